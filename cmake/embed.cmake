@@ -1,0 +1,12 @@
+# Writes OpenCL sources as C++ string constants. Run with -P: OUT, FILES, FUNCTION.
+set(text "// Made by cmake/embed.cmake.\n#include <string_view>\n#include <span>\n#include \"backends/opencl/source.h\"\nnamespace evn {\n")
+set(rows "")
+foreach(file ${FILES})
+  get_filename_component(name ${file} NAME_WE)
+  file(READ ${file} body HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," body "${body}")
+  string(APPEND text "static const unsigned char k_${name}[] = {${body}0};\n")
+  string(APPEND rows "    {\"${name}\", {reinterpret_cast<const char*>(k_${name}), sizeof k_${name} - 1}},\n")
+endforeach()
+string(APPEND text "std::span<const OpenClSource> ${FUNCTION}() {\n  static const OpenClSource kRows[] = {\n${rows}  };\n  return kRows;\n}\n}\n")
+file(WRITE ${OUT} "${text}")

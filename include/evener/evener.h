@@ -1,0 +1,415 @@
+/* Evener: embeddable inference of ONNX models over CPU and OpenCL devices. The public C API.
+ *
+ * Conventions, stated once:
+ *
+ *  Handles    Every object is a typed opaque handle whose value is a slot and a generation, never an address. A NULL,
+ *             released, random or wrong-kind handle gives EVN_ERROR_INVALID_HANDLE, in release builds too. `create`,
+ *             `load`, `wrap`, `find` and `at` functions give a handle that the caller owns and ends with the matching
+ *             `release`. Children keep their parents alive inside, so handles may be released in any order, also while
+ *             a call that uses them runs on another thread: that call ends normally. `release(NULL)` does nothing.
+ *  Errors     A fallible function returns EVN_OK or an error and takes a nullable `error`, owned by the caller, whose
+ *             `struct_size` must be set (EVN_ERROR_INIT). Nothing is kept per thread, nothing needs freeing. When a
+ *             function fails, all its outputs are unchanged. Nothing is thrown, printed or aborted.
+ *             Besides the statuses that a function lists, each may return EVN_ERROR_INVALID_ARGUMENT (a NULL where it
+ *             is not allowed, an unknown enum value or flag, a struct_size that is too small),
+ *             EVN_ERROR_INVALID_HANDLE, EVN_ERROR_OUT_OF_MEMORY and EVN_ERROR_INTERNAL (a bug of ours).
+ *  Options    Structs begin with `struct_size` and have an EVN_..._INIT macro. They only grow at the end: a smaller
+ *             size is an older client and gets defaults; a larger one with a non-zero tail is EVN_ERROR_VERSION.
+ *  Threads    Every function may be called from any thread at any time, unless it says otherwise. A tensor's bytes are
+ *             the caller's: writing them while a run reads them is a race.
+ *  Strings    UTF-8, ending in NUL. Functions that give text take `buffer`, `capacity` and `size`: they write the text
+ *             and set *size to its length with the NUL. With buffer NULL and capacity 0 they only set *size. A
+ *             capacity that is too small is EVN_ERROR_BUFFER_TOO_SMALL, with `bytes_requested` in the error.
+ *  Cost       "No cost" means no allocation, no lock and no system call beyond the handle check (some 10 ns).
+ *  Since      All functions are there since 0.1.
+ */
+#ifndef EVENER_EVENER_H
+#define EVENER_EVENER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define EVN_API __attribute__((visibility("default")))
+#else
+#define EVN_API
+#endif
+
+/* ---------------------------------------------------------------------------------------------------- status -- */
+
+/* What a call came to. Values are appended, never renumbered. */
+typedef int32_t evn_status;
+enum {
+  EVN_OK = 0,
+  EVN_ERROR_INVALID_ARGUMENT = 1,   /* an argument is NULL, out of range, or does not fit the model */
+  EVN_ERROR_INVALID_HANDLE = 2,     /* NULL, released, random or of another kind */
+  EVN_ERROR_INVALID_MODEL = 3,      /* the model's bytes or graph are not valid ONNX */
+  EVN_ERROR_UNSUPPORTED = 4,        /* valid, but this library or device cannot run it */
+  EVN_ERROR_LIMIT = 5,              /* a limit of the configuration would be exceeded */
+  EVN_ERROR_OUT_OF_MEMORY = 6,      /* the system or a memory cap refused bytes */
+  EVN_ERROR_IO = 7,                 /* a file cannot be read or written */
+  EVN_ERROR_CONFIG = 8,             /* the YAML is wrong; the message has line, column and the nearest valid key */
+  EVN_ERROR_DEVICE_UNAVAILABLE = 9, /* no such device on this machine */
+  EVN_ERROR_DEVICE_LOST = 10,       /* a device stopped working */
+  EVN_ERROR_TIMEOUT = 11,           /* the run's time ended */
+  EVN_ERROR_CANCELLED = 12,         /* the run was cancelled */
+  EVN_ERROR_NO_THREADS = 13,        /* the system refused a thread */
+  EVN_ERROR_WRONG_STATE = 14,       /* the object is not in a state that allows the call */
+  EVN_ERROR_VERSION = 15,           /* the client is newer than the library */
+  EVN_ERROR_BUFFER_TOO_SMALL = 16,  /* a caller's buffer is too small */
+  EVN_ERROR_INTERNAL = 17           /* a bug of the library */
+};
+
+/* Returns the name of a status ("EVN_ERROR_IO"); "EVN_ERROR_UNKNOWN" for another value. Static memory. No cost. */
+EVN_API const char *evn_status_name(evn_status status);
+
+/* Where and why a call failed. Owned by the caller; written only on failure. All strings end in NUL and are cut to fit;
+ * unprintable bytes of hostile names are escaped. */
+typedef struct evn_error {
+  uint32_t struct_size;      /* sizeof(evn_error) of the client */
+  evn_status status;         /* the value that the function returned */
+  char message[512];         /* one line */
+  char node[128];            /* the graph node concerned, or "" */
+  char device[64];           /* the device concerned, or "" */
+  uint64_t bytes_requested;  /* for memory, limits and buffers: bytes asked for; else 0 */
+  uint64_t bytes_available;  /* for memory and limits: bytes that were left; else 0 */
+} evn_error;
+#define EVN_ERROR_INIT {sizeof(evn_error), EVN_OK, {0}, {0}, {0}, 0, 0}
+
+/* --------------------------------------------------------------------------------------------------- version -- */
+
+#define EVN_ABI_MAJOR 0
+
+/* Returns the library's version, as "0.1.0". Static memory. No cost. */
+EVN_API const char *evn_version(void);
+
+/* Returns major << 16 | minor << 8 | patch. No cost. */
+EVN_API uint32_t evn_version_number(void);
+
+/* -------------------------------------------------------------------------------------------------- handles -- */
+
+typedef struct evn_runtime_handle *evn_runtime; /* devices, memory pools, threads, logger */
+typedef struct evn_device_handle *evn_device;   /* a view of one device of a runtime */
+typedef struct evn_tensor_handle *evn_tensor;   /* dtype, shape and storage on one device */
+typedef struct evn_model_handle *evn_model;     /* an immutable graph and its weights */
+typedef struct evn_session_handle *evn_session; /* a model placed and compiled on devices */
+
+/* Element types; the values are ONNX's TensorProto.DataType. */
+typedef int32_t evn_dtype;
+enum {
+  EVN_DTYPE_UNDEFINED = 0,
+  EVN_DTYPE_FLOAT32 = 1,
+  EVN_DTYPE_UINT8 = 2,
+  EVN_DTYPE_INT8 = 3,
+  EVN_DTYPE_UINT16 = 4,
+  EVN_DTYPE_INT16 = 5,
+  EVN_DTYPE_INT32 = 6,
+  EVN_DTYPE_INT64 = 7,
+  EVN_DTYPE_STRING = 8,
+  EVN_DTYPE_BOOL = 9, /* one byte, 0 or 1 */
+  EVN_DTYPE_FLOAT16 = 10,
+  EVN_DTYPE_FLOAT64 = 11,
+  EVN_DTYPE_UINT32 = 12,
+  EVN_DTYPE_UINT64 = 13,
+  EVN_DTYPE_COMPLEX64 = 14,
+  EVN_DTYPE_COMPLEX128 = 15,
+  EVN_DTYPE_BFLOAT16 = 16
+};
+
+/* The largest rank of a tensor. */
+#define EVN_MAX_RANK 8
+
+/* -------------------------------------------------------------------------------------------------- runtime -- */
+
+typedef int32_t evn_log_level;
+enum { EVN_LOG_ERROR = 0, EVN_LOG_WARNING = 1, EVN_LOG_INFO = 2, EVN_LOG_DEBUG = 3 };
+
+/* Receives one line of log. Called from any thread that is inside the library; `message` lives for the call only. It must
+ * return, must not throw, and must not call the library. */
+typedef void (*evn_log_callback)(void *user, evn_log_level level, const char *message);
+
+/* How a runtime is made. Everything may be left zero: the CPU with all cores this process may use, no caps. */
+typedef struct evn_runtime_options {
+  uint32_t struct_size;
+  int32_t thread_count;         /* threads of the CPU device, the caller included; 0: from the configuration, else as many
+                                   as the process's affinity and its cgroup's quota allow. 1 starts no thread */
+  const char *config_path;      /* a YAML file (config/schema.yaml documents every key), or NULL */
+  const char *config_text;      /* the same as text of config_size bytes, or NULL; not both */
+  size_t config_size;           /* bytes of config_text */
+  evn_log_callback log_callback; /* NULL: no log. The library never prints */
+  void *log_user;               /* handed to log_callback */
+  evn_log_level log_level;      /* the last level that is delivered */
+  uint32_t reserved;            /* 0 */
+  const char *cache_dir;        /* folder for compiled OpenCL programs; NULL: $EVN_CACHE_DIR, else $XDG_CACHE_HOME/evener,
+                                   else ~/.cache/evener; "" : no cache. A damaged or unwritable one does no harm */
+  uint64_t cpu_memory_limit_bytes; /* cap of the CPU device; 0: from the configuration, else none */
+} evn_runtime_options;
+#define EVN_RUNTIME_OPTIONS_INIT {sizeof(evn_runtime_options), 0, NULL, NULL, 0, NULL, NULL, EVN_LOG_WARNING, 0, NULL, 0}
+
+/* Makes a runtime: reads the configuration and opens the devices that it names (without one: only the CPU; OpenCL devices
+ * are opened when first asked for by evn_runtime_device_find).
+ *   options  nullable; copied
+ *   runtime  out; the caller releases it
+ * Returns EVN_ERROR_CONFIG, EVN_ERROR_IO (config_path), EVN_ERROR_DEVICE_UNAVAILABLE (a device of the configuration that is
+ * not `optional` is absent; the message says why). Allocates; may load the OpenCL loader and block on the driver. */
+EVN_API evn_status evn_runtime_create(const evn_runtime_options *options, evn_runtime *runtime, evn_error *error);
+
+/* Ends the caller's hold. The runtime itself goes when its last device, tensor, model and session have gone. May block for
+ * its threads to end. Never fails on NULL. */
+EVN_API evn_status evn_runtime_release(evn_runtime runtime);
+
+/* Sets *count to the number of devices that the runtime has opened. */
+EVN_API evn_status evn_runtime_device_count(evn_runtime runtime, uint32_t *count, evn_error *error);
+
+/* Gives the device number `index` (0 is always the CPU), in the order in which they were opened.
+ * Returns EVN_ERROR_INVALID_ARGUMENT when there is none of that index. */
+EVN_API evn_status evn_runtime_device_at(evn_runtime runtime, uint32_t index, evn_device *device, evn_error *error);
+
+/* Gives a device by its string: a name of the configuration, "cpu", "gpu" (the first OpenCL GPU), "gpu:1", "opencl:0" (the
+ * first OpenCL device of any kind). Opens an OpenCL device that was not open yet.
+ * Returns EVN_ERROR_DEVICE_UNAVAILABLE; the message lists the devices that there are. May block on the driver. */
+EVN_API evn_status evn_runtime_device_find(evn_runtime runtime, const char *name, evn_device *device, evn_error *error);
+
+typedef int32_t evn_format;
+enum { EVN_FORMAT_TEXT = 0, EVN_FORMAT_JSON = 1 };
+
+/* Writes every platform and device that this machine offers, opened or not, and says why when there is no OpenCL. */
+EVN_API evn_status evn_runtime_describe_devices(evn_runtime runtime, evn_format format, char *buffer, size_t capacity,
+                                                size_t *size, evn_error *error);
+
+/* --------------------------------------------------------------------------------------------------- device -- */
+
+typedef int32_t evn_device_kind;
+enum { EVN_DEVICE_CPU = 0, EVN_DEVICE_OPENCL = 1, EVN_DEVICE_OTHER = 2 };
+
+/* What a device is. Strings are cut to fit. */
+typedef struct evn_device_info {
+  uint32_t struct_size;
+  evn_device_kind kind;
+  char name[64];            /* as the configuration or evn_runtime_device_find names it */
+  char description[128];    /* the processor's or driver's own name of the device */
+  char driver[128];         /* platform and driver version, or the chosen instruction set of the CPU */
+  uint32_t compute_units;   /* threads of the CPU device; compute units of an OpenCL one */
+  uint32_t reserved;
+  uint64_t memory_bytes;    /* memory that the device reports */
+} evn_device_info;
+#define EVN_DEVICE_INFO_INIT {sizeof(evn_device_info), 0, {0}, {0}, {0}, 0, 0, 0}
+
+EVN_API evn_status evn_device_release(evn_device device);
+
+/* Fills *info, whose struct_size the caller sets. No cost. */
+EVN_API evn_status evn_device_get_info(evn_device device, evn_device_info *info, evn_error *error);
+
+/* Classes of memory. EVN_MEMORY_CLASS_COUNT grows only with the ABI's major number. */
+enum {
+  EVN_MEMORY_TENSORS = 0,  /* tensors of the caller */
+  EVN_MEMORY_WEIGHTS = 1,  /* constants of models as the file has them */
+  EVN_MEMORY_PACKED = 2,   /* constants as a kernel wants them */
+  EVN_MEMORY_ARENAS = 3,   /* intermediate values of runs */
+  EVN_MEMORY_SCRATCH = 4,  /* work space of kernels */
+  EVN_MEMORY_LOADING = 5,  /* bytes of a model while it is read */
+  EVN_MEMORY_CLASS_COUNT = 8
+};
+
+/* One device's memory, in bytes, as the library's own ledger counts it. */
+typedef struct evn_memory_stats {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  uint64_t current;                              /* in use */
+  uint64_t peak;                                 /* highest `current` since the start or evn_device_reset_memory_peak */
+  uint64_t reserved;                             /* held from the system: in use and cached; never above `limit` */
+  uint64_t limit;                                /* the cap on `reserved`, or UINT64_MAX */
+  uint64_t by_class[EVN_MEMORY_CLASS_COUNT];     /* `current` by class; the rest is 0 */
+  uint64_t allocations;                          /* blocks handed out so far */
+  uint64_t cache_hits;                           /* of these, without asking the system */
+  uint64_t largest_free_block;                   /* largest cached block */
+} evn_memory_stats;
+#define EVN_MEMORY_STATS_INIT {sizeof(evn_memory_stats), 0, 0, 0, 0, 0, {0}, 0, 0, 0}
+
+/* Fills *stats, whose struct_size the caller sets. Takes the pool's lock for a moment. */
+EVN_API evn_status evn_device_get_memory_stats(evn_device device, evn_memory_stats *stats, evn_error *error);
+
+/* Sets the peak to what is in use now. */
+EVN_API evn_status evn_device_reset_memory_peak(evn_device device, evn_error *error);
+
+/* Gives the cached blocks of the device back to the system. */
+EVN_API evn_status evn_device_trim_memory(evn_device device, evn_error *error);
+
+/* --------------------------------------------------------------------------------------------------- tensor -- */
+
+/* Flags of evn_tensor_create. */
+enum { EVN_TENSOR_PINNED = 1 }; /* pinned host memory: the device's own DMA-able memory, mapped without a copy */
+
+/* What a tensor is. */
+typedef struct evn_tensor_info {
+  uint32_t struct_size;
+  evn_dtype dtype;
+  uint32_t rank;
+  uint32_t flags;                 /* EVN_TENSOR_... */
+  int64_t dims[EVN_MAX_RANK];     /* the first `rank` count */
+  uint64_t size_bytes;            /* dense, row-major */
+  char device[64];                /* name of the device that holds it */
+} evn_tensor_info;
+#define EVN_TENSOR_INFO_INIT {sizeof(evn_tensor_info), 0, 0, 0, {0}, 0, {0}}
+
+/* Makes a tensor, row-major, with bytes set to zero.
+ *   device  where its memory lies
+ *   dims    rank values >= 0; nullable when rank is 0 (a scalar)
+ *   flags   0 or EVN_TENSOR_PINNED
+ * Returns EVN_ERROR_OUT_OF_MEMORY (bytes asked and left are in the error), EVN_ERROR_LIMIT (rank, or `tensor_bytes` of the
+ * configuration), EVN_ERROR_UNSUPPORTED (strings, complex numbers). Allocates from the device's pool. */
+EVN_API evn_status evn_tensor_create(evn_device device, evn_dtype dtype, const int64_t *dims, uint32_t rank, uint32_t flags,
+                                     evn_tensor *tensor, evn_error *error);
+
+/* Called once when the library has no more use for wrapped memory, from any thread. Must not call the library. */
+typedef void (*evn_deleter)(void *user, void *data);
+
+/* Wraps host memory as a tensor of the runtime's CPU device, without a copy.
+ *   data        row-major elements; any alignment. NULL only when the tensor has no elements
+ *   size_bytes  must be the size that dtype and dims give
+ *   deleter     nullable; called once when the last use ends. Not called when this function fails: the memory stays the
+ *               caller's
+ * Memory that is written by the caller or a run is the caller's to order. */
+EVN_API evn_status evn_tensor_wrap(evn_runtime runtime, void *data, size_t size_bytes, evn_dtype dtype, const int64_t *dims,
+                                   uint32_t rank, evn_deleter deleter, void *user, evn_tensor *tensor, evn_error *error);
+
+EVN_API evn_status evn_tensor_release(evn_tensor tensor);
+
+/* Fills *info, whose struct_size the caller sets. No cost. */
+EVN_API evn_status evn_tensor_get_info(evn_tensor tensor, evn_tensor_info *info, evn_error *error);
+
+/* Copies all bytes of `source` into `target`; they may lie on different devices. Blocks until done.
+ * Returns EVN_ERROR_INVALID_ARGUMENT when dtype or dims differ, EVN_ERROR_WRONG_STATE when one of them is mapped. */
+EVN_API evn_status evn_tensor_copy(evn_tensor source, evn_tensor target, evn_error *error);
+
+/* Makes a tensor on `device` with the dtype, dims and bytes of `source`. Errors as evn_tensor_create and evn_tensor_copy. */
+EVN_API evn_status evn_tensor_copy_to(evn_tensor source, evn_device device, evn_tensor *tensor, evn_error *error);
+
+enum { EVN_MAP_READ = 1, EVN_MAP_WRITE = 2 };
+
+/* Gives host access to a tensor's bytes until evn_tensor_unmap. On a device that does not share memory with the host this
+ * copies (READ: device to host now; WRITE: host to device at unmap; a map for WRITE alone has undefined bytes).
+ *   flags       EVN_MAP_READ, EVN_MAP_WRITE or both
+ *   data        out; NULL for a tensor without elements
+ *   size_bytes  out, nullable
+ * Returns EVN_ERROR_WRONG_STATE when it is mapped already. While mapped it cannot be run with or copied, except on the CPU,
+ * where mapping is free and a tensor may be used while mapped. */
+EVN_API evn_status evn_tensor_map(evn_tensor tensor, uint32_t flags, void **data, size_t *size_bytes, evn_error *error);
+
+/* Ends a map. Returns EVN_ERROR_WRONG_STATE when it is not mapped. */
+EVN_API evn_status evn_tensor_unmap(evn_tensor tensor, evn_error *error);
+
+/* ---------------------------------------------------------------------------------------------------- model -- */
+
+/* How a model is loaded. */
+typedef struct evn_model_options {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char *external_dir; /* folder of the external data of a model that comes from a buffer; NULL: none is allowed. For a
+                               model from a file it is always the file's own folder, and this must be NULL */
+} evn_model_options;
+#define EVN_MODEL_OPTIONS_INIT {sizeof(evn_model_options), 0, NULL}
+
+/* Reads an ONNX file, checks it and rewrites it (constant folding, dead code, batch-norm folding, activation fusion).
+ * Weights in external files must lie inside the model's folder: no link, no device, no path that leaves it.
+ * Returns EVN_ERROR_IO, EVN_ERROR_INVALID_MODEL, EVN_ERROR_UNSUPPORTED (the node is named), EVN_ERROR_LIMIT (`limits` of the
+ * configuration), EVN_ERROR_TIMEOUT (`load_time`). Blocks; allocates. */
+EVN_API evn_status evn_model_load_file(evn_runtime runtime, const char *path, const evn_model_options *options,
+                                       evn_model *model, evn_error *error);
+
+/* The same from `size` bytes at `data`, which are copied: the caller may free them at once. */
+EVN_API evn_status evn_model_load_buffer(evn_runtime runtime, const void *data, size_t size, const evn_model_options *options,
+                                         evn_model *model, evn_error *error);
+
+EVN_API evn_status evn_model_release(evn_model model);
+
+/* Writes what the model is: inputs, outputs, operators by domain and version, parameters, bytes of weights. */
+EVN_API evn_status evn_model_describe(evn_model model, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                      evn_error *error);
+
+/* Writes the value of the model's metadata entry `key` (ONNX metadata_props).
+ * Returns EVN_ERROR_INVALID_ARGUMENT when there is none. */
+EVN_API evn_status evn_model_get_metadata(evn_model model, const char *key, char *buffer, size_t capacity, size_t *size,
+                                          evn_error *error);
+
+/* -------------------------------------------------------------------------------------------------- session -- */
+
+/* An input or output of a session. */
+typedef struct evn_value_info {
+  uint32_t struct_size;
+  evn_dtype dtype;
+  uint32_t rank;                     /* UINT32_MAX: unknown until it runs */
+  uint32_t reserved;
+  int64_t dims[EVN_MAX_RANK];        /* -1: known only when it runs */
+  char name[256];                    /* cut to fit; evn_session_find_* compare the whole name */
+  char symbols[EVN_MAX_RANK][64];    /* the model's name of a dim that is -1, or "" */
+} evn_value_info;
+#define EVN_VALUE_INFO_INIT {sizeof(evn_value_info), 0, 0, 0, {0}, {0}, {{0}}}
+
+/* How a session is made. */
+typedef struct evn_session_options {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char *device; /* the device of nodes that no rule places; NULL: the configuration's `default`, else the CPU */
+} evn_session_options;
+#define EVN_SESSION_OPTIONS_INIT {sizeof(evn_session_options), 0, NULL}
+
+/* Places the model's nodes on the runtime's devices, as the configuration's rules say, chooses kernels, packs weights. Sessions
+ * of one model share its weights and their packed copies.
+ * Returns EVN_ERROR_UNSUPPORTED (a node that no allowed device can run, with every device's reason), EVN_ERROR_OUT_OF_MEMORY,
+ * EVN_ERROR_DEVICE_UNAVAILABLE. Blocks; allocates. `runtime` must be the model's own. */
+EVN_API evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_session_options *options,
+                                      evn_session *session, evn_error *error);
+
+/* Ends the caller's hold. Runs that are under way on other threads end normally. */
+EVN_API evn_status evn_session_release(evn_session session);
+
+EVN_API evn_status evn_session_input_count(evn_session session, uint32_t *count, evn_error *error);
+EVN_API evn_status evn_session_output_count(evn_session session, uint32_t *count, evn_error *error);
+
+/* Fill *info, whose struct_size the caller sets, of the input or output at `index`, in the model's order. */
+EVN_API evn_status evn_session_get_input_info(evn_session session, uint32_t index, evn_value_info *info, evn_error *error);
+EVN_API evn_status evn_session_get_output_info(evn_session session, uint32_t index, evn_value_info *info, evn_error *error);
+
+/* Set *index to the position of the input or output called `name`. EVN_ERROR_INVALID_ARGUMENT lists the names there are. */
+EVN_API evn_status evn_session_find_input(evn_session session, const char *name, uint32_t *index, evn_error *error);
+EVN_API evn_status evn_session_find_output(evn_session session, const char *name, uint32_t *index, evn_error *error);
+
+/* How a run is made. */
+typedef struct evn_run_options {
+  uint32_t struct_size;
+  uint32_t allow_copies; /* 1: inputs and outputs may lie on another device than the plan has them, and are copied.
+                            0: that is EVN_ERROR_INVALID_ARGUMENT, naming both devices. Host tensors (CPU device) are always
+                            copied to where the plan wants them */
+  uint64_t timeout_ns;   /* 0: `run_time` of the configuration, else none. Checked between tiles of kernels */
+} evn_run_options;
+#define EVN_RUN_OPTIONS_INIT {sizeof(evn_run_options), 0, 0}
+
+/* Runs the model once and blocks until the outputs are there.
+ *   inputs   input_count tensors in the model's order; not written
+ *   outputs  output_count slots in the model's order. A NULL slot gets a new tensor on the CPU device, which the caller
+ *            releases; a tensor is written in place and must have the output's dtype and dims. Inputs and outputs must not
+ *            overlap
+ * Returns EVN_ERROR_INVALID_ARGUMENT (count, dtype, rank or dims do not fit; the message names the input),
+ * EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_TIMEOUT, EVN_ERROR_DEVICE_LOST, EVN_ERROR_WRONG_STATE (a tensor is mapped),
+ * EVN_ERROR_UNSUPPORTED, EVN_ERROR_LIMIT. On failure no slot of `outputs` changes; the bytes of given output tensors are then
+ * undefined. Several threads may run one session at a time; each such run holds memory of its own. The first run with new
+ * input shapes plans and allocates. */
+EVN_API evn_status evn_session_run(evn_session session, const evn_tensor *inputs, uint32_t input_count, evn_tensor *outputs,
+                                   uint32_t output_count, const evn_run_options *options, evn_error *error);
+
+/* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
+ * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",
+ * "device", "kernel", "reason", "rule_line", "refused"}], "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}. */
+EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                       evn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,76 @@
+// The operating system's boundary: files, threads, sleeping, libraries, clocks. One file per system implements it (linux.cc).
+// Calls that the system may refuse pass the fault seams.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/ledger.h"
+
+namespace evn::os {
+
+// ----------------------------------------------------------------------------------------------------------- files --
+
+struct FileBytes {
+  std::shared_ptr<const void> data;  // aligned to 64, charged as MemoryClass::kLoading... until the last owner lets go
+  std::size_t size = 0;
+};
+
+// Reads a whole regular file. Throws EVN_ERROR_IO (with the system's reason), EVN_ERROR_LIMIT above max_bytes. Never blocks on a
+// FIFO or device: those are refused. `cls` says what the bytes are counted as.
+FileBytes read_file(const std::string& path, std::uint64_t max_bytes, const LedgerPtr& ledger, MemoryClass cls);
+
+// Reads bytes [offset, offset+length) of a regular file inside `folder`. `location` is a relative path in ONNX external-data
+// form; it must not leave the folder, and no part of it may be a link. A file with more than one hard link is refused.
+// length UINT64_MAX: to the end. Throws EVN_ERROR_INVALID_MODEL naming the location, EVN_ERROR_IO, EVN_ERROR_LIMIT.
+FileBytes read_file_beneath(const std::string& folder, const std::string& location, std::uint64_t offset, std::uint64_t length,
+                            std::uint64_t max_bytes, const LedgerPtr& ledger, MemoryClass cls);
+
+// Writes a file so that a reader sees the old one or the whole new one. Throws EVN_ERROR_IO; leaves no temporary file.
+void write_file_atomically(const std::string& path, const void* data, std::size_t size);
+
+// Makes a folder and its parents (mode 0700). False when it cannot.
+bool make_folders(const std::string& path) noexcept;
+
+// secure_getenv: "" when unset or when the process runs with raised privileges.
+std::string environment(const char* name);
+
+// --------------------------------------------------------------------------------------------------------- threads --
+
+// Starts a thread with all signals blocked. Throws EVN_ERROR_NO_THREADS.
+class Thread {
+ public:
+  Thread() = default;
+  Thread(void (*body)(void*), void* argument);
+  Thread(Thread&& o) noexcept : handle_(o.handle_), joinable_(o.joinable_) { o.joinable_ = false; }
+  Thread& operator=(Thread&&) = delete;
+  ~Thread();  // joins
+
+ private:
+  unsigned long handle_ = 0;
+  bool joinable_ = false;
+};
+
+// Sleeps while *word == expected; may wake early.
+void futex_wait(const std::uint32_t* word, std::uint32_t expected) noexcept;
+void futex_wake_all(const std::uint32_t* word) noexcept;
+void relax() noexcept;  // a hint inside a spin loop
+
+// Cores that this process may use: the smaller of its affinity and its cgroup's quota, at least 1.
+int usable_cores() noexcept;
+
+// ------------------------------------------------------------------------------------------------------- the rest --
+
+// CLOCK_MONOTONIC.
+std::uint64_t now_ns() noexcept;
+
+// dlopen with RTLD_NOW | RTLD_LOCAL; nullptr and *why on failure.
+void* open_library(const char* name, std::string* why);
+void* find_symbol(void* library, const char* name) noexcept;
+void close_library(void* library) noexcept;
+
+std::uint64_t physical_memory_bytes() noexcept;
+
+}  // namespace evn::os

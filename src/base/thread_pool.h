@@ -1,0 +1,40 @@
+// The threads of one CPU device. They start when first needed, take tiles from a shared counter (so a slow core holds nobody
+// up), spin for a bounded time between jobs and then sleep on a futex.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/os/os.h"
+
+namespace evn {
+
+class ThreadPool {
+ public:
+  // `thread_count` counts the caller; 1 starts no thread ever.
+  explicit ThreadPool(int thread_count);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int thread_count() const { return thread_count_; }
+
+  // Calls body(context, thread, begin, end) over disjoint ranges that cover [0, count). `thread` is in [0, thread_count()) and no
+  // two calls of one job have the same at a time; `grain` is the size of a range. The caller works too. When the pool is busy
+  // with another caller's job, the caller runs everything itself: it never waits for another's job. The first exception that a body
+  // throws is rethrown here after all ranges have ended; further ranges are skipped. Allocates only when threads start.
+  // When a thread cannot be started: throws EVN_ERROR_NO_THREADS, nothing has run.
+  using Body = void (*)(void* context, int thread, std::int64_t begin, std::int64_t end);
+  void parallel_for(std::int64_t count, std::int64_t grain, Body body, void* context);
+
+ private:
+  struct Job;
+  struct Shared;
+  int thread_count_;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace evn

@@ -1,0 +1,54 @@
+// The configuration as plain structs. config/schema.yaml documents every key.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+
+namespace evn {
+
+struct DeviceConfig {
+  std::string name;
+  std::string type;                 // "cpu", "opencl"
+  int threads = 0;                  // CPU; 0: auto
+  std::uint64_t memory_limit = UINT64_MAX;
+  bool optional = false;
+  int match_index = 0;              // among the devices that the globs leave, over all platforms
+  std::string match_vendor = "*";
+  std::string match_device = "*";
+  std::string match_platform = "*";
+  std::string match_kind = "any";   // any | gpu | cpu | accelerator
+  int line = 0;
+};
+
+enum class Policy { kRequire, kPrefer, kForbid };
+
+struct PlacementRule {
+  std::vector<std::string> ops;     // operator names; empty: any
+  std::vector<std::string> names;   // globs over node names; empty: any
+  std::string device;               // a name of `devices`
+  Policy policy = Policy::kRequire;
+  int line = 0;
+};
+
+struct Config {
+  std::string source;               // file name for messages, "<text>" or ""
+  Limits limits;
+  std::vector<DeviceConfig> devices;
+  std::string default_device;       // "": auto
+  int default_line = 0;
+  std::vector<PlacementRule> rules;
+
+  const DeviceConfig* find_device(const std::string& name) const;
+};
+
+// Parses YAML. Throws EVN_ERROR_CONFIG "source:line:column: ..." with the nearest valid key where one was mistyped, and
+// EVN_ERROR_LIMIT for more than 1 MiB.
+Config parse_config(const std::string& text, const std::string& source);
+
+// Reads and parses a file. EVN_ERROR_IO too; never blocks on what is no regular file.
+Config load_config(const std::string& path);
+
+}  // namespace evn

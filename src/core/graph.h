@@ -1,0 +1,68 @@
+// The IR: values, nodes and graphs. Plain data; what the operators mean is in ops/.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/attribute.h"
+#include "core/epilogue.h"
+#include "core/shape.h"
+
+namespace evn {
+
+struct OpDef;  // ops/op.h
+
+using ValueId = std::int32_t;
+inline constexpr ValueId kNoValue = -1;  // an optional input that is not given
+
+struct Value {
+  std::string name;
+  DType dtype = DType::kUndefined;          // kUndefined: not known yet
+  bool has_shape = false;                   // the rank is known
+  Shape shape;                              // -1 where a dim is not known
+  std::vector<std::string> symbols;         // per dim, the name of an unknown one or ""; may be empty
+  WeightPtr constant;                       // the value itself, when it is a constant
+};
+
+struct Node {
+  std::string name;     // unique in its graph; made up when the model gives none
+  std::string op_type;
+  std::string domain;   // "" is ai.onnx
+  int since_version = 0;              // the domain's opset version that the model imports
+  const OpDef* op = nullptr;          // set by graph/validate
+  std::vector<ValueId> inputs;        // kNoValue: not given
+  std::vector<ValueId> outputs;       // kNoValue: not wanted
+  std::vector<Attribute> attributes;  // as the model gives them
+  std::vector<AttributeValue> resolved;  // by index into the op's attribute table, defaults filled in; set by graph/validate
+  Epilogue epilogue;                  // fused element-wise steps, applied to output 0 in order
+};
+
+struct Graph {
+  std::string name;
+  std::vector<Value> values;
+  std::vector<Node> nodes;            // in topological order after graph/validate
+  std::vector<ValueId> inputs;        // without initializers
+  std::vector<ValueId> outputs;
+};
+
+struct OpsetImport {
+  std::string domain;
+  std::int64_t version = 0;
+};
+
+struct MetadataEntry {
+  std::string key;
+  std::string value;
+};
+
+// What a model file holds.
+struct Model {
+  std::int64_t ir_version = 0;
+  std::string producer;
+  std::vector<OpsetImport> opsets;
+  std::vector<MetadataEntry> metadata;
+  Graph graph;
+};
+
+}  // namespace evn

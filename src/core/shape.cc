@@ -1,0 +1,97 @@
+#include "core/shape.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace evn {
+
+Shape::Shape(std::initializer_list<std::int64_t> dims) : Shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
+
+Shape::Shape(std::span<const std::int64_t> dims) {
+  if (dims.size() > static_cast<std::size_t>(kMaxRank)) {
+    fail(EVN_ERROR_LIMIT, "rank %zu is above the limit of %d", dims.size(), kMaxRank);
+  }
+  rank_ = static_cast<std::int32_t>(dims.size());
+  std::copy(dims.begin(), dims.end(), dims_);
+}
+
+Shape Shape::of_rank(int rank, std::int64_t fill) {
+  Shape s;
+  for (int i = 0; i < rank; ++i) s.push_back(fill);
+  return s;
+}
+
+void Shape::push_back(std::int64_t dim) {
+  if (rank_ >= kMaxRank) fail(EVN_ERROR_LIMIT, "rank %d is above the limit of %d", rank_ + 1, kMaxRank);
+  dims_[rank_++] = dim;
+}
+
+std::int64_t Shape::elements(int begin, int end) const {
+  // A zero dim makes the product zero even where the other dims would overflow.
+  std::int64_t n = 1;
+  bool overflow = false;
+  bool zero = false;
+  for (int i = begin; i < end; ++i) {
+    if (dims_[i] < 0) fail(EVN_ERROR_INVALID_MODEL, "shape %s has a negative or unknown dimension", to_string().c_str());
+    zero |= dims_[i] == 0;
+    overflow |= __builtin_mul_overflow(n, dims_[i], &n);
+  }
+  if (zero) return 0;
+  if (overflow) fail(EVN_ERROR_LIMIT, "the number of elements of %s overflows", to_string().c_str());
+  return n;
+}
+
+bool Shape::is_known() const {
+  return std::all_of(dims_, dims_ + rank_, [](std::int64_t d) { return d >= 0; });
+}
+
+std::string Shape::to_string() const {
+  std::string s = "[";
+  for (int i = 0; i < rank_; ++i) {
+    if (i > 0) s += ',';
+    s += dims_[i] < 0 ? std::string("?") : std::to_string(dims_[i]);
+  }
+  return s + "]";
+}
+
+bool operator==(const Shape& a, const Shape& b) {
+  return a.rank_ == b.rank_ && std::equal(a.dims_, a.dims_ + a.rank_, b.dims_);
+}
+
+int normalize_axis(std::int64_t axis, int rank, const char* what) {
+  if (axis < -rank || axis >= rank) {
+    fail(EVN_ERROR_INVALID_MODEL, "%s %lld is outside [-%d, %d)", what, static_cast<long long>(axis), rank, rank);
+  }
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+void row_major_strides(const Shape& shape, std::int64_t* strides) {
+  std::int64_t step = 1;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    strides[i] = step;
+    step = checked_mul(step, std::max<std::int64_t>(shape[i], 1));
+  }
+}
+
+Shape broadcast_shapes(const Shape& a, const Shape& b) {
+  const int rank = std::max(a.rank(), b.rank());
+  Shape out = Shape::of_rank(rank);
+  for (int i = 0; i < rank; ++i) {
+    const int ia = i - (rank - a.rank());
+    const int ib = i - (rank - b.rank());
+    const std::int64_t da = ia < 0 ? 1 : a[ia];
+    const std::int64_t db = ib < 0 ? 1 : b[ib];
+    if (da != db && da != 1 && db != 1) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "shapes %s and %s do not broadcast", a.to_string().c_str(), b.to_string().c_str());
+    }
+    out[i] = da == 1 ? db : da;
+  }
+  return out;
+}
+
+std::size_t TensorDesc::size_bytes() const {
+  return checked_mul(static_cast<std::size_t>(shape.elements()), dtype_size(dtype));
+}
+
+}  // namespace evn

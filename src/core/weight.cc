@@ -1,0 +1,33 @@
+#include "core/weight.h"
+
+#include <atomic>
+#include <cstring>
+
+
+namespace evn {
+namespace {
+
+std::atomic<std::uint64_t> g_next_id{1};
+
+}  // namespace
+
+std::shared_ptr<Weight> make_weight_over(const TensorDesc& desc, std::shared_ptr<const void> data) {
+  auto w = std::make_shared<Weight>();
+  w->id = g_next_id.fetch_add(1, std::memory_order_relaxed);
+  w->desc = desc;
+  w->size_bytes = desc.size_bytes();
+  const std::size_t element = dtype_size(desc.dtype);
+  w->aligned = element == 0 || reinterpret_cast<std::uintptr_t>(data.get()) % element == 0;
+  w->data = std::move(data);
+  return w;
+}
+
+std::shared_ptr<Weight> make_weight(const TensorDesc& desc, const LedgerPtr& ledger, void** bytes) {
+  const std::size_t size = desc.size_bytes();
+  std::shared_ptr<void> memory = allocate_charged(ledger, size, MemoryClass::kWeights);
+  std::memset(memory.get(), 0, size);
+  *bytes = memory.get();
+  return make_weight_over(desc, std::move(memory));
+}
+
+}  // namespace evn

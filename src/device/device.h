@@ -1,0 +1,139 @@
+// The backend interface: memory, copies, kernels and events of one device. Asynchronous: copy and enqueue return at once with an
+// event; on the CPU all events are done when they are returned.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/kernel.h"
+#include "memory/pool.h"
+
+namespace evn {
+
+class Device;
+
+// A point in a device's stream of work: everything enqueued up to `value`. No device: done.
+struct Event {
+  Device* device = nullptr;
+  std::uint64_t value = 0;
+};
+
+// A place in some device's memory.
+struct Location {
+  Device* device = nullptr;
+  Buffer buffer;
+};
+
+struct DeviceTraits {
+  bool host_addressable = false;    // Buffer::address() is valid on the host
+  std::size_t alignment = 64;       // of buffers inside an arena
+  evn_device_kind kind = EVN_DEVICE_OTHER;
+  std::string description;
+  std::string driver;
+  std::uint32_t compute_units = 1;
+  std::uint64_t memory_bytes = 0;
+};
+
+// One call of a kernel. Everything it points to lives until the device has been waited for.
+struct KernelCall {
+  const Kernel* kernel = nullptr;
+  KernelArgs args;
+  const Cancel* cancel = nullptr;
+};
+
+// What a device takes of a graph: nodes that one kernel of it runs. A device that compiles whole subgraphs returns segments of
+// several nodes; the planner of today runs segments of one node.
+struct Segment {
+  std::vector<int> nodes;           // indices into the span that claim was given
+  const Kernel* kernel = nullptr;
+};
+
+struct Claim {
+  std::vector<Segment> segments;
+  std::vector<std::string> refusals;  // per node: why it is in no segment, or ""
+};
+
+class Device : public Backing {
+ public:
+  Device(std::string name, std::uint64_t memory_limit);
+  ~Device() override = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const std::string& name() const { return name_; }
+  const DeviceTraits& traits() const { return traits_; }
+  Pool& pool() { return *pool_; }
+
+  // Memory of the device's pool. The result keeps the pool; the device must outlive it.
+  PooledMemory allocate(std::size_t bytes, MemoryClass cls, bool pinned = false) {
+    return PooledMemory(pool_, bytes, cls, pinned);
+  }
+  LedgerPtr ledger() const { return pool_; }
+
+  // Copies buffer.size bytes (equal on both sides) between this device and the host (a host-addressable device), or within this
+  // device. The memory must stay valid until the event. Throws EVN_ERROR_DEVICE_LOST, EVN_ERROR_OUT_OF_MEMORY.
+  virtual Event copy(const Location& from, const Location& to, std::span<const Event> waits) = 0;
+
+  // Runs a kernel of this device's tables.
+  virtual Event enqueue(const KernelCall& call, std::span<const Event> waits) = 0;
+
+  // Blocks until the event has happened; an error of the device is thrown here at the latest.
+  virtual void wait(const Event& event) = 0;
+
+  // Host access to pinned memory; nullptr when `memory` is not pinned.
+  virtual void* host_address(void* memory) = 0;
+
+  // The kernels of this device.
+  virtual std::span<const KernelFamily* const> kernels() const = 0;
+
+  // Asks which of the nodes this device runs. The default goes node by node through the kernel tables.
+  virtual Claim claim(std::span<const OpDesc> nodes);
+
+  // The kernel of highest rank that takes the node; else nullptr, and *reason says what each one said.
+  virtual const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const;
+
+ protected:
+  DeviceTraits traits_;
+  // A backend's destructor calls this first: the pool gives its memory back through the backend's give_back.
+  void close_pool() { pool_->close(); }
+
+ private:
+  std::string name_;
+  std::shared_ptr<Pool> pool_;
+};
+
+// What a backend needs to open its devices.
+struct DeviceRequest {
+  std::string name;                 // for errors, statistics and explain
+  int index = 0;                    // among the devices that match
+  std::string vendor = "*";         // globs
+  std::string device = "*";
+  std::string platform = "*";
+  bool gpu_only = false;
+  int thread_count = 0;             // CPU
+  std::uint64_t memory_limit = UINT64_MAX;
+  std::string cache_dir;            // "": no cache on disk
+};
+
+// One device that this machine offers, opened or not.
+struct DeviceListing {
+  std::string id;                   // "cpu", "opencl:0"
+  std::string description;
+  std::string platform;
+  std::string driver;
+  std::string kind;                 // "cpu", "gpu", "accelerator"
+  std::uint32_t compute_units = 0;
+  std::uint64_t memory_bytes = 0;
+};
+
+// A backend folder defines `<folder>_backend` in its device.cc; api/builtin.cc is the only file that names them.
+struct Backend {
+  const char* type;  // the `type` of the configuration: "cpu", "opencl"
+  // Throws EVN_ERROR_DEVICE_UNAVAILABLE with the reason and what there is.
+  std::shared_ptr<Device> (*open)(const DeviceRequest& request);
+  // Lists what there is; when nothing, *why says so ("libOpenCL.so.1 cannot be opened: ...").
+  std::vector<DeviceListing> (*list)(std::string* why);
+};
+
+}  // namespace evn

@@ -1,0 +1,115 @@
+// The kernel interface: how a backend's implementation of an operator is described, planned and run. Each kernel file of a
+// backend defines `<family>_kernels`; configure finds it by its name.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include "core/graph.h"
+
+namespace evn {
+
+// What a kernel is asked about. Dims may be -1 (and a shape may be missing: rank 0 with has_shape false is never passed; such a
+// node goes to the reference) while nodes are placed; all are known in `plan` and `run`.
+struct OpDesc {
+  const Node* node = nullptr;
+  std::span<const TensorDesc> inputs;      // dtype kUndefined: not given
+  std::span<const TensorDesc> outputs;     // dtype kUndefined: not wanted
+  std::span<const WeightPtr> constants;    // per input: its constant, or null
+
+  bool has_input(int i) const {
+    return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;
+  }
+  const Weight* constant(int i) const { return static_cast<std::size_t>(i) < constants.size() ? constants[i].get() : nullptr; }
+};
+
+// Why a kernel does not take a node: a static sentence ("only float32"), or nullptr when it does.
+using Refusal = const char*;
+
+// What a kernel decides once per shape. `state` is the kernel's own.
+struct KernelPlan {
+  std::int64_t tiles = 1;               // units of threads, cancellation and tracing; independent of each other
+  std::size_t scratch_bytes = 0;        // one block for the whole call, on the device
+  std::size_t thread_scratch_bytes = 0; // a block for each thread (CPU only)
+  std::uint32_t in_place = 0;           // bit i: output 0 may have the memory of input i
+  double flops = 0;                     // operations, for the cost estimate: a multiply-add is two
+  double bytes = 0;                     // bytes read and written
+
+  static constexpr std::size_t kStateBytes = 512;
+  template <typename T>
+  T& state() {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kStateBytes && alignof(T) <= 16);
+    return *reinterpret_cast<T*>(state_);
+  }
+  template <typename T>
+  const T& state() const {
+    return const_cast<KernelPlan*>(this)->state<T>();
+  }
+
+ private:
+  alignas(16) unsigned char state_[kStateBytes] = {};
+};
+
+// A place on a device: `memory` is the device's own handle (on the CPU: an address), `offset` in bytes.
+struct Buffer {
+  void* memory = nullptr;
+  std::size_t offset = 0;
+  std::size_t size = 0;
+
+  // CPU only.
+  void* address() const { return static_cast<char*>(memory) + offset; }
+};
+
+// Set to stop a run. Kernels look at it between tiles.
+struct Cancel {
+  std::atomic<bool> requested{false};
+  bool stop() const { return requested.load(std::memory_order_relaxed); }
+};
+
+struct KernelArgs {
+  const OpDesc* desc = nullptr;
+  const KernelPlan* plan = nullptr;
+  std::span<const Buffer> inputs;       // plain row-major values; memory null: not given
+  std::span<const Buffer> outputs;
+  std::span<const Buffer> packed;       // per input: what `prepack` wrote; memory null: not packed
+  Buffer scratch;
+  void* thread_scratch = nullptr;       // CPU: this thread's block
+  void* context = nullptr;              // the device's own (OpenCL: what enqueues)
+
+  // CPU only: typed addresses.
+  template <typename T>
+  const T* in(int i) const { return static_cast<const T*>(inputs[i].address()); }
+  template <typename T>
+  T* out(int i = 0) const { return static_cast<T*>(outputs[i].address()); }
+  template <typename T>
+  const T* pack(int i) const { return static_cast<const T*>(packed[i].address()); }
+};
+
+struct Kernel {
+  const char* name;    // unique in its backend: "conv_gemm"
+  const char* op;      // operator name
+  const char* domain;  // "" is ai.onnx
+  int rank;            // the highest rank that supports a node runs it; two equal ranks for one operator are a test failure
+  // Looks at dtypes, attributes, ranks, constants and the epilogue; at dims only where they are constant (weights).
+  Refusal (*supports)(const OpDesc& desc);
+  // Bytes that the kernel wants of a packed copy of constant input i; 0: none. Nullable: packs nothing.
+  std::size_t (*prepack_bytes)(const OpDesc& desc, int input);
+  // Tells apart packed copies of one weight that differ by more than the kernel (the group of a convolution, say). Nullable: 0.
+  std::uint64_t (*prepack_variant)(const OpDesc& desc, int input);
+  // Writes the packed copy to host memory; devices upload it.
+  void (*prepack)(const OpDesc& desc, int input, void* packed);
+  // All dims are known. Allocates nothing; below 1 us.
+  void (*plan)(const OpDesc& desc, KernelPlan* plan);
+  // Runs tiles [begin, end). On the CPU: called from several threads with disjoint ranges. On other devices: called once with all
+  // tiles, enqueues, and does not wait. May throw Error.
+  void (*run)(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel);
+};
+
+struct KernelFamily {
+  std::span<const Kernel> kernels;
+};
+
+}  // namespace evn

@@ -1,0 +1,17 @@
+// Shape and dtype inference over a whole graph while it is loaded, with dims that are not known yet.
+#pragma once
+
+#include "core/graph.h"
+
+namespace evn {
+
+// Sets dtype, has_shape and shape of every value that can be told. A contradiction with what the model declares is
+// EVN_ERROR_INVALID_MODEL naming the node (declared dims that are known must fit; unknown ones are filled in).
+void infer_graph(Graph& graph);
+
+// The same for one node, for planning: all input descs known. `values` holds known inputs' bytes (data null where not). Sets the
+// descs of the outputs. Throws with the node's name.
+void infer_node(const Node& node, std::span<const TensorDesc> inputs, std::span<const struct ConstTensor> values,
+                std::span<TensorDesc> outputs);
+
+}  // namespace evn

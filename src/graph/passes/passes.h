@@ -1,0 +1,30 @@
+// The rewrites of a loaded graph, in one visible list. Each is in a file of its own and returns whether it changed anything.
+#pragma once
+
+#include <span>
+
+#include "base/ledger.h"
+#include "base/limits.h"
+#include "core/graph.h"
+
+namespace evn {
+
+struct PassContext {
+  LedgerPtr ledger;           // new constants are charged here
+  Limits limits;
+  std::uint64_t deadline_ns = UINT64_MAX;  // os::now_ns(); EVN_ERROR_TIMEOUT after it
+};
+
+struct Pass {
+  const char* name;           // "fold_constants"
+  bool (*run)(Graph& graph, const PassContext& context);
+};
+
+// In the order in which they run.
+std::span<const Pass> passes();
+
+// Runs all passes (a null `disabled` entry list: all), repeating the list until nothing changes (at most 4 rounds), with inference
+// after each change. `disabled` names passes to leave out: for tests.
+void optimize_graph(Graph& graph, const PassContext& context, std::span<const char* const> disabled = {});
+
+}  // namespace evn

@@ -1,0 +1,14 @@
+// Checks a graph as the model gives it and makes it ready for everything later: operators found, attributes resolved.
+#pragma once
+
+#include "base/limits.h"
+#include "core/graph.h"
+
+namespace evn {
+
+// Throws EVN_ERROR_INVALID_MODEL or EVN_ERROR_UNSUPPORTED naming the node. After it: each value has one producer (a graph input, a
+// constant or one node output); nodes are in topological order; each node has `op`, `resolved` and a unique non-empty name; arities
+// and attribute types hold; Constant nodes have become constant values.
+void validate_model(Model& model, const Limits& limits);
+
+}  // namespace evn

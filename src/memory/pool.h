@@ -1,0 +1,104 @@
+// A caching pool over one device's memory: size classes, a hard cap, statistics by class. What the memory is, the device says
+// through Backing.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/ledger.h"
+
+namespace evn {
+
+// Where a pool's memory comes from. Handles are opaque (on the CPU: addresses).
+class Backing {
+ public:
+  virtual ~Backing() = default;
+  // Returns nullptr when the system refuses.
+  virtual void* obtain(std::size_t bytes, bool pinned) = 0;
+  virtual void give_back(void* memory, std::size_t bytes, bool pinned) noexcept = 0;
+};
+
+struct PoolStats {
+  std::uint64_t current = 0;
+  std::uint64_t peak = 0;
+  std::uint64_t reserved = 0;
+  std::uint64_t limit = UINT64_MAX;
+  std::uint64_t by_class[EVN_MEMORY_CLASS_COUNT] = {};
+  std::uint64_t allocations = 0;
+  std::uint64_t cache_hits = 0;
+  std::uint64_t largest_free_block = 0;
+};
+
+class Pool final : public Ledger {
+ public:
+  // `backing` lives until close().
+  Pool(Backing* backing, std::string device_name, std::uint64_t limit);
+  ~Pool() override;
+
+  struct Block {
+    void* memory = nullptr;
+    std::size_t size = 0;      // as asked for
+    std::size_t capacity = 0;  // as obtained
+    MemoryClass cls = MemoryClass::kTensors;
+    bool pinned = false;
+  };
+  // Bytes of 0 give a null block. Not zeroed. Throws EVN_ERROR_OUT_OF_MEMORY with the bytes asked and left and the device.
+  Block allocate(std::size_t bytes, MemoryClass cls, bool pinned = false);
+  void free(const Block& block) noexcept;
+
+  void charge(std::size_t bytes, MemoryClass cls) override;
+  void discharge(std::size_t bytes, MemoryClass cls) noexcept override;
+
+  PoolStats stats() const;
+  void reset_peak();
+  void trim();
+  // Gives the cache back and forgets the backing. Blocks must have been freed; charges may still be given back later.
+  void close() noexcept;
+
+ private:
+  void add_use(std::size_t bytes, MemoryClass cls);
+  void drop_use(std::size_t bytes, MemoryClass cls) noexcept;
+  void make_room(std::size_t bytes);       // trims the cache until bytes fit under the cap; throws when they cannot
+  void trim_locked() noexcept;
+  void* take_cached(std::size_t capacity, std::size_t largest, bool pinned, std::size_t* got) noexcept;
+
+  Backing* backing_;
+  const std::string device_name_;
+  mutable std::mutex mutex_;
+  PoolStats stats_;
+  std::size_t cached_bytes_ = 0;
+  struct Cached {
+    void* memory;
+    std::size_t capacity;
+    bool pinned;
+  };
+  std::vector<Cached> cache_;  // sorted by nothing; short. Capacity is reserved before a block is handed out
+  std::size_t live_blocks_ = 0;
+};
+
+// A block with an owner.
+class PooledMemory {
+ public:
+  PooledMemory() = default;
+  PooledMemory(std::shared_ptr<Pool> pool, std::size_t bytes, MemoryClass cls, bool pinned = false);
+  PooledMemory(PooledMemory&& o) noexcept { swap(o); }
+  PooledMemory& operator=(PooledMemory&& o) noexcept {
+    swap(o);
+    return *this;
+  }
+  ~PooledMemory();
+  void* memory() const { return block_.memory; }
+  std::size_t size() const { return block_.size; }
+
+ private:
+  void swap(PooledMemory& o) noexcept {
+    std::swap(pool_, o.pool_);
+    std::swap(block_, o.block_);
+  }
+  std::shared_ptr<Pool> pool_;
+  Pool::Block block_;
+};
+
+}  // namespace evn
