@@ -1,0 +1,67 @@
+// Resize and Upsample: attribute indices, and the geometry that turns an output position into input positions and weights.
+#pragma once
+
+#include "ops/op.h"
+
+namespace evn {
+
+// Attributes that an older version lacks read as "not given". Upsample and Resize-10 have kMode only (Upsample-7 has kScales too).
+struct ResizeAttr {
+  enum : int {
+    kMode, kCoordinateTransformationMode, kCubicCoeffA, kExcludeOutside, kExtrapolationValue, kNearestMode,
+    kAntialias, kAxes, kKeepAspectRatioPolicy,
+    kScales = 1,  // Upsample-7
+  };
+};
+
+enum class ResizeMode { kNearest, kLinear, kCubic };
+enum class CoordinateMode { kHalfPixel, kHalfPixelSymmetric, kPytorchHalfPixel, kAlignCorners, kAsymmetric, kTfCropAndResize };
+enum class NearestMode { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil };
+
+struct ResizeAxis {
+  std::int64_t input = 1;
+  std::int64_t output = 1;
+  float scale = 1;         // as given, or output / input where sizes are given
+  float roi_begin = 0;     // tf_crop_and_resize only, in [0, 1] of the input
+  float roi_end = 1;
+};
+
+struct ResizeGeometry {
+  ResizeMode mode = ResizeMode::kNearest;
+  CoordinateMode coordinates = CoordinateMode::kHalfPixel;
+  NearestMode nearest = NearestMode::kRoundPreferFloor;
+  float cubic_a = -0.75f;
+  bool exclude_outside = false;
+  bool antialias = false;
+  float extrapolation_value = 0;  // tf_crop_and_resize: for positions outside the input
+  int rank = 0;
+  ResizeAxis axis[kMaxRank];
+
+  // Axis that is copied: every output position reads the input position of its own number.
+  bool is_identity(int i) const {
+    return axis[i].input == axis[i].output && axis[i].scale == 1 && coordinates != CoordinateMode::kTfCropAndResize;
+  }
+};
+
+// `inputs` as in a ReferenceContext: data of roi, scales and sizes must be there where they are given (other inputs' data is not read).
+// `y`: the output's shape. Float arithmetic as in ONNX's own formulas.
+ResizeGeometry resize_geometry(const Node& node, std::span<const ConstTensor> inputs, const Shape& y);
+
+// The input coordinate of an output position, not clamped.
+float resize_coordinate(const ResizeGeometry& geometry, int axis, std::int64_t position);
+
+// True where tf_crop_and_resize gives extrapolation_value instead of a sample.
+bool resize_is_outside(const ResizeGeometry& geometry, int axis, float coordinate);
+
+// Nearest: the input position, clamped to the input.
+std::int64_t resize_nearest(const ResizeGeometry& geometry, int axis, float coordinate);
+
+// Linear: (1 - weight) * x[low] + weight * x[high], both clamped to the input.
+struct LinearTap {
+  std::int64_t low;
+  std::int64_t high;
+  float weight;
+};
+LinearTap resize_linear(const ResizeGeometry& geometry, int axis, float coordinate);
+
+}  // namespace evn

@@ -1,0 +1,15 @@
+// Attribute indices of the element-wise operators of one input, for fusion and kernels.
+#pragma once
+
+#include "ops/op.h"
+
+namespace evn {
+
+struct LeakyReluAttr {
+  enum : int { kAlpha };
+};
+struct HardSigmoidAttr {
+  enum : int { kAlpha, kBeta };
+};
+
+}  // namespace evn
