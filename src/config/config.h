@@ -28,7 +28,8 @@ enum class Policy { kRequire, kPrefer, kForbid };
 struct PlacementRule {
   std::vector<std::string> ops;     // operator names; empty: any
   std::vector<std::string> names;   // globs over node names; empty: any
-  std::string device;               // a name of `devices`
+  std::vector<std::string> models;  // globs over the model's file name without its folder ("" for a buffer); empty: any
+  std::string device;               // a name of `devices`, or "cpu"
   Policy policy = Policy::kRequire;
   int line = 0;
 };

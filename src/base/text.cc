@@ -1,0 +1,146 @@
+#include "base/text.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace evn {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  std::uint64_t factor;
+};
+
+constexpr Unit kByteUnits[] = {{"", 1}, {"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30}, {"TiB", 1ull << 40}};
+constexpr Unit kTimeUnits[] = {
+    {"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}, {"min", 60'000'000'000}, {"h", 3'600'000'000'000}};
+
+std::optional<std::uint64_t> parse_with_unit(std::string_view text, std::span<const Unit> units) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::optional<std::uint64_t> number = parse_u64(text.substr(0, digits));
+  if (!number) return std::nullopt;
+  for (const Unit& unit : units) {
+    if (unit.name != text.substr(digits)) continue;
+    std::uint64_t product;
+    if (__builtin_mul_overflow(*number, unit.factor, &product)) return std::nullopt;
+    return product;
+  }
+  return std::nullopt;
+}
+
+// Bytes of the character that starts at text[i], at least 1.
+std::size_t character_length(std::string_view text, std::size_t i) {
+  std::size_t n = 1;
+  while (i + n < text.size() && (static_cast<unsigned char>(text[i + n]) & 0xc0) == 0x80 && n < 4) ++n;
+  return n;
+}
+
+}  // namespace
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0;
+  std::size_t t = 0;
+  // Only the last star needs to be retried: whatever an earlier one took more, the last one can take instead.
+  std::size_t star = std::string_view::npos;
+  std::size_t star_text = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      star_text = t;
+    } else if (p < pattern.size() && pattern[p] == '?') {
+      ++p;
+      t += character_length(text, t);
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      star_text += character_length(text, star_text);
+      t = star_text;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  constexpr std::size_t kMax = 64;
+  a = a.substr(0, kMax);
+  b = b.substr(0, kMax);
+  std::size_t rows[3][kMax + 1];
+  std::size_t* before = rows[0];  // two rows up, for swaps
+  std::size_t* last = rows[1];
+  std::size_t* now = rows[2];
+  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    now[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) now[j] = std::min(now[j], before[j - 2] + 1);
+    }
+    std::size_t* const free_row = before;
+    before = last;
+    last = now;
+    now = free_row;
+  }
+  return last[b.size()];
+}
+
+std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
+  std::string_view best;
+  std::size_t best_distance = std::max<std::size_t>(1, std::min<std::size_t>(word.size(), 64) / 3) + 1;
+  for (const std::string_view candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    // A suggestion that shares nothing with the word is none.
+    if (distance < best_distance && distance < std::max(word.size(), candidate.size())) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::size_t find_invalid_utf8(std::string_view text) {
+  std::size_t i = 0;
+  while (i < text.size()) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c < 0x80) {
+      ++i;
+      continue;
+    }
+    const std::size_t length = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
+    if (length == 0 || text.size() - i < length) return i;
+    for (std::size_t k = 1; k < length; ++k) {
+      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return i;
+    }
+    const auto second = static_cast<unsigned char>(text[i + 1]);
+    const bool overlong = (c == 0xe0 && second < 0xa0) || (c == 0xf0 && second < 0x90);
+    const bool surrogate = c == 0xed && second > 0x9f;
+    const bool too_large = c == 0xf4 && second > 0x8f;
+    if (overlong || surrogate || too_large) return i;
+    i += length;
+  }
+  return std::string_view::npos;
+}
+
+std::string shorten(std::string_view text, std::size_t max_bytes) {
+  if (text.size() <= max_bytes) return std::string(text);
+  std::size_t n = max_bytes > 3 ? max_bytes - 3 : 0;
+  while (n > 0 && (static_cast<unsigned char>(text[n]) & 0xc0) == 0x80) --n;
+  return std::string(text.substr(0, n)) + "...";
+}
+
+std::optional<std::uint64_t> parse_u64(std::string_view text) {
+  if (text.empty() || (text.size() > 1 && text[0] == '0')) return std::nullopt;
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 10);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<std::uint64_t> parse_bytes(std::string_view text) { return parse_with_unit(text, kByteUnits); }
+
+std::optional<std::uint64_t> parse_duration_ns(std::string_view text) { return parse_with_unit(text, kTimeUnits); }
+
+}  // namespace evn

@@ -1,0 +1,39 @@
+// Small text tools: globs, the nearest name to a mistyped one, UTF-8, and numbers with units. Nothing here looks at the locale,
+// and nothing takes more than time proportional to the product of two lengths.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace evn {
+
+// `*` stands for any bytes, `?` for one UTF-8 character; there is no escape and no class. The whole text must match.
+bool glob_match(std::string_view pattern, std::string_view text);
+
+// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`, in bytes. Texts are cut to 64 bytes first.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+// The candidate nearest to a mistyped word, the first of equals; "" when none is near enough to be worth a suggestion.
+std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+// The offset of the first byte that is not well-formed UTF-8 (overlong forms, surrogates and values above U+10FFFF are not);
+// npos when all of it is.
+std::size_t find_invalid_utf8(std::string_view text);
+
+// At most max_bytes of text, cut at a character and ended by "..." when it was longer. For messages.
+std::string shorten(std::string_view text, std::size_t max_bytes);
+
+// Decimal digits only: no sign, no blank, no leading zero, no wrap.
+std::optional<std::uint64_t> parse_u64(std::string_view text);
+
+// A whole number of bytes, or of KiB, MiB, GiB or TiB right after the number: "1048576", "512MiB".
+std::optional<std::uint64_t> parse_bytes(std::string_view text);
+
+// A whole number with a unit right after it, as nanoseconds: "100us", "5s". Units: ns, us, ms, s, min, h.
+std::optional<std::uint64_t> parse_duration_ns(std::string_view text);
+
+}  // namespace evn
