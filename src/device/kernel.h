@@ -8,6 +8,7 @@
 #include <span>
 #include <type_traits>
 
+#include "base/os/os.h"
 #include "core/graph.h"
 
 namespace evn {
@@ -18,7 +19,7 @@ struct OpDesc {
   const Node* node = nullptr;
   std::span<const TensorDesc> inputs;      // dtype kUndefined: not given
   std::span<const TensorDesc> outputs;     // dtype kUndefined: not wanted
-  std::span<const WeightPtr> constants;    // per input: its constant, or null
+  std::span<const WeightPtr> constants;    // per input: its constant, or null. In `plan` also what is known only then (shapes)
 
   bool has_input(int i) const {
     return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;
@@ -63,10 +64,13 @@ struct Buffer {
   void* address() const { return static_cast<char*>(memory) + offset; }
 };
 
-// Set to stop a run. Kernels look at it between tiles.
+// Says when a run must stop. Kernels look at it between tiles.
 struct Cancel {
   std::atomic<bool> requested{false};
-  bool stop() const { return requested.load(std::memory_order_relaxed); }
+  std::uint64_t deadline_ns = 0;  // os::now_ns(); 0: none
+  bool stop() const {
+    return requested.load(std::memory_order_relaxed) || (deadline_ns != 0 && os::now_ns() >= deadline_ns);
+  }
 };
 
 struct KernelArgs {

@@ -68,7 +68,6 @@ class Pool final : public Ledger {
   const std::string device_name_;
   mutable std::mutex mutex_;
   PoolStats stats_;
-  std::size_t cached_bytes_ = 0;
   struct Cached {
     void* memory;
     std::size_t capacity;

@@ -1,0 +1,40 @@
+#include "device/device.h"
+
+namespace evn {
+
+Device::Device(std::string name, std::uint64_t memory_limit)
+    : name_(std::move(name)), pool_(std::make_shared<Pool>(this, name_, memory_limit)) {}
+
+const Kernel* Device::find_kernel(const OpDesc& desc, std::string* reason) const {
+  const Kernel* best = nullptr;
+  for (const KernelFamily* family : kernels()) {
+    for (const Kernel& kernel : family->kernels) {
+      if (desc.node->op_type != kernel.op || desc.node->domain != kernel.domain) continue;
+      if (best != nullptr && best->rank >= kernel.rank) continue;
+      if (const Refusal refusal = kernel.supports(desc); refusal == nullptr) {
+        best = &kernel;
+      } else if (reason != nullptr) {
+        if (!reason->empty()) *reason += "; ";
+        *reason += kernel.name;
+        *reason += ": ";
+        *reason += refusal;
+      }
+    }
+  }
+  if (best == nullptr && reason != nullptr && reason->empty()) *reason = "no kernel for " + desc.node->op_type;
+  return best;
+}
+
+Claim Device::claim(std::span<const OpDesc> nodes) {
+  Claim claim;
+  claim.refusals.resize(nodes.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (const Kernel* kernel = find_kernel(nodes[i], &claim.refusals[i])) {
+      claim.segments.push_back({{static_cast<int>(i)}, kernel});
+      claim.refusals[i].clear();
+    }
+  }
+  return claim;
+}
+
+}  // namespace evn
