@@ -1,0 +1,181 @@
+// Reading and writing whole files on Linux. Paths here are the host's own; locations that a model names are in beneath_linux.cc.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/os/files_linux.h"
+#include "base/os/os.h"
+#include "base/os/read_linux.h"
+
+namespace evn::os {
+namespace {
+
+constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
+
+[[noreturn]] void fail_io(const char* what, const std::string& path, int error) {
+  fail(EVN_ERROR_IO, "cannot %s '%s': %s", what, path.c_str(), system_reason(error).c_str());
+}
+
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Removes the temporary file unless it has been renamed.
+struct Temporary {
+  std::string path;
+  bool present = true;
+  ~Temporary() {
+    if (present) ::unlink(path.c_str());
+  }
+};
+
+// Creates a new file beside `path`, under a name that nobody else uses.
+Fd create_beside(const std::string& path, std::string* temporary) {
+  static std::atomic<unsigned> counter{0};
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    char name[64];
+    std::snprintf(name, sizeof name, "/.evn-%ld-%u.tmp", static_cast<long>(::getpid()), counter.fetch_add(1));
+    *temporary = parent_of(path) + name;
+    Fd fd = open_file(AT_FDCWD, temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+    if (fd.ok()) return fd;
+    if (errno != EEXIST) fail_io("create a file beside", path, errno);
+  }
+  fail_io("create a file beside", path, EEXIST);
+}
+
+void write_all(int fd, const std::string& path, const void* data, std::size_t size) {
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t n = io_call([&] { return ::write(fd, at, std::min(size, kLargestTransfer)); });
+    if (n <= 0) fail_io("write", path, n < 0 ? errno : ENOSPC);
+    at += n;
+    size -= static_cast<std::size_t>(n);
+  }
+}
+
+}  // namespace
+
+Fd::~Fd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+bool Fd::close_checked() noexcept {
+  const int fd = fd_;
+  fd_ = -1;
+  const int r = ::close(fd);  // closed even where it fails
+  if (fault_hit(Seam::kIo)) {
+    errno = EIO;
+    return false;
+  }
+  return r == 0 || errno == EINTR;
+}
+
+Fd open_file(int folder, const char* path, int flags, mode_t mode) noexcept {
+  Fd fd(io_call([&] { return ::openat(folder, path, flags | O_CLOEXEC | O_NOCTTY, mode); }));
+  if (fd.ok() && fd.get() <= 2) {
+    Fd higher(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 3));
+    return higher;
+  }
+  return fd;
+}
+
+std::string system_reason(int error) {
+  char buffer[128];
+  return ::strerror_r(error, buffer, sizeof buffer);
+}
+
+int read_small_file(const char* path, char* buffer, std::size_t capacity) noexcept {
+  Fd fd = open_file(AT_FDCWD, path, O_RDONLY | O_NONBLOCK);
+  if (!fd.ok()) return -1;
+  std::size_t size = 0;
+  while (size + 1 < capacity) {
+    const ssize_t n = io_call([&] { return ::read(fd.get(), buffer + size, capacity - 1 - size); });
+    if (n < 0) return -1;
+    if (n == 0) break;
+    size += static_cast<std::size_t>(n);
+  }
+  buffer[size] = '\0';
+  return static_cast<int>(size);
+}
+
+FileBytes read_open_file(int fd, const struct stat& before, std::uint64_t offset, std::uint64_t length, const std::string& name,
+                         const LedgerPtr& ledger, MemoryClass cls) {
+  const auto size = static_cast<std::size_t>(length);
+  std::shared_ptr<void> bytes = allocate_charged(ledger, size, cls);
+  std::size_t done = 0;
+  while (done < size) {
+    char* to = static_cast<char*>(bytes.get()) + done;
+    const std::size_t want = std::min(size - done, kLargestTransfer);
+    const ssize_t n = io_call([&] { return ::pread(fd, to, want, static_cast<off_t>(offset + done)); });
+    if (n < 0) fail_io("read", name, errno);
+    if (n == 0) fail(EVN_ERROR_IO, "'%s' became shorter while it was read", name.c_str());
+    done += static_cast<std::size_t>(n);
+  }
+  struct stat after = {};
+  if (io_call([&] { return ::fstat(fd, &after); }) != 0) fail_io("read", name, errno);
+  if (after.st_size != before.st_size || after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
+      after.st_mtim.tv_nsec != before.st_mtim.tv_nsec) {
+    fail(EVN_ERROR_IO, "'%s' changed while it was read", name.c_str());
+  }
+  return {std::move(bytes), size};
+}
+
+FileBytes read_file(const std::string& path, std::uint64_t max_bytes, const LedgerPtr& ledger, MemoryClass cls) {
+  if (path.find('\0') != std::string::npos) fail(EVN_ERROR_IO, "a path has a NUL byte in it");
+  // O_NONBLOCK: opening a FIFO must not wait for a writer.
+  Fd fd = open_file(AT_FDCWD, path.c_str(), O_RDONLY | O_NONBLOCK);
+  if (!fd.ok()) fail_io("open", path, errno);
+  struct stat st = {};
+  if (io_call([&] { return ::fstat(fd.get(), &st); }) != 0) fail_io("open", path, errno);
+  if (!S_ISREG(st.st_mode)) fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
+  const auto size = static_cast<std::uint64_t>(st.st_size);
+  if (size > max_bytes) {
+    throw make_error(EVN_ERROR_LIMIT, "'%s' has %llu bytes, the limit is %llu", path.c_str(),
+                     static_cast<unsigned long long>(size), static_cast<unsigned long long>(max_bytes))
+        .with_bytes(size, max_bytes);
+  }
+  return read_open_file(fd.get(), st, 0, size, path, ledger, cls);
+}
+
+void write_file_atomically(const std::string& path, const void* data, std::size_t size) {
+  if (path.find('\0') != std::string::npos) fail(EVN_ERROR_IO, "a path has a NUL byte in it");
+  Temporary temporary;
+  temporary.present = false;
+  Fd fd = create_beside(path, &temporary.path);
+  temporary.present = true;
+  write_all(fd.get(), path, data, size);
+  if (io_call([&] { return ::fsync(fd.get()); }) != 0) fail_io("write", path, errno);
+  if (!fd.close_checked()) fail_io("write", path, errno);
+  if (io_call([&] { return ::rename(temporary.path.c_str(), path.c_str()); }) != 0) fail_io("replace", path, errno);
+  temporary.present = false;
+  // The name itself must survive a power cut too.
+  Fd folder = open_file(AT_FDCWD, parent_of(path).c_str(), O_RDONLY | O_DIRECTORY);
+  if (!folder.ok() || io_call([&] { return ::fsync(folder.get()); }) != 0) fail_io("save the folder of", path, errno);
+}
+
+bool make_folders(const std::string& path) noexcept {
+  if (path.empty() || path.size() >= 4096 || path.find('\0') != std::string::npos) return false;
+  char buffer[4096];
+  std::memcpy(buffer, path.c_str(), path.size() + 1);
+  for (std::size_t i = 1; i <= path.size(); ++i) {
+    if (buffer[i] != '/' && buffer[i] != '\0') continue;
+    const char kept = buffer[i];
+    buffer[i] = '\0';
+    struct stat st = {};
+    const bool there = io_call([&] { return ::mkdir(buffer, 0700); }) == 0 || (::stat(buffer, &st) == 0 && S_ISDIR(st.st_mode));
+    if (!there) return false;
+    buffer[i] = kept;
+  }
+  return true;
+}
+
+}  // namespace evn::os

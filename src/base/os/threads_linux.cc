@@ -1,0 +1,95 @@
+// Threads and sleeping on Linux.
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <memory>
+#include <type_traits>
+
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/os/files_linux.h"
+#include "base/os/os.h"
+
+namespace evn::os {
+namespace {
+
+static_assert(std::is_same_v<pthread_t, unsigned long>);
+
+constexpr std::size_t kStackBytes = std::size_t{1} << 20;
+
+struct Start {
+  void (*body)(void*);
+  void* argument;
+};
+
+void* thread_main(void* p) {
+  const Start start = *static_cast<Start*>(p);
+  delete static_cast<Start*>(p);
+  start.body(start.argument);
+  return nullptr;
+}
+
+int affinity_cores() noexcept {
+  // 65,536 CPUs, eight times what the kernel can be built for, so that the call never finds the set too small.
+  unsigned long mask[65536 / (8 * sizeof(unsigned long))];
+  const long bytes = ::syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+  int cores = 0;
+  for (long i = 0; i < bytes / static_cast<long>(sizeof mask[0]); ++i) cores += __builtin_popcountl(mask[i]);
+  if (cores > 0) return cores;
+  const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  return online > 0 && online < INT_MAX ? static_cast<int>(online) : 1;
+}
+
+}  // namespace
+
+Thread::Thread(void (*body)(void*), void* argument) {
+  auto start = std::make_unique<Start>(Start{body, argument});
+  pthread_attr_t attributes;
+  int error = fault_hit(Seam::kThread) ? EAGAIN : ::pthread_attr_init(&attributes);
+  if (error == 0) {
+    ::pthread_attr_setstacksize(&attributes, kStackBytes);
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
+    error = ::pthread_create(&handle_, &attributes, thread_main, start.get());
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::pthread_attr_destroy(&attributes);
+  }
+  if (error != 0) fail(EVN_ERROR_NO_THREADS, "the system refused a thread: %s", system_reason(error).c_str());
+  start.release();
+  joinable_ = true;
+}
+
+Thread::~Thread() {
+  if (joinable_) ::pthread_join(handle_, nullptr);
+}
+
+void futex_wait(const std::uint32_t* word, std::uint32_t expected) noexcept {
+  ::syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+void futex_wake_all(const std::uint32_t* word) noexcept {
+  ::syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  asm volatile("pause");
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+int usable_cores() noexcept {
+  const int cores = affinity_cores();
+  const int quota = quota_cores("/proc/self/cgroup", "/sys/fs/cgroup");
+  return quota > 0 && quota < cores ? quota : cores;
+}
+
+}  // namespace evn::os
