@@ -1,0 +1,17 @@
+"""Evener: inference of ONNX models shared between devices.
+
+    import evener, numpy
+
+    runtime = evener.Runtime("devices.yaml", threads=2)        # both optional
+    session = runtime.session("model.onnx")
+    result = session.run({"x": numpy.zeros((1, 3, 64, 64), "float32")})
+    print(session.explain())
+
+Arrays go in and come out without copies. Other Python threads run while a model does. Objects may be closed, collected
+or abandoned in any order. The library is the one that the environment variable EVENER_LIBRARY names; without it the
+release build of this source tree, a library beside this package, or the system's.
+"""
+from ._library import Error, Status, library_path, version
+from ._runtime import Device, MemoryStats, Model, Runtime, Session, Value
+
+__all__ = ["Device", "Error", "MemoryStats", "Model", "Runtime", "Session", "Status", "Value", "library_path", "version"]

@@ -1,0 +1,163 @@
+"""Finds and loads the shared library, and turns its statuses into exceptions."""
+import ctypes
+import ctypes.util
+import enum
+import os
+import pathlib
+import sys
+import threading
+
+from . import _raw
+
+Status = enum.IntEnum("Status", {
+    name.removeprefix("EVN_").removeprefix("ERROR_"): value
+    for name, value in vars(_raw).items() if name == "EVN_OK" or name.startswith("EVN_ERROR_")
+})
+Status.__doc__ = "What a call came to; the values of the C API."
+
+
+class Error(Exception):
+    """A failure that the library reported.
+
+    status           a Status
+    message          one line
+    node             the graph node concerned, or ""
+    device           the device concerned, or ""
+    bytes_requested  for memory, limits and buffers: bytes asked for, else 0
+    bytes_available  for memory and limits: bytes that were left, else 0
+    """
+
+    def __init__(self, status, message, node="", device="", bytes_requested=0, bytes_available=0):
+        super().__init__(status, message, node, device, bytes_requested, bytes_available)
+        self.status = Status(status) if status in Status._value2member_map_ else status
+        self.message = message
+        self.node = node
+        self.device = device
+        self.bytes_requested = bytes_requested
+        self.bytes_available = bytes_available
+
+    def __str__(self):
+        name = self.status.name if isinstance(self.status, Status) else f"status {self.status}"
+        where = "".join(f" [{what} {value}]" for what, value in (("node", self.node), ("device", self.device)) if value)
+        return f"{name}: {self.message}{where}"
+
+
+def text_of(raw):
+    """The str of UTF-8 bytes that may have been cut."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def sized(kind):
+    """A struct of the C API with its struct_size set and everything else zero."""
+    value = kind()
+    value.struct_size = ctypes.sizeof(kind)
+    return value
+
+
+def new_error():
+    return sized(_raw.evn_error)
+
+
+def check(status, error):
+    """Raises what `error` says unless `status` is EVN_OK."""
+    if status != _raw.EVN_OK:
+        raise Error(status, text_of(error.message), text_of(error.node), text_of(error.device),
+                    error.bytes_requested, error.bytes_available)
+
+
+def c_path(path):
+    """The bytes of a file's path as C wants them."""
+    raw = os.fsencode(path)
+    if b"\0" in raw:
+        raise ValueError("embedded null byte in a path")
+    return raw
+
+
+def c_text(text):
+    """The bytes of a name as C wants them."""
+    raw = text.encode("utf-8", "surrogateescape")
+    if b"\0" in raw:
+        raise ValueError("embedded null character")
+    return raw
+
+
+def read_text(function, *arguments):
+    """Calls a function that ends in (buffer, capacity, size, error) and returns its text."""
+    error = new_error()
+    size = ctypes.c_size_t()
+    check(function(*arguments, None, 0, size, error), error)
+    while True:
+        buffer = ctypes.create_string_buffer(size.value)
+        status = function(*arguments, buffer, len(buffer), size, error)
+        if status != _raw.EVN_ERROR_BUFFER_TOO_SMALL or error.bytes_requested <= len(buffer):
+            check(status, error)
+            return text_of(buffer.value)
+        size.value = error.bytes_requested  # the text has grown between the two calls
+
+
+def _file_name():
+    return {"darwin": "libevener.dylib", "win32": "evener.dll"}.get(sys.platform, "libevener.so")
+
+
+def _candidates():
+    """Where the library may be, without EVENER_LIBRARY: files first, then a name for the system's loader."""
+    here = pathlib.Path(__file__).resolve().parent
+    repository = here.parents[2]
+    if (repository / "include" / "evener" / "evener.h").exists():
+        yield str(repository / "build" / "release" / _file_name())
+    yield str(here / _file_name())
+    found = ctypes.util.find_library("evener")
+    if found:
+        yield found
+
+
+def _open(path):
+    try:
+        return _raw.bind(ctypes.CDLL(path))
+    except AttributeError as error:
+        raise OSError(f"{path} is not an Evener library that fits this package: {error}") from None
+
+
+def _load():
+    named = os.environ.get("EVENER_LIBRARY")
+    if named:
+        return named, _open(named)
+    tried = []
+    for path in _candidates():
+        if os.sep not in path or os.path.exists(path):
+            return path, _open(path)
+        tried.append(path)
+    raise OSError("there is no Evener library: set EVENER_LIBRARY to the path of " + _file_name() +
+                  ", or build it (cmake --preset release && cmake --build --preset release); looked for " +
+                  ", ".join(tried) + " and asked the system's loader")
+
+
+_lock = threading.Lock()
+_loaded = None
+
+
+def _library():
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            path, library = _load()
+            major = library.evn_version_number() >> 16
+            if major != _raw.EVN_ABI_MAJOR:
+                raise OSError(f"{path} has ABI {major}, this package was made for {_raw.EVN_ABI_MAJOR}")
+            _loaded = path, library
+        return _loaded
+
+
+def library():
+    """The loaded library; loads it at the first call. OSError says where it was looked for."""
+    return _library()[1]
+
+
+def library_path():
+    """The path or name by which the library was loaded."""
+    return _library()[0]
+
+
+def version():
+    """The library's version, as "0.1.0"."""
+    return library().evn_version().decode()

@@ -1,0 +1,317 @@
+"""Runtime, Device, Model and Session: the C API's objects as Python's."""
+import ctypes
+import dataclasses
+import os
+import typing
+
+import numpy
+
+from . import _arrays, _raw
+from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, sized, text_of
+
+_FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
+_KINDS = {_raw.EVN_DEVICE_CPU: "cpu", _raw.EVN_DEVICE_OPENCL: "opencl"}
+_MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading")
+_UNKNOWN_RANK = 2**32 - 1
+_UNLIMITED = 2**64 - 1
+
+
+def _format(name):
+    try:
+        return _FORMATS[name]
+    except KeyError:
+        raise ValueError(f'format must be "text" or "json", not {name!r}') from None
+
+
+class _Owned:
+    """Releases a handle when nothing refers to it any more."""
+
+    __slots__ = ("value", "_release")
+
+    def __init__(self, value, release):
+        self.value = value
+        self._release = release
+
+    def __del__(self):
+        self._release(self.value)
+
+
+class _Object:
+    """Owns one handle. Closing it, twice, or in any order with others, is safe: what others still use stays."""
+
+    _release = None  # name of the function that ends the handle
+    _owned = None
+
+    def _own(self, handle):
+        self._library = library()
+        self._owned = _Owned(handle, getattr(self._library, self._release))
+
+    @property
+    def _handle(self):
+        """The handle; None, which the library refuses as an invalid one, after close()."""
+        owned = self._owned
+        return owned.value if owned else None
+
+    def close(self):
+        """Ends this object; calls that are under way on other threads end normally. Later ones raise an Error."""
+        self._owned = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryStats:
+    """One device's memory in bytes, as the library's own ledger counts it."""
+
+    current: int
+    peak: int
+    reserved: int
+    limit: typing.Optional[int]  # None: no cap
+    by_class: dict               # "tensors", "weights", "packed", "arenas", "scratch", "loading" -> current
+    allocations: int
+    cache_hits: int
+    largest_free_block: int
+
+
+class Device(_Object):
+    """A view of one device of a runtime.
+
+    name           as the configuration or Runtime.device() names it
+    kind           "cpu", "opencl" or "other"
+    description    the processor's or driver's own name
+    driver         platform and driver version, or the chosen instruction set of the CPU
+    compute_units  threads of the CPU; compute units of an OpenCL device
+    memory_bytes   memory that the device reports
+    """
+
+    _release = "evn_device_release"
+
+    def __init__(self, handle):
+        self._own(handle)
+        info, error = sized(_raw.evn_device_info), new_error()
+        check(self._library.evn_device_get_info(handle, info, error), error)
+        self.name = text_of(info.name)
+        self.kind = _KINDS.get(info.kind, "other")
+        self.description = text_of(info.description)
+        self.driver = text_of(info.driver)
+        self.compute_units = info.compute_units
+        self.memory_bytes = info.memory_bytes
+
+    def memory(self):
+        """The device's MemoryStats now."""
+        stats, error = sized(_raw.evn_memory_stats), new_error()
+        check(self._library.evn_device_get_memory_stats(self._handle, stats, error), error)
+        return MemoryStats(
+            current=stats.current, peak=stats.peak, reserved=stats.reserved,
+            limit=None if stats.limit == _UNLIMITED else stats.limit, by_class=dict(zip(_MEMORY_CLASSES, stats.by_class)),
+            allocations=stats.allocations, cache_hits=stats.cache_hits, largest_free_block=stats.largest_free_block)
+
+    def reset_memory_peak(self):
+        """Sets the peak to what is in use now."""
+        error = new_error()
+        check(self._library.evn_device_reset_memory_peak(self._handle, error), error)
+
+    def trim_memory(self):
+        """Gives cached blocks back to the system."""
+        error = new_error()
+        check(self._library.evn_device_trim_memory(self._handle, error), error)
+
+    def __repr__(self):
+        return f"<evener.Device {self.name}: {self.description}>"
+
+
+class Model(_Object):
+    """An immutable graph and its weights; sessions made of one Model share them."""
+
+    _release = "evn_model_release"
+
+    def __init__(self, runtime, source, external_dir=None):
+        lib, handle, error = library(), _raw.evn_model(), new_error()
+        options = sized(_raw.evn_model_options)
+        if external_dir is not None:
+            options.external_dir = c_path(external_dir)
+        if isinstance(source, (str, os.PathLike)):
+            status = lib.evn_model_load_file(runtime._handle, c_path(source), options, handle, error)
+        else:
+            data = source if isinstance(source, bytes) else bytes(memoryview(source))
+            status = lib.evn_model_load_buffer(runtime._handle, data, len(data), options, handle, error)
+        check(status, error)
+        self._own(handle)
+
+    def metadata(self, key):
+        """The value of the model's metadata entry `key`; KeyError when there is none."""
+        try:
+            return read_text(self._library.evn_model_get_metadata, self._handle, c_text(key))
+        except Error as error:
+            if error.status == Status.INVALID_ARGUMENT:
+                raise KeyError(key) from error
+            raise
+
+    def describe(self, format="text"):
+        """What the model is: inputs, outputs, operators, parameters."""
+        return read_text(self._library.evn_model_describe, self._handle, _format(format))
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """An input or output of a session."""
+
+    name: str
+    shape: typing.Optional[tuple]  # ints, the model's symbol names, None where unknown; None: even the rank is unknown
+    dtype: numpy.dtype
+
+    @classmethod
+    def _of(cls, info):
+        shape = None
+        if info.rank != _UNKNOWN_RANK:
+            symbols = [text_of(symbol.value) or None for symbol in info.symbols[:info.rank]]
+            shape = tuple(dim if dim >= 0 else symbol for dim, symbol in zip(info.dims, symbols))
+        return cls(text_of(info.name), shape, _arrays.numpy_dtype(info.dtype))
+
+
+class Session(_Object):
+    """A model placed on the devices of a runtime. Any number of threads may run it at a time.
+
+    inputs, outputs  tuples of Value in the model's order
+    model            the Model
+    """
+
+    _release = "evn_session_release"
+
+    def __init__(self, runtime, model, device=None):
+        lib, handle, error = library(), _raw.evn_session(), new_error()
+        options = sized(_raw.evn_session_options)
+        if device is not None:
+            options.device = c_text(device.name if isinstance(device, Device) else device)
+        check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
+        self._own(handle)
+        self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
+        self.model = model
+        self.inputs = self._values(lib.evn_session_input_count, lib.evn_session_get_input_info)
+        self.outputs = self._values(lib.evn_session_output_count, lib.evn_session_get_output_info)
+        self._index = {value.name: index for index, value in enumerate(self.inputs)}
+
+    def _values(self, count_function, info_function):
+        count, error = ctypes.c_uint32(), new_error()
+        check(count_function(self._handle, count, error), error)
+        values = []
+        for index in range(count.value):
+            info = sized(_raw.evn_value_info)
+            check(info_function(self._handle, index, info, error), error)
+            values.append(Value._of(info))
+        return tuple(values)
+
+    def _find_input(self, name, error):
+        """The index of an input whose whole name is longer than Value.name, or the library's Error with the names there are."""
+        index = ctypes.c_uint32()
+        check(self._library.evn_session_find_input(self._handle, c_text(name), index, error), error)
+        return index.value
+
+    def run(self, inputs, timeout=None):
+        """Runs the model once.
+
+        inputs   {name: array}; every input of the model. Arrays are read in place where they are C-contiguous, and must not
+                 be written until the call ends
+        timeout  seconds, or None
+        Returns {name: array} in the model's order; the arrays are the library's own memory, theirs as long as they live.
+        """
+        error = new_error()
+        runtime = self._runtime
+        slots = (_raw.evn_tensor * len(self.inputs))()
+        arrays = []  # keeps converted copies alive during the run
+        try:
+            for name, value in inputs.items():
+                index = self._index.get(name)
+                if index is None:
+                    index = self._find_input(name, error)
+                array = _arrays.input_array(value, self.inputs[index].dtype)
+                arrays.append(array)
+                slots[index] = _arrays.wrap(runtime.value, array, error)
+            for value, slot in zip(self.inputs, slots):
+                if not slot:
+                    raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")
+            results = self._run(slots, timeout, error)
+        finally:
+            for slot in slots:
+                if slot:
+                    self._library.evn_tensor_release(slot)
+        return {value.name: result.array(error) for value, result in zip(self.outputs, results)}
+
+    def _run(self, slots, timeout, error):
+        results = (_raw.evn_tensor * len(self.outputs))()
+        options = None
+        if timeout is not None:
+            options = sized(_raw.evn_run_options)
+            options.timeout_ns = max(1, int(timeout * 1e9))
+        check(self._library.evn_session_run(self._handle, slots, len(slots), results, len(results), options, error), error)
+        return [_arrays.OutputTensor(tensor) for tensor in results]
+
+    def metadata(self, key):
+        """The value of the model's metadata entry `key`; KeyError when there is none."""
+        return self.model.metadata(key)
+
+    def explain(self, format="text"):
+        """For each node its device, kernel and the reason, the copies between devices, the memory: "text" or "json"."""
+        return read_text(self._library.evn_session_explain, self._handle, _format(format))
+
+
+class Runtime(_Object):
+    """Devices, memory pools and threads. Many may live in one process.
+
+    config        path of a YAML file (config/schema.yaml documents the keys)
+    threads       threads of the CPU device, the caller's included; None: from the configuration, else all the process may use
+    config_text   the YAML itself instead of a path
+    cache_dir     folder for compiled OpenCL programs; "" for none
+    memory_limit  cap of the CPU device in bytes
+    """
+
+    _release = "evn_runtime_release"
+
+    def __init__(self, config=None, threads=None, *, config_text=None, cache_dir=None, memory_limit=None):
+        lib, handle, error = library(), _raw.evn_runtime(), new_error()
+        options = sized(_raw.evn_runtime_options)
+        options.thread_count = 0 if threads is None else threads
+        options.cpu_memory_limit_bytes = 0 if memory_limit is None else memory_limit
+        if config is not None:
+            options.config_path = c_path(config)
+        if config_text is not None:
+            text = config_text.encode()
+            options.config_text, options.config_size = text, len(text)
+        if cache_dir is not None:
+            options.cache_dir = c_path(cache_dir)
+        check(lib.evn_runtime_create(options, handle, error), error)
+        self._own(handle)
+
+    @property
+    def devices(self):
+        """The devices opened so far; the first is the CPU."""
+        count, error = ctypes.c_uint32(), new_error()
+        check(self._library.evn_runtime_device_count(self._handle, count, error), error)
+        devices = []
+        for index in range(count.value):
+            handle = _raw.evn_device()
+            check(self._library.evn_runtime_device_at(self._handle, index, handle, error), error)
+            devices.append(Device(handle))
+        return devices
+
+    def device(self, name):
+        """A device by its string: "cpu", "gpu", "gpu:1", "opencl:0" or a name of the configuration. Opens it if need be."""
+        handle, error = _raw.evn_device(), new_error()
+        check(self._library.evn_runtime_device_find(self._handle, c_text(name), handle, error), error)
+        return Device(handle)
+
+    def describe_devices(self, format="text"):
+        """Every platform and device that this machine offers, opened or not."""
+        return read_text(self._library.evn_runtime_describe_devices, self._handle, _format(format))
+
+    def model(self, path_or_bytes, external_dir=None):
+        """Loads an ONNX model from a file or from its bytes. `external_dir`: folder of external data for a model from bytes."""
+        return Model(self, path_or_bytes, external_dir)
+
+    def session(self, model, device=None):
+        """A session of a model: a file's path, the bytes of one, or a Model. `device`: for nodes that no rule places."""
+        return Session(self, model if isinstance(model, Model) else self.model(model), device)
