@@ -1,0 +1,215 @@
+// The thread pool. A job is published by opening a gate; a worker joins by counting itself in through the gate, so that the
+// caller waits only for workers that joined, never for one that is still asleep or gone. That also makes the pool safe after
+// fork: in the child nobody joins, and the caller does all the work.
+#include "base/thread_pool.h"
+
+#include <unistd.h>
+
+#include <new>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace evn {
+namespace {
+
+constexpr std::uint32_t kOpen = 1u << 31;        // workers may join
+constexpr std::uint32_t kCallerSleeps = 1u << 30;  // the last worker to leave must wake the caller
+constexpr std::uint64_t kSpinNs = 30'000;
+constexpr int kRelaxPerLook = 32;
+
+enum class Failure : int { kNone, kError, kMemory };
+
+// Calls done() until it is true or the spin budget is spent; says whether it became true.
+template <typename Done>
+bool spin(Done done) {
+  const std::uint64_t end = os::now_ns() + kSpinNs;
+  do {
+    for (int i = 0; i < kRelaxPerLook; ++i) {
+      if (done()) return true;
+      os::relax();
+    }
+  } while (os::now_ns() < end);
+  return false;
+}
+
+}  // namespace
+
+struct ThreadPool::Job {
+  Body body = nullptr;
+  void* context = nullptr;
+  std::int64_t count = 0;
+  std::int64_t grain = 1;
+  std::int64_t ranges = 0;
+  std::atomic<std::int64_t> next{0};   // next range
+  std::atomic<bool> failed{false};     // set once; its setter writes what follows
+  Failure failure = Failure::kNone;
+  Error error;
+
+  void keep(Failure what, const Error* e) {
+    if (failed.exchange(true, std::memory_order_acq_rel)) return;
+    failure = what;
+    if (e != nullptr) error = *e;
+  }
+
+  void work(int thread) {
+    try {
+      while (!failed.load(std::memory_order_relaxed)) {
+        const std::int64_t range = next.fetch_add(1, std::memory_order_relaxed);
+        if (range >= ranges) return;
+        const std::int64_t begin = range * grain;
+        body(context, thread, begin, count - begin < grain ? count : begin + grain);
+      }
+    } catch (const Error& e) {
+      keep(Failure::kError, &e);
+    } catch (const std::bad_alloc&) {
+      keep(Failure::kMemory, nullptr);
+    } catch (...) {
+      const Error e = make_error(EVN_ERROR_INTERNAL, "an unknown exception left a kernel");
+      keep(Failure::kError, &e);
+    }
+  }
+};
+
+struct ThreadPool::Shared {
+  struct Worker {
+    Shared* shared;
+    int index;
+  };
+
+  std::atomic<bool> busy{false};  // held by the caller of the job that runs, and while threads start
+  alignas(64) std::atomic<std::uint32_t> gate{0};        // kOpen, kCallerSleeps, and the number of workers inside
+  alignas(64) std::atomic<std::uint32_t> generation{0};  // grows with each job; idle workers sleep on it
+  std::atomic<std::uint32_t> sleepers{0};
+  std::atomic<bool> stop{false};
+  Job job;
+  bool started = false;
+  pid_t owner = 0;
+  std::vector<Worker> workers;
+  std::vector<os::Thread> threads;
+
+  static const std::uint32_t* word(const std::atomic<std::uint32_t>& a) { return reinterpret_cast<const std::uint32_t*>(&a); }
+
+  void announce() {
+    generation.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers.load(std::memory_order_seq_cst) != 0) os::futex_wake_all(word(generation));
+  }
+
+  void await_generation(std::uint32_t seen) {
+    const auto changed = [&] { return generation.load(std::memory_order_acquire) != seen; };
+    if (spin(changed)) return;
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    while (!changed()) os::futex_wait(word(generation), seen);
+    sleepers.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  bool join_job() {
+    std::uint32_t v = gate.load(std::memory_order_relaxed);
+    while ((v & kOpen) != 0) {
+      if (gate.compare_exchange_weak(v, v + 1, std::memory_order_acquire, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+
+  void leave_job() {
+    if (gate.fetch_sub(1, std::memory_order_release) == (kCallerSleeps | 1)) os::futex_wake_all(word(gate));
+  }
+
+  void close_gate() {
+    gate.fetch_and(~kOpen, std::memory_order_acq_rel);
+    const auto empty = [&] { return gate.load(std::memory_order_acquire) == 0; };
+    if (spin(empty)) return;
+    std::uint32_t v = gate.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
+    while (v != kCallerSleeps) {
+      os::futex_wait(word(gate), v);
+      v = gate.load(std::memory_order_acquire);
+    }
+    gate.store(0, std::memory_order_relaxed);
+  }
+
+  static void worker_main(void* argument) {
+    auto* w = static_cast<Worker*>(argument);
+    Shared& s = *w->shared;
+    std::uint32_t seen = 0;
+    while (true) {
+      s.await_generation(seen);
+      if (s.stop.load(std::memory_order_acquire)) return;
+      seen = s.generation.load(std::memory_order_acquire);
+      if (!s.join_job()) continue;
+      s.job.work(w->index);
+      s.leave_job();
+    }
+  }
+
+  // Ends the threads that run. After fork the child has none: their handles are dropped, never joined.
+  void end_threads() {
+    if (owner != getpid()) {
+      for (os::Thread& t : threads) ::new (static_cast<void*>(&t)) os::Thread();
+    } else {
+      stop.store(true, std::memory_order_release);
+      announce();
+    }
+    threads.clear();
+    stop.store(false, std::memory_order_relaxed);
+  }
+
+  void start(int thread_count) {
+    owner = getpid();
+    generation.store(0, std::memory_order_relaxed);
+    workers.resize(static_cast<std::size_t>(thread_count - 1));
+    threads.reserve(workers.size());
+    try {
+      for (std::size_t i = 0; i < workers.size(); ++i) {
+        workers[i] = {this, static_cast<int>(i) + 1};
+        threads.emplace_back(&worker_main, &workers[i]);
+      }
+    } catch (...) {
+      end_threads();
+      throw;
+    }
+    started = true;
+  }
+};
+
+ThreadPool::ThreadPool(int thread_count)
+    : thread_count_(thread_count < 1 ? 1 : thread_count), shared_(thread_count_ > 1 ? std::make_unique<Shared>() : nullptr) {}
+
+ThreadPool::~ThreadPool() {
+  if (shared_ && shared_->started) shared_->end_threads();
+}
+
+void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body, void* context) {
+  if (count <= 0) return;
+  if (grain < 1) grain = 1;
+  const std::int64_t ranges = ceil_div(count, grain);
+  if (!shared_ || ranges == 1 || shared_->busy.exchange(true, std::memory_order_acquire)) {
+    for (std::int64_t begin = 0, left = count; left > 0; begin += grain, left -= grain) {
+      body(context, 0, begin, left < grain ? count : begin + grain);
+    }
+    return;
+  }
+  Shared& s = *shared_;
+  struct Release {
+    Shared& s;
+    ~Release() { s.busy.store(false, std::memory_order_release); }
+  } release{s};
+  if (!s.started) s.start(thread_count_);
+
+  Job& job = s.job;
+  job.body = body;
+  job.context = context;
+  job.count = count;
+  job.grain = grain;
+  job.ranges = ranges;
+  job.next.store(0, std::memory_order_relaxed);
+  job.failed.store(false, std::memory_order_relaxed);
+  job.failure = Failure::kNone;
+  s.gate.store(kOpen, std::memory_order_release);
+  s.announce();
+  job.work(0);
+  s.close_gate();
+  if (job.failure == Failure::kError) throw Error(job.error);
+  if (job.failure == Failure::kMemory) throw std::bad_alloc();
+}
+
+}  // namespace evn

@@ -1,0 +1,203 @@
+// The thread pool: coverage of ranges, thread numbers, exceptions, failing thread starts, nesting, concurrent callers, fork.
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <new>
+#include <thread>
+
+#include "base/error.h"
+#include "base/fault.h"
+
+namespace evn {
+namespace {
+
+struct Cover {
+  std::vector<std::atomic<int>> hits;
+  std::vector<std::atomic<int>> inside;  // per thread: calls in progress
+  std::atomic<int> clashes{0};
+  std::int64_t grain;
+  Cover(std::int64_t count, int threads, std::int64_t g)
+      : hits(static_cast<std::size_t>(count)), inside(static_cast<std::size_t>(threads)), grain(g) {}
+
+  static void body(void* context, int thread, std::int64_t begin, std::int64_t end) {
+    auto& c = *static_cast<Cover*>(context);
+    if (thread < 0 || static_cast<std::size_t>(thread) >= c.inside.size() || end - begin > c.grain || begin >= end) {
+      ++c.clashes;
+      return;
+    }
+    if (c.inside[static_cast<std::size_t>(thread)]++ != 0) ++c.clashes;
+    for (std::int64_t i = begin; i < end; ++i) ++c.hits[static_cast<std::size_t>(i)];
+    --c.inside[static_cast<std::size_t>(thread)];
+  }
+  bool each_once() const {
+    for (const auto& h : hits) {
+      if (h != 1) return false;
+    }
+    return clashes == 0;
+  }
+};
+
+TEST(ThreadPool, CoversEveryIndexOnceForAllCountsAndGrains) {
+  for (int threads = 1; threads <= 5; ++threads) {
+    ThreadPool pool(threads);
+    for (std::int64_t count : {0, 1, 2, 3, 7, 64, 1000}) {
+      for (std::int64_t grain : {1, 2, 3, 64, 5000}) {
+        Cover c(count, threads, grain);
+        pool.parallel_for(count, grain, &Cover::body, &c);
+        EXPECT_TRUE(c.each_once()) << threads << " threads, count " << count << ", grain " << grain;
+      }
+    }
+  }
+}
+
+TEST(ThreadPool, HoldsOverManyJobs) {
+  ThreadPool pool(4);
+  for (int i = 0; i < 5000; ++i) {
+    Cover c(9, 4, 1);
+    pool.parallel_for(9, 1, &Cover::body, &c);
+    ASSERT_TRUE(c.each_once()) << "job " << i;
+  }
+}
+
+TEST(ThreadPool, AllThreadsTakePart) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<int> inside{0};
+    // Each range waits for all the others, so that the job ends only when three threads run it at a time.
+    pool.parallel_for(
+        3, 1,
+        [](void* context, int, std::int64_t, std::int64_t) {
+          auto& n = *static_cast<std::atomic<int>*>(context);
+          ++n;
+          while (n != 3) std::this_thread::yield();
+        },
+        &inside);
+    ASSERT_EQ(inside, 3);
+  }
+}
+
+TEST(ThreadPool, NestedCallRunsInTheCaller) {
+  ThreadPool pool(3);
+  struct Outer {
+    ThreadPool* pool;
+    std::atomic<int> inner{0};
+  } outer{&pool};
+  pool.parallel_for(
+      8, 1,
+      [](void* context, int, std::int64_t, std::int64_t) {
+        auto& o = *static_cast<Outer*>(context);
+        Cover c(20, 1, 3);
+        o.pool->parallel_for(20, 3, &Cover::body, &c);
+        if (c.each_once()) ++o.inner;
+      },
+      &outer);
+  EXPECT_EQ(outer.inner, 8);
+}
+
+TEST(ThreadPool, ConcurrentCallersAllFinish) {
+  ThreadPool pool(3);
+  std::atomic<int> good{0};
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 4; ++t) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        Cover c(17, 3, 2);
+        pool.parallel_for(17, 2, &Cover::body, &c);
+        if (c.each_once()) ++good;
+      }
+    });
+  }
+  for (auto& t : callers) t.join();
+  EXPECT_EQ(good, 4 * 500);
+}
+
+TEST(ThreadPool, FirstErrorIsRethrownAndThePoolStaysUsable) {
+  for (int threads : {1, 2, 4}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 50; ++round) {
+      try {
+        pool.parallel_for(
+            100, 1, [](void*, int, std::int64_t begin, std::int64_t) { if (begin == 37) fail(EVN_ERROR_LIMIT, "tile 37"); }, nullptr);
+        FAIL() << "nothing was thrown";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.status, EVN_ERROR_LIMIT);
+        EXPECT_STREQ(e.message, "tile 37");
+      }
+      Cover c(10, threads, 1);
+      pool.parallel_for(10, 1, &Cover::body, &c);
+      EXPECT_TRUE(c.each_once());
+    }
+  }
+}
+
+TEST(ThreadPool, BadAllocIsRethrownAsBadAlloc) {
+  ThreadPool pool(2);
+  const auto body = [](void*, int, std::int64_t, std::int64_t) { throw std::bad_alloc(); };
+  EXPECT_THROW(pool.parallel_for(4, 1, body, nullptr), std::bad_alloc);
+}
+
+TEST(ThreadPool, RangesAfterAnErrorAreSkipped) {
+  ThreadPool pool(1);
+  std::atomic<int> calls{0};
+  const auto body = [](void* context, int, std::int64_t, std::int64_t) {
+    ++*static_cast<std::atomic<int>*>(context);
+    fail(EVN_ERROR_LIMIT, "stop");
+  };
+  EXPECT_THROW(pool.parallel_for(1000, 1, body, &calls), Error);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(ThreadPool, EveryFailingThreadStartIsReportedAndLeavesNoThread) {
+  for (int k = 1; k <= 3; ++k) {
+    ThreadPool pool(4);
+    Cover c(50, 4, 1);
+    fault_arm(Seam::kThread, k, false);
+    try {
+      pool.parallel_for(50, 1, &Cover::body, &c);
+      ADD_FAILURE() << "start " << k << " did not fail";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_NO_THREADS);
+    }
+    fault_arm(Seam::kThread, 0, false);
+    for (const auto& h : c.hits) EXPECT_EQ(h, 0);
+    pool.parallel_for(50, 1, &Cover::body, &c);
+    EXPECT_TRUE(c.each_once()) << "after failing start " << k;
+  }
+}
+
+TEST(ThreadPool, OneThreadStartsNone) {
+  ThreadPool pool(1);
+  fault_arm(Seam::kThread, 1, true);
+  Cover c(50, 1, 1);
+  pool.parallel_for(50, 1, &Cover::body, &c);
+  fault_arm(Seam::kThread, 0, false);
+  EXPECT_TRUE(c.each_once());
+}
+
+TEST(ThreadPool, ForkedChildRunsAloneAndEnds) {
+  ThreadPool pool(3);
+  Cover before(20, 3, 1);
+  pool.parallel_for(20, 1, &Cover::body, &before);
+  ASSERT_TRUE(before.each_once());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    bool ok = true;
+    for (int i = 0; i < 10; ++i) {
+      Cover c(20, 3, 1);
+      pool.parallel_for(20, 1, &Cover::body, &c);
+      ok = ok && c.each_once();
+    }
+    pool.~ThreadPool();
+    _exit(ok ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace evn
