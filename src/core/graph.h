@@ -36,6 +36,7 @@ struct Node {
   std::vector<Attribute> attributes;  // as the model gives them
   std::vector<AttributeValue> resolved;  // by index into the op's attribute table, defaults filled in; set by graph/validate
   Epilogue epilogue;                  // fused element-wise steps, applied to output 0 in order
+  std::vector<std::string> fused;     // names of the nodes that were folded into this one, for explain
 };
 
 struct Graph {

@@ -1,0 +1,167 @@
+// Runs the nodes whose inputs are all constants, with the reference kernels. What a hostile model could blow up is refused: an
+// output far larger than the constants that it comes from, and work far larger than its data.
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "base/checked.h"
+#include "graph/edit.h"
+#include "graph/infer.h"
+#include "graph/passes/rewrites.h"
+#include "ops/op.h"
+
+namespace evn {
+namespace {
+
+constexpr std::size_t kSmallBytes = 1 << 20;  // up to here a constant may be made from nothing (ConstantOfShape, Expand)
+constexpr std::size_t kMaxGrowth = 4;         // above: so many times the bytes of the model's constants behind it
+constexpr double kMaxProduct = 1 << 28;       // input times output elements, where the work may be the product
+
+// Work linear in input and output, whatever the attributes are. Element-wise operators and views are, too.
+constexpr const char* kLinear[] = {"Cast",    "Concat",    "ConstantOfShape", "DepthToSpace", "Expand",    "EyeLike",
+                                   "Flatten", "Gather",    "GatherElements",  "Pad",          "Range",     "Reshape",
+                                   "Shape",   "Size",      "Slice",           "SpaceToDepth", "Split",     "Squeeze",
+                                   "Tile",    "Transpose", "Unsqueeze",       "Where"};
+
+// Their results are not a matter of their inputs, or are better left to kernels of their own: a dequantized weight takes four
+// times the memory, and the integer kernels look for the pair.
+constexpr const char* kNever[] = {"Bernoulli",    "DequantizeLinear",  "Multinomial",   "QuantizeLinear", "RandomNormal",
+                                  "RandomUniform", "RandomNormalLike", "RandomUniformLike"};
+
+template <std::size_t N>
+bool is_in(const char* const (&list)[N], const std::string& name) {
+  return std::any_of(std::begin(list), std::end(list), [&](const char* entry) { return name == entry; });
+}
+
+bool may_fold(const Node& node) {
+  if (is_in(kNever, node.op_type) || node.outputs.empty()) return false;
+  return std::none_of(node.attributes.begin(), node.attributes.end(),
+                      [](const Attribute& a) { return attribute_type(a.value) == AttributeType::kGraph; });
+}
+
+bool is_linear(const Node& node) {
+  if ((node.op->flags & (kOpElementwise | kOpView | kOpShapeOnly)) != 0) return true;
+  return node.domain.empty() && is_in(kLinear, node.op_type);
+}
+
+double elements(const TensorDesc& desc) {
+  return desc.dtype == DType::kUndefined ? 0 : static_cast<double>(desc.shape.elements());
+}
+
+class Folder {
+ public:
+  Folder(Graph& graph, const PassContext& context) : edit_(graph), context_(context), origin_(graph.values.size(), 0) {
+    for (std::size_t v = 0; v < graph.values.size(); ++v) {
+      if (graph.values[v].constant != nullptr) origin_[v] = graph.values[v].constant->size_bytes;
+    }
+  }
+
+  bool run() {
+    for (int n = 0; n < edit_.node_count(); ++n) {
+      check_deadline(context_, static_cast<std::size_t>(n));
+      try {
+        fold(n);
+      } catch (Error& e) {
+        // All inputs are the model's own.
+        if (e.status == EVN_ERROR_INVALID_ARGUMENT) e.status = EVN_ERROR_INVALID_MODEL;
+        if (e.node[0] == '\0') e.with_node(edit_.node(n).name.c_str());
+        throw;
+      }
+    }
+    return edit_.commit();
+  }
+
+ private:
+  // Whether all inputs are known; fills in inputs_ and the sum of their origins.
+  bool gather(const Node& node) {
+    inputs_.assign(node.inputs.size(), ConstTensor{});
+    if (copies_.size() < node.inputs.size()) copies_.resize(node.inputs.size());
+    origin_bytes_ = 0;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId v = node.inputs[i];
+      if (v == kNoValue) continue;
+      const Value& value = edit_.value(v);
+      if (i == 0 && (node.op->flags & kOpShapeOnly) != 0 && shape_is_certain(v)) {
+        inputs_[i].desc = {value.dtype, value.shape};
+        continue;
+      }
+      if (value.constant == nullptr || dtype_size(value.dtype) == 0) return false;
+      origin_bytes_ = checked_add(origin_bytes_, origin_[v]);
+    }
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNoValue || inputs_[i].present()) continue;
+      const Weight& w = *edit_.value(node.inputs[i]).constant;
+      inputs_[i] = {w.desc, aligned_bytes(w, copies_[i])};
+    }
+    return true;
+  }
+
+  // A computed graph output may have dims that only its declaration knows; nothing may be built on those.
+  bool shape_is_certain(ValueId v) const {
+    const Value& value = edit_.value(v);
+    return value.has_shape && value.shape.is_known() && (edit_.producer(v) < 0 || !edit_.is_output(v));
+  }
+
+  // Whether the outputs have known, stored and reasonable sizes; fills in descs_.
+  bool infer_outputs(const Node& node) {
+    std::vector<TensorDesc> inputs;
+    for (const ConstTensor& t : inputs_) inputs.push_back(t.desc);
+    descs_.assign(node.outputs.size(), TensorDesc{});
+    infer_node(node, inputs, inputs_, descs_);
+    double in = 0;
+    double out = 0;
+    for (const TensorDesc& d : inputs) in += d.shape.is_known() ? elements(d) : 0;
+    for (const TensorDesc& d : descs_) {
+      if (d.dtype == DType::kUndefined) continue;
+      if (!d.shape.is_known() || dtype_size(d.dtype) == 0) return false;
+      const std::size_t bytes = d.size_bytes();
+      if (bytes > context_.limits.tensor_bytes) fail(EVN_ERROR_LIMIT, "a constant of %zu bytes is above the limit", bytes);
+      if (bytes > kSmallBytes && bytes / kMaxGrowth > origin_bytes_) return false;
+      out += elements(d);
+    }
+    return is_linear(node) || in * out <= kMaxProduct;
+  }
+
+  void fold(int n) {
+    const Node& node = edit_.node(n);
+    if (!may_fold(node)) return;
+    // A graph output stays computed: a session hands out what its steps wrote.
+    for (ValueId v : node.outputs) {
+      if (v != kNoValue && edit_.is_output(v)) return;
+    }
+    if (!gather(node) || !infer_outputs(node)) return;
+    std::vector<std::shared_ptr<Weight>> weights(node.outputs.size());
+    std::vector<MutableTensor> outputs(node.outputs.size());
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      if (descs_[i].dtype == DType::kUndefined) continue;
+      outputs[i].desc = descs_[i];
+      weights[i] = make_weight(descs_[i], context_.ledger, &outputs[i].data);
+    }
+    run_reference({node, inputs_, outputs});
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      if (weights[i] == nullptr) continue;
+      Value& value = edit_.value(node.outputs[i]);
+      value.dtype = descs_[i].dtype;
+      value.has_shape = true;
+      value.shape = descs_[i].shape;
+      origin_[node.outputs[i]] = std::min(origin_bytes_, weights[i]->size_bytes);
+      value.constant = std::move(weights[i]);
+    }
+    edit_.remove_node(n);
+  }
+
+  GraphEditor edit_;
+  const PassContext& context_;
+  // Per constant: bytes of the model that it was made from. Chains of Tile and Expand grow by these, not by each other.
+  std::vector<std::size_t> origin_;
+  std::size_t origin_bytes_ = 0;
+  std::vector<ConstTensor> inputs_;
+  std::vector<TensorDesc> descs_;
+  std::vector<std::vector<std::uint64_t>> copies_;
+};
+
+}  // namespace
+
+bool fold_constants(Graph& graph, const PassContext& context) { return Folder(graph, context).run(); }
+
+}  // namespace evn

@@ -1,0 +1,65 @@
+// The list of rewrites, in the order in which they run, and the loop that runs them.
+#include "graph/passes/passes.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "graph/edit.h"
+#include "graph/infer.h"
+#include "graph/passes/rewrites.h"
+
+namespace evn {
+namespace {
+
+// Patterns with a meaning of their own come before fold_batch_norm, which would take their first constant into a weight.
+constexpr Pass kPasses[] = {
+    {"eliminate_identity", eliminate_identity},
+    {"fold_constants", fold_constants},
+    {"fuse_hard_swish", fuse_hard_swish},
+    {"fold_batch_norm", fold_batch_norm},
+    {"fuse_epilogue", fuse_epilogue},
+    {"dead_code", dead_code},
+};
+
+constexpr int kMaxRounds = 4;
+
+bool is_disabled(const Pass& pass, std::span<const char* const> disabled) {
+  return std::any_of(disabled.begin(), disabled.end(), [&](const char* name) { return std::strcmp(name, pass.name) == 0; });
+}
+
+// A tensor whose size is known now and above the limit could never be run.
+void check_sizes(const Graph& graph, const PassContext& context) {
+  for (const Value& value : graph.values) {
+    if (!value.has_shape || !value.shape.is_known() || dtype_size(value.dtype) == 0) continue;
+    const std::size_t size = TensorDesc{value.dtype, value.shape}.size_bytes();
+    if (size > context.limits.tensor_bytes) {
+      throw make_error(EVN_ERROR_LIMIT, "tensor \"%s\" would need %zu bytes, above the limit of %llu", value.name.c_str(), size,
+                       static_cast<unsigned long long>(context.limits.tensor_bytes))
+          .with_bytes(size, context.limits.tensor_bytes);
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const Pass> passes() { return kPasses; }
+
+void optimize_graph(Graph& graph, const PassContext& context, std::span<const char* const> disabled) {
+  infer_graph(graph);
+  check_sizes(graph, context);
+  bool changed = true;
+  for (int round = 0; changed && round < kMaxRounds; ++round) {
+    changed = false;
+    for (const Pass& pass : kPasses) {
+      if (is_disabled(pass, disabled)) continue;
+      check_deadline(context);
+      if (!pass.run(graph, context)) continue;
+      changed = true;
+      infer_graph(graph);
+    }
+  }
+  check_sizes(graph, context);
+}
+
+}  // namespace evn

@@ -1,0 +1,15 @@
+// The rewrites by name; passes.cc puts them in order. Each returns whether it changed the graph.
+#pragma once
+
+#include "graph/passes/passes.h"
+
+namespace evn {
+
+bool eliminate_identity(Graph& graph, const PassContext& context);
+bool fold_constants(Graph& graph, const PassContext& context);
+bool fuse_hard_swish(Graph& graph, const PassContext& context);
+bool fold_batch_norm(Graph& graph, const PassContext& context);
+bool fuse_epilogue(Graph& graph, const PassContext& context);
+bool dead_code(Graph& graph, const PassContext& context);
+
+}  // namespace evn
