@@ -1,0 +1,129 @@
+#include "config/check.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace evn {
+namespace {
+
+// Long enough for evn_device_info.name, and nothing that device strings such as "gpu:1" or a terminal could misread.
+void check_name(const YamlSource& source, const DeviceConfig& device, std::size_t offset) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  const bool letters = device.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ==
+                       std::string::npos;
+  if (!letters || kLetters.find(device.name[0]) == std::string_view::npos || device.name.size() > 63) {
+    source.fail_at(offset, "the device name \"%s\" must begin with a letter and have at most 63 letters, digits and _ . -",
+                   shorten(device.name, 80).c_str());
+  }
+  if (device.name == "auto") source.fail_at(offset, "a device cannot be called \"auto\": placement.default uses that word");
+}
+
+void check_device(const YamlSource& source, const DeviceConfig& device, const ConfigDraft::DevicePlaces& places) {
+  check_name(source, device, places.name);
+  const bool cpu = device.type == "cpu";
+  if (device.type.empty()) {
+    source.fail_at(places.name, "the device \"%s\" needs a \"type\": cpu or opencl", device.name.c_str());
+  }
+  if (!cpu && device.name == "cpu") {
+    source.fail_at(places.name, "the name \"cpu\" is for the device of type cpu, not for one of type %s", device.type.c_str());
+  }
+  if (!cpu && places.threads != 0) {
+    source.fail_at(places.threads, "\"threads\" is for devices of type cpu; \"%s\" is of type %s", device.name.c_str(),
+                   device.type.c_str());
+  }
+  if (cpu && places.match != 0) {
+    source.fail_at(places.match, "\"match\" is for devices of type opencl; \"%s\" is of type cpu", device.name.c_str());
+  }
+}
+
+void check_devices(const YamlSource& source, ConfigDraft& draft) {
+  const DeviceConfig* cpu = nullptr;
+  for (std::size_t i = 0; i < draft.config.devices.size(); ++i) {
+    const DeviceConfig& device = draft.config.devices[i];
+    check_device(source, device, draft.device_places[i]);
+    if (device.type != "cpu") continue;
+    if (cpu != nullptr) {
+      source.fail_at(draft.device_places[i].name, "the CPU is one device: \"%s\" at line %d is of type cpu already",
+                     cpu->name.c_str(), cpu->line);
+    }
+    cpu = &device;
+  }
+  if (cpu != nullptr) return;
+  DeviceConfig implied;
+  implied.name = "cpu";
+  implied.type = "cpu";
+  draft.config.devices.insert(draft.config.devices.begin(), implied);
+  draft.device_places.insert(draft.device_places.begin(), ConfigDraft::DevicePlaces{});
+}
+
+void check_reference(const YamlSource& source, const Config& config, const std::string& name, std::size_t offset) {
+  if (config.find_device(name) != nullptr) return;
+  std::vector<std::string_view> names;
+  std::string list;
+  for (const DeviceConfig& device : config.devices) {
+    names.push_back(device.name);
+    if (list.size() < 120) list += (list.empty() ? "" : ", ") + device.name;
+  }
+  const std::string near(nearest(name, names));
+  const bool guess = !near.empty();
+  source.fail_at(offset, "unknown device \"%s\"; %s%s%s", shorten(name, 60).c_str(),
+                 guess ? "did you mean \"" : "there are: ", guess ? near.c_str() : list.c_str(), guess ? "\"?" : "");
+}
+
+// Texts of a rule's match in an order and form that two equal matches share.
+std::string match_key(const PlacementRule& rule) {
+  std::string key;
+  for (const std::vector<std::string>* list : {&rule.ops, &rule.names, &rule.models}) {
+    std::vector<std::string> sorted = *list;
+    std::sort(sorted.begin(), sorted.end());
+    sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+    for (const std::string& text : sorted) key.append(text).push_back('\0');
+    key.push_back('\1');
+  }
+  return key;
+}
+
+// The first match wins, so a second rule with the same match can only add a device to avoid.
+bool contradict(const PlacementRule& a, const PlacementRule& b) {
+  if (a.policy != Policy::kForbid && b.policy != Policy::kForbid) return true;
+  return a.device == b.device;
+}
+
+void check_rules(const YamlSource& source, const ConfigDraft& draft) {
+  std::multimap<std::string, const PlacementRule*> seen;
+  for (std::size_t i = 0; i < draft.config.rules.size(); ++i) {
+    const PlacementRule& rule = draft.config.rules[i];
+    const ConfigDraft::RulePlaces& places = draft.rule_places[i];
+    if (rule.device.empty()) source.fail_at(places.rule, "the rule needs a \"device\"");
+    check_reference(source, draft.config, rule.device, places.device);
+    for (const std::string& op : rule.ops) {
+      if (op.find_first_of("*?") == std::string::npos) continue;
+      source.fail_at(places.rule, "\"op\" takes names of operators, not patterns: \"%s\"", shorten(op, 60).c_str());
+    }
+    const std::string key = match_key(rule);
+    const auto [begin, end] = seen.equal_range(key);
+    for (auto other = begin; other != end; ++other) {
+      if (!contradict(*other->second, rule)) continue;
+      source.fail_at(places.rule,
+                     "conflicting rules: lines %d and %d have the same match, for \"%s\" and \"%s\"; the first match wins, so this "
+                     "one would never count",
+                     other->second->line, rule.line, other->second->device.c_str(), rule.device.c_str());
+    }
+    seen.emplace(key, &rule);
+  }
+}
+
+}  // namespace
+
+void check_config(const YamlSource& source, ConfigDraft& draft) {
+  check_devices(source, draft);
+  if (!draft.config.default_device.empty()) {
+    check_reference(source, draft.config, draft.config.default_device, draft.default_place);
+  }
+  check_rules(source, draft);
+}
+
+}  // namespace evn
