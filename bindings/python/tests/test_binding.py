@@ -1,0 +1,466 @@
+"""The package as its users see it: arrays in and out, errors, lifetimes, threads."""
+import gc
+import itertools
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import threading
+import time
+
+import evener
+import numpy
+import pytest
+import tiny
+from evener import _arrays, _library
+
+PACKAGES = pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with evener.Runtime(threads=1) as opened:
+        yield opened
+
+
+def floats(*values):
+    return numpy.array(values, "float32")
+
+
+def run_python(code, **environment):
+    paths = os.pathsep.join([str(PACKAGES), str(pathlib.Path(__file__).parent)])
+    return subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=paths, **environment),
+                          capture_output=True, text=True, timeout=120)
+
+
+# What a session tells
+
+def test_values_have_names_shapes_of_ints_and_symbols_and_dtypes(runtime):
+    session = runtime.session(tiny.add(("batch", 3)))
+    assert [(value.name, value.shape) for value in session.inputs] == [("a", ("batch", 3)), ("b", ("batch", 3))]
+    assert [value.dtype for value in session.inputs] == [numpy.dtype("float32")] * 2
+    assert session.outputs[0].name == "y" and session.outputs[0].shape[1] == 3
+
+
+def test_a_dim_without_a_name_is_none(runtime):
+    assert runtime.session(tiny.identity("int64", [None, 2])).inputs[0].shape == (None, 2)
+
+
+def test_explain_names_device_and_kernel_of_each_node(runtime):
+    session = runtime.session(tiny.add())
+    plan = json.loads(session.explain("json"))
+    assert [(node["name"], node["op"], node["device"]) for node in plan["nodes"]] == [("sum", "Add", runtime.devices[0].name)]
+    assert plan["nodes"][0]["kernel"]
+    assert "sum" in session.explain()
+    with pytest.raises(ValueError, match="xml"):
+        session.explain("xml")
+
+
+def test_metadata_is_read_and_a_missing_key_is_a_key_error(runtime):
+    session = runtime.session(tiny.scale(metadata={"alphabet": "a\nb\né"}))
+    assert session.metadata("alphabet") == "a\nb\né"
+    with pytest.raises(KeyError):
+        session.metadata("nothing")
+
+
+def test_model_describes_itself(runtime):
+    model = runtime.model(tiny.add())
+    assert "Add" in model.describe()
+    assert json.loads(model.describe("json"))
+
+
+def test_sessions_can_share_a_model(runtime):
+    model = runtime.model(tiny.scale(3.0))
+    first, second = runtime.session(model), runtime.session(model)
+    assert first.run({"x": floats(1)})["y"] == second.run({"x": floats(1)})["y"] == 3
+
+
+# Runs
+
+def test_run_adds(runtime):
+    a, b = numpy.arange(6, dtype="float32").reshape(2, 3), numpy.full((2, 3), 0.5, "float32")
+    result = runtime.session(tiny.add()).run({"b": b, "a": a})
+    assert list(result) == ["y"]
+    assert result["y"].dtype == numpy.float32
+    numpy.testing.assert_array_equal(result["y"], a + b)
+
+
+def test_outputs_come_in_the_models_order(runtime):
+    result = runtime.session(tiny.two_outputs()).run({"x": floats(1, -2, 3, -4)})
+    assert list(result) == ["z", "y"]
+    numpy.testing.assert_array_equal(result["z"], floats(-1, 2, -3, 4))
+    numpy.testing.assert_array_equal(result["y"], floats(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+                                   "uint64", "bool"])
+def test_every_dtype_passes_through(runtime, dtype):
+    x = (numpy.arange(6) % 2 if dtype == "bool" else numpy.arange(6)).astype(dtype).reshape(2, 3)
+    session = runtime.session(tiny.identity(dtype, [2, 3]))
+    y = session.run({"x": x})["y"]
+    assert session.inputs[0].dtype == session.outputs[0].dtype == y.dtype == x.dtype
+    numpy.testing.assert_array_equal(y, x)
+
+
+def test_scalars_and_empty_arrays_pass_through(runtime):
+    scalar = runtime.session(tiny.identity("float32", [])).run({"x": numpy.array(7, "float32")})["y"]
+    assert scalar.shape == () and scalar == 7
+    empty = runtime.session(tiny.identity("float32", ["n", 4])).run({"x": numpy.zeros((0, 4), "float32")})["y"]
+    assert empty.shape == (0, 4)
+
+
+def test_python_numbers_and_lists_get_the_models_dtype(runtime):
+    assert runtime.session(tiny.scale()).run({"x": [1, 2]})["y"].tolist() == [2, 4]
+    assert runtime.session(tiny.identity("int64", [])).run({"x": 5})["y"] == 5
+
+
+def test_arrays_of_any_layout_give_the_same_result(runtime):
+    session = runtime.session(tiny.identity("float32", [3, 2]))
+    x = numpy.arange(6, dtype="float32").reshape(3, 2)
+    locked = x.copy()
+    locked.flags.writeable = False
+    wide = numpy.zeros((3, 4), "float32")
+    wide[:, ::2] = x
+    for array in (numpy.asfortranarray(x), wide[:, ::2], x[::-1][::-1], x.astype(">f4"), locked):
+        numpy.testing.assert_array_equal(session.run({"x": array})["y"], x)
+
+
+def test_a_run_with_another_shape_gives_that_shape(runtime):
+    session = runtime.session(tiny.scale())
+    for length in (1, 7, 3, 7):
+        x = numpy.arange(length, dtype="float32")
+        numpy.testing.assert_array_equal(session.run({"x": x})["y"], 2 * x)
+
+
+# No copies
+
+def test_contiguous_inputs_are_wrapped_where_they_are(runtime, monkeypatch):
+    seen = []
+    monkeypatch.setattr(_arrays, "wrap", lambda owner, array, error, wrap=_arrays.wrap: seen.append(array) or wrap(owner, array, error))
+    x = numpy.arange(8, dtype="float32")
+    runtime.session(tiny.scale()).run({"x": x})
+    assert seen[0] is x
+
+
+def test_runs_see_what_was_written_into_the_input_between_them(runtime):
+    session = runtime.session(tiny.scale())
+    x = floats(1, 2)
+    first = session.run({"x": x})["y"]
+    x[:] = 10
+    assert session.run({"x": x})["y"].tolist() == [20, 20]
+    assert first.tolist() == [2, 4]
+
+
+def test_outputs_are_the_librarys_memory_until_the_last_view_of_them_ends(runtime):
+    cpu = runtime.devices[0]
+    session = runtime.session(tiny.scale())
+    x = numpy.ones(1 << 16, "float32")
+    session.run({"x": x})
+    gc.collect()
+    before = cpu.memory().by_class["tensors"]
+    y = session.run({"x": x})["y"]
+    view = y[10:20]
+    assert not y.flags.owndata and y.flags.writeable
+    assert cpu.memory().by_class["tensors"] >= before + y.nbytes
+    del y
+    assert cpu.memory().by_class["tensors"] > before
+    assert view.tolist() == [2] * 10
+    del view
+    assert cpu.memory().by_class["tensors"] == before
+
+
+def test_outputs_of_two_runs_do_not_share_memory(runtime):
+    session = runtime.session(tiny.scale())
+    first = session.run({"x": floats(1)})["y"]
+    second = session.run({"x": floats(2)})["y"]
+    assert not numpy.shares_memory(first, second)
+    assert (first[0], second[0]) == (2, 4)
+
+
+# Models
+
+def test_models_come_from_paths_and_bytes(runtime, tmp_path):
+    path = tmp_path / "scale.onnx"
+    path.write_bytes(tiny.scale(5.0))
+    data = path.read_bytes()
+    for source in (path, str(path), data, bytearray(data), memoryview(data)):
+        assert runtime.session(source).run({"x": floats(2)})["y"] == 10
+
+
+def test_a_missing_file_is_an_io_error(runtime, tmp_path):
+    with pytest.raises(evener.Error) as caught:
+        runtime.session(tmp_path / "nothing.onnx")
+    assert caught.value.status == evener.Status.IO
+
+
+def test_a_path_with_a_null_is_refused(runtime):
+    with pytest.raises(ValueError, match="null"):
+        runtime.session("model.onnx\0.txt")
+
+
+def test_bytes_that_are_no_model_are_an_error(runtime):
+    with pytest.raises(evener.Error) as caught:
+        runtime.session(b"\xff" * 10)
+    assert caught.value.status == evener.Status.INVALID_MODEL
+    assert str(caught.value).startswith("INVALID_MODEL: ")
+
+
+def test_an_error_names_the_node(runtime):
+    with pytest.raises(evener.Error) as caught:
+        runtime.session(tiny.unknown_operator())
+    assert caught.value.status == evener.Status.UNSUPPORTED
+    assert caught.value.node == "strange"
+    assert "NoSuchOperator" in caught.value.message
+
+
+def test_errors_can_be_pickled():
+    error = pickle.loads(pickle.dumps(evener.Error(5, "too much", "node", "cpu", 10, 3)))
+    assert (error.status, error.message, error.node, error.device) == (evener.Status.LIMIT, "too much", "node", "cpu")
+    assert (error.bytes_requested, error.bytes_available) == (10, 3)
+
+
+# Wrong inputs
+
+def invalid(session, inputs):
+    with pytest.raises(evener.Error) as caught:
+        session.run(inputs)
+    assert caught.value.status == evener.Status.INVALID_ARGUMENT
+    return caught.value.message
+
+
+def test_a_wrong_dtype_names_the_input(runtime):
+    assert "x" in invalid(runtime.session(tiny.scale()), {"x": numpy.ones(3, "float64")})
+
+
+def test_wrong_ranks_and_dims_are_errors(runtime):
+    session = runtime.session(tiny.add((2, 3)))
+    good = numpy.ones((2, 3), "float32")
+    for bad in (good[0], good[None], numpy.ones((3, 2), "float32"), numpy.ones([1] * 12, "float32")):
+        with pytest.raises(evener.Error):
+            session.run({"a": bad, "b": good})
+    assert session.run({"a": good, "b": good})["y"].sum() == 12
+
+
+def test_a_missing_input_is_named(runtime):
+    assert "'b' is missing" in invalid(runtime.session(tiny.add()), {"a": numpy.ones((1, 3), "float32")})
+
+
+def test_an_unknown_input_is_an_error_that_lists_the_inputs(runtime):
+    message = invalid(runtime.session(tiny.scale()), {"x": floats(1), "wrong": floats(1)})
+    assert "wrong" in message and "x" in message
+
+
+def test_strings_are_a_type_error(runtime):
+    with pytest.raises(TypeError, match="dtype"):
+        runtime.session(tiny.scale()).run({"x": numpy.array(["a"])})
+
+
+def test_inputs_with_names_longer_than_the_c_struct_holds_are_found(runtime):
+    name = "x" * 300
+    node = tiny.helper.make_node("Neg", [name], ["y"], name="neg")
+    session = runtime.session(tiny.model([node], [tiny.value(name, "float32", [1])], [tiny.value("y", "float32", [1])]))
+    assert session.run({name: floats(3)})["y"] == -3
+
+
+# Devices and configuration
+
+def test_the_first_device_is_the_cpu(runtime):
+    cpu = runtime.devices[0]
+    assert cpu.kind == "cpu" and cpu.compute_units == 1 and cpu.description
+    stats = cpu.memory()
+    assert stats.limit is None and stats.peak >= stats.current >= sum(stats.by_class.values()) > 0
+    cpu.reset_memory_peak()
+    assert cpu.memory().peak <= stats.peak
+    cpu.trim_memory()
+
+
+def test_an_unknown_device_is_an_error_that_lists_the_devices(runtime):
+    with pytest.raises(evener.Error) as caught:
+        runtime.device("abacus")
+    assert caught.value.status == evener.Status.DEVICE_UNAVAILABLE
+    assert "cpu" in caught.value.message
+
+
+def test_describe_devices_gives_text_and_json(runtime):
+    assert "cpu" in runtime.describe_devices().lower()
+    assert json.loads(runtime.describe_devices("json"))
+
+
+def test_a_configuration_names_the_devices(tmp_path):
+    path = tmp_path / "devices.yaml"
+    path.write_text("version: 1\ndevices:\n  brain: {type: cpu, threads: 1}\n")
+    runtime = evener.Runtime(path)
+    assert runtime.devices[0].name == "brain"
+    assert evener.Runtime(config_text=path.read_text()).devices[0].name == "brain"
+
+
+def test_a_wrong_key_of_the_configuration_is_an_error_with_its_place():
+    with pytest.raises(evener.Error) as caught:
+        evener.Runtime(config_text="version: 1\ndevcies: {}\n")
+    assert caught.value.status == evener.Status.CONFIG
+    assert "2:1" in caught.value.message and "devices" in caught.value.message
+
+
+def test_a_memory_limit_gives_the_bytes_that_were_asked_for():
+    runtime = evener.Runtime(threads=1, memory_limit=1 << 20)
+    session = runtime.session(tiny.scale())
+    with pytest.raises(evener.Error) as caught:
+        session.run({"x": numpy.ones(1 << 20, "float32")})
+    assert caught.value.status == evener.Status.OUT_OF_MEMORY
+    assert caught.value.bytes_requested >= 1 << 22 and caught.value.bytes_available <= 1 << 20
+
+
+# Lifetimes
+
+def test_objects_may_end_in_any_order():
+    for order in itertools.permutations(["runtime", "device", "model", "session", "output"]):
+        alive = {"runtime": evener.Runtime(threads=1)}
+        alive["device"] = alive["runtime"].devices[0]
+        alive["model"] = alive["runtime"].model(tiny.scale())
+        alive["session"] = alive["runtime"].session(alive["model"])
+        alive["output"] = alive["session"].run({"x": floats(1, 2)})["y"]
+        for name in order:
+            del alive[name]
+            if "output" in alive:
+                assert alive["output"].tolist() == [2, 4]
+
+
+def test_a_session_runs_after_its_runtime_was_closed():
+    with evener.Runtime(threads=1) as runtime:
+        session = runtime.session(tiny.scale())
+    assert session.run({"x": floats(4)})["y"] == 8
+
+
+def test_what_was_closed_gives_an_error_and_may_be_closed_again():
+    runtime = evener.Runtime(threads=1)
+    session = runtime.session(tiny.scale())
+    session.close()
+    session.close()
+    with pytest.raises(evener.Error) as caught:
+        session.run({"x": floats(1)})
+    assert caught.value.status == evener.Status.INVALID_HANDLE
+    runtime.close()
+    with pytest.raises(evener.Error):
+        runtime.session(tiny.scale())
+
+
+def test_the_interpreter_ends_cleanly_with_everything_alive():
+    done = run_python("""
+import evener, numpy, threading, tiny
+runtime = evener.Runtime(threads=2)
+session = runtime.session(tiny.matmul(64))
+kept = session.run({"x": numpy.ones((64, 64), "float32")})["y"]
+cycle = [session, kept]; cycle.append(cycle)
+def forever():
+    while True:
+        session.run({"x": numpy.ones((64, 64), "float32")})
+threading.Thread(target=forever, daemon=True).start()
+print(kept[0, 0])
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "64.0\n", "")
+
+
+# Threads
+
+def test_other_threads_run_while_a_model_does(runtime):
+    session = runtime.session(tiny.matmul(256))
+    x = numpy.ones((256, 256), "float32")
+    session.run({"x": x})
+    order, barrier = [], threading.Barrier(2)
+
+    def runs():
+        barrier.wait()
+        for _ in range(100):
+            order.append("run")
+            session.run({"x": x})
+
+    def counts():
+        barrier.wait()
+        for _ in range(100000):
+            order.append("count")
+            time.sleep(0)
+            if order.count("run") == 100:
+                break
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # from here on a thread goes on until it gives the interpreter's lock away itself
+    try:
+        threads = [threading.Thread(target=target) for target in (runs, counts)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    first = order.index("run")
+    last = len(order) - 1 - order[::-1].index("run")
+    assert "count" in order[first:last]
+
+
+def test_many_threads_run_one_session(runtime):
+    session = runtime.session(tiny.matmul(32))
+    wrong = []
+
+    def work(number):
+        x = numpy.full((number + 1, 32), number, "float32")
+        for _ in range(50):
+            if not (session.run({"x": x})["y"] == number * 32).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_closing_a_session_lets_its_runs_end(runtime):
+    x = numpy.ones((64, 64), "float32")
+    for _ in range(20):
+        session = runtime.session(tiny.matmul(64))
+        started, outcomes = threading.Event(), []
+
+        def work():
+            started.set()
+            try:
+                while True:
+                    outcomes.append(float(session.run({"x": x})["y"][0, 0]))
+            except evener.Error as error:
+                outcomes.append(error.status)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        started.wait()
+        session.close()
+        thread.join()
+        assert outcomes[-1] == evener.Status.INVALID_HANDLE and set(outcomes[:-1]) <= {64.0}
+
+
+# The library file
+
+def test_version_is_three_numbers():
+    assert len([int(part) for part in evener.version().split(".")]) == 3
+
+
+def test_a_library_that_does_not_exist_is_an_os_error():
+    done = run_python("import evener; evener.Runtime()", EVENER_LIBRARY="/nowhere/libevener.so")
+    assert done.returncode == 1 and "OSError: /nowhere/libevener.so" in done.stderr
+
+
+def test_another_library_is_refused_by_name():
+    done = run_python("import evener; evener.Runtime()", EVENER_LIBRARY="libc.so.6")
+    assert done.returncode == 1 and "libc.so.6 is not an Evener library" in done.stderr
+
+
+def test_the_library_is_the_one_that_the_environment_names():
+    path = os.path.abspath(_library.library_path())
+    done = run_python("import evener; evener.version(); print(evener.library_path())", EVENER_LIBRARY=path)
+    assert done.stdout.strip() == path, done.stderr
+
+
+def test_importing_loads_no_library():
+    done = run_python("import evener", EVENER_LIBRARY="/nowhere/libevener.so")
+    assert (done.returncode, done.stderr) == (0, "")
