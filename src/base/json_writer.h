@@ -15,6 +15,7 @@ class JsonWriter {
   void end_array() { close(']'); }
   void key(std::string_view name);
   void value(std::string_view text);
+  void value(const char* text) { value(std::string_view(text)); }
   void value(std::int64_t number);
   void value(std::uint64_t number);
   void value(bool b);

@@ -21,7 +21,7 @@ struct Event {
 
 // A place in some device's memory.
 struct Location {
-  Device* device = nullptr;
+  Device* device = nullptr;  // nullptr: host memory, as is that of a host-addressable device
   Buffer buffer;
 };
 
@@ -93,6 +93,9 @@ class Device : public Backing {
   // The kernel of highest rank that takes the node; else nullptr, and *reason says what each one said.
   virtual const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const;
 
+  // The kernel that takes shapes which no other needs to: inputs without elements. nullptr: this device has none.
+  virtual const Kernel* reference_kernel(const OpDesc& /*desc*/) const { return nullptr; }
+
  protected:
   DeviceTraits traits_;
   // A backend's destructor calls this first: the pool gives its memory back through the backend's give_back.
@@ -110,7 +113,7 @@ struct DeviceRequest {
   std::string vendor = "*";         // globs
   std::string device = "*";
   std::string platform = "*";
-  bool gpu_only = false;
+  std::string kind = "any";         // any | gpu | cpu | accelerator
   int thread_count = 0;             // CPU
   std::uint64_t memory_limit = UINT64_MAX;
   std::string cache_dir;            // "": no cache on disk

@@ -1,0 +1,78 @@
+// The barrier of the C API: nothing is thrown across it, and what a caller gives is checked here.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "base/error.h"
+
+namespace evn {
+
+// Copies an error into the caller's struct, as far as its size goes. Returns the status.
+evn_status report(const Error& e, evn_error* out) noexcept;
+
+// Runs `body` and turns what it throws into a status. The only catch-all of the library.
+template <typename F>
+evn_status guarded(evn_error* error, F&& body) noexcept {
+  try {
+    body();
+    return EVN_OK;
+  } catch (const Error& e) {
+    return report(e, error);
+  } catch (const std::bad_alloc&) {
+    Error e;
+    e.status = EVN_ERROR_OUT_OF_MEMORY;
+    std::strcpy(e.message, "the system has no memory");
+    return report(e, error);
+  } catch (...) {
+    Error e;
+    e.status = EVN_ERROR_INTERNAL;
+    std::strcpy(e.message, "an unexpected exception was caught");
+    return report(e, error);
+  }
+}
+
+void require(bool condition, const char* what);  // EVN_ERROR_INVALID_ARGUMENT "`what` is NULL"
+
+// Reads an options struct of the client's size: what an older client does not have keeps its default from `defaults`; a larger
+// struct must be zero behind what we know. Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_VERSION.
+template <typename T>
+T read_options(const T* given, const T& defaults, std::size_t smallest) {
+  T options = defaults;
+  if (given == nullptr) return options;
+  const std::size_t size = given->struct_size;
+  if (size < smallest || size > 65536) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "struct_size is %zu, expected at least %zu", size, smallest);
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (std::size_t i = sizeof(T); i < size; ++i) {
+    if (bytes[i] != 0) fail(EVN_ERROR_VERSION, "the client's options have %zu bytes, this library knows %zu", size, sizeof(T));
+  }
+  std::memcpy(static_cast<void*>(&options), given, std::min(size, sizeof(T)));
+  return options;
+}
+
+// Writes an info struct of the client's size. Throws EVN_ERROR_INVALID_ARGUMENT.
+template <typename T>
+void write_info(T* out, T full) {
+  require(out != nullptr, "the info struct");
+  const std::size_t size = out->struct_size;
+  if (size < 8 || size > 65536) fail(EVN_ERROR_INVALID_ARGUMENT, "struct_size is %zu", size);
+  full.struct_size = static_cast<std::uint32_t>(size);
+  std::memcpy(static_cast<void*>(out), &full, std::min(size, sizeof(T)));
+}
+
+// The rule for functions that give text; see the header's conventions.
+void write_text(const std::string& text, char* buffer, std::size_t capacity, std::size_t* size);
+
+// Copies with a cut to fit.
+template <std::size_t N>
+void copy_text(char (&to)[N], const std::string& from) {
+  const std::size_t n = std::min(from.size(), N - 1);
+  std::memcpy(to, from.data(), n);
+  to[n] = '\0';
+}
+
+}  // namespace evn

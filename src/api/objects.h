@@ -1,0 +1,24 @@
+// What each kind of handle refers to.
+#pragma once
+
+#include "api/handles.h"
+#include "runtime/session.h"
+
+namespace evn {
+
+// A device keeps its runtime alive.
+struct DeviceView {
+  std::shared_ptr<Runtime> runtime;
+  Device* device = nullptr;
+};
+
+using RuntimePtr = std::shared_ptr<Runtime>;
+using SessionPtr = std::shared_ptr<Session>;
+
+template <> struct HandleTraits<RuntimePtr> { static constexpr HandleKind kind = HandleKind::kRuntime; static constexpr const char* name = "runtime"; };
+template <> struct HandleTraits<DeviceView> { static constexpr HandleKind kind = HandleKind::kDevice; static constexpr const char* name = "device"; };
+template <> struct HandleTraits<TensorPtr> { static constexpr HandleKind kind = HandleKind::kTensor; static constexpr const char* name = "tensor"; };
+template <> struct HandleTraits<ModelPtr> { static constexpr HandleKind kind = HandleKind::kModel; static constexpr const char* name = "model"; };
+template <> struct HandleTraits<SessionPtr> { static constexpr HandleKind kind = HandleKind::kSession; static constexpr const char* name = "session"; };
+
+}  // namespace evn

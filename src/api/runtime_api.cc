@@ -1,0 +1,143 @@
+// evn_runtime_* and evn_device_*.
+#include "api/barrier.h"
+#include "api/builtin.h"
+#include "api/objects.h"
+#include "base/os/os.h"
+
+namespace evn {
+namespace {
+
+constexpr std::size_t kSmallestRuntimeOptions = offsetof(evn_runtime_options, cache_dir);
+
+std::string default_cache_dir() {
+  if (std::string dir = os::environment("EVN_CACHE_DIR"); !dir.empty()) return dir;
+  if (const std::string dir = os::environment("XDG_CACHE_HOME"); !dir.empty()) return dir + "/evener";
+  if (const std::string dir = os::environment("HOME"); !dir.empty()) return dir + "/.cache/evener";
+  return "";
+}
+
+Config read_config(const evn_runtime_options& o) {
+  if (o.config_path != nullptr && o.config_text != nullptr) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "config_path and config_text are both given");
+  }
+  if (o.config_path != nullptr) return load_config(o.config_path);
+  if (o.config_text != nullptr) return parse_config(std::string(o.config_text, o.config_size), "<text>");
+  return {};
+}
+
+evn_status release(const void* handle, HandleKind kind) noexcept {
+  if (handle == nullptr) return EVN_OK;
+  return release_handle(handle, kind) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
+}
+
+evn_device make_device(const RuntimePtr& runtime, Device* device) {
+  return static_cast<evn_device>(make_handle(DeviceView{runtime, device}));
+}
+
+}  // namespace
+}  // namespace evn
+
+using namespace evn;
+
+extern "C" {
+
+evn_status evn_runtime_create(const evn_runtime_options* options, evn_runtime* runtime, evn_error* error) {
+  return guarded(error, [&] {
+    require(runtime != nullptr, "runtime");
+    const evn_runtime_options defaults = EVN_RUNTIME_OPTIONS_INIT;
+    const evn_runtime_options o = read_options(options, defaults, kSmallestRuntimeOptions);
+    if (o.thread_count < 0 || o.thread_count > 1024) fail(EVN_ERROR_INVALID_ARGUMENT, "thread_count is %d", o.thread_count);
+    if (o.log_level < EVN_LOG_ERROR || o.log_level > EVN_LOG_DEBUG) fail(EVN_ERROR_INVALID_ARGUMENT, "log_level is %d", o.log_level);
+    if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+    RuntimeOptions inner;
+    inner.config = read_config(o);
+    inner.thread_count = o.thread_count;
+    inner.cpu_memory_limit = o.cpu_memory_limit_bytes;
+    inner.cache_dir = o.cache_dir != nullptr ? std::string(o.cache_dir) : default_cache_dir();
+    inner.log = {o.log_callback, o.log_user, o.log_level};
+    inner.backends = builtin_backends();
+    *runtime = static_cast<evn_runtime>(make_handle(std::make_shared<Runtime>(std::move(inner))));
+  });
+}
+
+evn_status evn_runtime_release(evn_runtime runtime) { return release(runtime, HandleKind::kRuntime); }
+
+evn_status evn_runtime_device_count(evn_runtime runtime, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    require(count != nullptr, "count");
+    *count = static_cast<uint32_t>((*r)->device_count());
+  });
+}
+
+evn_status evn_runtime_device_at(evn_runtime runtime, uint32_t index, evn_device* device, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    require(device != nullptr, "device");
+    Device* d = (*r)->device_at(index);
+    if (d == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "there is no device %u, there are %zu", index, (*r)->device_count());
+    *device = make_device(*r, d);
+  });
+}
+
+evn_status evn_runtime_device_find(evn_runtime runtime, const char* name, evn_device* device, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    require(name != nullptr, "name");
+    require(device != nullptr, "device");
+    *device = make_device(*r, (*r)->find_device(name));
+  });
+}
+
+evn_status evn_runtime_describe_devices(evn_runtime runtime, evn_format format, char* buffer, size_t capacity, size_t* size,
+                                        evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text((*r)->describe_devices(format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_device_release(evn_device device) { return release(device, HandleKind::kDevice); }
+
+evn_status evn_device_get_info(evn_device device, evn_device_info* info, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<DeviceView> d(device);
+    const DeviceTraits& t = (*d).device->traits();
+    evn_device_info full = EVN_DEVICE_INFO_INIT;
+    full.kind = t.kind;
+    copy_text(full.name, (*d).device->name());
+    copy_text(full.description, t.description);
+    copy_text(full.driver, t.driver);
+    full.compute_units = t.compute_units;
+    full.memory_bytes = t.memory_bytes;
+    write_info(info, full);
+  });
+}
+
+evn_status evn_device_get_memory_stats(evn_device device, evn_memory_stats* stats, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<DeviceView> d(device);
+    const PoolStats s = (*d).device->pool().stats();
+    evn_memory_stats full = EVN_MEMORY_STATS_INIT;
+    full.current = s.current;
+    full.peak = s.peak;
+    full.reserved = s.reserved;
+    full.limit = s.limit;
+    std::copy(std::begin(s.by_class), std::end(s.by_class), full.by_class);
+    full.allocations = s.allocations;
+    full.cache_hits = s.cache_hits;
+    full.largest_free_block = s.largest_free_block;
+    write_info(stats, full);
+  });
+}
+
+evn_status evn_device_reset_memory_peak(evn_device device, evn_error* error) {
+  return guarded(error, [&] { (*Pin<DeviceView>(device)).device->pool().reset_peak(); });
+}
+
+evn_status evn_device_trim_memory(evn_device device, evn_error* error) {
+  return guarded(error, [&] { (*Pin<DeviceView>(device)).device->pool().trim(); });
+}
+
+}  // extern "C"

@@ -1,0 +1,155 @@
+// evn_session_*.
+#include "api/barrier.h"
+#include "api/objects.h"
+#include "base/small_array.h"
+
+namespace {
+
+using namespace evn;
+
+// The ids of a session's inputs or outputs.
+const std::vector<ValueId>& ids(const Session& s, bool inputs) { return inputs ? s.graph().inputs : s.graph().outputs; }
+
+void count_values(evn_session session, bool inputs, uint32_t* count) {
+  const Pin<SessionPtr> s(session);
+  require(count != nullptr, "count");
+  *count = static_cast<uint32_t>(ids(**s, inputs).size());
+}
+
+void describe_value(evn_session session, bool inputs, uint32_t index, evn_value_info* info) {
+  const Pin<SessionPtr> s(session);
+  const auto& list = ids(**s, inputs);
+  if (index >= list.size()) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %u, there are %zu", index, list.size());
+  const Value& v = (*s)->graph().values[list[index]];
+  evn_value_info full = EVN_VALUE_INFO_INIT;
+  full.dtype = static_cast<evn_dtype>(v.dtype);
+  full.rank = v.has_shape ? static_cast<uint32_t>(v.shape.rank()) : UINT32_MAX;
+  for (int i = 0; v.has_shape && i < v.shape.rank(); ++i) {
+    full.dims[i] = v.shape[i];
+    if (v.shape[i] < 0 && static_cast<std::size_t>(i) < v.symbols.size()) copy_text(full.symbols[i], v.symbols[i]);
+  }
+  copy_text(full.name, v.name);
+  write_info(info, full);
+}
+
+void find_value(evn_session session, bool inputs, const char* name, uint32_t* index) {
+  const Pin<SessionPtr> s(session);
+  require(name != nullptr, "name");
+  require(index != nullptr, "index");
+  const auto& list = ids(**s, inputs);
+  std::string names;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::string& have = (*s)->graph().values[list[i]].name;
+    if (have == name) {
+      *index = static_cast<uint32_t>(i);
+      return;
+    }
+    if (names.size() < 256) names += (i > 0 ? ", " : "") + have;
+  }
+  fail(EVN_ERROR_INVALID_ARGUMENT, "there is no %s \"%s\"; there are: %s", inputs ? "input" : "output", name, names.c_str());
+}
+
+void run(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs, uint32_t output_count,
+         const evn_run_options* options) {
+  const Pin<SessionPtr> s(session);
+  const evn_run_options defaults = EVN_RUN_OPTIONS_INIT;
+  const evn_run_options o = read_options(options, defaults, sizeof(evn_run_options));
+  if (o.allow_copies > 1) fail(EVN_ERROR_INVALID_ARGUMENT, "allow_copies is %u", o.allow_copies);
+  const Graph& graph = (*s)->graph();
+  if (input_count != graph.inputs.size() || output_count != graph.outputs.size()) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %u and %u are given", graph.inputs.size(),
+         graph.outputs.size(), input_count, output_count);
+  }
+  require(inputs != nullptr || input_count == 0, "inputs");
+  require(outputs != nullptr || output_count == 0, "outputs");
+
+  // Shared pointers keep the tensors until the run has ended, whatever is released meanwhile.
+  SmallArray<TensorPtr> in(input_count);
+  SmallArray<TensorPtr> out(output_count);
+  for (uint32_t i = 0; i < input_count; ++i) in[i] = *Pin<TensorPtr>(inputs[i]);
+  for (uint32_t j = 0; j < output_count; ++j) {
+    if (outputs[j] != nullptr) out[j] = *Pin<TensorPtr>(outputs[j]);
+  }
+  for (uint32_t i = 0; i < input_count + output_count; ++i) {
+    const TensorPtr& t = i < input_count ? in[i] : out[i - input_count];
+    if (t != nullptr && t->runtime() != (*s)->runtime()) fail(EVN_ERROR_INVALID_ARGUMENT, "a tensor belongs to another runtime");
+  }
+  (*s)->run(in.span(), out.span(), o.allow_copies != 0, o.timeout_ns);
+
+  SmallArray<void*> made(output_count);
+  try {
+    for (uint32_t j = 0; j < output_count; ++j) {
+      if (outputs[j] == nullptr) made[j] = make_handle<TensorPtr>(out[j]);
+    }
+  } catch (...) {
+    for (uint32_t j = 0; j < output_count; ++j) {
+      if (made[j] != nullptr) release_handle(made[j], HandleKind::kTensor);
+    }
+    throw;
+  }
+  for (uint32_t j = 0; j < output_count; ++j) {
+    if (outputs[j] == nullptr) outputs[j] = static_cast<evn_tensor>(made[j]);
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_session_options* options, evn_session* session,
+                              evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    const Pin<ModelPtr> m(model);
+    require(session != nullptr, "session");
+    const evn_session_options defaults = EVN_SESSION_OPTIONS_INIT;
+    const evn_session_options o = read_options(options, defaults, sizeof(evn_session_options));
+    if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+    if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
+    *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, o.device != nullptr ? o.device : "")));
+  });
+}
+
+evn_status evn_session_release(evn_session session) {
+  if (session == nullptr) return EVN_OK;
+  return release_handle(session, HandleKind::kSession) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
+}
+
+evn_status evn_session_input_count(evn_session session, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] { count_values(session, true, count); });
+}
+
+evn_status evn_session_output_count(evn_session session, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] { count_values(session, false, count); });
+}
+
+evn_status evn_session_get_input_info(evn_session session, uint32_t index, evn_value_info* info, evn_error* error) {
+  return guarded(error, [&] { describe_value(session, true, index, info); });
+}
+
+evn_status evn_session_get_output_info(evn_session session, uint32_t index, evn_value_info* info, evn_error* error) {
+  return guarded(error, [&] { describe_value(session, false, index, info); });
+}
+
+evn_status evn_session_find_input(evn_session session, const char* name, uint32_t* index, evn_error* error) {
+  return guarded(error, [&] { find_value(session, true, name, index); });
+}
+
+evn_status evn_session_find_output(evn_session session, const char* name, uint32_t* index, evn_error* error) {
+  return guarded(error, [&] { find_value(session, false, name, index); });
+}
+
+evn_status evn_session_run(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs, uint32_t output_count,
+                           const evn_run_options* options, evn_error* error) {
+  return guarded(error, [&] { run(session, inputs, input_count, outputs, output_count, options); });
+}
+
+evn_status evn_session_explain(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<SessionPtr> s(session);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text((*s)->explain(format), buffer, capacity, size);
+  });
+}
+
+}  // extern "C"

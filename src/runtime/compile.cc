@@ -1,0 +1,86 @@
+#include "runtime/compile.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace evn {
+namespace {
+
+std::uint8_t slot_of(CompiledGraph& c, Device* device) {
+  const auto it = std::find(c.devices.begin(), c.devices.end(), device);
+  if (it != c.devices.end()) return static_cast<std::uint8_t>(it - c.devices.begin());
+  if (c.devices.size() >= kMaxSlots) fail(EVN_ERROR_LIMIT, "a session uses at most %d devices", kMaxSlots);
+  c.devices.push_back(device);
+  return static_cast<std::uint8_t>(c.devices.size() - 1);
+}
+
+void compile_values(CompiledGraph& c) {
+  const Graph& graph = c.graph();
+  c.needed = values_needed_for_shapes(graph);
+  c.last_user.assign(graph.values.size(), -1);
+  c.constants.resize(graph.values.size());
+  c.input_of.assign(graph.values.size(), -1);
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i) c.input_of[graph.inputs[i]] = static_cast<std::int32_t>(i);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    for (const ValueId v : graph.nodes[i].inputs) {
+      if (v != kNoValue) c.last_user[v] = static_cast<std::int32_t>(i);
+    }
+  }
+  for (const ValueId v : graph.outputs) c.last_user[v] = INT32_MAX;
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    if (const Weight* w = graph.values[v].constant.get()) c.constants[v] = {w->desc, w->data.get()};
+  }
+}
+
+void compile_node(CompiledGraph& c, std::size_t index) {
+  const Graph& graph = c.graph();
+  const Node& node = graph.nodes[index];
+  const NodePlacement& p = c.placement.nodes[index];
+  CompiledNode& n = c.nodes[index];
+  n.mode = p.mode;
+  n.slot = slot_of(c, p.device);
+  n.kernel = p.kernel;
+  std::vector<TensorDesc> descs;
+  for (const ValueId v : node.inputs) {
+    n.constants.push_back(v == kNoValue ? nullptr : graph.values[v].constant);
+    n.has_planned_input |= v != kNoValue && c.needed[v];
+    descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
+  }
+  const std::size_t inputs = descs.size();
+  for (const ValueId v : node.outputs) {
+    descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
+  }
+  n.packed.resize(inputs);
+  if (n.mode == NodeMode::kKernel) {
+    const std::span<const TensorDesc> all(descs);
+    const OpDesc desc{&node, all.first(inputs), all.subspan(inputs), n.constants};
+    for (std::size_t k = 0; k < inputs; ++k) {
+      n.packed[k] = c.model->store.packed(*p.device, *n.kernel, desc, static_cast<int>(k));
+    }
+  }
+  c.arg_count += descs.size();
+  c.packed_count += inputs;
+}
+
+}  // namespace
+
+CompiledGraph compile(ModelPtr model, const std::string& default_device) {
+  CompiledGraph c;
+  c.model = std::move(model);
+  c.placement = place(*c.model, default_device);
+  c.devices.push_back(&c.model->runtime->cpu());
+  compile_values(c);
+  c.nodes.resize(c.graph().nodes.size());
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    try {
+      compile_node(c, i);
+    } catch (Error& e) {
+      if (e.node[0] == '\0') e.with_node(c.graph().nodes[i].name.c_str());
+      throw;
+    }
+  }
+  return c;
+}
+
+}  // namespace evn

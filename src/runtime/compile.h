@@ -1,0 +1,40 @@
+// What a session knows of its graph before it sees any shape: the device slot of each node, packed constants, last uses.
+#pragma once
+
+#include <vector>
+
+#include "ops/op.h"
+#include "runtime/placement.h"
+
+namespace evn {
+
+inline constexpr int kMaxSlots = 32;  // devices of one session
+
+struct CompiledNode {
+  NodeMode mode = NodeMode::kKernel;
+  std::uint8_t slot = 0;                  // index into CompiledGraph::devices
+  const Kernel* kernel = nullptr;
+  bool has_planned_input = false;         // an input is known only when a run is planned
+  std::vector<WeightPtr> constants;       // per input
+  std::vector<Buffer> packed;             // per input
+};
+
+struct CompiledGraph {
+  ModelPtr model;
+  Placement placement;
+  std::vector<Device*> devices;           // slot 0 is the CPU
+  std::vector<CompiledNode> nodes;
+  std::vector<std::int32_t> last_user;    // per value: last node that reads it; INT32_MAX for graph outputs; -1: none
+  std::vector<bool> needed;               // per value: a shape depends on its bytes
+  std::vector<ConstTensor> constants;     // per value: data null where it is no constant
+  std::vector<std::int32_t> input_of;     // per value: position among the graph inputs, or -1
+  std::size_t arg_count = 0;              // inputs and outputs of all nodes together
+  std::size_t packed_count = 0;
+
+  const Graph& graph() const { return model->graph(); }
+};
+
+// Places the model and packs its constants.
+CompiledGraph compile(ModelPtr model, const std::string& default_device);
+
+}  // namespace evn

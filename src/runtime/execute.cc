@@ -1,0 +1,110 @@
+#include "runtime/execute.h"
+
+#include <new>
+
+#include "base/error.h"
+
+namespace evn {
+
+Execution::Execution(const CompiledGraph& graph, const Plan& plan) : graph_(graph), plan_(plan) {
+  arenas_.reserve(graph.devices.size());
+  for (std::size_t slot = 0; slot < graph.devices.size(); ++slot) {
+    arenas_.push_back(graph.devices[slot]->allocate(plan.arena_bytes[slot], MemoryClass::kArenas));
+  }
+  buffers_.resize(plan.buffers.size());
+  last_.resize(graph.devices.size());
+  for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
+    const BufferSource& from = plan.buffers[i];
+    buffers_[i] = from.buffer;
+    if (from.source == Source::kArena) buffers_[i].memory = arenas_[from.slot].memory();
+    if (from.source == Source::kInput || from.source == Source::kOutput) {
+      patches_.push_back({static_cast<std::uint32_t>(i), from.source == Source::kOutput, from.index});
+    }
+  }
+}
+
+void Execution::bind(std::span<const Buffer> inputs, std::span<const Buffer> outputs) {
+  for (const Patch& p : patches_) buffers_[p.buffer] = p.output ? outputs[p.index] : inputs[p.index];
+}
+
+void Execution::run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::uint64_t deadline_ns) {
+  bind(inputs, outputs);
+  cancel_.requested.store(false, std::memory_order_relaxed);
+  cancel_.deadline_ns = deadline_ns;
+  for (Event& e : last_) e = {};
+  try {
+    run_steps();
+    wait_for(UINT32_MAX);
+  } catch (...) {
+    drain();
+    throw;
+  }
+}
+
+void Execution::run_steps() {
+  for (const PlanStep& step : plan_.steps) {
+    try {
+      if (step.wait_slots != 0) wait_for(step.wait_slots);
+      if (step.kind == PlanStep::Kind::kCopy) {
+        run_copy(step);
+      } else {
+        run_kernel(step);
+      }
+    } catch (Error& e) {
+      if (e.node[0] == '\0' && step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
+      if (e.device[0] == '\0') e.with_device(graph_.devices[step.slot]->name().c_str());
+      throw;
+    }
+    if (cancel_.stop()) {
+      Error e = make_error(EVN_ERROR_TIMEOUT, "the run's time is over");
+      if (step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
+      throw e;
+    }
+  }
+}
+
+void Execution::run_kernel(const PlanStep& step) {
+  const std::size_t inputs = step.desc.inputs.size();
+  const std::size_t outputs = step.desc.outputs.size();
+  const Buffer* b = buffers_.data() + step.buffers;
+  KernelCall call;
+  call.kernel = step.kernel;
+  call.cancel = &cancel_;
+  call.args.desc = &step.desc;
+  call.args.plan = &step.plan;
+  call.args.inputs = {b, inputs};
+  call.args.outputs = {b + inputs, outputs};
+  call.args.packed = graph_.nodes[step.node].packed;
+  call.args.scratch = b[inputs + outputs];
+  last_[step.slot] = graph_.devices[step.slot]->enqueue(call, {});
+}
+
+void Execution::run_copy(const PlanStep& step) {
+  const auto place = [&](std::uint8_t slot, const Buffer& buffer) {
+    Device* device = graph_.devices[slot];
+    return Location{device->traits().host_addressable ? nullptr : device, buffer};
+  };
+  Device* device = graph_.devices[step.slot];
+  last_[step.slot] = device->copy(place(step.from_slot, buffers_[step.buffers]), place(step.to_slot, buffers_[step.buffers + 1]), {});
+  if (step.wait_after) device->wait(last_[step.slot]);
+}
+
+void Execution::wait_for(std::uint32_t slots) {
+  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
+    if ((slots >> slot & 1) != 0 && last_[slot].device != nullptr) last_[slot].device->wait(last_[slot]);
+  }
+}
+
+void Execution::drain() noexcept {
+  for (const Event& e : last_) {
+    if (e.device == nullptr) continue;
+    try {
+      e.device->wait(e);
+    } catch (const Error&) {
+      // The device failed; the error that brought us here is the one to report.
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
+
+}  // namespace evn

@@ -1,0 +1,151 @@
+// What evn_session_explain writes: the placement with reasons, the copies of the latest plan, and memory per device.
+#include <algorithm>
+
+#include "base/json_writer.h"
+#include "runtime/session.h"
+
+namespace evn {
+namespace {
+
+struct CopyRow {
+  std::string value;
+  std::string from;
+  std::string to;
+  std::uint64_t bytes = 0;
+};
+
+const char* kernel_name(const NodePlacement& p) {
+  if (p.mode == NodeMode::kView) return "view";
+  if (p.mode == NodeMode::kPlanned) return "planned";
+  return p.kernel->name;
+}
+
+// Before the first plan: each value that a node reads on another device than the one that makes it.
+std::vector<CopyRow> expected_copies(const CompiledGraph& c) {
+  const Graph& graph = c.graph();
+  std::vector<int> home(graph.values.size(), -1);
+  for (const ValueId v : graph.inputs) home[v] = 0;
+  std::vector<CopyRow> rows;
+  std::vector<std::uint32_t> copied(graph.values.size(), 0);
+  const auto use = [&](ValueId v, int slot) {
+    if (v == kNoValue || home[v] < 0 || home[v] == slot || (copied[v] >> slot & 1) != 0) return;
+    copied[v] |= 1u << slot;
+    rows.push_back({graph.values[v].name, c.devices[home[v]]->name(), c.devices[slot]->name(), 0});
+  };
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      const bool by_value = c.nodes[i].mode == NodeMode::kPlanned || (k < 32 && (node.op->value_inputs >> k & 1) != 0) ||
+                            (k == 0 && (node.op->flags & kOpShapeOnly) != 0);
+      if (!by_value) use(node.inputs[k], c.nodes[i].slot);
+    }
+    for (const ValueId v : node.outputs) {
+      if (v != kNoValue) home[v] = c.nodes[i].slot;
+    }
+  }
+  for (const ValueId v : graph.outputs) use(v, 0);
+  return rows;
+}
+
+std::vector<CopyRow> planned_copies(const CompiledGraph& c, const Plan& plan) {
+  std::vector<CopyRow> rows;
+  for (const PlanStep& step : plan.steps) {
+    if (step.kind != PlanStep::Kind::kCopy || step.from_slot == step.to_slot) continue;
+    rows.push_back({c.graph().values[step.value].name, c.devices[step.from_slot]->name(), c.devices[step.to_slot]->name(),
+                    plan.buffers[step.buffers].buffer.size});
+  }
+  return rows;
+}
+
+void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p) {
+  json.begin_object();
+  json.field("name", node.name);
+  json.field("op", node.op_type);
+  json.field("device", p.device->name());
+  json.field("kernel", kernel_name(p));
+  json.field("reason", p.reason);
+  json.key("rule_line");
+  if (p.rule_line > 0) {
+    json.value(std::int64_t{p.rule_line});
+  } else {
+    json.null();
+  }
+  json.field("refused", p.refused);
+  json.key("fused");
+  json.begin_array();
+  for (const std::string& name : node.fused) json.value(name);
+  json.end_array();
+  json.end_object();
+  text += "  " + node.name + "  " + node.op_type;
+  if (!node.fused.empty()) text += " (+" + std::to_string(node.fused.size()) + " fused)";
+  text += "  " + p.device->name() + "  " + kernel_name(p) + "  " + p.reason + "\n";
+  if (!p.refused.empty()) text += "      refused by " + p.refused + "\n";
+}
+
+void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, const Plan* plan) {
+  json.key("memory");
+  json.begin_object();
+  text += "memory:\n";
+  for (std::size_t slot = 0; slot < c.devices.size(); ++slot) {
+    const PoolStats s = c.devices[slot]->pool().stats();
+    const std::uint64_t arena = plan != nullptr ? plan->arena_bytes[slot] : 0;
+    json.key(c.devices[slot]->name());
+    json.begin_object();
+    json.field("arena_bytes", arena);
+    json.field("current_bytes", s.current);
+    json.field("peak_bytes", s.peak);
+    json.field("reserved_bytes", s.reserved);
+    json.field("weights_bytes", s.by_class[EVN_MEMORY_WEIGHTS]);
+    json.field("packed_bytes", s.by_class[EVN_MEMORY_PACKED]);
+    json.key("limit_bytes");
+    if (s.limit == UINT64_MAX) {
+      json.null();
+    } else {
+      json.value(s.limit);
+    }
+    json.end_object();
+    text += "  " + c.devices[slot]->name() + ": arena " + std::to_string(arena) + " bytes, in use " + std::to_string(s.current) +
+            ", peak " + std::to_string(s.peak) + ", weights " + std::to_string(s.by_class[EVN_MEMORY_WEIGHTS]) + ", packed " +
+            std::to_string(s.by_class[EVN_MEMORY_PACKED]) + "\n";
+  }
+  json.end_object();
+}
+
+}  // namespace
+
+std::string Session::explain(evn_format format) const {
+  PreparedPtr latest;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!plans_.empty()) latest = plans_[0];
+  }
+  const CompiledGraph& c = compiled_;
+  JsonWriter json;
+  std::string text = "model " + (c.model->file_name.empty() ? std::string("(from a buffer)") : c.model->file_name) + "\nnodes:\n";
+  json.begin_object();
+  json.field("model", c.model->file_name);
+  json.key("nodes");
+  json.begin_array();
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) write_node(json, text, graph().nodes[i], c.placement.nodes[i]);
+  json.end_array();
+
+  const std::vector<CopyRow> copies = latest != nullptr ? planned_copies(c, *latest->plan) : expected_copies(c);
+  json.key("copies");
+  json.begin_array();
+  text += "copies:\n";
+  for (const CopyRow& row : copies) {
+    json.begin_object();
+    json.field("value", row.value);
+    json.field("from", row.from);
+    json.field("to", row.to);
+    json.field("bytes", row.bytes);
+    json.end_object();
+    text += "  " + row.value + "  " + row.from + " -> " + row.to + "  " + (row.bytes > 0 ? std::to_string(row.bytes) + " bytes" : "size known when it runs") + "\n";
+  }
+  json.end_array();
+  write_memory(json, text, c, latest != nullptr ? latest->plan.get() : nullptr);
+  json.end_object();
+  return format == EVN_FORMAT_JSON ? json.take() : text;
+}
+
+}  // namespace evn

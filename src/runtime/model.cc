@@ -1,0 +1,160 @@
+#include "runtime/model.h"
+
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/json_writer.h"
+#include "base/os/os.h"
+#include "graph/infer.h"
+#include "graph/passes/passes.h"
+#include "graph/validate.h"
+#include "model/load.h"
+
+namespace evn {
+namespace {
+
+ModelPtr load(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size, const std::string& file_name,
+              const std::string& external_dir, std::uint64_t deadline_ns) {
+  const Limits& limits = runtime->config().limits;
+  auto loaded = std::make_shared<LoadedModel>();
+  loaded->file_name = file_name;
+  const LedgerPtr ledger = runtime->cpu().ledger();
+  loaded->model = load_onnx(std::move(bytes), size, {ledger, limits, external_dir, file_name, deadline_ns});
+  validate_model(loaded->model, limits);
+  infer_graph(loaded->model.graph);
+  optimize_graph(loaded->model.graph, {ledger, limits, deadline_ns});
+  loaded->runtime = std::move(runtime);
+  return loaded;
+}
+
+std::uint64_t load_deadline(const Runtime& runtime) {
+  const std::uint64_t limit = runtime.config().limits.load_time_ns;
+  return limit == 0 ? UINT64_MAX : os::now_ns() + limit;
+}
+
+struct Summary {
+  std::map<std::string, int> ops;  // "Conv" or "com.microsoft::Gelu" -> nodes
+  std::uint64_t parameters = 0;
+  std::uint64_t weight_bytes = 0;
+  std::size_t fused = 0;
+};
+
+Summary summarize(const Graph& graph) {
+  Summary s;
+  for (const Node& n : graph.nodes) {
+    ++s.ops[(n.domain.empty() ? "" : n.domain + "::") + n.op_type];
+    s.fused += n.fused.size();
+  }
+  std::set<std::uint64_t> seen;
+  for (const Value& v : graph.values) {
+    if (v.constant == nullptr || !seen.insert(v.constant->id).second) continue;
+    s.parameters += static_cast<std::uint64_t>(v.constant->desc.shape.elements());
+    s.weight_bytes += v.constant->size_bytes;
+  }
+  return s;
+}
+
+std::string dims_text(const Value& v) {
+  if (!v.has_shape) return "[rank unknown]";
+  std::string s = "[";
+  for (int i = 0; i < v.shape.rank(); ++i) {
+    if (i > 0) s += ',';
+    const bool named = static_cast<std::size_t>(i) < v.symbols.size() && !v.symbols[i].empty();
+    s += v.shape[i] >= 0 ? std::to_string(v.shape[i]) : (named ? v.symbols[i] : std::string("?"));
+  }
+  return s + "]";
+}
+
+void write_values(JsonWriter& json, const char* key, const Graph& graph, const std::vector<ValueId>& ids, std::string* text) {
+  json.key(key);
+  json.begin_array();
+  for (const ValueId id : ids) {
+    const Value& v = graph.values[id];
+    *text += std::string("  ") + key + "  " + v.name + "  " + dtype_name(v.dtype) + dims_text(v) + "\n";
+    json.begin_object();
+    json.field("name", v.name);
+    json.field("dtype", dtype_name(v.dtype));
+    json.key("dims");
+    json.begin_array();
+    for (int i = 0; v.has_shape && i < v.shape.rank(); ++i) {
+      if (v.shape[i] >= 0) {
+        json.value(v.shape[i]);
+      } else if (static_cast<std::size_t>(i) < v.symbols.size() && !v.symbols[i].empty()) {
+        json.value(v.symbols[i]);
+      } else {
+        json.null();
+      }
+    }
+    json.end_array();
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace
+
+ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path) {
+  const std::uint64_t deadline = load_deadline(*runtime);
+  const std::size_t slash = path.find_last_of('/');
+  const std::string folder = slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  os::FileBytes file = os::read_file(path, runtime->config().limits.model_bytes, runtime->cpu().ledger(), MemoryClass::kWeights);
+  return load(std::move(runtime), std::move(file.data), file.size, name, folder, deadline);
+}
+
+ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir) {
+  const std::uint64_t deadline = load_deadline(*runtime);
+  const std::uint64_t limit = runtime->config().limits.model_bytes;
+  if (size > limit) {
+    throw make_error(EVN_ERROR_LIMIT, "the model has %zu bytes, above the limit model_bytes of %llu", size,
+                     static_cast<unsigned long long>(limit))
+        .with_bytes(size, limit);
+  }
+  std::shared_ptr<void> copy = allocate_charged(runtime->cpu().ledger(), size, MemoryClass::kWeights);
+  if (size > 0) std::memcpy(copy.get(), data, size);
+  return load(std::move(runtime), std::move(copy), size, "", external_dir, deadline);
+}
+
+std::string describe_model(const LoadedModel& model, evn_format format) {
+  const Graph& graph = model.graph();
+  const Summary s = summarize(graph);
+  std::string text = "model " + (model.file_name.empty() ? std::string("(from a buffer)") : model.file_name) + ", IR version " +
+                     std::to_string(model.model.ir_version) + ", producer " + model.model.producer + "\n";
+  JsonWriter json;
+  json.begin_object();
+  json.field("file", model.file_name);
+  json.field("ir_version", model.model.ir_version);
+  json.field("producer", model.model.producer);
+  json.key("opsets");
+  json.begin_object();
+  for (const OpsetImport& o : model.model.opsets) {
+    text += "  opset   " + (o.domain.empty() ? std::string("ai.onnx") : o.domain) + " " + std::to_string(o.version) + "\n";
+    json.field(o.domain.empty() ? "ai.onnx" : o.domain, o.version);
+  }
+  json.end_object();
+  write_values(json, "inputs", graph, graph.inputs, &text);
+  write_values(json, "outputs", graph, graph.outputs, &text);
+  text += "  nodes   " + std::to_string(graph.nodes.size()) + " after optimization, " + std::to_string(s.fused) + " more fused into them\n";
+  text += "  weights " + std::to_string(s.parameters) + " values, " + std::to_string(s.weight_bytes) + " bytes\n  operators:\n";
+  json.field("node_count", std::uint64_t{graph.nodes.size()});
+  json.field("fused_nodes", std::uint64_t{s.fused});
+  json.field("parameters", s.parameters);
+  json.field("weight_bytes", s.weight_bytes);
+  json.key("operators");
+  json.begin_object();
+  for (const auto& [op, count] : s.ops) {
+    text += "    " + op + " " + std::to_string(count) + "\n";
+    json.field(op, std::int64_t{count});
+  }
+  json.end_object();
+  json.key("metadata");
+  json.begin_array();
+  for (const MetadataEntry& m : model.model.metadata) json.value(m.key);
+  json.end_array();
+  json.end_object();
+  return format == EVN_FORMAT_JSON ? json.take() : text;
+}
+
+}  // namespace evn

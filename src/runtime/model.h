@@ -1,0 +1,30 @@
+// A loaded model: its graph after all passes, its weights, and their packed copies. Immutable but for the copies.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/packed.h"
+#include "runtime/runtime.h"
+
+namespace evn {
+
+struct LoadedModel {
+  std::shared_ptr<Runtime> runtime;
+  std::string file_name;       // base name of the file, "" for a buffer; rules match it
+  Model model;
+  mutable PackedStore store;
+
+  const Graph& graph() const { return model.graph; }
+};
+using ModelPtr = std::shared_ptr<const LoadedModel>;
+
+// Throws what evn_model_load_file documents.
+ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path);
+// `data` is copied. external_dir "" : no external data.
+ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir);
+
+// What evn_model_describe writes.
+std::string describe_model(const LoadedModel& model, evn_format format);
+
+}  // namespace evn

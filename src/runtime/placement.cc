@@ -1,0 +1,213 @@
+#include "runtime/placement.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "ops/op.h"
+
+namespace evn {
+namespace {
+
+bool matches_any(const std::vector<std::string>& globs, const std::string& text) {
+  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& g) { return glob_match(g, text); });
+}
+
+bool matches(const PlacementRule& rule, const Node& node, const std::string& model) {
+  const bool op = rule.ops.empty() || std::find(rule.ops.begin(), rule.ops.end(), node.op_type) != rule.ops.end();
+  return op && matches_any(rule.names, node.name) && matches_any(rule.models, model);
+}
+
+const char* policy_name(Policy p) { return p == Policy::kRequire ? "require" : (p == Policy::kPrefer ? "prefer" : "forbid"); }
+
+// The descs of one node as far as they are known before a run.
+struct NodeView {
+  std::vector<TensorDesc> inputs, outputs;
+  std::vector<WeightPtr> constants;
+  bool ranks_known = true;
+
+  NodeView(const Graph& graph, const Node& node) {
+    const auto add = [&](ValueId id, std::vector<TensorDesc>* to) {
+      TensorDesc d;
+      if (id != kNoValue) {
+        const Value& v = graph.values[id];
+        d = {v.dtype, v.shape};
+        ranks_known &= v.has_shape;
+      }
+      to->push_back(d);
+    };
+    for (const ValueId id : node.inputs) {
+      add(id, &inputs);
+      constants.push_back(id == kNoValue ? nullptr : graph.values[id].constant);
+    }
+    for (const ValueId id : node.outputs) add(id, &outputs);
+  }
+};
+
+class Placer {
+ public:
+  Placer(const LoadedModel& model, const std::string& default_device)
+      : model_(model), graph_(model.graph()), runtime_(*model.runtime), config_(model.runtime->config()) {
+    default_name_ = !default_device.empty() ? default_device : config_.default_device;
+    if (default_name_.empty()) return;
+    const DeviceConfig* configured = config_.find_device(default_name_);
+    if (configured != nullptr && configured->optional && default_device.empty()) {
+      default_ = runtime_.configured_device(default_name_, &default_absent_);
+    } else {
+      default_ = runtime_.find_device(default_name_);
+    }
+  }
+
+  Placement run() {
+    const std::vector<bool> needed = values_needed_for_shapes(graph_);
+    Placement result;
+    result.nodes.resize(graph_.nodes.size());
+    home_.assign(graph_.values.size(), nullptr);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      NodePlacement& p = result.nodes[i];
+      const bool planned = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && needed[v]; });
+      if (planned) {
+        p.mode = NodeMode::kPlanned;
+        p.device = &runtime_.cpu();
+        p.reason = "shape arithmetic: evaluated when a run is planned";
+      } else {
+        place_node(node, &p);
+      }
+      for (const ValueId v : node.outputs) {
+        if (v != kNoValue) home_[v] = p.device;
+      }
+    }
+    return result;
+  }
+
+ private:
+  const LoadedModel& model_;
+  const Graph& graph_;
+  Runtime& runtime_;
+  const Config& config_;
+  std::string default_name_;
+  Device* default_ = nullptr;
+  std::string default_absent_;
+  std::vector<Device*> home_;  // per value, where it is made
+
+  // True when the device takes the node; fills mode and kernel, or appends to p->refused.
+  bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) const {
+    if ((node.op->flags & kOpView) != 0 && node.epilogue.empty()) {
+      p->mode = NodeMode::kView;
+      p->device = device;
+      return true;
+    }
+    std::string why;
+    if (!view.ranks_known && !device->traits().host_addressable) {
+      why = "the rank of an input is not known before the run";
+    } else {
+      const OpDesc desc{&node, view.inputs, view.outputs, view.constants};
+      Claim claim = device->claim(std::span<const OpDesc>(&desc, 1));
+      if (!claim.segments.empty()) {
+        p->mode = NodeMode::kKernel;
+        p->device = device;
+        p->kernel = claim.segments[0].kernel;
+        return true;
+      }
+      why = std::move(claim.refusals[0]);
+    }
+    if (!p->refused.empty()) p->refused += "; ";
+    p->refused += device->name() + ": " + why;
+    return false;
+  }
+
+  [[noreturn]] void refuse(const Node& node, const NodePlacement& p, const std::string& asked) const {
+    throw make_error(EVN_ERROR_UNSUPPORTED, "%s, but cannot run %s: %s", asked.c_str(), node.op_type.c_str(), p.refused.c_str())
+        .with_node(node.name.c_str());
+  }
+
+  // Returns true when a rule decided.
+  bool apply_rules(const Node& node, const NodeView& view, NodePlacement* p, const Device** forbidden, std::string* note) {
+    for (std::size_t i = 0; i < config_.rules.size(); ++i) {
+      const PlacementRule& rule = config_.rules[i];
+      if (!matches(rule, node, model_.file_name)) continue;
+      const std::string label = "rule at line " + std::to_string(rule.line) + " (" + policy_name(rule.policy) + " " + rule.device + ")";
+      std::string absent;
+      Device* device = runtime_.configured_device(rule.device, &absent);
+      if (device == nullptr) {
+        *note += label + " skipped, the device is absent: " + absent + "; ";
+        continue;
+      }
+      p->rule_line = rule.line;
+      if (rule.policy == Policy::kForbid) {
+        *forbidden = device;
+        *note += label + "; ";
+        return false;
+      }
+      if (try_device(node, view, device, p)) {
+        p->reason = *note + label;
+        return true;
+      }
+      if (rule.policy == Policy::kRequire) refuse(node, *p, "the " + label + " decides");
+      *note += label + " not possible; ";
+      return false;
+    }
+    return false;
+  }
+
+  void place_node(const Node& node, NodePlacement* p) {
+    const NodeView view(graph_, node);
+    const Device* forbidden = nullptr;
+    std::string note;
+    if (apply_rules(node, view, p, &forbidden, &note)) return;
+    if ((node.op->flags & kOpView) != 0 && node.epilogue.empty() && node.inputs[0] != kNoValue) {
+      Device* producer = home_[node.inputs[0]];
+      if (producer != nullptr && producer != forbidden) {
+        try_device(node, view, producer, p);
+        p->reason = note + "a view: where its input is";
+        return;
+      }
+    }
+    const bool preferred_failed = p->rule_line != 0 && forbidden == nullptr;
+    if (default_ != nullptr && default_ != forbidden) {
+      if (try_device(node, view, default_, p)) {
+        p->reason = note + "the default device";
+        return;
+      }
+      if (!preferred_failed) refuse(node, *p, "the default device is " + default_name_);
+    }
+    if (!default_absent_.empty()) note += "the default device " + default_name_ + " is absent: " + default_absent_ + "; ";
+    place_automatically(node, view, p, forbidden, note);
+  }
+
+  // Without a rule: the CPU, and where that is forbidden the first other device that can.
+  void place_automatically(const Node& node, const NodeView& view, NodePlacement* p, const Device* forbidden, const std::string& note) {
+    for (std::size_t i = 0; i < runtime_.device_count(); ++i) {
+      Device* device = runtime_.device_at(i);
+      if (device == forbidden || device == default_) continue;
+      if (try_device(node, view, device, p)) {
+        p->reason = note + (device == &runtime_.cpu() ? "auto: the CPU" : "auto: the first device that can");
+        return;
+      }
+    }
+    refuse(node, *p, note.empty() ? std::string("no device is left") : note + "no device is left");
+  }
+};
+
+}  // namespace
+
+std::vector<bool> values_needed_for_shapes(const Graph& graph) {
+  std::vector<bool> needed(graph.values.size(), false);
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    const bool shapes_depend = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && needed[v]; });
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      const ValueId v = node.inputs[k];
+      if (v == kNoValue || graph.values[v].constant != nullptr) continue;
+      const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
+      const bool by_chain = shapes_depend && (node.op->flags & kOpShapeOnly) == 0;
+      if (by_value || by_chain) needed[v] = true;
+    }
+  }
+  return needed;
+}
+
+Placement place(const LoadedModel& model, const std::string& default_device) { return Placer(model, default_device).run(); }
+
+}  // namespace evn

@@ -1,0 +1,65 @@
+// A plan: what a session does for one signature of inputs (their shapes, where they lie, the bytes of those that shapes depend
+// on). Made once, run many times.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "memory/planner.h"
+#include "runtime/compile.h"
+
+namespace evn {
+
+// What a run is asked with; plans are found by it.
+struct Signature {
+  std::vector<TensorDesc> inputs;
+  std::vector<std::uint8_t> input_slots;              // where each input lies
+  std::vector<std::uint8_t> output_slots;             // where each output is wanted
+  std::vector<std::vector<unsigned char>> values;     // per input: its bytes where a shape depends on them, else empty
+};
+
+// Where the bytes behind a buffer come from.
+enum class Source : std::uint8_t { kNone, kArena, kInput, kOutput, kFixed };
+
+struct BufferSource {
+  Source source = Source::kNone;
+  std::uint8_t slot = 0;      // kArena: the device slot
+  std::int32_t index = -1;    // kInput, kOutput: position
+  Buffer buffer;              // kArena: offset and size; kFixed: the buffer; else the size
+};
+
+struct PlanStep {
+  enum class Kind : std::uint8_t { kKernel, kCopy };
+  Kind kind = Kind::kKernel;
+  std::uint8_t slot = 0;           // the device that does it
+  bool wait_after = false;         // the source of an upload is reused soon
+  std::int32_t node = -1;          // kKernel: graph node. kCopy: -1
+  ValueId value = kNoValue;        // kCopy: what is copied
+  std::uint8_t from_slot = 0;      // kCopy
+  std::uint8_t to_slot = 0;        // kCopy
+  std::uint32_t wait_slots = 0;    // devices whose downloads must have arrived
+  std::uint32_t buffers = 0;       // first of: inputs, outputs, scratch (kKernel); from, to (kCopy)
+  const Kernel* kernel = nullptr;
+  OpDesc desc;                     // kKernel: spans into the plan
+  KernelPlan plan;
+};
+
+struct Plan {
+  Signature signature;
+  std::vector<TensorDesc> outputs;        // per graph output
+  std::vector<PlanStep> steps;
+  std::vector<BufferSource> buffers;
+  std::vector<std::size_t> arena_bytes;   // per device slot
+  std::size_t bookkeeping_bytes = 0;
+
+  // Owned by the plan so that the spans in `steps` stay valid.
+  std::vector<TensorDesc> descs;
+  std::deque<std::vector<WeightPtr>> constants;
+  std::vector<WeightPtr> known;           // per value: bytes known since planning, or null
+};
+
+// Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_MODEL or EVN_ERROR_UNSUPPORTED with the node, EVN_ERROR_LIMIT.
+std::unique_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature);
+
+}  // namespace evn

@@ -1,0 +1,190 @@
+#include "runtime/runtime.h"
+
+#include <charconv>
+
+#include "base/error.h"
+#include "base/json_writer.h"
+
+namespace evn {
+namespace {
+
+// Splits "opencl:1" into "opencl" and 1. False when the part behind the colon is no number.
+bool split_index(const std::string& name, std::string* type, int* index) {
+  const std::size_t colon = name.find(':');
+  *type = name.substr(0, colon);
+  *index = 0;
+  if (colon == std::string::npos) return true;
+  const char* first = name.data() + colon + 1;
+  const char* last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(first, last, *index);
+  return error == std::errc() && end == last && first != last && *index >= 0;
+}
+
+}  // namespace
+
+Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
+  const Config& config = options_.config;
+  const DeviceConfig* cpu = nullptr;
+  for (const DeviceConfig& d : config.devices) {
+    if (d.type != "cpu") continue;
+    if (cpu != nullptr) {
+      fail(EVN_ERROR_CONFIG, "%s:%d: a second device of type cpu (the first is at line %d)", config.source.c_str(), d.line, cpu->line);
+    }
+    cpu = &d;
+  }
+  DeviceRequest request;
+  request.name = cpu != nullptr ? cpu->name : "cpu";
+  request.thread_count = options_.thread_count > 0 ? options_.thread_count : (cpu != nullptr ? cpu->threads : 0);
+  if (cpu != nullptr) request.memory_limit = cpu->memory_limit;
+  if (options_.cpu_memory_limit != 0) request.memory_limit = options_.cpu_memory_limit;
+  const Backend* cpu_backend = backend("cpu");
+  EVN_CHECK(cpu_backend != nullptr);
+  open(*cpu_backend, std::move(request));
+  for (const DeviceConfig& d : config.devices) {
+    if (&d != cpu) open_configured(d);
+  }
+}
+
+const Backend* Runtime::backend(const std::string& type) const {
+  for (const Backend* b : options_.backends) {
+    if (type == b->type) return b;
+  }
+  return nullptr;
+}
+
+void Runtime::open_configured(const DeviceConfig& device) {
+  const Backend* b = backend(device.type);
+  if (b == nullptr) {
+    fail(EVN_ERROR_CONFIG, "%s:%d: device %s: there is no device type %s", options_.config.source.c_str(), device.line,
+         device.name.c_str(), device.type.c_str());
+  }
+  DeviceRequest request;
+  request.name = device.name;
+  request.index = device.match_index;
+  request.vendor = device.match_vendor;
+  request.device = device.match_device;
+  request.platform = device.match_platform;
+  request.kind = device.match_kind;
+  request.memory_limit = device.memory_limit;
+  try {
+    open(*b, std::move(request));
+  } catch (Error& e) {
+    if (e.status != EVN_ERROR_DEVICE_UNAVAILABLE) throw;
+    if (!device.optional) {
+      const Error inner = e;
+      throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "%s:%d: device %s is not there: %s", options_.config.source.c_str(), device.line,
+                       device.name.c_str(), inner.message)
+          .with_device(device.name.c_str());
+    }
+    options_.log.write(EVN_LOG_WARNING, "optional device %s is not there: %s", device.name.c_str(), e.message);
+    absent_.push_back({device.name, e.message});
+  }
+}
+
+Device* Runtime::open(const Backend& b, DeviceRequest request) {
+  request.cache_dir = options_.cache_dir;
+  std::shared_ptr<Device> device = b.open(request);
+  options_.log.write(EVN_LOG_INFO, "opened device %s: %s (%s)", device->name().c_str(), device->traits().description.c_str(),
+                     device->traits().driver.c_str());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  devices_.push_back(std::move(device));
+  return devices_.back().get();
+}
+
+std::size_t Runtime::device_count() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return devices_.size();
+}
+
+Device* Runtime::device_at(std::size_t index) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return index < devices_.size() ? devices_[index].get() : nullptr;
+}
+
+std::string Runtime::list_names() const {
+  std::string names;
+  for (std::size_t i = 0; i < device_count(); ++i) names += (i > 0 ? ", " : "") + device_at(i)->name();
+  for (const Backend* b : options_.backends) {
+    std::string why;
+    for (const DeviceListing& d : b->list(&why)) {
+      if (names.find(d.id) == std::string::npos) names += ", " + d.id;
+    }
+  }
+  return names;
+}
+
+Device* Runtime::configured_device(const std::string& name, std::string* why) const {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& d : devices_) {
+      if (d->name() == name) return d.get();
+    }
+  }
+  for (const Absent& a : absent_) {
+    if (a.name == name) *why = a.why;
+  }
+  return nullptr;
+}
+
+Device* Runtime::find_device(const std::string& name) {
+  std::string why;
+  if (Device* d = configured_device(name, &why)) return d;
+  if (!why.empty()) {
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "device %s is not there: %s", name.c_str(), why.c_str()).with_device(name.c_str());
+  }
+  std::string type;
+  int index = 0;
+  if (split_index(name, &type, &index)) {
+    if (type == "cpu" && index == 0) return devices_[0].get();
+    const Backend* b = backend(type == "gpu" ? "opencl" : type);
+    if (b != nullptr && type != "cpu") {
+      DeviceRequest request;
+      request.name = name;
+      request.index = index;
+      if (type == "gpu") request.kind = "gpu";
+      return open(*b, std::move(request));
+    }
+  }
+  throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is no device \"%s\"; there are: %s", name.c_str(), list_names().c_str())
+      .with_device(name.c_str());
+}
+
+std::string Runtime::describe_devices(evn_format format) const {
+  JsonWriter json;
+  std::string text;
+  json.begin_object();
+  json.key("backends");
+  json.begin_array();
+  for (const Backend* b : options_.backends) {
+    std::string why;
+    const std::vector<DeviceListing> found = b->list(&why);
+    json.begin_object();
+    json.field("type", b->type);
+    json.key("devices");
+    json.begin_array();
+    for (const DeviceListing& d : found) {
+      text += d.id + "  " + d.description + "\n  platform: " + d.platform + "\n  driver:   " + d.driver + "\n  kind:     " + d.kind +
+              ", " + std::to_string(d.compute_units) + " compute units, " + std::to_string(d.memory_bytes >> 20) + " MiB\n";
+      json.begin_object();
+      json.field("id", d.id);
+      json.field("description", d.description);
+      json.field("platform", d.platform);
+      json.field("driver", d.driver);
+      json.field("kind", d.kind);
+      json.field("compute_units", std::uint64_t{d.compute_units});
+      json.field("memory_bytes", d.memory_bytes);
+      json.end_object();
+    }
+    json.end_array();
+    if (!why.empty()) {
+      text += std::string(b->type) + ": " + why + "\n";
+      json.field("why", why);
+    }
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  return format == EVN_FORMAT_JSON ? json.take() : text;
+}
+
+}  // namespace evn

@@ -1,0 +1,240 @@
+#include "runtime/session.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/small_array.h"
+
+namespace evn {
+namespace {
+
+constexpr std::size_t kPlanCacheBytes = 16u << 20;  // bookkeeping of all plans of a session; the newest is always kept
+constexpr std::size_t kMaxPlans = 64;
+constexpr std::size_t kMaxShapeInputBytes = 4096;   // an input that shapes depend on is part of the plan's key
+
+}  // namespace
+
+// One run's tensors, with those that lie on devices outside the session replaced by staged ones.
+struct Session::Call {
+  std::span<const TensorPtr> inputs;
+  std::span<const TensorPtr> outputs;
+  const std::uint8_t* input_slots = nullptr;
+  const std::uint8_t* output_slots = nullptr;
+};
+
+Session::Session(ModelPtr model, const std::string& default_device) : compiled_(compile(std::move(model), default_device)) {
+  plans_.reserve(kMaxPlans + 1);
+}
+
+void Session::check_input(std::size_t index, const Tensor& tensor) const {
+  const Value& want = graph().values[graph().inputs[index]];
+  const TensorDesc& have = tensor.desc();
+  if (have.dtype != want.dtype) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" has dtype %s, the model wants %s", index, want.name.c_str(), dtype_name(have.dtype),
+         dtype_name(want.dtype));
+  }
+  if (!want.has_shape) return;
+  bool fits = have.shape.rank() == want.shape.rank();
+  for (int i = 0; fits && i < want.shape.rank(); ++i) fits = want.shape[i] < 0 || want.shape[i] == have.shape[i];
+  if (!fits) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" has shape %s, the model wants %s", index, want.name.c_str(),
+         have.shape.to_string().c_str(), want.shape.to_string().c_str());
+  }
+}
+
+// The device slot of a tensor, or UINT8_MAX when it lies outside the session's devices.
+std::uint8_t Session::slot_for(const Tensor& tensor, const char* what, std::size_t index, bool allow_copies) const {
+  for (std::size_t s = 0; s < compiled_.devices.size(); ++s) {
+    if (compiled_.devices[s] == tensor.device()) return static_cast<std::uint8_t>(s);
+  }
+  if (!allow_copies) {
+    throw make_error(EVN_ERROR_INVALID_ARGUMENT, "%s %zu lies on device %s, which the session does not use (it uses %s%s); allow_copies is 0",
+                     what, index, tensor.device()->name().c_str(), compiled_.devices[0]->name().c_str(),
+                     compiled_.devices.size() > 1 ? ", ..." : "")
+        .with_device(tensor.device()->name().c_str());
+  }
+  return UINT8_MAX;
+}
+
+bool Session::matches(const Plan& plan, const Call& call) const {
+  const Signature& s = plan.signature;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const Tensor& t = *call.inputs[i];
+    if (s.input_slots[i] != call.input_slots[i] || !(s.inputs[i] == t.desc())) return false;
+    if (!compiled_.needed[graph().inputs[i]]) continue;
+    if (s.values[i].size() != t.size_bytes()) return false;
+    if (t.size_bytes() > 0 && std::memcmp(s.values[i].data(), t.buffer().address(), t.size_bytes()) != 0) return false;
+  }
+  return std::equal(s.output_slots.begin(), s.output_slots.end(), call.output_slots);
+}
+
+Signature Session::signature_of(const Call& call) const {
+  Signature s;
+  s.values.resize(call.inputs.size());
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const Tensor& t = *call.inputs[i];
+    s.inputs.push_back(t.desc());
+    s.input_slots.push_back(call.input_slots[i]);
+    if (!compiled_.needed[graph().inputs[i]]) continue;
+    const auto* bytes = static_cast<const unsigned char*>(t.buffer().address());
+    if (t.size_bytes() > 0) s.values[i].assign(bytes, bytes + t.size_bytes());
+  }
+  s.output_slots.assign(call.output_slots, call.output_slots + call.outputs.size());
+  return s;
+}
+
+Session::PreparedPtr Session::find_plan(const Call& call) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      if (!matches(*plans_[i]->plan, call)) continue;
+      if (i > 0) {
+        std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(i), plans_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+        drop_idle_but(plans_[0].get());
+      }
+      return plans_[0];
+    }
+  }
+  return remember(make_plan(compiled_, signature_of(call)));
+}
+
+Session::PreparedPtr Session::remember(std::unique_ptr<Plan> plan) {
+  auto prepared = std::make_shared<Prepared>();
+  prepared->plan = std::move(plan);
+  prepared->idle.reserve(64);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  plans_.insert(plans_.begin(), prepared);
+  drop_idle_but(prepared.get());
+  std::size_t bytes = 0;
+  std::size_t keep = 0;
+  while (keep < plans_.size() && keep < kMaxPlans) {
+    bytes += plans_[keep]->plan->bookkeeping_bytes;
+    if (keep > 0 && bytes > kPlanCacheBytes) break;
+    ++keep;
+  }
+  plans_.resize(keep);
+  return prepared;
+}
+
+// Only the latest plan keeps arenas between runs, so that changing shapes do not make memory grow.
+void Session::drop_idle_but(const Prepared* current) {
+  for (const PreparedPtr& p : plans_) {
+    if (p.get() != current) p->idle.clear();
+  }
+}
+
+std::unique_ptr<Execution> Session::take_execution(Prepared& prepared) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!prepared.idle.empty()) {
+      std::unique_ptr<Execution> e = std::move(prepared.idle.back());
+      prepared.idle.pop_back();
+      return e;
+    }
+  }
+  return std::make_unique<Execution>(compiled_, *prepared.plan);
+}
+
+void Session::keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execution> execution) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool current = !plans_.empty() && plans_[0] == prepared;
+  if (current && prepared->idle.size() < prepared->idle.capacity()) prepared->idle.push_back(std::move(execution));
+}
+
+namespace {
+
+void check_output(const Value& value, const TensorDesc& want, const Tensor& have, std::size_t index) {
+  if (have.desc() == want) return;
+  fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is %s%s, the given tensor is %s%s", index, value.name.c_str(), dtype_name(want.dtype),
+       want.shape.to_string().c_str(), dtype_name(have.desc().dtype), have.desc().shape.to_string().c_str());
+}
+
+void check_overlap(std::span<const TensorPtr> inputs, std::span<const TensorPtr> outputs) {
+  const auto overlap = [](const Tensor& a, const Tensor& b) {
+    if (a.device() != b.device() || a.size_bytes() == 0 || b.size_bytes() == 0) return false;
+    const auto begin = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.buffer().memory) + t.buffer().offset; };
+    return a.on_host() ? begin(a) < begin(b) + b.size_bytes() && begin(b) < begin(a) + a.size_bytes()
+                       : a.buffer().memory == b.buffer().memory;
+  };
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (overlap(*inputs[i], *outputs[j])) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps input %zu", j, i);
+    }
+    for (std::size_t k = 0; k < j; ++k) {
+      if (overlap(*outputs[k], *outputs[j])) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps output %zu", j, k);
+    }
+  }
+}
+
+// True when the bytes are not aligned for the kernels, which want the natural alignment of the dtype.
+bool misaligned(const Tensor& t) {
+  return t.on_host() && reinterpret_cast<std::uintptr_t>(t.buffer().memory) % dtype_size(t.desc().dtype) != 0;
+}
+
+}  // namespace
+
+void Session::run(std::span<const TensorPtr> inputs, std::span<TensorPtr> outputs, bool allow_copies, std::uint64_t timeout_ns) {
+  const std::uint64_t limit = timeout_ns != 0 ? timeout_ns : runtime()->config().limits.run_time_ns;
+  const std::uint64_t deadline = limit != 0 ? os::now_ns() + std::min(limit, UINT64_MAX / 2) : 0;
+  const std::size_t in = graph().inputs.size();
+  const std::size_t out = graph().outputs.size();
+  if (inputs.size() != in || outputs.size() != out) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %zu and %zu are given", in, out, inputs.size(), outputs.size());
+  }
+
+  SmallArray<TensorPtr> from(in);
+  SmallArray<TensorPtr> to(out);
+  SmallArray<std::uint8_t> input_slots(in);
+  SmallArray<std::uint8_t> output_slots(out);
+  const auto stage = [&](const TensorDesc& desc) { return std::make_shared<Tensor>(runtime(), &runtime()->cpu(), desc, false); };
+  for (std::size_t i = 0; i < in; ++i) {
+    check_input(i, *inputs[i]);
+    inputs[i]->require_unmapped("an input");
+    from[i] = inputs[i];
+    input_slots[i] = slot_for(*inputs[i], "input", i, allow_copies);
+    const bool needs_host = compiled_.needed[graph().inputs[i]];
+    if (needs_host && inputs[i]->size_bytes() > kMaxShapeInputBytes) {
+      fail(EVN_ERROR_UNSUPPORTED, "a shape depends on input %zu, which has %zu bytes (at most %zu)", i, inputs[i]->size_bytes(), kMaxShapeInputBytes);
+    }
+    if (input_slots[i] == UINT8_MAX || misaligned(*inputs[i]) || (needs_host && !inputs[i]->on_host())) {
+      from[i] = stage(inputs[i]->desc());
+      copy_tensor(*inputs[i], *from[i]);
+      input_slots[i] = 0;
+    }
+  }
+  for (std::size_t j = 0; j < out; ++j) {
+    if (outputs[j] == nullptr) continue;
+    outputs[j]->require_unmapped("an output");
+    const std::uint8_t slot = slot_for(*outputs[j], "output", j, allow_copies);
+    output_slots[j] = slot == UINT8_MAX ? 0 : slot;
+  }
+
+  const Call call{from.span(), to.span(), input_slots.data(), output_slots.data()};
+  const PreparedPtr prepared = find_plan(call);
+  const Plan& plan = *prepared->plan;
+  for (std::size_t j = 0; j < out; ++j) {
+    const Value& value = graph().values[graph().outputs[j]];
+    if (outputs[j] != nullptr) check_output(value, plan.outputs[j], *outputs[j], j);
+    const bool direct = outputs[j] != nullptr && !misaligned(*outputs[j]) && outputs[j]->device() == compiled_.devices[output_slots[j]];
+    to[j] = direct ? outputs[j] : stage(plan.outputs[j]);
+  }
+  check_overlap(from.span(), to.span());
+
+  SmallArray<Buffer> input_buffers(in);
+  SmallArray<Buffer> output_buffers(out);
+  for (std::size_t i = 0; i < in; ++i) input_buffers[i] = from[i]->buffer();
+  for (std::size_t j = 0; j < out; ++j) output_buffers[j] = to[j]->buffer();
+  std::unique_ptr<Execution> execution = take_execution(*prepared);
+  execution->run(input_buffers.span(), output_buffers.span(), deadline);
+  keep_execution(prepared, std::move(execution));
+
+  for (std::size_t j = 0; j < out; ++j) {
+    if (outputs[j] != nullptr && outputs[j] != to[j]) copy_tensor(*to[j], *outputs[j]);
+  }
+  for (std::size_t j = 0; j < out; ++j) {
+    if (outputs[j] == nullptr) outputs[j] = to[j];
+  }
+}
+
+}  // namespace evn

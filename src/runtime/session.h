@@ -1,0 +1,51 @@
+// A session: a compiled model, its plans, and runs of it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/execute.h"
+#include "runtime/tensor.h"
+
+namespace evn {
+
+class Session {
+ public:
+  Session(ModelPtr model, const std::string& default_device);
+
+  const CompiledGraph& compiled() const { return compiled_; }
+  const Graph& graph() const { return compiled_.graph(); }
+  const std::shared_ptr<Runtime>& runtime() const { return compiled_.model->runtime; }
+
+  // Runs once. `outputs` has a slot per graph output; null slots are filled with new tensors on success only.
+  void run(std::span<const TensorPtr> inputs, std::span<TensorPtr> outputs, bool allow_copies, std::uint64_t timeout_ns);
+
+  std::string explain(evn_format format) const;
+
+ private:
+  // A plan and the memory of runs that are not under way.
+  struct Prepared {
+    std::unique_ptr<Plan> plan;
+    std::vector<std::unique_ptr<Execution>> idle;
+  };
+  using PreparedPtr = std::shared_ptr<Prepared>;
+  struct Call;
+
+  void check_input(std::size_t index, const Tensor& tensor) const;
+  std::uint8_t slot_for(const Tensor& tensor, const char* what, std::size_t index, bool allow_copies) const;
+  bool matches(const Plan& plan, const Call& call) const;
+  Signature signature_of(const Call& call) const;
+  PreparedPtr find_plan(const Call& call);
+  PreparedPtr remember(std::unique_ptr<Plan> plan);
+  std::unique_ptr<Execution> take_execution(Prepared& prepared);
+  void keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execution> execution);
+  void drop_idle_but(const Prepared* current);
+
+  CompiledGraph compiled_;
+  mutable std::mutex mutex_;              // guards plans_ and idle executions
+  std::vector<PreparedPtr> plans_;        // most recently used first
+};
+
+}  // namespace evn

@@ -1,0 +1,118 @@
+#include "runtime/tensor.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace evn {
+namespace {
+
+Location location(const Tensor& t) { return {t.on_host() ? nullptr : t.device(), t.buffer()}; }
+
+void copy_and_wait(Device* device, const Location& from, const Location& to) {
+  if (from.buffer.size == 0) return;
+  device->wait(device->copy(from, to, {}));
+}
+
+}  // namespace
+
+TensorDesc checked_desc(const Limits& limits, evn_dtype dtype, const std::int64_t* dims, std::uint32_t rank) {
+  const auto type = static_cast<DType>(dtype);
+  if (dtype <= EVN_DTYPE_UNDEFINED || dtype > EVN_DTYPE_BFLOAT16) fail(EVN_ERROR_INVALID_ARGUMENT, "dtype %d is no type", static_cast<int>(dtype));
+  if (dtype_size(type) == 0) fail(EVN_ERROR_UNSUPPORTED, "tensors of dtype %s are not supported", dtype_name(type));
+  if (rank > EVN_MAX_RANK) fail(EVN_ERROR_LIMIT, "rank %u is above the limit of %d", static_cast<unsigned>(rank), EVN_MAX_RANK);
+  if (rank > 0 && dims == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "dims is NULL for rank %u", static_cast<unsigned>(rank));
+  TensorDesc desc;
+  desc.dtype = type;
+  for (std::uint32_t i = 0; i < rank; ++i) {
+    if (dims[i] < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "dims[%u] is %lld", static_cast<unsigned>(i), static_cast<long long>(dims[i]));
+    desc.shape.push_back(dims[i]);
+  }
+  if (const std::size_t bytes = desc.size_bytes(); bytes > limits.tensor_bytes) {
+    throw make_error(EVN_ERROR_LIMIT, "a tensor of %zu bytes is above the limit tensor_bytes of %llu", bytes,
+                     static_cast<unsigned long long>(limits.tensor_bytes))
+        .with_bytes(bytes, limits.tensor_bytes);
+  }
+  return desc;
+}
+
+Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned)
+    : runtime_(std::move(runtime)), device_(device), desc_(desc), pinned_(pinned) {
+  const std::size_t bytes = desc.size_bytes();
+  memory_ = device->allocate(bytes, MemoryClass::kTensors, pinned);
+  buffer_ = {memory_.memory(), 0, bytes};
+  if (bytes == 0) return;
+  if (on_host()) {
+    std::memset(buffer_.address(), 0, bytes);
+  } else {
+    const std::shared_ptr<void> zeros = allocate_charged(nullptr, bytes, MemoryClass::kTensors);
+    std::memset(zeros.get(), 0, bytes);
+    copy_and_wait(device, {nullptr, {zeros.get(), 0, bytes}}, {device, buffer_});
+  }
+}
+
+Tensor::Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc)
+    : runtime_(std::move(runtime)), device_(&runtime_->cpu()), desc_(desc), buffer_{data, 0, desc.size_bytes()} {}
+
+void Tensor::adopt(evn_deleter deleter, void* user) {
+  deleter_ = deleter;
+  user_ = user;
+}
+
+Tensor::~Tensor() {
+  if (deleter_ != nullptr) deleter_(user_, buffer_.memory);
+}
+
+void Tensor::require_unmapped(const char* what) const {
+  if (on_host()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "%s is mapped", what);
+}
+
+void* Tensor::map(std::uint32_t flags) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is mapped already");
+  void* data = nullptr;
+  if (on_host()) {
+    data = buffer_.size > 0 ? buffer_.address() : nullptr;
+  } else if (buffer_.size > 0) {
+    std::shared_ptr<void> staging = allocate_charged(device_->ledger(), buffer_.size, MemoryClass::kTensors);
+    std::memset(staging.get(), 0, buffer_.size);
+    if ((flags & EVN_MAP_READ) != 0) copy_and_wait(device_, {device_, buffer_}, {nullptr, {staging.get(), 0, buffer_.size}});
+    staging_ = std::move(staging);
+    data = staging_.get();
+  }
+  map_flags_ = flags;
+  return data;
+}
+
+void Tensor::unmap() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (map_flags_ == 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is not mapped");
+  if (!on_host() && (map_flags_ & EVN_MAP_WRITE) != 0 && staging_ != nullptr) {
+    copy_and_wait(device_, {nullptr, {staging_.get(), 0, buffer_.size}}, {device_, buffer_});
+  }
+  staging_.reset();
+  map_flags_ = 0;
+}
+
+void copy_tensor(const Tensor& from, Tensor& to) {
+  if (!(from.desc() == to.desc())) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "cannot copy %s%s into %s%s", dtype_name(from.desc().dtype), from.desc().shape.to_string().c_str(),
+         dtype_name(to.desc().dtype), to.desc().shape.to_string().c_str());
+  }
+  from.require_unmapped("the source");
+  to.require_unmapped("the target");
+  const bool both_elsewhere = !from.on_host() && !to.on_host();
+  if (both_elsewhere && from.device() != to.device()) {
+    const std::size_t bytes = from.size_bytes();
+    const std::shared_ptr<void> staging = allocate_charged(from.runtime()->cpu().ledger(), bytes, MemoryClass::kTensors);
+    const Location host{nullptr, {staging.get(), 0, bytes}};
+    copy_and_wait(from.device(), location(from), host);
+    copy_and_wait(to.device(), host, location(to));
+    return;
+  }
+  copy_and_wait(from.on_host() ? to.device() : from.device(), location(from), location(to));
+}
+
+}  // namespace evn

@@ -1,0 +1,59 @@
+// A tensor of the caller: dtype, shape and storage on one device, or wrapped host memory.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "runtime/runtime.h"
+
+namespace evn {
+
+class Tensor {
+ public:
+  // Zeroed memory of the device's pool.
+  Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned);
+  // Host memory of the caller, on the CPU device.
+  Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc);
+  ~Tensor();
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
+  // From now on wrapped memory is the tensor's to delete; until then a failure leaves it with the caller.
+  void adopt(evn_deleter deleter, void* user);
+
+  const TensorDesc& desc() const { return desc_; }
+  Device* device() const { return device_; }
+  bool pinned() const { return pinned_; }
+  std::size_t size_bytes() const { return buffer_.size; }
+  const Buffer& buffer() const { return buffer_; }
+  const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+  bool on_host() const { return device_->traits().host_addressable; }
+
+  // Throws EVN_ERROR_WRONG_STATE while the tensor is mapped on a device that does not share the host's memory.
+  void require_unmapped(const char* what) const;
+
+  void* map(std::uint32_t flags);
+  void unmap();
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  Device* device_;
+  TensorDesc desc_;
+  bool pinned_ = false;
+  PooledMemory memory_;
+  Buffer buffer_;
+  evn_deleter deleter_ = nullptr;
+  void* user_ = nullptr;
+  mutable std::mutex mutex_;          // guards the map
+  std::uint32_t map_flags_ = 0;
+  std::shared_ptr<void> staging_;     // host copy while mapped
+};
+using TensorPtr = std::shared_ptr<Tensor>;
+
+// Copies all bytes; the descs must be equal. Blocks.
+void copy_tensor(const Tensor& from, Tensor& to);
+
+// Checks dtype, rank and dims of a tensor that the caller asks for.
+TensorDesc checked_desc(const Limits& limits, evn_dtype dtype, const std::int64_t* dims, std::uint32_t rank);
+
+}  // namespace evn
