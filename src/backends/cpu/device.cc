@@ -1,0 +1,153 @@
+// The CPU as a device: host memory, a thread pool, and the kernel tables with the reference code behind them. Everything is done
+// when a call returns, so its events carry nothing.
+#include "device/device.h"
+
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "backends/cpu/isa.h"
+#include "backends/cpu/reference.h"
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace evn {
+
+std::span<const KernelFamily* const> cpu_kernel_families();
+
+namespace {
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPagedFrom = std::size_t{1} << 20;
+constexpr int kRangesPerThread = 8;  // how finely the tiles of a call are dealt out
+constexpr int kMaxThreads = 1024;
+
+std::string cpu_description() {
+  std::string text;
+#if defined(__x86_64__)
+  unsigned words[12] = {};
+  unsigned top = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0x80000000u, &top, &b, &c, &d) != 0 && top >= 0x80000004u) {
+    for (unsigned i = 0; i < 3; ++i) {
+      __get_cpuid(0x80000002u + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2], &words[4 * i + 3]);
+    }
+    char name[sizeof words + 1] = {};
+    std::memcpy(name, words, sizeof words);
+    text = name;
+    while (!text.empty() && text.back() == ' ') text.pop_back();
+  }
+#endif
+  if (text.empty()) text = "CPU";
+  return text;
+}
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(const DeviceRequest& request)
+      : Device(request.name, request.memory_limit), threads_(thread_count(request)) {
+    traits_.host_addressable = true;
+    traits_.alignment = kLine;
+    traits_.kind = EVN_DEVICE_CPU;
+    traits_.description = cpu_description();
+    traits_.driver = isa_name(cpu_isa());
+    traits_.compute_units = static_cast<std::uint32_t>(threads_.thread_count());
+    traits_.memory_bytes = os::physical_memory_bytes();
+  }
+  ~CpuDevice() override { close_pool(); }
+
+  void* obtain(std::size_t bytes, bool) override { return allocate_bytes(bytes, bytes >= kPagedFrom ? kPage : kLine); }
+  void give_back(void* memory, std::size_t, bool) noexcept override { free_bytes(memory); }
+
+  Event copy(const Location& from, const Location& to, std::span<const Event> waits) override {
+    wait_all(waits);
+    if (to.buffer.size != 0) std::memmove(to.buffer.address(), from.buffer.address(), to.buffer.size);
+    return {};
+  }
+
+  Event enqueue(const KernelCall& call, std::span<const Event> waits) override {
+    wait_all(waits);
+    const KernelPlan& plan = *call.args.plan;
+    if (plan.tiles <= 0) return {};
+    Call c{&call, nullptr, align_up(plan.thread_scratch_bytes, kLine)};
+    if (plan.thread_scratch_bytes != 0) c.thread_scratch = static_cast<char*>(call.args.scratch.address()) + align_up(plan.scratch_bytes, kLine);
+    const std::int64_t ranges = static_cast<std::int64_t>(threads_.thread_count()) * kRangesPerThread;
+    threads_.parallel_for(plan.tiles, plan.tiles / ranges, &run_range, &c);
+    return {};
+  }
+
+  void wait(const Event&) override {}
+  void* host_address(void* memory) override { return memory; }
+  std::span<const KernelFamily* const> kernels() const override { return cpu_kernel_families(); }
+
+  const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override {
+    if (const Kernel* kernel = Device::find_kernel(desc, reason)) return kernel;
+    const Refusal refusal = reference_kernel.supports(desc);
+    if (refusal == nullptr) return &reference_kernel;
+    if (reason != nullptr) {
+      if (!reason->empty()) *reason += "; ";
+      *reason += std::string(reference_kernel.name) + ": " + refusal;
+    }
+    return nullptr;
+  }
+
+ private:
+  struct Call {
+    const KernelCall* call;
+    char* thread_scratch;
+    std::size_t scratch_stride;
+  };
+
+  static int thread_count(const DeviceRequest& request) {
+    const int wanted = request.thread_count > 0 ? request.thread_count : os::usable_cores();
+    return wanted < kMaxThreads ? wanted : kMaxThreads;
+  }
+
+  static void wait_all(std::span<const Event> waits) {
+    for (const Event& e : waits) {
+      if (e.device != nullptr) e.device->wait(e);
+    }
+  }
+
+  static void run_range(void* context, int thread, std::int64_t begin, std::int64_t end) {
+    static constinit const Cancel never{};
+    const Call& c = *static_cast<const Call*>(context);
+    const Cancel& cancel = c.call->cancel != nullptr ? *c.call->cancel : never;
+    if (cancel.stop()) return;
+    KernelArgs args = c.call->args;
+    if (c.thread_scratch != nullptr) args.thread_scratch = c.thread_scratch + static_cast<std::size_t>(thread) * c.scratch_stride;
+    c.call->kernel->run(args, begin, end, cancel);
+  }
+
+  ThreadPool threads_;
+};
+
+std::shared_ptr<Device> open_cpu(const DeviceRequest& request) {
+  if (request.gpu_only || request.index != 0) {
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is one CPU, and it is no GPU").with_device(request.name.c_str());
+  }
+  return std::make_shared<CpuDevice>(request);
+}
+
+std::vector<DeviceListing> list_cpu(std::string*) {
+  DeviceListing cpu;
+  cpu.id = "cpu";
+  cpu.description = cpu_description();
+  cpu.platform = "host";
+  cpu.driver = isa_name(cpu_isa());
+  cpu.kind = "cpu";
+  cpu.compute_units = static_cast<std::uint32_t>(os::usable_cores());
+  cpu.memory_bytes = os::physical_memory_bytes();
+  return {std::move(cpu)};
+}
+
+}  // namespace
+
+extern const Backend cpu_backend;
+const Backend cpu_backend = {"cpu", open_cpu, list_cpu};
+
+}  // namespace evn

@@ -1,0 +1,61 @@
+// Epilogue chains for one cluster. Included by simd/*.cc only.
+#pragma once
+
+#include "backends/cpu/simd/vec.h"
+#include "core/epilogue.h"
+
+namespace evn::EVN_ISA {
+
+static inline Vec apply_step(const Step& s, Vec x) {
+  switch (s.kind) {
+    case StepKind::kRelu: return max_of(zero(), x);
+    case StepKind::kClip: return min_of(splat(s.b), max_of(splat(s.a), x));
+    case StepKind::kLeakyRelu: return x < zero() ? splat(s.a) * x : x;
+    case StepKind::kHardSigmoid: return min_of(splat(1.0f), max_of(zero(), fma(splat(s.a), x, splat(s.b))));
+    case StepKind::kHardSwish: return x * min_of(splat(1.0f), max_of(zero(), fma(splat(s.a), x, splat(s.b))));
+    case StepKind::kSigmoid: return sigmoid_of(x);
+    case StepKind::kTanh: return tanh_of(x);
+    case StepKind::kScale: return splat(s.a) * x;
+    case StepKind::kOffset: return x + splat(s.a);
+  }
+  return x;
+}
+
+// A chain split into what costs nothing in registers (one pair of bounds) and the rest. bounds() is the identity when there is none.
+struct Chain {
+  float low = -__builtin_inff();
+  float high = __builtin_inff();
+  const Step* rest = nullptr;
+  int rest_count = 0;
+};
+
+static inline Chain split_chain(const Epilogue* e) {
+  Chain c;
+  if (e == nullptr || e->count == 0) return c;
+  int used = 0;
+  if (e->steps[0].kind == StepKind::kRelu) {
+    c.low = 0;
+    used = 1;
+  } else if (e->steps[0].kind == StepKind::kClip) {
+    c.low = e->steps[0].a;
+    c.high = e->steps[0].b;
+    used = 1;
+  }
+  c.rest = e->steps + used;
+  c.rest_count = e->count - used;
+  return c;
+}
+
+static inline Vec bounded(const Chain& c, Vec x) { return min_of(splat(c.high), max_of(splat(c.low), x)); }
+
+// The rest of the chain over a run of floats that was just written.
+static inline void apply_rest(const Chain& c, float* p, std::int64_t n) {
+  for (int s = 0; s < c.rest_count; ++s) {
+    const Step step = c.rest[s];
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) store(p + i, apply_step(step, load(p + i)));
+    if (i < n) store_n(p + i, apply_step(step, load_n(p + i, n - i)), n - i);
+  }
+}
+
+}  // namespace evn::EVN_ISA

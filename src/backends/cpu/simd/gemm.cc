@@ -1,0 +1,286 @@
+// The loops of simd/gemm.h for one cluster: a micro-kernel of R rows by NV vectors, and the blocking around it.
+#include "backends/cpu/simd/gemm.h"
+
+#include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/gemm_pack.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_gemm::AKind;
+using simd_gemm::BKind;
+
+// Register tiles: accumulators, one row of B and one broadcast fit the register file. kKc keeps a micro-panel of B in L1.
+#if defined(__AVX512F__)
+constexpr int kMr = 8, kNv = 3, kKc = 128;
+#elif defined(__AVX2__)
+constexpr int kMr = 4, kNv = 3, kKc = 192;
+#elif defined(__aarch64__)
+constexpr int kMr = 4, kNv = 4, kKc = 256;
+#else
+constexpr int kMr = 4, kNv = 2, kKc = 256;
+#endif
+constexpr int kNr = kNv * kLanes;
+
+struct Micro {
+  const float* a;
+  std::int64_t lda;        // packed: unused
+  const float* b;
+  std::int64_t ldb;
+  std::int64_t k;
+  float* c;
+  std::int64_t ldc;
+  std::int64_t last_lanes; // lanes of the last vector
+  const float* init;       // only in the first block of k
+  std::int64_t init_row, init_column;
+  float init_scale;
+  bool first, bound;
+  float low, high;
+};
+
+inline Vec load_part(const float* p, bool whole, std::int64_t n) { return whole ? load(p) : load_n(p, n); }
+
+template <int R, int NV>
+inline void start(const Micro& g, Vec (&acc)[R][NV]) {
+  const bool whole = g.last_lanes == kLanes;
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < NV; ++v) {
+      const bool full = v + 1 < NV || whole;
+      if (!g.first) {
+        acc[r][v] = load_part(g.c + r * g.ldc + v * kLanes, full, g.last_lanes);
+      } else if (g.init == nullptr) {
+        acc[r][v] = zero();
+      } else if (g.init_column == 0) {
+        acc[r][v] = splat(g.init[r * g.init_row] * g.init_scale);
+      } else {
+        acc[r][v] = splat(g.init_scale) * load_part(g.init + r * g.init_row + v * kLanes, full, g.last_lanes);
+      }
+    }
+  }
+}
+
+template <int R, int NV>
+inline void finish(const Micro& g, Vec (&acc)[R][NV]) {
+  if (g.bound) {
+    const Vec low = splat(g.low);
+    const Vec high = splat(g.high);
+    for (int r = 0; r < R; ++r) {
+      for (int v = 0; v < NV; ++v) acc[r][v] = min_of(high, max_of(low, acc[r][v]));
+    }
+  }
+  const bool whole = g.last_lanes == kLanes;
+  for (int r = 0; r < R; ++r) {
+    float* c = g.c + r * g.ldc;
+    for (int v = 0; v + 1 < NV; ++v) store(c + v * kLanes, acc[r][v]);
+    if (whole) {
+      store(c + (NV - 1) * kLanes, acc[r][NV - 1]);
+    } else {
+      store_n(c + (NV - 1) * kLanes, acc[r][NV - 1], g.last_lanes);
+    }
+  }
+}
+
+template <int R, int NV, bool Packed>
+void micro(const Micro& g) {
+  Vec acc[R][NV];
+  start<R, NV>(g, acc);
+  const float* b = g.b;
+  const float* a = g.a;
+  const float* a4 = g.a + 4 * g.lda;
+  const std::int64_t lda = g.lda;
+  const std::int64_t ldb = g.ldb;
+  for (std::int64_t k = 0; k < g.k; ++k) {
+    Vec bv[NV];
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec x = splat(Packed ? a[r] : r < 4 ? a[r * lda] : a4[(r - 4) * lda]);
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; ++v) acc[r][v] = fma(x, bv[v], acc[r][v]);
+    }
+    b += ldb;
+    a += Packed ? kMr : 1;
+    a4 += 1;
+  }
+  finish<R, NV>(g, acc);
+}
+
+using MicroFn = void (*)(const Micro&);
+#define EVN_MICRO_ROW(R, P) {micro<R, 1, P>, micro<R, 2, P>, micro<R, 3, P>, micro<R, kNv, P>}
+#if defined(__AVX512F__)
+#define EVN_MICRO_ROWS(P)                                                                                                \
+  {EVN_MICRO_ROW(1, P), EVN_MICRO_ROW(2, P), EVN_MICRO_ROW(3, P), EVN_MICRO_ROW(4, P), EVN_MICRO_ROW(5, P), EVN_MICRO_ROW(6, P), \
+   EVN_MICRO_ROW(7, P), EVN_MICRO_ROW(8, P)}
+#else
+#define EVN_MICRO_ROWS(P) {EVN_MICRO_ROW(1, P), EVN_MICRO_ROW(2, P), EVN_MICRO_ROW(3, P), EVN_MICRO_ROW(4, P)}
+#endif
+constexpr MicroFn kPackedMicros[kMr][4] = EVN_MICRO_ROWS(true);
+constexpr MicroFn kRowMicros[kMr][4] = EVN_MICRO_ROWS(false);
+
+// A narrow C, up to kNarrow columns: vectors run over the rows of packed A, four panels at a time to hide the latency of the chains.
+constexpr int kNarrow = 4;
+typedef float RowVec __attribute__((vector_size(4 * kMr)));
+typedef float UnalignedRowVec __attribute__((vector_size(4 * kMr), aligned(4), may_alias));
+
+inline RowVec row_load(const float* p) { return *reinterpret_cast<const UnalignedRowVec*>(p); }
+#if defined(__AVX512F__)
+inline RowVec row_splat(float x) { return _mm256_set1_ps(x); }
+inline RowVec row_fma(RowVec a, RowVec b, RowVec c) { return _mm256_fmadd_ps(a, b, c); }
+#elif defined(__AVX2__)
+inline RowVec row_splat(float x) { return _mm_set1_ps(x); }
+inline RowVec row_fma(RowVec a, RowVec b, RowVec c) { return _mm_fmadd_ps(a, b, c); }
+#else
+inline RowVec row_splat(float x) { return splat(x); }
+inline RowVec row_fma(RowVec a, RowVec b, RowVec c) { return fma(a, b, c); }
+#endif
+
+template <int P, int N>
+void narrow_panels(const Tile& t, std::int64_t row, const float* b, std::int64_t ldb, const Chain& chain) {
+  RowVec acc[P][N];
+  const std::int64_t panel = t.k * kMr;
+  const float* a = t.a + row / kMr * panel;
+  for (int p = 0; p < P; ++p) {
+    for (int j = 0; j < N; ++j) {
+      RowVec x = row_splat(0);
+      for (int r = 0; r < kMr; ++r) {
+        const std::int64_t m = row + p * kMr + r;
+        if (t.init != nullptr && m < t.m) x[r] = t.init[m * t.init_row + j * t.init_column] * t.init_scale;
+      }
+      acc[p][j] = x;
+    }
+  }
+  for (std::int64_t k = 0; k < t.k; ++k) {
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) {
+      const RowVec x = row_load(a + p * panel + k * kMr);
+#pragma GCC unroll 8
+      for (int j = 0; j < N; ++j) acc[p][j] = row_fma(x, row_splat(b[k * ldb + j]), acc[p][j]);
+    }
+  }
+  for (int p = 0; p < P; ++p) {
+    for (int r = 0; r < kMr; ++r) {
+      const std::int64_t m = row + p * kMr + r;
+      if (m >= t.m) return;
+      for (int j = 0; j < N; ++j) {
+        float x = acc[p][j][r];
+        x = chain.low > x ? chain.low : x;
+        x = chain.high < x ? chain.high : x;
+        t.c[m * t.ldc + j] = x;
+      }
+    }
+  }
+}
+
+template <int N>
+void narrow(const Tile& t, const float* b, std::int64_t ldb, const Chain& chain) {
+  std::int64_t row = 0;
+  for (; row + 3 * kMr < t.m; row += 4 * kMr) narrow_panels<4, N>(t, row, b, ldb, chain);
+  for (; row < t.m; row += kMr) narrow_panels<1, N>(t, row, b, ldb, chain);
+  if (chain.rest_count == 0) return;
+  if (t.ldc == N) {
+    apply_rest(chain, t.c, t.m * N);
+  } else {
+    for (std::int64_t m = 0; m < t.m; ++m) apply_rest(chain, t.c + m * t.ldc, N);
+  }
+}
+
+bool run_narrow(const Tile& t, const Chain& chain) {
+  if (t.n > kNarrow || t.n < 1 || t.a_kind != AKind::kPacked || t.b_kind != BKind::kRows) return false;
+  switch (t.n) {
+    case 1: narrow<1>(t, t.b, t.ldb, chain); break;
+    case 2: narrow<2>(t, t.b, t.ldb, chain); break;
+    case 3: narrow<3>(t, t.b, t.ldb, chain); break;
+    default: narrow<4>(t, t.b, t.ldb, chain); break;
+  }
+  return true;
+}
+
+// Where block k0 of the micro-panel at `column` lies; packs it when it must.
+const float* block_of_b(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t column, std::int64_t cols, std::int64_t* ldb) {
+  *ldb = kNr;
+  switch (t.b_kind) {
+    case BKind::kPacked: return t.b + column * t.k + k0 * kNr;
+    case BKind::kRows:
+      // Few rows would not earn the packing; only whole vectors may be read in place.
+      if (t.m <= 2 * kMr && cols == kNr) {
+        *ldb = t.ldb;
+        return t.b + k0 * t.ldb + column;
+      }
+      pack_rows(t.buffer, t.b + k0 * t.ldb + column, t.ldb, kc, cols, kNr);
+      break;
+    case BKind::kColumns: pack_columns(t.buffer, t.b + column * t.ldb + k0, t.ldb, kc, cols, kNr); break;
+    case BKind::kPatches: pack_patches<kNr>(t.buffer, t, k0, kc, column, cols, kNr); break;
+    case BKind::kUpPatches: pack_up_patches<kNr>(t.buffer, t, k0, kc, column, cols, kNr); break;
+  }
+  return t.buffer;
+}
+
+// Block k0 of a transposed A, as panels of kc rows.
+void pack_a_columns(const Tile& t, std::int64_t k0, std::int64_t kc, float* to) {
+  for (std::int64_t row = 0; row < t.m; row += kMr) {
+    const std::int64_t rows = t.m - row < kMr ? t.m - row : kMr;
+    for (std::int64_t k = 0; k < kc; ++k) {
+      const float* from = t.a + (k0 + k) * t.lda + row;
+      for (std::int64_t r = 0; r < rows; ++r) to[row * kc + k * kMr + r] = from[r];
+    }
+  }
+}
+
+void run_column(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t column, const float* a_block, Micro* g) {
+  const std::int64_t cols = t.n - column < kNr ? t.n - column : kNr;
+  const int nv = static_cast<int>((cols + kLanes - 1) / kLanes);
+  g->last_lanes = cols - (nv - 1) * kLanes;
+  g->b = block_of_b(t, k0, kc, column, cols, &g->ldb);
+  const bool packed = t.a_kind != AKind::kRows;
+  const auto& table = packed ? kPackedMicros : kRowMicros;
+  for (std::int64_t row = 0; row < t.m; row += kMr) {
+    const std::int64_t rows = t.m - row < kMr ? t.m - row : kMr;
+    switch (t.a_kind) {
+      case AKind::kPacked: g->a = t.a + row * t.k + k0 * kMr; break;
+      case AKind::kRows: g->a = t.a + row * t.lda + k0; break;
+      case AKind::kColumns: g->a = a_block + row * kc; break;
+    }
+    g->c = t.c + row * t.ldc + column;
+    g->init = t.init == nullptr ? nullptr : t.init + row * t.init_row + column * t.init_column;
+    table[rows - 1][nv - 1](*g);
+  }
+}
+
+void run(const Tile& t) {
+  const Chain chain = split_chain(t.epilogue);
+  if (run_narrow(t, chain)) return;
+  float* a_block = t.buffer + (kKc + 2) * kNr;
+  Micro g{};
+  g.lda = t.lda;
+  g.ldc = t.ldc;
+  g.init_row = t.init_row;
+  g.init_column = t.init_column;
+  g.init_scale = t.init_scale;
+  g.low = chain.low;
+  g.high = chain.high;
+  std::int64_t k0 = 0;
+  do {
+    const std::int64_t kc = t.k - k0 < kKc ? t.k - k0 : kKc;
+    const bool last = k0 + kc == t.k;
+    g.k = kc;
+    g.first = k0 == 0;
+    g.bound = last && (chain.low > -__builtin_inff() || chain.high < __builtin_inff());
+    if (t.a_kind == AKind::kColumns) pack_a_columns(t, k0, kc, a_block);
+    for (std::int64_t column = 0; column < t.n; column += kNr) {
+      run_column(t, k0, kc, column, a_block, &g);
+      if (last && chain.rest_count > 0) {
+        const std::int64_t cols = t.n - column < kNr ? t.n - column : kNr;
+        for (std::int64_t row = 0; row < t.m; ++row) apply_rest(chain, t.c + row * t.ldc + column, cols);
+      }
+    }
+    k0 += kc;
+  } while (k0 < t.k);
+}
+
+}  // namespace
+
+extern const simd_gemm::Loops loops_gemm;
+const simd_gemm::Loops loops_gemm = {kMr, kNr, kKc, run};
+
+}  // namespace evn::EVN_ISA

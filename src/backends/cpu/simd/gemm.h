@@ -1,0 +1,68 @@
+// C = A B for one tile, float32, with fused start value and epilogue: the core of Conv, ConvTranspose, Gemm and MatMul. B is read
+// in micro-panels of `nr` columns and blocks of `kc` rows, packed into a buffer that stays in L1 unless it was packed before; each
+// element of C is one chain of multiply-adds in the order of k, carried from block to block through C, so that neither the tile,
+// nor the width of a micro-tile, nor the block sizes change a bit of the result.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+#include "core/epilogue.h"
+
+namespace evn::simd_gemm {
+
+// The image that a convolution slides over, as the matrix B: row k is (channel, ky, kx), column n is an output position (y, x).
+struct Patches {
+  std::int64_t height, width;             // of one input plane
+  std::int64_t kernel_h, kernel_w;
+  std::int64_t stride_h, stride_w;
+  std::int64_t dilation_h, dilation_w;
+  std::int64_t pad_top, pad_left;
+  std::int64_t out_width;
+};
+
+enum class AKind : std::int32_t {
+  kPacked,   // panels of `mr` rows: [ceil(m / mr)][k][mr], rows beyond m are 0
+  kRows,     // row-major, lda apart
+  kColumns,  // the transpose is row-major
+};
+enum class BKind : std::int32_t {
+  kPacked,     // panels of `nr` columns: [ceil(n / nr)][k][nr], columns beyond n are 0
+  kRows,       // row-major, ldb apart
+  kColumns,    // the transpose is row-major
+  kPatches,    // patches of an image
+  kUpPatches,  // patches of a transposed convolution: output (y, x) reads input ((y + pad - ky * dilation) / stride, ...) where whole
+};
+
+struct Tile {
+  std::int64_t m, n, k;
+  AKind a_kind;
+  BKind b_kind;
+  const float* a;
+  std::int64_t lda;
+  const float* b;                 // kPacked: the tile's first panel; kRows, kColumns: its first column; patches: plane 0 of the group
+  std::int64_t ldb;
+  const Patches* patches;
+  std::int64_t first_column;      // patches: the output position of column 0
+  float* c;
+  std::int64_t ldc;
+  const float* init;              // start values: init[row * init_row + column * init_column] * init_scale; null: 0
+  std::int64_t init_row, init_column;  // init_column is 0 or 1
+  float init_scale;
+  const Epilogue* epilogue;       // nullable
+  float* buffer;                  // buffer_floats(m of a tile with kColumns A, else 0), aligned to 64
+};
+
+struct Loops {
+  int mr;
+  int nr;
+  int kc;
+  void (*run)(const Tile& tile);
+};
+const Loops& loops(Isa isa);
+
+inline std::int64_t buffer_floats(const Loops& l, std::int64_t columns_m) {
+  return static_cast<std::int64_t>(l.kc + 2) * l.nr + (columns_m + l.mr) * l.kc;
+}
+
+}  // namespace evn::simd_gemm

@@ -1,0 +1,177 @@
+// Vectors of floats for one instruction-set cluster: EVN_ISA names the namespace and the compiler's flags give the width. Included
+// by simd/*.cc only, each of which is compiled once per cluster; everything here is static inline, so that nothing of one cluster
+// leaves its object file. NaN: max_of(bound, x) and min_of(bound, x) give x when x is NaN, so that Relu and Clip pass NaN on.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace evn::EVN_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(4 * kLanes)));
+typedef float UnalignedVec __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+typedef std::int32_t IntVec __attribute__((vector_size(4 * kLanes)));
+
+static inline Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
+static inline void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
+
+#if defined(__AVX512F__)
+// gcc 12 warns of its own header where an intrinsic without a mask takes an undefined vector.
+inline constexpr __mmask16 kAllLanes = 0xffff;
+static inline Vec splat(float x) { return _mm512_set1_ps(x); }
+static inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+static inline Vec max_of(Vec bound, Vec x) { return _mm512_maskz_max_ps(kAllLanes, bound, x); }
+static inline Vec min_of(Vec bound, Vec x) { return _mm512_maskz_min_ps(kAllLanes, bound, x); }
+static inline Vec sqrt_of(Vec x) { return _mm512_maskz_sqrt_ps(kAllLanes, x); }
+static inline __mmask16 mask_of(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
+// The first n lanes, 0 <= n <= kLanes; the others are 0 or are not written.
+static inline Vec load_n(const float* p, std::int64_t n) { return _mm512_maskz_loadu_ps(mask_of(n), p); }
+static inline void store_n(float* p, Vec v, std::int64_t n) { _mm512_mask_storeu_ps(p, mask_of(n), v); }
+#elif defined(__AVX2__)
+static inline Vec splat(float x) { return _mm256_set1_ps(x); }
+static inline Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+static inline Vec max_of(Vec bound, Vec x) { return _mm256_max_ps(bound, x); }
+static inline Vec min_of(Vec bound, Vec x) { return _mm256_min_ps(bound, x); }
+static inline Vec sqrt_of(Vec x) { return _mm256_sqrt_ps(x); }
+static inline __m256i mask_of(std::int64_t n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline Vec load_n(const float* p, std::int64_t n) { return _mm256_maskload_ps(p, mask_of(n)); }
+static inline void store_n(float* p, Vec v, std::int64_t n) { _mm256_maskstore_ps(p, mask_of(n), v); }
+#else
+#if defined(__x86_64__)
+static inline Vec splat(float x) { return _mm_set1_ps(x); }
+static inline Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
+static inline Vec max_of(Vec bound, Vec x) { return _mm_max_ps(bound, x); }
+static inline Vec min_of(Vec bound, Vec x) { return _mm_min_ps(bound, x); }
+static inline Vec sqrt_of(Vec x) { return _mm_sqrt_ps(x); }
+#elif defined(__aarch64__)
+static inline Vec splat(float x) { return vdupq_n_f32(x); }
+static inline Vec fma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
+static inline Vec max_of(Vec bound, Vec x) { return x < bound ? bound : x; }
+static inline Vec min_of(Vec bound, Vec x) { return x > bound ? bound : x; }
+static inline Vec sqrt_of(Vec x) { return vsqrtq_f32(x); }
+#else
+static inline Vec splat(float x) { return Vec{x, x, x, x}; }
+static inline Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
+static inline Vec max_of(Vec bound, Vec x) { return x < bound ? bound : x; }
+static inline Vec min_of(Vec bound, Vec x) { return x > bound ? bound : x; }
+static inline Vec sqrt_of(Vec x) {
+  for (int i = 0; i < kLanes; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+}
+#endif
+static inline Vec load_n(const float* p, std::int64_t n) {
+  Vec v = splat(0);
+  for (int i = 0; i < kLanes; ++i) {
+    if (i < n) v[i] = p[i];
+  }
+  return v;
+}
+static inline void store_n(float* p, Vec v, std::int64_t n) {
+  for (int i = 0; i < kLanes; ++i) {
+    if (i < n) p[i] = v[i];
+  }
+}
+#endif
+
+static inline Vec zero() { return splat(0); }
+static inline IntVec as_int(Vec v) { return reinterpret_cast<IntVec>(v); }
+static inline Vec as_float(IntVec v) { return reinterpret_cast<Vec>(v); }
+static inline IntVec splat_int(std::int32_t x) { return x - IntVec{}; }
+static inline Vec abs_of(Vec x) { return as_float(as_int(x) & splat_int(0x7fffffff)); }
+
+// One addition chain over the lanes, in lane order.
+static inline float sum_lanes(Vec v) {
+  float s = v[0];
+  for (int i = 1; i < kLanes; ++i) s += v[i];
+  return s;
+}
+static inline float max_lanes(Vec v) {
+  float s = v[0];
+  for (int i = 1; i < kLanes; ++i) s = s < v[i] || v[i] != v[i] ? v[i] : s;
+  return s;
+}
+
+// e^x to about 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, Taylor's series of degree 7 in r, and a scale of 2^n in two factors so that
+// subnormal results and n = 128 come out right. Overflows to inf, underflows to 0, NaN stays NaN.
+static inline Vec exp_of(Vec x) {
+  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  x = min_of(splat(89.0f), max_of(splat(-105.0f), x));
+  const Vec shifted = fma(x, splat(1.44269504088896341f), magic);
+  const Vec n = shifted - magic;
+  Vec r = fma(n, splat(-0.693145751953125f), x);
+  r = fma(n, splat(-1.428606820309417e-6f), r);
+  Vec p = splat(1.0f / 5040);
+  p = fma(p, r, splat(1.0f / 720));
+  p = fma(p, r, splat(1.0f / 120));
+  p = fma(p, r, splat(1.0f / 24));
+  p = fma(p, r, splat(1.0f / 6));
+  p = fma(p, r, splat(0.5f));
+  p = fma(p, r, splat(1.0f));
+  p = fma(p, r, splat(1.0f));
+  const IntVec e = as_int(shifted) - as_int(magic);
+  const IntVec half = e >> 1;
+  const Vec s1 = as_float((half + 127) << 23);
+  const Vec s2 = as_float((e - half + 127) << 23);
+  return p * s1 * s2;
+}
+
+static inline Vec sigmoid_of(Vec x) { return splat(1.0f) / (splat(1.0f) + exp_of(-x)); }
+
+// Odd polynomial (fitted at Chebyshev nodes, relative error below 1e-8) near 0, 1 - 2 / (e^2|x| + 1) elsewhere.
+static inline Vec tanh_of(Vec x) {
+  const Vec a = abs_of(x);
+  const Vec z = x * x;
+  Vec p = splat(2.218359877e-03f);
+  p = fma(p, z, splat(-8.276122453e-03f));
+  p = fma(p, z, splat(2.174754900e-02f));
+  p = fma(p, z, splat(-5.395655626e-02f));
+  p = fma(p, z, splat(1.333329185e-01f));
+  p = fma(p, z, splat(-3.333333309e-01f));
+  const Vec near = fma(x * z, p, x);
+  const Vec far = splat(1.0f) - splat(2.0f) / (exp_of(a + a) + splat(1.0f));
+  const Vec signed_far = as_float(as_int(far) | (as_int(x) & splat_int(INT32_MIN)));
+  return a < splat(0.65f) ? near : signed_far;
+}
+
+// Odd polynomial below 1, 1 - exp(P(|x|)) with P fitted to log(erfc) from there to 4, where erf is 1 in float.
+static inline Vec erf_of(Vec x) {
+  const Vec z = x * x;
+  Vec p = splat(7.882497109e-05f);
+  p = fma(p, z, splat(-8.018854993e-04f));
+  p = fma(p, z, splat(5.189311943e-03f));
+  p = fma(p, z, splat(-2.685432880e-02f));
+  p = fma(p, z, splat(1.128359746e-01f));
+  p = fma(p, z, splat(-3.761262690e-01f));
+  p = fma(p, z, splat(1.128379166e+00f));
+  const Vec near = x * p;
+  const Vec a = min_of(splat(4.0f), abs_of(x));
+  Vec q = splat(1.615045072e-06f);
+  q = fma(q, a, splat(-4.561102204e-05f));
+  q = fma(q, a, splat(5.929505390e-04f));
+  q = fma(q, a, splat(-4.741117974e-03f));
+  q = fma(q, a, splat(2.636741545e-02f));
+  q = fma(q, a, splat(-1.099833025e-01f));
+  q = fma(q, a, splat(-6.319313442e-01f));
+  q = fma(q, a, splat(-1.130170294e+00f));
+  q = fma(q, a, splat(3.041767961e-04f));
+  const Vec far = splat(1.0f) - exp_of(q);
+  const Vec signed_far = as_float(as_int(far) | (as_int(x) & splat_int(INT32_MIN)));
+  return a < splat(1.0f) ? near : signed_far;
+}
+
+}  // namespace evn::EVN_ISA
