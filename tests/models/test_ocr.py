@@ -1,0 +1,57 @@
+"""The OCR example reads a photographed page, on the CPU and with the example configuration."""
+import os
+
+import evener
+import numpy
+import ocr
+import pytest
+from common import MODELS, REPOSITORY, devices_of, model_path
+from PIL import Image
+
+LINES = ["Region-based segmentation", "Let us first determine markers of the coins and the"]
+
+
+def read_page(runtime):
+    """The lines of the page, and the two sessions that read it."""
+    detection, recognition = runtime.session(model_path("det")), runtime.session(model_path("rec"))
+    alphabet = ocr.alphabet_of(recognition.metadata("character"))
+    reader = ocr.Ocr(ocr.runner(detection), ocr.runner(recognition), alphabet)
+    page = MODELS / "page.png"
+    assert page.exists(), "scripts/fetch_models.py fetches the photo"
+    image = Image.open(page).convert("RGB")
+    return [reader.recognize(image, line) for line in reader.detect(image)], detection, recognition
+
+
+def assert_lines(read):
+    """The network drops some spaces, so they are not compared."""
+    texts = [text.replace(" ", "") for text, _ in read]
+    assert texts[:2] == [line.replace(" ", "") for line in LINES]
+    assert len(read) == 7
+    assert all(score > 0.8 for _, score in read[:6])
+
+
+def test_the_cpu_reads_the_page():
+    assert_lines(read_page(evener.Runtime(threads=2))[0])
+
+
+def test_opencl_finds_the_lines_and_the_cpu_reads_them():
+    runtime = evener.Runtime(REPOSITORY / "config" / "examples" / "ocr-cpu-opencl.yaml")
+    read, detection, recognition = read_page(runtime)
+    assert_lines(read)
+    opencl = {device.name for device in runtime.devices if device.kind == "opencl"}
+    if not opencl and os.environ.get("EVN_NO_OPENCL") == "1":
+        pytest.skip("EVN_NO_OPENCL=1: the page was read on the CPU")
+    assert opencl and devices_of(detection) <= opencl
+    assert devices_of(recognition) == {"cpu"}
+
+
+def test_components_join_across_rows_and_corners():
+    mask = numpy.array([[1, 0, 1, 0, 0], [1, 0, 1, 0, 0], [0, 1, 0, 0, 1]], bool)
+    found = sorted(sorted(runs) for runs in ocr.components(mask))
+    assert found == [[(0, 0, 1), (0, 2, 3), (1, 0, 1), (1, 2, 3), (2, 1, 2)], [(2, 4, 5)]]
+
+
+def test_decoding_drops_blanks_and_repetitions():
+    classes = [0, 1, 1, 0, 1, 2, 2, 0]
+    probabilities = numpy.eye(3, dtype="float32")[classes] * 0.5
+    assert ocr.decode(probabilities, ["", "a", "b"]) == ("aab", 0.5)
