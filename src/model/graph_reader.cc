@@ -1,0 +1,175 @@
+// GraphProto: values by name, constants, inputs and outputs. The message is walked twice: value_info only says more about values
+// that the rest of the graph has named.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "model/loader.h"
+#include "model/name_map.h"
+
+namespace evn {
+namespace {
+
+using wire::Count;
+using wire::Field;
+using wire::Kind;
+
+enum Role : std::uint8_t { kIsInput = 1, kIsOutput = 2, kIsInitializer = 4 };
+
+struct Reader {
+  Loader& loader;
+  bool is_body;
+  Graph graph;
+  NameMap ids;
+  std::vector<std::uint8_t> roles;  // by value
+  // Initializers of a type that is not stored, with its name. They must not be used.
+  std::unordered_map<ValueId, const char*> unstored;
+
+  ValueId id(std::string_view name) {
+    const auto next = static_cast<ValueId>(graph.values.size());
+    const auto [it, is_new] = ids.try_emplace(name, next);
+    if (is_new) {
+      if (next == INT32_MAX) fail(EVN_ERROR_LIMIT, "the graph has too many values");
+      graph.values.emplace_back().name = name;
+      roles.push_back(0);
+    }
+    return it->second;
+  }
+
+  Value& value(ValueId id_) { return graph.values[static_cast<std::size_t>(id_)]; }
+
+  // Gives a value a role that it can have once.
+  void set_role(ValueId id_, Role role, const char* field, const std::uint8_t* at) {
+    std::uint8_t& r = roles[static_cast<std::size_t>(id_)];
+    if ((r & role) != 0) {
+      loader.file.fail_at(EVN_ERROR_INVALID_MODEL, at, "GraphProto", "%s '%.128s' is there twice", field, value(id_).name.c_str());
+    }
+    r = static_cast<std::uint8_t>(r | role);
+  }
+};
+
+// Adds what a ValueInfoProto says to what is known. A constant's own type and shape stand above it.
+void declare(Reader& r, Value& value, ValueInfo& info, const std::uint8_t* at) {
+  if (!info.is_tensor) return;
+  const auto dtype = is_stored_type(info.data_type) ? static_cast<DType>(info.data_type) : DType::kUndefined;
+  if (dtype != DType::kUndefined && value.dtype != DType::kUndefined && dtype != value.dtype) {
+    r.loader.file.fail_at(EVN_ERROR_INVALID_MODEL, at, "ValueInfoProto", "'%.128s' is declared as %s and as %s", value.name.c_str(),
+                          dtype_name(value.dtype), dtype_name(dtype));
+  }
+  if (dtype != DType::kUndefined) value.dtype = dtype;
+  if (value.constant != nullptr || value.has_shape || !info.has_shape) return;
+  value.has_shape = true;
+  value.shape = info.shape;
+  value.symbols = std::move(info.symbols);
+}
+
+void read_input(Reader& r, const Field& f) {
+  ValueInfo info = read_value_info(r.loader, f.bytes);
+  const ValueId id = r.id(info.name);
+  r.set_role(id, kIsInput, "input", f.at);
+  r.graph.inputs.push_back(id);
+  const std::string name(info.name);
+  if (!r.is_body && (!info.has_type || (info.is_tensor && info.data_type == 0))) {
+    r.loader.file.fail_at(EVN_ERROR_INVALID_MODEL, f.at, "ValueInfoProto.type", "input '%.128s' has no type", name.c_str());
+  }
+  if (info.has_type && (!info.is_tensor || (info.data_type != 0 && !is_stored_type(info.data_type)))) {
+    r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, f.at, "ValueInfoProto.type", "input '%.128s' is %s, which is not supported",
+                          name.c_str(), info.is_tensor ? onnx_type_name(info.data_type) : "not a tensor");
+  }
+  declare(r, r.value(id), info, f.at);
+}
+
+void read_output(Reader& r, const Field& f) {
+  ValueInfo info = read_value_info(r.loader, f.bytes);
+  const ValueId id = r.id(info.name);
+  r.set_role(id, kIsOutput, "output", f.at);
+  r.graph.outputs.push_back(id);
+  declare(r, r.value(id), info, f.at);
+}
+
+void read_initializer(Reader& r, const Field& f) {
+  TensorRead tensor = read_tensor(r.loader, f.bytes);
+  if (tensor.name.empty()) r.loader.file.fail_field("GraphProto", "initializer", f.at, "has no name");
+  const ValueId id = r.id(tensor.name);
+  r.set_role(id, kIsInitializer, "initializer", f.at);
+  if (tensor.weight == nullptr) {
+    r.unstored.emplace(id, tensor.unstored);
+    return;
+  }
+  Value& value = r.value(id);
+  const TensorDesc& desc = tensor.weight->desc;
+  if (value.dtype != DType::kUndefined && value.dtype != desc.dtype) {
+    r.loader.file.fail_at(EVN_ERROR_INVALID_MODEL, f.at, "GraphProto.initializer", "'%.128s' is declared as %s and has %s values",
+                          value.name.c_str(), dtype_name(value.dtype), dtype_name(desc.dtype));
+  }
+  value.dtype = desc.dtype;
+  value.has_shape = true;
+  value.shape = desc.shape;
+  value.symbols.clear();
+  value.constant = std::move(tensor.weight);
+}
+
+void read_graph_node(Reader& r, const Field& f) {
+  if (++r.loader.nodes > r.loader.options.limits.nodes) {
+    r.loader.file.fail_at(EVN_ERROR_LIMIT, f.at, "GraphProto.node", "the model has more than %llu nodes",
+                          static_cast<unsigned long long>(r.loader.options.limits.nodes));
+  }
+  const NodeNames names{&r, [](void* context, std::string_view name) { return static_cast<Reader*>(context)->id(name); }};
+  r.graph.nodes.push_back(read_node(r.loader, f.bytes, names));
+}
+
+constexpr wire::Row<Reader> kRows[] = {
+    {{1, "node", Kind::kBytes, Count::kMany}, read_graph_node},
+    {{2, "name", Kind::kBytes, Count::kOnce},
+     [](Reader& r, const Field& f) { r.graph.name = r.loader.text(f, "GraphProto", "name"); }},
+    {{5, "initializer", Kind::kBytes, Count::kMany}, read_initializer},
+    {{10, "doc_string", Kind::kBytes, Count::kOnce}, nullptr},
+    {{11, "input", Kind::kBytes, Count::kMany}, read_input},
+    {{12, "output", Kind::kBytes, Count::kMany}, read_output},
+    {{13, "value_info", Kind::kBytes, Count::kMany}, nullptr},
+    {{14, "quantization_annotation", Kind::kBytes, Count::kMany}, nullptr},
+    {{15, "sparse_initializer", Kind::kBytes, Count::kMany},
+     [](Reader& r, const Field& f) {
+       r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, f.at, "GraphProto.sparse_initializer", "sparse tensors are not supported");
+     }},
+    {{16, "metadata_props", Kind::kBytes, Count::kMany}, nullptr},
+};
+
+constexpr wire::Row<Reader> kValueInfoRows[] = {
+    {{13, "value_info", Kind::kBytes, Count::kMany},
+     [](Reader& r, const Field& f) {
+       ValueInfo info = read_value_info(r.loader, f.bytes);
+       const auto it = r.ids.find(info.name);
+       if (it != r.ids.end()) declare(r, r.value(it->second), info, f.at);
+     }},
+};
+
+void refuse_unstored(const Reader& r, ValueId id, const char* node) {
+  const auto it = r.unstored.find(id);
+  if (it == r.unstored.end()) return;
+  throw make_error(EVN_ERROR_UNSUPPORTED, "initializer '%.128s' has elements of type %s, which is not supported",
+                   r.graph.values[static_cast<std::size_t>(id)].name.c_str(), it->second)
+      .with_node(node);
+}
+
+void check_unstored(const Reader& r) {
+  if (r.unstored.empty()) return;
+  for (const Node& node : r.graph.nodes) {
+    for (const ValueId id : node.inputs) refuse_unstored(r, id, node.name.empty() ? node.op_type.c_str() : node.name.c_str());
+  }
+  for (const ValueId id : r.graph.outputs) refuse_unstored(r, id, "");
+}
+
+}  // namespace
+
+Graph read_graph(Loader& loader, wire::Bytes range, bool is_body) {
+  Reader reader{.loader = loader, .is_body = is_body, .graph = {}, .ids = {}, .roles = {}, .unstored = {}};
+  wire::read_message(loader.file, range, "GraphProto", kRows, reader);
+  wire::read_message(loader.file, range, "GraphProto", kValueInfoRows, reader);
+  check_unstored(reader);
+  std::erase_if(reader.graph.inputs,
+                [&](ValueId id) { return (reader.roles[static_cast<std::size_t>(id)] & kIsInitializer) != 0; });
+  return std::move(reader.graph);
+}
+
+}  // namespace evn

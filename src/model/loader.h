@@ -1,0 +1,76 @@
+// What the readers of the parts of a model share. One Loader lives as long as one load.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph.h"
+#include "model/load.h"
+#include "model/wire.h"
+
+namespace evn {
+
+struct Loader {
+  const LoadOptions& options;
+  std::shared_ptr<const void> bytes;  // the file; weights may stay in it
+  wire::File file;
+  std::uint64_t nodes = 0;            // so far, in all graphs
+
+  // A name or text: any bytes but NUL, which would cut it at the C border.
+  std::string_view text(const wire::Field& field, const char* message, const char* name) const;
+};
+
+// A TensorProto. `weight` is null for an element type that this library does not store (`unstored` tells which): an error only
+// for whoever uses the tensor.
+struct TensorRead {
+  std::string_view name;
+  WeightPtr weight;
+  const char* unstored = nullptr;
+};
+TensorRead read_tensor(Loader& loader, wire::Bytes range);
+
+// The bytes of a tensor outside the model file.
+struct ExternalEntry {
+  std::string_view key;
+  std::string_view value;
+};
+inline constexpr std::size_t kMaxExternalEntries = 16;
+WeightPtr read_external_tensor(Loader& loader, const TensorDesc& desc, std::size_t size_bytes,
+                               std::span<const ExternalEntry> entries, const std::uint8_t* at);
+
+// A ValueInfoProto: what the model says about a value.
+struct ValueInfo {
+  std::string_view name;
+  bool has_type = false;
+  bool is_tensor = false;
+  std::int32_t data_type = 0;
+  bool has_shape = false;
+  Shape shape;
+  std::vector<std::string> symbols;  // empty, or one per dim
+};
+ValueInfo read_value_info(Loader& loader, wire::Bytes range);
+
+// The element type with ONNX's number; `*known` is false for a number that ONNX does not define. Types that are known and not
+// stored have dtype_size 0.
+const char* onnx_type_name(std::int32_t number);  // nullptr: not defined by ONNX
+bool is_stored_type(std::int32_t number);
+
+// A StringStringEntryProto.
+ExternalEntry read_string_entry(Loader& loader, wire::Bytes range);
+
+// A GraphProto. The inputs of the model's own graph must have types; those of a body need not.
+Graph read_graph(Loader& loader, wire::Bytes range, bool is_body);
+
+// A NodeProto. `value(context, name)` gives the id of a name that is not empty.
+struct NodeNames {
+  void* context;
+  ValueId (*value)(void* context, std::string_view name);
+};
+Node read_node(Loader& loader, wire::Bytes range, const NodeNames& names);
+
+// An AttributeProto.
+Attribute read_attribute(Loader& loader, wire::Bytes range);
+
+}  // namespace evn

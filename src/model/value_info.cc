@@ -1,0 +1,132 @@
+// ValueInfoProto and the messages in it, string entries, and ONNX's element types.
+#include "base/error.h"
+#include "model/loader.h"
+
+namespace evn {
+namespace {
+
+using wire::Count;
+using wire::Field;
+using wire::Kind;
+
+// By ONNX's numbers.
+constexpr const char* kTypeNames[] = {
+    nullptr,     "float32",    "uint8",    "int8",         "uint16",     "int16",          "int32",  "int64",      "string",     "bool",
+    "float16",   "float64",    "uint32",   "uint64",       "complex64",  "complex128",     "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2",
+    "float8e5m2fnuz", "uint4", "int4",     "float4e2m1",   "float8e8m0", "uint2",          "int2",   "float6e2m3", "float6e3m2"};
+
+struct Reader {
+  Loader& loader;
+  ValueInfo info;
+};
+
+struct DimReader {
+  Loader& loader;
+  bool has_value = false;
+  std::int64_t value = -1;
+  std::string_view symbol;
+};
+
+constexpr wire::Row<DimReader> kDimRows[] = {
+    {{1, "dim_value", Kind::kVarint, Count::kOnce},
+     [](DimReader& r, const Field& f) {
+       r.has_value = true;
+       r.value = f.as_int64();
+     }},
+    {{2, "dim_param", Kind::kBytes, Count::kOnce},
+     [](DimReader& r, const Field& f) { r.symbol = r.loader.text(f, "TensorShapeProto.Dimension", "dim_param"); }},
+    {{3, "denotation", Kind::kBytes, Count::kOnce}, nullptr},
+};
+
+void read_dim(Reader& r, const Field& f) {
+  DimReader dim{.loader = r.loader, .symbol = {}};
+  wire::read_message(r.loader.file, f.bytes, "TensorShapeProto.Dimension", kDimRows, dim);
+  // Exporters write -1 for a dim that is not known.
+  if (dim.value < -1) r.loader.file.fail_field("TensorShapeProto", "dim", f.at, "is negative");
+  ValueInfo& info = r.info;
+  info.shape.push_back(dim.value);
+  if (dim.value < 0 && !dim.symbol.empty()) {
+    info.symbols.resize(static_cast<std::size_t>(info.shape.rank() - 1));
+    info.symbols.emplace_back(dim.symbol);
+  }
+}
+
+constexpr wire::Row<Reader> kShapeRows[] = {
+    {{1, "dim", Kind::kBytes, Count::kMany}, read_dim},
+};
+
+constexpr wire::Row<Reader> kTensorTypeRows[] = {
+    {{1, "elem_type", Kind::kVarint, Count::kOnce}, [](Reader& r, const Field& f) { r.info.data_type = f.as_int32(); }},
+    {{2, "shape", Kind::kBytes, Count::kOnce},
+     [](Reader& r, const Field& f) {
+       r.info.has_shape = true;
+       wire::read_message(r.loader.file, f.bytes, "TensorShapeProto", kShapeRows, r);
+     }},
+};
+
+// Types other than tensors are not looked into.
+constexpr wire::Row<Reader> kTypeRows[] = {
+    {{1, "tensor_type", Kind::kBytes, Count::kOnce},
+     [](Reader& r, const Field& f) {
+       r.info.is_tensor = true;
+       wire::read_message(r.loader.file, f.bytes, "TypeProto.Tensor", kTensorTypeRows, r);
+     }},
+    {{4, "sequence_type", Kind::kBytes, Count::kOnce}, nullptr},
+    {{5, "map_type", Kind::kBytes, Count::kOnce}, nullptr},
+    {{6, "denotation", Kind::kBytes, Count::kOnce}, nullptr},
+    {{7, "opaque_type", Kind::kBytes, Count::kOnce}, nullptr},
+    {{8, "sparse_tensor_type", Kind::kBytes, Count::kOnce}, nullptr},
+    {{9, "optional_type", Kind::kBytes, Count::kOnce}, nullptr},
+};
+
+constexpr wire::Row<Reader> kValueInfoRows[] = {
+    {{1, "name", Kind::kBytes, Count::kOnce},
+     [](Reader& r, const Field& f) { r.info.name = r.loader.text(f, "ValueInfoProto", "name"); }},
+    {{2, "type", Kind::kBytes, Count::kOnce},
+     [](Reader& r, const Field& f) {
+       r.info.has_type = true;
+       wire::read_message(r.loader.file, f.bytes, "TypeProto", kTypeRows, r);
+     }},
+    {{3, "doc_string", Kind::kBytes, Count::kOnce}, nullptr},
+    {{4, "metadata_props", Kind::kBytes, Count::kMany}, nullptr},
+};
+
+struct EntryReader {
+  Loader& loader;
+  ExternalEntry entry;
+};
+
+constexpr wire::Row<EntryReader> kEntryRows[] = {
+    {{1, "key", Kind::kBytes, Count::kOnce},
+     [](EntryReader& r, const Field& f) { r.entry.key = r.loader.text(f, "StringStringEntryProto", "key"); }},
+    {{2, "value", Kind::kBytes, Count::kOnce},
+     [](EntryReader& r, const Field& f) { r.entry.value = r.loader.text(f, "StringStringEntryProto", "value"); }},
+};
+
+}  // namespace
+
+const char* onnx_type_name(std::int32_t number) {
+  return number > 0 && static_cast<std::size_t>(number) < std::size(kTypeNames) ? kTypeNames[number] : nullptr;
+}
+
+bool is_stored_type(std::int32_t number) { return dtype_size(static_cast<DType>(number)) != 0; }
+
+ValueInfo read_value_info(Loader& loader, wire::Bytes range) {
+  Reader reader{loader, {}};
+  wire::read_message(loader.file, range, "ValueInfoProto", kValueInfoRows, reader);
+  ValueInfo& info = reader.info;
+  if (info.name.empty()) loader.file.fail_field("ValueInfoProto", "name", range.begin, "is missing");
+  if (info.data_type != 0 && onnx_type_name(info.data_type) == nullptr) {
+    loader.file.fail_field("TypeProto.Tensor", "elem_type", range.begin, "is not an element type");
+  }
+  if (!info.symbols.empty()) info.symbols.resize(static_cast<std::size_t>(info.shape.rank()));
+  return std::move(info);
+}
+
+ExternalEntry read_string_entry(Loader& loader, wire::Bytes range) {
+  EntryReader reader{loader, {}};
+  wire::read_message(loader.file, range, "StringStringEntryProto", kEntryRows, reader);
+  return reader.entry;
+}
+
+}  // namespace evn
