@@ -36,10 +36,13 @@ have_package() {
     libgtest-dev) have_file /usr{,/local}/include/gtest/gtest.h && have_file /usr{,/local}/lib{,64,/*}/libgtest.* ;;
     opencl-headers) have_file /usr{,/local}/include/CL/cl.h ;;
     ocl-icd-libopencl1) have_file /usr{,/local}/lib{,64,/*}/libOpenCL.so.1 ;;
-    pocl-opencl-icd) have_file "${OCL_ICD_VENDORS:-/etc/OpenCL/vendors}"/*.icd ;;
+    pocl-opencl-icd) have_file "${OCL_ICD_VENDORS:-/etc/OpenCL/vendors}"/pocl*.icd ;;
     *) dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed' ;;
   esac
 }
+
+# Whether some OpenCL driver is installed, PoCL or a real one.
+have_opencl_driver() { have_package ocl-icd-libopencl1 && have_file "${OCL_ICD_VENDORS:-/etc/OpenCL/vendors}"/*.icd; }
 
 missing_packages() {
   local name
