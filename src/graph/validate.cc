@@ -1,0 +1,372 @@
+// What makes a graph fit for the rest of the library, once, when a model is loaded. In this order: names, operators with their
+// attributes, one producer per value, constants, topological order. Shapes and most dtypes come later, in infer.
+#include "graph/validate.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <queue>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/op.h"
+
+namespace evn {
+namespace {
+
+// The newest ai.onnx opset whose operators were compared with the tables in ops/. A later one may have changed any of them.
+constexpr std::int64_t kNewestOpset = 28;
+
+// Of opset 1 to 6, still written by some exporters; it never meant anything for inference.
+constexpr std::string_view kIgnoredAttribute = "consumed_inputs";
+
+const char* shown_domain(const Node& node) { return node.domain.empty() ? "ai.onnx" : node.domain.c_str(); }
+
+[[noreturn]] void fail_node(const Node& node, Error error) { throw error.with_node(node.name.c_str()); }
+
+// ----------------------------------------------------------------------------------------------------------- names --
+
+// Gives each node a unique name: its own, the first time that it appears; else the operator's with the node's number.
+void name_nodes(Graph& graph) {
+  std::vector<std::size_t> order(graph.nodes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return graph.nodes[a].name < graph.nodes[b].name; });
+  std::vector<std::string> taken;
+  std::vector<std::size_t> nameless;
+  for (const std::size_t i : order) {
+    const std::string& name = graph.nodes[i].name;
+    if (name.empty() || (!taken.empty() && taken.back() == name)) {
+      nameless.push_back(i);
+    } else {
+      taken.push_back(name);  // sorted
+    }
+  }
+  for (const std::size_t i : nameless) {
+    std::string name = graph.nodes[i].op_type + "_" + std::to_string(i);
+    // Two made-up names differ in their numbers or in how many underscores end them.
+    while (std::binary_search(taken.begin(), taken.end(), name)) name += '_';
+    graph.nodes[i].name = std::move(name);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------- operators --
+
+using Domains = std::map<std::string_view, std::int64_t>;
+
+Domains import_domains(const Model& model) {
+  Domains domains;
+  for (const OpsetImport& opset : model.opsets) {
+    if (opset.version < 1) fail(EVN_ERROR_INVALID_MODEL, "opset import of domain '%.64s' has version below 1", opset.domain.c_str());
+    if (!domains.emplace(opset.domain, opset.version).second) {
+      fail(EVN_ERROR_INVALID_MODEL, "domain '%.64s' is imported twice", opset.domain.c_str());
+    }
+    if (opset.domain.empty() && opset.version > kNewestOpset) {
+      fail(EVN_ERROR_UNSUPPORTED, "opset %lld is newer than this library knows (%lld)", static_cast<long long>(opset.version),
+           static_cast<long long>(kNewestOpset));
+    }
+  }
+  return domains;
+}
+
+// Finds operators; a model has many nodes of few operators.
+class OpFinder {
+ public:
+  explicit OpFinder(const Domains& domains) : domains_(domains) {}
+
+  void set_op(Node& node) {
+    const auto domain = domains_.find(node.domain);
+    if (domain == domains_.end()) {
+      fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "operator %.128s is of domain %.64s, which the model does not import",
+                                 node.op_type.c_str(), shown_domain(node)));
+    }
+    node.since_version = static_cast<int>(std::min<std::int64_t>(domain->second, INT32_MAX));
+    const auto key = std::make_pair(std::string_view(node.domain), std::string_view(node.op_type));
+    auto known = found_.find(key);
+    if (known == found_.end()) {
+      const OpDef* op = find_op(node.domain, node.op_type, node.since_version);
+      if (op == nullptr) refuse(node);
+      known = found_.emplace(std::make_pair(std::string_view(op->domain), std::string_view(op->name)), op).first;
+    }
+    node.op = known->second;
+  }
+
+ private:
+  [[noreturn]] static void refuse(const Node& node) {
+    if (op_known(node.domain, node.op_type)) {
+      fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "operator %.128s (domain %.64s) is not supported in opset %d",
+                                 node.op_type.c_str(), shown_domain(node), node.since_version));
+    }
+    fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "operator %.128s (domain %.64s) is not supported", node.op_type.c_str(),
+                               shown_domain(node)));
+  }
+
+  const Domains& domains_;
+  std::map<std::pair<std::string_view, std::string_view>, const OpDef*> found_;
+};
+
+void check_count(const Node& node, const char* what, std::size_t count, int least, int most) {
+  if (count >= static_cast<std::size_t>(least) && count <= static_cast<std::size_t>(most)) return;
+  fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "%s has %zu %s, it takes %d to %s%d", node.op->name, count, what, least,
+                             most >= kVariadic ? "at most " : "", most));
+}
+
+// Missing inputs and outputs at the end are the same as none.
+void check_arity(Node& node) {
+  const OpDef& op = *node.op;
+  while (!node.inputs.empty() && node.inputs.back() == kNoValue && node.inputs.size() > static_cast<std::size_t>(op.min_inputs)) {
+    node.inputs.pop_back();
+  }
+  while (!node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
+  check_count(node, "inputs", node.inputs.size(), op.min_inputs, op.max_inputs);
+  check_count(node, "outputs", node.outputs.size(), std::max(op.min_outputs, 1), op.max_outputs);
+  const std::size_t required = op.max_inputs >= kVariadic ? node.inputs.size() : static_cast<std::size_t>(op.min_inputs);
+  for (std::size_t i = 0; i < required; ++i) {
+    if (node.inputs[i] == kNoValue) fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "input %zu of %s is missing", i, op.name));
+  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(op.min_outputs); ++i) {
+    if (node.outputs[i] == kNoValue) fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "output %zu of %s has no name", i, op.name));
+  }
+}
+
+AttributeValue default_value(const AttributeSpec& spec) {
+  switch (spec.type) {
+    case AttributeType::kInt:
+      return spec.default_int;
+    case AttributeType::kFloat:
+      return spec.default_float;
+    case AttributeType::kString:
+      if (spec.default_string != nullptr) return std::string(spec.default_string);
+      return {};
+    default:
+      return {};
+  }
+}
+
+void resolve_attribute(Node& node, const Attribute& attribute, std::vector<bool>& given) {
+  const std::span<const AttributeSpec> specs = node.op->attributes;
+  const auto spec = std::find_if(specs.begin(), specs.end(), [&](const AttributeSpec& s) { return attribute.name == s.name; });
+  const char* name = attribute.name.c_str();
+  if (spec == specs.end()) {
+    if (attribute.name == kIgnoredAttribute) return;
+    fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "%s has no attribute '%.64s' in opset %d", node.op->name, name,
+                               node.since_version));
+  }
+  const auto index = static_cast<std::size_t>(spec - specs.begin());
+  if (given[index]) fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute '%.64s' is given twice", name));
+  given[index] = true;
+  if (attribute_type(attribute.value) != spec->type) {
+    fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute '%.64s' is of type %s, not %s", name,
+                               attribute_type_name(attribute_type(attribute.value)), attribute_type_name(spec->type)));
+  }
+  node.resolved[index] = attribute.value;
+}
+
+void resolve_attributes(Node& node) {
+  const std::span<const AttributeSpec> specs = node.op->attributes;
+  node.resolved.assign(specs.size(), AttributeValue());
+  std::vector<bool> given(specs.size());
+  for (const Attribute& attribute : node.attributes) resolve_attribute(node, attribute, given);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (given[i]) continue;
+    if (specs[i].required) {
+      fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute '%s' of %s is missing", specs[i].name, node.op->name));
+    }
+    node.resolved[i] = default_value(specs[i]);
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------- producers --
+
+enum : std::int32_t { kNobody = -1, kGraphInput = -2, kConstant = -3 };  // else the number of a node
+
+std::vector<std::int32_t> find_producers(const Graph& graph) {
+  std::vector<std::int32_t> producers(graph.values.size(), kNobody);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    if (graph.values[v].constant != nullptr) producers[v] = kConstant;
+  }
+  for (const ValueId v : graph.inputs) {
+    std::int32_t& producer = producers[static_cast<std::size_t>(v)];
+    if (producer != kNobody) {
+      fail(EVN_ERROR_INVALID_MODEL, "input '%.128s' is there twice or is a constant", graph.values[static_cast<std::size_t>(v)].name.c_str());
+    }
+    producer = kGraphInput;
+  }
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    for (const ValueId v : graph.nodes[n].outputs) {
+      if (v == kNoValue) continue;
+      std::int32_t& producer = producers[static_cast<std::size_t>(v)];
+      if (producer != kNobody) {
+        fail_node(graph.nodes[n], make_error(EVN_ERROR_INVALID_MODEL, "output '%.128s' is also %s",
+                                             graph.values[static_cast<std::size_t>(v)].name.c_str(),
+                                             producer == kGraphInput ? "an input of the graph"
+                                             : producer == kConstant ? "an initializer"
+                                                                     : "an output of another node"));
+      }
+      producer = static_cast<std::int32_t>(n);
+    }
+  }
+  return producers;
+}
+
+void check_uses(const Graph& graph, const std::vector<std::int32_t>& producers) {
+  for (const Node& node : graph.nodes) {
+    for (const ValueId v : node.inputs) {
+      if (v == kNoValue || producers[static_cast<std::size_t>(v)] != kNobody) continue;
+      fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "input '%.128s' is made by nobody",
+                                 graph.values[static_cast<std::size_t>(v)].name.c_str()));
+    }
+  }
+  if (graph.outputs.empty()) fail(EVN_ERROR_INVALID_MODEL, "the graph has no outputs");
+  for (const ValueId v : graph.outputs) {
+    if (producers[static_cast<std::size_t>(v)] == kNobody) {
+      fail(EVN_ERROR_INVALID_MODEL, "output '%.128s' of the graph is made by nobody", graph.values[static_cast<std::size_t>(v)].name.c_str());
+    }
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------- constants --
+
+template <typename T>
+WeightPtr weight_of(DType dtype, const Shape& shape, std::span<const T> values) {
+  void* bytes = nullptr;
+  std::shared_ptr<Weight> weight = make_weight({dtype, shape}, nullptr, &bytes);
+  if (!values.empty()) std::memcpy(bytes, values.data(), values.size_bytes());
+  return weight;
+}
+
+Shape list_shape(std::size_t count) { return {static_cast<std::int64_t>(count)}; }
+
+// The value of a Constant node, in one of its five forms.
+WeightPtr constant_value(const Node& node) {
+  const Attribute* given = nullptr;
+  for (const Attribute& attribute : node.attributes) {
+    if (attribute.name == kIgnoredAttribute) continue;
+    if (given != nullptr) fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "a Constant has more than one value"));
+    given = &attribute;
+  }
+  if (given == nullptr) fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "a Constant has no value"));
+  const AttributeValue& value = given->value;
+  if (const auto* tensor = std::get_if<WeightPtr>(&value)) return *tensor;
+  if (const auto* f = std::get_if<float>(&value)) return weight_of<float>(DType::kFloat32, {}, {f, 1});
+  if (const auto* i = std::get_if<std::int64_t>(&value)) return weight_of<std::int64_t>(DType::kInt64, {}, {i, 1});
+  if (const auto* fs = std::get_if<std::vector<float>>(&value)) return weight_of<float>(DType::kFloat32, list_shape(fs->size()), *fs);
+  if (const auto* is = std::get_if<std::vector<std::int64_t>>(&value)) {
+    return weight_of<std::int64_t>(DType::kInt64, list_shape(is->size()), *is);
+  }
+  fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "a Constant of type %s is not supported", attribute_type_name(attribute_type(value))));
+}
+
+bool is_constant_node(const Node& node) { return node.domain.empty() && node.op_type == "Constant"; }
+
+void take_constants(Graph& graph) {
+  for (Node& node : graph.nodes) {
+    if (!is_constant_node(node)) continue;
+    Value& value = graph.values[static_cast<std::size_t>(node.outputs[0])];
+    value.constant = constant_value(node);
+    const TensorDesc& desc = value.constant->desc;
+    if (value.dtype != DType::kUndefined && value.dtype != desc.dtype) {
+      fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "'%.128s' is declared as %s and has %s values", value.name.c_str(),
+                                 dtype_name(value.dtype), dtype_name(desc.dtype)));
+    }
+    value.dtype = desc.dtype;
+    value.has_shape = true;
+    value.shape = desc.shape;
+    value.symbols.clear();
+  }
+  std::erase_if(graph.nodes, is_constant_node);
+}
+
+// What is known before inference: the types of inputs and constants.
+void check_dtypes(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    if (node.inputs.empty() || node.inputs[0] == kNoValue) continue;
+    const DType dtype = graph.values[static_cast<std::size_t>(node.inputs[0])].dtype;
+    if (dtype == DType::kUndefined || (node.op->dtypes & dtype_bit(dtype)) != 0) continue;
+    fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "%s of %s is not supported", node.op->name, dtype_name(dtype)));
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------ order --
+
+// For each node, the nodes that read its outputs, in one array; edges[first[n]] to edges[first[n + 1]].
+struct Successors {
+  std::vector<std::size_t> first;
+  std::vector<std::int32_t> edges;
+};
+
+template <typename Visit>
+void for_each_edge(const Graph& graph, const std::vector<std::int32_t>& producers, Visit visit) {
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    for (const ValueId v : graph.nodes[n].inputs) {
+      if (v != kNoValue && producers[static_cast<std::size_t>(v)] >= 0) visit(static_cast<std::size_t>(producers[static_cast<std::size_t>(v)]), n);
+    }
+  }
+}
+
+Successors find_successors(const Graph& graph, const std::vector<std::int32_t>& producers) {
+  Successors s;
+  s.first.assign(graph.nodes.size() + 1, 0);
+  for_each_edge(graph, producers, [&](std::size_t from, std::size_t) { ++s.first[from + 1]; });
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) s.first[n + 1] += s.first[n];
+  s.edges.resize(s.first.back());
+  std::vector<std::size_t> next(s.first.begin(), s.first.end() - 1);
+  for_each_edge(graph, producers, [&](std::size_t from, std::size_t to) { s.edges[next[from]++] = static_cast<std::int32_t>(to); });
+  return s;
+}
+
+// Nodes in topological order; among those that could come next, the one that the model has first. ONNX asks for this order
+// already; models that do not keep to it are put right.
+void sort_nodes(Graph& graph, const std::vector<std::int32_t>& producers) {
+  const std::size_t count = graph.nodes.size();
+  bool sorted = true;
+  for_each_edge(graph, producers, [&](std::size_t from, std::size_t to) { sorted &= from < to; });
+  if (sorted) return;
+  std::vector<std::size_t> waits(count);
+  for_each_edge(graph, producers, [&](std::size_t, std::size_t to) { ++waits[to]; });
+  const Successors successors = find_successors(graph, producers);
+  std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
+  for (std::size_t n = 0; n < count; ++n) {
+    if (waits[n] == 0) ready.push(n);
+  }
+  std::vector<Node> ordered;
+  ordered.reserve(count);
+  while (!ready.empty()) {
+    const std::size_t n = ready.top();
+    ready.pop();
+    ordered.push_back(std::move(graph.nodes[n]));
+    for (std::size_t e = successors.first[n]; e < successors.first[n + 1]; ++e) {
+      const auto to = static_cast<std::size_t>(successors.edges[e]);
+      if (--waits[to] == 0) ready.push(to);
+    }
+  }
+  if (ordered.size() < count) {
+    const auto stuck = std::find_if(waits.begin(), waits.end(), [](std::size_t w) { return w != 0; });
+    fail_node(graph.nodes[static_cast<std::size_t>(stuck - waits.begin())],
+              make_error(EVN_ERROR_INVALID_MODEL, "the node needs its own result: the graph has a cycle"));
+  }
+  graph.nodes = std::move(ordered);
+}
+
+}  // namespace
+
+void validate_model(Model& model, const Limits& limits) {
+  Graph& graph = model.graph;
+  if (graph.nodes.size() > limits.nodes) {
+    fail(EVN_ERROR_LIMIT, "the model has %zu nodes, the limit is %llu", graph.nodes.size(), static_cast<unsigned long long>(limits.nodes));
+  }
+  name_nodes(graph);
+  const Domains domains = import_domains(model);
+  OpFinder finder(domains);
+  for (Node& node : graph.nodes) {
+    finder.set_op(node);
+    check_arity(node);
+    resolve_attributes(node);
+  }
+  check_uses(graph, find_producers(graph));
+  take_constants(graph);
+  check_dtypes(graph);
+  sort_nodes(graph, find_producers(graph));
+}
+
+}  // namespace evn
