@@ -2,7 +2,7 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
-# evn_test(name, folder under tests/, library)
+# evn_test(name, folder under tests/, libraries...)
 function(evn_test name dir)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${dir}/*.cc)
   foreach(library ${ARGN})
@@ -17,13 +17,42 @@ function(evn_test name dir)
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(test_${name} PRIVATE ${ARGN} GTest::gtest GTest::gtest_main)
   target_compile_definitions(test_${name} PRIVATE EVN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" EVN_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 900)
 endfunction()
+
+# The mock backend stands outside src/: nothing there knows it.
+file(GLOB mock CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/backends/mock/*.cc)
+add_library(evn_mock STATIC ${mock})
+target_include_directories(evn_mock PRIVATE ${CMAKE_SOURCE_DIR})
+target_link_libraries(evn_mock PUBLIC evn_device)
 
 foreach(layer base core ops memory device graph model quant config)
   evn_test(${layer} ${layer} evn_${layer})
 endforeach()
 evn_test(cpu backends/cpu evn_cpu)
 evn_test(opencl backends/opencl evn_opencl evn_cpu)
-evn_test(runtime runtime evn_runtime evn_cpu evn_opencl evn_mock)
+evn_test(runtime runtime evn_mock evn_api)
 evn_test(api api evn_api)
+evn_test(fault fault evn_api)
+evn_test(conformance conformance evn_mock evn_api)
+
+# The objects of each instruction-set cluster export one symbol each.
+if(TARGET evn_simd_baseline AND EXISTS ${CMAKE_SOURCE_DIR}/scripts/check_simd_symbols.py)
+  add_test(NAME simd.symbols COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_simd_symbols.py ${CMAKE_BINARY_DIR})
+endif()
+
+# What is tested from outside: the Python binding, the command, the installed library, real models. EVN_PYTHON is an interpreter
+# with the packages of scripts/requirements.txt; scripts/test sets it.
+set(EVN_PYTHON "" CACHE FILEPATH "Python with the test packages; empty: the tests in Python are not registered")
+function(evn_pytest name path)
+  if(EVN_PYTHON AND TARGET evener AND EXISTS ${CMAKE_SOURCE_DIR}/${path})
+    add_test(NAME python.${name} COMMAND ${EVN_PYTHON} -m pytest -q -p no:cacheprovider ${CMAKE_SOURCE_DIR}/${path})
+    set_tests_properties(python.${name} PROPERTIES TIMEOUT 1800 ENVIRONMENT
+      "EVENER_LIBRARY=$<TARGET_FILE:evener>;EVENER_COMMAND=${CMAKE_BINARY_DIR}/evener;EVENER_BUILD=${CMAKE_BINARY_DIR};EVENER_MODELS=${CMAKE_SOURCE_DIR}/build/models;PYTHONPATH=${CMAKE_SOURCE_DIR}/bindings/python;PYTHONDONTWRITEBYTECODE=1")
+  endif()
+endfunction()
+evn_pytest(binding bindings/python/tests)
+evn_pytest(cli tests/cli)
+evn_pytest(models tests/models)
+evn_pytest(install tests/install)
+evn_pytest(abi tests/abi)

@@ -1,0 +1,68 @@
+"""What the library exports and what it needs: exactly the header's functions, and only the C library."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIBRARY = os.environ["EVENER_LIBRARY"]
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def dynamic_symbols(kind):
+    lines = output("nm", "-D", kind, LIBRARY).splitlines()
+    return {line.split()[-1] for line in lines}
+
+
+def header_functions():
+    text = (ROOT / "include/evener/evener.h").read_text()
+    return set(re.findall(r"EVN_API[^;(]*?\b(evn_\w+)\(", text))
+
+
+def test_exports_are_exactly_the_functions_of_the_header():
+    exported = {name.split("@")[0] for name in dynamic_symbols("--defined-only")}
+    assert len(header_functions()) > 30
+    assert exported - {"EVN_0"} == header_functions()
+
+
+def test_every_export_has_the_version_of_the_abi():
+    names = dynamic_symbols("--defined-only") - {"EVN_0"}
+    assert all(re.search(r"@@EVN_0$", name) for name in names if not name.startswith("EVN_0")), names
+
+
+def test_only_the_c_library_is_needed():
+    needed = re.findall(r"NEEDED.*\[(.*?)\]", output("readelf", "-d", LIBRARY))
+    assert set(needed) <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, needed
+
+
+def test_the_soname_carries_the_abi_major():
+    assert re.search(r"SONAME.*\[libevener\.so\.0\]", output("readelf", "-d", LIBRARY))
+
+
+def test_nothing_is_writable_and_executable_and_bindings_are_immediate():
+    assert "TEXTREL" not in output("readelf", "-d", LIBRARY)
+    assert re.search(r"FLAGS.*(BIND_NOW|NOW)", output("readelf", "-d", LIBRARY))
+    stack = [line for line in output("readelf", "-lW", LIBRARY).splitlines() if "GNU_STACK" in line]
+    assert stack and "RWE" not in stack[0]
+
+
+def test_no_unique_symbols_keep_the_library_loaded():
+    assert not [line for line in output("nm", "-D", LIBRARY).splitlines() if " u " in line]
+
+
+def test_the_library_never_ends_the_process_itself():
+    wanted = {name.split("@")[0] for name in dynamic_symbols("--undefined-only")}
+    assert not wanted & {"exit", "_exit", "quick_exit", "printf", "puts", "perror", "system", "execve", "fork"}, wanted
+
+
+def test_the_header_compiles_as_c11_and_cxx(tmp_path):
+    (tmp_path / "a.c").write_text('#include "evener/evener.h"\nint f(void); int f(void) { evn_error e = EVN_ERROR_INIT; return e.status; }\n')
+    (tmp_path / "a.cc").write_text('#include "evener/evener.h"\nint f() { evn_error e = EVN_ERROR_INIT; return e.status; }\n')
+    include = f"-I{ROOT}/include"
+    output("cc", "-std=c11", "-pedantic-errors", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", include, str(tmp_path / "a.c"))
+    output("c++", "-std=c++11", "-pedantic-errors", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", include, str(tmp_path / "a.cc"))
+    output("c++", "-std=c++20", "-pedantic-errors", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", include, str(tmp_path / "a.cc"))

@@ -1,0 +1,185 @@
+#include "tests/backends/mock/mock.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+
+#include "base/error.h"
+#include "ops/op.h"
+
+namespace evn {
+namespace {
+
+// The packed form of a weight: its bytes with every bit turned over, so that a kernel that reads the wrong copy is found out.
+void turn_over(const void* from, void* to, std::size_t bytes) {
+  const auto* a = static_cast<const unsigned char*>(from);
+  auto* b = static_cast<unsigned char*>(to);
+  for (std::size_t i = 0; i < bytes; ++i) b[i] = static_cast<unsigned char>(~a[i]);
+}
+
+class MockDevice final : public Device {
+ public:
+  explicit MockDevice(const DeviceRequest& request) : Device(request.name, request.memory_limit) {
+    traits_.host_addressable = false;
+    traits_.alignment = 256;
+    traits_.kind = EVN_DEVICE_OTHER;
+    traits_.description = "mock device";
+    traits_.driver = "tests";
+    traits_.memory_bytes = 1 << 30;
+  }
+
+  ~MockDevice() override { close_pool(); }
+
+  void* obtain(std::size_t bytes, bool) override {
+    if (held_ + bytes > mock_settings().memory_bytes) return nullptr;
+    held_ += bytes;
+    void* token = reinterpret_cast<void*>(next_token_);  // no address: using it as one faults
+    next_token_ += 4096;
+    memory_[token].resize(bytes);
+    return token;
+  }
+
+  void give_back(void* memory, std::size_t bytes, bool) noexcept override {
+    held_ -= bytes;
+    memory_.erase(memory);
+  }
+
+  Event copy(const Location& from, const Location& to, std::span<const Event>) override {
+    queue_.push_back([this, from, to] {
+      if (from.device != this) ++mock_counters().uploads;
+      if (to.device != this) ++mock_counters().downloads;
+      std::memmove(address(to), address(from), from.buffer.size);
+    });
+    return {this, ++issued_};
+  }
+
+  Event enqueue(const KernelCall& call, std::span<const Event>) override {
+    queue_.push_back([this, call] {
+      ++mock_counters().kernels;
+      KernelArgs args = call.args;
+      args.context = this;
+      call.kernel->run(args, 0, call.args.plan->tiles, *call.cancel);
+    });
+    return {this, ++issued_};
+  }
+
+  void wait(const Event& event) override {
+    while (done_ < event.value) {
+      ++done_;
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      MockSettings& s = mock_settings();
+      if (s.fail_call > 0 && --s.fail_call == 0) {
+        throw make_error(EVN_ERROR_DEVICE_LOST, "the mock device failed").with_device(name().c_str());
+      }
+      work();
+    }
+  }
+
+  void* host_address(void*) override { return nullptr; }
+
+  std::span<const KernelFamily* const> kernels() const override { return {}; }
+
+  const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override;
+  const Kernel* reference_kernel(const OpDesc&) const override;
+
+  void* address(const Location& l) {
+    return l.device == this ? address(l.buffer) : l.buffer.address();
+  }
+  void* address(const Buffer& b) {
+    if (b.memory == nullptr) return nullptr;
+    std::vector<unsigned char>& bytes = memory_.at(b.memory);
+    EVN_CHECK(b.offset + b.size <= bytes.size());
+    return bytes.data() + b.offset;
+  }
+
+ private:
+  std::map<void*, std::vector<unsigned char>> memory_;
+  std::uintptr_t next_token_ = 4096;
+  std::size_t held_ = 0;
+  std::deque<std::function<void()>> queue_;
+  std::uint64_t issued_ = 0;
+  std::uint64_t done_ = 0;
+};
+
+Refusal supports_any(const OpDesc&) { return nullptr; }
+
+std::size_t prepack_bytes(const OpDesc& desc, int input) {
+  return desc.node->op_type == "Conv" && input == 1 ? desc.constant(1)->size_bytes : 0;
+}
+
+void prepack(const OpDesc& desc, int input, void* packed) {
+  turn_over(desc.constant(input)->data.get(), packed, desc.constant(input)->size_bytes);
+}
+
+void plan(const OpDesc& desc, KernelPlan* p) {
+  p->tiles = 1;
+  p->scratch_bytes = 64;
+  if ((desc.node->op->flags & kOpElementwise) != 0) p->in_place = 1;
+}
+
+void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  auto& device = *static_cast<MockDevice*>(args.context);
+  const OpDesc& desc = *args.desc;
+  std::vector<ConstTensor> inputs;
+  std::vector<std::vector<unsigned char>> unpacked(desc.inputs.size());
+  for (std::size_t i = 0; i < desc.inputs.size(); ++i) {
+    const void* data = device.address(args.inputs[i]);
+    if (args.packed[i].memory != nullptr) {
+      ++mock_counters().packed_reads;
+      unpacked[i].resize(args.packed[i].size);
+      turn_over(device.address(args.packed[i]), unpacked[i].data(), unpacked[i].size());
+      data = unpacked[i].data();
+    } else if (data == nullptr && desc.constant(static_cast<int>(i)) != nullptr) {
+      data = desc.constant(static_cast<int>(i))->data.get();  // shapes are read on the host
+    }
+    inputs.push_back({desc.inputs[i], data});
+  }
+  // Through host memory, as in-place references would read what they have written.
+  std::vector<std::vector<unsigned char>> results;
+  std::vector<MutableTensor> outputs;
+  for (const TensorDesc& d : desc.outputs) {
+    results.emplace_back(d.dtype == DType::kUndefined ? 1 : d.size_bytes() + 1);
+    outputs.push_back({d, results.back().data()});
+  }
+  run_reference({*desc.node, inputs, outputs});
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    if (outputs[k].present() && args.outputs[k].memory != nullptr) {
+      std::memcpy(device.address(args.outputs[k]), results[k].data(), args.outputs[k].size);
+    }
+  }
+}
+
+constexpr Kernel kMockKernel = {"mock", "", "", 1, supports_any, prepack_bytes, nullptr, prepack, plan, run};
+
+const Kernel* MockDevice::find_kernel(const OpDesc& desc, std::string* reason) const {
+  const auto& refused = mock_settings().refused_ops;
+  if (std::find(refused.begin(), refused.end(), desc.node->op_type) == refused.end()) return &kMockKernel;
+  if (reason != nullptr) *reason = "mock: refused by the test";
+  return nullptr;
+}
+
+const Kernel* MockDevice::reference_kernel(const OpDesc&) const { return &kMockKernel; }
+
+std::shared_ptr<Device> open_mock(const DeviceRequest& request) { return std::make_shared<MockDevice>(request); }
+
+std::vector<DeviceListing> list_mock(std::string*) {
+  return {{"mock:0", "mock device", "tests", "tests", "other", 1, 1 << 30}};
+}
+
+}  // namespace
+
+MockSettings& mock_settings() {
+  static MockSettings settings;
+  return settings;
+}
+
+MockCounters& mock_counters() {
+  static MockCounters counters;
+  return counters;
+}
+
+const Backend mock_backend = {"mock", open_mock, list_mock};
+
+}  // namespace evn

@@ -1,0 +1,32 @@
+// A backend for tests: memory that the host cannot address, work that is done only when it is waited for, operators that it
+// refuses, calls that fail. It stands outside src/: that it works shows that a new backend needs no edit elsewhere.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace evn {
+
+struct MockSettings {
+  std::vector<std::string> refused_ops;
+  std::int64_t fail_call = 0;    // the k-th copy or kernel from now on fails with EVN_ERROR_DEVICE_LOST; 0: none
+  std::uint64_t memory_bytes = UINT64_MAX;  // above it, obtain() refuses
+};
+
+// Process-wide; read at each call.
+MockSettings& mock_settings();
+
+// Copies and kernels that mock devices have carried out so far, and packed weights that kernels have read.
+struct MockCounters {
+  std::int64_t uploads = 0;
+  std::int64_t downloads = 0;
+  std::int64_t kernels = 0;
+  std::int64_t packed_reads = 0;
+};
+MockCounters& mock_counters();
+
+extern const Backend mock_backend;
+
+}  // namespace evn

@@ -1,0 +1,94 @@
+"""The installed library as its users meet it: C clients through pkg-config, find_package and dlopen, from a fresh prefix."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+HERE = pathlib.Path(__file__).parent
+BUILD = pathlib.Path(os.environ["EVENER_BUILD"])
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prefix")
+    subprocess.run(["cmake", "--install", str(BUILD), "--prefix", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """y = 2 x + 1, with a MatMul by the identity so that a kernel with packed weights runs."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "eye"], ["m"]),
+        helper.make_node("Mul", ["m", "two"], ["d"]),
+        helper.make_node("Add", ["d", "one"], ["y"]),
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(np.eye(3, dtype=np.float32), "eye"),
+        onnx.numpy_helper.from_array(np.array([2], np.float32), "two"),
+        onnx.numpy_helper.from_array(np.array([1], np.float32), "one"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 3])],
+        constants,
+    )
+    path = tmp_path_factory.mktemp("model") / "twice.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+def library_folder(prefix):
+    return next(prefix.glob("lib/**/libevener.so")).parent
+
+
+def run(command, **options):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, f"{command}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_a_c_client_links_through_pkg_config(prefix, model, tmp_path):
+    folder = library_folder(prefix)
+    environment = dict(os.environ, PKG_CONFIG_PATH=str(folder / "pkgconfig"))
+    flags = run(["pkg-config", "--cflags", "--libs", "evener"], env=environment).split()
+    client = tmp_path / "client"
+    run(["cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", HERE / "client.c", "-o", client, *flags, f"-Wl,-rpath,{folder}"])
+    assert "ok" in run([client, model])
+
+
+def test_a_c_client_links_through_find_package(prefix, model, tmp_path):
+    shutil.copy(HERE / "client.c", tmp_path)
+    shutil.copy(HERE / "consumer.cmake.txt", tmp_path / "CMakeLists.txt")
+    run(["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}"])
+    run(["cmake", "--build", tmp_path / "build"])
+    assert "ok" in run([tmp_path / "build" / "client", model])
+
+
+def test_the_linked_client_needs_no_libstdcxx(prefix, model, tmp_path):
+    folder = library_folder(prefix)
+    client = tmp_path / "client"
+    run(["cc", HERE / "client.c", "-o", client, f"-I{prefix}/include", f"-L{folder}", "-levener", f"-Wl,-rpath,{folder}"])
+    assert "libstdc++" not in run(["ldd", client])
+    assert "ok" in run([client, model])
+
+
+def test_the_installed_command_runs(prefix):
+    assert "0.1.0" in run([prefix / "bin" / "evener", "version"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_open_run_close_a_thousand_times_keeps_memory_flat(prefix, model, tmp_path, threads):
+    client = tmp_path / "client"
+    run(["cc", "-std=gnu11", "-Wall", "-Werror", "-O1", HERE / "dlopen_client.c", "-o", client, f"-I{prefix}/include", "-ldl"])
+    assert "libstdc++" not in run(["ldd", client])
+    early, late = map(int, run([client, library_folder(prefix) / "libevener.so", model, 1000, threads]).split())
+    assert late - early <= 512, f"resident memory grew from {early} to {late} KiB in 900 rounds"
