@@ -37,7 +37,7 @@ class GraphEditor {
   int only_consumer(ValueId v) const;
 
   // Constants that nobody reads any more lose their bytes at once, here and below.
-  void set_input(int n, int input, ValueId v);   // input may be past the end: inputs between are then not given
+  void set_input(int n, int input, ValueId v);   // past the end: inputs between are not given
   void shrink_inputs(int n, int count);
   void set_output(int n, int output, ValueId v); // the value's former producer must be gone or about to be
   // Uses by nodes only; the graph's outputs stay what they are.
@@ -78,7 +78,8 @@ void check_deadline(const PassContext& context, std::size_t count = 0);
 // True for a node of this ONNX operator (domain ai.onnx).
 bool is_op(const Node& node, const char* op_type);
 
-// The value as one float32 constant that, as an operand beside a tensor of `rank` dims (-1: unknown), leaves that tensor's shape alone.
+// The value as one float32 constant that, as an operand beside a tensor of `rank` dims (-1: unknown), leaves that tensor's shape
+// alone.
 bool scalar_constant(const Graph& graph, ValueId v, int rank, float* out);
 
 // The rank of a value, or -1.

@@ -1,7 +1,7 @@
 // Finds hard-swish and hard-sigmoid in the shapes that exporters write them:
-//   x * clip(x + 3, 0, 6) / 6  (the division before or after the multiplication, or a multiplication by 1/6)  -> HardSwish
-//   x * HardSigmoid(x; 1/6, 1/2)                                                                              -> HardSwish
-//   clip(x + 3, 0, 6) / 6                                                                                     -> HardSigmoid(1/6, 1/2)
+//   x * clip(x + 3, 0, 6) / 6   (the division before or after the multiplication, or times 1/6)  -> HardSwish
+//   x * HardSigmoid(x; 1/6, 1/2)                                                                 -> HardSwish
+//   clip(x + 3, 0, 6) / 6                                                                        -> HardSigmoid(x; 1/6, 1/2)
 // The results differ from the long form by rounding: some units in the last place of the largest intermediate value.
 #include <cmath>
 #include <utility>

@@ -2,10 +2,10 @@
 #include "graph/passes/steps.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <limits>
 
 #include "ops/clip.h"
 #include "ops/op.h"
@@ -51,7 +51,8 @@ bool append_unary(const Graph& graph, const Node& node, ValueId x, Epilogue* cha
   if (is_op(node, "HardSwish")) return chain->push({StepKind::kHardSwish, 1.0f / 6.0f, 0.5f});
   if (is_op(node, "LeakyRelu")) return chain->push({StepKind::kLeakyRelu, attr_float(node, LeakyReluAttr::kAlpha), 0});
   if (is_op(node, "HardSigmoid")) {
-    return chain->push({StepKind::kHardSigmoid, attr_float(node, HardSigmoidAttr::kAlpha), attr_float(node, HardSigmoidAttr::kBeta)});
+    return chain->push(
+        {StepKind::kHardSigmoid, attr_float(node, HardSigmoidAttr::kAlpha), attr_float(node, HardSigmoidAttr::kBeta)});
   }
   return clip_bounds(graph, node, &low, &high) && chain->push({StepKind::kClip, low, high});
 }
@@ -60,8 +61,8 @@ bool append_unary(const Graph& graph, const Node& node, ValueId x, Epilogue* cha
 
 bool clip_bounds(const Graph& graph, const Node& node, float* low, float* high) {
   if (!is_op(node, "Clip")) return false;
-  *low = -FLT_MAX;
-  *high = FLT_MAX;
+  *low = -std::numeric_limits<float>::infinity();
+  *high = std::numeric_limits<float>::infinity();
   if (!clip_bounds_are_inputs(node)) {
     *low = attr_float(node, ClipAttr::kMin);
     *high = attr_float(node, ClipAttr::kMax);

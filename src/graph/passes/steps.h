@@ -5,8 +5,8 @@
 
 namespace evn {
 
-// The constant bounds of a Clip of float32; an absent bound is the largest finite number, as ONNX has it. False when a bound is
-// not constant or the node is no Clip.
+// The constant bounds of a Clip of float32; an absent bound is infinite. False when a bound is not constant or the
+// node is no Clip.
 bool clip_bounds(const Graph& graph, const Node& node, float* low, float* high);
 
 // Appends the node, taken as a function of its input `x` alone, to the chain. False, with the chain as it was, when it is no

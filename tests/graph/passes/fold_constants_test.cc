@@ -1,0 +1,185 @@
+// The rewrite fold_constants, and the bombs that it must not set off.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/support/pass_check.h"
+
+namespace evn::test {
+namespace {
+
+constexpr char kPass[] = "fold_constants";
+
+// Counts what is charged.
+class CountingLedger : public Ledger {
+ public:
+  void charge(std::size_t bytes, MemoryClass) override { current += bytes, peak = std::max(peak, current); }
+  void discharge(std::size_t bytes, MemoryClass) noexcept override { current -= bytes; }
+  std::size_t current = 0;
+  std::size_t peak = 0;
+};
+
+TEST(FoldConstants, RunsNodesWhoseInputsAreAllConstants) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{2, 3});
+  const ValueId sum = b.node("Add", {b.random("a", Shape{3}), b.random("b", Shape{3})});
+  b.output(b.node("Mul", {x, b.node("Neg", {sum})}, {}, "y"));
+  Graph graph = b.build();
+  EXPECT_TRUE(run_pass(graph, kPass));
+  EXPECT_EQ(graph.nodes.size(), 1u);
+  expect_same_results(graph, b.build(), 0, 0);
+}
+
+TEST(FoldConstants, EpilogueIsPartOfTheResult) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{2, 3});
+  const ValueId sum = b.node("Add", {b.random("a", Shape{3}), b.random("b", Shape{3})});
+  b.graph().nodes.back().epilogue.push({StepKind::kScale, 3.0f, 0});
+  b.output(b.node("Mul", {x, sum}, {}, "y"));
+  Graph graph = b.build();
+  EXPECT_TRUE(run_pass(graph, kPass));
+  EXPECT_EQ(graph.nodes.size(), 1u);
+  expect_same_results(graph, b.build(), 0, 0);
+}
+
+TEST(FoldConstants, ShapeOfAKnownShapeIsAConstant) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{2, 3});
+  b.output(b.node("Reshape", {x, b.node("Concat", {b.node("Shape", {x}), b.ints({1})}, {{"axis", std::int64_t{0}}})}, {}, "y"));
+  Graph graph = b.build();
+  EXPECT_TRUE(run_pass(graph, kPass));
+  EXPECT_EQ(graph.nodes.size(), 1u);
+  EXPECT_EQ(graph.values[graph.outputs[0]].shape.to_string(), "[2,3,1]");
+  expect_same_results(graph, b.build(), 0, 0);
+}
+
+TEST(FoldConstants, ShapeOfAnUnknownShapeStays) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{-1, 3});
+  b.output(b.node("Reshape", {x, b.node("Shape", {x})}, {}, "y"));
+  Graph graph = b.build();
+  EXPECT_FALSE(run_pass(graph, kPass));
+  EXPECT_EQ(graph.nodes.size(), 2u);
+}
+
+TEST(FoldConstants, DimThatOnlyAnOutputsDeclarationKnowsIsNotTrusted) {
+  GraphBuilder b;
+  const ValueId y = b.node("Relu", {b.input("x", Shape{-1})}, {}, "y");
+  b.graph().values[y].has_shape = true;
+  b.graph().values[y].shape = Shape{1};
+  b.output(y);
+  b.output(b.node("Cast", {b.node("Shape", {y})}, {{"to", std::int64_t{EVN_DTYPE_FLOAT32}}}, "s"));
+  Graph graph = b.build();
+  EXPECT_FALSE(run_pass(graph, kPass));
+}
+
+TEST(FoldConstants, GraphOutputStaysComputed) {
+  GraphBuilder b;
+  b.output(b.node("Neg", {b.random("a", Shape{3})}, {}, "y"));
+  Graph graph = b.build();
+  EXPECT_FALSE(run_pass(graph, kPass));
+  EXPECT_EQ(graph.nodes.size(), 1u);
+}
+
+TEST(FoldConstants, UnalignedConstantsAreRead) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{3});
+  const ValueId a = b.random("a", Shape{3});
+  const auto shifted = std::make_shared<std::vector<char>>(16);
+  char* start = shifted->data() + 1;
+  std::memcpy(start, b.graph().values[a].constant->data.get(), 12);
+  b.graph().values[a].constant = make_weight_over({DType::kFloat32, Shape{3}}, std::shared_ptr<const void>(shifted, start));
+  EXPECT_FALSE(b.graph().values[a].constant->aligned);
+  b.output(b.node("Add", {x, b.node("Neg", {a})}, {}, "y"));
+  Graph graph = b.build();
+  EXPECT_TRUE(run_pass(graph, kPass));
+  expect_same_results(graph, b.build(), 0, 0);
+}
+
+TEST(FoldConstants, ErrorOfAConstantNodeIsTheModels) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{3});
+  const ValueId gathered = b.node("Gather", {b.random("table", Shape{4, 3}), b.ints({9})}, {}, "pick");
+  b.output(b.node("Add", {x, gathered}, {}, "y"));
+  Graph graph = b.build();
+  try {
+    run_pass(graph, kPass);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_INVALID_MODEL);
+    EXPECT_STREQ(e.node, "pick");
+  }
+}
+
+TEST(FoldConstants, NewConstantsAreChargedAndOldOnesGivenBack) {
+  const auto ledger = std::make_shared<CountingLedger>();
+  {
+    GraphBuilder b;
+    ValueId v = b.random("a", Shape{1000});
+    for (int i = 0; i < 10; ++i) v = b.node("Neg", {v});
+    b.output(b.node("Add", {b.input("x", Shape{1000}), v}, {}, "y"));
+    Graph graph = b.build();
+    PassContext context;
+    context.ledger = ledger;
+    EXPECT_TRUE(run_pass(graph, kPass, context));
+    EXPECT_EQ(graph.nodes.size(), 1u);
+    EXPECT_EQ(ledger->current, 4000u);
+    EXPECT_LE(ledger->peak, 8000u) << "a chain holds one link and the next";
+  }
+  EXPECT_EQ(ledger->current, 0u);
+}
+
+TEST(FoldConstants, ChainOfTilesStopsGrowing) {
+  GraphBuilder b;
+  ValueId v = b.random("seed", Shape{1});
+  for (int i = 0; i < 30; ++i) v = b.node("Tile", {v, b.ints({2})});
+  b.output(b.node("Add", {b.input("x", Shape{1}), v}, {}, "y"));
+  Graph graph = b.build();
+  const auto ledger = std::make_shared<CountingLedger>();
+  PassContext context;
+  context.ledger = ledger;
+  EXPECT_TRUE(run_pass(graph, kPass, context));
+  EXPECT_LE(ledger->peak, 2u << 20);
+  EXPECT_GT(count_op(graph, "Tile"), 5);
+}
+
+TEST(FoldConstants, LargeExpansionOfASmallConstantIsLeftToTheRun) {
+  for (const std::int64_t n : {std::int64_t{1} << 10, std::int64_t{1} << 20}) {
+    GraphBuilder b;
+    const ValueId filled = b.node("ConstantOfShape", {b.ints({n})});
+    b.output(b.node("Add", {b.input("x", Shape{1}), filled}, {}, "y"));
+    Graph graph = b.build();
+    EXPECT_EQ(run_pass(graph, kPass), n == 1 << 10) << n;
+  }
+}
+
+TEST(FoldConstants, TensorAboveTheLimitFailsTheLoad) {
+  GraphBuilder b;
+  ValueId v = b.random("seed", Shape{1});
+  for (int i = 0; i < 40; ++i) v = b.node("Tile", {v, b.ints({2})});
+  b.output(b.node("Add", {b.input("x", Shape{1}), v}, {}, "y"));
+  Graph graph = b.build();
+  try {
+    optimize_graph(graph, {});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_LIMIT);
+    EXPECT_EQ(e.bytes_available, Limits{}.tensor_bytes);
+  }
+}
+
+TEST(FoldConstants, DeadlineStopsTheLoad) {
+  GraphBuilder b;
+  b.output(b.node("Add", {b.input("x", Shape{3}), b.node("Neg", {b.random("a", Shape{3})})}, {}, "y"));
+  Graph graph = b.build();
+  PassContext context;
+  context.deadline_ns = 1;
+  try {
+    run_pass(graph, kPass, context);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT);
+  }
+}
+
+}  // namespace
+}  // namespace evn::test
