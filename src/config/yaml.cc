@@ -165,6 +165,41 @@ class TreeBuilder : public YAML::EventHandler {
   source.fail_at(offset, "not valid YAML: %s", e.msg.c_str());
 }
 
+// Offset just after the quoted text that begins at i; the end of the text when it never ends.
+std::size_t skip_quoted(std::string_view text, std::size_t i) {
+  const char quote = text[i++];
+  for (; i < text.size(); ++i) {
+    const bool pair = i + 1 < text.size() && (quote == '"' ? text[i] == '\\' : text[i] == '\'' && text[i + 1] == '\'');
+    if (pair) {
+      ++i;  // an escape, or a quote written twice
+    } else if (text[i] == quote) {
+      return i + 1;
+    }
+  }
+  return text.size();
+}
+
+// yaml-cpp reads the whole of a text of open brackets before its first event, so their depth is looked at first. Brackets in
+// plain text count too: no configuration has 32 of those open.
+void refuse_open_brackets(const YamlSource& source) {
+  const std::string_view text = source.text;
+  std::size_t depth = 0;
+  char before = '\n';  // the last character that is no blank
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool after_blank = i == 0 || text[i - 1] == ' ' || text[i - 1] == '\n' || text[i - 1] == '\t';
+    if (c == '#' && after_blank) {
+      i = std::min(text.find('\n', i), text.size()) - 1;
+      continue;
+    }
+    const bool starts = std::string_view("\n[{,:-?").find(before) != std::string_view::npos;
+    if ((c == '"' || c == '\'') && starts) i = skip_quoted(text, i) - 1;
+    if (c == ']' || c == '}') depth -= depth > 0 ? 1 : 0;
+    if ((c == '[' || c == '{') && ++depth > kMaxYamlDepth) source.fail_at(i, "nested deeper than %zu levels", kMaxYamlDepth);
+    if (c != ' ' && c != '\t' && c != '\r') before = c;
+  }
+}
+
 void refuse_bytes(const YamlSource& source) {
   const std::string_view text = source.text;
   bool indentation = true;
@@ -185,6 +220,7 @@ void refuse_bytes(const YamlSource& source) {
                      shorten(source.name, 200).c_str(), kMaxYamlIndicators)
         .with_bytes(indicators, kMaxYamlIndicators);
   }
+  refuse_open_brackets(source);
 }
 
 }  // namespace

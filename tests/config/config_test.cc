@@ -1,0 +1,214 @@
+// What a correct configuration means, and what the checks beyond types refuse.
+#include "config/config.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/config/support.h"
+
+namespace evn {
+namespace {
+
+TEST(Config, EveryKeyReachesItsField) {
+  const Config c = parse_config(R"(
+version: 1
+limits:
+  model_bytes: 3MiB
+  nodes: 11
+  nesting: 12
+  tensor_bytes: 4KiB
+  load_time: 2s
+  loop_iterations: 13
+  run_time: 100us
+devices:
+  host: {type: cpu, threads: 3, memory_limit: 512MiB}
+  gpu:
+    type: opencl
+    match: {vendor: "*V*", device: "D?", platform: P*, kind: accelerator, index: 2}
+    optional: true
+placement:
+  default: gpu
+  rules:
+    - match: {op: [Conv, "Gemm"], name: "decoder/*", model: [a*, b]}
+      device: gpu
+      policy: prefer
+    - {device: host}
+    - {match: {op: Relu}, device: gpu, policy: forbid}
+)",
+                                "x.yaml");
+  EXPECT_EQ(c.source, "x.yaml");
+  EXPECT_EQ(c.limits.model_bytes, 3u << 20);
+  EXPECT_EQ(c.limits.nodes, 11u);
+  EXPECT_EQ(c.limits.nesting, 12u);
+  EXPECT_EQ(c.limits.tensor_bytes, 4096u);
+  EXPECT_EQ(c.limits.load_time_ns, 2'000'000'000u);
+  EXPECT_EQ(c.limits.loop_iterations, 13u);
+  EXPECT_EQ(c.limits.run_time_ns, 100'000u);
+  ASSERT_EQ(c.devices.size(), 2u);
+  EXPECT_EQ(c.devices[0].name, "host");
+  EXPECT_EQ(c.devices[0].type, "cpu");
+  EXPECT_EQ(c.devices[0].threads, 3);
+  EXPECT_EQ(c.devices[0].memory_limit, 512u << 20);
+  EXPECT_FALSE(c.devices[0].optional);
+  EXPECT_EQ(c.devices[0].line, 12);
+  const DeviceConfig& gpu = c.devices[1];
+  EXPECT_EQ(gpu.type, "opencl");
+  EXPECT_EQ(gpu.match_vendor, "*V*");
+  EXPECT_EQ(gpu.match_device, "D?");
+  EXPECT_EQ(gpu.match_platform, "P*");
+  EXPECT_EQ(gpu.match_kind, "accelerator");
+  EXPECT_EQ(gpu.match_index, 2);
+  EXPECT_TRUE(gpu.optional);
+  EXPECT_EQ(gpu.memory_limit, UINT64_MAX);
+  EXPECT_EQ(c.find_device("gpu"), &gpu);
+  EXPECT_EQ(c.find_device("npu"), nullptr);
+  EXPECT_EQ(c.default_device, "gpu");
+  EXPECT_EQ(c.default_line, 18);
+  ASSERT_EQ(c.rules.size(), 3u);
+  EXPECT_EQ(c.rules[0].ops, (std::vector<std::string>{"Conv", "Gemm"}));
+  EXPECT_EQ(c.rules[0].names, std::vector<std::string>{"decoder/*"});
+  EXPECT_EQ(c.rules[0].models, (std::vector<std::string>{"a*", "b"}));
+  EXPECT_EQ(c.rules[0].device, "gpu");
+  EXPECT_EQ(c.rules[0].policy, Policy::kPrefer);
+  EXPECT_EQ(c.rules[0].line, 20);
+  EXPECT_TRUE(c.rules[1].ops.empty() && c.rules[1].names.empty() && c.rules[1].models.empty());
+  EXPECT_EQ(c.rules[1].policy, Policy::kRequire);
+  EXPECT_EQ(c.rules[2].policy, Policy::kForbid);
+}
+
+TEST(Config, AutoAndNoneAreTheDefaults) {
+  const Config c = parse_config("limits: {run_time: none}\ndevices: {cpu: {type: cpu, threads: auto, memory_limit: none}}\n"
+                                "placement: {default: auto}", "");
+  EXPECT_EQ(c.limits.run_time_ns, 0u);
+  EXPECT_EQ(c.devices[0].threads, 0);
+  EXPECT_EQ(c.devices[0].memory_limit, UINT64_MAX);
+  EXPECT_EQ(c.default_device, "");
+}
+
+TEST(Config, SectionsMayBeEmpty) {
+  const Config c = parse_config("limits:\ndevices:\nplacement:\n", "");
+  EXPECT_EQ(c.limits.nodes, Limits{}.nodes);
+  EXPECT_EQ(config_error("placement:\n  rules:\n").status, EVN_OK);
+}
+
+TEST(Config, TheCpuIsAlwaysThere) {
+  const Config c = parse_config("devices: {gpu: {type: opencl}}\nplacement: {default: cpu}", "");
+  ASSERT_EQ(c.devices.size(), 2u);
+  EXPECT_EQ(c.devices[0].name, "cpu");
+  EXPECT_EQ(c.devices[0].type, "cpu");
+  EXPECT_EQ(c.devices[0].threads, 0);
+  EXPECT_TRUE(fails_with("devices: {host: {type: cpu}}\nplacement: {default: cpu}", "2:22: unknown device \"cpu\"; there are: host"));
+}
+
+TEST(Config, NothingIsExpanded) {  // C18
+  const Config c = parse_config("devices: {g: {type: opencl, match: {vendor: \"${HOME}\", device: ~/x}}}", "");
+  EXPECT_EQ(c.devices[1].match_vendor, "${HOME}");
+  EXPECT_EQ(c.devices[1].match_device, "~/x");
+}
+
+TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
+  EXPECT_TRUE(fails_with("devices:\n  cpu: {type: cpu, thread: 2}", "2:20: unknown key \"thread\"; did you mean \"threads\"?"));
+  EXPECT_TRUE(fails_with("device: {}", "1:1: unknown key \"device\"; did you mean \"devices\"?"));
+  EXPECT_TRUE(fails_with("threads: 2", "1:1: unknown key \"threads\" here; it belongs to devices.NAME.threads"));
+  EXPECT_TRUE(fails_with("placement:\n  rules:\n  - {device: cpu, name: x}",
+                         "3:19: unknown key \"name\" here; it belongs to placement.rules[].match.name"));
+  EXPECT_TRUE(fails_with("wibble: 1", "1:1: unknown key \"wibble\"; here may stand: version, limits, devices, placement"));
+}
+
+TEST(Config, KeysOfLaterVersionsAreUnknown) {
+  for (const char* text : {"session: {concurrency: 2}", "placement: {objective: latency}", "session: {batching: {max_batch: 8}}",
+                           "devices: {gpu: {type: opencl, precision: fp16}}",
+                           "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
+    EXPECT_TRUE(fails_about(text, "unknown key")) << text;
+  }
+}
+
+TEST(Config, KeysCannotNameWhatIsFurtherDown) {
+  EXPECT_TRUE(fails_about("limits.nodes: 5", "unknown key \"limits.nodes\""));
+  EXPECT_TRUE(fails_about("devices: {\"*\": {type: cpu}}", "must begin with a letter"));
+  EXPECT_TRUE(fails_about("devices: {g: {type: opencl, match.index: 1}}", "unknown key \"match.index\""));
+  EXPECT_TRUE(fails_about("placement: {rules.*: 1}", "unknown key"));
+}
+
+TEST(Config, UnknownDevicesAreErrorsWithTheNearestOne) {
+  EXPECT_TRUE(fails_with("devices: {gpu: {type: opencl}}\nplacement: {default: gqu}",
+                         "2:22: unknown device \"gqu\"; did you mean \"gpu\"?"));
+  EXPECT_TRUE(fails_with("devices: {accel: {type: opencl}}\nplacement:\n  rules:\n    - {match: {op: Conv}, device: acel}",
+                         "4:35: unknown device \"acel\"; did you mean \"accel\"?"));
+  EXPECT_TRUE(fails_with("placement: {default: npu7}", "1:22: unknown device \"npu7\"; there are: cpu"));
+}
+
+TEST(Config, DevicesNeedATypeThatFits) {
+  EXPECT_TRUE(fails_with("devices:\n  cpu: {threads: 2}", "2:3: the device \"cpu\" needs a \"type\": cpu or opencl"));
+  EXPECT_TRUE(fails_with("devices:\n  cpu:", "2:3: the device \"cpu\" needs a \"type\": cpu or opencl"));
+  EXPECT_TRUE(fails_about("devices: {x: {type: opencll}}", "did you mean \"opencl\"?"));
+  EXPECT_TRUE(fails_about("devices: {cpu: {type: opencl}}", "the name \"cpu\" is for the device of type cpu"));
+  EXPECT_TRUE(fails_with("devices:\n  g: {type: opencl, threads: 2}",
+                         "2:30: \"threads\" is for devices of type cpu; \"g\" is of type opencl"));
+  EXPECT_TRUE(fails_about("devices: {h: {match: {index: 0}, type: cpu}}", "\"match\" is for devices of type opencl"));
+  EXPECT_TRUE(fails_with("devices:\n  a: {type: cpu}\n  b: {type: cpu}",
+                         "3:3: the CPU is one device: \"a\" at line 2 is of type cpu already"));
+}
+
+TEST(Config, DeviceNamesAreShortAndPlain) {
+  EXPECT_EQ(config_error("devices: {" + std::string(63, 'a') + ": {type: opencl}}").status, EVN_OK);
+  EXPECT_TRUE(fails_about("devices: {" + std::string(64, 'a') + ": {type: opencl}}", "must begin with a letter"));
+  for (const char* name : {"\"gpu:1\"", "1gpu", "\"a b\"", "\"\\x1b[2J\"", "\xc3\xa9", "\"a/b\""}) {
+    EXPECT_TRUE(fails_about(std::string("devices: {") + name + ": {type: opencl}}", "must begin with a letter")) << name;
+  }
+  EXPECT_TRUE(fails_about("devices: {auto: {type: opencl}}", "cannot be called \"auto\""));
+  EXPECT_TRUE(fails_about("devices: {no: {type: opencl}}", "must be text, not a boolean"));
+  EXPECT_TRUE(fails_about("devices: {\"\": {type: opencl}}", "must not be empty"));
+}
+
+TEST(Config, RulesWithTheSameMatchConflict) {
+  EXPECT_TRUE(fails_with("devices: {g: {type: opencl}}\nplacement:\n  rules:\n  - {match: {op: [A, B]}, device: g}\n  - {device: g}\n"
+                         "  - {match: {op: [B, A]}, device: cpu, policy: prefer}",
+                         "6:5: conflicting rules: lines 4 and 6 have the same match, for \"g\" and \"cpu\"; the first match wins, so "
+                         "this one would never count"));
+  EXPECT_TRUE(fails_about("placement: {rules: [{device: cpu}, {device: cpu}]}", "conflicting rules"));
+  EXPECT_TRUE(fails_about("devices: {g: {type: opencl}}\nplacement: {rules: [{device: g, policy: forbid}, {device: g}]}",
+                          "conflicting rules"));
+}
+
+TEST(Config, RulesThatDifferOrForbidDoNotConflict) {
+  EXPECT_EQ(config_error("devices: {g: {type: opencl}, h: {type: opencl}}\nplacement:\n  rules:\n"
+                         "  - {match: {op: A}, device: g, policy: forbid}\n"
+                         "  - {match: {op: A}, device: h, policy: forbid}\n"
+                         "  - {match: {op: A}, device: cpu}\n"
+                         "  - {match: {name: A}, device: g}\n"
+                         "  - {match: {model: A}, device: h}\n")
+                .status,
+            EVN_OK);
+}
+
+TEST(Config, RulesNeedADevice) {
+  EXPECT_TRUE(fails_with("placement:\n  rules:\n    - {match: {op: Conv}}", "3:7: the rule needs a \"device\""));
+  EXPECT_TRUE(fails_about("placement: {rules: [cpu]}", "a rule must be a map"));
+  EXPECT_TRUE(fails_about("placement: {rules: {device: cpu}}", "\"placement.rules\" must be a list"));
+}
+
+TEST(Config, OperatorsAreNamesAndListsAreNotEmpty) {
+  EXPECT_TRUE(fails_about("placement: {rules: [{match: {op: \"Conv*\"}, device: cpu}]}", "not patterns: \"Conv*\""));
+  EXPECT_TRUE(fails_about("placement: {rules: [{match: {op: []}, device: cpu}]}", "empty list"));
+  EXPECT_TRUE(fails_about("placement: {rules: [{match: {op: [[Conv]]}, device: cpu}]}", "must be text, not a list"));
+}
+
+TEST(Config, TheRootIsAMap) {
+  EXPECT_TRUE(fails_about("[]", "a configuration is a map"));
+  EXPECT_TRUE(fails_about("cpu", "a configuration is a map"));
+}
+
+TEST(Config, ALongPathKeepsItsEndAndTheMessage) {
+  const Error e = config_error("a: 1", std::string(4000, 'd') + "/name.yaml");
+  const std::string message = e.message;
+  EXPECT_NE(message.find("/name.yaml:1:1: unknown key \"a\""), std::string::npos) << message;
+  EXPECT_EQ(message.substr(0, 4), "...d");
+}
+
+TEST(Config, MessagesEscapeControlCharacters) {
+  const Error e = config_error("\"\\e[2J\": 1");
+  EXPECT_NE(std::string(e.message).find("\\x1b[2J"), std::string::npos) << e.message;
+}
+
+}  // namespace
+}  // namespace evn

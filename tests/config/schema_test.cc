@@ -1,0 +1,141 @@
+// config/schema.yaml and config/examples/ against the table that the library reads by.
+#include "config/schema.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "config/yaml.h"
+#include "tests/config/support.h"
+
+namespace evn {
+namespace {
+
+std::string read_text_file(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  EXPECT_TRUE(stream.good()) << path;
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::filesystem::path config_folder() { return std::filesystem::path(EVN_SOURCE_DIR) / "config"; }
+
+// The entries of schema.yaml in order: the texts of each by key.
+std::vector<std::map<std::string, std::string>> documented_keys() {
+  const std::string text = read_text_file(config_folder() / "schema.yaml");
+  const YamlSource source = check_yaml_text(text, "schema.yaml");
+  const YamlNode root = parse_yaml(source);
+  std::vector<std::map<std::string, std::string>> entries;
+  for (const YamlNode& item : root.items.at(1).items) {
+    std::map<std::string, std::string> entry;
+    for (std::size_t i = 0; i + 1 < item.items.size(); i += 2) entry[item.items[i].text] = item.items[i + 1].text;
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+std::string words_of(const KeyRow& row) {
+  std::string words = row.words;
+  for (std::size_t bar = words.find('|'); bar != std::string::npos; bar = words.find('|', bar + 3)) words.replace(bar, 1, " | ");
+  return words;
+}
+
+std::string range_of(const KeyRow& row) {
+  if (row.max == 0) return "";
+  const std::string unit = row.type == KeyType::kDuration ? "ns" : "";
+  return std::to_string(row.min) + unit + " .. " + std::to_string(row.max) + unit;
+}
+
+TEST(ConfigSchema, DocumentsExactlyTheKeysOfTheTable) {
+  const auto documented = documented_keys();
+  const auto rows = config_schema();
+  ASSERT_EQ(documented.size(), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const KeyRow& row = rows[i];
+    auto entry = documented[i];
+    EXPECT_EQ(entry["path"], row.path);
+    EXPECT_EQ(entry["type"], key_type_name(row.type)) << row.path;
+    EXPECT_EQ(entry["default"], row.fallback == nullptr ? "(required)" : row.fallback) << row.path;
+    EXPECT_EQ(entry["range"], range_of(row)) << row.path;
+    EXPECT_EQ(entry["words"], words_of(row)) << row.path;
+    EXPECT_GT(entry["about"].size(), 10u) << row.path;
+  }
+}
+
+TEST(ConfigSchema, ExamplesOfKeysParseAndUseTheKey) {
+  for (auto& entry : documented_keys()) {
+    const Error e = config_error(entry["example"]);
+    EXPECT_EQ(e.status, EVN_OK) << entry["path"] << ": " << e.message;
+    const std::string path = entry["path"];
+    const std::string name = path.substr(path.rfind('.') + 1);
+    if (name != "*") {
+      EXPECT_NE(entry["example"].find(name + ":"), std::string::npos) << path;
+    }
+  }
+}
+
+// A configuration that writes the defaults out means the same as one that does not.
+TEST(ConfigSchema, DocumentedDefaultsAreTheStructs) {
+  std::map<std::string, std::string> fallback;
+  for (const KeyRow& row : config_schema()) fallback[row.path] = row.fallback == nullptr ? "" : row.fallback;
+  const auto entry = [&](const std::string& path) {
+    return path.substr(path.rfind('.') + 1) + ": " + fallback.at(path);
+  };
+  std::string text = "limits: {";
+  for (const char* key : {"model_bytes", "nodes", "nesting", "tensor_bytes", "load_time", "loop_iterations", "run_time"}) {
+    text += entry(std::string("limits.") + key) + ", ";
+  }
+  text += "}\ndevices:\n  g:\n    type: opencl\n    " + entry("devices.*.memory_limit") + "\n    " + entry("devices.*.optional") +
+          "\n    match: {";
+  for (const char* key : {"vendor", "device", "platform", "kind", "index"}) text += entry(std::string("devices.*.match.") + key) + ", ";
+  text += "}\n  cpu: {type: cpu, " + entry("devices.*.threads") + "}\nplacement:\n  " + entry("placement.default") +
+          "\n  rules: [{device: g, " + entry("placement.rules.*.policy") + "}]\n";
+  const Error e = config_error(text);
+  ASSERT_EQ(e.status, EVN_OK) << text << e.message;
+
+  const Config c = parse_config(text, "");
+  const Limits limits;
+  EXPECT_EQ(c.limits.model_bytes, limits.model_bytes);
+  EXPECT_EQ(c.limits.nodes, limits.nodes);
+  EXPECT_EQ(c.limits.nesting, limits.nesting);
+  EXPECT_EQ(c.limits.tensor_bytes, limits.tensor_bytes);
+  EXPECT_EQ(c.limits.load_time_ns, limits.load_time_ns);
+  EXPECT_EQ(c.limits.loop_iterations, limits.loop_iterations);
+  EXPECT_EQ(c.limits.run_time_ns, limits.run_time_ns);
+  const DeviceConfig device;
+  const DeviceConfig& g = *c.find_device("g");
+  EXPECT_EQ(g.memory_limit, device.memory_limit);
+  EXPECT_EQ(g.optional, device.optional);
+  EXPECT_EQ(g.match_vendor, device.match_vendor);
+  EXPECT_EQ(g.match_device, device.match_device);
+  EXPECT_EQ(g.match_platform, device.match_platform);
+  EXPECT_EQ(g.match_kind, device.match_kind);
+  EXPECT_EQ(g.match_index, device.match_index);
+  EXPECT_EQ(c.find_device("cpu")->threads, device.threads);
+  EXPECT_EQ(c.default_device, Config{}.default_device);
+  EXPECT_EQ(c.rules[0].policy, PlacementRule{}.policy);
+}
+
+TEST(ConfigSchema, EveryExampleFileLoads) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(config_folder() / "examples")) {
+    ASSERT_EQ(entry.path().extension(), ".yaml");
+    EXPECT_NO_THROW(load_config(entry.path().string())) << entry.path() << ": " << config_error(read_text_file(entry.path())).message;
+    ++files;
+  }
+  EXPECT_GE(files, 5);
+}
+
+TEST(ConfigSchema, OcrExamplePutsTheDetectorOnOpenClOnly) {
+  const Config c = load_config((config_folder() / "examples" / "ocr-cpu-opencl.yaml").string());
+  ASSERT_EQ(c.rules.size(), 1u);
+  EXPECT_EQ(c.default_device, "cpu");
+  EXPECT_EQ(c.find_device(c.rules[0].device)->type, "opencl");
+  EXPECT_EQ(c.rules[0].policy, Policy::kRequire);
+  EXPECT_EQ(c.rules[0].models, std::vector<std::string>{"*det*"});
+}
+
+}  // namespace
+}  // namespace evn
