@@ -86,13 +86,17 @@ class CpuDevice final : public Device {
 
   const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override {
     if (const Kernel* kernel = Device::find_kernel(desc, reason)) return kernel;
-    const Refusal refusal = reference_kernel.supports(desc);
-    if (refusal == nullptr) return &reference_kernel;
+    const Refusal refusal = cpu_reference_kernel.supports(desc);
+    if (refusal == nullptr) return &cpu_reference_kernel;
     if (reason != nullptr) {
       if (!reason->empty()) *reason += "; ";
-      *reason += std::string(reference_kernel.name) + ": " + refusal;
+      *reason += std::string(cpu_reference_kernel.name) + ": " + refusal;
     }
     return nullptr;
+  }
+
+  const Kernel* reference_kernel(const OpDesc& desc) const override {
+    return cpu_reference_kernel.supports(desc) == nullptr ? &cpu_reference_kernel : nullptr;
   }
 
  private:
@@ -127,8 +131,8 @@ class CpuDevice final : public Device {
 };
 
 std::shared_ptr<Device> open_cpu(const DeviceRequest& request) {
-  if (request.gpu_only || request.index != 0) {
-    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is one CPU, and it is no GPU").with_device(request.name.c_str());
+  if ((request.kind != "any" && request.kind != "cpu") || request.index != 0) {
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is one CPU and nothing else here").with_device(request.name.c_str());
   }
   return std::make_shared<CpuDevice>(request);
 }

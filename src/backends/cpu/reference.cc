@@ -61,6 +61,6 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 
 }  // namespace
 
-const Kernel reference_kernel = {"reference", "*", "*", 0, supports, nullptr, nullptr, nullptr, plan, run};
+const Kernel cpu_reference_kernel = {"reference", "*", "*", 0, supports, nullptr, nullptr, nullptr, plan, run};
 
 }  // namespace evn

@@ -5,6 +5,6 @@
 
 namespace evn {
 
-extern const Kernel reference_kernel;
+extern const Kernel cpu_reference_kernel;
 
 }  // namespace evn

@@ -118,7 +118,7 @@ using MicroFn = void (*)(const Micro&);
 constexpr MicroFn kPackedMicros[kMr][4] = EVN_MICRO_ROWS(true);
 constexpr MicroFn kRowMicros[kMr][4] = EVN_MICRO_ROWS(false);
 
-// A narrow C, up to kNarrow columns: vectors run over the rows of packed A, four panels at a time to hide the latency of the chains.
+// A narrow part of C, up to kNarrow columns: vectors run over the rows of packed A, four panels at a time to hide the latency of the chains.
 constexpr int kNarrow = 4;
 typedef float RowVec __attribute__((vector_size(4 * kMr)));
 typedef float UnalignedRowVec __attribute__((vector_size(4 * kMr), aligned(4), may_alias));
@@ -135,27 +135,33 @@ inline RowVec row_splat(float x) { return splat(x); }
 inline RowVec row_fma(RowVec a, RowVec b, RowVec c) { return fma(a, b, c); }
 #endif
 
+// Block [k0, k0 + g.k) of P panels from `row` on; g as for a micro-kernel of the rows from 0.
 template <int P, int N>
-void narrow_panels(const Tile& t, std::int64_t row, const float* b, std::int64_t ldb, const Chain& chain) {
+void narrow_panels(const Tile& t, const Micro& g, std::int64_t k0, std::int64_t row) {
   RowVec acc[P][N];
   const std::int64_t panel = t.k * kMr;
-  const float* a = t.a + row / kMr * panel;
+  const float* a = t.a + row / kMr * panel + k0 * kMr;
   for (int p = 0; p < P; ++p) {
     for (int j = 0; j < N; ++j) {
       RowVec x = row_splat(0);
       for (int r = 0; r < kMr; ++r) {
         const std::int64_t m = row + p * kMr + r;
-        if (t.init != nullptr && m < t.m) x[r] = t.init[m * t.init_row + j * t.init_column] * t.init_scale;
+        if (m >= t.m) break;
+        if (!g.first) {
+          x[r] = g.c[m * g.ldc + j];
+        } else if (g.init != nullptr) {
+          x[r] = g.init[m * g.init_row + j * g.init_column] * g.init_scale;
+        }
       }
       acc[p][j] = x;
     }
   }
-  for (std::int64_t k = 0; k < t.k; ++k) {
+  for (std::int64_t k = 0; k < g.k; ++k) {
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const RowVec x = row_load(a + p * panel + k * kMr);
 #pragma GCC unroll 8
-      for (int j = 0; j < N; ++j) acc[p][j] = row_fma(x, row_splat(b[k * ldb + j]), acc[p][j]);
+      for (int j = 0; j < N; ++j) acc[p][j] = row_fma(x, row_splat(g.b[k * g.ldb + j]), acc[p][j]);
     }
   }
   for (int p = 0; p < P; ++p) {
@@ -164,36 +170,30 @@ void narrow_panels(const Tile& t, std::int64_t row, const float* b, std::int64_t
       if (m >= t.m) return;
       for (int j = 0; j < N; ++j) {
         float x = acc[p][j][r];
-        x = chain.low > x ? chain.low : x;
-        x = chain.high < x ? chain.high : x;
-        t.c[m * t.ldc + j] = x;
+        if (g.bound) {
+          x = g.low > x ? g.low : x;
+          x = g.high < x ? g.high : x;
+        }
+        g.c[m * g.ldc + j] = x;
       }
     }
   }
 }
 
 template <int N>
-void narrow(const Tile& t, const float* b, std::int64_t ldb, const Chain& chain) {
+void narrow(const Tile& t, const Micro& g, std::int64_t k0) {
   std::int64_t row = 0;
-  for (; row + 3 * kMr < t.m; row += 4 * kMr) narrow_panels<4, N>(t, row, b, ldb, chain);
-  for (; row < t.m; row += kMr) narrow_panels<1, N>(t, row, b, ldb, chain);
-  if (chain.rest_count == 0) return;
-  if (t.ldc == N) {
-    apply_rest(chain, t.c, t.m * N);
-  } else {
-    for (std::int64_t m = 0; m < t.m; ++m) apply_rest(chain, t.c + m * t.ldc, N);
-  }
+  for (; row + 3 * kMr < t.m; row += 4 * kMr) narrow_panels<4, N>(t, g, k0, row);
+  for (; row < t.m; row += kMr) narrow_panels<1, N>(t, g, k0, row);
 }
 
-bool run_narrow(const Tile& t, const Chain& chain) {
-  if (t.n > kNarrow || t.n < 1 || t.a_kind != AKind::kPacked || t.b_kind != BKind::kRows) return false;
-  switch (t.n) {
-    case 1: narrow<1>(t, t.b, t.ldb, chain); break;
-    case 2: narrow<2>(t, t.b, t.ldb, chain); break;
-    case 3: narrow<3>(t, t.b, t.ldb, chain); break;
-    default: narrow<4>(t, t.b, t.ldb, chain); break;
+void run_narrow(const Tile& t, const Micro& g, std::int64_t k0, std::int64_t cols) {
+  switch (cols) {
+    case 1: narrow<1>(t, g, k0); break;
+    case 2: narrow<2>(t, g, k0); break;
+    case 3: narrow<3>(t, g, k0); break;
+    default: narrow<4>(t, g, k0); break;
   }
-  return true;
 }
 
 // Where block k0 of the micro-panel at `column` lies; packs it when it must.
@@ -202,8 +202,8 @@ const float* block_of_b(const Tile& t, std::int64_t k0, std::int64_t kc, std::in
   switch (t.b_kind) {
     case BKind::kPacked: return t.b + column * t.k + k0 * kNr;
     case BKind::kRows:
-      // Few rows would not earn the packing; only whole vectors may be read in place.
-      if (t.m <= 2 * kMr && cols == kNr) {
+      // Few rows would not earn the packing; vectors may be read in place only where they are whole.
+      if ((t.m <= 2 * kMr && cols == kNr) || (cols <= kNarrow && t.a_kind == AKind::kPacked)) {
         *ldb = t.ldb;
         return t.b + k0 * t.ldb + column;
       }
@@ -232,6 +232,9 @@ void run_column(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t co
   const int nv = static_cast<int>((cols + kLanes - 1) / kLanes);
   g->last_lanes = cols - (nv - 1) * kLanes;
   g->b = block_of_b(t, k0, kc, column, cols, &g->ldb);
+  g->c = t.c + column;
+  g->init = t.init == nullptr ? nullptr : t.init + column * t.init_column;
+  if (cols <= kNarrow && t.a_kind == AKind::kPacked) return run_narrow(t, *g, k0, cols);
   const bool packed = t.a_kind != AKind::kRows;
   const auto& table = packed ? kPackedMicros : kRowMicros;
   for (std::int64_t row = 0; row < t.m; row += kMr) {
@@ -249,7 +252,6 @@ void run_column(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t co
 
 void run(const Tile& t) {
   const Chain chain = split_chain(t.epilogue);
-  if (run_narrow(t, chain)) return;
   float* a_block = t.buffer + (kKc + 2) * kNr;
   Micro g{};
   g.lda = t.lda;

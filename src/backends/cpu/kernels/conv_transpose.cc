@@ -1,0 +1,237 @@
+// ConvTranspose over one or two spatial axes. Where stride equals kernel and nothing is padded, each tap of the kernel is a product
+// of its own whose columns are spread over the output (conv_transpose_blocks); else the output is a product with patches of the
+// input that has zeros between its elements (conv_transpose_gemm).
+#include "ops/conv_transpose.h"
+
+#include "backends/cpu/pack.h"
+#include "backends/cpu/support.h"
+
+namespace evn {
+namespace {
+
+struct UpState {
+  Isa isa;
+  simd_gemm::Patches patches;  // of conv_transpose_gemm; out_width and kernel serve both
+  std::int64_t groups, channels, rows, taps, k;
+  std::int64_t in_plane, out_plane;
+  Tiling tiling;
+};
+
+Refusal supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  const int rank = d.inputs[0].shape.rank();
+  if (rank != 3 && rank != 4) return "only one or two spatial axes";
+  if (d.constant(1) == nullptr) return "the weight is not constant";
+  return nullptr;
+}
+
+bool all_are(std::span<const std::int64_t> list, std::int64_t value) {
+  for (const std::int64_t v : list) {
+    if (v != value) return false;
+  }
+  return true;
+}
+
+Refusal blocks_supports(const OpDesc& d) {
+  if (const Refusal refusal = supports(d)) return refusal;
+  const Node& n = *d.node;
+  const Shape& w = d.inputs[1].shape;
+  const auto strides = attr_ints(n, ConvTransposeAttr::kStrides);
+  if (attr_string(n, ConvTransposeAttr::kAutoPad) != "NOTSET" || !attr_ints(n, ConvTransposeAttr::kOutputShape).empty() ||
+      !all_are(attr_ints(n, ConvTransposeAttr::kPads), 0) || !all_are(attr_ints(n, ConvTransposeAttr::kOutputPadding), 0) ||
+      !all_are(attr_ints(n, ConvTransposeAttr::kDilations), 1)) {
+    return "only without pads and dilation";
+  }
+  for (int i = 2; i < w.rank(); ++i) {
+    const std::int64_t stride = strides.empty() ? 1 : strides[static_cast<std::size_t>(i - 2)];
+    if (stride != w[i]) return "only where the stride is the kernel";
+  }
+  return nullptr;
+}
+
+std::uint64_t prepack_variant(const OpDesc& d, int) {
+  return static_cast<std::uint64_t>(attr_int(*d.node, ConvTransposeAttr::kGroup)) << 8 | static_cast<std::uint64_t>(cpu_isa());
+}
+
+std::size_t prepack_bytes(const OpDesc& d, int input) {
+  if (input != 1) return 0;
+  const Shape& w = d.inputs[1].shape;
+  const std::int64_t floats = packed_a_floats(simd_gemm::loops(cpu_isa()), w[1], checked_mul(w[0], w.elements(2, w.rank())));
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(floats, sizeof(float)));
+}
+
+// Weight [channels of all groups][rows][taps] -> per group one matrix of `rows` by (channel, tap).
+void prepack(const OpDesc& d, int, void* packed) {
+  const simd_gemm::Loops& loops = simd_gemm::loops(cpu_isa());
+  const Shape& w = d.inputs[1].shape;
+  const std::int64_t groups = attr_int(*d.node, ConvTransposeAttr::kGroup);
+  const std::int64_t taps = w.elements(2, w.rank());
+  const std::int64_t channels = w[0] / groups;
+  const std::int64_t padded = packed_a_floats(loops, w[1], 1);
+  auto* to = static_cast<float*>(packed);
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const float* from = d.constant(1)->as<float>() + g * channels * w[1] * taps;
+    for (std::int64_t row0 = 0; row0 < padded; row0 += loops.mr) {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        for (std::int64_t tap = 0; tap < taps; ++tap) {
+          for (std::int64_t row = row0; row < row0 + loops.mr; ++row) {
+            *to++ = row < w[1] ? from[(c * w[1] + row) * taps + tap] : 0.0f;
+          }
+        }
+      }
+    }
+  }
+}
+
+// As prepack, but one matrix of `rows` by channel for each group and tap.
+void blocks_prepack(const OpDesc& d, int, void* packed) {
+  const simd_gemm::Loops& loops = simd_gemm::loops(cpu_isa());
+  const Shape& w = d.inputs[1].shape;
+  const std::int64_t groups = attr_int(*d.node, ConvTransposeAttr::kGroup);
+  const std::int64_t taps = w.elements(2, w.rank());
+  const std::int64_t channels = w[0] / groups;
+  const std::int64_t floats = packed_a_floats(loops, w[1], channels);
+  for (std::int64_t g = 0; g < groups; ++g) {
+    for (std::int64_t tap = 0; tap < taps; ++tap) {
+      pack_a(loops, d.constant(1)->as<float>() + g * channels * w[1] * taps + tap, taps, w[1] * taps, w[1], channels,
+             static_cast<float*>(packed) + (g * taps + tap) * floats);
+    }
+  }
+}
+
+void plan_common(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<UpState>();
+  const Shape& w = d.inputs[1].shape;
+  const Window window = conv_transpose_window(*d.node, d.inputs[0].shape, w);
+  const WindowAxis none;
+  const WindowAxis& y = window.rank == 2 ? window.axis[0] : none;
+  const WindowAxis& x = window.axis[window.rank - 1];
+  s.isa = cpu_isa();
+  s.patches = {y.input,    x.input,    y.kernel,    x.kernel,    y.stride, x.stride,
+               y.dilation, x.dilation, y.pad_begin, x.pad_begin, x.output};
+  s.groups = attr_int(*d.node, ConvTransposeAttr::kGroup);
+  s.channels = w[0] / s.groups;
+  s.rows = w[1];
+  s.taps = window.kernel_elements();
+  s.in_plane = window.input_elements();
+  s.out_plane = window.output_elements();
+  p->flops = 2.0 * static_cast<double>(w.elements()) * static_cast<double>(s.in_plane) * static_cast<double>(d.inputs[0].shape[0]);
+  p->bytes = bytes_of(d);
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<UpState>();
+  plan_common(d, p);
+  const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
+  s.k = s.channels * s.taps;
+  const std::int64_t outer = checked_mul(d.inputs[0].shape[0], s.groups);
+  s.tiling = tile_product(loops, s.rows, s.out_plane, s.k, outer, 128);
+  p->tiles = checked_mul(outer, s.tiling.tiles());
+  p->thread_scratch_bytes = static_cast<std::size_t>(simd_gemm::buffer_floats(loops, 0)) * sizeof(float);
+}
+
+void blocks_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<UpState>();
+  plan_common(d, p);
+  const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
+  s.k = s.channels;
+  const std::int64_t outer = checked_mul(d.inputs[0].shape[0], s.groups);
+  s.tiling = tile_product(loops, s.rows, s.in_plane, s.k * s.taps, outer, s.rows);
+  p->tiles = checked_mul(outer, s.tiling.column_tiles);
+  const std::int64_t spread = checked_mul(s.rows, s.tiling.columns + loops.nr);
+  p->thread_scratch_bytes =
+      static_cast<std::size_t>(checked_add(simd_gemm::buffer_floats(loops, 0), spread)) * sizeof(float);
+}
+
+simd_gemm::Tile start_tile(const KernelArgs& args, const UpState& s, std::int64_t group, std::int64_t row) {
+  simd_gemm::Tile t{};
+  t.k = s.k;
+  t.a_kind = simd_gemm::AKind::kPacked;
+  t.init = args.desc->has_input(2) ? args.in<float>(2) + group * s.rows + row : nullptr;
+  t.init_row = 1;
+  t.init_scale = 1;
+  t.epilogue = epilogue_of(*args.desc);
+  t.buffer = static_cast<float*>(args.thread_scratch);
+  return t;
+}
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<UpState>();
+  const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t column_tile = index % s.tiling.column_tiles;
+    const std::int64_t row_tile = index / s.tiling.column_tiles % s.tiling.row_tiles;
+    const std::int64_t plane_group = index / s.tiling.tiles();
+    const std::int64_t group = plane_group % s.groups;
+    const std::int64_t column = column_tile * s.tiling.columns;
+    const std::int64_t row = row_tile * s.tiling.rows;
+    simd_gemm::Tile t = start_tile(args, s, group, row);
+    t.m = s.tiling.row_end(row_tile, s.rows) - row;
+    t.n = s.tiling.column_end(column_tile, s.out_plane) - column;
+    t.a = args.pack<float>(1) + group * packed_a_floats(loops, s.rows, s.k) + row * s.k;
+    t.b_kind = simd_gemm::BKind::kUpPatches;
+    t.b = args.in<float>(0) + plane_group * s.channels * s.in_plane;
+    t.patches = &s.patches;
+    t.first_column = column;
+    t.c = args.out<float>() + (plane_group * s.rows + row) * s.out_plane + column;
+    t.ldc = s.out_plane;
+    loops.run(t);
+  }
+}
+
+// Column j of `from` goes to the place of tap (ky, kx) in the block of input position column + j.
+void spread_columns(const UpState& s, const float* from, std::int64_t column, std::int64_t n, std::int64_t tap, float* plane) {
+  const simd_gemm::Patches& q = s.patches;
+  const std::int64_t ky = tap / q.kernel_w;
+  const std::int64_t kx = tap % q.kernel_w;
+  std::int64_t y = column / q.width;
+  std::int64_t x = column % q.width;
+  for (std::int64_t j = 0; j < n;) {
+    const std::int64_t count = q.width - x < n - j ? q.width - x : n - j;
+    float* to = plane + (y * q.kernel_h + ky) * q.out_width + x * q.kernel_w + kx;
+    for (std::int64_t i = 0; i < count; ++i) to[i * q.kernel_w] = from[j + i];
+    j += count;
+    x = 0;
+    ++y;
+  }
+}
+
+void blocks_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<UpState>();
+  const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
+  float* spread = static_cast<float*>(args.thread_scratch) + simd_gemm::buffer_floats(loops, 0);
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t column_tile = index % s.tiling.column_tiles;
+    const std::int64_t plane_group = index / s.tiling.column_tiles;
+    const std::int64_t group = plane_group % s.groups;
+    const std::int64_t column = column_tile * s.tiling.columns;
+    simd_gemm::Tile t = start_tile(args, s, group, 0);
+    t.m = s.rows;
+    t.n = s.tiling.column_end(column_tile, s.in_plane) - column;
+    t.b_kind = simd_gemm::BKind::kRows;
+    t.b = args.in<float>(0) + plane_group * s.channels * s.in_plane + column;
+    t.ldb = s.in_plane;
+    t.c = spread;
+    t.ldc = t.n;
+    for (std::int64_t tap = 0; tap < s.taps; ++tap) {
+      t.a = args.pack<float>(1) + (group * s.taps + tap) * packed_a_floats(loops, s.rows, s.k);
+      loops.run(t);
+      for (std::int64_t row = 0; row < s.rows; ++row) {
+        spread_columns(s, spread + row * t.n, column, t.n, tap, args.out<float>() + (plane_group * s.rows + row) * s.out_plane);
+      }
+    }
+  }
+}
+
+constexpr Kernel kKernels[] = {
+    {"conv_transpose_gemm", "ConvTranspose", "", 10, supports, prepack_bytes, prepack_variant, prepack, plan, run},
+    {"conv_transpose_blocks", "ConvTranspose", "", 20, blocks_supports, prepack_bytes, prepack_variant, blocks_prepack, blocks_plan,
+     blocks_run},
+};
+
+}  // namespace
+
+extern const KernelFamily conv_transpose_kernels;
+const KernelFamily conv_transpose_kernels = {kKernels};
+
+}  // namespace evn

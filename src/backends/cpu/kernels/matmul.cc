@@ -1,0 +1,213 @@
+// MatMul and Gemm, float32. A constant right-hand matrix is packed once, and then all batch axes of the left one are rows; otherwise
+// blocks of it are packed as they are used. A tile is a range of rows and columns of one product.
+#include <bit>
+
+#include "backends/cpu/pack.h"
+#include "backends/cpu/support.h"
+#include "ops/gemm.h"
+
+namespace evn {
+namespace {
+
+using simd_gemm::AKind;
+using simd_gemm::BKind;
+
+struct ProductState {
+  Isa isa;
+  AKind a_kind;
+  BKind b_kind;
+  std::int32_t batch_rank;
+  std::int64_t m, n, k, lda, ldb;
+  std::int64_t batch[kMaxRank], a_stride[kMaxRank], b_stride[kMaxRank];  // in elements, 0 where broadcast
+  std::int64_t init_row, init_column;
+  float init_scale;
+  Tiling tiling;
+};
+
+// ------------------------------------------------------------------------------------------------------- MatMul --
+
+bool packs(const OpDesc& d) { return d.constant(1) != nullptr && d.inputs[1].shape.rank() == 2; }
+
+Refusal matmul_supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  if (d.inputs[0].shape.rank() < 1 || d.inputs[1].shape.rank() < 1) return "a scalar";
+  return nullptr;
+}
+
+std::size_t matmul_prepack_bytes(const OpDesc& d, int input) {
+  if (input != 1 || !packs(d)) return 0;
+  const Shape& b = d.inputs[1].shape;
+  return static_cast<std::size_t>(
+      checked_mul<std::int64_t>(packed_b_floats(simd_gemm::loops(cpu_isa()), b[1], b[0]), sizeof(float)));
+}
+
+std::uint64_t matmul_prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
+
+void matmul_prepack(const OpDesc& d, int, void* packed) {
+  const Shape& b = d.inputs[1].shape;
+  pack_b(simd_gemm::loops(cpu_isa()), d.constant(1)->as<float>(), b[1], 1, b[1], b[0], 1.0f, static_cast<float*>(packed));
+}
+
+// Strides of the batch axes of one side, aligned to the right of the `rank` batch axes of the output.
+void batch_strides(const Shape& s, int rank, std::int64_t* strides) {
+  const int own = s.rank() > 2 ? s.rank() - 2 : 0;
+  std::int64_t step = s.rank() >= 2 ? s.elements(s.rank() - 2, s.rank()) : s[0];
+  for (int i = rank - 1; i >= 0; --i) {
+    const int axis = i - (rank - own);
+    const std::int64_t dim = axis < 0 ? 1 : s[axis];
+    strides[i] = dim == 1 ? 0 : step;
+    step = checked_mul(step, dim);
+  }
+}
+
+void finish_plan(const OpDesc& d, std::int64_t outer, KernelPlan* p) {
+  auto& s = p->state<ProductState>();
+  const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
+  s.tiling = tile_product(loops, s.m, s.n, s.k, outer, s.b_kind == BKind::kPacked ? 0 : 64);
+  p->tiles = s.m == 0 || s.n == 0 ? 0 : checked_mul(outer, s.tiling.tiles());
+  const std::int64_t floats = simd_gemm::buffer_floats(loops, s.a_kind == AKind::kColumns ? s.tiling.rows : 0);
+  p->thread_scratch_bytes = static_cast<std::size_t>(floats) * sizeof(float);
+  p->flops = 2.0 * static_cast<double>(s.k) * static_cast<double>(d.outputs[0].shape.elements());
+  p->bytes = bytes_of(d);
+}
+
+void matmul_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<ProductState>();
+  s = ProductState{};
+  const Shape& a = d.inputs[0].shape;
+  const Shape& b = d.inputs[1].shape;
+  s.isa = cpu_isa();
+  s.k = a[a.rank() - 1];
+  s.m = a.rank() >= 2 ? a[a.rank() - 2] : 1;
+  s.n = b.rank() >= 2 ? b[b.rank() - 1] : 1;
+  s.lda = s.k;
+  s.a_kind = AKind::kRows;
+  std::int64_t outer = 1;
+  if (packs(d)) {
+    s.m = a.elements(0, a.rank() - 1);
+    s.b_kind = BKind::kPacked;
+  } else {
+    s.b_kind = BKind::kRows;
+    s.ldb = s.n;
+    const int longest = a.rank() > b.rank() ? a.rank() : b.rank();
+    s.batch_rank = longest > 2 ? longest - 2 : 0;
+    batch_strides(a, s.batch_rank, s.a_stride);
+    batch_strides(b, s.batch_rank, s.b_stride);
+    for (int i = 0; i < s.batch_rank; ++i) {
+      s.batch[i] = d.outputs[0].shape[i];
+      outer = checked_mul(outer, s.batch[i]);
+    }
+  }
+  finish_plan(d, outer, p);
+}
+
+// --------------------------------------------------------------------------------------------------------- Gemm --
+
+Refusal gemm_supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  if (d.constant(1) == nullptr && attr_float(*d.node, GemmAttr::kAlpha) != 1.0f) return "alpha of a matrix that is not constant";
+  return nullptr;
+}
+
+std::size_t gemm_prepack_bytes(const OpDesc& d, int input) {
+  if (input != 1) return 0;
+  const Shape& b = d.inputs[1].shape;
+  const bool transposed = attr_int(*d.node, GemmAttr::kTransB) != 0;
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(
+      packed_b_floats(simd_gemm::loops(cpu_isa()), b[transposed ? 0 : 1], b[transposed ? 1 : 0]), sizeof(float)));
+}
+
+std::uint64_t gemm_prepack_variant(const OpDesc& d, int) {
+  const std::uint64_t alpha = std::bit_cast<std::uint32_t>(attr_float(*d.node, GemmAttr::kAlpha));
+  return alpha << 32 | (attr_int(*d.node, GemmAttr::kTransB) != 0 ? 256u : 0u) | static_cast<std::uint64_t>(cpu_isa());
+}
+
+void gemm_prepack(const OpDesc& d, int, void* packed) {
+  const Shape& b = d.inputs[1].shape;
+  const bool transposed = attr_int(*d.node, GemmAttr::kTransB) != 0;
+  const std::int64_t n = b[transposed ? 0 : 1];
+  const std::int64_t k = b[transposed ? 1 : 0];
+  pack_b(simd_gemm::loops(cpu_isa()), d.constant(1)->as<float>(), transposed ? 1 : n, transposed ? k : 1, n, k,
+         attr_float(*d.node, GemmAttr::kAlpha), static_cast<float*>(packed));
+}
+
+void gemm_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<ProductState>();
+  s = ProductState{};
+  const Shape& a = d.inputs[0].shape;
+  const bool trans_a = attr_int(*d.node, GemmAttr::kTransA) != 0;
+  const bool trans_b = attr_int(*d.node, GemmAttr::kTransB) != 0;
+  s.isa = cpu_isa();
+  s.m = d.outputs[0].shape[0];
+  s.n = d.outputs[0].shape[1];
+  s.k = a[trans_a ? 0 : 1];
+  s.lda = a[1];
+  s.ldb = d.inputs[1].shape[1];
+  s.a_kind = trans_a ? AKind::kColumns : AKind::kRows;
+  s.b_kind = d.constant(1) != nullptr ? BKind::kPacked : trans_b ? BKind::kColumns : BKind::kRows;
+  if (d.has_input(2)) {
+    const Shape& c = d.inputs[2].shape;
+    const std::int64_t columns = c.rank() == 0 ? 1 : c[c.rank() - 1];
+    const std::int64_t rows = c.rank() == 2 ? c[0] : 1;
+    s.init_column = columns == 1 ? 0 : 1;
+    s.init_row = rows == 1 ? 0 : columns;
+    s.init_scale = attr_float(*d.node, GemmAttr::kBeta);
+  }
+  finish_plan(d, 1, p);
+}
+
+// ---------------------------------------------------------------------------------------------------------- run --
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<ProductState>();
+  const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
+  const float* init = args.desc->has_input(2) ? args.in<float>(2) : nullptr;
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    // Rows change fastest, so that tiles that follow each other share their part of B.
+    const std::int64_t row_tile = index % s.tiling.row_tiles;
+    const std::int64_t column_tile = index / s.tiling.row_tiles % s.tiling.column_tiles;
+    const std::int64_t product = index / s.tiling.tiles();
+    const float* a = args.in<float>(0);
+    const float* b = s.b_kind == BKind::kPacked ? args.pack<float>(1) : args.in<float>(1);
+    for (std::int64_t i = s.batch_rank - 1, rest = product; i >= 0; --i) {
+      const std::int64_t at = rest % s.batch[i];
+      rest /= s.batch[i];
+      a += at * s.a_stride[i];
+      b += at * s.b_stride[i];
+    }
+    const std::int64_t row = row_tile * s.tiling.rows;
+    const std::int64_t column = column_tile * s.tiling.columns;
+
+    simd_gemm::Tile t{};
+    t.m = s.tiling.row_end(row_tile, s.m) - row;
+    t.n = s.tiling.column_end(column_tile, s.n) - column;
+    t.k = s.k;
+    t.a_kind = s.a_kind;
+    t.a = a + (s.a_kind == AKind::kColumns ? row : row * s.lda);
+    t.lda = s.lda;
+    t.b_kind = s.b_kind;
+    t.b = b + (s.b_kind == BKind::kPacked ? column * s.k : s.b_kind == BKind::kColumns ? column * s.ldb : column);
+    t.ldb = s.ldb;
+    t.c = args.out<float>() + (product * s.m + row) * s.n + column;
+    t.ldc = s.n;
+    t.init = init == nullptr ? nullptr : init + row * s.init_row + column * s.init_column;
+    t.init_row = s.init_row;
+    t.init_column = s.init_column;
+    t.init_scale = s.init_scale;
+    t.epilogue = epilogue_of(*args.desc);
+    t.buffer = static_cast<float*>(args.thread_scratch);
+    loops.run(t);
+  }
+}
+
+constexpr Kernel kKernels[] = {
+    {"matmul_gemm", "MatMul", "", 10, matmul_supports, matmul_prepack_bytes, matmul_prepack_variant, matmul_prepack, matmul_plan, run},
+    {"gemm_gemm", "Gemm", "", 10, gemm_supports, gemm_prepack_bytes, gemm_prepack_variant, gemm_prepack, gemm_plan, run},
+};
+
+}  // namespace
+
+extern const KernelFamily matmul_kernels;
+const KernelFamily matmul_kernels = {kKernels};
+
+}  // namespace evn

@@ -1,0 +1,49 @@
+// What the kernel files share: checks for `supports`, and how work is cut into tiles.
+#pragma once
+
+#include <cstdint>
+
+#include "base/checked.h"
+#include "device/kernel.h"
+
+namespace evn {
+
+inline constexpr Refusal kNeedsFloat32 = "only float32";
+
+// True when every input and output that is there is float32.
+inline bool all_float32(const OpDesc& d) {
+  for (const TensorDesc& t : d.inputs) {
+    if (t.dtype != DType::kUndefined && t.dtype != DType::kFloat32) return false;
+  }
+  for (const TensorDesc& t : d.outputs) {
+    if (t.dtype != DType::kUndefined && t.dtype != DType::kFloat32) return false;
+  }
+  return true;
+}
+
+inline const Epilogue* epilogue_of(const OpDesc& d) { return d.node->epilogue.empty() ? nullptr : &d.node->epilogue; }
+
+// A tile should cost some 20 us, and there should be enough of them for eight threads where there is that much work. Costs are in
+// elements touched or multiply-adds divided by what one core does in a nanosecond, so they do not depend on the machine.
+inline constexpr double kTileCost = 1.0e6;   // multiply-adds of a tile
+inline constexpr std::int64_t kManyTiles = 8;
+
+// How many of `count` like units, of `unit_cost` multiply-adds each, make one tile: at least 1.
+inline std::int64_t units_per_tile(std::int64_t count, double unit_cost, double tile_cost = kTileCost) {
+  if (count <= 1) return 1;
+  const double wanted = tile_cost / (unit_cost > 1 ? unit_cost : 1);
+  if (wanted <= 1) return 1;
+  return wanted >= static_cast<double>(count) ? count : static_cast<std::int64_t>(wanted);
+}
+
+// Elements per tile of a loop that is bound by memory.
+inline constexpr std::int64_t kElementsPerTile = 1 << 15;
+
+inline double bytes_of(const OpDesc& d) {
+  double bytes = 0;
+  for (const TensorDesc& t : d.inputs) bytes += t.dtype == DType::kUndefined ? 0.0 : static_cast<double>(t.size_bytes());
+  for (const TensorDesc& t : d.outputs) bytes += t.dtype == DType::kUndefined ? 0.0 : static_cast<double>(t.size_bytes());
+  return bytes;
+}
+
+}  // namespace evn
