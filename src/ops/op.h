@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/error.h"
 #include "core/graph.h"
 
 namespace evn {
@@ -83,6 +84,10 @@ struct InferContext {
     std::int64_t v[kMaxValues];
   };
   bool int_value(int i, Ints* out) const;
+  // For an output whose rank cannot be told yet (its shape is an input of unknown length).
+  void set_unknown_rank(int i) const { outputs[i].shape = Shape::of_rank(1, kUnknownRank); }
+  static constexpr std::int64_t kUnknownRank = -2;
+  static bool is_unknown_rank(const Shape& s) { return s.rank() == 1 && s[0] == kUnknownRank; }
 };
 
 // Sets each output's shape to that of input 0. A ready-made shape rule.

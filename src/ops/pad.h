@@ -10,7 +10,7 @@ struct PadAttr {
   enum : int { kMode, kPads, kValue };
 };
 
-enum class PadMode { kConstant, kReflect, kEdge };
+enum class PadMode { kConstant, kReflect, kEdge, kWrap };
 PadMode pad_mode(const Node& node);
 
 struct PadAmounts {

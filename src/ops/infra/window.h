@@ -57,6 +57,9 @@ struct WindowAttributes {
 // EVN_ERROR_UNSUPPORTED on more than three spatial axes.
 Window forward_window(const WindowAttributes& attributes, const Shape& x, std::span<const std::int64_t> kernel);
 
+// The kernel's sizes: the dims of the weight from axis 2 on, of which kernel_shape, where it is given, must say the same.
+Shape resolve_kernel(const WindowAttributes& attributes, const Shape& weight);
+
 // Kernel, stride, dilation and explicit pads of `rank` axes, checked; inputs and outputs are left at 1.
 Window window_from_attributes(const WindowAttributes& attributes, int rank, std::span<const std::int64_t> kernel);
 

@@ -1,0 +1,181 @@
+// Arithmetic of two broadcast inputs: Add, Sub, Mul, Div, Mod, Pow, PRelu.
+//   C = A op B, NumPy broadcasting (PRelu: of the slope B to X only)
+// dtypes: all numbers, both inputs alike (Pow: the exponent may have another one; Mod with fmod=0 and PRelu as ONNX). Integers wrap;
+// INT_MIN / -1 is INT_MIN and INT_MIN mod -1 is 0; division truncates; Mod has the sign of the divisor, with fmod=1 of the dividend.
+// Pow of an integer: exact modulo 2^bits for integer exponents; base^-n is 0 unless the base is 1 or -1; for a floating exponent, the
+// double result saturated to the integer type.
+// Failures: shapes that do not broadcast, unlike dtypes; at run: an integer divided by 0, 0 to a negative integer power.
+// Tolerance: 1 ulp or so; Pow rtol 1e-5.
+#include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
+#include "ops/infra/walk.h"
+
+namespace evn {
+namespace {
+
+void infer_binary(InferContext& c) {
+  require_same_dtype(c, 0, 1);
+  c.outputs[0].shape = broadcast_partial(c.shape(0), c.shape(1));
+}
+
+void infer_pow(InferContext& c) {
+  require_dtype(c, 1, kNumbers);
+  c.outputs[0].shape = broadcast_partial(c.shape(0), c.shape(1));
+}
+
+void infer_prelu(InferContext& c) {
+  require_same_dtype(c, 0, 1);
+  const Shape out = broadcast_partial(c.shape(0), c.shape(1));
+  if (out.rank() != c.shape(0).rank()) fail(EVN_ERROR_INVALID_MODEL, "the slope has a higher rank than the input");
+  for (int i = 0; i < out.rank(); ++i) require_dim(c.shape(0)[i], out[i], 0);
+  c.outputs[0].shape = c.shape(0);
+}
+
+[[noreturn]] void fail_zero() { fail(EVN_ERROR_INVALID_ARGUMENT, "integer division by zero"); }
+
+struct AddOp {
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) return a + b;
+    else return wrap_add(a, b);
+  }
+};
+struct SubOp {
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) return a - b;
+    else return wrap_sub(a, b);
+  }
+};
+struct MulOp {
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) return a * b;
+    else return wrap_mul(a, b);
+  }
+};
+struct DivOp {
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+      return a / b;
+    } else {
+      if (b == 0) fail_zero();
+      if constexpr (std::is_signed_v<T>) {
+        if (b == -1) return wrap_sub(T{0}, a);
+      }
+      return static_cast<T>(a / b);
+    }
+  }
+};
+struct FmodOp {
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+      return std::fmod(a, b);
+    } else {
+      if (b == 0) fail_zero();
+      if constexpr (std::is_signed_v<T>) {
+        if (b == -1) return 0;
+      }
+      return static_cast<T>(a % b);
+    }
+  }
+};
+struct ModOp {
+  template <typename T>
+  static T apply(T a, T b) {
+    const T r = FmodOp::apply(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
+  }
+};
+struct PReluOp {
+  template <typename T>
+  static T apply(T x, T slope) { return x < 0 ? MulOp::apply(x, slope) : x; }
+};
+
+template <typename T, typename U>
+T integer_power(T base, U exponent) {
+  if constexpr (std::is_signed_v<U>) {
+    if (exponent < 0) {
+      if (base == 0) fail_zero();
+      if (base == 1) return 1;
+      if constexpr (std::is_signed_v<T>) {
+        if (base == -1) return exponent % 2 == 0 ? T{1} : T{-1};
+      }
+      return 0;
+    }
+  }
+  std::uint64_t result = 1;
+  auto square = static_cast<std::uint64_t>(base);
+  for (auto n = static_cast<std::uint64_t>(exponent); n != 0; n >>= 1) {
+    if ((n & 1) != 0) result *= square;
+    square *= square;
+  }
+  return static_cast<T>(result);
+}
+
+template <typename T, typename U>
+T power(T base, U exponent) {
+  if constexpr (std::is_integral_v<T> && std::is_integral_v<U>) {
+    return integer_power(base, exponent);
+  } else {
+    const double result = std::pow(static_cast<double>(base), static_cast<double>(exponent));
+    if constexpr (std::is_integral_v<T>) return saturate_to<T>(result);
+    else return static_cast<T>(result);
+  }
+}
+
+template <typename T, typename U, typename F>
+void apply_broadcast(const ReferenceContext& c, F&& f) {
+  const ConstTensor& a = c.input(0);
+  const ConstTensor& b = c.input(1);
+  const Shape& out = c.output().desc.shape;
+  T* y = c.output().as<T>();
+  walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)},
+          [&](std::int64_t i, const std::int64_t* at) { y[i] = f(a.as<T>()[at[0]], b.as<U>()[at[1]]); });
+}
+
+template <typename Op>
+void reference_binary(const ReferenceContext& c) {
+  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    apply_broadcast<T, T>(c, [](T a, T b) { return Op::apply(a, b); });
+  });
+}
+
+void reference_mod(const ReferenceContext& c) {
+  attr_int(c.node, 0) != 0 ? reference_binary<FmodOp>(c) : reference_binary<ModOp>(c);
+}
+
+void reference_pow(const ReferenceContext& c) {
+  dispatch<float, double, std::int32_t, std::int64_t>(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    dispatch_numbers(c.input(1).desc.dtype, [&](auto exponent) {
+      using U = decltype(exponent);
+      apply_broadcast<T, U>(c, [](T a, U b) { return power(a, b); });
+    });
+  });
+}
+
+constexpr AttributeSpec kModAttributes[] = {int_attribute("fmod", 0)};
+constexpr std::uint32_t kPowDtypes = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64);
+constexpr Tolerance kExact = {};
+constexpr Tolerance kOneUlp = {2.5e-7, 0};
+
+constexpr OpDef kOps[] = {
+    {"Add", "", 7, 2, 2, 1, 1, {}, kNumbers, 0, kOpElementwise, nullptr, infer_binary, reference_binary<AddOp>, kExact},
+    {"Sub", "", 7, 2, 2, 1, 1, {}, kNumbers, 0, kOpElementwise, nullptr, infer_binary, reference_binary<SubOp>, kExact},
+    {"Mul", "", 7, 2, 2, 1, 1, {}, kNumbers, 0, kOpElementwise, nullptr, infer_binary, reference_binary<MulOp>, kExact},
+    {"Div", "", 7, 2, 2, 1, 1, {}, kNumbers, 0, kOpElementwise, nullptr, infer_binary, reference_binary<DivOp>, kOneUlp},
+    {"Mod", "", 10, 2, 2, 1, 1, kModAttributes, kNumbers, 0, kOpElementwise, nullptr, infer_binary, reference_mod, kExact},
+    {"Pow", "", 7, 2, 2, 1, 1, {}, kPowDtypes, 0, kOpElementwise, nullptr, infer_pow, reference_pow, {1e-5, 1e-7}},
+    {"PRelu", "", 7, 2, 2, 1, 1, {}, kNumbers, 0, kOpElementwise, nullptr, infer_prelu, reference_binary<PReluOp>, kExact},
+};
+
+}  // namespace
+
+extern const OpFamily binary_family;
+const OpFamily binary_family = {kOps};
+
+}  // namespace evn

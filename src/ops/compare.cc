@@ -1,0 +1,111 @@
+// Comparisons and logic: Equal, Less, Greater, LessOrEqual, GreaterOrEqual, And, Or, Xor, Not, IsNaN.
+//   C = A op B as bool, NumPy broadcasting; comparisons with NaN are false
+// dtypes: comparisons of all numbers (Equal of bool too), both inputs alike; logic of bool; IsNaN of floating point.
+// Failures: shapes that do not broadcast, unlike dtypes. Exact.
+#include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
+#include "ops/infra/walk.h"
+
+namespace evn {
+namespace {
+
+DType bool_output(const Node&, std::span<const DType>, int) { return DType::kBool; }
+
+void infer_compare(InferContext& c) {
+  require_same_dtype(c, 0, 1);
+  c.outputs[0].shape = broadcast_partial(c.shape(0), c.shape(1));
+}
+
+// Bools are read as bytes, so that a byte other than 0 and 1 has no undefined effect.
+template <typename T, typename F>
+void apply_broadcast(const ReferenceContext& c, F&& f) {
+  const ConstTensor& a = c.input(0);
+  const ConstTensor& b = c.input(1);
+  const Shape& out = c.output().desc.shape;
+  auto* y = c.output().as<std::uint8_t>();
+  walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)},
+          [&](std::int64_t i, const std::int64_t* at) { y[i] = f(a.as<T>()[at[0]], b.as<T>()[at[1]]) ? 1 : 0; });
+}
+
+struct EqualOp {
+  template <typename T>
+  static bool apply(T a, T b) { return a == b; }
+};
+struct LessOp {
+  template <typename T>
+  static bool apply(T a, T b) { return a < b; }
+};
+struct GreaterOp {
+  template <typename T>
+  static bool apply(T a, T b) { return a > b; }
+};
+struct LessOrEqualOp {
+  template <typename T>
+  static bool apply(T a, T b) { return a <= b; }
+};
+struct GreaterOrEqualOp {
+  template <typename T>
+  static bool apply(T a, T b) { return a >= b; }
+};
+
+template <typename Op>
+void reference_compare(const ReferenceContext& c) {
+  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    apply_broadcast<T>(c, [](T a, T b) { return Op::apply(a, b); });
+  });
+}
+
+void reference_equal(const ReferenceContext& c) {
+  if (c.input(0).desc.dtype != DType::kBool) return reference_compare<EqualOp>(c);
+  apply_broadcast<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return (a != 0) == (b != 0); });
+}
+
+void reference_and(const ReferenceContext& c) {
+  apply_broadcast<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return a != 0 && b != 0; });
+}
+void reference_or(const ReferenceContext& c) {
+  apply_broadcast<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return a != 0 || b != 0; });
+}
+void reference_xor(const ReferenceContext& c) {
+  apply_broadcast<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return (a != 0) != (b != 0); });
+}
+
+void reference_not(const ReferenceContext& c) {
+  const std::int64_t count = c.output().desc.shape.elements();
+  for (std::int64_t i = 0; i < count; ++i) c.output().as<std::uint8_t>()[i] = c.input(0).as<std::uint8_t>()[i] == 0 ? 1 : 0;
+}
+
+void reference_is_nan(const ReferenceContext& c) {
+  const std::int64_t count = c.output().desc.shape.elements();
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t i = 0; i < count; ++i) c.output().as<std::uint8_t>()[i] = std::isnan(c.input(0).as<T>()[i]) ? 1 : 0;
+  });
+}
+
+constexpr std::uint32_t kBool = dtype_bit(DType::kBool);
+constexpr std::uint32_t kEqualDtypes = kNumbers | kBool;
+constexpr std::uint32_t kFlags = kOpElementwise;
+
+constexpr OpDef kOps[] = {
+    {"Equal", "", 7, 2, 2, 1, 1, {}, kEqualDtypes, 0, kFlags, bool_output, infer_compare, reference_equal, {}},
+    {"Less", "", 7, 2, 2, 1, 1, {}, kNumbers, 0, kFlags, bool_output, infer_compare, reference_compare<LessOp>, {}},
+    {"Greater", "", 7, 2, 2, 1, 1, {}, kNumbers, 0, kFlags, bool_output, infer_compare, reference_compare<GreaterOp>, {}},
+    {"LessOrEqual", "", 12, 2, 2, 1, 1, {}, kNumbers, 0, kFlags, bool_output, infer_compare,
+     reference_compare<LessOrEqualOp>, {}},
+    {"GreaterOrEqual", "", 12, 2, 2, 1, 1, {}, kNumbers, 0, kFlags, bool_output, infer_compare,
+     reference_compare<GreaterOrEqualOp>, {}},
+    {"And", "", 7, 2, 2, 1, 1, {}, kBool, 0, kFlags, bool_output, infer_compare, reference_and, {}},
+    {"Or", "", 7, 2, 2, 1, 1, {}, kBool, 0, kFlags, bool_output, infer_compare, reference_or, {}},
+    {"Xor", "", 7, 2, 2, 1, 1, {}, kBool, 0, kFlags, bool_output, infer_compare, reference_xor, {}},
+    {"Not", "", 1, 1, 1, 1, 1, {}, kBool, 0, kFlags, bool_output, infer_same_shape, reference_not, {}},
+    {"IsNaN", "", 9, 1, 1, 1, 1, {}, kFloats, 0, kFlags, bool_output, infer_same_shape, reference_is_nan, {}},
+};
+
+}  // namespace
+
+extern const OpFamily compare_family;
+const OpFamily compare_family = {kOps};
+
+}  // namespace evn

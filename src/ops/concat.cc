@@ -1,0 +1,60 @@
+// Concat: the inputs one after the other along `axis`; the other dims are equal.
+// dtypes: any, all inputs alike. Failures: unlike dtypes, ranks or other dims. Exact.
+#include "ops/concat.h"
+
+#include <cstring>
+
+#include "base/checked.h"
+#include "ops/infra/check.h"
+
+namespace evn {
+namespace {
+
+void infer_concat(InferContext& c) {
+  const int count = static_cast<int>(c.inputs.size());
+  require_same_dtype(c, 0, count - 1);
+  Shape out = c.shape(0);
+  const int axis = normalize_axis(attr_int(c.node, ConcatAttr::kAxis), out.rank());
+  for (int n = 1; n < count; ++n) {
+    const Shape& x = c.shape(n);
+    require_rank(c, n, out.rank(), out.rank());
+    for (int i = 0; i < out.rank(); ++i) {
+      if (i == axis) {
+        out[i] = out[i] < 0 || x[i] < 0 ? -1 : checked_add(out[i], x[i]);
+      } else {
+        require_dim(x[i], out[i], n);
+        if (out[i] < 0) out[i] = x[i];
+      }
+    }
+  }
+  c.outputs[0].shape = out;
+}
+
+void reference_concat(const ReferenceContext& c) {
+  const TensorDesc& y = c.output().desc;
+  const int axis = normalize_axis(attr_int(c.node, ConcatAttr::kAxis), y.shape.rank());
+  const std::int64_t outer = y.shape.elements(0, axis);
+  if (y.shape.elements() == 0) return;
+  const auto size = static_cast<std::int64_t>(dtype_size(y.dtype));
+  const std::int64_t row = y.shape.elements(axis, y.shape.rank()) * size;
+  std::int64_t begin = 0;
+  for (const ConstTensor& x : c.inputs) {
+    const std::int64_t block = x.desc.shape.elements(axis, y.shape.rank()) * size;
+    for (std::int64_t i = 0; i < outer && block > 0; ++i) {
+      std::memcpy(c.output().as<char>() + i * row + begin, x.as<char>() + i * block, static_cast<std::size_t>(block));
+    }
+    begin += block;
+  }
+}
+
+constexpr AttributeSpec kAttributes[] = {required_attribute("axis", AttributeType::kInt)};
+constexpr OpDef kOps[] = {
+    {"Concat", "", 4, 1, kVariadic, 1, 1, kAttributes, kAnyDtype, 0, 0, nullptr, infer_concat, reference_concat, {}},
+};
+
+}  // namespace
+
+extern const OpFamily concat_family;
+const OpFamily concat_family = {kOps};
+
+}  // namespace evn

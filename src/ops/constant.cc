@@ -1,0 +1,82 @@
+// Constant: its attribute as a tensor. graph/validate turns these nodes into constant values; the row is for completeness.
+//   value (a tensor), value_float and value_int (scalars), value_floats and value_ints (lists): exactly one
+// dtypes: any. Failures: none or two of the attributes (INVALID_MODEL), strings (UNSUPPORTED). Exact.
+#include <cstring>
+
+#include "ops/infra/check.h"
+
+namespace evn {
+namespace {
+
+enum : int { kValue, kValueFloat, kValueFloats, kValueInt, kValueInts, kValueString, kValueStrings };
+
+constexpr AttributeSpec kConstant1[] = {required_attribute("value", AttributeType::kTensor)};
+constexpr AttributeSpec kConstant12[] = {
+    optional_attribute("value", AttributeType::kTensor),        optional_attribute("value_float", AttributeType::kFloat),
+    optional_attribute("value_floats", AttributeType::kFloats), optional_attribute("value_int", AttributeType::kInt),
+    optional_attribute("value_ints", AttributeType::kInts),     optional_attribute("value_string", AttributeType::kString),
+    optional_attribute("value_strings", AttributeType::kStrings)};
+
+// The resolved scalars have defaults, so what was given is seen in the model's own list.
+int given_attribute(const Node& node) {
+  int found = -1;
+  for (const Attribute& attribute : node.attributes) {
+    for (int i = kValue; i <= kValueStrings; ++i) {
+      if (attribute.name != kConstant12[i].name) continue;
+      if (found >= 0) fail(EVN_ERROR_INVALID_MODEL, "a constant with two values");
+      found = i;
+    }
+  }
+  if (found < 0) fail(EVN_ERROR_INVALID_MODEL, "a constant without a value");
+  if (found >= kValueString) fail(EVN_ERROR_UNSUPPORTED, "string constants");
+  return found;
+}
+
+DType constant_dtype(const Node& node, std::span<const DType>, int) {
+  switch (given_attribute(node)) {
+    case kValue: return attr_tensor(node, kValue)->desc.dtype;
+    case kValueFloat:
+    case kValueFloats: return DType::kFloat32;
+    default: return DType::kInt64;
+  }
+}
+
+void infer_constant(InferContext& c) {
+  switch (given_attribute(c.node)) {
+    case kValue: c.outputs[0].shape = attr_tensor(c.node, kValue)->desc.shape; break;
+    case kValueFloats: c.outputs[0].shape = {static_cast<std::int64_t>(attr_floats(c.node, kValueFloats).size())}; break;
+    case kValueInts: c.outputs[0].shape = {static_cast<std::int64_t>(attr_ints(c.node, kValueInts).size())}; break;
+    default: c.outputs[0].shape = {};
+  }
+}
+
+template <typename T>
+void write(const ReferenceContext& c, std::span<const T> values) {
+  if (!values.empty()) std::memcpy(c.output().data, values.data(), values.size_bytes());
+}
+
+void reference_constant(const ReferenceContext& c) {
+  switch (given_attribute(c.node)) {
+    case kValue: {
+      const Weight& value = *attr_tensor(c.node, kValue);
+      if (value.size_bytes != 0) std::memcpy(c.output().data, value.data.get(), value.size_bytes);
+      break;
+    }
+    case kValueFloat: *c.output().as<float>() = attr_float(c.node, kValueFloat); break;
+    case kValueFloats: write(c, attr_floats(c.node, kValueFloats)); break;
+    case kValueInt: *c.output().as<std::int64_t>() = attr_int(c.node, kValueInt); break;
+    default: write(c, attr_ints(c.node, kValueInts));
+  }
+}
+
+constexpr OpDef kOps[] = {
+    {"Constant", "", 1, 0, 0, 1, 1, kConstant1, kAnyDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
+    {"Constant", "", 12, 0, 0, 1, 1, kConstant12, kAnyDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
+};
+
+}  // namespace
+
+extern const OpFamily constant_family;
+const OpFamily constant_family = {kOps};
+
+}  // namespace evn

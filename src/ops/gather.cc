@@ -1,0 +1,58 @@
+// Gather: y[p..., i..., q...] = x[p..., indices[i...], q...] with `axis` replaced by the axes of the indices. Negative indices count
+// from the end.
+// dtypes: x any; indices int32 or int64. Failures: axis outside the rank; at run: an index outside [-dim, dim). Exact.
+#include "ops/gather.h"
+
+#include <cstring>
+
+#include "ops/infra/check.h"
+
+namespace evn {
+namespace {
+
+void infer_gather(InferContext& c) {
+  require_dtype(c, 1, kIndexDtypes);
+  const Shape& x = c.shape(0);
+  const int axis = normalize_axis(attr_int(c.node, GatherAttr::kAxis), x.rank());
+  Shape out;
+  for (int i = 0; i < axis; ++i) out.push_back(x[i]);
+  for (std::int64_t dim : c.shape(1).dims()) out.push_back(dim);
+  for (int i = axis + 1; i < x.rank(); ++i) out.push_back(x[i]);
+  c.outputs[0].shape = out;
+}
+
+std::int64_t index_at(const ConstTensor& indices, std::int64_t i, std::int64_t dim) {
+  const std::int64_t index = indices.desc.dtype == DType::kInt64 ? indices.as<std::int64_t>()[i] : indices.as<std::int32_t>()[i];
+  if (index < -dim || index >= dim) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "index %lld is outside [-%lld, %lld)", static_cast<long long>(index),
+         static_cast<long long>(dim), static_cast<long long>(dim));
+  }
+  return index < 0 ? index + dim : index;
+}
+
+void reference_gather(const ReferenceContext& c) {
+  const TensorDesc& x = c.input(0).desc;
+  const int axis = normalize_axis(attr_int(c.node, GatherAttr::kAxis), x.shape.rank());
+  const std::int64_t outer = x.shape.elements(0, axis);
+  const std::int64_t count = c.input(1).desc.shape.elements();
+  const std::int64_t block = x.shape.elements(axis + 1, x.shape.rank()) * static_cast<std::int64_t>(dtype_size(x.dtype));
+  auto* to = c.output().as<char>();
+  for (std::int64_t o = 0; o < outer; ++o) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t from = o * x.shape[axis] + index_at(c.input(1), i, x.shape[axis]);
+      if (block > 0) std::memcpy(to + (o * count + i) * block, c.input(0).as<char>() + from * block, static_cast<std::size_t>(block));
+    }
+  }
+}
+
+constexpr AttributeSpec kAttributes[] = {int_attribute("axis", 0)};
+constexpr OpDef kOps[] = {
+    {"Gather", "", 1, 2, 2, 1, 1, kAttributes, kAnyDtype, 0, 0, nullptr, infer_gather, reference_gather, {}},
+};
+
+}  // namespace
+
+extern const OpFamily gather_family;
+const OpFamily gather_family = {kOps};
+
+}  // namespace evn

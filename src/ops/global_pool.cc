@@ -1,0 +1,52 @@
+// GlobalAveragePool and GlobalMaxPool: the mean or the maximum of each plane; x [N, C, spatial...] -> y [N, C, 1...].
+// A NaN in a plane gives NaN. Of a plane without elements the mean is NaN and the maximum -infinity.
+// dtypes: floating point. No failures beyond a rank below 2. Tolerance: average rtol 1e-5, maximum exact.
+#include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
+
+namespace evn {
+namespace {
+
+void infer_global(InferContext& c) {
+  require_rank(c, 0, 2);
+  Shape out = c.shape(0);
+  for (int i = 2; i < out.rank(); ++i) out[i] = 1;
+  c.outputs[0].shape = out;
+}
+
+// finish(fold(... fold(first, x0) ..., xn)) of each plane, in double.
+template <typename Fold, typename Finish>
+void fold_planes(const ReferenceContext& c, double first, Fold&& fold, Finish&& finish) {
+  const Shape& x = c.input(0).desc.shape;
+  const std::int64_t planes = x.elements(0, 2);
+  const std::int64_t size = x.elements(2, x.rank());
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t p = 0; p < planes; ++p) {
+      double value = first;
+      for (std::int64_t i = 0; i < size; ++i) value = fold(value, static_cast<double>(c.input(0).as<T>()[p * size + i]));
+      c.output().as<T>()[p] = static_cast<T>(finish(value, size));
+    }
+  });
+}
+
+void reference_average(const ReferenceContext& c) {
+  fold_planes(c, 0, [](double a, double x) { return a + x; }, [](double a, std::int64_t n) { return a / static_cast<double>(n); });
+}
+
+void reference_max(const ReferenceContext& c) {
+  fold_planes(c, -std::numeric_limits<double>::infinity(),
+              [](double a, double x) { return std::isnan(a) || a > x ? a : x; }, [](double a, std::int64_t) { return a; });
+}
+
+constexpr OpDef kOps[] = {
+    {"GlobalAveragePool", "", 1, 1, 1, 1, 1, {}, kFloats, 0, 0, nullptr, infer_global, reference_average, {1e-5, 1e-6}},
+    {"GlobalMaxPool", "", 1, 1, 1, 1, 1, {}, kFloats, 0, 0, nullptr, infer_global, reference_max, {}},
+};
+
+}  // namespace
+
+extern const OpFamily global_pool_family;
+const OpFamily global_pool_family = {kOps};
+
+}  // namespace evn

@@ -1,0 +1,40 @@
+// Fused element-wise steps on one float, in double inside: the oracle of every fused kernel. NaN goes through each step.
+#include <cmath>
+
+#include "ops/op.h"
+
+namespace evn {
+namespace {
+
+double clamp(double x, double low, double high) {
+  const double above = x < low ? low : x;
+  return above > high ? high : above;
+}
+
+double step_value(const Step& step, double x) {
+  const double a = step.a;
+  const double b = step.b;
+  switch (step.kind) {
+    case StepKind::kRelu: return x < 0 ? 0 : x;
+    case StepKind::kClip: return clamp(x, a, b);
+    case StepKind::kLeakyRelu: return x < 0 ? a * x : x;
+    case StepKind::kHardSigmoid: return clamp(a * x + b, 0, 1);
+    case StepKind::kHardSwish: return x * clamp(a * x + b, 0, 1);
+    case StepKind::kSigmoid: return 1 / (1 + std::exp(-x));
+    case StepKind::kTanh: return std::tanh(x);
+    case StepKind::kScale: return a * x;
+    case StepKind::kOffset: return x + a;
+  }
+  fail(EVN_ERROR_INTERNAL, "unknown epilogue step %d", static_cast<int>(step.kind));
+}
+
+}  // namespace
+
+float apply_step(const Step& step, float x) { return static_cast<float>(step_value(step, x)); }
+
+float apply_epilogue(const Epilogue& epilogue, float x) {
+  for (int i = 0; i < epilogue.count; ++i) x = apply_step(epilogue.steps[i], x);
+  return x;
+}
+
+}  // namespace evn

@@ -1,0 +1,102 @@
+// The geometry of Resize and Upsample: attributes, scales and the coordinate formulas. See ops/resize.h.
+#include <algorithm>
+#include <cmath>
+
+#include "ops/infra/check.h"
+#include "ops/resize.h"
+
+namespace evn {
+namespace {
+
+constexpr const char* kCoordinateModes[] = {"half_pixel",    "half_pixel_symmetric", "pytorch_half_pixel",
+                                            "align_corners", "asymmetric",           "tf_crop_and_resize"};
+constexpr const char* kNearestModes[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
+
+// The position of a word in a list of an enum's names.
+template <typename E, std::size_t N>
+E parse_word(const std::string& word, const char* const (&names)[N], const char* what) {
+  for (std::size_t i = 0; i < N; ++i) {
+    if (word == names[i]) return static_cast<E>(i);
+  }
+  fail(EVN_ERROR_INVALID_MODEL, "%s must not be '%s'", what, word.c_str());
+}
+
+ResizeMode parse_mode(const std::string& word) {
+  if (word == "nearest") return ResizeMode::kNearest;
+  if (word == "linear" || word == "bilinear") return ResizeMode::kLinear;
+  if (word == "cubic") return ResizeMode::kCubic;
+  fail(EVN_ERROR_INVALID_MODEL, "mode must not be '%s'", word.c_str());
+}
+
+// As far as the formulas see it, a resized axis may have a fractional length.
+float resized_length(const ResizeAxis& a) { return a.scale * static_cast<float>(a.input); }
+
+}  // namespace
+
+ResizeGeometry resize_attributes(const Node& node) {
+  ResizeGeometry g;
+  g.mode = parse_mode(attr_string(node, ResizeAttr::kMode));
+  if (node.op->since < 11) {
+    g.coordinates = CoordinateMode::kAsymmetric;
+    g.nearest = NearestMode::kFloor;
+    return g;
+  }
+  g.coordinates = parse_word<CoordinateMode>(attr_string(node, ResizeAttr::kCoordinateTransformationMode), kCoordinateModes,
+                                             "coordinate_transformation_mode");
+  g.nearest = parse_word<NearestMode>(attr_string(node, ResizeAttr::kNearestMode), kNearestModes, "nearest_mode");
+  g.cubic_a = attr_float(node, ResizeAttr::kCubicCoeffA);
+  g.exclude_outside = attr_int(node, ResizeAttr::kExcludeOutside) != 0;
+  g.extrapolation_value = attr_float(node, ResizeAttr::kExtrapolationValue);
+  g.antialias = attr_given(node, ResizeAttr::kAntialias) && attr_int(node, ResizeAttr::kAntialias) != 0;
+  if (g.antialias && g.mode == ResizeMode::kNearest) fail(EVN_ERROR_INVALID_MODEL, "antialias of mode nearest");
+  return g;
+}
+
+float resize_coordinate(const ResizeGeometry& g, int axis, std::int64_t position) {
+  const ResizeAxis& a = g.axis[axis];
+  const auto x = static_cast<float>(position);
+  const float length = resized_length(a);
+  const auto last = static_cast<float>(a.input - 1);
+  switch (g.coordinates) {
+    case CoordinateMode::kHalfPixel: return (x + 0.5f) / a.scale - 0.5f;
+    case CoordinateMode::kHalfPixelSymmetric: {
+      const float adjustment = static_cast<float>(a.output) / length;
+      return static_cast<float>(a.input) / 2 * (1 - adjustment) + (x + 0.5f) / a.scale - 0.5f;
+    }
+    case CoordinateMode::kPytorchHalfPixel: return a.output > 1 ? (x + 0.5f) / a.scale - 0.5f : 0;
+    case CoordinateMode::kAlignCorners: return length == 1 || a.output == 1 ? 0 : x * last / (length - 1);
+    case CoordinateMode::kAsymmetric: return x / a.scale;
+    case CoordinateMode::kTfCropAndResize:
+      if (a.output <= 1) return 0.5f * (a.roi_begin + a.roi_end) * last;
+      return a.roi_begin * last + x * (a.roi_end - a.roi_begin) * last / static_cast<float>(a.output - 1);
+  }
+  fail(EVN_ERROR_INTERNAL, "unknown coordinate mode %d", static_cast<int>(g.coordinates));
+}
+
+bool resize_is_outside(const ResizeGeometry& g, int axis, float coordinate) {
+  return g.coordinates == CoordinateMode::kTfCropAndResize &&
+         !(coordinate >= 0 && coordinate <= static_cast<float>(g.axis[axis].input - 1));
+}
+
+std::int64_t resize_nearest(const ResizeGeometry& g, int axis, float coordinate) {
+  const float down = std::floor(coordinate);
+  const float rest = coordinate - down;
+  bool up = false;
+  switch (g.nearest) {
+    case NearestMode::kRoundPreferFloor: up = rest > 0.5f; break;
+    case NearestMode::kRoundPreferCeil: up = rest >= 0.5f; break;
+    case NearestMode::kFloor: break;
+    case NearestMode::kCeil: up = rest > 0; break;
+  }
+  const double last = static_cast<double>(g.axis[axis].input - 1);
+  return static_cast<std::int64_t>(std::clamp<double>(static_cast<double>(down) + (up ? 1 : 0), 0, last));
+}
+
+LinearTap resize_linear(const ResizeGeometry& g, int axis, float coordinate) {
+  const double last = static_cast<double>(g.axis[axis].input - 1);
+  const double down = std::floor(coordinate);
+  return {static_cast<std::int64_t>(std::clamp<double>(down, 0, last)),
+          static_cast<std::int64_t>(std::clamp<double>(down + 1, 0, last)), static_cast<float>(coordinate - down)};
+}
+
+}  // namespace evn

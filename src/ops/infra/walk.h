@@ -1,0 +1,84 @@
+// N-d iteration: walks a shape in row-major order with running offsets into differently laid out tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include "ops/op.h"
+
+namespace evn {
+
+// Per axis of the walked shape, how far an offset moves, in elements.
+struct Strides {
+  std::int64_t step[kMaxRank] = {};
+};
+
+// Strides that read `from` as if it were broadcast to `to`.
+inline Strides broadcast_strides(const Shape& from, const Shape& to) {
+  std::int64_t dense[kMaxRank] = {};
+  row_major_strides(from, dense);
+  Strides s;
+  const int missing = to.rank() - from.rank();
+  for (int i = 0; i < from.rank(); ++i) s.step[i + missing] = from[i] == 1 ? 0 : dense[i];
+  return s;
+}
+
+inline Strides dense_strides(const Shape& shape) {
+  Strides s;
+  row_major_strides(shape, s.step);
+  return s;
+}
+
+// Calls f(position, offsets) for each element: `position` counts from 0, offsets[n] follows strides[n] from `start[n]` (0 when null).
+template <int N, typename F>
+void walk(const Shape& shape, const Strides (&strides)[N], F&& f, const std::int64_t* start = nullptr) {
+  const std::int64_t total = shape.elements();
+  std::int64_t at[kMaxRank] = {};
+  std::int64_t offsets[N] = {};
+  for (int n = 0; n < N && start != nullptr; ++n) offsets[n] = start[n];
+  for (std::int64_t position = 0; position < total; ++position) {
+    f(position, static_cast<const std::int64_t*>(offsets));
+    for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+      for (int n = 0; n < N; ++n) offsets[n] += strides[n].step[axis];
+      if (++at[axis] < shape[axis]) break;
+      for (int n = 0; n < N; ++n) offsets[n] -= strides[n].step[axis] * shape[axis];
+      at[axis] = 0;
+    }
+  }
+}
+
+// Calls f(integral_constant<size_t, bytes>) for the size of an element, so that copies of elements have a constant size.
+template <typename F>
+void with_width(DType dtype, F&& f) {
+  switch (dtype_size(dtype)) {
+    case 1: return f(std::integral_constant<std::size_t, 1>{});
+    case 2: return f(std::integral_constant<std::size_t, 2>{});
+    case 4: return f(std::integral_constant<std::size_t, 4>{});
+    case 8: return f(std::integral_constant<std::size_t, 8>{});
+    default: fail(EVN_ERROR_UNSUPPORTED, "elements of %s cannot be moved", dtype_name(dtype));
+  }
+}
+
+// Copies element src[from] to dst[to]; W bytes each.
+template <std::size_t W>
+void move_element(void* dst, std::int64_t to, const void* src, std::int64_t from) {
+  std::memcpy(static_cast<char*>(dst) + to * static_cast<std::int64_t>(W),
+              static_cast<const char*>(src) + from * static_cast<std::int64_t>(W), W);
+}
+
+// dst[i] = src[start + sum over axes of at[axis] * strides[axis]], over the positions of `shape`: broadcasts, slices, transposes.
+inline void gather_strided(const Shape& shape, DType dtype, void* dst, const void* src, const Strides& strides,
+                           std::int64_t start = 0) {
+  with_width(dtype, [&](auto width) {
+    walk<1>(shape, {strides}, [&](std::int64_t i, const std::int64_t* from) { move_element<width()>(dst, i, src, from[0]); }, &start);
+  });
+}
+
+// All bytes of a tensor to one of the same size, which may be the same memory.
+inline void copy_all(const ConstTensor& from, const MutableTensor& to) {
+  const std::size_t size = from.desc.size_bytes();
+  if (size != 0 && from.data != to.data) std::memmove(to.data, from.data, size);
+}
+
+}  // namespace evn

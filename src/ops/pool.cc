@@ -1,0 +1,199 @@
+// MaxPool and AveragePool: the maximum or the mean of each window of each plane. 1, 2 or 3 spatial axes; window.h has the geometry.
+//   inputs      x [N, C, spatial...]
+//   attributes  auto_pad, kernel_shape, pads, strides, dilations, ceil_mode; count_include_pad (average: padding counts as zeros; what
+//               lies beyond the padding does not); storage_order (of the indices: 1 counts the first spatial axis fastest)
+// MaxPool's output 1: where in x the maximum is (the first one), counted over all of x. A NaN in a window is its maximum. A window
+// without any element of x gives the lowest value, index -1, and an average of 0.
+// dtypes: floating point; MaxPool int8 and uint8 too. Failures: those of window.h. Tolerance: average rtol 1e-5, maximum exact.
+#include "ops/pool.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
+
+namespace evn {
+namespace {
+
+void infer_pool(InferContext& c) {
+  const Shape& x = c.shape(0);
+  require_rank(c, 0, 3);
+  if (attr_given(c.node, MaxPoolAttr::kStorageOrder)) {
+    const std::int64_t flag = attr_int(c.node, MaxPoolAttr::kStorageOrder);  // or count_include_pad
+    if (flag != 0 && flag != 1) fail(EVN_ERROR_INVALID_MODEL, "storage_order or count_include_pad is neither 0 nor 1");
+  }
+  const Window window = pool_window(c.node, x);
+  Shape out = {x[0], x[1]};
+  for (int i = 0; i < window.rank; ++i) out.push_back(window.axis[i].output);
+  for (TensorDesc& output : c.outputs) output.shape = out;
+}
+
+DType max_pool_dtype(const Node&, std::span<const DType> inputs, int output) { return output == 0 ? inputs[0] : DType::kInt64; }
+
+// The taps of one axis that lie inside the input, and those that an average with padding counts.
+struct Taps {
+  std::int64_t first;    // input position of the first tap inside
+  std::int64_t count;    // taps inside
+  std::int64_t padded;   // taps inside the input and its padding
+};
+
+Taps taps_of(const WindowAxis& a, std::int64_t output) {
+  const std::int64_t start = output * a.stride - a.pad_begin;
+  const std::int64_t skip = start < 0 ? ceil_div(-start, a.dilation) : 0;
+  const auto below = [&](std::int64_t limit) {
+    return std::clamp<std::int64_t>(start >= limit ? 0 : ceil_div(limit - start, a.dilation), 0, a.kernel);
+  };
+  return {start + skip * a.dilation, std::max<std::int64_t>(below(a.input) - skip, 0), below(a.input + a.pad_end)};
+}
+
+// Calls f(taps of the three axes) for each window of a plane, in the order of the outputs.
+template <typename F>
+void for_each_window(const Window& window, F&& f) {
+  for (std::int64_t o0 = 0; o0 < window.axis[0].output; ++o0) {
+    for (std::int64_t o1 = 0; o1 < window.axis[1].output; ++o1) {
+      for (std::int64_t o2 = 0; o2 < window.axis[2].output; ++o2) {
+        const Taps taps[kMaxSpatial] = {taps_of(window.axis[0], o0), taps_of(window.axis[1], o1), taps_of(window.axis[2], o2)};
+        f(taps);
+      }
+    }
+  }
+}
+
+// Calls f(i0, i1, i2) for the input positions of a window.
+template <typename F>
+void for_each_tap(const Window& window, const Taps (&taps)[kMaxSpatial], F&& f) {
+  for (std::int64_t k0 = 0; k0 < taps[0].count; ++k0) {
+    for (std::int64_t k1 = 0; k1 < taps[1].count; ++k1) {
+      for (std::int64_t k2 = 0; k2 < taps[2].count; ++k2) {
+        f(taps[0].first + k0 * window.axis[0].dilation, taps[1].first + k1 * window.axis[1].dilation,
+          taps[2].first + k2 * window.axis[2].dilation);
+      }
+    }
+  }
+}
+
+template <typename T>
+bool beats(T x, T best) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return x > best || (std::isnan(x) && !std::isnan(best));
+  } else {
+    return x > best;
+  }
+}
+
+template <typename T>
+void max_pool(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const Window window = pool_window(c.node, x);
+  const std::int64_t h = window.axis[0].input, w = window.axis[1].input, d = window.axis[2].input;
+  const bool column_major = attr_given(c.node, MaxPoolAttr::kStorageOrder) && attr_int(c.node, MaxPoolAttr::kStorageOrder) != 0;
+  T* y = c.output().as<T>();
+  std::int64_t* indices = c.outputs.size() > 1 && c.output(1).present() ? c.output(1).as<std::int64_t>() : nullptr;
+  const std::int64_t planes = x.elements(0, 2);
+  for (std::int64_t p = 0; p < planes; ++p) {
+    const T* plane = c.input(0).as<T>() + p * window.input_elements();
+    for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
+      T best = std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
+      std::int64_t at = -1;
+      for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
+        const T value = plane[(i0 * w + i1) * d + i2];
+        if (at >= 0 && !beats(value, best)) return;
+        best = value;
+        at = p * window.input_elements() + (column_major ? i0 + h * (i1 + w * i2) : (i0 * w + i1) * d + i2);
+      });
+      *y++ = best;
+      if (indices != nullptr) *indices++ = at;
+    });
+  }
+}
+
+template <typename T>
+void average_pool(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const Window window = pool_window(c.node, x);
+  const bool include_pad = attr_int(c.node, AveragePoolAttr::kCountIncludePad) != 0;
+  T* y = c.output().as<T>();
+  const std::int64_t planes = x.elements(0, 2);
+  for (std::int64_t p = 0; p < planes; ++p) {
+    const T* plane = c.input(0).as<T>() + p * window.input_elements();
+    for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
+      double sum = 0;
+      double count = 1;
+      for (const Taps& t : taps) count *= static_cast<double>(include_pad ? t.padded : t.count);
+      for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
+        sum += static_cast<double>(plane[(i0 * window.axis[1].input + i1) * window.axis[2].input + i2]);
+      });
+      *y++ = static_cast<T>(count == 0 ? 0 : sum / count);
+    });
+  }
+}
+
+void reference_max_pool(const ReferenceContext& c) {
+  if (c.output().desc.shape.elements() == 0) return;
+  dispatch<float, double, std::int8_t, std::uint8_t>(c.input(0).desc.dtype, [&](auto zero) { max_pool<decltype(zero)>(c); });
+}
+
+void reference_average_pool(const ReferenceContext& c) {
+  if (c.output().desc.shape.elements() == 0) return;
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { average_pool<decltype(zero)>(c); });
+}
+
+// In the order of MaxPoolAttr and AveragePoolAttr; older versions have the first rows only.
+constexpr AttributeSpec kMaxPool[] = {
+    string_attribute("auto_pad", "NOTSET"),
+    required_attribute("kernel_shape", AttributeType::kInts),
+    optional_attribute("pads", AttributeType::kInts),
+    optional_attribute("strides", AttributeType::kInts),
+    int_attribute("storage_order", 0),
+    int_attribute("ceil_mode", 0),
+    optional_attribute("dilations", AttributeType::kInts),
+};
+constexpr AttributeSpec kAveragePool[] = {
+    string_attribute("auto_pad", "NOTSET"),
+    required_attribute("kernel_shape", AttributeType::kInts),
+    optional_attribute("pads", AttributeType::kInts),
+    optional_attribute("strides", AttributeType::kInts),
+    int_attribute("count_include_pad", 0),
+    int_attribute("ceil_mode", 0),
+    optional_attribute("dilations", AttributeType::kInts),
+};
+
+using Attributes = std::span<const AttributeSpec>;
+
+constexpr OpDef max_row(int since, int outputs, std::size_t attributes) {
+  const std::uint32_t dtypes = since < 12 ? kFloats : kFloats | dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8);
+  return {"MaxPool", "", since, 1, 1, 1, outputs, Attributes(kMaxPool).first(attributes), dtypes, 0, 0, max_pool_dtype, infer_pool,
+          reference_max_pool, {}};
+}
+
+constexpr OpDef average_row(int since, std::size_t attributes) {
+  return {"AveragePool", "", since, 1, 1, 1, 1, Attributes(kAveragePool).first(attributes), kFloats, 0, 0, nullptr, infer_pool,
+          reference_average_pool, {1e-5, 1e-6}};
+}
+
+constexpr OpDef kOps[] = {
+    max_row(1, 1, 4), max_row(8, 2, 5), max_row(10, 2, 7), max_row(12, 2, 7),
+    average_row(7, 5), average_row(10, 6), average_row(19, 7),
+};
+
+}  // namespace
+
+Window pool_window(const Node& node, const Shape& x) {
+  WindowAttributes attributes;
+  attributes.auto_pad = parse_auto_pad(attr_string(node, MaxPoolAttr::kAutoPad));
+  attributes.kernel_shape = attr_ints(node, MaxPoolAttr::kKernelShape);
+  attributes.pads = attr_ints(node, MaxPoolAttr::kPads);
+  attributes.strides = attr_ints(node, MaxPoolAttr::kStrides);
+  attributes.dilations = attr_ints(node, MaxPoolAttr::kDilations);
+  attributes.ceil_mode = attr_given(node, MaxPoolAttr::kCeilMode) && attr_int(node, MaxPoolAttr::kCeilMode) != 0;
+  for (std::int64_t k : attributes.kernel_shape) {
+    if (k < 1) fail(EVN_ERROR_INVALID_MODEL, "the kernel has a size of %lld", static_cast<long long>(k));
+  }
+  return forward_window(attributes, x, attributes.kernel_shape);
+}
+
+extern const OpFamily pool_family;
+const OpFamily pool_family = {kOps};
+
+}  // namespace evn

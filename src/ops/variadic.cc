@@ -1,0 +1,90 @@
+// Min, Max, Sum, Mean of any number of broadcast inputs.
+//   y = min(x0, x1, ...), and so on, element by element. NaN in any input gives NaN
+// dtypes: all numbers for Min and Max, floating point for Sum and Mean (added up in double). All inputs alike.
+// Failures: shapes that do not broadcast, unlike dtypes. Tolerance: exact, Sum and Mean rtol 1e-6.
+#include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
+#include "ops/infra/walk.h"
+
+namespace evn {
+namespace {
+
+void infer_variadic(InferContext& c) {
+  require_same_dtype(c, 0, static_cast<int>(c.inputs.size()) - 1);
+  Shape out = c.shape(0);
+  for (std::size_t i = 1; i < c.inputs.size(); ++i) out = broadcast_partial(out, c.shape(static_cast<int>(i)));
+  c.outputs[0].shape = out;
+}
+
+// Offset in `from`, broadcast to `out`, of element `position` of `out`.
+std::int64_t broadcast_offset(const Shape& from, const Shape& out, std::int64_t position) {
+  std::int64_t offset = 0;
+  std::int64_t step = 1;
+  for (int i = out.rank() - 1; i >= out.rank() - from.rank(); --i) {
+    const std::int64_t dim = from[i - (out.rank() - from.rank())];
+    if (dim != 1) offset += position % out[i] * step;
+    step *= dim;
+    position /= out[i];
+  }
+  return offset;
+}
+
+// y = finish(fold(fold(x0, x1), x2) ...), in A; each output element reads all inputs first, so that y may be one of them.
+template <typename T, typename A, typename Fold, typename Finish>
+void fold_inputs(const ReferenceContext& c, Fold&& fold, Finish&& finish) {
+  const Shape& out = c.output().desc.shape;
+  const std::int64_t count = out.elements();
+  for (std::int64_t i = 0; i < count; ++i) {
+    A value{};
+    for (std::size_t n = 0; n < c.inputs.size(); ++n) {
+      const A x = c.inputs[n].as<T>()[broadcast_offset(c.inputs[n].desc.shape, out, i)];
+      value = n == 0 ? x : fold(value, x);
+    }
+    c.output().as<T>()[i] = static_cast<T>(finish(value));
+  }
+}
+
+template <typename T>
+bool is_nan(T x) {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
+  else return false;
+}
+
+void reference_min(const ReferenceContext& c) {
+  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    fold_inputs<T, T>(c, [](T a, T b) { return is_nan(a) || a < b ? a : b; }, [](T a) { return a; });
+  });
+}
+
+void reference_max(const ReferenceContext& c) {
+  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    fold_inputs<T, T>(c, [](T a, T b) { return is_nan(a) || a > b ? a : b; }, [](T a) { return a; });
+  });
+}
+
+void sum_inputs(const ReferenceContext& c, double divisor) {
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    fold_inputs<T, double>(c, [](double a, double b) { return a + b; }, [divisor](double a) { return a / divisor; });
+  });
+}
+
+void reference_sum(const ReferenceContext& c) { sum_inputs(c, 1); }
+void reference_mean(const ReferenceContext& c) { sum_inputs(c, static_cast<double>(c.inputs.size())); }
+
+constexpr Tolerance kSums = {1e-6, 1e-6};
+constexpr OpDef kOps[] = {
+    {"Min", "", 6, 1, kVariadic, 1, 1, {}, kNumbers, 0, kOpElementwise, nullptr, infer_variadic, reference_min, {}},
+    {"Max", "", 6, 1, kVariadic, 1, 1, {}, kNumbers, 0, kOpElementwise, nullptr, infer_variadic, reference_max, {}},
+    {"Sum", "", 6, 1, kVariadic, 1, 1, {}, kFloats, 0, kOpElementwise, nullptr, infer_variadic, reference_sum, kSums},
+    {"Mean", "", 6, 1, kVariadic, 1, 1, {}, kFloats, 0, kOpElementwise, nullptr, infer_variadic, reference_mean, kSums},
+};
+
+}  // namespace
+
+extern const OpFamily variadic_family;
+const OpFamily variadic_family = {kOps};
+
+}  // namespace evn
