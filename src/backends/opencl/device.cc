@@ -1,0 +1,260 @@
+#include "backends/opencl/device.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/text.h"
+
+namespace evn {
+
+std::span<const KernelFamily* const> opencl_kernel_families();
+
+// ------------------------------------------------------------------------------------------------------------ opening --
+
+namespace {
+
+bool matches(const DeviceRequest& request, const OpenClFound& found) {
+  return glob_match(request.vendor, found.vendor) && glob_match(request.device, found.name) &&
+         glob_match(request.platform, found.platform_name) && (request.kind == "any" || request.kind == opencl_kind(found));
+}
+
+std::string names_of(const std::vector<OpenClFound>& all) {
+  std::string names;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    names += (i == 0 ? "" : ", ") + ("opencl:" + std::to_string(i)) + " is \"" + all[i].name + "\" of \"" + all[i].platform_name + "\"";
+  }
+  return names;
+}
+
+OpenClFound choose(const DeviceRequest& request) {
+  std::string why;
+  const std::vector<OpenClFound> all = find_opencl_devices(&why);
+  if (all.empty()) throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "no OpenCL device: %s", why.c_str()).with_device(request.name.c_str());
+  int left = request.index;
+  int matching = 0;
+  for (const OpenClFound& found : all) {
+    if (!matches(request, found)) continue;
+    ++matching;
+    if (left-- != 0) continue;
+    if (found.usable) return found;
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "\"%s\" is not available, has no compiler or is big-endian", found.name.c_str())
+        .with_device(request.name.c_str());
+  }
+  throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE,
+                   "no OpenCL device number %d matches vendor \"%s\", device \"%s\", platform \"%s\", kind %s: %d match; %s", request.index,
+                   request.vendor.c_str(), request.device.c_str(), request.platform.c_str(), request.kind.c_str(), matching, names_of(all).c_str())
+      .with_device(request.name.c_str());
+}
+
+void check_open(cl_int code, const char* call, const DeviceRequest& request) {
+  if (code == CL_SUCCESS) return;
+  throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "%s failed: %s (%d)", call, cl_error_name(code), static_cast<int>(code))
+      .with_device(request.name.c_str());
+}
+
+std::shared_ptr<Device> open_device(const DeviceRequest& request) {
+  const OpenClFound found = choose(request);
+  const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found.platform), 0};
+  cl_int code = CL_SUCCESS;
+  ClContext context(cl_create(&code, opencl().create_context, properties, cl_uint{1}, &found.id, nullptr, nullptr));
+  check_open(code, "clCreateContext", request);
+  ClQueue queue(cl_create(&code, opencl().create_command_queue, context.get(), found.id, cl_command_queue_properties{0}));
+  check_open(code, "clCreateCommandQueue", request);
+  return std::make_shared<OpenClDevice>(request, found, std::move(context), std::move(queue));
+}
+
+std::vector<DeviceListing> list_devices(std::string* why) {
+  std::vector<DeviceListing> listings;
+  for (const OpenClFound& found : find_opencl_devices(why)) {
+    listings.push_back({"opencl:" + std::to_string(listings.size()), found.name, found.platform_name + ", " + found.platform_version,
+                        found.driver_version, opencl_kind(found), found.compute_units, found.memory_bytes});
+  }
+  return listings;
+}
+
+}  // namespace
+
+const Backend opencl_backend = {"opencl", open_device, list_devices};
+
+OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue)
+    : Device(request.name, std::min(request.memory_limit, found.memory_bytes)),
+      found_(found),
+      context_(std::move(context)),
+      queue_(std::move(queue)),
+      programs_(found_, context_.get(), request.name, request.cache_dir) {
+  traits_.host_addressable = false;
+  traits_.alignment = 128;
+  traits_.kind = EVN_DEVICE_OPENCL;
+  traits_.description = found_.name;
+  traits_.driver = found_.platform_name + ", " + found_.driver_version;
+  traits_.compute_units = found_.compute_units;
+  traits_.memory_bytes = found_.memory_bytes;
+}
+
+OpenClDevice::~OpenClDevice() {
+  drain();
+  close_pool();
+}
+
+std::span<const KernelFamily* const> OpenClDevice::kernels() const { return opencl_kernel_families(); }
+
+// ------------------------------------------------------------------------------------------------------------- memory --
+
+// Drivers allocate when memory is first used, so what is there is what the pool's ledger says; only what can never be is refused
+// here.
+void* OpenClDevice::obtain(std::size_t bytes, bool pinned) {
+  if (bytes > found_.largest_buffer) {
+    throw make_error(EVN_ERROR_OUT_OF_MEMORY, "%zu bytes are more than the largest buffer of the device, %llu bytes", bytes,
+                     static_cast<unsigned long long>(found_.largest_buffer))
+        .with_device(name().c_str())
+        .with_bytes(bytes, found_.largest_buffer);
+  }
+  auto memory = std::make_unique<OpenClMemory>();
+  memory->bytes = bytes;
+  cl_int code = CL_SUCCESS;
+  const cl_mem_flags flags = CL_MEM_READ_WRITE | (pinned ? CL_MEM_ALLOC_HOST_PTR : 0);
+  memory->buffer = cl_create(&code, opencl().create_buffer, context_.get(), flags, bytes, static_cast<void*>(nullptr));
+  if (code != CL_SUCCESS) return nullptr;
+  if (pinned) {
+    memory->mapped = map(*memory, &code);
+    if (code == CL_SUCCESS) code = cl_call(opencl().finish, queue_.get());
+    if (code != CL_SUCCESS) {
+      drain();
+      opencl().release_mem_object(memory->buffer);
+      return nullptr;
+    }
+  }
+  return memory.release();
+}
+
+void OpenClDevice::give_back(void* memory, std::size_t, bool) noexcept {
+  const std::unique_ptr<OpenClMemory> owned(static_cast<OpenClMemory*>(memory));
+  if (owned->mapped != nullptr && !owned->lent) {
+    opencl().enqueue_unmap_mem_object(queue_.get(), owned->buffer, owned->mapped, 0, nullptr, nullptr);
+    drain();
+  }
+  opencl().release_mem_object(owned->buffer);
+}
+
+void* OpenClDevice::map(const OpenClMemory& memory, cl_int* code) {
+  return cl_create(code, opencl().enqueue_map_buffer, queue_.get(), memory.buffer, cl_bool{CL_FALSE},
+                   cl_map_flags{CL_MAP_READ | CL_MAP_WRITE}, std::size_t{0}, memory.bytes, cl_uint{0},
+                   static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr));
+}
+
+void* OpenClDevice::host_address(void* memory) { return memory == nullptr ? nullptr : static_cast<OpenClMemory*>(memory)->mapped; }
+
+// A kernel must not use memory that is mapped, so pinned memory is unmapped before and mapped after it.
+void OpenClDevice::lend_pinned(std::span<const Buffer> buffers) {
+  for (const Buffer& buffer : buffers) {
+    auto* memory = static_cast<OpenClMemory*>(buffer.memory);
+    if (memory == nullptr || memory->mapped == nullptr || memory->lent) continue;
+    check_cl(cl_call(opencl().enqueue_unmap_mem_object, queue_.get(), memory->buffer, memory->mapped, cl_uint{0},
+                     static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr)),
+             "clEnqueueUnmapMemObject", name());
+    memory->lent = true;
+  }
+}
+
+void OpenClDevice::take_back_pinned(std::span<const Buffer> buffers) {
+  for (const Buffer& buffer : buffers) {
+    auto* memory = static_cast<OpenClMemory*>(buffer.memory);
+    if (memory == nullptr || !memory->lent) continue;
+    cl_int code = CL_SUCCESS;
+    const void* mapped = map(*memory, &code);
+    check_cl(code, "clEnqueueMapBuffer", name());
+    memory->lent = false;
+    if (mapped == memory->mapped) continue;
+    throw make_error(EVN_ERROR_DEVICE_LOST, "the driver has moved pinned memory").with_device(name().c_str());
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------------- work --
+
+Event OpenClDevice::event() { return {this, issued_.fetch_add(1) + 1}; }
+
+// Past the seam: whatever has failed, memory that is in use must not be given up.
+void OpenClDevice::drain() noexcept { opencl().finish(queue_.get()); }
+
+void OpenClDevice::wait_for_others(std::span<const Event> waits) {
+  for (const Event& event : waits) {
+    if (event.device != nullptr && event.device != this) event.device->wait(event);
+  }
+}
+
+void OpenClDevice::wait(const Event& event) {
+  if (event.device != this || event.value <= done_.load()) return;
+  const std::uint64_t issued = issued_.load();
+  const cl_int code = cl_call(opencl().finish, queue_.get());
+  if (code != CL_SUCCESS) drain();
+  std::uint64_t done = done_.load();
+  while (done < issued && !done_.compare_exchange_weak(done, issued)) {
+  }
+  check_cl(code, "clFinish", name());
+}
+
+Event OpenClDevice::copy(const Location& from, const Location& to, std::span<const Event> waits) {
+  EVN_CHECK(from.buffer.size == to.buffer.size && (from.device == this || to.device == this));
+  wait_for_others(waits);
+  if (from.buffer.size == 0) return {};
+  const auto host = [this](const Location& l) -> char* {
+    if (l.device != this) return static_cast<char*>(l.buffer.memory) + l.buffer.offset;
+    auto* pinned = static_cast<char*>(host_address(l.buffer.memory));
+    return pinned == nullptr ? nullptr : pinned + l.buffer.offset;
+  };
+  const auto* none = static_cast<const cl_event*>(nullptr);
+  auto* no_event = static_cast<cl_event*>(nullptr);
+  char* source = host(from);
+  char* target = host(to);
+  if (source != nullptr && target != nullptr) {
+    check_cl(cl_call(opencl().finish, queue_.get()), "clFinish", name());
+    std::memmove(target, source, from.buffer.size);
+    return {};
+  }
+  if (source != nullptr) {
+    const cl_mem memory = static_cast<OpenClMemory*>(to.buffer.memory)->buffer;
+    check_cl(cl_call(opencl().enqueue_write_buffer, queue_.get(), memory, cl_bool{CL_FALSE}, to.buffer.offset, to.buffer.size,
+                     static_cast<const void*>(source), cl_uint{0}, none, no_event),
+             "clEnqueueWriteBuffer", name());
+  } else if (target != nullptr) {
+    const cl_mem memory = static_cast<OpenClMemory*>(from.buffer.memory)->buffer;
+    check_cl(cl_call(opencl().enqueue_read_buffer, queue_.get(), memory, cl_bool{CL_FALSE}, from.buffer.offset, from.buffer.size,
+                     static_cast<void*>(target), cl_uint{0}, none, no_event),
+             "clEnqueueReadBuffer", name());
+  } else {
+    Launcher(programs_, queue_.get(), true, name()).copy(from.buffer, to.buffer, from.buffer.size);
+  }
+  return event();
+}
+
+void OpenClDevice::run(const KernelCall& call) {
+  static const Cancel kNever;
+  Launcher context(programs_, queue_.get(), (found_.type & CL_DEVICE_TYPE_CPU) != 0, name());
+  KernelArgs args = call.args;
+  args.context = &context;
+  call.kernel->run(args, 0, args.plan->tiles, call.cancel != nullptr ? *call.cancel : kNever);
+}
+
+Event OpenClDevice::enqueue(const KernelCall& call, std::span<const Event> waits) {
+  wait_for_others(waits);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    lend_pinned(call.args.inputs);
+    lend_pinned(call.args.outputs);
+    run(call);
+    take_back_pinned(call.args.inputs);
+    take_back_pinned(call.args.outputs);
+  } catch (...) {
+    drain();
+    try {
+      take_back_pinned(call.args.inputs);
+      take_back_pinned(call.args.outputs);
+      drain();
+    } catch (const Error&) {  // the first error says more
+    }
+    throw;
+  }
+  return event();
+}
+
+}  // namespace evn

@@ -1,0 +1,48 @@
+// An OpenCL device: one context and one in-order queue. An event's value counts what was enqueued before it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "backends/opencl/launcher.h"
+#include "device/device.h"
+
+namespace evn {
+
+extern const Backend opencl_backend;
+
+class OpenClDevice final : public Device {
+ public:
+  OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue);
+  ~OpenClDevice() override;
+
+  void* obtain(std::size_t bytes, bool pinned) override;
+  void give_back(void* memory, std::size_t bytes, bool pinned) noexcept override;
+  Event copy(const Location& from, const Location& to, std::span<const Event> waits) override;
+  Event enqueue(const KernelCall& call, std::span<const Event> waits) override;
+  void wait(const Event& event) override;
+  void* host_address(void* memory) override;
+  std::span<const KernelFamily* const> kernels() const override;
+
+  const OpenClPrograms& programs() const { return programs_; }
+
+ private:
+  void* map(const OpenClMemory& memory, cl_int* code);
+  void lend_pinned(std::span<const Buffer> buffers);
+  void take_back_pinned(std::span<const Buffer> buffers);
+  void run(const KernelCall& call);
+  void wait_for_others(std::span<const Event> waits);
+  void drain() noexcept;
+  Event event();
+
+  const OpenClFound found_;
+  ClContext context_;
+  ClQueue queue_;
+  std::mutex mutex_;  // of programs_ and of setting arguments: a kernel object's arguments are shared state
+  OpenClPrograms programs_;
+  std::atomic<std::uint64_t> issued_{0};
+  std::atomic<std::uint64_t> done_{0};
+};
+
+}  // namespace evn

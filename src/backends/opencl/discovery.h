@@ -1,0 +1,34 @@
+// What OpenCL devices this machine has. Opens nothing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backends/opencl/loader.h"
+
+namespace evn {
+
+struct OpenClFound {
+  cl_platform_id platform = nullptr;
+  cl_device_id id = nullptr;
+  std::string name;
+  std::string vendor;
+  std::string platform_name;
+  std::string platform_version;
+  std::string driver_version;
+  cl_device_type type = 0;
+  std::uint32_t compute_units = 1;
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t largest_buffer = 0;      // bytes
+  std::uint32_t float_lanes = 1;         // the native vector width
+  bool usable = true;                    // available, little-endian, with a compiler
+};
+
+// All devices of all platforms, in the loader's order. *why tells of each platform that has none or fails, and why there is nothing
+// at all: it is not empty when the result is. Throws only when memory is short.
+std::vector<OpenClFound> find_opencl_devices(std::string* why);
+
+// "gpu", "cpu" or "accelerator".
+const char* opencl_kind(const OpenClFound& device);
+
+}  // namespace evn

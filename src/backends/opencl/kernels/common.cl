@@ -1,0 +1,58 @@
+// Comes before every other source: the vector type, its loads and stores, and the epilogue.
+//   EVN_LOCAL  work items of a group, in the first dimension
+//   EVN_LANES  lanes of the vectors of register-blocked kernels: 4, 8 or 16
+// A buffer argument is a pointer and the index of its first element, in floats.
+
+#define EVN_KERNEL kernel __attribute__((reqd_work_group_size(EVN_LOCAL, 1, 1)))
+#define EVN_CAT2(a, b) a##b
+#define EVN_CAT(a, b) EVN_CAT2(a, b)
+#define VF EVN_CAT(float, EVN_LANES)
+#define VI EVN_CAT(int, EVN_LANES)
+#define LOADV(p) EVN_CAT(vload, EVN_LANES)(0, (p))
+#define STOREV(v, p) EVN_CAT(vstore, EVN_LANES)((v), 0, (p))
+#if EVN_LANES == 16
+#define EVN_IOTA ((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
+#elif EVN_LANES == 8
+#define EVN_IOTA ((int8)(0, 1, 2, 3, 4, 5, 6, 7))
+#else
+#define EVN_IOTA ((int4)(0, 1, 2, 3))
+#endif
+
+// As in core/epilogue.h.
+typedef struct {
+  int kind;
+  float a;
+  float b;
+} Step;
+typedef struct {
+  int count;
+  Step steps[8];
+} Epilogue;
+enum { kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kScale, kOffset };
+
+// A comparison with NaN is false, and NaN then stays. 0 * x is a zero of the vector's shape.
+#define EVN_DEFINE_STEP(T)                                                                       \
+  __attribute__((overloadable)) static inline T clamp_to(T x, float a, float b) {                \
+    x = x < (T)a ? (T)a : x;                                                                     \
+    return x > (T)b ? (T)b : x;                                                                  \
+  }                                                                                              \
+  __attribute__((overloadable)) static inline T apply_step(T x, Step s) {                        \
+    switch (s.kind) {                                                                            \
+      case kRelu: return x < (T)0.0f ? (T)0.0f : x;                                              \
+      case kClip: return clamp_to(x, s.a, s.b);                                                  \
+      case kLeakyRelu: return x < (T)0.0f ? s.a * x : x;                                         \
+      case kHardSigmoid: return clamp_to(fma((T)s.a, x, (T)s.b), 0.0f, 1.0f);                    \
+      case kHardSwish: return x * clamp_to(fma((T)s.a, x, (T)s.b), 0.0f, 1.0f);                  \
+      case kSigmoid: return 1.0f / (1.0f + exp(-x));                                             \
+      case kTanh: return tanh(x);                                                                \
+      case kScale: return s.a * x;                                                               \
+      default: return x + s.a;                                                                   \
+    }                                                                                            \
+  }                                                                                              \
+  __attribute__((overloadable)) static inline T apply_epilogue(T x, const Epilogue* e) {         \
+    for (int i = 0; i < e->count; ++i) x = apply_step(x, e->steps[i]);                           \
+    return x;                                                                                    \
+  }
+
+EVN_DEFINE_STEP(float)
+EVN_DEFINE_STEP(VF)

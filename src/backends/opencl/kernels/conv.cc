@@ -1,0 +1,215 @@
+// Conv in one and two dimensions, with constant weights: depthwise, 1x1, and any other over a padded copy of the input.
+#include "ops/conv.h"
+
+#include "backends/opencl/kernels/support.h"
+
+namespace evn {
+namespace {
+
+constexpr OpenClFunction kPad{"conv", "conv_pad"};
+constexpr OpenClFunction kDirect{"conv", "conv_direct"};
+constexpr OpenClFunction kPointwise{"conv", "conv_1x1"};
+constexpr OpenClFunction kPointwiseNarrow{"conv", "conv_1x1_narrow"};
+constexpr OpenClFunction kDepthwise{"conv", "conv_depthwise"};
+
+enum : int { kX, kW, kB };
+
+// As in conv.cl.
+struct Params {
+  std::int32_t channels, outputs, groups, blocks;
+  std::int32_t in_h, in_w, out_h, out_w;
+  std::int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;
+  std::int32_t padded_h, phase_w;
+  std::int32_t row_chunk;
+  std::int32_t has_bias;
+};
+
+struct State {
+  Params params;
+  std::int64_t images;
+};
+
+// The image's axes; those of a one-dimensional convolution are one row.
+struct Axes {
+  WindowAxis h, w;
+};
+
+Axes axes_of(const OpDesc& desc) {
+  const Window window = conv_window(*desc.node, desc.inputs[kX].shape, desc.inputs[kW].shape);
+  if (window.rank == 1) return {WindowAxis{}, window.axis[0]};
+  return {window.axis[0], window.axis[1]};
+}
+
+Refusal refuse_common(const OpDesc& desc) {
+  if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
+  if (desc.inputs[kX].shape.rank() < 3 || desc.inputs[kX].shape.rank() > 4) return "only one or two spatial axes";
+  if (desc.constant(kW) == nullptr) return "weights must be constant";
+  if (desc.has_input(kB) && desc.constant(kB) == nullptr) return "the bias must be constant";
+  return nullptr;
+}
+
+Refusal supports_direct(const OpDesc& desc) { return refuse_common(desc); }
+
+Refusal supports_pointwise(const OpDesc& desc) {
+  if (const Refusal refusal = refuse_common(desc)) return refusal;
+  const Axes axes = axes_of(desc);
+  for (const WindowAxis& axis : {axes.h, axes.w}) {
+    if (axis.kernel != 1 || axis.stride != 1 || axis.pad_begin != 0 || axis.pad_end != 0) return "only kernel 1, stride 1, no pads";
+  }
+  return nullptr;
+}
+
+Refusal supports_depthwise(const OpDesc& desc) {
+  if (const Refusal refusal = refuse_common(desc)) return refusal;
+  const std::int64_t group = attr_int(*desc.node, ConvAttr::kGroup);
+  if (desc.inputs[kW].shape[1] != 1 || group < 2) return "only one input channel to a group";
+  return nullptr;
+}
+
+// ---- packed weights: [group][block of 8 outputs][inputs and taps][8], the bias [group][block][8]; zeros fill the last block ----
+
+struct Matrix {
+  std::int64_t groups, outputs, blocks, depth;
+};
+
+Matrix matrix_of(const OpDesc& desc) {
+  const Shape& w = desc.inputs[kW].shape;
+  const std::int64_t groups = attr_int(*desc.node, ConvAttr::kGroup);
+  const std::int64_t outputs = w[0] / groups;
+  return {groups, outputs, ceil_div(outputs, kBlockRows), w.elements(1, w.rank())};
+}
+
+std::size_t prepack_bytes(const OpDesc& desc, int input) {
+  if (input != kW && input != kB) return 0;
+  const Matrix m = matrix_of(desc);
+  const std::int64_t rows = checked_mul<std::int64_t>(checked_mul(m.groups, m.blocks), kBlockRows);
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(rows, input == kW ? m.depth : 1), sizeof(float)));
+}
+
+std::uint64_t prepack_variant(const OpDesc& desc, int) {
+  return static_cast<std::uint64_t>(attr_int(*desc.node, ConvAttr::kGroup));
+}
+
+void prepack(const OpDesc& desc, int input, void* packed) {
+  const Matrix m = matrix_of(desc);
+  const float* from = desc.constant(input)->as<float>();
+  auto* to = static_cast<float*>(packed);
+  const std::int64_t depth = input == kW ? m.depth : 1;
+  for (std::int64_t g = 0; g < m.groups; ++g) {
+    for (std::int64_t first = 0; first < m.outputs; first += kBlockRows) {
+      for (std::int64_t k = 0; k < depth; ++k) {
+        for (std::int64_t r = first; r < first + kBlockRows; ++r) *to++ = r < m.outputs ? from[(g * m.outputs + r) * depth + k] : 0.0f;
+      }
+    }
+  }
+}
+
+// ---- plans ----
+
+Params params_of(const OpDesc& desc, const Axes& axes) {
+  const Matrix m = matrix_of(desc);
+  Params p{};
+  p.channels = to_int(desc.inputs[kW].shape[1]);
+  p.outputs = to_int(m.outputs);
+  p.groups = to_int(m.groups);
+  p.blocks = to_int(m.blocks);
+  p.in_h = to_int(axes.h.input), p.in_w = to_int(axes.w.input);
+  p.out_h = to_int(axes.h.output), p.out_w = to_int(axes.w.output);
+  p.kernel_h = to_int(axes.h.kernel), p.kernel_w = to_int(axes.w.kernel);
+  p.stride_h = to_int(axes.h.stride), p.stride_w = to_int(axes.w.stride);
+  p.dilation_h = to_int(axes.h.dilation), p.dilation_w = to_int(axes.w.dilation);
+  p.pad_h = to_int(axes.h.pad_begin), p.pad_w = to_int(axes.w.pad_begin);
+  p.has_bias = desc.has_input(kB);
+  return p;
+}
+
+State& plan_common(const OpDesc& desc, const Axes& axes, KernelPlan* plan) {
+  State& state = plan->state<State>();
+  state.params = params_of(desc, axes);
+  state.images = desc.inputs[kX].shape[0];
+  const double taps = static_cast<double>(desc.inputs[kW].shape.elements()) / static_cast<double>(desc.inputs[kW].shape[0]);
+  plan->flops = 2.0 * taps * static_cast<double>(desc.outputs[0].shape.elements());
+  count_bytes(desc, plan);
+  return state;
+}
+
+void plan_direct(const OpDesc& desc, KernelPlan* plan) {
+  const Axes axes = axes_of(desc);
+  Params& p = plan_common(desc, axes, plan).params;
+  p.padded_h = to_int((axes.h.output - 1) * axes.h.stride + axes.h.extent());
+  p.phase_w = to_int(ceil_div(axes.w.output, kMaxTileColumns) * kMaxTileColumns + (axes.w.extent() - 1) / axes.w.stride + 1);
+  const Shape padded{std::int64_t{p.channels} * p.groups, p.padded_h, p.stride_w, p.phase_w};
+  plan->scratch_bytes = TensorDesc{DType::kFloat32, padded}.size_bytes();
+}
+
+void plan_pointwise(const OpDesc& desc, KernelPlan* plan) {
+  const Axes axes = axes_of(desc);
+  Params& p = plan_common(desc, axes, plan).params;
+  p.in_w = p.out_w = to_int(checked_mul(axes.h.input, axes.w.input));
+}
+
+void plan_depthwise(const OpDesc& desc, KernelPlan* plan) {
+  const Axes axes = axes_of(desc);
+  plan_common(desc, axes, plan).params.row_chunk = to_int(ceil_div(1024, axes.w.output < 1 ? 1 : axes.w.output));
+}
+
+// ---- runs ----
+
+const Buffer& bias_of(const KernelArgs& args) {
+  return args.packed.size() > kB && args.packed[kB].memory != nullptr ? args.packed[kB] : args.packed[kW];
+}
+
+Buffer part(const Buffer& buffer, std::int64_t index, std::int64_t elements) {
+  Buffer b = buffer;
+  b.offset += static_cast<std::size_t>(index * elements) * sizeof(float);
+  return b;
+}
+
+void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const State& state = args.plan->state<State>();
+  const Params& p = state.params;
+  Launcher& cl = launcher(args);
+  const std::int64_t in_channels = std::int64_t{p.channels} * p.groups;
+  const std::int64_t in_image = in_channels * p.in_h * p.in_w;
+  const std::int64_t out_image = std::int64_t{p.outputs} * p.groups * p.out_h * p.out_w;
+  const Grid grid{std::int64_t{p.groups} * p.blocks, ceil_div(p.out_w, cl.tile_columns()), p.out_h};
+  for (std::int64_t i = 0; i < state.images; ++i) {
+    cl.run(kPad, {p.padded_h, in_channels}, part(args.inputs[kX], i, in_image), args.scratch, p);
+    cl.run(kDirect, grid, args.scratch, args.packed[kW], bias_of(args), part(args.outputs[0], i, out_image), p,
+           args.desc->node->epilogue);
+  }
+}
+
+void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const State& state = args.plan->state<State>();
+  const Params& p = state.params;
+  Launcher& cl = launcher(args);
+  const std::int64_t blocks = std::int64_t{p.groups} * p.blocks;
+  const bool narrow = p.in_w < cl.lanes();
+  const int columns = p.in_w < cl.tile_columns() ? cl.lanes() : cl.tile_columns();
+  const Grid grid{blocks, narrow ? p.in_w : ceil_div(p.in_w, columns), state.images};
+  cl.run(narrow ? kPointwiseNarrow : kPointwise, grid, args.inputs[kX], args.packed[kW], bias_of(args), args.outputs[0], p,
+         args.desc->node->epilogue);
+}
+
+void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const State& state = args.plan->state<State>();
+  const Params& p = state.params;
+  const std::int64_t limit = args.desc->inputs[kX].shape.elements();
+  const Buffer& bias = p.has_bias ? args.inputs[kB] : args.inputs[kW];
+  launcher(args).run(kDepthwise, {ceil_div(p.out_h, p.row_chunk), std::int64_t{p.groups} * p.outputs, state.images}, args.inputs[kX],
+                     args.inputs[kW], bias, args.outputs[0], p, limit, args.desc->node->epilogue);
+}
+
+constexpr Kernel kKernels[] = {
+    {"conv_direct", "Conv", "", 10, supports_direct, prepack_bytes, prepack_variant, prepack, plan_direct, run_direct},
+    {"conv_1x1", "Conv", "", 20, supports_pointwise, prepack_bytes, prepack_variant, prepack, plan_pointwise, run_pointwise},
+    {"conv_depthwise", "Conv", "", 30, supports_depthwise, nullptr, nullptr, nullptr, plan_depthwise, run_depthwise},
+};
+
+}  // namespace
+
+extern const KernelFamily conv_opencl_kernels;
+const KernelFamily conv_opencl_kernels = {kKernels};
+
+}  // namespace evn

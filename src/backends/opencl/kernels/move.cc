@@ -1,0 +1,136 @@
+// Concat, Resize to nearest neighbours by whole factors, and BatchNormalization that no convolution has taken in.
+#include "backends/opencl/kernels/support.h"
+#include "ops/batch_norm.h"
+#include "ops/concat.h"
+#include "ops/resize.h"
+
+namespace evn {
+namespace {
+
+constexpr OpenClFunction kCopyRows{"move", "copy_rows"};
+constexpr OpenClFunction kResizeNearest{"move", "resize_nearest"};
+constexpr OpenClFunction kBatchNorm{"move", "batch_norm"};
+
+// ---- Concat: each input is rows of its own length ----
+
+struct ConcatState {
+  int axis;
+  std::int64_t rows;
+  std::int64_t pitch;
+};
+
+Refusal supports_concat(const OpDesc& desc) { return refuse_unless_float(desc); }
+
+void plan_concat(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& y = desc.outputs[0].shape;
+  const int axis = normalize_axis(attr_int(*desc.node, ConcatAttr::kAxis), y.rank());
+  plan->state<ConcatState>() = {axis, y.elements(0, axis), y.elements(axis, y.rank())};
+  count_bytes(desc, plan);
+}
+
+void run_concat(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const ConcatState& s = args.plan->state<ConcatState>();
+  Launcher& cl = launcher(args);
+  Buffer to = args.outputs[0];
+  for (std::size_t i = 0; i < args.inputs.size(); ++i) {
+    const Shape& x = args.desc->inputs[i].shape;
+    const std::int64_t columns = x.elements(s.axis, x.rank());
+    if (columns == 0 || s.rows == 0) continue;
+    const std::int64_t chunk = chunk_elements(cl, columns * s.rows);
+    const std::int64_t row_chunk = columns >= chunk ? 1 : ceil_div(chunk, columns);
+    cl.run(kCopyRows, {ceil_div(columns, chunk), ceil_div(s.rows, row_chunk)}, args.inputs[i], to, s.rows, columns, columns, s.pitch,
+           chunk, row_chunk, args.desc->node->epilogue);
+    to.offset += static_cast<std::size_t>(columns) * sizeof(float);
+  }
+}
+
+// ---- Resize ----
+
+struct ResizeState {
+  std::int64_t planes;
+  std::int32_t in_h, in_w, factor_h, factor_w;
+};
+
+// With these, output position q * factor + r of 0 <= r < factor reads input position q.
+bool repeats_elements(const Node& node) {
+  const std::string& mode = attr_string(node, ResizeAttr::kMode);
+  const std::string& coordinates = attr_string(node, ResizeAttr::kCoordinateTransformationMode);
+  const std::string& nearest = attr_string(node, ResizeAttr::kNearestMode);
+  if (mode != "nearest") return false;
+  return (coordinates == "asymmetric" && nearest == "floor") ||
+         (coordinates == "half_pixel" && (nearest == "round_prefer_floor" || nearest == "round_prefer_ceil"));
+}
+
+Refusal supports_resize(const OpDesc& desc) {
+  enum : int { kX, kRoi, kScales, kSizes };
+  if (!is_float(desc.inputs[kX])) return "only float32";
+  if (desc.node->since_version < 11) return "only opset 11 and later";
+  if (desc.inputs[kX].shape.rank() != 4) return "only four axes";
+  if (!repeats_elements(*desc.node)) return "only nearest by whole factors: asymmetric floor, or half_pixel round";
+  if (attr_given(*desc.node, ResizeAttr::kAxes)) return "no axes";
+  if (desc.has_input(kSizes)) return "only with scales";
+  const Weight* scales = desc.constant(kScales);
+  if (scales == nullptr || scales->desc.shape.elements() != 4) return "scales must be constant";
+  const float* s = scales->as<float>();
+  for (int i = 0; i < 4; ++i) {
+    const bool whole = s[i] >= 1 && s[i] <= 64 && s[i] == static_cast<float>(static_cast<int>(s[i]));
+    if (!whole || (i < 2 && s[i] != 1)) return "only whole factors of the last two axes";
+  }
+  return nullptr;
+}
+
+void plan_resize(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& x = desc.inputs[0].shape;
+  const Shape& y = desc.outputs[0].shape;
+  ResizeState& s = plan->state<ResizeState>();
+  s = {x.elements(0, 2), to_int(x[2]), to_int(x[3]), x[2] > 0 ? to_int(y[2] / x[2]) : 1, x[3] > 0 ? to_int(y[3] / x[3]) : 1};
+  count_bytes(desc, plan);
+}
+
+void run_resize(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const ResizeState& s = args.plan->state<ResizeState>();
+  launcher(args).run(kResizeNearest, {std::int64_t{s.in_h} * s.factor_h, s.planes}, args.inputs[0], args.outputs[0], s.in_h, s.in_w,
+                     s.factor_h, s.factor_w, args.desc->node->epilogue);
+}
+
+// ---- BatchNormalization ----
+
+struct BatchNormState {
+  std::int64_t planes, channels, elements;
+  float epsilon;
+};
+
+Refusal supports_batch_norm(const OpDesc& desc) {
+  if (desc.inputs[0].shape.rank() < 2) return "only with a channel axis";
+  return refuse_unless_float(desc);
+}
+
+void plan_batch_norm(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& x = desc.inputs[0].shape;
+  plan->state<BatchNormState>() = {x.elements(0, 2), x[1], x.elements(2, x.rank()), attr_float(*desc.node, BatchNormAttr::kEpsilon)};
+  plan->in_place = 1;
+  plan->flops = 2.0 * static_cast<double>(x.elements());
+  count_bytes(desc, plan);
+}
+
+void run_batch_norm(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const BatchNormState& s = args.plan->state<BatchNormState>();
+  Launcher& cl = launcher(args);
+  const std::int64_t chunk = chunk_elements(cl, s.elements);
+  cl.run(kBatchNorm, {ceil_div(s.elements, chunk), s.planes}, args.inputs[BatchNormInput::kX], args.inputs[BatchNormInput::kScale],
+         args.inputs[BatchNormInput::kBias], args.inputs[BatchNormInput::kMean], args.inputs[BatchNormInput::kVariance],
+         args.outputs[0], s.channels, s.elements, chunk, s.epsilon, args.desc->node->epilogue);
+}
+
+constexpr Kernel kKernels[] = {
+    {"concat", "Concat", "", 10, supports_concat, nullptr, nullptr, nullptr, plan_concat, run_concat},
+    {"resize_nearest", "Resize", "", 10, supports_resize, nullptr, nullptr, nullptr, plan_resize, run_resize},
+    {"batch_norm", "BatchNormalization", "", 10, supports_batch_norm, nullptr, nullptr, nullptr, plan_batch_norm, run_batch_norm},
+};
+
+}  // namespace
+
+extern const KernelFamily move_opencl_kernels;
+const KernelFamily move_opencl_kernels = {kKernels};
+
+}  // namespace evn

@@ -1,0 +1,88 @@
+// GlobalAveragePool, MaxPool and AveragePool.
+#include "ops/pool.h"
+
+#include "backends/opencl/kernels/support.h"
+
+namespace evn {
+namespace {
+
+constexpr OpenClFunction kGlobalAverage{"pool", "global_average"};
+constexpr OpenClFunction kPool{"pool", "pool"};
+
+struct GlobalState {
+  std::int64_t planes;
+  std::int64_t elements;
+};
+
+// As in pool.cl.
+struct Params {
+  std::int32_t in_h, in_w, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;
+  std::int32_t border_h, border_w, include_pad, maximum;
+};
+struct PoolState {
+  Params params;
+  std::int64_t planes;
+};
+
+Refusal supports_global(const OpDesc& desc) { return refuse_unless_float(desc); }
+
+void plan_global(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& x = desc.inputs[0].shape;
+  plan->state<GlobalState>() = {x.elements(0, 2), x.elements(2, x.rank())};
+  plan->flops = static_cast<double>(x.elements());
+  count_bytes(desc, plan);
+}
+
+void run_global(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const GlobalState& s = args.plan->state<GlobalState>();
+  launcher(args).run(kGlobalAverage, {s.planes}, args.inputs[0], args.outputs[0], s.planes, s.elements, args.desc->node->epilogue);
+}
+
+Refusal supports_pool(const OpDesc& desc) {
+  if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
+  const int rank = desc.inputs[0].shape.rank();
+  return rank == 3 || rank == 4 ? nullptr : "only one or two spatial axes";
+}
+
+void plan_pool(const OpDesc& desc, KernelPlan* plan, bool maximum) {
+  const Shape& x = desc.inputs[0].shape;
+  const Window window = pool_window(*desc.node, x);
+  const WindowAxis h = window.rank == 1 ? WindowAxis{} : window.axis[0];
+  const WindowAxis w = window.rank == 1 ? window.axis[0] : window.axis[1];
+  PoolState& state = plan->state<PoolState>();
+  state.planes = x.elements(0, 2);
+  Params& p = state.params;
+  p.in_h = to_int(h.input), p.in_w = to_int(w.input);
+  p.out_h = to_int(h.output), p.out_w = to_int(w.output);
+  p.kernel_h = to_int(h.kernel), p.kernel_w = to_int(w.kernel);
+  p.stride_h = to_int(h.stride), p.stride_w = to_int(w.stride);
+  p.dilation_h = to_int(h.dilation), p.dilation_w = to_int(w.dilation);
+  p.pad_h = to_int(h.pad_begin), p.pad_w = to_int(w.pad_begin);
+  p.border_h = to_int(h.input + h.pad_end), p.border_w = to_int(w.input + w.pad_end);
+  p.maximum = maximum;
+  p.include_pad = !maximum && attr_given(*desc.node, AveragePoolAttr::kCountIncludePad) &&
+                  attr_int(*desc.node, AveragePoolAttr::kCountIncludePad) != 0;
+  plan->flops = static_cast<double>(desc.outputs[0].shape.elements()) * static_cast<double>(window.kernel_elements());
+  count_bytes(desc, plan);
+}
+
+void plan_max(const OpDesc& desc, KernelPlan* plan) { plan_pool(desc, plan, true); }
+void plan_average(const OpDesc& desc, KernelPlan* plan) { plan_pool(desc, plan, false); }
+
+void run_pool(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const PoolState& s = args.plan->state<PoolState>();
+  launcher(args).run(kPool, {s.params.out_h, s.planes}, args.inputs[0], args.outputs[0], s.params, args.desc->node->epilogue);
+}
+
+constexpr Kernel kKernels[] = {
+    {"global_average_pool", "GlobalAveragePool", "", 10, supports_global, nullptr, nullptr, nullptr, plan_global, run_global},
+    {"max_pool", "MaxPool", "", 10, supports_pool, nullptr, nullptr, nullptr, plan_max, run_pool},
+    {"average_pool", "AveragePool", "", 10, supports_pool, nullptr, nullptr, nullptr, plan_average, run_pool},
+};
+
+}  // namespace
+
+extern const KernelFamily pool_opencl_kernels;
+const KernelFamily pool_opencl_kernels = {kKernels};
+
+}  // namespace evn

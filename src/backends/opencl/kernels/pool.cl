@@ -1,0 +1,99 @@
+// Pools over planes of one or two axes, and the mean over a whole plane.
+
+// Grid: planes. Four vectors of partial sums, added up in a fixed order.
+EVN_KERNEL void global_average(global const float* x, ulong x0, global float* y, ulong y0, long planes, long elements, Epilogue e) {
+  const long plane = get_global_id(0);
+  if (plane >= planes) return;
+  global const float* in = x + x0 + plane * elements;
+  VF s0 = (VF)0.0f, s1 = (VF)0.0f, s2 = (VF)0.0f, s3 = (VF)0.0f;
+  long i = 0;
+  for (; i + 4 * EVN_LANES <= elements; i += 4 * EVN_LANES) {
+    s0 += LOADV(in + i);
+    s1 += LOADV(in + i + EVN_LANES);
+    s2 += LOADV(in + i + 2 * EVN_LANES);
+    s3 += LOADV(in + i + 3 * EVN_LANES);
+  }
+  float lane[EVN_LANES];
+  STOREV((s0 + s1) + (s2 + s3), lane);
+  float sum = 0.0f;
+  for (int l = 0; l < EVN_LANES; ++l) sum += lane[l];
+  for (; i < elements; ++i) sum += in[i];
+  y[y0 + plane] = apply_epilogue(sum / (float)elements, &e);
+}
+
+typedef struct {
+  int in_h, in_w;
+  int out_h, out_w;
+  int kernel_h, kernel_w;
+  int stride_h, stride_w;
+  int dilation_h, dilation_w;
+  int pad_h, pad_w;        // at the beginning
+  int border_h, border_w;  // first position that lies beyond the input and its pad at the end
+  int include_pad;         // the mean counts pads
+  int maximum;             // else the mean
+} Pool;
+
+// Lanes whose window lies inside a row that reads every position (stride 1).
+static inline VF pool_vector(global const float* in, int top, int left, const Pool* p) {
+  VF r = (VF)(p->maximum ? -INFINITY : 0.0f);
+  for (int ky = 0; ky < p->kernel_h; ++ky) {
+    const int iy = top + ky * p->dilation_h;
+    if (iy < 0 || iy >= p->in_h) continue;
+    for (int kx = 0; kx < p->kernel_w; ++kx) {
+      const VF v = LOADV(in + (long)iy * p->in_w + left + kx * p->dilation_w);
+      r = p->maximum ? (v > r || v != v ? v : r) : r + v;
+    }
+  }
+  return r;
+}
+
+static inline int counted(int begin, int kernel_size, int dilation, int low, int high) {
+  int n = 0;
+  for (int k = 0; k < kernel_size; ++k) n += begin + k * dilation >= low && begin + k * dilation < high;
+  return n;
+}
+
+static inline float pool_one(global const float* in, int top, int left, const Pool* p) {
+  float r = p->maximum ? -INFINITY : 0.0f;
+  for (int ky = 0; ky < p->kernel_h; ++ky) {
+    const int iy = top + ky * p->dilation_h;
+    if (iy < 0 || iy >= p->in_h) continue;
+    for (int kx = 0; kx < p->kernel_w; ++kx) {
+      const int ix = left + kx * p->dilation_w;
+      if (ix < 0 || ix >= p->in_w) continue;
+      const float v = in[(long)iy * p->in_w + ix];
+      r = p->maximum ? (v > r || v != v ? v : r) : r + v;
+    }
+  }
+  return r;
+}
+
+// Grid: output rows, planes.
+EVN_KERNEL void pool(global const float* x, ulong x0, global float* y, ulong y0, Pool p, Epilogue e) {
+  const int row = get_global_id(0);
+  if (row >= p.out_h) return;
+  const long plane = get_global_id(1);
+  global const float* in = x + x0 + plane * p.in_h * p.in_w;
+  global float* out = y + y0 + (plane * p.out_h + row) * p.out_w;
+  const int top = row * p.stride_h - p.pad_h;
+  const int rows = p.include_pad ? counted(top, p.kernel_h, p.dilation_h, INT_MIN, p.border_h)
+                                 : counted(top, p.kernel_h, p.dilation_h, 0, p.in_h);
+  const int reach = (p.kernel_w - 1) * p.dilation_w;
+  for (int ox = 0; ox < p.out_w;) {
+    const int left = ox * p.stride_w - p.pad_w;
+    if (p.stride_w == 1 && left >= 0 && left + EVN_LANES + reach <= p.in_w && ox + EVN_LANES <= p.out_w) {
+      VF r = pool_vector(in, top, left, &p);
+      if (!p.maximum) r /= (float)(rows * p.kernel_w);
+      STOREV(apply_epilogue(r, &e), out + ox);
+      ox += EVN_LANES;
+      continue;
+    }
+    float r = pool_one(in, top, left, &p);
+    if (!p.maximum) {
+      const int columns = p.include_pad ? counted(left, p.kernel_w, p.dilation_w, INT_MIN, p.border_w)
+                                        : counted(left, p.kernel_w, p.dilation_w, 0, p.in_w);
+      r /= (float)(rows * columns);
+    }
+    out[ox++] = apply_epilogue(r, &e);
+  }
+}

@@ -1,0 +1,49 @@
+// What the kernel files of this backend share: refusals, sizes of work items, and packed matrices of blocks of 8 rows.
+#pragma once
+
+#include "backends/opencl/launcher.h"
+#include "ops/op.h"
+
+namespace evn {
+
+static_assert(sizeof(Step) == 12 && sizeof(Epilogue) == 100, "kernels/common.cl declares the same");
+
+inline constexpr int kBlockRows = 8;     // of packed matrices
+inline constexpr int kMaxTileColumns = 32;
+
+inline bool is_float(const TensorDesc& desc) { return desc.dtype == DType::kFloat32; }
+
+// A refusal unless all inputs that are given and output 0 are float32 and no second output is wanted.
+inline Refusal refuse_unless_float(const OpDesc& desc) {
+  for (const TensorDesc& input : desc.inputs) {
+    if (input.dtype != DType::kUndefined && !is_float(input)) return "only float32";
+  }
+  if (!is_float(desc.outputs[0])) return "only float32";
+  for (const TensorDesc& output : desc.outputs.subspan(1)) {
+    if (output.dtype != DType::kUndefined) return "only the first output";
+  }
+  return nullptr;
+}
+
+// Indices inside kernels are 32-bit where one image's plane is meant; larger ones are refused while planning.
+inline std::int32_t to_int(std::int64_t value) {
+  if (value < 0 || value > INT32_MAX) fail(EVN_ERROR_UNSUPPORTED, "a dimension is too large for OpenCL kernels");
+  return static_cast<std::int32_t>(value);
+}
+
+// Elements of one work item of an element-wise kernel: long pieces for cores, a few vectors for the lanes of a GPU.
+inline std::int64_t chunk_elements(const Launcher& cl, std::int64_t total) {
+  if (!cl.is_cpu()) return 4 * cl.lanes();
+  const std::int64_t piece = total / 64;
+  const std::int64_t clamped = piece < 1024 ? 1024 : piece > 65536 ? 65536 : piece;
+  return ceil_div(clamped, cl.lanes()) * cl.lanes();
+}
+
+inline void count_bytes(const OpDesc& desc, KernelPlan* plan) {
+  plan->bytes = static_cast<double>(desc.outputs[0].size_bytes());
+  for (const TensorDesc& input : desc.inputs) {
+    if (input.dtype != DType::kUndefined) plan->bytes += static_cast<double>(input.size_bytes());
+  }
+}
+
+}  // namespace evn

@@ -1,0 +1,46 @@
+#include "backends/opencl/launcher.h"
+
+namespace evn {
+namespace {
+
+constexpr std::size_t kGpuLocalSize = 64;  // EVN_LOCAL of the build options
+
+}  // namespace
+
+void Launcher::set_bytes(std::size_t size, const void* value) {
+  check_cl(cl_call(opencl().set_kernel_arg, kernel_, next_, size, value), "clSetKernelArg", device_);
+  ++next_;
+}
+
+void Launcher::set_buffer(const Buffer& buffer) {
+  const auto* memory = static_cast<const OpenClMemory*>(buffer.memory);
+  const cl_mem object = memory != nullptr ? memory->buffer : nullptr;
+  const cl_ulong first = buffer.offset / sizeof(float);
+  EVN_CHECK(buffer.offset % sizeof(float) == 0);
+  set_bytes(sizeof object, &object);
+  set_bytes(sizeof first, &first);
+}
+
+void Launcher::enqueue(const OpenClFunction& function, Grid grid) {
+  const std::size_t local_x = is_cpu_ ? 1 : kGpuLocalSize;
+  const std::size_t local[3] = {local_x, 1, 1};
+  const std::size_t global[3] = {align_up(static_cast<std::size_t>(grid.x), local_x), static_cast<std::size_t>(grid.y),
+                                 static_cast<std::size_t>(grid.z)};
+  const cl_int code = cl_call(opencl().enqueue_nd_range_kernel, queue_, kernel_, cl_uint{3}, static_cast<const std::size_t*>(nullptr),
+                              global, local, cl_uint{0}, static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr));
+  if (code == CL_SUCCESS) return;
+  throw make_error(cl_status(code), "clEnqueueNDRangeKernel of %s failed: %s (%d)", function.name, cl_error_name(code),
+                   static_cast<int>(code))
+      .with_device(device_.c_str());
+}
+
+void Launcher::copy(const Buffer& from, const Buffer& to, std::size_t bytes) {
+  if (bytes == 0) return;
+  const cl_mem source = static_cast<const OpenClMemory*>(from.memory)->buffer;
+  const cl_mem target = static_cast<const OpenClMemory*>(to.memory)->buffer;
+  check_cl(cl_call(opencl().enqueue_copy_buffer, queue_, source, target, from.offset, to.offset, bytes, cl_uint{0},
+                   static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr)),
+           "clEnqueueCopyBuffer", device_);
+}
+
+}  // namespace evn

@@ -1,0 +1,79 @@
+// What a kernel's `run` enqueues with: KernelArgs::context points to one of these. Arguments are set by position; the device's lock
+// is held from begin to the end of `run`.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+
+#include "backends/opencl/program.h"
+#include "base/checked.h"
+#include "device/kernel.h"
+
+namespace evn {
+
+// A device's memory handle (Buffer::memory).
+struct OpenClMemory {
+  cl_mem buffer = nullptr;
+  void* mapped = nullptr;   // pinned memory: where the host sees it
+  std::size_t bytes = 0;
+  bool lent = false;        // pinned memory: unmapped, because a kernel uses it
+};
+
+// Work items in up to three dimensions. The first is rounded up to the local size: kernels check their range.
+struct Grid {
+  std::int64_t x = 1;
+  std::int64_t y = 1;
+  std::int64_t z = 1;
+};
+
+class Launcher {
+ public:
+  Launcher(OpenClPrograms& programs, cl_command_queue queue, bool is_cpu, const std::string& device)
+      : programs_(programs), queue_(queue), is_cpu_(is_cpu), device_(device) {}
+
+  // True for a device whose work items are loops on cores: few and long ones suit it.
+  bool is_cpu() const { return is_cpu_; }
+
+  // EVN_LANES and EVN_COLUMNS of the sources: lanes of a vector, pixels of a register-blocked tile.
+  int lanes() const { return programs_.lanes(); }
+  int tile_columns() const { return lanes() == 8 ? 8 : 2 * lanes(); }
+
+  // Enqueues one function over a grid. Buffers (of float32) become two arguments, a pointer and the first element's index; anything
+  // else is handed over by value and must be laid out as in the source.
+  template <typename... Args>
+  void run(const OpenClFunction& function, Grid grid, const Args&... args) {
+    if (grid.x <= 0 || grid.y <= 0 || grid.z <= 0) return;
+    kernel_ = programs_.kernel(function);
+    next_ = 0;
+    (set(args), ...);
+    enqueue(function, grid);
+  }
+
+  // Copies within the device.
+  void copy(const Buffer& from, const Buffer& to, std::size_t bytes);
+
+ private:
+  template <typename T>
+  void set(const T& value) {
+    if constexpr (std::is_same_v<T, Buffer>) {
+      set_buffer(value);
+    } else {
+      static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>);
+      set_bytes(sizeof(T), &value);
+    }
+  }
+  void set_buffer(const Buffer& buffer);
+  void set_bytes(std::size_t size, const void* value);
+  void enqueue(const OpenClFunction& function, Grid grid);
+
+  OpenClPrograms& programs_;
+  cl_command_queue queue_;
+  bool is_cpu_;
+  const std::string& device_;
+  cl_kernel kernel_ = nullptr;
+  cl_uint next_ = 0;
+};
+
+inline Launcher& launcher(const KernelArgs& args) { return *static_cast<Launcher*>(args.context); }
+
+}  // namespace evn

@@ -1,0 +1,152 @@
+#include "backends/opencl/loader.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "base/os/os.h"
+
+namespace evn {
+namespace {
+
+struct LoaderState {
+  std::mutex mutex;
+  std::atomic<bool> open{false};
+  OpenClApi api{};
+};
+constinit LoaderState g_loader;
+
+template <typename Function>
+bool bind(void* library, const char* symbol, Function* slot, std::string* why) {
+  void* address = os::find_symbol(library, symbol);
+  if (address == nullptr) {
+    *why = std::string("it has no function ") + symbol;
+    return false;
+  }
+  *slot = reinterpret_cast<Function>(address);
+  return true;
+}
+
+bool bind_objects(void* library, OpenClApi* api, std::string* why) {
+  return bind(library, "clGetPlatformIDs", &api->get_platform_ids, why) &&
+         bind(library, "clGetPlatformInfo", &api->get_platform_info, why) &&
+         bind(library, "clGetDeviceIDs", &api->get_device_ids, why) &&
+         bind(library, "clGetDeviceInfo", &api->get_device_info, why) &&
+         bind(library, "clCreateContext", &api->create_context, why) &&
+         bind(library, "clReleaseContext", &api->release_context, why) &&
+         bind(library, "clCreateCommandQueue", &api->create_command_queue, why) &&
+         bind(library, "clReleaseCommandQueue", &api->release_command_queue, why) &&
+         bind(library, "clCreateBuffer", &api->create_buffer, why) &&
+         bind(library, "clReleaseMemObject", &api->release_mem_object, why);
+}
+
+bool bind_programs(void* library, OpenClApi* api, std::string* why) {
+  return bind(library, "clCreateProgramWithSource", &api->create_program_with_source, why) &&
+         bind(library, "clCreateProgramWithBinary", &api->create_program_with_binary, why) &&
+         bind(library, "clBuildProgram", &api->build_program, why) &&
+         bind(library, "clGetProgramInfo", &api->get_program_info, why) &&
+         bind(library, "clGetProgramBuildInfo", &api->get_program_build_info, why) &&
+         bind(library, "clReleaseProgram", &api->release_program, why) &&
+         bind(library, "clCreateKernel", &api->create_kernel, why) &&
+         bind(library, "clSetKernelArg", &api->set_kernel_arg, why) &&
+         bind(library, "clReleaseKernel", &api->release_kernel, why);
+}
+
+bool bind_commands(void* library, OpenClApi* api, std::string* why) {
+  return bind(library, "clEnqueueNDRangeKernel", &api->enqueue_nd_range_kernel, why) &&
+         bind(library, "clEnqueueReadBuffer", &api->enqueue_read_buffer, why) &&
+         bind(library, "clEnqueueWriteBuffer", &api->enqueue_write_buffer, why) &&
+         bind(library, "clEnqueueCopyBuffer", &api->enqueue_copy_buffer, why) &&
+         bind(library, "clEnqueueMapBuffer", &api->enqueue_map_buffer, why) &&
+         bind(library, "clEnqueueUnmapMemObject", &api->enqueue_unmap_mem_object, why) &&
+         bind(library, "clFlush", &api->flush, why) && bind(library, "clFinish", &api->finish, why);
+}
+
+}  // namespace
+
+bool open_opencl_library(const char* name, OpenClApi* api, std::string* why) {
+  std::string reason;
+  void* library = fault_hit(Seam::kOpenCl) ? nullptr : os::open_library(name, &reason);
+  if (library == nullptr) {
+    *why = std::string(name) + " cannot be opened: " + (reason.empty() ? "the system refused" : reason);
+    return false;
+  }
+  if (bind_objects(library, api, &reason) && bind_programs(library, api, &reason) && bind_commands(library, api, &reason)) return true;
+  os::close_library(library);
+  *why = std::string(name) + " is no OpenCL library: " + reason;
+  return false;
+}
+
+const OpenClApi* opencl_api(std::string* why) {
+  if (g_loader.open.load(std::memory_order_acquire)) return &g_loader.api;
+  const std::lock_guard<std::mutex> lock(g_loader.mutex);
+  if (g_loader.open.load(std::memory_order_relaxed)) return &g_loader.api;
+  if (!open_opencl_library("libOpenCL.so.1", &g_loader.api, why)) return nullptr;
+  g_loader.open.store(true, std::memory_order_release);
+  return &g_loader.api;
+}
+
+const OpenClApi& opencl() { return g_loader.api; }
+
+const char* cl_error_name(cl_int code) {
+  switch (code) {
+    case CL_SUCCESS: return "CL_SUCCESS";
+    case CL_DEVICE_NOT_FOUND: return "CL_DEVICE_NOT_FOUND";
+    case CL_DEVICE_NOT_AVAILABLE: return "CL_DEVICE_NOT_AVAILABLE";
+    case CL_COMPILER_NOT_AVAILABLE: return "CL_COMPILER_NOT_AVAILABLE";
+    case CL_MEM_OBJECT_ALLOCATION_FAILURE: return "CL_MEM_OBJECT_ALLOCATION_FAILURE";
+    case CL_OUT_OF_RESOURCES: return "CL_OUT_OF_RESOURCES";
+    case CL_OUT_OF_HOST_MEMORY: return "CL_OUT_OF_HOST_MEMORY";
+    case CL_MEM_COPY_OVERLAP: return "CL_MEM_COPY_OVERLAP";
+    case CL_BUILD_PROGRAM_FAILURE: return "CL_BUILD_PROGRAM_FAILURE";
+    case CL_MAP_FAILURE: return "CL_MAP_FAILURE";
+    case CL_MISALIGNED_SUB_BUFFER_OFFSET: return "CL_MISALIGNED_SUB_BUFFER_OFFSET";
+    case CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST: return "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST";
+    case CL_INVALID_VALUE: return "CL_INVALID_VALUE";
+    case CL_INVALID_PLATFORM: return "CL_INVALID_PLATFORM";
+    case CL_INVALID_DEVICE: return "CL_INVALID_DEVICE";
+    case CL_INVALID_CONTEXT: return "CL_INVALID_CONTEXT";
+    case CL_INVALID_COMMAND_QUEUE: return "CL_INVALID_COMMAND_QUEUE";
+    case CL_INVALID_HOST_PTR: return "CL_INVALID_HOST_PTR";
+    case CL_INVALID_MEM_OBJECT: return "CL_INVALID_MEM_OBJECT";
+    case CL_INVALID_BINARY: return "CL_INVALID_BINARY";
+    case CL_INVALID_BUILD_OPTIONS: return "CL_INVALID_BUILD_OPTIONS";
+    case CL_INVALID_PROGRAM: return "CL_INVALID_PROGRAM";
+    case CL_INVALID_PROGRAM_EXECUTABLE: return "CL_INVALID_PROGRAM_EXECUTABLE";
+    case CL_INVALID_KERNEL_NAME: return "CL_INVALID_KERNEL_NAME";
+    case CL_INVALID_KERNEL: return "CL_INVALID_KERNEL";
+    case CL_INVALID_ARG_INDEX: return "CL_INVALID_ARG_INDEX";
+    case CL_INVALID_ARG_VALUE: return "CL_INVALID_ARG_VALUE";
+    case CL_INVALID_ARG_SIZE: return "CL_INVALID_ARG_SIZE";
+    case CL_INVALID_KERNEL_ARGS: return "CL_INVALID_KERNEL_ARGS";
+    case CL_INVALID_WORK_DIMENSION: return "CL_INVALID_WORK_DIMENSION";
+    case CL_INVALID_WORK_GROUP_SIZE: return "CL_INVALID_WORK_GROUP_SIZE";
+    case CL_INVALID_WORK_ITEM_SIZE: return "CL_INVALID_WORK_ITEM_SIZE";
+    case CL_INVALID_GLOBAL_OFFSET: return "CL_INVALID_GLOBAL_OFFSET";
+    case CL_INVALID_EVENT: return "CL_INVALID_EVENT";
+    case CL_INVALID_OPERATION: return "CL_INVALID_OPERATION";
+    case CL_INVALID_BUFFER_SIZE: return "CL_INVALID_BUFFER_SIZE";
+    case CL_INVALID_GLOBAL_WORK_SIZE: return "CL_INVALID_GLOBAL_WORK_SIZE";
+    case -1001: return "CL_PLATFORM_NOT_FOUND_KHR";
+    default: return "an unknown OpenCL error";
+  }
+}
+
+evn_status cl_status(cl_int code) {
+  switch (code) {
+    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
+    case CL_OUT_OF_HOST_MEMORY: return EVN_ERROR_OUT_OF_MEMORY;
+    case CL_OUT_OF_RESOURCES:
+    case CL_DEVICE_NOT_AVAILABLE:
+    case CL_INVALID_COMMAND_QUEUE:
+    case CL_INVALID_CONTEXT:
+    case -9999: return EVN_ERROR_DEVICE_LOST;  // some drivers' code for a kernel that was stopped
+    default: return EVN_ERROR_INTERNAL;
+  }
+}
+
+void check_cl(cl_int code, const char* call, const std::string& device) {
+  if (code == CL_SUCCESS) return;
+  throw make_error(cl_status(code), "%s failed: %s (%d)", call, cl_error_name(code), static_cast<int>(code)).with_device(device.c_str());
+}
+
+}  // namespace evn

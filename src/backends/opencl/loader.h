@@ -1,0 +1,109 @@
+// The OpenCL library, opened at first use and never closed, as a table of the functions that this backend calls; and the one seam
+// that every call passes. Release functions do not pass it: they must not fail, and a test that made them would only leak.
+#pragma once
+
+#ifndef CL_TARGET_OPENCL_VERSION
+#define CL_TARGET_OPENCL_VERSION 120
+#endif
+#include <CL/cl.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "base/fault.h"
+
+namespace evn {
+
+struct OpenClApi {
+  decltype(&::clGetPlatformIDs) get_platform_ids;
+  decltype(&::clGetPlatformInfo) get_platform_info;
+  decltype(&::clGetDeviceIDs) get_device_ids;
+  decltype(&::clGetDeviceInfo) get_device_info;
+  decltype(&::clCreateContext) create_context;
+  decltype(&::clReleaseContext) release_context;
+  decltype(&::clCreateCommandQueue) create_command_queue;
+  decltype(&::clReleaseCommandQueue) release_command_queue;
+  decltype(&::clCreateBuffer) create_buffer;
+  decltype(&::clReleaseMemObject) release_mem_object;
+  decltype(&::clCreateProgramWithSource) create_program_with_source;
+  decltype(&::clCreateProgramWithBinary) create_program_with_binary;
+  decltype(&::clBuildProgram) build_program;
+  decltype(&::clGetProgramInfo) get_program_info;
+  decltype(&::clGetProgramBuildInfo) get_program_build_info;
+  decltype(&::clReleaseProgram) release_program;
+  decltype(&::clCreateKernel) create_kernel;
+  decltype(&::clSetKernelArg) set_kernel_arg;
+  decltype(&::clReleaseKernel) release_kernel;
+  decltype(&::clEnqueueNDRangeKernel) enqueue_nd_range_kernel;
+  decltype(&::clEnqueueReadBuffer) enqueue_read_buffer;
+  decltype(&::clEnqueueWriteBuffer) enqueue_write_buffer;
+  decltype(&::clEnqueueCopyBuffer) enqueue_copy_buffer;
+  decltype(&::clEnqueueMapBuffer) enqueue_map_buffer;
+  decltype(&::clEnqueueUnmapMemObject) enqueue_unmap_mem_object;
+  decltype(&::clFlush) flush;
+  decltype(&::clFinish) finish;
+};
+
+// Opens a library of that name and fills *api. False and *why when it cannot be opened or lacks a function.
+bool open_opencl_library(const char* name, OpenClApi* api, std::string* why);
+
+// The process's table, or nullptr and *why. A failure is not remembered: the next call tries again.
+const OpenClApi* opencl_api(std::string* why);
+
+// The table after opencl_api has succeeded.
+const OpenClApi& opencl();
+
+// One call that returns a code.
+template <typename Function, typename... Args>
+cl_int cl_call(Function function, Args... args) {
+  if (fault_hit(Seam::kOpenCl)) return CL_OUT_OF_RESOURCES;
+  return function(args...);
+}
+
+// One call that returns an object and gives its code through its last parameter.
+template <typename Function, typename... Args>
+auto cl_create(cl_int* code, Function function, Args... args) -> decltype(function(args..., code)) {
+  if (fault_hit(Seam::kOpenCl)) {
+    *code = CL_OUT_OF_RESOURCES;
+    return nullptr;
+  }
+  return function(args..., code);
+}
+
+// "CL_OUT_OF_RESOURCES"; "an unknown OpenCL error" for a number that has no name here.
+const char* cl_error_name(cl_int code);
+
+// The library's status for a code of a device that was open: out of memory, device lost, else internal.
+evn_status cl_status(cl_int code);
+
+// Throws when code is not CL_SUCCESS, naming the call, the code and the device.
+void check_cl(cl_int code, const char* call, const std::string& device);
+
+// Owns one OpenCL object.
+template <typename T, auto Release>
+class ClObject {
+ public:
+  ClObject() = default;
+  explicit ClObject(T object) : object_(object) {}
+  ClObject(ClObject&& o) noexcept : object_(o.object_) { o.object_ = nullptr; }
+  ClObject& operator=(ClObject&& o) noexcept {
+    T other = o.object_;
+    o.object_ = object_;
+    object_ = other;
+    return *this;
+  }
+  ~ClObject() {
+    if (object_ != nullptr) (opencl().*Release)(object_);
+  }
+  T get() const { return object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  T object_ = nullptr;
+};
+using ClContext = ClObject<cl_context, &OpenClApi::release_context>;
+using ClQueue = ClObject<cl_command_queue, &OpenClApi::release_command_queue>;
+using ClProgram = ClObject<cl_program, &OpenClApi::release_program>;
+using ClKernel = ClObject<cl_kernel, &OpenClApi::release_kernel>;
+
+}  // namespace evn

@@ -1,0 +1,185 @@
+#include "backends/opencl/program.h"
+
+#include <cstring>
+
+#include "backends/opencl/source.h"
+#include "base/os/os.h"
+#include "version.h"
+
+namespace evn {
+namespace {
+
+constexpr std::uint64_t kMaxBinaryBytes = 64ull << 20;
+constexpr std::uint64_t kFnvBasis = 0xcbf29ce484222325ull;
+constexpr std::uint64_t kOtherBasis = 0x6a09e667f3bcc908ull;  // a second, independent hash of the same text
+
+std::uint64_t fnv1a(std::string_view bytes, std::uint64_t hash) {
+  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+// What a cache file begins with; the program's binary follows.
+struct CacheHeader {
+  char magic[8];
+  std::uint64_t identity;  // of everything that the binary depends on
+  std::uint64_t size;      // of the binary
+  std::uint64_t checksum;  // of the binary
+};
+constexpr char kMagic[8] = {'E', 'V', 'N', 'C', 'L', 'B', '0', '1'};
+
+void append_hex(std::string* text, std::uint64_t value) {
+  for (int shift = 60; shift >= 0; shift -= 4) text->push_back("0123456789abcdef"[(value >> shift) & 15]);
+}
+
+std::string_view find_source(std::string_view name) {
+  for (const OpenClSource& source : opencl_sources()) {
+    if (name == source.name) return source.text;
+  }
+  fail(EVN_ERROR_INTERNAL, "there is no OpenCL source \"%.*s\"", static_cast<int>(name.size()), name.data());
+}
+
+// Register-blocked kernels want their vectors to be as wide as the device's; a work item of a GPU is one lane of many, so that its
+// vectors are short there, and its groups large.
+int vector_lanes(const OpenClFound& found) {
+  if ((found.type & CL_DEVICE_TYPE_CPU) == 0) return 4;
+  return found.float_lanes >= 16 ? 16 : found.float_lanes >= 8 ? 8 : 4;
+}
+
+std::string build_options(const OpenClFound& found) {
+  std::string options = "-cl-std=CL1.2 -DEVN_LOCAL=";
+  options += (found.type & CL_DEVICE_TYPE_CPU) != 0 ? "1" : "64";
+  return options + " -DEVN_LANES=" + std::to_string(vector_lanes(found));
+}
+
+}  // namespace
+
+OpenClPrograms::OpenClPrograms(const OpenClFound& found, cl_context context, std::string device_name, std::string cache_dir)
+    : found_(found),
+      context_(context),
+      device_name_(std::move(device_name)),
+      cache_dir_(std::move(cache_dir)),
+      lanes_(vector_lanes(found)),
+      options_(build_options(found)) {}
+
+cl_kernel OpenClPrograms::kernel(const OpenClFunction& function) {
+  for (const Bound& bound : kernels_) {
+    if (bound.function == &function) return bound.kernel.get();
+  }
+  kernels_.reserve(kernels_.size() + 1);
+  cl_program built = program(function.source);
+  cl_int code = CL_SUCCESS;
+  ClKernel kernel(cl_create(&code, opencl().create_kernel, built, function.name));
+  check_cl(code, "clCreateKernel", device_name_);
+  kernels_.push_back({&function, std::move(kernel)});
+  return kernels_.back().kernel.get();
+}
+
+std::string OpenClPrograms::identity_text(std::string_view text) const {
+  std::string all;
+  for (const std::string_view part : {std::string_view(EVN_VERSION_STRING), std::string_view(options_), std::string_view(found_.name),
+                                      std::string_view(found_.vendor), std::string_view(found_.driver_version),
+                                      std::string_view(found_.platform_name), std::string_view(found_.platform_version),
+                                      find_source("common"), text}) {
+    all += part;
+    all.push_back('\0');
+  }
+  return all;
+}
+
+cl_program OpenClPrograms::program(std::string_view source) {
+  for (const Built& built : programs_) {
+    if (built.source == source) return built.program.get();
+  }
+  programs_.reserve(programs_.size() + 1);
+  const std::string_view text = find_source(source);
+  std::string path;
+  std::uint64_t identity = 0;
+  ClProgram program;
+  if (!cache_dir_.empty()) {
+    const std::string all = identity_text(text);
+    identity = fnv1a(all, kOtherBasis);
+    path = cache_dir_ + "/opencl-";
+    append_hex(&path, fnv1a(all, kFnvBasis));
+    path += ".bin";
+    program = restore(path, identity);
+  }
+  if (!program) {
+    program = compile(source, text);
+    if (!path.empty()) store(program.get(), path, identity);
+  }
+  programs_.push_back({source, std::move(program)});
+  return programs_.back().program.get();
+}
+
+ClProgram OpenClPrograms::restore(const std::string& path, std::uint64_t identity) {
+  os::FileBytes file;
+  try {
+    file = os::read_file(path, kMaxBinaryBytes, nullptr, MemoryClass::kLoading);
+  } catch (const Error&) {
+    return {};
+  }
+  CacheHeader header;
+  if (file.size < sizeof header) return {};
+  std::memcpy(&header, file.data.get(), sizeof header);
+  const auto* binary = static_cast<const unsigned char*>(file.data.get()) + sizeof header;
+  const std::size_t size = file.size - sizeof header;
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.identity != identity || header.size != size ||
+      header.checksum != fnv1a({reinterpret_cast<const char*>(binary), size}, kFnvBasis)) {
+    return {};
+  }
+  cl_int code = CL_SUCCESS, status = CL_SUCCESS;
+  const cl_device_id device = found_.id;
+  ClProgram program(cl_create(&code, opencl().create_program_with_binary, context_, cl_uint{1}, &device, &size, &binary, &status));
+  if (code != CL_SUCCESS || status != CL_SUCCESS) return {};
+  if (cl_call(opencl().build_program, program.get(), cl_uint{1}, &device, options_.c_str(), nullptr, nullptr) != CL_SUCCESS) return {};
+  ++restored_;
+  return program;
+}
+
+ClProgram OpenClPrograms::compile(std::string_view source, std::string_view text) {
+  const std::string_view common = find_source("common");
+  const char* texts[] = {common.data(), text.data()};
+  const std::size_t sizes[] = {common.size(), text.size()};
+  cl_int code = CL_SUCCESS;
+  ClProgram program(cl_create(&code, opencl().create_program_with_source, context_, cl_uint{2}, texts, sizes));
+  check_cl(code, "clCreateProgramWithSource", device_name_);
+  const cl_device_id device = found_.id;
+  code = cl_call(opencl().build_program, program.get(), cl_uint{1}, &device, options_.c_str(), nullptr, nullptr);
+  if (code == CL_SUCCESS) {
+    ++compiled_;
+    return program;
+  }
+  char log[16384] = {};
+  cl_call(opencl().get_program_build_info, program.get(), device, static_cast<cl_program_build_info>(CL_PROGRAM_BUILD_LOG),
+          sizeof log - 1, static_cast<void*>(log), static_cast<std::size_t*>(nullptr));
+  const char* line = std::strstr(log, "error");
+  if (line == nullptr) line = log;
+  throw make_error(cl_status(code), "kernels/%.*s.cl cannot be built: %s (%d): %.*s", static_cast<int>(source.size()), source.data(),
+                   cl_error_name(code), static_cast<int>(code), static_cast<int>(std::strcspn(line, "\r\n")), line)
+      .with_device(device_name_.c_str());
+}
+
+// The cache is a convenience: whatever goes wrong here costs the next process a compilation and nothing else.
+void OpenClPrograms::store(cl_program program, const std::string& path, std::uint64_t identity) noexcept {
+  try {
+    std::size_t size = 0;
+    unsigned char* out = nullptr;
+    const auto info = [&](cl_program_info what, std::size_t bytes, void* value) {
+      return cl_call(opencl().get_program_info, program, what, bytes, value, static_cast<std::size_t*>(nullptr)) == CL_SUCCESS;
+    };
+    if (!info(CL_PROGRAM_BINARY_SIZES, sizeof size, &size) || size == 0 || size > kMaxBinaryBytes) return;
+    std::string file(sizeof(CacheHeader) + size, '\0');
+    out = reinterpret_cast<unsigned char*>(file.data()) + sizeof(CacheHeader);
+    if (!info(CL_PROGRAM_BINARIES, sizeof out, &out)) return;
+    CacheHeader header{};
+    std::memcpy(header.magic, kMagic, sizeof kMagic);
+    header.identity = identity;
+    header.size = size;
+    header.checksum = fnv1a(std::string_view(file).substr(sizeof header), kFnvBasis);
+    std::memcpy(file.data(), &header, sizeof header);
+    if (os::make_folders(cache_dir_)) os::write_file_atomically(path, file.data(), file.size());
+  } catch (...) {
+  }
+}
+
+}  // namespace evn

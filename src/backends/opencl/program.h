@@ -1,0 +1,62 @@
+// Compiled programs of one device: built from the embedded sources when first needed, and kept as binaries in a folder, so that the
+// next process need not compile. The cache can do no harm: a file that is damaged, foreign or unreadable is made anew, and one that
+// cannot be written is not.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backends/opencl/discovery.h"
+
+namespace evn {
+
+// Names one kernel function of one source. Objects of this type have static storage: their address is the key of a lookup.
+struct OpenClFunction {
+  const char* source;  // "conv": kernels/conv.cl
+  const char* name;
+};
+
+class OpenClPrograms {
+ public:
+  // `device_name` is for errors. cache_dir "": no cache.
+  OpenClPrograms(const OpenClFound& found, cl_context context, std::string device_name, std::string cache_dir);
+
+  // The kernel object; builds its program at the first call. Not safe to call from two threads at a time. Throws.
+  cl_kernel kernel(const OpenClFunction& function);
+
+  // EVN_LANES of the sources.
+  int lanes() const { return lanes_; }
+
+  // Programs that were compiled and that came out of the cache. For tests and logs.
+  int compiled() const { return compiled_; }
+  int restored() const { return restored_; }
+
+ private:
+  struct Built {
+    std::string_view source;
+    ClProgram program;
+  };
+  struct Bound {
+    const OpenClFunction* function;
+    ClKernel kernel;
+  };
+  cl_program program(std::string_view source);
+  ClProgram restore(const std::string& path, std::uint64_t identity);
+  ClProgram compile(std::string_view source, std::string_view text);
+  void store(cl_program program, const std::string& path, std::uint64_t identity) noexcept;
+  std::string identity_text(std::string_view text) const;
+
+  const OpenClFound found_;
+  cl_context context_;
+  const std::string device_name_;
+  const std::string cache_dir_;
+  const int lanes_;
+  const std::string options_;
+  std::vector<Built> programs_;
+  std::vector<Bound> kernels_;
+  int compiled_ = 0;
+  int restored_ = 0;
+};
+
+}  // namespace evn
