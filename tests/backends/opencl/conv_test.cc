@@ -1,0 +1,138 @@
+// Convolutions of the OpenCL backend against the reference.
+#include "tests/backends/opencl/opencl_test.h"
+
+namespace evn::test {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+struct ConvCase {
+  Shape x;
+  Shape w;
+  std::int64_t group = 1;
+  Ints strides = {};
+  Ints pads = {};
+  Ints dilations = {};
+  std::string auto_pad = "";
+  bool bias = true;
+};
+
+std::vector<Attribute> attributes_of(const ConvCase& c) {
+  std::vector<Attribute> attributes = {{"group", c.group}};
+  if (!c.strides.empty()) attributes.push_back({"strides", c.strides});
+  if (!c.pads.empty()) attributes.push_back({"pads", c.pads});
+  if (!c.dilations.empty()) attributes.push_back({"dilations", c.dilations});
+  if (!c.auto_pad.empty()) attributes.push_back({"auto_pad", c.auto_pad});
+  return attributes;
+}
+
+Graph conv_graph(const ConvCase& c, const char* op = "Conv") {
+  GraphBuilder b;
+  std::vector<ValueId> inputs = {b.input("x", c.x), b.random("w", c.w)};
+  const std::int64_t outputs = op == std::string("Conv") ? c.w[0] : c.w[1] * c.group;
+  if (c.bias) inputs.push_back(b.random("b", {outputs}));
+  b.output(b.node(op, inputs, attributes_of(c)));
+  return b.build();
+}
+
+void check_conv(const ConvCase& c, const char* kernel, const char* op = "Conv") {
+  SCOPED_TRACE("x " + c.x.to_string() + " w " + c.w.to_string());
+  check_node(conv_graph(c, op), kernel);
+}
+
+TEST(OpenClConv, DirectKernelTakesKernelsStridesPadsAndWidths) {
+  EVN_NEEDS_OPENCL();
+  check_conv({{1, 3, 18, 34}, {16, 3, 3, 3}, 1, {2, 2}, {1, 1, 1, 1}}, "conv_direct");
+  check_conv({{1, 4, 7, 30}, {24, 4, 3, 3}, 1, {}, {1, 1, 1, 1}}, "conv_direct");
+  check_conv({{2, 5, 9, 65}, {9, 5, 3, 3}, 1, {}, {1, 1, 1, 1}, {}, "", false}, "conv_direct");
+  check_conv({{1, 2, 11, 50}, {3, 2, 5, 5}, 1, {}, {2, 2, 2, 2}}, "conv_direct");
+  check_conv({{1, 2, 20, 47}, {8, 2, 3, 3}, 1, {3, 3}, {0, 1, 2, 0}}, "conv_direct");
+  for (std::int64_t width : {1, 2, 15, 16, 17, 31, 32, 33, 49}) check_conv({{1, 3, 3, width}, {5, 3, 3, 3}, 1, {}, {1, 1, 1, 1}}, "conv_direct");
+}
+
+TEST(OpenClConv, DirectKernelTakesDilationsGroupsAndAutoPad) {
+  EVN_NEEDS_OPENCL();
+  check_conv({{1, 3, 15, 40}, {4, 3, 3, 3}, 1, {}, {2, 2, 2, 2}, {2, 2}}, "conv_direct");
+  check_conv({{1, 3, 15, 40}, {4, 3, 3, 3}, 1, {2, 2}, {2, 3, 2, 3}, {2, 3}}, "conv_direct");
+  check_conv({{2, 6, 8, 33}, {20, 3, 3, 3}, 2, {}, {1, 1, 1, 1}}, "conv_direct");
+  check_conv({{1, 3, 13, 21}, {6, 3, 3, 3}, 1, {2, 2}, {}, {}, "SAME_UPPER"}, "conv_direct");
+  check_conv({{1, 3, 13, 21}, {6, 3, 4, 4}, 1, {2, 2}, {}, {}, "SAME_LOWER"}, "conv_direct");
+  check_conv({{1, 3, 12, 20}, {6, 3, 1, 1}, 1, {2, 2}}, "conv_direct");
+}
+
+TEST(OpenClConv, DirectKernelTakesOneSpatialAxis) {
+  EVN_NEEDS_OPENCL();
+  check_conv({{2, 4, 77}, {10, 4, 5}, 1, {2}, {2, 1}}, "conv_direct");
+}
+
+TEST(OpenClConv, PointwiseKernelTakesAnyPixelCount) {
+  EVN_NEEDS_OPENCL();
+  for (std::int64_t pixels : {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 100}) {
+    check_conv({{1, 10, 1, pixels}, {12, 10, 1, 1}}, "conv_1x1");
+    check_conv({{2, 3, pixels, 1}, {17, 3, 1, 1}, 1, {}, {}, {}, "", false}, "conv_1x1");
+  }
+  check_conv({{1, 8, 20, 30}, {16, 8, 1, 1}}, "conv_1x1");
+  check_conv({{2, 8, 5, 9}, {6, 4, 1, 1}, 2}, "conv_1x1");
+}
+
+TEST(OpenClConv, DepthwiseKernelTakesKernelsStridesAndWidths) {
+  EVN_NEEDS_OPENCL();
+  for (std::int64_t width : {1, 3, 15, 16, 17, 33, 50, 70}) {
+    check_conv({{1, 3, 6, width}, {3, 1, 3, 3}, 3, {}, {1, 1, 1, 1}}, "conv_depthwise");
+    check_conv({{2, 2, 9, width}, {2, 1, 5, 5}, 2, {2, 2}, {2, 2, 2, 2}}, "conv_depthwise");
+  }
+  check_conv({{1, 4, 12, 40}, {8, 1, 3, 3}, 4, {}, {1, 1, 1, 1}}, "conv_depthwise");
+  check_conv({{1, 4, 12, 40}, {4, 1, 3, 3}, 4, {3, 3}, {1, 0, 1, 2}, {}, "", false}, "conv_depthwise");
+  check_conv({{1, 4, 12, 40}, {4, 1, 3, 3}, 4, {2, 2}, {2, 2, 2, 2}, {2, 2}}, "conv_depthwise");
+  check_conv({{1, 16, 64, 70}, {16, 1, 3, 3}, 16, {}, {1, 1, 1, 1}}, "conv_depthwise");
+}
+
+TEST(OpenClConv, RanksPutTheSpecialKernelsFirst) {
+  EVN_NEEDS_OPENCL();
+  const auto chosen = [](const ConvCase& c) {
+    const NodeRun run(conv_graph(c), 1);
+    std::string reason;
+    return std::string(shared_device().find_kernel(run.desc(), &reason)->name);
+  };
+  EXPECT_EQ(chosen({{1, 4, 6, 6}, {4, 1, 3, 3}, 4}), "conv_depthwise");
+  EXPECT_EQ(chosen({{1, 4, 6, 6}, {4, 4, 1, 1}}), "conv_1x1");
+  EXPECT_EQ(chosen({{1, 4, 6, 6}, {4, 4, 1, 1}, 1, {2, 2}}), "conv_direct");
+}
+
+TEST(OpenClConv, WeightsThatAreNotConstantAreRefused) {
+  EVN_NEEDS_OPENCL();
+  GraphBuilder b;
+  b.output(b.node("Conv", {b.input("x", {1, 2, 4, 4}), b.input("w", {2, 2, 3, 3})}));
+  const NodeRun run(b.build(), 1);
+  std::string reason;
+  EXPECT_EQ(shared_device().find_kernel(run.desc(), &reason), nullptr);
+  EXPECT_NE(reason.find("weights must be constant"), std::string::npos) << reason;
+}
+
+TEST(OpenClConv, RepeatedRunsAreBitEqual) {
+  EVN_NEEDS_OPENCL();
+  NodeRun run(conv_graph({{1, 8, 33, 50}, {24, 8, 3, 3}, 1, {}, {1, 1, 1, 1}}), 5);
+  EXPECT_EQ(run.on(shared_device()), run.on(shared_device()));
+}
+
+TEST(OpenClConvTranspose, StrideOfTheKernelsSize) {
+  EVN_NEEDS_OPENCL();
+  for (std::int64_t width : {1, 5, 15, 16, 17, 32, 40}) {
+    check_conv({{1, 6, 5, width}, {6, 4, 2, 2}, 1, {2, 2}}, "conv_transpose", "ConvTranspose");
+    check_conv({{2, 3, 4, width}, {3, 1, 2, 2}, 1, {2, 2}}, "conv_transpose", "ConvTranspose");
+  }
+  check_conv({{1, 3, 4, 20}, {3, 5, 3, 3}, 1, {3, 3}, {}, {}, "", false}, "conv_transpose", "ConvTranspose");
+  check_conv({{1, 3, 4, 20}, {3, 5, 1, 2}, 1, {1, 2}}, "conv_transpose", "ConvTranspose");
+  check_conv({{1, 3, 20}, {3, 5, 4}, 1, {4}}, "conv_transpose", "ConvTranspose");
+}
+
+TEST(OpenClConvTranspose, OverlappingWindowsAreRefused) {
+  EVN_NEEDS_OPENCL();
+  const NodeRun run(conv_graph({{1, 3, 4, 4}, {3, 2, 3, 3}, 1, {2, 2}}, "ConvTranspose"), 1);
+  std::string reason;
+  EXPECT_EQ(shared_device().find_kernel(run.desc(), &reason), nullptr);
+  EXPECT_NE(reason.find("stride of the kernel's size"), std::string::npos) << reason;
+}
+
+}  // namespace
+}  // namespace evn::test
