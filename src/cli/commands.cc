@@ -1,0 +1,176 @@
+#include "cli/commands.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/library.h"
+#include "cli/values.h"
+
+namespace evn::cli {
+namespace {
+
+int run_devices(const Arguments& arguments) {
+  const Runtime runtime = open_runtime(arguments);
+  print_text(read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+    return evn_runtime_describe_devices(runtime.get(), text_format(arguments), buffer, capacity, size, error);
+  }));
+  return kExitOk;
+}
+
+int run_inspect(const Arguments& arguments) {
+  const Runtime runtime = open_runtime(arguments);
+  const Model model = load_model(runtime, arguments.operand(0));
+  print_text(read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+    return evn_model_describe(model.get(), text_format(arguments), buffer, capacity, size, error);
+  }));
+  return kExitOk;
+}
+
+std::string milliseconds(double ns) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3f ms", ns / 1e6);
+  return text;
+}
+
+void print_times(std::vector<double> ns) {
+  std::printf("time: first run %s", milliseconds(ns[0]).c_str());
+  if (ns.size() > 1) {
+    std::sort(ns.begin() + 1, ns.end());
+    std::printf(", %zu more: median %s, least %s", ns.size() - 1, milliseconds(ns[1 + (ns.size() - 1) / 2]).c_str(), milliseconds(ns[1]).c_str());
+  }
+  std::printf("\n");
+}
+
+int run_run(const Arguments& arguments) {
+  const char* const repeat_text = arguments.get("--repeat");
+  const int repeat = repeat_text == nullptr ? 1 : parse_count("--repeat", repeat_text, 1, 1'000'000);
+  const char* const timeout_text = arguments.get("--timeout-ms");
+  const int timeout_ms = timeout_text == nullptr ? 0 : parse_count("--timeout-ms", timeout_text, 1, 86'400'000);
+  const Runtime runtime = open_runtime(arguments);
+  const Model model = load_model(runtime, arguments.operand(0));
+  const Session session = open_session(arguments, runtime, model);
+  const std::vector<Tensor> inputs = make_inputs(arguments, runtime, session, true);
+  std::vector<Tensor> outputs;
+  std::vector<double> times;
+  for (int i = 0; i < repeat; ++i) {
+    outputs.clear();
+    const auto start = std::chrono::steady_clock::now();
+    outputs = run_once(session, inputs, static_cast<std::uint64_t>(timeout_ms) * 1'000'000);
+    times.push_back(static_cast<double>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count()));
+  }
+  report_outputs(arguments, session, outputs);
+  print_times(times);
+  return kExitOk;
+}
+
+int run_explain(const Arguments& arguments) {
+  const Runtime runtime = open_runtime(arguments);
+  const Model model = load_model(runtime, arguments.operand(0));
+  const Session session = open_session(arguments, runtime, model);
+  // The bytes of copies are known once a run has planned them.
+  if (arguments.has("--shape")) run_once(session, make_inputs(arguments, runtime, session, false), 0);
+  print_text(read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+    return evn_session_explain(session.get(), text_format(arguments), buffer, capacity, size, error);
+  }));
+  return kExitOk;
+}
+
+int run_check_config(const Arguments& arguments) {
+  const char* const path = arguments.operand(0).c_str();
+  evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+  options.config_path = path;
+  Runtime runtime;
+  evn_error error = EVN_ERROR_INIT;
+  const evn_status status = evn_runtime_create(&options, runtime.out(), &error);
+  if (status == EVN_OK) {
+    std::printf("%s: right, and every device that it needs is there\n", path);
+    return kExitOk;
+  }
+  if (status == EVN_ERROR_DEVICE_UNAVAILABLE) {
+    std::fprintf(stderr, "evener: the file is right, but a device that it needs is absent here: %s\n", describe(error).c_str());
+    return kExitDevice;
+  }
+  fail(status == EVN_ERROR_OUT_OF_MEMORY || status == EVN_ERROR_INTERNAL ? kExitFailure : kExitConfig, "%s", describe(error).c_str());
+}
+
+int run_version(const Arguments&) {
+  std::printf("evener %s\n", evn_version());
+  return kExitOk;
+}
+
+constexpr Option kDevicesOptions[] = {kConfigOption, kJsonOption};
+constexpr Option kInspectOptions[] = {kConfigOption, kJsonOption};
+constexpr Option kRunOptions[] = {
+    {"--input", "NAME=FILE", "values of an input from a .npy file; may be repeated", true},
+    kShapeOption,
+    {"--output-dir", "FOLDER", "write each output to FOLDER/NAME.npy"},
+    {"--repeat", "N", "run N times and print the times"},
+    {"--timeout-ms", "N", "end a run that takes longer"},
+    kConfigOption,
+    kDeviceOption,
+    kThreadsOption,
+};
+constexpr Option kExplainOptions[] = {kShapeOption, kConfigOption, kDeviceOption, kThreadsOption, kJsonOption};
+
+constexpr Command kCommands[] = {
+    {"devices", nullptr, "list the devices of this machine",
+     "Lists every platform and device that this machine offers, and says why when there is no OpenCL.", kDevicesOptions, run_devices},
+    {"inspect", "MODEL", "say what a model is", "Prints inputs, outputs, operators, parameters and bytes of weights of an ONNX file.",
+     kInspectOptions, run_inspect},
+    {"run", "MODEL", "run a model",
+     "Runs an ONNX file and prints each output's name, element type, dimensions, least, mean and greatest value, and the time.\n"
+     "An input without --input is filled with a fixed pseudo-random pattern: floating point in [0, 1), integers 0 and 1. Its\n"
+     "dimensions must be known from the model or --shape. In the names of output files, what is no letter, digit, '.', '_' or '-'\n"
+     "becomes '_'. bfloat16 is written as float32.",
+     kRunOptions, run_run},
+    {"explain", "MODEL", "say what runs where, and why",
+     "Prints for each node its device, kernel, reason and the line of the configuration that decided, the copies between devices,\n"
+     "and the memory of each device. With --shape the model is run once on a pattern, so that bytes of copies are known.",
+     kExplainOptions, run_explain},
+    {"check-config", "FILE", "check a configuration",
+     "Reads a YAML configuration and opens the devices that it names. Ends with 0 when all is right, with 3 when the file is wrong,\n"
+     "and with 5 when the file is right but a device that is not optional is absent on this machine.",
+     {}, run_check_config},
+    {"version", nullptr, "print the version", "Prints the library's version.", {}, run_version},
+};
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+void print_help(bool to_stderr) {
+  std::FILE* const out = to_stderr ? stderr : stdout;
+  std::fputs("Runs ONNX models over CPU and OpenCL devices.\n\nusage: evener COMMAND [OPTION]...\n\ncommands:\n", out);
+  for (const Command& command : kCommands) {
+    const std::string left = std::string(command.name) + (command.operand != nullptr ? std::string(" ") + command.operand : "");
+    std::fprintf(out, "  %-20s %s\n", left.c_str(), command.summary);
+  }
+  std::fputs(
+      "\nevener COMMAND --help says more.\n\nexit codes:\n"
+      "  0  all went well\n"
+      "  1  a run failed, a file cannot be read or written, or memory ran out\n"
+      "  2  the command line is wrong\n"
+      "  3  the configuration is wrong or cannot be read\n"
+      "  4  the model is wrong, not supported, over a limit, or cannot be read\n"
+      "  5  a device is absent or stopped working\n",
+      out);
+}
+
+void print_help(const Command& command) {
+  const std::string operand = command.operand != nullptr ? std::string(" ") + command.operand : "";
+  std::printf("usage: evener %s%s%s\n\n%s\n", command.name, operand.c_str(), command.options.empty() ? "" : " [OPTION]...", command.details);
+  if (!command.options.empty()) std::printf("\noptions:\n");
+  for (const Option& option : command.options) {
+    const std::string left = std::string(option.name) + (option.value != nullptr ? std::string(" ") + option.value : "");
+    std::string help = option.help;
+    for (std::size_t at = help.find('\n'); at != std::string::npos; at = help.find('\n', at + 1)) help.insert(at + 1, 25, ' ');
+    std::printf("  %-22s %s\n", left.c_str(), help.c_str());
+  }
+  std::printf("\nExit codes: 0 all went well, 1 failure, 2 command line, 3 configuration, 4 model, 5 device.\n");
+}
+
+}  // namespace evn::cli

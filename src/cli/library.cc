@@ -1,0 +1,54 @@
+#include "cli/library.h"
+
+#include <cstdio>
+
+namespace evn::cli {
+namespace {
+
+void print_log(void*, evn_log_level level, const char* message) {
+  std::fprintf(stderr, "evener: %s: %s\n", level == EVN_LOG_ERROR ? "error" : "warning", message);
+}
+
+}  // namespace
+
+Runtime open_runtime(const Arguments& arguments) {
+  evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+  options.config_path = arguments.get("--config");
+  options.log_callback = print_log;
+  options.log_level = EVN_LOG_WARNING;
+  if (const char* threads = arguments.get("--threads")) options.thread_count = parse_count("--threads", threads, 0, 1024);
+  Runtime runtime;
+  Call call(options.config_path != nullptr ? kExitConfig : kExitFailure);
+  call.check(evn_runtime_create(&options, runtime.out(), call));
+  return runtime;
+}
+
+Model load_model(const Runtime& runtime, const std::string& path) {
+  Model model;
+  Call call(kExitModel);
+  call.check(evn_model_load_file(runtime.get(), path.c_str(), nullptr, model.out(), call));
+  return model;
+}
+
+Session open_session(const Arguments& arguments, const Runtime& runtime, const Model& model) {
+  evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+  options.device = arguments.get("--device");
+  if (options.device != nullptr) {
+    Device device;  // an OpenCL device that the configuration does not name is opened by being looked for
+    Call find(kExitDevice);
+    find.check(evn_runtime_device_find(runtime.get(), options.device, device.out(), find));
+  }
+  Session session;
+  Call call;
+  call.check(evn_session_create(runtime.get(), model.get(), &options, session.out(), call));
+  return session;
+}
+
+evn_format text_format(const Arguments& arguments) { return arguments.has("--json") ? EVN_FORMAT_JSON : EVN_FORMAT_TEXT; }
+
+void print_text(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (text.empty() || text.back() != '\n') std::fputc('\n', stdout);
+}
+
+}  // namespace evn::cli

@@ -1,0 +1,259 @@
+#include "cli/values.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <set>
+#include <system_error>
+
+#include "cli/dtype.h"
+#include "cli/npy.h"
+
+namespace evn::cli {
+namespace {
+
+// Host access to a tensor's bytes.
+class Map {
+ public:
+  Map(const Tensor& tensor, std::uint32_t flags) : tensor_(tensor.get()) {
+    Call call;
+    call.check(evn_tensor_map(tensor_, flags, &data_, &size_, call));
+  }
+  Map(const Map&) = delete;
+  Map& operator=(const Map&) = delete;
+  ~Map() { evn_tensor_unmap(tensor_, nullptr); }
+  void* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  evn_tensor tensor_;
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// Printable: names of hostile models may steer a terminal.
+std::string printable(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    const auto u = static_cast<unsigned char>(c);
+    char escape[8];
+    std::snprintf(escape, sizeof escape, "\\x%02x", u);
+    text += u < 0x20 || u == 0x7f ? std::string(escape) : std::string(1, c);
+  }
+  return text;
+}
+
+template <typename Info>
+std::vector<std::int64_t> dims_of(const Info& info) {
+  return {info.dims, info.dims + std::min<std::uint32_t>(info.rank, EVN_MAX_RANK)};
+}
+
+evn_tensor_info tensor_info(const Tensor& tensor) {
+  evn_tensor_info info = EVN_TENSOR_INFO_INIT;
+  Call call;
+  call.check(evn_tensor_get_info(tensor.get(), &info, call));
+  return info;
+}
+
+std::vector<std::int64_t> parse_dims(const std::string& name, const std::string& text) {
+  std::vector<std::int64_t> dims;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    std::int64_t dim = 0;
+    const auto [next, error] = std::from_chars(at, end, dim);
+    if (error != std::errc{} || dim < 0 || (next != end && *next != ',') || dims.size() == EVN_MAX_RANK) {
+      fail_usage("--shape %s=%s: dimensions are at most %d whole numbers split by commas, as in 1,3,224,224", name.c_str(), text.c_str(),
+                 EVN_MAX_RANK);
+    }
+    dims.push_back(dim);
+    if (next == end) return dims;
+    at = next + 1;
+  }
+}
+
+evn_value_info input_info(const Session& session, std::uint32_t index) {
+  evn_value_info info = EVN_VALUE_INFO_INIT;
+  Call call;
+  call.check(evn_session_get_input_info(session.get(), index, &info, call));
+  return info;
+}
+
+// NAME=VALUE options by the index of the input that they name.
+std::map<std::uint32_t, std::pair<std::string, std::string>> by_input(const Arguments& arguments, const char* option, const Session& session) {
+  std::map<std::uint32_t, std::pair<std::string, std::string>> found;
+  for (const std::string& text : arguments.all(option)) {
+    auto assignment = parse_assignment(option, text);
+    std::uint32_t index = 0;
+    Call call(kExitUsage);
+    call.check(evn_session_find_input(session.get(), assignment.first.c_str(), &index, call));
+    if (!found.emplace(index, assignment).second) fail_usage("%s is given twice for input %s", option, assignment.first.c_str());
+  }
+  return found;
+}
+
+// What the model says about an input: "float32 [batch,3,-1,-1]".
+std::string declared_text(const evn_value_info& info) {
+  std::string text = std::string(dtype_name(info.dtype)) + " ";
+  if (info.rank == UINT32_MAX) return text + "of unknown rank";
+  text += "[";
+  for (std::uint32_t i = 0; i < info.rank; ++i) {
+    const bool symbol = info.dims[i] < 0 && info.symbols[i][0] != '\0';
+    text += (i != 0 ? "," : "") + (symbol ? printable(info.symbols[i]) : std::to_string(info.dims[i]));
+  }
+  return text + "]";
+}
+
+std::vector<std::int64_t> known_dims(const evn_value_info& info) {
+  const std::vector<std::int64_t> dims = info.rank == UINT32_MAX ? std::vector<std::int64_t>{-1} : dims_of(info);
+  if (std::all_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim >= 0; })) return dims;
+  fail_usage("input %s is %s: give its dimensions, as in --shape %s=1,3,224,224, or a file with --input", printable(info.name).c_str(),
+             declared_text(info).c_str(), printable(info.name).c_str());
+}
+
+Tensor make_tensor(const Runtime& runtime, evn_dtype dtype, const std::vector<std::int64_t>& dims) {
+  Device cpu;
+  Call find;
+  find.check(evn_runtime_device_at(runtime.get(), 0, cpu.out(), find));
+  Tensor tensor;
+  Call create;
+  create.check(evn_tensor_create(cpu.get(), dtype, dims.data(), static_cast<std::uint32_t>(dims.size()), 0, tensor.out(), create));
+  return tensor;
+}
+
+// SplitMix64 of the element's number: the same bytes on every machine. Integers are 0 and 1, which any index or mask takes.
+void fill_pattern(evn_dtype dtype, std::uint32_t input, void* data, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t z = (static_cast<std::uint64_t>(input) << 40) + (i + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    set_element(dtype, data, i, is_floating(dtype) ? static_cast<double>(z >> 43) * 0x1p-21 : static_cast<double>(z >> 63));
+  }
+}
+
+Tensor pattern_input(const Runtime& runtime, const evn_value_info& info, std::uint32_t index, const std::vector<std::int64_t>& dims) {
+  Tensor tensor = make_tensor(runtime, info.dtype, dims);
+  const Map map(tensor, EVN_MAP_WRITE);
+  const DTypeRow* const row = find_dtype(info.dtype);
+  if (row != nullptr) fill_pattern(info.dtype, index, map.data(), map.size() / row->size);
+  return tensor;
+}
+
+Tensor file_input(const Runtime& runtime, const std::string& path) {
+  const NpyArray array = read_npy(path);
+  Tensor tensor = make_tensor(runtime, array.dtype, array.dims);
+  const Map map(tensor, EVN_MAP_WRITE);
+  if (!array.bytes.empty()) std::memcpy(map.data(), array.bytes.data(), std::min(map.size(), array.bytes.size()));
+  return tensor;
+}
+
+// A file name for an output: letters, digits, '.', '_' and '-' stay, a leading '.' does not; told apart by a number.
+std::string file_name(const std::string& output, std::set<std::string>* used) {
+  std::string name;
+  for (const char c : output.substr(0, 200)) {
+    const bool fit = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || (c == '.' && !name.empty());
+    name.push_back(fit ? c : '_');
+  }
+  if (name.empty()) name = "output";
+  std::string unique = name;
+  for (int i = 2; !used->insert(unique).second; ++i) unique = name + "-" + std::to_string(i);
+  return unique + ".npy";
+}
+
+void print_summary(const std::string& name, evn_dtype dtype, const std::vector<std::int64_t>& dims, const Map& map) {
+  std::printf("output %s: %s %s", printable(name).c_str(), dtype_name(dtype), dims_text(dims).c_str());
+  const DTypeRow* const row = find_dtype(dtype);
+  const std::size_t count = row != nullptr ? map.size() / row->size : 0;
+  double least = std::numeric_limits<double>::infinity();
+  double greatest = -least;
+  double sum = 0;
+  std::size_t numbers = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double value = element_at(dtype, map.data(), i);
+    if (std::isnan(value)) continue;
+    ++numbers;
+    least = std::min(least, value);
+    greatest = std::max(greatest, value);
+    sum += value;
+  }
+  if (numbers != 0) std::printf(", min %.6g, mean %.6g, max %.6g", least, sum / static_cast<double>(numbers), greatest);
+  if (numbers != count) std::printf(", %zu NaN", count - numbers);
+  std::printf("\n");
+}
+
+}  // namespace
+
+std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runtime, const Session& session, bool say) {
+  const auto files = by_input(arguments, "--input", session);
+  const auto shapes = by_input(arguments, "--shape", session);
+  std::uint32_t count = 0;
+  Call call;
+  call.check(evn_session_input_count(session.get(), &count, call));
+  std::vector<Tensor> inputs;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const evn_value_info info = input_info(session, i);
+    const auto file = files.find(i);
+    const auto shape = shapes.find(i);
+    if (file != files.end() && shape != shapes.end()) fail_usage("input %s has both --input and --shape", printable(info.name).c_str());
+    std::string origin;
+    if (file != files.end()) {
+      inputs.push_back(file_input(runtime, file->second.second));
+      origin = "from " + file->second.second;
+    } else {
+      const auto dims = shape != shapes.end() ? parse_dims(shape->second.first, shape->second.second) : known_dims(info);
+      inputs.push_back(pattern_input(runtime, info, i, dims));
+      origin = std::string("filled with a fixed pseudo-random pattern ") + (is_floating(info.dtype) ? "in [0, 1)" : "of 0 and 1");
+    }
+    if (!say) continue;
+    const evn_tensor_info made = tensor_info(inputs.back());
+    std::printf("input %s: %s %s, %s\n", printable(info.name).c_str(), dtype_name(made.dtype), dims_text(dims_of(made)).c_str(), origin.c_str());
+  }
+  return inputs;
+}
+
+std::vector<Tensor> run_once(const Session& session, const std::vector<Tensor>& inputs, std::uint64_t timeout_ns) {
+  std::uint32_t count = 0;
+  Call count_call;
+  count_call.check(evn_session_output_count(session.get(), &count, count_call));
+  std::vector<evn_tensor> in;
+  for (const Tensor& input : inputs) in.push_back(input.get());
+  std::vector<evn_tensor> out(count, nullptr);
+  evn_run_options options = EVN_RUN_OPTIONS_INIT;
+  options.timeout_ns = timeout_ns;
+  Call run;
+  run.check(evn_session_run(session.get(), in.data(), static_cast<std::uint32_t>(in.size()), out.data(), count, &options, run));
+  std::vector<Tensor> outputs;
+  for (evn_tensor tensor : out) outputs.emplace_back(tensor);
+  return outputs;
+}
+
+void report_outputs(const Arguments& arguments, const Session& session, const std::vector<Tensor>& outputs) {
+  const char* const folder = arguments.get("--output-dir");
+  if (folder != nullptr) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) fail(kExitFailure, "%s: cannot make the folder: %s", folder, error.message().c_str());
+  }
+  std::set<std::string> used;
+  for (std::uint32_t i = 0; i < outputs.size(); ++i) {
+    evn_value_info value = EVN_VALUE_INFO_INIT;
+    Call call;
+    call.check(evn_session_get_output_info(session.get(), i, &value, call));
+    const evn_tensor_info tensor = tensor_info(outputs[i]);
+    const std::vector<std::int64_t> dims = dims_of(tensor);
+    const Map map(outputs[i], EVN_MAP_READ);
+    print_summary(value.name, tensor.dtype, dims, map);
+    if (folder == nullptr) continue;
+    const std::string path = (std::filesystem::path(folder) / file_name(value.name, &used)).string();
+    write_npy(path, tensor.dtype, dims, map.data(), map.size());
+    std::printf("  written to %s\n", path.c_str());
+  }
+}
+
+}  // namespace evn::cli
