@@ -1,9 +1,9 @@
 // Arithmetic of two broadcast inputs: Add, Sub, Mul, Div, Mod, Pow, PRelu.
 //   C = A op B, NumPy broadcasting (PRelu: of the slope B to X only)
-// dtypes: all numbers, both inputs alike (Pow: the exponent may have another one; Mod with fmod=0 and PRelu as ONNX). Integers wrap;
-// INT_MIN / -1 is INT_MIN and INT_MIN mod -1 is 0; division truncates; Mod has the sign of the divisor, with fmod=1 of the dividend.
-// Pow of an integer: exact modulo 2^bits for integer exponents; base^-n is 0 unless the base is 1 or -1; for a floating exponent, the
-// double result saturated to the integer type.
+// dtypes: all numbers, both inputs alike; Pow: float32, float64, int32, int64 with exponents of any number type.
+// Integers wrap; INT_MIN / -1 is INT_MIN and INT_MIN mod -1 is 0; division truncates; Mod has the sign of the divisor, with fmod=1
+// that of the dividend. Pow of an integer: exact modulo 2^bits for integer exponents, base^-n is 0 unless the base is 1 or -1; for
+// a floating exponent, the double result saturated to the integer type.
 // Failures: shapes that do not broadcast, unlike dtypes; at run: an integer divided by 0, 0 to a negative integer power.
 // Tolerance: 1 ulp or so; Pow rtol 1e-5.
 #include "ops/infra/check.h"

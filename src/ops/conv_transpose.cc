@@ -159,7 +159,7 @@ Window conv_transpose_window(const Node& node, const Shape& x, const Shape& w) {
       continue;
     }
     resolve_axis(a, attributes.auto_pad, added, wanted.empty() ? -1 : wanted[i]);
-    if (a.output <= 0) fail(EVN_ERROR_INVALID_MODEL, "spatial axis %d would have %lld elements", i, static_cast<long long>(a.output));
+    if (a.output <= 0) fail(EVN_ERROR_INVALID_MODEL, "a spatial axis would have %lld elements", static_cast<long long>(a.output));
   }
   return window;
 }

@@ -1,5 +1,5 @@
-// Gather: y[p..., i..., q...] = x[p..., indices[i...], q...] with `axis` replaced by the axes of the indices. Negative indices count
-// from the end.
+// Gather: y[p..., i..., q...] = x[p..., indices[i...], q...]: the axes of the indices stand in place of `axis`. Negative indices
+// count from the end.
 // dtypes: x any; indices int32 or int64. Failures: axis outside the rank; at run: an index outside [-dim, dim). Exact.
 #include "ops/gather.h"
 
@@ -35,12 +35,14 @@ void reference_gather(const ReferenceContext& c) {
   const int axis = normalize_axis(attr_int(c.node, GatherAttr::kAxis), x.shape.rank());
   const std::int64_t outer = x.shape.elements(0, axis);
   const std::int64_t count = c.input(1).desc.shape.elements();
-  const std::int64_t block = x.shape.elements(axis + 1, x.shape.rank()) * static_cast<std::int64_t>(dtype_size(x.dtype));
+  const std::int64_t inner = x.shape.elements(axis + 1, x.shape.rank());
+  const std::size_t size = dtype_size(x.dtype) * static_cast<std::size_t>(inner);
+  const auto block = static_cast<std::int64_t>(size);
   auto* to = c.output().as<char>();
   for (std::int64_t o = 0; o < outer; ++o) {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t from = o * x.shape[axis] + index_at(c.input(1), i, x.shape[axis]);
-      if (block > 0) std::memcpy(to + (o * count + i) * block, c.input(0).as<char>() + from * block, static_cast<std::size_t>(block));
+      if (size > 0) std::memcpy(to + (o * count + i) * block, c.input(0).as<char>() + from * block, size);
     }
   }
 }

@@ -1,5 +1,5 @@
-// LayerNormalization: over the axes from `axis` on, y = (x - mean) / sqrt(variance + epsilon) * scale + bias; scale and the optional
-// bias broadcast to x. Outputs 1 and 2, when wanted: the mean and 1 / sqrt(variance + epsilon), with axes of 1.
+// LayerNormalization: over the axes from `axis` on, y = (x - mean) / sqrt(variance + epsilon) * scale + bias; scale and the
+// optional bias broadcast to x. Outputs 1 and 2, when wanted: the mean and 1 / sqrt(variance + epsilon), with axes of 1.
 // The variance is the mean of squared differences. Over no elements the mean is NaN.
 // dtypes: floating point. stash_type must be 1: outputs 1 and 2 are float32. Failures: axis outside the rank, shapes that do not
 // broadcast to x. Tolerance: rtol 1e-4, atol 1e-5.

@@ -33,7 +33,8 @@ void infer_matmul(InferContext& c) {
   const std::int64_t k_a = o.a[o.a.rank() - 1];
   const std::int64_t k_b = o.b[o.b.rank() - 2];
   if (k_a >= 0 && k_b >= 0 && k_a != k_b) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "%s and %s cannot be multiplied", c.shape(0).to_string().c_str(), c.shape(1).to_string().c_str());
+    fail(EVN_ERROR_INVALID_ARGUMENT, "%s and %s cannot be multiplied", c.shape(0).to_string().c_str(),
+         c.shape(1).to_string().c_str());
   }
   Shape out = o.batch;
   if (c.shape(0).rank() > 1) out.push_back(o.a[o.a.rank() - 2]);
@@ -64,7 +65,9 @@ void reference_matmul(const ReferenceContext& c) {
     using T = decltype(zero);
     walk<2>(o.batch, {broadcast_strides(without_matrix(o.a), o.batch), broadcast_strides(without_matrix(o.b), o.batch)},
             [&](std::int64_t i, const std::int64_t* at) {
-              multiply(c.input(0).as<T>() + at[0] * m * k, c.input(1).as<T>() + at[1] * k * n, c.output().as<T>() + i * m * n, m, n, k);
+              const T* a = c.input(0).as<T>() + at[0] * m * k;
+              const T* b = c.input(1).as<T>() + at[1] * k * n;
+              multiply(a, b, c.output().as<T>() + i * m * n, m, n, k);
             });
   });
 }

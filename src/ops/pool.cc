@@ -1,7 +1,7 @@
 // MaxPool and AveragePool: the maximum or the mean of each window of each plane. 1, 2 or 3 spatial axes; window.h has the geometry.
 //   inputs      x [N, C, spatial...]
-//   attributes  auto_pad, kernel_shape, pads, strides, dilations, ceil_mode; count_include_pad (average: padding counts as zeros; what
-//               lies beyond the padding does not); storage_order (of the indices: 1 counts the first spatial axis fastest)
+//   attributes  auto_pad, kernel_shape, pads, strides, dilations, ceil_mode; count_include_pad (average: padding counts as zeros,
+//               what lies beyond it does not); storage_order (of the indices: 1 counts the first spatial axis fastest)
 // MaxPool's output 1: where in x the maximum is (the first one), counted over all of x. A NaN in a window is its maximum. A window
 // without any element of x gives the lowest value, index -1, and an average of 0.
 // dtypes: floating point; MaxPool int8 and uint8 too. Failures: those of window.h. Tolerance: average rtol 1e-5, maximum exact.

@@ -3,8 +3,8 @@
 // noop_with_empty_axes, none: then y is x. keepdims leaves axes of 1.
 // Sums of integers wrap, their means truncate. Over no elements: sum 0, product 1, mean NaN (integers: 0), maximum the lowest value
 // and minimum the highest. NaN gives NaN.
-// dtypes: floating point, 32- and 64-bit integers; ReduceMax and ReduceMin also int8 and uint8. Failures: axes outside the rank or
-// twice. Tolerance: rtol 1e-5, atol 1e-6; maximum and minimum exact.
+// dtypes: floating point, 32- and 64-bit integers; ReduceMax and ReduceMin all numbers, from 20 bool. Failures: axes outside the
+// rank or twice. Tolerance: rtol 1e-5, atol 1e-6; maximum and minimum exact.
 #include "ops/reduce.h"
 
 #include <algorithm>
@@ -93,7 +93,8 @@ void sum_terms(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulator<T>;
-    reduce<T, A>(c, A{0}, [](A a, T x) { return a + kTerm(static_cast<A>(x)); }, [](A a, std::int64_t) { return static_cast<T>(a); });
+    reduce<T, A>(c, A{0}, [](A a, T x) { return a + kTerm(static_cast<A>(x)); },
+                 [](A a, std::int64_t) { return static_cast<T>(a); });
   });
 }
 
@@ -151,11 +152,12 @@ bool is_nan(T x) {
 
 template <bool kMax>
 void reference_extreme(const ReferenceContext& c) {
-  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
+  const DType dtype = c.input(0).desc.dtype;
+  dispatch_numbers(dtype == DType::kBool ? DType::kUint8 : dtype, [&](auto zero) {
     using T = decltype(zero);
     using Limits = std::numeric_limits<T>;
     const T lowest = Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
-    const T highest = Limits::has_infinity ? Limits::infinity() : Limits::max();
+    const T highest = Limits::has_infinity ? Limits::infinity() : dtype == DType::kBool ? T{1} : Limits::max();
     reduce<T, T>(c, kMax ? lowest : highest, [](T a, T x) { return is_nan(a) || (kMax ? a > x : a < x) ? a : x; },
                  [](T a, std::int64_t) { return a; });
   });
@@ -165,14 +167,17 @@ constexpr AttributeSpec kWithAxes[] = {int_attribute("keepdims", 1), optional_at
 constexpr AttributeSpec kWithNoop[] = {int_attribute("keepdims", 1), int_attribute("noop_with_empty_axes", 0)};
 constexpr std::uint32_t kSumDtypes = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) |
                                      dtype_bit(DType::kUint64);
+constexpr std::uint32_t kOrdered = kNumbers | dtype_bit(DType::kBool);
 constexpr Tolerance kNear = {1e-5, 1e-6};
+constexpr Tolerance kExact = {};
 
 using Reference = void (*)(const ReferenceContext&);
 
 constexpr OpDef by_attribute(const char* name, Reference reference, std::uint32_t dtypes = kSumDtypes, Tolerance near = kNear) {
   return {name, "", 1, 1, 1, 1, 1, kWithAxes, dtypes, 0, 0, nullptr, infer_reduce, reference, near};
 }
-constexpr OpDef by_input(const char* name, int since, Reference reference, std::uint32_t dtypes = kSumDtypes, Tolerance near = kNear) {
+constexpr OpDef by_input(const char* name, int since, Reference reference, std::uint32_t dtypes = kSumDtypes,
+                         Tolerance near = kNear) {
   return {name, "", since, 1, 2, 1, 1, kWithNoop, dtypes, 2, 0, nullptr, infer_reduce, reference, near};
 }
 
@@ -183,8 +188,12 @@ constexpr OpDef kOps[] = {
     by_attribute("ReduceL1", reference_l1),             by_input("ReduceL1", 18, reference_l1),
     by_attribute("ReduceL2", reference_l2),             by_input("ReduceL2", 18, reference_l2),
     by_attribute("ReduceSumSquare", sum_terms<kSquare>), by_input("ReduceSumSquare", 18, sum_terms<kSquare>),
-    by_attribute("ReduceMax", reference_extreme<true>, kNumbers, {}), by_input("ReduceMax", 18, reference_extreme<true>, kNumbers, {}),
-    by_attribute("ReduceMin", reference_extreme<false>, kNumbers, {}), by_input("ReduceMin", 18, reference_extreme<false>, kNumbers, {}),
+    by_attribute("ReduceMax", reference_extreme<true>, kNumbers, kExact),
+    by_input("ReduceMax", 18, reference_extreme<true>, kNumbers, kExact),
+    by_input("ReduceMax", 20, reference_extreme<true>, kOrdered, kExact),
+    by_attribute("ReduceMin", reference_extreme<false>, kNumbers, kExact),
+    by_input("ReduceMin", 18, reference_extreme<false>, kNumbers, kExact),
+    by_input("ReduceMin", 20, reference_extreme<false>, kOrdered, kExact),
 };
 
 }  // namespace

@@ -4,8 +4,8 @@
 //   Squeeze    without the axes listed, which must be 1; without a list, without every axis of 1
 //   Unsqueeze  with axes of 1 at the output positions listed
 //   Dropout    output 0 is the input; output 1 (mask) is true everywhere (of the input's dtype before opset 10)
-// Axes are an attribute before 13, input 1 later. dtypes: any. Failures: counts that differ, axes outside the rank or twice, Dropout
-// that is asked to train (UNSUPPORTED). Exact.
+// Axes are an attribute before 13, input 1 later. dtypes: any. Failures: counts that differ, axes outside the rank or twice,
+// Dropout that is asked to train (UNSUPPORTED). Exact.
 #include <algorithm>
 
 #include "base/checked.h"

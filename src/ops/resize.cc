@@ -1,7 +1,7 @@
 // Resize and Upsample: y[o...] is sampled from x at the coordinates that ops/resize.h gives, separably per axis.
 //   nearest  one element     linear  two per axis     cubic  four per axis (Keys' kernel with cubic_coeff_a)
-//   Elements beyond the border repeat it (cubic with exclude_outside: weights outside are dropped, the rest is scaled up). antialias
-//   (from 18): where an axis shrinks, the linear or cubic kernel is stretched by 1 / scale.
+//   Elements beyond the border repeat it (cubic with exclude_outside: weights outside are dropped, the rest is scaled up).
+//   antialias (from 18): where an axis shrinks, the linear or cubic kernel is stretched by 1 / scale.
 //   inputs  Resize: x, roi, scales, sizes (opset 10: x, scales); Upsample: x, scales (7: an attribute). An empty list is as none.
 //   Output dims are floor(dim * scale), or sizes; from 18 for the listed `axes` only, and keep_aspect_ratio_policy not_larger or
 //   not_smaller takes one scale, the smallest or largest of size / dim, and round(dim * scale).
@@ -28,9 +28,7 @@ void infer_resize(InferContext& c) {
   const Shape& x = c.shape(0);
   ConstTensor inputs[4];
   for (int i = 0; i < 4; ++i) {
-    if (!c.has_input(i)) continue;
-    inputs[i].desc = c.inputs[i];
-    if (static_cast<std::size_t>(i) < c.values.size()) inputs[i].data = c.values[i].data;
+    if (c.has_input(i)) inputs[i] = known_input(c, i);
   }
   const ResizeInputs given = resize_inputs(c.node, inputs, x.rank());
   Shape out = x;

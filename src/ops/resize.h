@@ -43,7 +43,7 @@ struct ResizeGeometry {
   }
 };
 
-// `inputs` as in a ReferenceContext: data of roi, scales and sizes must be there where they are given (other inputs' data is not read).
+// `inputs` as in a ReferenceContext: data of roi, scales and sizes must be there where they are given (that of x is not read).
 // `y`: the output's shape. Float arithmetic as in ONNX's own formulas.
 ResizeGeometry resize_geometry(const Node& node, std::span<const ConstTensor> inputs, const Shape& y);
 

@@ -91,9 +91,7 @@ void infer_slice(InferContext& c) {
   ConstTensor lists[5];
   for (int i = 1; i < 5; ++i) {
     require_dtype(c, i, kIndexDtypes);
-    if (!c.has_input(i)) continue;
-    lists[i].desc = c.inputs[i];
-    if (static_cast<std::size_t>(i) < c.values.size()) lists[i].data = c.values[i].data;
+    if (c.has_input(i)) lists[i] = known_input(c, i);
   }
   require_same_dtype(c, 1, 4);
   SliceAxis axes[kMaxRank];

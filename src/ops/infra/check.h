@@ -24,6 +24,9 @@ std::int64_t dim_elements(const Shape& s, int begin, int end);
 // Axes of a tensor of that rank as bits; an axis outside the rank or given twice throws.
 std::uint32_t axes_mask(std::span<const std::int64_t> axes, int rank);
 
+// An input with its value where that is known now, else with null data.
+ConstTensor known_input(const InferContext& c, int i);
+
 // All elements of an int32 or int64 tensor.
 void read_ints(const ConstTensor& value, std::int64_t* out);
 

@@ -22,7 +22,8 @@ const ConstTensor* find_list(std::span<const ConstTensor> inputs, int i) {
 void check_length(const ConstTensor& list, std::int64_t length, const char* what) {
   const std::int64_t given = list.desc.shape[0];
   if (given >= 0 && given != length) {
-    fail(EVN_ERROR_INVALID_MODEL, "%s has %lld values, not %lld", what, static_cast<long long>(given), static_cast<long long>(length));
+    fail(EVN_ERROR_INVALID_MODEL, "%s has %lld values, not %lld", what, static_cast<long long>(given),
+         static_cast<long long>(length));
   }
 }
 
@@ -35,7 +36,8 @@ double float_at(const ConstTensor& list, int i) {
 }
 
 void set_axes(const Node& node, int rank, ResizeInputs* r) {
-  const std::span<const std::int64_t> given = node.op->since < 18 ? std::span<const std::int64_t>{} : attr_ints(node, ResizeAttr::kAxes);
+  std::span<const std::int64_t> given;
+  if (node.op->since >= 18) given = attr_ints(node, ResizeAttr::kAxes);
   if (given.empty()) {
     r->axes = (1u << rank) - 1;
     r->count = rank;

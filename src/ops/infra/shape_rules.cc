@@ -98,6 +98,12 @@ void require_scalar(const InferContext& c, int i) {
   for (std::int64_t dim : c.shape(i).dims()) require_dim(dim, 1, i);
 }
 
+ConstTensor known_input(const InferContext& c, int i) {
+  const auto index = static_cast<std::size_t>(i);
+  if (index < c.values.size() && c.values[index].data != nullptr) return c.values[index];
+  return {c.inputs[index], nullptr};
+}
+
 void infer_shape_of_length(InferContext& c, std::int64_t length) {
   if (length < 0) return c.set_unknown_rank(0);
   if (length > kMaxRank) fail(EVN_ERROR_LIMIT, "rank %lld is above the limit of %d", static_cast<long long>(length), kMaxRank);

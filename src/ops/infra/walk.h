@@ -30,7 +30,7 @@ inline Strides dense_strides(const Shape& shape) {
   return s;
 }
 
-// Calls f(position, offsets) for each element: `position` counts from 0, offsets[n] follows strides[n] from `start[n]` (0 when null).
+// Calls f(position, offsets) for each element: `position` counts from 0, offsets[n] follows strides[n] from start[n] (null: 0).
 template <int N, typename F>
 void walk(const Shape& shape, const Strides (&strides)[N], F&& f, const std::int64_t* start = nullptr) {
   const std::int64_t total = shape.elements();
@@ -71,7 +71,8 @@ void move_element(void* dst, std::int64_t to, const void* src, std::int64_t from
 inline void gather_strided(const Shape& shape, DType dtype, void* dst, const void* src, const Strides& strides,
                            std::int64_t start = 0) {
   with_width(dtype, [&](auto width) {
-    walk<1>(shape, {strides}, [&](std::int64_t i, const std::int64_t* from) { move_element<width()>(dst, i, src, from[0]); }, &start);
+    const auto move = [&](std::int64_t i, const std::int64_t* from) { move_element<width()>(dst, i, src, from[0]); };
+    walk<1>(shape, {strides}, move, &start);
   });
 }
 

@@ -11,8 +11,8 @@ namespace evn {
 
 inline constexpr int kMaxSpatial = 3;
 
-// One spatial axis, in elements. `input` and `output` may be -1 (unknown) while a model loads, `kernel` too where the weight's shape
-// is not known; with SAME padding and an unknown input, the pads are not known either and stand as 0.
+// One spatial axis, in elements. `input` and `output` may be -1 (unknown) while a model loads, `kernel` too where the weight's
+// shape is not known; with SAME padding and an unknown input, the pads are not known either and stand as 0.
 struct WindowAxis {
   std::int64_t input = 1;
   std::int64_t kernel = 1;
@@ -26,8 +26,8 @@ struct WindowAxis {
   std::int64_t extent() const { return (kernel - 1) * dilation + 1; }
 };
 
-// axis[0] is the first spatial axis (H of a 2-D image). Axes from `rank` on are of size 1 with a kernel of 1, so that a loop over three
-// axes is right for each rank when the data is taken as right-padded with axes of 1.
+// axis[0] is the first spatial axis (H of a 2-D image). Axes from `rank` on are of size 1 with a kernel of 1, so that a loop over
+// three axes is right for each rank when the data is taken as right-padded with axes of 1.
 struct Window {
   int rank = 0;
   WindowAxis axis[kMaxSpatial];
