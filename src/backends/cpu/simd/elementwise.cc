@@ -1,0 +1,155 @@
+#include "backends/cpu/simd/elementwise.h"
+
+#include "backends/cpu/simd/epilogue.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_elementwise::Binary;
+using simd_elementwise::Unary;
+
+// Runs of this length are written and then taken through the rest of the chain while they are in L1.
+constexpr std::int64_t kChunk = 1024;
+
+template <typename F>
+inline Vec each_lane(Vec x, F f) {
+  for (int i = 0; i < kLanes; ++i) x[i] = f(x[i]);
+  return x;
+}
+
+inline Vec unary_of(Unary f, float a, float b, Vec x) {
+  switch (f) {
+    case Unary::kIdentity: return x;
+    case Unary::kRelu: return max_of(zero(), x);
+    case Unary::kClip: return min_of(splat(b), max_of(splat(a), x));
+    case Unary::kLeakyRelu: return x < zero() ? splat(a) * x : x;
+    case Unary::kHardSigmoid: return min_of(splat(1.0f), max_of(zero(), fma(splat(a), x, splat(b))));
+    case Unary::kHardSwish: return x * min_of(splat(1.0f), max_of(zero(), fma(splat(a), x, splat(b))));
+    case Unary::kSigmoid: return sigmoid_of(x);
+    case Unary::kTanh: return tanh_of(x);
+    case Unary::kSqrt: return sqrt_of(x);
+    case Unary::kExp: return exp_of(x);
+    case Unary::kErf: return erf_of(x);
+    case Unary::kAbs: return abs_of(x);
+    case Unary::kNeg: return -x;
+    case Unary::kReciprocal: return splat(1.0f) / x;
+    case Unary::kGelu: return splat(0.5f) * x * (splat(1.0f) + erf_of(x * splat(0.70710678118654752f)));
+    case Unary::kSoftplus: return each_lane(x, [](float v) { return v > 0 ? v + __builtin_log1pf(__builtin_expf(-v)) : __builtin_log1pf(__builtin_expf(v)); });
+    case Unary::kFloor: return each_lane(x, [](float v) { return __builtin_floorf(v); });
+    case Unary::kCeil: return each_lane(x, [](float v) { return __builtin_ceilf(v); });
+    case Unary::kLog: return each_lane(x, [](float v) { return __builtin_logf(v); });
+    case Unary::kSquare: return x * x;
+  }
+  return x;
+}
+
+template <Unary F>
+void unary_loop(float a, float b, const float* x, float* y, std::int64_t n) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, unary_of(F, a, b, load(x + i)));
+  if (i < n) store_n(y + i, unary_of(F, a, b, load_n(x + i, n - i)), n - i);
+}
+
+using UnaryFn = void (*)(float, float, const float*, float*, std::int64_t);
+constexpr UnaryFn kUnary[] = {
+    unary_loop<Unary::kIdentity>, unary_loop<Unary::kRelu>,      unary_loop<Unary::kClip>,  unary_loop<Unary::kLeakyRelu>,
+    unary_loop<Unary::kHardSigmoid>, unary_loop<Unary::kHardSwish>, unary_loop<Unary::kSigmoid>, unary_loop<Unary::kTanh>,
+    unary_loop<Unary::kSqrt>,     unary_loop<Unary::kExp>,       unary_loop<Unary::kErf>,   unary_loop<Unary::kAbs>,
+    unary_loop<Unary::kNeg>,      unary_loop<Unary::kReciprocal>, unary_loop<Unary::kGelu>, unary_loop<Unary::kSoftplus>,
+    unary_loop<Unary::kFloor>,    unary_loop<Unary::kCeil>,      unary_loop<Unary::kLog>,   unary_loop<Unary::kSquare>,
+};
+
+inline void apply_chain(const Chain& chain, float* y, std::int64_t n) {
+  if (chain.low > -__builtin_inff() || chain.high < __builtin_inff()) unary_loop<Unary::kClip>(chain.low, chain.high, y, y, n);
+  apply_rest(chain, y, n);
+}
+
+void run_unary(Unary f, float a, float b, const float* x, float* y, std::int64_t n, const Epilogue* epilogue) {
+  const Chain chain = split_chain(epilogue);
+  const UnaryFn loop = kUnary[static_cast<int>(f)];
+  if (epilogue == nullptr) return loop(a, b, x, y, n);
+  for (std::int64_t i = 0; i < n; i += kChunk) {
+    const std::int64_t count = n - i < kChunk ? n - i : kChunk;
+    loop(a, b, x + i, y + i, count);
+    apply_chain(chain, y + i, count);
+  }
+}
+
+inline Vec binary_of(Binary op, Vec x, Vec z) {
+  switch (op) {
+    case Binary::kAdd: return x + z;
+    case Binary::kSub: return x - z;
+    case Binary::kMul: return x * z;
+    case Binary::kDiv: return x / z;
+    // A NaN on either side gives NaN.
+    case Binary::kMin: return z != z ? z : x > z ? z : x;
+    case Binary::kMax: return z != z ? z : x < z ? z : x;
+    case Binary::kPow: {
+      for (int i = 0; i < kLanes; ++i) x[i] = __builtin_powf(x[i], z[i]);
+      return x;
+    }
+    case Binary::kPRelu: return x < zero() ? x * z : x;
+  }
+  return x;
+}
+
+template <Binary Op, int XStep, int ZStep>
+void binary_loop(const float* x, const float* z, float* y, std::int64_t n) {
+  const Vec x0 = XStep == 0 && n > 0 ? splat(*x) : zero();
+  const Vec z0 = ZStep == 0 && n > 0 ? splat(*z) : zero();
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    store(y + i, binary_of(Op, XStep == 0 ? x0 : load(x + i), ZStep == 0 ? z0 : load(z + i)));
+  }
+  if (i < n) {
+    const Vec xv = XStep == 0 ? x0 : load_n(x + i, n - i);
+    const Vec zv = ZStep == 0 ? z0 : load_n(z + i, n - i);
+    store_n(y + i, binary_of(Op, xv, zv), n - i);
+  }
+}
+
+using BinaryFn = void (*)(const float*, const float*, float*, std::int64_t);
+#define EVN_BINARY(OP) {{binary_loop<OP, 0, 0>, binary_loop<OP, 0, 1>}, {binary_loop<OP, 1, 0>, binary_loop<OP, 1, 1>}}
+constexpr BinaryFn kBinary[][2][2] = {
+    EVN_BINARY(Binary::kAdd), EVN_BINARY(Binary::kSub), EVN_BINARY(Binary::kMul), EVN_BINARY(Binary::kDiv),
+    EVN_BINARY(Binary::kMin), EVN_BINARY(Binary::kMax), EVN_BINARY(Binary::kPow), EVN_BINARY(Binary::kPRelu),
+};
+
+void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n,
+                const Epilogue* epilogue) {
+  if (op == Binary::kPow && z_step == 0 && n > 0) {
+    const float power = *z;
+    if (power == 2.0f && x_step == 1) return run_unary(Unary::kSquare, 0, 0, x, y, n, epilogue);
+  }
+  const Chain chain = split_chain(epilogue);
+  const BinaryFn loop = kBinary[static_cast<int>(op)][x_step][z_step];
+  if (epilogue == nullptr) return loop(x, z, y, n);
+  for (std::int64_t i = 0; i < n; i += kChunk) {
+    const std::int64_t count = n - i < kChunk ? n - i : kChunk;
+    loop(x + i * x_step, z + i * z_step, y + i, count);
+    apply_chain(chain, y + i, count);
+  }
+}
+
+void run_affine(float scale, float offset, const float* x, float* y, std::int64_t n, const Epilogue* epilogue) {
+  const Chain chain = split_chain(epilogue);
+  const Vec a = splat(scale);
+  const Vec b = splat(offset);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, bounded(chain, fma(a, load(x + i), b)));
+  if (i < n) store_n(y + i, bounded(chain, fma(a, load_n(x + i, n - i), b)), n - i);
+  apply_rest(chain, y, n);
+}
+
+void run_chain(float* y, std::int64_t n, const Epilogue* epilogue) {
+  if (epilogue == nullptr) return;
+  const Chain chain = split_chain(epilogue);
+  for (std::int64_t i = 0; i < n; i += kChunk) apply_chain(chain, y + i, n - i < kChunk ? n - i : kChunk);
+}
+
+}  // namespace
+
+extern const simd_elementwise::Loops loops_elementwise;
+const simd_elementwise::Loops loops_elementwise = {run_unary, run_binary, run_affine, run_chain};
+
+}  // namespace evn::EVN_ISA

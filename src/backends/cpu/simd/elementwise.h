@@ -1,0 +1,31 @@
+// Element-wise loops of float32: functions of one input, arithmetic of two, and y = a x + b. Each ends with an optional epilogue.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+#include "core/epilogue.h"
+
+namespace evn::simd_elementwise {
+
+enum class Unary : std::int32_t {
+  kIdentity, kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kSqrt, kExp, kErf, kAbs, kNeg, kReciprocal, kGelu,
+  kSoftplus, kFloor, kCeil, kLog, kSquare,
+};
+
+enum class Binary : std::int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax, kPow, kPRelu };
+
+struct Loops {
+  // y[i] = f(x[i]; a, b). y may be x.
+  void (*unary)(Unary f, float a, float b, const float* x, float* y, std::int64_t n, const Epilogue* epilogue);
+  // y[i] = x[i * x_step] op z[i * z_step]; steps are 0 or 1. y may be x or z.
+  void (*binary)(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n,
+                 const Epilogue* epilogue);
+  // y[i] = scale * x[i] + offset.
+  void (*affine)(float scale, float offset, const float* x, float* y, std::int64_t n, const Epilogue* epilogue);
+  // The epilogue alone, in place.
+  void (*chain)(float* y, std::int64_t n, const Epilogue* epilogue);
+};
+const Loops& loops(Isa isa);
+
+}  // namespace evn::simd_elementwise

@@ -1,0 +1,155 @@
+#include "backends/cpu/simd/rows.h"
+
+#include "backends/cpu/simd/epilogue.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_rows::Reduce;
+
+inline Vec max_with_nan(Vec a, Vec x) { return x != x ? x : x > a ? x : a; }
+inline Vec min_with_nan(Vec a, Vec x) { return x != x ? x : x < a ? x : a; }
+
+struct SumOp {
+  static constexpr float kStart = 0;
+  static Vec add(Vec a, Vec x) { return a + x; }
+  static float add(float a, float x) { return a + x; }
+};
+struct MaxOp {
+  static constexpr float kStart = -__builtin_inff();
+  static Vec add(Vec a, Vec x) { return max_with_nan(a, x); }
+  static float add(float a, float x) { return x != x ? x : x > a ? x : a; }
+};
+struct MinOp {
+  static constexpr float kStart = __builtin_inff();
+  static Vec add(Vec a, Vec x) { return min_with_nan(a, x); }
+  static float add(float a, float x) { return x != x ? x : x < a ? x : a; }
+};
+
+// Four chains of vectors, then the lanes, then the tail, each in order. `f` maps an element first.
+template <typename Op, typename F>
+inline float fold(const float* x, std::int64_t n, F f) {
+  Vec a[4] = {splat(Op::kStart), splat(Op::kStart), splat(Op::kStart), splat(Op::kStart)};
+  std::int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    for (int j = 0; j < 4; ++j) a[j] = Op::add(a[j], f(load(x + i + j * kLanes)));
+  }
+  for (; i + kLanes <= n; i += kLanes) a[0] = Op::add(a[0], f(load(x + i)));
+  const Vec all = Op::add(Op::add(a[0], a[1]), Op::add(a[2], a[3]));
+  float r = all[0];
+  for (int lane = 1; lane < kLanes; ++lane) r = Op::add(r, all[lane]);
+  if (i < n) {
+    const Vec tail = f(load_n(x + i, n - i));
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if (lane < n - i) r = Op::add(r, tail[lane]);
+    }
+  }
+  return r;
+}
+
+inline Vec same(Vec x) { return x; }
+
+float reduce(Reduce op, const float* x, std::int64_t n) {
+  switch (op) {
+    case Reduce::kSum: return fold<SumOp>(x, n, same);
+    case Reduce::kMean: return fold<SumOp>(x, n, same) / static_cast<float>(n);
+    case Reduce::kMax: return fold<MaxOp>(x, n, same);
+    case Reduce::kMin: return fold<MinOp>(x, n, same);
+  }
+  return 0;
+}
+
+template <typename Op>
+inline Vec fold_column(const float* x, std::int64_t n, std::int64_t step, std::int64_t lanes) {
+  Vec a = splat(Op::kStart);
+  if (lanes == kLanes) {
+    for (std::int64_t i = 0; i < n; ++i) a = Op::add(a, load(x + i * step));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) a = Op::add(a, load_n(x + i * step, lanes));
+  }
+  return a;
+}
+
+void reduce_columns(Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width) {
+  for (std::int64_t j = 0; j < width; j += kLanes) {
+    const std::int64_t lanes = width - j < kLanes ? width - j : kLanes;
+    Vec v = zero();
+    switch (op) {
+      case Reduce::kSum: v = fold_column<SumOp>(x + j, n, step, lanes); break;
+      case Reduce::kMean: v = fold_column<SumOp>(x + j, n, step, lanes) / splat(static_cast<float>(n)); break;
+      case Reduce::kMax: v = fold_column<MaxOp>(x + j, n, step, lanes); break;
+      case Reduce::kMin: v = fold_column<MinOp>(x + j, n, step, lanes); break;
+    }
+    if (lanes == kLanes) {
+      store(y + j, v);
+    } else {
+      store_n(y + j, v, lanes);
+    }
+  }
+}
+
+// y[i] = f(x[i]) over a line.
+template <typename F>
+inline void map(const float* x, float* y, std::int64_t n, F f) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, f(load(x + i)));
+  if (i < n) store_n(y + i, f(load_n(x + i, n - i)), n - i);
+}
+
+void softmax(const float* x, float* y, std::int64_t n, bool log, const Epilogue* epilogue) {
+  const Chain chain = split_chain(epilogue);
+  const Vec top = splat(fold<MaxOp>(x, n, same));
+  if (log) {
+    const float sum = fold<SumOp>(x, n, [&](Vec v) { return exp_of(v - top); });
+    const Vec shift = splat(__builtin_logf(sum));
+    map(x, y, n, [&](Vec v) { return bounded(chain, v - top - shift); });
+  } else {
+    map(x, y, n, [&](Vec v) { return exp_of(v - top); });
+    const Vec scale = splat(1.0f / fold<SumOp>(y, n, same));
+    map(y, y, n, [&](Vec v) { return bounded(chain, v * scale); });
+  }
+  apply_rest(chain, y, n);
+}
+
+void softmax_columns(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue) {
+  const Chain chain = split_chain(epilogue);
+  for (std::int64_t j = 0; j < width; j += kLanes) {
+    const std::int64_t lanes = width - j < kLanes ? width - j : kLanes;
+    const Vec top = fold_column<MaxOp>(x + j, n, step, lanes);
+    Vec sum = zero();
+    for (std::int64_t i = 0; i < n; ++i) {
+      const Vec e = exp_of(load_n(x + i * step + j, lanes) - top);
+      sum = sum + e;
+      store_n(y + i * step + j, e, lanes);
+    }
+    const Vec scale = splat(1.0f) / sum;
+    for (std::int64_t i = 0; i < n; ++i) {
+      float* p = y + i * step + j;
+      store_n(p, bounded(chain, load_n(p, lanes) * scale), lanes);
+      apply_rest(chain, p, lanes);
+    }
+  }
+}
+
+void layer_norm(const float* x, const float* scale, const float* bias, float epsilon, float* y, std::int64_t n,
+                const Epilogue* epilogue) {
+  const Chain chain = split_chain(epilogue);
+  const float count = static_cast<float>(n);
+  const Vec mean = splat(fold<SumOp>(x, n, same) / count);
+  const float variance = fold<SumOp>(x, n, [&](Vec v) { return (v - mean) * (v - mean); }) / count;
+  const Vec inverse = splat(1.0f / __builtin_sqrtf(variance + epsilon));
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    const std::int64_t lanes = n - i < kLanes ? n - i : kLanes;
+    const Vec v = (load_n(x + i, lanes) - mean) * inverse;
+    const Vec b = bias == nullptr ? zero() : load_n(bias + i, lanes);
+    store_n(y + i, bounded(chain, fma(v, load_n(scale + i, lanes), b)), lanes);
+  }
+  apply_rest(chain, y, n);
+}
+
+}  // namespace
+
+extern const simd_rows::Loops loops_rows;
+const simd_rows::Loops loops_rows = {softmax, softmax_columns, reduce, reduce_columns, layer_norm};
+
+}  // namespace evn::EVN_ISA

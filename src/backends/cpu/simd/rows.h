@@ -1,0 +1,29 @@
+// Loops over a line of a tensor that need all of it: softmax, reductions, layer normalization. Sums run in a fixed order that
+// depends on the length of the line and the cluster only.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+#include "core/epilogue.h"
+
+namespace evn::simd_rows {
+
+enum class Reduce : std::int32_t { kSum, kMean, kMax, kMin };
+
+struct Loops {
+  // y[i] = exp(x[i] - max) / sum exp, or the logarithm of that. y may be x.
+  void (*softmax)(const float* x, float* y, std::int64_t n, bool log, const Epilogue* epilogue);
+  // Softmax over `n` elements that lie `step` apart, for `width` neighbours, width <= step.
+  void (*softmax_columns)(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue);
+  // All n elements to one (no epilogue).
+  float (*reduce)(Reduce op, const float* x, std::int64_t n);
+  // y[j] = the reduction of x[i * step + j] over i < n, for j < width.
+  void (*reduce_columns)(Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width);
+  // y[i] = (x[i] - mean) / sqrt(variance + epsilon) * scale[i] + bias[i]; bias may be null.
+  void (*layer_norm)(const float* x, const float* scale, const float* bias, float epsilon, float* y, std::int64_t n,
+                     const Epilogue* epilogue);
+};
+const Loops& loops(Isa isa);
+
+}  // namespace evn::simd_rows

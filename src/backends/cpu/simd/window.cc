@@ -1,0 +1,225 @@
+#include "backends/cpu/simd/window.h"
+
+#include "backends/cpu/simd/epilogue.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_window::Geometry;
+using simd_window::Strip;
+
+constexpr int kAtOnce = 4;  // vectors of output in flight, to hide the latency of their chains
+
+void fill(float* to, float value, std::int64_t n) {
+  const Vec v = splat(value);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(to + i, v);
+  for (; i < n; ++i) to[i] = value;
+}
+
+void copy(float* to, const float* from, std::int64_t n) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(to + i, load(from + i));
+  if (i < n) store_n(to + i, load_n(from + i, n - i), n - i);
+}
+
+// to[i] = from[i * step]; reads nothing beyond the last.
+void copy_strided(float* to, const float* from, std::int64_t step, std::int64_t n) {
+  std::int64_t i = 0;
+#if defined(__AVX512F__)
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  if (step == 2) {
+    for (; i + kLanes < n; i += kLanes) {
+      store(to + i, _mm512_permutex2var_ps(load(from + 2 * i), even, load(from + 2 * i + kLanes)));
+    }
+  }
+#elif defined(__AVX2__)
+  const __m256i order = _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7);
+  if (step == 2) {
+    for (; i + kLanes < n; i += kLanes) {
+      const __m256 mixed = _mm256_shuffle_ps(load(from + 2 * i), load(from + 2 * i + kLanes), 0x88);
+      store(to + i, _mm256_permutevar8x32_ps(mixed, order));
+    }
+  }
+#endif
+  for (; i < n; ++i) to[i] = from[i * step];
+}
+
+// One input row, padded with `pad`: phase f holds padded positions f, f + stride, ... (padded position = x + pad_left).
+void fill_row(const Geometry& g, const float* row, float pad, float* to) {
+  const std::int64_t length = simd_window::phase_floats(g, kLanes);
+  for (std::int64_t f = 0; f < g.stride_w; ++f, to += length) {
+    const std::int64_t x0 = f - g.pad_left;
+    std::int64_t low = x0 >= 0 ? 0 : (-x0 + g.stride_w - 1) / g.stride_w;
+    std::int64_t high = x0 >= g.width ? 0 : (g.width - 1 - x0) / g.stride_w + 1;
+    if (low > length) low = length;
+    if (high > length) high = length;
+    if (high < low) high = low;
+    fill(to, pad, low);
+    const float* from = row + x0 + low * g.stride_w;
+    if (g.stride_w == 1) {
+      copy(to + low, from, high - low);
+    } else if (high > low) {
+      copy_strided(to + low, from, g.stride_w, high - low);
+    }
+    fill(to + high, pad, length - high);
+  }
+}
+
+void fill_rows(const Strip& s, float pad, float* to) {
+  const Geometry& g = *s.geometry;
+  const std::int64_t rows = simd_window::buffer_rows(g, s.row_end - s.row_begin);
+  const std::int64_t stride = simd_window::row_floats(g, kLanes);
+  const std::int64_t first = s.row_begin * g.stride_h - g.pad_top;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t y = first + r;
+    if (y < 0 || y >= g.height) {
+      fill(to + r * stride, pad, stride);
+    } else {
+      fill_row(g, s.plane + y * g.width, pad, to + r * stride);
+    }
+  }
+}
+
+struct ConvOp {
+  static Vec add(Vec acc, float weight, Vec x) { return fma(splat(weight), x, acc); }
+};
+struct MaxOp {
+  static Vec add(Vec acc, float, Vec x) { return (x > acc) | (x != x) ? x : acc; }
+};
+struct SumOp {
+  static Vec add(Vec acc, float, Vec x) { return acc + x; }
+};
+
+template <typename Op>
+inline void taps_loop(const std::int64_t* offset, const float* weight, std::int64_t taps, const float* const (&from)[kAtOnce],
+                      Vec (&acc)[kAtOnce]) {
+  for (std::int64_t t = 0; t < taps; ++t) {
+    const std::int64_t at = offset[t];
+    const float w = weight == nullptr ? 0.0f : weight[t];
+#pragma GCC unroll 4
+    for (int i = 0; i < kAtOnce; ++i) acc[i] = Op::add(acc[i], w, load(from[i] + at));
+  }
+}
+
+// How many taps of output position o lie inside the input; with padding, inside the input and its padding.
+std::int64_t count_taps(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t dilation, std::int64_t kernel,
+                        std::int64_t input, std::int64_t pad_end, bool include_pad) {
+  const std::int64_t start = o * stride - pad;
+  const std::int64_t limit = include_pad ? input + pad_end : input;
+  std::int64_t n = 0;
+  for (std::int64_t k = 0; k < kernel; ++k) {
+    const std::int64_t at = start + k * dilation;
+    if (at < limit && (include_pad || at >= 0)) ++n;
+  }
+  return n;
+}
+
+// The areas behind the padded rows.
+struct Areas {
+  float* rows;
+  std::int64_t* offsets;
+  float* counts;  // of columns
+};
+
+Areas areas_of(const Strip& s) {
+  const Geometry& g = *s.geometry;
+  const std::int64_t rows = simd_window::buffer_rows(g, s.row_end - s.row_begin) * simd_window::row_floats(g, kLanes);
+  Areas a;
+  a.rows = s.buffer;
+  a.counts = a.rows + rows;
+  a.offsets = reinterpret_cast<std::int64_t*>(a.counts + simd_window::phase_floats(g, kLanes));
+  const std::int64_t length = simd_window::phase_floats(g, kLanes);
+  for (std::int64_t ky = 0; ky < g.kernel_h; ++ky) {
+    for (std::int64_t kx = 0; kx < g.kernel_w; ++kx) {
+      const std::int64_t q = kx * g.dilation_w;
+      a.offsets[ky * g.kernel_w + kx] = ky * g.dilation_h * length * g.stride_w + q % g.stride_w * length + q / g.stride_w;
+    }
+  }
+  return a;
+}
+
+// Vectors of the strip are numbered row by row; kAtOnce of them are computed together, also across rows. `post` makes the result of
+// a vector from its accumulator.
+template <typename Op, typename Post>
+inline void run_strip(const Strip& s, const Areas& areas, const float* weight, float start, Post post) {
+  const Geometry& g = *s.geometry;
+  const Chain chain = split_chain(s.epilogue);
+  const std::int64_t taps = g.kernel_h * g.kernel_w;
+  const std::int64_t row_step = simd_window::row_floats(g, kLanes) * g.stride_h;
+  const std::int64_t rows = s.row_end - s.row_begin;
+  std::int64_t y = 0;
+  std::int64_t x = 0;
+  while (y < rows) {
+    const float* from[kAtOnce] = {};
+    Vec acc[kAtOnce];
+    std::int64_t at_y[kAtOnce] = {};
+    std::int64_t at_x[kAtOnce] = {};
+    int count = 0;
+    for (int i = 0; i < kAtOnce; ++i) {
+      acc[i] = splat(start);
+      if (y < rows) {
+        at_y[i] = y;
+        at_x[i] = x;
+        from[i] = areas.rows + y * row_step + x;
+        ++count;
+        x += kLanes;
+        if (x >= g.out_width) {
+          x = 0;
+          ++y;
+        }
+      } else {
+        from[i] = from[0];
+      }
+    }
+    taps_loop<Op>(areas.offsets, weight, taps, from, acc);
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (i >= count) break;
+      float* to = s.out + at_y[i] * g.out_width + at_x[i];
+      const std::int64_t lanes = g.out_width - at_x[i];
+      const Vec v = bounded(chain, post(acc[i], at_y[i], at_x[i]));
+      if (lanes >= kLanes) {
+        store(to, v);
+      } else {
+        store_n(to, v, lanes);
+      }
+    }
+  }
+  apply_rest(chain, s.out, rows * g.out_width);
+}
+
+void depthwise(const Strip& s) {
+  const Areas areas = areas_of(s);
+  fill_rows(s, 0, areas.rows);
+  run_strip<ConvOp>(s, areas, s.weight, s.bias, [](Vec v, std::int64_t, std::int64_t) { return v; });
+}
+
+void max(const Strip& s) {
+  const Areas areas = areas_of(s);
+  fill_rows(s, -__builtin_inff(), areas.rows);
+  run_strip<MaxOp>(s, areas, nullptr, -__builtin_inff(), [](Vec v, std::int64_t, std::int64_t) { return v; });
+}
+
+void average(const Strip& s) {
+  const Geometry& g = *s.geometry;
+  const Areas areas = areas_of(s);
+  fill_rows(s, 0, areas.rows);
+  const std::int64_t length = simd_window::phase_floats(g, kLanes);
+  for (std::int64_t x = 0; x < length; ++x) {
+    areas.counts[x] = x >= g.out_width ? 1.0f
+                                       : static_cast<float>(count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width,
+                                                                       g.pad_right, s.include_pad));
+  }
+  run_strip<SumOp>(s, areas, nullptr, 0, [&](Vec v, std::int64_t y, std::int64_t x) {
+    const Vec count = load(areas.counts + x) * splat(static_cast<float>(count_taps(y + s.row_begin, g.stride_h, g.pad_top, g.dilation_h,
+                                                                                   g.kernel_h, g.height, g.pad_bottom, s.include_pad)));
+    return count == zero() ? zero() : v / count;
+  });
+}
+
+}  // namespace
+
+extern const simd_window::Loops loops_window;
+const simd_window::Loops loops_window = {kLanes, depthwise, max, average};
+
+}  // namespace evn::EVN_ISA

@@ -1,0 +1,55 @@
+// Sliding windows over one plane: depthwise convolution, maximum and average. Some output rows (a strip) at a time; the input rows
+// that they need are first copied into a padded buffer, de-interleaved by the stride, so that each tap is a run of whole vectors.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+#include "core/epilogue.h"
+
+namespace evn::simd_window {
+
+struct Geometry {
+  std::int64_t height, width;  // of the input plane
+  std::int64_t out_height, out_width;
+  std::int64_t kernel_h, kernel_w;
+  std::int64_t stride_h, stride_w;
+  std::int64_t dilation_h, dilation_w;
+  std::int64_t pad_top, pad_left, pad_bottom, pad_right;
+};
+
+struct Strip {
+  const Geometry* geometry;
+  const float* plane;
+  std::int64_t row_begin, row_end;  // of the output
+  float* out;                       // of row_begin
+  const float* weight;              // kernel_h x kernel_w
+  float bias;
+  bool include_pad;                 // average: padding counts
+  const Epilogue* epilogue;
+  float* buffer;                    // buffer_floats, aligned to 64
+};
+
+struct Loops {
+  int lanes;
+  void (*depthwise)(const Strip&);
+  void (*max)(const Strip&);
+  void (*average)(const Strip&);
+};
+const Loops& loops(Isa isa);
+
+// Floats of one padded row in the buffer: stride_w phases of the same length.
+inline std::int64_t phase_floats(const Geometry& g, int lanes) {
+  const std::int64_t beyond = (g.kernel_w - 1) * g.dilation_w / g.stride_w + 1;
+  return ((g.out_width + lanes - 1) / lanes * lanes + beyond + lanes - 1) / lanes * lanes;
+}
+inline std::int64_t row_floats(const Geometry& g, int lanes) { return phase_floats(g, lanes) * g.stride_w; }
+inline std::int64_t buffer_rows(const Geometry& g, std::int64_t out_rows) {
+  return (out_rows - 1) * g.stride_h + (g.kernel_h - 1) * g.dilation_h + 1;
+}
+// Also offsets of the taps, and the columns' counts of an average.
+inline std::int64_t buffer_floats(const Geometry& g, int lanes, std::int64_t out_rows) {
+  return buffer_rows(g, out_rows) * row_floats(g, lanes) + 2 * g.kernel_h * g.kernel_w + 2 * lanes + phase_floats(g, lanes);
+}
+
+}  // namespace evn::simd_window
