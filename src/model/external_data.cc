@@ -16,10 +16,10 @@ struct Place {
   std::optional<std::string_view> location, offset, length, checksum;
 };
 
-Place read_place(const Loader& loader, std::span<const ExternalEntry> entries, const std::uint8_t* at) {
+Place read_place(const Loader& loader, std::span<const StringEntry> entries, const std::uint8_t* at) {
   Place place;
   const auto refuse = [&](const char* what) { loader.file.fail_field("TensorProto", "external_data", at, what); };
-  for (const ExternalEntry& entry : entries) {
+  for (const StringEntry& entry : entries) {
     std::optional<std::string_view>* to = entry.key == "location"   ? &place.location
                                           : entry.key == "offset"   ? &place.offset
                                           : entry.key == "length"   ? &place.length
@@ -41,8 +41,8 @@ std::uint64_t number(const Loader& loader, std::string_view text, const std::uin
 
 }  // namespace
 
-WeightPtr read_external_tensor(Loader& loader, const TensorDesc& desc, std::size_t size_bytes,
-                               std::span<const ExternalEntry> entries, const std::uint8_t* at) {
+std::shared_ptr<const void> read_external_bytes(Loader& loader, std::size_t size_bytes, std::span<const StringEntry> entries,
+                                                const std::uint8_t* at) {
   const Place place = read_place(loader, entries, at);
   const std::uint64_t offset = place.offset ? number(loader, *place.offset, at) : 0;
   const std::uint64_t length = place.length ? number(loader, *place.length, at) : size_bytes;
@@ -52,9 +52,9 @@ WeightPtr read_external_tensor(Loader& loader, const TensorDesc& desc, std::size
     loader.file.fail_field("TensorProto", "external_data", at, "is used, but no folder for external data is given");
   }
   loader.file.check_time();
-  const os::FileBytes file = os::read_file_beneath(options.external_dir, std::string(*place.location), offset, length,
-                                                   options.limits.model_bytes, options.ledger, MemoryClass::kWeights);
-  return make_weight_over(desc, file.data);
+  return os::read_file_beneath(options.external_dir, std::string(*place.location), offset, length, options.limits.model_bytes,
+                               options.ledger, MemoryClass::kWeights)
+      .data;
 }
 
 }  // namespace evn

@@ -81,7 +81,7 @@ void read_metadata(ModelReader& r, const Field& f) {
   if (r.model.metadata.size() >= kMaxMetadata) {
     r.loader.file.fail_at(EVN_ERROR_LIMIT, f.at, "ModelProto.metadata_props", "more than %zu entries", kMaxMetadata);
   }
-  const ExternalEntry entry = read_string_entry(r.loader, f.bytes);
+  const StringEntry entry = read_string_entry(r.loader, f.bytes);
   r.model.metadata.push_back({std::string(entry.key), std::string(entry.value)});
 }
 
@@ -157,7 +157,9 @@ Model load_onnx(std::shared_ptr<const void> bytes, std::size_t size, const LoadO
   ModelReader reader{.loader = loader, .model = {}, .graph = {}, .functions = {}};
   wire::read_message(loader.file, all, "ModelProto", kModelRows, reader);
   check_versions(reader);
+  loader.file.enter(reader.graph.begin, "GraphProto");
   reader.model.graph = read_graph(loader, reader.graph, false);
+  loader.file.leave();
   if (!reader.functions.empty()) {
     std::sort(reader.functions.begin(), reader.functions.end());
     refuse_function_calls(reader.model.graph, reader.functions);

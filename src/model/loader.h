@@ -31,14 +31,17 @@ struct TensorRead {
 };
 TensorRead read_tensor(Loader& loader, wire::Bytes range);
 
-// The bytes of a tensor outside the model file.
-struct ExternalEntry {
+// A StringStringEntryProto.
+struct StringEntry {
   std::string_view key;
   std::string_view value;
 };
+StringEntry read_string_entry(Loader& loader, wire::Bytes range);
+
+// The bytes of a tensor outside the model file: `size_bytes` of them. `at` is where the tensor stands, for messages.
 inline constexpr std::size_t kMaxExternalEntries = 16;
-WeightPtr read_external_tensor(Loader& loader, const TensorDesc& desc, std::size_t size_bytes,
-                               std::span<const ExternalEntry> entries, const std::uint8_t* at);
+std::shared_ptr<const void> read_external_bytes(Loader& loader, std::size_t size_bytes, std::span<const StringEntry> entries,
+                                                const std::uint8_t* at);
 
 // A ValueInfoProto: what the model says about a value.
 struct ValueInfo {
@@ -52,13 +55,9 @@ struct ValueInfo {
 };
 ValueInfo read_value_info(Loader& loader, wire::Bytes range);
 
-// The element type with ONNX's number; `*known` is false for a number that ONNX does not define. Types that are known and not
-// stored have dtype_size 0.
+// Element types by ONNX's numbers. A type may be known and yet not be stored by this library.
 const char* onnx_type_name(std::int32_t number);  // nullptr: not defined by ONNX
 bool is_stored_type(std::int32_t number);
-
-// A StringStringEntryProto.
-ExternalEntry read_string_entry(Loader& loader, wire::Bytes range);
 
 // A GraphProto. The inputs of the model's own graph must have types; those of a body need not.
 Graph read_graph(Loader& loader, wire::Bytes range, bool is_body);

@@ -189,7 +189,11 @@ Attribute read_attribute(Loader& loader, wire::Bytes range) {
   AttributeReader reader{.loader = loader, .name = {}, .s = {}, .message = {}, .floats = {}, .ints = {}, .strings = {}};
   wire::read_message(loader.file, range, "AttributeProto", kAttributeRows, reader);
   if (reader.name.empty()) loader.file.fail_field("AttributeProto", "name", range.begin, "is missing");
-  return {std::string(reader.name), value_of(reader, range.begin)};
+  // Tensors and graphs are read late, once the type is known; they are nested in the attribute all the same.
+  loader.file.enter(range.begin, "AttributeProto");
+  Attribute attribute{std::string(reader.name), value_of(reader, range.begin)};
+  loader.file.leave();
+  return attribute;
 }
 
 Node read_node(Loader& loader, wire::Bytes range, const NodeNames& names) {

@@ -1,5 +1,6 @@
 // TensorProto: dims, element type, and the five ways to hold the values. The message is walked twice: the first time everything
 // is checked and counted, so that no memory is taken for values that are not there; the second time numbers are stored.
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -26,7 +27,7 @@ struct Reader {
   wire::Bytes raw;
   std::int64_t location = 0;
   std::size_t entry_count = 0;
-  ExternalEntry entries[kMaxExternalEntries];
+  StringEntry entries[kMaxExternalEntries];
 
   [[noreturn]] void refuse(const std::uint8_t* at, const char* field, const char* what) const {
     loader.file.fail_field("TensorProto", field, at, what);
@@ -191,19 +192,18 @@ void check_limit(const Reader& r, std::size_t bytes) {
       .with_bytes(bytes, limit);
 }
 
-// Aligned bytes stay in the file. Booleans other than 0 and 1 are put right in a copy.
-WeightPtr weight_of_raw(const Reader& r, const TensorDesc& desc) {
-  bool in_place = reinterpret_cast<std::uintptr_t>(r.raw.begin) % dtype_size(desc.dtype) == 0;
-  if (desc.dtype == DType::kBool) {
-    for (const std::uint8_t* p = r.raw.begin; p != r.raw.end && in_place; ++p) in_place = *p <= 1;
-  }
-  if (in_place) return make_weight_over(desc, std::shared_ptr<const void>(r.loader.bytes, r.raw.begin));
+// Bytes that are aligned for their type stay where they are. Booleans other than 0 and 1 are put right in a copy.
+WeightPtr weight_of_bytes(const Reader& r, const TensorDesc& desc, std::size_t size, std::shared_ptr<const void> data) {
+  const auto* from = static_cast<const std::uint8_t*>(data.get());
+  bool in_place = reinterpret_cast<std::uintptr_t>(from) % dtype_size(desc.dtype) == 0;
+  if (desc.dtype == DType::kBool) in_place = std::all_of(from, from + size, [](std::uint8_t b) { return b <= 1; });
+  if (in_place) return make_weight_over(desc, std::move(data));
   void* to = nullptr;
   std::shared_ptr<Weight> weight = make_weight(desc, r.loader.options.ledger, &to);
-  std::memcpy(to, r.raw.begin, r.raw.size());
+  std::memcpy(to, from, size);
   if (desc.dtype == DType::kBool) {
     auto* p = static_cast<std::uint8_t*>(to);
-    for (std::size_t i = 0; i < r.raw.size(); ++i) p[i] = p[i] != 0;
+    std::transform(p, p + size, p, [](std::uint8_t b) { return static_cast<std::uint8_t>(b != 0); });
   }
   return weight;
 }
@@ -233,7 +233,7 @@ WeightPtr read_values(const Reader& r, wire::Bytes range, DType dtype) {
   if (r.location == 1) {
     if (r.has_raw || has_typed) r.refuse(at, "data_location", "is external, but values are in the model");
     check_limit(r, bytes);
-    return read_external_tensor(r.loader, desc, bytes, {r.entries, r.entry_count}, at);
+    return weight_of_bytes(r, desc, bytes, read_external_bytes(r.loader, bytes, {r.entries, r.entry_count}, at));
   }
   if (r.location != 0) r.refuse(at, "data_location", "is neither default nor external");
   if (r.entry_count != 0) r.refuse(at, "external_data", "is there, but data_location is not external");
@@ -241,7 +241,7 @@ WeightPtr read_values(const Reader& r, wire::Bytes range, DType dtype) {
   if (r.has_raw) {
     if (r.raw.size() != bytes) r.refuse(at, "raw_data", "does not have the size that dims and data_type ask for");
     check_limit(r, bytes);
-    return weight_of_raw(r, desc);
+    return weight_of_bytes(r, desc, bytes, std::shared_ptr<const void>(r.loader.bytes, r.raw.begin));
   }
   if (r.counts[storage.typed] != elements) {
     r.refuse(at, kTypedNames[storage.typed], "does not have as many values as dims ask for");

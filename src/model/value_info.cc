@@ -93,7 +93,7 @@ constexpr wire::Row<Reader> kValueInfoRows[] = {
 
 struct EntryReader {
   Loader& loader;
-  ExternalEntry entry;
+  StringEntry entry;
 };
 
 constexpr wire::Row<EntryReader> kEntryRows[] = {
@@ -123,7 +123,7 @@ ValueInfo read_value_info(Loader& loader, wire::Bytes range) {
   return std::move(info);
 }
 
-ExternalEntry read_string_entry(Loader& loader, wire::Bytes range) {
+StringEntry read_string_entry(Loader& loader, wire::Bytes range) {
   EntryReader reader{loader, {}};
   wire::read_message(loader.file, range, "StringStringEntryProto", kEntryRows, reader);
   return reader.entry;
