@@ -1,0 +1,320 @@
+"""The evener command: its results against onnxruntime, its files against numpy, its exit codes, its messages.
+
+The command is taken from the environment variable EVENER_COMMAND.
+"""
+import json
+import os
+import pathlib
+import struct
+import subprocess
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+COMMAND = os.environ.get("EVENER_COMMAND", "")
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "config" / "examples"
+COMMANDS = ["devices", "inspect", "run", "explain", "check-config", "version"]
+OK, FAILURE, USAGE, CONFIG, MODEL, DEVICE = range(6)
+
+if not COMMAND:
+    pytest.skip("EVENER_COMMAND is not set", allow_module_level=True)
+
+
+def evener(*words, code=OK, environment=None):
+    """Runs the command and returns (stdout, stderr)."""
+    result = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True, timeout=300,
+                            env={**os.environ, **(environment or {})})
+    assert result.returncode == code, f"{words}: {result.returncode}\n{result.stdout}{result.stderr}"
+    return result.stdout, result.stderr
+
+
+def save(path, nodes, inputs, outputs, initializers=()):
+    graph = helper.make_graph(nodes, "g", inputs, outputs, list(initializers))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+def value(name, dims, dtype=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, dtype, dims)
+
+
+@pytest.fixture
+def conv(tmp_path):
+    """Conv, Relu, and a matrix product: x [1,3,8,8] -> y [1,4,8,8]."""
+    rng = np.random.default_rng(1)
+    weight = numpy_helper.from_array(rng.standard_normal((4, 3, 3, 3)).astype(np.float32), "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], name="conv_1", pads=[1, 1, 1, 1]),
+             helper.make_node("Relu", ["c"], ["r"], name="relu_1"),
+             helper.make_node("Sub", ["r", "c"], ["y"], name="sub_1")]
+    return save(tmp_path / "conv.onnx", nodes, [value("x", [1, 3, 8, 8])], [value("y", [1, 4, 8, 8])], [weight])
+
+
+@pytest.fixture
+def add(tmp_path):
+    """Two inputs with unknown dimensions, two outputs with names that are no file names."""
+    nodes = [helper.make_node("Add", ["a", "b"], ["out/sum:0"], name="add_1"),
+             helper.make_node("Mul", ["a", "b"], ["out_sum_0"], name="mul_1")]
+    return save(tmp_path / "add.onnx", nodes, [value("a", ["n", 3]), value("b", ["n", 3])],
+                [value("out/sum:0", ["n", 3]), value("out_sum_0", ["n", 3])])
+
+
+def reference(model, feeds):
+    return onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def assert_close(got, expected):
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    assert expected.size and expected.min() != expected.max()
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+# ------------------------------------------------------------------------------------------------------------ help --
+
+
+def test_version_is_the_librarys():
+    assert evener("version")[0].split()[0] == "evener"
+    assert evener("version") == evener("--version")
+
+
+def test_help_names_every_command_and_exit_code():
+    text = evener("--help")[0]
+    for name in COMMANDS:
+        assert f"  {name}" in text
+    for code in range(6):
+        assert f"  {code}  " in text
+    assert evener("help") == evener("-h") == evener("--help")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_help(name):
+    text = evener(name, "--help")[0]
+    assert text.startswith(f"usage: evener {name}")
+    assert evener("help", name)[0] == text
+    assert max(map(len, text.splitlines())) <= 132
+
+
+@pytest.mark.parametrize("words", [
+    (), ("nonsense",), ("run",), ("run", "a", "b"), ("run", "a", "--nonsense"), ("run", "a", "--config"), ("version", "x"),
+    ("run", "a", "--threads", "x"), ("run", "a", "--threads", "-1"), ("run", "a", "--threads=1025"), ("inspect", "a", "--json=1"),
+    ("run", "a", "--repeat", "0"), ("run", "a", "--config", "x", "--config", "y"), ("help", "nonsense"),
+])
+def test_wrong_command_lines_end_with_2_and_print_to_stderr_only(words):
+    out, err = evener(*words, code=USAGE)
+    assert out == "" and err
+
+
+# ------------------------------------------------------------------------------------------------------------- run --
+
+
+def test_run_gives_what_onnxruntime_gives(conv, tmp_path):
+    x = np.random.default_rng(2).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    out, _ = evener("run", conv, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path / "new" / "out", "--threads", 1)
+    got = np.load(tmp_path / "new" / "out" / "y.npy")
+    assert_close(got, reference(conv, {"x": x})[0])
+    assert "input x: float32 [1,3,8,8], from " in out
+    assert "output y: float32 [1,4,8,8], min " in out and "time: first run " in out
+
+
+def test_printed_summary_is_that_of_the_values(conv, tmp_path):
+    out, _ = evener("run", conv, "--output-dir", tmp_path)
+    line = next(line for line in out.splitlines() if line.startswith("output y"))
+    numbers = {part.split()[0]: float(part.split()[1]) for part in line.split("], ")[1].split(", ")}
+    y = np.load(tmp_path / "y.npy").astype(np.float64)
+    assert numbers == pytest.approx({"min": y.min(), "mean": y.mean(), "max": y.max()}, rel=1e-4)
+
+
+def test_missing_inputs_get_the_same_pattern_each_time(conv, tmp_path):
+    first, _ = evener("run", conv, "--output-dir", tmp_path / "a")
+    second, _ = evener("run", conv, "--output-dir", tmp_path / "b")
+    assert "input x: float32 [1,3,8,8], filled with a fixed pseudo-random pattern in [0, 1)" in first
+    a, b = np.load(tmp_path / "a" / "y.npy"), np.load(tmp_path / "b" / "y.npy")
+    assert np.array_equal(a, b) and a.min() != a.max()
+
+
+def test_pattern_differs_by_input_and_lies_in_its_range(add, tmp_path):
+    evener("run", add, "--shape", "a=1000,3", "--shape=b=1000,3", "--output-dir", tmp_path)
+    total = np.load(tmp_path / "out_sum_0.npy")
+    product = np.load(tmp_path / "out_sum_0-2.npy")
+    assert total.shape == (1000, 3) and 0.9 < total.mean() < 1.1 and total.min() >= 0 and total.max() < 2
+    assert not np.allclose(product, (total / 2) ** 2)
+
+
+def test_unknown_dimensions_must_be_given(add):
+    _, err = evener("run", add, code=USAGE)
+    assert "input a is float32 [n,3]" in err and "--shape a=" in err
+
+
+@pytest.mark.parametrize("shape", ["a=1,x", "a=", "a", "=1", "a=1,,2", "a=-1,3", "a=1,2,3,4,5,6,7,8,9", "a=99999999999999999999", "zz=1,3"])
+def test_wrong_shapes_are_usage_errors(add, shape):
+    evener("run", add, "--shape", shape, "--shape", "b=1,3", code=USAGE)
+
+
+def test_shapes_that_do_not_fit_the_model_are_refused_by_name(add):
+    _, err = evener("run", add, "--shape", "a=2,4", "--shape", "b=2,3", code=FAILURE)
+    assert "a" in err and "EVN_ERROR_INVALID_ARGUMENT" in err
+
+
+def test_an_unknown_input_lists_those_there_are(add, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(3, np.float32))
+    _, err = evener("run", add, "--input", f"c={tmp_path / 'x.npy'}", code=USAGE)
+    assert "a" in err and "b" in err and "EVN_ERROR_INVALID_ARGUMENT" in err
+
+
+def test_repeat_prints_the_times_of_all_runs(conv):
+    out, _ = evener("run", conv, "--repeat", 5)
+    assert "time: first run " in out and "4 more: median " in out
+
+
+def test_output_folder_that_cannot_be_made_is_a_failure(conv, tmp_path):
+    (tmp_path / "file").write_text("")
+    evener("run", conv, "--output-dir", tmp_path / "file", code=FAILURE)
+
+
+DTYPES = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE, np.int8: TensorProto.INT8, np.uint8: TensorProto.UINT8,
+          np.int32: TensorProto.INT32, np.int64: TensorProto.INT64, np.bool_: TensorProto.BOOL, np.float16: TensorProto.FLOAT16}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+def test_npy_of_each_type_survives_reading_and_writing(dtype, tmp_path):
+    model = save(tmp_path / "t.onnx", [helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])],
+                 [value("x", [3, 5], DTYPES[dtype])], [value("y", [5, 3], DTYPES[dtype])])
+    x = (np.arange(15).reshape(3, 5) % 7 - (0 if dtype in (np.uint8, np.bool_) else 3)).astype(dtype)
+    np.save(tmp_path / "x.npy", x)
+    evener("run", model, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path)
+    y = np.load(tmp_path / "y.npy")
+    assert y.dtype == x.dtype and np.array_equal(y, x.T)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_versions_are_read(version, conv, tmp_path):
+    x = np.random.default_rng(3).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    with open(tmp_path / "x.npy", "wb") as file:
+        np.lib.format.write_array(file, x, version)
+    evener("run", conv, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path)
+    assert_close(np.load(tmp_path / "y.npy"), reference(conv, {"x": x})[0])
+
+
+def npy(header, data=b"\0" * 4, version=1, length=None):
+    header = header.encode()
+    size = len(header) if length is None else length
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", size) + header + data
+
+
+GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
+
+
+@pytest.mark.parametrize("data, message", [
+    (b"", "too early"), (b"\x93NUMPY", "too early"), (b"PK\x03\x04" + b"\0" * 40, "not a .npy"),
+    (npy(GOOD, version=9), "version"), (npy(GOOD, version=2, length=0xffffffff), "64 KiB"), (npy(GOOD, length=60000), "too early"),
+    (npy(GOOD.replace("False", "True")), "Fortran"), (npy(GOOD.replace("<f4", ">f4")), "little-endian"),
+    (npy(GOOD.replace("<f4", "|O")), "element type"), (npy(GOOD.replace("(1,)", "(2,)")), "size"),
+    (npy(GOOD.replace("(1,)", "(4294967296, 4294967296)")), "size"), (npy(GOOD.replace("(1,)", "(-1,)")), "damaged"),
+    (npy(GOOD.replace("(1,)", "(1,1,1,1,1,1,1,1,1)")), "damaged"), (npy(GOOD.replace("(1,)", "(1")), "damaged"),
+    (npy(GOOD[:-1]), "damaged"), (npy("{}"), "damaged"), (npy(GOOD.replace("descr", "descrx")), "damaged"), (npy(GOOD, data=b"\0" * 5), "size"),
+    (npy(GOOD.replace("'shape'", "'shape': (1,), 'shape'")), "damaged"), (npy("(" * 1000), "damaged"),
+])
+def test_hostile_npy_files_are_refused_with_a_reason(data, message, add, tmp_path):
+    (tmp_path / "x.npy").write_bytes(data)
+    _, err = evener("run", add, "--input", f"a={tmp_path / 'x.npy'}", code=FAILURE)
+    assert message in err and "x.npy" in err
+
+
+def test_npy_that_is_no_file_is_refused_at_once(add, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("fifo", "absent", "."):
+        evener("run", add, "--input", f"a={tmp_path / name}", code=FAILURE)
+
+
+# ----------------------------------------------------------------------------------------------- inspect and explain --
+
+
+def test_inspect_names_inputs_outputs_and_operators(conv):
+    text = evener("inspect", conv)[0]
+    assert "Conv" in text and "x" in text and "y" in text
+    assert isinstance(json.loads(evener("inspect", conv, "--json")[0]), dict)
+
+
+def test_explain_gives_each_node_a_device_and_a_reason(conv):
+    assert "conv_1" in evener("explain", conv)[0]
+    explained = json.loads(evener("explain", conv, "--json")[0])
+    assert explained["nodes"]
+    for node in explained["nodes"]:
+        assert node["device"] == "cpu" and node["reason"]
+
+
+def test_explain_follows_the_rules_of_the_configuration(add, tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("devices:\n  host: {type: cpu, threads: 1}\nplacement:\n  rules:\n    - {match: {op: Add}, device: host}\n")
+    nodes = {n["op"]: n for n in json.loads(evener("explain", add, "--config", config, "--json", "--shape", "a=2,3", "--shape", "b=2,3")[0])["nodes"]}
+    assert nodes["Add"]["device"] == "host" and nodes["Add"]["rule_line"] == 5
+    assert nodes["Mul"]["rule_line"] != 5
+
+
+def test_rules_match_the_models_file_name(add, tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("placement:\n  rules:\n    - {match: {model: \"*dd.onnx\"}, device: cpu}\n    - {device: cpu, policy: prefer}\n")
+    nodes = json.loads(evener("explain", add, "--config", config, "--json")[0])["nodes"]
+    assert {n["rule_line"] for n in nodes} == {3}
+    other = add.rename(tmp_path / "other.onnx")
+    nodes = json.loads(evener("explain", other, "--config", config, "--json")[0])["nodes"]
+    assert {n["rule_line"] for n in nodes} == {4}
+
+
+# ------------------------------------------------------------------------------------------------- devices and errors --
+
+
+def test_devices_lists_the_cpu():
+    assert "cpu" in evener("devices")[0].lower()
+    json.loads(evener("devices", "--json")[0])
+
+
+def test_check_config_accepts_a_right_file():
+    assert "right" in evener("check-config", EXAMPLES / "cpu-only.yaml")[0]
+    assert "right" in evener("check-config", EXAMPLES / "limits.yaml")[0]
+
+
+def test_check_config_says_where_a_file_is_wrong(tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("devices:\n  cpu: {type: cpu, thread: 2}\n")
+    _, err = evener("check-config", config, code=CONFIG)
+    assert f'{config}:2:20: unknown key "thread"; did you mean "threads"?' in err
+    evener("check-config", tmp_path / "absent.yaml", code=CONFIG)
+    evener("check-config", tmp_path, code=CONFIG)
+
+
+def test_check_config_tells_an_absent_device_from_a_wrong_file(tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("devices:\n  npu: {type: opencl, match: {vendor: \"No Such Vendor\"}}\n")
+    _, err = evener("check-config", config, code=DEVICE)
+    assert "the file is right" in err and "npu" in err and "EVN_ERROR_DEVICE_UNAVAILABLE" in err
+    config.write_text(config.read_text().replace("}}", "}, optional: true}"))
+    evener("check-config", config)
+
+
+def test_exit_codes_tell_what_is_wrong(conv, tmp_path):
+    (tmp_path / "bad.onnx").write_bytes(b"\xff" * 10)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("nonsense: 1\n")
+    evener("run", tmp_path / "bad.onnx", code=MODEL)
+    evener("inspect", tmp_path / "absent.onnx", code=MODEL)
+    evener("run", conv, "--config", bad, code=CONFIG)
+    evener("run", conv, "--device", "npu7", code=DEVICE)
+    limited = tmp_path / "limited.yaml"
+    limited.write_text("limits: {model_bytes: 10}\n")
+    _, err = evener("run", conv, "--config", limited, code=MODEL)
+    assert "EVN_ERROR_LIMIT" in err
+
+
+def test_errors_name_the_node(tmp_path):
+    model = tmp_path / "m.onnx"
+    graph = helper.make_graph([helper.make_node("NoSuchOperator", ["x"], ["y"], name="strange_1")], "g", [value("x", [1])], [value("y", [1])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
+    _, err = evener("run", model, code=MODEL)
+    assert "NoSuchOperator" in err and "node: strange_1" in err
