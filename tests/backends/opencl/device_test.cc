@@ -1,0 +1,256 @@
+// Opening, listing, memory and copies of OpenCL devices.
+#include <thread>
+
+#include "tests/backends/opencl/opencl_test.h"
+
+namespace evn::test {
+namespace {
+
+Graph relu_graph(std::int64_t n) {
+  GraphBuilder b;
+  b.output(b.node("Relu", {b.input("x", {n})}));
+  return b.build();
+}
+
+Error open_error(const DeviceRequest& request) {
+  try {
+    opencl_backend.open(request);
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "the device was opened";
+  return {};
+}
+
+// Copies to the device and back again.
+std::vector<float> round_trip(OpenClDevice& device, const std::vector<float>& x) {
+  const std::size_t bytes = x.size() * sizeof(float);
+  const PooledMemory memory = device.allocate(bytes, MemoryClass::kTensors);
+  std::vector<float> y(x.size());
+  const Buffer there{memory.memory(), 0, bytes};
+  const Event written = device.copy({nullptr, {const_cast<float*>(x.data()), 0, bytes}}, {&device, there}, {});
+  device.wait(device.copy({&device, there}, {nullptr, {y.data(), 0, bytes}}, {&written, 1}));
+  return y;
+}
+
+TEST(OpenClLoader, AbsentLibraryIsNamed) {
+  OpenClApi api{};
+  std::string why;
+  EXPECT_FALSE(open_opencl_library("libevener-no-such-library.so.1", &api, &why));
+  EXPECT_NE(why.find("libevener-no-such-library.so.1 cannot be opened"), std::string::npos) << why;
+}
+
+TEST(OpenClLoader, LibraryWithoutTheFunctionsIsRefused) {
+  OpenClApi api{};
+  std::string why;
+  EXPECT_FALSE(open_opencl_library("libm.so.6", &api, &why));
+  EXPECT_NE(why.find("clGetPlatformIDs"), std::string::npos) << why;
+}
+
+TEST(OpenClLoader, CodesHaveNamesAndStatuses) {
+  EXPECT_STREQ(cl_error_name(CL_OUT_OF_RESOURCES), "CL_OUT_OF_RESOURCES");
+  EXPECT_STREQ(cl_error_name(12345), "an unknown OpenCL error");
+  EXPECT_EQ(cl_status(CL_MEM_OBJECT_ALLOCATION_FAILURE), EVN_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cl_status(CL_OUT_OF_RESOURCES), EVN_ERROR_DEVICE_LOST);
+  EXPECT_EQ(cl_status(CL_INVALID_VALUE), EVN_ERROR_INTERNAL);
+  try {
+    check_cl(CL_OUT_OF_RESOURCES, "clFinish", "mine");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.message, "clFinish failed: CL_OUT_OF_RESOURCES (-5)");
+    EXPECT_STREQ(error.device, "mine");
+  }
+}
+
+TEST(OpenClDevice, ListTellsWhatEachDeviceIs) {
+  EVN_NEEDS_OPENCL();
+  std::string why;
+  const std::vector<DeviceListing> list = opencl_backend.list(&why);
+  ASSERT_FALSE(list.empty());
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    EXPECT_EQ(list[i].id, "opencl:" + std::to_string(i));
+    EXPECT_FALSE(list[i].description.empty());
+    EXPECT_FALSE(list[i].platform.empty());
+    EXPECT_FALSE(list[i].driver.empty());
+    EXPECT_TRUE(list[i].kind == "cpu" || list[i].kind == "gpu" || list[i].kind == "accelerator") << list[i].kind;
+    EXPECT_GT(list[i].compute_units, 0u);
+    EXPECT_GT(list[i].memory_bytes, 0u);
+  }
+  const std::shared_ptr<OpenClDevice> device = open_opencl();
+  EXPECT_EQ(device->traits().description, list[0].description);
+  EXPECT_EQ(device->traits().kind, EVN_DEVICE_OPENCL);
+  EXPECT_EQ(device->traits().alignment, 128u);
+  EXPECT_FALSE(device->traits().host_addressable);
+}
+
+TEST(OpenClDevice, IndexCountsAmongWhatTheGlobsLeave) {
+  EVN_NEEDS_OPENCL();
+  std::string why;
+  const std::vector<OpenClFound> found = find_opencl_devices(&why);
+  DeviceRequest request;
+  request.name = "mine";
+  request.device = found[0].name.substr(0, 3) + "*";
+  request.platform = found[0].platform_name;
+  request.kind = opencl_kind(found[0]);
+  EXPECT_EQ(open_opencl(request)->traits().description, found[0].name);
+  request.index = static_cast<int>(found.size());
+  const Error error = open_error(request);
+  EXPECT_EQ(error.status, EVN_ERROR_DEVICE_UNAVAILABLE);
+  EXPECT_STREQ(error.device, "mine");
+}
+
+TEST(OpenClDevice, NoMatchSaysWhatThereIs) {
+  EVN_NEEDS_OPENCL();
+  std::string why;
+  const std::vector<OpenClFound> found = find_opencl_devices(&why);
+  for (const char* key : {"vendor", "device", "platform", "kind"}) {
+    DeviceRequest request;
+    request.name = "mine";
+    if (key == std::string("vendor")) request.vendor = "Nobody & Sons";
+    if (key == std::string("device")) request.device = "Nobody & Sons";
+    if (key == std::string("platform")) request.platform = "Nobody & Sons";
+    if (key == std::string("kind")) request.kind = "Nobody & Sons";
+    const Error error = open_error(request);
+    EXPECT_EQ(error.status, EVN_ERROR_DEVICE_UNAVAILABLE);
+    EXPECT_NE(std::string(error.message).find("Nobody & Sons"), std::string::npos) << error.message;
+    EXPECT_NE(std::string(error.message).find(found[0].name), std::string::npos) << error.message;
+  }
+}
+
+TEST(OpenClMemory, BytesComeBack) {
+  EVN_NEEDS_OPENCL();
+  const std::vector<float> x = random_floats({12345}, 1).data;
+  EXPECT_EQ(round_trip(shared_device(), x), x);
+}
+
+TEST(OpenClMemory, CopiesWithinTheDeviceObeyOffsets) {
+  EVN_NEEDS_OPENCL();
+  OpenClDevice& device = shared_device();
+  const std::vector<float> x = random_floats({256}, 1).data;
+  const PooledMemory a = device.allocate(2048, MemoryClass::kTensors);
+  const PooledMemory b = device.allocate(2048, MemoryClass::kTensors);
+  std::vector<float> y(64);
+  device.copy({nullptr, {const_cast<float*>(x.data()), 0, 1024}}, {&device, {a.memory(), 512, 1024}}, {});
+  device.copy({&device, {a.memory(), 768, 256}}, {&device, {b.memory(), 128, 256}}, {});
+  device.wait(device.copy({&device, {b.memory(), 128, 256}}, {nullptr, {y.data(), 0, 256}}, {}));
+  EXPECT_EQ(y, std::vector<float>(x.begin() + 64, x.begin() + 128));
+}
+
+TEST(OpenClMemory, LedgerCountsByClass) {
+  EVN_NEEDS_OPENCL();
+  const std::shared_ptr<OpenClDevice> device = open_opencl();
+  {
+    const PooledMemory a = device->allocate(1000, MemoryClass::kArenas);
+    const PooledMemory b = device->allocate(500, MemoryClass::kPacked);
+    const PoolStats stats = device->pool().stats();
+    EXPECT_EQ(stats.current, 1500u);
+    EXPECT_EQ(stats.by_class[EVN_MEMORY_ARENAS], 1000u);
+    EXPECT_EQ(stats.by_class[EVN_MEMORY_PACKED], 500u);
+  }
+  EXPECT_EQ(device->pool().stats().current, 0u);
+  EXPECT_EQ(device->pool().stats().peak, 1500u);
+  device->pool().trim();
+  EXPECT_EQ(device->pool().stats().reserved, 0u);
+}
+
+TEST(OpenClMemory, CapIsObeyedThoughDriversAllocateLazily) {
+  EVN_NEEDS_OPENCL();
+  DeviceRequest request;
+  request.name = "small";
+  request.memory_limit = 1 << 20;
+  const std::shared_ptr<OpenClDevice> device = open_opencl(request);
+  const PooledMemory first = device->allocate(700000, MemoryClass::kTensors);
+  try {
+    const PooledMemory second = device->allocate(700000, MemoryClass::kTensors);
+    ADD_FAILURE() << "the cap was passed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status, EVN_ERROR_OUT_OF_MEMORY);
+    EXPECT_STREQ(error.device, "small");
+    EXPECT_LT(error.bytes_available, 700000u);
+  }
+}
+
+TEST(OpenClMemory, CapIsNeverAboveTheDevicesMemory) {
+  EVN_NEEDS_OPENCL();
+  EXPECT_EQ(shared_device().pool().stats().limit, shared_device().traits().memory_bytes);
+}
+
+TEST(OpenClMemory, BufferAboveTheLargestIsRefusedWithBothSizes) {
+  EVN_NEEDS_OPENCL();
+  std::string why;
+  const OpenClFound found = find_opencl_devices(&why)[0];
+  const std::shared_ptr<OpenClDevice> device = open_opencl();
+  try {
+    device->obtain(found.largest_buffer + 1, false);
+    ADD_FAILURE() << "the buffer was made";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status, EVN_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(error.bytes_requested, found.largest_buffer + 1);
+    EXPECT_LE(error.bytes_available, found.largest_buffer);
+    EXPECT_NE(std::string(error.message).find(std::to_string(error.bytes_available)), std::string::npos) << error.message;
+  }
+  EXPECT_EQ(round_trip(*device, {1, 2, 3}), (std::vector<float>{1, 2, 3}));
+}
+
+TEST(OpenClMemory, PinnedMemoryIsSeenByTheHostAndByKernels) {
+  EVN_NEEDS_OPENCL();
+  OpenClDevice& device = shared_device();
+  const NodeRun run(relu_graph(1000), 1);
+  const PooledMemory x = device.allocate(4000, MemoryClass::kTensors, true);
+  const PooledMemory y = device.allocate(4000, MemoryClass::kTensors, true);
+  auto* in = static_cast<float*>(device.host_address(x.memory()));
+  auto* out = static_cast<float*>(device.host_address(y.memory()));
+  ASSERT_NE(in, nullptr);
+  ASSERT_NE(out, nullptr);
+  const OpDesc desc = run.desc();
+  std::string reason;
+  const Kernel* kernel = device.find_kernel(desc, &reason);
+  ASSERT_NE(kernel, nullptr) << reason;
+  KernelPlan plan;
+  kernel->plan(desc, &plan);
+  const Buffer inputs[] = {{x.memory(), 0, 4000}};
+  const Buffer outputs[] = {{y.memory(), 0, 4000}};
+  KernelArgs args;
+  args.desc = &desc;
+  args.plan = &plan;
+  args.inputs = inputs;
+  args.outputs = outputs;
+  for (int round = 1; round <= 3; ++round) {
+    for (int i = 0; i < 1000; ++i) in[i] = static_cast<float>(i - 500 * round);
+    device.wait(device.enqueue({kernel, args, nullptr}, {}));
+    for (int i = 0; i < 1000; ++i) ASSERT_EQ(out[i], std::max(0.0f, static_cast<float>(i - 500 * round))) << i;
+  }
+  std::vector<float> back(1000);
+  device.wait(device.copy({&device, outputs[0]}, {nullptr, {back.data(), 0, 4000}}, {}));
+  EXPECT_EQ(back, std::vector<float>(out, out + 1000));
+}
+
+TEST(OpenClMemory, PlainMemoryHasNoHostAddress) {
+  EVN_NEEDS_OPENCL();
+  const PooledMemory x = shared_device().allocate(64, MemoryClass::kTensors);
+  EXPECT_EQ(shared_device().host_address(x.memory()), nullptr);
+}
+
+TEST(OpenClDevice, ThreadsMayShareIt) {
+  EVN_NEEDS_OPENCL();
+  OpenClDevice& device = shared_device();
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      NodeRun run(relu_graph(3000 + t), t);
+      const std::vector<float> expected = run.reference();
+      for (int i = 0; i < 20; ++i) wrong[t] += run.on(device) != expected;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4, 0));
+}
+
+TEST(OpenClDevice, OpensAndClosesManyTimes) {
+  EVN_NEEDS_OPENCL();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(round_trip(*open_opencl(), {1, 2, 3}), (std::vector<float>{1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace evn::test

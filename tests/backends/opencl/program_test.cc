@@ -1,0 +1,153 @@
+// The cache of compiled programs: used when it is whole, and harmless when it is not.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/backends/opencl/opencl_test.h"
+
+namespace evn::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OpenClProgramCache : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    EVN_NEEDS_OPENCL();
+    std::string name = (fs::temp_directory_path() / "evn-opencl-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override {
+    if (!folder_.empty()) fs::remove_all(folder_);
+  }
+
+  struct Counts {
+    int compiled;
+    int restored;
+    bool operator==(const Counts&) const = default;
+  };
+  static constexpr Counts kCompiled{1, 0};
+  static constexpr Counts kRestored{0, 1};
+
+  // Runs one node on a fresh device and looks at its result.
+  static Counts run(const std::string& cache_dir, const char* op = "Relu") {
+    DeviceRequest request;
+    request.cache_dir = cache_dir;
+    const std::shared_ptr<OpenClDevice> device = open_opencl(request);
+    GraphBuilder b;
+    b.output(b.node(op, {b.input("x", {1, 2, 10, 10})}));
+    NodeRun node(b.build(), 1);
+    expect_near(node.on(*device), node.reference(), {1e-5, 1e-6});
+    return {device->programs().compiled(), device->programs().restored()};
+  }
+
+  fs::path only_file() const {
+    std::vector<fs::path> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) files.push_back(entry.path());
+    EXPECT_EQ(files.size(), 1u);
+    return files.empty() ? fs::path() : files[0];
+  }
+  static std::string read(const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static void write(const fs::path& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(OpenClProgramCache, SecondDeviceCompilesNothing) {
+  EXPECT_EQ(run(folder_), kCompiled);
+  EXPECT_EQ(run(folder_), kRestored);
+}
+
+TEST_F(OpenClProgramCache, FolderIsMadeWhenItIsMissing) {
+  const std::string deep = (folder_ / "a" / "b").string();
+  EXPECT_EQ(run(deep), kCompiled);
+  EXPECT_EQ(run(deep), kRestored);
+}
+
+TEST_F(OpenClProgramCache, ProgramsHaveFilesOfTheirOwn) {
+  EXPECT_EQ(run(folder_, "Relu"), kCompiled);
+  EXPECT_EQ(run(folder_, "GlobalAveragePool"), kCompiled);
+  EXPECT_EQ(run(folder_, "Relu"), kRestored);
+}
+
+TEST_F(OpenClProgramCache, WithoutAFolderNothingIsKept) {
+  EXPECT_EQ(run(""), kCompiled);
+  EXPECT_EQ(run(""), kCompiled);
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(OpenClProgramCache, TruncatedFileIsMadeAnew) {
+  run(folder_);
+  const fs::path file = only_file();
+  const std::string whole = read(file);
+  for (const std::size_t size : {std::size_t{0}, std::size_t{7}, std::size_t{31}, std::size_t{32}, whole.size() / 2, whole.size() - 1}) {
+    write(file, whole.substr(0, size));
+    EXPECT_EQ(run(folder_), kCompiled) << size;
+    EXPECT_EQ(run(folder_), kRestored) << size;
+  }
+}
+
+TEST_F(OpenClProgramCache, FlippedBitIsNoticed) {
+  run(folder_);
+  const fs::path file = only_file();
+  const std::string whole = read(file);
+  for (const std::size_t at : {std::size_t{0}, std::size_t{9}, std::size_t{17}, std::size_t{25}, std::size_t{40}, whole.size() / 2, whole.size() - 1}) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 4);
+    write(file, damaged);
+    EXPECT_EQ(run(folder_), kCompiled) << at;
+  }
+  EXPECT_EQ(run(folder_), kRestored);
+}
+
+TEST_F(OpenClProgramCache, LongerAndForeignFilesAreMadeAnew) {
+  run(folder_);
+  const fs::path file = only_file();
+  const std::string whole = read(file);
+  for (const std::string& bytes : {whole + "x", std::string(5000, 'E'), std::string("\x7f" "ELF")}) {
+    write(file, bytes);
+    EXPECT_EQ(run(folder_), kCompiled);
+  }
+}
+
+TEST_F(OpenClProgramCache, BinaryThatTheDriverRefusesIsMadeAnew) {
+  run(folder_);
+  const fs::path file = only_file();
+  std::string bytes = read(file).substr(0, 16);  // the right magic and identity, then a whole but senseless binary
+  const std::string binary = "this is no program";
+  std::uint64_t checksum = 0xcbf29ce484222325ull;
+  for (const char c : binary) checksum = (checksum ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  const std::uint64_t size = binary.size();
+  bytes.append(reinterpret_cast<const char*>(&size), 8);
+  bytes.append(reinterpret_cast<const char*>(&checksum), 8);
+  write(file, bytes + binary);
+  EXPECT_EQ(run(folder_), kCompiled);
+  EXPECT_EQ(run(folder_), kRestored);
+}
+
+TEST_F(OpenClProgramCache, FolderThatCannotBeWrittenDoesNoHarm) {
+  write(folder_ / "file", "x");
+  EXPECT_EQ(run((folder_ / "file" / "under").string()), kCompiled);
+  EXPECT_EQ(run("/proc/no-such-folder"), kCompiled);
+  fs::create_directory(folder_ / "read-only");
+  fs::permissions(folder_ / "read-only", fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_EQ(run((folder_ / "read-only").string()), kCompiled);
+}
+
+TEST_F(OpenClProgramCache, FolderInPlaceOfTheFileDoesNoHarm) {
+  run(folder_);
+  const fs::path file = only_file();
+  fs::remove(file);
+  fs::create_directory(file);
+  EXPECT_EQ(run(folder_), kCompiled);
+}
+
+}  // namespace
+}  // namespace evn::test
