@@ -1,0 +1,135 @@
+// Conv and ConvTranspose on the CPU: shapes with remainders in every direction, groups, strides, dilations, pads, epilogues.
+#include "tests/backends/cpu/kernel_check.h"
+
+namespace evn::test {
+namespace {
+
+struct Spatial {
+  std::int64_t h, w, kh, kw, sh, sw, dh, dw, pt, pl, pb, pr;
+};
+
+KernelCheck conv(std::int64_t n, std::int64_t cin, std::int64_t cout, std::int64_t group, const Spatial& s, bool bias = true) {
+  KernelCheck c("Conv");
+  c.input(Shape{n, cin, s.h, s.w}).weight(Shape{cout, cin / group, s.kh, s.kw});
+  if (bias) c.input(Shape{cout});
+  c.integer("group", group).ints("strides", {s.sh, s.sw}).ints("dilations", {s.dh, s.dw}).ints("pads", {s.pt, s.pl, s.pb, s.pr});
+  return c;
+}
+
+TEST(CpuConv, OneByOneOfEverySize) {
+  for (std::int64_t hw : {1, 2, 3, 4, 5, 7, 14, 17}) {
+    for (std::int64_t cout : {1, 3, 8, 17, 40}) {
+      conv(2, 19, cout, 1, {hw, hw, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).kernel("conv_gemm").run();
+    }
+  }
+}
+
+TEST(CpuConv, KernelsStridesDilationsAndPads) {
+  const Spatial cases[] = {
+      {9, 9, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},    {13, 11, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1}, {20, 37, 5, 5, 1, 1, 1, 1, 2, 2, 2, 2},
+      {17, 19, 7, 7, 2, 2, 1, 1, 3, 3, 3, 3},  {12, 50, 3, 3, 1, 1, 2, 2, 2, 2, 2, 2}, {15, 16, 3, 1, 3, 3, 1, 1, 0, 4, 1, 0},
+      {8, 70, 1, 5, 1, 2, 1, 3, 0, 6, 0, 6},   {6, 5, 4, 4, 1, 1, 1, 1, 3, 3, 3, 3},   {5, 5, 3, 3, 1, 1, 1, 1, 5, 5, 5, 5},
+      {33, 100, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1}, {9, 130, 3, 3, 1, 4, 1, 1, 1, 1, 1, 1}, {14, 14, 1, 1, 2, 2, 1, 1, 0, 0, 0, 0},
+  };
+  for (const Spatial& s : cases) {
+    conv(1, 3, 10, 1, s).kernel("conv_gemm").run();
+    conv(2, 8, 12, 4, s, false).kernel("conv_gemm").run();
+  }
+}
+
+TEST(CpuConv, LongInnerDimensionIsCarriedBetweenBlocks) {
+  conv(1, 70, 24, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernel("conv_gemm").run();
+  conv(1, 600, 33, 1, {3, 17, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).kernel("conv_gemm").run();
+  conv(1, 300, 20, 1, {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).step(StepKind::kRelu).kernel("conv_gemm").run();
+  conv(1, 64, 300, 1, {14, 14, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernel("conv_gemm").run();
+}
+
+TEST(CpuConv, Depthwise) {
+  const Spatial cases[] = {
+      {9, 9, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},   {14, 14, 5, 5, 1, 1, 1, 1, 2, 2, 2, 2},  {15, 40, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},
+      {56, 57, 5, 5, 2, 2, 1, 1, 2, 2, 2, 2}, {30, 33, 3, 3, 1, 1, 3, 3, 3, 3, 3, 3},  {20, 20, 7, 7, 1, 1, 1, 1, 3, 3, 3, 3},
+      {11, 70, 3, 3, 3, 3, 1, 1, 0, 0, 0, 0}, {8, 90, 1, 9, 1, 1, 1, 1, 0, 4, 0, 4},   {200, 130, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},
+      {3, 3, 3, 3, 1, 1, 1, 1, 4, 4, 4, 4},   {48, 320, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1}, {17, 33, 2, 2, 2, 2, 1, 1, 0, 0, 1, 1},
+  };
+  for (const Spatial& s : cases) conv(2, 5, 5, 5, s).kernel("conv_depthwise").run();
+  conv(1, 40, 40, 40, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, false).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).kernel("conv_depthwise").run();
+}
+
+TEST(CpuConv, DepthMultiplierIsAGroupedProduct) {
+  conv(1, 4, 8, 4, {9, 9, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernel("conv_gemm").run();
+}
+
+TEST(CpuConv, EveryEpilogueStepAndChains) {
+  const Spatial s = {10, 13, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
+  const Step steps[] = {{StepKind::kRelu, 0, 0},       {StepKind::kClip, -0.3f, 0.4f}, {StepKind::kLeakyRelu, 0.1f, 0},
+                        {StepKind::kHardSigmoid, 0.2f, 0.5f}, {StepKind::kHardSwish, 1.0f / 6, 0.5f}, {StepKind::kSigmoid, 0, 0},
+                        {StepKind::kTanh, 0, 0},       {StepKind::kScale, -1.5f, 0},   {StepKind::kOffset, 0.25f, 0}};
+  for (const Step& a : steps) {
+    for (const std::int64_t group : {1, 6}) {
+      const char* name = group == 1 ? "conv_gemm" : "conv_depthwise";
+      conv(1, 6, 6, group, s).step(a.kind, a.a, a.b).kernel(name).run();
+      conv(1, 6, 6, group, s).step(StepKind::kRelu).step(a.kind, a.a, a.b).step(StepKind::kOffset, -0.1f).kernel(name).run();
+    }
+  }
+}
+
+TEST(CpuConv, OneSpatialAxis) {
+  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{11, 9, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernel("conv_gemm").run();
+  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise").run();
+}
+
+TEST(CpuConv, SamePadding) {
+  KernelCheck("Conv").input(Shape{1, 3, 12, 15}).weight(Shape{4, 3, 4, 4}).ints("strides", {2, 2}).attribute("auto_pad", std::string("SAME_UPPER")).kernel("conv_gemm").run();
+}
+
+TEST(CpuConv, NaNStaysWhereItIs) {
+  std::vector<float> x(36, 1.0f);
+  x[14] = std::nanf("");
+  KernelCheck("Conv").input_of<float>(Shape{1, 1, 6, 6}, x).weight(Shape{2, 1, 3, 3}).step(StepKind::kRelu).kernel("conv_gemm").run();
+  KernelCheck("Conv").input_of<float>(Shape{1, 1, 6, 6}, x).weight(Shape{1, 1, 3, 3}).step(StepKind::kClip, 0, 6).kernel("conv_depthwise").run();
+}
+
+TEST(CpuConv, BatchNeighboursDoNotChangeABit) {
+  const Spatial s = {13, 17, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
+  std::vector<float> one(static_cast<std::size_t>(20 * 13 * 17));
+  Random random(5);
+  for (float& v : one) v = random.uniform(-1, 1);
+  for (const std::int64_t group : {1, 20}) {
+    std::vector<float> many;
+    for (int i = 0; i < 3; ++i) many.insert(many.end(), one.begin(), one.end());
+    const auto check = [&](std::int64_t n, const std::vector<float>& x) {
+      return KernelCheck("Conv").input_of<float>(Shape{n, 20, s.h, s.w}, x).weight(Shape{20, 20 / group, 3, 3}).integer("group", group)
+          .ints("pads", {1, 1, 1, 1}).kernel(group == 1 ? "conv_gemm" : "conv_depthwise").run();
+    };
+    const Bytes single = check(1, one)[0];
+    const Bytes batch = check(3, many)[0];
+    ASSERT_EQ(batch.size(), 3 * single.size());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(std::memcmp(batch.data() + i * single.size(), single.data(), single.size()), 0) << i;
+  }
+}
+
+TEST(CpuConvTranspose, BlocksAndGeneral) {
+  struct Case {
+    std::int64_t cin, cout, group, h, w, kh, kw, sh, sw;
+    std::vector<std::int64_t> pads, dilations, output_padding;
+    const char* kernel;
+  };
+  const Case cases[] = {
+      {6, 5, 1, 7, 9, 2, 2, 2, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_blocks"},
+      {24, 1, 1, 20, 30, 2, 2, 2, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_blocks"},
+      {4, 6, 2, 5, 6, 3, 2, 3, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_blocks"},
+      {6, 5, 1, 7, 9, 3, 3, 2, 2, {1, 1, 1, 1}, {1, 1}, {1, 1}, "conv_transpose_gemm"},
+      {6, 4, 2, 7, 20, 4, 4, 2, 2, {1, 1, 1, 1}, {1, 1}, {0, 0}, "conv_transpose_gemm"},
+      {3, 7, 1, 6, 6, 3, 3, 1, 1, {0, 0, 0, 0}, {2, 2}, {0, 0}, "conv_transpose_gemm"},
+      {40, 20, 1, 9, 9, 3, 3, 3, 3, {1, 0, 0, 1}, {2, 1}, {0, 0}, "conv_transpose_gemm"},
+  };
+  for (const Case& c : cases) {
+    KernelCheck("ConvTranspose").input(Shape{2, c.cin, c.h, c.w}).weight(Shape{c.cin, c.cout / c.group, c.kh, c.kw}).input(Shape{c.cout})
+        .integer("group", c.group).ints("strides", {c.sh, c.sw}).ints("pads", c.pads).ints("dilations", c.dilations)
+        .ints("output_padding", c.output_padding).step(StepKind::kRelu).kernel(c.kernel).run();
+  }
+  KernelCheck("ConvTranspose").input(Shape{1, 4, 11}).weight(Shape{4, 3, 4}).ints("strides", {2}).ints("pads", {1, 1}).kernel("conv_transpose_gemm").run();
+}
+
+}  // namespace
+}  // namespace evn::test
