@@ -195,6 +195,15 @@ bool float_constant(const Graph& graph, ValueId v, std::vector<double>* out) {
   return true;
 }
 
+bool int_constant(const Graph& graph, ValueId v, std::vector<std::int64_t>* out) {
+  if (v == kNoValue) return false;
+  const Weight* w = graph.values[v].constant.get();
+  if (w == nullptr || w->desc.dtype != DType::kInt64) return false;
+  out->resize(w->size_bytes / sizeof(std::int64_t));
+  if (!out->empty()) std::memcpy(out->data(), w->data.get(), w->size_bytes);
+  return true;
+}
+
 const void* aligned_bytes(const Weight& weight, std::vector<std::uint64_t>& storage) {
   if (weight.aligned) return weight.data.get();
   storage.resize((weight.size_bytes + 7) / 8);

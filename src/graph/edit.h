@@ -88,6 +88,9 @@ inline int value_rank(const Value& v) { return v.has_shape ? v.shape.rank() : -1
 // All of a float32 constant's elements as doubles; false when it is no such constant.
 bool float_constant(const Graph& graph, ValueId v, std::vector<double>* out);
 
+// All of an int64 constant's elements; false when it is no such constant.
+bool int_constant(const Graph& graph, ValueId v, std::vector<std::int64_t>* out);
+
 // The bytes of a weight, aligned for its dtype: its own, or a copy in `storage`.
 const void* aligned_bytes(const Weight& weight, std::vector<std::uint64_t>& storage);
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "graph/edit.h"
+#include "graph/passes/match.h"
 #include "graph/passes/rewrites.h"
-#include "graph/passes/steps.h"
 #include "ops/batch_norm.h"
 #include "ops/conv.h"
 #include "ops/conv_transpose.h"
@@ -220,8 +220,7 @@ class Folder {
   void take(int n, int follower) {
     edit_.node(n).epilogue = edit_.node(follower).epilogue;
     const ValueId result = edit_.node(follower).outputs[0];
-    move_names(edit_, n, follower);
-    edit_.remove_node(follower);
+    Matcher(edit_).absorb(n, follower);
     edit_.set_output(n, 0, result);
   }
 

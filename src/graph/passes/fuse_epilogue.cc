@@ -1,6 +1,7 @@
 // Activation fusion: element-wise scalar steps that follow a node, alone in reading it, are applied where the node makes its
 // output. In a chain of steps without such a producer, the first keeps its operator and takes the others.
 #include "graph/edit.h"
+#include "graph/passes/match.h"
 #include "graph/passes/rewrites.h"
 #include "graph/passes/steps.h"
 
@@ -17,8 +18,7 @@ void take_followers(GraphEditor& edit, int n) {
     if (!append_steps(edit.graph(), edit.node(follower), y, &chain)) return;
     edit.node(n).epilogue = chain;
     const ValueId result = edit.node(follower).outputs[0];
-    move_names(edit, n, follower);
-    edit.remove_node(follower);
+    Matcher(edit).absorb(n, follower);
     edit.set_output(n, 0, result);
   }
 }

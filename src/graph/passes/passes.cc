@@ -17,7 +17,10 @@ constexpr Pass kPasses[] = {
     {"eliminate_identity", eliminate_identity},
     {"fold_constants", fold_constants},
     {"fuse_hard_swish", fuse_hard_swish},
+    {"fuse_layer_norm", fuse_layer_norm},
+    {"fuse_gelu", fuse_gelu},
     {"fold_batch_norm", fold_batch_norm},
+    {"fold_gate", fold_gate},
     {"fuse_epilogue", fuse_epilogue},
     {"dead_code", dead_code},
 };

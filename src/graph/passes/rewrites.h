@@ -8,7 +8,10 @@ namespace evn {
 bool eliminate_identity(Graph& graph, const PassContext& context);
 bool fold_constants(Graph& graph, const PassContext& context);
 bool fuse_hard_swish(Graph& graph, const PassContext& context);
+bool fuse_layer_norm(Graph& graph, const PassContext& context);
+bool fuse_gelu(Graph& graph, const PassContext& context);
 bool fold_batch_norm(Graph& graph, const PassContext& context);
+bool fold_gate(Graph& graph, const PassContext& context);
 bool fuse_epilogue(Graph& graph, const PassContext& context);
 bool dead_code(Graph& graph, const PassContext& context);
 

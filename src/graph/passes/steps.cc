@@ -94,11 +94,4 @@ bool takes_epilogue(const Node& node) {
   return std::any_of(std::begin(kTakers), std::end(kTakers), [&](const char* name) { return node.op_type == name; });
 }
 
-void move_names(GraphEditor& edit, int into, int n) {
-  std::vector<std::string>& names = edit.node(into).fused;
-  Node& from = edit.node(n);
-  names.insert(names.end(), std::make_move_iterator(from.fused.begin()), std::make_move_iterator(from.fused.end()));
-  names.push_back(std::move(from.name));
-}
-
 }  // namespace evn

@@ -17,7 +17,4 @@ bool append_steps(const Graph& graph, const Node& node, ValueId x, Epilogue* cha
 // Whether kernels of this operator can take an epilogue.
 bool takes_epilogue(const Node& node);
 
-// Puts the name of node n, and those that it had taken over, on the list of `into`.
-void move_names(GraphEditor& edit, int into, int n);
-
 }  // namespace evn

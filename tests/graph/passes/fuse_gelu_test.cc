@@ -1,0 +1,75 @@
+// The rewrite fuse_gelu.
+#include <gtest/gtest.h>
+
+#include "tests/support/pass_check.h"
+
+namespace evn::test {
+namespace {
+
+constexpr char kPass[] = "fuse_gelu";
+
+struct Form {
+  bool half_first = false;
+  bool multiply = false;  // by 1 / sqrt(2)
+  float root = 1.41421356f;
+  float one = 1;
+  float half = 0.5f;
+};
+
+ValueId gelu(GraphBuilder& b, ValueId x, const Form& f) {
+  const ValueId t = f.multiply ? b.node("Mul", {b.scalar(1 / f.root), x}) : b.node("Div", {x, b.scalar(f.root)});
+  const ValueId h = b.node("Add", {b.node("Erf", {t}), b.scalar(f.one)});
+  if (f.half_first) return b.node("Mul", {b.node("Mul", {x, b.scalar(f.half)}), h}, {}, "y");
+  return b.node("Mul", {b.node("Mul", {x, h}), b.scalar(f.half)}, {}, "y");
+}
+
+TEST(FuseGelu, EachFormBecomesOneNode) {
+  for (const Form& f : {Form{}, Form{true}, Form{false, true}, Form{true, true}}) {
+    GraphBuilder b;
+    b.output(gelu(b, b.input("x", Shape{3, 5}), f));
+    Graph graph = b.build();
+    EXPECT_TRUE(run_pass(graph, kPass));
+    ASSERT_EQ(graph.nodes.size(), 1u);
+    EXPECT_EQ(graph.nodes[0].op_type, "Gelu");
+    EXPECT_EQ(graph.nodes[0].fused.size(), 4u);
+    expect_same_results(graph, b.build(), 1e-5, 1e-6);
+  }
+}
+
+TEST(FuseGelu, OtherNumbersStay) {
+  Form root, one, half;
+  root.root = 1.4f;
+  one.one = 1.5f;
+  half.half = 0.25f;
+  for (const Form& f : {root, one, half}) {
+    GraphBuilder b;
+    b.output(gelu(b, b.input("x", Shape{3, 5}), f));
+    Graph graph = b.build();
+    EXPECT_FALSE(run_pass(graph, kPass));
+  }
+}
+
+TEST(FuseGelu, IntermediateThatIsReadElsewhereStays) {
+  for (int kept = 0; kept < 4; ++kept) {
+    for (const bool half_first : {false, true}) {
+      GraphBuilder b;
+      b.output(gelu(b, b.input("x", Shape{3, 5}), {half_first}));
+      b.output(b.node("Neg", {b.graph().nodes[kept].outputs[0]}));
+      Graph graph = b.build();
+      EXPECT_FALSE(run_pass(graph, kPass)) << kept;
+    }
+  }
+}
+
+TEST(FuseGelu, FactorOfAnotherTensorStays) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{3, 5});
+  const ValueId z = b.input("z", Shape{3, 5});
+  const ValueId h = b.node("Add", {b.node("Erf", {b.node("Div", {x, b.scalar(1.41421356f)})}), b.scalar(1)});
+  b.output(b.node("Mul", {b.node("Mul", {z, h}), b.scalar(0.5f)}));
+  Graph graph = b.build();
+  EXPECT_FALSE(run_pass(graph, kPass));
+}
+
+}  // namespace
+}  // namespace evn::test
