@@ -7,8 +7,8 @@ import sys
 import evener
 import numpy
 import pytest
-from common import (CASES, FILES, REPOSITORY, SEEDS, SHAPES, assert_close, assert_matches_oracle, config, devices_of, expected,
-                    model_path, noise, opencl_runtime, oracle, placed_nodes, run)
+from common import (CASES, FILES, REPOSITORY, SEEDS, SHAPES, array_for, assert_close, assert_matches_oracle, config, devices_of,
+                    expected, model_path, opencl_runtime, oracle, placed_nodes, run)
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +42,14 @@ def test_the_cpu_matches_onnx_runtime(sessions, name, shape):
 @pytest.mark.parametrize("name, shape", CASES)
 def test_results_do_not_depend_on_the_number_of_threads(sessions, name, shape):
     for seed in SEEDS:
-        for one, two in zip(run(sessions(name), noise(shape, seed)), run(sessions(name, 2), noise(shape, seed))):
+        for one, two in zip(run(sessions(name), array_for(name, shape, seed)), run(sessions(name, 2), array_for(name, shape, seed))):
             assert one.tobytes() == two.tobytes()
 
 
 @pytest.mark.parametrize("name", ["det", "cls", "rec"])
 def test_results_do_not_depend_on_batch_neighbours(sessions, name):
     shape = SHAPES[name][0]
-    first, second = noise(shape, 1), noise(shape, 2)
+    first, second = array_for(name, shape, 1), array_for(name, shape, 2)
     both = run(sessions(name), numpy.concatenate([first, second]))[0]
     assert both[0].tobytes() == run(sessions(name), first)[0][0].tobytes()
     assert both[1].tobytes() == run(sessions(name), second)[0][0].tobytes()
@@ -57,7 +57,7 @@ def test_results_do_not_depend_on_batch_neighbours(sessions, name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_runs_repeat_bit_for_bit(sessions, name):
-    array = noise(SHAPES[name][0], 3)
+    array = array_for(name, SHAPES[name][0], 3)
     first = run(sessions(name, 2), array)[0].tobytes()
     assert all(run(sessions(name, 2), array)[0].tobytes() == first for _ in range(3))
 
@@ -136,7 +136,7 @@ def test_two_opencl_devices_and_the_cpu_share_detection():
 
 def test_a_session_may_name_its_device():
     runtime = opencl_runtime(config())
-    array = noise((1, 3, 64, 64), 1)
+    array = array_for("det", (1, 3, 64, 64), 1)
     session = runtime.session(model_path("det"), device="gpu")
     assert devices_of(session) == {"gpu"}
     assert_close(run(session, array), expected("det", (1, 3, 64, 64), 1))
