@@ -1,0 +1,176 @@
+#include "runtime/placement.h"
+
+#include "tests/runtime/support.h"
+
+namespace evn::test {
+namespace {
+
+using PlacementTest = RuntimeTest;
+
+const NodePlacement& of(const Placement& p, const ModelPtr& m, const std::string& name) {
+  for (std::size_t i = 0; i < m->graph().nodes.size(); ++i) {
+    if (m->graph().nodes[i].name == name) return p.nodes[i];
+  }
+  throw std::runtime_error("no node " + name);
+}
+
+Placement place_with(Config config, ModelPtr* model, const std::string& default_device = "") {
+  *model = load(make_runtime(std::move(config)), small_network());
+  return place(**model, default_device);
+}
+
+TEST_F(PlacementTest, WithoutRulesEverythingIsOnTheCpu) {
+  ModelPtr m;
+  const Placement p = place_with({}, &m);
+  for (const NodePlacement& n : p.nodes) EXPECT_EQ(n.device->name(), "cpu");
+  EXPECT_EQ(of(p, m, "conv").reason, "auto: the CPU");
+  EXPECT_EQ(of(p, m, "conv").rule_line, 0);
+}
+
+TEST_F(PlacementTest, TheFirstMatchingRuleDecides) {
+  Config c = two_mocks();
+  c.rules = {rule({"Conv"}, {}, "n", Policy::kRequire, 7), rule({}, {"con*"}, "m", Policy::kRequire, 8)};
+  ModelPtr m;
+  const Placement p = place_with(c, &m);
+  EXPECT_EQ(of(p, m, "conv").device->name(), "n");
+  EXPECT_EQ(of(p, m, "conv").rule_line, 7);
+  EXPECT_EQ(of(p, m, "gemm").device->name(), "cpu");
+}
+
+TEST_F(PlacementTest, RequireThatCannotBeMetIsAnErrorWithTheReason) {
+  mock_settings().refused_ops = {"Conv"};
+  Config c = two_mocks();
+  c.rules = {rule({"Conv"}, {}, "m", Policy::kRequire, 7)};
+  ModelPtr m;
+  try {
+    place_with(c, &m);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
+    EXPECT_STREQ(e.node, "conv");
+    EXPECT_NE(std::string(e.message).find("line 7"), std::string::npos) << e.message;
+    EXPECT_NE(std::string(e.message).find("mock: refused by the test"), std::string::npos) << e.message;
+  }
+}
+
+TEST_F(PlacementTest, PreferFallsBackAndSaysWhy) {
+  mock_settings().refused_ops = {"Conv"};
+  Config c = two_mocks();
+  c.rules = {rule({"Conv"}, {}, "m", Policy::kPrefer, 7)};
+  ModelPtr m;
+  const Placement p = place_with(c, &m);
+  EXPECT_EQ(of(p, m, "conv").device->name(), "cpu");
+  EXPECT_NE(of(p, m, "conv").reason.find("line 7"), std::string::npos);
+  EXPECT_EQ(of(p, m, "conv").refused, "m: mock: refused by the test");
+}
+
+TEST_F(PlacementTest, ForbidKeepsADeviceAway) {
+  Config c = two_mocks();
+  c.default_device = "m";
+  c.rules = {rule({"Gemm"}, {}, "m", Policy::kForbid, 3)};
+  ModelPtr m;
+  const Placement p = place_with(c, &m);
+  EXPECT_EQ(of(p, m, "conv").device->name(), "m");
+  EXPECT_EQ(of(p, m, "gemm").device->name(), "cpu");
+  EXPECT_EQ(of(p, m, "gemm").rule_line, 3);
+}
+
+TEST_F(PlacementTest, ForbiddingTheCpuLeavesTheNextDevice) {
+  Config c = two_mocks();
+  c.rules = {rule({"Gemm"}, {}, "cpu", Policy::kForbid, 3)};
+  ModelPtr m;
+  EXPECT_EQ(of(place_with(c, &m), m, "gemm").device->name(), "m");
+}
+
+TEST_F(PlacementTest, ANamedDefaultIsRequired) {
+  mock_settings().refused_ops = {"Softmax"};
+  Config c = two_mocks();
+  c.default_device = "m";
+  ModelPtr m;
+  try {
+    place_with(c, &m);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
+    EXPECT_STREQ(e.node, "softmax");
+  }
+}
+
+TEST_F(PlacementTest, RulesOnAnAbsentOptionalDeviceAreSkippedAndSaidSo) {
+  Config c = two_mocks();
+  DeviceConfig absent;
+  absent.name = "gpu";
+  absent.type = "missing-mock";
+  absent.optional = true;
+  c.rules = {rule({"Conv"}, {}, "gpu", Policy::kRequire, 5)};
+  static constexpr const Backend kMissing = {"missing-mock",
+                                             [](const DeviceRequest&) -> std::shared_ptr<Device> {
+                                               fail(EVN_ERROR_DEVICE_UNAVAILABLE, "nobody is at home");
+                                             },
+                                             [](std::string* why) {
+                                               *why = "nobody is at home";
+                                               return std::vector<DeviceListing>();
+                                             }};
+  static constexpr const Backend* kBackends[] = {&cpu_backend, &mock_backend, &kMissing};
+  c.devices.push_back(absent);
+  RuntimeOptions o;
+  o.config = c;
+  o.backends = kBackends;
+  const auto runtime = std::make_shared<Runtime>(o);
+  const ModelPtr m = load(runtime, small_network());
+  const Placement p = place(*m, "");
+  EXPECT_EQ(of(p, m, "conv").device->name(), "cpu");
+  EXPECT_NE(of(p, m, "conv").reason.find("nobody is at home"), std::string::npos) << of(p, m, "conv").reason;
+  EXPECT_NE(runtime->describe_devices(EVN_FORMAT_TEXT).find("missing-mock: nobody is at home"), std::string::npos);
+
+  o.config.devices.back().optional = false;
+  EXPECT_THROW(std::make_shared<Runtime>(o), Error);
+}
+
+TEST_F(PlacementTest, AViewStaysWhereItsInputIs) {
+  Config c = two_mocks();
+  c.rules = {rule({"GlobalAveragePool"}, {}, "n", Policy::kRequire, 2)};
+  ModelPtr m;
+  const Placement p = place_with(c, &m);
+  EXPECT_EQ(of(p, m, "reshape").mode, NodeMode::kView);
+  EXPECT_EQ(of(p, m, "reshape").device->name(), "n");
+}
+
+TEST_F(PlacementTest, RulesMatchTheModelsFileName) {
+  Config c = two_mocks();
+  PlacementRule r = rule({}, {}, "m", Policy::kRequire, 2);
+  r.models = {"det*"};
+  c.rules = {r};
+  const auto runtime = make_runtime(c);
+  const ModelPtr m = load(runtime, small_network());
+  EXPECT_EQ(of(place(*m, ""), m, "conv").device->name(), "cpu");
+  const_cast<LoadedModel&>(*m).file_name = "det_v4.onnx";
+  EXPECT_EQ(of(place(*m, ""), m, "conv").device->name(), "m");
+}
+
+TEST_F(PlacementTest, AnUnknownDeviceListsWhatThereIs) {
+  ModelPtr m;
+  try {
+    place_with(two_mocks(), &m, "npu");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_DEVICE_UNAVAILABLE);
+    EXPECT_NE(std::string(e.message).find("cpu, m, n"), std::string::npos) << e.message;
+  }
+}
+
+TEST_F(PlacementTest, ExplainIsJsonWithEveryNode) {
+  Config c = two_mocks();
+  c.rules = {rule({"Gemm"}, {}, "m", Policy::kRequire, 4)};
+  const auto runtime = make_runtime(c);
+  Session session(load(runtime, small_network()), "");
+  const std::string before = session.explain(EVN_FORMAT_JSON);
+  EXPECT_NE(before.find(R"("rule_line":4)"), std::string::npos) << before;
+  EXPECT_NE(before.find(R"("from":"cpu","to":"m","bytes":0)"), std::string::npos) << before;
+  run(session, {random_tensor({1, 3, 8, 8}, 1)});
+  const std::string after = session.explain(EVN_FORMAT_JSON);
+  EXPECT_NE(after.find(R"("from":"cpu","to":"m","bytes":32)"), std::string::npos) << after;
+}
+
+}  // namespace
+}  // namespace evn::test
