@@ -40,7 +40,8 @@ void print_times(std::vector<double> ns) {
   std::printf("time: first run %s", milliseconds(ns[0]).c_str());
   if (ns.size() > 1) {
     std::sort(ns.begin() + 1, ns.end());
-    std::printf(", %zu more: median %s, least %s", ns.size() - 1, milliseconds(ns[1 + (ns.size() - 1) / 2]).c_str(), milliseconds(ns[1]).c_str());
+    std::printf(", %zu more: median %s, least %s", ns.size() - 1, milliseconds(ns[1 + (ns.size() - 1) / 2]).c_str(),
+                milliseconds(ns[1]).c_str());
   }
   std::printf("\n");
 }
@@ -94,7 +95,8 @@ int run_check_config(const Arguments& arguments) {
     std::fprintf(stderr, "evener: the file is right, but a device that it needs is absent here: %s\n", describe(error).c_str());
     return kExitDevice;
   }
-  fail(status == EVN_ERROR_OUT_OF_MEMORY || status == EVN_ERROR_INTERNAL ? kExitFailure : kExitConfig, "%s", describe(error).c_str());
+  fail(status == EVN_ERROR_OUT_OF_MEMORY || status == EVN_ERROR_INTERNAL ? kExitFailure : kExitConfig, "%s",
+       describe(error).c_str());
 }
 
 int run_version(const Arguments&) {
@@ -118,9 +120,10 @@ constexpr Option kExplainOptions[] = {kShapeOption, kConfigOption, kDeviceOption
 
 constexpr Command kCommands[] = {
     {"devices", nullptr, "list the devices of this machine",
-     "Lists every platform and device that this machine offers, and says why when there is no OpenCL.", kDevicesOptions, run_devices},
-    {"inspect", "MODEL", "say what a model is", "Prints inputs, outputs, operators, parameters and bytes of weights of an ONNX file.",
-     kInspectOptions, run_inspect},
+     "Lists every platform and device that this machine offers, and says why when there is no OpenCL.", kDevicesOptions,
+     run_devices},
+    {"inspect", "MODEL", "say what a model is",
+     "Prints inputs, outputs, operators, parameters and bytes of weights of an ONNX file.", kInspectOptions, run_inspect},
     {"run", "MODEL", "run a model",
      "Runs an ONNX file and prints each output's name, element type, dimensions, least, mean and greatest value, and the time.\n"
      "An input without --input is filled with a fixed pseudo-random pattern: floating point in [0, 1), integers 0 and 1. Its\n"
@@ -131,10 +134,14 @@ constexpr Command kCommands[] = {
      "Prints for each node its device, kernel, reason and the line of the configuration that decided, the copies between devices,\n"
      "and the memory of each device. With --shape the model is run once on a pattern, so that bytes of copies are known.",
      kExplainOptions, run_explain},
-    {"check-config", "FILE", "check a configuration",
-     "Reads a YAML configuration and opens the devices that it names. Ends with 0 when all is right, with 3 when the file is wrong,\n"
+    {"check-config",
+     "FILE",
+     "check a configuration",
+     "Reads a YAML configuration and opens the devices that it names. Ends with 0 when all is right, with 3 when the file is "
+     "wrong,\n"
      "and with 5 when the file is right but a device that is not optional is absent on this machine.",
-     {}, run_check_config},
+     {},
+     run_check_config},
     {"version", nullptr, "print the version", "Prints the library's version.", {}, run_version},
 };
 
@@ -162,7 +169,8 @@ void print_help(bool to_stderr) {
 
 void print_help(const Command& command) {
   const std::string operand = command.operand != nullptr ? std::string(" ") + command.operand : "";
-  std::printf("usage: evener %s%s%s\n\n%s\n", command.name, operand.c_str(), command.options.empty() ? "" : " [OPTION]...", command.details);
+  std::printf("usage: evener %s%s%s\n\n%s\n", command.name, operand.c_str(), command.options.empty() ? "" : " [OPTION]...",
+              command.details);
   if (!command.options.empty()) std::printf("\noptions:\n");
   for (const Option& option : command.options) {
     const std::string left = std::string(option.name) + (option.value != nullptr ? std::string(" ") + option.value : "");

@@ -39,11 +39,14 @@ using Session = Owner<evn_session, evn_session_release>;
 
 // Options of several commands.
 inline constexpr Option kConfigOption = {"--config", "FILE", "the YAML configuration: devices, limits, what runs where"};
-inline constexpr Option kThreadsOption = {"--threads", "N", "threads of the CPU device; 0, the default: from the configuration,\n"
-                                                            "else all cores that this process may use"};
-inline constexpr Option kDeviceOption = {"--device", "DEVICE", "device of the nodes that no rule places: a name of the configuration,\n"
-                                                               "cpu, gpu, gpu:1, opencl:0"};
-inline constexpr Option kShapeOption = {"--shape", "NAME=DIMS", "dimensions of an input, as in --shape x=1,3,224,224; may be repeated", true};
+inline constexpr Option kThreadsOption = {"--threads", "N",
+                                          "threads of the CPU device; 0, the default: from the configuration,\n"
+                                          "else all cores that this process may use"};
+inline constexpr Option kDeviceOption = {"--device", "DEVICE",
+                                         "device of the nodes that no rule places: a name of the configuration,\n"
+                                         "cpu, gpu, gpu:1, opencl:0"};
+inline constexpr Option kShapeOption = {"--shape", "NAME=DIMS",
+                                        "dimensions of an input, as in --shape x=1,3,224,224; may be repeated", true};
 inline constexpr Option kJsonOption = {"--json", nullptr, "print JSON"};
 
 // A runtime as --config and --threads say. The library's warnings go to stderr.

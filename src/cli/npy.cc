@@ -147,7 +147,8 @@ NpyArray read_npy(const std::string& path) {
   return array;
 }
 
-void write_npy(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data, std::size_t size) {
+void write_npy(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data,
+               std::size_t size) {
   std::vector<float> widened;
   if (dtype == EVN_DTYPE_BFLOAT16) {
     for (std::size_t i = 0; i < size / 2; ++i) widened.push_back(static_cast<float>(element_at(dtype, data, i)));

@@ -68,8 +68,8 @@ std::vector<std::int64_t> parse_dims(const std::string& name, const std::string&
     std::int64_t dim = 0;
     const auto [next, error] = std::from_chars(at, end, dim);
     if (error != std::errc{} || dim < 0 || (next != end && *next != ',') || dims.size() == EVN_MAX_RANK) {
-      fail_usage("--shape %s=%s: dimensions are at most %d whole numbers split by commas, as in 1,3,224,224", name.c_str(), text.c_str(),
-                 EVN_MAX_RANK);
+      fail_usage("--shape %s=%s: dimensions are at most %d whole numbers split by commas, as in 1,3,224,224", name.c_str(),
+                 text.c_str(), EVN_MAX_RANK);
     }
     dims.push_back(dim);
     if (next == end) return dims;
@@ -85,7 +85,8 @@ evn_value_info input_info(const Session& session, std::uint32_t index) {
 }
 
 // NAME=VALUE options by the index of the input that they name.
-std::map<std::uint32_t, std::pair<std::string, std::string>> by_input(const Arguments& arguments, const char* option, const Session& session) {
+std::map<std::uint32_t, std::pair<std::string, std::string>> by_input(const Arguments& arguments, const char* option,
+                                                                      const Session& session) {
   std::map<std::uint32_t, std::pair<std::string, std::string>> found;
   for (const std::string& text : arguments.all(option)) {
     auto assignment = parse_assignment(option, text);
@@ -112,8 +113,8 @@ std::string declared_text(const evn_value_info& info) {
 std::vector<std::int64_t> known_dims(const evn_value_info& info) {
   const std::vector<std::int64_t> dims = info.rank == UINT32_MAX ? std::vector<std::int64_t>{-1} : dims_of(info);
   if (std::all_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim >= 0; })) return dims;
-  fail_usage("input %s is %s: give its dimensions, as in --shape %s=1,3,224,224, or a file with --input", printable(info.name).c_str(),
-             declared_text(info).c_str(), printable(info.name).c_str());
+  fail_usage("input %s is %s: give its dimensions, as in --shape %s=1,3,224,224, or a file with --input",
+             printable(info.name).c_str(), declared_text(info).c_str(), printable(info.name).c_str());
 }
 
 Tensor make_tensor(const Runtime& runtime, evn_dtype dtype, const std::vector<std::int64_t>& dims) {
@@ -137,7 +138,8 @@ void fill_pattern(evn_dtype dtype, std::uint32_t input, void* data, std::size_t 
   }
 }
 
-Tensor pattern_input(const Runtime& runtime, const evn_value_info& info, std::uint32_t index, const std::vector<std::int64_t>& dims) {
+Tensor pattern_input(const Runtime& runtime, const evn_value_info& info, std::uint32_t index,
+                     const std::vector<std::int64_t>& dims) {
   Tensor tensor = make_tensor(runtime, info.dtype, dims);
   const Map map(tensor, EVN_MAP_WRITE);
   const DTypeRow* const row = find_dtype(info.dtype);
@@ -157,7 +159,8 @@ Tensor file_input(const Runtime& runtime, const std::string& path) {
 std::string file_name(const std::string& output, std::set<std::string>* used) {
   std::string name;
   for (const char c : output.substr(0, 200)) {
-    const bool fit = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || (c == '.' && !name.empty());
+    const bool fit = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+                     (c == '.' && !name.empty());
     name.push_back(fit ? c : '_');
   }
   if (name.empty()) name = "output";
@@ -200,7 +203,8 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
     const evn_value_info info = input_info(session, i);
     const auto file = files.find(i);
     const auto shape = shapes.find(i);
-    if (file != files.end() && shape != shapes.end()) fail_usage("input %s has both --input and --shape", printable(info.name).c_str());
+    if (file != files.end() && shape != shapes.end())
+      fail_usage("input %s has both --input and --shape", printable(info.name).c_str());
     std::string origin;
     if (file != files.end()) {
       inputs.push_back(file_input(runtime, file->second.second));
@@ -212,7 +216,8 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
     }
     if (!say) continue;
     const evn_tensor_info made = tensor_info(inputs.back());
-    std::printf("input %s: %s %s, %s\n", printable(info.name).c_str(), dtype_name(made.dtype), dims_text(dims_of(made)).c_str(), origin.c_str());
+    std::printf("input %s: %s %s, %s\n", printable(info.name).c_str(), dtype_name(made.dtype), dims_text(dims_of(made)).c_str(),
+                origin.c_str());
   }
   return inputs;
 }

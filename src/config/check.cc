@@ -12,8 +12,8 @@ namespace {
 // Long enough for evn_device_info.name, and nothing that device strings such as "gpu:1" or a terminal could misread.
 void check_name(const YamlSource& source, const DeviceConfig& device, std::size_t offset) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  const bool letters = device.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ==
-                       std::string::npos;
+  const bool letters =
+      device.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == std::string::npos;
   if (!letters || kLetters.find(device.name[0]) == std::string_view::npos || device.name.size() > 63) {
     source.fail_at(offset, "the device name \"%s\" must begin with a letter and have at most 63 letters, digits and _ . -",
                    shorten(device.name, 80).c_str());

@@ -11,15 +11,15 @@ namespace evn {
 
 struct DeviceConfig {
   std::string name;
-  std::string type;                 // "cpu", "opencl"
-  int threads = 0;                  // CPU; 0: auto
+  std::string type;  // "cpu", "opencl"
+  int threads = 0;   // CPU; 0: auto
   std::uint64_t memory_limit = UINT64_MAX;
   bool optional = false;
-  int match_index = 0;              // among the devices that the globs leave, over all platforms
+  int match_index = 0;  // among the devices that the globs leave, over all platforms
   std::string match_vendor = "*";
   std::string match_device = "*";
   std::string match_platform = "*";
-  std::string match_kind = "any";   // any | gpu | cpu | accelerator
+  std::string match_kind = "any";  // any | gpu | cpu | accelerator
   int line = 0;
 };
 
@@ -35,10 +35,10 @@ struct PlacementRule {
 };
 
 struct Config {
-  std::string source;               // file name for messages, "<text>" or ""
+  std::string source;  // file name for messages, "<text>" or ""
   Limits limits;
   std::vector<DeviceConfig> devices;
-  std::string default_device;       // "": auto
+  std::string default_device;  // "": auto
   int default_line = 0;
   std::vector<PlacementRule> rules;
 

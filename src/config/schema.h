@@ -11,12 +11,12 @@
 namespace evn {
 
 enum class KeyType {
-  kMap,      // of the keys whose paths continue this one
-  kNames,    // a map from names that the user chooses to what stands at `.*`
-  kList,     // a list of what stands at `.*`
+  kMap,    // of the keys whose paths continue this one
+  kNames,  // a map from names that the user chooses to what stands at `.*`
+  kList,   // a list of what stands at `.*`
   kInteger,
   kBytes,
-  kDuration, // kept in nanoseconds
+  kDuration,  // kept in nanoseconds
   kBoolean,
   kString,
   kStrings,  // one text or a list of them
@@ -50,13 +50,13 @@ struct ConfigDraft {
 };
 
 struct KeyRow {
-  const char* path;       // `*` stands for a name or an element
+  const char* path;  // `*` stands for a name or an element
   KeyType type;
-  const char* fallback;   // the default as it would be written; "" for maps and lists, nullptr where the key must be there
-  std::uint64_t min;      // of a number
+  const char* fallback;  // the default as it would be written; "" for maps and lists, nullptr where the key must be there
+  std::uint64_t min;     // of a number
   std::uint64_t max;
-  const char* words;      // kChoice: its words, split by '|'. Numbers: one word that is accepted too, or ""
-  std::uint64_t word_number;  // what that word stands for
+  const char* words;                             // kChoice: its words, split by '|'. Numbers: one word that is accepted too, or ""
+  std::uint64_t word_number;                     // what that word stands for
   void (*store)(ConfigDraft&, const KeyValue&);  // devices and rules: the last of the draft. nullptr: nothing to store
 };
 

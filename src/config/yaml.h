@@ -11,17 +11,17 @@ namespace evn {
 
 // What a text may hold at most; reading costs memory and time in proportion to it.
 inline constexpr std::size_t kMaxYamlBytes = std::size_t{1} << 20;
-inline constexpr std::size_t kMaxYamlDepth = 32;         // nested maps and lists
-inline constexpr std::size_t kMaxYamlIndicators = 65536; // characters of YAML's own, quoted or not: [ { , : " ' & * ! ? | >
+inline constexpr std::size_t kMaxYamlDepth = 32;          // nested maps and lists
+inline constexpr std::size_t kMaxYamlIndicators = 65536;  // characters of YAML's own, quoted or not: [ { , : " ' & * ! ? | >
 
 struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };
   Kind kind = Kind::kNull;
-  bool quoted = false;         // of a scalar: quoted or block text, so never a number, boolean or null
-  std::size_t offset = 0;      // of its first byte in the document's text
-  int line = 0;                // 1-based
-  std::string text;            // of a scalar
-  std::vector<YamlNode> items; // elements of a list; keys and values of a map in turn
+  bool quoted = false;          // of a scalar: quoted or block text, so never a number, boolean or null
+  std::size_t offset = 0;       // of its first byte in the document's text
+  int line = 0;                 // 1-based
+  std::string text;             // of a scalar
+  std::vector<YamlNode> items;  // elements of a list; keys and values of a map in turn
 };
 
 // The text that a tree came from, for messages. Both views must outlive it.

@@ -31,8 +31,12 @@ TEST(Glob, WithoutSignsOnlyTheSameTextMatches) {
 
 TEST(Glob, QuestionMarkStandsForOneCharacter) {
   EXPECT_TRUE(glob_match("a?c", "abc"));
-  EXPECT_TRUE(glob_match("a?c", "a\xc3\xa9" "c"));
-  EXPECT_TRUE(glob_match("*?c", "\xe6\x96\x87" "c"));
+  EXPECT_TRUE(glob_match("a?c",
+                         "a\xc3\xa9"
+                         "c"));
+  EXPECT_TRUE(glob_match("*?c",
+                         "\xe6\x96\x87"
+                         "c"));
   EXPECT_FALSE(glob_match("a?c", "ac"));
   EXPECT_FALSE(glob_match("?", ""));
 }
@@ -75,19 +79,22 @@ TEST(Utf8, GoodTextHasNoInvalidByte) {
 TEST(Utf8, FirstBadByteIsFound) {
   EXPECT_EQ(find_invalid_utf8("ab\xff"), 2u);
   EXPECT_EQ(find_invalid_utf8("a\x80"), 1u);
-  EXPECT_EQ(find_invalid_utf8("a\xc3"), 1u);              // cut off
-  EXPECT_EQ(find_invalid_utf8("\xc0\xaf"), 0u);           // overlong
-  EXPECT_EQ(find_invalid_utf8("\xe0\x80\xaf"), 0u);       // overlong
-  EXPECT_EQ(find_invalid_utf8("\xf0\x80\x80\xaf"), 0u);   // overlong
-  EXPECT_EQ(find_invalid_utf8("\xed\xa0\x80"), 0u);       // a surrogate
-  EXPECT_EQ(find_invalid_utf8("\xf4\x90\x80\x80"), 0u);   // above U+10FFFF
+  EXPECT_EQ(find_invalid_utf8("a\xc3"), 1u);             // cut off
+  EXPECT_EQ(find_invalid_utf8("\xc0\xaf"), 0u);          // overlong
+  EXPECT_EQ(find_invalid_utf8("\xe0\x80\xaf"), 0u);      // overlong
+  EXPECT_EQ(find_invalid_utf8("\xf0\x80\x80\xaf"), 0u);  // overlong
+  EXPECT_EQ(find_invalid_utf8("\xed\xa0\x80"), 0u);      // a surrogate
+  EXPECT_EQ(find_invalid_utf8("\xf4\x90\x80\x80"), 0u);  // above U+10FFFF
   EXPECT_EQ(find_invalid_utf8("\xc3\xa9\xc3("), 2u);
 }
 
 TEST(Shorten, CutsAtACharacter) {
   EXPECT_EQ(shorten("short", 10), "short");
   EXPECT_EQ(shorten("0123456789abc", 10), "0123456...");
-  EXPECT_EQ(shorten("012345\xc3\xa9" "789", 10), "012345...");
+  EXPECT_EQ(shorten("012345\xc3\xa9"
+                    "789",
+                    10),
+            "012345...");
 }
 
 TEST(ParseU64, TakesDecimalDigitsOnly) {

@@ -151,7 +151,8 @@ def test_unknown_dimensions_must_be_given(add):
     assert "input a is float32 [n,3]" in err and "--shape a=" in err
 
 
-@pytest.mark.parametrize("shape", ["a=1,x", "a=", "a", "=1", "a=1,,2", "a=-1,3", "a=1,2,3,4,5,6,7,8,9", "a=99999999999999999999", "zz=1,3"])
+@pytest.mark.parametrize("shape", ["a=1,x", "a=", "a", "=1", "a=1,,2", "a=-1,3", "a=1,2,3,4,5,6,7,8,9",
+                                   "a=99999999999999999999", "zz=1,3"])
 def test_wrong_shapes_are_usage_errors(add, shape):
     evener("run", add, "--shape", shape, "--shape", "b=1,3", code=USAGE)
 
@@ -217,7 +218,8 @@ GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
     (npy(GOOD.replace("<f4", "|O")), "element type"), (npy(GOOD.replace("(1,)", "(2,)")), "size"),
     (npy(GOOD.replace("(1,)", "(4294967296, 4294967296)")), "size"), (npy(GOOD.replace("(1,)", "(-1,)")), "damaged"),
     (npy(GOOD.replace("(1,)", "(1,1,1,1,1,1,1,1,1)")), "damaged"), (npy(GOOD.replace("(1,)", "(1")), "damaged"),
-    (npy(GOOD[:-1]), "damaged"), (npy("{}"), "damaged"), (npy(GOOD.replace("descr", "descrx")), "damaged"), (npy(GOOD, data=b"\0" * 5), "size"),
+    (npy(GOOD[:-1]), "damaged"), (npy("{}"), "damaged"), (npy(GOOD.replace("descr", "descrx")), "damaged"),
+    (npy(GOOD, data=b"\0" * 5), "size"),
     (npy(GOOD.replace("'shape'", "'shape': (1,), 'shape'")), "damaged"), (npy("(" * 1000), "damaged"),
 ])
 def test_hostile_npy_files_are_refused_with_a_reason(data, message, add, tmp_path):
@@ -252,14 +254,16 @@ def test_explain_gives_each_node_a_device_and_a_reason(conv):
 def test_explain_follows_the_rules_of_the_configuration(add, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text("devices:\n  host: {type: cpu, threads: 1}\nplacement:\n  rules:\n    - {match: {op: Add}, device: host}\n")
-    nodes = {n["op"]: n for n in json.loads(evener("explain", add, "--config", config, "--json", "--shape", "a=2,3", "--shape", "b=2,3")[0])["nodes"]}
+    out, _ = evener("explain", add, "--config", config, "--json", "--shape", "a=2,3", "--shape", "b=2,3")
+    nodes = {node["op"]: node for node in json.loads(out)["nodes"]}
     assert nodes["Add"]["device"] == "host" and nodes["Add"]["rule_line"] == 5
     assert nodes["Mul"]["rule_line"] != 5
 
 
 def test_rules_match_the_models_file_name(add, tmp_path):
     config = tmp_path / "c.yaml"
-    config.write_text("placement:\n  rules:\n    - {match: {model: \"*dd.onnx\"}, device: cpu}\n    - {device: cpu, policy: prefer}\n")
+    config.write_text("placement:\n  rules:\n    - {match: {model: \"*dd.onnx\"}, device: cpu}\n"
+                      "    - {device: cpu, policy: prefer}\n")
     nodes = json.loads(evener("explain", add, "--config", config, "--json")[0])["nodes"]
     assert {n["rule_line"] for n in nodes} == {3}
     other = add.rename(tmp_path / "other.onnx")
@@ -314,7 +318,8 @@ def test_exit_codes_tell_what_is_wrong(conv, tmp_path):
 
 def test_errors_name_the_node(tmp_path):
     model = tmp_path / "m.onnx"
-    graph = helper.make_graph([helper.make_node("NoSuchOperator", ["x"], ["y"], name="strange_1")], "g", [value("x", [1])], [value("y", [1])])
+    node = helper.make_node("NoSuchOperator", ["x"], ["y"], name="strange_1")
+    graph = helper.make_graph([node], "g", [value("x", [1])], [value("y", [1])])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
     _, err = evener("run", model, code=MODEL)
     assert "NoSuchOperator" in err and "node: strange_1" in err

@@ -76,8 +76,10 @@ placement:
 }
 
 TEST(Config, AutoAndNoneAreTheDefaults) {
-  const Config c = parse_config("limits: {run_time: none}\ndevices: {cpu: {type: cpu, threads: auto, memory_limit: none}}\n"
-                                "placement: {default: auto}", "");
+  const Config c = parse_config(
+      "limits: {run_time: none}\ndevices: {cpu: {type: cpu, threads: auto, memory_limit: none}}\n"
+      "placement: {default: auto}",
+      "");
   EXPECT_EQ(c.limits.run_time_ns, 0u);
   EXPECT_EQ(c.devices[0].threads, 0);
   EXPECT_EQ(c.devices[0].memory_limit, UINT64_MAX);
@@ -96,7 +98,8 @@ TEST(Config, TheCpuIsAlwaysThere) {
   EXPECT_EQ(c.devices[0].name, "cpu");
   EXPECT_EQ(c.devices[0].type, "cpu");
   EXPECT_EQ(c.devices[0].threads, 0);
-  EXPECT_TRUE(fails_with("devices: {host: {type: cpu}}\nplacement: {default: cpu}", "2:22: unknown device \"cpu\"; there are: host"));
+  EXPECT_TRUE(
+      fails_with("devices: {host: {type: cpu}}\nplacement: {default: cpu}", "2:22: unknown device \"cpu\"; there are: host"));
 }
 
 TEST(Config, NothingIsExpanded) {  // C18
@@ -115,9 +118,9 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
 }
 
 TEST(Config, KeysOfLaterVersionsAreUnknown) {
-  for (const char* text : {"session: {concurrency: 2}", "placement: {objective: latency}", "session: {batching: {max_batch: 8}}",
-                           "devices: {gpu: {type: opencl, precision: fp16}}",
-                           "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
+  for (const char* text :
+       {"session: {concurrency: 2}", "placement: {objective: latency}", "session: {batching: {max_batch: 8}}",
+        "devices: {gpu: {type: opencl, precision: fp16}}", "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
     EXPECT_TRUE(fails_about(text, "unknown key")) << text;
   }
 }
@@ -161,10 +164,11 @@ TEST(Config, DeviceNamesAreShortAndPlain) {
 }
 
 TEST(Config, RulesWithTheSameMatchConflict) {
-  EXPECT_TRUE(fails_with("devices: {g: {type: opencl}}\nplacement:\n  rules:\n  - {match: {op: [A, B]}, device: g}\n  - {device: g}\n"
-                         "  - {match: {op: [B, A]}, device: cpu, policy: prefer}",
-                         "6:5: conflicting rules: lines 4 and 6 have the same match, for \"g\" and \"cpu\"; the first match wins, so "
-                         "this one would never count"));
+  EXPECT_TRUE(
+      fails_with("devices: {g: {type: opencl}}\nplacement:\n  rules:\n  - {match: {op: [A, B]}, device: g}\n  - {device: g}\n"
+                 "  - {match: {op: [B, A]}, device: cpu, policy: prefer}",
+                 "6:5: conflicting rules: lines 4 and 6 have the same match, for \"g\" and \"cpu\"; the first match wins, so "
+                 "this one would never count"));
   EXPECT_TRUE(fails_about("placement: {rules: [{device: cpu}, {device: cpu}]}", "conflicting rules"));
   EXPECT_TRUE(fails_about("devices: {g: {type: opencl}}\nplacement: {rules: [{device: g, policy: forbid}, {device: g}]}",
                           "conflicting rules"));

@@ -80,16 +80,15 @@ TEST(ConfigSchema, ExamplesOfKeysParseAndUseTheKey) {
 TEST(ConfigSchema, DocumentedDefaultsAreTheStructs) {
   std::map<std::string, std::string> fallback;
   for (const KeyRow& row : config_schema()) fallback[row.path] = row.fallback == nullptr ? "" : row.fallback;
-  const auto entry = [&](const std::string& path) {
-    return path.substr(path.rfind('.') + 1) + ": " + fallback.at(path);
-  };
+  const auto entry = [&](const std::string& path) { return path.substr(path.rfind('.') + 1) + ": " + fallback.at(path); };
   std::string text = "limits: {";
   for (const char* key : {"model_bytes", "nodes", "nesting", "tensor_bytes", "load_time", "loop_iterations", "run_time"}) {
     text += entry(std::string("limits.") + key) + ", ";
   }
   text += "}\ndevices:\n  g:\n    type: opencl\n    " + entry("devices.*.memory_limit") + "\n    " + entry("devices.*.optional") +
           "\n    match: {";
-  for (const char* key : {"vendor", "device", "platform", "kind", "index"}) text += entry(std::string("devices.*.match.") + key) + ", ";
+  for (const char* key : {"vendor", "device", "platform", "kind", "index"})
+    text += entry(std::string("devices.*.match.") + key) + ", ";
   text += "}\n  cpu: {type: cpu, " + entry("devices.*.threads") + "}\nplacement:\n  " + entry("placement.default") +
           "\n  rules: [{device: g, " + entry("placement.rules.*.policy") + "}]\n";
   const Error e = config_error(text);
@@ -122,7 +121,8 @@ TEST(ConfigSchema, EveryExampleFileLoads) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(config_folder() / "examples")) {
     ASSERT_EQ(entry.path().extension(), ".yaml");
-    EXPECT_NO_THROW(load_config(entry.path().string())) << entry.path() << ": " << config_error(read_text_file(entry.path())).message;
+    EXPECT_NO_THROW(load_config(entry.path().string()))
+        << entry.path() << ": " << config_error(read_text_file(entry.path())).message;
     ++files;
   }
   EXPECT_GE(files, 5);

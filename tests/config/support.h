@@ -26,7 +26,8 @@ inline Error config_error(const std::string& text, const std::string& source = "
 inline testing::AssertionResult fails_with(const std::string& text, const std::string& message) {
   const Error e = config_error(text);
   if (e.status == EVN_ERROR_CONFIG && e.message == "c.yaml:" + message) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\n" << text << "\ngives " << e.status << ": " << e.message
+  return testing::AssertionFailure() << "\n"
+                                     << text << "\ngives " << e.status << ": " << e.message
                                      << "\nnot             c.yaml:" << message;
 }
 
@@ -34,7 +35,8 @@ inline testing::AssertionResult fails_with(const std::string& text, const std::s
 inline testing::AssertionResult fails_about(const std::string& text, const std::string& part) {
   const Error e = config_error(text);
   if (e.status == EVN_ERROR_CONFIG && std::string(e.message).find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "\n" << text.substr(0, 200) << "\ngives " << e.status << ": " << e.message << "\nwithout: " << part;
+  return testing::AssertionFailure() << "\n"
+                                     << text.substr(0, 200) << "\ngives " << e.status << ": " << e.message << "\nwithout: " << part;
 }
 
 }  // namespace evn

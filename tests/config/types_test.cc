@@ -10,22 +10,24 @@ std::string threads(const std::string& value) { return "devices: {cpu: {type: cp
 std::string cap(const std::string& value) { return "devices: {cpu: {type: cpu, memory_limit: " + value + "}}"; }
 
 TEST(ConfigTypes, C06UnknownKeyThreadSuggestsThreads) {
-  EXPECT_TRUE(fails_with("devices:\n  cpu:\n    type: cpu\n    thread: 4\n", "4:5: unknown key \"thread\"; did you mean \"threads\"?"));
+  EXPECT_TRUE(
+      fails_with("devices:\n  cpu:\n    type: cpu\n    thread: 4\n", "4:5: unknown key \"thread\"; did you mean \"threads\"?"));
 }
 
 TEST(ConfigTypes, C07ThreadCountsOutOfRangeNameTheRange) {
   for (const char* value : {"-1", "0", "1025", "1000000000", "18446744073709551616", "-18446744073709551615"}) {
-    EXPECT_TRUE(fails_with(threads(value), std::string("1:37: \"devices.*.threads\" must be from 1 to 1024, or auto, not ") + value));
+    EXPECT_TRUE(
+        fails_with(threads(value), std::string("1:37: \"devices.*.threads\" must be from 1 to 1024, or auto, not ") + value));
   }
 }
 
 TEST(ConfigTypes, C07ThreadCountsOfAnotherTypeAreErrors) {
-  for (const char* value : {"4.5", "\"4\"", "0x10", "1_000", ".nan", "0o17", "010", "1e3", "+4", "yes", "four", "[4]", "{a: 4}", "~",
-                            "99999999999999999999.0", "\xd9\xa1"}) {
+  for (const char* value : {"4.5", "\"4\"", "0x10", "1_000", ".nan", "0o17", "010", "1e3", "+4", "yes", "four", "[4]", "{a: 4}",
+                            "~", "99999999999999999999.0", "\xd9\xa1"}) {
     EXPECT_TRUE(fails_about(threads(value), "\"devices.*.threads\" must be a whole decimal number or auto, not ")) << value;
   }
-  EXPECT_TRUE(fails_with(threads("\"4\""),
-                         "1:37: \"devices.*.threads\" must be a whole decimal number or auto, not quoted text \"4\""));
+  EXPECT_TRUE(
+      fails_with(threads("\"4\""), "1:37: \"devices.*.threads\" must be a whole decimal number or auto, not quoted text \"4\""));
   EXPECT_TRUE(fails_with(threads("~"), "1:28: \"devices.*.threads\" must be a whole decimal number or auto, not nothing (null)"));
 }
 
@@ -36,8 +38,9 @@ TEST(ConfigTypes, C07EdgesOfTheRangeAreIn) {
 
 TEST(ConfigTypes, C08PlainBooleansAndNullAreNoNames) {
   const std::string rule = "placement:\n  rules:\n    - device: ";
-  EXPECT_TRUE(fails_with(rule + "no", "3:15: \"placement.rules.*.device\" must be text, not a boolean \"no\" (quote it if it is meant "
-                                      "as text)"));
+  EXPECT_TRUE(fails_with(rule + "no",
+                         "3:15: \"placement.rules.*.device\" must be text, not a boolean \"no\" (quote it if it is meant "
+                         "as text)"));
   EXPECT_TRUE(fails_about(rule + "on", "must be text, not a boolean \"on\""));
   EXPECT_TRUE(fails_about(rule + "True", "must be text, not a boolean \"True\""));
   EXPECT_TRUE(fails_with(rule + "~", "3:7: \"placement.rules.*.device\" must be text, not nothing (null)"));
@@ -81,7 +84,8 @@ TEST(ConfigTypes, C15SizesNeedAKnownUnitAndASaneRange) {
 
 TEST(ConfigTypes, TimesNeedAUnit) {
   for (const char* value : {"5", "5 s", "0.5s", "s", "~", "5S", "[5s]", "9999999999h"}) {
-    EXPECT_TRUE(fails_about(std::string("limits: {run_time: ") + value + "}", "must be a time such as 100us, 2ms, 5s or 1min")) << value;
+    EXPECT_TRUE(fails_about(std::string("limits: {run_time: ") + value + "}", "must be a time such as 100us, 2ms, 5s or 1min"))
+        << value;
   }
   for (const char* value : {"0s", "-5s", "18446744073709551615ns"}) {
     EXPECT_TRUE(fails_about(std::string("limits: {run_time: ") + value + "}", "must be from 1ns to ")) << value;
@@ -94,7 +98,8 @@ TEST(ConfigTypes, ChoicesNameTheirWords) {
                          "1:43: \"placement.rules.*.policy\" must be require, prefer or forbid, not text \"preffer\"; did you mean "
                          "\"prefer\"?"));
   EXPECT_TRUE(fails_about("placement: {rules: [{device: cpu, policy: no}]}", "not a boolean \"no\""));
-  EXPECT_TRUE(fails_about("placement: {rules: [{device: cpu, policy: ~}]}", "must be require, prefer or forbid, not nothing (null)"));
+  EXPECT_TRUE(
+      fails_about("placement: {rules: [{device: cpu, policy: ~}]}", "must be require, prefer or forbid, not nothing (null)"));
 }
 
 TEST(ConfigTypes, OnlyVersionOneIsKnown) {

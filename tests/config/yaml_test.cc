@@ -51,7 +51,8 @@ Error error_on_small_stack(const std::string& text) {
 }
 
 TEST(ConfigYaml, C01NothingMeansTheDefaults) {
-  for (const char* text : {"", "# only a comment\n", "\xef\xbb\xbf", "\xef\xbb\xbf# c\n", "\r\n\r\n", "---\n", "---\n...\n", "   \n", "~"}) {
+  for (const char* text :
+       {"", "# only a comment\n", "\xef\xbb\xbf", "\xef\xbb\xbf# c\n", "\r\n\r\n", "---\n", "---\n...\n", "   \n", "~"}) {
     const Config c = parse_config(text, "");
     EXPECT_EQ(c.limits.model_bytes, Limits{}.model_bytes) << text;
     EXPECT_EQ(c.limits.run_time_ns, 0u) << text;
@@ -67,7 +68,8 @@ TEST(ConfigYaml, C01ByteOrderMarkAndCrLfAreAccepted) {
   const Config c = parse_config("\xef\xbb\xbflimits:\r\n  nodes: 5\r\n  nesting: 7\r\n", "");
   EXPECT_EQ(c.limits.nodes, 5u);
   EXPECT_EQ(c.limits.nesting, 7u);
-  EXPECT_TRUE(fails_with("\xef\xbb\xbflimits:\r\n  nodes: x\r\n", "2:10: \"limits.nodes\" must be a whole decimal number, not text \"x\""));
+  EXPECT_TRUE(
+      fails_with("\xef\xbb\xbflimits:\r\n  nodes: x\r\n", "2:10: \"limits.nodes\" must be a whole decimal number, not text \"x\""));
 }
 
 TEST(ConfigYaml, C02DeepNestingIsRefusedOnASmallStack) {
@@ -77,8 +79,10 @@ TEST(ConfigYaml, C02DeepNestingIsRefusedOnASmallStack) {
     EXPECT_NE(std::string(e.message).find(":"), std::string::npos) << unit;
   }
   EXPECT_NE(std::string(error_on_small_stack(repeat("[", 10000)).message).find("nested deeper than 32 levels"), std::string::npos);
-  EXPECT_NE(std::string(error_on_small_stack(repeat("- ", 10000)).message).find("1:65: nested deeper than 32 levels"), std::string::npos);
-  EXPECT_NE(std::string(error_on_small_stack(repeat("{a:", 10000)).message).find("nested deeper than 32 levels"), std::string::npos);
+  EXPECT_NE(std::string(error_on_small_stack(repeat("- ", 10000)).message).find("1:65: nested deeper than 32 levels"),
+            std::string::npos);
+  EXPECT_NE(std::string(error_on_small_stack(repeat("{a:", 10000)).message).find("nested deeper than 32 levels"),
+            std::string::npos);
 }
 
 TEST(ConfigYaml, C02IndentedMapsAreRefusedAtDepth32) {
@@ -109,8 +113,9 @@ TEST(ConfigYaml, C02Depth32ItselfIsRead) {
 
 TEST(ConfigYaml, C02LongTextsOfOneKindEndWithAnError) {
   const std::size_t kMax = kMaxYamlBytes;
-  for (const char* unit : {"[", "{a:", "- ", "{", "? ", "- [", "[a,", "a: ", "'", "\"", "!", "&a ", "*a ", "|\n", "---\n", "...\n", "%YAML 1.2\n",
-                           "%TAG ! a\n", ":", "a: b\n", "{},", "[? ", "a, ", "\\", ">\n", "{a: b, ", "[] ", "''\n", "[:", "{,", "&a\n", "\"a\":"}) {
+  for (const char* unit : {"[",   "{a:", "- ",  "{",       "? ",    "- [",         "[a,",        "a: ", "'",      "\"",    "!",
+                           "&a ", "*a ", "|\n", "---\n",   "...\n", "%YAML 1.2\n", "%TAG ! a\n", ":",   "a: b\n", "{},",   "[? ",
+                           "a, ", "\\",  ">\n", "{a: b, ", "[] ",   "''\n",        "[:",         "{,",  "&a\n",   "\"a\":"}) {
     for (const char* before : {"", "[", "a: ", "\"", "- "}) {
       const std::string text = before + repeat(unit, kMax / std::string(unit).size() - 8);
       const Error e = error_on_small_stack(text);
@@ -220,9 +225,7 @@ TEST(ConfigYaml, SyntaxErrorsHaveAPlace) {
   EXPECT_TRUE(fails_about("%YAML 7.0\n---\n", "not valid YAML: "));
 }
 
-TEST(ConfigYaml, ColumnsCountCharacters) {
-  EXPECT_TRUE(fails_about("{\"\xc3\xa9\": 1, \"\xe6\x96\x87\": *x}", "1:15: aliases"));
-}
+TEST(ConfigYaml, ColumnsCountCharacters) { EXPECT_TRUE(fails_about("{\"\xc3\xa9\": 1, \"\xe6\x96\x87\": *x}", "1:15: aliases")); }
 
 TEST(ConfigYaml, C12LargerTextsAreALimit) {
   const std::string comment = "#" + std::string(kMaxYamlBytes - 1, ' ');
