@@ -1,0 +1,163 @@
+// Resize and Upsample of float32 whose last two axes change: nearest, and linear of images. Coordinates come from ops/resize.h. A
+// tile is some lines of the output.
+#include "ops/resize.h"
+
+#include "backends/cpu/simd/elementwise.h"
+#include "backends/cpu/support.h"
+
+namespace evn {
+namespace {
+
+struct ResizeState {
+  Isa isa;
+  std::int64_t lines, width, per_tile;
+};
+
+// Position of each column: for nearest the input column, for linear also its neighbour and weight.
+struct Column {
+  std::int32_t low, high;
+  float weight;
+};
+
+std::string mode_of(const Node& n) { return attr_string(n, ResizeAttr::kMode); }
+
+Refusal supports(const OpDesc& d) {
+  const Node& n = *d.node;
+  if (d.inputs[0].dtype != DType::kFloat32) return kNeedsFloat32;
+  if (mode_of(n) != "nearest" && mode_of(n) != "linear") return "only nearest and linear";
+  const bool old = n.op_type == "Upsample" || n.op->since < 11;
+  if (!old && attr_string(n, ResizeAttr::kCoordinateTransformationMode) == "tf_crop_and_resize") return "tf_crop_and_resize";
+  if (!old && attr_given(n, ResizeAttr::kAntialias) && attr_int(n, ResizeAttr::kAntialias) != 0) return "antialias";
+  const Shape& x = d.inputs[0].shape;
+  const Shape& y = d.outputs[0].shape;
+  if (x.rank() < 2 || y.rank() != x.rank()) return "fewer than two axes";
+  if (mode_of(n) == "nearest") return nullptr;
+  if (old && n.op->since < 9) return "the scales are an attribute";
+  // The axes before the last two must stand still: constant scales of 1, or constant sizes of known dims.
+  const int index = old ? 1 : d.constant(2) != nullptr && d.constant(2)->desc.shape.elements() > 0 ? 2 : 3;
+  const Weight* w = d.constant(index);
+  if (w == nullptr || w->desc.shape.elements() != x.rank()) return "the scales are not constant";
+  for (int i = 0; i < x.rank() - 2; ++i) {
+    if (w->desc.dtype == DType::kFloat32) {
+      float scale;
+      std::memcpy(&scale, w->as<char>() + static_cast<std::size_t>(i) * sizeof scale, sizeof scale);
+      if (scale != 1.0f) return "linear only over the last two axes";
+    } else {
+      std::int64_t size;
+      std::memcpy(&size, w->as<char>() + static_cast<std::size_t>(i) * sizeof size, sizeof size);
+      if (size != x[i]) return "linear only over the last two axes";
+    }
+  }
+  return nullptr;
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<ResizeState>();
+  const Shape& y = d.outputs[0].shape;
+  s.isa = cpu_isa();
+  s.width = y[y.rank() - 1];
+  s.lines = y.elements(0, y.rank() - 1);
+  s.per_tile = units_per_tile(s.lines, static_cast<double>(s.width), 2 * kElementsPerTile);
+  p->tiles = ceil_div(s.lines, s.per_tile);
+  p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(s.width, sizeof(Column)));
+  p->flops = 4.0 * static_cast<double>(y.elements());
+  p->bytes = bytes_of(d);
+}
+
+void fill_columns(const ResizeGeometry& g, int axis, std::int64_t width, Column* columns) {
+  for (std::int64_t x = 0; x < width; ++x) {
+    if (g.is_identity(axis)) {
+      columns[x] = {static_cast<std::int32_t>(x), static_cast<std::int32_t>(x), 0};
+      continue;
+    }
+    const float at = resize_coordinate(g, axis, x);
+    if (g.mode == ResizeMode::kNearest) {
+      const auto i = static_cast<std::int32_t>(resize_nearest(g, axis, at));
+      columns[x] = {i, i, 0};
+    } else {
+      const LinearTap tap = resize_linear(g, axis, at);
+      columns[x] = {static_cast<std::int32_t>(tap.low), static_cast<std::int32_t>(tap.high), tap.weight};
+    }
+  }
+}
+
+// Where output line `line` lies in the input: the two input lines and the weight of the second.
+struct Line {
+  std::int64_t low = 0, high = 0;
+  float weight = 0;
+};
+
+Line find_line(const ResizeGeometry& g, const Shape& x, const Shape& y, std::int64_t line) {
+  Line r;
+  std::int64_t step = 1;
+  for (int axis = x.rank() - 2; axis >= 0; --axis) {
+    const std::int64_t position = line % y[axis];
+    line /= y[axis];
+    std::int64_t low = position, high = position;
+    if (!g.is_identity(axis)) {
+      const float at = resize_coordinate(g, axis, position);
+      if (g.mode == ResizeMode::kNearest) {
+        low = high = resize_nearest(g, axis, at);
+      } else {
+        const LinearTap tap = resize_linear(g, axis, at);
+        low = tap.low;
+        high = tap.high;
+        r.weight = tap.weight;
+      }
+    }
+    r.low += low * step;
+    r.high += high * step;
+    step *= x[axis];
+  }
+  return r;
+}
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<ResizeState>();
+  const OpDesc& d = *args.desc;
+  const Shape& x = d.inputs[0].shape;
+  const Shape& y = d.outputs[0].shape;
+  ConstTensor inputs[4];
+  const std::size_t given = d.inputs.size() < 4 ? d.inputs.size() : 4;
+  for (std::size_t i = 0; i < given; ++i) {
+    inputs[i] = {d.inputs[i], d.inputs[i].dtype == DType::kUndefined ? nullptr : args.inputs[i].address()};
+  }
+  const ResizeGeometry g = resize_geometry(*d.node, {inputs, given}, y);
+  auto* columns = static_cast<Column*>(args.thread_scratch);
+  fill_columns(g, x.rank() - 1, s.width, columns);
+  const std::int64_t in_width = x[x.rank() - 1];
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t first = index * s.per_tile;
+    const std::int64_t last = first + s.per_tile < s.lines ? first + s.per_tile : s.lines;
+    for (std::int64_t line = first; line < last; ++line) {
+      const Line at = find_line(g, x, y, line);
+      const float* low = args.in<float>(0) + at.low * in_width;
+      const float* high = args.in<float>(0) + at.high * in_width;
+      float* to = args.out<float>() + line * s.width;
+      if (g.mode == ResizeMode::kNearest) {
+        for (std::int64_t i = 0; i < s.width; ++i) to[i] = low[columns[i].low];
+        continue;
+      }
+      const float v = at.weight;
+      for (std::int64_t i = 0; i < s.width; ++i) {
+        const Column& c = columns[i];
+        const float top = (1 - c.weight) * low[c.low] + c.weight * low[c.high];
+        const float bottom = (1 - c.weight) * high[c.low] + c.weight * high[c.high];
+        to[i] = (1 - v) * top + v * bottom;
+      }
+    }
+    simd_elementwise::loops(s.isa).chain(args.out<float>() + first * s.width, (last - first) * s.width, epilogue_of(d));
+  }
+}
+
+constexpr Kernel kKernels[] = {
+    {"resize", "Resize", "", 10, supports, nullptr, nullptr, nullptr, plan, run},
+    {"upsample", "Upsample", "", 10, supports, nullptr, nullptr, nullptr, plan, run},
+};
+
+}  // namespace
+
+extern const KernelFamily resize_kernels;
+const KernelFamily resize_kernels = {kKernels};
+
+}  // namespace evn

@@ -1,0 +1,24 @@
+// Copies a strided view of a tensor into a dense one: what Transpose, Slice and Expand have in common.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/shape.h"
+
+namespace evn {
+
+struct StridedCopy {
+  int rank = 0;                      // of the merged axes, at least 1; axis 0 is the innermost
+  std::int64_t dims[kMaxRank] = {};
+  std::int64_t steps[kMaxRank] = {};  // in elements of the input; may be negative or 0
+  std::int64_t start = 0;
+};
+
+// Merges the axes of a view: output element (i...) is input element start + sum of i[a] * steps[a].
+StridedCopy make_strided_copy(const Shape& out, const std::int64_t* steps, std::int64_t start);
+
+// Writes elements [begin, end) of the dense output. `element` is 1, 2, 4 or 8 bytes.
+void strided_copy(const StridedCopy& c, std::size_t element, const void* from, void* to, std::int64_t begin, std::int64_t end);
+
+}  // namespace evn
