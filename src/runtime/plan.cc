@@ -306,10 +306,15 @@ class PlanBuilder {
     }
   }
 
-  // Kernels need not cope with inputs that have no elements; the reference does.
+  // Kernels need not cope with inputs that have no elements; the reference does. Inputs that are read by value are lists, which
+  // may be empty.
   void choose_for_empty(PlanStep* step) {
     const auto empty = [](const TensorDesc& d) { return d.dtype != DType::kUndefined && d.shape.elements() == 0; };
-    const bool some_empty = std::any_of(step->desc.inputs.begin(), step->desc.inputs.end(), empty);
+    bool some_empty = false;
+    for (std::size_t k = 0; k < step->desc.inputs.size(); ++k) {
+      const bool by_value = k < 32 && (step->desc.node->op->value_inputs >> k & 1) != 0;
+      some_empty |= !by_value && empty(step->desc.inputs[k]);
+    }
     const bool none_out = std::all_of(step->desc.outputs.begin(), step->desc.outputs.end(),
                                       [&](const TensorDesc& d) { return d.dtype == DType::kUndefined || empty(d); });
     if (!some_empty && !none_out) return;
