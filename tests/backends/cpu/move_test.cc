@@ -1,0 +1,92 @@
+// Operators that move elements, and Resize, on the CPU.
+#include "tests/backends/cpu/kernel_check.h"
+
+namespace evn::test {
+namespace {
+
+template <typename T>
+std::vector<T> counting(std::int64_t n) {
+  std::vector<T> v(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<T>(i * 7 % 251);
+  return v;
+}
+
+template <typename T>
+void transpose(const Shape& x, std::vector<std::int64_t> perm) {
+  KernelCheck("Transpose").input_of<T>(x, counting<T>(x.elements())).ints("perm", std::move(perm)).kernel("transpose").run();
+}
+
+TEST(CpuMove, TransposesOfEveryElementSize) {
+  const std::pair<Shape, std::vector<std::int64_t>> cases[] = {
+      {Shape{33, 70}, {1, 0}}, {Shape{2, 20, 30, 3}, {0, 3, 1, 2}}, {Shape{2, 3, 20, 30}, {0, 2, 3, 1}}, {Shape{2, 5, 4, 16}, {0, 2, 1, 3}},
+      {Shape{2, 5, 4, 16}, {0, 2, 3, 1}}, {Shape{3, 4, 5}, {2, 1, 0}}, {Shape{3, 4, 5}, {0, 1, 2}}, {Shape{300, 200}, {1, 0}},
+      {Shape{1, 7, 1, 9}, {3, 2, 1, 0}}, {Shape{2, 3, 4, 5, 6}, {4, 2, 0, 3, 1}}};
+  for (const auto& [shape, perm] : cases) {
+    transpose<float>(shape, perm);
+    transpose<std::uint8_t>(shape, perm);
+    transpose<std::int16_t>(shape, perm);
+    transpose<std::int64_t>(shape, perm);
+  }
+  KernelCheck("Transpose").input(Shape{40, 50}).step(StepKind::kRelu).kernel("transpose").run();
+}
+
+void slice(const Shape& x, std::vector<std::int64_t> starts, std::vector<std::int64_t> ends, std::vector<std::int64_t> axes,
+           std::vector<std::int64_t> steps) {
+  const Shape n{static_cast<std::int64_t>(starts.size())};
+  KernelCheck("Slice").input(x).input_of<std::int64_t>(n, starts).input_of<std::int64_t>(n, ends).input_of<std::int64_t>(n, axes)
+      .input_of<std::int64_t>(n, steps).kernel("slice").run();
+}
+
+TEST(CpuMove, SlicesWithStepsOfAnySign) {
+  slice(Shape{4, 20, 30}, {1}, {3}, {0}, {1});
+  slice(Shape{4, 20, 30}, {5}, {-2}, {1}, {1});
+  slice(Shape{4, 20, 30}, {2, 3}, {20, 29}, {1, 2}, {3, 2});
+  slice(Shape{4, 20, 30}, {-1, -1}, {-100, -100}, {2, 0}, {-1, -2});
+  slice(Shape{2, 8, 40, 50}, {0}, {4}, {1}, {1});
+  KernelCheck("Slice", 9).input(Shape{5, 6}).ints("starts", {1}).ints("ends", {4}).step(StepKind::kScale, 2).kernel("slice").run();
+}
+
+TEST(CpuMove, ExpandRepeats) {
+  KernelCheck("Expand").input(Shape{3, 1, 5}).input_of<std::int64_t>(Shape{4}, {2, 3, 40, 5}).kernel("expand").run();
+  KernelCheck("Expand").input_of<std::int64_t>(Shape{1}, {42}).input_of<std::int64_t>(Shape{2}, {9, 9}).kernel("expand").run();
+}
+
+TEST(CpuMove, ConcatOnEveryAxis) {
+  for (std::int64_t axis : {0, 1, 2, -1}) {
+    std::int64_t d[3] = {3, 4, 5};
+    KernelCheck c("Concat");
+    for (std::int64_t extent : {1, 6, 2}) {
+      Shape s{d[0], d[1], d[2]};
+      s[static_cast<int>((axis + 3) % 3)] = extent;
+      c.input(s);
+    }
+    c.integer("axis", axis).step(StepKind::kOffset, 1).kernel("concat").run();
+  }
+  KernelCheck("Concat").input(Shape{2, 3, 200, 200}).input(Shape{2, 5, 200, 200}).integer("axis", 1).kernel("concat").run();
+  KernelCheck("Concat").input_of<std::int64_t>(Shape{2}, {1, 2}).input_of<std::int64_t>(Shape{1}, {3}).integer("axis", 0).kernel("concat").run();
+}
+
+TEST(CpuResize, NearestOfEveryRule) {
+  for (const char* rule : {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"}) {
+    for (const char* coordinates : {"asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"}) {
+      KernelCheck("Resize").input(Shape{2, 3, 7, 9}).absent().input_of<float>(Shape{4}, {1, 1, 2, 1.5f}, true)
+          .attribute("nearest_mode", std::string(rule)).attribute("coordinate_transformation_mode", std::string(coordinates)).kernel("resize").run();
+    }
+  }
+  KernelCheck("Resize").input(Shape{1, 3, 40, 60}).absent().input_of<float>(Shape{4}, {1, 2, 2, 2}, true)
+      .attribute("coordinate_transformation_mode", std::string("asymmetric")).attribute("nearest_mode", std::string("floor")).step(StepKind::kRelu).kernel("resize").run();
+  KernelCheck("Upsample", 9).input(Shape{1, 3, 5, 6}).input_of<float>(Shape{4}, {1, 1, 3, 2}, true).kernel("upsample").run();
+  KernelCheck("Resize", 10).input(Shape{1, 3, 8, 8}).input_of<float>(Shape{4}, {1, 1, 0.5f, 2}, true).kernel("resize").run();
+}
+
+TEST(CpuResize, LinearOverTheLastTwoAxes) {
+  for (const char* coordinates : {"asymmetric", "half_pixel", "align_corners"}) {
+    KernelCheck("Resize").input(Shape{2, 3, 7, 9}).absent().absent().input_of<std::int64_t>(Shape{4}, {2, 3, 15, 5}, true)
+        .attribute("mode", std::string("linear")).attribute("coordinate_transformation_mode", std::string(coordinates)).kernel("resize").run();
+  }
+  KernelCheck("Resize").input(Shape{2, 3, 7, 9}).absent().input_of<float>(Shape{4}, {2, 1, 2, 2}, true).attribute("mode", std::string("linear")).kernel("reference").run();
+  KernelCheck("Resize").input(Shape{2, 3, 7, 9}).absent().input_of<float>(Shape{4}, {1, 1, 2, 2}, true).attribute("mode", std::string("cubic")).kernel("reference").run();
+}
+
+}  // namespace
+}  // namespace evn::test
