@@ -41,6 +41,10 @@ if(TARGET evn_simd_baseline AND EXISTS ${CMAKE_SOURCE_DIR}/scripts/check_simd_sy
   add_test(NAME simd.symbols COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_simd_symbols.py ${CMAKE_BINARY_DIR})
 endif()
 
+if(TARGET evn_cpu AND NOT EVN_SANITIZE)
+  add_test(NAME simd_symbols COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_simd_symbols.py ${CMAKE_BINARY_DIR})
+endif()
+
 # What is tested from outside: the Python binding, the command, the installed library, real models. EVN_PYTHON is an interpreter
 # with the packages of scripts/requirements.txt; scripts/test sets it.
 set(EVN_PYTHON "" CACHE FILEPATH "Python with the test packages; empty: the tests in Python are not registered")

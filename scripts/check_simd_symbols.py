@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Fails when an object that was compiled for one instruction-set cluster could leak code into another: each must define exactly one
+global symbol (its table of loops), nothing weak, and need nothing but C functions.
+
+usage: check_simd_symbols.py BUILD_DIRECTORY
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+
+def problems_of(path, cluster, family):
+    expected = f"evn::{cluster}::loops_{family}"
+    out = subprocess.run(["nm", "-C", str(path)], check=True, capture_output=True, text=True).stdout
+    found = []
+    bad = []
+    for line in out.splitlines():
+        match = re.match(r"^[0-9a-f ]{16} (\S) (.*)$", line)
+        if not match:
+            continue
+        kind, name = match.groups()
+        if kind == "U":
+            if "::" in name or name.startswith(("operator", "_Z")):
+                bad.append(f"needs {name}")
+        elif kind in "VvWwu":
+            bad.append(f"has the weak symbol {name}")
+        elif kind.isupper():
+            found.append(name)
+    if found != [expected]:
+        bad.append(f"defines {found or 'nothing'} instead of {expected} alone")
+    return bad
+
+
+def main():
+    build = pathlib.Path(sys.argv[1])
+    objects = sorted(build.glob("CMakeFiles/evn_simd_*.dir/**/*.o"))
+    if not objects:
+        print(f"no objects of evn_simd_* in {build}")
+        return 1
+    bad = 0
+    for path in objects:
+        cluster = re.search(r"evn_simd_(\w+)\.dir", str(path))[1]
+        for problem in problems_of(path, cluster, path.name.split(".")[0]):
+            print(f"{cluster} {path.name}: {problem}")
+            bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
