@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-MODELS = pathlib.Path(os.environ.get("EVN_MODELS") or REPOSITORY / "build" / "models")
+MODELS = pathlib.Path(os.environ.get("EVENER_MODELS") or REPOSITORY / "build" / "models")
 RTOL, ATOL = 1e-3, 1e-4
 
 FILES = {
@@ -102,29 +102,32 @@ def assert_matches_oracle(session, name, shapes=None, seeds=SEEDS):
             assert_close(run(session, array_for(name, shape, seed)), expected(name, shape, seed))
 
 
+def explained(session):
+    return json.loads(session.explain("json"))
+
+
 def placed_nodes(session):
     """The nodes that devices run, as explain gives them: without those that only compute shapes while a run is planned."""
-    return [node for node in json.loads(session.explain("json"))["nodes"] if node["kernel"] != "planned"]
+    return [node for node in explained(session)["nodes"] if node["kernel"] != "planned"]
 
 
 def devices_of(session):
     return {node["device"] for node in placed_nodes(session)}
 
 
-def config(rules=(), default="cpu", extra_devices=""):
+def config(rules=(), default="cpu"):
     """A configuration with the CPU as `cpu` and the first OpenCL device as `gpu`; `rules` are lines of YAML."""
     lines = ["version: 1", "devices:", "  cpu: {type: cpu, threads: 2}", "  gpu: {type: opencl, match: {index: 0}}"]
-    lines += [extra_devices] if extra_devices else []
     lines += ["placement:", f"  default: {default}"]
     lines += ["  rules:"] + [f"    - {rule}" for rule in rules] if rules else []
     return "\n".join(lines) + "\n"
 
 
 def opencl_runtime(text):
-    """A runtime of a configuration with an OpenCL device. A machine without one fails the test, unless it says that it has none."""
+    """A runtime of a configuration with an OpenCL device. Without one the test is skipped, or with EVN_REQUIRE_OPENCL=1 fails."""
     try:
         return evener.Runtime(config_text=text)
     except evener.Error as error:
-        if error.status == evener.Status.DEVICE_UNAVAILABLE and os.environ.get("EVN_NO_OPENCL") == "1":
-            pytest.skip("EVN_NO_OPENCL=1")
+        if error.status == evener.Status.DEVICE_UNAVAILABLE and os.environ.get("EVN_REQUIRE_OPENCL") != "1":
+            pytest.skip(f"no OpenCL device: {error.message}")
         raise

@@ -8,7 +8,7 @@ import evener
 import numpy
 import pytest
 from common import (CASES, FILES, REPOSITORY, SEEDS, SHAPES, array_for, assert_close, assert_matches_oracle, config, devices_of,
-                    expected, model_path, opencl_runtime, oracle, placed_nodes, run)
+                    expected, explained, model_path, opencl_runtime, oracle, placed_nodes, run)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +95,9 @@ def test_a_cut_by_operator_matches(name):
     nodes = placed_nodes(session)
     assert {node["device"] for node in nodes if node["op"] == "Conv"} == {"gpu"}
     assert "cpu" in {node["device"] for node in nodes}
+    copies = explained(session)["copies"]
+    assert {(copy["from"], copy["to"]) for copy in copies} == {("cpu", "gpu"), ("gpu", "cpu")}
+    assert all(copy["bytes"] > 0 for copy in copies)
 
 
 def random_cut(name, seed):
@@ -114,24 +117,35 @@ def test_a_random_cut_matches(name, seed):
 
 
 TWO_DEVICES = """
+version: 1
+devices:
+  cpu: {type: cpu, threads: 2}
+  first: {type: opencl, match: {platform: "Portable Computing Language", index: 0}}
+  second: {type: opencl, match: {platform: "Portable Computing Language", index: INDEX}}
+placement:
+  default: cpu
+  rules:
+    - {match: {op: Conv}, device: first, policy: require}
+    - {match: {op: Add}, device: second, policy: require}
+"""
+
+SHARED = """
 import sys
-sys.path[:0] = sys.argv[1].split(":")
-from common import assert_matches_oracle, config, devices_of, model_path, opencl_runtime
-runtime = opencl_runtime(config(["{match: {op: Conv}, device: gpu, policy: require}", "{match: {op: Add}, device: other, policy: require}"],
-                                extra_devices="  other: {type: opencl, match: {index: 1}}"))
-session = runtime.session(model_path("det"))
+import evener
+from common import assert_matches_oracle, devices_of, model_path
+session = evener.Runtime(config_text=sys.argv[1]).session(model_path("det"))
 assert_matches_oracle(session, "det")
 print(sorted(devices_of(session)))
 """
 
 
 def test_two_opencl_devices_and_the_cpu_share_detection():
-    opencl_runtime(config())
-    paths = ":".join(str(REPOSITORY / folder) for folder in ("bindings/python", "tests/models"))
-    done = subprocess.run([sys.executable, "-c", TWO_DEVICES, paths], env=dict(os.environ, POCL_DEVICES="pthread pthread"),
-                          capture_output=True, text=True, timeout=600)
+    opencl_runtime(TWO_DEVICES.replace("INDEX", "0"))  # PoCL is there; the two devices are made in a process of their own
+    paths = os.pathsep.join(str(REPOSITORY / folder) for folder in ("bindings/python", "tests/models"))
+    done = subprocess.run([sys.executable, "-c", SHARED, TWO_DEVICES.replace("INDEX", "1")], capture_output=True, text=True, timeout=600,
+                          env=dict(os.environ, POCL_DEVICES="pthread pthread", PYTHONPATH=paths))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['cpu', 'gpu', 'other']"
+    assert done.stdout.strip() == "['cpu', 'first', 'second']"
 
 
 def test_a_session_may_name_its_device():
