@@ -1,6 +1,6 @@
 // Reductions over some axes: ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare.
 // Axes are an attribute before 13 (ReduceSum) or 18 (the others), later input 1; without them all axes, or, with
-// noop_with_empty_axes, none: then y is x. keepdims leaves axes of 1.
+// noop_with_empty_axes, none: then each element is reduced by itself. keepdims leaves axes of 1.
 // Sums of integers wrap, their means truncate. Over no elements: sum 0, product 1, mean NaN (integers: 0), maximum the lowest value
 // and minimum the highest. NaN gives NaN.
 // dtypes: floating point, 32- and 64-bit integers; ReduceMax and ReduceMin all numbers, from 20 bool. Failures: axes outside the
@@ -61,7 +61,6 @@ std::uint32_t mask_of(const ReferenceContext& c) {
 template <typename T, typename A, typename Fold, typename Finish>
 void reduce(const ReferenceContext& c, A first, Fold&& fold, Finish&& finish) {
   const std::uint32_t mask = mask_of(c);
-  if (mask == 0) return copy_all(c.input(0), c.output());
   const Shape& x = c.input(0).desc.shape;
   const Strides dense = dense_strides(x);
   Shape kept;

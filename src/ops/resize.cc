@@ -5,7 +5,7 @@
 //   inputs  Resize: x, roi, scales, sizes (opset 10: x, scales); Upsample: x, scales (7: an attribute). An empty list is as none.
 //   Output dims are floor(dim * scale), or sizes; from 18 for the listed `axes` only, and keep_aspect_ratio_policy not_larger or
 //   not_smaller takes one scale, the smallest or largest of size / dim, and round(dim * scale).
-//   Before 11 coordinates are asymmetric and nearest rounds down.
+//   Before 11 coordinates are asymmetric, and nearest rounds down where an axis grows and up where it shrinks.
 // dtypes: all numbers; integers from linear and cubic are cut towards zero and saturate. Failures: not exactly one of scales and
 // sizes, lists of a wrong length, scales that are not positive and finite, sizes below 1, unknown words. Tolerance: rtol 1e-4,
 // atol 1e-5; nearest exact.

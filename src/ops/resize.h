@@ -16,7 +16,8 @@ struct ResizeAttr {
 
 enum class ResizeMode { kNearest, kLinear, kCubic };
 enum class CoordinateMode { kHalfPixel, kHalfPixelSymmetric, kPytorchHalfPixel, kAlignCorners, kAsymmetric, kTfCropAndResize };
-enum class NearestMode { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil };
+// The last is the rule before opset 11: down where an axis grows, up where it shrinks.
+enum class NearestMode { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil, kFloorOrCeil };
 
 struct ResizeAxis {
   std::int64_t input = 1;

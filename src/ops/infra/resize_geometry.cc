@@ -38,7 +38,7 @@ ResizeGeometry resize_attributes(const Node& node) {
   g.mode = parse_mode(attr_string(node, ResizeAttr::kMode));
   if (node.op->since < 11) {
     g.coordinates = CoordinateMode::kAsymmetric;
-    g.nearest = NearestMode::kFloor;
+    g.nearest = NearestMode::kFloorOrCeil;
     return g;
   }
   g.coordinates = parse_word<CoordinateMode>(attr_string(node, ResizeAttr::kCoordinateTransformationMode), kCoordinateModes,
@@ -87,6 +87,7 @@ std::int64_t resize_nearest(const ResizeGeometry& g, int axis, float coordinate)
     case NearestMode::kRoundPreferCeil: up = rest >= 0.5f; break;
     case NearestMode::kFloor: break;
     case NearestMode::kCeil: up = rest > 0; break;
+    case NearestMode::kFloorOrCeil: up = rest > 0 && g.axis[axis].scale < 1; break;
   }
   const double last = static_cast<double>(g.axis[axis].input - 1);
   return static_cast<std::int64_t>(std::clamp<double>(static_cast<double>(down) + (up ? 1 : 0), 0, last));
