@@ -56,3 +56,27 @@ enum { kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kSca
 
 EVN_DEFINE_STEP(float)
 EVN_DEFINE_STEP(VF)
+
+// The epilogue over a block of vectors: one look at the kind of a step serves all of them, and the code of each kind stands once.
+static inline void apply_to_block(VF* v, int count, const Epilogue* e) {
+  for (int s = 0; s < e->count; ++s) {
+    Step step = e->steps[s];
+#define EVN_EACH(K)                                                    \
+  case K:                                                              \
+    step.kind = K;                                                     \
+    _Pragma("unroll 1") for (int i = 0; i < count; ++i) v[i] = apply_step(v[i], step); \
+    break;
+    switch (step.kind) {
+      EVN_EACH(kRelu)
+      EVN_EACH(kClip)
+      EVN_EACH(kLeakyRelu)
+      EVN_EACH(kHardSigmoid)
+      EVN_EACH(kHardSwish)
+      EVN_EACH(kSigmoid)
+      EVN_EACH(kTanh)
+      EVN_EACH(kScale)
+      EVN_EACH(kOffset)
+    }
+#undef EVN_EACH
+  }
+}

@@ -33,6 +33,12 @@ typedef struct {
     a[m] = fma(s, v0, a[m]);     \
     b[m] = fma(s, v1, b[m]);     \
   }
+#define EVN_COPY1(m) b[m] = a[m];
+#define EVN_COPY EVN_ROWS(EVN_COPY1)
+#define EVN_KEEP1(m) sums[m * EVN_TILE] = sums[m * EVN_TILE + EVN_TILE - 1] = a[m];
+#define EVN_KEEP2(m)           \
+  sums[m * EVN_TILE] = a[m];   \
+  sums[m * EVN_TILE + 1] = b[m];
 
 static inline void store_lanes(VF v, global float* y, int begin, int end) {
   if (begin <= 0 && end >= EVN_LANES) {
@@ -113,40 +119,34 @@ EVN_KERNEL void conv_direct(global const float* x, ulong x0, global const float*
   global const float* src = x + x0 + ((long)group * p.channels * p.padded_h + (long)row * p.stride_h) * pitch + column;
   global const float* w = weights + w0 + (long)block * 8 * p.channels * p.kernel_h * p.kernel_w;
   global const float* start = bias + b0 + block * 8;
+  VF sums[8 * EVN_TILE];
   VF a[8];
-#if EVN_TILE == 2
-  VF b[8];
-#define EVN_START(m) b[m] = a[m] = (VF)(p.has_bias ? start[m] : 0.0f);
-  EVN_ROWS(EVN_START)
-#undef EVN_START
-  const bool wide = p.out_w - column > EVN_LANES;
-  if (wide) {
-    EVN_TAPS(EVN_ADD2, const VF v1 = LOADV(at + EVN_LANES);)
-  } else
-#else
 #define EVN_START(m) a[m] = (VF)(p.has_bias ? start[m] : 0.0f);
   EVN_ROWS(EVN_START)
 #undef EVN_START
+#if EVN_TILE == 2
+  const bool wide = p.out_w - column > EVN_LANES;
+  if (wide) {
+    VF b[8];
+    EVN_COPY
+    EVN_TAPS(EVN_ADD2, const VF v1 = LOADV(at + EVN_LANES);)
+    EVN_ROWS(EVN_KEEP2)
+  } else
 #endif
   {
     EVN_TAPS(EVN_ADD1, )
+    EVN_ROWS(EVN_KEEP1)
   }
   const int count = min(8, p.outputs - first);
   const int left = p.out_w - column;
   const long plane = (long)p.out_h * p.out_w;
   global float* out = y + y0 + ((long)group * p.outputs + first) * plane + (long)row * p.out_w + column;
-#if EVN_TILE == 2
-#define EVN_STORE(m)                                                                               \
-  if (m < count) {                                                                                 \
-    store_lanes(apply_epilogue(a[m], &e), out + m * plane, 0, left);                               \
-    if (wide) store_lanes(apply_epilogue(b[m], &e), out + m * plane + EVN_LANES, 0, left - EVN_LANES); \
+  apply_to_block(sums, count * EVN_TILE, &e);
+  for (int m = 0; m < count; ++m) {
+    for (int u = 0; u < EVN_TILE; ++u) {
+      store_lanes(sums[m * EVN_TILE + u], out + m * plane + u * EVN_LANES, 0, left - u * EVN_LANES);
+    }
   }
-#else
-#define EVN_STORE(m) \
-  if (m < count) store_lanes(apply_epilogue(a[m], &e), out + m * plane, 0, left);
-#endif
-  EVN_ROWS(EVN_STORE)
-#undef EVN_STORE
 }
 
 // One tap to each input channel, over rows of `width` pixels that lie as they are in the input. A tile that would pass the end of its
@@ -177,35 +177,32 @@ EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const float* we
   global const float* src = x + x0 + (image + group) * p.channels * plane + column;
   global const float* w = weights + w0 + (long)block * 8 * p.channels;
   global const float* start = bias + b0 + block * 8;
+  VF sums[8 * EVN_TILE];
   VF a[8];
 #define EVN_START(m) a[m] = (VF)(p.has_bias ? start[m] : 0.0f);
   EVN_ROWS(EVN_START)
 #undef EVN_START
-  const int count = min(8, p.outputs - first);
-  const int skip = wanted - column;
-  global float* out = y + y0 + ((image + group) * p.outputs + first) * plane + column;
 #if EVN_TILE == 2
   if (wide) {
     VF b[8];
-#define EVN_START(m) b[m] = a[m];
-    EVN_ROWS(EVN_START)
-#undef EVN_START
+    EVN_COPY
     EVN_CHANNELS(EVN_ADD2, const VF v1 = LOADV(src + EVN_LANES);)
-#define EVN_STORE(m)                                                                     \
-  if (m < count) {                                                                       \
-    store_lanes(apply_epilogue(a[m], &e), out + m * plane, skip, EVN_LANES);             \
-    store_lanes(apply_epilogue(b[m], &e), out + m * plane + EVN_LANES, skip - EVN_LANES, EVN_LANES); \
-  }
-    EVN_ROWS(EVN_STORE)
-#undef EVN_STORE
-    return;
-  }
+    EVN_ROWS(EVN_KEEP2)
+  } else
 #endif
-  EVN_CHANNELS(EVN_ADD1, )
-#define EVN_STORE(m) \
-  if (m < count) store_lanes(apply_epilogue(a[m], &e), out + m * plane, skip, EVN_LANES);
-  EVN_ROWS(EVN_STORE)
-#undef EVN_STORE
+  {
+    EVN_CHANNELS(EVN_ADD1, )
+    EVN_ROWS(EVN_KEEP1)
+  }
+  const int count = min(8, p.outputs - first);
+  const int skip = wanted - column;
+  global float* out = y + y0 + ((image + group) * p.outputs + first) * plane + column;
+  apply_to_block(sums, count * EVN_TILE, &e);
+  for (int m = 0; m < count; ++m) {
+    for (int u = 0; u < (wide ? EVN_TILE : 1); ++u) {
+      store_lanes(sums[m * EVN_TILE + u], out + m * plane + u * EVN_LANES, skip - u * EVN_LANES, EVN_LANES);
+    }
+  }
 }
 
 // The same over less than EVN_LANES pixels: the vector lies along the outputs. Grid: blocks of outputs, pixels, images.

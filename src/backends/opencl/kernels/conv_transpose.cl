@@ -55,30 +55,27 @@ EVN_KERNEL void conv_transpose(global const float* x, ulong x0, global const flo
     src += plane;
   }
   const int count = min(8, p.rows - block * 8);
-#define EVN_FINISH(m) a[m] = apply_epilogue(a[m], &e);
-  EVN_ROWS(EVN_FINISH)
-#undef EVN_FINISH
+  VF sums[8];
+#define EVN_KEEP(m) sums[m] = a[m];
+  EVN_ROWS(EVN_KEEP)
+#undef EVN_KEEP
+  apply_to_block(sums, 8, &e);
   if (p.kernel_w == 2 && skip == 0) {  // two neighbouring rows interleave
-#define EVN_PAIR(m)                                                                   \
-  if (m < count) {                                                                    \
-    global float* to = row_address(y + y0, image, block * 8 + m, row, &p) + 2 * column; \
-    VF low, high;                                                                     \
-    low.even = a[m].lo;                                                               \
-    low.odd = a[m + 1].lo;                                                            \
-    high.even = a[m].hi;                                                              \
-    high.odd = a[m + 1].hi;                                                           \
-    STOREV(low, to);                                                                  \
-    STOREV(high, to + EVN_LANES);                                                     \
-  }
-    EVN_PAIR(0) EVN_PAIR(2) EVN_PAIR(4) EVN_PAIR(6)
-#undef EVN_PAIR
+    for (int m = 0; m < count; m += 2) {
+      global float* to = row_address(y + y0, image, block * 8 + m, row, &p) + 2 * column;
+      VF low, high;
+      low.even = sums[m].lo;
+      low.odd = sums[m + 1].lo;
+      high.even = sums[m].hi;
+      high.odd = sums[m + 1].hi;
+      STOREV(low, to);
+      STOREV(high, to + EVN_LANES);
+    }
     return;
   }
-#define EVN_STORE(m) \
-  if (m < count)     \
-    scatter_lanes(a[m], row_address(y + y0, image, block * 8 + m, row, &p) + (long)column * p.kernel_w, skip, p.kernel_w);
-  EVN_ROWS(EVN_STORE)
-#undef EVN_STORE
+  for (int m = 0; m < count; ++m) {
+    scatter_lanes(sums[m], row_address(y + y0, image, block * 8 + m, row, &p) + (long)column * p.kernel_w, skip, p.kernel_w);
+  }
 }
 
 // The same for narrow inputs. Grid: blocks of rows, columns, images * input rows.
