@@ -82,7 +82,7 @@ int run_explain(const Arguments& arguments) {
 
 int run_check_config(const Arguments& arguments) {
   const char* const path = arguments.operand(0).c_str();
-  evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+  evn_runtime_options options = default_options();
   options.config_path = path;
   Runtime runtime;
   evn_error error = EVN_ERROR_INIT;
@@ -92,7 +92,7 @@ int run_check_config(const Arguments& arguments) {
     return kExitOk;
   }
   if (status == EVN_ERROR_DEVICE_UNAVAILABLE) {
-    std::fprintf(stderr, "evener: the file is right, but a device that it needs is absent here: %s\n", describe(error).c_str());
+    std::fprintf(stderr, "evener: the file is right, but a device that it needs is absent: %s\n", describe(error).c_str());
     return kExitDevice;
   }
   fail(status == EVN_ERROR_OUT_OF_MEMORY || status == EVN_ERROR_INTERNAL ? kExitFailure : kExitConfig, "%s",

@@ -11,11 +11,16 @@ void print_log(void*, evn_log_level level, const char* message) {
 
 }  // namespace
 
-Runtime open_runtime(const Arguments& arguments) {
+evn_runtime_options default_options() {
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
-  options.config_path = arguments.get("--config");
   options.log_callback = print_log;
   options.log_level = EVN_LOG_WARNING;
+  return options;
+}
+
+Runtime open_runtime(const Arguments& arguments) {
+  evn_runtime_options options = default_options();
+  options.config_path = arguments.get("--config");
   if (const char* threads = arguments.get("--threads")) options.thread_count = parse_count("--threads", threads, 0, 1024);
   Runtime runtime;
   Call call(options.config_path != nullptr ? kExitConfig : kExitFailure);

@@ -49,7 +49,10 @@ inline constexpr Option kShapeOption = {"--shape", "NAME=DIMS",
                                         "dimensions of an input, as in --shape x=1,3,224,224; may be repeated", true};
 inline constexpr Option kJsonOption = {"--json", nullptr, "print JSON"};
 
-// A runtime as --config and --threads say. The library's warnings go to stderr.
+// Options with which the library's warnings go to stderr.
+evn_runtime_options default_options();
+
+// A runtime as --config and --threads say.
 Runtime open_runtime(const Arguments& arguments);
 
 Model load_model(const Runtime& runtime, const std::string& path);

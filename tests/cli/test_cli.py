@@ -299,7 +299,8 @@ def test_check_config_tells_an_absent_device_from_a_wrong_file(tmp_path):
     _, err = evener("check-config", config, code=DEVICE)
     assert "the file is right" in err and "npu" in err and "EVN_ERROR_DEVICE_UNAVAILABLE" in err
     config.write_text(config.read_text().replace("}}", "}, optional: true}"))
-    evener("check-config", config)
+    out, err = evener("check-config", config)
+    assert "right" in out and "warning" in err and "npu" in err
 
 
 def test_exit_codes_tell_what_is_wrong(conv, tmp_path):
