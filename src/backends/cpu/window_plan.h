@@ -25,6 +25,7 @@ template <typename F>
 void for_each_strip(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& f) {
   const auto& s = args.plan->state<WindowState>();
   const simd_window::Geometry& g = s.geometry;
+  simd_window::loops(s.isa).prepare(g, static_cast<float*>(args.thread_scratch));
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index / s.strips * s.planes_per_tile;
     const std::int64_t last = first + s.planes_per_tile < s.planes ? first + s.planes_per_tile : s.planes;

@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <new>
 
+#include "base/error.h"
+#include "base/fault.h"
 #include "tests/support/pass_check.h"
 
 namespace evn::test {
@@ -65,6 +68,31 @@ TEST(Optimize, SecondTimeChangesNothing) {
   optimize_graph(graph, {});
   EXPECT_EQ(graph.nodes.size(), nodes);
   EXPECT_EQ(graph.values.size(), values);
+}
+
+// Each allocation of a load may fail: then an error comes out, and nothing else happens.
+TEST(Optimize, AnyAllocationMayFail) {
+  const Graph original = paddle_net();
+  bool failed = true;
+  for (std::int64_t k = 1; failed && k < 100000; ++k) {
+    Graph graph = original;
+    failed = false;
+    fault_arm(Seam::kAlloc, k, false);
+    try {
+      optimize_graph(graph, {});
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    } catch (const Error& e) {
+      failed = true;
+      EXPECT_EQ(e.status, EVN_ERROR_OUT_OF_MEMORY) << e.message;
+    }
+    fault_arm(Seam::kAlloc, 0, false);
+    if (!failed) {
+      EXPECT_GT(k, 100) << "the seam was not passed";
+      EXPECT_EQ(graph.nodes.size(), 3u);
+    }
+  }
+  EXPECT_FALSE(failed);
 }
 
 // Quadratic rewrites would not end within the deadline, which is far above what linear ones take.

@@ -3,23 +3,13 @@
 #pragma once
 
 #include "backends/cpu/simd/gemm.h"
-#include "backends/cpu/simd/vec.h"
+#include "backends/cpu/simd/copy.h"
 
 namespace evn::EVN_ISA {
 namespace {
 
 using simd_gemm::Patches;
 using simd_gemm::Tile;
-
-// Copies n floats; may write up to a whole vector beyond, reads exactly n.
-inline void copy_over(float* to, const float* from, std::int64_t n) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(to + i, load(from + i));
-  if (i < n) store(to + i, load_n(from + i, n - i));
-}
-inline void zero_over(float* to, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; i += kLanes) store(to + i, zero());
-}
 
 void pack_rows(float* to, const float* b, std::int64_t ldb, std::int64_t kc, std::int64_t cols, int nr) {
   for (std::int64_t k = 0; k < kc; ++k) copy_over(to + k * nr, b + k * ldb, cols);
@@ -39,7 +29,10 @@ void pack_columns(float* to, const float* b, std::int64_t ldb, std::int64_t kc, 
 // Consecutive output positions of one row inside a micro-panel.
 struct Run {
   std::int32_t at, count;
-  std::int64_t y, x;
+  bool inside;           // no tap of the kernel leaves the input to the left or right
+  std::int64_t y, x;     // output position
+  std::int64_t iy, ix;   // input position of tap (0, 0)
+  const float* row;      // input row of the current ky; null: outside
 };
 
 int find_runs(const Patches& p, std::int64_t first, std::int64_t cols, Run* runs) {
@@ -49,7 +42,15 @@ int find_runs(const Patches& p, std::int64_t first, std::int64_t cols, Run* runs
   for (std::int64_t at = 0; at < cols;) {
     const std::int64_t left = p.out_width - x;
     const std::int64_t count = left < cols - at ? left : cols - at;
-    runs[n++] = {static_cast<std::int32_t>(at), static_cast<std::int32_t>(count), y, x};
+    Run& r = runs[n++];
+    r.at = static_cast<std::int32_t>(at);
+    r.count = static_cast<std::int32_t>(count);
+    r.y = y;
+    r.x = x;
+    r.iy = y * p.stride_h - p.pad_top;
+    r.ix = x * p.stride_w - p.pad_left;
+    r.inside = r.ix >= 0 && r.ix + (count - 1) * p.stride_w + (p.kernel_w - 1) * p.dilation_w < p.width;
+    r.row = nullptr;
     at += count;
     x = 0;
     ++y;
@@ -57,78 +58,80 @@ int find_runs(const Patches& p, std::int64_t first, std::int64_t cols, Run* runs
   return n;
 }
 
-inline void copy_stride2(float* to, const float* from, std::int64_t n) {
-  std::int64_t i = 0;
-#if defined(__AVX512F__)
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  for (; i + kLanes < n; i += kLanes) {
-    store(to + i, _mm512_permutex2var_ps(load(from + 2 * i), even, load(from + 2 * i + kLanes)));
+// n elements from input positions ix, ix + Stride, ... of a row; Stride 0: `stride` tells.
+template <int Stride>
+inline void copy_inside(float* to, const float* from, std::int64_t stride, std::int64_t n) {
+  if (Stride == 1) {
+    copy_over(to, from, n);
+  } else if (Stride == 2) {
+    copy_even(to, from, n);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
   }
-  if (i < n) {
-    const std::int64_t floats = 2 * (n - i) - 1;
-    const Vec a = load_n(from + 2 * i, floats < kLanes ? floats : kLanes);
-    const Vec b = floats > kLanes ? load_n(from + 2 * i + kLanes, floats - kLanes) : zero();
-    store(to + i, _mm512_permutex2var_ps(a, even, b));
-  }
-#elif defined(__AVX2__)
-  const __m256i order = _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7);
-  for (; i + kLanes < n; i += kLanes) {
-    const __m256 mixed = _mm256_shuffle_ps(load(from + 2 * i), load(from + 2 * i + kLanes), 0x88);
-    store(to + i, _mm256_permutevar8x32_ps(mixed, order));
-  }
-  for (; i < n; ++i) to[i] = from[2 * i];
-#else
-  for (; i < n; ++i) to[i] = from[2 * i];
-#endif
 }
 
-// One run of one row of B: input positions ix, ix + stride, ...; those outside [0, width) are 0.
-inline void copy_run(float* to, const float* row, std::int64_t ix, std::int64_t stride, std::int64_t width, std::int64_t count) {
-  std::int64_t low = ix >= 0 ? 0 : (-ix + stride - 1) / stride;
-  std::int64_t high = ix >= width ? 0 : (width - 1 - ix) / stride + 1;
+// As copy_inside; positions outside [0, width) are 0.
+template <int Stride>
+inline void copy_clipped(float* to, const float* row, std::int64_t ix, std::int64_t stride, std::int64_t width, std::int64_t count) {
+  const std::int64_t step = Stride == 0 ? stride : Stride;
+  std::int64_t low = ix >= 0 ? 0 : (-ix + step - 1) / step;
+  std::int64_t high = ix >= width ? 0 : (width - 1 - ix) / step + 1;
   if (low > count) low = count;
   if (high > count) high = count;
   if (high < low) high = low;
   if (low > 0) zero_over(to, low);
-  const float* from = row + ix + low * stride;
-  if (stride == 1) {
-    copy_over(to + low, from, high - low);
-  } else if (stride == 2) {
-    copy_stride2(to + low, from, high - low);
-  } else {
-    for (std::int64_t i = low; i < high; ++i) to[i] = from[(i - low) * stride];
-  }
+  if (high > low) copy_inside<Stride>(to + low, row + ix + low * step, step, high - low);
   if (high < count) zero_over(to + high, count - high);
 }
 
-template <int MaxRuns>
-void pack_patches(float* to, const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t column, std::int64_t cols, int nr) {
+template <int MaxRuns, int Stride>
+void pack_patches_strided(float* to, const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t column, std::int64_t cols, int nr) {
   const Patches& p = *t.patches;
   Run runs[MaxRuns];
   const int count = find_runs(p, t.first_column + column, cols, runs);
   const std::int64_t taps = p.kernel_h * p.kernel_w;
-  std::int64_t c = k0 / taps;
+  const float* plane = t.b + k0 / taps * p.height * p.width;
   std::int64_t ky = k0 % taps / p.kernel_w;
   std::int64_t kx = k0 % p.kernel_w;
+  bool new_row = true;
   for (std::int64_t k = 0; k < kc; ++k) {
-    const float* plane = t.b + c * p.height * p.width;
+    if (new_row) {
+      for (int i = 0; i < count; ++i) {
+        const std::int64_t iy = runs[i].iy + ky * p.dilation_h;
+        runs[i].row = iy < 0 || iy >= p.height ? nullptr : plane + iy * p.width;
+      }
+      new_row = false;
+    }
     float* row = to + k * nr;
+    const std::int64_t dx = kx * p.dilation_w;
+    // In order of `at`: each copy may write beyond its end, over what the next one writes.
     for (int i = 0; i < count; ++i) {
       const Run& r = runs[i];
-      const std::int64_t iy = r.y * p.stride_h - p.pad_top + ky * p.dilation_h;
-      if (iy < 0 || iy >= p.height) {
+      if (r.row == nullptr) {
         zero_over(row + r.at, r.count);
+      } else if (r.inside) {
+        copy_inside<Stride>(row + r.at, r.row + r.ix + dx, p.stride_w, r.count);
       } else {
-        copy_run(row + r.at, plane + iy * p.width, r.x * p.stride_w - p.pad_left + kx * p.dilation_w, p.stride_w, p.width, r.count);
+        copy_clipped<Stride>(row + r.at, r.row, r.ix + dx, p.stride_w, p.width, r.count);
       }
     }
     if (++kx == p.kernel_w) {
       kx = 0;
+      new_row = true;
       if (++ky == p.kernel_h) {
         ky = 0;
-        ++c;
+        plane += p.height * p.width;
       }
     }
+  }
+}
+
+template <int MaxRuns>
+void pack_patches(float* to, const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t column, std::int64_t cols, int nr) {
+  switch (t.patches->stride_w) {
+    case 1: pack_patches_strided<MaxRuns, 1>(to, t, k0, kc, column, cols, nr); break;
+    case 2: pack_patches_strided<MaxRuns, 2>(to, t, k0, kc, column, cols, nr); break;
+    default: pack_patches_strided<MaxRuns, 0>(to, t, k0, kc, column, cols, nr); break;
   }
 }
 

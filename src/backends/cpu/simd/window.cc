@@ -1,5 +1,6 @@
 #include "backends/cpu/simd/window.h"
 
+#include "backends/cpu/simd/copy.h"
 #include "backends/cpu/simd/epilogue.h"
 
 namespace evn::EVN_ISA {
@@ -14,69 +15,78 @@ void fill(float* to, float value, std::int64_t n) {
   const Vec v = splat(value);
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(to + i, v);
-  for (; i < n; ++i) to[i] = value;
+  if (i < n) store_n(to + i, v, n - i);
 }
 
-void copy(float* to, const float* from, std::int64_t n) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(to + i, load(from + i));
-  if (i < n) store_n(to + i, load_n(from + i, n - i), n - i);
+// What is the same for all strips of a node, at the start of the buffer: where each tap lies in the padded rows, and which part of
+// each phase of a row comes from the input.
+struct Areas {
+  std::int64_t* offsets;  // of taps
+  std::int64_t* phases;   // begin and end, stride_w times
+  float* counts;          // of columns, for an average
+  float* rows;
+};
+
+Areas areas_of(const Geometry& g, float* buffer) {
+  Areas a;
+  a.offsets = reinterpret_cast<std::int64_t*>(buffer);
+  a.phases = a.offsets + g.kernel_h * g.kernel_w;
+  a.rows = buffer + simd_window::table_floats(g, kLanes);
+  a.counts = a.rows - simd_window::phase_floats(g, kLanes);
+  return a;
 }
 
-// to[i] = from[i * step]; reads nothing beyond the last.
-void copy_strided(float* to, const float* from, std::int64_t step, std::int64_t n) {
-  std::int64_t i = 0;
-#if defined(__AVX512F__)
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  if (step == 2) {
-    for (; i + kLanes < n; i += kLanes) {
-      store(to + i, _mm512_permutex2var_ps(load(from + 2 * i), even, load(from + 2 * i + kLanes)));
-    }
-  }
-#elif defined(__AVX2__)
-  const __m256i order = _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7);
-  if (step == 2) {
-    for (; i + kLanes < n; i += kLanes) {
-      const __m256 mixed = _mm256_shuffle_ps(load(from + 2 * i), load(from + 2 * i + kLanes), 0x88);
-      store(to + i, _mm256_permutevar8x32_ps(mixed, order));
-    }
-  }
-#endif
-  for (; i < n; ++i) to[i] = from[i * step];
-}
-
-// One input row, padded with `pad`: phase f holds padded positions f, f + stride, ... (padded position = x + pad_left).
-void fill_row(const Geometry& g, const float* row, float pad, float* to) {
+// Phase f of a padded row holds padded positions f, f + stride, ... (padded position = x + pad_left).
+void prepare(const Geometry& g, float* buffer) {
+  const Areas a = areas_of(g, buffer);
   const std::int64_t length = simd_window::phase_floats(g, kLanes);
-  for (std::int64_t f = 0; f < g.stride_w; ++f, to += length) {
+  for (std::int64_t ky = 0; ky < g.kernel_h; ++ky) {
+    for (std::int64_t kx = 0; kx < g.kernel_w; ++kx) {
+      const std::int64_t q = kx * g.dilation_w;
+      a.offsets[ky * g.kernel_w + kx] = ky * g.dilation_h * length * g.stride_w + q % g.stride_w * length + q / g.stride_w;
+    }
+  }
+  for (std::int64_t f = 0; f < g.stride_w; ++f) {
     const std::int64_t x0 = f - g.pad_left;
     std::int64_t low = x0 >= 0 ? 0 : (-x0 + g.stride_w - 1) / g.stride_w;
     std::int64_t high = x0 >= g.width ? 0 : (g.width - 1 - x0) / g.stride_w + 1;
     if (low > length) low = length;
     if (high > length) high = length;
-    if (high < low) high = low;
+    a.phases[2 * f] = low;
+    a.phases[2 * f + 1] = high < low ? low : high;
+  }
+}
+
+// One input row. Copies run over the end of a phase by less than a vector, into what is filled next; the buffer has room for that.
+void fill_row(const Geometry& g, const Areas& a, const float* row, float pad, std::int64_t length, float* to) {
+  for (std::int64_t f = 0; f < g.stride_w; ++f, to += length) {
+    const std::int64_t low = a.phases[2 * f];
+    const std::int64_t high = a.phases[2 * f + 1];
+    const float* from = row + f - g.pad_left + low * g.stride_w;
     fill(to, pad, low);
-    const float* from = row + x0 + low * g.stride_w;
     if (g.stride_w == 1) {
-      copy(to + low, from, high - low);
-    } else if (high > low) {
-      copy_strided(to + low, from, g.stride_w, high - low);
+      copy_over(to + low, from, high - low);
+    } else if (g.stride_w == 2) {
+      copy_even(to + low, from, high - low);
+    } else {
+      for (std::int64_t i = 0; i < high - low; ++i) to[low + i] = from[i * g.stride_w];
     }
     fill(to + high, pad, length - high);
   }
 }
 
-void fill_rows(const Strip& s, float pad, float* to) {
+void fill_rows(const Strip& s, const Areas& a, float pad) {
   const Geometry& g = *s.geometry;
   const std::int64_t rows = simd_window::buffer_rows(g, s.row_end - s.row_begin);
-  const std::int64_t stride = simd_window::row_floats(g, kLanes);
+  const std::int64_t length = simd_window::phase_floats(g, kLanes);
+  const std::int64_t stride = length * g.stride_w;
   const std::int64_t first = s.row_begin * g.stride_h - g.pad_top;
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t y = first + r;
     if (y < 0 || y >= g.height) {
-      fill(to + r * stride, pad, stride);
+      fill(a.rows + r * stride, pad, stride);
     } else {
-      fill_row(g, s.plane + y * g.width, pad, to + r * stride);
+      fill_row(g, a, s.plane + y * g.width, pad, length, a.rows + r * stride);
     }
   }
 }
@@ -85,7 +95,7 @@ struct ConvOp {
   static Vec add(Vec acc, float weight, Vec x) { return fma(splat(weight), x, acc); }
 };
 struct MaxOp {
-  static Vec add(Vec acc, float, Vec x) { return (x > acc) | (x != x) ? x : acc; }
+  static Vec add(Vec acc, float, Vec x) { return ((x > acc) | (x != x)) ? x : acc; }
 };
 struct SumOp {
   static Vec add(Vec acc, float, Vec x) { return acc + x; }
@@ -113,30 +123,6 @@ std::int64_t count_taps(std::int64_t o, std::int64_t stride, std::int64_t pad, s
     if (at < limit && (include_pad || at >= 0)) ++n;
   }
   return n;
-}
-
-// The areas behind the padded rows.
-struct Areas {
-  float* rows;
-  std::int64_t* offsets;
-  float* counts;  // of columns
-};
-
-Areas areas_of(const Strip& s) {
-  const Geometry& g = *s.geometry;
-  const std::int64_t rows = simd_window::buffer_rows(g, s.row_end - s.row_begin) * simd_window::row_floats(g, kLanes);
-  Areas a;
-  a.rows = s.buffer;
-  a.counts = a.rows + rows;
-  a.offsets = reinterpret_cast<std::int64_t*>(a.counts + simd_window::phase_floats(g, kLanes));
-  const std::int64_t length = simd_window::phase_floats(g, kLanes);
-  for (std::int64_t ky = 0; ky < g.kernel_h; ++ky) {
-    for (std::int64_t kx = 0; kx < g.kernel_w; ++kx) {
-      const std::int64_t q = kx * g.dilation_w;
-      a.offsets[ky * g.kernel_w + kx] = ky * g.dilation_h * length * g.stride_w + q % g.stride_w * length + q / g.stride_w;
-    }
-  }
-  return a;
 }
 
 // Vectors of the strip are numbered row by row; kAtOnce of them are computed together, also across rows. `post` makes the result of
@@ -189,21 +175,21 @@ inline void run_strip(const Strip& s, const Areas& areas, const float* weight, f
 }
 
 void depthwise(const Strip& s) {
-  const Areas areas = areas_of(s);
-  fill_rows(s, 0, areas.rows);
+  const Areas areas = areas_of(*s.geometry, s.buffer);
+  fill_rows(s, areas, 0);
   run_strip<ConvOp>(s, areas, s.weight, s.bias, [](Vec v, std::int64_t, std::int64_t) { return v; });
 }
 
 void max(const Strip& s) {
-  const Areas areas = areas_of(s);
-  fill_rows(s, -__builtin_inff(), areas.rows);
+  const Areas areas = areas_of(*s.geometry, s.buffer);
+  fill_rows(s, areas, -__builtin_inff());
   run_strip<MaxOp>(s, areas, nullptr, -__builtin_inff(), [](Vec v, std::int64_t, std::int64_t) { return v; });
 }
 
 void average(const Strip& s) {
   const Geometry& g = *s.geometry;
-  const Areas areas = areas_of(s);
-  fill_rows(s, 0, areas.rows);
+  const Areas areas = areas_of(g, s.buffer);
+  fill_rows(s, areas, 0);
   const std::int64_t length = simd_window::phase_floats(g, kLanes);
   for (std::int64_t x = 0; x < length; ++x) {
     areas.counts[x] = x >= g.out_width ? 1.0f
@@ -220,6 +206,6 @@ void average(const Strip& s) {
 }  // namespace
 
 extern const simd_window::Loops loops_window;
-const simd_window::Loops loops_window = {kLanes, depthwise, max, average};
+const simd_window::Loops loops_window = {kLanes, prepare, depthwise, max, average};
 
 }  // namespace evn::EVN_ISA

@@ -27,11 +27,13 @@ struct Strip {
   float bias;
   bool include_pad;                 // average: padding counts
   const Epilogue* epilogue;
-  float* buffer;                    // buffer_floats, aligned to 64
+  float* buffer;                    // buffer_floats, aligned to 64, prepared for the geometry
 };
 
 struct Loops {
   int lanes;
+  // Writes the tables at the start of the buffer; once for any number of strips.
+  void (*prepare)(const Geometry& geometry, float* buffer);
   void (*depthwise)(const Strip&);
   void (*max)(const Strip&);
   void (*average)(const Strip&);
@@ -47,9 +49,13 @@ inline std::int64_t row_floats(const Geometry& g, int lanes) { return phase_floa
 inline std::int64_t buffer_rows(const Geometry& g, std::int64_t out_rows) {
   return (out_rows - 1) * g.stride_h + (g.kernel_h - 1) * g.dilation_h + 1;
 }
-// Also offsets of the taps, and the columns' counts of an average.
+// The tables: 64-bit offsets of the taps and bounds of the phases, then the columns' counts of an average.
+inline std::int64_t table_floats(const Geometry& g, int lanes) {
+  const std::int64_t words = 2 * (g.kernel_h * g.kernel_w + 2 * g.stride_w);
+  return (words + lanes - 1) / lanes * lanes + phase_floats(g, lanes);
+}
 inline std::int64_t buffer_floats(const Geometry& g, int lanes, std::int64_t out_rows) {
-  return buffer_rows(g, out_rows) * row_floats(g, lanes) + 2 * g.kernel_h * g.kernel_w + 2 * lanes + phase_floats(g, lanes);
+  return table_floats(g, lanes) + buffer_rows(g, out_rows) * row_floats(g, lanes) + lanes;
 }
 
 }  // namespace evn::simd_window
