@@ -1,0 +1,160 @@
+// Binary, variadic, unary, comparisons, Where, Clip: hand-checked values and the edges of integer arithmetic.
+#include <cmath>
+#include <limits>
+
+#include "tests/ops/op_runner.h"
+
+namespace evn::test {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr std::int32_t kMin32 = std::numeric_limits<std::int32_t>::min();
+constexpr std::int32_t kMax32 = std::numeric_limits<std::int32_t>::max();
+
+Tensor i32(const Shape& shape, const std::vector<std::int32_t>& v) { return tensor<std::int32_t>(shape, v); }
+
+TEST(Add, BroadcastsBothWays) {
+  const auto y = Op("Add", 13).run({f32({2, 1}, {10, 20}), f32({3}, {1, 2, 3})});
+  EXPECT_EQ(y[0].desc.shape, (Shape{2, 3}));
+  EXPECT_EQ(y[0].floats(), (Floats{11, 12, 13, 21, 22, 23}));
+}
+
+TEST(Add, IntegersWrap) {
+  EXPECT_EQ(Op("Add", 13).run({i32({1}, {kMax32}), i32({1}, {1})})[0].values<std::int32_t>()[0], kMin32);
+  const Tensor big = tensor<std::uint16_t>({1}, {65535});
+  EXPECT_EQ(Op("Mul", 14).run({big, big})[0].values<std::uint16_t>()[0], 1);
+}
+
+TEST(Add, UnlikeDtypesAreInvalid) {
+  EXPECT_EQ(Op("Add", 13).status({f32({1}, {1}), tensor<std::int8_t>({1}, {1})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Add, ShapesThatDoNotBroadcastAreAnArgumentError) {
+  EXPECT_EQ(Op("Add", 13).status({f32({2}, {1, 2}), f32({3}, {1, 2, 3})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(Add, EmptyInputGivesEmptyOutput) {
+  EXPECT_EQ(Op("Add", 13).run({f32({0, 2}, {}), f32({2}, {1, 2})})[0].desc.shape, (Shape{0, 2}));
+}
+
+TEST(Div, IntegersTruncateAndTheLowestByMinusOneWraps) {
+  const auto y = Op("Div", 14).run({i32({3}, {-7, 7, kMin32}), i32({3}, {2, -2, -1})});
+  EXPECT_EQ(y[0].values<std::int32_t>(), (std::vector<std::int32_t>{-3, -3, kMin32}));
+}
+
+TEST(Div, IntegerByZeroIsAnArgumentError) {
+  EXPECT_EQ(Op("Div", 14).status({i32({1}, {7}), i32({1}, {0})}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op("Mod", 13).status({i32({1}, {7}), i32({1}, {0})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(Mod, SignFollowsTheDivisorOrWithFmodTheDividend) {
+  const auto divisor = Op("Mod", 13).run({i32({3}, {-7, 7, kMin32}), i32({3}, {3, -3, -1})});
+  EXPECT_EQ(divisor[0].values<std::int32_t>(), (std::vector<std::int32_t>{2, -2, 0}));
+  const auto dividend = Op("Mod", 13).with("fmod", 1).run({i32({2}, {-7, 7}), i32({2}, {3, -3})});
+  EXPECT_EQ(dividend[0].values<std::int32_t>(), (std::vector<std::int32_t>{-1, 1}));
+}
+
+TEST(Pow, IntegersAreExactAndNegativePowersVanish) {
+  const auto y = Op("Pow", 15).run({i32({5}, {3, 2, -1, 5, 2}), i32({5}, {19, 33, -3, -1, 0})});
+  EXPECT_EQ(y[0].values<std::int32_t>(), (std::vector<std::int32_t>{1162261467, 0, -1, 0, 1}));
+  EXPECT_EQ(Op("Pow", 15).status({i32({1}, {0}), i32({1}, {-1})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(Pow, FloatingExponentOfAnIntegerSaturates) {
+  EXPECT_EQ(Op("Pow", 15).run({i32({1}, {10}), f32({1}, {12})})[0].values<std::int32_t>()[0], kMax32);
+}
+
+TEST(PRelu, SlopeMayNotWidenTheInput) {
+  EXPECT_EQ(Op("PRelu", 9).run({f32({1, 2}, {-2, 2}), f32({1}, {0.5f})})[0].floats(), (Floats{-1, 2}));
+  EXPECT_EQ(Op("PRelu", 9).status({f32({2}, {-2, 2}), f32({2, 1}, {1, 1})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Max, TakesManyInputsAndKeepsNan) {
+  const auto y = Op("Max", 13).run({f32({3}, {1, 5, kNan}), f32({1}, {2}), f32({3}, {0, 9, 9})})[0].floats();
+  EXPECT_EQ(y[0], 2);
+  EXPECT_EQ(y[1], 9);
+  EXPECT_TRUE(std::isnan(y[2]));
+  EXPECT_TRUE(std::isnan(Op("Min", 13).run({f32({1}, {1}), f32({1}, {kNan})})[0].floats()[0]));
+}
+
+TEST(Sum, AndMeanAddAllInputs) {
+  EXPECT_EQ(Op("Sum", 13).run({f32({2}, {1, 2}), f32({2}, {3, 4}), f32({1}, {5})})[0].floats(), (Floats{9, 11}));
+  EXPECT_EQ(Op("Mean", 13).run({f32({2}, {1, 2}), f32({2}, {3, 4})})[0].floats(), (Floats{2, 3}));
+}
+
+TEST(Compare, GivesBoolAndNanComparesFalse) {
+  const Tensor a = f32({4}, {1, 2, 3, kNan});
+  const Tensor b = f32({4}, {2, 2, 2, kNan});
+  using Bytes = std::vector<std::uint8_t>;
+  EXPECT_EQ(bool_values(Op("Equal", 13).run({a, b})[0]), (Bytes{0, 1, 0, 0}));
+  EXPECT_EQ(bool_values(Op("Less", 13).run({a, b})[0]), (Bytes{1, 0, 0, 0}));
+  EXPECT_EQ(bool_values(Op("GreaterOrEqual", 16).run({a, b})[0]), (Bytes{0, 1, 1, 0}));
+  EXPECT_EQ(bool_values(Op("LessOrEqual", 16).run({a, b})[0]), (Bytes{1, 1, 0, 0}));
+  EXPECT_EQ(bool_values(Op("IsNaN", 13).run({a})[0]), (Bytes{0, 0, 0, 1}));
+}
+
+TEST(Logic, HasItsTruthTables) {
+  const Tensor a = bools({4}, {0, 0, 1, 1});
+  const Tensor b = bools({4}, {0, 1, 0, 1});
+  using Bytes = std::vector<std::uint8_t>;
+  EXPECT_EQ(bool_values(Op("And", 7).run({a, b})[0]), (Bytes{0, 0, 0, 1}));
+  EXPECT_EQ(bool_values(Op("Or", 7).run({a, b})[0]), (Bytes{0, 1, 1, 1}));
+  EXPECT_EQ(bool_values(Op("Xor", 7).run({a, b})[0]), (Bytes{0, 1, 1, 0}));
+  EXPECT_EQ(bool_values(Op("Not", 7).run({a})[0]), (Bytes{1, 1, 0, 0}));
+}
+
+TEST(Where, BroadcastsAllThree) {
+  const auto y = Op("Where", 16).run({bools({2, 1}, {1, 0}), f32({2}, {1, 2}), f32({}, {9})});
+  EXPECT_EQ(y[0].desc.shape, (Shape{2, 2}));
+  EXPECT_EQ(y[0].floats(), (Floats{1, 2, 9, 9}));
+  EXPECT_EQ(Op("Where", 16).status({f32({1}, {1}), f32({1}, {1}), f32({1}, {1})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Unary, ValuesAtSimplePoints) {
+  const Tensor x = f32({3}, {-2, 0, 2});
+  expect_near(Op("Exp", 13).run({x})[0].floats(), {0.13533528f, 1, 7.389056f});
+  expect_near(Op("Sigmoid", 13).run({x})[0].floats(), {0.11920292f, 0.5f, 0.8807971f});
+  expect_near(Op("Erf", 13).run({x})[0].floats(), {-0.9953223f, 0, 0.9953223f});
+  expect_near(Op("HardSwish", 14).run({x})[0].floats(), {-1.0f / 3, 0, 5.0f / 3});
+  expect_near(Op("HardSigmoid", 13).run({x})[0].floats(), {0.1f, 0.5f, 0.9f});
+  expect_near(Op("LeakyRelu", 16).run({x})[0].floats(), {-0.02f, 0, 2});
+  expect_near(Op("Gelu", 20).run({x})[0].floats(), {-0.04550026f, 0, 1.9544997f});
+  expect_near(Op("Softplus", 13).run({f32({2}, {-200, 200})})[0].floats(), {0, 200});
+}
+
+TEST(Round, TiesGoToEven) {
+  EXPECT_EQ(Op("Round", 11).run({f32({7}, {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 2.4f, -2.6f})})[0].floats(),
+            (Floats{0, 2, 2, -0.0f, -2, 2, -3}));
+}
+
+TEST(Abs, OfTheLowestIntegerIsItself) {
+  EXPECT_EQ(Op("Abs", 13).run({i32({2}, {kMin32, -5})})[0].values<std::int32_t>(), (std::vector<std::int32_t>{kMin32, 5}));
+  EXPECT_EQ(Op("Neg", 13).run({i32({2}, {kMin32, -5})})[0].values<std::int32_t>(), (std::vector<std::int32_t>{kMin32, 5}));
+}
+
+TEST(Relu, KeepsNan) {
+  const Floats y = Op("Relu", 14).run({f32({3}, {-1, 3, kNan})})[0].floats();
+  EXPECT_EQ(y[0], 0);
+  EXPECT_EQ(y[1], 3);
+  EXPECT_TRUE(std::isnan(y[2]));
+}
+
+TEST(Clip, BoundsComeFromAttributesThenFromInputs) {
+  const Tensor x = f32({3}, {-5, 0, 5});
+  EXPECT_EQ(Op("Clip", 6).with("min", AttributeValue(-1.0f)).with("max", AttributeValue(2.0f)).run({x})[0].floats(),
+            (Floats{-1, 0, 2}));
+  EXPECT_EQ(Op("Clip", 11).run({x, f32({}, {-1}), f32({}, {2})})[0].floats(), (Floats{-1, 0, 2}));
+  EXPECT_EQ(Op("Clip", 11).run({x, absent(), f32({}, {2})})[0].floats(), (Floats{-5, 0, 2}));
+}
+
+TEST(Clip, MaximumWinsOverALargerMinimum) {
+  EXPECT_EQ(Op("Clip", 13).run({f32({2}, {0, 9}), f32({}, {5}), f32({}, {1})})[0].floats(), (Floats{1, 1}));
+}
+
+TEST(Clip, BoundMustBeAScalarOfTheSameDtype) {
+  EXPECT_EQ(Op("Clip", 13).status({f32({1}, {0}), f32({2}, {5, 5})}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("Clip", 13).status({f32({1}, {0}), i32({}, {5})}), EVN_ERROR_INVALID_MODEL);
+}
+
+}  // namespace
+}  // namespace evn::test
