@@ -38,12 +38,8 @@ evn_test(fault fault evn_api)
 evn_test(conformance conformance evn_mock evn_api)
 
 # The objects of each instruction-set cluster export one symbol each.
-if(TARGET evn_simd_baseline AND EXISTS ${CMAKE_SOURCE_DIR}/scripts/check_simd_symbols.py)
+if(TARGET evn_simd_baseline AND NOT EVN_SANITIZE)
   add_test(NAME simd.symbols COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_simd_symbols.py ${CMAKE_BINARY_DIR})
-endif()
-
-if(TARGET evn_cpu AND NOT EVN_SANITIZE)
-  add_test(NAME simd_symbols COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_simd_symbols.py ${CMAKE_BINARY_DIR})
 endif()
 
 # What is tested from outside: the Python binding, the command, the installed library, real models. EVN_PYTHON is an interpreter
