@@ -58,6 +58,7 @@ void infer_shapes(const Node& node, std::span<const TensorDesc> inputs, std::spa
       outputs[i] = TensorDesc{};
       continue;
     }
+    if (InferContext::is_unknown_rank(outputs[i].shape)) continue;
     for (std::int64_t dim : outputs[i].shape.dims()) {
       if (dim < -1) {
         fail(EVN_ERROR_INVALID_MODEL, "output %zu of %s would have a negative dimension", i, node.op_type.c_str());
@@ -155,8 +156,8 @@ class GraphInference {
       if (node.outputs[i] == kNoValue) continue;
       Value& value = graph_.values[node.outputs[i]];
       value.dtype = outputs_[i].dtype;
-      value.has_shape = ranks;
-      value.shape = outputs_[i].shape;
+      value.has_shape = ranks && !InferContext::is_unknown_rank(outputs_[i].shape);
+      value.shape = value.has_shape ? outputs_[i].shape : Shape{};
       value.symbols.clear();
     }
   }

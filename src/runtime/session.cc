@@ -15,12 +15,16 @@ constexpr std::size_t kMaxShapeInputBytes = 4096;   // an input that shapes depe
 
 }  // namespace
 
-// One run's tensors, with those that lie on devices outside the session replaced by staged ones.
+// One run's tensors: the caller's, and beside them those that the plan reads and writes, which are staged copies where a tensor
+// lies outside the session's devices or is not aligned.
 struct Session::Call {
   std::span<const TensorPtr> inputs;
-  std::span<const TensorPtr> outputs;
-  const std::uint8_t* input_slots = nullptr;
-  const std::uint8_t* output_slots = nullptr;
+  std::span<TensorPtr> outputs;  // null: to be created
+  bool allow_copies;
+  SmallArray<TensorPtr> from{inputs.size()};
+  SmallArray<TensorPtr> to{outputs.size()};
+  SmallArray<std::uint8_t> input_slots{inputs.size()};
+  SmallArray<std::uint8_t> output_slots{outputs.size()};
 };
 
 Session::Session(ModelPtr model, const std::string& default_device) : compiled_(compile(std::move(model), default_device)) {
@@ -60,27 +64,27 @@ std::uint8_t Session::slot_for(const Tensor& tensor, const char* what, std::size
 bool Session::matches(const Plan& plan, const Call& call) const {
   const Signature& s = plan.signature;
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    const Tensor& t = *call.inputs[i];
+    const Tensor& t = *call.from[i];
     if (s.input_slots[i] != call.input_slots[i] || !(s.inputs[i] == t.desc())) return false;
     if (!compiled_.needed[graph().inputs[i]]) continue;
     if (s.values[i].size() != t.size_bytes()) return false;
     if (t.size_bytes() > 0 && std::memcmp(s.values[i].data(), t.buffer().address(), t.size_bytes()) != 0) return false;
   }
-  return std::equal(s.output_slots.begin(), s.output_slots.end(), call.output_slots);
+  return std::equal(s.output_slots.begin(), s.output_slots.end(), call.output_slots.span().begin());
 }
 
 Signature Session::signature_of(const Call& call) const {
   Signature s;
   s.values.resize(call.inputs.size());
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    const Tensor& t = *call.inputs[i];
+    const Tensor& t = *call.from[i];
     s.inputs.push_back(t.desc());
     s.input_slots.push_back(call.input_slots[i]);
     if (!compiled_.needed[graph().inputs[i]]) continue;
     const auto* bytes = static_cast<const unsigned char*>(t.buffer().address());
     if (t.size_bytes() > 0) s.values[i].assign(bytes, bytes + t.size_bytes());
   }
-  s.output_slots.assign(call.output_slots, call.output_slots + call.outputs.size());
+  s.output_slots.assign(call.output_slots.span().begin(), call.output_slots.span().end());
   return s;
 }
 
@@ -174,66 +178,79 @@ bool misaligned(const Tensor& t) {
 
 }  // namespace
 
+void Session::check_counts(std::size_t inputs, std::size_t outputs) const {
+  const std::size_t in = graph().inputs.size();
+  const std::size_t out = graph().outputs.size();
+  if (inputs == in && outputs == out) return;
+  fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %zu and %zu are given", in, out, inputs, outputs);
+}
+
+TensorPtr Session::stage(const TensorDesc& desc) const { return std::make_shared<Tensor>(runtime(), &runtime()->cpu(), desc, false); }
+
+void Session::take_inputs(Call& call) const {
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const Tensor& given = *call.inputs[i];
+    check_input(i, given);
+    given.require_unmapped("an input");
+    call.from[i] = call.inputs[i];
+    call.input_slots[i] = slot_for(given, "input", i, call.allow_copies);
+    const bool needs_host = compiled_.needed[graph().inputs[i]];
+    if (needs_host && given.size_bytes() > kMaxShapeInputBytes) {
+      fail(EVN_ERROR_UNSUPPORTED, "a shape depends on input %zu, which has %zu bytes (at most %zu)", i, given.size_bytes(), kMaxShapeInputBytes);
+    }
+    if (call.input_slots[i] == UINT8_MAX || misaligned(given) || (needs_host && !given.on_host())) {
+      call.from[i] = stage(given.desc());
+      copy_tensor(given, *call.from[i]);
+      call.input_slots[i] = 0;
+    }
+  }
+}
+
+// Where the plan is to write each output: where the caller's tensor lies, else on the CPU.
+void Session::choose_output_slots(Call& call) const {
+  for (std::size_t j = 0; j < call.outputs.size(); ++j) {
+    if (call.outputs[j] == nullptr) continue;
+    call.outputs[j]->require_unmapped("an output");
+    const std::uint8_t slot = slot_for(*call.outputs[j], "output", j, call.allow_copies);
+    call.output_slots[j] = slot == UINT8_MAX ? 0 : slot;
+  }
+}
+
+void Session::take_outputs(Call& call, const Plan& plan) const {
+  for (std::size_t j = 0; j < call.outputs.size(); ++j) {
+    const TensorPtr& given = call.outputs[j];
+    if (given != nullptr) check_output(graph().values[graph().outputs[j]], plan.outputs[j], *given, j);
+    const bool direct = given != nullptr && !misaligned(*given) && given->device() == compiled_.devices[call.output_slots[j]];
+    call.to[j] = direct ? given : stage(plan.outputs[j]);
+  }
+  check_overlap(call.from.span(), call.to.span());
+}
+
+void Session::execute(const Call& call, const PreparedPtr& prepared, std::uint64_t deadline) {
+  SmallArray<Buffer> inputs(call.from.size());
+  SmallArray<Buffer> outputs(call.to.size());
+  for (std::size_t i = 0; i < call.from.size(); ++i) inputs[i] = call.from[i]->buffer();
+  for (std::size_t j = 0; j < call.to.size(); ++j) outputs[j] = call.to[j]->buffer();
+  std::unique_ptr<Execution> execution = take_execution(*prepared);
+  execution->run(inputs.span(), outputs.span(), deadline);
+  keep_execution(prepared, std::move(execution));
+}
+
 void Session::run(std::span<const TensorPtr> inputs, std::span<TensorPtr> outputs, bool allow_copies, std::uint64_t timeout_ns) {
   const std::uint64_t limit = timeout_ns != 0 ? timeout_ns : runtime()->config().limits.run_time_ns;
   const std::uint64_t deadline = limit != 0 ? os::now_ns() + std::min(limit, UINT64_MAX / 2) : 0;
-  const std::size_t in = graph().inputs.size();
-  const std::size_t out = graph().outputs.size();
-  if (inputs.size() != in || outputs.size() != out) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %zu and %zu are given", in, out, inputs.size(), outputs.size());
-  }
-
-  SmallArray<TensorPtr> from(in);
-  SmallArray<TensorPtr> to(out);
-  SmallArray<std::uint8_t> input_slots(in);
-  SmallArray<std::uint8_t> output_slots(out);
-  const auto stage = [&](const TensorDesc& desc) { return std::make_shared<Tensor>(runtime(), &runtime()->cpu(), desc, false); };
-  for (std::size_t i = 0; i < in; ++i) {
-    check_input(i, *inputs[i]);
-    inputs[i]->require_unmapped("an input");
-    from[i] = inputs[i];
-    input_slots[i] = slot_for(*inputs[i], "input", i, allow_copies);
-    const bool needs_host = compiled_.needed[graph().inputs[i]];
-    if (needs_host && inputs[i]->size_bytes() > kMaxShapeInputBytes) {
-      fail(EVN_ERROR_UNSUPPORTED, "a shape depends on input %zu, which has %zu bytes (at most %zu)", i, inputs[i]->size_bytes(), kMaxShapeInputBytes);
-    }
-    if (input_slots[i] == UINT8_MAX || misaligned(*inputs[i]) || (needs_host && !inputs[i]->on_host())) {
-      from[i] = stage(inputs[i]->desc());
-      copy_tensor(*inputs[i], *from[i]);
-      input_slots[i] = 0;
-    }
-  }
-  for (std::size_t j = 0; j < out; ++j) {
-    if (outputs[j] == nullptr) continue;
-    outputs[j]->require_unmapped("an output");
-    const std::uint8_t slot = slot_for(*outputs[j], "output", j, allow_copies);
-    output_slots[j] = slot == UINT8_MAX ? 0 : slot;
-  }
-
-  const Call call{from.span(), to.span(), input_slots.data(), output_slots.data()};
+  check_counts(inputs.size(), outputs.size());
+  Call call{inputs, outputs, allow_copies};
+  take_inputs(call);
+  choose_output_slots(call);
   const PreparedPtr prepared = find_plan(call);
-  const Plan& plan = *prepared->plan;
-  for (std::size_t j = 0; j < out; ++j) {
-    const Value& value = graph().values[graph().outputs[j]];
-    if (outputs[j] != nullptr) check_output(value, plan.outputs[j], *outputs[j], j);
-    const bool direct = outputs[j] != nullptr && !misaligned(*outputs[j]) && outputs[j]->device() == compiled_.devices[output_slots[j]];
-    to[j] = direct ? outputs[j] : stage(plan.outputs[j]);
+  take_outputs(call, *prepared->plan);
+  execute(call, prepared, deadline);
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    if (outputs[j] != nullptr && outputs[j] != call.to[j]) copy_tensor(*call.to[j], *outputs[j]);
   }
-  check_overlap(from.span(), to.span());
-
-  SmallArray<Buffer> input_buffers(in);
-  SmallArray<Buffer> output_buffers(out);
-  for (std::size_t i = 0; i < in; ++i) input_buffers[i] = from[i]->buffer();
-  for (std::size_t j = 0; j < out; ++j) output_buffers[j] = to[j]->buffer();
-  std::unique_ptr<Execution> execution = take_execution(*prepared);
-  execution->run(input_buffers.span(), output_buffers.span(), deadline);
-  keep_execution(prepared, std::move(execution));
-
-  for (std::size_t j = 0; j < out; ++j) {
-    if (outputs[j] != nullptr && outputs[j] != to[j]) copy_tensor(*to[j], *outputs[j]);
-  }
-  for (std::size_t j = 0; j < out; ++j) {
-    if (outputs[j] == nullptr) outputs[j] = to[j];
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    if (outputs[j] == nullptr) outputs[j] = call.to[j];
   }
 }
 

@@ -33,8 +33,14 @@ class Session {
   using PreparedPtr = std::shared_ptr<Prepared>;
   struct Call;
 
+  void check_counts(std::size_t inputs, std::size_t outputs) const;
   void check_input(std::size_t index, const Tensor& tensor) const;
   std::uint8_t slot_for(const Tensor& tensor, const char* what, std::size_t index, bool allow_copies) const;
+  TensorPtr stage(const TensorDesc& desc) const;
+  void take_inputs(Call& call) const;
+  void choose_output_slots(Call& call) const;
+  void take_outputs(Call& call, const Plan& plan) const;
+  void execute(const Call& call, const PreparedPtr& prepared, std::uint64_t deadline);
   bool matches(const Plan& plan, const Call& call) const;
   Signature signature_of(const Call& call) const;
   PreparedPtr find_plan(const Call& call);

@@ -46,6 +46,18 @@ TEST(Infer, ConstantShapeInputGivesTheShape) {
   EXPECT_EQ(named(graph, "y").shape.to_string(), "[3,4]");
 }
 
+TEST(Infer, ShapeListOfUnknownLengthGivesUnknownRank) {
+  GraphBuilder b;
+  const ValueId shape = b.input("shape", Shape{-1}, DType::kInt64);
+  const ValueId y = b.node("Reshape", {b.input("x", Shape{2, 6}), shape}, {}, "y");
+  b.output(b.node("Squeeze", {b.node("Relu", {y}, {}, "r")}, {}, "z"));
+  Graph graph = b.build();
+  infer_graph(graph);
+  EXPECT_FALSE(named(graph, "y").has_shape);
+  EXPECT_FALSE(named(graph, "z").has_shape);
+  EXPECT_EQ(named(graph, "z").dtype, DType::kFloat32);
+}
+
 TEST(Infer, UnknownRankGivesUnknownRankButTheDtype) {
   GraphBuilder b;
   const ValueId x = b.input("x", Shape{});
