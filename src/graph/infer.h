@@ -10,7 +10,8 @@ namespace evn {
 void infer_graph(Graph& graph);
 
 // The same for one node, for planning: all input descs known. `values` holds known inputs' bytes (data null where not). Sets the
-// descs of the outputs, the shape InferContext::set_unknown_rank's where not even the rank can be told. Throws with the node's name.
+// descs of the outputs; where not even the rank can be told the shape is as InferContext::set_unknown_rank leaves it. Throws with
+// the node's name.
 void infer_node(const Node& node, std::span<const TensorDesc> inputs, std::span<const struct ConstTensor> values,
                 std::span<TensorDesc> outputs);
 
