@@ -38,7 +38,7 @@ evn_test(fault fault evn_api)
 evn_test(conformance conformance evn_mock evn_api)
 
 # The objects of each instruction-set cluster export one symbol each.
-if(TARGET evn_simd_baseline AND NOT EVN_SANITIZE)
+if(TARGET evn_simd_baseline)
   add_test(NAME simd.symbols COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_simd_symbols.py ${CMAKE_BINARY_DIR})
 endif()
 
