@@ -93,7 +93,8 @@ class Device : public Backing {
   // The kernel of highest rank that takes the node; else nullptr, and *reason says what each one said.
   virtual const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const;
 
-  // The kernel that takes shapes which no other needs to: inputs without elements. nullptr: this device has none.
+  // The kernel that takes shapes which no other needs to: inputs without elements, and ranks that are not known when nodes are
+  // placed (there its `supports` must not look at shapes). nullptr: this device has none.
   virtual const Kernel* reference_kernel(const OpDesc& /*desc*/) const { return nullptr; }
 
  protected:

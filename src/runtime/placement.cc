@@ -99,10 +99,17 @@ class Placer {
       return true;
     }
     std::string why;
-    if (!view.ranks_known && !device->traits().host_addressable) {
-      why = "the rank of an input is not known before the run";
+    const OpDesc desc{&node, view.inputs, view.outputs, view.constants};
+    if (!view.ranks_known) {
+      const Kernel* reference = device->traits().host_addressable ? device->reference_kernel(desc) : nullptr;
+      if (reference != nullptr) {
+        p->mode = NodeMode::kKernel;
+        p->device = device;
+        p->kernel = reference;
+        return true;
+      }
+      why = "a rank is not known before the run";
     } else {
-      const OpDesc desc{&node, view.inputs, view.outputs, view.constants};
       Claim claim = device->claim(std::span<const OpDesc>(&desc, 1));
       if (!claim.segments.empty()) {
         p->mode = NodeMode::kKernel;

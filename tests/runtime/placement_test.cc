@@ -136,6 +136,17 @@ TEST_F(PlacementTest, AViewStaysWhereItsInputIs) {
   EXPECT_EQ(of(p, m, "reshape").device->name(), "n");
 }
 
+TEST_F(PlacementTest, NodeOfUnknownRankRunsOnTheReference) {
+  OnnxWriter w(13);
+  w.add_input("x", kF32, {2, 6}).add_input("shape", kI64, {"rank"}).add_output("y");
+  w.add_node("Reshape", {"x", "shape"}, {"r"});
+  w.add_node("ReduceMean", {"r"}, {"y"}, {{"axes", std::vector<std::int64_t>{-1}}}, "mean");
+  const ModelPtr m = load(make_runtime(), w);
+  const Placement p = place(*m, "");
+  EXPECT_STREQ(of(p, m, "mean").kernel->name, "reference");
+  EXPECT_EQ(of(p, m, "mean").device->name(), "cpu");
+}
+
 TEST_F(PlacementTest, RulesMatchTheModelsFileName) {
   Config c = two_mocks();
   PlacementRule r = rule({}, {}, "m", Policy::kRequire, 2);
