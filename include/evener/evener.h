@@ -200,6 +200,7 @@ typedef struct evn_device_info {
 } evn_device_info;
 #define EVN_DEVICE_INFO_INIT {sizeof(evn_device_info), 0, {0}, {0}, {0}, 0, 0, 0}
 
+/* Ends the caller's hold of the view; the device lives as long as its runtime. No cost. */
 EVN_API evn_status evn_device_release(evn_device device);
 
 /* Fills *info, whose struct_size the caller sets. No cost. */
@@ -369,6 +370,7 @@ EVN_API evn_status evn_session_create(evn_runtime runtime, evn_model model, cons
 /* Ends the caller's hold. Runs that are under way on other threads end normally. */
 EVN_API evn_status evn_session_release(evn_session session);
 
+/* Set *count to the number of the model's inputs (weights are none) or outputs. No cost. */
 EVN_API evn_status evn_session_input_count(evn_session session, uint32_t *count, evn_error *error);
 EVN_API evn_status evn_session_output_count(evn_session session, uint32_t *count, evn_error *error);
 

@@ -11,8 +11,6 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr std::int32_t kMin32 = std::numeric_limits<std::int32_t>::min();
 constexpr std::int32_t kMax32 = std::numeric_limits<std::int32_t>::max();
 
-Tensor i32(const Shape& shape, const std::vector<std::int32_t>& v) { return tensor<std::int32_t>(shape, v); }
-
 TEST(Add, BroadcastsBothWays) {
   const auto y = Op("Add", 13).run({f32({2, 1}, {10, 20}), f32({3}, {1, 2, 3})});
   EXPECT_EQ(y[0].desc.shape, (Shape{2, 3}));
@@ -82,6 +80,13 @@ TEST(Sum, AndMeanAddAllInputs) {
   EXPECT_EQ(Op("Mean", 13).run({f32({2}, {1, 2}), f32({2}, {3, 4})})[0].floats(), (Floats{2, 3}));
 }
 
+TEST(Max, BroadcastsUnknownDims) {
+  EXPECT_EQ(Op("Max", 13).infer({desc({-1, 1}), desc({3}), desc({-1, 1, 1})})[0], (Shape{-1, -1, 3}));
+  EXPECT_EQ(Op("Max", 13).run({f32({2, 1}, {1, 4}), f32({3}, {2, 3, 5})})[0].floats(), (Floats{2, 3, 5, 4, 4, 5}));
+  EXPECT_EQ(Op("Max", 13).status({f32({1}, {1}), i32({1}, {1})}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("Sum", 13).status({f32({2}, {1, 1}), f32({3}, {1, 1, 1})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
 TEST(Compare, GivesBoolAndNanComparesFalse) {
   const Tensor a = f32({4}, {1, 2, 3, kNan});
   const Tensor b = f32({4}, {2, 2, 2, kNan});
@@ -103,11 +108,28 @@ TEST(Logic, HasItsTruthTables) {
   EXPECT_EQ(bool_values(Op("Not", 7).run({a})[0]), (Bytes{1, 1, 0, 0}));
 }
 
+TEST(Compare, IntegersOfFullWidthAndBools) {
+  const Tensor a = tensor<std::uint64_t>({2}, {UINT64_MAX, UINT64_MAX});
+  const Tensor b = tensor<std::uint64_t>({2}, {UINT64_MAX - 1, UINT64_MAX});
+  EXPECT_EQ(bool_values(Op("Equal", 13).run({a, b})[0]), (std::vector<std::uint8_t>{0, 1}));
+  EXPECT_EQ(bool_values(Op("Greater", 13).run({a, b})[0]), (std::vector<std::uint8_t>{1, 0}));
+  EXPECT_EQ(bool_values(Op("Equal", 13).run({bools({2}, {1, 0}), bools({1}, {1})})[0]), (std::vector<std::uint8_t>{1, 0}));
+  EXPECT_EQ(Op("Less", 13).status({a, i64({1, 2})}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("Less", 13).infer({desc({-1, 1}), desc({4})})[0], (Shape{-1, 4}));
+}
+
 TEST(Where, BroadcastsAllThree) {
   const auto y = Op("Where", 16).run({bools({2, 1}, {1, 0}), f32({2}, {1, 2}), f32({}, {9})});
   EXPECT_EQ(y[0].desc.shape, (Shape{2, 2}));
   EXPECT_EQ(y[0].floats(), (Floats{1, 2, 9, 9}));
   EXPECT_EQ(Op("Where", 16).status({f32({1}, {1}), f32({1}, {1}), f32({1}, {1})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Where, ChoicesAreOfOneDtypeAndMayHaveUnknownDims) {
+  EXPECT_EQ(Op("Where", 16).status({bools({1}, {1}), f32({1}, {1}), i32({1}, {1})}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("Where", 16).status({bools({2}, {1, 0}), f32({3}, {1, 2, 3}), f32({1}, {1})}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op("Where", 16).infer({desc({-1, 1}, DType::kBool), desc({-1}), desc({1, 3, 1})})[0], (Shape{1, 3, -1}));
+  EXPECT_EQ(Op("Where", 16).run({bools({2}, {1, 0}), i64({1, 2}), i64({3, 4})})[0].ints(), (Ints{1, 4}));
 }
 
 TEST(Unary, ValuesAtSimplePoints) {

@@ -48,6 +48,7 @@ Tensor tensor(const Shape& shape, const std::vector<T>& values) {
 }
 
 inline Tensor f32(const Shape& shape, const Floats& values) { return tensor<float>(shape, values); }
+inline Tensor i32(const Shape& shape, const std::vector<std::int32_t>& values) { return tensor<std::int32_t>(shape, values); }
 inline Tensor i64(const Ints& values) { return tensor<std::int64_t>({static_cast<std::int64_t>(values.size())}, values); }
 inline Tensor bools(const Shape& shape, const std::vector<std::uint8_t>& values) {
   Tensor t = tensor<std::uint8_t>(shape, values);
@@ -168,6 +169,9 @@ class Op {
 };
 
 inline TensorDesc desc(const Shape& shape, DType dtype = DType::kFloat32) { return {dtype, shape}; }
+
+// A value that a shape rule may read. `t` must outlive it.
+inline ConstTensor known(const Tensor& t) { return {t.desc, t.bytes.data()}; }
 
 inline void expect_near(const Floats& got, const Floats& expected, float tolerance = 1e-5f) {
   ASSERT_EQ(got.size(), expected.size());

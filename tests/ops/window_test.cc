@@ -1,4 +1,6 @@
 // Conv, ConvTranspose and the pools: geometry, hand-checked sums, hostile attributes.
+#include <cmath>
+
 #include "ops/conv.h"
 #include "ops/conv_transpose.h"
 #include "ops/pool.h"
@@ -185,6 +187,13 @@ TEST(GlobalPool, ReducesEachPlane) {
   const auto y = Op("GlobalMaxPool", 11).run({f32({1, 2, 1, 2}, {1, 3, -5, -9})});
   EXPECT_EQ(y[0].desc.shape, (Shape{1, 2, 1, 1}));
   EXPECT_EQ(y[0].floats(), (Floats{3, -5}));
+}
+
+TEST(GlobalPool, NanStaysAndUnknownDimsAreGone) {
+  EXPECT_TRUE(std::isnan(Op("GlobalMaxPool", 11).run({f32({1, 1, 3}, {1, NAN, 3})})[0].floats()[0]));
+  EXPECT_TRUE(std::isnan(Op("GlobalAveragePool", 11).run({f32({1, 1, 0}, {})})[0].floats()[0]));
+  EXPECT_EQ(Op("GlobalAveragePool", 11).infer({desc({-1, -1, -1, 7})})[0], (Shape{-1, -1, 1, 1}));
+  EXPECT_EQ(Op("GlobalMaxPool", 11).status({f32({2}, {1, 2})}), EVN_ERROR_INVALID_MODEL);
 }
 
 }  // namespace

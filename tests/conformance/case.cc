@@ -1,0 +1,157 @@
+#include "tests/conformance/case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/infra/numeric.h"
+
+namespace evn::conformance {
+namespace {
+
+// ----------------------------------------------------------------------------------------------------- values --
+
+template <typename T>
+void put(char* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+// `x` is in the range of the dtype.
+void store(DType dtype, char* to, double x) {
+  switch (dtype) {
+    case DType::kFloat32: return put(to, static_cast<float>(x));
+    case DType::kFloat64: return put(to, x);
+    case DType::kFloat16: return put(to, Float16::from(x));
+    case DType::kBfloat16: return put(to, Bfloat16::from(x));
+    case DType::kBool: return put(to, static_cast<std::uint8_t>(x != 0 ? 1 : 0));
+    default: break;
+  }
+  dispatch_numbers(dtype, [&](auto zero) { put(to, saturate_to<decltype(zero)>(std::floor(x))); });
+}
+
+bool is_unsigned(DType dtype) { return (kUnsignedInts & dtype_bit(dtype)) != 0; }
+
+double draw(const Operand& o, test::Random& random) {
+  if (o.desc.dtype == DType::kBool) return static_cast<double>(random.next() >> 40 & 1u);
+  const double low = is_unsigned(o.desc.dtype) ? std::max(o.low, 0.0) : o.low;
+  return low + (o.high - low) * static_cast<double>(random.uniform(0, 1));
+}
+
+double special(std::size_t i, double drawn) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  switch (i % 13) {
+    case 2: return std::numeric_limits<double>::quiet_NaN();
+    case 4: return kInfinity;
+    case 5: return -kInfinity;
+    case 7: return 0.0;
+    case 8: return -0.0;
+    case 10: return 3e38;
+    case 11: return -3e38;
+    default: return drawn;
+  }
+}
+
+test::Bytes values_of(const Operand& o, test::Random& random) {
+  if (o.desc.dtype == DType::kUndefined) return {};
+  const std::size_t size = dtype_size(o.desc.dtype);
+  test::Bytes bytes(o.desc.size_bytes());
+  for (std::size_t i = 0; i * size < bytes.size(); ++i) {
+    double x = o.random ? draw(o, random) : o.literal.at(i);
+    if (o.specials) x = special(i, x);
+    store(o.desc.dtype, bytes.data() + i * size, x);
+  }
+  return bytes;
+}
+
+// -------------------------------------------------------------------------------------------------- epilogues --
+
+Epilogue chain(std::initializer_list<Step> steps) {
+  Epilogue e;
+  for (const Step& s : steps) e.push(s);
+  return e;
+}
+
+// Every kind of step; bounds wide enough not to hide errors by clamping.
+const std::vector<Epilogue>& chains() {
+  static const std::vector<Epilogue> all = {
+      chain({{StepKind::kScale, 0.75f, 0}, {StepKind::kOffset, 0.25f, 0}, {StepKind::kHardSwish, 1.0f / 6, 0.5f}}),
+      chain({{StepKind::kLeakyRelu, 0.1f, 0}, {StepKind::kTanh, 0, 0}}),
+      chain({{StepKind::kOffset, 0.3f, 0}, {StepKind::kRelu, 0, 0}}),
+      chain({{StepKind::kClip, -3.0f, 2.5f}, {StepKind::kScale, -2.0f, 0}, {StepKind::kSigmoid, 0, 0}}),
+      chain({{StepKind::kHardSigmoid, 0.05f, 0.5f}}),
+      chain({{StepKind::kScale, 0.5f, 0}, {StepKind::kOffset, 0.1f, 0}, {StepKind::kLeakyRelu, 0.2f, 0}, {StepKind::kHardSwish, 0.1f, 0.5f},
+             {StepKind::kClip, -3.0f, 3.0f}, {StepKind::kTanh, 0, 0}, {StepKind::kHardSigmoid, 0.4f, 0.5f}, {StepKind::kSigmoid, 0, 0}}),
+  };
+  return all;
+}
+
+std::string text_of(const AttributeValue& value) {
+  const auto list = [](const auto& values) {
+    std::string s = "[";
+    for (const auto& v : values) s += (s.size() > 1 ? "," : "") + std::to_string(v);
+    return s + "]";
+  };
+  if (const auto* v = std::get_if<std::int64_t>(&value)) return std::to_string(*v);
+  if (const auto* v = std::get_if<float>(&value)) return std::to_string(*v);
+  if (const auto* v = std::get_if<std::string>(&value)) return *v;
+  if (const auto* v = std::get_if<Ints>(&value)) return list(*v);
+  if (const auto* v = std::get_if<Floats>(&value)) return list(*v);
+  return "a tensor";
+}
+
+}  // namespace
+
+std::string Case::describe() const {
+  std::string s = op + "-" + std::to_string(opset);
+  for (const Operand& o : operands) {
+    s += std::string(" ") + (o.constant ? "constant " : "") + dtype_name(o.desc.dtype) + o.desc.shape.to_string();
+  }
+  for (const Attribute& a : attributes) s += " " + a.name + "=" + text_of(a.value);
+  return s;
+}
+
+const Cases& cases() {
+  static const Cases all = [] {
+    Cases rows;
+    add_elementwise_cases(&rows);
+    add_binary_cases(&rows);
+    add_window_cases(&rows);
+    add_product_cases(&rows);
+    add_row_cases(&rows);
+    add_move_cases(&rows);
+    add_resize_cases(&rows);
+    return rows;
+  }();
+  return all;
+}
+
+std::vector<std::string> case_ops() {
+  std::vector<std::string> names;
+  for (const Case& c : cases()) names.push_back(c.op);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+std::vector<Epilogue> epilogues_of(const Case& c) {
+  if (c.epilogue_given) return {c.epilogue};
+  if (make_subject(c, 1, {}).outputs.at(0).dtype != DType::kFloat32) return {Epilogue{}};
+  const auto index = static_cast<std::size_t>(&c - cases().data());
+  return {Epilogue{}, chains()[index % chains().size()]};
+}
+
+bool is_random(const Case& c) {
+  return std::any_of(c.operands.begin(), c.operands.end(), [](const Operand& o) { return o.random && o.desc.shape.elements() > 0; });
+}
+
+test::KernelSubject make_subject(const Case& c, std::uint64_t seed, const Epilogue& epilogue) {
+  test::KernelSubject s;
+  for (const Operand& o : c.operands) {
+    test::Random random(seed * 1009 + s.inputs.size() + 1);
+    test::add_operand(&s, o.desc, values_of(o, random), o.constant);
+  }
+  test::finish_subject(&s, c.op, c.opset, c.attributes, c.output_count, epilogue);
+  return s;
+}
+
+}  // namespace evn::conformance

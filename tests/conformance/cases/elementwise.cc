@@ -1,0 +1,106 @@
+// Element-wise operators of one input, Clip, Cast and Dropout.
+#include "tests/conformance/case.h"
+
+namespace evn::conformance {
+namespace {
+
+struct Unary {
+  const char* op;
+  int opset;
+  double low, high;
+  std::uint32_t dtypes;
+};
+
+constexpr std::uint32_t kSigned = kFloats | kSignedInts;
+constexpr Unary kUnary[] = {
+    {"Sqrt", 13, 0, 9, kFloats},          {"Exp", 13, -5, 5, kFloats},         {"Log", 13, 0.01, 9, kFloats},
+    {"Sin", 7, -9, 9, kFloats},           {"Cos", 7, -9, 9, kFloats},          {"Tan", 7, -1.4, 1.4, kFloats},
+    {"Atan", 7, -9, 9, kFloats},          {"Erf", 13, -4, 4, kFloats},         {"Sigmoid", 13, -9, 9, kFloats},
+    {"Tanh", 13, -5, 5, kFloats},         {"Softplus", 1, -20, 20, kFloats},   {"Softsign", 1, -9, 9, kFloats},
+    {"Reciprocal", 13, 0.1, 9, kFloats},  {"Floor", 13, -9, 9, kFloats},       {"Ceil", 13, -9, 9, kFloats},
+    {"Round", 11, -9, 9, kFloats},        {"Abs", 13, -9, 9, kNumbers},        {"Neg", 13, -9, 9, kSigned},
+    {"Sign", 13, -9, 9, kNumbers},        {"Relu", 14, -9, 9, kSigned},        {"LeakyRelu", 16, -9, 9, kFloats},
+    {"Elu", 6, -5, 5, kFloats},           {"Selu", 6, -5, 5, kFloats},         {"HardSigmoid", 6, -5, 5, kFloats},
+    {"HardSwish", 14, -5, 5, kFloats},    {"Mish", 18, -9, 9, kFloats},        {"Gelu", 20, -5, 5, kFloats},
+    {"Identity", 13, -9, 9, kFloats},
+};
+
+void add_unary(const Unary& u, Cases* all) {
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{7}, Shape{2, 3, 17}, Shape{1, 5, 1, 33}, Shape{2, 3, 4, 5, 2}}) {
+    all->push_back(Case(u.op, u.opset).x(shape, u.low, u.high));
+  }
+  // Several tiles, and a last one that is no multiple of a vector.
+  all->push_back(Case(u.op, u.opset).x({2, 34567}, u.low, u.high).batch());
+  all->push_back(Case(u.op, u.opset).x({3, 7}, u.low, u.high).batch());
+  all->push_back(Case(u.op, u.opset).x({101}, u.low, u.high).specials());
+  all->push_back(Case(u.op, u.opset).x({2, 0, 3}, u.low, u.high));
+  for_dtypes(u.dtypes & ~dtype_bit(kF32), [&](DType d) { all->push_back(Case(u.op, u.opset).in(d, {3, 11}, u.low, u.high)); });
+}
+
+void add_parameters(Cases* all) {
+  all->push_back(Case("LeakyRelu", 6).x({3, 19}).real("alpha", 0.3f));
+  all->push_back(Case("LeakyRelu", 6).x({3, 19}).real("alpha", -1.5f));
+  all->push_back(Case("Elu", 6).x({3, 19}).real("alpha", 0.3f));
+  all->push_back(Case("Selu", 6).x({3, 19}).real("alpha", 1.3f).real("gamma", 0.9f));
+  all->push_back(Case("HardSigmoid", 6).x({3, 19}, -4, 4).real("alpha", 0.4f).real("beta", 0.3f));
+  all->push_back(Case("Gelu", 20).x({3, 19}, -4, 4).word("approximate", "tanh"));
+  all->push_back(Case("Softplus", 1).x({40}, -200, 200));
+  all->push_back(Case("Exp", 13).x({40}, -110, 95));
+  all->push_back(Case("Tanh", 13).x({40}, -1e-3, 1e-3));
+  all->push_back(Case("Erf", 13).x({40}, -1e-3, 1e-3));
+  all->push_back(Case("Sigmoid", 13).x({40}, -100, 100));
+  all->push_back(Case("Reciprocal", 13).x({40}, -3e3, 3e3));
+  all->push_back(Case("Floor", 13).x({40}, -3e9, 3e9));
+  all->push_back(Case("Ceil", 13).x({40}, -1, 1));
+  all->push_back(Case("Sqrt", 13).x({40}, -1, 1));
+  all->push_back(Case("Log", 13).x({40}, -1, 1e30));
+}
+
+void add_clip(Cases* all) {
+  all->push_back(Case("Clip", 6).x({2, 3, 19}).batch());
+  all->push_back(Case("Clip", 6).x({2, 3, 19}).real("min", -0.5f).real("max", 1.25f).batch());
+  all->push_back(Case("Clip", 11).x({57}));
+  all->push_back(Case("Clip", 11).x({57}).scalar(kF32, -0.5));
+  all->push_back(Case("Clip", 11).x({57}).absent().scalar(kF32, 0.5));
+  all->push_back(Case("Clip", 13).x({57}).scalar(kF32, -0.5).scalar(kF32, 0.75));
+  all->push_back(Case("Clip", 13).x({2, 40001}).scalar(kF32, -0.5).scalar(kF32, 0.75).batch());
+  all->push_back(Case("Clip", 13).x({57}).specials().scalar(kF32, -0.5).scalar(kF32, 0.75));
+  all->push_back(Case("Clip", 13).x({57}).x({}, -1, -0.5).x({}, 0.5, 1));
+  all->push_back(Case("Clip", 13).x({57}).scalar(kF32, 1).scalar(kF32, -1).flat());
+  all->push_back(Case("Clip", 13).x({0}).scalar(kF32, -1).scalar(kF32, 1));
+  for_dtypes(kNumbers & ~dtype_bit(kF32), [&](DType d) { all->push_back(Case("Clip", 13).in(d, {57}, -9, 9).scalar(d, 1).scalar(d, 5)); });
+}
+
+void add_cast(Cases* all) {
+  for_dtypes(kAnyDtype, [&](DType from) {
+    for_dtypes(kAnyDtype, [&](DType to) {
+      all->push_back(Case("Cast", 13).in(from, {2, 19}, -300, 300).integer("to", static_cast<std::int64_t>(to)));
+    });
+    all->push_back(Case("CastLike", 15).in(from, {2, 19}, -300, 300).in(kI32, {1}));
+  });
+  for (const int opset : {6, 19, 24}) all->push_back(Case("Cast", opset).x({31}, -9, 9).integer("to", EVN_DTYPE_INT64));
+  all->push_back(Case("Cast", 13).x({31}).specials().integer("to", EVN_DTYPE_INT32));
+  all->push_back(Case("CastLike", 19).x({31}, -9, 9).in(DType::kUint8, {2}));
+}
+
+void add_dropout(Cases* all) {
+  for (const int opset : {7, 10, 12}) {
+    for_dtypes(kFloats, [&](DType d) {
+      all->push_back(Case("Dropout", opset).in(d, {3, 7}));
+      all->push_back(Case("Dropout", opset).in(d, {3, 7}).outputs(2).flat());
+    });
+  }
+}
+
+}  // namespace
+
+void add_elementwise_cases(Cases* all) {
+  for (const Unary& u : kUnary) add_unary(u, all);
+  for_dtypes(kAnyDtype, [&](DType d) { all->push_back(Case("Identity", 1).in(d, {3, 5})); });
+  add_parameters(all);
+  add_clip(all);
+  add_cast(all);
+  add_dropout(all);
+}
+
+}  // namespace evn::conformance

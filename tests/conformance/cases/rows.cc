@@ -1,0 +1,123 @@
+// Operators that look along axes: normalization, Softmax, reductions, ArgMax and ArgMin.
+#include "tests/conformance/case.h"
+
+namespace evn::conformance {
+namespace {
+
+void add_batch_norm(Cases* all) {
+  for (const Shape& shape : {Shape{2, 5}, Shape{1, 1, 1}, Shape{3, 7, 11}, Shape{2, 3, 5, 7}, Shape{2, 17, 33, 9}, Shape{2, 3, 2, 3, 5}}) {
+    const Shape c = {shape[1]};
+    Case b = Case("BatchNormalization", 14).x(shape).w(c).w(c).w(c).w(c, 0.1, 2);
+    if (shape[0] > 1) b.batch();
+    all->push_back(b);
+  }
+  all->push_back(Case("BatchNormalization", 7).x({2, 3, 5}).w({3}).w({3}).w({3}).w({3}, 0.1, 2).real("epsilon", 0.1f));
+  all->push_back(Case("BatchNormalization", 9).x({2, 3, 5}).x({3}).x({3}).x({3}).x({3}, 0.1, 2));
+  all->push_back(Case("BatchNormalization", 9).x({2, 3, 11}).specials().w({3}).w({3}).w({3}).w({3}, 0.1, 2));
+  all->push_back(Case("BatchNormalization", 9).in(kF64, {2, 3, 5}).in(kF64, {3}).in(kF64, {3}).in(kF64, {3}).in(kF64, {3}, 0.1, 2));
+  all->push_back(Case("BatchNormalization", 9).x({2, 3, 0}).w({3}).w({3}).w({3}).w({3}, 0.1, 2));
+}
+
+void add_layer_norm(Cases* all) {
+  const auto layer = [] { return Case("LayerNormalization", 17); };
+  for (const std::int64_t n : {2, 7, 16, 33, 768}) {
+    all->push_back(layer().x({3, 2, n}).w({n}).w({n}).batch());
+    all->push_back(layer().x({3, n}).w({n}).batch());
+  }
+  all->push_back(layer().x({2, 3, 4, 5}).w({4, 5}).w({4, 5}).integer("axis", 2).batch());
+  all->push_back(layer().x({2, 3, 4, 5}).w({3, 4, 5}).w({3, 4, 5}).integer("axis", -3).batch());
+  all->push_back(layer().x({3, 9}).w({3, 9}).w({3, 9}).integer("axis", 0));
+  all->push_back(layer().x({3, 9}).x({9}).x({9}).real("epsilon", 0.1f).batch());
+  all->push_back(layer().x({3, 9}).w({1}).w({9}).batch());
+  all->push_back(layer().x({3, 9}).w({9}).outputs(3).batch());
+  all->push_back(layer().x({200, 333}).w({333}).w({333}));
+  all->push_back(layer().x({7, 11}, 900, 1100).w({11}).w({11}));
+  all->push_back(layer().x({6, 13}).specials().w({13}).flat());
+  all->push_back(layer().x({3, 0}).w({0}));
+  all->push_back(layer().in(kF64, {3, 9}).in(kF64, {9}).in(kF64, {9}));
+}
+
+void add_softmax(Cases* all) {
+  for (const char* op : {"Softmax", "LogSoftmax"}) {
+    for (const std::int64_t n : {2, 7, 16, 33, 1000}) all->push_back(Case(op, 13).x({3, 2, n}, -9, 9).batch());
+    for (const int axis : {0, 1, 2, -1}) all->push_back(Case(op, 13).x({4, 5, 300}, -9, 9).integer("axis", axis));
+    all->push_back(Case(op, 13).x({3, 5, 7, 2}, -9, 9).integer("axis", 1).batch());
+    for (const int axis : {1, 2, -1}) all->push_back(Case(op, 1).x({3, 5, 7}, -9, 9).integer("axis", axis).batch());
+    all->push_back(Case(op, 11).x({3, 5, 7}, -9, 9).integer("axis", 0));
+    all->push_back(Case(op, 13).x({3, 1}).flat());
+    all->push_back(Case(op, 13).x({300, 301}, -9, 9).batch(0));
+    all->push_back(Case(op, 13).x({3, 33}, 900, 1100));
+    all->push_back(Case(op, 13).x({40, 5}).specials());
+    all->push_back(Case(op, 13).x({40, 5}).specials().integer("axis", 0).flat());
+    all->push_back(Case(op, 13).x({2, 0}));
+    all->push_back(Case(op, 13).in(kF64, {3, 7}, -9, 9));
+  }
+}
+
+struct Reduction {
+  const char* op;
+  int by_input;  // the opset from which the axes are an input
+  std::uint32_t dtypes;
+};
+
+constexpr std::uint32_t kWide = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
+constexpr Reduction kReductions[] = {
+    {"ReduceSum", 13, kWide},  {"ReduceMean", 18, kWide},    {"ReduceMax", 18, kNumbers}, {"ReduceMin", 18, kNumbers},
+    {"ReduceProd", 18, kWide}, {"ReduceSumSquare", 18, kWide}, {"ReduceL1", 18, kWide},     {"ReduceL2", 18, kWide},
+};
+
+void add_reduction(const Reduction& r, Cases* all) {
+  const auto old = [&] { return Case(r.op, 11); };
+  const auto now = [&] { return Case(r.op, r.by_input); };
+  const Shape x = {3, 5, 7, 4};
+  for (const Ints& axes : {Ints{0}, Ints{1}, Ints{3}, Ints{2, 3}, Ints{1, 2}, Ints{-1, 0}, Ints{0, 1, 2, 3}, Ints{1, 3}}) {
+    all->push_back(old().x(x).ints("axes", axes));
+    all->push_back(old().x(x).ints("axes", axes).integer("keepdims", 0));
+    all->push_back(now().x(x).list(axes));
+  }
+  all->push_back(old().x(x));
+  all->push_back(now().x(x));
+  all->push_back(now().x(x).list({}).integer("noop_with_empty_axes", 1));
+  all->push_back(now().x(x).list({}));
+  all->push_back(now().x(x).list({1}).variable());
+  all->push_back(now().x(x).list({2, 3}).batch());
+  all->push_back(now().x({3, 5, 7}).list({1}).batch().integer("keepdims", 0));
+  for (const std::int64_t n : {1, 2, 15, 16, 17, 100}) {
+    all->push_back(now().x({3, n}).list({1}).batch());
+    all->push_back(now().x({n, 3}).list({0}));
+  }
+  all->push_back(now().x({700, 90}, -1.01, 1.01).list({1}));
+  all->push_back(now().x({90, 700}, -1.01, 1.01).list({0}));
+  all->push_back(now().x({3, 30}).specials().list({1}).flat());
+  all->push_back(now().x({5, 13}).specials().list({0}));
+  all->push_back(now().x({}));
+  all->push_back(now().x({3, 0}).list({1}).flat());
+  for_dtypes(r.dtypes & ~dtype_bit(kF32), [&](DType d) { all->push_back(now().in(d, {5, 7}, -9, 9).list({1})); });
+}
+
+void add_arguments(Cases* all) {
+  for (const char* op : {"ArgMax", "ArgMin"}) {
+    for (const int axis : {0, 1, 2, -1}) all->push_back(Case(op, 13).x({4, 5, 7}).integer("axis", axis));
+    all->push_back(Case(op, 13).x({4, 5, 7}).integer("axis", 1).integer("keepdims", 0).batch());
+    all->push_back(Case(op, 13).in(kI32, {9, 9}, 0, 3).integer("axis", 1).integer("select_last_index", 1));
+    all->push_back(Case(op, 13).x({9, 13}).specials().integer("axis", 1));
+    all->push_back(Case(op, 1).x({4, 30}).integer("axis", 1));
+    for_dtypes(kNumbers, [&](DType d) { all->push_back(Case(op, 13).in(d, {9, 30}, -90, 90).integer("axis", 1)); });
+  }
+}
+
+}  // namespace
+
+void add_row_cases(Cases* all) {
+  add_batch_norm(all);
+  add_layer_norm(all);
+  add_softmax(all);
+  for (const Reduction& r : kReductions) add_reduction(r, all);
+  for (const char* op : {"ReduceMax", "ReduceMin"}) {
+    all->push_back(Case(op, 20).x({5, 7}).list({1}));
+    all->push_back(Case(op, 20).in(DType::kBool, {30, 2}).list({1}));
+  }
+  add_arguments(all);
+}
+
+}  // namespace evn::conformance

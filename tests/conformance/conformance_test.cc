@@ -1,0 +1,192 @@
+// Every kernel of every device that takes a case gives what the operator's reference gives; and on the CPU, the same bits for any
+// number of threads. A batch element has the same bits alone as with neighbours, an output the same over its input as beside it.
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "tests/conformance/case.h"
+#include "tests/conformance/targets.h"
+
+namespace evn::conformance {
+namespace {
+
+using test::Bytes;
+using test::KernelRun;
+using test::KernelSubject;
+
+constexpr std::uint64_t kSeeds[] = {1, 1789};
+
+// Inputs without elements go to the reference kernel (device/device.h); inputs that are read by value are lists, which may be empty.
+bool needs_no_kernel(const KernelSubject& s) {
+  const auto empty = [](const TensorDesc& d) { return d.dtype != DType::kUndefined && d.shape.elements() == 0; };
+  for (std::size_t i = 0; i < s.inputs.size(); ++i) {
+    const bool by_value = i < 32 && (s.node.op->value_inputs >> i & 1u) != 0;
+    if (!by_value && empty(s.inputs[i])) return true;
+  }
+  return std::all_of(s.outputs.begin(), s.outputs.end(), empty);
+}
+
+// All kernels of the device that may be given this node.
+std::vector<const Kernel*> kernels_for(const Device& device, const KernelSubject& s) {
+  std::vector<const Kernel*> all;
+  if (!needs_no_kernel(s)) all = test::supporting_kernels(device, s.desc());
+  if (const Kernel* reference = device.reference_kernel(s.desc())) all.push_back(reference);
+  return all;
+}
+
+// What has no kernel on any device of the tables is run by references alone; a case then still passes through each device.
+std::string label(const Target& target, const Kernel& kernel) { return target.name + ", kernel " + kernel.name; }
+
+// Fails where an expected output has one value throughout: a kernel that writes nothing but that would pass.
+void expect_variety(const KernelSubject& s, const std::vector<Bytes>& expected) {
+  for (std::size_t k = 0; k < expected.size(); ++k) {
+    const std::size_t size = dtype_size(s.outputs[k].dtype);
+    const std::size_t n = size == 0 ? 0 : expected[k].size() / size;
+    bool varies = n < 2;
+    for (std::size_t i = 1; i < n && !varies; ++i) varies = std::memcmp(&expected[k][i * size], &expected[k][0], size) != 0;
+    EXPECT_TRUE(varies) << "the expected output " << k << " is constant";
+  }
+}
+
+void check_in_place(const Target& target, const Kernel& kernel, const KernelSubject& s, KernelRun* run, const std::vector<Bytes>& plain) {
+  for (std::size_t i = 0; i < s.inputs.size() && i < 32; ++i) {
+    const bool allowed = (run->plan().in_place >> i & 1u) != 0;
+    if (!allowed || s.values[i].size() != plain[0].size()) continue;
+    EXPECT_TRUE(run->run(static_cast<int>(i)) == plain) << label(target, kernel) << ": the output over input " << i << " differs";
+  }
+}
+
+void check_kernel(const Target& target, const Kernel& kernel, const KernelSubject& s, const std::vector<Bytes>& expected) {
+  try {
+    KernelRun run(*target.device, kernel, s);
+    const std::vector<Bytes> got = run.run();
+    EXPECT_TRUE(test::outputs_near(s, got, expected, test::tolerance_of(s.node))) << label(target, kernel);
+    check_in_place(target, kernel, s, &run, got);
+  } catch (const Error& e) {
+    ADD_FAILURE() << label(target, kernel) << " threw: " << e.message;
+  }
+}
+
+void check_subject(const Case& c, const KernelSubject& s) {
+  const std::vector<Bytes> expected = test::reference_result(s);
+  if (!c.may_be_flat) expect_variety(s, expected);
+  for (const Target& target : targets()) {
+    const ForcedIsa forced(target.isa);
+    for (const Kernel* kernel : kernels_for(*target.device, s)) check_kernel(target, *kernel, s, expected);
+  }
+}
+
+// Calls f(case, epilogue) for each case of an operator, with what an error message needs.
+template <typename F>
+void for_each_case(const std::string& op, F&& f) {
+  for (const Case& c : cases()) {
+    if (c.op != op) continue;
+    try {
+      for (const Epilogue& epilogue : epilogues_of(c)) {
+        SCOPED_TRACE(c.describe() + (epilogue.empty() ? "" : ", fused steps: " + std::to_string(epilogue.count)));
+        f(c, epilogue);
+      }
+    } catch (const Error& e) {
+      ADD_FAILURE() << c.describe() << " threw: " << e.message;
+    }
+  }
+}
+
+std::string param_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
+
+class Conformance : public testing::TestWithParam<std::string> {};
+
+TEST_P(Conformance, EveryKernelGivesWhatTheReferenceGives) {
+  for_each_case(GetParam(), [](const Case& c, const Epilogue& epilogue) {
+    for (const std::uint64_t seed : kSeeds) {
+      if (seed != kSeeds[0] && !is_random(c)) continue;
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      check_subject(c, make_subject(c, seed, epilogue));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Conformance, testing::ValuesIn(case_ops()), param_name);
+
+// ------------------------------------------------------------------------------------------------ determinism --
+
+// The operators for which the CPU has a kernel besides the reference.
+std::vector<std::string> ops_with_cpu_kernels() {
+  std::set<std::string> names;
+  for (const KernelFamily* family : open_cpu(1)->kernels()) {
+    for (const Kernel& k : family->kernels) names.insert(k.op);
+  }
+  std::vector<std::string> all;
+  for (const std::string& op : case_ops()) {
+    if (names.count(op) != 0) all.push_back(op);
+  }
+  return all;
+}
+
+class Determinism : public testing::TestWithParam<std::string> {};
+
+TEST_P(Determinism, AnyNumberOfThreadsGivesTheSameBits) {
+  const std::shared_ptr<Device> devices[] = {open_cpu(1), open_cpu(2), open_cpu(3)};
+  for_each_case(GetParam(), [&](const Case& c, const Epilogue& epilogue) {
+    const KernelSubject s = make_subject(c, 5, epilogue);
+    if (needs_no_kernel(s)) return;
+    for (const Isa isa : isas()) {
+      const ForcedIsa forced(isa);
+      for (const Kernel* kernel : test::supporting_kernels(*devices[0], s.desc())) {
+        const std::vector<Bytes> one = KernelRun(*devices[0], *kernel, s).run();
+        for (const int threads : {2, 3}) {
+          const std::vector<Bytes> more = KernelRun(*devices[threads - 1], *kernel, s).run();
+          EXPECT_TRUE(more == one) << isa_name(isa) << ", kernel " << kernel->name << ": " << threads << " threads differ from one";
+        }
+      }
+    }
+  });
+}
+
+// Element n of the batch by itself.
+KernelSubject alone(const KernelSubject& s, const Case& c, std::size_t n) {
+  KernelSubject one;
+  for (std::size_t i = 0; i < s.inputs.size(); ++i) {
+    TensorDesc desc = s.inputs[i];
+    Bytes value = s.values[i];
+    if ((c.batch_inputs >> i & 1u) != 0) {
+      const std::size_t size = value.size() / static_cast<std::size_t>(desc.shape[0]);
+      desc.shape[0] = 1;
+      value.assign(s.values[i].begin() + static_cast<std::ptrdiff_t>(n * size), s.values[i].begin() + static_cast<std::ptrdiff_t>((n + 1) * size));
+    }
+    test::add_operand(&one, desc, std::move(value), s.constants[i] != nullptr);
+  }
+  test::finish_subject(&one, c.op, c.opset, c.attributes, c.output_count, s.node.epilogue);
+  return one;
+}
+
+void check_neighbours(const Target& target, const Kernel& kernel, const KernelSubject& s, const Case& c) {
+  const std::vector<Bytes> together = KernelRun(*target.device, kernel, s).run();
+  const auto elements = static_cast<std::size_t>(s.outputs[0].shape[0]);
+  for (std::size_t n = 0; n < elements; ++n) {
+    const KernelSubject one = alone(s, c, n);
+    if (&kernel != target.device->reference_kernel(one.desc()) && kernel.supports(one.desc()) != nullptr) continue;
+    const std::vector<Bytes> single = KernelRun(*target.device, kernel, one).run();
+    for (std::size_t k = 0; k < single.size(); ++k) {
+      ASSERT_EQ(single[k].size() * elements, together[k].size());
+      EXPECT_EQ(std::memcmp(single[k].data(), together[k].data() + n * single[k].size(), single[k].size()), 0)
+          << label(target, kernel) << ": output " << k << " of batch element " << n << " differs from that of the element alone";
+    }
+  }
+}
+
+TEST_P(Determinism, NeighboursInTheBatchDoNotCount) {
+  for_each_case(GetParam(), [](const Case& c, const Epilogue& epilogue) {
+    if (c.batch_inputs == 0) return;
+    const KernelSubject s = make_subject(c, 7, epilogue);
+    for (const Target& target : targets()) {
+      const ForcedIsa forced(target.isa);
+      for (const Kernel* kernel : test::supporting_kernels(*target.device, s.desc())) check_neighbours(target, *kernel, s, c);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Determinism, testing::ValuesIn(ops_with_cpu_kernels()), param_name);
+
+}  // namespace
+}  // namespace evn::conformance

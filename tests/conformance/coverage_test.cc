@@ -1,0 +1,74 @@
+// What the tables must reach: every operator, version and dtype of the registry, every kernel of every backend, every built-in
+// backend; and no two kernels of a device that claim one case with the same rank.
+#include <map>
+#include <set>
+
+#include "tests/conformance/case.h"
+#include "tests/conformance/targets.h"
+
+namespace evn::conformance {
+namespace {
+
+using test::KernelSubject;
+
+TEST(Coverage, EveryBuiltInBackendHasADevice) {
+  for (const Absent& a : absent_backends()) EXPECT_FALSE(devices_are_required()) << a.backend << ": " << a.why;
+  if (!absent_backends().empty()) GTEST_SKIP() << absent_backends()[0].backend << ": " << absent_backends()[0].why;
+}
+
+TEST(Coverage, EveryVersionOfEveryOperatorHasACase) {
+  std::set<const OpDef*> reached;
+  for (const Case& c : cases()) reached.insert(find_op("", c.op, c.opset));
+  for (const OpFamily* family : op_families()) {
+    for (const OpDef& op : family->ops) EXPECT_EQ(reached.count(&op), 1u) << op.name << " since " << op.since << " has no case";
+  }
+}
+
+TEST(Coverage, EveryDtypeOfEveryOperatorHasACase) {
+  std::map<std::string, std::uint32_t> reached;
+  for (const Case& c : cases()) {
+    const DType dtype = c.operands.empty() ? make_subject(c, 1, {}).outputs.at(0).dtype : c.operands[0].desc.dtype;
+    reached[c.op] |= dtype_bit(dtype);
+  }
+  for (const OpFamily* family : op_families()) {
+    for (const OpDef& op : family->ops) {
+      for_dtypes(op.dtypes & ~reached[op.name], [&](DType d) { ADD_FAILURE() << op.name << " of " << dtype_name(d) << " has no case"; });
+    }
+  }
+}
+
+TEST(Coverage, EveryKernelRunsACase) {
+  std::set<const Kernel*> reached;
+  for (const Case& c : cases()) {
+    const KernelSubject s = make_subject(c, 1, {});
+    for (const Target& target : targets()) {
+      for (const Kernel* k : test::supporting_kernels(*target.device, s.desc())) {
+        if (s.outputs[0].shape.elements() > 0) reached.insert(k);
+      }
+    }
+  }
+  for (const Target& target : targets()) {
+    for (const KernelFamily* family : target.device->kernels()) {
+      for (const Kernel& k : family->kernels) EXPECT_EQ(reached.count(&k), 1u) << target.name << ": no case reaches " << k.name;
+    }
+  }
+}
+
+TEST(Ranks, TheHighestDecidesAndNoTwoAreEqual) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.describe());
+    const KernelSubject s = make_subject(c, 1, {});
+    for (const Target& target : targets()) {
+      std::map<int, const Kernel*> by_rank;
+      for (const Kernel* k : test::supporting_kernels(*target.device, s.desc())) {
+        const auto [other, first] = by_rank.insert({k->rank, k});
+        EXPECT_TRUE(first) << target.name << ": " << k->name << " and " << other->second->name << " tie at rank " << k->rank;
+      }
+      if (by_rank.empty()) continue;
+      EXPECT_EQ(target.device->find_kernel(s.desc(), nullptr), by_rank.rbegin()->second) << target.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evn::conformance

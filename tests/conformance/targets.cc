@@ -1,0 +1,72 @@
+#include "tests/conformance/targets.h"
+
+#include <cstdlib>
+
+#include "api/builtin.h"
+#include "base/error.h"
+#include "tests/backends/mock/mock.h"
+
+namespace evn {
+extern const Backend cpu_backend;
+}
+
+namespace evn::conformance {
+namespace {
+
+struct Opened {
+  std::vector<Target> targets;
+  std::vector<Absent> absent;
+};
+
+void open_one(const Backend& backend, Opened* all) {
+  DeviceRequest request;
+  request.name = backend.type;
+  request.thread_count = 2;
+  try {
+    const std::shared_ptr<Device> device = backend.open(request);
+    if (&backend != &cpu_backend) {
+      all->targets.push_back({backend.type, device, {}});
+      return;
+    }
+    for (const Isa isa : isas()) all->targets.push_back({std::string("cpu ") + isa_name(isa), device, isa});
+  } catch (const Error& e) {
+    all->absent.push_back({backend.type, e.message});
+  }
+}
+
+const Opened& opened() {
+  static const Opened* all = [] {
+    auto* o = new Opened;
+    for (const Backend* backend : builtin_backends()) open_one(*backend, o);
+    open_one(mock_backend, o);
+    return o;
+  }();
+  return *all;
+}
+
+}  // namespace
+
+std::shared_ptr<Device> open_cpu(int threads) {
+  DeviceRequest request;
+  request.name = "cpu";
+  request.thread_count = threads;
+  return cpu_backend.open(request);
+}
+
+const std::vector<Target>& targets() { return opened().targets; }
+const std::vector<Absent>& absent_backends() { return opened().absent; }
+
+bool devices_are_required() {
+  const char* required = std::getenv("EVN_REQUIRE_OPENCL");
+  return required != nullptr && std::string(required) == "1";
+}
+
+std::vector<Isa> isas() {
+  std::vector<Isa> all;
+  for (const Isa isa : {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512}) {
+    if (isa_available(isa)) all.push_back(isa);
+  }
+  return all;
+}
+
+}  // namespace evn::conformance

@@ -1,0 +1,51 @@
+// Where the tables are run: each device that the built-in backends and the mock backend open, the CPU once for each instruction-set
+// cluster that this machine has. A backend that is added is found by itself.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/isa.h"
+#include "device/device.h"
+
+namespace evn::conformance {
+
+struct Target {
+  std::string name;              // "cpu avx2", "opencl", "mock"
+  std::shared_ptr<Device> device;
+  std::optional<Isa> isa;        // the CPU's: forced while the target is in use
+};
+
+struct Absent {
+  std::string backend;
+  std::string why;
+};
+
+std::shared_ptr<Device> open_cpu(int threads);
+
+// Opened once; never closed, as drivers end before static objects do.
+const std::vector<Target>& targets();
+const std::vector<Absent>& absent_backends();
+
+// True when EVN_REQUIRE_OPENCL=1: then an absent device is a failure.
+bool devices_are_required();
+
+// The clusters that this machine has.
+std::vector<Isa> isas();
+
+// Plans kernels for a cluster until it goes.
+class ForcedIsa {
+ public:
+  explicit ForcedIsa(std::optional<Isa> isa) : before_(cpu_isa()) {
+    if (isa) force_isa(*isa);
+  }
+  ~ForcedIsa() { force_isa(before_); }
+  ForcedIsa(const ForcedIsa&) = delete;
+  ForcedIsa& operator=(const ForcedIsa&) = delete;
+
+ private:
+  Isa before_;
+};
+
+}  // namespace evn::conformance

@@ -1,0 +1,253 @@
+// One node with everything that running it needs, its reference's result, and a run of any one kernel on any device: host memory or
+// not. What the tests of backends and of conformance share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/checked.h"
+#include "device/device.h"
+#include "ops/op.h"
+#include "tests/support/graph_builder.h"
+
+namespace evn::test {
+
+// Ends where its allocation ends, so that a sanitizer sees each byte read or written beyond it.
+using Bytes = std::vector<char>;
+
+struct KernelSubject {
+  Node node;
+  std::vector<TensorDesc> inputs, outputs;
+  std::vector<Bytes> values;          // per input; an absent one has none
+  std::vector<WeightPtr> constants;   // per input: a copy of its value where it is constant, or null
+
+  OpDesc desc() const { return {&node, inputs, outputs, constants}; }
+};
+
+// Adds input `desc` of the given value; without a dtype: an absent one.
+inline void add_operand(KernelSubject* s, const TensorDesc& desc, Bytes value, bool constant) {
+  WeightPtr weight;
+  if (constant) {
+    void* to = nullptr;
+    const std::shared_ptr<Weight> w = make_weight(desc, nullptr, &to);
+    if (!value.empty()) std::memcpy(to, value.data(), value.size());
+    weight = w;
+  }
+  s->inputs.push_back(desc);
+  s->values.push_back(std::move(value));
+  s->constants.push_back(std::move(weight));
+}
+
+// Dtypes and shapes of the outputs, from the inputs that are there now.
+inline void infer_outputs(KernelSubject* s) {
+  std::vector<DType> dtypes;
+  std::vector<ConstTensor> values;
+  for (std::size_t i = 0; i < s->inputs.size(); ++i) {
+    dtypes.push_back(s->inputs[i].dtype);
+    values.push_back({s->inputs[i], s->values[i].data()});
+  }
+  s->outputs.assign(s->node.outputs.size(), {});
+  for (std::size_t i = 0; i < s->outputs.size(); ++i) {
+    const OpDef& op = *s->node.op;
+    s->outputs[i].dtype = op.output_dtype == nullptr ? dtypes.at(0) : op.output_dtype(s->node, dtypes, static_cast<int>(i));
+  }
+  InferContext c{s->node, s->inputs, values, s->outputs};
+  s->node.op->infer(c);
+}
+
+// Makes the node once the operands are there, with attributes resolved as graph/validate does.
+inline void finish_subject(KernelSubject* s, const std::string& op, int opset, const std::vector<Attribute>& attributes, int outputs,
+                           const Epilogue& epilogue) {
+  GraphBuilder b(opset);
+  std::vector<ValueId> ids;
+  for (const TensorDesc& d : s->inputs) {
+    ids.push_back(d.dtype == DType::kUndefined ? kNoValue : b.input("x" + std::to_string(ids.size()), d.shape, d.dtype));
+  }
+  b.nodes(op, ids, outputs, attributes, "node");
+  s->node = b.graph().nodes.back();
+  s->node.epilogue = epilogue;
+  if (s->node.op != nullptr) infer_outputs(s);
+}
+
+// Every bit set: NaN where nothing is written.
+inline std::vector<Bytes> blank_outputs(const KernelSubject& s) {
+  std::vector<Bytes> out;
+  for (const TensorDesc& d : s.outputs) out.emplace_back(d.size_bytes(), '\xff');
+  return out;
+}
+
+inline std::vector<Bytes> reference_result(const KernelSubject& s) {
+  std::vector<Bytes> out = blank_outputs(s);
+  std::vector<ConstTensor> in;
+  std::vector<MutableTensor> to;
+  for (std::size_t i = 0; i < s.inputs.size(); ++i) in.push_back({s.inputs[i], s.values[i].data()});
+  for (std::size_t i = 0; i < out.size(); ++i) to.push_back({s.outputs[i], out[i].data()});
+  run_reference({s.node, in, to});
+  return out;
+}
+
+// A run of one kernel as the runtime does it: constants packed where the kernel wants them, shapes by value, scratch of the planned
+// size. On a host-addressable device buffers are the tests' own bytes; elsewhere they begin at an offset in the device's memory.
+class KernelRun {
+ public:
+  KernelRun(Device& device, const Kernel& kernel, const KernelSubject& subject)
+      : device_(device), kernel_(kernel), s_(subject), desc_(subject.desc()), host_(device.traits().host_addressable) {
+    kernel_.plan(desc_, &plan_);
+  }
+
+  const KernelPlan& plan() const { return plan_; }
+
+  // The outputs' bytes. With in_place output 0 lies over that input, of the same size.
+  std::vector<Bytes> run(int in_place = -1) {
+    memory_.clear();
+    values_ = s_.values;
+    std::vector<Bytes> results = blank_outputs(s_);
+    std::vector<Buffer> in, packed, out;
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      in.push_back(reads(i) ? place(values_[i]) : Buffer{});
+      packed.push_back(pack(i));
+    }
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const bool over = i == 0 && in_place >= 0;
+      out.push_back(over ? in[static_cast<std::size_t>(in_place)] : place(results[i]));
+    }
+    KernelArgs args;
+    args.desc = &desc_;
+    args.plan = &plan_;
+    args.inputs = in;
+    args.outputs = out;
+    args.packed = packed;
+    args.scratch = scratch();
+    const Cancel never{};
+    const Event done = device_.enqueue({&kernel_, args, &never}, {});
+    device_.wait(done);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const bool over = i == 0 && in_place >= 0;
+      if (!host_) download(out[i], &results[i]);
+      if (host_ && over) results[i] = values_[static_cast<std::size_t>(in_place)];
+    }
+    for (std::size_t i = 0; host_ && i < values_.size(); ++i) {
+      EXPECT_TRUE(static_cast<int>(i) == in_place || values_[i] == s_.values[i]) << kernel_.name << " wrote to input " << i;
+    }
+    return results;
+  }
+
+ private:
+  // Kernels of devices with memory of their own read shapes from OpDesc::constants.
+  bool reads(std::size_t i) const {
+    if (s_.inputs[i].dtype == DType::kUndefined || (i == 0 && (s_.node.op->flags & kOpShapeOnly) != 0)) return false;
+    return host_ || i >= 32 || (s_.node.op->value_inputs >> i & 1u) == 0;
+  }
+
+  Buffer place(Bytes& bytes) {
+    if (host_) return {bytes.data(), 0, bytes.size()};
+    constexpr std::size_t kShift = 256;
+    memory_.push_back(device_.allocate(bytes.size() + kShift, MemoryClass::kTensors));
+    const Buffer there = {memory_.back().memory(), kShift, bytes.size()};
+    if (!bytes.empty()) device_.wait(device_.copy({nullptr, {bytes.data(), 0, bytes.size()}}, {&device_, there}, {}));
+    return there;
+  }
+
+  void download(const Buffer& from, Bytes* bytes) {
+    if (!bytes->empty()) device_.wait(device_.copy({&device_, from}, {nullptr, {bytes->data(), 0, bytes->size()}}, {}));
+  }
+
+  Buffer pack(std::size_t i) {
+    const int input = static_cast<int>(i);
+    const bool wanted = s_.constants[i] != nullptr && kernel_.prepack_bytes != nullptr;
+    const std::size_t bytes = wanted ? kernel_.prepack_bytes(desc_, input) : 0;
+    if (bytes == 0) return {};
+    memory_.push_back(device_.allocate(bytes, MemoryClass::kPacked));
+    const Buffer there = {memory_.back().memory(), 0, bytes};
+    if (host_) {
+      kernel_.prepack(desc_, input, there.address());
+      return there;
+    }
+    Bytes staging(bytes);
+    kernel_.prepack(desc_, input, staging.data());
+    device_.wait(device_.copy({nullptr, {staging.data(), 0, bytes}}, {&device_, there}, {}));
+    return there;
+  }
+
+  Buffer scratch() {
+    const std::size_t per_thread = host_ ? align_up(plan_.thread_scratch_bytes, 64) * device_.traits().compute_units : 0;
+    const std::size_t bytes = align_up(plan_.scratch_bytes, 64) + per_thread;
+    if (bytes == 0) return {};
+    memory_.push_back(device_.allocate(bytes, MemoryClass::kScratch));
+    const Buffer there = {memory_.back().memory(), 0, bytes};
+    Bytes blank(host_ ? 0 : bytes, '\xff');
+    if (host_) std::memset(there.address(), 0xff, bytes);
+    if (!host_) device_.wait(device_.copy({nullptr, {blank.data(), 0, bytes}}, {&device_, there}, {}));
+    return there;
+  }
+
+  Device& device_;
+  const Kernel& kernel_;
+  const KernelSubject& s_;
+  const OpDesc desc_;
+  const bool host_;
+  KernelPlan plan_;
+  std::vector<PooledMemory> memory_;
+  std::vector<Bytes> values_;
+};
+
+// |a-b| <= rtol*|b| + atol*max|b|; NaN and infinities must be where the reference has them.
+inline testing::AssertionResult floats_near(const float* got, const float* expected, std::size_t n, Tolerance t) {
+  double top = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (std::isfinite(expected[i])) top = std::max(top, std::fabs(static_cast<double>(expected[i])));
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    const double x = got[i], y = expected[i];
+    const bool near = std::isnan(y) ? std::isnan(x) : x == y || std::fabs(x - y) <= t.rtol * std::fabs(y) + t.atol * top;
+    if (!near) return testing::AssertionFailure() << "element " << i << " of " << n << ": " << x << ", reference " << y;
+  }
+  return testing::AssertionSuccess();
+}
+
+// Float32 within the tolerance, everything else bit for bit.
+inline testing::AssertionResult outputs_near(const KernelSubject& s, const std::vector<Bytes>& got, const std::vector<Bytes>& expected,
+                                             Tolerance t) {
+  for (std::size_t k = 0; k < got.size(); ++k) {
+    if (s.outputs[k].dtype != DType::kFloat32) {
+      if (got[k] != expected[k]) return testing::AssertionFailure() << "output " << k << " differs";
+      continue;
+    }
+    const auto* a = reinterpret_cast<const float*>(got[k].data());
+    const auto* b = reinterpret_cast<const float*>(expected[k].data());
+    const testing::AssertionResult near = floats_near(a, b, got[k].size() / sizeof(float), t);
+    if (!near) return testing::AssertionFailure() << "output " << k << ", " << near.message();
+  }
+  return testing::AssertionSuccess();
+}
+
+// The operator's tolerance, and what fused steps add: a rounding each, and the approximations of exp in some of them.
+inline Tolerance tolerance_of(const Node& node) {
+  Tolerance t = node.op->tolerance;
+  if (node.epilogue.empty()) return t;
+  t.rtol += 3e-6;
+  t.atol += 3e-6;
+  for (int i = 0; i < node.epilogue.count; ++i) {
+    const StepKind kind = node.epilogue.steps[i].kind;
+    if (kind == StepKind::kSigmoid || kind == StepKind::kTanh) t.rtol += 1e-5;
+  }
+  return t;
+}
+
+// The kernels of a device's tables that take the node, in the order of the tables.
+inline std::vector<const Kernel*> supporting_kernels(const Device& device, const OpDesc& desc) {
+  std::vector<const Kernel*> all;
+  for (const KernelFamily* family : device.kernels()) {
+    for (const Kernel& k : family->kernels) {
+      if (desc.node->op_type == k.op && desc.node->domain == k.domain && k.supports(desc) == nullptr) all.push_back(&k);
+    }
+  }
+  return all;
+}
+
+}  // namespace evn::test
