@@ -1,0 +1,121 @@
+// Reductions, ArgMax and ArgMin.
+#include <cmath>
+#include <limits>
+
+#include "tests/ops/op_runner.h"
+
+namespace evn::test {
+namespace {
+
+const Tensor kTable = f32({2, 3}, {1, 2, 3, 4, 5, 6});
+
+TEST(Reduce, AxesAreAnAttributeAndLaterAnInput) {
+  const auto by_attribute = Op("ReduceSum", 11).with("axes", Ints{1}).run({kTable})[0];
+  EXPECT_EQ(by_attribute.desc.shape, (Shape{2, 1}));
+  EXPECT_EQ(by_attribute.floats(), (Floats{6, 15}));
+  const auto by_input = Op("ReduceSum", 13).with("keepdims", 0).run({kTable, i64({-2})})[0];
+  EXPECT_EQ(by_input.desc.shape, (Shape{3}));
+  EXPECT_EQ(by_input.floats(), (Floats{5, 7, 9}));
+}
+
+TEST(Reduce, WithoutAxesItIsOverAllOrWithNoopOverNone) {
+  for (const Tensor& axes : {absent(), i64({})}) {
+    EXPECT_EQ(Op("ReduceMax", 18).run({kTable, axes})[0].desc.shape, (Shape{1, 1}));
+    EXPECT_EQ(Op("ReduceMax", 18).with("keepdims", 0).run({kTable, axes})[0].floats(), (Floats{6}));
+    EXPECT_EQ(Op("ReduceSumSquare", 18).with("noop_with_empty_axes", 1).run({kTable, axes})[0].floats(),
+              (Floats{1, 4, 9, 16, 25, 36}));
+  }
+  EXPECT_EQ(Op("ReduceMean", 13).run({kTable})[0].floats(), (Floats{3.5f}));
+}
+
+TEST(Reduce, AxesThatAreNotNeighbours) {
+  const Tensor x = f32({2, 2, 2}, counting(8));
+  EXPECT_EQ(Op("ReduceSum", 11).with("axes", Ints{2, 0}).with("keepdims", 0).run({x})[0].floats(),
+            (Floats{0 + 1 + 4 + 5, 2 + 3 + 6 + 7}));
+}
+
+TEST(Reduce, EachHasItsFormula) {
+  const auto of = [](const char* name) { return Op(name, 13).run({f32({2}, {-3, 4})})[0].floats()[0]; };
+  EXPECT_EQ(of("ReduceSum"), 1);
+  EXPECT_EQ(of("ReduceMean"), 0.5f);
+  EXPECT_EQ(of("ReduceProd"), -12);
+  EXPECT_EQ(of("ReduceL1"), 7);
+  EXPECT_EQ(of("ReduceL2"), 5);
+  EXPECT_EQ(of("ReduceSumSquare"), 25);
+  EXPECT_EQ(of("ReduceMax"), 4);
+  EXPECT_EQ(of("ReduceMin"), -3);
+}
+
+TEST(Reduce, OverNoElements) {
+  const auto of = [](const char* name) { return Op(name, 12).with("axes", Ints{1}).run({f32({1, 0}, {})})[0].floats().at(0); };
+  EXPECT_EQ(of("ReduceSum"), 0);
+  EXPECT_EQ(of("ReduceProd"), 1);
+  EXPECT_EQ(of("ReduceMax"), -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(of("ReduceMin"), std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(of("ReduceMean")));
+}
+
+TEST(Reduce, IntegerSumsWrapAndMeansTruncate) {
+  const std::int32_t top = std::numeric_limits<std::int32_t>::max();
+  EXPECT_EQ(Op("ReduceSum", 13).run({i32({2}, {top, 1})})[0].values<std::int32_t>()[0], std::numeric_limits<std::int32_t>::min());
+  EXPECT_EQ(Op("ReduceMean", 13).run({i32({2}, {-3, 0})})[0].values<std::int32_t>()[0], -1);
+  EXPECT_EQ(Op("ReduceMean", 13).run({tensor<std::uint64_t>({2}, {3, 6})})[0].values<std::uint64_t>()[0], 4u);
+  EXPECT_EQ(Op("ReduceL1", 13).run({i32({2}, {-7, 2})})[0].values<std::int32_t>()[0], 9);
+}
+
+TEST(Reduce, NanIsTheExtremeAndBoolsAreOrdered) {
+  EXPECT_TRUE(std::isnan(Op("ReduceMax", 13).run({f32({3}, {1, NAN, 3})})[0].floats()[0]));
+  EXPECT_TRUE(std::isnan(Op("ReduceMin", 13).run({f32({3}, {NAN, 1, 3})})[0].floats()[0]));
+  EXPECT_EQ(bool_values(Op("ReduceMax", 20).run({bools({2}, {0, 1})})[0]), (std::vector<std::uint8_t>{1}));
+  EXPECT_EQ(bool_values(Op("ReduceMin", 20).run({bools({2}, {0, 1})})[0]), (std::vector<std::uint8_t>{0}));
+}
+
+TEST(Reduce, AxesOutsideTheRankOrTwiceAreInvalid) {
+  for (const Ints& axes : {Ints{2}, Ints{-3}, Ints{0, -2}, Ints{std::numeric_limits<std::int64_t>::min()}}) {
+    EXPECT_EQ(Op("ReduceSum", 11).with("axes", axes).status({kTable}), EVN_ERROR_INVALID_MODEL);
+    EXPECT_EQ(Op("ReduceSum", 13).status({kTable, i64(axes)}), EVN_ERROR_INVALID_MODEL);
+  }
+  EXPECT_EQ(Op("ReduceSum", 13).status({kTable, f32({1}, {0})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Reduce, UnknownDimsAndUnknownAxes) {
+  EXPECT_EQ(Op("ReduceSum", 11).with("axes", Ints{1}).infer({desc({-1, 3})})[0], (Shape{-1, 1}));
+  const TensorDesc one = desc({1}, DType::kInt64);
+  EXPECT_EQ(Op("ReduceSum", 13).infer({desc({2, 3}), one})[0], (Shape{-1, -1}));
+  EXPECT_EQ(Op("ReduceSum", 13).with("keepdims", 0).infer({desc({2, 3}), one})[0], (Shape{-1}));
+  const auto open = Op("ReduceSum", 13).with("keepdims", 0).infer({desc({2, 3}), desc({-1}, DType::kInt64)})[0];
+  EXPECT_TRUE(InferContext::is_unknown_rank(open));
+  EXPECT_THROW(Op("ReduceSum", 13).infer({desc({2, 3}), desc({3}, DType::kInt64)}), Error);
+}
+
+TEST(ArgMax, OfEqualOnesTheFirstOrAsAskedTheLast) {
+  const Tensor x = f32({4}, {1, 3, 3, 1});
+  EXPECT_EQ(Op("ArgMax", 13).run({x})[0].ints(), (Ints{1}));
+  EXPECT_EQ(Op("ArgMax", 13).with("select_last_index", 1).run({x})[0].ints(), (Ints{2}));
+  EXPECT_EQ(Op("ArgMin", 13).run({x})[0].ints(), (Ints{0}));
+  EXPECT_EQ(Op("ArgMin", 13).with("select_last_index", 1).run({x})[0].ints(), (Ints{3}));
+}
+
+TEST(ArgMax, AlongAnyAxis) {
+  const Tensor x = tensor<std::int8_t>({2, 3}, {1, 9, -4, 5, 2, -3});
+  EXPECT_EQ(Op("ArgMax", 11).run({x})[0].ints(), (Ints{1, 0, 1}));
+  const auto last = Op("ArgMax", 11).with("axis", -1).with("keepdims", 0).run({x})[0];
+  EXPECT_EQ(last.desc.shape, (Shape{2}));
+  EXPECT_EQ(last.ints(), (Ints{1, 0}));
+}
+
+TEST(ArgMax, FirstNanIsTheExtreme) {
+  EXPECT_EQ(Op("ArgMax", 13).with("select_last_index", 1).run({f32({4}, {1, NAN, NAN, 9})})[0].ints(), (Ints{1}));
+  EXPECT_EQ(Op("ArgMin", 13).run({f32({3}, {1, NAN, 0})})[0].ints(), (Ints{1}));
+}
+
+TEST(ArgMax, AxisMustBeThereAndHaveElements) {
+  EXPECT_EQ(Op("ArgMax", 13).with("axis", 2).status({kTable}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("ArgMax", 13).status({f32({}, {1})}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("ArgMax", 13).with("axis", 1).status({f32({2, 0}, {})}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op("ArgMax", 13).with("axis", 1).run({f32({0, 2}, {})})[0].desc.shape, (Shape{0, 1}));
+  EXPECT_EQ(Op("ArgMax", 13).with("axis", 1).with("keepdims", 0).infer({desc({-1, -1, 4})})[0], (Shape{-1, 4}));
+}
+
+}  // namespace
+}  // namespace evn::test
