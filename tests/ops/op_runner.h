@@ -149,7 +149,8 @@ class Op {
     switch (spec.type) {
       case AttributeType::kInt: return spec.default_int;
       case AttributeType::kFloat: return spec.default_float;
-      case AttributeType::kString: return spec.default_string != nullptr ? AttributeValue(std::string(spec.default_string)) : AttributeValue();
+      case AttributeType::kString:
+        return spec.default_string != nullptr ? AttributeValue(std::string(spec.default_string)) : AttributeValue();
       default: return {};
     }
   }
@@ -159,7 +160,8 @@ class Op {
     for (const TensorDesc& d : inputs) dtypes.push_back(d.dtype);
     std::vector<TensorDesc> out(static_cast<std::size_t>(output_count_));
     for (int i = 0; i < output_count_; ++i) {
-      out[static_cast<std::size_t>(i)].dtype = node_.op->output_dtype != nullptr ? node_.op->output_dtype(node_, dtypes, i) : dtypes[0];
+      const bool has_rule = node_.op->output_dtype != nullptr;
+      out[static_cast<std::size_t>(i)].dtype = has_rule ? node_.op->output_dtype(node_, dtypes, i) : dtypes[0];
     }
     return out;
   }

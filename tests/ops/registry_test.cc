@@ -45,8 +45,8 @@ TEST(Registry, OperatorsOfOpset7AreThere) {
                            "HardSigmoid", "Clip", "Identity", "Cast", "Constant", "Shape", "Size", "Gather", "Unsqueeze", "Squeeze",
                            "Reshape", "Flatten", "Transpose", "Concat", "Split", "Slice", "Conv", "ConvTranspose",
                            "BatchNormalization", "GlobalAveragePool", "GlobalMaxPool", "AveragePool", "MaxPool", "Gemm", "MatMul",
-                           "Softmax", "LogSoftmax", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "Upsample", "Pad", "Dropout",
-                           "Tile", "ArgMax"}) {
+                           "Softmax", "LogSoftmax", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "Upsample", "Pad",
+                           "Dropout", "Tile", "ArgMax"}) {
     EXPECT_NE(find_op("", name, 7), nullptr) << name;
   }
 }

@@ -101,7 +101,9 @@ TEST(ConvTranspose, OutputPaddingOutputShapeAndGroups) {
 
 TEST(ConvTranspose, HostileAttributesAreInvalid) {
   const Tensor x = f32({1, 1, 2, 2}, {1, 2, 3, 4});
-  const auto status = [&](const char* name, const Ints& list) { return Op("ConvTranspose", 11).with(name, list).status({x, kOnes2}); };
+  const auto status = [&](const char* name, const Ints& list) {
+    return Op("ConvTranspose", 11).with(name, list).status({x, kOnes2});
+  };
   EXPECT_EQ(status("pads", {9, 9, 9, 9}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status("output_padding", {-1, 0}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status("output_padding", {1}), EVN_ERROR_INVALID_MODEL);
@@ -149,8 +151,9 @@ TEST(MaxPool, DilationsAndBytes) {
 TEST(AveragePool, CountIncludePadDividesByThePaddedWindow) {
   const Tensor x = f32({1, 1, 2}, {2, 4});
   EXPECT_EQ(Op("AveragePool", 11).with("kernel_shape", Ints{2}).with("pads", Ints{1, 0}).run({x})[0].floats(), (Floats{2, 3}));
-  EXPECT_EQ(Op("AveragePool", 11).with("kernel_shape", Ints{2}).with("pads", Ints{1, 0}).with("count_include_pad", 1).run({x})[0].floats(),
-            (Floats{1, 3}));
+  Op with_pads("AveragePool", 11);
+  with_pads.with("kernel_shape", Ints{2}).with("pads", Ints{1, 0}).with("count_include_pad", 1);
+  EXPECT_EQ(with_pads.run({x})[0].floats(), (Floats{1, 3}));
 }
 
 TEST(AveragePool, WhatLiesBeyondThePaddingIsNotCounted) {
