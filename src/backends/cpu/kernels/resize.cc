@@ -33,6 +33,10 @@ Refusal supports(const OpDesc& d) {
   if (x.rank() < 2 || y.rank() != x.rank()) return "fewer than two axes";
   if (mode_of(n) == "nearest") return nullptr;
   if (old && n.op->since < 9) return "the scales are an attribute";
+  // These make scales or sizes speak of other axes, or change others than they name.
+  if (!old && attr_given(n, ResizeAttr::kAxes)) return "linear only without axes";
+  const bool has_policy = !old && attr_given(n, ResizeAttr::kKeepAspectRatioPolicy);
+  if (has_policy && attr_string(n, ResizeAttr::kKeepAspectRatioPolicy) != "stretch") return "linear only with stretch";
   // The axes before the last two must stand still: constant scales of 1, or constant sizes of known dims.
   const int index = old ? 1 : d.constant(2) != nullptr && d.constant(2)->desc.shape.elements() > 0 ? 2 : 3;
   const Weight* w = d.constant(index);
