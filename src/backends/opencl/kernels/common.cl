@@ -30,6 +30,13 @@ typedef struct {
 } Epilogue;
 enum { kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kScale, kOffset };
 
+// Drivers compute these by unlike code for scalars and vectors: always that for vectors, so that an element has the same bits wherever
+// it lies.
+__attribute__((overloadable)) static inline VF exp_of(VF x) { return exp(x); }
+__attribute__((overloadable)) static inline float exp_of(float x) { return exp((VF)x).s0; }
+__attribute__((overloadable)) static inline VF tanh_of(VF x) { return tanh(x); }
+__attribute__((overloadable)) static inline float tanh_of(float x) { return tanh((VF)x).s0; }
+
 // A comparison with NaN is false, and NaN then stays. 0 * x is a zero of the vector's shape.
 #define EVN_DEFINE_STEP(T)                                                                       \
   __attribute__((overloadable)) static inline T clamp_to(T x, float a, float b) {                \
@@ -43,8 +50,8 @@ enum { kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kSca
       case kLeakyRelu: return x < (T)0.0f ? s.a * x : x;                                         \
       case kHardSigmoid: return clamp_to(fma((T)s.a, x, (T)s.b), 0.0f, 1.0f);                    \
       case kHardSwish: return x * clamp_to(fma((T)s.a, x, (T)s.b), 0.0f, 1.0f);                  \
-      case kSigmoid: return 1.0f / (1.0f + exp(-x));                                             \
-      case kTanh: return tanh(x);                                                                \
+      case kSigmoid: return 1.0f / (1.0f + exp_of(-x));                                          \
+      case kTanh: return tanh_of(x);                                                             \
       case kScale: return s.a * x;                                                               \
       default: return x + s.a;                                                                   \
     }                                                                                            \

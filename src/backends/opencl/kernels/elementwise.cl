@@ -7,7 +7,7 @@ enum { kSqrt = 100, kExp, kAbs, kNeg, kFloor, kCeil, kReciprocal };
   __attribute__((overloadable)) static inline T apply_function(T x, Step s) {       \
     switch (s.kind) {                                                               \
       case kSqrt: return sqrt(x);                                                   \
-      case kExp: return exp(x);                                                     \
+      case kExp: return exp_of(x);                                                  \
       case kAbs: return fabs(x);                                                    \
       case kNeg: return -x;                                                         \
       case kFloor: return floor(x);                                                 \
