@@ -21,7 +21,8 @@ inline constexpr DType kI32 = DType::kInt32;
 struct Operand {
   TensorDesc desc;               // no dtype: absent
   bool constant = false;
-  bool specials = false;         // NaN, infinities, zeros of both signs and large values among the random ones
+  bool specials = false;         // NaN, infinities and zeros of both signs among the random ones
+  bool whole = false;            // random values are whole numbers
   double low = -2, high = 2;     // of the random values; integers are rounded towards low
   bool random = true;
   std::vector<double> literal;   // the values themselves, when they are not random
@@ -34,17 +35,17 @@ class Case {
   // Operands, in order. `x` and `w` are float32; `w` is constant.
   Case& x(Shape shape, double low = -2, double high = 2) { return in(kF32, shape, low, high); }
   Case& w(Shape shape, double low = -2, double high = 2) { return constant(kF32, shape, low, high); }
-  Case& in(DType dtype, Shape shape, double low = -2, double high = 2) { return add({{dtype, shape}, false, false, low, high, true, {}}); }
+  Case& in(DType dtype, Shape shape, double low = -2, double high = 2) { return add({{dtype, shape}, false, false, false, low, high, true, {}}); }
   Case& constant(DType dtype, Shape shape, double low = -2, double high = 2) {
-    return add({{dtype, shape}, true, false, low, high, true, {}});
+    return add({{dtype, shape}, true, false, false, low, high, true, {}});
   }
   Case& list(const Ints& values, DType dtype = kI64) {
     return literal({dtype, {static_cast<std::int64_t>(values.size())}}, {values.begin(), values.end()});
   }
   Case& floats(const Floats& values) { return literal({kF32, {static_cast<std::int64_t>(values.size())}}, {values.begin(), values.end()}); }
   Case& scalar(DType dtype, double value) { return literal({dtype, {}}, {value}); }
-  Case& literal(TensorDesc desc, std::vector<double> values) { return add({desc, true, false, 0, 0, false, std::move(values)}); }
-  Case& absent() { return add({{}, false, false, 0, 0, false, {}}); }
+  Case& literal(TensorDesc desc, std::vector<double> values) { return add({desc, true, false, false, 0, 0, false, std::move(values)}); }
+  Case& absent() { return add({{}, false, false, false, 0, 0, false, {}}); }
 
   // Of the last operand.
   Case& specials() {
@@ -69,6 +70,11 @@ class Case {
     output_count = n;
     return *this;
   }
+  // Random values of the operands so far are whole numbers.
+  Case& whole() {
+    for (Operand& o : operands) o.whole = true;
+    return *this;
+  }
   // The first axis of these inputs (bits) and of all outputs is a batch: what one element gives does not depend on the others.
   Case& batch(std::uint32_t inputs = 1) {
     batch_inputs = inputs;
@@ -79,13 +85,6 @@ class Case {
     may_be_flat = true;
     return *this;
   }
-  // These fused steps only; without it a case of a float32 output runs without any and with a chain that its number chooses.
-  Case& fused(std::initializer_list<Step> steps) {
-    epilogue_given = true;
-    for (const Step& s : steps) epilogue.push(s);
-    return *this;
-  }
-
   // Operator, opset, operands, attributes: what an error message shows.
   std::string describe() const;
 
@@ -93,8 +92,6 @@ class Case {
   int opset;
   std::vector<Operand> operands;
   std::vector<Attribute> attributes;
-  Epilogue epilogue;
-  bool epilogue_given = false;
   int output_count = 1;
   std::uint32_t batch_inputs = 0;
   bool may_be_flat = false;
@@ -131,8 +128,12 @@ void for_dtypes(std::uint32_t set, F&& f) {
   }
 }
 
-// The fused chains that a case is run with: the empty one, and one more where the output is float32.
-std::vector<Epilogue> epilogues_of(const Case& c);
+// Chains of fused steps that between them have every kind of step; `number` and those after it, cyclically. None is empty.
+inline constexpr int kChains = 6;
+const Epilogue& chain(std::size_t number);
+
+// The chain's number that is a case's own.
+std::size_t chain_of(const Case& c);
 
 // The node with operands of one seed. Throws Error where the shape rule does.
 test::KernelSubject make_subject(const Case& c, std::uint64_t seed, const Epilogue& epilogue);

@@ -29,18 +29,18 @@ struct KernelSubject {
   OpDesc desc() const { return {&node, inputs, outputs, constants}; }
 };
 
+inline WeightPtr copy_of(const TensorDesc& desc, const Bytes& value) {
+  void* to = nullptr;
+  std::shared_ptr<Weight> weight = make_weight(desc, nullptr, &to);
+  if (!value.empty()) std::memcpy(to, value.data(), value.size());
+  return weight;
+}
+
 // Adds input `desc` of the given value; without a dtype: an absent one.
 inline void add_operand(KernelSubject* s, const TensorDesc& desc, Bytes value, bool constant) {
-  WeightPtr weight;
-  if (constant) {
-    void* to = nullptr;
-    const std::shared_ptr<Weight> w = make_weight(desc, nullptr, &to);
-    if (!value.empty()) std::memcpy(to, value.data(), value.size());
-    weight = w;
-  }
   s->inputs.push_back(desc);
+  s->constants.push_back(constant ? copy_of(desc, value) : nullptr);
   s->values.push_back(std::move(value));
-  s->constants.push_back(std::move(weight));
 }
 
 // Dtypes and shapes of the outputs, from the inputs that are there now.
@@ -96,7 +96,12 @@ inline std::vector<Bytes> reference_result(const KernelSubject& s) {
 class KernelRun {
  public:
   KernelRun(Device& device, const Kernel& kernel, const KernelSubject& subject)
-      : device_(device), kernel_(kernel), s_(subject), desc_(subject.desc()), host_(device.traits().host_addressable) {
+      : device_(device), kernel_(kernel), s_(subject), constants_(subject.constants), host_(device.traits().host_addressable) {
+    // Once shapes are planned, what they depend on is known.
+    for (std::size_t i = 0; i < constants_.size(); ++i) {
+      if (constants_[i] == nullptr && by_value(i)) constants_[i] = copy_of(s_.inputs[i], s_.values[i]);
+    }
+    desc_ = {&s_.node, s_.inputs, s_.outputs, constants_};
     kernel_.plan(desc_, &plan_);
   }
 
@@ -141,7 +146,11 @@ class KernelRun {
   // Kernels of devices with memory of their own read shapes from OpDesc::constants.
   bool reads(std::size_t i) const {
     if (s_.inputs[i].dtype == DType::kUndefined || (i == 0 && (s_.node.op->flags & kOpShapeOnly) != 0)) return false;
-    return host_ || i >= 32 || (s_.node.op->value_inputs >> i & 1u) == 0;
+    return host_ || !by_value(i);
+  }
+
+  bool by_value(std::size_t i) const {
+    return s_.inputs[i].dtype != DType::kUndefined && i < 32 && (s_.node.op->value_inputs >> i & 1u) != 0;
   }
 
   Buffer place(Bytes& bytes) {
@@ -189,8 +198,9 @@ class KernelRun {
   Device& device_;
   const Kernel& kernel_;
   const KernelSubject& s_;
-  const OpDesc desc_;
+  std::vector<WeightPtr> constants_;
   const bool host_;
+  OpDesc desc_;
   KernelPlan plan_;
   std::vector<PooledMemory> memory_;
   std::vector<Bytes> values_;

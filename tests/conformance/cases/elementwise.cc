@@ -19,9 +19,9 @@ constexpr Unary kUnary[] = {
     {"Tanh", 13, -5, 5, kFloats},         {"Softplus", 1, -20, 20, kFloats},   {"Softsign", 1, -9, 9, kFloats},
     {"Reciprocal", 13, 0.1, 9, kFloats},  {"Floor", 13, -9, 9, kFloats},       {"Ceil", 13, -9, 9, kFloats},
     {"Round", 11, -9, 9, kFloats},        {"Abs", 13, -9, 9, kNumbers},        {"Neg", 13, -9, 9, kSigned},
-    {"Sign", 13, -9, 9, kNumbers},        {"Relu", 14, -9, 9, kSigned},        {"LeakyRelu", 16, -9, 9, kFloats},
+    {"Sign", 13, -2, 2, kNumbers},        {"Relu", 14, -9, 9, kSigned},        {"LeakyRelu", 16, -9, 9, kFloats},
     {"Elu", 6, -5, 5, kFloats},           {"Selu", 6, -5, 5, kFloats},         {"HardSigmoid", 6, -5, 5, kFloats},
-    {"HardSwish", 14, -5, 5, kFloats},    {"Mish", 18, -9, 9, kFloats},        {"Gelu", 20, -5, 5, kFloats},
+    {"HardSwish", 14, -5, 5, kFloats},    {"Mish", 18, -9, 9, kFloats},        {"Gelu", 20, -2, 5, kFloats},
     {"Identity", 13, -9, 9, kFloats},
 };
 
@@ -32,6 +32,7 @@ void add_unary(const Unary& u, Cases* all) {
   // Several tiles, and a last one that is no multiple of a vector.
   all->push_back(Case(u.op, u.opset).x({2, 34567}, u.low, u.high).batch());
   all->push_back(Case(u.op, u.opset).x({3, 7}, u.low, u.high).batch());
+  all->push_back(Case(u.op, u.opset).x({30, 21}, u.low, u.high).batch());
   all->push_back(Case(u.op, u.opset).x({101}, u.low, u.high).specials());
   all->push_back(Case(u.op, u.opset).x({2, 0, 3}, u.low, u.high));
   for_dtypes(u.dtypes & ~dtype_bit(kF32), [&](DType d) { all->push_back(Case(u.op, u.opset).in(d, {3, 11}, u.low, u.high)); });
@@ -44,6 +45,7 @@ void add_parameters(Cases* all) {
   all->push_back(Case("Selu", 6).x({3, 19}).real("alpha", 1.3f).real("gamma", 0.9f));
   all->push_back(Case("HardSigmoid", 6).x({3, 19}, -4, 4).real("alpha", 0.4f).real("beta", 0.3f));
   all->push_back(Case("Gelu", 20).x({3, 19}, -4, 4).word("approximate", "tanh"));
+  all->push_back(Case("Gelu", 20).x({3, 19}, -9, 9));
   all->push_back(Case("Softplus", 1).x({40}, -200, 200));
   all->push_back(Case("Exp", 13).x({40}, -110, 95));
   all->push_back(Case("Tanh", 13).x({40}, -1e-3, 1e-3));
@@ -74,7 +76,9 @@ void add_clip(Cases* all) {
 void add_cast(Cases* all) {
   for_dtypes(kAnyDtype, [&](DType from) {
     for_dtypes(kAnyDtype, [&](DType to) {
-      all->push_back(Case("Cast", 13).in(from, {2, 19}, -300, 300).integer("to", static_cast<std::int64_t>(to)));
+      const double reach = to == DType::kBool ? 1.5 : 300;
+      Case c = Case("Cast", 13).in(from, {2, 19}, -reach, reach).integer("to", static_cast<std::int64_t>(to));
+      all->push_back(to == DType::kBool ? c.whole() : c);
     });
     all->push_back(Case("CastLike", 15).in(from, {2, 19}, -300, 300).in(kI32, {1}));
   });

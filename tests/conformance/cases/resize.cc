@@ -49,7 +49,7 @@ void add_shapes(Cases* all) {
     all->push_back(by_scales({1, 3, 6, 7}, {1, 1, 2, 2}, mode, "half_pixel").variable());
     all->back().operands[2].constant = false;
     // Axes in another order, and one scale for all axes: more axes change than the last two.
-    all->push_back(by_scales({2, 3, 4, 5}, {1, 1, 2, 3}, mode, "half_pixel", 18).ints("axes", {2, 3, 0, 1}));
+    all->push_back(by_scales({2, 3, 4, 5}, {1, 1, 2, 3}, mode, "half_pixel", 18).ints("axes", {2, 3, 0, 1}).batch(0));
     all->push_back(by_scales({2, 3, 4, 5}, {2, 3}, mode, "half_pixel", 18).ints("axes", {2, 3}).batch());
     for (const char* policy : {"stretch", "not_larger", "not_smaller"}) {
       all->push_back(by_sizes({2, 4, 8, 8}, {2, 4, 4, 6}, mode, "half_pixel", 18).word("keep_aspect_ratio_policy", policy));
