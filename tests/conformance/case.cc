@@ -138,7 +138,8 @@ const Epilogue& chain(std::size_t number) { return chains().at(number % kChains)
 std::size_t chain_of(const Case& c) { return static_cast<std::size_t>(&c - cases().data()) % kChains; }
 
 bool is_random(const Case& c) {
-  return std::any_of(c.operands.begin(), c.operands.end(), [](const Operand& o) { return o.random && o.desc.shape.elements() > 0; });
+  const auto drawn = [](const Operand& o) { return o.random && o.desc.shape.elements() > 0; };
+  return std::any_of(c.operands.begin(), c.operands.end(), drawn);
 }
 
 test::KernelSubject make_subject(const Case& c, std::uint64_t seed, const Epilogue& epilogue) {

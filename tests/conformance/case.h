@@ -35,16 +35,22 @@ class Case {
   // Operands, in order. `x` and `w` are float32; `w` is constant.
   Case& x(Shape shape, double low = -2, double high = 2) { return in(kF32, shape, low, high); }
   Case& w(Shape shape, double low = -2, double high = 2) { return constant(kF32, shape, low, high); }
-  Case& in(DType dtype, Shape shape, double low = -2, double high = 2) { return add({{dtype, shape}, false, false, false, low, high, true, {}}); }
+  Case& in(DType dtype, Shape shape, double low = -2, double high = 2) {
+    return add({{dtype, shape}, false, false, false, low, high, true, {}});
+  }
   Case& constant(DType dtype, Shape shape, double low = -2, double high = 2) {
     return add({{dtype, shape}, true, false, false, low, high, true, {}});
   }
   Case& list(const Ints& values, DType dtype = kI64) {
     return literal({dtype, {static_cast<std::int64_t>(values.size())}}, {values.begin(), values.end()});
   }
-  Case& floats(const Floats& values) { return literal({kF32, {static_cast<std::int64_t>(values.size())}}, {values.begin(), values.end()}); }
+  Case& floats(const Floats& values) {
+    return literal({kF32, {static_cast<std::int64_t>(values.size())}}, {values.begin(), values.end()});
+  }
   Case& scalar(DType dtype, double value) { return literal({dtype, {}}, {value}); }
-  Case& literal(TensorDesc desc, std::vector<double> values) { return add({desc, true, false, false, 0, 0, false, std::move(values)}); }
+  Case& literal(TensorDesc desc, std::vector<double> values) {
+    return add({desc, true, false, false, 0, 0, false, std::move(values)});
+  }
   Case& absent() { return add({{}, false, false, false, 0, 0, false, {}}); }
 
   // Of the last operand.

@@ -14,7 +14,7 @@ using test::Bytes;
 using test::KernelRun;
 using test::KernelSubject;
 
-// Inputs without elements go to the reference kernel (device/device.h); inputs that are read by value are lists, which may be empty.
+// Inputs without elements go to the reference kernel (device/device.h); those that are read by value are lists, which may be empty.
 bool needs_no_kernel(const KernelSubject& s) {
   const auto empty = [](const TensorDesc& d) { return d.dtype != DType::kUndefined && d.shape.elements() == 0; };
   for (std::size_t i = 0; i < s.inputs.size(); ++i) {
@@ -42,10 +42,13 @@ bool varies(const TensorDesc& desc, const Bytes& bytes) {
 
 // A kernel that writes one value throughout would pass.
 void expect_variety(const KernelSubject& s, const std::vector<Bytes>& expected) {
-  for (std::size_t k = 0; k < expected.size(); ++k) EXPECT_TRUE(varies(s.outputs[k], expected[k])) << "the expected output " << k << " is constant";
+  for (std::size_t k = 0; k < expected.size(); ++k) {
+    EXPECT_TRUE(varies(s.outputs[k], expected[k])) << "the expected output " << k << " is constant";
+  }
 }
 
-void check_in_place(const Target& target, const Kernel& kernel, const KernelSubject& s, KernelRun* run, const std::vector<Bytes>& plain) {
+void check_in_place(const Target& target, const Kernel& kernel, const KernelSubject& s, KernelRun* run,
+                    const std::vector<Bytes>& plain) {
   for (std::size_t i = 0; i < s.inputs.size() && i < 32; ++i) {
     const bool allowed = (run->plan().in_place >> i & 1u) != 0;
     if (!allowed || s.values[i].size() != plain[0].size()) continue;
@@ -182,7 +185,7 @@ KernelSubject alone(const KernelSubject& s, const Case& c, std::size_t n) {
     if ((c.batch_inputs >> i & 1u) != 0) {
       const std::size_t size = value.size() / static_cast<std::size_t>(desc.shape[0]);
       desc.shape[0] = 1;
-      value.assign(s.values[i].begin() + static_cast<std::ptrdiff_t>(n * size), s.values[i].begin() + static_cast<std::ptrdiff_t>((n + 1) * size));
+      value.assign(s.values[i].data() + n * size, s.values[i].data() + (n + 1) * size);
     }
     test::add_operand(&one, desc, std::move(value), s.constants[i] != nullptr);
   }

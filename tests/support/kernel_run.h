@@ -61,8 +61,8 @@ inline void infer_outputs(KernelSubject* s) {
 }
 
 // Makes the node once the operands are there, with attributes resolved as graph/validate does.
-inline void finish_subject(KernelSubject* s, const std::string& op, int opset, const std::vector<Attribute>& attributes, int outputs,
-                           const Epilogue& epilogue) {
+inline void finish_subject(KernelSubject* s, const std::string& op, int opset, const std::vector<Attribute>& attributes,
+                           int outputs, const Epilogue& epilogue) {
   GraphBuilder b(opset);
   std::vector<ValueId> ids;
   for (const TensorDesc& d : s->inputs) {
@@ -221,8 +221,8 @@ inline testing::AssertionResult floats_near(const float* got, const float* expec
 }
 
 // Float32 within the tolerance, everything else bit for bit.
-inline testing::AssertionResult outputs_near(const KernelSubject& s, const std::vector<Bytes>& got, const std::vector<Bytes>& expected,
-                                             Tolerance t) {
+inline testing::AssertionResult outputs_near(const KernelSubject& s, const std::vector<Bytes>& got,
+                                             const std::vector<Bytes>& expected, Tolerance t) {
   for (std::size_t k = 0; k < got.size(); ++k) {
     if (s.outputs[k].dtype != DType::kFloat32) {
       if (got[k] != expected[k]) return testing::AssertionFailure() << "output " << k << " differs";

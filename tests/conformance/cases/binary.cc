@@ -29,7 +29,8 @@ constexpr std::uint32_t kBool = dtype_bit(DType::kBool);
 constexpr Binary kBinary[] = {
     {"Add", 14, -9, 9, -9, 9, kNumbers},      {"Sub", 14, -9, 9, -9, 9, kNumbers},     {"Mul", 14, -9, 9, -9, 9, kNumbers},
     {"Div", 14, -9, 90, 1, 9, kNumbers},      {"Min", 13, -9, 9, -9, 9, kNumbers},     {"Max", 13, -9, 9, -9, 9, kNumbers},
-    {"Sum", 13, -9, 9, -9, 9, kFloats},       {"Mean", 13, -9, 9, -9, 9, kFloats},     {"Mod", 13, -90, 90, 1, 9, kNumbers & ~kFloats},
+    {"Sum", 13, -9, 9, -9, 9, kFloats},       {"Mean", 13, -9, 9, -9, 9, kFloats},
+    {"Mod", 13, -90, 90, 1, 9, kNumbers & ~kFloats},
     {"Equal", 13, 0, 3, 0, 3, kNumbers | kBool}, {"Less", 13, -3, 3, -3, 3, kNumbers}, {"Greater", 13, -3, 3, -3, 3, kNumbers},
     {"LessOrEqual", 16, -3, 3, -3, 3, kNumbers}, {"GreaterOrEqual", 16, -3, 3, -3, 3, kNumbers},
     {"And", 7, 0, 1, 0, 1, kBool},            {"Or", 7, 0, 1, 0, 1, kBool},            {"Xor", 7, 0, 1, 0, 1, kBool},
@@ -82,7 +83,9 @@ void add_slopes(Cases* all) {
   all->push_back(Case("PRelu", 16).x({3, 19}).x({19}).batch());
   all->push_back(Case("PRelu", 16).x({2, 3, 11003}).w({3, 1}).batch());
   all->push_back(Case("PRelu", 16).x({65}).specials().w({1}));
-  for_dtypes(kNumbers & ~dtype_bit(kF32), [&](DType d) { all->push_back(Case("PRelu", 16).in(d, {5, 7}, -9, 9).in(d, {7}, -3, 3)); });
+  for_dtypes(kNumbers & ~dtype_bit(kF32), [&](DType d) {
+    all->push_back(Case("PRelu", 16).in(d, {5, 7}, -9, 9).in(d, {7}, -3, 3));
+  });
 }
 
 void add_modes(Cases* all) {
@@ -108,7 +111,9 @@ void add_many(Cases* all) {
 }
 
 void add_where(Cases* all) {
-  for_dtypes(kAnyDtype, [&](DType d) { all->push_back(Case("Where", 16).in(DType::kBool, {3, 17}).in(d, {17}, 1, 90).in(d, {3, 1}, 1, 90)); });
+  for_dtypes(kAnyDtype, [&](DType d) {
+    all->push_back(Case("Where", 16).in(DType::kBool, {3, 17}).in(d, {17}, 1, 90).in(d, {3, 1}, 1, 90));
+  });
   all->push_back(Case("Where", 9).in(DType::kBool, {3, 1}).x({3, 17}).x({3, 17}).batch(7));
   all->push_back(Case("Where", 16).in(DType::kBool, {2, 1, 5}).x({1, 3, 1}).x({}));
   all->push_back(Case("Where", 16).in(DType::kBool, {0, 1}).x({1, 3}).x({}));

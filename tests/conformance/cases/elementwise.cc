@@ -70,7 +70,9 @@ void add_clip(Cases* all) {
   all->push_back(Case("Clip", 13).x({57}).x({}, -1, -0.5).x({}, 0.5, 1));
   all->push_back(Case("Clip", 13).x({57}).scalar(kF32, 1).scalar(kF32, -1).flat());
   all->push_back(Case("Clip", 13).x({0}).scalar(kF32, -1).scalar(kF32, 1));
-  for_dtypes(kNumbers & ~dtype_bit(kF32), [&](DType d) { all->push_back(Case("Clip", 13).in(d, {57}, -9, 9).scalar(d, 1).scalar(d, 5)); });
+  for_dtypes(kNumbers & ~dtype_bit(kF32), [&](DType d) {
+    all->push_back(Case("Clip", 13).in(d, {57}, -9, 9).scalar(d, 1).scalar(d, 5));
+  });
 }
 
 void add_cast(Cases* all) {

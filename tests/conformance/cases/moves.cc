@@ -31,7 +31,8 @@ void add_transpose(Cases* all) {
     all->push_back(Case("Transpose", 13).in(d, {5, 7}, 0, 90));
     all->push_back(Case("Transpose", 13).in(d, {2, 3, 5, 17}, 0, 90).ints("perm", {0, 2, 3, 1}).batch());
   });
-  for (const Ints& perm : {Ints{0, 1, 2, 3}, Ints{3, 2, 1, 0}, Ints{0, 2, 1, 3}, Ints{1, 0, 2, 3}, Ints{0, 3, 1, 2}, Ints{2, 0, 3, 1}}) {
+  for (const Ints& perm : {Ints{0, 1, 2, 3}, Ints{3, 2, 1, 0}, Ints{0, 2, 1, 3},
+                           Ints{1, 0, 2, 3}, Ints{0, 3, 1, 2}, Ints{2, 0, 3, 1}}) {
     all->push_back(Case("Transpose", 13).x({2, 3, 1, 9}).ints("perm", perm));
   }
   all->push_back(Case("Transpose", 1).x({}));
@@ -44,7 +45,9 @@ void add_transpose(Cases* all) {
 }
 
 void add_concat(Cases* all) {
-  for_dtypes(kAnyDtype, [&](DType d) { all->push_back(Case("Concat", 13).in(d, {3, 4}, 0, 90).in(d, {3, 5}, 0, 90).integer("axis", 1)); });
+  for_dtypes(kAnyDtype, [&](DType d) {
+    all->push_back(Case("Concat", 13).in(d, {3, 4}, 0, 90).in(d, {3, 5}, 0, 90).integer("axis", 1));
+  });
   all->push_back(Case("Concat", 4).x({2, 3, 4}).integer("axis", 1).batch());
   all->push_back(Case("Concat", 4).x({2, 3, 4}).x({5, 3, 4}).x({1, 3, 4}).integer("axis", 0));
   all->push_back(Case("Concat", 4).x({2, 3, 4}).x({2, 1, 4}).x({2, 7, 4}).x({2, 2, 4}).integer("axis", -2).batch(15));
@@ -55,7 +58,9 @@ void add_concat(Cases* all) {
 }
 
 void add_split(Cases* all) {
-  for_dtypes(kAnyDtype, [&](DType d) { all->push_back(Case("Split", 13).in(d, {9, 8}, 0, 90).list({5, 3}).integer("axis", 1).outputs(2)); });
+  for_dtypes(kAnyDtype, [&](DType d) {
+    all->push_back(Case("Split", 13).in(d, {9, 8}, 0, 90).list({5, 3}).integer("axis", 1).outputs(2));
+  });
   all->push_back(Case("Split", 2).x({2, 9}).integer("axis", -1).outputs(3).batch());
   all->push_back(Case("Split", 2).x({2, 9}).integer("axis", 1).ints("split", {2, 3, 4}).outputs(3).batch());
   all->push_back(Case("Split", 13).x({6, 2}).outputs(2));
@@ -103,7 +108,9 @@ void add_repeats(Cases* all) {
 
 void add_pads(Cases* all) {
   for (const char* mode : {"constant", "reflect", "edge"}) {
-    for_dtypes(kAnyDtype, [&](DType d) { all->push_back(Case("Pad", 13).in(d, {4, 5}, 1, 90).list({1, 2, 0, 3}).word("mode", mode)); });
+    for_dtypes(kAnyDtype, [&](DType d) {
+      all->push_back(Case("Pad", 13).in(d, {4, 5}, 1, 90).list({1, 2, 0, 3}).word("mode", mode));
+    });
     for (const DType d : {kF32, kF64}) all->push_back(Case("Pad", 2).in(d, {4, 5}).ints("pads", {0, 2, 1, -1}).word("mode", mode));
     all->push_back(Case("Pad", 11).x({4, 5}).list({0, -2, 0, 3}).word("mode", mode));
   }

@@ -4,11 +4,13 @@
 namespace evn::conformance {
 namespace {
 
-constexpr std::uint32_t kWide = dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
+constexpr std::uint32_t kWide = dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) |
+                                dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
 
 // Rows, columns and depth around the widths of vectors and blocks of every instruction set.
 void add_sizes(Cases* all) {
-  const std::int64_t sizes[][3] = {{1, 1, 1}, {1, 17, 5}, {5, 1, 9}, {7, 9, 1}, {6, 16, 32}, {13, 33, 19}, {31, 65, 7}, {3, 100, 300}, {1, 300, 129}};
+  const std::int64_t sizes[][3] = {{1, 1, 1}, {1, 17, 5}, {5, 1, 9}, {7, 9, 1}, {6, 16, 32},
+                                   {13, 33, 19}, {31, 65, 7}, {3, 100, 300}, {1, 300, 129}};
   for (const auto& [m, n, k] : sizes) {
     all->push_back(Case("MatMul", 13).x({m, k}).x({k, n}));
     all->push_back(Case("MatMul", 13).x({m, k}).w({k, n}));
@@ -52,7 +54,8 @@ void add_gemm(Cases* all) {
       }
       Case scaled = Case("Gemm", 11).x(a);
       constant ? scaled.w(b) : scaled.x(b);
-      all->push_back(scaled.x({21}).integer("transA", trans & 1).integer("transB", trans >> 1).real("alpha", 0.75f).real("beta", -1.5f));
+      all->push_back(scaled.x({21}).integer("transA", trans & 1).integer("transB", trans >> 1).real("alpha", 0.75f)
+                         .real("beta", -1.5f));
     }
   }
   all->push_back(Case("Gemm", 11).x({3, 40}).w({40, 17}).batch());

@@ -5,7 +5,8 @@ namespace evn::conformance {
 namespace {
 
 void add_batch_norm(Cases* all) {
-  for (const Shape& shape : {Shape{2, 5}, Shape{1, 1, 1}, Shape{3, 7, 11}, Shape{2, 3, 5, 7}, Shape{2, 17, 33, 9}, Shape{2, 3, 2, 3, 5}}) {
+  for (const Shape& shape : {Shape{2, 5}, Shape{1, 1, 1}, Shape{3, 7, 11},
+                             Shape{2, 3, 5, 7}, Shape{2, 17, 33, 9}, Shape{2, 3, 2, 3, 5}}) {
     const Shape c = {shape[1]};
     Case b = Case("BatchNormalization", 14).x(shape).w(c).w(c).w(c).w(c, 0.1, 2);
     if (shape[0] > 1) b.batch();
@@ -60,7 +61,8 @@ struct Reduction {
   std::uint32_t dtypes;
 };
 
-constexpr std::uint32_t kWide = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
+constexpr std::uint32_t kWide = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) |
+                                dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
 constexpr Reduction kReductions[] = {
     {"ReduceSum", 13, kWide},  {"ReduceMean", 18, kWide},    {"ReduceMax", 18, kNumbers}, {"ReduceMin", 18, kNumbers},
     {"ReduceProd", 18, kWide}, {"ReduceSumSquare", 18, kWide}, {"ReduceL1", 18, kWide},     {"ReduceL2", 18, kWide},

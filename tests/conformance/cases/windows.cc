@@ -149,17 +149,22 @@ void add_pools(Cases* all) {
     all->push_back(average({1, 2, 19}, {4}).ints("strides", {3}).ints("pads", {3, 2}));
   }
   for (const char* op : {"MaxPool", "AveragePool"}) {
-    all->push_back(Case(op, 19).x({2, 2, 11, 13}).ints("kernel_shape", {3, 3}).ints("dilations", {2, 3}).ints("pads", {2, 1, 1, 2}).batch());
-    all->push_back(Case(op, 19).x({1, 2, 11, 13}).ints("kernel_shape", {2, 3}).ints("dilations", {3, 2}).ints("strides", {2, 2}).integer("ceil_mode", 1));
+    all->push_back(Case(op, 19).x({2, 2, 11, 13}).ints("kernel_shape", {3, 3}).ints("dilations", {2, 3})
+                       .ints("pads", {2, 1, 1, 2}).batch());
+    all->push_back(Case(op, 19).x({1, 2, 11, 13}).ints("kernel_shape", {2, 3}).ints("dilations", {3, 2})
+                       .ints("strides", {2, 2}).integer("ceil_mode", 1));
   }
   all->push_back(Case("AveragePool", 7).x({1, 2, 7, 9}).ints("kernel_shape", {3, 2}).ints("pads", {1, 1, 1, 1}));
   for (const int opset : {1, 8, 10}) all->push_back(Case("MaxPool", opset).x({1, 2, 7, 9}).ints("kernel_shape", {3, 2}));
   for (const int order : {0, 1}) {
     all->push_back(Case("MaxPool", 12).x({2, 2, 7, 9}).ints("kernel_shape", {3, 2}).integer("storage_order", order).outputs(2));
   }
-  for (const DType d : {DType::kUint8, DType::kInt8}) all->push_back(Case("MaxPool", 12).in(d, {1, 2, 7, 9}, -90, 90).ints("kernel_shape", {3, 2}));
+  for (const DType d : {DType::kUint8, DType::kInt8}) {
+    all->push_back(Case("MaxPool", 12).in(d, {1, 2, 7, 9}, -90, 90).ints("kernel_shape", {3, 2}));
+  }
   for (const char* op : {"GlobalAveragePool", "GlobalMaxPool"}) {
-    for (const Shape& x : {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 9}, Shape{2, 3, 33}, Shape{2, 3, 4, 5, 2}, Shape{2, 70, 30, 31}, Shape{2, 7, 1, 1}}) {
+    for (const Shape& x : {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 9}, Shape{2, 3, 33},
+                           Shape{2, 3, 4, 5, 2}, Shape{2, 70, 30, 31}, Shape{2, 7, 1, 1}}) {
       Case c = Case(op, 1).x(x);
       if (x[0] > 1) c.batch();
       all->push_back(c);
