@@ -37,12 +37,21 @@ struct Node {
   std::vector<AttributeValue> resolved;  // by index into the op's attribute table, defaults filled in; set by graph/validate
   Epilogue epilogue;                  // fused element-wise steps, applied to output 0 in order
   std::vector<std::string> fused;     // names of the nodes that were folded into this one, for explain
+  std::int32_t region = -1;           // index into Graph::regions; -1: runs always
+};
+
+// One branch of an If. Its nodes stand among the others (graph/inline_if) and run only when the branch is taken; Merge nodes hand
+// on what it made. The two branches of If number n are the regions 2n (then) and 2n + 1 (else); the condition is input 0 of any
+// Merge with that number.
+struct Region {
+  std::int32_t parent = -1;
 };
 
 struct Graph {
   std::string name;
   std::vector<Value> values;
   std::vector<Node> nodes;            // in topological order after graph/validate
+  std::vector<Region> regions;
   std::vector<ValueId> inputs;        // without initializers
   std::vector<ValueId> outputs;
 };

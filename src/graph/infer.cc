@@ -144,14 +144,23 @@ class GraphInference {
     return ranks;
   }
 
-  void infer(const Node& node) {
-    const bool ranks = gather(node);
-    outputs_.assign(node.outputs.size(), TensorDesc{});
-    if (ranks) {
+  // False when the node is in a branch that cannot be taken with these shapes: nothing is known of its outputs then.
+  bool infer_or_skip(const Node& node) {
+    try {
       infer_node(node, inputs_, values_, outputs_);
-    } else {
-      infer_dtypes(node, InputDTypes(inputs_).get(), outputs_);
+      return true;
+    } catch (const Error& e) {
+      const bool shapes_do_not_fit = e.status == EVN_ERROR_INVALID_MODEL || e.status == EVN_ERROR_INVALID_ARGUMENT;
+      if (node.region < 0 || !shapes_do_not_fit) throw;
+      return false;
     }
+  }
+
+  void infer(const Node& node) {
+    bool ranks = gather(node);
+    outputs_.assign(node.outputs.size(), TensorDesc{});
+    ranks = ranks && infer_or_skip(node);
+    if (!ranks) infer_dtypes(node, InputDTypes(inputs_).get(), outputs_);
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
       Value& value = graph_.values[node.outputs[i]];

@@ -1,4 +1,4 @@
-// What makes a graph fit for the rest of the library, once, when a model is loaded. In this order: names, operators with their
+// What makes a graph fit for the rest of the library, once, when a model is loaded. In this order: names, branches, operators with their
 // attributes, one producer per value, constants, topological order. Shapes and most dtypes come later, in infer.
 #include "graph/validate.h"
 
@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/op.h"
+#include "graph/inline_if.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -61,6 +62,7 @@ Domains import_domains(const Model& model) {
     if (!domains.emplace(opset.domain, opset.version).second) {
       fail(EVN_ERROR_INVALID_MODEL, "domain '%.64s' is imported twice", opset.domain.c_str());
     }
+    if (opset.domain == kMergeDomain) fail(EVN_ERROR_INVALID_MODEL, "domain '%s' is the library's own", kMergeDomain);
     if (opset.domain.empty() && opset.version > kNewestOpset) {
       fail(EVN_ERROR_UNSUPPORTED, "opset %lld is newer than this library knows (%lld)", static_cast<long long>(opset.version),
            static_cast<long long>(kNewestOpset));
@@ -295,11 +297,17 @@ struct Successors {
   std::vector<std::int32_t> edges;
 };
 
+// A node of a branch also waits for the branch's condition.
 template <typename Visit>
 void for_each_edge(const Graph& graph, const std::vector<std::int32_t>& producers, Visit visit) {
+  const std::vector<ValueId> conditions = region_conditions(graph);
+  const auto visit_value = [&](ValueId v, std::size_t n) {
+    if (v != kNoValue && producers[static_cast<std::size_t>(v)] >= 0) visit(static_cast<std::size_t>(producers[static_cast<std::size_t>(v)]), n);
+  };
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    for (const ValueId v : graph.nodes[n].inputs) {
-      if (v != kNoValue && producers[static_cast<std::size_t>(v)] >= 0) visit(static_cast<std::size_t>(producers[static_cast<std::size_t>(v)]), n);
+    for (const ValueId v : graph.nodes[n].inputs) visit_value(v, n);
+    for (std::int32_t r = graph.nodes[n].region; r >= 0; r = graph.regions[static_cast<std::size_t>(r)].parent) {
+      visit_value(conditions[static_cast<std::size_t>(r)], n);
     }
   }
 }
@@ -356,9 +364,12 @@ void validate_model(Model& model, const Limits& limits) {
     fail(EVN_ERROR_LIMIT, "the model has %zu nodes, the limit is %llu", graph.nodes.size(), static_cast<unsigned long long>(limits.nodes));
   }
   name_nodes(graph);
+  inline_ifs(graph);
+  if (!graph.regions.empty()) name_nodes(graph);
   const Domains domains = import_domains(model);
   OpFinder finder(domains);
   for (Node& node : graph.nodes) {
+    if (is_merge(node)) continue;
     finder.set_op(node);
     check_arity(node);
     resolve_attributes(node);

@@ -132,6 +132,7 @@ enum OpFlags : std::uint32_t {
   kOpView = 1,        // output 0 has the bytes of input 0: the planner may share them
   kOpShapeOnly = 2,   // reads input 0's shape and never its bytes
   kOpElementwise = 4, // output 0 depends, element by element, on the inputs: it may be written over an input of its size
+  kOpMerge = 8,       // hands on one of its inputs, as its condition says (ops/merge.h)
 };
 
 struct OpDef {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/inline_if.h"
 
 namespace evn {
 namespace {
@@ -18,6 +19,7 @@ std::uint8_t slot_of(CompiledGraph& c, Device* device) {
 void compile_values(CompiledGraph& c) {
   const Graph& graph = c.graph();
   c.needed = values_needed_for_shapes(graph);
+  c.conditions = region_conditions(graph);
   c.last_user.assign(graph.values.size(), -1);
   c.constants.resize(graph.values.size());
   c.input_of.assign(graph.values.size(), -1);
@@ -45,14 +47,16 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   for (const ValueId v : node.inputs) {
     n.constants.push_back(v == kNoValue ? nullptr : graph.values[v].constant);
     n.has_planned_input |= v != kNoValue && c.needed[v];
+    n.choose_late |= v != kNoValue && !graph.values[v].has_shape;
     descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
   }
   const std::size_t inputs = descs.size();
   for (const ValueId v : node.outputs) {
     descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
+    n.choose_late |= v != kNoValue && !graph.values[v].has_shape;
   }
   n.packed.resize(inputs);
-  if (n.mode == NodeMode::kKernel) {
+  if (n.mode == NodeMode::kKernel && !n.choose_late) {
     const std::span<const TensorDesc> all(descs);
     const OpDesc desc{&node, all.first(inputs), all.subspan(inputs), n.constants};
     for (std::size_t k = 0; k < inputs; ++k) {

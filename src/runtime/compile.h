@@ -15,6 +15,7 @@ struct CompiledNode {
   std::uint8_t slot = 0;                  // index into CompiledGraph::devices
   const Kernel* kernel = nullptr;
   bool has_planned_input = false;         // an input is known only when a run is planned
+  bool choose_late = false;               // a rank is not known yet: the kernel is chosen when a run is planned
   std::vector<WeightPtr> constants;       // per input
   std::vector<Buffer> packed;             // per input
 };
@@ -27,6 +28,7 @@ struct CompiledGraph {
   std::vector<std::int32_t> last_user;    // per value: last node that reads it; INT32_MAX for graph outputs; -1: none
   std::vector<bool> needed;               // per value: a shape depends on its bytes
   std::vector<ConstTensor> constants;     // per value: data null where it is no constant
+  std::vector<ValueId> conditions;        // per region of the graph
   std::vector<std::int32_t> input_of;     // per value: position among the graph inputs, or -1
   std::size_t arg_count = 0;              // inputs and outputs of all nodes together
   std::size_t packed_count = 0;

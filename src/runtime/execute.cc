@@ -6,7 +6,7 @@
 
 namespace evn {
 
-Execution::Execution(const CompiledGraph& graph, const Plan& plan) : graph_(graph), plan_(plan) {
+Execution::Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before) : graph_(graph), plan_(plan), before_(before) {
   arenas_.reserve(graph.devices.size());
   for (std::size_t slot = 0; slot < graph.devices.size(); ++slot) {
     arenas_.push_back(graph.devices[slot]->allocate(plan.arena_bytes[slot], MemoryClass::kArenas));
@@ -16,7 +16,11 @@ Execution::Execution(const CompiledGraph& graph, const Plan& plan) : graph_(grap
   for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
     const BufferSource& from = plan.buffers[i];
     buffers_[i] = from.buffer;
-    if (from.source == Source::kArena) buffers_[i].memory = arenas_[from.slot].memory();
+    if (from.source == Source::kArena) {
+      const Execution* owner = this;
+      while (owner->plan_.part != from.part) owner = owner->before_;
+      buffers_[i].memory = owner->arenas_[from.slot].memory();
+    }
     if (from.source == Source::kInput || from.source == Source::kOutput) {
       patches_.push_back({static_cast<std::uint32_t>(i), from.source == Source::kOutput, from.index});
     }
@@ -74,7 +78,7 @@ void Execution::run_kernel(const PlanStep& step) {
   call.args.plan = &step.plan;
   call.args.inputs = {b, inputs};
   call.args.outputs = {b + inputs, outputs};
-  call.args.packed = graph_.nodes[step.node].packed;
+  call.args.packed = step.packed;
   call.args.scratch = b[inputs + outputs];
   last_[step.slot] = graph_.devices[step.slot]->enqueue(call, {});
 }

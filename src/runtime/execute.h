@@ -10,13 +10,16 @@ namespace evn {
 // What one run at a time needs: arenas, and the plan's buffers with their addresses filled in. Kept by the session between runs.
 class Execution {
  public:
-  // Allocates the arenas.
-  Execution(const CompiledGraph& graph, const Plan& plan);
+  // Allocates the arenas. `before`: of the plan that this one goes on from; must outlive this one.
+  Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before = nullptr);
 
   // Runs all steps and waits for all devices. `inputs` and `outputs` are where the signature says. Allocates nothing. Throws
   // EVN_ERROR_TIMEOUT after `deadline_ns` (os::now_ns(); 0: none), and what kernels and devices throw, with node and device; all
   // work has ended then too.
   void run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::uint64_t deadline_ns);
+
+  // Where a buffer of the plan, which lies on the host, is.
+  const void* address(std::uint32_t buffer) const { return buffers_[buffer].address(); }
 
  private:
   void bind(std::span<const Buffer> inputs, std::span<const Buffer> outputs);
@@ -34,6 +37,7 @@ class Execution {
 
   const CompiledGraph& graph_;
   const Plan& plan_;
+  const Execution* before_;
   std::vector<PooledMemory> arenas_;   // per device slot
   std::vector<Buffer> buffers_;
   std::vector<Patch> patches_;         // buffers that are inputs or outputs

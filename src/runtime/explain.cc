@@ -14,10 +14,12 @@ struct CopyRow {
   std::uint64_t bytes = 0;
 };
 
-const char* kernel_name(const NodePlacement& p) {
+// `planned`: the kernel that the latest run used, or null.
+const char* kernel_name(const NodePlacement& p, const Kernel* planned) {
   if (p.mode == NodeMode::kView) return "view";
+  if (p.mode == NodeMode::kMerge) return "merge";
   if (p.mode == NodeMode::kPlanned) return "planned";
-  return p.kernel->name;
+  return planned != nullptr ? planned->name : p.kernel->name;
 }
 
 // Before the first plan: each value that a node reads on another device than the one that makes it.
@@ -47,22 +49,20 @@ std::vector<CopyRow> expected_copies(const CompiledGraph& c) {
   return rows;
 }
 
-std::vector<CopyRow> planned_copies(const CompiledGraph& c, const Plan& plan) {
-  std::vector<CopyRow> rows;
+void add_planned_copies(const CompiledGraph& c, const Plan& plan, std::vector<CopyRow>& rows) {
   for (const PlanStep& step : plan.steps) {
     if (step.kind != PlanStep::Kind::kCopy || step.from_slot == step.to_slot) continue;
     rows.push_back({c.graph().values[step.value].name, c.devices[step.from_slot]->name(), c.devices[step.to_slot]->name(),
                     plan.buffers[step.buffers].buffer.size});
   }
-  return rows;
 }
 
-void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p) {
+void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel) {
   json.begin_object();
   json.field("name", node.name);
   json.field("op", node.op_type);
   json.field("device", p.device->name());
-  json.field("kernel", kernel_name(p));
+  json.field("kernel", kernel);
   json.field("reason", p.reason);
   json.key("rule_line");
   if (p.rule_line > 0) {
@@ -78,17 +78,18 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
   json.end_object();
   text += "  " + node.name + "  " + node.op_type;
   if (!node.fused.empty()) text += " (+" + std::to_string(node.fused.size()) + " fused)";
-  text += "  " + p.device->name() + "  " + kernel_name(p) + "  " + p.reason + "\n";
+  text += "  " + p.device->name() + "  " + kernel + "  " + p.reason + "\n";
   if (!p.refused.empty()) text += "      refused by " + p.refused + "\n";
 }
 
-void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, const Plan* plan) {
+void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, const std::vector<std::shared_ptr<Plan>>& chain) {
   json.key("memory");
   json.begin_object();
   text += "memory:\n";
   for (std::size_t slot = 0; slot < c.devices.size(); ++slot) {
     const PoolStats s = c.devices[slot]->pool().stats();
-    const std::uint64_t arena = plan != nullptr ? plan->arena_bytes[slot] : 0;
+    std::uint64_t arena = 0;
+    for (const auto& plan : chain) arena += plan->arena_bytes[slot];
     json.key(c.devices[slot]->name());
     json.begin_object();
     json.field("arena_bytes", arena);
@@ -114,22 +115,31 @@ void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, c
 }  // namespace
 
 std::string Session::explain(evn_format format) const {
-  PreparedPtr latest;
+  const CompiledGraph& c = compiled_;
+  std::vector<std::shared_ptr<Plan>> chain;  // of the latest run
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!plans_.empty()) latest = plans_[0];
+    for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) chain.push_back(p->plan);
   }
-  const CompiledGraph& c = compiled_;
+  std::vector<const Kernel*> planned(c.nodes.size(), nullptr);
+  std::vector<CopyRow> copies = chain.empty() ? expected_copies(c) : std::vector<CopyRow>();
+  for (const auto& plan : chain) {
+    add_planned_copies(c, *plan, copies);
+    for (const PlanStep& step : plan->steps) {
+      if (step.kind == PlanStep::Kind::kKernel) planned[step.node] = step.kernel;
+    }
+  }
   JsonWriter json;
   std::string text = "model " + (c.model->file_name.empty() ? std::string("(from a buffer)") : c.model->file_name) + "\nnodes:\n";
   json.begin_object();
   json.field("model", c.model->file_name);
   json.key("nodes");
   json.begin_array();
-  for (std::size_t i = 0; i < c.nodes.size(); ++i) write_node(json, text, graph().nodes[i], c.placement.nodes[i]);
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    write_node(json, text, graph().nodes[i], c.placement.nodes[i], kernel_name(c.placement.nodes[i], planned[i]));
+  }
   json.end_array();
 
-  const std::vector<CopyRow> copies = latest != nullptr ? planned_copies(c, *latest->plan) : expected_copies(c);
   json.key("copies");
   json.begin_array();
   text += "copies:\n";
@@ -143,7 +153,7 @@ std::string Session::explain(evn_format format) const {
     text += "  " + row.value + "  " + row.from + " -> " + row.to + "  " + (row.bytes > 0 ? std::to_string(row.bytes) + " bytes" : "size known when it runs") + "\n";
   }
   json.end_array();
-  write_memory(json, text, c, latest != nullptr ? latest->plan.get() : nullptr);
+  write_memory(json, text, c, chain);
   json.end_object();
   return format == EVN_FORMAT_JSON ? json.take() : text;
 }

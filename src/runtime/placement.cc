@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "ops/op.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -60,17 +60,22 @@ class Placer {
 
   Placement run() {
     const std::vector<bool> needed = values_needed_for_shapes(graph_);
+    const std::vector<bool> known = values_known_before_run(graph_);
     Placement result;
     result.nodes.resize(graph_.nodes.size());
     home_.assign(graph_.values.size(), nullptr);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       NodePlacement& p = result.nodes[i];
-      const bool planned = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && needed[v]; });
+      const bool planned = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && needed[v] && known[v]; });
       if (planned) {
         p.mode = NodeMode::kPlanned;
         p.device = &runtime_.cpu();
         p.reason = "shape arithmetic: evaluated when a run is planned";
+      } else if (is_merge(node)) {
+        p.mode = NodeMode::kMerge;
+        p.device = home_[node.inputs[1]] != nullptr ? home_[node.inputs[1]] : &runtime_.cpu();
+        p.reason = "an If: hands on what the branch that is taken makes";
       } else {
         place_node(node, &p);
       }
@@ -213,6 +218,27 @@ std::vector<bool> values_needed_for_shapes(const Graph& graph) {
     }
   }
   return needed;
+}
+
+std::vector<bool> values_known_before_run(const Graph& graph) {
+  std::vector<bool> known(graph.values.size(), false);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) known[v] = graph.values[v].constant != nullptr;
+  for (const ValueId v : graph.inputs) {
+    const Value& value = graph.values[v];
+    const bool is_float = (kFloats >> static_cast<int>(value.dtype) & 1) != 0 || value.dtype == DType::kFloat16 || value.dtype == DType::kBfloat16;
+    known[v] = !is_float || (value.has_shape && value.shape.rank() <= 1);  // a list of scales, say
+  }
+  for (const Node& node : graph.nodes) {
+    bool all = true;
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;
+      all = all && (by_shape || node.inputs[k] == kNoValue || known[node.inputs[k]]);
+    }
+    for (const ValueId v : node.outputs) {
+      if (v != kNoValue) known[v] = all;
+    }
+  }
+  return known;
 }
 
 Placement place(const LoadedModel& model, const std::string& default_device) { return Placer(model, default_device).run(); }

@@ -10,6 +10,7 @@ namespace evn {
 
 enum class NodeMode : std::uint8_t {
   kKernel,   // a kernel of the device runs it
+  kMerge,    // no work: the output is the bytes of what the branch that was taken made
   kView,     // no work: the output is the input's bytes
   kPlanned,  // shape arithmetic: evaluated on the host when a run is planned
 };
@@ -27,8 +28,11 @@ struct Placement {
   std::vector<NodePlacement> nodes;  // per graph node
 };
 
-// Values whose bytes must be known when a run is planned, because a shape depends on them; per value.
+// Values whose bytes must be known to plan on, because a shape or the branch of an If depends on them; per value.
 std::vector<bool> values_needed_for_shapes(const Graph& graph);
+
+// Values that can be told before anything runs: constants, shapes, small inputs, and what is computed from these; per value.
+std::vector<bool> values_known_before_run(const Graph& graph);
 
 // `default_device` overrides the configuration's `default`; "" does not. Throws EVN_ERROR_UNSUPPORTED with every device's reason
 // for a node that its rule's device, or no allowed device, can run; EVN_ERROR_DEVICE_UNAVAILABLE for a device that is not there.

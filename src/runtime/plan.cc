@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "graph/infer.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 struct Root {
   Source source = Source::kNone;
   std::uint8_t slot = 0;
+  std::uint16_t part = 0;
   std::int32_t index = -1;
   Buffer fixed;
   std::size_t bytes = 0;
@@ -22,18 +24,53 @@ struct Root {
   std::uint32_t pending_slots = 0;     // a download from these devices writes it
 };
 
+}  // namespace
+
+// What is known of the values between two nodes.
+struct PlanState {
+  std::size_t next_node = 0;
+  std::vector<TensorDesc> descs;          // per value
+  std::vector<ConstTensor> values;        // per value: known bytes
+  std::vector<std::int32_t> root_of;      // per value and slot
+  std::vector<std::int32_t> output_of;    // per value: first output position that it is, or -1
+  std::vector<Root> roots;
+};
+
+Plan::Plan() = default;
+Plan::~Plan() = default;
+
+namespace {
+
 class PlanBuilder {
  public:
-  PlanBuilder(const CompiledGraph& compiled, Signature signature)
-      : c_(compiled), graph_(compiled.graph()), limits_(compiled.model->runtime->config().limits), plan_(std::make_unique<Plan>()) {
+  PlanBuilder(const CompiledGraph& compiled, Signature signature) : PlanBuilder(compiled) {
     plan_->signature = std::move(signature);
+    start();
   }
 
-  std::unique_ptr<Plan> run() {
-    start();
-    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+  PlanBuilder(const CompiledGraph& compiled, std::shared_ptr<const Plan> before, std::span<const void* const> fetched)
+      : PlanBuilder(compiled) {
+    s_ = *before->state;
+    plan_->signature = before->signature;
+    plan_->part = static_cast<std::uint16_t>(before->part + 1);
+    if (before->part == UINT16_MAX) fail(EVN_ERROR_LIMIT, "the run has too many parts whose shapes depend on data");
+    plan_->outputs = before->outputs;
+    plan_->known = before->known;
+    for (Root& r : s_.roots) r.pending_slots = 0;
+    reserve();
+    for (std::size_t i = 0; i < fetched.size(); ++i) {
+      const ValueId v = before->fetch[i];
+      set_known(v, fetched[i], s_.descs[v].size_bytes());
+    }
+    plan_->before = std::move(before);
+  }
+
+  std::shared_ptr<Plan> run() {
+    for (; s_.next_node < graph_.nodes.size(); ++s_.next_node) {
+      const auto i = static_cast<std::int32_t>(s_.next_node);
       try {
-        add_node(static_cast<std::int32_t>(i));
+        if (!is_ready(i)) return cut();
+        if (is_active(i)) add_node(i);
       } catch (Error& e) {
         if (e.node[0] == '\0') e.with_node(graph_.nodes[i].name.c_str());
         throw;
@@ -48,56 +85,61 @@ class PlanBuilder {
   const CompiledGraph& c_;
   const Graph& graph_;
   const Limits& limits_;
-  std::unique_ptr<Plan> plan_;
-  std::vector<TensorDesc> descs_;          // per value
-  std::vector<ConstTensor> values_;        // per value: known bytes
-  std::vector<std::int32_t> root_of_;      // per value and slot
-  std::vector<std::int32_t> output_of_;    // per value: first output position that it is, or -1
-  std::vector<Root> roots_;
+  std::shared_ptr<Plan> plan_;
+  PlanState s_;
   std::vector<std::int32_t> buffer_roots_; // per plan buffer: its root, or -1
   std::vector<ConstTensor> node_values_;   // work space of one node
+  std::vector<ValueId> missing_;           // what is_ready found unknown
 
-  std::int32_t& root(ValueId v, int slot) { return root_of_[static_cast<std::size_t>(v) * c_.devices.size() + slot]; }
+  explicit PlanBuilder(const CompiledGraph& compiled)
+      : c_(compiled), graph_(compiled.graph()), limits_(compiled.model->runtime->config().limits), plan_(std::make_shared<Plan>()) {}
 
-  void start() {
-    const std::size_t n = graph_.values.size();
-    descs_.resize(n);
-    values_ = c_.constants;
-    for (std::size_t v = 0; v < n; ++v) descs_[v] = values_[v].desc;
-    root_of_.assign(checked_mul(n, c_.devices.size()), -1);
-    output_of_.assign(n, -1);
-    for (std::size_t j = graph_.outputs.size(); j-- > 0;) output_of_[graph_.outputs[j]] = static_cast<std::int32_t>(j);
-    plan_->known.resize(n);
+  std::int32_t& root(ValueId v, int slot) { return s_.root_of[static_cast<std::size_t>(v) * c_.devices.size() + slot]; }
+
+  void reserve() {
     plan_->descs.reserve(c_.arg_count);
     plan_->steps.reserve(graph_.nodes.size() + 2 * graph_.outputs.size());
     plan_->buffers.reserve(c_.arg_count + graph_.nodes.size());
     buffer_roots_.reserve(plan_->buffers.capacity());
-    roots_.reserve(n);
+  }
+
+  void start() {
+    const std::size_t n = graph_.values.size();
+    reserve();
+    s_.descs.resize(n);
+    s_.values = c_.constants;
+    for (std::size_t v = 0; v < n; ++v) s_.descs[v] = s_.values[v].desc;
+    s_.root_of.assign(checked_mul(n, c_.devices.size()), -1);
+    s_.output_of.assign(n, -1);
+    for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
+    plan_->known.resize(n);
+    plan_->outputs.resize(graph_.outputs.size());
+    s_.roots.reserve(n);
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
       const ValueId v = graph_.inputs[i];
-      descs_[v] = plan_->signature.inputs[i];
+      s_.descs[v] = plan_->signature.inputs[i];
       const int slot = plan_->signature.input_slots[i];
       Root r;
       r.source = Source::kInput;
       r.slot = static_cast<std::uint8_t>(slot);
       r.index = static_cast<std::int32_t>(i);
-      r.bytes = descs_[v].size_bytes();
+      r.bytes = s_.descs[v].size_bytes();
       r.last_user = INT32_MAX;  // never written over
       root(v, slot) = add_root(r);
-      if (const auto& bytes = plan_->signature.values[i]; c_.needed[v]) set_known(v, bytes.data(), bytes.size());
+      if (const auto& bytes = plan_->signature.values[i]; is_key(c_, i, s_.descs[v])) set_known(v, bytes.data(), bytes.size());
     }
   }
 
   std::int32_t add_root(const Root& r) {
-    roots_.push_back(r);
-    return static_cast<std::int32_t>(roots_.size() - 1);
+    s_.roots.push_back(r);
+    return static_cast<std::int32_t>(s_.roots.size() - 1);
   }
 
   void set_known(ValueId v, const void* bytes, std::size_t size) {
     void* to = nullptr;
-    plan_->known[v] = make_weight(descs_[v], nullptr, &to);
+    plan_->known[v] = make_weight(s_.descs[v], nullptr, &to);
     if (size > 0) std::memcpy(to, bytes, size);
-    values_[v] = {descs_[v], to};
+    s_.values[v] = {s_.descs[v], to};
   }
 
   std::int32_t now() const { return static_cast<std::int32_t>(plan_->steps.size()); }
@@ -106,32 +148,33 @@ class PlanBuilder {
     Root r;
     r.source = Source::kArena;
     r.slot = static_cast<std::uint8_t>(slot);
-    r.bytes = descs_[v].size_bytes();
+    r.bytes = s_.descs[v].size_bytes();
     r.first = r.last = step;
     r.last_user = c_.last_user[v];
+    r.part = plan_->part;
     return add_root(r);
   }
 
   std::uint32_t add_buffer(std::int32_t r) {
     plan_->buffers.emplace_back();
     buffer_roots_.push_back(r);
-    if (r >= 0) roots_[r].last = std::max(roots_[r].last, now());
+    if (r >= 0 && s_.roots[r].part == plan_->part) s_.roots[r].last = std::max(s_.roots[r].last, now());
     return static_cast<std::uint32_t>(plan_->buffers.size() - 1);
   }
 
   void add_copy(ValueId v, std::int32_t from, std::int32_t to) {
-    if (roots_[from].bytes == 0) return;
+    if (s_.roots[from].bytes == 0) return;
     PlanStep step;
     step.kind = PlanStep::Kind::kCopy;
     step.value = v;
-    step.from_slot = roots_[from].slot;
-    step.to_slot = roots_[to].slot;
+    step.from_slot = s_.roots[from].slot;
+    step.to_slot = s_.roots[to].slot;
     const bool from_host = host(step.from_slot);
     const bool to_host = host(step.to_slot);
     step.slot = from_host ? step.to_slot : step.from_slot;
-    step.wait_slots = from_host ? roots_[from].pending_slots : 0;
-    step.wait_after = from_host && !to_host && roots_[from].source == Source::kArena;
-    if (to_host && !from_host) roots_[to].pending_slots |= 1u << step.from_slot;
+    step.wait_slots = from_host ? s_.roots[from].pending_slots : 0;
+    step.wait_after = from_host && !to_host && s_.roots[from].source == Source::kArena;
+    if (to_host && !from_host) s_.roots[to].pending_slots |= 1u << step.from_slot;
     step.buffers = add_buffer(from);
     add_buffer(to);
     plan_->steps.push_back(step);
@@ -142,21 +185,21 @@ class PlanBuilder {
   // The root that holds v on a slot, copying it there first when it is elsewhere.
   std::int32_t need(ValueId v, int slot) {
     if (const std::int32_t r = root(v, slot); r >= 0) return r;
-    if (values_[v].data != nullptr && (host(slot) || graph_.values[v].constant != nullptr)) {
+    if (s_.values[v].data != nullptr && (host(slot) || graph_.values[v].constant != nullptr)) {
       Root r;
       r.source = Source::kFixed;
       r.slot = static_cast<std::uint8_t>(slot);
-      r.bytes = descs_[v].size_bytes();
+      r.bytes = s_.descs[v].size_bytes();
       r.last_user = INT32_MAX;
       r.fixed = graph_.values[v].constant != nullptr
                     ? c_.model->store.plain(*c_.devices[slot], *graph_.values[v].constant)
-                    : Buffer{const_cast<void*>(values_[v].data), 0, r.bytes};
+                    : Buffer{const_cast<void*>(s_.values[v].data), 0, r.bytes};
       return root(v, slot) = add_root(r);
     }
-    std::int32_t from = values_[v].data != nullptr ? need(v, 0) : -1;
+    std::int32_t from = s_.values[v].data != nullptr ? need(v, 0) : -1;
     for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
     EVN_CHECK(from >= 0);
-    if (!host(roots_[from].slot) && !host(slot)) from = need(v, 0);  // between two devices by way of the host
+    if (!host(s_.roots[from].slot) && !host(slot)) from = need(v, 0);  // between two devices by way of the host
     const std::int32_t to = add_arena_root(v, slot, now());
     add_copy(v, from, to);
     return root(v, slot) = to;
@@ -166,7 +209,7 @@ class PlanBuilder {
   void infer(const Node& node, std::size_t first_desc) {
     const std::size_t inputs = node.inputs.size();
     node_values_.clear();
-    for (const ValueId v : node.inputs) node_values_.push_back(v == kNoValue ? ConstTensor{} : values_[v]);
+    for (const ValueId v : node.inputs) node_values_.push_back(v == kNoValue ? ConstTensor{} : s_.values[v]);
     const std::span<TensorDesc> all(plan_->descs.data() + first_desc, inputs + node.outputs.size());
     infer_node(node, all.first(inputs), node_values_, all.subspan(inputs));
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
@@ -178,21 +221,103 @@ class PlanBuilder {
                          d.shape.to_string().c_str(), bytes)
             .with_bytes(bytes, limits_.tensor_bytes);
       }
-      descs_[node.outputs[k]] = d;
+      s_.descs[node.outputs[k]] = d;
+    }
+  }
+
+  // Whether the condition, a truth value on the host, holds.
+  bool is_true(ValueId condition) const {
+    const ConstTensor& t = s_.values[condition];
+    if (t.desc.shape.elements() != 1) fail(EVN_ERROR_INVALID_ARGUMENT, "the condition of an If has %lld elements", static_cast<long long>(t.desc.shape.elements()));
+    return *t.as<std::uint8_t>() != 0;
+  }
+
+  // Whether the branches around the node are taken; their conditions are known.
+  bool is_active(std::int32_t index) const {
+    for (std::int32_t r = graph_.nodes[index].region; r >= 0; r = graph_.regions[r].parent) {
+      if (is_true(c_.conditions[r]) != (r % 2 == 0)) return false;
+    }
+    return true;
+  }
+
+  void require(ValueId v) {
+    if (v != kNoValue && s_.values[v].data == nullptr && s_.descs[v].shape.elements() != 0) missing_.push_back(v);
+  }
+
+  // Whether all is known that the node's shapes, or whether it runs, depend on; else missing_ says what is not.
+  bool is_ready(std::int32_t index) {
+    const Node& node = graph_.nodes[index];
+    const CompiledNode& n = c_.nodes[index];
+    missing_.clear();
+    conditions_around_.clear();
+    for (std::int32_t r = node.region; r >= 0; r = graph_.regions[r].parent) conditions_around_.push_back(r);
+    while (!conditions_around_.empty()) {  // outermost first: what is in a branch that is not taken is never known
+      const std::int32_t r = conditions_around_.back();
+      conditions_around_.pop_back();
+      require(c_.conditions[r]);
+      if (!missing_.empty()) return false;
+      if (is_true(c_.conditions[r]) != (r % 2 == 0)) return true;
+    }
+    if (is_merge(node)) {
+      require(node.inputs[0]);
+      if (missing_.empty() && n.mode == NodeMode::kPlanned) require(chosen_by(node));
+      return missing_.empty();
+    }
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
+      const bool evaluated = n.mode == NodeMode::kPlanned && (k != 0 || (node.op->flags & kOpShapeOnly) == 0);
+      if (by_value || evaluated) require(node.inputs[k]);
+    }
+    return missing_.empty();
+  }
+
+  ValueId chosen_by(const Node& merge) const { return merge.inputs[is_true(merge.inputs[0]) ? 1 : 2]; }
+
+  // Ends the plan before the next node: the missing values are brought to the host, and all that is used later stays.
+  std::shared_ptr<Plan> cut() {
+    for (const ValueId v : missing_) {
+      if (std::find(plan_->fetch.begin(), plan_->fetch.end(), v) != plan_->fetch.end()) continue;
+      plan_->fetch.push_back(v);
+      plan_->fetch_buffers.push_back(add_buffer(need(v, 0)));
+    }
+    for (Root& r : s_.roots) {
+      const bool later = r.last_user >= static_cast<std::int32_t>(s_.next_node);
+      if (r.source == Source::kArena && r.part == plan_->part && later) r.last = now();
+    }
+    place_arenas();
+    plan_->state = std::make_unique<PlanState>(std::move(s_));
+    return std::move(plan_);
+  }
+
+  // The output is what the branch that is taken made, wherever that lies.
+  void add_merge(const Node& node) {
+    const ValueId from = chosen_by(node);
+    const ValueId to = node.outputs[0];
+    if (s_.descs[from].dtype != graph_.values[to].dtype) fail(EVN_ERROR_INVALID_MODEL, "the branches of an If have unlike dtypes");
+    s_.descs[to] = s_.descs[from];
+    s_.values[to] = s_.values[from];
+    plan_->known[to] = graph_.values[from].constant != nullptr ? graph_.values[from].constant : plan_->known[from];
+    for (std::size_t slot = 0; slot < c_.devices.size(); ++slot) {
+      std::int32_t r = root(from, static_cast<int>(slot));
+      if (r < 0 && s_.values[from].data != nullptr && slot == 0) r = need(from, 0);
+      root(to, static_cast<int>(slot)) = r;
+      if (r >= 0 && s_.roots[r].last_user != INT32_MAX) s_.roots[r].last_user = std::max(s_.roots[r].last_user, c_.last_user[to]);
     }
   }
 
   void add_node(std::int32_t index) {
     const Node& node = graph_.nodes[index];
     const CompiledNode& n = c_.nodes[index];
+    if (is_merge(node)) return add_merge(node);
     const std::size_t first_desc = plan_->descs.size();
-    for (const ValueId v : node.inputs) plan_->descs.push_back(v == kNoValue ? TensorDesc{} : descs_[v]);
+    for (const ValueId v : node.inputs) plan_->descs.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
     for (const ValueId v : node.outputs) {
       plan_->descs.push_back({v == kNoValue ? DType::kUndefined : graph_.values[v].dtype, {}});
     }
     infer(node, first_desc);
     switch (n.mode) {
       case NodeMode::kPlanned: return evaluate(node);
+      case NodeMode::kMerge: break;  // done
       case NodeMode::kView: return add_view(index, n.slot);
       case NodeMode::kKernel: return add_kernel(index, first_desc);
     }
@@ -201,21 +326,12 @@ class PlanBuilder {
   // Runs shape arithmetic now, with the reference kernel.
   void evaluate(const Node& node) {
     std::vector<MutableTensor> outputs(node.outputs.size());
-    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-      const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;
-      const ValueId v = node.inputs[k];
-      if (v == kNoValue || values_[v].data != nullptr) continue;
-      if (!by_shape) {
-        fail(EVN_ERROR_UNSUPPORTED, "a shape depends on value \"%s\", which is known only while the model runs",
-             graph_.values[v].name.c_str());
-      }
-      node_values_[k] = {descs_[v], nullptr};
-    }
+    if ((node.op->flags & kOpShapeOnly) != 0) node_values_[0] = {s_.descs[node.inputs[0]], nullptr};
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       const ValueId v = node.outputs[k];
       if (v == kNoValue) continue;
       set_known(v, nullptr, 0);
-      outputs[k] = {descs_[v], const_cast<void*>(values_[v].data)};
+      outputs[k] = {s_.descs[v], const_cast<void*>(s_.values[v].data)};
     }
     run_reference({node, node_values_, outputs});
   }
@@ -225,7 +341,7 @@ class PlanBuilder {
     const ValueId out = node.outputs[0];
     const std::int32_t r = need(node.inputs[0], slot);
     root(out, slot) = r;
-    if (roots_[r].last_user != INT32_MAX) roots_[r].last_user = std::max(roots_[r].last_user, c_.last_user[out]);
+    if (s_.roots[r].last_user != INT32_MAX) s_.roots[r].last_user = std::max(s_.roots[r].last_user, c_.last_user[out]);
   }
 
   // The buffer of input k, or -1 where the kernel does not read one.
@@ -241,19 +357,20 @@ class PlanBuilder {
                            const std::vector<std::int32_t>& inputs) {
     const ValueId v = node.outputs[k];
     if (v == kNoValue) return -1;
-    if (const std::int32_t j = output_of_[v]; j >= 0 && plan_->signature.output_slots[j] == slot) {
+    if (const std::int32_t j = s_.output_of[v]; j >= 0 && plan_->signature.output_slots[j] == slot) {
       Root r;
       r.source = Source::kOutput;
       r.slot = static_cast<std::uint8_t>(slot);
       r.index = j;
-      r.bytes = descs_[v].size_bytes();
+      r.bytes = s_.descs[v].size_bytes();
       r.last_user = INT32_MAX;
+      plan_->outputs[j] = s_.descs[v];
       return root(v, slot) = add_root(r);
     }
     for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
       if ((kernel_plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
-      Root& r = roots_[inputs[i]];
-      if (r.source != Source::kArena || r.last_user != index || r.bytes != descs_[v].size_bytes()) continue;
+      Root& r = s_.roots[inputs[i]];
+      if (r.source != Source::kArena || r.last_user != index || r.bytes != s_.descs[v].size_bytes()) continue;
       r.last_user = c_.last_user[v];
       r.last = std::max(r.last, now());
       r.pending_slots = 0;
@@ -284,17 +401,19 @@ class PlanBuilder {
       }
       step.desc.constants = constants;
     }
+    step.packed = n.packed;
+    if (n.choose_late) choose_late(&step);
     choose_for_empty(&step);
     step.kernel->plan(step.desc, &step.plan);
     for (const std::int32_t r : in) {
-      if (r >= 0 && host(n.slot)) step.wait_slots |= roots_[r].pending_slots;
+      if (r >= 0 && host(n.slot)) step.wait_slots |= s_.roots[r].pending_slots;
     }
     step.buffers = static_cast<std::uint32_t>(plan_->buffers.size());
     for (const std::int32_t r : in) add_buffer(r);
     bool any_output = false;
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       const std::int32_t r = output_root(node, k, n.slot, index, step.plan, in);
-      any_output |= r >= 0 && roots_[r].bytes > 0;
+      any_output |= r >= 0 && s_.roots[r].bytes > 0;
       add_buffer(r);
     }
     add_buffer(scratch_root(n.slot, step.plan));
@@ -304,6 +423,17 @@ class PlanBuilder {
       plan_->buffers.resize(step.buffers);  // nothing to write
       buffer_roots_.resize(step.buffers);
     }
+  }
+
+  // A kernel for a node whose ranks were not known when the session was made.
+  void choose_late(PlanStep* step) {
+    Device& device = *c_.devices[step->slot];
+    const Claim claim = device.claim(std::span<const OpDesc>(&step->desc, 1));
+    if (claim.segments.empty()) return;  // the reference it was given then
+    step->kernel = claim.segments[0].kernel;
+    std::vector<Buffer>& packed = plan_->packed.emplace_back(step->desc.inputs.size());
+    for (std::size_t k = 0; k < packed.size(); ++k) packed[k] = c_.model->store.packed(device, *step->kernel, step->desc, static_cast<int>(k));
+    step->packed = packed;
   }
 
   // Kernels need not cope with inputs that have no elements; the reference does. Inputs that are read by value are lists, which
@@ -333,6 +463,7 @@ class PlanBuilder {
     Root r;
     r.source = Source::kArena;
     r.slot = static_cast<std::uint8_t>(slot);
+    r.part = plan_->part;
     r.bytes = bytes;
     r.first = r.last = now();
     return add_root(r);
@@ -342,18 +473,18 @@ class PlanBuilder {
     for (std::size_t j = 0; j < graph_.outputs.size(); ++j) {
       const ValueId v = graph_.outputs[j];
       const int slot = plan_->signature.output_slots[j];
-      plan_->outputs.push_back(descs_[v]);
+      plan_->outputs[j] = s_.descs[v];
       const std::int32_t made = root(v, slot);
-      if (made >= 0 && roots_[made].source == Source::kOutput && roots_[made].index == static_cast<std::int32_t>(j)) continue;
-      std::int32_t from = made >= 0 || values_[v].data != nullptr ? need(v, slot) : -1;
+      if (made >= 0 && s_.roots[made].source == Source::kOutput && s_.roots[made].index == static_cast<std::int32_t>(j)) continue;
+      std::int32_t from = made >= 0 || s_.values[v].data != nullptr ? need(v, slot) : -1;
       for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
       EVN_CHECK(from >= 0);
-      if (!host(roots_[from].slot) && !host(slot) && roots_[from].slot != slot) from = need(v, 0);
+      if (!host(s_.roots[from].slot) && !host(slot) && s_.roots[from].slot != slot) from = need(v, 0);
       Root r;
       r.source = Source::kOutput;
       r.slot = static_cast<std::uint8_t>(slot);
       r.index = static_cast<std::int32_t>(j);
-      r.bytes = descs_[v].size_bytes();
+      r.bytes = s_.descs[v].size_bytes();
       add_copy(v, from, add_root(r));
     }
   }
@@ -365,31 +496,37 @@ class PlanBuilder {
     for (std::size_t slot = 0; slot < c_.devices.size(); ++slot) {
       lifetimes.clear();
       ids.clear();
-      for (std::size_t r = 0; r < roots_.size(); ++r) {
-        if (roots_[r].source != Source::kArena || roots_[r].slot != slot || roots_[r].bytes == 0) continue;
-        lifetimes.push_back({roots_[r].bytes, roots_[r].first, roots_[r].last, 0});
+      for (std::size_t r = 0; r < s_.roots.size(); ++r) {
+        const Root& root = s_.roots[r];
+        if (root.source != Source::kArena || root.part != plan_->part || root.slot != slot || root.bytes == 0) continue;
+        lifetimes.push_back({s_.roots[r].bytes, s_.roots[r].first, s_.roots[r].last, 0});
         ids.push_back(static_cast<std::int32_t>(r));
       }
       plan_->arena_bytes[slot] = plan_arena(lifetimes, c_.devices[slot]->traits().alignment);
-      for (std::size_t i = 0; i < ids.size(); ++i) roots_[ids[i]].fixed.offset = lifetimes[i].offset;
+      for (std::size_t i = 0; i < ids.size(); ++i) s_.roots[ids[i]].fixed.offset = lifetimes[i].offset;
     }
     for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
       const std::int32_t r = buffer_roots_[b];
       if (r < 0) continue;
-      const Root& from = roots_[r];
-      plan_->buffers[b] = {from.source, from.slot, from.index, {from.fixed.memory, from.fixed.offset, from.bytes}};
+      const Root& from = s_.roots[r];
+      plan_->buffers[b] = {from.source, from.slot, from.part, from.index, {from.fixed.memory, from.fixed.offset, from.bytes}};
     }
     plan_->bookkeeping_bytes = plan_->steps.size() * sizeof(PlanStep) + plan_->buffers.size() * sizeof(BufferSource) +
                                plan_->descs.size() * sizeof(TensorDesc) + plan_->known.size() * sizeof(WeightPtr);
   }
 
-  std::vector<std::int32_t> input_roots_;  // work space of one node
+  std::vector<std::int32_t> input_roots_;        // work space of one node
+  std::vector<std::int32_t> conditions_around_;  // the same
 };
 
 }  // namespace
 
-std::unique_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature) {
+std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature) {
   return PlanBuilder(graph, std::move(signature)).run();
+}
+
+std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before, std::span<const void* const> fetched) {
+  return PlanBuilder(graph, std::move(before), fetched).run();
 }
 
 }  // namespace evn

@@ -1,5 +1,6 @@
 // A plan: what a session does for one signature of inputs (their shapes, where they lie, the bytes of those that shapes depend
-// on). Made once, run many times.
+// on). Made once, run many times. Where a shape, or the branch of an If, depends on what the run computes, the plan ends and says
+// what it needs to know; another plan goes on from there once the values are known.
 #pragma once
 
 #include <deque>
@@ -16,8 +17,14 @@ struct Signature {
   std::vector<TensorDesc> inputs;
   std::vector<std::uint8_t> input_slots;              // where each input lies
   std::vector<std::uint8_t> output_slots;             // where each output is wanted
-  std::vector<std::vector<unsigned char>> values;     // per input: its bytes where a shape depends on them, else empty
+  std::vector<std::vector<unsigned char>> values;     // per input: its bytes where they are part of the key, else empty
 };
+
+// Whether an input's bytes are part of the key: a shape depends on them, and they are few. Others are fetched in the course of a run.
+inline constexpr std::size_t kMaxKeyBytes = 4096;
+inline bool is_key(const CompiledGraph& graph, std::size_t input, const TensorDesc& desc) {
+  return graph.needed[graph.graph().inputs[input]] && desc.size_bytes() <= kMaxKeyBytes;
+}
 
 // Where the bytes behind a buffer come from.
 enum class Source : std::uint8_t { kNone, kArena, kInput, kOutput, kFixed };
@@ -25,6 +32,7 @@ enum class Source : std::uint8_t { kNone, kArena, kInput, kOutput, kFixed };
 struct BufferSource {
   Source source = Source::kNone;
   std::uint8_t slot = 0;      // kArena: the device slot
+  std::uint16_t part = 0;     // kArena: the number of the plan, in its chain, that has the arena
   std::int32_t index = -1;    // kInput, kOutput: position
   Buffer buffer;              // kArena: offset and size; kFixed: the buffer; else the size
 };
@@ -41,25 +49,41 @@ struct PlanStep {
   std::uint32_t wait_slots = 0;    // devices whose downloads must have arrived
   std::uint32_t buffers = 0;       // first of: inputs, outputs, scratch (kKernel); from, to (kCopy)
   const Kernel* kernel = nullptr;
+  std::span<const Buffer> packed;  // kKernel: per input
   OpDesc desc;                     // kKernel: spans into the plan
   KernelPlan plan;
 };
 
+struct PlanState;  // plan.cc
+
 struct Plan {
+  Plan();
+  ~Plan();
+
   Signature signature;
-  std::vector<TensorDesc> outputs;        // per graph output
+  std::vector<TensorDesc> outputs;        // per graph output; kUndefined: known only to a plan that follows
   std::vector<PlanStep> steps;
   std::vector<BufferSource> buffers;
   std::vector<std::size_t> arena_bytes;   // per device slot
   std::size_t bookkeeping_bytes = 0;
 
+  // A chain of plans.
+  std::shared_ptr<const Plan> before;     // null: the first
+  std::uint16_t part = 0;                 // number in the chain
+  std::vector<ValueId> fetch;             // what must be known to go on; empty: the plan is the last
+  std::vector<std::uint32_t> fetch_buffers;  // where it lies, on the host, when the steps have run
+  std::unique_ptr<PlanState> state;       // where the next plan begins
+
   // Owned by the plan so that the spans in `steps` stay valid.
   std::vector<TensorDesc> descs;
   std::deque<std::vector<WeightPtr>> constants;
+  std::deque<std::vector<Buffer>> packed;  // of kernels that were chosen now
   std::vector<WeightPtr> known;           // per value: bytes known since planning, or null
 };
 
 // Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_MODEL or EVN_ERROR_UNSUPPORTED with the node, EVN_ERROR_LIMIT.
-std::unique_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature);
+std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature);
+// Goes on after `before`; `fetched` holds the bytes of before->fetch.
+std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before, std::span<const void* const> fetched);
 
 }  // namespace evn

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kPlanCacheBytes = 16u << 20;  // bookkeeping of all plans of a session; the newest is always kept
 constexpr std::size_t kMaxPlans = 64;
-constexpr std::size_t kMaxShapeInputBytes = 4096;   // an input that shapes depend on is part of the plan's key
+constexpr std::size_t kMaxNext = 8;                  // plans that go on from one
 
 }  // namespace
 
@@ -66,7 +66,7 @@ bool Session::matches(const Plan& plan, const Call& call) const {
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor& t = *call.from[i];
     if (s.input_slots[i] != call.input_slots[i] || !(s.inputs[i] == t.desc())) return false;
-    if (!compiled_.needed[graph().inputs[i]]) continue;
+    if (!is_key(compiled_, i, t.desc())) continue;
     if (s.values[i].size() != t.size_bytes()) return false;
     if (t.size_bytes() > 0 && std::memcmp(s.values[i].data(), t.buffer().address(), t.size_bytes()) != 0) return false;
   }
@@ -80,7 +80,7 @@ Signature Session::signature_of(const Call& call) const {
     const Tensor& t = *call.from[i];
     s.inputs.push_back(t.desc());
     s.input_slots.push_back(call.input_slots[i]);
-    if (!compiled_.needed[graph().inputs[i]]) continue;
+    if (!is_key(compiled_, i, t.desc())) continue;
     const auto* bytes = static_cast<const unsigned char*>(t.buffer().address());
     if (t.size_bytes() > 0) s.values[i].assign(bytes, bytes + t.size_bytes());
   }
@@ -103,7 +103,7 @@ Session::PreparedPtr Session::find_plan(const Call& call) {
   return remember(make_plan(compiled_, signature_of(call)));
 }
 
-Session::PreparedPtr Session::remember(std::unique_ptr<Plan> plan) {
+Session::PreparedPtr Session::remember(std::shared_ptr<Plan> plan) {
   auto prepared = std::make_shared<Prepared>();
   prepared->plan = std::move(plan);
   prepared->idle.reserve(64);
@@ -119,6 +119,40 @@ Session::PreparedPtr Session::remember(std::unique_ptr<Plan> plan) {
   }
   plans_.resize(keep);
   return prepared;
+}
+
+// The plan that goes on where `prepared` ended, for the values that its run came to. Kept when these are few bytes.
+Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& done) {
+  const Plan& plan = *prepared.plan;
+  std::vector<const void*> fetched;
+  std::vector<std::size_t> sizes;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < plan.fetch.size(); ++i) {
+    fetched.push_back(done.address(plan.fetch_buffers[i]));
+    sizes.push_back(plan.buffers[plan.fetch_buffers[i]].buffer.size);
+    bytes += sizes[i];
+  }
+  const auto fits = [&](const Plan& next) {
+    for (std::size_t i = 0; i < fetched.size(); ++i) {
+      if (std::memcmp(next.known[plan.fetch[i]]->data.get(), fetched[i], sizes[i]) != 0) return false;
+    }
+    return true;
+  };
+  if (bytes <= kMaxKeyBytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = std::find_if(prepared.next.begin(), prepared.next.end(), [&](const PreparedPtr& p) { return fits(*p->plan); });
+    if (it != prepared.next.end()) {
+      std::rotate(prepared.next.begin(), it, it + 1);
+      return prepared.next[0];
+    }
+  }
+  auto next = std::make_shared<Prepared>();
+  next->plan = continue_plan(compiled_, prepared.plan, fetched);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (bytes > kMaxKeyBytes) prepared.next.clear();
+  prepared.next.insert(prepared.next.begin(), next);
+  if (prepared.next.size() > kMaxNext) prepared.next.pop_back();
+  return next;
 }
 
 // Only the latest plan keeps arenas between runs, so that changing shapes do not make memory grow.
@@ -162,11 +196,12 @@ void check_overlap(std::span<const TensorPtr> inputs, std::span<const TensorPtr>
                        : a.buffer().memory == b.buffer().memory;
   };
   for (std::size_t j = 0; j < outputs.size(); ++j) {
+    if (outputs[j] == nullptr) continue;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (overlap(*inputs[i], *outputs[j])) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps input %zu", j, i);
     }
     for (std::size_t k = 0; k < j; ++k) {
-      if (overlap(*outputs[k], *outputs[j])) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps output %zu", j, k);
+      if (outputs[k] != nullptr && overlap(*outputs[k], *outputs[j])) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps output %zu", j, k);
     }
   }
 }
@@ -194,10 +229,7 @@ void Session::take_inputs(Call& call) const {
     given.require_unmapped("an input");
     call.from[i] = call.inputs[i];
     call.input_slots[i] = slot_for(given, "input", i, call.allow_copies);
-    const bool needs_host = compiled_.needed[graph().inputs[i]];
-    if (needs_host && given.size_bytes() > kMaxShapeInputBytes) {
-      fail(EVN_ERROR_UNSUPPORTED, "a shape depends on input %zu, which has %zu bytes (at most %zu)", i, given.size_bytes(), kMaxShapeInputBytes);
-    }
+    const bool needs_host = is_key(compiled_, i, given.desc());
     if (call.input_slots[i] == UINT8_MAX || misaligned(given) || (needs_host && !given.on_host())) {
       call.from[i] = stage(given.desc());
       copy_tensor(given, *call.from[i]);
@@ -216,8 +248,10 @@ void Session::choose_output_slots(Call& call) const {
   }
 }
 
+// Those whose descriptions the plan knows.
 void Session::take_outputs(Call& call, const Plan& plan) const {
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
+    if (call.to[j] != nullptr || plan.outputs[j].dtype == DType::kUndefined) continue;
     const TensorPtr& given = call.outputs[j];
     if (given != nullptr) check_output(graph().values[graph().outputs[j]], plan.outputs[j], *given, j);
     const bool direct = given != nullptr && !misaligned(*given) && given->device() == compiled_.devices[call.output_slots[j]];
@@ -226,14 +260,26 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
   check_overlap(call.from.span(), call.to.span());
 }
 
-void Session::execute(const Call& call, const PreparedPtr& prepared, std::uint64_t deadline) {
+void Session::execute(Call& call, const PreparedPtr& first, std::uint64_t deadline) {
   SmallArray<Buffer> inputs(call.from.size());
   SmallArray<Buffer> outputs(call.to.size());
   for (std::size_t i = 0; i < call.from.size(); ++i) inputs[i] = call.from[i]->buffer();
-  for (std::size_t j = 0; j < call.to.size(); ++j) outputs[j] = call.to[j]->buffer();
-  std::unique_ptr<Execution> execution = take_execution(*prepared);
-  execution->run(inputs.span(), outputs.span(), deadline);
-  keep_execution(prepared, std::move(execution));
+  const auto run_part = [&](const Plan& plan, Execution& execution) {
+    take_outputs(call, plan);
+    for (std::size_t j = 0; j < call.to.size(); ++j) outputs[j] = call.to[j] != nullptr ? call.to[j]->buffer() : Buffer{};
+    execution.run(inputs.span(), outputs.span(), deadline);
+  };
+  std::unique_ptr<Execution> execution = take_execution(*first);
+  run_part(*first->plan, *execution);
+  std::vector<std::unique_ptr<Execution>> parts;  // after the first; each uses the memory of those before
+  for (PreparedPtr p = first; !p->plan->fetch.empty();) {
+    const Execution& done = parts.empty() ? *execution : *parts.back();
+    p = find_next(*p, done);
+    parts.push_back(std::make_unique<Execution>(compiled_, *p->plan, &done));
+    run_part(*p->plan, *parts.back());
+  }
+  parts.clear();
+  keep_execution(first, std::move(execution));
 }
 
 void Session::run(std::span<const TensorPtr> inputs, std::span<TensorPtr> outputs, bool allow_copies, std::uint64_t timeout_ns) {
@@ -244,7 +290,6 @@ void Session::run(std::span<const TensorPtr> inputs, std::span<TensorPtr> output
   take_inputs(call);
   choose_output_slots(call);
   const PreparedPtr prepared = find_plan(call);
-  take_outputs(call, *prepared->plan);
   execute(call, prepared, deadline);
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     if (outputs[j] != nullptr && outputs[j] != call.to[j]) copy_tensor(*call.to[j], *outputs[j]);

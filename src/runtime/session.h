@@ -25,12 +25,14 @@ class Session {
   std::string explain(evn_format format) const;
 
  private:
-  // A plan and the memory of runs that are not under way.
-  struct Prepared {
-    std::unique_ptr<Plan> plan;
-    std::vector<std::unique_ptr<Execution>> idle;
-  };
+  // A plan, the memory of runs that are not under way, and the plans that go on from it.
+  struct Prepared;
   using PreparedPtr = std::shared_ptr<Prepared>;
+  struct Prepared {
+    std::shared_ptr<Plan> plan;
+    std::vector<std::unique_ptr<Execution>> idle;  // of the first plan of a chain only
+    std::vector<PreparedPtr> next;                 // most recently used first
+  };
   struct Call;
 
   void check_counts(std::size_t inputs, std::size_t outputs) const;
@@ -40,11 +42,12 @@ class Session {
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
-  void execute(const Call& call, const PreparedPtr& prepared, std::uint64_t deadline);
+  void execute(Call& call, const PreparedPtr& first, std::uint64_t deadline);
   bool matches(const Plan& plan, const Call& call) const;
   Signature signature_of(const Call& call) const;
   PreparedPtr find_plan(const Call& call);
-  PreparedPtr remember(std::unique_ptr<Plan> plan);
+  PreparedPtr remember(std::shared_ptr<Plan> plan);
+  PreparedPtr find_next(Prepared& prepared, const Execution& done);
   std::unique_ptr<Execution> take_execution(Prepared& prepared);
   void keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execution> execution);
   void drop_idle_but(const Prepared* current);

@@ -101,15 +101,61 @@ TEST(Validate, ADomainMayBeCalledAiOnnx) {
   EXPECT_EQ(status_of(w), EVN_OK);
 }
 
-TEST(Validate, BodiesOfUnsupportedOperatorsEndWithTheirName) {
+OnnxWriter choice(const OnnxWriter& then_body, const OnnxWriter& else_body) {
+  OnnxWriter w;
+  w.add_input("c", kBool, {}).add_input("x", kF32, {1});
+  OnnxWriter t = then_body, e = else_body;
+  w.add_node("If", {"c"}, {"y"}, {Attr::graph("then_branch", t.graph()), Attr::graph("else_branch", e.graph())}, "choice");
+  w.add_output("y");
+  return w;
+}
+
+TEST(Validate, NodesOfBranchesStandAmongTheOthersInRegions) {
+  OnnxWriter body;
+  body.add_node("Relu", {"x"}, {"b"}, {}, "r").add_output("b");
+  const Model m = validated(choice(body, body));
+  ASSERT_EQ(m.graph.nodes.size(), 3u);
+  ASSERT_EQ(m.graph.regions.size(), 2u);
+  EXPECT_EQ(m.graph.nodes[0].name, "choice/then/r");
+  EXPECT_EQ(m.graph.nodes[0].region, 0);
+  EXPECT_EQ(m.graph.nodes[1].name, "choice/else/r");
+  EXPECT_EQ(m.graph.nodes[1].region, 1);
+  EXPECT_EQ(m.graph.nodes[2].op_type, "Merge");
+  EXPECT_EQ(m.graph.nodes[2].name, "choice");
+  EXPECT_EQ(m.graph.nodes[2].region, -1);
+}
+
+TEST(Validate, BranchesUseValuesThatAreThereOnly) {
+  OnnxWriter good, bad, two;
+  good.add_node("Relu", {"x"}, {"b"}).add_output("b");
+  bad.add_node("Relu", {"nowhere"}, {"b"}).add_output("b");
+  two.add_node("Relu", {"x"}, {"b"}).add_output("b").add_output("x");
+  EXPECT_EQ(status_of(choice(good, good)), EVN_OK);
+  const Error e = error_of(choice(good, bad));
+  EXPECT_EQ(e.status, EVN_ERROR_INVALID_MODEL);
+  EXPECT_STREQ(e.node, "choice");
+  EXPECT_EQ(status_of(choice(good, two)), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(status_of(choice(bad, good)), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Validate, ABranchWithoutBodyIsRefused) {
   OnnxWriter body;
   body.add_node("Relu", {"x"}, {"b"}).add_output("b");
   OnnxWriter w;
   w.add_input("c", kBool, {}).add_input("x", kF32, {1});
-  w.add_node("If", {"c"}, {"y"}, {Attr::graph("then_branch", body.graph()), Attr::graph("else_branch", body.graph())}, "choice");
+  w.add_node("If", {"c"}, {"y"}, {Attr::graph("then_branch", body.graph())}, "choice").add_output("y");
+  EXPECT_EQ(status_of(w), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Validate, BodiesOfUnsupportedOperatorsEndWithTheirName) {
+  OnnxWriter body;
+  body.add_node("Relu", {"x"}, {"b"}).add_output("b");
+  OnnxWriter w;
+  w.add_input("x", kF32, {1});
+  w.add_node("Loop", {"", "", "x"}, {"y"}, {Attr::graph("body", body.graph())}, "turns");
   const Error e = error_of(w.add_output("y"));
   EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
-  EXPECT_STREQ(e.node, "choice");
+  EXPECT_STREQ(e.node, "turns");
 }
 
 TEST(Validate, H37_AritiesHold) {

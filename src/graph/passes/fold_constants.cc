@@ -8,7 +8,7 @@
 #include "graph/edit.h"
 #include "graph/infer.h"
 #include "graph/passes/rewrites.h"
-#include "ops/op.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -34,7 +34,7 @@ bool is_in(const char* const (&list)[N], const std::string& name) {
 }
 
 bool may_fold(const Node& node) {
-  if (is_in(kNever, node.op_type) || node.outputs.empty()) return false;
+  if (is_in(kNever, node.op_type) || node.outputs.empty() || is_merge(node)) return false;
   return std::none_of(node.attributes.begin(), node.attributes.end(),
                       [](const Attribute& a) { return attribute_type(a.value) == AttributeType::kGraph; });
 }
@@ -62,6 +62,7 @@ class Folder {
       try {
         fold(n);
       } catch (Error& e) {
+        if (edit_.node(n).region >= 0) continue;  // a branch that may never be taken
         // All inputs are the model's own.
         if (e.status == EVN_ERROR_INVALID_ARGUMENT) e.status = EVN_ERROR_INVALID_MODEL;
         if (e.node[0] == '\0') e.with_node(edit_.node(n).name.c_str());

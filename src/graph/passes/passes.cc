@@ -16,6 +16,7 @@ namespace {
 constexpr Pass kPasses[] = {
     {"eliminate_identity", eliminate_identity},
     {"fold_constants", fold_constants},
+    {"resolve_branches", resolve_branches},
     {"fuse_hard_swish", fuse_hard_swish},
     {"fuse_layer_norm", fuse_layer_norm},
     {"fuse_gelu", fuse_gelu},

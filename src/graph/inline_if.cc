@@ -1,0 +1,168 @@
+// See inline_if.h.
+#include "graph/inline_if.h"
+
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/merge.h"
+
+namespace evn {
+namespace {
+
+using Names = std::unordered_map<std::string_view, ValueId>;
+
+bool is_if(const Node& node) { return node.domain.empty() && node.op_type == "If"; }
+
+// The values that a body may use by name: its own, then those of the graphs around it.
+struct Scope {
+  const Scope* outer = nullptr;
+  Names names;
+
+  ValueId find(std::string_view name) const {
+    for (const Scope* s = this; s != nullptr; s = s->outer) {
+      if (const auto it = s->names.find(name); it != s->names.end()) return it->second;
+    }
+    return kNoValue;
+  }
+};
+
+class Inliner {
+ public:
+  explicit Inliner(Graph& graph) : graph_(graph) {}
+
+  void run() {
+    Scope scope;
+    // The graph's values may move while bodies add theirs: their names are kept here.
+    names_.reserve(graph_.values.size());
+    for (const Value& v : graph_.values) names_.push_back(v.name);
+    for (std::size_t v = 0; v < names_.size(); ++v) scope.names.emplace(names_[v], static_cast<ValueId>(v));
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    graph_.nodes.reserve(nodes.size());
+    for (Node& node : nodes) add(std::move(node), scope, -1);
+  }
+
+ private:
+  Graph& graph_;
+  std::vector<std::string> names_;
+  const OpDef* merge_ = find_op(kMergeDomain, "Merge", 1);
+
+  void add(Node node, const Scope& scope, std::int32_t region) {
+    node.region = region;
+    if (is_if(node)) {
+      add_if(node, scope);
+    } else {
+      graph_.nodes.push_back(std::move(node));
+    }
+  }
+
+  static const std::shared_ptr<Graph>& body_of(const Node& node, const char* name) {
+    const std::shared_ptr<Graph>* body = nullptr;
+    for (const Attribute& a : node.attributes) {
+      if (a.name != name) continue;
+      if (body != nullptr) throw make_error(EVN_ERROR_INVALID_MODEL, "attribute '%s' is given twice", name).with_node(node.name.c_str());
+      body = std::get_if<std::shared_ptr<Graph>>(&a.value);
+    }
+    if (body == nullptr || *body == nullptr) {
+      throw make_error(EVN_ERROR_INVALID_MODEL, "If has no graph attribute '%s'", name).with_node(node.name.c_str());
+    }
+    return *body;
+  }
+
+  void add_if(const Node& node, const Scope& scope) {
+    const char* const name = node.name.c_str();
+    if (node.inputs.size() != 1 || node.inputs[0] == kNoValue) {
+      throw make_error(EVN_ERROR_INVALID_MODEL, "If takes 1 input, it has %zu", node.inputs.size()).with_node(name);
+    }
+    if (node.attributes.size() != 2) throw make_error(EVN_ERROR_INVALID_MODEL, "If has attributes that it does not take").with_node(name);
+    const auto number = static_cast<std::int64_t>(graph_.regions.size() / 2);
+    graph_.regions.push_back({node.region});
+    graph_.regions.push_back({node.region});
+    const std::vector<ValueId> made[2] = {add_body(node, *body_of(node, "then_branch"), "/then/", scope, static_cast<std::int32_t>(2 * number)),
+                                          add_body(node, *body_of(node, "else_branch"), "/else/", scope, static_cast<std::int32_t>(2 * number + 1))};
+    for (const std::vector<ValueId>& outputs : made) {
+      if (outputs.size() == node.outputs.size()) continue;
+      throw make_error(EVN_ERROR_INVALID_MODEL, "If has %zu outputs, a branch has %zu", node.outputs.size(), outputs.size()).with_node(name);
+    }
+    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+      if (node.outputs[k] == kNoValue) continue;
+      Node merge;
+      merge.name = k == 0 ? node.name : node.name + ":" + std::to_string(k);
+      merge.op_type = merge_->name;
+      merge.domain = merge_->domain;
+      merge.since_version = 1;
+      merge.op = merge_;
+      merge.inputs = {node.inputs[0], made[0][k], made[1][k]};
+      merge.outputs = {node.outputs[k]};
+      merge.resolved = {AttributeValue(number)};
+      merge.region = node.region;
+      graph_.nodes.push_back(std::move(merge));
+    }
+  }
+
+  // Returns the graph's values of the body's outputs.
+  std::vector<ValueId> add_body(const Node& node, Graph& body, const char* branch, const Scope& outer, std::int32_t region) {
+    if (!body.inputs.empty()) throw make_error(EVN_ERROR_INVALID_MODEL, "a branch of If has inputs").with_node(node.name.c_str());
+    const std::string prefix = node.name + branch;
+    std::vector<bool> own(body.values.size(), false);
+    for (std::size_t v = 0; v < body.values.size(); ++v) own[v] = body.values[v].constant != nullptr;
+    for (const Node& n : body.nodes) {
+      for (const ValueId v : n.outputs) {
+        if (v != kNoValue) own[static_cast<std::size_t>(v)] = true;
+      }
+    }
+    Scope scope{&outer, {}};
+    std::vector<ValueId> ids(body.values.size(), kNoValue);
+    for (std::size_t v = 0; v < body.values.size(); ++v) {
+      const Value& value = body.values[v];
+      ids[v] = own[v] ? add_value(value, prefix) : outer.find(value.name);
+      if (own[v]) scope.names.emplace(value.name, ids[v]);
+      if (ids[v] == kNoValue) {
+        throw make_error(EVN_ERROR_INVALID_MODEL, "value '%.128s' of a branch is made by nobody", value.name.c_str()).with_node(node.name.c_str());
+      }
+    }
+    const auto rename = [&](std::vector<ValueId>& values) {
+      for (ValueId& v : values) {
+        if (v != kNoValue) v = ids[static_cast<std::size_t>(v)];
+      }
+    };
+    for (std::size_t i = 0; i < body.nodes.size(); ++i) {
+      Node inner = body.nodes[i];
+      inner.name = prefix + (inner.name.empty() ? inner.op_type + "_" + std::to_string(i) : inner.name);
+      rename(inner.inputs);
+      rename(inner.outputs);
+      add(std::move(inner), scope, region);
+    }
+    std::vector<ValueId> outputs = body.outputs;
+    rename(outputs);
+    return outputs;
+  }
+
+  ValueId add_value(const Value& value, const std::string& prefix) {
+    if (graph_.values.size() >= INT32_MAX) fail(EVN_ERROR_LIMIT, "the graph has too many values");
+    graph_.values.push_back(value);
+    graph_.values.back().name = prefix + value.name;
+    return static_cast<ValueId>(graph_.values.size() - 1);
+  }
+};
+
+}  // namespace
+
+void inline_ifs(Graph& graph) {
+  bool any = false;
+  for (const Node& node : graph.nodes) any |= is_if(node);
+  if (any) Inliner(graph).run();
+}
+
+std::vector<ValueId> region_conditions(const Graph& graph) {
+  std::vector<ValueId> conditions(graph.regions.size(), kNoValue);
+  for (const Node& node : graph.nodes) {
+    if (!is_merge(node)) continue;
+    const auto first = static_cast<std::size_t>(2 * merge_number(node));
+    conditions[first] = conditions[first + 1] = node.inputs[0];
+  }
+  return conditions;
+}
+
+}  // namespace evn

@@ -1,0 +1,16 @@
+// Takes the bodies of If nodes apart: their nodes join the graph's own, each in the region of its branch, and a Merge per output
+// hands on what the branch that was taken made. Everything later (inference, passes, placement, plans) then sees one flat list.
+// Source: ONNX operator If, versions 1 to 25.
+#pragma once
+
+#include "core/graph.h"
+
+namespace evn {
+
+// Nodes must have unique names; those of bodies become "if_3/then/conv_1". Throws EVN_ERROR_INVALID_MODEL with the node.
+void inline_ifs(Graph& graph);
+
+// Per region, the value that decides whether it runs: true for the then-branch. kNoValue where no Merge is left.
+std::vector<ValueId> region_conditions(const Graph& graph);
+
+}  // namespace evn

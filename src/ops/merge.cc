@@ -1,0 +1,46 @@
+// Merge: what is left of an `If` of ONNX once graph/inline_if has put the nodes of its bodies beside the others. Not an operator of
+// the format: models cannot name it.
+//   inputs: condition (bool, one element), what the then-branch made, what the else-branch made. output: one of the two.
+//   attribute: the number of the If, which leads to its regions (core/graph.h).
+// Failures: branches of unlike dtype.
+#include "ops/infra/check.h"
+#include "ops/infra/walk.h"
+#include "ops/merge.h"
+
+namespace evn {
+namespace {
+
+constexpr AttributeSpec kAttributes[] = {required_attribute("if", AttributeType::kInt)};
+
+DType merged_dtype(const Node&, std::span<const DType> inputs, int) { return inputs[1]; }
+
+// What both branches agree on.
+void infer_merge(InferContext& c) {
+  require_same_dtype(c, 1, 2);
+  if (c.values[0].data != nullptr) {
+    c.outputs[0].shape = c.shape(*c.values[0].as<std::uint8_t>() != 0 ? 1 : 2);
+    return;
+  }
+  if (c.shape(1).rank() != c.shape(2).rank()) return c.set_unknown_rank(0);
+  c.outputs[0].shape = c.shape(1);
+  for (int i = 0; i < c.shape(1).rank(); ++i) {
+    if (c.shape(1)[i] != c.shape(2)[i]) c.outputs[0].shape[i] = -1;
+  }
+}
+
+void reference_merge(const ReferenceContext& c) {
+  const ConstTensor& chosen = c.input(*c.input(0).as<std::uint8_t>() != 0 ? 1 : 2);
+  const std::size_t bytes = chosen.desc.size_bytes();
+  if (bytes > 0) std::memcpy(c.output().data, chosen.data, bytes);
+}
+
+constexpr OpDef kOps[] = {
+    {"Merge", kMergeDomain, 1, 3, 3, 1, 1, kAttributes, dtype_bit(DType::kBool), 1, kOpMerge, merged_dtype, infer_merge, reference_merge, {}},
+};
+
+}  // namespace
+
+extern const OpFamily merge_family;
+const OpFamily merge_family = {kOps};
+
+}  // namespace evn
