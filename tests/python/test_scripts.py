@@ -78,4 +78,4 @@ def test_the_layers_are_kept():
 
 def test_unknown_sets_are_refused_by_fetch_models():
     done = subprocess.run([sys.executable, REPOSITORY / "scripts" / "fetch_models.py", "nothing"], capture_output=True, text=True)
-    assert done.returncode == 2 and "ocr photo networks" in done.stderr
+    assert done.returncode == 2 and "there are: ocr photo more" in done.stderr
