@@ -3,27 +3,35 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
+
+#include "base/text.h"
 
 namespace evn {
 namespace {
 
-// Copies text, escaping control bytes and DEL, cut to capacity - 1 bytes.
+// Copies whole UTF-8 characters, cut to capacity - 1 bytes. Control characters (C0, DEL, C1) and bytes that are no UTF-8 become \xNN:
+// names come from hostile models, and messages end on terminals and in decoders.
 void copy_escaped(char* to, std::size_t capacity, const char* from) {
   static const char kHex[] = "0123456789abcdef";
   std::size_t n = 0;
-  for (; *from != '\0'; ++from) {
-    const auto c = static_cast<unsigned char>(*from);
-    const bool control = c < 0x20 || c == 0x7f;
-    const std::size_t need = control ? 4 : 1;
-    if (n + need >= capacity) break;
-    if (control) {
+  for (std::string_view rest(from); !rest.empty();) {
+    const std::size_t length = utf8_character(rest);
+    const auto c = static_cast<unsigned char>(rest[0]);
+    const bool c1 = length == 2 && c == 0xc2 && static_cast<unsigned char>(rest[1]) < 0xa0;
+    const bool plain = length > 0 && c >= 0x20 && c != 0x7f && !c1;
+    const std::size_t take = plain ? length : 1;
+    if (n + (plain ? take : 4) >= capacity) break;
+    if (plain) {
+      std::memcpy(to + n, rest.data(), take);
+      n += take;
+    } else {
       to[n++] = '\\';
       to[n++] = 'x';
       to[n++] = kHex[c >> 4];
       to[n++] = kHex[c & 15];
-    } else {
-      to[n++] = static_cast<char>(c);
     }
+    rest.remove_prefix(take);
   }
   to[n] = '\0';
 }

@@ -101,24 +101,27 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   return best;
 }
 
+std::size_t utf8_character(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto c = static_cast<unsigned char>(text[0]);
+  if (c < 0x80) return 1;
+  const std::size_t length = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (std::size_t k = 1; k < length; ++k) {
+    if ((static_cast<unsigned char>(text[k]) & 0xc0) != 0x80) return 0;
+  }
+  const auto second = static_cast<unsigned char>(text[1]);
+  const bool overlong = (c == 0xe0 && second < 0xa0) || (c == 0xf0 && second < 0x90);
+  const bool surrogate = c == 0xed && second > 0x9f;
+  const bool too_large = c == 0xf4 && second > 0x8f;
+  return overlong || surrogate || too_large ? 0 : length;
+}
+
 std::size_t find_invalid_utf8(std::string_view text) {
   std::size_t i = 0;
   while (i < text.size()) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (c < 0x80) {
-      ++i;
-      continue;
-    }
-    const std::size_t length = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
-    if (length == 0 || text.size() - i < length) return i;
-    for (std::size_t k = 1; k < length; ++k) {
-      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return i;
-    }
-    const auto second = static_cast<unsigned char>(text[i + 1]);
-    const bool overlong = (c == 0xe0 && second < 0xa0) || (c == 0xf0 && second < 0x90);
-    const bool surrogate = c == 0xed && second > 0x9f;
-    const bool too_large = c == 0xf4 && second > 0x8f;
-    if (overlong || surrogate || too_large) return i;
+    const std::size_t length = utf8_character(text.substr(i));
+    if (length == 0) return i;
     i += length;
   }
   return std::string_view::npos;

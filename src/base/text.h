@@ -20,6 +20,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 // The candidate nearest to a mistyped word, the first of equals; "" when none is near enough to be worth a suggestion.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
 
+// Bytes of the well-formed UTF-8 character that `text` begins with; 0 when it begins with none.
+std::size_t utf8_character(std::string_view text);
+
 // The offset of the first byte that is not well-formed UTF-8 (overlong forms, surrogates and values above U+10FFFF are not);
 // npos when all of it is.
 std::size_t find_invalid_utf8(std::string_view text);

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "base/error.h"
+
 namespace evn {
 namespace {
 
@@ -86,6 +88,18 @@ TEST(Utf8, FirstBadByteIsFound) {
   EXPECT_EQ(find_invalid_utf8("\xed\xa0\x80"), 0u);      // a surrogate
   EXPECT_EQ(find_invalid_utf8("\xf4\x90\x80\x80"), 0u);  // above U+10FFFF
   EXPECT_EQ(find_invalid_utf8("\xc3\xa9\xc3("), 2u);
+}
+
+TEST(ErrorText, HoldsWholeCharactersAndEscapesTheRest) {
+  const Error e = make_error(EVN_ERROR_IO, "%s", "\xc3\xa9 \xff \x1b[31m \xc2\x9b \xe6\x96");
+  EXPECT_STREQ(e.message, "\xc3\xa9 \\xff \\x1b[31m \\xc2\\x9b \\xe6\\x96");
+  std::string name;
+  for (int i = 0; i < 100; ++i) name += "\xe6\x96\x87";
+  for (std::size_t lead = 0; lead < 3; ++lead) {
+    const Error cut = Error(e).with_node((std::string(lead, 'x') + name).c_str());
+    EXPECT_EQ(find_invalid_utf8(cut.node), std::string_view::npos);
+    EXPECT_GT(std::string_view(cut.node).size(), sizeof cut.node - 5);
+  }
 }
 
 TEST(Shorten, CutsAtACharacter) {
