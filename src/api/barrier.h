@@ -46,6 +46,8 @@ T read_options(const T* given, const T& defaults, std::size_t smallest) {
   if (size < smallest || size > 65536) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "struct_size is %zu, expected at least %zu", size, smallest);
   }
+  // Such a size would cut a field in two: half a pointer is worse than none.
+  if (size % alignof(T) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "struct_size is %zu, no struct of any client has this size", size);
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (std::size_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] != 0) fail(EVN_ERROR_VERSION, "the client's options have %zu bytes, this library knows %zu", size, sizeof(T));

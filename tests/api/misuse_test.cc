@@ -234,7 +234,7 @@ TEST_F(Misuse, ATensorOfAnotherRuntimeIsRefused) {
   EXPECT_EQ(evn_runtime_release(other), EVN_OK);
 }
 
-TEST_F(Misuse, StructSizesAreChecked) {
+TEST_F(Misuse, M22_StructSizesAreChecked) {
   evn_runtime r = nullptr;
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
   options.struct_size = 0;
@@ -245,6 +245,17 @@ TEST_F(Misuse, StructSizesAreChecked) {
   } larger;
   larger.options.struct_size = sizeof larger;
   EXPECT_OK(evn_runtime_create(&larger.options, &r, &error));
+  EXPECT_EQ(evn_runtime_release(r), EVN_OK);
+  options = EVN_RUNTIME_OPTIONS_INIT;
+  const auto cut = static_cast<uint32_t>(offsetof(evn_runtime_options, cache_dir));
+  for (uint32_t more = 1; more < 8; ++more) {  // a size that ends within a pointer
+    r = nullptr;
+    options.struct_size = cut + more;
+    EXPECT_EQ(evn_runtime_create(&options, &r, &error), EVN_ERROR_INVALID_ARGUMENT) << more;
+    EXPECT_EQ(r, nullptr);
+  }
+  options.struct_size = cut;
+  EXPECT_OK(evn_runtime_create(&options, &r, &error));
   EXPECT_EQ(evn_runtime_release(r), EVN_OK);
   larger.newer = 1;
   r = nullptr;
