@@ -35,6 +35,7 @@ evn_test(opencl backends/opencl evn_opencl evn_cpu)
 evn_test(runtime runtime evn_mock evn_api)
 evn_test(api api evn_api)
 evn_test(fault fault evn_api)
+evn_test(fuzz fuzz evn_api)
 evn_test(conformance conformance evn_mock evn_api)
 
 # The objects of each instruction-set cluster export one symbol each.
