@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares the speed and memory of inference engines on the same models, with the same threads and inputs.
 
-usage: compare.py [--threads N] [--engines LIST] [--rounds N] [--slice SECONDS] [--models DIR] [MODEL...]
+usage: compare.py [--threads LIST] [--engines LIST] [--rounds N] [--slice SECONDS] [--models DIR] [--cache DIR]
+                  [--markdown FILE] [MODEL...]
 
 MODEL is a name of the list below (default: all of them) or PATH[:INPUT=1x3x224x224]..., where dims that are not given are 1.
 
@@ -9,14 +10,15 @@ Each engine has a process of its own, and they take turns: A B C A B C ..., so t
 for all. A process that waits is stopped, so that its threads cannot spin during another's turn. Outputs are compared with
 the first engine's: a wrong output is a failure, not a time. Printed are the median time of a run, the median over the
 rounds of its ratio to the first engine's, the time to load, the first run, and the peak of memory above what the process
-held with the engine's library loaded (the kernel's peak counter is reset there). Needs numpy and onnx.
+held with the engine's library loaded (the kernel's peak counter is reset there).
+
+The engines are in engines.py; scripts/requirements-bench.txt has their versions. An engine that is not installed is named, and
+left out; one that cannot run a model fails there. --markdown writes a page with everything.
 """
 import argparse
-import dataclasses
 import json
 import os
 import pathlib
-import platform
 import signal
 import statistics
 import subprocess
@@ -26,72 +28,34 @@ import time
 
 import numpy
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-RTOL, ATOL = 1e-3, 1e-4
+import report
+from engines import ATOL, ENGINES, REPOSITORY, RTOL
+
 SEED = 20
 
 MODELS = {  # name -> file, shapes of inputs
     "det": ("ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 640, 960)}),
     "cls": ("ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
     "rec": ("ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 320)}),
-    "mobilenet_v2": ("mobilenet_v2.onnx", {"input": (1, 3, 224, 224)}),
-    "resnet50": ("resnet50.onnx", {"input": (1, 3, 224, 224)}),
+    "simple_cnn": ("simple_cnn.onnx", {"input": (1, 1, 28, 28)}),
+    "mobilenet_v2": ("mobilenet_v2.onnx", {}),
+    "mobilenet_v3_small": ("mobilenet_v3_small.onnx", {}),
+    "squeezenet1_1": ("squeezenet1_1.onnx", {}),
+    "shufflenet_v2_x1_0": ("shufflenet_v2_x1_0.onnx", {}),
+    "efficientnet_b0": ("efficientnet_b0.onnx", {}),
+    "densenet121": ("densenet121.onnx", {}),
+    "resnet18": ("resnet18.onnx", {}),
+    "resnet50": ("resnet50.onnx", {}),
+    "yolo_like_640": ("yolo_like_640.onnx", {}),
+    "lstm_gru": ("lstm_gru.onnx", {"x": (1, 200, 80)}),
+    "bert_mini": ("bert_mini.onnx", dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 128))),
+    "gpt_kv": ("gpt_kv.onnx", {f"past_{kind}{layer}": (1, 6, 64, 64) for layer in range(6) for kind in "kv"}),
+    "vit_b_16": ("vit_b_16.onnx", {}),
+    "bert_base": ("bert_base.onnx", dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 128))),
 }
-
-
-class Engine:
-    """One engine inside its worker process."""
-
-    name = None
-
-    def prepare(self):
-        """Loads the engine's library. What it holds of memory afterwards is not counted."""
-
-    def load(self, path, threads, feeds):
-        """Loads the model; `feeds` tells shapes to engines that want them."""
-        raise NotImplementedError
-
-    def run(self, feeds):
-        """Runs once, and returns the outputs in the model's order."""
-        raise NotImplementedError
-
-
-class OnnxRuntime(Engine):
-    name = "ort"
-
-    def prepare(self):
-        import onnxruntime
-        self.module = onnxruntime
-
-    def load(self, path, threads, feeds):
-        options = self.module.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        self.session = self.module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-    def run(self, feeds):
-        return self.session.run(None, feeds)
-
-
-class Evener(Engine):
-    name = "evener"
-
-    def prepare(self):
-        sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
-        import evener
-        evener.version()  # opens the library
-        self.module = evener
-
-    def load(self, path, threads, feeds):
-        self.runtime = self.module.Runtime(os.environ.get("EVENER_COMPARE_CONFIG") or None, threads=threads)
-        self.session = self.runtime.session(path)
-
-    def run(self, feeds):
-        return list(self.session.run(feeds).values())
-
-
-ENGINES = {engine.name: engine for engine in (OnnxRuntime, Evener)}
+# Inputs that are no noise: name -> value throughout.
+CONSTANT_INPUTS = {"attention_mask": 1, "token_type_ids": 0, "pos": 64}
+LARGEST_INTEGER = 100
 
 
 def memory_bytes(field):
@@ -123,10 +87,10 @@ def worker(arguments):
     with numpy.load(folder / "feeds.npz") as stored:
         feeds = {name: stored[name] for name in stored.files}
     engine = ENGINES[arguments.worker]()
-    engine.prepare()
+    engine.prepare(arguments.model[0], feeds, arguments.cache)
     before = reset_memory_peak()
     start = time.perf_counter()
-    engine.load(arguments.model[0], arguments.threads, feeds)
+    engine.load(arguments.model[0], int(arguments.threads), feeds)
     loaded = time.perf_counter()
     outputs = engine.run(feeds)
     first = time.perf_counter()
@@ -146,12 +110,13 @@ def worker(arguments):
 class Worker:
     """A worker process as its parent sees it: it runs only between `resume` and `pause`."""
 
-    def __init__(self, name, path, threads, folder):
+    def __init__(self, name, path, threads, folder, cache):
         self.name = name
         self.log = folder / f"{name}.log"
         read_end, write_end = os.pipe()
         command = [sys.executable, os.path.abspath(__file__), "--worker", name, "--answers", str(write_end), "--folder", str(folder),
-                   "--threads", str(threads), str(path)]
+                   "--cache", str(cache), "--threads", str(threads), str(path)]
+        self.rounds = []
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True,
@@ -159,7 +124,6 @@ class Worker:
         os.close(write_end)
         self.answers = os.fdopen(read_end)
         self.started = self.read()
-        self.rounds = []
         self.pause()
 
     def read(self):
@@ -187,19 +151,9 @@ class Worker:
             self.process.wait()
 
 
-@dataclasses.dataclass
-class Row:
-    engine: str
-    failure: str = ""
-    median: float = 0.0
-    ratio: float = 0.0
-    load: float = 0.0
-    first: float = 0.0
-    memory: float = None
-
-
-def difference(actual, expected):
+def difference(actual, expected, tolerance=(RTOL, ATOL)):
     """Why an output is wrong, or "": NaN in other places, or further than rtol * |b| + atol * max|b| from the expected b."""
+    rtol, atol = tolerance
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return f"is {actual.dtype}{list(actual.shape)}, not {expected.dtype}{list(expected.shape)}"
     a, b = actual.astype("float64"), expected.astype("float64")
@@ -213,26 +167,30 @@ def difference(actual, expected):
     a, b = a[finite], b[finite]
     if b.size > 1 and b.min() == b.max():
         return "proves nothing: every expected value is the same"
-    error = numpy.abs(a - b) - (RTOL * numpy.abs(b) + ATOL * numpy.abs(b).max(initial=0))
+    error = numpy.abs(a - b) - (rtol * numpy.abs(b) + atol * numpy.abs(b).max(initial=0))
     return f"differs by {numpy.abs(a - b).max():.3g}" if (error > 0).any() else ""
 
 
 def compare_outputs(folder, name, reference):
     """Why the outputs of an engine's first or last run are wrong, or ""."""
+    engine = ENGINES[name]
     with numpy.load(folder / f"{reference}.first.npz") as expected:
         for which in ("first", "last"):
             with numpy.load(folder / f"{name}.{which}.npz") as actual:
                 if actual.files != expected.files:
                     return f"{len(actual.files)} outputs, not {len(expected.files)}"
                 for index, key in enumerate(expected.files):
-                    why = difference(actual[key], expected[key])
+                    got, wanted = actual[key], expected[key]
+                    if not engine.keeps_shapes and got.size == wanted.size:
+                        got = got.reshape(wanted.shape).astype(wanted.dtype)
+                    why = difference(got, wanted, engine.tolerance)
                     if why:
                         return f"output {index} of the {which} run {why}"
     return ""
 
 
 def make_feeds(path, shapes):
-    """Seeded inputs for a model: normal noise, or small integers."""
+    """Seeded inputs for a model: normal noise, small integers, or what CONSTANT_INPUTS says."""
     import onnx
     graph = onnx.load(path, load_external_data=False).graph
     constants = {tensor.name for tensor in graph.initializer}
@@ -245,73 +203,54 @@ def make_feeds(path, shapes):
     for name, kind in inputs.items():
         dtype = numpy.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
         shape = shapes.get(name) or [max(1, dim.dim_value) for dim in kind.shape.dim]
-        noise = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, 2, shape)
-        feeds[name] = noise.astype(dtype)
+        if name in CONSTANT_INPUTS:
+            values = numpy.full(shape, CONSTANT_INPUTS[name])
+        else:
+            values = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, LARGEST_INTEGER, shape)
+        feeds[name] = values.astype(dtype)
     return feeds
 
 
-def measure(path, shapes, engines, arguments):
-    """The rows of one model."""
-    rows, workers = [], {}
+def measure(path, shapes, engines, threads, arguments):
+    """The rows of one model, by engine."""
+    rows, workers = {}, {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         numpy.savez(folder / "feeds.npz", **make_feeds(path, shapes))
         try:
             for name in engines:
                 try:
-                    workers[name] = Worker(name, path, arguments.threads, folder)
+                    workers[name] = Worker(name, path, threads, folder, arguments.cache)
                 except RuntimeError as error:
-                    rows.append(Row(name, str(error)))
+                    rows[name] = report.Row(name, str(error))
             for _ in range(arguments.rounds):
                 for one in list(workers.values()):
                     try:
                         one.turn(arguments.slice)
                     except RuntimeError as error:
-                        rows.append(Row(one.name, str(error)))
+                        rows[one.name] = report.Row(one.name, str(error))
                         del workers[one.name]
         finally:
             for one in workers.values():
                 one.end()
         reference = next(iter(workers), None)
         for name, one in workers.items():
-            rows.append(row_of(one, workers[reference], compare_outputs(folder, name, reference)))
-    return rows
+            rows[name] = row_of(one, workers[reference], compare_outputs(folder, name, reference))
+    return [rows[name] for name in engines]
 
 
 def row_of(one, reference, failure):
     ratios = [mine["seconds"] / other["seconds"] for mine, other in zip(one.rounds, reference.rounds)]
     median = statistics.median(entry["seconds"] for entry in one.rounds)
-    return Row(one.name, failure, median, statistics.median(ratios), one.started["load"], one.started["first"],
-               one.rounds[-1]["memory"])
-
-
-def print_rows(label, rows, threads):
-    for row in rows:
-        if row.failure:
-            print(f"| {label} | {row.engine} | {threads} | FAILED: {row.failure.replace('|', '/')} | | | | |")
-            continue
-        memory = "-" if row.memory is None else f"{row.memory / 2**20:.1f}"
-        print(f"| {label} | {row.engine} | {threads} | {row.median * 1e3:.3f} | {row.ratio:.2f} | {row.load * 1e3:.1f} "
-              f"| {row.first * 1e3:.1f} | {memory} |")
-    sys.stdout.flush()
-
-
-def machine():
-    """The processor's name and how many cores this process may use."""
-    name = platform.processor() or platform.machine()
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
-    except OSError:
-        pass
-    return f"{name}, {len(os.sched_getaffinity(0))} cores"
+    return report.Row(one.name, failure, median, statistics.median(ratios), one.started["load"], one.started["first"],
+                      one.rounds[-1]["memory"])
 
 
 def parse_model(text, folder):
     """(label, path, shapes) of a MODEL argument."""
     if text in MODELS:
         name, shapes = MODELS[text]
-        path = folder / name
+        path, label = folder / name, text
     else:
         name, *inputs = text.split(":")
         path = pathlib.Path(name)
@@ -319,39 +258,57 @@ def parse_model(text, folder):
             shapes = {key: tuple(map(int, dims.split("x"))) for key, dims in (part.rsplit("=", 1) for part in inputs)}
         except ValueError:
             raise SystemExit(f"compare.py: {text} is not PATH:INPUT=1x3x224x224") from None
+        label = path.stem
     if not path.exists():
-        raise SystemExit(f"compare.py: there is no {path}; scripts/fetch_models.py gets: {', '.join(MODELS)}")
-    sizes = ", ".join("x".join(map(str, shape)) for shape in shapes.values())
-    return f"{path.stem if text not in MODELS else text} {sizes}".strip(), path.resolve(), shapes
+        raise SystemExit(f"compare.py: there is no {path}; scripts/fetch_models.py fetches the sets ocr and skeletons: {', '.join(MODELS)}")
+    return label, path.resolve(), shapes
+
+
+def parse_engines(text):
+    """The engines that are there, of those asked for; the others are named."""
+    names = text.split(",")
+    if not set(names) <= set(ENGINES):
+        raise SystemExit(f"compare.py: there are the engines: {', '.join(ENGINES)}")
+    missing = {name: ENGINES[name].missing() for name in names}
+    for name, why in missing.items():
+        if why:
+            print(f"not compared: {ENGINES[name].title}: {why}; see scripts/requirements-bench.txt")
+    return [name for name in names if not missing[name]], {name: why for name, why in missing.items() if why}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--engines", default="ort,evener", help="the first is the reference; there are: " + ", ".join(ENGINES))
+    parser.add_argument("--threads", default="1", metavar="LIST", help="numbers of threads, one after the other: 1,2")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="the first is the reference; there are: " + ", ".join(ENGINES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--slice", type=float, default=0.4, help="seconds of a turn; a turn has at least three runs")
     parser.add_argument("--models", type=pathlib.Path, default=REPOSITORY / "build" / "models", metavar="DIR")
+    parser.add_argument("--cache", type=pathlib.Path, default=REPOSITORY / "build" / "converted", metavar="DIR",
+                        help="where models in the engines' own formats are kept")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="also write a page with the results")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
-    parser.add_argument("model", nargs="*", metavar="MODEL", help="PATH[:INPUT=1x3x224x224]... or one of: " + ", ".join(MODELS))
+    parser.add_argument("model", nargs="*")
     arguments = parser.parse_args()
     if arguments.worker:
         return worker(arguments)
-    engines = arguments.engines.split(",")
-    if not set(engines) <= set(ENGINES):
-        parser.error(f"there are the engines: {', '.join(ENGINES)}")
+    engines, missing = parse_engines(arguments.engines)
+    if not engines:
+        parser.error("no engine is there")
     models = [parse_model(text, arguments.models) for text in arguments.model or MODELS]
-    print(f"{machine()}; {arguments.rounds} rounds of {arguments.slice} s\n")
-    print(f"| model | engine | threads | median ms | ratio to {engines[0]} | load ms | first run ms | memory MiB |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|", flush=True)
-    failed = False
-    for label, path, shapes in models:
-        rows = measure(path, shapes, engines, arguments)
-        print_rows(label, rows, arguments.threads)
-        failed = failed or any(row.failure for row in rows)
-    return 1 if failed else 0
+    results = report.Report(ENGINES, engines, missing, arguments.rounds, arguments.slice)
+    print(results.machine)
+    for threads in map(int, arguments.threads.split(",")):
+        print(report.HEADER.format(reference=engines[0]), flush=True)
+        for label, path, shapes in models:
+            rows = measure(path, shapes, engines, threads, arguments)
+            results.add(threads, label, rows)
+            for row in rows:
+                print(report.line(label, row, threads), flush=True)
+        if arguments.markdown:
+            arguments.markdown.write_text(results.markdown())
+    return 1 if results.failures() else 0
 
 
 if __name__ == "__main__":

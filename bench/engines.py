@@ -1,0 +1,239 @@
+"""The engines that compare.py compares, each as one class: how its library is loaded, a model converted and loaded, and run.
+
+A converted model is kept in a cache folder under a name made of the model's bytes, its input shapes and the converter's version.
+All compute in float32. Where an engine answers with other shapes (ncnn has no batch axis), its numbers are compared in order.
+"""
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+RTOL, ATOL = 1e-3, 1e-4
+
+
+class Engine:
+    """One engine inside its worker process."""
+
+    name = None
+    title = None
+    packages = ()            # of PyPI, the library first
+    tolerance = (RTOL, ATOL)
+    keeps_shapes = True      # its outputs have the model's shapes and dtypes
+
+    @classmethod
+    def missing(cls):
+        """Why the engine cannot be used here, or ""."""
+        absent = [package for package in cls.packages if cls.version(package) is None]
+        return f"no package {', '.join(absent)}" if absent else ""
+
+    @staticmethod
+    def version(package):
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    @classmethod
+    def versions(cls):
+        return ", ".join(f"{package} {cls.version(package)}" for package in cls.packages)
+
+    def prepare(self, path, feeds, cache):
+        """Loads the engine's library and converts the model. What it holds of memory afterwards is not counted, nor is the time."""
+
+    def load(self, path, threads, feeds):
+        """Loads the model; `feeds` tells shapes to engines that want them."""
+        raise NotImplementedError
+
+    def run(self, feeds):
+        """Runs once, and returns the outputs in the model's order."""
+        raise NotImplementedError
+
+
+class OnnxRuntime(Engine):
+    name = "ort"
+    title = "ONNX Runtime"
+    packages = ("onnxruntime",)
+
+    def prepare(self, path, feeds, cache):
+        import onnxruntime
+        self.module = onnxruntime
+
+    def load(self, path, threads, feeds):
+        options = self.module.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self.session = self.module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def run(self, feeds):
+        return self.session.run(None, feeds)
+
+
+class Evener(Engine):
+    name = "evener"
+    title = "Evener"
+
+    @staticmethod
+    def module():
+        sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
+        import evener
+        return evener
+
+    @classmethod
+    def missing(cls):
+        try:
+            cls.module().version()
+        except (ImportError, OSError) as error:
+            return str(error)
+        return ""
+
+    @classmethod
+    def versions(cls):
+        return cls.module().version()
+
+    def prepare(self, path, feeds, cache):
+        self.evener = self.module()
+        self.evener.version()  # opens the library
+
+    def load(self, path, threads, feeds):
+        self.runtime = self.evener.Runtime(os.environ.get("EVENER_COMPARE_CONFIG") or None, threads=threads)
+        self.session = self.runtime.session(path)
+
+    def run(self, feeds):
+        return list(self.session.run(feeds).values())
+
+
+class OpenVino(Engine):
+    name = "openvino"
+    title = "OpenVINO"
+    packages = ("openvino",)
+
+    def prepare(self, path, feeds, cache):
+        import openvino
+        self.module = openvino
+
+    def load(self, path, threads, feeds):
+        core = self.module.Core()
+        model = core.read_model(path)
+        model.reshape({name: list(value.shape) for name, value in feeds.items()})
+        compiled = core.compile_model(model, "CPU", {
+            "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False,
+            "INFERENCE_PRECISION_HINT": "f32"})
+        self.outputs = range(len(compiled.outputs))
+        self.request = compiled.create_infer_request()
+        for name, value in feeds.items():
+            self.request.set_tensor(name, self.module.Tensor(value))
+
+    def run(self, feeds):
+        self.request.infer()
+        return [self.request.get_output_tensor(index).data for index in self.outputs]
+
+
+def call(*command, folder=None):
+    """Runs a converter; an error is its last line."""
+    done = subprocess.run([str(part) for part in command], cwd=folder, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:] or ["no message"]
+        raise RuntimeError(f"{pathlib.Path(command[0]).name} ended with {done.returncode}: {last[0][:160]}")
+
+
+def converted(path, feeds, cache, tool, suffixes, convert):
+    """The files of a converted model, without suffix. `convert(folder)` makes `model` + each suffix in a folder."""
+    digest = hashlib.sha256(tool.encode())
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    for name, value in feeds.items():
+        digest.update(f"{name} {value.dtype} {value.shape};".encode())
+    cache = pathlib.Path(cache)
+    cache.mkdir(parents=True, exist_ok=True)
+    stem = cache / f"{pathlib.Path(path).stem}.{digest.hexdigest()[:16]}"
+    if not all(pathlib.Path(f"{stem}{suffix}").exists() for suffix in suffixes):
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            convert(pathlib.Path(folder))
+            for suffix in suffixes:
+                (pathlib.Path(folder) / f"model{suffix}").replace(f"{stem}{suffix}")
+    return stem
+
+
+class Mnn(Engine):
+    name = "mnn"
+    title = "MNN"
+    packages = ("MNN",)
+    keeps_shapes = False
+
+    def prepare(self, path, feeds, cache):
+        import onnx
+
+        def convert(folder):
+            call(pathlib.Path(sys.executable).parent / "mnnconvert", "-f", "ONNX", "--modelFile", path, "--MNNModel",
+                 folder / "model.mnn", "--bizCode", "compare")
+
+        self.stem = converted(path, feeds, cache, self.versions(), [".mnn"], convert)
+        self.outputs = [value.name for value in onnx.load(path, load_external_data=False).graph.output]
+        import MNN.expr
+        import MNN.nn
+        self.nn, self.expr = MNN.nn, MNN.expr
+
+    def load(self, path, threads, feeds):
+        runtime = self.nn.create_runtime_manager(({"backend": "CPU", "numThread": threads, "precision": "high"},))
+        self.net = self.nn.load_module_from_file(f"{self.stem}.mnn", list(feeds), self.outputs, runtime_manager=runtime)
+        self.inputs = [self.variable(value) for value in feeds.values()]
+
+    def variable(self, value):
+        """MNN has no int64."""
+        whole = value.dtype.kind == "i"
+        return self.expr.const(value.astype("int32") if whole else value, list(value.shape), self.expr.NCHW,
+                               self.expr.int if whole else self.expr.float)
+
+    def run(self, feeds):
+        return [output.read() for output in self.net.forward(self.inputs)]
+
+
+class Ncnn(Engine):
+    name = "ncnn"
+    title = "ncnn"
+    packages = ("ncnn", "pnnx")
+    keeps_shapes = False
+
+    def prepare(self, path, feeds, cache):
+        kinds = {"float32": "f32", "int64": "i64", "int32": "i32"}
+        shapes = ",".join(f"[{','.join(map(str, value.shape))}]{kinds[value.dtype.name]}" for value in feeds.values())
+
+        def convert(folder):
+            shutil.copy(path, folder / "model.onnx")
+            # The program itself: the package's Python side wants all of PyTorch.
+            program = pathlib.Path(importlib.util.find_spec("pnnx").submodule_search_locations[0]) / "pnnx"
+            call(program, "model.onnx", f"inputshape={shapes}", "fp16=0", folder=folder)
+
+        self.stem = converted(path, feeds, cache, self.versions(), [".ncnn.param", ".ncnn.bin"], convert)
+        import ncnn
+        self.module = ncnn
+
+    def load(self, path, threads, feeds):
+        self.net = self.module.Net()
+        options = self.net.opt
+        options.num_threads = threads
+        options.use_fp16_packed = options.use_fp16_storage = options.use_fp16_arithmetic = options.use_bf16_storage = False
+        if self.net.load_param(f"{self.stem}.ncnn.param") or self.net.load_model(f"{self.stem}.ncnn.bin"):
+            raise RuntimeError("ncnn cannot load what pnnx made")
+        self.inputs = [self.module.Mat(value[0] if value.ndim > 1 else value).clone() for value in feeds.values()]
+        # in0, in1, ... and out0, out1, ... are in the model's order; the lists are not.
+        self.input_names = sorted(self.net.input_names(), key=lambda name: int(name[2:]))
+        self.output_names = sorted(self.net.output_names(), key=lambda name: int(name[3:]))
+
+    def run(self, feeds):
+        import numpy
+        extractor = self.net.create_extractor()
+        for name, value in zip(self.input_names, self.inputs):
+            extractor.input(name, value)
+        return [numpy.array(extractor.extract(name)[1]) for name in self.output_names]
+
+
+ENGINES = {engine.name: engine for engine in (OnnxRuntime, Evener, OpenVino, Mnn, Ncnn)}
