@@ -36,6 +36,9 @@ evn_test(runtime runtime evn_mock evn_api)
 evn_test(api api evn_api)
 evn_test(fault fault evn_api)
 evn_test(fuzz fuzz evn_api)
+if(NOT EVN_SANITIZE_THREAD)  # it stands before ThreadSanitizer's own pthread_create and read
+  evn_test(interpose interpose evn_api)
+endif()
 evn_test(conformance conformance evn_mock evn_api)
 
 # The objects of each instruction-set cluster export one symbol each.
