@@ -1,0 +1,35 @@
+"""The examples that show something: faces on a picture, speech in a recording."""
+import evener
+import faces
+import numpy
+import pytest
+import voice
+from common import MODELS
+from PIL import Image
+
+FACE = (175, 65, 275, 185)  # of the astronaut, in pixels, as a person would draw it
+
+
+@pytest.mark.parametrize("name", ["blazeface_front", "blazeface_back"])
+def test_the_astronaut_has_one_face(name):
+    session = evener.Runtime(threads=1).session(MODELS / f"{name}.onnx")
+    found = faces.find_faces(session, Image.open(MODELS / "astronaut.png").convert("RGB"))
+    assert len(found) == 1 and found[0][1] > 0.7
+    assert faces.overlap(numpy.array(FACE), found[0][0][None])[0] > 0.6
+
+
+def test_noise_has_no_face():
+    session = evener.Runtime(threads=1).session(MODELS / "blazeface_back.onnx")
+    noise = numpy.random.default_rng(1).integers(0, 256, (300, 400, 3)).astype("uint8")
+    assert faces.find_faces(session, Image.fromarray(noise)) == []
+
+
+def test_the_recording_is_mostly_speech_and_noise_is_none():
+    session = evener.Runtime(threads=1).session(MODELS / "silero_vad.onnx")
+    samples = voice.read_wave(MODELS / "two_cities.wav")
+    found = voice.segments(voice.probabilities(session, samples))
+    spoken = sum(end - begin for begin, end in found)
+    assert len(found) > 5 and 0.6 < spoken / (len(samples) / voice.RATE) < 0.95
+    assert all(begin < end for begin, end in found) and all(a[1] <= b[0] for a, b in zip(found, found[1:]))
+    noise = 0.05 * numpy.random.default_rng(1).standard_normal(5 * voice.RATE).astype("float32")
+    assert voice.segments(voice.probabilities(session, noise)) == []
