@@ -149,11 +149,11 @@ ClProgram OpenClPrograms::compile(std::string_view source, std::string_view text
     ++compiled_;
     return program;
   }
-  char log[16384] = {};
+  std::string log(16384, '\0');
   cl_call(opencl().get_program_build_info, program.get(), device, static_cast<cl_program_build_info>(CL_PROGRAM_BUILD_LOG),
-          sizeof log - 1, static_cast<void*>(log), static_cast<std::size_t*>(nullptr));
-  const char* line = std::strstr(log, "error");
-  if (line == nullptr) line = log;
+          log.size() - 1, static_cast<void*>(log.data()), static_cast<std::size_t*>(nullptr));
+  const char* line = std::strstr(log.c_str(), "error");
+  if (line == nullptr) line = log.c_str();
   throw make_error(cl_status(code), "kernels/%.*s.cl cannot be built: %s (%d): %.*s", static_cast<int>(source.size()), source.data(),
                    cl_error_name(code), static_cast<int>(code), static_cast<int>(std::strcspn(line, "\r\n")), line)
       .with_device(device_name_.c_str());
