@@ -11,6 +11,7 @@
 
 #include "cli/dtype.h"
 #include "cli/failure.h"
+#include "cli/file.h"
 
 namespace evn::cli {
 namespace {
@@ -165,14 +166,7 @@ void write_npy(const std::string& path, evn_dtype dtype, const std::vector<std::
   std::string start(kMagic);
   start.append({'\1', '\0', static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)}).append(header);
 
-  File file(std::fopen(path.c_str(), "wb"));
-  if (!file) fail(kExitFailure, "%s: cannot be written", path.c_str());
-  bool written = std::fwrite(start.data(), 1, start.size(), file.get()) == start.size();
-  written = written && (size == 0 || std::fwrite(data, 1, size, file.get()) == size);
-  written = std::fclose(file.release()) == 0 && written;
-  if (written) return;
-  std::remove(path.c_str());
-  fail(kExitFailure, "%s: cannot be written", path.c_str());
+  write_file(path, start, data, size);
 }
 
 }  // namespace evn::cli
