@@ -1,48 +1,13 @@
-// Concat, Resize to nearest neighbours by whole factors, and BatchNormalization that no convolution has taken in.
+// Resize to nearest neighbours by whole factors, and BatchNormalization that no convolution has taken in.
 #include "backends/opencl/kernels/support.h"
 #include "ops/batch_norm.h"
-#include "ops/concat.h"
 #include "ops/resize.h"
 
 namespace evn {
 namespace {
 
-constexpr OpenClFunction kCopyRows{"move", "copy_rows"};
 constexpr OpenClFunction kResizeNearest{"move", "resize_nearest"};
 constexpr OpenClFunction kBatchNorm{"move", "batch_norm"};
-
-// ---- Concat: each input is rows of its own length ----
-
-struct ConcatState {
-  int axis;
-  std::int64_t rows;
-  std::int64_t pitch;
-};
-
-Refusal supports_concat(const OpDesc& desc) { return refuse_unless_float(desc); }
-
-void plan_concat(const OpDesc& desc, KernelPlan* plan) {
-  const Shape& y = desc.outputs[0].shape;
-  const int axis = normalize_axis(attr_int(*desc.node, ConcatAttr::kAxis), y.rank());
-  plan->state<ConcatState>() = {axis, y.elements(0, axis), y.elements(axis, y.rank())};
-  count_bytes(desc, plan);
-}
-
-void run_concat(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
-  const ConcatState& s = args.plan->state<ConcatState>();
-  Launcher& cl = launcher(args);
-  Buffer to = args.outputs[0];
-  for (std::size_t i = 0; i < args.inputs.size(); ++i) {
-    const Shape& x = args.desc->inputs[i].shape;
-    const std::int64_t columns = x.elements(s.axis, x.rank());
-    if (columns == 0 || s.rows == 0) continue;
-    const std::int64_t chunk = chunk_elements(cl, columns * s.rows);
-    const std::int64_t row_chunk = columns >= chunk ? 1 : ceil_div(chunk, columns);
-    cl.run(kCopyRows, {ceil_div(columns, chunk), ceil_div(s.rows, row_chunk)}, args.inputs[i], to, s.rows, columns, columns, s.pitch,
-           chunk, row_chunk, args.desc->node->epilogue);
-    to.offset += static_cast<std::size_t>(columns) * sizeof(float);
-  }
-}
 
 // ---- Resize ----
 
@@ -123,7 +88,6 @@ void run_batch_norm(const KernelArgs& args, std::int64_t, std::int64_t, const Ca
 }
 
 constexpr Kernel kKernels[] = {
-    {"concat", "Concat", "", 10, supports_concat, nullptr, nullptr, nullptr, plan_concat, run_concat},
     {"resize_nearest", "Resize", "", 10, supports_resize, nullptr, nullptr, nullptr, plan_resize, run_resize},
     {"batch_norm", "BatchNormalization", "", 10, supports_batch_norm, nullptr, nullptr, nullptr, plan_batch_norm, run_batch_norm},
 };

@@ -1,20 +1,4 @@
-// Operators that move elements: pieces of rows (Concat), and nearest neighbours by whole factors (Resize).
-
-// Copies rows of `columns` floats between matrices of different row lengths. Grid: pieces of rows, groups of rows.
-EVN_KERNEL void copy_rows(global const float* x, ulong x0, global float* y, ulong y0, long rows, long columns, long x_pitch,
-                          long y_pitch, long chunk, long row_chunk, Epilogue e) {
-  const long begin = (long)get_global_id(0) * chunk;
-  const long end = min(begin + chunk, columns);
-  const long first = (long)get_global_id(1) * row_chunk;
-  const long last = min(first + row_chunk, rows);
-  for (long row = first; row < last; ++row) {
-    global const float* in = x + x0 + row * x_pitch;
-    global float* out = y + y0 + row * y_pitch;
-    long i = begin;
-    for (; i + EVN_LANES <= end; i += EVN_LANES) STOREV(apply_epilogue(LOADV(in + i), &e), out + i);
-    for (; i < end; ++i) out[i] = apply_epilogue(in[i], &e);
-  }
-}
+// Nearest neighbours by whole factors (Resize), and BatchNormalization.
 
 // Each input element becomes a rectangle. Grid: output rows of a plane, planes.
 EVN_KERNEL void resize_nearest(global const float* x, ulong x0, global float* y, ulong y0, int in_h, int in_w, int factor_h,

@@ -1,0 +1,352 @@
+// Operators that only move elements, of any dtype: Transpose, Slice, Expand, Concat, Split, Pad, Gather, ConstantOfShape.
+#include "backends/opencl/kernels/strided.h"
+
+#include <algorithm>
+
+#include "ops/concat.h"
+#include "ops/gather.h"
+#include "ops/pad.h"
+#include "ops/slice.h"
+#include "ops/split.h"
+#include "ops/transpose.h"
+
+namespace evn {
+namespace {
+
+constexpr OpenClFunction kCopy1{"strided", "copy_1"};
+constexpr OpenClFunction kCopy2{"strided", "copy_2"};
+constexpr OpenClFunction kCopy4{"strided", "copy_4"};
+constexpr OpenClFunction kCopy8{"strided", "copy_8"};
+constexpr OpenClFunction kTranspose{"strided", "transpose_4"};
+constexpr OpenClFunction kFill{"strided", "fill"};
+constexpr OpenClFunction kFillBits{"strided", "fill_bits"};
+constexpr OpenClFunction kPadRepeat{"strided", "pad_repeat"};
+constexpr OpenClFunction kGather{"strided", "gather"};
+
+// Moves an outer axis of x stride 1 to the end, beyond `rank`. False: there is none.
+bool find_transposition(DeviceCopy* c) {
+  if (c->x_step == 1 || c->x_step == 0 || c->rank == 0) return false;
+  for (std::int64_t i = 0; i < c->rank; ++i) {
+    if (c->x_stride[i] != 1) continue;
+    for (std::int64_t* list : {c->dim, c->x_stride, c->y_stride}) std::rotate(list + i, list + i + 1, list + c->rank);
+    --c->rank;
+    return true;
+  }
+  return false;
+}
+
+void run_transposition(Launcher& cl, DeviceCopy c, const Buffer& x, const Buffer& y, const Epilogue& epilogue) {
+  const std::int64_t across = c.dim[c.rank];
+  const std::int64_t outer = c.rows / across;
+  c.chunk = cl.is_cpu() ? std::max<std::int64_t>(16 * cl.lanes(), ceil_div(4096, cl.lanes() * cl.lanes()) * cl.lanes()) : 4 * cl.lanes();
+  cl.run(kTranspose, {ceil_div(across, cl.lanes()), ceil_div(c.inner, c.chunk), outer}, x, y, c, epilogue);
+}
+
+const OpenClFunction& copy_function(std::size_t element) {
+  return element == 1 ? kCopy1 : element == 2 ? kCopy2 : kCopy8;
+}
+
+}  // namespace
+
+DeviceCopy make_device_copy(const Shape& dims, const std::int64_t* x_strides, const std::int64_t* y_strides) {
+  DeviceCopy c{};
+  std::int64_t last = -1;
+  for (int i = 0; i < dims.rank(); ++i) {
+    if (dims[i] == 1) continue;
+    const bool merges = last >= 0 && c.x_stride[last] == x_strides[i] * dims[i] && c.y_stride[last] == y_strides[i] * dims[i];
+    if (!merges) c.dim[++last] = 1;
+    c.dim[last] *= dims[i];
+    c.x_stride[last] = x_strides[i];
+    c.y_stride[last] = y_strides[i];
+  }
+  const bool contiguous = last >= 0 && c.y_stride[last] == 1;  // else the innermost axis is one of 1
+  c.inner = contiguous ? c.dim[last] : 1;
+  c.x_step = contiguous ? c.x_stride[last] : 1;
+  c.rank = contiguous ? last : last + 1;
+  c.rows = 1;
+  for (std::int64_t i = 0; i < c.rank; ++i) c.rows *= c.dim[i];
+  return c;
+}
+
+void run_device_copy(Launcher& cl, DeviceCopy c, std::size_t element, const Buffer& x, const Buffer& y, const Epilogue& epilogue) {
+  if (c.rows == 0 || c.inner == 0) return;
+  if (element == 4 && c.inner >= cl.lanes() && find_transposition(&c)) return run_transposition(cl, c, x, y, epilogue);
+  c.chunk = chunk_elements(cl, c.inner * c.rows);
+  c.row_chunk = c.inner >= c.chunk ? 1 : ceil_div(c.chunk, c.inner);
+  const Grid grid{ceil_div(c.inner, c.chunk), ceil_div(c.rows, c.row_chunk)};
+  if (element == 4) return cl.run(kCopy4, grid, x, y, c, epilogue);
+  cl.run(copy_function(element), grid, x, y, c);
+}
+
+Refusal refuse_unless_movable(const OpDesc& desc) {
+  if (dtype_size(desc.outputs[0].dtype) == 0) return "not for this element type";
+  return !desc.node->epilogue.empty() && !is_float(desc.outputs[0]) ? "fused steps are for float32" : nullptr;
+}
+
+namespace {
+
+std::size_t element_of(const OpDesc& desc) { return dtype_size(desc.outputs[0].dtype); }
+
+// Inputs as the shape rules see them: with their values where they are known.
+struct Lists {
+  ConstTensor tensors[5];
+  std::size_t count = 0;
+  explicit Lists(const OpDesc& desc) : count(std::min<std::size_t>(desc.inputs.size(), 5)) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const Weight* value = desc.constant(static_cast<int>(i));
+      tensors[i] = {desc.inputs[i], value != nullptr ? value->as<char>() : nullptr};
+    }
+  }
+  std::span<const ConstTensor> span() const { return {tensors, count}; }
+};
+
+// ---- one copy: Transpose, Slice, Expand ----
+
+void plan_copy(const OpDesc& desc, const std::int64_t* x_strides, std::int64_t x_start, KernelPlan* plan) {
+  std::int64_t y_strides[kMaxRank] = {};
+  row_major_strides(desc.outputs[0].shape, y_strides);
+  DeviceCopy& c = plan->state<DeviceCopy>();
+  c = make_device_copy(desc.outputs[0].shape, x_strides, y_strides);
+  c.x_start = x_start;
+  plan->bytes = 2.0 * static_cast<double>(desc.outputs[0].size_bytes());
+}
+
+void run_copy(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  run_device_copy(launcher(args), args.plan->state<DeviceCopy>(), element_of(*args.desc), args.inputs[0], args.outputs[0],
+                   args.desc->node->epilogue);
+}
+
+void plan_transpose(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& x = desc.inputs[0].shape;
+  int perm[kMaxRank];
+  std::int64_t dense[kMaxRank] = {}, strides[kMaxRank] = {};
+  transpose_perm(*desc.node, x.rank(), perm);
+  row_major_strides(x, dense);
+  for (int i = 0; i < x.rank(); ++i) strides[i] = dense[perm[i]];
+  plan_copy(desc, strides, 0, plan);
+}
+
+void plan_slice(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& x = desc.inputs[0].shape;
+  SliceAxis axes[kMaxRank];
+  std::int64_t strides[kMaxRank] = {};
+  resolve_slice(*desc.node, Lists(desc).span(), x, axes);
+  row_major_strides(x, strides);
+  std::int64_t start = 0;
+  for (int i = 0; i < x.rank(); ++i) {
+    start += axes[i].start * strides[i];
+    strides[i] = axes[i].count > 1 ? strides[i] * axes[i].step : 0;
+  }
+  plan_copy(desc, strides, start, plan);
+}
+
+void plan_expand(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& x = desc.inputs[0].shape;
+  const Shape& y = desc.outputs[0].shape;
+  std::int64_t dense[kMaxRank] = {}, strides[kMaxRank] = {};
+  row_major_strides(x, dense);
+  for (int i = 0; i < y.rank(); ++i) {
+    const int axis = i - (y.rank() - x.rank());
+    strides[i] = axis < 0 || x[axis] == 1 ? 0 : dense[axis];
+  }
+  plan_copy(desc, strides, 0, plan);
+}
+
+// ---- Concat and Split: a copy for each part ----
+
+struct PartState {
+  int axis;
+};
+
+int part_axis(const OpDesc& desc, int attribute) {
+  return normalize_axis(attr_int(*desc.node, attribute), desc.inputs[0].shape.rank());
+}
+
+void plan_concat(const OpDesc& desc, KernelPlan* plan) {
+  plan->state<PartState>().axis = part_axis(desc, ConcatAttr::kAxis);
+  plan->bytes = 2.0 * static_cast<double>(desc.outputs[0].size_bytes());
+}
+
+void run_concat(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const int axis = args.plan->state<PartState>().axis;
+  std::int64_t to[kMaxRank] = {}, from[kMaxRank] = {};
+  row_major_strides(args.desc->outputs[0].shape, to);
+  std::int64_t start = 0;
+  for (std::size_t i = 0; i < args.inputs.size(); ++i) {
+    const Shape& x = args.desc->inputs[i].shape;
+    row_major_strides(x, from);
+    DeviceCopy c = make_device_copy(x, from, to);
+    c.y_start = start;
+    run_device_copy(launcher(args), c, element_of(*args.desc), args.inputs[i], args.outputs[0], args.desc->node->epilogue);
+    start += x[axis] * to[axis];
+  }
+}
+
+Refusal supports_split(const OpDesc& desc) {
+  if (!desc.node->epilogue.empty()) return "no fused steps";
+  return refuse_unless_movable(desc);
+}
+
+void plan_split(const OpDesc& desc, KernelPlan* plan) {
+  plan->state<PartState>().axis = part_axis(desc, SplitAttr::kAxis);
+  plan->bytes = 2.0 * static_cast<double>(desc.inputs[0].size_bytes());
+}
+
+void run_split(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const int axis = args.plan->state<PartState>().axis;
+  std::int64_t to[kMaxRank] = {}, from[kMaxRank] = {};
+  row_major_strides(args.desc->inputs[0].shape, from);
+  std::int64_t start = 0;
+  for (std::size_t i = 0; i < args.outputs.size(); ++i) {
+    const Shape& y = args.desc->outputs[i].shape;
+    row_major_strides(y, to);
+    DeviceCopy c = make_device_copy(y, from, to);
+    c.x_start = start;
+    if (args.outputs[i].memory != nullptr) {
+      run_device_copy(launcher(args), c, element_of(*args.desc), args.inputs[0], args.outputs[i], Epilogue{});
+    }
+    start += y[axis] * from[axis];
+  }
+}
+
+// ---- Pad ----
+
+// As in strided.cl.
+struct Repeat {
+  std::int32_t rank, mode;
+  std::int64_t before[kMaxRank], x_dim[kMaxRank], x_stride[kMaxRank], y_dim[kMaxRank];
+};
+struct PadState {
+  PadMode mode;
+  DeviceCopy inside;  // of the constant mode
+  float value;         // of versions that have it as an attribute
+};
+
+Refusal supports_pad(const OpDesc& desc) { return refuse_unless_movable(desc); }
+
+void plan_pad(const OpDesc& desc, KernelPlan* plan) {
+  PadState& s = plan->state<PadState>();
+  s.mode = pad_mode(*desc.node);
+  plan->bytes = 2.0 * static_cast<double>(desc.outputs[0].size_bytes());
+  const bool by_attribute = desc.node->op->max_inputs == 1;
+  s.value = by_attribute ? attr_float(*desc.node, PadAttr::kValue) : 0.0f;
+  const Shape& x = desc.inputs[0].shape;
+  const Shape& y = desc.outputs[0].shape;
+  const PadAmounts amounts = resolve_pads(*desc.node, Lists(desc).span(), x.rank());
+  std::int64_t from[kMaxRank] = {}, to[kMaxRank] = {};
+  row_major_strides(x, from);
+  row_major_strides(y, to);
+  Shape region = x;
+  std::int64_t x_start = 0, y_start = 0;
+  for (int i = 0; i < x.rank(); ++i) {
+    const std::int64_t first = std::max<std::int64_t>(amounts.begin[i], 0);
+    const std::int64_t last = std::min(y[i], x[i] + amounts.begin[i]);
+    region[i] = std::max<std::int64_t>(last - first, 0);
+    x_start += (first - amounts.begin[i]) * from[i];
+    y_start += first * to[i];
+  }
+  s.inside = make_device_copy(region, from, to);
+  s.inside.x_start = x_start;
+  s.inside.y_start = y_start;
+}
+
+void run_repeat(const KernelArgs& args, PadMode mode) {
+  const OpDesc& desc = *args.desc;
+  const Shape& x = desc.inputs[0].shape;
+  const Shape& y = desc.outputs[0].shape;
+  const PadAmounts amounts = resolve_pads(*desc.node, Lists(desc).span(), x.rank());
+  Repeat p{};
+  p.rank = x.rank();
+  p.mode = mode == PadMode::kReflect ? 1 : mode == PadMode::kEdge ? 2 : 3;
+  row_major_strides(x, p.x_stride);
+  for (int i = 0; i < x.rank(); ++i) {
+    p.before[i] = amounts.begin[i];
+    p.x_dim[i] = x[i];
+    p.y_dim[i] = y[i];
+  }
+  Launcher& cl = launcher(args);
+  const std::int64_t n = y.elements();
+  const std::int64_t chunk = chunk_elements(cl, n);
+  cl.run(kPadRepeat, {ceil_div(n, chunk)}, args.inputs[0], args.outputs[0], n, chunk, static_cast<std::int32_t>(element_of(desc)), p,
+         desc.node->epilogue);
+}
+
+void run_pad(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const PadState& s = args.plan->state<PadState>();
+  if (s.mode != PadMode::kConstant) return run_repeat(args, s.mode);
+  const OpDesc& desc = *args.desc;
+  Launcher& cl = launcher(args);
+  const std::int64_t n = desc.outputs[0].shape.elements();
+  const std::int64_t chunk = chunk_elements(cl, n);
+  const auto width = static_cast<std::int32_t>(element_of(desc));
+  if (desc.has_input(2)) {
+    cl.run(kFill, {ceil_div(n, chunk)}, args.inputs[2], args.outputs[0], n, chunk, width, std::int32_t{1}, desc.node->epilogue);
+  } else {
+    std::uint64_t bits = 0;
+    if (is_float(desc.outputs[0])) std::memcpy(&bits, &s.value, sizeof s.value);
+    cl.run(kFillBits, {ceil_div(n, chunk)}, args.outputs[0], n, chunk, width, bits, desc.node->epilogue);
+  }
+  run_device_copy(cl, s.inside, element_of(desc), args.inputs[0], args.outputs[0], desc.node->epilogue);
+}
+
+// ---- Gather ----
+
+struct GatherState {
+  std::int64_t outer, length, inner, count;
+};
+
+void plan_gather(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& x = desc.inputs[0].shape;
+  const int axis = normalize_axis(attr_int(*desc.node, GatherAttr::kAxis), x.rank());
+  plan->state<GatherState>() = {x.elements(0, axis), x[axis], x.elements(axis + 1, x.rank()), desc.inputs[1].shape.elements()};
+  plan->bytes = 2.0 * static_cast<double>(desc.outputs[0].size_bytes());
+}
+
+void run_gather(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const GatherState& s = args.plan->state<GatherState>();
+  Launcher& cl = launcher(args);
+  const std::int64_t chunk = chunk_elements(cl, s.inner);
+  const std::int32_t wide = args.desc->inputs[1].dtype == DType::kInt64;
+  cl.run(kGather, {ceil_div(s.inner, chunk), s.count, s.outer}, args.inputs[0], args.inputs[1], args.outputs[0], s.length, s.inner,
+         s.count, chunk, static_cast<std::int32_t>(element_of(*args.desc)), wide, args.desc->node->epilogue);
+}
+
+// ---- ConstantOfShape ----
+
+struct FillState {
+  std::int64_t n;
+  std::uint64_t bits;
+};
+
+void plan_fill(const OpDesc& desc, KernelPlan* plan) {
+  FillState& s = plan->state<FillState>();
+  s.n = desc.outputs[0].shape.elements();
+  if (const Weight* value = attr_tensor(*desc.node, 0)) std::memcpy(&s.bits, value->as<char>(), element_of(desc));
+  plan->bytes = static_cast<double>(desc.outputs[0].size_bytes());
+}
+
+void run_fill(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const FillState& s = args.plan->state<FillState>();
+  Launcher& cl = launcher(args);
+  const std::int64_t chunk = chunk_elements(cl, s.n);
+  cl.run(kFillBits, {ceil_div(s.n, chunk)}, args.outputs[0], s.n, chunk, static_cast<std::int32_t>(element_of(*args.desc)), s.bits,
+         args.desc->node->epilogue);
+}
+
+constexpr Kernel kKernels[] = {
+    {"transpose", "Transpose", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_transpose, run_copy},
+    {"slice", "Slice", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_slice, run_copy},
+    {"expand", "Expand", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_expand, run_copy},
+    {"concat", "Concat", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_concat, run_concat},
+    {"split", "Split", "", 10, supports_split, nullptr, nullptr, nullptr, plan_split, run_split},
+    {"pad", "Pad", "", 10, supports_pad, nullptr, nullptr, nullptr, plan_pad, run_pad},
+    {"gather", "Gather", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_gather, run_gather},
+    {"constant_of_shape", "ConstantOfShape", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_fill, run_fill},
+};
+
+}  // namespace
+
+extern const KernelFamily strided_opencl_kernels;
+const KernelFamily strided_opencl_kernels = {kKernels};
+
+}  // namespace evn
