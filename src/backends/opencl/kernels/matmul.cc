@@ -1,0 +1,180 @@
+// MatMul and Gemm, float32. The right-hand matrix is packed into panels: once where it is constant, else in each run, to scratch.
+#include "backends/opencl/kernels/support.h"
+#include "ops/gemm.h"
+
+namespace evn {
+namespace {
+
+constexpr OpenClFunction kPack{"matmul", "pack_panels"};
+constexpr OpenClFunction kMultiply8{"matmul", "multiply_8"};
+constexpr OpenClFunction kMultiply1{"matmul", "multiply_1"};
+
+enum : int { kA, kB, kC };
+constexpr std::int64_t kPanel = 32;    // columns
+constexpr int kMaxBatchRank = kMaxRank - 2;
+constexpr std::int64_t kFewRows = 4;   // up to these the tiles are of one row: a tile of 8 would be mostly empty
+
+// As in matmul.cl.
+struct Product {
+  std::int64_t m, n, k;
+  std::int64_t a_row, a_step;
+  std::int64_t panels;
+  std::int64_t c_row, c_column;
+  float alpha, beta;
+  std::int32_t has_c, rows_first, rank;
+  std::int64_t batch[kMaxBatchRank], a_stride[kMaxBatchRank], b_stride[kMaxBatchRank];
+};
+
+struct State {
+  Product product;
+  std::int64_t products;           // of the batch
+  std::int64_t matrices;           // right-hand ones
+  std::int64_t b_row, b_column;    // their strides
+};
+
+// ---- the right-hand matrices ----
+
+struct Right {
+  std::int64_t k, n, matrices, row, column;
+  std::int64_t panel_floats() const { return checked_mul(checked_mul(ceil_div(n, kPanel), kPanel), k); }
+};
+
+Right right_of(const OpDesc& desc) {
+  const Shape& b = desc.inputs[kB].shape;
+  if (desc.node->op_type == "Gemm" && attr_int(*desc.node, GemmAttr::kTransB) != 0) return {b[1], b[0], 1, 1, b[1]};
+  if (b.rank() == 1) return {b[0], 1, 1, 1, 1};
+  return {b[b.rank() - 2], b[b.rank() - 1], b.elements(0, b.rank() - 2), b[b.rank() - 1], 1};
+}
+
+std::size_t packed_bytes(const Right& r) {
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(r.panel_floats(), r.matrices), sizeof(float)));
+}
+
+// A vector is not worth it; and whether it is constant may look otherwise once a run is planned.
+bool packs_once(const OpDesc& desc) { return desc.constant(kB) != nullptr && desc.inputs[kB].shape.rank() >= 2; }
+
+std::size_t prepack_bytes(const OpDesc& desc, int input) { return input == kB && packs_once(desc) ? packed_bytes(right_of(desc)) : 0; }
+
+std::uint64_t prepack_variant(const OpDesc& desc, int) { return right_of(desc).column == 1 ? 0 : 1; }
+
+void prepack(const OpDesc& desc, int, void* packed) {
+  const Right r = right_of(desc);
+  const float* from = desc.constant(kB)->as<float>();
+  auto* to = static_cast<float*>(packed);
+  for (std::int64_t matrix = 0; matrix < r.matrices; ++matrix, from += r.k * r.n) {
+    for (std::int64_t first = 0; first < r.n; first += kPanel) {
+      for (std::int64_t k = 0; k < r.k; ++k) {
+        for (std::int64_t n = first; n < first + kPanel; ++n) *to++ = n < r.n ? from[k * r.row + n * r.column] : 0.0f;
+      }
+    }
+  }
+}
+
+// ---- plans ----
+
+State& plan_common(const OpDesc& desc, KernelPlan* plan) {
+  const Right r = right_of(desc);
+  State& s = plan->state<State>();
+  s.product = Product{};
+  s.product.n = r.n;
+  s.product.k = r.k;
+  s.product.panels = r.panel_floats();
+  s.product.alpha = 1.0f;
+  s.products = 1;
+  s.matrices = r.matrices;
+  s.b_row = r.row;
+  s.b_column = r.column;
+  if (!packs_once(desc)) plan->scratch_bytes = packed_bytes(r);
+  plan->flops = 2.0 * static_cast<double>(r.k) * static_cast<double>(desc.outputs[0].shape.elements());
+  count_bytes(desc, plan);
+  return s;
+}
+
+// Strides, in matrices of `unit` elements, of the batch axes of one side, aligned to the right of the output's.
+void batch_strides(const Shape& s, int rank, std::int64_t unit, std::int64_t* strides) {
+  const int own = s.rank() > 2 ? s.rank() - 2 : 0;
+  for (int i = rank - 1; i >= 0; --i) {
+    const int axis = i - (rank - own);
+    const std::int64_t dim = axis < 0 ? 1 : s[axis];
+    strides[i] = dim == 1 ? 0 : unit;
+    unit = checked_mul(unit, dim);
+  }
+}
+
+Refusal supports_matmul(const OpDesc& desc) {
+  if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
+  return desc.inputs[kA].shape.rank() < 1 || desc.inputs[kB].shape.rank() < 1 ? "a scalar" : nullptr;
+}
+
+void plan_matmul(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& a = desc.inputs[kA].shape;
+  const Shape& b = desc.inputs[kB].shape;
+  State& s = plan_common(desc, plan);
+  Product& p = s.product;
+  p.a_row = p.k;
+  p.a_step = 1;
+  p.m = a.rank() >= 2 ? a[a.rank() - 2] : 1;
+  if (b.rank() <= 2) {  // one matrix for all: the batch axes are rows
+    p.m = a.elements(0, a.rank() - 1);
+    return;
+  }
+  const int longest = a.rank() > b.rank() ? a.rank() : b.rank();
+  p.rank = longest - 2;
+  batch_strides(a, p.rank, p.m * p.k, p.a_stride);
+  batch_strides(b, p.rank, 1, p.b_stride);
+  for (int i = 0; i < p.rank; ++i) {
+    p.batch[i] = desc.outputs[0].shape[i];
+    s.products = checked_mul(s.products, p.batch[i]);
+  }
+}
+
+Refusal supports_gemm(const OpDesc& desc) { return refuse_unless_float(desc); }
+
+void plan_gemm(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& a = desc.inputs[kA].shape;
+  const bool transposed = attr_int(*desc.node, GemmAttr::kTransA) != 0;
+  Product& p = plan_common(desc, plan).product;
+  p.m = a[transposed ? 1 : 0];
+  p.a_row = transposed ? 1 : p.k;
+  p.a_step = transposed ? p.m : 1;
+  p.alpha = attr_float(*desc.node, GemmAttr::kAlpha);
+  p.beta = attr_float(*desc.node, GemmAttr::kBeta);
+  p.has_c = desc.has_input(kC);
+  if (p.has_c == 0) return;
+  const Shape& c = desc.inputs[kC].shape;
+  const std::int64_t columns = c.rank() == 0 ? 1 : c[c.rank() - 1];
+  const std::int64_t rows = c.rank() == 2 ? c[0] : 1;
+  p.c_column = columns == 1 ? 0 : 1;
+  p.c_row = rows == 1 ? 0 : columns;
+}
+
+// ---- runs ----
+
+void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const State& s = args.plan->state<State>();
+  Launcher& cl = launcher(args);
+  Product p = s.product;
+  const bool packed = args.packed.size() > kB && args.packed[kB].memory != nullptr;
+  const Buffer& b = packed ? args.packed[kB] : args.scratch;
+  if (b.memory == nullptr) fail(EVN_ERROR_UNSUPPORTED, "a right-hand matrix that became constant after the model was loaded");
+  if (!packed) cl.run(kPack, {ceil_div(p.n, kPanel), p.k, s.matrices}, args.inputs[kB], b, p.n, p.k, s.b_row, s.b_column);
+  const bool single = p.m <= kFewRows;
+  const std::int64_t row_tiles = single ? p.m : ceil_div(p.m, 8);
+  const std::int64_t column_tiles = ceil_div(p.n, cl.tile_columns());
+  p.rows_first = cl.is_cpu() ? 1 : 0;  // a core keeps a panel in its cache; a GPU's neighbours read along a row of it
+  const Grid grid = p.rows_first != 0 ? Grid{row_tiles, column_tiles, s.products} : Grid{column_tiles, row_tiles, s.products};
+  cl.run(single ? kMultiply1 : kMultiply8, grid, args.inputs[kA], b, p.has_c != 0 ? args.inputs[kC] : args.inputs[kA], args.outputs[0], p,
+         args.desc->node->epilogue);
+}
+
+constexpr Kernel kKernels[] = {
+    {"matmul", "MatMul", "", 10, supports_matmul, prepack_bytes, prepack_variant, prepack, plan_matmul, run},
+    {"gemm", "Gemm", "", 10, supports_gemm, prepack_bytes, prepack_variant, prepack, plan_gemm, run},
+};
+
+}  // namespace
+
+extern const KernelFamily matmul_opencl_kernels;
+const KernelFamily matmul_opencl_kernels = {kKernels};
+
+}  // namespace evn

@@ -1,0 +1,162 @@
+// Products of matrices. The right-hand one is in panels, [columns / 32][depth][32] with zeros beyond the last column; the left-hand one
+// is read where it lies. A work item makes a tile of 8 rows or of one, by one or two vectors of columns: one chain of fused
+// multiply-adds to each element, in the order of the depth, whatever the tile.
+
+#if EVN_LANES == 8
+#define EVN_TILE 1  // vectors: 16 registers hold 8 sums and no more
+#else
+#define EVN_TILE 2
+#endif
+#define EVN_COLUMNS (EVN_TILE * EVN_LANES)
+#define EVN_PANEL 32
+#define EVN_ROWS(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7)
+
+typedef struct {
+  long m, n, k;
+  long a_row, a_step;        // strides of A along rows and along the depth
+  long panels;               // floats of one packed matrix
+  long c_row, c_column;      // strides of C, 0 where it is broadcast
+  float alpha, beta;
+  int has_c;
+  int rows_first;            // the grid's first dimension counts blocks of rows, not of columns
+  int rank;                  // batch axes
+  long batch[6], a_stride[6], b_stride[6];  // b_stride in matrices
+} Product;
+
+// Writes panels. Grid: panels, rows of the depth, matrices.
+EVN_KERNEL void pack_panels(global const float* b, ulong b0, global float* packed, ulong packed0, long n, long k, long row, long column) {
+  const long first = (long)get_global_id(0) * EVN_PANEL;
+  if (first >= n) return;
+  const long depth = get_global_id(1);
+  const long matrix = get_global_id(2);
+  const long panels = (n + EVN_PANEL - 1) / EVN_PANEL * EVN_PANEL * k;
+  global const float* from = b + b0 + matrix * n * k + depth * row + first * column;
+  global float* to = packed + packed0 + matrix * panels + first * k + depth * EVN_PANEL;
+  if (column == 1 && first + EVN_PANEL <= n) {
+    for (int i = 0; i < EVN_PANEL; i += EVN_LANES) STOREV(LOADV(from + i), to + i);
+    return;
+  }
+  for (int i = 0; i < EVN_PANEL; ++i) to[i] = first + i < n ? from[i * column] : 0.0f;
+}
+
+static inline void store_lanes(VF v, global float* y, long end) {
+  if (end >= EVN_LANES) {
+    STOREV(v, y);
+    return;
+  }
+  float lane[EVN_LANES];
+  STOREV(v, lane);
+  for (int i = 0; i < end; ++i) y[i] = lane[i];
+}
+
+static inline void finish(VF* sums, int rows, long row, long column, global const float* c, global float* y, const Product* p,
+                          const Epilogue* e) {
+  for (int r = 0; r < rows; ++r) {
+    for (int u = 0; u < EVN_TILE; ++u) {
+      VF v = sums[r * EVN_TILE + u];
+      if (p->alpha != 1.0f) v *= p->alpha;
+      if (p->has_c) {
+        const long at = column + u * EVN_LANES;
+        global const float* from = c + (row + r) * p->c_row;
+        if (p->c_column == 0) {
+          v = fma((VF)p->beta, (VF)from[0], v);
+        } else if (at + EVN_LANES <= p->n) {
+          v = fma((VF)p->beta, LOADV(from + at), v);
+        } else {
+          float lane[EVN_LANES];
+          for (int i = 0; i < EVN_LANES; ++i) lane[i] = at + i < p->n ? from[at + i] : 0.0f;
+          v = fma((VF)p->beta, LOADV(lane), v);
+        }
+      }
+      sums[r * EVN_TILE + u] = v;
+    }
+  }
+  apply_to_block(sums, rows * EVN_TILE, e);
+  for (int r = 0; r < rows; ++r) {
+    for (int u = 0; u < EVN_TILE; ++u) {
+      store_lanes(sums[r * EVN_TILE + u], y + (row + r) * p->n + column + u * EVN_LANES, p->n - column - u * EVN_LANES);
+    }
+  }
+}
+
+#define EVN_FIND_TILE(ROWS)                                                                         \
+  const long gx = get_global_id(0), gy = get_global_id(1);                                          \
+  const long row = (p.rows_first ? gx : gy) * ROWS;                                                 \
+  const long column = (p.rows_first ? gy : gx) * EVN_COLUMNS;                                       \
+  if (row >= p.m || column >= p.n) return;                                                          \
+  const long product = get_global_id(2);                                                            \
+  long rest = product, a_at = (long)a0, b_at = 0;                                                   \
+  for (int i = p.rank - 1; i >= 0; --i) {                                                           \
+    const long position = rest % p.batch[i];                                                        \
+    rest /= p.batch[i];                                                                             \
+    a_at += position * p.a_stride[i];                                                               \
+    b_at += position * p.b_stride[i];                                                               \
+  }                                                                                                 \
+  global const float* src = a + a_at + row * p.a_row;                                               \
+  global const float* w = packed + packed0 + b_at * p.panels + column / EVN_PANEL * EVN_PANEL * p.k + column % EVN_PANEL; \
+  global float* out = y + y0 + product * p.m * p.n;
+
+// Grid: blocks of 8 rows and of EVN_COLUMNS columns, in either order; products.
+EVN_KERNEL void multiply_8(global const float* a, ulong a0, global const float* packed, ulong packed0, global const float* c, ulong c0,
+                           global float* y, ulong y0, Product p, Epilogue e) {
+  EVN_FIND_TILE(8)
+  const int rows = (int)min(p.m - row, 8L);
+  VF sums[8 * EVN_TILE];
+  // Rows beyond the last read the last.
+#define EVN_START(r)       \
+  VF s##r = (VF)0.0f;      \
+  global const float* row##r = src + min(r, rows - 1) * p.a_row;
+  EVN_ROWS(EVN_START)
+#if EVN_TILE == 2
+#define EVN_START_HIGH(r) VF t##r = (VF)0.0f;
+  EVN_ROWS(EVN_START_HIGH)
+#define EVN_STEP(r)                        \
+  {                                        \
+    const VF v = (VF)row##r[at];             \
+    s##r = fma(v, b_low, s##r);            \
+    t##r = fma(v, b_high, t##r);           \
+  }
+#define EVN_KEEP(r)        \
+  sums[2 * r] = s##r;      \
+  sums[2 * r + 1] = t##r;
+#else
+#define EVN_STEP(r) s##r = fma((VF)row##r[at], b_low, s##r);
+#define EVN_KEEP(r) sums[r] = s##r;
+#endif
+  long at = 0;
+  for (long i = 0; i < p.k; ++i) {
+    const VF b_low = LOADV(w);
+#if EVN_TILE == 2
+    const VF b_high = LOADV(w + EVN_LANES);
+#endif
+    EVN_ROWS(EVN_STEP)
+    w += EVN_PANEL;
+    at += p.a_step;
+  }
+  EVN_ROWS(EVN_KEEP)
+  finish(sums, rows, row, column, c + c0, out, &p, &e);
+}
+
+// The same, row by row.
+EVN_KERNEL void multiply_1(global const float* a, ulong a0, global const float* packed, ulong packed0, global const float* c, ulong c0,
+                           global float* y, ulong y0, Product p, Epilogue e) {
+  EVN_FIND_TILE(1)
+  VF sums[EVN_TILE];
+  VF s = (VF)0.0f;
+#if EVN_TILE == 2
+  VF t = (VF)0.0f;
+#endif
+  for (long i = 0; i < p.k; ++i) {
+    const VF v = (VF)src[i * p.a_step];
+    s = fma(v, LOADV(w), s);
+#if EVN_TILE == 2
+    t = fma(v, LOADV(w + EVN_LANES), t);
+#endif
+    w += EVN_PANEL;
+  }
+  sums[0] = s;
+#if EVN_TILE == 2
+  sums[1] = t;
+#endif
+  finish(sums, 1, row, column, c + c0, out, &p, &e);
+}
