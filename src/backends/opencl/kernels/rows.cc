@@ -1,0 +1,249 @@
+// Softmax, LogSoftmax, LayerNormalization, the reductions, ArgMax and ArgMin, of float32.
+#include <algorithm>
+
+#include "backends/opencl/kernels/support.h"
+#include "ops/layer_norm.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+
+namespace evn {
+namespace {
+
+constexpr OpenClFunction kReduceRows{"rows", "reduce_rows"};
+constexpr OpenClFunction kReduceColumns{"rows", "reduce_columns"};
+constexpr OpenClFunction kArgExtreme{"rows", "arg_extreme"};
+constexpr OpenClFunction kSoftmaxRows{"rows", "softmax_rows"};
+constexpr OpenClFunction kSoftmaxColumns{"rows", "softmax_columns"};
+constexpr OpenClFunction kLayerNorm{"rows", "layer_norm"};
+
+// Rows of one work item.
+std::int64_t row_chunk(const Launcher& cl, std::int64_t rows, std::int64_t length) {
+  return cl.is_cpu() ? std::max<std::int64_t>(1, chunk_elements(cl, rows * length) / std::max<std::int64_t>(length, 1)) : 1;
+}
+
+// ---- reductions ----
+
+enum class Fold : std::int32_t { kSum, kMean, kMax, kMin, kProd, kL1, kL2, kSumSquare };
+
+// As in rows.cl.
+struct Reduce {
+  Fold op;
+  std::int32_t kept, reduced, padding;
+  std::int64_t length, step, inner, outputs, runs, chunk;
+  float count, padding2;
+  std::int64_t kept_dim[kMaxRank], kept_stride[kMaxRank];
+  std::int64_t reduced_dim[kMaxRank], reduced_stride[kMaxRank];
+};
+static_assert(sizeof(Reduce) <= KernelPlan::kStateBytes);
+
+std::uint32_t axes_of(const OpDesc& desc) {
+  std::int64_t values[kMaxRank];
+  std::size_t n = 0;
+  if (reduce_axes_is_input(*desc.node) && desc.has_input(1)) {
+    const Weight* axes = desc.constant(1);
+    n = static_cast<std::size_t>(axes->desc.shape.elements());
+    for (std::size_t i = 0; i < n; ++i) std::memcpy(&values[i], axes->as<char>() + i * sizeof(std::int64_t), sizeof(std::int64_t));
+  }
+  return reduce_axes(*desc.node, desc.inputs[0].shape.rank(), {values, n});
+}
+
+Refusal supports_reduce(const OpDesc& desc) {
+  if (!is_float(desc.inputs[0])) return "only float32";
+  if (!reduce_axes_is_input(*desc.node) || !desc.has_input(1)) return nullptr;
+  const Weight* axes = desc.constant(1);
+  if (axes == nullptr) return "the axes are not constant";
+  if (axes->desc.dtype != DType::kInt64 || axes->desc.shape.elements() > kMaxRank) return "the axes are not a short int64 list";
+  return nullptr;
+}
+
+// Neighbouring axes of one kind, merged.
+struct MergedAxes {
+  int rank = 0;
+  std::int64_t dim[kMaxRank] = {}, stride[kMaxRank] = {};
+  bool is_reduced[kMaxRank] = {};
+};
+
+MergedAxes merge_axes(const Shape& x, std::uint32_t bits) {
+  MergedAxes m;
+  std::int64_t strides[kMaxRank] = {};
+  row_major_strides(x, strides);
+  for (int i = 0; i < x.rank(); ++i) {
+    if (x[i] == 1) continue;
+    const bool reduced = (bits >> i & 1u) != 0;
+    if (m.rank == 0 || m.is_reduced[m.rank - 1] != reduced) {
+      m.dim[m.rank] = 1;
+      m.is_reduced[m.rank++] = reduced;
+    }
+    m.dim[m.rank - 1] *= x[i];
+    m.stride[m.rank - 1] = strides[i];
+  }
+  return m;
+}
+
+template <Fold kFold>
+void plan_reduce(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& x = desc.inputs[0].shape;
+  const MergedAxes m = merge_axes(x, axes_of(desc));
+  Reduce& p = plan->state<Reduce>();
+  p = Reduce{};
+  p.op = kFold;
+  p.length = p.step = p.inner = p.outputs = p.runs = 1;
+  const bool over_rows = m.rank > 0 && m.is_reduced[m.rank - 1];
+  for (int i = 0; i < m.rank; ++i) {
+    if (m.is_reduced[i]) {
+      p.reduced_dim[p.reduced] = m.dim[i];
+      p.reduced_stride[p.reduced++] = m.stride[i];
+    } else if (i == m.rank - 1) {
+      p.inner = m.dim[i];
+    } else {
+      p.kept_dim[p.kept] = m.dim[i];
+      p.kept_stride[p.kept++] = m.stride[i];
+      p.outputs *= m.dim[i];
+    }
+  }
+  if (p.reduced > 0) {
+    p.length = p.reduced_dim[--p.reduced];
+    p.step = p.reduced_stride[p.reduced];
+  }
+  for (int i = 0; i < p.reduced; ++i) p.runs *= p.reduced_dim[i];
+  if (over_rows) p.inner = 0;
+  p.count = static_cast<float>(p.length * p.runs);
+  plan->flops = static_cast<double>(x.elements());
+  count_bytes(desc, plan);
+}
+
+void run_reduce(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  Reduce p = args.plan->state<Reduce>();
+  Launcher& cl = launcher(args);
+  const Epilogue& epilogue = args.desc->node->epilogue;
+  if (p.inner == 0) {
+    p.chunk = row_chunk(cl, p.outputs, p.length * p.runs);
+    return cl.run(kReduceRows, {ceil_div(p.outputs, p.chunk)}, args.inputs[0], args.outputs[0], p, epilogue);
+  }
+  p.chunk = cl.is_cpu() ? 4 * cl.lanes() : cl.lanes();
+  cl.run(kReduceColumns, {ceil_div(p.inner, p.chunk), p.outputs}, args.inputs[0], args.outputs[0], p, epilogue);
+}
+
+// ---- ArgMax and ArgMin ----
+
+enum : int { kAxis, kKeepDims, kSelectLast };
+
+struct ArgState {
+  std::int64_t outputs, length, inner;
+  std::int32_t last;
+};
+
+Refusal supports_arg(const OpDesc& desc) {
+  if (desc.inputs[0].shape.rank() == 0) return "a scalar";
+  return is_float(desc.inputs[0]) ? nullptr : "only float32";
+}
+
+void plan_arg(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& x = desc.inputs[0].shape;
+  const int axis = normalize_axis(attr_int(*desc.node, kAxis), x.rank());
+  const bool last = attr_given(*desc.node, kSelectLast) && attr_int(*desc.node, kSelectLast) != 0;
+  plan->state<ArgState>() = {desc.outputs[0].shape.elements(), x[axis], x.elements(axis + 1, x.rank()), last ? 1 : 0};
+  count_bytes(desc, plan);
+}
+
+template <std::int32_t kMaximum>
+void run_arg(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const ArgState& s = args.plan->state<ArgState>();
+  Launcher& cl = launcher(args);
+  const std::int64_t chunk = row_chunk(cl, s.outputs, s.length);
+  cl.run(kArgExtreme, {ceil_div(s.outputs, chunk)}, args.inputs[0], args.outputs[0], s.outputs, s.length, s.inner, chunk,
+         std::int32_t{kMaximum}, s.last);
+}
+
+// ---- Softmax ----
+
+Refusal supports_softmax(const OpDesc& desc) { return refuse_unless_float(desc); }
+
+void plan_softmax(const OpDesc& desc, KernelPlan* plan) {
+  plan->state<SoftmaxView>() = softmax_view(*desc.node, desc.inputs[0].shape);
+  plan->in_place = 1;
+  plan->flops = 16.0 * static_cast<double>(desc.inputs[0].shape.elements());
+  count_bytes(desc, plan);
+}
+
+template <std::int32_t kLogarithm>
+void run_softmax(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const SoftmaxView& v = args.plan->state<SoftmaxView>();
+  Launcher& cl = launcher(args);
+  const Epilogue& epilogue = args.desc->node->epilogue;
+  if (v.inner == 1) {
+    const std::int64_t chunk = row_chunk(cl, v.outer, v.length);
+    return cl.run(kSoftmaxRows, {ceil_div(v.outer, chunk)}, args.inputs[0], args.outputs[0], v.outer, v.length, chunk,
+                  std::int32_t{kLogarithm}, epilogue);
+  }
+  const std::int64_t chunk = cl.is_cpu() ? 8 * cl.lanes() : cl.lanes();
+  cl.run(kSoftmaxColumns, {ceil_div(v.inner, chunk), v.outer}, args.inputs[0], args.outputs[0], v.length, v.inner, chunk,
+         std::int32_t{kLogarithm}, epilogue);
+}
+
+// ---- LayerNormalization ----
+
+struct LayerNormState {
+  std::int64_t rows, length;
+  float epsilon;
+};
+
+Refusal supports_layer_norm(const OpDesc& desc) {
+  if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
+  const Shape& x = desc.inputs[0].shape;
+  const int axis = normalize_axis(attr_int(*desc.node, LayerNormAttr::kAxis), x.rank());
+  for (int input = 1; input <= 2 && desc.has_input(input); ++input) {
+    const Shape& s = desc.inputs[static_cast<std::size_t>(input)].shape;
+    if (s.rank() != x.rank() - axis) return "scale and bias must have the normalized axes";
+    for (int i = 0; i < s.rank(); ++i) {  // what does not broadcast has the input's dim, known yet or not
+      if (s[i] < 1 || (s[i] == 1 && x[axis + i] != 1)) return "scale and bias must not be broadcast";
+    }
+  }
+  return nullptr;
+}
+
+void plan_layer_norm(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& x = desc.inputs[0].shape;
+  const int axis = normalize_axis(attr_int(*desc.node, LayerNormAttr::kAxis), x.rank());
+  plan->state<LayerNormState>() = {x.elements(0, axis), x.elements(axis, x.rank()), attr_float(*desc.node, LayerNormAttr::kEpsilon)};
+  plan->in_place = 1;
+  plan->flops = 8.0 * static_cast<double>(x.elements());
+  count_bytes(desc, plan);
+}
+
+void run_layer_norm(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const LayerNormState& s = args.plan->state<LayerNormState>();
+  Launcher& cl = launcher(args);
+  const std::int64_t chunk = row_chunk(cl, s.rows, s.length);
+  const std::int32_t has_bias = args.desc->has_input(2);
+  cl.run(kLayerNorm, {ceil_div(s.rows, chunk)}, args.inputs[0], args.inputs[1], args.inputs[has_bias != 0 ? 2 : 1], args.outputs[0], s.rows,
+         s.length, chunk, s.epsilon, has_bias, args.desc->node->epilogue);
+}
+
+template <Fold kFold>
+constexpr Kernel reduction(const char* name, const char* op) {
+  return {name, op, "", 10, supports_reduce, nullptr, nullptr, nullptr, plan_reduce<kFold>, run_reduce};
+}
+
+constexpr Kernel kKernels[] = {
+    reduction<Fold::kSum>("reduce_sum", "ReduceSum"),
+    reduction<Fold::kMean>("reduce_mean", "ReduceMean"),
+    reduction<Fold::kMax>("reduce_max", "ReduceMax"),
+    reduction<Fold::kMin>("reduce_min", "ReduceMin"),
+    reduction<Fold::kProd>("reduce_prod", "ReduceProd"),
+    reduction<Fold::kL1>("reduce_l1", "ReduceL1"),
+    reduction<Fold::kL2>("reduce_l2", "ReduceL2"),
+    reduction<Fold::kSumSquare>("reduce_sum_square", "ReduceSumSquare"),
+    {"arg_max", "ArgMax", "", 10, supports_arg, nullptr, nullptr, nullptr, plan_arg, run_arg<1>},
+    {"arg_min", "ArgMin", "", 10, supports_arg, nullptr, nullptr, nullptr, plan_arg, run_arg<0>},
+    {"softmax", "Softmax", "", 10, supports_softmax, nullptr, nullptr, nullptr, plan_softmax, run_softmax<0>},
+    {"log_softmax", "LogSoftmax", "", 10, supports_softmax, nullptr, nullptr, nullptr, plan_softmax, run_softmax<1>},
+    {"layer_norm", "LayerNormalization", "", 10, supports_layer_norm, nullptr, nullptr, nullptr, plan_layer_norm, run_layer_norm},
+};
+
+}  // namespace
+
+extern const KernelFamily rows_opencl_kernels;
+const KernelFamily rows_opencl_kernels = {kKernels};
+
+}  // namespace evn
