@@ -1,7 +1,7 @@
-// Activations and other functions of one input, and Add, Sub, Mul and Div with broadcasting.
+// Activations and other functions of one input, and float32 arithmetic of two or more broadcast ones.
 #include <limits>
 
-#include "backends/opencl/kernels/support.h"
+#include "backends/opencl/kernels/broadcast.h"
 #include "ops/clip.h"
 #include "ops/unary.h"
 
@@ -10,9 +10,14 @@ namespace {
 
 constexpr OpenClFunction kUnary{"elementwise", "unary"};
 constexpr OpenClFunction kBinary{"elementwise", "binary"};
+constexpr OpenClFunction kPower{"elementwise", "binary_power"};
 
 // Functions of elementwise.cl that are no epilogue step; they go on from its numbers.
-enum : int { kSqrtFunction = 100, kExpFunction, kAbsFunction, kNegFunction, kFloorFunction, kCeilFunction, kReciprocalFunction };
+enum : int {
+  kSqrtFunction = 100, kExpFunction, kAbsFunction, kNegFunction, kFloorFunction, kCeilFunction, kReciprocalFunction, kLogFunction,
+  kErfFunction, kGeluFunction, kGeluTanhFunction, kSoftplusFunction, kSoftsignFunction, kEluFunction, kSeluFunction, kRoundFunction,
+  kSignFunction, kSinFunction, kCosFunction, kMishFunction,
+};
 
 // ---- one input ----
 
@@ -55,6 +60,18 @@ void plan_hard_sigmoid(const OpDesc& desc, KernelPlan* plan) {
 
 void plan_hard_swish(const OpDesc& desc, KernelPlan* plan) { plan_step(desc, plan, {StepKind::kHardSwish, 1.0f / 6, 0.5f}); }
 
+void plan_elu(const OpDesc& desc, KernelPlan* plan) {
+  plan_step(desc, plan, {static_cast<StepKind>(kEluFunction), attr_float(*desc.node, 0), 0});
+}
+
+void plan_selu(const OpDesc& desc, KernelPlan* plan) {
+  plan_step(desc, plan, {static_cast<StepKind>(kSeluFunction), attr_float(*desc.node, 0), attr_float(*desc.node, 1)});
+}
+
+void plan_gelu(const OpDesc& desc, KernelPlan* plan) {
+  plan_step(desc, plan, {static_cast<StepKind>(attr_string(*desc.node, 0) == "tanh" ? kGeluTanhFunction : kGeluFunction), 0, 0});
+}
+
 void plan_clip(const OpDesc& desc, KernelPlan* plan) {
   Step step{StepKind::kClip, -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()};
   if (!clip_bounds_are_inputs(*desc.node)) {
@@ -92,48 +109,29 @@ struct Binary {
   std::int64_t b_stride[kMaxRank];
 };
 
-// Strides of an input along the axes of the output, 0 where it is broadcast.
-void broadcast_strides(const Shape& input, const Shape& output, std::int64_t* strides) {
-  std::int64_t own[kMaxRank] = {};
-  row_major_strides(input, own);
-  const int shift = output.rank() - input.rank();
-  for (int i = 0; i < output.rank(); ++i) strides[i] = i < shift || input[i - shift] == 1 ? 0 : own[i - shift];
-}
+// As in elementwise.cl.
+enum : std::int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax, kPRelu, kFirst };
 
-// Merges neighbouring axes that both inputs walk through in one stride; the last that is left is `inner`.
-Binary merge_axes(const OpDesc& desc) {
-  const Shape& output = desc.outputs[0].shape;
-  std::int64_t a[kMaxRank], b[kMaxRank];
-  broadcast_strides(desc.inputs[0].shape, output, a);
-  broadcast_strides(desc.inputs[1].shape, output, b);
+Binary merge_axes(const Shape& a, const Shape& b, const Shape& output, std::int32_t op) {
+  const Broadcast<2> merged = merge_broadcast<2>({&a, &b}, output);
   Binary p{};
-  int last = -1;
-  for (int i = 0; i < output.rank(); ++i) {
-    if (output[i] == 1) continue;
-    if (last >= 0 && p.a_stride[last] == a[i] * output[i] && p.b_stride[last] == b[i] * output[i]) {
-      p.dim[last] *= output[i];
-    } else {
-      p.dim[++last] = output[i];
-    }
-    p.a_stride[last] = a[i];
-    p.b_stride[last] = b[i];
-  }
-  p.inner = last < 0 ? 1 : p.dim[last];
-  p.a_step = last >= 0 && p.a_stride[last] != 0;
-  p.b_step = last >= 0 && p.b_stride[last] != 0;
-  p.rank = last < 0 ? 0 : last;
-  p.rows = 1;
-  for (int i = 0; i < p.rank; ++i) p.rows *= p.dim[i];
+  p.op = op;
+  p.rank = merged.rank;
+  p.inner = merged.inner;
+  p.rows = merged.rows;
+  p.a_step = merged.step[0];
+  p.b_step = merged.step[1];
+  std::memcpy(p.dim, merged.dim, sizeof p.dim);
+  std::memcpy(p.a_stride, merged.stride[0], sizeof p.a_stride);
+  std::memcpy(p.b_stride, merged.stride[1], sizeof p.b_stride);
   return p;
 }
 
 Refusal supports_binary(const OpDesc& desc) { return refuse_unless_float(desc); }
 
-template <int kOp>
+template <std::int32_t kOp>
 void plan_binary(const OpDesc& desc, KernelPlan* plan) {
-  Binary p = merge_axes(desc);
-  p.op = kOp;
-  plan->state<Binary>() = p;
+  plan->state<Binary>() = merge_axes(desc.inputs[0].shape, desc.inputs[1].shape, desc.outputs[0].shape, kOp);
   for (int i = 0; i < 2; ++i) {
     if (desc.inputs[i].shape == desc.outputs[0].shape) plan->in_place |= 1u << i;
   }
@@ -141,13 +139,46 @@ void plan_binary(const OpDesc& desc, KernelPlan* plan) {
   count_bytes(desc, plan);
 }
 
-void run_binary(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
-  Binary p = args.plan->state<Binary>();
-  Launcher& cl = launcher(args);
+void enqueue_binary(Launcher& cl, const OpenClFunction& function, Binary p, const Buffer& a, const Buffer& b, const Buffer& y,
+                    const Epilogue& epilogue) {
   p.chunk = chunk_elements(cl, p.inner * p.rows);
   p.row_chunk = p.inner >= p.chunk ? 1 : ceil_div(p.chunk, p.inner > 0 ? p.inner : 1);
-  cl.run(kBinary, {ceil_div(p.inner, p.chunk), ceil_div(p.rows, p.row_chunk)}, args.inputs[0], args.inputs[1], args.outputs[0], p,
-         args.desc->node->epilogue);
+  cl.run(function, {ceil_div(p.inner, p.chunk), ceil_div(p.rows, p.row_chunk)}, a, b, y, p, epilogue);
+}
+
+void run_binary(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  enqueue_binary(launcher(args), kBinary, args.plan->state<Binary>(), args.inputs[0], args.inputs[1], args.outputs[0],
+                 args.desc->node->epilogue);
+}
+
+void run_power(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  enqueue_binary(launcher(args), kPower, args.plan->state<Binary>(), args.inputs[0], args.inputs[1], args.outputs[0],
+                 args.desc->node->epilogue);
+}
+
+// ---- any number of inputs: the output takes in one after the other ----
+
+void plan_many(const OpDesc& desc, KernelPlan* plan) {
+  plan->in_place = desc.inputs[0].shape == desc.outputs[0].shape ? 1 : 0;
+  plan->flops = static_cast<double>(desc.inputs.size()) * static_cast<double>(desc.outputs[0].shape.elements());
+  count_bytes(desc, plan);
+}
+
+template <std::int32_t kOp>
+void run_many(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const OpDesc& desc = *args.desc;
+  const Shape& output = desc.outputs[0].shape;
+  const std::size_t count = desc.inputs.size();
+  Launcher& cl = launcher(args);
+  if (count == 1) {
+    const Binary p = merge_axes(desc.inputs[0].shape, desc.inputs[0].shape, output, kFirst);
+    return enqueue_binary(cl, kBinary, p, args.inputs[0], args.inputs[0], args.outputs[0], desc.node->epilogue);
+  }
+  for (std::size_t i = 1; i < count; ++i) {
+    const Binary p = merge_axes(i == 1 ? desc.inputs[0].shape : output, desc.inputs[i].shape, output, kOp);
+    enqueue_binary(cl, kBinary, p, i == 1 ? args.inputs[0] : args.outputs[0], args.inputs[i], args.outputs[0],
+                   i + 1 == count ? desc.node->epilogue : Epilogue{});
+  }
 }
 
 using Plan = void (*)(const OpDesc&, KernelPlan*);
@@ -157,6 +188,10 @@ constexpr Kernel unary(const char* name, const char* op, Plan plan, Refusal (*su
 }
 constexpr Kernel binary(const char* name, const char* op, Plan plan) {
   return {name, op, "", 10, supports_binary, nullptr, nullptr, nullptr, plan, run_binary};
+}
+template <std::int32_t kOp>
+constexpr Kernel many(const char* name, const char* op) {
+  return {name, op, "", 10, supports_binary, nullptr, nullptr, nullptr, plan_many, run_many<kOp>};
 }
 constexpr int number(StepKind kind) { return static_cast<int>(kind); }
 
@@ -175,10 +210,27 @@ constexpr Kernel kKernels[] = {
     unary("floor", "Floor", plan_function<kFloorFunction>),
     unary("ceil", "Ceil", plan_function<kCeilFunction>),
     unary("reciprocal", "Reciprocal", plan_function<kReciprocalFunction>),
-    binary("add", "Add", plan_binary<0>),
-    binary("sub", "Sub", plan_binary<1>),
-    binary("mul", "Mul", plan_binary<2>),
-    binary("div", "Div", plan_binary<3>),
+    unary("log", "Log", plan_function<kLogFunction>),
+    unary("erf", "Erf", plan_function<kErfFunction>),
+    unary("gelu", "Gelu", plan_gelu),
+    unary("softplus", "Softplus", plan_function<kSoftplusFunction>),
+    unary("softsign", "Softsign", plan_function<kSoftsignFunction>),
+    unary("elu", "Elu", plan_elu),
+    unary("selu", "Selu", plan_selu),
+    unary("round", "Round", plan_function<kRoundFunction>),
+    unary("sign", "Sign", plan_function<kSignFunction>),
+    unary("sin", "Sin", plan_function<kSinFunction>),
+    unary("cos", "Cos", plan_function<kCosFunction>),
+    unary("mish", "Mish", plan_function<kMishFunction>),
+    binary("add", "Add", plan_binary<kAdd>),
+    binary("sub", "Sub", plan_binary<kSub>),
+    binary("mul", "Mul", plan_binary<kMul>),
+    binary("div", "Div", plan_binary<kDiv>),
+    binary("prelu", "PRelu", plan_binary<kPRelu>),
+    {"pow", "Pow", "", 10, supports_binary, nullptr, nullptr, nullptr, plan_binary<kFirst>, run_power},
+    many<kAdd>("sum", "Sum"),
+    many<kMin>("min", "Min"),
+    many<kMax>("max", "Max"),
 };
 
 }  // namespace

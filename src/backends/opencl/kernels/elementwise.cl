@@ -1,23 +1,61 @@
 // Operators that work element by element: activations, and arithmetic with broadcasting.
 
 // Numbers of functions that are no epilogue step, after the steps'.
-enum { kSqrt = 100, kExp, kAbs, kNeg, kFloor, kCeil, kReciprocal };
+enum { kSqrt = 100, kExp, kAbs, kNeg, kFloor, kCeil, kReciprocal, kLog, kErf, kGelu, kGeluTanh, kSoftplus, kSoftsign, kElu, kSelu, kRound,
+       kSign, kSin, kCos, kMish };
 
-#define EVN_DEFINE_FUNCTION(T)                                                      \
-  __attribute__((overloadable)) static inline T apply_function(T x, Step s) {       \
-    switch (s.kind) {                                                               \
-      case kSqrt: return sqrt(x);                                                   \
-      case kExp: return exp_of(x);                                                  \
-      case kAbs: return fabs(x);                                                    \
-      case kNeg: return -x;                                                         \
-      case kFloor: return floor(x);                                                 \
-      case kCeil: return ceil(x);                                                   \
-      case kReciprocal: return 1.0f / x;                                            \
-      default: return apply_step(x, s);                                             \
-    }                                                                               \
+// Odd polynomial below 1, 1 - exp(P(|x|)) with P fitted to log(erfc) from there to 4, where erf is 1 in float.
+static inline VF erf_of(VF x) {
+  const VF z = x * x;
+  VF p = (VF)7.882497109e-05f;
+  p = fma(p, z, (VF)-8.018854993e-04f);
+  p = fma(p, z, (VF)5.189311943e-03f);
+  p = fma(p, z, (VF)-2.685432880e-02f);
+  p = fma(p, z, (VF)1.128359746e-01f);
+  p = fma(p, z, (VF)-3.761262690e-01f);
+  p = fma(p, z, (VF)1.128379166e+00f);
+  const VF a = fabs(x) > (VF)4.0f ? (VF)4.0f : fabs(x);
+  VF q = (VF)1.615045072e-06f;
+  q = fma(q, a, (VF)-4.561102204e-05f);
+  q = fma(q, a, (VF)5.929505390e-04f);
+  q = fma(q, a, (VF)-4.741117974e-03f);
+  q = fma(q, a, (VF)2.636741545e-02f);
+  q = fma(q, a, (VF)-1.099833025e-01f);
+  q = fma(q, a, (VF)-6.319313442e-01f);
+  q = fma(q, a, (VF)-1.130170294e+00f);
+  q = fma(q, a, (VF)3.041767961e-04f);
+  return a < (VF)1.0f ? x * p : copysign(1.0f - exp(q), x);
+}
+
+static inline VF softplus_of(VF x) { return (x > (VF)0.0f ? x : (VF)0.0f) + log1p(exp(-fabs(x))); }
+
+__attribute__((overloadable)) static inline VF apply_function(VF x, Step s) {
+  switch (s.kind) {
+    case kSqrt: return sqrt(x);
+    case kExp: return exp(x);
+    case kAbs: return fabs(x);
+    case kNeg: return -x;
+    case kFloor: return floor(x);
+    case kCeil: return ceil(x);
+    case kReciprocal: return 1.0f / x;
+    case kLog: return log(x);
+    case kErf: return erf_of(x);
+    case kGelu: return 0.5f * x * (1.0f + erf_of(x * 0.70710678118654752f));
+    case kGeluTanh: return 0.5f * x * (1.0f + tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    case kSoftplus: return softplus_of(x);
+    case kSoftsign: return x / (1.0f + fabs(x));
+    case kElu: return x < (VF)0.0f ? s.a * expm1(x) : x;
+    case kSelu: return s.b * (x < (VF)0.0f ? s.a * expm1(x) : x);
+    case kRound: return rint(x);
+    case kSign: return x > (VF)0.0f ? (VF)1.0f : x < (VF)0.0f ? (VF)-1.0f : x == (VF)0.0f ? (VF)0.0f : x;
+    case kSin: return sin(x);
+    case kCos: return cos(x);
+    case kMish: return x * tanh(softplus_of(x));
+    default: return apply_step(x, s);
   }
-EVN_DEFINE_FUNCTION(float)
-EVN_DEFINE_FUNCTION(VF)
+}
+// As a vector, so that an element has the same bits wherever it lies.
+__attribute__((overloadable)) static inline float apply_function(float x, Step s) { return apply_function((VF)x, s).s0; }
 
 // One function over n contiguous floats, and the epilogue. A work item has `chunk` of them, a multiple of EVN_LANES. y may be x.
 EVN_KERNEL void unary(global const float* x, ulong x0, global float* y, ulong y0, long n, long chunk, Step step, Epilogue e) {
@@ -31,7 +69,7 @@ EVN_KERNEL void unary(global const float* x, ulong x0, global float* y, ulong y0
 }
 
 typedef struct {
-  int op;           // 0 add, 1 subtract, 2 multiply, 3 divide
+  int op;           // 0 add, 1 subtract, 2 multiply, 3 divide, 4 minimum, 5 maximum, 6 PRelu, 7 the first
   int rank;         // outer axes
   long inner;       // elements of the innermost axis
   long rows;        // product of the outer axes
@@ -44,50 +82,59 @@ typedef struct {
   long b_stride[8];
 } Binary;
 
+// NaN on either side gives NaN.
 #define EVN_DEFINE_ARITHMETIC(T)                                                    \
   __attribute__((overloadable)) static inline T arithmetic(T a, T b, int op) {      \
     switch (op) {                                                                   \
       case 0: return a + b;                                                         \
       case 1: return a - b;                                                         \
       case 2: return a * b;                                                         \
+      case 4: return a != a || a < b ? a : b;                                       \
+      case 5: return a != a || a > b ? a : b;                                       \
+      case 6: return a < (T)0.0f ? a * b : a;                                       \
+      case 7: return a;                                                             \
       default: return a / b;                                                        \
     }                                                                               \
   }
 EVN_DEFINE_ARITHMETIC(float)
 EVN_DEFINE_ARITHMETIC(VF)
-
-static inline void binary_row(global const float* a, global const float* b, global float* y, long begin, long end, const Binary* p,
-                              const Epilogue* e) {
-  long i = begin;
-  const int op = p->op;
-  if (p->a_step && p->b_step) {
-    for (; i + EVN_LANES <= end; i += EVN_LANES) STOREV(apply_epilogue(arithmetic(LOADV(a + i), LOADV(b + i), op), e), y + i);
-  } else if (p->a_step) {
-    const VF vb = (VF)b[0];
-    for (; i + EVN_LANES <= end; i += EVN_LANES) STOREV(apply_epilogue(arithmetic(LOADV(a + i), vb, op), e), y + i);
-  } else if (p->b_step) {
-    const VF va = (VF)a[0];
-    for (; i + EVN_LANES <= end; i += EVN_LANES) STOREV(apply_epilogue(arithmetic(va, LOADV(b + i), op), e), y + i);
-  }
-  for (; i < end; ++i) y[i] = apply_epilogue(arithmetic(a[i * p->a_step], b[i * p->b_step], op), e);
-}
+__attribute__((overloadable)) static inline VF power(VF a, VF b, int op) { return pow(a, b); }
+__attribute__((overloadable)) static inline float power(float a, float b, int op) { return pow((VF)a, (VF)b).s0; }
 
 // Grid: pieces of rows, groups of rows.
-EVN_KERNEL void binary(global const float* a, ulong a0, global const float* b, ulong b0, global float* y, ulong y0, Binary p,
-                       Epilogue e) {
-  const long begin = (long)get_global_id(0) * p.chunk;
-  const long end = min(begin + p.chunk, p.inner);
-  if (begin >= end) return;
-  const long first = (long)get_global_id(1) * p.row_chunk;
-  const long last = min(first + p.row_chunk, p.rows);
-  for (long row = first; row < last; ++row) {
-    long a_at = (long)a0, b_at = (long)b0, rest = row;
-    for (int i = p.rank - 1; i >= 0; --i) {
-      const long position = rest % p.dim[i];
-      rest /= p.dim[i];
-      a_at += position * p.a_stride[i];
-      b_at += position * p.b_stride[i];
-    }
-    binary_row(a + a_at, b + b_at, y + y0 + row * p.inner, begin, end, &p, &e);
+#define EVN_DEFINE_BINARY(NAME, F)                                                                                                \
+  static inline void NAME##_row(global const float* a, global const float* b, global float* y, long begin, long end, const Binary* p, \
+                                const Epilogue* e) {                                                                              \
+    long i = begin;                                                                                                               \
+    const int op = p->op;                                                                                                         \
+    if (p->a_step && p->b_step) {                                                                                                 \
+      for (; i + EVN_LANES <= end; i += EVN_LANES) STOREV(apply_epilogue(F(LOADV(a + i), LOADV(b + i), op), e), y + i);           \
+    } else if (p->a_step) {                                                                                                       \
+      const VF vb = (VF)b[0];                                                                                                     \
+      for (; i + EVN_LANES <= end; i += EVN_LANES) STOREV(apply_epilogue(F(LOADV(a + i), vb, op), e), y + i);                     \
+    } else if (p->b_step) {                                                                                                       \
+      const VF va = (VF)a[0];                                                                                                     \
+      for (; i + EVN_LANES <= end; i += EVN_LANES) STOREV(apply_epilogue(F(va, LOADV(b + i), op), e), y + i);                     \
+    }                                                                                                                             \
+    for (; i < end; ++i) y[i] = apply_epilogue(F(a[i * p->a_step], b[i * p->b_step], op), e);                                     \
+  }                                                                                                                               \
+  EVN_KERNEL void NAME(global const float* a, ulong a0, global const float* b, ulong b0, global float* y, ulong y0, Binary p,     \
+                       Epilogue e) {                                                                                              \
+    const long begin = (long)get_global_id(0) * p.chunk;                                                                          \
+    const long end = min(begin + p.chunk, p.inner);                                                                               \
+    if (begin >= end) return;                                                                                                     \
+    const long first = (long)get_global_id(1) * p.row_chunk;                                                                      \
+    const long last = min(first + p.row_chunk, p.rows);                                                                           \
+    for (long row = first; row < last; ++row) {                                                                                   \
+      long a_at = (long)a0, b_at = (long)b0, rest = row;                                                                          \
+      for (int i = p.rank - 1; i >= 0; --i) {                                                                                     \
+        const long position = rest % p.dim[i];                                                                                    \
+        rest /= p.dim[i];                                                                                                         \
+        a_at += position * p.a_stride[i];                                                                                         \
+        b_at += position * p.b_stride[i];                                                                                         \
+      }                                                                                                                           \
+      NAME##_row(a + a_at, b + b_at, y + y0 + row * p.inner, begin, end, &p, &e);                                                 \
+    }                                                                                                                             \
   }
-}
+EVN_DEFINE_BINARY(binary, arithmetic)
+EVN_DEFINE_BINARY(binary_power, power)
