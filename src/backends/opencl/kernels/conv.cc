@@ -1,4 +1,4 @@
-// Conv in one and two dimensions, with constant weights: depthwise, 1x1, and any other over a padded copy of the input.
+// Conv in one and two dimensions: depthwise and 1x1 with constant weights, and any other over a padded copy of the input.
 #include "ops/conv.h"
 
 #include "backends/opencl/kernels/support.h"
@@ -7,6 +7,7 @@ namespace evn {
 namespace {
 
 constexpr OpenClFunction kPad{"conv", "conv_pad"};
+constexpr OpenClFunction kPack{"conv", "conv_pack"};
 constexpr OpenClFunction kDirect{"conv", "conv_direct"};
 constexpr OpenClFunction kPointwise{"conv", "conv_1x1"};
 constexpr OpenClFunction kPointwiseNarrow{"conv", "conv_1x1_narrow"};
@@ -43,15 +44,19 @@ Axes axes_of(const OpDesc& desc) {
 Refusal refuse_common(const OpDesc& desc) {
   if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
   if (desc.inputs[kX].shape.rank() < 3 || desc.inputs[kX].shape.rank() > 4) return "only one or two spatial axes";
-  if (desc.constant(kW) == nullptr) return "weights must be constant";
-  if (desc.has_input(kB) && desc.constant(kB) == nullptr) return "the bias must be constant";
   return nullptr;
+}
+
+Refusal refuse_computed(const OpDesc& desc) {
+  if (desc.constant(kW) == nullptr) return "weights must be constant";
+  return desc.has_input(kB) && desc.constant(kB) == nullptr ? "the bias must be constant" : nullptr;
 }
 
 Refusal supports_direct(const OpDesc& desc) { return refuse_common(desc); }
 
 Refusal supports_pointwise(const OpDesc& desc) {
   if (const Refusal refusal = refuse_common(desc)) return refusal;
+  if (const Refusal refusal = refuse_computed(desc)) return refusal;
   const Axes axes = axes_of(desc);
   for (const WindowAxis& axis : {axes.h, axes.w}) {
     if (axis.kernel != 1 || axis.stride != 1 || axis.pad_begin != 0 || axis.pad_end != 0) return "only kernel 1, stride 1, no pads";
@@ -61,6 +66,7 @@ Refusal supports_pointwise(const OpDesc& desc) {
 
 Refusal supports_depthwise(const OpDesc& desc) {
   if (const Refusal refusal = refuse_common(desc)) return refusal;
+  if (const Refusal refusal = refuse_computed(desc)) return refusal;
   const std::int64_t group = attr_int(*desc.node, ConvAttr::kGroup);
   if (desc.inputs[kW].shape[1] != 1 || group < 2) return "only one input channel to a group";
   return nullptr;
@@ -79,12 +85,14 @@ Matrix matrix_of(const OpDesc& desc) {
   return {groups, outputs, ceil_div(outputs, kBlockRows), w.elements(1, w.rank())};
 }
 
-std::size_t prepack_bytes(const OpDesc& desc, int input) {
+std::size_t packed_bytes(const OpDesc& desc, int input) {
   if (input != kW && input != kB) return 0;
   const Matrix m = matrix_of(desc);
   const std::int64_t rows = checked_mul<std::int64_t>(checked_mul(m.groups, m.blocks), kBlockRows);
   return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(rows, input == kW ? m.depth : 1), sizeof(float)));
 }
+
+std::size_t prepack_bytes(const OpDesc& desc, int input) { return desc.constant(input) != nullptr ? packed_bytes(desc, input) : 0; }
 
 std::uint64_t prepack_variant(const OpDesc& desc, int) {
   return static_cast<std::uint64_t>(attr_int(*desc.node, ConvAttr::kGroup));
@@ -140,6 +148,12 @@ void plan_direct(const OpDesc& desc, KernelPlan* plan) {
   p.phase_w = to_int(ceil_div(axes.w.output, kMaxTileColumns) * kMaxTileColumns + (axes.w.extent() - 1) / axes.w.stride + 1);
   const Shape padded{std::int64_t{p.channels} * p.groups, p.padded_h, p.stride_w, p.phase_w};
   plan->scratch_bytes = TensorDesc{DType::kFloat32, padded}.size_bytes();
+  // What is computed is packed in each run, behind the padded copy.
+  for (const int input : {kW, kB}) {
+    if (desc.has_input(input) && desc.constant(input) == nullptr) {
+      plan->scratch_bytes = checked_add(align_up(plan->scratch_bytes, 128), packed_bytes(desc, input));
+    }
+  }
 }
 
 void plan_pointwise(const OpDesc& desc, KernelPlan* plan) {
@@ -154,6 +168,22 @@ void plan_depthwise(const OpDesc& desc, KernelPlan* plan) {
 }
 
 // ---- runs ----
+
+// Packs a computed input to scratch, from *used on.
+Buffer pack_now(const KernelArgs& args, int input, std::size_t* used) {
+  const OpDesc& desc = *args.desc;
+  const Matrix m = matrix_of(desc);
+  Buffer to = args.scratch;
+  *used = align_up(*used, 128);
+  to.offset += *used;
+  *used += packed_bytes(desc, input);
+  if (*used > args.scratch.size) fail(EVN_ERROR_UNSUPPORTED, "weights that became constant after the model was loaded");
+  const std::int64_t depth = input == kW ? m.depth : 1;
+  launcher(args).run(kPack, {depth, m.blocks, m.groups}, args.inputs[static_cast<std::size_t>(input)], to, m.outputs, m.blocks, depth);
+  return to;
+}
+
+bool is_packed(const KernelArgs& args, std::size_t input) { return args.packed.size() > input && args.packed[input].memory != nullptr; }
 
 const Buffer& bias_of(const KernelArgs& args) {
   return args.packed.size() > kB && args.packed[kB].memory != nullptr ? args.packed[kB] : args.packed[kW];
@@ -173,9 +203,12 @@ void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
   const std::int64_t in_image = in_channels * p.in_h * p.in_w;
   const std::int64_t out_image = std::int64_t{p.outputs} * p.groups * p.out_h * p.out_w;
   const Grid grid{std::int64_t{p.groups} * p.blocks, ceil_div(p.out_w, cl.tile_columns()), p.out_h};
+  std::size_t used = static_cast<std::size_t>(in_channels * p.padded_h * p.stride_w * p.phase_w) * sizeof(float);
+  const Buffer weights = is_packed(args, kW) ? args.packed[kW] : pack_now(args, kW, &used);
+  const Buffer bias = p.has_bias == 0 ? weights : is_packed(args, kB) ? args.packed[kB] : pack_now(args, kB, &used);
   for (std::int64_t i = 0; i < state.images; ++i) {
     cl.run(kPad, {p.padded_h, in_channels}, part(args.inputs[kX], i, in_image), args.scratch, p);
-    cl.run(kDirect, grid, args.scratch, args.packed[kW], bias_of(args), part(args.outputs[0], i, out_image), p,
+    cl.run(kDirect, grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
            args.desc->node->epilogue);
   }
 }

@@ -82,6 +82,17 @@ EVN_KERNEL void conv_pad(global const float* x, ulong x0, global float* padded, 
   }
 }
 
+// Packs weights [group][outputs][depth] that are computed in a run, as the host packs constant ones. Grid: depth, blocks, groups.
+EVN_KERNEL void conv_pack(global const float* w, ulong w0, global float* packed, ulong packed0, long outputs, long blocks, long depth) {
+  const long k = get_global_id(0);
+  if (k >= depth) return;
+  const long first = (long)get_global_id(1) * 8;
+  const long group = get_global_id(2);
+  global const float* from = w + w0 + (group * outputs + first) * depth + k;
+  global float* to = packed + packed0 + ((group * blocks * 8 + first) * depth) + k * 8;
+  for (int m = 0; m < 8; ++m) to[m] = first + m < outputs ? from[m * depth] : 0.0f;
+}
+
 // One tile of a convolution over the padded copy; V is EVN_ADD1 or EVN_ADD2.
 #define EVN_TAPS(V, LOAD_V1)                                                              \
   for (int c = 0; c < p.channels; ++c) {                                                  \
