@@ -87,19 +87,6 @@ namespace {
 
 std::size_t element_of(const OpDesc& desc) { return dtype_size(desc.outputs[0].dtype); }
 
-// Inputs as the shape rules see them: with their values where they are known.
-struct Lists {
-  ConstTensor tensors[5];
-  std::size_t count = 0;
-  explicit Lists(const OpDesc& desc) : count(std::min<std::size_t>(desc.inputs.size(), 5)) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const Weight* value = desc.constant(static_cast<int>(i));
-      tensors[i] = {desc.inputs[i], value != nullptr ? value->as<char>() : nullptr};
-    }
-  }
-  std::span<const ConstTensor> span() const { return {tensors, count}; }
-};
-
 // ---- one copy: Transpose, Slice, Expand ----
 
 void plan_copy(const OpDesc& desc, const std::int64_t* x_strides, std::int64_t x_start, KernelPlan* plan) {
@@ -130,7 +117,7 @@ void plan_slice(const OpDesc& desc, KernelPlan* plan) {
   const Shape& x = desc.inputs[0].shape;
   SliceAxis axes[kMaxRank];
   std::int64_t strides[kMaxRank] = {};
-  resolve_slice(*desc.node, Lists(desc).span(), x, axes);
+  resolve_slice(*desc.node, KnownInputs(desc).span(), x, axes);
   row_major_strides(x, strides);
   std::int64_t start = 0;
   for (int i = 0; i < x.rank(); ++i) {
@@ -232,7 +219,7 @@ void plan_pad(const OpDesc& desc, KernelPlan* plan) {
   s.value = by_attribute ? attr_float(*desc.node, PadAttr::kValue) : 0.0f;
   const Shape& x = desc.inputs[0].shape;
   const Shape& y = desc.outputs[0].shape;
-  const PadAmounts amounts = resolve_pads(*desc.node, Lists(desc).span(), x.rank());
+  const PadAmounts amounts = resolve_pads(*desc.node, KnownInputs(desc).span(), x.rank());
   std::int64_t from[kMaxRank] = {}, to[kMaxRank] = {};
   row_major_strides(x, from);
   row_major_strides(y, to);
@@ -254,7 +241,7 @@ void run_repeat(const KernelArgs& args, PadMode mode) {
   const OpDesc& desc = *args.desc;
   const Shape& x = desc.inputs[0].shape;
   const Shape& y = desc.outputs[0].shape;
-  const PadAmounts amounts = resolve_pads(*desc.node, Lists(desc).span(), x.rank());
+  const PadAmounts amounts = resolve_pads(*desc.node, KnownInputs(desc).span(), x.rank());
   Repeat p{};
   p.rank = x.rank();
   p.mode = mode == PadMode::kReflect ? 1 : mode == PadMode::kEdge ? 2 : 3;

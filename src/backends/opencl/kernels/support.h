@@ -39,6 +39,20 @@ inline std::int64_t chunk_elements(const Launcher& cl, std::int64_t total) {
   return ceil_div(clamped, cl.lanes()) * cl.lanes();
 }
 
+// The first inputs as shape rules see them: with their values where those are known.
+struct KnownInputs {
+  static constexpr std::size_t kMost = 5;
+  ConstTensor tensors[kMost];
+  std::size_t count;
+  explicit KnownInputs(const OpDesc& desc) : count(desc.inputs.size() < kMost ? desc.inputs.size() : kMost) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const Weight* value = desc.constant(static_cast<int>(i));
+      tensors[i] = {desc.inputs[i], value != nullptr ? value->as<char>() : nullptr};
+    }
+  }
+  std::span<const ConstTensor> span() const { return {tensors, count}; }
+};
+
 inline void count_bytes(const OpDesc& desc, KernelPlan* plan) {
   plan->bytes = static_cast<double>(desc.outputs[0].size_bytes());
   for (const TensorDesc& input : desc.inputs) {

@@ -1,0 +1,92 @@
+// Resize and Upsample of float32: nearest and linear, of any axes. move.cc has whole factors of the last two.
+#include "ops/resize.h"
+
+#include "backends/opencl/kernels/support.h"
+
+namespace evn {
+namespace {
+
+constexpr OpenClFunction kResize{"resize", "resize"};
+
+// As in resize.cl.
+struct Params {
+  std::int32_t rank, linear, coordinates, nearest;
+  std::int64_t rows, row_chunk;
+  std::int64_t in[kMaxRank], out[kMaxRank], stride[kMaxRank];
+  float scale[kMaxRank];
+  std::int32_t same[kMaxRank];
+};
+static_assert(sizeof(Params) <= KernelPlan::kStateBytes);
+
+Refusal supports(const OpDesc& desc) {
+  if (!is_float(desc.inputs[0])) return "only float32";
+  if (desc.inputs[0].shape.rank() == 0) return "a scalar";
+  const Node& node = *desc.node;
+  if (attr_string(node, ResizeAttr::kMode) == "cubic") return "not cubic";
+  if (node.op->since < 11) return nullptr;
+  if (attr_string(node, ResizeAttr::kCoordinateTransformationMode) == "tf_crop_and_resize") return "not tf_crop_and_resize";
+  const bool antialias = attr_given(node, ResizeAttr::kAntialias) && attr_int(node, ResizeAttr::kAntialias) != 0;
+  return antialias ? "no antialias" : nullptr;
+}
+
+std::int32_t number_of(CoordinateMode mode) {
+  switch (mode) {
+    case CoordinateMode::kHalfPixel: return 0;
+    case CoordinateMode::kHalfPixelSymmetric: return 1;
+    case CoordinateMode::kPytorchHalfPixel: return 2;
+    case CoordinateMode::kAlignCorners: return 3;
+    default: return 4;
+  }
+}
+
+std::int32_t number_of(NearestMode mode) {
+  switch (mode) {
+    case NearestMode::kRoundPreferFloor: return 0;
+    case NearestMode::kRoundPreferCeil: return 1;
+    case NearestMode::kFloor: return 2;
+    case NearestMode::kCeil: return 3;
+    default: return 4;
+  }
+}
+
+void plan(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& y = desc.outputs[0].shape;
+  const KnownInputs known(desc);
+  const ResizeGeometry g = resize_geometry(*desc.node, known.span(), y);
+  Params& p = plan->state<Params>();
+  p = Params{};
+  p.rank = y.rank();
+  p.linear = g.mode == ResizeMode::kLinear;
+  p.coordinates = number_of(g.coordinates);
+  p.nearest = number_of(g.nearest);
+  p.rows = y.elements(0, y.rank() - 1);
+  row_major_strides(desc.inputs[0].shape, p.stride);
+  for (int i = 0; i < p.rank; ++i) {
+    p.in[i] = to_int(g.axis[i].input);
+    p.out[i] = to_int(g.axis[i].output);
+    p.scale[i] = g.axis[i].scale;
+    p.same[i] = g.is_identity(i);
+  }
+  plan->flops = 4.0 * static_cast<double>(y.elements());
+  count_bytes(desc, plan);
+}
+
+void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  Params p = args.plan->state<Params>();
+  Launcher& cl = launcher(args);
+  const std::int64_t width = p.out[p.rank - 1] > 0 ? p.out[p.rank - 1] : 1;
+  p.row_chunk = cl.is_cpu() ? ceil_div(2048, width) : 1;
+  cl.run(kResize, {ceil_div(p.rows, p.row_chunk)}, args.inputs[0], args.outputs[0], p, args.desc->node->epilogue);
+}
+
+constexpr Kernel kKernels[] = {
+    {"resize", "Resize", "", 5, supports, nullptr, nullptr, nullptr, plan, run},
+    {"upsample", "Upsample", "", 5, supports, nullptr, nullptr, nullptr, plan, run},
+};
+
+}  // namespace
+
+extern const KernelFamily resize_opencl_kernels;
+const KernelFamily resize_opencl_kernels = {kKernels};
+
+}  // namespace evn

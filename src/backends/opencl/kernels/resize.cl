@@ -1,0 +1,123 @@
+// Resize and Upsample of any axes, to the nearest element or linearly. Coordinates are computed as in ops/resize.h, step by step.
+#pragma OPENCL FP_CONTRACT OFF
+
+typedef struct {
+  int rank;
+  int linear;
+  int coordinates;  // 0 half_pixel, 1 half_pixel_symmetric, 2 pytorch_half_pixel, 3 align_corners, 4 asymmetric
+  int nearest;      // 0 round_prefer_floor, 1 round_prefer_ceil, 2 floor, 3 ceil, 4 floor where an axis grows, else ceil
+  long rows;        // of the output
+  long row_chunk;   // rows of one work item
+  long in[8], out[8], stride[8];
+  float scale[8];
+  int same[8];      // the axis is copied
+} Resize;
+
+// Two positions of the input and the weight of the second; one only where the weight is 0.
+typedef struct {
+  VI low, high;
+  VF weight;
+} Taps;
+
+static inline Taps taps_of(const Resize* p, int axis, VI position) {
+  Taps t;
+  t.weight = (VF)0.0f;
+  t.low = t.high = position;
+  if (p->same[axis]) return t;
+  const VF x = EVN_CAT(convert_float, EVN_LANES)(position);
+  const float scale = p->scale[axis];
+  const float length = scale * (float)p->in[axis];
+  const float last = (float)(p->in[axis] - 1);
+  VF at;
+  if (p->coordinates == 3) {
+    at = length == 1.0f || p->out[axis] == 1 ? (VF)0.0f : x * last / (length - 1.0f);
+  } else if (p->coordinates == 4) {
+    at = x / scale;
+  } else if (p->coordinates == 1) {
+    const float adjustment = (float)p->out[axis] / length;
+    at = (float)p->in[axis] / 2.0f * (1.0f - adjustment) + (x + 0.5f) / scale - 0.5f;
+  } else {
+    at = p->coordinates == 2 && p->out[axis] <= 1 ? (VF)0.0f : (x + 0.5f) / scale - 0.5f;
+  }
+  const VF down = floor(at);
+  const VF rest = at - down;
+  const VI base = EVN_CAT(convert_int, EVN_LANES)(down);
+  const int top = (int)(p->in[axis] - 1);
+  if (p->linear) {
+    t.low = clamp(base, (VI)0, (VI)top);
+    t.high = clamp(base + 1, (VI)0, (VI)top);
+    t.weight = rest;
+    return t;
+  }
+  const float limit = p->nearest < 2 ? 0.5f : 0.0f;
+  const bool never = p->nearest == 2 || (p->nearest == 4 && scale >= 1.0f);
+  const VI up = never ? (VI)0 : p->nearest == 1 ? (rest >= limit ? (VI)1 : (VI)0) : (rest > limit ? (VI)1 : (VI)0);
+  t.low = t.high = clamp(base + up, (VI)0, (VI)top);
+  return t;
+}
+
+static inline VF load_lanes(global const float* x, VI index) {
+  int at[EVN_LANES];
+  float lane[EVN_LANES];
+  EVN_CAT(vstore, EVN_LANES)(index, 0, at);
+  for (int l = 0; l < EVN_LANES; ++l) lane[l] = x[at[l]];
+  return LOADV(lane);
+}
+
+// A part of a row of the input with its weight: linear rows have 2^n, n being the axes but the last that are not copied.
+static inline VF sample(global const float* x, const Taps* t, float weight) {
+  const VF low = load_lanes(x, t->low);
+  const VF high = load_lanes(x, t->high);
+  const VF v = (1.0f - t->weight) * low + (t->weight == 0.0f ? (VF)0.0f : t->weight * high);
+  return weight * v;
+}
+
+// Grid: groups of rows.
+EVN_KERNEL void resize(global const float* x, ulong x0, global float* y, ulong y0, Resize p, Epilogue e) {
+  const long first = (long)get_global_id(0) * p.row_chunk;
+  const long last = min(first + p.row_chunk, p.rows);
+  const int inner = p.rank - 1;
+  const int width = (int)p.out[inner];
+  for (long row = first; row < last; ++row) {
+    long low[8], high[8], rest = row;
+    float weight[8];
+    long start = 0;
+    int choices = 0;  // axes with two taps
+    for (int i = inner - 1; i >= 0; --i) {
+      const Taps t = taps_of(&p, i, (VI)(int)(rest % p.out[i]));
+      rest /= p.out[i];
+      if (t.weight.s0 == 0.0f) {
+        start += t.low.s0 * p.stride[i];
+      } else {
+        low[choices] = t.low.s0 * p.stride[i];
+        high[choices] = t.high.s0 * p.stride[i];
+        weight[choices++] = t.weight.s0;
+      }
+    }
+    for (int column = 0; column < width; column += EVN_LANES) {
+      const VI position = min(column + EVN_IOTA, (VI)(width - 1));
+      const Taps t = taps_of(&p, inner, position);
+      VF sum = (VF)0.0f;
+      for (int c = 0; c < 1 << choices; ++c) {
+        long at = start;
+        float w = 1.0f;
+        for (int k = 0; k < choices; ++k) {
+          const bool second = (c >> k & 1) != 0;
+          at += second ? high[k] : low[k];
+          w *= second ? weight[k] : 1.0f - weight[k];
+        }
+        global const float* from = x + (x0 + at);
+        sum = p.linear ? sum + sample(from, &t, w) : load_lanes(from, t.low);
+      }
+      sum = apply_epilogue(sum, &e);
+      global float* to = y + y0 + row * width + column;
+      if (column + EVN_LANES <= width) {
+        STOREV(sum, to);
+      } else {
+        float lane[EVN_LANES];
+        STOREV(sum, lane);
+        for (int l = 0; l < width - column; ++l) to[l] = lane[l];
+      }
+    }
+  }
+}
