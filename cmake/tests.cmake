@@ -35,11 +35,22 @@ evn_test(opencl backends/opencl evn_opencl evn_cpu)
 evn_test(runtime runtime evn_mock evn_api)
 evn_test(api api evn_api)
 evn_test(fault fault evn_api)
+if(TARGET test_fault)  # counts what the library allocates and frees
+  target_link_options(test_fault PRIVATE -Wl,--wrap=_ZN3evn14allocate_bytesEmm,--wrap=_ZN3evn10free_bytesEPv)
+endif()
 evn_test(fuzz fuzz evn_api)
 if(NOT EVN_SANITIZE_THREAD)  # it stands before ThreadSanitizer's own pthread_create and read
   evn_test(interpose interpose evn_api)
 endif()
 evn_test(conformance conformance evn_mock evn_api)
+
+# All of it once more on each instruction-set cluster, chosen as a user would. What the machine lacks is skipped.
+if(TARGET test_conformance)
+  foreach(isa ${EVN_ISAS})
+    add_test(NAME conformance.${isa} COMMAND test_conformance --gtest_brief=1)
+    set_tests_properties(conformance.${isa} PROPERTIES TIMEOUT 1800 ENVIRONMENT "EVN_CPU_ISA=${isa}" SKIP_REGULAR_EXPRESSION "this CPU has no ${isa}")
+  endforeach()
+endif()
 
 # The objects of each instruction-set cluster export one symbol each.
 if(TARGET evn_simd_baseline)
@@ -62,3 +73,4 @@ evn_pytest(models tests/models)
 evn_pytest(install tests/install)
 evn_pytest(abi tests/abi)
 evn_pytest(scripts tests/python)
+evn_pytest(examples tests/examples)

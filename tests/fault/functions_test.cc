@@ -1,0 +1,245 @@
+// Row E01 of the list of hostile cases: in a use of every function of the C API, allocation number k fails, once or from then on, for
+// each k. The call that met it says EVN_ERROR_OUT_OF_MEMORY and changes nothing; repeated on the same objects it succeeds, the results
+// have the same bits, and in the end every block has been given back.
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <regex>
+#include <set>
+
+#include "base/fault.h"
+#include "tests/api/support.h"
+
+// The linker sends the library's allocations through here (--wrap).
+static std::atomic<std::int64_t> g_live{0};
+extern "C" {
+void* __real__ZN3evn14allocate_bytesEmm(std::size_t size, std::size_t alignment) noexcept;
+void __real__ZN3evn10free_bytesEPv(void* p) noexcept;
+void* __wrap__ZN3evn14allocate_bytesEmm(std::size_t size, std::size_t alignment) noexcept;
+void __wrap__ZN3evn10free_bytesEPv(void* p) noexcept;
+
+void* __wrap__ZN3evn14allocate_bytesEmm(std::size_t size, std::size_t alignment) noexcept {
+  void* p = __real__ZN3evn14allocate_bytesEmm(size, alignment);
+  g_live += p != nullptr;
+  return p;
+}
+void __wrap__ZN3evn10free_bytesEPv(void* p) noexcept {
+  g_live -= p != nullptr;
+  __real__ZN3evn10free_bytesEPv(p);
+}
+}
+
+namespace evn::test {
+namespace {
+
+// Functions that have no part in the use below, because they came later: their own tests fail their allocations.
+const std::set<std::string> kElsewhere = {"evn_session_get_trace", "evn_session_trace_start", "evn_session_trace_stop",
+                                           "evn_tensor_from_dlpack", "evn_tensor_to_dlpack"};
+
+constexpr int64_t kDims[4] = {2, 3, 8, 8};
+constexpr std::size_t kOutputs = 20;
+
+// One use of all functions, with fixed memory of its own: it allocates nothing itself.
+class Use {
+ public:
+  Use(const char* path, const std::string& bytes) : path_(path), bytes_(bytes) {
+    for (std::size_t i = 0; i < std::size(x_); ++i) x_[i] = 0.01f * static_cast<float>(i % 31) - 0.1f;
+  }
+
+  // Plays all steps. A step that fails is repeated without the fault and must then succeed.
+  void play(Seam seam) {
+    seam_ = seam;
+    made();
+    tensors();
+    ran();
+    texts();
+    ended();
+  }
+  int refused() const { return refused_; }
+  bool good() const { return good_; }
+  const evn_error& error() const { return error_; }
+  const char* where() const { return where_; }
+  const float* result() const { return y_; }
+
+ private:
+  template <typename Call>
+  void step(const char* name, Call call) {
+    if (!good_) return;
+    error_ = EVN_ERROR_INIT;
+    evn_status status = call();
+    if (status == EVN_ERROR_OUT_OF_MEMORY) {
+      ++refused_;
+      fault_arm(seam_, 0, false);
+      error_ = EVN_ERROR_INIT;
+      status = call();
+    }
+    if (status == EVN_OK) return;
+    good_ = false;
+    where_ = name;
+  }
+  // The same for a call that gives a handle, which must be untouched while it fails.
+  template <typename Handle, typename Call>
+  void make(const char* name, Handle* handle, Call call) {
+    step(name, [&] {
+      const evn_status status = call(handle);
+      if (status != EVN_OK && *handle != nullptr) good_ = false;
+      return status;
+    });
+  }
+
+  void made() {
+    static const char kYaml[] =
+        "limits: {nodes: 1000}\ndevices:\n  cpu: {type: cpu}\nplacement:\n  rules:\n    - {match: {op: Conv}, device: cpu, policy: prefer}\n";
+    evn_runtime_options o = EVN_RUNTIME_OPTIONS_INIT;
+    o.cache_dir = "";
+    o.thread_count = 2;
+    o.config_text = kYaml;
+    o.config_size = sizeof kYaml - 1;
+    make("evn_runtime_create", &runtime_, [&](evn_runtime* h) { return evn_runtime_create(&o, h, &error_); });
+    make("evn_runtime_device_at", &at_, [&](evn_device* h) { return evn_runtime_device_at(runtime_, 0, h, &error_); });
+    make("evn_runtime_device_find", &cpu_, [&](evn_device* h) { return evn_runtime_device_find(runtime_, "cpu", h, &error_); });
+    uint32_t count = 0;
+    step("evn_runtime_device_count", [&] { return evn_runtime_device_count(runtime_, &count, &error_); });
+    evn_device_info info = EVN_DEVICE_INFO_INIT;
+    step("evn_device_get_info", [&] { return evn_device_get_info(cpu_, &info, &error_); });
+    make("evn_model_load_file", &model_, [&](evn_model* h) { return evn_model_load_file(runtime_, path_, nullptr, h, &error_); });
+    make("evn_model_load_buffer", &second_, [&](evn_model* h) { return evn_model_load_buffer(runtime_, bytes_.data(), bytes_.size(), nullptr, h, &error_); });
+    make("evn_session_create", &session_, [&](evn_session* h) { return evn_session_create(runtime_, model_, nullptr, h, &error_); });
+  }
+  void tensors() {
+    make("evn_tensor_create", &in_, [&](evn_tensor* h) { return evn_tensor_create(cpu_, EVN_DTYPE_FLOAT32, kDims, 4, 0, h, &error_); });
+    make("evn_tensor_wrap", &wrapped_, [&](evn_tensor* h) { return evn_tensor_wrap(runtime_, x_, sizeof x_, EVN_DTYPE_FLOAT32, kDims, 4, nullptr, nullptr, h, &error_); });
+    step("evn_tensor_copy", [&] { return evn_tensor_copy(wrapped_, in_, &error_); });
+    make("evn_tensor_copy_to", &copy_, [&](evn_tensor* h) { return evn_tensor_copy_to(in_, cpu_, h, &error_); });
+    evn_tensor_info info = EVN_TENSOR_INFO_INIT;
+    step("evn_tensor_get_info", [&] { return evn_tensor_get_info(copy_, &info, &error_); });
+  }
+  void ran() {
+    make("evn_session_run", &out_, [&](evn_tensor* h) { return evn_session_run(session_, &copy_, 1, h, 1, nullptr, &error_); });
+    void* data = nullptr;
+    step("evn_tensor_map", [&] { return evn_tensor_map(out_, EVN_MAP_READ, &data, nullptr, &error_); });
+    if (data != nullptr) std::memcpy(y_, data, sizeof y_);
+    step("evn_tensor_unmap", [&] { return evn_tensor_unmap(out_, &error_); });
+    step("evn_session_run again", [&] { return evn_session_run(session_, &in_, 1, &out_, 1, nullptr, &error_); });
+    evn_memory_stats stats = EVN_MEMORY_STATS_INIT;
+    step("evn_device_get_memory_stats", [&] { return evn_device_get_memory_stats(cpu_, &stats, &error_); });
+    step("evn_device_reset_memory_peak", [&] { return evn_device_reset_memory_peak(cpu_, &error_); });
+    step("evn_device_trim_memory", [&] { return evn_device_trim_memory(cpu_, &error_); });
+    uint32_t n = 0;
+    evn_value_info info = EVN_VALUE_INFO_INIT;
+    step("evn_session_input_count", [&] { return evn_session_input_count(session_, &n, &error_); });
+    step("evn_session_output_count", [&] { return evn_session_output_count(session_, &n, &error_); });
+    step("evn_session_get_input_info", [&] { return evn_session_get_input_info(session_, 0, &info, &error_); });
+    step("evn_session_get_output_info", [&] { return evn_session_get_output_info(session_, 0, &info, &error_); });
+    step("evn_session_find_input", [&] { return evn_session_find_input(session_, "x", &n, &error_); });
+    step("evn_session_find_output", [&] { return evn_session_find_output(session_, "y", &n, &error_); });
+  }
+  void texts() {
+    const auto text = [&](const char* name, auto call) {
+      size_t size = 0;
+      step(name, [&] { return call(nullptr, size_t{0}, &size); });
+      step(name, [&] { return call(text_, sizeof text_, &size); });
+    };
+    text("evn_runtime_describe_devices", [&](char* b, size_t c, size_t* s) { return evn_runtime_describe_devices(runtime_, EVN_FORMAT_JSON, b, c, s, &error_); });
+    text("evn_model_describe", [&](char* b, size_t c, size_t* s) { return evn_model_describe(second_, EVN_FORMAT_TEXT, b, c, s, &error_); });
+    text("evn_model_get_metadata", [&](char* b, size_t c, size_t* s) { return evn_model_get_metadata(model_, "author", b, c, s, &error_); });
+    text("evn_session_explain", [&](char* b, size_t c, size_t* s) { return evn_session_explain(session_, EVN_FORMAT_TEXT, b, c, s, &error_); });
+  }
+  // Cannot fail; all but the last have no error to give.
+  void ended() {
+    for (evn_tensor t : {in_, wrapped_, copy_, out_}) good_ = evn_tensor_release(t) == EVN_OK && good_;
+    good_ = evn_session_release(session_) == EVN_OK && good_;
+    for (evn_model m : {model_, second_}) good_ = evn_model_release(m) == EVN_OK && good_;
+    for (evn_device d : {at_, cpu_}) good_ = evn_device_release(d) == EVN_OK && good_;
+    good_ = evn_runtime_release(runtime_) == EVN_OK && good_;
+    good_ = evn_status_name(EVN_OK) != nullptr && evn_version() != nullptr && evn_version_number() != 0 && good_;
+  }
+
+  const char* path_;
+  const std::string& bytes_;
+  Seam seam_ = Seam::kAlloc;
+  float x_[2 * 3 * 8 * 8];
+  float y_[kOutputs] = {};
+  char text_[65536];
+  evn_error error_ = EVN_ERROR_INIT;
+  const char* where_ = "";
+  int refused_ = 0;
+  bool good_ = true;
+  evn_runtime runtime_ = nullptr;
+  evn_device at_ = nullptr;
+  evn_device cpu_ = nullptr;
+  evn_model model_ = nullptr;
+  evn_model second_ = nullptr;
+  evn_session session_ = nullptr;
+  evn_tensor in_ = nullptr;
+  evn_tensor wrapped_ = nullptr;
+  evn_tensor copy_ = nullptr;
+  evn_tensor out_ = nullptr;
+};
+
+struct AllFunctions : testing::TestWithParam<bool> {
+  std::string path;
+  std::string bytes = small_network().serialize();
+  float want[kOutputs];
+
+  void SetUp() override {
+    ::setenv("OCL_ICD_VENDORS", "/nonexistent", 1);  // what drivers allocate is not the library's
+    path = (std::filesystem::temp_directory_path() / ("evener_functions_" + std::to_string(getpid()) + ".onnx")).string();
+    std::ofstream(path, std::ios::binary) << bytes;
+    Use first(path.c_str(), bytes);
+    first.play(Seam::kAlloc);
+    ASSERT_TRUE(first.good()) << first.where() << ": " << first.error().message;
+    std::memcpy(want, first.result(), sizeof want);
+  }
+  void TearDown() override {
+    fault_arm(Seam::kAlloc, 0, false);
+    std::filesystem::remove(path);
+  }
+};
+
+TEST_P(AllFunctions, E01_EachFailingAllocationIsAStatusAndTheCallSucceedsWhenRepeated) {
+  int refused = 0;
+  int k = 1;
+  for (; k < 100000; ++k) {
+    const std::int64_t before = g_live;
+    auto use = std::make_unique<Use>(path.c_str(), bytes);
+    fault_arm(Seam::kAlloc, k, GetParam());
+    use->play(Seam::kAlloc);
+    const bool reached = fault_count(Seam::kAlloc) >= k || use->refused() > 0;
+    fault_arm(Seam::kAlloc, 0, false);
+    ASSERT_TRUE(use->good()) << "allocation " << k << ", " << use->where() << ": " << use->error().message;
+    ASSERT_EQ(std::memcmp(use->result(), want, sizeof want), 0) << "allocation " << k;
+    refused += use->refused();
+    use.reset();
+    ASSERT_EQ(g_live, before) << "allocation " << k << ": blocks were lost";
+    if (!reached) break;
+  }
+  std::printf("%d allocations failed, %d calls refused and repeated\n", k - 1, refused);
+  EXPECT_GT(refused, 500);
+}
+
+INSTANTIATE_TEST_SUITE_P(OnceAndForever, AllFunctions, testing::Bool());
+
+TEST(FaultCoverage, E01_TheUseHasEveryFunctionOfTheHeader) {
+  const auto read = [](const std::string& path) {
+    std::ifstream in(std::string(EVN_SOURCE_DIR) + path);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const std::string header = read("/include/evener/evener.h");
+  const std::string here = read("/tests/fault/functions_test.cc");
+  const std::regex function("EVN_API[^;(]*?\\b(evn_\\w+)\\(");
+  int count = 0;
+  for (std::sregex_iterator i(header.begin(), header.end(), function), end; i != end; ++i, ++count) {
+    const std::string name = (*i)[1];
+    EXPECT_NE(here.find(name + "(") == std::string::npos, kElsewhere.count(name) == 0) << name;
+  }
+  EXPECT_GT(count, 35);
+}
+
+}  // namespace
+}  // namespace evn::test
