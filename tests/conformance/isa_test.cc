@@ -1,0 +1,30 @@
+// Which instruction-set clusters the conformance tests run on.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "tests/conformance/targets.h"
+
+namespace evn::conformance {
+namespace {
+
+TEST(Isa, ConformanceRunsOnAllOrOnTheOneThatTheEnvironmentNames) {
+  const char* name = std::getenv("EVN_CPU_ISA");
+  const std::vector<Isa> all = isas();
+  if (name == nullptr || name[0] == '\0') {
+    for (const Isa isa : {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512}) {
+      EXPECT_EQ(std::count(all.begin(), all.end(), isa), isa_available(isa) ? 1 : 0) << isa_name(isa);
+    }
+    return;
+  }
+  ASSERT_EQ(all.size(), 1u);
+  for (const Isa isa : {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512}) {
+    if (isa_name(isa) == std::string(name) && !isa_available(isa)) GTEST_SKIP() << "this CPU has no " << name;
+  }
+  EXPECT_STREQ(isa_name(all[0]), name);
+}
+
+}  // namespace
+}  // namespace evn::conformance
