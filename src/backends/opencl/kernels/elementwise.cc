@@ -129,6 +129,12 @@ Binary merge_axes(const Shape& a, const Shape& b, const Shape& output, std::int3
 
 Refusal supports_binary(const OpDesc& desc) { return refuse_unless_float(desc); }
 
+// The division of a mean is one more fused step.
+Refusal supports_mean(const OpDesc& desc) {
+  if (desc.node->epilogue.count == kMaxSteps) return "too many fused steps";
+  return refuse_unless_float(desc);
+}
+
 template <std::int32_t kOp>
 void plan_binary(const OpDesc& desc, KernelPlan* plan) {
   plan->state<Binary>() = merge_axes(desc.inputs[0].shape, desc.inputs[1].shape, desc.outputs[0].shape, kOp);
@@ -164,20 +170,29 @@ void plan_many(const OpDesc& desc, KernelPlan* plan) {
   count_bytes(desc, plan);
 }
 
-template <std::int32_t kOp>
+Epilogue mean_epilogue(const Epilogue& after, std::size_t count) {
+  Epilogue e;
+  e.push({StepKind::kScale, 1.0f / static_cast<float>(count), 0});
+  for (std::int32_t i = 0; i < after.count; ++i) e.push(after.steps[i]);
+  return e;
+}
+
+template <std::int32_t kOp, bool kMean = false>
 void run_many(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const OpDesc& desc = *args.desc;
   const Shape& output = desc.outputs[0].shape;
   const std::size_t count = desc.inputs.size();
+  const Epilogue& epilogue = desc.node->epilogue;
+  const Epilogue last = kMean ? mean_epilogue(epilogue, count) : epilogue;
   Launcher& cl = launcher(args);
   if (count == 1) {
     const Binary p = merge_axes(desc.inputs[0].shape, desc.inputs[0].shape, output, kFirst);
-    return enqueue_binary(cl, kBinary, p, args.inputs[0], args.inputs[0], args.outputs[0], desc.node->epilogue);
+    return enqueue_binary(cl, kBinary, p, args.inputs[0], args.inputs[0], args.outputs[0], epilogue);
   }
   for (std::size_t i = 1; i < count; ++i) {
     const Binary p = merge_axes(i == 1 ? desc.inputs[0].shape : output, desc.inputs[i].shape, output, kOp);
     enqueue_binary(cl, kBinary, p, i == 1 ? args.inputs[0] : args.outputs[0], args.inputs[i], args.outputs[0],
-                   i + 1 == count ? desc.node->epilogue : Epilogue{});
+                   i + 1 == count ? last : Epilogue{});
   }
 }
 
@@ -229,6 +244,7 @@ constexpr Kernel kKernels[] = {
     binary("prelu", "PRelu", plan_binary<kPRelu>),
     {"pow", "Pow", "", 10, supports_binary, nullptr, nullptr, nullptr, plan_binary<kFirst>, run_power},
     many<kAdd>("sum", "Sum"),
+    {"mean", "Mean", "", 10, supports_mean, nullptr, nullptr, nullptr, plan_many, run_many<kAdd, true>},
     many<kMin>("min", "Min"),
     many<kMax>("max", "Max"),
 };

@@ -1,4 +1,4 @@
-// GlobalAveragePool, MaxPool and AveragePool.
+// GlobalAveragePool, GlobalMaxPool, MaxPool and AveragePool.
 #include "ops/pool.h"
 
 #include "backends/opencl/kernels/support.h"
@@ -7,6 +7,7 @@ namespace evn {
 namespace {
 
 constexpr OpenClFunction kGlobalAverage{"pool", "global_average"};
+constexpr OpenClFunction kGlobalMaximum{"pool", "global_maximum"};
 constexpr OpenClFunction kPool{"pool", "pool"};
 
 struct GlobalState {
@@ -33,9 +34,10 @@ void plan_global(const OpDesc& desc, KernelPlan* plan) {
   count_bytes(desc, plan);
 }
 
+template <const OpenClFunction& kFunction>
 void run_global(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const GlobalState& s = args.plan->state<GlobalState>();
-  launcher(args).run(kGlobalAverage, {s.planes}, args.inputs[0], args.outputs[0], s.planes, s.elements, args.desc->node->epilogue);
+  launcher(args).run(kFunction, {s.planes}, args.inputs[0], args.outputs[0], s.planes, s.elements, args.desc->node->epilogue);
 }
 
 Refusal supports_pool(const OpDesc& desc) {
@@ -75,7 +77,9 @@ void run_pool(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
 }
 
 constexpr Kernel kKernels[] = {
-    {"global_average_pool", "GlobalAveragePool", "", 10, supports_global, nullptr, nullptr, nullptr, plan_global, run_global},
+    {"global_average_pool", "GlobalAveragePool", "", 10, supports_global, nullptr, nullptr, nullptr, plan_global, run_global<kGlobalAverage>},
+    {"global_max_pool", "GlobalMaxPool", "", 10, supports_global, nullptr, nullptr, nullptr, plan_global,
+     run_global<kGlobalMaximum>},
     {"max_pool", "MaxPool", "", 10, supports_pool, nullptr, nullptr, nullptr, plan_max, run_pool},
     {"average_pool", "AveragePool", "", 10, supports_pool, nullptr, nullptr, nullptr, plan_average, run_pool},
 };

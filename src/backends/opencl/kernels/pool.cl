@@ -21,6 +21,27 @@ EVN_KERNEL void global_average(global const float* x, ulong x0, global float* y,
   y[y0 + plane] = apply_epilogue(sum / (float)elements, &e);
 }
 
+static inline float larger(float a, float b) { return a != a || a > b ? a : b; }
+
+// Grid: planes. NaN anywhere gives NaN.
+EVN_KERNEL void global_maximum(global const float* x, ulong x0, global float* y, ulong y0, long planes, long elements, Epilogue e) {
+  const long plane = get_global_id(0);
+  if (plane >= planes) return;
+  global const float* in = x + x0 + plane * elements;
+  VF top = (VF)-INFINITY;
+  long i = 0;
+  for (; i + EVN_LANES <= elements; i += EVN_LANES) {
+    const VF v = LOADV(in + i);
+    top = top != top || top > v ? top : v;
+  }
+  float lane[EVN_LANES];
+  STOREV(top, lane);
+  float r = lane[0];
+  for (int l = 1; l < EVN_LANES; ++l) r = larger(r, lane[l]);
+  for (; i < elements; ++i) r = larger(r, in[i]);
+  y[y0 + plane] = apply_epilogue(r, &e);
+}
+
 typedef struct {
   int in_h, in_w;
   int out_h, out_w;
