@@ -1,16 +1,20 @@
-// Faults of the environment: rows E05 to E10 of the list of hostile cases. Files that change while they are read, transfers of one
+// Faults of the environment: rows E04 to E10 of the list of hostile cases. Files that change while they are read, transfers of one
 // byte, threads that do not start, one core, small stacks. The library gives a status or the same bits, and prints nothing.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "base/error.h"
 #include "base/os/os.h"
 #include "tests/api/support.h"
 #include "tests/interpose/interpose.h"
@@ -100,6 +104,30 @@ struct EnvironmentTest : testing::Test {
     return status;
   }
 };
+
+TEST_F(EnvironmentTest, E04_AFullDiskLeavesTheOldFileAndNoTemporaryOne) {
+  struct rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
+  const std::string text(10000, 'n');
+  for (const rlim_t limit : {rlim_t{0}, rlim_t{1}, rlim_t{9999}}) {
+    const struct rlimit now = {limit, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
+    evn_status status = EVN_OK;
+    try {
+      os::write_file_atomically(path, text.data(), text.size());
+    } catch (const Error& e) {
+      status = e.status;
+    }
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(status, EVN_ERROR_IO) << limit;
+    std::vector<float> got;
+    EXPECT_EQ(load_and_run(&got), EVN_OK) << error.message;
+    EXPECT_EQ(got, old_result);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+  }
+  ::signal(SIGXFSZ, old_handler);
+}
 
 TEST_F(EnvironmentTest, E05_AModelCutWhileItIsReadIsAnIoError) {
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, old_bytes.size() - 1}) {

@@ -106,7 +106,7 @@ TEST_F(Files, WriteIntoAMissingFolderIsAnIoError) {
   EXPECT_EQ(error_of([&] { write_file_atomically(path("no/f"), "x", 1); }).status, EVN_ERROR_IO);
 }
 
-TEST_F(Files, EveryRefusedCallIsAnIoErrorAndLeavesOldOrNewFile) {
+TEST_F(Files, E04_EveryRefusedCallIsAnIoErrorAndLeavesOldOrNewFile) {
   bool wrote = false;
   for (int k = 1; !wrote; ++k) {
     ASSERT_LT(k, 50);
@@ -256,7 +256,7 @@ class Quota : public Files {
   }
 };
 
-TEST_F(Quota, Version2TakesTheSmallestOnTheWayUp) {
+TEST_F(Quota, E09_Version2TakesTheSmallestOnTheWayUp) {
   set(".", "cpu.max", "max 100000\n");
   set("a", "cpu.max", "400000 100000\n");
   set("a/b", "cpu.max", "max 100000\n");
@@ -274,7 +274,7 @@ TEST_F(Quota, AGroupThatIsNotVisibleLeavesTheMountsOwn) {
   EXPECT_EQ(cores("0::/../outside\n"), 3);
 }
 
-TEST_F(Quota, Version1ReadsItsOwnFiles) {
+TEST_F(Quota, E09_Version1ReadsItsOwnFiles) {
   set("cpu,cpuacct/g", "cpu.cfs_quota_us", "200000\n");
   set("cpu,cpuacct/g", "cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(cores("4:memory:/g\n3:cpu,cpuacct:/g\n"), 2);
