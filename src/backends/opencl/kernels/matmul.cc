@@ -11,6 +11,7 @@ constexpr OpenClFunction kMultiply1{"matmul", "multiply_1"};
 
 enum : int { kA, kB, kC };
 constexpr std::int64_t kPanel = 32;    // columns
+constexpr std::int64_t kPackDepth = 16;  // rows of a panel that one work item packs
 constexpr int kMaxBatchRank = kMaxRank - 2;
 constexpr std::int64_t kFewRows = 4;   // up to these the tiles are of one row: a tile of 8 would be mostly empty
 
@@ -157,7 +158,10 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const bool packed = args.packed.size() > kB && args.packed[kB].memory != nullptr;
   const Buffer& b = packed ? args.packed[kB] : args.scratch;
   if (b.memory == nullptr) fail(EVN_ERROR_UNSUPPORTED, "a right-hand matrix that became constant after the model was loaded");
-  if (!packed) cl.run(kPack, {ceil_div(p.n, kPanel), p.k, s.matrices}, args.inputs[kB], b, p.n, p.k, s.b_row, s.b_column);
+  if (!packed) {
+    const Grid grid{ceil_div(p.n, kPanel), ceil_div(p.k, kPackDepth), s.matrices};
+    cl.run(kPack, grid, args.inputs[kB], b, p.n, p.k, s.b_row, s.b_column);
+  }
   const bool single = p.m <= kFewRows;
   const std::int64_t row_tiles = single ? p.m : ceil_div(p.m, 8);
   const std::int64_t column_tiles = ceil_div(p.n, cl.tile_columns());

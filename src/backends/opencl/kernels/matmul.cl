@@ -23,20 +23,29 @@ typedef struct {
   long batch[6], a_stride[6], b_stride[6];  // b_stride in matrices
 } Product;
 
-// Writes panels. Grid: panels, rows of the depth, matrices.
-EVN_KERNEL void pack_panels(global const float* b, ulong b0, global float* packed, ulong packed0, long n, long k, long row, long column) {
+// Writes panels, EVN_DEPTH rows of one at a time, so that a transposed matrix is read in runs. Grid: panels, groups of rows of the
+// depth, matrices.
+#define EVN_DEPTH 16
+EVN_KERNEL void pack_panels(global const float* b, ulong b0, global float* packed, ulong packed0, long n, long k, long row,
+                            long column) {
   const long first = (long)get_global_id(0) * EVN_PANEL;
   if (first >= n) return;
-  const long depth = get_global_id(1);
+  const long begin = (long)get_global_id(1) * EVN_DEPTH;
+  const long end = min(begin + EVN_DEPTH, k);
   const long matrix = get_global_id(2);
   const long panels = (n + EVN_PANEL - 1) / EVN_PANEL * EVN_PANEL * k;
-  global const float* from = b + b0 + matrix * n * k + depth * row + first * column;
-  global float* to = packed + packed0 + matrix * panels + first * k + depth * EVN_PANEL;
+  global const float* from = b + b0 + matrix * n * k + first * column;
+  global float* to = packed + packed0 + matrix * panels + first * k;
   if (column == 1 && first + EVN_PANEL <= n) {
-    for (int i = 0; i < EVN_PANEL; i += EVN_LANES) STOREV(LOADV(from + i), to + i);
+    for (long d = begin; d < end; ++d) {
+      for (int i = 0; i < EVN_PANEL; i += EVN_LANES) STOREV(LOADV(from + d * row + i), to + d * EVN_PANEL + i);
+    }
     return;
   }
-  for (int i = 0; i < EVN_PANEL; ++i) to[i] = first + i < n ? from[i * column] : 0.0f;
+  for (int i = 0; i < EVN_PANEL; ++i) {
+    const bool inside = first + i < n;
+    for (long d = begin; d < end; ++d) to[d * EVN_PANEL + i] = inside ? from[d * row + i * column] : 0.0f;
+  }
 }
 
 static inline void store_lanes(VF v, global float* y, long end) {
