@@ -39,6 +39,7 @@ float attr_float(const Node& node, int index);
 const std::string& attr_string(const Node& node, int index);
 std::span<const std::int64_t> attr_ints(const Node& node, int index);    // empty when not given
 std::span<const float> attr_floats(const Node& node, int index);         // empty when not given
+std::span<const std::string> attr_strings(const Node& node, int index);  // empty when not given
 const Weight* attr_tensor(const Node& node, int index);                  // nullptr when not given
 bool attr_given(const Node& node, int index);                            // has a value, default included
 

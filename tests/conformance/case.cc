@@ -120,6 +120,7 @@ const Cases& cases() {
     add_row_cases(&rows);
     add_move_cases(&rows);
     add_resize_cases(&rows);
+    add_recurrent_cases(&rows);
     return rows;
   }();
   return all;

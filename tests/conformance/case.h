@@ -119,6 +119,7 @@ void add_product_cases(Cases* all);
 void add_row_cases(Cases* all);
 void add_move_cases(Cases* all);
 void add_resize_cases(Cases* all);
+void add_recurrent_cases(Cases* all);
 
 // All rows, made once.
 const Cases& cases();

@@ -30,6 +30,7 @@ float attr_float(const Node& node, int index) { return require<float>(node, inde
 const std::string& attr_string(const Node& node, int index) { return require<std::string>(node, index); }
 std::span<const std::int64_t> attr_ints(const Node& node, int index) { return list<std::int64_t>(node, index); }
 std::span<const float> attr_floats(const Node& node, int index) { return list<float>(node, index); }
+std::span<const std::string> attr_strings(const Node& node, int index) { return list<std::string>(node, index); }
 
 const Weight* attr_tensor(const Node& node, int index) {
   return find(node, index) == nullptr ? nullptr : require<WeightPtr>(node, index).get();

@@ -1,0 +1,98 @@
+#include "backends/cpu/simd/recurrent.h"
+
+#include "backends/cpu/simd/vec.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_recurrent::Cell;
+
+Vec softplus_of(Vec x) {
+  for (int i = 0; i < kLanes; ++i) {
+    x[i] = x[i] > 0 ? x[i] + __builtin_log1pf(__builtin_expf(-x[i])) : __builtin_log1pf(__builtin_expf(x[i]));
+  }
+  return x;
+}
+
+Vec elu_of(float a, Vec x) {
+  for (int i = 0; i < kLanes; ++i) x[i] = x[i] < 0 ? a * __builtin_expm1f(x[i]) : x[i];
+  return x;
+}
+
+// The usual two first: they are what the loops below spend their time on.
+inline Vec apply(const Activation& f, Vec x) {
+  if (f.kind == ActivationKind::kSigmoid) return sigmoid_of(x);
+  if (f.kind == ActivationKind::kTanh) return tanh_of(x);
+  switch (f.kind) {
+    case ActivationKind::kRelu:
+      return max_of(zero(), x);
+    case ActivationKind::kAffine:
+      return fma(splat(f.a), x, splat(f.b));
+    case ActivationKind::kLeakyRelu:
+      return x < zero() ? splat(f.a) * x : x;
+    case ActivationKind::kThresholdedRelu:
+      return x <= splat(f.a) ? zero() : x;
+    case ActivationKind::kScaledTanh:
+      return splat(f.a) * tanh_of(splat(f.b) * x);
+    case ActivationKind::kHardSigmoid:
+      return min_of(splat(1.0f), max_of(zero(), fma(splat(f.a), x, splat(f.b))));
+    case ActivationKind::kElu:
+      return elu_of(f.a, x);
+    case ActivationKind::kSoftsign:
+      return x / (splat(1.0f) + abs_of(x));
+    case ActivationKind::kSoftplus:
+      return softplus_of(x);
+    default:
+      return x;
+  }
+}
+
+inline Vec activate(const Activation& f, float clip, Vec x) { return apply(f, min_of(splat(clip), max_of(splat(-clip), x))); }
+
+void lstm(const Cell& cell, const float* gates, float* c, float* h) {
+  const Cell k = cell;
+  const float* p = k.peepholes;
+  for (std::int64_t j = 0; j < k.size; j += kLanes) {
+    const Vec before = load(c + j);
+    Vec i = load(gates + j);
+    Vec o = load(gates + k.size + j);
+    Vec f = load(gates + 2 * k.size + j);
+    if (p != nullptr) {
+      i = fma(load(p + j), before, i);
+      f = fma(load(p + 2 * k.size + j), before, f);
+    }
+    i = activate(k.f, k.clip, i);
+    f = k.input_forget ? splat(1.0f) - i : activate(k.f, k.clip, f);
+    const Vec now = fma(f, before, i * activate(k.g, k.clip, load(gates + 3 * k.size + j)));
+    if (p != nullptr) o = fma(load(p + k.size + j), now, o);
+    store(c + j, now);
+    store(h + j, activate(k.f, k.clip, o) * apply(k.h, now));
+  }
+}
+
+void gru_reset(const Cell& cell, const float* gates, const float* h, float* to) {
+  const Cell k = cell;
+  for (std::int64_t j = 0; j < k.size; j += kLanes) store(to + j, activate(k.f, k.clip, load(gates + k.size + j)) * load(h + j));
+}
+
+void gru(const Cell& cell, const float* gates, const float* x, float* h) {
+  const Cell k = cell;
+  for (std::int64_t j = 0; j < k.size; j += kLanes) {
+    Vec sum = load(gates + 2 * k.size + j);
+    if (x != nullptr) sum = fma(activate(k.f, k.clip, load(gates + k.size + j)), sum, load(x + j));
+    const Vec z = activate(k.f, k.clip, load(gates + j));
+    store(h + j, fma(z, load(h + j), (splat(1.0f) - z) * activate(k.g, k.clip, sum)));
+  }
+}
+
+void rnn(const Cell& cell, const float* gates, float* h) {
+  const Cell k = cell;
+  for (std::int64_t j = 0; j < k.size; j += kLanes) store(h + j, activate(k.f, k.clip, load(gates + j)));
+}
+
+}  // namespace
+
+extern const simd_recurrent::Loops loops_recurrent;
+const simd_recurrent::Loops loops_recurrent = {lstm, gru_reset, gru, rnn};
+
+}  // namespace evn::EVN_ISA

@@ -1,0 +1,31 @@
+// One step of LSTM, GRU and RNN after its products, float32: from the gates' sums to the new states of one sequence. Every run of
+// gates and states has `size` floats, a multiple of the vectors of every cluster; what stands beyond the hidden size is never read.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+#include "ops/recurrent_activation.h"
+
+namespace evn::simd_recurrent {
+
+struct Cell {
+  Activation f, g, h;
+  float clip;  // bound of the inputs of f and g; infinite: none
+  bool input_forget;
+  std::int64_t size;
+  const float* peepholes;  // LSTM: i, o, f; null: none
+};
+
+struct Loops {
+  // gates: i, o, f, c. c and h are read and written.
+  void (*lstm)(const Cell& cell, const float* gates, float* c, float* h);
+  // gates: z, r. to = r . h
+  void (*gru_reset)(const Cell& cell, const float* gates, const float* h, float* to);
+  // gates: z, r, and the candidate's sum; with `x`, that is R h + Rb, and the sum is x + r . (R h + Rb).
+  void (*gru)(const Cell& cell, const float* gates, const float* x, float* h);
+  void (*rnn)(const Cell& cell, const float* gates, float* h);
+};
+const Loops& loops(Isa isa);
+
+}  // namespace evn::simd_recurrent

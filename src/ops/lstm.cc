@@ -1,0 +1,59 @@
+// LSTM, over the steps of a sequence, with gates in the order i, o, f, c in the rows of W, R and B, and i, o, f in P:
+//   i = f(W x + R h + P . c + Wb + Rb)      f likewise, or 1 - i with input_forget
+//   c' = f . c + i . g(W x + R h + Wb + Rb)
+//   o = f(W x + R h + P . c' + Wb + Rb)
+//   h' = o . h(c')
+// Inputs: x, W, R, then optional B, lengths of the sequences (int32), initial h and c, P. Outputs, each optional: h of all steps (0
+// after a sequence's end), the last h and c. The direction "reverse" goes from a sequence's last step to its first.
+// Attributes: `activations` f, g, h for each direction, `clip` bounds the inputs of f and g (not of h, as in ONNX Runtime),
+// `layout` 1 puts the batch first. dtypes: floating point. Failures: shapes that do not fit, activations that are unknown or not 3
+// for each direction, a length beyond the steps of x. Tolerance: rtol 1e-4, atol 1e-5.
+#include "ops/recurrent.h"
+
+namespace evn {
+namespace {
+
+constexpr int kI = 0, kO = 1, kF = 2, kC = 3;  // gates; the first three are P's too
+
+void infer_lstm(InferContext& c) { infer_recurrent(c, kLstmForm); }
+
+void step(const RecurrentLayer& layer, const std::vector<double>& wx, std::vector<double>& h, std::vector<double>& c) {
+  const std::vector<double> before = h;
+  const std::int64_t hidden = layer.hidden;
+  for (std::int64_t j = 0; j < hidden; ++j) {
+    const auto sum = [&](int gate) {
+      const std::int64_t row = gate * hidden + j;
+      return wx[row] + layer.recur(row, before) + layer.w_bias[row] + layer.r_bias[row];
+    };
+    const auto peephole = [&](int gate) { return layer.peephole[gate * hidden + j]; };
+    const double i = layer.activate(0, sum(kI) + peephole(kI) * c[j]);
+    const double f = layer.spec->own ? 1 - i : layer.activate(0, sum(kF) + peephole(kF) * c[j]);
+    c[j] = f * c[j] + i * layer.activate(1, sum(kC));
+    const double o = layer.activate(0, sum(kO) + peephole(kO) * c[j]);
+    h[j] = o * layer.apply(2, c[j]);
+  }
+}
+
+void reference_lstm(const ReferenceContext& c) { reference_recurrent(c, kLstmForm, step); }
+
+constexpr AttributeSpec kAttributes[] = {optional_attribute("activation_alpha", AttributeType::kFloats),
+                                         optional_attribute("activation_beta", AttributeType::kFloats),
+                                         optional_attribute("activations", AttributeType::kStrings),
+                                         float_attribute("clip", 0),
+                                         string_attribute("direction", "forward"),
+                                         int_attribute("hidden_size", 0),
+                                         int_attribute("input_forget", 0),
+                                         int_attribute("layout", 0)};
+constexpr std::span<const AttributeSpec> kAll(kAttributes);
+
+constexpr OpDef kOps[] = {
+    {"LSTM", "", 7, 3, 8, 0, 3, kAll.first(7), kFloats, 0, 0, nullptr, infer_lstm, reference_lstm, {1e-4, 1e-5}},
+    {"LSTM", "", 14, 3, 8, 0, 3, kAll, kFloats, 0, 0, nullptr, infer_lstm, reference_lstm, {1e-4, 1e-5}},
+};
+
+}  // namespace
+
+extern const OpFamily lstm_family;
+const OpFamily lstm_family = {kOps};
+
+}  // namespace evn
