@@ -1,0 +1,53 @@
+// Cast and CastLike between float32, float16, bool and whole numbers up to int64. Exact, as ops/cast.cc says.
+#include "backends/opencl/kernels/support.h"
+
+namespace evn {
+namespace {
+
+constexpr OpenClFunction kCast{"cast", "cast"};
+
+struct State {
+  std::int64_t count;
+  std::int32_t from, to;
+};
+
+// Numbers of cast.cl; -1: none.
+std::int32_t number_of(DType dtype) {
+  constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBool,   DType::kUint8, DType::kInt8,
+                              DType::kUint16,  DType::kInt16,   DType::kUint32, DType::kInt32, DType::kInt64};
+  for (std::size_t i = 0; i < std::size(kTypes); ++i) {
+    if (kTypes[i] == dtype) return static_cast<std::int32_t>(i);
+  }
+  return -1;
+}
+
+Refusal supports(const OpDesc& desc) {
+  if (number_of(desc.inputs[0].dtype) < 0 || number_of(desc.outputs[0].dtype) < 0) return "not float64, bfloat16 and uint64";
+  // The bits of these may change on the way through: a NaN's payload, a bool that is neither 0 nor 1.
+  const bool changes = desc.inputs[0].dtype == DType::kFloat16 || desc.inputs[0].dtype == DType::kBool;
+  return changes && desc.inputs[0].dtype == desc.outputs[0].dtype ? "only to another type" : nullptr;
+}
+
+void plan(const OpDesc& desc, KernelPlan* plan) {
+  plan->state<State>() = {desc.outputs[0].shape.elements(), number_of(desc.inputs[0].dtype), number_of(desc.outputs[0].dtype)};
+  plan->bytes = static_cast<double>(desc.inputs[0].size_bytes()) + static_cast<double>(desc.outputs[0].size_bytes());
+}
+
+void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const State& s = args.plan->state<State>();
+  Launcher& cl = launcher(args);
+  const std::int64_t chunk = chunk_elements(cl, s.count);
+  cl.run(kCast, {ceil_div(s.count, chunk)}, args.inputs[0], args.outputs[0], s.count, chunk, s.from, s.to, args.desc->node->epilogue);
+}
+
+constexpr Kernel kKernels[] = {
+    {"cast", "Cast", "", 10, supports, nullptr, nullptr, nullptr, plan, run},
+    {"cast_like", "CastLike", "", 10, supports, nullptr, nullptr, nullptr, plan, run},
+};
+
+}  // namespace
+
+extern const KernelFamily cast_opencl_kernels;
+const KernelFamily cast_opencl_kernels = {kKernels};
+
+}  // namespace evn
