@@ -176,7 +176,12 @@ EVN_API evn_status evn_runtime_device_at(evn_runtime runtime, uint32_t index, ev
 EVN_API evn_status evn_runtime_device_find(evn_runtime runtime, const char *name, evn_device *device, evn_error *error);
 
 typedef int32_t evn_format;
-enum { EVN_FORMAT_TEXT = 0, EVN_FORMAT_JSON = 1 };
+enum {
+  EVN_FORMAT_TEXT = 0,
+  EVN_FORMAT_JSON = 1,
+  EVN_FORMAT_DOT = 2, /* a graph in Graphviz's language; evn_session_explain only */
+  EVN_FORMAT_SVG = 3  /* the same graph as a picture that stands by itself; evn_session_explain only */
+};
 
 /* Writes every platform and device that this machine offers, opened or not, and says why when there is no OpenCL. */
 EVN_API evn_status evn_runtime_describe_devices(evn_runtime runtime, evn_format format, char *buffer, size_t capacity,
@@ -407,9 +412,32 @@ EVN_API evn_status evn_session_run(evn_session session, const evn_tensor *inputs
 
 /* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
  * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",
- * "device", "kernel", "reason", "rule_line", "refused"}], "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}. */
+ * "device", "kernel", "reason", "rule_line", "refused"}], "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}.
+ * DOT and SVG draw the nodes, coloured by device, and the values between them; copies between devices are marked, values that are
+ * read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);
+
+/* Starts recording: each run that begins from now on records one event for each step (kernel or copy), for each time that it
+ * waits or plans, for what other threads did of a kernel, and for the memory of each device, into memory that is taken here.
+ * Runs do not allocate for it. OpenCL devices measure with their own clock, on a queue that only traced runs use.
+ *   event_capacity  how many events there is room for (about 350 bytes each, of the CPU device); later ones are counted, and
+ *                   dropped
+ * What an earlier trace recorded is dropped. Returns EVN_ERROR_WRONG_STATE when the session is being traced already,
+ * EVN_ERROR_OUT_OF_MEMORY. Allocates. */
+EVN_API evn_status evn_session_trace_start(evn_session session, uint32_t event_capacity, evn_error *error);
+
+/* Ends recording; runs that are under way record to their end. What was recorded stays until the next start or the session's end.
+ * Returns EVN_ERROR_WRONG_STATE when the session is not being traced. No cost but the session's lock. */
+EVN_API evn_status evn_session_trace_stop(evn_session session, evn_error *error);
+
+/* Writes what has been recorded so far. JSON is a trace that Chrome's and Perfetto's viewers open: a track for each thread that ran
+ * the session, for each worker thread and for each OpenCL queue; events with name, op, kernel, shapes, bytes and flops; counters of
+ * each device's memory; "dropped_events" in "otherData". The times of OpenCL devices are moved onto the host's clock as well as the
+ * times of the calls allow. TEXT is a table by node: count, median and total time, share of all steps, GFLOPS, GB/s, device, kernel.
+ * Returns EVN_ERROR_WRONG_STATE when the session has never been traced. Allocates. */
+EVN_API evn_status evn_session_get_trace(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                         evn_error *error);
 
 #ifdef __cplusplus
 }

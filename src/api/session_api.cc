@@ -147,8 +147,31 @@ evn_status evn_session_run(evn_session session, const evn_tensor* inputs, uint32
 evn_status evn_session_explain(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
   return guarded(error, [&] {
     const Pin<SessionPtr> s(session);
-    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    if (format < EVN_FORMAT_TEXT || format > EVN_FORMAT_SVG) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
     write_text((*s)->explain(format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_session_trace_start(evn_session session, uint32_t event_capacity, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<SessionPtr> s(session);
+    if (event_capacity == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "event_capacity is 0");
+    (*s)->start_trace(event_capacity);
+  });
+}
+
+evn_status evn_session_trace_stop(evn_session session, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<SessionPtr> s(session);
+    (*s)->stop_trace();
+  });
+}
+
+evn_status evn_session_get_trace(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<SessionPtr> s(session);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text((*s)->trace(format), buffer, capacity, size);
   });
 }
 

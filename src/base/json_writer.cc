@@ -66,6 +66,11 @@ void JsonWriter::value(bool b) {
   text_ += b ? "true" : "false";
 }
 
+void JsonWriter::number(std::string_view digits) {
+  separate();
+  text_ += digits;
+}
+
 void JsonWriter::null() {
   separate();
   text_ += "null";

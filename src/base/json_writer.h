@@ -19,6 +19,7 @@ class JsonWriter {
   void value(std::int64_t number);
   void value(std::uint64_t number);
   void value(bool b);
+  void number(std::string_view digits);  // as it stands: the caller has made a JSON number
   void null();
 
   template <typename T>

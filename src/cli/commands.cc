@@ -7,7 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/bench.h"
 #include "cli/library.h"
+#include "cli/npz.h"
 #include "cli/values.h"
 
 namespace evn::cli {
@@ -51,6 +53,7 @@ int run_run(const Arguments& arguments) {
   const int repeat = repeat_text == nullptr ? 1 : parse_count("--repeat", repeat_text, 1, 1'000'000);
   const char* const timeout_text = arguments.get("--timeout-ms");
   const int timeout_ms = timeout_text == nullptr ? 0 : parse_count("--timeout-ms", timeout_text, 1, 86'400'000);
+  if (const char* to = arguments.get("--output"); to != nullptr && !is_npz(to)) fail_usage("--output takes a file that ends in .npz, not \"%s\"", to);
   const Runtime runtime = open_runtime(arguments);
   const Model model = load_model(runtime, arguments.operand(0));
   const Session session = open_session(arguments, runtime, model);
@@ -68,14 +71,20 @@ int run_run(const Arguments& arguments) {
   return kExitOk;
 }
 
+evn_format explain_format(const Arguments& arguments) {
+  if (arguments.has("--json") + arguments.has("--dot") + arguments.has("--svg") > 1) fail_usage("explain: --json, --dot and --svg exclude each other");
+  return arguments.has("--dot") ? EVN_FORMAT_DOT : arguments.has("--svg") ? EVN_FORMAT_SVG : text_format(arguments);
+}
+
 int run_explain(const Arguments& arguments) {
+  const evn_format format = explain_format(arguments);
   const Runtime runtime = open_runtime(arguments);
   const Model model = load_model(runtime, arguments.operand(0));
   const Session session = open_session(arguments, runtime, model);
   // The bytes of copies are known once a run has planned them.
   if (arguments.has("--shape")) run_once(session, make_inputs(arguments, runtime, session, false), 0);
   print_text(read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
-    return evn_session_explain(session.get(), text_format(arguments), buffer, capacity, size, error);
+    return evn_session_explain(session.get(), format, buffer, capacity, size, error);
   }));
   return kExitOk;
 }
@@ -107,16 +116,25 @@ int run_version(const Arguments&) {
 constexpr Option kDevicesOptions[] = {kConfigOption, kJsonOption};
 constexpr Option kInspectOptions[] = {kConfigOption, kJsonOption};
 constexpr Option kRunOptions[] = {
-    {"--input", "NAME=FILE", "values of an input from a .npy file; may be repeated", true},
+    kInputOption,
     kShapeOption,
     {"--output-dir", "FOLDER", "write each output to FOLDER/NAME.npy"},
+    {"--output", "FILE.npz", "write all outputs to one .npz archive, by their names"},
     {"--repeat", "N", "run N times and print the times"},
     {"--timeout-ms", "N", "end a run that takes longer"},
     kConfigOption,
     kDeviceOption,
     kThreadsOption,
 };
-constexpr Option kExplainOptions[] = {kShapeOption, kConfigOption, kDeviceOption, kThreadsOption, kJsonOption};
+constexpr Option kExplainOptions[] = {
+    kShapeOption,
+    kConfigOption,
+    kDeviceOption,
+    kThreadsOption,
+    kJsonOption,
+    {"--dot", nullptr, "print the graph in Graphviz's language, coloured by device"},
+    {"--svg", nullptr, "print the graph as an SVG picture, coloured by device"},
+};
 
 constexpr Command kCommands[] = {
     {"devices", nullptr, "list the devices of this machine",
@@ -128,11 +146,23 @@ constexpr Command kCommands[] = {
      "Runs an ONNX file and prints each output's name, element type, dimensions, least, mean and greatest value, and the time.\n"
      "An input without --input is filled with a fixed pseudo-random pattern: floating point in [0, 1), integers 0 and 1. Its\n"
      "dimensions must be known from the model or --shape. In the names of output files, what is no letter, digit, '.', '_' or '-'\n"
-     "becomes '_'. bfloat16 is written as float32.",
+     "becomes '_'. bfloat16 is written as float32. Archives are read and written as numpy.savez makes them: without compression.",
      kRunOptions, run_run},
+    {"bench", "MODEL", "measure a model",
+     "Loads a model and runs it, and prints the times of loading, of the first run, and of the runs after it (median, 90th percentile,\n"
+     "least), and the memory of each device. Inputs that are not given are filled as evener run does. While it runs, progress is on\n"
+     "stderr when that is a terminal. With --layers a table by node follows, which with --json is a trace as of evener trace.",
+     kBenchOptions, run_bench},
+    {"trace", "MODEL", "record when each node runs",
+     "Runs a model and writes what each thread and device did when, and the memory of each device, as a trace that\n"
+     "Chrome (chrome://tracing) and Perfetto open. With -o a table by node is printed as well: count, median and total time,\n"
+     "share, GFLOPS, GB/s, device, kernel.",
+     kTraceOptions, run_trace},
     {"explain", "MODEL", "say what runs where, and why",
      "Prints for each node its device, kernel, reason and the line of the configuration that decided, the copies between devices,\n"
-     "and the memory of each device. With --shape the model is run once on a pattern, so that bytes of copies are known.",
+     "and the memory of each device. With --shape the model is run once on a pattern, so that bytes of copies are known.\n"
+     "--dot and --svg draw the graph: boxes are coloured by device, copies between devices are red, values that are read only when\n"
+     "a run is planned are dashed.",
      kExplainOptions, run_explain},
     {"check-config",
      "FILE",

@@ -47,6 +47,10 @@ inline constexpr Option kDeviceOption = {"--device", "DEVICE",
                                          "cpu, gpu, gpu:1, opencl:0"};
 inline constexpr Option kShapeOption = {"--shape", "NAME=DIMS",
                                         "dimensions of an input, as in --shape x=1,3,224,224; may be repeated", true};
+inline constexpr Option kInputOption = {"--input", "NAME=FILE",
+                                        "values of an input from a .npy file; may be repeated. A FILE.npz\n"
+                                        "without NAME= gives the inputs that it has by their names",
+                                        true};
 inline constexpr Option kJsonOption = {"--json", nullptr, "print JSON"};
 
 // Options with which the library's warnings go to stderr.

@@ -19,11 +19,6 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMaxHeader = 65536;
 
-struct FileCloser {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-using File = std::unique_ptr<std::FILE, FileCloser>;
-
 // The dictionary of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } with its keys in any order.
 class HeaderReader {
  public:
@@ -122,9 +117,16 @@ std::string read_header(std::FILE* file, const std::string& path) {
 NpyArray read_npy(const std::string& path) {
   std::error_code no_file;
   if (!std::filesystem::is_regular_file(path, no_file)) fail_read(path, "no such file, or not a regular file");
-  const File file(std::fopen(path.c_str(), "rb"));
+  const NpyFile file(std::fopen(path.c_str(), "rb"));
   if (!file) fail_read(path, "cannot be opened");
-  const auto header = HeaderReader(read_header(file.get(), path)).read();
+  const std::uintmax_t size = std::filesystem::file_size(path, no_file);
+  if (no_file) fail_read(path, "cannot be opened");
+  return read_npy_stream(file.get(), path, size);
+}
+
+NpyArray read_npy_stream(std::FILE* file, const std::string& path, std::uintmax_t file_size) {
+  const long start = std::ftell(file);
+  const auto header = HeaderReader(read_header(file, path)).read();
   if (!header) fail_read(path, "the .npy header is damaged");
   if (*header->fortran) fail_read(path, "Fortran order is not read; save numpy.ascontiguousarray(a)");
   NpyArray array;
@@ -135,27 +137,27 @@ NpyArray read_npy(const std::string& path) {
   }
   array.dtype = row->dtype;
   const std::optional<std::size_t> size = byte_size(array.dtype, array.dims);
-  const std::uintmax_t file_size = std::filesystem::file_size(path, no_file);
-  const long begin = std::ftell(file.get());
-  if (!size || no_file || begin < 0 || file_size - static_cast<std::uintmax_t>(begin) != *size) {
+  const long begin = std::ftell(file);
+  if (!size || start < 0 || begin < start || file_size - static_cast<std::uintmax_t>(begin - start) != *size) {
     fail_read(path, "the file's size is not what its header says");
   }
   array.bytes.resize(*size);
-  read_exactly(file.get(), path, array.bytes.data(), *size);
+  read_exactly(file, path, array.bytes.data(), *size);
   if (array.dtype == EVN_DTYPE_BOOL) {
     for (unsigned char& byte : array.bytes) byte = byte != 0 ? 1 : 0;
   }
   return array;
 }
 
-void write_npy(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data,
-               std::size_t size) {
-  std::vector<float> widened;
+NpyForm npy_form(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data, std::size_t size) {
+  NpyForm form;
+  form.data = data;
+  form.size = size;
   if (dtype == EVN_DTYPE_BFLOAT16) {
-    for (std::size_t i = 0; i < size / 2; ++i) widened.push_back(static_cast<float>(element_at(dtype, data, i)));
+    for (std::size_t i = 0; i < size / 2; ++i) form.widened.push_back(static_cast<float>(element_at(dtype, data, i)));
     dtype = EVN_DTYPE_FLOAT32;
-    data = widened.data();
-    size *= 2;
+    form.data = form.widened.data();
+    form.size = size * 2;
   }
   const DTypeRow* const row = find_dtype(dtype);
   if (row == nullptr || row->npy[0] == '\0') fail(kExitFailure, "%s: this element type cannot be written as .npy", path.c_str());
@@ -163,10 +165,15 @@ void write_npy(const std::string& path, evn_dtype dtype, const std::vector<std::
   for (const std::int64_t dim : dims) shape += std::to_string(dim) + ",";
   std::string header = std::string("{'descr': '") + row->npy + "', 'fortran_order': False, 'shape': (" + shape + "), }";
   header.append(63 - (kMagic.size() + 4 + header.size()) % 64, ' ').push_back('\n');  // the data begin at a multiple of 64
-  std::string start(kMagic);
-  start.append({'\1', '\0', static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)}).append(header);
+  form.header = kMagic;
+  form.header.append({'\1', '\0', static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)}).append(header);
+  return form;
+}
 
-  write_file(path, start, data, size);
+void write_npy(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data,
+               std::size_t size) {
+  const NpyForm form = npy_form(path, dtype, dims, data, size);
+  write_file(path, form.header, form.data, form.size);
 }
 
 }  // namespace evn::cli

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,8 +18,25 @@ struct NpyArray {
   std::vector<unsigned char> bytes;
 };
 
+struct NpyFileCloser {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using NpyFile = std::unique_ptr<std::FILE, NpyFileCloser>;
+
 // Throws a Failure that names the file: no regular file, a damaged or Fortran-ordered one, an element type that no tensor has.
 NpyArray read_npy(const std::string& path);
+
+// The same from where an open file stands; the .npy data must be `size` bytes long. `path` is for messages.
+NpyArray read_npy_stream(std::FILE* file, const std::string& path, std::uintmax_t size);
+
+// An array as a .npy file has it: the header, then the data.
+struct NpyForm {
+  std::string header;
+  const void* data = nullptr;
+  std::size_t size = 0;
+  std::vector<float> widened;  // what data points to where the elements had to change
+};
+NpyForm npy_form(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data, std::size_t size);
 
 // bfloat16, which NumPy lacks, is written as float32. Leaves no file when it fails.
 void write_npy(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data, std::size_t size);

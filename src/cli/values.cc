@@ -8,11 +8,12 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <system_error>
 
 #include "cli/dtype.h"
-#include "cli/npy.h"
+#include "cli/npz.h"
 
 namespace evn::cli {
 namespace {
@@ -84,11 +85,17 @@ evn_value_info input_info(const Session& session, std::uint32_t index) {
   return info;
 }
 
+// `--input FILE.npz` names all inputs at once.
+bool is_archive(const char* option, const std::string& text) {
+  return std::string_view(option) == "--input" && text.find('=') == std::string::npos && is_npz(text);
+}
+
 // NAME=VALUE options by the index of the input that they name.
 std::map<std::uint32_t, std::pair<std::string, std::string>> by_input(const Arguments& arguments, const char* option,
                                                                       const Session& session) {
   std::map<std::uint32_t, std::pair<std::string, std::string>> found;
   for (const std::string& text : arguments.all(option)) {
+    if (is_archive(option, text)) continue;
     auto assignment = parse_assignment(option, text);
     std::uint32_t index = 0;
     Call call(kExitUsage);
@@ -147,12 +154,31 @@ Tensor pattern_input(const Runtime& runtime, const evn_value_info& info, std::ui
   return tensor;
 }
 
-Tensor file_input(const Runtime& runtime, const std::string& path) {
-  const NpyArray array = read_npy(path);
+Tensor array_input(const Runtime& runtime, const NpyArray& array) {
   Tensor tensor = make_tensor(runtime, array.dtype, array.dims);
   const Map map(tensor, EVN_MAP_WRITE);
   if (!array.bytes.empty()) std::memcpy(map.data(), array.bytes.data(), std::min(map.size(), array.bytes.size()));
   return tensor;
+}
+
+struct ArchiveInput {
+  std::string path;
+  NpyArray array;
+};
+
+// What `--input FILE.npz` gives, by the index of the input.
+std::map<std::uint32_t, ArchiveInput> archive_inputs(const Arguments& arguments, const Session& session) {
+  std::map<std::uint32_t, ArchiveInput> found;
+  for (const std::string& text : arguments.all("--input")) {
+    if (!is_archive("--input", text)) continue;
+    for (auto& [name, array] : read_npz(text)) {
+      std::uint32_t index = 0;
+      Call call(kExitUsage);
+      call.check(evn_session_find_input(session.get(), name.c_str(), &index, call));
+      if (!found.emplace(index, ArchiveInput{text, std::move(array)}).second) fail_usage("--input is given twice for input %s", name.c_str());
+    }
+  }
+  return found;
 }
 
 // A file name for an output: letters, digits, '.', '_' and '-' stay, a leading '.' does not; told apart by a number.
@@ -167,6 +193,14 @@ std::string file_name(const std::string& output, std::set<std::string>* used) {
   std::string unique = name;
   for (int i = 2; !used->insert(unique).second; ++i) unique = name + "-" + std::to_string(i);
   return unique + ".npy";
+}
+
+// The name of an output in an archive: its own, unless unpacking that would write elsewhere.
+std::string entry_name(const std::string& output) {
+  const bool leaves = output.empty() || output[0] == '/' || output.find("..") != std::string::npos || printable(output) != output;
+  std::set<std::string> none;
+  const std::string name = file_name(output, &none);
+  return leaves ? name.substr(0, name.size() - 4) : output;
 }
 
 void print_summary(const std::string& name, evn_dtype dtype, const std::vector<std::int64_t>& dims, const Map& map) {
@@ -195,6 +229,7 @@ void print_summary(const std::string& name, evn_dtype dtype, const std::vector<s
 std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runtime, const Session& session, bool say) {
   const auto files = by_input(arguments, "--input", session);
   const auto shapes = by_input(arguments, "--shape", session);
+  const auto archived = archive_inputs(arguments, session);
   std::uint32_t count = 0;
   Call call;
   call.check(evn_session_input_count(session.get(), &count, call));
@@ -203,12 +238,17 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
     const evn_value_info info = input_info(session, i);
     const auto file = files.find(i);
     const auto shape = shapes.find(i);
-    if (file != files.end() && shape != shapes.end())
+    const auto entry = archived.find(i);
+    if (file != files.end() && entry != archived.end()) fail_usage("--input is given twice for input %s", printable(info.name).c_str());
+    if ((file != files.end() || entry != archived.end()) && shape != shapes.end())
       fail_usage("input %s has both --input and --shape", printable(info.name).c_str());
     std::string origin;
     if (file != files.end()) {
-      inputs.push_back(file_input(runtime, file->second.second));
+      inputs.push_back(array_input(runtime, read_npy(file->second.second)));
       origin = "from " + file->second.second;
+    } else if (entry != archived.end()) {
+      inputs.push_back(array_input(runtime, entry->second.array));
+      origin = "from " + entry->second.path;
     } else {
       const auto dims = shape != shapes.end() ? parse_dims(shape->second.first, shape->second.second) : known_dims(info);
       inputs.push_back(pattern_input(runtime, info, i, dims));
@@ -245,6 +285,9 @@ void report_outputs(const Arguments& arguments, const Session& session, const st
     std::filesystem::create_directories(folder, error);
     if (error) fail(kExitFailure, "%s: cannot make the folder: %s", folder, error.message().c_str());
   }
+  const char* const archive_path = arguments.get("--output");
+  std::optional<NpzWriter> archive;
+  if (archive_path != nullptr) archive.emplace(archive_path);
   std::set<std::string> used;
   for (std::uint32_t i = 0; i < outputs.size(); ++i) {
     evn_value_info value = EVN_VALUE_INFO_INIT;
@@ -254,11 +297,13 @@ void report_outputs(const Arguments& arguments, const Session& session, const st
     const std::vector<std::int64_t> dims = dims_of(tensor);
     const Map map(outputs[i], EVN_MAP_READ);
     print_summary(value.name, tensor.dtype, dims, map);
+    if (archive) archive->add(entry_name(value.name), tensor.dtype, dims, map.data(), map.size());
     if (folder == nullptr) continue;
     const std::string path = (std::filesystem::path(folder) / file_name(value.name, &used)).string();
     write_npy(path, tensor.dtype, dims, map.data(), map.size());
     std::printf("  written to %s\n", path.c_str());
   }
+  if (archive) archive->finish();
 }
 
 }  // namespace evn::cli

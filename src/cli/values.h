@@ -16,7 +16,8 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
 // Runs once. The outputs lie on the CPU device.
 std::vector<Tensor> run_once(const Session& session, const std::vector<Tensor>& inputs, std::uint64_t timeout_ns);
 
-// Prints name, element type, dimensions, and least, mean and greatest value of each output; writes them to --output-dir.
+// Prints name, element type, dimensions, and least, mean and greatest value of each output; writes them to --output-dir
+// and --output.
 void report_outputs(const Arguments& arguments, const Session& session, const std::vector<Tensor>& outputs);
 
 }  // namespace evn::cli

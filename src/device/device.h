@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/kernel.h"
+#include "device/step_trace.h"
 #include "memory/pool.h"
 
 namespace evn {
@@ -40,6 +41,7 @@ struct KernelCall {
   const Kernel* kernel = nullptr;
   KernelArgs args;
   const Cancel* cancel = nullptr;
+  StepTrace* trace = nullptr;  // not null: the run is traced; prepare_tracing has been called
 };
 
 // What a device takes of a graph: nodes that one kernel of it runs. A device that compiles whole subgraphs returns segments of
@@ -80,6 +82,15 @@ class Device : public Backing {
 
   // Blocks until the event has happened; an error of the device is thrown here at the latest.
   virtual void wait(const Event& event) = 0;
+
+  // Tracing. Before the first step of a traced run the device is asked to prepare; then all steps of that run have a StepTrace.
+  // finish_trace, after the step's event has happened, fills in the times and lets go of what was kept. The defaults measure
+  // nothing.
+  virtual void prepare_tracing() noexcept {}
+  virtual Event copy_traced(const Location& from, const Location& to, std::span<const Event> waits, StepTrace* /*trace*/) {
+    return copy(from, to, waits);
+  }
+  virtual void finish_trace(StepTrace* /*trace*/) noexcept {}
 
   // Host access to pinned memory; nullptr when `memory` is not pinned.
   virtual void* host_address(void* memory) = 0;

@@ -31,7 +31,8 @@ void Execution::bind(std::span<const Buffer> inputs, std::span<const Buffer> out
   for (const Patch& p : patches_) buffers_[p.buffer] = p.output ? outputs[p.index] : inputs[p.index];
 }
 
-void Execution::run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::uint64_t deadline_ns) {
+void Execution::run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::uint64_t deadline_ns, RunTrace* trace) {
+  trace_ = trace;
   bind(inputs, outputs);
   cancel_.requested.store(false, std::memory_order_relaxed);
   cancel_.deadline_ns = deadline_ns;
@@ -49,11 +50,14 @@ void Execution::run_steps() {
   for (const PlanStep& step : plan_.steps) {
     try {
       if (step.wait_slots != 0) wait_for(step.wait_slots);
+      StepTrace* const trace = trace_ != nullptr ? trace_->begin_step(step) : nullptr;
       if (step.kind == PlanStep::Kind::kCopy) {
-        run_copy(step);
+        run_copy(step, trace);
       } else {
-        run_kernel(step);
+        run_kernel(step, trace);
       }
+      if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kCopy ? buffers_[step.buffers].size : 0);
+      if (step.wait_after) wait_for(1u << step.slot);
     } catch (Error& e) {
       if (e.node[0] == '\0' && step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
       if (e.device[0] == '\0') e.with_device(graph_.devices[step.slot]->name().c_str());
@@ -67,13 +71,14 @@ void Execution::run_steps() {
   }
 }
 
-void Execution::run_kernel(const PlanStep& step) {
+void Execution::run_kernel(const PlanStep& step, StepTrace* trace) {
   const std::size_t inputs = step.desc.inputs.size();
   const std::size_t outputs = step.desc.outputs.size();
   const Buffer* b = buffers_.data() + step.buffers;
   KernelCall call;
   call.kernel = step.kernel;
   call.cancel = &cancel_;
+  call.trace = trace;
   call.args.desc = &step.desc;
   call.args.plan = &step.plan;
   call.args.inputs = {b, inputs};
@@ -83,20 +88,26 @@ void Execution::run_kernel(const PlanStep& step) {
   last_[step.slot] = graph_.devices[step.slot]->enqueue(call, {});
 }
 
-void Execution::run_copy(const PlanStep& step) {
+void Execution::run_copy(const PlanStep& step, StepTrace* trace) {
   const auto place = [&](std::uint8_t slot, const Buffer& buffer) {
     Device* device = graph_.devices[slot];
     return Location{device->traits().host_addressable ? nullptr : device, buffer};
   };
   Device* device = graph_.devices[step.slot];
-  last_[step.slot] = device->copy(place(step.from_slot, buffers_[step.buffers]), place(step.to_slot, buffers_[step.buffers + 1]), {});
-  if (step.wait_after) device->wait(last_[step.slot]);
+  const Location from = place(step.from_slot, buffers_[step.buffers]);
+  const Location to = place(step.to_slot, buffers_[step.buffers + 1]);
+  last_[step.slot] = trace != nullptr ? device->copy_traced(from, to, {}, trace) : device->copy(from, to, {});
 }
 
 void Execution::wait_for(std::uint32_t slots) {
+  const std::uint64_t start = trace_ != nullptr ? os::now_ns() : 0;
+  bool waited = false;
   for (std::size_t slot = 0; slot < last_.size(); ++slot) {
-    if ((slots >> slot & 1) != 0 && last_[slot].device != nullptr) last_[slot].device->wait(last_[slot]);
+    if ((slots >> slot & 1) == 0 || last_[slot].device == nullptr) continue;
+    last_[slot].device->wait(last_[slot]);
+    waited = true;
   }
+  if (trace_ != nullptr && waited) trace_->add_span(TraceKind::kWait, start);
 }
 
 void Execution::drain() noexcept {

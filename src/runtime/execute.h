@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/plan.h"
+#include "runtime/trace.h"
 
 namespace evn {
 
@@ -15,8 +16,8 @@ class Execution {
 
   // Runs all steps and waits for all devices. `inputs` and `outputs` are where the signature says. Allocates nothing. Throws
   // EVN_ERROR_TIMEOUT after `deadline_ns` (os::now_ns(); 0: none), and what kernels and devices throw, with node and device; all
-  // work has ended then too.
-  void run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::uint64_t deadline_ns);
+  // work has ended then too. `trace`: records the steps; nullptr: nothing does.
+  void run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::uint64_t deadline_ns, RunTrace* trace);
 
   // Where a buffer of the plan, which lies on the host, is.
   const void* address(std::uint32_t buffer) const { return buffers_[buffer].address(); }
@@ -24,8 +25,8 @@ class Execution {
  private:
   void bind(std::span<const Buffer> inputs, std::span<const Buffer> outputs);
   void run_steps();
-  void run_kernel(const PlanStep& step);
-  void run_copy(const PlanStep& step);
+  void run_kernel(const PlanStep& step, StepTrace* trace);
+  void run_copy(const PlanStep& step, StepTrace* trace);
   void wait_for(std::uint32_t slots);
   void drain() noexcept;
 
@@ -43,6 +44,7 @@ class Execution {
   std::vector<Patch> patches_;         // buffers that are inputs or outputs
   std::vector<Event> last_;            // per device slot: its latest work of this run
   Cancel cancel_;
+  RunTrace* trace_ = nullptr;          // of the run under way
 };
 
 }  // namespace evn

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/json_writer.h"
+#include "runtime/drawing.h"
 #include "runtime/session.h"
 
 namespace evn {
@@ -122,13 +123,19 @@ std::string Session::explain(evn_format format) const {
     for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) chain.push_back(p->plan);
   }
   std::vector<const Kernel*> planned(c.nodes.size(), nullptr);
-  std::vector<CopyRow> copies = chain.empty() ? expected_copies(c) : std::vector<CopyRow>();
   for (const auto& plan : chain) {
-    add_planned_copies(c, *plan, copies);
     for (const PlanStep& step : plan->steps) {
       if (step.kind == PlanStep::Kind::kKernel) planned[step.node] = step.kernel;
     }
   }
+  if (format == EVN_FORMAT_DOT || format == EVN_FORMAT_SVG) {
+    std::vector<const char*> kernels;
+    for (std::size_t i = 0; i < c.nodes.size(); ++i) kernels.push_back(kernel_name(c.placement.nodes[i], planned[i]));
+    const Drawing drawing = make_drawing(c, kernels);
+    return format == EVN_FORMAT_DOT ? drawing_to_dot(drawing) : drawing_to_svg(drawing);
+  }
+  std::vector<CopyRow> copies = chain.empty() ? expected_copies(c) : std::vector<CopyRow>();
+  for (const auto& plan : chain) add_planned_copies(c, *plan, copies);
   JsonWriter json;
   std::string text = "model " + (c.model->file_name.empty() ? std::string("(from a buffer)") : c.model->file_name) + "\nnodes:\n";
   json.begin_object();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "base/small_array.h"
@@ -260,21 +261,24 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
   check_overlap(call.from.span(), call.to.span());
 }
 
-void Session::execute(Call& call, const PreparedPtr& first, std::uint64_t deadline) {
+void Session::execute(Call& call, const PreparedPtr& first, std::uint64_t deadline, RunTrace* trace) {
   SmallArray<Buffer> inputs(call.from.size());
   SmallArray<Buffer> outputs(call.to.size());
   for (std::size_t i = 0; i < call.from.size(); ++i) inputs[i] = call.from[i]->buffer();
   const auto run_part = [&](const Plan& plan, Execution& execution) {
     take_outputs(call, plan);
     for (std::size_t j = 0; j < call.to.size(); ++j) outputs[j] = call.to[j] != nullptr ? call.to[j]->buffer() : Buffer{};
-    execution.run(inputs.span(), outputs.span(), deadline);
+    execution.run(inputs.span(), outputs.span(), deadline, trace);
   };
   std::unique_ptr<Execution> execution = take_execution(*first);
+  if (trace != nullptr) trace->sample_memory(first->plan.get());
   run_part(*first->plan, *execution);
   std::vector<std::unique_ptr<Execution>> parts;  // after the first; each uses the memory of those before
   for (PreparedPtr p = first; !p->plan->fetch.empty();) {
     const Execution& done = parts.empty() ? *execution : *parts.back();
+    const std::uint64_t start = trace != nullptr ? os::now_ns() : 0;
     p = find_next(*p, done);
+    if (trace != nullptr) trace->add_span(TraceKind::kPrepare, start);
     parts.push_back(std::make_unique<Execution>(compiled_, *p->plan, &done));
     run_part(*p->plan, *parts.back());
   }
@@ -286,17 +290,52 @@ void Session::run(std::span<const TensorPtr> inputs, std::span<TensorPtr> output
   const std::uint64_t limit = timeout_ns != 0 ? timeout_ns : runtime()->config().limits.run_time_ns;
   const std::uint64_t deadline = limit != 0 ? os::now_ns() + std::min(limit, UINT64_MAX / 2) : 0;
   check_counts(inputs.size(), outputs.size());
+  std::optional<RunTrace> trace;
+  if (std::shared_ptr<Trace> to = trace_to_record()) trace.emplace(std::move(to));
   Call call{inputs, outputs, allow_copies};
   take_inputs(call);
   choose_output_slots(call);
+  const std::uint64_t start = trace ? os::now_ns() : 0;
   const PreparedPtr prepared = find_plan(call);
-  execute(call, prepared, deadline);
+  if (trace) trace->add_span(TraceKind::kPrepare, start);
+  execute(call, prepared, deadline, trace ? &*trace : nullptr);
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     if (outputs[j] != nullptr && outputs[j] != call.to[j]) copy_tensor(*call.to[j], *outputs[j]);
   }
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     if (outputs[j] == nullptr) outputs[j] = call.to[j];
   }
+}
+
+// ----------------------------------------------------------------------------------------------------------- tracing --
+
+void Session::start_trace(std::uint32_t event_capacity) {
+  auto trace = std::make_shared<Trace>(compiled_, event_capacity);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (tracing_.load()) fail(EVN_ERROR_WRONG_STATE, "the session is being traced already");
+  trace_.swap(trace);
+  tracing_.store(true);
+}
+
+void Session::stop_trace() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!tracing_.exchange(false)) fail(EVN_ERROR_WRONG_STATE, "the session is not being traced");
+}
+
+std::shared_ptr<Trace> Session::trace_to_record() const {
+  if (!tracing_.load(std::memory_order_relaxed)) return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return tracing_.load() ? trace_ : nullptr;
+}
+
+std::string Session::trace(evn_format format) const {
+  std::shared_ptr<Trace> trace;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    trace = trace_;
+  }
+  if (trace == nullptr) fail(EVN_ERROR_WRONG_STATE, "the session has never been traced");
+  return format == EVN_FORMAT_JSON ? trace->to_json() : trace->to_text();
 }
 
 }  // namespace evn

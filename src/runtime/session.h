@@ -24,6 +24,11 @@ class Session {
 
   std::string explain(evn_format format) const;
 
+  // Tracing. start and stop throw EVN_ERROR_WRONG_STATE; what was recorded stays until the next start.
+  void start_trace(std::uint32_t event_capacity);
+  void stop_trace();
+  std::string trace(evn_format format) const;
+
  private:
   // A plan, the memory of runs that are not under way, and the plans that go on from it.
   struct Prepared;
@@ -42,7 +47,8 @@ class Session {
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
-  void execute(Call& call, const PreparedPtr& first, std::uint64_t deadline);
+  void execute(Call& call, const PreparedPtr& first, std::uint64_t deadline, RunTrace* trace);
+  std::shared_ptr<Trace> trace_to_record() const;
   bool matches(const Plan& plan, const Call& call) const;
   Signature signature_of(const Call& call) const;
   PreparedPtr find_plan(const Call& call);
@@ -53,7 +59,9 @@ class Session {
   void drop_idle_but(const Prepared* current);
 
   CompiledGraph compiled_;
-  mutable std::mutex mutex_;              // guards plans_ and idle executions
+  mutable std::mutex mutex_;              // guards plans_, idle executions and trace_
+  std::shared_ptr<Trace> trace_;          // the latest
+  std::atomic<bool> tracing_{false};      // runs that begin now record into trace_
   std::vector<PreparedPtr> plans_;        // most recently used first
 };
 

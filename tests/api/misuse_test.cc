@@ -49,6 +49,9 @@ TEST_F(Misuse, M01_EveryPointerThatMayNotBeNullIsRefused) {
   EXPECT_EQ(evn_session_run(session, nullptr, 1, &out, 1, nullptr, &error), bad);
   EXPECT_EQ(evn_session_run(session, &t, 1, nullptr, 1, nullptr, &error), bad);
   EXPECT_EQ(evn_session_explain(session, EVN_FORMAT_TEXT, nullptr, 0, nullptr, &error), bad);
+  EXPECT_EQ(evn_session_trace_start(session, 0, &error), bad);
+  EXPECT_EQ(evn_session_trace_start(session, 10, &error), EVN_OK);
+  EXPECT_EQ(evn_session_get_trace(session, EVN_FORMAT_TEXT, nullptr, 0, nullptr, &error), bad);
   EXPECT_EQ(evn_runtime_create(nullptr, nullptr, nullptr), bad);  // the error itself may be NULL
   EXPECT_EQ(n, 77u);
   EXPECT_EQ(out, nullptr);
@@ -96,6 +99,9 @@ TEST_F(Misuse, M01_ANullHandleIsRefusedByEveryFunctionAndReleasedByNone) {
   EXPECT_EQ(evn_session_find_output(nullptr, "y", &n, &error), bad);
   EXPECT_EQ(evn_session_run(nullptr, nullptr, 0, nullptr, 0, nullptr, &error), bad);
   EXPECT_EQ(evn_session_explain(nullptr, EVN_FORMAT_TEXT, nullptr, 0, &size, &error), bad);
+  EXPECT_EQ(evn_session_trace_start(nullptr, 10, &error), bad);
+  EXPECT_EQ(evn_session_trace_stop(nullptr, &error), bad);
+  EXPECT_EQ(evn_session_get_trace(nullptr, EVN_FORMAT_TEXT, nullptr, 0, &size, &error), bad);
   evn_tensor none = nullptr;
   EXPECT_EQ(evn_session_run(session, &none, 1, &out, 1, nullptr, &error), bad);
   EXPECT_EQ(evn_runtime_release(nullptr), EVN_OK);

@@ -7,6 +7,8 @@ import os
 import pathlib
 import struct
 import subprocess
+import xml.etree.ElementTree
+import zipfile
 
 import numpy as np
 import onnx
@@ -16,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 COMMAND = os.environ.get("EVENER_COMMAND", "")
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "config" / "examples"
-COMMANDS = ["devices", "inspect", "run", "explain", "check-config", "version"]
+COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "check-config", "version"]
 OK, FAILURE, USAGE, CONFIG, MODEL, DEVICE = range(6)
 
 if not COMMAND:
@@ -234,6 +236,122 @@ def test_npy_that_is_no_file_is_refused_at_once(add, tmp_path):
         evener("run", add, "--input", f"a={tmp_path / name}", code=FAILURE)
 
 
+# ------------------------------------------------------------------------------------------------------------- npz --
+
+
+def test_npz_gives_all_inputs_and_takes_all_outputs(add, tmp_path):
+    rng = np.random.default_rng(4)
+    feeds = {name: rng.standard_normal((5, 3)).astype(np.float32) for name in "ab"}
+    np.savez(tmp_path / "in.npz", **feeds)
+    out, _ = evener("run", add, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    assert f"input b: float32 [5,3], from {tmp_path / 'in.npz'}" in out
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive.files == ["out/sum:0", "out_sum_0"]
+        for name, expected in zip(archive.files, reference(add, feeds)):
+            assert_close(archive[name], expected)
+
+
+def test_npz_may_hold_some_of_the_inputs(add, tmp_path):
+    np.savez(tmp_path / "in.npz", a=np.ones((2, 3), np.float32))
+    np.save(tmp_path / "b.npy", np.full((2, 3), 2, np.float32))
+    evener("run", add, "--input", tmp_path / "in.npz", "--input", f"b={tmp_path / 'b.npy'}", "--output-dir", tmp_path)
+    assert (np.load(tmp_path / "out_sum_0.npy") == 3).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+def test_npz_of_each_type_survives_reading_and_writing(dtype, tmp_path):
+    model = save(tmp_path / "t.onnx", [helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])],
+                 [value("x", [3, 5], DTYPES[dtype])], [value("y", [5, 3], DTYPES[dtype])])
+    x = (np.arange(15).reshape(3, 5) % 2).astype(dtype)
+    np.savez(tmp_path / "in.npz", x=x)
+    evener("run", model, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive["y"].dtype == x.dtype and np.array_equal(archive["y"], x.T)
+
+
+def test_npz_is_a_whole_zip_archive(conv, tmp_path):
+    evener("run", conv, "--output", tmp_path / "out.npz")
+    with zipfile.ZipFile(tmp_path / "out.npz") as archive:
+        assert archive.namelist() == ["y.npy"] and archive.testzip() is None
+
+
+def test_compressed_npz_is_refused_with_the_way_out(add, tmp_path):
+    np.savez_compressed(tmp_path / "in.npz", a=np.ones((2, 3), np.float32))
+    _, err = evener("run", add, "--input", tmp_path / "in.npz", code=FAILURE)
+    assert "savez_compressed" in err and "a.npy" in err
+
+
+def test_npz_inputs_that_clash_or_are_unknown_are_usage_errors(add, tmp_path):
+    np.savez(tmp_path / "in.npz", a=np.ones((2, 3), np.float32))
+    np.savez(tmp_path / "strange.npz", c=np.ones((2, 3), np.float32))
+    np.save(tmp_path / "a.npy", np.ones((2, 3), np.float32))
+    for words in (["--input", f"a={tmp_path / 'a.npy'}"], ["--shape", "a=2,3"], ["--input", tmp_path / "in.npz"]):
+        evener("run", add, "--input", tmp_path / "in.npz", "--shape", "b=2,3", *words, code=USAGE)
+    evener("run", add, "--input", tmp_path / "strange.npz", "--shape", "a=2,3", "--shape", "b=2,3", code=USAGE)
+    evener("run", add, "--output", tmp_path / "out.zip", code=USAGE)
+
+
+def test_hostile_npz_files_are_refused(add, tmp_path):
+    np.savez(tmp_path / "good.npz", a=np.ones((2, 3), np.float32))
+    good = (tmp_path / "good.npz").read_bytes()
+    bad = tmp_path / "in.npz"
+    for size in range(0, len(good), 7):
+        bad.write_bytes(good[:size])
+        evener("run", add, "--input", bad, "--shape", "b=2,3", code=FAILURE)
+    directory = good.rindex(b"PK\x01\x02")
+    for at, field in ((20, "<I"), (24, "<I"), (28, "<H"), (30, "<H"), (42, "<I"), (10, "<H")):
+        data = bytearray(good)
+        struct.pack_into(field, data, directory + at, 0xfff0)
+        bad.write_bytes(data)
+        _, err = evener("run", add, "--input", bad, "--shape", "b=2,3", code=FAILURE)
+        assert "in.npz" in err
+
+
+# ------------------------------------------------------------------------------------------------- bench and trace --
+
+
+def test_bench_prints_times_and_memory(conv):
+    out, err = evener("bench", conv, "--runs", 3, "--threads", 1)
+    assert "load: model " in out and "3 more: median " in out and "p90 " in out and "memory of cpu: " in out
+    assert err == ""  # no progress where stderr is no terminal
+
+
+def test_bench_gives_json(conv):
+    result = json.loads(evener("bench", conv, "--runs", 4, "--json")[0])
+    assert result["runs"] == 4 and 0 < result["min_ms"] <= result["median_ms"] <= result["p90_ms"]
+    assert result["memory"]["cpu"]["peak_bytes"] >= result["memory"]["cpu"]["current_bytes"] > 0
+    assert "traceEvents" in json.loads(evener("bench", conv, "--runs", 1, "--json", "--layers")[0])["trace"]
+
+
+def test_bench_layers_lists_each_node(conv):
+    out, _ = evener("bench", conv, "--runs", 1, "--layers")
+    assert "GFLOPS" in out and "conv_1" in out and "sub_1" in out
+
+
+def test_trace_holds_each_kernel_of_each_run(conv, tmp_path):
+    out, _ = evener("trace", conv, "--runs", 2, "-o", tmp_path / "trace.json", "--threads", 1)
+    assert out.startswith("2 runs, median ") and "conv_1" in out
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    events = [event for event in trace["traceEvents"] if event.get("cat") == "kernel"]
+    nodes = [node["name"] for node in json.loads(evener("explain", conv, "--json")[0])["nodes"]]
+    assert sorted(event["name"] for event in events) == sorted(2 * nodes)
+    for event in events:
+        assert event["ph"] == "X" and event["dur"] >= 0 and event["args"]["bytes"] > 0 and "->" in event["args"]["shapes"]
+    runs = [event for event in trace["traceEvents"] if event.get("cat") == "run"]
+    assert len(runs) == 2
+    for event in events:
+        assert any(run["ts"] <= event["ts"] and event["ts"] + event["dur"] <= run["ts"] + run["dur"] + 0.01 for run in runs)
+    assert json.loads(evener("trace", conv)[0])["otherData"]["dropped_events"] == 0
+
+
+def test_trace_counts_what_there_was_no_room_for(conv):
+    assert json.loads(evener("trace", conv, "--events", 2)[0])["otherData"]["dropped_events"] > 0
+
+
+def test_trace_that_cannot_be_written_is_a_failure(conv, tmp_path):
+    evener("trace", conv, "-o", tmp_path / "absent" / "trace.json", code=FAILURE)
+
+
 # ----------------------------------------------------------------------------------------------- inspect and explain --
 
 
@@ -249,6 +367,26 @@ def test_explain_gives_each_node_a_device_and_a_reason(conv):
     assert explained["nodes"]
     for node in explained["nodes"]:
         assert node["device"] == "cpu" and node["reason"]
+
+
+def test_explain_draws_the_graph(conv):
+    dot = evener("explain", conv, "--dot")[0]
+    assert dot.startswith("digraph ") and dot.count(" -> ") >= 4 and dot.count("{") == dot.count("}")
+    svg = xml.etree.ElementTree.fromstring(evener("explain", conv, "--svg")[0])
+    texts = [element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"x", "y", "input", "output"} <= set(texts) and any("conv_1" in text for text in texts)
+
+
+def test_pictures_survive_hostile_names(tmp_path):
+    name = 'a"b<c>&\\\x01]]>'
+    model = save(tmp_path / "h.onnx", [helper.make_node("Relu", ["x"], ["y"], name=name)], [value("x", [2])], [value("y", [2])])
+    svg = xml.etree.ElementTree.fromstring(evener("explain", model, "--svg")[0])
+    assert any('a"b<c>&' in (element.text or "") for element in svg.iter())
+    assert '\\"b<c>' in evener("explain", model, "--dot")[0]
+
+
+def test_only_one_format_of_explain_is_taken(conv):
+    evener("explain", conv, "--dot", "--json", code=USAGE)
 
 
 def test_explain_follows_the_rules_of_the_configuration(add, tmp_path):

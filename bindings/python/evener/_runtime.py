@@ -10,17 +10,18 @@ from . import _arrays, _raw
 from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, sized, text_of
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
+_PICTURES = {"dot": _raw.EVN_FORMAT_DOT, "svg": _raw.EVN_FORMAT_SVG}
 _KINDS = {_raw.EVN_DEVICE_CPU: "cpu", _raw.EVN_DEVICE_OPENCL: "opencl"}
 _MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading")
 _UNKNOWN_RANK = 2**32 - 1
 _UNLIMITED = 2**64 - 1
 
 
-def _format(name):
-    try:
-        return _FORMATS[name]
-    except KeyError:
-        raise ValueError(f'format must be "text" or "json", not {name!r}') from None
+def _format(name, more=()):
+    formats = {**_FORMATS, **dict(more)}
+    if name not in formats:
+        raise ValueError(f'format must be one of {", ".join(formats)}, not {name!r}')
+    return formats[name]
 
 
 class _Owned:
@@ -255,8 +256,61 @@ class Session(_Object):
         return self.model.metadata(key)
 
     def explain(self, format="text"):
-        """For each node its device, kernel and the reason, the copies between devices, the memory: "text" or "json"."""
-        return read_text(self._library.evn_session_explain, self._handle, _format(format))
+        """For each node its device, kernel and the reason, the copies between devices, the memory: "text" or "json".
+
+        "dot" and "svg" draw the graph, coloured by device, in Graphviz's language or as a picture.
+        """
+        return read_text(self._library.evn_session_explain, self._handle, _format(format, _PICTURES))
+
+    def trace(self, events=65536):
+        """A Trace with room for so many events; later ones are counted, and dropped.
+
+            with session.trace() as trace:
+                session.run(inputs)
+            print(trace.table())
+        """
+        return Trace(self, events)
+
+
+class Trace:
+    """What the runs of a session did, and when; made by Session.trace()."""
+
+    def __init__(self, session, events):
+        self._session = session
+        self._events = events
+
+    def start(self):
+        """Runs that begin from now on are recorded."""
+        error = new_error()
+        check(self._session._library.evn_session_trace_start(self._session._handle, self._events, error), error)
+        return self
+
+    def stop(self):
+        """Ends recording. What was recorded stays until the session's next trace."""
+        error = new_error()
+        check(self._session._library.evn_session_trace_stop(self._session._handle, error), error)
+
+    def table(self):
+        """A text: count, median and total time, share, GFLOPS and GB/s by node."""
+        return self._read("text")
+
+    def json(self):
+        """The text of a trace that chrome://tracing and Perfetto open."""
+        return self._read("json")
+
+    def save(self, path):
+        """Writes json() to a file."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.json())
+
+    def _read(self, format):
+        return read_text(self._session._library.evn_session_get_trace, self._session._handle, _format(format))
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
 
 
 class Runtime(_Object):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import xml.etree.ElementTree
 
 import evener
 import numpy
@@ -56,6 +57,38 @@ def test_explain_names_device_and_kernel_of_each_node(runtime):
     assert "sum" in session.explain()
     with pytest.raises(ValueError, match="xml"):
         session.explain("xml")
+
+
+def test_explain_draws_the_graph(runtime):
+    session = runtime.session(tiny.add())
+    assert session.explain("dot").startswith("digraph") and "sum" in session.explain("dot")
+    assert xml.etree.ElementTree.fromstring(session.explain("svg")).tag.endswith("svg")
+    with pytest.raises(ValueError, match="dot"):
+        session.model.describe("dot")
+
+
+def test_a_trace_records_the_runs_inside_it(runtime, tmp_path):
+    session = runtime.session(tiny.scale())
+    session.run({"x": floats(1)})
+    with session.trace() as trace:
+        for _ in range(3):
+            session.run({"x": floats(1, 2)})
+    session.run({"x": floats(1)})
+    events = json.loads(trace.json())["traceEvents"]
+    assert [event["name"] for event in events if event.get("cat") == "kernel"] == ["scale"] * 3
+    assert trace.table().startswith("3 runs") and "scale" in trace.table()
+    trace.save(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())["otherData"]["dropped_events"] == 0
+
+
+def test_a_session_has_one_trace_at_a_time(runtime):
+    session = runtime.session(tiny.scale())
+    with pytest.raises(evener.Error) as caught:
+        session.trace().table()
+    assert caught.value.status == evener.Status.WRONG_STATE
+    with session.trace(), pytest.raises(evener.Error) as caught:
+        session.trace().start()
+    assert caught.value.status == evener.Status.WRONG_STATE
 
 
 def test_metadata_is_read_and_a_missing_key_is_a_key_error(runtime):

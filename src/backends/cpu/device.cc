@@ -124,7 +124,16 @@ class CpuDevice final : public Device {
     if (cancel.stop()) return;
     KernelArgs args = c.call->args;
     if (c.thread_scratch != nullptr) args.thread_scratch = c.thread_scratch + static_cast<std::size_t>(thread) * c.scratch_stride;
+    StepTrace* const trace = c.call->trace;
+    if (trace == nullptr || trace->threads == nullptr || thread >= StepTrace::kThreads) {
+      c.call->kernel->run(args, begin, end, cancel);
+      return;
+    }
+    ThreadSpan& span = trace->threads[thread];
+    if (span.tiles == 0) span.start_ns = os::now_ns();
     c.call->kernel->run(args, begin, end, cancel);
+    span.end_ns = os::now_ns();
+    span.tiles += end - begin;
   }
 
   ThreadPool threads_;

@@ -116,7 +116,7 @@ void* OpenClDevice::obtain(std::size_t bytes, bool pinned) {
   memory->buffer = cl_create(&code, opencl().create_buffer, context_.get(), flags, bytes, static_cast<void*>(nullptr));
   if (code != CL_SUCCESS) return nullptr;
   if (pinned) {
-    memory->mapped = map(*memory, &code);
+    memory->mapped = map(queue_.get(), *memory, &code);
     if (code == CL_SUCCESS) code = cl_call(opencl().finish, queue_.get());
     if (code != CL_SUCCESS) {
       drain();
@@ -136,8 +136,8 @@ void OpenClDevice::give_back(void* memory, std::size_t, bool) noexcept {
   opencl().release_mem_object(owned->buffer);
 }
 
-void* OpenClDevice::map(const OpenClMemory& memory, cl_int* code) {
-  return cl_create(code, opencl().enqueue_map_buffer, queue_.get(), memory.buffer, cl_bool{CL_FALSE},
+void* OpenClDevice::map(cl_command_queue queue, const OpenClMemory& memory, cl_int* code) {
+  return cl_create(code, opencl().enqueue_map_buffer, queue, memory.buffer, cl_bool{CL_FALSE},
                    cl_map_flags{CL_MAP_READ | CL_MAP_WRITE}, std::size_t{0}, memory.bytes, cl_uint{0},
                    static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr));
 }
@@ -145,23 +145,23 @@ void* OpenClDevice::map(const OpenClMemory& memory, cl_int* code) {
 void* OpenClDevice::host_address(void* memory) { return memory == nullptr ? nullptr : static_cast<OpenClMemory*>(memory)->mapped; }
 
 // A kernel must not use memory that is mapped, so pinned memory is unmapped before and mapped after it.
-void OpenClDevice::lend_pinned(std::span<const Buffer> buffers) {
+void OpenClDevice::lend_pinned(cl_command_queue queue, std::span<const Buffer> buffers) {
   for (const Buffer& buffer : buffers) {
     auto* memory = static_cast<OpenClMemory*>(buffer.memory);
     if (memory == nullptr || memory->mapped == nullptr || memory->lent) continue;
-    check_cl(cl_call(opencl().enqueue_unmap_mem_object, queue_.get(), memory->buffer, memory->mapped, cl_uint{0},
+    check_cl(cl_call(opencl().enqueue_unmap_mem_object, queue, memory->buffer, memory->mapped, cl_uint{0},
                      static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr)),
              "clEnqueueUnmapMemObject", name());
     memory->lent = true;
   }
 }
 
-void OpenClDevice::take_back_pinned(std::span<const Buffer> buffers) {
+void OpenClDevice::take_back_pinned(cl_command_queue queue, std::span<const Buffer> buffers) {
   for (const Buffer& buffer : buffers) {
     auto* memory = static_cast<OpenClMemory*>(buffer.memory);
     if (memory == nullptr || !memory->lent) continue;
     cl_int code = CL_SUCCESS;
-    const void* mapped = map(*memory, &code);
+    const void* mapped = map(queue, *memory, &code);
     check_cl(code, "clEnqueueMapBuffer", name());
     memory->lent = false;
     if (mapped == memory->mapped) continue;
@@ -174,7 +174,17 @@ void OpenClDevice::take_back_pinned(std::span<const Buffer> buffers) {
 Event OpenClDevice::event() { return {this, issued_.fetch_add(1) + 1}; }
 
 // Past the seam: whatever has failed, memory that is in use must not be given up.
-void OpenClDevice::drain() noexcept { opencl().finish(queue_.get()); }
+void OpenClDevice::drain() noexcept {
+  opencl().finish(queue_.get());
+  if (cl_command_queue measuring = measuring_.load()) opencl().finish(measuring);
+}
+
+// Both queues, as work that others wait for may be on either.
+cl_int OpenClDevice::finish() {
+  const cl_int code = cl_call(opencl().finish, queue_.get());
+  cl_command_queue measuring = measuring_.load();
+  return code != CL_SUCCESS || measuring == nullptr ? code : cl_call(opencl().finish, measuring);
+}
 
 void OpenClDevice::wait_for_others(std::span<const Event> waits) {
   for (const Event& event : waits) {
@@ -185,7 +195,7 @@ void OpenClDevice::wait_for_others(std::span<const Event> waits) {
 void OpenClDevice::wait(const Event& event) {
   if (event.device != this || event.value <= done_.load()) return;
   const std::uint64_t issued = issued_.load();
-  const cl_int code = cl_call(opencl().finish, queue_.get());
+  const cl_int code = finish();
   if (code != CL_SUCCESS) drain();
   std::uint64_t done = done_.load();
   while (done < issued && !done_.compare_exchange_weak(done, issued)) {
@@ -194,6 +204,11 @@ void OpenClDevice::wait(const Event& event) {
 }
 
 Event OpenClDevice::copy(const Location& from, const Location& to, std::span<const Event> waits) {
+  return copy_traced(from, to, waits, nullptr);
+}
+
+Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::span<const Event> waits, StepTrace* trace) {
+  const cl_command_queue queue = queue_of(trace);
   EVN_CHECK(from.buffer.size == to.buffer.size && (from.device == this || to.device == this));
   wait_for_others(waits);
   if (from.buffer.size == 0) return {};
@@ -203,33 +218,33 @@ Event OpenClDevice::copy(const Location& from, const Location& to, std::span<con
     return pinned == nullptr ? nullptr : pinned + l.buffer.offset;
   };
   const auto* none = static_cast<const cl_event*>(nullptr);
-  auto* no_event = static_cast<cl_event*>(nullptr);
+  TracedCommand command(trace);
   char* source = host(from);
   char* target = host(to);
   if (source != nullptr && target != nullptr) {
-    check_cl(cl_call(opencl().finish, queue_.get()), "clFinish", name());
+    check_cl(finish(), "clFinish", name());
     std::memmove(target, source, from.buffer.size);
     return {};
   }
   if (source != nullptr) {
     const cl_mem memory = static_cast<OpenClMemory*>(to.buffer.memory)->buffer;
-    check_cl(cl_call(opencl().enqueue_write_buffer, queue_.get(), memory, cl_bool{CL_FALSE}, to.buffer.offset, to.buffer.size,
-                     static_cast<const void*>(source), cl_uint{0}, none, no_event),
+    check_cl(cl_call(opencl().enqueue_write_buffer, queue, memory, cl_bool{CL_FALSE}, to.buffer.offset, to.buffer.size,
+                     static_cast<const void*>(source), cl_uint{0}, none, command.out()),
              "clEnqueueWriteBuffer", name());
   } else if (target != nullptr) {
     const cl_mem memory = static_cast<OpenClMemory*>(from.buffer.memory)->buffer;
-    check_cl(cl_call(opencl().enqueue_read_buffer, queue_.get(), memory, cl_bool{CL_FALSE}, from.buffer.offset, from.buffer.size,
-                     static_cast<void*>(target), cl_uint{0}, none, no_event),
+    check_cl(cl_call(opencl().enqueue_read_buffer, queue, memory, cl_bool{CL_FALSE}, from.buffer.offset, from.buffer.size,
+                     static_cast<void*>(target), cl_uint{0}, none, command.out()),
              "clEnqueueReadBuffer", name());
   } else {
-    Launcher(programs_, queue_.get(), true, name()).copy(from.buffer, to.buffer, from.buffer.size);
+    Launcher(programs_, queue, true, name(), trace).copy(from.buffer, to.buffer, from.buffer.size);
   }
   return event();
 }
 
 void OpenClDevice::run(const KernelCall& call) {
   static const Cancel kNever;
-  Launcher context(programs_, queue_.get(), (found_.type & CL_DEVICE_TYPE_CPU) != 0, name());
+  Launcher context(programs_, queue_of(call.trace), (found_.type & CL_DEVICE_TYPE_CPU) != 0, name(), call.trace);
   KernelArgs args = call.args;
   args.context = &context;
   call.kernel->run(args, 0, args.plan->tiles, call.cancel != nullptr ? *call.cancel : kNever);
@@ -237,24 +252,61 @@ void OpenClDevice::run(const KernelCall& call) {
 
 Event OpenClDevice::enqueue(const KernelCall& call, std::span<const Event> waits) {
   wait_for_others(waits);
+  const cl_command_queue queue = queue_of(call.trace);
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
-    lend_pinned(call.args.inputs);
-    lend_pinned(call.args.outputs);
+    lend_pinned(queue, call.args.inputs);
+    lend_pinned(queue, call.args.outputs);
     run(call);
-    take_back_pinned(call.args.inputs);
-    take_back_pinned(call.args.outputs);
+    take_back_pinned(queue, call.args.inputs);
+    take_back_pinned(queue, call.args.outputs);
   } catch (...) {
     drain();
     try {
-      take_back_pinned(call.args.inputs);
-      take_back_pinned(call.args.outputs);
+      take_back_pinned(queue, call.args.inputs);
+      take_back_pinned(queue, call.args.outputs);
       drain();
     } catch (const Error&) {  // the first error says more
     }
     throw;
   }
   return event();
+}
+
+// ------------------------------------------------------------------------------------------------------------ tracing --
+
+cl_command_queue OpenClDevice::queue_of(const StepTrace* trace) const {
+  cl_command_queue measuring = trace != nullptr ? measuring_.load() : nullptr;
+  return measuring != nullptr ? measuring : queue_.get();
+}
+
+// A queue that measures costs time at every command, so there is one besides. When it cannot be made, nothing is measured.
+void OpenClDevice::prepare_tracing() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (measuring_.load() != nullptr) return;
+  cl_int code = CL_SUCCESS;
+  measuring_owner_ = ClQueue(cl_create(&code, opencl().create_command_queue, context_.get(), found_.id,
+                                       cl_command_queue_properties{CL_QUEUE_PROFILING_ENABLE}));
+  if (code == CL_SUCCESS) measuring_.store(measuring_owner_.get());
+}
+
+void OpenClDevice::finish_trace(StepTrace* trace) noexcept {
+  const auto time_of = [](void* command, cl_profiling_info what) {
+    cl_ulong time = 0;
+    const cl_int code = cl_call(opencl().get_event_profiling_info, static_cast<cl_event>(command), what, sizeof time,
+                                static_cast<void*>(&time), static_cast<std::size_t*>(nullptr));
+    return code == CL_SUCCESS ? time : 0;
+  };
+  if (trace->first != nullptr) {
+    trace->queued = time_of(trace->first, CL_PROFILING_COMMAND_QUEUED);
+    trace->start = time_of(trace->first, CL_PROFILING_COMMAND_START);
+    trace->end = time_of(trace->last != nullptr ? trace->last : trace->first, CL_PROFILING_COMMAND_END);
+    if (trace->queued == 0 || trace->start < trace->queued || trace->end < trace->start) trace->end = 0;
+  }
+  for (void** command : {&trace->first, &trace->last}) {
+    if (*command != nullptr) opencl().release_event(static_cast<cl_event>(*command));
+    *command = nullptr;
+  }
 }
 
 }  // namespace evn

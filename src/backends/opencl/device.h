@@ -1,4 +1,5 @@
-// An OpenCL device: one context and one in-order queue. An event's value counts what was enqueued before it.
+// An OpenCL device: one context and one in-order queue; a second one, which measures, for the runs of traced sessions. All of a run
+// goes to one queue. An event's value counts what was enqueued before it, on either.
 #pragma once
 
 #include <atomic>
@@ -22,15 +23,20 @@ class OpenClDevice final : public Device {
   Event copy(const Location& from, const Location& to, std::span<const Event> waits) override;
   Event enqueue(const KernelCall& call, std::span<const Event> waits) override;
   void wait(const Event& event) override;
+  void prepare_tracing() noexcept override;
+  Event copy_traced(const Location& from, const Location& to, std::span<const Event> waits, StepTrace* trace) override;
+  void finish_trace(StepTrace* trace) noexcept override;
   void* host_address(void* memory) override;
   std::span<const KernelFamily* const> kernels() const override;
 
   const OpenClPrograms& programs() const { return programs_; }
 
  private:
-  void* map(const OpenClMemory& memory, cl_int* code);
-  void lend_pinned(std::span<const Buffer> buffers);
-  void take_back_pinned(std::span<const Buffer> buffers);
+  void* map(cl_command_queue queue, const OpenClMemory& memory, cl_int* code);
+  void lend_pinned(cl_command_queue queue, std::span<const Buffer> buffers);
+  void take_back_pinned(cl_command_queue queue, std::span<const Buffer> buffers);
+  cl_command_queue queue_of(const StepTrace* trace) const;
+  cl_int finish();
   void run(const KernelCall& call);
   void wait_for_others(std::span<const Event> waits);
   void drain() noexcept;
@@ -39,6 +45,8 @@ class OpenClDevice final : public Device {
   const OpenClFound found_;
   ClContext context_;
   ClQueue queue_;
+  ClQueue measuring_owner_;                           // set once, under mutex_
+  std::atomic<cl_command_queue> measuring_{nullptr};  // null until a session is traced
   std::mutex mutex_;  // of programs_ and of setting arguments: a kernel object's arguments are shared state
   OpenClPrograms programs_;
   std::atomic<std::uint64_t> issued_{0};

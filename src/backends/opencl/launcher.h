@@ -8,6 +8,7 @@
 #include "backends/opencl/program.h"
 #include "base/checked.h"
 #include "device/kernel.h"
+#include "device/step_trace.h"
 
 namespace evn {
 
@@ -19,6 +20,28 @@ struct OpenClMemory {
   bool lent = false;        // pinned memory: unmapped, because a kernel uses it
 };
 
+// The event of one command of a step that is measured; nothing when none is. The trace takes it over.
+class TracedCommand {
+ public:
+  explicit TracedCommand(StepTrace* trace) : trace_(trace != nullptr && trace->wanted ? trace : nullptr) {}
+  TracedCommand(const TracedCommand&) = delete;
+  TracedCommand& operator=(const TracedCommand&) = delete;
+  ~TracedCommand() {
+    if (event_ == nullptr) return;
+    if (trace_->first == nullptr) {
+      trace_->first = event_;
+      return;
+    }
+    if (trace_->last != nullptr) opencl().release_event(static_cast<cl_event>(trace_->last));
+    trace_->last = event_;
+  }
+  cl_event* out() { return trace_ != nullptr ? &event_ : nullptr; }
+
+ private:
+  StepTrace* trace_;
+  cl_event event_ = nullptr;
+};
+
 // Work items in up to three dimensions. The first is rounded up to the local size: kernels check their range.
 struct Grid {
   std::int64_t x = 1;
@@ -28,8 +51,8 @@ struct Grid {
 
 class Launcher {
  public:
-  Launcher(OpenClPrograms& programs, cl_command_queue queue, bool is_cpu, const std::string& device)
-      : programs_(programs), queue_(queue), is_cpu_(is_cpu), device_(device) {}
+  Launcher(OpenClPrograms& programs, cl_command_queue queue, bool is_cpu, const std::string& device, StepTrace* trace = nullptr)
+      : programs_(programs), queue_(queue), is_cpu_(is_cpu), device_(device), trace_(trace) {}
 
   // True for a device whose work items are loops on cores: few and long ones suit it.
   bool is_cpu() const { return is_cpu_; }
@@ -70,6 +93,7 @@ class Launcher {
   cl_command_queue queue_;
   bool is_cpu_;
   const std::string& device_;
+  StepTrace* trace_;
   cl_kernel kernel_ = nullptr;
   cl_uint next_ = 0;
 };

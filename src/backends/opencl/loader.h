@@ -40,6 +40,8 @@ struct OpenClApi {
   decltype(&::clEnqueueCopyBuffer) enqueue_copy_buffer;
   decltype(&::clEnqueueMapBuffer) enqueue_map_buffer;
   decltype(&::clEnqueueUnmapMemObject) enqueue_unmap_mem_object;
+  decltype(&::clGetEventProfilingInfo) get_event_profiling_info;
+  decltype(&::clReleaseEvent) release_event;
   decltype(&::clFlush) flush;
   decltype(&::clFinish) finish;
 };
