@@ -111,10 +111,10 @@ class Generator:
             self.emit(f"class {match[1]}(c_void_p):")
             self.emit('    """A handle: a slot and a generation, not an address."""')
             self.emit()
-        elif match := re.match(r"^typedef (\w+) \(\*(\w+)\)\((.*)\)$", text):
-            kinds = ", ".join([self.ctype(match[1], 0)] + self.parameters(match[3]))
-            self.types[match[2]] = match[2]
-            self.emit(f"{match[2]} = CFUNCTYPE({kinds})")
+        elif match := re.match(r"^typedef (\w+) (\**)\(\*(\w+)\)\((.*)\)$", text):
+            kinds = ", ".join([self.ctype(match[1], len(match[2]))] + self.parameters(match[4]))
+            self.types[match[3]] = match[3]
+            self.emit(f"{match[3]} = CFUNCTYPE({kinds})")
         elif match := re.match(r"^typedef (\w+) (\w+)$", text):
             self.types[match[2]] = match[2]
             self.emit(f"{match[2]} = {self.ctype(match[1], 0)}")

@@ -133,6 +133,53 @@ enum { EVN_LOG_ERROR = 0, EVN_LOG_WARNING = 1, EVN_LOG_INFO = 2, EVN_LOG_DEBUG =
  * return, must not throw, and must not call the library. */
 typedef void (*evn_log_callback)(void *user, evn_log_level level, const char *message);
 
+/* One key and value of a record. */
+typedef struct evn_log_field {
+  const char *key;
+  const char *value;
+} evn_log_field;
+
+/* One thing that happened. All strings live for the call only, except `event`, which is static memory. */
+typedef struct evn_log_record {
+  uint32_t struct_size;        /* of the library: it may be larger than the client's */
+  evn_log_level level;
+  uint64_t timestamp_ns;       /* CLOCK_MONOTONIC */
+  const char *message;         /* the line that evn_log_callback gets */
+  const char *event;           /* what happened, for programs; these names stay. "runtime.created", "device.opened",
+                                  "device.absent", "model.loaded", "session.created", "plan.created", "program.compiled",
+                                  "program.restored" (from the cache), "memory.refused" (a cap) */
+  const char *device;          /* the device concerned, or "" */
+  const char *node;            /* the graph node concerned, or "" */
+  const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */
+  uint32_t field_count;
+  uint32_t reserved;
+} evn_log_record;
+
+/* Receives one record. The rules of evn_log_callback hold. */
+typedef void (*evn_log_sink)(void *user, const evn_log_record *record);
+
+/* One of the tasks that a host's executor is given; may be called on any thread. Never throws. */
+typedef void (*evn_task)(void *context, uint32_t index);
+
+/* A host's executor: calls task(context, i) once for each i < count, on any threads, in any order, and returns when all these
+ * calls have returned. It may run them all on the calling thread. It is called by the thread that runs a session, also by several
+ * at a time, and must not throw. What happens when it does not keep to this: an index left out costs only time (others do its
+ * work), an index >= count or one that comes twice is ignored, but returning while a task runs is undefined. */
+typedef void (*evn_parallel_for)(void *user, uint32_t count, evn_task task, void *context);
+
+/* A host's memory for what the CPU device holds: tensors, weights, packed weights, arenas, scratch, files while they are read.
+ * Small bookkeeping does not pass it. Both functions are called from any thread, under locks of the library, and must not throw
+ * or call the library. Caps count these bytes as they count the system's.
+ * evn_allocate gives `size` > 0 bytes aligned to `alignment`, a power of two up to 4096; NULL becomes EVN_ERROR_OUT_OF_MEMORY.
+ * evn_free takes back what it gave, with the same size. */
+typedef void *(*evn_allocate)(void *user, size_t size, size_t alignment);
+typedef void (*evn_free)(void *user, void *memory, size_t size);
+typedef struct evn_allocator {
+  evn_allocate allocate;
+  evn_free free;
+  void *user; /* handed to both */
+} evn_allocator;
+
 /* How a runtime is made. Everything may be left zero: the CPU with all cores this process may use, no caps. */
 typedef struct evn_runtime_options {
   uint32_t struct_size;
@@ -148,8 +195,17 @@ typedef struct evn_runtime_options {
   const char *cache_dir;        /* folder for compiled OpenCL programs; NULL: $EVN_CACHE_DIR, else $XDG_CACHE_HOME/evener,
                                    else ~/.cache/evener; "" : no cache. A damaged or unwritable one does no harm */
   uint64_t cpu_memory_limit_bytes; /* cap of the CPU device; 0: from the configuration, else none */
+  evn_parallel_for parallel_for; /* the host's executor: the library starts no thread of its own, and thread_count says into how
+                                    many tasks work is split at most. NULL: threads of the library. Results have the same bits */
+  void *parallel_user;          /* handed to parallel_for */
+  evn_log_sink log_sink;        /* receives what log_callback does, with its fields; log_level counts for both. NULL: none */
+  void *log_sink_user;          /* handed to log_sink */
+  evn_allocator allocator;      /* memory of the CPU device; both functions or none. All zero: the system's. It must outlive the
+                                   runtime, which goes with the last object that was made of it */
 } evn_runtime_options;
-#define EVN_RUNTIME_OPTIONS_INIT {sizeof(evn_runtime_options), 0, NULL, NULL, 0, NULL, NULL, EVN_LOG_WARNING, 0, NULL, 0}
+#define EVN_RUNTIME_OPTIONS_INIT                                                                                    \
+  {sizeof(evn_runtime_options), 0, NULL, NULL, 0, NULL, NULL, EVN_LOG_WARNING, 0, NULL, 0, NULL, NULL, NULL, NULL, \
+   {NULL, NULL, NULL}}
 
 /* Makes a runtime: reads the configuration and opens the devices that it names (without one: only the CPU; OpenCL devices
  * are opened when first asked for by evn_runtime_device_find).
@@ -248,8 +304,12 @@ EVN_API evn_status evn_device_trim_memory(evn_device device, evn_error *error);
 
 /* --------------------------------------------------------------------------------------------------- tensor -- */
 
-/* Flags of evn_tensor_create. */
-enum { EVN_TENSOR_PINNED = 1 }; /* pinned host memory: the device's own DMA-able memory, mapped without a copy */
+/* Flags of a tensor. Only EVN_TENSOR_PINNED can be asked for in evn_tensor_create. */
+enum {
+  EVN_TENSOR_PINNED = 1,   /* pinned host memory: the device's own DMA-able memory, mapped without a copy */
+  EVN_TENSOR_READ_ONLY = 2 /* came in by evn_tensor_from_dlpack with that flag: it can be no output, no target of a copy, and not
+                              be mapped for writing */
+};
 
 /* What a tensor is. */
 typedef struct evn_tensor_info {
@@ -303,12 +363,36 @@ enum { EVN_MAP_READ = 1, EVN_MAP_WRITE = 2 };
  *   flags       EVN_MAP_READ, EVN_MAP_WRITE or both
  *   data        out; NULL for a tensor without elements
  *   size_bytes  out, nullable
- * Returns EVN_ERROR_WRONG_STATE when it is mapped already. While mapped it cannot be run with or copied, except on the CPU,
- * where mapping is free and a tensor may be used while mapped. */
+ * Returns EVN_ERROR_WRONG_STATE when it is mapped already, EVN_ERROR_INVALID_ARGUMENT for WRITE on a read-only tensor. While
+ * mapped it cannot be run with or copied, except on the CPU, where mapping is free and a tensor may be used while mapped. */
 EVN_API evn_status evn_tensor_map(evn_tensor tensor, uint32_t flags, void **data, size_t *size_bytes, evn_error *error);
 
 /* Ends a map. Returns EVN_ERROR_WRONG_STATE when it is not mapped. */
 EVN_API evn_status evn_tensor_unmap(evn_tensor tensor, evn_error *error);
+
+/* Flags of evn_tensor_to_dlpack and evn_tensor_from_dlpack. */
+enum { EVN_DLPACK_LEGACY = 1 }; /* `managed` is a DLManagedTensor (before DLPack 1.0) instead of a DLManagedTensorVersioned */
+
+/* Gives a tensor's memory to another library by the DLPack ABI (github.com/dmlc/dlpack, version 1.0), without a copy.
+ *   tensor   lies in host memory (the CPU device); the result is of device type kDLCPU, row-major, with strides
+ *   flags    0 or EVN_DLPACK_LEGACY
+ *   managed  out; a DLManagedTensorVersioned or DLManagedTensor. Whoever consumes it calls its deleter once, on any thread; until
+ *            then it keeps the memory, also when the tensor and the runtime have been released. The library must stay loaded
+ * A read-only tensor gets DLPACK_FLAG_BITMASK_READ_ONLY.
+ * Returns EVN_ERROR_UNSUPPORTED (on another device: evn_tensor_copy_to first; read-only and EVN_DLPACK_LEGACY, which cannot say
+ * so). Allocates. */
+EVN_API evn_status evn_tensor_to_dlpack(evn_tensor tensor, uint32_t flags, void **managed, evn_error *error);
+
+/* Makes a tensor of the runtime's CPU device over another library's memory, without a copy.
+ *   managed  a DLManagedTensorVersioned of major version 1, or with EVN_DLPACK_LEGACY a DLManagedTensor; row-major (strides NULL
+ *            or those of a dense tensor), device type kDLCPU, kDLCUDAHost or kDLROCMHost. The library takes it over only on
+ *            success: then it calls its deleter once, on any thread, when the last use ends. On failure it stays the caller's
+ *   flags    0 or EVN_DLPACK_LEGACY, as `managed` is
+ * DLPACK_FLAG_BITMASK_READ_ONLY makes an EVN_TENSOR_READ_ONLY tensor.
+ * Returns EVN_ERROR_UNSUPPORTED (device type, strides, lanes, element type), EVN_ERROR_VERSION (major version),
+ * EVN_ERROR_LIMIT (rank, or `tensor_bytes` of the configuration). */
+EVN_API evn_status evn_tensor_from_dlpack(evn_runtime runtime, void *managed, uint32_t flags, evn_tensor *tensor,
+                                          evn_error *error);
 
 /* ---------------------------------------------------------------------------------------------------- model -- */
 

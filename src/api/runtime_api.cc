@@ -54,7 +54,12 @@ evn_status evn_runtime_create(const evn_runtime_options* options, evn_runtime* r
     inner.thread_count = o.thread_count;
     inner.cpu_memory_limit = o.cpu_memory_limit_bytes;
     inner.cache_dir = o.cache_dir != nullptr ? std::string(o.cache_dir) : default_cache_dir();
-    inner.log = {o.log_callback, o.log_user, o.log_level};
+    inner.log = {o.log_callback, o.log_user, o.log_level, o.log_sink, o.log_sink_user};
+    inner.executor = {o.parallel_for, o.parallel_user};
+    if ((o.allocator.allocate == nullptr) != (o.allocator.free == nullptr)) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "allocator.allocate and allocator.free must both be given, or none");
+    }
+    inner.allocator = o.allocator;
     inner.backends = builtin_backends();
     *runtime = static_cast<evn_runtime>(make_handle(std::make_shared<Runtime>(std::move(inner))));
   });

@@ -49,7 +49,8 @@ evn_status evn_tensor_get_info(evn_tensor tensor, evn_tensor_info* info, evn_err
     evn_tensor_info full = EVN_TENSOR_INFO_INIT;
     full.dtype = static_cast<evn_dtype>(inner.desc().dtype);
     full.rank = static_cast<uint32_t>(inner.desc().shape.rank());
-    full.flags = inner.pinned() ? EVN_TENSOR_PINNED : 0;
+    if (inner.pinned()) full.flags |= EVN_TENSOR_PINNED;
+    if (inner.read_only()) full.flags |= EVN_TENSOR_READ_ONLY;
     for (int i = 0; i < inner.desc().shape.rank(); ++i) full.dims[i] = inner.desc().shape[i];
     full.size_bytes = inner.size_bytes();
     copy_text(full.device, inner.device()->name());

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/fault.h"
 
 namespace evn {
 namespace {
@@ -13,17 +14,28 @@ struct Charged {
   MemoryClass cls = MemoryClass::kTensors;
   bool charged = false;
   void* memory = nullptr;
+  HostMemory host;
 
   Charged() = default;
   Charged(const Charged&) = delete;
   Charged& operator=(const Charged&) = delete;
   ~Charged() {
-    free_bytes(memory);
+    if (memory != nullptr) host.give_back(memory, bytes);
     if (charged) ledger->discharge(bytes, cls);
   }
 };
 
 }  // namespace
+
+void* HostMemory::obtain(std::size_t bytes, std::size_t alignment) const noexcept {
+  if (host.allocate == nullptr) return allocate_bytes(bytes, alignment);
+  return fault_hit(Seam::kAlloc) ? nullptr : host.allocate(host.user, bytes > 0 ? bytes : 1, alignment);
+}
+
+void HostMemory::give_back(void* memory, std::size_t bytes) const noexcept {
+  if (host.allocate == nullptr) return free_bytes(memory);
+  host.free(host.user, memory, bytes > 0 ? bytes : 1);
+}
 
 std::shared_ptr<void> allocate_charged(const LedgerPtr& ledger, std::size_t bytes, MemoryClass cls) {
   auto c = std::make_shared<Charged>();
@@ -34,7 +46,8 @@ std::shared_ptr<void> allocate_charged(const LedgerPtr& ledger, std::size_t byte
     ledger->charge(bytes, cls);
     c->charged = true;
   }
-  c->memory = allocate_bytes(bytes, 64);
+  if (ledger != nullptr) c->host = ledger->host_memory();
+  c->memory = c->host.obtain(bytes, 64);
   if (c->memory == nullptr) {
     throw make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory for %zu bytes", bytes).with_bytes(bytes, 0);
   }

@@ -18,16 +18,26 @@ enum class MemoryClass : int {
   kLoading = EVN_MEMORY_LOADING,
 };
 
+// Where a ledger's host memory comes from: the host's allocator, or the system.
+struct HostMemory {
+  evn_allocator host{};
+
+  // nullptr when refused.
+  void* obtain(std::size_t bytes, std::size_t alignment) const noexcept;
+  void give_back(void* memory, std::size_t bytes) const noexcept;
+};
+
 class Ledger {
  public:
   virtual ~Ledger() = default;
+  virtual HostMemory host_memory() const noexcept { return {}; }
   // Throws EVN_ERROR_OUT_OF_MEMORY with the bytes asked and left when the cap would be passed.
   virtual void charge(std::size_t bytes, MemoryClass cls) = 0;
   virtual void discharge(std::size_t bytes, MemoryClass cls) noexcept = 0;
 };
 using LedgerPtr = std::shared_ptr<Ledger>;
 
-// Host memory aligned to 64 and charged to `ledger` (nullable: not counted) until the last owner lets go. Not zeroed.
+// Memory of the ledger's host_memory, aligned to 64 and charged to `ledger` (nullable: not counted) until the last owner lets go. Not zeroed.
 std::shared_ptr<void> allocate_charged(const LedgerPtr& ledger, std::size_t bytes, MemoryClass cls);
 
 }  // namespace evn

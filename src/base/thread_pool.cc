@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 
 #include "base/checked.h"
@@ -50,6 +51,11 @@ struct ThreadPool::Job {
     if (failed.exchange(true, std::memory_order_acq_rel)) return;
     failure = what;
     if (e != nullptr) error = *e;
+  }
+
+  void rethrow() const {
+    if (failure == Failure::kError) throw Error(error);
+    if (failure == Failure::kMemory) throw std::bad_alloc();
   }
 
   void work(int thread) {
@@ -171,17 +177,48 @@ struct ThreadPool::Shared {
   }
 };
 
-ThreadPool::ThreadPool(int thread_count)
-    : thread_count_(thread_count < 1 ? 1 : thread_count), shared_(thread_count_ > 1 ? std::make_unique<Shared>() : nullptr) {}
+// A job in the host's hands. It shares nothing with other jobs, so that any number may be under way. Which tasks have begun is
+// noted, so that an executor that repeats an index never gives two threads the same scratch memory.
+struct ThreadPool::HostJob {
+  Job job;
+  std::uint32_t tasks = 0;
+  std::atomic<std::uint64_t> begun[kMaxThreads / 64] = {};
+
+  static void run(void* context, std::uint32_t index) {
+    auto& j = *static_cast<HostJob*>(context);
+    if (index >= j.tasks) return;
+    const std::uint64_t bit = std::uint64_t{1} << (index % 64);
+    if ((j.begun[index / 64].fetch_or(bit, std::memory_order_relaxed) & bit) == 0) j.job.work(static_cast<int>(index));
+  }
+};
+
+ThreadPool::ThreadPool(int thread_count, HostExecutor executor)
+    : thread_count_(std::clamp(thread_count, 1, kMaxThreads)),
+      executor_(executor),
+      shared_(thread_count_ > 1 && executor.parallel_for == nullptr ? std::make_unique<Shared>() : nullptr) {}
 
 ThreadPool::~ThreadPool() {
   if (shared_ && shared_->started) shared_->end_threads();
+}
+
+void ThreadPool::run_on_host(std::int64_t count, std::int64_t grain, std::int64_t ranges, Body body, void* context) {
+  HostJob j;
+  j.job.body = body;
+  j.job.context = context;
+  j.job.count = count;
+  j.job.grain = grain;
+  j.job.ranges = ranges;
+  j.tasks = static_cast<std::uint32_t>(std::min<std::int64_t>(thread_count_, ranges));
+  executor_.parallel_for(executor_.user, j.tasks, &HostJob::run, &j);
+  j.job.work(0);  // what an executor left undone
+  j.job.rethrow();
 }
 
 void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body, void* context) {
   if (count <= 0) return;
   if (grain < 1) grain = 1;
   const std::int64_t ranges = ceil_div(count, grain);
+  if (executor_.parallel_for != nullptr && thread_count_ > 1 && ranges > 1) return run_on_host(count, grain, ranges, body, context);
   if (!shared_ || ranges == 1 || shared_->busy.exchange(true, std::memory_order_acquire)) {
     for (std::int64_t begin = 0, left = count; left > 0; begin += grain, left -= grain) {
       body(context, 0, begin, left < grain ? count : begin + grain);
@@ -208,8 +245,7 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   s.announce();
   job.work(0);
   s.close_gate();
-  if (job.failure == Failure::kError) throw Error(job.error);
-  if (job.failure == Failure::kMemory) throw std::bad_alloc();
+  job.rethrow();
 }
 
 }  // namespace evn

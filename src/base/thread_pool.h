@@ -9,13 +9,22 @@
 #include <vector>
 
 #include "base/os/os.h"
+#include "evener/evener.h"
 
 namespace evn {
 
+// The host's threads instead of ours.
+struct HostExecutor {
+  evn_parallel_for parallel_for = nullptr;  // nullptr: there is none
+  void* user = nullptr;
+};
+
 class ThreadPool {
  public:
-  // `thread_count` counts the caller; 1 starts no thread ever.
-  explicit ThreadPool(int thread_count);
+  // `thread_count` counts the caller; 1 starts no thread ever. With an executor none is started, and thread_count is the number of
+  // its tasks; at most kMaxThreads.
+  static constexpr int kMaxThreads = 1024;
+  explicit ThreadPool(int thread_count, HostExecutor executor = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -33,7 +42,11 @@ class ThreadPool {
  private:
   struct Job;
   struct Shared;
+  struct HostJob;
+  void run_on_host(std::int64_t count, std::int64_t grain, std::int64_t ranges, Body body, void* context);
+
   int thread_count_;
+  HostExecutor executor_;
   std::unique_ptr<Shared> shared_;
 };
 

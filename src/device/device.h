@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
+#include "base/thread_pool.h"
 #include "device/kernel.h"
 #include "device/step_trace.h"
 #include "memory/pool.h"
@@ -129,6 +131,9 @@ struct DeviceRequest {
   int thread_count = 0;             // CPU
   std::uint64_t memory_limit = UINT64_MAX;
   std::string cache_dir;            // "": no cache on disk
+  HostExecutor executor;            // CPU: threads of the host
+  evn_allocator allocator{};        // CPU: memory of the host
+  LogSink log;
 };
 
 // One device that this machine offers, opened or not.

@@ -68,9 +68,33 @@ void* Pool::take_cached(std::size_t capacity, std::size_t largest, bool pinned, 
   return memory;
 }
 
+// Outside of the lock, so that a slow log holds nobody up.
+template <typename F>
+auto Pool::logging_refusals(F&& body) const {
+  try {
+    return body();
+  } catch (const Error& e) {
+    if (e.status == EVN_ERROR_OUT_OF_MEMORY) {
+      LogEvent(log_, EVN_LOG_WARNING, "memory.refused")
+          .device(device_name_.c_str())
+          .field("bytes_requested", e.bytes_requested)
+          .field("bytes_available", e.bytes_available)
+          .field("limit_bytes", stats_.limit)
+          .write("memory of device %s refused: %s", device_name_.c_str(), e.message);
+    }
+    throw;
+  }
+}
+
 Pool::Block Pool::allocate(std::size_t bytes, MemoryClass cls, bool pinned) {
   if (bytes == 0) return {};
-  const std::lock_guard<std::mutex> lock(mutex_);
+  return logging_refusals([&] {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return allocate_locked(bytes, cls, pinned);
+  });
+}
+
+Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned) {
   cache_.reserve(cache_.size() + live_blocks_ + 1);  // so that free() never allocates
   Block block{nullptr, bytes, size_class(bytes), cls, pinned};
   block.memory = take_cached(block.capacity, block.capacity + block.capacity / 2, pinned, &block.capacity);
@@ -107,7 +131,13 @@ void Pool::free(const Block& block) noexcept {
 }
 
 void Pool::charge(std::size_t bytes, MemoryClass cls) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  logging_refusals([&] {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    charge_locked(bytes, cls);
+  });
+}
+
+void Pool::charge_locked(std::size_t bytes, MemoryClass cls) {
   make_room(bytes);
   stats_.reserved += bytes;
   add_use(bytes, cls);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ledger.h"
+#include "base/log.h"
 
 namespace evn {
 
@@ -37,6 +38,12 @@ class Pool final : public Ledger {
   Pool(Backing* backing, std::string device_name, std::uint64_t limit);
   ~Pool() override;
 
+  // Before the pool is used by more than one thread.
+  void set_log(const LogSink& log) { log_ = log; }
+  // What charged memory beside the pool is made of.
+  void set_host_memory(const HostMemory& memory) { host_memory_ = memory; }
+  HostMemory host_memory() const noexcept override { return host_memory_; }
+
   struct Block {
     void* memory = nullptr;
     std::size_t size = 0;      // as asked for
@@ -60,12 +67,18 @@ class Pool final : public Ledger {
  private:
   void add_use(std::size_t bytes, MemoryClass cls);
   void drop_use(std::size_t bytes, MemoryClass cls) noexcept;
+  void charge_locked(std::size_t bytes, MemoryClass cls);
+  Block allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned);
+  template <typename F>
+  auto logging_refusals(F&& body) const;
   void make_room(std::size_t bytes);       // trims the cache until bytes fit under the cap; throws when they cannot
   void trim_locked() noexcept;
   void* take_cached(std::size_t capacity, std::size_t largest, bool pinned, std::size_t* got) noexcept;
 
   Backing* backing_;
   const std::string device_name_;
+  LogSink log_;
+  HostMemory host_memory_;
   mutable std::mutex mutex_;
   PoolStats stats_;
   struct Cached {

@@ -15,25 +15,6 @@
 namespace evn {
 namespace {
 
-ModelPtr load(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size, const std::string& file_name,
-              const std::string& external_dir, std::uint64_t deadline_ns) {
-  const Limits& limits = runtime->config().limits;
-  auto loaded = std::make_shared<LoadedModel>();
-  loaded->file_name = file_name;
-  const LedgerPtr ledger = runtime->cpu().ledger();
-  loaded->model = load_onnx(std::move(bytes), size, {ledger, limits, external_dir, file_name, deadline_ns});
-  validate_model(loaded->model, limits);
-  infer_graph(loaded->model.graph);
-  optimize_graph(loaded->model.graph, {ledger, limits, deadline_ns});
-  loaded->runtime = std::move(runtime);
-  return loaded;
-}
-
-std::uint64_t load_deadline(const Runtime& runtime) {
-  const std::uint64_t limit = runtime.config().limits.load_time_ns;
-  return limit == 0 ? UINT64_MAX : os::now_ns() + limit;
-}
-
 struct Summary {
   std::map<std::string, int> ops;  // "Conv" or "com.microsoft::Gelu" -> nodes
   std::uint64_t parameters = 0;
@@ -54,6 +35,42 @@ Summary summarize(const Graph& graph) {
     s.weight_bytes += v.constant->size_bytes;
   }
   return s;
+}
+
+void log_loaded(const LoadedModel& model, std::size_t file_bytes, std::uint64_t duration_ns) {
+  const LogSink& log = model.runtime->log();
+  if (!log.wants(EVN_LOG_INFO)) return;
+  const Summary s = summarize(model.graph());
+  const char* name = model.file_name.empty() ? "(from a buffer)" : model.file_name.c_str();
+  LogEvent(log, EVN_LOG_INFO, "model.loaded")
+      .field("file", model.file_name.c_str())
+      .field("bytes", file_bytes)
+      .field("nodes", model.graph().nodes.size())
+      .field("weight_bytes", s.weight_bytes)
+      .field("duration_ns", duration_ns)
+      .write("loaded %s: %zu bytes, %zu nodes, %llu ms", name, file_bytes, model.graph().nodes.size(),
+             static_cast<unsigned long long>(duration_ns / 1'000'000));
+}
+
+ModelPtr load(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size, const std::string& file_name,
+              const std::string& external_dir, std::uint64_t deadline_ns) {
+  const std::uint64_t begin_ns = os::now_ns();
+  const Limits& limits = runtime->config().limits;
+  auto loaded = std::make_shared<LoadedModel>();
+  loaded->file_name = file_name;
+  const LedgerPtr ledger = runtime->cpu().ledger();
+  loaded->model = load_onnx(std::move(bytes), size, {ledger, limits, external_dir, file_name, deadline_ns});
+  validate_model(loaded->model, limits);
+  infer_graph(loaded->model.graph);
+  optimize_graph(loaded->model.graph, {ledger, limits, deadline_ns});
+  loaded->runtime = std::move(runtime);
+  log_loaded(*loaded, size, os::now_ns() - begin_ns);
+  return loaded;
+}
+
+std::uint64_t load_deadline(const Runtime& runtime) {
+  const std::uint64_t limit = runtime.config().limits.load_time_ns;
+  return limit == 0 ? UINT64_MAX : os::now_ns() + limit;
 }
 
 std::string dims_text(const Value& v) {

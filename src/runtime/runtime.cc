@@ -43,6 +43,12 @@ Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
   for (const DeviceConfig& d : config.devices) {
     if (&d != cpu) open_configured(d);
   }
+  LogEvent(options_.log, EVN_LOG_INFO, "runtime.created")
+      .field("devices", devices_.size())
+      .field("absent_devices", absent_.size())
+      .field("threads", this->cpu().traits().compute_units)
+      .field("config", config.source.c_str())
+      .write("made a runtime with %zu devices and %u threads", devices_.size(), this->cpu().traits().compute_units);
 }
 
 const Backend* Runtime::backend(const std::string& type) const {
@@ -76,16 +82,30 @@ void Runtime::open_configured(const DeviceConfig& device) {
                        device.name.c_str(), inner.message)
           .with_device(device.name.c_str());
     }
-    options_.log.write(EVN_LOG_WARNING, "optional device %s is not there: %s", device.name.c_str(), e.message);
+    LogEvent(options_.log, EVN_LOG_WARNING, "device.absent")
+        .device(device.name.c_str())
+        .field("reason", e.message)
+        .write("optional device %s is not there: %s", device.name.c_str(), e.message);
     absent_.push_back({device.name, e.message});
   }
 }
 
 Device* Runtime::open(const Backend& b, DeviceRequest request) {
   request.cache_dir = options_.cache_dir;
+  request.executor = options_.executor;
+  request.allocator = options_.allocator;
+  request.log = options_.log;
   std::shared_ptr<Device> device = b.open(request);
-  options_.log.write(EVN_LOG_INFO, "opened device %s: %s (%s)", device->name().c_str(), device->traits().description.c_str(),
-                     device->traits().driver.c_str());
+  device->pool().set_log(options_.log);
+  const DeviceTraits& traits = device->traits();
+  LogEvent(options_.log, EVN_LOG_INFO, "device.opened")
+      .device(device->name().c_str())
+      .field("type", b.type)
+      .field("description", traits.description.c_str())
+      .field("driver", traits.driver.c_str())
+      .field("compute_units", traits.compute_units)
+      .field("memory_limit_bytes", request.memory_limit)
+      .write("opened device %s: %s (%s)", device->name().c_str(), traits.description.c_str(), traits.driver.c_str());
   const std::lock_guard<std::mutex> lock(mutex_);
   devices_.push_back(std::move(device));
   return devices_.back().get();

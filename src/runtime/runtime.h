@@ -19,6 +19,8 @@ struct RuntimeOptions {
   std::uint64_t cpu_memory_limit = 0;  // 0: from the configuration
   std::string cache_dir;             // "": no cache of compiled programs
   LogSink log;
+  HostExecutor executor;
+  evn_allocator allocator{};
   std::span<const Backend* const> backends;  // static
 };
 

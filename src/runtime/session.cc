@@ -14,6 +14,8 @@ constexpr std::size_t kPlanCacheBytes = 16u << 20;  // bookkeeping of all plans 
 constexpr std::size_t kMaxPlans = 64;
 constexpr std::size_t kMaxNext = 8;                  // plans that go on from one
 
+const char* model_name(const LoadedModel& model) { return model.file_name.empty() ? "(from a buffer)" : model.file_name.c_str(); }
+
 }  // namespace
 
 // One run's tensors: the caller's, and beside them those that the plan reads and writes, which are staged copies where a tensor
@@ -28,8 +30,41 @@ struct Session::Call {
   SmallArray<std::uint8_t> output_slots{outputs.size()};
 };
 
-Session::Session(ModelPtr model, const std::string& default_device) : compiled_(compile(std::move(model), default_device)) {
+Session::Session(ModelPtr model, const std::string& default_device) : Session(std::move(model), default_device, os::now_ns()) {}
+
+Session::Session(ModelPtr model, const std::string& default_device, std::uint64_t begin_ns)
+    : compiled_(compile(std::move(model), default_device)) {
   plans_.reserve(kMaxPlans + 1);
+  const std::uint64_t duration_ns = os::now_ns() - begin_ns;
+  LogEvent(runtime()->log(), EVN_LOG_INFO, "session.created")
+      .device(default_device.c_str())
+      .field("file", compiled_.model->file_name.c_str())
+      .field("nodes", graph().nodes.size())
+      .field("devices", compiled_.devices.size())
+      .field("packed_values", compiled_.packed_count)
+      .field("duration_ns", duration_ns)
+      .write("made a session of %s: %zu nodes on %zu devices, %llu ms", model_name(*compiled_.model), graph().nodes.size(),
+             compiled_.devices.size(), static_cast<unsigned long long>(duration_ns / 1'000'000));
+}
+
+void Session::log_plan(const Plan& plan, std::uint64_t duration_ns) const {
+  const LogSink& log = runtime()->log();
+  if (!log.wants(EVN_LOG_DEBUG)) return;
+  std::string shapes;
+  for (const TensorDesc& desc : plan.signature.inputs) {
+    if (shapes.size() < 256) shapes += (shapes.empty() ? "" : " ") + desc.shape.to_string();
+  }
+  std::uint64_t arena_bytes = 0;
+  for (const std::size_t bytes : plan.arena_bytes) arena_bytes += bytes;
+  LogEvent(log, EVN_LOG_DEBUG, "plan.created")
+      .field("file", compiled_.model->file_name.c_str())
+      .field("shapes", shapes.c_str())
+      .field("part", plan.part)
+      .field("steps", plan.steps.size())
+      .field("arena_bytes", arena_bytes)
+      .field("duration_ns", duration_ns)
+      .write("planned %s for %s: %zu steps, %llu bytes of arenas, %llu us", model_name(*compiled_.model), shapes.c_str(), plan.steps.size(),
+             static_cast<unsigned long long>(arena_bytes), static_cast<unsigned long long>(duration_ns / 1000));
 }
 
 void Session::check_input(std::size_t index, const Tensor& tensor) const {
@@ -101,7 +136,10 @@ Session::PreparedPtr Session::find_plan(const Call& call) {
       return plans_[0];
     }
   }
-  return remember(make_plan(compiled_, signature_of(call)));
+  const std::uint64_t begin_ns = os::now_ns();
+  std::shared_ptr<Plan> plan = make_plan(compiled_, signature_of(call));
+  log_plan(*plan, os::now_ns() - begin_ns);
+  return remember(std::move(plan));
 }
 
 Session::PreparedPtr Session::remember(std::shared_ptr<Plan> plan) {
@@ -148,7 +186,9 @@ Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& don
     }
   }
   auto next = std::make_shared<Prepared>();
+  const std::uint64_t begin_ns = os::now_ns();
   next->plan = continue_plan(compiled_, prepared.plan, fetched);
+  log_plan(*next->plan, os::now_ns() - begin_ns);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (bytes > kMaxKeyBytes) prepared.next.clear();
   prepared.next.insert(prepared.next.begin(), next);
@@ -244,6 +284,7 @@ void Session::choose_output_slots(Call& call) const {
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
     if (call.outputs[j] == nullptr) continue;
     call.outputs[j]->require_unmapped("an output");
+    call.outputs[j]->require_writable("an output");
     const std::uint8_t slot = slot_for(*call.outputs[j], "output", j, call.allow_copies);
     call.output_slots[j] = slot == UINT8_MAX ? 0 : slot;
   }

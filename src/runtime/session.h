@@ -40,6 +40,8 @@ class Session {
   };
   struct Call;
 
+  Session(ModelPtr model, const std::string& default_device, std::uint64_t begin_ns);
+  void log_plan(const Plan& plan, std::uint64_t duration_ns) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
   void check_input(std::size_t index, const Tensor& tensor) const;
   std::uint8_t slot_for(const Tensor& tensor, const char* what, std::size_t index, bool allow_copies) const;

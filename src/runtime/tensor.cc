@@ -69,7 +69,12 @@ void Tensor::require_unmapped(const char* what) const {
   if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "%s is mapped", what);
 }
 
+void Tensor::require_writable(const char* what) const {
+  if (read_only_) fail(EVN_ERROR_INVALID_ARGUMENT, "%s is read-only", what);
+}
+
 void* Tensor::map(std::uint32_t flags) {
+  if ((flags & EVN_MAP_WRITE) != 0) require_writable("the tensor");
   const std::lock_guard<std::mutex> lock(mutex_);
   if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is mapped already");
   void* data = nullptr;
@@ -103,6 +108,7 @@ void copy_tensor(const Tensor& from, Tensor& to) {
   }
   from.require_unmapped("the source");
   to.require_unmapped("the target");
+  to.require_writable("the target");
   const bool both_elsewhere = !from.on_host() && !to.on_host();
   if (both_elsewhere && from.device() != to.device()) {
     const std::size_t bytes = from.size_bytes();

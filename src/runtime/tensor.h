@@ -20,10 +20,12 @@ class Tensor {
 
   // From now on wrapped memory is the tensor's to delete; until then a failure leaves it with the caller.
   void adopt(evn_deleter deleter, void* user);
+  void set_read_only() { read_only_ = true; }
 
   const TensorDesc& desc() const { return desc_; }
   Device* device() const { return device_; }
   bool pinned() const { return pinned_; }
+  bool read_only() const { return read_only_; }
   std::size_t size_bytes() const { return buffer_.size; }
   const Buffer& buffer() const { return buffer_; }
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
@@ -31,6 +33,9 @@ class Tensor {
 
   // Throws EVN_ERROR_WRONG_STATE while the tensor is mapped on a device that does not share the host's memory.
   void require_unmapped(const char* what) const;
+
+  // Throws EVN_ERROR_INVALID_ARGUMENT for a read-only tensor.
+  void require_writable(const char* what) const;
 
   void* map(std::uint32_t flags);
   void unmap();
@@ -40,6 +45,7 @@ class Tensor {
   Device* device_;
   TensorDesc desc_;
   bool pinned_ = false;
+  bool read_only_ = false;
   PooledMemory memory_;
   Buffer buffer_;
   evn_deleter deleter_ = nullptr;

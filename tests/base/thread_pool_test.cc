@@ -199,5 +199,42 @@ TEST(ThreadPool, ForkedChildRunsAloneAndEnds) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+void run_backwards(void* user, std::uint32_t count, evn_task task, void* context) {
+  ++*static_cast<int*>(user);
+  for (std::uint32_t i = count; i-- > 0;) task(context, i);
+}
+
+TEST(ThreadPool, AHostsExecutorCoversEveryIndexOnceAndStartsNoThread) {
+  fault_count_reset(Seam::kThread);
+  for (int threads : {1, 2, 5, 100}) {
+    int jobs = 0;
+    ThreadPool pool(threads, {&run_backwards, &jobs});
+    for (std::int64_t count : {0, 1, 2, 7, 1000}) {
+      Cover c(count, threads, 3);
+      pool.parallel_for(count, 3, &Cover::body, &c);
+      EXPECT_TRUE(c.each_once()) << threads << " threads, count " << count;
+    }
+    EXPECT_EQ(jobs, threads == 1 ? 0 : 2);  // 7 and 1000 are more than one range
+  }
+  EXPECT_EQ(fault_count(Seam::kThread), 0);
+}
+
+TEST(ThreadPool, WhatABodyThrowsInAHostsExecutorReachesTheCaller) {
+  int jobs = 0;
+  ThreadPool pool(4, {&run_backwards, &jobs});
+  const auto body = [](void*, int, std::int64_t begin, std::int64_t) {
+    if (begin == 5) fail(EVN_ERROR_LIMIT, "five");
+  };
+  try {
+    pool.parallel_for(9, 1, body, nullptr);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_LIMIT);
+  }
+  Cover c(9, 4, 1);
+  pool.parallel_for(9, 1, &Cover::body, &c);
+  EXPECT_TRUE(c.each_once());
+}
+
 }  // namespace
 }  // namespace evn

@@ -2,6 +2,7 @@
 // when a call returns, so its events carry nothing.
 #include "device/device.h"
 
+#include <algorithm>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -10,10 +11,8 @@
 
 #include "backends/cpu/isa.h"
 #include "backends/cpu/reference.h"
-#include "base/alloc.h"
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/thread_pool.h"
 
 namespace evn {
 
@@ -25,7 +24,6 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPagedFrom = std::size_t{1} << 20;
 constexpr int kRangesPerThread = 8;  // how finely the tiles of a call are dealt out
-constexpr int kMaxThreads = 1024;
 
 std::string cpu_description() {
   std::string text;
@@ -49,7 +47,8 @@ std::string cpu_description() {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const DeviceRequest& request)
-      : Device(request.name, request.memory_limit), threads_(thread_count(request)) {
+      : Device(request.name, request.memory_limit), memory_{request.allocator}, threads_(thread_count(request), request.executor) {
+    pool().set_host_memory(memory_);
     traits_.host_addressable = true;
     traits_.alignment = kLine;
     traits_.kind = EVN_DEVICE_CPU;
@@ -60,8 +59,8 @@ class CpuDevice final : public Device {
   }
   ~CpuDevice() override { close_pool(); }
 
-  void* obtain(std::size_t bytes, bool) override { return allocate_bytes(bytes, bytes >= kPagedFrom ? kPage : kLine); }
-  void give_back(void* memory, std::size_t, bool) noexcept override { free_bytes(memory); }
+  void* obtain(std::size_t bytes, bool) override { return memory_.obtain(bytes, bytes >= kPagedFrom ? kPage : kLine); }
+  void give_back(void* memory, std::size_t bytes, bool) noexcept override { memory_.give_back(memory, bytes); }
 
   Event copy(const Location& from, const Location& to, std::span<const Event> waits) override {
     wait_all(waits);
@@ -108,7 +107,7 @@ class CpuDevice final : public Device {
 
   static int thread_count(const DeviceRequest& request) {
     const int wanted = request.thread_count > 0 ? request.thread_count : os::usable_cores();
-    return wanted < kMaxThreads ? wanted : kMaxThreads;
+    return std::min(wanted, ThreadPool::kMaxThreads);
   }
 
   static void wait_all(std::span<const Event> waits) {
@@ -136,6 +135,7 @@ class CpuDevice final : public Device {
     span.tiles += end - begin;
   }
 
+  const HostMemory memory_;
   ThreadPool threads_;
 };
 

@@ -81,7 +81,7 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
       found_(found),
       context_(std::move(context)),
       queue_(std::move(queue)),
-      programs_(found_, context_.get(), request.name, request.cache_dir) {
+      programs_(found_, context_.get(), request.name, request.cache_dir, request.log) {
   traits_.host_addressable = false;
   traits_.alignment = 128;
   traits_.kind = EVN_DEVICE_OPENCL;

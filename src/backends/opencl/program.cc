@@ -53,11 +53,13 @@ std::string build_options(const OpenClFound& found) {
 
 }  // namespace
 
-OpenClPrograms::OpenClPrograms(const OpenClFound& found, cl_context context, std::string device_name, std::string cache_dir)
+OpenClPrograms::OpenClPrograms(const OpenClFound& found, cl_context context, std::string device_name, std::string cache_dir,
+                               const LogSink& log)
     : found_(found),
       context_(context),
       device_name_(std::move(device_name)),
       cache_dir_(std::move(cache_dir)),
+      log_(log),
       lanes_(vector_lanes(found)),
       options_(build_options(found)) {}
 
@@ -95,6 +97,7 @@ cl_program OpenClPrograms::program(std::string_view source) {
   std::string path;
   std::uint64_t identity = 0;
   ClProgram program;
+  const std::uint64_t begin_ns = os::now_ns();
   if (!cache_dir_.empty()) {
     const std::string all = identity_text(text);
     identity = fnv1a(all, kOtherBasis);
@@ -103,12 +106,26 @@ cl_program OpenClPrograms::program(std::string_view source) {
     path += ".bin";
     program = restore(path, identity);
   }
-  if (!program) {
+  const bool restored = static_cast<bool>(program);
+  if (!restored) {
     program = compile(source, text);
     if (!path.empty()) store(program.get(), path, identity);
   }
+  log_built(restored, source, os::now_ns() - begin_ns);
   programs_.push_back({source, std::move(program)});
   return programs_.back().program.get();
+}
+
+void OpenClPrograms::log_built(bool restored, std::string_view source, std::uint64_t duration_ns) const {
+  if (!log_.wants(EVN_LOG_DEBUG)) return;
+  const std::string name(source);
+  LogEvent(log_, EVN_LOG_DEBUG, restored ? "program.restored" : "program.compiled")
+      .device(device_name_.c_str())
+      .field("source", name.c_str())
+      .field("cache", cache_dir_.c_str())
+      .field("duration_ns", duration_ns)
+      .write("program %s of device %s: %s, %llu us", name.c_str(), device_name_.c_str(), restored ? "from the cache" : "compiled",
+             static_cast<unsigned long long>(duration_ns / 1000));
 }
 
 ClProgram OpenClPrograms::restore(const std::string& path, std::uint64_t identity) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/opencl/discovery.h"
+#include "base/log.h"
 
 namespace evn {
 
@@ -19,8 +20,9 @@ struct OpenClFunction {
 
 class OpenClPrograms {
  public:
-  // `device_name` is for errors. cache_dir "": no cache.
-  OpenClPrograms(const OpenClFound& found, cl_context context, std::string device_name, std::string cache_dir);
+  // `device_name` is for errors and logs. cache_dir "": no cache.
+  OpenClPrograms(const OpenClFound& found, cl_context context, std::string device_name, std::string cache_dir,
+                 const LogSink& log = {});
 
   // The kernel object; builds its program at the first call. Not safe to call from two threads at a time. Throws.
   cl_kernel kernel(const OpenClFunction& function);
@@ -42,6 +44,7 @@ class OpenClPrograms {
     ClKernel kernel;
   };
   cl_program program(std::string_view source);
+  void log_built(bool restored, std::string_view source, std::uint64_t duration_ns) const;
   ClProgram restore(const std::string& path, std::uint64_t identity);
   ClProgram compile(std::string_view source, std::string_view text);
   void store(cl_program program, const std::string& path, std::uint64_t identity) noexcept;
@@ -51,6 +54,7 @@ class OpenClPrograms {
   cl_context context_;
   const std::string device_name_;
   const std::string cache_dir_;
+  const LogSink log_;
   const int lanes_;
   const std::string options_;
   std::vector<Built> programs_;

@@ -1,0 +1,150 @@
+// Records of the log: which events come, with which fields.
+#include <map>
+#include <mutex>
+
+#include "tests/api/support.h"
+
+namespace evn::test {
+namespace {
+
+struct Record {
+  evn_log_level level;
+  uint64_t timestamp_ns;
+  std::string message;
+  std::string event;
+  std::string device;
+  std::map<std::string, std::string> fields;
+};
+
+struct Journal {
+  std::mutex mutex;
+  std::vector<Record> records;
+  std::vector<std::string> lines;
+
+  static void take(void* user, const evn_log_record* r) {
+    auto& j = *static_cast<Journal*>(user);
+    const std::lock_guard<std::mutex> lock(j.mutex);
+    Record out{r->level, r->timestamp_ns, r->message, r->event, r->device, {}};
+    EXPECT_EQ(r->struct_size, sizeof(evn_log_record));
+    EXPECT_STREQ(r->node, "");
+    for (uint32_t i = 0; i < r->field_count; ++i) out.fields[r->fields[i].key] = r->fields[i].value;
+    j.records.push_back(std::move(out));
+  }
+  static void line(void* user, evn_log_level, const char* message) {
+    auto& j = *static_cast<Journal*>(user);
+    const std::lock_guard<std::mutex> lock(j.mutex);
+    j.lines.push_back(message);
+  }
+  std::vector<std::string> events() const {
+    std::vector<std::string> out;
+    for (const Record& r : records) out.push_back(r.event);
+    return out;
+  }
+  const Record& find(const std::string& event) const {
+    static const Record none{};
+    for (const Record& r : records) {
+      if (r.event == event) return r;
+    }
+    ADD_FAILURE() << "no record " << event;
+    return none;
+  }
+};
+
+struct LogTest : testing::Test {
+  evn_error error = EVN_ERROR_INIT;
+  Journal journal;
+  evn_runtime runtime = nullptr;
+  std::string bytes = small_network().serialize();
+
+  void open(evn_log_level level, const char* config = nullptr, uint64_t limit = 0) {
+    evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+    options.cache_dir = "";
+    options.thread_count = 2;
+    options.log_level = level;
+    options.log_sink = &Journal::take;
+    options.log_sink_user = &journal;
+    options.log_callback = &Journal::line;
+    options.log_user = &journal;
+    options.config_text = config;
+    options.config_size = config != nullptr ? strlen(config) : 0;
+    options.cpu_memory_limit_bytes = limit;
+    ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
+  }
+  void TearDown() override { evn_runtime_release(runtime); }
+
+  void run_twice() {
+    evn_model model = nullptr;
+    evn_session session = nullptr;
+    ASSERT_OK(evn_model_load_buffer(runtime, bytes.data(), bytes.size(), nullptr, &model, &error));
+    ASSERT_OK(evn_session_create(runtime, model, nullptr, &session, &error));
+    std::vector<float> in(2 * 3 * 8 * 8, 0.5f);
+    const int64_t dims[] = {2, 3, 8, 8};
+    evn_tensor x = nullptr;
+    ASSERT_OK(evn_tensor_wrap(runtime, in.data(), in.size() * 4, EVN_DTYPE_FLOAT32, dims, 4, nullptr, nullptr, &x, &error));
+    for (int i = 0; i < 2; ++i) {
+      evn_tensor y = nullptr;
+      EXPECT_OK(evn_session_run(session, &x, 1, &y, 1, nullptr, &error));
+      evn_tensor_release(y);
+    }
+    evn_tensor_release(x);
+    evn_session_release(session);
+    evn_model_release(model);
+  }
+};
+
+TEST_F(LogTest, TellsALifeInOrder) {
+  open(EVN_LOG_DEBUG);
+  run_twice();
+  EXPECT_EQ(journal.events(), (std::vector<std::string>{"device.opened", "runtime.created", "model.loaded", "session.created",
+                                                           "plan.created"}));
+  EXPECT_EQ(journal.find("device.opened").device, "cpu");
+  EXPECT_EQ(journal.find("runtime.created").fields.at("threads"), "2");
+  EXPECT_EQ(journal.find("model.loaded").fields.at("bytes"), std::to_string(bytes.size()));
+  EXPECT_EQ(journal.find("model.loaded").fields.count("duration_ns"), 1u);
+  EXPECT_EQ(journal.find("session.created").fields.at("devices"), "1");
+  EXPECT_EQ(journal.find("plan.created").fields.at("shapes"), "[2,3,8,8]");
+  EXPECT_GT(std::stoll(journal.find("plan.created").fields.at("arena_bytes")), 0);
+  for (std::size_t i = 1; i < journal.records.size(); ++i) {
+    EXPECT_GE(journal.records[i].timestamp_ns, journal.records[i - 1].timestamp_ns);
+  }
+}
+
+TEST_F(LogTest, LinesAndRecordsHaveTheSameText) {
+  open(EVN_LOG_DEBUG);
+  run_twice();
+  ASSERT_EQ(journal.lines.size(), journal.records.size());
+  for (std::size_t i = 0; i < journal.lines.size(); ++i) EXPECT_EQ(journal.lines[i], journal.records[i].message);
+}
+
+TEST_F(LogTest, TheLevelHoldsBack) {
+  open(EVN_LOG_INFO);
+  run_twice();
+  EXPECT_EQ(journal.events(), (std::vector<std::string>{"device.opened", "runtime.created", "model.loaded", "session.created"}));
+  EXPECT_EQ(journal.lines.size(), 4u);
+}
+
+TEST_F(LogTest, AnAbsentOptionalDeviceIsAWarningWithItsReason) {
+  open(EVN_LOG_WARNING, "version: 1\ndevices:\n  far: {type: opencl, match: {vendor: \"no such vendor\"}, optional: true}\n");
+  ASSERT_EQ(journal.events(), std::vector<std::string>{"device.absent"});
+  EXPECT_EQ(journal.records[0].device, "far");
+  EXPECT_EQ(journal.records[0].level, EVN_LOG_WARNING);
+  EXPECT_FALSE(journal.records[0].fields.at("reason").empty());
+}
+
+TEST_F(LogTest, ARefusalOfTheMemoryCapSaysWhatWasAskedAndLeft) {
+  open(EVN_LOG_WARNING, nullptr, 1 << 20);
+  evn_device cpu = nullptr;
+  evn_tensor t = nullptr;
+  ASSERT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
+  const int64_t dims[] = {2 << 20};
+  EXPECT_EQ(evn_tensor_create(cpu, EVN_DTYPE_UINT8, dims, 1, 0, &t, &error), EVN_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(journal.events(), std::vector<std::string>{"memory.refused"});
+  EXPECT_EQ(journal.records[0].device, "cpu");
+  EXPECT_EQ(journal.records[0].fields.at("bytes_requested"), std::to_string(error.bytes_requested));
+  EXPECT_EQ(journal.records[0].fields.at("bytes_available"), std::to_string(error.bytes_available));
+  EXPECT_EQ(journal.records[0].fields.at("limit_bytes"), "1048576");
+  evn_device_release(cpu);
+}
+
+}  // namespace
+}  // namespace evn::test
