@@ -13,5 +13,7 @@ release build of this source tree, a library beside this package, or the system'
 """
 from ._library import Error, Status, library_path, version
 from ._runtime import Device, MemoryStats, Model, Runtime, Session, Value
+from ._tensor import Tensor, from_dlpack
 
-__all__ = ["Device", "Error", "MemoryStats", "Model", "Runtime", "Session", "Status", "Value", "library_path", "version"]
+__all__ = ["Device", "Error", "MemoryStats", "Model", "Runtime", "Session", "Status", "Tensor", "Value", "from_dlpack",
+           "library_path", "version"]

@@ -6,7 +6,7 @@ import typing
 
 import numpy
 
-from . import _arrays, _raw
+from . import _arrays, _raw, _tensor
 from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, sized, text_of
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
@@ -216,7 +216,7 @@ class Session(_Object):
         """Runs the model once.
 
         inputs   {name: array}; every input of the model. Arrays are read in place where they are C-contiguous, and must not
-                 be written until the call ends
+                 be written until the call ends. A Tensor, or another object that has __dlpack__, is always read in place
         timeout  seconds, or None
         Returns {name: array} in the model's order; the arrays are the library's own memory, theirs as long as they live.
         """
@@ -229,6 +229,9 @@ class Session(_Object):
                 index = self._index.get(name)
                 if index is None:
                     index = self._find_input(name, error)
+                if not isinstance(value, (numpy.ndarray, numpy.generic)) and hasattr(value, "__dlpack__"):
+                    slots[index] = _tensor.import_dlpack(runtime.value, value, error)
+                    continue
                 array = _arrays.input_array(value, self.inputs[index].dtype)
                 arrays.append(array)
                 slots[index] = _arrays.wrap(runtime.value, array, error)
