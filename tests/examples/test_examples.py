@@ -1,0 +1,108 @@
+"""The examples in C: each is built as a client builds it, without warnings, and run."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import numpy
+import pytest
+from onnx import helper, numpy_helper
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples" / "c").glob("*.c"))
+LIBRARY = pathlib.Path(os.environ["EVENER_LIBRARY"])
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """name -> path of the built example"""
+    folder = tmp_path_factory.mktemp("examples")
+    compiler = shutil.which("cc")
+    assert compiler, "this test needs a C compiler"
+    built = {}
+    for source in EXAMPLES:
+        built[source.stem] = folder / source.stem
+        options = ["-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT / 'include'}"]
+        link = [str(LIBRARY), "-lpthread", f"-Wl,-rpath,{LIBRARY.parent}", "-o", str(built[source.stem])]
+        done = subprocess.run([compiler, *options, str(source), *link], capture_output=True, text=True)
+        assert done.returncode == 0, f"{source.name}: {done.stderr}"
+    return built
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A classifier: convolution, pooling, a matrix product, softmax. Returns its path and its answer for the examples' ramp."""
+    random = numpy.random.default_rng(3)
+    conv = random.standard_normal((8, 3, 3, 3)).astype("float32")
+    dense = random.standard_normal((8, 10)).astype("float32")
+    nodes = [
+        helper.make_node("Conv", ["x", "conv"], ["c"], name="conv_1", kernel_shape=[3, 3]),
+        helper.make_node("Relu", ["c"], ["r"], name="relu_1"),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"], name="pool_1"),
+        helper.make_node("Flatten", ["p"], ["f"], name="flat_1"),
+        helper.make_node("MatMul", ["f", "dense"], ["g"], name="dense_1"),
+        helper.make_node("Softmax", ["g"], ["y"], name="softmax_1"),
+    ]
+    graph = helper.make_graph(nodes, "classifier", [helper.make_tensor_value_info("x", 1, ["n", 3, 24, 24])],
+                              [helper.make_tensor_value_info("y", 1, ["n", 10])],
+                              [numpy_helper.from_array(conv, "conv"), numpy_helper.from_array(dense, "dense")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path_factory.mktemp("model") / "classifier.onnx"
+    path.write_bytes(proto.SerializeToString())
+    ramp = ((numpy.arange(3 * 24 * 24) % 256).astype("float32") / 255).reshape(3, 24, 24)
+    windows = numpy.lib.stride_tricks.sliding_window_view(ramp, (3, 3), axis=(1, 2))
+    features = numpy.maximum(numpy.einsum("cyxij,ocij->oyx", windows, conv), 0).mean(axis=(1, 2))
+    scores = features @ dense
+    answer = numpy.exp(scores - scores.max())
+    return path, answer / answer.sum()
+
+
+def run(program, *arguments):
+    return subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_every_example_has_a_test(programs):
+    assert set(programs) == {"terse", "explained", "placement", "executor", "limits"}
+
+
+@pytest.mark.parametrize("name", ["terse", "explained"])
+def test_both_forms_print_the_largest_values(programs, model, name):
+    path, answer = model
+    done = run(programs[name], path)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [int(index) for index, _ in lines] == list(numpy.argsort(-answer)[:5])
+    assert numpy.allclose([float(value) for _, value in lines], numpy.sort(answer)[::-1][:5], atol=2e-5)
+
+
+def test_a_missing_model_is_told_and_ends_with_an_error(programs, tmp_path):
+    for name in ("terse", "explained", "placement", "executor"):
+        done = run(programs[name], tmp_path / "none.onnx")
+        assert done.returncode == 1 and "EVN_ERROR_IO" in done.stderr, name
+
+
+def test_placement_explains_every_node(programs, model):
+    done = run(programs["placement"], model[0])
+    assert (done.returncode, done.stderr) == (0, "")
+    for node in ("conv_1", "pool_1", "softmax_1"):
+        assert node in done.stdout
+    assert "host" in done.stdout
+
+
+def test_placement_tells_the_nearest_key_of_a_wrong_one(programs, model, tmp_path):
+    config = tmp_path / "wrong.yaml"
+    config.write_text("version: 1\nplacment: {default: cpu}\n")
+    done = run(programs["placement"], model[0], config)
+    assert done.returncode == 1 and "EVN_ERROR_CONFIG" in done.stderr and "placement" in done.stderr
+
+
+def test_executor_gives_the_same_bits(programs, model):
+    done = run(programs["executor"], model[0])
+    assert (done.returncode, done.stdout) == (0, "the executor was called for some operators; the results are the same bits\n")
+
+
+def test_limits_names_the_bytes_and_leaves_nothing(programs, model):
+    free = run(programs["limits"], model[0], 0)
+    assert free.returncode == 0 and "ran with a peak of" in free.stdout and free.stdout.endswith("\n0 blocks left\n")
+    capped = run(programs["limits"], model[0], 4000)
+    assert capped.returncode == 1 and "over the cap:" in capped.stdout and capped.stdout.endswith("\n0 blocks left\n")
