@@ -348,6 +348,18 @@ def test_trace_counts_what_there_was_no_room_for(conv):
     assert json.loads(evener("trace", conv, "--events", 2)[0])["otherData"]["dropped_events"] > 0
 
 
+def test_trace_of_an_opencl_device_has_the_devices_times(conv):
+    if "opencl:0" not in evener("devices", "--json")[0] and os.environ.get("EVN_REQUIRE_OPENCL") != "1":
+        pytest.skip("no OpenCL device")
+    trace = json.loads(evener("trace", conv, "--runs", 2, "--device", "opencl:0")[0])["traceEvents"]
+    steps = [event for event in trace if event.get("cat") in ("kernel", "copy")]
+    assert {event["args"]["clock"] for event in steps} == {"device"} and any(event["cat"] == "copy" for event in steps)
+    assert len([event for event in trace if event.get("cat") == "enqueue"]) == len(steps)
+    steps.sort(key=lambda event: event["ts"])
+    for before, after in zip(steps, steps[1:]):
+        assert before["ts"] + before["dur"] <= after["ts"] + 1  # in the queue's order, but for rounding
+
+
 def test_trace_that_cannot_be_written_is_a_failure(conv, tmp_path):
     evener("trace", conv, "-o", tmp_path / "absent" / "trace.json", code=FAILURE)
 
