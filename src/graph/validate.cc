@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "graph/inline_if.h"
+#include "graph/passes/widen_half.h"
 #include "ops/merge.h"
 
 namespace evn {
@@ -279,12 +280,14 @@ void take_constants(Graph& graph) {
   std::erase_if(graph.nodes, is_constant_node);
 }
 
-// What is known before inference: the types of inputs and constants.
+// What is known before inference: the types of inputs and constants. 16-bit floating types may be widened later.
 void check_dtypes(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     if (node.inputs.empty() || node.inputs[0] == kNoValue) continue;
     const DType dtype = graph.values[static_cast<std::size_t>(node.inputs[0])].dtype;
     if (dtype == DType::kUndefined || (node.op->dtypes & dtype_bit(dtype)) != 0) continue;
+    const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+    if (is_half && (node.op->dtypes & dtype_bit(DType::kFloat32)) != 0) continue;
     fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "%s of %s is not supported", node.op->name, dtype_name(dtype)));
   }
 }
@@ -378,6 +381,7 @@ void validate_model(Model& model, const Limits& limits) {
   take_constants(graph);
   check_dtypes(graph);
   sort_nodes(graph, find_producers(graph));
+  widen_half(graph);
 }
 
 }  // namespace evn

@@ -23,9 +23,6 @@ REFUSED = [
     (r"test_identity_(sequence|opt)", "is not a tensor", "sequences and optional values"),
     (r"test_batchnorm_.*_training_mode", "with training outputs", "training"),
     (r"test_training_dropout.*", "in training mode", "training"),
-    (r"test_(causal_conv_with_state.*_fp16|celu_b?float16|.*attention.*_fp16|attention_24_.*_softmax_precision)_expanded(_ver\d+)?"
-     r"|test_(isnan|max|min)_float16|test_mod_.*float16.*",
-     r"(Conv|Div|IsNaN|Max|Min|Mod|Mul) of b?float16 is not supported", "arithmetic in half precision"),
 ]
 
 # |a - b| <= rtol * |b| + atol * max|b|; other types are exact.

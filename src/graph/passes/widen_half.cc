@@ -1,0 +1,170 @@
+// See widen_half.h. Constants are cast by nodes, too: fold_constants runs them, so that limits and the ledger hold for them.
+#include "graph/passes/widen_half.h"
+
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "graph/edit.h"
+#include "ops/op.h"
+
+namespace evn {
+namespace {
+
+constexpr int kCastVersion = 13;  // of the Casts that are put in
+
+bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
+
+using DTypes = std::vector<DType>;  // per value
+
+DTypes input_dtypes(const Node& node, const DTypes& dtypes) {
+  DTypes inputs;
+  for (const ValueId v : node.inputs) inputs.push_back(v == kNoValue ? DType::kUndefined : dtypes[v]);
+  return inputs;
+}
+
+DType output_dtype(const Node& node, const DTypes& inputs, std::size_t output) {
+  if (node.op->output_dtype != nullptr) return node.op->output_dtype(node, inputs, static_cast<int>(output));
+  return inputs.empty() ? DType::kUndefined : inputs[0];
+}
+
+// Whether the operator lacks the type that it gets, and has float32.
+bool must_widen(const Node& node, const DTypes& dtypes) {
+  const ValueId decisive = !node.inputs.empty() ? node.inputs[0] : !node.outputs.empty() ? node.outputs[0] : kNoValue;
+  if (decisive == kNoValue || !is_half(dtypes[decisive])) return false;
+  return (node.op->dtypes & dtype_bit(dtypes[decisive])) == 0 && (node.op->dtypes & dtype_bit(DType::kFloat32)) != 0;
+}
+
+// The dtypes as the model means them; returns whether some node must be widened. A node with an error of its own is left to
+// inference.
+bool find_dtypes(const Graph& graph, DTypes* dtypes) {
+  for (const Value& value : graph.values) dtypes->push_back(value.dtype);
+  bool found = false;
+  try {
+    for (const Node& node : graph.nodes) {
+      const DTypes inputs = input_dtypes(node, *dtypes);
+      for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+        if (node.outputs[i] != kNoValue) (*dtypes)[node.outputs[i]] = output_dtype(node, inputs, i);
+      }
+      found |= must_widen(node, *dtypes);
+    }
+  } catch (const Error&) {
+    return false;
+  }
+  return found;
+}
+
+class Widener {
+ public:
+  Widener(Graph& graph, DTypes dtypes) : graph_(graph), narrow_(dtypes), now_(std::move(dtypes)), wide_(now_.size(), kNoValue) {
+    for (const Node& node : graph.nodes) names_.insert(node.name);
+    is_output_.assign(graph.values.size(), false);
+    for (const ValueId v : graph.outputs) is_output_[v] = true;
+    computed_.assign(graph.values.size(), false);
+    for (const Node& node : graph.nodes) {
+      for (const ValueId v : node.outputs) {
+        if (v != kNoValue) computed_[v] = true;
+      }
+    }
+  }
+
+  void run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    widen_sources(nodes);
+    for (Node& node : nodes) widen_node(std::move(node));
+  }
+
+ private:
+  // Inputs and constants that nodes read; in no branch, so that all may read what the Casts make.
+  void widen_sources(const std::vector<Node>& nodes) {
+    for (const Node& node : nodes) {
+      for (const ValueId v : node.inputs) {
+        if (v == kNoValue || computed_[v] || wide_[v] != kNoValue || !is_half(narrow_[v])) continue;
+        wide_[v] = add_value(v);
+        add_cast(v, wide_[v], DType::kFloat32, -1);
+      }
+    }
+  }
+
+  void widen_node(Node node) {
+    for (ValueId& v : node.inputs) {
+      if (v != kNoValue && wide_[v] != kNoValue) v = wide_[v];
+    }
+    if (is_op(node, "Cast") && is_half(static_cast<DType>(attr_int(node, 0)))) {
+      node.resolved[0] = static_cast<std::int64_t>(DType::kFloat32);
+      for (Attribute& a : node.attributes) {
+        if (a.name == "to") a.value = static_cast<std::int64_t>(DType::kFloat32);
+      }
+    }
+    const DTypes inputs = input_dtypes(node, now_);
+    const std::size_t at = graph_.nodes.size();
+    graph_.nodes.emplace_back();
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] != kNoValue) widen_output(&node.outputs[i], output_dtype(node, inputs, i), node.region);
+    }
+    graph_.nodes[at] = std::move(node);
+  }
+
+  // `made` is the output's dtype now; it may still be narrow where an attribute says so.
+  void widen_output(ValueId* output, DType made, std::int32_t region) {
+    const ValueId v = *output;
+    now_[v] = made;
+    if (!is_half(narrow_[v])) return;
+    if (is_half(made)) {
+      wide_[v] = add_value(v);
+      add_cast(v, wide_[v], DType::kFloat32, region);
+    } else if (is_output_[v]) {
+      wide_[v] = *output = add_value(v);
+      now_[v] = narrow_[v];
+      add_cast(*output, v, narrow_[v], region);
+    }
+  }
+
+  ValueId add_value(ValueId narrow) {
+    Value value;
+    value.name = graph_.values[narrow].name + "/float32";
+    value.dtype = DType::kFloat32;
+    if (!computed_[narrow]) {
+      value.has_shape = graph_.values[narrow].has_shape;
+      value.shape = graph_.values[narrow].shape;
+    }
+    graph_.values.push_back(std::move(value));
+    now_.push_back(DType::kFloat32);
+    return static_cast<ValueId>(graph_.values.size()) - 1;
+  }
+
+  void add_cast(ValueId from, ValueId to, DType dtype, std::int32_t region) {
+    Node node;
+    node.name = graph_.values[from].name + "/Cast";
+    while (!names_.insert(node.name).second) node.name += '_';
+    node.op_type = "Cast";
+    node.since_version = kCastVersion;
+    node.op = find_op("", "Cast", kCastVersion);
+    node.inputs = {from};
+    node.outputs = {to};
+    node.attributes = {{"to", static_cast<std::int64_t>(dtype)}};
+    node.resolved = {static_cast<std::int64_t>(dtype)};
+    node.region = region;
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  Graph& graph_;
+  const DTypes narrow_;  // as the model means them
+  DTypes now_;
+  std::vector<ValueId> wide_;  // per value of the model: what nodes read in its place; kNoValue: itself
+  std::vector<bool> is_output_;
+  std::vector<bool> computed_;
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+bool widen_half(Graph& graph) {
+  DTypes dtypes;
+  if (!find_dtypes(graph, &dtypes)) return false;
+  Widener(graph, std::move(dtypes)).run();
+  return true;
+}
+
+}  // namespace evn
