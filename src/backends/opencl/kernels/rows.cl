@@ -12,7 +12,7 @@ static inline float start_of(int op) {
 
 // NaN on either side gives NaN.
 #define EVN_DEFINE_FOLD(T)                                                               \
-  __attribute__((overloadable)) static inline T fold(T a, T x, int op) {                 \
+  __attribute__((overloadable, always_inline)) static inline T fold(T a, T x, int op) {  \
     switch (op) {                                                                        \
       case kMax: return a != a || a > x ? a : x;                                         \
       case kMin: return a != a || a < x ? a : x;                                         \
@@ -30,7 +30,7 @@ EVN_DEFINE_FOLD(float)
 EVN_DEFINE_FOLD(VF)
 
 // The lanes in their order; they are partial results, so that sums of absolutes and squares are plain sums here.
-static inline float fold_lanes(VF v, int op) {
+__attribute__((always_inline)) static inline float fold_lanes(VF v, int op) {
   const int plain = op == kL1 || op == kL2 || op == kSumSquare ? kSum : op;
   float lane[EVN_LANES];
   STOREV(v, lane);
@@ -39,7 +39,7 @@ static inline float fold_lanes(VF v, int op) {
   return r;
 }
 
-static inline float fold_run(float r, global const float* x, long n, int op) {
+__attribute__((always_inline)) static inline float fold_run(float r, global const float* x, long n, int op) {
   const int plain = op == kL1 || op == kL2 || op == kSumSquare ? kSum : op;
   long i = 0;
   if (n >= 2 * EVN_LANES) {
@@ -80,6 +80,18 @@ static inline long offset_of(long index, int rank, const long* dim, const long* 
   return at;
 }
 
+// Calls F(op) with a number that the compiler knows, so that no loop looks at it. What folds alike shares its code.
+#define EVN_FOR_FOLD(op, F)                \
+  switch (op) {                            \
+    case kMax: F(kMax) break;              \
+    case kMin: F(kMin) break;              \
+    case kProd: F(kProd) break;            \
+    case kL1: F(kL1) break;                \
+    case kL2:                              \
+    case kSumSquare: F(kSumSquare) break;  \
+    default: F(kSum) break;                \
+  }
+
 // The innermost axis is reduced. Grid: pieces of the outputs.
 EVN_KERNEL void reduce_rows(global const float* x, ulong x0, global float* y, ulong y0, Reduce p, Epilogue e) {
   const long begin = (long)get_global_id(0) * p.chunk;
@@ -88,7 +100,9 @@ EVN_KERNEL void reduce_rows(global const float* x, ulong x0, global float* y, ul
     global const float* in = x + x0 + offset_of(i, p.kept, p.kept_dim, p.kept_stride);
     float r = start_of(p.op);
     for (long run = 0; run < p.runs; ++run) {
-      r = fold_run(r, in + offset_of(run, p.reduced, p.reduced_dim, p.reduced_stride), p.length, p.op);
+      global const float* from = in + offset_of(run, p.reduced, p.reduced_dim, p.reduced_stride);
+#define EVN_FOLD_RUN(OP) r = fold_run(r, from, p.length, OP);
+      EVN_FOR_FOLD(p.op, EVN_FOLD_RUN)
     }
     y[y0 + i] = apply_epilogue(finish_fold(r, p.count, p.op), &e);
   }
@@ -106,7 +120,9 @@ EVN_KERNEL void reduce_columns(global const float* x, ulong x0, global float* y,
     VF r = (VF)start_of(p.op);
     for (long run = 0; run < p.runs; ++run) {
       global const float* from = in + offset_of(run, p.reduced, p.reduced_dim, p.reduced_stride) + c;
-      for (long i = 0; i < p.length; ++i) r = fold(r, LOADV(from + i * p.step), p.op);
+#define EVN_FOLD_VECTORS(OP) \
+  for (long i = 0; i < p.length; ++i) r = fold(r, LOADV(from + i * p.step), OP);
+      EVN_FOR_FOLD(p.op, EVN_FOLD_VECTORS)
     }
     STOREV(apply_epilogue(finish_fold(r, p.count, p.op), &e), out + c);
   }

@@ -76,6 +76,18 @@ EVN_DEFINE_COPY(copy_1, uchar)
 EVN_DEFINE_COPY(copy_2, ushort)
 EVN_DEFINE_COPY(copy_8, ulong)
 
+// Of a square of elements, seen as a list by the bits of its index: rotates them by one. As many times as a row's number has bits, this
+// transposes.
+static inline void rotate_bits(const VF* v, VF* w) {
+#pragma unroll
+  for (int i = 0; i < EVN_LANES / 2; ++i) {
+    w[2 * i].even = v[i].lo;
+    w[2 * i].odd = v[i + EVN_LANES / 2].lo;
+    w[2 * i + 1].even = v[i].hi;
+    w[2 * i + 1].odd = v[i + EVN_LANES / 2].hi;
+  }
+}
+
 // A copy of 4-byte elements whose outer axis number `rank` (the last of dim) has x stride 1: squares of EVN_LANES by EVN_LANES are read
 // along that axis and written along the innermost one. Grid: squares of that axis, pieces of rows, products of the other axes.
 EVN_KERNEL void transpose_4(global const float* x, ulong x0, global float* y, ulong y0, DeviceCopy p, Epilogue e) {
@@ -93,13 +105,17 @@ EVN_KERNEL void transpose_4(global const float* x, ulong x0, global float* y, ul
   long c = begin;
   if (lines == EVN_LANES) {
     for (; c + EVN_LANES <= end; c += EVN_LANES) {
-      float square[EVN_LANES * EVN_LANES];
-      for (int i = 0; i < EVN_LANES; ++i) STOREV(LOADV(in + (c + i) * p.x_step), square + i * EVN_LANES);
-      for (int r = 0; r < EVN_LANES; ++r) {
-        float lane[EVN_LANES];
-        for (int i = 0; i < EVN_LANES; ++i) lane[i] = square[i * EVN_LANES + r];
-        STOREV(apply_epilogue(LOADV(lane), &e), out + r * pitch + c);
+      VF v[EVN_LANES], w[EVN_LANES];
+#pragma unroll
+      for (int i = 0; i < EVN_LANES; ++i) v[i] = LOADV(in + (c + i) * p.x_step);
+#pragma unroll
+      for (int size = 1; size < EVN_LANES; size *= 2) {
+        rotate_bits(v, w);
+#pragma unroll
+        for (int i = 0; i < EVN_LANES; ++i) v[i] = w[i];
       }
+#pragma unroll
+      for (int r = 0; r < EVN_LANES; ++r) STOREV(apply_epilogue(v[r], &e), out + r * pitch + c);
     }
   }
   for (; c < end; ++c) {
