@@ -1,13 +1,12 @@
 // LSTM, GRU and RNN of float32 with constant W and R. The inputs' products with W are made for many steps at once; then, step by
-// step, the products with R and the cell. W and R are packed with each gate padded to whole panels, so that gates lie `padded`
-// floats apart everywhere. A tile is one direction of some sequences: of one, when they have lengths of their own.
-#include "backends/cpu/simd/recurrent.h"
-
+// step, the products with R and the cell. Gates lie `padded` floats apart everywhere, in packed columns too: whole vectors. A tile
+// is one direction of some sequences: of one, when they have lengths of their own.
 #include <algorithm>
 #include <cstring>
 
 #include "backends/cpu/pack.h"
 #include "backends/cpu/simd/elementwise.h"
+#include "backends/cpu/simd/recurrent.h"
 #include "backends/cpu/support.h"
 #include "ops/recurrent.h"
 
@@ -19,9 +18,9 @@ using simd_recurrent::Cell;
 
 constexpr std::int64_t kProjectedRows = 64;  // inputs whose products with W are made at once: they should stay in L2
 
-std::int64_t padded_size(const simd_gemm::Loops& loops, std::int64_t n) {
-  return checked_mul<std::int64_t>(ceil_div(n, loops.nr), loops.nr);
-}
+constexpr std::int64_t kMostLanes = 16;  // of any cluster
+
+std::int64_t padded_size(std::int64_t hidden) { return checked_mul<std::int64_t>(ceil_div(hidden, kMostLanes), kMostLanes); }
 
 int gates_of(const OpDesc& d) {
   const Shape& r = d.inputs[In::kR].shape;
@@ -40,24 +39,51 @@ Refusal supports(const OpDesc& d) {
 
 // ----------------------------------------------------------------------------------------------------- packing --
 
+// A GRU's third product waits for the first two: its columns of R are a matrix of their own.
+int joined_gates(int gates, int input) { return gates == 3 && input == In::kR ? 2 : gates; }
+
+// Floats of one direction.
+std::int64_t packed_floats(Isa isa, int gates, std::int64_t padded, std::int64_t depth, int input) {
+  const simd_gemm::Loops& loops = simd_gemm::loops(isa);
+  const int joined = joined_gates(gates, input);
+  const std::int64_t rest = joined < gates ? packed_b_floats(loops, padded, depth) : 0;
+  return checked_add(packed_b_floats(loops, checked_mul<std::int64_t>(padded, joined), depth), rest);
+}
+
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != In::kW && input != In::kR) return 0;
   const Shape& w = d.inputs[input].shape;
-  const std::int64_t columns = checked_mul(padded_size(simd_gemm::loops(cpu_isa()), d.inputs[In::kR].shape[2]), w[0] * gates_of(d));
-  return checked_mul(static_cast<std::size_t>(checked_mul(columns, w[2])), sizeof(float));
+  const std::int64_t floats = packed_floats(cpu_isa(), gates_of(d), padded_size(d.inputs[In::kR].shape[2]), w[2], input);
+  return checked_mul(static_cast<std::size_t>(checked_mul(floats, w[0])), sizeof(float));
 }
 
 std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
 
+// Panels of the columns of `gates` gates; rows of w are gates * hidden long. Returns the end.
+float* pack_gates(const float* w, int gates, std::int64_t hidden, std::int64_t depth, float* to) {
+  const std::int64_t nr = simd_gemm::loops(cpu_isa()).nr;
+  const std::int64_t padded = padded_size(hidden);
+  for (std::int64_t first = 0; first < gates * padded; first += nr) {
+    for (std::int64_t k = 0; k < depth; ++k) {
+      for (std::int64_t column = first; column < first + nr; ++column) {
+        const std::int64_t row = column % padded;
+        *to++ = column < gates * padded && row < hidden ? w[(column / padded * hidden + row) * depth + k] : 0.0f;
+      }
+    }
+  }
+  return to;
+}
+
 void prepack(const OpDesc& d, int input, void* packed) {
-  const simd_gemm::Loops& loops = simd_gemm::loops(cpu_isa());
   const Shape& w = d.inputs[input].shape;
   const std::int64_t hidden = d.inputs[In::kR].shape[2];
+  const int gates = gates_of(d);
+  const int joined = joined_gates(gates, input);
   const float* from = d.constant(input)->as<float>();
   auto* to = static_cast<float*>(packed);
-  for (std::int64_t gate = 0; gate < w[0] * gates_of(d); ++gate) {
-    pack_b(loops, from + gate * hidden * w[2], 1, w[2], hidden, w[2], 1.0f, to);
-    to += packed_b_floats(loops, hidden, w[2]);
+  for (std::int64_t direction = 0; direction < w[0]; ++direction, from += gates * hidden * w[2]) {
+    to = pack_gates(from, joined, hidden, w[2], to);
+    if (joined < gates) to = pack_gates(from + joined * hidden * w[2], gates - joined, hidden, w[2], to);
   }
 }
 
@@ -108,7 +134,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.spec = recurrent_spec(*d.node, form_of(s.gates));
   s.size = recurrent_sizes(s.spec, d.inputs[In::kX].shape, d.inputs[In::kR].shape);
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
-  s.padded = padded_size(loops, s.size.hidden);
+  s.padded = padded_size(s.size.hidden);
   const double sequence = static_cast<double>(s.size.steps) * static_cast<double>(s.size.inputs + s.size.hidden) * s.gates *
                           static_cast<double>(s.size.hidden);
   // Rows of one tile share what they read of R: fewer than a micro-tile has would only read it more often.
@@ -139,9 +165,8 @@ class Layer {
         loops_(simd_recurrent::loops(s.isa)) {
     const auto* lengths = args.desc->has_input(In::kLengths) ? args.in<std::int32_t>(In::kLengths) : nullptr;
     steps_ = sequence_steps(lengths, first, s.size.steps);
-    const std::int64_t packed = s.gates * s.padded;
-    w_ = args.pack<float>(In::kW) + direction * packed * s.size.inputs;
-    r_ = args.pack<float>(In::kR) + direction * packed * s.size.hidden;
+    w_ = args.pack<float>(In::kW) + direction * packed_floats(s.isa, s.gates, s.padded, s.size.inputs, In::kW);
+    r_ = args.pack<float>(In::kR) + direction * packed_floats(s.isa, s.gates, s.padded, s.size.hidden, In::kR);
     const Activation* f = s.spec.activations[direction];
     cell_ = {f[0], f[1], f[2], s.spec.clip > 0 ? s.spec.clip : __builtin_inff(), s.spec.own, s.padded, nullptr};
   }
@@ -250,10 +275,10 @@ class Layer {
   void step(const float* projected, std::int64_t stride) const {
     const std::int64_t size = s_.padded;
     const std::int64_t hidden = s_.size.hidden;
-    const std::int64_t first_gates = s_.gates == 3 ? 2 : s_.gates;
-    multiply({h(0), size, rows_, r_, hidden, first_gates * size, projected, stride, gates(0)});
+    const std::int64_t joined = joined_gates(s_.gates, In::kR) * size;
+    multiply({h(0), size, rows_, r_, hidden, joined, projected, stride, gates(0)});
     if (s_.gates == 3) {
-      const float* r = r_ + 2 * size * hidden;
+      const float* r = r_ + packed_b_floats(simd_gemm::loops(s_.isa), joined, hidden);
       if (resets_after()) {
         multiply({h(0), size, rows_, r, hidden, size, scratch_ + at_.recurrent_bias, 0, gates(0) + 2 * size});
       } else {
