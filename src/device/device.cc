@@ -5,6 +5,12 @@ namespace evn {
 Device::Device(std::string name, std::uint64_t memory_limit)
     : name_(std::move(name)), pool_(std::make_shared<Pool>(this, name_, memory_limit)) {}
 
+namespace {
+
+std::string no_kernel(const OpDesc& desc) { return "no kernel for " + desc.node->op_type; }
+
+}  // namespace
+
 const Kernel* Device::find_kernel(const OpDesc& desc, std::string* reason) const {
   const Kernel* best = nullptr;
   for (const KernelFamily* family : kernels()) {
@@ -21,7 +27,7 @@ const Kernel* Device::find_kernel(const OpDesc& desc, std::string* reason) const
       }
     }
   }
-  if (best == nullptr && reason != nullptr && reason->empty()) *reason = "no kernel for " + desc.node->op_type;
+  if (best == nullptr && reason != nullptr && reason->empty()) *reason = no_kernel(desc);
   return best;
 }
 
@@ -31,7 +37,8 @@ Claim Device::claim(std::span<const OpDesc> nodes) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (const Kernel* kernel = find_kernel(nodes[i], &claim.refusals[i])) {
       claim.segments.push_back({{static_cast<int>(i)}, kernel});
-      claim.refusals[i].clear();
+      // Worth knowing where there are faster ones, and only the reference takes the node.
+      if (kernel != reference_kernel(nodes[i]) || claim.refusals[i] == no_kernel(nodes[i])) claim.refusals[i].clear();
     }
   }
   return claim;

@@ -120,13 +120,18 @@ class Placer {
         p->mode = NodeMode::kKernel;
         p->device = device;
         p->kernel = claim.segments[0].kernel;
+        if (!claim.refusals[0].empty()) add_refusal(device->name() + ": " + claim.refusals[0], p);
         return true;
       }
       why = std::move(claim.refusals[0]);
     }
-    if (!p->refused.empty()) p->refused += "; ";
-    p->refused += device->name() + ": " + why;
+    add_refusal(device->name() + ": " + why, p);
     return false;
+  }
+
+  static void add_refusal(const std::string& why, NodePlacement* p) {
+    if (!p->refused.empty()) p->refused += "; ";
+    p->refused += why;
   }
 
   [[noreturn]] void refuse(const Node& node, const NodePlacement& p, const std::string& asked) const {

@@ -1,9 +1,11 @@
 """The installed library as its users meet it: C clients through pkg-config, find_package and dlopen, from a fresh prefix."""
 
+import json
 import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -12,6 +14,7 @@ from onnx import TensorProto, helper
 
 HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(os.environ["EVENER_BUILD"])
+MODULE = "libevener_openblas.so"
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +95,48 @@ def test_open_run_close_a_thousand_times_keeps_memory_flat(prefix, model, tmp_pa
     assert "libstdc++" not in run(["ldd", client])
     early, late = map(int, run([client, library_folder(prefix) / "libevener.so", model, 1000, threads]).split())
     assert late - early <= 512, f"resident memory grew from {early} to {late} KiB in 900 rounds"
+
+
+def test_the_modules_that_pkg_config_names_lie_beside_the_library(prefix):
+    folder = library_folder(prefix)
+    environment = dict(os.environ, PKG_CONFIG_PATH=str(folder / "pkgconfig"))
+    named = run(["pkg-config", "--variable=modules", "evener"], env=environment).split()
+    assert sorted(named) == sorted(path.name for path in folder.glob("libevener_*.so"))
+
+
+DOUBLES = """
+import json, sys
+import numpy as np
+import evener
+model = sys.argv[1]
+a = np.arange(21, dtype=np.float64).reshape(3, 7) / 8
+b = np.arange(35, dtype=np.float64).reshape(7, 5) / 16 - 1
+with evener.Runtime(threads=1) as runtime, runtime.session(model) as session:
+    y = session.run({"a": a, "b": b})["y"]
+    assert np.abs(y - a @ b).max() < 1e-12
+    print(json.dumps(json.loads(session.explain("json"))["nodes"][0]))
+"""
+
+
+def explain_doubles(folder, tmp_path):
+    """The explanation of a MatMul of float64, after it has given the right product."""
+    values = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name, shape in (("a", [3, 7]), ("b", [7, 5]), ("y", [3, 5]))]
+    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "g", values[:2], values[2:])
+    path = tmp_path / "doubles.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    environment = dict(os.environ, EVENER_LIBRARY=str(folder / "libevener.so"))
+    return json.loads(run([sys.executable, "-c", DOUBLES, path], env=environment))
+
+
+def test_the_openblas_module_multiplies_doubles(prefix, tmp_path):
+    if not (library_folder(prefix) / MODULE).exists():
+        pytest.skip("built without OpenBLAS")
+    node = explain_doubles(library_folder(prefix), tmp_path)
+    assert node["kernel"] == "matmul_openblas" and MODULE not in node["refused"]
+
+
+def test_without_the_openblas_module_the_reference_runs_and_explain_says_why(prefix, tmp_path):
+    folder = tmp_path / "without"
+    shutil.copytree(library_folder(prefix), folder, symlinks=True, ignore=shutil.ignore_patterns("libevener_*.so"))
+    node = explain_doubles(folder, tmp_path)
+    assert node["kernel"] == "reference" and f"matmul_openblas: {MODULE}" in node["refused"]

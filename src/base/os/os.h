@@ -71,6 +71,9 @@ void* open_library(const char* name, std::string* why);
 void* find_symbol(void* library, const char* name) noexcept;
 void close_library(void* library) noexcept;
 
+// The folder of the shared library (or program) that this code is in, with a slash at its end; "" when the system does not say.
+std::string own_folder();
+
 std::uint64_t physical_memory_bytes() noexcept;
 
 }  // namespace evn::os

@@ -74,6 +74,20 @@ void add_edges(Cases* all) {
   all->push_back(Case("Gemm", 13).in(kF64, {3, 5}).in(kF64, {5, 4}).in(kF64, {4}));
 }
 
+// float64: groups of rows with and without a rest, several tiles, all forms of C.
+void add_doubles(Cases* all) {
+  all->push_back(Case("MatMul", 13).in(kF64, {150, 70}).in(kF64, {70, 300}));
+  all->push_back(Case("MatMul", 13).in(kF64, {3, 5, 7}).in(kF64, {7, 9}).batch());
+  all->push_back(Case("MatMul", 13).in(kF64, {2, 3, 16, 20}).in(kF64, {3, 20, 33}).batch());
+  all->push_back(Case("MatMul", 13).in(kF64, {9}).in(kF64, {3, 9, 7}));
+  all->push_back(Case("MatMul", 13).in(kF64, {11, 9}).in(kF64, {9}));
+  all->push_back(Case("Gemm", 13).in(kF64, {11, 40}).in(kF64, {40, 17}).in(kF64, {17}).batch());
+  all->push_back(Case("Gemm", 13).in(kF64, {11, 40}).in(kF64, {40, 17}).in(kF64, {11, 1}).real("alpha", 0.5f).real("beta", 2.0f));
+  all->push_back(Case("Gemm", 13).in(kF64, {40, 11}).in(kF64, {17, 40}).in(kF64, {11, 17}).integer("transA", 1).integer("transB", 1));
+  all->push_back(Case("Gemm", 13).in(kF64, {150, 140}).in(kF64, {300, 150}).in(kF64, {1}).integer("transA", 1).integer("transB", 1));
+  all->push_back(Case("Gemm", 13).in(kF64, {13, 8}).in(kF64, {8, 5}).integer("transA", 0));
+}
+
 }  // namespace
 
 void add_product_cases(Cases* all) {
@@ -81,6 +95,7 @@ void add_product_cases(Cases* all) {
   add_batches(all);
   add_gemm(all);
   add_edges(all);
+  add_doubles(all);
 }
 
 }  // namespace evn::conformance

@@ -1,0 +1,102 @@
+/* libevener_openblas.so: Debian's serial OpenBLAS, linked statically and hidden, behind device/blas_module.h.
+ *
+ * OpenBLAS's own memory.o is not linked: what the archive's other members need of it is defined here. With it go the constructor
+ * that runs at load time, the buffers that no ledger counts, the environment variables, and the loop that never ends when the system
+ * has no memory. Calls work in the caller's buffer instead, so they are independent of each other.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cblas.h>
+
+#include "device/blas_module.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* ------------------------------------------------------------------------------------------------- in memory.o's place -- */
+
+void* gotoblas; /* the kernels of one core; gotoblas_dynamic_init sets it */
+void* blas_memory_alloc(int position);
+void blas_memory_free(void* buffer);
+void gotoblas_dynamic_init(void);
+char* gotoblas_corename(void);
+
+static __thread void* t_buffer __attribute__((tls_model("initial-exec")));
+
+void* blas_memory_alloc(int position) {
+  (void)position;
+  return t_buffer;
+}
+
+void blas_memory_free(void* buffer) { (void)buffer; }
+
+/* Small products would go another way, on AVX-512 only, with sums in another order: then an element would depend on how many rows
+ * there are beside it. The archive's members of these names are not linked either. */
+int dgemm_small_matrix_permit_SKYLAKEX(int ta, int tb, long m, long n, long k, double alpha, double beta);
+int dgemm_small_matrix_permit_COOPERLAKE(int ta, int tb, long m, long n, long k, double alpha, double beta);
+
+int dgemm_small_matrix_permit_SKYLAKEX(int ta, int tb, long m, long n, long k, double alpha, double beta) {
+  (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)beta;
+  return 0;
+}
+
+int dgemm_small_matrix_permit_COOPERLAKE(int ta, int tb, long m, long n, long k, double alpha, double beta) {
+  return dgemm_small_matrix_permit_SKYLAKEX(ta, tb, m, n, k, alpha, beta);
+}
+
+/* The linker sends OpenBLAS's getenv here (--wrap): the core is chosen by the caller, never by the environment. */
+char* __wrap_getenv(const char* name);
+static const char* g_core;
+
+char* __wrap_getenv(const char* name) { return strcmp(name, "OPENBLAS_CORETYPE") == 0 ? (char*)(uintptr_t)g_core : NULL; }
+
+/* -------------------------------------------------------------------------------------------------------------- module -- */
+
+static void product_f64(const evn_blas_product* p, const double* a, const double* b, double* c, void* buffer) {
+  t_buffer = buffer;
+  cblas_dgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans, p->m, p->n, p->k,
+              p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc);
+  t_buffer = NULL;
+}
+
+enum {
+  kProbeBytes = 128 << 20, /* address space; what OpenBLAS itself takes for a buffer, at most */
+  kProbeDepth = 2048,      /* above all block sizes, so that a whole block of B is packed */
+  kRounding = 64,          /* a block may be that much deeper than its size says */
+};
+
+/* How much of its buffer the largest product touches: block sizes are the core's secret. Packed A comes first, then packed B, which
+ * has at most (block size + rounding) x 256 elements; so what the probe touches and the rounding bound every product. 0: no memory. */
+static size_t measure_buffer(void) {
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  const size_t matrix = sizeof(double) * EVN_BLAS_MAX_COLUMNS * kProbeDepth;
+  const size_t all = kProbeBytes + 3 * matrix;
+  char* memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return 0;
+  madvise(memory, all, MADV_NOHUGEPAGE);
+  double* a = (double*)(memory + kProbeBytes);
+  const evn_blas_product p = {EVN_BLAS_MAX_ROWS, EVN_BLAS_MAX_COLUMNS, kProbeDepth, 0, 0, kProbeDepth, EVN_BLAS_MAX_COLUMNS,
+                              EVN_BLAS_MAX_COLUMNS, 1.0, 0.0};
+  product_f64(&p, a, a + matrix / sizeof(double), a + 2 * (matrix / sizeof(double)), memory);
+  size_t pages = kProbeBytes / page;
+  static unsigned char resident[kProbeBytes / 4096];
+  const int known = page >= 4096 && mincore(memory, kProbeBytes, resident) == 0;
+  while (known && pages > 0 && (resident[pages - 1] & 1) == 0) --pages;
+  munmap(memory, all);
+  return pages * page + sizeof(double) * kRounding * (EVN_BLAS_MAX_ROWS + EVN_BLAS_MAX_COLUMNS);
+}
+
+EXPORT const evn_blas_module_table* evn_blas_module(const char* core);
+
+const evn_blas_module_table* evn_blas_module(const char* core) {
+  static evn_blas_module_table table = {EVN_BLAS_MODULE_ABI, NULL, 0, product_f64};
+  if (table.buffer_bytes != 0) return &table;
+  g_core = core;
+  gotoblas_dynamic_init();
+  table.core = gotoblas_corename();
+  table.buffer_bytes = measure_buffer();
+  return table.buffer_bytes == 0 ? NULL : &table;
+}
