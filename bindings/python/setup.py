@@ -1,7 +1,7 @@
 """Builds libevener (the CMake preset "release") and puts it into the package, so that the wheel needs nothing else.
 
-Needs what the library's own build needs: CMake, Ninja, a C++20 compiler, yaml-cpp. EVENER_LIBRARY, when set, names a library that is
-taken as it is instead.
+Needs what the library's own build needs: CMake, Ninja, a C++20 compiler, yaml-cpp. EVENER_LIBRARY, when set, names a library
+that is taken as it is instead.
 """
 import os
 import pathlib

@@ -124,8 +124,9 @@ std::string quoted(const std::string& text) {
 }
 
 void print_json(const Times& t, const std::vector<DeviceMemory>& memory, const std::string& trace) {
-  std::printf("{\"load_ms\":%.3f,\"session_ms\":%.3f,\"first_run_ms\":%.3f,\"runs\":%zu,\"median_ms\":%.4f,\"p90_ms\":%.4f,\"min_ms\":%.4f",
-              t.load, t.session, t.first, t.runs.size(), t.quantile(0.5), t.quantile(0.9), t.runs.front());
+  std::printf("{\"load_ms\":%.3f,\"session_ms\":%.3f,\"first_run_ms\":%.3f,", t.load, t.session, t.first);
+  std::printf("\"runs\":%zu,\"median_ms\":%.4f,\"p90_ms\":%.4f,\"min_ms\":%.4f", t.runs.size(), t.quantile(0.5), t.quantile(0.9),
+              t.runs.front());
   std::printf(",\"memory\":{");
   for (std::size_t i = 0; i < memory.size(); ++i) {
     const evn_memory_stats& s = memory[i].stats;
@@ -139,11 +140,11 @@ void print_json(const Times& t, const std::vector<DeviceMemory>& memory, const s
 
 void print_plain(const Times& t, const std::vector<DeviceMemory>& memory, const std::string& layers) {
   std::printf("load: model %.3f ms, session %.3f ms\n", t.load, t.session);
-  std::printf("time: first run %.3f ms; %zu more: median %.3f ms, p90 %.3f ms, least %.3f ms\n", t.first, t.runs.size(), t.quantile(0.5),
-              t.quantile(0.9), t.runs.front());
+  std::printf("time: first run %.3f ms; %zu more: median %.3f ms, p90 %.3f ms, least %.3f ms\n", t.first, t.runs.size(),
+              t.quantile(0.5), t.quantile(0.9), t.runs.front());
   for (const DeviceMemory& m : memory) {
-    std::printf("memory of %s: %llu bytes in use, peak %llu, reserved %llu\n", m.name.c_str(), wide(m.stats.current), wide(m.stats.peak),
-                wide(m.stats.reserved));
+    std::printf("memory of %s: %llu bytes in use, peak %llu, reserved %llu\n", m.name.c_str(), wide(m.stats.current),
+                wide(m.stats.peak), wide(m.stats.reserved));
   }
   if (!layers.empty()) std::printf("layers, from %d runs that are traced:\n", kLayerRuns);
   if (!layers.empty()) print_text(layers);

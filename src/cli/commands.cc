@@ -53,7 +53,9 @@ int run_run(const Arguments& arguments) {
   const int repeat = repeat_text == nullptr ? 1 : parse_count("--repeat", repeat_text, 1, 1'000'000);
   const char* const timeout_text = arguments.get("--timeout-ms");
   const int timeout_ms = timeout_text == nullptr ? 0 : parse_count("--timeout-ms", timeout_text, 1, 86'400'000);
-  if (const char* to = arguments.get("--output"); to != nullptr && !is_npz(to)) fail_usage("--output takes a file that ends in .npz, not \"%s\"", to);
+  if (const char* to = arguments.get("--output"); to != nullptr && !is_npz(to)) {
+    fail_usage("--output takes a file that ends in .npz, not \"%s\"", to);
+  }
   const Runtime runtime = open_runtime(arguments);
   const Model model = load_model(runtime, arguments.operand(0));
   const Session session = open_session(arguments, runtime, model);
@@ -72,7 +74,9 @@ int run_run(const Arguments& arguments) {
 }
 
 evn_format explain_format(const Arguments& arguments) {
-  if (arguments.has("--json") + arguments.has("--dot") + arguments.has("--svg") > 1) fail_usage("explain: --json, --dot and --svg exclude each other");
+  if (arguments.has("--json") + arguments.has("--dot") + arguments.has("--svg") > 1) {
+    fail_usage("explain: --json, --dot and --svg exclude each other");
+  }
   return arguments.has("--dot") ? EVN_FORMAT_DOT : arguments.has("--svg") ? EVN_FORMAT_SVG : text_format(arguments);
 }
 
@@ -149,9 +153,10 @@ constexpr Command kCommands[] = {
      "becomes '_'. bfloat16 is written as float32. Archives are read and written as numpy.savez makes them: without compression.",
      kRunOptions, run_run},
     {"bench", "MODEL", "measure a model",
-     "Loads a model and runs it, and prints the times of loading, of the first run, and of the runs after it (median, 90th percentile,\n"
-     "least), and the memory of each device. Inputs that are not given are filled as evener run does. While it runs, progress is on\n"
-     "stderr when that is a terminal. With --layers a table by node follows, which with --json is a trace as of evener trace.",
+     "Loads a model and runs it, and prints the times of loading, of the first run, and of the runs after it (median, 90th\n"
+     "percentile, least), and the memory of each device. Inputs that are not given are filled as evener run does. While it\n"
+     "runs, progress is on stderr when that is a terminal. With --layers a table by node follows, which with --json is a trace\n"
+     "as of evener trace.",
      kBenchOptions, run_bench},
     {"trace", "MODEL", "record when each node runs",
      "Runs a model and writes what each thread and device did when, and the memory of each device, as a trace that\n"
@@ -161,8 +166,8 @@ constexpr Command kCommands[] = {
     {"explain", "MODEL", "say what runs where, and why",
      "Prints for each node its device, kernel, reason and the line of the configuration that decided, the copies between devices,\n"
      "and the memory of each device. With --shape the model is run once on a pattern, so that bytes of copies are known.\n"
-     "--dot and --svg draw the graph: boxes are coloured by device, copies between devices are red, values that are read only when\n"
-     "a run is planned are dashed.",
+     "--dot and --svg draw the graph: boxes are coloured by device, copies between devices are red, values that are read\n"
+     "only when a run is planned are dashed.",
      kExplainOptions, run_explain},
     {"check-config",
      "FILE",

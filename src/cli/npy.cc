@@ -149,7 +149,8 @@ NpyArray read_npy_stream(std::FILE* file, const std::string& path, std::uintmax_
   return array;
 }
 
-NpyForm npy_form(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data, std::size_t size) {
+NpyForm npy_form(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data,
+                 std::size_t size) {
   NpyForm form;
   form.data = data;
   form.size = size;

@@ -36,7 +36,8 @@ struct NpyForm {
   std::size_t size = 0;
   std::vector<float> widened;  // what data points to where the elements had to change
 };
-NpyForm npy_form(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data, std::size_t size);
+NpyForm npy_form(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data,
+                 std::size_t size);
 
 // bfloat16, which NumPy lacks, is written as float32. Leaves no file when it fails.
 void write_npy(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data, std::size_t size);

@@ -109,7 +109,8 @@ class Archive {
   std::pair<std::string, NpyArray> read_entry(const unsigned char* entry, std::string name) {
     const std::string label = path_ + "(" + name + ")";
     if ((number(entry + 8, 2) & 1) != 0) fail_read(label, "encrypted entries are not read");
-    if (number(entry + 10, 2) != 0) fail_read(label, "compressed entries are not read; save with numpy.savez, not savez_compressed");
+    if (number(entry + 10, 2) != 0)
+      fail_read(label, "compressed entries are not read; save with numpy.savez, not savez_compressed");
     const std::uint32_t size = number(entry + 20, 4);
     if (size != number(entry + 24, 4) || size == 0xffffffffu) damaged();
     const std::uint64_t local_at = number(entry + 42, 4);
@@ -135,7 +136,8 @@ bool is_npz(const std::string& path) { return path.ends_with(".npz"); }
 
 std::vector<std::pair<std::string, NpyArray>> read_npz(const std::string& path) { return Archive(path).read_all(); }
 
-void NpzWriter::add(const std::string& name, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data, std::size_t size) {
+void NpzWriter::add(const std::string& name, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data,
+                    std::size_t size) {
   const NpyForm form = npy_form(path_, dtype, dims, data, size);
   const std::string entry = name + ".npy";
   const std::uint64_t whole = form.header.size() + std::uint64_t{form.size};

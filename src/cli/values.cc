@@ -175,7 +175,8 @@ std::map<std::uint32_t, ArchiveInput> archive_inputs(const Arguments& arguments,
       std::uint32_t index = 0;
       Call call(kExitUsage);
       call.check(evn_session_find_input(session.get(), name.c_str(), &index, call));
-      if (!found.emplace(index, ArchiveInput{text, std::move(array)}).second) fail_usage("--input is given twice for input %s", name.c_str());
+      if (!found.emplace(index, ArchiveInput{text, std::move(array)}).second)
+        fail_usage("--input is given twice for input %s", printable(name).c_str());
     }
   }
   return found;
@@ -239,7 +240,8 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
     const auto file = files.find(i);
     const auto shape = shapes.find(i);
     const auto entry = archived.find(i);
-    if (file != files.end() && entry != archived.end()) fail_usage("--input is given twice for input %s", printable(info.name).c_str());
+    if (file != files.end() && entry != archived.end())
+      fail_usage("--input is given twice for input %s", printable(info.name).c_str());
     if ((file != files.end() || entry != archived.end()) && shape != shapes.end())
       fail_usage("input %s has both --input and --shape", printable(info.name).c_str());
     std::string origin;

@@ -35,7 +35,8 @@ class Builder {
   void add_node(std::size_t i) {
     const Node& node = graph_.nodes[i];
     const NodePlacement& p = c_.placement.nodes[i];
-    const int box = add_box({node.op_type + "  " + node.name, p.device->name() + "  " + kernels_[i], p.reason, c_.nodes[i].slot, 0});
+    const std::string detail = p.device->name() + "  " + kernels_[i];
+    const int box = add_box({node.op_type + "  " + node.name, detail, p.reason, c_.nodes[i].slot, 0});
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       const bool by_value = c_.nodes[i].mode == NodeMode::kPlanned || (k < 32 && (node.op->value_inputs >> k & 1) != 0) ||
                             (k == 0 && (node.op->flags & kOpShapeOnly) != 0);
@@ -77,7 +78,9 @@ std::string quoted(std::string_view text) {
 
 }  // namespace
 
-Drawing make_drawing(const CompiledGraph& compiled, std::span<const char* const> kernels) { return Builder(compiled, kernels).build(); }
+Drawing make_drawing(const CompiledGraph& compiled, std::span<const char* const> kernels) {
+  return Builder(compiled, kernels).build();
+}
 
 const char* drawing_fill(int slot) {
   static constexpr const char* kFills[] = {"#dbe9f6", "#fde0c5", "#d9f0d3", "#eadcf4", "#fff3b0", "#d0efec", "#f8d7e3", "#e3e3e3"};

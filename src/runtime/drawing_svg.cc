@@ -33,7 +33,7 @@ std::string escaped(std::string_view text) {
   }
   // U+FFFE and U+FFFF are characters that XML does not allow.
   for (const char* forbidden : {"\xef\xbf\xbe", "\xef\xbf\xbf"}) {
-    for (std::size_t at = result.find(forbidden); at != std::string::npos; at = result.find(forbidden, at)) result.replace(at, 3, "?");
+    for (std::size_t at = 0; (at = result.find(forbidden, at)) != std::string::npos;) result.replace(at, 3, "?");
   }
   return result;
 }
@@ -117,8 +117,8 @@ std::string text_line(int x, int y, std::string_view text, const char* more = ""
 }
 
 std::string box_svg(const Drawing::Box& box, const Place& p) {
-  const std::string rest = attribute("x", p.x) + attribute("y", p.y) + attribute("width", p.width) + attribute("height", kBoxHeight) +
-                           attribute("rx", box.slot < 0 ? 18 : 4) + " fill=\"" + drawing_fill(box.slot) + "\" stroke=\"#555\"";
+  const std::string rest = attribute("x", p.x) + attribute("y", p.y) + attribute("width", p.width) +
+                           attribute("height", kBoxHeight) + attribute("rx", box.slot < 0 ? 18 : 4) + " fill=\"" + drawing_fill(box.slot) + "\" stroke=\"#555\"";
   return "<g><title>" + escaped(box.title + (box.reason.empty() ? "" : "\n" + box.reason)) + "</title><rect" + rest + "/>" +
          text_line(p.centre(), p.y + 17, box.title) + text_line(p.centre(), p.y + 33, box.detail, " fill=\"#444\"") + "</g>\n";
 }
@@ -130,8 +130,8 @@ std::string edge_svg(const Drawing::Edge& edge, const Place& from, const Place& 
   const int y2 = to.y;
   const int bend = std::max((y2 - y1) / 2, 12);
   const auto point = [](int x, int y) { return std::to_string(x) + "," + std::to_string(y); };
-  std::string text = "<g><title>" + escaped(edge.value) + "</title><path d=\"M" + point(x1, y1) + " C" + point(x1, y1 + bend) + " " +
-                     point(x2, y2 - bend) + " " + point(x2, y2) + "\" fill=\"none\" marker-end=\"url(#tip)\"";
+  std::string text = "<g><title>" + escaped(edge.value) + "</title><path d=\"M" + point(x1, y1) + " C" +
+                     point(x1, y1 + bend) + " " + point(x2, y2 - bend) + " " + point(x2, y2) + "\" fill=\"none\" marker-end=\"url(#tip)\"";
   text += edge.copy ? " stroke=\"#c0392b\" stroke-width=\"2\"" : " stroke=\"#888\"";
   if (edge.shape_only) text += " stroke-dasharray=\"4 3\"";
   text += "/>";
@@ -143,11 +143,12 @@ std::string edge_svg(const Drawing::Edge& edge, const Place& from, const Place& 
 
 std::string drawing_to_svg(const Drawing& drawing) {
   const Layout layout(drawing);
-  std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\"" + attribute("width", layout.width) + attribute("height", layout.height) +
-                     " viewBox=\"0 0 " + std::to_string(layout.width) + " " + std::to_string(layout.height) +
+  std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\"" + attribute("width", layout.width) +
+                     attribute("height", layout.height) + " viewBox=\"0 0 " + std::to_string(layout.width) + " " + std::to_string(layout.height) +
                      "\" font-family=\"sans-serif\" font-size=\"12\" text-anchor=\"middle\">\n"
                      "<defs><marker id=\"tip\" markerWidth=\"8\" markerHeight=\"8\" refX=\"7\" refY=\"4\" orient=\"auto\">"
-                     "<path d=\"M0,0 L8,4 L0,8 z\" fill=\"#888\"/></marker></defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
+                     "<path d=\"M0,0 L8,4 L0,8 z\" fill=\"#888\"/></marker></defs>\n"
+                     "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
   int x = kMargin;
   for (std::size_t slot = 0; slot < drawing.devices.size(); ++slot) {
     const std::string name = shorten(drawing.devices[slot], kLabelBytes);

@@ -102,7 +102,8 @@ class JsonTrace {
     }
     int workers = 0;
     for (const TraceEvent* e : events) {
-      if (const auto n = static_cast<std::int64_t>(callers_.size()) + 1; callers_.try_emplace(e->caller, n).second && e->caller != 0) {
+      const auto n = static_cast<std::int64_t>(callers_.size()) + 1;
+      if (e->kind != TraceKind::kTiles && callers_.try_emplace(e->caller, n).second) {
         write_name("thread_name", kHost, n, "caller " + std::to_string(n));
       }
       workers = std::max<int>(workers, e->worker);
@@ -225,11 +226,12 @@ std::vector<Row> rows_of(const CompiledGraph& c, const std::vector<const TraceEv
     if (e->kind == TraceKind::kMemory || e->kind == TraceKind::kTiles || e->kind == TraceKind::kRun) continue;
     const std::string name = name_of(c, *e);
     const bool copy = e->kind == TraceKind::kCopy;
-    Row& row = rows[std::to_string(static_cast<int>(e->kind)) + "/" + (copy ? std::to_string(e->from_slot) + ">" + std::to_string(e->to_slot) : "") + "/" + name];
+    const std::string way = copy ? c.devices[e->from_slot]->name() + ">" + c.devices[e->to_slot]->name() : "";
+    Row& row = rows[std::to_string(static_cast<int>(e->kind)) + "/" + way + "/" + name];
     row.is_step = copy || e->kind == TraceKind::kKernel;
     row.node = row.is_step ? name : "(" + name + ")";
     row.op = copy ? "" : e->node >= 0 ? c.graph().nodes[e->node].op_type : "";
-    row.device = copy ? c.devices[e->from_slot]->name() + ">" + c.devices[e->to_slot]->name() : row.is_step ? c.devices[e->slot]->name() : "";
+    row.device = copy ? way : row.is_step ? c.devices[e->slot]->name() : "";
     row.kernel = e->kernel != nullptr ? e->kernel->name : "";
     row.times.push_back(duration_of(*e));
     row.total += row.times.back();
@@ -279,13 +281,16 @@ std::string Trace::to_text() const {
   const std::vector<Row> rows = rows_of(graph_, list);
   std::uint64_t all = 0;
   for (const Row& row : rows) all += row.is_step ? row.total : 0;
-  std::vector<std::vector<std::string>> table = {{"node", "op", "count", "median us", "total us", "share", "GFLOPS", "GB/s", "device", "kernel"}};
+  std::vector<std::vector<std::string>> table = {
+      {"node", "op", "count", "median us", "total us", "share", "GFLOPS", "GB/s", "device", "kernel"}};
   for (const Row& row : rows) {
     const auto ns = static_cast<double>(row.total);
-    const auto per_second = [&](double amount) { return row.is_step && amount > 0 && ns > 0 ? fixed(amount / ns, 2) : std::string("-"); };
-    table.push_back({row.node, row.op, std::to_string(row.times.size()), fixed(static_cast<double>(median(row.times)) / 1e3, 1), fixed(ns / 1e3, 1),
-                     row.is_step && all > 0 ? fixed(100 * ns / static_cast<double>(all), 1) + "%" : "-", per_second(row.flops),
-                     per_second(row.bytes), row.device, row.kernel});
+    const auto per_second = [&](double amount) {
+      return row.is_step && amount > 0 && ns > 0 ? fixed(amount / ns, 2) : std::string("-");
+    };
+    const std::string share = row.is_step && all > 0 ? fixed(100 * ns / static_cast<double>(all), 1) + "%" : "-";
+    table.push_back({row.node, row.op, std::to_string(row.times.size()), fixed(static_cast<double>(median(row.times)) / 1e3, 1),
+                     fixed(ns / 1e3, 1), share, per_second(row.flops), per_second(row.bytes), row.device, row.kernel});
   }
   std::string text = std::to_string(runs.size()) + " runs, median " + fixed(static_cast<double>(median(runs)) / 1e6, 3) + " ms; " +
                      std::to_string(list.size()) + " events, " + std::to_string(dropped()) + " dropped\n";
