@@ -232,9 +232,11 @@ class PlanBuilder {
     return *t.as<std::uint8_t>() != 0;
   }
 
-  // Whether the branches around the node are taken; their conditions are known.
+  // Whether the branches around the node, which is ready, are taken.
   bool is_active(std::int32_t index) const {
     for (std::int32_t r = graph_.nodes[index].region; r >= 0; r = graph_.regions[r].parent) {
+      // A condition that is not known now would be computed in an outer branch, which is not taken.
+      if (s_.values[c_.conditions[r]].data == nullptr) return false;
       if (is_true(c_.conditions[r]) != (r % 2 == 0)) return false;
     }
     return true;

@@ -84,6 +84,20 @@ TEST_F(PartsTest, BranchesMayNestAndHaveRanksOfTheirOwn) {
   EXPECT_EQ(out.desc.shape, (Shape{2}));
 }
 
+TEST_F(PartsTest, ConditionOfANestedIfMayBeComputedInABranchThatIsNotTaken) {
+  OnnxWriter inner(13);
+  inner.add_initializer("zero", {}, std::vector<float>{0}).add_node("ReduceMax", {"x"}, {"m"}, {{"keepdims", 0}}, "max");
+  inner.add_node("Greater", {"m", "zero"}, {"d"}, {}, "greater").add_output("i");
+  inner.add_node("If", {"d"}, {"i"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))}, "inner");
+  OnnxWriter w(13);
+  w.add_input("c", kBool, {}).add_input("x", kF32, {2}).add_output("y", kF32);
+  w.add_node("If", {"c"}, {"y"}, {branch("then_branch", inner), branch("else_branch", body_of("Relu", {"x"}))}, "outer");
+  Session session(load(make_runtime(), w), "");
+  EXPECT_EQ(floats(run(session, {truth(false), list({-1, 2})})[0]), (std::vector<float>{0, 2}));
+  EXPECT_EQ(floats(run(session, {truth(true), list({-1, 2})})[0]), (std::vector<float>{1, -2}));
+  EXPECT_EQ(floats(run(session, {truth(true), list({-1, -2})})[0]), (std::vector<float>{1, 2}));
+}
+
 TEST_F(PartsTest, ABranchThatIsNotTakenMayBeImpossible) {
   OnnxWriter w(13);
   w.add_input("c", kBool, {}).add_input("x", kF32, {2}).add_initializer("m", {3, 3}, std::vector<float>(9, 1.0f)).add_output("y", kF32);
