@@ -2,6 +2,8 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
+set(EVN_TEST_TIMEOUT 900)  # seconds a test
+
 # evn_test(name, folder under tests/, libraries...)
 function(evn_test name dir)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${dir}/*.cc)
@@ -17,7 +19,7 @@ function(evn_test name dir)
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(test_${name} PRIVATE ${ARGN} GTest::gtest GTest::gtest_main)
   target_compile_definitions(test_${name} PRIVATE EVN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" EVN_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 900)
+  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${EVN_TEST_TIMEOUT})
 endfunction()
 
 # The mock backend stands outside src/: nothing there knows it.
@@ -38,7 +40,9 @@ evn_test(fault fault evn_api)
 if(TARGET test_fault)  # counts what the library allocates and frees
   target_link_options(test_fault PRIVATE -Wl,--wrap=_ZN3evn14allocate_bytesEmm,--wrap=_ZN3evn10free_bytesEPv)
 endif()
+set(EVN_TEST_TIMEOUT 7200)  # the long form under a sanitizer
 evn_test(fuzz fuzz evn_api)
+set(EVN_TEST_TIMEOUT 900)
 if(NOT EVN_SANITIZE_THREAD)  # it stands before ThreadSanitizer's own pthread_create and read
   evn_test(interpose interpose evn_api)
 endif()

@@ -28,6 +28,7 @@ have_package() {
     cmake) command -v cmake >/dev/null && [ "$(printf '%s\n' 3.25 "$(cmake --version | sed -n '1s/[^0-9]*//p')" | sort -V | head -1)" = 3.25 ] ;;
     ninja-build) command -v ninja >/dev/null ;;
     g++) command -v c++ >/dev/null ;;
+    clang-14) command -v clang++-14 >/dev/null ;;
     ccache | pkg-config | git | npm) command -v "$1" >/dev/null ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
