@@ -239,6 +239,7 @@ class Layer {
     float* to;
   };
   void multiply(const Product& p) const {
+    if (p.m == 1) return loops_.row(p.a, p.k, p.b, simd_gemm::loops(s_.isa).nr, p.n, p.init, p.to);
     simd_gemm::Tile t{};
     t.m = p.m;
     t.n = p.n;

@@ -7,6 +7,50 @@ namespace {
 
 using simd_recurrent::Cell;
 
+// P panels of NV vectors; of the last one the first `count` are wanted.
+template <int NV, int P>
+void row_panels(const float* a, std::int64_t k_size, const float* b, std::int64_t count, const float* init, float* to) {
+  Vec acc[P][NV];
+  for (int p = 0; p < P; ++p) {
+    for (int v = 0; v < NV; ++v) acc[p][v] = p + 1 < P || v < count ? load(init + (p * NV + v) * kLanes) : zero();
+  }
+  const std::int64_t panel = k_size * NV * kLanes;
+  for (std::int64_t k = 0; k < k_size; ++k, b += NV * kLanes) {
+    const Vec x = splat(a[k]);
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 4
+      for (int v = 0; v < NV; ++v) acc[p][v] = fma(x, load(b + p * panel + v * kLanes), acc[p][v]);
+    }
+  }
+  for (int p = 0; p < P; ++p) {
+    for (int v = 0; v < NV; ++v) {
+      if (p + 1 < P || v < count) store(to + (p * NV + v) * kLanes, acc[p][v]);
+    }
+  }
+}
+
+template <int NV>
+void row_loop(const float* a, std::int64_t k, const float* b, std::int64_t n, const float* init, float* to) {
+  constexpr int kPanels = kLanes == 16 ? 4 : 2;  // registers
+  constexpr std::int64_t kColumns = NV * kLanes;
+  std::int64_t column = 0;
+  for (; column + kPanels * kColumns <= n; column += kPanels * kColumns) {
+    row_panels<NV, kPanels>(a, k, b + column * k, NV, init + column, to + column);
+  }
+  for (; column < n; column += kColumns) {
+    row_panels<NV, 1>(a, k, b + column * k, (n - column) / kLanes, init + column, to + column);
+  }
+}
+
+void row(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t n, const float* init, float* to) {
+  switch (nr / kLanes) {
+    case 2: return row_loop<2>(a, k, b, n, init, to);
+    case 3: return row_loop<3>(a, k, b, n, init, to);
+    default: return row_loop<4>(a, k, b, n, init, to);
+  }
+}
+
 Vec softplus_of(Vec x) {
   for (int i = 0; i < kLanes; ++i) {
     x[i] = x[i] > 0 ? x[i] + __builtin_log1pf(__builtin_expf(-x[i])) : __builtin_log1pf(__builtin_expf(x[i]));
@@ -93,6 +137,6 @@ void rnn(const Cell& cell, const float* gates, float* h) {
 }  // namespace
 
 extern const simd_recurrent::Loops loops_recurrent;
-const simd_recurrent::Loops loops_recurrent = {lstm, gru_reset, gru, rnn};
+const simd_recurrent::Loops loops_recurrent = {row, lstm, gru_reset, gru, rnn};
 
 }  // namespace evn::EVN_ISA
