@@ -1,4 +1,7 @@
 // Records of the log: which events come, with which fields.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <mutex>
 
@@ -55,10 +58,12 @@ struct LogTest : testing::Test {
   Journal journal;
   evn_runtime runtime = nullptr;
   std::string bytes = small_network().serialize();
+  std::string cache_dir;
+  const char* device = nullptr;  // of sessions
 
   void open(evn_log_level level, const char* config = nullptr, uint64_t limit = 0) {
     evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
-    options.cache_dir = "";
+    options.cache_dir = cache_dir.c_str();
     options.thread_count = 2;
     options.log_level = level;
     options.log_sink = &Journal::take;
@@ -70,13 +75,18 @@ struct LogTest : testing::Test {
     options.cpu_memory_limit_bytes = limit;
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
   }
-  void TearDown() override { evn_runtime_release(runtime); }
+  void TearDown() override {
+    evn_runtime_release(runtime);
+    if (!cache_dir.empty()) std::filesystem::remove_all(cache_dir);
+  }
 
   void run_twice() {
     evn_model model = nullptr;
     evn_session session = nullptr;
     ASSERT_OK(evn_model_load_buffer(runtime, bytes.data(), bytes.size(), nullptr, &model, &error));
-    ASSERT_OK(evn_session_create(runtime, model, nullptr, &session, &error));
+    evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+    options.device = device;
+    ASSERT_OK(evn_session_create(runtime, model, &options, &session, &error));
     std::vector<float> in(2 * 3 * 8 * 8, 0.5f);
     const int64_t dims[] = {2, 3, 8, 8};
     evn_tensor x = nullptr;
@@ -144,6 +154,37 @@ TEST_F(LogTest, ARefusalOfTheMemoryCapSaysWhatWasAskedAndLeft) {
   EXPECT_EQ(journal.records[0].fields.at("bytes_available"), std::to_string(error.bytes_available));
   EXPECT_EQ(journal.records[0].fields.at("limit_bytes"), "1048576");
   evn_device_release(cpu);
+}
+
+TEST_F(LogTest, ProgramsAreCompiledOnceAndThenComeFromTheCache) {
+  char folder[] = "/tmp/evener_log_XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  cache_dir = folder;
+  device = "opencl:0";
+  evn_device opened = nullptr;
+  open(EVN_LOG_DEBUG);
+  if (evn_runtime_device_find(runtime, device, &opened, &error) != EVN_OK) {
+    const char* required = std::getenv("EVN_REQUIRE_OPENCL");
+    ASSERT_FALSE(required != nullptr && std::string(required) == "1") << error.message;
+    GTEST_SKIP() << error.message;
+  }
+  evn_device_release(opened);
+  run_twice();
+  const auto count = [&](const char* event) {
+    const std::vector<std::string> all = journal.events();
+    return std::count(all.begin(), all.end(), event);
+  };
+  const auto compiled = count("program.compiled");
+  EXPECT_GT(compiled, 0);
+  EXPECT_EQ(count("program.restored"), 0);
+  EXPECT_EQ(journal.find("program.compiled").device, "opencl:0");
+  EXPECT_EQ(journal.find("program.compiled").fields.at("cache"), cache_dir);
+  evn_runtime_release(runtime);
+  journal.records.clear();
+  open(EVN_LOG_DEBUG);
+  run_twice();
+  EXPECT_EQ(count("program.compiled"), 0);
+  EXPECT_EQ(count("program.restored"), compiled);
 }
 
 }  // namespace
