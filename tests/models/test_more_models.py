@@ -54,8 +54,8 @@ def silero(seed):
     return {"input": speech(seed, 1, 576), "state": state(seed, 2, 1, 128), "sr": RATE}
 
 
-def silero_half(seed):
-    return {name: array.astype("float16") for name, array in silero(seed).items() if name != "sr"}
+def silero_16k(seed):
+    return {name: array for name, array in silero(seed).items() if name != "sr"}
 
 
 FEEDS = {  # network -> inputs from a seed
@@ -68,8 +68,8 @@ FEEDS = {  # network -> inputs from a seed
     "silero_vad": silero,
     "silero_vad_16k_op15": silero,
     "silero_vad_op18_ifless": silero,
-    "silero_vad_half": silero_half,
-    "silero_vad_openvino_16k": lambda seed: {"input": speech(seed, 1, 576), "state": state(seed, 2, 1, 128)},
+    "silero_vad_half": silero_16k,
+    "silero_vad_openvino_16k": silero_16k,
     "silero_vad_16k_sequence": lambda seed: {"input": speech(seed, 8, 576), "h": state(seed, 1, 1, 128), "c": state(seed + 9, 1, 1, 128)},
     "magika": lambda seed: {"bytes": numpy.frombuffer((REPOSITORY / "src" / "runtime" / "plan.cc").read_bytes()[seed:seed + 2048], "uint8").astype("int32")[None]},
     "basic_pitch": lambda seed: {None: speech(seed, 1, 43844, 1)},
