@@ -19,6 +19,7 @@ class GraphEditor {
   GraphEditor& operator=(const GraphEditor&) = delete;
 
   Graph& graph() { return graph_; }
+  const Graph& graph() const { return graph_; }
   int node_count() const { return static_cast<int>(graph_.nodes.size()); }
   Node& node(int n) { return graph_.nodes[n]; }
   Value& value(ValueId v) { return graph_.values[v]; }

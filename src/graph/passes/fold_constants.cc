@@ -16,6 +16,9 @@ namespace {
 constexpr std::size_t kSmallBytes = 1 << 20;  // up to here a constant may be made from nothing (ConstantOfShape, Expand)
 constexpr std::size_t kMaxGrowth = 4;         // above: so many times the bytes of the model's constants behind it
 constexpr double kMaxProduct = 1 << 28;       // input times output elements, where the work may be the product
+// The weight of a product may be made from nothing while the constants of the model are no more than this in all: packed kernels
+// want constants, and a run that makes a weight each time takes longer than the product.
+constexpr std::size_t kMaxConstants = std::size_t{1} << 30;
 
 // Work linear in input and output, whatever the attributes are. Element-wise operators and views are, too.
 constexpr const char* kLinear[] = {"Cast",    "Concat",    "ConstantOfShape", "DepthToSpace", "Expand",    "EyeLike",
@@ -27,6 +30,9 @@ constexpr const char* kLinear[] = {"Cast",    "Concat",    "ConstantOfShape", "D
 // times the memory, and the integer kernels look for the pair.
 constexpr const char* kNever[] = {"Bernoulli",    "DequantizeLinear",  "Multinomial",   "QuantizeLinear", "RandomNormal",
                                   "RandomUniform", "RandomNormalLike", "RandomUniformLike"};
+
+// Operators whose input 1 is a weight that kernels pack.
+constexpr const char* kProducts[] = {"Conv", "ConvTranspose", "Gemm", "MatMul"};
 
 template <std::size_t N>
 bool is_in(const char* const (&list)[N], const std::string& name) {
@@ -52,7 +58,9 @@ class Folder {
  public:
   Folder(Graph& graph, const PassContext& context) : edit_(graph), context_(context), origin_(graph.values.size(), 0) {
     for (std::size_t v = 0; v < graph.values.size(); ++v) {
-      if (graph.values[v].constant != nullptr) origin_[v] = graph.values[v].constant->size_bytes;
+      if (graph.values[v].constant == nullptr) continue;
+      origin_[v] = graph.values[v].constant->size_bytes;
+      constant_bytes_ = checked_add(constant_bytes_, origin_[v]);
     }
   }
 
@@ -103,6 +111,17 @@ class Folder {
     return value.has_shape && value.shape.is_known() && (edit_.producer(v) < 0 || !edit_.is_output(v));
   }
 
+  // Whether a product alone reads v, itself or reshaped, as its weight.
+  bool is_weight(ValueId v) const {
+    for (int n = edit_.only_consumer(v); n >= 0; n = edit_.only_consumer(v)) {
+      const Node& reader = edit_.graph().nodes[n];
+      if (reader.inputs.size() > 1 && reader.inputs[1] == v) return reader.domain.empty() && is_in(kProducts, reader.op_type);
+      if ((reader.op->flags & kOpView) == 0 || reader.inputs[0] != v) return false;
+      v = reader.outputs[0];
+    }
+    return false;
+  }
+
   // Whether the outputs have known, stored and reasonable sizes; fills in descs_.
   bool infer_outputs(const Node& node) {
     std::vector<TensorDesc> inputs;
@@ -111,13 +130,18 @@ class Folder {
     infer_node(node, inputs, inputs_, descs_);
     double in = 0;
     double out = 0;
+    made_bytes_ = 0;
     for (const TensorDesc& d : inputs) in += d.shape.is_known() ? elements(d) : 0;
-    for (const TensorDesc& d : descs_) {
+    for (std::size_t i = 0; i < descs_.size(); ++i) {
+      const TensorDesc& d = descs_[i];
       if (d.dtype == DType::kUndefined) continue;
       if (!d.shape.is_known() || dtype_size(d.dtype) == 0) return false;
       const std::size_t bytes = d.size_bytes();
       if (bytes > context_.limits.tensor_bytes) fail(EVN_ERROR_LIMIT, "a constant of %zu bytes is above the limit", bytes);
-      if (bytes > kSmallBytes && bytes / kMaxGrowth > origin_bytes_) return false;
+      if (bytes > kSmallBytes && bytes / kMaxGrowth > origin_bytes_) {
+        if (!is_weight(node.outputs[i]) || checked_add(constant_bytes_, bytes) > kMaxConstants) return false;
+        made_bytes_ = checked_add(made_bytes_, bytes);
+      }
       out += elements(d);
     }
     return is_linear(node) || in * out <= kMaxProduct;
@@ -130,23 +154,40 @@ class Folder {
     for (ValueId v : node.outputs) {
       if (v != kNoValue && edit_.is_output(v)) return;
     }
-    if (!gather(node) || !infer_outputs(node)) return;
-    std::vector<std::shared_ptr<Weight>> weights(node.outputs.size());
-    std::vector<MutableTensor> outputs(node.outputs.size());
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      if (descs_[i].dtype == DType::kUndefined) continue;
-      outputs[i].desc = descs_[i];
-      weights[i] = make_weight(descs_[i], context_.ledger, &outputs[i].data);
+    if (!gather(node) || !infer_outputs(node) || !allocate(node)) return;
+    run_reference({node, inputs_, outputs_});
+    store(n);
+  }
+
+  // False when the cap leaves no memory for what is made from nothing: then the run makes it.
+  bool allocate(const Node& node) {
+    weights_.assign(node.outputs.size(), nullptr);
+    outputs_.assign(node.outputs.size(), MutableTensor{});
+    try {
+      for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+        if (descs_[i].dtype == DType::kUndefined) continue;
+        outputs_[i].desc = descs_[i];
+        weights_[i] = make_weight(descs_[i], context_.ledger, &outputs_[i].data);
+      }
+    } catch (const Error& e) {
+      if (made_bytes_ == 0 || e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
+      weights_.clear();
+      return false;
     }
-    run_reference({node, inputs_, outputs});
+    return true;
+  }
+
+  void store(int n) {
+    const Node& node = edit_.node(n);
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      if (weights[i] == nullptr) continue;
+      if (weights_[i] == nullptr) continue;
       Value& value = edit_.value(node.outputs[i]);
       value.dtype = descs_[i].dtype;
       value.has_shape = true;
       value.shape = descs_[i].shape;
-      origin_[node.outputs[i]] = std::min(origin_bytes_, weights[i]->size_bytes);
-      value.constant = std::move(weights[i]);
+      origin_[node.outputs[i]] = std::min(checked_add(origin_bytes_, made_bytes_), weights_[i]->size_bytes);
+      constant_bytes_ = checked_add(constant_bytes_, weights_[i]->size_bytes);
+      value.constant = std::move(weights_[i]);
     }
     edit_.remove_node(n);
   }
@@ -156,7 +197,11 @@ class Folder {
   // Per constant: bytes of the model that it was made from. Chains of Tile and Expand grow by these, not by each other.
   std::vector<std::size_t> origin_;
   std::size_t origin_bytes_ = 0;
+  std::size_t made_bytes_ = 0;      // of the node's outputs: what is made from nothing
+  std::size_t constant_bytes_ = 0;  // of all constants, those that are folded away included
   std::vector<ConstTensor> inputs_;
+  std::vector<MutableTensor> outputs_;
+  std::vector<std::shared_ptr<Weight>> weights_;
   std::vector<TensorDesc> descs_;
   std::vector<std::vector<std::uint64_t>> copies_;
 };

@@ -31,6 +31,10 @@ void add_plain_conv(Cases* all) {
   all->push_back(conv({1, 3, 6, 13}, {6, 3, 3, 3}).ints("pads", {1, 1, 1, 1}).variable());
   // The weight itself is an input.
   all->push_back(Case("Conv", 11).x({2, 3, 6, 7}).x({4, 3, 3, 3}).x({4}).batch());
+  // Weights that are computed: with groups, several tiles of rows, depthwise.
+  all->push_back(Case("Conv", 11).x({2, 6, 6, 7}).x({4, 3, 3, 3}).integer("group", 2).batch());
+  all->push_back(Case("Conv", 11).x({1, 33, 40, 17}).x({100, 33, 1, 1}));
+  all->push_back(Case("Conv", 11).x({2, 7, 30}).x({7, 1, 3}).integer("group", 7).batch());
 }
 
 void add_pointwise_conv(Cases* all) {

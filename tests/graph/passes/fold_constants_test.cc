@@ -152,6 +152,38 @@ TEST(FoldConstants, LargeExpansionOfASmallConstantIsLeftToTheRun) {
   }
 }
 
+// x [1, n] times a filled matrix [n, n], reshaped on the way.
+Graph filled_weight(std::int64_t n) {
+  GraphBuilder b;
+  const ValueId filled = b.node("ConstantOfShape", {b.ints({n * n})});
+  const ValueId weight = b.node("Reshape", {filled, b.ints({n, n})});
+  b.output(b.node("MatMul", {b.input("x", Shape{1, n}), weight}, {}, "y"));
+  return b.build();
+}
+
+TEST(FoldConstants, WeightOfAProductMayBeMadeFromNothing) {
+  Graph graph = filled_weight(1 << 10);
+  EXPECT_TRUE(run_pass(graph, kPass));
+  EXPECT_EQ(graph.nodes.size(), 1u);
+  Graph large = filled_weight(1 << 15);
+  EXPECT_FALSE(run_pass(large, kPass)) << "4 GiB are more than a model may make";
+}
+
+TEST(FoldConstants, WeightThatTheCapHasNoRoomForIsLeftToTheRun) {
+  class Full : public Ledger {
+   public:
+    void charge(std::size_t bytes, MemoryClass) override {
+      if (bytes > 1 << 20) fail(EVN_ERROR_OUT_OF_MEMORY, "full");
+    }
+    void discharge(std::size_t, MemoryClass) noexcept override {}
+  };
+  Graph graph = filled_weight(1 << 10);
+  PassContext context;
+  context.ledger = std::make_shared<Full>();
+  EXPECT_FALSE(run_pass(graph, kPass, context));
+  EXPECT_EQ(graph.nodes.size(), 3u);
+}
+
 TEST(FoldConstants, TensorAboveTheLimitFailsTheLoad) {
   GraphBuilder b;
   ValueId v = b.random("seed", Shape{1});

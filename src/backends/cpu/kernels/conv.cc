@@ -1,5 +1,6 @@
-// Conv over one or two spatial axes, any group, as an implicit matrix product: the weight is packed once, patches of the image are
-// packed block by block into L1. A tile is a range of output positions and output channels of one group of one image.
+// Conv over one or two spatial axes, any group, as an implicit matrix product: a constant weight is packed once, one that is
+// computed is read row by row, and patches of the image are packed block by block into L1. A tile is a range of output positions
+// and output channels of one group of one image.
 #include "ops/conv.h"
 
 #include "backends/cpu/pack.h"
@@ -10,6 +11,7 @@ namespace {
 
 struct ConvState {
   Isa isa;
+  simd_gemm::AKind a_kind;
   bool in_place;  // 1 x 1, no stride, no pads: rows of B are rows of the image
   simd_gemm::Patches patches;
   std::int64_t groups, channels, rows, k;     // channels: input channels of a group; rows: output channels of a group
@@ -21,12 +23,11 @@ Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
   const int rank = d.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
-  if (d.constant(1) == nullptr) return "the weight is not constant";
   return nullptr;
 }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
-  if (input != 1) return 0;
+  if (input != 1) return 0;  // asked of constants only
   const Shape& w = d.inputs[1].shape;
   const std::int64_t groups = attr_int(*d.node, ConvAttr::kGroup);
   const std::int64_t floats = packed_a_floats(simd_gemm::loops(cpu_isa()), w[0] / groups, w.elements(1, w.rank()));
@@ -63,6 +64,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const Shape& w = d.inputs[1].shape;
   const Window window = conv_window(*d.node, x, w);
   s.isa = cpu_isa();
+  s.a_kind = d.constant(1) != nullptr ? simd_gemm::AKind::kPacked : simd_gemm::AKind::kRows;
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
   s.channels = w[1];
   s.rows = w[0] / s.groups;
@@ -86,7 +88,9 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<ConvState>();
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
   const float* bias = args.desc->has_input(2) ? args.in<float>(2) : nullptr;
-  const std::int64_t group_floats = packed_a_floats(loops, s.rows, s.k);
+  const bool packed = s.a_kind == simd_gemm::AKind::kPacked;
+  const float* weight = packed ? args.pack<float>(1) : args.in<float>(1);
+  const std::int64_t group_floats = packed ? packed_a_floats(loops, s.rows, s.k) : s.rows * s.k;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t column_tile = index % s.tiling.column_tiles;
     const std::int64_t row_tile = index / s.tiling.column_tiles % s.tiling.row_tiles;
@@ -100,8 +104,9 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.m = s.tiling.row_end(row_tile, s.rows) - row;
     t.n = s.tiling.column_end(column_tile, s.out_plane) - column;
     t.k = s.k;
-    t.a_kind = simd_gemm::AKind::kPacked;
-    t.a = args.pack<float>(1) + group * group_floats + row * s.k;
+    t.a_kind = s.a_kind;
+    t.a = weight + group * group_floats + row * s.k;
+    t.lda = s.k;
     t.b_kind = s.in_place ? simd_gemm::BKind::kRows : simd_gemm::BKind::kPatches;
     t.b = s.in_place ? image + column : image;
     t.ldb = s.in_plane;

@@ -10,8 +10,8 @@ Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
   const int rank = d.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
-  if (d.constant(1) == nullptr) return "the weight is not constant";
   const Shape& w = d.inputs[1].shape;
+  if (!w.is_known()) return "the weight's shape is not known";
   if (w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup)) return "only one filter for each channel";
   if (w.elements(2, w.rank()) > kMaxWindowTaps) return "the kernel is too large";
   return nullptr;
