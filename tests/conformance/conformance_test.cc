@@ -128,7 +128,11 @@ KernelSubject fused_subject(const Case& c, std::uint64_t seed) {
   return s;
 }
 
-std::string param_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
+std::string param_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name;
+  for (const char c : info.param) name += c == '.' || c == ':' ? '_' : c;
+  return name;
+}
 
 class Conformance : public testing::TestWithParam<std::string> {};
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "ops/op.h"
+#include "tests/support/graph_builder.h"
 
 namespace evn::test {
 
@@ -72,11 +73,11 @@ inline Floats counting(int n) {
 
 class Op {
  public:
-  Op(std::string name, int opset) {
+  Op(const std::string& name, int opset) {
     node_.name = name;
-    node_.op_type = std::move(name);
+    std::tie(node_.domain, node_.op_type) = split_domain(name);
     node_.since_version = opset;
-    node_.op = find_op("", node_.op_type, opset);
+    node_.op = find_op(node_.domain, node_.op_type, opset);
     EXPECT_NE(node_.op, nullptr) << node_.op_type;
   }
 

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,13 @@ class Random {
  private:
   std::uint64_t state_;
 };
+
+// "com.microsoft::FastGelu" -> the domain and the name; without "::" the domain is ONNX's.
+inline std::pair<std::string, std::string> split_domain(const std::string& op) {
+  const std::size_t at = op.find("::");
+  if (at == std::string::npos) return {"", op};
+  return {op.substr(0, at), op.substr(at + 2)};
+}
 
 class GraphBuilder {
  public:
@@ -78,11 +86,11 @@ class GraphBuilder {
                              std::vector<Attribute> attributes = {}, std::string name = "") {
     Node n;
     n.name = name.empty() ? op_type + "_" + std::to_string(graph_.nodes.size()) : std::move(name);
-    n.op_type = op_type;
+    std::tie(n.domain, n.op_type) = split_domain(op_type);
     n.since_version = opset_;
     n.inputs = inputs;
     n.attributes = std::move(attributes);
-    n.op = find_op("", op_type, opset_);
+    n.op = find_op(n.domain, n.op_type, opset_);
     EXPECT_NE(n.op, nullptr) << op_type << " at opset " << opset_;
     if (n.op != nullptr) resolve(n);
     for (int i = 0; i < outputs; ++i) {
