@@ -1,6 +1,6 @@
-// Comparisons and logic: Equal, Less, Greater, LessOrEqual, GreaterOrEqual, And, Or, Xor, Not, IsNaN.
+// Comparisons and logic: Equal, Less, Greater, LessOrEqual, GreaterOrEqual, And, Or, Xor, Not, IsNaN, IsInf.
 //   C = A op B as bool, NumPy broadcasting; comparisons with NaN are false
-// dtypes: comparisons of all numbers (Equal of bool too), both inputs alike; logic of bool; IsNaN of floating point.
+// dtypes: comparisons of all numbers (Equal of bool too), both inputs alike; logic of bool; IsNaN and IsInf of floating point.
 // Failures: shapes that do not broadcast, unlike dtypes. Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
@@ -84,6 +84,19 @@ void reference_is_nan(const ReferenceContext& c) {
   });
 }
 
+void reference_is_inf(const ReferenceContext& c) {
+  const bool negative = attr_int(c.node, 0) != 0;
+  const bool positive = attr_int(c.node, 1) != 0;
+  const std::int64_t count = c.output().desc.shape.elements();
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto x = c.input(0).as<decltype(zero)>()[i];
+      c.output().as<std::uint8_t>()[i] = std::isinf(x) && (x < 0 ? negative : positive) ? 1 : 0;
+    }
+  });
+}
+
+constexpr AttributeSpec kIsInf[] = {int_attribute("detect_negative", 1), int_attribute("detect_positive", 1)};
 constexpr std::uint32_t kBool = dtype_bit(DType::kBool);
 constexpr std::uint32_t kEqualDtypes = kNumbers | kBool;
 constexpr std::uint32_t kFlags = kOpElementwise;
@@ -101,6 +114,7 @@ constexpr OpDef kOps[] = {
     {"Xor", "", 7, 2, 2, 1, 1, {}, kBool, 0, kFlags, bool_output, infer_compare, reference_xor, {}},
     {"Not", "", 1, 1, 1, 1, 1, {}, kBool, 0, kFlags, bool_output, infer_same_shape, reference_not, {}},
     {"IsNaN", "", 9, 1, 1, 1, 1, {}, kFloats, 0, kFlags, bool_output, infer_same_shape, reference_is_nan, {}},
+    {"IsInf", "", 10, 1, 1, 1, 1, kIsInf, kFloats, 0, kFlags, bool_output, infer_same_shape, reference_is_inf, {}},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ops/infra/check.h"
+#include "ops/infra/index.h"
 
 namespace evn {
 namespace {
@@ -19,15 +20,6 @@ void infer_gather(InferContext& c) {
   for (std::int64_t dim : c.shape(1).dims()) out.push_back(dim);
   for (int i = axis + 1; i < x.rank(); ++i) out.push_back(x[i]);
   c.outputs[0].shape = out;
-}
-
-std::int64_t index_at(const ConstTensor& indices, std::int64_t i, std::int64_t dim) {
-  const std::int64_t index = indices.desc.dtype == DType::kInt64 ? indices.as<std::int64_t>()[i] : indices.as<std::int32_t>()[i];
-  if (index < -dim || index >= dim) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "index %lld is outside [-%lld, %lld)", static_cast<long long>(index),
-         static_cast<long long>(dim), static_cast<long long>(dim));
-  }
-  return index < 0 ? index + dim : index;
 }
 
 void reference_gather(const ReferenceContext& c) {

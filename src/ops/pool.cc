@@ -1,4 +1,5 @@
-// MaxPool and AveragePool: the maximum or the mean of each window of each plane. 1, 2 or 3 spatial axes; window.h has the geometry.
+// MaxPool, AveragePool and LpPool: the maximum, the mean or (sum |x|^p)^(1/p) of each window of each plane. 1, 2 or 3 spatial axes;
+// window.h has the geometry.
 //   inputs      x [N, C, spatial...]
 //   attributes  auto_pad, kernel_shape, pads, strides, dilations, ceil_mode; count_include_pad (average: padding counts as zeros,
 //               what lies beyond it does not); storage_order (of the indices: 1 counts the first spatial axis fastest)
@@ -16,6 +17,8 @@
 namespace evn {
 namespace {
 
+constexpr int kLpP = 4;  // LpPool: p stands where the others have storage_order or count_include_pad
+
 void infer_pool(InferContext& c) {
   const Shape& x = c.shape(0);
   require_rank(c, 0, 3);
@@ -27,6 +30,15 @@ void infer_pool(InferContext& c) {
   Shape out = {x[0], x[1]};
   for (int i = 0; i < window.rank; ++i) out.push_back(window.axis[i].output);
   for (TensorDesc& output : c.outputs) output.shape = out;
+}
+
+void infer_lp_pool(InferContext& c) {
+  if (attr_int(c.node, kLpP) < 1) fail(EVN_ERROR_INVALID_MODEL, "p is below 1");
+  require_rank(c, 0, 3);
+  const Window window = pool_window(c.node, c.shape(0));
+  Shape out = {c.shape(0)[0], c.shape(0)[1]};
+  for (int i = 0; i < window.rank; ++i) out.push_back(window.axis[i].output);
+  c.outputs[0].shape = out;
 }
 
 DType max_pool_dtype(const Node&, std::span<const DType> inputs, int output) { return output == 0 ? inputs[0] : DType::kInt64; }
@@ -129,6 +141,31 @@ void average_pool(const ReferenceContext& c) {
   }
 }
 
+template <typename T>
+void lp_pool(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const Window window = pool_window(c.node, x);
+  const auto p = static_cast<double>(attr_int(c.node, kLpP));
+  T* y = c.output().as<T>();
+  const std::int64_t planes = x.elements(0, 2);
+  for (std::int64_t plane = 0; plane < planes; ++plane) {
+    const T* from = c.input(0).as<T>() + plane * window.input_elements();
+    for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
+      double sum = 0;
+      for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
+        const auto element = static_cast<double>(from[(i0 * window.axis[1].input + i1) * window.axis[2].input + i2]);
+        sum += std::pow(std::fabs(element), p);
+      });
+      *y++ = static_cast<T>(std::pow(sum, 1 / p));
+    });
+  }
+}
+
+void reference_lp_pool(const ReferenceContext& c) {
+  if (c.output().desc.shape.elements() == 0) return;
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { lp_pool<decltype(zero)>(c); });
+}
+
 void reference_max_pool(const ReferenceContext& c) {
   if (c.output().desc.shape.elements() == 0) return;
   dispatch<float, double, std::int8_t, std::uint8_t>(c.input(0).desc.dtype, [&](auto zero) { max_pool<decltype(zero)>(c); });
@@ -159,6 +196,16 @@ constexpr AttributeSpec kAveragePool[] = {
     optional_attribute("dilations", AttributeType::kInts),
 };
 
+constexpr AttributeSpec kLpPool[] = {
+    string_attribute("auto_pad", "NOTSET"),
+    required_attribute("kernel_shape", AttributeType::kInts),
+    optional_attribute("pads", AttributeType::kInts),
+    optional_attribute("strides", AttributeType::kInts),
+    int_attribute("p", 2),
+    int_attribute("ceil_mode", 0),
+    optional_attribute("dilations", AttributeType::kInts),
+};
+
 using Attributes = std::span<const AttributeSpec>;
 
 constexpr OpDef max_row(int since, int outputs, std::size_t attributes) {
@@ -172,9 +219,14 @@ constexpr OpDef average_row(int since, std::size_t attributes) {
           reference_average_pool, {1e-5, 1e-6}};
 }
 
+constexpr OpDef lp_row(int since, std::size_t attributes) {
+  return {"LpPool", "", since, 1, 1, 1, 1, Attributes(kLpPool).first(attributes), kFloats, 0, 0, nullptr, infer_lp_pool,
+          reference_lp_pool, {1e-5, 1e-6}};
+}
+
 constexpr OpDef kOps[] = {
     max_row(1, 1, 4), max_row(8, 2, 5), max_row(10, 2, 7), max_row(12, 2, 7),
-    average_row(7, 5), average_row(10, 6), average_row(19, 7),
+    average_row(7, 5), average_row(10, 6), average_row(19, 7), lp_row(2, 5), lp_row(18, 7),
 };
 
 }  // namespace

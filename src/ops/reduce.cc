@@ -1,4 +1,5 @@
-// Reductions over some axes: ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare.
+// Reductions over some axes: ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare,
+// ReduceLogSum, and ReduceLogSumExp, which is taken relative to the maximum, so that exp does not overflow.
 // Axes are an attribute before 13 (ReduceSum) or 18 (the others), later input 1; without them all axes, or, with
 // noop_with_empty_axes, none: then each element is reduced by itself. keepdims leaves axes of 1.
 // Sums of integers wrap, their means truncate. Over no elements: sum 0, product 1, mean NaN (integers: 0), maximum the lowest value
@@ -120,6 +121,42 @@ void reference_l2(const ReferenceContext& c) {
   });
 }
 
+// A double as T: integers towards zero.
+template <typename T>
+T from_double(double x) {
+  if constexpr (std::is_integral_v<T>) return saturate_to<T>(x);
+  else return static_cast<T>(x);
+}
+
+void reference_log_sum(const ReferenceContext& c) {
+  dispatch_sums(c, [&](auto zero) {
+    using T = decltype(zero);
+    reduce<T, double>(c, 0.0, [](double a, T x) { return a + static_cast<double>(x); },
+                      [](double a, std::int64_t) { return from_double<T>(std::log(a)); });
+  });
+}
+
+// The largest element so far, and the sum of exp(x - largest).
+struct ScaledSum {
+  double largest = -std::numeric_limits<double>::infinity();
+  double sum = 0;
+
+  ScaledSum plus(double x) const {
+    if (std::isnan(x) || std::isnan(largest)) return {std::numeric_limits<double>::quiet_NaN(), 0};
+    if (std::isinf(x) && x < 0) return *this;
+    if (x <= largest) return {largest, x == largest ? sum + 1 : sum + std::exp(x - largest)};
+    return {x, std::isinf(largest) ? 1 : sum * std::exp(largest - x) + 1};
+  }
+};
+
+void reference_log_sum_exp(const ReferenceContext& c) {
+  dispatch_sums(c, [&](auto zero) {
+    using T = decltype(zero);
+    reduce<T, ScaledSum>(c, ScaledSum{}, [](const ScaledSum& a, T x) { return a.plus(static_cast<double>(x)); },
+                         [](const ScaledSum& a, std::int64_t) { return from_double<T>(a.largest + std::log(a.sum)); });
+  });
+}
+
 void reference_mean(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
@@ -187,6 +224,8 @@ constexpr OpDef kOps[] = {
     by_attribute("ReduceL1", reference_l1),             by_input("ReduceL1", 18, reference_l1),
     by_attribute("ReduceL2", reference_l2),             by_input("ReduceL2", 18, reference_l2),
     by_attribute("ReduceSumSquare", sum_terms<kSquare>), by_input("ReduceSumSquare", 18, sum_terms<kSquare>),
+    by_attribute("ReduceLogSum", reference_log_sum),     by_input("ReduceLogSum", 18, reference_log_sum),
+    by_attribute("ReduceLogSumExp", reference_log_sum_exp), by_input("ReduceLogSumExp", 18, reference_log_sum_exp),
     by_attribute("ReduceMax", reference_extreme<true>, kNumbers, kExact),
     by_input("ReduceMax", 18, reference_extreme<true>, kNumbers, kExact),
     by_input("ReduceMax", 20, reference_extreme<true>, kOrdered, kExact),

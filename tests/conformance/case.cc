@@ -121,6 +121,9 @@ const Cases& cases() {
     add_move_cases(&rows);
     add_resize_cases(&rows);
     add_recurrent_cases(&rows);
+    add_index_cases(&rows);
+    add_attention_cases(&rows);
+    add_vision_cases(&rows);
     return rows;
   }();
   return all;

@@ -120,6 +120,9 @@ void add_row_cases(Cases* all);
 void add_move_cases(Cases* all);
 void add_resize_cases(Cases* all);
 void add_recurrent_cases(Cases* all);
+void add_index_cases(Cases* all);
+void add_attention_cases(Cases* all);
+void add_vision_cases(Cases* all);
 
 // All rows, made once.
 const Cases& cases();

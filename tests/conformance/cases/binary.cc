@@ -95,6 +95,26 @@ void add_modes(Cases* all) {
   all->push_back(Case("Mod", 10).in(kI64, {5, 7}, -90, 90).in(kI64, {7}, 1, 9));
   all->push_back(Case("Not", 1).in(DType::kBool, {3, 17}).batch());
   for (const DType d : {kF32, kF64}) all->push_back(Case("IsNaN", 13).in(d, {3, 17}).specials());
+  for (const DType d : {kF32, kF64}) all->push_back(Case("IsInf", 10).in(d, {3, 17}).specials().integer("detect_negative", 0));
+}
+
+void add_bits(Cases* all) {
+  for_dtypes(kSignedInts | kUnsignedInts, [&](DType d) {
+    for (const char* op : {"BitwiseAnd", "BitwiseOr", "BitwiseXor"}) {
+      all->push_back(Case(op, 18).in(d, {3, 7}, -90, 90).in(d, {3, 1}, -90, 90));
+    }
+    all->push_back(Case("BitwiseNot", 18).in(d, {3, 7}, -90, 90));
+  });
+  for_dtypes(kUnsignedInts, [&](DType d) {
+    for (const char* to : {"LEFT", "RIGHT"}) {
+      all->push_back(Case("BitShift", 11).in(d, {3, 7}, 0, 250).in(d, {7}, 0, 12).word("direction", to));
+    }
+  });
+  for_dtypes(kAnyDtype, [&](DType d) {
+    constexpr DType kTo[] = {DType::kUndefined, DType::kInt8, DType::kUint16, DType::kUndefined, kI32};
+    const DType to = dtype_size(d) == 8 ? kI64 : kTo[dtype_size(d)];
+    all->push_back(Case("BitCast", 26).in(d, {3, 7}, 0, 90).integer("to", static_cast<std::int64_t>(to)));
+  });
 }
 
 void add_many(Cases* all) {
@@ -126,6 +146,7 @@ void add_binary_cases(Cases* all) {
   add_powers(all);
   add_slopes(all);
   add_modes(all);
+  add_bits(all);
   add_many(all);
   add_where(all);
 }

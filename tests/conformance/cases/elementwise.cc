@@ -22,7 +22,10 @@ constexpr Unary kUnary[] = {
     {"Sign", 13, -2, 2, kNumbers},        {"Relu", 14, -9, 9, kSigned},        {"LeakyRelu", 16, -9, 9, kFloats},
     {"Elu", 6, -5, 5, kFloats},           {"Selu", 6, -5, 5, kFloats},         {"HardSigmoid", 6, -5, 5, kFloats},
     {"HardSwish", 14, -5, 5, kFloats},    {"Mish", 18, -9, 9, kFloats},        {"Gelu", 20, -2, 5, kFloats},
-    {"Identity", 13, -9, 9, kFloats},
+    {"Identity", 13, -9, 9, kFloats},     {"Asin", 7, -1, 1, kFloats},         {"Acos", 7, -1, 1, kFloats},
+    {"Sinh", 9, -5, 5, kFloats},          {"Cosh", 9, -5, 5, kFloats},         {"Asinh", 9, -9, 9, kFloats},
+    {"Acosh", 9, 1, 9, kFloats},          {"Atanh", 9, -0.9, 0.9, kFloats},    {"Celu", 12, -5, 5, kFloats},
+    {"Swish", 24, -9, 9, kFloats},        {"ThresholdedRelu", 10, -5, 5, kFloats}, {"Shrink", 9, -9, 9, kNumbers},
 };
 
 void add_unary(const Unary& u, Cases* all) {

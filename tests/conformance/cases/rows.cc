@@ -97,6 +97,60 @@ void add_reduction(const Reduction& r, Cases* all) {
   for_dtypes(r.dtypes & ~dtype_bit(kF32), [&](DType d) { all->push_back(now().in(d, {5, 7}, -9, 9).list({1})); });
 }
 
+void add_logarithms(Cases* all) {
+  for (const char* op : {"ReduceLogSum", "ReduceLogSumExp"}) {
+    for_dtypes(kWide, [&](DType d) { all->push_back(Case(op, 18).in(d, {5, 7}, 20, 90).list({1}).flat()); });
+    all->push_back(Case(op, 13).x({3, 5, 7}, 0, 9).ints("axes", {0, 2}).integer("keepdims", 0));
+  }
+  all->push_back(Case("ReduceLogSumExp", 18).x({4, 9}, -900, 900).list({1}));
+}
+
+void add_responses(Cases* all) {
+  for (const Shape& shape : {Shape{2, 5, 7, 9}, Shape{1, 3, 20}, Shape{2, 9, 130}, Shape{3, 4}}) {
+    all->push_back(Case("LRN", 13).x(shape).integer("size", 5).real("alpha", 0.5f).batch());
+    all->push_back(Case("LRN", 1).x(shape).integer("size", 2).real("alpha", 0.7f).real("beta", 0.6f).real("bias", 1.5f));
+  }
+  all->push_back(Case("LRN", 13).in(kF64, {2, 5, 3}).integer("size", 3));
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("Hardmax", 13).in(d, {4, 5, 3}).integer("axis", 1));
+    all->push_back(Case("Hardmax", 1).in(d, {4, 5, 3}));
+  }
+}
+
+void add_partial_norms(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("InstanceNormalization", 6).in(d, {2, 3, 4, 5}).in(d, {3}).in(d, {3}).batch());
+    all->push_back(Case("GroupNormalization", 18).in(d, {2, 6, 5}).in(d, {3}).in(d, {3}).integer("num_groups", 3).batch());
+    all->push_back(Case("GroupNormalization", 21).in(d, {2, 6, 5}).in(d, {6}).in(d, {6}).integer("num_groups", 2).batch());
+    all->push_back(Case("MeanVarianceNormalization", 13).in(d, {2, 3, 4, 5}));
+    all->push_back(Case("MeanVarianceNormalization", 9).in(d, {2, 3, 4}).ints("axes", {-1}));
+    all->push_back(Case("LpNormalization", 1).in(d, {2, 3, 4}).integer("axis", 1).batch());
+    all->push_back(Case("LpNormalization", 1).in(d, {2, 3, 4}).integer("p", 1));
+    all->push_back(Case("RMSNormalization", 23).in(d, {2, 3, 4}).in(d, {4}).batch());
+    all->push_back(Case("RMSNormalization", 23).in(d, {2, 3, 4}).in(d, {3, 1}).integer("axis", 1).batch());
+  }
+}
+
+void add_quantization(Cases* all) {
+  for (const DType d : {DType::kInt8, DType::kUint8, DType::kInt16, DType::kUint16}) {
+    for (const int opset : {10, 13, 19, 23}) {
+      all->push_back(Case("QuantizeLinear", opset).x({3, 40}, -9, 9).scalar(kF32, 0.05).scalar(d, 3));
+    }
+    all->push_back(Case("QuantizeLinear", 13).x({3, 4, 5}, -9, 9).floats({0.1f, 0.2f, 0.3f, 0.4f}).in(d, {4}, 0, 9));
+    all->push_back(
+        Case("DequantizeLinear", 13).in(d, {3, 4, 5}, -90, 90).floats({0.1f, 0.2f, 0.3f}).in(d, {3}, 0, 9).integer("axis", 0));
+  }
+  for (const int opset : {10, 13, 21, 23})
+    all->push_back(Case("DequantizeLinear", opset).in(kI32, {3, 40}, -90, 90).scalar(kF32, 0.5));
+  all->push_back(Case("QuantizeLinear", 21)
+                     .x({3, 5}, -9, 9)
+                     .x({3, 3}, 0.1, 2)
+                     .integer("block_size", 2)
+                     .integer("output_dtype", EVN_DTYPE_INT8));
+  all->push_back(Case("DequantizeLinear", 21).in(DType::kUint8, {3, 5}, 0, 90).x({3, 3}, 0.1, 2).integer("block_size", 2));
+  all->push_back(Case("DynamicQuantizeLinear", 11).x({3, 40}).outputs(3));
+}
+
 void add_arguments(Cases* all) {
   for (const char* op : {"ArgMax", "ArgMin"}) {
     for (const int axis : {0, 1, 2, -1}) all->push_back(Case(op, 13).x({4, 5, 7}).integer("axis", axis));
@@ -120,6 +174,10 @@ void add_row_cases(Cases* all) {
     all->push_back(Case(op, 20).in(DType::kBool, {30, 2}).list({1}));
   }
   add_arguments(all);
+  add_logarithms(all);
+  add_responses(all);
+  add_partial_norms(all);
+  add_quantization(all);
 }
 
 }  // namespace evn::conformance

@@ -1,0 +1,107 @@
+// BitwiseAnd, BitwiseOr, BitwiseXor, BitShift of two broadcast inputs, BitwiseNot of one, and BitCast, which reads the same bytes
+// as another dtype of the same size.
+// BitShift moves to `direction` LEFT or RIGHT; a shift by as many bits as there are, or more, gives 0.
+// dtypes: integers (BitShift: unsigned ones), both inputs alike; BitCast any. Failures: shapes that do not broadcast, unlike
+// dtypes, another direction, a cast to another size. Exact.
+#include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
+#include "ops/infra/walk.h"
+
+namespace evn {
+namespace {
+
+constexpr std::uint32_t kInts = kSignedInts | kUnsignedInts;
+
+void infer_bitwise(InferContext& c) {
+  require_same_dtype(c, 0, 1);
+  c.outputs[0].shape = broadcast_partial(c.shape(0), c.shape(1));
+}
+
+void infer_shift(InferContext& c) {
+  const std::string& direction = attr_string(c.node, 0);
+  if (direction != "LEFT" && direction != "RIGHT") fail(EVN_ERROR_INVALID_MODEL, "direction must not be '%s'", direction.c_str());
+  infer_bitwise(c);
+}
+
+// Calls f(T{}) with the unsigned type of the element's size: signs do not matter to bits.
+template <typename F>
+void dispatch_bits(DType dtype, F&& f) {
+  switch (dtype_size(dtype)) {
+    case 1: return f(std::uint8_t{});
+    case 2: return f(std::uint16_t{});
+    case 4: return f(std::uint32_t{});
+    default: return f(std::uint64_t{});
+  }
+}
+
+template <typename F>
+void apply_bits(const ReferenceContext& c, F&& f) {
+  const ConstTensor& a = c.input(0);
+  const ConstTensor& b = c.input(1);
+  const Shape& out = c.output().desc.shape;
+  dispatch_bits(a.desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)},
+            [&](std::int64_t i, const std::int64_t* at) {
+              c.output().as<T>()[i] = static_cast<T>(f(a.as<T>()[at[0]], b.as<T>()[at[1]]));
+            });
+  });
+}
+
+void reference_and(const ReferenceContext& c) {
+  apply_bits(c, [](auto a, auto b) { return a & b; });
+}
+void reference_or(const ReferenceContext& c) {
+  apply_bits(c, [](auto a, auto b) { return a | b; });
+}
+void reference_xor(const ReferenceContext& c) {
+  apply_bits(c, [](auto a, auto b) { return a ^ b; });
+}
+
+void reference_shift(const ReferenceContext& c) {
+  const bool left = attr_string(c.node, 0) == "LEFT";
+  apply_bits(c, [left](auto a, auto b) -> std::uint64_t {
+    if (b >= 8 * sizeof(a)) return 0;
+    return left ? std::uint64_t{a} << b : std::uint64_t{a} >> b;
+  });
+}
+
+void reference_not(const ReferenceContext& c) {
+  const std::int64_t count = c.output().desc.shape.elements();
+  dispatch_bits(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t i = 0; i < count; ++i) c.output().as<T>()[i] = static_cast<T>(~c.input(0).as<T>()[i]);
+  });
+}
+
+DType cast_dtype(const Node& node, std::span<const DType> inputs, int) {
+  const std::int64_t to = attr_int(node, 0);
+  if (to <= 0 || to > 1000) fail(EVN_ERROR_INVALID_MODEL, "to is %lld, which is no dtype", static_cast<long long>(to));
+  const auto dtype = static_cast<DType>(to);
+  if (dtype_size(dtype) == 0) fail(EVN_ERROR_UNSUPPORTED, "cast to dtype %lld", static_cast<long long>(to));
+  if (inputs[0] != DType::kUndefined && dtype_size(inputs[0]) != dtype_size(dtype)) {
+    fail(EVN_ERROR_INVALID_MODEL, "%s and %s have unlike sizes", dtype_name(inputs[0]), dtype_name(dtype));
+  }
+  return dtype;
+}
+
+void reference_cast(const ReferenceContext& c) { copy_all(c.input(0), c.output()); }
+
+constexpr AttributeSpec kDirection[] = {required_attribute("direction", AttributeType::kString)};
+constexpr AttributeSpec kTo[] = {required_attribute("to", AttributeType::kInt)};
+constexpr std::uint32_t kFlags = kOpElementwise;
+constexpr OpDef kOps[] = {
+    {"BitwiseAnd", "", 18, 2, 2, 1, 1, {}, kInts, 0, kFlags, nullptr, infer_bitwise, reference_and, {}},
+    {"BitwiseOr", "", 18, 2, 2, 1, 1, {}, kInts, 0, kFlags, nullptr, infer_bitwise, reference_or, {}},
+    {"BitwiseXor", "", 18, 2, 2, 1, 1, {}, kInts, 0, kFlags, nullptr, infer_bitwise, reference_xor, {}},
+    {"BitwiseNot", "", 18, 1, 1, 1, 1, {}, kInts, 0, kFlags, nullptr, infer_same_shape, reference_not, {}},
+    {"BitShift", "", 11, 2, 2, 1, 1, kDirection, kUnsignedInts, 0, kFlags, nullptr, infer_shift, reference_shift, {}},
+    {"BitCast", "", 26, 1, 1, 1, 1, kTo, kAnyDtype, 0, 0, cast_dtype, infer_same_shape, reference_cast, {}},
+};
+
+}  // namespace
+
+extern const OpFamily bitwise_family;
+const OpFamily bitwise_family = {kOps};
+
+}  // namespace evn

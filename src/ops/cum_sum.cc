@@ -1,0 +1,66 @@
+// CumSum and CumProd: y[i] = x[0] op ... op x[i] along the axis that input 1 holds; with `exclusive` without x[i] (the first is 0
+// or 1), with `reverse` from the end.
+// dtypes: floating point, 32- and 64-bit integers (which wrap); the axis int32 or int64, one element. Failures: an axis outside the
+// rank. Tolerance: rtol 1e-5, atol 1e-6.
+#include "ops/infra/check.h"
+#include "ops/infra/index.h"
+#include "ops/infra/numeric.h"
+
+namespace evn {
+namespace {
+
+enum : int { kExclusive, kReverse };
+
+void infer_cumulative(InferContext& c) {
+  require_dtype(c, 1, kIndexDtypes);
+  require_scalar(c, 1);
+  require_rank(c, 0, 1);
+  infer_same_shape(c);
+}
+
+// One row of `length` elements that are `step` apart, from its first to its last.
+template <bool kProduct, typename T>
+void accumulate(const T* x, T* y, std::int64_t length, std::int64_t step, bool exclusive) {
+  Accumulator<T> total = kProduct ? 1 : 0;
+  for (std::int64_t i = 0; i < length; ++i) {
+    const auto element = static_cast<Accumulator<T>>(x[i * step]);
+    const auto next = kProduct ? total * element : total + element;
+    y[i * step] = static_cast<T>(exclusive ? total : next);
+    total = next;
+  }
+}
+
+template <bool kProduct>
+void reference_cumulative(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const int axis = normalize_axis(int_at(c.input(1), 0), x.rank());
+  const bool exclusive = attr_int(c.node, kExclusive) != 0;
+  const bool reverse = attr_int(c.node, kReverse) != 0;
+  const std::int64_t outer = x.elements(0, axis);
+  const std::int64_t inner = x.elements(axis + 1, x.rank());
+  if (x[axis] == 0) return;
+  dispatch<float, double, std::int32_t, std::int64_t, std::uint32_t, std::uint64_t>(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t row = 0; row < outer * inner; ++row) {
+      const std::int64_t begin = row / inner * x[axis] * inner + row % inner;
+      const std::int64_t start = reverse ? begin + (x[axis] - 1) * inner : begin;
+      accumulate<kProduct>(c.input(0).as<T>() + start, c.output().as<T>() + start, x[axis], reverse ? -inner : inner, exclusive);
+    }
+  });
+}
+
+constexpr AttributeSpec kAttributes[] = {int_attribute("exclusive", 0), int_attribute("reverse", 0)};
+constexpr std::uint32_t kDtypes = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) |
+                                  dtype_bit(DType::kUint64);
+constexpr Tolerance kNear = {1e-5, 1e-6};
+constexpr OpDef kOps[] = {
+    {"CumSum", "", 11, 2, 2, 1, 1, kAttributes, kDtypes, 0, 0, nullptr, infer_cumulative, reference_cumulative<false>, kNear},
+    {"CumProd", "", 26, 2, 2, 1, 1, kAttributes, kDtypes, 0, 0, nullptr, infer_cumulative, reference_cumulative<true>, kNear},
+};
+
+}  // namespace
+
+extern const OpFamily cum_sum_family;
+const OpFamily cum_sum_family = {kOps};
+
+}  // namespace evn

@@ -1,0 +1,134 @@
+// DepthToSpace: [N, C, H, W] to [N, C / b^2, H b, W b]: blocks of channels become blocks of the plane; with mode DCR the first part
+// of the channel index is the place in the block, with CRD (from 11) the last. SpaceToDepth: the inverse (CRD from 28).
+// ReverseSequence: of each element of the batch, the first sequence_lens[n] steps in reverse order.
+// dtypes: any; lengths int64. Failures: ranks, blocks that do not divide; axes other than 0 and 1; at run: a length outside the
+// axis. Exact.
+#include "base/checked.h"
+#include "ops/infra/check.h"
+#include "ops/infra/walk.h"
+
+namespace evn {
+namespace {
+
+enum : int { kBlock, kMode };
+
+std::int64_t block_of(const InferContext& c) {
+  require_rank(c, 0, 4, 4);
+  const std::int64_t block = attr_int(c.node, kBlock);
+  if (block < 1 || block > 1 << 20) fail(EVN_ERROR_INVALID_MODEL, "blocksize is %lld", static_cast<long long>(block));
+  return block;
+}
+
+std::int64_t divided(std::int64_t dim, std::int64_t by) {
+  if (dim >= 0 && dim % by != 0)
+    fail(EVN_ERROR_INVALID_MODEL, "the blocks do not divide a dimension of %lld", static_cast<long long>(dim));
+  return dim < 0 ? -1 : dim / by;
+}
+
+std::int64_t multiplied(std::int64_t dim, std::int64_t by) { return dim < 0 ? -1 : checked_mul(dim, by); }
+
+void check_mode(const Node& node) {
+  if (!attr_given(node, kMode)) return;
+  const std::string& mode = attr_string(node, kMode);
+  if (mode != "DCR" && mode != "CRD") fail(EVN_ERROR_INVALID_MODEL, "mode must not be '%s'", mode.c_str());
+}
+
+bool is_crd(const Node& node) { return attr_given(node, kMode) && attr_string(node, kMode) == "CRD"; }
+
+void infer_depth_to_space(InferContext& c) {
+  const std::int64_t b = block_of(c);
+  check_mode(c.node);
+  const Shape& x = c.shape(0);
+  c.outputs[0].shape = {x[0], divided(x[1], b * b), multiplied(x[2], b), multiplied(x[3], b)};
+}
+
+void infer_space_to_depth(InferContext& c) {
+  const std::int64_t b = block_of(c);
+  check_mode(c.node);
+  const Shape& x = c.shape(0);
+  c.outputs[0].shape = {x[0], multiplied(x[1], b * b), divided(x[2], b), divided(x[3], b)};
+}
+
+// Moves elements in the order of `perm` over x seen as `split`.
+void permute(const ReferenceContext& c, const Shape& split, const int (&perm)[6]) {
+  const Strides dense = dense_strides(split);
+  Shape shape;
+  Strides strides;
+  for (int i = 0; i < 6; ++i) {
+    shape.push_back(split[perm[i]]);
+    strides.step[i] = dense.step[perm[i]];
+  }
+  gather_strided(shape, c.input(0).desc.dtype, c.output().data, c.input(0).data, strides);
+}
+
+void reference_depth_to_space(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const std::int64_t b = attr_int(c.node, kBlock);
+  const std::int64_t channels = x[1] / (b * b);
+  if (is_crd(c.node)) return permute(c, {x[0], channels, b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3});
+  permute(c, {x[0], b, b, channels, x[2], x[3]}, {0, 3, 4, 1, 5, 2});
+}
+
+void reference_space_to_depth(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const std::int64_t b = attr_int(c.node, kBlock);
+  const Shape split = {x[0], x[1], x[2] / b, b, x[3] / b, b};
+  if (is_crd(c.node)) return permute(c, split, {0, 1, 3, 5, 2, 4});
+  permute(c, split, {0, 3, 5, 1, 2, 4});
+}
+
+// --------------------------------------------------------------------------------------------- ReverseSequence --
+
+enum : int { kBatchAxis, kTimeAxis };
+
+void infer_reverse_sequence(InferContext& c) {
+  require_rank(c, 0, 2);
+  require_dtype(c, 1, dtype_bit(DType::kInt64));
+  const std::int64_t batch = attr_int(c.node, kBatchAxis);
+  const std::int64_t time = attr_int(c.node, kTimeAxis);
+  if (batch < 0 || batch > 1 || time != 1 - batch) fail(EVN_ERROR_INVALID_MODEL, "batch_axis and time_axis must be 0 and 1");
+  require_vector(c, 1, c.shape(0)[static_cast<int>(batch)]);
+  infer_same_shape(c);
+}
+
+void reference_reverse_sequence(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const bool batch_first = attr_int(c.node, kBatchAxis) == 0;
+  const std::int64_t batch = x[batch_first ? 0 : 1];
+  const std::int64_t time = x[batch_first ? 1 : 0];
+  const std::int64_t block = x.elements(2, x.rank());
+  for (std::int64_t n = 0; n < batch; ++n) {
+    const std::int64_t length = c.input(1).as<std::int64_t>()[n];
+    if (length < 0 || length > time) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "a length of %lld for %lld steps", static_cast<long long>(length),
+           static_cast<long long>(time));
+    }
+    with_width(c.input(0).desc.dtype, [&](auto width) {
+      for (std::int64_t t = 0; t < time; ++t) {
+        const std::int64_t source = t < length ? length - 1 - t : t;
+        const std::int64_t to = (batch_first ? n * time + t : t * batch + n) * block;
+        const std::int64_t from = (batch_first ? n * time + source : source * batch + n) * block;
+        for (std::int64_t i = 0; i < block; ++i) move_element<width()>(c.output().data, to + i, c.input(0).data, from + i);
+      }
+    });
+  }
+}
+
+constexpr AttributeSpec kBlocks[] = {required_attribute("blocksize", AttributeType::kInt), string_attribute("mode", "DCR")};
+constexpr AttributeSpec kAxes[] = {int_attribute("batch_axis", 1), int_attribute("time_axis", 0)};
+constexpr std::span<const AttributeSpec> kBlockOnly = std::span<const AttributeSpec>(kBlocks).first(1);
+constexpr OpDef kOps[] = {
+    {"DepthToSpace", "", 1, 1, 1, 1, 1, kBlockOnly, kAnyDtype, 0, 0, nullptr, infer_depth_to_space, reference_depth_to_space, {}},
+    {"DepthToSpace", "", 11, 1, 1, 1, 1, kBlocks, kAnyDtype, 0, 0, nullptr, infer_depth_to_space, reference_depth_to_space, {}},
+    {"SpaceToDepth", "", 1, 1, 1, 1, 1, kBlockOnly, kAnyDtype, 0, 0, nullptr, infer_space_to_depth, reference_space_to_depth, {}},
+    {"SpaceToDepth", "", 28, 1, 1, 1, 1, kBlocks, kAnyDtype, 0, 0, nullptr, infer_space_to_depth, reference_space_to_depth, {}},
+    {"ReverseSequence", "", 10, 2, 2, 1, 1, kAxes, kAnyDtype, 0, 0, nullptr, infer_reverse_sequence, reference_reverse_sequence,
+     {}},
+};
+
+}  // namespace
+
+extern const OpFamily depth_to_space_family;
+const OpFamily depth_to_space_family = {kOps};
+
+}  // namespace evn

@@ -1,0 +1,225 @@
+// Normalizations that take mean and variance from parts of one image or row:
+//   InstanceNormalization      of each channel: y = (x - mean) / sqrt(variance + epsilon) * scale[c] + bias[c]
+//   GroupNormalization         of num_groups groups of channels; scale and bias one for each group (18) or channel (21)
+//   MeanVarianceNormalization  over `axes` (default 0, 2, 3): y = (x - mean) / (sqrt(variance) + 1e-9)
+//   LpNormalization            along `axis`: y = x / (sum |x|^p)^(1/p), p 1 or 2; a row of zeros stays 0
+//   RMSNormalization           over the axes from `axis` on: y = x / sqrt(mean of x^2 + epsilon) * scale; scale broadcasts to x
+// dtypes: floating point. Failures: ranks and dims that do not fit, groups that do not divide the channels.
+// Tolerance: rtol 1e-4, atol 1e-5.
+#include <vector>
+
+#include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
+#include "ops/infra/walk.h"
+
+namespace evn {
+namespace {
+
+// ------------------------------------------------------------------------------------------------------ groups --
+
+enum : int { kEpsilon, kGroups, kStash };
+
+void infer_instance_norm(InferContext& c) {
+  require_same_dtype(c, 0, 2);
+  require_rank(c, 0, 2);
+  require_vector(c, 1, c.shape(0)[1]);
+  require_vector(c, 2, c.shape(0)[1]);
+  infer_same_shape(c);
+}
+
+void infer_group_norm(InferContext& c) {
+  require_same_dtype(c, 0, 2);
+  require_rank(c, 0, 2);
+  const std::int64_t groups = attr_int(c.node, kGroups);
+  const std::int64_t channels = c.shape(0)[1];
+  if (groups < 1) fail(EVN_ERROR_INVALID_MODEL, "num_groups is %lld", static_cast<long long>(groups));
+  if (channels >= 0 && channels % groups != 0) fail(EVN_ERROR_INVALID_MODEL, "num_groups does not divide the channels");
+  const std::int64_t length = c.node.op->since < 21 ? groups : channels;
+  require_vector(c, 1, length);
+  require_vector(c, 2, length);
+  infer_same_shape(c);
+}
+
+// Mean, and 1 / sqrt(variance + epsilon).
+struct Moments {
+  double mean;
+  double inverse;
+};
+
+template <typename T>
+Moments moments_of(const T* x, std::int64_t count, double epsilon) {
+  double mean = 0;
+  for (std::int64_t i = 0; i < count; ++i) mean += static_cast<double>(x[i]);
+  mean /= static_cast<double>(count);
+  double variance = 0;
+  for (std::int64_t i = 0; i < count; ++i) variance += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
+  return {mean, 1 / std::sqrt(variance / static_cast<double>(count) + epsilon)};
+}
+
+// `groups` parts of the channels; element i of scale and bias is for `span` channels.
+void normalize_groups(const ReferenceContext& c, std::int64_t groups, std::int64_t span) {
+  const Shape& x = c.input(0).desc.shape;
+  const double epsilon = attr_float(c.node, kEpsilon);
+  const std::int64_t inner = x.elements(2, x.rank());
+  if (x.elements() == 0) return;
+  const std::int64_t size = x[1] / groups * inner;
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t part = 0; part < x[0] * groups; ++part) {
+      const T* from = c.input(0).as<T>() + part * size;
+      const Moments m = moments_of(from, size, epsilon);
+      for (std::int64_t i = 0; i < size; ++i) {
+        const std::int64_t at = ((part % groups * size + i) / inner) / span;
+        const double scale = static_cast<double>(c.input(1).as<T>()[at]);
+        const double bias = static_cast<double>(c.input(2).as<T>()[at]);
+        c.output().as<T>()[part * size + i] = static_cast<T>((static_cast<double>(from[i]) - m.mean) * m.inverse * scale + bias);
+      }
+    }
+  });
+}
+
+void reference_instance_norm(const ReferenceContext& c) { normalize_groups(c, c.input(0).desc.shape[1], 1); }
+
+void reference_group_norm(const ReferenceContext& c) {
+  const std::int64_t groups = attr_int(c.node, kGroups);
+  normalize_groups(c, groups, c.node.op->since < 21 ? c.input(0).desc.shape[1] / groups : 1);
+}
+
+// ---------------------------------------------------------------------------------- MeanVarianceNormalization --
+
+std::uint32_t mean_variance_axes(const Node& node, int rank) {
+  constexpr std::int64_t kDefault[] = {0, 2, 3};
+  const std::span<const std::int64_t> given = attr_ints(node, 0);
+  return axes_mask(given.empty() ? std::span<const std::int64_t>(kDefault) : given, rank);
+}
+
+void infer_mean_variance(InferContext& c) {
+  mean_variance_axes(c.node, c.shape(0).rank());
+  infer_same_shape(c);
+}
+
+void reference_mean_variance(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const std::uint32_t mask = mean_variance_axes(c.node, x.rank());
+  const Strides dense = dense_strides(x);
+  Shape kept, reduced;
+  Strides kept_strides, reduced_strides;
+  for (int i = 0; i < x.rank(); ++i) {
+    const bool out = (mask >> i & 1u) != 0;
+    (out ? reduced_strides.step[reduced.rank()] : kept_strides.step[kept.rank()]) = dense.step[i];
+    (out ? reduced : kept).push_back(x[i]);
+  }
+  const auto count = static_cast<double>(reduced.elements());
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    walk<1>(kept, {kept_strides}, [&](std::int64_t, const std::int64_t* base) {
+      const T* from = c.input(0).as<T>() + base[0];
+      double mean = 0, variance = 0;
+      walk<1>(reduced, {reduced_strides}, [&](std::int64_t, const std::int64_t* at) { mean += static_cast<double>(from[at[0]]); });
+      mean /= count;
+      walk<1>(reduced, {reduced_strides}, [&](std::int64_t, const std::int64_t* at) {
+        variance += (static_cast<double>(from[at[0]]) - mean) * (static_cast<double>(from[at[0]]) - mean);
+      });
+      const double divisor = std::sqrt(variance / count) + 1e-9;
+      walk<1>(reduced, {reduced_strides}, [&](std::int64_t, const std::int64_t* at) {
+        c.output().as<T>()[base[0] + at[0]] = static_cast<T>((static_cast<double>(from[at[0]]) - mean) / divisor);
+      });
+    });
+  });
+}
+
+// --------------------------------------------------------------------------------- LpNormalization and RMS --
+
+enum : int { kLpAxis, kP };
+
+void infer_lp(InferContext& c) {
+  normalize_axis(attr_int(c.node, kLpAxis), c.shape(0).rank());
+  if (attr_int(c.node, kP) != 1 && attr_int(c.node, kP) != 2) fail(EVN_ERROR_INVALID_MODEL, "p is neither 1 nor 2");
+  infer_same_shape(c);
+}
+
+void reference_lp(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const int axis = normalize_axis(attr_int(c.node, kLpAxis), x.rank());
+  const bool squares = attr_int(c.node, kP) == 2;
+  const std::int64_t inner = x.elements(axis + 1, x.rank());
+  const std::int64_t rows = x.elements(0, axis) * inner;
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t begin = row / inner * x[axis] * inner + row % inner;
+      double norm = 0;
+      for (std::int64_t i = 0; i < x[axis]; ++i) {
+        const auto element = static_cast<double>(c.input(0).as<T>()[begin + i * inner]);
+        norm += squares ? element * element : std::fabs(element);
+      }
+      if (squares) norm = std::sqrt(norm);
+      for (std::int64_t i = 0; i < x[axis]; ++i) {
+        const std::int64_t at = begin + i * inner;
+        c.output().as<T>()[at] = static_cast<T>(norm == 0 ? 0 : static_cast<double>(c.input(0).as<T>()[at]) / norm);
+      }
+    }
+  });
+}
+
+enum : int { kRmsAxis, kRmsEpsilon, kRmsStash };
+
+void infer_rms(InferContext& c) {
+  require_same_dtype(c, 0, 1);
+  const Shape& x = c.shape(0);
+  normalize_axis(attr_int(c.node, kRmsAxis), x.rank());
+  const Shape both = broadcast_partial(x, c.shape(1));
+  if (both.rank() != x.rank()) fail(EVN_ERROR_INVALID_MODEL, "the scale has a higher rank than x");
+  for (int i = 0; i < x.rank(); ++i) require_dim(x[i], both[i], 1);
+  infer_same_shape(c);
+}
+
+void reference_rms(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const int axis = normalize_axis(attr_int(c.node, kRmsAxis), x.rank());
+  const double epsilon = attr_float(c.node, kRmsEpsilon);
+  const std::int64_t size = x.elements(axis, x.rank());
+  if (x.elements() == 0) return;
+  std::vector<double> factors;
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t row = 0; row < x.elements(0, axis); ++row) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < size; ++i) {
+        const auto element = static_cast<double>(c.input(0).as<T>()[row * size + i]);
+        sum += element * element;
+      }
+      factors.push_back(1 / std::sqrt(sum / static_cast<double>(size) + epsilon));
+    }
+    walk<1>(x, {broadcast_strides(c.input(1).desc.shape, x)}, [&](std::int64_t i, const std::int64_t* at) {
+      const double factor = factors[static_cast<std::size_t>(i / size)] * static_cast<double>(c.input(1).as<T>()[at[0]]);
+      c.output().as<T>()[i] = static_cast<T>(static_cast<double>(c.input(0).as<T>()[i]) * factor);
+    });
+  });
+}
+
+constexpr AttributeSpec kGroup[] = {float_attribute("epsilon", 1e-5f), required_attribute("num_groups", AttributeType::kInt),
+                                    int_attribute("stash_type", 1)};
+constexpr std::span<const AttributeSpec> kGroup18 = std::span<const AttributeSpec>(kGroup).first(2);
+constexpr std::span<const AttributeSpec> kInstance = std::span<const AttributeSpec>(kGroup).first(1);
+constexpr AttributeSpec kAxes[] = {optional_attribute("axes", AttributeType::kInts)};
+constexpr AttributeSpec kLp[] = {int_attribute("axis", -1), int_attribute("p", 2)};
+constexpr AttributeSpec kRms[] = {int_attribute("axis", -1), float_attribute("epsilon", 1e-5f), int_attribute("stash_type", 1)};
+constexpr Tolerance kNear = {1e-4, 1e-5};
+constexpr OpDef kOps[] = {
+    {"InstanceNormalization", "", 6, 3, 3, 1, 1, kInstance, kFloats, 0, 0, nullptr, infer_instance_norm, reference_instance_norm,
+     kNear},
+    {"GroupNormalization", "", 18, 3, 3, 1, 1, kGroup18, kFloats, 0, 0, nullptr, infer_group_norm, reference_group_norm, kNear},
+    {"GroupNormalization", "", 21, 3, 3, 1, 1, kGroup, kFloats, 0, 0, nullptr, infer_group_norm, reference_group_norm, kNear},
+    {"MeanVarianceNormalization", "", 9, 1, 1, 1, 1, kAxes, kFloats, 0, 0, nullptr, infer_mean_variance, reference_mean_variance,
+     kNear},
+    {"LpNormalization", "", 1, 1, 1, 1, 1, kLp, kFloats, 0, 0, nullptr, infer_lp, reference_lp, kNear},
+    {"RMSNormalization", "", 23, 2, 2, 1, 1, kRms, kFloats, 0, 0, nullptr, infer_rms, reference_rms, kNear},
+};
+
+}  // namespace
+
+extern const OpFamily instance_norm_family;
+const OpFamily instance_norm_family = {kOps};
+
+}  // namespace evn

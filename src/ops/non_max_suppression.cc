@@ -1,0 +1,121 @@
+// NonMaxSuppression: for each batch and class the boxes by falling score (equal ones in their order), leaving out those whose
+// intersection over union with one that was taken is above iou_threshold: rows [batch, class, box], int64.
+//   inputs  boxes [B, N, 4], scores [B, C, N] float32; optional scalars max_output_boxes_per_class (0: none are taken),
+//           iou_threshold (0), score_threshold (boxes with scores at or below it do not count; not given: all count)
+//   center_point_box  0: two corners y1, x1, y2, x2 in any order; 1: x, y of the center, width, height
+// dtypes: float32; the count int64. Failures: dims that do not fit, a threshold outside 0 to 1. Exact.
+#include <algorithm>
+#include <vector>
+
+#include "ops/infra/check.h"
+
+namespace evn {
+namespace {
+
+enum : int { kBoxes, kScores, kMost, kOverlap, kLeast };
+
+DType int64_output(const Node&, std::span<const DType>, int) { return DType::kInt64; }
+
+struct Box {
+  float y1, x1, y2, x2;
+  float area() const { return (y2 - y1) * (x2 - x1); }
+};
+
+Box box_at(const float* from, bool center) {
+  if (center) return {from[1] - from[3] / 2, from[0] - from[2] / 2, from[1] + from[3] / 2, from[0] + from[2] / 2};
+  return {std::min(from[0], from[2]), std::min(from[1], from[3]), std::max(from[0], from[2]), std::max(from[1], from[3])};
+}
+
+float overlap(const Box& a, const Box& b) {
+  const float height = std::min(a.y2, b.y2) - std::max(a.y1, b.y1);
+  const float width = std::min(a.x2, b.x2) - std::max(a.x1, b.x1);
+  if (!(height > 0) || !(width > 0)) return 0;
+  const float shared = height * width;
+  return shared / (a.area() + b.area() - shared);
+}
+
+template <typename T>
+T scalar_or(std::span<const ConstTensor> inputs, int i, T otherwise) {
+  const auto index = static_cast<std::size_t>(i);
+  return index < inputs.size() && inputs[index].present() ? *inputs[index].as<T>() : otherwise;
+}
+
+// Calls take(batch, class, box) for what is selected, in the order of the output.
+template <typename F>
+void select(const Node& node, std::span<const ConstTensor> inputs, F&& take) {
+  const Shape& shape = inputs[kScores].desc.shape;
+  const std::int64_t boxes = shape[2];
+  const std::int64_t most = scalar_or<std::int64_t>(inputs, kMost, 0);
+  const float limit = scalar_or<float>(inputs, kOverlap, 0);
+  const bool has_least = inputs.size() > kLeast && inputs[kLeast].present();
+  const float least = scalar_or<float>(inputs, kLeast, 0);
+  const bool center = attr_int(node, 0) != 0;
+  if (!(limit >= 0 && limit <= 1)) fail(EVN_ERROR_INVALID_ARGUMENT, "iou_threshold is not from 0 to 1");
+  std::vector<std::int64_t> order;
+  std::vector<Box> taken;
+  for (std::int64_t row = 0; row < shape[0] * shape[1] && most > 0; ++row) {
+    const float* scores = inputs[kScores].as<float>() + row * boxes;
+    const float* corners = inputs[kBoxes].as<float>() + row / shape[1] * boxes * 4;
+    order.clear();
+    taken.clear();
+    for (std::int64_t i = 0; i < boxes; ++i) {
+      // A score that is no number is never taken; it would have no place in the order.
+      if (scores[i] == scores[i] && (!has_least || scores[i] > least)) order.push_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return scores[a] > scores[b]; });
+    for (const std::int64_t i : order) {
+      const Box box = box_at(corners + i * 4, center);
+      if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) { return overlap(box, other) > limit; })) continue;
+      taken.push_back(box);
+      take(row / shape[1], row % shape[1], i);
+      if (static_cast<std::int64_t>(taken.size()) >= most) break;
+    }
+  }
+}
+
+void check_inputs(const InferContext& c) {
+  constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
+  for (const int i : {kScores, kOverlap, kLeast}) require_dtype(c, i, kFloat);
+  require_dtype(c, kMost, dtype_bit(DType::kInt64));
+  require_rank(c, kBoxes, 3, 3);
+  require_rank(c, kScores, 3, 3);
+  require_dim(c.shape(kBoxes)[2], 4, kBoxes);
+  require_dim(c.shape(kScores)[0], c.shape(kBoxes)[0], kScores);
+  require_dim(c.shape(kScores)[2], c.shape(kBoxes)[1], kScores);
+  for (int i = kMost; i <= kLeast; ++i) require_scalar(c, i);
+}
+
+// How many there are is known once all inputs are: the selection is made here and again when the node runs.
+void infer_suppression(InferContext& c) {
+  check_inputs(c);
+  bool known = true;
+  for (int i = 0; i < static_cast<int>(c.inputs.size()); ++i) {
+    const bool empty = c.has_input(i) && c.shape(i).is_known() && c.shape(i).elements() == 0;
+    known &= !c.has_input(i) || empty || known_input(c, i).data != nullptr;
+  }
+  std::int64_t count = known ? 0 : -1;
+  if (known) select(c.node, c.values, [&](std::int64_t, std::int64_t, std::int64_t) { ++count; });
+  c.outputs[0].shape = {count, 3};
+}
+
+void reference_suppression(const ReferenceContext& c) {
+  auto* to = c.output().as<std::int64_t>();
+  select(c.node, c.inputs, [&](std::int64_t batch, std::int64_t category, std::int64_t box) {
+    *to++ = batch;
+    *to++ = category;
+    *to++ = box;
+  });
+}
+
+constexpr AttributeSpec kAttributes[] = {int_attribute("center_point_box", 0)};
+constexpr OpDef kOps[] = {
+    {"NonMaxSuppression", "", 10, 2, 5, 1, 1, kAttributes, dtype_bit(DType::kFloat32), 31, 0, int64_output, infer_suppression,
+     reference_suppression, {}},
+};
+
+}  // namespace
+
+extern const OpFamily non_max_suppression_family;
+const OpFamily non_max_suppression_family = {kOps};
+
+}  // namespace evn

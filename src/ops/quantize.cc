@@ -1,0 +1,198 @@
+// QuantizeLinear: y = saturate(round(x / scale) + zero point), ties to even; DequantizeLinear: y = (x - zero point) * scale.
+// One scale, one for each index of `axis`, or, from 21 with block_size, one for each block of that many indices along `axis`.
+// The zero point is optional (0); from 21 output_dtype may name the quantized type instead (default uint8).
+// DynamicQuantizeLinear: uint8 with scale (max(x, 0) - min(x, 0)) / 255 and the zero point that makes 0 exact.
+// dtypes: float32 to and from int8, uint8, int16, uint16; int32 also to float32. Failures: dims, axes or blocks that do not fit;
+// the 4-bit and floating formats of 8 bits and less (UNSUPPORTED). Exact, dequantized rtol 2.5e-7.
+#include <algorithm>
+
+#include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
+#include "ops/infra/round.h"
+
+namespace evn {
+namespace {
+
+enum : int { kAxis, kBlockSize, kOutputDtype };
+
+constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
+constexpr std::uint32_t kQuantized =
+    dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8) | dtype_bit(DType::kInt16) | dtype_bit(DType::kUint16);
+
+std::int64_t block_size(const Node& node) { return attr_given(node, kBlockSize) ? attr_int(node, kBlockSize) : 0; }
+
+bool per_tensor(const Shape& scale) {
+  return scale.rank() == 0 || (scale.rank() == 1 && scale[0] == 1);
+}
+
+void check_scales(const InferContext& c) {
+  require_dtype(c, 1, kFloat);
+  const Shape& x = c.shape(0);
+  const Shape& scale = c.shape(1);
+  if (c.has_input(2)) {
+    require_rank(c, 2, scale.rank(), scale.rank());
+    for (int i = 0; i < scale.rank(); ++i) require_dim(c.shape(2)[i], scale[i], 2);
+  }
+  const std::int64_t block = block_size(c.node);
+  if (block < 0) fail(EVN_ERROR_INVALID_MODEL, "block_size is negative");
+  if (block == 0 && per_tensor(scale)) return;
+  if (block == 0 && c.node.op->since < 13) fail(EVN_ERROR_INVALID_MODEL, "scale must have one element");
+  const int axis = normalize_axis(attr_int(c.node, kAxis), x.rank());
+  if (block == 0) return require_vector(c, 1, x[axis]);
+  require_rank(c, 1, x.rank(), x.rank());
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i != axis) require_dim(scale[i], x[i], 1);
+    if (i == axis && x[i] >= 0) require_dim(scale[i], x[i] / block + (x[i] % block != 0 ? 1 : 0), 1);
+  }
+}
+
+// Where the scale of an element of x stands.
+class ScaleIndex {
+ public:
+  ScaleIndex(const Node& node, const Shape& x, const Shape& scale) : block_(block_size(node)) {
+    if (block_ == 0 && per_tensor(scale)) return;
+    const int axis = normalize_axis(attr_int(node, kAxis), x.rank());
+    length_ = x[axis];
+    inner_ = x.elements(axis + 1, x.rank());
+    blocks_ = block_ == 0 ? 0 : scale[axis];
+  }
+  std::int64_t of(std::int64_t i) const {
+    if (length_ == 0) return 0;
+    const std::int64_t at = i / inner_ % length_;
+    return block_ == 0 ? at : (i / inner_ / length_ * blocks_ + at / block_) * inner_ + i % inner_;
+  }
+
+ private:
+  std::int64_t block_;
+  std::int64_t length_ = 0;
+  std::int64_t inner_ = 1;
+  std::int64_t blocks_ = 0;
+};
+
+// ------------------------------------------------------------------------------------------------- Quantize --
+
+DType quantized_dtype(const Node& node, std::span<const DType> inputs, int) {
+  const bool by_input = inputs.size() > 2 && inputs[2] != DType::kUndefined;
+  const std::int64_t named = attr_given(node, kOutputDtype) ? attr_int(node, kOutputDtype) : 0;
+  const DType dtype = by_input ? inputs[2] : named == 0 ? DType::kUint8 : static_cast<DType>(named);
+  const auto number = by_input ? static_cast<std::int64_t>(dtype) : named == 0 ? std::int64_t{2} : named;
+  if (number < 0 || number >= 32 || (kQuantized >> number & 1u) == 0) {
+    fail(EVN_ERROR_UNSUPPORTED, "quantization to dtype %lld is not supported", static_cast<long long>(number));
+  }
+  return dtype;
+}
+
+void infer_quantize(InferContext& c) {
+  check_scales(c);
+  infer_same_shape(c);
+}
+
+void reference_quantize(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const ScaleIndex index(c.node, x, c.input(1).desc.shape);
+  dispatch<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t>(c.output().desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t i = 0; i < x.elements(); ++i) {
+      const std::int64_t at = index.of(i);
+      // The quotient is a float32, as it is where the standard's own implementations divide.
+      const float quotient = c.input(0).as<float>()[i] / c.input(1).as<float>()[at];
+      const double shift = c.has_input(2) ? static_cast<double>(c.input(2).as<T>()[at]) : 0;
+      c.output().as<T>()[i] = saturate_to<T>(round_even(static_cast<double>(quotient)) + shift);
+    }
+  });
+}
+
+// ----------------------------------------------------------------------------------------------- Dequantize --
+
+DType float_output(const Node& node, std::span<const DType> inputs, int) {
+  const std::int64_t named = attr_given(node, kOutputDtype) ? attr_int(node, kOutputDtype) : 0;
+  const DType dtype = named == 0 ? inputs[1] : static_cast<DType>(named);
+  if (dtype != DType::kFloat32) fail(EVN_ERROR_UNSUPPORTED, "dequantization to other types than float32 is not supported");
+  return dtype;
+}
+
+void infer_dequantize(InferContext& c) {
+  check_scales(c);
+  if (c.has_input(2) && c.inputs[2].dtype != c.inputs[0].dtype) {
+    fail(EVN_ERROR_INVALID_MODEL, "the zero point has another element type than x");
+  }
+  infer_same_shape(c);
+}
+
+void reference_dequantize(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const ScaleIndex index(c.node, x, c.input(1).desc.shape);
+  dispatch<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::int32_t>(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t i = 0; i < x.elements(); ++i) {
+      const std::int64_t at = index.of(i);
+      const double shift = c.has_input(2) ? static_cast<double>(c.input(2).as<T>()[at]) : 0;
+      const double value = static_cast<double>(c.input(0).as<T>()[i]) - shift;
+      c.output().as<float>()[i] = static_cast<float>(value * static_cast<double>(c.input(1).as<float>()[at]));
+    }
+  });
+}
+
+// -------------------------------------------------------------------------------------------------- Dynamic --
+
+DType dynamic_dtype(const Node&, std::span<const DType>, int output) { return output == 1 ? DType::kFloat32 : DType::kUint8; }
+
+void infer_dynamic(InferContext& c) {
+  for (std::size_t i = 0; i < c.outputs.size(); ++i) c.outputs[i].shape = i == 0 ? c.shape(0) : Shape{};
+}
+
+void reference_dynamic(const ReferenceContext& c) {
+  const std::int64_t count = c.input(0).desc.shape.elements();
+  const float* x = c.input(0).as<float>();
+  float low = 0, high = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    low = std::min(low, x[i]);
+    high = std::max(high, x[i]);
+  }
+  const float scale = (high - low) / 255.0f;
+  const double zero = scale == 0 ? 0 : std::clamp(round_even(static_cast<double>(-low / scale)), 0.0, 255.0);
+  for (std::int64_t i = 0; i < count && c.output().present(); ++i) {
+    const double quotient = scale == 0 ? 0 : round_even(static_cast<double>(x[i] / scale));
+    c.output().as<std::uint8_t>()[i] = saturate_to<std::uint8_t>(quotient + zero);
+  }
+  if (c.output(1).present()) *c.output(1).as<float>() = scale;
+  if (c.output(2).present()) *c.output(2).as<std::uint8_t>() = saturate_to<std::uint8_t>(zero);
+}
+
+constexpr AttributeSpec kAxis13[] = {int_attribute("axis", 1)};
+constexpr AttributeSpec kQuantize19[] = {int_attribute("axis", 1), int_attribute("block_size", 0), int_attribute("output_dtype", 0),
+                                         int_attribute("saturate", 1), int_attribute("precision", 0)};
+constexpr AttributeSpec kDequantize21[] = {int_attribute("axis", 1), int_attribute("block_size", 0)};
+constexpr AttributeSpec kDequantize23[] = {int_attribute("axis", 1), int_attribute("block_size", 0),
+                                           int_attribute("output_dtype", 0)};
+constexpr std::span<const AttributeSpec> kQuantize21 = std::span<const AttributeSpec>(kQuantize19).first(4);
+constexpr std::uint32_t kTo = kQuantized | dtype_bit(DType::kInt32);
+constexpr Tolerance kRounded = {2.5e-7, 0};
+
+constexpr OpDef quantize_row(int since, std::span<const AttributeSpec> attributes) {
+  return {"QuantizeLinear",   "", since, 2, 3, 1, 1, attributes, kFloat, 0, 0, quantized_dtype, infer_quantize,
+          reference_quantize, {}};
+}
+constexpr OpDef dequantize_row(int since, std::span<const AttributeSpec> attributes) {
+  return {"DequantizeLinear", "", since, 2, 3, 1, 1, attributes, kTo, 0, 0, float_output, infer_dequantize, reference_dequantize,
+          kRounded};
+}
+
+constexpr OpDef kOps[] = {
+    quantize_row(10, {}),
+    quantize_row(13, kAxis13),
+    quantize_row(19, kQuantize21),
+    quantize_row(23, kQuantize19),
+    dequantize_row(10, {}),
+    dequantize_row(13, kAxis13),
+    dequantize_row(21, kDequantize21),
+    dequantize_row(23, kDequantize23),
+    {"DynamicQuantizeLinear", "", 11, 1, 1, 3, 3, {}, kFloat, 0, 0, dynamic_dtype, infer_dynamic, reference_dynamic, {}},
+};
+
+}  // namespace
+
+extern const OpFamily quantize_family;
+const OpFamily quantize_family = {kOps};
+
+}  // namespace evn

@@ -1,0 +1,98 @@
+// RotaryEmbedding: turns pairs of elements of each head by the angles of its position: (a, b) becomes
+// (cos a - sin b, sin a + cos b). The pairs of the first rotary_embedding_dim elements (0: all) are halves, or with `interleaved`
+// neighbours; the rest stays.
+//   inputs  x [B, heads, S, D] or [B, S, heads * D] (then num_heads is needed); cos and sin: [B, S, pairs], or, with position_ids
+//           [B, S] int64, [positions, pairs]
+// dtypes: floating point, all alike. Failures: dims that do not fit; at run: a position outside the caches. Tolerance: rtol 1e-5.
+#include "ops/infra/check.h"
+#include "ops/infra/index.h"
+#include "ops/infra/numeric.h"
+
+namespace evn {
+namespace {
+
+enum : int { kInterleaved, kHeads, kRotaryDim };
+
+struct Geometry {
+  bool flat;
+  std::int64_t batch, heads, steps, depth, turned;
+};
+
+Geometry geometry_of(const Node& node, const Shape& x) {
+  Geometry g{x.rank() == 3, x[0], 0, 0, 0, attr_int(node, kRotaryDim)};
+  g.heads = g.flat ? attr_int(node, kHeads) : x[1];
+  g.steps = x[g.flat ? 1 : 2];
+  if (g.flat && g.heads < 1) fail(EVN_ERROR_INVALID_MODEL, "an input of rank 3 needs num_heads");
+  if (g.flat && x[2] >= 0 && x[2] % g.heads != 0) fail(EVN_ERROR_INVALID_MODEL, "num_heads does not divide the hidden size");
+  g.depth = g.flat ? (x[2] < 0 ? -1 : x[2] / g.heads) : x[3];
+  if (g.turned == 0) g.turned = g.depth;
+  if (g.turned >= 0 && g.turned % 2 != 0) fail(EVN_ERROR_INVALID_MODEL, "an odd number of elements cannot be turned in pairs");
+  if (attr_int(node, kRotaryDim) < 0 || (g.depth >= 0 && g.turned > g.depth)) {
+    fail(EVN_ERROR_INVALID_MODEL, "rotary_embedding_dim does not fit the head");
+  }
+  return g;
+}
+
+void infer_rotary(InferContext& c) {
+  require_same_dtype(c, 0, 2);
+  require_rank(c, 0, 3, 4);
+  const Geometry g = geometry_of(c.node, c.shape(0));
+  const std::int64_t pairs = g.turned < 0 ? -1 : g.turned / 2;
+  const bool by_position = c.has_input(3);
+  for (int i = 1; i < 3; ++i) {
+    require_rank(c, i, by_position ? 2 : 3, by_position ? 2 : 3);
+    require_dim(c.shape(i)[by_position ? 1 : 2], pairs, i);
+    require_dim(c.shape(i)[0], by_position ? c.shape(1)[0] : g.batch, i);
+    if (!by_position) require_dim(c.shape(i)[1], g.steps, i);
+  }
+  if (by_position) {
+    require_dtype(c, 3, dtype_bit(DType::kInt64));
+    require_rank(c, 3, 2, 2);
+    require_dim(c.shape(3)[0], g.batch, 3);
+    require_dim(c.shape(3)[1], g.steps, 3);
+  }
+  infer_same_shape(c);
+}
+
+template <typename T>
+void turn(const ReferenceContext& c, const Geometry& g) {
+  const bool interleaved = attr_int(c.node, kInterleaved) != 0;
+  const std::int64_t pairs = g.turned / 2;
+  for (std::int64_t i = 0; i < g.batch * g.heads * g.steps; ++i) {
+    const std::int64_t step = g.flat ? i / g.heads % g.steps : i % g.steps;
+    const std::int64_t batch = i / (g.heads * g.steps);
+    std::int64_t angles = batch * g.steps + step;
+    if (c.has_input(3)) angles = index_at(c.input(3), angles, c.input(1).desc.shape[0]);
+    const T* x = c.input(0).as<T>() + i * g.depth;
+    T* y = c.output().as<T>() + i * g.depth;
+    for (std::int64_t p = 0; p < pairs; ++p) {
+      const auto cosine = static_cast<double>(c.input(1).as<T>()[angles * pairs + p]);
+      const auto sine = static_cast<double>(c.input(2).as<T>()[angles * pairs + p]);
+      const std::int64_t first = interleaved ? 2 * p : p;
+      const std::int64_t second = interleaved ? 2 * p + 1 : p + pairs;
+      const auto a = static_cast<double>(x[first]);
+      const auto b = static_cast<double>(x[second]);
+      y[first] = static_cast<T>(cosine * a - sine * b);
+      y[second] = static_cast<T>(sine * a + cosine * b);
+    }
+    for (std::int64_t d = g.turned; d < g.depth; ++d) y[d] = x[d];
+  }
+}
+
+void reference_rotary(const ReferenceContext& c) {
+  const Geometry g = geometry_of(c.node, c.input(0).desc.shape);
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { turn<decltype(zero)>(c, g); });
+}
+
+constexpr AttributeSpec kAttributes[] = {int_attribute("interleaved", 0), int_attribute("num_heads", 0),
+                                         int_attribute("rotary_embedding_dim", 0)};
+constexpr OpDef kOps[] = {
+    {"RotaryEmbedding", "", 23, 3, 4, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_rotary, reference_rotary, {1e-5, 1e-6}},
+};
+
+}  // namespace
+
+extern const OpFamily rotary_embedding_family;
+const OpFamily rotary_embedding_family = {kOps};
+
+}  // namespace evn

@@ -1,0 +1,80 @@
+// Trilu: of the matrices in the last two axes, the upper triangle (column >= row + k) or the lower one (column <= row + k); the
+// rest is 0. k, a scalar, is optional input 1 (0).
+// EyeLike: 1 where column = row + k, else 0, in the shape of its matrix; `dtype`, or that of the input.
+// dtypes: Trilu any, k int64; EyeLike all numbers and bool, the input's bytes are not read. Failures: a rank below 2 (EyeLike:
+// other than 2), `dtype` that is none of these. Exact.
+#include <algorithm>
+
+#include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
+#include "ops/infra/walk.h"
+
+namespace evn {
+namespace {
+
+enum : int { kDtype, kDiagonal };
+
+void infer_trilu(InferContext& c) {
+  require_rank(c, 0, 2);
+  require_dtype(c, 1, dtype_bit(DType::kInt64));
+  require_scalar(c, 1);
+  infer_same_shape(c);
+}
+
+void reference_trilu(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const std::int64_t rows = x[x.rank() - 2];
+  const std::int64_t columns = x[x.rank() - 1];
+  const bool upper = attr_int(c.node, 0) != 0;
+  const std::int64_t k = c.has_input(1) ? std::clamp(*c.input(1).as<std::int64_t>(), -rows - 1, columns + 1) : 0;
+  const std::int64_t zero = 0;
+  with_width(c.input(0).desc.dtype, [&](auto width) {
+    for (std::int64_t i = 0; i < x.elements(); ++i) {
+      const std::int64_t row = i / columns % rows;
+      const std::int64_t column = i % columns;
+      const bool kept = upper ? column >= row + k : column <= row + k;
+      move_element<width()>(c.output().data, i, kept ? c.input(0).data : &zero, kept ? i : 0);
+    }
+  });
+}
+
+DType eye_dtype(const Node& node, std::span<const DType> inputs, int) {
+  const std::int64_t number = attr_int(node, kDtype);
+  if (number == 0) return inputs[0];
+  const bool known = number > 0 && number < 32;
+  const std::uint32_t allowed = kNumbers | dtype_bit(DType::kBool);
+  if (!known || (allowed >> number & 1u) == 0) fail(EVN_ERROR_UNSUPPORTED, "EyeLike to dtype %lld", static_cast<long long>(number));
+  return static_cast<DType>(number);
+}
+
+void infer_eye(InferContext& c) {
+  require_rank(c, 0, 2, 2);
+  infer_same_shape(c);
+}
+
+void reference_eye(const ReferenceContext& c) {
+  const Shape& shape = c.output().desc.shape;
+  const DType dtype = c.output().desc.dtype;
+  const std::int64_t k = std::clamp(attr_int(c.node, kDiagonal), -shape[0], shape[1]);
+  dispatch_numbers(dtype == DType::kBool ? DType::kUint8 : dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t i = 0; i < shape.elements(); ++i) {
+      c.output().as<T>()[i] = static_cast<T>(i % shape[1] == i / shape[1] + k ? 1 : 0);
+    }
+  });
+}
+
+constexpr AttributeSpec kTrilu[] = {int_attribute("upper", 1)};
+constexpr AttributeSpec kEye[] = {int_attribute("dtype", 0), int_attribute("k", 0)};
+constexpr std::uint32_t kEyeDtypes = kNumbers | dtype_bit(DType::kBool);
+constexpr OpDef kOps[] = {
+    {"Trilu", "", 14, 1, 2, 1, 1, kTrilu, kAnyDtype, 0, 0, nullptr, infer_trilu, reference_trilu, {}},
+    {"EyeLike", "", 9, 1, 1, 1, 1, kEye, kEyeDtypes, 0, kOpShapeOnly, eye_dtype, infer_eye, reference_eye, {}},
+};
+
+}  // namespace
+
+extern const OpFamily trilu_family;
+const OpFamily trilu_family = {kOps};
+
+}  // namespace evn

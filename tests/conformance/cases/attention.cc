@@ -1,0 +1,37 @@
+// Attention and RotaryEmbedding.
+#include "tests/conformance/case.h"
+
+namespace evn::conformance {
+
+void add_attention_cases(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("Attention", 23).in(d, {2, 4, 3, 5}).in(d, {2, 2, 6, 5}).in(d, {2, 2, 6, 7}).batch(7));
+    all->push_back(Case("Attention", 24).in(d, {2, 3, 8}).in(d, {2, 6, 8}).in(d, {2, 6, 4}).in(d, {3, 4}).integer("q_num_heads", 2)
+                       .integer("kv_num_heads", 2).real("softcap", 2).integer("qk_matmul_output_mode", 1).outputs(4));
+    for (const bool interleaved : {false, true}) {
+      all->push_back(Case("RotaryEmbedding", 23)
+                         .in(d, {2, 3, 4, 8})
+                         .in(d, {2, 4, 3})
+                         .in(d, {2, 4, 3})
+                         .integer("rotary_embedding_dim", 6)
+                         .integer("interleaved", interleaved ? 1 : 0)
+                         .batch(7));
+    }
+  }
+  all->push_back(Case("Attention", 23).x({1, 2, 3, 4}).x({1, 2, 3, 4}).x({1, 2, 3, 4}).absent().x({1, 2, 5, 4}).x({1, 2, 5, 4})
+                     .integer("is_causal", 1).integer("qk_matmul_output_mode", 3).outputs(4));
+  all->push_back(Case("Attention", 25)
+                     .x({2, 2, 3, 4})
+                     .x({2, 2, 6, 4})
+                     .x({2, 2, 6, 4})
+                     .in(DType::kBool, {2, 1, 3, 6})
+                     .absent()
+                     .absent()
+                     .list({4, 6})
+                     .integer("left_window_size", 2)
+                     .integer("right_window_size", 1));
+  all->push_back(Case("RotaryEmbedding", 23).x({2, 4, 12}).x({9, 2}).x({9, 2}).literal({kI64, {2, 4}}, {0, 1, 2, 3, 8, 7, 6, 5})
+                     .integer("num_heads", 3));
+}
+
+}  // namespace evn::conformance

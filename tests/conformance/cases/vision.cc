@@ -1,0 +1,99 @@
+// Operators of detectors and samplers, losses, Einsum, Det, and com.microsoft's fused ones.
+#include "tests/conformance/case.h"
+
+namespace evn::conformance {
+namespace {
+
+void add_samplers(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    for (const char* padding : {"zeros", "border", "reflection"}) {
+      for (const char* mode : {"linear", "nearest", "cubic"}) {
+        all->push_back(Case("GridSample", 20).in(d, {2, 3, 4, 5}).in(d, {2, 3, 2, 2}, -1.5, 1.5).word("mode", mode)
+                           .word("padding_mode", padding).integer("align_corners", *padding == 'b' ? 1 : 0).batch(3));
+      }
+    }
+    all->push_back(Case("RoiAlign", 16).in(d, {2, 3, 6, 7}).in(d, {3, 4}, 0, 6).list({1, 0, 1}).integer("output_height", 2)
+                       .integer("output_width", 3).integer("sampling_ratio", 2));
+  }
+  all->push_back(Case("GridSample", 16).x({1, 2, 4, 5}).x({1, 3, 2, 2}, -1, 1).word("mode", "bicubic"));
+  all->push_back(Case("GridSample", 20).x({1, 2, 3, 4, 5}).x({1, 2, 2, 3, 3}, -1, 1));
+  all->push_back(
+      Case("RoiAlign", 10).x({1, 2, 8, 8}).floats({1, 1, 6, 7}).list({0}).integer("output_height", 2).word("mode", "max"));
+  all->back().operands[1].desc.shape = {1, 4};
+  all->push_back(Case("NonMaxSuppression", 11).x({2, 9, 4}, 0, 1).x({2, 3, 9}, 0, 1).list({4}).scalar(kF32, 0.4).scalar(kF32, 0.2));
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("MaxUnpool", 11)
+                       .in(d, {1, 2, 2, 2})
+                       .literal({kI64, {1, 2, 2, 2}}, {1, 3, 4, 6, 16, 18, 24, 31})
+                       .ints("kernel_shape", {2, 2})
+                       .ints("strides", {2, 2}));
+    all->push_back(Case("LpPool", 18)
+                       .in(d, {2, 3, 6, 7})
+                       .ints("kernel_shape", {3, 2})
+                       .ints("strides", {2, 2})
+                       .ints("pads", {1, 0, 1, 1})
+                       .batch());
+  }
+  all->push_back(Case("LpPool", 2).x({1, 2, 9}).ints("kernel_shape", {3}).integer("p", 1));
+}
+
+void add_algebra(Cases* all) {
+  for (const DType d : {kF32, kF64, kI32, kI64, DType::kUint32, DType::kUint64}) {
+    all->push_back(Case("Einsum", 12).in(d, {2, 3, 4}, -9, 9).in(d, {4, 5}, -9, 9).word("equation", "...ij, jk -> ...ik"));
+  }
+  all->push_back(Case("Einsum", 12).x({3, 3}).word("equation", "ii->i"));
+  all->push_back(Case("Einsum", 12).x({3, 4}).x({4}).x({3}).word("equation", "ab,b,a").flat());
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("Det", 11).in(d, {5, 4, 4}).batch());
+    for (const char* op : {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}) {
+      for (const char* reduction : {"none", "mean", "sum"}) {
+        all->push_back(Case(op, 13)
+                           .in(d, {3, 5, 2})
+                           .literal({kI64, {3, 2}}, {0, 4, 1, 1, 2, 3})
+                           .in(d, {5}, 0.1, 2)
+                           .word("reduction", reduction)
+                           .integer("ignore_index", 1));
+      }
+    }
+  }
+  all->push_back(Case("SoftmaxCrossEntropyLoss", 12).x({3, 5}).literal({kI32, {3}}, {0, 4, 1}).outputs(2));
+  for (const DType d : {DType::kInt8, DType::kUint8}) {
+    all->push_back(Case("MatMulInteger", 10)
+                       .in(d, {3, 7}, -90, 90)
+                       .in(DType::kInt8, {7, 5}, -90, 90)
+                       .scalar(d, 3)
+                       .in(DType::kInt8, {5}, -9, 9));
+  }
+}
+
+void add_fused(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("com.microsoft::FusedMatMul", 1)
+                       .in(d, {2, 5, 3})
+                       .in(d, {4, 5})
+                       .integer("transA", 1)
+                       .integer("transB", 1)
+                       .real("alpha", 0.5f));
+    all->push_back(Case("com.microsoft::SkipLayerNormalization", 1)
+                       .in(d, {2, 3, 8})
+                       .in(d, {1, 3, 8})
+                       .in(d, {8})
+                       .in(d, {8})
+                       .in(d, {8})
+                       .outputs(4));
+    all->push_back(Case("com.microsoft::FastGelu", 1).in(d, {3, 8}).in(d, {8}).batch());
+    all->push_back(Case("com.microsoft::BiasGelu", 1).in(d, {3, 8}).in(d, {8}).batch());
+    all->push_back(Case("com.microsoft::Gelu", 1).in(d, {3, 8}).batch());
+    all->push_back(Case("com.microsoft::QuickGelu", 1).in(d, {3, 8}).batch());
+  }
+}
+
+}  // namespace
+
+void add_vision_cases(Cases* all) {
+  add_samplers(all);
+  add_algebra(all);
+  add_fused(all);
+}
+
+}  // namespace evn::conformance

@@ -1,0 +1,147 @@
+// What picks and places elements by indices or conditions: GatherElements, GatherND, the scatters, OneHot, TopK, NonZero, Compress.
+#include <limits>
+
+#include "tests/ops/op_runner.h"
+
+namespace evn::test {
+namespace {
+
+const Tensor kGrid = f32({2, 3}, {1, 2, 3, 4, 5, 6});
+
+Tensor i64_of(const Shape& shape, const Ints& values) { return tensor<std::int64_t>(shape, values); }
+
+TEST(GatherElements, PicksAlongTheAxis) {
+  const auto y = Op("GatherElements", 13).with("axis", 1).run({kGrid, i64_of({2, 2}, {0, -1, 1, 1})});
+  EXPECT_EQ(y[0].floats(), (Floats{1, 3, 5, 5}));
+  EXPECT_EQ(Op("GatherElements", 13).run({kGrid, i64_of({1, 2}, {1, 0})})[0].floats(), (Floats{4, 2}));
+}
+
+TEST(GatherElements, IndicesMustFit) {
+  EXPECT_EQ(Op("GatherElements", 13).status({kGrid, i64_of({1, 2}, {2, 0})}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op("GatherElements", 13).status({kGrid, i64_of({1, 4}, {0, 0, 0, 0})}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("GatherElements", 13).status({kGrid, i64({0})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(GatherNd, LastAxisOfTheIndicesIsAPlace) {
+  EXPECT_EQ(Op("GatherND", 13).run({kGrid, i64_of({2, 2}, {0, 2, -1, 0})})[0].floats(), (Floats{3, 4}));
+  EXPECT_EQ(Op("GatherND", 13).run({kGrid, i64_of({1, 1}, {1})})[0].floats(), (Floats{4, 5, 6}));
+  const auto y = Op("GatherND", 13).with("batch_dims", 1).run({kGrid, i64_of({2, 1}, {2, 0})});
+  EXPECT_EQ(y[0].floats(), (Floats{3, 4}));
+}
+
+TEST(GatherNd, PlacesMustFit) {
+  EXPECT_EQ(Op("GatherND", 13).status({kGrid, i64_of({1, 2}, {0, 3})}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op("GatherND", 13).status({kGrid, i64_of({1, 3}, {0, 0, 0})}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("GatherND", 13).with("batch_dims", 2).status({kGrid, i64_of({2, 3, 1}, {0, 0, 0, 0, 0, 0})}),
+            EVN_ERROR_INVALID_MODEL);
+  EXPECT_TRUE(InferContext::is_unknown_rank(Op("GatherND", 13).infer({desc({2, 3}), desc({2, -1}, DType::kInt64)})[0]));
+}
+
+TEST(ScatterElements, PutsUpdatesInTheirOrder) {
+  const Tensor indices = i64_of({1, 3}, {1, 0, 1});
+  const Tensor updates = f32({1, 3}, {10, 20, 30});
+  EXPECT_EQ(Op("ScatterElements", 18).run({kGrid, indices, updates})[0].floats(), (Floats{1, 20, 3, 10, 5, 30}));
+  const Tensor twice = i64_of({2, 2}, {0, 0, -1, 2});
+  const auto sum =
+      Op("ScatterElements", 18).with("axis", 1).with("reduction", "add").run({kGrid, twice, f32({2, 2}, {10, 20, 30, 40})});
+  EXPECT_EQ(sum[0].floats(), (Floats{31, 2, 3, 4, 5, 76}));
+}
+
+TEST(ScatterElements, ReductionAndIndicesAreChecked) {
+  const Tensor one = f32({1, 1}, {9});
+  EXPECT_EQ(Op("ScatterElements", 18).with("reduction", "mean").status({kGrid, i64_of({1, 1}, {0}), one}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("ScatterElements", 16).with("reduction", "min").status({kGrid, i64_of({1, 1}, {0}), one}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("ScatterElements", 18).status({kGrid, i64_of({1, 1}, {-3}), one}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op("ScatterElements", 18).status({kGrid, i64_of({1, 1}, {0}), f32({1, 2}, {1, 2})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(ScatterNd, PutsBlocksAtPlaces) {
+  EXPECT_EQ(Op("ScatterND", 18).run({kGrid, i64_of({1, 1}, {-1}), f32({1, 3}, {7, 8, 9})})[0].floats(), (Floats{1, 2, 3, 7, 8, 9}));
+  const auto top = Op("ScatterND", 18).with("reduction", "max").run({kGrid, i64_of({2, 2}, {0, 0, 0, 0}), f32({2}, {7, 5})});
+  EXPECT_EQ(top[0].floats(), (Floats{7, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(Op("ScatterND", 18).status({kGrid, i64_of({1, 1}, {2}), f32({1, 3}, {7, 8, 9})}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op("ScatterND", 18).status({kGrid, i64_of({1, 1}, {0}), f32({1, 2}, {7, 8})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(OneHot, IndexOutsideTheDepthIsAnOffRow) {
+  const auto y = Op("OneHot", 11).run({i64({1, -1, 3}), i64({3}), f32({2}, {0, 5})});
+  EXPECT_EQ(y[0].desc.shape, (Shape{3, 3}));
+  EXPECT_EQ(y[0].floats(), (Floats{0, 5, 0, 0, 0, 5, 0, 0, 0}));
+  EXPECT_EQ(Op("OneHot", 11).status({i64({1}), i64({-3}), f32({2}, {0, 5})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(TopK, EqualElementsKeepTheirOrder) {
+  const Tensor x = f32({5}, {3, 1, 3, std::numeric_limits<float>::quiet_NaN(), 0});
+  const auto y = Op("TopK", 11).outputs(2).run({x, i64({3})});
+  EXPECT_EQ(y[1].ints(), (Ints{3, 0, 2}));
+  EXPECT_EQ(Op("TopK", 11).with("largest", 0).outputs(2).run({x, i64({2})})[0].floats(), (Floats{0, 1}));
+  EXPECT_EQ(Op("TopK", 11).outputs(2).status({x, i64({6})}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op("TopK", 11).outputs(2).status({x, i64({-1})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(NonZero, GivesCoordinatesInColumns) {
+  const auto y = Op("NonZero", 13).run({f32({2, 2}, {1, 0, -0.0f, 3})});
+  EXPECT_EQ(y[0].desc.shape, (Shape{2, 2}));
+  EXPECT_EQ(y[0].ints(), (Ints{0, 1, 0, 1}));
+  EXPECT_EQ(Op("NonZero", 13).run({f32({2, 0}, {})})[0].desc.shape, (Shape{2, 0}));
+}
+
+TEST(Compress, ConditionMayBeShorterButNotTrueBeyond) {
+  EXPECT_EQ(Op("Compress", 11).with("axis", 1).run({kGrid, bools({2}, {0, 1})})[0].floats(), (Floats{2, 5}));
+  EXPECT_EQ(Op("Compress", 11).run({kGrid, bools({4}, {0, 1, 0, 1})})[0].floats(), (Floats{2, 4}));
+  EXPECT_EQ(Op("Compress", 11).with("axis", 0).status({kGrid, bools({3}, {0, 0, 1})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(Range, CountsTowardsTheLimit) {
+  const auto range = [](std::int64_t a, std::int64_t b, std::int64_t d) {
+    return Op("Range", 11).run({i64_of({}, {a}), i64_of({}, {b}), i64_of({}, {d})})[0].ints();
+  };
+  EXPECT_EQ(range(3, 9, 3), (Ints{3, 6}));
+  EXPECT_EQ(range(10, 4, -2), (Ints{10, 8, 6}));
+  EXPECT_EQ(range(3, 3, 1), Ints{});
+  EXPECT_EQ(Op("Range", 11).run({f32({}, {1}), f32({}, {2}), f32({}, {0.4f})})[0].floats(), (Floats{1, 1.4f, 1.8f}));
+}
+
+TEST(Range, HostileBoundsAreErrors) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto status = [](const Tensor& a, const Tensor& b, const Tensor& d) { return Op("Range", 11).status({a, b, d}); };
+  EXPECT_EQ(status(i64_of({}, {0}), i64_of({}, {5}), i64_of({}, {0})), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status(i64_of({}, {-kMost}), i64_of({}, {kMost}), i64_of({}, {1})), EVN_ERROR_LIMIT);
+  EXPECT_EQ(status(f32({}, {0}), f32({}, {std::numeric_limits<float>::quiet_NaN()}), f32({}, {1})), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status(f32({}, {0}), f32({}, {1e30f}), f32({}, {1e-30f})), EVN_ERROR_LIMIT);
+  EXPECT_EQ(Op("Range", 11).infer({desc({}), desc({}), desc({})})[0], (Shape{-1}));
+}
+
+TEST(CumSum, ExclusiveAndReverse) {
+  const Tensor x = f32({3}, {1, 2, 4});
+  EXPECT_EQ(Op("CumSum", 14).run({x, i64_of({}, {0})})[0].floats(), (Floats{1, 3, 7}));
+  EXPECT_EQ(Op("CumSum", 14).with("exclusive", 1).with("reverse", 1).run({x, i64_of({}, {-1})})[0].floats(), (Floats{6, 4, 0}));
+  EXPECT_EQ(Op("CumProd", 26).run({x, i64_of({}, {0})})[0].floats(), (Floats{1, 2, 8}));
+  EXPECT_EQ(Op("CumSum", 14).status({x, i64_of({}, {1})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Trilu, KeepsATriangle) {
+  EXPECT_EQ(Op("Trilu", 14).run({kGrid})[0].floats(), (Floats{1, 2, 3, 0, 5, 6}));
+  const Tensor far = i64_of({}, {std::numeric_limits<std::int64_t>::max()});
+  EXPECT_EQ(Op("Trilu", 14).run({kGrid, far})[0].floats(), Floats(6, 0));
+  EXPECT_EQ(Op("EyeLike", 9).with("k", 1).run({kGrid})[0].floats(), (Floats{0, 1, 0, 0, 0, 1}));
+}
+
+TEST(DepthToSpace, UndoesSpaceToDepth) {
+  const Tensor x = f32({1, 4, 1, 1}, {1, 2, 3, 4});
+  const auto y = Op("DepthToSpace", 13).with("blocksize", 2).run({x});
+  EXPECT_EQ(y[0].desc.shape, (Shape{1, 1, 2, 2}));
+  EXPECT_EQ(y[0].floats(), (Floats{1, 2, 3, 4}));
+  EXPECT_EQ(Op("SpaceToDepth", 13).with("blocksize", 2).run({y[0]})[0].floats(), x.floats());
+  EXPECT_EQ(Op("DepthToSpace", 13).with("blocksize", 3).status({x}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("DepthToSpace", 13).with("blocksize", 0).status({x}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(ReverseSequence, OnlyTheFirstStepsAreReversed) {
+  const Tensor x = f32({3, 2}, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(Op("ReverseSequence", 10).run({x, i64({3, 2})})[0].floats(), (Floats{5, 4, 3, 2, 1, 6}));
+  EXPECT_EQ(Op("ReverseSequence", 10).status({x, i64({4, 2})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace evn::test

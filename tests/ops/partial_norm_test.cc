@@ -1,0 +1,88 @@
+// Normalizations over parts of a tensor, LRN, Hardmax, and reductions by logarithms.
+#include <cmath>
+#include <limits>
+
+#include "tests/ops/op_runner.h"
+
+namespace evn::test {
+namespace {
+
+TEST(InstanceNormalization, EachChannelByItself) {
+  const auto y = Op("InstanceNormalization", 6).with("epsilon", AttributeValue(0.0f))
+                     .run({f32({1, 2, 2}, {1, 3, 10, 30}), f32({2}, {1, 2}), f32({2}, {0, 5})});
+  expect_near(y[0].floats(), {-1, 1, 3, 7});
+}
+
+TEST(GroupNormalization, ScaleIsForGroupsAndLaterForChannels) {
+  const Tensor x = f32({1, 4, 1}, {1, 3, 10, 30});
+  const auto by_group = Op("GroupNormalization", 18).with("num_groups", 2).with("epsilon", AttributeValue(0.0f));
+  expect_near(Op(by_group).run({x, f32({2}, {1, 2}), f32({2}, {0, 5})})[0].floats(), {-1, 1, 3, 7});
+  const auto by_channel = Op("GroupNormalization", 21).with("num_groups", 2).with("epsilon", AttributeValue(0.0f));
+  expect_near(Op(by_channel).run({x, f32({4}, {1, 2, 3, 4}), f32({4}, {0, 0, 0, 1})})[0].floats(), {-1, 2, -3, 5});
+  EXPECT_EQ(Op("GroupNormalization", 21).with("num_groups", 3).status({x, f32({4}, {1, 2, 3, 4}), f32({4}, {0, 0, 0, 1})}),
+            EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("GroupNormalization", 21).with("num_groups", 0).status({x, f32({4}, {1, 2, 3, 4}), f32({4}, {0, 0, 0, 1})}),
+            EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(MeanVarianceNormalization, AxesMayBeGiven) {
+  expect_near(Op("MeanVarianceNormalization", 13).with("axes", Ints{1}).run({f32({2, 2}, {1, 3, 5, 5})})[0].floats(),
+              {-1, 1, 0, 0});
+  EXPECT_EQ(Op("MeanVarianceNormalization", 13).status({f32({2, 2}, {1, 3, 5, 5})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(LpNormalization, RowOfZerosStays) {
+  expect_near(Op("LpNormalization", 1).run({f32({2, 2}, {3, -4, 0, 0})})[0].floats(), {0.6f, -0.8f, 0, 0});
+  expect_near(Op("LpNormalization", 1).with("p", 1).run({f32({1, 2}, {3, -1})})[0].floats(), {0.75f, -0.25f});
+  EXPECT_EQ(Op("LpNormalization", 1).with("p", 3).status({f32({1, 2}, {3, -1})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(RmsNormalization, DividesByTheRootOfTheMeanSquare) {
+  const auto y = Op("RMSNormalization", 23).with("epsilon", AttributeValue(0.0f)).run({f32({1, 2}, {1, 7}), f32({2}, {5, 10})});
+  expect_near(y[0].floats(), {1, 14});
+  EXPECT_EQ(Op("RMSNormalization", 23).status({f32({1, 2}, {1, 7}), f32({3}, {1, 1, 1})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(Lrn, ChannelsOutsideDoNotCount) {
+  const auto lrn = Op("LRN", 13).with("size", 3).with("alpha", AttributeValue(3.0f)).with("beta", AttributeValue(1.0f));
+  expect_near(Op(lrn).run({f32({1, 3, 1}, {1, 2, 3})})[0].floats(), {1.0f / 6, 2.0f / 15, 3.0f / 14});
+  EXPECT_EQ(Op("LRN", 13).with("size", 0).status({f32({1, 3, 1}, {1, 2, 3})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Hardmax, FirstOfEqualElements) {
+  EXPECT_EQ(Op("Hardmax", 13).run({f32({2, 3}, {1, 3, 3, 5, 0, 5})})[0].floats(), (Floats{0, 1, 0, 1, 0, 0}));
+}
+
+TEST(ReduceLogSumExp, LargeElementsDoNotOverflow) {
+  expect_near(Op("ReduceLogSumExp", 18).run({f32({2}, {1000, 1000})})[0].floats(), {1000 + std::log(2.0f)}, 1e-3f);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(Op("ReduceLogSumExp", 18).run({f32({2}, {-kInfinity, -kInfinity})})[0].floats(), (Floats{-kInfinity}));
+  EXPECT_EQ(Op("ReduceLogSumExp", 18).run({f32({2}, {kInfinity, 1})})[0].floats(), (Floats{kInfinity}));
+  expect_near(Op("ReduceLogSum", 18).run({f32({2}, {1, 2})})[0].floats(), {std::log(3.0f)});
+}
+
+TEST(Unary, LaterFunctions) {
+  const Tensor x = f32({3}, {-2, 0.25f, 2});
+  expect_near(Op("Celu", 12).with("alpha", AttributeValue(2.0f)).run({x})[0].floats(), {2 * std::expm1(-1.0f), 0.25f, 2});
+  EXPECT_EQ(Op("Celu", 12).with("alpha", AttributeValue(0.0f)).status({x}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("ThresholdedRelu", 10).run({x})[0].floats(), (Floats{0, 0, 2}));
+  EXPECT_EQ(Op("Shrink", 9).with("bias", AttributeValue(0.5f)).run({x})[0].floats(), (Floats{-1.5f, 0, 1.5f}));
+  expect_near(Op("Swish", 24).run({x})[0].floats(),
+              {-2 / (1 + std::exp(2.0f)), 0.25f / (1 + std::exp(-0.25f)), 2 / (1 + std::exp(-2.0f))});
+  expect_near(Op("Asinh", 9).run({x})[0].floats(), {std::asinh(-2.0f), std::asinh(0.25f), std::asinh(2.0f)});
+}
+
+TEST(Bits, ShiftsByAllBitsGiveZero) {
+  const Tensor x = tensor<std::uint8_t>({3}, {1, 200, 255});
+  const Tensor by = tensor<std::uint8_t>({3}, {3, 8, 200});
+  EXPECT_EQ(Op("BitShift", 11).with("direction", "LEFT").run({x, by})[0].values<std::uint8_t>(),
+            (std::vector<std::uint8_t>{8, 0, 0}));
+  EXPECT_EQ(Op("BitShift", 11).with("direction", "UP").status({x, by}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("BitwiseXor", 18).run({x, by})[0].values<std::uint8_t>(), (std::vector<std::uint8_t>{2, 192, 55}));
+  EXPECT_EQ(Op("BitwiseNot", 18).run({x})[0].values<std::uint8_t>(), (std::vector<std::uint8_t>{254, 55, 0}));
+  EXPECT_EQ(Op("BitCast", 26).with("to", EVN_DTYPE_INT32).run({f32({1}, {1})})[0].values<std::int32_t>(),
+            (std::vector<std::int32_t>{0x3f800000}));
+}
+
+}  // namespace
+}  // namespace evn::test

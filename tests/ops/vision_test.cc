@@ -1,0 +1,140 @@
+// Detectors and samplers, losses, Einsum, Det, and com.microsoft's fused operators.
+#include <cmath>
+#include <limits>
+
+#include "tests/ops/op_runner.h"
+
+namespace evn::test {
+namespace {
+
+Tensor i64_of(const Shape& shape, const Ints& values) { return tensor<std::int64_t>(shape, values); }
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST(GridSample, PlacesOutsideFollowThePadding) {
+  const Tensor x = f32({1, 1, 1, 2}, {3, 5});
+  const Tensor grid = f32({1, 1, 3, 2}, {-0.5f, 0, 0, 0, 2, 0});  // the centers, between them, outside
+  expect_near(Op("GridSample", 20).run({x, grid})[0].floats(), {3, 4, 0});
+  expect_near(Op("GridSample", 20).with("padding_mode", "border").run({x, grid})[0].floats(), {3, 4, 5});
+  expect_near(Op("GridSample", 20).with("padding_mode", "reflection").run({x, grid})[0].floats(), {3, 4, 4});
+  EXPECT_EQ(Op("GridSample", 20).with("mode", "bilinear").status({x, grid}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(Op("GridSample", 20).status({x, f32({1, 1, 1, 3}, {0, 0, 0})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(GridSample, WildCoordinatesDoNoHarm) {
+  const Tensor x = f32({1, 1, 1, 2}, {3, 5});
+  const Tensor grid = f32({1, 1, 3, 2}, {kNan, 0, kInfinity, 0, -1e38f, 0});
+  for (const char* mode : {"linear", "nearest", "cubic"}) {
+    EXPECT_EQ(Op("GridSample", 20).with("mode", mode).run({x, grid})[0].floats(), (Floats{0, 0, 0}));
+    for (const char* padding : {"border", "reflection"}) {
+      EXPECT_EQ(Op("GridSample", 20).with("mode", mode).with("padding_mode", padding).status({x, grid}), EVN_OK);
+    }
+  }
+}
+
+TEST(RoiAlign, MeanOfSamples) {
+  const Tensor x = f32({1, 1, 2, 2}, {1, 2, 3, 4});
+  const auto y = Op("RoiAlign", 16).with("sampling_ratio", 1).run({x, f32({1, 4}, {0, 0, 2, 2}), i64({0})});
+  expect_near(y[0].floats(), {2.5f});
+}
+
+TEST(RoiAlign, HostileRegionsAreErrors) {
+  const Tensor x = f32({1, 1, 2, 2}, {1, 2, 3, 4});
+  EXPECT_EQ(Op("RoiAlign", 16).status({x, f32({1, 4}, {0, 0, 2, 2}), i64({1})}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op("RoiAlign", 16).status({x, f32({1, 4}, {0, 0, 1e30f, 2}), i64({0})}), EVN_ERROR_LIMIT);
+  EXPECT_EQ(Op("RoiAlign", 16).status({x, f32({1, 4}, {0, kNan, 1, 2}), i64({0})}), EVN_ERROR_LIMIT);
+  EXPECT_EQ(Op("RoiAlign", 16).with("output_height", 0).status({x, f32({1, 4}, {0, 0, 2, 2}), i64({0})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(NonMaxSuppression, TakesTheBestOfEachHeap) {
+  const Tensor boxes = f32({1, 3, 4}, {0, 0, 1, 1, 0, 0, 1, 0.9f, 5, 5, 6, 6});
+  const Tensor scores = f32({1, 1, 3}, {0.5f, 0.9f, 0.7f});
+  const Tensor most = i64({9});
+  EXPECT_EQ(Op("NonMaxSuppression", 11).run({boxes, scores, most, f32({1}, {0.5f})})[0].ints(), (Ints{0, 0, 1, 0, 0, 2}));
+  EXPECT_EQ(Op("NonMaxSuppression", 11).run({boxes, scores, most, f32({1}, {0.5f}), f32({1}, {0.8f})})[0].ints(), (Ints{0, 0, 1}));
+  EXPECT_EQ(Op("NonMaxSuppression", 11).run({boxes, scores})[0].desc.shape, (Shape{0, 3}));
+  EXPECT_EQ(Op("NonMaxSuppression", 11).run({boxes, f32({1, 1, 3}, {kNan, kNan, 1}), most})[0].ints(), (Ints{0, 0, 2}));
+  EXPECT_EQ(Op("NonMaxSuppression", 11).status({boxes, scores, most, f32({1}, {kNan})}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op("NonMaxSuppression", 11).infer({desc({1, 3, 4}), desc({1, 1, 3})})[0], (Shape{-1, 3}));
+}
+
+TEST(MaxUnpool, KeepsCoordinatesInAnotherShape) {
+  const auto unpool = Op("MaxUnpool", 11).with("kernel_shape", Ints{2}).with("strides", Ints{2});
+  const Tensor x = f32({1, 1, 2}, {5, 6});
+  EXPECT_EQ(Op(unpool).run({x, i64_of({1, 1, 2}, {1, 2})})[0].floats(), (Floats{0, 5, 6, 0}));
+  EXPECT_EQ(Op(unpool).run({x, i64_of({1, 1, 2}, {1, 2}), i64({1, 1, 5})})[0].floats(), (Floats{0, 5, 6, 0, 0}));
+  EXPECT_EQ(Op(unpool).status({x, i64_of({1, 1, 2}, {1, 4})}), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(Op(unpool).status({x, i64_of({1, 1, 2}, {1, 3}), i64({1, 1, 3})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(LpPool, PaddingAddsNothing) {
+  const Tensor x = f32({1, 1, 3}, {3, -4, 12});
+  expect_near(Op("LpPool", 18).with("kernel_shape", Ints{2}).with("pads", Ints{1, 0}).run({x})[0].floats(),
+              {3, 5, std::sqrt(160.0f)});
+  EXPECT_EQ(Op("LpPool", 18).with("kernel_shape", Ints{2}).with("p", 0).status({x}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Einsum, ReadsEquations) {
+  const Tensor a = f32({2, 2}, {1, 2, 3, 4});
+  const auto run = [&](const char* equation, const std::vector<Tensor>& x) {
+    return Op("Einsum", 12).with("equation", equation).run(x)[0];
+  };
+  EXPECT_EQ(run("ij,jk", {a, a}).floats(), (Floats{7, 10, 15, 22}));
+  EXPECT_EQ(run("ba", {a}).floats(), (Floats{1, 3, 2, 4}));
+  EXPECT_EQ(run("ii", {a}).floats(), (Floats{5}));
+  EXPECT_EQ(run(" i i -> i", {a}).floats(), (Floats{1, 4}));
+  EXPECT_EQ(run("...i->...", {a}).floats(), (Floats{3, 7}));
+  EXPECT_EQ(run("...,i...->i", {f32({2}, {1, 10}), a}).floats(), (Floats{21, 43}));
+}
+
+TEST(Einsum, BadEquationsAreErrors) {
+  const Tensor a = f32({2, 3}, {1, 2, 3, 4, 5, 6});
+  for (const char* equation : {"", "i", "ijk", "ij->k", "ij->ii", "ij,jk", "ij->i->j", "i1", "i..j", "......", "ii", "ij-i"}) {
+    EXPECT_EQ(Op("Einsum", 12).with("equation", equation).status({a}), EVN_ERROR_INVALID_MODEL) << equation;
+  }
+  EXPECT_EQ(Op("Einsum", 12).with("equation", "ij->ijjjjjjjjjjjjjjjjjjj").status({a}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Det, PivotsAndSingularMatrices) {
+  expect_near(Op("Det", 11).run({f32({2, 2, 2}, {0, 2, 3, 4, 1, 2, 2, 4})})[0].floats(), {-6, 0});
+  EXPECT_EQ(Op("Det", 11).status({f32({1, 2}, {1, 2})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Losses, IgnoredTargetsDoNotCount) {
+  const Tensor x = f32({2, 2}, {0, std::log(3.0f), 1, 2});
+  const auto cross = Op("SoftmaxCrossEntropyLoss", 13).with("ignore_index", 7);
+  expect_near(Op(cross).run({x, i64({1, 7})})[0].floats(), {std::log(4.0f / 3)});
+  EXPECT_EQ(Op(cross).status({x, i64({1, 2})}), EVN_ERROR_INVALID_ARGUMENT);
+  const auto none = Op("NegativeLogLikelihoodLoss", 13).with("reduction", "none");
+  EXPECT_EQ(Op(none).run({x, i64({0, 1}), f32({2}, {1, 3})})[0].floats(), (Floats{0, -6}));
+  EXPECT_EQ(Op("NegativeLogLikelihoodLoss", 13).with("reduction", "most").status({x, i64({0, 1})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(MatMulInteger, ZeroPointsOfColumns) {
+  const Tensor a = tensor<std::uint8_t>({1, 2}, {5, 250});
+  const Tensor b = tensor<std::int8_t>({2, 2}, {1, 2, 3, 4});
+  const auto y = Op("MatMulInteger", 10).run({a, b, tensor<std::uint8_t>({}, {4}), tensor<std::int8_t>({2}, {1, -1})});
+  EXPECT_EQ(y[0].values<std::int32_t>(), (std::vector<std::int32_t>{492, 1233}));
+  EXPECT_EQ(Op("MatMulInteger", 10).status({a, tensor<std::int8_t>({1, 2}, {1, 2})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Fused, MatMulTransposesAndScales) {
+  const Tensor a = f32({2, 1}, {1, 2});
+  const auto y = Op("com.microsoft::FusedMatMul", 1).with("transA", 1).with("alpha", AttributeValue(2.0f)).run({a, a});
+  EXPECT_EQ(y[0].floats(), (Floats{10}));
+  EXPECT_EQ(Op("com.microsoft::FusedMatMul", 1).with("transBatchA", 1).status({a, a}), EVN_ERROR_UNSUPPORTED);
+}
+
+TEST(Fused, SkipLayerNormalizationAddsFirst) {
+  const Tensor x = f32({1, 1, 2}, {1, 2});
+  const auto y = Op("com.microsoft::SkipLayerNormalization", 1)
+                     .outputs(4)
+                     .run({x, f32({1, 2}, {2, 3}), f32({2}, {1, 10}), absent(), f32({2}, {0, 1})});
+  expect_near(y[0].floats(), {-1, 10});
+  EXPECT_EQ(y[3].floats(), (Floats{3, 6}));
+  EXPECT_EQ(Op("com.microsoft::SkipLayerNormalization", 1).status({x, f32({1, 3}, {2, 3, 4}), f32({2}, {1, 10})}),
+            EVN_ERROR_INVALID_MODEL);
+}
+
+}  // namespace
+}  // namespace evn::test
