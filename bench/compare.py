@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import pathlib
+import resource
 import signal
 import statistics
 import subprocess
@@ -76,6 +77,12 @@ def reset_memory_peak():
     return memory_bytes("VmRSS")
 
 
+def limit_memory():
+    """An engine that asks for more than half of the machine's memory gets an error, before the system ends some process or other."""
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_DATA, (pages * page // 2,) * 2)
+
+
 def worker(arguments):
     """Loads the model, runs it once, then times runs for as many seconds as each line of stdin says. Answers in JSON lines."""
     answers = os.fdopen(arguments.answers, "w")
@@ -83,6 +90,7 @@ def worker(arguments):
     def answer(**fields):
         print(json.dumps(fields), file=answers, flush=True)
 
+    limit_memory()
     folder = pathlib.Path(arguments.folder)
     with numpy.load(folder / "feeds.npz") as stored:
         feeds = {name: stored[name] for name in stored.files}
