@@ -47,6 +47,15 @@ def machine():
     return f"{name}{features}, {len(os.sched_getaffinity(0))} cores"
 
 
+def shown_arguments(arguments):
+    """The command line without the options that name places on this machine."""
+    places, shown = ("--models", "--cache", "--markdown"), []
+    for before, argument in zip([""] + arguments, arguments):
+        if before not in places and argument.split("=")[0] not in places:
+            shown.append(argument)
+    return " ".join(shown)
+
+
 class Report:
     """All rows of a run of compare.py."""
 
@@ -75,7 +84,7 @@ class Report:
     def head(self):
         reference = self.known[self.engines[0]].title
         lines = ["# Benchmarks", "",
-                 f"Made by `bench/compare.py {' '.join(sys.argv[1:])}` on {datetime.date.today().isoformat()}.", "",
+                 f"Made by `bench/compare.py {shown_arguments(sys.argv[1:])}` on {datetime.date.today().isoformat()}.", "",
                  f"Machine: {self.machine}, {platform.system()} {platform.release().split('-')[0]}. It is shared: only ratios within a "
                  "line mean something.", "",
                  f"Each engine has a process of its own, they take turns of {self.seconds} s for {self.rounds} rounds, and one that "

@@ -109,6 +109,11 @@ def test_the_page_names_failures():
     assert "| net | failed |" in made.markdown() and "net, Some Engine, 2 threads: output 0 differs by 3" in made.markdown()
 
 
+def test_the_page_names_no_places_on_this_machine():
+    arguments = ["--threads", "1,2", "--models", "/a", "--cache=/b", "--markdown", "/c", "--rounds", "3", "net"]
+    assert report.shown_arguments(arguments) == "--threads 1,2 --rounds 3 net"
+
+
 def test_an_engine_may_answer_in_other_shapes_when_it_says_so(tmp_path):
     numpy.savez(tmp_path / "ort.first.npz", RIGHT.reshape(1, 3))
     for name in ("ncnn", "openvino"):
