@@ -398,8 +398,10 @@ class PlanBuilder {
     step.desc = {&node, all.first(inputs), all.subspan(inputs), n.constants};
     if (n.has_planned_input) {
       std::vector<WeightPtr>& constants = plan_->constants.emplace_back(n.constants);
+      // Only of inputs that are read by value: a kernel takes any other constant for one that it has packed.
       for (std::size_t k = 0; k < inputs; ++k) {
-        if (node.inputs[k] != kNoValue && plan_->known[node.inputs[k]] != nullptr) constants[k] = plan_->known[node.inputs[k]];
+        const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
+        if (by_value && node.inputs[k] != kNoValue && plan_->known[node.inputs[k]] != nullptr) constants[k] = plan_->known[node.inputs[k]];
       }
       step.desc.constants = constants;
     }

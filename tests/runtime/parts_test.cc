@@ -132,5 +132,16 @@ TEST_F(PartsTest, ShapesMayDependOnComputedDataSeveralTimes) {
   }
 }
 
+TEST_F(PartsTest, AValueThatWasFetchedIsNoWeight) {
+  OnnxWriter w(13);
+  w.add_input("x", kF32, {"rows", "columns"}).add_output("y", kF32).add_output("where", kI64);
+  w.add_node("Abs", {"x"}, {"a"}, {}, "abs").add_node("NonZero", {"a"}, {"where"}, {}, "where");
+  w.add_node("MatMul", {"x", "a"}, {"y"}, {}, "product");
+  Session session(load(make_runtime(), w), "");
+  const std::vector<HostTensor> out = run(session, {floats_of_shape({2, 2}, {1, -2, 0, 3})});
+  EXPECT_EQ(floats(out[0]), (std::vector<float>{1, -4, 0, 9}));
+  EXPECT_EQ(out[1].desc.shape, (Shape{2, 3}));
+}
+
 }  // namespace
 }  // namespace evn::test
