@@ -55,7 +55,7 @@ struct Segment {
 
 struct Claim {
   std::vector<Segment> segments;
-  std::vector<std::string> refusals;  // per node: why it is in no segment, or ""
+  std::vector<std::string> refusals;  // per node: why it is in no segment, or only the reference takes it; or ""
 };
 
 class Device : public Backing {
