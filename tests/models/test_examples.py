@@ -5,6 +5,7 @@ import numpy
 import pytest
 import voice
 from common import MODELS
+from test_more_models import path_of
 from PIL import Image
 
 FACE = (175, 65, 275, 185)  # of the astronaut, in pixels, as a person would draw it
@@ -12,14 +13,14 @@ FACE = (175, 65, 275, 185)  # of the astronaut, in pixels, as a person would dra
 
 @pytest.mark.parametrize("name", ["blazeface_front", "blazeface_back"])
 def test_the_astronaut_has_one_face(name):
-    session = evener.Runtime(threads=1).session(MODELS / f"{name}.onnx")
+    session = evener.Runtime(threads=1).session(path_of(name))
     found = faces.find_faces(session, Image.open(MODELS / "astronaut.png").convert("RGB"))
     assert len(found) == 1 and found[0][1] > 0.7
     assert faces.overlap(numpy.array(FACE), found[0][0][None])[0] > 0.6
 
 
 def test_noise_has_no_face():
-    session = evener.Runtime(threads=1).session(MODELS / "blazeface_back.onnx")
+    session = evener.Runtime(threads=1).session(path_of("blazeface_back"))
     noise = numpy.random.default_rng(1).integers(0, 256, (300, 400, 3)).astype("uint8")
     assert faces.find_faces(session, Image.fromarray(noise)) == []
 
