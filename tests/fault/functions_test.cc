@@ -234,7 +234,7 @@ TEST(FaultCoverage, E01_TheUseHasEveryFunctionOfTheHeader) {
   const std::string here = read("/tests/fault/functions_test.cc");
   int count = 0;
   const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
-  for (std::size_t at = 0; (at = header.find("EVN_API ", at)) != std::string::npos; ++count) {
+  for (std::size_t at = 0; (at = header.find("\nEVN_API ", at)) != std::string::npos; ++count) {
     const std::size_t end = header.find('(', at);
     std::size_t begin = end;
     while (is_word(header[begin - 1])) --begin;
