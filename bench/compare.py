@@ -32,31 +32,15 @@ import numpy
 import report
 from engines import ATOL, ENGINES, REPOSITORY, RTOL
 
-SEED = 20
+sys.path.append(str(REPOSITORY / "bench" / "models"))
+import networks  # noqa: E402
 
 MODELS = {  # name -> file, shapes of inputs
     "det": ("ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 640, 960)}),
     "cls": ("ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
     "rec": ("ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 320)}),
-    "simple_cnn": ("simple_cnn.onnx", {"input": (1, 1, 28, 28)}),
-    "mobilenet_v2": ("mobilenet_v2.onnx", {}),
-    "mobilenet_v3_small": ("mobilenet_v3_small.onnx", {}),
-    "squeezenet1_1": ("squeezenet1_1.onnx", {}),
-    "shufflenet_v2_x1_0": ("shufflenet_v2_x1_0.onnx", {}),
-    "efficientnet_b0": ("efficientnet_b0.onnx", {}),
-    "densenet121": ("densenet121.onnx", {}),
-    "resnet18": ("resnet18.onnx", {}),
-    "resnet50": ("resnet50.onnx", {}),
-    "yolo_like_640": ("yolo_like_640.onnx", {}),
-    "lstm_gru": ("lstm_gru.onnx", {"x": (1, 200, 80)}),
-    "bert_mini": ("bert_mini.onnx", dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 128))),
-    "gpt_kv": ("gpt_kv.onnx", {f"past_{kind}{layer}": (1, 6, 64, 64) for layer in range(6) for kind in "kv"}),
-    "vit_b_16": ("vit_b_16.onnx", {}),
-    "bert_base": ("bert_base.onnx", dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 128))),
+    **{name: (f"{name}.onnx", shapes[0]) for name, shapes in networks.SKELETONS.items()},
 }
-# Inputs that are no noise: name -> value throughout.
-CONSTANT_INPUTS = {"attention_mask": 1, "token_type_ids": 0, "pos": 64}
-LARGEST_INTEGER = 100
 
 
 def memory_bytes(field):
@@ -197,34 +181,15 @@ def compare_outputs(folder, name, reference):
     return ""
 
 
-def make_feeds(path, shapes):
-    """Seeded inputs for a model: normal noise, small integers, or what CONSTANT_INPUTS says."""
-    import onnx
-    graph = onnx.load(path, load_external_data=False).graph
-    constants = {tensor.name for tensor in graph.initializer}
-    inputs = {value.name: value.type.tensor_type for value in graph.input if value.name not in constants}
-    unknown = set(shapes) - set(inputs)
-    if unknown:
-        raise SystemExit(f"compare.py: {path} has no input {sorted(unknown)[0]}; it has {', '.join(inputs)}")
-    generator = numpy.random.default_rng(SEED)
-    feeds = {}
-    for name, kind in inputs.items():
-        dtype = numpy.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
-        shape = shapes.get(name) or [max(1, dim.dim_value) for dim in kind.shape.dim]
-        if name in CONSTANT_INPUTS:
-            values = numpy.full(shape, CONSTANT_INPUTS[name])
-        else:
-            values = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, LARGEST_INTEGER, shape)
-        feeds[name] = values.astype(dtype)
-    return feeds
-
-
 def measure(path, shapes, engines, threads, arguments):
     """The rows of one model, by engine."""
     rows, workers = {}, {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        numpy.savez(folder / "feeds.npz", **make_feeds(path, shapes))
+        try:
+            numpy.savez(folder / "feeds.npz", **networks.noise_inputs(path, shapes))
+        except ValueError as error:
+            raise SystemExit(f"compare.py: {path}: {error}") from None
         try:
             for name in engines:
                 try:

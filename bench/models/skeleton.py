@@ -7,7 +7,7 @@ usage: skeleton.py strip MODEL SKELETON
 A skeleton records mean, deviation, smallest and largest value of each weight that was taken out. `fill` draws noise with
 these moments, seeded with the weight's name: the same skeleton gives the same model everywhere. Such a model computes
 nothing of use, but as fast as the original, and without overflow. skeletons.tgz beside this file holds some.
-Needs numpy and onnx.
+`fill_computed` does the same for weights that a model makes of one number each. Needs numpy and onnx.
 """
 import argparse
 import json
@@ -63,6 +63,38 @@ def fill(model):
         if tensor.name in moments:
             tensor.raw_data = noise(tensor, moments[tensor.name])
     del model.metadata_props[:]
+
+
+def computed_weight(shape, op, index, gain, generator):
+    """Noise for a weight that is input `index` of an `op`: scales and variances stay near 1, and what is added is small."""
+    values = generator.standard_normal(shape, dtype="float32")
+    if op in ("Conv", "Gemm") and index == 1:
+        return values * numpy.float32(numpy.sqrt(gain / numpy.prod(shape[1:])))
+    if op == "Mul" or (op == "BatchNormalization" and index in (1, 4)):
+        return 1 + numpy.float32(0.1) * values.clip(-3, 3)
+    return numpy.float32(0.01) * values
+
+
+def fill_computed(model):
+    """Puts seeded noise in the place of the weights that ConstantOfShape nodes make of one number each, in place."""
+    graph = model.graph
+    shapes = {tensor.name: tensor for tensor in graph.initializer}
+    users = {name: (node, index) for node in graph.node for index, name in enumerate(node.input)}
+    # 2 makes up for what Relu takes away; where branches are added up, that would grow with each addition.
+    gain = 0.5 if any(node.op_type == "Sum" for node in graph.node) else 2.0
+    kept = []
+    for node in graph.node:
+        if node.op_type != "ConstantOfShape":
+            kept.append(node)
+            continue
+        user, index = users[node.output[0]]
+        if user.op_type == "Unsqueeze":
+            user, index = users[user.output[0]]
+        generator = numpy.random.default_rng(zlib.crc32(node.output[0].encode()))
+        values = computed_weight(numpy_helper.to_array(shapes[node.input[0]]), user.op_type, index, gain, generator)
+        graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
+    del graph.node[:]
+    graph.node.extend(kept)
 
 
 def main():

@@ -2,75 +2,33 @@
 import functools
 import json
 import os
-import pathlib
 
 import evener
-import numpy
 import onnxruntime
 import pytest
-from PIL import Image
+from compare import difference
+from engines import ATOL, RTOL
+from zoo import FILES, SHAPES, array_for, fetched
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-MODELS = pathlib.Path(os.environ.get("EVENER_MODELS") or REPOSITORY / "build" / "models")
-RTOL, ATOL = 1e-3, 1e-4
-
-FILES = {
-    "det": "ch_PP-OCRv4_det_infer.onnx",
-    "cls": "ch_ppocr_mobile_v2.0_cls_infer.onnx",
-    "rec": "ch_PP-OCRv4_rec_infer.onnx",
-    "mobilenet_v2": "mobilenet_v2.onnx",
-    "resnet50": "resnet50.onnx",
-}
-SHAPES = {  # the first is used where one is enough
-    "det": [(1, 3, 64, 64), (1, 3, 160, 96), (2, 3, 64, 96)],
-    "cls": [(1, 3, 48, 192), (3, 3, 48, 96)],
-    "rec": [(1, 3, 48, 320), (1, 3, 48, 48), (2, 3, 48, 104)],
-    "mobilenet_v2": [(1, 3, 224, 224)],
-    "resnet50": [(1, 3, 224, 224)],
-}
 CASES = [(name, shape) for name, shapes in SHAPES.items() for shape in shapes]
 SEEDS = (1, 2)
 
 
 def model_path(name):
-    path = MODELS / FILES[name]
-    if not path.exists():
-        pytest.fail(f"{path} is missing: scripts/fetch_models.py fetches it")
-    return path
+    return fetched(FILES[name])
+
+
+def onnx_runtime(model):
+    """ONNX Runtime's session of a path or bytes."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 @functools.lru_cache(maxsize=None)
 def oracle(name):
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(model_path(name)), options, providers=["CPUExecutionProvider"])
-
-
-@functools.lru_cache(maxsize=None)
-def page():
-    """The photographed page at twice its size, from -1 to 1."""
-    path = MODELS / "page.png"
-    if not path.exists():
-        pytest.fail(f"{path} is missing: scripts/fetch_models.py fetches it")
-    image = Image.open(path).convert("L")
-    return numpy.asarray(image.resize([2 * side for side in image.size], Image.Resampling.BICUBIC), "float32") / 127.5 - 1
-
-
-@functools.lru_cache(maxsize=None)
-def array_for(name, shape, seed):
-    """A seeded input: noise, and for the networks that read, pieces of the page with a little noise, since on noise alone their
-    outputs are all but zero."""
-    generator = numpy.random.default_rng(seed)
-    array = generator.standard_normal(shape).astype("float32")
-    if name in ("det", "cls", "rec"):
-        array *= 0.05
-        height, width = shape[2:]
-        for image in array:
-            top, left = generator.integers(80, 260 - height + 1), generator.integers(0, page().shape[1] - width + 1)
-            image += page()[top:top + height, left:left + width]
-    array.flags.writeable = False
-    return array
+    return onnx_runtime(model_path(name))
 
 
 @functools.lru_cache(maxsize=None)
@@ -87,13 +45,9 @@ def run(session, array):
 def assert_close(actual, wanted, rtol=RTOL):
     """|a - b| <= rtol * |b| + ATOL * max|b|, the same NaN, and a `wanted` that is not all one value (or has one only)."""
     assert len(actual) == len(wanted)
-    for a, b in zip(actual, wanted):
-        assert (a.shape, a.dtype) == (b.shape, b.dtype)
-        assert b.size == 1 or b.min() != b.max(), "a constant proves nothing"
-        numpy.testing.assert_array_equal(numpy.isnan(a), numpy.isnan(b))
-        a, b = numpy.nan_to_num(a.astype("float64")), numpy.nan_to_num(b.astype("float64"))
-        over = numpy.abs(a - b) - (rtol * numpy.abs(b) + ATOL * numpy.abs(b).max())
-        assert over.max() <= 0, f"differs by {numpy.abs(a - b).max():.3g} where {numpy.abs(b).max():.3g} is the largest"
+    for index, (a, b) in enumerate(zip(actual, wanted)):
+        why = difference(a, b, (rtol, ATOL))
+        assert not why, f"output {index} {why}"
 
 
 def assert_matches_oracle(session, name, shapes=None, seeds=SEEDS):

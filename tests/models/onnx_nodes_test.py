@@ -12,8 +12,8 @@ import evener
 import numpy
 import onnx
 import pytest
-from common import REPOSITORY
 from onnx.backend.test.case.node import collect_testcases
+from zoo import REPOSITORY
 
 # Cases by their whole names, how the message reads, why.
 REFUSED = [

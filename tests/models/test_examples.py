@@ -4,9 +4,9 @@ import faces
 import numpy
 import pytest
 import voice
-from common import MODELS
-from test_more_models import path_of
 from PIL import Image
+from test_more_models import path_of
+from zoo import MODELS, picture
 
 FACE = (175, 65, 275, 185)  # of the astronaut, in pixels, as a person would draw it
 
@@ -14,7 +14,7 @@ FACE = (175, 65, 275, 185)  # of the astronaut, in pixels, as a person would dra
 @pytest.mark.parametrize("name", ["blazeface_front", "blazeface_back"])
 def test_the_astronaut_has_one_face(name):
     session = evener.Runtime(threads=1).session(path_of(name))
-    found = faces.find_faces(session, Image.open(MODELS / "astronaut.png").convert("RGB"))
+    found = faces.find_faces(session, picture("astronaut.png", "RGB"))
     assert len(found) == 1 and found[0][1] > 0.7
     assert faces.overlap(numpy.array(FACE), found[0][0][None])[0] > 0.6
 

@@ -7,8 +7,9 @@ import sys
 import evener
 import numpy
 import pytest
-from common import (CASES, FILES, REPOSITORY, SEEDS, SHAPES, array_for, assert_close, assert_matches_oracle, config, devices_of,
-                    expected, explained, model_path, opencl_runtime, oracle, placed_nodes, run)
+from common import (CASES, SEEDS, assert_close, assert_matches_oracle, config, devices_of, expected, explained, model_path,
+                    opencl_runtime, oracle, placed_nodes, run)
+from zoo import FILES, REPOSITORY, SHAPES, array_for
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +142,7 @@ print(sorted(devices_of(session)))
 
 def test_two_opencl_devices_and_the_cpu_share_detection():
     opencl_runtime(TWO_DEVICES.replace("INDEX", "0"))  # PoCL is there; the two devices are made in a process of their own
-    paths = os.pathsep.join(str(REPOSITORY / folder) for folder in ("bindings/python", "tests/models"))
+    paths = os.pathsep.join(str(REPOSITORY / folder) for folder in ("bindings/python", "tests/models", "bench", "bench/models"))
     done = subprocess.run([sys.executable, "-c", SHARED, TWO_DEVICES.replace("INDEX", "1")], capture_output=True, text=True, timeout=600,
                           env=dict(os.environ, POCL_DEVICES="pthread pthread", PYTHONPATH=paths))
     assert done.returncode == 0, done.stderr

@@ -5,8 +5,8 @@ import evener
 import numpy
 import ocr
 import pytest
-from common import MODELS, REPOSITORY, devices_of, model_path
-from PIL import Image
+from common import devices_of, model_path
+from zoo import REPOSITORY, picture
 
 LINES = ["Region-based segmentation", "Let us first determine markers of the coins and the"]
 
@@ -16,9 +16,7 @@ def read_page(runtime):
     detection, recognition = runtime.session(model_path("det")), runtime.session(model_path("rec"))
     alphabet = ocr.alphabet_of(recognition.metadata("character"))
     reader = ocr.Ocr(ocr.runner(detection), ocr.runner(recognition), alphabet)
-    page = MODELS / "page.png"
-    assert page.exists(), "scripts/fetch_models.py fetches the photo"
-    image = Image.open(page).convert("RGB")
+    image = picture("page.png", "RGB")
     return [reader.recognize(image, line) for line in reader.detect(image)], detection, recognition
 
 
