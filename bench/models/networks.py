@@ -68,16 +68,20 @@ def light_path(name):
 
 def filled_light(name):
     """A light network with noise for weights. As it is each of its weights is one number throughout, and so is what it answers."""
-    model = onnx.load(light_path(name))
+    model = loaded(light_path(name))
     skeleton.fill_computed(model)
     return model.SerializeToString()
 
 
-def noise_inputs(model, shapes, seed=SEED):
+def loaded(content):
+    """The model of a path or bytes, without data that lies in other files."""
+    return onnx.load_model_from_string(content) if isinstance(content, bytes) else onnx.load(content, load_external_data=False)
+
+
+def noise_inputs(content, shapes, seed=SEED):
     """Seeded inputs for a model (a path or bytes): normal noise, or small integers, but masks, kinds and positions as they would be
     in use. Dims that neither the file nor `shapes` gives are 1."""
-    load = onnx.load_model_from_string if isinstance(model, bytes) else onnx.load
-    graph = load(model, **({} if isinstance(model, bytes) else {"load_external_data": False})).graph
+    graph = loaded(content).graph
     constants = {tensor.name for tensor in graph.initializer}
     inputs = {value.name: value.type.tensor_type for value in graph.input if value.name not in constants}
     unknown = set(shapes) - set(inputs)

@@ -158,7 +158,7 @@ def package_of(file):
     for packages in fetch_models.PACKAGES.values():
         for package, files in packages.items():
             if file in (name for name, _ in files.values()):
-                return package.replace("==", " ")
+                return package.replace("npm:", "npm ").replace("==", " ").replace("@", " ")
     raise KeyError(file)
 
 
@@ -168,7 +168,7 @@ def trained(name, file, feeds):
 
 
 def reader(name):
-    return trained(name, FILES[name], lambda seed: {"x": array_for(name, TABLE_SHAPES[name], seed)})
+    return trained(pathlib.Path(FILES[name]).stem, FILES[name], lambda seed: {"x": array_for(name, TABLE_SHAPES[name], seed)})
 
 
 def light(name):

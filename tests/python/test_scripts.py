@@ -1,4 +1,4 @@
-"""The scripts in Python: what bench/compare.py takes for a wrong output, and the noise that fills skeletons."""
+"""The scripts in Python: what bench/compare.py takes for a wrong output, the pages made, the noise that fills skeletons."""
 import pathlib
 import subprocess
 import sys
@@ -13,8 +13,10 @@ sys.path[:0] = [str(REPOSITORY / "bench"), str(REPOSITORY / "bench" / "models")]
 
 import compare  # noqa: E402
 import engines  # noqa: E402
+import models_table  # noqa: E402
 import report  # noqa: E402
 import skeleton  # noqa: E402
+import zoo  # noqa: E402
 
 RIGHT = numpy.array([1.0, -2.0, 4.0], "float32")
 
@@ -148,3 +150,42 @@ def test_the_versions_to_compare_with_are_those_of_the_tests():
     bench, tests = pins("requirements-bench.txt"), pins("requirements.txt")
     assert {name: bench[name] for name in tests if name in bench} == {name: version for name, version in tests.items() if name in bench}
     assert {package for engine in engines.ENGINES.values() for package in engine.packages} <= set(bench)
+
+
+def test_the_page_of_models_lists_each_once_and_all_are_right():
+    rows = [line.split(" | ") for line in (REPOSITORY / "docs" / "models.md").read_text().splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if row[0] != "| model"]
+    assert [row[0].lstrip("| ") for row in rows] == [model.name for model in zoo.TRAINED + zoo.NOISE]
+    assert all(row[6].startswith("yes") for row in rows)
+
+
+def test_a_row_of_the_page_of_models_tells_of_failures():
+    row = models_table.Row("net", "package 1", 3, "x 1x2", 1e-5, 1e-6, 1e-3, "", 2e-3, 4e-3, "whole")
+    assert row.line() == "| net | package 1 | 3 | x 1x2 | 1.0e-05 | 1.0e-06 | yes | 2 | 4 | 0.50 | whole |"
+    row.failure = models_table.why_wrong([RIGHT + 1], [RIGHT], 1e-3)
+    assert "FAILED: output 0 differs by 1" in row.line() and "| no |" in row.line()
+    assert models_table.why_wrong([], [RIGHT], 1e-3) == "0 outputs, not 1"
+
+
+def test_errors_are_the_largest_of_all_outputs():
+    absolute, relative = models_table.errors([RIGHT + numpy.float32(0.5), RIGHT * 0], [RIGHT, RIGHT * numpy.float32(0.01)])
+    assert absolute == 0.5 and relative == 1.0
+
+
+def test_inputs_of_the_same_dims_are_named_together():
+    many = {f"past{index}": numpy.zeros((1, 6)) for index in range(5)}
+    text = models_table.inputs_text({"ids": numpy.zeros((1, 2)), "rate": numpy.array(1), **many})
+    assert text == "ids 1x2; rate scalar; past0 and 4 more 1x6"
+
+
+def test_computed_weights_are_filled_by_what_uses_them():
+    nodes = [helper.make_node("ConstantOfShape", [f"{name}_shape"], [name]) for name in ("w", "b")]
+    nodes.append(helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1))
+    shapes = [numpy_helper.from_array(numpy.array(shape, "int64"), f"{name}_shape") for name, shape in (("w", (50, 200)), ("b", (50,)))]
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("x", "y")]
+    model = helper.make_model(helper.make_graph(nodes, "computed", values[:1], values[1:], shapes))
+    skeleton.fill_computed(model)
+    assert [node.op_type for node in model.graph.node] == ["Gemm"]
+    filled = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    assert filled["w"].shape == (50, 200) and abs(filled["w"].std() - 0.1) < 0.01  # the root of 2 by 200 products
+    assert filled["b"].shape == (50,) and 0 < numpy.abs(filled["b"]).max() < 0.05
