@@ -3,11 +3,13 @@ import functools
 import os
 
 import evener
+import numpy
 import pytest
 from common import assert_close, onnx_runtime
-from zoo import FEEDS, HALF_RTOL, MODELS, fetched
+from zoo import FEEDS, HALF_RTOL, MODELS, fetched, piece_of_page
 
 SEEDS = (1, 2)
+ONE_ONLY = ("blazeface_front", "blazeface_back", "silero_vad_openvino_16k", "silero_vad_16k_sequence")  # their files fix the batch
 
 
 def path_of(name):
@@ -31,6 +33,26 @@ def test_the_cpu_matches_onnx_runtime(name, threads):
     session = evener.Runtime(threads=threads).session(path_of(name))
     for seed in SEEDS:
         assert_close(list(session.run(FEEDS[name](seed)).values()), oracle(name).run(None, FEEDS[name](seed)), **tolerance(name))
+
+
+def batch_of_two(name):
+    """Two inputs in one. The state's second axis is the batch."""
+    first, second = FEEDS[name](1), FEEDS[name](2)
+    return {key: first[key] if key == "sr" else numpy.concatenate([first[key], second[key]], int(key == "state")) for key in first}
+
+
+@pytest.mark.parametrize("name", [name for name in FEEDS if name not in ONE_ONLY])
+def test_a_batch_of_two_matches_onnx_runtime(name):
+    actual = list(evener.Runtime(threads=2).session(path_of(name)).run(batch_of_two(name)).values())
+    assert_close(actual, oracle(name).run(None, batch_of_two(name)), **tolerance(name))
+
+
+@pytest.mark.parametrize("name, height, width", [("PP-OCRv6_det_tiny", 96, 224), ("PP-OCRv6_det_small", 96, 224),
+                                                 ("PP-OCRv6_rec_tiny", 48, 200), ("PP-OCRv6_rec_small", 48, 200)])
+def test_sizes_of_pictures_are_planned_as_they_come(name, height, width):
+    session = evener.Runtime(threads=2).session(path_of(name))
+    for feeds in (FEEDS[name](1), {"x": piece_of_page(1, height, width)}, FEEDS[name](2)):
+        assert_close(list(session.run(feeds).values()), oracle(name).run(None, feeds))
 
 
 @pytest.mark.parametrize("name", [name for name in FEEDS if name.startswith("silero") and name != "silero_vad_16k_sequence"])

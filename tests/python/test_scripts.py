@@ -181,7 +181,8 @@ def test_inputs_of_the_same_dims_are_named_together():
 def test_computed_weights_are_filled_by_what_uses_them():
     nodes = [helper.make_node("ConstantOfShape", [f"{name}_shape"], [name]) for name in ("w", "b")]
     nodes.append(helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1))
-    shapes = [numpy_helper.from_array(numpy.array(shape, "int64"), f"{name}_shape") for name, shape in (("w", (50, 200)), ("b", (50,)))]
+    dims = {"w": (50, 200), "b": (50,)}
+    shapes = [numpy_helper.from_array(numpy.array(shape, "int64"), f"{name}_shape") for name, shape in dims.items()]
     values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("x", "y")]
     model = helper.make_model(helper.make_graph(nodes, "computed", values[:1], values[1:], shapes))
     skeleton.fill_computed(model)
