@@ -1,7 +1,7 @@
-"""Builds libevener (the CMake preset "release") and puts it into the package, so that the wheel needs nothing else.
+"""Builds libevener (the CMake preset "release", without tests) and puts it into the package, so that the wheel needs nothing else.
 
-Needs what the library's own build needs: CMake, Ninja, a C++20 compiler, yaml-cpp. EVENER_LIBRARY, when set, names a library
-that is taken as it is instead.
+Needs what the library's own build needs: CMake, Ninja, a C++20 compiler, yaml-cpp, OpenCL's headers. EVENER_LIBRARY, when set,
+names a library that is taken as it is instead.
 """
 import os
 import pathlib
@@ -14,6 +14,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = REPOSITORY / "build" / "wheel"  # what setuptools leaves behind goes there, too
 
 
 def version():
@@ -26,9 +27,10 @@ def build_library():
     named = os.environ.get("EVENER_LIBRARY")
     if named:
         return pathlib.Path(named)
-    subprocess.run(["cmake", "--preset", "release"], cwd=REPOSITORY, check=True)
-    subprocess.run(["cmake", "--build", "--preset", "release", "--target", "evener"], cwd=REPOSITORY, check=True)
-    return REPOSITORY / "build" / "release" / "libevener.so"
+    build = FOLDER / "library"  # of its own: build/release may be in use, or configured otherwise
+    subprocess.run(["cmake", "--preset", "release", "-B", str(build), "-DEVN_TESTS=OFF"], cwd=REPOSITORY, check=True)
+    subprocess.run(["cmake", "--build", str(build), "--target", "evener"], check=True)
+    return build / "libevener.so"
 
 
 class BuildWithLibrary(build_py):
@@ -36,8 +38,12 @@ class BuildWithLibrary(build_py):
         super().run()
         library = build_library()
         target = pathlib.Path(self.build_lib) / "evener"
-        for file in [library, *library.parent.glob("libevener_*.so")]:  # modules that it opens lie beside it
-            shutil.copyfile(file.resolve(), target / file.name)
+        for old in target.glob("libevener*"):
+            old.unlink()
+        shutil.copyfile(library, target / "libevener.so")
+        for module in library.parent.glob("libevener_*.so"):  # it opens them from beside itself
+            shutil.copyfile(module, target / module.name)
+        shutil.copyfile(REPOSITORY / "LICENSE", target / "LICENSE")
 
 
 class PlatformWheel(bdist_wheel):
@@ -50,8 +56,6 @@ class PlatformDistribution(Distribution):
         return True
 
 
-# What setuptools leaves behind goes where everything built goes.
-FOLDER = REPOSITORY / "build" / "wheel"
 FOLDER.mkdir(parents=True, exist_ok=True)
 setup(version=version(), packages=["evener"], distclass=PlatformDistribution,
       options={"build": {"build_base": str(FOLDER)}, "egg_info": {"egg_base": str(FOLDER)}},

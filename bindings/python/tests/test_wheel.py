@@ -20,9 +20,10 @@ def test_the_installed_package_brings_its_library(tmp_path):
     plain = {key: value for key, value in os.environ.items() if key not in ("EVENER_LIBRARY", "PYTHONPATH")}
     subprocess.run([python, "-m", "pip", "install", "-q", str(PACKAGE)], env=plain, check=True, stdout=sys.stderr)
     (tmp_path / "model.onnx").write_bytes(tiny.scale(3.0))
-    code = ("import evener, numpy; y = evener.Runtime(threads=1).session('model.onnx').run({'x': numpy.ones(2, 'float32')})['y'];"
-            "print(y.tolist(), evener.library_path())")
+    code = ("import evener, numpy; runtime = evener.Runtime(threads=1); print([device.kind for device in runtime.devices][0]);"
+            "y = runtime.session('model.onnx').run({'x': numpy.ones(2, 'float32')})['y'];"
+            "print(y.tolist()); print(evener.library_path())")
     done = subprocess.run([python, "-c", code], env=plain, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    result, path = done.stdout.strip().rsplit(" ", 1)
-    assert result == "[3.0, 3.0]" and path.startswith(str(tmp_path / "venv"))
+    device, result, path = done.stdout.splitlines()
+    assert (device, result) == ("cpu", "[3.0, 3.0]") and path.startswith(str(tmp_path / "venv"))
