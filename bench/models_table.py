@@ -4,8 +4,8 @@
 usage: models_table.py [--rounds N] [--seconds S] [--markdown FILE] [MODEL...]
 
 Both have one thread and take turns in one process: Evener, ONNX Runtime, Evener, ONNX Runtime, ..., at least N times each and for
-S seconds. The times are there to look at; compare.py measures with more care. Needs what scripts/fetch_models.py fetches, and
-for the column OpenCL a device; ends with 1 if a model fails or is not within the tolerance.
+S seconds. Times are processor time, and there to look at; compare.py measures with more care. Needs what scripts/fetch_models.py
+fetches, and for the column OpenCL a device; ends with 1 if a model fails or is not within the tolerance.
 """
 import argparse
 import dataclasses
@@ -50,6 +50,7 @@ class Row:
     failure: str = ""
     evener: float = 0.0        # seconds
     reference: float = 0.0
+    ratio: float = 0.0         # the median over the turns
     opencl: str = "-"
 
     def line(self):
@@ -57,8 +58,7 @@ class Row:
             return f"| {self.name} | {self.source} | FAILED: {self.failure} | | | | no | | | | |"
         within = "yes" if self.rtol == 1e-3 else f"yes, at {self.rtol:g}"
         return (f"| {self.name} | {self.source} | {self.nodes} | {self.inputs} | {self.absolute:.1e} | {self.relative:.1e} "
-                f"| {within} | {self.evener * 1e3:.3g} | {self.reference * 1e3:.3g} | {self.evener / self.reference:.2f} "
-                f"| {self.opencl} |")
+                f"| {within} | {self.evener * 1e3:.3g} | {self.reference * 1e3:.3g} | {self.ratio:.2f} | {self.opencl} |")
 
 
 def inputs_text(feeds):
@@ -105,14 +105,15 @@ def loaded(kind, content, feeds):
 
 
 def interleaved(one, other, feeds, rounds, seconds):
-    """The median times of both, in turns."""
+    """The median processor times of both, in turns, and the median of their ratios."""
     times, end = ([], []), time.perf_counter() + seconds
     while len(times[0]) < rounds or time.perf_counter() < end:
         for engine, its in zip((one, other), times):
-            start = time.perf_counter()
+            start = time.process_time()  # with one thread all of the time, but for what others take of a shared machine
             engine.run(feeds)
-            its.append(time.perf_counter() - start)
-    return map(statistics.median, times)
+            its.append(time.process_time() - start)
+    ratios = [mine / its for mine, its in zip(*times)]
+    return map(statistics.median, (*times, ratios))
 
 
 def opencl_text(runtime, content, feeds, expected, rtol):
@@ -142,7 +143,8 @@ def measure(model, runtime, arguments):
             actual = evener.run(given)
             row.failure = row.failure or why_wrong(actual, wanted, model.rtol)
             row.absolute, row.relative = map(max, (row.absolute, row.relative), errors(actual, wanted))
-        row.evener, row.reference = interleaved(evener, reference, feeds[0], arguments.rounds, arguments.seconds)
+        times = interleaved(evener, reference, feeds[0], arguments.rounds, arguments.seconds)
+        row.evener, row.reference, row.ratio = times
         del evener, reference
         if runtime:
             row.opencl = opencl_text(runtime, content, feeds[0], expected[0], model.rtol)
@@ -185,8 +187,9 @@ def page(rows, cluster, opencl, rounds, seconds):
 - **Errors**: the largest absolute difference from ONNX Runtime, and the largest difference divided by the largest number of its
   output. **Within**: |a - b| <= 1e-3 |b| + 1e-4 max|b| throughout; silero_vad_half, which is stored and computed in half
   precision, has 1e-2 in the place of 1e-3. An expected output that is the same number throughout counts as a failure.
-- **Times**: median of a run with one thread each, taken in turns in one process for at least {rounds} runs and {seconds:g} s; ratio
-  below 1: Evener is faster. The machine is shared: figures to look at, not to rely on. `bench/compare.py` is for comparing.
+- **Times**: median processor time of a run with one thread each, taken in turns in one process for at least {rounds} runs and
+  {seconds:g} s, and the median of the turns' ratios; below 1 Evener is faster. The machine is shared: figures to look at, not to
+  rely on. `bench/compare.py` is for comparing.
 - **OpenCL**: how many of the nodes run there when all that can shall ("whole": all of them), with right results where nothing else
   is said. Nodes that only compute shapes are not counted, and those that were fused count as one.
 - **Networks with noise for weights**: `light_*` are of the onnx package, where nodes make each weight, of one number throughout;

@@ -160,7 +160,7 @@ def test_the_page_of_models_lists_each_once_and_all_are_right():
 
 
 def test_a_row_of_the_page_of_models_tells_of_failures():
-    row = models_table.Row("net", "package 1", 3, "x 1x2", 1e-5, 1e-6, 1e-3, "", 2e-3, 4e-3, "whole")
+    row = models_table.Row("net", "package 1", 3, "x 1x2", 1e-5, 1e-6, 1e-3, "", 2e-3, 4e-3, 0.5, "whole")
     assert row.line() == "| net | package 1 | 3 | x 1x2 | 1.0e-05 | 1.0e-06 | yes | 2 | 4 | 0.50 | whole |"
     row.failure = models_table.why_wrong([RIGHT + 1], [RIGHT], 1e-3)
     assert "FAILED: output 0 differs by 1" in row.line() and "| no |" in row.line()
