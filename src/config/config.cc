@@ -119,7 +119,7 @@ class ConfigReader {
         source_.fail_at(value.offset, "the device \"%s\" must be a map with a \"type\"", shorten(device.name, 60).c_str());
       }
       draft_.config.devices.push_back(std::move(device));
-      draft_.device_places.push_back({key.offset, 0, 0});
+      draft_.device_places.push_back({key.offset, 0, 0, 0});
       read_map(path, value);
     }
   }

@@ -19,6 +19,7 @@ struct DeviceConfig {
   std::string match_vendor = "*";
   std::string match_device = "*";
   std::string match_platform = "*";
+  std::string clblast = "auto";  // auto | always | never
   std::string match_kind = "any";  // any | gpu | cpu | accelerator
   int line = 0;
 };

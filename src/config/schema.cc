@@ -58,6 +58,11 @@ constexpr KeyRow kRows[] = {
      }},
     {"devices.*.memory_limit", KeyType::kBytes, "none", 4096, kMaxNumber, "none", UINT64_MAX,
      [](Draft d, Value v) { device(d).memory_limit = v.number; }},
+    {"devices.*.clblast", KeyType::kChoice, "auto", 0, 0, "auto|always|never", 0,
+     [](Draft d, Value v) {
+       device(d).clblast = v.text;
+       d.device_places.back().clblast = v.offset;
+     }},
     {"devices.*.optional", KeyType::kBoolean, "false", 0, 0, "", 0, [](Draft d, Value v) { device(d).optional = v.number != 0; }},
 
     map_row("placement"),

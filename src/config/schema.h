@@ -39,6 +39,7 @@ struct ConfigDraft {
     std::size_t name = 0;
     std::size_t threads = 0;  // 0: not set
     std::size_t match = 0;    // 0: not set
+    std::size_t clblast = 0;  // 0: not set
   };
   std::vector<DevicePlaces> device_places;  // as config.devices
   struct RulePlaces {

@@ -130,6 +130,7 @@ struct DeviceRequest {
   std::string kind = "any";         // any | gpu | cpu | accelerator
   int thread_count = 0;             // CPU
   std::uint64_t memory_limit = UINT64_MAX;
+  std::string clblast = "auto";     // OpenCL: auto | always | never
   std::string cache_dir;            // "": no cache on disk
   HostExecutor executor;            // CPU: threads of the host
   evn_allocator allocator{};        // CPU: memory of the host
@@ -145,6 +146,7 @@ struct DeviceListing {
   std::string kind;                 // "cpu", "gpu", "accelerator"
   std::uint32_t compute_units = 0;
   std::uint64_t memory_bytes = 0;
+  std::string libraries;            // which other libraries it may call, and whether they are there
 };
 
 // A backend folder defines `<folder>_backend` in its device.cc; api/builtin.cc is the only file that names them.

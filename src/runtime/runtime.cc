@@ -72,6 +72,7 @@ void Runtime::open_configured(const DeviceConfig& device) {
   request.platform = device.match_platform;
   request.kind = device.match_kind;
   request.memory_limit = device.memory_limit;
+  request.clblast = device.clblast;
   try {
     open(*b, std::move(request));
   } catch (Error& e) {
@@ -185,6 +186,7 @@ std::string Runtime::describe_devices(evn_format format) const {
     for (const DeviceListing& d : found) {
       text += d.id + "  " + d.description + "\n  platform: " + d.platform + "\n  driver:   " + d.driver + "\n  kind:     " + d.kind +
               ", " + std::to_string(d.compute_units) + " compute units, " + std::to_string(d.memory_bytes >> 20) + " MiB\n";
+      if (!d.libraries.empty()) text += "  uses:     " + d.libraries + "\n";
       json.begin_object();
       json.field("id", d.id);
       json.field("description", d.description);
@@ -193,6 +195,7 @@ std::string Runtime::describe_devices(evn_format format) const {
       json.field("kind", d.kind);
       json.field("compute_units", std::uint64_t{d.compute_units});
       json.field("memory_bytes", d.memory_bytes);
+      json.field("libraries", d.libraries);
       json.end_object();
     }
     json.end_array();

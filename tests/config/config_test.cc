@@ -148,6 +148,7 @@ TEST(Config, DevicesNeedATypeThatFits) {
   EXPECT_TRUE(fails_with("devices:\n  g: {type: opencl, threads: 2}",
                          "2:30: \"threads\" is for devices of type cpu; \"g\" is of type opencl"));
   EXPECT_TRUE(fails_about("devices: {h: {match: {index: 0}, type: cpu}}", "\"match\" is for devices of type opencl"));
+  EXPECT_TRUE(fails_about("devices: {h: {type: cpu, clblast: never}}", "\"clblast\" is for devices of type opencl"));
   EXPECT_TRUE(fails_with("devices:\n  a: {type: cpu}\n  b: {type: cpu}",
                          "3:3: the CPU is one device: \"a\" at line 2 is of type cpu already"));
 }

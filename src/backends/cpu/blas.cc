@@ -42,15 +42,31 @@ const evn_blas_module_table* open_blas_module(const std::string& path, std::stri
   return nullptr;
 }
 
-const evn_blas_module_table* blas_module() {
+namespace {
+
+const evn_blas_module_table* find_module(std::string* why) {
   if (const auto* table = g_blas.table.load(std::memory_order_acquire)) return table;
   const std::lock_guard<std::mutex> lock(g_blas.mutex);
   if (const auto* table = g_blas.table.load(std::memory_order_relaxed)) return table;
   const std::string folder = os::own_folder();
-  std::string why;
-  const evn_blas_module_table* table = folder.empty() ? nullptr : open_blas_module(folder + kModule, &why);
+  if (folder.empty()) *why = "the folder of this library is not known";
+  const evn_blas_module_table* table = folder.empty() ? nullptr : open_blas_module(folder + kModule, why);
   g_blas.table.store(table, std::memory_order_release);
   return table;
+}
+
+}  // namespace
+
+const evn_blas_module_table* blas_module() {
+  std::string why;
+  return find_module(&why);
+}
+
+std::string blas_outlook() {
+  std::string why;
+  const evn_blas_module_table* table = find_module(&why);
+  if (table == nullptr) return "OpenBLAS for float64: no, " + why;
+  return std::string("OpenBLAS for float64: ") + (table->core != nullptr ? table->core : "yes");
 }
 
 }  // namespace evn

@@ -9,6 +9,7 @@
 #include <cpuid.h>
 #endif
 
+#include "backends/cpu/blas.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/reference.h"
 #include "base/checked.h"
@@ -155,6 +156,7 @@ std::vector<DeviceListing> list_cpu(std::string*) {
   cpu.kind = "cpu";
   cpu.compute_units = static_cast<std::uint32_t>(os::usable_cores());
   cpu.memory_bytes = os::physical_memory_bytes();
+  cpu.libraries = blas_outlook();
   return {std::move(cpu)};
 }
 

@@ -67,21 +67,28 @@ std::vector<DeviceListing> list_devices(std::string* why) {
   std::vector<DeviceListing> listings;
   for (const OpenClFound& found : find_opencl_devices(why)) {
     listings.push_back({"opencl:" + std::to_string(listings.size()), found.name, found.platform_name + ", " + found.platform_version,
-                        found.driver_version, opencl_kind(found), found.compute_units, found.memory_bytes});
+                        found.driver_version, opencl_kind(found), found.compute_units, found.memory_bytes,
+                        clblast_outlook((found.type & CL_DEVICE_TYPE_CPU) != 0)});
   }
   return listings;
+}
+
+std::string identity_of(const OpenClFound& found) {
+  return found.name + "\n" + found.vendor + "\n" + found.driver_version + "\n" + found.platform_name + "\n" + found.platform_version;
 }
 
 }  // namespace
 
 const Backend opencl_backend = {"opencl", open_device, list_devices};
 
-OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue)
+OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue,
+                           const ClBlastApi* clblast)
     : Device(request.name, std::min(request.memory_limit, found.memory_bytes)),
       found_(found),
       context_(std::move(context)),
       queue_(std::move(queue)),
-      programs_(found_, context_.get(), request.name, request.cache_dir, request.log) {
+      programs_(found_, context_.get(), request.name, request.cache_dir, request.log),
+      clblast_(std::make_unique<ClBlast>(*this, (found_.type & CL_DEVICE_TYPE_CPU) != 0, request, identity_of(found_), clblast)) {
   traits_.host_addressable = false;
   traits_.alignment = 128;
   traits_.kind = EVN_DEVICE_OPENCL;
@@ -93,10 +100,17 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
 
 OpenClDevice::~OpenClDevice() {
   drain();
+  clblast_->release();
   close_pool();
 }
 
 std::span<const KernelFamily* const> OpenClDevice::kernels() const { return opencl_kernel_families(); }
+
+const Kernel* OpenClDevice::find_kernel(const OpDesc& desc, std::string* reason) const {
+  const Kernel* own = Device::find_kernel(desc, reason);
+  const Kernel* theirs = own != nullptr ? clblast_->kernel_for(desc) : nullptr;
+  return theirs != nullptr ? theirs : own;
+}
 
 // ------------------------------------------------------------------------------------------------------------- memory --
 
@@ -244,7 +258,8 @@ Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::s
 
 void OpenClDevice::run(const KernelCall& call) {
   static const Cancel kNever;
-  Launcher context(programs_, queue_of(call.trace), (found_.type & CL_DEVICE_TYPE_CPU) != 0, name(), call.trace);
+  Launcher context(programs_, queue_of(call.trace), (found_.type & CL_DEVICE_TYPE_CPU) != 0, name(), call.trace,
+                   clblast_.get());
   KernelArgs args = call.args;
   args.context = &context;
   call.kernel->run(args, 0, args.plan->tiles, call.cancel != nullptr ? *call.cancel : kNever);

@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "backends/opencl/launcher.h"
+#include "backends/opencl/clblast.h"
 #include "device/device.h"
 
 namespace evn {
@@ -15,7 +15,9 @@ extern const Backend opencl_backend;
 
 class OpenClDevice final : public Device {
  public:
-  OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue);
+  // For tests: `clblast` instead of the system's library.
+  OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue,
+               const ClBlastApi* clblast = nullptr);
   ~OpenClDevice() override;
 
   void* obtain(std::size_t bytes, bool pinned) override;
@@ -29,7 +31,11 @@ class OpenClDevice final : public Device {
   void* host_address(void* memory) override;
   std::span<const KernelFamily* const> kernels() const override;
 
+  // CLBlast's kernel where that is to be used.
+  const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override;
+
   const OpenClPrograms& programs() const { return programs_; }
+  const ClBlast& clblast() const { return *clblast_; }
 
  private:
   void* map(cl_command_queue queue, const OpenClMemory& memory, cl_int* code);
@@ -49,6 +55,7 @@ class OpenClDevice final : public Device {
   std::atomic<cl_command_queue> measuring_{nullptr};  // null until a session is traced
   std::mutex mutex_;  // of programs_ and of setting arguments: a kernel object's arguments are shared state
   OpenClPrograms programs_;
+  const std::unique_ptr<ClBlast> clblast_;
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> done_{0};
 };

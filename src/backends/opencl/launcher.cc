@@ -1,5 +1,7 @@
 #include "backends/opencl/launcher.h"
 
+#include "backends/opencl/clblast.h"
+
 namespace evn {
 namespace {
 
@@ -33,6 +35,11 @@ void Launcher::enqueue(const OpenClFunction& function, Grid grid) {
   throw make_error(cl_status(code), "clEnqueueNDRangeKernel of %s failed: %s (%d)", function.name, cl_error_name(code),
                    static_cast<int>(code))
       .with_device(device_.c_str());
+}
+
+void Launcher::multiply(const ClBlastProduct& product, const Buffer& a, const Buffer& b, const Buffer& c) {
+  EVN_CHECK(clblast_ != nullptr);
+  clblast_->multiply(queue_, trace_, product, a, b, c);
 }
 
 void Launcher::copy(const Buffer& from, const Buffer& to, std::size_t bytes) {

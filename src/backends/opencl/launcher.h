@@ -42,6 +42,9 @@ class TracedCommand {
   cl_event event_ = nullptr;
 };
 
+class ClBlast;
+struct ClBlastProduct;
+
 // Work items in up to three dimensions. The first is rounded up to the local size: kernels check their range.
 struct Grid {
   std::int64_t x = 1;
@@ -51,8 +54,9 @@ struct Grid {
 
 class Launcher {
  public:
-  Launcher(OpenClPrograms& programs, cl_command_queue queue, bool is_cpu, const std::string& device, StepTrace* trace = nullptr)
-      : programs_(programs), queue_(queue), is_cpu_(is_cpu), device_(device), trace_(trace) {}
+  Launcher(OpenClPrograms& programs, cl_command_queue queue, bool is_cpu, const std::string& device, StepTrace* trace = nullptr,
+           ClBlast* clblast = nullptr)
+      : programs_(programs), queue_(queue), is_cpu_(is_cpu), device_(device), trace_(trace), clblast_(clblast) {}
 
   // True for a device whose work items are loops on cores: few and long ones suit it.
   bool is_cpu() const { return is_cpu_; }
@@ -71,6 +75,9 @@ class Launcher {
     (set(args), ...);
     enqueue(function, grid);
   }
+
+  // Enqueues a product of matrices of CLBlast's.
+  void multiply(const ClBlastProduct& product, const Buffer& a, const Buffer& b, const Buffer& c);
 
   // Copies within the device.
   void copy(const Buffer& from, const Buffer& to, std::size_t bytes);
@@ -94,6 +101,7 @@ class Launcher {
   bool is_cpu_;
   const std::string& device_;
   StepTrace* trace_;
+  ClBlast* clblast_;
   cl_kernel kernel_ = nullptr;
   cl_uint next_ = 0;
 };

@@ -58,6 +58,7 @@ bool bind_commands(void* library, OpenClApi* api, std::string* why) {
          bind(library, "clEnqueueCopyBuffer", &api->enqueue_copy_buffer, why) &&
          bind(library, "clEnqueueMapBuffer", &api->enqueue_map_buffer, why) &&
          bind(library, "clEnqueueUnmapMemObject", &api->enqueue_unmap_mem_object, why) &&
+         bind(library, "clEnqueueMarkerWithWaitList", &api->enqueue_marker_with_wait_list, why) &&
          bind(library, "clGetEventProfilingInfo", &api->get_event_profiling_info, why) &&
          bind(library, "clReleaseEvent", &api->release_event, why) && bind(library, "clFlush", &api->flush, why) &&
          bind(library, "clFinish", &api->finish, why);

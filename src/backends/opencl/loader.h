@@ -40,6 +40,7 @@ struct OpenClApi {
   decltype(&::clEnqueueCopyBuffer) enqueue_copy_buffer;
   decltype(&::clEnqueueMapBuffer) enqueue_map_buffer;
   decltype(&::clEnqueueUnmapMemObject) enqueue_unmap_mem_object;
+  decltype(&::clEnqueueMarkerWithWaitList) enqueue_marker_with_wait_list;
   decltype(&::clGetEventProfilingInfo) get_event_profiling_info;
   decltype(&::clReleaseEvent) release_event;
   decltype(&::clFlush) flush;

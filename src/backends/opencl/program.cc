@@ -9,27 +9,7 @@
 namespace evn {
 namespace {
 
-constexpr std::uint64_t kMaxBinaryBytes = 64ull << 20;
-constexpr std::uint64_t kFnvBasis = 0xcbf29ce484222325ull;
-constexpr std::uint64_t kOtherBasis = 0x6a09e667f3bcc908ull;  // a second, independent hash of the same text
-
-std::uint64_t fnv1a(std::string_view bytes, std::uint64_t hash) {
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return hash;
-}
-
-// What a cache file begins with; the program's binary follows.
-struct CacheHeader {
-  char magic[8];
-  std::uint64_t identity;  // of everything that the binary depends on
-  std::uint64_t size;      // of the binary
-  std::uint64_t checksum;  // of the binary
-};
-constexpr char kMagic[8] = {'E', 'V', 'N', 'C', 'L', 'B', '0', '1'};
-
-void append_hex(std::string* text, std::uint64_t value) {
-  for (int shift = 60; shift >= 0; shift -= 4) text->push_back("0123456789abcdef"[(value >> shift) & 15]);
-}
+constexpr std::size_t kMaxBinaryBytes = 64u << 20;
 
 std::string_view find_source(std::string_view name) {
   for (const OpenClSource& source : opencl_sources()) {
@@ -94,22 +74,13 @@ cl_program OpenClPrograms::program(std::string_view source) {
   }
   programs_.reserve(programs_.size() + 1);
   const std::string_view text = find_source(source);
-  std::string path;
-  std::uint64_t identity = 0;
-  ClProgram program;
   const std::uint64_t begin_ns = os::now_ns();
-  if (!cache_dir_.empty()) {
-    const std::string all = identity_text(text);
-    identity = fnv1a(all, kOtherBasis);
-    path = cache_dir_ + "/opencl-";
-    append_hex(&path, fnv1a(all, kFnvBasis));
-    path += ".bin";
-    program = restore(path, identity);
-  }
+  const CacheFile cached(cache_dir_, "opencl", cache_dir_.empty() ? std::string() : identity_text(text));
+  ClProgram program = restore(cached);
   const bool restored = static_cast<bool>(program);
   if (!restored) {
     program = compile(source, text);
-    if (!path.empty()) store(program.get(), path, identity);
+    store(program.get(), cached);
   }
   log_built(restored, source, os::now_ns() - begin_ns);
   programs_.push_back({source, std::move(program)});
@@ -128,22 +99,12 @@ void OpenClPrograms::log_built(bool restored, std::string_view source, std::uint
              static_cast<unsigned long long>(duration_ns / 1000));
 }
 
-ClProgram OpenClPrograms::restore(const std::string& path, std::uint64_t identity) {
+ClProgram OpenClPrograms::restore(const CacheFile& cached) {
   os::FileBytes file;
-  try {
-    file = os::read_file(path, kMaxBinaryBytes, nullptr, MemoryClass::kLoading);
-  } catch (const Error&) {
-    return {};
-  }
-  CacheHeader header;
-  if (file.size < sizeof header) return {};
-  std::memcpy(&header, file.data.get(), sizeof header);
-  const auto* binary = static_cast<const unsigned char*>(file.data.get()) + sizeof header;
-  const std::size_t size = file.size - sizeof header;
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.identity != identity || header.size != size ||
-      header.checksum != fnv1a({reinterpret_cast<const char*>(binary), size}, kFnvBasis)) {
-    return {};
-  }
+  const std::string_view content = cached.read(&file);
+  if (content.empty()) return {};
+  const auto* binary = reinterpret_cast<const unsigned char*>(content.data());
+  const std::size_t size = content.size();
   cl_int code = CL_SUCCESS, status = CL_SUCCESS;
   const cl_device_id device = found_.id;
   ClProgram program(cl_create(&code, opencl().create_program_with_binary, context_, cl_uint{1}, &device, &size, &binary, &status));
@@ -177,24 +138,17 @@ ClProgram OpenClPrograms::compile(std::string_view source, std::string_view text
 }
 
 // The cache is a convenience: whatever goes wrong here costs the next process a compilation and nothing else.
-void OpenClPrograms::store(cl_program program, const std::string& path, std::uint64_t identity) noexcept {
+void OpenClPrograms::store(cl_program program, const CacheFile& cached) noexcept {
+  if (cache_dir_.empty()) return;
   try {
     std::size_t size = 0;
-    unsigned char* out = nullptr;
     const auto info = [&](cl_program_info what, std::size_t bytes, void* value) {
       return cl_call(opencl().get_program_info, program, what, bytes, value, static_cast<std::size_t*>(nullptr)) == CL_SUCCESS;
     };
     if (!info(CL_PROGRAM_BINARY_SIZES, sizeof size, &size) || size == 0 || size > kMaxBinaryBytes) return;
-    std::string file(sizeof(CacheHeader) + size, '\0');
-    out = reinterpret_cast<unsigned char*>(file.data()) + sizeof(CacheHeader);
-    if (!info(CL_PROGRAM_BINARIES, sizeof out, &out)) return;
-    CacheHeader header{};
-    std::memcpy(header.magic, kMagic, sizeof kMagic);
-    header.identity = identity;
-    header.size = size;
-    header.checksum = fnv1a(std::string_view(file).substr(sizeof header), kFnvBasis);
-    std::memcpy(file.data(), &header, sizeof header);
-    if (os::make_folders(cache_dir_)) os::write_file_atomically(path, file.data(), file.size());
+    std::string binary(size, '\0');
+    auto* out = reinterpret_cast<unsigned char*>(binary.data());
+    if (info(CL_PROGRAM_BINARIES, sizeof out, &out)) cached.write(binary);
   } catch (...) {
   }
 }

@@ -1,12 +1,12 @@
 // Compiled programs of one device: built from the embedded sources when first needed, and kept as binaries in a folder, so that the
-// next process need not compile. The cache can do no harm: a file that is damaged, foreign or unreadable is made anew, and one that
-// cannot be written is not.
+// next process need not compile.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backends/opencl/cache_file.h"
 #include "backends/opencl/discovery.h"
 #include "base/log.h"
 
@@ -45,9 +45,9 @@ class OpenClPrograms {
   };
   cl_program program(std::string_view source);
   void log_built(bool restored, std::string_view source, std::uint64_t duration_ns) const;
-  ClProgram restore(const std::string& path, std::uint64_t identity);
+  ClProgram restore(const CacheFile& cached);
   ClProgram compile(std::string_view source, std::string_view text);
-  void store(cl_program program, const std::string& path, std::uint64_t identity) noexcept;
+  void store(cl_program program, const CacheFile& cached) noexcept;
   std::string identity_text(std::string_view text) const;
 
   const OpenClFound found_;

@@ -165,7 +165,7 @@ const Kernel* MockDevice::reference_kernel(const OpDesc&) const { return &kMockK
 std::shared_ptr<Device> open_mock(const DeviceRequest& request) { return std::make_shared<MockDevice>(request); }
 
 std::vector<DeviceListing> list_mock(std::string*) {
-  return {{"mock:0", "mock device", "tests", "tests", "other", 1, 1 << 30}};
+  return {{"mock:0", "mock device", "tests", "tests", "other", 1, 1 << 30, ""}};
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // MatMul and Gemm, float32. The right-hand matrix is packed into panels: once where it is constant, else in each run, to scratch.
+#include "backends/opencl/kernels/product.h"
 #include "backends/opencl/kernels/support.h"
 #include "ops/gemm.h"
 
@@ -12,19 +13,7 @@ constexpr OpenClFunction kMultiply1{"matmul", "multiply_1"};
 enum : int { kA, kB, kC };
 constexpr std::int64_t kPanel = 32;    // columns
 constexpr std::int64_t kPackDepth = 16;  // rows of a panel that one work item packs
-constexpr int kMaxBatchRank = kMaxRank - 2;
 constexpr std::int64_t kFewRows = 4;   // up to these the tiles are of one row: a tile of 8 would be mostly empty
-
-// As in matmul.cl.
-struct Product {
-  std::int64_t m, n, k;
-  std::int64_t a_row, a_step;
-  std::int64_t panels;
-  std::int64_t c_row, c_column;
-  float alpha, beta;
-  std::int32_t has_c, rows_first, rank;
-  std::int64_t batch[kMaxBatchRank], a_stride[kMaxBatchRank], b_stride[kMaxBatchRank];
-};
 
 struct State {
   Product product;
@@ -139,14 +128,7 @@ void plan_gemm(const OpDesc& desc, KernelPlan* plan) {
   p.a_row = transposed ? 1 : p.k;
   p.a_step = transposed ? p.m : 1;
   p.alpha = attr_float(*desc.node, GemmAttr::kAlpha);
-  p.beta = attr_float(*desc.node, GemmAttr::kBeta);
-  p.has_c = desc.has_input(kC);
-  if (p.has_c == 0) return;
-  const Shape& c = desc.inputs[kC].shape;
-  const std::int64_t columns = c.rank() == 0 ? 1 : c[c.rank() - 1];
-  const std::int64_t rows = c.rank() == 2 ? c[0] : 1;
-  p.c_column = columns == 1 ? 0 : 1;
-  p.c_row = rows == 1 ? 0 : columns;
+  set_addend(desc, kC, attr_float(*desc.node, GemmAttr::kBeta), &p);
 }
 
 // ---- runs ----

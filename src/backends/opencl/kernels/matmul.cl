@@ -169,3 +169,24 @@ EVN_KERNEL void multiply_1(global const float* a, ulong a0, global const float* 
 #endif
   finish(sums, 1, row, column, c + c0, out, &p, &e);
 }
+
+// y = y + beta * C, then the epilogue; for products that something else has made. Grid: vectors of columns, rows.
+EVN_KERNEL void finish_product(global const float* c, ulong c0, global float* y, ulong y0, Product p, Epilogue e) {
+  const long column = (long)get_global_id(0) * EVN_LANES, row = get_global_id(1);
+  if (column >= p.n) return;
+  global float* at = y + y0 + row * p.n + column;
+  global const float* from = c + c0 + row * p.c_row + column * p.c_column;
+  const bool inside = column + EVN_LANES <= p.n;
+  const long lanes = min(p.n - column, (long)EVN_LANES);
+  float lane[EVN_LANES], addend[EVN_LANES];
+  if (!inside) {
+    for (int i = 0; i < EVN_LANES; ++i) {
+      lane[i] = i < lanes ? at[i] : 0.0f;
+      addend[i] = p.has_c && i < lanes ? from[i * p.c_column] : 0.0f;
+    }
+  }
+  VF v = inside ? LOADV(at) : LOADV(lane);
+  if (p.has_c) v = fma((VF)p.beta, p.c_column == 0 ? (VF)from[0] : inside ? LOADV(from) : LOADV(addend), v);
+  apply_to_block(&v, 1, &e);
+  store_lanes(v, at, lanes);
+}

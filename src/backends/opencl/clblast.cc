@@ -1,0 +1,137 @@
+#include "backends/opencl/clblast.h"
+
+#include <cstring>
+
+#include "base/os/os.h"
+#include "version.h"
+
+namespace evn {
+namespace {
+
+constexpr const char* kNotOnCpu = "not used on a CPU device unless the configuration says `clblast: always`";
+
+// Multiply-adds of the product; 0 when CLBlast's kernel does not take it, a dim is not known or a side is too small.
+std::uint64_t size_of(const Kernel& kernel, const OpDesc& desc) {
+  const Shape& y = desc.outputs[0].shape;
+  if (kernel.supports(desc) != nullptr || y.rank() < 2 || !y.is_known() || y.elements() == 0) return 0;
+  if (!desc.inputs[0].shape.is_known() || !desc.inputs[1].shape.is_known()) return 0;
+  KernelPlan plan;
+  kernel.plan(desc, &plan);
+  const auto& p = plan.state<ClBlastProduct>();  // what the kernels' state begins with
+  if (p.m < ClBlast::kSmallestSide || p.n < ClBlast::kSmallestSide || p.k < ClBlast::kSmallestSide) return 0;
+  return static_cast<std::uint64_t>(plan.flops / 2);
+}
+
+}  // namespace
+
+std::string clblast_outlook(bool is_cpu) {
+  if (is_cpu) return std::string("CLBlast: ") + kNotOnCpu;
+  std::string why;
+  return "CLBlast: " + (clblast_api(&why) != nullptr ? "tried when a model first multiplies large matrices" : why);
+}
+
+ClBlast::ClBlast(Device& device, bool is_cpu, const DeviceRequest& request, const std::string& identity, const ClBlastApi* api)
+    : device_(device),
+      mode_(request.clblast),
+      is_cpu_(is_cpu),
+      log_(request.log),
+      cached_(request.cache_dir, "clblast", EVN_VERSION_STRING + ("\n" + mode_ + "\n" + identity)),
+      api_(api) {}
+
+// Why there is no trial; "" when there is to be one.
+std::string ClBlast::refuse() {
+  if (mode_ == "never") return "the configuration says `clblast: never`";
+  if (mode_ == "auto" && is_cpu_) return kNotOnCpu;
+  std::string why;
+  if (api_ == nullptr) api_ = clblast_api(&why);
+  return why;
+}
+
+void ClBlast::decide() {
+  decided_ = true;
+  verdict_ = {UINT64_MAX, refuse()};
+  if (!verdict_.text.empty()) return;
+  os::FileBytes file;
+  const std::string_view kept = cached_.read(&file);
+  if (kept.size() > sizeof verdict_.from) {
+    std::memcpy(&verdict_.from, kept.data(), sizeof verdict_.from);
+    verdict_.text = kept.substr(sizeof verdict_.from);
+    return;
+  }
+  ++trials_;
+  const std::uint64_t begin_ns = os::now_ns();
+  try {
+    verdict_ = try_clblast(device_, mode_ != "always", os::now_ns);
+    std::string content(reinterpret_cast<const char*>(&verdict_.from), sizeof verdict_.from);
+    cached_.write(content + verdict_.text);
+  } catch (const Error& e) {
+    verdict_ = {UINT64_MAX, std::string("the trial failed: ") + e.message};
+  }
+  LogEvent(log_, EVN_LOG_INFO, "clblast.tried")
+      .device(device_.name().c_str())
+      .field("result", verdict_.text.c_str())
+      .field("duration_ns", os::now_ns() - begin_ns)
+      .write("CLBlast on device %s: %s", device_.name().c_str(), verdict_.text.c_str());
+}
+
+const Kernel* ClBlast::kernel_for(const OpDesc& desc) {
+  if (mode_ == "never" || (mode_ == "auto" && is_cpu_)) return nullptr;
+  for (const Kernel& kernel : clblast_kernels()) {
+    if (desc.node->op_type != kernel.op || !desc.node->domain.empty()) continue;
+    const std::uint64_t size = size_of(kernel, desc);
+    if (size == 0 || (mode_ != "always" && size < kSmallestProduct)) return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!decided_) decide();
+    return size >= verdict_.from ? &kernel : nullptr;
+  }
+  return nullptr;
+}
+
+std::string ClBlast::verdict() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return verdict_.text;
+}
+
+// CLBlast would otherwise allocate in each call, past the device's ledger. It is handed a whole buffer, so an arena will not do.
+cl_mem ClBlast::work_space(cl_command_queue queue, std::size_t bytes) {
+  WorkSpace& space = work_spaces_[work_spaces_[0].queue == nullptr || work_spaces_[0].queue == queue ? 0 : 1];
+  space.queue = queue;
+  if (space.memory.size() < bytes) {
+    check_cl(cl_call(opencl().finish, queue), "clFinish", device_.name());  // before the pool lends the old one to others
+    space.memory = PooledMemory();
+    space.memory = device_.allocate(bytes, MemoryClass::kScratch);
+  }
+  return bytes == 0 ? nullptr : static_cast<OpenClMemory*>(space.memory.memory())->buffer;
+}
+
+void ClBlast::multiply(cl_command_queue queue, StepTrace* trace, const ClBlastProduct& p, const Buffer& a, const Buffer& b,
+                       const Buffer& c) {
+  const auto memory = [](const Buffer& buffer) { return static_cast<OpenClMemory*>(buffer.memory)->buffer; };
+  const auto first = [](const Buffer& buffer) { return buffer.offset / sizeof(float); };
+  const auto check = [&](int status, const char* call) {
+    if (status == CL_SUCCESS) return;
+    throw make_error(cl_status(status), "CLBlast's %s of %lld x %lld x %lld failed with status %d", call, static_cast<long long>(p.m),
+                     static_cast<long long>(p.n), static_cast<long long>(p.k), status)
+        .with_device(device_.name().c_str());
+  };
+  const int a_transpose = p.transpose_a ? kClBlastTransposed : kClBlastNotTransposed;
+  const int b_transpose = p.transpose_b ? kClBlastTransposed : kClBlastNotTransposed;
+  const auto m = static_cast<std::size_t>(p.m), n = static_cast<std::size_t>(p.n), k = static_cast<std::size_t>(p.k);
+  const std::size_t a_ld = p.transpose_a ? m : k, b_ld = p.transpose_b ? k : n;
+  std::size_t bytes = 0;
+  check(cl_call(api_->temp_bytes, kClBlastRowMajor, a_transpose, b_transpose, m, n, k, first(a), a_ld, first(b), b_ld, first(c), n,
+                &queue, &bytes),
+        "SGemmTempBufferSize");
+  const cl_mem temp = work_space(queue, bytes);
+  // It gives the event of its last kernel only, so that a marker says when the first began.
+  if (TracedCommand begin(trace); begin.out() != nullptr) {
+    check_cl(cl_call(opencl().enqueue_marker_with_wait_list, queue, cl_uint{0}, static_cast<const cl_event*>(nullptr), begin.out()),
+             "clEnqueueMarkerWithWaitList", device_.name());
+  }
+  TracedCommand command(trace);
+  check(cl_call(api_->sgemm, kClBlastRowMajor, a_transpose, b_transpose, m, n, k, p.alpha, memory(a), first(a), a_ld, memory(b), first(b),
+                b_ld, 0.0f, memory(c), first(c), n, &queue, command.out(), temp),
+        "Sgemm");
+}
+
+}  // namespace evn
