@@ -9,9 +9,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "bench"), str(REPOSITORY / "bench" / "models")]
+sys.path[:0] = [str(REPOSITORY / "bench"), str(REPOSITORY / "bench" / "models"), str(REPOSITORY / "scripts")]
 
 import compare  # noqa: E402
+import draw_trace  # noqa: E402
 import engines  # noqa: E402
 import models_table  # noqa: E402
 import report  # noqa: E402
@@ -190,3 +191,27 @@ def test_computed_weights_are_filled_by_what_uses_them():
     filled = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     assert filled["w"].shape == (50, 200) and abs(filled["w"].std() - 0.1) < 0.01  # the root of 2 by 200 products
     assert filled["b"].shape == (50,) and 0 < numpy.abs(filled["b"]).max() < 0.05
+
+
+def trace_of(runs):
+    """Runs of 100 us, each with one kernel in its second half."""
+    events = [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "cpu"}},
+              {"ph": "C", "name": "memory cpu", "cat": "memory", "pid": 1, "tid": 0, "ts": 0, "args": {"current_bytes": 7, "arena_bytes": 1}}]
+    for i in range(runs):
+        events += [{"ph": "X", "name": "run", "cat": "run", "pid": 1, "tid": 1, "ts": 1000 * i, "dur": 100, "args": {}},
+                   {"ph": "X", "name": f"<conv {i}>", "cat": "kernel", "pid": 1, "tid": 1, "ts": 1000 * i + 50, "dur": 50, "args": {}}]
+    return {"traceEvents": events}
+
+
+def test_a_drawn_trace_has_one_run_to_scale():
+    picture = draw_trace.draw(trace_of(3), 1)
+    assert "&lt;conv 1&gt;, 50.0 us" in picture and "conv 0" not in picture and "conv 2" not in picture
+    whole, half = (float(line.split('width="')[1].split('"')[0]) for line in picture.splitlines() if "<title>" in line)
+    assert half == pytest.approx(whole / 2, abs=0.02)
+    assert draw_trace.draw(trace_of(3)) == draw_trace.draw(trace_of(3), 2)
+
+
+@pytest.mark.parametrize("runs, number", [(0, -1), (2, 2)])
+def test_a_run_that_is_not_there_cannot_be_drawn(runs, number):
+    with pytest.raises(SystemExit, match="run"):
+        draw_trace.draw(trace_of(runs), number)
