@@ -110,6 +110,9 @@ struct Kernel {
   // Runs tiles [begin, end). On the CPU: called from several threads with disjoint ranges. On other devices: called once with all
   // tiles, enqueues, and does not wait. May throw Error.
   void (*run)(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel);
+  // Copes with inputs that have no elements where the output has some (a cache that is empty yet, concatenated with what is new).
+  // The memory of such an input may be null. Other kernels are not asked to: the device's reference runs then, if it has one.
+  bool takes_empty = false;
 };
 
 struct KernelFamily {

@@ -407,8 +407,7 @@ class PlanBuilder {
     }
     step.packed = n.packed;
     if (n.choose_late) choose_late(&step);
-    choose_for_empty(&step);
-    step.kernel->plan(step.desc, &step.plan);
+    if (choose_for_empty(&step)) step.kernel->plan(step.desc, &step.plan);
     for (const std::int32_t r : in) {
       if (r >= 0 && host(n.slot)) step.wait_slots |= s_.roots[r].pending_slots;
     }
@@ -441,8 +440,8 @@ class PlanBuilder {
   }
 
   // Kernels need not cope with inputs that have no elements; the reference does. Inputs that are read by value are lists, which
-  // may be empty.
-  void choose_for_empty(PlanStep* step) {
+  // may be empty. False: there is nothing to compute.
+  bool choose_for_empty(PlanStep* step) {
     const auto empty = [](const TensorDesc& d) { return d.dtype != DType::kUndefined && d.shape.elements() == 0; };
     bool some_empty = false;
     for (std::size_t k = 0; k < step->desc.inputs.size(); ++k) {
@@ -451,13 +450,14 @@ class PlanBuilder {
     }
     const bool none_out = std::all_of(step->desc.outputs.begin(), step->desc.outputs.end(),
                                       [&](const TensorDesc& d) { return d.dtype == DType::kUndefined || empty(d); });
-    if (!some_empty && !none_out) return;
+    if (none_out) return false;
+    if (!some_empty || step->kernel->takes_empty) return true;
     const Device& device = *c_.devices[step->slot];
     step->kernel = device.reference_kernel(step->desc);
     if (step->kernel == nullptr) {
-      throw make_error(EVN_ERROR_UNSUPPORTED, "an input or output has no elements, which this device does not run")
-          .with_device(device.name().c_str());
+      throw make_error(EVN_ERROR_UNSUPPORTED, "an input has no elements, which this device does not run").with_device(device.name().c_str());
     }
+    return true;
   }
 
   std::int32_t scratch_root(int slot, const KernelPlan& p) {

@@ -324,7 +324,7 @@ constexpr Kernel kKernels[] = {
     {"transpose", "Transpose", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_transpose, run_copy},
     {"slice", "Slice", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_slice, run_copy},
     {"expand", "Expand", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_expand, run_copy},
-    {"concat", "Concat", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_concat, run_concat},
+    {"concat", "Concat", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_concat, run_concat, true},
     {"split", "Split", "", 10, supports_split, nullptr, nullptr, nullptr, plan_split, run_split},
     {"pad", "Pad", "", 10, supports_pad, nullptr, nullptr, nullptr, plan_pad, run_pad},
     {"gather", "Gather", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_gather, run_gather},
