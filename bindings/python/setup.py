@@ -43,7 +43,8 @@ class BuildWithLibrary(build_py):
         shutil.copyfile(library, target / "libevener.so")
         for module in library.parent.glob("libevener_*.so"):  # it opens them from beside itself
             shutil.copyfile(module, target / module.name)
-        shutil.copyfile(REPOSITORY / "LICENSE", target / "LICENSE")
+        for text in ("LICENSE", "NOTICE"):
+            shutil.copyfile(REPOSITORY / text, target / text)
 
 
 class PlatformWheel(bdist_wheel):

@@ -84,6 +84,11 @@ def test_the_linked_client_needs_no_libstdcxx(prefix, model, tmp_path):
     assert "ok" in run([client, model])
 
 
+def test_the_licences_are_installed(prefix):
+    assert "yaml-cpp" in (prefix / "share" / "doc" / "evener" / "NOTICE").read_text()
+    assert "Apache License" in (prefix / "share" / "doc" / "evener" / "LICENSE").read_text()
+
+
 def test_the_installed_command_runs(prefix):
     assert "0.1.0" in run([prefix / "bin" / "evener", "version"])
 
