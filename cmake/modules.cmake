@@ -23,3 +23,6 @@ if(EVN_OPENBLAS AND NOT CMAKE_CROSSCOMPILING AND TARGET evener)
     message(STATUS "libevener_openblas.so is not built: no serial static OpenBLAS (Debian: libopenblas-serial-dev)")
   endif()
 endif()
+if(NOT EVN_MODULES)
+  file(REMOVE ${CMAKE_BINARY_DIR}/libevener_openblas.so)  # of an earlier configuration; it would be found and used
+endif()
