@@ -118,7 +118,19 @@ enum {
   EVN_DTYPE_UINT64 = 13,
   EVN_DTYPE_COMPLEX64 = 14,
   EVN_DTYPE_COMPLEX128 = 15,
-  EVN_DTYPE_BFLOAT16 = 16
+  EVN_DTYPE_BFLOAT16 = 16,
+  EVN_DTYPE_FLOAT8E4M3FN = 17,
+  EVN_DTYPE_FLOAT8E4M3FNUZ = 18,
+  EVN_DTYPE_FLOAT8E5M2 = 19,
+  EVN_DTYPE_FLOAT8E5M2FNUZ = 20,
+  /* Elements of less than a byte lie as in a model file: several to a byte, the first in the lowest bits, and what is left of the
+     last byte is 0. A tensor of them begins at a byte of its own. */
+  EVN_DTYPE_UINT4 = 21,
+  EVN_DTYPE_INT4 = 22,
+  EVN_DTYPE_FLOAT4E2M1 = 23,
+  EVN_DTYPE_FLOAT8E8M0 = 24,
+  EVN_DTYPE_UINT2 = 25,
+  EVN_DTYPE_INT2 = 26
 };
 
 /* The largest rank of a tensor. */

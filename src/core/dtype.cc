@@ -5,14 +5,17 @@ namespace {
 
 struct Row {
   const char* name;
-  std::size_t size;
+  std::size_t bits;
 };
 
 constexpr Row kRows[] = {
-    {"undefined", 0}, {"float32", 4}, {"uint8", 1},  {"int8", 1},    {"uint16", 2}, {"int16", 2},
-    {"int32", 4},     {"int64", 8},   {"string", 0}, {"bool", 1},    {"float16", 2}, {"float64", 8},
-    {"uint32", 4},    {"uint64", 8},  {"complex64", 0}, {"complex128", 0}, {"bfloat16", 2},
+    {"undefined", 0},  {"float32", 32},       {"uint8", 8},       {"int8", 8},      {"uint16", 16},        {"int16", 16},
+    {"int32", 32},     {"int64", 64},         {"string", 0},      {"bool", 8},      {"float16", 16},       {"float64", 64},
+    {"uint32", 32},    {"uint64", 64},        {"complex64", 0},   {"complex128", 0}, {"bfloat16", 16},     {"float8e4m3fn", 8},
+    {"float8e4m3fnuz", 8}, {"float8e5m2", 8}, {"float8e5m2fnuz", 8}, {"uint4", 4},  {"int4", 4},           {"float4e2m1", 4},
+    {"float8e8m0", 8}, {"uint2", 2},          {"int2", 2},
 };
+static_assert(sizeof kRows / sizeof kRows[0] == kDTypeCount);
 
 const Row& row(DType dtype) {
   const auto i = static_cast<std::uint32_t>(dtype);
@@ -22,6 +25,7 @@ const Row& row(DType dtype) {
 }  // namespace
 
 const char* dtype_name(DType dtype) { return row(dtype).name; }
-std::size_t dtype_size(DType dtype) { return row(dtype).size; }
+std::size_t dtype_bits(DType dtype) { return row(dtype).bits; }
+std::size_t dtype_size(DType dtype) { return row(dtype).bits / 8; }
 
 }  // namespace evn

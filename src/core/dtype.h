@@ -26,13 +26,34 @@ enum class DType : std::int32_t {
   kComplex64 = EVN_DTYPE_COMPLEX64,
   kComplex128 = EVN_DTYPE_COMPLEX128,
   kBfloat16 = EVN_DTYPE_BFLOAT16,
+  kFloat8E4M3FN = EVN_DTYPE_FLOAT8E4M3FN,
+  kFloat8E4M3FNUZ = EVN_DTYPE_FLOAT8E4M3FNUZ,
+  kFloat8E5M2 = EVN_DTYPE_FLOAT8E5M2,
+  kFloat8E5M2FNUZ = EVN_DTYPE_FLOAT8E5M2FNUZ,
+  kUint4 = EVN_DTYPE_UINT4,
+  kInt4 = EVN_DTYPE_INT4,
+  kFloat4E2M1 = EVN_DTYPE_FLOAT4E2M1,
+  kFloat8E8M0 = EVN_DTYPE_FLOAT8E8M0,
+  kUint2 = EVN_DTYPE_UINT2,
+  kInt2 = EVN_DTYPE_INT2,
 };
+inline constexpr int kDTypeCount = EVN_DTYPE_INT2 + 1;
 
 // ONNX's name ("float32"); "undefined" for a number that is no type.
 const char* dtype_name(DType dtype);
 
-// Bytes of one element; 0 for types that this library does not store (strings, complex numbers, unknown numbers).
+// Bits of one element: 2, 4 or a multiple of 8; 0 for types that this library does not store (strings, complex numbers, unknown
+// numbers).
+std::size_t dtype_bits(DType dtype);
+
+// Bytes of one element; 0 for types that are not stored and for those of less than a byte.
 std::size_t dtype_size(DType dtype);
+
+inline bool is_stored(DType dtype) { return dtype_bits(dtype) != 0; }
+// Several elements to a byte, the first in the lowest bits.
+inline bool is_sub_byte(DType dtype) { return dtype_bits(dtype) % 8 != 0; }
+// What the address of a tensor's first element must be a multiple of.
+inline std::size_t dtype_alignment(DType dtype) { return dtype_size(dtype) != 0 ? dtype_size(dtype) : 1; }
 
 // The DType of a C++ element type.
 template <typename T>

@@ -91,7 +91,9 @@ Shape broadcast_shapes(const Shape& a, const Shape& b) {
 }
 
 std::size_t TensorDesc::size_bytes() const {
-  return checked_mul(static_cast<std::size_t>(shape.elements()), dtype_size(dtype));
+  const std::int64_t elements = shape.elements();
+  if (is_sub_byte(dtype)) return static_cast<std::size_t>(ceil_div(elements, 8 / static_cast<std::int64_t>(dtype_bits(dtype))));
+  return checked_mul(static_cast<std::size_t>(elements), dtype_size(dtype));
 }
 
 }  // namespace evn

@@ -16,8 +16,7 @@ std::shared_ptr<Weight> make_weight_over(const TensorDesc& desc, std::shared_ptr
   w->id = g_next_id.fetch_add(1, std::memory_order_relaxed);
   w->desc = desc;
   w->size_bytes = desc.size_bytes();
-  const std::size_t element = dtype_size(desc.dtype);
-  w->aligned = element == 0 || reinterpret_cast<std::uintptr_t>(data.get()) % element == 0;
+  w->aligned = reinterpret_cast<std::uintptr_t>(data.get()) % dtype_alignment(desc.dtype) == 0;
   w->data = std::move(data);
   return w;
 }

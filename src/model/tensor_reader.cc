@@ -137,6 +137,17 @@ constexpr Storage kStorage[] = {
     {DType::kFloat16, kInt32Data, store_int32<std::uint16_t>},
     {DType::kBfloat16, kInt32Data, store_int32<std::uint16_t>},
     {DType::kBool, kInt32Data, store_bool},
+    // A byte to a number: one element of 8 bits, or as many as fit.
+    {DType::kFloat8E4M3FN, kInt32Data, store_int32<std::uint8_t>},
+    {DType::kFloat8E4M3FNUZ, kInt32Data, store_int32<std::uint8_t>},
+    {DType::kFloat8E5M2, kInt32Data, store_int32<std::uint8_t>},
+    {DType::kFloat8E5M2FNUZ, kInt32Data, store_int32<std::uint8_t>},
+    {DType::kFloat8E8M0, kInt32Data, store_int32<std::uint8_t>},
+    {DType::kUint4, kInt32Data, store_int32<std::uint8_t>},
+    {DType::kInt4, kInt32Data, store_int32<std::uint8_t>},
+    {DType::kFloat4E2M1, kInt32Data, store_int32<std::uint8_t>},
+    {DType::kUint2, kInt32Data, store_int32<std::uint8_t>},
+    {DType::kInt2, kInt32Data, store_int32<std::uint8_t>},
 };
 
 template <std::uint32_t kNumber, Kind kKind>
@@ -168,8 +179,9 @@ const Storage& storage_of(DType dtype) {
   fail(EVN_ERROR_INTERNAL, "no storage for element type %s", dtype_name(dtype));
 }
 
-// Elements and bytes of a tensor as its dims claim them. A claim that no machine can hold is the model's fault.
-void size_of(const Reader& r, const std::uint8_t* at, DType dtype, std::uint64_t* elements, std::size_t* bytes) {
+// Bytes of a tensor as its dims claim them, and the numbers that a typed field has for it. A claim that no machine can hold is the
+// model's fault.
+void size_of(const Reader& r, const std::uint8_t* at, DType dtype, std::uint64_t* numbers, std::size_t* bytes) {
   std::uint64_t n = 1;
   bool overflow = false;
   bool empty = false;
@@ -178,9 +190,10 @@ void size_of(const Reader& r, const std::uint8_t* at, DType dtype, std::uint64_t
     overflow |= __builtin_mul_overflow(n, static_cast<std::uint64_t>(dim), &n);
   }
   std::uint64_t size = 0;
-  overflow |= __builtin_mul_overflow(n, dtype_size(dtype), &size) || size > static_cast<std::uint64_t>(INT64_MAX);
+  if (const std::size_t bits = dtype_bits(dtype); bits < 8) n = n / (8 / bits) + (n % (8 / bits) != 0 ? 1 : 0);
+  overflow |= __builtin_mul_overflow(n, dtype_alignment(dtype), &size) || size > static_cast<std::uint64_t>(INT64_MAX);
   if (overflow && !empty) r.refuse(at, "dims", "claims more bytes than 64 bits can count");
-  *elements = empty ? 0 : n;
+  *numbers = empty ? 0 : n;
   *bytes = empty ? 0 : static_cast<std::size_t>(size);
 }
 
@@ -195,7 +208,7 @@ void check_limit(const Reader& r, std::size_t bytes) {
 // Bytes that are aligned for their type stay where they are. Booleans other than 0 and 1 are put right in a copy.
 WeightPtr weight_of_bytes(const Reader& r, const TensorDesc& desc, std::size_t size, std::shared_ptr<const void> data) {
   const auto* from = static_cast<const std::uint8_t*>(data.get());
-  bool in_place = reinterpret_cast<std::uintptr_t>(from) % dtype_size(desc.dtype) == 0;
+  bool in_place = reinterpret_cast<std::uintptr_t>(from) % dtype_alignment(desc.dtype) == 0;
   if (desc.dtype == DType::kBool) in_place = std::all_of(from, from + size, [](std::uint8_t b) { return b <= 1; });
   if (in_place) return make_weight_over(desc, std::move(data));
   void* to = nullptr;
@@ -219,9 +232,9 @@ WeightPtr weight_of_typed(const Reader& r, const TensorDesc& desc, wire::Bytes r
 
 WeightPtr read_values(const Reader& r, wire::Bytes range, DType dtype) {
   const std::uint8_t* at = range.begin;
-  std::uint64_t elements = 0;
+  std::uint64_t numbers = 0;
   std::size_t bytes = 0;
-  size_of(r, at, dtype, &elements, &bytes);
+  size_of(r, at, dtype, &numbers, &bytes);
   const TensorDesc desc{dtype, r.shape};
   const Storage& storage = storage_of(dtype);
   bool has_typed = false;
@@ -243,7 +256,7 @@ WeightPtr read_values(const Reader& r, wire::Bytes range, DType dtype) {
     check_limit(r, bytes);
     return weight_of_bytes(r, desc, bytes, std::shared_ptr<const void>(r.loader.bytes, r.raw.begin));
   }
-  if (r.counts[storage.typed] != elements) {
+  if (r.counts[storage.typed] != numbers) {
     r.refuse(at, kTypedNames[storage.typed], "does not have as many values as dims ask for");
   }
   check_limit(r, bytes);

@@ -109,7 +109,7 @@ const char* onnx_type_name(std::int32_t number) {
   return number > 0 && static_cast<std::size_t>(number) < std::size(kTypeNames) ? kTypeNames[number] : nullptr;
 }
 
-bool is_stored_type(std::int32_t number) { return dtype_size(static_cast<DType>(number)) != 0; }
+bool is_stored_type(std::int32_t number) { return is_stored(static_cast<DType>(number)); }
 
 ValueInfo read_value_info(Loader& loader, wire::Bytes range) {
   Reader reader{loader, {}};

@@ -1,12 +1,14 @@
 // Cast: each element to the dtype `to`; CastLike: to the dtype of input 1.
 //   to bool: x != 0 (NaN is true)              from bool: 0 or 1
-//   float to integer: towards zero; outside the range the nearest end of it; NaN is 0
+//   float to integer: towards zero; outside the range the nearest end of it, but modulo 2^bits for 4 and 2 bits; NaN is 0
 //   integer to integer: modulo 2^bits          to floating point: to nearest, ties to even; too large gives infinity
+//   to floats of 8 and 4 bits: as `saturate` and `round_mode` say (ops/infra/small_types.h)
 // ONNX leaves out-of-range conversions open; the above holds on every machine.
-// dtypes: all numbers, bool, float16, bfloat16, in every pair. `saturate` and `round_mode` concern types that are not stored here.
+// dtypes: all that are stored, in every pair.
 // Failures: `to` is no dtype (INVALID_MODEL) or one that is not stored (UNSUPPORTED). Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
+#include "ops/infra/small_types.h"
 
 namespace evn {
 namespace {
@@ -53,8 +55,81 @@ void dispatch_any(DType dtype, F&& f) {
   }
 }
 
+// ---- where one of the two types has 8 bits or less and is none of C++'s ----
+
+struct SmallCast {
+  bool saturate = true;
+  Rounding rounding = Rounding::kUp;
+};
+
+SmallCast small_cast(const Node& node) {
+  const bool like = node.op_type == "CastLike";
+  SmallCast how;
+  if (node.op->since < 19) return how;
+  how.saturate = attr_int(node, like ? 0 : 1) != 0;
+  if (node.op->since < 24) return how;
+  const std::string& mode = attr_string(node, like ? 1 : 2);
+  how.rounding = mode == "up" ? Rounding::kUp : mode == "down" ? Rounding::kDown : Rounding::kNearestEven;
+  if (mode != "up" && mode != "down" && mode != "nearest") fail(EVN_ERROR_INVALID_MODEL, "round_mode is none of up, down, nearest");
+  return how;
+}
+
+template <typename From>
+void set_small(const SmallCast& how, const MutableTensor& y, std::int64_t i, From x) {
+  const DType to = y.desc.dtype;
+  if constexpr (std::is_integral_v<From>) {
+    if (is_small_integer(to)) return set_small_bits(to, y.data, i, static_cast<std::uint64_t>(x));
+  }
+  const auto value = static_cast<double>(x);
+  if (!is_small_integer(to)) return set_small_value(to, y.data, i, value, how.saturate, how.rounding);
+  set_small_bits(to, y.data, i, static_cast<std::uint64_t>(saturate_to<std::int64_t>(value)));
+}
+
+void cast_small(const ReferenceContext& c, std::int64_t count) {
+  const SmallCast how = small_cast(c.node);
+  const ConstTensor& x = c.input(0);
+  const MutableTensor& y = c.output();
+  if (is_small_type(x.desc.dtype) && is_small_type(y.desc.dtype)) {
+    // y may lie over x: elements that grow are written from the last on.
+    const bool grows = dtype_bits(y.desc.dtype) > dtype_bits(x.desc.dtype);
+    for (std::int64_t n = 0; n < count; ++n) {
+      const std::int64_t i = grows ? count - 1 - n : n;
+      set_small(how, y, i, small_value(x.desc.dtype, x.data, i));
+    }
+  } else if (is_small_type(x.desc.dtype)) {
+    dispatch_any(y.desc.dtype, [&](auto to) {
+      using To = decltype(to);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const double value = small_value(x.desc.dtype, x.data, i);
+        if constexpr (std::is_integral_v<To>) {
+          // Integers of 4 and 2 bits keep their sign's bits, as others do.
+          y.as<To>()[i] = is_small_integer(x.desc.dtype) ? static_cast<To>(static_cast<std::int64_t>(value)) : saturate_to<To>(value);
+        } else {
+          y.as<To>()[i] = convert<To>(value);
+        }
+      }
+    });
+  } else {
+    dispatch_any(x.desc.dtype, [&](auto from) {
+      using From = decltype(from);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const From element = x.as<From>()[i];
+        if constexpr (std::is_same_v<From, Bool>) {
+          set_small(how, y, i, element.byte != 0 ? 1 : 0);
+        } else if constexpr (kIsSmallFloat<From>) {
+          set_small(how, y, i, element.value());
+        } else {
+          set_small(how, y, i, element);
+        }
+      }
+    });
+  }
+  clear_rest(y.desc.dtype, y.data, count);
+}
+
 void reference_cast(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
+  if (is_small_type(c.input(0).desc.dtype) || is_small_type(c.output().desc.dtype)) return cast_small(c, count);
   dispatch_any(c.input(0).desc.dtype, [&](auto from) {
     using From = decltype(from);
     dispatch_any(c.output().desc.dtype, [&](auto to) {
@@ -70,7 +145,7 @@ DType cast_dtype(const Node& node, std::span<const DType>, int) {
   const std::int64_t to = attr_int(node, 0);
   const auto dtype = static_cast<DType>(to < 0 || to > 1000 ? 0 : to);
   if (to <= 0 || to > 1000) fail(EVN_ERROR_INVALID_MODEL, "to is %lld, which is no dtype", static_cast<long long>(to));
-  if (dtype_size(dtype) == 0) fail(EVN_ERROR_UNSUPPORTED, "cast to dtype %lld", static_cast<long long>(to));
+  if (!is_stored(dtype)) fail(EVN_ERROR_UNSUPPORTED, "cast to dtype %lld", static_cast<long long>(to));
   return dtype;
 }
 
@@ -81,13 +156,15 @@ constexpr AttributeSpec kCast19[] = {required_attribute("to", AttributeType::kIn
 constexpr AttributeSpec kCast24[] = {required_attribute("to", AttributeType::kInt), int_attribute("saturate", 1),
                                      string_attribute("round_mode", "up")};
 constexpr AttributeSpec kLike19[] = {int_attribute("saturate", 1)};
+constexpr AttributeSpec kLike24[] = {int_attribute("saturate", 1), string_attribute("round_mode", "up")};
 
 constexpr OpDef kOps[] = {
-    {"Cast", "", 6, 1, 1, 1, 1, kCast6, kAnyDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
-    {"Cast", "", 19, 1, 1, 1, 1, kCast19, kAnyDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
-    {"Cast", "", 24, 1, 1, 1, 1, kCast24, kAnyDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
-    {"CastLike", "", 15, 2, 2, 1, 1, {}, kAnyDtype, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
-    {"CastLike", "", 19, 2, 2, 1, 1, kLike19, kAnyDtype, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
+    {"Cast", "", 6, 1, 1, 1, 1, kCast6, kStoredDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
+    {"Cast", "", 19, 1, 1, 1, 1, kCast19, kStoredDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
+    {"Cast", "", 24, 1, 1, 1, 1, kCast24, kStoredDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
+    {"CastLike", "", 15, 2, 2, 1, 1, {}, kStoredDtype, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
+    {"CastLike", "", 19, 2, 2, 1, 1, kLike19, kStoredDtype, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
+    {"CastLike", "", 24, 2, 2, 1, 1, kLike24, kStoredDtype, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
 };
 
 }  // namespace

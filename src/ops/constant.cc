@@ -70,8 +70,8 @@ void reference_constant(const ReferenceContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"Constant", "", 1, 0, 0, 1, 1, kConstant1, kAnyDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
-    {"Constant", "", 12, 0, 0, 1, 1, kConstant12, kAnyDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
+    {"Constant", "", 1, 0, 0, 1, 1, kConstant1, kStoredDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
+    {"Constant", "", 12, 0, 0, 1, 1, kConstant12, kStoredDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
 };
 
 }  // namespace

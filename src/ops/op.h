@@ -124,8 +124,15 @@ inline constexpr std::uint32_t kFloats = dtype_bit(DType::kFloat32) | dtype_bit(
 inline constexpr std::uint32_t kSignedInts = dtype_bit(DType::kInt8) | dtype_bit(DType::kInt16) | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64);
 inline constexpr std::uint32_t kUnsignedInts = dtype_bit(DType::kUint8) | dtype_bit(DType::kUint16) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
 inline constexpr std::uint32_t kNumbers = kFloats | kSignedInts | kUnsignedInts;
-// All that this library stores. Operators that only move bytes take these.
+// Elements of whole bytes that operators compute with or move.
 inline constexpr std::uint32_t kAnyDtype = kNumbers | dtype_bit(DType::kBool) | dtype_bit(DType::kFloat16) | dtype_bit(DType::kBfloat16);
+
+// And the floating formats of 8 bits, and what is smaller than a byte.
+inline constexpr std::uint32_t kFloat8s = dtype_bit(DType::kFloat8E4M3FN) | dtype_bit(DType::kFloat8E4M3FNUZ) | dtype_bit(DType::kFloat8E5M2) |
+                                          dtype_bit(DType::kFloat8E5M2FNUZ) | dtype_bit(DType::kFloat8E8M0);
+inline constexpr std::uint32_t kSubByte = dtype_bit(DType::kUint4) | dtype_bit(DType::kInt4) | dtype_bit(DType::kFloat4E2M1) |
+                                          dtype_bit(DType::kUint2) | dtype_bit(DType::kInt2);
+inline constexpr std::uint32_t kStoredDtype = kAnyDtype | kFloat8s | kSubByte;
 
 inline constexpr int kVariadic = 1 << 20;  // as max_inputs or max_outputs
 

@@ -2,22 +2,26 @@
 // One scale, one for each index of `axis`, or, from 21 with block_size, one for each block of that many indices along `axis`.
 // The zero point is optional (0); from 21 output_dtype may name the quantized type instead (default uint8).
 // DynamicQuantizeLinear: uint8 with scale (max(x, 0) - min(x, 0)) / 255 and the zero point that makes 0 exact.
-// dtypes: float32 to and from int8, uint8, int16, uint16; int32 also to float32. Failures: dims, axes or blocks that do not fit;
-// the 4-bit and floating formats of 8 bits and less (UNSUPPORTED). Exact, dequantized rtol 2.5e-7.
+// To the floating formats of 8 and 4 bits nothing is rounded to whole numbers; `saturate` says what becomes of what is too large.
+// dtypes: float32 (dequantized also float16 and bfloat16, as the scale) to and from int8, uint8, int16, uint16 and the types of 8 bits
+// and less; int32 also to float32. Failures: dims, axes or blocks that do not fit. Exact, dequantized rtol 2.5e-7.
 #include <algorithm>
 
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/round.h"
+#include "ops/infra/small_types.h"
 
 namespace evn {
 namespace {
 
-enum : int { kAxis, kBlockSize, kOutputDtype };
+enum : int { kAxis, kBlockSize, kOutputDtype, kSaturate };
 
 constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
+constexpr std::uint32_t kScale = kFloat | dtype_bit(DType::kFloat16) | dtype_bit(DType::kBfloat16);
 constexpr std::uint32_t kQuantized =
-    dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8) | dtype_bit(DType::kInt16) | dtype_bit(DType::kUint16);
+    dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8) | dtype_bit(DType::kInt16) | dtype_bit(DType::kUint16) | kSubByte |
+    (kFloat8s & ~dtype_bit(DType::kFloat8E8M0));
 
 std::int64_t block_size(const Node& node) { return attr_given(node, kBlockSize) ? attr_int(node, kBlockSize) : 0; }
 
@@ -26,10 +30,12 @@ bool per_tensor(const Shape& scale) {
 }
 
 void check_scales(const InferContext& c) {
-  require_dtype(c, 1, kFloat);
+  require_dtype(c, 1, kScale);
   const Shape& x = c.shape(0);
   const Shape& scale = c.shape(1);
-  if (c.has_input(2)) {
+  // One number may be a scalar on one side and a vector on the other.
+  const auto may_be_one = [](const Shape& s) { return s.rank() == 0 || (s.rank() == 1 && (s[0] == 1 || s[0] < 0)); };
+  if (c.has_input(2) && !(may_be_one(scale) && may_be_one(c.shape(2)))) {
     require_rank(c, 2, scale.rank(), scale.rank());
     for (int i = 0; i < scale.rank(); ++i) require_dim(c.shape(2)[i], scale[i], 2);
   }
@@ -44,6 +50,12 @@ void check_scales(const InferContext& c) {
     if (i != axis) require_dim(scale[i], x[i], 1);
     if (i == axis && x[i] >= 0) require_dim(scale[i], x[i] / block + (x[i] % block != 0 ? 1 : 0), 1);
   }
+}
+
+float scale_value(const ConstTensor& scale, std::int64_t i) {
+  if (scale.desc.dtype == DType::kFloat16) return static_cast<float>(scale.as<Float16>()[i].value());
+  if (scale.desc.dtype == DType::kBfloat16) return static_cast<float>(scale.as<Bfloat16>()[i].value());
+  return scale.as<float>()[i];
 }
 
 // Where the scale of an element of x stands.
@@ -87,15 +99,29 @@ void infer_quantize(InferContext& c) {
   infer_same_shape(c);
 }
 
+void quantize_small(const ReferenceContext& c, const ScaleIndex& index) {
+  const DType to = c.output().desc.dtype;
+  const bool saturate = !attr_given(c.node, kSaturate) || attr_int(c.node, kSaturate) != 0;
+  for (std::int64_t i = 0; i < c.input(0).desc.shape.elements(); ++i) {
+    const std::int64_t at = index.of(i);
+    const double quotient = static_cast<double>(c.input(0).as<float>()[i] / scale_value(c.input(1), at));
+    const double shift = c.has_input(2) ? small_value(to, c.input(2).data, at) : 0;
+    const double value = (is_small_integer(to) ? round_even(quotient) : quotient) + shift;
+    set_small_value(to, c.output().data, i, value, saturate, Rounding::kNearestEven);
+  }
+  clear_rest(to, c.output().data, c.input(0).desc.shape.elements());
+}
+
 void reference_quantize(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const ScaleIndex index(c.node, x, c.input(1).desc.shape);
+  if (is_small_type(c.output().desc.dtype)) return quantize_small(c, index);
   dispatch<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t>(c.output().desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < x.elements(); ++i) {
       const std::int64_t at = index.of(i);
       // The quotient is a float32, as it is where the standard's own implementations divide.
-      const float quotient = c.input(0).as<float>()[i] / c.input(1).as<float>()[at];
+      const float quotient = c.input(0).as<float>()[i] / scale_value(c.input(1), at);
       const double shift = c.has_input(2) ? static_cast<double>(c.input(2).as<T>()[at]) : 0;
       c.output().as<T>()[i] = saturate_to<T>(round_even(static_cast<double>(quotient)) + shift);
     }
@@ -107,7 +133,10 @@ void reference_quantize(const ReferenceContext& c) {
 DType float_output(const Node& node, std::span<const DType> inputs, int) {
   const std::int64_t named = attr_given(node, kOutputDtype) ? attr_int(node, kOutputDtype) : 0;
   const DType dtype = named == 0 ? inputs[1] : static_cast<DType>(named);
-  if (dtype != DType::kFloat32) fail(EVN_ERROR_UNSUPPORTED, "dequantization to other types than float32 is not supported");
+  const int number = static_cast<int>(dtype);
+  if (number < 0 || number >= 32 || (kScale >> number & 1u) == 0) {
+    fail(EVN_ERROR_UNSUPPORTED, "dequantization to dtype %d is not supported", number);
+  }
   return dtype;
 }
 
@@ -119,16 +148,36 @@ void infer_dequantize(InferContext& c) {
   infer_same_shape(c);
 }
 
+void set_float(const MutableTensor& y, std::int64_t i, double value) {
+  if (y.desc.dtype == DType::kFloat16) {
+    y.as<Float16>()[i] = Float16::from(value);
+  } else if (y.desc.dtype == DType::kBfloat16) {
+    y.as<Bfloat16>()[i] = Bfloat16::from(value);
+  } else {
+    y.as<float>()[i] = static_cast<float>(value);
+  }
+}
+
+void dequantize_small(const ReferenceContext& c, const ScaleIndex& index) {
+  const DType from = c.input(0).desc.dtype;
+  for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    const std::int64_t at = index.of(i);
+    const double value = small_value(from, c.input(0).data, i) - (c.has_input(2) ? small_value(from, c.input(2).data, at) : 0);
+    set_float(c.output(), i, value * static_cast<double>(scale_value(c.input(1), at)));
+  }
+}
+
 void reference_dequantize(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const ScaleIndex index(c.node, x, c.input(1).desc.shape);
+  if (is_small_type(c.input(0).desc.dtype)) return dequantize_small(c, index);
   dispatch<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::int32_t>(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < x.elements(); ++i) {
       const std::int64_t at = index.of(i);
       const double shift = c.has_input(2) ? static_cast<double>(c.input(2).as<T>()[at]) : 0;
       const double value = static_cast<double>(c.input(0).as<T>()[i]) - shift;
-      c.output().as<float>()[i] = static_cast<float>(value * static_cast<double>(c.input(1).as<float>()[at]));
+      set_float(c.output(), i, value * static_cast<double>(scale_value(c.input(1), at)));
     }
   });
 }

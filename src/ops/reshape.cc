@@ -171,14 +171,14 @@ constexpr AttributeSpec kDropout7[] = {float_attribute("ratio", 0.5f)};
 constexpr AttributeSpec kDropout12[] = {int_attribute("seed", 0)};
 
 constexpr OpDef kOps[] = {
-    {"Identity", "", 1, 1, 1, 1, 1, {}, kAnyDtype, 0, kOpView, nullptr, infer_same_shape, reference_copy, {}},
-    {"Reshape", "", 5, 2, 2, 1, 1, {}, kAnyDtype, 2, kOpView, nullptr, infer_reshape, reference_copy, {}},
-    {"Reshape", "", 14, 2, 2, 1, 1, kReshape14, kAnyDtype, 2, kOpView, nullptr, infer_reshape, reference_copy, {}},
-    {"Flatten", "", 1, 1, 1, 1, 1, kFlatten, kAnyDtype, 0, kOpView, nullptr, infer_flatten, reference_copy, {}},
-    {"Squeeze", "", 1, 1, 1, 1, 1, kSqueeze, kAnyDtype, 0, kOpView, nullptr, infer_squeeze, reference_copy, {}},
-    {"Squeeze", "", 13, 1, 2, 1, 1, {}, kAnyDtype, 2, kOpView, nullptr, infer_squeeze, reference_copy, {}},
-    {"Unsqueeze", "", 1, 1, 1, 1, 1, kUnsqueeze, kAnyDtype, 0, kOpView, nullptr, infer_unsqueeze, reference_copy, {}},
-    {"Unsqueeze", "", 13, 2, 2, 1, 1, {}, kAnyDtype, 2, kOpView, nullptr, infer_unsqueeze, reference_copy, {}},
+    {"Identity", "", 1, 1, 1, 1, 1, {}, kStoredDtype, 0, kOpView, nullptr, infer_same_shape, reference_copy, {}},
+    {"Reshape", "", 5, 2, 2, 1, 1, {}, kStoredDtype, 2, kOpView, nullptr, infer_reshape, reference_copy, {}},
+    {"Reshape", "", 14, 2, 2, 1, 1, kReshape14, kStoredDtype, 2, kOpView, nullptr, infer_reshape, reference_copy, {}},
+    {"Flatten", "", 1, 1, 1, 1, 1, kFlatten, kStoredDtype, 0, kOpView, nullptr, infer_flatten, reference_copy, {}},
+    {"Squeeze", "", 1, 1, 1, 1, 1, kSqueeze, kStoredDtype, 0, kOpView, nullptr, infer_squeeze, reference_copy, {}},
+    {"Squeeze", "", 13, 1, 2, 1, 1, {}, kStoredDtype, 2, kOpView, nullptr, infer_squeeze, reference_copy, {}},
+    {"Unsqueeze", "", 1, 1, 1, 1, 1, kUnsqueeze, kStoredDtype, 0, kOpView, nullptr, infer_unsqueeze, reference_copy, {}},
+    {"Unsqueeze", "", 13, 2, 2, 1, 1, {}, kStoredDtype, 2, kOpView, nullptr, infer_unsqueeze, reference_copy, {}},
     {"Dropout", "", 7, 1, 1, 1, 2, kDropout7, kFloats, 0, 0, dropout_dtype7, infer_dropout, reference_dropout, {}},
     {"Dropout", "", 10, 1, 1, 1, 2, kDropout7, kFloats, 0, 0, dropout_dtype10, infer_dropout, reference_dropout, {}},
     {"Dropout", "", 12, 1, 3, 1, 2, kDropout12, kFloats, 0, 0, dropout_dtype10, infer_dropout, reference_dropout, {}},

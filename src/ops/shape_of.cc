@@ -44,9 +44,9 @@ void reference_size(const ReferenceContext& c) { *c.output().as<std::int64_t>() 
 constexpr AttributeSpec kShape15[] = {int_attribute("start", 0), int_attribute("end", INT64_MAX)};
 
 constexpr OpDef kOps[] = {
-    {"Shape", "", 1, 1, 1, 1, 1, {}, kAnyDtype, 0, kOpShapeOnly, int64_output, infer_shape, reference_shape, {}},
-    {"Shape", "", 15, 1, 1, 1, 1, kShape15, kAnyDtype, 0, kOpShapeOnly, int64_output, infer_shape, reference_shape, {}},
-    {"Size", "", 1, 1, 1, 1, 1, {}, kAnyDtype, 0, kOpShapeOnly, int64_output, infer_size, reference_size, {}},
+    {"Shape", "", 1, 1, 1, 1, 1, {}, kStoredDtype, 0, kOpShapeOnly, int64_output, infer_shape, reference_shape, {}},
+    {"Shape", "", 15, 1, 1, 1, 1, kShape15, kStoredDtype, 0, kOpShapeOnly, int64_output, infer_shape, reference_shape, {}},
+    {"Size", "", 1, 1, 1, 1, 1, {}, kStoredDtype, 0, kOpShapeOnly, int64_output, infer_size, reference_size, {}},
 };
 
 }  // namespace

@@ -249,7 +249,7 @@ void check_overlap(std::span<const TensorPtr> inputs, std::span<const TensorPtr>
 
 // True when the bytes are not aligned for the kernels, which want the natural alignment of the dtype.
 bool misaligned(const Tensor& t) {
-  return t.on_host() && reinterpret_cast<std::uintptr_t>(t.buffer().memory) % dtype_size(t.desc().dtype) != 0;
+  return t.on_host() && reinterpret_cast<std::uintptr_t>(t.buffer().memory) % dtype_alignment(t.desc().dtype) != 0;
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ void copy_and_wait(Device* device, const Location& from, const Location& to) {
 
 TensorDesc checked_desc(const Limits& limits, evn_dtype dtype, const std::int64_t* dims, std::uint32_t rank) {
   const auto type = static_cast<DType>(dtype);
-  if (dtype <= EVN_DTYPE_UNDEFINED || dtype > EVN_DTYPE_BFLOAT16) fail(EVN_ERROR_INVALID_ARGUMENT, "dtype %d is no type", static_cast<int>(dtype));
-  if (dtype_size(type) == 0) fail(EVN_ERROR_UNSUPPORTED, "tensors of dtype %s are not supported", dtype_name(type));
+  if (dtype <= EVN_DTYPE_UNDEFINED || dtype >= kDTypeCount) fail(EVN_ERROR_INVALID_ARGUMENT, "dtype %d is no type", static_cast<int>(dtype));
+  if (!is_stored(type)) fail(EVN_ERROR_UNSUPPORTED, "tensors of dtype %s are not supported", dtype_name(type));
   if (rank > EVN_MAX_RANK) fail(EVN_ERROR_LIMIT, "rank %u is above the limit of %d", static_cast<unsigned>(rank), EVN_MAX_RANK);
   if (rank > 0 && dims == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "dims is NULL for rank %u", static_cast<unsigned>(rank));
   TensorDesc desc;

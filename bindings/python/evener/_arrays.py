@@ -1,5 +1,6 @@
 """numpy arrays as the library's tensors and back, both without a copy of the elements."""
 import ctypes
+import math
 
 import numpy
 
@@ -7,10 +8,10 @@ from . import _raw
 from ._library import check, library
 
 try:
-    from ml_dtypes import bfloat16 as _bfloat16  # numpy has no bfloat16 of its own
-    _BFLOAT16 = numpy.dtype(_bfloat16)
+    import ml_dtypes  # numpy has none of these of its own
 except ImportError:
-    _BFLOAT16 = numpy.dtype("V2")
+    ml_dtypes = None
+_BFLOAT16 = numpy.dtype("V2") if ml_dtypes is None else numpy.dtype(ml_dtypes.bfloat16)
 
 # Every type that has a numpy counterpart; strings are not among them.
 DTYPES = {
@@ -30,6 +31,16 @@ DTYPES = {
     _raw.EVN_DTYPE_COMPLEX128: numpy.dtype("complex128"),
     _raw.EVN_DTYPE_BFLOAT16: _BFLOAT16,
 }
+# Of ml_dtypes only: without it these have no numpy counterpart. Names as ml_dtypes has them; a version may lack some.
+_SMALL = {
+    _raw.EVN_DTYPE_FLOAT8E4M3FN: "float8_e4m3fn", _raw.EVN_DTYPE_FLOAT8E4M3FNUZ: "float8_e4m3fnuz",
+    _raw.EVN_DTYPE_FLOAT8E5M2: "float8_e5m2", _raw.EVN_DTYPE_FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    _raw.EVN_DTYPE_FLOAT8E8M0: "float8_e8m0fnu", _raw.EVN_DTYPE_UINT4: "uint4", _raw.EVN_DTYPE_INT4: "int4",
+    _raw.EVN_DTYPE_FLOAT4E2M1: "float4_e2m1fn", _raw.EVN_DTYPE_UINT2: "uint2", _raw.EVN_DTYPE_INT2: "int2",
+}
+DTYPES.update({code: numpy.dtype(getattr(ml_dtypes, name)) for code, name in _SMALL.items() if hasattr(ml_dtypes, name)})
+# Elements of less than a byte: ml_dtypes gives each a byte, the library several to one. Such arrays are copied.
+BITS = {_raw.EVN_DTYPE_UINT4: 4, _raw.EVN_DTYPE_INT4: 4, _raw.EVN_DTYPE_FLOAT4E2M1: 4, _raw.EVN_DTYPE_UINT2: 2, _raw.EVN_DTYPE_INT2: 2}
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 STRING = numpy.dtype("object")
 
@@ -58,14 +69,30 @@ def input_array(value, dtype):
     return array
 
 
+def pack(array, bits):
+    """The bytes of elements that have `bits` bits, the first in the lowest bits of a byte; rank 1."""
+    codes = array.reshape(-1).view("uint8") & ((1 << bits) - 1)
+    codes = numpy.pad(codes, (0, -codes.size % (8 // bits))).reshape(-1, 8 // bits)
+    return numpy.bitwise_or.reduce(codes << numpy.arange(0, 8, bits, dtype="uint8"), axis=1).astype("uint8")
+
+
+def unpack(data, dtype, bits, shape):
+    """The opposite: an array of its own."""
+    codes = (data[:, None] >> numpy.arange(0, 8, bits, dtype="uint8") & ((1 << bits) - 1)).reshape(-1)[:math.prod(shape)]
+    if dtype.name.startswith("int"):  # ml_dtypes keeps integers sign-extended
+        codes = numpy.where(codes >> (bits - 1), codes | (0xFF << bits & 0xFF), codes).astype("uint8")
+    return codes.view(dtype).reshape(shape)
+
+
 def wrap(runtime, array, error):
-    """A tensor over the memory of `array`, which must outlive it. The caller releases it."""
+    """A tensor over the memory of `array`, or of a packed copy, which must outlive it; and that memory. The caller releases it."""
     tensor = _raw.evn_tensor()
-    rank = array.ndim
+    code, rank = CODES[array.dtype], array.ndim
     dims = (ctypes.c_int64 * rank)(*array.shape)
-    check(library().evn_tensor_wrap(runtime, array.__array_interface__["data"][0], array.nbytes, CODES[array.dtype], dims, rank,
-                                    _NO_DELETER, None, tensor, error), error)
-    return tensor
+    memory = pack(array, BITS[code]) if code in BITS else array
+    check(library().evn_tensor_wrap(runtime, memory.__array_interface__["data"][0], memory.nbytes, code, dims, rank, _NO_DELETER, None,
+                                    tensor, error), error)
+    return tensor, memory
 
 
 _NO_DELETER = _raw.evn_deleter()
@@ -86,7 +113,9 @@ class OutputTensor:
         info = _raw.evn_tensor_info()
         info.struct_size = ctypes.sizeof(info)
         check(self._library.evn_tensor_get_info(self._tensor, info, error), error)
-        dtype = DTYPES[info.dtype]
+        dtype = DTYPES.get(info.dtype)
+        if dtype is None:
+            raise TypeError(f"arrays of element type {info.dtype} need the package ml_dtypes")
         shape = tuple(info.dims[:info.rank])
         data = ctypes.c_void_p()
         flags = _raw.EVN_MAP_READ | _raw.EVN_MAP_WRITE
@@ -94,9 +123,12 @@ class OutputTensor:
         self._mapped = True
         if not data.value:
             return numpy.empty(shape, dtype)
+        if info.dtype in BITS:
+            packed = (ctypes.c_uint8 * -(-math.prod(shape) * BITS[info.dtype] // 8)).from_address(data.value)
+            return unpack(numpy.frombuffer(packed, "uint8"), dtype, BITS[info.dtype], shape)
         self.__array_interface__ = {
             "version": 3, "shape": shape, "data": (data.value, False),
-            "typestr": "|V2" if info.dtype == _raw.EVN_DTYPE_BFLOAT16 else dtype.str,
+            "typestr": f"|V{dtype.itemsize}" if info.dtype >= _raw.EVN_DTYPE_BFLOAT16 else dtype.str,
         }
         array = numpy.asarray(self)
         return array if array.dtype == dtype else array.view(dtype)

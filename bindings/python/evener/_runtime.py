@@ -233,8 +233,8 @@ class Session(_Object):
                     slots[index] = _tensor.import_dlpack(runtime.value, value, error)
                     continue
                 array = _arrays.input_array(value, self.inputs[index].dtype)
-                arrays.append(array)
-                slots[index] = _arrays.wrap(runtime.value, array, error)
+                slots[index], memory = _arrays.wrap(runtime.value, array, error)
+                arrays.append(memory)
             for value, slot in zip(self.inputs, slots):
                 if not slot:
                     raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")

@@ -94,7 +94,7 @@ class Folder {
         inputs_[i].desc = {value.dtype, value.shape};
         continue;
       }
-      if (value.constant == nullptr || dtype_size(value.dtype) == 0) return false;
+      if (value.constant == nullptr || !is_stored(value.dtype)) return false;
       origin_bytes_ = checked_add(origin_bytes_, origin_[v]);
     }
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -135,7 +135,7 @@ class Folder {
     for (std::size_t i = 0; i < descs_.size(); ++i) {
       const TensorDesc& d = descs_[i];
       if (d.dtype == DType::kUndefined) continue;
-      if (!d.shape.is_known() || dtype_size(d.dtype) == 0) return false;
+      if (!d.shape.is_known() || !is_stored(d.dtype)) return false;
       const std::size_t bytes = d.size_bytes();
       if (bytes > context_.limits.tensor_bytes) fail(EVN_ERROR_LIMIT, "a constant of %zu bytes is above the limit", bytes);
       if (bytes > kSmallBytes && bytes / kMaxGrowth > origin_bytes_) {

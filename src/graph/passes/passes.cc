@@ -35,7 +35,7 @@ bool is_disabled(const Pass& pass, std::span<const char* const> disabled) {
 // A tensor whose size is known now and above the limit could never be run.
 void check_sizes(const Graph& graph, const PassContext& context) {
   for (const Value& value : graph.values) {
-    if (!value.has_shape || !value.shape.is_known() || dtype_size(value.dtype) == 0) continue;
+    if (!value.has_shape || !value.shape.is_known() || !is_stored(value.dtype)) continue;
     const std::size_t size = TensorDesc{value.dtype, value.shape}.size_bytes();
     if (size > context.limits.tensor_bytes) {
       throw make_error(EVN_ERROR_LIMIT, "tensor \"%s\" would need %zu bytes, above the limit of %llu", value.name.c_str(), size,
