@@ -83,8 +83,12 @@ const DTypeRow* find_dtype_of_npy(std::string_view npy) {
 }
 
 const char* dtype_name(evn_dtype dtype) {
-  const DTypeRow* const row = find_dtype(dtype);
-  return row != nullptr ? row->name : dtype == EVN_DTYPE_STRING ? "string" : "unknown";
+  // Those that this command cannot look into.
+  constexpr const char* kOthers[] = {"float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",
+                                     "int4",         "float4e2m1",     "float8e8m0", "uint2",          "int2"};
+  if (const DTypeRow* const row = find_dtype(dtype)) return row->name;
+  if (dtype >= EVN_DTYPE_FLOAT8E4M3FN && dtype <= EVN_DTYPE_INT2) return kOthers[dtype - EVN_DTYPE_FLOAT8E4M3FN];
+  return dtype == EVN_DTYPE_STRING ? "string" : "unknown";
 }
 
 std::optional<std::size_t> byte_size(evn_dtype dtype, const std::vector<std::int64_t>& dims) {

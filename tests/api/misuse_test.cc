@@ -278,11 +278,25 @@ TEST_F(Misuse, M22_StructSizesAreChecked) {
   EXPECT_LT(strlen(older.message), 100u);
 }
 
+TEST_F(Misuse, BytesOfElementsOfLessThanAByteAreCounted) {
+  const int64_t three[] = {3};
+  unsigned char packed[2] = {0x21, 0x03};
+  evn_tensor t = nullptr;
+  EXPECT_EQ(evn_tensor_wrap(runtime, packed, 1, EVN_DTYPE_INT4, three, 1, nullptr, nullptr, &t, &error), EVN_ERROR_INVALID_ARGUMENT);
+  ASSERT_EQ(evn_tensor_wrap(runtime, packed, 2, EVN_DTYPE_INT4, three, 1, nullptr, nullptr, &t, &error), EVN_OK) << error.message;
+  void* data = nullptr;
+  size_t size = 0;
+  EXPECT_EQ(evn_tensor_map(t, EVN_MAP_READ, &data, &size, &error), EVN_OK);
+  EXPECT_EQ(size, 2u);
+  EXPECT_EQ(evn_tensor_unmap(t, &error), EVN_OK);
+  EXPECT_EQ(evn_tensor_release(t), EVN_OK);
+}
+
 TEST_F(Misuse, UnknownEnumsAndFlagsAreRefused) {
   evn_tensor t = nullptr;
   size_t size = 0;
   void* data = nullptr;
-  for (int32_t dtype : {-1, 0, 17, 999}) EXPECT_EQ(evn_tensor_create(cpu, dtype, dims, 4, 0, &t, &error), EVN_ERROR_INVALID_ARGUMENT);
+  for (int32_t dtype : {-1, 0, 27, 999}) EXPECT_EQ(evn_tensor_create(cpu, dtype, dims, 4, 0, &t, &error), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(evn_tensor_create(cpu, EVN_DTYPE_STRING, dims, 4, 0, &t, &error), EVN_ERROR_UNSUPPORTED);
   EXPECT_EQ(evn_tensor_create(cpu, EVN_DTYPE_FLOAT32, dims, 4, 8, &t, &error), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(evn_tensor_create(cpu, EVN_DTYPE_FLOAT32, dims, 9, 0, &t, &error), EVN_ERROR_LIMIT);

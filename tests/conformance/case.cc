@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/infra/numeric.h"
+#include "ops/infra/small_types.h"
 
 namespace evn::conformance {
 namespace {
@@ -16,8 +17,10 @@ void put(char* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-// `x` is in the range of the dtype.
-void store(DType dtype, char* to, double x) {
+// Writes element i. `x` is in the range of the dtype, but for those of 8 bits and less.
+void store(DType dtype, char* data, std::size_t i, double x) {
+  if (is_small_type(dtype)) return set_small_value(dtype, data, static_cast<std::int64_t>(i), x, true, Rounding::kNearestEven);
+  char* to = data + i * dtype_size(dtype);
   switch (dtype) {
     case DType::kFloat32: return put(to, static_cast<float>(x));
     case DType::kFloat64: return put(to, x);
@@ -33,6 +36,10 @@ bool is_unsigned(DType dtype) { return (kUnsignedInts & dtype_bit(dtype)) != 0; 
 
 double draw(const Operand& o, test::Random& random) {
   if (o.desc.dtype == DType::kBool) return static_cast<double>(random.next() >> 40 & 1u);
+  if (is_small_type(o.desc.dtype)) {  // another range would saturate
+    const double x = -2 + 6 * static_cast<double>(random.uniform(0, 1));
+    return o.whole ? std::floor(x) : x;
+  }
   const double low = is_unsigned(o.desc.dtype) ? std::max(o.low, 0.0) : o.low;
   const double x = low + (o.high - low) * static_cast<double>(random.uniform(0, 1));
   return o.whole ? std::floor(x) : x;
@@ -52,12 +59,12 @@ double special(std::size_t i, double drawn) {
 
 test::Bytes values_of(const Operand& o, test::Random& random) {
   if (o.desc.dtype == DType::kUndefined) return {};
-  const std::size_t size = dtype_size(o.desc.dtype);
   test::Bytes bytes(o.desc.size_bytes());
-  for (std::size_t i = 0; i * size < bytes.size(); ++i) {
+  const auto count = static_cast<std::size_t>(o.desc.shape.elements());
+  for (std::size_t i = 0; i < count; ++i) {
     double x = o.random ? draw(o, random) : o.literal.at(i);
     if (o.specials) x = special(i, x);
-    store(o.desc.dtype, bytes.data() + i * size, x);
+    store(o.desc.dtype, bytes.data(), i, x);
   }
   return bytes;
 }

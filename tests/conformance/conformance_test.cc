@@ -35,7 +35,7 @@ std::vector<const Kernel*> kernels_for(const Device& device, const KernelSubject
 std::string label(const Target& target, const Kernel& kernel) { return target.name + ", kernel " + kernel.name; }
 
 bool varies(const TensorDesc& desc, const Bytes& bytes) {
-  const std::size_t size = dtype_size(desc.dtype);
+  const std::size_t size = dtype_alignment(desc.dtype);
   if (bytes.size() < 2 * size) return true;
   return std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) != 0;
 }

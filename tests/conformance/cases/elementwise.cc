@@ -79,13 +79,24 @@ void add_clip(Cases* all) {
 }
 
 void add_cast(Cases* all) {
-  for_dtypes(kAnyDtype, [&](DType from) {
-    for_dtypes(kAnyDtype, [&](DType to) {
-      const double reach = to == DType::kBool ? 1.5 : 300;
+  for_dtypes(kStoredDtype, [&](DType from) {
+    for_dtypes(kStoredDtype, [&](DType to) {
+      const bool small = ((kFloat8s | kSubByte) & dtype_bit(to)) != 0;
+      const double reach = to == DType::kBool ? 1.5 : small ? 6 : 300;
       Case c = Case("Cast", 13).in(from, {2, 19}, -reach, reach).integer("to", static_cast<std::int64_t>(to));
-      all->push_back(to == DType::kBool ? c.whole() : c);
+      if (to == DType::kBool) c.whole();
+      all->push_back(to == DType::kBool && from == DType::kFloat8E8M0 ? c.flat() : c);  // a scale is never 0
     });
     all->push_back(Case("CastLike", 15).in(from, {2, 19}, -300, 300).in(kI32, {1}));
+  });
+  for_dtypes(kFloat8s | kSubByte, [&](DType to) {
+    for (const int saturate : {0, 1}) {
+      all->push_back(Case("Cast", 19).x({31}, -999, 999).specials().integer("to", static_cast<std::int64_t>(to)).integer("saturate", saturate));
+    }
+    for (const char* mode : {"up", "down", "nearest"}) {
+      all->push_back(Case("Cast", 24).x({31}, 0.1, 9).integer("to", static_cast<std::int64_t>(to)).attr("round_mode", std::string(mode)));
+    }
+    all->push_back(Case("CastLike", 24).x({31}, -9, 9).in(to, {2}));
   });
   for (const int opset : {6, 19, 24}) all->push_back(Case("Cast", opset).x({31}, -9, 9).integer("to", EVN_DTYPE_INT64));
   all->push_back(Case("Cast", 13).x({31}).specials().integer("to", EVN_DTYPE_INT32));
@@ -105,7 +116,7 @@ void add_dropout(Cases* all) {
 
 void add_elementwise_cases(Cases* all) {
   for (const Unary& u : kUnary) add_unary(u, all);
-  for_dtypes(kAnyDtype, [&](DType d) { all->push_back(Case("Identity", 1).in(d, {3, 5})); });
+  for_dtypes(kStoredDtype, [&](DType d) { all->push_back(Case("Identity", 1).in(d, {3, 5})); });
   add_parameters(all);
   add_clip(all);
   add_cast(all);

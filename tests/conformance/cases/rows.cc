@@ -140,6 +140,14 @@ void add_quantization(Cases* all) {
     all->push_back(
         Case("DequantizeLinear", 13).in(d, {3, 4, 5}, -90, 90).floats({0.1f, 0.2f, 0.3f}).in(d, {3}, 0, 9).integer("axis", 0));
   }
+  for_dtypes((kFloat8s | kSubByte) & ~dtype_bit(DType::kFloat8E8M0), [&](DType d) {
+    all->push_back(Case("QuantizeLinear", 21).x({3, 4, 5}, -3, 3).floats({0.5f, 0.75f, 1, 2}).in(d, {4}, 0, 1));
+    all->push_back(Case("QuantizeLinear", 21).x({3, 40}, -900, 900).scalar(kF32, 0.5).scalar(d, 0).integer("saturate", 0));
+    all->push_back(Case("DequantizeLinear", 21).in(d, {3, 4, 5}, -2, 2).floats({0.5f, 0.75f, 1}).in(d, {3}, 0, 1).integer("axis", 0));
+  });
+  for (const DType scale : {DType::kFloat16, DType::kBfloat16}) {
+    all->push_back(Case("DequantizeLinear", 21).in(DType::kInt8, {3, 40}, -90, 90).scalar(scale, 0.5));
+  }
   for (const int opset : {10, 13, 21, 23})
     all->push_back(Case("DequantizeLinear", opset).in(kI32, {3, 40}, -90, 90).scalar(kF32, 0.5));
   all->push_back(Case("QuantizeLinear", 21)
