@@ -1,7 +1,8 @@
 // BitwiseAnd, BitwiseOr, BitwiseXor, BitShift of two broadcast inputs, BitwiseNot of one, and BitCast, which reads the same bytes
 // as another dtype of the same size.
-// BitShift moves to `direction` LEFT or RIGHT; a shift by as many bits as there are, or more, gives 0.
-// dtypes: integers (BitShift: unsigned ones), both inputs alike; BitCast any. Failures: shapes that do not broadcast, unlike
+// BitShift moves to `direction` LEFT or RIGHT; a shift by as many bits as there are, or more, or by a negative number gives 0. Signed
+// numbers keep their sign to the right: -1 is what is left of a negative one.
+// dtypes: integers (BitShift: unsigned ones, from 28 all), both inputs alike; BitCast any. Failures: shapes that do not broadcast, unlike
 // dtypes, another direction, a cast to another size. Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
@@ -58,8 +59,20 @@ void reference_xor(const ReferenceContext& c) {
   apply_bits(c, [](auto a, auto b) { return a ^ b; });
 }
 
+// Of unsigned numbers, whose bits are those of a signed T.
+template <typename T>
+std::uint64_t shift_right_signed(std::uint64_t bits, std::uint64_t by) {
+  const auto x = static_cast<T>(bits);
+  const auto count = static_cast<T>(by);
+  if (count < 0 || static_cast<std::uint64_t>(count) >= 8 * sizeof(T)) return x < 0 ? ~std::uint64_t{0} : 0;
+  return static_cast<std::uint64_t>(static_cast<std::int64_t>(x) >> count);
+}
+
 void reference_shift(const ReferenceContext& c) {
   const bool left = attr_string(c.node, 0) == "LEFT";
+  if (!left && (kSignedInts & dtype_bit(c.input(0).desc.dtype)) != 0) {
+    return apply_bits(c, [](auto a, auto b) { return shift_right_signed<std::make_signed_t<decltype(a)>>(a, b); });
+  }
   apply_bits(c, [left](auto a, auto b) -> std::uint64_t {
     if (b >= 8 * sizeof(a)) return 0;
     return left ? std::uint64_t{a} << b : std::uint64_t{a} >> b;
@@ -96,6 +109,7 @@ constexpr OpDef kOps[] = {
     {"BitwiseXor", "", 18, 2, 2, 1, 1, {}, kInts, 0, kFlags, nullptr, infer_bitwise, reference_xor, {}},
     {"BitwiseNot", "", 18, 1, 1, 1, 1, {}, kInts, 0, kFlags, nullptr, infer_same_shape, reference_not, {}},
     {"BitShift", "", 11, 2, 2, 1, 1, kDirection, kUnsignedInts, 0, kFlags, nullptr, infer_shift, reference_shift, {}},
+    {"BitShift", "", 28, 2, 2, 1, 1, kDirection, kInts, 0, kFlags, nullptr, infer_shift, reference_shift, {}},
     {"BitCast", "", 26, 1, 1, 1, 1, kTo, kAnyDtype, 0, 0, cast_dtype, infer_same_shape, reference_cast, {}},
 };
 

@@ -17,7 +17,6 @@ from zoo import REPOSITORY
 
 # Cases by their whole names, how the message reads, why.
 REFUSED = [
-    (r"test_bitshift_(left|right)_int.*", r"BitShift of int\d+ is not supported", "shifts of signed integers"),
     (r"test_equal_string.*", "is string", "strings"),
     (r"test_identity_(sequence|opt)", "is not a tensor", "sequences and optional values"),
     (r"test_batchnorm_.*_training_mode", "with training outputs", "training"),

@@ -1,0 +1,132 @@
+// Col2Im: the columns that a sliding window makes of images, put back: y[n, c, p...] is the sum of all x[n, c * K + k, l] whose element k
+// of the block at window l lies at p. K is the number of elements of a block; windows are counted in row-major order.
+//   inputs      x [N, C * K, L]; image_shape, block_shape: lists of the spatial axes
+//   attributes  dilations, pads, strides
+// dtypes: all numbers. Failures: list lengths, sizes and strides below 1, dims that do not fit. Tolerance: rtol 1e-5, atol 1e-6; integers
+// exact (sums wrap).
+#include "base/checked.h"
+#include "ops/infra/check.h"
+#include "ops/infra/index.h"
+#include "ops/infra/numeric.h"
+
+namespace evn {
+namespace {
+
+enum : int { kDilations, kPads, kStrides };
+constexpr int kMaxAxes = kMaxRank - 2;
+
+struct Geometry {
+  int rank = 0;
+  std::int64_t image[kMaxAxes], block[kMaxAxes], stride[kMaxAxes], dilation[kMaxAxes], pad[kMaxAxes], windows[kMaxAxes];
+  std::int64_t block_elements = 1, window_count = 1, image_elements = 1;
+};
+
+void fill(std::span<const std::int64_t> given, int count, std::int64_t fallback, std::int64_t least, const char* name, std::int64_t* out) {
+  if (!given.empty() && given.size() != static_cast<std::size_t>(count)) fail(EVN_ERROR_INVALID_MODEL, "%s has another length than the image", name);
+  for (int i = 0; i < count; ++i) {
+    out[i] = given.empty() ? fallback : given[static_cast<std::size_t>(i)];
+    if (out[i] < least) fail(EVN_ERROR_INVALID_MODEL, "%s has a value below %lld", name, static_cast<long long>(least));
+  }
+}
+
+Geometry geometry_of(const Node& node, std::span<const std::int64_t> image, std::span<const std::int64_t> block) {
+  Geometry g;
+  if (image.size() > kMaxAxes || image.size() != block.size() || image.empty()) {
+    fail(EVN_ERROR_INVALID_MODEL, "image_shape and block_shape have %zu and %zu values", image.size(), block.size());
+  }
+  g.rank = static_cast<int>(image.size());
+  std::int64_t pads[2 * kMaxAxes];
+  fill(image, g.rank, 0, 0, "image_shape", g.image);
+  fill(block, g.rank, 0, 1, "block_shape", g.block);
+  fill(attr_ints(node, kStrides), g.rank, 1, 1, "strides", g.stride);
+  fill(attr_ints(node, kDilations), g.rank, 1, 1, "dilations", g.dilation);
+  fill(attr_ints(node, kPads), 2 * g.rank, 0, 0, "pads", pads);
+  for (int i = 0; i < g.rank; ++i) {
+    g.pad[i] = pads[i];
+    const std::int64_t padded = checked_add(checked_add(g.image[i], pads[i]), pads[g.rank + i]);
+    const std::int64_t extent = checked_add(checked_mul(g.block[i] - 1, g.dilation[i]), std::int64_t{1});
+    if (extent > padded) fail(EVN_ERROR_INVALID_MODEL, "a block is larger than the image along axis %d", i);
+    g.windows[i] = (padded - extent) / g.stride[i] + 1;
+    g.block_elements = checked_mul(g.block_elements, g.block[i]);
+    g.window_count = checked_mul(g.window_count, g.windows[i]);
+    g.image_elements = checked_mul(g.image_elements, g.image[i]);
+  }
+  return g;
+}
+
+void infer_col2im(InferContext& c) {
+  require_rank(c, 0, 3, 3);
+  for (const int i : {1, 2}) {
+    require_dtype(c, i, dtype_bit(DType::kInt64));
+    require_rank(c, i, 1, 1);
+  }
+  const Shape& x = c.shape(0);
+  const std::int64_t rank = c.shape(1)[0] >= 0 ? c.shape(1)[0] : c.shape(2)[0];
+  if (rank < 0) return c.set_unknown_rank(0);
+  if (rank < 1 || rank > kMaxAxes) fail(EVN_ERROR_INVALID_MODEL, "an image of %lld axes", static_cast<long long>(rank));
+  Shape y = {x[0], -1};
+  for (int i = 0; i < rank; ++i) y.push_back(-1);
+  InferContext::Ints image, block;
+  if (c.int_value(1, &image) && c.int_value(2, &block)) {
+    const Geometry g = geometry_of(c.node, {image.v, static_cast<std::size_t>(image.count)}, {block.v, static_cast<std::size_t>(block.count)});
+    if (x[1] >= 0 && x[1] % g.block_elements != 0) fail(EVN_ERROR_INVALID_MODEL, "the block's elements do not divide axis 1");
+    require_dim(x[2], g.window_count, 0);
+    if (x[1] >= 0) y[1] = x[1] / g.block_elements;
+    for (int i = 0; i < g.rank; ++i) y[2 + i] = g.image[i];
+  }
+  c.outputs[0].shape = y;
+}
+
+// The place in the image of element k of the block at window l; -1 in the padding.
+std::int64_t place_of(const Geometry& g, std::int64_t k, std::int64_t l) {
+  std::int64_t place = 0, unit = 1;
+  for (int i = g.rank - 1; i >= 0; --i) {
+    const std::int64_t p = l % g.windows[i] * g.stride[i] + k % g.block[i] * g.dilation[i] - g.pad[i];
+    if (p < 0 || p >= g.image[i]) return -1;
+    place += p * unit;
+    unit *= g.image[i];
+    l /= g.windows[i];
+    k /= g.block[i];
+  }
+  return place;
+}
+
+void reference_col2im(const ReferenceContext& c) {
+  const auto list = [&](int i) {
+    return std::span<const std::int64_t>(c.input(i).as<std::int64_t>(), static_cast<std::size_t>(c.input(i).desc.shape.elements()));
+  };
+  const Geometry g = geometry_of(c.node, list(1), list(2));
+  const std::int64_t planes = c.output().desc.shape.elements(0, 2);
+  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* x = c.input(0).as<T>();
+    T* y = c.output().as<T>();
+    for (std::int64_t i = 0; i < planes * g.image_elements; ++i) y[i] = 0;
+    for (std::int64_t plane = 0; plane < planes; ++plane, y += g.image_elements) {
+      for (std::int64_t k = 0; k < g.block_elements; ++k) {
+        for (std::int64_t l = 0; l < g.window_count; ++l, ++x) {
+          const std::int64_t place = place_of(g, k, l);
+          if (place < 0) continue;
+          if constexpr (std::is_floating_point_v<T>) {
+            y[place] += *x;
+          } else {
+            y[place] = wrap_add(y[place], *x);
+          }
+        }
+      }
+    }
+  });
+}
+
+constexpr AttributeSpec kAttributes[] = {optional_attribute("dilations", AttributeType::kInts), optional_attribute("pads", AttributeType::kInts),
+                                         optional_attribute("strides", AttributeType::kInts)};
+constexpr OpDef kOps[] = {
+    {"Col2Im", "", 18, 3, 3, 1, 1, kAttributes, kNumbers, 6, 0, nullptr, infer_col2im, reference_col2im, {1e-5, 1e-6}},
+};
+
+}  // namespace
+
+extern const OpFamily col2im_family;
+const OpFamily col2im_family = {kOps};
+
+}  // namespace evn
