@@ -1,0 +1,132 @@
+// Unique: the distinct elements of x as one list, or with `axis` its distinct slices along that; ascending (slices by their elements in
+// order), or with sorted = 0 as they first occur. Further outputs: where each first occurs, which of them each element or slice of x is,
+// how often each occurs. All NaN are one element, behind all others.
+// dtypes: all numbers, bool. Failures: axis outside the rank. Exact.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
+
+namespace evn {
+namespace {
+
+constexpr std::int64_t kFlat = INT64_MIN;  // no axis
+
+enum : int { kAxis, kSorted };
+
+DType output_dtype(const Node&, std::span<const DType> inputs, int output) { return output == 0 ? inputs[0] : DType::kInt64; }
+
+// x as [outer, length, inner]: slice i consists of all [o, i, n].
+struct Slices {
+  std::int64_t outer = 1, length = 0, inner = 1;
+};
+
+Slices slices_of(const Node& node, const Shape& x) {
+  if (attr_int(node, kAxis) == kFlat) return {1, x.elements(), 1};
+  const int axis = normalize_axis(attr_int(node, kAxis), x.rank());
+  return {x.elements(0, axis), x[axis], x.elements(axis + 1, x.rank())};
+}
+
+template <typename T>
+int compare(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a) || std::isnan(b)) return static_cast<int>(std::isnan(a)) - static_cast<int>(std::isnan(b));
+  }
+  return a < b ? -1 : b < a ? 1 : 0;
+}
+
+template <typename T>
+int compare_slices(const T* x, const Slices& s, std::int64_t i, std::int64_t j) {
+  for (std::int64_t o = 0; o < s.outer; ++o) {
+    for (std::int64_t n = 0; n < s.inner; ++n) {
+      const int order = compare(x[(o * s.length + i) * s.inner + n], x[(o * s.length + j) * s.inner + n]);
+      if (order != 0) return order;
+    }
+  }
+  return 0;
+}
+
+struct Found {
+  std::vector<std::int64_t> first;    // of each distinct slice, where it first occurs; in the order of the output
+  std::vector<std::int64_t> inverse;  // of each slice of x, which distinct one it is
+};
+
+Found find(const Node& node, const ConstTensor& x) {
+  const Slices s = slices_of(node, x.desc.shape);
+  Found found;
+  found.inverse.resize(static_cast<std::size_t>(s.length));
+  std::vector<std::int64_t> order(static_cast<std::size_t>(s.length));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, [&](auto zero) {
+    const auto* data = x.as<decltype(zero)>();
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) { return compare_slices(data, s, i, j) < 0; });
+    for (std::size_t n = 0; n < order.size(); ++n) {
+      if (n == 0 || compare_slices(data, s, order[n - 1], order[n]) != 0) found.first.push_back(order[n]);
+      found.inverse[static_cast<std::size_t>(order[n])] = static_cast<std::int64_t>(found.first.size()) - 1;
+    }
+  });
+  if (attr_int(node, kSorted) != 0) return found;
+  std::vector<std::int64_t> place(found.first.size());  // by the sorted number, the number in order of occurrence
+  std::vector<std::int64_t> occurring = found.first;
+  std::sort(occurring.begin(), occurring.end());
+  for (std::size_t n = 0; n < place.size(); ++n) {
+    place[n] = std::lower_bound(occurring.begin(), occurring.end(), found.first[n]) - occurring.begin();
+  }
+  for (std::int64_t& i : found.inverse) i = place[static_cast<std::size_t>(i)];
+  found.first = occurring;
+  return found;
+}
+
+void infer_unique(InferContext& c) {
+  const Shape& x = c.shape(0);
+  const bool flat = attr_int(c.node, kAxis) == kFlat;
+  const int axis = flat ? 0 : normalize_axis(attr_int(c.node, kAxis), x.rank());
+  const ConstTensor value = known_input(c, 0);
+  const bool empty = x.is_known() && x.elements() == 0;
+  std::int64_t count = -1;
+  if (value.data != nullptr && !empty) count = static_cast<std::int64_t>(find(c.node, value).first.size());
+  if (empty) count = flat || x[axis] == 0 ? 0 : 1;
+  for (std::size_t i = 0; i < c.outputs.size(); ++i) c.outputs[i].shape = {count};
+  if (c.outputs.size() > 2) c.outputs[2].shape = {flat ? dim_elements(x, 0, x.rank()) : x[axis]};
+  if (flat) return;
+  c.outputs[0].shape = x;
+  c.outputs[0].shape[axis] = count;
+}
+
+void reference_unique(const ReferenceContext& c) {
+  const Slices s = slices_of(c.node, c.input(0).desc.shape);
+  const Found found = find(c.node, c.input(0));
+  const auto distinct = static_cast<std::int64_t>(found.first.size());
+  const std::int64_t bytes = s.inner * static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
+  for (std::int64_t o = 0; o < s.outer && c.output().present() && bytes > 0; ++o) {
+    for (std::int64_t n = 0; n < distinct; ++n) {
+      std::memcpy(c.output().as<char>() + (o * distinct + n) * bytes,
+                  c.input(0).as<char>() + (o * s.length + found.first[static_cast<std::size_t>(n)]) * bytes, static_cast<std::size_t>(bytes));
+    }
+  }
+  const auto write = [&](std::size_t output, const std::vector<std::int64_t>& values) {
+    if (output >= c.outputs.size() || !c.outputs[output].present()) return;
+    std::copy(values.begin(), values.end(), c.outputs[output].as<std::int64_t>());
+  };
+  write(1, found.first);
+  write(2, found.inverse);
+  std::vector<std::int64_t> counts(found.first.size(), 0);
+  for (const std::int64_t i : found.inverse) ++counts[static_cast<std::size_t>(i)];
+  write(3, counts);
+}
+
+constexpr AttributeSpec kAttributes[] = {int_attribute("axis", kFlat), int_attribute("sorted", 1)};
+constexpr std::uint32_t kDtypes = kNumbers | dtype_bit(DType::kBool);
+constexpr OpDef kOps[] = {
+    {"Unique", "", 11, 1, 1, 1, 4, kAttributes, kDtypes, 1, 0, output_dtype, infer_unique, reference_unique, {}},
+};
+
+}  // namespace
+
+extern const OpFamily unique_family;
+const OpFamily unique_family = {kOps};
+
+}  // namespace evn
