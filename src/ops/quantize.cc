@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "ops/infra/check.h"
-#include "ops/infra/numeric.h"
 #include "ops/infra/round.h"
+#include "ops/infra/scale.h"
 #include "ops/infra/small_types.h"
 
 namespace evn {
@@ -18,7 +18,6 @@ namespace {
 enum : int { kAxis, kBlockSize, kOutputDtype, kSaturate };
 
 constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
-constexpr std::uint32_t kScale = kFloat | dtype_bit(DType::kFloat16) | dtype_bit(DType::kBfloat16);
 constexpr std::uint32_t kQuantized =
     dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8) | dtype_bit(DType::kInt16) | dtype_bit(DType::kUint16) | kSubByte |
     (kFloat8s & ~dtype_bit(DType::kFloat8E8M0));
@@ -30,7 +29,7 @@ bool per_tensor(const Shape& scale) {
 }
 
 void check_scales(const InferContext& c) {
-  require_dtype(c, 1, kScale);
+  require_dtype(c, 1, kScaleDtypes);
   const Shape& x = c.shape(0);
   const Shape& scale = c.shape(1);
   // One number may be a scalar on one side and a vector on the other.
@@ -50,12 +49,6 @@ void check_scales(const InferContext& c) {
     if (i != axis) require_dim(scale[i], x[i], 1);
     if (i == axis && x[i] >= 0) require_dim(scale[i], x[i] / block + (x[i] % block != 0 ? 1 : 0), 1);
   }
-}
-
-float scale_value(const ConstTensor& scale, std::int64_t i) {
-  if (scale.desc.dtype == DType::kFloat16) return static_cast<float>(scale.as<Float16>()[i].value());
-  if (scale.desc.dtype == DType::kBfloat16) return static_cast<float>(scale.as<Bfloat16>()[i].value());
-  return scale.as<float>()[i];
 }
 
 // Where the scale of an element of x stands.
@@ -134,7 +127,7 @@ DType float_output(const Node& node, std::span<const DType> inputs, int) {
   const std::int64_t named = attr_given(node, kOutputDtype) ? attr_int(node, kOutputDtype) : 0;
   const DType dtype = named == 0 ? inputs[1] : static_cast<DType>(named);
   const int number = static_cast<int>(dtype);
-  if (number < 0 || number >= 32 || (kScale >> number & 1u) == 0) {
+  if (number < 0 || number >= 32 || (kScaleDtypes >> number & 1u) == 0) {
     fail(EVN_ERROR_UNSUPPORTED, "dequantization to dtype %d is not supported", number);
   }
   return dtype;

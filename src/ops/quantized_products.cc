@@ -1,0 +1,229 @@
+// QLinearMatMul: y = saturate(round((A - a zero point) x (B - b zero point) * a scale * b scale / y scale) + y zero point), as MatMul.
+// ConvInteger: Conv of x - x zero point with w - w zero point, int32, which wraps. Padding is the zero point, which adds nothing.
+// QLinearConv: y = saturate(round((that sum + bias) * x scale * w scale / y scale) + y zero point); the bias is int32.
+//   A scale and its zero point are one number; of the left-hand matrix also one for each row, of the right-hand one for each column, of
+//   the weight of a convolution one for each output channel.
+// dtypes: int8 and uint8; scales float32, of QLinearMatMul from 21 also float16 and bfloat16. Failures: those of MatMul and Conv, scales and zero points that do not fit. Exact.
+#include "ops/conv.h"
+
+#include "base/checked.h"
+#include "ops/infra/check.h"
+#include "ops/infra/round.h"
+#include "ops/infra/scale.h"
+#include "ops/infra/walk.h"
+
+namespace evn {
+namespace {
+
+constexpr std::uint32_t kBytes = dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8);
+constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
+
+std::int32_t byte_at(const ConstTensor& t, std::int64_t i) {
+  return t.desc.dtype == DType::kInt8 ? t.as<std::int8_t>()[i] : t.as<std::uint8_t>()[i];
+}
+
+std::int64_t place_in(const ConstTensor& t, std::int64_t i) { return t.desc.shape.elements() == 1 ? 0 : i; }
+
+std::int32_t zero_at(const ReferenceContext& c, int input, std::int64_t i) {
+  return c.has_input(input) ? byte_at(c.input(input), place_in(c.input(input), i)) : 0;
+}
+
+double scale_at(const ReferenceContext& c, int input, std::int64_t i) {
+  return static_cast<double>(scale_value(c.input(input), place_in(c.input(input), i)));
+}
+
+// One number, or `length` of them: [length], or in front of or behind an axis of 1.
+void require_numbers(const InferContext& c, int input, std::int64_t length) {
+  if (!c.has_input(input)) return;
+  const Shape& s = c.shape(input);
+  const std::int64_t count = dim_elements(s, 0, s.rank());
+  if (count >= 0 && count != 1) require_dim(count, length, input);
+}
+
+// What belongs to one operand: its number, that of its scale and of its zero point.
+void check_operand(const InferContext& c, int tensor, int scale, int zero, std::int64_t length) {
+  require_dtype(c, tensor, kBytes);
+  require_dtype(c, scale, c.node.op->since >= 21 ? kScaleDtypes : kFloat);
+  if (c.has_input(zero) && c.inputs[zero].dtype != c.inputs[tensor].dtype) {
+    fail(EVN_ERROR_INVALID_MODEL, "zero point %d has another element type", zero);
+  }
+  require_numbers(c, scale, length);
+  require_numbers(c, zero, length);
+}
+
+void put(const ReferenceContext& c, std::int64_t i, double value) {
+  if (c.output().desc.dtype == DType::kInt8) {
+    c.output().as<std::int8_t>()[i] = saturate_to<std::int8_t>(value);
+  } else {
+    c.output().as<std::uint8_t>()[i] = saturate_to<std::uint8_t>(value);
+  }
+}
+
+// --------------------------------------------------------------------------------------------- QLinearMatMul --
+
+enum : int { kA, kAScale, kAZero, kB, kBScale, kBZero, kYScale, kYZero };
+
+DType last_dtype(const Node&, std::span<const DType> inputs, int) { return inputs[kYZero]; }
+
+Shape with_matrix(const Shape& s, bool left) {
+  if (s.rank() != 1) return s;
+  return left ? Shape{1, s[0]} : Shape{s[0], 1};
+}
+
+Shape batch_of(const Shape& s) { return Shape(s.dims().first(static_cast<std::size_t>(s.rank() - 2))); }
+
+void infer_matmul(InferContext& c) {
+  require_rank(c, kA, 1);
+  require_rank(c, kB, 1);
+  const Shape a = with_matrix(c.shape(kA), true), b = with_matrix(c.shape(kB), false);
+  const std::int64_t m = a[a.rank() - 2], n = b[b.rank() - 1];
+  require_dim(b[b.rank() - 2], a[a.rank() - 1], kB);
+  check_operand(c, kA, kAScale, kAZero, m);
+  check_operand(c, kB, kBScale, kBZero, n);
+  require_dtype(c, kYZero, kBytes);
+  require_dtype(c, kYScale, c.node.op->since >= 21 ? kScaleDtypes : kFloat);
+  require_numbers(c, kYScale, m);
+  require_numbers(c, kYZero, m);
+  Shape y = broadcast_partial(batch_of(a), batch_of(b));
+  if (c.shape(kA).rank() > 1) y.push_back(m);
+  if (c.shape(kB).rank() > 1) y.push_back(n);
+  c.outputs[0].shape = y;
+}
+
+void reference_matmul(const ReferenceContext& c) {
+  const Shape a = with_matrix(c.input(kA).desc.shape, true), b = with_matrix(c.input(kB).desc.shape, false);
+  const Shape batch = broadcast_partial(batch_of(a), batch_of(b));
+  const std::int64_t rows = a[a.rank() - 2], depth = a[a.rank() - 1], columns = b[b.rank() - 1];
+  walk<2>(batch, {broadcast_strides(batch_of(a), batch), broadcast_strides(batch_of(b), batch)}, [&](std::int64_t i, const std::int64_t* at) {
+    for (std::int64_t m = 0; m < rows; ++m) {
+      for (std::int64_t n = 0; n < columns; ++n) {
+        std::int64_t sum = 0;
+        for (std::int64_t k = 0; k < depth; ++k) {
+          const std::int32_t x = byte_at(c.input(kA), (at[0] * rows + m) * depth + k) - zero_at(c, kAZero, m);
+          const std::int32_t w = byte_at(c.input(kB), (at[1] * depth + k) * columns + n) - zero_at(c, kBZero, n);
+          sum += std::int64_t{x} * w;
+        }
+        const double scale = scale_at(c, kAScale, m) * scale_at(c, kBScale, n) / scale_at(c, kYScale, m);
+        put(c, (i * rows + m) * columns + n, round_even(static_cast<double>(sum) * scale) + zero_at(c, kYZero, m));
+      }
+    }
+  });
+}
+
+// ---------------------------------------------------------------------------------------------- convolutions --
+
+// The inputs' numbers; -1: the operator has none.
+struct ConvInputs {
+  int x, x_zero, w, w_zero, bias;
+};
+constexpr ConvInputs kInteger = {0, 2, 1, 3, -1};
+constexpr ConvInputs kLinear = {0, 2, 3, 5, 8};
+enum : int { kXScale = 1, kWScale = 4, kOutScale = 6, kOutZero = 7 };
+
+DType int32_output(const Node&, std::span<const DType>, int) { return DType::kInt32; }
+
+void infer_conv(InferContext& c, const ConvInputs& in) {
+  require_rank(c, in.x, 3);
+  const Shape& x = c.shape(in.x);
+  const Shape& w = c.shape(in.w);
+  require_rank(c, in.w, x.rank(), x.rank());
+  const std::int64_t group = attr_int(c.node, ConvAttr::kGroup);
+  if (group < 1) fail(EVN_ERROR_INVALID_MODEL, "group is %lld", static_cast<long long>(group));
+  if (w[0] >= 0 && w[0] % group != 0) fail(EVN_ERROR_INVALID_MODEL, "group does not divide the output channels");
+  if (w[1] >= 0) require_dim(x[1], checked_mul(w[1], group), in.x);
+  const Window window = conv_window(c.node, x, w);
+  Shape y = {x[0], w[0]};
+  for (int i = 0; i < window.rank; ++i) y.push_back(window.axis[i].output);
+  c.outputs[0].shape = y;
+}
+
+// Calls put(i, m, sum) for each element i of the output, in channel m.
+template <typename F>
+void convolve(const ReferenceContext& c, const ConvInputs& in, F&& store) {
+  const Shape& x = c.input(in.x).desc.shape;
+  const Shape& w = c.input(in.w).desc.shape;
+  if (c.output().desc.shape.elements() == 0) return;
+  const Window window = conv_window(c.node, x, w);
+  const Shape taps = {w[1], window.axis[0].kernel, window.axis[1].kernel, window.axis[2].kernel};
+  const std::int64_t per_group = w[0] / attr_int(c.node, ConvAttr::kGroup);
+  for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    const std::int64_t place[3] = {i / window.axis[2].output / window.axis[1].output % window.axis[0].output,
+                                   i / window.axis[2].output % window.axis[1].output, i % window.axis[2].output};
+    const std::int64_t plane = i / window.output_elements(), n = plane / w[0], m = plane % w[0];
+    std::int64_t sum = 0;
+    for (std::int64_t tap = 0; tap < taps.elements(); ++tap) {
+      const std::int64_t at[3] = {tap / taps[3] / taps[2] % taps[1], tap / taps[3] % taps[2], tap % taps[3]};
+      std::int64_t from = n * x[1] + m / per_group * w[1] + tap / window.kernel_elements();
+      bool inside = true;
+      for (int axis = 0; axis < 3; ++axis) {
+        const WindowAxis& a = window.axis[axis];
+        const std::int64_t position = place[axis] * a.stride + at[axis] * a.dilation - a.pad_begin;
+        inside &= position >= 0 && position < a.input;
+        from = from * a.input + position;
+      }
+      if (!inside) continue;
+      const std::int32_t value = byte_at(c.input(in.x), from) - zero_at(c, in.x_zero, 0);
+      const std::int32_t weight = byte_at(c.input(in.w), m * taps.elements() + tap) - zero_at(c, in.w_zero, m);
+      sum += std::int64_t{value} * weight;
+    }
+    store(i, m, sum);
+  }
+}
+
+void infer_integer(InferContext& c) {
+  require_dtype(c, 1, kBytes);
+  infer_conv(c, kInteger);
+  for (const int i : {2, 3}) {
+    if (c.has_input(i) && c.inputs[i].dtype != c.inputs[i - 2].dtype) fail(EVN_ERROR_INVALID_MODEL, "zero point %d has another element type", i);
+  }
+  require_scalar(c, 2);
+  require_numbers(c, 3, c.shape(1)[0]);
+}
+
+void reference_integer(const ReferenceContext& c) {
+  convolve(c, kInteger, [&](std::int64_t i, std::int64_t, std::int64_t sum) {
+    c.output().as<std::int32_t>()[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum));
+  });
+}
+
+void infer_linear(InferContext& c) {
+  check_operand(c, 0, kXScale, 2, 1);
+  check_operand(c, 3, kWScale, 5, c.shape(3).rank() > 0 ? c.shape(3)[0] : -1);
+  require_dtype(c, kOutScale, kFloat);
+  require_dtype(c, kOutZero, kBytes);
+  require_scalar(c, kOutScale);
+  require_scalar(c, kOutZero);
+  require_dtype(c, 8, dtype_bit(DType::kInt32));
+  infer_conv(c, kLinear);
+  require_vector(c, 8, c.shape(3)[0]);
+}
+
+void reference_linear(const ReferenceContext& c) {
+  convolve(c, kLinear, [&](std::int64_t i, std::int64_t m, std::int64_t sum) {
+    if (c.has_input(kLinear.bias)) sum += c.input(kLinear.bias).as<std::int32_t>()[m];
+    const double scale = scale_at(c, kXScale, 0) * scale_at(c, kWScale, m) / scale_at(c, kOutScale, 0);
+    put(c, i, round_even(static_cast<double>(sum) * scale) + zero_at(c, kOutZero, 0));
+  });
+}
+
+constexpr AttributeSpec kConv[] = {
+    string_attribute("auto_pad", "NOTSET"),
+    optional_attribute("kernel_shape", AttributeType::kInts),
+    optional_attribute("pads", AttributeType::kInts),
+    optional_attribute("strides", AttributeType::kInts),
+    optional_attribute("dilations", AttributeType::kInts),
+    int_attribute("group", 1),
+};
+constexpr OpDef kOps[] = {
+    {"QLinearMatMul", "", 10, 8, 8, 1, 1, {}, kBytes, 0, 0, last_dtype, infer_matmul, reference_matmul, {}},
+    {"QLinearMatMul", "", 21, 8, 8, 1, 1, {}, kBytes, 0, 0, last_dtype, infer_matmul, reference_matmul, {}},
+    {"ConvInteger", "", 10, 2, 4, 1, 1, kConv, kBytes, 0, 0, int32_output, infer_integer, reference_integer, {}},
+    {"QLinearConv", "", 10, 8, 9, 1, 1, kConv, kBytes, 0, 0, last_dtype, infer_linear, reference_linear, {}},
+};
+
+}  // namespace
+
+extern const OpFamily quantized_products_family;
+const OpFamily quantized_products_family = {kOps};
+
+}  // namespace evn
