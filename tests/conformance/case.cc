@@ -130,6 +130,7 @@ const Cases& cases() {
     add_recurrent_cases(&rows);
     add_index_cases(&rows);
     add_attention_cases(&rows);
+    add_signal_cases(&rows);
     add_vision_cases(&rows);
     return rows;
   }();

@@ -110,6 +110,11 @@ void add_bits(Cases* all) {
       all->push_back(Case("BitShift", 11).in(d, {3, 7}, 0, 250).in(d, {7}, 0, 12).word("direction", to));
     }
   });
+  for_dtypes(kSignedInts | kUnsignedInts, [&](DType d) {
+    for (const char* to : {"LEFT", "RIGHT"}) {
+      all->push_back(Case("BitShift", 28).in(d, {3, 7}, -120, 120).in(d, {7}, -3, 12).word("direction", to));
+    }
+  });
   for_dtypes(kAnyDtype, [&](DType d) {
     constexpr DType kTo[] = {DType::kUndefined, DType::kInt8, DType::kUint16, DType::kUndefined, kI32};
     const DType to = dtype_size(d) == 8 ? kI64 : kTo[dtype_size(d)];

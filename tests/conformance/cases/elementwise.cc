@@ -103,6 +103,10 @@ void add_cast(Cases* all) {
   all->push_back(Case("CastLike", 19).x({31}, -9, 9).in(DType::kUint8, {2}));
 }
 
+void add_gates(Cases* all) {
+  for_dtypes(kFloats, [&](DType d) { all->push_back(Case("SwiGLU", 28).in(d, {3, 19}, -4, 4).in(d, {3, 19}).real("alpha", 1.5f)); });
+}
+
 void add_dropout(Cases* all) {
   for (const int opset : {7, 10, 12}) {
     for_dtypes(kFloats, [&](DType d) {
@@ -120,6 +124,7 @@ void add_elementwise_cases(Cases* all) {
   add_parameters(all);
   add_clip(all);
   add_cast(all);
+  add_gates(all);
   add_dropout(all);
 }
 

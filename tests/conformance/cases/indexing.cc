@@ -73,6 +73,20 @@ void add_orders(Cases* all) {
   all->push_back(Case("EyeLike", 9).x({3, 3}).integer("k", -1).integer("dtype", EVN_DTYPE_INT32));
 }
 
+void add_caches(Cases* all) {
+  for_dtypes(kAnyDtype, [&](DType d) {
+    all->push_back(Case("TensorScatter", 24).in(d, {2, 3, 5, 2}, 1, 90).in(d, {2, 3, 2, 2}, 1, 90).list({3, 0}));
+    all->push_back(Case("CenterCropPad", 18).in(d, {4, 5}, 1, 90).list({7, 2}));
+  });
+  all->push_back(Case("TensorScatter", 24).x({2, 4, 3}).x({2, 3, 3}).list({3, 9}).word("mode", "circular"));
+  all->push_back(Case("TensorScatter", 24).x({2, 4}).x({2, 3}).integer("axis", 1));
+  all->push_back(Case("CenterCropPad", 18).x({3, 6, 5}).list({4, 3}).ints("axes", {-1, 1}));
+  for_dtypes(kNumbers | dtype_bit(DType::kBool), [&](DType d) {
+    all->push_back(Case("Unique", 11).in(d, {3, 4}, 0, 5).outputs(4).flat().variable());
+    all->push_back(Case("Unique", 11).in(d, {4, 2}, 0, 2).integer("axis", 0).integer("sorted", 0).outputs(4).flat());
+  });
+}
+
 void add_ranges(Cases* all) {
   for (const DType d : {kF32, kF64, DType::kInt16, kI32, kI64})
     all->push_back(Case("Range", 11).scalar(d, 3).scalar(d, -9).scalar(d, -2));
@@ -88,6 +102,7 @@ void add_index_cases(Cases* all) {
   add_selections(all);
   add_orders(all);
   add_ranges(all);
+  add_caches(all);
 }
 
 }  // namespace evn::conformance

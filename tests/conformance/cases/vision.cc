@@ -15,6 +15,14 @@ void add_samplers(Cases* all) {
     all->push_back(Case("RoiAlign", 16).in(d, {2, 3, 6, 7}).in(d, {3, 4}, 0, 6).list({1, 0, 1}).integer("output_height", 2)
                        .integer("output_width", 3).integer("sampling_ratio", 2));
   }
+  for_dtypes(kFloats, [&](DType d) {
+    all->push_back(Case("AffineGrid", 20).in(d, {2, 2, 3}).list({2, 3, 4, 5}));
+    all->push_back(Case("AffineGrid", 20).in(d, {1, 3, 4}).list({1, 2, 3, 1, 4}).integer("align_corners", 1));
+  });
+  for_dtypes(kNumbers, [&](DType d) {
+    all->push_back(Case("Col2Im", 18).in(d, {2, 12, 6}, 1, 90).list({4, 5}).list({2, 3}).ints("strides", {1, 2}));
+  });
+  all->push_back(Case("Col2Im", 18).x({1, 6, 16}).list({5, 4}).list({2, 3}).ints("pads", {1, 0, 0, 2}).ints("dilations", {2, 1}));
   all->push_back(Case("GridSample", 16).x({1, 2, 4, 5}).x({1, 3, 2, 2}, -1, 1).word("mode", "bicubic"));
   all->push_back(Case("GridSample", 20).x({1, 2, 3, 4, 5}).x({1, 2, 2, 3, 3}, -1, 1));
   all->push_back(
