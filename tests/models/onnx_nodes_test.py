@@ -28,10 +28,15 @@ TOLERANCE = {"float32": (1e-3, 1e-6), "float64": (1e-6, 1e-9), "float16": (2e-3,
 
 
 def operators_of_library():
-    """The names that stand first in a row of src/ops; what else the pattern finds is no operator of ONNX."""
-    rows = (path.read_text(encoding="utf-8") for path in (REPOSITORY / "src" / "ops").glob("*.cc"))
-    named = {name for text in rows for name in re.findall(r'[({]"([A-Z]\w*)",', text)}
-    return named & {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
+    """The names that stand first in a row of src/ops; what else the pattern finds is no operator of ONNX. Names of other domains than
+    ONNX's own, which a file names for all its rows, have that in front."""
+    named = set()
+    for path in (REPOSITORY / "src" / "ops").glob("*.cc"):
+        text = path.read_text(encoding="utf-8")
+        domain = re.search(r'kDomain = "([\w.]+)"', text)
+        named |= {(domain[1] if domain else "", name) for name in re.findall(r'[({]"([A-Z]\w*)",', text)}
+    known = named & {(schema.domain, schema.name) for schema in onnx.defs.get_all_schemas()}
+    return {f"{domain}.{name}" if domain else name for domain, name in known}
 
 
 def operators_of(graph):

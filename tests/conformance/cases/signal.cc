@@ -1,4 +1,4 @@
-// Spectra and windows, operators of quantized tensors that compute in integers, and recurrences over a sequence.
+// Spectra and windows, operators of quantized tensors that compute in integers, recurrences over a sequence, training steps.
 #include "tests/conformance/case.h"
 
 namespace evn::conformance {
@@ -61,12 +61,28 @@ void add_sequences(Cases* all) {
   });
 }
 
+void add_optimizers(Cases* all) {
+  const std::string domain = "ai.onnx.preview.training::";
+  for_dtypes(kFloats, [&](DType d) {
+    const auto step = [&](const char* op) { return Case(domain + op, 1).scalar(d, 0.1).scalar(kI64, 3).in(d, {3, 4}).in(d, {3, 4}); };
+    for (const char* mode : {"standard", "nesterov"}) {
+      all->push_back(step("Momentum").in(d, {3, 4}).real("alpha", 0.9f).real("beta", 0.5f).real("norm_coefficient", 0.1f).word("mode", mode)
+                         .outputs(2));
+    }
+    all->push_back(step("Adagrad").in(d, {3, 4}, 0, 2).real("decay_factor", 0.1f).outputs(2));
+    all->push_back(step("Adam").in(d, {3, 4}).in(d, {3, 4}, 0, 2).real("norm_coefficient_post", 0.01f).outputs(3));
+  });
+  all->push_back(Case(domain + "Adagrad", 1).scalar(kF32, 0.1).scalar(kI64, 0).x({3}).x({2, 2}).x({3}).x({2, 2}).x({3}, 0, 2).x({2, 2}, 0, 2)
+                     .outputs(4));
+}
+
 }  // namespace
 
 void add_signal_cases(Cases* all) {
   add_spectra(all);
   add_quantized(all);
   add_sequences(all);
+  add_optimizers(all);
 }
 
 }  // namespace evn::conformance

@@ -19,6 +19,12 @@ void add_samplers(Cases* all) {
     all->push_back(Case("AffineGrid", 20).in(d, {2, 2, 3}).list({2, 3, 4, 5}));
     all->push_back(Case("AffineGrid", 20).in(d, {1, 3, 4}).list({1, 2, 3, 1, 4}).integer("align_corners", 1));
   });
+  for_dtypes(kFloats, [&](DType d) {
+    all->push_back(Case("DeformConv", 19).in(d, {2, 4, 5, 6}).in(d, {6, 2, 3, 2}).in(d, {2, 24, 3, 4}).in(d, {6}).in(d, {2, 12, 3, 4}, 0, 1)
+                       .integer("group", 2).integer("offset_group", 2).ints("pads", {1, 0, 1, 0}).ints("strides", {2, 1})
+                       .ints("dilations", {1, 2}));
+  });
+  all->push_back(Case("DeformConv", 22).x({1, 3, 5, 5}).x({2, 3, 2, 2}).x({1, 8, 4, 4}, -3, 3));
   for_dtypes(kNumbers, [&](DType d) {
     all->push_back(Case("Col2Im", 18).in(d, {2, 12, 6}, 1, 90).list({4, 5}).list({2, 3}).ints("strides", {1, 2}));
   });
