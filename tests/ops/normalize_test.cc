@@ -31,11 +31,19 @@ TEST(BatchNorm, EpsilonIsAddedToTheVariance) {
   EXPECT_EQ(y[0].floats(), (Floats{6}));
 }
 
-TEST(BatchNorm, TrainingIsUnsupported) {
-  const Tensor x = f32({1, 2}, {1, 2});
-  EXPECT_EQ(Op("BatchNormalization", 15).with("training_mode", 1).status(batch_norm_inputs(x)), EVN_ERROR_UNSUPPORTED);
-  EXPECT_EQ(Op("BatchNormalization", 7).with("spatial", 0).status(batch_norm_inputs(x)), EVN_ERROR_UNSUPPORTED);
-  EXPECT_EQ(Op("BatchNormalization", 9).outputs(3).status(batch_norm_inputs(x)), EVN_ERROR_UNSUPPORTED);
+TEST(BatchNorm, TrainingTakesTheMomentsOfItsInput) {
+  const auto y = Op("BatchNormalization", 15).with("training_mode", 1).with("momentum", AttributeValue(0.75f)).with("epsilon", AttributeValue(0.0f))
+                     .outputs(3).run({f32({2, 1}, {1, 5}), f32({1}, {2}), f32({1}, {1}), f32({1}, {7}), f32({1}, {8})});
+  EXPECT_EQ(y[0].floats(), (Floats{-1, 3}));
+  EXPECT_EQ(y[1].floats(), (Floats{0.75f * 7 + 0.25f * 3}));
+  EXPECT_EQ(y[2].floats(), (Floats{0.75f * 8 + 0.25f * 4}));
+}
+
+TEST(BatchNorm, TrainingOutputsWithoutTheModeAreUnsupported) {
+  const Tensor x = f32({2, 1}, {1, 5}), one = f32({1}, {1});
+  EXPECT_EQ(Op("BatchNormalization", 15).outputs(3).status({x, one, one, one, one}), EVN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Op("BatchNormalization", 9).outputs(5).status({x, one, one, one, one}), EVN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Op("BatchNormalization", 7).with("spatial", 0).status({x, one, one, one, one}), EVN_ERROR_UNSUPPORTED);
 }
 
 TEST(BatchNorm, ParametersAreOnePerChannel) {

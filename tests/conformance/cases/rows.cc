@@ -12,6 +12,10 @@ void add_batch_norm(Cases* all) {
     if (shape[0] > 1) b.batch();
     all->push_back(b);
   }
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("BatchNormalization", 15).in(d, {3, 4, 5}).in(d, {4}).in(d, {4}).in(d, {4}).in(d, {4}, 0.1, 2)
+                       .integer("training_mode", 1).real("momentum", 0.75f).outputs(3));
+  }
   all->push_back(Case("BatchNormalization", 7).x({2, 3, 5}).w({3}).w({3}).w({3}).w({3}, 0.1, 2).real("epsilon", 0.1f));
   all->push_back(Case("BatchNormalization", 9).x({2, 3, 5}).x({3}).x({3}).x({3}).x({3}, 0.1, 2));
   all->push_back(Case("BatchNormalization", 9).x({2, 3, 11}).specials().w({3}).w({3}).w({3}).w({3}, 0.1, 2));

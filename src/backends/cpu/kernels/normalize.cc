@@ -20,7 +20,10 @@ struct BatchNormState {
   std::int64_t channels, lines, line, per_tile;
 };
 
-Refusal batch_norm_supports(const OpDesc& d) { return all_float32(d) ? nullptr : kNeedsFloat32; }
+Refusal batch_norm_supports(const OpDesc& d) {
+  if (batch_norm_trains(*d.node)) return "not in training mode";
+  return all_float32(d) ? nullptr : kNeedsFloat32;
+}
 
 void batch_norm_plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<BatchNormState>();

@@ -66,6 +66,7 @@ struct BatchNormState {
 };
 
 Refusal supports_batch_norm(const OpDesc& desc) {
+  if (batch_norm_trains(*desc.node)) return "not in training mode";
   if (desc.inputs[0].shape.rank() < 2) return "only with a channel axis";
   return refuse_unless_float(desc);
 }
