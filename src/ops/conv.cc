@@ -15,19 +15,8 @@ namespace {
 
 void infer_conv(InferContext& c) {
   require_same_dtype(c, 0, static_cast<int>(c.inputs.size()) - 1);
-  require_rank(c, 0, 3);
-  const Shape& x = c.shape(0);
-  const Shape& w = c.shape(1);
-  require_rank(c, 1, x.rank(), x.rank());
-  const std::int64_t group = attr_int(c.node, ConvAttr::kGroup);
-  if (group < 1) fail(EVN_ERROR_INVALID_MODEL, "group is %lld", static_cast<long long>(group));
-  if (w[0] >= 0 && w[0] % group != 0) fail(EVN_ERROR_INVALID_MODEL, "group does not divide the output channels");
-  if (w[1] >= 0) require_dim(x[1], checked_mul(w[1], group), 0);
-  require_vector(c, 2, w[0]);
-  const Window window = conv_window(c.node, x, w);
-  Shape out = {x[0], w[0]};
-  for (int i = 0; i < window.rank; ++i) out.push_back(window.axis[i].output);
-  c.outputs[0].shape = out;
+  infer_convolution(c, 0, 1);
+  require_vector(c, 2, c.shape(1)[0]);
 }
 
 // One output element without its bias. `x` and `w` begin at the group's and the output channel's first plane.
@@ -85,20 +74,26 @@ void reference_conv(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { conv<decltype(zero)>(c); });
 }
 
-constexpr AttributeSpec kAttributes[] = {
-    string_attribute("auto_pad", "NOTSET"),
-    optional_attribute("kernel_shape", AttributeType::kInts),
-    optional_attribute("pads", AttributeType::kInts),
-    optional_attribute("strides", AttributeType::kInts),
-    optional_attribute("dilations", AttributeType::kInts),
-    int_attribute("group", 1),
-};
-
 constexpr OpDef kOps[] = {
-    {"Conv", "", 1, 2, 3, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_conv, reference_conv, {1e-4, 1e-5}},
+    {"Conv", "", 1, 2, 3, 1, 1, kConvAttributes, kFloats, 0, 0, nullptr, infer_conv, reference_conv, {1e-4, 1e-5}},
 };
 
 }  // namespace
+
+void infer_convolution(InferContext& c, int x_input, int w_input) {
+  require_rank(c, x_input, 3);
+  const Shape& x = c.shape(x_input);
+  const Shape& w = c.shape(w_input);
+  require_rank(c, w_input, x.rank(), x.rank());
+  const std::int64_t group = attr_int(c.node, ConvAttr::kGroup);
+  if (group < 1) fail(EVN_ERROR_INVALID_MODEL, "group is %lld", static_cast<long long>(group));
+  if (w[0] >= 0 && w[0] % group != 0) fail(EVN_ERROR_INVALID_MODEL, "group does not divide the output channels");
+  if (w[1] >= 0) require_dim(x[1], checked_mul(w[1], group), x_input);
+  const Window window = conv_window(c.node, x, w);
+  Shape out = {x[0], w[0]};
+  for (int i = 0; i < window.rank; ++i) out.push_back(window.axis[i].output);
+  c.outputs[0].shape = out;
+}
 
 Window conv_window(const Node& node, const Shape& x, const Shape& w) {
   WindowAttributes attributes;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ops/infra/check.h"
-#include "ops/infra/numeric.h"
+#include "ops/infra/quantized.h"
 #include "ops/infra/walk.h"
 
 namespace evn {
@@ -101,12 +101,10 @@ void reference_fused(const ReferenceContext& c) {
 
 // ------------------------------------------------------------------------------------------------ MatMulInteger --
 
-constexpr std::uint32_t kBytes = dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8);
-
 DType int32_output(const Node&, std::span<const DType>, int) { return DType::kInt32; }
 
 void infer_integer(InferContext& c) {
-  require_dtype(c, 1, kBytes);
+  require_dtype(c, 1, kByteDtypes);
   infer_product(c, false, false);
   const Side a = side_of(c.shape(0), true, false);
   const Side b = side_of(c.shape(1), false, false);
@@ -117,10 +115,6 @@ void infer_integer(InferContext& c) {
     require_rank(c, i, 0, 1);
     if (c.shape(i).rank() == 1 && c.shape(i)[0] != 1) require_dim(c.shape(i)[0], side == 0 ? a.rows : b.columns, i);
   }
-}
-
-std::int32_t byte_at(const ConstTensor& t, std::int64_t i) {
-  return t.desc.dtype == DType::kInt8 ? t.as<std::int8_t>()[i] : t.as<std::uint8_t>()[i];
 }
 
 std::int32_t zero_point(const ReferenceContext& c, int input, std::int64_t i) {
@@ -143,7 +137,7 @@ constexpr AttributeSpec kFused[] = {float_attribute("alpha", 1), int_attribute("
                                     int_attribute("transBatchA", 0), int_attribute("transBatchB", 0)};
 constexpr OpDef kOps[] = {
     {"FusedMatMul", "com.microsoft", 1, 2, 2, 1, 1, kFused, kFloats, 0, 0, nullptr, infer_fused, reference_fused, {1e-4, 1e-5}},
-    {"MatMulInteger", "", 10, 2, 4, 1, 1, {}, kBytes, 0, 0, int32_output, infer_integer, reference_integer, {}},
+    {"MatMulInteger", "", 10, 2, 4, 1, 1, {}, kByteDtypes, 0, 0, int32_output, infer_integer, reference_integer, {}},
 };
 
 }  // namespace

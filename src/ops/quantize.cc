@@ -9,7 +9,7 @@
 
 #include "ops/infra/check.h"
 #include "ops/infra/round.h"
-#include "ops/infra/scale.h"
+#include "ops/infra/quantized.h"
 #include "ops/infra/small_types.h"
 
 namespace evn {

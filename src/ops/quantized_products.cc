@@ -6,21 +6,15 @@
 // dtypes: int8 and uint8; scales float32, of QLinearMatMul from 21 also float16 and bfloat16. Failures: those of MatMul and Conv, scales and zero points that do not fit. Exact.
 #include "ops/conv.h"
 
-#include "base/checked.h"
 #include "ops/infra/check.h"
 #include "ops/infra/round.h"
-#include "ops/infra/scale.h"
+#include "ops/infra/quantized.h"
 #include "ops/infra/walk.h"
 
 namespace evn {
 namespace {
 
-constexpr std::uint32_t kBytes = dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8);
 constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
-
-std::int32_t byte_at(const ConstTensor& t, std::int64_t i) {
-  return t.desc.dtype == DType::kInt8 ? t.as<std::int8_t>()[i] : t.as<std::uint8_t>()[i];
-}
 
 std::int64_t place_in(const ConstTensor& t, std::int64_t i) { return t.desc.shape.elements() == 1 ? 0 : i; }
 
@@ -42,7 +36,7 @@ void require_numbers(const InferContext& c, int input, std::int64_t length) {
 
 // What belongs to one operand: its number, that of its scale and of its zero point.
 void check_operand(const InferContext& c, int tensor, int scale, int zero, std::int64_t length) {
-  require_dtype(c, tensor, kBytes);
+  require_dtype(c, tensor, kByteDtypes);
   require_dtype(c, scale, c.node.op->since >= 21 ? kScaleDtypes : kFloat);
   if (c.has_input(zero) && c.inputs[zero].dtype != c.inputs[tensor].dtype) {
     fail(EVN_ERROR_INVALID_MODEL, "zero point %d has another element type", zero);
@@ -80,7 +74,7 @@ void infer_matmul(InferContext& c) {
   require_dim(b[b.rank() - 2], a[a.rank() - 1], kB);
   check_operand(c, kA, kAScale, kAZero, m);
   check_operand(c, kB, kBScale, kBZero, n);
-  require_dtype(c, kYZero, kBytes);
+  require_dtype(c, kYZero, kByteDtypes);
   require_dtype(c, kYScale, c.node.op->since >= 21 ? kScaleDtypes : kFloat);
   require_numbers(c, kYScale, m);
   require_numbers(c, kYZero, m);
@@ -122,22 +116,7 @@ enum : int { kXScale = 1, kWScale = 4, kOutScale = 6, kOutZero = 7 };
 
 DType int32_output(const Node&, std::span<const DType>, int) { return DType::kInt32; }
 
-void infer_conv(InferContext& c, const ConvInputs& in) {
-  require_rank(c, in.x, 3);
-  const Shape& x = c.shape(in.x);
-  const Shape& w = c.shape(in.w);
-  require_rank(c, in.w, x.rank(), x.rank());
-  const std::int64_t group = attr_int(c.node, ConvAttr::kGroup);
-  if (group < 1) fail(EVN_ERROR_INVALID_MODEL, "group is %lld", static_cast<long long>(group));
-  if (w[0] >= 0 && w[0] % group != 0) fail(EVN_ERROR_INVALID_MODEL, "group does not divide the output channels");
-  if (w[1] >= 0) require_dim(x[1], checked_mul(w[1], group), in.x);
-  const Window window = conv_window(c.node, x, w);
-  Shape y = {x[0], w[0]};
-  for (int i = 0; i < window.rank; ++i) y.push_back(window.axis[i].output);
-  c.outputs[0].shape = y;
-}
-
-// Calls put(i, m, sum) for each element i of the output, in channel m.
+// Calls store(i, m, sum) for each element i of the output, in channel m.
 template <typename F>
 void convolve(const ReferenceContext& c, const ConvInputs& in, F&& store) {
   const Shape& x = c.input(in.x).desc.shape;
@@ -171,8 +150,8 @@ void convolve(const ReferenceContext& c, const ConvInputs& in, F&& store) {
 }
 
 void infer_integer(InferContext& c) {
-  require_dtype(c, 1, kBytes);
-  infer_conv(c, kInteger);
+  require_dtype(c, 1, kByteDtypes);
+  infer_convolution(c, kInteger.x, kInteger.w);
   for (const int i : {2, 3}) {
     if (c.has_input(i) && c.inputs[i].dtype != c.inputs[i - 2].dtype) fail(EVN_ERROR_INVALID_MODEL, "zero point %d has another element type", i);
   }
@@ -190,11 +169,11 @@ void infer_linear(InferContext& c) {
   check_operand(c, 0, kXScale, 2, 1);
   check_operand(c, 3, kWScale, 5, c.shape(3).rank() > 0 ? c.shape(3)[0] : -1);
   require_dtype(c, kOutScale, kFloat);
-  require_dtype(c, kOutZero, kBytes);
+  require_dtype(c, kOutZero, kByteDtypes);
   require_scalar(c, kOutScale);
   require_scalar(c, kOutZero);
   require_dtype(c, 8, dtype_bit(DType::kInt32));
-  infer_conv(c, kLinear);
+  infer_convolution(c, kLinear.x, kLinear.w);
   require_vector(c, 8, c.shape(3)[0]);
 }
 
@@ -206,19 +185,11 @@ void reference_linear(const ReferenceContext& c) {
   });
 }
 
-constexpr AttributeSpec kConv[] = {
-    string_attribute("auto_pad", "NOTSET"),
-    optional_attribute("kernel_shape", AttributeType::kInts),
-    optional_attribute("pads", AttributeType::kInts),
-    optional_attribute("strides", AttributeType::kInts),
-    optional_attribute("dilations", AttributeType::kInts),
-    int_attribute("group", 1),
-};
 constexpr OpDef kOps[] = {
-    {"QLinearMatMul", "", 10, 8, 8, 1, 1, {}, kBytes, 0, 0, last_dtype, infer_matmul, reference_matmul, {}},
-    {"QLinearMatMul", "", 21, 8, 8, 1, 1, {}, kBytes, 0, 0, last_dtype, infer_matmul, reference_matmul, {}},
-    {"ConvInteger", "", 10, 2, 4, 1, 1, kConv, kBytes, 0, 0, int32_output, infer_integer, reference_integer, {}},
-    {"QLinearConv", "", 10, 8, 9, 1, 1, kConv, kBytes, 0, 0, last_dtype, infer_linear, reference_linear, {}},
+    {"QLinearMatMul", "", 10, 8, 8, 1, 1, {}, kByteDtypes, 0, 0, last_dtype, infer_matmul, reference_matmul, {}},
+    {"QLinearMatMul", "", 21, 8, 8, 1, 1, {}, kByteDtypes, 0, 0, last_dtype, infer_matmul, reference_matmul, {}},
+    {"ConvInteger", "", 10, 2, 4, 1, 1, kConvAttributes, kByteDtypes, 0, 0, int32_output, infer_integer, reference_integer, {}},
+    {"QLinearConv", "", 10, 8, 9, 1, 1, kConvAttributes, kByteDtypes, 0, 0, last_dtype, infer_linear, reference_linear, {}},
 };
 
 }  // namespace

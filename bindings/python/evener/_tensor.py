@@ -7,7 +7,7 @@ import numpy
 from . import _arrays, _raw
 from ._library import check, library, new_error, sized, text_of
 
-# From https://dmlc.github.io/dlpack/: what the Python side needs of the two structs, which is where their deleters are.
+# From DLPack's specification: what the Python side needs of the two structs, which is where their deleters are.
 _KDLCPU = 1
 _NAMES = {False: b"dltensor_versioned", True: b"dltensor"}        # by "legacy"
 _USED_NAMES = {False: b"used_dltensor_versioned", True: b"used_dltensor"}

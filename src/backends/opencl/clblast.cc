@@ -47,8 +47,21 @@ std::string ClBlast::refuse() {
   return why;
 }
 
+// What came out is said: who asked for CLBlast must learn that it is not there.
 void ClBlast::decide() {
   decided_ = true;
+  const std::uint64_t begin_ns = os::now_ns();
+  judge();
+  const bool disappoints = mode_ == "always" && verdict_.from == UINT64_MAX;
+  LogEvent(log_, disappoints ? EVN_LOG_WARNING : EVN_LOG_INFO, "clblast.tried")
+      .device(device_.name().c_str())
+      .field("result", verdict_.text.c_str())
+      .field("trials", static_cast<std::uint64_t>(trials_))
+      .field("duration_ns", os::now_ns() - begin_ns)
+      .write("CLBlast on device %s: %s", device_.name().c_str(), verdict_.text.c_str());
+}
+
+void ClBlast::judge() {
   verdict_ = {UINT64_MAX, refuse()};
   if (!verdict_.text.empty()) return;
   os::FileBytes file;
@@ -59,7 +72,6 @@ void ClBlast::decide() {
     return;
   }
   ++trials_;
-  const std::uint64_t begin_ns = os::now_ns();
   try {
     verdict_ = try_clblast(device_, mode_ != "always", os::now_ns);
     std::string content(reinterpret_cast<const char*>(&verdict_.from), sizeof verdict_.from);
@@ -67,11 +79,6 @@ void ClBlast::decide() {
   } catch (const Error& e) {
     verdict_ = {UINT64_MAX, std::string("the trial failed: ") + e.message};
   }
-  LogEvent(log_, EVN_LOG_INFO, "clblast.tried")
-      .device(device_.name().c_str())
-      .field("result", verdict_.text.c_str())
-      .field("duration_ns", os::now_ns() - begin_ns)
-      .write("CLBlast on device %s: %s", device_.name().c_str(), verdict_.text.c_str());
 }
 
 const Kernel* ClBlast::kernel_for(const OpDesc& desc) {
@@ -85,6 +92,13 @@ const Kernel* ClBlast::kernel_for(const OpDesc& desc) {
     return size >= verdict_.from ? &kernel : nullptr;
   }
   return nullptr;
+}
+
+ClBlastVerdict ClBlast::measure(std::uint64_t (*now)()) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::string why;
+  if (api_ == nullptr) api_ = clblast_api(&why);
+  return api_ != nullptr ? try_clblast(device_, true, now) : ClBlastVerdict{UINT64_MAX, why};
 }
 
 std::string ClBlast::verdict() const {

@@ -43,6 +43,8 @@ class ClBlast {
 
   // The trial's result, or why there was none.
   std::string verdict() const;
+  // Opens the library and measures, whatever the mode is. For the benchmark.
+  ClBlastVerdict measure(std::uint64_t (*now)());
   // Trials that this object ran, instead of reading the result of an earlier one. For tests.
   int trials() const { return trials_; }
 
@@ -52,6 +54,7 @@ class ClBlast {
     PooledMemory memory;
   };
   void decide();
+  void judge();
   std::string refuse();
   cl_mem work_space(cl_command_queue queue, std::size_t bytes);
 

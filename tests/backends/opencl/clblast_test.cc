@@ -69,7 +69,7 @@ constexpr ClBlastApi kFailing{failing_sgemm, no_temp};
 // ---- devices and products ----
 
 std::shared_ptr<OpenClDevice> open_with(const ClBlastApi* api, const char* mode = "always", const std::string& cache_dir = "",
-                                        std::uint64_t memory_limit = UINT64_MAX) {
+                                        std::uint64_t memory_limit = UINT64_MAX, const LogSink& log = {}) {
   std::string why;
   const OpenClFound found = find_opencl_devices(&why).at(0);
   DeviceRequest request;
@@ -77,6 +77,7 @@ std::shared_ptr<OpenClDevice> open_with(const ClBlastApi* api, const char* mode 
   request.clblast = mode;
   request.cache_dir = cache_dir;
   request.memory_limit = memory_limit;
+  request.log = log;
   cl_int code = CL_SUCCESS;
   ClContext context(opencl().create_context(nullptr, 1, &found.id, nullptr, nullptr, &code));
   EXPECT_EQ(code, CL_SUCCESS);
@@ -207,6 +208,19 @@ TEST_F(ClBlastTest, WrongResultsExcludeIt) {
   expect_right(*device, product(64, 64, 64));
 }
 
+TEST_F(ClBlastTest, WhoAsksForItLearnsThatItIsNotUsed) {
+  std::string line;
+  LogSink log;
+  log.callback = [](void* user, evn_log_level level, const char* message) {
+    if (level == EVN_LOG_WARNING) *static_cast<std::string*>(user) += message;
+  };
+  log.user = &line;
+  kernel_of(*open_with(&kHost, "always", "", UINT64_MAX, log), product(64, 64, 64));
+  EXPECT_EQ(line, "");
+  kernel_of(*open_with(&kIdle, "always", "", UINT64_MAX, log), product(64, 64, 64));
+  EXPECT_EQ(line, "CLBlast on device test: its results are wrong for 128 x 128 x 128");
+}
+
 TEST_F(ClBlastTest, FailureExcludesIt) {
   const auto device = open_with(&kFailing);
   EXPECT_EQ(kernel_of(*device, product(64, 64, 64)), "matmul");
@@ -236,7 +250,7 @@ std::uint64_t scripted_clock() {
 ClBlastVerdict try_with(const std::vector<std::uint64_t>& own, const std::vector<std::uint64_t>& clblast) {
   const auto device = open_with(&kHost);
   g_script = {own, clblast};
-  return try_clblast(*device, true, scripted_clock);
+  return device->clblast_trial(scripted_clock);
 }
 
 TEST_F(ClBlastTest, FasterOneIsUsedFromTheSizeWhereItWins) {

@@ -5,6 +5,7 @@
 #include "backends/cpu/pack.h"
 #include "backends/cpu/support.h"
 #include "ops/gemm.h"
+#include "ops/matmul.h"
 
 namespace evn {
 namespace {
@@ -48,18 +49,6 @@ void matmul_prepack(const OpDesc& d, int, void* packed) {
   pack_b(simd_gemm::loops(cpu_isa()), d.constant(1)->as<float>(), b[1], 1, b[1], b[0], 1.0f, static_cast<float*>(packed));
 }
 
-// Strides of the batch axes of one side, aligned to the right of the `rank` batch axes of the output.
-void batch_strides(const Shape& s, int rank, std::int64_t* strides) {
-  const int own = s.rank() > 2 ? s.rank() - 2 : 0;
-  std::int64_t step = s.rank() >= 2 ? s.elements(s.rank() - 2, s.rank()) : s[0];
-  for (int i = rank - 1; i >= 0; --i) {
-    const int axis = i - (rank - own);
-    const std::int64_t dim = axis < 0 ? 1 : s[axis];
-    strides[i] = dim == 1 ? 0 : step;
-    step = checked_mul(step, dim);
-  }
-}
-
 void finish_plan(const OpDesc& d, std::int64_t outer, KernelPlan* p) {
   auto& s = p->state<ProductState>();
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
@@ -91,8 +80,8 @@ void matmul_plan(const OpDesc& d, KernelPlan* p) {
     s.ldb = s.n;
     const int longest = a.rank() > b.rank() ? a.rank() : b.rank();
     s.batch_rank = longest > 2 ? longest - 2 : 0;
-    batch_strides(a, s.batch_rank, s.a_stride);
-    batch_strides(b, s.batch_rank, s.b_stride);
+    matmul_batch_strides(a, s.batch_rank, matmul_matrix_elements(a), s.a_stride);
+    matmul_batch_strides(b, s.batch_rank, matmul_matrix_elements(b), s.b_stride);
     for (int i = 0; i < s.batch_rank; ++i) {
       s.batch[i] = d.outputs[0].shape[i];
       outer = checked_mul(outer, s.batch[i]);

@@ -9,6 +9,7 @@
 #include "backends/cpu/support.h"
 #include "base/error.h"
 #include "ops/gemm.h"
+#include "ops/matmul.h"
 
 namespace evn {
 namespace {
@@ -42,18 +43,6 @@ Refusal supports(const OpDesc& d) {
   return blas_module() == nullptr ? kNoModule : nullptr;
 }
 
-// Strides of the batch axes of one side, aligned to the right of the output's.
-void batch_strides(const Shape& s, int rank, std::int64_t* strides) {
-  const int own = s.rank() > 2 ? s.rank() - 2 : 0;
-  std::int64_t step = s.rank() >= 2 ? s.elements(s.rank() - 2, s.rank()) : s[0];
-  for (int i = rank - 1; i >= 0; --i) {
-    const int axis = i - (rank - own);
-    const std::int64_t dim = axis < 0 ? 1 : s[axis];
-    strides[i] = dim == 1 ? 0 : step;
-    step = checked_mul(step, dim);
-  }
-}
-
 void finish_plan(const OpDesc& d, std::int64_t outer, KernelPlan* p) {
   auto& s = p->state<BlasState>();
   if (s.k > INT_MAX || s.lda > INT_MAX || s.ldb > INT_MAX || s.n > INT_MAX) fail(EVN_ERROR_LIMIT, "a matrix with rows above 2^31 elements");
@@ -83,8 +72,8 @@ void matmul_plan(const OpDesc& d, KernelPlan* p) {
   s.alpha = 1;
   const int longest = std::max(a.rank(), b.rank());
   s.batch_rank = longest > 2 ? longest - 2 : 0;
-  batch_strides(a, s.batch_rank, s.a_stride);
-  batch_strides(b, s.batch_rank, s.b_stride);
+  matmul_batch_strides(a, s.batch_rank, matmul_matrix_elements(a), s.a_stride);
+  matmul_batch_strides(b, s.batch_rank, matmul_matrix_elements(b), s.b_stride);
   std::int64_t outer = 1;
   for (int i = 0; i < s.batch_rank; ++i) {
     s.batch[i] = d.outputs[0].shape[i];

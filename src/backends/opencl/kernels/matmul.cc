@@ -2,6 +2,7 @@
 #include "backends/opencl/kernels/product.h"
 #include "backends/opencl/kernels/support.h"
 #include "ops/gemm.h"
+#include "ops/matmul.h"
 
 namespace evn {
 namespace {
@@ -80,17 +81,6 @@ State& plan_common(const OpDesc& desc, KernelPlan* plan) {
   return s;
 }
 
-// Strides, in matrices of `unit` elements, of the batch axes of one side, aligned to the right of the output's.
-void batch_strides(const Shape& s, int rank, std::int64_t unit, std::int64_t* strides) {
-  const int own = s.rank() > 2 ? s.rank() - 2 : 0;
-  for (int i = rank - 1; i >= 0; --i) {
-    const int axis = i - (rank - own);
-    const std::int64_t dim = axis < 0 ? 1 : s[axis];
-    strides[i] = dim == 1 ? 0 : unit;
-    unit = checked_mul(unit, dim);
-  }
-}
-
 Refusal supports_matmul(const OpDesc& desc) {
   if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
   return desc.inputs[kA].shape.rank() < 1 || desc.inputs[kB].shape.rank() < 1 ? "a scalar" : nullptr;
@@ -110,8 +100,8 @@ void plan_matmul(const OpDesc& desc, KernelPlan* plan) {
   }
   const int longest = a.rank() > b.rank() ? a.rank() : b.rank();
   p.rank = longest - 2;
-  batch_strides(a, p.rank, p.m * p.k, p.a_stride);
-  batch_strides(b, p.rank, 1, p.b_stride);
+  matmul_batch_strides(a, p.rank, p.m * p.k, p.a_stride);
+  matmul_batch_strides(b, p.rank, 1, p.b_stride);
   for (int i = 0; i < p.rank; ++i) {
     p.batch[i] = desc.outputs[0].shape[i];
     s.products = checked_mul(s.products, p.batch[i]);
