@@ -36,6 +36,7 @@ evn_test(cpu backends/cpu evn_cpu)
 evn_test(opencl backends/opencl evn_opencl evn_cpu)
 evn_test(runtime runtime evn_mock evn_api)
 evn_test(api api evn_api)
+evn_test(wrapper wrapper evn_api)
 evn_test(fault fault evn_api)
 if(TARGET test_fault)  # counts what the library allocates and frees
   target_link_options(test_fault PRIVATE -Wl,--wrap=_ZN3evn14allocate_bytesEmm,--wrap=_ZN3evn10free_bytesEPv)

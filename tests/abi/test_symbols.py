@@ -3,7 +3,10 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = os.environ["EVENER_LIBRARY"]
@@ -66,3 +69,14 @@ def test_the_header_compiles_as_c11_and_cxx(tmp_path):
     output("cc", "-std=c11", "-pedantic-errors", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", include, str(tmp_path / "a.c"))
     output("c++", "-std=c++11", "-pedantic-errors", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", include, str(tmp_path / "a.cc"))
     output("c++", "-std=c++20", "-pedantic-errors", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", include, str(tmp_path / "a.cc"))
+
+
+@pytest.mark.parametrize("standard", ["c++17", "c++20"])
+@pytest.mark.parametrize("compiler", ["c++", "clang++-14", "clang++"])
+def test_the_cxx_header_stands_alone_without_warnings(tmp_path, compiler, standard):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    source = tmp_path / "a.cc"
+    source.write_text("#include <evener/evener.hpp>\nint f(const evener::Session& s) { return static_cast<int>(s.run(evener::Tensor()).size()); }\n")
+    options = ["-pedantic-errors", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Werror"]
+    output(compiler, f"-std={standard}", *options, "-fsyntax-only", f"-I{ROOT}/include", str(source))

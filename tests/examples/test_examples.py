@@ -1,4 +1,4 @@
-"""The examples in C: each is built as a client builds it, without warnings, and run."""
+"""The examples in C and C++: each is built as a client builds it, without warnings, and run."""
 import os
 import pathlib
 import shutil
@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples" / "c").glob("*.c"))
+EXAMPLES = sorted((ROOT / "examples" / "c").glob("*.c")) + sorted((ROOT / "examples" / "cpp").glob("*.cpp"))
 LIBRARY = pathlib.Path(os.environ["EVENER_LIBRARY"])
 
 
@@ -17,14 +17,14 @@ LIBRARY = pathlib.Path(os.environ["EVENER_LIBRARY"])
 def programs(tmp_path_factory):
     """name -> path of the built example"""
     folder = tmp_path_factory.mktemp("examples")
-    compiler = shutil.which("cc")
-    assert compiler, "this test needs a C compiler"
+    compilers = {".c": ["cc", "-std=c11"], ".cpp": ["c++", "-std=c++17"]}
+    assert all(shutil.which(command[0]) for command in compilers.values()), "this test needs compilers of C and C++"
     built = {}
     for source in EXAMPLES:
         built[source.stem] = folder / source.stem
-        options = ["-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT / 'include'}"]
+        options = ["-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT / 'include'}"]
         link = [str(LIBRARY), "-lpthread", f"-Wl,-rpath,{LIBRARY.parent}", "-o", str(built[source.stem])]
-        done = subprocess.run([compiler, *options, str(source), *link], capture_output=True, text=True)
+        done = subprocess.run([*compilers[source.suffix], *options, str(source), *link], capture_output=True, text=True)
         assert done.returncode == 0, f"{source.name}: {done.stderr}"
     return built
 
@@ -62,11 +62,11 @@ def run(program, *arguments):
 
 
 def test_every_example_has_a_test(programs):
-    assert set(programs) == {"terse", "explained", "placement", "executor", "limits"}
+    assert set(programs) == {"terse", "explained", "placement", "executor", "limits", "classify"}
 
 
-@pytest.mark.parametrize("name", ["terse", "explained"])
-def test_both_forms_print_the_largest_values(programs, model, name):
+@pytest.mark.parametrize("name", ["terse", "explained", "classify"])
+def test_all_forms_print_the_largest_values(programs, model, name):
     path, answer = model
     done = run(programs[name], path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -76,7 +76,7 @@ def test_both_forms_print_the_largest_values(programs, model, name):
 
 
 def test_a_missing_model_is_told_and_ends_with_an_error(programs, tmp_path):
-    for name in ("terse", "explained", "placement", "executor"):
+    for name in ("terse", "explained", "placement", "executor", "classify"):
         done = run(programs[name], tmp_path / "none.onnx")
         assert done.returncode == 1 and "EVN_ERROR_IO" in done.stderr, name
 

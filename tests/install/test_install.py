@@ -68,6 +68,16 @@ def test_a_c_client_links_through_pkg_config(prefix, model, tmp_path):
     assert "ok" in run([client, model])
 
 
+def test_a_cxx_client_finds_the_wrapper_header(prefix, model, tmp_path):
+    folder = library_folder(prefix)
+    environment = dict(os.environ, PKG_CONFIG_PATH=str(folder / "pkgconfig"))
+    flags = run(["pkg-config", "--cflags", "--libs", "evener"], env=environment).split()
+    client = tmp_path / "client"
+    source = HERE.parents[1] / "examples" / "cpp" / "classify.cpp"
+    run(["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", source, "-o", client, *flags, f"-Wl,-rpath,{folder}"])
+    assert run([client, model]).splitlines()[0] == "2 1.01569"
+
+
 def test_a_c_client_links_through_find_package(prefix, model, tmp_path):
     shutil.copy(HERE / "client.c", tmp_path)
     shutil.copy(HERE / "consumer.cmake.txt", tmp_path / "CMakeLists.txt")

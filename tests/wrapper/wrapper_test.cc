@@ -1,0 +1,225 @@
+// evener.hpp, used as its users do: nothing else of the library is included, but for a model to run.
+#include "evener/evener.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+#include "tests/model/onnx_writer.h"
+
+namespace {
+
+using evener::Access;
+using evener::DType;
+using evener::Error;
+using evener::Tensor;
+
+// y = 2 x + b, of any rows of three columns.
+std::string line_model() {
+  evn::test::OnnxWriter w;
+  w.add_input("x", evn::test::kF32, {"rows", 3}).add_input("b", evn::test::kF32, {3}).add_output("y", evn::test::kF32, {"rows", 3});
+  w.add_initializer("two", {}, std::vector<float>{2});
+  w.add_node("Mul", {"x", "two"}, {"d"}, {}, "double").add_node("Add", {"d", "b"}, {"y"}, {}, "shift");
+  w.model().message(14, evn::test::Proto().bytes(1, "author").bytes(2, "nobody"));
+  return w.serialize();
+}
+
+evener::RuntimeOptions plain_options() {
+  evener::RuntimeOptions o;
+  o.cache_dir = "";
+  o.thread_count = 1;
+  return o;
+}
+
+struct Wrapper : testing::Test {
+  evener::Runtime runtime{plain_options()};
+  std::string bytes = line_model();
+  evener::Session session = runtime.session(runtime.load(bytes.data(), bytes.size()));
+};
+
+template <typename F>
+Error error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return Error(EVN_OK, "");
+}
+
+TEST_F(Wrapper, RunsByOrderAndByName) {
+  const Tensor x = runtime.tensor<float>({2, 3}, {1, 2, 3, 4, 5, 6});
+  const Tensor b = runtime.tensor<float>({3}, std::vector<float>{10, 20, 30});
+  const std::vector<float> want = {12, 24, 36, 18, 30, 42};
+  std::vector<Tensor> inputs;
+  inputs.push_back(x.copy_to(runtime.device()));
+  inputs.push_back(b.copy_to(runtime.device("cpu")));
+  const std::vector<Tensor> by_order = session.run(inputs);
+  ASSERT_EQ(by_order.size(), 1u);
+  EXPECT_EQ(by_order[0].to_vector<float>(), want);
+  EXPECT_EQ(session.run({{"b", b}, {"x", x}})[0].to_vector<float>(), want);
+}
+
+TEST_F(Wrapper, RunsIntoGivenMemory) {
+  std::vector<float> result(6, -1);
+  std::vector<Tensor> outputs(1);
+  outputs[0] = runtime.wrap<float>({2, 3}, result);
+  std::vector<Tensor> inputs;
+  inputs.push_back(runtime.tensor<float>({2, 3}, {1, 2, 3, 4, 5, 6}));
+  inputs.push_back(runtime.take<float>({3}, {0, 0, 1}));
+  session.run(inputs, outputs);
+  EXPECT_EQ(result, (std::vector<float>{2, 4, 7, 8, 10, 13}));
+}
+
+TEST_F(Wrapper, NamesShapesAndTexts) {
+  const std::vector<evener::ValueInfo> inputs = session.inputs();
+  ASSERT_EQ(inputs.size(), 2u);
+  EXPECT_EQ(inputs[0].name, "x");
+  EXPECT_EQ(inputs[0].dtype, DType::kFloat32);
+  EXPECT_EQ(inputs[0].dims, (std::vector<std::int64_t>{-1, 3}));
+  EXPECT_EQ(inputs[0].symbols[0], "rows");
+  EXPECT_EQ(session.find_input("b"), 1u);
+  EXPECT_EQ(session.output(session.find_output("y")).name, "y");
+  EXPECT_NE(session.explain().find("double"), std::string::npos);
+  EXPECT_EQ(session.explain(evener::Format::kJson).front(), '{');
+  const evener::Model model = runtime.load(bytes.data(), bytes.size());
+  EXPECT_EQ(model.metadata("author"), "nobody");
+  EXPECT_NE(model.describe().find("rows"), std::string::npos);
+  EXPECT_NE(runtime.describe_devices().find("cpu"), std::string::npos);
+  EXPECT_EQ(runtime.device().name(), "cpu");
+  EXPECT_EQ(runtime.device_count(), 1u);
+}
+
+TEST_F(Wrapper, ErrorsHaveStatusAndText) {
+  const Error missing = error_of([&] { runtime.load("no-such-file.onnx"); });
+  EXPECT_EQ(missing.status(), EVN_ERROR_IO);
+  EXPECT_EQ(std::string(missing.what()).rfind("EVN_ERROR_IO: ", 0), 0u);
+  EXPECT_EQ(error_of([&] { runtime.device("abacus"); }).status(), EVN_ERROR_DEVICE_UNAVAILABLE);
+  EXPECT_EQ(error_of([&] { session.find_input("z"); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(error_of([&] { session.run({{"x", Tensor()}}); }).status(), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(error_of([] { evener::Session().run(Tensor()); }).status(), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(error_of([&] { runtime.tensor<float>({2, 2}, {1}); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(error_of([] { evener::Dims({1, 1, 1, 1, 1, 1, 1, 1, 1}); }).status(), EVN_ERROR_LIMIT);
+  evener::RuntimeOptions options = plain_options();
+  options.cpu_memory_limit_bytes = 1 << 20;
+  const evener::Runtime capped(std::move(options));
+  const Error full = error_of([&] { capped.device().tensor(DType::kFloat32, {1 << 20}); });
+  EXPECT_EQ(full.status(), EVN_ERROR_OUT_OF_MEMORY);
+  EXPECT_STREQ(full.device(), "cpu");
+  EXPECT_GE(full.bytes_requested(), 4u << 20);
+  EXPECT_LE(full.bytes_available(), 1u << 20);
+}
+
+TEST_F(Wrapper, AModelThatCannotRunNamesItsNode) {
+  evn::test::OnnxWriter w;
+  w.add_input("x", evn::test::kF32, {3}).add_output("y").add_node("NoSuchOperator", {"x"}, {"y"}, {}, "strange");
+  const std::string bad = w.serialize();
+  const Error e = error_of([&] { runtime.load(bad.data(), bad.size()); });
+  EXPECT_EQ(e.status(), EVN_ERROR_UNSUPPORTED);
+  EXPECT_STREQ(e.node(), "strange");
+  EXPECT_NE(std::string(e.what()).find("(node strange)"), std::string::npos);
+}
+
+TEST_F(Wrapper, MapsAreTypedAndEndWithTheirScope) {
+  Tensor t = runtime.device().tensor(DType::kInt32, {4});
+  EXPECT_EQ(error_of([&] { t.data<float>(); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+  {
+    const auto view = t.data<std::int32_t>();
+    for (std::size_t i = 0; i < view.size(); ++i) view[i] = static_cast<std::int32_t>(i * i);
+    EXPECT_EQ(error_of([&] { t.bytes(); }).status(), EVN_ERROR_WRONG_STATE);
+  }
+  const Tensor& read = t;
+  static_assert(std::is_same_v<decltype(read.data<std::int32_t>()[0]), const std::int32_t&>);
+  std::int32_t sum = 0;
+  for (const std::int32_t v : read.data<std::int32_t>()) sum += v;
+  EXPECT_EQ(sum, 0 + 1 + 4 + 9);
+  EXPECT_EQ(read.bytes().size(), 16u);
+  EXPECT_EQ(read.dims(), evener::Dims({4}));
+  auto moved = t.data<std::int32_t>(Access::kRead);
+  auto last = std::move(moved);
+  EXPECT_EQ(last.span().size(), 4u);
+  last.unmap();
+  EXPECT_EQ(t.to_vector<std::int32_t>()[3], 9);
+}
+
+TEST_F(Wrapper, WrappedMemoryIsDeletedOnceAndOnlyOnSuccess) {
+  int deleted = 0;
+  float data[2] = {1, 2};
+  const evn_deleter count = [](void* user, void*) { ++*static_cast<int*>(user); };
+  EXPECT_EQ(error_of([&] { runtime.wrap(DType::kFloat32, {3}, data, sizeof data, count, &deleted); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(deleted, 0);
+  {
+    Tensor t = runtime.wrap(DType::kFloat32, {2}, data, sizeof data, count, &deleted);
+    Tensor moved = std::move(t);
+    EXPECT_FALSE(t);
+    EXPECT_EQ(moved.to_vector<float>()[1], 2);
+    EXPECT_EQ(deleted, 0);
+  }
+  EXPECT_EQ(deleted, 1);
+}
+
+TEST_F(Wrapper, DlpackGoesOutAndComesBack) {
+  Tensor back;
+  {
+    const Tensor t = runtime.tensor<float>({2, 2}, {1, 2, 3, 4});
+    void* managed = t.to_dlpack();
+    back = runtime.from_dlpack(managed);
+  }
+  EXPECT_EQ(back.to_vector<float>(), (std::vector<float>{1, 2, 3, 4}));
+  const Tensor legacy = runtime.from_dlpack(back.to_dlpack(true), true);
+  EXPECT_EQ(legacy.dims(), evener::Dims({2, 2}));
+}
+
+TEST_F(Wrapper, TracesARun) {
+  const Tensor x = runtime.tensor<float>({1, 3}, {1, 2, 3});
+  const Tensor b = runtime.tensor<float>({3}, {0, 0, 0});
+  EXPECT_EQ(error_of([&] { session.trace(); }).status(), EVN_ERROR_WRONG_STATE);
+  session.start_trace(64);
+  session.run({{"x", x}, {"b", b}});
+  session.stop_trace();
+  EXPECT_NE(session.trace(evener::Format::kJson).find("traceEvents"), std::string::npos);
+}
+
+TEST(WrapperCallbacks, OutliveTheRuntimeObjectAndMayThrow) {
+  std::vector<std::string> events;
+  std::atomic<int> calls{0};
+  evener::Session session;
+  Tensor x;
+  {
+    evener::RuntimeOptions options = plain_options();
+    options.log_level = evener::LogLevel::kDebug;
+    options.log = [&events, kept = std::make_shared<int>(1)](const evn_log_record& r) {
+      events.push_back(r.event);
+      if (*kept == 1) throw std::runtime_error("dropped");
+    };
+    options.thread_count = 2;
+    options.parallel_for = [&calls](std::uint32_t, const std::function<void(std::uint32_t)>& task) {
+      ++calls;
+      task(0);
+      throw 1;
+    };
+    const evener::Runtime runtime(std::move(options));
+    const std::string bytes = evn::test::small_network().serialize();
+    session = runtime.session(runtime.load(bytes.data(), bytes.size()));
+    x = runtime.device().tensor(DType::kFloat32, {64, 3, 8, 8});
+  }
+  const std::vector<float> y = session.run(x)[0].to_vector<float>();
+  EXPECT_EQ(y.size(), 640u);
+  EXPECT_TRUE(std::isfinite(y[0]));
+  EXPECT_GT(calls, 0);
+  ASSERT_GE(events.size(), 4u);
+  EXPECT_EQ(events.back(), "plan.created");
+}
+
+TEST_F(Wrapper, AssignmentReleasesWhatWasHeld) {
+  const evn_session old = session.get();
+  session = evener::Session();
+  EXPECT_FALSE(session);
+  std::uint32_t n = 0;
+  EXPECT_EQ(evn_session_input_count(old, &n, nullptr), EVN_ERROR_INVALID_HANDLE);
+}
+
+}  // namespace
