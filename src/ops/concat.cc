@@ -11,23 +11,8 @@ namespace evn {
 namespace {
 
 void infer_concat(InferContext& c) {
-  const int count = static_cast<int>(c.inputs.size());
-  require_same_dtype(c, 0, count - 1);
-  Shape out = c.shape(0);
-  const int axis = normalize_axis(attr_int(c.node, ConcatAttr::kAxis), out.rank());
-  for (int n = 1; n < count; ++n) {
-    const Shape& x = c.shape(n);
-    require_rank(c, n, out.rank(), out.rank());
-    for (int i = 0; i < out.rank(); ++i) {
-      if (i == axis) {
-        out[i] = out[i] < 0 || x[i] < 0 ? -1 : checked_add(out[i], x[i]);
-      } else {
-        require_dim(x[i], out[i], n);
-        if (out[i] < 0) out[i] = x[i];
-      }
-    }
-  }
-  c.outputs[0].shape = out;
+  require_same_dtype(c, 0, static_cast<int>(c.inputs.size()) - 1);
+  c.outputs[0].shape = concat_shape(c, 0, 1, attr_int(c.node, ConcatAttr::kAxis));
 }
 
 void reference_concat(const ReferenceContext& c) {
@@ -53,6 +38,24 @@ constexpr OpDef kOps[] = {
 };
 
 }  // namespace
+
+Shape concat_shape(const InferContext& c, int first, int step, std::int64_t axis_number) {
+  Shape out = c.shape(first);
+  const int axis = normalize_axis(axis_number, out.rank());
+  for (int n = first + step; n < static_cast<int>(c.inputs.size()); n += step) {
+    const Shape& x = c.shape(n);
+    require_rank(c, n, out.rank(), out.rank());
+    for (int i = 0; i < out.rank(); ++i) {
+      if (i == axis) {
+        out[i] = out[i] < 0 || x[i] < 0 ? -1 : checked_add(out[i], x[i]);
+      } else {
+        require_dim(x[i], out[i], n);
+        if (out[i] < 0) out[i] = x[i];
+      }
+    }
+  }
+  return out;
+}
 
 extern const OpFamily concat_family;
 const OpFamily concat_family = {kOps};

@@ -5,10 +5,7 @@
 // To the floating formats of 8 and 4 bits nothing is rounded to whole numbers; `saturate` says what becomes of what is too large.
 // dtypes: float32 (dequantized also float16 and bfloat16, as the scale) to and from int8, uint8, int16, uint16 and the types of 8 bits
 // and less; int32 also to float32. Failures: dims, axes or blocks that do not fit. Exact, dequantized rtol 2.5e-7.
-#include <algorithm>
-
-#include "ops/infra/check.h"
-#include "ops/infra/round.h"
+#include "ops/infra/dynamic.h"
 #include "ops/infra/quantized.h"
 #include "ops/infra/small_types.h"
 
@@ -186,19 +183,10 @@ void infer_dynamic(InferContext& c) {
 void reference_dynamic(const ReferenceContext& c) {
   const std::int64_t count = c.input(0).desc.shape.elements();
   const float* x = c.input(0).as<float>();
-  float low = 0, high = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    low = std::min(low, x[i]);
-    high = std::max(high, x[i]);
-  }
-  const float scale = (high - low) / 255.0f;
-  const double zero = scale == 0 ? 0 : std::clamp(round_even(static_cast<double>(-low / scale)), 0.0, 255.0);
-  for (std::int64_t i = 0; i < count && c.output().present(); ++i) {
-    const double quotient = scale == 0 ? 0 : round_even(static_cast<double>(x[i] / scale));
-    c.output().as<std::uint8_t>()[i] = saturate_to<std::uint8_t>(quotient + zero);
-  }
-  if (c.output(1).present()) *c.output(1).as<float>() = scale;
-  if (c.output(2).present()) *c.output(2).as<std::uint8_t>() = saturate_to<std::uint8_t>(zero);
+  const DynamicRange range = dynamic_range(x, count);
+  for (std::int64_t i = 0; i < count && c.output().present(); ++i) c.output().as<std::uint8_t>()[i] = range.quantized(x[i]);
+  if (c.output(1).present()) *c.output(1).as<float>() = range.scale;
+  if (c.output(2).present()) *c.output(2).as<std::uint8_t>() = saturate_to<std::uint8_t>(range.zero);
 }
 
 constexpr AttributeSpec kAxis13[] = {int_attribute("axis", 1)};

@@ -6,8 +6,6 @@
 // dtypes: int8 and uint8; scales float32, of QLinearMatMul from 21 also float16 and bfloat16. Failures: those of MatMul and Conv, scales and zero points that do not fit. Exact.
 #include "ops/conv.h"
 
-#include "ops/infra/check.h"
-#include "ops/infra/round.h"
 #include "ops/infra/quantized.h"
 #include "ops/infra/walk.h"
 
@@ -16,41 +14,8 @@ namespace {
 
 constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
 
-std::int64_t place_in(const ConstTensor& t, std::int64_t i) { return t.desc.shape.elements() == 1 ? 0 : i; }
-
-std::int32_t zero_at(const ReferenceContext& c, int input, std::int64_t i) {
-  return c.has_input(input) ? byte_at(c.input(input), place_in(c.input(input), i)) : 0;
-}
-
-double scale_at(const ReferenceContext& c, int input, std::int64_t i) {
-  return static_cast<double>(scale_value(c.input(input), place_in(c.input(input), i)));
-}
-
-// One number, or `length` of them: [length], or in front of or behind an axis of 1.
-void require_numbers(const InferContext& c, int input, std::int64_t length) {
-  if (!c.has_input(input)) return;
-  const Shape& s = c.shape(input);
-  const std::int64_t count = dim_elements(s, 0, s.rank());
-  if (count >= 0 && count != 1) require_dim(count, length, input);
-}
-
-// What belongs to one operand: its number, that of its scale and of its zero point.
 void check_operand(const InferContext& c, int tensor, int scale, int zero, std::int64_t length) {
-  require_dtype(c, tensor, kByteDtypes);
-  require_dtype(c, scale, c.node.op->since >= 21 ? kScaleDtypes : kFloat);
-  if (c.has_input(zero) && c.inputs[zero].dtype != c.inputs[tensor].dtype) {
-    fail(EVN_ERROR_INVALID_MODEL, "zero point %d has another element type", zero);
-  }
-  require_numbers(c, scale, length);
-  require_numbers(c, zero, length);
-}
-
-void put(const ReferenceContext& c, std::int64_t i, double value) {
-  if (c.output().desc.dtype == DType::kInt8) {
-    c.output().as<std::int8_t>()[i] = saturate_to<std::int8_t>(value);
-  } else {
-    c.output().as<std::uint8_t>()[i] = saturate_to<std::uint8_t>(value);
-  }
+  require_quantized(c, tensor, scale, zero, length, c.node.op->since >= 21 ? kScaleDtypes : kFloat);
 }
 
 // --------------------------------------------------------------------------------------------- QLinearMatMul --
@@ -98,7 +63,7 @@ void reference_matmul(const ReferenceContext& c) {
           sum += std::int64_t{x} * w;
         }
         const double scale = scale_at(c, kAScale, m) * scale_at(c, kBScale, n) / scale_at(c, kYScale, m);
-        put(c, (i * rows + m) * columns + n, round_even(static_cast<double>(sum) * scale) + zero_at(c, kYZero, m));
+        put_byte(c.output(), (i * rows + m) * columns + n, round_even(static_cast<double>(sum) * scale) + zero_at(c, kYZero, m));
       }
     }
   });
@@ -152,9 +117,7 @@ void convolve(const ReferenceContext& c, const ConvInputs& in, F&& store) {
 void infer_integer(InferContext& c) {
   require_dtype(c, 1, kByteDtypes);
   infer_convolution(c, kInteger.x, kInteger.w);
-  for (const int i : {2, 3}) {
-    if (c.has_input(i) && c.inputs[i].dtype != c.inputs[i - 2].dtype) fail(EVN_ERROR_INVALID_MODEL, "zero point %d has another element type", i);
-  }
+  for (const int i : {2, 3}) require_zero_point(c, i, c.inputs[static_cast<std::size_t>(i) - 2].dtype);
   require_scalar(c, 2);
   require_numbers(c, 3, c.shape(1)[0]);
 }
@@ -181,7 +144,7 @@ void reference_linear(const ReferenceContext& c) {
   convolve(c, kLinear, [&](std::int64_t i, std::int64_t m, std::int64_t sum) {
     if (c.has_input(kLinear.bias)) sum += c.input(kLinear.bias).as<std::int32_t>()[m];
     const double scale = scale_at(c, kXScale, 0) * scale_at(c, kWScale, m) / scale_at(c, kOutScale, 0);
-    put(c, i, round_even(static_cast<double>(sum) * scale) + zero_at(c, kOutZero, 0));
+    put_byte(c.output(), i, round_even(static_cast<double>(sum) * scale) + zero_at(c, kOutZero, 0));
   });
 }
 

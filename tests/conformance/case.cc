@@ -132,6 +132,7 @@ const Cases& cases() {
     add_attention_cases(&rows);
     add_signal_cases(&rows);
     add_vision_cases(&rows);
+    add_contrib_cases(&rows);
     return rows;
   }();
   return all;

@@ -124,6 +124,7 @@ void add_index_cases(Cases* all);
 void add_attention_cases(Cases* all);
 void add_vision_cases(Cases* all);
 void add_signal_cases(Cases* all);
+void add_contrib_cases(Cases* all);
 
 // All rows, made once.
 const Cases& cases();

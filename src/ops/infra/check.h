@@ -8,6 +8,8 @@ namespace evn {
 
 inline constexpr std::uint32_t kIndexDtypes = dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64);
 
+// For inputs that are required behind optional ones; those before them are checked when a model loads.
+void require_input(const InferContext& c, int i);
 void require_dtype(const InferContext& c, int i, std::uint32_t allowed);
 void require_same_dtype(const InferContext& c, int first, int last);
 void require_rank(const InferContext& c, int i, int low, int high = kMaxRank);

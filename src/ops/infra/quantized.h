@@ -1,7 +1,10 @@
-// Scales and elements of quantized tensors.
+// Scales, zero points and elements of quantized tensors. A scale and its zero point are one number, or one for each of several
+// indices.
 #pragma once
 
+#include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
+#include "ops/infra/round.h"
 
 namespace evn {
 
@@ -18,6 +21,70 @@ inline constexpr std::uint32_t kByteDtypes = dtype_bit(DType::kInt8) | dtype_bit
 // Element i of an int8 or uint8 tensor.
 inline std::int32_t byte_at(const ConstTensor& t, std::int64_t i) {
   return t.desc.dtype == DType::kInt8 ? t.as<std::int8_t>()[i] : t.as<std::uint8_t>()[i];
+}
+
+// Writes it, saturated.
+inline void put_byte(const MutableTensor& t, std::int64_t i, double value) {
+  if (t.desc.dtype == DType::kInt8) {
+    t.as<std::int8_t>()[i] = saturate_to<std::int8_t>(value);
+  } else {
+    t.as<std::uint8_t>()[i] = saturate_to<std::uint8_t>(value);
+  }
+}
+
+// Where the number for index i stands in a tensor that has one number or one for each index.
+inline std::int64_t place_in(const ConstTensor& t, std::int64_t i) { return t.desc.shape.elements() == 1 ? 0 : i; }
+
+// The zero point that is input `input`, 0 when it is not given.
+inline std::int32_t zero_at(const ReferenceContext& c, int input, std::int64_t i = 0) {
+  return c.has_input(input) ? byte_at(c.input(input), place_in(c.input(input), i)) : 0;
+}
+
+inline double scale_at(const ReferenceContext& c, int input, std::int64_t i = 0) {
+  return static_cast<double>(scale_value(c.input(input), place_in(c.input(input), i)));
+}
+
+// Element i of input `first`, whose scale and zero point follow it, as the number that it stands for.
+inline double dequantized_at(const ReferenceContext& c, int first, std::int64_t i) {
+  return (byte_at(c.input(first), i) - zero_at(c, first + 2)) * scale_at(c, first + 1);
+}
+
+// Writes the number y to element i of the output, whose scale is input `scale` and whose zero point follows that.
+inline void put_quantized(const ReferenceContext& c, int scale, std::int64_t i, double y) {
+  put_byte(c.output(), i, round_even(y / scale_at(c, scale)) + zero_at(c, scale + 1));
+}
+
+// One number, or `length` of them: [length], or in front of or behind an axis of 1.
+inline void require_numbers(const InferContext& c, int input, std::int64_t length) {
+  if (!c.has_input(input)) return;
+  const Shape& s = c.shape(input);
+  const std::int64_t count = dim_elements(s, 0, s.rank());
+  if (count >= 0 && count != 1) require_dim(count, length, input);
+}
+
+// A zero point has the type of what it belongs to.
+inline void require_zero_point(const InferContext& c, int zero, DType dtype) {
+  if (c.has_input(zero) && c.inputs[static_cast<std::size_t>(zero)].dtype != dtype) {
+    fail(EVN_ERROR_INVALID_MODEL, "zero point %d has another element type", zero);
+  }
+}
+
+// What belongs to one operand: its number, that of its scale, of a dtype of `scales`, and of its zero point, of which there are
+// one or `length`.
+inline void require_quantized(const InferContext& c, int tensor, int scale, int zero, std::int64_t length, std::uint32_t scales) {
+  require_dtype(c, tensor, kByteDtypes);
+  require_dtype(c, scale, scales);
+  require_zero_point(c, zero, c.inputs[static_cast<std::size_t>(tensor)].dtype);
+  require_numbers(c, scale, length);
+  require_numbers(c, zero, length);
+}
+
+// The scale of an output and, behind it, its zero point: one number each.
+inline void require_quantized_output(const InferContext& c, int scale, DType dtype) {
+  require_dtype(c, scale, dtype_bit(DType::kFloat32));
+  require_scalar(c, scale);
+  require_zero_point(c, scale + 1, dtype);
+  require_scalar(c, scale + 1);
 }
 
 }  // namespace evn

@@ -57,6 +57,10 @@ Shape broadcast_partial(const Shape& a, const Shape& b) {
   return out;
 }
 
+void require_input(const InferContext& c, int i) {
+  if (!c.has_input(i)) fail(EVN_ERROR_INVALID_MODEL, "input %d is missing", i);
+}
+
 void require_dtype(const InferContext& c, int i, std::uint32_t allowed) {
   if (!c.has_input(i)) return;
   const auto number = static_cast<std::uint32_t>(c.inputs[i].dtype);

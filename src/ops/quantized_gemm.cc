@@ -1,0 +1,147 @@
+// com.microsoft's products of quantized matrices, whose sums are whole numbers:
+//   QGemm                   y = saturate(round((A' B' + C) * alpha * a scale * b scale / y scale) + y zero point), where A' is A
+//                           less its zero point, with transA transposed, and B' likewise; C is int32 and broadcasts to y.
+//                           Without a zero point of y: y = (A' B' + C) * alpha * a scale * b scale, float32
+//   MatMulIntegerToFloat    y = A' B' * a scale * b scale + bias, float32, as MatMul; zero points may be missing (0)
+//   DynamicQuantizeMatMul   the same where A is float32 and is quantized first as DynamicQuantizeLinear does it
+// A's scale and zero point are one number; B's one, or one for each column; the bias [columns] may be missing.
+// dtypes: int8 and uint8; scales and bias float32. Failures: those of MatMul and Gemm, scales, zero points and biases that do not
+// fit. Tolerance: rtol 1e-5, atol 1e-6; quantized results exact, where ONNX Runtime, which scales in float32, may be one step off.
+#include <vector>
+
+#include "ops/infra/dynamic.h"
+#include "ops/infra/product.h"
+#include "ops/infra/quantized.h"
+
+namespace evn {
+namespace {
+
+constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
+
+// ------------------------------------------------------------------------------------------------------ QGemm --
+
+enum : int { kA, kAScale, kAZero, kB, kBScale, kBZero, kC, kYScale, kYZero };
+enum : int { kAlpha, kTransA, kTransB };
+
+bool has_output_zero(std::span<const DType> inputs) { return inputs.size() > kYZero && inputs[kYZero] != DType::kUndefined; }
+
+DType gemm_dtype(const Node&, std::span<const DType> inputs, int) {
+  return has_output_zero(inputs) ? inputs[kYZero] : DType::kFloat32;
+}
+
+void infer_gemm(InferContext& c) {
+  require_rank(c, kA, 2, 2);
+  require_rank(c, kB, 2, 2);
+  const ProductSide a = side_of(c.shape(kA), true, attr_int(c.node, kTransA) != 0);
+  const ProductSide b = side_of(c.shape(kB), false, attr_int(c.node, kTransB) != 0);
+  require_quantized(c, kA, kAScale, kAZero, 1, kFloat);
+  require_quantized(c, kB, kBScale, kBZero, b.columns, kFloat);
+  const Shape out = product_shape(a, 2, b, 2, kB);
+  if (c.has_input(kC)) {
+    require_dtype(c, kC, dtype_bit(DType::kInt32));
+    const Shape both = broadcast_partial(out, c.shape(kC));
+    if (both.rank() != 2) fail(EVN_ERROR_INVALID_MODEL, "C has a rank above 2");
+    for (int i = 0; i < 2; ++i) require_dim(out[i], both[i], kC);
+  }
+  if (c.has_input(kYZero)) {
+    if (!c.has_input(kYScale)) fail(EVN_ERROR_INVALID_MODEL, "a zero point without a scale");
+    require_dtype(c, kYZero, kByteDtypes);
+    require_quantized_output(c, kYScale, c.inputs[kYZero].dtype);
+  }
+  c.outputs[0].shape = out;
+}
+
+void reference_gemm(const ReferenceContext& c) {
+  const Shape& out = c.output().desc.shape;
+  const Strides added = c.has_input(kC) ? broadcast_strides(c.input(kC).desc.shape, out) : Strides{};
+  const double alpha = static_cast<double>(attr_float(c.node, kAlpha)) * scale_at(c, kAScale);
+  multiply<std::int64_t>(
+      side_of(c.input(kA).desc.shape, true, attr_int(c.node, kTransA) != 0),
+      side_of(c.input(kB).desc.shape, false, attr_int(c.node, kTransB) != 0),
+      [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t column) {
+        return std::int64_t{byte_at(c.input(kA), i) - zero_at(c, kAZero)} * (byte_at(c.input(kB), j) - zero_at(c, kBZero, column));
+      },
+      [&](std::int64_t i, std::int64_t row, std::int64_t column, std::int64_t sum) {
+        if (c.has_input(kC)) sum += c.input(kC).as<std::int32_t>()[row * added.step[0] + column * added.step[1]];
+        const double y = static_cast<double>(sum) * alpha * scale_at(c, kBScale, column);
+        if (c.has_input(kYZero)) {
+          put_quantized(c, kYScale, i, y);
+        } else {
+          c.output().as<float>()[i] = static_cast<float>(y);
+        }
+      });
+}
+
+// ------------------------------------------------------------------------------------------- MatMul to float --
+
+// The inputs' numbers; -1: the operator has none.
+struct MatMulInputs {
+  int a_scale, b_scale, a_zero, b_zero, bias;
+};
+constexpr MatMulInputs kInteger = {2, 3, 4, 5, 6};
+constexpr MatMulInputs kDynamic = {-1, 2, -1, 3, 4};
+
+DType float_output(const Node&, std::span<const DType>, int) { return DType::kFloat32; }
+
+void infer_matmul(InferContext& c, const MatMulInputs& in) {
+  require_rank(c, 0, 1);
+  require_rank(c, 1, 1);
+  const ProductSide a = side_of(c.shape(0), true);
+  const ProductSide b = side_of(c.shape(1), false);
+  require_quantized(c, 1, in.b_scale, in.b_zero, b.columns, kFloat);
+  require_dtype(c, in.bias, kFloat);
+  require_vector(c, in.bias, b.columns);
+  c.outputs[0].shape = product_shape(a, c.shape(0).rank(), b, c.shape(1).rank(), 1);
+}
+
+// Element i of A less its zero point is x(i).
+template <typename X>
+void matmul(const ReferenceContext& c, const MatMulInputs& in, double a_scale, X&& x) {
+  multiply<std::int64_t>(
+      side_of(c.input(0).desc.shape, true), side_of(c.input(1).desc.shape, false),
+      [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t column) {
+        return std::int64_t{x(i)} * (byte_at(c.input(1), j) - zero_at(c, in.b_zero, column));
+      },
+      [&](std::int64_t i, std::int64_t, std::int64_t column, std::int64_t sum) {
+        const double bias = c.has_input(in.bias) ? static_cast<double>(c.input(in.bias).as<float>()[column]) : 0;
+        c.output().as<float>()[i] = static_cast<float>(static_cast<double>(sum) * a_scale * scale_at(c, in.b_scale, column) + bias);
+      });
+}
+
+void infer_integer(InferContext& c) {
+  require_quantized(c, 0, kInteger.a_scale, kInteger.a_zero, 1, kFloat);
+  infer_matmul(c, kInteger);
+}
+
+void reference_integer(const ReferenceContext& c) {
+  matmul(c, kInteger, scale_at(c, kInteger.a_scale),
+         [&](std::int64_t i) { return byte_at(c.input(0), i) - zero_at(c, kInteger.a_zero); });
+}
+
+void infer_dynamic(InferContext& c) { infer_matmul(c, kDynamic); }
+
+void reference_dynamic(const ReferenceContext& c) {
+  const std::int64_t count = c.input(0).desc.shape.elements();
+  const DynamicRange range = dynamic_range(c.input(0).as<float>(), count);
+  std::vector<std::int32_t> whole(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    whole[static_cast<std::size_t>(i)] = range.quantized(c.input(0).as<float>()[i]) - static_cast<std::int32_t>(range.zero);
+  }
+  matmul(c, kDynamic, static_cast<double>(range.scale), [&](std::int64_t i) { return whole[static_cast<std::size_t>(i)]; });
+}
+
+constexpr const char* kDomain = "com.microsoft";
+constexpr AttributeSpec kGemm[] = {float_attribute("alpha", 1), int_attribute("transA", 0), int_attribute("transB", 0)};
+constexpr Tolerance kNear = {1e-5, 1e-6};
+constexpr OpDef kOps[] = {
+    {"QGemm", kDomain, 1, 6, 9, 1, 1, kGemm, kByteDtypes, 0, 0, gemm_dtype, infer_gemm, reference_gemm, kNear},
+    {"MatMulIntegerToFloat", kDomain, 1, 4, 7, 1, 1, {}, kByteDtypes, 0, 0, float_output, infer_integer, reference_integer, kNear},
+    {"DynamicQuantizeMatMul", kDomain, 1, 3, 5, 1, 1, {}, kFloat, 0, 0, nullptr, infer_dynamic, reference_dynamic, kNear},
+};
+
+}  // namespace
+
+extern const OpFamily quantized_gemm_family;
+const OpFamily quantized_gemm_family = {kOps};
+
+}  // namespace evn

@@ -1,0 +1,196 @@
+"""The operators of com.microsoft, one node at a time, with ONNX Runtime as the judge: shapes, attributes, element types, absent
+inputs.
+
+Each case runs as it is written and with all inputs but the first as initializers. Floats agree to 1e-5, relative to the largest;
+whole numbers are equal, or one step apart where ONNX Runtime rounds a float32 whose exact value lies between two of them.
+"""
+import evener
+import numpy
+import onnx
+import pytest
+from common import onnx_runtime
+from onnx import helper
+
+f32, i8, u8, i32, i64 = numpy.float32, numpy.int8, numpy.uint8, numpy.int32, numpy.int64
+CASES = {}
+
+
+class Draw:
+    """Arrays of a fixed seed."""
+
+    def __init__(self, seed):
+        self.random = numpy.random.default_rng(seed)
+
+    def __call__(self, *shape, low=-2.0, high=2.0, dtype=f32):
+        if numpy.issubdtype(dtype, numpy.integer):
+            return self.random.integers(low, high, shape, dtype, endpoint=True)
+        return self.random.uniform(low, high, shape).astype(dtype)
+
+    def bytes(self, dtype, *shape):
+        info = numpy.iinfo(dtype)
+        return self.random.integers(info.min, info.max, shape, dtype, endpoint=True)
+
+    def chosen(self, *shape):
+        return self.random.integers(0, 1, shape, endpoint=True).astype(bool)
+
+
+def case(name, op, inputs, attributes=None, outputs=1, domain="com.microsoft", opset=17, step=0, rtol=1e-5, wanted=None):
+    """`inputs` are arrays in order, None for an absent one; `outputs` a number or names, "" for one that is not wanted; `step` is
+    how far whole numbers may be apart; `wanted` what is expected of an operator that ONNX Runtime has no kernel for."""
+    assert name not in CASES
+    names = [f"y{index}" for index in range(outputs)] if isinstance(outputs, int) else outputs
+    CASES[name] = (op, inputs, attributes or {}, names, domain, opset, step, rtol, wanted)
+
+
+def model_of(op, inputs, attributes, outputs, domain, opset, constants=()):
+    """One node; the inputs whose numbers are in `constants` are initializers."""
+    # Absent inputs at the end are named too: ONNX Runtime dies of some that are not.
+    names = [f"x{index}" if array is not None else "" for index, array in enumerate(inputs)]
+    node = helper.make_node(op, names, outputs, "node", domain=domain, **attributes)
+    given = [(index, array) for index, array in enumerate(inputs) if array is not None]
+    variables = [
+        helper.make_tensor_value_info(f"x{index}", helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for index, array in given
+        if index not in constants
+    ]
+    initializers = [onnx.numpy_helper.from_array(array, f"x{index}") for index, array in given if index in constants]
+    results = [onnx.ValueInfoProto(name=name) for name in outputs if name]
+    graph = helper.make_graph([node], "graph", variables, results, initializers)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
+def assert_like(actual, wanted, step, rtol):
+    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
+    if numpy.issubdtype(wanted.dtype, numpy.floating):
+        scale = numpy.abs(wanted[numpy.isfinite(wanted)]).max(initial=0)
+        numpy.testing.assert_allclose(actual, wanted, rtol, rtol * scale)
+    else:
+        assert numpy.abs(actual.astype(i64) - wanted.astype(i64)).max(initial=0) <= step
+
+
+def feeds_of(inputs, constants):
+    return {f"x{index}": array for index, array in enumerate(inputs) if array is not None and index not in constants}
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    return evener.Runtime(threads=1)
+
+
+# ------------------------------------------------------------------------------------------- quantized, elementwise
+
+
+def quantized(draw, dtype, *shape, scale=None, zero=None):
+    """A tensor, its scale and its zero point."""
+    numbers = draw.bytes(dtype, *shape)
+    scale = draw.random.uniform(0.01, 0.05) if scale is None else scale
+    return [numbers, numpy.array(scale, f32), numpy.array(draw.bytes(dtype) if zero is None else zero, dtype)]
+
+
+def output_of(dtype, scale, zero):
+    return [numpy.array(scale, f32), None if zero is None else numpy.array(zero, dtype)]
+
+
+def elementwise_cases():
+    draw = Draw(1)
+    shapes = {"same": ((2, 3, 5), (2, 3, 5)), "row": ((2, 3, 5), (5,)), "column": ((4, 1), (3, 4, 7)), "scalar": ((), (3, 3))}
+    for dtype, zero in ((u8, 117), (i8, -9)):
+        for op in ("QLinearAdd", "QLinearMul"):
+            for label, (a, b) in shapes.items():
+                operands = quantized(draw, dtype, *a) + quantized(draw, dtype, *b)
+                case(f"{op}-{dtype.__name__}-{label}", op, operands + output_of(dtype, 0.04, zero), step=1)
+        for op, attributes in (("QLinearSigmoid", {}), ("QLinearLeakyRelu", {}), ("QLinearLeakyRelu", {"alpha": 0.3})):
+            name = f"{op}-{dtype.__name__}{''.join(f'-{key}' for key in attributes)}"
+            case(name, op, quantized(draw, dtype, 5, 60) + output_of(dtype, 1 / 200, zero), attributes, step=1)
+            inputs = [*quantized(draw, dtype, 5, 60)[:2], None] + output_of(dtype, 0.01, None)
+            case(f"{name}-no-zero-points", op, inputs, attributes, step=1)
+        operands = [draw.chosen(4, 1)] + quantized(draw, dtype, 4, 5) + quantized(draw, dtype, 5)
+        case(f"QLinearWhere-{dtype.__name__}", "QLinearWhere", operands + output_of(dtype, 0.03, zero), step=1)
+
+
+# ---------------------------------------------------------------------------------------------------- quantized, rows
+
+
+def row_cases():
+    draw = Draw(2)
+    for dtype, zero in ((u8, 117), (i8, -9)):
+        parts = [quantized(draw, dtype, 2, n, 3) for n in (4, 1, 2)]
+        for axis in (1, -2):
+            inputs = sum(parts, output_of(dtype, 0.03, zero))
+            case(f"QLinearConcat-{dtype.__name__}-axis{axis}", "QLinearConcat", inputs, {"axis": axis}, step=1)
+        same = quantized(draw, dtype, 3, 2, scale=0.03, zero=zero)
+        inputs = sum([same, same], output_of(dtype, 0.03, zero))
+        case(f"QLinearConcat-{dtype.__name__}-same-scale", "QLinearConcat", inputs, {"axis": 0})
+        last = {"channels_last": 1}
+        for label, shape, attributes in (("4d", (2, 5, 3, 7), {}), ("3d", (1, 4, 9), {}), ("last", (2, 3, 7, 5), last)):
+            inputs = quantized(draw, dtype, *shape) + output_of(dtype, 0.01, zero)
+            case(f"QLinearGlobalAveragePool-{dtype.__name__}-{label}", "QLinearGlobalAveragePool", inputs, attributes, step=1)
+        for label, attributes in (("last", {"opset": 13}), ("axis1", {"opset": 13, "axis": 1}), ("flat", {"opset": 11, "axis": 1})):
+            inputs = quantized(draw, dtype, 2, 5, 9) + output_of(dtype, 1 / 256, 0 if dtype is u8 else -128)
+            case(f"QLinearSoftmax-{dtype.__name__}-{label}", "QLinearSoftmax", inputs, attributes, step=1)
+
+
+# ------------------------------------------------------------------------------------------------- quantized products
+
+
+def product_cases():
+    draw = Draw(3)
+    for a, b in ((u8, u8), (u8, i8), (i8, i8)):
+        kinds = f"{a.__name__}-{b.__name__}"
+        for label, trans_a, trans_b, columns, c in (
+            ("plain", 0, 0, False, None), ("transposed", 1, 1, False, (4,)),
+            ("columns", 0, 0, True, (3, 4)), ("both", 0, 1, True, (1, 4))):
+            left = quantized(draw, a, *((6, 3) if trans_a else (3, 6)))
+            right = quantized(draw, b, *((4, 6) if trans_b else (6, 4)))
+            if columns:
+                right[1:] = [draw(4, low=0.01, high=0.03), draw(4, low=0, high=9, dtype=b)]
+            added = None if c is None else draw(*c, low=-900, high=900, dtype=i32)
+            attributes = {"transA": trans_a, "transB": trans_b, "alpha": 1.0 if label == "plain" else 0.7}
+            case(f"QGemm-{kinds}-{label}", "QGemm", left + right + [added] + output_of(a, 0.2, 10), attributes, step=1)
+            case(f"QGemm-{kinds}-{label}-float", "QGemm", left + right + [added], attributes)
+        for label, shape, weight, columns, bias in (
+            ("plain", (3, 6), (6, 4), False, False), ("batch", (2, 3, 6), (6, 4), True, True),
+            ("both-batched", (2, 3, 6), (2, 6, 4), False, True)):
+            left, right = quantized(draw, a, *shape), quantized(draw, b, *weight)
+            if columns:
+                right[1:] = [draw(4, low=0.01, high=0.03), draw(4, low=0, high=9, dtype=b)]
+            inputs = [left[0], right[0], left[1], right[1], left[2], right[2], draw(4) if bias else None]
+            case(f"MatMulIntegerToFloat-{kinds}-{label}", "MatMulIntegerToFloat", list(inputs))
+            inputs[4:6] = [None, None]
+            case(f"MatMulIntegerToFloat-{kinds}-{label}-no-zero-points", "MatMulIntegerToFloat", list(inputs))
+            if a is u8:
+                inputs = [draw(*shape), right[0], right[1], right[2], inputs[6]]
+                case(f"DynamicQuantizeMatMul-{b.__name__}-{label}", "DynamicQuantizeMatMul", inputs)
+                inputs = inputs[:3] + [None] + inputs[4:]
+                case(f"DynamicQuantizeMatMul-{b.__name__}-{label}-no-zero-point", "DynamicQuantizeMatMul", inputs)
+    for dtype in (f32, numpy.float64):
+        for trans_a in (0, 1):
+            for trans_b in (0, 1):
+                left, right = (2, 5, 3) if trans_a else (2, 3, 5), (4, 5) if trans_b else (5, 4)
+                attributes = {"transA": trans_a, "transB": trans_b, "alpha": 0.25}
+                inputs = [draw(*left, dtype=dtype), draw(*right, dtype=dtype)]
+                case(f"FusedMatMul-{dtype.__name__}-{trans_a}{trans_b}", "FusedMatMul", inputs, attributes)
+    for label, left, right, attributes in (
+        ("a", (3, 2, 5), (2, 5, 4), {"transBatchA": 1}), ("b", (2, 3, 5), (5, 2, 4), {"transBatchB": 1}),
+        ("a-transposed", (5, 2, 3), (2, 5, 4), {"transBatchA": 1, "transA": 1}),
+        ("both", (3, 2, 6, 5), (4, 2, 6, 5), {"transBatchA": 1, "transBatchB": 1, "transB": 1})):
+        case(f"FusedMatMul-batch-{label}", "FusedMatMul", [draw(*left), draw(*right)], attributes)
+
+
+for make in (elementwise_cases, row_cases, product_cases):
+    make()
+
+
+@pytest.mark.parametrize("constant", (False, True), ids=("variables", "constants"))
+@pytest.mark.parametrize("name", CASES)
+def test_an_operator_agrees_with_onnx_runtime(runtime, name, constant):
+    op, inputs, attributes, outputs, domain, opset, step, rtol, wanted = CASES[name]
+    constants = range(1, len(inputs)) if constant else ()
+    model = model_of(op, inputs, attributes, outputs, domain, opset, constants)
+    feeds = feeds_of(inputs, constants)
+    expected = wanted if wanted is not None else onnx_runtime(model).run(None, feeds)
+    actual = list(runtime.session(model).run(feeds).values())
+    assert len(actual) == len(expected)
+    for ours, theirs in zip(actual, expected):
+        assert_like(ours, theirs, step, rtol)
