@@ -1,4 +1,4 @@
-// Comparisons of float32, int32 and int64, logic of bools, IsNaN, and Where of any dtype.
+// Comparisons of float32 and integers, logic of bools, IsNaN, IsInf, and Where of any dtype.
 #include "backends/opencl/kernels/broadcast.h"
 
 namespace evn {
@@ -7,6 +7,11 @@ namespace {
 constexpr OpenClFunction kCompareFloat{"compare", "compare_float"};
 constexpr OpenClFunction kCompareInt{"compare", "compare_int"};
 constexpr OpenClFunction kCompareLong{"compare", "compare_long"};
+constexpr OpenClFunction kCompareUlong{"compare", "compare_ulong"};
+constexpr OpenClFunction kCompareUint{"compare", "compare_uint"};
+constexpr OpenClFunction kCompareShort{"compare", "compare_short"};
+constexpr OpenClFunction kCompareUshort{"compare", "compare_ushort"};
+constexpr OpenClFunction kCompareChar{"compare", "compare_char"};
 constexpr OpenClFunction kCompareBool{"compare", "compare_bool"};
 constexpr OpenClFunction kWhere1{"compare", "where_1"};
 constexpr OpenClFunction kWhere2{"compare", "where_2"};
@@ -14,7 +19,7 @@ constexpr OpenClFunction kWhere4{"compare", "where_4"};
 constexpr OpenClFunction kWhere8{"compare", "where_8"};
 
 // As in compare.cl.
-enum : std::int32_t { kEqual, kLess, kGreater, kLessOrEqual, kGreaterOrEqual, kAnd, kOr, kXor, kAlike, kNot, kIsNan };
+enum : std::int32_t { kEqual, kLess, kGreater, kLessOrEqual, kGreaterOrEqual, kAnd, kOr, kXor, kAlike, kNot, kIsNan, kIsInf };
 struct Select {
   std::int32_t op, rank;
   std::int64_t inner, rows, row_chunk, chunk;
@@ -50,13 +55,19 @@ const OpenClFunction* comparison_of(DType dtype) {
     case DType::kFloat32: return &kCompareFloat;
     case DType::kInt32: return &kCompareInt;
     case DType::kInt64: return &kCompareLong;
+    case DType::kUint64: return &kCompareUlong;
+    case DType::kUint32: return &kCompareUint;
+    case DType::kInt16: return &kCompareShort;
+    case DType::kUint16: return &kCompareUshort;
+    case DType::kInt8: return &kCompareChar;
+    case DType::kUint8:
     case DType::kBool: return &kCompareBool;
     default: return nullptr;
   }
 }
 
 Refusal supports_compare(const OpDesc& desc) {
-  return comparison_of(desc.inputs[0].dtype) != nullptr ? nullptr : "only float32, int32, int64 and bool";
+  return comparison_of(desc.inputs[0].dtype) != nullptr ? nullptr : "only float32, integers and bool";
 }
 
 template <std::int32_t kOp>
@@ -66,6 +77,12 @@ void plan_compare(const OpDesc& desc, KernelPlan* plan) {
   const std::int32_t op = kOp == kEqual && desc.inputs[0].dtype == DType::kBool ? kAlike : kOp;
   plan->state<Select>() = select_of<2>({&a, &b}, desc.outputs[0].shape, op);
   count_bytes(desc, plan);
+}
+
+// Of the infinities, bit 0: the negative one counts; bit 1: the positive one.
+void plan_is_inf(const OpDesc& desc, KernelPlan* plan) {
+  plan_compare<kIsInf>(desc, plan);
+  plan->state<Select>().step[3] = (attr_int(*desc.node, 0) != 0 ? 1 : 0) | (attr_int(*desc.node, 1) != 0 ? 2 : 0);
 }
 
 void run_compare(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
@@ -111,6 +128,7 @@ constexpr Kernel kKernels[] = {
     comparison<kXor>("xor", "Xor"),
     comparison<kNot>("not", "Not"),
     comparison<kIsNan>("is_nan", "IsNaN"),
+    {"is_inf", "IsInf", "", 10, supports_compare, nullptr, nullptr, nullptr, plan_is_inf, run_compare},
     {"where", "Where", "", 10, supports_where, nullptr, nullptr, nullptr, plan_where, run_where},
 };
 

@@ -7,7 +7,7 @@ typedef struct {
   long rows;        // product of the outer axes
   long row_chunk;   // rows of one work item
   long chunk;       // elements of a row of one work item
-  int step[4];      // of the inputs, 0 or 1, along the innermost axis
+  int step[4];      // of the inputs, 0 or 1, along the innermost axis; [3]: which infinities count
   long dim[8];      // outer axes, the first varies slowest
   long stride[3][8];
 } Select;
@@ -48,7 +48,8 @@ static inline void locate(const Select* p, long row, long* at) {
           case 7: r = (u != 0) != (v != 0); break;                                                                               \
           case 8: r = (u != 0) == (v != 0); break;                                                                               \
           case 9: r = u == 0; break;                                                                                             \
-          default: r = u != u; break;                                                                                            \
+          case 10: r = u != u; break;                                                                                            \
+          default: r = u - u != 0 && u == u && (p.step[3] & (u < 0 ? 1 : 2)) != 0; break;                                        \
         }                                                                                                                        \
         to[i] = r ? 1 : 0;                                                                                                       \
       }                                                                                                                          \
@@ -57,6 +58,11 @@ static inline void locate(const Select* p, long row, long* at) {
 EVN_DEFINE_COMPARE(compare_float, float)
 EVN_DEFINE_COMPARE(compare_int, int)
 EVN_DEFINE_COMPARE(compare_long, long)
+EVN_DEFINE_COMPARE(compare_ulong, ulong)
+EVN_DEFINE_COMPARE(compare_uint, uint)
+EVN_DEFINE_COMPARE(compare_short, short)
+EVN_DEFINE_COMPARE(compare_ushort, ushort)
+EVN_DEFINE_COMPARE(compare_char, char)
 EVN_DEFINE_COMPARE(compare_bool, uchar)
 
 #define EVN_DEFINE_WHERE(NAME, T)                                                                                                 \
