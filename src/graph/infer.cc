@@ -181,6 +181,9 @@ class GraphInference {
            dtype_name(value.dtype));
     }
     if (!declared.has_shape) return;
+    // Some exporters declare no dims where they know none.
+    const bool is_scalar = value.has_shape && value.shape.rank() == 0;
+    if (declared.shape.rank() == 0 && !is_scalar) return;
     if (!value.has_shape) {
       value.has_shape = true;
       value.shape = declared.shape;

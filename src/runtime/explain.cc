@@ -23,6 +23,13 @@ const char* kernel_name(const NodePlacement& p, const Kernel* planned) {
   return planned != nullptr ? planned->name : p.kernel->name;
 }
 
+// A node whose ranks were known late may have gone to another device than the one it was meant for.
+void note_move(Device* device, NodePlacement* p) {
+  if (device == p->device) return;
+  p->reason += " not possible for what the latest run brought: " + device->name();
+  p->device = device;
+}
+
 // Before the first plan: each value that a node reads on another device than the one that makes it.
 std::vector<CopyRow> expected_copies(const CompiledGraph& c) {
   const Graph& graph = c.graph();
@@ -123,14 +130,17 @@ std::string Session::explain(evn_format format) const {
     for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) chain.push_back(p->plan);
   }
   std::vector<const Kernel*> planned(c.nodes.size(), nullptr);
+  std::vector<NodePlacement> placed = c.placement.nodes;
   for (const auto& plan : chain) {
     for (const PlanStep& step : plan->steps) {
-      if (step.kind == PlanStep::Kind::kKernel) planned[step.node] = step.kernel;
+      if (step.kind != PlanStep::Kind::kKernel) continue;
+      planned[step.node] = step.kernel;
+      note_move(c.devices[step.slot], &placed[step.node]);
     }
   }
   if (format == EVN_FORMAT_DOT || format == EVN_FORMAT_SVG) {
     std::vector<const char*> kernels;
-    for (std::size_t i = 0; i < c.nodes.size(); ++i) kernels.push_back(kernel_name(c.placement.nodes[i], planned[i]));
+    for (std::size_t i = 0; i < c.nodes.size(); ++i) kernels.push_back(kernel_name(placed[i], planned[i]));
     const Drawing drawing = make_drawing(c, kernels);
     return format == EVN_FORMAT_DOT ? drawing_to_dot(drawing) : drawing_to_svg(drawing);
   }
@@ -143,7 +153,7 @@ std::string Session::explain(evn_format format) const {
   json.key("nodes");
   json.begin_array();
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
-    write_node(json, text, graph().nodes[i], c.placement.nodes[i], kernel_name(c.placement.nodes[i], planned[i]));
+    write_node(json, text, graph().nodes[i], placed[i], kernel_name(placed[i], planned[i]));
   }
   json.end_array();
 

@@ -44,6 +44,16 @@ struct NodeView {
   }
 };
 
+// Some kernel of the device for the operator, whatever it says of types and shapes.
+const Kernel* any_kernel(const Device& device, const Node& node) {
+  for (const KernelFamily* family : device.kernels()) {
+    for (const Kernel& kernel : family->kernels) {
+      if (node.op_type == kernel.op && node.domain == kernel.domain) return &kernel;
+    }
+  }
+  return nullptr;
+}
+
 class Placer {
  public:
   Placer(const LoadedModel& model, const std::string& default_device)
@@ -106,14 +116,14 @@ class Placer {
     std::string why;
     const OpDesc desc{&node, view.inputs, view.outputs, view.constants};
     if (!view.ranks_known) {
-      const Kernel* reference = device->traits().host_addressable ? device->reference_kernel(desc) : nullptr;
-      if (reference != nullptr) {
+      // The plan of a run chooses among the kernels of the device; this one stands for them.
+      p->kernel = device->traits().host_addressable ? device->reference_kernel(desc) : any_kernel(*device, node);
+      if (p->kernel != nullptr) {
         p->mode = NodeMode::kKernel;
         p->device = device;
-        p->kernel = reference;
         return true;
       }
-      why = "a rank is not known before the run";
+      why = "no kernel for " + node.op_type;
     } else {
       Claim claim = device->claim(std::span<const OpDesc>(&desc, 1));
       if (!claim.segments.empty()) {
@@ -159,6 +169,7 @@ class Placer {
       }
       if (try_device(node, view, device, p)) {
         p->reason = *note + label;
+        p->may_move = rule.policy == Policy::kPrefer && !view.ranks_known;
         return true;
       }
       if (rule.policy == Policy::kRequire) refuse(node, *p, "the " + label + " decides");

@@ -22,6 +22,7 @@ struct NodePlacement {
   std::string reason;              // "rule 2: op Conv requires gpu"
   int rule_line = 0;               // line of the configuration, 0: none
   std::string refused;             // "gpu: conv_1x1: weights must be constant", or ""
+  bool may_move = false;           // a rank is not known yet; if the device refuses what a run brings, the CPU takes the node
 };
 
 struct Placement {

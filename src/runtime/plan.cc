@@ -387,10 +387,6 @@ class PlanBuilder {
     const std::size_t inputs = node.inputs.size();
     const std::span<const TensorDesc> all(plan_->descs.data() + first_desc, inputs + node.outputs.size());
 
-    std::vector<std::int32_t>& in = input_roots_;
-    in.assign(inputs, -1);
-    for (std::size_t k = 0; k < inputs; ++k) in[k] = input_root(node, k, n.slot);
-
     PlanStep step;
     step.node = index;
     step.slot = n.slot;
@@ -407,19 +403,22 @@ class PlanBuilder {
     }
     step.packed = n.packed;
     if (n.choose_late) choose_late(&step);
+    std::vector<std::int32_t>& in = input_roots_;
+    in.assign(inputs, -1);
+    for (std::size_t k = 0; k < inputs; ++k) in[k] = input_root(node, k, step.slot);
     if (choose_for_empty(&step)) step.kernel->plan(step.desc, &step.plan);
     for (const std::int32_t r : in) {
-      if (r >= 0 && host(n.slot)) step.wait_slots |= s_.roots[r].pending_slots;
+      if (r >= 0 && host(step.slot)) step.wait_slots |= s_.roots[r].pending_slots;
     }
     step.buffers = static_cast<std::uint32_t>(plan_->buffers.size());
     for (const std::int32_t r : in) add_buffer(r);
     bool any_output = false;
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-      const std::int32_t r = output_root(node, k, n.slot, index, step.plan, in);
+      const std::int32_t r = output_root(node, k, step.slot, index, step.plan, in);
       any_output |= r >= 0 && s_.roots[r].bytes > 0;
       add_buffer(r);
     }
-    add_buffer(scratch_root(n.slot, step.plan));
+    add_buffer(scratch_root(step.slot, step.plan));
     if (any_output) {
       plan_->steps.push_back(step);
     } else {
@@ -428,11 +427,21 @@ class PlanBuilder {
     }
   }
 
-  // A kernel for a node whose ranks were not known when the session was made.
+  // A kernel for a node whose ranks were not known when the session was made: of its device, or where a rule only prefers that, of
+  // the CPU.
   void choose_late(PlanStep* step) {
+    const NodePlacement& placed = c_.placement.nodes[step->node];
+    const std::span<const OpDesc> desc(&step->desc, 1);
+    Claim claim = c_.devices[step->slot]->claim(desc);
+    if (claim.segments.empty() && placed.may_move) {
+      step->slot = 0;
+      claim = c_.devices[0]->claim(desc);
+    }
     Device& device = *c_.devices[step->slot];
-    const Claim claim = device.claim(std::span<const OpDesc>(&step->desc, 1));
-    if (claim.segments.empty()) return;  // the reference it was given then
+    if (claim.segments.empty()) {
+      throw make_error(EVN_ERROR_UNSUPPORTED, "cannot run %s: %s", step->desc.node->op_type.c_str(), claim.refusals[0].c_str())
+          .with_device(device.name().c_str());
+    }
     step->kernel = claim.segments[0].kernel;
     std::vector<Buffer>& packed = plan_->packed.emplace_back(step->desc.inputs.size());
     for (std::size_t k = 0; k < packed.size(); ++k) packed[k] = c_.model->store.packed(device, *step->kernel, step->desc, static_cast<int>(k));

@@ -109,6 +109,17 @@ TEST(Infer, OutputThatContradictsItsDeclarationIsInvalid) {
   }
 }
 
+TEST(Infer, DeclarationWithoutDimsTellsNothing) {
+  GraphBuilder b;
+  const ValueId y = b.node("Relu", {b.input("x", Shape{-1, 3})}, {}, "y");
+  b.graph().values[y].has_shape = true;
+  b.graph().values[y].shape = Shape{};
+  b.output(y);
+  Graph graph = b.build();
+  infer_graph(graph);
+  EXPECT_EQ(named(graph, "y").shape.to_string(), "[?,3]");
+}
+
 TEST(Infer, OutputOfAnotherDtypeThanDeclaredIsInvalid) {
   GraphBuilder b;
   const ValueId y = b.node("Relu", {b.input("x", Shape{2, 3})}, {}, "y");

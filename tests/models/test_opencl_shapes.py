@@ -1,9 +1,9 @@
-"""Tensors without elements on an OpenCL device, which has no reference kernels to fall back on."""
+"""What only a run tells an OpenCL device: tensors without elements, for which it has no reference kernels, and ranks."""
 import evener
 import numpy
 import onnx
 import pytest
-from common import config, devices_of, opencl_runtime
+from common import config, devices_of, opencl_runtime, placed_nodes
 from onnx import TensorProto, helper
 
 
@@ -49,3 +49,35 @@ def test_sum_of_nothing_is_refused_by_name(runtime):
         session.run({"x": zeros(0)})
     assert raised.value.status == evener.Status.UNSUPPORTED and raised.value.node == "total"
     assert session.run({"x": zeros(3) + 1})["y"] == 3
+
+
+def squeezed(dtype):
+    """Relu of a squeezed input: its rank depends on the dims that a run brings."""
+    values = [helper.make_tensor_value_info("x", dtype, ["a", "b", "c"])]
+    nodes = [helper.make_node("Squeeze", ["x"], ["s"]), helper.make_node("Relu", ["s"], ["y"], name="relu")]
+    graph = helper.make_graph(nodes, "g", values, [helper.make_tensor_value_info("y", dtype, None)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("shape, rank", [((2, 1, 3), 2), ((1, 4, 1), 1), ((2, 3, 4), 3)])
+def test_kernels_are_chosen_when_a_rank_is_known(runtime, shape, rank):
+    session = runtime.session(squeezed(TensorProto.FLOAT))
+    array = numpy.random.default_rng(2).standard_normal(shape).astype("float32")
+    result = session.run({"x": array})["y"]
+    assert devices_of(session) == {"gpu"} and result.ndim == rank
+    numpy.testing.assert_array_equal(result, numpy.maximum(array.squeeze(), 0))
+
+
+def test_what_is_refused_late_goes_to_the_cpu_where_a_rule_only_prefers():
+    session = opencl_runtime(config(["{device: gpu, policy: prefer}"])).session(squeezed(TensorProto.DOUBLE))
+    array = numpy.random.default_rng(3).standard_normal((2, 1, 3))
+    numpy.testing.assert_array_equal(session.run({"x": array})["y"], numpy.maximum(array.squeeze(), 0))
+    relu, = (node for node in placed_nodes(session) if node["name"] == "relu")
+    assert relu["device"] == "cpu" and "not possible for what the latest run brought" in relu["reason"]
+
+
+def test_what_is_refused_late_is_an_error_where_the_device_is_required(runtime):
+    session = runtime.session(squeezed(TensorProto.DOUBLE))
+    with pytest.raises(evener.Error, match="only float32") as raised:
+        session.run({"x": numpy.ones((2, 1, 3))})
+    assert raised.value.status == evener.Status.UNSUPPORTED and raised.value.node == "relu"
