@@ -26,6 +26,7 @@ const char* attribute_type_name(AttributeType type);
 struct Attribute {
   std::string name;
   AttributeValue value;
+  std::string ref{};  // in the body of a function: the function's attribute that the value comes from; then `value` is empty
 };
 
 }  // namespace evn

@@ -29,7 +29,8 @@ struct Node {
   std::string name;     // unique in its graph; made up when the model gives none
   std::string op_type;
   std::string domain;   // "" is ai.onnx
-  int since_version = 0;              // the domain's opset version that the model imports
+  std::string overload; // of a call of one of the model's functions
+  int since_version = 0;              // the domain's opset version that applies; 0 until graph/validate: the one that the model imports
   const OpDef* op = nullptr;          // set by graph/validate
   std::vector<ValueId> inputs;        // kNoValue: not given
   std::vector<ValueId> outputs;       // kNoValue: not wanted
@@ -66,12 +67,24 @@ struct MetadataEntry {
   std::string value;
 };
 
+// A function of the model. (domain, name, overload) is unique. The values that its body's inputs and outputs are called by are
+// distinct; the nodes' versions come from `opsets`.
+struct Function {
+  std::string domain;
+  std::string name;
+  std::string overload;
+  std::vector<OpsetImport> opsets;
+  std::vector<Attribute> defaults;  // of those attributes that have one
+  Graph body;
+};
+
 // What a model file holds.
 struct Model {
   std::int64_t ir_version = 0;
   std::string producer;
   std::vector<OpsetImport> opsets;
   std::vector<MetadataEntry> metadata;
+  std::vector<Function> functions;  // those that are called, until graph/expand_functions has put them in place
   Graph graph;
 };
 

@@ -7,23 +7,21 @@
 #include <map>
 #include <queue>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
+#include "graph/expand_functions.h"
 #include "graph/inline_if.h"
+#include "graph/opsets.h"
 #include "graph/passes/widen_half.h"
 #include "ops/merge.h"
 
 namespace evn {
 namespace {
 
-// The newest ai.onnx opset whose operators were compared with the tables in ops/. A later one may have changed any of them.
-constexpr std::int64_t kNewestOpset = 28;
-
 // Of opset 1 to 6, still written by some exporters; it never meant anything for inference.
 constexpr std::string_view kIgnoredAttribute = "consumed_inputs";
-
-const char* shown_domain(const Node& node) { return node.domain.empty() ? "ai.onnx" : node.domain.c_str(); }
 
 [[noreturn]] void fail_node(const Node& node, Error error) { throw error.with_node(node.name.c_str()); }
 
@@ -54,42 +52,19 @@ void name_nodes(Graph& graph) {
 
 // ------------------------------------------------------------------------------------------------------- operators --
 
-using Domains = std::map<std::string_view, std::int64_t>;
-
-Domains import_domains(const Model& model) {
-  Domains domains;
-  for (const OpsetImport& opset : model.opsets) {
-    if (opset.version < 1) fail(EVN_ERROR_INVALID_MODEL, "opset import of domain '%.64s' has version below 1", opset.domain.c_str());
-    if (!domains.emplace(opset.domain, opset.version).second) {
-      fail(EVN_ERROR_INVALID_MODEL, "domain '%.64s' is imported twice", opset.domain.c_str());
-    }
-    if (opset.domain == kMergeDomain) fail(EVN_ERROR_INVALID_MODEL, "domain '%s' is the library's own", kMergeDomain);
-    if (opset.domain.empty() && opset.version > kNewestOpset) {
-      fail(EVN_ERROR_UNSUPPORTED, "opset %lld is newer than this library knows (%lld)", static_cast<long long>(opset.version),
-           static_cast<long long>(kNewestOpset));
-    }
-  }
-  return domains;
-}
-
 // Finds operators; a model has many nodes of few operators.
 class OpFinder {
  public:
   explicit OpFinder(const Domains& domains) : domains_(domains) {}
 
   void set_op(Node& node) {
-    const auto domain = domains_.find(node.domain);
-    if (domain == domains_.end()) {
-      fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "operator %.128s is of domain %.64s, which the model does not import",
-                                 node.op_type.c_str(), shown_domain(node)));
-    }
-    node.since_version = static_cast<int>(std::min<std::int64_t>(domain->second, INT32_MAX));
-    const auto key = std::make_pair(std::string_view(node.domain), std::string_view(node.op_type));
+    node.since_version = imported_version(node, domains_);
+    const auto key = std::make_tuple(std::string_view(node.domain), std::string_view(node.op_type), node.since_version);
     auto known = found_.find(key);
     if (known == found_.end()) {
       const OpDef* op = find_op(node.domain, node.op_type, node.since_version);
       if (op == nullptr) refuse(node);
-      known = found_.emplace(std::make_pair(std::string_view(op->domain), std::string_view(op->name)), op).first;
+      known = found_.emplace(std::make_tuple(std::string_view(op->domain), std::string_view(op->name), node.since_version), op).first;
     }
     node.op = known->second;
   }
@@ -105,7 +80,7 @@ class OpFinder {
   }
 
   const Domains& domains_;
-  std::map<std::pair<std::string_view, std::string_view>, const OpDef*> found_;
+  std::map<std::tuple<std::string_view, std::string_view, int>, const OpDef*> found_;
 };
 
 void check_count(const Node& node, const char* what, std::size_t count, int least, int most) {
@@ -366,10 +341,12 @@ void validate_model(Model& model, const Limits& limits) {
   if (graph.nodes.size() > limits.nodes) {
     fail(EVN_ERROR_LIMIT, "the model has %zu nodes, the limit is %llu", graph.nodes.size(), static_cast<unsigned long long>(limits.nodes));
   }
+  const Domains domains = import_domains(model.opsets);
   name_nodes(graph);
+  const bool has_functions = !model.functions.empty();
+  expand_functions(model, limits);
   inline_ifs(graph);
-  if (!graph.regions.empty()) name_nodes(graph);
-  const Domains domains = import_domains(model);
+  if (has_functions || !graph.regions.empty()) name_nodes(graph);
   OpFinder finder(domains);
   for (Node& node : graph.nodes) {
     if (is_merge(node)) continue;

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "core/name_map.h"
 #include "model/loader.h"
-#include "model/name_map.h"
 
 namespace evn {
 namespace {
@@ -110,10 +110,7 @@ void read_initializer(Reader& r, const Field& f) {
 }
 
 void read_graph_node(Reader& r, const Field& f) {
-  if (++r.loader.nodes > r.loader.options.limits.nodes) {
-    r.loader.file.fail_at(EVN_ERROR_LIMIT, f.at, "GraphProto.node", "the model has more than %llu nodes",
-                          static_cast<unsigned long long>(r.loader.options.limits.nodes));
-  }
+  r.loader.count_node(f.at);
   const NodeNames names{&r, [](void* context, std::string_view name) { return static_cast<Reader*>(context)->id(name); }};
   r.graph.nodes.push_back(read_node(r.loader, f.bytes, names));
 }

@@ -1,7 +1,6 @@
 // ModelProto: versions, imports, metadata, and the main graph.
 #include "model/load.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -18,23 +17,14 @@ constexpr std::int64_t kOldestIrVersion = 3;
 constexpr std::int64_t kNewestIrVersion = 14;
 constexpr std::size_t kMaxMetadata = 65'536;
 
-// Model-local functions are only named: a model may carry some that it does not use.
-struct FunctionName {
-  std::string_view domain;
-  std::string_view name;
-  friend auto operator<=>(const FunctionName&, const FunctionName&) = default;
-};
-
 struct ModelReader {
   Loader& loader;
   Model model;
   bool has_ir_version = false;
   wire::Bytes graph;
   bool has_graph = false;
-  std::vector<FunctionName> functions;
+  std::vector<FunctionHeader> functions;
 };
-
-std::string_view plain_domain(std::string_view domain) { return domain == "ai.onnx" ? std::string_view() : domain; }
 
 struct OpsetReader {
   Loader& loader;
@@ -46,36 +36,6 @@ constexpr wire::Row<OpsetReader> kOpsetRows[] = {
      [](OpsetReader& r, const Field& f) { r.opset.domain = plain_domain(r.loader.text(f, "OperatorSetIdProto", "domain")); }},
     {{2, "version", Kind::kVarint, Count::kOnce}, [](OpsetReader& r, const Field& f) { r.opset.version = f.as_int64(); }},
 };
-
-void read_opset(ModelReader& r, const Field& f) {
-  OpsetReader o{r.loader, {}};
-  wire::read_message(r.loader.file, f.bytes, "OperatorSetIdProto", kOpsetRows, o);
-  if (o.opset.version < 1) r.loader.file.fail_field("ModelProto", "opset_import", f.at, "has a version below 1");
-  for (const OpsetImport& other : r.model.opsets) {
-    if (other.domain == o.opset.domain) r.loader.file.fail_field("ModelProto", "opset_import", f.at, "imports a domain twice");
-  }
-  if (r.model.opsets.size() >= 256) r.loader.file.fail_at(EVN_ERROR_LIMIT, f.at, "ModelProto.opset_import", "more than 256 domains");
-  r.model.opsets.push_back(std::move(o.opset));
-}
-
-struct FunctionReader {
-  Loader& loader;
-  FunctionName function;
-};
-
-constexpr wire::Row<FunctionReader> kFunctionRows[] = {
-    {{1, "name", Kind::kBytes, Count::kOnce},
-     [](FunctionReader& r, const Field& f) { r.function.name = r.loader.text(f, "FunctionProto", "name"); }},
-    {{10, "domain", Kind::kBytes, Count::kOnce},
-     [](FunctionReader& r, const Field& f) { r.function.domain = plain_domain(r.loader.text(f, "FunctionProto", "domain")); }},
-};
-
-void read_function(ModelReader& r, const Field& f) {
-  FunctionReader function{r.loader, {}};
-  wire::read_message(r.loader.file, f.bytes, "FunctionProto", kFunctionRows, function);
-  if (function.function.name.empty()) r.loader.file.fail_field("FunctionProto", "name", f.at, "is missing");
-  r.functions.push_back(function.function);
-}
 
 void read_metadata(ModelReader& r, const Field& f) {
   if (r.model.metadata.size() >= kMaxMetadata) {
@@ -102,26 +62,14 @@ constexpr wire::Row<ModelReader> kModelRows[] = {
        r.graph = f.bytes;
        r.has_graph = true;
      }},
-    {{8, "opset_import", Kind::kBytes, Count::kMany}, read_opset},
+    {{8, "opset_import", Kind::kBytes, Count::kMany},
+     [](ModelReader& r, const Field& f) { read_opset(r.loader, f, "ModelProto", r.model.opsets); }},
     {{14, "metadata_props", Kind::kBytes, Count::kMany}, read_metadata},
     {{20, "training_info", Kind::kBytes, Count::kMany}, nullptr},
-    {{25, "functions", Kind::kBytes, Count::kMany}, read_function},
+    {{25, "functions", Kind::kBytes, Count::kMany},
+     [](ModelReader& r, const Field& f) { r.functions.push_back(read_function_header(r.loader, f.bytes)); }},
     {{26, "configuration", Kind::kBytes, Count::kMany}, nullptr},
 };
-
-// Functions are not expanded. One that has the name of an operator would replace it, so names decide before operators do.
-void refuse_function_calls(const Graph& graph, const std::vector<FunctionName>& functions) {
-  for (const Node& node : graph.nodes) {
-    if (std::binary_search(functions.begin(), functions.end(), FunctionName{node.domain, node.op_type})) {
-      throw make_error(EVN_ERROR_UNSUPPORTED, "the model's own function %.128s is called; model-local functions are not supported",
-                       node.op_type.c_str())
-          .with_node(node.name.empty() ? node.op_type.c_str() : node.name.c_str());
-    }
-    for (const Attribute& attribute : node.attributes) {
-      if (const auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value)) refuse_function_calls(**body, functions);
-    }
-  }
-}
 
 void check_versions(const ModelReader& r) {
   const std::int64_t ir = r.model.ir_version;
@@ -145,6 +93,23 @@ std::string_view Loader::text(const Field& field, const char* message, const cha
   return text;
 }
 
+void Loader::count_node(const std::uint8_t* at) {
+  if (++nodes <= options.limits.nodes) return;
+  file.fail_at(EVN_ERROR_LIMIT, at, "GraphProto.node", "the model has more than %llu nodes",
+               static_cast<unsigned long long>(options.limits.nodes));
+}
+
+void read_opset(Loader& loader, const Field& field, const char* message, std::vector<OpsetImport>& to) {
+  OpsetReader o{loader, {}};
+  wire::read_message(loader.file, field.bytes, "OperatorSetIdProto", kOpsetRows, o);
+  if (o.opset.version < 1) loader.file.fail_field(message, "opset_import", field.at, "has a version below 1");
+  for (const OpsetImport& other : to) {
+    if (other.domain == o.opset.domain) loader.file.fail_field(message, "opset_import", field.at, "imports a domain twice");
+  }
+  if (to.size() >= 256) loader.file.fail_at(EVN_ERROR_LIMIT, field.at, message, "more than 256 opset imports");
+  to.push_back(std::move(o.opset));
+}
+
 Model load_onnx(std::shared_ptr<const void> bytes, std::size_t size, const LoadOptions& options) {
   if (size > options.limits.model_bytes) {
     throw make_error(EVN_ERROR_LIMIT, "the model has %zu bytes, the limit is %llu", size,
@@ -160,10 +125,7 @@ Model load_onnx(std::shared_ptr<const void> bytes, std::size_t size, const LoadO
   loader.file.enter(reader.graph.begin, "GraphProto");
   reader.model.graph = read_graph(loader, reader.graph, false);
   loader.file.leave();
-  if (!reader.functions.empty()) {
-    std::sort(reader.functions.begin(), reader.functions.end());
-    refuse_function_calls(reader.model.graph, reader.functions);
-  }
+  reader.model.functions = read_called_functions(loader, std::move(reader.functions), reader.model.graph);
   return std::move(reader.model);
 }
 

@@ -17,6 +17,9 @@ struct Loader {
   std::shared_ptr<const void> bytes;  // the file; weights may stay in it
   wire::File file;
   std::uint64_t nodes = 0;            // so far, in all graphs
+  bool in_function = false;           // attributes may come from the function's own
+
+  void count_node(const std::uint8_t* at);
 
   // A name or text: any bytes but NUL, which would cut it at the C border.
   std::string_view text(const wire::Field& field, const char* message, const char* name) const;
@@ -59,6 +62,12 @@ ValueInfo read_value_info(Loader& loader, wire::Bytes range);
 const char* onnx_type_name(std::int32_t number);  // nullptr: not defined by ONNX
 bool is_stored_type(std::int32_t number);
 
+// "ai.onnx" and "" are one domain; this is how it is called inside.
+inline std::string_view plain_domain(std::string_view domain) { return domain == "ai.onnx" ? std::string_view() : domain; }
+
+// An OperatorSetIdProto, added to `to`. `message` is whose field it is.
+void read_opset(Loader& loader, const wire::Field& field, const char* message, std::vector<OpsetImport>& to);
+
 // A GraphProto. The inputs of the model's own graph must have types; those of a body need not.
 Graph read_graph(Loader& loader, wire::Bytes range, bool is_body);
 
@@ -71,5 +80,17 @@ Node read_node(Loader& loader, wire::Bytes range, const NodeNames& names);
 
 // An AttributeProto.
 Attribute read_attribute(Loader& loader, wire::Bytes range);
+
+// What names a FunctionProto, and where it stands.
+struct FunctionHeader {
+  std::string_view domain;
+  std::string_view name;
+  std::string_view overload;
+  wire::Bytes range;
+};
+FunctionHeader read_function_header(Loader& loader, wire::Bytes range);
+
+// The functions that the graph calls, directly or through others. Those that nobody calls are not read.
+std::vector<Function> read_called_functions(Loader& loader, std::vector<FunctionHeader> headers, const Graph& graph);
 
 }  // namespace evn

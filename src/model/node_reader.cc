@@ -32,6 +32,7 @@ struct AttributeReader {
   float f = 0;
   std::int64_t i = 0;
   std::string_view s;
+  std::string_view ref;
   wire::Bytes message;  // of a tensor or a graph
   std::vector<float> floats;
   std::vector<std::int64_t> ints;
@@ -87,7 +88,10 @@ constexpr wire::Row<AttributeReader> kAttributeRows[] = {
     {{20, "type", Kind::kVarint, Count::kOnce}, [](AttributeReader& r, const Field& f) { r.type = f.as_int32(); }},
     {{21, "ref_attr_name", Kind::kBytes, Count::kOnce},
      [](AttributeReader& r, const Field& f) {
-       if (f.bytes.size() != 0) r.loader.file.fail_field("AttributeProto", "ref_attr_name", f.at, "stands outside a function");
+       r.ref = r.loader.text(f, "AttributeProto", "ref_attr_name");
+       if (!r.ref.empty() && !r.loader.in_function) {
+         r.loader.file.fail_field("AttributeProto", "ref_attr_name", f.at, "stands outside a function");
+       }
      }},
     {{22, "sparse_tensor", Kind::kBytes, Count::kOnce}, mark<kSparseTensor>},
     {{23, "sparse_tensors", Kind::kBytes, Count::kMany}, mark<kSparseTensors>},
@@ -118,6 +122,10 @@ WeightPtr tensor_of(const AttributeReader& r, const std::uint8_t* at) {
 }
 
 AttributeValue value_of(AttributeReader& r, const std::uint8_t* at) {
+  if (!r.ref.empty()) {
+    if (r.present != 0) r.loader.file.fail_field("AttributeProto", "ref_attr_name", at, "is there beside a value");
+    return {};
+  }
   const std::int32_t type = type_of(r, at);
   if ((type == kTensor || type == kGraph) && r.present == 0) {
     r.loader.file.fail_field("AttributeProto", type == kTensor ? "t" : "g", at, "is missing");
@@ -178,7 +186,8 @@ constexpr wire::Row<NodeReader> kNodeRows[] = {
        const std::string_view domain = r.loader.text(f, "NodeProto", "domain");
        if (domain != "ai.onnx") r.node.domain = domain;
      }},
-    {{8, "overload", Kind::kBytes, Count::kOnce}, nullptr},
+    {{8, "overload", Kind::kBytes, Count::kOnce},
+     [](NodeReader& r, const Field& f) { r.node.overload = r.loader.text(f, "NodeProto", "overload"); }},
     {{9, "metadata_props", Kind::kBytes, Count::kMany}, nullptr},
     {{10, "device_configurations", Kind::kBytes, Count::kMany}, nullptr},
 };
@@ -186,12 +195,12 @@ constexpr wire::Row<NodeReader> kNodeRows[] = {
 }  // namespace
 
 Attribute read_attribute(Loader& loader, wire::Bytes range) {
-  AttributeReader reader{.loader = loader, .name = {}, .s = {}, .message = {}, .floats = {}, .ints = {}, .strings = {}};
+  AttributeReader reader{.loader = loader, .name = {}, .s = {}, .ref = {}, .message = {}, .floats = {}, .ints = {}, .strings = {}};
   wire::read_message(loader.file, range, "AttributeProto", kAttributeRows, reader);
   if (reader.name.empty()) loader.file.fail_field("AttributeProto", "name", range.begin, "is missing");
   // Tensors and graphs are read late, once the type is known; they are nested in the attribute all the same.
   loader.file.enter(range.begin, "AttributeProto");
-  Attribute attribute{std::string(reader.name), value_of(reader, range.begin)};
+  Attribute attribute{std::string(reader.name), value_of(reader, range.begin), std::string(reader.ref)};
   loader.file.leave();
   return attribute;
 }

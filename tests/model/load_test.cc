@@ -226,20 +226,6 @@ TEST(LoadOnnx, UnsupportedElementTypesHurtOnlyWhoUsesThem) {
   EXPECT_NE(std::string(e.message).find("string"), std::string::npos);
 }
 
-TEST(LoadOnnx, FunctionsAreUnsupportedOnlyWhenCalled) {
-  const auto model = [](const char* op_type, const char* domain) {
-    OnnxWriter w;
-    w.import("local", 1).add_input("x", kF32, {1}).add_node(op_type, {"x"}, {"y"}, {}, "caller", domain).add_output("y");
-    w.model().message(25, Proto().bytes(1, "F").bytes(10, "local"));
-    return w.serialize();
-  };
-  EXPECT_EQ(read_status(model("Relu", "")), EVN_OK);
-  EXPECT_EQ(read_status(model("F", "")), EVN_OK);  // another domain's
-  const Error e = read_error(model("F", "local"));
-  EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
-  EXPECT_STREQ(e.node, "caller");
-}
-
 TEST(LoadOnnx, SparseTensorsAndSegmentsAreUnsupported) {
   OnnxWriter w;
   w.graph().message(15, Proto());

@@ -97,9 +97,55 @@ struct Attr {
     for (const float x : v) proto.fixed32(7, x);
     proto.varint(20, 6);
   }
+  // What a node in a function takes from the function's attribute `ref`.
+  static Attr refer(std::string_view name, std::string_view ref, int type) { return Attr(Proto().bytes(1, name).varint(20, type).bytes(21, ref)); }
   static Attr tensor(std::string_view name, const Proto& tensor) { return Attr(Proto().bytes(1, name).message(5, tensor).varint(20, 4)); }
   static Attr graph(std::string_view name, const Proto& graph) { return Attr(Proto().bytes(1, name).message(6, graph).varint(20, 5)); }
   explicit Attr(Proto p) : proto(std::move(p)) {}
+};
+
+inline Proto node_proto(std::string_view op_type, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+                        const std::vector<Attr>& attributes = {}, std::string_view name = "", std::string_view domain = "") {
+  Proto node;
+  for (const std::string& i : inputs) node.bytes(1, i);
+  for (const std::string& o : outputs) node.bytes(2, o);
+  if (!name.empty()) node.bytes(3, name);
+  node.bytes(4, op_type);
+  for (const Attr& a : attributes) node.message(5, a.proto);
+  if (!domain.empty()) node.bytes(7, domain);
+  return node;
+}
+
+// A FunctionProto of the domain "local".
+struct FunctionWriter {
+  Proto proto;
+
+  FunctionWriter(std::string_view name, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+                 std::string_view domain = "local") {
+    proto.bytes(1, name).bytes(10, domain);
+    for (const std::string& i : inputs) proto.bytes(4, i);
+    for (const std::string& o : outputs) proto.bytes(5, o);
+  }
+  FunctionWriter& import(std::string_view domain, std::int64_t version) {
+    proto.message(9, Proto().bytes(1, domain).varint(2, version));
+    return *this;
+  }
+  FunctionWriter& add_attribute(std::string_view name) {
+    proto.bytes(6, name);
+    return *this;
+  }
+  FunctionWriter& add_default(const Attr& attribute) {
+    proto.message(11, attribute.proto);
+    return *this;
+  }
+  FunctionWriter& add_node(const Proto& node) {
+    proto.message(7, node);
+    return *this;
+  }
+  FunctionWriter& add_node(std::string_view op_type, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+                           const std::vector<Attr>& attributes = {}, std::string_view name = "", std::string_view domain = "") {
+    return add_node(node_proto(op_type, inputs, outputs, attributes, name, domain));
+  }
 };
 
 // A model under construction. Parts are written in the order in which they are added.
@@ -138,14 +184,14 @@ class OnnxWriter {
   }
   OnnxWriter& add_node(std::string_view op_type, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
                        const std::vector<Attr>& attributes = {}, std::string_view name = "", std::string_view domain = "") {
-    Proto node;
-    for (const std::string& i : inputs) node.bytes(1, i);
-    for (const std::string& o : outputs) node.bytes(2, o);
-    if (!name.empty()) node.bytes(3, name);
-    node.bytes(4, op_type);
-    for (const Attr& a : attributes) node.message(5, a.proto);
-    if (!domain.empty()) node.bytes(7, domain);
+    return add_node(node_proto(op_type, inputs, outputs, attributes, name, domain));
+  }
+  OnnxWriter& add_node(const Proto& node) {
     graph_.message(1, node);
+    return *this;
+  }
+  OnnxWriter& add_function(const FunctionWriter& function) {
+    extra_.message(25, function.proto);
     return *this;
   }
   // For what the functions above cannot say.

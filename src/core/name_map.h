@@ -1,11 +1,12 @@
-// From the names of a graph to its values. Names are hostile: the hash is keyed anew for each load, so that nobody can prepare
-// names that collide.
+// Names of a graph as keys. Names are hostile: the hash is keyed anew for each load, so that nobody can prepare names that collide.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/os/os.h"
 #include "core/graph.h"
@@ -40,7 +41,9 @@ class KeyedHash {
   std::uint64_t key_;
 };
 
-// Views into the model's bytes, which outlive the load.
+// The names are views: whoever holds them outlives the map.
 using NameMap = std::unordered_map<std::string_view, ValueId, KeyedHash>;
+
+using NameSet = std::unordered_set<std::string, KeyedHash>;
 
 }  // namespace evn
