@@ -9,6 +9,8 @@ namespace evn {
 namespace {
 
 constexpr OpenClFunction kUnary{"elementwise", "unary"};
+constexpr OpenClFunction kSeldomUnary{"functions", "seldom_unary"};
+constexpr OpenClFunction kClipBetween{"elementwise", "clip_between"};
 constexpr OpenClFunction kBinary{"elementwise", "binary"};
 constexpr OpenClFunction kPower{"elementwise", "binary_power"};
 
@@ -16,8 +18,17 @@ constexpr OpenClFunction kPower{"elementwise", "binary_power"};
 enum : int {
   kSqrtFunction = 100, kExpFunction, kAbsFunction, kNegFunction, kFloorFunction, kCeilFunction, kReciprocalFunction, kLogFunction,
   kErfFunction, kGeluFunction, kGeluTanhFunction, kSoftplusFunction, kSoftsignFunction, kEluFunction, kSeluFunction, kRoundFunction,
-  kSignFunction, kSinFunction, kCosFunction, kMishFunction,
+  kSignFunction, kSinFunction, kCosFunction, kMishFunction, kTanFunction,
 };
+
+// And of functions.cl, which counts from here.
+enum : int {
+  kSeldom = 200,
+  kAsinFunction = kSeldom, kAcosFunction, kAtanFunction, kSinhFunction, kCoshFunction, kAsinhFunction, kAcoshFunction,
+  kAtanhFunction, kCeluFunction, kSwishFunction, kThresholdedReluFunction, kShrinkFunction,
+};
+
+constexpr int number(StepKind kind) { return static_cast<int>(kind); }
 
 // ---- one input ----
 
@@ -27,14 +38,6 @@ struct UnaryState {
 };
 
 Refusal supports_unary(const OpDesc& desc) { return refuse_unless_float(desc); }
-
-Refusal supports_clip(const OpDesc& desc) {
-  if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
-  for (int i = 1; i < static_cast<int>(desc.inputs.size()); ++i) {
-    if (desc.has_input(i) && desc.constant(i) == nullptr) return "bounds must be constant";
-  }
-  return nullptr;
-}
 
 void plan_step(const OpDesc& desc, KernelPlan* plan, Step step) {
   plan->state<UnaryState>() = {step, desc.inputs[0].shape.elements()};
@@ -60,16 +63,27 @@ void plan_hard_sigmoid(const OpDesc& desc, KernelPlan* plan) {
 
 void plan_hard_swish(const OpDesc& desc, KernelPlan* plan) { plan_step(desc, plan, {StepKind::kHardSwish, 1.0f / 6, 0.5f}); }
 
-void plan_elu(const OpDesc& desc, KernelPlan* plan) {
-  plan_step(desc, plan, {static_cast<StepKind>(kEluFunction), attr_float(*desc.node, 0), 0});
+// The node's first attribute is a parameter, or the first two are.
+template <int kFunction>
+void plan_one_parameter(const OpDesc& desc, KernelPlan* plan) {
+  plan_step(desc, plan, {static_cast<StepKind>(kFunction), attr_float(*desc.node, 0), 0});
 }
 
-void plan_selu(const OpDesc& desc, KernelPlan* plan) {
-  plan_step(desc, plan, {static_cast<StepKind>(kSeluFunction), attr_float(*desc.node, 0), attr_float(*desc.node, 1)});
+template <int kFunction>
+void plan_two_parameters(const OpDesc& desc, KernelPlan* plan) {
+  plan_step(desc, plan, {static_cast<StepKind>(kFunction), attr_float(*desc.node, 0), attr_float(*desc.node, 1)});
 }
 
 void plan_gelu(const OpDesc& desc, KernelPlan* plan) {
   plan_step(desc, plan, {static_cast<StepKind>(attr_string(*desc.node, 0) == "tanh" ? kGeluTanhFunction : kGeluFunction), 0, 0});
+}
+
+// Bounds that are computed stay on the device.
+bool reads_bounds(const OpDesc& desc) {
+  for (int i = 1; i < static_cast<int>(desc.inputs.size()); ++i) {
+    if (desc.has_input(i) && desc.constant(i) == nullptr) return true;
+  }
+  return false;
 }
 
 void plan_clip(const OpDesc& desc, KernelPlan* plan) {
@@ -77,7 +91,7 @@ void plan_clip(const OpDesc& desc, KernelPlan* plan) {
   if (!clip_bounds_are_inputs(*desc.node)) {
     step.a = attr_float(*desc.node, ClipAttr::kMin);
     step.b = attr_float(*desc.node, ClipAttr::kMax);
-  } else {
+  } else if (!reads_bounds(desc)) {
     if (desc.has_input(1)) step.a = *desc.constant(1)->as<float>();
     if (desc.has_input(2)) step.b = *desc.constant(2)->as<float>();
   }
@@ -88,8 +102,21 @@ void run_unary(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&
   const UnaryState& state = args.plan->state<UnaryState>();
   Launcher& cl = launcher(args);
   const std::int64_t chunk = chunk_elements(cl, state.elements);
-  cl.run(kUnary, {ceil_div(state.elements, chunk)}, args.inputs[0], args.outputs[0], state.elements, chunk, state.step,
+  const bool seldom = number(state.step.kind) >= kSeldom;
+  const Step step{seldom ? static_cast<StepKind>(number(state.step.kind) - kSeldom) : state.step.kind, state.step.a, state.step.b};
+  cl.run(seldom ? kSeldomUnary : kUnary, {ceil_div(state.elements, chunk)}, args.inputs[0], args.outputs[0], state.elements, chunk, step,
          args.desc->node->epilogue);
+}
+
+void run_clip(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  if (!reads_bounds(*args.desc)) return run_unary(args, begin, end, cancel);
+  const std::int64_t n = args.plan->state<UnaryState>().elements;
+  Launcher& cl = launcher(args);
+  const std::int64_t chunk = chunk_elements(cl, n);
+  const std::int32_t has_low = args.desc->has_input(1);
+  const std::int32_t has_high = args.desc->has_input(2);
+  cl.run(kClipBetween, {ceil_div(n, chunk)}, args.inputs[0], args.inputs[has_low != 0 ? 1 : 0], args.inputs[has_high != 0 ? 2 : 0],
+         args.outputs[0], n, chunk, has_low, has_high, args.desc->node->epilogue);
 }
 
 // ---- two inputs ----
@@ -110,7 +137,7 @@ struct Binary {
 };
 
 // As in elementwise.cl.
-enum : std::int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax, kPRelu, kFirst };
+enum : std::int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax, kPRelu, kFirst, kFmod };
 
 Binary merge_axes(const Shape& a, const Shape& b, const Shape& output, std::int32_t op) {
   const Broadcast<2> merged = merge_broadcast<2>({&a, &b}, output);
@@ -128,6 +155,11 @@ Binary merge_axes(const Shape& a, const Shape& b, const Shape& output, std::int3
 }
 
 Refusal supports_binary(const OpDesc& desc) { return refuse_unless_float(desc); }
+
+Refusal supports_mod(const OpDesc& desc) {
+  if (attr_int(*desc.node, 0) == 0) return "of float32 only with fmod";
+  return refuse_unless_float(desc);
+}
 
 // The division of a mean is one more fused step.
 Refusal supports_mean(const OpDesc& desc) {
@@ -198,8 +230,8 @@ void run_many(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
 
 using Plan = void (*)(const OpDesc&, KernelPlan*);
 
-constexpr Kernel unary(const char* name, const char* op, Plan plan, Refusal (*supports)(const OpDesc&) = supports_unary) {
-  return {name, op, "", 10, supports, nullptr, nullptr, nullptr, plan, run_unary};
+constexpr Kernel unary(const char* name, const char* op, Plan plan) {
+  return {name, op, "", 10, supports_unary, nullptr, nullptr, nullptr, plan, run_unary};
 }
 constexpr Kernel binary(const char* name, const char* op, Plan plan) {
   return {name, op, "", 10, supports_binary, nullptr, nullptr, nullptr, plan, run_binary};
@@ -208,8 +240,6 @@ template <std::int32_t kOp>
 constexpr Kernel many(const char* name, const char* op) {
   return {name, op, "", 10, supports_binary, nullptr, nullptr, nullptr, plan_many, run_many<kOp>};
 }
-constexpr int number(StepKind kind) { return static_cast<int>(kind); }
-
 constexpr Kernel kKernels[] = {
     unary("relu", "Relu", plan_function<number(StepKind::kRelu)>),
     unary("sigmoid", "Sigmoid", plan_function<number(StepKind::kSigmoid)>),
@@ -217,7 +247,7 @@ constexpr Kernel kKernels[] = {
     unary("leaky_relu", "LeakyRelu", plan_leaky_relu),
     unary("hard_sigmoid", "HardSigmoid", plan_hard_sigmoid),
     unary("hard_swish", "HardSwish", plan_hard_swish),
-    unary("clip", "Clip", plan_clip, supports_clip),
+    {"clip", "Clip", "", 10, supports_unary, nullptr, nullptr, nullptr, plan_clip, run_clip},
     unary("sqrt", "Sqrt", plan_function<kSqrtFunction>),
     unary("exp", "Exp", plan_function<kExpFunction>),
     unary("abs", "Abs", plan_function<kAbsFunction>),
@@ -230,17 +260,31 @@ constexpr Kernel kKernels[] = {
     unary("gelu", "Gelu", plan_gelu),
     unary("softplus", "Softplus", plan_function<kSoftplusFunction>),
     unary("softsign", "Softsign", plan_function<kSoftsignFunction>),
-    unary("elu", "Elu", plan_elu),
-    unary("selu", "Selu", plan_selu),
+    unary("elu", "Elu", plan_one_parameter<kEluFunction>),
+    unary("celu", "Celu", plan_one_parameter<kCeluFunction>),
+    unary("swish", "Swish", plan_one_parameter<kSwishFunction>),
+    unary("thresholded_relu", "ThresholdedRelu", plan_one_parameter<kThresholdedReluFunction>),
+    unary("selu", "Selu", plan_two_parameters<kSeluFunction>),
+    unary("shrink", "Shrink", plan_two_parameters<kShrinkFunction>),
     unary("round", "Round", plan_function<kRoundFunction>),
     unary("sign", "Sign", plan_function<kSignFunction>),
     unary("sin", "Sin", plan_function<kSinFunction>),
     unary("cos", "Cos", plan_function<kCosFunction>),
+    unary("tan", "Tan", plan_function<kTanFunction>),
+    unary("asin", "Asin", plan_function<kAsinFunction>),
+    unary("acos", "Acos", plan_function<kAcosFunction>),
+    unary("atan", "Atan", plan_function<kAtanFunction>),
+    unary("sinh", "Sinh", plan_function<kSinhFunction>),
+    unary("cosh", "Cosh", plan_function<kCoshFunction>),
+    unary("asinh", "Asinh", plan_function<kAsinhFunction>),
+    unary("acosh", "Acosh", plan_function<kAcoshFunction>),
+    unary("atanh", "Atanh", plan_function<kAtanhFunction>),
     unary("mish", "Mish", plan_function<kMishFunction>),
     binary("add", "Add", plan_binary<kAdd>),
     binary("sub", "Sub", plan_binary<kSub>),
     binary("mul", "Mul", plan_binary<kMul>),
     binary("div", "Div", plan_binary<kDiv>),
+    {"fmod", "Mod", "", 10, supports_mod, nullptr, nullptr, nullptr, plan_binary<kFmod>, run_power},
     binary("prelu", "PRelu", plan_binary<kPRelu>),
     {"pow", "Pow", "", 10, supports_binary, nullptr, nullptr, nullptr, plan_binary<kFirst>, run_power},
     many<kAdd>("sum", "Sum"),
@@ -250,6 +294,12 @@ constexpr Kernel kKernels[] = {
 };
 
 }  // namespace
+
+void run_epilogue(Launcher& cl, const Buffer& y, std::int64_t elements, const Epilogue& epilogue) {
+  if (epilogue.empty()) return;
+  const std::int64_t chunk = chunk_elements(cl, elements);
+  cl.run(kUnary, {ceil_div(elements, chunk)}, y, y, elements, chunk, Step{StepKind::kScale, 1, 0}, epilogue);
+}
 
 extern const KernelFamily elementwise_opencl_kernels;
 const KernelFamily elementwise_opencl_kernels = {kKernels};

@@ -2,7 +2,7 @@
 
 // Numbers of functions that are no epilogue step, after the steps'.
 enum { kSqrt = 100, kExp, kAbs, kNeg, kFloor, kCeil, kReciprocal, kLog, kErf, kGelu, kGeluTanh, kSoftplus, kSoftsign, kElu, kSelu, kRound,
-       kSign, kSin, kCos, kMish };
+       kSign, kSin, kCos, kMish, kTan };
 
 // Odd polynomial below 1, 1 - exp(P(|x|)) with P fitted to log(erfc) from there to 4, where erf is 1 in float.
 static inline VF erf_of(VF x) {
@@ -27,6 +27,18 @@ static inline VF erf_of(VF x) {
   return a < (VF)1.0f ? x * p : copysign(1.0f - exp(q), x);
 }
 
+// Far from 0 drivers reduce the argument by other code, for all lanes of a vector when one is there, and with errors near 0. So lanes
+// there are computed apart, and an element has the same bits beside any other.
+#define EVN_DEFINE_PERIODIC(NAME, F)                       \
+  static inline VF NAME(VF x) {                            \
+    const VI far = fabs(x) > (VF)32768.0f;                 \
+    const VF near = F(far ? (VF)0.0f : x);                 \
+    if (!any(far)) return near;                            \
+    return far ? F(far ? x : (VF)1e9f) : near;             \
+  }
+EVN_DEFINE_PERIODIC(sin_of, sin)
+EVN_DEFINE_PERIODIC(cos_of, cos)
+
 static inline VF softplus_of(VF x) { return (x > (VF)0.0f ? x : (VF)0.0f) + log1p(exp(-fabs(x))); }
 
 __attribute__((overloadable)) static inline VF apply_function(VF x, Step s) {
@@ -48,8 +60,9 @@ __attribute__((overloadable)) static inline VF apply_function(VF x, Step s) {
     case kSelu: return s.b * (x < (VF)0.0f ? s.a * expm1(x) : x);
     case kRound: return rint(x);
     case kSign: return x > (VF)0.0f ? (VF)1.0f : x < (VF)0.0f ? (VF)-1.0f : x == (VF)0.0f ? (VF)0.0f : x;
-    case kSin: return sin(x);
-    case kCos: return cos(x);
+    case kSin: return sin_of(x);
+    case kCos: return cos_of(x);
+    case kTan: return sin_of(x) / cos_of(x);
     case kMish: return x * tanh(softplus_of(x));
     default: return apply_step(x, s);
   }
@@ -68,8 +81,21 @@ EVN_KERNEL void unary(global const float* x, ulong x0, global float* y, ulong y0
   for (; i < end; ++i) y[i] = apply_epilogue(apply_function(x[i], step), &e);
 }
 
+// Between bounds that lie in memory; NaN stays. Grid as of `unary`.
+EVN_KERNEL void clip_between(global const float* x, ulong x0, global const float* low, ulong low0, global const float* high, ulong high0,
+                             global float* y, ulong y0, long n, long chunk, int has_low, int has_high, Epilogue e) {
+  const long begin = (long)get_global_id(0) * chunk;
+  const long end = min(begin + chunk, n);
+  const float a = has_low ? low[low0] : -INFINITY, b = has_high ? high[high0] : INFINITY;
+  x += x0;
+  y += y0;
+  long i = begin;
+  for (; i + EVN_LANES <= end; i += EVN_LANES) STOREV(apply_epilogue(clamp_to(LOADV(x + i), a, b), &e), y + i);
+  for (; i < end; ++i) y[i] = apply_epilogue(clamp_to(x[i], a, b), &e);
+}
+
 typedef struct {
-  int op;           // 0 add, 1 subtract, 2 multiply, 3 divide, 4 minimum, 5 maximum, 6 PRelu, 7 the first
+  int op;           // 0 add, 1 subtract, 2 multiply, 3 divide, 4 minimum, 5 maximum, 6 PRelu, 7 the first; binary_power: 8 fmod
   int rank;         // outer axes
   long inner;       // elements of the innermost axis
   long rows;        // product of the outer axes
@@ -98,8 +124,8 @@ typedef struct {
   }
 EVN_DEFINE_ARITHMETIC(float)
 EVN_DEFINE_ARITHMETIC(VF)
-__attribute__((overloadable)) static inline VF power(VF a, VF b, int op) { return pow(a, b); }
-__attribute__((overloadable)) static inline float power(float a, float b, int op) { return pow((VF)a, (VF)b).s0; }
+__attribute__((overloadable)) static inline VF power(VF a, VF b, int op) { return op == 8 ? fmod(a, b) : pow(a, b); }
+__attribute__((overloadable)) static inline float power(float a, float b, int op) { return power((VF)a, (VF)b, op).s0; }
 
 // Grid: pieces of rows, groups of rows.
 #define EVN_DEFINE_BINARY(NAME, F)                                                                                                \

@@ -53,6 +53,9 @@ struct KnownInputs {
   std::span<const ConstTensor> span() const { return {tensors, count}; }
 };
 
+// Enqueues the steps that are fused into a node whose kernel does not apply them to what it writes (float32).
+void run_epilogue(Launcher& cl, const Buffer& y, std::int64_t elements, const Epilogue& epilogue);
+
 inline void count_bytes(const OpDesc& desc, KernelPlan* plan) {
   plan->bytes = static_cast<double>(desc.outputs[0].size_bytes());
   for (const TensorDesc& input : desc.inputs) {
