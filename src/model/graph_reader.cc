@@ -14,6 +14,8 @@ using wire::Count;
 using wire::Field;
 using wire::Kind;
 
+constexpr std::uint32_t kSparseInitializer = 15;  // the field's number
+
 enum Role : std::uint8_t { kIsInput = 1, kIsOutput = 2, kIsInitializer = 4 };
 
 struct Reader {
@@ -88,7 +90,7 @@ void read_output(Reader& r, const Field& f) {
 }
 
 void read_initializer(Reader& r, const Field& f) {
-  TensorRead tensor = read_tensor(r.loader, f.bytes);
+  TensorRead tensor = f.number == kSparseInitializer ? read_sparse_tensor(r.loader, f.bytes) : read_tensor(r.loader, f.bytes);
   if (tensor.name.empty()) r.loader.file.fail_field("GraphProto", "initializer", f.at, "has no name");
   const ValueId id = r.id(tensor.name);
   r.set_role(id, kIsInitializer, "initializer", f.at);
@@ -125,10 +127,7 @@ constexpr wire::Row<Reader> kRows[] = {
     {{12, "output", Kind::kBytes, Count::kMany}, read_output},
     {{13, "value_info", Kind::kBytes, Count::kMany}, nullptr},
     {{14, "quantization_annotation", Kind::kBytes, Count::kMany}, nullptr},
-    {{15, "sparse_initializer", Kind::kBytes, Count::kMany},
-     [](Reader& r, const Field& f) {
-       r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, f.at, "GraphProto.sparse_initializer", "sparse tensors are not supported");
-     }},
+    {{kSparseInitializer, "sparse_initializer", Kind::kBytes, Count::kMany}, read_initializer},
     {{16, "metadata_props", Kind::kBytes, Count::kMany}, nullptr},
 };
 

@@ -31,8 +31,12 @@ struct TensorRead {
   std::string_view name;
   WeightPtr weight;
   const char* unstored = nullptr;
+  bool is_external = false;
 };
 TensorRead read_tensor(Loader& loader, wire::Bytes range);
+
+// A SparseTensorProto, made dense. The name is that of its values.
+TensorRead read_sparse_tensor(Loader& loader, wire::Bytes range);
 
 // A StringStringEntryProto.
 struct StringEntry {

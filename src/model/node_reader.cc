@@ -112,8 +112,8 @@ std::int32_t type_of(const AttributeReader& r, const std::uint8_t* at) {
   return r.type;
 }
 
-WeightPtr tensor_of(const AttributeReader& r, const std::uint8_t* at) {
-  TensorRead tensor = read_tensor(r.loader, r.message);
+WeightPtr tensor_of(const AttributeReader& r, std::int32_t type, const std::uint8_t* at) {
+  const TensorRead tensor = type == kSparseTensor ? read_sparse_tensor(r.loader, r.message) : read_tensor(r.loader, r.message);
   if (tensor.weight == nullptr) {
     r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, at, "AttributeProto.t", "attribute '%.64s' has elements of type %s",
                           std::string(r.name).c_str(), tensor.unstored);
@@ -127,8 +127,8 @@ AttributeValue value_of(AttributeReader& r, const std::uint8_t* at) {
     return {};
   }
   const std::int32_t type = type_of(r, at);
-  if ((type == kTensor || type == kGraph) && r.present == 0) {
-    r.loader.file.fail_field("AttributeProto", type == kTensor ? "t" : "g", at, "is missing");
+  if ((type == kTensor || type == kGraph || type == kSparseTensor) && r.present == 0) {
+    r.loader.file.fail_field("AttributeProto", kTypeNames[type], at, "is missing");
   }
   switch (type) {
     case kFloat:
@@ -138,7 +138,8 @@ AttributeValue value_of(AttributeReader& r, const std::uint8_t* at) {
     case kString:
       return std::string(r.s);
     case kTensor:
-      return tensor_of(r, at);
+    case kSparseTensor:  // only Constant has one
+      return tensor_of(r, type, at);
     case kGraph:
       return std::make_shared<Graph>(read_graph(r.loader, r.message, true));
     case kFloats:

@@ -268,6 +268,7 @@ WeightPtr read_values(const Reader& r, wire::Bytes range, DType dtype) {
 TensorRead read_tensor(Loader& loader, wire::Bytes range) {
   Reader reader{.loader = loader, .tensor = {}, .shape = {}, .raw = {}, .entries = {}};
   wire::read_message(loader.file, range, "TensorProto", kRows, reader);
+  reader.tensor.is_external = reader.location != 0;
   const char* type = onnx_type_name(reader.data_type);
   if (type == nullptr) reader.refuse(range.begin, "data_type", "is not an element type");
   if (!is_stored_type(reader.data_type)) {

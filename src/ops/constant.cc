@@ -1,5 +1,5 @@
 // Constant: its attribute as a tensor. graph/validate turns these nodes into constant values; the row is for completeness.
-//   value (a tensor), value_float and value_int (scalars), value_floats and value_ints (lists): exactly one
+//   value and sparse_value (tensors; model/ makes a sparse one dense), value_float and value_int (scalars), value_floats and value_ints (lists): exactly one
 // dtypes: any. Failures: none or two of the attributes (INVALID_MODEL), strings (UNSUPPORTED). Exact.
 #include <cstring>
 
@@ -8,33 +8,45 @@
 namespace evn {
 namespace {
 
-enum : int { kValue, kValueFloat, kValueFloats, kValueInt, kValueInts, kValueString, kValueStrings };
+enum : int { kValue, kValueFloat, kValueFloats, kValueInt, kValueInts, kValueString, kValueStrings, kSparseValue };
 
 constexpr AttributeSpec kConstant1[] = {required_attribute("value", AttributeType::kTensor)};
+constexpr AttributeSpec kConstant11[] = {optional_attribute("value", AttributeType::kTensor),
+                                         optional_attribute("sparse_value", AttributeType::kTensor)};
 constexpr AttributeSpec kConstant12[] = {
     optional_attribute("value", AttributeType::kTensor),        optional_attribute("value_float", AttributeType::kFloat),
     optional_attribute("value_floats", AttributeType::kFloats), optional_attribute("value_int", AttributeType::kInt),
     optional_attribute("value_ints", AttributeType::kInts),     optional_attribute("value_string", AttributeType::kString),
-    optional_attribute("value_strings", AttributeType::kStrings)};
+    optional_attribute("value_strings", AttributeType::kStrings), optional_attribute("sparse_value", AttributeType::kTensor)};
 
 // The resolved scalars have defaults, so what was given is seen in the model's own list.
 int given_attribute(const Node& node) {
   int found = -1;
   for (const Attribute& attribute : node.attributes) {
-    for (int i = kValue; i <= kValueStrings; ++i) {
+    for (int i = kValue; i <= kSparseValue; ++i) {
       if (attribute.name != kConstant12[i].name) continue;
       if (found >= 0) fail(EVN_ERROR_INVALID_MODEL, "a constant with two values");
       found = i;
     }
   }
   if (found < 0) fail(EVN_ERROR_INVALID_MODEL, "a constant without a value");
+  if (found == kSparseValue) return kValue;
   if (found >= kValueString) fail(EVN_ERROR_UNSUPPORTED, "string constants");
   return found;
 }
 
+const Weight& tensor_value(const Node& node) {
+  const std::span<const AttributeSpec> specs = node.op->attributes;
+  int given = kValue;
+  for (int i = 0; i < static_cast<int>(specs.size()); ++i) {
+    if (specs[static_cast<std::size_t>(i)].type == AttributeType::kTensor && attr_given(node, i)) given = i;
+  }
+  return *attr_tensor(node, given);
+}
+
 DType constant_dtype(const Node& node, std::span<const DType>, int) {
   switch (given_attribute(node)) {
-    case kValue: return attr_tensor(node, kValue)->desc.dtype;
+    case kValue: return tensor_value(node).desc.dtype;
     case kValueFloat:
     case kValueFloats: return DType::kFloat32;
     default: return DType::kInt64;
@@ -43,7 +55,7 @@ DType constant_dtype(const Node& node, std::span<const DType>, int) {
 
 void infer_constant(InferContext& c) {
   switch (given_attribute(c.node)) {
-    case kValue: c.outputs[0].shape = attr_tensor(c.node, kValue)->desc.shape; break;
+    case kValue: c.outputs[0].shape = tensor_value(c.node).desc.shape; break;
     case kValueFloats: c.outputs[0].shape = {static_cast<std::int64_t>(attr_floats(c.node, kValueFloats).size())}; break;
     case kValueInts: c.outputs[0].shape = {static_cast<std::int64_t>(attr_ints(c.node, kValueInts).size())}; break;
     default: c.outputs[0].shape = {};
@@ -58,7 +70,7 @@ void write(const ReferenceContext& c, std::span<const T> values) {
 void reference_constant(const ReferenceContext& c) {
   switch (given_attribute(c.node)) {
     case kValue: {
-      const Weight& value = *attr_tensor(c.node, kValue);
+      const Weight& value = tensor_value(c.node);
       if (value.size_bytes != 0) std::memcpy(c.output().data, value.data.get(), value.size_bytes);
       break;
     }
@@ -71,6 +83,7 @@ void reference_constant(const ReferenceContext& c) {
 
 constexpr OpDef kOps[] = {
     {"Constant", "", 1, 0, 0, 1, 1, kConstant1, kStoredDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
+    {"Constant", "", 11, 0, 0, 1, 1, kConstant11, kStoredDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
     {"Constant", "", 12, 0, 0, 1, 1, kConstant12, kStoredDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
 };
 

@@ -113,6 +113,7 @@ constexpr KnownField kKnownFields[] = {
     {"TensorProto", 7, 'V', "int64_data"}, {"TensorProto", 8, 'b', "name"}, {"TensorProto", 9, 'b', "raw_data"},
     {"TensorProto", 10, 'D', "double_data"}, {"TensorProto", 11, 'V', "uint64_data"}, {"TensorProto", 12, 'b', "doc_string"},
     {"TensorProto", 13, 'b', "external_data"}, {"TensorProto", 14, 'v', "data_location"}, {"TensorProto", 16, 'b', "metadata_props"},
+    {"SparseTensorProto", 1, 'b', "values"}, {"SparseTensorProto", 2, 'b', "indices"}, {"SparseTensorProto", 3, 'V', "dims"},
     {"ValueInfoProto", 1, 'b', "name"}, {"ValueInfoProto", 2, 'b', "type"}, {"ValueInfoProto", 3, 'b', "doc_string"},
     {"ValueInfoProto", 4, 'b', "metadata_props"},
     {"TypeProto", 1, 'b', "tensor_type"}, {"TypeProto", 4, 'b', "sequence_type"}, {"TypeProto", 5, 'b', "map_type"},
@@ -134,6 +135,7 @@ std::string model_with(const std::string& message, const Proto& field) {
   if (message == "NodeProto") w.graph().message(1, field);
   if (message == "AttributeProto") w.graph().message(1, Proto().message(5, field));
   if (message == "TensorProto") w.graph().message(5, field);
+  if (message == "SparseTensorProto") w.graph().message(15, field);
   if (message == "ValueInfoProto") w.graph().message(11, field);
   if (message == "TypeProto") in_type(field);
   if (message == "TypeProto.Tensor") in_type(Proto().message(1, field));

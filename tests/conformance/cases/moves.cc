@@ -120,16 +120,17 @@ void add_pads(Cases* all) {
   all->push_back(Case("Pad", 13).x({4, 0}).list({0, 1, 0, 1}).flat());
 }
 
-Case with_value(const char* op, int opset, DType dtype, const Shape& shape) {
+Case with_value(const char* op, int opset, DType dtype, const Shape& shape, const char* attribute = "value") {
   void* bytes = nullptr;
   const std::shared_ptr<Weight> value = make_weight({dtype, shape}, nullptr, &bytes);
   auto* to = static_cast<unsigned char*>(bytes);
   for (std::size_t i = 0; i < value->size_bytes; ++i) to[i] = static_cast<unsigned char>(dtype == DType::kBool ? i % 2 : 3 * i + 1);
-  return Case(op, opset).attr("value", WeightPtr(value));
+  return Case(op, opset).attr(attribute, WeightPtr(value));
 }
 
 void add_constants(Cases* all) {
   for_dtypes(kStoredDtype, [&](DType d) { all->push_back(with_value("Constant", 1, d, {3, 2})); });
+  for_dtypes(kStoredDtype, [&](DType d) { all->push_back(with_value("Constant", 11, d, {3, 2}, "sparse_value")); });
   for_dtypes(kAnyDtype, [&](DType d) {
     all->push_back(with_value("ConstantOfShape", 9, d, {1}).list({2, 3}).flat());
   });
