@@ -1,4 +1,5 @@
 // Det: the determinant of the square matrices in the last two axes, by elimination with row pivots. Of a 0 x 0 matrix it is 1.
+// Inverse (com.microsoft): their inverses, in the same way. Of a singular matrix it has infinities and NaN.
 // dtypes: floating point. Failures: a rank below 2, matrices that are not square. Tolerance: rtol 1e-5, atol 1e-6.
 #include <algorithm>
 #include <vector>
@@ -53,8 +54,57 @@ void reference_det(const ReferenceContext& c) {
   });
 }
 
+void infer_inverse(InferContext& c) {
+  infer_det(c);
+  infer_same_shape(c);
+}
+
+// Turns `m` into the identity by steps that turn the identity, which stands in `inverse`, into its inverse.
+void invert(std::vector<double>& m, std::vector<double>& inverse, std::int64_t n) {
+  const auto at = [&](std::int64_t row, std::int64_t column) { return static_cast<std::size_t>(row * n + column); };
+  for (std::int64_t k = 0; k < n; ++k) {
+    std::int64_t pivot = k;
+    for (std::int64_t row = k + 1; row < n; ++row) {
+      if (std::fabs(m[at(row, k)]) > std::fabs(m[at(pivot, k)])) pivot = row;
+    }
+    const double divisor = m[at(pivot, k)];
+    for (std::int64_t column = 0; column < n; ++column) {
+      for (std::vector<double>* side : {&m, &inverse}) {
+        std::swap((*side)[at(pivot, column)], (*side)[at(k, column)]);
+        (*side)[at(k, column)] /= divisor;
+      }
+    }
+    for (std::int64_t row = 0; row < n; ++row) {
+      const double factor = m[at(row, k)];
+      if (row == k || factor == 0) continue;
+      for (std::int64_t column = 0; column < n; ++column) {
+        m[at(row, column)] -= factor * m[at(k, column)];
+        inverse[at(row, column)] -= factor * inverse[at(k, column)];
+      }
+    }
+  }
+}
+
+void reference_inverse(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const std::int64_t n = x[x.rank() - 1];
+  if (x.elements() == 0) return;
+  std::vector<double> matrix(static_cast<std::size_t>(n * n));
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t begin = 0; begin < x.elements(); begin += n * n) {
+      std::copy_n(c.input(0).as<T>() + begin, n * n, matrix.begin());
+      std::vector<double> inverse(matrix.size(), 0.0);
+      for (std::int64_t i = 0; i < n; ++i) inverse[static_cast<std::size_t>(i * (n + 1))] = 1;
+      invert(matrix, inverse, n);
+      std::transform(inverse.begin(), inverse.end(), c.output().as<T>() + begin, [](double v) { return static_cast<T>(v); });
+    }
+  });
+}
+
 constexpr OpDef kOps[] = {
     {"Det", "", 11, 1, 1, 1, 1, {}, kFloats, 0, 0, nullptr, infer_det, reference_det, {1e-5, 1e-6}},
+    {"Inverse", "com.microsoft", 1, 1, 1, 1, 1, {}, kFloats, 0, 0, nullptr, infer_inverse, reference_inverse, {1e-4, 1e-5}},
 };
 
 }  // namespace

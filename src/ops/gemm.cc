@@ -1,16 +1,20 @@
 // Gemm: y = alpha * A' * B' + beta * C, where A' is A or, with transA, its transpose, likewise B'; C (optional from 11) broadcasts
 // to the result.
 //   A' [M, K], B' [K, N], y [M, N]
+// FusedGemm (com.microsoft): act(y), where `activation` names act (infra/fused_activation.h). float32.
 // dtypes: floating point, all inputs alike. Failures: ranks other than 2, dims that do not fit, a C that does not broadcast to y.
 // Tolerance: rtol 1e-4, atol 1e-5.
 #include "ops/gemm.h"
 
 #include "ops/infra/check.h"
+#include "ops/infra/fused_activation.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
 
 namespace evn {
 namespace {
+
+enum : int { kActivation = GemmAttr::kTransB + 1, kActivationAlpha, kActivationBeta };
 
 void infer_gemm(InferContext& c) {
   require_same_dtype(c, 0, static_cast<int>(c.inputs.size()) - 1);
@@ -58,10 +62,36 @@ void reference_gemm(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { gemm<decltype(zero)>(c); });
 }
 
-constexpr AttributeSpec kAttributes[] = {float_attribute("alpha", 1), float_attribute("beta", 1), int_attribute("transA", 0),
-                                         int_attribute("transB", 0)};
+Step fused_step_of(const Node& node) {
+  const float parameters[] = {attr_float(node, kActivationAlpha), attr_float(node, kActivationBeta)};
+  return fused_step(attr_string(node, kActivation), parameters);
+}
+
+void infer_fused(InferContext& c) {
+  infer_gemm(c);
+  if (attr_given(c.node, kActivation)) fused_step_of(c.node);
+}
+
+void reference_fused(const ReferenceContext& c) {
+  gemm<float>(c);
+  if (attr_given(c.node, kActivation)) apply_to_all(fused_step_of(c.node), c.output());
+}
+
+constexpr AttributeSpec kFused[] = {
+    float_attribute("alpha", 1),
+    float_attribute("beta", 1),
+    int_attribute("transA", 0),
+    int_attribute("transB", 0),
+    optional_attribute("activation", AttributeType::kString),
+    float_attribute("activation_alpha", 0),
+    float_attribute("activation_beta", 0),
+    float_attribute("activation_gamma", 0),
+};
+constexpr std::span<const AttributeSpec> kAttributes = std::span<const AttributeSpec>(kFused).first(4);
 constexpr OpDef kOps[] = {
     {"Gemm", "", 7, 3, 3, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_gemm, reference_gemm, {1e-4, 1e-5}},
+    {"FusedGemm", "com.microsoft", 1, 2, 3, 1, 1, kFused, dtype_bit(DType::kFloat32), 0, 0, nullptr, infer_fused, reference_fused,
+     {1e-4, 1e-5}},
     {"Gemm", "", 11, 2, 3, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_gemm, reference_gemm, {1e-4, 1e-5}},
 };
 

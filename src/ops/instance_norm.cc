@@ -4,6 +4,7 @@
 //   MeanVarianceNormalization  over `axes` (default 0, 2, 3): y = (x - mean) / (sqrt(variance) + 1e-9)
 //   LpNormalization            along `axis`: y = x / (sum |x|^p)^(1/p), p 1 or 2; a row of zeros stays 0
 //   RMSNormalization           over the axes from `axis` on: y = x / sqrt(mean of x^2 + epsilon) * scale; scale broadcasts to x
+//   SimplifiedLayerNormalization   ONNX Runtime's name for the same; output 1, when wanted: 1 / sqrt(mean of x^2 + epsilon), float32
 // dtypes: floating point. Failures: ranks and dims that do not fit, groups that do not divide the channels.
 // Tolerance: rtol 1e-4, atol 1e-5.
 #include <vector>
@@ -172,7 +173,11 @@ void infer_rms(InferContext& c) {
   if (both.rank() != x.rank()) fail(EVN_ERROR_INVALID_MODEL, "the scale has a higher rank than x");
   for (int i = 0; i < x.rank(); ++i) require_dim(x[i], both[i], 1);
   infer_same_shape(c);
+  if (c.outputs.size() < 2) return;
+  for (int i = normalize_axis(attr_int(c.node, kRmsAxis), x.rank()); i < x.rank(); ++i) c.outputs[1].shape[i] = 1;
 }
+
+DType rms_dtype(const Node&, std::span<const DType> inputs, int output) { return output == 0 ? inputs[0] : DType::kFloat32; }
 
 void reference_rms(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
@@ -190,6 +195,7 @@ void reference_rms(const ReferenceContext& c) {
         sum += element * element;
       }
       factors.push_back(1 / std::sqrt(sum / static_cast<double>(size) + epsilon));
+      if (c.outputs.size() > 1 && c.output(1).present()) c.output(1).as<float>()[row] = static_cast<float>(factors.back());
     }
     walk<1>(x, {broadcast_strides(c.input(1).desc.shape, x)}, [&](std::int64_t i, const std::int64_t* at) {
       const double factor = factors[static_cast<std::size_t>(i / size)] * static_cast<double>(c.input(1).as<T>()[at[0]]);
@@ -215,6 +221,7 @@ constexpr OpDef kOps[] = {
      kNear},
     {"LpNormalization", "", 1, 1, 1, 1, 1, kLp, kFloats, 0, 0, nullptr, infer_lp, reference_lp, kNear},
     {"RMSNormalization", "", 23, 2, 2, 1, 1, kRms, kFloats, 0, 0, nullptr, infer_rms, reference_rms, kNear},
+    {"SimplifiedLayerNormalization", "", 1, 2, 2, 1, 2, kRms, kFloats, 0, 0, rms_dtype, infer_rms, reference_rms, kNear},
 };
 
 }  // namespace

@@ -138,22 +138,12 @@ void infer_dequantize(InferContext& c) {
   infer_same_shape(c);
 }
 
-void set_float(const MutableTensor& y, std::int64_t i, double value) {
-  if (y.desc.dtype == DType::kFloat16) {
-    y.as<Float16>()[i] = Float16::from(value);
-  } else if (y.desc.dtype == DType::kBfloat16) {
-    y.as<Bfloat16>()[i] = Bfloat16::from(value);
-  } else {
-    y.as<float>()[i] = static_cast<float>(value);
-  }
-}
-
 void dequantize_small(const ReferenceContext& c, const ScaleIndex& index) {
   const DType from = c.input(0).desc.dtype;
   for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
     const std::int64_t at = index.of(i);
     const double value = small_value(from, c.input(0).data, i) - (c.has_input(2) ? small_value(from, c.input(2).data, at) : 0);
-    set_float(c.output(), i, value * static_cast<double>(scale_value(c.input(1), at)));
+    put_scaled(c.output(), i, value * static_cast<double>(scale_value(c.input(1), at)));
   }
 }
 
@@ -167,7 +157,7 @@ void reference_dequantize(const ReferenceContext& c) {
       const std::int64_t at = index.of(i);
       const double shift = c.has_input(2) ? static_cast<double>(c.input(2).as<T>()[at]) : 0;
       const double value = static_cast<double>(c.input(0).as<T>()[i]) - shift;
-      set_float(c.output(), i, value * static_cast<double>(scale_value(c.input(1), at)));
+      put_scaled(c.output(), i, value * static_cast<double>(scale_value(c.input(1), at)));
     }
   });
 }

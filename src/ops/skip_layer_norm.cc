@@ -1,9 +1,11 @@
 // com.microsoft's fused operators of transformers:
 //   SkipLayerNormalization  s = x + skip + bias; y = (s - mean) / sqrt(variance + epsilon) * gamma + beta over the last axis;
-//                           outputs 1, 2 and 3, when wanted: mean, 1 / sqrt(variance + epsilon), s
+//                           outputs 1, 2 and 3, when wanted: mean, 1 / sqrt(variance + epsilon), s; beta and bias are optional
+//   SkipSimplifiedLayerNormalization   the same without beta, and with 0 for the mean
 //   FastGelu                y = s / 2 * (1 + tanh(sqrt(2 / pi) * (s + 0.044715 s^3))), s = x + bias
 //   BiasGelu, Gelu          y = s / 2 * (1 + erf(s / sqrt(2))), s = x + bias, and x
 //   QuickGelu               y = x * Sigmoid(alpha * x)
+//   BiasSplitGelu           y = left * Gelu(right), the halves of x + bias along the last axis
 // skip has the shape of x, or lacks its batch axis (or has 1 there); gamma, beta and bias are as long as the last axis.
 // dtypes: floating point, all alike. Failures: dims that do not fit. Tolerance: rtol 1e-4, atol 1e-5.
 #include "ops/infra/check.h"
@@ -12,7 +14,15 @@
 namespace evn {
 namespace {
 
-enum : int { kX, kSkip, kGamma, kBeta, kBias };
+enum : int { kX, kSkip, kGamma };
+
+// The numbers of optional inputs; -1: the operator has none.
+struct SkipForm {
+  bool centered;
+  int beta, bias;
+};
+constexpr SkipForm kCentered = {true, 3, 4};
+constexpr SkipForm kSimplified = {false, -1, 3};
 
 std::int64_t last_dim(const Shape& s) { return s[s.rank() - 1]; }
 
@@ -31,7 +41,7 @@ void infer_skip(InferContext& c) {
     if (i == 0 && skip[0] == 1) continue;
     require_dim(skip[i - missing], x[i], kSkip);
   }
-  for (int i = kGamma; i <= kBias; ++i) require_vector(c, i, last_dim(x));
+  for (int i = kGamma; i < static_cast<int>(c.inputs.size()); ++i) require_vector(c, i, last_dim(x));
   Shape reduced = x;
   reduced[x.rank() - 1] = 1;
   for (std::size_t i = 0; i < c.outputs.size(); ++i) c.outputs[i].shape = i == 1 || i == 2 ? reduced : x;
@@ -40,26 +50,26 @@ void infer_skip(InferContext& c) {
 bool wanted(const ReferenceContext& c, std::size_t i) { return c.outputs.size() > i && c.outputs[i].present(); }
 
 template <typename T>
-void skip_layer_norm(const ReferenceContext& c) {
+void skip_layer_norm(const ReferenceContext& c, const SkipForm& form) {
   const Shape& x = c.input(kX).desc.shape;
   const std::int64_t size = last_dim(x);
   const std::int64_t skipped = c.input(kSkip).desc.shape.elements();
   const double epsilon = attr_float(c.node, 0);
   if (x.elements() == 0) return;
   const auto element = [&](int input, std::int64_t i) {
-    return c.has_input(input) ? static_cast<double>(c.input(input).as<T>()[i]) : 0.0;
+    return input >= 0 && c.has_input(input) ? static_cast<double>(c.input(input).as<T>()[i]) : 0.0;
   };
   for (std::int64_t begin = 0; begin < x.elements(); begin += size) {
     const auto sum_at = [&](std::int64_t i) {
-      return element(kX, begin + i) + element(kSkip, (begin + i) % skipped) + element(kBias, i);
+      return element(kX, begin + i) + element(kSkip, (begin + i) % skipped) + element(form.bias, i);
     };
     double mean = 0, variance = 0;
-    for (std::int64_t i = 0; i < size; ++i) mean += sum_at(i);
+    for (std::int64_t i = 0; i < size && form.centered; ++i) mean += sum_at(i);
     mean /= static_cast<double>(size);
     for (std::int64_t i = 0; i < size; ++i) variance += (sum_at(i) - mean) * (sum_at(i) - mean);
     const double inverse = 1 / std::sqrt(variance / static_cast<double>(size) + epsilon);
     for (std::int64_t i = 0; i < size; ++i) {
-      const double y = (sum_at(i) - mean) * inverse * element(kGamma, i) + element(kBeta, i);
+      const double y = (sum_at(i) - mean) * inverse * element(kGamma, i) + element(form.beta, i);
       if (wanted(c, 0)) c.output().as<T>()[begin + i] = static_cast<T>(y);
       if (wanted(c, 3)) c.output(3).as<T>()[begin + i] = static_cast<T>(sum_at(i));
     }
@@ -69,7 +79,11 @@ void skip_layer_norm(const ReferenceContext& c) {
 }
 
 void reference_skip(const ReferenceContext& c) {
-  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { skip_layer_norm<decltype(zero)>(c); });
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { skip_layer_norm<decltype(zero)>(c, kCentered); });
+}
+
+void reference_simplified(const ReferenceContext& c) {
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { skip_layer_norm<decltype(zero)>(c, kSimplified); });
 }
 
 // -------------------------------------------------------------------------------------------------- activations --
@@ -101,6 +115,31 @@ void reference_biased(const ReferenceContext& c) {
   });
 }
 
+void infer_split(InferContext& c) {
+  require_same_dtype(c, 0, 1);
+  require_rank(c, 0, 1);
+  const std::int64_t size = last_dim(c.shape(0));
+  require_vector(c, 1, size);
+  infer_same_shape(c);
+  if (size < 0) return;
+  if (size % 2 != 0) fail(EVN_ERROR_INVALID_MODEL, "%lld elements have no halves", static_cast<long long>(size));
+  c.outputs[0].shape[c.shape(0).rank() - 1] = size / 2;
+}
+
+void reference_split(const ReferenceContext& c) {
+  const std::int64_t half = last_dim(c.output().desc.shape);
+  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+      const auto sum = [&](std::int64_t at) {
+        const std::int64_t from = i / half * 2 * half + at;
+        return static_cast<double>(c.input(0).as<T>()[from]) + static_cast<double>(c.input(1).as<T>()[at]);
+      };
+      c.output().as<T>()[i] = static_cast<T>(sum(i % half) * gelu(sum(half + i % half), 0));
+    }
+  });
+}
+
 constexpr const char* kDomain = "com.microsoft";
 constexpr AttributeSpec kEpsilon[] = {float_attribute("epsilon", 1e-12f)};
 constexpr AttributeSpec kAlpha[] = {float_attribute("alpha", 1.702f)};
@@ -113,6 +152,9 @@ constexpr OpDef biased(const char* name, int least, int most, Reference referenc
 
 constexpr OpDef kOps[] = {
     {"SkipLayerNormalization", kDomain, 1, 3, 5, 1, 4, kEpsilon, kFloats, 0, 0, skip_dtype, infer_skip, reference_skip, kNear},
+    {"SkipSimplifiedLayerNormalization", kDomain, 1, 3, 4, 1, 4, kEpsilon, kFloats, 0, 0, skip_dtype, infer_skip,
+     reference_simplified, kNear},
+    {"BiasSplitGelu", kDomain, 1, 2, 2, 1, 1, {}, kFloats, 0, 0, nullptr, infer_split, reference_split, {1e-5, 1e-6}},
     biased("FastGelu", 1, 2, reference_biased<fast_gelu>),
     biased("BiasGelu", 2, 2, reference_biased<gelu>),
     biased("Gelu", 1, 1, reference_biased<gelu>),

@@ -1,5 +1,5 @@
 // Trilu: of the matrices in the last two axes, the upper triangle (column >= row + k) or the lower one (column <= row + k); the
-// rest is 0. k, a scalar, is optional input 1 (0).
+// rest is 0. k, a scalar, is optional input 1 (0). com.microsoft's is the same.
 // EyeLike: 1 where column = row + k, else 0, in the shape of its matrix; `dtype`, or that of the input.
 // dtypes: Trilu any, k int64; EyeLike all numbers and bool, the input's bytes are not read. Failures: a rank below 2 (EyeLike:
 // other than 2), `dtype` that is none of these. Exact.
@@ -69,6 +69,7 @@ constexpr AttributeSpec kEye[] = {int_attribute("dtype", 0), int_attribute("k", 
 constexpr std::uint32_t kEyeDtypes = kNumbers | dtype_bit(DType::kBool);
 constexpr OpDef kOps[] = {
     {"Trilu", "", 14, 1, 2, 1, 1, kTrilu, kAnyDtype, 0, 0, nullptr, infer_trilu, reference_trilu, {}},
+    {"Trilu", "com.microsoft", 1, 1, 2, 1, 1, kTrilu, kAnyDtype, 0, 0, nullptr, infer_trilu, reference_trilu, {}},
     {"EyeLike", "", 9, 1, 1, 1, 1, kEye, kEyeDtypes, 0, kOpShapeOnly, eye_dtype, infer_eye, reference_eye, {}},
 };
 

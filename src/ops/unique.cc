@@ -1,6 +1,7 @@
 // Unique: the distinct elements of x as one list, or with `axis` its distinct slices along that; ascending (slices by their elements in
 // order), or with sorted = 0 as they first occur. Further outputs: where each first occurs, which of them each element or slice of x is,
 // how often each occurs. All NaN are one element, behind all others.
+// com.microsoft's is of a vector, as its elements first occur, and lacks the first of the further outputs.
 // dtypes: all numbers, bool. Failures: axis outside the rank. Exact.
 #include <algorithm>
 #include <cstring>
@@ -24,8 +25,12 @@ struct Slices {
   std::int64_t outer = 1, length = 0, inner = 1;
 };
 
+bool is_contrib(const Node& node) { return node.op->attributes.empty(); }
+bool is_flat(const Node& node) { return is_contrib(node) || attr_int(node, kAxis) == kFlat; }
+bool is_sorted(const Node& node) { return !is_contrib(node) && attr_int(node, kSorted) != 0; }
+
 Slices slices_of(const Node& node, const Shape& x) {
-  if (attr_int(node, kAxis) == kFlat) return {1, x.elements(), 1};
+  if (is_flat(node)) return {1, x.elements(), 1};
   const int axis = normalize_axis(attr_int(node, kAxis), x.rank());
   return {x.elements(0, axis), x[axis], x.elements(axis + 1, x.rank())};
 }
@@ -68,7 +73,7 @@ Found find(const Node& node, const ConstTensor& x) {
       found.inverse[static_cast<std::size_t>(order[n])] = static_cast<std::int64_t>(found.first.size()) - 1;
     }
   });
-  if (attr_int(node, kSorted) != 0) return found;
+  if (is_sorted(node)) return found;
   std::vector<std::int64_t> place(found.first.size());  // by the sorted number, the number in order of occurrence
   std::vector<std::int64_t> occurring = found.first;
   std::sort(occurring.begin(), occurring.end());
@@ -82,7 +87,7 @@ Found find(const Node& node, const ConstTensor& x) {
 
 void infer_unique(InferContext& c) {
   const Shape& x = c.shape(0);
-  const bool flat = attr_int(c.node, kAxis) == kFlat;
+  const bool flat = is_flat(c.node);
   const int axis = flat ? 0 : normalize_axis(attr_int(c.node, kAxis), x.rank());
   const ConstTensor value = known_input(c, 0);
   const bool empty = x.is_known() && x.elements() == 0;
@@ -90,7 +95,8 @@ void infer_unique(InferContext& c) {
   if (value.data != nullptr && !empty) count = static_cast<std::int64_t>(find(c.node, value).first.size());
   if (empty) count = flat || x[axis] == 0 ? 0 : 1;
   for (std::size_t i = 0; i < c.outputs.size(); ++i) c.outputs[i].shape = {count};
-  if (c.outputs.size() > 2) c.outputs[2].shape = {flat ? dim_elements(x, 0, x.rank()) : x[axis]};
+  const std::size_t inverse = is_contrib(c.node) ? 1 : 2;
+  if (c.outputs.size() > inverse) c.outputs[inverse].shape = {flat ? dim_elements(x, 0, x.rank()) : x[axis]};
   if (flat) return;
   c.outputs[0].shape = x;
   c.outputs[0].shape[axis] = count;
@@ -111,17 +117,24 @@ void reference_unique(const ReferenceContext& c) {
     if (output >= c.outputs.size() || !c.outputs[output].present()) return;
     std::copy(values.begin(), values.end(), c.outputs[output].as<std::int64_t>());
   };
-  write(1, found.first);
-  write(2, found.inverse);
+  const std::size_t inverse = is_contrib(c.node) ? 1 : 2;
+  if (inverse > 1) write(1, found.first);
+  write(inverse, found.inverse);
   std::vector<std::int64_t> counts(found.first.size(), 0);
   for (const std::int64_t i : found.inverse) ++counts[static_cast<std::size_t>(i)];
-  write(3, counts);
+  write(inverse + 1, counts);
+}
+
+void infer_vector(InferContext& c) {
+  require_rank(c, 0, 1, 1);
+  infer_unique(c);
 }
 
 constexpr AttributeSpec kAttributes[] = {int_attribute("axis", kFlat), int_attribute("sorted", 1)};
 constexpr std::uint32_t kDtypes = kNumbers | dtype_bit(DType::kBool);
 constexpr OpDef kOps[] = {
     {"Unique", "", 11, 1, 1, 1, 4, kAttributes, kDtypes, 1, 0, output_dtype, infer_unique, reference_unique, {}},
+    {"Unique", "com.microsoft", 1, 1, 1, 3, 3, {}, kDtypes, 1, 0, output_dtype, infer_vector, reference_unique, {}},
 };
 
 }  // namespace

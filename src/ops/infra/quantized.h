@@ -16,6 +16,17 @@ inline float scale_value(const ConstTensor& scale, std::int64_t i) {
   return scale.as<float>()[i];
 }
 
+// Writes element i of a tensor of a scale's dtype.
+inline void put_scaled(const MutableTensor& y, std::int64_t i, double value) {
+  if (y.desc.dtype == DType::kFloat16) {
+    y.as<Float16>()[i] = Float16::from(value);
+  } else if (y.desc.dtype == DType::kBfloat16) {
+    y.as<Bfloat16>()[i] = Bfloat16::from(value);
+  } else {
+    y.as<float>()[i] = static_cast<float>(value);
+  }
+}
+
 inline constexpr std::uint32_t kByteDtypes = dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8);
 
 // Element i of an int8 or uint8 tensor.

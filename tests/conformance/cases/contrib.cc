@@ -1,4 +1,5 @@
 // The operators of com.microsoft but for those that stand with the operators of ONNX that they resemble.
+#include "ops/op.h"
 #include "tests/conformance/case.h"
 
 namespace evn::conformance {
@@ -78,12 +79,59 @@ void add_quantized_products(Cases* all) {
   }
 }
 
+void add_fused_layers(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("SimplifiedLayerNormalization", 17).in(d, {5, 8}).in(d, {8}).outputs(2).batch());
+    Case skip = contrib("SkipSimplifiedLayerNormalization").in(d, {2, 3, 8}).in(d, {1, 3, 8}).in(d, {8}).in(d, {8});
+    all->push_back(skip.real("epsilon", 1e-5f).outputs(4).flat());  // the mean is 0
+    all->push_back(contrib("BiasSplitGelu").in(d, {2, 3, 8}).in(d, {8}).batch());
+    Case nhwc = contrib("NhwcConv").in(d, {2, 6, 5, 4}).in(d, {6, 2, 3, 3}).in(d, {6});
+    all->push_back(nhwc.integer("group", 2).ints("pads", {1, 0, 1, 0}).batch());
+    all->push_back(contrib("Inverse").in(d, {3, 4, 4}).batch());
+    for (const std::int64_t interleaved : {0, 1}) {
+      Case rotary = contrib("RotaryEmbedding").in(d, {2, 3, 16}).literal({kI64, {2, 3}}, {0, 4, 2, 1, 1, 3});
+      all->push_back(rotary.in(d, {5, 2}).in(d, {5, 2}).integer("interleaved", interleaved));
+    }
+  }
+  for (const char* activation : {"Relu", "Sigmoid", "Tanh"}) {
+    Case conv = contrib("FusedConv").x({2, 4, 6, 5}).w({4, 2, 3, 3}).w({4}).x({2, 4, 4, 3});
+    all->push_back(conv.integer("group", 2).word("activation", activation).batch(9));
+    all->push_back(contrib("FusedGemm").x({5, 7}).w({9, 7}).w({9}).integer("transB", 1).word("activation", activation).batch());
+  }
+  Case embed = contrib("EmbedLayerNormalization").literal({kI32, {2, 3}}, {3, 0, 4, 1, 2, 2}).variable();
+  embed.literal({kI32, {2, 3}}, {0, 0, 1, 1, 1, 0}).w({5, 8}).w({4, 8}).w({2, 8}).w({8}).w({8});
+  all->push_back(embed.literal({kI32, {2, 3}}, {1, 1, 0, 1, 1, 1}).outputs(3));
+}
+
+void add_blocks(Cases* all) {
+  for (const std::int64_t bits : {2, 4, 8}) {
+    Case product = contrib("MatMulNBits").x({2, 3, 40}).constant(DType::kUint8, {5, 3, 2 * bits}, 0, 256);
+    product.w({5, 3}, 0.01, 0.1).constant(DType::kUint8, {5, (3 * bits + 7) / 8}, 0, 256).absent().w({5});
+    all->push_back(product.integer("bits", bits).integer("block_size", 16).integer("K", 40).integer("N", 5).batch());
+  }
+  for_dtypes(find_op("com.microsoft", "GatherBlockQuantized", 1)->dtypes, [&](DType d) {
+    Case gather = contrib("GatherBlockQuantized").constant(d, {6, d == DType::kUint8 ? 20 : 40}, 0, 256);
+    all->push_back(gather.literal({kI64, {2, 2}}, {3, 0, -1, 5}).w({6, 3}, 0.01, 0.1).integer("block_size", 16));
+  });
+}
+
+void add_moved(Cases* all) {
+  for_dtypes(kAnyDtype, [&](DType d) { all->push_back(contrib("Trilu").in(d, {2, 4, 5}, -9, 9)); });
+  for_dtypes(kNumbers | dtype_bit(DType::kBool), [&](DType d) {
+    const double second = d == DType::kBool ? 0 : 5;
+    all->push_back(contrib("Unique").literal({d, {5}}, {1, second, 1, 1, second}).outputs(3));
+  });
+}
+
 }  // namespace
 
 void add_contrib_cases(Cases* all) {
   add_quantized_elements(all);
   add_quantized_rows(all);
   add_quantized_products(all);
+  add_fused_layers(all);
+  add_blocks(all);
+  add_moved(all);
 }
 
 }  // namespace evn::conformance
