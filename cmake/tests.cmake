@@ -49,6 +49,12 @@ if(NOT EVN_SANITIZE_THREAD)  # it stands before ThreadSanitizer's own pthread_cr
 endif()
 evn_test(conformance conformance evn_mock evn_api)
 
+# What the tests in Python and scripts/make_operators.py know of the operator tables.
+if(TARGET evn_api)
+  add_executable(list_operators ${CMAKE_SOURCE_DIR}/tests/tools/list_operators.cc ${CMAKE_SOURCE_DIR}/src/api/library/new.cc)
+  target_link_libraries(list_operators PRIVATE evn_api)
+endif()
+
 # All of it once more on each instruction-set cluster, chosen as a user would. What the machine lacks is skipped.
 if(TARGET test_conformance)
   foreach(isa ${EVN_ISAS})

@@ -19,7 +19,7 @@ void infer_binary(InferContext& c) {
 }
 
 void infer_pow(InferContext& c) {
-  require_dtype(c, 1, kNumbers);
+  require_dtype(c, 1, kNumbers | dtype_bit(DType::kFloat16) | dtype_bit(DType::kBfloat16));
   c.outputs[0].shape = broadcast_partial(c.shape(0), c.shape(1));
 }
 
@@ -115,12 +115,18 @@ T integer_power(T base, U exponent) {
   return static_cast<T>(result);
 }
 
+template <typename U>
+double real(U x) {
+  if constexpr (std::is_arithmetic_v<U>) return static_cast<double>(x);
+  else return x.value();
+}
+
 template <typename T, typename U>
 T power(T base, U exponent) {
   if constexpr (std::is_integral_v<T> && std::is_integral_v<U>) {
     return integer_power(base, exponent);
   } else {
-    const double result = std::pow(static_cast<double>(base), static_cast<double>(exponent));
+    const double result = std::pow(static_cast<double>(base), real(exponent));
     if constexpr (std::is_integral_v<T>) return saturate_to<T>(result);
     else return static_cast<T>(result);
   }
@@ -151,10 +157,13 @@ void reference_mod(const ReferenceContext& c) {
 void reference_pow(const ReferenceContext& c) {
   dispatch<float, double, std::int32_t, std::int64_t>(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    dispatch_numbers(c.input(1).desc.dtype, [&](auto exponent) {
+    const auto with_exponents = [&](auto exponent) {
       using U = decltype(exponent);
       apply_broadcast<T, U>(c, [](T a, U b) { return power(a, b); });
-    });
+    };
+    const DType exponents = c.input(1).desc.dtype;
+    const bool numbers = (kNumbers & dtype_bit(exponents)) != 0;
+    numbers ? dispatch_numbers(exponents, with_exponents) : dispatch<Float16, Bfloat16>(exponents, with_exponents);
   });
 }
 

@@ -6,9 +6,10 @@
 //   Output dims are floor(dim * scale), or sizes; from 18 for the listed `axes` only, and keep_aspect_ratio_policy not_larger or
 //   not_smaller takes one scale, the smallest or largest of size / dim, and round(dim * scale).
 //   Before 11 coordinates are asymmetric, and nearest rounds down where an axis grows and up where it shrinks.
-// dtypes: all numbers; integers from linear and cubic are cut towards zero and saturate. Failures: not exactly one of scales and
-// sizes, lists of a wrong length, scales that are not positive and finite, sizes below 1, unknown words. Tolerance: rtol 1e-4,
-// atol 1e-5; nearest exact.
+// dtypes: all numbers; integers saturate, and are cut towards zero from linear, rounded to even from cubic and with antialias, as
+// in ONNX Runtime or, where that has no integers, in ONNX's own evaluator. Failures: not exactly one of scales and sizes, lists of
+// a wrong length, scales that are not positive and finite, sizes below 1, unknown words. Tolerance: rtol 1e-4, atol 1e-5; nearest
+// exact.
 #include "ops/resize.h"
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/resize_inputs.h"
+#include "ops/infra/round.h"
 #include "ops/infra/walk.h"
 
 namespace evn {
@@ -122,8 +124,8 @@ bool sample(const std::vector<AxisTaps>& axes, const Strides& strides, const std
 }
 
 template <typename T>
-T from_double(double v) {
-  if constexpr (std::is_integral_v<T>) return saturate_to<T>(v);
+T from_double(double v, bool rounds = false) {
+  if constexpr (std::is_integral_v<T>) return saturate_to<T>(rounds ? round_even(v) : v);
   else return static_cast<T>(v);
 }
 
@@ -134,6 +136,7 @@ void resize(const ReferenceContext& c, const ResizeGeometry& g) {
   std::vector<AxisTaps> axes;
   for (int i = 0; i < x.rank(); ++i) axes.push_back(axis_taps(g, i));
   const Strides strides = dense_strides(x);
+  const bool rounds = g.antialias || g.mode == ResizeMode::kCubic;
   const std::int64_t total = out.elements();
   for (std::int64_t i = 0; i < total; ++i) {
     std::int64_t at[kMaxRank] = {};
@@ -155,7 +158,7 @@ void resize(const ReferenceContext& c, const ResizeGeometry& g) {
     } else {
       double value;
       if (!sample(axes, strides, at, 0, c.input(0).as<T>(), &value)) value = g.extrapolation_value;
-      c.output().as<T>()[i] = from_double<T>(value);
+      c.output().as<T>()[i] = from_double<T>(value, rounds);
     }
   }
 }

@@ -1,8 +1,8 @@
 // ScatterElements (and Scatter, its first name): y = x, then y[p..., indices[p..., i, q...], q...] = updates[p..., i, q...] along
 // `axis`. ScatterND: y = x, then y[indices[i..., :]] = updates[i..., ...]: the last axis of the indices holds leading coordinates.
 // `reduction` (from 16; min and max from 18) combines instead: y op updates, in the order of the updates.
-// dtypes: any; with a reduction all numbers. Failures: axis outside the rank, ranks and dims that do not fit; at run: an index
-// outside [-dim, dim). Exact.
+// dtypes: any; with a reduction all numbers, those of 16 bits rounded after each update. Failures: axis outside the rank, ranks and
+// dims that do not fit; at run: an index outside [-dim, dim). Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/index.h"
 #include "ops/infra/numeric.h"
@@ -25,7 +25,7 @@ Reduction reduction_of(const Node& node, int attribute) {
 }
 
 template <typename T>
-T combine(Reduction reduction, T a, T b) {
+T combine_numbers(Reduction reduction, T a, T b) {
   switch (reduction) {
     case Reduction::kAdd:
       if constexpr (std::is_floating_point_v<T>) return a + b;
@@ -40,6 +40,14 @@ T combine(Reduction reduction, T a, T b) {
   return b;
 }
 
+constexpr std::uint32_t kHalf = dtype_bit(DType::kFloat16) | dtype_bit(DType::kBfloat16);
+
+template <typename T>
+T combine(Reduction reduction, T a, T b) {
+  if constexpr (!std::is_arithmetic_v<T>) return T::from(combine(reduction, a.value(), b.value()));
+  else return combine_numbers(reduction, a, b);
+}
+
 // Calls each(store), where store(to, from) puts update `from` to element `to` of the output.
 template <typename F>
 void with_store(const ReferenceContext& c, Reduction reduction, F&& each) {
@@ -51,19 +59,20 @@ void with_store(const ReferenceContext& c, Reduction reduction, F&& each) {
     });
     return;
   }
-  dispatch_numbers(dtype, [&](auto zero) {
+  const auto reduce = [&](auto zero) {
     using T = decltype(zero);
     each([&](std::int64_t to, std::int64_t from) {
       T& element = c.output().as<T>()[to];
       element = combine(reduction, element, static_cast<const T*>(updates)[from]);
     });
-  });
+  };
+  (dtype_bit(dtype) & kHalf) != 0 ? dispatch<Float16, Bfloat16>(dtype, reduce) : dispatch_numbers(dtype, reduce);
 }
 
 void check_dtypes(const InferContext& c, std::uint32_t indices, Reduction reduction) {
   require_dtype(c, 1, indices);
   if (c.inputs[2].dtype != c.inputs[0].dtype) fail(EVN_ERROR_INVALID_MODEL, "the updates have another element type than x");
-  if (reduction != Reduction::kNone && (dtype_bit(c.inputs[0].dtype) & kNumbers) == 0) {
+  if (reduction != Reduction::kNone && (dtype_bit(c.inputs[0].dtype) & (kNumbers | kHalf)) == 0) {
     fail(EVN_ERROR_UNSUPPORTED, "a reduction of %s is not supported", dtype_name(c.inputs[0].dtype));
   }
 }

@@ -1,6 +1,6 @@
 // Split: cuts the input along `axis` into one part for each output.
 // Sizes: the attribute `split` before 13, input 1 later; without them equal parts. From 18 num_outputs may stand instead, and the
-// last part may be smaller (parts of ceil(dim / num_outputs)).
+// last part may be smaller (parts of ceil(dim / num_outputs)), or empty.
 // dtypes: any. Failures: sizes that are negative, do not add up to the dim or are not one for each output; a dim that does not
 // divide (before 18). Exact.
 #include "ops/split.h"
@@ -57,7 +57,6 @@ void infer_split(InferContext& c) {
     if (count != static_cast<std::int64_t>(c.outputs.size())) {
       fail(EVN_ERROR_INVALID_MODEL, "num_outputs is %lld, but there are %zu", static_cast<long long>(count), c.outputs.size());
     }
-    if (c.shape(0)[axis] >= 0 && c.shape(0)[axis] < count) fail(EVN_ERROR_INVALID_MODEL, "more outputs than elements");
     return set_equal(c, axis, true);
   }
   if (!c.has_input(1)) return set_equal(c, axis, false);

@@ -53,7 +53,7 @@ double fn_leaky_relu(double x, double alpha, double) { return x < 0 ? alpha * x 
 double fn_elu(double x, double alpha, double) { return x < 0 ? alpha * std::expm1(x) : x; }
 double fn_celu(double x, double alpha, double) { return x > 0 ? x : alpha * std::expm1(x / alpha); }
 double fn_swish(double x, double alpha, double) { return x / (1 + std::exp(-alpha * x)); }
-double fn_thresholded_relu(double x, double alpha, double) { return std::isnan(x) || x > alpha ? x : 0; }
+double fn_thresholded_relu(double x, double alpha, double) { return x > alpha ? x : 0; }
 double fn_selu(double x, double alpha, double gamma) { return x > 0 ? gamma * x : gamma * alpha * std::expm1(x); }
 double fn_hard_sigmoid(double x, double alpha, double beta) { return clamp_unit(alpha * x + beta); }
 double fn_hard_swish(double x, double, double) { return x * clamp_unit(x / 6 + 0.5); }

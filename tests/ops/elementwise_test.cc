@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/infra/numeric.h"
 #include "tests/ops/op_runner.h"
 
 namespace evn::test {
@@ -56,6 +57,11 @@ TEST(Pow, IntegersAreExactAndNegativePowersVanish) {
   const auto y = Op("Pow", 15).run({i32({5}, {3, 2, -1, 5, 2}), i32({5}, {19, 33, -3, -1, 0})});
   EXPECT_EQ(y[0].values<std::int32_t>(), (std::vector<std::int32_t>{1162261467, 0, -1, 0, 1}));
   EXPECT_EQ(Op("Pow", 15).status({i32({1}, {0}), i32({1}, {-1})}), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(Pow, TheExponentMayBeHalf) {
+  const Tensor half = tensor<Float16>({2}, {Float16::from(0.5), Float16::from(-2)});
+  EXPECT_EQ(Op("Pow", 15).run({f32({2}, {16, 4}), half})[0].floats(), (Floats{4, 0.0625f}));
 }
 
 TEST(Pow, FloatingExponentOfAnIntegerSaturates) {

@@ -1,6 +1,7 @@
 // What picks and places elements by indices or conditions: GatherElements, GatherND, the scatters, OneHot, TopK, NonZero, Compress.
 #include <limits>
 
+#include "ops/infra/numeric.h"
 #include "tests/ops/op_runner.h"
 
 namespace evn::test {
@@ -45,6 +46,16 @@ TEST(ScatterElements, PutsUpdatesInTheirOrder) {
   const auto sum =
       Op("ScatterElements", 18).with("axis", 1).with("reduction", "add").run({kGrid, twice, f32({2, 2}, {10, 20, 30, 40})});
   EXPECT_EQ(sum[0].floats(), (Floats{31, 2, 3, 4, 5, 76}));
+}
+
+TEST(ScatterElements, HalvesAreReducedToo) {
+  const auto half = [](double x) { return Float16::from(x); };
+  const Tensor x = tensor<Float16>({2}, {half(1), half(2048)});
+  const Tensor updates = tensor<Float16>({3}, {half(0.5), half(1), half(1)});
+  const auto y = Op("ScatterElements", 18).with("reduction", "add").run({x, i64_of({3}, {0, 1, 1}), updates});
+  const auto sums = y[0].values<Float16>();
+  EXPECT_EQ(sums[0].value(), 1.5);
+  EXPECT_EQ(sums[1].value(), 2048);  // rounded each time
 }
 
 TEST(ScatterElements, ReductionAndIndicesAreChecked) {

@@ -27,7 +27,7 @@ struct Tensor {
   std::vector<T> values() const {
     EXPECT_EQ(desc.dtype, kDTypeOf<T>);
     std::vector<T> v(static_cast<std::size_t>(desc.shape.elements()));
-    if (!v.empty()) std::memcpy(v.data(), bytes.data(), v.size() * sizeof(T));
+    if (!v.empty()) std::memcpy(static_cast<void*>(v.data()), bytes.data(), v.size() * sizeof(T));
     return v;
   }
   Floats floats() const { return values<float>(); }

@@ -66,6 +66,7 @@ TEST(Unary, LaterFunctions) {
   expect_near(Op("Celu", 12).with("alpha", AttributeValue(2.0f)).run({x})[0].floats(), {2 * std::expm1(-1.0f), 0.25f, 2});
   EXPECT_EQ(Op("Celu", 12).with("alpha", AttributeValue(0.0f)).status({x}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(Op("ThresholdedRelu", 10).run({x})[0].floats(), (Floats{0, 0, 2}));
+  EXPECT_EQ(Op("ThresholdedRelu", 10).run({f32({1}, {std::nanf("")})})[0].floats(), (Floats{0}));  // it is not above the threshold
   EXPECT_EQ(Op("Shrink", 9).with("bias", AttributeValue(0.5f)).run({x})[0].floats(), (Floats{-1.5f, 0, 1.5f}));
   expect_near(Op("Swish", 24).run({x})[0].floats(),
               {-2 / (1 + std::exp(2.0f)), 0.25f / (1 + std::exp(-0.25f)), 2 / (1 + std::exp(-2.0f))});

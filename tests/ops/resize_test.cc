@@ -64,6 +64,13 @@ TEST(Resize, CropTakesTheRoiAndExtrapolates) {
   EXPECT_EQ(op.status({kFour, f32({2}, {0, NAN}), absent(), i64({3})}), EVN_ERROR_INVALID_MODEL);
 }
 
+TEST(Resize, IntegersAreRoundedFromCubicAndAntialias) {
+  const Tensor x = tensor<std::uint8_t>({4}, {0, 1, 4, 9});
+  EXPECT_EQ(resize("linear", "half_pixel", 18).with("antialias", 1).run(by_scales(x, {0.5f}))[0].values<std::uint8_t>(),
+            (std::vector<std::uint8_t>{1, 6}));  // 0.875 and 6.125
+  EXPECT_EQ(resize("cubic").run(by_sizes(x, {8}))[0].values<std::uint8_t>(), (std::vector<std::uint8_t>{0, 0, 0, 2, 3, 5, 8, 10}));
+}
+
 TEST(Resize, IntegersAreCutTowardsZeroAndNearestKeepsThemExact) {
   EXPECT_EQ(resize("linear").run(by_scales(tensor<std::uint8_t>({2}, {0, 255}), {2}))[0].values<std::uint8_t>(),
             (std::vector<std::uint8_t>{0, 63, 191, 255}));

@@ -75,7 +75,7 @@ inline Vec apply(const Activation& f, Vec x) {
     case ActivationKind::kLeakyRelu:
       return x < zero() ? splat(f.a) * x : x;
     case ActivationKind::kThresholdedRelu:
-      return x <= splat(f.a) ? zero() : x;
+      return x > splat(f.a) ? x : zero();
     case ActivationKind::kScaledTanh:
       return splat(f.a) * tanh_of(splat(f.b) * x);
     case ActivationKind::kHardSigmoid:

@@ -1,0 +1,115 @@
+"""Where the two judges differ, and which of them follows the text of the ONNX specification; tolerances that differ from the dtype's.
+
+A rule names operators, the cases that it is about, the judges that are right there and the reason. With no judge right, a case does not
+count.
+"""
+import dataclasses
+import typing
+
+import numpy
+
+
+@dataclasses.dataclass(frozen=True)
+class Disagreement:
+    """`right`: names of the judges to compare with."""
+
+    ops: tuple
+    right: tuple
+    reason: str
+    applies: typing.Callable = lambda case: True
+
+
+def rule(ops, right, reason, applies=lambda case: True):
+    return Disagreement(tuple(ops.split()), tuple(right.split()), reason, applies)
+
+
+def dims(case, index=0):
+    return case.inputs[index].shape
+
+
+def kind(case, index=0):
+    return case.inputs[index].dtype.name
+
+
+def empty(case):
+    return any(x is not None and x.size == 0 for x in case.inputs)
+
+
+def starts_before(case):
+    """A start of Slice lies before the first element."""
+    axes = range(len(dims(case))) if case.inputs[3] is None else case.inputs[3]
+    return any(start < -dims(case)[axis] for start, axis in zip(case.inputs[1], axes))
+
+
+HALF = ("float16", "bfloat16")
+DISAGREEMENTS = [
+    # What the reference evaluator leaves out.
+    rule("AffineGrid", "ort", "the reference answers in float32 whatever the type of theta", lambda c: kind(c) != "float32"),
+    rule("BatchNormalization", "ort", "the reference takes version 9 for training", lambda c: c.opset == 9),
+    rule("GlobalMaxPool", "ort", "the reference keeps dims beyond the fourth", lambda c: len(dims(c)) != 4),
+    rule("Softmax LogSoftmax Hardmax", "ort", "the reference computes versions before 13 as 13", lambda c: c.opset < 13),
+    rule("LRN", "ort", "the reference takes the sum over other channels than the text says"),
+    rule("LpNormalization", "ort", "the reference's L1 norm has no absolute values", lambda c: c.attributes.get("p") == 1),
+    rule("LSTM GRU RNN", "ort", "the reference has no activations, clip or lengths of its own",
+         lambda c: {"activations", "clip", "input_forget"} & c.attributes.keys() or len(c.inputs) > 4 and c.inputs[4] is not None),
+    rule("QLinearConv", "ort", "the reference is for pictures only", lambda c: len(dims(c)) != 4),
+    rule("RoiAlign", "ort", "the reference computes version 10 as 16, whose default is half_pixel", lambda c: c.opset < 16),
+    rule("Shape", "ort", "the reference takes an end before -rank for one counted from the end again", lambda c: c.attributes.get("end", 0) < -len(dims(c))),
+    rule("Unique", "ort", "the reference sorts where it must not", lambda c: c.attributes.get("sorted") == 0),
+    rule("ReduceSumSquare", "ort", "the reference gives int64 for one element", lambda c: "int" in kind(c) and not empty(c)),
+    rule("ReduceSumSquare", "", "both judges are wrong, as above and below", lambda c: "int" in kind(c)),
+    rule("Slice", "ort", "the text clamps starts to [0, dim - 1] when it goes backwards; the reference leaves it to numpy",
+         lambda c: c.opset >= 10 and len(c.inputs) == 5 and c.inputs[4] is not None and c.inputs[4].min() < 0 and starts_before(c)),
+    rule("Det", "ort", "the reference answers in float64 whatever the type", lambda c: kind(c) in HALF),
+    rule("LpPool AveragePool MaxPool", "ort", "the reference does not count dilations where auto_pad is VALID or ceil_mode is set",
+         lambda c: (c.attributes.get("auto_pad") == "VALID" or c.attributes.get("ceil_mode")) and "dilations" in c.attributes),
+    rule("MaxPool AveragePool LpPool", "ort", "the reference rounds the size down where the text says ceil(size / stride)",
+         lambda c: c.attributes.get("auto_pad", "").startswith("SAME") and "strides" in c.attributes),
+    rule("MaxPool", "ort", "the reference counts the indices of windows of one element anew in each channel", lambda c: c.outputs == 2),
+    rule("MaxPool LpPool", "ort", "the reference leaves out windows that end in the padding",
+         lambda c: c.attributes.get("ceil_mode") == 1 or c.op == "MaxPool" and "pads" in c.attributes),
+    rule("ConvTranspose", "ort", "the reference adds the bias of the first group to all", lambda c: c.attributes.get("group", 1) > 1 and len(c.inputs) == 3),
+    rule("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", "ort", "the reference takes label -1 for the last class", lambda c: c.attributes.get("ignore_index") == -1),
+    rule("Resize", "ort", "the reference rounds interpolated integers, ONNX Runtime cuts them off; the text says nothing",
+         lambda c: "int" in kind(c) and c.attributes.get("mode") == "linear" and not c.attributes.get("antialias")),
+    rule("Resize", "onnx", "ONNX Runtime rounds antialiased integers after each axis", lambda c: "int" in kind(c) and c.attributes.get("antialias")),
+    rule("Resize", "ort", "the reference takes the fraction size * scale for the length of pytorch_half_pixel",
+         lambda c: c.attributes.get("coordinate_transformation_mode") == "pytorch_half_pixel" and len(c.inputs) == 3),
+    rule("Unsqueeze", "ort", "the reference takes axes in their order, which has no meaning", lambda c: c.opset < 13),
+    # What ONNX Runtime does otherwise.
+    rule("Sign", "onnx", "ONNX Runtime gives 0 for NaN in float16", lambda c: kind(c) in HALF),
+    rule("Attention", "onnx", "ONNX Runtime aligns the causal mask with the end of the keys, the text with the first query", lambda c: c.attributes.get("is_causal")),
+    rule("Dropout", "onnx", "without training nothing is dropped: ONNX Runtime's mask says that everything is", lambda c: c.outputs == 2 and c.opset < 12),
+    rule("GridSample", "onnx", "ONNX Runtime moves the point into the picture before it takes its neighbours",
+         lambda c: c.attributes.get("mode") in ("cubic", "bicubic") and c.attributes.get("padding_mode", "zeros") != "zeros"),
+    rule("ReduceLogSumExp", "onnx", "ONNX Runtime cuts off each exponential of an integer", lambda c: "int" in kind(c)),
+    rule("Resize", "onnx", "the length of align_corners is size * scale, a fraction, in ONNX's own node tests; ONNX Runtime rounds it",
+         lambda c: c.attributes.get("coordinate_transformation_mode") == "align_corners" and len(c.inputs) == 3),
+    rule("Clip", "onnx", "without a bound the function body of the specification leaves infinities; ONNX Runtime clips them to the largest number",
+         lambda c: len(c.inputs) < 3 or None in c.inputs[1:]),
+    rule("Col2Im", "onnx", "ONNX Runtime puts elements elsewhere with three dims", lambda c: len(c.inputs[1]) != 2),
+    rule("Gemm", "onnx", "ONNX Runtime leaves the output unset for k = 0", empty),
+    rule("MatMul", "onnx", "ONNX Runtime does not broadcast where k = 0", empty),
+    rule("MeanVarianceNormalization", "onnx", "ONNX Runtime divides by a variance of 0 without the epsilon", lambda c: 1 in dims(c)),
+    rule("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMin ReduceProd ReduceSum ReduceSumSquare", "onnx",
+         "ONNX Runtime gives other shapes for tensors without elements", empty),
+]
+
+# (rtol, atol[, absolute]) by operator and dtype of output 0.
+TOLERANCES = {
+    ("BatchNormalization", "float32"): (1e-3, 1e-4),  # ONNX Runtime scales before it subtracts the mean
+    ("InstanceNormalization", "float32"): (1e-3, 1e-4),
+    ("MeanVarianceNormalization", "float32"): (1e-2, 1e-2),  # both take the square of the mean from the mean of the squares
+    ("DeformConv", "float64"): (1e-4, 1e-5),  # the reference's offsets are in float32
+    ("GroupNormalization", "float64"): (1e-4, 1e-4),  # both normalize in float32, stash_type's default
+    ("Gelu", "float64"): (1e-3, 1e-5, 1e-6),  # the reference's erf has seven digits
+    ("GridSample", "float64"): (1e-4, 1e-5),  # the reference's coordinates are in float32
+    ("Resize", "float64"): (1e-4, 1e-5),
+    # ONNX Runtime subtracts numbers that are nearly alike, or approximates, where the result is next to nothing.
+    ("Celu", "float32"): (1e-4, 1e-5, 1e-6),
+    ("Elu", "float32"): (1e-4, 1e-5, 1e-6),
+    ("Gelu", "float32"): (1e-4, 1e-5, 1e-6),
+    ("Selu", "float32"): (1e-4, 1e-5, 1e-6),
+    ("Sigmoid", "float32"): (1e-4, 1e-5, 1e-7),
+    ("Swish", "float32"): (1e-4, 1e-5, 1e-5),
+}

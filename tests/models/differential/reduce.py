@@ -1,0 +1,78 @@
+"""Operators over some axes, and those that go along one."""
+import numpy
+
+from .draw import FLOATS, operator
+
+
+def _sum_like(draw):
+    return draw.op == "ReduceSum" and draw.opset >= 13 or draw.op != "ReduceSum" and draw.opset >= 18
+
+
+@operator("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+          "ReduceSumSquare")
+def reduce(draw):
+    dtype, shape = draw.dtype(), draw.shape(zero=0.06)
+    if 0 in shape and draw.op in ("ReduceMax", "ReduceMin", "ReduceMean") and draw.opset < 20:
+        shape = tuple(max(d, 1) for d in shape)
+    low = 0.1 if draw.op == "ReduceLogSum" else -3
+    x = draw.values(shape, dtype, low, 3, wild=draw.op in ("ReduceMax", "ReduceMin") and dtype not in FLOATS)
+    attributes = draw.some(keepdims=draw.int(0, 1))
+    axes = draw.axes(len(shape), 1) if draw.maybe(0.7) else []
+    if not _sum_like(draw):
+        return draw.case([x], {**attributes, **({"axes": axes} if axes else {})})
+    attributes.update(draw.some(noop_with_empty_axes=draw.int(0, 1)))
+    return draw.case([x, numpy.array(axes, "int64")] if axes or draw.maybe(0.3) else [x], attributes)
+
+
+@operator("ArgMax", "ArgMin")
+def arg_extreme(draw):
+    shape = draw.shape(1, zero=0)
+    attributes = draw.some(keepdims=draw.int(0, 1), axis=draw.axis(len(shape)) if draw.opset >= 11 else draw.int(0, len(shape) - 1))
+    if draw.opset >= 12:
+        attributes.update(draw.some(select_last_index=draw.int(0, 1)))
+    return draw.case([draw.values(shape, draw.dtype(), -2, 2)], attributes)
+
+
+@operator("Softmax", "LogSoftmax", "Hardmax")
+def rows(draw):
+    shape = draw.shape(1, zero=0)
+    axis = draw.axis(len(shape)) if draw.opset >= 11 else draw.int(0, len(shape) - 1)
+    attributes = draw.some(axis=axis) if len(shape) > 1 else {"axis": axis}  # it is 1 by default before version 13
+    return draw.case([draw.values(shape, draw.dtype(), -9, 9)], attributes)
+
+
+@operator("CumSum", "CumProd")
+def cumulate(draw):
+    shape, dtype = draw.shape(1), draw.dtype()
+    axis = numpy.array(draw.axis(len(shape)), draw.dtype(index=1))
+    return draw.case([draw.values(shape, dtype, -2, 2), axis], draw.some(exclusive=draw.int(0, 1), reverse=draw.int(0, 1)))
+
+
+@operator("LpNormalization")
+def lp_normalization(draw):
+    shape = draw.shape(1, zero=0)
+    return draw.case([draw.values(shape, draw.dtype())], draw.some(axis=draw.axis(len(shape)), p=draw.int(1, 2)))
+
+
+@operator("MeanVarianceNormalization")
+def mean_variance(draw):
+    shape = draw.shape(4, 4, 2, zero=0)
+    return draw.case([draw.values(shape, draw.dtype())], {"axes": draw.axes(4, 1)} if draw.maybe() else {})
+
+
+@operator("TopK")
+def top_k(draw):
+    shape, dtype = draw.shape(1, zero=0.02), draw.dtype()
+    axis = draw.axis(len(shape)) if draw.opset >= 11 else draw.int(0, len(shape) - 1)
+    k = draw.int(0 if draw.opset >= 11 and draw.maybe(0.1) else min(1, shape[axis]), shape[axis])
+    x = draw.values(shape, dtype, -9, 9)
+    if dtype in FLOATS and draw.maybe(0.5):
+        x = numpy.round(x.astype("float32")).astype(x.dtype)  # equal ones: the first comes first
+    attributes = draw.some(axis=axis)
+    if "axis" not in attributes:
+        k = min(k, shape[-1])
+    if draw.opset < 10:
+        return draw.case([x], {**attributes, "k": max(k, 1)}, 2)
+    if draw.opset >= 11:
+        attributes.update(draw.some(largest=draw.int(0, 1)))
+    return draw.case([x, numpy.array([k], "int64")], attributes, 2)

@@ -1,0 +1,189 @@
+"""Runs drawn cases of one operator and judges each: counted when Evener gives what every judge that runs it gives, or what the one gives
+that disagreements.py says is right."""
+import dataclasses
+import json
+import os
+import subprocess
+import zlib
+
+import evener
+import numpy
+import onnx
+
+from . import judges
+from .disagreements import DISAGREEMENTS, HALF, TOLERANCES
+from .draw import GENERATORS, Draw
+from .training import TRAINING
+
+BATCH = 16
+NEWEST = 28  # the newest opset of ai.onnx that is drawn
+OLDEST = 7
+_HOPELESS = ("NOT_IMPLEMENTED", "not currently registered", "INVALID_GRAPH", "Unrecognized", "is not a registered", "Type Error")
+# |a - b| <= rtol * |b| + atol * max|b| + absolute, where there is a third number
+BY_DTYPE = {"float32": (1e-4, 1e-5), "float64": (1e-6, 1e-7), "float16": (4e-3, 2e-3, 1e-3), "bfloat16": (2e-2, 1e-2, 1e-2)}
+
+
+def operator_rows(build):
+    """{(domain, name): {since: row}} of the library's tables, as the test tool list_operators of a build folder prints them."""
+    rows = {}
+    for row in json.loads(subprocess.run([os.path.join(build, "list_operators")], check=True, capture_output=True, text=True).stdout):
+        if not row["merge"]:
+            rows.setdefault((row["domain"], row["name"]), {})[row["since"]] = row
+    return rows
+
+
+@dataclasses.dataclass
+class Count:
+    """What became of the drawn cases of one operator."""
+
+    counted: int = 0
+    by_judge: dict = dataclasses.field(default_factory=lambda: {"onnx": 0, "ort": 0})
+    disagreed: dict = dataclasses.field(default_factory=dict)  # reason -> cases
+    unjudged: int = 0
+    failures: list = dataclasses.field(default_factory=list)
+
+    def line(self):
+        return (f"{self.counted} counted, onnx {self.by_judge['onnx']}, ort {self.by_judge['ort']}, {sum(self.disagreed.values())} where they "
+                f"disagree, {self.unjudged} without a judge")
+
+
+def dtypes_of(row):
+    """Of input 0: those of the table, and the two of 16 bits where a model in them is widened to float32."""
+    return {*row["dtypes"], *(("float16", "bfloat16") if "float32" in row["dtypes"] else ())}
+
+
+def opsets_of(domain, name, rows):
+    """The versions of ONNX from the oldest that the library has; those before OLDEST as OLDEST."""
+    newest = NEWEST if domain == "" else max(rows)
+    versions = {s.since_version for s in onnx.defs.get_all_schemas_with_history() if (s.domain, s.name) == (domain, name)} or set(rows)
+    floor = OLDEST if domain == "" else 1
+    return sorted({max(version, floor) for version in versions if min(rows) <= max(version, floor) <= newest})
+
+
+def difference(actual, wanted, tolerance):
+    """"" or how an output is wrong."""
+    if actual.shape != wanted.shape or actual.dtype != wanted.dtype:
+        return f"is {actual.dtype}{list(actual.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+    if wanted.dtype.kind in "iub" or wanted.dtype.name in ("int4", "uint4", "int2", "uint2"):
+        return "" if (actual == wanted).all() else f"is {actual.ravel()[:12]}, not {wanted.ravel()[:12]}"
+    a, b = actual.astype("float64"), wanted.astype("float64")
+    rtol, atol, absolute = [*(tolerance or BY_DTYPE.get(wanted.dtype.name, (0, 0))), 0][:3]
+    finite = numpy.isfinite(b)
+    bound = rtol * numpy.abs(b) + atol * numpy.abs(b[finite]).max(initial=0) + absolute
+    with numpy.errstate(all="ignore"):
+        right = (a == b) | (numpy.isnan(a) & numpy.isnan(b)) | (finite & (numpy.abs(a - b) <= bound))
+    if right.all():
+        return ""
+    at = tuple(int(i) for i in numpy.argwhere(~right)[0])
+    return f"is {a[at]:.9g}, not {b[at]:.9g} at {list(at)}"
+
+
+def wide_to_half(own, array):
+    with numpy.errstate(over="ignore"):
+        return array.astype(own.dtype) if own.dtype.name in HALF and array.dtype == "float32" else array
+
+
+def differences(actual, wanted, tolerance):
+    wanted = [w if w.dtype == a.dtype or not judges_bytes(a, w) else w.view(a.dtype) for a, w in zip(actual, wanted)]
+    found = [(index, difference(a, w, tolerance)) for index, (a, w) in enumerate(zip(actual, wanted))]
+    return "; ".join(f"output {index} {why}" for index, why in found if why)
+
+
+def judges_bytes(own, given):
+    """A judge gives types that numpy has not as plain integers of their size."""
+    return own.dtype.type.__module__ == "ml_dtypes" and given.dtype.kind in "iuV" and own.dtype.itemsize == given.dtype.itemsize
+
+
+def widened(case, dtypes):
+    """As the library understands half precision where the operator itself has none: everything in float32, rounded at the end."""
+    if case.inputs and case.inputs[0] is not None and case.inputs[0].dtype.name in HALF and case.inputs[0].dtype.name not in dtypes:
+        inputs = [x.astype("float32") if x is not None and x.dtype.name in HALF else x for x in case.inputs]
+        return dataclasses.replace(case, inputs=inputs)
+    return case
+
+
+class Trials:
+    """The three engines, and what ONNX Runtime is known not to have."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.own = judges.Evener()
+        self.others = [judges.Reference(), judges.OnnxRuntime()]
+        self.hopeless = set()
+
+    def run(self, domain, name, wanted, seed=1):
+        """A Count with at least `wanted` counted cases, or as many as three times as many draws give."""
+        rng = numpy.random.default_rng([zlib.crc32(f"{domain}.{name}".encode()), seed])
+        count, rows, drawn = Count(), self.rows[domain, name], 0
+        opsets = opsets_of(domain, name, rows)
+        while count.counted < wanted and drawn < 3 * wanted + 5 * BATCH and len(count.failures) < 10:
+            opset = opsets[(drawn // BATCH) % len(opsets)]
+            row = rows[max(since for since in rows if since <= opset)]
+            cases = [GENERATORS[domain, name](Draw(rng, domain, name, opset, dtypes_of(row))) for _ in range(BATCH)]
+            drawn += BATCH
+            self.judge(cases, count, row["dtypes"])
+        return count
+
+    def judge(self, cases, count, dtypes):
+        own = self.results(self.own, cases)
+        others = {judge.name: self.results(judge, cases if judge.name == "ort" else [widened(case, dtypes) for case in cases])
+                  for judge in self.others}
+        for index, case in enumerate(cases):
+            given = {name: results[index] for name, results in others.items() if not isinstance(results[index], Exception)}
+            if not given:
+                count.unjudged += 1
+                continue
+            verdict(case, own[index], given, count)
+
+    def results(self, judge, cases):
+        """For each case its outputs, or the error. All of them in one model where it takes that."""
+        chosen = [index for index, case in enumerate(cases) if (judge.name, *key_of(case)) not in self.hopeless]
+        results = [judges.Unsupported("known")] * len(cases)
+        if not chosen:
+            return results
+        try:
+            some = [cases[index] for index in chosen]
+            model, feeds = judges.model_of(some)
+            for index, outputs in zip(chosen, judges.split(some, judge.run(model, feeds))):
+                results[index] = outputs
+        except (evener.Error, judges.Unsupported):
+            for index in chosen:
+                results[index] = self.single(judge, cases[index])
+        return results
+
+    def single(self, judge, case):
+        try:
+            return judges.split([case], judge.run(*judges.model_of([case])))[0]
+        except (evener.Error, judges.Unsupported) as error:
+            if judge.name == "ort" and any(text in str(error) for text in _HOPELESS):
+                self.hopeless.add((judge.name, *key_of(case)))
+            return error
+
+
+def key_of(case):
+    return (case.op, case.opset, *(None if x is None else x.dtype.name for x in case.inputs), *(case.attributes.get(k) for k in ("to", "dtype")))
+
+
+def verdict(case, own, given, count):
+    """Counts a case, or says in count.failures what is wrong. `given`: the judges' outputs by their names."""
+    rule = next((r for r in DISAGREEMENTS if case.op in r.ops and r.applies(case)), None)
+    if rule is not None:
+        count.disagreed[rule.reason] = count.disagreed.get(rule.reason, 0) + 1
+        given = {name: outputs for name, outputs in given.items() if name in rule.right}
+        if not given:
+            return
+    if isinstance(own, Exception):
+        count.failures.append(f"{case.describe()}: {own}")
+        return
+    tolerance = case.tolerance or TOLERANCES.get((case.op, own[0].dtype.name))
+    if case.domain == TRAINING:  # the reference computes in float64, or in float32, as numpy's rules of attributes have it
+        given = {name: [array.astype(a.dtype) for a, array in zip(own, outputs)] for name, outputs in given.items()}
+    given = {name: [wide_to_half(a, array) for a, array in zip(own, outputs)] for name, outputs in given.items()}
+    wrong = {name: why for name, outputs in given.items() if (why := differences(own, outputs, tolerance))}
+    if wrong:
+        agreeing = [name for name in given if name not in wrong]
+        count.failures.append(f"{case.describe()}: {'; '.join(f'{n}: {w}' for n, w in wrong.items())}" + (f" (as {agreeing[0]})" if agreeing else ""))
+        return
+    count.counted += 1
+    for name in given:
+        count.by_judge[name] += 1

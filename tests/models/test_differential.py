@@ -1,0 +1,28 @@
+"""Drawn cases of every operator against onnx's reference evaluator and ONNX Runtime; see the package differential.
+
+EVN_DIFFERENTIAL_CASES=n: so many counted cases of each operator; 50 otherwise, and 10,000 with EVN_TEST_FULL=1.
+"""
+import os
+import pathlib
+
+import differential
+import pytest
+from differential import trial
+
+BUILD = os.environ.get("EVENER_BUILD") or str(pathlib.Path(__file__).resolve().parents[2] / "build" / "release")
+CASES = int(os.environ.get("EVN_DIFFERENTIAL_CASES") or (10000 if os.environ.get("EVN_TEST_FULL") == "1" else 50))
+ROWS = trial.operator_rows(BUILD)
+DOMAINS = ("", "ai.onnx.preview.training")
+DRAWN = [key for key in sorted(ROWS) if key in differential.GENERATORS]
+
+
+@pytest.fixture(scope="module")
+def trials():
+    return trial.Trials(ROWS)
+
+
+@pytest.mark.parametrize("domain, name", DRAWN, ids=lambda part: part or "onnx")
+def test_drawn_cases_give_what_the_judges_give(trials, domain, name):
+    count = trials.run(domain, name, CASES)
+    assert not count.failures, "\n".join(count.failures)
+    assert count.counted >= CASES, count.line()
