@@ -85,6 +85,28 @@ TEST_F(ExternalData, BooleansAreNormalised) {
   EXPECT_EQ(std::string_view(m.graph.values.at(0).constant->as<char>(), 3), std::string_view("\x00\x01\x01", 3));
 }
 
+TEST_F(ExternalData, OffsetsMayLieBeyondFourGigabytes) {
+  // A file with a hole takes no room on the disk.
+  write("model/large", kGood);
+  fs::resize_file(root_ / "model" / "large", 5ull << 30);
+  std::fstream file(root_ / "model" / "large", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp((1ll << 32) + 5).write("far away", 8);
+  file.seekp((5ll << 30) - 8).write("the  end", 8);
+  file.close();
+  const auto at = [&](std::uint64_t offset) { return bytes({{"location", "large"}, {"offset", std::to_string(offset)}, {"length", "8"}}); };
+  EXPECT_EQ(at((1ull << 32) + 5), "far away");
+  EXPECT_EQ(at((5ull << 30) - 8), "the  end");
+  EXPECT_EQ(at(0), kGood);
+  EXPECT_EQ(at(1ull << 32), std::string(5, '\0') + "far");
+  EXPECT_EQ(status({{"location", "large"}, {"offset", std::to_string((5ull << 30) - 7)}, {"length", "8"}}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST_F(ExternalData, ATensorMayBeLargerThanTheModelFileMayBe) {
+  options_.limits.model_bytes = 1000;
+  write("model/wide", std::string(4000, 'w'));
+  EXPECT_EQ(status({{"location", "wide"}}, 4000), EVN_OK);
+}
+
 TEST_F(ExternalData, AMissingFileIsAnIoError) { EXPECT_EQ(location("nothing"), EVN_ERROR_IO); }
 
 TEST_F(ExternalData, TensorLimitHoldsBeforeTheFileIsRead) {

@@ -1,4 +1,6 @@
 """How a model file may hold its constants: each form against what onnx itself and ONNX Runtime read."""
+import os
+
 import evener
 import numpy
 import onnx
@@ -77,3 +79,35 @@ def test_a_newer_ir_version_is_refused():
     model.ir_version = onnx.IR_VERSION + 1
     with pytest.raises(evener.Error, match="ir_version"):
         evener.Runtime(threads=1).model(model.SerializeToString())
+
+
+@pytest.mark.skipif(not os.environ.get("EVN_TEST_FULL"), reason="a long form: set EVN_TEST_FULL=1")
+def test_a_model_file_above_two_gigabytes(tmp_path):
+    """The file is written by hand, with a hole for the weights: protobuf cannot."""
+    rows = 600_000_000
+    size = 4 * rows
+    start, end = (numpy_helper.from_array(numpy.array([n], numpy.int64), name) for n, name in ((rows - 2, "start"), (rows, "end")))
+    graph = helper.make_graph([helper.make_node("Slice", ["w", "start", "end"], ["y"])], "g", [],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])], initializer=[start, end])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    def field(number, wire, payload=b"", length=None):
+        def varint(v):
+            return bytes([v]) if v < 128 else bytes([v & 127 | 128]) + varint(v >> 7)
+        return varint(number << 3 | wire) + (varint(len(payload) if length is None else length) + payload if wire == 2 else varint(length))
+
+    tensor = field(1, 0, length=rows) + field(2, 0, length=1) + field(8, 2, b"w") + field(9, 2, length=size)
+    body = graph.SerializeToString() + field(5, 2, tensor, len(tensor) + size)
+    model.ClearField("graph")
+    text = model.SerializeToString() + field(7, 2, body, len(body) + size)
+    path = tmp_path / "large.onnx"
+    with open(path, "wb") as file:
+        file.write(text)
+        file.truncate(len(text) + size)
+        file.seek(-4, os.SEEK_END)
+        file.write(numpy.float32(1.5).tobytes())
+    with pytest.raises(evener.Error, match="LIMIT"):
+        evener.Runtime(threads=1).model(path)
+    with evener.Runtime(config_text="limits: {model_bytes: 4GiB}") as runtime:
+        actual, = runtime.session(path).run({}).values()
+    assert numpy.array_equal(actual, [0, 1.5])
