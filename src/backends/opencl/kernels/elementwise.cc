@@ -301,6 +301,12 @@ void run_epilogue(Launcher& cl, const Buffer& y, std::int64_t elements, const Ep
   cl.run(kUnary, {ceil_div(elements, chunk)}, y, y, elements, chunk, Step{StepKind::kScale, 1, 0}, epilogue);
 }
 
+void run_arithmetic(Launcher& cl, Arithmetic op, const Shape& a_shape, const Buffer& a, const Shape& b_shape, const Buffer& b,
+                    const Buffer& y, const Epilogue& epilogue) {
+  const Shape output = broadcast_partial(a_shape, b_shape);
+  enqueue_binary(cl, kBinary, merge_axes(a_shape, b_shape, output, static_cast<std::int32_t>(op)), a, b, y, epilogue);
+}
+
 extern const KernelFamily elementwise_opencl_kernels;
 const KernelFamily elementwise_opencl_kernels = {kKernels};
 

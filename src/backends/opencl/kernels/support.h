@@ -56,6 +56,11 @@ struct KnownInputs {
 // Enqueues the steps that are fused into a node whose kernel does not apply them to what it writes (float32).
 void run_epilogue(Launcher& cl, const Buffer& y, std::int64_t elements, const Epilogue& epilogue);
 
+// Enqueues y = a op b of float32 with broadcasting; y may be a where that has its shape.
+enum class Arithmetic : std::int32_t { kAdd, kSub, kMul, kDiv };
+void run_arithmetic(Launcher& cl, Arithmetic op, const Shape& a_shape, const Buffer& a, const Shape& b_shape, const Buffer& b,
+                    const Buffer& y, const Epilogue& epilogue);
+
 inline void count_bytes(const OpDesc& desc, KernelPlan* plan) {
   plan->bytes = static_cast<double>(desc.outputs[0].size_bytes());
   for (const TensorDesc& input : desc.inputs) {
