@@ -32,25 +32,12 @@ struct Fold {
 // Bools are bytes to a maximum.
 std::int32_t type_of(DType dtype) { return whole_type(dtype == DType::kBool ? DType::kUint8 : dtype); }
 
-Refusal refuse_axes(const OpDesc& desc) {
-  if (!reduce_axes_is_input(*desc.node) || !desc.has_input(1)) return nullptr;
-  const Weight* axes = desc.constant(1);
-  if (axes == nullptr) return "the axes are not constant";
-  if (axes->desc.dtype != DType::kInt64 || axes->desc.shape.elements() > kMaxRank) return "the axes are not a short int64 list";
-  return nullptr;
-}
-
-Refusal supports_integers(const OpDesc& desc) { return type_of(desc.inputs[0].dtype) < 0 ? "only integers" : refuse_axes(desc); }
-Refusal supports_logs(const OpDesc& desc) { return is_float(desc.inputs[0]) ? refuse_axes(desc) : "only float32"; }
+Refusal supports_integers(const OpDesc& desc) { return type_of(desc.inputs[0].dtype) < 0 ? "only integers" : nullptr; }
+Refusal supports_logs(const OpDesc& desc) { return is_float(desc.inputs[0]) ? nullptr : "only float32"; }
 
 std::uint32_t axes_of(const OpDesc& desc) {
   std::int64_t values[kMaxRank];
-  std::size_t n = 0;
-  if (reduce_axes_is_input(*desc.node) && desc.has_input(1)) {
-    const Weight* axes = desc.constant(1);
-    n = static_cast<std::size_t>(axes->desc.shape.elements());
-    std::memcpy(values, axes->as<char>(), n * sizeof(std::int64_t));
-  }
+  const std::size_t n = reduce_axes_is_input(*desc.node) ? read_axes(desc, 1, values) : 0;
   return reduce_axes(*desc.node, desc.inputs[0].shape.rank(), {values, n});
 }
 

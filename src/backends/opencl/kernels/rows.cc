@@ -38,23 +38,11 @@ static_assert(sizeof(Reduce) <= KernelPlan::kStateBytes);
 
 std::uint32_t axes_of(const OpDesc& desc) {
   std::int64_t values[kMaxRank];
-  std::size_t n = 0;
-  if (reduce_axes_is_input(*desc.node) && desc.has_input(1)) {
-    const Weight* axes = desc.constant(1);
-    n = static_cast<std::size_t>(axes->desc.shape.elements());
-    for (std::size_t i = 0; i < n; ++i) std::memcpy(&values[i], axes->as<char>() + i * sizeof(std::int64_t), sizeof(std::int64_t));
-  }
+  const std::size_t n = reduce_axes_is_input(*desc.node) ? read_axes(desc, 1, values) : 0;
   return reduce_axes(*desc.node, desc.inputs[0].shape.rank(), {values, n});
 }
 
-Refusal supports_reduce(const OpDesc& desc) {
-  if (!is_float(desc.inputs[0])) return "only float32";
-  if (!reduce_axes_is_input(*desc.node) || !desc.has_input(1)) return nullptr;
-  const Weight* axes = desc.constant(1);
-  if (axes == nullptr) return "the axes are not constant";
-  if (axes->desc.dtype != DType::kInt64 || axes->desc.shape.elements() > kMaxRank) return "the axes are not a short int64 list";
-  return nullptr;
-}
+Refusal supports_reduce(const OpDesc& desc) { return is_float(desc.inputs[0]) ? nullptr : "only float32"; }
 
 // Neighbouring axes of one kind, merged.
 struct MergedAxes {

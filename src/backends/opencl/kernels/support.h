@@ -39,6 +39,18 @@ inline std::int64_t chunk_elements(const Launcher& cl, std::int64_t total) {
   return ceil_div(clamped, cl.lanes()) * cl.lanes();
 }
 
+// The elements of a list of axes, which is a constant or known when a run is planned. The shape rule has seen to its length.
+inline std::size_t read_axes(const OpDesc& desc, int input, std::int64_t (&axes)[kMaxRank]) {
+  const Weight* list = desc.constant(input);
+  if (list == nullptr) return 0;
+  const auto count = static_cast<std::size_t>(list->desc.shape.elements());
+  for (std::size_t i = 0; i < count && i < kMaxRank; ++i) {
+    if (list->desc.dtype == DType::kInt64) std::memcpy(&axes[i], list->as<char>() + i * sizeof(std::int64_t), sizeof(std::int64_t));
+    else axes[i] = list->as<std::int32_t>()[i];
+  }
+  return count;
+}
+
 // The first inputs as shape rules see them: with their values where those are known.
 struct KnownInputs {
   static constexpr std::size_t kMost = 5;
