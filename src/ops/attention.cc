@@ -8,10 +8,8 @@
 // i + offset; offset is P, or nonpad_kv_seqlen - S. Windows (25) bound the distance to either side. A row that sees nothing is 0.
 // dtypes: floating point, all alike. Failures: dims and heads that do not fit, past and nonpad_kv_seqlen together.
 // Tolerance: rtol 1e-4, atol 1e-5.
-#include <algorithm>
-#include <vector>
+#include "ops/attention_core.h"
 
-#include "base/checked.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
@@ -30,11 +28,6 @@ struct Geometry {
 
   std::int64_t total() const { return keys < 0 || past < 0 ? -1 : checked_add(keys, past); }
 };
-
-std::int64_t split_depth(std::int64_t hidden, std::int64_t heads) {
-  if (hidden >= 0 && hidden % heads != 0) fail(EVN_ERROR_INVALID_MODEL, "the heads do not divide the hidden size");
-  return hidden < 0 ? -1 : hidden / heads;
-}
 
 Geometry geometry_of(const Node& node, const Shape& q, const Shape& k, const Shape& v, const Shape* past) {
   Geometry g;
@@ -126,13 +119,11 @@ const T* row_of(const ConstTensor& t, bool flat, std::int64_t b, std::int64_t h,
   return t.as<T>() + (flat ? (b * steps + s) * heads + h : (b * heads + h) * steps + s) * depth;
 }
 
+// The rows of attention_core.h.
 template <typename T>
-class Runner {
+class Rows {
  public:
-  Runner(const ReferenceContext& c, const Geometry& g) : c_(c), g_(g), bias_(size()), raw_(size()) {
-    const double given = attr_float(c.node, kScale);
-    scale_ = given != 0 ? given : 1 / std::sqrt(static_cast<double>(g.depth));
-    softcap_ = attr_float(c.node, kSoftcap);
+  Rows(const ReferenceContext& c, const Geometry& g) : c_(c), g_(g) {
     causal_ = attr_int(c.node, kIsCausal) != 0;
     left_ = attr_given(c.node, kLeft) ? attr_int(c.node, kLeft) : -1;
     right_ = attr_given(c.node, kRight) ? attr_int(c.node, kRight) : -1;
@@ -143,16 +134,34 @@ class Runner {
     }
   }
 
-  void run() {
-    for (std::int64_t b = 0; b < g_.batch; ++b) {
-      for (std::int64_t h = 0; h < g_.heads; ++h) {
-        for (std::int64_t s = 0; s < g_.queries; ++s) run_row(b, h, s);
-      }
-    }
+  const T* q(std::int64_t b, std::int64_t h, std::int64_t s) const {
+    return row_of<T>(c_.input(kQ), g_.flat, b, h, s, g_.heads, g_.queries, g_.depth);
+  }
+  const T* k(std::int64_t b, std::int64_t h, std::int64_t t) const { return key_or_value(kK, b, h, t); }
+  const T* v(std::int64_t b, std::int64_t h, std::int64_t t) const { return key_or_value(kV, b, h, t); }
+  T* y(std::int64_t b, std::int64_t h, std::int64_t s) const {
+    return c_.output().as<T>() + (g_.flat ? (b * g_.queries + s) * g_.heads + h : row_number(b, h, s)) * g_.value_depth;
+  }
+  double sink(std::int64_t) const { return -kInfinity; }
+
+  double bias(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t t) const {
+    const std::int64_t valid = c_.has_input(kNonpad) ? c_.input(kNonpad).as<std::int64_t>()[b] : g_.total();
+    if (t >= valid) return -kInfinity;
+    const std::int64_t bounded = std::max<std::int64_t>(valid, 0);
+    const std::int64_t place = s + (c_.has_input(kNonpad) ? bounded - g_.queries : g_.past);
+    if (causal_ && t > place) return -kInfinity;
+    if ((left_ >= 0 && place - t > left_) || (right_ >= 0 && t - place > right_)) return -kInfinity;
+    return mask_at(b, h, s, t);
+  }
+
+  void scores(int stage, std::int64_t b, std::int64_t h, std::int64_t s, std::span<const double> row) const {
+    if (c_.outputs.size() < 4 || !c_.output(3).present() || attr_int(c_.node, kMode) != stage) return;
+    T* to = c_.output(3).as<T>() + row_number(b, h, s) * g_.total();
+    for (const double x : row) *to++ = static_cast<T>(x);
   }
 
  private:
-  std::size_t size() const { return static_cast<std::size_t>(g_.total()); }
+  std::int64_t row_number(std::int64_t b, std::int64_t h, std::int64_t s) const { return (b * g_.heads + h) * g_.queries + s; }
 
   const T* key_or_value(int input, std::int64_t b, std::int64_t h, std::int64_t t) const {
     const std::int64_t depth = input == kK ? g_.depth : g_.value_depth;
@@ -170,76 +179,12 @@ class Runner {
     return static_cast<double>(mask.as<T>()[at]);
   }
 
-  double bias_at(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t t) const {
-    const std::int64_t valid = c_.has_input(kNonpad) ? c_.input(kNonpad).as<std::int64_t>()[b] : g_.total();
-    if (t >= valid) return -kInfinity;
-    const std::int64_t bounded = std::max<std::int64_t>(valid, 0);
-    const std::int64_t place = s + (c_.has_input(kNonpad) ? bounded - g_.queries : g_.past);
-    if (causal_ && t > place) return -kInfinity;
-    if ((left_ >= 0 && place - t > left_) || (right_ >= 0 && t - place > right_)) return -kInfinity;
-    return mask_at(b, h, s, t);
-  }
-
-  void store_scores(std::int64_t mode, std::int64_t row) {
-    if (c_.outputs.size() < 4 || !c_.output(3).present() || attr_int(c_.node, kMode) != mode) return;
-    T* to = c_.output(3).as<T>() + row * g_.total();
-    for (double x : raw_) *to++ = static_cast<T>(x);
-  }
-
-  void run_row(std::int64_t b, std::int64_t h, std::int64_t s) {
-    const std::int64_t row = (b * g_.heads + h) * g_.queries + s;
-    const std::int64_t kv_head = h / (g_.heads / g_.kv_heads);
-    const T* q = row_of<T>(c_.input(kQ), g_.flat, b, h, s, g_.heads, g_.queries, g_.depth);
-    double largest_bias = -kInfinity;
-    for (std::int64_t t = 0; t < g_.total(); ++t) {
-      const T* k = key_or_value(kK, b, kv_head, t);
-      double sum = 0;
-      for (std::int64_t d = 0; d < g_.depth; ++d) sum += static_cast<double>(q[d]) * static_cast<double>(k[d]);
-      raw_[static_cast<std::size_t>(t)] = sum * scale_;
-      bias_[static_cast<std::size_t>(t)] = bias_at(b, h, s, t);
-      largest_bias = std::max(largest_bias, bias_[static_cast<std::size_t>(t)]);
-    }
-    store_scores(0, row);
-    if (softcap_ != 0) {
-      for (double& x : raw_) x = softcap_ * std::tanh(x / softcap_);
-    }
-    store_scores(1, row);
-    for (std::size_t t = 0; t < raw_.size(); ++t) raw_[t] += bias_[t];
-    store_scores(2, row);
-    softmax(largest_bias);
-    store_scores(3, row);
-    T* y = c_.output().as<T>() + (g_.flat ? (b * g_.queries + s) * g_.heads + h : row) * g_.value_depth;
-    for (std::int64_t d = 0; d < g_.value_depth; ++d) {
-      double sum = 0;
-      for (std::int64_t t = 0; t < g_.total(); ++t) {
-        const double weight = raw_[static_cast<std::size_t>(t)];
-        if (weight != 0) sum += weight * static_cast<double>(key_or_value(kV, b, kv_head, t)[d]);
-      }
-      y[d] = static_cast<T>(sum);
-    }
-  }
-
-  void softmax(double largest_bias) {
-    if (largest_bias == -kInfinity) return std::fill(raw_.begin(), raw_.end(), 0.0);
-    double top = -kInfinity;
-    for (double x : raw_) top = std::max(top, x);
-    double sum = 0;
-    for (double& x : raw_) {
-      x = std::exp(x - top);
-      sum += x;
-    }
-    for (double& x : raw_) x /= sum;
-  }
-
   const ReferenceContext& c_;
   const Geometry& g_;
-  double scale_ = 0;
-  double softcap_ = 0;
   bool causal_ = false;
   std::int64_t left_ = -1, right_ = -1;
   Strides mask_strides_;
   std::int64_t mask_columns_ = 0;
-  std::vector<double> bias_, raw_;  // of one row
 };
 
 // Past and new steps, one behind the other, head by head.
@@ -263,9 +208,12 @@ void store_present(const ReferenceContext& c, const Geometry& g, int input, int 
 void reference_attention(const ReferenceContext& c) {
   const Shape* past = c.has_input(kPastKey) ? &c.input(kPastKey).desc.shape : nullptr;
   const Geometry g = geometry_of(c.node, c.input(kQ).desc.shape, c.input(kK).desc.shape, c.input(kV).desc.shape, past);
+  const AttentionSizes sizes = {g.batch, g.heads, g.kv_heads, g.queries, g.total(), g.depth, g.value_depth};
+  const AttentionRule rule = {attention_scale(attr_float(c.node, kScale), g.depth), attr_float(c.node, kSoftcap)};
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Runner<T>(c, g).run();
+    Rows<T> rows(c, g);
+    attend(sizes, rule, rows);
     store_present<T>(c, g, kK, 1);
     store_present<T>(c, g, kV, 2);
   });

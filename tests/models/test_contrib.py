@@ -58,6 +58,9 @@ def model_of(op, inputs, attributes, outputs, domain, opset, constants=()):
     ]
     initializers = [onnx.numpy_helper.from_array(array, f"x{index}") for index, array in given if index in constants]
     results = [onnx.ValueInfoProto(name=name) for name in outputs if name]
+    for result in results:
+        if result.name == "scores":  # whose type ONNX Runtime cannot tell
+            result.CopyFrom(helper.make_tensor_value_info(result.name, onnx.TensorProto.FLOAT, None))
     graph = helper.make_graph([node], "graph", variables, results, initializers)
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
@@ -305,7 +308,126 @@ def block_cases():
     case(f"{op}-float8-whole-rows", op, [data, indices, scales[:, :1]], {"block_size": 0})
 
 
-for make in (elementwise_cases, row_cases, product_cases, activation_cases, normalization_cases, other_cases, block_cases):
+# ---------------------------------------------------------------------------------------------------------- attention
+
+
+def masks_of(draw, batch, queries, keys):
+    """By name: lengths, beginnings and ends, whole masks."""
+    lengths = draw(batch, low=1, high=keys, dtype=i32)
+    raw = draw(batch, keys, low=0, high=1, dtype=i32)
+    raw[:, 0] = 1
+    steps = draw(batch, queries, keys, low=0, high=1, dtype=i32)
+    steps[:, :, 0] = 1
+    ends = numpy.concatenate([numpy.full(batch, keys - 1, i32), draw(batch, low=0, high=1, dtype=i32)])
+    return {"lengths": lengths, "ends": ends, "raw": raw, "steps": steps}
+
+
+def attention_cases():
+    draw = Draw(8)
+    op, batch, steps, heads, depth = "Attention", 2, 4, 3, 8
+    x, weight, bias = draw(batch, steps, 10), draw(10, 3 * heads * depth, low=-0.5, high=0.5), draw(3 * heads * depth)
+    attributes = {"num_heads": heads}
+    past = draw(2, batch, heads, 3, depth)
+    # All keys masked: float32 keeps 3 digits of scores beside -10000.
+    nothing = numpy.zeros((batch, steps), i32)
+    case(f"{op}-all-masked", op, [x, weight, bias, nothing], attributes, rtol=1e-3)
+    case(f"{op}-all-masked-causal", op, [x, weight, bias, nothing], attributes | {"unidirectional": 1}, rtol=1e-3)
+    case(f"{op}-plain", op, [x, weight, bias], attributes)
+    case(f"{op}-scale", op, [x, weight, bias], attributes | {"scale": 0.3})  # ONNX Runtime dies without a bias
+    for name, mask in masks_of(draw, batch, steps, steps).items():
+        for causal in (0, 1):
+            case(f"{op}-{name}-{causal}", op, [x, weight, bias, mask], attributes | {"unidirectional": causal})
+    mask = masks_of(draw, batch, steps, steps)["raw"]
+    case(f"{op}-filter", op, [x, weight, bias, mask], attributes | {"mask_filter_value": -2.0})
+    for name, mask in (masks_of(draw, batch, steps, steps + 3) | {"nothing": None}).items():
+        case(f"{op}-past-{name}", op, [x, weight, bias, mask, past], attributes | {"unidirectional": 1}, 2)
+    shapes = {"whole": (batch, heads, steps, steps), "shared": (1, 1, steps, steps), "heads": (1, heads, steps, steps)}
+    for label, shape in shapes.items():
+        case(f"{op}-bias-{label}", op, [x, weight, bias, None, None, draw(*shape)], attributes)
+    sizes = {"qkv_hidden_sizes": [24, 24, 12]}
+    case(f"{op}-sizes", op, [x, draw(10, 60, low=-0.5, high=0.5), draw(60)], attributes | sizes)
+    for dtype in (u8, i8):
+        for columns in (False, True):
+            left, right = quantized(draw, u8, batch, steps, 10), quantized(draw, dtype, 10, 72, scale=0.02)
+            if columns:
+                right[1:] = [draw(72, low=0.01, high=0.03), numpy.zeros(72, dtype)]
+            inputs = [left[0], right[0], bias, left[1], right[1], None, left[2], right[2]]
+            name = f"QAttention-{dtype.__name__}{'-columns' if columns else ''}"
+            case(name, "QAttention", inputs, attributes, rtol=1e-4)
+            case(f"{name}-mask", "QAttention", inputs[:5] + [numpy.array([3, 4], i32)] + inputs[6:], attributes, rtol=1e-4)
+    inputs = inputs[:5] + [None] + inputs[6:] + [past]
+    case("QAttention-past", "QAttention", inputs, attributes | {"unidirectional": 1}, 2, rtol=1e-4)
+
+
+def multi_head_cases():
+    draw = Draw(9)
+    op, batch, steps, keys, heads, depth = "MultiHeadAttention", 2, 4, 5, 3, 8
+    hidden = heads * depth
+    q, k, v = draw(batch, steps, hidden), draw(batch, keys, hidden), draw(batch, keys, hidden)
+    wide, bias = draw(batch, keys, heads * 4), draw(3 * hidden)
+    attributes = {"num_heads": heads}
+    case(f"{op}-plain", op, [q, k, v], attributes)
+    case(f"{op}-scale", op, [q, k, v, bias], attributes | {"scale": 0.2})
+    case(f"{op}-narrow-values", op, [q, k, wide, draw(2 * hidden + heads * 4)], attributes)
+    case(f"{op}-causal", op, [q, q, q], attributes | {"unidirectional": 1})
+    masks = masks_of(draw, batch, steps, keys)
+    for name in ("lengths", "raw", "steps"):
+        case(f"{op}-{name}", op, [q, k, v, bias, masks[name]], attributes)
+    case(f"{op}-attention-bias", op, [q, k, v, bias, None, draw(1, heads, steps, keys)], attributes)
+    by_head = [draw(batch, heads, keys, depth), draw(batch, heads, keys, depth)]
+    case(f"{op}-by-head", op, [q, *by_head], attributes)
+    past = [draw(batch, heads, 2, depth), draw(batch, heads, 2, depth)]
+    case(f"{op}-past", op, [q, q, q, bias, None, None, *past], attributes | {"unidirectional": 1}, 3)
+    case(f"{op}-past-mask", op, [q, k, v, None, draw(batch, keys + 2, low=0, high=1, dtype=i32), None, *past], attributes, 3)
+    case(f"{op}-present", op, [q, k, v], attributes, 3)
+    case(f"{op}-scores", op, [q, k, v, None, masks["raw"]], attributes, ["y", "k", "v", "scores"])
+
+
+def group_query_cases():
+    draw = Draw(10)
+    op, heads, groups, depth = "GroupQueryAttention", 4, 2, 16
+    cosine, sine = draw(16, depth // 2), draw(16, depth // 2)
+    attributes = {"num_heads": heads, "kv_num_heads": groups}
+
+    def inputs_of(batch, steps, past, total, capacity=None, packed=False):
+        query = draw(batch, steps, (heads + 2 * groups if packed else heads) * depth)
+        key, value = (None, None) if packed else (draw(batch, steps, groups * depth), draw(batch, steps, groups * depth))
+        cache = [None, None] if past is None else [draw(batch, groups, capacity or past, depth) for _ in range(2)]
+        lengths = numpy.full(batch, total - 1, i32)
+        return [query, key, value, *cache, lengths, numpy.array(total, i32)]
+
+    def add(label, inputs, more=None, outputs=3):
+        case(f"{op}-{label}", op, inputs, attributes | (more or {}), outputs)
+
+    for packed in (False, True):
+        kind = "packed" if packed else "plain"
+        add(f"{kind}-prompt", inputs_of(2, 5, None, 5, packed=packed))
+        add(f"{kind}-step", inputs_of(2, 1, 6, 7, packed=packed))
+        for interleaved in (0, 1):
+            rotary = {"do_rotary": 1, "rotary_interleaved": interleaved}
+            add(f"{kind}-rotary-prompt-{interleaved}", inputs_of(2, 5, None, 5, packed=packed) + [cosine, sine], rotary)
+            add(f"{kind}-rotary-step-{interleaved}", inputs_of(2, 1, 6, 7, packed=packed) + [cosine, sine], rotary)
+    add("capacity", inputs_of(2, 1, 6, 7, capacity=12) + [cosine, sine], {"do_rotary": 1})
+    ragged = inputs_of(2, 1, 6, 7, capacity=12)
+    ragged[5] = numpy.array([3, 6], i32)
+    add("ragged", ragged)
+    add("several-steps", inputs_of(1, 3, 4, 7))
+    add("window", inputs_of(2, 1, 6, 7), {"local_window_size": 3})
+    add("window-prompt", inputs_of(2, 6, None, 6), {"local_window_size": 2})
+    add("softcap", inputs_of(2, 5, None, 5), {"softcap": 1.5, "scale": 0.7})
+    add("smooth", inputs_of(2, 5, None, 5), {"smooth_softmax": 1})
+    add("sink", inputs_of(2, 1, 6, 7) + [None, None, None, None, draw(heads)])
+    add("attention-bias", inputs_of(2, 5, None, 5) + [None, None, None, draw(1, heads, 5, 5)])
+    add("attention-bias-softcap", inputs_of(2, 1, 6, 7) + [None, None, None, draw(2, 1, 1, 7)], {"softcap": 2.0})
+    positions = numpy.array([[4], [9]], i64)
+    add("positions", inputs_of(2, 1, 6, 7) + [cosine, sine, positions], {"do_rotary": 1})
+    for kind in (1, 2):
+        add(f"scores-{kind}", inputs_of(2, 1, 6, 7), {"qk_output": kind}, 4)
+    add("all-keys", inputs_of(2, 5, None, 5), {"causal": 0})
+
+
+for make in (elementwise_cases, row_cases, product_cases, activation_cases, normalization_cases, other_cases, block_cases,
+             attention_cases, multi_head_cases, group_query_cases):
     make()
 
 

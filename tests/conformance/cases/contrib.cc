@@ -123,6 +123,30 @@ void add_moved(Cases* all) {
   });
 }
 
+void add_attentions(Cases* all) {
+  const auto past = [] { return Shape{2, 2, 3, 4, 8}; };
+  Case plain = contrib("Attention").x({2, 5, 7}).w({7, 72}, -0.5, 0.5).w({72});
+  plain.literal({kI32, {2, 9}}, {1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1});
+  all->push_back(plain.x(past()).x({1, 3, 5, 9}).integer("num_heads", 3).integer("unidirectional", 1).outputs(2));
+  Case narrow = contrib("Attention").x({2, 5, 7}).w({7, 60}, -0.5, 0.5).integer("num_heads", 3);
+  all->push_back(narrow.ints("qkv_hidden_sizes", {24, 24, 12}).batch());
+  for (const DType d : kByteKinds) {
+    Case c = contrib("QAttention").in(d, {2, 5, 7}, -90, 90).constant(DType::kInt8, {7, 72}, -90, 90).w({72});
+    c.literal({kF32, {}}, {0.02}).in(kF32, {72}, 0.005, 0.01).literal({kI32, {4}}, {4, 5, 0, 1}).scalar(d, 3);
+    all->push_back(c.scalar(DType::kInt8, 1).integer("num_heads", 3));
+  }
+  Case multi = contrib("MultiHeadAttention").x({2, 5, 24}).x({2, 4, 24}).x({2, 4, 12}).w({60}).literal({kI32, {2}}, {6, 5});
+  all->push_back(multi.x({2, 1, 5, 6}).x({2, 3, 2, 8}).x({2, 3, 2, 4}).integer("num_heads", 3).outputs(4));
+  all->push_back(contrib("MultiHeadAttention").x({2, 5, 3, 3, 8}).absent().absent().w({72}).integer("num_heads", 3).batch());
+  all->push_back(contrib("MultiHeadAttention").x({2, 5, 24}).x({2, 4, 3, 2, 8}).integer("num_heads", 3).batch(3));
+  Case group = contrib("GroupQueryAttention").x({2, 1, 32}).x({2, 1, 16}).x({2, 1, 16}).x({2, 2, 6, 8}).x({2, 2, 6, 8});
+  group.literal({kI32, {2}}, {3, 6}).scalar(kI32, 7).x({9, 4}).x({9, 4}).integer("num_heads", 4).integer("kv_num_heads", 2);
+  all->push_back(group.integer("do_rotary", 1).integer("local_window_size", 4).outputs(4));
+  Case packed = contrib("GroupQueryAttention").x({2, 5, 64}).absent().absent().absent().absent();
+  packed.literal({kI32, {2}}, {4, 4}).scalar(kI32, 5);
+  all->push_back(packed.integer("num_heads", 4).integer("kv_num_heads", 2).integer("smooth_softmax", 1).real("softcap", 1.5f));
+}
+
 }  // namespace
 
 void add_contrib_cases(Cases* all) {
@@ -132,6 +156,7 @@ void add_contrib_cases(Cases* all) {
   add_fused_layers(all);
   add_blocks(all);
   add_moved(all);
+  add_attentions(all);
 }
 
 }  // namespace evn::conformance
