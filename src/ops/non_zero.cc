@@ -10,7 +10,6 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kFlat = INT64_MIN;  // no axis: the elements of x as one list
 
 DType int64_output(const Node&, std::span<const DType>, int) { return DType::kInt64; }
 
@@ -63,7 +62,7 @@ void infer_compress(InferContext& c) {
   require_dtype(c, 1, dtype_bit(DType::kBool));
   require_rank(c, 1, 1, 1);
   const Shape& x = c.shape(0);
-  const bool flat = attr_int(c.node, 0) == kFlat;
+  const bool flat = !model_gives(c.node, "axis");  // the elements of x as one list
   const int axis = flat ? 0 : normalize_axis(attr_int(c.node, 0), x.rank());
   const std::int64_t length = flat ? dim_elements(x, 0, x.rank()) : x[axis];
   const ConstTensor condition = known_input(c, 1);
@@ -81,7 +80,7 @@ void infer_compress(InferContext& c) {
 
 void reference_compress(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
-  const bool flat = attr_int(c.node, 0) == kFlat;
+  const bool flat = !model_gives(c.node, "axis");  // the elements of x as one list
   const int axis = flat ? 0 : normalize_axis(attr_int(c.node, 0), x.rank());
   const std::int64_t outer = flat ? 1 : x.elements(0, axis);
   const std::int64_t length = flat ? x.elements() : x[axis];
@@ -97,7 +96,7 @@ void reference_compress(const ReferenceContext& c) {
   }
 }
 
-constexpr AttributeSpec kCompress[] = {int_attribute("axis", kFlat)};
+constexpr AttributeSpec kCompress[] = {optional_attribute("axis", AttributeType::kInt)};
 constexpr OpDef kOps[] = {
     {"NonZero", "", 9, 1, 1, 1, 1, {}, kAnyDtype, 1, 0, int64_output, infer_non_zero, reference_non_zero, {}},
     {"Compress", "", 9, 2, 2, 1, 1, kCompress, kAnyDtype, 2, 0, nullptr, infer_compress, reference_compress, {}},

@@ -135,7 +135,7 @@ void infer_stft(InferContext& c) {
   require_rank(c, 2, 1, 1);
   const Shape& x = c.shape(0);
   const bool complex = x.rank() == 3 && x[2] == 2;
-  if (x.rank() == 3 && x[2] > 2) fail(EVN_ERROR_INVALID_MODEL, "the last axis has neither one part nor two");
+  if (x.rank() == 3 && x[2] >= 0 && x[2] != 1 && x[2] != 2) fail(EVN_ERROR_INVALID_MODEL, "the last axis has neither one part nor two");
   if (c.has_input(2) && c.inputs[2].dtype != c.inputs[0].dtype) fail(EVN_ERROR_INVALID_MODEL, "the window has another element type");
   std::int64_t step = 0, length = 0;
   const bool step_known = scalar_value(c, 1, -1, &step);

@@ -14,7 +14,6 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kFlat = INT64_MIN;  // no axis
 
 enum : int { kAxis, kSorted };
 
@@ -26,7 +25,7 @@ struct Slices {
 };
 
 bool is_contrib(const Node& node) { return node.op->attributes.empty(); }
-bool is_flat(const Node& node) { return is_contrib(node) || attr_int(node, kAxis) == kFlat; }
+bool is_flat(const Node& node) { return is_contrib(node) || !model_gives(node, "axis"); }
 bool is_sorted(const Node& node) { return !is_contrib(node) && attr_int(node, kSorted) != 0; }
 
 Slices slices_of(const Node& node, const Shape& x) {
@@ -130,7 +129,7 @@ void infer_vector(InferContext& c) {
   infer_unique(c);
 }
 
-constexpr AttributeSpec kAttributes[] = {int_attribute("axis", kFlat), int_attribute("sorted", 1)};
+constexpr AttributeSpec kAttributes[] = {optional_attribute("axis", AttributeType::kInt), int_attribute("sorted", 1)};
 constexpr std::uint32_t kDtypes = kNumbers | dtype_bit(DType::kBool);
 constexpr OpDef kOps[] = {
     {"Unique", "", 11, 1, 1, 1, 4, kAttributes, kDtypes, 1, 0, output_dtype, infer_unique, reference_unique, {}},

@@ -29,6 +29,9 @@ std::uint32_t axes_mask(std::span<const std::int64_t> axes, int rank);
 // An input with its value where that is known now, else with null data.
 ConstTensor known_input(const InferContext& c, int i);
 
+// Whether the model itself gives the attribute, where no value of it could stand for "not given".
+bool model_gives(const Node& node, const char* attribute);
+
 // All elements of an int32 or int64 tensor.
 void read_ints(const ConstTensor& value, std::int64_t* out);
 

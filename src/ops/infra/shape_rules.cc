@@ -108,6 +108,10 @@ ConstTensor known_input(const InferContext& c, int i) {
   return {c.inputs[index], nullptr};
 }
 
+bool model_gives(const Node& node, const char* attribute) {
+  return std::any_of(node.attributes.begin(), node.attributes.end(), [&](const Attribute& a) { return a.name == attribute; });
+}
+
 void infer_shape_of_length(InferContext& c, std::int64_t length) {
   if (length < 0) return c.set_unknown_rank(0);
   if (length > kMaxRank) fail(EVN_ERROR_LIMIT, "rank %lld is above the limit of %d", static_cast<long long>(length), kMaxRank);
