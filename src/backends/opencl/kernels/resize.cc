@@ -1,4 +1,5 @@
-// Resize and Upsample of float32: nearest and linear, of any axes. move.cc has whole factors of the last two.
+// Resize and Upsample of float32: nearest and linear, of any axes, and in a slower form all others. move.cc has whole factors of the last
+// two axes.
 #include "ops/resize.h"
 
 #include "backends/opencl/kernels/support.h"
@@ -7,6 +8,7 @@ namespace evn {
 namespace {
 
 constexpr OpenClFunction kResize{"resize", "resize"};
+constexpr OpenClFunction kResample{"resize", "resample"};
 
 // As in resize.cl.
 struct Params {
@@ -35,6 +37,7 @@ std::int32_t number_of(CoordinateMode mode) {
     case CoordinateMode::kHalfPixelSymmetric: return 1;
     case CoordinateMode::kPytorchHalfPixel: return 2;
     case CoordinateMode::kAlignCorners: return 3;
+    case CoordinateMode::kTfCropAndResize: return 5;
     default: return 4;
   }
 }
@@ -79,9 +82,64 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   cl.run(kResize, {ceil_div(p.rows, p.row_chunk)}, args.inputs[0], args.outputs[0], p, args.desc->node->epilogue);
 }
 
+// ---- cubic, antialias, tf_crop_and_resize ----
+
+// As in resize.cl.
+struct Sampling {
+  std::int32_t rank, mode, coordinates, nearest, antialias, exclude_outside;
+  float cubic_a, extrapolation;
+  std::int64_t n, chunk;
+  std::int32_t in[kMaxRank], out[kMaxRank], same[kMaxRank];
+  float scale[kMaxRank], roi_begin[kMaxRank], roi_end[kMaxRank];
+  std::int64_t stride[kMaxRank];
+};
+
+Refusal supports_any(const OpDesc& desc) {
+  if (desc.inputs[0].shape.rank() == 0) return "a scalar";
+  return is_float(desc.inputs[0]) ? nullptr : "only float32";
+}
+
+void plan_resample(const OpDesc& desc, KernelPlan* plan) {
+  const Shape& y = desc.outputs[0].shape;
+  const KnownInputs known(desc);
+  const ResizeGeometry g = resize_geometry(*desc.node, known.span(), y);
+  Sampling& p = plan->state<Sampling>();
+  p = Sampling{};
+  p.rank = y.rank();
+  p.mode = g.mode == ResizeMode::kNearest ? 0 : g.mode == ResizeMode::kLinear ? 1 : 2;
+  p.coordinates = number_of(g.coordinates);
+  p.nearest = number_of(g.nearest);
+  p.antialias = g.antialias;
+  p.exclude_outside = g.exclude_outside && (g.antialias || g.mode == ResizeMode::kCubic);
+  p.cubic_a = g.cubic_a;
+  p.extrapolation = g.extrapolation_value;
+  p.n = y.elements();
+  row_major_strides(desc.inputs[0].shape, p.stride);
+  for (int i = 0; i < p.rank; ++i) {
+    const ResizeAxis& axis = g.axis[i];
+    p.in[i] = to_int(axis.input);
+    p.out[i] = to_int(axis.output);
+    p.same[i] = g.is_identity(i);
+    p.scale[i] = axis.scale;
+    p.roi_begin[i] = axis.roi_begin;
+    p.roi_end[i] = axis.roi_end;
+  }
+  plan->flops = 64.0 * static_cast<double>(p.n);
+  count_bytes(desc, plan);
+}
+
+void run_resample(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  Sampling p = args.plan->state<Sampling>();
+  Launcher& cl = launcher(args);
+  p.chunk = cl.is_cpu() ? 256 : 1;
+  cl.run(kResample, {ceil_div(p.n, p.chunk)}, args.inputs[0], args.outputs[0], p, args.desc->node->epilogue);
+}
+
 constexpr Kernel kKernels[] = {
     {"resize", "Resize", "", 5, supports, nullptr, nullptr, nullptr, plan, run},
     {"upsample", "Upsample", "", 5, supports, nullptr, nullptr, nullptr, plan, run},
+    {"resample", "Resize", "", 2, supports_any, nullptr, nullptr, nullptr, plan_resample, run_resample},
+    {"resample_old", "Upsample", "", 2, supports_any, nullptr, nullptr, nullptr, plan_resample, run_resample},
 };
 
 }  // namespace

@@ -121,3 +121,115 @@ EVN_KERNEL void resize(global const float* x, ulong x0, global float* y, ulong y
     }
   }
 }
+
+// ---- the rest: cubic, antialias, tf_crop_and_resize ----
+
+typedef struct {
+  int rank;
+  int mode;          // 0 nearest, 1 linear, 2 cubic
+  int coordinates;   // as above, 5 tf_crop_and_resize
+  int nearest, antialias, exclude_outside;
+  float cubic_a, extrapolation;
+  long n, chunk;     // outputs, those of one work item
+  int in[8], out[8], same[8];
+  float scale[8], roi_begin[8], roi_end[8];
+  long stride[8];
+} Sampling;
+
+// The elements along one axis that an output position is made of: `count` from `first` on, with weights of the distance from `at`.
+typedef struct {
+  int first, count;
+  float at, stretch, sum;
+} Reach;
+
+static inline float coordinate_of(const Sampling* p, int axis, int position) {
+  const float x = (float)position, scale = p->scale[axis], last = (float)(p->in[axis] - 1);
+  const float length = scale * (float)p->in[axis];
+  switch (p->coordinates) {
+    case 1: {
+      const float adjustment = (float)p->out[axis] / length;
+      return (float)p->in[axis] / 2.0f * (1.0f - adjustment) + (x + 0.5f) / scale - 0.5f;
+    }
+    case 2: return p->out[axis] > 1 ? (x + 0.5f) / scale - 0.5f : 0.0f;
+    case 3: return length == 1.0f || p->out[axis] == 1 ? 0.0f : x * last / (length - 1.0f);
+    case 4: return x / scale;
+    case 5: {
+      const float begin = p->roi_begin[axis], end = p->roi_end[axis];
+      if (p->out[axis] <= 1) return 0.5f * (begin + end) * last;
+      return begin * last + x * (end - begin) * last / (float)(p->out[axis] - 1);
+    }
+    default: return (x + 0.5f) / scale - 0.5f;
+  }
+}
+
+static inline float weight_of(const Sampling* p, const Reach* r, int axis, int i) {
+  if (r->count == 1) return 1.0f;
+  if (p->exclude_outside && (i < 0 || i >= p->in[axis])) return 0.0f;
+  const float d = fabs(((float)i - r->at) * r->stretch), a = p->cubic_a;
+  if (p->mode == 1) return d < 1.0f ? 1.0f - d : 0.0f;
+  if (d <= 1.0f) return ((a + 2.0f) * d - (a + 3.0f)) * d * d + 1.0f;
+  return d < 2.0f ? ((a * d - 5.0f * a) * d + 8.0f * a) * d - 4.0f * a : 0.0f;
+}
+
+static inline int nearest_of(const Sampling* p, int axis, float at) {
+  const float down = floor(at), rest = at - down;
+  const float limit = p->nearest < 2 ? 0.5f : 0.0f;
+  const bool never = p->nearest == 2 || (p->nearest == 4 && p->scale[axis] >= 1.0f);
+  const bool up = !never && (p->nearest == 1 ? rest >= limit : rest > limit);
+  return clamp((int)down + (up ? 1 : 0), 0, p->in[axis] - 1);
+}
+
+static inline Reach reach_of(const Sampling* p, int axis, int position) {
+  Reach r = {position, 1, 0.0f, 1.0f, 1.0f};
+  if (p->same[axis]) return r;
+  r.at = coordinate_of(p, axis, position);
+  if (p->coordinates == 5 && !(r.at >= 0.0f && r.at <= (float)(p->in[axis] - 1))) {
+    r.count = 0;
+    return r;
+  }
+  if (p->mode == 0) {
+    r.first = nearest_of(p, axis, r.at);
+    return r;
+  }
+  if (p->antialias && p->scale[axis] < 1.0f) r.stretch = p->scale[axis];
+  const int before = (int)floor(-(float)p->mode / r.stretch) + 1;
+  r.first = (int)floor(r.at) + before;
+  r.count = 2 - 2 * before;
+  if (!p->antialias && !p->exclude_outside) return r;
+  r.sum = 0.0f;
+  for (int i = 0; i < r.count; ++i) r.sum += weight_of(p, &r, axis, r.first + i);
+  return r;
+}
+
+static inline float sampled(const Sampling* p, global const float* x, long index) {
+  Reach reach[8];
+  int combinations = 1;
+  for (int axis = p->rank - 1; axis >= 0; --axis) {
+    reach[axis] = reach_of(p, axis, (int)(index % p->out[axis]));
+    index /= p->out[axis];
+    combinations *= reach[axis].count;
+  }
+  if (combinations == 0) return p->extrapolation;
+  float sum = 0.0f;
+  for (int c = 0; c < combinations; ++c) {
+    float weight = 1.0f;
+    long at = 0;
+    int rest = c;
+    for (int axis = p->rank - 1; axis >= 0; --axis) {
+      const int i = reach[axis].first + rest % reach[axis].count;
+      rest /= reach[axis].count;
+      weight *= weight_of(p, &reach[axis], axis, i) / reach[axis].sum;
+      at += clamp(i, 0, p->in[axis] - 1) * p->stride[axis];
+    }
+    if (p->mode == 0) return x[at];
+    sum += weight == 0.0f ? 0.0f : weight * x[at];
+  }
+  return sum;
+}
+
+// Grid: pieces of the outputs.
+EVN_KERNEL void resample(global const float* x, ulong x0, global float* y, ulong y0, Sampling p, Epilogue e) {
+  const long begin = (long)get_global_id(0) * p.chunk;
+  const long end = min(begin + p.chunk, p.n);
+  for (long i = begin; i < end; ++i) y[y0 + i] = apply_epilogue(sampled(&p, x + x0, i), &e);
+}
