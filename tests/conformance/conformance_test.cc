@@ -4,8 +4,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "tests/conformance/case.h"
-#include "tests/conformance/targets.h"
+#include "tests/conformance/check.h"
 
 namespace evn::conformance {
 namespace {
@@ -14,16 +13,6 @@ using test::Bytes;
 using test::KernelRun;
 using test::KernelSubject;
 
-// Inputs without elements go to the reference kernel (device/device.h); those that are read by value are lists, which may be empty.
-bool needs_no_kernel(const KernelSubject& s) {
-  const auto empty = [](const TensorDesc& d) { return d.dtype != DType::kUndefined && d.shape.elements() == 0; };
-  for (std::size_t i = 0; i < s.inputs.size(); ++i) {
-    const bool by_value = i < 32 && (s.node.op->value_inputs >> i & 1u) != 0;
-    if (!by_value && empty(s.inputs[i])) return true;
-  }
-  return std::all_of(s.outputs.begin(), s.outputs.end(), empty);
-}
-
 // All kernels of the device that may be given this node.
 std::vector<const Kernel*> kernels_for(const Device& device, const KernelSubject& s) {
   std::vector<const Kernel*> all;
@@ -31,8 +20,6 @@ std::vector<const Kernel*> kernels_for(const Device& device, const KernelSubject
   if (const Kernel* reference = device.reference_kernel(s.desc())) all.push_back(reference);
   return all;
 }
-
-std::string label(const Target& target, const Kernel& kernel) { return target.name + ", kernel " + kernel.name; }
 
 bool varies(const TensorDesc& desc, const Bytes& bytes) {
   const std::size_t size = dtype_alignment(desc.dtype);
@@ -47,42 +34,11 @@ void expect_variety(const KernelSubject& s, const std::vector<Bytes>& expected) 
   }
 }
 
-void check_in_place(const Target& target, const Kernel& kernel, const KernelSubject& s, KernelRun* run,
-                    const std::vector<Bytes>& plain) {
-  for (std::size_t i = 0; i < s.inputs.size() && i < 32; ++i) {
-    const bool allowed = (run->plan().in_place >> i & 1u) != 0;
-    if (!allowed || s.values[i].size() != plain[0].size()) continue;
-    EXPECT_TRUE(run->run(static_cast<int>(i)) == plain) << label(target, kernel) << ": the output over input " << i << " differs";
-  }
-}
-
-void check_kernel(const Target& target, const Kernel& kernel, const KernelSubject& s, const std::vector<Bytes>& expected) {
-  try {
-    KernelRun run(*target.device, kernel, s);
-    const std::vector<Bytes> got = run.run();
-    EXPECT_TRUE(test::outputs_near(s, got, expected, test::tolerance_of(s.node))) << label(target, kernel);
-    check_in_place(target, kernel, s, &run, got);
-  } catch (const Error& e) {
-    ADD_FAILURE() << label(target, kernel) << " threw: " << e.message;
-  }
-}
-
 void check_on_all(const KernelSubject& s, const std::vector<Bytes>& expected) {
   for (const Target& target : targets()) {
     const ForcedIsa forced(target.isa);
     for (const Kernel* kernel : kernels_for(*target.device, s)) check_kernel(target, *kernel, s, expected);
   }
-}
-
-Bytes fused(const Epilogue& epilogue, const Bytes& plain) {
-  Bytes out = plain;
-  for (std::size_t i = 0; i + sizeof(float) <= out.size(); i += sizeof(float)) {
-    float x;
-    std::memcpy(&x, &out[i], sizeof x);
-    x = apply_epilogue(epilogue, x);
-    std::memcpy(&out[i], &x, sizeof x);
-  }
-  return out;
 }
 
 // With the case's own chain of fused steps, or, where that clamps everything to one value, the next.

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -206,31 +207,39 @@ class KernelRun {
   std::vector<Bytes> values_;
 };
 
-// |a-b| <= rtol*|b| + atol*max|b|; NaN and infinities must be where the reference has them.
-inline testing::AssertionResult floats_near(const float* got, const float* expected, std::size_t n, Tolerance t) {
+// |a-b| <= rtol*|b| + atol*max|b|; NaN and infinities must be where the reference has them. A device may flush denormals.
+template <typename T>
+testing::AssertionResult floats_near(const T* got, const T* expected, std::size_t n, Tolerance t) {
   double top = 0;
   for (std::size_t i = 0; i < n; ++i) {
     if (std::isfinite(expected[i])) top = std::max(top, std::fabs(static_cast<double>(expected[i])));
   }
+  const double smallest = static_cast<double>(std::numeric_limits<T>::min());
   for (std::size_t i = 0; i < n; ++i) {
     const double x = got[i], y = expected[i];
-    const bool near = std::isnan(y) ? std::isnan(x) : x == y || std::fabs(x - y) <= t.rtol * std::fabs(y) + t.atol * top;
+    const bool near = std::isnan(y) ? std::isnan(x) : x == y || std::fabs(x - y) <= t.rtol * std::fabs(y) + t.atol * top + smallest;
     if (!near) return testing::AssertionFailure() << "element " << i << " of " << n << ": " << x << ", reference " << y;
   }
   return testing::AssertionSuccess();
 }
 
-// Float32 within the tolerance, everything else bit for bit.
+// The same of Bytes.
+template <typename T>
+testing::AssertionResult bytes_near(const Bytes& got, const Bytes& expected, Tolerance t) {
+  return floats_near(reinterpret_cast<const T*>(got.data()), reinterpret_cast<const T*>(expected.data()), got.size() / sizeof(T), t);
+}
+
+// Float32 within the tolerance, float64 within roundings of sums in another order, everything else bit for bit.
 inline testing::AssertionResult outputs_near(const KernelSubject& s, const std::vector<Bytes>& got,
                                              const std::vector<Bytes>& expected, Tolerance t) {
   for (std::size_t k = 0; k < got.size(); ++k) {
-    if (s.outputs[k].dtype != DType::kFloat32) {
+    const DType dtype = s.outputs[k].dtype;
+    if (dtype != DType::kFloat32 && dtype != DType::kFloat64) {
       if (got[k] != expected[k]) return testing::AssertionFailure() << "output " << k << " differs";
       continue;
     }
-    const auto* a = reinterpret_cast<const float*>(got[k].data());
-    const auto* b = reinterpret_cast<const float*>(expected[k].data());
-    const testing::AssertionResult near = floats_near(a, b, got[k].size() / sizeof(float), t);
+    const testing::AssertionResult near =
+        dtype == DType::kFloat32 ? bytes_near<float>(got[k], expected[k], t) : bytes_near<double>(got[k], expected[k], {1e-12, 1e-13});
     if (!near) return testing::AssertionFailure() << "output " << k << ", " << near.message();
   }
   return testing::AssertionSuccess();

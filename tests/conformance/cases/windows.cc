@@ -159,6 +159,7 @@ void add_pools(Cases* all) {
                        .ints("strides", {2, 2}).integer("ceil_mode", 1));
   }
   all->push_back(Case("AveragePool", 7).x({1, 2, 7, 9}).ints("kernel_shape", {3, 2}).ints("pads", {1, 1, 1, 1}));
+  all->push_back(Case("AveragePool", 7).x({1, 1, 4, 3}).ints("kernel_shape", {3, 1}).ints("pads", {1, 1, 1, 1}));  // some only of padding
   for (const int opset : {1, 8, 10}) all->push_back(Case("MaxPool", opset).x({1, 2, 7, 9}).ints("kernel_shape", {3, 2}));
   for (const int order : {0, 1}) {
     all->push_back(Case("MaxPool", 12).x({2, 2, 7, 9}).ints("kernel_shape", {3, 2}).integer("storage_order", order).outputs(2));

@@ -104,7 +104,7 @@ EVN_KERNEL void pool(global const float* x, ulong x0, global float* y, ulong y0,
     const int left = ox * p.stride_w - p.pad_w;
     if (p.stride_w == 1 && left >= 0 && left + EVN_LANES + reach <= p.in_w && ox + EVN_LANES <= p.out_w) {
       VF r = pool_vector(in, top, left, &p);
-      if (!p.maximum) r /= (float)(rows * p.kernel_w);
+      if (!p.maximum) r /= (float)max(rows * p.kernel_w, 1);  // 0 of a window in the padding
       STOREV(apply_epilogue(r, &e), out + ox);
       ox += EVN_LANES;
       continue;
@@ -113,7 +113,7 @@ EVN_KERNEL void pool(global const float* x, ulong x0, global float* y, ulong y0,
     if (!p.maximum) {
       const int columns = p.include_pad ? counted(left, p.kernel_w, p.dilation_w, INT_MIN, p.border_w)
                                         : counted(left, p.kernel_w, p.dilation_w, 0, p.in_w);
-      r /= (float)(rows * columns);
+      r /= (float)max(rows * columns, 1);
     }
     out[ox++] = apply_epilogue(r, &e);
   }

@@ -1,0 +1,131 @@
+// Every optimized kernel against the reference over cases drawn from the rows of the tables: other dims, attributes and values, with
+// a fixed seed. EVN_DRAWN_CASES=n: so many of each operator; 50 otherwise, and 10,000 with EVN_TEST_FULL=1.
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "base/error.h"
+#include "tests/conformance/check.h"
+#include "tests/conformance/redraw.h"
+
+namespace evn::conformance {
+namespace {
+
+using test::Bytes;
+using test::KernelSubject;
+
+constexpr int kShards = 4;                      // tests that share the operators, so that they run side by side
+constexpr std::int64_t kMaxElements = 1 << 13;  // of a tensor, so that the reference takes little time
+constexpr int kAttempts = 60;                   // draws for each case that counts
+
+int wanted() {
+  if (const char* text = std::getenv("EVN_DRAWN_CASES")) return std::max(1, std::atoi(text));
+  const char* full = std::getenv("EVN_TEST_FULL");
+  return full != nullptr && std::string(full) == "1" ? 10000 : 50;
+}
+
+// The operators for which some device has a kernel besides the reference.
+std::vector<std::string> ops_with_kernels() {
+  std::set<std::pair<std::string, std::string>> known;
+  for (const Target& target : targets()) {
+    for (const KernelFamily* family : target.device->kernels()) {
+      for (const Kernel& k : family->kernels) known.insert({k.domain, k.op});
+    }
+  }
+  std::vector<std::string> all;
+  for (const std::string& op : case_ops()) {
+    if (known.count(test::split_domain(op)) != 0) all.push_back(op);
+  }
+  return all;
+}
+
+bool is_small(const Case& c) {
+  return std::all_of(c.operands.begin(), c.operands.end(),
+                     [](const Operand& o) { return o.desc.dtype == DType::kUndefined || o.desc.shape.elements() <= kMaxElements; });
+}
+
+// Runs what takes the node; returns whether anything did.
+bool check_optimized(const KernelSubject& s, const std::vector<Bytes>& expected) {
+  bool any = false;
+  for (const Target& target : targets()) {
+    const ForcedIsa forced(target.isa);
+    for (const Kernel* kernel : test::supporting_kernels(*target.device, s.desc())) {
+      check_kernel(target, *kernel, s, expected);
+      any = true;
+    }
+  }
+  return any;
+}
+
+// The node with its operands, or false where the draw is no legal node, too large, or none of a kernel's business.
+bool make(const Case& c, std::uint64_t seed, KernelSubject* s, std::vector<Bytes>* expected) {
+  if (!is_small(c)) return false;
+  try {
+    *s = make_subject(c, seed, {});
+    const auto fits = [](const TensorDesc& d) { return d.shape.elements() <= 4 * kMaxElements; };
+    if (needs_no_kernel(*s) || !std::all_of(s->outputs.begin(), s->outputs.end(), fits)) return false;
+    *expected = test::reference_result(*s);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+// Of a few elements all may be sums that cancel out, and then no tolerance fits. Gates would be all but closed.
+void make_positive(Case* c) {
+  if (c->op == "LSTM" || c->op == "GRU") return;
+  for (Operand& o : c->operands) o.low = std::max(o.low, o.high / 8);
+}
+
+// One draw; returns whether it counts.
+bool check_draw(const Case& base, test::Random& random, std::uint64_t seed) {
+  Case c = redraw(base, random);
+  KernelSubject s;
+  std::vector<Bytes> expected;
+  if (!make(c, seed, &s, &expected)) return false;
+  if (s.outputs[0].shape.elements() < 16) {
+    make_positive(&c);
+    if (!make(c, seed, &s, &expected)) return false;
+  }
+  SCOPED_TRACE(c.describe() + ", seed " + std::to_string(seed));
+  if (s.outputs[0].dtype == DType::kFloat32 && seed % 3 == 0) {
+    s.node.epilogue = chain(seed);
+    expected[0] = fused(s.node.epilogue, expected[0]);
+    SCOPED_TRACE("with fused steps");
+  }
+  return check_optimized(s, expected);
+}
+
+int failures() { return testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count(); }
+
+void check_operator(const std::string& op) {
+  std::vector<const Case*> rows;
+  for (const Case& c : cases()) {
+    if (c.op == op) rows.push_back(&c);
+  }
+  std::uint64_t seed = 0;
+  for (const char letter : op) seed = seed * 31 + static_cast<unsigned char>(letter);
+  test::Random random(seed);
+  const int goal = wanted();
+  int counted = 0;
+  const int before = failures();
+  for (int attempt = 0; counted < goal && attempt < goal * kAttempts; ++attempt) {
+    const Case& base = *rows[random.next() % rows.size()];
+    counted += check_draw(base, random, static_cast<std::uint64_t>(attempt) + 3) ? 1 : 0;
+    if (failures() != before) return;
+  }
+  EXPECT_GE(counted, goal) << op << ": too few of the draws are nodes that a kernel takes";
+}
+
+class Drawn : public testing::TestWithParam<int> {};
+
+TEST_P(Drawn, EveryKernelGivesWhatTheReferenceGives) {
+  if (const char* isa = std::getenv("EVN_CPU_ISA"); isa != nullptr && isa[0] != '\0') GTEST_SKIP() << "runs once, on every cluster";
+  const std::vector<std::string> ops = ops_with_kernels();
+  for (std::size_t i = static_cast<std::size_t>(GetParam()); i < ops.size(); i += kShards) check_operator(ops[i]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Drawn, testing::Range(0, kShards));
+
+}  // namespace
+}  // namespace evn::conformance
