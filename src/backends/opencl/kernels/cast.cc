@@ -1,4 +1,4 @@
-// Cast and CastLike between float32, float16, bool and whole numbers up to int64. Exact, as ops/cast.cc says.
+// Cast and CastLike between float32, float16, bfloat16, bool and integers. Exact, as ops/cast.cc says.
 #include "backends/opencl/kernels/support.h"
 
 namespace evn {
@@ -14,7 +14,8 @@ struct State {
 // Numbers of cast.cl; -1: none.
 std::int32_t number_of(DType dtype) {
   constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBool,   DType::kUint8, DType::kInt8,
-                              DType::kUint16,  DType::kInt16,   DType::kUint32, DType::kInt32, DType::kInt64};
+                              DType::kUint16,  DType::kInt16,   DType::kUint32, DType::kInt32, DType::kInt64,
+                              DType::kUint64,  DType::kBfloat16};
   for (std::size_t i = 0; i < std::size(kTypes); ++i) {
     if (kTypes[i] == dtype) return static_cast<std::int32_t>(i);
   }
@@ -22,9 +23,10 @@ std::int32_t number_of(DType dtype) {
 }
 
 Refusal supports(const OpDesc& desc) {
-  if (number_of(desc.inputs[0].dtype) < 0 || number_of(desc.outputs[0].dtype) < 0) return "not float64, bfloat16 and uint64";
+  if (number_of(desc.inputs[0].dtype) < 0 || number_of(desc.outputs[0].dtype) < 0) return "not for this element type";
   // The bits of these may change on the way through: a NaN's payload, a bool that is neither 0 nor 1.
-  const bool changes = desc.inputs[0].dtype == DType::kFloat16 || desc.inputs[0].dtype == DType::kBool;
+  const bool changes = desc.inputs[0].dtype == DType::kFloat16 || desc.inputs[0].dtype == DType::kBfloat16 ||
+                       desc.inputs[0].dtype == DType::kBool;
   return changes && desc.inputs[0].dtype == desc.outputs[0].dtype ? "only to another type" : nullptr;
 }
 
@@ -46,6 +48,13 @@ constexpr Kernel kKernels[] = {
 };
 
 }  // namespace
+
+bool can_cast_to_float(DType dtype) { return number_of(dtype) >= 0; }
+
+void run_cast_to_float(Launcher& cl, const Buffer& x, DType dtype, std::int64_t elements, const Buffer& y) {
+  const std::int64_t chunk = chunk_elements(cl, elements);
+  cl.run(kCast, {ceil_div(elements, chunk)}, x, y, elements, chunk, number_of(dtype), number_of(DType::kFloat32), Epilogue{});
+}
 
 extern const KernelFamily cast_opencl_kernels;
 const KernelFamily cast_opencl_kernels = {kKernels};

@@ -98,14 +98,17 @@ void plan_clip(const OpDesc& desc, KernelPlan* plan) {
   plan_step(desc, plan, step);
 }
 
-void run_unary(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
-  const UnaryState& state = args.plan->state<UnaryState>();
+void run_function(const KernelArgs& args, const UnaryState& state, const Buffer& x) {
   Launcher& cl = launcher(args);
   const std::int64_t chunk = chunk_elements(cl, state.elements);
   const bool seldom = number(state.step.kind) >= kSeldom;
   const Step step{seldom ? static_cast<StepKind>(number(state.step.kind) - kSeldom) : state.step.kind, state.step.a, state.step.b};
-  cl.run(seldom ? kSeldomUnary : kUnary, {ceil_div(state.elements, chunk)}, args.inputs[0], args.outputs[0], state.elements, chunk, step,
+  cl.run(seldom ? kSeldomUnary : kUnary, {ceil_div(state.elements, chunk)}, x, args.outputs[0], state.elements, chunk, step,
          args.desc->node->epilogue);
+}
+
+void run_unary(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  run_function(args, args.plan->state<UnaryState>(), args.inputs[0]);
 }
 
 void run_clip(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
@@ -189,9 +192,45 @@ void run_binary(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
                  args.desc->node->epilogue);
 }
 
-void run_power(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+void run_fmod(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   enqueue_binary(launcher(args), kPower, args.plan->state<Binary>(), args.inputs[0], args.inputs[1], args.outputs[0],
                  args.desc->node->epilogue);
+}
+
+// ---- Pow by whole numbers: they become floats first ----
+
+Refusal supports_power(const OpDesc& desc) {
+  if (!is_float(desc.inputs[0])) return "only float32";
+  return can_cast_to_float(desc.inputs[1].dtype) ? nullptr : "not by exponents of this type";
+}
+
+void plan_power(const OpDesc& desc, KernelPlan* plan) {
+  plan_binary<kFirst>(desc, plan);
+  if (is_float(desc.inputs[1])) return;
+  plan->in_place &= 1;
+  plan->scratch_bytes = TensorDesc{DType::kFloat32, desc.inputs[1].shape}.size_bytes();
+}
+
+void run_power(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  Launcher& cl = launcher(args);
+  const TensorDesc& exponent = args.desc->inputs[1];
+  if (!is_float(exponent)) run_cast_to_float(cl, args.inputs[1], exponent.dtype, exponent.shape.elements(), args.scratch);
+  enqueue_binary(cl, kPower, args.plan->state<Binary>(), args.inputs[0], is_float(exponent) ? args.inputs[1] : args.scratch,
+                 args.outputs[0], args.desc->node->epilogue);
+}
+
+// ---- com.microsoft's activations, of the sum with a bias ----
+
+Refusal supports_biased(const OpDesc& desc) { return refuse_unless_float(desc); }
+
+void run_biased(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const OpDesc& desc = *args.desc;
+  const UnaryState& state = args.plan->state<UnaryState>();
+  if (desc.has_input(1)) {
+    run_arithmetic(launcher(args), Arithmetic::kAdd, desc.inputs[0].shape, args.inputs[0], desc.inputs[1].shape, args.inputs[1],
+                   args.outputs[0], Epilogue{});
+  }
+  run_function(args, state, desc.has_input(1) ? args.outputs[0] : args.inputs[0]);
 }
 
 // ---- any number of inputs: the output takes in one after the other ----
@@ -230,6 +269,9 @@ void run_many(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
 
 using Plan = void (*)(const OpDesc&, KernelPlan*);
 
+constexpr Kernel biased(const char* name, const char* op, Plan plan) {
+  return {name, op, "com.microsoft", 10, supports_biased, nullptr, nullptr, nullptr, plan, run_biased};
+}
 constexpr Kernel unary(const char* name, const char* op, Plan plan) {
   return {name, op, "", 10, supports_unary, nullptr, nullptr, nullptr, plan, run_unary};
 }
@@ -258,6 +300,10 @@ constexpr Kernel kKernels[] = {
     unary("log", "Log", plan_function<kLogFunction>),
     unary("erf", "Erf", plan_function<kErfFunction>),
     unary("gelu", "Gelu", plan_gelu),
+    biased("fast_gelu", "FastGelu", plan_function<kGeluTanhFunction>),
+    biased("bias_gelu", "BiasGelu", plan_function<kGeluFunction>),
+    biased("gelu_contrib", "Gelu", plan_function<kGeluFunction>),
+    biased("quick_gelu", "QuickGelu", plan_one_parameter<kSwishFunction>),
     unary("softplus", "Softplus", plan_function<kSoftplusFunction>),
     unary("softsign", "Softsign", plan_function<kSoftsignFunction>),
     unary("elu", "Elu", plan_one_parameter<kEluFunction>),
@@ -284,9 +330,9 @@ constexpr Kernel kKernels[] = {
     binary("sub", "Sub", plan_binary<kSub>),
     binary("mul", "Mul", plan_binary<kMul>),
     binary("div", "Div", plan_binary<kDiv>),
-    {"fmod", "Mod", "", 10, supports_mod, nullptr, nullptr, nullptr, plan_binary<kFmod>, run_power},
+    {"fmod", "Mod", "", 10, supports_mod, nullptr, nullptr, nullptr, plan_binary<kFmod>, run_fmod},
     binary("prelu", "PRelu", plan_binary<kPRelu>),
-    {"pow", "Pow", "", 10, supports_binary, nullptr, nullptr, nullptr, plan_binary<kFirst>, run_power},
+    {"pow", "Pow", "", 10, supports_power, nullptr, nullptr, nullptr, plan_power, run_power},
     many<kAdd>("sum", "Sum"),
     {"mean", "Mean", "", 10, supports_mean, nullptr, nullptr, nullptr, plan_many, run_many<kAdd, true>},
     many<kMin>("min", "Min"),

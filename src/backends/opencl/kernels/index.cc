@@ -1,5 +1,6 @@
 // Operators that move elements by indices or by their position: GatherElements, GatherND, ScatterElements, Scatter, ScatterND, OneHot,
-// Trilu, Tile, ReverseSequence, DepthToSpace, SpaceToDepth. Updates that meet are taken in their order, as the reference does.
+// TopK, Trilu, Tile, ReverseSequence, DepthToSpace, SpaceToDepth, BitCast. Updates that meet are taken in their order, as the reference
+// does.
 #include <algorithm>
 
 #include "backends/opencl/kernels/strided.h"
@@ -12,6 +13,7 @@ constexpr OpenClFunction kGatherNd{"index", "gather_nd"};
 constexpr OpenClFunction kScatterElements{"index", "scatter_elements"};
 constexpr OpenClFunction kScatterNd{"index", "scatter_nd"};
 constexpr OpenClFunction kOneHot{"index", "one_hot"};
+constexpr OpenClFunction kTopK[] = {{"index", "top_k_float"}, {"index", "top_k_int"}, {"index", "top_k_long"}};  // by number_type
 constexpr OpenClFunction kTrilu{"index", "trilu"};
 constexpr OpenClFunction kTile{"index", "tile"};
 constexpr OpenClFunction kReverse{"index", "reverse_sequence"};
@@ -225,6 +227,42 @@ void run_one_hot(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
   finish(args);
 }
 
+// ---- TopK ----
+
+struct TopKState {
+  std::int64_t rows, length, inner, k;
+  std::int32_t largest, type;
+};
+
+Refusal supports_top_k(const OpDesc& desc) {
+  if (desc.inputs[0].shape.rank() == 0) return "a scalar";
+  return number_type(desc.inputs[0].dtype) < 0 ? "only float32, int32 and int64" : nullptr;
+}
+
+void plan_top_k(const OpDesc& desc, KernelPlan* plan) {
+  enum : int { kAxis, kLargest };
+  const Shape& x = desc.inputs[0].shape;
+  const int axis = normalize_axis(attr_int(*desc.node, kAxis), x.rank());
+  const std::int64_t inner = x.elements(axis + 1, x.rank());
+  const std::int32_t largest = desc.node->op->since < 11 || attr_int(*desc.node, kLargest) != 0;
+  const std::size_t given = desc.outputs[0].dtype != DType::kUndefined ? 0 : 1;
+  plan->state<TopKState>() = {x.elements(0, axis) * inner, x[axis], inner, desc.outputs[given].shape[axis], largest,
+                              number_type(desc.inputs[0].dtype)};
+  plan->bytes = static_cast<double>(desc.inputs[0].size_bytes());
+}
+
+void run_top_k(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  const TopKState& s = args.plan->state<TopKState>();
+  Launcher& cl = launcher(args);
+  const std::int64_t chunk = cl.is_cpu() ? std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(s.length, 1)) : 1;
+  const std::int32_t has_y = args.outputs[0].memory != nullptr;
+  const std::int32_t has_places = args.outputs.size() > 1 && args.outputs[1].memory != nullptr;
+  const Buffer& some = args.outputs[has_y != 0 ? 0 : 1];
+  cl.run(kTopK[s.type], {ceil_div(s.rows, chunk)}, args.inputs[0], some, has_places != 0 ? args.outputs[1] : some, s.rows, s.length,
+         s.inner, s.k, chunk, s.largest, has_y, has_places);
+  if (has_y != 0) finish(args);
+}
+
 // ---- Trilu ----
 
 void plan_trilu(const OpDesc& desc, KernelPlan* plan) {
@@ -332,6 +370,13 @@ void run_permutation(const KernelArgs& args, std::int64_t, std::int64_t, const C
                   args.outputs[0], args.desc->node->epilogue);
 }
 
+// ---- BitCast ----
+
+void run_bit_cast(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  launcher(args).copy(args.inputs[0], args.outputs[0], args.desc->outputs[0].size_bytes());
+  finish(args);
+}
+
 using Plan = void (*)(const OpDesc&, KernelPlan*);
 using Run = void (*)(const KernelArgs&, std::int64_t, std::int64_t, const Cancel&);
 
@@ -346,6 +391,8 @@ constexpr Kernel kKernels[] = {
     row("scatter_elements", "ScatterElements", plan_scatter_elements, run_scatter_elements, supports_scatter<1>),
     row("scatter_nd", "ScatterND", plan_scatter_nd, run_scatter_nd, supports_scatter<0>),
     row("one_hot", "OneHot", plan_one_hot, run_one_hot, supports_one_hot),
+    row("top_k", "TopK", plan_top_k, run_top_k, supports_top_k),
+    row("bit_cast", "BitCast", count_moves, run_bit_cast),
     row("trilu", "Trilu", plan_trilu, run_trilu),
     row("tile", "Tile", plan_tile, run_tile),
     row("reverse_sequence", "ReverseSequence", plan_reverse, run_reverse),

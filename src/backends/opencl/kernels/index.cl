@@ -173,3 +173,42 @@ EVN_KERNEL void reverse_sequence(global const float* x, ulong x0, global const f
   const long from = (batch_first ? n * time + source : source * batch + n) * block;
   for (long i = begin; i < end; ++i) move_one(y + y0, place * block + i, x + x0, from + i, width);
 }
+
+// ---- TopK ----
+
+// Whether a at place i comes before b at place j: the larger one (else the smaller one), of equal ones the first; NaN is the largest.
+#define EVN_BEFORE(a, i, b, j) (((a) != (a) ? 1 : 0) != ((b) != (b) ? 1 : 0) ? ((a) != (a)) == (largest != 0) \
+                                : (a) == (b) || (a) != (a) ? (i) < (j) : largest ? (a) > (b) : (a) < (b))
+
+// Rows of `length` elements that are `inner` apart; each of the k is the first of those that come after the one before. Grid: pieces of
+// the rows.
+#define EVN_DEFINE_TOP_K(NAME, T)                                                                                                    \
+  EVN_KERNEL void NAME(global const float* x, ulong x0, global float* y, ulong y0, global float* places, ulong places0, long rows,   \
+                       long length, long inner, long k, long chunk, int largest, int has_y, int has_places) {                       \
+    const long begin = (long)get_global_id(0) * chunk;                                                                               \
+    const long end = min(begin + chunk, rows);                                                                                       \
+    for (long row = begin; row < end; ++row) {                                                                                       \
+      global const T* in = (global const T*)(x + x0) + row / inner * length * inner + row % inner;                                   \
+      long last = -1;                                                                                                                \
+      T value = 0;                                                                                                                   \
+      for (long n = 0; n < k; ++n) {                                                                                                 \
+        long best = -1;                                                                                                              \
+        T top = 0;                                                                                                                   \
+        for (long i = 0; i < length; ++i) {                                                                                          \
+          const T v = in[i * inner];                                                                                                 \
+          if (last >= 0 && !EVN_BEFORE(value, last, v, i)) continue;                                                                 \
+          if (best >= 0 && !EVN_BEFORE(v, i, top, best)) continue;                                                                   \
+          best = i;                                                                                                                  \
+          top = v;                                                                                                                   \
+        }                                                                                                                            \
+        const long to = (row / inner * k + n) * inner + row % inner;                                                                 \
+        if (has_y) ((global T*)(y + y0))[to] = top;                                                                                  \
+        if (has_places) ((global long*)(places + places0))[to] = best;                                                               \
+        last = best;                                                                                                                 \
+        value = top;                                                                                                                 \
+      }                                                                                                                              \
+    }                                                                                                                                \
+  }
+EVN_DEFINE_TOP_K(top_k_float, float)
+EVN_DEFINE_TOP_K(top_k_int, int)
+EVN_DEFINE_TOP_K(top_k_long, long)

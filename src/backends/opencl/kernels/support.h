@@ -73,6 +73,10 @@ enum class Arithmetic : std::int32_t { kAdd, kSub, kMul, kDiv };
 void run_arithmetic(Launcher& cl, Arithmetic op, const Shape& a_shape, const Buffer& a, const Shape& b_shape, const Buffer& b,
                     const Buffer& y, const Epilogue& epilogue);
 
+// Enqueues a cast of any type that is cast on the device at all.
+bool can_cast_to_float(DType dtype);
+void run_cast_to_float(Launcher& cl, const Buffer& x, DType dtype, std::int64_t elements, const Buffer& y);
+
 inline void count_bytes(const OpDesc& desc, KernelPlan* plan) {
   plan->bytes = static_cast<double>(desc.outputs[0].size_bytes());
   for (const TensorDesc& input : desc.inputs) {
