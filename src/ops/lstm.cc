@@ -8,30 +8,19 @@
 // Attributes: `activations` f, g, h for each direction, `clip` bounds the inputs of f and g (not of h, as in ONNX Runtime),
 // `layout` 1 puts the batch first. dtypes: floating point. Failures: shapes that do not fit, activations that are unknown or not 3
 // for each direction, a length beyond the steps of x. Tolerance: rtol 1e-4, atol 1e-5.
-#include "ops/recurrent.h"
+#include "ops/lstm.h"
 
 namespace evn {
 namespace {
 
-constexpr int kI = 0, kO = 1, kF = 2, kC = 3;  // gates; the first three are P's too
-
 void infer_lstm(InferContext& c) { infer_recurrent(c, kLstmForm); }
 
 void step(const RecurrentLayer& layer, const std::vector<double>& wx, std::vector<double>& h, std::vector<double>& c) {
-  const std::vector<double> before = h;
-  const std::int64_t hidden = layer.hidden;
-  for (std::int64_t j = 0; j < hidden; ++j) {
-    const auto sum = [&](int gate) {
-      const std::int64_t row = gate * hidden + j;
-      return wx[row] + layer.recur(row, before) + layer.w_bias[row] + layer.r_bias[row];
-    };
-    const auto peephole = [&](int gate) { return layer.peephole[gate * hidden + j]; };
-    const double i = layer.activate(0, sum(kI) + peephole(kI) * c[j]);
-    const double f = layer.spec->own ? 1 - i : layer.activate(0, sum(kF) + peephole(kF) * c[j]);
-    c[j] = f * c[j] + i * layer.activate(1, sum(kC));
-    const double o = layer.activate(0, sum(kO) + peephole(kO) * c[j]);
-    h[j] = o * layer.apply(2, c[j]);
+  std::vector<double> sums(wx.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    sums[i] = wx[i] + layer.recur(static_cast<std::int64_t>(i), h) + layer.w_bias[i] + layer.r_bias[i];
   }
+  lstm_cell(layer, sums, h, c);
 }
 
 void reference_lstm(const ReferenceContext& c) { reference_recurrent(c, kLstmForm, step); }
@@ -52,6 +41,20 @@ constexpr OpDef kOps[] = {
 };
 
 }  // namespace
+
+void lstm_cell(const RecurrentLayer& layer, const std::vector<double>& sums, std::vector<double>& h, std::vector<double>& c) {
+  using Gate = LstmGate;
+  const auto hidden = static_cast<std::size_t>(layer.hidden);
+  for (std::size_t j = 0; j < hidden; ++j) {
+    const auto sum = [&](int gate) { return sums[static_cast<std::size_t>(gate) * hidden + j]; };
+    const auto peephole = [&](int gate) { return layer.peephole[static_cast<std::size_t>(gate) * hidden + j]; };
+    const double i = layer.activate(0, sum(Gate::kI) + peephole(Gate::kI) * c[j]);
+    const double f = layer.spec->own ? 1 - i : layer.activate(0, sum(Gate::kF) + peephole(Gate::kF) * c[j]);
+    c[j] = f * c[j] + i * layer.activate(1, sum(Gate::kC));
+    const double o = layer.activate(0, sum(Gate::kO) + peephole(Gate::kO) * c[j]);
+    h[j] = o * layer.apply(2, c[j]);
+  }
+}
 
 extern const OpFamily lstm_family;
 const OpFamily lstm_family = {kOps};

@@ -66,6 +66,12 @@ std::int64_t sequence_steps(const std::int32_t* lengths, std::int64_t n, std::in
 
 void infer_recurrent(InferContext& c, const RecurrentForm& form);
 
+// Elements [begin, begin + count) of an input; zeros when it is not given.
+std::vector<double> recurrent_slice(const ReferenceContext& c, int input, std::int64_t begin, std::int64_t count);
+
+// Writes them to an output from element `at` on, when it is wanted.
+void write_recurrent(const ReferenceContext& c, std::size_t output, std::int64_t at, const std::vector<double>& values);
+
 // One direction of a layer, in doubles; what the model does not give is 0.
 struct RecurrentLayer {
   const RecurrentSpec* spec;

@@ -426,8 +426,35 @@ def group_query_cases():
     add("all-keys", inputs_of(2, 5, None, 5), {"causal": 0})
 
 
+# --------------------------------------------------------------------------------------------------------------- LSTM
+
+
+def lstm_cases():
+    draw = Draw(11)
+    op, steps, batch, width, hidden = "DynamicQuantizeLSTM", 5, 2, 6, 8
+    for dtype in (u8, i8):
+        for direction in ("forward", "reverse", "bidirectional"):
+            count = 2 if direction == "bidirectional" else 1
+            weight = [draw.bytes(dtype, count, size, 4 * hidden) for size in (width, hidden)]
+            scale = [draw(count, low=0.002, high=0.004), draw(count, low=0.002, high=0.004)]
+            zero = [draw(count, low=100, high=120, dtype=u8) if dtype is u8 else numpy.zeros(count, dtype) for _ in range(2)]
+            x, bias, peephole = draw(steps, batch, width), draw(count, 8 * hidden), draw(count, 3 * hidden)
+            states = [draw(count, batch, hidden, low=-1, high=1) for _ in range(2)]
+            attributes = {"hidden_size": hidden, "direction": direction}
+            tail = [scale[0], zero[0], scale[1], zero[1]]
+            name = f"{op}-{dtype.__name__}-{direction}"
+            # An h beside ours by the 7th digit may be quantized one step apart, 1 in 255.
+            inputs = [x, *weight, None, None, None, None, None, *tail]
+            case(f"{name}-plain", op, inputs, attributes, 3, rtol=5e-3)
+            inputs = [x, *weight, bias, numpy.array([5, 3], i32), *states, peephole, *tail]
+            case(f"{name}-all", op, inputs, attributes, 3, rtol=5e-3)
+            if dtype is i8:
+                rows = [draw(count, 4 * hidden, low=0.002, high=0.004), numpy.zeros((count, 4 * hidden), dtype)]
+                case(f"{name}-rows", op, [x, *weight, bias, None, None, None, None, *rows, *rows], attributes, 3, rtol=5e-3)
+
+
 for make in (elementwise_cases, row_cases, product_cases, activation_cases, normalization_cases, other_cases, block_cases,
-             attention_cases, multi_head_cases, group_query_cases):
+             attention_cases, multi_head_cases, group_query_cases, lstm_cases):
     make()
 
 

@@ -1,4 +1,6 @@
 // com.microsoft's operators on quantized tensors: values worked out by hand, shapes, what is refused.
+#include <cmath>
+
 #include "tests/ops/op_runner.h"
 
 namespace evn::test {
@@ -131,6 +133,27 @@ TEST(FusedMatMul, RowsMayStandBeforeTheBatch) {
   EXPECT_EQ(y[0].desc.shape, (Shape{2, 2, 1}));
   EXPECT_EQ(y[0].floats(), (Floats{10, 30, 200, 400}));
   EXPECT_EQ(Op("com.microsoft::FusedMatMul", 1).infer({desc({-1, 3, 5}), desc({-1, 5, 4})})[0], (Shape{-1, 3, 4}));
+}
+
+// Weights that only reach the cell's gate; the other gates are 1/2 without biases. x and h are whole multiples of their scales.
+TEST(DynamicQuantizeLstm, SumsOfWholeNumbersGoThroughTheCell) {
+  const Tensor x = f32({2, 1, 2}, {0, 255, 255, 0}), w = i8({1, 2, 4}, {0, 0, 0, 1, 0, 0, 0, 2}), r = i8({1, 1, 4}, {0, 0, 0, 0});
+  const std::vector<Tensor> in = {x, w, r, absent(), absent(), absent(), absent(), absent(),
+                                  f32({1}, {1.0f / 255}), i8({1}, {0}), f32({1}, {1}), i8({1}, {0})};
+  const Op lstm = Op("com.microsoft::DynamicQuantizeLSTM", 1).outputs(3);
+  const float first = 0.5f * std::tanh(2.0f), second = 0.5f * first + 0.5f * std::tanh(1.0f);
+  const auto y = Op(lstm).run(in);
+  expect_near(y[0].floats(), {0.5f * std::tanh(first), 0.5f * std::tanh(second)});
+  expect_near(y[2].floats(), {second});
+  std::vector<Tensor> wrong = in;
+  wrong[8] = f32({2}, {1, 1});
+  EXPECT_EQ(Op(lstm).status(wrong), EVN_ERROR_INVALID_MODEL);
+  wrong = in;
+  wrong[10] = absent();
+  EXPECT_EQ(Op(lstm).status(wrong), EVN_ERROR_INVALID_MODEL);
+  wrong = in;
+  wrong[4] = i32({1}, {3});
+  EXPECT_EQ(Op(lstm).status(wrong), EVN_ERROR_INVALID_ARGUMENT);
 }
 
 }  // namespace

@@ -99,21 +99,6 @@ double activation(const Activation& f, double x) {
 
 // ------------------------------------------------------------------------------------------------------ reference --
 
-void store(const MutableTensor& t, std::int64_t at, double x) {
-  dispatch_floats(t.desc.dtype, [&](auto zero) { t.as<decltype(zero)>()[at] = static_cast<decltype(zero)>(x); });
-}
-
-// Elements [begin, begin + count) of an input; zeros when it is not given.
-std::vector<double> slice_of(const ReferenceContext& c, int input, std::int64_t begin, std::int64_t count) {
-  std::vector<double> values(static_cast<std::size_t>(count), 0.0);
-  if (!c.has_input(input)) return values;
-  dispatch_floats(c.input(input).desc.dtype, [&](auto zero) {
-    const auto* from = c.input(input).as<decltype(zero)>() + begin;
-    std::transform(from, from + count, values.begin(), [](auto x) { return static_cast<double>(x); });
-  });
-  return values;
-}
-
 double dot(const double* a, const double* b, std::int64_t n) {
   double sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
@@ -126,14 +111,14 @@ class Direction {
   Direction(const ReferenceContext& c, const RecurrentForm& form, const RecurrentSpec& spec, int direction)
       : c_(c), spec_(spec), direction_(direction), size_(recurrent_sizes(spec, c.input(0).desc.shape, c.input(2).desc.shape)) {
     rows_ = form.gates * size_.hidden;
-    w_ = slice_of(c, RecurrentInput::kW, direction * rows_ * size_.inputs, rows_ * size_.inputs);
+    w_ = recurrent_slice(c, RecurrentInput::kW, direction * rows_ * size_.inputs, rows_ * size_.inputs);
     layer_.spec = &spec;
     layer_.direction = direction;
     layer_.hidden = size_.hidden;
-    layer_.r = slice_of(c, RecurrentInput::kR, direction * rows_ * size_.hidden, rows_ * size_.hidden);
-    layer_.w_bias = slice_of(c, RecurrentInput::kB, direction * 2 * rows_, rows_);
-    layer_.r_bias = slice_of(c, RecurrentInput::kB, (direction * 2 + 1) * rows_, rows_);
-    layer_.peephole = slice_of(c, RecurrentInput::kPeepholes, direction * 3 * size_.hidden, 3 * size_.hidden);
+    layer_.r = recurrent_slice(c, RecurrentInput::kR, direction * rows_ * size_.hidden, rows_ * size_.hidden);
+    layer_.w_bias = recurrent_slice(c, RecurrentInput::kB, direction * 2 * rows_, rows_);
+    layer_.r_bias = recurrent_slice(c, RecurrentInput::kB, (direction * 2 + 1) * rows_, rows_);
+    layer_.peephole = recurrent_slice(c, RecurrentInput::kPeepholes, direction * 3 * size_.hidden, 3 * size_.hidden);
   }
 
   void run_sequence(std::int64_t n, RecurrentStep step) {
@@ -141,8 +126,8 @@ class Direction {
     const auto* lengths = has_lengths ? c_.input(RecurrentInput::kLengths).as<std::int32_t>() : nullptr;
     const std::int64_t steps = sequence_steps(lengths, n, size_.steps);
     const std::int64_t state = size_.state_at(spec_, direction_, n);
-    std::vector<double> h = slice_of(c_, RecurrentInput::kInitialH, state, size_.hidden);
-    std::vector<double> cell = slice_of(c_, RecurrentInput::kInitialC, state, size_.hidden);
+    std::vector<double> h = recurrent_slice(c_, RecurrentInput::kInitialH, state, size_.hidden);
+    std::vector<double> cell = recurrent_slice(c_, RecurrentInput::kInitialC, state, size_.hidden);
     for (std::int64_t s = 0; s < steps; ++s) {
       const std::int64_t t = spec_.backwards(direction_) ? steps - 1 - s : s;
       step(layer_, project(t, n), h, cell);
@@ -158,15 +143,14 @@ class Direction {
  private:
   std::vector<double> project(std::int64_t t, std::int64_t n) const {
     const std::int64_t row = size_.x_row(spec_, t, n);
-    const std::vector<double> x = slice_of(c_, RecurrentInput::kX, row * size_.inputs, size_.inputs);
+    const std::vector<double> x = recurrent_slice(c_, RecurrentInput::kX, row * size_.inputs, size_.inputs);
     std::vector<double> wx(static_cast<std::size_t>(rows_));
     for (std::int64_t i = 0; i < rows_; ++i) wx[i] = dot(w_.data() + i * size_.inputs, x.data(), size_.inputs);
     return wx;
   }
 
   void write(std::size_t output, std::int64_t at, const std::vector<double>& values) const {
-    if (output >= c_.outputs.size() || !c_.outputs[output].present()) return;
-    for (std::size_t i = 0; i < values.size(); ++i) store(c_.outputs[output], at + static_cast<std::int64_t>(i), values[i]);
+    write_recurrent(c_, output, at, values);
   }
 
   const ReferenceContext& c_;
@@ -243,6 +227,24 @@ void infer_recurrent(InferContext& c, const RecurrentForm& form) {
   if (c.outputs.empty()) return;
   c.outputs[0].shape = spec.batch_first ? Shape{size.batch, size.steps, spec.directions, hidden}
                                         : Shape{size.steps, spec.directions, size.batch, hidden};
+}
+
+std::vector<double> recurrent_slice(const ReferenceContext& c, int input, std::int64_t begin, std::int64_t count) {
+  std::vector<double> values(static_cast<std::size_t>(count), 0.0);
+  if (!c.has_input(input)) return values;
+  dispatch_floats(c.input(input).desc.dtype, [&](auto zero) {
+    const auto* from = c.input(input).as<decltype(zero)>() + begin;
+    std::transform(from, from + count, values.begin(), [](auto x) { return static_cast<double>(x); });
+  });
+  return values;
+}
+
+void write_recurrent(const ReferenceContext& c, std::size_t output, std::int64_t at, const std::vector<double>& values) {
+  if (output >= c.outputs.size() || !c.outputs[output].present()) return;
+  dispatch_floats(c.outputs[output].desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    std::transform(values.begin(), values.end(), c.outputs[output].as<T>() + at, [](double x) { return static_cast<T>(x); });
+  });
 }
 
 double RecurrentLayer::recur(std::int64_t row, const std::vector<double>& h) const {

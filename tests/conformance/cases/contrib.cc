@@ -147,6 +147,15 @@ void add_attentions(Cases* all) {
   all->push_back(packed.integer("num_heads", 4).integer("kv_num_heads", 2).integer("smooth_softmax", 1).real("softcap", 1.5f));
 }
 
+void add_lstm(Cases* all) {
+  for (const std::int64_t directions : {1, 2}) {
+    Case c = contrib("DynamicQuantizeLSTM").x({5, 2, 6}).constant(DType::kInt8, {directions, 6, 32}, -90, 90);
+    c.constant(DType::kInt8, {directions, 8, 32}, -90, 90).w({directions, 64}).list({5, 3}, kI32).absent().absent().absent();
+    for (int i = 0; i < 2; ++i) c.w({directions}, 0.002, 0.004).constant(DType::kInt8, {directions}, -3, 3);
+    all->push_back(c.integer("hidden_size", 8).word("direction", directions == 2 ? "bidirectional" : "reverse").outputs(3));
+  }
+}
+
 }  // namespace
 
 void add_contrib_cases(Cases* all) {
@@ -157,6 +166,7 @@ void add_contrib_cases(Cases* all) {
   add_blocks(all);
   add_moved(all);
   add_attentions(all);
+  add_lstm(all);
 }
 
 }  // namespace evn::conformance
