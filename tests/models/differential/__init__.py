@@ -5,3 +5,14 @@ disagreements.py lists where the judges differ from each other and why Evener go
 """
 from . import attention, conv, elementwise, indexing, normalize, pool, products, quantize, recurrent, reduce, shape, signal, training, vision  # noqa: F401
 from .draw import GENERATORS  # noqa: F401
+
+# Operators that no generator draws, and why.
+NOT_DRAWN = {
+    "If Loop Scan SequenceMap": "their bodies are graphs, which node tests and tests of whole models cover",
+    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike": "their results are random",
+    "Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength "
+    "SplitToSequence ConcatFromSequence": "values that are no tensors",
+    "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer": "strings",
+    "ImageDecoder": "its input is a picture's file",
+    "SimplifiedLayerNormalization": "no operator of ONNX",
+}

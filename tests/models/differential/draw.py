@@ -169,6 +169,11 @@ class Draw:
             return self.rng.integers(info.min, info.max, shape, endpoint=True).astype("int8").astype(dtype)
         return numpy.asarray(self.floats(shape, dtype, low, high, wild)).astype(dtype)
 
+    def spread(self, shape, dtype):
+        """Values of which no two are close, in any order: a variance that does not vanish."""
+        count = int(numpy.prod(shape))
+        return numpy.asarray(self.rng.permutation(count).reshape(shape) * (6 / max(count, 1)) - 2.9).astype(numpy_dtype(dtype))
+
     def indices(self, shape, size, dtype="int64", negative=True):
         """Indices of an axis."""
         return self.rng.integers(-size if negative else 0, max(size, 1), shape).astype(dtype)

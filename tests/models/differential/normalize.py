@@ -15,7 +15,7 @@ def batch_norm(draw):
 @operator("InstanceNormalization")
 def instance_norm(draw):
     shape, dtype = draw.shape(3, 4, 2, zero=0), draw.dtype()
-    return draw.case([draw.values(shape, dtype), *(draw.values((shape[1],), dtype) for _ in range(2))], draw.some(epsilon=draw.one(1e-5, 1e-3)))
+    return draw.case([draw.spread(shape, dtype), *(draw.values((shape[1],), dtype) for _ in range(2))], draw.some(epsilon=draw.one(1e-5, 1e-3)))
 
 
 @operator("LayerNormalization", "RMSNormalization")
@@ -37,7 +37,7 @@ def group_norm(draw):
     groups, dtype = draw.int(1, 3), draw.dtype()
     channels = groups * draw.int(1, 3)
     vector = (channels,) if draw.opset >= 21 else (groups,)
-    x = draw.values((draw.int(1, 2), channels, *draw.shape(1, 2, 2, zero=0)), dtype)
+    x = draw.spread((draw.int(1, 2), channels, *draw.shape(1, 2, 2, zero=0)), dtype)
     return draw.case([x, draw.values(vector, dtype), draw.values(vector, dtype)], {"num_groups": groups, **draw.some(epsilon=draw.one(1e-5, 1e-3))})
 
 

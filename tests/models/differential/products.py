@@ -64,6 +64,15 @@ def scale(draw, shape=(), low=0.01, high=0.2, dtype="float32"):
     return numpy.asarray(draw.rng.uniform(low, high, shape)).astype(dtype)
 
 
+def exact_scale(draw, shape=(), dtype="float32"):
+    """Of few bits: products of two are exact, so that ties are ties in any precision."""
+    return numpy.asarray(draw.rng.integers(1, 64, shape) / 256).astype(dtype)
+
+
+def power_of_two(draw, dtype="float32"):
+    return numpy.asarray(2.0 ** draw.int(-1, 5)).astype(dtype)
+
+
 @operator("QLinearMatMul")
 def qlinear_matmul(draw):
     m, k, n = draw.dim(zero=0, high=7), draw.dim(zero=0, high=7), draw.dim(zero=0, high=7)
@@ -72,4 +81,4 @@ def qlinear_matmul(draw):
     a, b = draw.values((*batch, m, k), types[0], -99, 99, True), draw.values((*batch, k, n), types[1], -99, 99, True)
     zero = [draw.values((), t, 0, 30) for t in types]
     kind = draw.dtype("float32", index=1)
-    return draw.case([a, scale(draw, dtype=kind), zero[0], b, scale(draw, dtype=kind), zero[1], scale(draw, (), 1, 20, kind), zero[2]])
+    return draw.case([a, exact_scale(draw, dtype=kind), zero[0], b, exact_scale(draw, dtype=kind), zero[1], power_of_two(draw, kind), zero[2]])

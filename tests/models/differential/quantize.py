@@ -3,7 +3,7 @@ import numpy
 
 from .conv import window
 from .draw import numpy_dtype, onnx_type, operator
-from .products import scale
+from .products import exact_scale, power_of_two, scale
 
 _SMALL_FLOATS = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1")
 
@@ -68,8 +68,8 @@ def qlinear_conv(draw):
     types = [draw.dtype("int8", "uint8"), draw.dtype("int8", "uint8", index=3)]
     x, w = draw.values(x_shape, types[0], -99, 99, True), draw.values(w_shape, types[1], -99, 99, True)
     per_channel = draw.one((), (w_shape[0],))
-    inputs = [x, scale(draw), draw.values((), types[0], 0, 20), w, scale(draw, per_channel), draw.values(per_channel, types[1], 0, 0),
-              scale(draw, (), 1, 20), draw.values((), types[0], 0, 20)]
+    inputs = [x, exact_scale(draw), draw.values((), types[0], 0, 20), w, exact_scale(draw, per_channel), draw.values(per_channel, types[1], 0, 0),
+              power_of_two(draw), draw.values((), types[0], 0, 20)]
     if draw.maybe():
         inputs.append(draw.values((w_shape[0],), "int32", -99, 99))
     return draw.case(inputs, attributes)

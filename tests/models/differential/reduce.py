@@ -57,7 +57,7 @@ def lp_normalization(draw):
 @operator("MeanVarianceNormalization")
 def mean_variance(draw):
     shape = draw.shape(4, 4, 2, zero=0)
-    return draw.case([draw.values(shape, draw.dtype())], {"axes": draw.axes(4, 1)} if draw.maybe() else {})
+    return draw.case([draw.spread(shape, draw.dtype())], {"axes": draw.axes(4, 1)} if draw.maybe() else {})
 
 
 @operator("TopK")

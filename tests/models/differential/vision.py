@@ -22,6 +22,8 @@ def resize(draw):
         return draw.case([x, numpy.array(factors, "float32")], attributes)
     places = ["half_pixel", "pytorch_half_pixel", "asymmetric"] + (["align_corners"] if "int" not in dtype or mode == "nearest" else []) + (["half_pixel_symmetric"] if draw.opset >= 19 else [])
     attributes.update(draw.some(coordinate_transformation_mode=draw.one(*places)))
+    if mode == "nearest" and attributes.get("coordinate_transformation_mode") == "align_corners":  # coordinates that are exact
+        factors[2:] = draw.one(0.5, 1.0, 2.0, 3.0), draw.one(0.5, 1.0, 2.0, 3.0)
     if mode == "nearest":
         attributes.update(draw.some(nearest_mode=draw.one("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")))
     if mode == "cubic":
