@@ -74,6 +74,11 @@ SmallCast small_cast(const Node& node) {
   return how;
 }
 
+void infer_small_cast(InferContext& c) {
+  small_cast(c.node);
+  infer_same_shape(c);
+}
+
 template <typename From>
 void set_small(const SmallCast& how, const MutableTensor& y, std::int64_t i, From x) {
   const DType to = y.desc.dtype;
@@ -161,10 +166,10 @@ constexpr AttributeSpec kLike24[] = {int_attribute("saturate", 1), string_attrib
 constexpr OpDef kOps[] = {
     {"Cast", "", 6, 1, 1, 1, 1, kCast6, kStoredDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
     {"Cast", "", 19, 1, 1, 1, 1, kCast19, kStoredDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
-    {"Cast", "", 24, 1, 1, 1, 1, kCast24, kStoredDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
+    {"Cast", "", 24, 1, 1, 1, 1, kCast24, kStoredDtype, 0, kOpElementwise, cast_dtype, infer_small_cast, reference_cast, {}},
     {"CastLike", "", 15, 2, 2, 1, 1, {}, kStoredDtype, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
     {"CastLike", "", 19, 2, 2, 1, 1, kLike19, kStoredDtype, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
-    {"CastLike", "", 24, 2, 2, 1, 1, kLike24, kStoredDtype, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
+    {"CastLike", "", 24, 2, 2, 1, 1, kLike24, kStoredDtype, 0, 0, like_dtype, infer_small_cast, reference_cast, {}},
 };
 
 }  // namespace

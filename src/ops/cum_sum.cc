@@ -15,6 +15,7 @@ void infer_cumulative(InferContext& c) {
   require_dtype(c, 1, kIndexDtypes);
   require_scalar(c, 1);
   require_rank(c, 0, 1);
+  if (const ConstTensor axis = known_input(c, 1); axis.data != nullptr) normalize_axis(int_at(axis, 0), c.shape(0).rank());
   infer_same_shape(c);
 }
 
@@ -33,7 +34,11 @@ void accumulate(const T* x, T* y, std::int64_t length, std::int64_t step, bool e
 template <bool kProduct>
 void reference_cumulative(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
-  const int axis = normalize_axis(int_at(c.input(1), 0), x.rank());
+  const std::int64_t given = int_at(c.input(1), 0);
+  if (given < -x.rank() || given >= x.rank()) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "axis %lld is outside [-%d, %d)", static_cast<long long>(given), x.rank(), x.rank());
+  }
+  const int axis = normalize_axis(given, x.rank());
   const bool exclusive = attr_int(c.node, kExclusive) != 0;
   const bool reverse = attr_int(c.node, kReverse) != 0;
   const std::int64_t outer = x.elements(0, axis);

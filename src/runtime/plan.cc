@@ -211,7 +211,13 @@ class PlanBuilder {
     node_values_.clear();
     for (const ValueId v : node.inputs) node_values_.push_back(v == kNoValue ? ConstTensor{} : s_.values[v]);
     const std::span<TensorDesc> all(plan_->descs.data() + first_desc, inputs + node.outputs.size());
-    infer_node(node, all.first(inputs), node_values_, all.subspan(inputs));
+    try {
+      infer_node(node, all.first(inputs), node_values_, all.subspan(inputs));
+    } catch (Error& e) {
+      // The model was found right for the dims that it declares; what it does not fit are the run's.
+      if (e.status == EVN_ERROR_INVALID_MODEL) e.status = EVN_ERROR_INVALID_ARGUMENT;
+      throw;
+    }
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       if (node.outputs[k] == kNoValue) continue;
       const TensorDesc& d = all[inputs + k];

@@ -112,6 +112,9 @@ class HostileRow : public testing::Test {
       if (constants == all) {
         EXPECT_EQ(s, EVN_ERROR_INVALID_MODEL) << where;
       }
+      if (stage == kRun) {
+        EXPECT_EQ(s, EVN_ERROR_INVALID_ARGUMENT) << where;
+      }
       EXPECT_STREQ(error.node, "n") << where;
     }
   }
@@ -423,6 +426,86 @@ TEST_F(HostileRow, H51_SumsOfProductsAreWideEnough) {
   const Operand u = tensor<std::uint8_t>({1, 65'793}, std::vector<std::uint8_t>(65'793, 255));
   const Operand s = tensor<std::int8_t>({65'793, 1}, std::vector<std::int8_t>(65'793, -128));
   expect_values<std::int32_t>("MatMulInteger", {u, s}, {}, {-2147483520});
+}
+
+// ------------------------------------------------------------------------------------------------------ H52: bodies --
+
+Proto branch_of(const Proto& node, const char* output) { return OnnxWriter().add_node(node).add_output(output, 0).graph(); }
+
+TEST_F(HostileRow, H52_BranchesThatAreNestedMissingOrWhereTheyDoNotBelong) {
+  const auto model = [](const std::vector<Attr>& attributes, const char* op = "If") {
+    OnnxWriter w;
+    return w.add_input("c", kBool, {}).add_node(op, {"c"}, {"y"}, attributes, "n").add_output("y", 0).serialize();
+  };
+  const Operand yes = tensor<std::uint8_t>({}, {1}, kBool);
+  Proto body = branch_of(node_proto("Identity", {"c"}, {"t"}), "t");
+  const Attr plain = Attr::graph("then_branch", body), other = Attr::graph("else_branch", body);
+  EXPECT_EQ(run_model(model({plain, other}), {yes}), EVN_OK) << error.message;
+  for (const std::vector<Attr>& attributes : {std::vector<Attr>{plain}, {other}, {}, {plain, plain}, {plain, other, other}}) {
+    EXPECT_EQ(run_model(model(attributes), {yes}), EVN_ERROR_INVALID_MODEL);
+    EXPECT_STREQ(error.node, "n");
+  }
+  EXPECT_EQ(run_model(model({plain}, "Not"), {yes}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_STREQ(error.node, "n");
+  for (int i = 0; i < 500; ++i) body = branch_of(node_proto("If", {"c"}, {"t"}, {Attr::graph("then_branch", body), other}), "t");
+  EXPECT_EQ(run_model(model({Attr::graph("then_branch", body), other}), {yes}), EVN_ERROR_LIMIT);
+}
+
+// ------------------------------------------------------------------------------------------------------ H57: callers --
+
+TEST_F(HostileRow, H57_TensorsThatTheModelDidNotDeclare) {
+  OnnxWriter w;
+  w.add_input("a", kF32, {"N", 3})
+      .add_input("b", kF32, {"N", 2})
+      .add_node("Concat", {"a", "b"}, {"y"}, {{"axis", 1}}, "n")
+      .add_output("y");
+  const auto run = [&](const Ints& a, const Ints& b) {
+    const auto zeros = [](const Ints& dims) {
+      std::size_t n = 1;
+      for (const std::int64_t d : dims) n *= static_cast<std::size_t>(d);
+      return floats(dims, Floats(n, 0));
+    };
+    return run_model(w.serialize(), {zeros(a), zeros(b)});
+  };
+  EXPECT_EQ(run({4, 3}, {4, 2}), EVN_OK) << error.message;
+  EXPECT_EQ(run({4, 3}, {5, 2}), EVN_ERROR_INVALID_ARGUMENT) << error.message;  // N is 4 and 5
+  EXPECT_EQ(run({4, 2}, {4, 2}), EVN_ERROR_INVALID_ARGUMENT) << error.message;
+  EXPECT_EQ(run({4, 3, 1}, {4, 2}), EVN_ERROR_INVALID_ARGUMENT) << error.message;
+  EXPECT_EQ(run({12}, {4, 2}), EVN_ERROR_INVALID_ARGUMENT) << error.message;
+}
+
+// ------------------------------------------------------------------------------------------------------- H58: memory --
+
+TEST_F(HostileRow, H58_WidthsThatShareAPlaceInTheArena) {
+  // Each step's input is dead after it: the planner puts results of 32, 16, 8 and 4 bits over one another.
+  constexpr int kInt4 = 22;
+  OnnxWriter w(21, 10);
+  w.add_input("x", kF32, {"N"});
+  const int widths[] = {kF16, kI8, kInt4, kF32, kU8, kF64, kInt4, kI32, kF16, kF32};
+  std::string last = "x";
+  for (std::size_t i = 0; i < std::size(widths); ++i) {
+    w.add_node("Cast", {last}, {"t" + std::to_string(i)}, {{"to", widths[i]}});
+    last = "t" + std::to_string(i);
+  }
+  w.add_output(last);
+  for (const std::int64_t n : {1, 2, 7, 1023, 4097}) {
+    Floats values;
+    for (std::int64_t i = 0; i < n; ++i) values.push_back(static_cast<float>(i % 8));
+    ASSERT_EQ(run_model(w.serialize(), {floats({n}, values)}), EVN_OK) << error.message;
+    EXPECT_EQ(output(), values) << n;
+  }
+}
+
+TEST_F(HostileRow, H58_BytesOfOneSessionAreNotSeenByTheNext) {
+  constexpr int kInt4 = 22;
+  const std::string secret(1 << 12, '\xee');
+  ASSERT_EQ(run_node("Identity", {{kU8, {1 << 12}, secret}}, {}, 0), EVN_OK) << error.message;
+  // Half a byte of the last one belongs to nobody.
+  ASSERT_EQ(run_node("Cast", {floats({4095}, Floats(4095, 1))}, {{"to", kInt4}}, 0), EVN_OK) << error.message;
+  EXPECT_EQ(outputs.at(0), std::string(2047, '\x11') + '\x01');
+  // And what no input reaches is zero or as the operator says.
+  ASSERT_EQ(run_node("ReduceSum", {floats({4, 0}, {}), list({1})}, {}, 0), EVN_OK) << error.message;
+  EXPECT_EQ(output(), Floats(4, 0));
 }
 
 }  // namespace

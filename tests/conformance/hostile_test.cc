@@ -48,6 +48,8 @@ class HostileOperator : public testing::Test {
   void expect_answer(const Draft& d, const std::string& what) {
     const Outcome o = use(d);
     if (o.status() == EVN_OK) return;
+    EXPECT_FALSE(o.stage == Outcome::kRun && o.status() == EVN_ERROR_INVALID_MODEL)
+        << what << ": " << d.describe() << ": " << o.error.message;
     EXPECT_TRUE(o.status() == EVN_ERROR_INVALID_MODEL || o.status() == EVN_ERROR_INVALID_ARGUMENT ||
                 o.status() == EVN_ERROR_UNSUPPORTED || o.status() == EVN_ERROR_LIMIT || o.status() == EVN_ERROR_OUT_OF_MEMORY)
         << what << ": " << d.describe() << ": status " << o.status() << ": " << o.error.message;

@@ -209,6 +209,17 @@ TEST(HostileModel, H08_NestingIsLimitedOnASmallStack) {
   EXPECT_EQ(status_on_small_stack(nested_graphs(3000)), EVN_ERROR_LIMIT);
 }
 
+TEST(HostileModel, H08_TypesNestedInTypes) {
+  for (const int levels : {100, 10'000}) {
+    Proto type = Proto().message(1, Proto().varint(1, kF32));
+    for (int i = 0; i < levels; ++i) type = Proto().message(i % 2 == 0 ? 4 : 9, Proto().message(1, type));
+    OnnxWriter w;
+    w.graph().message(11, Proto().bytes(1, "x").message(2, type));
+    const evn_status status = status_on_small_stack(w.add_output("x").serialize());
+    EXPECT_TRUE(status == EVN_ERROR_LIMIT || status == EVN_ERROR_UNSUPPORTED) << status;
+  }
+}
+
 TEST(HostileModel, H09_ManyTinyFieldsCostLittle) {
   std::string unknown;
   for (int i = 0; i < 1'000'000; ++i) unknown += "\xf8\x07\x01";  // field 127
@@ -346,6 +357,28 @@ TEST(HostileModel, H36_NamesAreTakenOnce) {
   EXPECT_EQ(twice([](OnnxWriter& w) { w.add_initializer("x", {1}, std::vector<float>{1}); }), EVN_ERROR_INVALID_MODEL);
 }
 
+TEST(HostileModel, H54_ALongChainOfNodes) {
+  OnnxWriter w;
+  w.add_input("t0", kF32, {1});
+  const int count = 40'000;
+  for (int i = 0; i < count; ++i) w.add_node("Relu", {"t" + std::to_string(i)}, {"t" + std::to_string(i + 1)});
+  w.add_output("t" + std::to_string(count));
+  const std::string bytes = w.serialize();
+  EXPECT_EQ(load_status(bytes), EVN_OK);
+  LoadOptions options;
+  options.limits.nodes = count - 1;
+  EXPECT_EQ(load_status(bytes, options), EVN_ERROR_LIMIT);
+}
+
+TEST(HostileModel, H54_ChainsBackwardsAndNamesThatDifferInOneByte) {
+  OnnxWriter w;
+  const std::string same(64, 'n');
+  w.add_input(same + "0", kF32, {1});
+  const int count = 20'000;
+  for (int i = count; i > 0; --i) w.add_node("Relu", {same + std::to_string(i - 1)}, {same + std::to_string(i)});
+  EXPECT_EQ(load_status(w.add_output(same + std::to_string(count)).serialize()), EVN_OK);
+}
+
 TEST(HostileModel, H54_OneNodeWithAMillionInputs) {
   OnnxWriter w;
   w.add_node("Concat", std::vector<std::string>(1'000'000, "x"), {"y"});
@@ -358,6 +391,14 @@ TEST(HostileModel, H55_EndlessMetadataIsLimitedAndTrainingIgnored) {
   EXPECT_EQ(load_status(w.serialize()), EVN_OK);
   for (int i = 0; i < 100'000; ++i) w.model().bytes(14, "");
   EXPECT_EQ(load_status(w.serialize()), EVN_ERROR_LIMIT);
+}
+
+TEST(HostileModel, H55_ALongTextIsPassedOver) {
+  OnnxWriter w = small_network();
+  const std::string text(8 << 20, 'd');
+  w.model().bytes(6, text);
+  w.graph().bytes(10, text);
+  EXPECT_EQ(load_status(w.serialize()), EVN_OK);
 }
 
 TEST(HostileModel, H56_UnknownOperatorsAreNamed) {
