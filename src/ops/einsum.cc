@@ -3,16 +3,17 @@
 // stands for any axes and broadcasts. Spaces do not count. A letter twice in one input is its diagonal.
 // dtypes: floating point, 32- and 64-bit integers (which wrap), all alike. Failures: an equation that cannot be read or does not
 // fit the inputs; more than EVN_MAX_RANK letters summed over or kept (LIMIT). Tolerance: rtol 1e-4, atol 1e-5.
+#include "ops/einsum.h"
+
 #include <algorithm>
 
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
-#include "ops/infra/walk.h"
 
 namespace evn {
 namespace {
 
-constexpr int kMaxInputs = 8;
+constexpr int kMaxInputs = Contraction::kMaxInputs;
 constexpr int kLetters = 52;
 constexpr int kLabels = kLetters + kMaxRank;  // letters, then the axes of "..." counted from its right end
 
@@ -155,31 +156,8 @@ Strides strides_of(const Term& term, const Shape& shape, const int* labels, int 
   return s;
 }
 
-struct Operand {
-  Strides kept, summed;
-};
-
 template <typename T>
-void einsum(const ReferenceContext& c, const Resolved& r) {
-  Shape kept, summed;
-  int summed_labels[kMaxRank] = {};
-  std::uint64_t in_result = 0;
-  for (int i = 0; i < r.e.result.count; ++i) {
-    kept.push_back(r.size[r.e.result.label[i]]);
-    in_result |= std::uint64_t{1} << r.e.result.label[i];
-  }
-  for (int label = 0; label < kLabels; ++label) {
-    if (r.size[label] == -2 || (in_result >> label & 1u) != 0) continue;
-    if (summed.rank() == kMaxRank) fail(EVN_ERROR_LIMIT, "more than %d letters are summed over", kMaxRank);
-    summed_labels[summed.rank()] = label;
-    summed.push_back(r.size[label]);
-  }
-  Operand operands[kMaxInputs];
-  for (int n = 0; n < r.e.inputs; ++n) {
-    const Shape& shape = c.input(n).desc.shape;
-    operands[n] = {strides_of(r.e.term[n], shape, r.e.result.label, r.e.result.count),
-                   strides_of(r.e.term[n], shape, summed_labels, summed.rank())};
-  }
+void einsum(const ReferenceContext& c, const Contraction& r) {
   const auto offset = [](const Strides& s, const Shape& shape, std::int64_t position) {
     std::int64_t at = 0;
     for (int i = shape.rank() - 1; i >= 0; --i) {
@@ -188,13 +166,13 @@ void einsum(const ReferenceContext& c, const Resolved& r) {
     }
     return at;
   };
-  const std::int64_t terms = summed.elements();
-  for (std::int64_t i = 0; i < kept.elements(); ++i) {
+  const std::int64_t terms = r.summed.elements();
+  for (std::int64_t i = 0; i < r.kept.elements(); ++i) {
     Accumulator<T> sum = 0;
     for (std::int64_t k = 0; k < terms; ++k) {
       Accumulator<T> product = 1;
-      for (int n = 0; n < r.e.inputs; ++n) {
-        const std::int64_t at = offset(operands[n].kept, kept, i) + offset(operands[n].summed, summed, k);
+      for (int n = 0; n < r.operands; ++n) {
+        const std::int64_t at = offset(r.kept_steps[n], r.kept, i) + offset(r.summed_steps[n], r.summed, k);
         product *= static_cast<Accumulator<T>>(c.input(n).as<T>()[at]);
       }
       sum += product;
@@ -206,7 +184,7 @@ void einsum(const ReferenceContext& c, const Resolved& r) {
 void reference_einsum(const ReferenceContext& c) {
   TensorDesc descs[kMaxInputs];
   for (std::size_t i = 0; i < c.inputs.size() && i < kMaxInputs; ++i) descs[i] = c.inputs[i].desc;
-  const Resolved r = resolve(c.node, {descs, std::min<std::size_t>(c.inputs.size(), kMaxInputs)});
+  const Contraction r = einsum_contraction(c.node, {descs, std::min<std::size_t>(c.inputs.size(), kMaxInputs)});
   dispatch<float, double, std::int32_t, std::int64_t, std::uint32_t, std::uint64_t>(
       c.input(0).desc.dtype, [&](auto zero) { einsum<decltype(zero)>(c, r); });
 }
@@ -219,6 +197,30 @@ constexpr OpDef kOps[] = {
 };
 
 }  // namespace
+
+Contraction einsum_contraction(const Node& node, std::span<const TensorDesc> inputs) {
+  const Resolved r = resolve(node, inputs);
+  Contraction c;
+  c.operands = r.e.inputs;
+  int summed_labels[kMaxRank] = {};
+  std::uint64_t in_result = 0;
+  for (int i = 0; i < r.e.result.count; ++i) {
+    c.kept.push_back(r.size[r.e.result.label[i]]);
+    in_result |= std::uint64_t{1} << r.e.result.label[i];
+  }
+  for (int label = 0; label < kLabels; ++label) {
+    if (r.size[label] == -2 || (in_result >> label & 1u) != 0) continue;
+    if (c.summed.rank() == kMaxRank) fail(EVN_ERROR_LIMIT, "more than %d letters are summed over", kMaxRank);
+    summed_labels[c.summed.rank()] = label;
+    c.summed.push_back(r.size[label]);
+  }
+  for (int n = 0; n < c.operands; ++n) {
+    const Shape& shape = inputs[static_cast<std::size_t>(n)].shape;
+    c.kept_steps[n] = strides_of(r.e.term[n], shape, r.e.result.label, r.e.result.count);
+    c.summed_steps[n] = strides_of(r.e.term[n], shape, summed_labels, c.summed.rank());
+  }
+  return c;
+}
 
 extern const OpFamily einsum_family;
 const OpFamily einsum_family = {kOps};
