@@ -355,11 +355,12 @@ void reference_plain(const ReferenceContext& c) {
 
 void reference_quantized(const ReferenceContext& c) {
   const std::int64_t inner = c.input(kQuantized.weight).desc.shape[0], columns = c.input(kQuantized.weight).desc.shape[1];
+  const std::vector<std::int32_t> x = centered(c, kQuantized.x, kXZero, 1, 1);
+  const std::vector<std::int32_t> w = centered(c, kQuantized.weight, kWeightZero, 1, std::max<std::int64_t>(columns, 1));
   run_projected(c, kQuantized, [&](std::int64_t row, std::int64_t column) {
     std::int64_t sum = 0;
     for (std::int64_t i = 0; i < inner; ++i) {
-      const std::int64_t x = byte_at(c.input(kQuantized.x), row * inner + i) - zero_at(c, kXZero);
-      sum += x * (byte_at(c.input(kQuantized.weight), i * columns + column) - zero_at(c, kWeightZero, column));
+      sum += std::int64_t{x[static_cast<std::size_t>(row * inner + i)]} * w[static_cast<std::size_t>(i * columns + column)];
     }
     return static_cast<double>(sum) * scale_at(c, kXScale) * scale_at(c, kWeightScale, column);
   });

@@ -40,36 +40,6 @@ void infer_conv(InferContext& c) {
   require_vector(c, 2, c.shape(1)[0]);
 }
 
-// How far apart in x the elements of an image and its channels lie.
-struct ImageSteps {
-  std::int64_t position, channel;
-};
-
-// One output element without its bias. `x` and `w` begin at the group's and the output channel's first plane.
-template <typename T>
-double dot(const Window& window, const ImageSteps& step, const T* x, const T* w, std::int64_t channels,
-           const std::int64_t (&at)[kMaxSpatial]) {
-  const WindowAxis* axis = window.axis;
-  double sum = 0;
-  for (std::int64_t c = 0; c < channels; ++c, x += step.channel, w += window.kernel_elements()) {
-    for (std::int64_t k0 = 0; k0 < axis[0].kernel; ++k0) {
-      const std::int64_t i0 = at[0] * axis[0].stride + k0 * axis[0].dilation - axis[0].pad_begin;
-      if (i0 < 0 || i0 >= axis[0].input) continue;
-      for (std::int64_t k1 = 0; k1 < axis[1].kernel; ++k1) {
-        const std::int64_t i1 = at[1] * axis[1].stride + k1 * axis[1].dilation - axis[1].pad_begin;
-        if (i1 < 0 || i1 >= axis[1].input) continue;
-        for (std::int64_t k2 = 0; k2 < axis[2].kernel; ++k2) {
-          const std::int64_t i2 = at[2] * axis[2].stride + k2 * axis[2].dilation - axis[2].pad_begin;
-          if (i2 < 0 || i2 >= axis[2].input) continue;
-          sum += static_cast<double>(x[((i0 * axis[1].input + i1) * axis[2].input + i2) * step.position]) *
-                 static_cast<double>(w[(k0 * axis[1].kernel + k1) * axis[2].kernel + k2]);
-        }
-      }
-    }
-  }
-  return sum;
-}
-
 Shape channels_first(const Shape& x) {
   Shape s = {x[0], x[x.rank() - 1]};
   for (int i = 1; i + 1 < x.rank(); ++i) s.push_back(x[i]);
@@ -96,7 +66,7 @@ void conv(const ReferenceContext& c, bool channels_last) {
       for (std::int64_t o0 = 0; o0 < window.axis[0].output; ++o0) {
         for (std::int64_t o1 = 0; o1 < window.axis[1].output; ++o1) {
           for (std::int64_t o2 = 0; o2 < window.axis[2].output; ++o2) {
-            *y = static_cast<T>(bias + dot(window, step, image, weight, channels, {o0, o1, o2}));
+            *y = static_cast<T>(bias + window_dot<double>(window, step, image, weight, channels, {o0, o1, o2}));
             y += channels_last ? outputs : 1;
           }
         }

@@ -4,6 +4,8 @@
 //   row of A or column of B.
 // dtypes: FusedMatMul floating point, both alike; MatMulInteger int8 and uint8. Failures: a scalar operand, inner dims that differ,
 // axes that do not broadcast, a batch to transpose where there is none. Tolerance: rtol 1e-4, atol 1e-5; integers exact.
+#include <algorithm>
+
 #include "ops/infra/product.h"
 #include "ops/infra/quantized.h"
 
@@ -68,12 +70,14 @@ void infer_integer(InferContext& c) {
 }
 
 void reference_integer(const ReferenceContext& c) {
+  const ProductSide a = side_of(c.input(0).desc.shape, true), b = side_of(c.input(1).desc.shape, false);
+  if (c.output().desc.shape.elements() == 0) return;
+  const std::vector<std::int32_t> x = centered(c, 0, 2, std::max<std::int64_t>(a.columns, 1), a.rows);
+  const std::vector<std::int32_t> w = centered(c, 1, 3, 1, b.columns);
   multiply<std::uint32_t>(
-      side_of(c.input(0).desc.shape, true), side_of(c.input(1).desc.shape, false),
-      [&](std::int64_t i, std::int64_t row, std::int64_t j, std::int64_t column) {
-        const std::int32_t x = byte_at(c.input(0), i) - zero_at(c, 2, row);
-        const std::int32_t w = byte_at(c.input(1), j) - zero_at(c, 3, column);
-        return static_cast<std::uint32_t>(x * w);
+      a, b,
+      [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t) {
+        return static_cast<std::uint32_t>(x[static_cast<std::size_t>(i)] * w[static_cast<std::size_t>(j)]);
       },
       [&](std::int64_t i, std::int64_t, std::int64_t, std::uint32_t sum) {
         c.output().as<std::int32_t>()[i] = static_cast<std::int32_t>(sum);

@@ -7,6 +7,7 @@
 // A's scale and zero point are one number; B's one, or one for each column; the bias [columns] may be missing.
 // dtypes: int8 and uint8; scales and bias float32. Failures: those of MatMul and Gemm, scales, zero points and biases that do not
 // fit. Tolerance: rtol 1e-5, atol 1e-6; quantized results exact, where ONNX Runtime, which scales in float32, may be one step off.
+#include <algorithm>
 #include <vector>
 
 #include "ops/infra/dynamic.h"
@@ -55,11 +56,15 @@ void reference_gemm(const ReferenceContext& c) {
   const Shape& out = c.output().desc.shape;
   const Strides added = c.has_input(kC) ? broadcast_strides(c.input(kC).desc.shape, out) : Strides{};
   const double alpha = static_cast<double>(attr_float(c.node, kAlpha)) * scale_at(c, kAScale);
+  if (out.elements() == 0) return;
+  const ProductSide a = side_of(c.input(kA).desc.shape, true, attr_int(c.node, kTransA) != 0);
+  const ProductSide b = side_of(c.input(kB).desc.shape, false, attr_int(c.node, kTransB) != 0);
+  const std::vector<std::int32_t> x = centered(c, kA, kAZero, 1, 1);
+  const std::vector<std::int32_t> w = centered(c, kB, kBZero, std::max<std::int64_t>(b.column_step, 1), b.columns);
   multiply<std::int64_t>(
-      side_of(c.input(kA).desc.shape, true, attr_int(c.node, kTransA) != 0),
-      side_of(c.input(kB).desc.shape, false, attr_int(c.node, kTransB) != 0),
-      [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t column) {
-        return std::int64_t{byte_at(c.input(kA), i) - zero_at(c, kAZero)} * (byte_at(c.input(kB), j) - zero_at(c, kBZero, column));
+      a, b,
+      [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t) {
+        return std::int64_t{x[static_cast<std::size_t>(i)]} * w[static_cast<std::size_t>(j)];
       },
       [&](std::int64_t i, std::int64_t row, std::int64_t column, std::int64_t sum) {
         if (c.has_input(kC)) sum += c.input(kC).as<std::int32_t>()[row * added.step[0] + column * added.step[1]];
@@ -94,13 +99,15 @@ void infer_matmul(InferContext& c, const MatMulInputs& in) {
   c.outputs[0].shape = product_shape(a, c.shape(0).rank(), b, c.shape(1).rank(), 1);
 }
 
-// Element i of A less its zero point is x(i).
-template <typename X>
-void matmul(const ReferenceContext& c, const MatMulInputs& in, double a_scale, X&& x) {
+// `x` is A less its zero point.
+void matmul(const ReferenceContext& c, const MatMulInputs& in, double a_scale, const std::vector<std::int32_t>& x) {
+  const ProductSide a = side_of(c.input(0).desc.shape, true), b = side_of(c.input(1).desc.shape, false);
+  if (c.output().desc.shape.elements() == 0) return;
+  const std::vector<std::int32_t> w = centered(c, 1, in.b_zero, 1, b.columns);
   multiply<std::int64_t>(
-      side_of(c.input(0).desc.shape, true), side_of(c.input(1).desc.shape, false),
-      [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t column) {
-        return std::int64_t{x(i)} * (byte_at(c.input(1), j) - zero_at(c, in.b_zero, column));
+      a, b,
+      [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t) {
+        return std::int64_t{x[static_cast<std::size_t>(i)]} * w[static_cast<std::size_t>(j)];
       },
       [&](std::int64_t i, std::int64_t, std::int64_t column, std::int64_t sum) {
         const double bias = c.has_input(in.bias) ? static_cast<double>(c.input(in.bias).as<float>()[column]) : 0;
@@ -114,8 +121,7 @@ void infer_integer(InferContext& c) {
 }
 
 void reference_integer(const ReferenceContext& c) {
-  matmul(c, kInteger, scale_at(c, kInteger.a_scale),
-         [&](std::int64_t i) { return byte_at(c.input(0), i) - zero_at(c, kInteger.a_zero); });
+  matmul(c, kInteger, scale_at(c, kInteger.a_scale), centered(c, 0, kInteger.a_zero, 1, 1));
 }
 
 void infer_dynamic(InferContext& c) { infer_matmul(c, kDynamic); }
@@ -127,7 +133,7 @@ void reference_dynamic(const ReferenceContext& c) {
   for (std::int64_t i = 0; i < count; ++i) {
     whole[static_cast<std::size_t>(i)] = range.quantized(c.input(0).as<float>()[i]) - static_cast<std::int32_t>(range.zero);
   }
-  matmul(c, kDynamic, static_cast<double>(range.scale), [&](std::int64_t i) { return whole[static_cast<std::size_t>(i)]; });
+  matmul(c, kDynamic, static_cast<double>(range.scale), whole);
 }
 
 constexpr const char* kDomain = "com.microsoft";

@@ -3,11 +3,14 @@
 // QLinearConv: y = saturate(round((that sum + bias) * x scale * w scale / y scale) + y zero point); the bias is int32.
 //   A scale and its zero point are one number; of the left-hand matrix also one for each row, of the right-hand one for each column, of
 //   the weight of a convolution one for each output channel.
-// dtypes: int8 and uint8; scales float32, of QLinearMatMul from 21 also float16 and bfloat16. Failures: those of MatMul and Conv, scales and zero points that do not fit. Exact.
+// dtypes: int8 and uint8; scales float32, of QLinearMatMul from 21 also float16 and bfloat16. Failures: those of MatMul and Conv,
+// scales and zero points that do not fit. Exact.
 #include "ops/conv.h"
 
+#include <algorithm>
+
+#include "ops/infra/product.h"
 #include "ops/infra/quantized.h"
-#include "ops/infra/walk.h"
 
 namespace evn {
 namespace {
@@ -24,49 +27,33 @@ enum : int { kA, kAScale, kAZero, kB, kBScale, kBZero, kYScale, kYZero };
 
 DType last_dtype(const Node&, std::span<const DType> inputs, int) { return inputs[kYZero]; }
 
-Shape with_matrix(const Shape& s, bool left) {
-  if (s.rank() != 1) return s;
-  return left ? Shape{1, s[0]} : Shape{s[0], 1};
-}
-
-Shape batch_of(const Shape& s) { return Shape(s.dims().first(static_cast<std::size_t>(s.rank() - 2))); }
-
 void infer_matmul(InferContext& c) {
   require_rank(c, kA, 1);
   require_rank(c, kB, 1);
-  const Shape a = with_matrix(c.shape(kA), true), b = with_matrix(c.shape(kB), false);
-  const std::int64_t m = a[a.rank() - 2], n = b[b.rank() - 1];
-  require_dim(b[b.rank() - 2], a[a.rank() - 1], kB);
-  check_operand(c, kA, kAScale, kAZero, m);
-  check_operand(c, kB, kBScale, kBZero, n);
+  const ProductSide a = side_of(c.shape(kA), true), b = side_of(c.shape(kB), false);
+  check_operand(c, kA, kAScale, kAZero, a.rows);
+  check_operand(c, kB, kBScale, kBZero, b.columns);
   require_dtype(c, kYZero, kByteDtypes);
   require_dtype(c, kYScale, c.node.op->since >= 21 ? kScaleDtypes : kFloat);
-  require_numbers(c, kYScale, m);
-  require_numbers(c, kYZero, m);
-  Shape y = broadcast_partial(batch_of(a), batch_of(b));
-  if (c.shape(kA).rank() > 1) y.push_back(m);
-  if (c.shape(kB).rank() > 1) y.push_back(n);
-  c.outputs[0].shape = y;
+  require_numbers(c, kYScale, a.rows);
+  require_numbers(c, kYZero, a.rows);
+  c.outputs[0].shape = product_shape(a, c.shape(kA).rank(), b, c.shape(kB).rank(), kB);
 }
 
 void reference_matmul(const ReferenceContext& c) {
-  const Shape a = with_matrix(c.input(kA).desc.shape, true), b = with_matrix(c.input(kB).desc.shape, false);
-  const Shape batch = broadcast_partial(batch_of(a), batch_of(b));
-  const std::int64_t rows = a[a.rank() - 2], depth = a[a.rank() - 1], columns = b[b.rank() - 1];
-  walk<2>(batch, {broadcast_strides(batch_of(a), batch), broadcast_strides(batch_of(b), batch)}, [&](std::int64_t i, const std::int64_t* at) {
-    for (std::int64_t m = 0; m < rows; ++m) {
-      for (std::int64_t n = 0; n < columns; ++n) {
-        std::int64_t sum = 0;
-        for (std::int64_t k = 0; k < depth; ++k) {
-          const std::int32_t x = byte_at(c.input(kA), (at[0] * rows + m) * depth + k) - zero_at(c, kAZero, m);
-          const std::int32_t w = byte_at(c.input(kB), (at[1] * depth + k) * columns + n) - zero_at(c, kBZero, n);
-          sum += std::int64_t{x} * w;
-        }
+  const ProductSide a = side_of(c.input(kA).desc.shape, true), b = side_of(c.input(kB).desc.shape, false);
+  if (c.output().desc.shape.elements() == 0) return;
+  const std::vector<std::int32_t> x = centered(c, kA, kAZero, std::max<std::int64_t>(a.columns, 1), a.rows);
+  const std::vector<std::int32_t> w = centered(c, kB, kBZero, 1, b.columns);
+  multiply<std::int64_t>(
+      a, b,
+      [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t) {
+        return std::int64_t{x[static_cast<std::size_t>(i)]} * w[static_cast<std::size_t>(j)];
+      },
+      [&](std::int64_t i, std::int64_t m, std::int64_t n, std::int64_t sum) {
         const double scale = scale_at(c, kAScale, m) * scale_at(c, kBScale, n) / scale_at(c, kYScale, m);
-        put_byte(c.output(), (i * rows + m) * columns + n, round_even(static_cast<double>(sum) * scale) + zero_at(c, kYZero, m));
-      }
-    }
-  });
+        put_byte(c.output(), i, round_even(static_cast<double>(sum) * scale) + zero_at(c, kYZero, m));
+      });
 }
 
 // ---------------------------------------------------------------------------------------------- convolutions --
@@ -88,29 +75,16 @@ void convolve(const ReferenceContext& c, const ConvInputs& in, F&& store) {
   const Shape& w = c.input(in.w).desc.shape;
   if (c.output().desc.shape.elements() == 0) return;
   const Window window = conv_window(c.node, x, w);
-  const Shape taps = {w[1], window.axis[0].kernel, window.axis[1].kernel, window.axis[2].kernel};
   const std::int64_t per_group = w[0] / attr_int(c.node, ConvAttr::kGroup);
+  const std::int64_t image = window.input_elements(), taps = std::max<std::int64_t>(w.elements(1, w.rank()), 1);
+  const std::vector<std::int32_t> numbers = centered(c, in.x, in.x_zero, 1, 1);
+  const std::vector<std::int32_t> weights = centered(c, in.w, in.w_zero, taps, w[0]);
   for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
-    const std::int64_t place[3] = {i / window.axis[2].output / window.axis[1].output % window.axis[0].output,
-                                   i / window.axis[2].output % window.axis[1].output, i % window.axis[2].output};
     const std::int64_t plane = i / window.output_elements(), n = plane / w[0], m = plane % w[0];
-    std::int64_t sum = 0;
-    for (std::int64_t tap = 0; tap < taps.elements(); ++tap) {
-      const std::int64_t at[3] = {tap / taps[3] / taps[2] % taps[1], tap / taps[3] % taps[2], tap % taps[3]};
-      std::int64_t from = n * x[1] + m / per_group * w[1] + tap / window.kernel_elements();
-      bool inside = true;
-      for (int axis = 0; axis < 3; ++axis) {
-        const WindowAxis& a = window.axis[axis];
-        const std::int64_t position = place[axis] * a.stride + at[axis] * a.dilation - a.pad_begin;
-        inside &= position >= 0 && position < a.input;
-        from = from * a.input + position;
-      }
-      if (!inside) continue;
-      const std::int32_t value = byte_at(c.input(in.x), from) - zero_at(c, in.x_zero, 0);
-      const std::int32_t weight = byte_at(c.input(in.w), m * taps.elements() + tap) - zero_at(c, in.w_zero, m);
-      sum += std::int64_t{value} * weight;
-    }
-    store(i, m, sum);
+    const std::int64_t place[kMaxSpatial] = {i / window.axis[2].output / window.axis[1].output % window.axis[0].output,
+                                             i / window.axis[2].output % window.axis[1].output, i % window.axis[2].output};
+    const std::int32_t* from = numbers.data() + (n * x[1] + m / per_group * w[1]) * image;
+    store(i, m, window_dot<std::int64_t>(window, {1, image}, from, weights.data() + m * taps, w[1], place));
   }
 }
 

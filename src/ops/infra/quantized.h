@@ -2,6 +2,8 @@
 // indices.
 #pragma once
 
+#include <vector>
+
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/round.h"
@@ -53,6 +55,18 @@ inline std::int32_t zero_at(const ReferenceContext& c, int input, std::int64_t i
 
 inline double scale_at(const ReferenceContext& c, int input, std::int64_t i = 0) {
   return static_cast<double>(scale_value(c.input(input), place_in(c.input(input), i)));
+}
+
+// A tensor less its zero point, of which there is one, or `count` of them, one for each `inner` elements in turn.
+inline std::vector<std::int32_t> centered(const ReferenceContext& c, int tensor, int zero, std::int64_t inner, std::int64_t count) {
+  const std::int64_t elements = c.input(tensor).desc.shape.elements();
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(elements));
+  const bool one = !c.has_input(zero) || c.input(zero).desc.shape.elements() == 1;
+  const std::int32_t all = one ? zero_at(c, zero) : 0;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    numbers[static_cast<std::size_t>(i)] = byte_at(c.input(tensor), i) - (one ? all : zero_at(c, zero, i / inner % count));
+  }
+  return numbers;
 }
 
 // Element i of input `first`, whose scale and zero point follow it, as the number that it stands for.
