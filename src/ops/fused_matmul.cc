@@ -70,10 +70,12 @@ void infer_integer(InferContext& c) {
 }
 
 void reference_integer(const ReferenceContext& c) {
-  const ProductSide a = side_of(c.input(0).desc.shape, true), b = side_of(c.input(1).desc.shape, false);
+  const ProductSide a = side_of(c.input(0).desc.shape, true);
+  ProductSide b = side_of(c.input(1).desc.shape, false);
   if (c.output().desc.shape.elements() == 0) return;
   const std::vector<std::int32_t> x = centered(c, 0, 2, std::max<std::int64_t>(a.columns, 1), a.rows);
-  const std::vector<std::int32_t> w = centered(c, 1, 3, 1, b.columns);
+  std::vector<std::int32_t> w = centered(c, 1, 3, 1, b.columns);
+  turn_columns(&b, &w);
   multiply<std::uint32_t>(
       a, b,
       [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t) {

@@ -58,9 +58,10 @@ void reference_gemm(const ReferenceContext& c) {
   const double alpha = static_cast<double>(attr_float(c.node, kAlpha)) * scale_at(c, kAScale);
   if (out.elements() == 0) return;
   const ProductSide a = side_of(c.input(kA).desc.shape, true, attr_int(c.node, kTransA) != 0);
-  const ProductSide b = side_of(c.input(kB).desc.shape, false, attr_int(c.node, kTransB) != 0);
+  ProductSide b = side_of(c.input(kB).desc.shape, false, attr_int(c.node, kTransB) != 0);
   const std::vector<std::int32_t> x = centered(c, kA, kAZero, 1, 1);
-  const std::vector<std::int32_t> w = centered(c, kB, kBZero, std::max<std::int64_t>(b.column_step, 1), b.columns);
+  std::vector<std::int32_t> w = centered(c, kB, kBZero, std::max<std::int64_t>(b.column_step, 1), b.columns);
+  turn_columns(&b, &w);
   multiply<std::int64_t>(
       a, b,
       [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t) {
@@ -101,9 +102,11 @@ void infer_matmul(InferContext& c, const MatMulInputs& in) {
 
 // `x` is A less its zero point.
 void matmul(const ReferenceContext& c, const MatMulInputs& in, double a_scale, const std::vector<std::int32_t>& x) {
-  const ProductSide a = side_of(c.input(0).desc.shape, true), b = side_of(c.input(1).desc.shape, false);
+  const ProductSide a = side_of(c.input(0).desc.shape, true);
+  ProductSide b = side_of(c.input(1).desc.shape, false);
   if (c.output().desc.shape.elements() == 0) return;
-  const std::vector<std::int32_t> w = centered(c, 1, in.b_zero, 1, b.columns);
+  std::vector<std::int32_t> w = centered(c, 1, in.b_zero, 1, b.columns);
+  turn_columns(&b, &w);
   multiply<std::int64_t>(
       a, b,
       [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t) {

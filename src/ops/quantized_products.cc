@@ -41,10 +41,12 @@ void infer_matmul(InferContext& c) {
 }
 
 void reference_matmul(const ReferenceContext& c) {
-  const ProductSide a = side_of(c.input(kA).desc.shape, true), b = side_of(c.input(kB).desc.shape, false);
+  const ProductSide a = side_of(c.input(kA).desc.shape, true);
+  ProductSide b = side_of(c.input(kB).desc.shape, false);
   if (c.output().desc.shape.elements() == 0) return;
   const std::vector<std::int32_t> x = centered(c, kA, kAZero, std::max<std::int64_t>(a.columns, 1), a.rows);
-  const std::vector<std::int32_t> w = centered(c, kB, kBZero, 1, b.columns);
+  std::vector<std::int32_t> w = centered(c, kB, kBZero, 1, b.columns);
+  turn_columns(&b, &w);
   multiply<std::int64_t>(
       a, b,
       [&](std::int64_t i, std::int64_t, std::int64_t j, std::int64_t) {

@@ -1,7 +1,9 @@
 // Matrix products over broadcast batches, as their references see them: two sides, each with its matrix and the axes before that.
 #pragma once
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "ops/infra/check.h"
 #include "ops/infra/walk.h"
@@ -57,6 +59,20 @@ inline Strides batch_steps_in(const ProductSide& side, const Shape& batch) {
   const int missing = batch.rank() - side.batch.rank();
   for (int i = 0; i < side.batch.rank(); ++i) s.step[i + missing] = side.batch[i] == 1 ? 0 : side.batch_steps.step[i];
   return s;
+}
+
+// Puts the columns of the right-hand matrices, which stand row by row in `values`, one behind the other, as the sums want them.
+template <typename T>
+void turn_columns(ProductSide* b, std::vector<T>* values) {
+  const std::int64_t size = b->rows * b->columns;
+  if (size == 0 || b->row_step != b->columns || b->column_step != 1) return;
+  std::vector<T> matrix(static_cast<std::size_t>(size));
+  for (auto from = values->begin(); from != values->end(); from += size) {
+    for (std::int64_t i = 0; i < size; ++i) matrix[static_cast<std::size_t>(i % b->columns * b->rows + i / b->columns)] = from[i];
+    std::copy(matrix.begin(), matrix.end(), from);
+  }
+  b->row_step = 1;
+  b->column_step = b->rows;
 }
 
 // store(i, row, column, sum over k of term(element of a, row, element of b, column)) for each element i of the product.
