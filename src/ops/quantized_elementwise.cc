@@ -1,6 +1,7 @@
 // com.microsoft's element-wise operators on quantized tensors. Each dequantizes, x = (q - zero point) * scale, computes, and
 // quantizes the result, q = saturate(round(y / y scale) + zero point), ties to even:
-//   QLinearAdd, QLinearMul           y = a + b, y = a * b; a and b broadcast
+//   QLinearAdd, QLinearMul           y = a + b, y = a * b; a and b broadcast; a sum is rounded with the zero point in it, as in
+//                                    ONNX Runtime
 //   QLinearWhere                     y = condition ? a : b, all three broadcast
 //   QLinearSigmoid                   y = 1 / (1 + exp(-x))
 //   QLinearLeakyRelu                 y = x < 0 ? alpha * x : x
@@ -28,21 +29,24 @@ void infer_binary(InferContext& c) {
   c.outputs[0].shape = broadcast_partial(c.shape(kA), c.shape(kB));
 }
 
+// put(i, a, b) writes element i.
 template <typename F>
-void reference_binary(const ReferenceContext& c, F&& f) {
+void reference_binary(const ReferenceContext& c, F&& put) {
   const Shape& out = c.output().desc.shape;
   walk<2>(out, {broadcast_strides(c.input(kA).desc.shape, out), broadcast_strides(c.input(kB).desc.shape, out)},
           [&](std::int64_t i, const std::int64_t* at) {
-            put_quantized(c, kBinaryScale, i, f(dequantized_at(c, kA, at[0]), dequantized_at(c, kB, at[1])));
+            put(i, dequantized_at(c, kA, at[0]), dequantized_at(c, kB, at[1]));
           });
 }
 
 void reference_add(const ReferenceContext& c) {
-  reference_binary(c, [](double a, double b) { return a + b; });
+  const double scale = scale_at(c, kBinaryScale);
+  const auto zero = static_cast<double>(zero_at(c, kBinaryScale + 1));
+  reference_binary(c, [&](std::int64_t i, double a, double b) { put_byte(c.output(), i, round_even((a + b) / scale + zero)); });
 }
 
 void reference_mul(const ReferenceContext& c) {
-  reference_binary(c, [](double a, double b) { return a * b; });
+  reference_binary(c, [&](std::int64_t i, double a, double b) { put_quantized(c, kBinaryScale, i, a * b); });
 }
 
 // ------------------------------------------------------------------------------------------------------ Where --

@@ -20,13 +20,15 @@ TEST(QLinearAdd, SumsWhatTheNumbersStandForAndSaturates) {
   // (10 - 2) * 0.5 + (b - 4) * 0.25 = 4 + {0, 1, 62.75}; / 0.5 + 1
   const Tensor b = u8({3}, {4, 8, 255});
   EXPECT_EQ(bytes_of(Op(add).run({u8({1}, {10}), scale(0.5f), zero(2), b, scale(0.25f), zero(4), scale(0.5f), zero(1)})),
-            (Bytes{9, 11, 135}));
+            (Bytes{9, 11, 134}));
   const auto plain = [&](const Tensor& x, float x_scale, const Tensor& y) {
     return bytes_of(Op(add).run({x, scale(x_scale), absent(), y, scale(1), absent(), scale(1)}));
   };
   EXPECT_EQ(plain(u8({1}, {255}), 1, u8({2}, {1, 0})), (Bytes{255, 255}));
   // Half-way between two: the even one.
   EXPECT_EQ(plain(u8({2}, {1, 3}), 0.5f, u8({1}, {0})), (Bytes{0, 2}));
+  // The zero point counts: 0.5 + 1 and 1.5 + 1 become 2.
+  EXPECT_EQ(bytes_of(Op(add).run({u8({2}, {1, 3}), scale(0.5f), absent(), u8({1}, {0}), scale(1), absent(), scale(1), zero(1)})), (Bytes{2, 2}));
 }
 
 TEST(QLinearAdd, RefusesWhatDoesNotFit) {

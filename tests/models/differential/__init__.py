@@ -3,7 +3,8 @@
 draw.py draws and registers, the files by topic have a generator for each operator, judges.py runs, trial.py counts and compares, and
 disagreements.py lists where the judges differ from each other and why Evener goes with which.
 """
-from . import attention, conv, elementwise, indexing, normalize, pool, products, quantize, recurrent, reduce, shape, signal, training, vision  # noqa: F401
+from . import (  # noqa: F401
+    attention, contrib, conv, elementwise, indexing, normalize, pool, products, quantize, recurrent, reduce, shape, signal, training, vision)
 from .draw import GENERATORS  # noqa: F401
 
 # Operators that no generator draws, and why.
@@ -14,5 +15,4 @@ NOT_DRAWN = {
     "SplitToSequence ConcatFromSequence": "values that are no tensors",
     "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer": "strings",
     "ImageDecoder": "its input is a picture's file",
-    "SimplifiedLayerNormalization": "no operator of ONNX",
 }
