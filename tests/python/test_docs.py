@@ -1,4 +1,6 @@
-"""The documentation that says what code says: pieces of code stand in their files, and the C API's reference is the header's."""
+"""The documentation that says what code says: pieces of code stand in their files, the C API's reference is the header's, the page
+of operators the library's."""
+import os
 import pathlib
 import re
 import sys
@@ -9,6 +11,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 
 import make_c_api  # noqa: E402
+import make_operators  # noqa: E402
 
 HEADER = make_c_api.HEADER.read_text()
 PIECES = [(page.name, path, code) for page in sorted((REPOSITORY / "docs").glob("*.md"))
@@ -34,6 +37,11 @@ def test_paths_in_the_guides_exist():
 
 def test_the_reference_of_the_c_api_is_the_headers():
     assert make_c_api.OUTPUT.read_text() == make_c_api.generate(HEADER), "run scripts/make_c_api.py"
+
+
+def test_the_page_of_operators_is_what_the_library_says():
+    build = pathlib.Path(os.environ.get("EVENER_BUILD") or REPOSITORY / "build" / "release")
+    assert make_operators.OUTPUT.read_text() == make_operators.generate(build), "run scripts/make_operators.py"
 
 
 def test_the_reference_has_every_function_once_with_its_comment():
