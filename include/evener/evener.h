@@ -62,7 +62,7 @@ enum {
   EVN_ERROR_WRONG_STATE = 14,       /* the object is not in a state that allows the call */
   EVN_ERROR_VERSION = 15,           /* the client is newer than the library */
   EVN_ERROR_BUFFER_TOO_SMALL = 16,  /* a caller's buffer is too small */
-  EVN_ERROR_INTERNAL = 17           /* a bug of the library */
+  EVN_ERROR_INTERNAL = 17           /* a bug of the library, or of a custom operator that it called */
 };
 
 /* Returns the name of a status ("EVN_ERROR_IO"); "EVN_ERROR_UNKNOWN" for another value. Static memory. No cost. */
@@ -255,6 +255,103 @@ enum {
 EVN_API evn_status evn_runtime_describe_devices(evn_runtime runtime, evn_format format, char *buffer, size_t capacity,
                                                 size_t *size, evn_error *error);
 
+/* ------------------------------------------------------------------------------------------- custom operators -- */
+
+/* A node of a custom operator, as its callbacks see it. A handle that is valid while the callback that got it runs. */
+typedef struct evn_operator_node_handle *evn_operator_node;
+
+/* A tensor in host memory, row-major and aligned for its dtype. Arrays of it are handed to callbacks: it never grows. */
+typedef struct evn_tensor_view {
+  evn_dtype dtype;            /* EVN_DTYPE_UNDEFINED: an optional one that is not given or not wanted */
+  uint32_t rank;              /* EVN_UNKNOWN_RANK: not known yet (in `infer` only) */
+  int64_t dims[EVN_MAX_RANK]; /* the first `rank` count; -1: not known yet (in `infer` only) */
+  void *data;                 /* in `run`: the elements; NULL when there are none. Those of inputs must not be written. In `infer`:
+                                 NULL, but for inputs of `value_inputs` whose value is known */
+  uint64_t size_bytes;        /* of data */
+} evn_tensor_view;
+#define EVN_UNKNOWN_RANK UINT32_MAX
+
+/* Says what a custom operator would make of its inputs: sets dtype, rank and dims of each output; what is set of an output that the
+ * model does not want is ignored. Called while a model loads, where ranks and dims
+ * of inputs may not be known and those of outputs may be left so, and for each new input shape of a run, where all are known and
+ * all must be set. The answers must agree: the same dtypes, and ranks and dims that are the same once they are known. It must
+ * depend on nothing but its arguments, and may be called from several threads at a time.
+ *   error  may be given a message (`snprintf` into error->message) for a status other than EVN_OK */
+typedef evn_status (*evn_operator_infer)(void *user, evn_operator_node node, const evn_tensor_view *inputs, uint32_t input_count,
+                                         evn_tensor_view *outputs, uint32_t output_count, evn_error *error);
+
+/* Computes the outputs' elements. dtype and dims are those that `infer` gave. May be called from several threads at a time, and on
+ * threads of the library. */
+typedef evn_status (*evn_operator_run)(void *user, evn_operator_node node, const evn_tensor_view *inputs, uint32_t input_count,
+                                       const evn_tensor_view *outputs, uint32_t output_count, evn_error *error);
+
+/* Called once, when the runtime and everything made of it have gone; no other callback runs then or later. */
+typedef void (*evn_operator_release)(void *user);
+
+/* As max_inputs or max_outputs: any number. */
+#define EVN_VARIADIC UINT32_MAX
+
+/* A custom operator. Callbacks must not call the library but for evn_operator_..., with the node that they got. Exceptions of C++
+ * that leave them are caught, and are EVN_ERROR_INTERNAL. */
+typedef struct evn_operator {
+  uint32_t struct_size;
+  int32_t since_version;  /* first version of the domain that this is for, >= 1; the highest that a model's import allows applies */
+  const char *domain;     /* of the operator in the model; not ai.onnx, which may not be extended */
+  const char *name;
+  uint32_t min_inputs;
+  uint32_t max_inputs;
+  uint32_t min_outputs;
+  uint32_t max_outputs;
+  uint32_t value_inputs;  /* bit i: shapes of outputs depend on the value of input i, which `infer` gets where it is known */
+  uint32_t reserved;      /* 0 */
+  void *user;             /* handed to the callbacks */
+  evn_operator_infer infer;
+  evn_operator_run run;
+  evn_operator_release release; /* nullable. Not called when the registration fails */
+} evn_operator;
+#define EVN_OPERATOR_INIT {sizeof(evn_operator), 1, NULL, NULL, 0, 0, 1, 1, 0, 0, NULL, NULL, NULL, NULL}
+
+/* Adds an operator to those that models which this runtime loads from now on may use. It runs on the CPU device; others refuse it, and
+ * evn_session_explain says so. Its attributes may have any names. Nodes of it are never computed while a model loads.
+ *   op   copied, strings included
+ * Returns EVN_ERROR_INVALID_ARGUMENT (a domain, name or version that is empty, too long or taken by the library or by an earlier
+ * registration; counts that contradict each other; a callback that is missing). Allocates. */
+EVN_API evn_status evn_runtime_register_operator(evn_runtime runtime, const evn_operator *op, evn_error *error);
+
+/* Writes the node's name. */
+EVN_API evn_status evn_operator_node_name(evn_operator_node node, char *buffer, size_t capacity, size_t *size, evn_error *error);
+
+/* Kinds of attributes; the values are ONNX's AttributeProto.AttributeType. */
+typedef int32_t evn_attribute_type;
+enum {
+  EVN_ATTRIBUTE_NONE = 0, /* not given */
+  EVN_ATTRIBUTE_FLOAT = 1,
+  EVN_ATTRIBUTE_INT = 2,
+  EVN_ATTRIBUTE_STRING = 3,
+  EVN_ATTRIBUTE_TENSOR = 4,
+  EVN_ATTRIBUTE_GRAPH = 5,
+  EVN_ATTRIBUTE_FLOATS = 6,
+  EVN_ATTRIBUTE_INTS = 7,
+  EVN_ATTRIBUTE_STRINGS = 8
+};
+
+/* Sets *type to the kind of the node's attribute `name`, or to EVN_ATTRIBUTE_NONE. No cost but the search. */
+EVN_API evn_status evn_operator_attribute_type(evn_operator_node node, const char *name, evn_attribute_type *type, evn_error *error);
+
+/* Give an attribute's value. Return EVN_ERROR_INVALID_ARGUMENT when the node has no such attribute, or one of another kind: what *value
+ * was before, the default for example, stays. */
+EVN_API evn_status evn_operator_attribute_int(evn_operator_node node, const char *name, int64_t *value, evn_error *error);
+EVN_API evn_status evn_operator_attribute_float(evn_operator_node node, const char *name, float *value, evn_error *error);
+EVN_API evn_status evn_operator_attribute_string(evn_operator_node node, const char *name, char *buffer, size_t capacity,
+                                                 size_t *size, evn_error *error);
+
+/* The same of lists and tensors, which stay where they are: the pointers are valid while the callback runs. */
+EVN_API evn_status evn_operator_attribute_ints(evn_operator_node node, const char *name, const int64_t **values, size_t *count,
+                                               evn_error *error);
+EVN_API evn_status evn_operator_attribute_floats(evn_operator_node node, const char *name, const float **values, size_t *count,
+                                                 evn_error *error);
+EVN_API evn_status evn_operator_attribute_tensor(evn_operator_node node, const char *name, evn_tensor_view *view, evn_error *error);
+
 /* --------------------------------------------------------------------------------------------------- device -- */
 
 typedef int32_t evn_device_kind;
@@ -438,6 +535,44 @@ EVN_API evn_status evn_model_describe(evn_model model, evn_format format, char *
  * Returns EVN_ERROR_INVALID_ARGUMENT when there is none. */
 EVN_API evn_status evn_model_get_metadata(evn_model model, const char *key, char *buffer, size_t capacity, size_t *size,
                                           evn_error *error);
+
+/* The dims of an input, for evn_model_inspect. */
+typedef struct evn_input_shape {
+  const char *name;
+  const int64_t *dims; /* `rank` values >= 0 */
+  uint32_t rank;
+  uint32_t reserved;   /* 0 */
+} evn_input_shape;
+
+/* What evn_model_inspect is asked. */
+typedef struct evn_inspect_options {
+  uint32_t struct_size;
+  uint32_t shape_count;          /* of `shapes` */
+  const evn_input_shape *shapes; /* inputs whose dims are not fixed by the model. Dims with one symbol are one: what is given for it
+                                    holds for all inputs. NULL when shape_count is 0 */
+  const void *data;              /* the model's bytes, which must stay for the call, when path is NULL */
+  size_t size;                   /* bytes of data */
+  const char *external_dir;      /* as in evn_model_options, for a model from `data` */
+} evn_inspect_options;
+#define EVN_INSPECT_OPTIONS_INIT {sizeof(evn_inspect_options), 0, NULL, NULL, 0, NULL}
+
+/* Writes what a model needs, also when this library cannot load it: imports, inputs and outputs of any type, operators by domain and
+ * version with counts (those in bodies of If, Loop and Scan and in functions that are called included), which of them are not supported
+ * and all their nodes with path names, parameters, bytes of weights by element type, external data; whether it loads, and why not;
+ * and, for the shapes that are known, an estimate of multiply-adds and of the peak memory of a run on the CPU (weights, their packed
+ * copies, intermediate values as the planner shares them, inputs, outputs). Nodes that are not supported, or whose shapes depend on
+ * data or on dims that are not known, are left out of the estimate, which then says that it is not complete.
+ *   path     an ONNX file, or NULL: `data` of the options. What lies outside the file is kept out as evn_model_load_file keeps it
+ *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"ir_version", "opsets", "functions", "inputs", "outputs", "node_count", "operators":
+ *            [{"domain", "name", "opset", "since", "count", "supported"}], "parameters", "weight_bytes", "weights": [{"dtype", "tensors",
+ *            "parameters", "bytes"}], "external_data": {"bytes", "files"}, "unsupported": [{"domain", "name", "count", "reason",
+ *            "nodes"}], "loads", "error", "estimate": {"shapes", "complete", "multiply_adds", "multiply_adds_by_operator", "peak_bytes",
+ *            "weights_bytes", "packed_bytes", "arena_bytes", "input_bytes", "output_bytes", ...} or null}
+ * Returns EVN_ERROR_IO (the file itself), EVN_ERROR_INVALID_MODEL (no ONNX model at all), EVN_ERROR_LIMIT, EVN_ERROR_TIMEOUT,
+ * EVN_ERROR_INVALID_ARGUMENT (shapes that the model cannot have). Reads, checks and rewrites the model as loading does: blocks;
+ * allocates; each call does so anew, that which asks for the size too. */
+EVN_API evn_status evn_model_inspect(evn_runtime runtime, const char *path, const evn_inspect_options *options, evn_format format,
+                                     char *buffer, size_t capacity, size_t *size, evn_error *error);
 
 /* -------------------------------------------------------------------------------------------------- session -- */
 

@@ -1,5 +1,5 @@
 // Evener for C++17 and later: owners, exceptions and views over the C API of evener.h. Header only; it needs the standard library and
-// libevener, nothing else.
+// libevener, nothing else. Operators of a program's own are in operator.hpp.
 //
 //  Owners      Runtime, Device, Tensor, Model and Session are moved, not copied; a default-made or moved-from one is empty and may only
 //              be destroyed, assigned and tested. They may be destroyed in any order. Destructors never throw.
@@ -16,6 +16,7 @@
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -769,6 +770,18 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     return s;
   }
   Session session(const std::string& path, const SessionOptions& options = {}) const { return session(load(path), options); }
+
+  // What a model needs, also when it cannot be loaded; `shapes` are of inputs whose dims the model leaves open.
+  std::string inspect(const std::string& path, const std::map<std::string, Dims>& shapes = {}, Format format = Format::kText) const {
+    std::vector<evn_input_shape> rows;
+    for (const auto& [name, dims] : shapes) rows.push_back({name.c_str(), dims.data(), dims.rank(), 0});
+    evn_inspect_options o = EVN_INSPECT_OPTIONS_INIT;
+    o.shapes = rows.data();
+    o.shape_count = static_cast<std::uint32_t>(rows.size());
+    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
+      return evn_model_inspect(get(), path.c_str(), &o, static_cast<evn_format>(format), b, c, s, e);
+    });
+  }
 };
 
 }  // inline namespace

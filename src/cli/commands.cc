@@ -25,10 +25,31 @@ int run_devices(const Arguments& arguments) {
 
 int run_inspect(const Arguments& arguments) {
   const Runtime runtime = open_runtime(arguments);
-  const Model model = load_model(runtime, arguments.operand(0));
-  print_text(read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
-    return evn_model_describe(model.get(), text_format(arguments), buffer, capacity, size, error);
-  }));
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> given;  // stay for the call
+  for (const std::string& text : arguments.all("--shape")) {
+    auto [name, dims] = parse_assignment("--shape", text);
+    given.emplace_back(name, parse_dims(name, dims));
+  }
+  std::vector<evn_input_shape> shapes;
+  for (const auto& [name, dims] : given) shapes.push_back({name.c_str(), dims.data(), static_cast<std::uint32_t>(dims.size()), 0});
+  evn_inspect_options options = EVN_INSPECT_OPTIONS_INIT;
+  options.shapes = shapes.data();
+  options.shape_count = static_cast<std::uint32_t>(shapes.size());
+  std::string text(std::size_t{1} << 16, '\0');  // asking for the size would inspect it twice
+  for (;;) {
+    std::size_t size = 0;
+    Call call(kExitModel);
+    evn_error* error = call;
+    const evn_status status = evn_model_inspect(runtime.get(), arguments.operand(0).c_str(), &options, text_format(arguments),
+                                                text.data(), text.size(), &size, error);
+    if (status != EVN_ERROR_BUFFER_TOO_SMALL) {
+      call.check(status);
+      text.resize(size - 1);
+      break;
+    }
+    text.resize(error->bytes_requested);
+  }
+  print_text(text);
   return kExitOk;
 }
 
@@ -118,7 +139,12 @@ int run_version(const Arguments&) {
 }
 
 constexpr Option kDevicesOptions[] = {kConfigOption, kJsonOption};
-constexpr Option kInspectOptions[] = {kConfigOption, kJsonOption};
+constexpr Option kInspectOptions[] = {
+    {"--shape", "NAME=DIMS", "dimensions of an input for the estimate, as in --shape x=1x3x224x224;\nmay be repeated", true},
+    kConfigOption,
+    kThreadsOption,
+    kJsonOption,
+};
 constexpr Option kRunOptions[] = {
     kInputOption,
     kShapeOption,
@@ -144,8 +170,11 @@ constexpr Command kCommands[] = {
     {"devices", nullptr, "list the devices of this machine",
      "Lists every platform and device that this machine offers, and says why when there is no OpenCL.", kDevicesOptions,
      run_devices},
-    {"inspect", "MODEL", "say what a model is",
-     "Prints inputs, outputs, operators, parameters and bytes of weights of an ONNX file.", kInspectOptions, run_inspect},
+    {"inspect", "MODEL", "say what a model is and needs",
+     "Prints inputs, outputs, operators, parameters and bytes of weights of an ONNX file, which operators are not supported and\n"
+     "at which nodes, whether it loads, and an estimate of multiply-adds and of the peak memory of a run on the CPU for the\n"
+     "dimensions that are known. A model that does not load is no failure.",
+     kInspectOptions, run_inspect},
     {"run", "MODEL", "run a model",
      "Runs an ONNX file and prints each output's name, element type, dimensions, least, mean and greatest value, and the time.\n"
      "An input without --input is filled with a fixed pseudo-random pattern: floating point in [0, 1), integers 0 and 1. Its\n"

@@ -61,23 +61,6 @@ evn_tensor_info tensor_info(const Tensor& tensor) {
   return info;
 }
 
-std::vector<std::int64_t> parse_dims(const std::string& name, const std::string& text) {
-  std::vector<std::int64_t> dims;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (true) {
-    std::int64_t dim = 0;
-    const auto [next, error] = std::from_chars(at, end, dim);
-    if (error != std::errc{} || dim < 0 || (next != end && *next != ',') || dims.size() == EVN_MAX_RANK) {
-      fail_usage("--shape %s=%s: dimensions are at most %d whole numbers split by commas, as in 1,3,224,224", name.c_str(),
-                 text.c_str(), EVN_MAX_RANK);
-    }
-    dims.push_back(dim);
-    if (next == end) return dims;
-    at = next + 1;
-  }
-}
-
 evn_value_info input_info(const Session& session, std::uint32_t index) {
   evn_value_info info = EVN_VALUE_INFO_INIT;
   Call call;
@@ -226,6 +209,23 @@ void print_summary(const std::string& name, evn_dtype dtype, const std::vector<s
 }
 
 }  // namespace
+
+std::vector<std::int64_t> parse_dims(const std::string& name, const std::string& text) {
+  std::vector<std::int64_t> dims;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    std::int64_t dim = 0;
+    const auto [next, error] = std::from_chars(at, end, dim);
+    if (error != std::errc{} || dim < 0 || (next != end && *next != ',' && *next != 'x') || dims.size() == EVN_MAX_RANK) {
+      fail_usage("--shape %s=%s: dimensions are at most %d whole numbers split by commas or x, as in 1,3,224,224", name.c_str(),
+                 text.c_str(), EVN_MAX_RANK);
+    }
+    dims.push_back(dim);
+    if (next == end) return dims;
+    at = next + 1;
+  }
+}
 
 std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runtime, const Session& session, bool say) {
   const auto files = by_input(arguments, "--input", session);

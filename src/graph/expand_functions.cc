@@ -50,7 +50,7 @@ struct Scope {
 
 class Expander {
  public:
-  Expander(Model& model, const Limits& limits) : limits_(limits), functions_(model), graph_(model.graph) {}
+  Expander(Model& model, const Limits& limits, const OperatorRegistry* custom) : limits_(limits), functions_(model, custom), graph_(model.graph) {}
 
   void run() {
     if (functions_.measure(graph_) > limits_.nodes) refuse_nodes();
@@ -345,9 +345,9 @@ class Expander {
 
 }  // namespace
 
-void expand_functions(Model& model, const Limits& limits) {
+void expand_functions(Model& model, const Limits& limits, const OperatorRegistry* custom) {
   if (model.functions.empty()) return;
-  Expander(model, limits).run();
+  Expander(model, limits, custom).run();
   model.functions.clear();
 }
 

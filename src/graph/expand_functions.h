@@ -12,12 +12,13 @@
 
 #include "base/limits.h"
 #include "core/graph.h"
+#include "ops/custom.h"
 
 namespace evn {
 
 // Nodes of the graph must have unique names; those of a function become "call/inner". Empties `model.functions`. Throws
 // EVN_ERROR_INVALID_MODEL with the node or the function (recursion included), and EVN_ERROR_LIMIT when the functions would
 // become more than limits.nodes nodes (a call counts as one), limits.model_bytes of attributes, or nest deeper than limits.nesting.
-void expand_functions(Model& model, const Limits& limits);
+void expand_functions(Model& model, const Limits& limits, const OperatorRegistry* custom = nullptr);
 
 }  // namespace evn

@@ -27,7 +27,8 @@ std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-FunctionCalls::FunctionCalls(const Model& model) : model_domains_(import_domains(model.opsets)) {
+FunctionCalls::FunctionCalls(const Model& model, const OperatorRegistry* custom)
+    : model_domains_(import_domains(model.opsets)), custom_(custom) {
   for (const Function& f : model.functions) {
     callees_.emplace(std::make_tuple(std::string_view(f.domain), std::string_view(f.name), std::string_view(f.overload)),
                      Callee{&f, import_domains(f.opsets), 0, {}});
@@ -47,7 +48,7 @@ Callee* FunctionCalls::find(const Node& node, const Domains& domains) {
   if (!node.overload.empty()) return &callee;
   auto known = callee.is_operator.find(version);
   if (known == callee.is_operator.end()) {
-    known = callee.is_operator.emplace(version, find_op(node.domain, node.op_type, version) != nullptr).first;
+    known = callee.is_operator.emplace(version, find_op(custom_, node.domain, node.op_type, version) != nullptr).first;
   }
   return known->second ? nullptr : &callee;
 }

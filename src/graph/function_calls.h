@@ -7,6 +7,7 @@
 
 #include "core/graph.h"
 #include "graph/opsets.h"
+#include "ops/custom.h"
 
 namespace evn {
 
@@ -29,7 +30,7 @@ void for_each_body(const std::vector<Attribute>& attributes, Visit visit) {
 
 class FunctionCalls {
  public:
-  explicit FunctionCalls(const Model& model);
+  FunctionCalls(const Model& model, const OperatorRegistry* custom);
 
   // The function that a node of the graph calls, or nullptr: then it is an operator, or unknown. Throws EVN_ERROR_UNSUPPORTED for
   // an overload that is not there, EVN_ERROR_INVALID_MODEL for a call of a domain that is not imported.
@@ -42,6 +43,7 @@ class FunctionCalls {
  private:
   std::map<std::tuple<std::string_view, std::string_view, std::string_view>, Callee> callees_;
   Domains model_domains_;
+  const OperatorRegistry* custom_;
 
   // `domains` are those of the graph or the function that the node stands in.
   Callee* find(const Node& node, const Domains& domains);

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "graph/edit.h"
-#include "ops/op.h"
+#include "ops/custom.h"
 
 namespace evn {
 namespace {
@@ -159,6 +159,13 @@ class GraphInference {
   void infer(const Node& node) {
     bool ranks = gather(node);
     outputs_.assign(node.outputs.size(), TensorDesc{});
+    if (node.op->custom != nullptr && !ranks) {  // it may know more than what its inputs tell
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        const ValueId v = node.inputs[i];
+        if (v != kNoValue && !graph_.values[v].has_shape) inputs_[i].shape = Shape::of_rank(1, InferContext::kUnknownRank);
+      }
+      ranks = true;
+    }
     ranks = ranks && infer_or_skip(node);
     if (!ranks) infer_dtypes(node, InputDTypes(inputs_).get(), outputs_);
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
@@ -215,6 +222,7 @@ void infer_graph(Graph& graph) { GraphInference(graph).run(); }
 void infer_node(const Node& node, std::span<const TensorDesc> inputs, std::span<const ConstTensor> values,
                 std::span<TensorDesc> outputs) {
   naming(node, [&] {
+    if (node.op->custom != nullptr) return node.op->custom->infer(node, inputs, values, outputs);
     infer_dtypes(node, InputDTypes(inputs).get(), outputs);
     infer_shapes(node, inputs, values, outputs);
   });

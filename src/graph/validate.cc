@@ -55,14 +55,14 @@ void name_nodes(Graph& graph) {
 // Finds operators; a model has many nodes of few operators.
 class OpFinder {
  public:
-  explicit OpFinder(const Domains& domains) : domains_(domains) {}
+  OpFinder(const Domains& domains, const OperatorRegistry* custom) : domains_(domains), custom_(custom) {}
 
   void set_op(Node& node) {
     node.since_version = imported_version(node, domains_);
     const auto key = std::make_tuple(std::string_view(node.domain), std::string_view(node.op_type), node.since_version);
     auto known = found_.find(key);
     if (known == found_.end()) {
-      const OpDef* op = find_op(node.domain, node.op_type, node.since_version);
+      const OpDef* op = find_op(custom_, node.domain, node.op_type, node.since_version);
       if (op == nullptr) refuse(node);
       known = found_.emplace(std::make_tuple(std::string_view(op->domain), std::string_view(op->name), node.since_version), op).first;
     }
@@ -70,8 +70,8 @@ class OpFinder {
   }
 
  private:
-  [[noreturn]] static void refuse(const Node& node) {
-    if (op_known(node.domain, node.op_type)) {
+  [[noreturn]] void refuse(const Node& node) const {
+    if (op_known(custom_, node.domain, node.op_type)) {
       fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "operator %.128s (domain %.64s) is not supported in opset %d",
                                  node.op_type.c_str(), shown_domain(node), node.since_version));
     }
@@ -80,6 +80,7 @@ class OpFinder {
   }
 
   const Domains& domains_;
+  const OperatorRegistry* custom_;
   std::map<std::tuple<std::string_view, std::string_view, int>, const OpDef*> found_;
 };
 
@@ -98,7 +99,8 @@ void check_arity(Node& node) {
   while (!node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
   check_count(node, "inputs", node.inputs.size(), op.min_inputs, op.max_inputs);
   check_count(node, "outputs", node.outputs.size(), std::max(op.min_outputs, 1), op.max_outputs);
-  const std::size_t required = op.max_inputs >= kVariadic ? node.inputs.size() : static_cast<std::size_t>(op.min_inputs);
+  const bool all = op.max_inputs >= kVariadic && op.custom == nullptr;
+  const std::size_t required = all ? node.inputs.size() : static_cast<std::size_t>(op.min_inputs);
   for (std::size_t i = 0; i < required; ++i) {
     if (node.inputs[i] == kNoValue) fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "input %zu of %s is missing", i, op.name));
   }
@@ -140,7 +142,19 @@ void resolve_attribute(Node& node, const Attribute& attribute, std::vector<bool>
   node.resolved[index] = attribute.value;
 }
 
+// Those of a host's operator are read by their names.
+void check_custom_attributes(const Node& node) {
+  std::vector<std::string_view> names;
+  for (const Attribute& a : node.attributes) names.push_back(a.name);
+  std::sort(names.begin(), names.end());
+  const auto twin = std::adjacent_find(names.begin(), names.end());
+  if (twin != names.end()) {
+    fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute '%.64s' is given twice", std::string(*twin).c_str()));
+  }
+}
+
 void resolve_attributes(Node& node) {
+  if (node.op->custom != nullptr) return check_custom_attributes(node);
   const std::span<const AttributeSpec> specs = node.op->attributes;
   node.resolved.assign(specs.size(), AttributeValue());
   std::vector<bool> given(specs.size());
@@ -336,7 +350,7 @@ void sort_nodes(Graph& graph, const std::vector<std::int32_t>& producers) {
 
 }  // namespace
 
-void validate_model(Model& model, const Limits& limits) {
+void validate_model(Model& model, const Limits& limits, const OperatorRegistry* custom) {
   Graph& graph = model.graph;
   if (graph.nodes.size() > limits.nodes) {
     fail(EVN_ERROR_LIMIT, "the model has %zu nodes, the limit is %llu", graph.nodes.size(), static_cast<unsigned long long>(limits.nodes));
@@ -344,10 +358,10 @@ void validate_model(Model& model, const Limits& limits) {
   const Domains domains = import_domains(model.opsets);
   name_nodes(graph);
   const bool has_functions = !model.functions.empty();
-  expand_functions(model, limits);
+  expand_functions(model, limits, custom);
   inline_ifs(graph);
   if (has_functions || !graph.regions.empty()) name_nodes(graph);
-  OpFinder finder(domains);
+  OpFinder finder(domains, custom);
   for (Node& node : graph.nodes) {
     if (is_merge(node)) continue;
     finder.set_op(node);

@@ -3,12 +3,13 @@
 
 #include "base/limits.h"
 #include "core/graph.h"
+#include "ops/custom.h"
 
 namespace evn {
 
 // Throws EVN_ERROR_INVALID_MODEL or EVN_ERROR_UNSUPPORTED naming the node. After it: each value has one producer (a graph input, a
 // constant or one node output); nodes are in topological order; each node has `op`, `resolved` and a unique non-empty name; arities
-// and attribute types hold; Constant nodes have become constant values.
-void validate_model(Model& model, const Limits& limits);
+// and attribute types hold; Constant nodes have become constant values. `custom`: operators beside the library's own; nullable.
+void validate_model(Model& model, const Limits& limits, const OperatorRegistry* custom = nullptr);
 
 }  // namespace evn

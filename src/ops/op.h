@@ -162,6 +162,7 @@ struct OpDef {
   // Written to be read; accumulates in double. The oracle and the fallback.
   void (*reference)(const ReferenceContext& c);
   Tolerance tolerance;
+  const struct CustomOp* custom = nullptr;  // of a host (ops/custom.h); then attributes may have any names, and none are resolved
 };
 
 struct OpFamily {

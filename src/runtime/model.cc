@@ -60,7 +60,7 @@ ModelPtr load(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> byte
   loaded->file_name = file_name;
   const LedgerPtr ledger = runtime->cpu().ledger();
   loaded->model = load_onnx(std::move(bytes), size, {ledger, limits, external_dir, file_name, deadline_ns});
-  validate_model(loaded->model, limits);
+  validate_model(loaded->model, limits, &runtime->operators());
   infer_graph(loaded->model.graph);
   optimize_graph(loaded->model.graph, {ledger, limits, deadline_ns});
   loaded->runtime = std::move(runtime);

@@ -227,8 +227,19 @@ class PlanBuilder {
                          d.shape.to_string().c_str(), bytes)
             .with_bytes(bytes, limits_.tensor_bytes);
       }
+      if (node.op->custom != nullptr) check_agreement(node, k, d);
       s_.descs[node.outputs[k]] = d;
     }
+  }
+
+  // Kernels of other nodes were chosen by what a host's operator said while the model loaded.
+  void check_agreement(const Node& node, std::size_t k, const TensorDesc& now) const {
+    const Value& then = graph_.values[node.outputs[k]];
+    bool same = now.dtype == then.dtype && (!then.has_shape || then.shape.rank() == now.shape.rank());
+    for (int i = 0; same && then.has_shape && i < now.shape.rank(); ++i) same = then.shape[i] < 0 || then.shape[i] == now.shape[i];
+    if (same) return;
+    fail(EVN_ERROR_INTERNAL, "operator %.128s says that output %zu is %s%s, and said %s%s when the model was loaded", node.op_type.c_str(), k,
+         dtype_name(now.dtype), now.shape.to_string().c_str(), dtype_name(then.dtype), then.has_shape ? then.shape.to_string().c_str() : "");
   }
 
   // Whether the condition, a truth value on the host, holds.

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "ops/custom.h"
 
 namespace evn {
 
@@ -44,6 +45,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   std::string describe_devices(evn_format format) const;
 
+  // The host's own; models find them while they load.
+  OperatorRegistry& operators() { return operators_; }
+
  private:
   struct Absent {
     std::string name;
@@ -54,6 +58,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   Device* open(const Backend& backend, DeviceRequest request);
   std::string list_names() const;
 
+  OperatorRegistry operators_;  // goes last
   RuntimeOptions options_;
   mutable std::mutex mutex_;  // guards devices_ while runs go on
   std::vector<std::shared_ptr<Device>> devices_;

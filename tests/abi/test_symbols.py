@@ -77,6 +77,6 @@ def test_the_cxx_header_stands_alone_without_warnings(tmp_path, compiler, standa
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no {compiler}")
     source = tmp_path / "a.cc"
-    source.write_text("#include <evener/evener.hpp>\nint f(const evener::Session& s) { return static_cast<int>(s.run(evener::Tensor()).size()); }\n")
+    source.write_text("#include <evener/operator.hpp>\nint f(const evener::Session& s) { return static_cast<int>(s.run(evener::Tensor()).size()); }\n")
     options = ["-pedantic-errors", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Werror"]
     output(compiler, f"-std={standard}", *options, "-fsyntax-only", f"-I{ROOT}/include", str(source))

@@ -370,7 +370,31 @@ def test_trace_that_cannot_be_written_is_a_failure(conv, tmp_path):
 def test_inspect_names_inputs_outputs_and_operators(conv):
     text = evener("inspect", conv)[0]
     assert "Conv" in text and "x" in text and "y" in text
-    assert isinstance(json.loads(evener("inspect", conv, "--json")[0]), dict)
+    assert json.loads(evener("inspect", conv, "--json")[0])["loads"] is True
+
+
+def test_inspect_estimates_for_given_shapes(tmp_path):
+    weight = numpy_helper.from_array(np.zeros((3, 5), np.float32), "w")
+    path = save(tmp_path / "product.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", ["n", 3])],
+                [value("y", ["n", 5])], [weight])
+    assert not json.loads(evener("inspect", path, "--json")[0])["estimate"]["complete"]
+    for shape in ("x=7,3", "x=7x3"):
+        found = json.loads(evener("inspect", path, "--json", "--shape", shape)[0])["estimate"]
+        assert found["complete"] and found["multiply_adds"] == 7 * 3 * 5 and found["input_bytes"] == 7 * 3 * 4
+    _, err = evener("inspect", path, "--shape", "x=7,4", code=MODEL)
+    assert "cannot have the shape [7,4]" in err
+    evener("inspect", path, "--shape", "x=7;3", code=USAGE)
+
+
+def test_inspect_says_where_a_model_needs_what_there_is_not(tmp_path):
+    nodes = [helper.make_node("Imagined", ["x"], ["i"], name="first", domain="some.where"),
+             helper.make_node("Imagined", ["i"], ["y"], name="second", domain="some.where")]
+    graph = helper.make_graph(nodes, "g", [value("x", [3])], [value("y", [3])])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("some.where", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "imagined.onnx")
+    text = evener("inspect", tmp_path / "imagined.onnx")[0]
+    assert "some.where::Imagined (opset 1), 2 nodes" in text and "first" in text and "second" in text
+    assert "it does not load: EVN_ERROR_UNSUPPORTED" in text
 
 
 def test_explain_gives_each_node_a_device_and_a_reason(conv):

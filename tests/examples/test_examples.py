@@ -62,7 +62,7 @@ def run(program, *arguments):
 
 
 def test_every_example_has_a_test(programs):
-    assert set(programs) == {"terse", "explained", "placement", "executor", "limits", "classify"}
+    assert set(programs) == {"terse", "explained", "placement", "executor", "limits", "classify", "custom_operator"}
 
 
 @pytest.mark.parametrize("name", ["terse", "explained", "classify"])
@@ -106,3 +106,23 @@ def test_limits_names_the_bytes_and_leaves_nothing(programs, model):
     assert free.returncode == 0 and "ran with a peak of" in free.stdout and free.stdout.endswith("\n0 blocks left\n")
     capped = run(programs["limits"], model[0], 4000)
     assert capped.returncode == 1 and "over the cap:" in capped.stdout and capped.stdout.endswith("\n0 blocks left\n")
+
+
+def folding_model(path, **attributes):
+    node = helper.make_node("Fold", ["x"], ["y"], name="fold_1", domain="example", **attributes)
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", 1, ["n", 12])], [helper.make_tensor_value_info("y", 1, ["n", 12])])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("example", 1)]
+    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    return path
+
+
+def test_custom_operator_runs_in_a_model(programs, tmp_path):
+    done = run(programs["custom_operator"], folding_model(tmp_path / "fold.onnx", low=-1.0, high=1.5))
+    assert (done.returncode, done.stderr) == (0, "")
+    *values, last = done.stdout.splitlines()
+    assert [float(v) for v in values] == [0, -0.5, -1, -0.5, 0, 0.5, 1, 1.5, 1, 0.5, 0, -0.5] and last == "the operator ran 1 times"
+
+
+def test_custom_operator_tells_what_is_wrong_at_which_node(programs, tmp_path):
+    done = run(programs["custom_operator"], folding_model(tmp_path / "fold.onnx", low=2.0))
+    assert done.returncode == 1 and "low is not below high" in done.stderr and "fold_1" in done.stderr

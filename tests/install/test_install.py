@@ -78,6 +78,25 @@ def test_a_cxx_client_finds_the_wrapper_header(prefix, model, tmp_path):
     assert run([client, model]).splitlines()[0] == "2 1.01569"
 
 
+@pytest.mark.parametrize("compiler", ["g++", "clang++-14"])
+def test_exceptions_of_the_hosts_own_runtime_end_in_the_library(prefix, tmp_path, compiler):
+    """The library has a C++ runtime of its own, linked statically: here another one throws through it."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    node = helper.make_node("Fold", ["x"], ["y"], name="fold_1", domain="example")
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 12]) for name in ("x", "y")]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("example", 1)]
+    onnx.save(helper.make_model(helper.make_graph([node], "g", values[:1], values[1:]), opset_imports=opsets, ir_version=8), tmp_path / "fold.onnx")
+    folder = library_folder(prefix)
+    client = tmp_path / "client"
+    run([compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", HERE / "throwing_client.cc", "-o", client, f"-I{prefix}/include", f"-L{folder}",
+         "-levener", f"-Wl,-rpath,{folder}"])
+    lines = run([client, tmp_path / "fold.onnx"]).splitlines()
+    assert sorted(lines[:3]) == ["custom operator example::Fold: run threw an exception"] * 2 + [
+        "custom operator example::Fold: run threw an exception: boom"]
+    assert lines[3:] == ["0 uncaught"]
+
+
 def test_a_c_client_links_through_find_package(prefix, model, tmp_path):
     shutil.copy(HERE / "client.c", tmp_path)
     shutil.copy(HERE / "consumer.cmake.txt", tmp_path / "CMakeLists.txt")

@@ -1,10 +1,11 @@
-// evener.hpp, used as its users do: nothing else of the library is included, but for a model to run.
-#include "evener/evener.hpp"
+// evener.hpp and operator.hpp, used as its users do: nothing else of the library is included, but for a model to run.
+#include "evener/operator.hpp"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <thread>
 
 #include "tests/model/onnx_writer.h"
@@ -220,6 +221,53 @@ TEST_F(Wrapper, AssignmentReleasesWhatWasHeld) {
   EXPECT_FALSE(session);
   std::uint32_t n = 0;
   EXPECT_EQ(evn_session_input_count(old, &n, nullptr), EVN_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(Wrapper, OperatorsOfTheProgram) {
+  evener::Operator op;
+  op.domain = "mine";
+  op.name = "Shifted";
+  op.infer = [](const evener::OperatorNode&, evener::Span<const evn_tensor_view> in, evener::Span<evn_tensor_view> out) { out[0] = in[0]; };
+  auto kept = std::make_shared<int>(0);
+  op.run = [kept](const evener::OperatorNode& node, evener::Span<const evn_tensor_view> in, evener::Span<const evn_tensor_view> out) {
+    if (node.get_int("fail", 0) == 1) throw Error(EVN_ERROR_LIMIT, "as asked");
+    if (node.get_int("fail", 0) == 2) throw std::runtime_error("as asked too");
+    const float by = node.get_float("by", 1.0f) + static_cast<float>(node.has("more") ? node.get_ints("more")[1] : 0);
+    for (std::size_t i = 0; i < in[0].size_bytes / 4; ++i) static_cast<float*>(out[0].data)[i] = static_cast<float*>(in[0].data)[i] + by;
+    ++*kept;
+  };
+  evener::register_operator(runtime, op);
+  EXPECT_EQ(error_of([&] { evener::register_operator(runtime, op); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+  const auto run = [&](const std::vector<evn::test::Attr>& attributes) {
+    evn::test::OnnxWriter w;
+    w.import("mine", 1).add_input("x", evn::test::kF32, {2}).add_output("y").add_node("Shifted", {"x"}, {"y"}, attributes, "shifted", "mine");
+    const std::string model = w.serialize();
+    return runtime.session(runtime.load(model.data(), model.size())).run(runtime.tensor<float>({2}, {1, 2}))[0].to_vector<float>();
+  };
+  EXPECT_EQ(run({}), (std::vector<float>{2, 3}));
+  EXPECT_EQ(run({{"by", 0.5f}, {"more", std::vector<std::int64_t>{7, 9}}}), (std::vector<float>{10.5f, 11.5f}));
+  EXPECT_EQ(*kept, 2);
+  const Error asked = error_of([&] { run({{"fail", 1}}); });
+  EXPECT_EQ(asked.status(), EVN_ERROR_LIMIT);
+  EXPECT_STREQ(asked.node(), "shifted");
+  EXPECT_NE(std::string(error_of([&] { run({{"fail", 2}}); }).what()).find("as asked too"), std::string::npos);
+  EXPECT_NE(std::string(error_of([&] { run({{"by", 1}}); }).what()).find("\"by\" is of type"), std::string::npos);
+  session = evener::Session();
+  op = evener::Operator();
+  runtime = evener::Runtime(plain_options());
+  EXPECT_EQ(kept.use_count(), 1) << "the runtime has let go of it";
+}
+
+TEST_F(Wrapper, InspectsAFile) {
+  const std::string path = testing::TempDir() + "evener_wrapper_inspect.onnx";
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  ASSERT_NE(file, nullptr);
+  ASSERT_EQ(std::fwrite(bytes.data(), 1, bytes.size(), file), bytes.size());
+  std::fclose(file);
+  const std::string json = runtime.inspect(path, {{"x", {4, 3}}}, evener::Format::kJson);
+  EXPECT_NE(json.find("\"shapes\":{\"x\":[4,3],\"b\":[3]},\"complete\":true"), std::string::npos) << json;
+  EXPECT_EQ(error_of([&] { runtime.inspect(path, {{"x", {4, 4}}}); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+  std::remove(path.c_str());
 }
 
 }  // namespace

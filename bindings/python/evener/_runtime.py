@@ -1,12 +1,13 @@
 """Runtime, Device, Model and Session: the C API's objects as Python's."""
 import ctypes
 import dataclasses
+import json
 import os
 import typing
 
 import numpy
 
-from . import _arrays, _raw, _tensor
+from . import _arrays, _operator, _raw, _tensor
 from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, sized, text_of
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
@@ -369,6 +370,57 @@ class Runtime(_Object):
         """Loads an ONNX model from a file or from its bytes. `external_dir`: folder of external data for a model from bytes."""
         return Model(self, path_or_bytes, external_dir)
 
+    def inspect(self, path_or_bytes, shapes=None, external_dir=None):
+        """What a model needs, as a dict, also when it cannot be loaded; evn_model_inspect of the C API documents its keys.
+
+        shapes  {input: dims} of inputs whose dims the model leaves open, for the estimate of multiply-adds and memory
+        """
+        options = sized(_raw.evn_inspect_options)
+        if external_dir is not None:
+            options.external_dir = c_path(external_dir)
+        path = None
+        if isinstance(path_or_bytes, (str, os.PathLike)):
+            path = c_path(path_or_bytes)
+        else:
+            data = path_or_bytes if isinstance(path_or_bytes, bytes) else bytes(memoryview(path_or_bytes))
+            options.data, options.size = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p), len(data)
+        given = (_raw.evn_input_shape * len(shapes or {}))()
+        for row, (name, dims) in zip(given, (shapes or {}).items()):
+            row.name, row.rank = c_text(name), len(dims)
+            row.dims = (ctypes.c_int64 * len(dims))(*dims)
+        options.shapes, options.shape_count = given, len(given)
+        capacity = 1 << 16  # asking for the size would inspect it twice
+        while True:
+            buffer, size, error = ctypes.create_string_buffer(capacity), ctypes.c_size_t(), new_error()
+            status = self._library.evn_model_inspect(self._handle, path, options, _raw.EVN_FORMAT_JSON, buffer, capacity, size, error)
+            if status != Status.BUFFER_TOO_SMALL:
+                check(status, error)
+                return json.loads(buffer.value.decode("utf-8", "replace"))
+            capacity = error.bytes_requested
+
+    def register_operator(self, domain, name, infer, run, *, inputs=1, outputs=1, since_version=1, value_inputs=()):
+        """Adds a custom operator to those that models which this runtime loads from now on may use; it runs on the CPU.
+
+        infer         infer(node, inputs) -> [(dtype, shape), ...], one for each output. `inputs` are Spec: dtype, shape (None where it
+                      is not known, with None for a dim that is not known) and value (None but for value_inputs that are known);
+                      None stands for an input that is not given. Shapes of outputs may be unknown in the same way
+                      as long as those of inputs are
+        run           run(node, arrays) -> [array, ...], of the dtypes and shapes that infer gave. The arrays are copies
+        inputs        how many there are: a number, or (least, most), with None for any number
+        outputs       the same
+        value_inputs  indices of inputs on whose values the shapes of outputs depend
+        node          has .name, and .attribute(name, default)
+
+        Both are called on any thread, also several at a time. What they raise becomes an Error that names the node.
+        """
+        _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
+
     def session(self, model, device=None):
         """A session of a model: a file's path, the bytes of one, or a Model. `device`: for nodes that no rule places."""
         return Session(self, model if isinstance(model, Model) else self.model(model), device)
+
+
+def inspect(path_or_bytes, shapes=None, external_dir=None):
+    """Runtime.inspect() with a runtime of its own."""
+    with Runtime(threads=1, cache_dir="") as runtime:
+        return runtime.inspect(path_or_bytes, shapes, external_dir)

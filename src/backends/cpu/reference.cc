@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "ops/multiply_adds.h"
 #include "ops/op.h"
 
 namespace evn {
@@ -27,7 +28,8 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   plan->tiles = 1;
   for (const TensorDesc& t : desc.inputs) plan->bytes += t.dtype == DType::kUndefined ? 0.0 : static_cast<double>(t.size_bytes());
   for (const TensorDesc& t : desc.outputs) plan->bytes += t.dtype == DType::kUndefined ? 0.0 : static_cast<double>(t.size_bytes());
-  plan->flops = plan->bytes * 8;
+  const double products = multiply_adds(*desc.node, desc.inputs, desc.outputs);
+  plan->flops = products > 0 ? 2 * products : plan->bytes * 8;
 }
 
 template <typename Tensor>

@@ -40,7 +40,7 @@ bool is_in(const char* const (&list)[N], const std::string& name) {
 }
 
 bool may_fold(const Node& node) {
-  if (is_in(kNever, node.op_type) || node.outputs.empty() || is_merge(node)) return false;
+  if (is_in(kNever, node.op_type) || node.outputs.empty() || is_merge(node) || node.op->custom != nullptr) return false;
   return std::none_of(node.attributes.begin(), node.attributes.end(),
                       [](const Attribute& a) { return attribute_type(a.value) == AttributeType::kGraph; });
 }

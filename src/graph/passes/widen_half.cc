@@ -24,6 +24,13 @@ DTypes input_dtypes(const Node& node, const DTypes& dtypes) {
 }
 
 DType output_dtype(const Node& node, const DTypes& inputs, std::size_t output) {
+  if (node.op->custom != nullptr) {  // may know nothing without ranks; its error, if it is one, comes with inference
+    try {
+      return node.op->output_dtype(node, inputs, static_cast<int>(output));
+    } catch (const Error&) {
+      return inputs.empty() ? DType::kUndefined : inputs[0];
+    }
+  }
   if (node.op->output_dtype != nullptr) return node.op->output_dtype(node, inputs, static_cast<int>(output));
   return inputs.empty() ? DType::kUndefined : inputs[0];
 }
@@ -89,7 +96,12 @@ class Widener {
 
   void widen_node(Node node) {
     for (ValueId& v : node.inputs) {
-      if (v != kNoValue && wide_[v] != kNoValue) v = wide_[v];
+      if (v == kNoValue) continue;
+      if (node.op->custom != nullptr) {
+        v = narrow_again(v, node.region);
+      } else if (wide_[v] != kNoValue) {
+        v = wide_[v];
+      }
     }
     if (is_op(node, "Cast") && is_half(static_cast<DType>(attr_int(node, 0)))) {
       node.resolved[0] = static_cast<std::int64_t>(DType::kFloat32);
@@ -119,6 +131,16 @@ class Widener {
       now_[v] = narrow_[v];
       add_cast(*output, v, narrow_[v], region);
     }
+  }
+
+  // A host's operator gets what the model says: what is computed wide is cast back for it.
+  ValueId narrow_again(ValueId v, std::int32_t region) {
+    if (!is_half(narrow_[v]) || now_[v] == narrow_[v]) return v;
+    const ValueId back = add_value(v);
+    graph_.values[back].name = graph_.values[v].name + "/" + dtype_name(narrow_[v]);
+    graph_.values[back].dtype = now_[back] = narrow_[v];
+    add_cast(v, back, narrow_[v], region);
+    return back;
   }
 
   ValueId add_value(ValueId narrow) {

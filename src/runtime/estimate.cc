@@ -1,0 +1,170 @@
+// What a run of a graph would take: walks the nodes as the planner does, with the kernels that the CPU device would choose, but packs
+// and runs nothing.
+#include <algorithm>
+#include <set>
+
+#include "base/checked.h"
+#include "memory/planner.h"
+#include "ops/merge.h"
+#include "ops/multiply_adds.h"
+#include "ops/op.h"
+#include "runtime/inspect.h"
+#include "runtime/placement.h"
+
+namespace evn {
+namespace {
+
+constexpr std::int32_t kEnd = INT32_MAX;
+
+class Estimator {
+ public:
+  Estimator(const Graph& graph, Device& cpu) : graph_(graph), cpu_(cpu) {}
+
+  Estimate run(std::span<const unsigned char> file) {
+    find_uses();
+    count_weights(file);
+    const std::vector<bool> needed = values_needed_for_shapes(graph_);
+    const std::vector<bool> known = values_known_before_run(graph_);
+    root_of_.assign(graph_.values.size(), -1);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      const auto planned = [&](ValueId v) { return v != kNoValue && needed[v] && known[v]; };
+      if (std::any_of(node.outputs.begin(), node.outputs.end(), planned)) continue;  // shape arithmetic: no step of a run
+      add_node(node, static_cast<std::int32_t>(i));
+    }
+    for (const ValueId v : graph_.inputs) e_.input_bytes += bytes_of(v);
+    for (const ValueId v : graph_.outputs) e_.output_bytes += bytes_of(v);
+    e_.arena_bytes = plan_arena(roots_, cpu_.traits().alignment);
+    return std::move(e_);
+  }
+
+ private:
+  const Graph& graph_;
+  Device& cpu_;
+  Estimate e_;
+  std::vector<std::int32_t> last_user_;  // per value; kEnd for graph outputs
+  std::vector<std::int32_t> root_of_;    // per value, or -1: not in the arena
+  std::vector<Lifetime> roots_;
+
+  void find_uses() {
+    last_user_.assign(graph_.values.size(), -1);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for (const ValueId v : graph_.nodes[i].inputs) {
+        if (v != kNoValue) last_user_[v] = static_cast<std::int32_t>(i);
+      }
+    }
+    for (const ValueId v : graph_.outputs) last_user_[v] = kEnd;
+  }
+
+  // A weight that lies in the file's bytes keeps all of them.
+  void count_weights(std::span<const unsigned char> file) {
+    std::set<std::uint64_t> seen;
+    bool in_file = false;
+    for (const Value& v : graph_.values) {
+      if (v.constant == nullptr || !seen.insert(v.constant->id).second) continue;
+      const auto* at = static_cast<const unsigned char*>(v.constant->data.get());
+      const bool inside = at >= file.data() && at < file.data() + file.size();
+      in_file |= inside;
+      if (!inside) e_.weights_bytes += v.constant->size_bytes;
+    }
+    if (in_file) e_.weights_bytes += file.size();
+  }
+
+  TensorDesc desc_of(ValueId v) const {
+    return v == kNoValue ? TensorDesc{} : TensorDesc{graph_.values[v].dtype, graph_.values[v].shape};
+  }
+  bool is_known(ValueId v) const {
+    if (v == kNoValue) return true;
+    const Value& value = graph_.values[v];
+    return value.has_shape && value.shape.is_known() && is_stored(value.dtype);
+  }
+  std::uint64_t bytes_of(ValueId v) const { return is_known(v) ? desc_of(v).size_bytes() : 0; }
+
+  void add_node(const Node& node, std::int32_t index) {
+    const auto known = [&](ValueId v) { return is_known(v); };
+    if (!std::all_of(node.inputs.begin(), node.inputs.end(), known) || !std::all_of(node.outputs.begin(), node.outputs.end(), known)) {
+      if (e_.nodes_of_unknown_shape++ == 0) e_.first_unknown = node.name;
+      e_.complete = false;
+    } else if (is_merge(node)) {
+      share(node.inputs[1], node.outputs[0]);
+      keep(node.inputs[2], last_user_[node.outputs[0]]);
+    } else if ((node.op->flags & kOpView) != 0 && node.epilogue.empty()) {
+      share(node.inputs[0], node.outputs[0]);
+    } else {
+      add_kernel(node, index);
+    }
+  }
+
+  void keep(ValueId v, std::int32_t until) {
+    const std::int32_t r = root_of_[v];
+    if (r >= 0) roots_[r].last = std::max(roots_[r].last, std::min(until, static_cast<std::int32_t>(graph_.nodes.size())));
+  }
+
+  void share(ValueId from, ValueId to) {
+    root_of_[to] = root_of_[from];
+    keep(from, last_user_[to]);
+  }
+
+  void add_root(std::size_t bytes, std::int32_t first, std::int32_t last) {
+    if (bytes != 0) roots_.push_back({bytes, first, std::max(first, std::min(last, static_cast<std::int32_t>(graph_.nodes.size()))), 0});
+  }
+
+  void add_kernel(const Node& node, std::int32_t index) {
+    std::vector<TensorDesc> inputs;
+    std::vector<TensorDesc> outputs;
+    std::vector<WeightPtr> constants;
+    for (const ValueId v : node.inputs) {
+      inputs.push_back(desc_of(v));
+      constants.push_back(v == kNoValue ? nullptr : graph_.values[v].constant);
+    }
+    for (const ValueId v : node.outputs) outputs.push_back(desc_of(v));
+    const double work = multiply_adds(node, inputs, outputs);
+    if (work > 0) {
+      e_.multiply_adds += work;
+      e_.by_operator[node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type] += work;
+    }
+    const KernelPlan plan = plan_kernel({&node, inputs, outputs, constants});
+    const std::size_t threads = cpu_.traits().compute_units;
+    add_root(checked_add(align_up(plan.scratch_bytes, 64), checked_mul(threads, align_up(plan.thread_scratch_bytes, 64))), index, index);
+    for (std::size_t k = 0; k < outputs.size(); ++k) place(node, k, index, k == 0 ? plan.in_place : 0);
+  }
+
+  // The plan of the kernel that the device would choose; one that asks for nothing where it has none.
+  KernelPlan plan_kernel(const OpDesc& desc) {
+    KernelPlan plan;
+    const auto empty = [](const TensorDesc& d) { return d.dtype != DType::kUndefined && d.shape.elements() == 0; };
+    const bool is_empty = std::any_of(desc.inputs.begin(), desc.inputs.end(), empty) || std::any_of(desc.outputs.begin(), desc.outputs.end(), empty);
+    const Claim claim = is_empty ? Claim{} : cpu_.claim(std::span<const OpDesc>(&desc, 1));
+    if (claim.segments.empty()) return plan;
+    const Kernel& kernel = *claim.segments[0].kernel;
+    for (std::size_t i = 0; i < desc.constants.size(); ++i) {
+      if (desc.constants[i] != nullptr && kernel.prepack_bytes != nullptr) {
+        e_.packed_bytes = checked_add<std::uint64_t>(e_.packed_bytes, kernel.prepack_bytes(desc, static_cast<int>(i)));
+      }
+    }
+    kernel.plan(desc, &plan);
+    return plan;
+  }
+
+  // A place for output k: the caller's, an input's that ends here, or one of its own.
+  void place(const Node& node, std::size_t k, std::int32_t index, std::uint32_t in_place) {
+    const ValueId v = node.outputs[k];
+    if (v == kNoValue || last_user_[v] == kEnd) return;
+    for (std::size_t i = 0; i < node.inputs.size() && i < 32; ++i) {
+      const ValueId from = node.inputs[i];
+      if ((in_place >> i & 1) == 0 || from == kNoValue || root_of_[from] < 0) continue;
+      const Lifetime& r = roots_[root_of_[from]];
+      if (r.last == index && r.bytes == bytes_of(v)) return share(from, v);
+    }
+    const std::uint64_t bytes = bytes_of(v);
+    if (bytes == 0) return;
+    add_root(bytes, index, last_user_[v]);
+    root_of_[v] = static_cast<std::int32_t>(roots_.size() - 1);
+  }
+};
+
+}  // namespace
+
+Estimate estimate_run(const Graph& graph, Device& cpu, std::span<const unsigned char> file) { return Estimator(graph, cpu).run(file); }
+
+}  // namespace evn
