@@ -1,6 +1,7 @@
 // See inline_if.h.
 #include "graph/inline_if.h"
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -38,6 +39,10 @@ class Inliner {
     names_.reserve(graph_.values.size());
     for (const Value& v : graph_.values) names_.push_back(v.name);
     for (std::size_t v = 0; v < names_.size(); ++v) scope.names.emplace(names_[v], static_cast<ValueId>(v));
+    for (std::size_t v = 0; v < names_.size(); ++v) {
+      if (graph_.values[v].constant != nullptr) set_made(static_cast<ValueId>(v));
+    }
+    for (const ValueId v : graph_.inputs) set_made(v);
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     graph_.nodes.reserve(nodes.size());
     for (Node& node : nodes) add(std::move(node), scope, -1);
@@ -46,10 +51,26 @@ class Inliner {
  private:
   Graph& graph_;
   std::vector<std::string> names_;
+  std::vector<bool> made_;  // by value: by what stands before the node that is looked at
   const OpDef* merge_ = find_op(kMergeDomain, "Merge", 1);
+
+  void set_made(ValueId v) {
+    const auto index = static_cast<std::size_t>(v);
+    if (made_.size() <= index) made_.resize(std::max(graph_.values.size(), index + 1));
+    made_[index] = true;
+  }
+  bool is_made(ValueId v) const { return v != kNoValue && static_cast<std::size_t>(v) < made_.size() && made_[static_cast<std::size_t>(v)]; }
 
   void add(Node node, const Scope& scope, std::int32_t region) {
     node.region = region;
+    const std::vector<ValueId> outputs = node.outputs;
+    add_node(std::move(node), scope);
+    for (const ValueId v : outputs) {
+      if (v != kNoValue) set_made(v);
+    }
+  }
+
+  void add_node(Node node, const Scope& scope) {
     if (is_if(node)) {
       add_if(node, scope);
     } else {
@@ -109,7 +130,13 @@ class Inliner {
     for (std::size_t v = 0; v < body.values.size(); ++v) own[v] = body.values[v].constant != nullptr;
     for (const Node& n : body.nodes) {
       for (const ValueId v : n.outputs) {
-        if (v != kNoValue) own[static_cast<std::size_t>(v)] = true;
+        if (v == kNoValue) continue;
+        own[static_cast<std::size_t>(v)] = true;
+        // ONNX wants one meaning for a name wherever it can be seen.
+        const std::string& value = body.values[static_cast<std::size_t>(v)].name;
+        if (!is_made(outer.find(value))) continue;
+        throw make_error(EVN_ERROR_INVALID_MODEL, "value '%.128s' of a branch has the name of one outside of it", value.c_str())
+            .with_node(node.name.c_str());
       }
     }
     Scope scope{&outer, {}};

@@ -138,6 +138,24 @@ TEST(Validate, BranchesUseValuesThatAreThereOnly) {
   EXPECT_EQ(status_of(choice(bad, good)), EVN_ERROR_INVALID_MODEL);
 }
 
+TEST(Validate, H36_ANameInABranchDoesNotHideOneThatIsSeenThere) {
+  const auto status = [](const char* name) {
+    const auto branch = [&](const char* inner) {
+      OnnxWriter body;
+      return body.add_node("Neg", {"x"}, {inner}).add_node("Abs", {inner}, {"o"}).add_output("o").graph();
+    };
+    OnnxWriter w;
+    w.add_input("c", kBool, {}).add_input("x", kF32, {1}).add_initializer("k", {1}, std::vector<float>{1});
+    w.add_node("Exp", {"x"}, {"t"}).add_node("If", {"c"}, {"z"}, {Attr::graph("then_branch", branch(name)), Attr::graph("else_branch", branch("q"))}, "n");
+    w.add_node("Add", {"z", "t"}, {"y"}).add_output("y");
+    return status_of(w);
+  };
+  EXPECT_EQ(status("q"), EVN_OK);  // the other branch has one too
+  EXPECT_EQ(status("y"), EVN_OK);  // comes later
+  EXPECT_EQ(status("z"), EVN_OK);
+  for (const char* name : {"x", "t", "c", "k"}) EXPECT_EQ(status(name), EVN_ERROR_INVALID_MODEL) << name;
+}
+
 TEST(Validate, ABranchWithoutBodyIsRefused) {
   OnnxWriter body;
   body.add_node("Relu", {"x"}, {"b"}).add_output("b");
