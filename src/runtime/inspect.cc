@@ -111,10 +111,8 @@ class InputShapes {
     for (int i = 0; fits && i < shape.rank(); ++i) {
       const SurveyDim& dim = input->dims[static_cast<std::size_t>(i)];
       fits = dim.value < 0 || dim.value == shape[i];
-      if (dim.value < 0 && !dim.symbol.empty() && symbols_.emplace(dim.symbol, shape[i]).first->second != shape[i]) {
-        fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%s\" of shape %s: dimension \"%s\" has another value elsewhere", name.c_str(),
-             shape.to_string().c_str(), dim.symbol.c_str());
-      }
+      // The first of several counts: some exporters call every dim that is not known "?", and runs do not compare names.
+      if (dim.value < 0 && !dim.symbol.empty() && dim.symbol != "?") symbols_.emplace(dim.symbol, shape[i]);
     }
     if (!fits) fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%s\" cannot have the shape %s", name.c_str(), shape.to_string().c_str());
   }
