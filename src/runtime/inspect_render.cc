@@ -2,6 +2,7 @@
 #include <charconv>
 
 #include "base/json_writer.h"
+#include "base/status.h"
 #include "runtime/inspect.h"
 
 namespace evn {
@@ -222,11 +223,11 @@ class Renderer {
       return;
     }
     const Error& e = *i_.error;
-    text_ += std::string("  it does not load: ") + evn_status_name(e.status) + ": " + e.message;
+    text_ += std::string("  it does not load: ") + status_name(e.status) + ": " + e.message;
     if (e.node[0] != '\0') text_ += std::string(" (node ") + e.node + ")";
     text_ += "\n";
     json_.begin_object();
-    json_.field("status", evn_status_name(e.status));
+    json_.field("status", status_name(e.status));
     json_.field("message", e.message);
     json_.field("node", e.node);
     json_.end_object();
