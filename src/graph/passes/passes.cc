@@ -17,6 +17,7 @@ constexpr Pass kPasses[] = {
     {"eliminate_identity", eliminate_identity},
     {"fold_constants", fold_constants},
     {"resolve_branches", resolve_branches},
+    {"plain_operators", plain_operators},
     {"fuse_hard_swish", fuse_hard_swish},
     {"fuse_layer_norm", fuse_layer_norm},
     {"fuse_gelu", fuse_gelu},
