@@ -29,6 +29,7 @@ def strip_header(text):
     macros = re.findall(r"^#define (EVN_\w+) (-?\d+)\s*$", text, flags=re.M)
     text = re.sub(r'^#ifdef __cplusplus\n.*?^#endif$', "", text, flags=re.M | re.S)
     text = re.sub(r"^#.*$", "", text, flags=re.M)
+    text = text.replace("*const *", "**")  # ctypes has no const
     return macros, text
 
 

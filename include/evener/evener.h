@@ -98,6 +98,7 @@ typedef struct evn_device_handle *evn_device;   /* a view of one device of a run
 typedef struct evn_tensor_handle *evn_tensor;   /* dtype, shape and storage on one device */
 typedef struct evn_model_handle *evn_model;     /* an immutable graph and its weights */
 typedef struct evn_session_handle *evn_session; /* a model placed and compiled on devices */
+typedef struct evn_value_handle *evn_value;     /* a tensor, or a sequence, optional or map */
 
 /* Element types; the values are ONNX's TensorProto.DataType. */
 typedef int32_t evn_dtype;
@@ -479,6 +480,20 @@ EVN_API evn_status evn_tensor_map(evn_tensor tensor, uint32_t flags, void **data
 /* Ends a map. Returns EVN_ERROR_WRONG_STATE when it is not mapped. */
 EVN_API evn_status evn_tensor_unmap(evn_tensor tensor, evn_error *error);
 
+/* Sets all elements of a string tensor (EVN_DTYPE_STRING), which is made with empty strings. Strings are bytes; those of models are
+ * UTF-8. They are no memory that could be wrapped or mapped, and lie on the CPU device.
+ *   strings  count pointers, in row-major order; copied
+ *   sizes    count lengths in bytes (strings may have NUL in them); NULL: each ends in NUL
+ *   count    the number of elements that the tensor has
+ * A run that has begun goes on with what was there before. Returns EVN_ERROR_INVALID_ARGUMENT (another dtype or count). Allocates. */
+EVN_API evn_status evn_tensor_set_strings(evn_tensor tensor, const char *const *strings, const size_t *sizes, size_t count,
+                                          evn_error *error);
+
+/* Writes the element at `index`, in row-major order, of a string tensor. *size is its length in bytes and 1 for the NUL behind it.
+ * Returns EVN_ERROR_INVALID_ARGUMENT (another dtype, no such index). */
+EVN_API evn_status evn_tensor_get_string(evn_tensor tensor, size_t index, char *buffer, size_t capacity, size_t *size,
+                                         evn_error *error);
+
 /* Flags of evn_tensor_to_dlpack and evn_tensor_from_dlpack. */
 enum { EVN_DLPACK_LEGACY = 1 }; /* `managed` is a DLManagedTensor (before DLPack 1.0) instead of a DLManagedTensorVersioned */
 
@@ -502,6 +517,37 @@ EVN_API evn_status evn_tensor_to_dlpack(evn_tensor tensor, uint32_t flags, void 
  * EVN_ERROR_LIMIT (rank, or `tensor_bytes` of the configuration). */
 EVN_API evn_status evn_tensor_from_dlpack(evn_runtime runtime, void *managed, uint32_t flags, evn_tensor *tensor,
                                           evn_error *error);
+
+/* ---------------------------------------------------------------------------------------------------- value -- */
+
+/* What models take and give besides tensors. A value never changes; what it holds is shared, not copied. Types are written as
+ * "tensor(float32)", "seq(tensor(int64))", "optional(seq(tensor(float32)))", "map(string,tensor(float32))". */
+
+/* Makes a value of a tensor, whose bytes must not be written while the value is in use. A tensor on another device than the CPU can be
+ * given to evn_session_run_values, and cannot be a part of another value. */
+EVN_API evn_status evn_value_from_tensor(evn_tensor tensor, evn_value *value, evn_error *error);
+
+/* Makes a sequence, an optional or a map.
+ *   type   as above; the outermost says what is made. Maps have int64 or string keys
+ *   parts  sequence: its elements. optional: one or none. map: two, a tensor of keys and one of values, both of rank 1 and one length
+ * Returns EVN_ERROR_INVALID_ARGUMENT (a type that is none, parts of another type), EVN_ERROR_LIMIT (more than 5 levels). */
+EVN_API evn_status evn_value_create(evn_runtime runtime, const char *type, const evn_value *parts, uint32_t part_count,
+                                    evn_value *value, evn_error *error);
+
+EVN_API evn_status evn_value_release(evn_value value);
+
+/* Writes the value's type. */
+EVN_API evn_status evn_value_get_type(evn_value value, char *buffer, size_t capacity, size_t *size, evn_error *error);
+
+/* Sets *count to the number of parts: of a sequence its elements, of an optional 0 or 1, of a map 2, of a tensor 0. No cost. */
+EVN_API evn_status evn_value_part_count(evn_value value, uint32_t *count, evn_error *error);
+
+/* Gives the part at `index`. Returns EVN_ERROR_INVALID_ARGUMENT when there is none of that index. */
+EVN_API evn_status evn_value_part_at(evn_value value, uint32_t index, evn_value *part, evn_error *error);
+
+/* Gives the tensor that a value is, without a copy. Those that runs make are EVN_TENSOR_READ_ONLY where they are parts.
+ * Returns EVN_ERROR_INVALID_ARGUMENT for another kind of value. */
+EVN_API evn_status evn_value_get_tensor(evn_value value, evn_tensor *tensor, evn_error *error);
 
 /* ---------------------------------------------------------------------------------------------------- model -- */
 
@@ -585,8 +631,10 @@ typedef struct evn_value_info {
   int64_t dims[EVN_MAX_RANK];        /* -1: known only when it runs */
   char name[256];                    /* cut to fit; evn_session_find_* compare the whole name */
   char symbols[EVN_MAX_RANK][64];    /* the model's name of a dim that is -1, or "" */
+  char type[128];                    /* "tensor(float32)", "seq(tensor(int64))": what is no tensor has no rank and dims, and is run
+                                        with by evn_session_run_values */
 } evn_value_info;
-#define EVN_VALUE_INFO_INIT {sizeof(evn_value_info), 0, 0, 0, {0}, {0}, {{0}}}
+#define EVN_VALUE_INFO_INIT {sizeof(evn_value_info), 0, 0, 0, {0}, {0}, {{0}}, {0}}
 
 /* How a session is made. */
 typedef struct evn_session_options {
@@ -625,8 +673,10 @@ typedef struct evn_run_options {
                             0: that is EVN_ERROR_INVALID_ARGUMENT, naming both devices. Host tensors (CPU device) are always
                             copied to where the plan wants them */
   uint64_t timeout_ns;   /* 0: `run_time` of the configuration, else none. Checked between tiles of kernels */
+  uint64_t random_seed;  /* what operators that draw random numbers begin with, beside the seed that a node may have. One seed gives
+                            the same bits in each run, another gives others */
 } evn_run_options;
-#define EVN_RUN_OPTIONS_INIT {sizeof(evn_run_options), 0, 0}
+#define EVN_RUN_OPTIONS_INIT {sizeof(evn_run_options), 0, 0, 0}
 
 /* Runs the model once and blocks until the outputs are there.
  *   inputs   input_count tensors in the model's order; not written
@@ -640,6 +690,11 @@ typedef struct evn_run_options {
  * input shapes plans and allocates. */
 EVN_API evn_status evn_session_run(evn_session session, const evn_tensor *inputs, uint32_t input_count, evn_tensor *outputs,
                                    uint32_t output_count, const evn_run_options *options, evn_error *error);
+
+/* The same for models that take or give more than tensors: inputs and outputs are values. A NULL slot of `outputs` gets a new value,
+ * which the caller releases; a value of a tensor is written in place. Statuses as evn_session_run. */
+EVN_API evn_status evn_session_run_values(evn_session session, const evn_value *inputs, uint32_t input_count, evn_value *outputs,
+                                          uint32_t output_count, const evn_run_options *options, evn_error *error);
 
 /* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
  * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",

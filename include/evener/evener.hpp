@@ -269,6 +269,7 @@ struct ValueInfo {
   bool has_rank = false;             // false: the rank is known only when it runs, and dims is empty
   std::vector<std::int64_t> dims;    // -1: known only when it runs
   std::vector<std::string> symbols;  // per dim, the model's name of one that is -1, or ""
+  std::string type;                  // "tensor(float32)", "seq(tensor(int64))"
 };
 
 enum class LogLevel : std::int32_t { kError = EVN_LOG_ERROR, kWarning = EVN_LOG_WARNING, kInfo = EVN_LOG_INFO, kDebug = EVN_LOG_DEBUG };
@@ -307,6 +308,7 @@ struct SessionOptions {
 struct RunOptions {
   bool allow_copies = false;     // inputs and outputs may lie on another device than the plan has them
   std::uint64_t timeout_ns = 0;  // 0: as the configuration says
+  std::uint64_t random_seed = 0; // another one makes operators that draw random numbers draw others
 };
 
 namespace detail {
@@ -422,6 +424,27 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
     return std::vector<T>(from.begin(), from.end());
   }
 
+  // All elements of a tensor of DType::kString, in row-major order.
+  void set_strings(Span<const std::string> strings) {
+    std::vector<const char*> data;
+    std::vector<std::size_t> sizes;
+    for (const std::string& s : strings) {
+      data.push_back(s.data());
+      sizes.push_back(s.size());
+    }
+    detail::check([&](evn_error* e) { return evn_tensor_set_strings(get(), data.data(), sizes.data(), data.size(), e); });
+  }
+  std::string string_at(std::size_t index) const {
+    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_tensor_get_string(get(), index, b, c, s, e); });
+  }
+  std::vector<std::string> strings() const {
+    std::size_t count = 1;
+    for (const std::int64_t dim : dims()) count *= static_cast<std::size_t>(dim);
+    std::vector<std::string> all;
+    for (std::size_t i = 0; i < count; ++i) all.push_back(string_at(i));
+    return all;
+  }
+
   // Copies all bytes into a tensor of the same dtype and dims.
   void copy_to(Tensor& target) const {
     detail::check([&](evn_error* e) { return evn_tensor_copy(get(), target.get(), e); });
@@ -440,6 +463,7 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
   friend class Device;
   friend class Runtime;
   friend class Session;
+  friend class Value;
   explicit Tensor(std::shared_ptr<detail::Callbacks> callbacks) noexcept : Object(std::move(callbacks)) {}
 
   template <typename T>
@@ -495,6 +519,45 @@ inline Tensor Tensor::copy_to(const Device& device) const {
   detail::check([&](evn_error* e) { return evn_tensor_copy_to(get(), device.get(), t.handle_.out(), e); });
   return t;
 }
+
+// ------------------------------------------------------------------------------------------------------------- values --
+
+// What a model takes or gives: a tensor, or a sequence, optional or map of tensors. Never changes.
+class Value : public detail::Object<evn_value, evn_value_release> {
+ public:
+  Value() noexcept = default;
+  // Of a tensor, whose memory it shares.
+  explicit Value(const Tensor& tensor) : Object(tensor.callbacks_) {
+    detail::check([&](evn_error* e) { return evn_value_from_tensor(tensor.get(), handle_.out(), e); });
+  }
+
+  // "tensor(float32)", "seq(tensor(int64))", "optional(...)", "map(string,...)"
+  std::string type() const {
+    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_value_get_type(get(), b, c, s, e); });
+  }
+  // The elements of a sequence, none or one of an optional, keys and values of a map.
+  std::size_t size() const {
+    std::uint32_t count = 0;
+    detail::check([&](evn_error* e) { return evn_value_part_count(get(), &count, e); });
+    return count;
+  }
+  Value operator[](std::size_t index) const {
+    Value part(callbacks_);
+    detail::check([&](evn_error* e) { return evn_value_part_at(get(), static_cast<std::uint32_t>(index), part.handle_.out(), e); });
+    return part;
+  }
+  // Throws EVN_ERROR_INVALID_ARGUMENT when it is no tensor.
+  Tensor tensor() const {
+    Tensor t(callbacks_);
+    detail::check([&](evn_error* e) { return evn_value_get_tensor(get(), t.handle_.out(), e); });
+    return t;
+  }
+
+ private:
+  friend class Runtime;
+  friend class Session;
+  explicit Value(std::shared_ptr<detail::Callbacks> callbacks) noexcept : Object(std::move(callbacks)) {}
+};
 
 // ------------------------------------------------------------------------------------------------- models and sessions --
 
@@ -565,6 +628,25 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     run_handles(in, outputs, options);
   }
 
+  // Of a model that takes or gives more than tensors.
+  std::vector<Value> run_values(Span<const Value> inputs, const RunOptions& options = {}) const {
+    std::vector<evn_value> in;
+    for (const Value& v : inputs) in.push_back(v.get());
+    std::vector<evn_value> out(output_count());
+    std::vector<Value> outputs;
+    outputs.reserve(out.size());
+    const evn_run_options o = c_options(options);
+    detail::check([&](evn_error* e) {
+      return evn_session_run_values(get(), in.data(), static_cast<std::uint32_t>(in.size()), out.data(),
+                                    static_cast<std::uint32_t>(out.size()), &o, e);
+    });
+    for (const evn_value v : out) {
+      outputs.push_back(Value(callbacks_));
+      *outputs.back().handle_.out() = v;
+    }
+    return outputs;
+  }
+
   // Where each node runs and why.
   std::string explain(Format format = Format::kText) const {
     return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
@@ -587,13 +669,19 @@ class Session : public detail::Object<evn_session, evn_session_release> {
   friend class Runtime;
   explicit Session(std::shared_ptr<detail::Callbacks> callbacks) noexcept : Object(std::move(callbacks)) {}
 
+  static evn_run_options c_options(const RunOptions& options) noexcept {
+    evn_run_options o = EVN_RUN_OPTIONS_INIT;
+    o.allow_copies = options.allow_copies ? 1 : 0;
+    o.timeout_ns = options.timeout_ns;
+    o.random_seed = options.random_seed;
+    return o;
+  }
+
   void run_handles(const std::vector<evn_tensor>& in, Span<Tensor> outputs, const RunOptions& options) const {
     std::vector<evn_tensor> out;
     out.reserve(outputs.size());
     for (const Tensor& t : outputs) out.push_back(t.get());
-    evn_run_options o = EVN_RUN_OPTIONS_INIT;
-    o.allow_copies = options.allow_copies ? 1 : 0;
-    o.timeout_ns = options.timeout_ns;
+    const evn_run_options o = c_options(options);
     detail::check([&](evn_error* e) {
       return evn_session_run(get(), in.data(), static_cast<std::uint32_t>(in.size()), out.data(),
                              static_cast<std::uint32_t>(out.size()), &o, e);
@@ -624,6 +712,7 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     ValueInfo v;
     v.name = info.name;
     v.dtype = static_cast<DType>(info.dtype);
+    v.type = info.type;
     v.has_rank = info.rank <= EVN_MAX_RANK;
     for (std::uint32_t i = 0; v.has_rank && i < info.rank; ++i) {
       v.dims.push_back(info.dims[i]);
@@ -691,6 +780,17 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
       return evn_runtime_describe_devices(get(), static_cast<evn_format>(format), b, c, s, e);
     });
+  }
+
+  // A sequence, optional or map of a type such as "seq(tensor(float32))".
+  Value value(const std::string& type, Span<const Value> parts) const {
+    std::vector<evn_value> handles;
+    for (const Value& p : parts) handles.push_back(p.get());
+    Value v(callbacks_);
+    detail::check([&](evn_error* e) {
+      return evn_value_create(get(), type.c_str(), handles.data(), static_cast<std::uint32_t>(handles.size()), v.handle_.out(), e);
+    });
+    return v;
   }
 
   // A tensor on the CPU with a copy of the elements.

@@ -12,6 +12,12 @@ struct DeviceView {
   Device* device = nullptr;
 };
 
+// What an evn_value refers to.
+struct ValueObject {
+  std::shared_ptr<Runtime> runtime;
+  RunValue value;
+};
+
 using RuntimePtr = std::shared_ptr<Runtime>;
 using SessionPtr = std::shared_ptr<Session>;
 
@@ -20,5 +26,7 @@ template <> struct HandleTraits<DeviceView> { static constexpr HandleKind kind =
 template <> struct HandleTraits<TensorPtr> { static constexpr HandleKind kind = HandleKind::kTensor; static constexpr const char* name = "tensor"; };
 template <> struct HandleTraits<ModelPtr> { static constexpr HandleKind kind = HandleKind::kModel; static constexpr const char* name = "model"; };
 template <> struct HandleTraits<SessionPtr> { static constexpr HandleKind kind = HandleKind::kSession; static constexpr const char* name = "session"; };
+
+template <> struct HandleTraits<ValueObject> { static constexpr HandleKind kind = HandleKind::kValue; static constexpr const char* name = "value"; };
 
 }  // namespace evn

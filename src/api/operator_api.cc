@@ -153,7 +153,7 @@ void HostOp::guard(const Node& node, const char* callback, Call call) const {
 // Checks and takes over what `infer` said of output k.
 void HostOp::take(const Node& node, std::size_t k, const evn_tensor_view& view, bool all_known, TensorDesc* out) const {
   const auto dtype = static_cast<DType>(view.dtype);
-  if (view.dtype <= 0 || view.dtype >= kDTypeCount || !is_stored(dtype)) blame(node, "infer gave output %zu the dtype %d", k, view.dtype);
+  if (view.dtype <= 0 || view.dtype >= kDTypeCount || !is_stored(dtype) || dtype == DType::kString) blame(node, "infer gave output %zu the dtype %d", k, view.dtype);
   out->dtype = dtype;
   if (view.rank == EVN_UNKNOWN_RANK) {
     if (all_known) blame(node, "infer left the rank of output %zu unknown, though all of its inputs are known", k);
@@ -176,6 +176,9 @@ void HostOp::take(const Node& node, std::size_t k, const evn_tensor_view& view, 
 
 void HostOp::infer(const Node& node, std::span<const TensorDesc> inputs, std::span<const ConstTensor> values,
                    std::span<TensorDesc> outputs) const {
+  for (const TensorDesc& d : inputs) {
+    if (d.dtype == DType::kString) fail(EVN_ERROR_UNSUPPORTED, "operators of the host do not take strings");  // whose elements are addresses
+  }
   SmallArray<evn_tensor_view> in(inputs.size());
   SmallArray<evn_tensor_view> out(outputs.size());
   bool all_known = true;
@@ -333,6 +336,7 @@ evn_attribute_type type_number(AttributeType type) {
     case AttributeType::kFloats: return EVN_ATTRIBUTE_FLOATS;
     case AttributeType::kInts: return EVN_ATTRIBUTE_INTS;
     case AttributeType::kStrings: return EVN_ATTRIBUTE_STRINGS;
+    case AttributeType::kType: return EVN_ATTRIBUTE_NONE;
   }
   return EVN_ATTRIBUTE_NONE;
 }
@@ -426,6 +430,7 @@ evn_status evn_operator_attribute_tensor(evn_operator_node node, const char* nam
     require(view != nullptr, "view");
     const WeightPtr& weight = attribute<WeightPtr>(*(*n)->node, name);
     EVN_CHECK(weight != nullptr);
+    if (weight->desc.dtype == DType::kString) fail(EVN_ERROR_UNSUPPORTED, "attribute \"%s\" is a tensor of strings", name);
     *view = view_of(weight->desc, aligned_bytes(*weight, (*n)->copies.emplace_back()), true);
   });
 }

@@ -1,4 +1,7 @@
 // evn_session_*.
+#include <cstddef>
+#include <type_traits>
+
 #include "api/barrier.h"
 #include "api/objects.h"
 #include "base/small_array.h"
@@ -29,6 +32,7 @@ void describe_value(evn_session session, bool inputs, uint32_t index, evn_value_
     if (v.shape[i] < 0 && static_cast<std::size_t>(i) < v.symbols.size()) copy_text(full.symbols[i], v.symbols[i]);
   }
   copy_text(full.name, v.name);
+  copy_text(full.type, TensorDesc{v.dtype, {}, v.wraps}.type_string());
   write_info(info, full);
 }
 
@@ -49,11 +53,37 @@ void find_value(evn_session session, bool inputs, const char* name, uint32_t* in
   fail(EVN_ERROR_INVALID_ARGUMENT, "there is no %s \"%s\"; there are: %s", inputs ? "input" : "output", name, names.c_str());
 }
 
-void run(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs, uint32_t output_count,
+// How evn_session_run and evn_session_run_values differ: in what their handles refer to.
+struct Tensors {
+  using Object = TensorPtr;
+  static const std::shared_ptr<Runtime>& runtime(const Object& t) { return t->runtime(); }
+  static RunValue value(const Object& t) { return {t, nullptr}; }
+  static Object object(const std::shared_ptr<Runtime>&, const RunValue& v) { return v.tensor; }
+};
+
+struct Values {
+  using Object = ValueObject;
+  static const std::shared_ptr<Runtime>& runtime(const Object& v) { return v.runtime; }
+  static RunValue value(const Object& v) { return v.value; }
+  static Object object(const std::shared_ptr<Runtime>& runtime, const RunValue& v) { return {runtime, v}; }
+};
+
+void refuse_other_than_tensors(const Graph& graph) {
+  for (std::size_t j = 0; j < graph.outputs.size(); ++j) {
+    const Value& value = graph.values[graph.outputs[j]];
+    if (!value.wraps) continue;
+    fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is of type %s: evn_session_run_values gives it", j, value.name.c_str(),
+         TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
+  }
+}
+
+template <typename Kind, typename Handle>
+void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle* outputs, uint32_t output_count,
          const evn_run_options* options) {
+  using Object = typename Kind::Object;
   const Pin<SessionPtr> s(session);
   const evn_run_options defaults = EVN_RUN_OPTIONS_INIT;
-  const evn_run_options o = read_options(options, defaults, sizeof(evn_run_options));
+  const evn_run_options o = read_options(options, defaults, offsetof(evn_run_options, random_seed));
   if (o.allow_copies > 1) fail(EVN_ERROR_INVALID_ARGUMENT, "allow_copies is %u", o.allow_copies);
   const Graph& graph = (*s)->graph();
   if (input_count != graph.inputs.size() || output_count != graph.outputs.size()) {
@@ -62,33 +92,37 @@ void run(evn_session session, const evn_tensor* inputs, uint32_t input_count, ev
   }
   require(inputs != nullptr || input_count == 0, "inputs");
   require(outputs != nullptr || output_count == 0, "outputs");
+  if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(graph);
 
-  // Shared pointers keep the tensors until the run has ended, whatever is released meanwhile.
-  SmallArray<TensorPtr> in(input_count);
-  SmallArray<TensorPtr> out(output_count);
-  for (uint32_t i = 0; i < input_count; ++i) in[i] = *Pin<TensorPtr>(inputs[i]);
+  // Shared pointers keep the values until the run has ended, whatever is released meanwhile.
+  SmallArray<RunValue> in(input_count);
+  SmallArray<RunValue> out(output_count);
+  const auto take = [&](Handle handle, RunValue* to) {
+    const Pin<Object> object(handle);
+    if (Kind::runtime(*object) != (*s)->runtime()) fail(EVN_ERROR_INVALID_ARGUMENT, "a tensor belongs to another runtime");
+    *to = Kind::value(*object);
+  };
+  for (uint32_t i = 0; i < input_count; ++i) take(inputs[i], &in[i]);
   for (uint32_t j = 0; j < output_count; ++j) {
-    if (outputs[j] != nullptr) out[j] = *Pin<TensorPtr>(outputs[j]);
+    if (outputs[j] == nullptr) continue;
+    take(outputs[j], &out[j]);
+    if (out[j].tensor == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "output %u: only a tensor is written in place", j);
   }
-  for (uint32_t i = 0; i < input_count + output_count; ++i) {
-    const TensorPtr& t = i < input_count ? in[i] : out[i - input_count];
-    if (t != nullptr && t->runtime() != (*s)->runtime()) fail(EVN_ERROR_INVALID_ARGUMENT, "a tensor belongs to another runtime");
-  }
-  (*s)->run(in.span(), out.span(), o.allow_copies != 0, o.timeout_ns);
+  (*s)->run(in.span(), out.span(), {o.allow_copies != 0, o.timeout_ns, o.random_seed});
 
   SmallArray<void*> made(output_count);
   try {
     for (uint32_t j = 0; j < output_count; ++j) {
-      if (outputs[j] == nullptr) made[j] = make_handle<TensorPtr>(out[j]);
+      if (outputs[j] == nullptr) made[j] = make_handle<Object>(Kind::object((*s)->runtime(), out[j]));
     }
   } catch (...) {
     for (uint32_t j = 0; j < output_count; ++j) {
-      if (made[j] != nullptr) release_handle(made[j], HandleKind::kTensor);
+      if (made[j] != nullptr) release_handle(made[j], HandleTraits<Object>::kind);
     }
     throw;
   }
   for (uint32_t j = 0; j < output_count; ++j) {
-    if (outputs[j] == nullptr) outputs[j] = static_cast<evn_tensor>(made[j]);
+    if (outputs[j] == nullptr) outputs[j] = static_cast<Handle>(made[j]);
   }
 }
 
@@ -141,7 +175,12 @@ evn_status evn_session_find_output(evn_session session, const char* name, uint32
 
 evn_status evn_session_run(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs, uint32_t output_count,
                            const evn_run_options* options, evn_error* error) {
-  return guarded(error, [&] { run(session, inputs, input_count, outputs, output_count, options); });
+  return guarded(error, [&] { run<Tensors>(session, inputs, input_count, outputs, output_count, options); });
+}
+
+evn_status evn_session_run_values(evn_session session, const evn_value* inputs, uint32_t input_count, evn_value* outputs,
+                                  uint32_t output_count, const evn_run_options* options, evn_error* error) {
+  return guarded(error, [&] { run<Values>(session, inputs, input_count, outputs, output_count, options); });
 }
 
 evn_status evn_session_explain(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {

@@ -15,9 +15,10 @@ struct Graph;
 
 // The alternatives are in the order of AttributeType.
 using AttributeValue = std::variant<std::monostate, float, std::int64_t, std::string, WeightPtr, std::shared_ptr<Graph>,
-                                    std::vector<float>, std::vector<std::int64_t>, std::vector<std::string>>;
+                                    std::vector<float>, std::vector<std::int64_t>, std::vector<std::string>, TensorDesc>;
 
-enum class AttributeType { kNone, kFloat, kInt, kString, kTensor, kGraph, kFloats, kInts, kStrings };
+// kType is the type of a value (TypeProto).
+enum class AttributeType { kNone, kFloat, kInt, kString, kTensor, kGraph, kFloats, kInts, kStrings, kType };
 
 inline AttributeType attribute_type(const AttributeValue& v) { return static_cast<AttributeType>(v.index()); }
 

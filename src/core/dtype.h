@@ -42,8 +42,8 @@ inline constexpr int kDTypeCount = EVN_DTYPE_INT2 + 1;
 // ONNX's name ("float32"); "undefined" for a number that is no type.
 const char* dtype_name(DType dtype);
 
-// Bits of one element: 2, 4 or a multiple of 8; 0 for types that this library does not store (strings, complex numbers, unknown
-// numbers).
+// Bits of one element: 2, 4 or a multiple of 8; 0 for types that this library does not store (complex numbers, unknown numbers).
+// A string's are those of an address (core/text.h).
 std::size_t dtype_bits(DType dtype);
 
 // Bytes of one element; 0 for types that are not stored and for those of less than a byte.

@@ -23,6 +23,7 @@ struct Value {
   Shape shape;                              // -1 where a dim is not known
   std::vector<std::string> symbols;         // per dim, the name of an unknown one or ""; may be empty
   WeightPtr constant;                       // the value itself, when it is a constant
+  Wraps wraps;                              // sequences, optionals and maps have no shape
 };
 
 struct Node {
@@ -39,6 +40,10 @@ struct Node {
   Epilogue epilogue;                  // fused element-wise steps, applied to output 0 in order
   std::vector<std::string> fused;     // names of the nodes that were folded into this one, for explain
   std::int32_t region = -1;           // index into Graph::regions; -1: runs always
+  // Of Loop, Scan and SequenceMap: the graph that is run many times, this node's own. Its last inputs are what it uses of the graphs
+  // around it, which are also the node's last inputs (graph/bodies).
+  std::shared_ptr<Graph> body;
+  std::int32_t captures = 0;          // how many of the inputs these are
 };
 
 // One branch of an If. Its nodes stand among the others (graph/inline_if) and run only when the branch is taken; Merge nodes hand

@@ -1,6 +1,7 @@
 #include "core/shape.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.h"
 
@@ -88,6 +89,73 @@ Shape broadcast_shapes(const Shape& a, const Shape& b) {
     out[i] = da == 1 ? db : da;
   }
   return out;
+}
+
+Wraps Wraps::in(Wrap outer) const {
+  if (bits_ >> (3 * (kMaxDepth - 1)) != 0) fail(EVN_ERROR_LIMIT, "a type of more than %d levels", kMaxDepth);
+  return Wraps(static_cast<std::uint16_t>(bits_ << 3 | static_cast<unsigned>(outer)));
+}
+
+std::string TensorDesc::type_string() const {
+  std::string close;
+  std::string s;
+  for (Wraps w = wraps; w; w = w.inside()) {
+    switch (w.outer()) {
+      case Wrap::kSequence: s += "seq("; break;
+      case Wrap::kOptional: s += "optional("; break;
+      case Wrap::kMapOfInts: s += "map(int64,"; break;
+      default: s += "map(string,"; break;
+    }
+    close += ')';
+  }
+  return s + "tensor(" + dtype_name(dtype) + ")" + close;
+}
+
+namespace {
+
+DType dtype_of_name(std::string_view name) {
+  if (name == "float") return DType::kFloat32;
+  if (name == "double") return DType::kFloat64;
+  for (int i = 1; i < kDTypeCount; ++i) {
+    if (name == dtype_name(static_cast<DType>(i))) return static_cast<DType>(i);
+  }
+  return DType::kUndefined;
+}
+
+// Takes `prefix` off the front and one ")" off the end.
+bool take(std::string_view* text, std::string_view prefix) {
+  if (!text->starts_with(prefix) || !text->ends_with(')')) return false;
+  text->remove_prefix(prefix.size());
+  text->remove_suffix(1);
+  return true;
+}
+
+}  // namespace
+
+TensorDesc parse_type(std::string_view text) {
+  std::string_view rest = text;
+  constexpr std::pair<std::string_view, Wrap> kWraps[] = {{"seq(", Wrap::kSequence},
+                                                          {"optional(", Wrap::kOptional},
+                                                          {"map(int64,", Wrap::kMapOfInts},
+                                                          {"map(string,", Wrap::kMapOfStrings}};
+  Wrap found[Wraps::kMaxDepth] = {};
+  int depth = 0;
+  for (bool more = true; more;) {
+    more = false;
+    for (const auto& [prefix, wrap] : kWraps) {
+      if (!take(&rest, prefix)) continue;
+      if (depth == Wraps::kMaxDepth) fail(EVN_ERROR_LIMIT, "a type of more than %d levels", Wraps::kMaxDepth);
+      found[depth++] = wrap;
+      more = true;
+      break;
+    }
+  }
+  TensorDesc type;
+  if (take(&rest, "tensor(")) type.dtype = dtype_of_name(rest);
+  if (type.dtype == DType::kUndefined) fail(EVN_ERROR_INVALID_ARGUMENT, "\"%.64s\" is no type", std::string(text.substr(0, 64)).c_str());
+  if (!is_stored(type.dtype)) fail(EVN_ERROR_UNSUPPORTED, "tensors of %s", dtype_name(type.dtype));
+  while (depth > 0) type.wraps = type.wraps.in(found[--depth]);
+  return type;
 }
 
 std::size_t TensorDesc::size_bytes() const {

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/dtype.h"
 
@@ -50,14 +51,42 @@ void row_major_strides(const Shape& shape, std::int64_t* strides);
 // ONNX multidirectional broadcasting (NumPy's rule). Throws EVN_ERROR_INVALID_ARGUMENT naming both shapes.
 Shape broadcast_shapes(const Shape& a, const Shape& b);
 
-// A tensor without its bytes.
+// What is around the tensors of a value that is more than a tensor.
+enum class Wrap : std::uint8_t { kNone, kSequence, kOptional, kMapOfInts, kMapOfStrings };
+
+// The wraps of a value, the outermost first; none for a tensor. "optional(sequence(tensor))" has two.
+class Wraps {
+ public:
+  Wraps() = default;
+  Wrap outer() const { return static_cast<Wrap>(bits_ & 7u); }
+  explicit operator bool() const { return bits_ != 0; }
+  // Without the outermost.
+  Wraps inside() const { return Wraps(static_cast<std::uint16_t>(bits_ >> 3)); }
+  // Throws EVN_ERROR_LIMIT above kMaxDepth.
+  Wraps in(Wrap outer) const;
+  static constexpr int kMaxDepth = 5;
+  friend bool operator==(Wraps a, Wraps b) = default;
+
+ private:
+  explicit Wraps(std::uint16_t bits) : bits_(bits) {}
+  std::uint16_t bits_ = 0;
+};
+
+// A tensor without its bytes; or, with wraps, the type of a value that is more than a tensor: dtype is then that of the tensors
+// (of a map's values) in it, and the shape means nothing.
 struct TensorDesc {
   DType dtype = DType::kUndefined;
   Shape shape;
+  Wraps wraps = {};
 
   // Dense row-major size. Throws EVN_ERROR_LIMIT on overflow.
   std::size_t size_bytes() const;
+  // As ONNX writes types: "tensor(float32)", "optional(seq(tensor(int64)))", "map(string,tensor(float32))".
+  std::string type_string() const;
   friend bool operator==(const TensorDesc& a, const TensorDesc& b) = default;
 };
+
+// The type that such a text names; ONNX's own names of dtypes ("float", "double") are taken as well. Throws EVN_ERROR_INVALID_ARGUMENT.
+TensorDesc parse_type(std::string_view text);
 
 }  // namespace evn

@@ -2,7 +2,7 @@
 
 #include <atomic>
 #include <cstring>
-
+#include <utility>
 
 namespace evn {
 namespace {
@@ -19,6 +19,12 @@ std::shared_ptr<Weight> make_weight_over(const TensorDesc& desc, std::shared_ptr
   w->aligned = reinterpret_cast<std::uintptr_t>(data.get()) % dtype_alignment(desc.dtype) == 0;
   w->data = std::move(data);
   return w;
+}
+
+void keep_texts(Weight& weight, TextPoolPtr texts) {
+  using Both = std::pair<std::shared_ptr<const void>, TextPoolPtr>;
+  const void* bytes = weight.data.get();
+  weight.data = std::shared_ptr<const void>(std::make_shared<Both>(std::move(weight.data), std::move(texts)), bytes);
 }
 
 std::shared_ptr<Weight> make_weight(const TensorDesc& desc, const LedgerPtr& ledger, void** bytes) {

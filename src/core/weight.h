@@ -8,6 +8,7 @@
 
 #include "base/ledger.h"
 #include "core/shape.h"
+#include "core/text.h"
 
 namespace evn {
 
@@ -29,6 +30,9 @@ using WeightPtr = std::shared_ptr<const Weight>;
 
 // A fresh weight with zeroed bytes of its own, aligned to 64 and charged to `ledger` (nullable). `*bytes` receives where to write.
 std::shared_ptr<Weight> make_weight(const TensorDesc& desc, const LedgerPtr& ledger, void** bytes);
+
+// Makes the weight's bytes keep `texts`, whose addresses they are.
+void keep_texts(Weight& weight, TextPoolPtr texts);
 
 // A weight over bytes that `data` keeps alive.
 std::shared_ptr<Weight> make_weight_over(const TensorDesc& desc, std::shared_ptr<const void> data);

@@ -13,6 +13,8 @@
 
 namespace evn {
 
+struct RunServices;
+
 // What a kernel is asked about. Dims may be -1 (and a shape may be missing: rank 0 with has_shape false is never passed; such a
 // node goes to the reference) while nodes are placed; all are known in `plan` and `run`.
 struct OpDesc {
@@ -82,6 +84,7 @@ struct KernelArgs {
   Buffer scratch;
   void* thread_scratch = nullptr;       // CPU: this thread's block
   void* context = nullptr;              // the device's own (OpenCL: what enqueues)
+  const RunServices* services = nullptr;  // of the run (ops/op.h)
 
   // CPU only: typed addresses.
   template <typename T>

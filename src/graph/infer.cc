@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "graph/edit.h"
 #include "ops/custom.h"
+#include "ops/host.h"
 
 namespace evn {
 namespace {
@@ -41,6 +42,7 @@ void infer_dtypes(const Node& node, std::span<const DType> inputs, std::span<Ten
       fail(EVN_ERROR_INVALID_MODEL, "the element type of output %zu of %s cannot be told", i, node.op_type.c_str());
     }
   }
+  if (op.host != nullptr) return;  // what it takes depends on more than a dtype: its shape rule says
   const DType decisive = !inputs.empty() ? inputs[0] : outputs.empty() ? DType::kUndefined : outputs[0].dtype;
   const int number = static_cast<int>(decisive);
   const bool known = number > 0 && number < 32 && (op.dtypes & dtype_bit(decisive)) != 0;
@@ -50,15 +52,15 @@ void infer_dtypes(const Node& node, std::span<const DType> inputs, std::span<Ten
 }
 
 void infer_shapes(const Node& node, std::span<const TensorDesc> inputs, std::span<const ConstTensor> values,
-                  std::span<TensorDesc> outputs) {
-  InferContext context{node, inputs, values, outputs};
+                  std::span<TensorDesc> outputs, std::span<const TensorDesc> body = {}) {
+  InferContext context{node, inputs, values, outputs, body};
   node.op->infer(context);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (node.outputs[i] == kNoValue) {
       outputs[i] = TensorDesc{};
       continue;
     }
-    if (InferContext::is_unknown_rank(outputs[i].shape)) continue;
+    if (outputs[i].wraps || InferContext::is_unknown_rank(outputs[i].shape)) continue;
     for (std::int64_t dim : outputs[i].shape.dims()) {
       if (dim < -1) {
         fail(EVN_ERROR_INVALID_MODEL, "output %zu of %s would have a negative dimension", i, node.op_type.c_str());
@@ -85,6 +87,7 @@ struct Declared {
   bool has_shape;
   Shape shape;
   std::vector<std::string> symbols;
+  Wraps wraps;
 };
 
 // Holds the buffers of one inference over a graph, so that a node costs no allocation.
@@ -92,8 +95,9 @@ class GraphInference {
  public:
   explicit GraphInference(Graph& graph) : graph_(graph) {}
 
-  void run() {
-    remember_outputs();
+  // The outputs of a body are what they are: nobody was promised anything.
+  void run(bool is_body) {
+    if (!is_body) remember_outputs();
     for (const Node& node : graph_.nodes) {
       try {
         naming(node, [&] { infer(node); });
@@ -118,7 +122,7 @@ class GraphInference {
       if (!computed[v]) continue;
       computed[v] = false;  // an output that is listed twice is merged once
       const Value& value = graph_.values[v];
-      declared_.push_back({v, value.dtype, value.has_shape, value.shape, value.symbols});
+      declared_.push_back({v, value.dtype, value.has_shape, value.shape, value.symbols, value.wraps});
     }
   }
 
@@ -134,9 +138,11 @@ class GraphInference {
       if (value.dtype == DType::kUndefined) {
         fail(EVN_ERROR_INVALID_MODEL, "the element type of \"%s\" is not known", value.name.c_str());
       }
-      inputs_[i].dtype = value.dtype;
-      inputs_[i].shape = value.shape;
-      ranks &= value.has_shape;
+      inputs_[i] = desc_of(value);
+      ranks &= value.has_shape && !value.wraps;
+      if (value.wraps && node.op->host == nullptr) {
+        fail(EVN_ERROR_INVALID_MODEL, "input %zu of %s is of type %s", i, node.op->name, inputs_[i].type_string().c_str());
+      }
       values_[i].desc = inputs_[i];
       const bool wanted = i < 32 && (node.op->value_inputs >> i & 1u) != 0;
       if (value.constant != nullptr && wanted) values_[i].data = aligned_bytes(*value.constant, copies_[i]);
@@ -144,10 +150,74 @@ class GraphInference {
     return ranks;
   }
 
+  static TensorDesc desc_of(const Value& value) {
+    if (value.wraps) return {value.dtype, {}, value.wraps};
+    return {value.dtype, value.has_shape ? value.shape : Shape::of_rank(1, InferContext::kUnknownRank)};
+  }
+
+  static void set_desc(Value& value, const TensorDesc& desc) {
+    value.dtype = desc.dtype;
+    value.wraps = desc.wraps;
+    value.has_shape = !desc.wraps && !InferContext::is_unknown_rank(desc.shape);
+    value.shape = value.has_shape ? desc.shape : Shape{};
+    value.symbols.clear();
+  }
+
+  // The types of a body's outputs for the inputs that the node has now. Where an output is an input of the next turn, dims that do not
+  // stay what they were are unknown, and if that does not settle, the rank.
+  void infer_body(const Node& node) {
+    constexpr int kRounds = 4;
+    Graph& body = *node.body;
+    std::vector<TensorDesc> in(body.inputs.size());
+    const std::size_t captures = static_cast<std::size_t>(node.captures);
+    if (captures > in.size()) fail(EVN_ERROR_INVALID_MODEL, "a body without inputs");
+    for (std::size_t k = 0; k < captures; ++k) in[in.size() - captures + k] = inputs_[inputs_.size() - captures + k];
+    node.op->body->inputs(node, inputs_, in);
+    for (int round = 0; round < kRounds; ++round) {
+      for (std::size_t i = 0; i < in.size(); ++i) set_desc(body.values[body.inputs[i]], in[i]);
+      infer_body_graph(body);
+      bool changed = false;
+      for (std::size_t i = 0; i + captures < in.size(); ++i) {
+        const int from = node.op->body->feedback(node, static_cast<int>(i));
+        if (from < 0 || static_cast<std::size_t>(from) >= body.outputs.size()) continue;
+        changed |= widen(&in[i], desc_of(body.values[body.outputs[static_cast<std::size_t>(from)]]), round + 2 >= kRounds);
+      }
+      if (!changed) break;
+    }
+    body_.clear();
+    for (const ValueId v : body.outputs) body_.push_back(desc_of(body.values[v]));
+  }
+
+  // Makes `desc` cover `also`. Returns whether it did not.
+  static bool widen(TensorDesc* desc, const TensorDesc& also, bool at_once) {
+    const bool fills = desc->wraps.outer() == Wrap::kOptional && desc->wraps.inside() == also.wraps;  // an optional
+    if (desc->dtype != also.dtype || (desc->wraps != also.wraps && !fills)) {
+      fail(EVN_ERROR_INVALID_MODEL, "a value of the body is %s in one turn and %s in the next", desc->type_string().c_str(),
+           also.type_string().c_str());
+    }
+    if (desc->wraps || desc->shape == also.shape || InferContext::is_unknown_rank(desc->shape)) return false;
+    if (at_once || InferContext::is_unknown_rank(also.shape) || desc->shape.rank() != also.shape.rank()) {
+      desc->shape = Shape::of_rank(1, InferContext::kUnknownRank);
+      return true;
+    }
+    bool changed = false;
+    for (int i = 0; i < desc->shape.rank(); ++i) {
+      if (desc->shape[i] == also.shape[i] || desc->shape[i] == -1) continue;
+      desc->shape[i] = -1;
+      changed = true;
+    }
+    return changed;
+  }
+
   // False when the node is in a branch that cannot be taken with these shapes: nothing is known of its outputs then.
   bool infer_or_skip(const Node& node) {
     try {
-      infer_node(node, inputs_, values_, outputs_);
+      if (node.body != nullptr) infer_body(node);
+      naming(node, [&] {
+        if (node.op->custom != nullptr) return node.op->custom->infer(node, inputs_, values_, outputs_);
+        infer_dtypes(node, InputDTypes(inputs_).get(), outputs_);
+        infer_shapes(node, inputs_, values_, outputs_, body_);
+      });
       return true;
     } catch (const Error& e) {
       const bool shapes_do_not_fit = e.status == EVN_ERROR_INVALID_MODEL || e.status == EVN_ERROR_INVALID_ARGUMENT;
@@ -159,22 +229,14 @@ class GraphInference {
   void infer(const Node& node) {
     bool ranks = gather(node);
     outputs_.assign(node.outputs.size(), TensorDesc{});
-    if (node.op->custom != nullptr && !ranks) {  // it may know more than what its inputs tell
-      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        const ValueId v = node.inputs[i];
-        if (v != kNoValue && !graph_.values[v].has_shape) inputs_[i].shape = Shape::of_rank(1, InferContext::kUnknownRank);
-      }
-      ranks = true;
-    }
-    ranks = ranks && infer_or_skip(node);
+    // Host operators and those of a host may know more than what their inputs tell.
+    const bool any_rank = (node.op->flags & kOpAnyRank) != 0 || node.op->custom != nullptr;
+    ranks = (ranks || any_rank) && infer_or_skip(node);
     if (!ranks) infer_dtypes(node, InputDTypes(inputs_).get(), outputs_);
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
-      Value& value = graph_.values[node.outputs[i]];
-      value.dtype = outputs_[i].dtype;
-      value.has_shape = ranks && !InferContext::is_unknown_rank(outputs_[i].shape);
-      value.shape = value.has_shape ? outputs_[i].shape : Shape{};
-      value.symbols.clear();
+      if (!ranks) outputs_[i].shape = Shape::of_rank(1, InferContext::kUnknownRank);
+      set_desc(graph_.values[node.outputs[i]], outputs_[i]);
     }
   }
 
@@ -183,11 +245,11 @@ class GraphInference {
   void merge(Declared& declared) {
     Value& value = graph_.values[declared.value];
     const char* name = value.name.c_str();
-    if (declared.dtype != DType::kUndefined && declared.dtype != value.dtype) {
-      fail(EVN_ERROR_INVALID_MODEL, "output \"%s\" is declared as %s but computed as %s", name, dtype_name(declared.dtype),
-           dtype_name(value.dtype));
+    if (declared.dtype != DType::kUndefined && (declared.dtype != value.dtype || declared.wraps != value.wraps)) {
+      fail(EVN_ERROR_INVALID_MODEL, "output \"%s\" is declared as %s but computed as %s", name,
+           TensorDesc{declared.dtype, {}, declared.wraps}.type_string().c_str(), TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
     }
-    if (!declared.has_shape) return;
+    if (!declared.has_shape || value.wraps) return;
     // Some exporters declare no dims where they know none.
     const bool is_scalar = value.has_shape && value.shape.rank() == 0;
     if (declared.shape.rank() == 0 && !is_scalar) return;
@@ -212,12 +274,14 @@ class GraphInference {
   std::vector<TensorDesc> inputs_;
   std::vector<ConstTensor> values_;
   std::vector<TensorDesc> outputs_;
+  std::vector<TensorDesc> body_;  // of the body's outputs
   std::vector<std::vector<std::uint64_t>> copies_;
 };
 
 }  // namespace
 
-void infer_graph(Graph& graph) { GraphInference(graph).run(); }
+void infer_graph(Graph& graph) { GraphInference(graph).run(false); }
+void infer_body_graph(Graph& body) { GraphInference(body).run(true); }
 
 void infer_node(const Node& node, std::span<const TensorDesc> inputs, std::span<const ConstTensor> values,
                 std::span<TensorDesc> outputs) {

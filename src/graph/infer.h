@@ -9,6 +9,9 @@ namespace evn {
 // EVN_ERROR_INVALID_MODEL naming the node (declared dims that are known must fit; unknown ones are filled in).
 void infer_graph(Graph& graph);
 
+// The same for the body of a Loop, Scan or SequenceMap, whose inputs' types have been set.
+void infer_body_graph(Graph& body);
+
 // The same for one node, for planning: all input descs known. `values` holds known inputs' bytes (data null where not). Sets the
 // descs of the outputs; where not even the rank can be told the shape is as InferContext::set_unknown_rank leaves it. Throws with
 // the node's name.

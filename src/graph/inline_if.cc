@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/bodies.h"
 #include "ops/merge.h"
 
 namespace evn {
@@ -71,11 +72,9 @@ class Inliner {
   }
 
   void add_node(Node node, const Scope& scope) {
-    if (is_if(node)) {
-      add_if(node, scope);
-    } else {
-      graph_.nodes.push_back(std::move(node));
-    }
+    if (is_if(node)) return add_if(node, scope);
+    if (has_graph_attribute(node)) take_body(graph_, node, [&](std::string_view name) { return scope.find(name); });
+    graph_.nodes.push_back(std::move(node));
   }
 
   static const std::shared_ptr<Graph>& body_of(const Node& node, const char* name) {
@@ -176,9 +175,9 @@ class Inliner {
 
 }  // namespace
 
-void inline_ifs(Graph& graph) {
+void take_bodies(Graph& graph) {
   bool any = false;
-  for (const Node& node : graph.nodes) any |= is_if(node);
+  for (const Node& node : graph.nodes) any |= is_if(node) || has_graph_attribute(node);
   if (any) Inliner(graph).run();
 }
 

@@ -8,7 +8,8 @@
 namespace evn {
 
 // Nodes must have unique names; those of bodies become "if_3/then/conv_1". Throws EVN_ERROR_INVALID_MODEL with the node.
-void inline_ifs(Graph& graph);
+// Nodes with another graph among their attributes get a body of their own (graph/bodies.h).
+void take_bodies(Graph& graph);
 
 // Per region, the value that decides whether it runs: true for the then-branch. kNoValue where no Merge is left.
 std::vector<ValueId> region_conditions(const Graph& graph);

@@ -93,15 +93,19 @@ void check_count(const Node& node, const char* what, std::size_t count, int leas
 // Missing inputs and outputs at the end are the same as none.
 void check_arity(Node& node) {
   const OpDef& op = *node.op;
+  if ((op.body != nullptr) != (node.body != nullptr)) {
+    fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, node.body != nullptr ? "%s takes no graph" : "%s has no body", op.name));
+  }
   while (!node.inputs.empty() && node.inputs.back() == kNoValue && node.inputs.size() > static_cast<std::size_t>(op.min_inputs)) {
     node.inputs.pop_back();
   }
   while (!node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
-  check_count(node, "inputs", node.inputs.size(), op.min_inputs, op.max_inputs);
+  const std::size_t inputs = node.inputs.size() - static_cast<std::size_t>(node.captures);
+  check_count(node, "inputs", inputs, op.min_inputs, op.max_inputs);
   check_count(node, "outputs", node.outputs.size(), std::max(op.min_outputs, 1), op.max_outputs);
   const bool all = op.max_inputs >= kVariadic && op.custom == nullptr;
-  const std::size_t required = all ? node.inputs.size() : static_cast<std::size_t>(op.min_inputs);
-  for (std::size_t i = 0; i < required; ++i) {
+  const std::size_t required = all ? inputs : static_cast<std::size_t>(op.min_inputs);
+  for (std::size_t i = 0; i < required && op.body == nullptr; ++i) {  // operators with a body look for themselves
     if (node.inputs[i] == kNoValue) fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "input %zu of %s is missing", i, op.name));
   }
   for (std::size_t i = 0; i < static_cast<std::size_t>(op.min_outputs); ++i) {
@@ -227,9 +231,18 @@ WeightPtr weight_of(DType dtype, const Shape& shape, std::span<const T> values) 
   return weight;
 }
 
+WeightPtr weight_of_strings(const Shape& shape, std::span<const std::string> values) {
+  void* bytes = nullptr;
+  std::shared_ptr<Weight> weight = make_weight({DType::kString, shape}, nullptr, &bytes);
+  auto texts = std::make_shared<TextPool>(nullptr);
+  for (std::size_t i = 0; i < values.size(); ++i) static_cast<TextElement*>(bytes)[i] = texts->add(values[i]);
+  keep_texts(*weight, std::move(texts));
+  return weight;
+}
+
 Shape list_shape(std::size_t count) { return {static_cast<std::int64_t>(count)}; }
 
-// The value of a Constant node, in one of its five forms.
+// The value of a Constant node, in one of its seven forms.
 WeightPtr constant_value(const Node& node) {
   const Attribute* given = nullptr;
   for (const Attribute& attribute : node.attributes) {
@@ -246,6 +259,8 @@ WeightPtr constant_value(const Node& node) {
   if (const auto* is = std::get_if<std::vector<std::int64_t>>(&value)) {
     return weight_of<std::int64_t>(DType::kInt64, list_shape(is->size()), *is);
   }
+  if (const auto* s = std::get_if<std::string>(&value)) return weight_of_strings({}, {s, 1});
+  if (const auto* ss = std::get_if<std::vector<std::string>>(&value)) return weight_of_strings(list_shape(ss->size()), *ss);
   fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "a Constant of type %s is not supported", attribute_type_name(attribute_type(value))));
 }
 
@@ -257,7 +272,7 @@ void take_constants(Graph& graph) {
     Value& value = graph.values[static_cast<std::size_t>(node.outputs[0])];
     value.constant = constant_value(node);
     const TensorDesc& desc = value.constant->desc;
-    if (value.dtype != DType::kUndefined && value.dtype != desc.dtype) {
+    if (value.dtype != DType::kUndefined && (value.dtype != desc.dtype || value.wraps)) {
       fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "'%.128s' is declared as %s and has %s values", value.name.c_str(),
                                  dtype_name(value.dtype), dtype_name(desc.dtype)));
     }
@@ -274,7 +289,7 @@ void check_dtypes(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     if (node.inputs.empty() || node.inputs[0] == kNoValue) continue;
     const DType dtype = graph.values[static_cast<std::size_t>(node.inputs[0])].dtype;
-    if (dtype == DType::kUndefined || (node.op->dtypes & dtype_bit(dtype)) != 0) continue;
+    if (dtype == DType::kUndefined || node.op->host != nullptr || (node.op->dtypes & dtype_bit(dtype)) != 0) continue;
     const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBfloat16;
     if (is_half && (node.op->dtypes & dtype_bit(DType::kFloat32)) != 0) continue;
     fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "%s of %s is not supported", node.op->name, dtype_name(dtype)));
@@ -348,20 +363,11 @@ void sort_nodes(Graph& graph, const std::vector<std::int32_t>& producers) {
   graph.nodes = std::move(ordered);
 }
 
-}  // namespace
-
-void validate_model(Model& model, const Limits& limits, const OperatorRegistry* custom) {
-  Graph& graph = model.graph;
-  if (graph.nodes.size() > limits.nodes) {
-    fail(EVN_ERROR_LIMIT, "the model has %zu nodes, the limit is %llu", graph.nodes.size(), static_cast<unsigned long long>(limits.nodes));
-  }
-  const Domains domains = import_domains(model.opsets);
+// Also the bodies in it, each of which is a graph for itself by now.
+void validate_graph(Graph& graph, OpFinder& finder) {
   name_nodes(graph);
-  const bool has_functions = !model.functions.empty();
-  expand_functions(model, limits, custom);
-  inline_ifs(graph);
-  if (has_functions || !graph.regions.empty()) name_nodes(graph);
-  OpFinder finder(domains, custom);
+  take_bodies(graph);
+  if (!graph.regions.empty()) name_nodes(graph);
   for (Node& node : graph.nodes) {
     if (is_merge(node)) continue;
     finder.set_op(node);
@@ -373,6 +379,22 @@ void validate_model(Model& model, const Limits& limits, const OperatorRegistry* 
   check_dtypes(graph);
   sort_nodes(graph, find_producers(graph));
   widen_half(graph);
+  for (Node& node : graph.nodes) {
+    if (node.body != nullptr) validate_graph(*node.body, finder);
+  }
+}
+
+}  // namespace
+
+void validate_model(Model& model, const Limits& limits, const OperatorRegistry* custom) {
+  if (model.graph.nodes.size() > limits.nodes) {
+    fail(EVN_ERROR_LIMIT, "the model has %zu nodes, the limit is %llu", model.graph.nodes.size(), static_cast<unsigned long long>(limits.nodes));
+  }
+  const Domains domains = import_domains(model.opsets);
+  name_nodes(model.graph);
+  expand_functions(model, limits, custom);
+  OpFinder finder(domains, custom);
+  validate_graph(model.graph, finder);
 }
 
 }  // namespace evn

@@ -51,18 +51,20 @@ struct Reader {
 };
 
 // Adds what a ValueInfoProto says to what is known. A constant's own type and shape stand above it.
-void declare(Reader& r, Value& value, ValueInfo& info, const std::uint8_t* at) {
-  if (!info.is_tensor) return;
-  const auto dtype = is_stored_type(info.data_type) ? static_cast<DType>(info.data_type) : DType::kUndefined;
-  if (dtype != DType::kUndefined && value.dtype != DType::kUndefined && dtype != value.dtype) {
+void declare(Reader& r, Value& value, TypeRead& type, const std::uint8_t* at) {
+  if (!type.is_known) return;
+  const auto dtype = is_stored_type(type.data_type) ? static_cast<DType>(type.data_type) : DType::kUndefined;
+  const bool unlike = dtype != DType::kUndefined && value.dtype != DType::kUndefined && (dtype != value.dtype || type.wraps != value.wraps);
+  if (unlike) {
     r.loader.file.fail_at(EVN_ERROR_INVALID_MODEL, at, "ValueInfoProto", "'%.128s' is declared as %s and as %s", value.name.c_str(),
-                          dtype_name(value.dtype), dtype_name(dtype));
+                          TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str(), TensorDesc{dtype, {}, type.wraps}.type_string().c_str());
   }
   if (dtype != DType::kUndefined) value.dtype = dtype;
-  if (value.constant != nullptr || value.has_shape || !info.has_shape) return;
+  value.wraps = type.wraps;
+  if (type.wraps || value.constant != nullptr || value.has_shape || !type.has_shape) return;
   value.has_shape = true;
-  value.shape = info.shape;
-  value.symbols = std::move(info.symbols);
+  value.shape = type.shape;
+  value.symbols = std::move(type.symbols);
 }
 
 void read_input(Reader& r, const Field& f) {
@@ -71,14 +73,15 @@ void read_input(Reader& r, const Field& f) {
   r.set_role(id, kIsInput, "input", f.at);
   r.graph.inputs.push_back(id);
   const std::string name(info.name);
-  if (!r.is_body && (!info.has_type || (info.is_tensor && info.data_type == 0))) {
+  const TypeRead& type = info.type;
+  if (!r.is_body && (!info.has_type || (type.is_known && type.data_type == 0))) {
     r.loader.file.fail_at(EVN_ERROR_INVALID_MODEL, f.at, "ValueInfoProto.type", "input '%.128s' has no type", name.c_str());
   }
-  if (info.has_type && (!info.is_tensor || (info.data_type != 0 && !is_stored_type(info.data_type)))) {
+  if (info.has_type && !r.is_body && (!type.is_known || !is_stored_type(type.data_type))) {
     r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, f.at, "ValueInfoProto.type", "input '%.128s' is %s, which is not supported",
-                          name.c_str(), info.is_tensor ? onnx_type_name(info.data_type) : "not a tensor");
+                          name.c_str(), type.is_known ? onnx_type_name(type.data_type) : "a sparse tensor or opaque");
   }
-  declare(r, r.value(id), info, f.at);
+  declare(r, r.value(id), info.type, f.at);
 }
 
 void read_output(Reader& r, const Field& f) {
@@ -86,7 +89,7 @@ void read_output(Reader& r, const Field& f) {
   const ValueId id = r.id(info.name);
   r.set_role(id, kIsOutput, "output", f.at);
   r.graph.outputs.push_back(id);
-  declare(r, r.value(id), info, f.at);
+  declare(r, r.value(id), info.type, f.at);
 }
 
 void read_initializer(Reader& r, const Field& f) {
@@ -136,7 +139,7 @@ constexpr wire::Row<Reader> kValueInfoRows[] = {
      [](Reader& r, const Field& f) {
        ValueInfo info = read_value_info(r.loader, f.bytes);
        const auto it = r.ids.find(info.name);
-       if (it != r.ids.end()) declare(r, r.value(it->second), info, f.at);
+       if (it != r.ids.end()) declare(r, r.value(it->second), info.type, f.at);
      }},
 };
 

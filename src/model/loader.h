@@ -50,15 +50,23 @@ inline constexpr std::size_t kMaxExternalEntries = 16;
 std::shared_ptr<const void> read_external_bytes(Loader& loader, std::size_t size_bytes, std::span<const StringEntry> entries,
                                                 const std::uint8_t* at);
 
+// A TypeProto: of a tensor, or of what `wraps` puts around tensors. `is_known` is false for opaque and sparse types, and for one that
+// says nothing.
+struct TypeRead {
+  bool is_known = false;
+  Wraps wraps;
+  std::int32_t data_type = 0;        // of the tensors; 0: not said
+  bool has_shape = false;            // of the tensors
+  Shape shape;
+  std::vector<std::string> symbols;  // empty, or one per dim
+};
+TypeRead read_type(Loader& loader, wire::Bytes range);
+
 // A ValueInfoProto: what the model says about a value.
 struct ValueInfo {
   std::string_view name;
   bool has_type = false;
-  bool is_tensor = false;
-  std::int32_t data_type = 0;
-  bool has_shape = false;
-  Shape shape;
-  std::vector<std::string> symbols;  // empty, or one per dim
+  TypeRead type;
 };
 ValueInfo read_value_info(Loader& loader, wire::Bytes range);
 

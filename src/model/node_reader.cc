@@ -127,7 +127,7 @@ AttributeValue value_of(AttributeReader& r, const std::uint8_t* at) {
     return {};
   }
   const std::int32_t type = type_of(r, at);
-  if ((type == kTensor || type == kGraph || type == kSparseTensor) && r.present == 0) {
+  if ((type == kTensor || type == kGraph || type == kSparseTensor || type == kTypeProto) && r.present == 0) {
     r.loader.file.fail_field("AttributeProto", kTypeNames[type], at, "is missing");
   }
   switch (type) {
@@ -148,6 +148,14 @@ AttributeValue value_of(AttributeReader& r, const std::uint8_t* at) {
       return std::move(r.ints);
     case kStrings:
       return std::move(r.strings);
+    case kTypeProto: {
+      const TypeRead said = read_type(r.loader, r.message);
+      if (!said.is_known || !is_stored_type(said.data_type)) {
+        r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, at, "AttributeProto.tp", "attribute '%.64s' is of a type that is not supported",
+                              std::string(r.name).c_str());
+      }
+      return TensorDesc{static_cast<DType>(said.data_type), said.shape, said.wraps};
+    }
     default:
       r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, at, "AttributeProto", "attribute '%.64s' of type %s is not supported",
                             std::string(r.name).c_str(), kTypeNames[type]);

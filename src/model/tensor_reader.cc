@@ -14,8 +14,8 @@ using wire::Count;
 using wire::Field;
 using wire::Kind;
 
-enum Typed : int { kFloatData, kInt32Data, kInt64Data, kDoubleData, kUint64Data, kTypedCount };
-constexpr const char* kTypedNames[kTypedCount] = {"float_data", "int32_data", "int64_data", "double_data", "uint64_data"};
+enum Typed : int { kFloatData, kInt32Data, kInt64Data, kDoubleData, kUint64Data, kStringData, kTypedCount };
+constexpr const char* kTypedNames[kTypedCount] = {"float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"};
 
 struct Reader {
   Loader& loader;
@@ -61,7 +61,7 @@ constexpr wire::Row<Reader> kRows[] = {
      }},
     {{4, "float_data", Kind::kFixed32s, Count::kMany}, count<kFloatData>},
     {{5, "int32_data", Kind::kVarints, Count::kMany}, count<kInt32Data>},
-    {{6, "string_data", Kind::kBytes, Count::kMany}, nullptr},
+    {{6, "string_data", Kind::kBytes, Count::kMany}, count<kStringData>},
     {{7, "int64_data", Kind::kVarints, Count::kMany}, count<kInt64Data>},
     {{8, "name", Kind::kBytes, Count::kOnce},
      [](Reader& r, const Field& f) { r.tensor.name = r.loader.text(f, "TensorProto", "name"); }},
@@ -85,6 +85,7 @@ struct Filler {
   std::uint8_t* to;
   const std::uint8_t* end;
   void (*store)(Filler& filler, const Field& field);
+  TextPool* texts = nullptr;  // of a string tensor
 
   template <typename T>
   void put(T value) {
@@ -115,6 +116,8 @@ void store_uint32(Filler& filler, const Field& f) {
   filler.put(static_cast<std::uint32_t>(f.value));
 }
 
+void store_string(Filler& filler, const Field& f) { filler.put(filler.texts->add(f.bytes.text())); }
+
 // Which typed field holds the values of an element type, and how.
 struct Storage {
   DType dtype;
@@ -137,6 +140,7 @@ constexpr Storage kStorage[] = {
     {DType::kFloat16, kInt32Data, store_int32<std::uint16_t>},
     {DType::kBfloat16, kInt32Data, store_int32<std::uint16_t>},
     {DType::kBool, kInt32Data, store_bool},
+    {DType::kString, kStringData, store_string},
     // A byte to a number: one element of 8 bits, or as many as fit.
     {DType::kFloat8E4M3FN, kInt32Data, store_int32<std::uint8_t>},
     {DType::kFloat8E4M3FNUZ, kInt32Data, store_int32<std::uint8_t>},
@@ -165,6 +169,8 @@ void fill(Filler& filler, wire::Bytes range, Typed typed) {
       return wire::read_message(file, range, "TensorProto", kFillRows<7, Kind::kVarints>, filler);
     case kDoubleData:
       return wire::read_message(file, range, "TensorProto", kFillRows<10, Kind::kFixed64s>, filler);
+    case kStringData:
+      return wire::read_message(file, range, "TensorProto", kFillRows<6, Kind::kBytes>, filler);
     default:
       return wire::read_message(file, range, "TensorProto", kFillRows<11, Kind::kVarints>, filler);
   }
@@ -226,6 +232,11 @@ WeightPtr weight_of_typed(const Reader& r, const TensorDesc& desc, wire::Bytes r
   std::shared_ptr<Weight> weight = make_weight(desc, r.loader.options.ledger, &to);
   auto* begin = static_cast<std::uint8_t*>(to);
   Filler filler{r.loader, begin, begin + weight->size_bytes, storage.store};
+  if (desc.dtype == DType::kString) {
+    auto texts = std::make_shared<TextPool>(r.loader.options.ledger);
+    filler.texts = texts.get();
+    keep_texts(*weight, std::move(texts));
+  }
   fill(filler, range, storage.typed);
   return weight;
 }
@@ -243,6 +254,7 @@ WeightPtr read_values(const Reader& r, wire::Bytes range, DType dtype) {
     has_typed = true;
     if (i != storage.typed) r.refuse(at, kTypedNames[i], "does not hold this element type");
   }
+  if (dtype == DType::kString && (r.location != 0 || r.has_raw)) r.refuse(at, "data_type", "is string, which stands in string_data alone");
   if (r.location == 1) {
     if (r.has_raw || has_typed) r.refuse(at, "data_location", "is external, but values are in the model");
     check_limit(r, bytes);

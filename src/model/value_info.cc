@@ -15,6 +15,11 @@ constexpr const char* kTypeNames[] = {
     "float16",   "float64",    "uint32",   "uint64",       "complex64",  "complex128",     "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2",
     "float8e5m2fnuz", "uint4", "int4",     "float4e2m1",   "float8e8m0", "uint2",          "int2",   "float6e2m3", "float6e3m2"};
 
+struct TypeReader {
+  Loader& loader;
+  TypeRead type;
+};
+
 struct Reader {
   Loader& loader;
   ValueInfo info;
@@ -38,46 +43,91 @@ constexpr wire::Row<DimReader> kDimRows[] = {
     {{3, "denotation", Kind::kBytes, Count::kOnce}, nullptr},
 };
 
-void read_dim(Reader& r, const Field& f) {
+void read_dim(TypeReader& r, const Field& f) {
   DimReader dim{.loader = r.loader, .symbol = {}};
   wire::read_message(r.loader.file, f.bytes, "TensorShapeProto.Dimension", kDimRows, dim);
   // Exporters write -1 for a dim that is not known.
   if (dim.value < -1) r.loader.file.fail_field("TensorShapeProto", "dim", f.at, "is negative");
-  ValueInfo& info = r.info;
-  info.shape.push_back(dim.value);
+  TypeRead& type = r.type;
+  type.shape.push_back(dim.value);
   if (dim.value < 0 && !dim.symbol.empty()) {
-    info.symbols.resize(static_cast<std::size_t>(info.shape.rank() - 1));
-    info.symbols.emplace_back(dim.symbol);
+    type.symbols.resize(static_cast<std::size_t>(type.shape.rank() - 1));
+    type.symbols.emplace_back(dim.symbol);
   }
 }
 
-constexpr wire::Row<Reader> kShapeRows[] = {
+constexpr wire::Row<TypeReader> kShapeRows[] = {
     {{1, "dim", Kind::kBytes, Count::kMany}, read_dim},
 };
 
-constexpr wire::Row<Reader> kTensorTypeRows[] = {
-    {{1, "elem_type", Kind::kVarint, Count::kOnce}, [](Reader& r, const Field& f) { r.info.data_type = f.as_int32(); }},
+constexpr wire::Row<TypeReader> kTensorTypeRows[] = {
+    {{1, "elem_type", Kind::kVarint, Count::kOnce}, [](TypeReader& r, const Field& f) { r.type.data_type = f.as_int32(); }},
     {{2, "shape", Kind::kBytes, Count::kOnce},
-     [](Reader& r, const Field& f) {
-       r.info.has_shape = true;
+     [](TypeReader& r, const Field& f) {
+       r.type.has_shape = true;
        wire::read_message(r.loader.file, f.bytes, "TensorShapeProto", kShapeRows, r);
      }},
 };
 
-// Types other than tensors are not looked into.
-constexpr wire::Row<Reader> kTypeRows[] = {
+void wrap(TypeReader& r, Wrap outer) {
+  r.type.wraps = r.type.wraps.in(outer);
+}
+
+// The type that stands in a field of a message of its own: TypeProto.Sequence, Optional, Map.
+struct InnerReader {
+  TypeReader& outer;
+  std::int32_t key = 0;
+  bool has_type = false;
+};
+
+void read_inner(InnerReader& r, const Field& f);
+
+constexpr wire::Row<InnerReader> kElementRows[] = {
+    {{1, "elem_type", Kind::kBytes, Count::kOnce}, read_inner},
+};
+
+constexpr wire::Row<InnerReader> kMapRows[] = {
+    {{1, "key_type", Kind::kVarint, Count::kOnce}, [](InnerReader& r, const Field& f) { r.key = f.as_int32(); }},
+    {{2, "value_type", Kind::kBytes, Count::kOnce}, read_inner},
+};
+
+template <Wrap kOuter>
+void read_element(TypeReader& r, const Field& f) {
+  InnerReader inner{.outer = r};
+  wire::read_message(r.loader.file, f.bytes, kOuter == Wrap::kSequence ? "TypeProto.Sequence" : "TypeProto.Optional", kElementRows, inner);
+  if (!inner.has_type) r.loader.file.fail_field("TypeProto", "elem_type", f.at, "is missing");
+  wrap(r, kOuter);
+}
+
+void read_map(TypeReader& r, const Field& f) {
+  InnerReader inner{.outer = r};
+  wire::read_message(r.loader.file, f.bytes, "TypeProto.Map", kMapRows, inner);
+  if (!inner.has_type) r.loader.file.fail_field("TypeProto.Map", "value_type", f.at, "is missing");
+  const bool strings = inner.key == EVN_DTYPE_STRING;
+  if (!strings && inner.key != EVN_DTYPE_INT64) {
+    r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, f.at, "TypeProto.Map.key_type", "only int64 and string keys are supported");
+  }
+  wrap(r, strings ? Wrap::kMapOfStrings : Wrap::kMapOfInts);
+}
+
+constexpr wire::Row<TypeReader> kTypeRows[] = {
     {{1, "tensor_type", Kind::kBytes, Count::kOnce},
-     [](Reader& r, const Field& f) {
-       r.info.is_tensor = true;
+     [](TypeReader& r, const Field& f) {
+       r.type.is_known = true;
        wire::read_message(r.loader.file, f.bytes, "TypeProto.Tensor", kTensorTypeRows, r);
      }},
-    {{4, "sequence_type", Kind::kBytes, Count::kOnce}, nullptr},
-    {{5, "map_type", Kind::kBytes, Count::kOnce}, nullptr},
+    {{4, "sequence_type", Kind::kBytes, Count::kOnce}, read_element<Wrap::kSequence>},
+    {{5, "map_type", Kind::kBytes, Count::kOnce}, read_map},
     {{6, "denotation", Kind::kBytes, Count::kOnce}, nullptr},
     {{7, "opaque_type", Kind::kBytes, Count::kOnce}, nullptr},
     {{8, "sparse_tensor_type", Kind::kBytes, Count::kOnce}, nullptr},
-    {{9, "optional_type", Kind::kBytes, Count::kOnce}, nullptr},
+    {{9, "optional_type", Kind::kBytes, Count::kOnce}, read_element<Wrap::kOptional>},
 };
+
+void read_inner(InnerReader& r, const Field& f) {
+  r.has_type = true;
+  r.outer.type = read_type(r.outer.loader, f.bytes);
+}
 
 constexpr wire::Row<Reader> kValueInfoRows[] = {
     {{1, "name", Kind::kBytes, Count::kOnce},
@@ -85,7 +135,7 @@ constexpr wire::Row<Reader> kValueInfoRows[] = {
     {{2, "type", Kind::kBytes, Count::kOnce},
      [](Reader& r, const Field& f) {
        r.info.has_type = true;
-       wire::read_message(r.loader.file, f.bytes, "TypeProto", kTypeRows, r);
+       r.info.type = read_type(r.loader, f.bytes);
      }},
     {{3, "doc_string", Kind::kBytes, Count::kOnce}, nullptr},
     {{4, "metadata_props", Kind::kBytes, Count::kMany}, nullptr},
@@ -111,16 +161,22 @@ const char* onnx_type_name(std::int32_t number) {
 
 bool is_stored_type(std::int32_t number) { return is_stored(static_cast<DType>(number)); }
 
+TypeRead read_type(Loader& loader, wire::Bytes range) {
+  TypeReader reader{loader, {}};
+  wire::read_message(loader.file, range, "TypeProto", kTypeRows, reader);
+  TypeRead& type = reader.type;
+  if (type.data_type != 0 && onnx_type_name(type.data_type) == nullptr) {
+    loader.file.fail_field("TypeProto.Tensor", "elem_type", range.begin, "is not an element type");
+  }
+  if (!type.symbols.empty()) type.symbols.resize(static_cast<std::size_t>(type.shape.rank()));
+  return std::move(type);
+}
+
 ValueInfo read_value_info(Loader& loader, wire::Bytes range) {
   Reader reader{loader, {}};
   wire::read_message(loader.file, range, "ValueInfoProto", kValueInfoRows, reader);
-  ValueInfo& info = reader.info;
-  if (info.name.empty()) loader.file.fail_field("ValueInfoProto", "name", range.begin, "is missing");
-  if (info.data_type != 0 && onnx_type_name(info.data_type) == nullptr) {
-    loader.file.fail_field("TypeProto.Tensor", "elem_type", range.begin, "is not an element type");
-  }
-  if (!info.symbols.empty()) info.symbols.resize(static_cast<std::size_t>(info.shape.rank()));
-  return std::move(info);
+  if (reader.info.name.empty()) loader.file.fail_field("ValueInfoProto", "name", range.begin, "is missing");
+  return std::move(reader.info);
 }
 
 StringEntry read_string_entry(Loader& loader, wire::Bytes range) {

@@ -3,9 +3,14 @@
 //   float to integer: towards zero; outside the range the nearest end of it, but modulo 2^bits for 4 and 2 bits; NaN is 0
 //   integer to integer: modulo 2^bits          to floating point: to nearest, ties to even; too large gives infinity
 //   to floats of 8 and 4 bits: as `saturate` and `round_mode` say (ops/infra/small_types.h)
+//   from a string: the decimal number that it is, inf or nan; to a string: the shortest text that gives the number again, bools 1 and 0
 // ONNX leaves out-of-range conversions open; the above holds on every machine.
 // dtypes: all that are stored, in every pair.
-// Failures: `to` is no dtype (INVALID_MODEL) or one that is not stored (UNSUPPORTED). Exact.
+// Failures: a string that is no number (INVALID_ARGUMENT); `to` is no dtype (INVALID_MODEL) or one that is not stored (UNSUPPORTED). Exact.
+#include <algorithm>
+#include <charconv>
+#include <string>
+
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/small_types.h"
@@ -132,8 +137,93 @@ void cast_small(const ReferenceContext& c, std::int64_t count) {
   clear_rest(y.desc.dtype, y.data, count);
 }
 
+// ---- strings ----
+
+bool same_letters(std::string_view text, std::string_view lower) {
+  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(), [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
+}
+
+[[noreturn]] void fail_text(std::string_view text) {
+  fail(EVN_ERROR_INVALID_ARGUMENT, "\"%.64s\" is no number", std::string(text.substr(0, 64)).c_str());
+}
+
+// Decimal, plain or scientific; inf and nan in any case, with a sign or without.
+double number_of(std::string_view text) {
+  std::string_view digits = text;
+  const bool negative = digits.starts_with('-');
+  if (negative || digits.starts_with('+')) digits.remove_prefix(1);
+  if (same_letters(digits, "inf") || same_letters(digits, "infinity")) return negative ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+  if (same_letters(digits, "nan")) return std::numeric_limits<double>::quiet_NaN();
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (digits.empty() || end != digits.data() + digits.size() || digits[0] == '-') fail_text(text);
+  if (error == std::errc::result_out_of_range) value = std::numeric_limits<double>::infinity();  // of underflow 0 would be right, too
+  else if (error != std::errc()) fail_text(text);
+  return negative ? -value : value;
+}
+
+// Of 64 bits exactly, else by way of double.
+template <typename To>
+To element_of(std::string_view text) {
+  if constexpr (std::is_integral_v<To>) {
+    To value = 0;
+    const std::string_view digits = text.starts_with('+') ? text.substr(1) : text;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error == std::errc() && end == digits.data() + digits.size()) return value;
+  }
+  return convert<To>(number_of(text));
+}
+
+// The shortest text that gives the number again.
+template <typename T>
+std::string text_of_number(T x) {
+  char buffer[64];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, x);
+  EVN_CHECK(error == std::errc());
+  return std::string(buffer, end);
+}
+
+void cast_strings(const ReferenceContext& c, std::int64_t count) {
+  const ConstTensor& x = c.input(0);
+  const MutableTensor& y = c.output();
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (x.desc.dtype != DType::kString) {
+      std::string text;
+      if (is_small_type(x.desc.dtype)) {
+        text = text_of_number(static_cast<float>(small_value(x.desc.dtype, x.data, i)));
+      } else {
+        dispatch_any(x.desc.dtype, [&](auto from) {
+          using From = decltype(from);
+          const From element = x.as<From>()[i];
+          if constexpr (std::is_same_v<From, Bool>) {
+            text.assign(1, element.byte != 0 ? '1' : '0');
+          } else if constexpr (kIsSmallFloat<From>) {
+            text = text_of_number(static_cast<float>(element.value()));
+          } else if constexpr (std::is_integral_v<From>) {
+            text = text_of_number(+element);
+          } else {
+            text = text_of_number(element);
+          }
+        });
+      }
+      y.as<TextElement>()[i] = c.add_text(text);
+      continue;
+    }
+    const std::string_view text = text_of(x.as<TextElement>()[i]);
+    if (y.desc.dtype == DType::kString) {
+      y.as<TextElement>()[i] = x.as<TextElement>()[i];
+    } else if (is_small_type(y.desc.dtype)) {
+      set_small(small_cast(c.node), y, i, number_of(text));
+    } else {
+      dispatch_any(y.desc.dtype, [&](auto to) { y.as<decltype(to)>()[i] = element_of<decltype(to)>(text); });
+    }
+  }
+  if (is_small_type(y.desc.dtype)) clear_rest(y.desc.dtype, y.data, count);
+}
+
 void reference_cast(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
+  if (c.input(0).desc.dtype == DType::kString || c.output().desc.dtype == DType::kString) return cast_strings(c, count);
   if (is_small_type(c.input(0).desc.dtype) || is_small_type(c.output().desc.dtype)) return cast_small(c, count);
   dispatch_any(c.input(0).desc.dtype, [&](auto from) {
     using From = decltype(from);

@@ -1,6 +1,6 @@
 // Comparisons and logic: Equal, Less, Greater, LessOrEqual, GreaterOrEqual, And, Or, Xor, Not, IsNaN, IsInf.
 //   C = A op B as bool, NumPy broadcasting; comparisons with NaN are false
-// dtypes: comparisons of all numbers (Equal of bool too), both inputs alike; logic of bool; IsNaN and IsInf of floating point.
+// dtypes: comparisons of all numbers (Equal of bool and strings too), both inputs alike; logic of bool; IsNaN and IsInf of floating point.
 // Failures: shapes that do not broadcast, unlike dtypes. Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
@@ -57,6 +57,9 @@ void reference_compare(const ReferenceContext& c) {
 }
 
 void reference_equal(const ReferenceContext& c) {
+  if (c.input(0).desc.dtype == DType::kString) {
+    return apply_broadcast<TextElement>(c, [](TextElement a, TextElement b) { return text_of(a) == text_of(b); });
+  }
   if (c.input(0).desc.dtype != DType::kBool) return reference_compare<EqualOp>(c);
   apply_broadcast<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return (a != 0) == (b != 0); });
 }
@@ -98,7 +101,7 @@ void reference_is_inf(const ReferenceContext& c) {
 
 constexpr AttributeSpec kIsInf[] = {int_attribute("detect_negative", 1), int_attribute("detect_positive", 1)};
 constexpr std::uint32_t kBool = dtype_bit(DType::kBool);
-constexpr std::uint32_t kEqualDtypes = kNumbers | kBool;
+constexpr std::uint32_t kEqualDtypes = kNumbers | kBool | kString;
 constexpr std::uint32_t kFlags = kOpElementwise;
 
 constexpr OpDef kOps[] = {

@@ -1,6 +1,7 @@
 // Constant: its attribute as a tensor. graph/validate turns these nodes into constant values; the row is for completeness.
-//   value and sparse_value (tensors; model/ makes a sparse one dense), value_float and value_int (scalars), value_floats and value_ints (lists): exactly one
-// dtypes: any. Failures: none or two of the attributes (INVALID_MODEL), strings (UNSUPPORTED). Exact.
+//   value and sparse_value (tensors; model/ makes a sparse one dense), value_float, value_int and value_string (scalars), value_floats,
+//   value_ints and value_strings (lists): exactly one
+// dtypes: any. Failures: none or two of the attributes (INVALID_MODEL). Exact.
 #include <cstring>
 
 #include "ops/infra/check.h"
@@ -31,7 +32,6 @@ int given_attribute(const Node& node) {
   }
   if (found < 0) fail(EVN_ERROR_INVALID_MODEL, "a constant without a value");
   if (found == kSparseValue) return kValue;
-  if (found >= kValueString) fail(EVN_ERROR_UNSUPPORTED, "string constants");
   return found;
 }
 
@@ -49,6 +49,8 @@ DType constant_dtype(const Node& node, std::span<const DType>, int) {
     case kValue: return tensor_value(node).desc.dtype;
     case kValueFloat:
     case kValueFloats: return DType::kFloat32;
+    case kValueString:
+    case kValueStrings: return DType::kString;
     default: return DType::kInt64;
   }
 }
@@ -58,6 +60,7 @@ void infer_constant(InferContext& c) {
     case kValue: c.outputs[0].shape = tensor_value(c.node).desc.shape; break;
     case kValueFloats: c.outputs[0].shape = {static_cast<std::int64_t>(attr_floats(c.node, kValueFloats).size())}; break;
     case kValueInts: c.outputs[0].shape = {static_cast<std::int64_t>(attr_ints(c.node, kValueInts).size())}; break;
+    case kValueStrings: c.outputs[0].shape = {static_cast<std::int64_t>(attr_strings(c.node, kValueStrings).size())}; break;
     default: c.outputs[0].shape = {};
   }
 }
@@ -76,6 +79,12 @@ void reference_constant(const ReferenceContext& c) {
     }
     case kValueFloat: *c.output().as<float>() = attr_float(c.node, kValueFloat); break;
     case kValueFloats: write(c, attr_floats(c.node, kValueFloats)); break;
+    case kValueString: *c.output().as<TextElement>() = c.add_text(attr_string(c.node, kValueString)); break;
+    case kValueStrings: {
+      auto* to = c.output().as<TextElement>();
+      for (const std::string& text : attr_strings(c.node, kValueStrings)) *to++ = c.add_text(text);
+      break;
+    }
     case kValueInt: *c.output().as<std::int64_t>() = attr_int(c.node, kValueInt); break;
     default: write(c, attr_ints(c.node, kValueInts));
   }

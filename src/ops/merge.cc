@@ -3,6 +3,7 @@
 //   inputs: condition (bool, one element), what the then-branch made, what the else-branch made. output: one of the two.
 //   attribute: the number of the If, which leads to its regions (core/graph.h).
 // Failures: branches of unlike dtype.
+#include "ops/host.h"
 #include "ops/infra/check.h"
 #include "ops/infra/walk.h"
 #include "ops/merge.h"
@@ -16,7 +17,13 @@ DType merged_dtype(const Node&, std::span<const DType> inputs, int) { return inp
 
 // What both branches agree on.
 void infer_merge(InferContext& c) {
+  if (c.inputs[1].wraps != c.inputs[2].wraps) {
+    fail(EVN_ERROR_INVALID_MODEL, "the branches of an If give %s and %s", c.inputs[1].type_string().c_str(), c.inputs[2].type_string().c_str());
+  }
   require_same_dtype(c, 1, 2);
+  c.outputs[0].wraps = c.inputs[1].wraps;
+  if (c.inputs[1].wraps) return;
+  if (InferContext::is_unknown_rank(c.shape(1)) || InferContext::is_unknown_rank(c.shape(2))) return c.set_unknown_rank(0);
   if (c.values[0].data != nullptr) {
     c.outputs[0].shape = c.shape(*c.values[0].as<std::uint8_t>() != 0 ? 1 : 2);
     return;
@@ -34,8 +41,15 @@ void reference_merge(const ReferenceContext& c) {
   if (bytes > 0) std::memcpy(c.output().data, chosen.data, bytes);
 }
 
+void host_merge(HostContext& c) {
+  const BoxPtr& chosen = c.inputs[box_integer(c.inputs[0], "the condition of an If") != 0 ? 1 : 2];
+  EVN_CHECK(chosen != nullptr);
+  c.outputs[0] = chosen;
+}
+
 constexpr OpDef kOps[] = {
-    {"Merge", kMergeDomain, 1, 3, 3, 1, 1, kAttributes, dtype_bit(DType::kBool), 1, kOpMerge, merged_dtype, infer_merge, reference_merge, {}},
+    {"Merge", kMergeDomain, 1, 3, 3, 1, 1, kAttributes, dtype_bit(DType::kBool), 1, kOpMerge | kOpAnyRank, merged_dtype, infer_merge, reference_merge,
+     {}, host_merge},
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "core/graph.h"
+#include "core/text.h"
 
 namespace evn {
 
@@ -66,12 +67,13 @@ struct MutableTensor {
 
 // What a shape rule sees. Dims may be -1 (unknown) while a model loads; all are known when a run is planned, and then all dims of
 // the outputs must be known too, or the planner reports a data-dependent shape. Inputs that are absent have no dtype. An input
-// whose rank is unknown never reaches a shape rule: the outputs' ranks are then unknown too.
+// whose rank is unknown never reaches a shape rule (the outputs' ranks are then unknown too), but for operators with kOpAnyRank.
 struct InferContext {
   const Node& node;
   std::span<const TensorDesc> inputs;
   std::span<const ConstTensor> values;  // per input, its value where it is known now (`data` not null)
-  std::span<TensorDesc> outputs;        // dtypes are set already; the rule sets the shapes
+  std::span<TensorDesc> outputs;        // dtypes are set already; the rule sets the shapes (and the wraps)
+  std::span<const TensorDesc> body = {};  // of an operator with a body: the types of the body's outputs
 
   bool has_input(int i) const {
     return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;
@@ -102,10 +104,23 @@ inline std::int64_t dim_product(std::int64_t a, std::int64_t b) { return a < 0 |
 
 // ------------------------------------------------------------------------------------------------ the operator --
 
+// What a run lends to the reference kernels of its nodes.
+struct RunServices {
+  TextPool* texts = nullptr;     // keeps the strings that they make. nullptr: the operator that asks for it is refused
+  std::uint64_t random_seed = 0; // of evn_run_options, and in a body of the turn
+};
+
 struct ReferenceContext {
   const Node& node;
   std::span<const ConstTensor> inputs;   // [i].present() is false where an optional input is not given
   std::span<const MutableTensor> outputs;
+  RunServices services = {};
+
+  // A string that an operator makes.
+  TextElement add_text(std::string_view bytes) const {
+    EVN_CHECK(services.texts != nullptr);
+    return services.texts->add(bytes);
+  }
 
   const ConstTensor& input(int i) const { return inputs[i]; }
   const MutableTensor& output(int i = 0) const { return outputs[i]; }
@@ -132,7 +147,10 @@ inline constexpr std::uint32_t kFloat8s = dtype_bit(DType::kFloat8E4M3FN) | dtyp
                                           dtype_bit(DType::kFloat8E5M2FNUZ) | dtype_bit(DType::kFloat8E8M0);
 inline constexpr std::uint32_t kSubByte = dtype_bit(DType::kUint4) | dtype_bit(DType::kInt4) | dtype_bit(DType::kFloat4E2M1) |
                                           dtype_bit(DType::kUint2) | dtype_bit(DType::kInt2);
-inline constexpr std::uint32_t kStoredDtype = kAnyDtype | kFloat8s | kSubByte;
+inline constexpr std::uint32_t kString = dtype_bit(DType::kString);
+// What operators take that only move elements of whole bytes.
+inline constexpr std::uint32_t kMoved = kAnyDtype | kString;
+inline constexpr std::uint32_t kStoredDtype = kAnyDtype | kFloat8s | kSubByte | kString;
 
 inline constexpr int kVariadic = 1 << 20;  // as max_inputs or max_outputs
 
@@ -141,7 +159,12 @@ enum OpFlags : std::uint32_t {
   kOpShapeOnly = 2,   // reads input 0's shape and never its bytes
   kOpElementwise = 4, // output 0 depends, element by element, on the inputs: it may be written over an input of its size
   kOpMerge = 8,       // hands on one of its inputs, as its condition says (ops/merge.h)
+  kOpAnyRank = 16,    // its shape rule is called also while ranks of inputs are unknown
+  kOpRandom = 32,     // another seed of the run gives another result
 };
+
+struct HostContext;  // ops/host.h
+struct BodyRule;
 
 struct OpDef {
   const char* name;
@@ -162,12 +185,18 @@ struct OpDef {
   // Written to be read; accumulates in double. The oracle and the fallback.
   void (*reference)(const ReferenceContext& c);
   Tolerance tolerance;
+  // For values that are more than tensors, and for operators with a body; `reference` may then be null. ops/host.h
+  void (*host)(HostContext& c) = nullptr;
+  const BodyRule* body = nullptr;
   const struct CustomOp* custom = nullptr;  // of a host (ops/custom.h); then attributes may have any names, and none are resolved
 };
 
 struct OpFamily {
   std::span<const OpDef> ops;
 };
+
+// Whether the node runs between the parts of a plan (ops/host.h): values around it are more than tensors, or it has no reference.
+bool runs_on_host(const Graph& graph, const Node& node);
 
 // All families, in the order of their file names (made at configure time).
 std::span<const OpFamily* const> op_families();

@@ -1,14 +1,13 @@
-// The same elements under another shape: Reshape, Flatten, Squeeze, Unsqueeze, Identity, and Dropout as it is in inference.
+// The same elements under another shape: Reshape, Flatten, Squeeze, Unsqueeze, Identity.
 //   Reshape    the dims of input 1; 0 keeps the input's dim (with allowzero, from 14: it is 0), one -1 takes what is left
 //   Flatten    [product of the dims before `axis`, product of the rest]
 //   Squeeze    without the axes listed, which must be 1; without a list, without every axis of 1
 //   Unsqueeze  with axes of 1 at the output positions listed
-//   Dropout    output 0 is the input; output 1 (mask) is true everywhere (of the input's dtype before opset 10)
-// Axes are an attribute before 13, input 1 later. dtypes: any. Failures: counts that differ, axes outside the rank or twice,
-// Dropout that is asked to train (UNSUPPORTED). Exact.
+// Axes are an attribute before 13, input 1 later. dtypes: any. Failures: counts that differ, axes outside the rank or twice. Exact.
 #include <algorithm>
 
 #include "base/checked.h"
+#include "ops/host.h"
 #include "ops/infra/check.h"
 #include "ops/infra/walk.h"
 
@@ -135,31 +134,11 @@ void infer_unsqueeze(InferContext& c) {
   c.outputs[0].shape = out;
 }
 
-// --- Dropout
+// --- Identity, also of what is more than a tensor
 
-DType dropout_dtype7(const Node&, std::span<const DType> inputs, int) { return inputs[0]; }
-DType dropout_dtype10(const Node&, std::span<const DType> inputs, int output) { return output == 0 ? inputs[0] : DType::kBool; }
+void infer_identity(InferContext& c) { c.outputs[0] = c.inputs[0]; }
 
-void infer_dropout(InferContext& c) {
-  require_scalar(c, 1);
-  require_scalar(c, 2);
-  require_dtype(c, 2, dtype_bit(DType::kBool));
-  infer_same_shape(c);
-}
-
-void reference_dropout(const ReferenceContext& c) {
-  if (c.has_input(2) && *c.input(2).as<std::uint8_t>() != 0) fail(EVN_ERROR_UNSUPPORTED, "Dropout in training mode");
-  copy_all(c.input(0), c.output());
-  if (c.outputs.size() < 2 || !c.output(1).present()) return;
-  const std::int64_t count = c.output(1).desc.shape.elements();
-  if (c.output(1).desc.dtype == DType::kFloat32) {
-    std::fill_n(c.output(1).as<float>(), count, 1.0f);
-  } else if (c.output(1).desc.dtype == DType::kFloat64) {
-    std::fill_n(c.output(1).as<double>(), count, 1.0);
-  } else {
-    std::fill_n(c.output(1).as<std::uint8_t>(), count, std::uint8_t{1});
-  }
-}
+void host_identity(HostContext& c) { c.outputs[0] = c.inputs[0]; }
 
 // --- tables
 
@@ -167,11 +146,9 @@ constexpr AttributeSpec kReshape14[] = {int_attribute("allowzero", 0)};
 constexpr AttributeSpec kFlatten[] = {int_attribute("axis", 1)};
 constexpr AttributeSpec kSqueeze[] = {optional_attribute("axes", AttributeType::kInts)};
 constexpr AttributeSpec kUnsqueeze[] = {required_attribute("axes", AttributeType::kInts)};
-constexpr AttributeSpec kDropout7[] = {float_attribute("ratio", 0.5f)};
-constexpr AttributeSpec kDropout12[] = {int_attribute("seed", 0)};
 
 constexpr OpDef kOps[] = {
-    {"Identity", "", 1, 1, 1, 1, 1, {}, kStoredDtype, 0, kOpView, nullptr, infer_same_shape, reference_copy, {}},
+    {"Identity", "", 1, 1, 1, 1, 1, {}, kStoredDtype, 0, kOpView | kOpAnyRank, nullptr, infer_identity, reference_copy, {}, host_identity},
     {"Reshape", "", 5, 2, 2, 1, 1, {}, kStoredDtype, 2, kOpView, nullptr, infer_reshape, reference_copy, {}},
     {"Reshape", "", 14, 2, 2, 1, 1, kReshape14, kStoredDtype, 2, kOpView, nullptr, infer_reshape, reference_copy, {}},
     {"Flatten", "", 1, 1, 1, 1, 1, kFlatten, kStoredDtype, 0, kOpView, nullptr, infer_flatten, reference_copy, {}},
@@ -179,9 +156,6 @@ constexpr OpDef kOps[] = {
     {"Squeeze", "", 13, 1, 2, 1, 1, {}, kStoredDtype, 2, kOpView, nullptr, infer_squeeze, reference_copy, {}},
     {"Unsqueeze", "", 1, 1, 1, 1, 1, kUnsqueeze, kStoredDtype, 0, kOpView, nullptr, infer_unsqueeze, reference_copy, {}},
     {"Unsqueeze", "", 13, 2, 2, 1, 1, {}, kStoredDtype, 2, kOpView, nullptr, infer_unsqueeze, reference_copy, {}},
-    {"Dropout", "", 7, 1, 1, 1, 2, kDropout7, kFloats, 0, 0, dropout_dtype7, infer_dropout, reference_dropout, {}},
-    {"Dropout", "", 10, 1, 1, 1, 2, kDropout7, kFloats, 0, 0, dropout_dtype10, infer_dropout, reference_dropout, {}},
-    {"Dropout", "", 12, 1, 3, 1, 2, kDropout12, kFloats, 0, 0, dropout_dtype10, infer_dropout, reference_dropout, {}},
 };
 
 }  // namespace

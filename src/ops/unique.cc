@@ -2,7 +2,7 @@
 // order), or with sorted = 0 as they first occur. Further outputs: where each first occurs, which of them each element or slice of x is,
 // how often each occurs. All NaN are one element, behind all others.
 // com.microsoft's is of a vector, as its elements first occur, and lacks the first of the further outputs.
-// dtypes: all numbers, bool. Failures: axis outside the rank. Exact.
+// dtypes: all numbers, bool, strings (by their bytes). Failures: axis outside the rank. Exact.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -39,6 +39,7 @@ int compare(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     if (std::isnan(a) || std::isnan(b)) return static_cast<int>(std::isnan(a)) - static_cast<int>(std::isnan(b));
   }
+  if constexpr (std::is_same_v<T, TextElement>) return text_of(a).compare(text_of(b));
   return a < b ? -1 : b < a ? 1 : 0;
 }
 
@@ -64,14 +65,19 @@ Found find(const Node& node, const ConstTensor& x) {
   found.inverse.resize(static_cast<std::size_t>(s.length));
   std::vector<std::int64_t> order(static_cast<std::size_t>(s.length));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, [&](auto zero) {
+  const auto sort = [&](auto zero) {
     const auto* data = x.as<decltype(zero)>();
     std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) { return compare_slices(data, s, i, j) < 0; });
     for (std::size_t n = 0; n < order.size(); ++n) {
       if (n == 0 || compare_slices(data, s, order[n - 1], order[n]) != 0) found.first.push_back(order[n]);
       found.inverse[static_cast<std::size_t>(order[n])] = static_cast<std::int64_t>(found.first.size()) - 1;
     }
-  });
+  };
+  if (x.desc.dtype == DType::kString) {
+    sort(TextElement{});
+  } else {
+    dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, sort);
+  }
   if (is_sorted(node)) return found;
   std::vector<std::int64_t> place(found.first.size());  // by the sorted number, the number in order of occurrence
   std::vector<std::int64_t> occurring = found.first;
@@ -130,7 +136,7 @@ void infer_vector(InferContext& c) {
 }
 
 constexpr AttributeSpec kAttributes[] = {optional_attribute("axis", AttributeType::kInt), int_attribute("sorted", 1)};
-constexpr std::uint32_t kDtypes = kNumbers | dtype_bit(DType::kBool);
+constexpr std::uint32_t kDtypes = kNumbers | dtype_bit(DType::kBool) | kString;
 constexpr OpDef kOps[] = {
     {"Unique", "", 11, 1, 1, 1, 4, kAttributes, kDtypes, 1, 0, output_dtype, infer_unique, reference_unique, {}},
     {"Unique", "com.microsoft", 1, 1, 1, 3, 3, {}, kDtypes, 1, 0, output_dtype, infer_vector, reference_unique, {}},

@@ -30,6 +30,7 @@ void compile_values(CompiledGraph& c) {
     }
   }
   for (const ValueId v : graph.outputs) c.last_user[v] = INT32_MAX;
+  for (const ValueId v : graph.inputs) c.has_boxes |= static_cast<bool>(graph.values[v].wraps);
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     if (const Weight* w = graph.values[v].constant.get()) c.constants[v] = {w->desc, w->data.get()};
   }
@@ -41,6 +42,7 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   const NodePlacement& p = c.placement.nodes[index];
   CompiledNode& n = c.nodes[index];
   n.mode = p.mode;
+  c.has_boxes |= p.mode == NodeMode::kHost;
   n.slot = slot_of(c, p.device);
   n.kernel = p.kernel;
   std::vector<TensorDesc> descs;

@@ -32,6 +32,7 @@ struct CompiledGraph {
   std::vector<std::int32_t> input_of;     // per value: position among the graph inputs, or -1
   std::size_t arg_count = 0;              // inputs and outputs of all nodes together
   std::size_t packed_count = 0;
+  bool has_boxes = false;                 // some node runs on the host, or an input is no tensor
 
   const Graph& graph() const { return model->graph(); }
 };

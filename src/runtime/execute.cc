@@ -6,7 +6,8 @@
 
 namespace evn {
 
-Execution::Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before) : graph_(graph), plan_(plan), before_(before) {
+Execution::Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before)
+    : graph_(graph), plan_(plan), before_(before), texts_(graph.devices[0]->ledger()) {
   arenas_.reserve(graph.devices.size());
   for (std::size_t slot = 0; slot < graph.devices.size(); ++slot) {
     arenas_.push_back(graph.devices[slot]->allocate(plan.arena_bytes[slot], MemoryClass::kArenas));
@@ -21,21 +22,30 @@ Execution::Execution(const CompiledGraph& graph, const Plan& plan, const Executi
       while (owner->plan_.part != from.part) owner = owner->before_;
       buffers_[i].memory = owner->arenas_[from.slot].memory();
     }
-    if (from.source == Source::kInput || from.source == Source::kOutput) {
-      patches_.push_back({static_cast<std::uint32_t>(i), from.source == Source::kOutput, from.index});
+    if (from.source == Source::kInput || from.source == Source::kOutput || from.source == Source::kBox) {
+      patches_.push_back({static_cast<std::uint32_t>(i), from.source, from.index});
     }
   }
 }
 
-void Execution::bind(std::span<const Buffer> inputs, std::span<const Buffer> outputs) {
-  for (const Patch& p : patches_) buffers_[p.buffer] = p.output ? outputs[p.index] : inputs[p.index];
+void Execution::bind(const RunState& state) {
+  for (const Patch& p : patches_) {
+    Buffer& buffer = buffers_[p.buffer];
+    if (p.source == Source::kBox) {
+      buffer.memory = const_cast<void*>(state.boxes[static_cast<std::size_t>(p.index)]->data.get());  // never written
+    } else {
+      buffer = p.source == Source::kOutput ? state.outputs[p.index] : state.inputs[p.index];
+    }
+  }
 }
 
-void Execution::run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::uint64_t deadline_ns, RunTrace* trace) {
-  trace_ = trace;
-  bind(inputs, outputs);
+void Execution::run(const RunState& state) {
+  trace_ = state.trace;
+  bind(state);
+  texts_.clear();
+  services_ = {&texts_, state.random_seed};
   cancel_.requested.store(false, std::memory_order_relaxed);
-  cancel_.deadline_ns = deadline_ns;
+  cancel_.deadline_ns = state.deadline_ns;
   for (Event& e : last_) e = {};
   try {
     run_steps();
@@ -83,6 +93,7 @@ void Execution::run_kernel(const PlanStep& step, StepTrace* trace) {
   call.args.plan = &step.plan;
   call.args.inputs = {b, inputs};
   call.args.outputs = {b + inputs, outputs};
+  call.args.services = &services_;
   call.args.packed = step.packed;
   call.args.scratch = b[inputs + outputs];
   last_[step.slot] = graph_.devices[step.slot]->enqueue(call, {});

@@ -20,6 +20,7 @@ const char* kernel_name(const NodePlacement& p, const Kernel* planned) {
   if (p.mode == NodeMode::kView) return "view";
   if (p.mode == NodeMode::kMerge) return "merge";
   if (p.mode == NodeMode::kPlanned) return "planned";
+  if (p.mode == NodeMode::kHost) return "host";
   return planned != nullptr ? planned->name : p.kernel->name;
 }
 

@@ -52,6 +52,18 @@ void log_loaded(const LoadedModel& model, std::size_t file_bytes, std::uint64_t 
              static_cast<unsigned long long>(duration_ns / 1'000'000));
 }
 
+void take_bodies(LoadedModel& model) {
+  for (const Node& node : model.graph().nodes) {
+    if (node.body == nullptr) continue;
+    auto body = std::make_shared<LoadedModel>();
+    body->runtime = model.runtime;
+    body->file_name = model.file_name;
+    body->model.graph = *node.body;
+    take_bodies(*body);
+    model.bodies.emplace(node.name, std::move(body));
+  }
+}
+
 ModelPtr load(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size, const std::string& file_name,
               const std::string& external_dir, std::uint64_t deadline_ns) {
   const std::uint64_t begin_ns = os::now_ns();
@@ -64,6 +76,7 @@ ModelPtr load(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> byte
   infer_graph(loaded->model.graph);
   optimize_graph(loaded->model.graph, {ledger, limits, deadline_ns});
   loaded->runtime = std::move(runtime);
+  take_bodies(*loaded);
   log_loaded(*loaded, size, os::now_ns() - begin_ns);
   return loaded;
 }

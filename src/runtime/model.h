@@ -1,6 +1,7 @@
 // A loaded model: its graph after all passes, its weights, and their packed copies. Immutable but for the copies.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -9,15 +10,18 @@
 
 namespace evn {
 
+struct LoadedModel;
+using ModelPtr = std::shared_ptr<const LoadedModel>;
+
 struct LoadedModel {
   std::shared_ptr<Runtime> runtime;
   std::string file_name;       // base name of the file, "" for a buffer; rules match it
   Model model;
   mutable PackedStore store;
+  std::map<std::string, ModelPtr> bodies;  // by the name of the node that runs them: as models of their own
 
   const Graph& graph() const { return model.graph; }
 };
-using ModelPtr = std::shared_ptr<const LoadedModel>;
 
 // Throws what evn_model_load_file documents.
 ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path);

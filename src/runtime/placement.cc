@@ -26,6 +26,11 @@ struct NodeView {
   std::vector<WeightPtr> constants;
   bool ranks_known = true;
 
+  bool has_strings() const {
+    const auto is_string = [](const TensorDesc& d) { return d.dtype == DType::kString; };
+    return std::any_of(inputs.begin(), inputs.end(), is_string) || std::any_of(outputs.begin(), outputs.end(), is_string);
+  }
+
   NodeView(const Graph& graph, const Node& node) {
     const auto add = [&](ValueId id, std::vector<TensorDesc>* to) {
       TensorDesc d;
@@ -78,7 +83,11 @@ class Placer {
       const Node& node = graph_.nodes[i];
       NodePlacement& p = result.nodes[i];
       const bool planned = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && needed[v] && known[v]; });
-      if (planned) {
+      if (runs_on_host(graph_, node)) {
+        p.mode = NodeMode::kHost;
+        p.device = &runtime_.cpu();
+        p.reason = node.body != nullptr ? "runs its body, whose nodes are placed on their own" : "not about tensors alone: on the host";
+      } else if (planned) {
         p.mode = NodeMode::kPlanned;
         p.device = &runtime_.cpu();
         p.reason = "shape arithmetic: evaluated when a run is planned";
@@ -108,14 +117,17 @@ class Placer {
 
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
   bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) const {
-    if ((node.op->flags & kOpView) != 0 && node.epilogue.empty()) {
+    const bool far_strings = !device->traits().host_addressable && view.has_strings();
+    if ((node.op->flags & kOpView) != 0 && node.epilogue.empty() && !far_strings) {
       p->mode = NodeMode::kView;
       p->device = device;
       return true;
     }
     std::string why;
     const OpDesc desc{&node, view.inputs, view.outputs, view.constants};
-    if (!view.ranks_known) {
+    if (far_strings) {
+      why = "strings stay on the host";
+    } else if (!view.ranks_known) {
       // The plan of a run chooses among the kernels of the device; this one stands for them.
       p->kernel = device->traits().host_addressable ? device->reference_kernel(desc) : any_kernel(*device, node);
       if (p->kernel != nullptr) {
@@ -229,7 +241,7 @@ std::vector<bool> values_needed_for_shapes(const Graph& graph) {
       const ValueId v = node.inputs[k];
       if (v == kNoValue || graph.values[v].constant != nullptr) continue;
       const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
-      const bool by_chain = shapes_depend && (node.op->flags & kOpShapeOnly) == 0;
+      const bool by_chain = shapes_depend && (node.op->flags & kOpShapeOnly) == 0 && !runs_on_host(graph, node);
       if (by_value || by_chain) needed[v] = true;
     }
   }
@@ -242,10 +254,11 @@ std::vector<bool> values_known_before_run(const Graph& graph) {
   for (const ValueId v : graph.inputs) {
     const Value& value = graph.values[v];
     const bool is_float = (kFloats >> static_cast<int>(value.dtype) & 1) != 0 || value.dtype == DType::kFloat16 || value.dtype == DType::kBfloat16;
-    known[v] = !is_float || (value.has_shape && value.shape.rank() <= 1);  // a list of scales, say
+    const bool never = value.wraps || value.dtype == DType::kString;
+    known[v] = !never && (!is_float || (value.has_shape && value.shape.rank() <= 1));  // a list of scales, say
   }
   for (const Node& node : graph.nodes) {
-    bool all = true;
+    bool all = !runs_on_host(graph, node) && (node.op->flags & kOpRandom) == 0;
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;
       all = all && (by_shape || node.inputs[k] == kNoValue || known[node.inputs[k]]);

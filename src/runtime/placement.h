@@ -12,6 +12,7 @@ enum class NodeMode : std::uint8_t {
   kKernel,   // a kernel of the device runs it
   kMerge,    // no work: the output is the bytes of what the branch that was taken made
   kView,     // no work: the output is the input's bytes
+  kHost,     // between the parts of a plan (ops/host.h)
   kPlanned,  // shape arithmetic: evaluated on the host when a run is planned
 };
 

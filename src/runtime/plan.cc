@@ -48,7 +48,8 @@ class PlanBuilder {
     start();
   }
 
-  PlanBuilder(const CompiledGraph& compiled, std::shared_ptr<const Plan> before, std::span<const void* const> fetched)
+  PlanBuilder(const CompiledGraph& compiled, std::shared_ptr<const Plan> before, std::span<const void* const> fetched,
+              std::span<const TensorDesc> made)
       : PlanBuilder(compiled) {
     s_ = *before->state;
     plan_->signature = before->signature;
@@ -62,6 +63,7 @@ class PlanBuilder {
       const ValueId v = before->fetch[i];
       set_known(v, fetched[i], s_.descs[v].size_bytes());
     }
+    if (before->host_node >= 0) add_boxes(graph_.nodes[before->host_node], made);
     plan_->before = std::move(before);
   }
 
@@ -70,7 +72,9 @@ class PlanBuilder {
       const auto i = static_cast<std::int32_t>(s_.next_node);
       try {
         if (!is_ready(i)) return cut();
-        if (is_active(i)) add_node(i);
+        if (!is_active(i)) continue;
+        if (c_.nodes[i].mode == NodeMode::kHost) return cut_for_host(i);
+        add_node(i);
       } catch (Error& e) {
         if (e.node[0] == '\0') e.with_node(graph_.nodes[i].name.c_str());
         throw;
@@ -118,6 +122,7 @@ class PlanBuilder {
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
       const ValueId v = graph_.inputs[i];
       s_.descs[v] = plan_->signature.inputs[i];
+      if (s_.descs[v].wraps) continue;
       const int slot = plan_->signature.input_slots[i];
       Root r;
       r.source = Source::kInput;
@@ -308,6 +313,38 @@ class PlanBuilder {
     return std::move(plan_);
   }
 
+  // Ends the plan before a node that runs on the host, with its tensors there.
+  std::shared_ptr<Plan> cut_for_host(std::int32_t index) {
+    const Node& node = graph_.nodes[index];
+    missing_.clear();
+    for (const ValueId v : node.inputs) {
+      const bool given = v != kNoValue && s_.descs[v].dtype != DType::kUndefined;  // not: made by a branch that was not taken
+      plan_->host_inputs.push_back(given ? s_.descs[v] : TensorDesc{});
+      plan_->host_buffers.push_back(given && !s_.descs[v].wraps ? add_buffer(need(v, 0)) : Plan::kNoBuffer);
+    }
+    plan_->host_node = index;
+    return cut();
+  }
+
+  // What a host node made: tensors that lie in boxes of the run.
+  void add_boxes(const Node& node, std::span<const TensorDesc> made) {
+    plan_->made.assign(made.begin(), made.end());
+    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+      const ValueId v = node.outputs[k];
+      if (v == kNoValue) continue;
+      s_.descs[v] = made[k];
+      if (made[k].wraps) continue;
+      Root r;
+      r.source = Source::kBox;
+      r.index = v;
+      r.bytes = made[k].size_bytes();
+      r.last_user = INT32_MAX;
+      r.part = plan_->part;
+      root(v, 0) = add_root(r);
+    }
+    ++s_.next_node;
+  }
+
   // The output is what the branch that is taken made, wherever that lies.
   void add_merge(const Node& node) {
     const ValueId from = chosen_by(node);
@@ -336,7 +373,8 @@ class PlanBuilder {
     infer(node, first_desc);
     switch (n.mode) {
       case NodeMode::kPlanned: return evaluate(node);
-      case NodeMode::kMerge: break;  // done
+      case NodeMode::kMerge:
+      case NodeMode::kHost: break;  // done
       case NodeMode::kView: return add_view(index, n.slot);
       case NodeMode::kKernel: return add_kernel(index, first_desc);
     }
@@ -352,7 +390,8 @@ class PlanBuilder {
       set_known(v, nullptr, 0);
       outputs[k] = {s_.descs[v], const_cast<void*>(s_.values[v].data)};
     }
-    run_reference({node, node_values_, outputs});
+    if (plan_->texts == nullptr) plan_->texts = std::make_unique<TextPool>(c_.devices[0]->ledger());
+    run_reference({node, node_values_, outputs, {plan_->texts.get(), 0}});
   }
 
   void add_view(std::int32_t index, int slot) {
@@ -504,6 +543,7 @@ class PlanBuilder {
       const ValueId v = graph_.outputs[j];
       const int slot = plan_->signature.output_slots[j];
       plan_->outputs[j] = s_.descs[v];
+      if (s_.descs[v].wraps) continue;
       const std::int32_t made = root(v, slot);
       if (made >= 0 && s_.roots[made].source == Source::kOutput && s_.roots[made].index == static_cast<std::int32_t>(j)) continue;
       std::int32_t from = made >= 0 || s_.values[v].data != nullptr ? need(v, slot) : -1;
@@ -555,8 +595,9 @@ std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature)
   return PlanBuilder(graph, std::move(signature)).run();
 }
 
-std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before, std::span<const void* const> fetched) {
-  return PlanBuilder(graph, std::move(before), fetched).run();
+std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before, std::span<const void* const> fetched,
+                                    std::span<const TensorDesc> made) {
+  return PlanBuilder(graph, std::move(before), fetched, made).run();
 }
 
 }  // namespace evn

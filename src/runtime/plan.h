@@ -23,17 +23,17 @@ struct Signature {
 // Whether an input's bytes are part of the key: a shape depends on them, and they are few. Others are fetched in the course of a run.
 inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline bool is_key(const CompiledGraph& graph, std::size_t input, const TensorDesc& desc) {
-  return graph.needed[graph.graph().inputs[input]] && desc.size_bytes() <= kMaxKeyBytes;
+  return graph.needed[graph.graph().inputs[input]] && desc.dtype != DType::kString && desc.size_bytes() <= kMaxKeyBytes;
 }
 
 // Where the bytes behind a buffer come from.
-enum class Source : std::uint8_t { kNone, kArena, kInput, kOutput, kFixed };
+enum class Source : std::uint8_t { kNone, kArena, kInput, kOutput, kFixed, kBox };
 
 struct BufferSource {
   Source source = Source::kNone;
   std::uint8_t slot = 0;      // kArena: the device slot
   std::uint16_t part = 0;     // kArena: the number of the plan, in its chain, that has the arena
-  std::int32_t index = -1;    // kInput, kOutput: position
+  std::int32_t index = -1;    // kInput, kOutput: position; kBox: value
   Buffer buffer;              // kArena: offset and size; kFixed: the buffer; else the size
 };
 
@@ -73,17 +73,26 @@ struct Plan {
   std::vector<ValueId> fetch;             // what must be known to go on; empty: the plan is the last
   std::vector<std::uint32_t> fetch_buffers;  // where it lies, on the host, when the steps have run
   std::unique_ptr<PlanState> state;       // where the next plan begins
+  // Or a node that runs on the host must be run to go on (ops/host.h); then `fetch` is empty.
+  std::int32_t host_node = -1;
+  std::vector<TensorDesc> host_inputs;       // per input of the node
+  std::vector<std::uint32_t> host_buffers;   // per input that is a tensor where it lies, on the host; kNoBuffer: a box, or absent
+  std::vector<TensorDesc> made;              // what the host node that `before` ended with made, per output
+  static constexpr std::uint32_t kNoBuffer = UINT32_MAX;
+  bool goes_on() const { return host_node >= 0 || !fetch.empty(); }
 
   // Owned by the plan so that the spans in `steps` stay valid.
   std::vector<TensorDesc> descs;
   std::deque<std::vector<WeightPtr>> constants;
   std::deque<std::vector<Buffer>> packed;  // of kernels that were chosen now
   std::vector<WeightPtr> known;           // per value: bytes known since planning, or null
+  std::unique_ptr<TextPool> texts;        // of strings that were made while planning
 };
 
 // Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_MODEL or EVN_ERROR_UNSUPPORTED with the node, EVN_ERROR_LIMIT.
 std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature);
-// Goes on after `before`; `fetched` holds the bytes of before->fetch.
-std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before, std::span<const void* const> fetched);
+// Goes on after `before`; `fetched` holds the bytes of before->fetch, or `made` what before->host_node made.
+std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before, std::span<const void* const> fetched,
+                                    std::span<const TensorDesc> made);
 
 }  // namespace evn

@@ -21,13 +21,16 @@ const char* model_name(const LoadedModel& model) { return model.file_name.empty(
 // One run's tensors: the caller's, and beside them those that the plan reads and writes, which are staged copies where a tensor
 // lies outside the session's devices or is not aligned.
 struct Session::Call {
-  std::span<const TensorPtr> inputs;
-  std::span<TensorPtr> outputs;  // null: to be created
+  std::span<const RunValue> inputs;
+  std::span<RunValue> outputs;   // empty: to be created
   bool allow_copies;
   SmallArray<TensorPtr> from{inputs.size()};
   SmallArray<TensorPtr> to{outputs.size()};
   SmallArray<std::uint8_t> input_slots{inputs.size()};
   SmallArray<std::uint8_t> output_slots{outputs.size()};
+  std::vector<BoxPtr> boxes = {};  // per value; empty where the graph has none
+
+  const TensorDesc& input_desc(std::size_t i) const { return from[i] != nullptr ? from[i]->desc() : inputs[i].box->desc; }
 };
 
 Session::Session(ModelPtr model, const std::string& default_device) : Session(std::move(model), default_device, os::now_ns()) {}
@@ -35,6 +38,7 @@ Session::Session(ModelPtr model, const std::string& default_device) : Session(st
 Session::Session(ModelPtr model, const std::string& default_device, std::uint64_t begin_ns)
     : compiled_(compile(std::move(model), default_device)) {
   plans_.reserve(kMaxPlans + 1);
+  make_bodies(default_device);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime()->log(), EVN_LOG_INFO, "session.created")
       .device(default_device.c_str())
@@ -45,6 +49,16 @@ Session::Session(ModelPtr model, const std::string& default_device, std::uint64_
       .field("duration_ns", duration_ns)
       .write("made a session of %s: %zu nodes on %zu devices, %llu ms", model_name(*compiled_.model), graph().nodes.size(),
              compiled_.devices.size(), static_cast<unsigned long long>(duration_ns / 1'000'000));
+}
+
+void Session::make_bodies(const std::string& default_device) {
+  const ModelPtr& model = compiled_.model;
+  if (model->bodies.empty()) return;
+  bodies_.resize(graph().nodes.size());
+  for (std::size_t i = 0; i < bodies_.size(); ++i) {
+    const auto body = model->bodies.find(graph().nodes[i].name);
+    if (body != model->bodies.end()) bodies_[i] = std::make_unique<Session>(body->second, default_device);
+  }
 }
 
 void Session::log_plan(const Plan& plan, std::uint64_t duration_ns) const {
@@ -67,9 +81,14 @@ void Session::log_plan(const Plan& plan, std::uint64_t duration_ns) const {
              static_cast<unsigned long long>(arena_bytes), static_cast<unsigned long long>(duration_ns / 1000));
 }
 
-void Session::check_input(std::size_t index, const Tensor& tensor) const {
+void Session::check_input(std::size_t index, const RunValue& given) const {
   const Value& want = graph().values[graph().inputs[index]];
-  const TensorDesc& have = tensor.desc();
+  const TensorDesc& have = given.tensor != nullptr ? given.tensor->desc() : given.box->desc;
+  if (want.wraps || have.wraps) {
+    if (have.dtype == want.dtype && have.wraps == want.wraps) return check_box(*given.box);
+    fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" is of type %s, the model wants %s", index, want.name.c_str(),
+         have.type_string().c_str(), TensorDesc{want.dtype, {}, want.wraps}.type_string().c_str());
+  }
   if (have.dtype != want.dtype) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" has dtype %s, the model wants %s", index, want.name.c_str(), dtype_name(have.dtype),
          dtype_name(want.dtype));
@@ -100,9 +119,9 @@ std::uint8_t Session::slot_for(const Tensor& tensor, const char* what, std::size
 bool Session::matches(const Plan& plan, const Call& call) const {
   const Signature& s = plan.signature;
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    if (s.input_slots[i] != call.input_slots[i] || !(s.inputs[i] == call.input_desc(i))) return false;
+    if (!is_key(compiled_, i, s.inputs[i])) continue;
     const Tensor& t = *call.from[i];
-    if (s.input_slots[i] != call.input_slots[i] || !(s.inputs[i] == t.desc())) return false;
-    if (!is_key(compiled_, i, t.desc())) continue;
     if (s.values[i].size() != t.size_bytes()) return false;
     if (t.size_bytes() > 0 && std::memcmp(s.values[i].data(), t.buffer().address(), t.size_bytes()) != 0) return false;
   }
@@ -113,10 +132,10 @@ Signature Session::signature_of(const Call& call) const {
   Signature s;
   s.values.resize(call.inputs.size());
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    const Tensor& t = *call.from[i];
-    s.inputs.push_back(t.desc());
+    s.inputs.push_back(call.input_desc(i));
     s.input_slots.push_back(call.input_slots[i]);
-    if (!is_key(compiled_, i, t.desc())) continue;
+    if (!is_key(compiled_, i, s.inputs[i])) continue;
+    const Tensor& t = *call.from[i];
     const auto* bytes = static_cast<const unsigned char*>(t.buffer().address());
     if (t.size_bytes() > 0) s.values[i].assign(bytes, bytes + t.size_bytes());
   }
@@ -160,8 +179,9 @@ Session::PreparedPtr Session::remember(std::shared_ptr<Plan> plan) {
   return prepared;
 }
 
-// The plan that goes on where `prepared` ended, for the values that its run came to. Kept when these are few bytes.
-Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& done) {
+// The plan that goes on where `prepared` ended, for the values that its run came to, or for what its host node made. Kept when the
+// values are few bytes. Strings are addresses, which say nothing in another run.
+Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& done, std::span<const TensorDesc> made) {
   const Plan& plan = *prepared.plan;
   std::vector<const void*> fetched;
   std::vector<std::size_t> sizes;
@@ -170,8 +190,10 @@ Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& don
     fetched.push_back(done.address(plan.fetch_buffers[i]));
     sizes.push_back(plan.buffers[plan.fetch_buffers[i]].buffer.size);
     bytes += sizes[i];
+    if (graph().values[plan.fetch[i]].dtype == DType::kString) bytes = kMaxKeyBytes + 1;
   }
   const auto fits = [&](const Plan& next) {
+    if (!std::equal(made.begin(), made.end(), next.made.begin(), next.made.end())) return false;
     for (std::size_t i = 0; i < fetched.size(); ++i) {
       if (std::memcmp(next.known[plan.fetch[i]]->data.get(), fetched[i], sizes[i]) != 0) return false;
     }
@@ -187,7 +209,7 @@ Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& don
   }
   auto next = std::make_shared<Prepared>();
   const std::uint64_t begin_ns = os::now_ns();
-  next->plan = continue_plan(compiled_, prepared.plan, fetched);
+  next->plan = continue_plan(compiled_, prepared.plan, fetched, made);
   log_plan(*next->plan, os::now_ns() - begin_ns);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (bytes > kMaxKeyBytes) prepared.next.clear();
@@ -239,7 +261,7 @@ void check_overlap(std::span<const TensorPtr> inputs, std::span<const TensorPtr>
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     if (outputs[j] == nullptr) continue;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (overlap(*inputs[i], *outputs[j])) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps input %zu", j, i);
+      if (inputs[i] != nullptr && overlap(*inputs[i], *outputs[j])) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps input %zu", j, i);
     }
     for (std::size_t k = 0; k < j; ++k) {
       if (outputs[k] != nullptr && overlap(*outputs[k], *outputs[j])) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps output %zu", j, k);
@@ -265,13 +287,19 @@ TensorPtr Session::stage(const TensorDesc& desc) const { return std::make_shared
 
 void Session::take_inputs(Call& call) const {
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    const Tensor& given = *call.inputs[i];
-    check_input(i, given);
+    check_input(i, call.inputs[i]);
+    if (call.inputs[i].tensor == nullptr) {
+      call.boxes[graph().inputs[i]] = call.inputs[i].box;
+      continue;
+    }
+    const Tensor& given = *call.inputs[i].tensor;
     given.require_unmapped("an input");
-    call.from[i] = call.inputs[i];
+    call.from[i] = call.inputs[i].tensor;
     call.input_slots[i] = slot_for(given, "input", i, call.allow_copies);
     const bool needs_host = is_key(compiled_, i, given.desc());
-    if (call.input_slots[i] == UINT8_MAX || misaligned(given) || (needs_host && !given.on_host())) {
+    // Strings are taken as they are now: a caller may replace them during the run.
+    const bool strings = given.desc().dtype == DType::kString;
+    if (call.input_slots[i] == UINT8_MAX || strings || misaligned(given) || (needs_host && !given.on_host())) {
       call.from[i] = stage(given.desc());
       copy_tensor(given, *call.from[i]);
       call.input_slots[i] = 0;
@@ -282,10 +310,16 @@ void Session::take_inputs(Call& call) const {
 // Where the plan is to write each output: where the caller's tensor lies, else on the CPU.
 void Session::choose_output_slots(Call& call) const {
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
-    if (call.outputs[j] == nullptr) continue;
-    call.outputs[j]->require_unmapped("an output");
-    call.outputs[j]->require_writable("an output");
-    const std::uint8_t slot = slot_for(*call.outputs[j], "output", j, call.allow_copies);
+    const TensorPtr& given = call.outputs[j].tensor;
+    if (given == nullptr) continue;
+    const Value& value = graph().values[graph().outputs[j]];
+    if (value.wraps) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is of type %s, a tensor is given for it", j, value.name.c_str(),
+           TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
+    }
+    given->require_unmapped("an output");
+    given->require_writable("an output");
+    const std::uint8_t slot = slot_for(*given, "output", j, call.allow_copies);
     call.output_slots[j] = slot == UINT8_MAX ? 0 : slot;
   }
 }
@@ -293,59 +327,157 @@ void Session::choose_output_slots(Call& call) const {
 // Those whose descriptions the plan knows.
 void Session::take_outputs(Call& call, const Plan& plan) const {
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
-    if (call.to[j] != nullptr || plan.outputs[j].dtype == DType::kUndefined) continue;
-    const TensorPtr& given = call.outputs[j];
-    if (given != nullptr) check_output(graph().values[graph().outputs[j]], plan.outputs[j], *given, j);
-    const bool direct = given != nullptr && !misaligned(*given) && given->device() == compiled_.devices[call.output_slots[j]];
-    call.to[j] = direct ? given : stage(plan.outputs[j]);
+    const TensorDesc& desc = plan.outputs[j];
+    if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps) continue;
+    const TensorPtr& given = call.outputs[j].tensor;
+    if (given != nullptr) check_output(graph().values[graph().outputs[j]], desc, *given, j);
+    const bool direct = given != nullptr && desc.dtype != DType::kString && !misaligned(*given) &&
+                        given->device() == compiled_.devices[call.output_slots[j]];
+    call.to[j] = direct ? given : stage(desc);
   }
   check_overlap(call.from.span(), call.to.span());
 }
 
-void Session::execute(Call& call, const PreparedPtr& first, std::uint64_t deadline, RunTrace* trace) {
+// Runs the node that the plan ended with; returns what it made.
+std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, const Execution& done, const RunState& state) {
+  const Node& node = graph().nodes[plan.host_node];
+  std::vector<BoxPtr> inputs(node.inputs.size());
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    if (plan.host_buffers[k] == Plan::kNoBuffer) {
+      if (node.inputs[k] != kNoValue) inputs[k] = call.boxes[node.inputs[k]];
+      continue;
+    }
+    auto box = std::make_shared<Box>();
+    box->desc = plan.host_inputs[k];
+    box->data = std::shared_ptr<const void>(std::shared_ptr<const void>(), done.address(plan.host_buffers[k]));
+    box->borrowed = true;
+    inputs[k] = std::move(box);
+  }
+  std::vector<BoxPtr> outputs(node.outputs.size());
+  HostRun services(*runtime(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.deadline_ns, state.random_seed);
+  std::vector<TensorDesc> made(outputs.size());
+  try {
+    HostContext context{node, inputs, outputs, services};
+    node.op->host(context);
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      const ValueId v = node.outputs[k];
+      if (v == kNoValue) continue;
+      EVN_CHECK(outputs[k] != nullptr);
+      const Value& value = graph().values[v];
+      made[k] = outputs[k]->desc;
+      if (made[k].dtype != value.dtype || made[k].wraps != value.wraps) {
+        fail(EVN_ERROR_INVALID_MODEL, "output %zu of %s is of type %s, %s was expected", k, node.op->name, made[k].type_string().c_str(),
+             TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
+      }
+      call.boxes[v] = services.keep(outputs[k]);
+    }
+  } catch (Error& e) {
+    if (e.node[0] == '\0') e.with_node(node.name.c_str());
+    throw;
+  }
+  return made;
+}
+
+void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   SmallArray<Buffer> inputs(call.from.size());
   SmallArray<Buffer> outputs(call.to.size());
-  for (std::size_t i = 0; i < call.from.size(); ++i) inputs[i] = call.from[i]->buffer();
+  for (std::size_t i = 0; i < call.from.size(); ++i) {
+    if (call.from[i] != nullptr) inputs[i] = call.from[i]->buffer();
+  }
+  state.inputs = inputs.span();
+  state.outputs = outputs.span();
+  state.boxes = call.boxes;
   const auto run_part = [&](const Plan& plan, Execution& execution) {
     take_outputs(call, plan);
     for (std::size_t j = 0; j < call.to.size(); ++j) outputs[j] = call.to[j] != nullptr ? call.to[j]->buffer() : Buffer{};
-    execution.run(inputs.span(), outputs.span(), deadline, trace);
+    execution.run(state);
   };
   std::unique_ptr<Execution> execution = take_execution(*first);
+  RunTrace* const trace = state.trace;
   if (trace != nullptr) trace->sample_memory(first->plan.get());
   run_part(*first->plan, *execution);
   std::vector<std::unique_ptr<Execution>> parts;  // after the first; each uses the memory of those before
-  for (PreparedPtr p = first; !p->plan->fetch.empty();) {
+  for (PreparedPtr p = first; p->plan->goes_on();) {
     const Execution& done = parts.empty() ? *execution : *parts.back();
+    std::vector<TensorDesc> made;
+    if (p->plan->host_node >= 0) {
+      const std::uint64_t begin = trace != nullptr ? os::now_ns() : 0;
+      made = run_host_node(call, *p->plan, done, state);
+      if (trace != nullptr) trace->add_host_node(p->plan->host_node, begin);
+    }
     const std::uint64_t start = trace != nullptr ? os::now_ns() : 0;
-    p = find_next(*p, done);
+    p = find_next(*p, done, made);
     if (trace != nullptr) trace->add_span(TraceKind::kPrepare, start);
     parts.push_back(std::make_unique<Execution>(compiled_, *p->plan, &done));
     run_part(*p->plan, *parts.back());
   }
+  own_strings(call);
   parts.clear();
   keep_execution(first, std::move(execution));
 }
 
-void Session::run(std::span<const TensorPtr> inputs, std::span<TensorPtr> outputs, bool allow_copies, std::uint64_t timeout_ns) {
-  const std::uint64_t limit = timeout_ns != 0 ? timeout_ns : runtime()->config().limits.run_time_ns;
-  const std::uint64_t deadline = limit != 0 ? os::now_ns() + std::min(limit, UINT64_MAX / 2) : 0;
-  check_counts(inputs.size(), outputs.size());
+// What this run's steps and inputs keep, the outputs must keep for themselves.
+void Session::own_strings(Call& call) const {
+  for (std::size_t j = 0; j < call.to.size(); ++j) {
+    if (call.to[j] == nullptr || call.to[j]->desc().dtype != DType::kString) continue;
+    Tensor& t = *call.to[j];
+    auto texts = std::make_shared<TextPool>(compiled_.devices[0]->ledger());
+    auto* elements = static_cast<TextElement*>(t.buffer().address());
+    texts->copy(elements, static_cast<std::size_t>(t.desc().shape.elements()), elements);
+    t.set_texts(std::move(texts));
+  }
+}
+
+void Session::run_call(Call& call, std::uint64_t deadline, std::uint64_t random_seed) {
   std::optional<RunTrace> trace;
   if (std::shared_ptr<Trace> to = trace_to_record()) trace.emplace(std::move(to));
-  Call call{inputs, outputs, allow_copies};
+  if (compiled_.has_boxes) call.boxes.resize(graph().values.size());
   take_inputs(call);
   choose_output_slots(call);
   const std::uint64_t start = trace ? os::now_ns() : 0;
   const PreparedPtr prepared = find_plan(call);
   if (trace) trace->add_span(TraceKind::kPrepare, start);
-  execute(call, prepared, deadline, trace ? &*trace : nullptr);
+  RunState state;
+  state.deadline_ns = deadline;
+  state.random_seed = random_seed;
+  state.trace = trace ? &*trace : nullptr;
+  execute(call, prepared, state);
+}
+
+void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
+  const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : runtime()->config().limits.run_time_ns;
+  const std::uint64_t deadline = limit != 0 ? os::now_ns() + std::min(limit, UINT64_MAX / 2) : 0;
+  check_counts(inputs.size(), outputs.size());
+  Call call{inputs, outputs, request.allow_copies};
+  run_call(call, deadline, request.random_seed);
   for (std::size_t j = 0; j < outputs.size(); ++j) {
-    if (outputs[j] != nullptr && outputs[j] != call.to[j]) copy_tensor(*call.to[j], *outputs[j]);
+    const TensorPtr& given = outputs[j].tensor;
+    if (given != nullptr && given != call.to[j]) copy_tensor(*call.to[j], *given);
   }
   for (std::size_t j = 0; j < outputs.size(); ++j) {
-    if (outputs[j] == nullptr) outputs[j] = call.to[j];
+    if (outputs[j]) continue;
+    outputs[j].tensor = call.to[j];
+    if (call.to[j] == nullptr) outputs[j].box = call.boxes[graph().outputs[j]];
   }
+}
+
+std::vector<BoxPtr> Session::run_boxes(std::span<const BoxPtr> inputs, std::uint64_t deadline_ns, std::uint64_t random_seed) {
+  check_counts(inputs.size(), graph().outputs.size());
+  SmallArray<RunValue> in(inputs.size());
+  SmallArray<RunValue> out(graph().outputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    EVN_CHECK(inputs[i] != nullptr);
+    if (inputs[i]->is_tensor()) {
+      in[i].tensor = tensor_of(runtime(), inputs[i]);
+    } else {
+      in[i].box = inputs[i];
+    }
+  }
+  Call call{in.span(), out.span(), false};
+  run_call(call, deadline_ns, random_seed);
+  std::vector<BoxPtr> made(out.size());
+  for (std::size_t j = 0; j < made.size(); ++j) made[j] = call.to[j] != nullptr ? box_of(call.to[j]) : call.boxes[graph().outputs[j]];
+  return made;
 }
 
 // ----------------------------------------------------------------------------------------------------------- tracing --

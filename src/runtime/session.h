@@ -7,9 +7,16 @@
 #include <vector>
 
 #include "runtime/execute.h"
+#include "runtime/host_run.h"
 #include "runtime/tensor.h"
 
 namespace evn {
+
+struct RunRequest {
+  bool allow_copies = false;
+  std::uint64_t timeout_ns = 0;   // 0: the configuration's
+  std::uint64_t random_seed = 0;
+};
 
 class Session {
  public:
@@ -19,8 +26,13 @@ class Session {
   const Graph& graph() const { return compiled_.graph(); }
   const std::shared_ptr<Runtime>& runtime() const { return compiled_.model->runtime; }
 
-  // Runs once. `outputs` has a slot per graph output; null slots are filled with new tensors on success only.
-  void run(std::span<const TensorPtr> inputs, std::span<TensorPtr> outputs, bool allow_copies, std::uint64_t timeout_ns);
+  // Runs once. `outputs` has a slot per graph output; empty slots are filled with new values on success only.
+  void run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request);
+  // The same as one turn of a body.
+  std::vector<BoxPtr> run_boxes(std::span<const BoxPtr> inputs, std::uint64_t deadline_ns, std::uint64_t random_seed);
+
+  // Of a node with a body: what runs that; else nullptr.
+  const Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
 
   std::string explain(evn_format format) const;
 
@@ -41,26 +53,31 @@ class Session {
   struct Call;
 
   Session(ModelPtr model, const std::string& default_device, std::uint64_t begin_ns);
+  void make_bodies(const std::string& default_device);
   void log_plan(const Plan& plan, std::uint64_t duration_ns) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
-  void check_input(std::size_t index, const Tensor& tensor) const;
+  void check_input(std::size_t index, const RunValue& value) const;
   std::uint8_t slot_for(const Tensor& tensor, const char* what, std::size_t index, bool allow_copies) const;
   TensorPtr stage(const TensorDesc& desc) const;
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
-  void execute(Call& call, const PreparedPtr& first, std::uint64_t deadline, RunTrace* trace);
+  void run_call(Call& call, std::uint64_t deadline, std::uint64_t random_seed);
+  void execute(Call& call, const PreparedPtr& first, RunState state);
+  std::vector<TensorDesc> run_host_node(Call& call, const Plan& plan, const Execution& done, const RunState& state);
+  void own_strings(Call& call) const;
   std::shared_ptr<Trace> trace_to_record() const;
   bool matches(const Plan& plan, const Call& call) const;
   Signature signature_of(const Call& call) const;
   PreparedPtr find_plan(const Call& call);
   PreparedPtr remember(std::shared_ptr<Plan> plan);
-  PreparedPtr find_next(Prepared& prepared, const Execution& done);
+  PreparedPtr find_next(Prepared& prepared, const Execution& done, std::span<const TensorDesc> made);
   std::unique_ptr<Execution> take_execution(Prepared& prepared);
   void keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execution> execution);
   void drop_idle_but(const Prepared* current);
 
   CompiledGraph compiled_;
+  std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
   mutable std::mutex mutex_;              // guards plans_, idle executions and trace_
   std::shared_ptr<Trace> trace_;          // the latest
   std::atomic<bool> tracing_{false};      // runs that begin now record into trace_

@@ -1,6 +1,7 @@
 #include "runtime/tensor.h"
 
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 
@@ -39,6 +40,9 @@ TensorDesc checked_desc(const Limits& limits, evn_dtype dtype, const std::int64_
 Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned)
     : runtime_(std::move(runtime)), device_(device), desc_(desc), pinned_(pinned) {
   const std::size_t bytes = desc.size_bytes();
+  if (desc.dtype == DType::kString && !on_host()) {
+    throw make_error(EVN_ERROR_UNSUPPORTED, "string tensors lie on the CPU device").with_device(device->name().c_str());
+  }
   memory_ = device->allocate(bytes, MemoryClass::kTensors, pinned);
   buffer_ = {memory_.memory(), 0, bytes};
   if (bytes == 0) return;
@@ -73,7 +77,55 @@ void Tensor::require_writable(const char* what) const {
   if (read_only_) fail(EVN_ERROR_INVALID_ARGUMENT, "%s is read-only", what);
 }
 
+std::shared_ptr<const void> Tensor::texts() const {
+  if (desc_.dtype != DType::kString) return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return texts_;
+}
+
+void Tensor::set_texts(std::shared_ptr<const void> texts) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  texts_ = std::move(texts);
+}
+
+void Tensor::set_strings(std::span<const std::string_view> strings) {
+  if (desc_.dtype != DType::kString) fail(EVN_ERROR_INVALID_ARGUMENT, "the tensor has elements of %s", dtype_name(desc_.dtype));
+  require_writable("the tensor");
+  const auto count = static_cast<std::size_t>(desc_.shape.elements());
+  if (strings.size() != count) fail(EVN_ERROR_INVALID_ARGUMENT, "%zu strings are given, the tensor has %zu elements", strings.size(), count);
+  auto texts = std::make_shared<TextPool>(device_->ledger());
+  std::vector<TextElement> elements;
+  elements.reserve(count);
+  for (const std::string_view s : strings) elements.push_back(texts->add(s));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (count > 0) std::memcpy(buffer_.address(), elements.data(), count * sizeof(TextElement));
+  texts_ = std::move(texts);
+}
+
+std::string Tensor::string_at(std::size_t index) const {
+  if (desc_.dtype != DType::kString) fail(EVN_ERROR_INVALID_ARGUMENT, "the tensor has elements of %s", dtype_name(desc_.dtype));
+  const auto count = static_cast<std::size_t>(desc_.shape.elements());
+  if (index >= count) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %zu, the tensor has %zu elements", index, count);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::string(text_of(static_cast<const TextElement*>(buffer_.address())[index]));
+}
+
+void Tensor::copy_strings_to(Tensor& to) const {
+  std::vector<TextElement> elements(static_cast<std::size_t>(desc_.shape.elements()));
+  const std::size_t bytes = elements.size() * sizeof(TextElement);
+  std::shared_ptr<const void> texts;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (bytes > 0) std::memcpy(elements.data(), buffer_.address(), bytes);
+    texts = texts_;
+  }
+  const std::lock_guard<std::mutex> lock(to.mutex_);
+  if (bytes > 0) std::memcpy(to.buffer_.address(), elements.data(), bytes);
+  to.texts_ = std::move(texts);
+}
+
 void* Tensor::map(std::uint32_t flags) {
+  if (desc_.dtype == DType::kString) fail(EVN_ERROR_UNSUPPORTED, "strings are no bytes to map: evn_tensor_get_string, evn_tensor_set_strings");
   if ((flags & EVN_MAP_WRITE) != 0) require_writable("the tensor");
   const std::lock_guard<std::mutex> lock(mutex_);
   if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is mapped already");
@@ -109,6 +161,10 @@ void copy_tensor(const Tensor& from, Tensor& to) {
   from.require_unmapped("the source");
   to.require_unmapped("the target");
   to.require_writable("the target");
+  if (from.desc().dtype == DType::kString) {
+    if (&from != &to) from.copy_strings_to(to);
+    return;
+  }
   const bool both_elsewhere = !from.on_host() && !to.on_host();
   if (both_elsewhere && from.device() != to.device()) {
     const std::size_t bytes = from.size_bytes();

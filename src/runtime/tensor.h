@@ -3,6 +3,9 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "runtime/runtime.h"
 
@@ -31,6 +34,16 @@ class Tensor {
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   bool on_host() const { return device_->traits().host_addressable; }
 
+  // What keeps the texts of a string tensor, whose elements are their addresses; null where all are empty. The texts never change: new
+  // elements come with a new keeper.
+  std::shared_ptr<const void> texts() const;
+  void set_texts(std::shared_ptr<const void> texts);
+  // Replaces all elements of a string tensor, and gives the one at `index`. Throws EVN_ERROR_INVALID_ARGUMENT (dtype, count, index).
+  void set_strings(std::span<const std::string_view> strings);
+  std::string string_at(std::size_t index) const;
+  // Copies the elements of a string tensor and what keeps them, as they are at one moment.
+  void copy_strings_to(Tensor& to) const;
+
   // Throws EVN_ERROR_WRONG_STATE while the tensor is mapped on a device that does not share the host's memory.
   void require_unmapped(const char* what) const;
 
@@ -50,7 +63,8 @@ class Tensor {
   Buffer buffer_;
   evn_deleter deleter_ = nullptr;
   void* user_ = nullptr;
-  mutable std::mutex mutex_;          // guards the map
+  mutable std::mutex mutex_;          // guards the map, and the elements and texts of strings
+  std::shared_ptr<const void> texts_;
   std::uint32_t map_flags_ = 0;
   std::shared_ptr<void> staging_;     // host copy while mapped
 };

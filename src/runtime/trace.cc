@@ -206,6 +206,15 @@ void RunTrace::add_span(TraceKind kind, std::uint64_t start_ns) {
   event->ready.store(true, std::memory_order_release);
 }
 
+void RunTrace::add_host_node(std::int32_t node, std::uint64_t start_ns) {
+  TraceEvent* const event = reserve(TraceKind::kHost);
+  if (event == nullptr) return;
+  event->node = node;
+  event->start_ns = start_ns;
+  event->end_ns = os::now_ns();
+  event->ready.store(true, std::memory_order_release);
+}
+
 void RunTrace::sample_memory(const Plan* plan) {
   const CompiledGraph& graph = trace_->graph();
   for (std::size_t slot = 0; slot < graph.devices.size(); ++slot) {

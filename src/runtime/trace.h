@@ -15,6 +15,7 @@ enum class TraceKind : std::uint8_t {
   kKernel,
   kCopy,
   kWait,     // the caller waits for devices
+  kHost,     // a node that runs on the host between the parts of a plan
   kTiles,    // what a thread besides the caller did of a kernel
   kMemory,   // a sample of a device's memory
 };
@@ -82,6 +83,9 @@ class RunTrace {
 
   // Something that began at start_ns and ends now.
   void add_span(TraceKind kind, std::uint64_t start_ns);
+
+  // A node that ran on the host from start_ns until now.
+  void add_host_node(std::int32_t node, std::uint64_t start_ns);
 
   // A sample of every device's memory. `plan`: whose arenas are held, or nullptr.
   void sample_memory(const Plan* plan);

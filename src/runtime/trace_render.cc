@@ -65,6 +65,7 @@ std::string name_of(const CompiledGraph& c, const TraceEvent& e) {
     case TraceKind::kMemory: return "memory " + c.devices[e.slot]->name();
     case TraceKind::kCopy: return "copy " + c.graph().values[e.value].name;
     case TraceKind::kKernel:
+    case TraceKind::kHost:
     case TraceKind::kTiles: return c.graph().nodes[e.node].name;
   }
   return "";
@@ -166,7 +167,7 @@ class JsonTrace {
       case TraceKind::kKernel:
       case TraceKind::kCopy: return write_step(e, name);
       default:
-        open_span(name, name.c_str(), kHost, callers_.at(e.caller), e.start_ns, e.end_ns - e.start_ns);
+        open_span(name, e.kind == TraceKind::kHost ? "host" : name.c_str(), kHost, callers_.at(e.caller), e.start_ns, e.end_ns - e.start_ns);
         return close();
     }
   }
@@ -228,7 +229,7 @@ std::vector<Row> rows_of(const CompiledGraph& c, const std::vector<const TraceEv
     const bool copy = e->kind == TraceKind::kCopy;
     const std::string way = copy ? c.devices[e->from_slot]->name() + ">" + c.devices[e->to_slot]->name() : "";
     Row& row = rows[std::to_string(static_cast<int>(e->kind)) + "/" + way + "/" + name];
-    row.is_step = copy || e->kind == TraceKind::kKernel;
+    row.is_step = copy || e->kind == TraceKind::kKernel || e->kind == TraceKind::kHost;
     row.node = row.is_step ? name : "(" + name + ")";
     row.op = copy ? "" : e->node >= 0 ? c.graph().nodes[e->node].op_type : "";
     row.device = copy ? way : row.is_step ? c.devices[e->slot]->name() : "";

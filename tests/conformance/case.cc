@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "ops/infra/numeric.h"
 #include "ops/infra/small_types.h"
@@ -17,11 +18,21 @@ void put(char* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
+// The text of a small number, the same element for the same number.
+TextElement numeral(int n) {
+  static TextPool pool(nullptr);
+  static std::map<int, TextElement> known;
+  const auto [it, is_new] = known.try_emplace(n, nullptr);
+  if (is_new) it->second = pool.add(std::to_string(n));
+  return it->second;
+}
+
 // Writes element i. `x` is in the range of the dtype, but for those of 8 bits and less.
 void store(DType dtype, char* data, std::size_t i, double x) {
   if (is_small_type(dtype)) return set_small_value(dtype, data, static_cast<std::int64_t>(i), x, true, Rounding::kNearestEven);
   char* to = data + i * dtype_size(dtype);
   switch (dtype) {
+    case DType::kString: return put(to, numeral(static_cast<int>(std::floor(x))));
     case DType::kFloat32: return put(to, static_cast<float>(x));
     case DType::kFloat64: return put(to, x);
     case DType::kFloat16: return put(to, Float16::from(x));

@@ -59,6 +59,7 @@ class Use {
     seam_ = seam;
     made();
     tensors();
+    values();
     ran();
     texts();
     ended();
@@ -121,6 +122,20 @@ class Use {
     make("evn_tensor_copy_to", &copy_, [&](evn_tensor* h) { return evn_tensor_copy_to(in_, cpu_, h, &error_); });
     evn_tensor_info info = EVN_TENSOR_INFO_INIT;
     step("evn_tensor_get_info", [&] { return evn_tensor_get_info(copy_, &info, &error_); });
+    const int64_t two = 2;
+    const char* const words[] = {"one", "two"};
+    make("evn_tensor_create of strings", &words_, [&](evn_tensor* h) { return evn_tensor_create(cpu_, EVN_DTYPE_STRING, &two, 1, 0, h, &error_); });
+    step("evn_tensor_set_strings", [&] { return evn_tensor_set_strings(words_, words, nullptr, 2, &error_); });
+  }
+  void values() {
+    make("evn_value_from_tensor", &part_, [&](evn_value* h) { return evn_value_from_tensor(words_, h, &error_); });
+    make("evn_value_create", &list_, [&](evn_value* h) { return evn_value_create(runtime_, "seq(tensor(string))", &part_, 1, h, &error_); });
+    uint32_t count = 0;
+    step("evn_value_part_count", [&] { return evn_value_part_count(list_, &count, &error_); });
+    make("evn_value_part_at", &first_, [&](evn_value* h) { return evn_value_part_at(list_, 0, h, &error_); });
+    make("evn_value_get_tensor", &back_, [&](evn_tensor* h) { return evn_value_get_tensor(first_, h, &error_); });
+    make("evn_value_from_tensor of numbers", &x_value_, [&](evn_value* h) { return evn_value_from_tensor(copy_, h, &error_); });
+    make("evn_session_run_values", &y_value_, [&](evn_value* h) { return evn_session_run_values(session_, &x_value_, 1, h, 1, nullptr, &error_); });
   }
   void ran() {
     make("evn_session_run", &out_, [&](evn_tensor* h) { return evn_session_run(session_, &copy_, 1, h, 1, nullptr, &error_); });
@@ -151,11 +166,14 @@ class Use {
     text("evn_runtime_describe_devices", [&](char* b, size_t c, size_t* s) { return evn_runtime_describe_devices(runtime_, EVN_FORMAT_JSON, b, c, s, &error_); });
     text("evn_model_describe", [&](char* b, size_t c, size_t* s) { return evn_model_describe(second_, EVN_FORMAT_TEXT, b, c, s, &error_); });
     text("evn_model_get_metadata", [&](char* b, size_t c, size_t* s) { return evn_model_get_metadata(model_, "author", b, c, s, &error_); });
+    text("evn_tensor_get_string", [&](char* b, size_t c, size_t* s) { return evn_tensor_get_string(back_, 1, b, c, s, &error_); });
+    text("evn_value_get_type", [&](char* b, size_t c, size_t* s) { return evn_value_get_type(list_, b, c, s, &error_); });
     text("evn_session_explain", [&](char* b, size_t c, size_t* s) { return evn_session_explain(session_, EVN_FORMAT_TEXT, b, c, s, &error_); });
   }
   // Cannot fail; all but the last have no error to give.
   void ended() {
-    for (evn_tensor t : {in_, wrapped_, copy_, out_}) good_ = evn_tensor_release(t) == EVN_OK && good_;
+    for (evn_value v : {part_, list_, first_, x_value_, y_value_}) good_ = evn_value_release(v) == EVN_OK && good_;
+    for (evn_tensor t : {in_, wrapped_, copy_, out_, words_, back_}) good_ = evn_tensor_release(t) == EVN_OK && good_;
     good_ = evn_session_release(session_) == EVN_OK && good_;
     for (evn_model m : {model_, second_}) good_ = evn_model_release(m) == EVN_OK && good_;
     for (evn_device d : {at_, cpu_}) good_ = evn_device_release(d) == EVN_OK && good_;
@@ -183,6 +201,13 @@ class Use {
   evn_tensor wrapped_ = nullptr;
   evn_tensor copy_ = nullptr;
   evn_tensor out_ = nullptr;
+  evn_tensor words_ = nullptr;
+  evn_tensor back_ = nullptr;
+  evn_value part_ = nullptr;
+  evn_value list_ = nullptr;
+  evn_value first_ = nullptr;
+  evn_value x_value_ = nullptr;
+  evn_value y_value_ = nullptr;
 };
 
 struct AllFunctions : testing::TestWithParam<bool> {

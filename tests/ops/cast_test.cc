@@ -139,7 +139,7 @@ TEST(Cast, UnknownTargetsAreRefused) {
   EXPECT_EQ(Op("Cast", 13).with("to", 0).status({x}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(Op("Cast", 13).with("to", -1).status({x}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(Op("Cast", 13).with("to", 999).status({x}), EVN_ERROR_UNSUPPORTED);
-  EXPECT_EQ(Op("Cast", 13).with("to", static_cast<int>(DType::kString)).status({x}), EVN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Op("Cast", 13).with("to", static_cast<int>(DType::kComplex64)).status({x}), EVN_ERROR_UNSUPPORTED);
 }
 
 }  // namespace

@@ -127,7 +127,8 @@ class Op {
     std::vector<MutableTensor> written;
     for (const TensorDesc& d : out) results.push_back(blank(d.dtype, d.shape));
     for (Tensor& t : results) written.push_back({t.desc, t.bytes.data()});
-    run_reference({node_, values, written});
+    static TextPool texts(nullptr);  // results may hold its strings
+    run_reference({node_, values, written, {&texts, 0}});
     return results;
   }
 

@@ -187,9 +187,9 @@ TEST_F(SessionTest, GivenOutputsAreWrittenWithoutACopy) {
   const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({1, 3, 8, 8}, 3))};
   const auto given = std::make_shared<Tensor>(runtime, &runtime->cpu(), TensorDesc{DType::kFloat32, {1, 10}}, false);
   std::vector<TensorPtr> out = {given};
-  session.run(in, out, false, 0);
+  run_tensors(session, in, out);
   const std::uint64_t before = runtime->cpu().pool().stats().allocations;
-  session.run(in, out, false, 0);
+  run_tensors(session, in, out);
   EXPECT_EQ(runtime->cpu().pool().stats().allocations, before);
   EXPECT_EQ(out[0], given);
   float sum = 0;
@@ -201,11 +201,12 @@ TEST_F(SessionTest, AfterTheFirstRunNothingIsAllocated) {
   const auto runtime = make_runtime({}, 0, 1);
   Session session(load(runtime, small_network()), "");
   const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({1, 3, 8, 8}, 3))};
-  std::vector<TensorPtr> out = {std::make_shared<Tensor>(runtime, &runtime->cpu(), TensorDesc{DType::kFloat32, {1, 10}}, false)};
-  session.run(in, out, false, 0);
-  session.run(in, out, false, 0);
+  const std::vector<TensorPtr> out = {std::make_shared<Tensor>(runtime, &runtime->cpu(), TensorDesc{DType::kFloat32, {1, 10}}, false)};
+  const RunValue inputs[] = {{in[0], nullptr}};
+  RunValue outputs[] = {{out[0], nullptr}};
+  for (int i = 0; i < 2; ++i) session.run(inputs, outputs, {});
   fault_count_reset(Seam::kAlloc);
-  session.run(in, out, false, 0);
+  session.run(inputs, outputs, {});
   EXPECT_EQ(fault_count(Seam::kAlloc), 0);
   fault_arm(Seam::kAlloc, 0, false);
 }
@@ -264,7 +265,7 @@ TEST_F(SessionTest, AnExpiredRunTimeIsATimeoutAndTheNextRunIsRight) {
   std::vector<TensorPtr> tensors = {to_tensor(runtime, in[0])};
   std::vector<TensorPtr> out(1);
   try {
-    session.run(tensors, out, false, 1);
+    run_tensors(session, tensors, out, 1);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT);

@@ -71,11 +71,20 @@ inline HostTensor int_tensor(const std::vector<std::int64_t>& values) {
   return t;
 }
 
+// Runs with tensors; empty slots of `out` are filled.
+inline void run_tensors(Session& session, const std::vector<TensorPtr>& in, std::vector<TensorPtr>& out, std::uint64_t timeout_ns = 0) {
+  std::vector<RunValue> inputs, outputs;
+  for (const TensorPtr& t : in) inputs.push_back({t, nullptr});
+  for (const TensorPtr& t : out) outputs.push_back({t, nullptr});
+  session.run(inputs, outputs, {false, timeout_ns, 0});
+  for (std::size_t j = 0; j < out.size(); ++j) out[j] = outputs[j].tensor;
+}
+
 inline std::vector<HostTensor> run(Session& session, const std::vector<HostTensor>& inputs) {
   std::vector<TensorPtr> in;
   for (const HostTensor& t : inputs) in.push_back(to_tensor(session.runtime(), t));
   std::vector<TensorPtr> out(session.graph().outputs.size());
-  session.run(in, out, false, 0);
+  run_tensors(session, in, out);
   std::vector<HostTensor> results;
   for (const TensorPtr& t : out) {
     HostTensor h(t->desc());

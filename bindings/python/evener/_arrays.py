@@ -13,7 +13,7 @@ except ImportError:
     ml_dtypes = None
 _BFLOAT16 = numpy.dtype("V2") if ml_dtypes is None else numpy.dtype(ml_dtypes.bfloat16)
 
-# Every type that has a numpy counterpart; strings are not among them.
+# Every type whose elements numpy has; strings are arrays of objects.
 DTYPES = {
     _raw.EVN_DTYPE_FLOAT32: numpy.dtype("float32"),
     _raw.EVN_DTYPE_UINT8: numpy.dtype("uint8"),
@@ -56,10 +56,12 @@ def input_array(value, dtype):
     Python's own numbers and sequences, which have no dtype, get the model's `dtype`. Arrays keep theirs: whether it fits
     is for the library to say.
     """
-    if isinstance(value, (bool, int, float, complex, list, tuple)):
+    if isinstance(value, (bool, int, float, complex, str, bytes, list, tuple)):
         array = numpy.array(value, dtype=dtype)
     else:
         array = numpy.asarray(value)
+    if array.dtype.kind in "OSUT":
+        return array.astype(object)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if not array.flags.c_contiguous:
@@ -84,8 +86,48 @@ def unpack(data, dtype, bits, shape):
     return codes.view(dtype).reshape(shape)
 
 
+def _text(element):
+    """The bytes of a string element."""
+    if isinstance(element, str):
+        return element.encode("utf-8", "surrogateescape")
+    if isinstance(element, bytes):
+        return element
+    raise TypeError(f"an element of a string tensor is of type {type(element).__name__}")
+
+
+def copied(runtime, array, error):
+    """A tensor of a runtime's CPU device with the elements of `array`. The caller releases it."""
+    lib, device, tensor = library(), _raw.evn_device(), _raw.evn_tensor()
+    strings = array.dtype == STRING
+    code = _raw.EVN_DTYPE_STRING if strings else CODES[array.dtype]
+    dims = (ctypes.c_int64 * array.ndim)(*array.shape)
+    check(lib.evn_runtime_device_at(runtime, 0, device, error), error)
+    try:
+        check(lib.evn_tensor_create(device, code, dims, array.ndim, 0, tensor, error), error)
+    finally:
+        lib.evn_device_release(device)
+    try:
+        if strings:
+            texts = [_text(element) for element in array.ravel()]
+            sizes = (ctypes.c_size_t * len(texts))(*map(len, texts))
+            check(lib.evn_tensor_set_strings(tensor, (ctypes.c_char_p * len(texts))(*texts), sizes, len(texts), error), error)
+        elif array.size:
+            data = ctypes.c_void_p()
+            check(lib.evn_tensor_map(tensor, _raw.EVN_MAP_WRITE, data, None, error), error)
+            memory = pack(array, BITS[code]) if code in BITS else array
+            ctypes.memmove(data, memory.__array_interface__["data"][0], memory.nbytes)
+            check(lib.evn_tensor_unmap(tensor, error), error)
+    except BaseException:
+        lib.evn_tensor_release(tensor)
+        raise
+    return tensor
+
+
 def wrap(runtime, array, error):
-    """A tensor over the memory of `array`, or of a packed copy, which must outlive it; and that memory. The caller releases it."""
+    """A tensor over the memory of `array`, or of a packed copy, which must outlive it; and that memory. Strings are copied. The caller
+    releases the tensor."""
+    if array.dtype == STRING:
+        return copied(runtime, array, error), None
     tensor = _raw.evn_tensor()
     code, rank = CODES[array.dtype], array.ndim
     dims = (ctypes.c_int64 * rank)(*array.shape)
@@ -109,16 +151,19 @@ class OutputTensor:
         self._mapped = False
 
     def array(self, error):
-        """Maps the tensor and returns a writable array over its memory, which keeps `self` alive."""
+        """Maps the tensor and returns an array over its memory, which keeps `self` alive; writable unless the tensor is read-only."""
         info = _raw.evn_tensor_info()
         info.struct_size = ctypes.sizeof(info)
         check(self._library.evn_tensor_get_info(self._tensor, info, error), error)
+        if info.dtype == _raw.EVN_DTYPE_STRING:
+            return self._strings(tuple(info.dims[:info.rank]), error)
         dtype = DTYPES.get(info.dtype)
         if dtype is None:
             raise TypeError(f"arrays of element type {info.dtype} need the package ml_dtypes")
         shape = tuple(info.dims[:info.rank])
         data = ctypes.c_void_p()
-        flags = _raw.EVN_MAP_READ | _raw.EVN_MAP_WRITE
+        read_only = bool(info.flags & _raw.EVN_TENSOR_READ_ONLY)
+        flags = _raw.EVN_MAP_READ if read_only else _raw.EVN_MAP_READ | _raw.EVN_MAP_WRITE
         check(self._library.evn_tensor_map(self._tensor, flags, data, None, error), error)
         self._mapped = True
         if not data.value:
@@ -127,11 +172,26 @@ class OutputTensor:
             packed = (ctypes.c_uint8 * -(-math.prod(shape) * BITS[info.dtype] // 8)).from_address(data.value)
             return unpack(numpy.frombuffer(packed, "uint8"), dtype, BITS[info.dtype], shape)
         self.__array_interface__ = {
-            "version": 3, "shape": shape, "data": (data.value, False),
+            "version": 3, "shape": shape, "data": (data.value, read_only),
             "typestr": f"|V{dtype.itemsize}" if info.dtype >= _raw.EVN_DTYPE_BFLOAT16 else dtype.str,
         }
         array = numpy.asarray(self)
         return array if array.dtype == dtype else array.view(dtype)
+
+    def _strings(self, shape, error):
+        """An array of str. Bytes that are not UTF-8 stand in it as surrogates."""
+        texts = []
+        buffer, size = ctypes.create_string_buffer(256), ctypes.c_size_t()
+        for index in range(math.prod(shape)):
+            status = self._library.evn_tensor_get_string(self._tensor, index, buffer, len(buffer), size, error)
+            if status == _raw.EVN_ERROR_BUFFER_TOO_SMALL:
+                buffer = ctypes.create_string_buffer(error.bytes_requested)
+                status = self._library.evn_tensor_get_string(self._tensor, index, buffer, len(buffer), size, error)
+            check(status, error)
+            texts.append(buffer.raw[:size.value - 1].decode("utf-8", "surrogateescape"))
+        array = numpy.empty(len(texts), STRING)
+        array[:] = texts
+        return array.reshape(shape)
 
     def __del__(self):
         if self._mapped:

@@ -7,7 +7,7 @@ import typing
 
 import numpy
 
-from . import _arrays, _operator, _raw, _tensor
+from . import _arrays, _operator, _raw, _tensor, _values
 from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, sized, text_of
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
@@ -165,6 +165,11 @@ class Value:
     name: str
     shape: typing.Optional[tuple]  # ints, the model's symbol names, None where unknown; None: even the rank is unknown
     dtype: numpy.dtype
+    type: str                      # "tensor(float32)", "seq(tensor(int64))", "optional(...)", "map(string,...)"
+
+    @property
+    def is_tensor(self):
+        return self.type.startswith("tensor(")
 
     @classmethod
     def _of(cls, info):
@@ -172,7 +177,7 @@ class Value:
         if info.rank != _UNKNOWN_RANK:
             symbols = [text_of(symbol.value) or None for symbol in info.symbols[:info.rank]]
             shape = tuple(dim if dim >= 0 else symbol for dim, symbol in zip(info.dims, symbols))
-        return cls(text_of(info.name), shape, _arrays.numpy_dtype(info.dtype))
+        return cls(text_of(info.name), shape, _arrays.numpy_dtype(info.dtype), text_of(info.type))
 
 
 class Session(_Object):
@@ -195,6 +200,7 @@ class Session(_Object):
         self.model = model
         self.inputs = self._values(lib.evn_session_input_count, lib.evn_session_get_input_info)
         self.outputs = self._values(lib.evn_session_output_count, lib.evn_session_get_output_info)
+        self._only_tensors = all(value.is_tensor for value in self.inputs + self.outputs)
         self._index = {value.name: index for index, value in enumerate(self.inputs)}
 
     def _values(self, count_function, info_function):
@@ -213,15 +219,19 @@ class Session(_Object):
         check(self._library.evn_session_find_input(self._handle, c_text(name), index, error), error)
         return index.value
 
-    def run(self, inputs, timeout=None):
+    def run(self, inputs, timeout=None, seed=0):
         """Runs the model once.
 
         inputs   {name: array}; every input of the model. Arrays are read in place where they are C-contiguous, and must not
                  be written until the call ends. A Tensor, or another object that has __dlpack__, is always read in place
         timeout  seconds, or None
+        seed     another one makes operators that draw random numbers draw others
         Returns {name: array} in the model's order; the arrays are the library's own memory, theirs as long as they live.
+        Strings are arrays of objects. Sequences are lists, optionals None or what they hold, maps dicts; all these are copied.
         """
         error = new_error()
+        if not self._only_tensors:
+            return self._run_values(inputs, self._options(timeout, seed), error)
         runtime = self._runtime
         slots = (_raw.evn_tensor * len(self.inputs))()
         arrays = []  # keeps converted copies alive during the run
@@ -239,19 +249,44 @@ class Session(_Object):
             for value, slot in zip(self.inputs, slots):
                 if not slot:
                     raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")
-            results = self._run(slots, timeout, error)
+            results = self._run(slots, self._options(timeout, seed), error)
         finally:
             for slot in slots:
                 if slot:
                     self._library.evn_tensor_release(slot)
         return {value.name: result.array(error) for value, result in zip(self.outputs, results)}
 
-    def _run(self, slots, timeout, error):
-        results = (_raw.evn_tensor * len(self.outputs))()
-        options = None
+    @staticmethod
+    def _options(timeout, seed):
+        if timeout is None and seed == 0:
+            return None
+        options = sized(_raw.evn_run_options)
+        options.random_seed = seed
         if timeout is not None:
-            options = sized(_raw.evn_run_options)
             options.timeout_ns = max(1, int(timeout * 1e9))
+        return options
+
+    def _run_values(self, inputs, options, error):
+        slots = (_raw.evn_value * len(self.inputs))()
+        results = (_raw.evn_value * len(self.outputs))()
+        try:
+            for name, value in inputs.items():
+                index = self._index.get(name)
+                if index is None:
+                    index = self._find_input(name, error)
+                slots[index] = _values.make(self._runtime.value, value, _values.Type(self.inputs[index].type), error)
+            for value, slot in zip(self.inputs, slots):
+                if not slot:
+                    raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")
+            check(self._library.evn_session_run_values(self._handle, slots, len(slots), results, len(results), options, error), error)
+            return {value.name: _values.read(result) for value, result in zip(self.outputs, results)}
+        finally:
+            for slot in (*slots, *results):
+                if slot:
+                    self._library.evn_value_release(slot)
+
+    def _run(self, slots, options, error):
+        results = (_raw.evn_tensor * len(self.outputs))()
         check(self._library.evn_session_run(self._handle, slots, len(slots), results, len(results), options, error), error)
         return [_arrays.OutputTensor(tensor) for tensor in results]
 

@@ -285,9 +285,14 @@ def test_an_unknown_input_is_an_error_that_lists_the_inputs(runtime):
     assert "wrong" in message and "x" in message
 
 
-def test_strings_are_a_type_error(runtime):
-    with pytest.raises(TypeError, match="dtype"):
+def test_strings_for_numbers_are_refused(runtime):
+    with pytest.raises(evener.Error, match="string"):
         runtime.session(tiny.scale()).run({"x": numpy.array(["a"])})
+
+
+def test_arrays_of_other_objects_are_a_type_error(runtime):
+    with pytest.raises(TypeError, match="string"):
+        runtime.session(tiny.scale()).run({"x": numpy.array([object()])})
 
 
 def test_inputs_with_names_longer_than_the_c_struct_holds_are_found(runtime):

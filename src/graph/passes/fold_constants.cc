@@ -26,10 +26,8 @@ constexpr const char* kLinear[] = {"Cast",    "Concat",    "ConstantOfShape", "D
                                    "Shape",   "Size",      "Slice",           "SpaceToDepth", "Split",     "Squeeze",
                                    "Tile",    "Transpose", "Unsqueeze",       "Where"};
 
-// Their results are not a matter of their inputs, or are better left to kernels of their own: a dequantized weight takes four
-// times the memory, and the integer kernels look for the pair.
-constexpr const char* kNever[] = {"Bernoulli",    "DequantizeLinear",  "Multinomial",   "QuantizeLinear", "RandomNormal",
-                                  "RandomUniform", "RandomNormalLike", "RandomUniformLike"};
+// Better left to kernels of their own: a dequantized weight takes four times the memory, and the integer kernels look for the pair.
+constexpr const char* kNever[] = {"DequantizeLinear", "QuantizeLinear"};
 
 // Operators whose input 1 is a weight that kernels pack.
 constexpr const char* kProducts[] = {"Conv", "ConvTranspose", "Gemm", "MatMul"};
@@ -41,6 +39,7 @@ bool is_in(const char* const (&list)[N], const std::string& name) {
 
 bool may_fold(const Node& node) {
   if (is_in(kNever, node.op_type) || node.outputs.empty() || is_merge(node) || node.op->custom != nullptr) return false;
+  if (node.op->reference == nullptr || (node.op->flags & kOpRandom) != 0) return false;
   return std::none_of(node.attributes.begin(), node.attributes.end(),
                       [](const Attribute& a) { return attribute_type(a.value) == AttributeType::kGraph; });
 }
@@ -155,8 +154,19 @@ class Folder {
       if (v != kNoValue && edit_.is_output(v)) return;
     }
     if (!gather(node) || !infer_outputs(node) || !allocate(node)) return;
-    run_reference({node, inputs_, outputs_});
+    const auto texts = std::make_shared<TextPool>(context_.ledger);
+    run_reference({node, inputs_, outputs_, {texts.get(), 0}});
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      if (outputs_[i].desc.dtype == DType::kString) own_texts(outputs_[i], texts, *weights_[i]);
+    }
     store(n);
+  }
+
+  // The texts of the inputs' constants may go before those that are made of them.
+  static void own_texts(const MutableTensor& t, const TextPoolPtr& texts, Weight& weight) {
+    auto* elements = t.as<TextElement>();
+    texts->copy(elements, static_cast<std::size_t>(t.desc.shape.elements()), elements);
+    keep_texts(weight, texts);
   }
 
   // False when the cap leaves no memory for what is made from nothing: then the run makes it.

@@ -18,6 +18,7 @@ constexpr Pass kPasses[] = {
     {"fold_constants", fold_constants},
     {"resolve_branches", resolve_branches},
     {"plain_operators", plain_operators},
+    {"sink_constants", sink_constants},
     {"fuse_hard_swish", fuse_hard_swish},
     {"fuse_layer_norm", fuse_layer_norm},
     {"fuse_gelu", fuse_gelu},
@@ -46,12 +47,16 @@ void check_sizes(const Graph& graph, const PassContext& context) {
   }
 }
 
-}  // namespace
+void infer(Graph& graph, bool is_body) {
+  if (is_body) {
+    infer_body_graph(graph);
+  } else {
+    infer_graph(graph);
+  }
+}
 
-std::span<const Pass> passes() { return kPasses; }
-
-void optimize_graph(Graph& graph, const PassContext& context, std::span<const char* const> disabled) {
-  infer_graph(graph);
+void optimize(Graph& graph, const PassContext& context, std::span<const char* const> disabled, bool is_body) {
+  infer(graph, is_body);
   check_sizes(graph, context);
   bool changed = true;
   for (int round = 0; changed && round < kMaxRounds; ++round) {
@@ -61,10 +66,21 @@ void optimize_graph(Graph& graph, const PassContext& context, std::span<const ch
       check_deadline(context);
       if (!pass.run(graph, context)) continue;
       changed = true;
-      infer_graph(graph);
+      infer(graph, is_body);
     }
   }
   check_sizes(graph, context);
+  for (const Node& node : graph.nodes) {
+    if (node.body != nullptr) optimize(*node.body, context, disabled, true);
+  }
+}
+
+}  // namespace
+
+std::span<const Pass> passes() { return kPasses; }
+
+void optimize_graph(Graph& graph, const PassContext& context, std::span<const char* const> disabled) {
+  optimize(graph, context, disabled, false);
 }
 
 }  // namespace evn

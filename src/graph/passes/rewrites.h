@@ -9,6 +9,7 @@ bool eliminate_identity(Graph& graph, const PassContext& context);
 bool fold_constants(Graph& graph, const PassContext& context);
 bool resolve_branches(Graph& graph, const PassContext& context);
 bool plain_operators(Graph& graph, const PassContext& context);
+bool sink_constants(Graph& graph, const PassContext& context);
 bool fuse_hard_swish(Graph& graph, const PassContext& context);
 bool fuse_layer_norm(Graph& graph, const PassContext& context);
 bool fuse_gelu(Graph& graph, const PassContext& context);

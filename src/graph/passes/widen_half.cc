@@ -96,7 +96,7 @@ class Widener {
 
   void widen_node(Node node) {
     for (ValueId& v : node.inputs) {
-      if (v == kNoValue) continue;
+      if (v == kNoValue || node.body != nullptr) continue;  // a body's types are its own matter
       if (node.op->custom != nullptr) {
         v = narrow_again(v, node.region);
       } else if (wide_[v] != kNoValue) {

@@ -1,4 +1,6 @@
 // Finds operators by name and version, and runs a node by its reference kernel.
+#include <algorithm>
+
 #include "ops/op.h"
 
 namespace evn {
@@ -15,6 +17,13 @@ const OpDef* find_op(const std::string& domain, const std::string& name, std::in
 }
 
 bool op_known(const std::string& domain, const std::string& name) { return find_op(domain, name, INT64_MAX) != nullptr; }
+
+bool runs_on_host(const Graph& graph, const Node& node) {
+  if (node.op->host == nullptr) return false;
+  if (node.op->reference == nullptr) return true;
+  const auto wrapped = [&](ValueId v) { return v != kNoValue && graph.values[static_cast<std::size_t>(v)].wraps; };
+  return std::any_of(node.inputs.begin(), node.inputs.end(), wrapped) || std::any_of(node.outputs.begin(), node.outputs.end(), wrapped);
+}
 
 void run_reference(const ReferenceContext& c) {
   const OpDef& op = *c.node.op;

@@ -31,7 +31,7 @@ constexpr Binary kBinary[] = {
     {"Div", 14, -9, 90, 1, 9, kNumbers},      {"Min", 13, -9, 9, -9, 9, kNumbers},     {"Max", 13, -9, 9, -9, 9, kNumbers},
     {"Sum", 13, -9, 9, -9, 9, kFloats},       {"Mean", 13, -9, 9, -9, 9, kFloats},
     {"Mod", 13, -90, 90, 1, 9, kNumbers & ~kFloats},
-    {"Equal", 13, 0, 3, 0, 3, kNumbers | kBool}, {"Less", 13, -3, 3, -3, 3, kNumbers}, {"Greater", 13, -3, 3, -3, 3, kNumbers},
+    {"Equal", 13, 0, 3, 0, 3, kNumbers | kBool | kString}, {"Less", 13, -3, 3, -3, 3, kNumbers}, {"Greater", 13, -3, 3, -3, 3, kNumbers},
     {"LessOrEqual", 16, -3, 3, -3, 3, kNumbers}, {"GreaterOrEqual", 16, -3, 3, -3, 3, kNumbers},
     {"And", 7, 0, 1, 0, 1, kBool},            {"Or", 7, 0, 1, 0, 1, kBool},            {"Xor", 7, 0, 1, 0, 1, kBool},
 };
@@ -136,7 +136,7 @@ void add_many(Cases* all) {
 }
 
 void add_where(Cases* all) {
-  for_dtypes(kAnyDtype, [&](DType d) {
+  for_dtypes(kMoved, [&](DType d) {
     all->push_back(Case("Where", 16).in(DType::kBool, {3, 17}).in(d, {17}, 1, 90).in(d, {3, 1}, 1, 90));
   });
   all->push_back(Case("Where", 9).in(DType::kBool, {3, 1}).x({3, 17}).x({3, 17}).batch(7));

@@ -1,0 +1,105 @@
+// evn_value_*.
+#include "api/barrier.h"
+#include "api/objects.h"
+
+using namespace evn;
+
+namespace {
+
+// The value as a box that may be part of another. The elements of a string tensor may be replaced: it is copied.
+BoxPtr part_of(const ValueObject& v) {
+  if (v.value.tensor == nullptr) return v.value.box;
+  const Tensor& t = *v.value.tensor;
+  if (!t.on_host()) {
+    throw make_error(EVN_ERROR_UNSUPPORTED, "a tensor on another device cannot be a part of a value: evn_tensor_copy_to")
+        .with_device(t.device()->name().c_str());
+  }
+  if (t.desc().dtype != DType::kString) return box_of(v.value.tensor);
+  auto copy = std::make_shared<Tensor>(v.runtime, &v.runtime->cpu(), t.desc(), false);
+  copy_tensor(t, *copy);
+  return box_of(copy);
+}
+
+const TensorDesc& desc_of(const RunValue& v) { return v.tensor != nullptr ? v.tensor->desc() : v.box->desc; }
+
+}  // namespace
+
+extern "C" {
+
+evn_status evn_value_from_tensor(evn_tensor tensor, evn_value* value, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<TensorPtr> t(tensor);
+    require(value != nullptr, "value");
+    *value = static_cast<evn_value>(make_handle<ValueObject>({(*t)->runtime(), {*t, nullptr}}));
+  });
+}
+
+evn_status evn_value_create(evn_runtime runtime, const char* type, const evn_value* parts, uint32_t part_count, evn_value* value,
+                            evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    require(type != nullptr, "type");
+    require(value != nullptr, "value");
+    require(parts != nullptr || part_count == 0, "parts");
+    auto box = std::make_shared<Box>();
+    box->desc = parse_type(type);
+    if (!box->desc.wraps) fail(EVN_ERROR_INVALID_ARGUMENT, "evn_value_from_tensor makes values of tensors");
+    for (uint32_t i = 0; i < part_count; ++i) {
+      const Pin<ValueObject> part(parts[i]);
+      if ((*part).runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "a part belongs to another runtime");
+      box->parts.push_back(part_of(*part));
+    }
+    check_box(*box);
+    *value = static_cast<evn_value>(make_handle<ValueObject>({*r, {nullptr, std::move(box)}}));
+  });
+}
+
+evn_status evn_value_release(evn_value value) {
+  if (value == nullptr) return EVN_OK;
+  return release_handle(value, HandleKind::kValue) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
+}
+
+evn_status evn_value_get_type(evn_value value, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<ValueObject> v(value);
+    write_text(desc_of((*v).value).type_string(), buffer, capacity, size);
+  });
+}
+
+evn_status evn_value_part_count(evn_value value, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<ValueObject> v(value);
+    require(count != nullptr, "count");
+    *count = (*v).value.box != nullptr ? static_cast<uint32_t>((*v).value.box->parts.size()) : 0;
+  });
+}
+
+evn_status evn_value_part_at(evn_value value, uint32_t index, evn_value* part, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<ValueObject> v(value);
+    require(part != nullptr, "part");
+    const std::size_t count = (*v).value.box != nullptr ? (*v).value.box->parts.size() : 0;
+    if (index >= count) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %u, there are %zu parts", index, count);
+    const BoxPtr& box = (*v).value.box->parts[index];
+    RunValue made;
+    if (box->is_tensor()) {
+      made.tensor = tensor_of((*v).runtime, box);
+    } else {
+      made.box = box;
+    }
+    *part = static_cast<evn_value>(make_handle<ValueObject>({(*v).runtime, std::move(made)}));
+  });
+}
+
+evn_status evn_value_get_tensor(evn_value value, evn_tensor* tensor, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<ValueObject> v(value);
+    require(tensor != nullptr, "tensor");
+    if ((*v).value.tensor == nullptr) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "the value is of type %s", desc_of((*v).value).type_string().c_str());
+    }
+    *tensor = static_cast<evn_tensor>(make_handle<TensorPtr>((*v).value.tensor));
+  });
+}
+
+}  // extern "C"

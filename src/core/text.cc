@@ -1,0 +1,41 @@
+#include "core/text.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "base/checked.h"
+
+namespace evn {
+namespace {
+
+constexpr std::size_t kChunk = 16 << 10;
+
+}  // namespace
+
+TextElement TextPool::add(std::string_view bytes) {
+  if (bytes.empty()) return nullptr;
+  const std::size_t need = align_up(checked_add(sizeof(Text), bytes.size()), alignof(Text));
+  if (chunks_.empty() || size_ - used_ < need) {
+    const std::size_t size = std::max(need, kChunk);
+    chunks_.reserve(chunks_.size() + 1);
+    chunks_.push_back(allocate_charged(ledger_, size, MemoryClass::kTensors));
+    used_ = 0;
+    size_ = size;
+  }
+  auto* text = new (static_cast<char*>(chunks_.back().get()) + used_) Text{bytes.size()};
+  std::memcpy(static_cast<void*>(text + 1), bytes.data(), bytes.size());
+  used_ += need;
+  return text;
+}
+
+void TextPool::copy(const TextElement* from, std::size_t count, TextElement* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = add(text_of(from[i]));
+}
+
+void TextPool::clear() {
+  chunks_.clear();
+  used_ = size_ = 0;
+}
+
+}  // namespace evn

@@ -1,0 +1,20 @@
+// The bodies of nodes that run a graph of their own many times (Loop, Scan, SequenceMap). A body keeps its own list of nodes; what
+// it uses of the graphs around it becomes a further input of the node and of the body, so that nothing else needs to look inside.
+// docs/decisions/0015.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "core/graph.h"
+
+namespace evn {
+
+// Whether the node has a graph among its attributes.
+bool has_graph_attribute(const Node& node);
+
+// Gives the node a body of its own: a copy of its graph attribute, whose nodes have names below the node's ("loop_3/body/add_1").
+// `find` tells the value of a name in the graphs around it, or kNoValue. Throws EVN_ERROR_INVALID_MODEL with the node.
+void take_body(Graph& graph, Node& node, const std::function<ValueId(std::string_view)>& find);
+
+}  // namespace evn

@@ -1,0 +1,72 @@
+// Operators that run on the host between the parts of a plan: over values that are more than tensors (sequences, optionals, maps), and
+// those that run a graph of their own many times (Loop, Scan, SequenceMap). docs/decisions/0015.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/limits.h"
+#include "ops/op.h"
+
+namespace evn {
+
+struct Box;
+using BoxPtr = std::shared_ptr<const Box>;
+
+// A value while a run is under way: a tensor, or what is made of boxes. Never changes once others can see it, and is shared freely.
+struct Box {
+  TensorDesc desc;                    // dtype, and the shape of a tensor or the wraps of anything else
+  std::shared_ptr<const void> data;   // of a tensor: row-major bytes, aligned for the dtype; may be null where there are no elements
+  std::shared_ptr<const void> texts;  // of a string tensor: keeps its texts
+  std::vector<BoxPtr> parts;          // sequence: the elements; optional: none or one; map: keys and values, both of rank 1
+  bool borrowed = false;              // the bytes are an arena's, for this call only: HostServices::keep makes a box to hold on to
+
+  bool is_tensor() const { return !desc.wraps; }
+  template <typename T>
+  const T* as() const { return static_cast<const T*>(data.get()); }
+  ConstTensor tensor() const { return {desc, data.get()}; }
+};
+
+// What a run lends to a host operator.
+class HostServices {
+ public:
+  virtual ~HostServices() = default;
+  // A tensor of zeroed bytes, counted by the CPU device; `*bytes` receives where to write. Throws EVN_ERROR_LIMIT (tensor_bytes),
+  // EVN_ERROR_OUT_OF_MEMORY.
+  virtual std::shared_ptr<Box> make_tensor(const TensorDesc& desc, void** bytes) = 0;
+  // The same value in a box that may outlive the call.
+  virtual BoxPtr keep(const BoxPtr& box) = 0;
+  // Runs the node's body once; the boxes given must not be borrowed. `turn` tells calls apart where something random is drawn.
+  virtual std::vector<BoxPtr> run_body(std::span<const BoxPtr> inputs, std::uint64_t turn) = 0;
+  // Throws EVN_ERROR_TIMEOUT or EVN_ERROR_CANCELLED when the run is to end.
+  virtual void check_stop() = 0;
+  virtual const Limits& limits() const = 0;
+};
+
+struct HostContext {
+  const Node& node;
+  std::span<const BoxPtr> inputs;  // null: not given
+  std::span<BoxPtr> outputs;       // to be filled in where the node has an output; an output may be one of the inputs
+  HostServices& services;
+
+  bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
+  bool wants(std::size_t i) const { return i < node.outputs.size() && node.outputs[i] != kNoValue; }
+};
+
+// How the body of a Loop, Scan or SequenceMap is fed.
+struct BodyRule {
+  // The types of the body's inputs, as far as the node's own (whose shapes may be InferContext's unknown rank) tell them. The
+  // captured ones, at the end, are filled in already. `body_inputs` without its captures is how many the body has.
+  void (*inputs)(const Node& node, std::span<const TensorDesc> inputs, std::span<TensorDesc> body_inputs);
+  // The body's output that becomes its input number `input` in the next turn, or -1.
+  int (*feedback)(const Node& node, int input);
+};
+
+// The one element of a bool or integer tensor. Throws EVN_ERROR_INVALID_ARGUMENT, calling it `what`, when there is not just one.
+std::int64_t box_integer(const BoxPtr& box, const char* what);
+
+// A sequence or optional of `element` (its type without the wrap), with these parts.
+BoxPtr make_box(const TensorDesc& element, Wrap outer, std::vector<BoxPtr> parts);
+
+}  // namespace evn

@@ -1,0 +1,31 @@
+// Random numbers by position: number i of a stream is a function of the stream's key and i, so that results do not depend on who asks for
+// which first. Philox4x32-10 (J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+#pragma once
+
+#include <cstdint>
+
+#include "ops/op.h"
+
+namespace evn {
+
+class RandomStream {
+ public:
+  // The stream of a node in this run: from its `seed`, or its name where it has none, and the run's seed.
+  explicit RandomStream(const ReferenceContext& c);
+
+  // In [0, 1), a multiple of 2^-53 .
+  double uniform(std::uint64_t i) const;
+  // Of the standard normal distribution (Box and Muller's transform).
+  double normal(std::uint64_t i) const;
+
+ private:
+  struct Block {
+    std::uint32_t word[4];
+  };
+  Block block(std::uint64_t i) const;
+
+  std::uint64_t key_;
+  std::uint64_t run_;
+};
+
+}  // namespace evn

@@ -1,0 +1,47 @@
+// Regular expressions in the syntax that RE2 and POSIX share: literals, ., [classes], (groups), (?:groups), |, *, +, ?, {m,n}, \d \w \s \b and
+// their opposites, escapes, ^ and $. Matching follows all alternatives at once (K. Thompson, "Regular expression search algorithm", 1968):
+// its time is the text's length times the pattern's, whatever they say.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace evn {
+
+class Regex {
+ public:
+  // Throws EVN_ERROR_INVALID_MODEL for what is no pattern, EVN_ERROR_LIMIT for one of more than kMaxStates states,
+  // EVN_ERROR_UNSUPPORTED for what this does not know (back references, look-around, Unicode classes).
+  explicit Regex(std::string_view pattern);
+
+  // Whether all of the text, taken as bytes, matches. A '.' or a class that is negated takes a whole character of UTF-8.
+  bool matches_all(std::string_view text) const;
+
+  static constexpr std::size_t kMaxStates = 10'000;
+
+ private:
+  friend class RegexParser;
+  using Class = std::bitset<256>;
+  enum class Kind : std::uint8_t { kByte, kSplit, kJump, kStart, kEnd, kBoundary, kNoBoundary, kAccept };
+  struct State {
+    Kind kind = Kind::kAccept;
+    std::int32_t next = -1;
+    std::int32_t other = -1;  // kSplit
+    std::int32_t bytes = -1;  // kByte: index into classes_
+  };
+  struct Reached {
+    std::vector<std::int32_t> list;
+    std::vector<std::uint32_t> seen;  // per state: the mark of the last position that reached it
+    std::uint32_t mark = 0;
+  };
+  // Adds what is reached from `state` without a byte, between two bytes of the text (-1: none).
+  void add(std::int32_t state, int before, int behind, Reached& to) const;
+
+  std::vector<State> states_;
+  std::vector<Class> classes_;
+  std::int32_t start_ = 0;
+};
+
+}  // namespace evn

@@ -1,0 +1,251 @@
+// Sequences: SequenceConstruct, SequenceEmpty, SequenceInsert, SequenceErase, SequenceAt, SequenceLength, SplitToSequence,
+// ConcatFromSequence, SequenceMap.
+//   Positions count from the end when negative; an insertion's lies in [-n, n], others in [-n, n). SplitToSequence cuts along `axis`
+//   into pieces of the length that `split` says (a list: of those lengths; absent: of one, and keepdims = 0 takes the axis away);
+//   ConcatFromSequence joins along `axis`, or along a new one. SequenceMap runs its body for each position of its sequences.
+// dtypes: tensors of any. Failures: elements of unlike dtype; positions outside; lengths that do not add up; an empty sequence to join;
+// sequences of unlike lengths. Exact.
+#include <algorithm>
+
+#include "ops/infra/boxes.h"
+#include "ops/infra/check.h"
+
+namespace evn {
+namespace {
+
+TensorDesc element_of(const TensorDesc& sequence) { return {sequence.dtype, unknown_rank(), sequence.wraps.inside()}; }
+
+// ---------------------------------------------------------------------------------------------- making and changing --
+
+void infer_construct(InferContext& c) {
+  for (int i = 0; i < static_cast<int>(c.inputs.size()); ++i) require_tensor(c, i);
+  require_same_dtype(c, 0, static_cast<int>(c.inputs.size()) - 1);
+  c.outputs[0].wraps = Wraps().in(Wrap::kSequence);
+}
+
+void host_construct(HostContext& c) {
+  std::vector<BoxPtr> parts;
+  for (const BoxPtr& x : c.inputs) parts.push_back(c.services.keep(x));
+  c.outputs[0] = make_box({c.inputs[0]->desc.dtype, {}}, Wrap::kSequence, std::move(parts));
+}
+
+DType empty_dtype(const Node& node, std::span<const DType>, int) {
+  const std::int64_t dtype = attr_int(node, 0);
+  if (dtype <= 0 || dtype >= kDTypeCount) fail(EVN_ERROR_INVALID_MODEL, "dtype %lld is no type", static_cast<long long>(dtype));
+  if (!is_stored(static_cast<DType>(dtype))) fail(EVN_ERROR_UNSUPPORTED, "sequences of %s", dtype_name(static_cast<DType>(dtype)));
+  return static_cast<DType>(dtype);
+}
+
+void infer_empty(InferContext& c) { c.outputs[0].wraps = Wraps().in(Wrap::kSequence); }
+
+void host_empty(HostContext& c) { c.outputs[0] = make_box({static_cast<DType>(attr_int(c.node, 0)), {}}, Wrap::kSequence, {}); }
+
+// A position from input `i`; `count` positions there are.
+std::size_t position(const HostContext& c, std::size_t i, std::int64_t count) {
+  const std::int64_t at = box_integer(c.inputs[i], "position");
+  const std::int64_t size = static_cast<std::int64_t>(c.inputs[0]->parts.size());
+  const std::int64_t from_start = at < 0 ? at + size : at;
+  if (from_start < 0 || from_start >= count) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "position %lld of a sequence of %lld", static_cast<long long>(at), static_cast<long long>(size));
+  }
+  return static_cast<std::size_t>(from_start);
+}
+
+void infer_insert(InferContext& c) {
+  require_wrap(c, 0, Wrap::kSequence);
+  if (c.inputs[1].dtype != c.inputs[0].dtype || c.inputs[1].wraps != c.inputs[0].wraps.inside()) {
+    fail(EVN_ERROR_INVALID_MODEL, "a value of type %s does not go into one of type %s", c.inputs[1].type_string().c_str(),
+         c.inputs[0].type_string().c_str());
+  }
+  require_tensor(c, 2);
+  require_dtype(c, 2, kIndexDtypes);
+  c.outputs[0].wraps = c.inputs[0].wraps;
+}
+
+void host_insert(HostContext& c) {
+  std::vector<BoxPtr> parts = c.inputs[0]->parts;
+  const std::size_t at = c.has_input(2) ? position(c, 2, static_cast<std::int64_t>(parts.size()) + 1) : parts.size();
+  parts.insert(parts.begin() + static_cast<std::ptrdiff_t>(at), c.services.keep(c.inputs[1]));
+  c.outputs[0] = make_box(element_of(c.inputs[0]->desc), Wrap::kSequence, std::move(parts));
+}
+
+void infer_erase(InferContext& c) {
+  require_wrap(c, 0, Wrap::kSequence);
+  require_tensor(c, 1);
+  require_dtype(c, 1, kIndexDtypes);
+  c.outputs[0].wraps = c.inputs[0].wraps;
+}
+
+void host_erase(HostContext& c) {
+  std::vector<BoxPtr> parts = c.inputs[0]->parts;
+  const auto count = static_cast<std::int64_t>(parts.size());
+  if (!c.has_input(1) && count == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the sequence is empty");
+  const std::size_t at = c.has_input(1) ? position(c, 1, count) : parts.size() - 1;
+  parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at));
+  c.outputs[0] = make_box(element_of(c.inputs[0]->desc), Wrap::kSequence, std::move(parts));
+}
+
+// ------------------------------------------------------------------------------------------------------------ reading --
+
+void infer_at(InferContext& c) {
+  require_wrap(c, 0, Wrap::kSequence);
+  require_tensor(c, 1);
+  require_dtype(c, 1, kIndexDtypes);
+  c.outputs[0] = element_of(c.inputs[0]);
+}
+
+void host_at(HostContext& c) {
+  const std::vector<BoxPtr>& parts = c.inputs[0]->parts;
+  c.outputs[0] = parts[position(c, 1, static_cast<std::int64_t>(parts.size()))];
+}
+
+DType int64_dtype(const Node&, std::span<const DType>, int) { return DType::kInt64; }
+
+void infer_length(InferContext& c) {
+  require_wrap(c, 0, Wrap::kSequence);
+  c.outputs[0].shape = {};
+}
+
+void host_length(HostContext& c) { c.outputs[0] = integer_box(c.services, static_cast<std::int64_t>(c.inputs[0]->parts.size())); }
+
+// -------------------------------------------------------------------------------------------- to and from one tensor --
+
+enum : int { kAxis, kKeepDims };
+
+void infer_split(InferContext& c) {
+  require_tensor(c, 0);
+  require_tensor(c, 1);
+  require_dtype(c, 1, kIndexDtypes);
+  if (!rank_unknown(c.inputs[0])) normalize_axis(attr_int(c.node, kAxis), c.shape(0).rank());
+  c.outputs[0].wraps = Wraps().in(Wrap::kSequence);
+}
+
+// The lengths of the pieces of an axis of `length`.
+std::vector<std::int64_t> piece_lengths(const HostContext& c, std::int64_t length) {
+  std::vector<std::int64_t> pieces;
+  if (c.has_input(1) && c.inputs[1]->desc.shape.rank() > 0) {
+    pieces.resize(static_cast<std::size_t>(c.inputs[1]->desc.shape.elements()));
+    read_ints(c.inputs[1]->tensor(), pieces.data());
+    std::int64_t rest = length;
+    for (const std::int64_t piece : pieces) {
+      if (piece < 0 || piece > rest) rest = INT64_MIN;
+      if (rest >= 0) rest -= piece;
+    }
+    if (rest != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the lengths of `split` do not add up to %lld", static_cast<long long>(length));
+    return pieces;
+  }
+  const std::int64_t step = c.has_input(1) ? box_integer(c.inputs[1], "split") : 1;
+  if (step < 1) fail(EVN_ERROR_INVALID_ARGUMENT, "split is %lld", static_cast<long long>(step));
+  for (std::int64_t at = 0; at < length; at += std::min(step, length - at)) pieces.push_back(std::min(step, length - at));
+  return pieces;
+}
+
+void host_split(HostContext& c) {
+  const Shape& shape = c.inputs[0]->desc.shape;
+  const int axis = normalize_axis(attr_int(c.node, kAxis), shape.rank());
+  const bool drop = !c.has_input(1) && attr_int(c.node, kKeepDims) == 0;
+  std::vector<BoxPtr> parts;
+  std::int64_t at = 0;
+  for (const std::int64_t piece : piece_lengths(c, shape[axis])) {
+    parts.push_back(slice_box(c.services, c.inputs[0], axis, at, at + piece, drop));
+    at += piece;
+  }
+  c.outputs[0] = make_box({c.inputs[0]->desc.dtype, {}}, Wrap::kSequence, std::move(parts));
+}
+
+enum : int { kConcatAxis, kNewAxis };
+
+void infer_concat(InferContext& c) {
+  require_wrap(c, 0, Wrap::kSequence);
+  c.outputs[0].shape = unknown_rank();
+}
+
+void host_concat(HostContext& c) {
+  const std::vector<BoxPtr>& parts = c.inputs[0]->parts;
+  if (parts.empty()) fail(EVN_ERROR_INVALID_ARGUMENT, "the sequence is empty");
+  const bool stack = attr_int(c.node, kNewAxis) != 0;
+  const int axis = normalize_axis(attr_int(c.node, kConcatAxis), parts[0]->desc.shape.rank() + (stack ? 1 : 0));
+  c.outputs[0] = stack ? stack_boxes(c.services, parts, axis) : concat_boxes(c.services, parts, axis);
+}
+
+// ---------------------------------------------------------------------------------------------------------------- map --
+
+std::size_t map_inputs(const Node& node) {
+  const std::size_t inputs = node.inputs.size() - static_cast<std::size_t>(node.captures);
+  if (node.body->inputs.size() - static_cast<std::size_t>(node.captures) != inputs || node.outputs.size() > node.body->outputs.size()) {
+    fail(EVN_ERROR_INVALID_MODEL, "the body of SequenceMap has %zu inputs and %zu outputs", node.body->inputs.size() - static_cast<std::size_t>(node.captures),
+         node.body->outputs.size());
+  }
+  require_inputs(node, 0, inputs);
+  return inputs;
+}
+
+DType map_dtype(const Node& node, std::span<const DType>, int output) {
+  const Graph& body = *node.body;
+  const auto k = static_cast<std::size_t>(output);
+  return k < body.outputs.size() ? body.values[static_cast<std::size_t>(body.outputs[k])].dtype : DType::kUndefined;
+}
+
+void map_body(const Node& node, std::span<const TensorDesc> inputs, std::span<TensorDesc> to) {
+  const std::size_t count = map_inputs(node);
+  for (std::size_t i = 0; i < count; ++i) to[i] = inputs[i].wraps ? element_of(inputs[i]) : inputs[i];
+}
+
+int no_feedback(const Node&, int) { return -1; }
+
+void infer_map(InferContext& c) {
+  require_wrap(c, 0, Wrap::kSequence);
+  for (std::size_t k = 0; k < c.outputs.size(); ++k) c.outputs[k].wraps = c.body[k].wraps.in(Wrap::kSequence);
+}
+
+void host_map(HostContext& c) {
+  const std::size_t count = map_inputs(c.node);
+  std::vector<BoxPtr> args;
+  for (const BoxPtr& x : c.inputs) args.push_back(c.services.keep(x));
+  const std::vector<BoxPtr> given = args;
+  std::vector<std::vector<BoxPtr>> results(c.outputs.size());
+  const std::size_t length = given[0]->parts.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!given[i]->is_tensor() && given[i]->parts.size() != length) fail(EVN_ERROR_INVALID_ARGUMENT, "the sequences have unlike lengths");
+  }
+  for (std::size_t n = 0; n < length; ++n) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!given[i]->is_tensor()) args[i] = given[i]->parts[n];
+    }
+    const std::vector<BoxPtr> made = c.services.run_body(args, n);
+    for (std::size_t k = 0; k < results.size(); ++k) results[k].push_back(made[k]);
+  }
+  const Graph& body = *c.node.body;
+  for (std::size_t k = 0; k < results.size(); ++k) {
+    if (!c.wants(k)) continue;
+    const Value& value = body.values[static_cast<std::size_t>(body.outputs[k])];
+    c.outputs[k] = make_box({value.dtype, {}, value.wraps}, Wrap::kSequence, std::move(results[k]));
+  }
+}
+
+constexpr BodyRule kMapBody = {map_body, no_feedback};
+constexpr AttributeSpec kEmpty[] = {int_attribute("dtype", EVN_DTYPE_FLOAT32)};
+constexpr AttributeSpec kSplit[] = {int_attribute("axis", 0), int_attribute("keepdims", 1)};
+constexpr AttributeSpec kConcat[] = {required_attribute("axis", AttributeType::kInt), int_attribute("new_axis", 0)};
+constexpr AttributeSpec kMap[] = {required_attribute("body", AttributeType::kGraph)};
+constexpr std::uint32_t kFlags = kOpAnyRank;
+constexpr std::uint32_t kAll = kStoredDtype;
+
+constexpr OpDef kOps[] = {
+    {"SequenceConstruct", "", 11, 1, kVariadic, 1, 1, {}, kAll, 0, kFlags, nullptr, infer_construct, nullptr, {}, host_construct},
+    {"SequenceEmpty", "", 11, 0, 0, 1, 1, kEmpty, kAll, 0, kFlags, empty_dtype, infer_empty, nullptr, {}, host_empty},
+    {"SequenceInsert", "", 11, 2, 3, 1, 1, {}, kAll, 0, kFlags, nullptr, infer_insert, nullptr, {}, host_insert},
+    {"SequenceErase", "", 11, 1, 2, 1, 1, {}, kAll, 0, kFlags, nullptr, infer_erase, nullptr, {}, host_erase},
+    {"SequenceAt", "", 11, 2, 2, 1, 1, {}, kAll, 0, kFlags, nullptr, infer_at, nullptr, {}, host_at},
+    {"SequenceLength", "", 11, 1, 1, 1, 1, {}, kAll, 0, kFlags, int64_dtype, infer_length, nullptr, {}, host_length},
+    {"SplitToSequence", "", 11, 1, 2, 1, 1, kSplit, kAll, 0, kFlags, nullptr, infer_split, nullptr, {}, host_split},
+    {"ConcatFromSequence", "", 11, 1, 1, 1, 1, kConcat, kAll, 0, kFlags, nullptr, infer_concat, nullptr, {}, host_concat},
+    {"SequenceMap", "", 17, 1, kVariadic, 1, kVariadic, kMap, kAll, 0, kFlags, map_dtype, infer_map, nullptr, {}, host_map, &kMapBody},
+};
+
+}  // namespace
+
+extern const OpFamily sequence_family;
+const OpFamily sequence_family = {kOps};
+
+}  // namespace evn

@@ -1,0 +1,210 @@
+// Strings: StringConcat, StringSplit, StringNormalizer, RegexFullMatch.
+//   StringConcat: each element of X and Y one behind the other, NumPy broadcasting.
+//   StringSplit: the parts of each element between the delimiters (""  or none: runs of white space, none at the ends), at most maxsplit
+//     cuts; the further axis is as long as the most parts, "" behind an element's own; output 1 is how many there are.
+//   StringNormalizer: without the stop words (a list, or a list in a batch of one), in lower or upper case or as they are; "" alone where
+//     nothing is left. Case is that of ASCII and Latin-1, Greek and Cyrillic letters in UTF-8; locales change nothing.
+//   RegexFullMatch: whether the pattern matches all of the element. The syntax is RE2's without Unicode classes and flags; it is matched by
+//     simulating an automaton, so that time grows with pattern times text and with nothing else.
+// dtypes: strings. Failures: shapes that do not broadcast; maxsplit below 0; more than a list to normalize; a pattern that is none. Exact.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "ops/infra/check.h"
+#include "ops/infra/regex.h"
+#include "ops/infra/walk.h"
+
+namespace evn {
+namespace {
+
+// ----------------------------------------------------------------------------------------------------------- concat --
+
+void infer_concat(InferContext& c) {
+  require_same_dtype(c, 0, 1);
+  c.outputs[0].shape = broadcast_partial(c.shape(0), c.shape(1));
+}
+
+void reference_concat(const ReferenceContext& c) {
+  const ConstTensor& a = c.input(0);
+  const ConstTensor& b = c.input(1);
+  const Shape& out = c.output().desc.shape;
+  std::string both;
+  walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)}, [&](std::int64_t i, const std::int64_t* at) {
+    both = text_of(a.as<TextElement>()[at[0]]);
+    both += text_of(b.as<TextElement>()[at[1]]);
+    c.output().as<TextElement>()[i] = c.add_text(both);
+  });
+}
+
+// ------------------------------------------------------------------------------------------------------------ split --
+
+enum : int { kDelimiter, kMaxSplit };
+
+bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+std::vector<std::string_view> parts_of(const Node& node, std::string_view text) {
+  const std::string_view delimiter = attr_given(node, kDelimiter) ? std::string_view(attr_string(node, kDelimiter)) : std::string_view();
+  std::int64_t cuts = attr_int(node, kMaxSplit);
+  std::vector<std::string_view> parts;
+  if (delimiter.empty()) {
+    const auto skip = [&] {
+      while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+    };
+    for (skip(); !text.empty(); skip()) {
+      std::size_t end = 0;
+      while (end < text.size() && !is_space(text[end])) ++end;
+      if (cuts-- <= 0) end = text.size();
+      parts.push_back(text.substr(0, end));
+      text.remove_prefix(end);
+    }
+    return parts;
+  }
+  if (text.empty()) return parts;
+  for (std::size_t at; cuts > 0 && (at = text.find(delimiter)) != std::string_view::npos; --cuts) {
+    parts.push_back(text.substr(0, at));
+    text.remove_prefix(at + delimiter.size());
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+DType split_dtype(const Node&, std::span<const DType>, int output) { return output == 0 ? DType::kString : DType::kInt64; }
+
+void infer_split(InferContext& c) {
+  if (attr_int(c.node, kMaxSplit) < 0) fail(EVN_ERROR_INVALID_MODEL, "maxsplit is %lld", static_cast<long long>(attr_int(c.node, kMaxSplit)));
+  const ConstTensor x = known_input(c, 0);
+  std::int64_t most = -1;
+  const bool empty = c.shape(0).is_known() && c.shape(0).elements() == 0;
+  if (x.data != nullptr || empty) most = 0;
+  for (std::int64_t i = 0; x.data != nullptr && i < x.desc.shape.elements(); ++i) {
+    most = std::max(most, static_cast<std::int64_t>(parts_of(c.node, text_of(x.as<TextElement>()[i])).size()));
+  }
+  c.outputs[0].shape = c.shape(0);
+  c.outputs[0].shape.push_back(most);
+  if (c.outputs.size() > 1) c.outputs[1].shape = c.shape(0);
+}
+
+void reference_split(const ReferenceContext& c) {
+  const ConstTensor& x = c.input(0);
+  const Shape& out = c.output().desc.shape;
+  const std::int64_t width = out[out.rank() - 1];
+  for (std::int64_t i = 0; i < x.desc.shape.elements(); ++i) {
+    const std::vector<std::string_view> parts = parts_of(c.node, text_of(x.as<TextElement>()[i]));
+    for (std::int64_t k = 0; k < width && c.output().present(); ++k) {
+      const auto n = static_cast<std::size_t>(k);
+      c.output().as<TextElement>()[i * width + k] = n < parts.size() ? c.add_text(parts[n]) : nullptr;
+    }
+    if (c.outputs.size() > 1 && c.output(1).present()) c.output(1).as<std::int64_t>()[i] = static_cast<std::int64_t>(parts.size());
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------- normalize --
+
+enum : int { kCaseChange, kCaseSensitive, kLocale, kStopWords };
+
+// The other case of a letter of the ranges above, or itself.
+std::uint32_t changed(std::uint32_t c, bool lower) {
+  const auto in = [&](std::uint32_t first, std::uint32_t last) { return c >= first && c <= last; };
+  if (lower) {
+    if (in('A', 'Z') || (in(0xC0, 0xDE) && c != 0xD7) || in(0x391, 0x3A9) || in(0x410, 0x42F)) return c + 32;
+    if (in(0x400, 0x40F)) return c + 80;
+    return c;
+  }
+  if (in('a', 'z') || (in(0xE0, 0xFE) && c != 0xF7) || (in(0x3B1, 0x3C9) && c != 0x3C2) || in(0x430, 0x44F)) return c - 32;
+  if (in(0x450, 0x45F)) return c - 80;
+  return c;
+}
+
+// Characters of two bytes hold all letters that change; others are copied.
+std::string with_case(std::string_view text, bool lower) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto a = static_cast<unsigned char>(text[i]);
+    const auto b = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    if (a < 0x80) {
+      out += static_cast<char>(changed(a, lower));
+    } else if ((a & 0xE0) == 0xC0 && (b & 0xC0) == 0x80) {
+      const std::uint32_t c = changed(static_cast<std::uint32_t>((a & 0x1F) << 6 | (b & 0x3F)), lower);
+      out += static_cast<char>(0xC0 | c >> 6);
+      out += static_cast<char>(0x80 | (c & 0x3F));
+      ++i;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+// Which elements stay.
+std::vector<std::string_view> without_stop_words(const Node& node, const ConstTensor& x) {
+  const bool sensitive = attr_int(node, kCaseSensitive) != 0;
+  std::vector<std::string> stop;
+  for (const std::string& word : attr_strings(node, kStopWords)) stop.push_back(sensitive ? word : with_case(word, true));
+  std::vector<std::string_view> stay;
+  for (std::int64_t i = 0; i < x.desc.shape.elements(); ++i) {
+    const std::string_view text = text_of(x.as<TextElement>()[i]);
+    const bool stops = std::find(stop.begin(), stop.end(), sensitive ? std::string(text) : with_case(text, true)) != stop.end();
+    if (!stops) stay.push_back(text);
+  }
+  return stay;
+}
+
+void infer_normalize(InferContext& c) {
+  require_rank(c, 0, 1, 2);
+  const std::string& change = attr_string(c.node, kCaseChange);
+  if (change != "NONE" && change != "LOWER" && change != "UPPER") fail(EVN_ERROR_INVALID_MODEL, "case_change_action is none of NONE, LOWER, UPPER");
+  const Shape& x = c.shape(0);
+  if (x.rank() == 2) require_dim(x[0], 1, 0);
+  std::int64_t count = -1;
+  const ConstTensor value = known_input(c, 0);
+  if (value.data != nullptr) count = std::max<std::int64_t>(static_cast<std::int64_t>(without_stop_words(c.node, value).size()), 1);
+  if (x.is_known() && x.elements() == 0) count = 1;
+  c.outputs[0].shape = x.rank() == 2 ? Shape{1, count} : Shape{count};
+}
+
+void reference_normalize(const ReferenceContext& c) {
+  const std::string& change = attr_string(c.node, kCaseChange);
+  auto* to = c.output().as<TextElement>();
+  to[0] = nullptr;
+  for (const std::string_view text : without_stop_words(c.node, c.input(0))) {
+    *to++ = c.add_text(change == "NONE" ? std::string(text) : with_case(text, change == "LOWER"));
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------ match --
+
+DType bool_dtype(const Node&, std::span<const DType>, int) { return DType::kBool; }
+
+void infer_match(InferContext& c) {
+  if (!attr_given(c.node, 0)) fail(EVN_ERROR_INVALID_MODEL, "attribute 'pattern' is missing");
+  const Regex pattern(attr_string(c.node, 0));  // throws
+  infer_same_shape(c);
+}
+
+void reference_match(const ReferenceContext& c) {
+  const Regex pattern(attr_string(c.node, 0));
+  for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    c.output().as<std::uint8_t>()[i] = pattern.matches_all(text_of(c.input(0).as<TextElement>()[i])) ? 1 : 0;
+  }
+}
+
+constexpr AttributeSpec kSplit[] = {optional_attribute("delimiter", AttributeType::kString), int_attribute("maxsplit", INT64_MAX)};
+constexpr AttributeSpec kNormalizer[] = {string_attribute("case_change_action", "NONE"), int_attribute("is_case_sensitive", 0),
+                                         optional_attribute("locale", AttributeType::kString),
+                                         optional_attribute("stopwords", AttributeType::kStrings)};
+constexpr AttributeSpec kMatch[] = {optional_attribute("pattern", AttributeType::kString)};
+
+constexpr OpDef kOps[] = {
+    {"StringConcat", "", 20, 2, 2, 1, 1, {}, kString, 0, 0, nullptr, infer_concat, reference_concat, {}},
+    {"StringSplit", "", 20, 1, 1, 1, 2, kSplit, kString, 1, 0, split_dtype, infer_split, reference_split, {}},
+    {"StringNormalizer", "", 10, 1, 1, 1, 1, kNormalizer, kString, 1, 0, nullptr, infer_normalize, reference_normalize, {}},
+    {"RegexFullMatch", "", 20, 1, 1, 1, 1, kMatch, kString, 0, 0, bool_dtype, infer_match, reference_match, {}},
+};
+
+}  // namespace
+
+extern const OpFamily strings_family;
+const OpFamily strings_family = {kOps};
+
+}  // namespace evn

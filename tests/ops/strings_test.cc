@@ -1,0 +1,140 @@
+// Operators on strings, and regular expressions.
+#include <cmath>
+
+#include "ops/infra/regex.h"
+#include "tests/ops/op_runner.h"
+
+namespace evn::test {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+// Keeps the texts of the inputs.
+TextPool& pool() {
+  static TextPool p(nullptr);
+  return p;
+}
+
+Tensor strings(const Shape& shape, const Strings& values) {
+  Tensor t = blank(DType::kString, shape);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const TextElement e = pool().add(values[i]);
+    std::memcpy(&t.bytes[i], &e, sizeof e);
+  }
+  return t;
+}
+
+Strings texts(const Tensor& t) {
+  Strings out;
+  for (std::int64_t i = 0; i < t.desc.shape.elements(); ++i) {
+    TextElement e = nullptr;
+    std::memcpy(&e, &t.bytes[static_cast<std::size_t>(i)], sizeof e);
+    out.emplace_back(text_of(e));
+  }
+  return out;
+}
+
+TEST(TextPool, KeepsWhatItIsGiven) {
+  TextPool p(nullptr);
+  EXPECT_EQ(p.add(""), nullptr);
+  EXPECT_EQ(text_of(nullptr), "");
+  const TextElement small = p.add(std::string("a\0b", 3));
+  const TextElement large = p.add(std::string(100'000, 'x'));
+  const TextElement last = p.add("last");
+  EXPECT_EQ(text_of(small), std::string_view("a\0b", 3));
+  EXPECT_EQ(text_of(large).size(), 100'000u);
+  EXPECT_EQ(text_of(last), "last");
+}
+
+TEST(StringConcat, BroadcastsItsInputs) {
+  const Tensor y = Op("StringConcat", 20).run({strings({2, 1}, {"a", ""}), strings({2}, {"x", "yz"})})[0];
+  EXPECT_EQ(y.desc.shape, (Shape{2, 2}));
+  EXPECT_EQ(texts(y), (Strings{"ax", "ayz", "x", "yz"}));
+}
+
+TEST(StringSplit, CutsAtDelimiters) {
+  const auto y = Op("StringSplit", 20).with("delimiter", "--").outputs(2).run({strings({2}, {"a--b----c", "x"})});
+  EXPECT_EQ(y[0].desc.shape, (Shape{2, 4}));
+  EXPECT_EQ(texts(y[0]), (Strings{"a", "b", "", "c", "x", "", "", ""}));
+  EXPECT_EQ(y[1].ints(), (Ints{4, 1}));
+}
+
+TEST(StringSplit, WithoutDelimiterCutsAtRunsOfSpace) {
+  const auto y = Op("StringSplit", 20).outputs(2).run({strings({2}, {"  one \t two  ", ""})});
+  EXPECT_EQ(texts(y[0]), (Strings{"one", "two", "", ""}));
+  EXPECT_EQ(y[1].ints(), (Ints{2, 0}));
+  EXPECT_EQ(texts(Op("StringSplit", 20).with("maxsplit", 1).outputs(2).run({strings({1}, {" a b  c "})})[0]), (Strings{"a", "b  c "}));
+  EXPECT_EQ(Op("StringSplit", 20).with("maxsplit", -1).outputs(2).status({strings({1}, {"a"})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(StringNormalizer, LeavesOutStopWordsAndChangesCase) {
+  Op op("StringNormalizer", 10);
+  op.with("stopwords", AttributeValue(Strings{"The"})).with("case_change_action", "UPPER");
+  EXPECT_EQ(texts(op.run({strings({3}, {"the", "Straße", "\xc3\xa9t\xc3\xa9"})})[0]), (Strings{"STRAßE", "\xc3\x89T\xc3\x89"}));
+  EXPECT_EQ(texts(op.run({strings({1, 1}, {"THE"})})[0]), (Strings{""}));
+  EXPECT_EQ(op.status({strings({2, 1}, {"a", "b"})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Equal, ComparesTexts) {
+  EXPECT_EQ(bool_values(Op("Equal", 19).run({strings({3}, {"a", "", "ab"}), strings({3}, {"a", "b", "ab"})})[0]), (std::vector<std::uint8_t>{1, 0, 1}));
+}
+
+TEST(Cast, ReadsAndWritesNumbersAsText) {
+  const auto to = [](evn_dtype dtype) { return Op("Cast", 13).with("to", dtype); };
+  EXPECT_EQ(to(EVN_DTYPE_FLOAT32).run({strings({4}, {"1.5", "-1e-2", "+INF", "7"})})[0].floats(), (Floats{1.5f, -0.01f, INFINITY, 7}));
+  EXPECT_EQ(to(EVN_DTYPE_INT64).run({strings({2}, {"9223372036854775807", "-3"})})[0].ints(), (Ints{INT64_MAX, -3}));
+  EXPECT_EQ(texts(to(EVN_DTYPE_STRING).run({f32({3}, {1.5f, -3, 0.1f})})[0]), (Strings{"1.5", "-3", "0.1"}));
+  for (const char* wrong : {"", "x", "1.5x", "--1", "+-1"}) EXPECT_EQ(to(EVN_DTYPE_FLOAT32).status({strings({1}, {wrong})}), EVN_ERROR_INVALID_ARGUMENT) << wrong;
+}
+
+TEST(Unique, OrdersTextsByTheirBytes) {
+  EXPECT_EQ(texts(Op("Unique", 11).run({strings({4}, {"b", "a", "b", ""})})[0]), (Strings{"", "a", "b"}));
+}
+
+bool matches(std::string_view pattern, std::string_view text) { return Regex(pattern).matches_all(text); }
+
+TEST(Regex, MatchesTheWholeText) {
+  EXPECT_TRUE(matches("www\\.[a-z.-]+\\.com", "www.a-b.com"));
+  EXPECT_TRUE(matches("a|bc*", "bccc"));
+  EXPECT_FALSE(matches("a|bc*", "abc"));
+  EXPECT_TRUE(matches("(ab){2,3}", "ababab"));
+  EXPECT_FALSE(matches("(ab){2,3}", "ab"));
+  EXPECT_TRUE(matches("x{2,}", "xxxx"));
+  EXPECT_TRUE(matches("[^0-9]+", "\xc3\xa9t\xc3\xa9"));
+  EXPECT_TRUE(matches(".", "\xe2\x82\xac"));
+  EXPECT_FALSE(matches(".", "\n"));
+  EXPECT_TRUE(matches("^a$", "a"));
+  EXPECT_FALSE(matches("a^b", "ab"));
+  EXPECT_TRUE(matches("\\w+\\b[ .]\\bcom\\b", "a.com"));
+  EXPECT_FALSE(matches("a\\bb", "ab"));
+  EXPECT_TRUE(matches("a\\Bb", "ab"));
+  EXPECT_TRUE(matches("", ""));
+  EXPECT_TRUE(matches("[[:alpha:]_-]+\\d\\D\\s", "ab-_1x "));
+  EXPECT_TRUE(matches("(?:a*)*b", std::string(2000, 'a') + "b"));
+}
+
+TEST(Regex, TimeGrowsWithTheTextAlone) {
+  std::string nested;
+  for (int i = 0; i < 25; ++i) nested += "a?";
+  EXPECT_TRUE(matches(nested + std::string(25, 'a'), std::string(25, 'a')));
+  EXPECT_FALSE(matches("(a+)+$", std::string(5000, 'a') + "!"));
+}
+
+evn_status status_of(std::string_view pattern) {
+  try {
+    Regex r(pattern);
+    return EVN_OK;
+  } catch (const Error& e) {
+    return e.status;
+  }
+}
+
+TEST(Regex, RefusesWhatIsNoPattern) {
+  for (const char* wrong : {"(", ")", "[", "[a", "*a", "a\\", "[b-a]", "a{3,1}"}) EXPECT_EQ(status_of(wrong), EVN_ERROR_INVALID_MODEL) << wrong;
+  for (const char* unknown : {"(?=a)", "\\1", "\\pL", "[[:foo:]]"}) EXPECT_EQ(status_of(unknown), EVN_ERROR_UNSUPPORTED) << unknown;
+  EXPECT_EQ(status_of("((((a{1000}){1000}){1000}){1000})"), EVN_ERROR_LIMIT);
+  EXPECT_EQ(status_of(std::string(1000, '(')), EVN_ERROR_LIMIT);
+}
+
+}  // namespace
+}  // namespace evn::test
