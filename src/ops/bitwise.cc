@@ -87,12 +87,14 @@ void reference_not(const ReferenceContext& c) {
   });
 }
 
+constexpr std::uint32_t kBits = kAnyDtype | kFloat8s | kSubByte;
+
 DType cast_dtype(const Node& node, std::span<const DType> inputs, int) {
   const std::int64_t to = attr_int(node, 0);
   if (to <= 0 || to > 1000) fail(EVN_ERROR_INVALID_MODEL, "to is %lld, which is no dtype", static_cast<long long>(to));
   const auto dtype = static_cast<DType>(to);
-  if (dtype_size(dtype) == 0) fail(EVN_ERROR_UNSUPPORTED, "cast to dtype %lld", static_cast<long long>(to));
-  if (inputs[0] != DType::kUndefined && dtype_size(inputs[0]) != dtype_size(dtype)) {
+  if (to >= 32 || (kBits & dtype_bit(dtype)) == 0) fail(EVN_ERROR_UNSUPPORTED, "cast to dtype %lld", static_cast<long long>(to));
+  if (inputs[0] != DType::kUndefined && dtype_bits(inputs[0]) != dtype_bits(dtype)) {
     fail(EVN_ERROR_INVALID_MODEL, "%s and %s have unlike sizes", dtype_name(inputs[0]), dtype_name(dtype));
   }
   return dtype;
@@ -110,7 +112,7 @@ constexpr OpDef kOps[] = {
     {"BitwiseNot", "", 18, 1, 1, 1, 1, {}, kInts, 0, kFlags, nullptr, infer_same_shape, reference_not, {}},
     {"BitShift", "", 11, 2, 2, 1, 1, kDirection, kUnsignedInts, 0, kFlags, nullptr, infer_shift, reference_shift, {}},
     {"BitShift", "", 28, 2, 2, 1, 1, kDirection, kInts, 0, kFlags, nullptr, infer_shift, reference_shift, {}},
-    {"BitCast", "", 26, 1, 1, 1, 1, kTo, kAnyDtype, 0, 0, cast_dtype, infer_same_shape, reference_cast, {}},
+    {"BitCast", "", 26, 1, 1, 1, 1, kTo, kBits, 0, 0, cast_dtype, infer_same_shape, reference_cast, {}},
 };
 
 }  // namespace

@@ -62,7 +62,7 @@ void reference_center(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAxes[] = {optional_attribute("axes", AttributeType::kInts)};
 constexpr OpDef kOps[] = {
-    {"CenterCropPad", "", 18, 2, 2, 1, 1, kAxes, kMoved, 2, 0, nullptr, infer_center, reference_center, {}},
+    {"CenterCropPad", "", 18, 2, 2, 1, 1, kAxes, kMoved, 2, kOpMoves, nullptr, infer_center, reference_center, {}},
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ void reference_concat(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {required_attribute("axis", AttributeType::kInt)};
 constexpr OpDef kOps[] = {
-    {"Concat", "", 4, 1, kVariadic, 1, 1, kAttributes, kMoved, 0, 0, nullptr, infer_concat, reference_concat, {}},
+    {"Concat", "", 4, 1, kVariadic, 1, 1, kAttributes, kMoved, 0, kOpMoves, nullptr, infer_concat, reference_concat, {}},
 };
 
 }  // namespace

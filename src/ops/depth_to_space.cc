@@ -118,11 +118,11 @@ constexpr AttributeSpec kBlocks[] = {required_attribute("blocksize", AttributeTy
 constexpr AttributeSpec kAxes[] = {int_attribute("batch_axis", 1), int_attribute("time_axis", 0)};
 constexpr std::span<const AttributeSpec> kBlockOnly = std::span<const AttributeSpec>(kBlocks).first(1);
 constexpr OpDef kOps[] = {
-    {"DepthToSpace", "", 1, 1, 1, 1, 1, kBlockOnly, kMoved, 0, 0, nullptr, infer_depth_to_space, reference_depth_to_space, {}},
-    {"DepthToSpace", "", 11, 1, 1, 1, 1, kBlocks, kMoved, 0, 0, nullptr, infer_depth_to_space, reference_depth_to_space, {}},
-    {"SpaceToDepth", "", 1, 1, 1, 1, 1, kBlockOnly, kMoved, 0, 0, nullptr, infer_space_to_depth, reference_space_to_depth, {}},
-    {"SpaceToDepth", "", 28, 1, 1, 1, 1, kBlocks, kMoved, 0, 0, nullptr, infer_space_to_depth, reference_space_to_depth, {}},
-    {"ReverseSequence", "", 10, 2, 2, 1, 1, kAxes, kMoved, 0, 0, nullptr, infer_reverse_sequence, reference_reverse_sequence,
+    {"DepthToSpace", "", 1, 1, 1, 1, 1, kBlockOnly, kMoved, 0, kOpMoves, nullptr, infer_depth_to_space, reference_depth_to_space, {}},
+    {"DepthToSpace", "", 11, 1, 1, 1, 1, kBlocks, kMoved, 0, kOpMoves, nullptr, infer_depth_to_space, reference_depth_to_space, {}},
+    {"SpaceToDepth", "", 1, 1, 1, 1, 1, kBlockOnly, kMoved, 0, kOpMoves, nullptr, infer_space_to_depth, reference_space_to_depth, {}},
+    {"SpaceToDepth", "", 28, 1, 1, 1, 1, kBlocks, kMoved, 0, kOpMoves, nullptr, infer_space_to_depth, reference_space_to_depth, {}},
+    {"ReverseSequence", "", 10, 2, 2, 1, 1, kAxes, kMoved, 0, kOpMoves, nullptr, infer_reverse_sequence, reference_reverse_sequence,
      {}},
 };
 

@@ -68,8 +68,8 @@ void reference_tile(const ReferenceContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"Expand", "", 8, 2, 2, 1, 1, {}, kMoved, 2, 0, nullptr, infer_expand, reference_expand, {}},
-    {"Tile", "", 6, 2, 2, 1, 1, {}, kMoved, 2, 0, nullptr, infer_tile, reference_tile, {}},
+    {"Expand", "", 8, 2, 2, 1, 1, {}, kMoved, 2, kOpMoves, nullptr, infer_expand, reference_expand, {}},
+    {"Tile", "", 6, 2, 2, 1, 1, {}, kMoved, 2, kOpMoves, nullptr, infer_tile, reference_tile, {}},
 };
 
 }  // namespace

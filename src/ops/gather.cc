@@ -41,7 +41,7 @@ void reference_gather(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {int_attribute("axis", 0)};
 constexpr OpDef kOps[] = {
-    {"Gather", "", 1, 2, 2, 1, 1, kAttributes, kMoved, 0, 0, nullptr, infer_gather, reference_gather, {}},
+    {"Gather", "", 1, 2, 2, 1, 1, kAttributes, kMoved, 0, kOpMoves, nullptr, infer_gather, reference_gather, {}},
 };
 
 }  // namespace

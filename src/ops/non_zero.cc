@@ -99,7 +99,7 @@ void reference_compress(const ReferenceContext& c) {
 constexpr AttributeSpec kCompress[] = {optional_attribute("axis", AttributeType::kInt)};
 constexpr OpDef kOps[] = {
     {"NonZero", "", 9, 1, 1, 1, 1, {}, kAnyDtype, 1, 0, int64_output, infer_non_zero, reference_non_zero, {}},
-    {"Compress", "", 9, 2, 2, 1, 1, kCompress, kMoved, 2, 0, nullptr, infer_compress, reference_compress, {}},
+    {"Compress", "", 9, 2, 2, 1, 1, kCompress, kMoved, 2, kOpMoves, nullptr, infer_compress, reference_compress, {}},
 };
 
 }  // namespace

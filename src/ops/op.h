@@ -148,9 +148,9 @@ inline constexpr std::uint32_t kFloat8s = dtype_bit(DType::kFloat8E4M3FN) | dtyp
 inline constexpr std::uint32_t kSubByte = dtype_bit(DType::kUint4) | dtype_bit(DType::kInt4) | dtype_bit(DType::kFloat4E2M1) |
                                           dtype_bit(DType::kUint2) | dtype_bit(DType::kInt2);
 inline constexpr std::uint32_t kString = dtype_bit(DType::kString);
-// What operators take that only move elements of whole bytes.
-inline constexpr std::uint32_t kMoved = kAnyDtype | kString;
 inline constexpr std::uint32_t kStoredDtype = kAnyDtype | kFloat8s | kSubByte | kString;
+// What operators take that only move elements (kOpMoves).
+inline constexpr std::uint32_t kMoved = kStoredDtype;
 
 inline constexpr int kVariadic = 1 << 20;  // as max_inputs or max_outputs
 
@@ -161,6 +161,7 @@ enum OpFlags : std::uint32_t {
   kOpMerge = 8,       // hands on one of its inputs, as its condition says (ops/merge.h)
   kOpAnyRank = 16,    // its shape rule is called also while ranks of inputs are unknown
   kOpRandom = 32,     // another seed of the run gives another result
+  kOpMoves = 64,      // only moves elements: the reference may be given those of less than a byte as bytes (ops/infra/unpack.h)
 };
 
 struct HostContext;  // ops/host.h

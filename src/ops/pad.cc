@@ -130,8 +130,8 @@ constexpr AttributeSpec kPad11[] = {string_attribute("mode", "constant")};
 
 constexpr OpDef kOps[] = {
     {"Pad", "", 2, 1, 1, 1, 1, kPad2, kFloats, 0, 0, nullptr, infer_pad, reference_pad_attributes, {}},
-    {"Pad", "", 11, 2, 3, 1, 1, kPad11, kMoved, 0b10, 0, nullptr, infer_pad, reference_pad, {}},
-    {"Pad", "", 18, 2, 4, 1, 1, kPad11, kMoved, 0b1010, 0, nullptr, infer_pad, reference_pad, {}},
+    {"Pad", "", 11, 2, 3, 1, 1, kPad11, kMoved, 0b10, kOpMoves, nullptr, infer_pad, reference_pad, {}},
+    {"Pad", "", 18, 2, 4, 1, 1, kPad11, kMoved, 0b1010, kOpMoves, nullptr, infer_pad, reference_pad, {}},
 };
 
 }  // namespace

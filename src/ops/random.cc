@@ -166,7 +166,7 @@ constexpr AttributeSpec kMultinomial[] = {int_attribute("dtype", EVN_DTYPE_INT32
                                           optional_attribute("seed", AttributeType::kFloat)};
 constexpr AttributeSpec kDropout7[] = {float_attribute("ratio", 0.5f)};
 constexpr AttributeSpec kDropout12[] = {int_attribute("seed", 0)};
-constexpr std::uint32_t kAnyShape = kAnyDtype | kString;
+constexpr std::uint32_t kAnyShape = kStoredDtype;
 
 constexpr OpDef kOps[] = {
     {"RandomUniform", "", 1, 0, 0, 1, 1, kUniform, kDrawn, 0, kOpRandom, given_dtype, infer_shaped, draw_uniform, {}},

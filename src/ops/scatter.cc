@@ -149,11 +149,11 @@ constexpr AttributeSpec kElements[] = {int_attribute("axis", 0), string_attribut
 constexpr AttributeSpec kNd[] = {string_attribute("reduction", "none")};
 
 constexpr OpDef elements_row(const char* name, int since, std::size_t attributes) {
-  return {name, "", since, 3, 3, 1, 1, std::span<const AttributeSpec>(kElements).first(attributes), kMoved, 0, 0, nullptr,
+  return {name, "", since, 3, 3, 1, 1, std::span<const AttributeSpec>(kElements).first(attributes), kMoved, 0, kOpMoves, nullptr,
           infer_scatter_elements, reference_scatter_elements, {}};
 }
 constexpr OpDef nd_row(int since, std::size_t attributes) {
-  return {"ScatterND", "", since, 3, 3, 1, 1, std::span<const AttributeSpec>(kNd).first(attributes), kMoved, 0, 0, nullptr,
+  return {"ScatterND", "", since, 3, 3, 1, 1, std::span<const AttributeSpec>(kNd).first(attributes), kMoved, 0, kOpMoves, nullptr,
           infer_scatter_nd, reference_scatter_nd, {}};
 }
 

@@ -119,8 +119,8 @@ constexpr AttributeSpec kSlice1[] = {required_attribute("starts", AttributeType:
 constexpr std::uint32_t kLists = 0b11110;
 
 constexpr OpDef kOps[] = {
-    {"Slice", "", 1, 1, 1, 1, 1, kSlice1, kMoved, 0, 0, nullptr, infer_slice, reference_slice, {}},
-    {"Slice", "", 10, 3, 5, 1, 1, {}, kMoved, kLists, 0, nullptr, infer_slice, reference_slice, {}},
+    {"Slice", "", 1, 1, 1, 1, 1, kSlice1, kMoved, 0, kOpMoves, nullptr, infer_slice, reference_slice, {}},
+    {"Slice", "", 10, 3, 5, 1, 1, {}, kMoved, kLists, kOpMoves, nullptr, infer_slice, reference_slice, {}},
 };
 
 }  // namespace

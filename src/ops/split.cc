@@ -104,9 +104,9 @@ constexpr AttributeSpec kSplit13[] = {int_attribute("axis", 0)};
 constexpr AttributeSpec kSplit18[] = {int_attribute("axis", 0), int_attribute("num_outputs", 0)};
 
 constexpr OpDef kOps[] = {
-    {"Split", "", 2, 1, 1, 1, kVariadic, kSplit2, kMoved, 0, 0, nullptr, infer_split, reference_split, {}},
-    {"Split", "", 13, 1, 2, 1, kVariadic, kSplit13, kMoved, 2, 0, nullptr, infer_split, reference_split, {}},
-    {"Split", "", 18, 1, 2, 1, kVariadic, kSplit18, kMoved, 2, 0, nullptr, infer_split, reference_split, {}},
+    {"Split", "", 2, 1, 1, 1, kVariadic, kSplit2, kMoved, 0, kOpMoves, nullptr, infer_split, reference_split, {}},
+    {"Split", "", 13, 1, 2, 1, kVariadic, kSplit13, kMoved, 2, kOpMoves, nullptr, infer_split, reference_split, {}},
+    {"Split", "", 18, 1, 2, 1, kVariadic, kSplit18, kMoved, 2, kOpMoves, nullptr, infer_split, reference_split, {}},
 };
 
 }  // namespace

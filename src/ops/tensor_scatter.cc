@@ -64,7 +64,7 @@ void reference_scatter(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {int_attribute("axis", -2), string_attribute("mode", "linear")};
 constexpr OpDef kOps[] = {
-    {"TensorScatter", "", 24, 2, 3, 1, 1, kAttributes, kMoved, 0, 0, nullptr, infer_scatter, reference_scatter, {}},
+    {"TensorScatter", "", 24, 2, 3, 1, 1, kAttributes, kMoved, 0, kOpMoves, nullptr, infer_scatter, reference_scatter, {}},
 };
 
 }  // namespace

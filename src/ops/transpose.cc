@@ -29,7 +29,7 @@ void reference_transpose(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {optional_attribute("perm", AttributeType::kInts)};
 constexpr OpDef kOps[] = {
-    {"Transpose", "", 1, 1, 1, 1, 1, kAttributes, kMoved, 0, 0, nullptr, infer_transpose, reference_transpose, {}},
+    {"Transpose", "", 1, 1, 1, 1, 1, kAttributes, kMoved, 0, kOpMoves, nullptr, infer_transpose, reference_transpose, {}},
 };
 
 }  // namespace

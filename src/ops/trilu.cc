@@ -68,8 +68,8 @@ constexpr AttributeSpec kTrilu[] = {int_attribute("upper", 1)};
 constexpr AttributeSpec kEye[] = {int_attribute("dtype", 0), int_attribute("k", 0)};
 constexpr std::uint32_t kEyeDtypes = kNumbers | dtype_bit(DType::kBool);
 constexpr OpDef kOps[] = {
-    {"Trilu", "", 14, 1, 2, 1, 1, kTrilu, kAnyDtype, 0, 0, nullptr, infer_trilu, reference_trilu, {}},
-    {"Trilu", "com.microsoft", 1, 1, 2, 1, 1, kTrilu, kAnyDtype, 0, 0, nullptr, infer_trilu, reference_trilu, {}},
+    {"Trilu", "", 14, 1, 2, 1, 1, kTrilu, kMoved & ~kString, 0, kOpMoves, nullptr, infer_trilu, reference_trilu, {}},
+    {"Trilu", "com.microsoft", 1, 1, 2, 1, 1, kTrilu, kMoved & ~kString, 0, kOpMoves, nullptr, infer_trilu, reference_trilu, {}},
     {"EyeLike", "", 9, 1, 1, 1, 1, kEye, kEyeDtypes, 0, kOpShapeOnly, eye_dtype, infer_eye, reference_eye, {}},
 };
 

@@ -28,7 +28,7 @@ void reference_where(const ReferenceContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"Where", "", 9, 3, 3, 1, 1, {}, dtype_bit(DType::kBool), 0, kOpElementwise, second_dtype, infer_where, reference_where, {}},
+    {"Where", "", 9, 3, 3, 1, 1, {}, dtype_bit(DType::kBool), 0, kOpElementwise | kOpMoves, second_dtype, infer_where, reference_where, {}},
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Finds operators by name and version, and runs a node by its reference kernel.
 #include <algorithm>
 
-#include "ops/op.h"
+#include "ops/infra/unpack.h"
 
 namespace evn {
 
@@ -33,6 +33,7 @@ void run_reference(const ReferenceContext& c) {
   if (number >= 32 || (op.dtypes & dtype_bit(dtype)) == 0) {
     fail(EVN_ERROR_UNSUPPORTED, "%s of %s is not implemented", op.name, dtype_name(dtype));
   }
+  if ((op.flags & kOpMoves) != 0 && has_packed_elements(c)) return run_unpacked(c);
   op.reference(c);
   if (c.node.epilogue.empty()) return;
   const MutableTensor& y = c.output();

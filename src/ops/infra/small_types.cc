@@ -172,6 +172,10 @@ void clear_rest(DType dtype, void* data, std::int64_t count) {
   last = static_cast<std::uint8_t>(last & ((1 << count * bits % 8) - 1));
 }
 
-void set_small_bits(DType dtype, void* data, std::int64_t i, std::uint64_t x) { set_code(dtype, data, i, static_cast<int>(x & 15)); }
+std::uint8_t small_bits(DType dtype, const void* data, std::int64_t i) {
+  return static_cast<std::uint8_t>(get_code(dtype, data, i));
+}
+
+void set_small_bits(DType dtype, void* data, std::int64_t i, std::uint64_t x) { set_code(dtype, data, i, static_cast<int>(x & 255)); }
 
 }  // namespace evn

@@ -24,7 +24,8 @@ void set_small_value(DType dtype, void* data, std::int64_t i, double x, bool sat
 // Sets what is left of the last byte after `count` elements to 0. Every tensor that is written element by element ends with this.
 void clear_rest(DType dtype, void* data, std::int64_t count);
 
-// Integers only: the low bits of x.
+// The bits of element `i`, in the lowest ones; and the other way around, of x as many of the lowest as an element has.
+std::uint8_t small_bits(DType dtype, const void* data, std::int64_t i);
 void set_small_bits(DType dtype, void* data, std::int64_t i, std::uint64_t x);
 
 }  // namespace evn

@@ -115,6 +115,10 @@ void add_bits(Cases* all) {
       all->push_back(Case("BitShift", 28).in(d, {3, 7}, -120, 120).in(d, {7}, -3, 12).word("direction", to));
     }
   });
+  for_dtypes(kFloat8s | kSubByte, [&](DType d) {
+    const DType to = dtype_bits(d) == 8 ? DType::kUint8 : dtype_bits(d) == 4 ? DType::kInt4 : DType::kUint2;
+    all->push_back(Case("BitCast", 26).in(d, {3, 7}, 0, 90).integer("to", static_cast<std::int64_t>(to)));
+  });
   for_dtypes(kAnyDtype, [&](DType d) {
     constexpr DType kTo[] = {DType::kUndefined, DType::kInt8, DType::kUint16, DType::kUndefined, kI32};
     const DType to = dtype_size(d) == 8 ? kI64 : kTo[dtype_size(d)];
