@@ -11,7 +11,7 @@ def gather(draw):
     axis = draw.axis(len(shape)) if negative else draw.int(0, len(shape) - 1)
     inner = draw.shape(0, 3) if draw.op == "Gather" else [draw.int(0, d) if i != axis % len(shape) else draw.dim() for i, d in enumerate(shape)]
     attributes = {"axis": axis} if axis or draw.maybe() else {}
-    return draw.case([draw.values(shape, draw.dtype()), draw.indices(inner, shape[axis], draw.one("int64", "int32"), negative)], attributes)
+    return draw.case([draw.values(shape, draw.dtype(), wild=True), draw.indices(inner, shape[axis], draw.one("int64", "int32"), negative)], attributes)
 
 
 @operator("GatherND")
@@ -21,7 +21,7 @@ def gather_nd(draw):
     depth = draw.int(1, len(shape) - batch)
     outer = [*shape[:batch], *draw.shape(0 if batch else 1, 2)]
     columns = [draw.indices(outer, shape[batch + i]) for i in range(depth)]
-    return draw.case([draw.values(shape, draw.dtype()), numpy.stack(columns, -1)], {"batch_dims": batch} if batch else {})
+    return draw.case([draw.values(shape, draw.dtype(), wild=True), numpy.stack(columns, -1)], {"batch_dims": batch} if batch else {})
 
 
 def _reduction(draw, dtype, first, second):
@@ -46,7 +46,7 @@ def scatter_elements(draw):
     indices = numpy.take(order, range(inner[axis]), axis=axis).astype(draw.one("int64", "int32"))
     if draw.op != "Scatter" and draw.maybe():
         indices = (indices - shape[axis]).astype(indices.dtype)
-    return draw.case([draw.values(shape, dtype), indices, draw.values(inner, dtype)], attributes)
+    return draw.case([draw.values(shape, dtype, wild=True), indices, draw.values(inner, dtype, wild=True)], attributes)
 
 
 @operator("ScatterND")
@@ -60,7 +60,7 @@ def scatter_nd(draw):
     indices = numpy.stack(numpy.unravel_index(chosen, shape[:depth]), -1).astype("int64")
     if draw.maybe(0.3):
         indices = indices - numpy.array(shape[:depth])
-    return draw.case([draw.values(shape, dtype), indices, draw.values([count, *shape[depth:]], dtype, -2, 2)], attributes)
+    return draw.case([draw.values(shape, dtype, wild=True), indices, draw.values([count, *shape[depth:]], dtype, -2, 2, wild=True)], attributes)
 
 
 @operator("TensorScatter")
@@ -75,7 +75,7 @@ def tensor_scatter(draw):
     dtype = draw.dtype()
     mode = draw.one("linear", "circular")
     at = numpy.array([draw.int(0, length - (steps if mode == "linear" else 1)) for _ in range(batch)], "int64")
-    inputs = [draw.values(shape, dtype), draw.values(update, dtype)] + ([at] if draw.maybe(0.7) else [])
+    inputs = [draw.values(shape, dtype, wild=True), draw.values(update, dtype)] + ([at] if draw.maybe(0.7) else [])
     return draw.case(inputs, {**draw.some(axis=axis), **({"mode": mode} if mode != "linear" or draw.maybe() else {})})
 
 
@@ -92,7 +92,7 @@ def one_hot(draw):
 
 @operator("NonZero")
 def non_zero(draw):
-    return draw.case([draw.values(draw.shape(1, zero=0.06), draw.dtype(), -1, 1)])
+    return draw.case([draw.values(draw.shape(1, zero=0.06), draw.dtype(), -1, 1, wild=True)])
 
 
 @operator("Compress")
@@ -101,7 +101,7 @@ def compress(draw):
     axis = draw.axis(len(shape)) if draw.opset >= 11 else draw.int(0, len(shape) - 1)
     attributes = draw.some(axis=axis)
     size = shape[axis] if attributes else int(numpy.prod(shape))
-    return draw.case([draw.values(shape, draw.dtype()), draw.values((draw.int(0, size),), "bool")], attributes)
+    return draw.case([draw.values(shape, draw.dtype(), wild=True), draw.values((draw.int(0, size),), "bool")], attributes)
 
 
 @operator("Unique")

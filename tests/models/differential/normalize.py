@@ -8,8 +8,8 @@ def batch_norm(draw):
     vectors = [draw.values((shape[1],), dtype) for _ in range(3)] + [draw.values((shape[1],), dtype, 0.1, 3)]
     attributes = draw.some(epsilon=draw.one(1e-5, 1e-3), momentum=draw.real(0.1, 0.9))
     if draw.opset >= 14 and draw.maybe(0.2):
-        return draw.case([draw.values(shape, dtype), *vectors], {**attributes, "training_mode": 1}, 3)
-    return draw.case([draw.values(shape, dtype), *vectors], attributes)
+        return draw.case([draw.values(shape, dtype, wild=True), *vectors], {**attributes, "training_mode": 1}, 3)
+    return draw.case([draw.values(shape, dtype, wild=True), *vectors], attributes)
 
 
 @operator("InstanceNormalization")

@@ -26,7 +26,7 @@ def average_pool(draw):
     attributes.update(draw.some(count_include_pad=draw.int(0, 1)))
     if draw.opset >= 10:
         attributes.update(draw.some(ceil_mode=draw.int(0, 1)))
-    return draw.case([draw.values(shape, draw.dtype())], attributes)
+    return draw.case([draw.values(shape, draw.dtype(), wild=True)], attributes)
 
 
 @operator("MaxPool")
@@ -37,7 +37,7 @@ def max_pool(draw):
     outputs = draw.int(1, 2) if draw.opset >= 8 else 1
     if outputs == 2 and draw.maybe():
         attributes["storage_order"] = draw.int(0, 1)
-    return draw.case([draw.values(shape, draw.dtype(), -99, 99)], attributes, outputs)
+    return draw.case([draw.values(shape, draw.dtype(), -99, 99, wild=True)], attributes, outputs)
 
 
 @operator("LpPool")
@@ -46,12 +46,12 @@ def lp_pool(draw):
     attributes.update(draw.some(p=draw.int(1, 3)))
     if draw.opset >= 18:
         attributes.update(draw.some(ceil_mode=draw.int(0, 1)))
-    return draw.case([draw.values(shape, draw.dtype())], attributes)
+    return draw.case([draw.values(shape, draw.dtype(), wild=True)], attributes)
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(draw):
-    return draw.case([draw.values(draw.shape(3, 5, zero=0), draw.dtype())])
+    return draw.case([draw.values(draw.shape(3, 5, zero=0), draw.dtype(), wild=True)])
 
 
 @operator("MaxUnpool")

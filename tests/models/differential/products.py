@@ -14,7 +14,7 @@ def matmul(draw):
     elif draw.maybe(0.15):
         b = [k]
     dtype = draw.dtype()
-    return draw.case([draw.values(a, dtype), draw.values(b, dtype)])
+    return draw.case([draw.values(a, dtype, wild=True), draw.values(b, dtype)])
 
 
 @operator("Gemm")
@@ -26,7 +26,7 @@ def gemm(draw):
     a = (k, m) if attributes.get("transA") else (m, k)
     b = (n, k) if attributes.get("transB") else (k, n)
     c = draw.one((m, n), (n,), (1, n), (m, 1), (1,), ())
-    inputs = [draw.values(a, dtype), draw.values(b, dtype), draw.values(c, dtype)]
+    inputs = [draw.values(a, dtype, wild="int" not in dtype), draw.values(b, dtype), draw.values(c, dtype)]
     return draw.case(inputs[:2] if draw.opset >= 11 and draw.maybe(0.3) else inputs, attributes)
 
 

@@ -33,7 +33,7 @@ def quantize_linear(draw):
     dims, attributes = _scale_shape(draw, shape, _granularity(draw, len(shape)))
     to = draw.dtype(index=2)
     kind = dtype if dtype != "int32" else "float32"
-    inputs = [draw.values(shape, dtype, -40, 40), scale(draw, dims, 0.05, 1, kind)]
+    inputs = [draw.values(shape, dtype, -40, 40, wild=True), scale(draw, dims, 0.05, 1, kind)]
     if draw.maybe(0.7):
         zero = draw.values(dims, to, 0, 20)
         inputs.append(numpy.zeros_like(zero) if to in _SMALL_FLOATS else zero)

@@ -15,7 +15,7 @@ def reduce(draw):
     if 0 in shape and draw.op in ("ReduceMax", "ReduceMin", "ReduceMean") and draw.opset < 20:
         shape = tuple(max(d, 1) for d in shape)
     low = 0.1 if draw.op == "ReduceLogSum" else -3
-    x = draw.values(shape, dtype, low, 3, wild=draw.op in ("ReduceMax", "ReduceMin") and dtype not in FLOATS)
+    x = draw.values(shape, dtype, low, 3, wild=dtype in FLOATS or draw.op in ("ReduceMax", "ReduceMin"))
     attributes = draw.some(keepdims=draw.int(0, 1))
     axes = draw.axes(len(shape), 1) if draw.maybe(0.7) else []
     if not _sum_like(draw):
@@ -30,7 +30,7 @@ def arg_extreme(draw):
     attributes = draw.some(keepdims=draw.int(0, 1), axis=draw.axis(len(shape)) if draw.opset >= 11 else draw.int(0, len(shape) - 1))
     if draw.opset >= 12:
         attributes.update(draw.some(select_last_index=draw.int(0, 1)))
-    return draw.case([draw.values(shape, draw.dtype(), -2, 2)], attributes)
+    return draw.case([draw.values(shape, draw.dtype(), -2, 2, wild=True)], attributes)
 
 
 @operator("Softmax", "LogSoftmax", "Hardmax")
@@ -38,14 +38,14 @@ def rows(draw):
     shape = draw.shape(1, zero=0)
     axis = draw.axis(len(shape)) if draw.opset >= 11 else draw.int(0, len(shape) - 1)
     attributes = draw.some(axis=axis) if len(shape) > 1 else {"axis": axis}  # it is 1 by default before version 13
-    return draw.case([draw.values(shape, draw.dtype(), -9, 9)], attributes)
+    return draw.case([draw.values(shape, draw.dtype(), -9, 9, wild=True)], attributes)
 
 
 @operator("CumSum", "CumProd")
 def cumulate(draw):
     shape, dtype = draw.shape(1), draw.dtype()
     axis = numpy.array(draw.axis(len(shape)), draw.dtype(index=1))
-    return draw.case([draw.values(shape, dtype, -2, 2), axis], draw.some(exclusive=draw.int(0, 1), reverse=draw.int(0, 1)))
+    return draw.case([draw.values(shape, dtype, -2, 2, wild=dtype in FLOATS), axis], draw.some(exclusive=draw.int(0, 1), reverse=draw.int(0, 1)))
 
 
 @operator("LpNormalization")
@@ -65,7 +65,7 @@ def top_k(draw):
     shape, dtype = draw.shape(1, zero=0.02), draw.dtype()
     axis = draw.axis(len(shape)) if draw.opset >= 11 else draw.int(0, len(shape) - 1)
     k = draw.int(0 if draw.opset >= 11 and draw.maybe(0.1) else min(1, shape[axis]), shape[axis])
-    x = draw.values(shape, dtype, -9, 9)
+    x = draw.values(shape, dtype, -9, 9, wild=True)
     if dtype in FLOATS and draw.maybe(0.5):
         x = numpy.round(x.astype("float32")).astype(x.dtype)  # equal ones: the first comes first
     attributes = draw.some(axis=axis)

@@ -30,14 +30,14 @@ def reshape(draw):
             target = [0 if i < len(shape) and d == shape[i] else d for i, d in enumerate(target)]
     if total == 1 and shape == () and draw.maybe():
         target = []
-    return draw.case([draw.values(shape, draw.dtype()), numpy.array(target, "int64")], attributes)
+    return draw.case([draw.values(shape, draw.dtype(), wild=True), numpy.array(target, "int64")], attributes)
 
 
 @operator("Flatten")
 def flatten(draw):
     shape = draw.shape(1)
     axis = draw.int(0 if draw.opset < 11 else -len(shape), len(shape))
-    return draw.case([draw.values(shape, draw.dtype())], draw.some(axis=axis) if len(shape) > 1 else {"axis": axis})
+    return draw.case([draw.values(shape, draw.dtype(), wild=True)], draw.some(axis=axis) if len(shape) > 1 else {"axis": axis})
 
 
 @operator("Squeeze", "Unsqueeze")
@@ -50,7 +50,7 @@ def squeeze(draw):
         shape = tuple(1 if i in axes else rest.pop(0) for i in range(rank))
     if draw.opset >= 11:
         axes = [a - rank if draw.maybe(0.4) else a for a in axes]
-    x = draw.values(shape, dtype)
+    x = draw.values(shape, dtype, wild=True)
     if draw.op == "Squeeze" and draw.maybe(0.2):
         return draw.case([x])
     if draw.opset < 13:
@@ -62,7 +62,7 @@ def squeeze(draw):
 def transpose(draw):
     shape = draw.shape(0, 5)
     perm = [int(i) for i in draw.rng.permutation(len(shape))]
-    return draw.case([draw.values(shape, draw.dtype())], draw.some(perm=perm) if perm else {})
+    return draw.case([draw.values(shape, draw.dtype(), wild=True)], draw.some(perm=perm) if perm else {})
 
 
 @operator("Concat")
@@ -72,7 +72,7 @@ def concat(draw):
     shapes = [[*shape] for _ in range(draw.int(1, 4))]
     for s in shapes:
         s[axis] = draw.dim(zero=0.1)
-    return draw.case([draw.values(s, dtype) for s in shapes], {"axis": axis})
+    return draw.case([draw.values(s, dtype, wild=True) for s in shapes], {"axis": axis})
 
 
 @operator("Split")
@@ -87,11 +87,11 @@ def split(draw):
             attributes["num_outputs"] = parts
             if parts == 3 and draw.maybe():
                 shape[axis] -= 1
-        return draw.case([draw.values(shape, dtype)], attributes, parts)
+        return draw.case([draw.values(shape, dtype, wild=True)], attributes, parts)
     shape[axis] = sum(sizes)
     if draw.opset < 13:
-        return draw.case([draw.values(shape, dtype)], {**attributes, "split": sizes}, parts)
-    return draw.case([draw.values(shape, dtype), numpy.array(sizes, "int64")], attributes, parts)
+        return draw.case([draw.values(shape, dtype, wild=True)], {**attributes, "split": sizes}, parts)
+    return draw.case([draw.values(shape, dtype, wild=True), numpy.array(sizes, "int64")], attributes, parts)
 
 
 @operator("Slice")
@@ -106,7 +106,7 @@ def slice_(draw):
     if draw.opset < 10:
         starts = [draw.int(-shape[a], shape[a]) for a in axes]
         ends = [draw.one(draw.int(-shape[a], shape[a]), bound.max) for a in axes]
-        return draw.case([draw.values(shape, dtype)], {"starts": starts, "ends": ends, **({} if plain else {"axes": axes})})
+        return draw.case([draw.values(shape, dtype, wild=True)], {"starts": starts, "ends": ends, **({} if plain else {"axes": axes})})
     if draw.maybe(0.3):
         steps = None
         ends = [draw.one(draw.int(-shape[a] - 1, shape[a] + 1), bound.max) for a in axes]
@@ -117,7 +117,7 @@ def slice_(draw):
     more = [None if plain else given, steps]
     while more and more[-1] is None:
         more.pop()
-    return draw.case([draw.values(shape, dtype), *(None if v is None else numpy.array(v, kind) for v in [starts, ends, *more])])
+    return draw.case([draw.values(shape, dtype, wild=True), *(None if v is None else numpy.array(v, kind) for v in [starts, ends, *more])])
 
 
 @operator("Pad")
@@ -133,7 +133,7 @@ def pad(draw):
         pads[at] = -draw.int(0, max(shape[axes[at % len(axes)]] - 1, 0))
         pads[(at + len(axes)) % len(pads)] = 0
     attributes = {"mode": mode} if mode != "constant" or draw.maybe() else {}
-    x = draw.values(shape, dtype)
+    x = draw.values(shape, dtype, wild=True)
     value = draw.values((), dtype)
     if draw.opset < 11:
         return draw.case([x], {**attributes, "pads": pads, **(draw.some(value=float(value)) if dtype in FLOATS else {})})
@@ -148,7 +148,7 @@ def pad(draw):
 @operator("Tile")
 def tile(draw):
     shape = draw.shape(1)
-    return draw.case([draw.values(shape, draw.dtype()), numpy.array([draw.one(1, 2, 3, 0 if draw.maybe(0.1) else 1) for _ in shape], "int64")])
+    return draw.case([draw.values(shape, draw.dtype(), wild=True), numpy.array([draw.one(1, 2, 3, 0 if draw.maybe(0.1) else 1) for _ in shape], "int64")])
 
 
 @operator("Expand")
@@ -165,14 +165,14 @@ def depth_to_space(draw):
     modes = draw.op == "DepthToSpace" and draw.opset >= 11 or draw.opset >= 28
     attributes = {"blocksize": block, **(draw.some(mode=draw.one("DCR", "CRD")) if modes else {})}
     shape = (n, c * block * block, h, w) if draw.op == "DepthToSpace" else (n, c, h * block, w * block)
-    return draw.case([draw.values(shape, dtype)], attributes)
+    return draw.case([draw.values(shape, dtype, wild=True)], attributes)
 
 
 @operator("Shape")
 def shape_of(draw):
     shape = draw.shape()
     attributes = draw.some(start=draw.int(-5, 5), end=draw.int(-5, 5)) if draw.opset >= 15 else {}
-    return draw.case([draw.values(shape, draw.dtype())], attributes)
+    return draw.case([draw.values(shape, draw.dtype(), wild=True)], attributes)
 
 
 @operator("Size")
@@ -210,7 +210,7 @@ def eye_like(draw):
 @operator("Trilu")
 def trilu(draw):
     shape = draw.shape(2)
-    inputs = [draw.values(shape, draw.dtype()), numpy.array(draw.int(-6, 6), "int64")][:draw.int(1, 2)]
+    inputs = [draw.values(shape, draw.dtype(), wild=True), numpy.array(draw.int(-6, 6), "int64")][:draw.int(1, 2)]
     return draw.case(inputs, draw.some(upper=draw.int(0, 1)))
 
 
@@ -227,7 +227,7 @@ def center_crop_pad(draw):
     shape = draw.shape(1, zero=0)
     axes = draw.axes(len(shape), 1) if draw.maybe() else None
     target = [draw.int(1, 7) for _ in (axes if axes is not None else shape)]
-    x, wanted = draw.values(shape, draw.dtype()), numpy.array(target, draw.dtype(index=1))
+    x, wanted = draw.values(shape, draw.dtype(), wild=True), numpy.array(target, draw.dtype(index=1))
     return draw.case([x, wanted], {} if axes is None else {"axes": axes})
 
 
@@ -237,4 +237,4 @@ def reverse_sequence(draw):
     batch = draw.int(0, 1)
     lengths = [draw.int(1, shape[1 - batch]) for _ in range(shape[batch])]
     attributes = {"batch_axis": batch, "time_axis": 1 - batch} if batch == 0 else draw.some(batch_axis=1, time_axis=0)
-    return draw.case([draw.values(shape, draw.dtype()), numpy.array(lengths, "int64")], attributes)
+    return draw.case([draw.values(shape, draw.dtype(), wild=True), numpy.array(lengths, "int64")], attributes)
