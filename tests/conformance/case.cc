@@ -144,6 +144,7 @@ const Cases& cases() {
     add_signal_cases(&rows);
     add_vision_cases(&rows);
     add_contrib_cases(&rows);
+    add_ml_cases(&rows);
     return rows;
   }();
   return all;

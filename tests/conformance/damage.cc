@@ -123,6 +123,8 @@ std::vector<const Case*> samples(const OpDef& op) {
   for (const Case& c : cases()) {
     const auto [domain, name] = test::split_domain(c.op);
     if (name != op.name || find_op(domain, name, c.opset) != &op) continue;
+    // The lab hands in bytes, and strings are none.
+    if (!c.operands.empty() && c.operands[0].desc.dtype == DType::kString) continue;
     if (all.empty()) {
       all = {&c, &c};
     } else if (weight(c) > weight(*all[1])) {

@@ -1,0 +1,100 @@
+"""The operators of ai.onnx.ml, one node at a time, with ONNX Runtime as the judge; whole numbers and strings are equal, floats too."""
+import evener
+import numpy
+import onnx
+import pytest
+from common import onnx_runtime
+from onnx import helper
+
+f32, f64, i16, i32, i64 = numpy.float32, numpy.float64, numpy.int16, numpy.int32, numpy.int64
+WORDS = numpy.array([["a", "b", "", "d"], ["é", "a", "b", "zz"]], object)
+NUMBERS = numpy.array([[3, -1, 0, 7], [2, 3, 7, 100]])
+TYPES = {"O": onnx.TensorProto.STRING}
+
+
+def tensor(values, dtype):
+    if dtype is object:
+        return helper.make_tensor("t", onnx.TensorProto.STRING, [len(values)], [v.encode() for v in values])
+    return onnx.numpy_helper.from_array(numpy.array(values, dtype), "t")
+
+
+def label_cases():
+    keys = {"strings": ["a", "", "é"], "int64s": [3, -1, 7], "floats": [3.0, float("nan"), 7.0]}
+    values = {"strings": ["x", "", "ü"], "int64s": [9, 8, -7], "floats": [0.5, -2.0, 1e9]}
+    given = {"strings": WORDS, "int64s": NUMBERS.astype(i64), "floats": None}
+    for version in (2, 4):
+        if version == 2:  # in which ONNX Runtime finds no NaN
+            given["floats"] = NUMBERS.astype(f32)
+        else:
+            given["floats"] = numpy.where(NUMBERS == 0, numpy.nan, NUMBERS).astype(f32)
+        for k in keys:
+            for v in values:
+                attributes = {f"keys_{k}": keys[k], f"values_{v}": values[v]}
+                yield "LabelEncoder", version, [given[k]], attributes
+                yield "LabelEncoder", version, [given[k]], attributes | {"default_string": "?", "default_int64": 5, "default_float": 2.5}
+    yield "LabelEncoder", 1, [WORDS], {"classes_strings": ["a", "é", ""]}
+    yield "LabelEncoder", 1, [NUMBERS.astype(i64)], {"classes_strings": ["a", "é", ""], "default_string": "none"}
+    for key, value in ((object, i16), (f64, f64)):
+        attributes = {"keys_tensor": tensor(["a", "d", "é"] if key is object else [3, -1, 7], key)}
+        attributes["values_tensor"] = tensor(["x", "y", "ü"] if value is object else [1, 2, -3], value)
+        attributes["default_tensor"] = tensor(["no"] if value is object else [11], value)
+        yield "LabelEncoder", 4, [WORDS if key is object else NUMBERS.astype(key)], attributes
+
+
+def other_cases():
+    for dtype in (f32, f64, i32, i64, object):
+        x = WORDS if dtype is object else NUMBERS.astype(dtype)
+        yield "ArrayFeatureExtractor", 1, [x, numpy.array([[2, 0, 2]], i64)], {}
+        yield "ArrayFeatureExtractor", 1, [x[0], numpy.array([3, 1], i64)], {}
+        if dtype is not i32:  # for which ONNX Runtime has no kernel
+            yield "OneHotEncoder", 1, [x], {"cats_strings": ["b", "zz"]} if dtype is object else {"cats_int64s": [7, 2, -1]}
+    yield "Binarizer", 1, [NUMBERS.astype(f32)], {"threshold": 2.5}
+    yield "CategoryMapper", 1, [WORDS], {"cats_strings": ["b", "zz"], "cats_int64s": [5, -5]}
+    yield "CategoryMapper", 1, [NUMBERS.astype(i64)], {"cats_strings": ["b", "zz"], "cats_int64s": [7, -1], "default_string": "?"}
+
+
+CASES = [*label_cases(), *other_cases()]
+
+
+def model_of(op, version, inputs, attributes):
+    names = [f"x{index}" for index in range(len(inputs))]
+    types = [TYPES.get(x.dtype.char) or helper.np_dtype_to_tensor_dtype(x.dtype) for x in inputs]
+    variables = [helper.make_tensor_value_info(name, kind, x.shape) for name, kind, x in zip(names, types, inputs)]
+    node = helper.make_node(op, names, ["y"], "node", domain="ai.onnx.ml", **attributes)
+    graph = helper.make_graph([node], "graph", variables, [onnx.ValueInfoProto(name="y")])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", version)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    return evener.Runtime(threads=1)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{index}-{case[0]}" for index, case in enumerate(CASES)])
+def test_agrees_with_onnx_runtime(runtime, case):
+    model = model_of(*case)
+    feeds = {f"x{index}": x for index, x in enumerate(case[2])}
+    wanted = onnx_runtime(model).run(None, feeds)[0]
+    actual = runtime.session(model).run(feeds)["y"]
+    assert (actual.shape, actual.dtype.kind) == (wanted.shape, wanted.dtype.kind)
+    numpy.testing.assert_array_equal(actual, wanted)
+
+
+def test_tensors_of_int16_and_strings(runtime):
+    attributes = {"keys_tensor": tensor([3, -1, 7], i16), "values_tensor": tensor(["x", "y", "ü"], object), "default_tensor": tensor(["no"], object)}
+    actual = runtime.session(model_of("LabelEncoder", 4, [NUMBERS.astype(i16)], attributes)).run({"x0": NUMBERS.astype(i16)})["y"]
+    assert actual.tolist() == [["x", "y", "no", "ü"], ["no", "x", "ü", "no"]]
+
+
+@pytest.mark.parametrize("op, attributes", [
+    ("LabelEncoder", {"keys_int64s": [1, 2], "values_int64s": [1]}),
+    ("LabelEncoder", {"keys_int64s": [1]}),
+    ("LabelEncoder", {"keys_int64s": [1], "keys_floats": [1.0], "values_int64s": [1]}),
+    ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}),
+    ("CategoryMapper", {"cats_strings": ["a"], "cats_int64s": [1, 2]}),
+    ("OneHotEncoder", {}),
+])
+def test_lists_that_do_not_fit_are_refused_while_loading(runtime, op, attributes):
+    with pytest.raises(evener.Error):
+        runtime.session(model_of(op, 4, [NUMBERS.astype(i64)], attributes))
