@@ -2,12 +2,14 @@
 #include "graph/inline_if.h"
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
 #include "graph/bodies.h"
+#include "ops/flex_attention.h"
 #include "ops/merge.h"
 
 namespace evn {
@@ -15,7 +17,10 @@ namespace {
 
 using Names = std::unordered_map<std::string_view, ValueId>;
 
+constexpr std::string_view kPreview = "ai.onnx.preview";
+
 bool is_if(const Node& node) { return node.domain.empty() && node.op_type == "If"; }
+bool is_flex(const Node& node) { return node.domain == kPreview && node.op_type == "FlexAttention"; }
 
 // The values that a body may use by name: its own, then those of the graphs around it.
 struct Scope {
@@ -73,6 +78,7 @@ class Inliner {
 
   void add_node(Node node, const Scope& scope) {
     if (is_if(node)) return add_if(node, scope);
+    if (is_flex(node)) return add_flex(node, scope);
     if (has_graph_attribute(node)) take_body(graph_, node, [&](std::string_view name) { return scope.find(name); });
     graph_.nodes.push_back(std::move(node));
   }
@@ -121,9 +127,68 @@ class Inliner {
     }
   }
 
-  // Returns the graph's values of the body's outputs.
-  std::vector<ValueId> add_body(const Node& node, Graph& body, const char* branch, const Scope& outer, std::int32_t region) {
-    if (!body.inputs.empty()) throw make_error(EVN_ERROR_INVALID_MODEL, "a branch of If has inputs").with_node(node.name.c_str());
+  // Scores, score_mod, Softmax, prob_mod and the product with the values, in the node's place.
+  void add_flex(const Node& node, const Scope& scope) {
+    const char* const name = node.name.c_str();
+    if (node.inputs.size() != 3 || node.outputs.size() != 1 || std::count(node.inputs.begin(), node.inputs.end(), kNoValue) != 0) {
+      throw make_error(EVN_ERROR_INVALID_MODEL, "FlexAttention takes 3 inputs and gives 1 output").with_node(name);
+    }
+    Graph* modifiers[2] = {nullptr, nullptr};  // of scores, of probabilities
+    AttributeValue scale = 0.0f;
+    AttributeValue precision = std::int64_t{0};
+    for (const Attribute& a : node.attributes) {
+      const auto* graph = std::get_if<std::shared_ptr<Graph>>(&a.value);
+      if ((a.name == "score_mod" || a.name == "prob_mod") && graph != nullptr && *graph != nullptr) {
+        modifiers[a.name == "prob_mod" ? 1 : 0] = graph->get();
+      } else if (a.name == "scale" && attribute_type(a.value) == AttributeType::kFloat) {
+        scale = a.value;
+      } else if (a.name == "softmax_precision" && attribute_type(a.value) == AttributeType::kInt) {
+        precision = a.value;
+      } else {
+        throw make_error(EVN_ERROR_INVALID_MODEL, "FlexAttention has an attribute '%.64s' that it does not take", a.name.c_str()).with_node(name);
+      }
+    }
+    ValueId at = add_made(node, "scores", find_op(kMergeDomain, kFlexScores, 1), {node.inputs[0], node.inputs[1]}, {scale, precision});
+    at = add_modifier(node, modifiers[0], "/score_mod/", scope, at);
+    at = add_made(node, "softmax", find_op("", "Softmax", 13), {at}, {AttributeValue(std::int64_t{-1})});
+    at = add_modifier(node, modifiers[1], "/prob_mod/", scope, at);
+    add_made(node, "output", find_op(kMergeDomain, kFlexOutput, 1), {at, node.inputs[2]}, {}, node.outputs[0]);
+  }
+
+  ValueId add_modifier(const Node& node, Graph* body, const char* prefix, const Scope& scope, ValueId input) {
+    if (body == nullptr) return input;
+    if (body->inputs.size() != 1 || body->outputs.size() != 1) {
+      throw make_error(EVN_ERROR_INVALID_MODEL, "a graph of FlexAttention has one input and one output").with_node(node.name.c_str());
+    }
+    return add_body(node, *body, prefix, scope, node.region, {&input, 1})[0];
+  }
+
+  // A node with its operator and attributes, below the name of `from`. Returns its output, a new value unless one is given.
+  ValueId add_made(const Node& from, const char* name, const OpDef* op, std::vector<ValueId> inputs, std::vector<AttributeValue> resolved,
+                   ValueId output = kNoValue) {
+    Node node;
+    node.name = from.name + "/" + name;
+    node.op_type = op->name;
+    node.domain = op->domain;
+    node.since_version = op->since;
+    node.op = op;
+    node.inputs = std::move(inputs);
+    if (output == kNoValue) {
+      Value value;
+      value.name = name;
+      output = add_value(value, from.name + "/");
+    }
+    node.outputs = {output};
+    node.resolved = std::move(resolved);
+    node.region = from.region;
+    graph_.nodes.push_back(std::move(node));
+    return output;
+  }
+
+  // Returns the graph's values of the body's outputs. `bound`: what the body's inputs are.
+  std::vector<ValueId> add_body(const Node& node, Graph& body, const char* branch, const Scope& outer, std::int32_t region,
+                                std::span<const ValueId> bound = {}) {
+    if (body.inputs.size() != bound.size()) throw make_error(EVN_ERROR_INVALID_MODEL, "a branch of If has inputs").with_node(node.name.c_str());
     const std::string prefix = node.name + branch;
     std::vector<bool> own(body.values.size(), false);
     for (std::size_t v = 0; v < body.values.size(); ++v) own[v] = body.values[v].constant != nullptr;
@@ -140,8 +205,13 @@ class Inliner {
     }
     Scope scope{&outer, {}};
     std::vector<ValueId> ids(body.values.size(), kNoValue);
+    for (std::size_t i = 0; i < bound.size(); ++i) {
+      ids[static_cast<std::size_t>(body.inputs[i])] = bound[i];
+      scope.names.emplace(body.values[static_cast<std::size_t>(body.inputs[i])].name, bound[i]);
+    }
     for (std::size_t v = 0; v < body.values.size(); ++v) {
       const Value& value = body.values[v];
+      if (ids[v] != kNoValue) continue;
       ids[v] = own[v] ? add_value(value, prefix) : outer.find(value.name);
       if (own[v]) scope.names.emplace(value.name, ids[v]);
       if (ids[v] == kNoValue) {
@@ -175,9 +245,13 @@ class Inliner {
 
 }  // namespace
 
+bool is_taken_apart(std::string_view domain, std::string_view op_type) {
+  return (domain.empty() && op_type == "If") || (domain == kPreview && op_type == "FlexAttention");
+}
+
 void take_bodies(Graph& graph) {
   bool any = false;
-  for (const Node& node : graph.nodes) any |= is_if(node) || has_graph_attribute(node);
+  for (const Node& node : graph.nodes) any |= is_taken_apart(node.domain, node.op_type) || has_graph_attribute(node);
   if (any) Inliner(graph).run();
 }
 

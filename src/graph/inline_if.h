@@ -3,13 +3,19 @@
 // Source: ONNX operator If, versions 1 to 25.
 #pragma once
 
+#include <string_view>
+
 #include "core/graph.h"
 
 namespace evn {
 
 // Nodes must have unique names; those of bodies become "if_3/then/conv_1". Throws EVN_ERROR_INVALID_MODEL with the node.
+// A FlexAttention becomes two products around its bodies (ops/flex_attention.h).
 // Nodes with another graph among their attributes get a body of their own (graph/bodies.h).
 void take_bodies(Graph& graph);
+
+// Whether take_bodies puts others in the operator's place (If, FlexAttention), which then has no row of its own.
+bool is_taken_apart(std::string_view domain, std::string_view op_type);
 
 // Per region, the value that decides whether it runs: true for the then-branch. kNoValue where no Merge is left.
 std::vector<ValueId> region_conditions(const Graph& graph);

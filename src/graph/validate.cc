@@ -369,7 +369,7 @@ void validate_graph(Graph& graph, OpFinder& finder) {
   take_bodies(graph);
   if (!graph.regions.empty()) name_nodes(graph);
   for (Node& node : graph.nodes) {
-    if (is_merge(node)) continue;
+    if (node.op != nullptr) continue;  // put in by take_bodies
     finder.set_op(node);
     check_arity(node);
     resolve_attributes(node);

@@ -1,6 +1,6 @@
-// GlobalAveragePool and GlobalMaxPool: the mean or the maximum of each plane; x [N, C, spatial...] -> y [N, C, 1...].
-// A NaN in a plane gives NaN. Of a plane without elements the mean is NaN and the maximum -infinity.
-// dtypes: floating point. No failures beyond a rank below 2. Tolerance: average rtol 1e-5, maximum exact.
+// GlobalAveragePool, GlobalMaxPool, GlobalLpPool: the mean, the maximum or the p-norm of each plane; x [N, C, spatial...] -> y [N, C, 1...].
+// A NaN in a plane gives NaN. Of a plane without elements the mean is NaN, the maximum -infinity and the norm 0.
+// dtypes: floating point. Failures: a rank below 2, p below 1. Tolerance: rtol 1e-5, maximum exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 
@@ -39,9 +39,21 @@ void reference_max(const ReferenceContext& c) {
               [](double a, double x) { return std::isnan(a) || a > x ? a : x; }, [](double a, std::int64_t) { return a; });
 }
 
+void infer_norm(InferContext& c) {
+  if (attr_int(c.node, 0) < 1) fail(EVN_ERROR_INVALID_MODEL, "p is %lld", static_cast<long long>(attr_int(c.node, 0)));
+  infer_global(c);
+}
+
+void reference_norm(const ReferenceContext& c) {
+  const auto p = static_cast<double>(attr_int(c.node, 0));
+  fold_planes(c, 0, [p](double a, double x) { return a + std::pow(std::fabs(x), p); }, [p](double a, std::int64_t) { return std::pow(a, 1 / p); });
+}
+
+constexpr AttributeSpec kNorm[] = {int_attribute("p", 2)};
 constexpr OpDef kOps[] = {
     {"GlobalAveragePool", "", 1, 1, 1, 1, 1, {}, kFloats, 0, 0, nullptr, infer_global, reference_average, {1e-5, 1e-6}},
     {"GlobalMaxPool", "", 1, 1, 1, 1, 1, {}, kFloats, 0, 0, nullptr, infer_global, reference_max, {}},
+    {"GlobalLpPool", "", 2, 1, 1, 1, 1, kNorm, kFloats, 0, 0, nullptr, infer_norm, reference_norm, {1e-5, 1e-6}},
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/os/os.h"
 #include "graph/expand_functions.h"
 #include "graph/infer.h"
+#include "graph/inline_if.h"
 #include "graph/passes/passes.h"
 #include "graph/validate.h"
 #include "ops/custom.h"
@@ -18,14 +19,12 @@ namespace {
 
 constexpr std::size_t kMaxRefusals = 16;  // nodes refused for how they are used; each costs the steps of loading once more
 
-bool is_if(const std::string& domain, const std::string& op) { return domain.empty() && op == "If"; }
-
 std::string shown_domain(const std::string& domain) { return domain.empty() ? "ai.onnx" : domain; }
 
 // Fills in since or refusal.
 void judge(OperatorUse& use, const OperatorRegistry& custom) {
-  if (is_if(use.domain, use.name)) {
-    use.since = use.opset < 11 ? 1 : 11;
+  if (is_taken_apart(use.domain, use.name)) {
+    use.since = use.domain.empty() && use.opset >= 11 ? 11 : 1;
   } else if (use.opset < 1) {
     use.refusal = "the model does not import domain " + shown_domain(use.domain);
   } else if (const OpDef* op = find_op(&custom, use.domain, use.name, use.opset)) {
@@ -171,7 +170,7 @@ class Pruner {
 
   bool goes(const Node& node) const {
     if (names_.contains(node.name)) return true;
-    if (is_if(node.domain, node.op_type)) return false;
+    if (is_taken_apart(node.domain, node.op_type)) return false;
     const auto opset = opsets_.find(node.domain);
     const std::int64_t version = node.since_version != 0 ? node.since_version : opset == opsets_.end() ? 0 : opset->second;
     return version < 1 || find_op(&custom_, node.domain, node.op_type, version) == nullptr;

@@ -3,7 +3,17 @@
 
 namespace evn::conformance {
 
+// What a FlexAttention is taken apart into.
+static void add_flex(Cases* all) {
+  for (const DType d : {kF32, kF64, DType::kFloat16, DType::kBfloat16}) {
+    all->push_back(Case("evener::FlexScores", 1).in(d, {2, 4, 3, 8}).in(d, {2, 2, 5, 8}).batch());
+    all->push_back(Case("evener::FlexOutput", 1).in(d, {2, 4, 3, 5}).in(d, {2, 2, 5, 6}));
+  }
+  all->push_back(Case("evener::FlexScores", 1).x({1, 1, 3, 8}).x({1, 1, 2, 8}).real("scale", 0.5f).integer("softmax_precision", EVN_DTYPE_FLOAT64));
+}
+
 void add_attention_cases(Cases* all) {
+  add_flex(all);
   for (const DType d : {kF32, kF64}) {
     all->push_back(Case("Attention", 23).in(d, {2, 4, 3, 5}).in(d, {2, 2, 6, 5}).in(d, {2, 2, 6, 7}).batch(7));
     all->push_back(Case("Attention", 24).in(d, {2, 3, 8}).in(d, {2, 6, 8}).in(d, {2, 6, 4}).in(d, {3, 4}).integer("q_num_heads", 2)

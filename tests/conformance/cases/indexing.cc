@@ -87,6 +87,21 @@ void add_caches(Cases* all) {
   });
 }
 
+void add_grams(Cases* all) {
+  for (const DType d : {kI32, kI64, DType::kString}) {
+    for (const char* mode : {"TF", "IDF", "TFIDF"}) {
+      Case c = Case("TfIdfVectorizer", 9).in(d, {2, 12}, 0, 4).ints("ngram_counts", {0, 2}).ints("ngram_indexes", {0, 2, 1, 3}).word("mode", mode);
+      c.integer("min_gram_length", 1).integer("max_gram_length", 2).integer("max_skip_count", 1).attr("weights", Floats{1.5f, 2, 3, 4});
+      if (d == DType::kString) {
+        c.attr("pool_strings", std::vector<std::string>{"0", "2", "1", "2", "3", "0"});
+      } else {
+        c.ints("pool_int64s", {0, 2, 1, 2, 3, 0});
+      }
+      all->push_back(c);
+    }
+  }
+}
+
 void add_ranges(Cases* all) {
   for (const DType d : {kF32, kF64, DType::kInt16, kI32, kI64})
     all->push_back(Case("Range", 11).scalar(d, 3).scalar(d, -9).scalar(d, -2));
@@ -102,6 +117,7 @@ void add_index_cases(Cases* all) {
   add_selections(all);
   add_orders(all);
   add_ranges(all);
+  add_grams(all);
   add_caches(all);
 }
 

@@ -32,6 +32,11 @@ void add_samplers(Cases* all) {
   all->push_back(Case("GridSample", 16).x({1, 2, 4, 5}).x({1, 3, 2, 2}, -1, 1).word("mode", "bicubic"));
   all->push_back(Case("GridSample", 20).x({1, 2, 3, 4, 5}).x({1, 2, 2, 3, 3}, -1, 1));
   all->push_back(
+      Case("MaxRoiPool", 22).in(kF64, {1, 2, 8, 8}, -3, 3).literal({kF64, {1, 5}}, {0, 1, 1, 6, 7}).ints("pooled_shape", {2, 3}));
+  all->push_back(Case("MaxRoiPool", 22).x({2, 3, 6, 7}, -3, 3).literal({kF32, {3, 5}}, {1, 0, 0, 9, 9, 0, 4, 4, 4, 4, 1, 30, 2, 40, 9})
+                     .ints("pooled_shape", {2, 2}).real("spatial_scale", 0.5f));
+  for (const DType d : {kF32, kF64}) all->push_back(Case("GlobalLpPool", 22).in(d, {2, 3, 5, 6}).integer("p", 3));
+  all->push_back(
       Case("RoiAlign", 10).x({1, 2, 8, 8}).floats({1, 1, 6, 7}).list({0}).integer("output_height", 2).word("mode", "max"));
   all->back().operands[1].desc.shape = {1, 4};
   all->push_back(Case("NonMaxSuppression", 11).x({2, 9, 4}, 0, 1).x({2, 3, 9}, 0, 1).list({4}).scalar(kF32, 0.4).scalar(kF32, 0.2));

@@ -54,6 +54,11 @@ def global_pool(draw):
     return draw.case([draw.values(draw.shape(3, 5, zero=0), draw.dtype(), wild=True)])
 
 
+@operator("GlobalLpPool")
+def global_lp_pool(draw):
+    return draw.case([draw.values(draw.shape(3, 5, zero=0), draw.dtype())], draw.some(p=draw.int(1, 3)))
+
+
 @operator("MaxUnpool")
 def max_unpool(draw):
     n, c, h, w = draw.int(1, 2), draw.int(1, 2), draw.int(1, 3), draw.int(1, 3)

@@ -84,6 +84,15 @@ def roi_align(draw):
     return draw.case([draw.values((n, draw.int(1, 2), height, width), dtype), boxes, draw.rng.integers(0, n, count).astype("int64")], attributes)
 
 
+@operator("MaxRoiPool")
+def max_roi_pool(draw):
+    n, height, width, count, dtype = draw.int(1, 2), draw.int(2, 6), draw.int(2, 6), draw.int(1, 3), draw.dtype("float32", "float64")
+    corners = draw.rng.integers(0, [width, height], (count, 2))
+    regions = numpy.concatenate([draw.rng.integers(0, n, (count, 1)), corners, corners + draw.rng.integers(0, 4, (count, 2))], 1)
+    attributes = {"pooled_shape": [draw.int(1, 3), draw.int(1, 3)], **draw.some(spatial_scale=draw.one(1.0, 0.25))}
+    return draw.case([draw.values((n, draw.int(1, 2), height, width), dtype), regions.astype(dtype)], attributes)
+
+
 @operator("NonMaxSuppression")
 def non_max_suppression(draw):
     batches, boxes, classes = draw.int(1, 2), draw.int(1, 6), draw.int(1, 3)

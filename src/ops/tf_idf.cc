@@ -1,0 +1,145 @@
+// TfIdfVectorizer: how often each n-gram of a pool occurs in a list, or in each row of a batch of them.
+//   The pool holds the n-grams one behind the other; ngram_counts says where those of each length begin, ngram_indexes which element of the
+//   output counts each. N-grams of min_gram_length to max_gram_length elements are looked for, with 0 to max_skip_count elements left
+//   out between two of theirs (the same number throughout). `mode`: TF the count; IDF the weight where it is not 0; TFIDF their
+//   product. A weight belongs to an element of the output, as ONNX's evaluator and ONNX Runtime have it.
+// dtypes: int32 and int64 with pool_int64s, strings with pool_strings; gives float32. Failures: both pools or none, lists of unlike
+// lengths, counts that do not rise or pass the pool, indexes below 0 or above 2^24, lengths below 1, a negative skip. Exact.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/infra/check.h"
+
+namespace evn {
+namespace {
+
+enum : int { kMaxGram, kMaxSkip, kMinGram, kMode, kCounts, kIndexes, kInts, kStrings, kWeights };
+constexpr std::int64_t kMaxOutput = std::int64_t{1} << 24;
+
+struct Pool {
+  std::int64_t min_length, max_length, max_skip;
+  std::size_t size;         // elements of the pool
+  std::int64_t outputs = 0;
+};
+
+Pool pool_of(const Node& node, DType dtype) {
+  const auto refuse = [](const char* what) { fail(EVN_ERROR_INVALID_MODEL, "TfIdfVectorizer: %s", what); };
+  Pool p{attr_int(node, kMinGram), attr_int(node, kMaxGram), attr_int(node, kMaxSkip), 0};
+  const bool strings = dtype == DType::kString;
+  if (attr_given(node, kInts) == attr_given(node, kStrings)) refuse("one of pool_int64s and pool_strings is wanted");
+  if (attr_given(node, kStrings) != strings) refuse("the pool is not of the input's element type");
+  p.size = strings ? attr_strings(node, kStrings).size() : attr_ints(node, kInts).size();
+  const std::span<const std::int64_t> counts = attr_ints(node, kCounts);
+  const std::span<const std::int64_t> indexes = attr_ints(node, kIndexes);
+  if (p.min_length < 1 || p.max_length < p.min_length || static_cast<std::uint64_t>(p.max_length) > counts.size()) {
+    refuse("min_gram_length and max_gram_length do not fit ngram_counts");
+  }
+  if (p.max_skip < 0) refuse("max_skip_count is negative");
+  std::size_t grams = 0;
+  for (std::size_t n = 0; n < counts.size(); ++n) {
+    const std::int64_t end = n + 1 < counts.size() ? counts[n + 1] : static_cast<std::int64_t>(p.size);
+    if (counts[n] < 0 || end < counts[n] || end > static_cast<std::int64_t>(p.size) || (n == 0 && counts[0] != 0)) {
+      refuse("ngram_counts does not rise from 0 to the pool's size");
+    }
+    const auto length = static_cast<std::int64_t>(n) + 1;
+    if ((end - counts[n]) % length != 0) refuse("ngram_counts cuts an n-gram in two");
+    grams += static_cast<std::size_t>((end - counts[n]) / length);
+  }
+  if (grams != indexes.size()) refuse("ngram_indexes has another length than the pool has n-grams");
+  for (const std::int64_t i : indexes) {
+    if (i < 0 || i >= kMaxOutput) refuse("an index is outside [0, 2^24)");
+    p.outputs = std::max(p.outputs, i + 1);
+  }
+  const std::size_t weights = attr_floats(node, kWeights).size();
+  if (weights != 0 && static_cast<std::int64_t>(weights) < p.outputs) refuse("weights has fewer elements than the output");
+  const std::string& mode = attr_string(node, kMode);
+  if (mode != "TF" && mode != "IDF" && mode != "TFIDF") refuse("mode is none of TF, IDF, TFIDF");
+  return p;
+}
+
+DType float_dtype(const Node&, std::span<const DType>, int) { return DType::kFloat32; }
+
+void infer(InferContext& c) {
+  require_rank(c, 0, 1, 2);
+  const Pool p = pool_of(c.node, c.inputs[0].dtype);
+  c.outputs[0].shape = c.shape(0).rank() == 2 ? Shape{c.shape(0)[0], p.outputs} : Shape{p.outputs};
+}
+
+// Elements as keys: of a pool and of an input alike.
+std::string key_of(std::int64_t x) { return std::to_string(x); }
+std::string key_of(std::string_view x) { return std::string(x); }
+
+std::string key_at(const ConstTensor& x, std::int64_t i) {
+  switch (x.desc.dtype) {
+    case DType::kString: return key_of(text_of(x.as<TextElement>()[i]));
+    case DType::kInt32: return key_of(std::int64_t{x.as<std::int32_t>()[i]});
+    default: return key_of(x.as<std::int64_t>()[i]);
+  }
+}
+
+using Gram = std::vector<std::string>;
+
+std::map<Gram, std::int64_t> grams_of(const Node& node, const Pool& p, bool strings) {
+  std::map<Gram, std::int64_t> grams;
+  const std::span<const std::int64_t> counts = attr_ints(node, kCounts);
+  std::size_t number = 0;
+  for (std::size_t n = 0; n < counts.size(); ++n) {
+    const std::int64_t end = n + 1 < counts.size() ? counts[n + 1] : static_cast<std::int64_t>(p.size);
+    for (std::int64_t at = counts[n]; at < end; at += static_cast<std::int64_t>(n) + 1, ++number) {
+      Gram gram;
+      for (std::size_t k = 0; k <= n; ++k) {
+        const std::size_t i = static_cast<std::size_t>(at) + k;
+        gram.push_back(strings ? key_of(attr_strings(node, kStrings)[i]) : key_of(attr_ints(node, kInts)[i]));
+      }
+      grams.emplace(std::move(gram), attr_ints(node, kIndexes)[number]);
+    }
+  }
+  return grams;
+}
+
+void reference(const ReferenceContext& c) {
+  const ConstTensor& x = c.input(0);
+  const Pool p = pool_of(c.node, x.desc.dtype);
+  const std::map<Gram, std::int64_t> grams = grams_of(c.node, p, x.desc.dtype == DType::kString);
+  const Shape& shape = x.desc.shape;
+  const std::int64_t rows = shape.rank() == 2 ? shape[0] : 1;
+  const std::int64_t length = shape[shape.rank() - 1];
+  const std::span<const float> weights = attr_floats(c.node, kWeights);
+  const std::string& mode = attr_string(c.node, kMode);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::vector<std::int64_t> found(static_cast<std::size_t>(p.outputs), 0);
+    for (std::int64_t n = p.min_length; n <= std::min(p.max_length, length); ++n) {
+      for (std::int64_t skip = 0; skip <= (n == 1 ? 0 : std::min(p.max_skip, length)); ++skip) {
+        for (std::int64_t first = 0; first + (n - 1) * (skip + 1) < length; ++first) {
+          Gram gram;
+          for (std::int64_t k = 0; k < n; ++k) gram.push_back(key_at(x, row * length + first + k * (skip + 1)));
+          if (const auto it = grams.find(gram); it != grams.end()) ++found[static_cast<std::size_t>(it->second)];
+        }
+      }
+    }
+    for (std::int64_t i = 0; i < p.outputs; ++i) {
+      const auto count = static_cast<float>(found[static_cast<std::size_t>(i)]);
+      const float weight = weights.empty() ? 1 : weights[static_cast<std::size_t>(i)];
+      c.output().as<float>()[row * p.outputs + i] = mode == "TF" ? count : mode == "IDF" ? (count > 0 ? weight : 0) : count * weight;
+    }
+  }
+}
+
+constexpr AttributeSpec kAttributes[] = {
+    required_attribute("max_gram_length", AttributeType::kInt),  required_attribute("max_skip_count", AttributeType::kInt),
+    required_attribute("min_gram_length", AttributeType::kInt),  required_attribute("mode", AttributeType::kString),
+    required_attribute("ngram_counts", AttributeType::kInts),    required_attribute("ngram_indexes", AttributeType::kInts),
+    optional_attribute("pool_int64s", AttributeType::kInts),     optional_attribute("pool_strings", AttributeType::kStrings),
+    optional_attribute("weights", AttributeType::kFloats)};
+constexpr OpDef kOps[] = {
+    {"TfIdfVectorizer", "", 9, 1, 1, 1, 1, kAttributes, kIndexDtypes | kString, 0, 0, float_dtype, infer, reference, {}},
+};
+
+}  // namespace
+
+extern const OpFamily tf_idf_family;
+const OpFamily tf_idf_family = {kOps};
+
+}  // namespace evn
