@@ -96,11 +96,14 @@ def bit_shift(draw):
     return draw.case([draw.values(a, dtype, 0, 99, wild=True), draw.values(b, dtype, 0, bits - 1)], {"direction": draw.one("LEFT", "RIGHT")})
 
 
+def _bits(name):
+    return int(name[-1]) if name in ("int4", "uint4", "int2", "uint2") else 4 if name == "float4e2m1" else 8 * numpy_dtype(name).itemsize
+
+
 @operator("BitCast")
 def bit_cast(draw):
     dtype = draw.dtype()
-    size = numpy_dtype(dtype).itemsize
-    wanted = [t for t in draw._dtypes if numpy_dtype(t).itemsize == size and (t == "bool") == (dtype == "bool")]
+    wanted = [t for t in draw._dtypes if _bits(t) == _bits(dtype) and (t == "bool") == (dtype == "bool")]
     return draw.case([draw.values(draw.shape(), dtype)], {"to": onnx_type(numpy_dtype(draw.one(*wanted)))})
 
 
