@@ -166,8 +166,12 @@ Graph read_graph(Loader& loader, wire::Bytes range, bool is_body) {
   wire::read_message(loader.file, range, "GraphProto", kRows, reader);
   wire::read_message(loader.file, range, "GraphProto", kValueInfoRows, reader);
   check_unstored(reader);
-  std::erase_if(reader.graph.inputs,
-                [&](ValueId id) { return (reader.roles[static_cast<std::size_t>(id)] & kIsInitializer) != 0; });
+  // What a caller may leave out of a model, whoever runs a body gives. Before IR version 4 initializers had to be among the inputs.
+  const auto has_default = [&](ValueId id) { return (reader.roles[static_cast<std::size_t>(id)] & kIsInitializer) != 0; };
+  if (is_body && loader.ir_version >= 4 && std::any_of(reader.graph.inputs.begin(), reader.graph.inputs.end(), has_default)) {
+    loader.file.fail_field("GraphProto", "input", range.begin, "of a body is an initializer, too");
+  }
+  std::erase_if(reader.graph.inputs, has_default);
   return std::move(reader.graph);
 }
 

@@ -122,6 +122,7 @@ Model load_onnx(std::shared_ptr<const void> bytes, std::size_t size, const LoadO
   ModelReader reader{.loader = loader, .model = {}, .graph = {}, .functions = {}};
   wire::read_message(loader.file, all, "ModelProto", kModelRows, reader);
   check_versions(reader);
+  loader.ir_version = reader.model.ir_version;
   loader.file.enter(reader.graph.begin, "GraphProto");
   reader.model.graph = read_graph(loader, reader.graph, false);
   loader.file.leave();

@@ -17,6 +17,7 @@ struct Loader {
   std::shared_ptr<const void> bytes;  // the file; weights may stay in it
   wire::File file;
   std::uint64_t nodes = 0;            // so far, in all graphs
+  std::int64_t ir_version = 0;        // known when graphs are read
   bool in_function = false;           // attributes may come from the function's own
 
   void count_node(const std::uint8_t* at);

@@ -451,6 +451,40 @@ TEST_F(HostileRow, H52_BranchesThatAreNestedMissingOrWhereTheyDoNotBelong) {
   EXPECT_EQ(run_model(model({Attr::graph("then_branch", body), other}), {yes}), EVN_ERROR_LIMIT);
 }
 
+// A Loop "n" over M turns (nothing: no bound) whose body makes `next` out of `state`.
+std::string loop_model(const std::vector<Attr>& attributes) {
+  OnnxWriter w(21, 10);
+  w.add_input("m", kI64, {}).add_input("c", kBool, {}).add_input("x", kF32, {"N"});
+  return w.add_node("Loop", {"m", "c", "x"}, {"y"}, attributes, "n").add_output("y", 0).serialize();
+}
+OnnxWriter loop_body(const Proto& node) {
+  OnnxWriter body;
+  body.add_input("i", kI64, {}).add_input("on", kBool, {}).add_input("state", kF32, {"K"});
+  body.add_node("Identity", {"on"}, {"on_out"}).add_node(node);
+  return body.add_output("on_out", kBool).add_output("next", 0);
+}
+
+TEST_F(HostileRow, H52_LoopsThatDoNotEndOrGrow) {
+  const std::vector<Operand> forever = {scalar(kMax), tensor<std::uint8_t>({}, {1}, kBool), floats({1}, {1})};
+  const OnnxWriter stays = loop_body(node_proto("Identity", {"state"}, {"next"}));
+  const evn_status s = run_model(loop_model({Attr::graph("body", OnnxWriter(stays).graph())}), forever);
+  EXPECT_TRUE(s == EVN_ERROR_TIMEOUT || s == EVN_ERROR_LIMIT) << s << " " << error.message;
+  OnnxWriter doubles = loop_body(node_proto("Concat", {"state", "state"}, {"next"}, {{"axis", 0}}));
+  const evn_status grown = run_model(loop_model({Attr::graph("body", doubles.graph())}), forever);
+  EXPECT_TRUE(grown == EVN_ERROR_LIMIT || grown == EVN_ERROR_OUT_OF_MEMORY) << grown << " " << error.message;
+}
+
+TEST_F(HostileRow, H52_LoopsWithoutABodyOrWithOneThatContradictsItself) {
+  const std::vector<Operand> once = {scalar(std::int64_t{1}), tensor<std::uint8_t>({}, {1}, kBool), floats({1}, {1})};
+  EXPECT_EQ(run_model(loop_model({}), once), EVN_ERROR_INVALID_MODEL) << error.message;
+  OnnxWriter body = loop_body(node_proto("Identity", {"state"}, {"next"}));
+  EXPECT_EQ(run_model(loop_model({Attr::graph("body", body.graph())}), once), EVN_OK) << error.message;
+  EXPECT_EQ(run_model(loop_model({Attr::graph("body", body.graph()), Attr::graph("body", body.graph())}), once),
+            EVN_ERROR_INVALID_MODEL);
+  body.add_initializer("state", {1}, Floats{1});
+  EXPECT_EQ(run_model(loop_model({Attr::graph("body", body.graph())}), once), EVN_ERROR_INVALID_MODEL) << error.message;
+}
+
 // ------------------------------------------------------------------------------------------------------ H57: callers --
 
 TEST_F(HostileRow, H57_TensorsThatTheModelDidNotDeclare) {
