@@ -123,22 +123,44 @@ void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, c
 
 }  // namespace
 
-std::string Session::explain(evn_format format) const {
+// What the latest run tells.
+struct Session::Latest {
+  std::vector<std::shared_ptr<Plan>> chain;
+  std::vector<const Kernel*> kernels;  // per node: the one that ran it, or null
+  std::vector<NodePlacement> placed;   // per node
+};
+
+Session::Latest Session::latest() const {
   const CompiledGraph& c = compiled_;
-  std::vector<std::shared_ptr<Plan>> chain;  // of the latest run
+  Latest l{{}, std::vector<const Kernel*>(c.nodes.size(), nullptr), c.placement.nodes};
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) chain.push_back(p->plan);
-  }
-  std::vector<const Kernel*> planned(c.nodes.size(), nullptr);
-  std::vector<NodePlacement> placed = c.placement.nodes;
-  for (const auto& plan : chain) {
-    for (const PlanStep& step : plan->steps) {
-      if (step.kind != PlanStep::Kind::kKernel) continue;
-      planned[step.node] = step.kernel;
-      note_move(c.devices[step.slot], &placed[step.node]);
+    for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) {
+      l.chain.push_back(p->plan);
     }
   }
+  for (const auto& plan : l.chain) {
+    for (const PlanStep& step : plan->steps) {
+      if (step.kind != PlanStep::Kind::kKernel) continue;
+      l.kernels[step.node] = step.kernel;
+      note_move(c.devices[step.slot], &l.placed[step.node]);
+    }
+  }
+  return l;
+}
+
+// Those of a body stand behind the node that runs it.
+void Session::write_nodes(JsonWriter& json, std::string& text) const {
+  const Latest l = latest();
+  for (std::size_t i = 0; i < compiled_.nodes.size(); ++i) {
+    write_node(json, text, graph().nodes[i], l.placed[i], kernel_name(l.placed[i], l.kernels[i]));
+    if (body(i) != nullptr) body(i)->write_nodes(json, text);
+  }
+}
+
+std::string Session::explain(evn_format format) const {
+  const CompiledGraph& c = compiled_;
+  const auto [chain, planned, placed] = latest();
   if (format == EVN_FORMAT_DOT || format == EVN_FORMAT_SVG) {
     std::vector<const char*> kernels;
     for (std::size_t i = 0; i < c.nodes.size(); ++i) kernels.push_back(kernel_name(placed[i], planned[i]));
@@ -153,9 +175,7 @@ std::string Session::explain(evn_format format) const {
   json.field("model", c.model->file_name);
   json.key("nodes");
   json.begin_array();
-  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
-    write_node(json, text, graph().nodes[i], placed[i], kernel_name(placed[i], planned[i]));
-  }
+  write_nodes(json, text);
   json.end_array();
 
   json.key("copies");

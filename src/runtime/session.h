@@ -12,6 +12,8 @@
 
 namespace evn {
 
+class JsonWriter;
+
 struct RunRequest {
   bool allow_copies = false;
   std::uint64_t timeout_ns = 0;   // 0: the configuration's
@@ -54,6 +56,9 @@ class Session {
 
   Session(ModelPtr model, const std::string& default_device, std::uint64_t begin_ns);
   void make_bodies(const std::string& default_device);
+  struct Latest;
+  Latest latest() const;
+  void write_nodes(JsonWriter& json, std::string& text) const;
   void log_plan(const Plan& plan, std::uint64_t duration_ns) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
   void check_input(std::size_t index, const RunValue& value) const;

@@ -276,3 +276,11 @@ def test_each_turn_draws_numbers_of_its_own(runtime):
     }"""))
     drawn = session.run({"n": numpy.array(5)})["all"]
     assert numpy.unique(drawn).size == 15
+
+
+def test_rules_match_nodes_of_bodies_and_explain_lists_them():
+    with evener.Runtime(config_text="placement: {rules: [{match: {name: '*/body/*'}, device: cpu, policy: require}]}", threads=1, cache_dir="") as r:
+        session = r.session(build(LOOP))
+        text = session.explain()
+    (line,) = [line for line in text.splitlines() if " Relu " in line]
+    assert "/body/" in line and "rule at line 1" in line
