@@ -47,8 +47,62 @@ void add_encoders(Cases* all) {
   all->push_back(tensors(kF64, tensor_of<double>({1, 0, -2})));
 }
 
+// Two trees over three features: (0: x0 <= 0.5 ? 1 : (2: x2 > -0.5 ? 3 : 4)) and (0: x1 < 0 ? 1 : 2).
+Case tree_tables(const char* op, int version, DType dtype) {
+  Case c = ml(op, version).in(dtype, {7, 3}, -2, 3).batch();
+  c.ints("nodes_treeids", {0, 0, 0, 0, 0, 1, 1, 1}).ints("nodes_nodeids", {0, 1, 2, 3, 4, 0, 1, 2});
+  c.ints("nodes_featureids", {0, 0, 2, 0, 0, 1, 0, 0});
+  c.attr("nodes_modes", Words{"BRANCH_LEQ", "LEAF", "BRANCH_GT", "LEAF", "LEAF", "BRANCH_LT", "LEAF", "LEAF"});
+  return c.ints("nodes_truenodeids", {1, 0, 3, 0, 0, 1, 0, 0}).ints("nodes_falsenodeids", {2, 0, 4, 0, 0, 2, 0, 0});
+}
+
+Case regressor(int version, DType dtype, bool tensors) {
+  Case c = tree_tables("TreeEnsembleRegressor", version, dtype).integer("n_targets", 2);
+  c.ints("target_treeids", {0, 0, 0, 1, 1, 1}).ints("target_nodeids", {1, 3, 4, 1, 2, 2}).ints("target_ids", {0, 1, 0, 0, 1, 0});
+  if (!tensors) {
+    c.attr("target_weights", Floats{1, -2, 3, 0.5f, 4, -1});
+    return c.attr("nodes_values", Floats{0.5f, 0, -0.5f, 0, 0, 0, 0, 0});
+  }
+  c.attr("target_weights_as_tensor", tensor_of<double>({1, -2, 3, 0.5, 4, -1}));
+  c.attr("nodes_values_as_tensor", tensor_of<double>({0.5, 0, -0.5, 0, 0, 0, 0, 0}));
+  return c.attr("base_values_as_tensor", tensor_of<double>({0.25, 1}));
+}
+
+Case classifier(int version, DType dtype) {
+  Case c = tree_tables("TreeEnsembleClassifier", version, dtype).outputs(2).ints("classlabels_int64s", {5, -3, 8});
+  c.ints("class_treeids", {0, 0, 0, 1, 1, 1}).ints("class_nodeids", {1, 3, 4, 1, 2, 2}).ints("class_ids", {0, 1, 2, 0, 1, 2});
+  c.attr("class_weights", Floats{1, 2, 3, 0.5f, 1.5f, 2.5f});
+  return c.attr("nodes_values", Floats{0.5f, 0, -0.5f, 0, 0, 0, 0, 0});
+}
+
+template <typename T>
+Case ensemble(DType dtype) {
+  Case c = ml("TreeEnsemble", 5).in(dtype, {7, 3}, -2, 3).whole().batch().integer("n_targets", 2).ints("tree_roots", {0, 2});
+  c.ints("nodes_featureids", {0, 2, 1}).attr("nodes_modes", tensor_of<std::uint8_t>({0, 6, 1})).attr("nodes_splits", tensor_of<T>({0, 0, 1}));
+  c.ints("nodes_truenodeids", {0, 1, 0}).ints("nodes_trueleafs", {1, 1, 1});
+  c.ints("nodes_falsenodeids", {1, 2, 3}).ints("nodes_falseleafs", {0, 1, 1});
+  c.attr("membership_values", tensor_of<T>({1, -2, static_cast<T>(NAN)}));
+  return c.attr("leaf_weights", tensor_of<T>({1, -2, 3, 4})).ints("leaf_targetids", {0, 1, 0, 1});
+}
+
+void add_trees(Cases* all) {
+  for (const int version : {1, 3, 5}) {
+    for (const DType d : kFour) {
+      all->push_back(regressor(version, d, version > 1));
+      all->push_back(classifier(version, d));
+    }
+    all->push_back(regressor(version, kF32, false).word("aggregate_function", "MAX").word("post_transform", "LOGISTIC"));
+    all->push_back(classifier(version, kF32).word("post_transform", "SOFTMAX"));
+  }
+  for (const std::int64_t how : {0, 1, 2, 3}) all->push_back(ensemble<float>(kF32).integer("aggregate_function", how));
+  for (const std::int64_t transform : {1, 2, 3}) all->push_back(ensemble<double>(kF64).integer("post_transform", transform));
+}
+
 }  // namespace
 
-void add_ml_cases(Cases* all) { add_encoders(all); }
+void add_ml_cases(Cases* all) {
+  add_encoders(all);
+  add_trees(all);
+}
 
 }  // namespace evn::conformance

@@ -1,0 +1,506 @@
+// Trees of ai.onnx.ml: TreeEnsemble, TreeEnsembleRegressor, TreeEnsembleClassifier.
+//   A row walks each tree from its root: at a branch the row's feature is compared with the branch's value (or looked up in its set), a
+//   NaN goes where nodes_missing_value_tracks_true says. The votes of the leaves are summed (or averaged over the trees, or the least or
+//   largest is taken) per target, base_values added, and the row's scores transformed. The label is that of the largest score; of two
+//   classes with votes for the first only, these speak for the second: above 0.5 where no vote is negative, else above 0.
+// dtypes: floats, the two older ones int64 and int32 too. Failures: tables of unlike lengths; ids, features, classes outside; a node
+// that two branches lead to; no trees. Sums in double; the tolerance is of the transforms.
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "ops/infra/ml_scores.h"
+
+namespace evn {
+namespace {
+
+// -------------------------------------------------------------------------------------------------------------- forest --
+
+enum class Test : std::uint8_t { kLeq, kLt, kGte, kGt, kEq, kNeq, kMember };
+constexpr const char* kTests[] = {"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"};
+
+struct Branch {
+  Test test = Test::kLeq;
+  bool is_leaf = false;
+  bool nan_is_true = false;
+  std::int64_t feature = 0;
+  double value = 0;
+  std::size_t yes = 0, no = 0;      // branches
+  std::size_t first = 0, end = 0;   // votes of a leaf; members of a set
+};
+
+struct Vote {
+  std::int64_t target = 0;
+  double weight = 0;
+};
+
+struct Forest {
+  std::vector<Branch> branches;
+  std::vector<Vote> votes;
+  std::vector<double> members;
+  std::vector<std::size_t> roots;
+};
+
+enum class Aggregate { kAverage, kSum, kMin, kMax };
+
+double tensor_at(const Weight& tensor, std::size_t i) {
+  double value = 0;
+  const auto read = [&](auto raw) {  // a file's bytes may lie anywhere
+    std::memcpy(&raw, static_cast<const char*>(tensor.data.get()) + i * sizeof raw, sizeof raw);
+    if constexpr (std::is_same_v<decltype(raw), Float16>) {
+      value = raw.value();
+    } else {
+      value = static_cast<double>(raw);
+    }
+  };
+  dispatch<float, double, Float16, std::uint8_t>(tensor.desc.dtype, read);
+  return value;
+}
+
+std::size_t count_of(const Weight* tensor) { return tensor == nullptr ? 0 : static_cast<std::size_t>(tensor->desc.shape.elements()); }
+
+void require_count(std::size_t count, std::size_t expected, const char* what) {
+  if (count != expected) fail(EVN_ERROR_INVALID_MODEL, "%s has %zu elements, expected %zu", what, count, expected);
+}
+
+std::size_t require_index(std::int64_t index, std::size_t count, const char* what) {
+  if (index < 0 || static_cast<std::uint64_t>(index) >= count) {
+    fail(EVN_ERROR_INVALID_MODEL, "%s %lld of %zu", what, static_cast<long long>(index), count);
+  }
+  return static_cast<std::size_t>(index);
+}
+
+// Every walk ends: no branch is reached twice. `whole`: none is left out, as those of a circle are.
+void require_trees(const Forest& f, bool whole) {
+  if (f.roots.empty()) fail(EVN_ERROR_INVALID_MODEL, "there are no trees");
+  std::vector<bool> reached(f.branches.size());
+  std::vector<std::size_t> open(f.roots);
+  while (!open.empty()) {
+    const std::size_t at = open.back();
+    open.pop_back();
+    if (reached[at]) fail(EVN_ERROR_INVALID_MODEL, "node %zu is reached twice: this is no tree", at);
+    reached[at] = true;
+    const Branch& b = f.branches[at];
+    if (b.is_leaf) continue;
+    open.push_back(b.yes);
+    open.push_back(b.no);
+  }
+  if (whole && std::find(reached.begin(), reached.end(), false) != reached.end()) {
+    fail(EVN_ERROR_INVALID_MODEL, "there are nodes that no root leads to");
+  }
+}
+
+void require_features(const Forest& f, std::int64_t features) {
+  for (const Branch& b : f.branches) {
+    if (b.is_leaf) continue;
+    if (b.feature < 0) fail(EVN_ERROR_INVALID_MODEL, "feature %lld", static_cast<long long>(b.feature));
+    if (features < 0 || b.feature < features) continue;
+    fail(EVN_ERROR_INVALID_ARGUMENT, "feature %lld of %lld", static_cast<long long>(b.feature), static_cast<long long>(features));
+  }
+}
+
+bool holds(const Forest& f, const Branch& b, double x) {
+  if (std::isnan(x) && b.nan_is_true) return true;
+  switch (b.test) {
+    case Test::kLeq: return x <= b.value;
+    case Test::kLt: return x < b.value;
+    case Test::kGte: return x >= b.value;
+    case Test::kGt: return x > b.value;
+    case Test::kEq: return x == b.value;
+    case Test::kNeq: return x != b.value && !std::isnan(x);
+    case Test::kMember: break;
+  }
+  const auto members = std::span(f.members).subspan(b.first, b.end - b.first);
+  return std::find(members.begin(), members.end(), x) != members.end();
+}
+
+// A row's scores of all targets; `voted` tells which targets a leaf spoke for.
+void score_row(const Forest& f, Aggregate how, const ConstTensor& x, std::int64_t row, std::span<double> scores, std::vector<bool>* voted) {
+  std::fill(scores.begin(), scores.end(), 0.0);
+  voted->assign(scores.size(), false);
+  const std::int64_t start = row * feature_count(x.desc.shape);
+  for (const std::size_t root : f.roots) {
+    const Branch* b = &f.branches[root];
+    while (!b->is_leaf) b = &f.branches[holds(f, *b, feature_at(x, start + b->feature)) ? b->yes : b->no];
+    for (std::size_t v = b->first; v < b->end; ++v) {
+      const auto target = static_cast<std::size_t>(f.votes[v].target);
+      const double weight = f.votes[v].weight;
+      double& score = scores[target];
+      if (how == Aggregate::kMin || how == Aggregate::kMax) {
+        const bool better = how == Aggregate::kMin ? weight < score : weight > score;
+        if (better || !(*voted)[target]) score = weight;
+      } else {
+        score += weight;
+      }
+      (*voted)[target] = true;
+    }
+  }
+  if (how != Aggregate::kAverage) return;
+  for (double& s : scores) s /= static_cast<double>(f.roots.size());
+}
+
+// -------------------------------------------------------------------------------------------------------- TreeEnsemble --
+
+enum : int { kAggregate5, kTransform5, kTargets5, kRoots, kMissing5, kModes5, kWeights5, kTargetIds5, kFalse5, kFalseLeafs, kTrue5,
+             kTrueLeafs, kFeatures5, kSplits5, kMembers5, kHitrates5 };
+
+// The sets of the branches that look for members, one behind the other and each ended by NaN.
+void read_sets(const Weight* members, Forest* f) {
+  std::size_t at = 0;
+  f->members.resize(count_of(members));
+  for (std::size_t i = 0; i < f->members.size(); ++i) f->members[i] = tensor_at(*members, i);
+  for (Branch& b : f->branches) {
+    if (b.is_leaf || b.test != Test::kMember) continue;
+    if (at >= f->members.size()) fail(EVN_ERROR_INVALID_MODEL, "membership_values has too few sets");
+    b.first = at;
+    while (at < f->members.size() && !std::isnan(f->members[at])) ++at;
+    b.end = at++;
+  }
+  if (at < f->members.size()) fail(EVN_ERROR_INVALID_MODEL, "membership_values has more sets than branches look into");
+}
+
+// Branches first; each edge to a leaf has a leaf of its own, as two edges may name one.
+Forest forest_of_ensemble(const Node& n) {
+  Forest f;
+  const std::size_t count = attr_ints(n, kFeatures5).size(), leaves = attr_ints(n, kTargetIds5).size();
+  const std::int64_t targets = attr_given(n, kTargets5) ? attr_int(n, kTargets5) : 0;
+  if (targets < 1) fail(EVN_ERROR_INVALID_MODEL, "n_targets is %lld", static_cast<long long>(targets));
+  const Weight &modes = *attr_tensor(n, kModes5), &splits = *attr_tensor(n, kSplits5), &weights = *attr_tensor(n, kWeights5);
+  require_count(count_of(&modes), count, "nodes_modes");
+  require_count(count_of(&splits), count, "nodes_splits");
+  require_count(count_of(&weights), leaves, "leaf_weights");
+  for (const int list : {kFalse5, kFalseLeafs, kTrue5, kTrueLeafs}) require_count(attr_ints(n, list).size(), count, "a list of nodes_");
+  const auto missing = attr_ints(n, kMissing5);
+  if (!missing.empty()) require_count(missing.size(), count, "nodes_missing_value_tracks_true");
+  for (std::size_t i = 0; i < leaves; ++i) {
+    const std::size_t target = require_index(attr_ints(n, kTargetIds5)[i], static_cast<std::size_t>(targets), "target");
+    f.votes.push_back({static_cast<std::int64_t>(target), tensor_at(weights, i)});
+  }
+  f.branches.resize(count);
+  const auto edge = [&](int ids, int leafs, std::size_t i) {
+    const bool to_leaf = attr_ints(n, leafs)[i] != 0;
+    const std::size_t to = require_index(attr_ints(n, ids)[i], to_leaf ? leaves : count, to_leaf ? "leaf" : "node");
+    if (!to_leaf) return to;
+    Branch leaf;
+    leaf.is_leaf = true;
+    leaf.first = to;
+    leaf.end = to + 1;
+    f.branches.push_back(leaf);
+    return f.branches.size() - 1;
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    const double mode = tensor_at(modes, i);
+    if (!(mode >= 0 && mode <= 6)) fail(EVN_ERROR_INVALID_MODEL, "element %zu of nodes_modes is not known", i);
+    const std::size_t yes = edge(kTrue5, kTrueLeafs, i), no = edge(kFalse5, kFalseLeafs, i);
+    f.branches[i] = {static_cast<Test>(static_cast<int>(mode)), false, !missing.empty() && missing[i] != 0, attr_ints(n, kFeatures5)[i],
+                     tensor_at(splits, i), yes, no};
+  }
+  for (const std::int64_t root : attr_ints(n, kRoots)) f.roots.push_back(require_index(root, count, "root"));
+  read_sets(attr_tensor(n, kMembers5), &f);
+  require_trees(f, false);
+  return f;
+}
+
+void infer_ensemble(InferContext& c) {
+  require_rows(c);
+  require_index(attr_int(c.node, kAggregate5), 4, "aggregate_function");
+  require_index(attr_int(c.node, kTransform5), 5, "post_transform");
+  require_features(forest_of_ensemble(c.node), feature_count(c.shape(0)));
+  c.outputs[0].shape = {row_count(c.shape(0)), attr_int(c.node, kTargets5)};
+}
+
+void reference_ensemble(const ReferenceContext& c) {
+  constexpr ScoreTransform kTransforms[] = {ScoreTransform::kNone, ScoreTransform::kSoftmax, ScoreTransform::kLogistic,
+                                            ScoreTransform::kSoftmaxZero, ScoreTransform::kProbit};
+  const Shape& y = c.output().desc.shape;
+  if (y.elements() == 0) return;
+  const Forest f = forest_of_ensemble(c.node);
+  std::vector<double> scores(static_cast<std::size_t>(y[1]));
+  std::vector<bool> voted;
+  for (std::int64_t row = 0; row < y[0]; ++row) {
+    score_row(f, static_cast<Aggregate>(attr_int(c.node, kAggregate5)), c.input(0), row, scores, &voted);
+    transform_scores(kTransforms[attr_int(c.node, kTransform5)], scores);
+    dispatch_floats(c.output().desc.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      for (std::int64_t k = 0; k < y[1]; ++k) c.output().as<T>()[row * y[1] + k] = static_cast<T>(scores[static_cast<std::size_t>(k)]);
+    });
+  }
+}
+
+// -------------------------------------------------------------------------------------------- the two older operators --
+
+// Shared by both; then the regressor's two and the classifier's two; then, from version 3 on, the tensors.
+enum : int { kTransform, kTreeIds, kNodeIds, kFeatures, kModes, kValues, kTrue, kFalse, kMissing, kHitrates, kBase, kVoteTrees, kVoteNodes,
+             kVoteIds, kVoteWeights, kOwn0, kOwn1, kBaseTensor, kValuesTensor, kWeightsTensor, kHitratesTensor };
+
+// Numbers from a list of floats, or from the tensor that may stand for it.
+std::vector<double> numbers(const Node& n, int list, int tensor) {
+  const auto floats = attr_floats(n, list);
+  std::vector<double> all(floats.begin(), floats.end());
+  const Weight* given = n.op->since >= 3 ? attr_tensor(n, tensor) : nullptr;
+  if (given == nullptr) return all;
+  if (!all.empty()) fail(EVN_ERROR_INVALID_MODEL, "a list of numbers is there twice, as floats and as tensor");
+  all.resize(count_of(given));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = tensor_at(*given, i);
+  return all;
+}
+
+// Finds nodes by (tree, id).
+class NodeTable {
+ public:
+  NodeTable(std::span<const std::int64_t> trees, std::span<const std::int64_t> ids) : trees_(trees), ids_(ids), order_(ids.size()) {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    const auto less = [&](std::size_t i, std::size_t j) { return key(i) < key(j); };
+    if (!std::is_sorted(order_.begin(), order_.end(), less)) std::sort(order_.begin(), order_.end(), less);
+    for (std::size_t i = 1; i < order_.size(); ++i) {
+      if (key(order_[i - 1]) == key(order_[i])) fail(EVN_ERROR_INVALID_MODEL, "node %zu has the ids of another", order_[i]);
+    }
+  }
+
+  std::size_t find(std::int64_t tree, std::int64_t id) const {
+    const std::pair wanted(tree, id);
+    const auto at = std::lower_bound(order_.begin(), order_.end(), wanted, [&](std::size_t i, const auto& k) { return key(i) < k; });
+    if (at != order_.end() && key(*at) == wanted) return *at;
+    fail(EVN_ERROR_INVALID_MODEL, "tree %lld has no node %lld", static_cast<long long>(tree), static_cast<long long>(id));
+  }
+
+ private:
+  std::pair<std::int64_t, std::int64_t> key(std::size_t i) const { return {trees_[i], ids_[i]}; }
+  std::span<const std::int64_t> trees_, ids_;
+  std::vector<std::size_t> order_;
+};
+
+Branch read_branch(const Node& n, const NodeTable& table, std::size_t i, double value) {
+  Branch b;
+  const std::string& mode = attr_strings(n, kModes)[i];
+  b.is_leaf = mode == "LEAF";
+  if (b.is_leaf) return b;
+  const auto* test = std::find(std::begin(kTests), std::end(kTests), mode);
+  if (test == std::end(kTests)) fail(EVN_ERROR_INVALID_MODEL, "mode '%.40s' is not known", mode.c_str());
+  b.test = static_cast<Test>(test - kTests);
+  b.nan_is_true = attr_given(n, kMissing) && attr_ints(n, kMissing)[i] != 0;
+  b.feature = attr_ints(n, kFeatures)[i];
+  b.value = value;
+  b.yes = table.find(attr_ints(n, kTreeIds)[i], attr_ints(n, kTrue)[i]);
+  b.no = table.find(attr_ints(n, kTreeIds)[i], attr_ints(n, kFalse)[i]);
+  return b;
+}
+
+// The votes, those of a leaf side by side.
+void read_votes(const Node& n, const NodeTable& table, std::size_t targets, Forest* f) {
+  const auto trees = attr_ints(n, kVoteTrees), nodes = attr_ints(n, kVoteNodes), ids = attr_ints(n, kVoteIds);
+  const std::vector<double> weights = numbers(n, kVoteWeights, kWeightsTensor);
+  for (const std::size_t size : {trees.size(), nodes.size(), weights.size()}) require_count(size, ids.size(), "a list of votes");
+  std::vector<std::size_t> leaf(ids.size()), order(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    require_index(ids[i], targets, "target");
+    leaf[i] = table.find(trees[i], nodes[i]);
+    if (!f->branches[leaf[i]].is_leaf) fail(EVN_ERROR_INVALID_MODEL, "vote %zu is of a node that is no leaf", i);
+  }
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) { return leaf[i] < leaf[j]; });
+  for (const std::size_t i : order) {
+    Branch& b = f->branches[leaf[i]];
+    if (b.end == 0) b.first = f->votes.size();
+    f->votes.push_back({ids[i], weights[i]});
+    b.end = f->votes.size();
+  }
+}
+
+Forest forest_of_tables(const Node& n, std::size_t targets) {
+  Forest f;
+  const auto trees = attr_ints(n, kTreeIds), ids = attr_ints(n, kNodeIds);
+  const std::size_t count = ids.size();
+  const std::vector<double> values = numbers(n, kValues, kValuesTensor);
+  for (const int list : {kTreeIds, kFeatures, kTrue, kFalse}) require_count(attr_ints(n, list).size(), count, "a list of nodes_");
+  require_count(attr_strings(n, kModes).size(), count, "nodes_modes");
+  require_count(values.size(), count, "nodes_values");
+  if (attr_given(n, kMissing)) require_count(attr_ints(n, kMissing).size(), count, "nodes_missing_value_tracks_true");
+  const NodeTable table(trees, ids);
+  std::vector<bool> has_parent(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    f.branches.push_back(read_branch(n, table, i, values[i]));
+    const Branch& b = f.branches.back();
+    if (!b.is_leaf) has_parent[b.yes] = has_parent[b.no] = true;
+  }
+  // A tree's root is the node that no branch leads to; where all have one, the tree is a circle.
+  std::vector<std::int64_t> rooted, all(trees.begin(), trees.end());
+  for (std::size_t i = 0; i < count; ++i) {
+    if (has_parent[i]) continue;
+    f.roots.push_back(i);
+    rooted.push_back(trees[i]);
+  }
+  std::sort(rooted.begin(), rooted.end());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  if (rooted != all) fail(EVN_ERROR_INVALID_MODEL, "a tree does not have just one root");
+  read_votes(n, table, targets, &f);
+  require_trees(f, true);
+  return f;
+}
+
+std::vector<double> base_values(const Node& n, std::size_t targets, bool is_pair) {
+  std::vector<double> base = numbers(n, kBase, kBaseTensor);
+  if (base.empty()) base.assign(targets, 0);
+  if (is_pair && base.size() == 1) base.push_back(base[0]);
+  require_count(base.size(), targets, "base_values");
+  return base;
+}
+
+Aggregate aggregate_of(const std::string& name) {
+  constexpr const char* kNames[] = {"AVERAGE", "SUM", "MIN", "MAX"};
+  for (int i = 0; i < 4; ++i) {
+    if (name == kNames[i]) return static_cast<Aggregate>(i);
+  }
+  fail(EVN_ERROR_INVALID_MODEL, "aggregate_function '%.40s' is not known", name.c_str());
+}
+
+void infer_regressor(InferContext& c) {
+  require_rows(c);
+  const std::int64_t targets = attr_given(c.node, kOwn1) ? attr_int(c.node, kOwn1) : 0;
+  if (targets < 1) fail(EVN_ERROR_INVALID_MODEL, "n_targets is %lld", static_cast<long long>(targets));
+  aggregate_of(attr_string(c.node, kOwn0));
+  score_transform(attr_string(c.node, kTransform));
+  const std::size_t base = numbers(c.node, kBase, kBaseTensor).size();
+  if (base != 0) require_count(base, static_cast<std::size_t>(targets), "base_values");
+  require_features(forest_of_tables(c.node, static_cast<std::size_t>(targets)), feature_count(c.shape(0)));
+  c.outputs[0].shape = {row_count(c.shape(0)), targets};
+}
+
+void reference_regressor(const ReferenceContext& c) {
+  if (c.output().desc.shape.elements() == 0) return;
+  const auto targets = static_cast<std::size_t>(attr_int(c.node, kOwn1));
+  const Forest f = forest_of_tables(c.node, targets);
+  const std::vector<double> base = base_values(c.node, targets, false);
+  std::vector<double> scores(targets);
+  std::vector<bool> voted;
+  for (std::int64_t row = 0; row < c.output().desc.shape[0]; ++row) {
+    score_row(f, aggregate_of(attr_string(c.node, kOwn0)), c.input(0), row, scores, &voted);
+    for (std::size_t k = 0; k < targets; ++k) scores[k] += base[k];
+    transform_scores(score_transform(attr_string(c.node, kTransform)), scores);
+    std::copy(scores.begin(), scores.end(), c.output().as<float>() + row * static_cast<std::int64_t>(targets));
+  }
+}
+
+DType classifier_dtype(const Node& node, std::span<const DType>, int output) {
+  if (output == 1) return DType::kFloat32;
+  return class_labels(node, kOwn0, kOwn1).are_strings() ? DType::kString : DType::kInt64;
+}
+
+// Two classes, and votes for the first alone.
+bool votes_for_one(const Forest& f, std::size_t classes) {
+  return classes == 2 && std::all_of(f.votes.begin(), f.votes.end(), [](const Vote& v) { return v.target == 0; });
+}
+
+void infer_classifier(InferContext& c) {
+  require_rows(c);
+  const ClassLabels labels = class_labels(c.node, kOwn0, kOwn1);
+  score_transform(attr_string(c.node, kTransform));
+  base_values(c.node, labels.count(), labels.count() == 2);
+  require_features(forest_of_tables(c.node, labels.count()), feature_count(c.shape(0)));
+  c.outputs[0].shape = {row_count(c.shape(0))};
+  if (c.outputs.size() > 1) c.outputs[1].shape = {row_count(c.shape(0)), static_cast<std::int64_t>(labels.count())};
+}
+
+// The label's place; a class that no leaf spoke for is chosen where none was.
+std::size_t voted_class(std::span<const double> scores, const std::vector<bool>& voted) {
+  std::size_t best = scores.size();
+  for (std::size_t k = 0; k < scores.size(); ++k) {
+    if (voted[k] && (best == scores.size() || scores[k] > scores[best])) best = k;
+  }
+  return best == scores.size() ? best_class(scores) : best;
+}
+
+void reference_classifier(const ReferenceContext& c) {
+  const ClassLabels labels = class_labels(c.node, kOwn0, kOwn1);
+  const std::size_t classes = labels.count();
+  const Forest f = forest_of_tables(c.node, classes);
+  const bool is_pair = votes_for_one(f, classes);
+  const bool positive = std::all_of(f.votes.begin(), f.votes.end(), [](const Vote& v) { return v.weight >= 0; });
+  const bool has_base = !numbers(c.node, kBase, kBaseTensor).empty();
+  const std::vector<double> base = base_values(c.node, classes, classes == 2);
+  const ScoreTransform transform = score_transform(attr_string(c.node, kTransform));
+  std::vector<double> scores(classes);
+  std::vector<bool> voted;
+  for (std::int64_t row = 0; row < row_count(c.input(0).desc.shape); ++row) {
+    score_row(f, Aggregate::kSum, c.input(0), row, scores, &voted);
+    if (is_pair) {
+      const double s = scores[0] + base[1];
+      transform_pair(transform, positive, s, scores);
+      labels.write(c, row, s > (positive ? 0.5 : 0) ? 1 : 0);
+    } else {
+      for (std::size_t k = 0; k < classes; ++k) scores[k] += base[k];
+      labels.write(c, row, has_base ? best_class(scores) : voted_class(scores, voted));
+      transform_scores(transform, scores);
+    }
+    if (c.outputs.size() < 2 || !c.output(1).present()) continue;
+    std::copy(scores.begin(), scores.end(), c.output(1).as<float>() + row * static_cast<std::int64_t>(classes));
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------------- table --
+
+constexpr const char* kDomain = "ai.onnx.ml";
+constexpr AttributeSpec kEnsemble[] = {int_attribute("aggregate_function", 1),
+                                       int_attribute("post_transform", 0),
+                                       optional_attribute("n_targets", AttributeType::kInt),
+                                       required_attribute("tree_roots", AttributeType::kInts),
+                                       optional_attribute("nodes_missing_value_tracks_true", AttributeType::kInts),
+                                       required_attribute("nodes_modes", AttributeType::kTensor),
+                                       required_attribute("leaf_weights", AttributeType::kTensor),
+                                       required_attribute("leaf_targetids", AttributeType::kInts),
+                                       required_attribute("nodes_falsenodeids", AttributeType::kInts),
+                                       required_attribute("nodes_falseleafs", AttributeType::kInts),
+                                       required_attribute("nodes_truenodeids", AttributeType::kInts),
+                                       required_attribute("nodes_trueleafs", AttributeType::kInts),
+                                       required_attribute("nodes_featureids", AttributeType::kInts),
+                                       required_attribute("nodes_splits", AttributeType::kTensor),
+                                       optional_attribute("membership_values", AttributeType::kTensor),
+                                       optional_attribute("nodes_hitrates", AttributeType::kTensor)};
+
+#define EVN_TREE_ATTRIBUTES(votes, own0, own1)                                                                                    \
+  {                                                                                                                               \
+    string_attribute("post_transform", "NONE"), optional_attribute("nodes_treeids", AttributeType::kInts),                        \
+        optional_attribute("nodes_nodeids", AttributeType::kInts), optional_attribute("nodes_featureids", AttributeType::kInts),  \
+        optional_attribute("nodes_modes", AttributeType::kStrings), optional_attribute("nodes_values", AttributeType::kFloats),   \
+        optional_attribute("nodes_truenodeids", AttributeType::kInts),                                                            \
+        optional_attribute("nodes_falsenodeids", AttributeType::kInts),                                                           \
+        optional_attribute("nodes_missing_value_tracks_true", AttributeType::kInts),                                              \
+        optional_attribute("nodes_hitrates", AttributeType::kFloats), optional_attribute("base_values", AttributeType::kFloats),  \
+        optional_attribute(votes "_treeids", AttributeType::kInts), optional_attribute(votes "_nodeids", AttributeType::kInts),   \
+        optional_attribute(votes "_ids", AttributeType::kInts), optional_attribute(votes "_weights", AttributeType::kFloats),     \
+        own0, own1, optional_attribute("base_values_as_tensor", AttributeType::kTensor),                                          \
+        optional_attribute("nodes_values_as_tensor", AttributeType::kTensor),                                                     \
+        optional_attribute(votes "_weights_as_tensor", AttributeType::kTensor),                                                   \
+        optional_attribute("nodes_hitrates_as_tensor", AttributeType::kTensor)                                                    \
+  }
+constexpr AttributeSpec kRegress[] = EVN_TREE_ATTRIBUTES("target", string_attribute("aggregate_function", "SUM"),
+                                                         optional_attribute("n_targets", AttributeType::kInt));
+constexpr AttributeSpec kClassify[] = EVN_TREE_ATTRIBUTES("class", optional_attribute("classlabels_int64s", AttributeType::kInts),
+                                                          optional_attribute("classlabels_strings", AttributeType::kStrings));
+#undef EVN_TREE_ATTRIBUTES
+
+DType float_dtype(const Node&, std::span<const DType>, int) { return DType::kFloat32; }
+
+constexpr std::span<const AttributeSpec> kRegressAll(kRegress), kClassifyAll(kClassify);
+constexpr Tolerance kTolerance{1e-6, 1e-6};
+
+constexpr OpDef regressor(int since) {
+  return {"TreeEnsembleRegressor", kDomain, since, 1, 1, 1, 1, since < 3 ? kRegressAll.first(kBaseTensor) : kRegressAll, kFeatureDtypes,
+          0, 0, float_dtype, infer_regressor, reference_regressor, kTolerance};
+}
+constexpr OpDef classifier(int since) {
+  return {"TreeEnsembleClassifier", kDomain, since, 1, 1, 2, 2, since < 3 ? kClassifyAll.first(kBaseTensor) : kClassifyAll, kFeatureDtypes,
+          0, 0, classifier_dtype, infer_classifier, reference_classifier, kTolerance};
+}
+constexpr OpDef kOps[] = {
+    {"TreeEnsemble", kDomain, 5, 1, 1, 1, 1, kEnsemble, kFloats, 0, 0, nullptr, infer_ensemble, reference_ensemble, kTolerance},
+    regressor(1), regressor(3), regressor(5), classifier(1), classifier(3), classifier(5),
+};
+
+}  // namespace
+
+extern const OpFamily ml_trees_family;
+const OpFamily ml_trees_family = {kOps};
+
+}  // namespace evn
