@@ -98,7 +98,31 @@ def tree_cases():
     yield "TreeEnsembleRegressor", 1, [ROWS.astype(f32)], TREES | votes("target", [0] * 5, [1.0, 2.0, 3.0, 4.0, -5.0]) | {"n_targets": 1}
 
 
-CASES = [*label_cases(), *other_cases(), *tree_cases()]
+def linear_cases():
+    x, whole = ROWS[6:].astype(f32), numpy.trunc(ROWS[6:] * 3)
+    one, three = [0.5, -1.0, 0.25, 0.125], [0.5, -1.0, 0.25, 0.125, 1.0, 0.5, 0.0, -0.5, 0.75, 0.25, -1.0, 0.375]
+    for transform in TRANSFORMS:
+        if transform != "PROBIT":  # of which ONNX Runtime writes the first of the two scores only
+            pair = {"coefficients": one, "intercepts": [0.25], "classlabels_strings": ["no", "yes"], "post_transform": transform}
+            yield "LinearClassifier", 1, [x], pair
+        rows = {"coefficients": three, "intercepts": [0.25, -0.5, 0.0], "post_transform": transform}
+        for given in (x, whole.astype(i64)):
+            yield "LinearClassifier", 1, [given], rows | {"classlabels_ints": [5, -1, 7]}
+        yield "LinearRegressor", 1, [x], rows | {"targets": 3}
+    yield "LinearRegressor", 1, [whole.astype(f32)], {"coefficients": one}
+    for dtype in (f32, f64, i64, i32):
+        for lists in ({"offset": [1.0], "scale": [0.5]}, {"offset": [1.0, 2.0, 0.0, 4.0], "scale": [0.5, 2.0, -1.0, 1.0]}):
+            yield "Scaler", 1, [whole.astype(dtype)], lists
+        for norm in ("MAX", "L1", "L2"):
+            yield "Normalizer", 1, [numpy.concatenate([whole, numpy.zeros((1, 4))]).astype(dtype)], {"norm": norm}
+    for values in ([9.0], [9.0, 8.0, 7.0, 6.0]):
+        yield "Imputer", 1, [whole.astype(f32)], {"imputed_value_floats": values, "replaced_value_float": 1.0}
+        yield "Imputer", 1, [ROWS.astype(f32)], {"imputed_value_floats": values, "replaced_value_float": float("nan")}
+        yield "Imputer", 1, [whole.astype(i64)], {"imputed_value_int64s": [int(v) for v in values], "replaced_value_int64": 1}
+    yield "FeatureVectorizer", 1, [x, x[:, :2]], {"inputdimensions": [4, 2]}
+
+
+CASES = [*label_cases(), *other_cases(), *tree_cases(), *linear_cases()]
 
 
 def model_of(op, version, inputs, attributes):
@@ -124,10 +148,10 @@ def test_agrees_with_onnx_runtime(runtime, case):
     actual = runtime.session(model).run(feeds)
     for name, wanted in zip(("y", "z"), onnx_runtime(model).run(None, feeds)):
         assert (actual[name].shape, actual[name].dtype.kind) == (wanted.shape, wanted.dtype.kind)
-        if "post_transform" not in case[3]:
+        if "post_transform" not in case[3] and case[0] != "Normalizer":
             numpy.testing.assert_array_equal(actual[name], wanted)
         elif wanted.dtype.kind == "f":  # whose probit is an approximation
-            rtol = 2e-3 if case[3]["post_transform"] == "PROBIT" else 2e-6
+            rtol = 2e-3 if case[3].get("post_transform") == "PROBIT" else 2e-6
             numpy.testing.assert_allclose(actual[name], wanted, rtol=rtol, atol=rtol)
         else:
             assert actual[name].tolist() == wanted.tolist()
@@ -154,6 +178,17 @@ def test_the_trees_that_the_refused_ones_come_from_are_taken(runtime):
     ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}),
     ("CategoryMapper", {"cats_strings": ["a"], "cats_int64s": [1, 2]}),
     ("OneHotEncoder", {}),
+    ("LinearRegressor", {"coefficients": [1.0] * 4, "targets": 0}),
+    ("LinearRegressor", {"coefficients": [1.0] * 3}),
+    ("LinearRegressor", {"coefficients": [1.0] * 4, "intercepts": [1.0, 2.0]}),
+    ("LinearClassifier", {"coefficients": [1.0] * 4, "classlabels_ints": [1, 2, 3]}),
+    ("LinearClassifier", {"coefficients": [1.0] * 4}),
+    ("Scaler", {"scale": [1.0] * 3, "offset": [1.0] * 3}),
+    ("Scaler", {"scale": [1.0]}),
+    ("Normalizer", {"norm": "L3"}),
+    ("Imputer", {"imputed_value_floats": [1.0]}),
+    ("Imputer", {"imputed_value_int64s": [1, 2, 3]}),
+    ("FeatureVectorizer", {"inputdimensions": [3]}),
     ("TreeEnsembleRegressor", {"n_targets": 1}),
     *[("TreeEnsembleRegressor", GOOD | change) for change in (
         {"n_targets": 0}, {"n_targets": 1}, {"n_targets": -(2**63)}, {"target_ids": [0, 1, 0, 0, 1, 0, -1]}, {"target_nodeids": [1, 3, 4, 1, 2, 2, 9]},

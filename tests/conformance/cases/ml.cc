@@ -98,11 +98,27 @@ void add_trees(Cases* all) {
   for (const std::int64_t transform : {1, 2, 3}) all->push_back(ensemble<double>(kF64).integer("post_transform", transform));
 }
 
+void add_linear(Cases* all) {
+  for (const DType d : kFour) {
+    const auto rows = [&](const char* op) { return ml(op, 1).in(d, {7, 3}, -2, 3).batch(); };
+    all->push_back(rows("LinearRegressor").integer("targets", 2).attr("coefficients", Floats{1, 2, -1, 0.5f, 0, 3}).attr("intercepts", Floats{1, -1}));
+    Case classes = rows("LinearClassifier").ints("classlabels_ints", {5, -3, 8}).outputs(2).word("post_transform", "SOFTMAX");
+    all->push_back(classes.attr("coefficients", Floats{1, 2, -1, 0.5f, 0, 3, -1, -1, 1}).attr("intercepts", Floats{0, 0.5f, 1}));
+    all->push_back(rows("Scaler").attr("offset", Floats{1, 2, 3}).attr("scale", Floats{0.5f, -1, 2}));
+    for (const char* norm : {"MAX", "L1", "L2"}) all->push_back(rows("Normalizer").word("norm", norm));
+    Case imputer = rows("Imputer").whole();
+    const bool is_float = d == kF32 || d == kF64;
+    all->push_back(is_float ? imputer.attr("imputed_value_floats", Floats{9, 8, 7}) : imputer.ints("imputed_value_int64s", {9, 8, 7}));
+    all->push_back(rows("FeatureVectorizer").in(kF32, {7, 2}).in(kI64, {7, 1}, -9, 9).ints("inputdimensions", {3, 2, 1}).batch(7));
+  }
+}
+
 }  // namespace
 
 void add_ml_cases(Cases* all) {
   add_encoders(all);
   add_trees(all);
+  add_linear(all);
 }
 
 }  // namespace evn::conformance
