@@ -1,10 +1,10 @@
-# Installation: the library, its header, pkg-config and CMake package files, the command.
+# Installation: the library, its headers, pkg-config and CMake package files, the command.
 if(TARGET evener)
   install(TARGETS evener EXPORT evener-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   if(TARGET evener_cli)
     install(TARGETS evener_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
-  install(FILES include/evener/evener.h include/evener/evener.hpp include/evener/operator.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/evener)
+  install(DIRECTORY include/evener DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(FILES LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR})
   target_include_directories(evener INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   install(EXPORT evener-targets NAMESPACE evener:: FILE evener-targets.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/evener)

@@ -13,11 +13,7 @@
 #include "evener.hpp"
 
 namespace evener {
-#if defined(__cpp_lib_span)
-inline namespace with_std_span {
-#else
-inline namespace with_own_span {
-#endif
+inline namespace EVENER_SPANS {
 
 // A node of a custom operator, while one of its functions runs.
 class OperatorNode {
