@@ -142,8 +142,19 @@ def generate(build):
         out += ["", f"## {TITLES.get(domain, domain)}", "", *table(domain, rows, tests)]
     out += ["", "## Not there", "", "A model with one of these is refused when it is loaded, unless it brings or ONNX has a function of the name.", ""]
     out += [f"- {TITLES.get(domain, domain)}: {', '.join(sorted(names))}" for domain, names in sorted(missing(rows, tests).items())]
+    out += ["", "## Parts of operators that are not there", "", "They are refused with EVN_ERROR_UNSUPPORTED, the node and this text.", "",
+            "| src/ops | refused |", "|---|---|", *left_out()]
     out += ["", "## Node tests that do not give the stored output", "", *(f"- *{kind}*: {text}" for kind, text in onnx_cases.KINDS.items()), "", *refusals()]
     return "\n".join(out) + "\n"
+
+
+def left_out():
+    """What the shape rules refuse as not supported, as their sources say it, by file."""
+    refusal = re.compile(r'EVN_ERROR_UNSUPPORTED,\s*"((?:[^"\\]|\\.)+)"')
+    for path in sorted((ROOT / "src" / "ops").glob("*.cc")):
+        texts = dict.fromkeys(re.sub(r"%(lld|d|s)", "...", text) for text in refusal.findall(path.read_text()))
+        if texts:
+            yield f"| {path.name} | {'; '.join(texts)} |"
 
 
 def main():

@@ -5,10 +5,13 @@
 //   MultiHeadAttention   Q [B, S, N * D] and K, V [B, L, N * D] plus bias; or K, V [B, N, L, D] as they are; or all packed in
 //                        [B, S, N, 3, D], or K and V in [B, L, N, 2, D]. Output 3, when wanted: what the softmax gets
 // The past, [2, B, N, P, D] or two of [B, N, P, D], goes before K and V; present outputs have both. Masks, int32, add
-// mask_filter_value (-10000) where they are 0: [B, T] or [B, S, T]; or lengths: [B], where keys end, [2B], also where they begin.
+// mask_filter_value (-10000) where they are 0: [B, T] or [B, S, T]; or lengths: [B], where keys end, [2B], also where they begin,
+// [3B + 2], where they end and numbers that nothing needs.
 // With `unidirectional` query i sees keys up to P + i. attention_bias broadcasts to [B, N, S, T].
-// dtypes: float32; QAttention int8 and uint8, whose result is float32. Failures: dims that do not fit; rotary embedding, buffers
-// shared by past and present, masks of packed batches or rank 4 (UNSUPPORTED). Tolerance: rtol 1e-4, atol 1e-5.
+// MultiHeadAttention's past_sequence_length P makes past and present buffers of one size, of which P rows are past; then
+// cache_indirection [B / beams, beams, rows] names the beam whose row each past key and value is, for one query.
+// dtypes: float32; QAttention int8 and uint8, whose result and scales are float32, float16 or bfloat16. Failures: dims that do not
+// fit; Attention's rotary embedding, buffer sharing and masks of rank 4 (UNSUPPORTED). Tolerance: rtol 1e-4, atol 1e-5.
 #include "ops/attention_core.h"
 #include "ops/infra/quantized.h"
 #include "ops/infra/walk.h"
@@ -46,7 +49,8 @@ void check_mask(const InferContext& c, int input, const AttentionSizes& z) {
   if (mask.rank() > 3) fail(EVN_ERROR_UNSUPPORTED, "an attention mask of rank %d", mask.rank());
   require_rank(c, input, 1, 3);
   if (mask.rank() == 1) {
-    if (mask[0] < 0 || z.batch < 0 || mask[0] == z.batch || mask[0] == checked_mul<std::int64_t>(2, z.batch)) return;
+    if (mask[0] < 0 || z.batch < 0 || mask[0] == z.batch) return;
+    if (mask[0] == checked_mul<std::int64_t>(2, z.batch) || mask[0] - 2 == checked_mul<std::int64_t>(3, z.batch)) return;
     fail(EVN_ERROR_UNSUPPORTED, "a mask of %lld numbers for a batch of %lld", static_cast<long long>(mask[0]),
          static_cast<long long>(z.batch));
   }
@@ -100,18 +104,18 @@ AttentionSizes projected_sizes(const Node& node, const Shape& x, const Shape& we
   return {x[0], heads, heads, x[1], add_dims(past, x[1]), split_depth(width.q, heads), split_depth(width.v, heads)};
 }
 
-void infer_projected(InferContext& c, const AttentionInputs& in) {
+void infer_projected(InferContext& c, const AttentionInputs& in, std::uint32_t floats) {
   if (attr_int(c.node, kDoRotary) != 0) fail(EVN_ERROR_UNSUPPORTED, "attention with rotary embedding");
   if (attr_int(c.node, kShareBuffer) != 0) fail(EVN_ERROR_UNSUPPORTED, "past and present in one buffer");
   require_rank(c, in.x, 3, 3);
   require_rank(c, in.weight, 2, 2);
   const Shape& weight = c.shape(in.weight);
   require_dim(weight[0], c.shape(in.x)[2], in.weight);
-  require_dtype(c, in.bias, kFloat);
+  require_dtype(c, in.bias, floats);
   require_vector(c, in.bias, weight[1]);
   const bool has_past = c.has_input(in.past);
   if (has_past) {
-    require_dtype(c, in.past, kFloat);
+    require_dtype(c, in.past, floats);
     require_rank(c, in.past, 5, 5);
   }
   const AttentionSizes z = projected_sizes(c.node, c.shape(in.x), weight, has_past ? c.shape(in.past)[3] : 0);
@@ -129,19 +133,20 @@ void infer_projected(InferContext& c, const AttentionInputs& in) {
 
 void infer_plain(InferContext& c) {
   require_same_dtype(c, kPlain.x, kPlain.bias);
-  infer_projected(c, kPlain);
+  infer_projected(c, kPlain, kFloat);
 }
 
 enum : int { kXScale = 3, kWeightScale = 4, kXZero = 6, kWeightZero = 7 };
 
 void infer_quantized(InferContext& c) {
   require_rank(c, kQuantized.weight, 2, 2);
-  require_quantized(c, kQuantized.x, kXScale, kXZero, 1, kFloat);
-  require_quantized(c, kQuantized.weight, kWeightScale, kWeightZero, c.shape(kQuantized.weight)[1], kFloat);
-  infer_projected(c, kQuantized);
+  require_quantized(c, kQuantized.x, kXScale, kXZero, 1, kScaleDtypes);
+  const std::uint32_t floats = dtype_bit(c.inputs[kXScale].dtype);
+  require_quantized(c, kQuantized.weight, kWeightScale, kWeightZero, c.shape(kQuantized.weight)[1], floats);
+  infer_projected(c, kQuantized, floats);
 }
 
-DType float_output(const Node&, std::span<const DType>, int) { return DType::kFloat32; }
+DType scale_output(const Node&, std::span<const DType> inputs, int) { return inputs[kXScale]; }
 
 // How MultiHeadAttention's inputs give Q, K and V.
 enum class Packing { kNone, kAll, kKeys };
@@ -181,9 +186,35 @@ void check_keys(const InferContext& c, const AttentionSizes& z, std::int64_t ste
   }
 }
 
+constexpr int kPastLength = 8, kIndirection = 9;
+
+// The rows of the past that count, -1 where that is not known; `rows` are those that it has.
+std::int64_t past_steps(const InferContext& c, std::int64_t rows) {
+  if (!c.has_input(kPastLength)) return rows;
+  require_dtype(c, kPastLength, kInt);
+  require_scalar(c, kPastLength);
+  InferContext::Ints length;
+  if (!c.int_value(kPastLength, &length) || length.count != 1 || rows < 0) return -1;
+  if (length.v[0] < 0 || length.v[0] > rows) fail(EVN_ERROR_INVALID_ARGUMENT, "past_sequence_length does not fit the past");
+  return length.v[0];
+}
+
+// Inputs of past and present that are one buffer; `rows` is its size.
+void check_shared(const InferContext& c, const AttentionSizes& z, std::int64_t rows) {
+  if (c.has_input(kPastLength) && !c.has_input(kMulti.past)) fail(EVN_ERROR_INVALID_MODEL, "past_sequence_length without a past");
+  if (c.has_input(kPastLength) && z.keys > rows && rows >= 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the keys do not fit the buffer");
+  if (!c.has_input(kIndirection)) return;
+  if (!c.has_input(kPastLength)) fail(EVN_ERROR_INVALID_MODEL, "cache_indirection without past_sequence_length");
+  require_dtype(c, kIndirection, kInt);
+  require_rank(c, kIndirection, 3, 3);
+  const Shape& beams = c.shape(kIndirection);
+  if (beams[0] >= 0 && beams[1] >= 0) require_dim(z.batch, checked_mul(beams[0], beams[1]), 0);
+  require_dim(beams[2], rows, kIndirection);
+  if (z.queries >= 0 && z.queries != 1) fail(EVN_ERROR_UNSUPPORTED, "cache_indirection with more than one query");
+}
+
 void infer_multi(InferContext& c) {
   for (const int i : {0, 1, 2, 3, 6, 7}) require_dtype(c, i, kFloat);
-  if (c.has_input(8) || c.has_input(9)) fail(EVN_ERROR_UNSUPPORTED, "past and present in one buffer");
   const Shape& q = c.shape(0);
   if (q.rank() != 5) require_rank(c, 0, 3, 3);
   if (q.rank() != 5) require_input(c, 1);
@@ -198,20 +229,22 @@ void infer_multi(InferContext& c) {
   const bool has_past = c.has_input(kMulti.past);
   if (has_past != c.has_input(kMulti.past_value)) fail(EVN_ERROR_INVALID_MODEL, "past_key and past_value go together");
   if (has_past) require_rank(c, kMulti.past, 4, 4);
-  const std::int64_t past = has_past ? c.shape(kMulti.past)[2] : 0;
+  const std::int64_t rows = has_past ? c.shape(kMulti.past)[2] : 0, past = past_steps(c, rows);
   const auto shape_of = [&](int i) { return c.has_input(i) ? &c.shape(i) : nullptr; };
   const AttentionSizes z = multi_sizes(c.node, q, shape_of(1), shape_of(2), past);
   check_keys(c, z, z.keys < 0 || past < 0 ? -1 : z.keys - past);
   const std::int64_t hidden = z.value_depth < 0 ? -1 : checked_mul(z.heads, z.value_depth);
   const std::int64_t both = z.depth < 0 ? -1 : checked_mul<std::int64_t>(2, checked_mul(z.heads, z.depth));
   require_vector(c, kMulti.bias, add_dims(both, hidden));
-  if (has_past) require_dims(c, kMulti.past, {z.batch, z.heads, past, z.depth});
-  if (has_past) require_dims(c, kMulti.past_value, {z.batch, z.heads, past, z.value_depth});
+  if (has_past) require_dims(c, kMulti.past, {z.batch, z.heads, rows, z.depth});
+  if (has_past) require_dims(c, kMulti.past_value, {z.batch, z.heads, rows, z.value_depth});
+  check_shared(c, z, rows);
   check_mask(c, kMulti.mask, z);
   check_bias(c, kMulti.attention_bias, z);
+  const std::int64_t present = c.has_input(kPastLength) ? rows : z.keys;
   const Shape outputs[] = {{z.batch, z.queries, hidden},
-                           {z.batch, z.heads, z.keys, z.depth},
-                           {z.batch, z.heads, z.keys, z.value_depth},
+                           {z.batch, z.heads, present, z.depth},
+                           {z.batch, z.heads, present, z.value_depth},
                            {z.batch, z.heads, z.queries, z.keys}};
   for (std::size_t i = 0; i < c.outputs.size(); ++i) c.outputs[i].shape = outputs[i];
 }
@@ -234,13 +267,14 @@ class Rows {
  public:
   Rows(const ReferenceContext& c, const AttentionInputs& in, const AttentionSizes& z, std::int64_t past_steps)
       : c_(c), in_(in), z_(z), past_(past_steps), queries_(z.batch, z.heads, z.queries, z.depth),
-        keys_(z.batch, z.heads, z.keys, z.depth), values_(z.batch, z.heads, z.keys, z.value_depth) {}
+        keys_(z.batch, z.heads, z.keys, z.depth), values_(z.batch, z.heads, z.keys, z.value_depth),
+        result_(static_cast<std::size_t>(c.output().desc.shape.elements())) {}
 
   const double* q(std::int64_t b, std::int64_t h, std::int64_t s) { return queries_.row(b, h, s); }
   const double* k(std::int64_t b, std::int64_t h, std::int64_t t) { return keys_.row(b, h, t); }
   const double* v(std::int64_t b, std::int64_t h, std::int64_t t) { return values_.row(b, h, t); }
   float* y(std::int64_t b, std::int64_t h, std::int64_t s) {
-    return c_.output().as<float>() + ((b * z_.queries + s) * z_.heads + h) * z_.value_depth;
+    return result_.data() + ((b * z_.queries + s) * z_.heads + h) * z_.value_depth;
   }
   double sink(std::int64_t) const { return -kInfinity; }
 
@@ -276,16 +310,18 @@ class Rows {
     }
   }
 
-  void store_present(const HeadRows& from, float* to) const {
-    std::transform(from.values.begin(), from.values.end(), to, [](double x) { return static_cast<float>(x); });
+  void store_result() const {
+    for (std::size_t i = 0; i < result_.size(); ++i) {
+      put_scaled(c_.output(), static_cast<std::int64_t>(i), static_cast<double>(result_[i]));
+    }
   }
   void store_present() const {
     const bool joined = in_.past_value < 0;
     if (c_.outputs.size() > 1 && c_.output(1).present()) {
-      store_present(keys_, c_.output(1).as<float>());
-      if (joined) store_present(values_, c_.output(1).as<float>() + keys_.values.size());
+      store_present(keys_, 1, 0);
+      if (joined) store_present(values_, 1, static_cast<std::int64_t>(keys_.values.size()));
     }
-    if (!joined && c_.outputs.size() > 2 && c_.output(2).present()) store_present(values_, c_.output(2).as<float>());
+    if (!joined && c_.outputs.size() > 2 && c_.output(2).present()) store_present(values_, 2, 0);
   }
 
  private:
@@ -299,13 +335,41 @@ class Rows {
     return t >= values[b] || (has_begin && t < values[z_.batch + b]);
   }
 
+  // In a buffer that past and present share only the rows of the new keys change.
+  void store_present(const HeadRows& from, int output, std::int64_t begin) const {
+    const MutableTensor& present = c_.output(output);
+    const bool joined = in_.past_value < 0, shared = !joined && c_.has_input(kPastLength);
+    const std::int64_t rows = joined ? from.steps : present.desc.shape[2];
+    for (std::int64_t i = 0; i < z_.batch * z_.heads * rows; ++i) {
+      const std::int64_t head = i / rows, t = i % rows;
+      const double* row = from.values.data() + (head * from.steps + t) * from.depth;
+      const bool is_new = !shared || (t >= past_ && t < from.steps);
+      for (std::int64_t d = i * from.depth; d < (i + 1) * from.depth; ++d) {
+        const int past = output == 1 ? in_.past : in_.past_value;
+        put_scaled(present, begin + d, is_new ? row[d - i * from.depth] : static_cast<double>(scale_value(c_.input(past), d)));
+      }
+    }
+  }
+
+  // The batch whose row t is the past of batch b.
+  std::int64_t source_of(std::int64_t b, std::int64_t t) const {
+    if (in_.past_value < 0 || !c_.has_input(kIndirection)) return b;
+    const ConstTensor& indirection = c_.input(kIndirection);
+    const std::int64_t beams = indirection.desc.shape[1], beam = indirection.as<std::int32_t>()[b * indirection.desc.shape[2] + t];
+    if (beam < 0 || beam >= beams) fail(EVN_ERROR_INVALID_ARGUMENT, "cache_indirection names beam %lld", static_cast<long long>(beam));
+    return b / beams * beams + beam;
+  }
+
   void copy_past(int which, HeadRows& to) {
     if (past_ == 0) return;
     const bool joined = in_.past_value < 0;
-    const float* from = c_.input(which == 1 || joined ? in_.past : in_.past_value).as<float>();
-    if (joined && which == 2) from += z_.batch * z_.heads * past_ * z_.depth;
+    const ConstTensor& past = c_.input(which == 1 || joined ? in_.past : in_.past_value);
+    const std::int64_t rows = past.desc.shape[joined ? 3 : 2];
+    const std::int64_t begin = joined && which == 2 ? z_.batch * z_.heads * past_ * z_.depth : 0;
     for (std::int64_t i = 0; i < z_.batch * z_.heads * past_; ++i) {
-      std::copy_n(from + i * to.depth, to.depth, to.row(i / past_ / z_.heads, i / past_ % z_.heads, i % past_));
+      const std::int64_t b = i / past_ / z_.heads, h = i / past_ % z_.heads, t = i % past_;
+      const std::int64_t from = begin + ((source_of(b, t) * z_.heads + h) * rows + t) * to.depth;
+      for (std::int64_t d = 0; d < to.depth; ++d) to.row(b, h, t)[d] = static_cast<double>(scale_value(past, from + d));
     }
   }
 
@@ -314,10 +378,12 @@ class Rows {
   const AttentionSizes& z_;
   std::int64_t past_;
   HeadRows queries_, keys_, values_;
+  std::vector<float> result_;
 };
 
 void attend_rows(const ReferenceContext& c, const AttentionSizes& z, Rows& rows) {
   attend(z, {attention_scale(static_cast<double>(attr_float(c.node, kScale)), z.depth), 0}, rows);
+  rows.store_result();
   rows.store_present();
 }
 
@@ -333,7 +399,7 @@ void run_projected(const ReferenceContext& c, const AttentionInputs& in, Product
     const std::int64_t depth = which == 2 ? z.value_depth : z.depth;
     const std::int64_t first = (which == 0 ? 0 : which == 1 ? width.q : width.q + width.k) + h * depth;
     for (std::int64_t d = 0; d < depth; ++d) {
-      const double bias = c.has_input(in.bias) ? static_cast<double>(c.input(in.bias).as<float>()[first + d]) : 0;
+      const double bias = c.has_input(in.bias) ? static_cast<double>(scale_value(c.input(in.bias), first + d)) : 0;
       row[d] = product(b * z.queries + s, first + d) + bias;
     }
   });
@@ -368,7 +434,8 @@ void reference_quantized(const ReferenceContext& c) {
 
 void reference_multi(const ReferenceContext& c) {
   const auto shape_of = [&](int i) { return c.has_input(i) ? &c.input(i).desc.shape : nullptr; };
-  const std::int64_t past = c.has_input(kMulti.past) ? c.input(kMulti.past).desc.shape[2] : 0;
+  std::int64_t past = c.has_input(kMulti.past) ? c.input(kMulti.past).desc.shape[2] : 0;
+  if (c.has_input(kPastLength)) past = *c.input(kPastLength).as<std::int32_t>();
   const AttentionSizes z = multi_sizes(c.node, *shape_of(0), shape_of(1), shape_of(2), past);
   const Packing packing = packing_of(*shape_of(0), shape_of(1));
   Rows rows(c, kMulti, z, past);
@@ -402,9 +469,9 @@ constexpr std::span<const AttributeSpec> kAll(kAttributes);
 constexpr Tolerance kNear = {1e-4, 1e-5};
 constexpr OpDef kOps[] = {
     {"Attention", kDomain, 1, 2, 7, 1, 2, kAll, kFloat, 0, 0, nullptr, infer_plain, reference_plain, kNear},
-    {"QAttention", kDomain, 1, 5, 9, 1, 2, kAll.first(6), kByteDtypes, 0, 0, float_output, infer_quantized,
+    {"QAttention", kDomain, 1, 5, 9, 1, 2, kAll.first(6), kByteDtypes, 0, 0, scale_output, infer_quantized,
      reference_quantized, kNear},
-    {"MultiHeadAttention", kDomain, 1, 1, 10, 1, 4, kAll.first(4), kFloat, 0, 0, nullptr, infer_multi, reference_multi, kNear},
+    {"MultiHeadAttention", kDomain, 1, 1, 10, 1, 4, kAll.first(4), kFloat, 1u << kPastLength, 0, nullptr, infer_multi, reference_multi, kNear},
 };
 
 }  // namespace

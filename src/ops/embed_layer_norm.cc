@@ -3,24 +3,23 @@
 //   inputs   ids [B, T], segment_ids [B, T] (optional), word [W, H], position [P, H], segment [S, H] (optional), gamma [H],
 //            beta [H], mask [B, T] (optional), position_ids [B, T] or [1, T] (optional); ids and mask int32
 //   outputs  y [B, T, H]; optional: of each row of the mask how many are 1 (without a mask 0), [B] int32; s
-// dtypes: float32. Failures: dims that do not fit, one of segment and segment_ids without the other; at run: an id that is no row.
+// dtypes: float32, float16, bfloat16. Failures: dims that do not fit, one of segment and segment_ids without the other; at run: an id that is no row.
 // Tolerance: rtol 1e-4, atol 1e-5.
 #include <vector>
 
-#include "ops/infra/check.h"
-#include "ops/infra/numeric.h"
+#include "ops/infra/quantized.h"
 
 namespace evn {
 namespace {
 
 enum : int { kIds, kSegmentIds, kWord, kPosition, kSegment, kGamma, kBeta, kMask, kPositionIds };
 constexpr std::uint32_t kInt = dtype_bit(DType::kInt32);
-constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
 
 DType embed_dtype(const Node&, std::span<const DType> inputs, int output) { return output == 1 ? DType::kInt32 : inputs[kWord]; }
 
 void infer_embed(InferContext& c) {
-  for (const int i : {kWord, kPosition, kSegment, kGamma, kBeta}) require_dtype(c, i, kFloat);
+  require_dtype(c, kWord, kScaleDtypes);
+  for (const int i : {kPosition, kSegment, kGamma, kBeta}) require_dtype(c, i, dtype_bit(c.inputs[kWord].dtype));
   for (const int i : {kIds, kSegmentIds, kMask, kPositionIds}) require_dtype(c, i, kInt);
   for (const int i : {kWord, kPosition, kGamma, kBeta}) require_input(c, i);
   for (const int i : {kIds, kSegmentIds, kWord, kPosition, kSegment, kMask, kPositionIds}) require_rank(c, i, 2, 2);
@@ -45,7 +44,7 @@ void add_row(const ConstTensor& table, std::int64_t id, std::vector<double>& sum
          static_cast<long long>(table.desc.shape[0]));
   }
   const auto size = static_cast<std::int64_t>(sum.size());
-  for (std::int64_t i = 0; i < size; ++i) sum[static_cast<std::size_t>(i)] += static_cast<double>(table.as<float>()[id * size + i]);
+  for (std::int64_t i = 0; i < size; ++i) sum[static_cast<std::size_t>(i)] += static_cast<double>(scale_value(table, id * size + i));
 }
 
 void normalize(const ReferenceContext& c, const std::vector<double>& sum, std::int64_t begin) {
@@ -54,10 +53,9 @@ void normalize(const ReferenceContext& c, const std::vector<double>& sum, std::i
   for (const double x : sum) mean += x / size;
   for (const double x : sum) variance += (x - mean) * (x - mean) / size;
   const double inverse = 1 / std::sqrt(variance + static_cast<double>(attr_float(c.node, 0)));
-  for (std::size_t i = 0; i < sum.size(); ++i) {
-    const double scaled = (sum[i] - mean) * inverse * static_cast<double>(c.input(kGamma).as<float>()[i]);
-    const auto beta = static_cast<double>(c.input(kBeta).as<float>()[i]);
-    c.output().as<float>()[begin + static_cast<std::int64_t>(i)] = static_cast<float>(scaled + beta);
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(sum.size()); ++i) {
+    const double scaled = (sum[static_cast<std::size_t>(i)] - mean) * inverse * static_cast<double>(scale_value(c.input(kGamma), i));
+    put_scaled(c.output(), begin + i, scaled + static_cast<double>(scale_value(c.input(kBeta), i)));
   }
 }
 
@@ -85,7 +83,7 @@ void reference_embed(const ReferenceContext& c) {
     if (c.has_input(kSegment)) add_row(c.input(kSegment), id_at(kSegmentIds, i), sum);
     if (c.output().present()) normalize(c, sum, i * hidden);
     for (std::int64_t h = 0; h < hidden && wanted(c, 2); ++h) {
-      c.output(2).as<float>()[i * hidden + h] = static_cast<float>(sum[static_cast<std::size_t>(h)]);
+      put_scaled(c.output(2), i * hidden + h, sum[static_cast<std::size_t>(h)]);
     }
   }
   if (wanted(c, 1)) count_mask(c, batch, steps);

@@ -5,11 +5,17 @@
 //   outputs  [B, S, N * D]; present_key, present_value [B, G, max(P, total), D], zeros behind what counts; the scores [B, N, S, T],
 //            T that of present_key, before (qk_output 1) or after (2) the softmax
 // While S < total_sequence_length, the new keys of batch b go behind the first seqlens_k[b] + 1 - S of the past; otherwise nothing
-// is past. With do_rotary Q and the new K are turned (RotaryEmbedding) by position_ids or by where the keys go. Query i sees keys
+// is past. With do_rotary Q and the new K are turned (RotaryEmbedding) by position_ids (with no past by the first of them, and on) or by where the keys go. Query i sees keys
 // up to its own, with local_window_size the last that many; with causal 0 all that count. head_sink[n], or with smooth_softmax 0,
 // stands for a key without a value.
-// dtypes: float32. Failures: dims that do not fit, quantized and windowed caches, normalized Q and K (UNSUPPORTED); at run: lengths
-// or positions that do not fit. Tolerance: rtol 1e-4, atol 1e-5.
+// Quantized caches (k_quant_type, v_quant_type) are int8, or with kv_cache_bit_width 4 uint8 of two numbers; k_scale and v_scale
+// have one number, or one for each of [G, D]. New keys and values are rounded before they are used. With sliding_window_cache a
+// cache has P >= local_window_size rows for the newest positions only (attention_cache.h), and present_key is of its size.
+// dtypes: float32. Failures: dims that do not fit; caches of float8e4m3fn, normalized Q and K, the scores of a sliding cache
+// (UNSUPPORTED); at run: lengths or positions that do not fit. Tolerance: rtol 1e-4, atol 1e-5.
+#include <cstring>
+
+#include "ops/attention_cache.h"
 #include "ops/attention_core.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
@@ -22,11 +28,11 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 enum : int {
-  kQuery, kKey, kValue, kPastKey, kPastValue, kLengths, kTotal, kCosine, kSine, kPositions, kBias, kSink, kFirstRefused
+  kQuery, kKey, kValue, kPastKey, kPastValue, kLengths, kTotal, kCosine, kSine, kPositions, kBias, kSink, kKeyScale, kValueScale, kFirstRefused
 };
 enum : int {
   kHeads, kGroups, kScale, kSoftcap, kDoRotary, kInterleaved, kWindow, kSmooth, kCausal, kQkOutput, kSlidingCache, kKeyQuantized,
-  kValueQuantized
+  kValueQuantized, kBitWidth
 };
 
 struct Sizes {
@@ -42,13 +48,71 @@ Sizes sizes_of(const Node& node, const Shape& query, bool packed, const Shape* p
   return z;
 }
 
-void refuse_unsupported(const InferContext& c) {
-  for (int i = kFirstRefused; i < static_cast<int>(c.inputs.size()); ++i) {
-    if (c.has_input(i)) fail(EVN_ERROR_UNSUPPORTED, "input %d: quantized caches and normalized queries", i);
+// 0: the caches are float32.
+int cache_bits(const Node& node) {
+  const bool quantized = attr_string(node, kKeyQuantized) != "NONE";
+  if (quantized != (attr_string(node, kValueQuantized) != "NONE")) {
+    fail(EVN_ERROR_UNSUPPORTED, "k_quant_type and v_quant_type: one of the caches is quantized, the other is not");
   }
-  if (attr_int(c.node, kSlidingCache) != 0) fail(EVN_ERROR_UNSUPPORTED, "a cache of the size of the window");
-  for (const int attribute : {int{kKeyQuantized}, int{kValueQuantized}}) {
-    if (attr_string(c.node, attribute) != "NONE") fail(EVN_ERROR_UNSUPPORTED, "quantized caches");
+  const std::int64_t bits = attr_int(node, kBitWidth);
+  if (quantized && bits != 4 && bits != 8) {
+    fail(EVN_ERROR_INVALID_MODEL, "kv_cache_bit_width is %lld, not 4 or 8", static_cast<long long>(bits));
+  }
+  return quantized ? static_cast<int>(bits) : 0;
+}
+
+bool is_per_channel(const Node& node, int attribute) {
+  const std::string& type = attr_string(node, attribute);
+  if (type != "NONE" && type != "PER_TENSOR" && type != "PER_CHANNEL") {
+    fail(EVN_ERROR_INVALID_MODEL, "k_quant_type and v_quant_type are not \"%s\"", type.c_str());
+  }
+  return type == "PER_CHANNEL";
+}
+
+DType cache_dtype(const Node& node) {
+  const int bits = cache_bits(node);
+  return bits == 8 ? DType::kInt8 : bits == 4 ? DType::kUint8 : DType::kFloat32;
+}
+
+bool is_sliding(const Node& node) { return attr_int(node, kSlidingCache) != 0; }
+
+DType output_dtype(const Node& node, std::span<const DType> inputs, int output) {
+  const bool quantized = (output == 1 || output == 2) && cache_bits(node) != 0;
+  return quantized ? cache_dtype(node) : inputs[0];
+}
+
+void check_attributes(const InferContext& c) {
+  for (int i = kFirstRefused; i < static_cast<int>(c.inputs.size()); ++i) {
+    if (c.has_input(i)) fail(EVN_ERROR_UNSUPPORTED, "input %d: normalized queries and keys", i);
+  }
+  const std::int64_t causal = attr_int(c.node, kCausal), window = attr_int(c.node, kWindow);
+  if (causal != 0 && causal != 1) fail(EVN_ERROR_INVALID_MODEL, "causal is %lld", static_cast<long long>(causal));
+  if (causal == 0 && window > 0) fail(EVN_ERROR_INVALID_MODEL, "local_window_size needs causal 1");
+  if (!is_sliding(c.node)) return;
+  if (window < 1) fail(EVN_ERROR_INVALID_MODEL, "sliding_window_cache needs local_window_size");
+  if (!c.has_input(kPastKey)) fail(EVN_ERROR_INVALID_MODEL, "sliding_window_cache needs past_key and past_value");
+  if (c.outputs.size() > 3 && c.node.outputs[3] != kNoValue) fail(EVN_ERROR_UNSUPPORTED, "the scores of a sliding cache");
+}
+
+void check_cache(const InferContext& c, const Sizes& z) {
+  const DType dtype = cache_dtype(c.node);
+  for (const int i : {int{kPastKey}, int{kPastValue}}) {
+    if (!c.has_input(i)) continue;
+    if (dtype != DType::kFloat32 && c.inputs[static_cast<std::size_t>(i)].dtype == DType::kFloat8E4M3FN) {
+      fail(EVN_ERROR_UNSUPPORTED, "caches of float8e4m3fn");
+    }
+    require_dtype(c, i, dtype_bit(dtype));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const bool per_channel = is_per_channel(c.node, kKeyQuantized + i);
+    if (dtype == DType::kFloat32) continue;
+    require_input(c, kKeyScale + i);
+    const Shape& scale = c.shape(kKeyScale + i);
+    const std::int64_t count = !per_channel ? 1 : z.depth < 0 ? -1 : checked_mul(z.groups, z.depth);
+    require_dim(dim_elements(scale, 0, scale.rank()), count, kKeyScale + i);
+  }
+  if (is_sliding(c.node) && z.past >= 0 && z.past < attr_int(c.node, kWindow)) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the sliding cache has fewer rows than local_window_size");
   }
 }
 
@@ -59,12 +123,19 @@ void require_dims(const InferContext& c, int input, std::initializer_list<std::i
   for (int i = 0; i < rank; ++i) require_dim(c.shape(input)[i], dims.begin()[i], input);
 }
 
+// Of a cache, in elements; -1 where it is not known.
+std::int64_t row_width(const Node& node, std::int64_t depth) {
+  return depth < 0 ? -1 : CacheFormat{cache_bits(node), depth}.row_width();
+}
+
 void check_inputs(const InferContext& c, const Sizes& z) {
   const std::int64_t hidden = z.depth < 0 ? -1 : checked_mul(z.groups, z.depth);
   require_dims(c, kKey, {z.batch, z.steps, hidden});
   require_dims(c, kValue, {z.batch, z.steps, hidden});
-  require_dims(c, kPastKey, {z.batch, z.groups, z.past, z.depth});
-  require_dims(c, kPastValue, {z.batch, z.groups, z.past, z.depth});
+  const std::int64_t width = row_width(c.node, z.depth);
+  require_dims(c, kPastKey, {z.batch, z.groups, z.past, width});
+  require_dims(c, kPastValue, {z.batch, z.groups, z.past, width});
+  check_cache(c, z);
   require_dtype(c, kLengths, dtype_bit(DType::kInt32));
   require_dtype(c, kTotal, dtype_bit(DType::kInt32));
   require_scalar(c, kTotal);
@@ -82,11 +153,12 @@ void check_inputs(const InferContext& c, const Sizes& z) {
 }
 
 void infer_group(InferContext& c) {
-  refuse_unsupported(c);
+  check_attributes(c);
   require_input(c, kLengths);
   require_input(c, kTotal);
   for (int i = 0; i < static_cast<int>(c.inputs.size()); ++i) {
-    if (i != kLengths && i != kTotal && i != kPositions) require_dtype(c, i, dtype_bit(DType::kFloat32));
+    const bool is_float = i != kLengths && i != kTotal && i != kPositions && i != kPastKey && i != kPastValue;
+    if (is_float) require_dtype(c, i, dtype_bit(DType::kFloat32));
   }
   if (c.has_input(kKey) != c.has_input(kValue)) fail(EVN_ERROR_INVALID_MODEL, "key and value go together");
   if (c.has_input(kPastKey) != c.has_input(kPastValue)) fail(EVN_ERROR_INVALID_MODEL, "past_key and past_value go together");
@@ -98,7 +170,7 @@ void infer_group(InferContext& c) {
   std::int64_t keys = -1;
   if (c.int_value(kTotal, &total) && total.count == 1) {
     if (total.v[0] < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "total_sequence_length is negative");
-    keys = z.past < 0 ? -1 : std::max(z.past, total.v[0]);
+    keys = z.past < 0 || is_sliding(c.node) ? z.past : std::max(z.past, total.v[0]);
     if (c.has_input(kBias)) require_rank(c, kBias, 4, 4);
     if (c.has_input(kBias)) require_dim(c.shape(kBias)[3], total.v[0], kBias);
   }
@@ -107,7 +179,7 @@ void infer_group(InferContext& c) {
     const std::int64_t dims[] = {z.batch, z.heads, z.steps};
     if (i == 2 || c.shape(kBias)[i] != 1) require_dim(c.shape(kBias)[i], dims[i], kBias);
   }
-  const Shape cache = {z.batch, z.groups, keys, z.depth};
+  const Shape cache = {z.batch, z.groups, keys, row_width(c.node, z.depth)};
   const std::int64_t hidden = z.depth < 0 ? -1 : checked_mul(z.heads, z.depth);
   const Shape outputs[] = {{z.batch, z.steps, hidden}, cache, cache, {z.batch, z.heads, z.steps, keys}};
   for (std::size_t i = 0; i < c.outputs.size(); ++i) c.outputs[i].shape = outputs[i];
@@ -122,6 +194,12 @@ class Rows {
     prompt_ = z.steps == total_;
     window_ = attr_int(c.node, kWindow);
     causal_ = attr_int(c.node, kCausal) != 0;
+    sliding_ = is_sliding(c.node);
+    for (int i = 0; i < 2; ++i) {
+      const int bits = cache_bits(c.node);
+      const float* scales = bits == 0 ? nullptr : c.input(kKeyScale + i).as<float>();
+      format_[i] = {bits, z.depth, scales, is_per_channel(c.node, kKeyQuantized + i)};
+    }
     for (std::int64_t b = 0; b < z.batch; ++b) fill_batch(b);
   }
 
@@ -139,6 +217,7 @@ class Rows {
 
   double bias(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t t) const {
     const std::int64_t place = past_of(b) + s;
+    t += first_of(b);
     if (t >= length_of(b) || (causal_ && t > place)) return -kInfinity;
     if (window_ > 0 && place - t >= window_) return -kInfinity;
     if (!c_.has_input(kBias)) return 0;
@@ -156,10 +235,7 @@ class Rows {
 
   void store_present() const {
     for (std::size_t i = 1; i < 3 && i < c_.outputs.size(); ++i) {
-      const MutableTensor& to = c_.outputs[i];
-      const std::vector<double>& from = i == 1 ? key_ : value_;
-      if (!to.present()) continue;
-      std::transform(from.begin(), from.end(), to.as<float>(), [](double x) { return static_cast<float>(x); });
+      if (c_.outputs[i].present()) store_present(c_.outputs[i], i == 1 ? key_ : value_, format_[i - 1]);
     }
   }
 
@@ -173,6 +249,34 @@ class Rows {
 
   std::int64_t length_of(std::int64_t b) const { return std::int64_t{c_.input(kLengths).as<std::int32_t>()[b]} + 1; }
   std::int64_t past_of(std::int64_t b) const { return prompt_ ? 0 : length_of(b) - z_.steps; }
+  std::int64_t resident_past(std::int64_t b) const { return sliding_ ? resident_rows(past_of(b), z_.past, window_) : past_of(b); }
+  // The position of the first row of K and V.
+  std::int64_t first_of(std::int64_t b) const { return past_of(b) - resident_past(b); }
+
+  void store_present(const MutableTensor& to, const std::vector<double>& from, const CacheFormat& format) const {
+    const std::int64_t capacity = to.desc.shape[2];
+    std::memset(to.data, 0, to.desc.size_bytes());
+    for (std::int64_t b = 0; b < z_.batch; ++b) {
+      std::int64_t first = 0, count = resident_past(b) + z_.steps;  // the rows that stay
+      if (sliding_) {
+        count = resident_rows(length_of(b), capacity, window_);
+        first = length_of(b) - count - first_of(b);
+      }
+      for (std::int64_t h = 0; h < z_.groups; ++h) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          format.write(&from[at(b, z_.groups, h, keys_, first + i)], h, to.data, (b * z_.groups + h) * capacity + i);
+        }
+      }
+    }
+  }
+
+  // Of a new row, for its turn. Where nothing is past, the first of position_ids stands for all.
+  std::int64_t position_of(std::int64_t b, std::int64_t s) const {
+    if (!c_.has_input(kPositions)) return past_of(b) + s;
+    const auto* positions = c_.input(kPositions).as<std::int64_t>();
+    if (!prompt_) return positions[b * z_.steps + s];
+    return positions[0] < 0 || positions[0] >= c_.input(kCosine).desc.shape[0] ? -1 : positions[0] + s;
+  }
 
   // Row (b, s) of head h of Q (0), K (1) or V (2).
   const float* given(int which, std::int64_t b, std::int64_t h, std::int64_t s) const {
@@ -194,39 +298,51 @@ class Rows {
     turn_pairs(to, to, z_.depth, cosines, sines, cache[1], attr_int(c_.node, kInterleaved) != 0);
   }
 
-  void fill_batch(std::int64_t b) {
+  void check_length(std::int64_t b) const {
     const std::int64_t past = past_of(b);
-    if (length_of(b) < 0 || length_of(b) > keys_ || past < 0 || past > z_.past || past + z_.steps > keys_) {
+    const bool fits = sliding_ || (past <= z_.past && past + z_.steps <= keys_);
+    if (length_of(b) < 0 || length_of(b) > total_ || past < 0 || !fits) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "seqlens_k does not fit the past and the new keys");
     }
+  }
+
+  void fill_batch(std::int64_t b) {
+    check_length(b);
+    const std::int64_t resident = resident_past(b);
     for (std::int64_t s = 0; s < z_.steps; ++s) {
-      const std::int64_t position = c_.has_input(kPositions) ? c_.input(kPositions).as<std::int64_t>()[b * z_.steps + s] : past + s;
+      const std::int64_t position = position_of(b, s);
       for (std::int64_t h = 0; h < z_.heads; ++h) {
         copy_row(given(0, b, h, s), &query_[at(b, z_.heads, h, z_.steps, s)], position, true);
       }
       for (std::int64_t h = 0; h < z_.groups; ++h) {
-        copy_row(given(1, b, h, s), &key_[at(b, z_.groups, h, keys_, past + s)], position, true);
-        copy_row(given(2, b, h, s), &value_[at(b, z_.groups, h, keys_, past + s)], position, false);
+        const std::size_t to = at(b, z_.groups, h, keys_, resident + s);
+        copy_row(given(1, b, h, s), &key_[to], position, true);
+        copy_row(given(2, b, h, s), &value_[to], position, false);
+        format_[0].round(&key_[to], h);
+        format_[1].round(&value_[to], h);
       }
     }
-    for (std::int64_t h = 0; h < z_.groups && past > 0; ++h) {
-      const auto from = static_cast<std::int64_t>(at(b, z_.groups, h, z_.past, 0));
-      std::copy_n(c_.input(kPastKey).as<float>() + from, past * z_.depth, &key_[at(b, z_.groups, h, keys_, 0)]);
-      std::copy_n(c_.input(kPastValue).as<float>() + from, past * z_.depth, &value_[at(b, z_.groups, h, keys_, 0)]);
+    for (std::int64_t i = 0; i < z_.groups * resident; ++i) {
+      const std::int64_t h = i / resident, row = (b * z_.groups + h) * z_.past + i % resident;
+      const std::size_t to = at(b, z_.groups, h, keys_, i % resident);
+      format_[0].read(c_.input(kPastKey).data, row, h, &key_[to]);
+      format_[1].read(c_.input(kPastValue).data, row, h, &value_[to]);
     }
   }
 
   const ReferenceContext& c_;
   const Sizes& z_;
   std::int64_t keys_, total_ = 0, window_ = -1;
-  bool prompt_ = false, causal_ = true;
+  bool prompt_ = false, causal_ = true, sliding_ = false;
+  CacheFormat format_[2];  // of keys and values
   std::vector<double> query_, key_, value_;
 };
 
 void reference_group(const ReferenceContext& c) {
   const Shape* past = c.has_input(kPastKey) ? &c.input(kPastKey).desc.shape : nullptr;
   const Sizes z = sizes_of(c.node, c.input(kQuery).desc.shape, !c.has_input(kKey), past);
-  const std::int64_t keys = std::max<std::int64_t>(z.past, *c.input(kTotal).as<std::int32_t>());
+  const std::int64_t total = *c.input(kTotal).as<std::int32_t>();
+  const std::int64_t keys = is_sliding(c.node) ? checked_add(z.past, z.steps) : std::max(z.past, total);
   if (z.depth == 0 || z.batch == 0) return;
   Rows rows(c, z, keys);
   const AttentionRule rule = {attention_scale(static_cast<double>(attr_float(c.node, kScale)), z.depth),
@@ -253,7 +369,7 @@ constexpr AttributeSpec kAttributes[] = {
     float_attribute("qk_norm_epsilon", 1e-6f),
 };
 constexpr OpDef kOps[] = {
-    {"GroupQueryAttention", "com.microsoft", 1, 1, 16, 1, 4, kAttributes, dtype_bit(DType::kFloat32), 1u << kTotal, 0, nullptr,
+    {"GroupQueryAttention", "com.microsoft", 1, 1, 16, 1, 4, kAttributes, dtype_bit(DType::kFloat32), 1u << kTotal, 0, output_dtype,
      infer_group, reference_group, {1e-4, 1e-5}},
 };
 

@@ -2,7 +2,7 @@
 //   QGemm                   y = saturate(round((A' B' + C) * alpha * a scale * b scale / y scale) + y zero point), where A' is A
 //                           less its zero point, with transA transposed, and B' likewise; C is int32 and broadcasts to y.
 //                           Without a zero point of y: y = (A' B' + C) * alpha * a scale * b scale, float32
-//   MatMulIntegerToFloat    y = A' B' * a scale * b scale + bias, float32, as MatMul; zero points may be missing (0)
+//   MatMulIntegerToFloat    y = A' B' * a scale * b scale + bias, in the type of a scale, as MatMul; zero points may be missing (0)
 //   DynamicQuantizeMatMul   the same where A is float32 and is quantized first as DynamicQuantizeLinear does it
 // A's scale and zero point are one number; B's one, or one for each column; the bias [columns] may be missing.
 // dtypes: int8 and uint8; scales and bias float32. Failures: those of MatMul and Gemm, scales, zero points and biases that do not
@@ -87,15 +87,16 @@ struct MatMulInputs {
 constexpr MatMulInputs kInteger = {2, 3, 4, 5, 6};
 constexpr MatMulInputs kDynamic = {-1, 2, -1, 3, 4};
 
-DType float_output(const Node&, std::span<const DType>, int) { return DType::kFloat32; }
+DType scale_output(const Node&, std::span<const DType> inputs, int) { return inputs[kInteger.a_scale]; }
 
 void infer_matmul(InferContext& c, const MatMulInputs& in) {
   require_rank(c, 0, 1);
   require_rank(c, 1, 1);
   const ProductSide a = side_of(c.shape(0), true);
   const ProductSide b = side_of(c.shape(1), false);
-  require_quantized(c, 1, in.b_scale, in.b_zero, b.columns, kFloat);
-  require_dtype(c, in.bias, kFloat);
+  const std::uint32_t floats = in.a_scale < 0 ? kFloat : dtype_bit(c.inputs[kInteger.a_scale].dtype);
+  require_quantized(c, 1, in.b_scale, in.b_zero, b.columns, floats);
+  require_dtype(c, in.bias, floats);
   require_vector(c, in.bias, b.columns);
   c.outputs[0].shape = product_shape(a, c.shape(0).rank(), b, c.shape(1).rank(), 1);
 }
@@ -113,13 +114,13 @@ void matmul(const ReferenceContext& c, const MatMulInputs& in, double a_scale, c
         return std::int64_t{x[static_cast<std::size_t>(i)]} * w[static_cast<std::size_t>(j)];
       },
       [&](std::int64_t i, std::int64_t, std::int64_t column, std::int64_t sum) {
-        const double bias = c.has_input(in.bias) ? static_cast<double>(c.input(in.bias).as<float>()[column]) : 0;
-        c.output().as<float>()[i] = static_cast<float>(static_cast<double>(sum) * a_scale * scale_at(c, in.b_scale, column) + bias);
+        const double bias = c.has_input(in.bias) ? static_cast<double>(scale_value(c.input(in.bias), column)) : 0;
+        put_scaled(c.output(), i, static_cast<double>(sum) * a_scale * scale_at(c, in.b_scale, column) + bias);
       });
 }
 
 void infer_integer(InferContext& c) {
-  require_quantized(c, 0, kInteger.a_scale, kInteger.a_zero, 1, kFloat);
+  require_quantized(c, 0, kInteger.a_scale, kInteger.a_zero, 1, kScaleDtypes);
   infer_matmul(c, kInteger);
 }
 
@@ -144,7 +145,7 @@ constexpr AttributeSpec kGemm[] = {float_attribute("alpha", 1), int_attribute("t
 constexpr Tolerance kNear = {1e-5, 1e-6};
 constexpr OpDef kOps[] = {
     {"QGemm", kDomain, 1, 6, 9, 1, 1, kGemm, kByteDtypes, 0, 0, gemm_dtype, infer_gemm, reference_gemm, kNear},
-    {"MatMulIntegerToFloat", kDomain, 1, 4, 7, 1, 1, {}, kByteDtypes, 0, 0, float_output, infer_integer, reference_integer, kNear},
+    {"MatMulIntegerToFloat", kDomain, 1, 4, 7, 1, 1, {}, kByteDtypes, 0, 0, scale_output, infer_integer, reference_integer, kNear},
     {"DynamicQuantizeMatMul", kDomain, 1, 3, 5, 1, 1, {}, kFloat, 0, 0, nullptr, infer_dynamic, reference_dynamic, kNear},
 };
 

@@ -4,7 +4,7 @@
 //   inputs  x [B, heads, S, D] or [B, S, heads * D] (then num_heads is needed); cos and sin: [B, S, pairs], or, with position_ids
 //           [B, S] int64, [positions, pairs]
 // com.microsoft's RotaryEmbedding: x, position_ids [B, S] or [1] (where a batch's positions begin), cos and sin [positions, pairs].
-// The heads of a flat x without num_heads are as wide as the caches say.
+// `scale` must be 1: what it would scale is nowhere said. The heads of a flat x without num_heads are as wide as the caches say.
 // dtypes: floating point, all alike. Failures: dims that do not fit; at run: a position outside the caches. Tolerance: rtol 1e-5.
 #include "ops/rotary.h"
 
@@ -81,7 +81,7 @@ void reference_rotary(const ReferenceContext& c) {
 // ---------------------------------------------------------------------------------------------- com.microsoft --
 
 enum : int { kX, kPositions, kCosine, kSine };
-enum : int { kPacked = kRotaryDim + 1, kScale };
+enum : int { kScale = kRotaryDim + 2 };  // behind is_packed_batching, which changes nothing: position_ids say where each step is
 
 Geometry contrib_geometry(const Node& node, const Shape& x, const Shape& cosine) {
   if (x.rank() == 4 || attr_int(node, kHeads) > 0) return geometry_of(node, x);
@@ -98,7 +98,6 @@ Geometry contrib_geometry(const Node& node, const Shape& x, const Shape& cosine)
 void infer_contrib(InferContext& c) {
   require_same_dtype(c, kCosine, kSine);
   if (c.inputs[kX].dtype != c.inputs[kCosine].dtype) fail(EVN_ERROR_INVALID_MODEL, "the caches have another dtype");
-  if (attr_int(c.node, kPacked) != 0) fail(EVN_ERROR_UNSUPPORTED, "packed batches");
   if (attr_float(c.node, kScale) != 1) fail(EVN_ERROR_UNSUPPORTED, "a scale of angles");
   require_rank(c, kX, 3, 4);
   for (const int i : {kCosine, kSine}) require_rank(c, i, 2, 2);

@@ -266,6 +266,8 @@ def other_cases():
             attributes = attributes | {"interleaved": interleaved}
             case(f"RotaryEmbedding-{label}-{interleaved}", "RotaryEmbedding", [x, positions, cosine, sine], attributes)
             begin = numpy.array([4], i64)
+            packed = attributes | {"is_packed_batching": 1}
+            case(f"RotaryEmbedding-{label}-{interleaved}-packed", "RotaryEmbedding", [x, positions, cosine, sine], packed)
             case(f"RotaryEmbedding-{label}-{interleaved}-begin", "RotaryEmbedding", [x, begin, cosine, sine], attributes)
 
 
@@ -381,6 +383,14 @@ def multi_head_cases():
     case(f"{op}-past-mask", op, [q, k, v, None, draw(batch, keys + 2, low=0, high=1, dtype=i32), None, *past], attributes, 3)
     case(f"{op}-present", op, [q, k, v], attributes, 3)
     case(f"{op}-scores", op, [q, k, v, None, masks["raw"]], attributes, ["y", "k", "v", "scores"])
+    case(f"{op}-lengths-of-packed", op, [q, k, v, None, numpy.array([2, 4] + [0] * 6, i32)], attributes)
+    buffers = [draw(4, heads, 9, depth) for _ in range(2)]
+    for steps in (1, 3):
+        new = [draw(4, steps, heads * depth) for _ in range(3)]
+        case(f"{op}-shared-buffer-{steps}", op, [*new, None, None, None, *buffers, numpy.array([5], i32)], attributes, 3)
+    beams = draw(2, 2, 9, low=0, high=1, dtype=i32)
+    one = [draw(4, 1, heads * depth) for _ in range(3)]
+    case(f"{op}-beams", op, [*one, None, None, None, *buffers, numpy.array([5], i32), beams], attributes, 3)
 
 
 def group_query_cases():
@@ -424,6 +434,16 @@ def group_query_cases():
     for kind in (1, 2):
         add(f"scores-{kind}", inputs_of(2, 1, 6, 7), {"qk_output": kind}, 4)
     add("all-keys", inputs_of(2, 5, None, 5), {"causal": 0})
+    prompt = numpy.array([[3, 9, 1, 0, 2], [5, 6, 7, 8, 9]], i64)  # of which the first counts
+    add("positions-prompt", inputs_of(2, 5, None, 5) + [cosine, sine, prompt], {"do_rotary": 1})
+    for label, bits, dtype in (("int8", 8, i8), ("int4", 4, u8)):
+        for kind, scale in (("PER_TENSOR", draw(1, low=0.01, high=0.02)), ("PER_CHANNEL", draw(1, groups, 1, depth, low=0.01, high=0.02))):
+            scales = [scale * (1 if bits == 8 else 16)] * 2
+            more = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits, "do_rotary": 1}
+            for place, steps, past, capacity in (("prompt", 5, 0, None), ("step", 1, 6, None), ("capacity", 1, 6, 12), ("steps", 3, 4, None)):
+                inputs = inputs_of(1, steps, past, past + steps, capacity)
+                inputs[3:5] = [draw.bytes(dtype, 1, groups, capacity or past, depth * bits // 8) for _ in range(2)]
+                add(f"{label}-{kind}-{place}", inputs + [cosine, sine, None, None, None, *scales], more)
 
 
 # --------------------------------------------------------------------------------------------------------------- LSTM
@@ -472,3 +492,99 @@ def test_an_operator_agrees_with_onnx_runtime(runtime, name, constant):
     assert len(actual) == len(expected)
     for ours, theirs in zip(actual, expected):
         assert_like(ours, theirs, step, rtol)
+
+
+def sliding(window, capacity, count):
+    """The first position that a cache of `capacity` rows has of `count`."""
+    return 0 if count <= capacity else (capacity - window + 1) * -(-(count - capacity) // (capacity - window + 1))
+
+
+@pytest.mark.parametrize("window, capacity", ((3, 3), (3, 5), (1, 4)))
+@pytest.mark.parametrize("steps", (1, 2, 7))
+def test_a_sliding_cache_has_the_rows_of_the_window(runtime, window, capacity, steps):
+    """Step by step through 21 positions; rows that count for nothing may be anything."""
+    draw, heads, groups, depth = Draw(100 * window + 10 * capacity + steps), 4, 2, 16
+    tables = [draw(30, depth // 2), draw(30, depth // 2)]
+    attributes = {"num_heads": heads, "kv_num_heads": groups, "local_window_size": window, "sliding_window_cache": 1, "do_rotary": 1}
+    caches = [numpy.zeros((1, groups, capacity, depth), f32)] * 2
+    for total in range(steps, 22, steps):
+        sizes = numpy.array([total - 1], i32), numpy.array(total, i32)
+        new = [draw(1, steps, heads * depth), draw(1, steps, groups * depth), draw(1, steps, groups * depth)]
+        inputs = [*new, *caches, *sizes, *tables, None, draw(1, heads, steps, total)]
+        model = model_of("GroupQueryAttention", inputs, attributes, ["y", "k", "v"], "com.microsoft", 17)
+        wanted = onnx_runtime(model).run(None, feeds_of(inputs, ()))
+        y, *caches = runtime.session(model).run(feeds_of(inputs, ())).values()
+        assert_like(y, wanted[0], 0, 1e-5)
+        count = total - sliding(window, capacity, total)
+        for ours, theirs in zip(caches, wanted[1:]):
+            assert ours.shape == theirs.shape
+            assert_like(ours[:, :, :count], theirs[:, :, :count], 0, 1e-5)
+
+
+HALF_CASES = ("QAttention-past", "QAttention-int8-columns", "MatMulIntegerToFloat-uint8-int8-plain", "EmbedLayerNormalization-mask",
+              "Attention-plain", "Attention-past-raw", "MultiHeadAttention-scores", "GroupQueryAttention-plain-step",
+              "GroupQueryAttention-int8-PER_TENSOR-step", "SkipLayerNormalization-3d", "FusedMatMul-float32-01", "FastGelu-bias")
+
+
+@pytest.mark.parametrize("dtype", (numpy.float16, ml_dtypes.bfloat16), ids=("float16", "bfloat16"))
+@pytest.mark.parametrize("name", HALF_CASES)
+def test_half_precision_is_what_float32_gives_rounded(runtime, name, dtype):
+    op, inputs, attributes, outputs, domain, opset, *_ = CASES[name]
+    scales = (12, 13) if op == "GroupQueryAttention" else ()  # which stay float32
+    narrow = [x.astype(dtype) if x is not None and x.dtype == f32 and i not in scales else x for i, x in enumerate(inputs)]
+    wide = [x.astype(f32) if x is not None and x.dtype == dtype else x for x in narrow]
+    model = model_of(op, wide, attributes, outputs, domain, opset)
+    wanted = onnx_runtime(model).run(None, feeds_of(wide, ()))
+    model = model_of(op, narrow, attributes, [f"half_{name}" if name else "" for name in outputs], domain, opset)
+    actual = list(runtime.session(model).run(feeds_of(narrow, ())).values())
+    for ours, theirs in zip(actual, wanted, strict=True):
+        assert ours.dtype == (dtype if theirs.dtype == f32 else theirs.dtype)
+        assert_like(ours.astype(theirs.dtype), theirs, 1, 2e-2 if dtype == ml_dtypes.bfloat16 else 2e-3)
+
+
+def refused(runtime, op, inputs, attributes, outputs=1):
+    names = [f"y{index}" for index in range(outputs)]
+    with pytest.raises(evener.Error) as info:
+        runtime.session(model_of(op, inputs, attributes, names, "com.microsoft", 17)).run(feeds_of(inputs, ()))
+    return str(info.value)
+
+
+def test_what_the_attentions_leave_out_is_refused_by_name(runtime):
+    draw, sizes = Draw(12), [numpy.array([6], i32), numpy.array(7, i32)]
+    new, cache = [draw(1, 1, 64), draw(1, 1, 32), draw(1, 1, 32)], draw(1, 2, 6, 16)
+    op, plain = "GroupQueryAttention", {"num_heads": 4, "kv_num_heads": 2}
+    norms = [*new, cache, cache, *sizes, *[None] * 7, draw(16), draw(16)]
+    assert "normalized queries and keys" in refused(runtime, op, norms, plain)
+    eighths = [*new, *[cache.astype(ml_dtypes.float8_e4m3fn)] * 2, *sizes, *[None] * 5, draw(1), draw(1)]
+    types = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR", "kv_cache_bit_width": 8}
+    assert "float8e4m3fn" in refused(runtime, op, eighths, plain | types)
+    assert "kv_cache_bit_width is 3" in refused(runtime, op, eighths, plain | types | {"kv_cache_bit_width": 3})
+    assert "the other is not" in refused(runtime, op, eighths, plain | {"k_quant_type": "PER_TENSOR"})
+    bytes8 = [*new, *[draw.bytes(i8, 1, 2, 6, 16)] * 2, *sizes]
+    assert "input 12" in refused(runtime, op, bytes8, plain | types)
+    assert '"PER_ROW"' in refused(runtime, op, [*bytes8, *[None] * 5, draw(1), draw(1)], plain | types | {"k_quant_type": "PER_ROW"})
+    assert "input 12" in refused(runtime, op, [*bytes8, *[None] * 5, draw(16), draw(1)], plain | types | {"k_quant_type": "PER_CHANNEL"})
+    slide = plain | {"sliding_window_cache": 1}
+    assert "needs local_window_size" in refused(runtime, op, [*new, cache, cache, *sizes], slide)
+    assert "fewer rows" in refused(runtime, op, [*new, cache, cache, *sizes], slide | {"local_window_size": 8})
+    assert "needs past_key" in refused(runtime, op, [*new, None, None, *sizes], slide | {"local_window_size": 2})
+    assert "scores of a sliding cache" in refused(runtime, op, [*new, cache, cache, *sizes], slide | {"local_window_size": 2}, 4)
+    assert "needs causal 1" in refused(runtime, op, [*new, cache, cache, *sizes], plain | {"local_window_size": 2, "causal": 0})
+    long = [*new, draw(1, 2, 12, 16), draw(1, 2, 12, 16), numpy.array([9], i32), sizes[1]]  # more keys than the bias has
+    assert "seqlens_k" in refused(runtime, op, [*long, None, None, None, draw(1, 4, 1, 7)], plain)
+    turned = [draw(1, 3, 32), numpy.zeros((1, 3), i64), draw(5, 16), draw(5, 16)]
+    assert "a scale of angles" in refused(runtime, "RotaryEmbedding", turned, {"scale": 2.0})
+    x, weight, bias = draw(1, 3, 16), draw(16, 48), draw(48)
+    for more, mask, reason in (({"do_rotary": 1}, None, "rotary embedding"), ({"past_present_share_buffer": 1}, None, "in one buffer"),
+                               ({}, numpy.ones((1, 1, 3, 3), i32), "of rank 4")):
+        assert reason in refused(runtime, "Attention", [x, weight, bias, mask], {"num_heads": 2} | more)
+    op, four = "MultiHeadAttention", {"num_heads": 4}
+    new, cache = [draw(2, 1, 64) for _ in range(3)], draw(2, 4, 6, 16)
+    for count in (-1, 6, 7):
+        shared = [*new, None, None, None, cache, cache, numpy.array([count], i32)]
+        assert "fit the" in refused(runtime, op, shared, four)
+    beams = numpy.full((1, 2, 6), 2, i32)
+    shared = [*new, None, None, None, cache, cache, numpy.array([3], i32), beams]
+    assert "names beam 2" in refused(runtime, op, shared, four)
+    assert "cache_indirection without" in refused(runtime, op, [*shared[:8], None, beams], four)
+    assert "without a past" in refused(runtime, op, [*new, *[None] * 5, shared[8]], four)

@@ -29,7 +29,7 @@ TEST(ContribAttention, RefusesWhatDoesNotFit) {
   EXPECT_EQ(Op(attention).status({x, f32({1, 4}, Floats(4, 0))}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(Op(attention).with("qkv_hidden_sizes", Ints{1, 2, 1}).status({x, f32({1, 4}, Floats(4, 0))}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(Op(attention).status({x, weight, absent(), i32({1, 3}, {1, 1, 1})}), EVN_ERROR_INVALID_MODEL);
-  EXPECT_EQ(Op(attention).status({x, weight, absent(), i32({5}, {1, 1, 1, 1, 1})}), EVN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Op(attention).status({x, weight, absent(), i32({4}, {1, 1, 1, 1})}), EVN_ERROR_UNSUPPORTED);
   EXPECT_EQ(Op(attention).with("do_rotary", 1).status({x, weight}), EVN_ERROR_UNSUPPORTED);
   EXPECT_EQ(Op("com.microsoft::Attention", 1).with("num_heads", 0).status({x, weight}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(Op(attention).infer({desc({-1, -1, 4}), desc({4, 24})})[0], (Shape{-1, -1, 8}));
@@ -100,7 +100,7 @@ TEST_F(GroupQueryAttention, RefusesLengthsThatDoNotFit) {
   EXPECT_EQ(Op("com.microsoft::GroupQueryAttention", 1).with("num_heads", 2).with("kv_num_heads", 3).status(inputs(past_, 2, 3)),
             EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(op().with("do_rotary", 1).status(inputs(past_, 2, 3)), EVN_ERROR_INVALID_MODEL);
-  EXPECT_EQ(op().with("sliding_window_cache", 1).status(inputs(past_, 2, 3)), EVN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(op().with("sliding_window_cache", 1).status(inputs(past_, 2, 3)), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(op().with("k_quant_type", "PER_TENSOR").status(inputs(past_, 2, 3)), EVN_ERROR_UNSUPPORTED);
 }
 

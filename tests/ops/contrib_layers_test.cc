@@ -105,7 +105,7 @@ TEST(ContribRotaryEmbedding, OnePositionIsWhereABatchBegins) {
   EXPECT_EQ(Op(rotary).status({x, i64({-1}), cosine, sine}), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(Op(rotary).status({x, i64({INT64_MAX}), cosine, sine}), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(Op(rotary).status({f32({1, 1, 3}, {1, 2, 3}), i64({0}), cosine, sine}), EVN_ERROR_INVALID_MODEL);
-  EXPECT_EQ(Op(rotary).with("is_packed_batching", 1).status({x, i64({1}), cosine, sine}), EVN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Op(rotary).with("scale", AttributeValue(2.0f)).status({x, i64({1}), cosine, sine}), EVN_ERROR_UNSUPPORTED);
 }
 
 // K 17 in two blocks of 16: the second has one number only.
