@@ -14,6 +14,7 @@
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/small_types.h"
+#include "ops/infra/text_number.h"
 
 namespace evn {
 namespace {
@@ -139,29 +140,6 @@ void cast_small(const ReferenceContext& c, std::int64_t count) {
 
 // ---- strings ----
 
-bool same_letters(std::string_view text, std::string_view lower) {
-  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(), [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
-}
-
-[[noreturn]] void fail_text(std::string_view text) {
-  fail(EVN_ERROR_INVALID_ARGUMENT, "\"%.64s\" is no number", std::string(text.substr(0, 64)).c_str());
-}
-
-// Decimal, plain or scientific; inf and nan in any case, with a sign or without.
-double number_of(std::string_view text) {
-  std::string_view digits = text;
-  const bool negative = digits.starts_with('-');
-  if (negative || digits.starts_with('+')) digits.remove_prefix(1);
-  if (same_letters(digits, "inf") || same_letters(digits, "infinity")) return negative ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
-  if (same_letters(digits, "nan")) return std::numeric_limits<double>::quiet_NaN();
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || end != digits.data() + digits.size() || digits[0] == '-') fail_text(text);
-  if (error == std::errc::result_out_of_range) value = std::numeric_limits<double>::infinity();  // of underflow 0 would be right, too
-  else if (error != std::errc()) fail_text(text);
-  return negative ? -value : value;
-}
-
 // Of 64 bits exactly, else by way of double.
 template <typename To>
 To element_of(std::string_view text) {
@@ -171,7 +149,7 @@ To element_of(std::string_view text) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error == std::errc() && end == digits.data() + digits.size()) return value;
   }
-  return convert<To>(number_of(text));
+  return convert<To>(number_of_text(text));
 }
 
 // The shortest text that gives the number again.
@@ -213,7 +191,7 @@ void cast_strings(const ReferenceContext& c, std::int64_t count) {
     if (y.desc.dtype == DType::kString) {
       y.as<TextElement>()[i] = x.as<TextElement>()[i];
     } else if (is_small_type(y.desc.dtype)) {
-      set_small(small_cast(c.node), y, i, number_of(text));
+      set_small(small_cast(c.node), y, i, number_of_text(text));
     } else {
       dispatch_any(y.desc.dtype, [&](auto to) { y.as<decltype(to)>()[i] = element_of<decltype(to)>(text); });
     }

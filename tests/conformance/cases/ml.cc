@@ -113,12 +113,30 @@ void add_linear(Cases* all) {
   }
 }
 
+void add_machines(Cases* all) {
+  const Floats vectors = {1, 0, -1, 0.5f, 2, 0, -1, -1, 0.25f, 0, 1, 1};
+  for (const DType d : kFour) {
+    for (const char* kernel : {"LINEAR", "POLY", "RBF", "SIGMOID"}) {
+      const auto machine = [&](const char* op) {
+        return ml(op, 1).in(d, {7, 3}, -2, 3).batch().word("kernel_type", kernel).attr("kernel_params", Floats{0.25f, 0.125f, 2}).attr("support_vectors", vectors);
+      };
+      all->push_back(machine("SVMRegressor").integer("n_supports", 4).attr("coefficients", Floats{1, -2, 0.5f, 3}).attr("rho", Floats{0.25f}));
+      Case classes = machine("SVMClassifier").outputs(2).ints("classlabels_ints", {5, -3, 8}).ints("vectors_per_class", {1, 2, 1});
+      classes.attr("coefficients", Floats{1, -2, 0.5f, 3, -1, 0.25f, 2, -0.5f}).attr("rho", Floats{0.25f, 0, -0.25f});
+      all->push_back(classes);
+      all->push_back(classes.attr("prob_a", Floats{-1, -2, -0.5f}).attr("prob_b", Floats{0.5f, 0, 0.25f}));
+    }
+    all->push_back(ml("SVMRegressor", 1).in(d, {7, 3}, -2, 3).batch().attr("coefficients", Floats{1, 2, -1}).attr("rho", Floats{0.5f}).integer("one_class", 1));
+  }
+}
+
 }  // namespace
 
 void add_ml_cases(Cases* all) {
   add_encoders(all);
   add_trees(all);
   add_linear(all);
+  add_machines(all);
 }
 
 }  // namespace evn::conformance
