@@ -1,6 +1,6 @@
 // Evener for C++17 and later: owners, exceptions and views over the C API of evener.h. Header only; it needs the standard library and
-// libevener, nothing else. Here are models, sessions and runtimes; tensors are in
-// tensor.hpp, what all share in core.hpp, and operators of a program's own in operator.hpp.
+// libevener, nothing else. Here are models, sessions and runtimes; tensors are in tensor.hpp, what all share in core.hpp, and operators
+// of a program's own in operator.hpp.
 //
 //  Owners      Runtime, Device, Tensor, Value, Model and Session are moved, not copied; a default-made or moved-from one is empty and
 //              may only be destroyed, assigned and tested. They may be destroyed in any order. Destructors never throw.

@@ -130,18 +130,17 @@ def test_nested_loops(runtime):
     }""", {"outer": numpy.array(3), "inner": numpy.array(4), "x": numpy.array(0.5, "float32")})
 
 
-@pytest.mark.parametrize("axes, directions", [("0, 1", "0, 1"), ("1, -2", "1, 0")])
-def test_scan_along_axes_and_backwards(runtime, axes, directions):
-    check(runtime, f"""main (float[2] s, float[4, 2] a, float[2, 4] b) => (float[2] last, float[?, ?] out) {{
+@pytest.mark.parametrize("axes, directions, turned", [("0, 1", "0, 1", False), ("1, -2", "1, 0", True)])
+def test_scan_along_axes_and_backwards(runtime, axes, directions, turned):
+    a, b = floats(4, 2), floats(2, 4)
+    check(runtime, f"""main (float[2] s, float[N, M] a, float[M, N] b) => (float[2] last, float[?, ?] out) {{
       last, out = Scan <num_scan_inputs = 2, scan_input_axes = [{axes}], scan_input_directions = [{directions}],
                         scan_output_axes = [1], scan_output_directions = [1],
                         body = body (float[2] t, float[2] x, float[2] y) => (float[2] u, float[2] z) {{
         z = Mul (x, y)
         u = Add (t, z)
       }}> (s, a, b)
-    }}""".replace("(s, a, b)", "(s, a, b)" if axes.startswith("0") else "(s, at, bt)").replace(
-        "last, out = Scan", "at = Transpose (a)\n bt = Transpose (b)\n last, out = Scan"),
-          {"s": floats(2), "a": floats(4, 2), "b": floats(2, 4)})
+    }}""", {"s": floats(2), "a": a.T if turned else a, "b": b.T if turned else b})
 
 
 def test_sequences_go_through_a_loop(runtime):
@@ -186,9 +185,10 @@ def test_strings_move_and_compare(runtime):
 def test_constant_strings_are_folded_and_kept(runtime):
     results = runtime.session(build("""main (int64 at) => (string y) {
       words = Constant <value_strings = ["one", "two", "three"]> ()
-      both = StringConcat (words, words)
-      y = Gather (both, at)
-    }""".replace("StringConcat (words, words)", "Identity (words)"))).run({"at": numpy.array(2)})
+      yes = Constant <value = bool {1}> ()
+      chosen = Where (yes, words, words)
+      y = Gather (chosen, at)
+    }""")).run({"at": numpy.array(2)})
     assert results["y"].item() == "three"
 
 
@@ -206,7 +206,7 @@ def test_turns_are_limited_by_the_configuration():
         with pytest.raises(evener.Error) as caught:
             r.session(build(FOREVER)).run({"x": numpy.array(1, "float32")})
     assert caught.value.status == evener.Status.LIMIT
-    assert caught.value.node == "Loop_1" or caught.value.node.startswith("Loop")
+    assert caught.value.node.startswith("Loop")
 
 
 def test_a_loop_ends_with_the_runs_time(runtime):

@@ -199,5 +199,6 @@ def test_the_trees_that_the_refused_ones_come_from_are_taken(runtime):
         {"nodes_modes": ["BRANCH"] * 8}, {"nodes_missing_value_tracks_true": [1]}, {"post_transform": "NO"}, {"aggregate_function": "NO"})],
 ])
 def test_lists_that_do_not_fit_are_refused_while_loading(runtime, op, attributes):
-    with pytest.raises(evener.Error):
+    with pytest.raises(evener.Error) as caught:
         runtime.session(model_of(op, 4, [NUMBERS.astype(i64)], attributes))
+    assert caught.value.status == evener.Status.INVALID_MODEL

@@ -87,3 +87,13 @@ static inline void apply_to_block(VF* v, int count, const Epilogue* e) {
 #undef EVN_EACH
   }
 }
+
+// Where element number `index` of these dims, in row-major order, lies.
+static inline long offset_of(long index, int rank, const long* dim, const long* stride) {
+  long at = 0;
+  for (int i = rank - 1; i >= 0; --i) {
+    at += index % dim[i] * stride[i];
+    index /= dim[i];
+  }
+  return at;
+}

@@ -13,15 +13,6 @@ typedef struct {
   long kept_step[2][7], summed_step[2][7];
 } Contract;
 
-static inline long offset_of(long index, int rank, const long* dim, const long* step) {
-  long at = 0;
-  for (int i = rank - 1; i >= 0; --i) {
-    at += index % dim[i] * step[i];
-    index /= dim[i];
-  }
-  return at;
-}
-
 static inline VF load_stepped(global const float* x, long step) {
   if (step == 1) return LOADV(x);
   if (step == 0) return (VF)x[0];

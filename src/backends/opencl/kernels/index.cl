@@ -31,22 +31,13 @@ typedef struct {
   long stride[2][8];
 } View;
 
-static inline long offset_of(const View* v, long index, int which) {
-  long at = 0;
-  for (int i = v->rank - 1; i >= 0; --i) {
-    at += index % v->dim[i] * v->stride[which][i];
-    index /= v->dim[i];
-  }
-  return at;
-}
-
 // Grid: pieces of the n elements of indices and y.
 EVN_KERNEL void gather_elements(global const float* x, ulong x0, global const float* indices, ulong indices0, global float* y, ulong y0,
                                 View v, long n, long chunk, long length, long step, int wide) {
   const long begin = (long)get_global_id(0) * chunk;
   const long end = min(begin + chunk, n);
   for (long i = begin; i < end; ++i) {
-    move_one(y + y0, i, x + x0, offset_of(&v, i, 0) + index_at(indices + indices0, i, length, wide) * step, v.width);
+    move_one(y + y0, i, x + x0, offset_of(i, v.rank, v.dim, v.stride[0]) + index_at(indices + indices0, i, length, wide) * step, v.width);
   }
 }
 
@@ -98,7 +89,7 @@ EVN_KERNEL void scatter_elements(global const float* indices, ulong indices0, gl
   const long begin = (long)get_global_id(0) * chunk;
   const long end = min(begin + chunk, lines);
   for (long line = begin; line < end; ++line) {
-    const long from = offset_of(&v, line, 0), to = offset_of(&v, line, 1);
+    const long from = offset_of(line, v.rank, v.dim, v.stride[0]), to = offset_of(line, v.rank, v.dim, v.stride[1]);
     for (long i = 0; i < count; ++i) {
       const long at = index_at(indices + indices0, from + i * update_step, length, wide);
       put_one(y + y0, to + at * y_step, updates + updates0, from + i * update_step, v.width, op, type);

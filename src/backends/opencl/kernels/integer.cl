@@ -140,15 +140,6 @@ typedef struct {
   long reduced_dim[8], reduced_stride[8];
 } Fold;
 
-static inline long offset_of(long index, int rank, const long* dim, const long* stride) {
-  long at = 0;
-  for (int i = rank - 1; i >= 0; --i) {
-    at += index % dim[i] * stride[i];
-    index /= dim[i];
-  }
-  return at;
-}
-
 static inline long fold_whole(long a, long x, int op, int type) {
   switch (op) {
     case kFoldMax: return less(a, x, type) ? x : a;

@@ -54,15 +54,6 @@ typedef struct {
   long reduced_dim[8], reduced_stride[8];
 } Lines;
 
-static inline long offset_of(long index, int rank, const long* dim, const long* stride) {
-  long at = 0;
-  for (int i = rank - 1; i >= 0; --i) {
-    at += index % dim[i] * stride[i];
-    index /= dim[i];
-  }
-  return at;
-}
-
 // MeanVarianceNormalization and LpNormalization. Grid: pieces of the lines. y may be x.
 EVN_KERNEL void normalize_lines(global const float* x, ulong x0, global float* y, ulong y0, Lines p, Epilogue e) {
   const long first = (long)get_global_id(0) * p.chunk;

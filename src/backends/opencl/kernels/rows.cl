@@ -71,15 +71,6 @@ typedef struct {
   long reduced_dim[8], reduced_stride[8];
 } Reduce;
 
-static inline long offset_of(long index, int rank, const long* dim, const long* stride) {
-  long at = 0;
-  for (int i = rank - 1; i >= 0; --i) {
-    at += index % dim[i] * stride[i];
-    index /= dim[i];
-  }
-  return at;
-}
-
 // Calls F(op) with a number that the compiler knows, so that no loop looks at it. What folds alike shares its code.
 #define EVN_FOR_FOLD(op, F)                \
   switch (op) {                            \
