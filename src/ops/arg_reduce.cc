@@ -1,5 +1,5 @@
 // ArgMax and ArgMin: the position of the largest or smallest element along `axis`, int64; of equal ones the first, or, with
-// select_last_index (from 12), the last. keepdims leaves an axis of 1. The first NaN counts as the extreme.
+// select_last_index (from 12), the last. keepdims leaves an axis of 1. NaN counts as the extreme, and all NaN as equal.
 // dtypes: all numbers. Failures: axis outside the rank; at run: an axis without elements. Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
@@ -28,7 +28,7 @@ void infer_arg(InferContext& c) {
 template <bool kMax, typename T>
 bool beats(T x, T best, bool or_equal) {
   if constexpr (std::is_floating_point_v<T>) {
-    if (std::isnan(best)) return false;
+    if (std::isnan(best)) return or_equal && std::isnan(x);
     if (std::isnan(x)) return true;
   }
   return (kMax ? x > best : x < best) || (or_equal && x == best);

@@ -104,8 +104,9 @@ TEST(ArgMax, AlongAnyAxis) {
   EXPECT_EQ(last.ints(), (Ints{1, 0}));
 }
 
-TEST(ArgMax, FirstNanIsTheExtreme) {
-  EXPECT_EQ(Op("ArgMax", 13).with("select_last_index", 1).run({f32({4}, {1, NAN, NAN, 9})})[0].ints(), (Ints{1}));
+TEST(ArgMax, NanIsTheExtremeTheFirstOrAsAskedTheLast) {
+  EXPECT_EQ(Op("ArgMax", 13).run({f32({4}, {1, NAN, NAN, 9})})[0].ints(), (Ints{1}));
+  EXPECT_EQ(Op("ArgMax", 13).with("select_last_index", 1).run({f32({4}, {1, NAN, NAN, 9})})[0].ints(), (Ints{2}));
   EXPECT_EQ(Op("ArgMin", 13).run({f32({3}, {1, NAN, 0})})[0].ints(), (Ints{1}));
 }
 

@@ -127,7 +127,8 @@ EVN_KERNEL void reduce_columns(global const float* x, ulong x0, global float* y,
   }
 }
 
-// x seen as [outer, length, inner]; of equal elements the first, or the last; the first NaN is the extreme. Grid: pieces of the outputs.
+// x seen as [outer, length, inner]; of equal elements the first, or the last; NaN is the extreme, each equal to the others. Grid: pieces of the
+// outputs.
 EVN_KERNEL void arg_extreme(global const float* x, ulong x0, global float* y, ulong y0, long outputs, long length, long inner, long chunk,
                             int maximum, int last) {
   const long begin = (long)get_global_id(0) * chunk;
@@ -139,8 +140,7 @@ EVN_KERNEL void arg_extreme(global const float* x, ulong x0, global float* y, ul
     long found = 0;
     for (long i = 1; i < length; ++i) {
       const float v = in[i * inner];
-      if (best != best) break;
-      if (v != v || (maximum ? v > best : v < best) || (last && v == best)) {
+      if (best != best ? last && v != v : v != v || (maximum ? v > best : v < best) || (last && v == best)) {
         best = v;
         found = i;
       }
