@@ -1,5 +1,5 @@
 // CumSum and CumProd: y[i] = x[0] op ... op x[i] along the axis that input 1 holds; with `exclusive` without x[i] (the first is 0
-// or 1), with `reverse` from the end.
+// or 1), with `reverse` from the end. What has been rounded into an element goes into the next.
 // dtypes: floating point, 32- and 64-bit integers (which wrap); the axis int32 or int64, one element. Failures: an axis outside the
 // rank. Tolerance: rtol 1e-5, atol 1e-6.
 #include "ops/infra/check.h"
@@ -22,11 +22,11 @@ void infer_cumulative(InferContext& c) {
 // One row of `length` elements that are `step` apart, from its first to its last.
 template <bool kProduct, typename T>
 void accumulate(const T* x, T* y, std::int64_t length, std::int64_t step, bool exclusive) {
-  Accumulator<T> total = kProduct ? 1 : 0;
+  T total = kProduct ? 1 : 0;
   for (std::int64_t i = 0; i < length; ++i) {
     const auto element = static_cast<Accumulator<T>>(x[i * step]);
-    const auto next = kProduct ? total * element : total + element;
-    y[i * step] = static_cast<T>(exclusive ? total : next);
+    const T next = static_cast<T>(kProduct ? static_cast<Accumulator<T>>(total) * element : static_cast<Accumulator<T>>(total) + element);
+    y[i * step] = exclusive ? total : next;
     total = next;
   }
 }

@@ -91,18 +91,29 @@ void make_positive(Case* c) {
   for (Operand& o : c->operands) o.low = std::max(o.low, o.high / 8);
 }
 
+// With a recurrence matrix that amplifies, rounding grows from step to step.
+void make_stable(Case* c) {
+  if (c->op != "RNN" && c->op != "LSTM" && c->op != "GRU") return;
+  Operand& recurrence = c->operands[2];
+  const double hidden = static_cast<double>(std::max<std::int64_t>(1, recurrence.desc.shape[2]));
+  recurrence.high = std::min(recurrence.high, 1 / std::sqrt(hidden));
+  recurrence.low = std::max(recurrence.low, -recurrence.high);
+}
+
 // One draw; returns whether it counts.
 bool check_draw(const Case& base, test::Random& random, std::uint64_t seed) {
   Case c = redraw(base, random);
+  make_stable(&c);
   KernelSubject s;
   std::vector<Bytes> expected;
   if (!make(c, seed, &s, &expected)) return false;
-  if (s.outputs[0].shape.elements() < 16) {
+  const bool is_tiny = s.outputs[0].shape.elements() < 16;
+  if (is_tiny) {
     make_positive(&c);
     if (!make(c, seed, &s, &expected)) return false;
   }
   SCOPED_TRACE(c.describe() + ", seed " + std::to_string(seed));
-  if (s.outputs[0].dtype == DType::kFloat32 && seed % 3 == 0) {
+  if (s.outputs[0].dtype == DType::kFloat32 && seed % 3 == 0 && !is_tiny) {
     s.node.epilogue = chain(seed);
     expected[0] = fused(s.node.epilogue, expected[0]);
     SCOPED_TRACE("with fused steps");
