@@ -41,13 +41,13 @@ evn_test(fault fault evn_api)
 if(TARGET test_fault)  # counts what the library allocates and frees
   target_link_options(test_fault PRIVATE -Wl,--wrap=_ZN3evn14allocate_bytesEmm,--wrap=_ZN3evn10free_bytesEPv)
 endif()
-set(EVN_TEST_TIMEOUT 7200)  # the long form under a sanitizer
+set(EVN_TEST_TIMEOUT 7200)  # their long forms, under a sanitizer too
 evn_test(fuzz fuzz evn_api)
+evn_test(conformance conformance evn_mock evn_api)
 set(EVN_TEST_TIMEOUT 900)
 if(NOT EVN_SANITIZE_THREAD)  # it stands before ThreadSanitizer's own pthread_create and read
   evn_test(interpose interpose evn_api)
 endif()
-evn_test(conformance conformance evn_mock evn_api)
 
 # What the tests in Python and scripts/make_operators.py know of the operator tables.
 if(TARGET evn_api)
@@ -55,10 +55,11 @@ if(TARGET evn_api)
   target_link_libraries(list_operators PRIVATE evn_api)
 endif()
 
-# All of it once more on each instruction-set cluster, chosen as a user would. What the machine lacks is skipped.
+# Once more on each instruction-set cluster, chosen as a user would; drawn cases go to all clusters by themselves. What the machine
+# lacks is skipped.
 if(TARGET test_conformance)
   foreach(isa ${EVN_ISAS})
-    add_test(NAME conformance.${isa} COMMAND test_conformance --gtest_brief=1)
+    add_test(NAME conformance.${isa} COMMAND test_conformance --gtest_brief=1 --gtest_filter=-*Drawn*)
     set_tests_properties(conformance.${isa} PROPERTIES TIMEOUT 1800 ENVIRONMENT "EVN_CPU_ISA=${isa}" SKIP_REGULAR_EXPRESSION "this CPU has no ${isa}")
   endforeach()
 endif()
@@ -73,7 +74,7 @@ endif()
 set(EVN_PYTHON "" CACHE FILEPATH "Python with the test packages; empty: the tests in Python are not registered")
 function(evn_pytest name path)
   if(EVN_PYTHON AND TARGET evener AND EXISTS ${CMAKE_SOURCE_DIR}/${path})
-    add_test(NAME python.${name} COMMAND ${EVN_PYTHON} -m pytest -q -p no:cacheprovider ${CMAKE_SOURCE_DIR}/${path})
+    add_test(NAME python.${name} COMMAND ${EVN_PYTHON} -m pytest -q -p no:cacheprovider ${CMAKE_SOURCE_DIR}/${path} ${ARGN})
     set_tests_properties(python.${name} PROPERTIES TIMEOUT 1800 ENVIRONMENT
       "EVENER_LIBRARY=$<TARGET_FILE:evener>;EVENER_COMMAND=${CMAKE_BINARY_DIR}/evener;EVENER_BUILD=${CMAKE_BINARY_DIR};EVENER_MODELS=${CMAKE_SOURCE_DIR}/build/models;PYTHONPATH=${CMAKE_SOURCE_DIR}/bindings/python;PYTHONDONTWRITEBYTECODE=1")
   endif()
@@ -85,7 +86,14 @@ if(EVN_PYTHON AND TARGET evener)
 endif()
 evn_pytest(binding bindings/python/tests)
 evn_pytest(cli tests/cli)
-evn_pytest(models tests/models)
+evn_pytest(models tests/models --ignore=${CMAKE_SOURCE_DIR}/tests/models/test_differential.py)
+foreach(share 0 1 2 3)  # of the operators, side by side
+  evn_pytest(differential.${share} tests/models/test_differential.py)
+  if(TEST python.differential.${share})
+    set_tests_properties(python.differential.${share} PROPERTIES TIMEOUT 14400)
+    set_property(TEST python.differential.${share} APPEND PROPERTY ENVIRONMENT EVN_SHARE=${share}/4)
+  endif()
+endforeach()
 evn_pytest(install tests/install)
 evn_pytest(abi tests/abi)
 evn_pytest(scripts tests/python)

@@ -1,6 +1,7 @@
 """Drawn cases of every operator against onnx's reference evaluator and ONNX Runtime; see the package differential.
 
-EVN_DIFFERENTIAL_CASES=n: so many counted cases of each operator; 50 otherwise, and 10,000 with EVN_TEST_FULL=1.
+EVN_DIFFERENTIAL_CASES=n: so many counted cases of each operator; 50 otherwise, and 10,000 with EVN_TEST_FULL=1. EVN_SHARE=i/n:
+only every n-th operator, from the i-th on.
 """
 import os
 import pathlib
@@ -13,6 +14,7 @@ BUILD = os.environ.get("EVENER_BUILD") or str(pathlib.Path(__file__).resolve().p
 CASES = int(os.environ.get("EVN_DIFFERENTIAL_CASES") or (10000 if os.environ.get("EVN_TEST_FULL") == "1" else 50))
 ROWS = trial.operator_rows(BUILD)
 DOMAINS = ("", "ai.onnx.preview.training")  # of which every operator is drawn; of others, those that have a generator
+SHARE, SHARES = (int(part) for part in os.environ.get("EVN_SHARE", "0/1").split("/"))
 DRAWN = [key for key in sorted(ROWS) if key in differential.GENERATORS]
 
 
@@ -26,7 +28,7 @@ def trials():
     return trial.Trials(ROWS)
 
 
-@pytest.mark.parametrize("domain, name", DRAWN, ids=lambda part: part or "onnx")
+@pytest.mark.parametrize("domain, name", DRAWN[SHARE::SHARES], ids=lambda part: part or "onnx")
 def test_drawn_cases_give_what_the_judges_give(trials, domain, name):
     count = trials.run(domain, name, CASES)
     assert not count.failures, "\n".join(count.failures)
