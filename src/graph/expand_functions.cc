@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "core/name_map.h"
 #include "graph/function_calls.h"
+#include "graph/gradient.h"
 
 namespace evn {
 namespace {
@@ -246,6 +247,7 @@ class Expander {
   }
 
   static int version_in_function(const Node& node, const Call& call) {
+    if (node.since_version != 0) return node.since_version;  // a bound Gradient
     const auto domain = call.callee.domains.find(node.domain);
     if (domain != call.callee.domains.end()) return domain->second;
     throw make_error(EVN_ERROR_INVALID_MODEL, "function %.128s uses operator %.128s of domain %.64s, which it does not import",
@@ -346,6 +348,7 @@ class Expander {
 }  // namespace
 
 void expand_functions(Model& model, const Limits& limits, const OperatorRegistry* custom) {
+  bind_gradients(model);
   if (model.functions.empty()) return;
   Expander(model, limits, custom).run();
   model.functions.clear();

@@ -16,6 +16,7 @@
 
 namespace evn {
 
+// Binds Gradients first (graph/gradient.h): their names mean values of the function.
 // Nodes of the graph must have unique names; those of a function become "call/inner". Empties `model.functions`. Throws
 // EVN_ERROR_INVALID_MODEL with the node or the function (recursion included), and EVN_ERROR_LIMIT when the functions would
 // become more than limits.nodes nodes (a call counts as one), limits.model_bytes of attributes, or nest deeper than limits.nesting.

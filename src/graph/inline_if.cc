@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "graph/bodies.h"
+#include "graph/gradient.h"
 #include "ops/flex_attention.h"
 #include "ops/merge.h"
 
@@ -246,12 +247,12 @@ class Inliner {
 }  // namespace
 
 bool is_taken_apart(std::string_view domain, std::string_view op_type) {
-  return (domain.empty() && op_type == "If") || (domain == kPreview && op_type == "FlexAttention");
+  return (domain.empty() && op_type == "If") || (domain == kPreview && op_type == "FlexAttention") || is_gradient(domain, op_type);
 }
 
 void take_bodies(Graph& graph) {
   bool any = false;
-  for (const Node& node : graph.nodes) any |= is_taken_apart(node.domain, node.op_type) || has_graph_attribute(node);
+  for (const Node& node : graph.nodes) any |= is_if(node) || is_flex(node) || has_graph_attribute(node);
   if (any) Inliner(graph).run();
 }
 

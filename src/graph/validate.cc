@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "graph/expand_functions.h"
+#include "graph/gradient.h"
 #include "graph/inline_if.h"
 #include "graph/opsets.h"
 #include "graph/passes/widen_half.h"
@@ -364,23 +365,27 @@ void sort_nodes(Graph& graph, const std::vector<std::int32_t>& producers) {
 }
 
 // Also the bodies in it, each of which is a graph for itself by now.
-void validate_graph(Graph& graph, OpFinder& finder) {
+void validate_graph(Graph& graph, OpFinder& finder, const Limits& limits) {
+  const auto complete = [&](Node& node) {
+    finder.set_op(node);
+    check_arity(node);
+    resolve_attributes(node);
+  };
   name_nodes(graph);
   take_bodies(graph);
   if (!graph.regions.empty()) name_nodes(graph);
   for (Node& node : graph.nodes) {
-    if (node.op != nullptr) continue;  // put in by take_bodies
-    finder.set_op(node);
-    check_arity(node);
-    resolve_attributes(node);
+    if (node.op != nullptr || is_bound_gradient(node)) continue;  // put in by take_bodies, or has no operator
+    complete(node);
   }
   check_uses(graph, find_producers(graph));
   take_constants(graph);
-  check_dtypes(graph);
   sort_nodes(graph, find_producers(graph));
+  if (expand_gradients(graph, limits, complete)) name_nodes(graph);
+  check_dtypes(graph);
   widen_half(graph);
   for (Node& node : graph.nodes) {
-    if (node.body != nullptr) validate_graph(*node.body, finder);
+    if (node.body != nullptr) validate_graph(*node.body, finder, limits);
   }
 }
 
@@ -394,7 +399,7 @@ void validate_model(Model& model, const Limits& limits, const OperatorRegistry* 
   name_nodes(model.graph);
   expand_functions(model, limits, custom);
   OpFinder finder(domains, custom);
-  validate_graph(model.graph, finder);
+  validate_graph(model.graph, finder, limits);
 }
 
 }  // namespace evn

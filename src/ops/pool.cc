@@ -43,57 +43,6 @@ void infer_lp_pool(InferContext& c) {
 
 DType max_pool_dtype(const Node&, std::span<const DType> inputs, int output) { return output == 0 ? inputs[0] : DType::kInt64; }
 
-// The taps of one axis that lie inside the input, and those that an average with padding counts.
-struct Taps {
-  std::int64_t first;    // input position of the first tap inside
-  std::int64_t count;    // taps inside
-  std::int64_t padded;   // taps inside the input and its padding
-};
-
-Taps taps_of(const WindowAxis& a, std::int64_t output) {
-  const std::int64_t start = output * a.stride - a.pad_begin;
-  const std::int64_t skip = start < 0 ? ceil_div(-start, a.dilation) : 0;
-  const auto below = [&](std::int64_t limit) {
-    return std::clamp<std::int64_t>(start >= limit ? 0 : ceil_div(limit - start, a.dilation), 0, a.kernel);
-  };
-  return {start + skip * a.dilation, std::max<std::int64_t>(below(a.input) - skip, 0), below(a.input + a.pad_end)};
-}
-
-// Calls f(taps of the three axes) for each window of a plane, in the order of the outputs.
-template <typename F>
-void for_each_window(const Window& window, F&& f) {
-  for (std::int64_t o0 = 0; o0 < window.axis[0].output; ++o0) {
-    for (std::int64_t o1 = 0; o1 < window.axis[1].output; ++o1) {
-      for (std::int64_t o2 = 0; o2 < window.axis[2].output; ++o2) {
-        const Taps taps[kMaxSpatial] = {taps_of(window.axis[0], o0), taps_of(window.axis[1], o1), taps_of(window.axis[2], o2)};
-        f(taps);
-      }
-    }
-  }
-}
-
-// Calls f(i0, i1, i2) for the input positions of a window.
-template <typename F>
-void for_each_tap(const Window& window, const Taps (&taps)[kMaxSpatial], F&& f) {
-  for (std::int64_t k0 = 0; k0 < taps[0].count; ++k0) {
-    for (std::int64_t k1 = 0; k1 < taps[1].count; ++k1) {
-      for (std::int64_t k2 = 0; k2 < taps[2].count; ++k2) {
-        f(taps[0].first + k0 * window.axis[0].dilation, taps[1].first + k1 * window.axis[1].dilation,
-          taps[2].first + k2 * window.axis[2].dilation);
-      }
-    }
-  }
-}
-
-template <typename T>
-bool beats(T x, T best) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return x > best || (std::isnan(x) && !std::isnan(best));
-  } else {
-    return x > best;
-  }
-}
-
 template <typename T>
 void max_pool(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;

@@ -145,6 +145,7 @@ const Cases& cases() {
     add_vision_cases(&rows);
     add_contrib_cases(&rows);
     add_ml_cases(&rows);
+    add_gradient_cases(&rows);
     return rows;
   }();
   return all;

@@ -126,6 +126,7 @@ void add_vision_cases(Cases* all);
 void add_signal_cases(Cases* all);
 void add_contrib_cases(Cases* all);
 void add_ml_cases(Cases* all);
+void add_gradient_cases(Cases* all);
 
 // All rows, made once.
 const Cases& cases();

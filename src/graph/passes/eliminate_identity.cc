@@ -1,10 +1,12 @@
 // Takes away nodes that hand their input on unchanged: Identity, Dropout outside training, casts and reshapes that change nothing,
-// multiplications by one. Names of graph outputs stay.
+// multiplications by one, sums over broadcast dims that there are none of. Names of graph outputs stay.
 #include <algorithm>
 #include <cstring>
 
 #include "graph/edit.h"
 #include "graph/passes/rewrites.h"
+#include "ops/gradient.h"
+#include "ops/merge.h"
 #include "ops/op.h"
 #include "ops/transpose.h"
 
@@ -42,6 +44,9 @@ bool keeps_order(const Node& node, const Value& x) {
 
 // Which input the node hands on unchanged; -1: none.
 int handed_on(GraphEditor& edit, const Node& node) {
+  if (node.domain == kMergeDomain && (node.op_type == kSumTo || node.op_type == kRepeatTo)) {
+    return same_known_shape(edit.value(node.inputs[1]), edit.value(node.outputs[0])) ? 1 : -1;
+  }
   if (!node.domain.empty() || node.inputs.empty() || node.outputs.empty() || !node.epilogue.empty()) return -1;
   if (node.outputs[0] == kNoValue || node.inputs[0] == kNoValue) return -1;
   const Value& x = edit.value(node.inputs[0]);

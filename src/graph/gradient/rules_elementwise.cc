@@ -1,0 +1,310 @@
+// Operators that work on each element for itself, with or without broadcasting. Where one is not differentiable, it is the derivative of
+// one side: Relu, Abs and their like take 0 at 0, Clip passes dy on at its bounds, Min and Max share it among equal inputs.
+#include <cmath>
+#include <numbers>
+
+#include "graph/gradient/rules.h"
+
+namespace evn {
+namespace {
+
+using std::numbers::pi;
+
+// ------------------------------------------------------------------------------------------------------- arithmetic --
+
+void add(Backward& b) {
+  for (std::size_t i = 0; i < b.inputs.size(); ++i) {
+    if (b.wants(i)) b.give_sum(i, b.dy());
+  }
+}
+
+void sub(Backward& b) {
+  if (b.wants(0)) b.give_sum(0, b.dy());
+  if (b.wants(1)) b.give_sum(1, b.tape.neg(b.dy()));
+}
+
+void mul(Backward& b) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (b.wants(i)) b.give_sum(i, b.tape.mul(b.dy(), b.x(1 - i)));
+  }
+}
+
+void div(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId share = t.div(b.dy(), b.x(1));
+  if (b.wants(0)) b.give_sum(0, share);
+  if (b.wants(1)) b.give_sum(1, t.neg(t.mul(share, b.y())));
+}
+
+void mean(Backward& b) {
+  const ValueId share = b.tape.mul(b.dy(), 1.0 / static_cast<double>(b.inputs.size()));
+  for (std::size_t i = 0; i < b.inputs.size(); ++i) {
+    if (b.wants(i)) b.give_sum(i, share);
+  }
+}
+
+// dy to the inputs that are the result, in equal parts.
+void extreme(Backward& b) {
+  Tape& t = b.tape;
+  std::vector<ValueId> chosen;
+  ValueId count = kNoValue;
+  for (const ValueId x : b.inputs) {
+    const ValueId one = t.scalar(1, b.dy());
+    const ValueId equal = t.where_else_0(t.op("Equal", {x, b.y()}), one);
+    chosen.push_back(equal);
+    count = count == kNoValue ? equal : t.add(count, equal);
+  }
+  const ValueId share = b.inputs.size() == 1 ? b.dy() : t.div(b.dy(), count);
+  for (std::size_t i = 0; i < b.inputs.size(); ++i) {
+    if (b.wants(i)) b.give_sum(i, t.where_else_0(t.op("Equal", {b.x(i), b.y()}), share));
+  }
+}
+
+void power(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId x = b.x(0);
+  const ValueId p = t.dtype(b.x(1)) == t.dtype(x) && t.dtype(x) != DType::kUndefined ? b.x(1) : t.op("CastLike", {b.x(1), x});
+  const ValueId zero = t.scalar(0, x);
+  if (b.wants(0)) {
+    // At p = 0 the derivative is 0, also where x is.
+    const ValueId slope = t.where(t.op("Equal", {p, zero}), zero, t.mul(p, t.op("Pow", {x, t.add(p, -1.0)})));
+    b.give_sum(0, t.mul(b.dy(), slope));
+  }
+  if (b.wants(1)) {
+    const ValueId positive = t.op("Greater", {x, zero});
+    const ValueId safe = t.where(positive, x, t.scalar(1, x));
+    const ValueId dp = t.sum_to(b.x(1), t.where_else_0(positive, t.mul(b.dy(), t.mul(b.y(), t.op("Log", {safe})))));
+    b.give(1, t.dtype(b.x(1)) == t.dtype(x) ? dp : t.op("CastLike", {dp, b.x(1)}));
+  }
+}
+
+void where(Backward& b) {
+  Tape& t = b.tape;
+  if (b.wants(1)) b.give_sum(1, t.where_else_0(b.x(0), b.dy()));
+  if (b.wants(2)) b.give_sum(2, t.where(b.x(0), t.scalar(0, b.dy()), b.dy()));
+}
+
+void identity(Backward& b) { b.give(0, b.dy()); }
+
+void cast(Backward& b) {
+  Tape& t = b.tape;
+  const DType dtype = t.dtype(b.x());
+  if (dtype == DType::kUndefined) return b.give(0, t.op("CastLike", {b.dy(), b.x()}));
+  b.give(0, t.op("Cast", {b.dy()}, {{"to", static_cast<std::int64_t>(dtype), {}}}));
+}
+
+void clip(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId inside = t.op("Equal", {b.x(), b.y()});
+  if (b.wants(0)) b.give(0, t.where_else_0(inside, b.dy()));
+  if (!b.wants(1) && !b.wants(2)) return;
+  const ValueId outside = t.where(inside, t.scalar(0, b.dy()), b.dy());
+  // With min above max, the result is max.
+  const ValueId above = b.x(2) == kNoValue ? kNoValue : t.op("Equal", {b.y(), b.x(2)});
+  if (b.wants(2)) b.give_sum(2, t.where_else_0(above, outside));
+  if (b.wants(1)) b.give_sum(1, above == kNoValue ? outside : t.where(above, t.scalar(0, b.dy()), outside));
+}
+
+void dropout(Backward& b) {
+  Tape& t = b.tape;
+  // Before version 12 it does nothing when a model runs.
+  if (b.node.op->since < 12 || b.x(2) == kNoValue) return b.give(0, b.dy());
+  const ValueId mask = b.demand_output(1);
+  const ValueId one = t.scalar(1, b.dy());
+  const ValueId ratio = b.x(1) == kNoValue ? t.scalar(0.5, b.dy()) : t.op("CastLike", {b.x(1), b.dy()});
+  const ValueId scale = t.where(b.x(2), t.div(one, t.sub(one, ratio)), one);
+  b.give(0, t.where_else_0(mask, t.mul(b.dy(), scale)));
+}
+
+// -------------------------------------------------------------------------------------------------------- functions --
+
+// Of one input: dx = dy * slope.
+template <ValueId (*Slope)(Backward&)>
+void unary(Backward& b) {
+  b.give(0, b.tape.mul(b.dy(), Slope(b)));
+}
+
+ValueId one_plus_square(Backward& b) { return b.tape.add(b.tape.square(b.x()), 1.0); }
+ValueId one_minus_square(Backward& b, ValueId v) { return b.tape.sub(b.tape.scalar(1, v), b.tape.square(v)); }
+
+void negate(Backward& b) { b.give(0, b.tape.neg(b.dy())); }
+void log(Backward& b) { b.give(0, b.tape.div(b.dy(), b.x())); }
+void sqrt(Backward& b) { b.give(0, b.tape.div(b.tape.mul(b.dy(), 0.5), b.y())); }
+void acos(Backward& b) { b.give(0, b.tape.neg(b.tape.div(b.dy(), b.tape.op("Sqrt", {one_minus_square(b, b.x())})))); }
+void asin(Backward& b) { b.give(0, b.tape.div(b.dy(), b.tape.op("Sqrt", {one_minus_square(b, b.x())}))); }
+void atan(Backward& b) { b.give(0, b.tape.div(b.dy(), one_plus_square(b))); }
+void asinh(Backward& b) { b.give(0, b.tape.div(b.dy(), b.tape.op("Sqrt", {one_plus_square(b)}))); }
+void acosh(Backward& b) { b.give(0, b.tape.div(b.dy(), b.tape.op("Sqrt", {b.tape.add(b.tape.square(b.x()), -1.0)}))); }
+void atanh(Backward& b) { b.give(0, b.tape.div(b.dy(), one_minus_square(b, b.x()))); }
+
+ValueId reciprocal_slope(Backward& b) { return b.tape.neg(b.tape.square(b.y())); }
+ValueId result(Backward& b) { return b.y(); }
+ValueId tanh_slope(Backward& b) { return one_minus_square(b, b.y()); }
+ValueId sigmoid_slope(Backward& b) { return b.tape.sub(b.y(), b.tape.square(b.y())); }
+ValueId sin_slope(Backward& b) { return b.tape.op("Cos", {b.x()}); }
+ValueId cos_slope(Backward& b) { return b.tape.neg(b.tape.op("Sin", {b.x()})); }
+ValueId tan_slope(Backward& b) { return b.tape.add(b.tape.square(b.y()), 1.0); }
+ValueId sinh_slope(Backward& b) { return b.tape.op("Cosh", {b.x()}); }
+ValueId cosh_slope(Backward& b) { return b.tape.op("Sinh", {b.x()}); }
+ValueId abs_slope(Backward& b) { return b.tape.op("Sign", {b.x()}); }
+ValueId softplus_slope(Backward& b) { return b.tape.op("Sigmoid", {b.x()}); }
+
+ValueId softsign_slope(Backward& b) {
+  return b.tape.op("Reciprocal", {b.tape.square(b.tape.add(b.tape.op("Abs", {b.x()}), 1.0))});
+}
+
+ValueId bell(Backward& b, ValueId x, double inner, double outer) {  // outer * exp(inner * x^2)
+  return b.tape.mul(b.tape.op("Exp", {b.tape.mul(b.tape.square(x), inner)}), outer);
+}
+ValueId erf_slope(Backward& b) { return bell(b, b.x(), -1, 2 / std::sqrt(pi)); }
+
+// Phi(x) + x phi(x), or the derivative of 0.5 x (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
+ValueId gelu_slope(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId x = b.x();
+  const std::string* approximate = b.text("approximate");
+  if (approximate == nullptr || *approximate != "tanh") {
+    const ValueId phi = t.mul(t.add(t.op("Erf", {t.mul(x, 1 / std::sqrt(2.0))}), 1.0), 0.5);
+    return t.add(phi, t.mul(x, bell(b, x, -0.5, 1 / std::sqrt(2 * pi))));
+  }
+  const double k = std::sqrt(2 / pi), a = 0.044715;
+  const ValueId cube = t.mul(x, t.square(x));
+  const ValueId tanh = t.op("Tanh", {t.mul(t.add(x, t.mul(cube, a)), k)});
+  const ValueId du = t.mul(t.add(t.mul(t.square(x), 3 * a), 1.0), k);
+  const ValueId half = t.mul(t.add(tanh, 1.0), 0.5);
+  return t.add(half, t.mul(t.mul(t.mul(x, 0.5), one_minus_square(b, tanh)), du));
+}
+
+ValueId mish_slope(Backward& b) {  // tanh(s) + x (1 - tanh(s)^2) sigmoid(x), s = softplus(x)
+  Tape& t = b.tape;
+  const ValueId tanh = t.op("Tanh", {t.op("Softplus", {b.x()})});
+  return t.add(tanh, t.mul(b.x(), t.mul(one_minus_square(b, tanh), t.op("Sigmoid", {b.x()}))));
+}
+
+ValueId swish_slope(Backward& b) {  // s + a x s (1 - s), s = sigmoid(a x)
+  Tape& t = b.tape;
+  const ValueId inner = t.mul(b.x(), static_cast<double>(b.real("alpha", 1)));
+  const ValueId s = t.op("Sigmoid", {inner});
+  return t.add(s, t.mul(inner, t.sub(s, t.square(s))));
+}
+
+// -------------------------------------------------------------------------------------------------------- in pieces --
+
+ValueId positive(Backward& b) { return b.tape.op("Greater", {b.x(), b.tape.scalar(0, b.x())}); }
+
+void relu(Backward& b) { b.give(0, b.tape.where_else_0(positive(b), b.dy())); }
+
+void leaky_relu(Backward& b) {
+  b.give(0, b.tape.where(positive(b), b.dy(), b.tape.mul(b.dy(), static_cast<double>(b.real("alpha")))));
+}
+
+void thresholded_relu(Backward& b) {
+  const ValueId above = b.tape.op("Greater", {b.x(), b.tape.scalar(static_cast<double>(b.real("alpha")), b.x())});
+  b.give(0, b.tape.where_else_0(above, b.dy()));
+}
+
+void prelu(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId above = positive(b);
+  if (b.wants(0)) b.give(0, t.where(above, b.dy(), t.mul(b.dy(), b.x(1))));
+  if (b.wants(1)) b.give_sum(1, t.where(above, t.scalar(0, b.x()), t.mul(b.dy(), b.x())));
+}
+
+// alpha exp(x) is y + alpha where x <= 0.
+void elu(Backward& b) {
+  b.give(0, b.tape.where(positive(b), b.dy(), b.tape.mul(b.dy(), b.tape.add(b.y(), static_cast<double>(b.real("alpha"))))));
+}
+
+void selu(Backward& b) {
+  Tape& t = b.tape;
+  const auto gamma = static_cast<double>(b.real("gamma"));
+  const ValueId below = t.mul(b.dy(), t.add(b.y(), gamma * static_cast<double>(b.real("alpha"))));
+  b.give(0, t.where(positive(b), t.mul(b.dy(), gamma), below));
+}
+
+void celu(Backward& b) {
+  Tape& t = b.tape;
+  const auto alpha = static_cast<double>(b.real("alpha"));
+  b.give(0, t.where(positive(b), b.dy(), t.mul(b.dy(), t.add(t.mul(b.y(), 1 / alpha), 1.0))));
+}
+
+// Whether the value is strictly between.
+ValueId between(Tape& t, ValueId v, double low, double high) {
+  return t.op("And", {t.op("Greater", {v, t.scalar(low, v)}), t.op("Less", {v, t.scalar(high, v)})});
+}
+
+void hard_sigmoid(Backward& b) {
+  b.give(0, b.tape.where_else_0(between(b.tape, b.y(), 0, 1), b.tape.mul(b.dy(), static_cast<double>(b.real("alpha")))));
+}
+
+void hard_swish(Backward& b) {  // x * clip(x / 6 + 1 / 2, 0, 1)
+  Tape& t = b.tape;
+  const ValueId middle = t.mul(b.dy(), t.add(t.mul(b.x(), 1.0 / 3), 0.5));
+  const ValueId above = t.op("GreaterOrEqual", {b.x(), t.scalar(3, b.x())});
+  b.give(0, t.where(between(t, b.x(), -3, 3), middle, t.where_else_0(above, b.dy())));
+}
+
+void shrink(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId above = t.op("Greater", {t.op("Abs", {b.x()}), t.scalar(static_cast<double>(b.real("lambd")), b.x())});
+  b.give(0, t.where_else_0(above, b.dy()));
+}
+
+constexpr GradientRule kRows[] = {
+    {"Add", add},
+    {"Sub", sub},
+    {"Mul", mul},
+    {"Div", div},
+    {"Sum", add},
+    {"Mean", mean},
+    {"Min", extreme},
+    {"Max", extreme},
+    {"Pow", power},
+    {"Where", where},
+    {"Identity", identity},
+    {"Cast", cast},
+    {"CastLike", cast},
+    {"Clip", clip},
+    {"Dropout", dropout},
+    {"Neg", negate},
+    {"Abs", unary<abs_slope>},
+    {"Reciprocal", unary<reciprocal_slope>},
+    {"Sqrt", sqrt},
+    {"Exp", unary<result>},
+    {"Log", log},
+    {"Sin", unary<sin_slope>},
+    {"Cos", unary<cos_slope>},
+    {"Tan", unary<tan_slope>},
+    {"Asin", asin},
+    {"Acos", acos},
+    {"Atan", atan},
+    {"Sinh", unary<sinh_slope>},
+    {"Cosh", unary<cosh_slope>},
+    {"Tanh", unary<tanh_slope>},
+    {"Asinh", asinh},
+    {"Acosh", acosh},
+    {"Atanh", atanh},
+    {"Erf", unary<erf_slope>},
+    {"Sigmoid", unary<sigmoid_slope>},
+    {"Softplus", unary<softplus_slope>},
+    {"Softsign", unary<softsign_slope>},
+    {"Gelu", unary<gelu_slope>},
+    {"Mish", unary<mish_slope>},
+    {"Swish", unary<swish_slope>},
+    {"Relu", relu},
+    {"LeakyRelu", leaky_relu},
+    {"ThresholdedRelu", thresholded_relu},
+    {"PRelu", prelu},
+    {"Elu", elu},
+    {"Selu", selu},
+    {"Celu", celu},
+    {"HardSigmoid", hard_sigmoid},
+    {"HardSwish", hard_swish},
+    {"Shrink", shrink},
+};
+
+}  // namespace
+
+extern const GradientRules kElementwiseGradients = kRows;
+
+}  // namespace evn

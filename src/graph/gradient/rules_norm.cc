@@ -1,0 +1,158 @@
+// Normalizations and losses.
+#include "graph/gradient/rules.h"
+#include "ops/gradient.h"
+#include "ops/merge.h"
+
+namespace evn {
+namespace {
+
+ValueId mean_over(Tape& t, ValueId v, ValueId axes) { return t.op("ReduceMean", {v, axes}); }
+
+struct Normalized {
+  ValueId inverse;  // 1 / sqrt(variance + epsilon)
+  ValueId value;    // (x - mean) * inverse
+};
+
+Normalized normalized(Tape& t, ValueId x, ValueId mean, ValueId variance, float epsilon) {
+  const ValueId inverse = t.op("Reciprocal", {t.op("Sqrt", {t.add(variance, static_cast<double>(epsilon))})});
+  return {inverse, t.mul(t.sub(x, mean), inverse)};
+}
+
+// With mean and variance those of x over the axes.
+Normalized normalized_over(Tape& t, ValueId x, ValueId axes, float epsilon) {
+  const ValueId mean = mean_over(t, x, axes);
+  return normalized(t, x, mean, mean_over(t, t.square(t.sub(x, mean)), axes), epsilon);
+}
+
+// The derivative by x, of g by the normalized value.
+ValueId through_statistics(Tape& t, const Normalized& n, ValueId g, ValueId axes) {
+  const ValueId along = t.mul(n.value, mean_over(t, t.mul(g, n.value), axes));
+  return t.mul(n.inverse, t.sub(t.sub(g, mean_over(t, g, axes)), along));
+}
+
+// A value per channel, so that it broadcasts with [N, C, ...].
+ValueId as_channels(Tape& t, ValueId v, int rank) {
+  if (rank <= 2) return v;
+  Tape::Ints axes;
+  for (int i = 2; i < rank; ++i) axes.push_back(i - 1);
+  return t.op("Unsqueeze", {v, t.ints(axes)});
+}
+
+ValueId channel_sums(Tape& t, ValueId v, int rank) {
+  Tape::Ints axes = {0};
+  for (int i = 2; i < rank; ++i) axes.push_back(i);
+  return t.op("ReduceSum", {v, t.ints(axes)}, {{"keepdims", std::int64_t{0}, {}}});
+}
+
+// Of x, scale, B, mean, variance; in training, mean and variance are those of x.
+void batch_normalization(Backward& b) {
+  Tape& t = b.tape;
+  const int rank = b.known_rank(0);
+  if (rank < 2) b.refuse("its input has no channels");
+  const float epsilon = b.real("epsilon", 1e-5f);
+  const bool training = b.integer("training_mode") != 0;
+  Tape::Ints others = {0};
+  for (int i = 2; i < rank; ++i) others.push_back(i);
+  const ValueId axes = t.ints(others);
+  const Normalized n = training ? normalized_over(t, b.x(), axes, epsilon)
+                                : normalized(t, b.x(), as_channels(t, b.x(3), rank), as_channels(t, b.x(4), rank), epsilon);
+  const ValueId g = t.mul(b.dy(), as_channels(t, b.x(1), rank));
+  if (b.wants(0)) b.give(0, training ? through_statistics(t, n, g, axes) : t.mul(g, n.inverse));
+  if (b.wants(1)) b.give(1, channel_sums(t, t.mul(b.dy(), n.value), rank));
+  if (b.wants(2)) b.give(2, channel_sums(t, b.dy(), rank));
+  if (training) return;  // the others are moved on, and nothing else
+  if (b.wants(3)) b.give(3, t.neg(channel_sums(t, t.mul(g, n.inverse), rank)));
+  if (b.wants(4)) b.give(4, t.mul(channel_sums(t, t.mul(t.mul(g, n.value), t.square(n.inverse)), rank), -0.5));
+}
+
+void instance_normalization(Backward& b) {
+  Tape& t = b.tape;
+  const int rank = b.known_rank(0);
+  if (rank < 3) b.refuse("its input has no planes");
+  Tape::Ints planes;
+  for (int i = 2; i < rank; ++i) planes.push_back(i);
+  const ValueId axes = t.ints(planes);
+  const Normalized n = normalized_over(t, b.x(), axes, b.real("epsilon", 1e-5f));
+  if (b.wants(0)) b.give(0, through_statistics(t, n, t.mul(b.dy(), as_channels(t, b.x(1), rank)), axes));
+  if (b.wants(1)) b.give(1, channel_sums(t, t.mul(b.dy(), n.value), rank));
+  if (b.wants(2)) b.give(2, channel_sums(t, b.dy(), rank));
+}
+
+// From `axis` on.
+ValueId last_axes(Backward& b) {
+  std::int64_t axis = b.integer("axis", -1);
+  if (axis >= 0) axis -= b.known_rank(0);
+  Tape::Ints axes;
+  for (std::int64_t i = std::max<std::int64_t>(axis, -kMaxRank); i < 0; ++i) axes.push_back(i);
+  if (axes.empty()) b.refuse("its axis is outside the rank");
+  return b.tape.ints(axes);
+}
+
+void layer_normalization(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId axes = last_axes(b);
+  const Normalized n = normalized_over(t, b.x(), axes, b.real("epsilon", 1e-5f));
+  if (b.wants(0)) b.give(0, through_statistics(t, n, t.mul(b.dy(), b.x(1)), axes));
+  if (b.wants(1)) b.give_sum(1, t.mul(b.dy(), n.value));
+  if (b.wants(2)) b.give_sum(2, b.dy());
+}
+
+void rms_normalization(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId axes = last_axes(b);
+  const ValueId power = t.add(mean_over(t, t.square(b.x()), axes), static_cast<double>(b.real("epsilon", 1e-5f)));
+  const ValueId inverse = t.op("Reciprocal", {t.op("Sqrt", {power})});
+  const ValueId value = t.mul(b.x(), inverse);
+  if (b.wants(0)) {
+    const ValueId g = t.mul(b.dy(), b.x(1));
+    b.give(0, t.mul(inverse, t.sub(g, t.mul(value, mean_over(t, t.mul(g, value), axes)))));
+  }
+  if (b.wants(1)) b.give_sum(1, t.mul(b.dy(), value));
+}
+
+// ------------------------------------------------------------------------------------------------------------ losses --
+
+Tape::Attributes loss_attributes(const Backward& b) { return b.copied({"reduction", "ignore_index"}); }
+
+ValueId loss_gradient_of(Backward& b, ValueId x) {
+  if (b.wants(2)) b.refuse("by its weights it has no rule");
+  std::vector<ValueId> inputs = {x, b.x(1), b.dys[0]};
+  if (b.x(2) != kNoValue) inputs.push_back(b.x(2));
+  return b.tape.own(kLossGradient, inputs, loss_attributes(b));
+}
+
+void likelihood_loss(Backward& b) { b.give(0, loss_gradient_of(b, b.x())); }
+
+// Of logits through their LogSoftmax, which is output 1.
+void cross_entropy_loss(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId logs = b.y(1) != kNoValue ? b.y(1) : t.op("LogSoftmax", {b.x()}, {{"axis", std::int64_t{1}, {}}});
+  ValueId g = b.dys[0] == kNoValue ? kNoValue : loss_gradient_of(b, b.x());
+  if (b.dys.size() > 1 && b.dys[1] != kNoValue) g = g == kNoValue ? b.dys[1] : t.add(g, b.dys[1]);
+  b.give(0, t.sub(g, t.mul(t.op("Exp", {logs}), t.sum(g, t.ints({1})))));
+}
+
+// Linear in what comes back.
+void loss_gradient(Backward& b) {
+  if (b.wants(3)) b.refuse("by its weights it has no rule");
+  if (!b.wants(2)) return;
+  std::vector<ValueId> inputs = {b.dy(), b.x(1)};
+  if (b.x(3) != kNoValue) inputs.push_back(b.x(3));
+  b.give(2, b.tape.op("NegativeLogLikelihoodLoss", inputs, loss_attributes(b)));
+}
+
+constexpr GradientRule kRows[] = {
+    {"BatchNormalization", batch_normalization},
+    {"InstanceNormalization", instance_normalization},
+    {"LayerNormalization", layer_normalization},
+    {"RMSNormalization", rms_normalization},
+    {"NegativeLogLikelihoodLoss", likelihood_loss},
+    {"SoftmaxCrossEntropyLoss", cross_entropy_loss, 2},
+    {kLossGradient, loss_gradient, 1, kMergeDomain},
+};
+
+}  // namespace
+
+extern const GradientRules kNormGradients = kRows;
+
+}  // namespace evn

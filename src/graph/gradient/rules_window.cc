@@ -1,0 +1,111 @@
+// Convolutions and pools.
+#include "graph/gradient/rules.h"
+#include "ops/gradient.h"
+#include "ops/merge.h"
+
+namespace evn {
+namespace {
+
+Tape::Attributes conv_attributes(const Backward& b) {
+  return b.copied({"auto_pad", "kernel_shape", "pads", "strides", "dilations", "group"});
+}
+
+// Of a bias per channel (axis 1) of dy, which has as many axes as inputs 0 and 1.
+ValueId channel_sums(Backward& b) {
+  const int rank = std::max({b.tape.rank(b.x(0)), b.tape.rank(b.x(1)), b.tape.rank(b.dy())});
+  if (rank < 2) b.refuse("the rank of its input is not known");
+  Tape::Ints axes = {0};
+  for (int i = 2; i < rank; ++i) axes.push_back(i);
+  return b.tape.op("ReduceSum", {b.dy(), b.tape.ints(axes)}, {{"keepdims", std::int64_t{0}, {}}});
+}
+
+void conv(Backward& b) {
+  Tape& t = b.tape;
+  if (b.wants(0)) b.give(0, t.own(kConvInputGradient, {b.x(0), b.x(1), b.dy()}, conv_attributes(b)));
+  if (b.wants(1)) b.give(1, t.own(kConvWeightGradient, {b.x(1), b.x(0), b.dy()}, conv_attributes(b)));
+  if (b.wants(2)) b.give(2, channel_sums(b));
+}
+
+// Its input is to its result what the result of a Conv with the same weights is to that one's input.
+void conv_transpose(Backward& b) {
+  Tape& t = b.tape;
+  const std::string* auto_pad = b.text("auto_pad");
+  if ((auto_pad != nullptr && *auto_pad != "NOTSET") || b.list("output_shape") != nullptr) b.refuse("its pads depend on shapes");
+  const std::vector<std::int64_t>*padding = b.list("output_padding"), *strides = b.list("strides");
+  for (std::size_t i = 0; padding != nullptr && i < padding->size(); ++i) {
+    if ((*padding)[i] >= (strides == nullptr || i >= strides->size() ? 1 : (*strides)[i]) && (*padding)[i] != 0) {
+      b.refuse("its output_padding is not below its strides");
+    }
+  }
+  if (b.wants(0)) b.give(0, t.op("Conv", {b.dy(), b.x(1)}, conv_attributes(b)));
+  if (b.wants(1)) b.give(1, t.own(kConvWeightGradient, {b.x(1), b.dy(), b.x(0)}, conv_attributes(b)));
+  if (b.wants(2)) b.give(2, channel_sums(b));
+}
+
+// Of x (its shape), w, g: linear in w and g.
+void conv_input_gradient(Backward& b) {
+  Tape& t = b.tape;
+  if (b.wants(1)) b.give(1, t.own(kConvWeightGradient, {b.x(1), b.dy(), b.x(2)}, conv_attributes(b)));
+  if (b.wants(2)) b.give(2, t.op("Conv", {b.dy(), b.x(1)}, conv_attributes(b)));
+}
+
+// Of w (its shape), x, g.
+void conv_weight_gradient(Backward& b) {
+  Tape& t = b.tape;
+  if (b.wants(1)) b.give(1, t.own(kConvInputGradient, {b.x(1), b.dy(), b.x(2)}, conv_attributes(b)));
+  if (b.wants(2)) b.give(2, t.op("Conv", {b.x(1), b.dy()}, conv_attributes(b)));
+}
+
+Tape::Attributes pool_attributes(const Backward& b) {
+  return b.copied({"auto_pad", "kernel_shape", "pads", "strides", "ceil_mode", "dilations", "count_include_pad"});
+}
+
+void max_pool(Backward& b) { b.give(0, b.tape.own(kMaxPoolGradient, {b.x(), b.dy()}, pool_attributes(b))); }
+void average_pool(Backward& b) { b.give(0, b.tape.own(kAveragePoolGradient, {b.x(), b.dy()}, pool_attributes(b))); }
+
+// Each window takes what stands where its maximum was.
+void max_pool_gradient(Backward& b) {
+  if (!b.wants(1)) return;
+  Tape& t = b.tape;
+  const ValueId places = t.ops("MaxPool", {b.x()}, pool_attributes(b), 2)[1];
+  const ValueId taken = t.op("Gather", {t.op("Reshape", {b.dy(), t.ints({-1})}), places});
+  const ValueId somewhere = t.op("GreaterOrEqual", {places, t.ints({0})});
+  b.give(1, t.where_else_0(somewhere, taken));
+}
+
+void average_pool_gradient(Backward& b) {
+  if (b.wants(1)) b.give(1, b.tape.op("AveragePool", {b.dy()}, pool_attributes(b)));
+}
+
+// dy has one element for each plane.
+void global_average_pool(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId ones = t.filled(1, b.x());
+  b.give(0, t.repeat_to(b.x(), t.div(b.dy(), t.sum_to(b.y(), ones))));
+}
+
+void global_max_pool(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId chosen = t.op("Equal", {b.x(), b.y()});
+  const ValueId count = t.sum_to(b.y(), t.where_else_0(chosen, t.scalar(1, b.x())));
+  b.give(0, t.where_else_0(chosen, t.repeat_to(b.x(), t.div(b.dy(), count))));
+}
+
+constexpr GradientRule kRows[] = {
+    {"Conv", conv},
+    {"ConvTranspose", conv_transpose},
+    {"MaxPool", max_pool},
+    {"AveragePool", average_pool},
+    {"GlobalAveragePool", global_average_pool},
+    {"GlobalMaxPool", global_max_pool},
+    {kConvInputGradient, conv_input_gradient, 1, kMergeDomain},
+    {kConvWeightGradient, conv_weight_gradient, 1, kMergeDomain},
+    {kMaxPoolGradient, max_pool_gradient, 1, kMergeDomain},
+    {kAveragePoolGradient, average_pool_gradient, 1, kMergeDomain},
+};
+
+}  // namespace
+
+extern const GradientRules kWindowGradients = kRows;
+
+}  // namespace evn

@@ -1,0 +1,273 @@
+// See tape.h. Inference here only helps to choose: what it cannot tell, or finds wrong, is left to graph/infer, which says so.
+#include "graph/gradient/tape.h"
+
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "graph/edit.h"
+#include "ops/gradient.h"
+#include "ops/infra/numeric.h"
+#include "ops/merge.h"
+#include "ops/op.h"
+
+namespace evn {
+namespace {
+
+// Of all operators of ai.onnx that are put in.
+constexpr int kEmittedOpset = 21;
+constexpr std::size_t kMaxNameBytes = 256;
+
+const TensorDesc kUnknown = {DType::kUndefined, Shape::of_rank(1, InferContext::kUnknownRank), {}};
+
+}  // namespace
+
+Tape::Tape(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete)
+    : graph_(graph), limits_(limits), complete_(complete) {
+  graph_.nodes.clear();
+  producers_.assign(graph.values.size(), -1);
+  for (const Value& v : graph.values) {
+    descs_.push_back(kUnknown);
+    if (v.wraps) continue;
+    descs_.back().dtype = v.dtype;
+    if (v.has_shape && v.constant != nullptr) descs_.back().shape = v.shape;
+  }
+  for (const ValueId v : graph.inputs) {
+    const Value& value = graph.values[static_cast<std::size_t>(v)];
+    if (value.has_shape && !value.wraps) descs_[static_cast<std::size_t>(v)].shape = value.shape;
+  }
+}
+
+void Tape::refuse(evn_status status, const char* format, ...) const {
+  char text[400];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  throw make_error(status, "%s", text).with_node(gradient_ == nullptr ? "" : gradient_->name.c_str());
+}
+
+// ------------------------------------------------------------------------------------------------------------- nodes --
+
+std::size_t Tape::add(Node node) {
+  const std::size_t at = push(std::move(node));
+  if (graph_.nodes[at].op != nullptr) observe(graph_.nodes[at]);
+  return at;
+}
+
+std::size_t Tape::push(Node node) {
+  if (graph_.nodes.size() >= limits_.nodes) {
+    refuse(EVN_ERROR_LIMIT, "with its derivatives the graph has more than %llu nodes", static_cast<unsigned long long>(limits_.nodes));
+  }
+  for (const ValueId v : node.outputs) {
+    if (v != kNoValue) producers_[static_cast<std::size_t>(v)] = static_cast<std::int64_t>(graph_.nodes.size());
+  }
+  graph_.nodes.push_back(std::move(node));
+  return graph_.nodes.size() - 1;
+}
+
+void Tape::observe(const Node& node) {
+  const OpDef& op = *node.op;
+  if (op.body != nullptr || op.custom != nullptr) return;  // as it is declared, if it is
+  std::vector<TensorDesc> inputs, outputs(node.outputs.size());
+  std::vector<ConstTensor> values;
+  std::vector<DType> dtypes;
+  std::vector<std::vector<std::uint64_t>> copies(node.inputs.size());
+  bool ranks = (op.flags & kOpAnyRank) == 0;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const ValueId v = node.inputs[i];
+    inputs.push_back(v == kNoValue ? TensorDesc{} : descs_[static_cast<std::size_t>(v)]);
+    dtypes.push_back(inputs[i].dtype);
+    values.push_back({inputs[i], nullptr});
+    if (v == kNoValue) continue;
+    if (inputs[i].dtype == DType::kUndefined || graph_.values[static_cast<std::size_t>(v)].wraps) return;
+    ranks = ranks && !InferContext::is_unknown_rank(inputs[i].shape);
+    const WeightPtr& constant = graph_.values[static_cast<std::size_t>(v)].constant;
+    if (constant != nullptr && i < 32 && (op.value_inputs >> i & 1u) != 0) values[i].data = aligned_bytes(*constant, copies[i]);
+  }
+  try {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      outputs[i] = kUnknown;
+      outputs[i].dtype = op.output_dtype != nullptr ? op.output_dtype(node, dtypes, static_cast<int>(i))
+                         : dtypes.empty()           ? DType::kUndefined
+                                                    : dtypes[0];
+    }
+    if (ranks) {
+      std::vector<TensorDesc> inferred = outputs;
+      InferContext context{node, inputs, values, inferred, {}};
+      op.infer(context);
+      outputs = std::move(inferred);
+    }
+  } catch (const Error&) {
+    // graph/infer throws it again, with the node
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const ValueId v = node.outputs[i];
+    if (v != kNoValue && !outputs[i].wraps) descs_[static_cast<std::size_t>(v)] = outputs[i];
+  }
+}
+
+std::string Tape::fresh_name(const char* op) {
+  std::string s = path_ + "/" + op;
+  if (s.size() > kMaxNameBytes) {
+    s.resize(kMaxNameBytes);
+    while (!s.empty() && (static_cast<unsigned char>(s.back()) & 0xc0) == 0x80) s.pop_back();  // the rest of a cut character
+  }
+  return s + "_" + std::to_string(number_++);
+}
+
+ValueId Tape::add_value() {
+  if (graph_.values.size() >= INT32_MAX) fail(EVN_ERROR_LIMIT, "the graph has too many values");
+  graph_.values.emplace_back().name = fresh_name("value");
+  producers_.push_back(-1);
+  descs_.push_back(kUnknown);
+  return static_cast<ValueId>(graph_.values.size() - 1);
+}
+
+ValueId Tape::add_value_like(ValueId v) {
+  const ValueId made = add_value();
+  const Value& from = graph_.values[static_cast<std::size_t>(v)];
+  Value& to = graph_.values[static_cast<std::size_t>(made)];
+  to.dtype = from.dtype;
+  to.wraps = from.wraps;
+  descs_[static_cast<std::size_t>(made)].dtype = from.wraps ? DType::kUndefined : from.dtype;
+  return made;
+}
+
+ValueId Tape::add_output(std::size_t n, std::size_t output) {
+  if (graph_.nodes[n].outputs.size() <= output) graph_.nodes[n].outputs.resize(output + 1, kNoValue);
+  if (graph_.nodes[n].outputs[output] == kNoValue) {
+    const ValueId v = add_value();
+    graph_.nodes[n].outputs[output] = v;
+    producers_[static_cast<std::size_t>(v)] = static_cast<std::int64_t>(n);
+    observe(graph_.nodes[n]);
+  }
+  return graph_.nodes[n].outputs[output];
+}
+
+std::vector<ValueId> Tape::ops(const char* op, std::vector<ValueId> inputs, Attributes attributes, std::size_t outputs) {
+  Node node;
+  node.name = fresh_name(op);
+  node.op_type = op;
+  node.since_version = kEmittedOpset;
+  node.inputs = std::move(inputs);
+  node.attributes = std::move(attributes);
+  node.region = gradient_->region;
+  for (std::size_t i = 0; i < outputs; ++i) node.outputs.push_back(add_value());
+  std::vector<ValueId> made = node.outputs;
+  complete_(node);
+  add(std::move(node));
+  return made;
+}
+
+ValueId Tape::op(const char* op, std::vector<ValueId> inputs, Attributes attributes) {
+  return ops(op, std::move(inputs), std::move(attributes), 1)[0];
+}
+
+ValueId Tape::own(const char* op, std::vector<ValueId> inputs, Attributes attributes) {
+  Node node;
+  node.name = fresh_name(op);
+  node.op_type = op;
+  node.domain = kMergeDomain;
+  node.since_version = 1;
+  node.inputs = std::move(inputs);
+  node.attributes = std::move(attributes);
+  node.region = gradient_->region;
+  const ValueId made = add_value();
+  node.outputs = {made};
+  complete_(node);
+  add(std::move(node));
+  return made;
+}
+
+void Tape::into(ValueId output, const char* op, std::vector<ValueId> inputs) {
+  Node node;
+  node.name = fresh_name(op);
+  node.op_type = op;
+  node.since_version = kEmittedOpset;
+  node.inputs = std::move(inputs);
+  node.outputs = {output};
+  node.region = gradient_->region;
+  complete_(node);
+  add(std::move(node));
+}
+
+// ------------------------------------------------------------------------------------------------------------- facts --
+
+int Tape::rank(ValueId v) const { return InferContext::is_unknown_rank(shape(v)) ? -1 : shape(v).rank(); }
+bool Tape::has_known_shape(ValueId v) const { return rank(v) >= 0 && shape(v).is_known(); }
+bool Tape::same_shape(ValueId a, ValueId b) const { return a == b || (has_known_shape(a) && has_known_shape(b) && shape(a) == shape(b)); }
+
+bool Tape::may_be_float(ValueId v) const {
+  switch (dtype(v)) {
+    case DType::kUndefined:
+    case DType::kFloat32:
+    case DType::kFloat64:
+    case DType::kFloat16:
+    case DType::kBfloat16:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------- constants --
+
+ValueId Tape::add_constant(WeightPtr weight) {
+  const ValueId v = add_value();
+  Value& value = graph_.values[static_cast<std::size_t>(v)];
+  value.dtype = weight->desc.dtype;
+  value.has_shape = true;
+  value.shape = weight->desc.shape;
+  descs_[static_cast<std::size_t>(v)] = weight->desc;
+  value.constant = std::move(weight);
+  return v;
+}
+
+ValueId Tape::scalar(double number, ValueId like) {
+  const DType dtype = this->dtype(like) == DType::kUndefined ? DType::kFloat32 : this->dtype(like);
+  void* bytes = nullptr;
+  std::shared_ptr<Weight> weight = make_weight({dtype, {}}, nullptr, &bytes);
+  switch (dtype) {
+    case DType::kFloat64: *static_cast<double*>(bytes) = number; break;
+    case DType::kFloat16: *static_cast<std::uint16_t*>(bytes) = Float16::from(number).bits; break;
+    case DType::kBfloat16: *static_cast<std::uint16_t*>(bytes) = Bfloat16::from(number).bits; break;
+    case DType::kFloat32: *static_cast<float*>(bytes) = static_cast<float>(number); break;
+    default: fail(EVN_ERROR_INVALID_MODEL, "a derivative of %s", dtype_name(dtype));
+  }
+  return add_constant(std::move(weight));
+}
+
+ValueId Tape::ints(const Ints& values) {
+  void* bytes = nullptr;
+  std::shared_ptr<Weight> weight = make_weight({DType::kInt64, {static_cast<std::int64_t>(values.size())}}, nullptr, &bytes);
+  if (!values.empty()) std::memcpy(bytes, values.data(), values.size() * sizeof values[0]);
+  return add_constant(std::move(weight));
+}
+
+// ------------------------------------------------------------------------------------------------------------ shapes --
+
+ValueId Tape::filled(double value, ValueId like) {
+  if (rank(like) == 0) return scalar(value, like);
+  return own(kRepeatTo, {like, scalar(value, like)});
+}
+
+ValueId Tape::sum_to(ValueId like, ValueId x) { return same_shape(like, x) ? x : own(kSumTo, {like, x}); }
+ValueId Tape::repeat_to(ValueId like, ValueId x) { return same_shape(like, x) ? x : own(kRepeatTo, {like, x}); }
+
+ValueId Tape::reshape_to(ValueId like, ValueId x) {
+  if (same_shape(like, x)) return x;
+  ValueId dims;
+  if (has_known_shape(like)) {
+    const auto known = shape(like).dims();
+    dims = ints({known.begin(), known.end()});
+  } else {
+    dims = op("Shape", {like});
+  }
+  return op("Reshape", {x, dims}, {{"allowzero", std::int64_t{1}, {}}});
+}
+
+}  // namespace evn

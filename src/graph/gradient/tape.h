@@ -1,0 +1,100 @@
+// Puts nodes at the end of a graph and knows of each value what can be told of its dtype and shape already, so that rules may choose
+// plainer forms. Everything that is put in is an ordinary operator of one opset, or one of ops/gradient.h.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "core/graph.h"
+
+namespace evn {
+
+class Tape {
+ public:
+  using Ints = std::vector<std::int64_t>;
+  using Attributes = std::vector<Attribute>;
+
+  // Takes the nodes of the graph out: `add` puts them back, one after another.
+  Tape(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete);
+
+  // A node of the model, or a copy of one. Returns its number in the graph.
+  std::size_t add(Node node);
+  // Where nodes come from that are put in from now on: names and the branch of an If.
+  void set_origin(const Node& gradient) { gradient_ = &gradient; }
+  void set_origin(std::string path) { path_ = std::move(path); }
+  const std::string& gradient_name() const { return gradient_->name; }
+  std::int32_t region() const { return gradient_->region; }
+  std::string fresh_name(const char* op);
+
+  Graph& graph() { return graph_; }
+  const Node& node(std::size_t n) const { return graph_.nodes[n]; }
+  // The number of the node that makes v; -1: none.
+  std::int64_t producer(ValueId v) const { return producers_[static_cast<std::size_t>(v)]; }
+  const std::string& name(ValueId v) const { return graph_.values[static_cast<std::size_t>(v)].name; }
+  // A value that the node which makes others does not make yet.
+  ValueId add_output(std::size_t node, std::size_t output);
+  ValueId add_value();
+  // Declared as v is.
+  ValueId add_value_like(ValueId v);
+
+  // What is known. kUndefined: the dtype is not.
+  DType dtype(ValueId v) const { return descs_[static_cast<std::size_t>(v)].dtype; }
+  const Shape& shape(ValueId v) const { return descs_[static_cast<std::size_t>(v)].shape; }  // with dims of -1; rank() must be known
+  int rank(ValueId v) const;                                                                // -1: not known
+  bool has_known_shape(ValueId v) const;                                                    // all dims
+  bool same_shape(ValueId a, ValueId b) const;                                              // surely
+  // Floating point, or perhaps.
+  bool may_be_float(ValueId v) const;
+
+  // One output. `op` is of ai.onnx.
+  ValueId op(const char* op, std::vector<ValueId> inputs, Attributes attributes = {});
+  std::vector<ValueId> ops(const char* op, std::vector<ValueId> inputs, Attributes attributes, std::size_t outputs);
+  ValueId own(const char* op, std::vector<ValueId> inputs, Attributes attributes = {});  // of ops/gradient.h
+  // An operator whose output is a value that is there.
+  void into(ValueId output, const char* op, std::vector<ValueId> inputs);
+
+  ValueId add(ValueId a, ValueId b) { return op("Add", {a, b}); }
+  ValueId sub(ValueId a, ValueId b) { return op("Sub", {a, b}); }
+  ValueId mul(ValueId a, ValueId b) { return op("Mul", {a, b}); }
+  ValueId div(ValueId a, ValueId b) { return op("Div", {a, b}); }
+  ValueId neg(ValueId a) { return op("Neg", {a}); }
+  ValueId mul(ValueId a, double b) { return op("Mul", {a, scalar(b, a)}); }
+  ValueId add(ValueId a, double b) { return op("Add", {a, scalar(b, a)}); }
+  ValueId square(ValueId a) { return op("Mul", {a, a}); }
+  ValueId where(ValueId condition, ValueId a, ValueId b) { return op("Where", {condition, a, b}); }
+  ValueId where_else_0(ValueId condition, ValueId a) { return op("Where", {condition, a, scalar(0, a)}); }
+
+  // A constant of rank 0 of the dtype of `like`, float32 where that is not known.
+  ValueId scalar(double value, ValueId like);
+  ValueId ints(const Ints& values);
+  // Of the shape of `like`, each element the same.
+  ValueId filled(double value, ValueId like);
+  // `x` summed to, or repeated to, the shape of `like`; with its elements in it.
+  ValueId sum_to(ValueId like, ValueId x);
+  ValueId repeat_to(ValueId like, ValueId x);
+  ValueId reshape_to(ValueId like, ValueId x);
+  // ReduceSum that keeps the axes. kNoValue: all axes.
+  ValueId sum(ValueId x, ValueId axes) { return op("ReduceSum", {x, axes}, {{"keepdims", std::int64_t{1}, {}}}); }
+
+  // Refuses with the Gradient's name.
+  [[noreturn]] void refuse(evn_status status, const char* format, ...) const __attribute__((format(printf, 3, 4)));
+
+ private:
+  Graph& graph_;
+  const Limits& limits_;
+  const std::function<void(Node&)>& complete_;
+  const Node* gradient_ = nullptr;
+  std::string path_;
+  std::uint64_t number_ = 0;
+  std::vector<std::int64_t> producers_;
+  std::vector<TensorDesc> descs_;
+
+  std::size_t push(Node node);
+  void observe(const Node& node);
+  ValueId add_constant(WeightPtr weight);
+};
+
+}  // namespace evn

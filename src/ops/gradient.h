@@ -1,0 +1,17 @@
+// The operators that graph/gradient puts into graphs where ONNX has none for a derivative. All are of the domain of Merge: no model
+// has them. Input 0 is what the result has the shape of; only MaxPoolGradient reads its bytes.
+#pragma once
+
+namespace evn {
+
+inline constexpr const char kSumTo[] = "SumTo";                              // sum_to.cc
+inline constexpr const char kRepeatTo[] = "RepeatTo";
+inline constexpr const char kConvInputGradient[] = "ConvInputGradient";      // conv_gradient.cc
+inline constexpr const char kConvWeightGradient[] = "ConvWeightGradient";
+inline constexpr const char kMaxPoolGradient[] = "MaxPoolGradient";          // pool_gradient.cc
+inline constexpr const char kAveragePoolGradient[] = "AveragePoolGradient";
+inline constexpr const char kGatherGradient[] = "GatherGradient";            // index_gradient.cc
+inline constexpr const char kSliceGradient[] = "SliceGradient";
+inline constexpr const char kLossGradient[] = "LossGradient";                // loss_gradient.cc
+
+}  // namespace evn

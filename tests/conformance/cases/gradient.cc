@@ -1,0 +1,76 @@
+// What graph/gradient puts into graphs (ops/gradient.h).
+#include "tests/conformance/case.h"
+
+namespace evn::conformance {
+namespace {
+
+void add_sums(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("evener::SumTo", 1).in(d, {3, 1}).in(d, {2, 3, 4}));
+    all->push_back(Case("evener::RepeatTo", 1).in(d, {2, 3, 4}).in(d, {3, 1}));
+  }
+  all->push_back(Case("evener::SumTo", 1).x({}).x({2, 3}));
+  all->push_back(Case("evener::SumTo", 1).x({2, 3}).x({2, 3}));
+  all->push_back(Case("evener::SumTo", 1).x({2, 3}).x({1, 4, 9}));  // of a Tile
+  all->push_back(Case("evener::SumTo", 1).x({2, 3}).x({0, 3}).flat());
+  all->push_back(Case("evener::SumTo", 1).x({0, 3}).x({2, 0, 3}));
+  all->push_back(Case("evener::RepeatTo", 1).x({2, 3}).x({}).flat());
+  all->push_back(Case("evener::RepeatTo", 1).x({4, 9}).x({2, 3}));
+  all->push_back(Case("evener::RepeatTo", 1).x({0, 3}).x({1, 3}));
+}
+
+void add_convolutions(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("evener::ConvInputGradient", 1).in(d, {2, 3, 5, 6}).in(d, {4, 3, 3, 2}).in(d, {2, 4, 3, 5}).batch(5));
+    all->push_back(Case("evener::ConvWeightGradient", 1).in(d, {4, 3, 3, 2}).in(d, {2, 3, 5, 6}).in(d, {2, 4, 3, 5}));
+  }
+  for (const bool of_weight : {false, true}) {
+    const Shape x = {1, 4, 7, 9}, w = {6, 2, 3, 2};
+    all->push_back(Case(of_weight ? "evener::ConvWeightGradient" : "evener::ConvInputGradient", 1)
+                       .x(of_weight ? w : x)
+                       .x(of_weight ? x : w)
+                       .x({1, 6, 4, 8})
+                       .ints("pads", {1, 0, 1, 1})
+                       .ints("strides", {2, 1})
+                       .ints("dilations", {1, 2})
+                       .integer("group", 2));
+  }
+}
+
+void add_pools(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    for (const char* op : {"evener::MaxPoolGradient", "evener::AveragePoolGradient"}) {
+      all->push_back(Case(op, 1).in(d, {2, 3, 6, 7}).in(d, {2, 3, 3, 3}).ints("kernel_shape", {2, 3}).ints("strides", {2, 2}).batch(3));
+    }
+  }
+  all->push_back(Case("evener::MaxPoolGradient", 1).x({1, 2, 5}).x({1, 2, 3}).ints("kernel_shape", {3}).ints("pads", {1, 1}).ints("strides", {2}));
+  all->push_back(Case("evener::AveragePoolGradient", 1).x({1, 2, 5}).x({1, 2, 5}).ints("kernel_shape", {3}).ints("pads", {1, 1}).integer("count_include_pad", 1));
+}
+
+void add_indices(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("evener::GatherGradient", 1).in(d, {4, 3}).list({1, -1, 1}).in(d, {3, 3}));
+    all->push_back(Case("evener::SliceGradient", 1).in(d, {5, 4}).list({-1, 0}).list({-6, 3}).list({0, -1}).list({-2, 2}).in(d, {3, 2}));
+  }
+  all->push_back(Case("evener::GatherGradient", 1).x({2, 4, 3}).list({3, 0}, kI32).x({2, 2, 3}).integer("axis", -2).batch(5));
+  all->push_back(Case("evener::SliceGradient", 1).x({5, 4}).list({1}).list({3}).absent().absent().x({2, 4}));
+}
+
+void add_losses(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("evener::LossGradient", 1).in(d, {3, 4}).list({0, 3, 1}).in(d, {}));
+    all->push_back(Case("evener::LossGradient", 1).in(d, {3, 4}).list({0, 3, 1}).in(d, {3}).in(d, {4}, 0.5, 2).word("reduction", "none").integer("ignore_index", 3));
+  }
+}
+
+}  // namespace
+
+void add_gradient_cases(Cases* all) {
+  add_sums(all);
+  add_convolutions(all);
+  add_pools(all);
+  add_indices(all);
+  add_losses(all);
+}
+
+}  // namespace evn::conformance
