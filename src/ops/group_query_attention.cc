@@ -2,8 +2,8 @@
 //   inputs   query [B, S, N * D], key and value [B, S, G * D], or all packed in query [B, S, (N + 2 G) * D]; past_key, past_value
 //            [B, G, P, D]; seqlens_k [B] int32, how many keys count in all, less 1; total_sequence_length, int32; cos and sin
 //            caches [positions, pairs]; position_ids [B, S] int64; attention_bias [B or 1, N or 1, S, total]; head_sink [N]
-//   outputs  [B, S, N * D]; present_key, present_value [B, G, max(P, total), D], zeros behind what counts; the scores [B, N, S, T],
-//            T that of present_key, before (qk_output 1) or after (2) the softmax
+//   outputs  [B, S, N * D]; present_key, present_value [B, G, max(P, total), D], zeros behind what counts; the scores
+//            [B, N, S, total], before (qk_output 1) or after (2) the softmax, 0 for what a query does not see
 // While S < total_sequence_length, the new keys of batch b go behind the first seqlens_k[b] + 1 - S of the past; otherwise nothing
 // is past. With do_rotary Q and the new K are turned (RotaryEmbedding) by position_ids (with no past by the first of them, and on) or by where the keys go. Query i sees keys
 // up to its own, with local_window_size the last that many; with causal 0 all that count. head_sink[n], or with smooth_softmax 0,
@@ -167,10 +167,11 @@ void infer_group(InferContext& c) {
   const Sizes z = sizes_of(c.node, c.shape(kQuery), !c.has_input(kKey), c.has_input(kPastKey) ? &c.shape(kPastKey) : nullptr);
   check_inputs(c, z);
   InferContext::Ints total;
-  std::int64_t keys = -1;
+  std::int64_t keys = -1, scores = -1;
   if (c.int_value(kTotal, &total) && total.count == 1) {
     if (total.v[0] < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "total_sequence_length is negative");
     keys = z.past < 0 || is_sliding(c.node) ? z.past : std::max(z.past, total.v[0]);
+    scores = total.v[0];
     if (c.has_input(kBias)) require_rank(c, kBias, 4, 4);
     if (c.has_input(kBias)) require_dim(c.shape(kBias)[3], total.v[0], kBias);
   }
@@ -181,7 +182,7 @@ void infer_group(InferContext& c) {
   }
   const Shape cache = {z.batch, z.groups, keys, row_width(c.node, z.depth)};
   const std::int64_t hidden = z.depth < 0 ? -1 : checked_mul(z.heads, z.depth);
-  const Shape outputs[] = {{z.batch, z.steps, hidden}, cache, cache, {z.batch, z.heads, z.steps, keys}};
+  const Shape outputs[] = {{z.batch, z.steps, hidden}, cache, cache, {z.batch, z.heads, z.steps, scores}};
   for (std::size_t i = 0; i < c.outputs.size(); ++i) c.outputs[i].shape = outputs[i];
 }
 
@@ -216,10 +217,8 @@ class Rows {
   }
 
   double bias(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t t) const {
-    const std::int64_t place = past_of(b) + s;
     t += first_of(b);
-    if (t >= length_of(b) || (causal_ && t > place)) return -kInfinity;
-    if (window_ > 0 && place - t >= window_) return -kInfinity;
+    if (!sees(b, s, t)) return -kInfinity;
     if (!c_.has_input(kBias)) return 0;
     const ConstTensor& added = c_.input(kBias);
     const Strides step = broadcast_strides(added.desc.shape, {z_.batch, z_.heads, z_.steps, total_});
@@ -229,8 +228,8 @@ class Rows {
   void scores(int stage, std::int64_t b, std::int64_t h, std::int64_t s, std::span<const double> row) const {
     const std::int64_t wanted = attr_int(c_.node, kQkOutput);
     if (c_.outputs.size() < 4 || !c_.output(3).present() || stage != (wanted == 1 ? 2 : 3)) return;
-    float* to = c_.output(3).as<float>() + ((b * z_.heads + h) * z_.steps + s) * keys_;
-    for (const double x : row) *to++ = static_cast<float>(x);
+    float* to = c_.output(3).as<float>() + ((b * z_.heads + h) * z_.steps + s) * total_;
+    for (std::int64_t t = 0; t < total_; ++t) to[t] = sees(b, s, t) ? static_cast<float>(row[static_cast<std::size_t>(t)]) : 0.0f;
   }
 
   void store_present() const {
@@ -249,6 +248,11 @@ class Rows {
 
   std::int64_t length_of(std::int64_t b) const { return std::int64_t{c_.input(kLengths).as<std::int32_t>()[b]} + 1; }
   std::int64_t past_of(std::int64_t b) const { return prompt_ ? 0 : length_of(b) - z_.steps; }
+  // Whether query s counts the key at position t.
+  bool sees(std::int64_t b, std::int64_t s, std::int64_t t) const {
+    const std::int64_t place = past_of(b) + s;
+    return t < length_of(b) && (!causal_ || t <= place) && (window_ <= 0 || place - t < window_);
+  }
   std::int64_t resident_past(std::int64_t b) const { return sliding_ ? resident_rows(past_of(b), z_.past, window_) : past_of(b); }
   // The position of the first row of K and V.
   std::int64_t first_of(std::int64_t b) const { return past_of(b) - resident_past(b); }

@@ -143,7 +143,7 @@ std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> ar
     }
     for (std::size_t i = 0; i < n.scans; ++i) {
       const int axis = input_axis(c.node, i, n.scans, sources[i]->desc.shape);
-      const std::int64_t at = input_backwards(c.node, i, n.scans) ? sources[i]->desc.shape[axis] - 1 - turn : turn;
+      const std::int64_t at = input_backwards(c.node, i, n.scans) ? length - 1 - turn : turn;
       args[n.states + i] = slice_box(c.services, sources[i], axis, at, at + 1, true);
     }
     std::vector<BoxPtr> made = c.services.run_body(args, first_turn + static_cast<std::uint64_t>(turn));

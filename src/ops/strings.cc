@@ -51,6 +51,7 @@ std::vector<std::string_view> parts_of(const Node& node, std::string_view text) 
     const auto skip = [&] {
       while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
     };
+    while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
     for (skip(); !text.empty(); skip()) {
       std::size_t end = 0;
       while (end < text.size() && !is_space(text[end])) ++end;

@@ -2,7 +2,7 @@
 //   The pool holds the n-grams one behind the other; ngram_counts says where those of each length begin, ngram_indexes which element of the
 //   output counts each. N-grams of min_gram_length to max_gram_length elements are looked for, with 0 to max_skip_count elements left
 //   out between two of theirs (the same number throughout). `mode`: TF the count; IDF the weight where it is not 0; TFIDF their
-//   product. A weight belongs to an element of the output, as ONNX's evaluator and ONNX Runtime have it.
+//   product. A weight belongs to an n-gram of the pool; of several that one element counts TFIDF adds up, IDF takes the last found.
 // dtypes: int32 and int64 with pool_int64s, strings with pool_strings; gives float32. Failures: both pools or none, lists of unlike
 // lengths, counts that do not rise or pass the pool, indexes below 0 or above 2^24, lengths below 1, a negative skip. Exact.
 #include <algorithm>
@@ -81,6 +81,7 @@ std::string key_at(const ConstTensor& x, std::int64_t i) {
 
 using Gram = std::vector<std::string>;
 
+// The n-grams of the pool and their numbers.
 std::map<Gram, std::int64_t> grams_of(const Node& node, const Pool& p, bool strings) {
   std::map<Gram, std::int64_t> grams;
   const std::span<const std::int64_t> counts = attr_ints(node, kCounts);
@@ -93,7 +94,7 @@ std::map<Gram, std::int64_t> grams_of(const Node& node, const Pool& p, bool stri
         const std::size_t i = static_cast<std::size_t>(at) + k;
         gram.push_back(strings ? key_of(attr_strings(node, kStrings)[i]) : key_of(attr_ints(node, kInts)[i]));
       }
-      grams.emplace(std::move(gram), attr_ints(node, kIndexes)[number]);
+      grams.emplace(std::move(gram), static_cast<std::int64_t>(number));
     }
   }
   return grams;
@@ -106,10 +107,11 @@ void reference(const ReferenceContext& c) {
   const Shape& shape = x.desc.shape;
   const std::int64_t rows = shape.rank() == 2 ? shape[0] : 1;
   const std::int64_t length = shape[shape.rank() - 1];
+  const std::span<const std::int64_t> indexes = attr_ints(c.node, kIndexes);
   const std::span<const float> weights = attr_floats(c.node, kWeights);
   const std::string& mode = attr_string(c.node, kMode);
   for (std::int64_t row = 0; row < rows; ++row) {
-    std::vector<std::int64_t> found(static_cast<std::size_t>(p.outputs), 0);
+    std::vector<std::int64_t> found(indexes.size(), 0);  // of each n-gram of the pool
     for (std::int64_t n = p.min_length; n <= std::min(p.max_length, length); ++n) {
       for (std::int64_t skip = 0; skip <= (n == 1 ? 0 : std::min(p.max_skip, length)); ++skip) {
         for (std::int64_t first = 0; first + (n - 1) * (skip + 1) < length; ++first) {
@@ -119,10 +121,13 @@ void reference(const ReferenceContext& c) {
         }
       }
     }
-    for (std::int64_t i = 0; i < p.outputs; ++i) {
-      const auto count = static_cast<float>(found[static_cast<std::size_t>(i)]);
-      const float weight = weights.empty() ? 1 : weights[static_cast<std::size_t>(i)];
-      c.output().as<float>()[row * p.outputs + i] = mode == "TF" ? count : mode == "IDF" ? (count > 0 ? weight : 0) : count * weight;
+    float* y = c.output().as<float>() + row * p.outputs;
+    std::fill_n(y, p.outputs, 0.0f);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const auto count = static_cast<float>(found[i]);
+      const float weight = weights.empty() || mode == "TF" ? 1 : weights[i];
+      if (count == 0) continue;
+      y[indexes[i]] = mode == "IDF" ? weight : y[indexes[i]] + count * weight;
     }
   }
 }

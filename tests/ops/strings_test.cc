@@ -63,7 +63,7 @@ TEST(StringSplit, WithoutDelimiterCutsAtRunsOfSpace) {
   const auto y = Op("StringSplit", 20).outputs(2).run({strings({2}, {"  one \t two  ", ""})});
   EXPECT_EQ(texts(y[0]), (Strings{"one", "two", "", ""}));
   EXPECT_EQ(y[1].ints(), (Ints{2, 0}));
-  EXPECT_EQ(texts(Op("StringSplit", 20).with("maxsplit", 1).outputs(2).run({strings({1}, {" a b  c "})})[0]), (Strings{"a", "b  c "}));
+  EXPECT_EQ(texts(Op("StringSplit", 20).with("maxsplit", 1).outputs(2).run({strings({1}, {" a b  c "})})[0]), (Strings{"a", "b  c"}));
   EXPECT_EQ(Op("StringSplit", 20).with("maxsplit", -1).outputs(2).status({strings({1}, {"a"})}), EVN_ERROR_INVALID_MODEL);
 }
 
@@ -107,6 +107,7 @@ TEST(Regex, MatchesTheWholeText) {
   EXPECT_FALSE(matches("a^b", "ab"));
   EXPECT_TRUE(matches("\\w+\\b[ .]\\bcom\\b", "a.com"));
   EXPECT_FALSE(matches("a\\bb", "ab"));
+  EXPECT_TRUE(matches("\\x41[\\x62c]\\a", "Ac\a"));
   EXPECT_TRUE(matches("a\\Bb", "ab"));
   EXPECT_TRUE(matches("", ""));
   EXPECT_TRUE(matches("[[:alpha:]_-]+\\d\\D\\s", "ab-_1x "));
@@ -131,7 +132,7 @@ evn_status status_of(std::string_view pattern) {
 
 TEST(Regex, RefusesWhatIsNoPattern) {
   for (const char* wrong : {"(", ")", "[", "[a", "*a", "a\\", "[b-a]", "a{3,1}"}) EXPECT_EQ(status_of(wrong), EVN_ERROR_INVALID_MODEL) << wrong;
-  for (const char* unknown : {"(?=a)", "\\1", "\\pL", "[[:foo:]]"}) EXPECT_EQ(status_of(unknown), EVN_ERROR_UNSUPPORTED) << unknown;
+  for (const char* unknown : {"(?=a)", "\\1", "\\pL", "[[:foo:]]", "[\\t-a]", "\\x4", "\\xe9"}) EXPECT_EQ(status_of(unknown), EVN_ERROR_UNSUPPORTED) << unknown;
   EXPECT_EQ(status_of("((((a{1000}){1000}){1000}){1000})"), EVN_ERROR_LIMIT);
   EXPECT_EQ(status_of(std::string(1000, '(')), EVN_ERROR_LIMIT);
 }

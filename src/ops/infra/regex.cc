@@ -205,6 +205,20 @@ class RegexParser {
     for (int b = first; b <= last; ++b) to->set(static_cast<std::size_t>(b));
   }
 
+  // Two hexadecimal digits that name an ASCII character.
+  int hex() {
+    int value = 0;
+    for (int i = 0; i < 2; ++i) {
+      const char c = more() ? text_[at_++] : ' ';
+      const auto lower = static_cast<char>(c | 0x20);
+      const bool digit = c >= '0' && c <= '9';
+      if (!digit && (lower < 'a' || lower > 'f')) refuse_unknown("an escape \\x without two digits");
+      value = value * 16 + (digit ? c - '0' : lower - 'a' + 10);
+    }
+    if (value >= 0x80) refuse_unknown("an escape \\x beyond ASCII");
+    return value;
+  }
+
   // Behind a backslash; returns whether the class is a negated one.
   bool escape(Regex::Class* to) {
     if (!more()) refuse("nothing behind a backslash");
@@ -231,6 +245,8 @@ class RegexParser {
       case 'r': to->set('\r'); return false;
       case 'f': to->set('\f'); return false;
       case 'v': to->set('\v'); return false;
+      case 'a': to->set('\a'); return false;
+      case 'x': to->set(static_cast<std::size_t>(hex())); return false;
       default: break;
     }
     if (is_letter) refuse_unknown("an escape of a letter or digit");
@@ -250,7 +266,9 @@ class RegexParser {
       }
       const auto low = static_cast<unsigned char>(text_[at_++]);
       if (low == '\\') {
+        const bool one = more() && std::string_view("dwsDWS").find(text_[at_]) == std::string_view::npos;
         wide |= escape(&found);
+        if (one && at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']') refuse_unknown("a range that begins with an escape");
         continue;
       }
       if (low >= 0x80) refuse_unknown("a character beyond ASCII in a class");

@@ -16,6 +16,7 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTEGERS = SIGNED + UNSIGNED
+LETTERS = (*"abcdABC 019,.-_", "é", "Ü", "ж", "漢", "😀")
 SPECIALS = (numpy.nan, numpy.inf, -numpy.inf, 0.0, -0.0)
 
 GENERATORS = {}  # (domain, name) -> generator
@@ -56,6 +57,10 @@ class Case:
     constant: set = dataclasses.field(default_factory=set)
     open_dims: bool = False
     tolerance: typing.Optional[tuple] = None  # (rtol, atol) instead of that of the dtype
+    # Where it takes more than one node, or one with bodies: nodes(prefix, inputs, outputs) makes them, from the names of the inputs and
+    # outputs; other names begin with `prefix`. `attributes` then only describe the case.
+    nodes: typing.Optional[typing.Callable] = None
+    check: typing.Optional[typing.Callable] = None  # instead of the judges: says of the outputs what is wrong with them, or ""
 
     def describe(self):
         inputs = ", ".join(map(_brief, self.inputs))
@@ -173,6 +178,18 @@ class Draw:
         """Values of which no two are close, in any order: a variance that does not vanish."""
         count = int(numpy.prod(shape))
         return numpy.asarray(self.rng.permutation(count).reshape(shape) * (6 / max(count, 1)) - 2.9).astype(numpy_dtype(dtype))
+
+    def strings(self, shape, *pool):
+        """Of the pool, or of letters of one to four bytes."""
+        count = int(numpy.prod(shape))
+        words = [self.one(*pool) if pool else "".join(self.one(*LETTERS) for _ in range(self.int(0, 5))) for _ in range(count)]
+        array = numpy.empty(count, object)
+        array[:] = words
+        return array.reshape(tuple(shape))
+
+    def graph(self, inputs, nodes, attributes=None, outputs=1, **more):
+        """A case of `nodes` (see Case)."""
+        return dataclasses.replace(self.case(inputs, attributes, outputs), nodes=nodes, **more)
 
     def indices(self, shape, size, dtype="int64", negative=True):
         """Indices of an axis."""

@@ -29,7 +29,10 @@ def model_of(cases):
     nodes, inputs, outputs, weights, feeds = [], [], [], [], {}
     for index, case in enumerate(cases):
         names_in, names_out = names_of(index, case)
-        nodes.append(onnx.helper.make_node(case.op, names_in, names_out, name=f"n{index}", domain=case.domain, **case.attributes))
+        if case.nodes is not None:
+            nodes += case.nodes(f"c{index}_", names_in, names_out)
+        else:
+            nodes.append(onnx.helper.make_node(case.op, names_in, names_out, name=f"n{index}", domain=case.domain, **case.attributes))
         outputs += [onnx.helper.make_empty_tensor_value_info(name) for name in names_out]
         for position, (name, array) in enumerate(zip(names_in, case.inputs)):
             if array is None:
