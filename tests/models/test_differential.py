@@ -13,7 +13,7 @@ from differential import trial
 BUILD = os.environ.get("EVENER_BUILD") or str(pathlib.Path(__file__).resolve().parents[2] / "build" / "release")
 CASES = int(os.environ.get("EVN_DIFFERENTIAL_CASES") or (10000 if os.environ.get("EVN_TEST_FULL") == "1" else 50))
 ROWS = trial.operator_rows(BUILD)
-DOMAINS = ("", "com.microsoft", "ai.onnx.preview.training")  # of which every operator is drawn; of others, those that have a generator
+DOMAINS = ("", "ai.onnx.ml", "com.microsoft", "ai.onnx.preview.training")  # of which every operator is drawn; of others, those that have a generator
 SHARE, SHARES = (int(part) for part in os.environ.get("EVN_SHARE", "0/1").split("/"))
 DRAWN = [key for key in sorted(ROWS) if key in differential.GENERATORS]
 

@@ -48,6 +48,17 @@ def unlike_reference(case):
     return not all(word.isascii() and " " not in word for word in words) or bool(stops) and not case.attributes.get("is_case_sensitive", 0)
 
 
+def some_votes_missing(case):
+    """A leaf of a tree has no vote for some target or class."""
+    a = case.attributes
+    count = a.get("n_targets") or len(a.get("classlabels_int64s", ())) or len(a["classlabels_strings"])
+    return len(a.get("target_ids") or a["class_ids"]) != count * a["nodes_modes"].count("LEAF")
+
+
+def nan_is_unequal(case):
+    return nan(case) and "BRANCH_NEQ" in case.attributes["nodes_modes"]
+
+
 def special(case):
     """Among the input's values are NaN or infinities."""
     x = case.inputs[0]
@@ -90,6 +101,26 @@ DISAGREEMENTS = [
     rule("RegexFullMatch", "ort", "the reference's patterns are Python's, the text's RE2's", lambda c: "[[:" in c.attributes["pattern"]),
     rule("TfIdfVectorizer", "ort", "a weight belongs to an n-gram of the pool, says the text; to an element of the output in the reference",
          lambda c: "weights" in c.attributes and c.attributes["mode"] != "TF" and c.attributes["ngram_indexes"] != sorted(c.attributes["ngram_indexes"])),
+    # ai.onnx.ml
+    rule("Normalizer", "ort", "MAX divides by the largest, says the text; the reference divides by the largest magnitude",
+         lambda c: c.attributes["norm"] == "MAX" and (c.inputs[0] < 0).any()),
+    rule("TreeEnsembleRegressor", "", "NaN goes where the node says, which ONNX Runtime forgets of BRANCH_NEQ; the reference has another type",
+         lambda c: nan_is_unequal(c) and kind(c) != "float32"),
+    rule("TreeEnsembleRegressor TreeEnsembleClassifier", "onnx", "NaN goes where the node says, which ONNX Runtime forgets of BRANCH_NEQ",
+         lambda c: nan_is_unequal(c) and not some_votes_missing(c)),
+    rule("TreeEnsembleRegressor TreeEnsembleClassifier", "", "NaN and BRANCH_NEQ as above; without a vote the reference is wrong too", lambda c: nan_is_unequal(c)),
+    rule("TreeEnsembleClassifier", "ort", "the reference chooses the class among transformed scores, where SOFTMAX_ZERO has made 0 the least",
+         lambda c: c.attributes["post_transform"] == "SOFTMAX_ZERO"),
+    rule("TreeEnsembleRegressor", "", "a base value is added to every target, which ONNX Runtime forgets without a vote; the reference has another type or the largest number",
+         lambda c: some_votes_missing(c) and (kind(c) != "float32" or c.attributes.get("aggregate_function") in ("MIN", "MAX"))),
+    rule("TreeEnsembleRegressor", "onnx", "a base value is added to every target; ONNX Runtime forgets it without a vote", lambda c: some_votes_missing(c)),
+    rule("TreeEnsembleRegressor", "ort", "the reference answers in the type of the input, not in float32", lambda c: kind(c) != "float32"),
+    rule("TreeEnsembleClassifier", "ort", "a class without a vote has a score of 0 in the reference and wins over negative ones", lambda c: some_votes_missing(c)),
+    rule("FeatureVectorizer LinearClassifier Normalizer Scaler", "ort", "the reference answers in the type of the input, not in float32",
+         lambda c: kind(c) != "float32"),
+    rule("LinearRegressor", "ort", "the reference adds NaN where there are no intercepts", lambda c: "intercepts" not in c.attributes),
+    rule("TreeEnsemble", "ort", "of a target that no tree has a leaf for, the reference gives the least or largest number",
+         lambda c: c.attributes["aggregate_function"] > 1),
     # What the reference evaluator leaves out.
     rule("AffineGrid", "ort", "the reference answers in float32 whatever the type of theta", lambda c: kind(c) != "float32"),
     rule("BatchNormalization", "ort", "the reference takes version 9 for training", lambda c: c.opset == 9),

@@ -64,8 +64,12 @@ class Case:
 
     def describe(self):
         inputs = ", ".join(map(_brief, self.inputs))
-        attributes = " ".join(f"{key}={value}" for key, value in self.attributes.items())
+        attributes = " ".join(f"{key}={_values(value)}" for key, value in self.attributes.items())
         return f"{self.domain + '.' if self.domain else ''}{self.op}-{self.opset}({inputs}) {attributes}".strip()
+
+
+def _values(attribute):
+    return onnx.numpy_helper.to_array(attribute).tolist() if isinstance(attribute, onnx.TensorProto) else attribute
 
 
 def _brief(x):

@@ -2,6 +2,7 @@
 import numpy
 
 from .draw import FLOATS, INTEGERS, SIGNED, UNSIGNED, numpy_dtype, onnx_type, operator
+from .randoms import dropout_in_training
 
 # Where the function is defined; outside all of them must give NaN alike.
 _RANGES = {"Acos": (-1.2, 1.2), "Asin": (-1.2, 1.2), "Atanh": (-1.2, 1.2), "Acosh": (0.5, 6), "Log": (-0.5, 9), "Sqrt": (-0.5, 9)}
@@ -140,6 +141,8 @@ def dropout(draw):
     x = draw.values(draw.shape(), draw.dtype(), wild=True)
     if draw.opset < 12:
         return draw.case([x], draw.some(ratio=draw.real(0, 0.9)), draw.int(1, 2) if draw.opset >= 10 else 1)
+    if draw.maybe(0.3):
+        return dropout_in_training(draw)
     ratio = numpy.array(draw.real(0, 0.9), "float32")
     return draw.case([x, ratio, numpy.array(False)][:draw.int(1, 3)], draw.some(seed=3), draw.int(1, 2))
 

@@ -133,10 +133,11 @@ class Trials:
 
     def judge(self, cases, count, dtypes):
         own = self.results(self.own, cases)
-        if any(case.check is not None for case in cases):
-            for case, outputs in zip(cases, own):
+        for case, outputs in zip(cases, own):
+            if case.check is not None:
                 checked(case, outputs, count)
-            return
+        own = [outputs for case, outputs in zip(cases, own) if case.check is None]
+        cases = [case for case in cases if case.check is None]
         others = {judge.name: self.results(judge, cases if judge.name == "ort" else [widened(case, dtypes) for case in cases])
                   for judge in self.others}
         for index, case in enumerate(cases):
