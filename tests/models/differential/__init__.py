@@ -11,7 +11,7 @@ from .draw import GENERATORS  # noqa: F401
 # Operators that no generator draws, and why.
 NOT_DRAWN = {
     "BiasSplitGelu NhwcConv": "no judge has them; tests/models/test_contrib.py puts them together from other operators",
-    "CastMap DictVectorizer ZipMap": "values that are maps, tests/models/test_ml.py",
-    "SVMClassifier SVMRegressor": "tests/models/test_ml.py",
+    "CastMap DictVectorizer ZipMap": "values that are maps, tests/models/test_ml_maps.py",
+    "SVMClassifier SVMRegressor": "drawn in tests/models/test_ml_svm.py",
     "ImageDecoder": "its input is a picture's file",
 }
