@@ -123,6 +123,13 @@ def missing(rows, tests):
     return found
 
 
+def differentiated():
+    """The operators that have a rule for Gradient, as the rows of src/graph/gradient stand in the source."""
+    rows = re.findall(r'^    \{"(\w+)", (?!nullptr)', "".join(p.read_text() for p in (ROOT / "src" / "graph" / "gradient").glob("rules_*.cc")), re.M)
+    return ["", "## What Gradient goes through", "",
+            "Each with the exceptions that its rule states when a model is loaded; `docs/decisions/0017-gradient.md`.", "", ", ".join(sorted(rows)) + "."]
+
+
 def refusals():
     """The node tests that do not simply pass, by reason."""
     by_reason = collections.defaultdict(list)
@@ -142,6 +149,7 @@ def generate(build):
            f"Of the {total} node tests of onnx {onnx.__version__}, {passed} pass; the others stand at the end of this page, with the reasons."]
     for domain in sorted({domain for domain, _ in rows}):
         out += ["", f"## {TITLES.get(domain, domain)}", "", *table(domain, rows, tests)]
+    out += differentiated()
     out += ["", "## Not there", "", "A model with one of these is refused when it is loaded, unless it brings or ONNX has a function of the name.", ""]
     out += [f"- {TITLES.get(domain, domain)}: {', '.join(sorted(names))}" for domain, names in sorted(missing(rows, tests).items())]
     out += ["", "## Parts of operators that are not there", "", "They are refused with EVN_ERROR_UNSUPPORTED, the node and this text.", "",

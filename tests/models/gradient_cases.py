@@ -178,6 +178,9 @@ def products():
             yield Case("Gemm", [a.T.copy() if trans_a else a, b.T.copy() if trans_b else b, drawn(4)],
                        {"transA": trans_a, "transB": trans_b, "alpha": 0.5, "beta": 2.0})
     yield Case("Gemm", [drawn(2, 3), drawn(3, 4)])
+    for equation, *shapes_ in [("bij,bjk->bik", (2, 2, 3), (2, 3, 2)), ("ij,jk", (2, 3), (3, 2)), ("ij->j", (2, 3)), ("ij,kj,k->i", (2, 3), (4, 3), (4,)),
+                               ("ij,k->k", (2, 3), (4,)), ("i,i->", (3,), (3,)), ("ab->ba", (2, 3))]:
+        yield Case("Einsum", [drawn(*s) for s in shapes_], {"equation": equation})
     yield Case("Gemm", [drawn(2, 3), drawn(3, 4), drawn(2, 1)])
     yield Case("Gemm", [drawn(2, 3), drawn(3, 4), drawn()])
 
@@ -205,6 +208,7 @@ def norms():
         yield Case("BatchNormalization", [drawn(*shape), drawn(3), drawn(3), drawn(3), positive(3)], opset=15)
     yield Case("BatchNormalization", [drawn(4, 3, 2), drawn(3), drawn(3), drawn(3), positive(3)], {"training_mode": 1}, outputs=3, by=(0, 1, 2), opset=15)
     yield Case("InstanceNormalization", [drawn(2, 3, 4, 2), drawn(3), drawn(3)])
+    yield Case("GroupNormalization", [drawn(2, 4, 3), drawn(4), drawn(4)], {"num_groups": 2})
     yield Case("LayerNormalization", [drawn(2, 3, 4), drawn(4), drawn(4)])
     yield Case("LayerNormalization", [drawn(2, 3, 4), drawn(3, 4), drawn(4)], {"axis": 1, "epsilon": 1e-3})
     yield Case("LayerNormalization", [drawn(2, 5), drawn(5)], {"axis": -1})

@@ -1,6 +1,7 @@
 // The names in a Gradient's attributes become inputs. Bound, a Gradient is of the library's own domain and has the inputs
 //   values of xs and zs, tensors xs and zs, tensor y
 // and one attribute, how many xs there are.
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -36,25 +37,36 @@ class Binder {
  public:
   explicit Binder(const std::vector<OpsetImport>& opsets) : opsets_(opsets) {}
 
+  // Most models have none, and their names need not be listed.
+  static bool has_any(const Graph& graph) {
+    return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+      bool any = is_one(node);
+      for_each_body(node.attributes, [&](const Graph& body) { any = any || has_any(body); });
+      return any;
+    });
+  }
+
   void bind(Graph& graph, const Scope* outer) {
+    if (outer == nullptr && !has_any(graph)) return;
     Scope scope{outer};
     bool listed = false;
     for (Node& node : graph.nodes) {
-      const bool is_one = node.domain == kTraining && node.op_type == kName && node.overload.empty();
       bool has_bodies = false;
       for_each_body(node.attributes, [&](Graph&) { has_bodies = true; });
-      if (!is_one && !has_bodies) continue;
+      if (!is_one(node) && !has_bodies) continue;
       if (!listed) {
         for (std::size_t v = 0; v < graph.values.size(); ++v) scope.names.emplace(graph.values[v].name, static_cast<ValueId>(v));
         listed = true;
       }
       for_each_body(node.attributes, [&](Graph& body) { bind(body, &scope); });
-      if (is_one) bind(graph, scope, node);
+      if (is_one(node)) bind(graph, scope, node);
     }
   }
 
  private:
   const std::vector<OpsetImport>& opsets_;
+
+  static bool is_one(const Node& node) { return node.domain == kTraining && node.op_type == kName && node.overload.empty(); }
 
   [[noreturn]] static void refuse(const Node& node, Error error) { throw error.with_node(node.name.c_str()); }
 

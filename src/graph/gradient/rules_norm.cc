@@ -78,6 +78,20 @@ void instance_normalization(Backward& b) {
   if (b.wants(2)) b.give(2, channel_sums(t, b.dy(), rank));
 }
 
+// Each group of channels is normalized as a row.
+void group_normalization(Backward& b) {
+  Tape& t = b.tape;
+  if (b.node.op->since < 21) b.refuse("its scale is one per group");
+  const int rank = b.known_rank(0);
+  if (rank < 3) b.refuse("its input has no planes");
+  const ValueId rows = t.ints({0, b.integer("num_groups"), -1}), axes = t.ints({2});
+  const Normalized n = normalized_over(t, t.op("Reshape", {b.x(), rows}), axes, b.real("epsilon", 1e-5f));
+  const ValueId g = t.op("Reshape", {t.mul(b.dy(), as_channels(t, b.x(1), rank)), rows});
+  if (b.wants(0)) b.give(0, t.reshape_to(b.x(), through_statistics(t, n, g, axes)));
+  if (b.wants(1)) b.give(1, channel_sums(t, t.mul(b.dy(), t.reshape_to(b.x(), n.value)), rank));
+  if (b.wants(2)) b.give(2, channel_sums(t, b.dy(), rank));
+}
+
 // From `axis` on.
 ValueId last_axes(Backward& b) {
   std::int64_t axis = b.integer("axis", -1);
@@ -144,6 +158,7 @@ void loss_gradient(Backward& b) {
 constexpr GradientRule kRows[] = {
     {"BatchNormalization", batch_normalization},
     {"InstanceNormalization", instance_normalization},
+    {"GroupNormalization", group_normalization},
     {"LayerNormalization", layer_normalization},
     {"RMSNormalization", rms_normalization},
     {"NegativeLogLikelihoodLoss", likelihood_loss},

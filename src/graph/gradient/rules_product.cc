@@ -1,4 +1,7 @@
-// Matrix products.
+// Matrix products and Einsum.
+#include <algorithm>
+#include <string>
+
 #include "graph/gradient/rules.h"
 
 namespace evn {
@@ -45,9 +48,67 @@ void general(Backward& b) {
   if (b.wants(2)) b.give_sum(2, beta == 1 ? b.dy() : t.mul(b.dy(), static_cast<double>(beta)));
 }
 
+// ------------------------------------------------------------------------------------------------------------ Einsum --
+
+struct Equation {
+  std::vector<std::string> operands;
+  std::string result;
+};
+
+// Without dots, and no label twice in one operand.
+Equation parse(const Backward& b) {
+  const std::string* text = b.text("equation");
+  Equation e;
+  std::string all, *to = &e.operands.emplace_back();
+  bool arrow = false;
+  for (const char c : text == nullptr ? std::string() : *text) {
+    if (c == ',') to = &e.operands.emplace_back();
+    if (c == '-') arrow = true;
+    if (c == '-') to = &e.result;
+    if (c == '.') b.refuse("its equation has dots");
+    if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z')) continue;
+    if (to->find(c) != std::string::npos) b.refuse("its equation has a label twice in one term");
+    *to += c;
+    if (!arrow) all += c;
+  }
+  if (!arrow) {  // ONNX: the labels that are there once, sorted
+    std::sort(all.begin(), all.end());
+    for (const char c : all) {
+      if (std::count(all.begin(), all.end(), c) == 1) e.result += c;
+    }
+  }
+  return e;
+}
+
+// The sum of products of dy and the other operands; along labels that only this operand has, it is the same everywhere.
+void einsum(Backward& b) {
+  Tape& t = b.tape;
+  const Equation e = parse(b);
+  if (e.operands.size() != b.inputs.size()) b.refuse("its equation has another number of terms");
+  for (std::size_t i = 0; i < b.inputs.size(); ++i) {
+    if (!b.wants(i)) continue;
+    std::vector<ValueId> inputs = {b.dy()};
+    std::string equation = e.result, kept;
+    for (std::size_t k = 0; k < b.inputs.size(); ++k) {
+      if (k == i) continue;
+      inputs.push_back(b.x(k));
+      equation += "," + e.operands[k];
+    }
+    Tape::Ints alone;
+    for (std::size_t k = 0; k < e.operands[i].size(); ++k) {
+      if (equation.find(e.operands[i][k]) != std::string::npos) kept += e.operands[i][k];
+      else alone.push_back(static_cast<std::int64_t>(k));
+    }
+    ValueId dx = t.op("Einsum", inputs, {{"equation", equation + "->" + kept, {}}});
+    if (!alone.empty()) dx = t.op("Unsqueeze", {dx, t.ints(alone)});
+    b.give(i, t.repeat_to(b.x(i), dx));
+  }
+}
+
 constexpr GradientRule kRows[] = {
     {"MatMul", mat_mul},
     {"Gemm", general},
+    {"Einsum", einsum},
 };
 
 }  // namespace
