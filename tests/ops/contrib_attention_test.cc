@@ -92,6 +92,40 @@ TEST_F(GroupQueryAttention, WindowAndSinkTakeWeightAway) {
   expect_near(smooth[0].floats(), {2.25f, 22.5f, 2.25f, 22.5f});
 }
 
+TEST_F(GroupQueryAttention, ASlidingCacheHasTheNewestRows) {
+  const auto sliding = [&](std::int32_t length, std::int32_t total) {
+    return op().with("sliding_window_cache", 1).with("local_window_size", 2).run(inputs(past_, length, total));
+  };
+  for (const std::int32_t total : {10, INT32_MAX - 1}) {  // of three rows the last and the new one stay
+    const auto y = sliding(total - 1, total);
+    expect_near(y[0].floats(), {53, 80, 53, 80});
+    EXPECT_EQ(y[2].floats(), (Floats{100, 100, 6, 60, 0, 0}));
+  }
+  EXPECT_EQ(sliding(10, 11)[2].floats(), (Floats{1, 10, 2, 20, 6, 60}));  // where two were left
+  const Op window = op().with("sliding_window_cache", 1);
+  for (const std::int32_t length : {-2, -1, 11, INT32_MAX, INT32_MIN}) {
+    EXPECT_EQ(Op(window).with("local_window_size", 2).status(inputs(past_, length, 11)), EVN_ERROR_INVALID_ARGUMENT) << length;
+  }
+  EXPECT_EQ(Op(window).with("local_window_size", 4).status(inputs(past_, 10, 11)), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(GroupQueryAttention, QuantizedCachesHoldWhatIsMultipliedByTheScale) {
+  const Tensor half = f32({1}, {0.5f}), none = absent();
+  const auto run = [&](const Tensor& past, int bits, const Tensor& scale) {
+    auto in = inputs(past, 2, 3);
+    for (int i = 7; i < 12; ++i) in.push_back(none);
+    in.push_back(scale);
+    in.push_back(scale);
+    return op().with("k_quant_type", "PER_TENSOR").with("v_quant_type", "PER_TENSOR").with("kv_cache_bit_width", bits).run(in);
+  };
+  const auto bytes = run(tensor<std::int8_t>({1, 1, 3, 2}, {2, 20, 4, 40, 9, 9}), 8, half);
+  expect_near(bytes[0].floats(), {3, 30, 3, 30});
+  EXPECT_EQ(bytes[2].values<std::int8_t>(), (std::vector<std::int8_t>{2, 20, 4, 40, 12, 120}));
+  const auto nibbles = run(tensor<std::uint8_t>({1, 1, 3, 1}, {0x69, 0x7a, 0}), 4, f32({1}, {10}));  // (1, -2), (2, -1)
+  expect_near(nibbles[0].floats(), {40.0f / 3, 10, 40.0f / 3, 10});
+  EXPECT_EQ(nibbles[2].values<std::uint8_t>(), (std::vector<std::uint8_t>{0x69, 0x7a, 0xe9}));
+}
+
 TEST_F(GroupQueryAttention, RefusesLengthsThatDoNotFit) {
   for (const std::int32_t length : {-2, -1, 4, 5, INT32_MAX}) {
     EXPECT_EQ(op().status(inputs(past_, length, 4)), EVN_ERROR_INVALID_ARGUMENT) << length;

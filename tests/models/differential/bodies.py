@@ -5,6 +5,7 @@ import onnx
 from .draw import operator
 
 _BINARY, _UNARY = ("Add", "Sub", "Mul", "Max"), ("Neg", "Abs", "Tanh", "Identity")
+_TOLERANCE = (1e-4, 1e-5, 1e-5)  # a chain may take numbers from one another that are nearly alike
 _FLOAT, _BOOL, _INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL, onnx.TensorProto.INT64
 
 
@@ -61,7 +62,7 @@ def choice(draw):
             return _node("If", [inputs[1]], results, then_branch=branches[0], else_branch=branches[1])
         branches = [_branch(f"{prefix}{i}_", plan, inputs[2:], count, inner if nested and i == 0 else None) for i, plan in enumerate(plans)]
         return [_node("If", inputs[:1], outputs, then_branch=branches[0], else_branch=branches[1])]
-    return draw.graph([draw.values((), "bool"), draw.values((), "bool"), *x], nodes, {"plans": plans, "nested": nested}, count)
+    return draw.graph([draw.values((), "bool"), draw.values((), "bool"), *x], nodes, {"plans": plans, "nested": nested}, count, tolerance=_TOLERANCE)
 
 
 def _loop_body(prefix, plan, states, outer, scans, stop):
@@ -96,7 +97,7 @@ def loop(draw):
         other = onnx.helper.make_graph([_node("Identity", inputs[3:4], [f"{prefix}e{i}"]) for i in range(len(outputs))],
                                        f"{prefix}else", [], [_info(f"{prefix}e{i}") for i in range(len(outputs))])
         return [_constant(f"{prefix}yes", numpy.array(True)), _node("If", [f"{prefix}yes"], outputs, then_branch=branch, else_branch=other)]
-    return draw.graph([turns, go, stop, outer, *x], nodes, {"plan": plan, "scans": scans, "bounded": bounded, "stops": stops, "nested": nested}, states + scans)
+    return draw.graph([turns, go, stop, outer, *x], nodes, {"plan": plan, "scans": scans, "bounded": bounded, "stops": stops, "nested": nested}, states + scans, tolerance=_TOLERANCE)
 
 
 @operator("Scan")
@@ -133,6 +134,6 @@ def scan(draw):
         body = onnx.helper.make_graph(body_nodes, f"{prefix}body", [_info(name) for name in names], [_info(name) for name in made])
         given = ([inputs[1]] if batched else []) + inputs[2:]
         return [_node("Scan", given, outputs, body=body, **attributes)]
-    case = draw.graph([outer, lengths, *x], nodes, {**attributes, "plan": plan}, states + results)
+    case = draw.graph([outer, lengths, *x], nodes, {**attributes, "plan": plan}, states + results, tolerance=_TOLERANCE)
     case.constant -= {0}
     return case
