@@ -150,8 +150,10 @@ def generate(build):
     for domain in sorted({domain for domain, _ in rows}):
         out += ["", f"## {TITLES.get(domain, domain)}", "", *table(domain, rows, tests)]
     out += differentiated()
-    out += ["", "## Not there", "", "A model with one of these is refused when it is loaded, unless it brings or ONNX has a function of the name.", ""]
-    out += [f"- {TITLES.get(domain, domain)}: {', '.join(sorted(names))}" for domain, names in sorted(missing(rows, tests).items())]
+    absent = [f"- {TITLES.get(domain, domain)}: {', '.join(sorted(names))}" for domain, names in sorted(missing(rows, tests).items())]
+    if absent:
+        head = "A model with one of these is refused when it is loaded, unless it brings or ONNX has a function of the name."
+        out += ["", "## Not there", "", head, "", *absent]
     out += ["", "## Parts of operators that are not there", "", "They are refused with EVN_ERROR_UNSUPPORTED, the node and this text.", "",
             "| src/ops | refused |", "|---|---|", *left_out()]
     out += ["", "## Node tests that do not give the stored output", "", *(f"- *{kind}*: {text}" for kind, text in onnx_cases.KINDS.items()), "", *refusals()]

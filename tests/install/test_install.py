@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(os.environ["EVENER_BUILD"])
 MODULE = "libevener_openblas.so"
+IMAGE_MODULE = "libevener_image.so"
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +175,42 @@ def test_without_the_openblas_module_the_reference_runs_and_explain_says_why(pre
     shutil.copytree(library_folder(prefix), folder, symlinks=True, ignore=shutil.ignore_patterns("libevener_*.so"))
     node = explain_doubles(folder, tmp_path)
     assert node["kernel"] == "reference" and f"matmul_openblas: {MODULE}" in node["refused"]
+
+
+PICTURE = """
+import sys
+import numpy as np
+import evener
+with evener.Runtime(threads=1) as runtime:
+    try:
+        session = runtime.session(sys.argv[1])
+    except evener.Error as error:
+        print(error.status.name, error.node, error.message)
+    else:
+        print(session.run({"file": np.frombuffer(b"P5 2 1 255 ab", np.uint8)})["pixels"].tolist())
+"""
+
+
+def load_picture(folder, tmp_path):
+    """What a program says that decodes a picture with the library of a folder. It runs where a file stands that must not be opened."""
+    node = helper.make_node("ImageDecoder", ["file"], ["pixels"], name="decode_1", pixel_format="Grayscale")
+    values = [helper.make_tensor_value_info(name, TensorProto.UINT8, shape) for name, shape in (("file", ["n"]), ("pixels", [None] * 3))]
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    path = tmp_path / "picture.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
+    (tmp_path / IMAGE_MODULE).write_bytes(b"not a library")
+    environment = dict(os.environ, EVENER_LIBRARY=str(folder / "libevener.so"), PYTHONPATH=str(HERE.parents[1] / "bindings" / "python"))
+    return run([sys.executable, "-c", PICTURE, path], env=environment, cwd=tmp_path)
+
+
+def test_the_image_module_decodes(prefix, tmp_path):
+    if not (library_folder(prefix) / IMAGE_MODULE).exists():
+        pytest.skip("built without the libraries of pictures")
+    assert load_picture(library_folder(prefix), tmp_path) == f"{[[[ord('a')], [ord('b')]]]}\n"
+
+
+def test_without_the_image_module_a_model_that_needs_it_is_refused(prefix, tmp_path):
+    folder = tmp_path / "without"
+    shutil.copytree(library_folder(prefix), folder, symlinks=True, ignore=shutil.ignore_patterns("libevener_*.so"))
+    said = load_picture(folder, tmp_path)
+    assert said.startswith("UNSUPPORTED decode_1 ImageDecoder needs libevener_image.so") and f"{folder}/{IMAGE_MODULE}" in said

@@ -10,6 +10,7 @@ runs now, and puts in what is refused.
 """
 import argparse
 import collections
+import os
 import pathlib
 import re
 import sys
@@ -26,6 +27,7 @@ import evener  # noqa: E402
 
 # |a - b| <= rtol * |b| + atol * max|b|; other types are exact.
 TOLERANCE = {"float32": (1e-3, 1e-6), "float64": (1e-6, 1e-9), "float16": (2e-3, 1e-4), "bfloat16": (1e-2, 1e-3)}
+MODULE = pathlib.Path(os.environ.get("EVENER_LIBRARY", "")).resolve().parent / "libevener_image.so"
 SIGMAS = 6  # of the means of two random streams; seeds are fixed, so that a run gives what another does
 
 
@@ -151,13 +153,15 @@ def run_case(runtime, case, kind, once):
 # ------------------------------------------------------------------------------------------------------------ judging
 
 def judge(runtime, case, expectation, once):
-    """"passed", "refused" or a sentence on what is wrong."""
+    """"passed", "refused", "built without" what it needs, or a sentence on what is wrong."""
     kind, message, _ = expectation or ("", "", "")
     try:
         run_case(runtime, case, kind, once)
     except evener.Error as error:
         if kind == "refused" and error.status == evener.Status.UNSUPPORTED and message in str(error):
             return "refused"
+        if "needs libevener_image.so" in str(error) and not MODULE.exists():
+            return "built without"
         return f"{error.status.name}: {error}"
     except (Wrong, TypeError, ValueError) as error:
         return " ".join(str(error).split())
@@ -193,15 +197,16 @@ def main():
         failures.append(f"this version of onnx has {len(onnx_cases.cases())} node tests, not {onnx_cases.COUNT}")
     runtime = evener.Runtime(threads=1)
     results = {name: judge(runtime, case, expected.get(name), arguments.once) for name, case in chosen.items()}
-    counts = collections.Counter(result if result in ("passed", "refused") else "failed" for result in results.values())
-    failures += [f"{name}: {result}" for name, result in results.items() if result not in ("passed", "refused")]
+    fine = ("passed", "refused", "built without")
+    counts = collections.Counter(result if result in fine else "failed" for result in results.values())
+    failures += [f"{name}: {result}" for name, result in results.items() if result not in fine]
     if arguments.write:
         rewrite(expected, results)
     for failure in failures:
         print(f"FAILED {failure}")
     random = sum(name in chosen and kind == "random" for name, (kind, _, _) in expected.items())
     print(f"{len(chosen)} node tests of onnx {onnx.__version__}: {counts['passed']} passed ({random} of them random streams, by their statistics), "
-          f"{counts['failed']} failed, {counts['refused']} refused as expected.txt says, {len(onnx_cases.cases()) - len(chosen)} skipped; "
+          f"{counts['failed']} failed, {counts['refused']} refused as expected.txt says, {len(onnx_cases.cases()) - len(chosen) + counts['built without']} skipped; "
           f"{time.monotonic() - start:.0f} s")
     return 1 if failures else 0
 

@@ -13,5 +13,5 @@ NOT_DRAWN = {
     "BiasSplitGelu NhwcConv": "no judge has them; tests/models/test_contrib.py puts them together from other operators",
     "CastMap DictVectorizer ZipMap": "values that are maps, tests/models/test_ml_maps.py",
     "SVMClassifier SVMRegressor": "drawn in tests/models/test_ml_svm.py",
-    "ImageDecoder": "its input is a picture's file",
+    "ImageDecoder": "its input is a picture's file; tests/models/test_image_decoder.py",
 }
