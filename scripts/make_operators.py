@@ -32,14 +32,16 @@ SETS = [  # shorthands for element types, the larger before what they contain
     ("halves", ("float16", "bfloat16")),
     ("float8s", ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0")),
     ("bits", ("uint4", "int4", "float4e2m1", "uint2", "int2")),
+    ("complex", ("complex64", "complex128")),
 ]
 INTRODUCTION = f"""
 What each operator takes and how closely its kernels agree. *Versions* are the opset versions that an operator has rows for: the highest
 one that is not above the model's import applies, and later versions that only allow more types share a row. *Types* are those of the
 first input (of the output, where there is none): *floats* are {", ".join(SETS[1][1])}, *integers* the eight from int8 to uint64, *halves*
-float16 and bfloat16, *float8s* the five formats of eight bits, *bits* those of four and two. Where halves are not listed but floats are, a
-model in half precision is computed in float32 (`docs/decisions/0011-half-is-storage.md`). *Tolerance* is rtol / atol of an optimized
-kernel against the reference, |a - b| <= rtol * |b| + atol * max|b|, of float32; all else is exact, integer and quantized results too.
+float16 and bfloat16, *float8s* the five formats of eight bits, *bits* those of four and two, *complex* complex64 and complex128. Where
+halves are not listed but floats are, a model in half precision is computed in float32 (`docs/decisions/0011-half-is-storage.md`).
+*Tolerance* is rtol / atol of an optimized kernel against the reference, |a - b| <= rtol * |b| + atol * max|b|, of float32; all else is
+exact, integer and quantized results too.
 *CPU* and *OpenCL* name the kernels besides the reference, which runs every operator on the CPU. *Node tests* counts ONNX's own backend
 tests of the operator, those of its expansion into other operators included.
 """

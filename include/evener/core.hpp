@@ -4,6 +4,7 @@
 #define EVENER_CORE_HPP
 
 #include <array>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -226,6 +227,8 @@ constexpr DType dtype_of() {
   using U = std::remove_cv_t<T>;
   if constexpr (std::is_same_v<U, float>) return DType::kFloat32;
   else if constexpr (std::is_same_v<U, double>) return DType::kFloat64;
+  else if constexpr (std::is_same_v<U, std::complex<float>>) return DType::kComplex64;
+  else if constexpr (std::is_same_v<U, std::complex<double>>) return DType::kComplex128;
   else if constexpr (std::is_same_v<U, bool>) return DType::kBool;
   else if constexpr (std::is_integral_v<U> && sizeof(U) == 1) return std::is_signed_v<U> ? DType::kInt8 : DType::kUint8;
   else if constexpr (std::is_integral_v<U> && sizeof(U) == 2) return std::is_signed_v<U> ? DType::kInt16 : DType::kUint16;

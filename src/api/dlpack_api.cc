@@ -17,7 +17,7 @@ constexpr TypeRow kTypes[] = {
     {DType::kInt64, dlpack::kInt, 64},    {DType::kUint8, dlpack::kUint, 8},    {DType::kUint16, dlpack::kUint, 16},
     {DType::kUint32, dlpack::kUint, 32},  {DType::kUint64, dlpack::kUint, 64},  {DType::kFloat16, dlpack::kFloat, 16},
     {DType::kFloat32, dlpack::kFloat, 32}, {DType::kFloat64, dlpack::kFloat, 64}, {DType::kBfloat16, dlpack::kBfloat, 16},
-    {DType::kBool, dlpack::kBool, 8},
+    {DType::kBool, dlpack::kBool, 8},      {DType::kComplex64, dlpack::kComplex, 64}, {DType::kComplex128, dlpack::kComplex, 128},
 };
 
 bool is_legacy(std::uint32_t flags) {

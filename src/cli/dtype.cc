@@ -11,7 +11,7 @@ constexpr DTypeRow kRows[] = {
     {EVN_DTYPE_BFLOAT16, "bfloat16", "", 2},  {EVN_DTYPE_INT8, "int8", "|i1", 1},       {EVN_DTYPE_INT16, "int16", "<i2", 2},
     {EVN_DTYPE_INT32, "int32", "<i4", 4},     {EVN_DTYPE_INT64, "int64", "<i8", 8},     {EVN_DTYPE_UINT8, "uint8", "|u1", 1},
     {EVN_DTYPE_UINT16, "uint16", "<u2", 2},   {EVN_DTYPE_UINT32, "uint32", "<u4", 4},   {EVN_DTYPE_UINT64, "uint64", "<u8", 8},
-    {EVN_DTYPE_BOOL, "bool", "|b1", 1},
+    {EVN_DTYPE_BOOL, "bool", "|b1", 1},       {EVN_DTYPE_COMPLEX64, "complex64", "<c8", 8}, {EVN_DTYPE_COMPLEX128, "complex128", "<c16", 16},
 };
 
 template <typename T>
@@ -172,6 +172,8 @@ void set_element(evn_dtype dtype, void* data, std::size_t index, double value) {
 bool is_floating(evn_dtype dtype) {
   return dtype == EVN_DTYPE_FLOAT32 || dtype == EVN_DTYPE_FLOAT64 || dtype == EVN_DTYPE_FLOAT16 || dtype == EVN_DTYPE_BFLOAT16;
 }
+
+bool is_complex(evn_dtype dtype) { return dtype == EVN_DTYPE_COMPLEX64 || dtype == EVN_DTYPE_COMPLEX128; }
 
 std::string dims_text(const std::vector<std::int64_t>& dims) {
   std::string text = "[";

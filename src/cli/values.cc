@@ -132,8 +132,9 @@ Tensor pattern_input(const Runtime& runtime, const evn_value_info& info, std::ui
                      const std::vector<std::int64_t>& dims) {
   Tensor tensor = make_tensor(runtime, info.dtype, dims);
   const Map map(tensor, EVN_MAP_WRITE);
-  const DTypeRow* const row = find_dtype(info.dtype);
-  if (row != nullptr) fill_pattern(info.dtype, index, map.data(), map.size() / row->size);
+  const evn_dtype part = info.dtype == EVN_DTYPE_COMPLEX64 ? EVN_DTYPE_FLOAT32 : info.dtype == EVN_DTYPE_COMPLEX128 ? EVN_DTYPE_FLOAT64 : info.dtype;
+  const DTypeRow* const row = find_dtype(part);
+  if (row != nullptr) fill_pattern(part, index, map.data(), map.size() / row->size);
   return tensor;
 }
 
@@ -190,7 +191,8 @@ std::string entry_name(const std::string& output) {
 void print_summary(const std::string& name, evn_dtype dtype, const std::vector<std::int64_t>& dims, const Map& map) {
   std::printf("output %s: %s %s", printable(name).c_str(), dtype_name(dtype), dims_text(dims).c_str());
   const DTypeRow* const row = find_dtype(dtype);
-  const std::size_t count = row != nullptr ? map.size() / row->size : 0;
+  const bool is_ordered = row != nullptr && !is_complex(dtype);
+  const std::size_t count = is_ordered ? map.size() / row->size : 0;
   double least = std::numeric_limits<double>::infinity();
   double greatest = -least;
   double sum = 0;
@@ -254,7 +256,7 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
     } else {
       const auto dims = shape != shapes.end() ? parse_dims(shape->second.first, shape->second.second) : known_dims(info);
       inputs.push_back(pattern_input(runtime, info, i, dims));
-      origin = std::string("filled with a fixed pseudo-random pattern ") + (is_floating(info.dtype) ? "in [0, 1)" : "of 0 and 1");
+      origin = std::string("filled with a fixed pseudo-random pattern ") + (is_floating(info.dtype) || is_complex(info.dtype) ? "in [0, 1)" : "of 0 and 1");
     }
     if (!say) continue;
     const evn_tensor_info made = tensor_info(inputs.back());

@@ -42,7 +42,7 @@ inline constexpr int kDTypeCount = EVN_DTYPE_INT2 + 1;
 // ONNX's name ("float32"); "undefined" for a number that is no type.
 const char* dtype_name(DType dtype);
 
-// Bits of one element: 2, 4 or a multiple of 8; 0 for types that this library does not store (complex numbers, unknown numbers).
+// Bits of one element: 2, 4 or a multiple of 8; 0 for numbers that are no type. A complex number is its real and its imaginary part.
 // A string's are those of an address (core/text.h).
 std::size_t dtype_bits(DType dtype);
 
@@ -52,8 +52,17 @@ std::size_t dtype_size(DType dtype);
 inline bool is_stored(DType dtype) { return dtype_bits(dtype) != 0; }
 // Several elements to a byte, the first in the lowest bits.
 inline bool is_sub_byte(DType dtype) { return dtype_bits(dtype) % 8 != 0; }
-// What the address of a tensor's first element must be a multiple of.
-inline std::size_t dtype_alignment(DType dtype) { return dtype_size(dtype) != 0 ? dtype_size(dtype) : 1; }
+// The type of the two parts of a complex number; kUndefined for all others.
+inline DType complex_part(DType dtype) {
+  if (dtype == DType::kComplex64) return DType::kFloat32;
+  return dtype == DType::kComplex128 ? DType::kFloat64 : DType::kUndefined;
+}
+inline bool is_complex(DType dtype) { return complex_part(dtype) != DType::kUndefined; }
+// What the address of a tensor's first element must be a multiple of. No more than 8, as for C's own types.
+inline std::size_t dtype_alignment(DType dtype) {
+  const std::size_t size = dtype_size(dtype);
+  return size == 0 ? 1 : size < 8 ? size : 8;
+}
 
 // The DType of a C++ element type.
 template <typename T>

@@ -92,8 +92,6 @@ constexpr wire::Row<TensorReader> kTensorRows[] = {
 std::uint64_t onnx_bits(std::int32_t type) {
   constexpr std::int32_t kFloat6[] = {27, 28};
   if (const std::size_t bits = dtype_bits(static_cast<DType>(type)); bits != 0) return bits;
-  if (type == EVN_DTYPE_COMPLEX64) return 64;
-  if (type == EVN_DTYPE_COMPLEX128) return 128;
   return type == kFloat6[0] || type == kFloat6[1] ? 6 : 0;
 }
 

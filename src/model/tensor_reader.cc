@@ -129,6 +129,8 @@ struct Storage {
 constexpr Storage kStorage[] = {
     {DType::kFloat32, kFloatData, store_float},
     {DType::kFloat64, kDoubleData, store_double},
+    {DType::kComplex64, kFloatData, store_float},
+    {DType::kComplex128, kDoubleData, store_double},
     {DType::kInt64, kInt64Data, store_64_bits},
     {DType::kUint64, kUint64Data, store_64_bits},
     {DType::kUint32, kUint64Data, store_uint32},
@@ -185,7 +187,7 @@ const Storage& storage_of(DType dtype) {
   fail(EVN_ERROR_INTERNAL, "no storage for element type %s", dtype_name(dtype));
 }
 
-// Bytes of a tensor as its dims claim them, and the numbers that a typed field has for it. A claim that no machine can hold is the
+// Bytes of a tensor as its dims claim them, and the numbers that a typed field has for it: two to a complex number. A claim that no machine can hold is the
 // model's fault.
 void size_of(const Reader& r, const std::uint8_t* at, DType dtype, std::uint64_t* numbers, std::size_t* bytes) {
   std::uint64_t n = 1;
@@ -197,9 +199,9 @@ void size_of(const Reader& r, const std::uint8_t* at, DType dtype, std::uint64_t
   }
   std::uint64_t size = 0;
   if (const std::size_t bits = dtype_bits(dtype); bits < 8) n = n / (8 / bits) + (n % (8 / bits) != 0 ? 1 : 0);
-  overflow |= __builtin_mul_overflow(n, dtype_alignment(dtype), &size) || size > static_cast<std::uint64_t>(INT64_MAX);
+  overflow |= __builtin_mul_overflow(n, std::max<std::size_t>(dtype_size(dtype), 1), &size) || size > static_cast<std::uint64_t>(INT64_MAX);
   if (overflow && !empty) r.refuse(at, "dims", "claims more bytes than 64 bits can count");
-  *numbers = empty ? 0 : n;
+  *numbers = empty ? 0 : is_complex(dtype) ? 2 * n : n;
   *bytes = empty ? 0 : static_cast<std::size_t>(size);
 }
 

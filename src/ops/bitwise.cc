@@ -87,7 +87,7 @@ void reference_not(const ReferenceContext& c) {
   });
 }
 
-constexpr std::uint32_t kBits = kAnyDtype | kFloat8s | kSubByte;
+constexpr std::uint32_t kBits = kAnyDtype | kFloat8s | kSubByte | kComplex;
 
 DType cast_dtype(const Node& node, std::span<const DType> inputs, int) {
   const std::int64_t to = attr_int(node, 0);

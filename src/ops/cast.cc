@@ -5,7 +5,7 @@
 //   to floats of 8 and 4 bits: as `saturate` and `round_mode` say (ops/infra/small_types.h)
 //   from a string: the decimal number that it is, inf or nan; to a string: the shortest text that gives the number again, bools 1 and 0
 // ONNX leaves out-of-range conversions open; the above holds on every machine.
-// dtypes: all that are stored, in every pair.
+// dtypes: all that are stored but complex numbers, in every pair.
 // Failures: a string that is no number (INVALID_ARGUMENT); `to` is no dtype (INVALID_MODEL) or one that is not stored (UNSUPPORTED). Exact.
 #include <algorithm>
 #include <charconv>
@@ -218,12 +218,16 @@ DType cast_dtype(const Node& node, std::span<const DType>, int) {
   const std::int64_t to = attr_int(node, 0);
   const auto dtype = static_cast<DType>(to < 0 || to > 1000 ? 0 : to);
   if (to <= 0 || to > 1000) fail(EVN_ERROR_INVALID_MODEL, "to is %lld, which is no dtype", static_cast<long long>(to));
-  if (!is_stored(dtype)) fail(EVN_ERROR_UNSUPPORTED, "cast to dtype %lld", static_cast<long long>(to));
+  if (!is_stored(dtype) || is_complex(dtype)) fail(EVN_ERROR_UNSUPPORTED, "cast to dtype %lld", static_cast<long long>(to));
   return dtype;
 }
 
-DType like_dtype(const Node&, std::span<const DType> inputs, int) { return inputs[1]; }
+DType like_dtype(const Node&, std::span<const DType> inputs, int) {
+  if (is_complex(inputs[1])) fail(EVN_ERROR_UNSUPPORTED, "cast to %s", dtype_name(inputs[1]));
+  return inputs[1];
+}
 
+constexpr std::uint32_t kCastable = kStoredDtype & ~kComplex;
 constexpr AttributeSpec kCast6[] = {required_attribute("to", AttributeType::kInt)};
 constexpr AttributeSpec kCast19[] = {required_attribute("to", AttributeType::kInt), int_attribute("saturate", 1)};
 constexpr AttributeSpec kCast24[] = {required_attribute("to", AttributeType::kInt), int_attribute("saturate", 1),
@@ -232,12 +236,12 @@ constexpr AttributeSpec kLike19[] = {int_attribute("saturate", 1)};
 constexpr AttributeSpec kLike24[] = {int_attribute("saturate", 1), string_attribute("round_mode", "up")};
 
 constexpr OpDef kOps[] = {
-    {"Cast", "", 6, 1, 1, 1, 1, kCast6, kStoredDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
-    {"Cast", "", 19, 1, 1, 1, 1, kCast19, kStoredDtype, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
-    {"Cast", "", 24, 1, 1, 1, 1, kCast24, kStoredDtype, 0, kOpElementwise, cast_dtype, infer_small_cast, reference_cast, {}},
-    {"CastLike", "", 15, 2, 2, 1, 1, {}, kStoredDtype, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
-    {"CastLike", "", 19, 2, 2, 1, 1, kLike19, kStoredDtype, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
-    {"CastLike", "", 24, 2, 2, 1, 1, kLike24, kStoredDtype, 0, 0, like_dtype, infer_small_cast, reference_cast, {}},
+    {"Cast", "", 6, 1, 1, 1, 1, kCast6, kCastable, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
+    {"Cast", "", 19, 1, 1, 1, 1, kCast19, kCastable, 0, kOpElementwise, cast_dtype, infer_same_shape, reference_cast, {}},
+    {"Cast", "", 24, 1, 1, 1, 1, kCast24, kCastable, 0, kOpElementwise, cast_dtype, infer_small_cast, reference_cast, {}},
+    {"CastLike", "", 15, 2, 2, 1, 1, {}, kCastable, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
+    {"CastLike", "", 19, 2, 2, 1, 1, kLike19, kCastable, 0, 0, like_dtype, infer_same_shape, reference_cast, {}},
+    {"CastLike", "", 24, 2, 2, 1, 1, kLike24, kCastable, 0, 0, like_dtype, infer_small_cast, reference_cast, {}},
 };
 
 }  // namespace

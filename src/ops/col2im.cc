@@ -2,10 +2,11 @@
 // of the block at window l lies at p. K is the number of elements of a block; windows are counted in row-major order.
 //   inputs      x [N, C * K, L]; image_shape, block_shape: lists of the spatial axes
 //   attributes  dilations, pads, strides
-// dtypes: all numbers. Failures: list lengths, sizes and strides below 1, dims that do not fit. Tolerance: rtol 1e-5, atol 1e-6; integers
+// dtypes: all numbers, complex ones too. Failures: list lengths, sizes and strides below 1, dims that do not fit. Tolerance: rtol 1e-5, atol 1e-6; integers
 // exact (sums wrap).
 #include "base/checked.h"
 #include "ops/infra/check.h"
+#include "ops/infra/complex_parts.h"
 #include "ops/infra/index.h"
 #include "ops/infra/numeric.h"
 
@@ -92,6 +93,10 @@ std::int64_t place_of(const Geometry& g, std::int64_t k, std::int64_t l) {
 }
 
 void reference_col2im(const ReferenceContext& c) {
+  if (is_complex(c.input(0).desc.dtype)) {
+    for_each_complex_part(c, [](const ReferenceContext& part, int) { reference_col2im(part); });
+    return;
+  }
   const auto list = [&](int i) {
     return std::span<const std::int64_t>(c.input(i).as<std::int64_t>(), static_cast<std::size_t>(c.input(i).desc.shape.elements()));
   };
@@ -121,7 +126,7 @@ void reference_col2im(const ReferenceContext& c) {
 constexpr AttributeSpec kAttributes[] = {optional_attribute("dilations", AttributeType::kInts), optional_attribute("pads", AttributeType::kInts),
                                          optional_attribute("strides", AttributeType::kInts)};
 constexpr OpDef kOps[] = {
-    {"Col2Im", "", 18, 3, 3, 1, 1, kAttributes, kNumbers, 6, 0, nullptr, infer_col2im, reference_col2im, {1e-5, 1e-6}},
+    {"Col2Im", "", 18, 3, 3, 1, 1, kAttributes, kNumbers | kComplex, 6, 0, nullptr, infer_col2im, reference_col2im, {1e-5, 1e-6}},
 };
 
 }  // namespace

@@ -3,10 +3,11 @@
 //   mode          linear (bilinear before 20), nearest (ties to even), cubic (bicubic; a = -0.75)
 //   padding_mode  outside the image: zeros, border (the nearest element), reflection (at the same edges or centers)
 // 1, 2 or 3 spatial axes. A coordinate that is no number lies outside.
-// dtypes: floating point, both alike. Failures: dims that do not fit, unknown modes. Tolerance: rtol 1e-4, atol 1e-5.
+// dtypes: floating point, both alike; x may be complex, with the grid of the type of its parts. Failures: dims that do not fit, unknown modes. Tolerance: rtol 1e-4, atol 1e-5.
 #include <algorithm>
 
 #include "ops/infra/check.h"
+#include "ops/infra/complex_parts.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/round.h"
 #include "ops/infra/window.h"
@@ -36,7 +37,11 @@ Padding padding_of(const Node& node) {
 }
 
 void infer_grid_sample(InferContext& c) {
-  require_same_dtype(c, 0, 1);
+  if (is_complex(c.inputs[0].dtype)) {
+    require_dtype(c, 1, dtype_bit(complex_part(c.inputs[0].dtype)));
+  } else {
+    require_same_dtype(c, 0, 1);
+  }
   require_rank(c, 0, 3);
   const Shape& x = c.shape(0);
   if (x.rank() > 2 + kMaxSpatial) fail(EVN_ERROR_UNSUPPORTED, "GridSample over more than %d spatial axes", kMaxSpatial);
@@ -160,6 +165,12 @@ void reference_grid_sample(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   if (c.output().desc.shape.elements() == 0) return;
   if (x.elements(2, x.rank()) == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "an image without elements");
+  if (is_complex(c.input(0).desc.dtype)) {
+    for_each_complex_part(c, [](const ReferenceContext& part, int) {
+      dispatch_floats(part.input(0).desc.dtype, [&](auto zero) { grid_sample<decltype(zero)>(part); });
+    });
+    return;
+  }
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { grid_sample<decltype(zero)>(c); });
 }
 
@@ -168,7 +179,7 @@ constexpr AttributeSpec kAttributes16[] = {int_attribute("align_corners", 0), st
 constexpr AttributeSpec kAttributes20[] = {int_attribute("align_corners", 0), string_attribute("mode", "linear"),
                                            string_attribute("padding_mode", "zeros")};
 constexpr OpDef row(int since, std::span<const AttributeSpec> attributes) {
-  return {"GridSample", "", since, 2, 2, 1, 1, attributes, kFloats, 0, 0, nullptr, infer_grid_sample, reference_grid_sample,
+  return {"GridSample", "", since, 2, 2, 1, 1, attributes, kFloats | kComplex, 0, 0, nullptr, infer_grid_sample, reference_grid_sample,
           {1e-4, 1e-5}};
 }
 constexpr OpDef kOps[] = {row(16, kAttributes16), row(20, kAttributes20)};

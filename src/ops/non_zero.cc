@@ -24,6 +24,15 @@ void for_each_non_zero(const ConstTensor& x, F&& f) {
     }
     return;
   }
+  if (is_complex(dtype)) {
+    dispatch_floats(complex_part(dtype), [&](auto zero) {
+      const auto* parts = x.as<decltype(zero)>();
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (parts[2 * i] != 0 || parts[2 * i + 1] != 0) f(i);
+      }
+    });
+    return;
+  }
   dispatch_numbers(dtype == DType::kBool ? DType::kUint8 : dtype, [&](auto zero) {
     for (std::int64_t i = 0; i < count; ++i) {
       if (x.as<decltype(zero)>()[i] != 0) f(i);
@@ -98,7 +107,7 @@ void reference_compress(const ReferenceContext& c) {
 
 constexpr AttributeSpec kCompress[] = {optional_attribute("axis", AttributeType::kInt)};
 constexpr OpDef kOps[] = {
-    {"NonZero", "", 9, 1, 1, 1, 1, {}, kAnyDtype, 1, 0, int64_output, infer_non_zero, reference_non_zero, {}},
+    {"NonZero", "", 9, 1, 1, 1, 1, {}, kAnyDtype | kComplex, 1, 0, int64_output, infer_non_zero, reference_non_zero, {}},
     {"Compress", "", 9, 2, 2, 1, 1, kCompress, kMoved, 2, kOpMoves, nullptr, infer_compress, reference_compress, {}},
 };
 

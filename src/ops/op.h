@@ -148,7 +148,9 @@ inline constexpr std::uint32_t kFloat8s = dtype_bit(DType::kFloat8E4M3FN) | dtyp
 inline constexpr std::uint32_t kSubByte = dtype_bit(DType::kUint4) | dtype_bit(DType::kInt4) | dtype_bit(DType::kFloat4E2M1) |
                                           dtype_bit(DType::kUint2) | dtype_bit(DType::kInt2);
 inline constexpr std::uint32_t kString = dtype_bit(DType::kString);
-inline constexpr std::uint32_t kStoredDtype = kAnyDtype | kFloat8s | kSubByte | kString;
+// Complex numbers: few operators compute with them, those that only move elements take them.
+inline constexpr std::uint32_t kComplex = dtype_bit(DType::kComplex64) | dtype_bit(DType::kComplex128);
+inline constexpr std::uint32_t kStoredDtype = kAnyDtype | kFloat8s | kSubByte | kString | kComplex;
 // What operators take that only move elements (kOpMoves).
 inline constexpr std::uint32_t kMoved = kStoredDtype;
 

@@ -120,8 +120,8 @@ void reference_pad_attributes(const ReferenceContext& c) {
 }
 
 void reference_pad(const ReferenceContext& c) {
-  const std::uint64_t zero = 0;
-  pad_with(c, c.has_input(2) ? c.input(2).data : &zero);
+  const std::uint64_t zero[2] = {};  // of any type
+  pad_with(c, c.has_input(2) ? c.input(2).data : zero);
 }
 
 constexpr AttributeSpec kPad2[] = {string_attribute("mode", "constant"), required_attribute("pads", AttributeType::kInts),

@@ -6,10 +6,10 @@
 //   Output dims are floor(dim * scale), or sizes; from 18 for the listed `axes` only, and keep_aspect_ratio_policy not_larger or
 //   not_smaller takes one scale, the smallest or largest of size / dim, and round(dim * scale).
 //   Before 11 coordinates are asymmetric, and nearest rounds down where an axis grows and up where it shrinks.
-// dtypes: all numbers; integers saturate, and are cut towards zero from linear, rounded to even from cubic and with antialias, as
-// in ONNX Runtime or, where that has no integers, in ONNX's own evaluator. Failures: not exactly one of scales and sizes, lists of
-// a wrong length, scales that are not positive and finite, sizes below 1, unknown words. Tolerance: rtol 1e-4, atol 1e-5; nearest
-// exact.
+// dtypes: all numbers, of complex ones both parts alike (extrapolation_value is real); integers saturate, and are cut towards zero from
+// linear, rounded to even from cubic and with antialias, as in ONNX Runtime or, where that has no integers, in ONNX's own evaluator.
+// Failures: not exactly one of scales and sizes, lists of a wrong length, scales that are not positive and finite, sizes below 1, unknown
+// words. Tolerance: rtol 1e-4, atol 1e-5; nearest exact.
 #include "ops/resize.h"
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ops/infra/check.h"
+#include "ops/infra/complex_parts.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/resize_inputs.h"
 #include "ops/infra/round.h"
@@ -165,7 +166,14 @@ void resize(const ReferenceContext& c, const ResizeGeometry& g) {
 
 void reference_resize(const ReferenceContext& c) {
   if (c.output().desc.shape.elements() == 0) return;
-  const ResizeGeometry g = resize_geometry(c.node, c.inputs, c.output().desc.shape);
+  ResizeGeometry g = resize_geometry(c.node, c.inputs, c.output().desc.shape);
+  if (is_complex(c.input(0).desc.dtype)) {
+    for_each_complex_part(c, [&](const ReferenceContext& part, int number) {
+      if (number == 1) g.extrapolation_value = 0;
+      dispatch_floats(part.input(0).desc.dtype, [&](auto zero) { resize<decltype(zero)>(part, g); });
+    });
+    return;
+  }
   dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) { resize<decltype(zero)>(c, g); });
 }
 
@@ -183,20 +191,22 @@ constexpr AttributeSpec kResize[] = {
 };
 constexpr AttributeSpec kUpsample7[] = {string_attribute("mode", "nearest"), required_attribute("scales", AttributeType::kFloats)};
 
+constexpr std::uint32_t kResized = kNumbers | kComplex;
+
 using Attributes = std::span<const AttributeSpec>;
 
 constexpr OpDef resize_row(int since, std::size_t attributes) {
-  return {"Resize", "", since, 1, 4, 1, 1, Attributes(kResize).first(attributes), kNumbers, 0b1110, 0, nullptr, infer_resize,
+  return {"Resize", "", since, 1, 4, 1, 1, Attributes(kResize).first(attributes), kResized, 0b1110, 0, nullptr, infer_resize,
           reference_resize, {1e-4, 1e-5}};
 }
 
 constexpr OpDef two_inputs_row(const char* name, int since) {
-  return {name, "", since, 2, 2, 1, 1, Attributes(kResize).first(1), kNumbers, 0b10, 0, nullptr, infer_resize, reference_resize,
+  return {name, "", since, 2, 2, 1, 1, Attributes(kResize).first(1), kResized, 0b10, 0, nullptr, infer_resize, reference_resize,
           {1e-4, 1e-5}};
 }
 
 constexpr OpDef kOps[] = {
-    {"Upsample", "", 7, 1, 1, 1, 1, kUpsample7, kNumbers, 0, 0, nullptr, infer_resize, reference_resize, {1e-4, 1e-5}},
+    {"Upsample", "", 7, 1, 1, 1, 1, kUpsample7, kResized, 0, 0, nullptr, infer_resize, reference_resize, {1e-4, 1e-5}},
     two_inputs_row("Upsample", 9),
     two_inputs_row("Resize", 10),
     resize_row(11, 6),

@@ -1,8 +1,10 @@
 // ScatterElements (and Scatter, its first name): y = x, then y[p..., indices[p..., i, q...], q...] = updates[p..., i, q...] along
 // `axis`. ScatterND: y = x, then y[indices[i..., :]] = updates[i..., ...]: the last axis of the indices holds leading coordinates.
 // `reduction` (from 16; min and max from 18) combines instead: y op updates, in the order of the updates.
-// dtypes: any; with a reduction all numbers, those of 16 bits rounded after each update. Failures: axis outside the rank, ranks and
+// dtypes: any; with a reduction all numbers, those of 16 bits rounded after each update, of complex ones add and mul. Failures: axis outside the rank, ranks and
 // dims that do not fit; at run: an index outside [-dim, dim). Exact.
+#include <complex>
+
 #include "ops/infra/check.h"
 #include "ops/infra/index.h"
 #include "ops/infra/numeric.h"
@@ -43,6 +45,12 @@ T combine_numbers(Reduction reduction, T a, T b) {
 constexpr std::uint32_t kHalf = dtype_bit(DType::kFloat16) | dtype_bit(DType::kBfloat16);
 
 template <typename T>
+std::complex<T> combine_complex(Reduction reduction, std::complex<T> a, std::complex<T> b) {
+  if (reduction == Reduction::kAdd) return a + b;
+  return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+}
+
+template <typename T>
 T combine(Reduction reduction, T a, T b) {
   if constexpr (!std::is_arithmetic_v<T>) return T::from(combine(reduction, a.value(), b.value()));
   else return combine_numbers(reduction, a, b);
@@ -59,6 +67,16 @@ void with_store(const ReferenceContext& c, Reduction reduction, F&& each) {
     });
     return;
   }
+  if (is_complex(dtype)) {
+    dispatch_floats(complex_part(dtype), [&](auto zero) {
+      using T = std::complex<decltype(zero)>;
+      each([&](std::int64_t to, std::int64_t from) {
+        T& element = c.output().as<T>()[to];
+        element = combine_complex(reduction, element, static_cast<const T*>(updates)[from]);
+      });
+    });
+    return;
+  }
   const auto reduce = [&](auto zero) {
     using T = decltype(zero);
     each([&](std::int64_t to, std::int64_t from) {
@@ -72,7 +90,9 @@ void with_store(const ReferenceContext& c, Reduction reduction, F&& each) {
 void check_dtypes(const InferContext& c, std::uint32_t indices, Reduction reduction) {
   require_dtype(c, 1, indices);
   if (c.inputs[2].dtype != c.inputs[0].dtype) fail(EVN_ERROR_INVALID_MODEL, "the updates have another element type than x");
-  if (reduction != Reduction::kNone && (dtype_bit(c.inputs[0].dtype) & (kNumbers | kHalf)) == 0) {
+  const bool is_ordered = reduction == Reduction::kMin || reduction == Reduction::kMax;
+  const std::uint32_t combined = kNumbers | kHalf | (is_ordered ? 0 : kComplex);
+  if (reduction != Reduction::kNone && (dtype_bit(c.inputs[0].dtype) & combined) == 0) {
     fail(EVN_ERROR_UNSUPPORTED, "a reduction of %s is not supported", dtype_name(c.inputs[0].dtype));
   }
 }

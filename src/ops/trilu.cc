@@ -27,13 +27,13 @@ void reference_trilu(const ReferenceContext& c) {
   const std::int64_t columns = x[x.rank() - 1];
   const bool upper = attr_int(c.node, 0) != 0;
   const std::int64_t k = c.has_input(1) ? std::clamp(*c.input(1).as<std::int64_t>(), -rows - 1, columns + 1) : 0;
-  const std::int64_t zero = 0;
+  const std::int64_t zero[2] = {};  // of any type
   with_width(c.input(0).desc.dtype, [&](auto width) {
     for (std::int64_t i = 0; i < x.elements(); ++i) {
       const std::int64_t row = i / columns % rows;
       const std::int64_t column = i % columns;
       const bool kept = upper ? column >= row + k : column <= row + k;
-      move_element<width()>(c.output().data, i, kept ? c.input(0).data : &zero, kept ? i : 0);
+      move_element<width()>(c.output().data, i, kept ? c.input(0).data : zero, kept ? i : 0);
     }
   });
 }

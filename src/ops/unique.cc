@@ -2,8 +2,9 @@
 // order), or with sorted = 0 as they first occur. Further outputs: where each first occurs, which of them each element or slice of x is,
 // how often each occurs. All NaN are one element, behind all others.
 // com.microsoft's is of a vector, as its elements first occur, and lacks the first of the further outputs.
-// dtypes: all numbers, bool, strings (by their bytes). Failures: axis outside the rank. Exact.
+// dtypes: all numbers, complex ones (by their real part, then by the imaginary one), bool, strings (by their bytes). Failures: axis outside the rank. Exact.
 #include <algorithm>
+#include <complex>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -44,6 +45,14 @@ int compare(T a, T b) {
 }
 
 template <typename T>
+int compare(std::complex<T> a, std::complex<T> b) {
+  const auto is_nan = [](std::complex<T> x) { return std::isnan(x.real()) || std::isnan(x.imag()); };
+  if (is_nan(a) || is_nan(b)) return static_cast<int>(is_nan(a)) - static_cast<int>(is_nan(b));
+  const int order = compare(a.real(), b.real());
+  return order != 0 ? order : compare(a.imag(), b.imag());
+}
+
+template <typename T>
 int compare_slices(const T* x, const Slices& s, std::int64_t i, std::int64_t j) {
   for (std::int64_t o = 0; o < s.outer; ++o) {
     for (std::int64_t n = 0; n < s.inner; ++n) {
@@ -75,6 +84,8 @@ Found find(const Node& node, const ConstTensor& x) {
   };
   if (x.desc.dtype == DType::kString) {
     sort(TextElement{});
+  } else if (is_complex(x.desc.dtype)) {
+    dispatch_floats(complex_part(x.desc.dtype), [&](auto zero) { sort(std::complex<decltype(zero)>{}); });
   } else {
     dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, sort);
   }
@@ -136,7 +147,7 @@ void infer_vector(InferContext& c) {
 }
 
 constexpr AttributeSpec kAttributes[] = {optional_attribute("axis", AttributeType::kInt), int_attribute("sorted", 1)};
-constexpr std::uint32_t kDtypes = kNumbers | dtype_bit(DType::kBool) | kString;
+constexpr std::uint32_t kDtypes = kNumbers | dtype_bit(DType::kBool) | kString | kComplex;
 constexpr OpDef kOps[] = {
     {"Unique", "", 11, 1, 1, 1, 4, kAttributes, kDtypes, 1, 0, output_dtype, infer_unique, reference_unique, {}},
     {"Unique", "com.microsoft", 1, 1, 1, 3, 3, {}, kDtypes, 1, 0, output_dtype, infer_vector, reference_unique, {}},

@@ -212,7 +212,7 @@ TEST_F(DlpackTest, HostileFieldsAreRefusedAndNothingIsTakenOver) {
   EXPECT_EQ(refuse([](P& p) { p.managed.view.dtype.lanes = 0; }), EVN_ERROR_UNSUPPORTED);
   EXPECT_EQ(refuse([](P& p) { p.managed.view.dtype.bits = 4; }), EVN_ERROR_UNSUPPORTED);
   EXPECT_EQ(refuse([](P& p) { p.managed.view.dtype.code = 200; }), EVN_ERROR_UNSUPPORTED);
-  EXPECT_EQ(refuse([](P& p) { p.managed.view.dtype = {dlpack::kComplex, 64, 1}; }), EVN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(refuse([](P& p) { p.managed.view.dtype = {dlpack::kComplex, 32, 1}; }), EVN_ERROR_UNSUPPORTED);
   EXPECT_EQ(refuse([](P& p) { p.managed.view.device_type = 2; }), EVN_ERROR_UNSUPPORTED);
   EXPECT_EQ(refuse([](P& p) { p.managed.view.device_type = 0; }), EVN_ERROR_UNSUPPORTED);
   EXPECT_EQ(refuse([](P& p) { p.strides[0] = 1, p.strides[1] = 2; }), EVN_ERROR_UNSUPPORTED);

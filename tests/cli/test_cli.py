@@ -181,7 +181,8 @@ def test_output_folder_that_cannot_be_made_is_a_failure(conv, tmp_path):
 
 
 DTYPES = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE, np.int8: TensorProto.INT8, np.uint8: TensorProto.UINT8,
-          np.int32: TensorProto.INT32, np.int64: TensorProto.INT64, np.bool_: TensorProto.BOOL, np.float16: TensorProto.FLOAT16}
+          np.int32: TensorProto.INT32, np.int64: TensorProto.INT64, np.bool_: TensorProto.BOOL, np.float16: TensorProto.FLOAT16,
+          np.complex64: TensorProto.COMPLEX64, np.complex128: TensorProto.COMPLEX128}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)

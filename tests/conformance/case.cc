@@ -38,6 +38,12 @@ void store(DType dtype, char* data, std::size_t i, double x) {
     case DType::kFloat16: return put(to, Float16::from(x));
     case DType::kBfloat16: return put(to, Bfloat16::from(x));
     case DType::kBool: return put(to, static_cast<std::uint8_t>(x != 0 ? 1 : 0));
+    case DType::kComplex64:
+      put(to, static_cast<float>(x));
+      return put(to + 4, static_cast<float>(-x / 4));
+    case DType::kComplex128:
+      put(to, x);
+      return put(to + 8, -x / 4);
     default: break;
   }
   dispatch_numbers(dtype, [&](auto zero) { put(to, saturate_to<decltype(zero)>(std::floor(x))); });

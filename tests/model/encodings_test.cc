@@ -22,7 +22,8 @@ constexpr Encoding kEncodings[] = {
     {10, 5, Encoding::kVarint, 2}, {11, 10, Encoding::kDouble, 8}, {12, 11, Encoding::kVarint, 4}, {13, 11, Encoding::kVarint, 8},
     {16, 5, Encoding::kVarint, 2}, {17, 5, Encoding::kVarint, 1},  {18, 5, Encoding::kVarint, 1},  {19, 5, Encoding::kVarint, 1},
     {20, 5, Encoding::kVarint, 1}, {21, 5, Encoding::kVarint, 1},  {22, 5, Encoding::kVarint, 1},  {23, 5, Encoding::kVarint, 1},
-    {24, 5, Encoding::kVarint, 1}, {25, 5, Encoding::kVarint, 1},  {26, 5, Encoding::kVarint, 1},
+    {24, 5, Encoding::kVarint, 1}, {25, 5, Encoding::kVarint, 1},  {26, 5, Encoding::kVarint, 1},  {14, 4, Encoding::kFloat, 4},
+    {15, 10, Encoding::kDouble, 8},
 };
 constexpr bool is_signed(int dtype) { return dtype == 3 || dtype == 5 || dtype == 6 || dtype == 7; }
 
@@ -82,7 +83,7 @@ TEST(Encodings, EveryTypeRawTypedPackedUnpackedAndMixed) {
   int types = 0;
   for (const Encoding& e : kEncodings) {
     const auto bits = static_cast<std::int64_t>(dtype_bits(static_cast<DType>(e.dtype)));
-    const std::int64_t elements = bits < 8 ? 12 * (8 / bits) : 12;
+    const std::int64_t elements = is_complex(static_cast<DType>(e.dtype)) ? 6 : bits < 8 ? 12 * (8 / bits) : 12;
     const std::string raw = raw_values(e);
     for (const int loose : {0, 1, 5, 12})
       EXPECT_EQ(read_values(typed(e, head(e.dtype, elements), raw, loose)), raw) << e.dtype << ", " << loose;
@@ -99,6 +100,7 @@ TEST(Encodings, OneNumberTooFewOrTooMany) {
   for (const Encoding& e : kEncodings) {
     const auto bits = static_cast<std::int64_t>(dtype_bits(static_cast<DType>(e.dtype)));
     const std::string raw = raw_values(e);
+    if (is_complex(static_cast<DType>(e.dtype))) continue;  // of two numbers each
     for (const std::int64_t numbers : {11, 13}) {
       const std::int64_t elements = bits < 8 ? numbers * (8 / bits) : numbers;
       const auto status = [](const Proto& t) {

@@ -214,7 +214,7 @@ TEST(LoadOnnx, UnknownDimsOfAllFormsAreMinusOne) {
 
 TEST(LoadOnnx, UnsupportedElementTypesHurtOnlyWhoUsesThem) {
   Proto numbers;
-  numbers.varint(1, 1).varint(2, kComplex64).fixed32(4, 0).fixed32(4, 0).bytes(8, "s");
+  numbers.varint(1, 1).varint(2, kFloat6).fixed32(4, 0).fixed32(4, 0).bytes(8, "s");
   OnnxWriter unused;
   unused.add_initializer(numbers).add_input("x", kF32, {1}).add_node("Relu", {"x"}, {"y"}).add_output("y");
   EXPECT_EQ(read_status(unused.serialize()), EVN_OK);
@@ -223,7 +223,22 @@ TEST(LoadOnnx, UnsupportedElementTypesHurtOnlyWhoUsesThem) {
   const Error e = read_error(used.serialize());
   EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
   EXPECT_STREQ(e.node, "reader");
-  EXPECT_NE(std::string(e.message).find("complex64"), std::string::npos);
+  EXPECT_NE(std::string(e.message).find("float6e2m3"), std::string::npos);
+}
+
+TEST(LoadOnnx, ComplexNumbersArePairs) {
+  const auto numbers = [](std::int32_t type, int count) {
+    Proto p = tensor_head(type, {1});
+    for (int i = 0; i < count; ++i) type == kComplex64 ? p.fixed32(4, 0) : p.fixed64(10, 0);
+    return p;
+  };
+  for (const std::int32_t type : {kComplex64, kComplex128}) {
+    EXPECT_EQ(tensor_status(numbers(type, 2)), EVN_OK);
+    EXPECT_EQ(tensor_status(numbers(type, 1)), EVN_ERROR_INVALID_MODEL);
+    EXPECT_EQ(tensor_status(numbers(type, 3)), EVN_ERROR_INVALID_MODEL);
+    EXPECT_EQ(tensor_status(tensor_head(type, {1}).bytes(9, std::string(type == kComplex64 ? 8 : 16, 'x'))), EVN_OK);
+    EXPECT_EQ(tensor_status(tensor_head(type, {1}).bytes(9, std::string(type == kComplex64 ? 4 : 8, 'x'))), EVN_ERROR_INVALID_MODEL);
+  }
 }
 
 TEST(LoadOnnx, SegmentsAreUnsupported) {

@@ -42,7 +42,7 @@ std::string_view bytes_of(const std::vector<T>& values) {
 }
 
 // Element types by ONNX's numbers.
-enum : int { kF32 = 1, kU8 = 2, kI8 = 3, kU16 = 4, kI16 = 5, kI32 = 6, kI64 = 7, kStr = 8, kBool = 9, kF16 = 10, kF64 = 11, kU32 = 12, kU64 = 13, kComplex64 = 14 };
+enum : int { kF32 = 1, kU8 = 2, kI8 = 3, kU16 = 4, kI16 = 5, kI32 = 6, kI64 = 7, kStr = 8, kBool = 9, kF16 = 10, kF64 = 11, kU32 = 12, kU64 = 13, kComplex64 = 14, kComplex128 = 15, kFloat6 = 27 };
 
 template <typename T>
 constexpr int onnx_type() {

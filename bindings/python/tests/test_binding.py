@@ -128,7 +128,7 @@ def test_outputs_come_in_the_models_order(runtime):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
-                                   "uint64", "bool"])
+                                   "uint64", "bool", "complex64", "complex128"])
 def test_every_dtype_passes_through(runtime, dtype):
     x = (numpy.arange(6) % 2 if dtype == "bool" else numpy.arange(6)).astype(dtype).reshape(2, 3)
     session = runtime.session(tiny.identity(dtype, [2, 3]))

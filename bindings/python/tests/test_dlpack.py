@@ -34,7 +34,7 @@ class Wrapped:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
-                                   "uint64", "bool"])
+                                   "uint64", "bool", "complex64", "complex128"])
 @pytest.mark.parametrize("legacy", [False, True])
 def test_numpy_memory_goes_in_and_out_unchanged(dtype, legacy):
     array = (numpy.arange(6) % 2).astype(dtype).reshape(2, 3)

@@ -8,6 +8,11 @@
 namespace evn {
 namespace {
 
+// An element of 16 bytes.
+struct Pair {
+  std::uint64_t first, second;
+};
+
 constexpr std::int64_t kBlock = 16;  // of a transposition: 16 lines of up to 64 bytes on either side
 
 std::int64_t line_start(const StridedCopy& c, std::int64_t line) {
@@ -92,6 +97,7 @@ void strided_copy(const StridedCopy& c, std::size_t element, const void* from, v
     case 2: return copy_range(c, static_cast<const std::uint16_t*>(from), static_cast<std::uint16_t*>(to), begin, end);
     case 4: return copy_range(c, static_cast<const std::uint32_t*>(from), static_cast<std::uint32_t*>(to), begin, end);
     case 8: return copy_range(c, static_cast<const std::uint64_t*>(from), static_cast<std::uint64_t*>(to), begin, end);
+    case 16: return copy_range(c, static_cast<const Pair*>(from), static_cast<Pair*>(to), begin, end);
     default: fail(EVN_ERROR_INTERNAL, "an element of %zu bytes", element);
   }
 }

@@ -18,7 +18,7 @@ struct StridedCopy {
 // Merges the axes of a view: output element (i...) is input element start + sum of i[a] * steps[a].
 StridedCopy make_strided_copy(const Shape& out, const std::int64_t* steps, std::int64_t start);
 
-// Writes elements [begin, end) of the dense output. `element` is 1, 2, 4 or 8 bytes.
+// Writes elements [begin, end) of the dense output. `element` is 1, 2, 4, 8 or 16 bytes.
 void strided_copy(const StridedCopy& c, std::size_t element, const void* from, void* to, std::int64_t begin, std::int64_t end);
 
 }  // namespace evn

@@ -56,6 +56,7 @@ void with_width(DType dtype, F&& f) {
     case 2: return f(std::integral_constant<std::size_t, 2>{});
     case 4: return f(std::integral_constant<std::size_t, 4>{});
     case 8: return f(std::integral_constant<std::size_t, 8>{});
+    case 16: return f(std::integral_constant<std::size_t, 16>{});
     default: fail(EVN_ERROR_UNSUPPORTED, "elements of %s cannot be moved", dtype_name(dtype));
   }
 }

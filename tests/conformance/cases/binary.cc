@@ -119,6 +119,8 @@ void add_bits(Cases* all) {
     const DType to = dtype_bits(d) == 8 ? DType::kUint8 : dtype_bits(d) == 4 ? DType::kInt4 : DType::kUint2;
     all->push_back(Case("BitCast", 26).in(d, {3, 7}, 0, 90).integer("to", static_cast<std::int64_t>(to)));
   });
+  all->push_back(Case("BitCast", 26).in(DType::kComplex64, {3, 7}, 0, 90).integer("to", EVN_DTYPE_FLOAT64));
+  all->push_back(Case("BitCast", 26).in(DType::kComplex128, {3, 7}, 0, 90).integer("to", EVN_DTYPE_COMPLEX128));
   for_dtypes(kAnyDtype, [&](DType d) {
     constexpr DType kTo[] = {DType::kUndefined, DType::kInt8, DType::kUint16, DType::kUndefined, kI32};
     const DType to = dtype_size(d) == 8 ? kI64 : kTo[dtype_size(d)];

@@ -23,7 +23,8 @@ void add_scatters(Cases* all) {
     all->push_back(Case("ScatterND", 13).in(d, {6, 7}, 1, 90).literal({kI64, {2, 1}}, {3, -3}).in(d, {2, 7}, 1, 90));
   });
   for (const char* reduction : {"add", "mul", "min", "max"}) {
-    for_dtypes(kNumbers, [&](DType d) {
+    const bool is_ordered = reduction[0] == 'm' && reduction[1] != 'u';
+    for_dtypes(is_ordered ? kNumbers : kNumbers | kComplex, [&](DType d) {
       all->push_back(Case("ScatterElements", 18).in(d, {3, 4}, 1, 9).literal({kI32, {3, 2}}, {0, 0, 1, -1, 3, 3})
                          .in(d, {3, 2}, 1, 9).integer("axis", 1).word("reduction", reduction));
       all->push_back(Case("ScatterND", 18).in(d, {4, 3}, 1, 9).literal({kI64, {2, 2}}, {3, 1, 3, 1}).in(d, {2}, 1, 9)
@@ -43,7 +44,7 @@ void add_selections(Cases* all) {
   all->push_back(Case("TopK", 1).x({3, 7}).integer("k", 2).integer("axis", 0).outputs(2));
   all->push_back(Case("TopK", 10).x({3, 7, 2}).list({4}).integer("axis", 1).outputs(2));
   all->push_back(Case("TopK", 11).x({50}).specials().list({20}).integer("largest", 0).outputs(2));
-  for_dtypes(kAnyDtype, [&](DType d) { all->push_back(Case("NonZero", 13).in(d, {5, 9}, 0, 3)); });
+  for_dtypes(kAnyDtype | kComplex, [&](DType d) { all->push_back(Case("NonZero", 13).in(d, {5, 9}, 0, 3)); });
   for_dtypes(kMoved, [&](DType d) {
     all->push_back(Case("Compress", 11).in(d, {3, 4}, 1, 90).literal({DType::kBool, {3}}, {1, 0, 1}).integer("axis", 0));
   });
@@ -81,7 +82,7 @@ void add_caches(Cases* all) {
   all->push_back(Case("TensorScatter", 24).x({2, 4, 3}).x({2, 3, 3}).list({3, 9}).word("mode", "circular"));
   all->push_back(Case("TensorScatter", 24).x({2, 4}).x({2, 3}).integer("axis", 1));
   all->push_back(Case("CenterCropPad", 18).x({3, 6, 5}).list({4, 3}).ints("axes", {-1, 1}));
-  for_dtypes(kNumbers | dtype_bit(DType::kBool) | kString, [&](DType d) {
+  for_dtypes(kNumbers | dtype_bit(DType::kBool) | kString | kComplex, [&](DType d) {
     all->push_back(Case("Unique", 11).in(d, {3, 4}, 0, 5).outputs(4).flat().variable());
     all->push_back(Case("Unique", 11).in(d, {4, 2}, 0, 2).integer("axis", 0).integer("sorted", 0).outputs(4).flat());
   });

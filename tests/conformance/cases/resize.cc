@@ -72,7 +72,7 @@ void add_old(Cases* all) {
     all->push_back(Case("Resize", 10).x({2, 3, 5, 7}).floats({1, 1, 2, 2}).word("mode", mode).batch());
     all->push_back(Case("Resize", 10).x({1, 3, 6, 8}).floats({1, 1, 0.5f, 0.7f}).word("mode", mode));
   }
-  for_dtypes(kNumbers & ~dtype_bit(kF32), [&](DType d) {
+  for_dtypes((kNumbers & ~dtype_bit(kF32)) | kComplex, [&](DType d) {
     all->push_back(Case("Upsample", 7).in(d, {1, 2, 3, 5}, 0, 90).attr("scales", Floats{1, 1, 2, 2}));
     all->push_back(Case("Resize", 13).in(d, {1, 2, 3, 5}, 0, 90).absent().floats({1, 1, 2, 2}).word("mode", "linear"));
   });

@@ -25,11 +25,14 @@ void add_samplers(Cases* all) {
                        .ints("dilations", {1, 2}));
   });
   all->push_back(Case("DeformConv", 22).x({1, 3, 5, 5}).x({2, 3, 2, 2}).x({1, 8, 4, 4}, -3, 3));
-  for_dtypes(kNumbers, [&](DType d) {
+  for_dtypes(kNumbers | kComplex, [&](DType d) {
     all->push_back(Case("Col2Im", 18).in(d, {2, 12, 6}, 1, 90).list({4, 5}).list({2, 3}).ints("strides", {1, 2}));
   });
   all->push_back(Case("Col2Im", 18).x({1, 6, 16}).list({5, 4}).list({2, 3}).ints("pads", {1, 0, 0, 2}).ints("dilations", {2, 1}));
   all->push_back(Case("GridSample", 16).x({1, 2, 4, 5}).x({1, 3, 2, 2}, -1, 1).word("mode", "bicubic"));
+  for_dtypes(kComplex, [&](DType d) {
+    all->push_back(Case("GridSample", 20).in(d, {1, 2, 4, 5}).in(complex_part(d), {1, 3, 2, 2}, -1, 1));
+  });
   all->push_back(Case("GridSample", 20).x({1, 2, 3, 4, 5}).x({1, 2, 2, 3, 3}, -1, 1));
   all->push_back(
       Case("MaxRoiPool", 22).in(kF64, {1, 2, 8, 8}, -3, 3).literal({kF64, {1, 5}}, {0, 1, 1, 6, 7}).ints("pooled_shape", {2, 3}));

@@ -93,7 +93,8 @@ void run_compare(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
 }
 
 Refusal supports_where(const OpDesc& desc) {
-  if (dtype_size(desc.outputs[0].dtype) == 0) return "not for this element type";
+  const std::size_t size = dtype_size(desc.outputs[0].dtype);
+  if (size == 0 || size > 8) return "not for this element type";
   return !desc.node->epilogue.empty() && !is_float(desc.outputs[0]) ? "fused steps are for float32" : nullptr;
 }
 

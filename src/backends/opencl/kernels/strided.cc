@@ -79,7 +79,8 @@ void run_device_copy(Launcher& cl, DeviceCopy c, std::size_t element, const Buff
 }
 
 Refusal refuse_unless_movable(const OpDesc& desc) {
-  if (dtype_size(desc.outputs[0].dtype) == 0) return "not for this element type";
+  const std::size_t size = dtype_size(desc.outputs[0].dtype);
+  if (size == 0 || size > 8) return "not for this element type";
   return !desc.node->epilogue.empty() && !is_float(desc.outputs[0]) ? "fused steps are for float32" : nullptr;
 }
 
