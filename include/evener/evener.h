@@ -438,7 +438,7 @@ typedef struct evn_tensor_info {
  *   dims    rank values >= 0; nullable when rank is 0 (a scalar)
  *   flags   0 or EVN_TENSOR_PINNED
  * Returns EVN_ERROR_OUT_OF_MEMORY (bytes asked and left are in the error), EVN_ERROR_LIMIT (rank, or `tensor_bytes` of the
- * configuration), EVN_ERROR_UNSUPPORTED (strings, complex numbers). Allocates from the device's pool. */
+ * configuration), EVN_ERROR_UNSUPPORTED (strings on another device than the CPU). Allocates from the device's pool. */
 EVN_API evn_status evn_tensor_create(evn_device device, evn_dtype dtype, const int64_t *dims, uint32_t rank, uint32_t flags,
                                      evn_tensor *tensor, evn_error *error);
 
@@ -607,7 +607,8 @@ typedef struct evn_inspect_options {
  * and all their nodes with path names, parameters, bytes of weights by element type, external data; whether it loads, and why not;
  * and, for the shapes that are known, an estimate of multiply-adds and of the peak memory of a run on the CPU (weights, their packed
  * copies, intermediate values as the planner shares them, inputs, outputs). Nodes that are not supported, or whose shapes depend on
- * data or on dims that are not known, are left out of the estimate, which then says that it is not complete.
+ * data or on dims that are not known, are left out of the estimate, which then says that it is not complete. A body of Loop or Scan
+ * is counted for all turns where the model says how many there are at most, and else for one.
  *   path     an ONNX file, or NULL: `data` of the options. What lies outside the file is kept out as evn_model_load_file keeps it
  *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"ir_version", "opsets", "functions", "inputs", "outputs", "node_count", "operators":
  *            [{"domain", "name", "opset", "since", "count", "supported"}], "parameters", "weight_bytes", "weights": [{"dtype", "tensors",

@@ -61,6 +61,8 @@ struct BodyRule {
   void (*inputs)(const Node& node, std::span<const TensorDesc> inputs, std::span<TensorDesc> body_inputs);
   // The body's output that becomes its input number `input` in the next turn, or -1.
   int (*feedback)(const Node& node, int input);
+  // How often it runs, or at most runs, as far as the node's inputs tell (data: null where not constant); -1: not known.
+  std::int64_t (*turns)(const Node& node, std::span<const ConstTensor> inputs);
 };
 
 // The one element of a bool or integer tensor. Throws EVN_ERROR_INVALID_ARGUMENT, calling it `what`, when there is not just one.

@@ -3,7 +3,8 @@
 //   from turn to turn. The body gets the number of the turn, cond and the carried values, and gives the next cond, the next carried
 //   values and one element for each scan output. Outputs: the last carried values, and the scan outputs stacked along a new axis 0.
 // dtypes: any, sequences and optionals included. Failures: counts of inputs and outputs that do not fit the body's; a carried value
-// that changes its type (an optional may become what it holds); elements of a scan output of unlike shapes; more turns than the limit loop_iterations (LIMIT). Exact.
+// that changes its type (an optional may become what it holds); elements of a scan output of unlike shapes; more turns than the limit
+// loop_iterations (LIMIT). Exact.
 #include <algorithm>
 
 #include "ops/infra/boxes.h"
@@ -52,6 +53,12 @@ void body_inputs(const Node& node, std::span<const TensorDesc> inputs, std::span
 
 int feedback(const Node& node, int input) {
   return input >= kFixedInputs && input < kFixedInputs + counts_of(node).carried ? input - 1 : -1;
+}
+
+std::int64_t turns(const Node&, std::span<const ConstTensor> inputs) {
+  const ConstTensor& bound = inputs[0];
+  if (bound.data == nullptr || bound.desc.dtype != DType::kInt64 || bound.desc.shape.elements() != 1) return -1;
+  return std::max<std::int64_t>(*bound.as<std::int64_t>(), 0);
 }
 
 void infer_loop(InferContext& c) {
@@ -121,7 +128,7 @@ void host_loop(HostContext& c) {
   }
 }
 
-constexpr BodyRule kBody = {body_inputs, feedback};
+constexpr BodyRule kBody = {body_inputs, feedback, turns};
 constexpr AttributeSpec kAttributes[] = {required_attribute("body", AttributeType::kGraph)};
 constexpr OpDef kOps[] = {
     {"Loop", "", 1, 2, kVariadic, 1, kVariadic, kAttributes, kStoredDtype, 0, kOpAnyRank, loop_dtype, infer_loop, nullptr, {}, host_loop, &kBody},

@@ -1,7 +1,6 @@
 // com.microsoft's element-wise operators on quantized tensors. Each dequantizes, x = (q - zero point) * scale, computes, and
 // quantizes the result, q = saturate(round(y / y scale) + zero point), ties to even:
-//   QLinearAdd, QLinearMul           y = a + b, y = a * b; a and b broadcast; a sum is rounded with the zero point in it, as in
-//                                    ONNX Runtime
+//   QLinearAdd, QLinearMul           y = a + b, y = a * b; a and b broadcast; rounded with the zero point in it, as in ONNX Runtime
 //   QLinearWhere                     y = condition ? a : b, all three broadcast
 //   QLinearSigmoid                   y = 1 / (1 + exp(-x))
 //   QLinearLeakyRelu                 y = x < 0 ? alpha * x : x
@@ -39,14 +38,19 @@ void reference_binary(const ReferenceContext& c, F&& put) {
           });
 }
 
-void reference_add(const ReferenceContext& c) {
+template <typename F>
+void reference_rounded(const ReferenceContext& c, F&& result) {
   const double scale = scale_at(c, kBinaryScale);
   const auto zero = static_cast<double>(zero_at(c, kBinaryScale + 1));
-  reference_binary(c, [&](std::int64_t i, double a, double b) { put_byte(c.output(), i, round_even((a + b) / scale + zero)); });
+  reference_binary(c, [&](std::int64_t i, double a, double b) { put_byte(c.output(), i, round_even(result(a, b) / scale + zero)); });
+}
+
+void reference_add(const ReferenceContext& c) {
+  reference_rounded(c, [](double a, double b) { return a + b; });
 }
 
 void reference_mul(const ReferenceContext& c) {
-  reference_binary(c, [&](std::int64_t i, double a, double b) { put_quantized(c, kBinaryScale, i, a * b); });
+  reference_rounded(c, [](double a, double b) { return a * b; });
 }
 
 // ------------------------------------------------------------------------------------------------------ Where --

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/checked.h"
 #include "ops/infra/boxes.h"
 #include "ops/infra/check.h"
 
@@ -103,23 +104,31 @@ struct Lengths {
   std::int64_t length = -1;
 };
 
-Lengths lengths_of(const InferContext& c, const Counts& n) {
+// `desc_of`: the type of an input of the node.
+template <typename DescOf>
+Lengths lengths_of(const Node& node, const Counts& n, const DescOf& desc_of) {
   Lengths l;
   for (std::size_t i = 0; i < n.scans; ++i) {
-    const TensorDesc& full = c.inputs[n.first + n.states + i];
+    const TensorDesc& full = desc_of(n.first + n.states + i);
     if (rank_unknown(full)) continue;
-    const TensorDesc d = without_batch(c.node, full);
-    if (is_batched(c.node) && full.shape.rank() > 0) l.batch = full.shape[0];
-    const std::int64_t length = d.shape[input_axis(c.node, i, n.scans, d.shape)];
+    const TensorDesc d = without_batch(node, full);
+    if (is_batched(node) && full.shape.rank() > 0) l.batch = full.shape[0];
+    const std::int64_t length = d.shape[input_axis(node, i, n.scans, d.shape)];
     if (l.length >= 0 && length >= 0 && l.length != length) fail(EVN_ERROR_INVALID_MODEL, "the scan inputs have unlike lengths");
     if (length >= 0) l.length = length;
   }
   return l;
 }
 
+std::int64_t turns(const Node& node, std::span<const ConstTensor> inputs) {
+  const Lengths l = lengths_of(node, counts_of(node), [&](std::size_t i) -> const TensorDesc& { return inputs[i].desc; });
+  if (!is_batched(node)) return l.length;
+  return l.batch < 0 || l.length < 0 ? -1 : checked_mul(l.batch, l.length);
+}
+
 void infer_scan(InferContext& c) {
   const Counts n = counts_of(c.node);
-  const Lengths l = lengths_of(c, n);
+  const Lengths l = lengths_of(c.node, n, [&](std::size_t i) -> const TensorDesc& { return c.inputs[i]; });
   for (std::size_t k = 0; k < c.outputs.size(); ++k) {
     TensorDesc made = c.body[k];
     if (k < n.states) {
@@ -233,7 +242,7 @@ void host_scan(HostContext& c) {
   }
 }
 
-constexpr BodyRule kBody = {body_inputs, feedback};
+constexpr BodyRule kBody = {body_inputs, feedback, turns};
 constexpr AttributeSpec kScan8[] = {required_attribute("body", AttributeType::kGraph), required_attribute("num_scan_inputs", AttributeType::kInt),
                                     optional_attribute("directions", AttributeType::kInts)};
 constexpr AttributeSpec kScan9[] = {

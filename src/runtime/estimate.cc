@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "memory/planner.h"
+#include "ops/host.h"
 #include "ops/merge.h"
 #include "ops/multiply_adds.h"
 #include "ops/op.h"
@@ -18,11 +19,13 @@ constexpr std::int32_t kEnd = INT32_MAX;
 
 class Estimator {
  public:
-  Estimator(const Graph& graph, Device& cpu) : graph_(graph), cpu_(cpu) {}
+  // `weights`: those that have been counted.
+  Estimator(const Graph& graph, Device& cpu, std::set<std::uint64_t>& weights) : graph_(graph), cpu_(cpu), weights_(weights) {}
 
   Estimate run(std::span<const unsigned char> file) {
+    file_ = file;
     find_uses();
-    count_weights(file);
+    count_weights();
     const std::vector<bool> needed = values_needed_for_shapes(graph_);
     const std::vector<bool> known = values_known_before_run(graph_);
     root_of_.assign(graph_.values.size(), -1);
@@ -32,6 +35,7 @@ class Estimator {
       if (std::any_of(node.outputs.begin(), node.outputs.end(), planned)) continue;  // shape arithmetic: no step of a run
       add_node(node, static_cast<std::int32_t>(i));
     }
+    if (in_file_) e_.weights_bytes += file.size();
     for (const ValueId v : graph_.inputs) e_.input_bytes += bytes_of(v);
     for (const ValueId v : graph_.outputs) e_.output_bytes += bytes_of(v);
     e_.arena_bytes = plan_arena(roots_, cpu_.traits().alignment);
@@ -41,6 +45,9 @@ class Estimator {
  private:
   const Graph& graph_;
   Device& cpu_;
+  std::set<std::uint64_t>& weights_;
+  std::span<const unsigned char> file_;
+  bool in_file_ = false;  // some weight of this graph or its bodies lies in the file's bytes, and keeps all of them
   Estimate e_;
   std::vector<std::int32_t> last_user_;  // per value; kEnd for graph outputs
   std::vector<std::int32_t> root_of_;    // per value, or -1: not in the arena
@@ -56,18 +63,14 @@ class Estimator {
     for (const ValueId v : graph_.outputs) last_user_[v] = kEnd;
   }
 
-  // A weight that lies in the file's bytes keeps all of them.
-  void count_weights(std::span<const unsigned char> file) {
-    std::set<std::uint64_t> seen;
-    bool in_file = false;
+  void count_weights() {
     for (const Value& v : graph_.values) {
-      if (v.constant == nullptr || !seen.insert(v.constant->id).second) continue;
+      if (v.constant == nullptr || !weights_.insert(v.constant->id).second) continue;
       const auto* at = static_cast<const unsigned char*>(v.constant->data.get());
-      const bool inside = at >= file.data() && at < file.data() + file.size();
-      in_file |= inside;
+      const bool inside = at >= file_.data() && at < file_.data() + file_.size();
+      in_file_ |= inside;
       if (!inside) e_.weights_bytes += v.constant->size_bytes;
     }
-    if (in_file) e_.weights_bytes += file.size();
   }
 
   TensorDesc desc_of(ValueId v) const {
@@ -80,7 +83,38 @@ class Estimator {
   }
   std::uint64_t bytes_of(ValueId v) const { return is_known(v) ? desc_of(v).size_bytes() : 0; }
 
+  void add_work(const std::string& op, double work) {
+    if (work <= 0) return;
+    e_.multiply_adds += work;
+    e_.by_operator[op] += work;
+  }
+
+  // The turns of a node's body follow each other: they take the work of all and the memory of one, with what goes in and comes out.
+  void add_body(const Node& node, std::int32_t index) {
+    Estimator body(*node.body, cpu_, weights_);
+    const Estimate one = body.run(file_);
+    in_file_ |= body.in_file_;
+    std::vector<ConstTensor> inputs;
+    for (const ValueId v : node.inputs) {
+      const WeightPtr constant = v == kNoValue ? nullptr : graph_.values[v].constant;
+      inputs.push_back({desc_of(v), constant == nullptr ? nullptr : constant->data.get()});
+    }
+    const std::int64_t turns = node.op->body->turns(node, inputs);
+    for (const auto& [op, work] : one.by_operator) add_work(op, work * static_cast<double>(turns < 0 ? 1 : turns));
+    e_.bodies_of_unknown_turns += one.bodies_of_unknown_turns + (turns < 0 ? 1 : 0);
+    if (e_.nodes_of_unknown_shape == 0) e_.first_unknown = one.first_unknown;
+    e_.nodes_of_unknown_shape += one.nodes_of_unknown_shape;
+    e_.complete &= one.complete && turns >= 0;
+    e_.weights_bytes += one.weights_bytes - (body.in_file_ ? file_.size() : 0);
+    e_.packed_bytes += one.packed_bytes;
+    add_root(one.arena_bytes + one.input_bytes + one.output_bytes, index, index);
+    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+      if (is_known(node.outputs[k])) place(node, k, index, 0);
+    }
+  }
+
   void add_node(const Node& node, std::int32_t index) {
+    if (node.body != nullptr && node.op->body != nullptr) return add_body(node, index);
     const auto known = [&](ValueId v) { return is_known(v); };
     if (!std::all_of(node.inputs.begin(), node.inputs.end(), known) || !std::all_of(node.outputs.begin(), node.outputs.end(), known)) {
       if (e_.nodes_of_unknown_shape++ == 0) e_.first_unknown = node.name;
@@ -119,10 +153,7 @@ class Estimator {
     }
     for (const ValueId v : node.outputs) outputs.push_back(desc_of(v));
     const double work = multiply_adds(node, inputs, outputs);
-    if (work > 0) {
-      e_.multiply_adds += work;
-      e_.by_operator[node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type] += work;
-    }
+    add_work(node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type, work);
     const KernelPlan plan = plan_kernel({&node, inputs, outputs, constants});
     const std::size_t threads = cpu_.traits().compute_units;
     add_root(checked_add(align_up(plan.scratch_bytes, 64), checked_mul(threads, align_up(plan.thread_scratch_bytes, 64))), index, index);
@@ -165,6 +196,9 @@ class Estimator {
 
 }  // namespace
 
-Estimate estimate_run(const Graph& graph, Device& cpu, std::span<const unsigned char> file) { return Estimator(graph, cpu).run(file); }
+Estimate estimate_run(const Graph& graph, Device& cpu, std::span<const unsigned char> file) {
+  std::set<std::uint64_t> weights;
+  return Estimator(graph, cpu, weights).run(file);
+}
 
 }  // namespace evn

@@ -1,6 +1,7 @@
 """What `inspect` says that real models take, beside what a run of them takes."""
 import evener
 import numpy
+import onnx.parser
 import pytest
 from common import CASES, model_path
 from zoo import array_for
@@ -21,3 +22,23 @@ def test_the_estimate_of_memory_is_what_a_run_takes(name, shape):
     held = estimate["peak_bytes"] - estimate["input_bytes"] - estimate["output_bytes"]
     ran = sum(took.by_class[kind] for kind in ("weights", "packed", "arenas"))
     assert abs(held - ran) <= 0.01 * ran + 4096, (held, ran)
+
+
+def test_bodies_are_counted_for_all_their_turns():
+    def work(bound):
+        model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
+        main (int64 turns, float[N, 8] x) => (float[N, 8] y) {{
+          w = Constant <value = float[8, 8] {{{", ".join(["1"] * 64)}}}> ()
+          three = Constant <value = int64 {{3}}> ()
+          y = Loop <body = body (int64 i, bool go, float[N, 8] state) => (bool on, float[N, 8] next) {{
+            on = Identity (go)
+            next = MatMul (state, w)
+          }}> ({bound}, , x)
+        }}""").SerializeToString()
+        with evener.Runtime() as runtime:
+            return runtime.inspect(model, {"x": (4, 8)})["estimate"]
+
+    known, unknown = work("three"), work("turns")
+    assert known["multiply_adds"] == 3 * 4 * 8 * 8 and known["complete"] and known["bodies_of_unknown_turns"] == 0
+    assert unknown["multiply_adds"] == 4 * 8 * 8 and not unknown["complete"] and unknown["bodies_of_unknown_turns"] == 1
+    assert known["arena_bytes"] >= 4 * 8 * 4 and known["weights_bytes"] >= 8 * 8 * 4

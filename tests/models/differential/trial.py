@@ -72,6 +72,8 @@ def difference(actual, wanted, tolerance):
         return f"is {actual.dtype}{list(actual.shape)}, not {wanted.dtype}{list(wanted.shape)}"
     if wanted.dtype.kind in "iub" or wanted.dtype.name in ("int4", "uint4", "int2", "uint2"):
         unlike = (actual != wanted).ravel()
+        if tolerance and len(tolerance) > 2:
+            unlike &= (numpy.abs(actual.astype("int64") - wanted.astype("int64")) > tolerance[2]).ravel()
         return f"is {actual.ravel()[unlike][:8]}, not {wanted.ravel()[unlike][:8]} at {numpy.flatnonzero(unlike)[:8]}" if unlike.any() else ""
     a, b = actual.astype("float64"), wanted.astype("float64")
     rtol, atol, absolute = [*(tolerance or BY_DTYPE.get(wanted.dtype.name, (0, 0))), 0][:3]

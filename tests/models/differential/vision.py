@@ -26,6 +26,8 @@ def resize(draw):
         factors[2:] = draw.one(0.5, 1.0, 2.0, 3.0), draw.one(0.5, 1.0, 2.0, 3.0)
     if mode == "nearest":
         attributes.update(draw.some(nearest_mode=draw.one("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")))
+        if "nearest_mode" in attributes:
+            factors[2:] = draw.one(0.5, 1.0, 2.0, 4.0), draw.one(0.5, 1.0, 2.0, 4.0)
     if mode == "cubic":
         attributes.update(draw.some(cubic_coeff_a=draw.one(-0.5, -0.75), exclude_outside=draw.int(0, 1)))
     if mode != "nearest" and draw.opset >= 18 and draw.maybe(0.3):
@@ -36,9 +38,10 @@ def resize(draw):
         order = [a % 4 for a in attributes["axes"]]
         sizes, scales = sizes[order], scales[order]
     roi = numpy.zeros((0,), "float32") if draw.opset < 13 else None
+    tolerance = (0, 0, 1) if "antialias" in attributes and "int" in dtype else None  # of a weighted sum half-way between two integers
     if draw.maybe():
-        return draw.case([x, roi, scales], attributes)
-    return draw.case([x, roi, numpy.zeros((0,), "float32") if draw.opset < 13 else None, sizes], attributes)
+        return draw.case([x, roi, scales], attributes, tolerance=tolerance)
+    return draw.case([x, roi, numpy.zeros((0,), "float32") if draw.opset < 13 else None, sizes], attributes, tolerance=tolerance)
 
 
 @operator("Upsample")
