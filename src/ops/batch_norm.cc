@@ -1,9 +1,11 @@
-// BatchNormalization: y = (x - mean[c]) / sqrt(variance[c] + epsilon) * scale[c] + bias[c], where c is the index on axis 1. In training
-// mode (from 14) mean and variance are those of x itself, and outputs 1 and 2 are momentum * (inputs 3, 4) + (1 - momentum) * (those).
-//   inputs      x [N, C, ...], scale [C], bias [C], mean [C], variance [C]
-//   attributes  epsilon; momentum; training_mode (from 14); spatial (before 9) must be 1
+// BatchNormalization: y = (x - mean[c]) / sqrt(variance[c] + epsilon) * scale[c] + bias[c], where c is the index on axis 1, or, with
+// spatial = 0 (before 9), that on all axes but the first. In training mode (from 14; before, when one of the outputs from 1 on is there)
+// mean and variance are those of x itself, outputs 1 and 2 are momentum * (inputs 3, 4) + (1 - momentum) * (those), and outputs 3 and
+// 4 (before 14) those.
+//   inputs      x [N, C, ...], scale, bias, mean, variance [C], with spatial = 0 [C, ...]
+//   attributes  epsilon; momentum; training_mode (from 14); spatial (before 9)
 // dtypes: floating point; scale and bias, mean and variance may have another one than x. Failures: dims that do not fit; training
-// outputs without the mode, or before 14 (UNSUPPORTED). Tolerance: rtol 1e-4, atol 1e-5 (a kernel may fold the division into one multiply-add).
+// outputs without the mode. Tolerance: rtol 1e-4, atol 1e-5 (a kernel may fold the division into one multiply-add).
 #include "ops/batch_norm.h"
 
 #include "ops/infra/check.h"
@@ -14,17 +16,24 @@ namespace {
 
 void infer_batch_norm(InferContext& c) {
   require_rank(c, 0, 2);
+  const bool by_element = batch_norm_by_element(c.node);
   for (int i = BatchNormInput::kScale; i <= BatchNormInput::kVariance; ++i) {
     require_dtype(c, i, kFloats);
-    require_vector(c, i, c.shape(0)[1]);
+    if (!by_element) {
+      require_vector(c, i, c.shape(0)[1]);
+      continue;
+    }
+    if (c.shape(i).rank() != c.shape(0).rank() - 1) {
+      fail(EVN_ERROR_INVALID_MODEL, "input %d is of rank %d, for an input of rank %d", i, c.shape(i).rank(), c.shape(0).rank());
+    }
+    for (int axis = 1; axis < c.shape(0).rank(); ++axis) require_dim(c.shape(i)[axis - 1], c.shape(0)[axis], i);
   }
   require_same_dtype(c, BatchNormInput::kScale, BatchNormInput::kBias);
   require_same_dtype(c, BatchNormInput::kMean, BatchNormInput::kVariance);
   for (std::size_t i = 1; i < c.node.outputs.size(); ++i) {
-    if (c.node.outputs[i] != kNoValue && !batch_norm_trains(c.node)) fail(EVN_ERROR_UNSUPPORTED, "BatchNormalization with training outputs");
+    if (c.node.outputs[i] != kNoValue && !batch_norm_trains(c.node)) fail(EVN_ERROR_INVALID_MODEL, "training outputs without training_mode");
     c.outputs[i].shape = c.shape(BatchNormInput::kMean);
   }
-  if (c.node.op->since < 9 && attr_int(c.node, BatchNormAttr::kMode) != 1) fail(EVN_ERROR_UNSUPPORTED, "BatchNormalization that is not spatial");
   c.outputs[0].shape = c.shape(0);
 }
 
@@ -40,21 +49,29 @@ void set_element(const MutableTensor& t, std::int64_t i, double value) {
   }
 }
 
+// x seen as [samples, channels, inner]: what has parameters of its own is a channel.
+struct Extents {
+  std::int64_t samples, channels, inner;
+};
+
+Extents extents_of(const Node& node, const Shape& x) {
+  if (batch_norm_by_element(node)) return {x[0], x.elements(1, x.rank()), 1};
+  return {x[0], x[1], x.elements(2, x.rank())};
+}
+
 struct Moments {
   double mean = 0, variance = 0;
 };
 
 // Of one channel of x.
 template <typename T>
-Moments moments_of(const ConstTensor& t, std::int64_t channel) {
-  const Shape& x = t.desc.shape;
-  const std::int64_t inner = x.elements(2, x.rank());
+Moments moments_of(const ConstTensor& t, const Extents& x, std::int64_t channel) {
   const auto sum = [&](auto&& term) {
     double total = 0;
-    for (std::int64_t i = 0; i < x[0] * inner; ++i) {
-      total += term(static_cast<double>(t.as<T>()[(i / inner * x[1] + channel) * inner + i % inner]));
+    for (std::int64_t i = 0; i < x.samples * x.inner; ++i) {
+      total += term(static_cast<double>(t.as<T>()[(i / x.inner * x.channels + channel) * x.inner + i % x.inner]));
     }
-    return total / static_cast<double>(x[0] * inner);
+    return total / static_cast<double>(x.samples * x.inner);
   };
   Moments m;
   m.mean = sum([](double v) { return v; });
@@ -62,25 +79,34 @@ Moments moments_of(const ConstTensor& t, std::int64_t channel) {
   return m;
 }
 
+// Output i of a training run, from 1 on.
+double statistic(std::size_t i, const Moments& m, double momentum, double mean_before, double variance_before) {
+  switch (i) {
+    case 1: return momentum * mean_before + (1 - momentum) * m.mean;
+    case 2: return momentum * variance_before + (1 - momentum) * m.variance;
+    case 3: return m.mean;
+    default: return m.variance;
+  }
+}
+
 void train_batch_norm(const ReferenceContext& c) {
-  const Shape& x = c.input(0).desc.shape;
+  const Extents x = extents_of(c.node, c.input(0).desc.shape);
   const double epsilon = static_cast<double>(attr_float(c.node, BatchNormAttr::kEpsilon));
   const double momentum = static_cast<double>(attr_float(c.node, BatchNormAttr::kMomentum));
-  const std::int64_t inner = x.elements(2, x.rank());
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t channel = 0; channel < x[1]; ++channel) {
-      const Moments m = moments_of<T>(c.input(0), channel);
+    for (std::int64_t channel = 0; channel < x.channels; ++channel) {
+      const Moments m = moments_of<T>(c.input(0), x, channel);
       const double scale = element(c.input(BatchNormInput::kScale), channel) / std::sqrt(m.variance + epsilon);
       const double bias = element(c.input(BatchNormInput::kBias), channel);
-      for (std::int64_t i = 0; i < x[0] * inner && c.output().present(); ++i) {
-        const std::int64_t at = (i / inner * x[1] + channel) * inner + i % inner;
+      for (std::int64_t i = 0; i < x.samples * x.inner && c.output().present(); ++i) {
+        const std::int64_t at = (i / x.inner * x.channels + channel) * x.inner + i % x.inner;
         c.output().as<T>()[at] = static_cast<T>((static_cast<double>(c.input(0).as<T>()[at]) - m.mean) * scale + bias);
       }
       for (std::size_t i = 1; i < c.outputs.size(); ++i) {
         if (!c.outputs[i].present()) continue;
-        const double before = element(c.input(i == 1 ? BatchNormInput::kMean : BatchNormInput::kVariance), channel);
-        set_element(c.outputs[i], channel, momentum * before + (1 - momentum) * (i == 1 ? m.mean : m.variance));
+        set_element(c.outputs[i], channel, statistic(i, m, momentum, element(c.input(BatchNormInput::kMean), channel),
+                                                     element(c.input(BatchNormInput::kVariance), channel)));
       }
     }
   });
@@ -88,19 +114,18 @@ void train_batch_norm(const ReferenceContext& c) {
 
 void reference_batch_norm(const ReferenceContext& c) {
   if (batch_norm_trains(c.node)) return train_batch_norm(c);
-  const Shape& x = c.input(0).desc.shape;
+  const Extents x = extents_of(c.node, c.input(0).desc.shape);
   const double epsilon = attr_float(c.node, BatchNormAttr::kEpsilon);
-  const std::int64_t inner = x.elements(2, x.rank());
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t n = 0; n < x[0]; ++n) {
-      for (std::int64_t channel = 0; channel < x[1]; ++channel) {
+    for (std::int64_t n = 0; n < x.samples; ++n) {
+      for (std::int64_t channel = 0; channel < x.channels; ++channel) {
         const double deviation = std::sqrt(element(c.input(BatchNormInput::kVariance), channel) + epsilon);
         const double scale = element(c.input(BatchNormInput::kScale), channel) / deviation;
         const double mean = element(c.input(BatchNormInput::kMean), channel);
         const double bias = element(c.input(BatchNormInput::kBias), channel);
-        const std::int64_t begin = (n * x[1] + channel) * inner;
-        for (std::int64_t i = begin; i < begin + inner; ++i) {
+        const std::int64_t begin = (n * x.channels + channel) * x.inner;
+        for (std::int64_t i = begin; i < begin + x.inner; ++i) {
           c.output().as<T>()[i] = static_cast<T>((static_cast<double>(c.input(0).as<T>()[i]) - mean) * scale + bias);
         }
       }

@@ -39,11 +39,33 @@ TEST(BatchNorm, TrainingTakesTheMomentsOfItsInput) {
   EXPECT_EQ(y[2].floats(), (Floats{0.75f * 8 + 0.25f * 4}));
 }
 
-TEST(BatchNorm, TrainingOutputsWithoutTheModeAreUnsupported) {
+TEST(BatchNorm, Before14OutputsMakeItTrain) {
+  for (const int opset : {7, 9}) {
+    const auto y = Op("BatchNormalization", opset).with("momentum", AttributeValue(0.75f)).with("epsilon", AttributeValue(0.0f)).outputs(5)
+                       .run({f32({2, 1}, {1, 5}), f32({1}, {2}), f32({1}, {1}), f32({1}, {7}), f32({1}, {8})});
+    EXPECT_EQ(y[0].floats(), (Floats{-1, 3}));
+    EXPECT_EQ(y[1].floats(), (Floats{0.75f * 7 + 0.25f * 3}));
+    EXPECT_EQ(y[2].floats(), (Floats{0.75f * 8 + 0.25f * 4}));
+    EXPECT_EQ(y[3].floats(), (Floats{3}));
+    EXPECT_EQ(y[4].floats(), (Floats{4}));
+  }
+}
+
+TEST(BatchNorm, TrainingOutputsNeedTheModeFrom14On) {
   const Tensor x = f32({2, 1}, {1, 5}), one = f32({1}, {1});
-  EXPECT_EQ(Op("BatchNormalization", 15).outputs(3).status({x, one, one, one, one}), EVN_ERROR_UNSUPPORTED);
-  EXPECT_EQ(Op("BatchNormalization", 9).outputs(5).status({x, one, one, one, one}), EVN_ERROR_UNSUPPORTED);
-  EXPECT_EQ(Op("BatchNormalization", 7).with("spatial", 0).status({x, one, one, one, one}), EVN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(Op("BatchNormalization", 15).outputs(3).status({x, one, one, one, one}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(BatchNorm, WithoutSpatialEachElementHasItsParameters) {
+  const Tensor x = f32({2, 1, 2}, {1, 2, 5, 8}), mean = f32({1, 2}, {1, 2}), variance = f32({1, 2}, {4, 9}), one = f32({1, 2}, {1, 1});
+  const auto op = [] { return without_epsilon("BatchNormalization", 7).with("spatial", 0); };
+  EXPECT_EQ(op().run({x, one, f32({1, 2}, {0, 1}), mean, variance})[0].floats(), (Floats{0, 1, 2, 3}));
+  const auto trained = op().with("momentum", AttributeValue(0.0f)).outputs(3).run({x, one, one, mean, variance});
+  EXPECT_EQ(trained[0].floats(), (Floats{0, 0, 2, 2}));
+  EXPECT_EQ(trained[1].floats(), (Floats{3, 5}));
+  EXPECT_EQ(trained[2].floats(), (Floats{4, 9}));
+  EXPECT_EQ(op().status({x, f32({1}, {1}), one, mean, variance}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(op().status({x, f32({1, 3}, {1, 1, 1}), one, mean, variance}), EVN_ERROR_INVALID_MODEL);
 }
 
 TEST(BatchNorm, ParametersAreOnePerChannel) {

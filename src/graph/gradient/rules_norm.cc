@@ -1,5 +1,6 @@
 // Normalizations and losses.
 #include "graph/gradient/rules.h"
+#include "ops/batch_norm.h"
 #include "ops/gradient.h"
 #include "ops/merge.h"
 
@@ -49,8 +50,9 @@ void batch_normalization(Backward& b) {
   Tape& t = b.tape;
   const int rank = b.known_rank(0);
   if (rank < 2) b.refuse("its input has no channels");
+  if (batch_norm_by_element(b.node)) b.refuse("its parameters are not per channel");
   const float epsilon = b.real("epsilon", 1e-5f);
-  const bool training = b.integer("training_mode") != 0;
+  const bool training = batch_norm_trains(b.node);
   Tape::Ints others = {0};
   for (int i = 2; i < rank; ++i) others.push_back(i);
   const ValueId axes = t.ints(others);

@@ -93,17 +93,9 @@ bool per_channel(const Graph& graph, ValueId v, const Layout& layout, std::vecto
   return true;
 }
 
-bool has_nonzero_attribute(const Node& node, const char* name) {
-  for (const Attribute& a : node.attributes) {
-    const std::int64_t* value = std::get_if<std::int64_t>(&a.value);
-    if (a.name == name && value != nullptr && *value != 0) return true;
-  }
-  return false;
-}
-
 bool compose_batch_norm(const Graph& graph, const Node& node, std::int64_t channels, Affine* affine) {
   std::vector<double> scale, bias, mean, variance;
-  if (node.inputs.size() != 5 || has_nonzero_attribute(node, "training_mode")) return false;
+  if (node.inputs.size() != 5 || why_not_plain_batch_norm(node) != nullptr) return false;
   if (!float_constant(graph, node.inputs[BatchNormInput::kScale], &scale) ||
       !float_constant(graph, node.inputs[BatchNormInput::kBias], &bias) ||
       !float_constant(graph, node.inputs[BatchNormInput::kMean], &mean) ||

@@ -5,8 +5,10 @@ from .draw import operator
 @operator("BatchNormalization")
 def batch_norm(draw):
     shape, dtype = draw.shape(2, 4, zero=0), draw.dtype()
-    vectors = [draw.values((shape[1],), dtype) for _ in range(3)] + [draw.values((shape[1],), dtype, 0.1, 3)]
-    attributes = draw.some(epsilon=draw.one(1e-5, 1e-3), momentum=draw.real(0.1, 0.9))
+    attributes = {"spatial": 0} if draw.opset < 9 and draw.maybe(0.3) else {}
+    parameters = shape[1:] if attributes else (shape[1],)
+    vectors = [draw.values(parameters, dtype) for _ in range(3)] + [draw.values(parameters, dtype, 0.1, 3)]
+    attributes |= draw.some(epsilon=draw.one(1e-5, 1e-3), momentum=draw.real(0.1, 0.9))
     if draw.opset >= 14 and draw.maybe(0.2):
         return draw.case([draw.values(shape, dtype, wild=True), *vectors], {**attributes, "training_mode": 1}, 3)
     return draw.case([draw.values(shape, dtype, wild=True), *vectors], attributes)

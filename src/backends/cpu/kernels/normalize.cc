@@ -21,7 +21,7 @@ struct BatchNormState {
 };
 
 Refusal batch_norm_supports(const OpDesc& d) {
-  if (batch_norm_trains(*d.node)) return "not in training mode";
+  if (const char* reason = why_not_plain_batch_norm(*d.node)) return reason;
   return all_float32(d) ? nullptr : kNeedsFloat32;
 }
 

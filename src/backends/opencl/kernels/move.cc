@@ -66,7 +66,7 @@ struct BatchNormState {
 };
 
 Refusal supports_batch_norm(const OpDesc& desc) {
-  if (batch_norm_trains(*desc.node)) return "not in training mode";
+  if (const char* reason = why_not_plain_batch_norm(*desc.node)) return reason;
   if (desc.inputs[0].shape.rank() < 2) return "only with a channel axis";
   return refuse_unless_float(desc);
 }
