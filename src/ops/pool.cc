@@ -125,26 +125,6 @@ void reference_average_pool(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { average_pool<decltype(zero)>(c); });
 }
 
-// In the order of MaxPoolAttr and AveragePoolAttr; older versions have the first rows only.
-constexpr AttributeSpec kMaxPool[] = {
-    string_attribute("auto_pad", "NOTSET"),
-    required_attribute("kernel_shape", AttributeType::kInts),
-    optional_attribute("pads", AttributeType::kInts),
-    optional_attribute("strides", AttributeType::kInts),
-    int_attribute("storage_order", 0),
-    int_attribute("ceil_mode", 0),
-    optional_attribute("dilations", AttributeType::kInts),
-};
-constexpr AttributeSpec kAveragePool[] = {
-    string_attribute("auto_pad", "NOTSET"),
-    required_attribute("kernel_shape", AttributeType::kInts),
-    optional_attribute("pads", AttributeType::kInts),
-    optional_attribute("strides", AttributeType::kInts),
-    int_attribute("count_include_pad", 0),
-    int_attribute("ceil_mode", 0),
-    optional_attribute("dilations", AttributeType::kInts),
-};
-
 constexpr AttributeSpec kLpPool[] = {
     string_attribute("auto_pad", "NOTSET"),
     required_attribute("kernel_shape", AttributeType::kInts),
@@ -159,12 +139,12 @@ using Attributes = std::span<const AttributeSpec>;
 
 constexpr OpDef max_row(int since, int outputs, std::size_t attributes) {
   const std::uint32_t dtypes = since < 12 ? kFloats : kFloats | dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8);
-  return {"MaxPool", "", since, 1, 1, 1, outputs, Attributes(kMaxPool).first(attributes), dtypes, 0, 0, max_pool_dtype, infer_pool,
+  return {"MaxPool", "", since, 1, 1, 1, outputs, Attributes(kMaxPoolAttributes).first(attributes), dtypes, 0, 0, max_pool_dtype, infer_pool,
           reference_max_pool, {}};
 }
 
 constexpr OpDef average_row(int since, std::size_t attributes) {
-  return {"AveragePool", "", since, 1, 1, 1, 1, Attributes(kAveragePool).first(attributes), kFloats, 0, 0, nullptr, infer_pool,
+  return {"AveragePool", "", since, 1, 1, 1, 1, Attributes(kAveragePoolAttributes).first(attributes), kFloats, 0, 0, nullptr, infer_pool,
           reference_average_pool, {1e-5, 1e-6}};
 }
 

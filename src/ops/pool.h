@@ -18,6 +18,21 @@ struct AveragePoolAttr {
   enum : int { kAutoPad, kKernelShape, kPads, kStrides, kCountIncludePad, kCeilMode, kDilations };
 };
 
+// In this order; older versions have the first rows only.
+inline constexpr AttributeSpec kMaxPoolAttributes[] = {
+    string_attribute("auto_pad", "NOTSET"),
+    required_attribute("kernel_shape", AttributeType::kInts),
+    optional_attribute("pads", AttributeType::kInts),
+    optional_attribute("strides", AttributeType::kInts),
+    int_attribute("storage_order", 0),
+    int_attribute("ceil_mode", 0),
+    optional_attribute("dilations", AttributeType::kInts),
+};
+inline constexpr AttributeSpec kAveragePoolAttributes[] = {
+    kMaxPoolAttributes[0], kMaxPoolAttributes[1], kMaxPoolAttributes[2], kMaxPoolAttributes[3],
+    int_attribute("count_include_pad", 0), kMaxPoolAttributes[5], kMaxPoolAttributes[6],
+};
+
 // Of either pool over `x` [N, C, spatial...]. With ceil_mode the last window may reach beyond input + pad_end: taps there count
 // neither for the maximum nor, with count_include_pad, for the average.
 Window pool_window(const Node& node, const Shape& x);

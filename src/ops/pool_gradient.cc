@@ -79,24 +79,11 @@ void reference_average_pool_gradient(const ReferenceContext& c) {
   });
 }
 
-// In the order of MaxPoolAttr and AveragePoolAttr.
-constexpr AttributeSpec kMaxPool[] = {
-    string_attribute("auto_pad", "NOTSET"),
-    required_attribute("kernel_shape", AttributeType::kInts),
-    optional_attribute("pads", AttributeType::kInts),
-    optional_attribute("strides", AttributeType::kInts),
-    int_attribute("storage_order", 0),
-    int_attribute("ceil_mode", 0),
-    optional_attribute("dilations", AttributeType::kInts),
-};
-constexpr AttributeSpec kAveragePool[] = {
-    kMaxPool[0], kMaxPool[1], kMaxPool[2], kMaxPool[3], int_attribute("count_include_pad", 0), kMaxPool[5], kMaxPool[6],
-};
 constexpr Tolerance kNear = {1e-5, 1e-6};
 constexpr OpDef kOps[] = {
-    {kMaxPoolGradient, kMergeDomain, 1, 2, 2, 1, 1, kMaxPool, kFloats, 0, 0, nullptr, infer_pool_gradient, reference_max_pool_gradient,
+    {kMaxPoolGradient, kMergeDomain, 1, 2, 2, 1, 1, kMaxPoolAttributes, kFloats, 0, 0, nullptr, infer_pool_gradient, reference_max_pool_gradient,
      kNear},
-    {kAveragePoolGradient, kMergeDomain, 1, 2, 2, 1, 1, kAveragePool, kFloats, 0, kOpShapeOnly, nullptr, infer_pool_gradient,
+    {kAveragePoolGradient, kMergeDomain, 1, 2, 2, 1, 1, kAveragePoolAttributes, kFloats, 0, kOpShapeOnly, nullptr, infer_pool_gradient,
      reference_average_pool_gradient, kNear},
 };
 

@@ -97,6 +97,12 @@ void make_positive(Case* c) {
   for (Operand& o : c->operands) o.low = std::max(o.low, o.high / 8);
 }
 
+// Whether the rows that are normalized are so short that all their elements may lie within a few roundings of each other.
+bool has_short_rows(const Case& c) {
+  const Shape& x = c.operands[0].desc.shape;
+  return c.op.find("LayerNormalization") != std::string::npos && x.rank() > 0 && x[x.rank() - 1] < 4;
+}
+
 // With a recurrence matrix that amplifies, rounding grows from step to step.
 void make_stable(Case* c) {
   if (c->op != "RNN" && c->op != "LSTM" && c->op != "GRU") return;
@@ -109,6 +115,7 @@ void make_stable(Case* c) {
 // One draw; returns whether it counts.
 bool check_draw(const Case& base, test::Random& random, std::uint64_t seed) {
   Case c = redraw(base, random);
+  if (has_short_rows(c)) return false;
   make_stable(&c);
   KernelSubject s;
   std::vector<Bytes> expected;
