@@ -159,8 +159,9 @@ typedef struct evn_log_record {
   uint64_t timestamp_ns;       /* CLOCK_MONOTONIC */
   const char *message;         /* the line that evn_log_callback gets */
   const char *event;           /* what happened, for programs; these names stay. "runtime.created", "device.opened",
-                                  "device.absent", "model.loaded", "session.created", "plan.created", "program.compiled",
-                                  "program.restored" (from the cache), "clblast.tried", "memory.refused" (a cap) */
+                                  "device.absent", "model.loaded", "model.output_shape" (declared otherwise than
+                                  computed), "session.created", "plan.created", "program.compiled", "program.restored"
+                                  (from the cache), "clblast.tried", "memory.refused" (a cap) */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */

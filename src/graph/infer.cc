@@ -96,7 +96,7 @@ class GraphInference {
   explicit GraphInference(Graph& graph) : graph_(graph) {}
 
   // The outputs of a body are what they are: nobody was promised anything.
-  void run(bool is_body) {
+  void run(bool is_body, std::vector<WrongShape>* wrong = nullptr) {
     if (!is_body) remember_outputs();
     for (const Node& node : graph_.nodes) {
       try {
@@ -107,7 +107,9 @@ class GraphInference {
         throw;
       }
     }
-    for (Declared& d : declared_) merge(d);
+    for (Declared& d : declared_) {
+      if (!merge(d) && wrong != nullptr) wrong->push_back({d.value, d.shape});
+    }
   }
 
  private:
@@ -240,33 +242,33 @@ class GraphInference {
     }
   }
 
-  // A graph output is what the model promises to its user: here the declaration and the truth must fit, and dims that only the
-  // declaration knows are taken over.
-  void merge(Declared& declared) {
+  // A graph output is what the model promises to its user: dims that only the declaration knows are taken over. Returns false where the
+  // declared shape contradicts the computed one, which stands.
+  bool merge(Declared& declared) {
     Value& value = graph_.values[declared.value];
     const char* name = value.name.c_str();
     if (declared.dtype != DType::kUndefined && (declared.dtype != value.dtype || declared.wraps != value.wraps)) {
       fail(EVN_ERROR_INVALID_MODEL, "output \"%s\" is declared as %s but computed as %s", name,
            TensorDesc{declared.dtype, {}, declared.wraps}.type_string().c_str(), TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
     }
-    if (!declared.has_shape || value.wraps) return;
+    if (!declared.has_shape || value.wraps) return true;
     // Some exporters declare no dims where they know none.
     const bool is_scalar = value.has_shape && value.shape.rank() == 0;
-    if (declared.shape.rank() == 0 && !is_scalar) return;
+    if (declared.shape.rank() == 0 && !is_scalar) return true;
     if (!value.has_shape) {
       value.has_shape = true;
       value.shape = declared.shape;
     }
-    bool fits = value.shape.rank() == declared.shape.rank();
-    for (int i = 0; fits && i < value.shape.rank(); ++i) {
-      if (value.shape[i] < 0) value.shape[i] = declared.shape[i];
-      fits = declared.shape[i] < 0 || declared.shape[i] == value.shape[i];
+    Shape merged = value.shape;
+    bool fits = merged.rank() == declared.shape.rank();
+    for (int i = 0; fits && i < merged.rank(); ++i) {
+      if (merged[i] < 0) merged[i] = declared.shape[i];
+      fits = declared.shape[i] < 0 || declared.shape[i] == merged[i];
     }
-    if (!fits) {
-      fail(EVN_ERROR_INVALID_MODEL, "output \"%s\" is declared with shape %s but computed with shape %s", name,
-           declared.shape.to_string().c_str(), value.shape.to_string().c_str());
-    }
+    if (!fits) return false;
+    value.shape = merged;
     value.symbols = std::move(declared.symbols);
+    return true;
   }
 
   Graph& graph_;
@@ -280,7 +282,7 @@ class GraphInference {
 
 }  // namespace
 
-void infer_graph(Graph& graph) { GraphInference(graph).run(false); }
+void infer_graph(Graph& graph, std::vector<WrongShape>* wrong) { GraphInference(graph).run(false, wrong); }
 void infer_body_graph(Graph& body) { GraphInference(body).run(true); }
 
 void infer_node(const Node& node, std::span<const TensorDesc> inputs, std::span<const ConstTensor> values,

@@ -1,13 +1,22 @@
 // Shape and dtype inference over a whole graph while it is loaded, with dims that are not known yet.
 #pragma once
 
+#include <vector>
+
 #include "core/graph.h"
 
 namespace evn {
 
-// Sets dtype, has_shape and shape of every value that can be told. A contradiction with what the model declares is
-// EVN_ERROR_INVALID_MODEL naming the node (declared dims that are known must fit; unknown ones are filled in).
-void infer_graph(Graph& graph);
+// An output whose declared shape is not what the graph computes.
+struct WrongShape {
+  ValueId output;
+  Shape declared;
+};
+
+// Sets dtype, has_shape and shape of every value that can be told. An output of another dtype than declared is
+// EVN_ERROR_INVALID_MODEL naming it. Of its dims those are taken over that only the declaration knows; where the two contradict, as in
+// what some exporters write, the computed shape stands and the output goes into `wrong` (nullable).
+void infer_graph(Graph& graph, std::vector<WrongShape>* wrong = nullptr);
 
 // The same for the body of a Loop, Scan or SequenceMap, whose inputs' types have been set.
 void infer_body_graph(Graph& body);

@@ -104,7 +104,9 @@ void read_opset(Loader& loader, const Field& field, const char* message, std::ve
   wire::read_message(loader.file, field.bytes, "OperatorSetIdProto", kOpsetRows, o);
   if (o.opset.version < 1) loader.file.fail_field(message, "opset_import", field.at, "has a version below 1");
   for (const OpsetImport& other : to) {
-    if (other.domain == o.opset.domain) loader.file.fail_field(message, "opset_import", field.at, "imports a domain twice");
+    if (other.domain != o.opset.domain) continue;
+    if (other.version == o.opset.version) return;  // some converters write an import twice
+    loader.file.fail_field(message, "opset_import", field.at, "imports a domain in two versions");
   }
   if (to.size() >= 256) loader.file.fail_at(EVN_ERROR_LIMIT, field.at, message, "more than 256 opset imports");
   to.push_back(std::move(o.opset));

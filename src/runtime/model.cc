@@ -52,6 +52,18 @@ void log_loaded(const LoadedModel& model, std::size_t file_bytes, std::uint64_t 
              static_cast<unsigned long long>(duration_ns / 1'000'000));
 }
 
+void log_wrong_shape(const Runtime& runtime, const LoadedModel& model, const WrongShape& w) {
+  const Value& output = model.graph().values[w.output];
+  const std::string declared = w.declared.to_string(), computed = output.shape.to_string();
+  LogEvent(runtime.log(), EVN_LOG_WARNING, "model.output_shape")
+      .field("file", model.file_name.c_str())
+      .field("output", output.name.c_str())
+      .field("declared", declared.c_str())
+      .field("computed", computed.c_str())
+      .write("output \"%s\" is declared with shape %s, and computed with shape %s, which counts", output.name.c_str(), declared.c_str(),
+             computed.c_str());
+}
+
 void take_bodies(LoadedModel& model) {
   for (const Node& node : model.graph().nodes) {
     if (node.body == nullptr) continue;
@@ -73,7 +85,9 @@ ModelPtr load(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> byte
   const LedgerPtr ledger = runtime->cpu().ledger();
   loaded->model = load_onnx(std::move(bytes), size, {ledger, limits, external_dir, file_name, deadline_ns});
   validate_model(loaded->model, limits, &runtime->operators());
-  infer_graph(loaded->model.graph);
+  std::vector<WrongShape> wrong;
+  infer_graph(loaded->model.graph, &wrong);
+  for (const WrongShape& w : wrong) log_wrong_shape(*runtime, *loaded, w);
   optimize_graph(loaded->model.graph, {ledger, limits, deadline_ns});
   loaded->runtime = std::move(runtime);
   take_bodies(*loaded);

@@ -82,7 +82,7 @@ TEST(ReadFunction, FormalsAndAttributesAreDistinct) {
   EXPECT_EQ(status(FunctionWriter("F", {"a"}, {""})), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status(FunctionWriter("F", {"a"}, {"b"}).add_attribute("p").add_attribute("p")), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status(FunctionWriter("F", {"a"}, {"b"}).add_attribute("p").add_default(Attr("p", 1))), EVN_ERROR_INVALID_MODEL);
-  EXPECT_EQ(status(FunctionWriter("F", {"a"}, {"b"}).import("", 17).import("ai.onnx", 17)), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(status(FunctionWriter("F", {"a"}, {"b"}).import("", 17).import("ai.onnx", 18)), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status(FunctionWriter("F", {"a"}, {"b"}).import("", 0)), EVN_ERROR_INVALID_MODEL);
 }
 
