@@ -114,6 +114,22 @@ TEST(Regex, MatchesTheWholeText) {
   EXPECT_TRUE(matches("(?:a*)*b", std::string(2000, 'a') + "b"));
 }
 
+TEST(Regex, FindsTheLongestOfTheLeftmostMatches) {
+  const auto found = [](std::string_view pattern, std::string_view text, std::size_t from) {
+    const Regex::Match m = Regex(pattern).find(text, from);
+    return m.found ? std::string(text.substr(m.begin, m.end - m.begin)) + "@" + std::to_string(m.begin) : "none";
+  };
+  EXPECT_EQ(found("a|ab", "xabab", 0), "ab@1");
+  EXPECT_EQ(found("a|ab", "xabab", 2), "ab@3");
+  EXPECT_EQ(found("b|abc|cdefg", "xabcdefg", 0), "abc@1");
+  EXPECT_EQ(found("bc|abcx|b", "abcd", 0), "bc@1");
+  EXPECT_EQ(found("a*", "xaa", 0), "@0");
+  EXPECT_EQ(found("^a", "aa", 1), "none");
+  EXPECT_EQ(found("a$", "aba", 0), "a@2");
+  EXPECT_EQ(found("\\bab\\b", "cab ab", 0), "ab@4");
+  EXPECT_EQ(found("z", "aaa", 0), "none");
+}
+
 TEST(Regex, TimeGrowsWithTheTextAlone) {
   std::string nested;
   for (int i = 0; i < 25; ++i) nested += "a?";

@@ -309,9 +309,9 @@ bool is_word(int c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
 }  // namespace
 
 // An explicit stack: patterns may nest.
-void Regex::add(std::int32_t state, int before, int behind, Reached& to) const {
+void Regex::add(Thread thread, int before, int behind, Reached& to) const {
   const bool boundary = is_word(before) != is_word(behind);
-  std::vector<std::int32_t> open = {state};
+  std::vector<std::int32_t> open = {thread.state};
   while (!open.empty()) {
     const std::int32_t s = open.back();
     open.pop_back();
@@ -327,34 +327,44 @@ void Regex::add(std::int32_t state, int before, int behind, Reached& to) const {
       case Kind::kBoundary: passes = boundary; break;
       case Kind::kNoBoundary: passes = !boundary; break;
       default:
-        to.list.push_back(s);
+        to.list.push_back({s, thread.begin});
         passes = false;
     }
     if (passes) open.push_back(it.next);
   }
 }
 
-bool Regex::matches_all(std::string_view text) const {
+Regex::Match Regex::search(std::string_view text, std::size_t from, bool anchored) const {
   const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<int>(static_cast<unsigned char>(text[i])) : -1; };
+  Match best;
   Reached to;
   to.seen.assign(states_.size(), 0);
-  to.mark = 1;
-  add(start_, -1, at(0), to);
-  std::vector<std::int32_t> now;
-  for (std::size_t i = 0; i < text.size() && !to.list.empty(); ++i) {
-    now.swap(to.list);
+  std::vector<Thread> now;
+  for (std::size_t i = from;; ++i) {
+    const int before = i > 0 ? at(i - 1) : -1;
     to.list.clear();
     ++to.mark;
-    for (const std::int32_t s : now) {
-      const State& it = states_[static_cast<std::size_t>(s)];
-      const bool fits = it.kind == Kind::kByte && classes_[static_cast<std::size_t>(it.bytes)].test(static_cast<std::size_t>(at(i)));
-      if (fits) add(it.next, at(i), at(i + 1), to);
+    for (const Thread& t : now) {
+      const State& it = states_[static_cast<std::size_t>(t.state)];
+      if (best.found && t.begin > best.begin) break;
+      if (it.kind == Kind::kByte && classes_[static_cast<std::size_t>(it.bytes)].test(static_cast<std::size_t>(before))) {
+        add({it.next, t.begin}, before, at(i), to);
+      }
     }
+    if (!best.found && (i == from || !anchored)) add({start_, i}, before, at(i), to);
+    for (const Thread& t : to.list) {
+      if (states_[static_cast<std::size_t>(t.state)].kind != Kind::kAccept || (best.found && t.begin > best.begin)) continue;
+      best = {true, t.begin, i};
+      break;
+    }
+    now.swap(to.list);
+    if (i >= text.size() || (now.empty() && (best.found || anchored))) return best;
   }
-  for (const std::int32_t s : to.list) {
-    if (states_[static_cast<std::size_t>(s)].kind == Kind::kAccept) return true;
-  }
-  return false;
+}
+
+bool Regex::matches_all(std::string_view text) const {
+  const Match m = search(text, 0, true);
+  return m.found && m.end == text.size();
 }
 
 }  // namespace evn

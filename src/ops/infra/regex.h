@@ -19,6 +19,15 @@ class Regex {
   // Whether all of the text, taken as bytes, matches. A '.' or a class that is negated takes a whole character of UTF-8.
   bool matches_all(std::string_view text) const;
 
+  // The bytes [begin, end) of a text.
+  struct Match {
+    bool found = false;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+  // Of the matches that begin at `from` or behind it those that begin first, and of these the longest; it may be empty.
+  Match find(std::string_view text, std::size_t from) const { return search(text, from, false); }
+
   static constexpr std::size_t kMaxStates = 10'000;
 
  private:
@@ -31,13 +40,19 @@ class Regex {
     std::int32_t other = -1;  // kSplit
     std::int32_t bytes = -1;  // kByte: index into classes_
   };
+  // A state, and where the match began that has come to it.
+  struct Thread {
+    std::int32_t state;
+    std::size_t begin;
+  };
   struct Reached {
-    std::vector<std::int32_t> list;
+    std::vector<Thread> list;         // those that began first stand first
     std::vector<std::uint32_t> seen;  // per state: the mark of the last position that reached it
     std::uint32_t mark = 0;
   };
-  // Adds what is reached from `state` without a byte, between two bytes of the text (-1: none).
-  void add(std::int32_t state, int before, int behind, Reached& to) const;
+  // Adds what is reached from a thread without a byte, between two bytes of the text (-1: none).
+  void add(Thread thread, int before, int behind, Reached& to) const;
+  Match search(std::string_view text, std::size_t from, bool anchored) const;
 
   std::vector<State> states_;
   std::vector<Class> classes_;

@@ -43,6 +43,18 @@ def regex_full_match(draw):
     return draw.case([draw.strings(draw.shape(0, 3, zero=0.05), *_TEXTS)], {"pattern": draw.one(*_PATTERNS)})
 
 
+@operator("Tokenizer", domain="com.microsoft")
+def tokenizer(draw):
+    attributes = {"mark": draw.int(0, 1), "pad_value": draw.one("", "#", "pad"), "mincharnum": draw.int(1, 3)}
+    if draw.maybe():
+        attributes["tokenexp"] = draw.one("[a-z]+", "a|ab", "a*", r"\w+", "[^ ]+", "b.|a", "(a|aa)+b|a")
+    else:
+        separators = [draw.one(" ", ",", "a", "ab", "[0-9]", "[ ,]+", "é") for _ in range(draw.int(1, 3))]
+        attributes.update(draw.one({"separators": separators}, {"separators": [""], "mincharnum": 1}))
+    pool = ("", " ", "a b", "abab aab", "a1b22c", "x, y,z", "éa é", "a", "  ab  ")
+    return draw.case([draw.strings(draw.one((draw.int(1, 4),), (draw.int(1, 2), draw.int(1, 3))), *pool)], attributes)
+
+
 @operator("TfIdfVectorizer")
 def tf_idf(draw):
     shortest, words = draw.int(1, 2), draw.one("int32", "int64", "string")
