@@ -47,7 +47,8 @@ def quantized_concat(draw):
 @operator("QLinearGlobalAveragePool", domain=MICROSOFT)
 def quantized_average(draw):
     shape, dtype = draw.shape(4, 4, zero=0), _dtype(draw)
-    return draw.case([*_quantized(draw, shape, dtype), power_of_two(draw), draw.values((), dtype, 0, 30)], {"channels_last": draw.int(0, 1)})
+    return draw.case([*_quantized(draw, shape, dtype), power_of_two(draw), draw.values((), dtype, 0, 30)], {"channels_last": draw.int(0, 1)},
+                     tolerance=(0, 0, 1))  # ONNX Runtime's sums of float32 decide where an average lies half-way
 
 
 @operator("QLinearWhere", domain=MICROSOFT)

@@ -62,7 +62,7 @@ def mean_variance(draw):
 
 @operator("TopK")
 def top_k(draw):
-    shape, dtype = draw.shape(1, zero=0.02), draw.dtype()
+    shape, dtype = draw.shape(1, zero=0.02 if draw.opset >= 10 else 0), draw.dtype()  # before 10 k is an attribute, from 1 on
     axis = draw.axis(len(shape)) if draw.opset >= 11 else draw.int(0, len(shape) - 1)
     k = draw.int(0 if draw.opset >= 11 and draw.maybe(0.1) else min(1, shape[axis]), shape[axis])
     x = draw.values(shape, dtype, -9, 9, wild=True)
