@@ -78,8 +78,8 @@ def difference(actual, wanted, tolerance):
     a, b = actual.astype("float64"), wanted.astype("float64")
     rtol, atol, absolute = [*(tolerance or BY_DTYPE.get(wanted.dtype.name, (0, 0))), 0][:3]
     finite = numpy.isfinite(b)
-    bound = rtol * numpy.abs(b) + atol * numpy.abs(b[finite]).max(initial=0) + absolute
     with numpy.errstate(all="ignore"):
+        bound = rtol * numpy.abs(b) + atol * numpy.abs(b[finite]).max(initial=0) + absolute
         right = (a == b) | (numpy.isnan(a) & numpy.isnan(b)) | (finite & (numpy.abs(a - b) <= bound))
     if right.all():
         return ""
