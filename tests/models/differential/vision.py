@@ -38,7 +38,7 @@ def resize(draw):
         order = [a % 4 for a in attributes["axes"]]
         sizes, scales = sizes[order], scales[order]
     roi = numpy.zeros((0,), "float32") if draw.opset < 13 else None
-    tolerance = (0, 0, 1) if "antialias" in attributes and "int" in dtype else None  # of a weighted sum half-way between two integers
+    tolerance = (0, 0, 1) if mode != "nearest" and "int" in dtype else None  # of a weighted sum half-way between two integers
     if draw.maybe():
         return draw.case([x, roi, scales], attributes, tolerance=tolerance)
     return draw.case([x, roi, numpy.zeros((0,), "float32") if draw.opset < 13 else None, sizes], attributes, tolerance=tolerance)
