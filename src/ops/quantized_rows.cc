@@ -79,8 +79,9 @@ void reference_average(const ReferenceContext& c) {
     for (std::int64_t i = 0; i < size; ++i) {
       sum += byte_at(c.input(kX), first + i * (channels_last ? channels : 1)) - zero_at(c, kXZero);
     }
-    const double mean = size == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(size);
-    put_quantized(c, kYScale, plane, mean * scale_at(c, kXScale));
+    // One rounding, of the quotient of exact products: what lies half-way between two steps stays there.
+    const double steps = size == 0 ? 0 : static_cast<double>(sum) * scale_at(c, kXScale) / (scale_at(c, kYScale) * static_cast<double>(size));
+    put_byte(c.output(), plane, round_even(steps) + zero_at(c, kYScale + 1));
   }
 }
 

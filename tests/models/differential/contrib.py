@@ -47,8 +47,11 @@ def quantized_concat(draw):
 @operator("QLinearGlobalAveragePool", domain=MICROSOFT)
 def quantized_average(draw):
     shape, dtype = draw.shape(4, 4, zero=0), _dtype(draw)
-    return draw.case([*_quantized(draw, shape, dtype), power_of_two(draw), draw.values((), dtype, 0, 30)], {"channels_last": draw.int(0, 1)},
-                     tolerance=(0, 0, 1))  # ONNX Runtime's sums of float32 decide where an average lies half-way
+    last = draw.int(0, 1)
+    count = int(numpy.prod(shape[1:-1] if last else shape[2:]))
+    # ONNX Runtime multiplies by 1 / count in float32: half-way between two steps that decides, unless it is exact. We divide exactly.
+    tolerance = (0, 0, 1) if count & (count - 1) else None
+    return draw.case([*_quantized(draw, shape, dtype), power_of_two(draw), draw.values((), dtype, 0, 30)], {"channels_last": last}, tolerance=tolerance)
 
 
 @operator("QLinearWhere", domain=MICROSOFT)

@@ -38,8 +38,10 @@ def resize(draw):
         order = [a % 4 for a in attributes["axes"]]
         sizes, scales = sizes[order], scales[order]
     roi = numpy.zeros((0,), "float32") if draw.opset < 13 else None
-    tolerance = (0, 0, 1) if mode != "nearest" and "int" in dtype else None  # of a weighted sum half-way between two integers
-    if draw.maybe():
+    by_scales = draw.maybe()
+    inexact = "antialias" in attributes or not by_scales and any(size != n * f for size, n, f in zip(_sizes(draw, shape, factors), shape, factors))
+    tolerance = (0, 0, 1) if mode != "nearest" and "int" in dtype and inexact else None  # of weights that no binary fraction is
+    if by_scales:
         return draw.case([x, roi, scales], attributes, tolerance=tolerance)
     return draw.case([x, roi, numpy.zeros((0,), "float32") if draw.opset < 13 else None, sizes], attributes, tolerance=tolerance)
 
