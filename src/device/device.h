@@ -110,6 +110,10 @@ class Device : public Backing {
   // placed (there its `supports` must not look at shapes). nullptr: this device has none.
   virtual const Kernel* reference_kernel(const OpDesc& /*desc*/) const { return nullptr; }
 
+  // Writes a value in another layout: one input, one output, no node. nullptr: the device has plain values only, and no kernel of
+  // it asks for others.
+  virtual const Kernel* relayout_kernel() const { return nullptr; }
+
  protected:
   DeviceTraits traits_;
   // A backend's destructor calls this first: the pool gives its memory back through the backend's give_back.

@@ -10,6 +10,7 @@
 
 #include "base/os/os.h"
 #include "core/graph.h"
+#include "device/layout.h"
 
 namespace evn {
 
@@ -22,10 +23,13 @@ struct OpDesc {
   std::span<const TensorDesc> inputs;      // dtype kUndefined: not given
   std::span<const TensorDesc> outputs;     // dtype kUndefined: not wanted
   std::span<const WeightPtr> constants;    // per input: its constant, or null. In `plan` also what is known only then (shapes)
+  const Layout* layouts = nullptr;         // per input, then per output: what Kernel::layouts said; null: all plain
 
   bool has_input(int i) const {
     return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;
   }
+  Layout input_layout(int i) const { return layouts == nullptr ? Layout::kPlain : layouts[i]; }
+  Layout output_layout(int i = 0) const { return layouts == nullptr ? Layout::kPlain : layouts[inputs.size() + static_cast<std::size_t>(i)]; }
   const Weight* constant(int i) const { return static_cast<std::size_t>(i) < constants.size() ? constants[i].get() : nullptr; }
 };
 
@@ -78,7 +82,7 @@ struct Cancel {
 struct KernelArgs {
   const OpDesc* desc = nullptr;
   const KernelPlan* plan = nullptr;
-  std::span<const Buffer> inputs;       // plain row-major values; memory null: not given
+  std::span<const Buffer> inputs;       // in the layouts of the desc; memory null: not given
   std::span<const Buffer> outputs;
   std::span<const Buffer> packed;       // per input: what `prepack` wrote; memory null: not packed
   Buffer scratch;
@@ -116,6 +120,10 @@ struct Kernel {
   // Copes with inputs that have no elements where the output has some (a cache that is empty yet, concatenated with what is new).
   // The memory of such an input may be null. Other kernels are not asked to: the device's reference runs then, if it has one.
   bool takes_empty = false;
+  // In which layouts the kernel wants its inputs and gives its outputs. `inputs` comes with those in which the inputs lie already,
+  // constants plain, `outputs` all plain; the kernel writes its wishes over them, the same for any dims of these ranks. Nullable:
+  // all are plain.
+  void (*layouts)(const OpDesc& desc, std::span<Layout> inputs, std::span<Layout> outputs) = nullptr;
 };
 
 struct KernelFamily {

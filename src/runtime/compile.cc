@@ -36,7 +36,25 @@ void compile_values(CompiledGraph& c) {
   }
 }
 
-void compile_node(CompiledGraph& c, std::size_t index) {
+// `made`: per value, the layout in which its node makes it.
+void choose_layouts(const Node& node, std::span<const TensorDesc> descs, CompiledNode* n, std::vector<Layout>* made) {
+  const std::size_t inputs = node.inputs.size();
+  std::vector<Layout> layouts(descs.size(), Layout::kPlain);
+  for (std::size_t k = 0; k < inputs; ++k) {
+    if (node.inputs[k] != kNoValue && n->slot == 0) layouts[k] = (*made)[node.inputs[k]];
+  }
+  const std::span<Layout> all(layouts);
+  const OpDesc desc{&node, descs.first(inputs), descs.subspan(inputs), n->constants};
+  n->kernel->layouts(desc, all.first(inputs), all.subspan(inputs));
+  if (std::all_of(layouts.begin(), layouts.end(), [](Layout l) { return l == Layout::kPlain; })) return;
+  EVN_CHECK(n->slot == 0);
+  for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+    if (node.outputs[k] != kNoValue) (*made)[node.outputs[k]] = layouts[inputs + k];
+  }
+  n->layouts = std::move(layouts);
+}
+
+void compile_node(CompiledGraph& c, std::size_t index, std::vector<Layout>* layouts) {
   const Graph& graph = c.graph();
   const Node& node = graph.nodes[index];
   const NodePlacement& p = c.placement.nodes[index];
@@ -65,6 +83,7 @@ void compile_node(CompiledGraph& c, std::size_t index) {
       n.packed[k] = c.model->store.packed(*p.device, *n.kernel, desc, static_cast<int>(k));
     }
   }
+  if (n.mode == NodeMode::kKernel && !n.choose_late && n.kernel->layouts != nullptr) choose_layouts(node, descs, &n, layouts);
   c.arg_count += descs.size();
   c.packed_count += inputs;
 }
@@ -78,9 +97,10 @@ CompiledGraph compile(ModelPtr model, const std::string& default_device) {
   c.devices.push_back(&c.model->runtime->cpu());
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());
+  std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     try {
-      compile_node(c, i);
+      compile_node(c, i, &layouts);
     } catch (Error& e) {
       if (e.node[0] == '\0') e.with_node(c.graph().nodes[i].name.c_str());
       throw;

@@ -18,6 +18,7 @@ struct CompiledNode {
   bool choose_late = false;               // a rank is not known yet: the kernel is chosen when a run is planned
   std::vector<WeightPtr> constants;       // per input
   std::vector<Buffer> packed;             // per input
+  std::vector<Layout> layouts;            // per input, then per output; empty: all plain
 };
 
 struct CompiledGraph {

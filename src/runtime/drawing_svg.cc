@@ -45,9 +45,9 @@ struct Place {
   int centre() const { return x + width / 2; }
 };
 
-class Layout {
+class Arrangement {
  public:
-  explicit Layout(const Drawing& drawing) : places(drawing.boxes.size()), d_(drawing), before_(drawing.boxes.size()) {
+  explicit Arrangement(const Drawing& drawing) : places(drawing.boxes.size()), d_(drawing), before_(drawing.boxes.size()) {
     for (const Drawing::Edge& edge : d_.edges) before_[edge.to].push_back(edge.from);
     for (std::size_t i = 0; i < d_.boxes.size(); ++i) {
       const Drawing::Box& box = d_.boxes[i];
@@ -142,7 +142,7 @@ std::string edge_svg(const Drawing::Edge& edge, const Place& from, const Place& 
 }  // namespace
 
 std::string drawing_to_svg(const Drawing& drawing) {
-  const Layout layout(drawing);
+  const Arrangement layout(drawing);
   std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\"" + attribute("width", layout.width) +
                      attribute("height", layout.height) + " viewBox=\"0 0 " + std::to_string(layout.width) + " " + std::to_string(layout.height) +
                      "\" font-family=\"sans-serif\" font-size=\"12\" text-anchor=\"middle\">\n"

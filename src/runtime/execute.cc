@@ -66,7 +66,7 @@ void Execution::run_steps() {
       } else {
         run_kernel(step, trace);
       }
-      if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kCopy ? buffers_[step.buffers].size : 0);
+      if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kKernel ? 0 : buffers_[step.buffers].size);
       if (step.wait_after) wait_for(1u << step.slot);
     } catch (Error& e) {
       if (e.node[0] == '\0' && step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());

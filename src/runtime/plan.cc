@@ -31,7 +31,7 @@ struct PlanState {
   std::size_t next_node = 0;
   std::vector<TensorDesc> descs;          // per value
   std::vector<ConstTensor> values;        // per value: known bytes
-  std::vector<std::int32_t> root_of;      // per value and slot
+  std::vector<std::int32_t> root_of;      // per value: for each slot, and last the one with channels last on slot 0
   std::vector<std::int32_t> output_of;    // per value: first output position that it is, or -1
   std::vector<Root> roots;
 };
@@ -98,7 +98,10 @@ class PlanBuilder {
   explicit PlanBuilder(const CompiledGraph& compiled)
       : c_(compiled), graph_(compiled.graph()), limits_(compiled.model->runtime->config().limits), plan_(std::make_shared<Plan>()) {}
 
-  std::int32_t& root(ValueId v, int slot) { return s_.root_of[static_cast<std::size_t>(v) * c_.devices.size() + slot]; }
+  std::int32_t& root(ValueId v, int slot) { return s_.root_of[static_cast<std::size_t>(v) * (c_.devices.size() + 1) + slot]; }
+  std::int32_t& root(ValueId v, int slot, Layout layout) {
+    return root(v, layout == Layout::kPlain ? slot : static_cast<int>(c_.devices.size()));
+  }
 
   void reserve() {
     plan_->descs.reserve(c_.arg_count);
@@ -113,7 +116,7 @@ class PlanBuilder {
     s_.descs.resize(n);
     s_.values = c_.constants;
     for (std::size_t v = 0; v < n; ++v) s_.descs[v] = s_.values[v].desc;
-    s_.root_of.assign(checked_mul(n, c_.devices.size()), -1);
+    s_.root_of.assign(checked_mul(n, c_.devices.size() + 1), -1);
     s_.output_of.assign(n, -1);
     for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
     plan_->known.resize(n);
@@ -185,11 +188,53 @@ class PlanBuilder {
     plan_->steps.push_back(step);
   }
 
+  void add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layout wanted) {
+    static constexpr Layout kLayouts[] = {Layout::kPlain, Layout::kChannelsLast, Layout::kPlain};
+    if (s_.roots[from].bytes == 0) return;
+    const TensorDesc& desc = plan_->relayouts.emplace_back(s_.descs[v]);
+    PlanStep step;
+    step.kind = PlanStep::Kind::kRelayout;
+    step.value = v;
+    step.kernel = c_.devices[0]->relayout_kernel();
+    step.desc = {nullptr, {&desc, 1}, {&desc, 1}, {}, kLayouts + (wanted == Layout::kPlain ? 1 : 0)};
+    step.kernel->plan(step.desc, &step.plan);
+    step.wait_slots = s_.roots[from].pending_slots;
+    step.buffers = add_buffer(from);
+    add_buffer(to);
+    add_buffer(-1);
+    plan_->steps.push_back(step);
+  }
+
+  // Whether the bytes of v are the same in every layout.
+  bool same_in_all_layouts(ValueId v) const {
+    const Shape& shape = s_.descs[v].shape;
+    return shape.rank() < 3 || shape[1] == 1 || shape.elements(2, shape.rank()) == 1;
+  }
+
+  // The root that holds v on slot 0 in a layout in which it is not yet there, from the other one.
+  std::int32_t relayout(ValueId v, std::int32_t from, Layout wanted) {
+    if (same_in_all_layouts(v)) return root(v, 0, wanted) = from;
+    const std::int32_t to = add_arena_root(v, 0, now());
+    add_relayout(v, from, to, wanted);
+    return root(v, 0, wanted) = to;
+  }
+
+  // As need(v, slot), in a layout.
+  std::int32_t need(ValueId v, int slot, Layout layout) {
+    if (layout == Layout::kPlain) return need(v, slot);
+    if (const std::int32_t r = root(v, slot, layout); r >= 0) return r;
+    return relayout(v, need(v, slot), layout);
+  }
+
   bool host(int slot) const { return c_.devices[slot]->traits().host_addressable; }
 
   // The root that holds v on a slot, copying it there first when it is elsewhere.
   std::int32_t need(ValueId v, int slot) {
     if (const std::int32_t r = root(v, slot); r >= 0) return r;
+    if (const std::int32_t r = root(v, 0, Layout::kChannelsLast); r >= 0 && root(v, 0) < 0) {
+      relayout(v, r, Layout::kPlain);
+      return need(v, slot);
+    }
     if (s_.values[v].data != nullptr && (host(slot) || graph_.values[v].constant != nullptr)) {
       Root r;
       r.source = Source::kFixed;
@@ -349,6 +394,7 @@ class PlanBuilder {
   void add_merge(const Node& node) {
     const ValueId from = chosen_by(node);
     const ValueId to = node.outputs[0];
+    if (root(from, 0, Layout::kChannelsLast) >= 0) need(from, 0);
     if (s_.descs[from].dtype != graph_.values[to].dtype) fail(EVN_ERROR_INVALID_MODEL, "the branches of an If have unlike dtypes");
     s_.descs[to] = s_.descs[from];
     s_.values[to] = s_.values[from];
@@ -403,38 +449,34 @@ class PlanBuilder {
   }
 
   // The buffer of input k, or -1 where the kernel does not read one.
-  std::int32_t input_root(const Node& node, std::size_t k, int slot) {
+  std::int32_t input_root(const Node& node, std::size_t k, int slot, Layout layout) {
     const ValueId v = node.inputs[k];
     if (v == kNoValue || (k == 0 && (node.op->flags & kOpShapeOnly) != 0)) return -1;
     const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
     if (by_value && !host(slot)) return -1;  // kernels of other devices read it from OpDesc::constants
-    return need(v, slot);
+    return need(v, slot, layout);
   }
 
-  std::int32_t output_root(const Node& node, std::size_t k, int slot, std::int32_t index, const KernelPlan& kernel_plan,
-                           const std::vector<std::int32_t>& inputs) {
-    const ValueId v = node.outputs[k];
+  std::int32_t output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs) {
+    const ValueId v = graph_.nodes[step.node].outputs[k];
+    const int slot = step.slot;
     if (v == kNoValue) return -1;
-    if (const std::int32_t j = s_.output_of[v]; j >= 0 && plan_->signature.output_slots[j] == slot) {
-      Root r;
-      r.source = Source::kOutput;
-      r.slot = static_cast<std::uint8_t>(slot);
-      r.index = j;
-      r.bytes = s_.descs[v].size_bytes();
-      r.last_user = INT32_MAX;
+    const Layout layout = step.desc.output_layout(static_cast<int>(k));
+    const bool plain = layout == Layout::kPlain || same_in_all_layouts(v);
+    if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == slot) {
       plan_->outputs[j] = s_.descs[v];
-      return root(v, slot) = add_root(r);
+      return root(v, slot) = add_output_root(static_cast<std::size_t>(j), slot);
     }
     for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
-      if ((kernel_plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
+      if ((step.plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
       Root& r = s_.roots[inputs[i]];
-      if (r.source != Source::kArena || r.last_user != index || r.bytes != s_.descs[v].size_bytes()) continue;
+      if (r.source != Source::kArena || r.last_user != step.node || r.bytes != s_.descs[v].size_bytes()) continue;
       r.last_user = c_.last_user[v];
       r.last = std::max(r.last, now());
       r.pending_slots = 0;
-      return root(v, slot) = inputs[i];
+      return root(v, slot, layout) = inputs[i];
     }
-    return root(v, slot) = add_arena_root(v, slot, now());
+    return root(v, slot, layout) = add_arena_root(v, slot, now());
   }
 
   void add_kernel(std::int32_t index, std::size_t first_desc) {
@@ -457,12 +499,14 @@ class PlanBuilder {
       }
       step.desc.constants = constants;
     }
+    if (!n.layouts.empty()) step.desc.layouts = n.layouts.data();
     step.packed = n.packed;
     if (n.choose_late) choose_late(&step);
+    const bool computes = choose_for_empty(&step);
     std::vector<std::int32_t>& in = input_roots_;
     in.assign(inputs, -1);
-    for (std::size_t k = 0; k < inputs; ++k) in[k] = input_root(node, k, step.slot);
-    if (choose_for_empty(&step)) step.kernel->plan(step.desc, &step.plan);
+    for (std::size_t k = 0; k < inputs; ++k) in[k] = input_root(node, k, step.slot, step.desc.input_layout(static_cast<int>(k)));
+    if (computes) step.kernel->plan(step.desc, &step.plan);
     for (const std::int32_t r : in) {
       if (r >= 0 && host(step.slot)) step.wait_slots |= s_.roots[r].pending_slots;
     }
@@ -470,7 +514,7 @@ class PlanBuilder {
     for (const std::int32_t r : in) add_buffer(r);
     bool any_output = false;
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-      const std::int32_t r = output_root(node, k, step.slot, index, step.plan, in);
+      const std::int32_t r = output_root(step, k, in);
       any_output |= r >= 0 && s_.roots[r].bytes > 0;
       add_buffer(r);
     }
@@ -519,6 +563,7 @@ class PlanBuilder {
     if (!some_empty || step->kernel->takes_empty) return true;
     const Device& device = *c_.devices[step->slot];
     step->kernel = device.reference_kernel(step->desc);
+    step->desc.layouts = nullptr;
     if (step->kernel == nullptr) {
       throw make_error(EVN_ERROR_UNSUPPORTED, "an input has no elements, which this device does not run").with_device(device.name().c_str());
     }
@@ -538,24 +583,34 @@ class PlanBuilder {
     return add_root(r);
   }
 
+  std::int32_t add_output_root(std::size_t j, int slot) {
+    Root r;
+    r.source = Source::kOutput;
+    r.slot = static_cast<std::uint8_t>(slot);
+    r.index = static_cast<std::int32_t>(j);
+    r.bytes = s_.descs[graph_.outputs[j]].size_bytes();
+    r.last_user = INT32_MAX;
+    return add_root(r);
+  }
+
   void add_outputs() {
     for (std::size_t j = 0; j < graph_.outputs.size(); ++j) {
       const ValueId v = graph_.outputs[j];
       const int slot = plan_->signature.output_slots[j];
       plan_->outputs[j] = s_.descs[v];
       if (s_.descs[v].wraps) continue;
-      const std::int32_t made = root(v, slot);
+      const std::int32_t last = slot == 0 && root(v, 0) < 0 ? root(v, 0, Layout::kChannelsLast) : -1;
+      if (last >= 0 && !same_in_all_layouts(v)) {
+        add_relayout(v, last, add_output_root(j, slot), Layout::kPlain);
+        continue;
+      }
+      const std::int32_t made = last >= 0 ? need(v, 0) : root(v, slot);
       if (made >= 0 && s_.roots[made].source == Source::kOutput && s_.roots[made].index == static_cast<std::int32_t>(j)) continue;
       std::int32_t from = made >= 0 || s_.values[v].data != nullptr ? need(v, slot) : -1;
       for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
       EVN_CHECK(from >= 0);
       if (!host(s_.roots[from].slot) && !host(slot) && s_.roots[from].slot != slot) from = need(v, 0);
-      Root r;
-      r.source = Source::kOutput;
-      r.slot = static_cast<std::uint8_t>(slot);
-      r.index = static_cast<std::int32_t>(j);
-      r.bytes = s_.descs[v].size_bytes();
-      add_copy(v, from, add_root(r));
+      add_copy(v, from, add_output_root(j, slot));
     }
   }
 

@@ -38,19 +38,19 @@ struct BufferSource {
 };
 
 struct PlanStep {
-  enum class Kind : std::uint8_t { kKernel, kCopy };
+  enum class Kind : std::uint8_t { kKernel, kCopy, kRelayout };
   Kind kind = Kind::kKernel;
   std::uint8_t slot = 0;           // the device that does it
   bool wait_after = false;         // the source of an upload is reused soon
-  std::int32_t node = -1;          // kKernel: graph node. kCopy: -1
-  ValueId value = kNoValue;        // kCopy: what is copied
+  std::int32_t node = -1;          // kKernel: graph node. Others: -1
+  ValueId value = kNoValue;        // kCopy, kRelayout: what is copied
   std::uint8_t from_slot = 0;      // kCopy
   std::uint8_t to_slot = 0;        // kCopy
   std::uint32_t wait_slots = 0;    // devices whose downloads must have arrived
   std::uint32_t buffers = 0;       // first of: inputs, outputs, scratch (kKernel); from, to (kCopy)
-  const Kernel* kernel = nullptr;
+  const Kernel* kernel = nullptr;  // kKernel, kRelayout
   std::span<const Buffer> packed;  // kKernel: per input
-  OpDesc desc;                     // kKernel: spans into the plan
+  OpDesc desc;                     // kKernel, kRelayout: spans into the plan
   KernelPlan plan;
 };
 
@@ -83,6 +83,7 @@ struct Plan {
 
   // Owned by the plan so that the spans in `steps` stay valid.
   std::vector<TensorDesc> descs;
+  std::deque<TensorDesc> relayouts;        // the value of each re-layout
   std::deque<std::vector<WeightPtr>> constants;
   std::deque<std::vector<Buffer>> packed;  // of kernels that were chosen now
   std::vector<WeightPtr> known;           // per value: bytes known since planning, or null

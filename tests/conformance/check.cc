@@ -37,10 +37,13 @@ void check_in_place(const Target& target, const Kernel& kernel, const KernelSubj
 
 void check_kernel(const Target& target, const Kernel& kernel, const KernelSubject& s, const std::vector<Bytes>& expected) {
   try {
-    KernelRun run(*target.device, kernel, s);
-    const std::vector<Bytes> got = run.run();
-    EXPECT_TRUE(test::outputs_near(s, got, expected, test::tolerance_of(s.node))) << label(target, kernel);
-    check_in_place(target, kernel, s, &run, got);
+    for (const Layout given : {Layout::kPlain, Layout::kChannelsLast}) {
+      if (given != Layout::kPlain && kernel.layouts == nullptr) continue;
+      KernelRun run(*target.device, kernel, s, given);
+      const std::vector<Bytes> got = run.run();
+      EXPECT_TRUE(test::outputs_near(s, got, expected, test::tolerance_of(s.node))) << label(target, kernel);
+      check_in_place(target, kernel, s, &run, got);
+    }
   } catch (const Error& e) {
     ADD_FAILURE() << label(target, kernel) << " threw: " << e.message;
   }

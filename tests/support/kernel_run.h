@@ -96,13 +96,15 @@ inline std::vector<Bytes> reference_result(const KernelSubject& s) {
 // size. On a host-addressable device buffers are the tests' own bytes; elsewhere they begin at an offset in the device's memory.
 class KernelRun {
  public:
-  KernelRun(Device& device, const Kernel& kernel, const KernelSubject& subject)
+  // `given`: the layout in which the inputs that are not constant lie, for kernels that may ask for others than the plain one.
+  KernelRun(Device& device, const Kernel& kernel, const KernelSubject& subject, Layout given = Layout::kPlain)
       : device_(device), kernel_(kernel), s_(subject), constants_(subject.constants), host_(device.traits().host_addressable) {
     // Once shapes are planned, what they depend on is known.
     for (std::size_t i = 0; i < constants_.size(); ++i) {
       if (constants_[i] == nullptr && by_value(i)) constants_[i] = copy_of(s_.inputs[i], s_.values[i]);
     }
     desc_ = {&s_.node, s_.inputs, s_.outputs, constants_};
+    if (kernel_.layouts != nullptr) choose_layouts(given);
     kernel_.plan(desc_, &plan_);
   }
 
@@ -112,6 +114,8 @@ class KernelRun {
   std::vector<Bytes> run(int in_place = -1) {
     memory_.clear();
     values_ = s_.values;
+    for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = in_layout(values_[i], s_.inputs[i], desc_.input_layout(static_cast<int>(i)), true);
+    const std::vector<Bytes> given = values_;
     std::vector<Bytes> results = blank_outputs(s_);
     std::vector<Buffer> in, packed, out;
     for (std::size_t i = 0; i < values_.size(); ++i) {
@@ -136,14 +140,44 @@ class KernelRun {
       const bool over = i == 0 && in_place >= 0;
       if (!host_) download(out[i], &results[i]);
       if (host_ && over) results[i] = values_[static_cast<std::size_t>(in_place)];
+      results[i] = in_layout(results[i], s_.outputs[i], desc_.output_layout(static_cast<int>(i)), false);
     }
     for (std::size_t i = 0; host_ && i < values_.size(); ++i) {
-      EXPECT_TRUE(static_cast<int>(i) == in_place || values_[i] == s_.values[i]) << kernel_.name << " wrote to input " << i;
+      EXPECT_TRUE(static_cast<int>(i) == in_place || values_[i] == given[i]) << kernel_.name << " wrote to input " << i;
     }
     return results;
   }
 
  private:
+  void choose_layouts(Layout given) {
+    layouts_.assign(s_.inputs.size() + s_.outputs.size(), Layout::kPlain);
+    for (std::size_t i = 0; i < s_.inputs.size(); ++i) {
+      if (s_.constants[i] == nullptr && s_.inputs[i].shape.rank() >= 3) layouts_[i] = given;
+    }
+    const std::span<Layout> all(layouts_);
+    kernel_.layouts(desc_, all.first(s_.inputs.size()), all.subspan(s_.inputs.size()));
+    for (std::size_t i = 0; i < layouts_.size(); ++i) {
+      const TensorDesc& d = i < s_.inputs.size() ? s_.inputs[i] : s_.outputs[i - s_.inputs.size()];
+      EXPECT_TRUE(layouts_[i] == Layout::kPlain || d.shape.rank() >= 3) << kernel_.name << ": channels last of rank " << d.shape.rank();
+    }
+    desc_.layouts = layouts_.data();
+  }
+
+  // A plain value in a layout, or back.
+  static Bytes in_layout(const Bytes& from, const TensorDesc& d, Layout layout, bool forth) {
+    if (layout == Layout::kPlain || from.empty()) return from;
+    const std::size_t channels = static_cast<std::size_t>(d.shape[1]);
+    const std::size_t positions = static_cast<std::size_t>(d.shape.elements(2, d.shape.rank()));
+    const std::size_t size = dtype_size(d.dtype);
+    Bytes to(from.size());
+    for (std::size_t at = 0; at < from.size() / size; ++at) {
+      const std::size_t position = at % positions, channel = at / positions % channels, image = at / positions / channels;
+      const std::size_t last = (image * positions + position) * channels + channel;
+      std::memcpy(&to[(forth ? last : at) * size], &from[(forth ? at : last) * size], size);
+    }
+    return to;
+  }
+
   // Kernels of devices with memory of their own read shapes from OpDesc::constants.
   bool reads(std::size_t i) const {
     if (s_.inputs[i].dtype == DType::kUndefined || (i == 0 && (s_.node.op->flags & kOpShapeOnly) != 0)) return false;
@@ -201,6 +235,7 @@ class KernelRun {
   const KernelSubject& s_;
   std::vector<WeightPtr> constants_;
   const bool host_;
+  std::vector<Layout> layouts_;
   OpDesc desc_;
   KernelPlan plan_;
   std::vector<PooledMemory> memory_;

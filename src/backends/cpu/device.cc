@@ -12,6 +12,7 @@
 #include "backends/cpu/blas.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/reference.h"
+#include "backends/cpu/relayout.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -94,6 +95,8 @@ class CpuDevice final : public Device {
     }
     return nullptr;
   }
+
+  const Kernel* relayout_kernel() const override { return &cpu_relayout_kernel; }
 
   const Kernel* reference_kernel(const OpDesc& desc) const override {
     return cpu_reference_kernel.supports(desc) == nullptr ? &cpu_reference_kernel : nullptr;

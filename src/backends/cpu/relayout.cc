@@ -1,0 +1,76 @@
+// Re-layout as a transposition of each image: [channels][positions] to [positions][channels] or back. A tile is some positions of
+// one image.
+#include "backends/cpu/relayout.h"
+
+#include <algorithm>
+
+#include "backends/cpu/support.h"
+
+namespace evn {
+namespace {
+
+struct RelayoutState {
+  std::int64_t channels, positions;
+  std::int64_t per_tile, tiles;  // positions of a tile; tiles of an image
+  std::int32_t element;          // bytes
+  bool to_last;
+};
+
+Refusal supports(const OpDesc&) { return nullptr; }
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<RelayoutState>();
+  const Shape& x = d.inputs[0].shape;
+  s.channels = x[1];
+  s.positions = x.elements(2, x.rank());
+  s.element = static_cast<std::int32_t>(dtype_size(d.inputs[0].dtype));
+  s.to_last = d.output_layout() == Layout::kChannelsLast;
+  s.per_tile = units_per_tile(s.positions, static_cast<double>(s.channels), static_cast<double>(kElementsPerTile));
+  s.tiles = ceil_div(s.positions, s.per_tile);
+  p->tiles = checked_mul(x[0], s.tiles);
+  p->bytes = bytes_of(d);
+}
+
+// y[j * y_step + i] = x[i * x_step + j] for i < rows, j < columns.
+template <typename T>
+void transpose(const T* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, T* y, std::int64_t y_step) {
+  constexpr std::int64_t kBlock = 16;
+  for (std::int64_t i0 = 0; i0 < rows; i0 += kBlock) {
+    const std::int64_t i1 = std::min(rows, i0 + kBlock);
+    for (std::int64_t j = 0; j < columns; ++j) {
+      for (std::int64_t i = i0; i < i1; ++i) y[j * y_step + i] = x[i * x_step + j];
+    }
+  }
+}
+
+template <typename T>
+void run_typed(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<RelayoutState>();
+  for (std::int64_t t = begin; t < end && !cancel.stop(); ++t) {
+    const std::int64_t image = t / s.tiles * s.channels * s.positions;
+    const std::int64_t first = t % s.tiles * s.per_tile;
+    const std::int64_t count = std::min(s.per_tile, s.positions - first);
+    const T* x = args.in<T>(0) + image;
+    T* y = args.out<T>() + image;
+    if (s.to_last) {
+      transpose(x + first, s.positions, s.channels, count, y + first * s.channels, s.channels);
+    } else {
+      transpose(x + first * s.channels, s.channels, count, s.channels, y + first, s.positions);
+    }
+  }
+}
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  switch (args.plan->state<RelayoutState>().element) {
+    case 1: return run_typed<std::uint8_t>(args, begin, end, cancel);
+    case 2: return run_typed<std::uint16_t>(args, begin, end, cancel);
+    case 4: return run_typed<std::uint32_t>(args, begin, end, cancel);
+    default: return run_typed<std::uint64_t>(args, begin, end, cancel);
+  }
+}
+
+}  // namespace
+
+const Kernel cpu_relayout_kernel = {"relayout", "", "", 0, supports, nullptr, nullptr, nullptr, plan, run};
+
+}  // namespace evn
