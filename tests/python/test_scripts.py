@@ -106,6 +106,20 @@ def test_the_page_has_times_versions_and_what_is_missing():
     assert "Failures" not in text
 
 
+def test_the_best_of_the_others_is_what_a_ratio_is_to():
+    rows = [report.Row(name, "", median, rounds=[median, 2 * median]) for name, median in (("a", 4.0), ("mine", 1.0), ("b", 2.0))]
+    assert report.ratio_to_best(rows, "mine") == ("b", 0.5)
+    rows[2].failure = "differs"
+    assert report.ratio_to_best(rows, "mine") == ("a", 0.25)
+    assert report.ratio_to_best(rows[1:], "mine") is None
+
+
+def test_a_share_of_the_peak_counts_two_operations_to_a_multiply_add():
+    yardstick = report.Yardstick(3_000_000, [{"flops": 1e9, "read_bytes": 1e9}, {"flops": 2e9, "read_bytes": 1e9}])
+    assert yardstick.share(report.Row("some", "", 0.008)) == 0.5
+    assert report.Yardstick(0, yardstick.peaks).share(report.Row("some", "", 0.008)) is None
+
+
 def test_the_page_names_failures():
     made = report_of("output 0 differs by 3")
     assert len(made.failures()) == 1
