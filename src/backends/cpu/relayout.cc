@@ -4,12 +4,16 @@
 
 #include <algorithm>
 
+#include "backends/cpu/simd/transpose.h"
 #include "backends/cpu/support.h"
 
 namespace evn {
 namespace {
 
+constexpr std::int64_t kWholeSquares = 64;  // a tile is a multiple of this many positions, so that only the last one has edges
+
 struct RelayoutState {
+  Isa isa;
   std::int64_t channels, positions;
   std::int64_t per_tile, tiles;  // positions of a tile; tiles of an image
   std::int32_t element;          // bytes
@@ -21,11 +25,12 @@ Refusal supports(const OpDesc&) { return nullptr; }
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<RelayoutState>();
   const Shape& x = d.inputs[0].shape;
+  s.isa = cpu_isa();
   s.channels = x[1];
   s.positions = x.elements(2, x.rank());
   s.element = static_cast<std::int32_t>(dtype_size(d.inputs[0].dtype));
   s.to_last = d.output_layout() == Layout::kChannelsLast;
-  s.per_tile = units_per_tile(s.positions, static_cast<double>(s.channels), static_cast<double>(kElementsPerTile));
+  s.per_tile = ceil_div(units_per_tile(s.positions, static_cast<double>(s.channels), static_cast<double>(kElementsPerTile)), kWholeSquares) * kWholeSquares;
   s.tiles = ceil_div(s.positions, s.per_tile);
   p->tiles = checked_mul(x[0], s.tiles);
   p->bytes = bytes_of(d);
@@ -33,7 +38,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 
 // y[j * y_step + i] = x[i * x_step + j] for i < rows, j < columns.
 template <typename T>
-void transpose(const T* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, T* y, std::int64_t y_step) {
+void transpose(Isa, const T* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, T* y, std::int64_t y_step) {
   constexpr std::int64_t kBlock = 16;
   for (std::int64_t i0 = 0; i0 < rows; i0 += kBlock) {
     const std::int64_t i1 = std::min(rows, i0 + kBlock);
@@ -41,6 +46,10 @@ void transpose(const T* x, std::int64_t x_step, std::int64_t rows, std::int64_t 
       for (std::int64_t i = i0; i < i1; ++i) y[j * y_step + i] = x[i * x_step + j];
     }
   }
+}
+
+void transpose(Isa isa, const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y, std::int64_t y_step) {
+  simd_transpose::loops(isa).transpose(x, x_step, rows, columns, y, y_step);
 }
 
 template <typename T>
@@ -53,9 +62,9 @@ void run_typed(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
     const T* x = args.in<T>(0) + image;
     T* y = args.out<T>() + image;
     if (s.to_last) {
-      transpose(x + first, s.positions, s.channels, count, y + first * s.channels, s.channels);
+      transpose(s.isa, x + first, s.positions, s.channels, count, y + first * s.channels, s.channels);
     } else {
-      transpose(x + first * s.channels, s.channels, count, s.channels, y + first, s.positions);
+      transpose(s.isa, x + first * s.channels, s.channels, count, s.channels, y + first, s.positions);
     }
   }
 }
@@ -64,7 +73,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   switch (args.plan->state<RelayoutState>().element) {
     case 1: return run_typed<std::uint8_t>(args, begin, end, cancel);
     case 2: return run_typed<std::uint16_t>(args, begin, end, cancel);
-    case 4: return run_typed<std::uint32_t>(args, begin, end, cancel);
+    case 4: return run_typed<float>(args, begin, end, cancel);
     default: return run_typed<std::uint64_t>(args, begin, end, cancel);
   }
 }

@@ -1,5 +1,6 @@
-// Runs one node on the CPU device, on every instruction-set cluster that this machine has and with one to four threads, and compares
-// it with the operator's reference: within the operator's tolerance, and bit for bit between thread counts.
+// Runs one node on the CPU device, on every instruction-set cluster that this machine has, with plain inputs and with such that lie
+// channels last, and with one to four threads, and compares it with the operator's reference: within the operator's tolerance, and
+// bit for bit between thread counts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -89,17 +90,19 @@ class KernelCheck {
     for (Isa isa : available_isas()) {
       force_isa(isa);
       SCOPED_TRACE(isa_name(isa));
-      std::vector<Bytes> first;
-      for (int threads = 1; threads <= 4; ++threads) {
-        const std::vector<Bytes> got = execute(threads);
-        if (threads == 1) {
-          EXPECT_TRUE(outputs_near(subject_, got, expected, tolerance_of(subject_.node)));
-          first = got;
-        } else {
-          EXPECT_TRUE(got == first) << "differs with " << threads << " threads";
+      for (const Layout layout : {Layout::kChannelsLast, Layout::kPlain}) {
+        SCOPED_TRACE(layout == Layout::kPlain ? "plain" : "channels last");
+        last.clear();
+        for (int threads = 1; threads <= 4; ++threads) {
+          const std::vector<Bytes> got = execute(threads, layout);
+          if (threads == 1) {
+            EXPECT_TRUE(outputs_near(subject_, got, expected, tolerance_of(subject_.node)));
+            last = got;
+          } else {
+            EXPECT_TRUE(got == last) << "differs with " << threads << " threads";
+          }
         }
       }
-      last = first;
       if (testing::Test::HasFailure()) break;
     }
     force_isa(before);
@@ -124,14 +127,14 @@ class KernelCheck {
     return s + "steps=" + std::to_string(epilogue_.count);
   }
 
-  std::vector<Bytes> execute(int threads) const {
+  std::vector<Bytes> execute(int threads, Layout given) const {
     const std::shared_ptr<Device> device = cpu_device(threads);
     std::string reason;
     const Kernel* kernel = device->find_kernel(subject_.desc(), &reason);
     EXPECT_NE(kernel, nullptr) << reason;
     if (kernel == nullptr) return {};
     EXPECT_EQ(kernel->name, kernel_) << reason;
-    return KernelRun(*device, *kernel, subject_).run();
+    return KernelRun(*device, *kernel, subject_, given).run();
   }
 
   std::string op_;
