@@ -58,6 +58,13 @@ if(TARGET evn_api)
   target_link_libraries(list_operators PRIVATE evn_api)
 endif()
 
+# What tests/models/test_quiet.py runs. Sanitizers have a malloc and system calls of their own.
+if(TARGET evener AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)
+  add_executable(quiet_run ${CMAKE_SOURCE_DIR}/tests/tools/quiet_run.c)
+  target_link_libraries(quiet_run PRIVATE evener)
+  target_compile_options(quiet_run PRIVATE -fno-builtin-malloc)
+endif()
+
 # Once more on each instruction-set cluster, chosen as a user would; drawn cases go to all clusters by themselves. What the machine
 # lacks is skipped.
 if(TARGET test_conformance)

@@ -1,7 +1,9 @@
 // Custom operators: what they can do, and that nothing that their callbacks return is trusted.
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <functional>
+#include <future>
 #include <stdexcept>
 #include <thread>
 
@@ -441,6 +443,46 @@ TEST_F(OperatorTest, EachFailingAllocationIsAStatusAndReleasesOnce) {
     ASSERT_EQ(status, EVN_ERROR_OUT_OF_MEMORY) << k << ": " << error.message;
   }
   EXPECT_GT(refused, 20);
+}
+
+// As if a debugger held one thread in the middle of a run: no lock is held there that another run needs.
+TEST_F(OperatorTest, ARunThatStandsStillHoldsUpNoOther) {
+  std::promise<void> entered, others_done;
+  std::shared_future<void> go_on = others_done.get_future().share();
+  std::atomic<bool> waited{false};
+  behaviour.run = [&](evn_operator_node, const evn_tensor_view* in, uint32_t, const evn_tensor_view* out, uint32_t, evn_error*) {
+    memcpy(out[0].data, in[0].data, in[0].size_bytes);
+    if (waited.exchange(true)) return EVN_OK;
+    entered.set_value();
+    return go_on.wait_for(std::chrono::minutes(2)) == std::future_status::ready ? EVN_OK : EVN_ERROR_INTERNAL;
+  };
+  ASSERT_OK(add(make_operator(&behaviour)));
+  ASSERT_OK(load(double_model()));
+  evn_session still = session;
+  session = nullptr;
+  std::vector<float> x(3, 1);
+  const int64_t dims[] = {1, 3};
+  evn_tensor in = nullptr, out = nullptr;
+  ASSERT_OK(evn_tensor_wrap(runtime, x.data(), 12, EVN_DTYPE_FLOAT32, dims, 2, nullptr, nullptr, &in, &error));
+  evn_status status = EVN_ERROR_INTERNAL;
+  std::thread stopped([&] { status = evn_session_run(still, &in, 1, &out, 1, nullptr, nullptr); });
+  entered.get_future().wait();
+
+  ASSERT_OK(load(double_model()));  // another model and session of the runtime, for shapes that it has not met
+  for (int64_t rows : {1, 40'000}) {
+    ASSERT_OK(run(std::vector<float>(static_cast<size_t>(3 * rows), 2), {rows, 3}));
+    EXPECT_EQ(result.back(), 2);
+  }
+  std::swap(session, still);  // and the session that stands still, for the same shape and another
+  for (int64_t rows : {1, 5}) ASSERT_OK(run(std::vector<float>(static_cast<size_t>(3 * rows), 2), {rows, 3}));
+  std::swap(session, still);
+  EXPECT_EQ(go_on.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "it stood still all the while";
+  others_done.set_value();
+  stopped.join();
+  EXPECT_EQ(status, EVN_OK);
+  EXPECT_EQ(evn_session_release(still), EVN_OK);
+  evn_tensor_release(in);
+  evn_tensor_release(out);
 }
 
 }  // namespace
