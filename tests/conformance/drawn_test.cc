@@ -1,5 +1,6 @@
 // Every optimized kernel against the reference over cases drawn from the rows of the tables: other dims, attributes and values, with
 // a fixed seed. EVN_DRAWN_CASES=n: so many of each operator; 50 otherwise, and 10,000 with EVN_TEST_FULL=1.
+// EVN_DRAWN_OPS=Add,Conv: of these operators only.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -25,6 +26,11 @@ int wanted() {
   return full != nullptr && std::string(full) == "1" ? 10000 : 50;
 }
 
+bool is_wanted(const std::string& op) {
+  const char* names = std::getenv("EVN_DRAWN_OPS");
+  return names == nullptr || (',' + std::string(names) + ',').find(',' + op + ',') != std::string::npos;
+}
+
 // The operators for which some device has a kernel besides the reference.
 std::vector<std::string> ops_with_kernels() {
   std::set<std::pair<std::string, std::string>> known;
@@ -35,7 +41,7 @@ std::vector<std::string> ops_with_kernels() {
   }
   std::vector<std::string> all;
   for (const std::string& op : case_ops()) {
-    if (known.count(test::split_domain(op)) != 0) all.push_back(op);
+    if (known.count(test::split_domain(op)) != 0 && is_wanted(op)) all.push_back(op);
   }
   return all;
 }

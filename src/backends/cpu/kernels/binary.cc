@@ -1,5 +1,7 @@
 // Arithmetic of two broadcast float32 inputs. Axes along which both inputs move alike are merged, so that same shapes, scalars,
-// per-channel and trailing vectors all become a few axes around one long inner loop. A tile is a run of elements of the output.
+// per-channel and trailing vectors all become a few axes around one inner loop, in any layout. A tile is a run of elements of the
+// output.
+#include "backends/cpu/follow.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/support.h"
 
@@ -21,7 +23,7 @@ Refusal supports(const OpDesc& d) {
   return nullptr;
 }
 
-// Element strides of an input along the axes of the output, 0 where it is broadcast.
+// Element steps of an input along the axes of the output, 0 where it is broadcast; all row-major.
 void broadcast_steps(const Shape& in, const Shape& out, std::int64_t* steps) {
   std::int64_t step = 1;
   for (int i = out.rank() - 1; i >= 0; --i) {
@@ -32,12 +34,23 @@ void broadcast_steps(const Shape& in, const Shape& out, std::int64_t* steps) {
   }
 }
 
+// Of input i, along the axes of the output as it is stored.
+void stored_steps(const OpDesc& d, int i, std::int64_t* steps) {
+  const Shape& in = d.inputs[static_cast<std::size_t>(i)].shape;
+  const Shape& out = d.outputs[0].shape;
+  const Layout to = d.output_layout();
+  if (d.input_layout(i) == to) return broadcast_steps(stored_shape(in, to), stored_shape(out, to), steps);
+  std::int64_t plain[kMaxRank];
+  broadcast_steps(in, out, plain);
+  for (int axis = 0; axis < out.rank(); ++axis) steps[stored_axis(axis, out.rank(), to)] = plain[axis];
+}
+
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<BinaryState>();
-  const Shape& out = d.outputs[0].shape;
+  const Shape out = stored_shape(d.outputs[0].shape, d.output_layout());
   std::int64_t x[kMaxRank], z[kMaxRank];
-  broadcast_steps(d.inputs[0].shape, out, x);
-  broadcast_steps(d.inputs[1].shape, out, z);
+  stored_steps(d, 0, x);
+  stored_steps(d, 1, z);
   s.isa = cpu_isa();
   s.count = out.elements();
   // From the innermost axis outwards, merged axes are collected in reverse.
@@ -60,7 +73,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   }
   s.rank = rank;
   p->tiles = ceil_div(s.count, kElementsPerTile);
-  p->in_place = (d.inputs[0].shape == out ? 1u : 0u) | (d.inputs[1].shape == out ? 2u : 0u);
+  const Shape& same = d.outputs[0].shape;
+  p->in_place = (d.inputs[0].shape == same ? 1u : 0u) | (d.inputs[1].shape == same ? 2u : 0u);
   p->flops = 2.0 * static_cast<double>(s.count);
   p->bytes = bytes_of(d);
 }
@@ -77,6 +91,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     while (at < last) {
       const std::int64_t start = at % inner;
       std::int64_t row = at / inner;
+      simd_elementwise::Rows rows = {1, 0, 0};
+      if (start == 0 && s.rank > 1) {
+        const std::int64_t whole = std::min((last - at) / inner, s.dims[1] - row % s.dims[1]);
+        rows = {std::max<std::int64_t>(whole, 1), s.x_step[1], s.z_step[1]};
+      }
       std::int64_t x = start * s.x_step[0];
       std::int64_t z = start * s.z_step[0];
       for (int i = 1; i < s.rank; ++i) {
@@ -84,16 +103,16 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
         z += row % s.dims[i] * s.z_step[i];
         row /= s.dims[i];
       }
-      const std::int64_t n = last - at < inner - start ? last - at : inner - start;
-      loops.binary(Op, args.in<float>(0) + x, s.x_step[0], args.in<float>(1) + z, s.z_step[0], args.out<float>() + at, n, epilogue);
-      at += n;
+      const std::int64_t n = std::min(last - at, inner - start);
+      loops.binary(Op, args.in<float>(0) + x, s.x_step[0], args.in<float>(1) + z, s.z_step[0], args.out<float>() + at, n, rows, epilogue);
+      at += n * rows.count;
     }
   }
 }
 
 template <Binary Op>
 constexpr Kernel row(const char* name, const char* op) {
-  return {name, op, "", 10, supports, nullptr, nullptr, nullptr, plan, run<Op>};
+  return {name, op, "", 10, supports, nullptr, nullptr, nullptr, plan, run<Op>, false, follow_broadcast};
 }
 
 constexpr Kernel kKernels[] = {

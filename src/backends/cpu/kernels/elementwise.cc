@@ -1,8 +1,9 @@
-// Element-wise operators of one float32 input. A tile is a run of elements.
+// Element-wise operators of one float32 input, in any layout. A tile is a run of elements.
 #include "backends/cpu/simd/elementwise.h"
 
 #include <limits>
 
+#include "backends/cpu/follow.h"
 #include "backends/cpu/support.h"
 #include "ops/clip.h"
 #include "ops/unary.h"
@@ -73,7 +74,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 template <Unary F>
 constexpr Kernel row(const char* name, const char* op, Refusal (*check)(const OpDesc&) = supports) {
-  return {name, op, "", 10, check, nullptr, nullptr, nullptr, plan, run<F>};
+  return {name, op, "", 10, check, nullptr, nullptr, nullptr, plan, run<F>, false, follow_first};
 }
 
 constexpr Kernel kKernels[] = {

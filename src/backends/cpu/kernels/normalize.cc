@@ -1,6 +1,7 @@
 // BatchNormalization (one multiply-add for each element), Softmax, LogSoftmax and LayerNormalization, float32.
 #include <cmath>
 
+#include "backends/cpu/follow.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
 #include "backends/cpu/support.h"
@@ -15,8 +16,10 @@ constexpr std::int64_t kColumnsPerTile = 256;
 
 // ----------------------------------------------------------------------------------------- BatchNormalization --
 
+// Plain, a line is a plane of one channel; channels last, it is a position.
 struct BatchNormState {
   Isa isa;
+  bool last;
   std::int64_t channels, lines, line, per_tile;
 };
 
@@ -30,29 +33,57 @@ void batch_norm_plan(const OpDesc& d, KernelPlan* p) {
   const Shape& x = d.inputs[0].shape;
   s.isa = cpu_isa();
   s.channels = x[1];
-  s.lines = x.elements(0, 2);
-  s.line = x.elements(2, x.rank());
+  s.last = d.output_layout() == Layout::kChannelsLast;
+  s.lines = s.last ? checked_mul(x[0], x.elements(2, x.rank())) : x.elements(0, 2);
+  s.line = s.last ? x[1] : x.elements(2, x.rank());
   s.per_tile = units_per_tile(s.lines, static_cast<double>(s.line), kElementsPerTile);
   p->tiles = ceil_div(s.lines, s.per_tile);
+  p->thread_scratch_bytes = s.last ? 2 * sizeof(float) * static_cast<std::size_t>(x[1]) : 0;
   p->in_place = 1;
   p->flops = 2.0 * static_cast<double>(x.elements());
   p->bytes = bytes_of(d);
 }
 
+struct ScaleAndOffset {
+  float scale, offset;
+};
+
+ScaleAndOffset batch_norm_of(const KernelArgs& args, std::int64_t c) {
+  const double epsilon = static_cast<double>(attr_float(*args.desc->node, BatchNormAttr::kEpsilon));
+  const double scale = static_cast<double>(args.in<float>(BatchNormInput::kScale)[c]) /
+                       std::sqrt(static_cast<double>(args.in<float>(BatchNormInput::kVariance)[c]) + epsilon);
+  const double offset = static_cast<double>(args.in<float>(BatchNormInput::kBias)[c]) -
+                        static_cast<double>(args.in<float>(BatchNormInput::kMean)[c]) * scale;
+  return {static_cast<float>(scale), static_cast<float>(offset)};
+}
+
+void batch_norm_last(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<BatchNormState>();
+  float* scale = static_cast<float*>(args.thread_scratch);
+  float* offset = scale + s.channels;
+  for (std::int64_t c = 0; c < s.channels; ++c) {
+    const ScaleAndOffset a = batch_norm_of(args, c);
+    scale[c] = a.scale;
+    offset[c] = a.offset;
+  }
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t first = index * s.per_tile;
+    const std::int64_t count = std::min(s.per_tile, s.lines - first);
+    simd_elementwise::loops(s.isa).affine_rows(scale, offset, args.in<float>(0) + first * s.line, args.out<float>() + first * s.line, count,
+                                               s.line, epilogue_of(*args.desc));
+  }
+}
+
 void batch_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<BatchNormState>();
+  if (s.last) return batch_norm_last(args, begin, end, cancel);
   const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
-  const double epsilon = static_cast<double>(attr_float(*args.desc->node, BatchNormAttr::kEpsilon));
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = (index + 1) * s.per_tile < s.lines ? (index + 1) * s.per_tile : s.lines;
     for (std::int64_t line = index * s.per_tile; line < last; ++line) {
-      const std::int64_t c = line % s.channels;
-      const double scale = static_cast<double>(args.in<float>(BatchNormInput::kScale)[c]) /
-                           std::sqrt(static_cast<double>(args.in<float>(BatchNormInput::kVariance)[c]) + epsilon);
-      const double offset = static_cast<double>(args.in<float>(BatchNormInput::kBias)[c]) -
-                            static_cast<double>(args.in<float>(BatchNormInput::kMean)[c]) * scale;
-      loops.affine(static_cast<float>(scale), static_cast<float>(offset), args.in<float>(0) + line * s.line,
-                   args.out<float>() + line * s.line, s.line, epilogue_of(*args.desc));
+      const ScaleAndOffset a = batch_norm_of(args, line % s.channels);
+      loops.affine(a.scale, a.offset, args.in<float>(0) + line * s.line, args.out<float>() + line * s.line, s.line,
+                   epilogue_of(*args.desc));
     }
   }
 }
@@ -78,6 +109,11 @@ void softmax_plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<SoftmaxState>();
   s.isa = cpu_isa();
   s.view = softmax_view(*d.node, d.inputs[0].shape);
+  if (d.output_layout() != Layout::kPlain) {
+    const Shape x = stored_shape(d.inputs[0].shape, d.output_layout());
+    const int axis = stored_axis(normalize_axis(attr_int(*d.node, SoftmaxAttr::kAxis), x.rank()), x.rank(), d.output_layout());
+    s.view = {x.elements(0, axis), x[axis], x.elements(axis + 1, x.rank())};
+  }
   s.lines = s.view.inner == 1 ? s.view.outer : checked_mul(s.view.outer, ceil_div(s.view.inner, kColumnsPerTile));
   const std::int64_t width = s.view.inner < kColumnsPerTile ? s.view.inner : kColumnsPerTile;
   s.per_tile = units_per_tile(s.lines, static_cast<double>(s.view.length) * static_cast<double>(width), kElementsPerTile / 2);
@@ -85,6 +121,12 @@ void softmax_plan(const OpDesc& d, KernelPlan* p) {
   p->in_place = 1;
   p->flops = 16.0 * static_cast<double>(d.inputs[0].shape.elements());
   p->bytes = bytes_of(d);
+}
+
+// Before opset 13 all axes from the given one on are one line, in their plain order.
+void softmax_layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> outputs) {
+  if (d.node->op->since >= 13) outputs[0] = inputs[0];
+  inputs[0] = outputs[0];
 }
 
 template <bool Log>
@@ -163,8 +205,9 @@ void layer_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end
 }
 
 constexpr Kernel kKernels[] = {
-    {"batch_norm", "BatchNormalization", "", 10, batch_norm_supports, nullptr, nullptr, nullptr, batch_norm_plan, batch_norm_run},
-    {"softmax", "Softmax", "", 10, softmax_supports, nullptr, nullptr, nullptr, softmax_plan, softmax_run<false>},
+    {"batch_norm", "BatchNormalization", "", 10, batch_norm_supports, nullptr, nullptr, nullptr, batch_norm_plan, batch_norm_run,
+     false, follow_first},
+    {"softmax", "Softmax", "", 10, softmax_supports, nullptr, nullptr, nullptr, softmax_plan, softmax_run<false>, false, softmax_layouts},
     {"log_softmax", "LogSoftmax", "", 10, log_softmax_supports, nullptr, nullptr, nullptr, softmax_plan, softmax_run<true>},
     {"layer_norm", "LayerNormalization", "", 10, layer_norm_supports, nullptr, nullptr, nullptr, layer_norm_plan, layer_norm_run},
 };

@@ -6,6 +6,7 @@ namespace evn::EVN_ISA {
 namespace {
 
 using simd_elementwise::Binary;
+using simd_elementwise::Rows;
 using simd_elementwise::Unary;
 
 // Runs of this length are written and then taken through the rest of the chain while they are in L1.
@@ -94,40 +95,59 @@ inline Vec binary_of(Binary op, Vec x, Vec z) {
 }
 
 template <Binary Op, int XStep, int ZStep>
-void binary_loop(const float* x, const float* z, float* y, std::int64_t n) {
-  const Vec x0 = XStep == 0 && n > 0 ? splat(*x) : zero();
-  const Vec z0 = ZStep == 0 && n > 0 ? splat(*z) : zero();
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    store(y + i, binary_of(Op, XStep == 0 ? x0 : load(x + i), ZStep == 0 ? z0 : load(z + i)));
-  }
-  if (i < n) {
-    const Vec xv = XStep == 0 ? x0 : load_n(x + i, n - i);
-    const Vec zv = ZStep == 0 ? z0 : load_n(z + i, n - i);
-    store_n(y + i, binary_of(Op, xv, zv), n - i);
+void binary_loop(const float* x, const float* z, float* y, std::int64_t n, Rows rows) {
+  for (std::int64_t r = 0; r < rows.count; ++r, x += rows.x, z += rows.z, y += n) {
+    const Vec x0 = XStep == 0 && n > 0 ? splat(*x) : zero();
+    const Vec z0 = ZStep == 0 && n > 0 ? splat(*z) : zero();
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      store(y + i, binary_of(Op, XStep == 0 ? x0 : load(x + i), ZStep == 0 ? z0 : load(z + i)));
+    }
+    if (i < n) {
+      const Vec xv = XStep == 0 ? x0 : load_n(x + i, n - i);
+      const Vec zv = ZStep == 0 ? z0 : load_n(z + i, n - i);
+      store_n(y + i, binary_of(Op, xv, zv), n - i);
+    }
   }
 }
 
-using BinaryFn = void (*)(const float*, const float*, float*, std::int64_t);
+using BinaryFn = void (*)(const float*, const float*, float*, std::int64_t, Rows);
 #define EVN_BINARY(OP) {{binary_loop<OP, 0, 0>, binary_loop<OP, 0, 1>}, {binary_loop<OP, 1, 0>, binary_loop<OP, 1, 1>}}
 constexpr BinaryFn kBinary[][2][2] = {
     EVN_BINARY(Binary::kAdd), EVN_BINARY(Binary::kSub), EVN_BINARY(Binary::kMul), EVN_BINARY(Binary::kDiv),
     EVN_BINARY(Binary::kMin), EVN_BINARY(Binary::kMax), EVN_BINARY(Binary::kPow), EVN_BINARY(Binary::kPRelu),
 };
 
-void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n,
-                const Epilogue* epilogue) {
+void run_row(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n,
+             const Epilogue* epilogue) {
   if (op == Binary::kPow && z_step == 0 && n > 0) {
     const float power = *z;
     if (power == 2.0f && x_step == 1) return run_unary(Unary::kSquare, 0, 0, x, y, n, epilogue);
   }
   const Chain chain = split_chain(epilogue);
   const BinaryFn loop = kBinary[static_cast<int>(op)][x_step][z_step];
-  if (epilogue == nullptr) return loop(x, z, y, n);
   for (std::int64_t i = 0; i < n; i += kChunk) {
     const std::int64_t count = n - i < kChunk ? n - i : kChunk;
-    loop(x + i * x_step, z + i * z_step, y + i, count);
+    loop(x + i * x_step, z + i * z_step, y + i, count, {1, 0, 0});
     apply_chain(chain, y + i, count);
+  }
+}
+
+void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n, Rows rows,
+                const Epilogue* epilogue) {
+  const bool row_by_row = (op == Binary::kPow && z_step == 0) || (epilogue != nullptr && n >= kChunk);
+  if (row_by_row) {
+    for (std::int64_t r = 0; r < rows.count; ++r) run_row(op, x + r * rows.x, x_step, z + r * rows.z, z_step, y + r * n, n, epilogue);
+    return;
+  }
+  const BinaryFn loop = kBinary[static_cast<int>(op)][x_step][z_step];
+  if (epilogue == nullptr || n == 0) return loop(x, z, y, n, rows);
+  const Chain chain = split_chain(epilogue);
+  const std::int64_t at_once = kChunk / n;
+  for (std::int64_t r = 0; r < rows.count; r += at_once) {
+    const std::int64_t count = rows.count - r < at_once ? rows.count - r : at_once;
+    loop(x + r * rows.x, z + r * rows.z, y + r * n, n, {count, rows.x, rows.z});
+    apply_chain(chain, y + r * n, count * n);
   }
 }
 
@@ -141,6 +161,17 @@ void run_affine(float scale, float offset, const float* x, float* y, std::int64_
   apply_rest(chain, y, n);
 }
 
+void run_affine_rows(const float* scale, const float* offset, const float* x, float* y, std::int64_t rows, std::int64_t n,
+                     const Epilogue* epilogue) {
+  const Chain chain = split_chain(epilogue);
+  for (std::int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) store(y + i, bounded(chain, fma(load(scale + i), load(x + i), load(offset + i))));
+    if (i < n) store_n(y + i, bounded(chain, fma(load_n(scale + i, n - i), load_n(x + i, n - i), load_n(offset + i, n - i))), n - i);
+    apply_rest(chain, y, n);
+  }
+}
+
 void run_chain(float* y, std::int64_t n, const Epilogue* epilogue) {
   if (epilogue == nullptr) return;
   const Chain chain = split_chain(epilogue);
@@ -150,6 +181,6 @@ void run_chain(float* y, std::int64_t n, const Epilogue* epilogue) {
 }  // namespace
 
 extern const simd_elementwise::Loops loops_elementwise;
-const simd_elementwise::Loops loops_elementwise = {run_unary, run_binary, run_affine, run_chain};
+const simd_elementwise::Loops loops_elementwise = {run_unary, run_binary, run_affine, run_affine_rows, run_chain};
 
 }  // namespace evn::EVN_ISA

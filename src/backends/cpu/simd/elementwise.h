@@ -15,14 +15,22 @@ enum class Unary : std::int32_t {
 
 enum class Binary : std::int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax, kPow, kPRelu };
 
+// Lines of the same length: y's follow each other, the next of x and z begins so many elements further.
+struct Rows {
+  std::int64_t count, x, z;
+};
+
 struct Loops {
   // y[i] = f(x[i]; a, b). y may be x.
   void (*unary)(Unary f, float a, float b, const float* x, float* y, std::int64_t n, const Epilogue* epilogue);
-  // y[i] = x[i * x_step] op z[i * z_step]; steps are 0 or 1. y may be x or z.
+  // y[i] = x[i * x_step] op z[i * z_step] in each row; steps are 0 or 1. y may be x or z.
   void (*binary)(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n,
-                 const Epilogue* epilogue);
+                 Rows rows, const Epilogue* epilogue);
   // y[i] = scale * x[i] + offset.
   void (*affine)(float scale, float offset, const float* x, float* y, std::int64_t n, const Epilogue* epilogue);
+  // y[r * n + i] = scale[i] * x[r * n + i] + offset[i].
+  void (*affine_rows)(const float* scale, const float* offset, const float* x, float* y, std::int64_t rows, std::int64_t n,
+                      const Epilogue* epilogue);
   // The epilogue alone, in place.
   void (*chain)(float* y, std::int64_t n, const Epilogue* epilogue);
 };
