@@ -543,6 +543,13 @@ class PlanBuilder {
           .with_device(device.name().c_str());
     }
     step->kernel = claim.segments[0].kernel;
+    if (step->kernel->layouts != nullptr) {
+      const std::size_t inputs = step->desc.inputs.size();
+      std::vector<Layout>& layouts = plan_->layouts.emplace_back(inputs + step->desc.outputs.size(), Layout::kPlain);
+      const std::span<Layout> all(layouts);
+      step->kernel->layouts(step->desc, all.first(inputs), all.subspan(inputs));
+      step->desc.layouts = layouts.data();
+    }
     std::vector<Buffer>& packed = plan_->packed.emplace_back(step->desc.inputs.size());
     for (std::size_t k = 0; k < packed.size(); ++k) packed[k] = c_.model->store.packed(device, *step->kernel, step->desc, static_cast<int>(k));
     step->packed = packed;

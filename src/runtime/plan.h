@@ -85,6 +85,7 @@ struct Plan {
   std::vector<TensorDesc> descs;
   std::deque<TensorDesc> relayouts;        // the value of each re-layout
   std::deque<std::vector<WeightPtr>> constants;
+  std::deque<std::vector<Layout>> layouts;  // of kernels that were chosen now
   std::deque<std::vector<Buffer>> packed;  // of kernels that were chosen now
   std::vector<WeightPtr> known;           // per value: bytes known since planning, or null
   std::unique_ptr<TextPool> texts;        // of strings that were made while planning

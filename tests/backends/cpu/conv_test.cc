@@ -51,8 +51,23 @@ TEST(CpuConv, Depthwise) {
       {11, 70, 3, 3, 3, 3, 1, 1, 0, 0, 0, 0}, {8, 90, 1, 9, 1, 1, 1, 1, 0, 4, 0, 4},   {200, 130, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},
       {3, 3, 3, 3, 1, 1, 1, 1, 4, 4, 4, 4},   {48, 320, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1}, {17, 33, 2, 2, 2, 2, 1, 1, 0, 0, 1, 1},
   };
-  for (const Spatial& s : cases) conv(2, 5, 5, 5, s).kernel("conv_depthwise").run();
-  conv(1, 40, 40, 40, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, false).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).kernel("conv_depthwise").run();
+  for (const Spatial& s : cases) {
+    conv(2, 5, 5, 5, s).kernel("conv_depthwise").run();
+    conv(2, 21, 21, 21, s).kernel("conv_depthwise_last").run();
+  }
+  conv(1, 40, 40, 40, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, false).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).kernel("conv_depthwise_last").run();
+}
+
+// Every place of a block of outputs at every border, with tails of channels.
+TEST(CpuConv, DepthwiseOfSmallImages) {
+  for (const std::int64_t kernel : {3, 5}) {
+    for (const std::int64_t stride : {1, 2}) {
+      for (std::int64_t size = 2; size <= 11; ++size) {
+        const std::int64_t pad = kernel / 2;
+        conv(1, 19, 19, 19, {size, 13 - size, kernel, kernel, stride, stride, 1, 1, pad, pad, pad, pad}).kernel("conv_depthwise_last").run();
+      }
+    }
+  }
 }
 
 TEST(CpuConv, DepthMultiplierIsAGroupedProduct) {
@@ -75,7 +90,8 @@ TEST(CpuConv, EveryEpilogueStepAndChains) {
 
 TEST(CpuConv, OneSpatialAxis) {
   KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{11, 9, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernel("conv_gemm").run();
-  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise").run();
+  KernelCheck("Conv").input(Shape{2, 7, 40}).weight(Shape{7, 1, 3}).integer("group", 7).kernel("conv_depthwise").run();
+  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise_last").run();
 }
 
 TEST(CpuConv, SamePadding) {
@@ -99,7 +115,7 @@ TEST(CpuConv, BatchNeighboursDoNotChangeABit) {
     for (int i = 0; i < 3; ++i) many.insert(many.end(), one.begin(), one.end());
     const auto check = [&](std::int64_t n, const std::vector<float>& x) {
       return KernelCheck("Conv").input_of<float>(Shape{n, 20, s.h, s.w}, x).weight(Shape{20, 20 / group, 3, 3}).integer("group", group)
-          .ints("pads", {1, 1, 1, 1}).kernel(group == 1 ? "conv_gemm" : "conv_depthwise").run();
+          .ints("pads", {1, 1, 1, 1}).kernel(group == 1 ? "conv_gemm" : "conv_depthwise_last").run();
     };
     const Bytes single = check(1, one)[0];
     const Bytes batch = check(3, many)[0];
