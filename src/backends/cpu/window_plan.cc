@@ -7,17 +7,37 @@ namespace {
 
 constexpr std::int64_t kBufferFloats = 6144;  // padded rows of a strip: 24 KB, to stay in L1
 
+simd_window::Geometry geometry_of(const Window& window) {
+  const WindowAxis none;
+  const WindowAxis& y = window.rank == 2 ? window.axis[0] : none;
+  const WindowAxis& c = window.axis[window.rank - 1];
+  return {y.input,  c.input,    y.output,   c.output,    y.kernel,    c.kernel,  y.stride,
+          c.stride, y.dilation, c.dilation, y.pad_begin, c.pad_begin, y.pad_end, c.pad_end};
+}
+
 }  // namespace
+
+void plan_window_last(const OpDesc& d, const Window& window, KernelPlan* plan) {
+  auto& s = plan->state<WindowState>();
+  const Shape& x = d.inputs[0].shape;
+  s.isa = cpu_isa();
+  s.last = true;
+  s.geometry = geometry_of(window);
+  s.channels = x[1];
+  const double row = static_cast<double>(s.geometry.out_width) * static_cast<double>(x[1]);
+  const double cost = row * static_cast<double>(s.geometry.kernel_h * s.geometry.kernel_w);
+  s.strip_rows = units_per_tile(s.geometry.out_height, cost, 2 * kElementsPerTile);
+  s.strips = ceil_div(s.geometry.out_height, s.strip_rows);
+  plan->tiles = checked_mul(x[0], s.strips);
+  plan->bytes = bytes_of(d);
+}
 
 void plan_window(const OpDesc& d, const Window& window, KernelPlan* plan) {
   auto& s = plan->state<WindowState>();
   const Shape& x = d.inputs[0].shape;
-  const WindowAxis none;
-  const WindowAxis& y = window.rank == 2 ? window.axis[0] : none;
-  const WindowAxis& c = window.axis[window.rank - 1];
   s.isa = cpu_isa();
-  s.geometry = {y.input,  c.input,  y.output,   c.output,   y.kernel,    c.kernel,    y.stride,
-                c.stride, y.dilation, c.dilation, y.pad_begin, c.pad_begin, y.pad_end, c.pad_end};
+  s.last = false;
+  s.geometry = geometry_of(window);
   const simd_window::Geometry& g = s.geometry;
   s.channels = x[1];
   s.planes = checked_mul(x[0], x[1]);

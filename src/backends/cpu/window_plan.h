@@ -15,10 +15,14 @@ struct WindowState {
   std::int64_t channels, planes;
   std::int64_t strip_rows, strips;    // of a plane
   std::int64_t planes_per_tile;       // 1 where a plane has several strips
+  bool last;                          // channels last: a strip has rows of all channels
 };
 
 // Fills plan->state<WindowState>(), tiles, scratch and costs for a node whose input 0 and output 0 are [N, C, spatial...].
 void plan_window(const OpDesc& d, const Window& window, KernelPlan* plan);
+
+// As plan_window, of values that lie channels last (simd/window_last.h): strips of an image.
+void plan_window_last(const OpDesc& d, const Window& window, KernelPlan* plan);
 
 // Calls f(strip, plane) for each strip of the tiles; f sets what is its own and runs a loop on it.
 template <typename F>

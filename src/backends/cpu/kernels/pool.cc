@@ -1,8 +1,11 @@
-// MaxPool without indices and AveragePool, one or two spatial axes; GlobalAveragePool and GlobalMaxPool as reductions of a plane.
+// MaxPool without indices and AveragePool, one or two spatial axes; GlobalAveragePool and GlobalMaxPool as reductions of a plane,
+// or, channels last, of the columns of an image. All in either layout.
 #include "ops/pool.h"
 
+#include "backends/cpu/follow.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
+#include "backends/cpu/simd/window_last.h"
 #include "backends/cpu/support.h"
 #include "backends/cpu/window_plan.h"
 
@@ -23,18 +26,49 @@ Refusal supports(const OpDesc& d) {
 
 void plan(const OpDesc& d, KernelPlan* p) {
   const Window window = pool_window(*d.node, d.inputs[0].shape);
-  plan_window(d, window, p);
+  if (d.output_layout() == Layout::kChannelsLast) {
+    plan_window_last(d, window, p);
+  } else {
+    plan_window(d, window, p);
+  }
   p->flops = static_cast<double>(window.kernel_elements()) * static_cast<double>(d.outputs[0].shape.elements());
 }
 
+template <typename F>
+void for_each_last_strip(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& f) {
+  const auto& s = args.plan->state<WindowState>();
+  const simd_window::Geometry& g = s.geometry;
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t image = index / s.strips;
+    simd_window_last::Strip strip{};
+    strip.geometry = &g;
+    strip.channels = s.channels;
+    strip.image = args.in<float>(0) + image * g.height * g.width * s.channels;
+    strip.row_begin = index % s.strips * s.strip_rows;
+    strip.row_end = std::min(strip.row_begin + s.strip_rows, g.out_height);
+    strip.out = args.out<float>() + (image * g.out_height + strip.row_begin) * g.out_width * s.channels;
+    strip.epilogue = epilogue_of(*args.desc);
+    f(strip);
+  }
+}
+
 void run_max(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  const simd_window::Loops& loops = simd_window::loops(args.plan->state<WindowState>().isa);
+  const auto& s = args.plan->state<WindowState>();
+  const simd_window::Loops& loops = simd_window::loops(s.isa);
+  if (s.last) return for_each_last_strip(args, begin, end, cancel, simd_window_last::loops(s.isa).max);
   for_each_strip(args, begin, end, cancel, [&](simd_window::Strip& strip, std::int64_t) { loops.max(strip); });
 }
 
 void run_average(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  const simd_window::Loops& loops = simd_window::loops(args.plan->state<WindowState>().isa);
+  const auto& s = args.plan->state<WindowState>();
+  const simd_window::Loops& loops = simd_window::loops(s.isa);
   const bool include_pad = attr_int(*args.desc->node, AveragePoolAttr::kCountIncludePad) != 0;
+  if (s.last) {
+    return for_each_last_strip(args, begin, end, cancel, [&](simd_window_last::Strip& strip) {
+      strip.include_pad = include_pad;
+      simd_window_last::loops(s.isa).average(strip);
+    });
+  }
   for_each_strip(args, begin, end, cancel, [&](simd_window::Strip& strip, std::int64_t) {
     strip.include_pad = include_pad;
     loops.average(strip);
@@ -43,8 +77,12 @@ void run_average(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
 
 struct GlobalState {
   Isa isa;
+  bool last;
   std::int64_t planes, plane, per_tile;
+  std::int64_t channels;
 };
+
+constexpr std::int64_t kColumns = 32;  // channels of a tile are a multiple, channels last
 
 Refusal global_supports(const OpDesc& d) { return all_float32(d) ? nullptr : kNeedsFloat32; }
 
@@ -55,6 +93,9 @@ void global_plan(const OpDesc& d, KernelPlan* p) {
   s.planes = x.elements(0, 2);
   s.plane = x.elements(2, x.rank());
   s.per_tile = units_per_tile(s.planes, static_cast<double>(s.plane), kElementsPerTile);
+  s.last = d.output_layout() == Layout::kChannelsLast;
+  s.channels = x[1];
+  if (s.last) s.per_tile = ceil_div(s.per_tile, kColumns) * kColumns;
   p->tiles = ceil_div(s.planes, s.per_tile);
   p->flops = static_cast<double>(x.elements());
   p->bytes = bytes_of(d);
@@ -67,18 +108,27 @@ void global_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = first + s.per_tile < s.planes ? first + s.per_tile : s.planes;
-    for (std::int64_t i = first; i < last; ++i) args.out<float>()[i] = loops.reduce(Op, args.in<float>(0) + i * s.plane, s.plane);
+    if (s.last) {
+      for (std::int64_t i = first; i < last;) {
+        const std::int64_t c = i % s.channels;
+        const std::int64_t width = std::min(last - i, s.channels - c);
+        loops.reduce_columns(Op, args.in<float>(0) + (i - c) * s.plane + c, args.out<float>() + i, s.plane, s.channels, width);
+        i += width;
+      }
+    } else {
+      for (std::int64_t i = first; i < last; ++i) args.out<float>()[i] = loops.reduce(Op, args.in<float>(0) + i * s.plane, s.plane);
+    }
     simd_elementwise::loops(s.isa).chain(args.out<float>() + first, last - first, epilogue_of(*args.desc));
   }
 }
 
 constexpr Kernel kKernels[] = {
-    {"max_pool", "MaxPool", "", 10, supports, nullptr, nullptr, nullptr, plan, run_max},
-    {"average_pool", "AveragePool", "", 10, supports, nullptr, nullptr, nullptr, plan, run_average},
+    {"max_pool", "MaxPool", "", 10, supports, nullptr, nullptr, nullptr, plan, run_max, false, follow_first},
+    {"average_pool", "AveragePool", "", 10, supports, nullptr, nullptr, nullptr, plan, run_average, false, follow_first},
     {"global_average_pool", "GlobalAveragePool", "", 10, global_supports, nullptr, nullptr, nullptr, global_plan,
-     global_run<simd_rows::Reduce::kMean>},
+     global_run<simd_rows::Reduce::kMean>, false, follow_first},
     {"global_max_pool", "GlobalMaxPool", "", 10, global_supports, nullptr, nullptr, nullptr, global_plan,
-     global_run<simd_rows::Reduce::kMax>},
+     global_run<simd_rows::Reduce::kMax>, false, follow_first},
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
-// ReduceSum, ReduceMean, ReduceMax and ReduceMin of float32 over neighbouring axes: the input is seen as [outer, length, inner]. A
-// tile is a run of outputs.
+// ReduceSum, ReduceMean, ReduceMax and ReduceMin of float32 over neighbouring axes: the input is seen as [outer, length, inner], in
+// either layout. A tile is a run of outputs.
 #include "ops/reduce.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "backends/cpu/simd/elementwise.h"
@@ -10,6 +11,8 @@
 
 namespace evn {
 namespace {
+
+constexpr std::int64_t kColumns = 32;  // outputs of a tile are a multiple where neighbours are reduced together
 
 struct ReduceState {
   Isa isa;
@@ -28,6 +31,20 @@ std::uint32_t axes_of(const OpDesc& d) {
   return reduce_axes(*d.node, d.inputs[0].shape.rank(), {values, n});
 }
 
+bool are_neighbours(std::uint32_t bits) {
+  const std::uint32_t run = bits >> std::countr_zero(bits);
+  return (run & (run + 1)) == 0;
+}
+
+// The axes as they are stored.
+std::uint32_t stored_bits(std::uint32_t bits, int rank, Layout layout) {
+  std::uint32_t stored = 0;
+  for (int axis = 0; axis < rank; ++axis) {
+    if ((bits >> axis & 1u) != 0) stored |= 1u << stored_axis(axis, rank, layout);
+  }
+  return stored;
+}
+
 Refusal supports(const OpDesc& d) {
   if (d.inputs[0].dtype != DType::kFloat32) return kNeedsFloat32;
   if (reduce_axes_is_input(*d.node) && d.has_input(1)) {
@@ -37,14 +54,24 @@ Refusal supports(const OpDesc& d) {
   }
   const std::uint32_t bits = axes_of(d);
   if (bits == 0) return "no axes";
-  const std::uint32_t run = bits >> std::countr_zero(bits);
-  return (run & (run + 1)) == 0 ? nullptr : "only over neighbouring axes";
+  return are_neighbours(bits) ? nullptr : "only over neighbouring axes";
+}
+
+// Channels last, where the axes are then neighbours too. Without axis 1 what is left lies channels last as well; with it, plain.
+void layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> outputs) {
+  const int rank = d.inputs[0].shape.rank();
+  const std::uint32_t bits = axes_of(d);
+  const bool takes = inputs[0] == Layout::kChannelsLast && (bits & 1u) == 0 && are_neighbours(stored_bits(bits, rank, inputs[0]));
+  std::fill(inputs.begin(), inputs.end(), Layout::kPlain);
+  if (!takes) return;
+  inputs[0] = Layout::kChannelsLast;
+  if ((bits & 2u) == 0 && d.outputs[0].shape.rank() >= 3) outputs[0] = Layout::kChannelsLast;
 }
 
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ReduceState>();
-  const Shape& x = d.inputs[0].shape;
-  const std::uint32_t bits = axes_of(d);
+  const Shape x = stored_shape(d.inputs[0].shape, d.input_layout(0));
+  const std::uint32_t bits = stored_bits(axes_of(d), x.rank(), d.input_layout(0));
   const int first = std::countr_zero(bits);
   const int last = static_cast<int>(std::bit_width(bits));
   s.isa = cpu_isa();
@@ -52,6 +79,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.inner = x.elements(last, x.rank());
   s.count = checked_mul(x.elements(0, first), s.inner);
   s.per_tile = units_per_tile(s.count, static_cast<double>(s.length), kElementsPerTile);
+  if (s.inner > 1) s.per_tile = ceil_div(s.per_tile, kColumns) * kColumns;
   p->tiles = ceil_div(s.count, s.per_tile);
   p->flops = static_cast<double>(x.elements());
   p->bytes = bytes_of(d);
@@ -82,7 +110,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 template <simd_rows::Reduce Op>
 constexpr Kernel row(const char* name, const char* op) {
-  return {name, op, "", 10, supports, nullptr, nullptr, nullptr, plan, run<Op>};
+  return {name, op, "", 10, supports, nullptr, nullptr, nullptr, plan, run<Op>, false, layouts};
 }
 
 constexpr Kernel kKernels[] = {

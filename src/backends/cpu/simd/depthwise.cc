@@ -1,6 +1,7 @@
 #include "backends/cpu/simd/depthwise.h"
 
 #include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/taps.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -14,19 +15,6 @@ constexpr int kTallRows = 2;  // rows that share pixels; the accumulators and th
 #else
 constexpr int kTallRows = 1;
 #endif
-
-struct Range {
-  std::int64_t begin, end;
-};
-
-// Which of the positions first, first + step, ... (count of them) lie inside [0, size).
-inline Range inside(std::int64_t first, std::int64_t step, std::int64_t count, std::int64_t size) {
-  std::int64_t begin = first >= 0 ? 0 : (-first + step - 1) / step;
-  std::int64_t end = first >= size ? 0 : (size - 1 - first) / step + 1;
-  if (begin > count) begin = count;
-  if (end > count) end = count;
-  return {begin, end < begin ? begin : end};
-}
 
 inline Vec load_some(const float* p, std::int64_t lanes) { return lanes >= kLanes ? load(p) : load_n(p, lanes); }
 

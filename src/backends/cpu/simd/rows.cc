@@ -70,21 +70,49 @@ inline Vec fold_column(const float* x, std::int64_t n, std::int64_t step, std::i
   return a;
 }
 
+// Two vectors of columns, in four chains of rows each: row i belongs to chain i % 4.
+template <typename Op>
+inline void fold_columns(const float* x, std::int64_t n, std::int64_t step, std::int64_t lanes, Vec (&to)[2]) {
+  Vec a[4][2];
+  for (int j = 0; j < 4; ++j) a[j][0] = a[j][1] = splat(Op::kStart);
+  const bool whole = lanes == 2 * kLanes;
+  std::int64_t i = 0;
+  for (; whole && i + 4 <= n; i += 4) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      a[j][0] = Op::add(a[j][0], load(x + (i + j) * step));
+      a[j][1] = Op::add(a[j][1], load(x + (i + j) * step + kLanes));
+    }
+  }
+  const std::int64_t first = lanes < kLanes ? lanes : kLanes;
+  const std::int64_t second = lanes - first;
+  for (; i < n; ++i) {
+    const auto j = static_cast<int>(i % 4);
+    a[j][0] = Op::add(a[j][0], load_n(x + i * step, first));
+    if (second > 0) a[j][1] = Op::add(a[j][1], load_n(x + i * step + kLanes, second));
+  }
+  for (int k = 0; k < 2; ++k) to[k] = Op::add(Op::add(a[0][k], a[1][k]), Op::add(a[2][k], a[3][k]));
+}
+
+template <typename Op>
+void reduce_columns_of(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, float divisor) {
+  for (std::int64_t j = 0; j < width; j += 2 * kLanes) {
+    const std::int64_t lanes = width - j < 2 * kLanes ? width - j : 2 * kLanes;
+    Vec v[2];
+    fold_columns<Op>(x + j, n, step, lanes, v);
+    for (int k = 0; k < 2 && k * kLanes < lanes; ++k) {
+      const std::int64_t left = lanes - k * kLanes;
+      store_n(y + j + k * kLanes, divisor == 1 ? v[k] : v[k] / splat(divisor), left < kLanes ? left : kLanes);
+    }
+  }
+}
+
 void reduce_columns(Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width) {
-  for (std::int64_t j = 0; j < width; j += kLanes) {
-    const std::int64_t lanes = width - j < kLanes ? width - j : kLanes;
-    Vec v = zero();
-    switch (op) {
-      case Reduce::kSum: v = fold_column<SumOp>(x + j, n, step, lanes); break;
-      case Reduce::kMean: v = fold_column<SumOp>(x + j, n, step, lanes) / splat(static_cast<float>(n)); break;
-      case Reduce::kMax: v = fold_column<MaxOp>(x + j, n, step, lanes); break;
-      case Reduce::kMin: v = fold_column<MinOp>(x + j, n, step, lanes); break;
-    }
-    if (lanes == kLanes) {
-      store(y + j, v);
-    } else {
-      store_n(y + j, v, lanes);
-    }
+  switch (op) {
+    case Reduce::kSum: return reduce_columns_of<SumOp>(x, y, n, step, width, 1);
+    case Reduce::kMean: return reduce_columns_of<SumOp>(x, y, n, step, width, static_cast<float>(n));
+    case Reduce::kMax: return reduce_columns_of<MaxOp>(x, y, n, step, width, 1);
+    case Reduce::kMin: return reduce_columns_of<MinOp>(x, y, n, step, width, 1);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "backends/cpu/simd/copy.h"
 #include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/taps.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -110,19 +111,6 @@ inline void taps_loop(const std::int64_t* offset, const float* weight, std::int6
 #pragma GCC unroll 4
     for (int i = 0; i < kAtOnce; ++i) acc[i] = Op::add(acc[i], w, load(from[i] + at));
   }
-}
-
-// How many taps of output position o lie inside the input; with padding, inside the input and its padding.
-std::int64_t count_taps(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t dilation, std::int64_t kernel,
-                        std::int64_t input, std::int64_t pad_end, bool include_pad) {
-  const std::int64_t start = o * stride - pad;
-  const std::int64_t limit = include_pad ? input + pad_end : input;
-  std::int64_t n = 0;
-  for (std::int64_t k = 0; k < kernel; ++k) {
-    const std::int64_t at = start + k * dilation;
-    if (at < limit && (include_pad || at >= 0)) ++n;
-  }
-  return n;
 }
 
 // Vectors of the strip are numbered row by row; kAtOnce of them are computed together, also across rows. `post` makes the result of

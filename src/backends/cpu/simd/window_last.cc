@@ -1,0 +1,137 @@
+#include "backends/cpu/simd/window_last.h"
+
+#include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/taps.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_window::Geometry;
+using simd_window_last::Strip;
+
+constexpr int kAtOnce = 4;  // vectors of channels whose chains run side by side
+
+// The taps of one output that lie inside the image.
+struct Pixels {
+  const float* first;  // of tap (0, 0), which may lie outside
+  std::int64_t row_step, step;
+  Range rows, columns;
+};
+
+inline Vec load_some(const float* p, std::int64_t lanes) { return lanes >= kLanes ? load(p) : load_n(p, lanes); }
+
+inline void store_some(float* p, Vec v, std::int64_t lanes) {
+  if (lanes >= kLanes) {
+    store(p, v);
+  } else {
+    store_n(p, v, lanes);
+  }
+}
+
+template <typename F>
+inline void each_pixel(const Pixels& p, F f) {
+  for (std::int64_t ky = p.rows.begin; ky < p.rows.end; ++ky) {
+    const float* at = p.first + ky * p.row_step + p.columns.begin * p.step;
+    for (std::int64_t kx = p.columns.begin; kx < p.columns.end; ++kx, at += p.step) f(at);
+  }
+}
+
+// Compares twice for each pixel, so that a NaN stays.
+inline Vec max_with_nan(const Pixels& p, std::int64_t c, std::int64_t lanes) {
+  Vec top = splat(-__builtin_inff());
+  each_pixel(p, [&](const float* at) {
+    const Vec x = load_some(at + c, lanes);
+    top = ((x > top) | (x != x)) ? x : top;
+  });
+  return top;
+}
+
+inline bool has_nan(Vec v) {
+  const IntVec is_nan = v != v;
+  std::int32_t any = 0;
+  for (int i = 0; i < kLanes; ++i) any |= is_nan[i];
+  return any != 0;
+}
+
+struct Max {
+  // The sum is NaN where a pixel is (or where infinities of both signs meet).
+  template <int Count>
+  static void vectors(const Pixels& p, float, std::int64_t c, std::int64_t lanes, Vec (&to)[Count]) {
+    Vec sum[Count];
+#pragma GCC unroll 4
+    for (int i = 0; i < Count; ++i) {
+      to[i] = splat(-__builtin_inff());
+      sum[i] = zero();
+    }
+    each_pixel(p, [&](const float* at) {
+#pragma GCC unroll 4
+      for (int i = 0; i < Count; ++i) {
+        const Vec x = load_some(at + c + i * kLanes, lanes);
+        to[i] = max_of(to[i], x);
+        sum[i] += x;
+      }
+    });
+    Vec all = sum[0];
+#pragma GCC unroll 4
+    for (int i = 1; i < Count; ++i) all += sum[i];
+    if (!has_nan(all)) return;
+    for (int i = 0; i < Count; ++i) to[i] = max_with_nan(p, c + i * kLanes, lanes);
+  }
+};
+
+struct Average {
+  template <int Count>
+  static void vectors(const Pixels& p, float count, std::int64_t c, std::int64_t lanes, Vec (&to)[Count]) {
+#pragma GCC unroll 4
+    for (int i = 0; i < Count; ++i) to[i] = zero();
+    each_pixel(p, [&](const float* at) {
+#pragma GCC unroll 4
+      for (int i = 0; i < Count; ++i) to[i] += load_some(at + c + i * kLanes, lanes);
+    });
+#pragma GCC unroll 4
+    for (int i = 0; i < Count; ++i) to[i] = count == 0 ? zero() : to[i] / splat(count);
+  }
+};
+
+template <typename Op, int Count>
+inline void output(const Pixels& p, float count, float* y, std::int64_t c, std::int64_t lanes, const Chain& chain) {
+  Vec v[Count];
+  Op::template vectors<Count>(p, count, c, lanes, v);
+#pragma GCC unroll 4
+  for (int i = 0; i < Count; ++i) store_some(y + c + i * kLanes, bounded(chain, v[i]), lanes);
+}
+
+template <typename Op>
+void run(const Strip& s, bool counts) {
+  const Geometry& g = *s.geometry;
+  const Chain chain = split_chain(s.epilogue);
+  const std::int64_t channels = s.channels;
+  float* y = s.out;
+  for (std::int64_t row = s.row_begin; row < s.row_end; ++row) {
+    const std::int64_t y0 = row * g.stride_h - g.pad_top;
+    const std::int64_t rows = counts ? count_taps(row, g.stride_h, g.pad_top, g.dilation_h, g.kernel_h, g.height, g.pad_bottom, s.include_pad) : 0;
+    float* const line = y;
+    for (std::int64_t x = 0; x < g.out_width; ++x, y += channels) {
+      const std::int64_t x0 = x * g.stride_w - g.pad_left;
+      const std::int64_t columns = counts ? count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width, g.pad_right, s.include_pad) : 0;
+      const Pixels p = {s.image + (y0 * g.width + x0) * channels, g.dilation_h * g.width * channels, g.dilation_w * channels,
+                        inside(y0, g.dilation_h, g.kernel_h, g.height), inside(x0, g.dilation_w, g.kernel_w, g.width)};
+      const auto count = static_cast<float>(rows * columns);
+      std::int64_t c = 0;
+      for (; c + kAtOnce * kLanes <= channels; c += kAtOnce * kLanes) output<Op, kAtOnce>(p, count, y, c, kLanes, chain);
+      for (; c + kLanes <= channels; c += kLanes) output<Op, 1>(p, count, y, c, kLanes, chain);
+      if (c < channels) output<Op, 1>(p, count, y, c, channels - c, chain);
+    }
+    apply_rest(chain, line, g.out_width * channels);
+  }
+}
+
+void max(const Strip& s) { run<Max>(s, false); }
+void average(const Strip& s) { run<Average>(s, true); }
+
+}  // namespace
+
+extern const simd_window_last::Loops loops_window_last;
+const simd_window_last::Loops loops_window_last = {max, average};
+
+}  // namespace evn::EVN_ISA
