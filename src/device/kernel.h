@@ -24,6 +24,10 @@ struct OpDesc {
   std::span<const TensorDesc> outputs;     // dtype kUndefined: not wanted
   std::span<const WeightPtr> constants;    // per input: its constant, or null. In `plan` also what is known only then (shapes)
   const Layout* layouts = nullptr;         // per input, then per output: what Kernel::layouts said; null: all plain
+  // Sums that follow the node and are computed with it (Kernel::takes): further inputs, behind the node's own. -1: none.
+  int bias = -1;                           // a constant, one element for each channel of a Conv or column of a product
+  int residual = -1;                       // as output 0, in its layout
+  const Node* tail = nullptr;              // the last of these sums: its epilogue counts, and output 0 is its. null: none
 
   bool has_input(int i) const {
     return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;
@@ -99,6 +103,9 @@ struct KernelArgs {
   const T* pack(int i) const { return static_cast<const T*>(packed[i].address()); }
 };
 
+inline constexpr std::uint8_t kTakesBias = 1;
+inline constexpr std::uint8_t kTakesResidual = 2;
+
 struct Kernel {
   const char* name;    // unique in its backend: "conv_gemm"
   const char* op;      // operator name
@@ -120,6 +127,8 @@ struct Kernel {
   // Copes with inputs that have no elements where the output has some (a cache that is empty yet, concatenated with what is new).
   // The memory of such an input may be null. Other kernels are not asked to: the device's reference runs then, if it has one.
   bool takes_empty = false;
+  // Sums that the kernel computes with the node when they follow it: a bias, then a residual (OpDesc::bias, residual).
+  std::uint8_t takes = 0;
   // In which layouts the kernel wants its inputs and gives its outputs. `inputs` comes with those in which the inputs lie already,
   // constants plain, `outputs` all plain; the kernel writes its wishes over them, the same for any dims of these ranks. Nullable:
   // all are plain.

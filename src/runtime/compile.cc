@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "graph/inline_if.h"
+#include "runtime/following.h"
 
 namespace evn {
 namespace {
@@ -51,6 +52,9 @@ void choose_layouts(const Node& node, std::span<const TensorDesc> descs, Compile
   for (std::size_t k = 0; k < node.outputs.size(); ++k) {
     if (node.outputs[k] != kNoValue) (*made)[node.outputs[k]] = layouts[inputs + k];
   }
+  // Before the outputs, the operands of sums that follow.
+  if (n->residual.node >= 0) layouts.insert(layouts.begin() + static_cast<std::ptrdiff_t>(inputs), layouts[inputs]);
+  if (n->bias.node >= 0) layouts.insert(layouts.begin() + static_cast<std::ptrdiff_t>(inputs), Layout::kPlain);
   n->layouts = std::move(layouts);
 }
 
@@ -84,7 +88,7 @@ void compile_node(CompiledGraph& c, std::size_t index, std::vector<Layout>* layo
     }
   }
   if (n.mode == NodeMode::kKernel && !n.choose_late && n.kernel->layouts != nullptr) choose_layouts(node, descs, &n, layouts);
-  c.arg_count += descs.size();
+  c.arg_count += descs.size() + (n.bias.node >= 0 ? 1u : 0u) + (n.residual.node >= 0 ? 1u : 0u);
   c.packed_count += inputs;
 }
 
@@ -97,6 +101,7 @@ CompiledGraph compile(ModelPtr model, const std::string& default_device) {
   c.devices.push_back(&c.model->runtime->cpu());
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());
+  find_following_sums(c);
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     try {

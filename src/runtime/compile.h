@@ -10,6 +10,12 @@ namespace evn {
 
 inline constexpr int kMaxSlots = 32;  // devices of one session
 
+// A sum that a kernel computes together with the node before it.
+struct FollowingSum {
+  std::int32_t node = -1;     // the Add; -1: none
+  ValueId operand = kNoValue; // what is added
+};
+
 struct CompiledNode {
   NodeMode mode = NodeMode::kKernel;
   std::uint8_t slot = 0;                  // index into CompiledGraph::devices
@@ -19,6 +25,7 @@ struct CompiledNode {
   std::vector<WeightPtr> constants;       // per input
   std::vector<Buffer> packed;             // per input
   std::vector<Layout> layouts;            // per input, then per output; empty: all plain
+  FollowingSum bias, residual;            // if the shapes of a run allow it; bias first
 };
 
 struct CompiledGraph {

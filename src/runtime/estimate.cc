@@ -29,12 +29,15 @@ class Estimator {
     const std::vector<bool> needed = values_needed_for_shapes(graph_);
     const std::vector<bool> known = values_known_before_run(graph_);
     root_of_.assign(graph_.values.size(), -1);
+    layout_of_.assign(graph_.values.size(), Layout::kPlain);
+    has_both_.assign(graph_.values.size(), false);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       const auto planned = [&](ValueId v) { return v != kNoValue && needed[v] && known[v]; };
       if (std::any_of(node.outputs.begin(), node.outputs.end(), planned)) continue;  // shape arithmetic: no step of a run
       add_node(node, static_cast<std::int32_t>(i));
     }
+    for (const ValueId v : graph_.outputs) need_plain(v, static_cast<std::int32_t>(graph_.nodes.size()));
     if (in_file_) e_.weights_bytes += file.size();
     for (const ValueId v : graph_.inputs) e_.input_bytes += bytes_of(v);
     for (const ValueId v : graph_.outputs) e_.output_bytes += bytes_of(v);
@@ -51,6 +54,8 @@ class Estimator {
   Estimate e_;
   std::vector<std::int32_t> last_user_;  // per value; kEnd for graph outputs
   std::vector<std::int32_t> root_of_;    // per value, or -1: not in the arena
+  std::vector<Layout> layout_of_;        // per value: as its node makes it
+  std::vector<bool> has_both_;           // per value: it has been written in the other layout, too
   std::vector<Lifetime> roots_;
 
   void find_uses() {
@@ -123,6 +128,7 @@ class Estimator {
       share(node.inputs[1], node.outputs[0]);
       keep(node.inputs[2], last_user_[node.outputs[0]]);
     } else if ((node.op->flags & kOpView) != 0 && node.epilogue.empty()) {
+      need_plain(node.inputs[0], index);
       share(node.inputs[0], node.outputs[0]);
     } else {
       add_kernel(node, index);
@@ -154,20 +160,54 @@ class Estimator {
     for (const ValueId v : node.outputs) outputs.push_back(desc_of(v));
     const double work = multiply_adds(node, inputs, outputs);
     add_work(node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type, work);
-    const KernelPlan plan = plan_kernel({&node, inputs, outputs, constants});
+    OpDesc desc{&node, inputs, outputs, constants};
+    std::vector<Layout> layouts;
+    const Kernel* const kernel = find_kernel(desc);
+    if (kernel != nullptr && kernel->layouts != nullptr) choose_layouts(*kernel, index, &desc, &layouts);
+    const KernelPlan plan = kernel == nullptr ? KernelPlan{} : plan_kernel(*kernel, desc);
+    if (desc.layouts == nullptr) {
+      for (const ValueId v : node.inputs) need_plain(v, index);
+    }
     const std::size_t threads = cpu_.traits().compute_units;
     add_root(checked_add(align_up(plan.scratch_bytes, 64), checked_mul(threads, align_up(plan.thread_scratch_bytes, 64))), index, index);
     for (std::size_t k = 0; k < outputs.size(); ++k) place(node, k, index, k == 0 ? plan.in_place : 0);
   }
 
-  // The plan of the kernel that the device would choose; one that asks for nothing where it has none.
-  KernelPlan plan_kernel(const OpDesc& desc) {
-    KernelPlan plan;
+  // The kernel that the device would choose, or null.
+  const Kernel* find_kernel(const OpDesc& desc) const {
     const auto empty = [](const TensorDesc& d) { return d.dtype != DType::kUndefined && d.shape.elements() == 0; };
     const bool is_empty = std::any_of(desc.inputs.begin(), desc.inputs.end(), empty) || std::any_of(desc.outputs.begin(), desc.outputs.end(), empty);
     const Claim claim = is_empty ? Claim{} : cpu_.claim(std::span<const OpDesc>(&desc, 1));
-    if (claim.segments.empty()) return plan;
-    const Kernel& kernel = *claim.segments[0].kernel;
+    return claim.segments.empty() ? nullptr : claim.segments[0].kernel;
+  }
+
+  // A value in the layout in which it is not made needs memory of its own.
+  void need(ValueId v, Layout layout, std::int32_t index) {
+    if (v == kNoValue || layout_of_[v] == layout || has_both_[v] || !is_known(v)) return;
+    const Shape& shape = graph_.values[v].shape;
+    has_both_[v] = true;
+    if (shape.rank() < 3 || shape[1] == 1 || shape.elements(2, shape.rank()) == 1) return;
+    if (last_user_[v] != kEnd || layout == Layout::kChannelsLast) add_root(bytes_of(v), index, last_user_[v]);
+  }
+  void need_plain(ValueId v, std::int32_t index) { need(v, Layout::kPlain, index); }
+
+  void choose_layouts(const Kernel& kernel, std::int32_t index, OpDesc* desc, std::vector<Layout>* layouts) {
+    const Node& node = *desc->node;
+    layouts->assign(node.inputs.size() + node.outputs.size(), Layout::kPlain);
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      if (node.inputs[k] != kNoValue) (*layouts)[k] = layout_of_[node.inputs[k]];
+    }
+    const std::span<Layout> all(*layouts);
+    kernel.layouts(*desc, all.first(node.inputs.size()), all.subspan(node.inputs.size()));
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) need(node.inputs[k], all[k], index);
+    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+      if (node.outputs[k] != kNoValue) layout_of_[node.outputs[k]] = all[node.inputs.size() + k];
+    }
+    desc->layouts = layouts->data();
+  }
+
+  KernelPlan plan_kernel(const Kernel& kernel, const OpDesc& desc) {
+    KernelPlan plan;
     for (std::size_t i = 0; i < desc.constants.size(); ++i) {
       if (desc.constants[i] != nullptr && kernel.prepack_bytes != nullptr) {
         e_.packed_bytes = checked_add<std::uint64_t>(e_.packed_bytes, kernel.prepack_bytes(desc, static_cast<int>(i)));
@@ -180,7 +220,7 @@ class Estimator {
   // A place for output k: the caller's, an input's that ends here, or one of its own.
   void place(const Node& node, std::size_t k, std::int32_t index, std::uint32_t in_place) {
     const ValueId v = node.outputs[k];
-    if (v == kNoValue || last_user_[v] == kEnd) return;
+    if (v == kNoValue || (last_user_[v] == kEnd && layout_of_[v] == Layout::kPlain)) return;
     for (std::size_t i = 0; i < node.inputs.size() && i < 32; ++i) {
       const ValueId from = node.inputs[i];
       if ((in_place >> i & 1) == 0 || from == kNoValue || root_of_[from] < 0) continue;

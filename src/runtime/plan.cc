@@ -34,6 +34,7 @@ struct PlanState {
   std::vector<std::int32_t> root_of;      // per value: for each slot, and last the one with channels last on slot 0
   std::vector<std::int32_t> output_of;    // per value: first output position that it is, or -1
   std::vector<Root> roots;
+  std::vector<bool> absorbed;             // per node: computed with one before it
 };
 
 Plan::Plan() = default;
@@ -72,7 +73,7 @@ class PlanBuilder {
       const auto i = static_cast<std::int32_t>(s_.next_node);
       try {
         if (!is_ready(i)) return cut();
-        if (!is_active(i)) continue;
+        if (s_.absorbed[s_.next_node] || !is_active(i)) continue;
         if (c_.nodes[i].mode == NodeMode::kHost) return cut_for_host(i);
         add_node(i);
       } catch (Error& e) {
@@ -120,6 +121,7 @@ class PlanBuilder {
     s_.output_of.assign(n, -1);
     for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
     plan_->known.resize(n);
+    s_.absorbed.assign(graph_.nodes.size(), false);
     plan_->outputs.resize(graph_.outputs.size());
     s_.roots.reserve(n);
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
@@ -255,14 +257,13 @@ class PlanBuilder {
     return root(v, slot) = to;
   }
 
-  // Infers the outputs' descs of a node.
-  void infer(const Node& node, std::size_t first_desc) {
-    const std::size_t inputs = node.inputs.size();
+  // Infers the outputs' descs of a node, which stand behind `inputs` descs of inputs, the node's own first.
+  void infer(const Node& node, std::size_t first_desc, std::size_t inputs) {
     node_values_.clear();
     for (const ValueId v : node.inputs) node_values_.push_back(v == kNoValue ? ConstTensor{} : s_.values[v]);
     const std::span<TensorDesc> all(plan_->descs.data() + first_desc, inputs + node.outputs.size());
     try {
-      infer_node(node, all.first(inputs), node_values_, all.subspan(inputs));
+      infer_node(node, all.first(node.inputs.size()), node_values_, all.subspan(inputs));
     } catch (Error& e) {
       // The model was found right for the dims that it declares; what it does not fit are the run's.
       if (e.status == EVN_ERROR_INVALID_MODEL) e.status = EVN_ERROR_INVALID_ARGUMENT;
@@ -413,16 +414,20 @@ class PlanBuilder {
     if (is_merge(node)) return add_merge(node);
     const std::size_t first_desc = plan_->descs.size();
     for (const ValueId v : node.inputs) plan_->descs.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
+    for (const FollowingSum& sum : {n.bias, n.residual}) {
+      if (sum.node >= 0) plan_->descs.emplace_back();
+    }
+    const std::size_t inputs = plan_->descs.size() - first_desc;
     for (const ValueId v : node.outputs) {
       plan_->descs.push_back({v == kNoValue ? DType::kUndefined : graph_.values[v].dtype, {}});
     }
-    infer(node, first_desc);
+    infer(node, first_desc, inputs);
     switch (n.mode) {
       case NodeMode::kPlanned: return evaluate(node);
       case NodeMode::kMerge:
       case NodeMode::kHost: break;  // done
       case NodeMode::kView: return add_view(index, n.slot);
-      case NodeMode::kKernel: return add_kernel(index, first_desc);
+      case NodeMode::kKernel: return add_kernel(index, first_desc, inputs);
     }
   }
 
@@ -458,7 +463,7 @@ class PlanBuilder {
   }
 
   std::int32_t output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs) {
-    const ValueId v = graph_.nodes[step.node].outputs[k];
+    const ValueId v = step.desc.tail != nullptr ? step.desc.tail->outputs[0] : graph_.nodes[step.node].outputs[k];
     const int slot = step.slot;
     if (v == kNoValue) return -1;
     const Layout layout = step.desc.output_layout(static_cast<int>(k));
@@ -479,10 +484,26 @@ class PlanBuilder {
     return root(v, slot, layout) = add_arena_root(v, slot, now());
   }
 
-  void add_kernel(std::int32_t index, std::size_t first_desc) {
+  // Takes into the step the sums that follow the node, as far as the shapes allow it. Their inputs stand behind the node's own.
+  void take_sums(const CompiledNode& n, PlanStep* step) {
+    OpDesc& d = step->desc;
+    int at = static_cast<int>(d.node->inputs.size());
+    TensorDesc* const extra = const_cast<TensorDesc*>(d.inputs.data());  // the plan's own
+    const auto take = [&](const FollowingSum& sum, std::int32_t* absorbed) {
+      d.tail = &graph_.nodes[sum.node];
+      extra[at] = s_.descs[sum.operand];
+      s_.descs[d.tail->outputs[0]] = d.outputs[0];
+      s_.absorbed[static_cast<std::size_t>(sum.node)] = true;
+      *absorbed = sum.node;
+      return at++;
+    };
+    if (n.bias.node >= 0) d.bias = take(n.bias, &step->absorbed[0]);
+    if (n.residual.node >= 0 && s_.descs[n.residual.operand].shape == d.outputs[0].shape) d.residual = take(n.residual, &step->absorbed[1]);
+  }
+
+  void add_kernel(std::int32_t index, std::size_t first_desc, std::size_t inputs) {
     const Node& node = graph_.nodes[index];
     const CompiledNode& n = c_.nodes[index];
-    const std::size_t inputs = node.inputs.size();
     const std::span<const TensorDesc> all(plan_->descs.data() + first_desc, inputs + node.outputs.size());
 
     PlanStep step;
@@ -493,7 +514,7 @@ class PlanBuilder {
     if (n.has_planned_input) {
       std::vector<WeightPtr>& constants = plan_->constants.emplace_back(n.constants);
       // Only of inputs that are read by value: a kernel takes any other constant for one that it has packed.
-      for (std::size_t k = 0; k < inputs; ++k) {
+      for (std::size_t k = 0; k < node.inputs.size(); ++k) {
         const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
         if (by_value && node.inputs[k] != kNoValue && plan_->known[node.inputs[k]] != nullptr) constants[k] = plan_->known[node.inputs[k]];
       }
@@ -505,7 +526,10 @@ class PlanBuilder {
     const bool computes = choose_for_empty(&step);
     std::vector<std::int32_t>& in = input_roots_;
     in.assign(inputs, -1);
-    for (std::size_t k = 0; k < inputs; ++k) in[k] = input_root(node, k, step.slot, step.desc.input_layout(static_cast<int>(k)));
+    if (computes && step.kernel == n.kernel) take_sums(n, &step);
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) in[k] = input_root(node, k, step.slot, step.desc.input_layout(static_cast<int>(k)));
+    if (step.desc.bias >= 0) in[static_cast<std::size_t>(step.desc.bias)] = need(n.bias.operand, step.slot);
+    if (step.desc.residual >= 0) in[static_cast<std::size_t>(step.desc.residual)] = need(n.residual.operand, step.slot, step.desc.output_layout());
     if (computes) step.kernel->plan(step.desc, &step.plan);
     for (const std::int32_t r : in) {
       if (r >= 0 && host(step.slot)) step.wait_slots |= s_.roots[r].pending_slots;

@@ -43,6 +43,7 @@ struct PlanStep {
   std::uint8_t slot = 0;           // the device that does it
   bool wait_after = false;         // the source of an upload is reused soon
   std::int32_t node = -1;          // kKernel: graph node. Others: -1
+  std::int32_t absorbed[2] = {-1, -1};  // nodes that are computed with it
   ValueId value = kNoValue;        // kCopy, kRelayout: what is copied
   std::uint8_t from_slot = 0;      // kCopy
   std::uint8_t to_slot = 0;        // kCopy

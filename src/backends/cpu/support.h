@@ -21,7 +21,10 @@ inline bool all_float32(const OpDesc& d) {
   return true;
 }
 
-inline const Epilogue* epilogue_of(const OpDesc& d) { return d.node->epilogue.empty() ? nullptr : &d.node->epilogue; }
+inline const Epilogue* epilogue_of(const OpDesc& d) {
+  const Epilogue& e = d.tail != nullptr ? d.tail->epilogue : d.node->epilogue;
+  return e.empty() ? nullptr : &e;
+}
 
 // A tile should cost some 20 us, and there should be enough of them for eight threads where there is that much work. Costs are in
 // elements touched or multiply-adds divided by what one core does in a nanosecond, so they do not depend on the machine.

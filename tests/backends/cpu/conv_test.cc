@@ -19,7 +19,7 @@ KernelCheck conv(std::int64_t n, std::int64_t cin, std::int64_t cout, std::int64
 TEST(CpuConv, OneByOneOfEverySize) {
   for (std::int64_t hw : {1, 2, 3, 4, 5, 7, 14, 17}) {
     for (std::int64_t cout : {1, 3, 8, 17, 40}) {
-      conv(2, 19, cout, 1, {hw, hw, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).kernel("conv_gemm").run();
+      conv(2, 19, cout, 1, {hw, hw, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).kernels({"conv_gemm", "conv_last"}).run();
     }
   }
 }
@@ -32,16 +32,18 @@ TEST(CpuConv, KernelsStridesDilationsAndPads) {
       {33, 100, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1}, {9, 130, 3, 3, 1, 4, 1, 1, 1, 1, 1, 1}, {14, 14, 1, 1, 2, 2, 1, 1, 0, 0, 0, 0},
   };
   for (const Spatial& s : cases) {
-    conv(1, 3, 10, 1, s).kernel("conv_gemm").run();
+    conv(1, 3, 10, 1, s).kernels({"conv_gemm", "conv_last"}).run();
     conv(2, 8, 12, 4, s, false).kernel("conv_gemm").run();
+    conv(2, 40, 50, 2, s).kernels({"conv_gemm", "conv_last"}).run();
   }
 }
 
 TEST(CpuConv, LongInnerDimensionIsCarriedBetweenBlocks) {
-  conv(1, 70, 24, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernel("conv_gemm").run();
-  conv(1, 600, 33, 1, {3, 17, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).kernel("conv_gemm").run();
-  conv(1, 300, 20, 1, {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).step(StepKind::kRelu).kernel("conv_gemm").run();
-  conv(1, 64, 300, 1, {14, 14, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernel("conv_gemm").run();
+  conv(1, 70, 24, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_last"}).run();
+  conv(1, 600, 33, 1, {3, 17, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).kernels({"conv_gemm", "conv_last"}).run();
+  conv(1, 300, 20, 1, {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).step(StepKind::kRelu).kernels({"conv_gemm", "conv_last"}).run();
+  conv(2, 16, 20, 1, {300, 33, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_last"}).run();
+  conv(1, 64, 300, 1, {14, 14, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_last"}).run();
 }
 
 TEST(CpuConv, Depthwise) {
@@ -81,27 +83,27 @@ TEST(CpuConv, EveryEpilogueStepAndChains) {
                         {StepKind::kTanh, 0, 0},       {StepKind::kScale, -1.5f, 0},   {StepKind::kOffset, 0.25f, 0}};
   for (const Step& a : steps) {
     for (const std::int64_t group : {1, 6}) {
-      const char* name = group == 1 ? "conv_gemm" : "conv_depthwise";
-      conv(1, 6, 6, group, s).step(a.kind, a.a, a.b).kernel(name).run();
-      conv(1, 6, 6, group, s).step(StepKind::kRelu).step(a.kind, a.a, a.b).step(StepKind::kOffset, -0.1f).kernel(name).run();
+      const std::vector<std::string> names = group == 1 ? std::vector<std::string>{"conv_gemm", "conv_last"} : std::vector<std::string>{"conv_depthwise"};
+      conv(1, 6, 6, group, s).step(a.kind, a.a, a.b).kernels(names).run();
+      conv(1, 6, 6, group, s).step(StepKind::kRelu).step(a.kind, a.a, a.b).step(StepKind::kOffset, -0.1f).kernels(names).run();
     }
   }
 }
 
 TEST(CpuConv, OneSpatialAxis) {
-  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{11, 9, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernel("conv_gemm").run();
-  KernelCheck("Conv").input(Shape{2, 7, 40}).weight(Shape{7, 1, 3}).integer("group", 7).kernel("conv_depthwise").run();
+  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{11, 9, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernels({"conv_gemm", "conv_last"}).run();
+  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise").run();
   KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise_last").run();
 }
 
 TEST(CpuConv, SamePadding) {
-  KernelCheck("Conv").input(Shape{1, 3, 12, 15}).weight(Shape{4, 3, 4, 4}).ints("strides", {2, 2}).attribute("auto_pad", std::string("SAME_UPPER")).kernel("conv_gemm").run();
+  KernelCheck("Conv").input(Shape{1, 3, 12, 15}).weight(Shape{4, 3, 4, 4}).ints("strides", {2, 2}).attribute("auto_pad", std::string("SAME_UPPER")).kernels({"conv_gemm", "conv_last"}).run();
 }
 
 TEST(CpuConv, NaNStaysWhereItIs) {
   std::vector<float> x(36, 1.0f);
   x[14] = std::nanf("");
-  KernelCheck("Conv").input_of<float>(Shape{1, 1, 6, 6}, x).weight(Shape{2, 1, 3, 3}).step(StepKind::kRelu).kernel("conv_gemm").run();
+  KernelCheck("Conv").input_of<float>(Shape{1, 1, 6, 6}, x).weight(Shape{2, 1, 3, 3}).step(StepKind::kRelu).kernels({"conv_gemm", "conv_last"}).run();
   KernelCheck("Conv").input_of<float>(Shape{1, 1, 6, 6}, x).weight(Shape{1, 1, 3, 3}).step(StepKind::kClip, 0, 6).kernel("conv_depthwise").run();
 }
 
@@ -110,12 +112,13 @@ TEST(CpuConv, BatchNeighboursDoNotChangeABit) {
   std::vector<float> one(static_cast<std::size_t>(20 * 13 * 17));
   Random random(5);
   for (float& v : one) v = random.uniform(-1, 1);
-  for (const std::int64_t group : {1, 20}) {
+  for (const char* const name : {"conv_gemm", "conv_last", "conv_depthwise", "conv_depthwise_last"}) {
+    const std::int64_t group = std::string(name).starts_with("conv_depthwise") ? 20 : 1;
     std::vector<float> many;
     for (int i = 0; i < 3; ++i) many.insert(many.end(), one.begin(), one.end());
     const auto check = [&](std::int64_t n, const std::vector<float>& x) {
       return KernelCheck("Conv").input_of<float>(Shape{n, 20, s.h, s.w}, x).weight(Shape{20, 20 / group, 3, 3}).integer("group", group)
-          .ints("pads", {1, 1, 1, 1}).kernel(group == 1 ? "conv_gemm" : "conv_depthwise_last").run();
+          .ints("pads", {1, 1, 1, 1}).kernel(name).run();
     };
     const Bytes single = check(1, one)[0];
     const Bytes batch = check(3, many)[0];

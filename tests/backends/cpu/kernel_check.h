@@ -72,9 +72,10 @@ class KernelCheck {
     output_count_ = n;
     return *this;
   }
-  // The name of the kernel that must run it.
-  KernelCheck& kernel(std::string name) {
-    kernel_ = std::move(name);
+  // The names of the kernels that run it, each of which must take it. The results are the last one's.
+  KernelCheck& kernel(std::string name) { return kernels({std::move(name)}); }
+  KernelCheck& kernels(std::vector<std::string> names) {
+    kernels_ = std::move(names);
     return *this;
   }
 
@@ -92,15 +93,9 @@ class KernelCheck {
       SCOPED_TRACE(isa_name(isa));
       for (const Layout layout : {Layout::kChannelsLast, Layout::kPlain}) {
         SCOPED_TRACE(layout == Layout::kPlain ? "plain" : "channels last");
-        last.clear();
-        for (int threads = 1; threads <= 4; ++threads) {
-          const std::vector<Bytes> got = execute(threads, layout);
-          if (threads == 1) {
-            EXPECT_TRUE(outputs_near(subject_, got, expected, tolerance_of(subject_.node)));
-            last = got;
-          } else {
-            EXPECT_TRUE(got == last) << "differs with " << threads << " threads";
-          }
+        for (const std::string& kernel : kernels_) {
+          SCOPED_TRACE(kernel);
+          last = run_kernel(kernel, layout, expected);
         }
       }
       if (testing::Test::HasFailure()) break;
@@ -127,14 +122,29 @@ class KernelCheck {
     return s + "steps=" + std::to_string(epilogue_.count);
   }
 
-  std::vector<Bytes> execute(int threads, Layout given) const {
+  std::vector<Bytes> run_kernel(const std::string& name, Layout given, const std::vector<Bytes>& expected) const {
+    std::vector<Bytes> first;
+    for (int threads = 1; threads <= 4; ++threads) {
+      const std::vector<Bytes> got = execute(name, given, threads);
+      if (threads == 1) {
+        EXPECT_TRUE(outputs_near(subject_, got, expected, tolerance_of(subject_.node)));
+        first = got;
+      } else {
+        EXPECT_TRUE(got == first) << "differs with " << threads << " threads";
+      }
+    }
+    return first;
+  }
+
+  std::vector<Bytes> execute(const std::string& name, Layout given, int threads) const {
     const std::shared_ptr<Device> device = cpu_device(threads);
-    std::string reason;
-    const Kernel* kernel = device->find_kernel(subject_.desc(), &reason);
-    EXPECT_NE(kernel, nullptr) << reason;
-    if (kernel == nullptr) return {};
-    EXPECT_EQ(kernel->name, kernel_) << reason;
-    return KernelRun(*device, *kernel, subject_, given).run();
+    std::vector<const Kernel*> all = supporting_kernels(*device, subject_.desc());
+    if (all.empty() || name == "reference") all.push_back(device->reference_kernel(subject_.desc()));
+    for (const Kernel* kernel : all) {
+      if (kernel != nullptr && kernel->name == name) return KernelRun(*device, *kernel, subject_, given).run();
+    }
+    ADD_FAILURE() << "no kernel of that name takes it";
+    return {};
   }
 
   std::string op_;
@@ -143,7 +153,7 @@ class KernelCheck {
   KernelSubject subject_;
   Epilogue epilogue_;
   int output_count_ = 1;
-  std::string kernel_;
+  std::vector<std::string> kernels_;
 };
 
 }  // namespace evn::test

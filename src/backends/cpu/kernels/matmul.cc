@@ -1,5 +1,5 @@
-// MatMul and Gemm, float32. A constant right-hand matrix is packed once, and then all batch axes of the left one are rows; otherwise
-// blocks of it are packed as they are used. A tile is a range of rows and columns of one product.
+// MatMul and Gemm, float32, as kernels/product.cc does not take them: the right-hand matrix is computed, has batch axes, or the left
+// one is transposed. Blocks of the right-hand matrix are packed as they are used. A tile is a range of rows and columns of one product.
 #include <bit>
 
 #include "backends/cpu/pack.h"
@@ -27,26 +27,10 @@ struct ProductState {
 
 // ------------------------------------------------------------------------------------------------------- MatMul --
 
-bool packs(const OpDesc& d) { return d.constant(1) != nullptr && d.inputs[1].shape.rank() == 2; }
-
 Refusal matmul_supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
   if (d.inputs[0].shape.rank() < 1 || d.inputs[1].shape.rank() < 1) return "a scalar";
   return nullptr;
-}
-
-std::size_t matmul_prepack_bytes(const OpDesc& d, int input) {
-  if (input != 1 || !packs(d)) return 0;
-  const Shape& b = d.inputs[1].shape;
-  return static_cast<std::size_t>(
-      checked_mul<std::int64_t>(packed_b_floats(simd_gemm::loops(cpu_isa()), b[1], b[0]), sizeof(float)));
-}
-
-std::uint64_t matmul_prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
-
-void matmul_prepack(const OpDesc& d, int, void* packed) {
-  const Shape& b = d.inputs[1].shape;
-  pack_b(simd_gemm::loops(cpu_isa()), d.constant(1)->as<float>(), b[1], 1, b[1], b[0], 1.0f, static_cast<float*>(packed));
 }
 
 void finish_plan(const OpDesc& d, std::int64_t outer, KernelPlan* p) {
@@ -72,20 +56,15 @@ void matmul_plan(const OpDesc& d, KernelPlan* p) {
   s.lda = s.k;
   s.a_kind = AKind::kRows;
   std::int64_t outer = 1;
-  if (packs(d)) {
-    s.m = a.elements(0, a.rank() - 1);
-    s.b_kind = BKind::kPacked;
-  } else {
-    s.b_kind = BKind::kRows;
-    s.ldb = s.n;
-    const int longest = a.rank() > b.rank() ? a.rank() : b.rank();
-    s.batch_rank = longest > 2 ? longest - 2 : 0;
-    matmul_batch_strides(a, s.batch_rank, matmul_matrix_elements(a), s.a_stride);
-    matmul_batch_strides(b, s.batch_rank, matmul_matrix_elements(b), s.b_stride);
-    for (int i = 0; i < s.batch_rank; ++i) {
-      s.batch[i] = d.outputs[0].shape[i];
-      outer = checked_mul(outer, s.batch[i]);
-    }
+  s.b_kind = BKind::kRows;
+  s.ldb = s.n;
+  const int longest = a.rank() > b.rank() ? a.rank() : b.rank();
+  s.batch_rank = longest > 2 ? longest - 2 : 0;
+  matmul_batch_strides(a, s.batch_rank, matmul_matrix_elements(a), s.a_stride);
+  matmul_batch_strides(b, s.batch_rank, matmul_matrix_elements(b), s.b_stride);
+  for (int i = 0; i < s.batch_rank; ++i) {
+    s.batch[i] = d.outputs[0].shape[i];
+    outer = checked_mul(outer, s.batch[i]);
   }
   finish_plan(d, outer, p);
 }
@@ -190,7 +169,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"matmul_gemm", "MatMul", "", 10, matmul_supports, matmul_prepack_bytes, matmul_prepack_variant, matmul_prepack, matmul_plan, run},
+    {"matmul_gemm", "MatMul", "", 10, matmul_supports, nullptr, nullptr, nullptr, matmul_plan, run},
     {"gemm_gemm", "Gemm", "", 10, gemm_supports, gemm_prepack_bytes, gemm_prepack_variant, gemm_prepack, gemm_plan, run},
 };
 

@@ -1,0 +1,160 @@
+// MatMul and Gemm, float32, by a constant right-hand matrix that is packed once; all batch axes of the left one are rows. A tile is
+// a range of rows and columns.
+#include <bit>
+
+#include "backends/cpu/product_plan.h"
+#include "backends/cpu/support.h"
+#include "ops/gemm.h"
+
+namespace evn {
+namespace {
+
+struct ProductState {
+  Isa isa;
+  std::int64_t m, n, k;
+  std::int64_t init_row, init_column;
+  float init_scale;
+  ProductTiling tiling;
+};
+
+void finish_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<ProductState>();
+  s.tiling = tile_rows(simd_product::loops(s.isa), s.m, s.n, s.k, 1, false);
+  p->tiles = s.m == 0 || s.n == 0 ? 0 : s.tiling.tiles();
+  p->flops = 2.0 * static_cast<double>(s.k) * static_cast<double>(d.outputs[0].shape.elements());
+  p->bytes = bytes_of(d);
+}
+
+// ------------------------------------------------------------------------------------------------------- MatMul --
+
+Refusal matmul_supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  if (d.constant(1) == nullptr || d.inputs[1].shape.rank() != 2) return "the right-hand matrix must be a constant of rank 2";
+  if (d.inputs[0].shape.rank() < 1) return "a scalar";
+  return nullptr;
+}
+
+std::size_t matmul_prepack_bytes(const OpDesc& d, int input) {
+  if (input != 1) return 0;
+  const Shape& b = d.inputs[1].shape;
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(product_floats(simd_product::loops(cpu_isa()), b[1], b[0]), sizeof(float)));
+}
+
+std::uint64_t matmul_prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
+
+void matmul_prepack(const OpDesc& d, int, void* packed) {
+  const Shape& b = d.inputs[1].shape;
+  pack_product(simd_product::loops(cpu_isa()), {d.constant(1)->as<float>(), 1, b[0], 0, b[1], 1}, b[1], 1.0f, static_cast<float*>(packed));
+}
+
+void matmul_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<ProductState>();
+  const Shape& a = d.inputs[0].shape;
+  s = ProductState{};
+  s.isa = cpu_isa();
+  s.m = a.elements(0, a.rank() - 1);
+  s.n = d.inputs[1].shape[1];
+  s.k = a[a.rank() - 1];
+  s.init_column = 1;
+  s.init_scale = 1;
+  finish_plan(d, p);
+}
+
+// --------------------------------------------------------------------------------------------------------- Gemm --
+
+bool trans_b(const OpDesc& d) { return attr_int(*d.node, GemmAttr::kTransB) != 0; }
+
+Refusal gemm_supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  if (d.constant(1) == nullptr) return "the right-hand matrix must be constant";
+  if (attr_int(*d.node, GemmAttr::kTransA) != 0) return "a transposed left-hand matrix";
+  return nullptr;
+}
+
+std::size_t gemm_prepack_bytes(const OpDesc& d, int input) {
+  if (input != 1) return 0;
+  const Shape& b = d.inputs[1].shape;
+  const bool t = trans_b(d);
+  return static_cast<std::size_t>(
+      checked_mul<std::int64_t>(product_floats(simd_product::loops(cpu_isa()), b[t ? 0 : 1], b[t ? 1 : 0]), sizeof(float)));
+}
+
+std::uint64_t gemm_prepack_variant(const OpDesc& d, int) {
+  const std::uint64_t alpha = std::bit_cast<std::uint32_t>(attr_float(*d.node, GemmAttr::kAlpha));
+  return alpha << 32 | (trans_b(d) ? 256u : 0u) | static_cast<std::uint64_t>(cpu_isa());
+}
+
+void gemm_prepack(const OpDesc& d, int, void* packed) {
+  const Shape& b = d.inputs[1].shape;
+  const bool t = trans_b(d);
+  const std::int64_t n = b[t ? 0 : 1];
+  const std::int64_t k = b[t ? 1 : 0];
+  pack_product(simd_product::loops(cpu_isa()), {d.constant(1)->as<float>(), 1, k, 0, t ? 1 : n, t ? k : 1}, n,
+               attr_float(*d.node, GemmAttr::kAlpha), static_cast<float*>(packed));
+}
+
+void gemm_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<ProductState>();
+  const Shape& a = d.inputs[0].shape;
+  s = ProductState{};
+  s.isa = cpu_isa();
+  s.m = d.outputs[0].shape[0];
+  s.n = d.outputs[0].shape[1];
+  s.k = a[1];
+  s.init_column = 1;
+  s.init_scale = 1;
+  if (d.has_input(2) && d.bias != 2 && d.residual != 2) {
+    const Shape& c = d.inputs[2].shape;
+    const std::int64_t columns = c.rank() == 0 ? 1 : c[c.rank() - 1];
+    const std::int64_t rows = c.rank() == 2 ? c[0] : 1;
+    s.init_column = columns == 1 ? 0 : 1;
+    s.init_row = rows == 1 ? 0 : columns;
+    s.init_scale = attr_float(*d.node, GemmAttr::kBeta);
+  }
+  finish_plan(d, p);
+}
+
+// ---------------------------------------------------------------------------------------------------------- run --
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<ProductState>();
+  const OpDesc& d = *args.desc;
+  const simd_product::Loops& loops = simd_product::loops(s.isa);
+  const float* const init = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
+  const float* const residual = d.residual >= 0 ? args.in<float>(d.residual) : nullptr;
+  for_each_product_tile(s.tiling, s.m, s.n, begin, end,
+                        [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+    simd_product::Tile t{};
+    t.m = rows;
+    t.n = columns;
+    t.k = s.k;
+    t.a = args.in<float>(0) + row * s.k;
+    t.lda = s.k;
+    t.b = args.pack<float>(1) + column * s.k;
+    t.c = args.out<float>() + row * s.n + column;
+    t.ldc = s.n;
+    t.init = init == nullptr ? nullptr : init + row * s.init_row + column * s.init_column;
+    t.init_row = s.init_row;
+    t.init_column = s.init_column;
+    t.init_scale = s.init_scale;
+    t.residual = residual == nullptr ? nullptr : residual + row * s.n + column;
+    t.ldr = s.n;
+    t.epilogue = epilogue_of(d);
+    loops.run(t);
+    return !cancel.stop();
+  });
+}
+
+constexpr std::uint8_t kTakes = kTakesBias | kTakesResidual;
+constexpr Kernel kKernels[] = {
+    {"matmul_packed", "MatMul", "", 15, matmul_supports, matmul_prepack_bytes, matmul_prepack_variant, matmul_prepack, matmul_plan, run,
+     false, kTakes},
+    {"gemm_packed", "Gemm", "", 15, gemm_supports, gemm_prepack_bytes, gemm_prepack_variant, gemm_prepack, gemm_plan, run, false, kTakes},
+};
+
+}  // namespace
+
+extern const KernelFamily product_kernels;
+const KernelFamily product_kernels = {kKernels};
+
+}  // namespace evn

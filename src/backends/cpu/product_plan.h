@@ -1,0 +1,51 @@
+// What the kernels on simd/product.h share: the packed constant B, and how a product is cut into tiles.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/simd/product.h"
+
+namespace evn {
+
+// Floats of a packed k x n matrix. Throws EVN_ERROR_LIMIT on overflow.
+std::int64_t product_floats(const simd_product::Loops& loops, std::int64_t n, std::int64_t k);
+
+// Element (tap * channels + channel, j) of B is b[tap * tap_step + channel * channel_step + j * column_step]; k = taps * channels.
+struct ProductSource {
+  const float* b;
+  std::int64_t taps, channels;
+  std::int64_t tap_step, channel_step, column_step;
+};
+
+// Values are multiplied by `scale`.
+void pack_product(const simd_product::Loops& loops, const ProductSource& from, std::int64_t n, float scale, float* to);
+
+// m x n in row_tiles x column_tiles tiles, numbered with columns fastest.
+struct ProductTiling {
+  std::int64_t rows, columns;            // of a tile; the last ones may be smaller
+  std::int64_t row_tiles, column_tiles;
+
+  std::int64_t tiles() const { return row_tiles * column_tiles; }
+};
+
+// `copies`: rows are copied for each tile (a window), so that few column tiles are better.
+ProductTiling tile_rows(const simd_product::Loops& loops, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outer, bool copies);
+
+// Calls f(outer, row, rows, column, columns) for tiles [begin, end) of `outer` products, with the column tiles that follow each
+// other taken together.
+template <typename F>
+void for_each_product_tile(const ProductTiling& t, std::int64_t m, std::int64_t n, std::int64_t begin, std::int64_t end, F&& f) {
+  for (std::int64_t i = begin; i < end;) {
+    const std::int64_t column_tile = i % t.column_tiles;
+    const std::int64_t row_tile = i / t.column_tiles % t.row_tiles;
+    const std::int64_t left = t.column_tiles - column_tile;
+    const std::int64_t count = left < end - i ? left : end - i;
+    const std::int64_t row = row_tile * t.rows;
+    const std::int64_t column = column_tile * t.columns;
+    const std::int64_t last = column + count * t.columns;
+    if (!f(i / t.tiles(), row, (m - row < t.rows ? m - row : t.rows), column, (last < n ? last : n) - column)) return;
+    i += count;
+  }
+}
+
+}  // namespace evn

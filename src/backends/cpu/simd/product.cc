@@ -1,0 +1,236 @@
+// The loops of simd/product.h for one cluster. The micro-tile is kMr rows by kNv vectors, wide rather than high: a vector of B serves
+// kMr multiply-adds, one broadcast float of A serves kNv, and both come from L1 at half the rate at which it can give them.
+// Blocks: kKc rows of a panel of B stay in L2 while the micro-panels of a block of A pass by.
+#include "backends/cpu/simd/product.h"
+
+#include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/product_rows.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kMr = 7, kNv = 4;
+#elif defined(__AVX2__)
+constexpr int kMr = 6, kNv = 2;
+#elif defined(__aarch64__)
+constexpr int kMr = 6, kNv = 4;
+#else
+constexpr int kMr = 4, kNv = 2;
+#endif
+constexpr int kNr = kNv * kLanes;
+constexpr std::int64_t kKc = 512;
+constexpr std::int64_t kMc = 126;
+constexpr std::int64_t kWholeMc = 2 * kMc;  // so many rows of a matrix, which is not copied, are one block
+constexpr std::int64_t kPadding = 16;       // of copied rows, so that they do not fall into one set of the cache
+
+// A micro-tile in one block of k.
+struct Micro {
+  const float* a;
+  std::int64_t lda;
+  const Segment* segments;
+  int segment_count;
+  const float* b;
+  const float* ahead;      // what is fetched into L2 meanwhile: a line for each k
+  float* c;
+  std::int64_t ldc;
+  std::int64_t last_lanes; // lanes of the last vector
+  const float* init;
+  std::int64_t init_row, init_column;
+  float init_scale;
+  const float* residual;   // only in the last block
+  std::int64_t ldr;
+  bool first, bound;
+  float low, high;
+};
+
+inline Vec load_part(const float* p, bool whole, std::int64_t n) { return whole ? load(p) : load_n(p, n); }
+
+template <int R, int NV>
+inline void start(const Micro& g, Vec (&acc)[R][NV]) {
+  const bool whole = g.last_lanes == kLanes;
+  if (g.first && g.init == nullptr) {
+    for (int r = 0; r < R; ++r) {
+      for (int v = 0; v < NV; ++v) acc[r][v] = zero();
+    }
+    return;
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < NV; ++v) {
+      const bool full = v + 1 < NV || whole;
+      if (!g.first) {
+        acc[r][v] = load_part(g.c + r * g.ldc + v * kLanes, full, g.last_lanes);
+      } else if (g.init_column == 0) {
+        acc[r][v] = splat(g.init[r * g.init_row] * g.init_scale);
+      } else {
+        acc[r][v] = splat(g.init_scale) * load_part(g.init + r * g.init_row + v * kLanes, full, g.last_lanes);
+      }
+    }
+  }
+}
+
+template <int R, int NV>
+inline void finish(const Micro& g, Vec (&acc)[R][NV]) {
+  const bool whole = g.last_lanes == kLanes;
+  if (g.residual != nullptr) {
+    for (int r = 0; r < R; ++r) {
+      for (int v = 0; v < NV; ++v) {
+        acc[r][v] = acc[r][v] + load_part(g.residual + r * g.ldr + v * kLanes, v + 1 < NV || whole, g.last_lanes);
+      }
+    }
+  }
+  if (g.bound) {
+    const Vec low = splat(g.low);
+    const Vec high = splat(g.high);
+    for (int r = 0; r < R; ++r) {
+      for (int v = 0; v < NV; ++v) acc[r][v] = min_of(high, max_of(low, acc[r][v]));
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    float* c = g.c + r * g.ldc;
+    for (int v = 0; v + 1 < NV; ++v) store(c + v * kLanes, acc[r][v]);
+    if (whole) {
+      store(c + (NV - 1) * kLanes, acc[r][NV - 1]);
+    } else {
+      store_n(c + (NV - 1) * kLanes, acc[r][NV - 1], g.last_lanes);
+    }
+  }
+}
+
+template <int R, int NV>
+void micro(const Micro& g) {
+  Vec acc[R][NV];
+  start<R, NV>(g, acc);
+  const float* b = g.b;
+  const float* ahead = g.ahead;
+  const std::int64_t lda = g.lda;
+  for (int s = 0; s < g.segment_count; ++s) {
+    const float* a = g.a + g.segments[s].at;
+    const float* a4 = a + 4 * lda;
+    for (std::int64_t k = g.segments[s].count; k > 0; --k) {
+      Vec bv[NV];
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
+      __builtin_prefetch(ahead, 0, 2);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const Vec x = splat(r < 4 ? a[r * lda] : a4[(r - 4) * lda]);
+#pragma GCC unroll 8
+        for (int v = 0; v < NV; ++v) acc[r][v] = fma(x, bv[v], acc[r][v]);
+      }
+      b += NV * kLanes;
+      ahead += 16;
+      ++a;
+      ++a4;
+    }
+  }
+  finish<R, NV>(g, acc);
+}
+
+using MicroFn = void (*)(const Micro&);
+#define EVN_MICRO_ROW(R) {micro<R, 1>, micro<R, 2>, micro<R, kNv < 3 ? 2 : 3>, micro<R, kNv>}
+constexpr MicroFn kMicros[kMr][4] = {
+    EVN_MICRO_ROW(1), EVN_MICRO_ROW(2), EVN_MICRO_ROW(3), EVN_MICRO_ROW(4),
+#if defined(__AVX512F__) || defined(__AVX2__) || defined(__aarch64__)
+    EVN_MICRO_ROW(5), EVN_MICRO_ROW(6),
+#endif
+#if defined(__AVX512F__)
+    EVN_MICRO_ROW(7),
+#endif
+};
+
+// One block of rows.
+class Block {
+ public:
+  Block(const Tile& t, const Chain& chain, std::int64_t row, std::int64_t m) : t_(t), chain_(chain), row_(row), m_(m) {
+    panel_count_ = cut_panels(t, row, m, kMr, panels_);
+    for (int i = 0; i < panel_count_; ++i) any_copied_ |= panels_[i].copied;
+  }
+
+  void run() {
+    const std::int64_t blocks = t_.k <= kKc ? 1 : (t_.k + kKc - 1) / kKc;
+    const std::int64_t size = (t_.k + blocks - 1) / blocks;
+    std::int64_t k0 = 0;
+    do {
+      const std::int64_t kc = t_.k - k0 < size ? t_.k - k0 : size;
+      run_k(k0, kc);
+      k0 += kc;
+    } while (k0 < t_.k);
+  }
+
+ private:
+  const Tile& t_;
+  const Chain& chain_;
+  const std::int64_t row_, m_;
+  int panel_count_ = 0;
+  bool any_copied_ = false;
+  Panel panels_[kWholeMc];
+
+  void run_k(std::int64_t k0, std::int64_t kc) {
+    Segment segments[kMaxSegments];
+    const Segment whole = {0, kc};
+    const bool few = t_.window != nullptr && t_.window->channels < kFewChannels;
+    const int segment_count = few ? 0 : find_segments(t_, k0, kc, segments);
+    const std::int64_t step = (kc + 15) / 16 * 16 + kPadding;
+    if (any_copied_) copy(k0, kc, step);
+
+    Micro g{};
+    const bool last = k0 + kc == t_.k;
+    g.first = k0 == 0;
+    g.bound = last && (chain_.low > -__builtin_inff() || chain_.high < __builtin_inff());
+    g.low = chain_.low;
+    g.high = chain_.high;
+    g.ldc = t_.ldc;
+    g.ldr = t_.ldr;
+    g.init_row = t_.init_row;
+    g.init_column = t_.init_column;
+    g.init_scale = t_.init_scale;
+    for (std::int64_t column = 0; column < t_.n; column += kNr) {
+      const std::int64_t left = t_.n - column;
+      const std::int64_t cols = left < kNr ? left : kNr;
+      const std::int64_t vectors = (cols + kLanes - 1) / kLanes;
+      g.last_lanes = cols - (vectors - 1) * kLanes;
+      g.b = t_.b + column * t_.k + k0 * vectors * kLanes;
+      // The block of the panel that comes next, or of the same columns further down in k.
+      const float* const next = left > kNr ? g.b + t_.k * kNr : g.b + kc * vectors * kLanes;
+      for (int i = 0; i < panel_count_; ++i) {
+        const Panel& p = panels_[i];
+        g.a = p.copied ? t_.buffer + (p.row - row_) * step : p.a;
+        g.lda = p.copied ? step : p.lda;
+        g.segments = p.copied ? &whole : segments;
+        g.segment_count = p.copied ? 1 : segment_count;
+        g.ahead = i < vectors ? next + i * kc * 16 : g.b;
+        g.c = t_.c + p.row * t_.ldc + column;
+        g.init = t_.init == nullptr ? nullptr : t_.init + p.row * t_.init_row + column * t_.init_column;
+        g.residual = last && t_.residual != nullptr ? t_.residual + p.row * t_.ldr + column : nullptr;
+        kMicros[p.rows - 1][vectors - 1](g);
+        if (last && chain_.rest_count > 0) {
+          for (std::int32_t r = 0; r < p.rows; ++r) apply_rest(chain_, g.c + r * t_.ldc, cols);
+        }
+      }
+    }
+  }
+
+  void copy(std::int64_t k0, std::int64_t kc, std::int64_t step) {
+    for (int i = 0; i < panel_count_; ++i) {
+      if (panels_[i].copied) copy_panel(t_, panels_[i], k0, kc, t_.buffer + (panels_[i].row - row_) * step, step);
+    }
+  }
+};
+
+void run(const Tile& t) {
+  const Chain chain = split_chain(t.epilogue);
+  const std::int64_t most = t.window == nullptr && t.m <= kWholeMc ? kWholeMc : kMc;
+  const std::int64_t blocks = t.m <= most ? 1 : (t.m + most - 1) / most;
+  std::int64_t size = (t.m + blocks - 1) / blocks;
+  size = (size + kMr - 1) / kMr * kMr;
+  if (size > most) size = most;
+  for (std::int64_t row = 0; row < t.m; row += size) Block(t, chain, row, t.m - row < size ? t.m - row : size).run();
+}
+
+}  // namespace
+
+extern const simd_product::Loops loops_product;
+const simd_product::Loops loops_product = {kMr, kNr, kLanes, kMc, kKc, run};
+
+}  // namespace evn::EVN_ISA

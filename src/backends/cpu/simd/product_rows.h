@@ -1,0 +1,149 @@
+// How simd/product.cc reads A: micro-panels of rows that lie a constant distance apart, each row a few runs of k. Rows of a matrix
+// and pixels well inside an image are read where they lie; pixels whose window leaves the image, or that stand in several lines of
+// it, are copied. Included by simd/product.cc only.
+#pragma once
+
+#include "backends/cpu/simd/copy.h"
+#include "backends/cpu/simd/product.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_product::Tile;
+using simd_product::Window;
+
+// A run of k that lies together: `at` floats behind the row's begin.
+struct Segment {
+  std::int64_t at, count;
+};
+constexpr int kMaxSegments = 48;
+constexpr std::int64_t kFewChannels = 16;  // below: pixels are always copied, so that runs of k are not short
+
+struct Panel {
+  std::int64_t row;       // in the tile
+  std::int32_t rows;
+  bool copied;
+  const float* a;         // begin of row 0
+  std::int64_t lda;
+};
+
+// Position of an output row in its image.
+struct Position {
+  std::int64_t image, y, x;
+};
+
+inline Position position_of(const Window& w, std::int64_t row) {
+  const std::int64_t line = row / w.out_width;
+  return {line / w.out_height, line % w.out_height, row % w.out_width};
+}
+
+inline bool is_inside(const Window& w, const Position& p, std::int64_t rows) {
+  const std::int64_t y = p.y * w.stride_h - w.pad_top;
+  const std::int64_t x = p.x * w.stride_w - w.pad_left;
+  return p.x + rows <= w.out_width && y >= 0 && x >= 0 && y + (w.kernel_h - 1) * w.dilation_h < w.height &&
+         x + (rows - 1) * w.stride_w + (w.kernel_w - 1) * w.dilation_w < w.width;
+}
+
+// Cuts rows [row, row + m) of the tile into panels of at most `mr` rows. Returns how many.
+int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* panels) {
+  int n = 0;
+  if (t.window == nullptr) {
+    for (std::int64_t r = 0; r < m; r += mr) {
+      const std::int64_t rows = m - r < mr ? m - r : mr;
+      panels[n++] = {row + r, static_cast<std::int32_t>(rows), false, t.a + (row + r) * t.lda, t.lda};
+    }
+    return n;
+  }
+  const Window& w = *t.window;
+  const bool by_line = w.out_width >= 2 * mr;  // panels end with the line; narrow lines are mostly copied anyway
+  for (std::int64_t r = 0; r < m;) {
+    const Position p = position_of(w, t.first_row + row + r);
+    std::int64_t rows = m - r < mr ? m - r : mr;
+    if (by_line && p.x + rows > w.out_width) rows = w.out_width - p.x;
+    const bool copied = w.channels < kFewChannels || !is_inside(w, p, rows);
+    const float* const a = t.a + ((p.image * w.height + p.y * w.stride_h - w.pad_top) * w.width + p.x * w.stride_w - w.pad_left) * w.pixel;
+    panels[n++] = {row + r, static_cast<std::int32_t>(rows), copied, copied ? nullptr : a, w.stride_w * w.pixel};
+    r += rows;
+  }
+  return n;
+}
+
+// The runs of k in [k0, k0 + kc) of a row that is read where it lies. Returns how many.
+int find_segments(const Tile& t, std::int64_t k0, std::int64_t kc, Segment* segments) {
+  if (t.window == nullptr) {
+    segments[0] = {k0, kc};
+    return 1;
+  }
+  const Window& w = *t.window;
+  int n = 0;
+  for (std::int64_t k = k0; k < k0 + kc;) {
+    const std::int64_t tap = k / w.channels;
+    const std::int64_t channel = k % w.channels;
+    const std::int64_t left = k0 + kc - k;
+    const std::int64_t count = w.channels - channel < left ? w.channels - channel : left;
+    const std::int64_t pixels = tap / w.kernel_w * w.dilation_h * w.width + tap % w.kernel_w * w.dilation_w;
+    segments[n++] = {pixels * w.pixel + channel, count};
+    k += count;
+  }
+  return n;
+}
+
+// Copies floats [q0, q1) of the line of pixels that begins at x (which may lie outside), counted in channels of taps: the taps are
+// neighbours and channels fill their pixels.
+inline float* copy_line(float* to, const Window& w, const float* line, std::int64_t x, std::int64_t q0, std::int64_t q1) {
+  std::int64_t low = x < 0 ? -x * w.channels : 0;
+  std::int64_t high = (w.width - x) * w.channels;
+  low = low < q0 ? q0 : low > q1 ? q1 : low;
+  high = high < low ? low : high > q1 ? q1 : high;
+  if (low > q0) zero_over(to, low - q0);
+  if (high > low) copy_over(to + (low - q0), line + x * w.channels + low, high - low);
+  if (q1 > high) zero_over(to + (high - q0), q1 - high);
+  return to + (q1 - q0);
+}
+
+// As copy_line, tap by tap.
+inline float* copy_taps(float* to, const Window& w, const float* line, std::int64_t x, std::int64_t q0, std::int64_t q1) {
+  for (std::int64_t q = q0; q < q1;) {
+    const std::int64_t tap = q / w.channels;
+    const std::int64_t channel = q % w.channels;
+    const std::int64_t count = w.channels - channel < q1 - q ? w.channels - channel : q1 - q;
+    const std::int64_t ix = x + tap * w.dilation_w;
+    if (ix < 0 || ix >= w.width) {
+      zero_over(to, count);
+    } else {
+      copy_over(to, line + ix * w.pixel + channel, count);
+    }
+    to += count;
+    q += count;
+  }
+  return to;
+}
+
+// Writes k in [k0, k0 + kc) of the panel's rows to `to`, `step` floats apart. May write a vector beyond the end of a row.
+void copy_panel(const Tile& t, const Panel& panel, std::int64_t k0, std::int64_t kc, float* to, std::int64_t step) {
+  const Window& w = *t.window;
+  const std::int64_t line_k = w.kernel_w * w.channels;
+  const bool together = w.dilation_w == 1 && w.pixel == w.channels;
+  for (std::int32_t r = 0; r < panel.rows; ++r) {
+    const Position p = position_of(w, t.first_row + panel.row + r);
+    const std::int64_t x = p.x * w.stride_w - w.pad_left;
+    float* at = to + r * step;
+    for (std::int64_t k = k0; k < k0 + kc;) {
+      const std::int64_t ky = k / line_k;
+      const std::int64_t q0 = k % line_k;
+      const std::int64_t q1 = line_k < q0 + (k0 + kc - k) ? line_k : q0 + (k0 + kc - k);
+      const std::int64_t y = p.y * w.stride_h - w.pad_top + ky * w.dilation_h;
+      if (y < 0 || y >= w.height) {
+        zero_over(at, q1 - q0);
+        at += q1 - q0;
+      } else {
+        const float* const line = t.a + (p.image * w.height + y) * w.width * w.pixel;
+        at = together ? copy_line(at, w, line, x, q0, q1) : copy_taps(at, w, line, x, q0, q1);
+      }
+      k += q1 - q0;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evn::EVN_ISA
