@@ -127,12 +127,12 @@ struct Kernel {
   // Copes with inputs that have no elements where the output has some (a cache that is empty yet, concatenated with what is new).
   // The memory of such an input may be null. Other kernels are not asked to: the device's reference runs then, if it has one.
   bool takes_empty = false;
-  // Sums that the kernel computes with the node when they follow it: a bias, then a residual (OpDesc::bias, residual).
-  std::uint8_t takes = 0;
   // In which layouts the kernel wants its inputs and gives its outputs. `inputs` comes with those in which the inputs lie already,
   // constants plain, `outputs` all plain; the kernel writes its wishes over them, the same for any dims of these ranks. Nullable:
   // all are plain.
   void (*layouts)(const OpDesc& desc, std::span<Layout> inputs, std::span<Layout> outputs) = nullptr;
+  // Sums that the kernel computes with the node when they follow it: a bias, then a residual (OpDesc::bias, residual).
+  std::uint8_t takes = 0;
 };
 
 struct KernelFamily {

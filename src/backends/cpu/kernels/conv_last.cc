@@ -129,7 +129,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_last", "Conv", "", 15, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, kTakesBias | kTakesResidual, layouts},
+    {"conv_last", "Conv", "", 15, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias | kTakesResidual},
 };
 
 }  // namespace

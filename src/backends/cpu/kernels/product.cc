@@ -148,8 +148,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 constexpr std::uint8_t kTakes = kTakesBias | kTakesResidual;
 constexpr Kernel kKernels[] = {
     {"matmul_packed", "MatMul", "", 15, matmul_supports, matmul_prepack_bytes, matmul_prepack_variant, matmul_prepack, matmul_plan, run,
-     false, kTakes},
-    {"gemm_packed", "Gemm", "", 15, gemm_supports, gemm_prepack_bytes, gemm_prepack_variant, gemm_prepack, gemm_plan, run, false, kTakes},
+     false, nullptr, kTakes},
+    {"gemm_packed", "Gemm", "", 15, gemm_supports, gemm_prepack_bytes, gemm_prepack_variant, gemm_prepack, gemm_plan, run, false, nullptr, kTakes},
 };
 
 }  // namespace
