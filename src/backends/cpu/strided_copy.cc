@@ -64,6 +64,12 @@ void copy_range(const StridedCopy& c, const T* from, T* to, std::int64_t begin, 
       at += lines * width;
       continue;
     }
+    if (c.rank > 1 && c.steps[0] == 1 && x == 0 && whole > 1) {
+      const std::int64_t lines = std::min(whole, c.dims[1] - line % c.dims[1]);
+      for (std::int64_t r = 0; r < lines; ++r) copy_run(source + r * c.steps[1], 1, to + at + r * width, width);
+      at += lines * width;
+      continue;
+    }
     const std::int64_t n = std::min(width - x, end - at);
     copy_run(source + x * c.steps[0], c.steps[0], to + at, n);
     at += n;

@@ -66,6 +66,26 @@ TEST(CpuMove, ConcatOnEveryAxis) {
   KernelCheck("Concat").input_of<std::int64_t>(Shape{2}, {1, 2}).input_of<std::int64_t>(Shape{1}, {3}).integer("axis", 0).kernel("concat").run();
 }
 
+TEST(CpuMove, ConcatOfWideRowsAndOfNothing) {
+  for (const std::int64_t axis : {1, 2}) {
+    KernelCheck("Concat").input(Shape{1, 40, 40, 30}).input(Shape{1, 40, 40, 30}).integer("axis", axis).step(StepKind::kRelu).kernel("concat").run();
+  }
+  KernelCheck("Concat").input(Shape{2, 0, 5, 6}).input(Shape{2, 3, 5, 6}).integer("axis", 1).kernel("concat").run();
+  KernelCheck("Concat").input_of<std::uint8_t>(Shape{1, 3, 2, 2}, counting<std::uint8_t>(12))
+      .input_of<std::uint8_t>(Shape{1, 4, 2, 2}, counting<std::uint8_t>(16)).integer("axis", 1).kernel("concat").run();
+}
+
+TEST(CpuMove, SplitOnEveryAxis) {
+  for (const std::int64_t axis : {0, 1, 2, -1}) {
+    KernelCheck("Split", 11).input(Shape{6, 6, 6, 6}).integer("axis", axis).ints("split", {1, 3, 2}).outputs(3).kernel("split").run();
+    KernelCheck("Split", 13).input(Shape{6, 6, 6, 6}).input_of<std::int64_t>(Shape{3}, {1, 3, 2}, true).integer("axis", axis).outputs(3).kernel("split").run();
+    KernelCheck("Split", 13).input(Shape{2, 116, 28, 28}).integer("axis", axis).outputs(2).kernel("split").run();
+  }
+  KernelCheck("Split", 13).input_of<std::int64_t>(Shape{2, 6, 9}, counting<std::int64_t>(108)).integer("axis", 1).outputs(3).kernel("split").run();
+  KernelCheck("Split", 13).input_of<std::uint8_t>(Shape{2, 6, 9}, counting<std::uint8_t>(108)).integer("axis", 1).outputs(2).kernel("split").run();
+  KernelCheck("Split", 13).input(Shape{5, 4}).input_of<std::int64_t>(Shape{2}, {0, 4}, true).integer("axis", 1).outputs(2).kernel("split").run();
+}
+
 TEST(CpuResize, NearestOfEveryRule) {
   for (const char* rule : {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"}) {
     for (const char* coordinates : {"asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"}) {

@@ -1,9 +1,8 @@
-// Operators that only move elements, of any dtype: Transpose, Slice, Expand, Concat. A tile is a run of elements of the output, or
-// for Concat a run of rows.
+// Operators that only move elements, of any dtype: Transpose, Slice, Expand. A tile is a run of elements of the output.
+#include "backends/cpu/follow.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/strided_copy.h"
 #include "backends/cpu/support.h"
-#include "ops/concat.h"
 #include "ops/slice.h"
 #include "ops/transpose.h"
 
@@ -90,71 +89,22 @@ void slice_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
   }
   SliceAxis axes[kMaxRank];
   resolve_slice(*d.node, {lists, given}, x, axes);
+  const Layout layout = d.output_layout();
   std::int64_t steps[kMaxRank];
-  row_major_strides(x, steps);
+  row_major_strides(stored_shape(x, layout), steps);
   std::int64_t start = 0;
   for (int i = 0; i < x.rank(); ++i) {
-    start += axes[i].start * steps[i];
-    steps[i] = axes[i].count > 1 ? steps[i] * axes[i].step : 0;
+    std::int64_t& step = steps[stored_axis(i, x.rank(), layout)];
+    start += axes[i].start * step;
+    step = axes[i].count > 1 ? step * axes[i].step : 0;
   }
-  run_copy(args, make_strided_copy(d.outputs[0].shape, steps, start), begin, end, cancel);
-}
-
-// ----------------------------------------------------------------------------------------------------- Concat --
-
-struct ConcatState {
-  Isa isa;
-  std::int64_t outer, row, unit, per_tile;  // row: bytes of the output for each index of the axes before; unit: bytes of one index
-  int axis;
-};
-
-void concat_plan(const OpDesc& d, KernelPlan* p) {
-  auto& s = p->state<ConcatState>();
-  const Shape& y = d.outputs[0].shape;
-  s.isa = cpu_isa();
-  s.axis = normalize_axis(attr_int(*d.node, ConcatAttr::kAxis), y.rank());
-  s.outer = y.elements(0, s.axis);
-  s.unit = checked_mul(y.elements(s.axis + 1, y.rank()), static_cast<std::int64_t>(dtype_size(d.outputs[0].dtype)));
-  s.row = checked_mul(s.unit, y[s.axis]);
-  // Pieces are numbered input by input inside a row, so that one long row is shared out too.
-  const auto inputs = static_cast<std::int64_t>(d.inputs.size());
-  s.per_tile = units_per_tile(checked_mul(s.outer, inputs), static_cast<double>(s.row) / static_cast<double>(inputs), kBytesPerTile);
-  p->tiles = ceil_div(s.outer * inputs, s.per_tile);
-  p->bytes = 2.0 * static_cast<double>(s.outer) * static_cast<double>(s.row);
-}
-
-void concat_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  const auto& s = args.plan->state<ConcatState>();
-  const OpDesc& d = *args.desc;
-  const auto inputs = static_cast<std::int64_t>(d.inputs.size());
-  const std::int64_t pieces = s.outer * inputs;
-  const Epilogue* epilogue = epilogue_of(d);
-  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
-    const std::int64_t last = (index + 1) * s.per_tile < pieces ? (index + 1) * s.per_tile : pieces;
-    std::int64_t offset = 0;
-    for (std::int64_t i = 0; i < index * s.per_tile % inputs; ++i) offset += d.inputs[static_cast<std::size_t>(i)].shape[s.axis] * s.unit;
-    for (std::int64_t piece = index * s.per_tile; piece < last; ++piece) {
-      const std::int64_t input = piece % inputs;
-      const std::int64_t row = piece / inputs;
-      if (input == 0) offset = 0;
-      const std::int64_t bytes = d.inputs[static_cast<std::size_t>(input)].shape[s.axis] * s.unit;
-      if (bytes == 0) continue;
-      char* to = static_cast<char*>(args.outputs[0].address()) + row * s.row + offset;
-      const char* from = static_cast<const char*>(args.inputs[static_cast<std::size_t>(input)].address()) + row * bytes;
-      std::memcpy(to, from, static_cast<std::size_t>(bytes));
-      if (epilogue != nullptr) {
-        simd_elementwise::loops(s.isa).chain(reinterpret_cast<float*>(to), bytes / static_cast<std::int64_t>(sizeof(float)), epilogue);
-      }
-      offset += bytes;
-    }
-  }
+  run_copy(args, make_strided_copy(stored_shape(d.outputs[0].shape, layout), steps, start), begin, end, cancel);
 }
 
 constexpr Kernel kKernels[] = {
     {"transpose", "Transpose", "", 10, supports, nullptr, nullptr, nullptr, transpose_plan, run_planned},
     {"expand", "Expand", "", 10, supports, nullptr, nullptr, nullptr, expand_plan, run_planned},
-    {"slice", "Slice", "", 10, supports, nullptr, nullptr, nullptr, plan_common, slice_run},
-    {"concat", "Concat", "", 10, supports, nullptr, nullptr, nullptr, concat_plan, concat_run},
+    {"slice", "Slice", "", 10, supports, nullptr, nullptr, nullptr, plan_common, slice_run, false, follow_first},
 };
 
 }  // namespace

@@ -145,9 +145,24 @@ void transpose(const float* x, std::int64_t x_step, std::int64_t rows, std::int6
   }
 }
 
+void copy(const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y, std::int64_t y_step) {
+  for (std::int64_t r = 0; r < rows; ++r, x += x_step, y += y_step) {
+    std::int64_t i = 0;
+    for (; i + 4 * kLanes <= columns; i += 4 * kLanes) {
+      const Vec a = load(x + i), b = load(x + i + kLanes), c = load(x + i + 2 * kLanes), d = load(x + i + 3 * kLanes);
+      store(y + i, a);
+      store(y + i + kLanes, b);
+      store(y + i + 2 * kLanes, c);
+      store(y + i + 3 * kLanes, d);
+    }
+    for (; i + kLanes <= columns; i += kLanes) store(y + i, load(x + i));
+    if (i < columns) store_n(y + i, load_n(x + i, columns - i), columns - i);
+  }
+}
+
 }  // namespace
 
 extern const simd_transpose::Loops loops_transpose;
-const simd_transpose::Loops loops_transpose = {transpose};
+const simd_transpose::Loops loops_transpose = {transpose, copy};
 
 }  // namespace evn::EVN_ISA

@@ -1,0 +1,169 @@
+// Concat and Split, of any dtype and in either layout: the large value is rows (one for each index of the axes before), each of which
+// is a piece of each of the small ones. A tile is a run of rows, or a run of pieces where rows are long.
+#include <algorithm>
+
+#include "backends/cpu/simd/elementwise.h"
+#include "backends/cpu/simd/transpose.h"
+#include "backends/cpu/support.h"
+#include "ops/concat.h"
+#include "ops/split.h"
+
+namespace evn {
+namespace {
+
+constexpr std::int64_t kBytesPerTile = 1 << 17;
+
+struct RowsState {
+  Isa isa;
+  int axis;                // as stored
+  bool by_piece;
+  std::int64_t outer;      // rows
+  std::int64_t row, unit;  // bytes of a row, and of one index of the axis in it
+  std::int64_t per_tile;   // rows, or pieces
+};
+
+void plan_rows(const TensorDesc& large, std::size_t pieces, int axis, Layout layout, KernelPlan* p) {
+  auto& s = p->state<RowsState>();
+  const Shape y = stored_shape(large.shape, layout);
+  s.isa = cpu_isa();
+  s.axis = stored_axis(axis, y.rank(), layout);
+  s.outer = y.elements(0, s.axis);
+  s.unit = checked_mul(y.elements(s.axis + 1, y.rank()), static_cast<std::int64_t>(dtype_size(large.dtype)));
+  s.row = checked_mul(s.unit, y[s.axis]);
+  s.by_piece = s.row > kBytesPerTile / 2;
+  const auto count = static_cast<std::int64_t>(pieces);
+  const std::int64_t units = s.by_piece ? checked_mul(s.outer, count) : s.outer;
+  const double cost = static_cast<double>(s.row) / static_cast<double>(s.by_piece ? count : 1);
+  s.per_tile = units_per_tile(units, cost, static_cast<double>(kBytesPerTile));
+  p->tiles = ceil_div(units, s.per_tile);
+  p->bytes = 2.0 * static_cast<double>(s.outer) * static_cast<double>(s.row);
+}
+
+// Rows of some bytes.
+void copy_rows(Isa isa, const char* from, std::int64_t from_step, char* to, std::int64_t to_step, std::int64_t rows, std::int64_t bytes) {
+  constexpr std::int64_t kFloat = sizeof(float);
+  if (bytes == 0 || rows == 0) return;
+  if (rows > 1 && bytes % kFloat == 0 && from_step % kFloat == 0 && to_step % kFloat == 0) {
+    simd_transpose::loops(isa).copy(reinterpret_cast<const float*>(from), from_step / kFloat, rows, bytes / kFloat,
+                                    reinterpret_cast<float*>(to), to_step / kFloat);
+    return;
+  }
+  for (std::int64_t r = 0; r < rows; ++r) std::memcpy(to + r * to_step, from + r * from_step, static_cast<std::size_t>(bytes));
+}
+
+// Calls f(piece, offset in the row, bytes of the piece, first row, rows) for what tiles [begin, end) have. `small`: the pieces' descs.
+template <typename F, typename Done>
+void for_each_piece(const RowsState& s, Layout layout, std::span<const TensorDesc> small, std::int64_t begin, std::int64_t end,
+                    const Cancel& cancel, F&& f, Done&& done) {
+  const auto bytes_of_piece = [&](std::size_t i) {
+    return s.unit * (layout == Layout::kPlain ? small[i].shape[s.axis] : stored_shape(small[i].shape, layout)[s.axis]);
+  };
+  const auto count = static_cast<std::int64_t>(small.size());
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t units = s.by_piece ? s.outer * count : s.outer;
+    const std::int64_t first = index * s.per_tile;
+    const std::int64_t last = std::min(first + s.per_tile, units);
+    std::int64_t offset = 0;
+    if (!s.by_piece) {
+      for (std::size_t i = 0; i < small.size(); ++i) {
+        const std::int64_t bytes = bytes_of_piece(i);
+        f(i, offset, bytes, first, last - first);
+        offset += bytes;
+      }
+      done(first, last - first);
+      continue;
+    }
+    for (std::int64_t i = 0; i < first % count; ++i) offset += bytes_of_piece(static_cast<std::size_t>(i));
+    for (std::int64_t unit = first; unit < last; ++unit) {
+      const auto i = static_cast<std::size_t>(unit % count);
+      if (i == 0) offset = 0;
+      const std::int64_t bytes = bytes_of_piece(i);
+      f(i, offset, bytes, unit / count, std::int64_t{1});
+      offset += bytes;
+    }
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------- Concat --
+
+Refusal concat_supports(const OpDesc& d) {
+  if (dtype_size(d.outputs[0].dtype) == 0) return "not for this element type";
+  if (!d.node->epilogue.empty() && d.outputs[0].dtype != DType::kFloat32) return "fused steps are for float32";
+  return nullptr;
+}
+
+// Channels last as soon as one input lies so.
+void concat_layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> outputs) {
+  const bool last = d.outputs[0].shape.rank() >= 3 && std::find(inputs.begin(), inputs.end(), Layout::kChannelsLast) != inputs.end();
+  std::fill(inputs.begin(), inputs.end(), last ? Layout::kChannelsLast : Layout::kPlain);
+  outputs[0] = last ? Layout::kChannelsLast : Layout::kPlain;
+}
+
+void concat_plan(const OpDesc& d, KernelPlan* p) {
+  const int axis = normalize_axis(attr_int(*d.node, ConcatAttr::kAxis), d.outputs[0].shape.rank());
+  plan_rows(d.outputs[0], d.inputs.size(), axis, d.output_layout(), p);
+}
+
+void concat_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<RowsState>();
+  const OpDesc& d = *args.desc;
+  const Epilogue* epilogue = epilogue_of(d);
+  char* const to = static_cast<char*>(args.outputs[0].address());
+  const auto chain = [&](char* at, std::int64_t bytes) {
+    simd_elementwise::loops(s.isa).chain(reinterpret_cast<float*>(at), bytes / static_cast<std::int64_t>(sizeof(float)), epilogue);
+  };
+  for_each_piece(s, d.output_layout(), d.inputs, begin, end, cancel,
+                 [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {
+    if (bytes == 0) return;
+    const char* from = static_cast<const char*>(args.inputs[i].address());
+    copy_rows(s.isa, from + row * bytes, bytes, to + row * s.row + offset, s.row, rows, bytes);
+    if (s.by_piece && epilogue != nullptr) chain(to + row * s.row + offset, bytes);
+  }, [&](std::int64_t row, std::int64_t rows) {
+    if (epilogue != nullptr) chain(to + row * s.row, rows * s.row);
+  });
+}
+
+// ------------------------------------------------------------------------------------------------------ Split --
+
+Refusal split_supports(const OpDesc& d) {
+  if (dtype_size(d.inputs[0].dtype) == 0) return "not for this element type";
+  if (!d.node->epilogue.empty()) return "no fused steps";
+  for (const TensorDesc& t : d.outputs) {
+    if (t.dtype == DType::kUndefined) return "an output is not wanted";
+  }
+  return nullptr;
+}
+
+void split_layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
+  std::fill(outputs.begin(), outputs.end(), inputs[0]);
+  std::fill(inputs.begin() + 1, inputs.end(), Layout::kPlain);
+}
+
+void split_plan(const OpDesc& d, KernelPlan* p) {
+  const int axis = normalize_axis(attr_int(*d.node, SplitAttr::kAxis), d.inputs[0].shape.rank());
+  plan_rows(d.inputs[0], d.outputs.size(), axis, d.input_layout(0), p);
+}
+
+void split_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<RowsState>();
+  const OpDesc& d = *args.desc;
+  const char* const from = static_cast<const char*>(args.inputs[0].address());
+  for_each_piece(s, d.input_layout(0), d.outputs, begin, end, cancel,
+                 [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {
+    if (bytes == 0) return;
+    char* to = static_cast<char*>(args.outputs[i].address());
+    copy_rows(s.isa, from + row * s.row + offset, s.row, to + row * bytes, bytes, rows, bytes);
+  }, [](std::int64_t, std::int64_t) {});
+}
+
+constexpr Kernel kKernels[] = {
+    {"concat", "Concat", "", 10, concat_supports, nullptr, nullptr, nullptr, concat_plan, concat_run, true, concat_layouts},
+    {"split", "Split", "", 10, split_supports, nullptr, nullptr, nullptr, split_plan, split_run, false, split_layouts},
+};
+
+}  // namespace
+
+extern const KernelFamily concat_kernels;
+const KernelFamily concat_kernels = {kKernels};
+
+}  // namespace evn
