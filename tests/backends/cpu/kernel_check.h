@@ -60,6 +60,10 @@ class KernelCheck {
     add_operand(&subject_, {kDTypeOf<T>, shape}, std::move(bytes), constant);
     return *this;
   }
+  KernelCheck& bools(Shape shape, const std::vector<std::uint8_t>& values) {
+    add_operand(&subject_, {DType::kBool, shape}, Bytes(values.begin(), values.end()), false);
+    return *this;
+  }
   KernelCheck& absent() {
     add_operand(&subject_, {}, {}, false);
     return *this;

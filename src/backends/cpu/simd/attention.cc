@@ -1,0 +1,376 @@
+// The loops of simd/attention.h for one cluster. For blocks of few rows keys are read where they lie, as dot products; for others
+// they are packed, a panel of columns at a time, and so are the values, some rows at a time.
+#include "backends/cpu/simd/attention.h"
+
+#include "backends/cpu/simd/copy.h"
+#include "backends/cpu/simd/lanes.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_attention::Block;
+using simd_attention::Rows;
+
+// Register tiles of kMr rows by kNv vectors; kKc rows of packed values stay in L1.
+#if defined(__AVX512F__)
+constexpr int kMr = 6, kNv = 4, kKc = 128;
+#elif defined(__AVX2__)
+constexpr int kMr = 6, kNv = 2, kKc = 64;
+#else
+constexpr int kMr = 4, kNv = 2, kKc = 64;
+#endif
+constexpr std::int64_t kFewRows = 3;  // up to here packing keys costs more than it saves
+
+inline std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+inline std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+
+// ---------------------------------------------------------------------------------------------------- products --
+
+struct Product {
+  const float* a;
+  std::int64_t lda;
+  const float* b;
+  std::int64_t ldb;
+  std::int64_t k;
+  float* c;
+  std::int64_t ldc;
+  float scale;   // of the result
+  bool first;    // else c goes on
+};
+
+// c[R][NV vectors] (+)= a b, one chain of multiply-adds for each element.
+template <int R, int NV>
+void micro(const Product& g) {
+  Vec acc[R][NV];
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < NV; ++v) acc[r][v] = g.first ? zero() : load(g.c + r * g.ldc + v * kLanes);
+  }
+  const float* a = g.a;
+  const float* a3 = g.a + (R > 3 ? 3 * g.lda : 0);
+  const float* b = g.b;
+  const std::int64_t lda = g.lda;
+  const std::int64_t ldb = g.ldb;
+  for (std::int64_t k = 0; k < g.k; ++k) {
+    Vec bv[NV];
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec x = splat(r < 3 ? a[r * lda] : a3[(r - 3) * lda]);
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; ++v) acc[r][v] = fma(x, bv[v], acc[r][v]);
+    }
+    ++a;
+    ++a3;
+    b += ldb;
+  }
+  const Vec scale = splat(g.scale);
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < NV; ++v) store(g.c + r * g.ldc + v * kLanes, acc[r][v] * scale);
+  }
+}
+
+using MicroFn = void (*)(const Product&);
+#if defined(__AVX512F__)
+#define EVN_MICROS(R) {micro<R, 1>, micro<R, 2>, micro<R, 3>, micro<R, 4>}
+#else
+#define EVN_MICROS(R) {micro<R, 1>, micro<R, 2>}
+#endif
+constexpr MicroFn kMicros[][kNv] = {EVN_MICROS(1), EVN_MICROS(2), EVN_MICROS(3), EVN_MICROS(4),
+#if defined(__AVX2__)
+                                    EVN_MICROS(5), EVN_MICROS(6),
+#endif
+};
+
+// `rows` rows by `vectors` vectors of columns, in register tiles of like heights.
+void product(Product g, std::int64_t rows, std::int64_t vectors) {
+  const std::int64_t blocks = (rows + kMr - 1) / kMr;
+  for (std::int64_t i = 0, row = 0; i < blocks; ++i) {
+    const std::int64_t height = rows / blocks + (i < rows % blocks ? 1 : 0);
+    kMicros[height - 1][vectors - 1](g);
+    g.a += height * g.lda;
+    g.c += height * g.ldc;
+    row += height;
+  }
+}
+
+// Cuts `vectors` vectors of columns into panels of up to kNv: f(first vector, vectors of the panel).
+template <typename F>
+inline void each_panel(std::int64_t vectors, F f) {
+  const std::int64_t panels = (vectors + kNv - 1) / kNv;
+  for (std::int64_t i = 0, at = 0; i < panels; ++i) {
+    const std::int64_t width = vectors / panels + (i < vectors % panels ? 1 : 0);
+    f(at, width);
+    at += width;
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------- packing --
+
+inline const float* row_of(const Rows& r, std::int64_t t) {
+  return t < r.past_count ? r.past + t * r.past_step : r.row + (t - r.past_count) * r.step;
+}
+
+// Keys [first, first + count) as columns: to[d * columns + key]; what is beyond `count` is 0. `columns` is a whole number of vectors.
+void pack_keys(const Block& b, std::int64_t first, std::int64_t count, float* to, std::int64_t columns) {
+  if (b.k.element_step != 1) {
+    for (std::int64_t d = 0; d < b.depth; ++d) {
+      const float* from = b.k.row + first * b.k.step + d * b.k.element_step;
+      for (std::int64_t j = 0; j < columns; j += kLanes) {
+        const std::int64_t n = smaller(count - j, kLanes);
+        store(to + d * columns + j, n <= 0 ? zero() : load_n(from + j, n));
+      }
+    }
+    return;
+  }
+  for (std::int64_t j = 0; j < columns; j += kLanes) {
+    const float* rows[kLanes];
+    for (int i = 0; i < kLanes; ++i) rows[i] = j + i < count ? row_of(b.k, first + j + i) : nullptr;
+    for (std::int64_t d = 0; d < b.depth; d += kLanes) {
+      const std::int64_t n = smaller(b.depth - d, kLanes);
+      Vec v[kLanes];
+      if (n == kLanes && j + kLanes <= count) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) v[i] = load(rows[i] + d);
+      } else {
+        for (int i = 0; i < kLanes; ++i) v[i] = rows[i] == nullptr ? zero() : load_n(rows[i] + d, n);
+      }
+      transpose(v);
+      for (int i = 0; i < n; ++i) store(to + (d + i) * columns + j, v[i]);
+    }
+  }
+}
+
+// Values [first, first + count), as rows of `width` floats, whole vectors of which the last is filled up with 0.
+void pack_values(const Block& b, std::int64_t first, std::int64_t count, float* to, std::int64_t width) {
+  for (std::int64_t t = 0; t < count; ++t) copy_over(to + t * width, row_of(b.v, first + t), b.value_depth);
+}
+
+// ----------------------------------------------------------------------------------------------------- softmax --
+
+// 2^t for t <= 0, within 3e-7 of it, and 0 below 2^-126 or so; NaN stays NaN.
+inline Vec exp2_of(Vec t) {
+#if defined(__AVX512F__)
+  t = max_of(splat(-160.0f), t);
+  const Vec n = _mm512_maskz_roundscale_ps(kAllLanes, t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  t = max_of(splat(-127.0f), t);
+  const Vec shifted = t + magic;
+  const Vec n = shifted - magic;
+#endif
+  const Vec f = t - n;
+  Vec p = splat(1.327647129e-03f);
+  p = fma(p, f, splat(9.675540961e-03f));
+  p = fma(p, f, splat(5.550713092e-02f));
+  p = fma(p, f, splat(2.402212024e-01f));
+  p = fma(p, f, splat(6.931469440e-01f));
+  p = fma(p, f, splat(1.000000119f));
+#if defined(__AVX512F__)
+  return _mm512_maskz_scalef_ps(kAllLanes, p, n);
+#else
+  return p * as_float((as_int(shifted) - as_int(magic) + 127) << 23);
+#endif
+}
+
+inline Vec lane_numbers() {
+  Vec v = zero();
+  for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(i);
+  return v;
+}
+
+// What is added to the scores of keys [t, t + n).
+inline Vec mask_at(const Block& b, std::int64_t row, std::int64_t t, std::int64_t n) {
+  if (b.mask != nullptr) {
+    const float* p = b.mask + row * b.mask_row + t * b.mask_step;
+    return b.mask_step == 0 ? splat(*p) : n == kLanes ? load(p) : load_n(p, n);
+  }
+  Vec v = zero();
+  const std::uint8_t* p = b.bool_mask + row * b.mask_row + t * b.mask_step;
+  for (std::int64_t i = 0; i < n; ++i) v[i] = p[i * b.mask_step] != 0 ? 0.0f : -__builtin_inff();
+  return v;
+}
+
+bool sees_nothing(const Block& b, std::int64_t row, std::int64_t low, std::int64_t high) {
+  if (b.mask == nullptr && b.bool_mask == nullptr) return low >= high;
+  for (std::int64_t t = low; t < high; ++t) {
+    if (mask_at(b, row, t, 1)[0] != -__builtin_inff()) return false;
+  }
+  return true;
+}
+
+// Adds the mask of one row of scores, and hides [0, low) and [high, whole vectors of keys). Returns the largest.
+float mask_row(const Block& b, std::int64_t row, float* s, std::int64_t low, std::int64_t high) {
+  const bool masked = b.mask != nullptr || b.bool_mask != nullptr;
+  const Vec hidden = splat(-__builtin_inff());
+  Vec top[2] = {hidden, hidden};
+  std::int64_t t = 0;
+  const auto at = [&](int i) {
+    const bool edge = t < low || t + kLanes > high;
+    if (!edge && !masked) {
+      top[i] = max_of(top[i], load(s + t));
+      return;
+    }
+    Vec v = hidden;
+    if (t < high && t + kLanes > low) {
+      v = load(s + t);
+      if (masked) v = v + mask_at(b, row, t, smaller(b.keys - t, kLanes));
+      if (edge) {
+        const Vec number = lane_numbers() + splat(static_cast<float>(t - low));
+        v = number < zero() ? hidden : number < splat(static_cast<float>(high - low)) ? v : hidden;
+      }
+    }
+    store(s + t, v);
+    top[i] = max_of(top[i], v);
+  };
+  const std::int64_t end = round_up(b.keys, kLanes);
+  for (; t + 2 * kLanes <= end; t += kLanes) {
+    at(0);
+    t += kLanes;
+    at(1);
+  }
+  if (t < end) at(0);
+  return top_lane(max_of(top[0], top[1]));
+}
+
+// Scores to weights that do not sum to 1 yet. Returns 1 / their sum.
+float weigh_row(const Block& b, std::int64_t row, float* s) {
+  const std::int64_t low = larger(0, b.first_low + row * b.slope);
+  const std::int64_t high = larger(low, smaller(b.visible_keys, b.first_high + row * b.slope));
+  const float top = mask_row(b, row, s, low, high);
+  const std::int64_t end = round_up(b.keys, kLanes);
+  if (top == -__builtin_inff() && b.blind_is_zero && sees_nothing(b, row, low, high)) {
+    zero_over(s, end);
+    return 0;
+  }
+  const Vec shift = splat(top);
+  const Vec log2e = splat(1.44269504088896341f);
+  Vec sum[2] = {zero(), zero()};
+  std::int64_t t = 0;
+  for (; t + 2 * kLanes <= end; t += 2 * kLanes) {
+    const Vec x = exp2_of((load(s + t) - shift) * log2e);
+    const Vec y = exp2_of((load(s + t + kLanes) - shift) * log2e);
+    store(s + t, x);
+    store(s + t + kLanes, y);
+    sum[0] = sum[0] + x;
+    sum[1] = sum[1] + y;
+  }
+  if (t < end) {
+    const Vec x = exp2_of((load(s + t) - shift) * log2e);
+    store(s + t, x);
+    sum[0] = sum[0] + x;
+  }
+  return 1.0f / fold_lanes(sum[0] + sum[1]);
+}
+
+// --------------------------------------------------------------------------------------------------- the block --
+
+struct Buffers {
+  float* scores;       // [queries][score_step]
+  std::int64_t score_step;
+  float* result;       // [queries][width]
+  std::int64_t width;
+  float* panel;        // of keys or values
+  float* inverse;      // [queries], 1 / sum of the weights
+};
+
+std::int64_t panel_floats(std::int64_t keys, std::int64_t depth, std::int64_t value_depth) {
+  const std::int64_t columns = smaller(round_up(keys, kLanes), kNv * kLanes);
+  return larger(depth * columns, smaller(keys, kKc) * round_up(value_depth, kLanes));
+}
+
+std::int64_t buffer_floats(std::int64_t queries, std::int64_t keys, std::int64_t depth, std::int64_t value_depth) {
+  return queries * (round_up(keys, kLanes) + round_up(value_depth, kLanes)) + panel_floats(keys, depth, value_depth) +
+         round_up(queries, kLanes) + kLanes;
+}
+
+Buffers cut_buffer(const Block& b) {
+  Buffers f{};
+  f.score_step = round_up(b.keys, kLanes);
+  f.width = round_up(b.value_depth, kLanes);
+  f.scores = b.buffer;
+  f.result = f.scores + b.queries * f.score_step;
+  f.inverse = f.result + b.queries * f.width;
+  f.panel = f.inverse + round_up(b.queries, kLanes);
+  return f;
+}
+
+// One row of scores, from keys where they lie.
+void score_row(const Block& b, const float* q, float* s) {
+  for (std::int64_t t = 0; t < b.keys; t += kLanes) {
+    Vec acc[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      acc[i] = zero();
+      if (t + i >= b.keys) continue;
+      const float* k = row_of(b.k, t + i);
+      std::int64_t d = 0;
+      for (; d + kLanes <= b.depth; d += kLanes) acc[i] = fma(load(q + d), load(k + d), acc[i]);
+      if (d < b.depth) acc[i] = fma(load_n(q + d, b.depth - d), load_n(k + d, b.depth - d), acc[i]);
+    }
+    fold_all(acc);
+    store(s + t, acc[0] * splat(b.scale));
+  }
+}
+
+void score(const Block& b, const Buffers& f) {
+  if (b.queries <= kFewRows && b.k.element_step == 1) {
+    for (std::int64_t i = 0; i < b.queries; ++i) score_row(b, b.q + i * b.q_step, f.scores + i * f.score_step);
+    return;
+  }
+  each_panel(f.score_step / kLanes, [&](std::int64_t first, std::int64_t vectors) {
+    const std::int64_t t = first * kLanes;
+    const std::int64_t columns = vectors * kLanes;
+    pack_keys(b, t, smaller(b.keys - t, columns), f.panel, columns);
+    product({b.q, b.q_step, f.panel, columns, b.depth, f.scores + t, f.score_step, b.scale, true}, b.queries, vectors);
+  });
+}
+
+// The weighted sum of values [first, first + count), which lie ldb apart.
+void add_values(const Block& b, const Buffers& f, const float* values, std::int64_t ldb, std::int64_t first, std::int64_t count) {
+  each_panel(f.width / kLanes, [&](std::int64_t at, std::int64_t vectors) {
+    product({f.scores + first, f.score_step, values + at * kLanes, ldb, count, f.result + at * kLanes, f.width, 1.0f, first == 0},
+            b.queries, vectors);
+  });
+}
+
+void weigh_values(const Block& b, const Buffers& f) {
+  if (b.queries <= kMr && b.value_depth % kLanes == 0) {
+    if (b.v.past_count > 0) add_values(b, f, b.v.past, b.v.past_step, 0, b.v.past_count);
+    if (b.keys > b.v.past_count) add_values(b, f, b.v.row, b.v.step, b.v.past_count, b.keys - b.v.past_count);
+    return;
+  }
+  for (std::int64_t t = 0; t < b.keys; t += kKc) {
+    const std::int64_t count = smaller(b.keys - t, kKc);
+    pack_values(b, t, count, f.panel, f.width);
+    add_values(b, f, f.panel, f.width, t, count);
+  }
+}
+
+void run(const Block& b) {
+  const Buffers f = cut_buffer(b);
+  if (b.keys == 0) {
+    for (std::int64_t i = 0; i < b.queries; ++i) {
+      for (std::int64_t d = 0; d < b.value_depth; ++d) b.y[i * b.y_step + d] = 0;
+    }
+    return;
+  }
+  score(b, f);
+  for (std::int64_t i = 0; i < b.queries; ++i) f.inverse[i] = weigh_row(b, i, f.scores + i * f.score_step);
+  weigh_values(b, f);
+  for (std::int64_t i = 0; i < b.queries; ++i) {
+    const Vec scale = splat(f.inverse[i]);
+    const float* from = f.result + i * f.width;
+    float* y = b.y + i * b.y_step;
+    std::int64_t d = 0;
+    for (; d + kLanes <= b.value_depth; d += kLanes) store(y + d, load(from + d) * scale);
+    if (d < b.value_depth) store_n(y + d, load(from + d) * scale, b.value_depth - d);
+  }
+}
+
+}  // namespace
+
+extern const simd_attention::Loops loops_attention;
+const simd_attention::Loops loops_attention = {run, buffer_floats};
+
+}  // namespace evn::EVN_ISA

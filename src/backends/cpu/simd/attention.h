@@ -1,0 +1,44 @@
+// softmax(scale * Q K^T + mask) V for a block of query rows of one head, float32. Scores of the whole block stay in the caller's
+// scratch; keys and values are packed as they are used. An element of the result is one chain over the keys in their order, so block
+// sizes change no bit of it.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+
+namespace evn::simd_attention {
+
+// Rows of keys or values: those of the past, then the new ones. Steps are in elements.
+struct Rows {
+  const float* past = nullptr;
+  std::int64_t past_count = 0, past_step = 0;
+  const float* row = nullptr;
+  std::int64_t step = 0;
+  std::int64_t element_step = 1;  // between the elements of a row: of keys without a past, which may lie transposed (step 1)
+};
+
+struct Block {
+  const float* q;
+  std::int64_t q_step;
+  Rows k, v;
+  std::int64_t queries, keys, depth, value_depth;  // keys: with those of the past
+  float scale;
+  const float* mask;               // nullable: is added; of query 0
+  const std::uint8_t* bool_mask;   // nullable: 0 hides the key
+  std::int64_t mask_row, mask_step;
+  // Query i sees keys [first_low + i * slope, first_high + i * slope) of [0, visible_keys); slope is 0 or 1.
+  std::int64_t first_low, first_high, slope, visible_keys;
+  bool blind_is_zero;              // a row that sees nothing is 0; else NaN, as softmax of minus infinities is
+  float* y;
+  std::int64_t y_step;
+  float* buffer;                   // buffer_floats, aligned to 64
+};
+
+struct Loops {
+  void (*run)(const Block& block);
+  std::int64_t (*buffer_floats)(std::int64_t queries, std::int64_t keys, std::int64_t depth, std::int64_t value_depth);
+};
+const Loops& loops(Isa isa);
+
+}  // namespace evn::simd_attention
