@@ -62,11 +62,12 @@ class Matcher {
 
   // Makes node n another operator. Inputs are the caller's matter. False, with nothing changed, when the library has no such
   // operator.
-  bool set_op(int n, const char* op_type, int since, std::vector<Attribute> attributes = {}) const {
-    const OpDef* op = find_op("", op_type, since);
+  bool set_op(int n, const char* op_type, int since, std::vector<Attribute> attributes = {}, const char* domain = "") const {
+    const OpDef* op = find_op(domain, op_type, since);
     if (op == nullptr) return false;
     Node& node = edit_.node(n);
     node.op_type = op_type;
+    node.domain = domain;
     node.since_version = since;
     node.op = op;
     node.resolved.clear();

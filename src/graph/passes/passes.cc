@@ -12,16 +12,17 @@
 namespace evn {
 namespace {
 
-// Patterns with a meaning of their own come before fold_batch_norm, which would take their first constant into a weight.
+// Constants come first and whole, so that patterns see the numbers in them. Patterns with a meaning of their own come before fold_batch_norm, which would take their first constant into a weight.
 constexpr Pass kPasses[] = {
     {"eliminate_identity", eliminate_identity},
-    {"fold_constants", fold_constants},
+    {"fold_constants", fold_constants, true},
     {"resolve_branches", resolve_branches},
     {"plain_operators", plain_operators},
     {"sink_constants", sink_constants},
     {"fuse_hard_swish", fuse_hard_swish},
     {"fuse_layer_norm", fuse_layer_norm},
     {"fuse_gelu", fuse_gelu},
+    {"fuse_attention", fuse_attention},
     {"fold_batch_norm", fold_batch_norm},
     {"fold_gate", fold_gate},
     {"fuse_epilogue", fuse_epilogue},
@@ -29,6 +30,7 @@ constexpr Pass kPasses[] = {
 };
 
 constexpr int kMaxRounds = 4;
+constexpr int kMaxRepeats = 8;  // of a pass that settles
 
 bool is_disabled(const Pass& pass, std::span<const char* const> disabled) {
   return std::any_of(disabled.begin(), disabled.end(), [&](const char* name) { return std::strcmp(name, pass.name) == 0; });
@@ -63,10 +65,12 @@ void optimize(Graph& graph, const PassContext& context, std::span<const char* co
     changed = false;
     for (const Pass& pass : kPasses) {
       if (is_disabled(pass, disabled)) continue;
-      check_deadline(context);
-      if (!pass.run(graph, context)) continue;
-      changed = true;
-      infer(graph, is_body);
+      for (int repeat = pass.settles ? kMaxRepeats : 1; repeat > 0; --repeat) {
+        check_deadline(context);
+        if (!pass.run(graph, context)) break;
+        changed = true;
+        infer(graph, is_body);
+      }
     }
   }
   check_sizes(graph, context);

@@ -18,6 +18,7 @@ struct PassContext {
 struct Pass {
   const char* name;           // "fold_constants"
   bool (*run)(Graph& graph, const PassContext& context);
+  bool settles = false;       // runs again, with inference between, as long as it changes something (within reason)
 };
 
 // In the order in which they run.

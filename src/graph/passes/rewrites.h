@@ -13,6 +13,7 @@ bool sink_constants(Graph& graph, const PassContext& context);
 bool fuse_hard_swish(Graph& graph, const PassContext& context);
 bool fuse_layer_norm(Graph& graph, const PassContext& context);
 bool fuse_gelu(Graph& graph, const PassContext& context);
+bool fuse_attention(Graph& graph, const PassContext& context);
 bool fold_batch_norm(Graph& graph, const PassContext& context);
 bool fold_gate(Graph& graph, const PassContext& context);
 bool fuse_epilogue(Graph& graph, const PassContext& context);

@@ -215,7 +215,7 @@ float mask_row(const Block& b, std::int64_t row, float* s, std::int64_t low, std
     Vec v = hidden;
     if (t < high && t + kLanes > low) {
       v = load(s + t);
-      if (masked) v = v + mask_at(b, row, t, smaller(b.keys - t, kLanes));
+      if (masked) v = v + mask_at(b, row, t, smaller(high - t, kLanes));
       if (edge) {
         const Vec number = lane_numbers() + splat(static_cast<float>(t - low));
         v = number < zero() ? hidden : number < splat(static_cast<float>(high - low)) ? v : hidden;
@@ -236,8 +236,9 @@ float mask_row(const Block& b, std::int64_t row, float* s, std::int64_t low, std
 
 // Scores to weights that do not sum to 1 yet. Returns 1 / their sum.
 float weigh_row(const Block& b, std::int64_t row, float* s) {
-  const std::int64_t low = larger(0, b.first_low + row * b.slope);
-  const std::int64_t high = larger(low, smaller(b.visible_keys, b.first_high + row * b.slope));
+  std::int64_t low = larger(0, b.first_low + row * b.slope);
+  std::int64_t high = smaller(b.visible_keys, b.first_high + row * b.slope);
+  if (low >= high) low = high = 0;
   const float top = mask_row(b, row, s, low, high);
   const std::int64_t end = round_up(b.keys, kLanes);
   if (top == -__builtin_inff() && b.blind_is_zero && sees_nothing(b, row, low, high)) {
