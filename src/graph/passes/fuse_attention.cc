@@ -256,7 +256,8 @@ class FuseAttention {
     if (!match_.set_op(last, kFusedAttention, 1, std::move(attributes), kMergeDomain)) return;
     const ValueId operands[] = {q.base, k.base, v.base, f.mask};
     const int count = f.mask == kNoValue ? 3 : 4;
-    for (int i = 0; i < count; ++i) edit_.set_input(last, i, operands[i]);
+    // The last first: a constant that nobody reads for a moment would lose its bytes.
+    for (int i = count; i-- > 0;) edit_.set_input(last, i, operands[i]);
     edit_.shrink_inputs(last, count);
     if (last != weighted) match_.absorb(last, weighted);
     match_.absorb(last, f.softmax);

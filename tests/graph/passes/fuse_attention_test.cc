@@ -143,6 +143,17 @@ TEST(FuseAttention, KeysThatLieAcrossAreReadSo) {
   expect_same_results(graph, b.build(), 1e-5, 1e-5);
 }
 
+TEST(FuseAttention, KeysAndValuesMayBeConstants) {
+  GraphBuilder b;
+  const ValueId k = b.node("Mul", {b.random("k", Shape{1, 2, 4, 7}), b.scalar(0.5f)});
+  const ValueId p = b.node("Softmax", {b.node("MatMul", {b.input("q", Shape{1, 2, 3, 4}), k})}, {{"axis", std::int64_t{-1}}});
+  b.output(b.node("MatMul", {p, b.random("v", Shape{1, 2, 7, 4})}, {}, "y"));
+  Graph graph = b.build();
+  EXPECT_TRUE(run_pass(graph, kPass));
+  EXPECT_EQ(graph.nodes.size(), 1u);
+  expect_same_results(graph, b.build(), 1e-5, 1e-5);
+}
+
 TEST(FuseAttention, TranspositionThatIsReadElsewhereStaysBesideIt) {
   GraphBuilder b;
   const Form f;
