@@ -1,9 +1,15 @@
 // ConvTranspose over one or two spatial axes. Where stride equals kernel and nothing is padded, each tap of the kernel is a product
 // of its own whose columns are spread over the output (conv_transpose_blocks); else the output is a product with patches of the
-// input that has zeros between its elements (conv_transpose_gemm).
+// input that has zeros between its elements (conv_transpose_gemm). Channels last, a row of blocks is a few products whose results lie
+// one after the other: each row of taps by a row of the input (conv_transpose_last).
 #include "ops/conv_transpose.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "backends/cpu/pack.h"
+#include "backends/cpu/product_plan.h"
+#include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/support.h"
 
 namespace evn {
@@ -223,10 +229,114 @@ void blocks_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   }
 }
 
+// ---------------------------------------------------------------------------------------------- channels last --
+
+struct LastState {
+  Isa isa;
+  std::int64_t lines, width, channels;  // of the input
+  std::int64_t outputs, kernel_h, kernel_w;
+  std::int64_t packed_floats;           // of a row of taps
+  std::int64_t per_tile;                // lines
+};
+
+Refusal last_supports(const OpDesc& d) {
+  if (const Refusal refusal = blocks_supports(d)) return refusal;
+  return attr_int(*d.node, ConvTransposeAttr::kGroup) == 1 ? nullptr : "only one group";
+}
+
+void last_layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
+  std::fill(inputs.begin(), inputs.end(), Layout::kPlain);
+  inputs[0] = outputs[0] = Layout::kChannelsLast;
+}
+
+std::int64_t kernel_h(const Shape& w) { return w.rank() == 4 ? w[2] : 1; }
+
+std::int64_t last_floats(const Shape& w) {
+  return product_floats(simd_product::loops(cpu_isa()), checked_mul(w[w.rank() - 1], w[1]), w[0]);
+}
+
+std::size_t last_prepack_bytes(const OpDesc& d, int input) {
+  if (input != 1) return 0;
+  const Shape& w = d.inputs[1].shape;
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(last_floats(w), kernel_h(w)), sizeof(float)));
+}
+
+// For each row of taps a matrix of input channel by (tap of the row, output channel).
+void last_prepack(const OpDesc& d, int, void* packed) {
+  const Shape& w = d.inputs[1].shape;
+  const std::int64_t rows = kernel_h(w), taps = w[w.rank() - 1], outputs = w[1];
+  const std::int64_t columns = taps * outputs;
+  const float* from = d.constant(1)->as<float>();
+  std::vector<float> matrix(static_cast<std::size_t>(w[0] * columns));
+  for (std::int64_t ky = 0; ky < rows; ++ky) {
+    float* to = matrix.data();
+    for (std::int64_t c = 0; c < w[0]; ++c) {
+      for (std::int64_t kx = 0; kx < taps; ++kx) {
+        for (std::int64_t o = 0; o < outputs; ++o) *to++ = from[((c * outputs + o) * rows + ky) * taps + kx];
+      }
+    }
+    pack_product(simd_product::loops(cpu_isa()), {matrix.data(), 1, w[0], 0, columns, 1}, columns, 1.0f,
+                 static_cast<float*>(packed) + ky * last_floats(w));
+  }
+}
+
+void last_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<LastState>();
+  const Shape& x = d.inputs[0].shape;
+  const Shape& w = d.inputs[1].shape;
+  s.isa = cpu_isa();
+  s.width = x[x.rank() - 1];
+  s.lines = checked_mul(x[0], x.elements(2, x.rank() - 1));
+  s.channels = x[1];
+  s.outputs = w[1];
+  s.kernel_h = kernel_h(w);
+  s.kernel_w = w[w.rank() - 1];
+  s.packed_floats = last_floats(w);
+  const double line = static_cast<double>(s.width) * static_cast<double>(w.elements());
+  s.per_tile = units_per_tile(s.lines, line);
+  p->tiles = ceil_div(s.lines, s.per_tile);
+  p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(s.kernel_w, s.outputs), sizeof(float)));
+  p->flops = 2.0 * line * static_cast<double>(s.lines);
+  p->bytes = bytes_of(d);
+}
+
+void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<LastState>();
+  const std::int64_t columns = s.kernel_w * s.outputs;
+  float* const bias = static_cast<float*>(args.thread_scratch);  // repeated for each tap
+  for (std::int64_t i = 0; i < columns && args.desc->has_input(2); ++i) bias[i] = args.in<float>(2)[i % s.outputs];
+  simd_product::Tile t{};
+  t.m = s.width;
+  t.n = columns;
+  t.k = s.channels;
+  t.lda = s.channels;
+  t.ldc = columns;
+  t.init = args.desc->has_input(2) ? bias : nullptr;
+  t.init_column = 1;
+  t.init_scale = 1;
+  // Steps on rows that are narrower than a vector wait for the whole line.
+  const bool narrow = columns < simd_product::loops(s.isa).lanes;
+  t.epilogue = narrow ? nullptr : epilogue_of(*args.desc);
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t last = std::min(s.lines, (index + 1) * s.per_tile);
+    for (std::int64_t line = index * s.per_tile; line < last; ++line) {
+      t.a = args.in<float>(0) + line * s.width * s.channels;
+      for (std::int64_t ky = 0; ky < s.kernel_h; ++ky) {
+        t.b = args.pack<float>(1) + ky * s.packed_floats;
+        t.c = args.out<float>() + (line * s.kernel_h + ky) * s.width * columns;
+        simd_product::loops(s.isa).run(t);
+        if (narrow) simd_elementwise::loops(s.isa).chain(t.c, s.width * columns, epilogue_of(*args.desc));
+      }
+    }
+  }
+}
+
 constexpr Kernel kKernels[] = {
     {"conv_transpose_gemm", "ConvTranspose", "", 10, supports, prepack_bytes, prepack_variant, prepack, plan, run},
     {"conv_transpose_blocks", "ConvTranspose", "", 20, blocks_supports, prepack_bytes, prepack_variant, blocks_prepack, blocks_plan,
      blocks_run},
+    {"conv_transpose_last", "ConvTranspose", "", 30, last_supports, last_prepack_bytes, prepack_variant, last_prepack, last_plan, last_run, false,
+     last_layouts},
 };
 
 }  // namespace

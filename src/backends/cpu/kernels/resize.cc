@@ -1,15 +1,21 @@
-// Resize and Upsample of float32 whose last two axes change: nearest, and linear of images. Coordinates come from ops/resize.h. A
-// tile is some lines of the output.
+// Resize and Upsample of float32: nearest, and linear where only the last two axes change; in either layout. Coordinates come from
+// ops/resize.h. A tile is some lines of the output.
 #include "ops/resize.h"
 
+#include <algorithm>
+
+#include "backends/cpu/follow.h"
 #include "backends/cpu/simd/elementwise.h"
+#include "backends/cpu/simd/transpose.h"
 #include "backends/cpu/support.h"
 
 namespace evn {
 namespace {
 
+// A line is a run of the last axis; channels last, of the last spatial axis with all channels.
 struct ResizeState {
   Isa isa;
+  bool last;
   std::int64_t lines, width, per_tile;
 };
 
@@ -55,13 +61,21 @@ Refusal supports(const OpDesc& d) {
   return nullptr;
 }
 
+// Linear, the last two axes must be spatial ones.
+void layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> outputs) {
+  if (d.inputs[0].shape.rank() < 4 && mode_of(*d.node) != "nearest") inputs[0] = Layout::kPlain;
+  follow_first(d, inputs, outputs);
+}
+
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ResizeState>();
   const Shape& y = d.outputs[0].shape;
   s.isa = cpu_isa();
+  s.last = d.output_layout() == Layout::kChannelsLast;
   s.width = y[y.rank() - 1];
-  s.lines = y.elements(0, y.rank() - 1);
-  s.per_tile = units_per_tile(s.lines, static_cast<double>(s.width), 2 * kElementsPerTile);
+  s.lines = s.last ? checked_mul(y[0], y.elements(2, y.rank() - 1)) : y.elements(0, y.rank() - 1);
+  const double line = static_cast<double>(s.width) * static_cast<double>(s.last ? y[1] : 1);
+  s.per_tile = units_per_tile(s.lines, line, 2 * kElementsPerTile);
   p->tiles = ceil_div(s.lines, s.per_tile);
   p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(s.width, sizeof(Column)));
   p->flops = 4.0 * static_cast<double>(y.elements());
@@ -91,10 +105,12 @@ struct Line {
   float weight = 0;
 };
 
-Line find_line(const ResizeGeometry& g, const Shape& x, const Shape& y, std::int64_t line) {
+// Channels last, lines are numbered without the channels.
+Line find_line(const ResizeGeometry& g, const Shape& x, const Shape& y, std::int64_t line, bool last) {
   Line r;
   std::int64_t step = 1;
   for (int axis = x.rank() - 2; axis >= 0; --axis) {
+    if (last && axis == 1) continue;
     const std::int64_t position = line % y[axis];
     line /= y[axis];
     std::int64_t low = position, high = position;
@@ -116,6 +132,42 @@ Line find_line(const ResizeGeometry& g, const Shape& x, const Shape& y, std::int
   return r;
 }
 
+void run_line(const ResizeGeometry& g, const Line& at, const float* low, const float* high, const Column* columns, std::int64_t width,
+              float* to) {
+  if (g.mode == ResizeMode::kNearest) {
+    for (std::int64_t i = 0; i < width; ++i) to[i] = low[columns[i].low];
+    return;
+  }
+  const float v = at.weight;
+  for (std::int64_t i = 0; i < width; ++i) {
+    const Column& c = columns[i];
+    const float top = (1 - c.weight) * low[c.low] + c.weight * low[c.high];
+    const float bottom = (1 - c.weight) * high[c.low] + c.weight * high[c.high];
+    to[i] = (1 - v) * top + v * bottom;
+  }
+}
+
+struct Channels {
+  std::int64_t in, out;
+  bool same;  // otherwise nearest, which also picks channels
+};
+
+void run_line_last(Isa isa, const ResizeGeometry& g, const Line& at, const float* low, const float* high, const Column* columns,
+                   std::int64_t width, const Channels& c, float* to) {
+  const simd_elementwise::Loops& loops = simd_elementwise::loops(isa);
+  for (std::int64_t i = 0; i < width; ++i, to += c.out) {
+    const Column& q = columns[i];
+    const float* const from = low + q.low * c.in;
+    if (!c.same) {
+      for (std::int64_t k = 0; k < c.out; ++k) to[k] = from[resize_nearest(g, 1, resize_coordinate(g, 1, k))];
+    } else if (g.mode == ResizeMode::kNearest) {
+      simd_transpose::loops(isa).copy(from, c.in, 1, c.in, to, c.in);
+    } else {
+      loops.bilinear(from, low + q.high * c.in, high + q.low * c.in, high + q.high * c.in, q.weight, at.weight, to, c.out);
+    }
+  }
+}
+
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<ResizeState>();
   const OpDesc& d = *args.desc;
@@ -129,34 +181,30 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const ResizeGeometry g = resize_geometry(*d.node, {inputs, given}, y);
   auto* columns = static_cast<Column*>(args.thread_scratch);
   fill_columns(g, x.rank() - 1, s.width, columns);
-  const std::int64_t in_width = x[x.rank() - 1];
+  const Channels channels = s.last ? Channels{x[1], y[1], g.is_identity(1)} : Channels{1, 1, true};
+  const std::int64_t in_width = x[x.rank() - 1] * channels.in;
+  const std::int64_t out_width = s.width * channels.out;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
-    const std::int64_t last = first + s.per_tile < s.lines ? first + s.per_tile : s.lines;
+    const std::int64_t last = std::min(first + s.per_tile, s.lines);
     for (std::int64_t line = first; line < last; ++line) {
-      const Line at = find_line(g, x, y, line);
+      const Line at = find_line(g, x, y, line, s.last);
       const float* low = args.in<float>(0) + at.low * in_width;
       const float* high = args.in<float>(0) + at.high * in_width;
-      float* to = args.out<float>() + line * s.width;
-      if (g.mode == ResizeMode::kNearest) {
-        for (std::int64_t i = 0; i < s.width; ++i) to[i] = low[columns[i].low];
-        continue;
-      }
-      const float v = at.weight;
-      for (std::int64_t i = 0; i < s.width; ++i) {
-        const Column& c = columns[i];
-        const float top = (1 - c.weight) * low[c.low] + c.weight * low[c.high];
-        const float bottom = (1 - c.weight) * high[c.low] + c.weight * high[c.high];
-        to[i] = (1 - v) * top + v * bottom;
+      float* to = args.out<float>() + line * out_width;
+      if (s.last) {
+        run_line_last(s.isa, g, at, low, high, columns, s.width, channels, to);
+      } else {
+        run_line(g, at, low, high, columns, s.width, to);
       }
     }
-    simd_elementwise::loops(s.isa).chain(args.out<float>() + first * s.width, (last - first) * s.width, epilogue_of(d));
+    simd_elementwise::loops(s.isa).chain(args.out<float>() + first * out_width, (last - first) * out_width, epilogue_of(d));
   }
 }
 
 constexpr Kernel kKernels[] = {
-    {"resize", "Resize", "", 10, supports, nullptr, nullptr, nullptr, plan, run},
-    {"upsample", "Upsample", "", 10, supports, nullptr, nullptr, nullptr, plan, run},
+    {"resize", "Resize", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, layouts},
+    {"upsample", "Upsample", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, layouts},
 };
 
 }  // namespace

@@ -172,6 +172,16 @@ void run_affine_rows(const float* scale, const float* offset, const float* x, fl
   }
 }
 
+void run_bilinear(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y, std::int64_t n) {
+  const Vec w = splat(right), w0 = splat(1 - right);
+  const Vec v = splat(below), v0 = splat(1 - below);
+  const auto at = [&](Vec p, Vec q, Vec r, Vec s) { return v0 * (w0 * p + w * q) + v * (w0 * r + w * s); };
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, at(load(a + i), load(b + i), load(c + i), load(d + i)));
+  const std::int64_t left = n - i;
+  if (left > 0) store_n(y + i, at(load_n(a + i, left), load_n(b + i, left), load_n(c + i, left), load_n(d + i, left)), left);
+}
+
 void run_chain(float* y, std::int64_t n, const Epilogue* epilogue) {
   if (epilogue == nullptr) return;
   const Chain chain = split_chain(epilogue);
@@ -181,6 +191,6 @@ void run_chain(float* y, std::int64_t n, const Epilogue* epilogue) {
 }  // namespace
 
 extern const simd_elementwise::Loops loops_elementwise;
-const simd_elementwise::Loops loops_elementwise = {run_unary, run_binary, run_affine, run_affine_rows, run_chain};
+const simd_elementwise::Loops loops_elementwise = {run_unary, run_binary, run_affine, run_affine_rows, run_bilinear, run_chain};
 
 }  // namespace evn::EVN_ISA

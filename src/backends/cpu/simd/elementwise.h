@@ -31,6 +31,8 @@ struct Loops {
   // y[r * n + i] = scale[i] * x[r * n + i] + offset[i].
   void (*affine_rows)(const float* scale, const float* offset, const float* x, float* y, std::int64_t rows, std::int64_t n,
                       const Epilogue* epilogue);
+  // y[i] between four lines: b and d (c and d) count as much as `right` (`below`) says, 0 to 1.
+  void (*bilinear)(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y, std::int64_t n);
   // The epilogue alone, in place.
   void (*chain)(float* y, std::int64_t n, const Epilogue* epilogue);
 };
