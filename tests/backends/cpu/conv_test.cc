@@ -46,6 +46,19 @@ TEST(CpuConv, LongInnerDimensionIsCarriedBetweenBlocks) {
   conv(1, 64, 300, 1, {14, 14, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_last"}).run();
 }
 
+TEST(CpuConv, Winograd) {
+  const std::vector<std::string> names = {"conv_gemm", "conv_last", "conv_winograd"};
+  for (const std::int64_t h : {9, 12, 14, 15}) {
+    for (const std::int64_t w : {9, 13, 18}) {
+      for (const std::int64_t pad : {0, 1, 3}) conv(2, 19, 37, 1, {h + 4, w + 4, 3, 3, 1, 1, 1, 1, pad, 1, 1, pad}).kernels(names).run();
+    }
+  }
+  const Spatial s = {30, 41, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
+  conv(1, 64, 64, 1, s, false).kernels(names).run();
+  conv(1, 150, 16, 1, s).step(StepKind::kRelu).kernels(names).run();
+  conv(1, 16, 150, 1, s).step(StepKind::kClip, -0.3f, 0.4f).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).step(StepKind::kSigmoid).kernels(names).run();
+}
+
 TEST(CpuConv, Depthwise) {
   const Spatial cases[] = {
       {9, 9, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},   {14, 14, 5, 5, 1, 1, 1, 1, 2, 2, 2, 2},  {15, 40, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},
@@ -112,7 +125,7 @@ TEST(CpuConv, BatchNeighboursDoNotChangeABit) {
   std::vector<float> one(static_cast<std::size_t>(20 * 13 * 17));
   Random random(5);
   for (float& v : one) v = random.uniform(-1, 1);
-  for (const char* const name : {"conv_gemm", "conv_last", "conv_depthwise", "conv_depthwise_last"}) {
+  for (const char* const name : {"conv_gemm", "conv_last", "conv_winograd", "conv_depthwise", "conv_depthwise_last"}) {
     const std::int64_t group = std::string(name).starts_with("conv_depthwise") ? 20 : 1;
     std::vector<float> many;
     for (int i = 0; i < 3; ++i) many.insert(many.end(), one.begin(), one.end());

@@ -1,0 +1,167 @@
+// Conv 3 x 3 without strides, channels last, by Winograd's F(4 x 4, 3 x 3) (simd/winograd.h). A tile is a block of output tiles of all
+// images, and a range of output channels: its pixels are transformed, multiplied by the filters of 36 positions, and transformed
+// back.
+#include <algorithm>
+
+#include "backends/cpu/product_plan.h"
+#include "backends/cpu/simd/winograd.h"
+#include "backends/cpu/support.h"
+#include "ops/conv.h"
+
+namespace evn {
+namespace {
+
+using simd_winograd::kPositions;
+using simd_winograd::kTile;
+
+constexpr std::int64_t kFewestChannels = 16;
+constexpr std::int64_t kFewestTiles = 9;       // of an image: below, the filters, four times as large as they were, cost more than they save
+constexpr std::int64_t kMostPairs = 256 * 256; // of channels, where the size of the images is not known
+constexpr std::int64_t kBlockBytes = 768 << 10; // of transformed pixels and products: most of L2
+constexpr std::int64_t kFewestInBlock = 16;
+
+struct WinogradState {
+  Isa isa;
+  simd_winograd::Geometry geometry;
+  std::int64_t tiles;               // of all images
+  std::int64_t block, blocks;       // tiles of a block
+  std::int64_t columns, column_tiles;
+  std::int64_t position_floats;     // of the packed filters
+};
+
+bool is_plain_3x3(const OpDesc& d) {
+  const Shape& w = d.inputs[1].shape;
+  const Window window = conv_window(*d.node, d.inputs[0].shape, w);
+  for (int i = 0; i < window.rank; ++i) {
+    const WindowAxis& a = window.axis[i];
+    if (a.kernel != 3 || a.stride != 1 || a.dilation != 1) return false;
+  }
+  return true;
+}
+
+Refusal supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  const Shape& x = d.inputs[0].shape;
+  if (x.rank() != 4) return "only two spatial axes";
+  if (d.constant(1) == nullptr) return "the weight must be constant";
+  if (attr_int(*d.node, ConvAttr::kGroup) != 1) return "only one group";
+  const Shape& w = d.inputs[1].shape;
+  if (!is_plain_3x3(d)) return "only 3 x 3 without strides and dilations";
+  if (w[0] < kFewestChannels || w[1] < kFewestChannels) return "few channels";
+  const Shape& y = d.outputs[0].shape;
+  if (y.rank() == 4 && y[2] > 0 && y[3] > 0) {
+    if (ceil_div(y[2], std::int64_t{kTile}) * ceil_div(y[3], std::int64_t{kTile}) < kFewestTiles) return "a small image";
+  } else if (w[0] * w[1] > kMostPairs) {
+    return "many channels, and images of any size";
+  }
+  return nullptr;
+}
+
+void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
+  for (Layout& l : inputs) l = Layout::kPlain;
+  inputs[0] = outputs[0] = Layout::kChannelsLast;
+}
+
+std::int64_t position_floats(const OpDesc& d) {
+  return product_floats(simd_product::loops(cpu_isa()), d.inputs[1].shape[0], d.inputs[1].shape[1]);
+}
+
+std::size_t prepack_bytes(const OpDesc& d, int input) {
+  if (input != 1) return 0;
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul<std::int64_t>(position_floats(d), kPositions), sizeof(float)));
+}
+
+std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
+
+void prepack(const OpDesc& d, int, void* packed) {
+  const simd_product::Loops& product = simd_product::loops(cpu_isa());
+  const simd_winograd::Loops& loops = simd_winograd::loops(cpu_isa());
+  const Shape& w = d.inputs[1].shape;
+  const std::int64_t floats = position_floats(d);
+  for (std::int64_t column = 0; column < w[0]; column += product.nr) {
+    const std::int64_t columns = std::min<std::int64_t>(product.nr, w[0] - column);
+    const std::int64_t width = ceil_div(columns, product.lanes) * product.lanes;
+    loops.filters(d.constant(1)->as<float>() + column * w[1] * 9, w[1] * 9, w[1], columns, width, static_cast<float*>(packed) + column * w[1],
+                  floats);
+  }
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<WinogradState>();
+  const Shape& x = d.inputs[0].shape;
+  const Shape& w = d.inputs[1].shape;
+  const Window window = conv_window(*d.node, x, w);
+  s.isa = cpu_isa();
+  simd_winograd::Geometry& g = s.geometry;
+  g = {window.axis[0].input, window.axis[1].input, w[1], window.axis[0].output, window.axis[1].output, w[0],
+       window.axis[0].pad_begin, window.axis[1].pad_begin, 0, 0};
+  g.tiles_y = ceil_div(g.out_height, std::int64_t{kTile});
+  g.tiles_x = ceil_div(g.out_width, std::int64_t{kTile});
+  s.tiles = checked_mul(x[0], checked_mul(g.tiles_y, g.tiles_x));
+  s.position_floats = position_floats(d);
+  const simd_product::Loops& product = simd_product::loops(s.isa);
+
+  const std::int64_t per_tile = kPositions * (w[0] + w[1]) * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t most = std::max<std::int64_t>(kFewestInBlock, kBlockBytes / per_tile / product.mr * product.mr);
+  s.blocks = std::max<std::int64_t>(1, ceil_div(s.tiles, most));
+  s.block = ceil_div(s.tiles, s.blocks);
+  if (s.blocks > 1) s.block = std::min(most, ceil_div(s.block, std::int64_t{product.mr}) * product.mr);
+  s.blocks = std::max<std::int64_t>(1, ceil_div(s.tiles, std::max<std::int64_t>(1, s.block)));
+  // Each range of channels transforms the pixels again: only where there are few blocks.
+  const std::int64_t panels = ceil_div(w[0], std::int64_t{product.nr});
+  const std::int64_t ranges = std::min(panels, ceil_div(kManyTiles, s.blocks));
+  s.columns = ceil_div(panels, ranges) * product.nr;
+  s.column_tiles = ceil_div(w[0], s.columns);
+  p->tiles = s.tiles == 0 ? 0 : checked_mul(s.blocks, s.column_tiles);
+  const std::int64_t floats = checked_mul(checked_mul<std::int64_t>(kPositions, s.block), checked_add(w[0], w[1]));
+  p->thread_scratch_bytes = checked_mul(static_cast<std::size_t>(floats), sizeof(float));
+  p->flops = 18.0 * static_cast<double>(w[1]) * static_cast<double>(d.outputs[0].shape.elements());  // of the direct method
+  p->bytes = bytes_of(d);
+}
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<WinogradState>();
+  const OpDesc& d = *args.desc;
+  const simd_winograd::Loops& loops = simd_winograd::loops(s.isa);
+  const simd_product::Loops& product = simd_product::loops(s.isa);
+  const simd_winograd::Geometry& g = s.geometry;
+  simd_winograd::Finish f{};
+  f.y = args.out<float>();
+  f.residual = d.residual >= 0 ? args.in<float>(d.residual) : nullptr;
+  f.bias = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
+  f.epilogue = epilogue_of(d);
+  auto* const pixels = static_cast<float*>(args.thread_scratch);
+  float* const products = pixels + kPositions * s.block * g.channels;
+  const ProductTiling tiling = {s.block, s.columns, s.blocks, s.column_tiles};
+  for_each_product_tile(tiling, s.tiles, g.out_channels, begin, end,
+                        [&](std::int64_t, std::int64_t first, std::int64_t count, std::int64_t column, std::int64_t columns) {
+    loops.pixels(g, args.in<float>(0), first, count, pixels, count * g.channels);
+    for (std::int64_t position = 0; position < kPositions; ++position) {
+      simd_product::Tile t{};
+      t.m = count;
+      t.n = columns;
+      t.k = g.channels;
+      t.a = pixels + position * count * g.channels;
+      t.lda = g.channels;
+      t.b = args.pack<float>(1) + position * s.position_floats + column * g.channels;
+      t.c = products + position * count * columns;
+      t.ldc = columns;
+      product.run(t);
+    }
+    f.first = column;
+    f.count = columns;
+    loops.products(g, products, count * columns, first, count, f);
+    return !cancel.stop();
+  });
+}
+
+constexpr Kernel kKernels[] = {
+    {"conv_winograd", "Conv", "", 18, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias | kTakesResidual},
+};
+
+}  // namespace
+
+extern const KernelFamily conv_winograd_kernels;
+const KernelFamily conv_winograd_kernels = {kKernels};
+
+}  // namespace evn

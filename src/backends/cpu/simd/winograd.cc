@@ -1,0 +1,216 @@
+// The transforms of simd/winograd.h for one cluster. Vectors run over channels.
+#include "backends/cpu/simd/winograd.h"
+
+#include "backends/cpu/simd/epilogue.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_winograd::Finish;
+using simd_winograd::Geometry;
+using simd_winograd::kPatch;
+using simd_winograd::kTile;
+
+constexpr float kRoot = 1.41421356237309505f;      // sqrt(2)
+constexpr float kHalfRoot = 0.707106781186547524f;  // sqrt(1/2)
+
+// B^T d for one line of six.
+inline void pixel_line(const Vec (&d)[kPatch], Vec (&t)[kPatch]) {
+  const Vec even_a = fma(splat(-2.0f), d[2], d[4]);
+  const Vec odd_a = fma(splat(kHalfRoot), d[3], splat(-kRoot) * d[1]);
+  const Vec even_b = fma(splat(-0.5f), d[2], d[4]);
+  const Vec odd_b = fma(splat(kRoot), d[3], splat(-kHalfRoot) * d[1]);
+  t[0] = fma(splat(-2.5f), d[2], d[0] + d[4]);
+  t[1] = even_a + odd_a;
+  t[2] = even_a - odd_a;
+  t[3] = even_b + odd_b;
+  t[4] = even_b - odd_b;
+  t[5] = fma(splat(-2.5f), d[3], d[1] + d[5]);
+}
+
+// A^T m for one line of six.
+inline void product_line(const Vec (&m)[kPatch], Vec (&y)[kTile]) {
+  const Vec even_a = m[1] + m[2];
+  const Vec odd_a = m[1] - m[2];
+  const Vec even_b = m[3] + m[4];
+  const Vec odd_b = m[3] - m[4];
+  y[0] = m[0] + even_a + even_b;
+  y[1] = fma(splat(kRoot), odd_b, splat(kHalfRoot) * odd_a);
+  y[2] = fma(splat(2.0f), even_b, splat(0.5f) * even_a);
+  y[3] = fma(splat(2.0f * kRoot), odd_b, fma(splat(0.5f * kHalfRoot), odd_a, m[5]));
+}
+
+// G g for one line of three.
+inline void filter_line(const Vec (&g)[3], Vec (&u)[kPatch]) {
+  const Vec even_a = fma(splat(0.5f), g[2], g[0]) * splat(-1.0f / 1.5f);
+  const Vec odd_a = splat(-kHalfRoot / 1.5f) * g[1];
+  const Vec even_b = fma(splat(2.0f), g[2], g[0]) * splat(1.0f / 6);
+  const Vec odd_b = splat(kRoot / 6) * g[1];
+  u[0] = g[0];
+  u[1] = even_a + odd_a;
+  u[2] = even_a - odd_a;
+  u[3] = even_b + odd_b;
+  u[4] = even_b - odd_b;
+  u[5] = g[2];
+}
+
+struct TilePlace {
+  std::int64_t image, y, x;  // of its first output
+};
+
+inline TilePlace place_of(const Geometry& g, std::int64_t tile) {
+  const std::int64_t line = tile / g.tiles_x;
+  return {line / g.tiles_y, line % g.tiles_y * kTile, tile % g.tiles_x * kTile};
+}
+
+// n: lanes, kLanes or fewer.
+template <bool Inside>
+inline void pixel_tile(const float* x, std::int64_t pixel, std::int64_t line, int y0, int y1, int x0, int x1, std::int64_t n, float* v,
+                       std::int64_t step) {
+  Vec t[kPatch][kPatch];
+#pragma GCC unroll 6
+  for (int j = 0; j < kPatch; ++j) {
+    Vec d[kPatch];
+#pragma GCC unroll 6
+    for (int i = 0; i < kPatch; ++i) {
+      if (Inside) {
+        d[i] = load(x + i * line + j * pixel);
+      } else {
+        const bool there = i >= y0 && i < y1 && j >= x0 && j < x1;
+        d[i] = there ? load_n(x + i * line + j * pixel, n) : zero();
+      }
+    }
+    Vec u[kPatch];
+    pixel_line(d, u);
+#pragma GCC unroll 6
+    for (int i = 0; i < kPatch; ++i) t[i][j] = u[i];
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < kPatch; ++i) {
+    Vec u[kPatch];
+    pixel_line(t[i], u);
+#pragma GCC unroll 6
+    for (int j = 0; j < kPatch; ++j) {
+      float* const to = v + (i * kPatch + j) * step;
+      if (Inside) {
+        store(to, u[j]);
+      } else {
+        store_n(to, u[j], n);
+      }
+    }
+  }
+}
+
+// How much of [0, length) a patch that begins at `from` sees: [low, high) of its six lines.
+inline void clip(std::int64_t from, std::int64_t length, int* low, int* high) {
+  const std::int64_t left = length - from;
+  *low = from < 0 ? static_cast<int>(from < -kPatch ? kPatch : -from) : 0;
+  *high = left < 0 ? 0 : left < kPatch ? static_cast<int>(left) : kPatch;
+}
+
+void pixels(const Geometry& g, const float* x, std::int64_t first, std::int64_t count, float* v, std::int64_t step) {
+  const std::int64_t line = g.width * g.channels;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const TilePlace p = place_of(g, first + i);
+    const std::int64_t y = p.y - g.pad_top;
+    const std::int64_t column = p.x - g.pad_left;
+    const float* const from = x + ((p.image * g.height + y) * g.width + column) * g.channels;
+    float* const to = v + i * g.channels;
+    int y0, y1, x0, x1;
+    clip(y, g.height, &y0, &y1);
+    clip(column, g.width, &x0, &x1);
+    const bool inside = y0 == 0 && x0 == 0 && y1 == kPatch && x1 == kPatch;
+    std::int64_t c = 0;
+    for (; inside && c + kLanes <= g.channels; c += kLanes) pixel_tile<true>(from + c, g.channels, line, 0, 0, 0, 0, kLanes, to + c, step);
+    for (; c < g.channels; c += kLanes) {
+      const std::int64_t n = g.channels - c < kLanes ? g.channels - c : kLanes;
+      pixel_tile<false>(from + c, g.channels, line, y0, y1, x0, x1, n, to + c, step);
+    }
+  }
+}
+
+void filters(const float* w, std::int64_t w_step, std::int64_t channels, std::int64_t columns, std::int64_t width, float* u,
+             std::int64_t step) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t column = 0; column < width; column += kLanes) {
+      float taps[9][kLanes] = {};
+      const std::int64_t n = columns - column < kLanes ? columns - column : kLanes;
+      for (std::int64_t j = 0; j < n; ++j) {
+        const float* from = w + (column + j) * w_step + c * 9;
+        for (int k = 0; k < 9; ++k) taps[k][j] = from[k];
+      }
+      Vec t[kPatch][3];
+      for (int j = 0; j < 3; ++j) {
+        const Vec g[3] = {load(taps[j]), load(taps[3 + j]), load(taps[6 + j])};
+        Vec r[kPatch];
+        filter_line(g, r);
+        for (int i = 0; i < kPatch; ++i) t[i][j] = r[i];
+      }
+      for (int i = 0; i < kPatch; ++i) {
+        Vec r[kPatch];
+        filter_line(t[i], r);
+        for (int j = 0; j < kPatch; ++j) store(u + (i * kPatch + j) * step + c * width + column, r[j]);
+      }
+    }
+  }
+}
+
+// One vector of channels of one tile; rows x columns of it are in the image.
+inline void product_tile(const float* m, std::int64_t step, const Chain& chain, Vec bias, const float* residual, float* y, std::int64_t pixel,
+                         std::int64_t line, int rows, int columns, std::int64_t n) {
+  Vec t[kTile][kPatch];
+#pragma GCC unroll 6
+  for (int j = 0; j < kPatch; ++j) {
+    Vec d[kPatch];
+#pragma GCC unroll 6
+    for (int i = 0; i < kPatch; ++i) d[i] = n == kLanes ? load(m + (i * kPatch + j) * step) : load_n(m + (i * kPatch + j) * step, n);
+    Vec r[kTile];
+    product_line(d, r);
+#pragma GCC unroll 4
+    for (int i = 0; i < kTile; ++i) t[i][j] = r[i];
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kTile; ++i) {
+    if (i >= rows) break;
+    Vec r[kTile];
+    product_line(t[i], r);
+#pragma GCC unroll 4
+    for (int j = 0; j < kTile; ++j) {
+      if (j >= columns) break;
+      Vec z = r[j] + bias;
+      const std::int64_t at = i * line + j * pixel;
+      if (residual != nullptr) z = z + (n == kLanes ? load(residual + at) : load_n(residual + at, n));
+      z = bounded(chain, z);
+      for (int s = 0; s < chain.rest_count; ++s) z = apply_step(chain.rest[s], z);
+      if (n == kLanes) {
+        store(y + at, z);
+      } else {
+        store_n(y + at, z, n);
+      }
+    }
+  }
+}
+
+void products(const Geometry& g, const float* m, std::int64_t step, std::int64_t first, std::int64_t count, const Finish& f) {
+  const Chain chain = split_chain(f.epilogue);
+  const std::int64_t line = g.out_width * g.out_channels;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const TilePlace p = place_of(g, first + i);
+    const std::int64_t at = ((p.image * g.out_height + p.y) * g.out_width + p.x) * g.out_channels + f.first;
+    const int rows = static_cast<int>(g.out_height - p.y < kTile ? g.out_height - p.y : kTile);
+    const int columns = static_cast<int>(g.out_width - p.x < kTile ? g.out_width - p.x : kTile);
+    for (std::int64_t c = 0; c < f.count; c += kLanes) {
+      const std::int64_t n = f.count - c < kLanes ? f.count - c : kLanes;
+      const Vec bias = f.bias == nullptr ? zero() : load_n(f.bias + f.first + c, n);
+      product_tile(m + i * f.count + c, step, chain, bias, f.residual == nullptr ? nullptr : f.residual + at + c, f.y + at + c, g.out_channels,
+                   line, rows, columns, n);
+    }
+  }
+}
+
+}  // namespace
+
+extern const simd_winograd::Loops loops_winograd;
+const simd_winograd::Loops loops_winograd = {pixels, filters, products};
+
+}  // namespace evn::EVN_ISA

@@ -1,0 +1,46 @@
+// Winograd's minimal filtering F(4 x 4, 3 x 3) for channels-last images: the transforms of pixels, filters and products (Lavin and
+// Gray, 2015, "Fast algorithms for convolutional neural networks"). An output tile of 4 x 4 comes of 6 x 6 pixels by 36
+// multiplications for each pair of channels where the sum as it is written takes 144. The points are 0, +-sqrt(1/2), +-sqrt(2) and
+// infinity, which lose less than half the bits that 0, +-1, +-2 lose.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+#include "core/epilogue.h"
+
+namespace evn::simd_winograd {
+
+inline constexpr int kTile = 4;        // outputs in each direction
+inline constexpr int kPatch = 6;       // inputs in each direction
+inline constexpr int kPositions = 36;  // products
+
+struct Geometry {
+  std::int64_t height, width, channels;               // input
+  std::int64_t out_height, out_width, out_channels;
+  std::int64_t pad_top, pad_left;
+  std::int64_t tiles_y, tiles_x;                      // of an image; tile number = (image * tiles_y + y) * tiles_x + x
+};
+
+// What becomes of the products.
+struct Finish {
+  float* y;                  // the first image, channel 0
+  const float* residual;     // as y; null: none
+  const float* bias;         // per output channel; null: none
+  const Epilogue* epilogue;  // nullable
+  std::int64_t first, count; // output channels
+};
+
+struct Loops {
+  // Tiles [first, first + count): v[position][tile][channel], `step` floats from one position to the next.
+  void (*pixels)(const Geometry& g, const float* x, std::int64_t first, std::int64_t count, float* v, std::int64_t step);
+  // The filters of `columns` output channels from w[column][channel][3][3], `w_step` floats from one column to the next, to rows
+  // u[channel][column] of `width` floats; `step` floats from one position to the next. Columns up to `width` are filled with 0.
+  void (*filters)(const float* w, std::int64_t w_step, std::int64_t channels, std::int64_t columns, std::int64_t width, float* u,
+                  std::int64_t step);
+  // Tiles [first, first + count) from m[position][tile][f.count].
+  void (*products)(const Geometry& g, const float* m, std::int64_t step, std::int64_t first, std::int64_t count, const Finish& f);
+};
+const Loops& loops(Isa isa);
+
+}  // namespace evn::simd_winograd

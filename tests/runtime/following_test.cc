@@ -1,0 +1,128 @@
+// Sums that a kernel computes together with the node before them, and values in the layout that kernels ask for: the results are those
+// of nodes that run one by one on plain values.
+#include "runtime/following.h"
+
+#include "tests/runtime/support.h"
+
+namespace evn::test {
+namespace {
+
+constexpr std::int64_t kChannels = 20;
+
+class FollowingTest : public RuntimeTest {
+ protected:
+  OnnxWriter w_{13};
+  std::mt19937 random_{11};
+
+  void weight(const char* name, const std::vector<std::int64_t>& dims) {
+    std::int64_t n = 1;
+    for (const std::int64_t d : dims) n *= d;
+    std::vector<float> values(static_cast<std::size_t>(n));
+    std::uniform_real_distribution<float> draw(-0.5f, 0.5f);
+    for (float& v : values) v = draw(random_);
+    w_.add_initializer(name, dims, values);
+  }
+
+  void conv(const char* x, const char* w, const char* y) { w_.add_node("Conv", {x, w}, {y}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}); }
+
+  // Runs on several shapes against the reference. Says how many Adds ran with the node before them.
+  int check(const std::vector<std::vector<HostTensor>>& inputs) {
+    const auto runtime = make_runtime();
+    const ModelPtr model = load(runtime, w_);
+    Session session(model, "");
+    for (const std::vector<HostTensor>& in : inputs) expect_close(run(session, in), GraphRunner(model->graph()).run(in));
+    const std::string text = session.explain(EVN_FORMAT_TEXT);
+    int absorbed = 0;
+    for (std::size_t at = 0; (at = text.find("  Add ", at)) != std::string::npos; ++at) {
+      const std::string line = text.substr(at, text.find('\n', at) - at);
+      absorbed += line.find("conv_") != std::string::npos || line.find("_packed") != std::string::npos;
+    }
+    return absorbed;
+  }
+
+  static std::vector<HostTensor> image(std::int64_t batch, std::int64_t height, std::int64_t width) {
+    return {random_tensor({batch, kChannels, height, width}, static_cast<std::uint64_t>(batch * 100 + height))};
+  }
+};
+
+TEST_F(FollowingTest, ResidualOfConv) {
+  w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("y", kF32);
+  weight("w1", {kChannels, kChannels, 3, 3});
+  weight("w2", {kChannels, kChannels, 3, 3});
+  conv("x", "w1", "a");
+  w_.add_node("Relu", {"a"}, {"b"});
+  conv("b", "w2", "c");
+  w_.add_node("Add", {"c", "x"}, {"d"});
+  w_.add_node("Relu", {"d"}, {"y"});
+  EXPECT_EQ(check({image(1, 5, 7), image(2, 14, 14), image(1, 1, 1), image(1, 33, 20)}), 1);
+}
+
+TEST_F(FollowingTest, TheLaterOfTwoConvsTakesTheSum) {
+  w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("y", kF32);
+  weight("w1", {kChannels, kChannels, 3, 3});
+  weight("w2", {kChannels, kChannels, 3, 3});
+  conv("x", "w1", "a");
+  conv("x", "w2", "b");
+  w_.add_node("Add", {"a", "b"}, {"y"});
+  EXPECT_EQ(check({image(1, 9, 9), image(3, 4, 6)}), 1);
+}
+
+TEST_F(FollowingTest, BiasAndResidualOfConv) {
+  w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("y", kF32);
+  weight("w", {kChannels, kChannels, 3, 3});
+  weight("k", {kChannels, 1, 1});
+  conv("x", "w", "a");
+  w_.add_node("Add", {"k", "a"}, {"b"});
+  w_.add_node("Add", {"b", "x"}, {"y"});
+  EXPECT_GE(check({image(1, 9, 9), image(2, 20, 17)}), 1);
+}
+
+TEST_F(FollowingTest, ASumOfAnotherShapeRunsAlone) {
+  w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_input("r", kF32, {"N", kChannels, "P", "Q"}).add_output("y", kF32);
+  weight("w", {kChannels, kChannels, 3, 3});
+  conv("x", "w", "a");
+  w_.add_node("Add", {"a", "r"}, {"y"});
+  EXPECT_EQ(check({{image(1, 9, 9)[0], random_tensor({1, kChannels, 1, 1}, 3)}, {image(1, 9, 9)[0], random_tensor({1, kChannels, 1, 9}, 3)}}), 0);
+  EXPECT_EQ(check({{image(1, 9, 9)[0], random_tensor({1, kChannels, 1, 1}, 3)}, {image(1, 9, 9)[0], random_tensor({1, kChannels, 9, 9}, 3)}}), 1);
+}
+
+TEST_F(FollowingTest, WhatIsReadElsewhereOrAddedToItselfStays) {
+  w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("y", kF32).add_output("a", kF32).add_output("z", kF32);
+  weight("w", {kChannels, kChannels, 3, 3});
+  conv("x", "w", "a");
+  w_.add_node("Add", {"a", "x"}, {"y"});
+  conv("y", "w", "b");
+  w_.add_node("Add", {"b", "b"}, {"z"});
+  EXPECT_EQ(check({image(1, 9, 9), image(2, 3, 4)}), 0);
+}
+
+TEST_F(FollowingTest, BiasAndResidualOfMatMul) {
+  w_.add_input("x", kF32, {"N", "S", 24}).add_output("y", kF32);
+  weight("w1", {24, 40});
+  weight("b1", {40});
+  weight("w2", {40, 24});
+  weight("b2", {1, 24});
+  w_.add_node("MatMul", {"x", "w1"}, {"a"});
+  w_.add_node("Add", {"a", "b1"}, {"b"});
+  w_.add_node("Relu", {"b"}, {"c"});
+  w_.add_node("MatMul", {"c", "w2"}, {"d"});
+  w_.add_node("Add", {"b2", "d"}, {"e"});
+  w_.add_node("Add", {"x", "e"}, {"y"});
+  EXPECT_EQ(check({{random_tensor({1, 5, 24}, 1)}, {random_tensor({3, 70, 24}, 2)}, {random_tensor({1, 1, 24}, 3)}}), 3);
+}
+
+// What reads channels-last values: a graph output, views, kernels of plain values, a body's worth of users of both layouts.
+TEST_F(FollowingTest, ValuesAreReadInBothLayouts) {
+  w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("a", kF32).add_output("t", kF32).add_output("f", kF32).add_output("g", kF32);
+  weight("w", {kChannels, kChannels, 3, 3});
+  conv("x", "w", "a");
+  w_.add_node("Transpose", {"a"}, {"t"}, {{"perm", std::vector<std::int64_t>{3, 1, 0, 2}}});
+  w_.add_node("Flatten", {"a"}, {"f"}, {{"axis", 2}});
+  conv("a", "w", "b");
+  w_.add_node("GlobalAveragePool", {"b"}, {"p"});
+  w_.add_node("Flatten", {"p"}, {"g"});
+  check({image(1, 9, 9), image(2, 3, 4), image(1, 1, 1)});
+}
+
+}  // namespace
+}  // namespace evn::test
