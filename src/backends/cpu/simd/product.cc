@@ -212,8 +212,10 @@ class Block {
   }
 
   void copy(std::int64_t k0, std::int64_t kc, std::int64_t step) {
+    LinePart parts[kKc];
+    const int count = find_line_parts(*t_.window, k0, kc, parts);
     for (int i = 0; i < panel_count_; ++i) {
-      if (panels_[i].copied) copy_panel(t_, panels_[i], k0, kc, t_.buffer + (panels_[i].row - row_) * step, step);
+      if (panels_[i].copied) copy_panel(t_, panels_[i], parts, count, t_.buffer + (panels_[i].row - row_) * step, step);
     }
   }
 };

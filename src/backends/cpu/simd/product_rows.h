@@ -44,13 +44,20 @@ inline bool is_inside(const Window& w, const Position& p, std::int64_t rows) {
          x + (rows - 1) * w.stride_w + (w.kernel_w - 1) * w.dilation_w < w.width;
 }
 
+// The rows of the first of the fewest panels of like size that `left` rows make.
+inline std::int64_t even_rows(std::int64_t left, int mr) {
+  const std::int64_t panels = (left + mr - 1) / mr;
+  return (left + panels - 1) / panels;
+}
+
 // Cuts rows [row, row + m) of the tile into panels of at most `mr` rows. Returns how many.
 int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* panels) {
   int n = 0;
   if (t.window == nullptr) {
-    for (std::int64_t r = 0; r < m; r += mr) {
-      const std::int64_t rows = m - r < mr ? m - r : mr;
+    for (std::int64_t r = 0; r < m;) {
+      const std::int64_t rows = even_rows(m - r, mr);
       panels[n++] = {row + r, static_cast<std::int32_t>(rows), false, t.a + (row + r) * t.lda, t.lda};
+      r += rows;
     }
     return n;
   }
@@ -58,8 +65,8 @@ int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* p
   const bool by_line = w.out_width >= 2 * mr;  // panels end with the line; narrow lines are mostly copied anyway
   for (std::int64_t r = 0; r < m;) {
     const Position p = position_of(w, t.first_row + row + r);
-    std::int64_t rows = m - r < mr ? m - r : mr;
-    if (by_line && p.x + rows > w.out_width) rows = w.out_width - p.x;
+    const std::int64_t left = by_line && m - r > w.out_width - p.x ? w.out_width - p.x : m - r;
+    const std::int64_t rows = even_rows(left, mr);
     const bool copied = w.channels < kFewChannels || !is_inside(w, p, rows);
     const float* const a = t.a + ((p.image * w.height + p.y * w.stride_h - w.pad_top) * w.width + p.x * w.stride_w - w.pad_left) * w.pixel;
     panels[n++] = {row + r, static_cast<std::int32_t>(rows), copied, copied ? nullptr : a, w.stride_w * w.pixel};
@@ -119,28 +126,61 @@ inline float* copy_taps(float* to, const Window& w, const float* line, std::int6
   return to;
 }
 
-// Writes k in [k0, k0 + kc) of the panel's rows to `to`, `step` floats apart. May write a vector beyond the end of a row.
-void copy_panel(const Tile& t, const Panel& panel, std::int64_t k0, std::int64_t kc, float* to, std::int64_t step) {
-  const Window& w = *t.window;
+// A part of a block of k that belongs to one line of the window: floats [q0, q1) of it, counted in channels of taps.
+struct LinePart {
+  std::int64_t ky, q0, q1;
+};
+
+// The parts of [k0, k0 + kc), of which there are at most kc. Returns how many.
+int find_line_parts(const Window& w, std::int64_t k0, std::int64_t kc, LinePart* parts) {
   const std::int64_t line_k = w.kernel_w * w.channels;
+  int n = 0;
+  std::int64_t ky = k0 / line_k;
+  std::int64_t q0 = k0 % line_k;
+  for (std::int64_t left = kc; left > 0; ++ky, q0 = 0) {
+    const std::int64_t count = line_k - q0 < left ? line_k - q0 : left;
+    parts[n++] = {ky, q0, q0 + count};
+    left -= count;
+  }
+  return n;
+}
+
+// Writes those parts of k of the panel's rows to `to`, `step` floats apart. May write a vector beyond the end of a row.
+void copy_panel(const Tile& t, const Panel& panel, const LinePart* parts, int part_count, float* to, std::int64_t step) {
+  const Window& w = *t.window;
   const bool together = w.dilation_w == 1 && w.pixel == w.channels;
-  for (std::int32_t r = 0; r < panel.rows; ++r) {
-    const Position p = position_of(w, t.first_row + panel.row + r);
+  Position p = position_of(w, t.first_row + panel.row);
+  for (std::int32_t r = 0; r < panel.rows; ++r, to += step) {
     const std::int64_t x = p.x * w.stride_w - w.pad_left;
-    float* at = to + r * step;
-    for (std::int64_t k = k0; k < k0 + kc;) {
-      const std::int64_t ky = k / line_k;
-      const std::int64_t q0 = k % line_k;
-      const std::int64_t q1 = line_k < q0 + (k0 + kc - k) ? line_k : q0 + (k0 + kc - k);
-      const std::int64_t y = p.y * w.stride_h - w.pad_top + ky * w.dilation_h;
-      if (y < 0 || y >= w.height) {
-        zero_over(at, q1 - q0);
-        at += q1 - q0;
-      } else {
-        const float* const line = t.a + (p.image * w.height + y) * w.width * w.pixel;
-        at = together ? copy_line(at, w, line, x, q0, q1) : copy_taps(at, w, line, x, q0, q1);
+    const std::int64_t y0 = p.y * w.stride_h - w.pad_top;
+    const float* const image = t.a + p.image * w.height * w.width * w.pixel;
+    float* at = to;
+    if (together && is_inside(w, p, 1)) {
+      const float* const from = image + (y0 * w.width + x) * w.pixel;
+      for (int i = 0; i < part_count; ++i) {
+        const LinePart& part = parts[i];
+        copy_over(at, from + part.ky * w.dilation_h * w.width * w.pixel + part.q0, part.q1 - part.q0);
+        at += part.q1 - part.q0;
       }
-      k += q1 - q0;
+    } else {
+      for (int i = 0; i < part_count; ++i) {
+        const LinePart& part = parts[i];
+        const std::int64_t y = y0 + part.ky * w.dilation_h;
+        const float* const line = image + y * w.width * w.pixel;
+        if (y < 0 || y >= w.height) {
+          zero_over(at, part.q1 - part.q0);
+          at += part.q1 - part.q0;
+        } else {
+          at = together ? copy_line(at, w, line, x, part.q0, part.q1) : copy_taps(at, w, line, x, part.q0, part.q1);
+        }
+      }
+    }
+    if (++p.x == w.out_width) {
+      p.x = 0;
+      if (++p.y == w.out_height) {
+        p.y = 0;
+        ++p.image;
+      }
     }
   }
 }
