@@ -19,6 +19,7 @@ constexpr int kMr = 6, kNv = 4;
 constexpr int kMr = 4, kNv = 2;
 #endif
 constexpr int kNr = kNv * kLanes;
+constexpr int kTallMr = 2 * kMr;            // where a product has at most half a panel of columns
 constexpr std::int64_t kKc = 512;
 constexpr std::int64_t kMc = 126;
 constexpr std::int64_t kWholeMc = 2 * kMc;  // so many rows of a matrix, which is not copied, are one block
@@ -50,12 +51,16 @@ template <int R, int NV>
 inline void start(const Micro& g, Vec (&acc)[R][NV]) {
   const bool whole = g.last_lanes == kLanes;
   if (g.first && g.init == nullptr) {
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
       for (int v = 0; v < NV; ++v) acc[r][v] = zero();
     }
     return;
   }
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
     for (int v = 0; v < NV; ++v) {
       const bool full = v + 1 < NV || whole;
       if (!g.first) {
@@ -73,7 +78,9 @@ template <int R, int NV>
 inline void finish(const Micro& g, Vec (&acc)[R][NV]) {
   const bool whole = g.last_lanes == kLanes;
   if (g.residual != nullptr) {
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
       for (int v = 0; v < NV; ++v) {
         acc[r][v] = acc[r][v] + load_part(g.residual + r * g.ldr + v * kLanes, v + 1 < NV || whole, g.last_lanes);
       }
@@ -82,12 +89,16 @@ inline void finish(const Micro& g, Vec (&acc)[R][NV]) {
   if (g.bound) {
     const Vec low = splat(g.low);
     const Vec high = splat(g.high);
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
       for (int v = 0; v < NV; ++v) acc[r][v] = min_of(high, max_of(low, acc[r][v]));
     }
   }
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
     float* c = g.c + r * g.ldc;
+#pragma GCC unroll 16
     for (int v = 0; v + 1 < NV; ++v) store(c + v * kLanes, acc[r][v]);
     if (whole) {
       store(c + (NV - 1) * kLanes, acc[r][NV - 1]);
@@ -107,35 +118,44 @@ void micro(const Micro& g) {
   for (int s = 0; s < g.segment_count; ++s) {
     const float* a = g.a + g.segments[s].at;
     const float* a4 = a + 4 * lda;
+    const float* a8 = a + 8 * lda;
+    const float* a12 = a + 12 * lda;
     for (std::int64_t k = g.segments[s].count; k > 0; --k) {
       Vec bv[NV];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
       __builtin_prefetch(ahead, 0, 2);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const Vec x = splat(r < 4 ? a[r * lda] : a4[(r - 4) * lda]);
-#pragma GCC unroll 8
+        const Vec x = splat(r < 4 ? a[r * lda] : r < 8 ? a4[(r - 4) * lda] : r < 12 ? a8[(r - 8) * lda] : a12[(r - 12) * lda]);
+#pragma GCC unroll 16
         for (int v = 0; v < NV; ++v) acc[r][v] = fma(x, bv[v], acc[r][v]);
       }
       b += NV * kLanes;
       ahead += 16;
       ++a;
       ++a4;
+      ++a8;
+      ++a12;
     }
   }
   finish<R, NV>(g, acc);
 }
 
 using MicroFn = void (*)(const Micro&);
+constexpr int kHalfNv = kNv < 4 ? 1 : 2;
 #define EVN_MICRO_ROW(R) {micro<R, 1>, micro<R, 2>, micro<R, kNv < 3 ? 2 : 3>, micro<R, kNv>}
-constexpr MicroFn kMicros[kMr][4] = {
+#define EVN_TALL_ROW(R) {micro<R, 1>, micro<R, kHalfNv>, nullptr, nullptr}
+constexpr MicroFn kMicros[kTallMr][4] = {
     EVN_MICRO_ROW(1), EVN_MICRO_ROW(2), EVN_MICRO_ROW(3), EVN_MICRO_ROW(4),
-#if defined(__AVX512F__) || defined(__AVX2__) || defined(__aarch64__)
-    EVN_MICRO_ROW(5), EVN_MICRO_ROW(6),
-#endif
 #if defined(__AVX512F__)
-    EVN_MICRO_ROW(7),
+    EVN_MICRO_ROW(5), EVN_MICRO_ROW(6), EVN_MICRO_ROW(7), EVN_TALL_ROW(8), EVN_TALL_ROW(9), EVN_TALL_ROW(10), EVN_TALL_ROW(11),
+    EVN_TALL_ROW(12), EVN_TALL_ROW(13), EVN_TALL_ROW(14),
+#elif defined(__AVX2__) || defined(__aarch64__)
+    EVN_MICRO_ROW(5), EVN_MICRO_ROW(6), EVN_TALL_ROW(7), EVN_TALL_ROW(8), EVN_TALL_ROW(9), EVN_TALL_ROW(10), EVN_TALL_ROW(11),
+    EVN_TALL_ROW(12),
+#else
+    EVN_TALL_ROW(5), EVN_TALL_ROW(6), EVN_TALL_ROW(7), EVN_TALL_ROW(8),
 #endif
 };
 
@@ -143,7 +163,7 @@ constexpr MicroFn kMicros[kMr][4] = {
 class Block {
  public:
   Block(const Tile& t, const Chain& chain, std::int64_t row, std::int64_t m) : t_(t), chain_(chain), row_(row), m_(m) {
-    panel_count_ = cut_panels(t, row, m, kMr, panels_);
+    panel_count_ = cut_panels(t, row, m, t.n <= kHalfNv * kLanes ? kTallMr : kMr, panels_);
     for (int i = 0; i < panel_count_; ++i) any_copied_ |= panels_[i].copied;
   }
 
@@ -169,8 +189,8 @@ class Block {
   void run_k(std::int64_t k0, std::int64_t kc) {
     Segment segments[kMaxSegments];
     const Segment whole = {0, kc};
-    const bool few = t_.window != nullptr && t_.window->channels < kFewChannels;
-    const int segment_count = few ? 0 : find_segments(t_, k0, kc, segments);
+    const bool all_copied = t_.window != nullptr && has_short_runs(*t_.window);
+    const int segment_count = all_copied ? 0 : find_segments(t_, k0, kc, segments);
     const std::int64_t step = (kc + 15) / 16 * 16 + kPadding;
     if (any_copied_) copy(k0, kc, step);
 

@@ -16,8 +16,13 @@ using simd_product::Window;
 struct Segment {
   std::int64_t at, count;
 };
-constexpr int kMaxSegments = 48;
-constexpr std::int64_t kFewChannels = 16;  // below: pixels are always copied, so that runs of k are not short
+constexpr std::int64_t kShortRun = 8;  // below: pixels are always copied, so that runs of k are not short
+constexpr int kMaxSegments = 72;
+
+// Whether the pixels under one line of the window lie together.
+inline bool is_together(const Window& w) { return w.dilation_w == 1 && w.pixel == w.channels; }
+
+inline bool has_short_runs(const Window& w) { return (is_together(w) ? w.kernel_w * w.channels : w.channels) < kShortRun; }
 
 struct Panel {
   std::int64_t row;       // in the tile
@@ -62,12 +67,13 @@ int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* p
     return n;
   }
   const Window& w = *t.window;
+  const bool short_runs = has_short_runs(w);
   const bool by_line = w.out_width >= 2 * mr;  // panels end with the line; narrow lines are mostly copied anyway
   for (std::int64_t r = 0; r < m;) {
     const Position p = position_of(w, t.first_row + row + r);
     const std::int64_t left = by_line && m - r > w.out_width - p.x ? w.out_width - p.x : m - r;
     const std::int64_t rows = even_rows(left, mr);
-    const bool copied = w.channels < kFewChannels || !is_inside(w, p, rows);
+    const bool copied = short_runs || !is_inside(w, p, rows);
     const float* const a = t.a + ((p.image * w.height + p.y * w.stride_h - w.pad_top) * w.width + p.x * w.stride_w - w.pad_left) * w.pixel;
     panels[n++] = {row + r, static_cast<std::int32_t>(rows), copied, copied ? nullptr : a, w.stride_w * w.pixel};
     r += rows;
@@ -82,14 +88,16 @@ int find_segments(const Tile& t, std::int64_t k0, std::int64_t kc, Segment* segm
     return 1;
   }
   const Window& w = *t.window;
+  const std::int64_t taps = is_together(w) ? w.kernel_w : 1;  // of a run
+  const std::int64_t run = taps * w.channels;
   int n = 0;
   for (std::int64_t k = k0; k < k0 + kc;) {
-    const std::int64_t tap = k / w.channels;
-    const std::int64_t channel = k % w.channels;
+    const std::int64_t tap = k / run * taps;
+    const std::int64_t at = k % run;
     const std::int64_t left = k0 + kc - k;
-    const std::int64_t count = w.channels - channel < left ? w.channels - channel : left;
+    const std::int64_t count = run - at < left ? run - at : left;
     const std::int64_t pixels = tap / w.kernel_w * w.dilation_h * w.width + tap % w.kernel_w * w.dilation_w;
-    segments[n++] = {pixels * w.pixel + channel, count};
+    segments[n++] = {pixels * w.pixel + at, count};
     k += count;
   }
   return n;
@@ -148,7 +156,7 @@ int find_line_parts(const Window& w, std::int64_t k0, std::int64_t kc, LinePart*
 // Writes those parts of k of the panel's rows to `to`, `step` floats apart. May write a vector beyond the end of a row.
 void copy_panel(const Tile& t, const Panel& panel, const LinePart* parts, int part_count, float* to, std::int64_t step) {
   const Window& w = *t.window;
-  const bool together = w.dilation_w == 1 && w.pixel == w.channels;
+  const bool together = is_together(w);
   Position p = position_of(w, t.first_row + panel.row);
   for (std::int32_t r = 0; r < panel.rows; ++r, to += step) {
     const std::int64_t x = p.x * w.stride_w - w.pad_left;
