@@ -3,9 +3,22 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/os/os.h"
 
 namespace evn {
 namespace {
+
+// From here on blocks are whole pages of their own, so that what is given back is given back to the system at once: the C library
+// may keep it. Not under AddressSanitizer, which knows only its own.
+constexpr std::size_t kPagesFrom = std::size_t{512} << 10;
+bool in_pages(std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  static_cast<void>(bytes);
+  return false;
+#else
+  return bytes >= kPagesFrom;
+#endif
+}
 
 // Gives bytes and charge back together, whichever of them has been taken so far.
 struct Charged {
@@ -28,12 +41,12 @@ struct Charged {
 }  // namespace
 
 void* HostMemory::obtain(std::size_t bytes, std::size_t alignment) const noexcept {
-  if (host.allocate == nullptr) return allocate_bytes(bytes, alignment);
+  if (host.allocate == nullptr) return in_pages(bytes) ? os::map_pages(bytes, os::Touch::kDense) : allocate_bytes(bytes, alignment);
   return fault_hit(Seam::kAlloc) ? nullptr : host.allocate(host.user, bytes > 0 ? bytes : 1, alignment);
 }
 
 void HostMemory::give_back(void* memory, std::size_t bytes) const noexcept {
-  if (host.allocate == nullptr) return free_bytes(memory);
+  if (host.allocate == nullptr) return in_pages(bytes) ? os::unmap_pages(memory, bytes) : free_bytes(memory);
   host.free(host.user, memory, bytes > 0 ? bytes : 1);
 }
 

@@ -28,9 +28,13 @@ void keep_texts(Weight& weight, TextPoolPtr texts) {
 }
 
 std::shared_ptr<Weight> make_weight(const TensorDesc& desc, const LedgerPtr& ledger, void** bytes) {
-  const std::size_t size = desc.size_bytes();
-  std::shared_ptr<void> memory = allocate_charged(ledger, size, MemoryClass::kWeights);
-  std::memset(memory.get(), 0, size);
+  std::shared_ptr<Weight> weight = make_unfilled_weight(desc, ledger, bytes);
+  std::memset(*bytes, 0, weight->size_bytes);
+  return weight;
+}
+
+std::shared_ptr<Weight> make_unfilled_weight(const TensorDesc& desc, const LedgerPtr& ledger, void** bytes) {
+  std::shared_ptr<void> memory = allocate_charged(ledger, desc.size_bytes(), MemoryClass::kWeights);
   *bytes = memory.get();
   return make_weight_over(desc, std::move(memory));
 }

@@ -96,7 +96,9 @@ Pool::Block Pool::allocate(std::size_t bytes, MemoryClass cls, bool pinned) {
 
 Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned) {
   cache_.reserve(cache_.size() + live_blocks_ + 1);  // so that free() never allocates
-  Block block{nullptr, bytes, size_class(bytes), cls, pinned};
+  // What stays as long as a model is not rounded up for others to use again.
+  const bool stays = cls == MemoryClass::kPacked || cls == MemoryClass::kWeights;
+  Block block{nullptr, bytes, stays ? align_up(bytes, 64) : size_class(bytes), cls, pinned};
   block.memory = take_cached(block.capacity, block.capacity + block.capacity / 2, pinned, &block.capacity);
   if (block.memory != nullptr) {
     ++stats_.cache_hits;

@@ -213,6 +213,26 @@ void check_limit(const Reader& r, std::size_t bytes) {
       .with_bytes(bytes, limit);
 }
 
+void make_plain_booleans(void* bytes, std::size_t size) {
+  auto* p = static_cast<std::uint8_t*>(bytes);
+  std::transform(p, p + size, p, [](std::uint8_t b) { return static_cast<std::uint8_t>(b != 0); });
+}
+
+// raw_data that is still in the file; null when it is not.
+WeightPtr weight_of_gap(const Reader& r, const TensorDesc& desc) {
+  const FileImage* image = r.loader.options.image;
+  if (image == nullptr || r.raw.size() < kLeastGap) return nullptr;
+  const auto offset = static_cast<std::uint64_t>(r.raw.begin - r.loader.file.all().begin);
+  const auto gap = std::lower_bound(image->gaps.begin(), image->gaps.end(), offset, [](const Gap& g, std::uint64_t at) { return g.offset < at; });
+  if (gap == image->gaps.end() || gap->offset != offset || gap->size != r.raw.size()) return nullptr;
+  r.loader.file.check_time();
+  void* to = nullptr;
+  std::shared_ptr<Weight> weight = make_unfilled_weight(desc, r.loader.options.ledger, &to);
+  image->file->read(offset, to, weight->size_bytes);
+  if (desc.dtype == DType::kBool) make_plain_booleans(to, weight->size_bytes);
+  return weight;
+}
+
 // Bytes that are aligned for their type stay where they are. Booleans other than 0 and 1 are put right in a copy.
 WeightPtr weight_of_bytes(const Reader& r, const TensorDesc& desc, std::size_t size, std::shared_ptr<const void> data) {
   const auto* from = static_cast<const std::uint8_t*>(data.get());
@@ -220,12 +240,9 @@ WeightPtr weight_of_bytes(const Reader& r, const TensorDesc& desc, std::size_t s
   if (desc.dtype == DType::kBool) in_place = std::all_of(from, from + size, [](std::uint8_t b) { return b <= 1; });
   if (in_place) return make_weight_over(desc, std::move(data));
   void* to = nullptr;
-  std::shared_ptr<Weight> weight = make_weight(desc, r.loader.options.ledger, &to);
+  std::shared_ptr<Weight> weight = make_unfilled_weight(desc, r.loader.options.ledger, &to);
   std::memcpy(to, from, size);
-  if (desc.dtype == DType::kBool) {
-    auto* p = static_cast<std::uint8_t*>(to);
-    std::transform(p, p + size, p, [](std::uint8_t b) { return static_cast<std::uint8_t>(b != 0); });
-  }
+  if (desc.dtype == DType::kBool) make_plain_booleans(to, size);
   return weight;
 }
 
@@ -268,6 +285,7 @@ WeightPtr read_values(const Reader& r, wire::Bytes range, DType dtype) {
   if (r.has_raw) {
     if (r.raw.size() != bytes) r.refuse(at, "raw_data", "does not have the size that dims and data_type ask for");
     check_limit(r, bytes);
+    if (WeightPtr weight = weight_of_gap(r, desc)) return weight;
     return weight_of_bytes(r, desc, bytes, std::shared_ptr<const void>(r.loader.bytes, r.raw.begin));
   }
   if (r.counts[storage.typed] != numbers) {

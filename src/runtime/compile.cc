@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "graph/inline_if.h"
+#include "runtime/constant_uses.h"
 #include "runtime/following.h"
 
 namespace evn {
@@ -32,9 +33,6 @@ void compile_values(CompiledGraph& c) {
   }
   for (const ValueId v : graph.outputs) c.last_user[v] = INT32_MAX;
   for (const ValueId v : graph.inputs) c.has_boxes |= static_cast<bool>(graph.values[v].wraps);
-  for (std::size_t v = 0; v < graph.values.size(); ++v) {
-    if (const Weight* w = graph.values[v].constant.get()) c.constants[v] = {w->desc, w->data.get()};
-  }
 }
 
 // `made`: per value, the layout in which its node makes it.
@@ -58,7 +56,7 @@ void choose_layouts(const Node& node, std::span<const TensorDesc> descs, Compile
   n->layouts = std::move(layouts);
 }
 
-void compile_node(CompiledGraph& c, std::size_t index, std::vector<Layout>* layouts) {
+void compile_node(CompiledGraph& c, std::size_t index, std::vector<Layout>* layouts, ConstantUses* uses) {
   const Graph& graph = c.graph();
   const Node& node = graph.nodes[index];
   const NodePlacement& p = c.placement.nodes[index];
@@ -84,8 +82,11 @@ void compile_node(CompiledGraph& c, std::size_t index, std::vector<Layout>* layo
     const std::span<const TensorDesc> all(descs);
     const OpDesc desc{&node, all.first(inputs), all.subspan(inputs), n.constants};
     for (std::size_t k = 0; k < inputs; ++k) {
-      n.packed[k] = c.model->store.packed(*p.device, *n.kernel, desc, static_cast<int>(k));
+      n.packed[k] = c.model->store.packed(*p.device, *n.kernel, desc, static_cast<int>(k), uses->plain());
     }
+  }
+  for (std::size_t k = 0; k < inputs; ++k) {
+    uses->done(node.inputs[k], n.packed[k].memory != nullptr && p.device->traits().host_addressable);
   }
   if (n.mode == NodeMode::kKernel && !n.choose_late && n.kernel->layouts != nullptr) choose_layouts(node, descs, &n, layouts);
   c.arg_count += descs.size() + (n.bias.node >= 0 ? 1u : 0u) + (n.residual.node >= 0 ? 1u : 0u);
@@ -102,15 +103,17 @@ CompiledGraph compile(ModelPtr model, const std::string& default_device) {
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());
   find_following_sums(c);
+  ConstantUses uses(c);
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     try {
-      compile_node(c, i, &layouts);
+      compile_node(c, i, &layouts, &uses);
     } catch (Error& e) {
       if (e.node[0] == '\0') e.with_node(c.graph().nodes[i].name.c_str());
       throw;
     }
   }
+  uses.set_constants(&c.constants);
   return c;
 }
 

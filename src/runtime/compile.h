@@ -35,7 +35,7 @@ struct CompiledGraph {
   std::vector<CompiledNode> nodes;
   std::vector<std::int32_t> last_user;    // per value: last node that reads it; INT32_MAX for graph outputs; -1: none
   std::vector<bool> needed;               // per value: a shape depends on its bytes
-  std::vector<ConstTensor> constants;     // per value: data null where it is no constant
+  std::vector<ConstTensor> constants;     // per value: data null where it is no constant, or all that read it have packed copies
   std::vector<ValueId> conditions;        // per region of the graph
   std::vector<std::int32_t> input_of;     // per value: position among the graph inputs, or -1
   std::size_t arg_count = 0;              // inputs and outputs of all nodes together

@@ -1,6 +1,7 @@
 // What a run of a graph would take: walks the nodes as the planner does, with the kernels that the CPU device would choose, but packs
 // and runs nothing.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/checked.h"
@@ -10,6 +11,7 @@
 #include "ops/multiply_adds.h"
 #include "ops/op.h"
 #include "runtime/inspect.h"
+#include "runtime/plain_weights.h"
 #include "runtime/placement.h"
 
 namespace evn {
@@ -22,10 +24,9 @@ class Estimator {
   // `weights`: those that have been counted.
   Estimator(const Graph& graph, Device& cpu, std::set<std::uint64_t>& weights) : graph_(graph), cpu_(cpu), weights_(weights) {}
 
-  Estimate run(std::span<const unsigned char> file) {
-    file_ = file;
+  Estimate run(const ModelBytes& bytes) {
+    bytes_ = bytes;
     find_uses();
-    count_weights();
     const std::vector<bool> needed = values_needed_for_shapes(graph_);
     const std::vector<bool> known = values_known_before_run(graph_);
     root_of_.assign(graph_.values.size(), -1);
@@ -38,7 +39,8 @@ class Estimator {
       add_node(node, static_cast<std::int32_t>(i));
     }
     for (const ValueId v : graph_.outputs) need_plain(v, static_cast<std::int32_t>(graph_.nodes.size()));
-    if (in_file_) e_.weights_bytes += file.size();
+    count_weights(needed);
+    if (in_file_) e_.weights_bytes += bytes.held;
     for (const ValueId v : graph_.inputs) e_.input_bytes += bytes_of(v);
     for (const ValueId v : graph_.outputs) e_.output_bytes += bytes_of(v);
     e_.arena_bytes = plan_arena(roots_, cpu_.traits().alignment);
@@ -49,9 +51,10 @@ class Estimator {
   const Graph& graph_;
   Device& cpu_;
   std::set<std::uint64_t>& weights_;
-  std::span<const unsigned char> file_;
+  ModelBytes bytes_;
   bool in_file_ = false;  // some weight of this graph or its bodies lies in the file's bytes, and keeps all of them
   Estimate e_;
+  std::map<const Weight*, int> unpacked_uses_;
   std::vector<std::int32_t> last_user_;  // per value; kEnd for graph outputs
   std::vector<std::int32_t> root_of_;    // per value, or -1: not in the arena
   std::vector<Layout> layout_of_;        // per value: as its node makes it
@@ -62,19 +65,25 @@ class Estimator {
     last_user_.assign(graph_.values.size(), -1);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       for (const ValueId v : graph_.nodes[i].inputs) {
-        if (v != kNoValue) last_user_[v] = static_cast<std::int32_t>(i);
+        if (v == kNoValue) continue;
+        last_user_[v] = static_cast<std::int32_t>(i);
+        if (graph_.values[v].constant != nullptr) ++unpacked_uses_[graph_.values[v].constant.get()];
       }
     }
     for (const ValueId v : graph_.outputs) last_user_[v] = kEnd;
   }
 
-  void count_weights() {
-    for (const Value& v : graph_.values) {
-      if (v.constant == nullptr || !weights_.insert(v.constant->id).second) continue;
-      const auto* at = static_cast<const unsigned char*>(v.constant->data.get());
-      const bool inside = at >= file_.data() && at < file_.data() + file_.size();
+  void count_weights(const std::vector<bool>& needed) {
+    for (std::size_t i = 0; i < graph_.values.size(); ++i) {
+      const Weight* w = graph_.values[i].constant.get();
+      if (w == nullptr || !weights_.insert(w->id).second) continue;
+      const auto* at = static_cast<const unsigned char*>(w->data.get());
+      const bool inside = at >= bytes_.all.data() && at < bytes_.all.data() + bytes_.all.size();
+      const auto uses = unpacked_uses_.find(w);
+      const bool all_packed = uses != unpacked_uses_.end() && uses->second == 0 && !needed[i] && last_user_[i] != kEnd;
+      const bool let_go = bytes_.may_let_go && all_packed && w->size_bytes >= PlainWeights::kLeastBytes;
       in_file_ |= inside;
-      if (!inside) e_.weights_bytes += v.constant->size_bytes;
+      if (!inside && !let_go) e_.weights_bytes += w->size_bytes;
     }
   }
 
@@ -97,7 +106,7 @@ class Estimator {
   // The turns of a node's body follow each other: they take the work of all and the memory of one, with what goes in and comes out.
   void add_body(const Node& node, std::int32_t index) {
     Estimator body(*node.body, cpu_, weights_);
-    const Estimate one = body.run(file_);
+    const Estimate one = body.run({bytes_.all, bytes_.held, false});
     in_file_ |= body.in_file_;
     std::vector<ConstTensor> inputs;
     for (const ValueId v : node.inputs) {
@@ -110,7 +119,7 @@ class Estimator {
     if (e_.nodes_of_unknown_shape == 0) e_.first_unknown = one.first_unknown;
     e_.nodes_of_unknown_shape += one.nodes_of_unknown_shape;
     e_.complete &= one.complete && turns >= 0;
-    e_.weights_bytes += one.weights_bytes - (body.in_file_ ? file_.size() : 0);
+    e_.weights_bytes += one.weights_bytes - (body.in_file_ ? bytes_.held : 0);
     e_.packed_bytes += one.packed_bytes;
     add_root(one.arena_bytes + one.input_bytes + one.output_bytes, index, index);
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
@@ -209,9 +218,10 @@ class Estimator {
   KernelPlan plan_kernel(const Kernel& kernel, const OpDesc& desc) {
     KernelPlan plan;
     for (std::size_t i = 0; i < desc.constants.size(); ++i) {
-      if (desc.constants[i] != nullptr && kernel.prepack_bytes != nullptr) {
-        e_.packed_bytes = checked_add<std::uint64_t>(e_.packed_bytes, kernel.prepack_bytes(desc, static_cast<int>(i)));
-      }
+      if (desc.constants[i] == nullptr || kernel.prepack_bytes == nullptr) continue;
+      const std::size_t bytes = kernel.prepack_bytes(desc, static_cast<int>(i));
+      e_.packed_bytes = checked_add<std::uint64_t>(e_.packed_bytes, bytes);
+      if (bytes != 0) --unpacked_uses_[desc.constants[i].get()];
     }
     kernel.plan(desc, &plan);
     return plan;
@@ -236,9 +246,9 @@ class Estimator {
 
 }  // namespace
 
-Estimate estimate_run(const Graph& graph, Device& cpu, std::span<const unsigned char> file) {
+Estimate estimate_run(const Graph& graph, Device& cpu, const ModelBytes& bytes) {
   std::set<std::uint64_t> weights;
-  return Estimator(graph, cpu, weights).run(file);
+  return Estimator(graph, cpu, weights).run(bytes);
 }
 
 }  // namespace evn

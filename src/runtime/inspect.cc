@@ -234,7 +234,7 @@ class Inspector {
 
   Inspection run() {
     read_file();
-    const LoadOptions options{runtime_.cpu().ledger(), limits_, external_dir_, out_.file_name, deadline_ns_};
+    const LoadOptions options{runtime_.cpu().ledger(), limits_, external_dir_, out_.file_name, deadline_ns_, &image_};
     out_.survey = survey_onnx(bytes_, size_, options, [this](const std::string& domain, const std::string& name, std::int64_t opset) {
       return find_op(&runtime_.operators(), domain, name, opset) != nullptr;
     });
@@ -258,6 +258,7 @@ class Inspector {
   std::uint64_t deadline_ns_;
   std::shared_ptr<const void> bytes_;
   std::size_t size_ = 0;
+  FileImage image_;
   std::string external_dir_;
   Inspection out_;
   std::optional<Error> misfit_;  // the caller's shapes are the reason
@@ -272,9 +273,10 @@ class Inspector {
     const std::size_t slash = request_.path.find_last_of('/');
     external_dir_ = slash == std::string::npos ? "." : (slash == 0 ? "/" : request_.path.substr(0, slash));
     out_.file_name = slash == std::string::npos ? request_.path : request_.path.substr(slash + 1);
-    os::FileBytes file = os::read_file(request_.path, limits_.model_bytes, runtime_.cpu().ledger(), MemoryClass::kWeights);
-    bytes_ = std::move(file.data);
-    size_ = file.size;
+    image_ = read_image(os::open_for_reading(request_.path, limits_.model_bytes), runtime_.cpu().ledger(), deadline_ns_);
+    image_.file->check_unchanged();
+    bytes_ = image_.bytes;
+    size_ = static_cast<std::size_t>(image_.file->size());
   }
 
   // What the model has wrong is a finding; what stops the inspection itself is not.
@@ -295,7 +297,9 @@ class Inspector {
   }
 
   void estimate(const Graph& graph, std::size_t left_out) {
-    out_.estimate = estimate_run(graph, runtime_.cpu(), {static_cast<const unsigned char*>(bytes_.get()), size_});
+    std::size_t held = size_;
+    for (const Gap& gap : image_.gaps) held -= static_cast<std::size_t>(gap.size);
+    out_.estimate = estimate_run(graph, runtime_.cpu(), {{static_cast<const unsigned char*>(bytes_.get()), size_}, held, image_.file != nullptr});
     out_.estimate->nodes_left_out = left_out;
     out_.estimate->complete &= left_out == 0;
   }

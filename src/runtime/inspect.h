@@ -68,8 +68,13 @@ struct Inspection {
 // file itself), EVN_ERROR_TIMEOUT.
 Inspection inspect_model(Runtime& runtime, const InspectRequest& request);
 
-// estimate.cc. The graph is validated and optimized; `file` are the bytes that weights may lie in.
-Estimate estimate_run(const Graph& graph, Device& cpu, std::span<const unsigned char> file);
+// estimate.cc. The graph is validated and optimized.
+struct ModelBytes {
+  std::span<const unsigned char> all;  // that weights may lie in
+  std::size_t held = 0;                // of them in memory
+  bool may_let_go = false;             // weights of which all users have packed copies are not held (plain_weights.h)
+};
+Estimate estimate_run(const Graph& graph, Device& cpu, const ModelBytes& bytes);
 
 // inspect_render.cc
 std::string render_inspection(const Inspection& inspection, evn_format format);

@@ -76,20 +76,31 @@ void take_bodies(LoadedModel& model) {
   }
 }
 
-ModelPtr load(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size, const std::string& file_name,
+// From bytes to the graph that is run. `loaded` has all that is not the model itself.
+Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, std::vector<WrongShape>* wrong) {
+  const Runtime& runtime = *loaded.runtime;
+  const Limits& limits = runtime.config().limits;
+  const LedgerPtr ledger = runtime.cpu().ledger();
+  std::shared_ptr<const void> bytes = std::move(image.bytes);
+  Model model = load_onnx(std::move(bytes), size, {ledger, limits, loaded.external_dir, loaded.file_name, deadline_ns, &image});
+  if (image.file != nullptr) image.file->check_unchanged();
+  validate_model(model, limits, &loaded.runtime->operators());
+  infer_graph(model.graph, wrong);
+  optimize_graph(model.graph, {ledger, limits, deadline_ns});
+  return model;
+}
+
+ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t size, const std::string& file_name,
               const std::string& external_dir, std::uint64_t deadline_ns) {
   const std::uint64_t begin_ns = os::now_ns();
-  const Limits& limits = runtime->config().limits;
   auto loaded = std::make_shared<LoadedModel>();
-  loaded->file_name = file_name;
-  const LedgerPtr ledger = runtime->cpu().ledger();
-  loaded->model = load_onnx(std::move(bytes), size, {ledger, limits, external_dir, file_name, deadline_ns});
-  validate_model(loaded->model, limits, &runtime->operators());
-  std::vector<WrongShape> wrong;
-  infer_graph(loaded->model.graph, &wrong);
-  for (const WrongShape& w : wrong) log_wrong_shape(*runtime, *loaded, w);
-  optimize_graph(loaded->model.graph, {ledger, limits, deadline_ns});
   loaded->runtime = std::move(runtime);
+  loaded->file_name = file_name;
+  loaded->external_dir = external_dir;
+  loaded->file = image.file;
+  std::vector<WrongShape> wrong;
+  loaded->model = read_model(*loaded, std::move(image), size, deadline_ns, &wrong);
+  for (const WrongShape& w : wrong) log_wrong_shape(*loaded->runtime, *loaded, w);
   take_bodies(*loaded);
   log_loaded(*loaded, size, os::now_ns() - begin_ns);
   return loaded;
@@ -144,8 +155,15 @@ ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& pa
   const std::size_t slash = path.find_last_of('/');
   const std::string folder = slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  os::FileBytes file = os::read_file(path, runtime->config().limits.model_bytes, runtime->cpu().ledger(), MemoryClass::kWeights);
-  return load(std::move(runtime), std::move(file.data), file.size, name, folder, deadline);
+  FileImage image = read_image(os::open_for_reading(path, runtime->config().limits.model_bytes), runtime->cpu().ledger(), deadline);
+  const auto size = static_cast<std::size_t>(image.file->size());
+  return load(std::move(runtime), std::move(image), size, name, folder, deadline);
+}
+
+Model read_again(const LoadedModel& model) {
+  const std::uint64_t deadline = load_deadline(*model.runtime);
+  FileImage image = read_image(model.file, model.runtime->cpu().ledger(), deadline);
+  return read_model(model, std::move(image), static_cast<std::size_t>(model.file->size()), deadline, nullptr);
 }
 
 ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir) {
@@ -158,7 +176,9 @@ ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, s
   }
   std::shared_ptr<void> copy = allocate_charged(runtime->cpu().ledger(), size, MemoryClass::kWeights);
   if (size > 0) std::memcpy(copy.get(), data, size);
-  return load(std::move(runtime), std::move(copy), size, "", external_dir, deadline);
+  FileImage image;
+  image.bytes = std::move(copy);
+  return load(std::move(runtime), std::move(image), size, "", external_dir, deadline);
 }
 
 std::string describe_model(const LoadedModel& model, evn_format format) {

@@ -1,4 +1,5 @@
-// A loaded model: its graph after all passes, its weights, and their packed copies. Immutable but for the copies.
+// A loaded model: its graph after all passes, its weights, and their packed copies. Immutable but for the copies, and for the plain
+// bytes of weights that have some.
 #pragma once
 
 #include <map>
@@ -6,6 +7,7 @@
 #include <string>
 
 #include "runtime/packed.h"
+#include "runtime/plain_weights.h"
 #include "runtime/runtime.h"
 
 namespace evn {
@@ -17,6 +19,9 @@ struct LoadedModel {
   std::shared_ptr<Runtime> runtime;
   std::string file_name;       // base name of the file, "" for a buffer; rules match it
   Model model;
+  std::string external_dir;    // "": none
+  std::shared_ptr<const os::File> file;  // which can be read again; null for a buffer, and for bodies
+  mutable PlainWeights plain;
   mutable PackedStore store;
   std::map<std::string, ModelPtr> bodies;  // by the name of the node that runs them: as models of their own
 
@@ -27,6 +32,9 @@ struct LoadedModel {
 ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path);
 // `data` is copied. external_dir "" : no external data.
 ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir);
+
+// What the file of a model has in it now, after all passes. Throws what loading throws.
+Model read_again(const LoadedModel& model);
 
 // What evn_model_describe writes.
 std::string describe_model(const LoadedModel& model, evn_format format);

@@ -12,7 +12,7 @@ Buffer PackedStore::upload(Device& device, PooledMemory memory, const void* byte
   return target;
 }
 
-Buffer PackedStore::packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input) {
+Buffer PackedStore::packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain) {
   const Weight* weight = desc.constant(input);
   if (weight == nullptr || kernel.prepack_bytes == nullptr) return {};
   const std::size_t bytes = kernel.prepack_bytes(desc, input);
@@ -21,6 +21,7 @@ Buffer PackedStore::packed(Device& device, const Kernel& kernel, const OpDesc& d
   const Key key{weight->id, weight->version, &device, &kernel, input, variant, bytes};
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto it = copies_.find(key); it != copies_.end()) return {it->second.memory(), 0, bytes};
+  if (plain != nullptr) plain->bring_back(*weight);
   PooledMemory memory = device.allocate(bytes, MemoryClass::kPacked);
   if (device.traits().host_addressable) {
     kernel.prepack(desc, input, memory.memory());

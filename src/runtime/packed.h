@@ -7,13 +7,15 @@
 #include <mutex>
 
 #include "device/device.h"
+#include "runtime/plain_weights.h"
 
 namespace evn {
 
 class PackedStore {
  public:
-  // The packed copy of constant input `input`; memory null when the kernel packs nothing. The store keeps it.
-  Buffer packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input);
+  // The packed copy of constant input `input`; memory null when the kernel packs nothing. The store keeps it. `plain` (nullable: they
+  // are there) brings the constant's bytes back where they are needed for it.
+  Buffer packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
   // The constant's plain bytes on a device that is not host-addressable; on others the bytes themselves.
   Buffer plain(Device& device, const Weight& weight);
 

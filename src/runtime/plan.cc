@@ -237,15 +237,16 @@ class PlanBuilder {
       relayout(v, r, Layout::kPlain);
       return need(v, slot);
     }
-    if (s_.values[v].data != nullptr && (host(slot) || graph_.values[v].constant != nullptr)) {
+    const WeightPtr& constant = graph_.values[v].constant;
+    if (constant != nullptr || (s_.values[v].data != nullptr && host(slot))) {
+      if (s_.values[v].data == nullptr) PlainWeights::Access(*c_.model).keep(*constant);
       Root r;
       r.source = Source::kFixed;
       r.slot = static_cast<std::uint8_t>(slot);
       r.bytes = s_.descs[v].size_bytes();
       r.last_user = INT32_MAX;
-      r.fixed = graph_.values[v].constant != nullptr
-                    ? c_.model->store.plain(*c_.devices[slot], *graph_.values[v].constant)
-                    : Buffer{const_cast<void*>(s_.values[v].data), 0, r.bytes};
+      r.fixed = constant != nullptr ? c_.model->store.plain(*c_.devices[slot], *constant)
+                                    : Buffer{const_cast<void*>(s_.values[v].data), 0, r.bytes};
       return root(v, slot) = add_root(r);
     }
     std::int32_t from = s_.values[v].data != nullptr ? need(v, 0) : -1;
@@ -527,7 +528,10 @@ class PlanBuilder {
     std::vector<std::int32_t>& in = input_roots_;
     in.assign(inputs, -1);
     if (computes && step.kernel == n.kernel) take_sums(n, &step);
-    for (std::size_t k = 0; k < node.inputs.size(); ++k) in[k] = input_root(node, k, step.slot, step.desc.input_layout(static_cast<int>(k)));
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      const bool by_copy = k < step.packed.size() && step.packed[k].memory != nullptr && host(step.slot);
+      if (!by_copy) in[k] = input_root(node, k, step.slot, step.desc.input_layout(static_cast<int>(k)));
+    }
     if (step.desc.bias >= 0) in[static_cast<std::size_t>(step.desc.bias)] = need(n.bias.operand, step.slot);
     if (step.desc.residual >= 0) in[static_cast<std::size_t>(step.desc.residual)] = need(n.residual.operand, step.slot, step.desc.output_layout());
     if (computes) step.kernel->plan(step.desc, &step.plan);
@@ -575,7 +579,9 @@ class PlanBuilder {
       step->desc.layouts = layouts.data();
     }
     std::vector<Buffer>& packed = plan_->packed.emplace_back(step->desc.inputs.size());
-    for (std::size_t k = 0; k < packed.size(); ++k) packed[k] = c_.model->store.packed(device, *step->kernel, step->desc, static_cast<int>(k));
+    for (std::size_t k = 0; k < packed.size(); ++k) {
+      packed[k] = c_.model->store.packed(device, *step->kernel, step->desc, static_cast<int>(k), nullptr);
+    }
     step->packed = packed;
   }
 
@@ -595,6 +601,7 @@ class PlanBuilder {
     const Device& device = *c_.devices[step->slot];
     step->kernel = device.reference_kernel(step->desc);
     step->desc.layouts = nullptr;
+    step->packed = {};
     if (step->kernel == nullptr) {
       throw make_error(EVN_ERROR_UNSUPPORTED, "an input has no elements, which this device does not run").with_device(device.name().c_str());
     }

@@ -19,10 +19,6 @@ namespace {
 
 constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
 
-[[noreturn]] void fail_io(const char* what, const std::string& path, int error) {
-  fail(EVN_ERROR_IO, "cannot %s '%s': %s", what, path.c_str(), system_reason(error).c_str());
-}
-
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
@@ -63,6 +59,10 @@ void write_all(int fd, const std::string& path, const void* data, std::size_t si
 }
 
 }  // namespace
+
+void fail_io(const char* what, const std::string& path, int error) {
+  fail(EVN_ERROR_IO, "cannot %s '%s': %s", what, path.c_str(), system_reason(error).c_str());
+}
 
 Fd::~Fd() {
   if (fd_ >= 0) ::close(fd_);

@@ -52,6 +52,9 @@ Fd open_file(int folder, const char* path, int flags, mode_t mode = 0) noexcept;
 // The system's words for an errno value.
 std::string system_reason(int error);
 
+// Throws EVN_ERROR_IO: "cannot `what` 'path': " and the reason.
+[[noreturn]] void fail_io(const char* what, const std::string& path, int error);
+
 // Opens `location` for reading below the open folder, following no link. `location` has passed check_location. On failure the
 // descriptor is negative and errno is set. The second way is for kernels without openat2.
 Fd open_beneath(int folder, const std::string& location) noexcept;

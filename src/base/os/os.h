@@ -22,6 +22,26 @@ struct FileBytes {
 // FIFO or device: those are refused. `cls` says what the bytes are counted as.
 FileBytes read_file(const std::string& path, std::uint64_t max_bytes, const LedgerPtr& ledger, MemoryClass cls);
 
+// A regular file that stays open. Any thread may read it.
+class File {
+ public:
+  virtual ~File() = default;
+  std::uint64_t size() const { return size_; }
+  // Bytes that lie inside the file. Throws EVN_ERROR_IO.
+  virtual void read(std::uint64_t offset, void* to, std::size_t size) const = 0;
+  // Throws EVN_ERROR_IO when the size or the time of the last change are not what they were when the file was opened.
+  virtual void check_unchanged() const = 0;
+
+ protected:
+  explicit File(std::uint64_t size) : size_(size) {}
+
+ private:
+  std::uint64_t size_;
+};
+
+// Opens what read_file would read, and throws what that throws.
+std::shared_ptr<const File> open_for_reading(const std::string& path, std::uint64_t max_bytes);
+
 // Reads bytes [offset, offset+length) of a regular file inside `folder`. `location` is a relative path in ONNX external-data
 // form; it must not leave the folder, and no part of it may be a link. A file with more than one hard link is refused.
 // length UINT64_MAX: to the end. Throws EVN_ERROR_INVALID_MODEL naming the location, EVN_ERROR_IO, EVN_ERROR_LIMIT.
@@ -75,5 +95,12 @@ void close_library(void* library) noexcept;
 std::string own_folder();
 
 std::uint64_t physical_memory_bytes() noexcept;
+
+// Zeroed memory in whole pages; nullptr when the system refuses. It is taken when it is first touched, and given back at once.
+// kSparse: much of it will never be touched. kDense: in huge pages where the system has them.
+inline constexpr std::size_t kPageBytes = 4096;
+enum class Touch { kDense, kSparse };
+void* map_pages(std::size_t bytes, Touch touch) noexcept;
+void unmap_pages(void* memory, std::size_t bytes) noexcept;
 
 }  // namespace evn::os

@@ -1,0 +1,92 @@
+// Files that stay open for reading, and memory by the page.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/os/files_linux.h"
+#include "base/os/os.h"
+
+namespace evn::os {
+namespace {
+
+constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+bool same(const struct timespec& a, const struct timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
+
+class OpenFile final : public File {
+ public:
+  OpenFile(Fd fd, const struct stat& st, const std::string& path)
+      : File(static_cast<std::uint64_t>(st.st_size)), fd_(std::move(fd)), st_(st), path_(path) {}
+
+  void read(std::uint64_t offset, void* to, std::size_t size) const override {
+    EVN_CHECK(offset <= this->size() && size <= this->size() - offset);
+    for (std::size_t done = 0; done < size;) {
+      char* at = static_cast<char*>(to) + done;
+      const std::size_t want = std::min(size - done, kLargestTransfer);
+      const ssize_t n = io_call([&] { return ::pread(fd_.get(), at, want, static_cast<off_t>(offset + done)); });
+      if (n < 0) fail_io("read", path_, errno);
+      if (n == 0) fail(EVN_ERROR_IO, "'%s' became shorter while it was read", path_.c_str());
+      done += static_cast<std::size_t>(n);
+    }
+  }
+
+  void check_unchanged() const override {
+    struct stat now = {};
+    if (io_call([&] { return ::fstat(fd_.get(), &now); }) != 0) fail_io("read", path_, errno);
+    if (now.st_size == st_.st_size && same(now.st_mtim, st_.st_mtim)) return;
+    fail(EVN_ERROR_IO, "'%s' has changed since it was opened", path_.c_str());
+  }
+
+ private:
+  Fd fd_;
+  struct stat st_;
+  std::string path_;
+};
+
+}  // namespace
+
+std::shared_ptr<const File> open_for_reading(const std::string& path, std::uint64_t max_bytes) {
+  if (path.find('\0') != std::string::npos) fail(EVN_ERROR_IO, "a path has a NUL byte in it");
+  // O_NONBLOCK: opening a FIFO must not wait for a writer.
+  Fd fd = open_file(AT_FDCWD, path.c_str(), O_RDONLY | O_NONBLOCK);
+  if (!fd.ok()) fail_io("open", path, errno);
+  struct stat st = {};
+  if (io_call([&] { return ::fstat(fd.get(), &st); }) != 0) fail_io("open", path, errno);
+  if (!S_ISREG(st.st_mode)) fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
+  if (const auto size = static_cast<std::uint64_t>(st.st_size); size > max_bytes) {
+    throw make_error(EVN_ERROR_LIMIT, "'%s' has %llu bytes, the limit is %llu", path.c_str(), static_cast<unsigned long long>(size),
+                     static_cast<unsigned long long>(max_bytes))
+        .with_bytes(size, max_bytes);
+  }
+  return std::make_shared<const OpenFile>(std::move(fd), st, path);
+}
+
+void* map_pages(std::size_t bytes, Touch touch) noexcept {
+  if (fault_hit(Seam::kAlloc)) return nullptr;
+  const bool huge = touch == Touch::kDense && bytes >= 2 * kHugePage;
+  const std::size_t whole = huge ? bytes + kHugePage : bytes;
+  if (whole < bytes) return nullptr;
+  void* const mapped = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  if (touch == Touch::kSparse) ::madvise(mapped, bytes, MADV_NOHUGEPAGE);
+  if (!huge) return mapped;
+  // Huge pages lie at multiples of their size: what is before the first and behind the last goes back.
+  const auto begin = reinterpret_cast<std::uintptr_t>(mapped);
+  const std::uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t end = (aligned + bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::uintptr_t mapped_end = (begin + whole + kPageBytes - 1) / kPageBytes * kPageBytes;
+  if (aligned > begin) ::munmap(mapped, aligned - begin);
+  if (mapped_end > end) ::munmap(reinterpret_cast<void*>(end), mapped_end - end);
+  ::madvise(reinterpret_cast<void*>(aligned), bytes, MADV_HUGEPAGE);
+  return reinterpret_cast<void*>(aligned);
+}
+
+void unmap_pages(void* memory, std::size_t bytes) noexcept { ::munmap(memory, bytes); }
+
+}  // namespace evn::os
