@@ -76,7 +76,8 @@ class CpuDevice final : public Device {
     if (plan.tiles <= 0) return {};
     Call c{&call, nullptr, align_up(plan.thread_scratch_bytes, kLine)};
     if (plan.thread_scratch_bytes != 0) c.thread_scratch = static_cast<char*>(call.args.scratch.address()) + align_up(plan.scratch_bytes, kLine);
-    const std::int64_t ranges = static_cast<std::int64_t>(threads_.thread_count()) * kRangesPerThread;
+    const int threads = threads_.thread_count();
+    const std::int64_t ranges = threads == 1 ? 1 : static_cast<std::int64_t>(threads) * kRangesPerThread;
     threads_.parallel_for(plan.tiles, plan.tiles / ranges, &run_range, &c);
     return {};
   }

@@ -23,6 +23,7 @@ constexpr int kTallMr = 2 * kMr;            // where a product has at most half 
 constexpr std::int64_t kKc = 512;
 constexpr std::int64_t kMc = 126;
 constexpr std::int64_t kWholeMc = 2 * kMc;  // so many rows of a matrix, which is not copied, are one block
+constexpr std::int64_t kNearFloats = 1 << 17; // B of so many stays in L2 by itself and is not fetched ahead
 constexpr std::int64_t kPadding = 16;       // of copied rows, so that they do not fall into one set of the cache
 
 // A micro-tile in one block of k.
@@ -33,6 +34,7 @@ struct Micro {
   int segment_count;
   const float* b;
   const float* ahead;      // what is fetched into L2 meanwhile: a line for each k
+  std::int64_t ahead_step;
   float* c;
   std::int64_t ldc;
   std::int64_t last_lanes; // lanes of the last vector
@@ -108,6 +110,16 @@ inline void finish(const Micro& g, Vec (&acc)[R][NV]) {
   }
 }
 
+// Accumulators, vectors of B and a broadcast are one more than AVX-512 has registers: the last vector of B stays in memory.
+#if defined(__AVX512F__)
+template <int R, int NV>
+inline constexpr int kHeld = R * NV + NV + 1 > 32 ? NV - 1 : NV;
+#else
+inline Vec fma_at(Vec a, const float* p, Vec c) { return fma(a, load(p), c); }
+template <int R, int NV>
+inline constexpr int kHeld = NV;
+#endif
+
 template <int R, int NV>
 void micro(const Micro& g) {
   Vec acc[R][NV];
@@ -123,16 +135,16 @@ void micro(const Micro& g) {
     for (std::int64_t k = g.segments[s].count; k > 0; --k) {
       Vec bv[NV];
 #pragma GCC unroll 16
-      for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
+      for (int v = 0; v < kHeld<R, NV>; ++v) bv[v] = load(b + v * kLanes);
       __builtin_prefetch(ahead, 0, 2);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         const Vec x = splat(r < 4 ? a[r * lda] : r < 8 ? a4[(r - 4) * lda] : r < 12 ? a8[(r - 8) * lda] : a12[(r - 12) * lda]);
 #pragma GCC unroll 16
-        for (int v = 0; v < NV; ++v) acc[r][v] = fma(x, bv[v], acc[r][v]);
+        for (int v = 0; v < NV; ++v) acc[r][v] = v < kHeld<R, NV> ? fma(x, bv[v], acc[r][v]) : fma_at(x, b + v * kLanes, acc[r][v]);
       }
       b += NV * kLanes;
-      ahead += 16;
+      ahead += g.ahead_step;
       ++a;
       ++a4;
       ++a8;
@@ -205,6 +217,7 @@ class Block {
     g.init_row = t_.init_row;
     g.init_column = t_.init_column;
     g.init_scale = t_.init_scale;
+    const bool far = t_.k * t_.n > kNearFloats;
     for (std::int64_t column = 0; column < t_.n; column += kNr) {
       const std::int64_t left = t_.n - column;
       const std::int64_t cols = left < kNr ? left : kNr;
@@ -219,7 +232,8 @@ class Block {
         g.lda = p.copied ? step : p.lda;
         g.segments = p.copied ? &whole : segments;
         g.segment_count = p.copied ? 1 : segment_count;
-        g.ahead = i < vectors ? next + i * kc * 16 : g.b;
+        g.ahead = far && i < vectors ? next + i * kc * 16 : g.b;
+        g.ahead_step = far && i < vectors ? 16 : 0;
         g.c = t_.c + p.row * t_.ldc + column;
         g.init = t_.init == nullptr ? nullptr : t_.init + p.row * t_.init_row + column * t_.init_column;
         g.residual = last && t_.residual != nullptr ? t_.residual + p.row * t_.ldr + column : nullptr;
