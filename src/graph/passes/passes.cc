@@ -22,6 +22,7 @@ constexpr Pass kPasses[] = {
     {"fuse_hard_swish", fuse_hard_swish},
     {"fuse_layer_norm", fuse_layer_norm},
     {"fuse_gelu", fuse_gelu},
+    {"fuse_channel_shuffle", fuse_channel_shuffle},
     {"fuse_attention", fuse_attention},
     {"fold_batch_norm", fold_batch_norm},
     {"fold_gate", fold_gate},

@@ -75,6 +75,22 @@ TEST(CpuMove, ConcatOfWideRowsAndOfNothing) {
       .input_of<std::uint8_t>(Shape{1, 4, 2, 2}, counting<std::uint8_t>(16)).integer("axis", 1).kernel("concat").run();
 }
 
+TEST(CpuMove, GatherOfBlocksAndOfChannels) {
+  const auto gather = [](Shape x, std::vector<std::int64_t> indices, std::int64_t axis) {
+    const Shape n{static_cast<std::int64_t>(indices.size())};
+    KernelCheck("Gather").input(x).input_of<std::int64_t>(n, indices).integer("axis", axis).kernel("gather").run();
+    KernelCheck("Gather").input_of<std::uint8_t>(x, counting<std::uint8_t>(x.elements())).input_of<std::int64_t>(n, indices)
+        .integer("axis", axis).kernel("gather").run();
+  };
+  for (const std::int64_t axis : {0, 1, 2, -1}) gather(Shape{4, 5, 6, 7}, {3, 0, -1, 2, 2}, axis);
+  for (const std::int64_t groups : {2, 3, 4}) {
+    std::vector<std::int64_t> shuffle;
+    for (std::int64_t i = 0; i < 60; ++i) shuffle.push_back(i % groups * (60 / groups) + i / groups);
+    gather(Shape{2, 60, 9, 7}, shuffle, 1);
+  }
+  KernelCheck("Gather").input(Shape{4, 5, 6}).input_of<std::int32_t>(Shape{2, 2}, {1, 3, 0, 4}).integer("axis", 1).kernel("gather").run();
+}
+
 TEST(CpuMove, SplitOnEveryAxis) {
   for (const std::int64_t axis : {0, 1, 2, -1}) {
     KernelCheck("Split", 11).input(Shape{6, 6, 6, 6}).integer("axis", axis).ints("split", {1, 3, 2}).outputs(3).kernel("split").run();

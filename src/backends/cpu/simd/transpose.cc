@@ -1,5 +1,5 @@
 // Squares of kLanes rows are transposed in registers: rows are interleaved inside parts of four lanes, then parts are exchanged.
-// Edges use the same squares with masks. Few rows into dense columns (an image of three channels) are interleaved instead.
+// Edges use the same squares with masks. Two or three rows into dense columns are interleaved instead.
 #include "backends/cpu/simd/transpose.h"
 
 #include "backends/cpu/simd/vec.h"
@@ -88,6 +88,33 @@ void edge_square(const float* x, std::int64_t x_step, std::int64_t rows, std::in
   }
 }
 
+#if defined(__AVX512F__)
+inline Vec first_of_both(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23); }
+inline Vec last_of_both(Vec a, Vec b) { return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31); }
+#elif defined(__AVX2__)
+inline Vec first_of_both(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+inline Vec last_of_both(Vec a, Vec b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+#else
+inline Vec first_of_both(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Vec last_of_both(Vec a, Vec b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+#endif
+
+// Two rows to columns without gaps.
+void interleave_two(const float* x, std::int64_t x_step, std::int64_t columns, float* y) {
+  std::int64_t j = 0;
+  for (; j + kLanes <= columns; j += kLanes) {
+    const Vec a = load(x + j), b = load(x + x_step + j);
+    store(y + 2 * j, first_of_both(a, b));
+    store(y + 2 * j + kLanes, last_of_both(a, b));
+  }
+  const std::int64_t left = columns - j;
+  if (left == 0) return;
+  const Vec a = load_n(x + j, left), b = load_n(x + x_step + j, left);
+  const std::int64_t floats = 2 * left;
+  store_n(y + 2 * j, first_of_both(a, b), floats < kLanes ? floats : kLanes);
+  if (floats > kLanes) store_n(y + 2 * j + kLanes, last_of_both(a, b), floats - kLanes);
+}
+
 #if defined(__AVX512F__) || defined(__AVX2__)
 // Which lane of which of three rows each lane of output vector k takes; a lane of the third row is marked by a third of the range.
 struct Interleaving {
@@ -125,6 +152,7 @@ void interleave_three(const float* x, std::int64_t x_step, std::int64_t columns,
 #endif
 
 void transpose(const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y, std::int64_t y_step) {
+  if (rows == 2 && y_step == 2) return interleave_two(x, x_step, columns, y);
 #if defined(__AVX512F__) || defined(__AVX2__)
   if (rows == 3 && y_step == 3) return interleave_three(x, x_step, columns, y);
 #endif
