@@ -16,6 +16,7 @@ enum class StepKind : std::int32_t {
   kTanh,
   kScale,        // a * x
   kOffset,       // x + a
+  kSwish,        // x / (1 + exp(-a * x))
 };
 
 struct Step {

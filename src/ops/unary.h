@@ -11,5 +11,8 @@ struct LeakyReluAttr {
 struct HardSigmoidAttr {
   enum : int { kAlpha, kBeta };
 };
+struct SwishAttr {
+  enum : int { kAlpha };
+};
 
 }  // namespace evn

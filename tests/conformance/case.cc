@@ -100,6 +100,7 @@ const std::vector<Epilogue>& chains() {
       make_chain({{StepKind::kScale, 0.75f, 0}, {StepKind::kOffset, 0.25f, 0}, {StepKind::kHardSwish, 1.0f / 6, 0.5f}}),
       make_chain({{StepKind::kLeakyRelu, 0.1f, 0}, {StepKind::kTanh, 0, 0}}),
       make_chain({{StepKind::kOffset, 0.3f, 0}, {StepKind::kRelu, 0, 0}}),
+      make_chain({{StepKind::kSwish, 1.5f, 0}, {StepKind::kOffset, -0.2f, 0}, {StepKind::kSwish, 1.0f, 0}}),
       make_chain({{StepKind::kClip, -3.0f, 2.5f}, {StepKind::kScale, -2.0f, 0}, {StepKind::kSigmoid, 0, 0}}),
       make_chain({{StepKind::kHardSigmoid, 0.05f, 0.5f}}),
       make_chain({{StepKind::kScale, 0.5f, 0}, {StepKind::kOffset, 0.1f, 0}, {StepKind::kLeakyRelu, 0.2f, 0},

@@ -1,7 +1,8 @@
-// Finds hard-swish and hard-sigmoid in the shapes that exporters write them:
+// Finds hard-swish, hard-sigmoid and swish in the shapes that exporters write them:
 //   x * clip(x + 3, 0, 6) / 6   (the division before or after the multiplication, or times 1/6)  -> HardSwish
 //   x * HardSigmoid(x; 1/6, 1/2)                                                                 -> HardSwish
 //   clip(x + 3, 0, 6) / 6                                                                        -> HardSigmoid(x; 1/6, 1/2)
+//   x * Sigmoid(x)                                                                               -> Swish
 // The results differ from the long form by rounding: some units in the last place of the largest intermediate value.
 #include <cmath>
 
@@ -29,6 +30,7 @@ class HardSwish {
       if (edit_.removed(n)) continue;
       if (match_.is(n, "Add")) from_add(n);
       else if (match_.is(n, "HardSigmoid")) from_hard_sigmoid(n);
+      else if (match_.is(n, "Sigmoid")) from_sigmoid(n);
     }
     return edit_.commit();
   }
@@ -77,6 +79,16 @@ class HardSwish {
     const ValueId x = node.inputs[0];
     const int mul = match_.next(n);
     if (mul < 0 || !multiplies(mul, match_.out(n), x) || !match_.set_op(mul, "HardSwish", 14)) return;
+    set_only_input(mul, x);
+    match_.absorb(mul, n);
+  }
+
+  void from_sigmoid(int n) {
+    const Node& node = edit_.node(n);
+    const ValueId x = node.inputs[0];
+    if (!node.epilogue.empty() || edit_.graph().values[x].dtype != DType::kFloat32) return;
+    const int mul = match_.next(n);
+    if (mul < 0 || !multiplies(mul, match_.out(n), x) || !match_.set_op(mul, "Swish", 24, {{"alpha", 1.0f}})) return;
     set_only_input(mul, x);
     match_.absorb(mul, n);
   }

@@ -17,6 +17,7 @@ namespace {
 constexpr const char* kTakers[] = {
     "Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "Add", "Sub", "Mul", "Div", "GlobalAveragePool",
     "AveragePool", "MaxPool", "Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh",
+    "Swish",
 };
 
 // 1 / c, where multiplying by it stands for dividing by c: normal, so that nothing overflows or vanishes that did not before.
@@ -49,6 +50,7 @@ bool append_unary(const Graph& graph, const Node& node, ValueId x, Epilogue* cha
   if (is_op(node, "Sigmoid")) return chain->push({StepKind::kSigmoid, 0, 0});
   if (is_op(node, "Tanh")) return chain->push({StepKind::kTanh, 0, 0});
   if (is_op(node, "HardSwish")) return chain->push({StepKind::kHardSwish, 1.0f / 6.0f, 0.5f});
+  if (is_op(node, "Swish")) return chain->push({StepKind::kSwish, attr_float(node, SwishAttr::kAlpha), 0});
   if (is_op(node, "LeakyRelu")) return chain->push({StepKind::kLeakyRelu, attr_float(node, LeakyReluAttr::kAlpha), 0});
   if (is_op(node, "HardSigmoid")) {
     return chain->push(

@@ -24,6 +24,7 @@ double step_value(const Step& step, double x) {
     case StepKind::kTanh: return std::tanh(x);
     case StepKind::kScale: return a * x;
     case StepKind::kOffset: return x + a;
+    case StepKind::kSwish: return x / (1 + std::exp(-a * x));
   }
   fail(EVN_ERROR_INTERNAL, "unknown epilogue step %d", static_cast<int>(step.kind));
 }

@@ -13,7 +13,7 @@ constexpr char kPass[] = "fuse_epilogue";
 
 using Rest = std::function<ValueId(GraphBuilder&, ValueId)>;
 
-Graph matmul_and(const Rest& rest, int opset = 14) {
+Graph matmul_and(const Rest& rest, int opset = 24) {
   GraphBuilder b(opset);
   const ValueId x = b.input("x", Shape{3, 4});
   b.output(rest(b, b.node("MatMul", {x, b.random("w", Shape{4, 5})}, {}, "producer")));
@@ -32,6 +32,7 @@ TEST(FuseEpilogue, EachStepKindIsTaken) {
       {StepKind::kHardSigmoid, [](GraphBuilder& b, ValueId v) { return b.node("HardSigmoid", {v}, {{"alpha", 0.1f}}); }},
       {StepKind::kHardSwish, [](GraphBuilder& b, ValueId v) { return b.node("HardSwish", {v}); }},
       {StepKind::kSigmoid, [](GraphBuilder& b, ValueId v) { return b.node("Sigmoid", {v}); }},
+      {StepKind::kSwish, [](GraphBuilder& b, ValueId v) { return b.node("Swish", {v}, {{"alpha", 1.5f}}); }},
       {StepKind::kTanh, [](GraphBuilder& b, ValueId v) { return b.node("Tanh", {v}); }},
       {StepKind::kScale, [](GraphBuilder& b, ValueId v) { return b.node("Mul", {b.scalar(1.5f), v}); }},
       {StepKind::kScale, [](GraphBuilder& b, ValueId v) { return b.node("Div", {v, b.scalar(3)}); }},

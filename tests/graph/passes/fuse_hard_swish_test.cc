@@ -119,6 +119,37 @@ TEST(FuseHardSwish, WithoutTheFactorItIsHardSigmoid) {
   expect_same_results(graph, b.build(), 1e-5, 1e-6);
 }
 
+TEST(FuseHardSwish, SigmoidTimesItsInputIsSwish) {
+  for (const bool swapped : {false, true}) {
+    GraphBuilder b;
+    const ValueId x = b.input("x", Shape{3, 5});
+    b.output(binary(b, "Mul", x, b.node("Sigmoid", {x}), swapped));
+    Graph graph = b.build();
+    EXPECT_TRUE(run_pass(graph, kPass));
+    ASSERT_EQ(graph.nodes.size(), 1u);
+    EXPECT_EQ(graph.nodes[0].op_type, "Swish");
+    expect_same_results(graph, b.build(), 1e-5, 1e-6);
+  }
+}
+
+TEST(FuseHardSwish, SigmoidOfAnotherTensorStays) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{3, 5});
+  b.output(b.node("Mul", {b.input("z", Shape{3, 5}), b.node("Sigmoid", {x})}));
+  Graph graph = b.build();
+  EXPECT_FALSE(run_pass(graph, kPass));
+}
+
+TEST(FuseHardSwish, SigmoidThatIsReadElsewhereStays) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{3, 5});
+  const ValueId s = b.node("Sigmoid", {x});
+  b.output(b.node("Mul", {x, s}));
+  b.output(b.node("Neg", {s}));
+  Graph graph = b.build();
+  EXPECT_FALSE(run_pass(graph, kPass));
+}
+
 TEST(FuseHardSwish, HardSigmoidTimesItsInput) {
   for (const float alpha : {kSixth, 0.16666670143604279f, 0.2f}) {
     GraphBuilder b;

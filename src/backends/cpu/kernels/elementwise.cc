@@ -55,6 +55,8 @@ Parameters parameters(const KernelArgs& args) {
     return {attr_float(node, HardSigmoidAttr::kAlpha), attr_float(node, HardSigmoidAttr::kBeta)};
   } else if constexpr (F == Unary::kHardSwish) {
     return {1.0f / 6.0f, 0.5f};
+  } else if constexpr (F == Unary::kSwish) {
+    return {attr_float(node, SwishAttr::kAlpha), 0};
   } else {
     return {};
   }
@@ -96,6 +98,7 @@ constexpr Kernel kKernels[] = {
     row<Unary::kFloor>("floor", "Floor"),
     row<Unary::kCeil>("ceil", "Ceil"),
     row<Unary::kLog>("log", "Log"),
+    row<Unary::kSwish>("swish", "Swish"),
     row<Unary::kGelu>("gelu", "Gelu", gelu_supports),
 };
 

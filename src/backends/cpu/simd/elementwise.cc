@@ -40,6 +40,7 @@ inline Vec unary_of(Unary f, float a, float b, Vec x) {
     case Unary::kCeil: return each_lane(x, [](float v) { return __builtin_ceilf(v); });
     case Unary::kLog: return each_lane(x, [](float v) { return __builtin_logf(v); });
     case Unary::kSquare: return x * x;
+    case Unary::kSwish: return swish_of(splat(a), x);
   }
   return x;
 }
@@ -58,6 +59,7 @@ constexpr UnaryFn kUnary[] = {
     unary_loop<Unary::kSqrt>,     unary_loop<Unary::kExp>,       unary_loop<Unary::kErf>,   unary_loop<Unary::kAbs>,
     unary_loop<Unary::kNeg>,      unary_loop<Unary::kReciprocal>, unary_loop<Unary::kGelu>, unary_loop<Unary::kSoftplus>,
     unary_loop<Unary::kFloor>,    unary_loop<Unary::kCeil>,      unary_loop<Unary::kLog>,   unary_loop<Unary::kSquare>,
+    unary_loop<Unary::kSwish>,
 };
 
 inline void apply_chain(const Chain& chain, float* y, std::int64_t n) {

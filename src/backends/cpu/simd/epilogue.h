@@ -17,6 +17,7 @@ static inline Vec apply_step(const Step& s, Vec x) {
     case StepKind::kTanh: return tanh_of(x);
     case StepKind::kScale: return splat(s.a) * x;
     case StepKind::kOffset: return x + splat(s.a);
+    case StepKind::kSwish: return swish_of(splat(s.a), x);
   }
   return x;
 }

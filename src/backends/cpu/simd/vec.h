@@ -137,6 +137,8 @@ static inline Vec exp_of(Vec x) {
 
 static inline Vec sigmoid_of(Vec x) { return splat(1.0f) / (splat(1.0f) + exp_of(-x)); }
 
+static inline Vec swish_of(Vec a, Vec x) { return x / (splat(1.0f) + exp_of(-a * x)); }
+
 // Odd polynomial (fitted at Chebyshev nodes, relative error below 1e-8) near 0, 1 - 2 / (e^2|x| + 1) elsewhere.
 static inline Vec tanh_of(Vec x) {
   const Vec a = abs_of(x);

@@ -28,7 +28,7 @@ typedef struct {
   int count;
   Step steps[8];
 } Epilogue;
-enum { kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kScale, kOffset };
+enum { kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kScale, kOffset, kSwish };
 
 // Drivers compute these by unlike code for scalars and vectors: always that for vectors, so that an element has the same bits wherever
 // it lies.
@@ -53,6 +53,7 @@ __attribute__((overloadable)) static inline float tanh_of(float x) { return tanh
       case kSigmoid: return 1.0f / (1.0f + exp_of(-x));                                          \
       case kTanh: return tanh_of(x);                                                             \
       case kScale: return s.a * x;                                                               \
+      case kSwish: return x / (1.0f + exp_of(-s.a * x));                                         \
       default: return x + s.a;                                                                   \
     }                                                                                            \
   }                                                                                              \
@@ -83,6 +84,7 @@ static inline void apply_to_block(VF* v, int count, const Epilogue* e) {
       EVN_EACH(kTanh)
       EVN_EACH(kScale)
       EVN_EACH(kOffset)
+      EVN_EACH(kSwish)
     }
 #undef EVN_EACH
   }

@@ -1,6 +1,6 @@
 // Functions of one input that networks seldom have; elementwise.cl has the others.
 
-enum { kAsin, kAcos, kAtan, kSinh, kCosh, kAsinh, kAcosh, kAtanh, kCelu, kSwish, kThresholdedRelu, kShrink };
+enum { kAsin, kAcos, kAtan, kSinh, kCosh, kAsinh, kAcosh, kAtanh, kCelu, kSwishFunction, kThresholdedRelu, kShrink };
 
 static inline VF seldom(VF x, Step s) {
   switch (s.kind) {
@@ -13,7 +13,7 @@ static inline VF seldom(VF x, Step s) {
     case kAcosh: return acosh(x);
     case kAtanh: return atanh(x);
     case kCelu: return x > (VF)0.0f ? x : s.a * expm1(x / s.a);
-    case kSwish: return x / (1.0f + exp(-s.a * x));
+    case kSwishFunction: return x / (1.0f + exp(-s.a * x));
     case kThresholdedRelu: return x > (VF)s.a ? x : (VF)0.0f;
     default: return x < (VF)-s.b ? x + s.a : x > (VF)s.b ? x - s.a : x == x ? (VF)0.0f : x;
   }
