@@ -11,10 +11,13 @@ using simd_depthwise::Tile;
 
 constexpr int kColumns = 4;  // outputs of a row that are computed together
 #if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int kTallRows = 2;  // rows that share pixels; the accumulators and the taps of a 3 x 3 kernel fit in 32 registers
+constexpr int kTallRows = 2;  // rows that share pixels; their accumulators and two lines of taps fit in 32 registers
 #else
 constexpr int kTallRows = 1;
 #endif
+
+constexpr std::int64_t kChannels = 64;
+alignas(64) constexpr float kZeros[kLanes] = {};
 
 inline Vec load_some(const float* p, std::int64_t lanes) { return lanes >= kLanes ? load(p) : load_n(p, lanes); }
 
@@ -49,6 +52,7 @@ struct Block {
   Range rows, columns;
 };
 
+// Edge: some columns of pixels are outside the image and are zeros.
 template <int K, int S, int Rows, bool Edge>
 inline void block_lanes(const Tile& t, const Block& b, const Chain& chain, std::int64_t c, std::int64_t lanes) {
   constexpr int kPixelRows = (Rows - 1) * S + K;
@@ -57,16 +61,16 @@ inline void block_lanes(const Tile& t, const Block& b, const Chain& chain, std::
   const Vec start = t.bias == nullptr ? zero() : load_some(t.bias + c, lanes);
   const float* const weight = t.weight + c;
   Vec acc[Rows * kColumns];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int i = 0; i < Rows * kColumns; ++i) acc[i] = start;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int j = 0; j < kPixelRows; ++j) {
-    if (Edge && (j < b.rows.begin || j >= b.rows.end)) continue;
+    if (j < b.rows.begin || j >= b.rows.end) continue;
     const float* const row = b.x + j * b.row_step + c;
 #pragma GCC unroll 16
     for (int q = 0; q < kPixelColumns; ++q) {
-      if (Edge && (q < b.columns.begin || q >= b.columns.end)) continue;
-      const Vec v = load_some(row + q * pixel, lanes);
+      const bool there = !Edge || (q >= b.columns.begin && q < b.columns.end);
+      const Vec v = load_some(there ? row + q * pixel : kZeros, lanes);
 #pragma GCC unroll 2
       for (int r = 0; r < Rows; ++r) {
         const int ky = j - r * S;
@@ -110,7 +114,7 @@ void square_rows(const Tile& t, const Chain& chain, std::int64_t y) {
     const std::int64_t row_step = g.width * g.channels;
     const Block b = {t.x + y0 * row_step + x0 * g.channels, row_step, t.y + (y * g.out_width + x) * g.channels, g.out_width * g.channels,
                      rows, columns};
-    if (rows.end - rows.begin == (Rows - 1) * S + K && columns.end - columns.begin == kPixelColumns) {
+    if (columns.end - columns.begin == kPixelColumns) {
       block<K, S, Rows, false>(t, b, chain);
     } else {
       block<K, S, Rows, true>(t, b, chain);
@@ -182,14 +186,24 @@ void any(const Tile& t) {
   }
 }
 
-void run(const Tile& t) {
+void run_channels(const Tile& t) {
   const Geometry& g = *t.geometry;
   const bool is_square = g.kernel_h == g.kernel_w && g.stride_h == g.stride_w && g.dilation_h == 1 && g.dilation_w == 1 && g.out_width >= kColumns;
   if (is_square && g.kernel_w == 3 && g.stride_w == 1) return square<3, 1, kTallRows>(t);
   if (is_square && g.kernel_w == 3 && g.stride_w == 2) return square<3, 2, 1>(t);
-  if (is_square && g.kernel_w == 5 && g.stride_w == 1) return square<5, 1, 1>(t);
+  if (is_square && g.kernel_w == 5 && g.stride_w == 1) return square<5, 1, kTallRows>(t);
   if (is_square && g.kernel_w == 5 && g.stride_w == 2) return square<5, 2, 1>(t);
   return any(t);
+}
+
+// Some channels of all pixels after the other, so that their taps and the rows that outputs share stay in L1.
+void run(const Tile& t) {
+  Tile part = t;
+  const std::int64_t end = t.channel + t.channels;
+  for (part.channel = t.channel; part.channel < end; part.channel += kChannels) {
+    part.channels = end - part.channel < kChannels ? end - part.channel : kChannels;
+    run_channels(part);
+  }
 }
 
 }  // namespace
