@@ -51,15 +51,29 @@ void run_planned(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
 
 // -------------------------------------------------------------------------------------------------- Transpose --
 
+// What becomes a copy: channels last where they go last anyway, and an image that comes with its channels last and is to have them
+// first.
+void transpose_layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> outputs) {
+  const int rank = d.inputs[0].shape.rank();
+  const bool given_last = inputs[0] == Layout::kChannelsLast;
+  inputs[0] = Layout::kPlain;
+  if (rank < 3) return;
+  int perm[kMaxRank];
+  transpose_perm(*d.node, rank, perm);
+  if (given_last && perm[rank - 1] == 1) inputs[0] = Layout::kChannelsLast;
+  if (!given_last && rank == 4 && perm[0] == 0 && perm[1] == 3 && perm[2] == 1) outputs[0] = Layout::kChannelsLast;
+}
+
 void transpose_plan(const OpDesc& d, KernelPlan* p) {
   plan_common(d, p);
   const Shape& x = d.inputs[0].shape;
+  const int rank = x.rank();
   int perm[kMaxRank];
   std::int64_t dense[kMaxRank], steps[kMaxRank];
-  transpose_perm(*d.node, x.rank(), perm);
-  row_major_strides(x, dense);
-  for (int i = 0; i < x.rank(); ++i) steps[i] = dense[perm[i]];
-  p->state<MoveState>().copy = make_strided_copy(d.outputs[0].shape, steps, 0);
+  transpose_perm(*d.node, rank, perm);
+  row_major_strides(stored_shape(x, d.input_layout(0)), dense);
+  for (int i = 0; i < rank; ++i) steps[stored_axis(i, rank, d.output_layout())] = dense[stored_axis(perm[i], rank, d.input_layout(0))];
+  p->state<MoveState>().copy = make_strided_copy(stored_shape(d.outputs[0].shape, d.output_layout()), steps, 0);
 }
 
 // ----------------------------------------------------------------------------------------------------- Expand --
@@ -102,7 +116,7 @@ void slice_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
 }
 
 constexpr Kernel kKernels[] = {
-    {"transpose", "Transpose", "", 10, supports, nullptr, nullptr, nullptr, transpose_plan, run_planned},
+    {"transpose", "Transpose", "", 10, supports, nullptr, nullptr, nullptr, transpose_plan, run_planned, false, transpose_layouts},
     {"expand", "Expand", "", 10, supports, nullptr, nullptr, nullptr, expand_plan, run_planned},
     {"slice", "Slice", "", 10, supports, nullptr, nullptr, nullptr, plan_common, slice_run, false, follow_first},
 };

@@ -29,17 +29,36 @@ inline void store_some(float* p, Vec v, std::int64_t lanes) {
   }
 }
 
-__attribute__((noinline)) void apply_steps(const Chain& chain, Vec* v, int count) {
+template <StepKind Kind, int Count>
+inline void apply_kind(Step step, Vec (&v)[Count]) {
+  step.kind = Kind;
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i) v[i] = apply_step(step, v[i]);
+}
+
+// One look at the kind of a step serves all vectors.
+template <int Count>
+__attribute__((noinline)) void apply_steps(const Chain& chain, Vec (&v)[Count]) {
   for (int s = 0; s < chain.rest_count; ++s) {
     const Step step = chain.rest[s];
-    for (int i = 0; i < count; ++i) v[i] = apply_step(step, v[i]);
+    switch (step.kind) {
+      case StepKind::kRelu: apply_kind<StepKind::kRelu>(step, v); break;
+      case StepKind::kClip: apply_kind<StepKind::kClip>(step, v); break;
+      case StepKind::kHardSwish: apply_kind<StepKind::kHardSwish>(step, v); break;
+      case StepKind::kSwish: apply_kind<StepKind::kSwish>(step, v); break;
+      case StepKind::kScale: apply_kind<StepKind::kScale>(step, v); break;
+      case StepKind::kOffset: apply_kind<StepKind::kOffset>(step, v); break;
+      default:
+        for (int i = 0; i < Count; ++i) v[i] = apply_step(step, v[i]);
+    }
   }
 }
 
-inline void finish(const Chain& chain, Vec* v, int count) {
+template <int Count>
+inline void finish(const Chain& chain, Vec (&v)[Count]) {
 #pragma GCC unroll 8
-  for (int i = 0; i < count; ++i) v[i] = bounded(chain, v[i]);
-  if (chain.rest_count > 0) apply_steps(chain, v, count);
+  for (int i = 0; i < Count; ++i) v[i] = bounded(chain, v[i]);
+  if (chain.rest_count > 0) apply_steps(chain, v);
 }
 
 // A block of Rows x kColumns outputs. `x` is where its first tap's pixel would lie, which may be outside the image: rows and columns
@@ -84,7 +103,7 @@ inline void block_lanes(const Tile& t, const Block& b, const Chain& chain, std::
       }
     }
   }
-  finish(chain, acc, Rows * kColumns);
+  finish(chain, acc);
 #pragma GCC unroll 2
   for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
@@ -149,7 +168,7 @@ inline void any_lanes(const Tile& t, const float* x, float* y, Range rows, Range
       for (int i = 0; i < Count; ++i) acc[i] = fma(w, load_some(from + i * g.stride_w * g.channels, lanes), acc[i]);
     }
   }
-  finish(chain, acc, Count);
+  finish(chain, acc);
 #pragma GCC unroll 4
   for (int i = 0; i < Count; ++i) store_some(y + i * g.channels + c, acc[i], lanes);
 }

@@ -18,6 +18,12 @@ struct Pixels {
   Range rows, columns;
 };
 
+// Of `Count` vectors only the last may have fewer than kLanes lanes.
+template <int Count>
+inline Vec load_at(const float* p, int i, std::int64_t lanes) {
+  return i + 1 < Count || lanes == kLanes ? load(p + i * kLanes) : load_n(p + i * kLanes, lanes);
+}
+
 inline Vec load_some(const float* p, std::int64_t lanes) { return lanes >= kLanes ? load(p) : load_n(p, lanes); }
 
 inline void store_some(float* p, Vec v, std::int64_t lanes) {
@@ -37,7 +43,7 @@ inline void each_pixel(const Pixels& p, F f) {
 }
 
 // Compares twice for each pixel, so that a NaN stays.
-inline Vec max_with_nan(const Pixels& p, std::int64_t c, std::int64_t lanes) {
+__attribute__((noinline)) Vec max_with_nan(const Pixels& p, std::int64_t c, std::int64_t lanes) {
   Vec top = splat(-__builtin_inff());
   each_pixel(p, [&](const float* at) {
     const Vec x = load_some(at + c, lanes);
@@ -47,10 +53,16 @@ inline Vec max_with_nan(const Pixels& p, std::int64_t c, std::int64_t lanes) {
 }
 
 inline bool has_nan(Vec v) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)) != 0;
+#else
   const IntVec is_nan = v != v;
   std::int32_t any = 0;
   for (int i = 0; i < kLanes; ++i) any |= is_nan[i];
   return any != 0;
+#endif
 }
 
 struct Max {
@@ -66,7 +78,7 @@ struct Max {
     each_pixel(p, [&](const float* at) {
 #pragma GCC unroll 4
       for (int i = 0; i < Count; ++i) {
-        const Vec x = load_some(at + c + i * kLanes, lanes);
+        const Vec x = load_at<Count>(at + c, i, lanes);
         to[i] = max_of(to[i], x);
         sum[i] += x;
       }
@@ -75,7 +87,7 @@ struct Max {
 #pragma GCC unroll 4
     for (int i = 1; i < Count; ++i) all += sum[i];
     if (!has_nan(all)) return;
-    for (int i = 0; i < Count; ++i) to[i] = max_with_nan(p, c + i * kLanes, lanes);
+    for (int i = 0; i < Count; ++i) to[i] = max_with_nan(p, c + i * kLanes, i + 1 < Count ? kLanes : lanes);
   }
 };
 
@@ -86,7 +98,7 @@ struct Average {
     for (int i = 0; i < Count; ++i) to[i] = zero();
     each_pixel(p, [&](const float* at) {
 #pragma GCC unroll 4
-      for (int i = 0; i < Count; ++i) to[i] += load_some(at + c + i * kLanes, lanes);
+      for (int i = 0; i < Count; ++i) to[i] += load_at<Count>(at + c, i, lanes);
     });
 #pragma GCC unroll 4
     for (int i = 0; i < Count; ++i) to[i] = count == 0 ? zero() : to[i] / splat(count);
@@ -98,7 +110,16 @@ inline void output(const Pixels& p, float count, float* y, std::int64_t c, std::
   Vec v[Count];
   Op::template vectors<Count>(p, count, c, lanes, v);
 #pragma GCC unroll 4
-  for (int i = 0; i < Count; ++i) store_some(y + c + i * kLanes, bounded(chain, v[i]), lanes);
+  for (int i = 0; i < Count; ++i) store_some(y + c + i * kLanes, bounded(chain, v[i]), i + 1 < Count ? kLanes : lanes);
+}
+
+// What is left, less than kAtOnce vectors: the last one with its tail of channels.
+template <typename Op>
+inline void last_vectors(const Pixels& p, float count, float* y, std::int64_t c, std::int64_t left, const Chain& chain) {
+  if (left > 3 * kLanes) return output<Op, 4>(p, count, y, c, left - 3 * kLanes, chain);
+  if (left > 2 * kLanes) return output<Op, 3>(p, count, y, c, left - 2 * kLanes, chain);
+  if (left > kLanes) return output<Op, 2>(p, count, y, c, left - kLanes, chain);
+  if (left > 0) output<Op, 1>(p, count, y, c, left, chain);
 }
 
 template <typename Op>
@@ -119,8 +140,7 @@ void run(const Strip& s, bool counts) {
       const auto count = static_cast<float>(rows * columns);
       std::int64_t c = 0;
       for (; c + kAtOnce * kLanes <= channels; c += kAtOnce * kLanes) output<Op, kAtOnce>(p, count, y, c, kLanes, chain);
-      for (; c + kLanes <= channels; c += kLanes) output<Op, 1>(p, count, y, c, kLanes, chain);
-      if (c < channels) output<Op, 1>(p, count, y, c, channels - c, chain);
+      last_vectors<Op>(p, count, y, c, channels - c, chain);
     }
     apply_rest(chain, line, g.out_width * channels);
   }
