@@ -8,35 +8,40 @@
 namespace evn {
 namespace {
 
-// From here on blocks are whole pages of their own, so that what is given back is given back to the system at once: the C library
-// may keep it. Not under AddressSanitizer, which knows only its own.
-constexpr std::size_t kPagesFrom = std::size_t{512} << 10;
+// Not under AddressSanitizer, which knows only its own.
 bool in_pages(std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   static_cast<void>(bytes);
   return false;
 #else
-  return bytes >= kPagesFrom;
+  return bytes >= HostMemory::kPagesFrom;
 #endif
 }
 
-// Gives bytes and charge back together, whichever of them has been taken so far.
+// Gives the memory back.
 struct Charged {
   LedgerPtr ledger;
   std::size_t bytes = 0;
+  std::size_t capacity = 0;
   MemoryClass cls = MemoryClass::kTensors;
-  bool charged = false;
   void* memory = nullptr;
-  HostMemory host;
 
   Charged() = default;
   Charged(const Charged&) = delete;
   Charged& operator=(const Charged&) = delete;
   ~Charged() {
-    if (memory != nullptr) host.give_back(memory, bytes);
-    if (charged) ledger->discharge(bytes, cls);
+    if (memory == nullptr) return;
+    if (ledger != nullptr) {
+      ledger->give(memory, bytes, capacity, cls);
+    } else {
+      HostMemory{}.give_back(memory, bytes);
+    }
   }
 };
+
+[[noreturn]] void fail_refused(std::size_t bytes) {
+  throw make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory for %zu bytes", bytes).with_bytes(bytes, 0);
+}
 
 }  // namespace
 
@@ -50,20 +55,29 @@ void HostMemory::give_back(void* memory, std::size_t bytes) const noexcept {
   host.free(host.user, memory, bytes > 0 ? bytes : 1);
 }
 
+void* Ledger::take(std::size_t bytes, MemoryClass cls, std::size_t* capacity) {
+  charge(bytes, cls);
+  void* const memory = host_memory().obtain(bytes, 64);
+  if (memory == nullptr) {
+    discharge(bytes, cls);
+    fail_refused(bytes);
+  }
+  *capacity = bytes;
+  return memory;
+}
+
+void Ledger::give(void* memory, std::size_t bytes, std::size_t /*capacity*/, MemoryClass cls) noexcept {
+  host_memory().give_back(memory, bytes);
+  discharge(bytes, cls);
+}
+
 std::shared_ptr<void> allocate_charged(const LedgerPtr& ledger, std::size_t bytes, MemoryClass cls) {
   auto c = std::make_shared<Charged>();
   c->ledger = ledger;
   c->bytes = bytes;
   c->cls = cls;
-  if (ledger != nullptr) {
-    ledger->charge(bytes, cls);
-    c->charged = true;
-  }
-  if (ledger != nullptr) c->host = ledger->host_memory();
-  c->memory = c->host.obtain(bytes, 64);
-  if (c->memory == nullptr) {
-    throw make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory for %zu bytes", bytes).with_bytes(bytes, 0);
-  }
+  c->memory = ledger != nullptr ? ledger->take(bytes, cls, &c->capacity) : HostMemory{}.obtain(bytes, 64);
+  if (c->memory == nullptr) fail_refused(bytes);
   void* p = c->memory;
   return std::shared_ptr<void>(std::move(c), p);
 }

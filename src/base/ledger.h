@@ -22,6 +22,10 @@ enum class MemoryClass : int {
 struct HostMemory {
   evn_allocator host{};
 
+  // From here on blocks of the system are whole pages of their own, so that what is given back is given back to the system at once:
+  // the C library may keep it.
+  static constexpr std::size_t kPagesFrom = std::size_t{512} << 10;
+
   // nullptr when refused.
   void* obtain(std::size_t bytes, std::size_t alignment) const noexcept;
   void give_back(void* memory, std::size_t bytes) const noexcept;
@@ -34,6 +38,9 @@ class Ledger {
   // Throws EVN_ERROR_OUT_OF_MEMORY with the bytes asked and left when the cap would be passed.
   virtual void charge(std::size_t bytes, MemoryClass cls) = 0;
   virtual void discharge(std::size_t bytes, MemoryClass cls) noexcept = 0;
+  // Host memory, charged and aligned to 64. `*capacity` receives what `give` has to be told. Throws EVN_ERROR_OUT_OF_MEMORY.
+  virtual void* take(std::size_t bytes, MemoryClass cls, std::size_t* capacity);
+  virtual void give(void* memory, std::size_t bytes, std::size_t capacity, MemoryClass cls) noexcept;
 };
 using LedgerPtr = std::shared_ptr<Ledger>;
 

@@ -17,6 +17,11 @@ std::size_t size_class(std::size_t bytes) {
   return align_up(bytes, step);
 }
 
+// Blocks that live as long as a model.
+bool is_of_model(MemoryClass cls) { return cls == MemoryClass::kPacked || cls == MemoryClass::kWeights; }
+
+constexpr std::size_t kMostKeptOfModels = std::size_t{12} << 20;  // in the cache: one large weight, or a few
+
 }  // namespace
 
 Pool::Pool(Backing* backing, std::string device_name, std::uint64_t limit) : backing_(backing), device_name_(std::move(device_name)) {
@@ -63,6 +68,7 @@ void* Pool::take_cached(std::size_t capacity, std::size_t largest, bool pinned, 
   if (best == cache_.size()) return nullptr;
   void* memory = cache_[best].memory;
   *got = cache_[best].capacity;
+  if (cache_[best].of_model) kept_of_models_ -= cache_[best].capacity;
   cache_[best] = cache_.back();
   cache_.pop_back();
   return memory;
@@ -97,9 +103,9 @@ Pool::Block Pool::allocate(std::size_t bytes, MemoryClass cls, bool pinned) {
 Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned) {
   cache_.reserve(cache_.size() + live_blocks_ + 1);  // so that free() never allocates
   // What stays as long as a model is not rounded up for others to use again.
-  const bool stays = cls == MemoryClass::kPacked || cls == MemoryClass::kWeights;
+  const bool stays = is_of_model(cls);
   Block block{nullptr, bytes, stays ? align_up(bytes, 64) : size_class(bytes), cls, pinned};
-  block.memory = take_cached(block.capacity, block.capacity + block.capacity / 2, pinned, &block.capacity);
+  block.memory = take_cached(block.capacity, block.capacity + block.capacity / (stays ? 16 : 2), pinned, &block.capacity);
   if (block.memory != nullptr) {
     ++stats_.cache_hits;
   } else {
@@ -128,8 +134,19 @@ void Pool::free(const Block& block) noexcept {
   if (block.memory == nullptr) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   --live_blocks_;
+  if (backing_ == nullptr) {  // closed: only what `take` gave is left
+    host_memory_.give_back(block.memory, block.capacity);
+    stats_.reserved -= block.capacity;
+    drop_use(block.size, block.cls);
+    return;
+  }
   drop_use(block.size, block.cls);
-  cache_.push_back({block.memory, block.capacity, block.pinned});
+  const bool of_model = is_of_model(block.cls);
+  if (of_model) {
+    if (kept_of_models_ + block.capacity > kMostKeptOfModels) trim_locked(true);
+    kept_of_models_ += block.capacity;
+  }
+  cache_.push_back({block.memory, block.capacity, block.pinned, of_model});
 }
 
 void Pool::charge(std::size_t bytes, MemoryClass cls) {
@@ -168,12 +185,35 @@ void Pool::trim() {
   trim_locked();
 }
 
-void Pool::trim_locked() noexcept {
+void Pool::trim_models() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  trim_locked(true);
+}
+
+void Pool::trim_locked(bool models_only) noexcept {
+  std::size_t kept = 0;
   for (const Cached& c : cache_) {
+    if (models_only && !c.of_model) {
+      cache_[kept++] = c;
+      continue;
+    }
     backing_->give_back(c.memory, c.capacity, c.pinned);
     stats_.reserved -= c.capacity;
   }
-  cache_.clear();
+  cache_.erase(cache_.begin() + static_cast<std::ptrdiff_t>(kept), cache_.end());
+  kept_of_models_ = 0;
+}
+
+void* Pool::take(std::size_t bytes, MemoryClass cls, std::size_t* capacity) {
+  if (!is_host_ || bytes < HostMemory::kPagesFrom) return Ledger::take(bytes, cls, capacity);
+  const Block block = allocate(bytes, cls);
+  *capacity = block.capacity;
+  return block.memory;
+}
+
+void Pool::give(void* memory, std::size_t bytes, std::size_t capacity, MemoryClass cls) noexcept {
+  if (!is_host_ || bytes < HostMemory::kPagesFrom) return Ledger::give(memory, bytes, capacity, cls);
+  free({memory, bytes, capacity, cls, false});
 }
 
 PooledMemory::PooledMemory(std::shared_ptr<Pool> pool, std::size_t bytes, MemoryClass cls, bool pinned) : pool_(std::move(pool)) {

@@ -41,7 +41,11 @@ class Pool final : public Ledger {
   // Before the pool is used by more than one thread.
   void set_log(const LogSink& log) { log_ = log; }
   // What charged memory beside the pool is made of.
-  void set_host_memory(const HostMemory& memory) { host_memory_ = memory; }
+  // From now on the backing's memory is such memory, and large blocks of it are the pool's.
+  void set_host_memory(const HostMemory& memory) {
+    host_memory_ = memory;
+    is_host_ = true;
+  }
   HostMemory host_memory() const noexcept override { return host_memory_; }
 
   struct Block {
@@ -57,10 +61,14 @@ class Pool final : public Ledger {
 
   void charge(std::size_t bytes, MemoryClass cls) override;
   void discharge(std::size_t bytes, MemoryClass cls) noexcept override;
+  void* take(std::size_t bytes, MemoryClass cls, std::size_t* capacity) override;
+  void give(void* memory, std::size_t bytes, std::size_t capacity, MemoryClass cls) noexcept override;
 
   PoolStats stats() const;
   void reset_peak();
   void trim();
+  // Gives back what is kept of blocks of models: a model that is being packed uses them again, nobody else is waiting for them.
+  void trim_models();
   // Gives the cache back and forgets the backing. Blocks must have been freed; charges may still be given back later.
   void close() noexcept;
 
@@ -72,19 +80,22 @@ class Pool final : public Ledger {
   template <typename F>
   auto logging_refusals(F&& body) const;
   void make_room(std::size_t bytes);       // trims the cache until bytes fit under the cap; throws when they cannot
-  void trim_locked() noexcept;
+  void trim_locked(bool models_only = false) noexcept;
   void* take_cached(std::size_t capacity, std::size_t largest, bool pinned, std::size_t* got) noexcept;
 
   Backing* backing_;
   const std::string device_name_;
   LogSink log_;
   HostMemory host_memory_;
+  bool is_host_ = false;
+  std::size_t kept_of_models_ = 0;  // bytes in the cache
   mutable std::mutex mutex_;
   PoolStats stats_;
   struct Cached {
     void* memory;
     std::size_t capacity;
     bool pinned;
+    bool of_model;
   };
   std::vector<Cached> cache_;  // sorted by nothing; short. Capacity is reserved before a block is handed out
   std::size_t live_blocks_ = 0;

@@ -114,6 +114,7 @@ CompiledGraph compile(ModelPtr model, const std::string& default_device) {
     }
   }
   uses.set_constants(&c.constants);
+  c.devices[0]->pool().trim_models();
   return c;
 }
 
