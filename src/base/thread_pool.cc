@@ -16,15 +16,15 @@ namespace {
 
 constexpr std::uint32_t kOpen = 1u << 31;        // workers may join
 constexpr std::uint32_t kCallerSleeps = 1u << 30;  // the last worker to leave must wake the caller
-constexpr std::uint64_t kSpinNs = 30'000;
 constexpr int kRelaxPerLook = 32;
 
 enum class Failure : int { kNone, kError, kMemory };
 
 // Calls done() until it is true or the spin budget is spent; says whether it became true.
 template <typename Done>
-bool spin(Done done) {
-  const std::uint64_t end = os::now_ns() + kSpinNs;
+bool spin(std::uint64_t budget_ns, Done done) {
+  if (budget_ns == 0) return done();
+  const std::uint64_t end = os::now_ns() + budget_ns;
   do {
     for (int i = 0; i < kRelaxPerLook; ++i) {
       if (done()) return true;
@@ -89,6 +89,7 @@ struct ThreadPool::Shared {
   std::atomic<std::uint32_t> sleepers{0};
   std::atomic<bool> stop{false};
   Job job;
+  std::uint64_t spin_ns = 0;
   bool started = false;
   pid_t owner = 0;
   std::vector<Worker> workers;
@@ -103,7 +104,7 @@ struct ThreadPool::Shared {
 
   void await_generation(std::uint32_t seen) {
     const auto changed = [&] { return generation.load(std::memory_order_acquire) != seen; };
-    if (spin(changed)) return;
+    if (spin(spin_ns, changed)) return;
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     while (!changed()) os::futex_wait(word(generation), seen);
     sleepers.fetch_sub(1, std::memory_order_relaxed);
@@ -124,7 +125,7 @@ struct ThreadPool::Shared {
   void close_gate() {
     gate.fetch_and(~kOpen, std::memory_order_acq_rel);
     const auto empty = [&] { return gate.load(std::memory_order_acquire) == 0; };
-    if (spin(empty)) return;
+    if (spin(spin_ns, empty)) return;
     std::uint32_t v = gate.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
     while (v != kCallerSleeps) {
       os::futex_wait(word(gate), v);
@@ -192,10 +193,12 @@ struct ThreadPool::HostJob {
   }
 };
 
-ThreadPool::ThreadPool(int thread_count, HostExecutor executor)
+ThreadPool::ThreadPool(int thread_count, HostExecutor executor, std::uint64_t spin_ns)
     : thread_count_(std::clamp(thread_count, 1, kMaxThreads)),
       executor_(executor),
-      shared_(thread_count_ > 1 && executor.parallel_for == nullptr ? std::make_unique<Shared>() : nullptr) {}
+      shared_(thread_count_ > 1 && executor.parallel_for == nullptr ? std::make_unique<Shared>() : nullptr) {
+  if (shared_) shared_->spin_ns = spin_ns;
+}
 
 ThreadPool::~ThreadPool() {
   if (shared_ && shared_->started) shared_->end_threads();

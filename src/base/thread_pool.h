@@ -19,12 +19,15 @@ struct HostExecutor {
   void* user = nullptr;
 };
 
+inline constexpr std::uint64_t kDefaultSpinNs = 30'000;
+
 class ThreadPool {
  public:
   // `thread_count` counts the caller; 1 starts no thread ever. With an executor none is started, and thread_count is the number of
   // its tasks; at most kMaxThreads.
+  // `spin_ns`: how long a thread looks for work, or for the end of others' work, before it sleeps.
   static constexpr int kMaxThreads = 1024;
-  explicit ThreadPool(int thread_count, HostExecutor executor = {});
+  explicit ThreadPool(int thread_count, HostExecutor executor = {}, std::uint64_t spin_ns = kDefaultSpinNs);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

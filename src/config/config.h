@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "base/thread_pool.h"
 
 namespace evn {
 
@@ -13,6 +14,7 @@ struct DeviceConfig {
   std::string name;
   std::string type;  // "cpu", "opencl"
   int threads = 0;   // CPU; 0: auto
+  std::uint64_t spin_ns = kDefaultSpinNs;  // CPU
   std::uint64_t memory_limit = UINT64_MAX;
   bool optional = false;
   int match_index = 0;  // among the devices that the globs leave, over all platforms

@@ -56,6 +56,11 @@ constexpr KeyRow kRows[] = {
        device(d).threads = static_cast<int>(v.number);
        d.device_places.back().threads = v.offset;
      }},
+    {"devices.*.spin", KeyType::kDuration, "30us", 1, 10'000'000, "none", 0,
+     [](Draft d, Value v) {
+       device(d).spin_ns = v.number;
+       d.device_places.back().spin = v.offset;
+     }},
     {"devices.*.memory_limit", KeyType::kBytes, "none", 4096, kMaxNumber, "none", UINT64_MAX,
      [](Draft d, Value v) { device(d).memory_limit = v.number; }},
     {"devices.*.clblast", KeyType::kChoice, "auto", 0, 0, "auto|always|never", 0,

@@ -38,6 +38,7 @@ struct ConfigDraft {
   struct DevicePlaces {
     std::size_t name = 0;
     std::size_t threads = 0;  // 0: not set
+    std::size_t spin = 0;
     std::size_t match = 0;    // 0: not set
     std::size_t clblast = 0;  // 0: not set
   };

@@ -133,6 +133,7 @@ struct DeviceRequest {
   std::string platform = "*";
   std::string kind = "any";         // any | gpu | cpu | accelerator
   int thread_count = 0;             // CPU
+  std::uint64_t spin_ns = kDefaultSpinNs;  // CPU
   std::uint64_t memory_limit = UINT64_MAX;
   std::string clblast = "auto";     // OpenCL: auto | always | never
   std::string cache_dir;            // "": no cache on disk

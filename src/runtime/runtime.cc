@@ -35,7 +35,10 @@ Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
   DeviceRequest request;
   request.name = cpu != nullptr ? cpu->name : "cpu";
   request.thread_count = options_.thread_count > 0 ? options_.thread_count : (cpu != nullptr ? cpu->threads : 0);
-  if (cpu != nullptr) request.memory_limit = cpu->memory_limit;
+  if (cpu != nullptr) {
+    request.memory_limit = cpu->memory_limit;
+    request.spin_ns = cpu->spin_ns;
+  }
   if (options_.cpu_memory_limit != 0) request.memory_limit = options_.cpu_memory_limit;
   const Backend* cpu_backend = backend("cpu");
   EVN_CHECK(cpu_backend != nullptr);
