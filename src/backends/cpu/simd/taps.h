@@ -11,6 +11,7 @@ struct Range {
 
 // Which of the positions first, first + step, ... (count of them) lie inside [0, size).
 static inline Range inside(std::int64_t first, std::int64_t step, std::int64_t count, std::int64_t size) {
+  if (first >= 0 && first + (count - 1) * step < size) return {0, count};  // without divisions
   std::int64_t begin = first >= 0 ? 0 : (-first + step - 1) / step;
   std::int64_t end = first >= size ? 0 : (size - 1 - first) / step + 1;
   if (begin > count) begin = count;

@@ -131,12 +131,13 @@ void run(const Strip& s, bool counts) {
   for (std::int64_t row = s.row_begin; row < s.row_end; ++row) {
     const std::int64_t y0 = row * g.stride_h - g.pad_top;
     const std::int64_t rows = counts ? count_taps(row, g.stride_h, g.pad_top, g.dilation_h, g.kernel_h, g.height, g.pad_bottom, s.include_pad) : 0;
+    const Range row_taps = inside(y0, g.dilation_h, g.kernel_h, g.height);
     float* const line = y;
     for (std::int64_t x = 0; x < g.out_width; ++x, y += channels) {
       const std::int64_t x0 = x * g.stride_w - g.pad_left;
       const std::int64_t columns = counts ? count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width, g.pad_right, s.include_pad) : 0;
       const Pixels p = {s.image + (y0 * g.width + x0) * channels, g.dilation_h * g.width * channels, g.dilation_w * channels,
-                        inside(y0, g.dilation_h, g.kernel_h, g.height), inside(x0, g.dilation_w, g.kernel_w, g.width)};
+                        row_taps, inside(x0, g.dilation_w, g.kernel_w, g.width)};
       const auto count = static_cast<float>(rows * columns);
       std::int64_t c = 0;
       for (; c + kAtOnce * kLanes <= channels; c += kAtOnce * kLanes) output<Op, kAtOnce>(p, count, y, c, kLanes, chain);
