@@ -37,8 +37,8 @@ void threaded(uint32_t count, evn_task task, void* context) {
   for (std::thread& t : threads) t.join();
 }
 
-// The outputs of the small network over 64 samples, with a runtime of its own.
-std::vector<float> run_with(Executor* executor, int32_t thread_count, int runs = 1) {
+// The outputs of the small network, with a runtime of its own.
+std::vector<float> run_with(Executor* executor, int32_t thread_count, int runs = 1, int64_t batch = kBatch) {
   evn_error error = EVN_ERROR_INIT;
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
   options.cache_dir = "";
@@ -54,11 +54,11 @@ std::vector<float> run_with(Executor* executor, int32_t thread_count, int runs =
   EXPECT_OK(evn_runtime_create(&options, &runtime, &error));
   EXPECT_OK(evn_model_load_buffer(runtime, bytes.data(), bytes.size(), nullptr, &model, &error));
   EXPECT_OK(evn_session_create(runtime, model, nullptr, &session, &error));
-  std::vector<float> in(kBatch * 3 * 8 * 8);
+  std::vector<float> in(static_cast<size_t>(batch) * 3 * 8 * 8);
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 37) * 0.03f - 0.5f;
-  std::vector<float> out(kBatch * 10);
-  const int64_t in_dims[] = {kBatch, 3, 8, 8};
-  const int64_t out_dims[] = {kBatch, 10};
+  std::vector<float> out(static_cast<size_t>(batch) * 10);
+  const int64_t in_dims[] = {batch, 3, 8, 8};
+  const int64_t out_dims[] = {batch, 10};
   evn_tensor x = nullptr;
   evn_tensor y = nullptr;
   EXPECT_OK(evn_tensor_wrap(runtime, in.data(), in.size() * 4, EVN_DTYPE_FLOAT32, in_dims, 4, nullptr, nullptr, &x, &error));
@@ -89,6 +89,13 @@ TEST(Executor, IsNotAskedForOneThread) {
   Executor e;
   e.body = serial;
   EXPECT_EQ(run_with(&e, 1), run_with(nullptr, 1));
+  EXPECT_EQ(e.jobs, 0);
+}
+
+TEST(Executor, IsNotAskedForCallsThatAreShorterThanToWakeAThread) {
+  Executor e;
+  e.body = serial;
+  EXPECT_EQ(run_with(&e, 4, 1, 1), run_with(nullptr, 1, 1, 1));
   EXPECT_EQ(e.jobs, 0);
 }
 

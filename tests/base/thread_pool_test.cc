@@ -5,7 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <new>
+#include <string>
 #include <thread>
 
 #include "base/error.h"
@@ -51,6 +54,41 @@ TEST(ThreadPool, CoversEveryIndexOnceForAllCountsAndGrains) {
       }
     }
   }
+}
+
+TEST(ThreadPool, CoversEveryIndexOnceWhereThreadsSleepAtOnce) {
+  ThreadPool pool(4, {}, 0);
+  for (int i = 0; i < 2000; ++i) {
+    Cover c(9, 4, 1);
+    pool.parallel_for(9, 1, &Cover::body, &c);
+    ASSERT_TRUE(c.each_once()) << i;
+  }
+}
+
+// The states of this process's other threads, as the kernel tells them.
+bool all_others_sleep() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (entry.path().filename() == std::to_string(getpid())) continue;
+    std::string text;
+    std::getline(std::ifstream(entry.path() / "stat"), text);
+    const std::size_t name_end = text.rfind(')');
+    if (name_end == std::string::npos || name_end + 2 >= text.size() || text[name_end + 2] != 'S') return false;
+  }
+  return true;
+}
+
+TEST(ThreadPool, SleepsWhenThereIsNothingToDo) {
+  ThreadPool pool(4);
+  for (int i = 0; i < 100; ++i) {
+    Cover c(64, 4, 1);
+    pool.parallel_for(64, 1, &Cover::body, &c);
+  }
+  int looks = 0;
+  while (!all_others_sleep() && looks < 10'000) {
+    ++looks;
+    usleep(1000);
+  }
+  EXPECT_LT(looks, 10'000);
 }
 
 TEST(ThreadPool, HoldsOverManyJobs) {
