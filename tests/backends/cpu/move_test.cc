@@ -91,6 +91,19 @@ TEST(CpuMove, GatherOfBlocksAndOfChannels) {
   KernelCheck("Gather").input(Shape{4, 5, 6}).input_of<std::int32_t>(Shape{2, 2}, {1, 3, 0, 4}).integer("axis", 1).kernel("gather").run();
 }
 
+TEST(CpuMove, PadsAndCropsOnEveryAxis) {
+  const std::vector<std::int64_t> amounts[] = {{0, 0, 1, 1, 0, 0, 1, 1}, {0, 0, 0, 0, 0, 24, 0, 0}, {1, 0, 2, 0, 0, 3, 0, 4},
+                                               {0, -1, -2, 3, 0, 2, 1, -4}, {0, 0, 0, 0, 0, 0, 0, 0}};
+  for (const auto& pads : amounts) {
+    KernelCheck("Pad", 11).input(Shape{2, 20, 9, 11}).input_of<std::int64_t>(Shape{8}, pads, true).input_of<float>(Shape{}, {1.5f}, true)
+        .kernel("pad").run();
+    KernelCheck("Pad", 18).input_of<std::uint8_t>(Shape{2, 20, 9, 11}, counting<std::uint8_t>(3960))
+        .input_of<std::int64_t>(Shape{8}, pads, true).kernel("pad").run();
+    KernelCheck("Pad", 2).input(Shape{2, 20, 9, 11}).ints("pads", pads).real("value", -2).kernel("pad").run();
+  }
+  KernelCheck("Pad", 13).input_of<std::int64_t>(Shape{5}, {1, 2, 3, 4, 5}).input_of<std::int64_t>(Shape{2}, {2, -1}, true).kernel("pad").run();
+}
+
 TEST(CpuMove, SplitOnEveryAxis) {
   for (const std::int64_t axis : {0, 1, 2, -1}) {
     KernelCheck("Split", 11).input(Shape{6, 6, 6, 6}).integer("axis", axis).ints("split", {1, 3, 2}).outputs(3).kernel("split").run();

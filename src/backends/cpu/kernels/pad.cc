@@ -1,0 +1,152 @@
+// Pad with a constant, of any dtype and in either layout: lines of the last axis (as stored) are copied between what is filled. Lines
+// that follow each other on both sides are copied at once. A tile is some lines of the output.
+#include "ops/pad.h"
+
+#include <algorithm>
+
+#include "backends/cpu/follow.h"
+#include "backends/cpu/support.h"
+
+namespace evn {
+namespace {
+
+constexpr std::int64_t kBytesPerTile = 1 << 17;
+
+struct PadState {
+  std::int64_t lines, per_tile;
+  std::int64_t element;
+};
+
+bool by_attribute(const Node& node) { return node.op->max_inputs == 1; }
+
+Refusal supports(const OpDesc& d) {
+  const std::size_t element = dtype_size(d.outputs[0].dtype);
+  if (element == 0 || element > 8) return "not for this element type";
+  if (!d.node->epilogue.empty()) return "no fused steps";
+  if (pad_mode(*d.node) != PadMode::kConstant) return "only a constant";
+  if (d.inputs[0].shape.rank() == 0) return "no axes";
+  if (by_attribute(*d.node) && d.outputs[0].dtype != DType::kFloat32) return kNeedsFloat32;
+  return nullptr;
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<PadState>();
+  const Shape y = stored_shape(d.outputs[0].shape, d.output_layout());
+  s.element = static_cast<std::int64_t>(dtype_size(d.outputs[0].dtype));
+  s.lines = y.elements(0, y.rank() - 1);
+  const double line = static_cast<double>(y[y.rank() - 1]) * static_cast<double>(s.element);
+  s.per_tile = units_per_tile(s.lines, line, static_cast<double>(kBytesPerTile));
+  p->tiles = ceil_div(s.lines, s.per_tile);
+  p->bytes = bytes_of(d);
+}
+
+// One axis as stored: output positions [begin, end) come from the input, `shift` before them.
+struct Axis {
+  std::int64_t in, out, begin, end, shift;
+};
+
+struct Lines {
+  int rank;
+  Axis axis[kMaxRank];
+};
+
+Lines find_axes(const KernelArgs& args) {
+  const OpDesc& d = *args.desc;
+  ConstTensor inputs[4];
+  const std::size_t given = std::min<std::size_t>(d.inputs.size(), 4);
+  for (std::size_t i = 0; i < given; ++i) {
+    inputs[i] = {d.inputs[i], d.inputs[i].dtype == DType::kUndefined ? nullptr : args.inputs[i].address()};
+  }
+  const Shape& x = d.inputs[0].shape;
+  const Shape& y = d.outputs[0].shape;
+  const PadAmounts amounts = resolve_pads(*d.node, {inputs, given}, x.rank());
+  Lines lines{};
+  lines.rank = x.rank();
+  for (int i = 0; i < x.rank(); ++i) {
+    const std::int64_t begin = std::max<std::int64_t>(amounts.begin[i], 0);
+    const std::int64_t end = std::max(begin, std::min(y[i], x[i] + amounts.begin[i]));
+    lines.axis[stored_axis(i, x.rank(), d.output_layout())] = {x[i], y[i], begin, end, amounts.begin[i]};
+  }
+  return lines;
+}
+
+// Where a line begins in the input, in lines, and how many from there on (up to `most`) are like it: from the input one after the
+// other, or not from it at all (at -1).
+struct Run {
+  std::int64_t at, count;
+};
+
+Run find_run(const Lines& l, std::int64_t line, std::int64_t most) {
+  Run run = {0, 1};
+  std::int64_t step = 1;
+  bool inside = true;
+  for (int i = l.rank - 2; i >= 0; --i) {
+    const Axis& a = l.axis[i];
+    const std::int64_t position = line % a.out;
+    line /= a.out;
+    const bool here = position >= a.begin && position < a.end;
+    if (i == l.rank - 2) run.count = std::min(most, here ? a.end - position : position < a.begin ? a.begin - position : a.out - position);
+    inside &= here;
+    run.at += (position - a.shift) * step;
+    step *= a.in;
+  }
+  if (!inside) run.at = -1;
+  return run;
+}
+
+template <typename T>
+void pad_lines(const KernelArgs& args, const Lines& l, T value, std::int64_t first, std::int64_t last) {
+  const Axis& row = l.axis[l.rank - 1];
+  const bool whole = row.begin == 0 && row.end == row.out && row.shift == 0 && row.in == row.out;
+  T* to = args.out<T>() + first * row.out;
+  for (std::int64_t line = first; line < last;) {
+    const Run run = find_run(l, line, last - line);
+    const std::int64_t count = run.at < 0 || whole ? run.count : 1;
+    if (run.at < 0) {
+      std::fill_n(to, count * row.out, value);
+    } else {
+      std::fill_n(to, row.begin, value);
+      const T* from = args.in<T>(0) + run.at * row.in + row.begin - row.shift;
+      std::copy_n(from, whole ? count * row.out : row.end - row.begin, to + row.begin);
+      if (!whole) std::fill(to + row.end, to + row.out, value);
+    }
+    to += count * row.out;
+    line += count;
+  }
+}
+
+template <typename T>
+void run_typed(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<PadState>();
+  const Lines lines = find_axes(args);
+  T value{};
+  if (by_attribute(*args.desc->node)) {
+    const float v = attr_float(*args.desc->node, PadAttr::kValue);
+    std::memcpy(&value, &v, sizeof value < sizeof v ? sizeof value : sizeof v);
+  } else if (args.desc->has_input(2)) {
+    std::memcpy(&value, args.inputs[2].address(), sizeof value);
+  }
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    pad_lines<T>(args, lines, value, index * s.per_tile, std::min(s.lines, (index + 1) * s.per_tile));
+  }
+}
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  switch (args.plan->state<PadState>().element) {
+    case 1: return run_typed<std::uint8_t>(args, begin, end, cancel);
+    case 2: return run_typed<std::uint16_t>(args, begin, end, cancel);
+    case 4: return run_typed<std::uint32_t>(args, begin, end, cancel);
+    default: return run_typed<std::uint64_t>(args, begin, end, cancel);
+  }
+}
+
+constexpr Kernel kKernels[] = {
+    {"pad", "Pad", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, follow_first},
+};
+
+}  // namespace
+
+extern const KernelFamily pad_kernels;
+const KernelFamily pad_kernels = {kKernels};
+
+}  // namespace evn
