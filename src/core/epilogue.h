@@ -16,6 +16,8 @@ enum class StepKind : std::int32_t {
   kTanh,
   kScale,        // a * x
   kOffset,       // x + a
+  kGelu,         // x * Phi(x)
+  kGeluTanh,     // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
   kSwish,        // x / (1 + exp(-a * x))
 };
 

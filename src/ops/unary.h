@@ -8,6 +8,9 @@ namespace evn {
 struct LeakyReluAttr {
   enum : int { kAlpha };
 };
+struct GeluAttr {
+  enum : int { kApproximate };
+};
 struct HardSigmoidAttr {
   enum : int { kAlpha, kBeta };
 };

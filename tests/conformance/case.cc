@@ -103,6 +103,8 @@ const std::vector<Epilogue>& chains() {
       make_chain({{StepKind::kSwish, 1.5f, 0}, {StepKind::kOffset, -0.2f, 0}, {StepKind::kSwish, 1.0f, 0}}),
       make_chain({{StepKind::kClip, -3.0f, 2.5f}, {StepKind::kScale, -2.0f, 0}, {StepKind::kSigmoid, 0, 0}}),
       make_chain({{StepKind::kHardSigmoid, 0.05f, 0.5f}}),
+      make_chain({{StepKind::kGelu, 0, 0}, {StepKind::kOffset, 0.5f, 0}}),
+      make_chain({{StepKind::kSwish, 1.5f, 0}, {StepKind::kGeluTanh, 0, 0}, {StepKind::kOffset, 0.5f, 0}}),
       make_chain({{StepKind::kScale, 0.5f, 0}, {StepKind::kOffset, 0.1f, 0}, {StepKind::kLeakyRelu, 0.2f, 0},
                   {StepKind::kHardSwish, 0.1f, 0.5f}, {StepKind::kClip, -3.0f, 3.0f}, {StepKind::kTanh, 0, 0},
                   {StepKind::kHardSigmoid, 0.4f, 0.5f}, {StepKind::kSigmoid, 0, 0}}),

@@ -83,6 +83,8 @@ TEST(Epilogue, EachStepHasItsFormula) {
   EXPECT_EQ(apply_step({StepKind::kHardSwish, 0.25f, 0.5f}, 8), 8);
   EXPECT_NEAR(apply_step({StepKind::kSigmoid, 0, 0}, 1), 0.7310586f, 1e-7);
   EXPECT_NEAR(apply_step({StepKind::kSwish, 2, 0}, 0.5f), 0.3655293f, 1e-7);
+  EXPECT_NEAR(apply_step({StepKind::kGelu, 0, 0}, 1.0f), 0.8413447f, 1e-7);
+  EXPECT_NEAR(apply_step({StepKind::kGeluTanh, 0, 0}, 1.0f), 0.8411920f, 1e-7);
   EXPECT_NEAR(apply_step({StepKind::kTanh, 0, 0}, 1), 0.7615942f, 1e-7);
   EXPECT_TRUE(std::isnan(apply_step({StepKind::kRelu, 0, 0}, NAN)));
 }

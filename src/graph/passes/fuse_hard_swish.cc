@@ -2,7 +2,7 @@
 //   x * clip(x + 3, 0, 6) / 6   (the division before or after the multiplication, or times 1/6)  -> HardSwish
 //   x * HardSigmoid(x; 1/6, 1/2)                                                                 -> HardSwish
 //   clip(x + 3, 0, 6) / 6                                                                        -> HardSigmoid(x; 1/6, 1/2)
-//   x * Sigmoid(x)                                                                               -> Swish
+//   x * Sigmoid(x), x * Sigmoid(a * x)                                                           -> Swish
 // The results differ from the long form by rounding: some units in the last place of the largest intermediate value.
 #include <cmath>
 
@@ -84,13 +84,21 @@ class HardSwish {
   }
 
   void from_sigmoid(int n) {
-    const Node& node = edit_.node(n);
-    const ValueId x = node.inputs[0];
-    if (!node.epilogue.empty() || edit_.graph().values[x].dtype != DType::kFloat32) return;
+    const ValueId argument = edit_.node(n).inputs[0];
     const int mul = match_.next(n);
-    if (mul < 0 || !multiplies(mul, match_.out(n), x) || !match_.set_op(mul, "Swish", 24, {{"alpha", 1.0f}})) return;
+    if (mul < 0 || edit_.graph().values[argument].dtype != DType::kFloat32) return;
+    if (multiplies(mul, match_.out(n), argument)) return to_swish(mul, n, argument, 1.0f, -1);
+    float alpha = 0;
+    const int scale = match_.maker(argument, "Mul", 1);
+    const ValueId x = scale < 0 ? kNoValue : match_.beside_scalar(scale, &alpha);
+    if (x != kNoValue && std::isfinite(alpha) && multiplies(mul, match_.out(n), x)) to_swish(mul, n, x, alpha, scale);
+  }
+
+  void to_swish(int mul, int sigmoid, ValueId x, float alpha, int scale) {
+    if (!match_.set_op(mul, "Swish", 24, {{"alpha", alpha}})) return;
     set_only_input(mul, x);
-    match_.absorb(mul, n);
+    match_.absorb(mul, sigmoid);
+    if (scale >= 0) match_.absorb(mul, scale);
   }
 
   void set_only_input(int n, ValueId x) {

@@ -49,6 +49,9 @@ bool append_unary(const Graph& graph, const Node& node, ValueId x, Epilogue* cha
   if (is_op(node, "Relu")) return chain->push({StepKind::kRelu, 0, 0});
   if (is_op(node, "Sigmoid")) return chain->push({StepKind::kSigmoid, 0, 0});
   if (is_op(node, "Tanh")) return chain->push({StepKind::kTanh, 0, 0});
+  if (is_op(node, "Gelu")) {
+    return chain->push({attr_string(node, GeluAttr::kApproximate) == "tanh" ? StepKind::kGeluTanh : StepKind::kGelu, 0, 0});
+  }
   if (is_op(node, "HardSwish")) return chain->push({StepKind::kHardSwish, 1.0f / 6.0f, 0.5f});
   if (is_op(node, "Swish")) return chain->push({StepKind::kSwish, attr_float(node, SwishAttr::kAlpha), 0});
   if (is_op(node, "LeakyRelu")) return chain->push({StepKind::kLeakyRelu, attr_float(node, LeakyReluAttr::kAlpha), 0});

@@ -24,6 +24,8 @@ double step_value(const Step& step, double x) {
     case StepKind::kTanh: return std::tanh(x);
     case StepKind::kScale: return a * x;
     case StepKind::kOffset: return x + a;
+    case StepKind::kGelu: return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
+    case StepKind::kGeluTanh: return x / 2 * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
     case StepKind::kSwish: return x / (1 + std::exp(-a * x));
   }
   fail(EVN_ERROR_INTERNAL, "unknown epilogue step %d", static_cast<int>(step.kind));

@@ -93,7 +93,8 @@ TEST(CpuConv, EveryEpilogueStepAndChains) {
   const Spatial s = {10, 13, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
   const Step steps[] = {{StepKind::kRelu, 0, 0},       {StepKind::kClip, -0.3f, 0.4f}, {StepKind::kLeakyRelu, 0.1f, 0},
                         {StepKind::kHardSigmoid, 0.2f, 0.5f}, {StepKind::kHardSwish, 1.0f / 6, 0.5f}, {StepKind::kSigmoid, 0, 0},
-                        {StepKind::kTanh, 0, 0},       {StepKind::kScale, -1.5f, 0},   {StepKind::kOffset, 0.25f, 0},   {StepKind::kSwish, 1.0f, 0}};
+                        {StepKind::kTanh, 0, 0},       {StepKind::kScale, -1.5f, 0},   {StepKind::kOffset, 0.25f, 0},
+                        {StepKind::kGelu, 0, 0},       {StepKind::kGeluTanh, 0, 0},    {StepKind::kSwish, 1.3f, 0}};
   for (const Step& a : steps) {
     for (const std::int64_t group : {1, 6}) {
       const std::vector<std::string> names = group == 1 ? std::vector<std::string>{"conv_gemm", "conv_last"} : std::vector<std::string>{"conv_depthwise"};

@@ -44,7 +44,8 @@ TEST(CpuElementwise, FunctionsOfOneInput) {
 TEST(CpuElementwise, NewerFunctions) {
   KernelCheck("HardSwish", 14).input(Shape{999}, false, -5, 5).kernel("hard_swish").run();
   KernelCheck("Gelu", 20).input(Shape{999}, false, -5, 5).kernel("gelu").run();
-  KernelCheck("Gelu", 20).input(Shape{99}).attribute("approximate", std::string("tanh")).kernel("reference").run();
+  KernelCheck("Gelu", 20).input(Shape{99}).attribute("approximate", std::string("tanh")).kernel("gelu_tanh").run();
+  KernelCheck("Swish", 24).input(Shape{999}, false, -9, 9).real("alpha", 1.7f).kernel("swish").run();
 }
 
 TEST(CpuElementwise, ClipTakesItsBoundsFromAttributesOrInputs) {

@@ -73,7 +73,8 @@ TEST(OpenClEpilogue, EveryStepAgreesWithTheReference) {
   for (const Step step : {Step{StepKind::kRelu, 0, 0}, Step{StepKind::kClip, -0.5f, 0.75f}, Step{StepKind::kLeakyRelu, 0.2f, 0},
                           Step{StepKind::kHardSigmoid, 0.25f, 0.4f}, Step{StepKind::kHardSwish, 0.2f, 0.4f},
                           Step{StepKind::kSigmoid, 0, 0}, Step{StepKind::kTanh, 0, 0}, Step{StepKind::kScale, 3, 0},
-                          Step{StepKind::kOffset, -0.3f, 0}, Step{StepKind::kSwish, 1.5f, 0}}) {
+                          Step{StepKind::kOffset, -0.3f, 0}, Step{StepKind::kGelu, 0, 0}, Step{StepKind::kGeluTanh, 0, 0},
+                          Step{StepKind::kSwish, 1.3f, 0}}) {
     SCOPED_TRACE(static_cast<int>(step.kind));
     Graph g = unary_graph("Neg", {37});
     g.nodes[0].epilogue.push(step);

@@ -38,6 +38,8 @@ TEST(FuseEpilogue, EachStepKindIsTaken) {
       {StepKind::kScale, [](GraphBuilder& b, ValueId v) { return b.node("Div", {v, b.scalar(3)}); }},
       {StepKind::kOffset, [](GraphBuilder& b, ValueId v) { return b.node("Add", {v, b.random("k", Shape{1, 1})}); }},
       {StepKind::kOffset, [](GraphBuilder& b, ValueId v) { return b.node("Sub", {v, b.scalar(0.4f)}); }},
+      {StepKind::kGelu, [](GraphBuilder& b, ValueId v) { return b.node("Gelu", {v}); }},
+      {StepKind::kGeluTanh, [](GraphBuilder& b, ValueId v) { return b.node("Gelu", {v}, {{"approximate", std::string("tanh")}}); }},
   };
   for (const auto& c : cases) {
     const Graph original = matmul_and(c.rest);

@@ -36,6 +36,43 @@ TEST(FuseGelu, EachFormBecomesOneNode) {
   }
 }
 
+struct TanhForm {
+  bool half_first = false;
+  bool power = false;
+  float root = 0.7978845834732056f;
+  float cubic = 0.044714998453855515f;
+};
+
+ValueId gelu_tanh(GraphBuilder& b, ValueId x, const TanhForm& f) {
+  const ValueId cube = f.power ? b.node("Pow", {x, b.scalar(3)}) : b.node("Mul", {x, b.node("Mul", {x, x})});
+  const ValueId sum = b.node("Add", {x, b.node("Mul", {b.scalar(f.cubic), cube})});
+  const ValueId h = b.node("Add", {b.scalar(1), b.node("Tanh", {b.node("Mul", {b.scalar(f.root), sum})})});
+  if (f.half_first) return b.node("Mul", {b.node("Mul", {b.scalar(0.5f), x}), h}, {}, "y");
+  return b.node("Mul", {b.scalar(0.5f), b.node("Mul", {x, h})}, {}, "y");
+}
+
+TEST(FuseGelu, TanhFormsBecomeOneNode) {
+  for (const TanhForm& f : {TanhForm{}, TanhForm{true, false}, TanhForm{false, true}, TanhForm{true, true}}) {
+    GraphBuilder b;
+    b.output(gelu_tanh(b, b.input("x", Shape{3, 5}), f));
+    Graph graph = b.build();
+    EXPECT_TRUE(run_pass(graph, kPass));
+    ASSERT_EQ(graph.nodes.size(), 1u);
+    EXPECT_EQ(graph.nodes[0].op_type, "Gelu");
+    EXPECT_EQ(graph.nodes[0].fused.size(), f.power ? 7u : 8u);
+    expect_same_results(graph, b.build(), 1e-5, 1e-6);
+  }
+}
+
+TEST(FuseGelu, OtherNumbersOfTheTanhFormStay) {
+  for (const TanhForm& f : {TanhForm{false, false, 0.8f}, TanhForm{false, true, 0.7978845834732056f, 0.05f}}) {
+    GraphBuilder b;
+    b.output(gelu_tanh(b, b.input("x", Shape{3, 5}), f));
+    Graph graph = b.build();
+    EXPECT_FALSE(run_pass(graph, kPass));
+  }
+}
+
 TEST(FuseGelu, OtherNumbersStay) {
   Form root, one, half;
   root.root = 1.4f;

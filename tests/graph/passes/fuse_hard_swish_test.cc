@@ -140,6 +140,17 @@ TEST(FuseHardSwish, SigmoidOfAnotherTensorStays) {
   EXPECT_FALSE(run_pass(graph, kPass));
 }
 
+TEST(FuseHardSwish, SigmoidOfAMultipleIsSwishToo) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{3, 5});
+  b.output(b.node("Mul", {x, b.node("Sigmoid", {b.node("Mul", {x, b.scalar(1.702f)})})}, {}, "y"));
+  Graph graph = b.build();
+  EXPECT_TRUE(run_pass(graph, kPass));
+  ASSERT_EQ(graph.nodes.size(), 1u);
+  EXPECT_EQ(graph.nodes[0].fused.size(), 2u);
+  expect_same_results(graph, b.build(), 1e-5, 1e-6);
+}
+
 TEST(FuseHardSwish, SigmoidThatIsReadElsewhereStays) {
   GraphBuilder b;
   const ValueId x = b.input("x", Shape{3, 5});

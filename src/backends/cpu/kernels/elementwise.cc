@@ -20,8 +20,10 @@ struct UnaryState {
 
 Refusal supports(const OpDesc& d) { return all_float32(d) ? nullptr : kNeedsFloat32; }
 
+// Gelu in one of its forms.
+template <bool Tanh>
 Refusal gelu_supports(const OpDesc& d) {
-  if (attr_string(*d.node, 0) != "none") return "only approximate=none";
+  if ((attr_string(*d.node, 0) == "tanh") != Tanh) return Tanh ? "only approximate=tanh" : "only approximate=none";
   return supports(d);
 }
 
@@ -75,8 +77,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 template <Unary F>
-constexpr Kernel row(const char* name, const char* op, Refusal (*check)(const OpDesc&) = supports) {
-  return {name, op, "", 10, check, nullptr, nullptr, nullptr, plan, run<F>, false, follow_first};
+constexpr Kernel row(const char* name, const char* op, Refusal (*check)(const OpDesc&) = supports, int rank = 10) {
+  return {name, op, "", rank, check, nullptr, nullptr, nullptr, plan, run<F>, false, follow_first};
 }
 
 constexpr Kernel kKernels[] = {
@@ -98,8 +100,9 @@ constexpr Kernel kKernels[] = {
     row<Unary::kFloor>("floor", "Floor"),
     row<Unary::kCeil>("ceil", "Ceil"),
     row<Unary::kLog>("log", "Log"),
+    row<Unary::kGelu>("gelu", "Gelu", gelu_supports<false>),
+    row<Unary::kGeluTanh>("gelu_tanh", "Gelu", gelu_supports<true>, 9),
     row<Unary::kSwish>("swish", "Swish"),
-    row<Unary::kGelu>("gelu", "Gelu", gelu_supports),
 };
 
 }  // namespace

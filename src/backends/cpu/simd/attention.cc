@@ -174,12 +174,6 @@ inline Vec exp2_of(Vec t) {
 #endif
 }
 
-inline Vec lane_numbers() {
-  Vec v = zero();
-  for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(i);
-  return v;
-}
-
 // What is added to the scores of keys [t, t + n).
 inline Vec mask_at(const Block& b, std::int64_t row, std::int64_t t, std::int64_t n) {
   if (b.mask != nullptr) {

@@ -34,12 +34,13 @@ inline Vec unary_of(Unary f, float a, float b, Vec x) {
     case Unary::kAbs: return abs_of(x);
     case Unary::kNeg: return -x;
     case Unary::kReciprocal: return splat(1.0f) / x;
-    case Unary::kGelu: return splat(0.5f) * x * (splat(1.0f) + erf_of(x * splat(0.70710678118654752f)));
+    case Unary::kGelu: return gelu_of(x);
     case Unary::kSoftplus: return each_lane(x, [](float v) { return v > 0 ? v + __builtin_log1pf(__builtin_expf(-v)) : __builtin_log1pf(__builtin_expf(v)); });
     case Unary::kFloor: return each_lane(x, [](float v) { return __builtin_floorf(v); });
     case Unary::kCeil: return each_lane(x, [](float v) { return __builtin_ceilf(v); });
     case Unary::kLog: return each_lane(x, [](float v) { return __builtin_logf(v); });
     case Unary::kSquare: return x * x;
+    case Unary::kGeluTanh: return gelu_tanh_of(x);
     case Unary::kSwish: return swish_of(splat(a), x);
   }
   return x;
@@ -59,7 +60,7 @@ constexpr UnaryFn kUnary[] = {
     unary_loop<Unary::kSqrt>,     unary_loop<Unary::kExp>,       unary_loop<Unary::kErf>,   unary_loop<Unary::kAbs>,
     unary_loop<Unary::kNeg>,      unary_loop<Unary::kReciprocal>, unary_loop<Unary::kGelu>, unary_loop<Unary::kSoftplus>,
     unary_loop<Unary::kFloor>,    unary_loop<Unary::kCeil>,      unary_loop<Unary::kLog>,   unary_loop<Unary::kSquare>,
-    unary_loop<Unary::kSwish>,
+    unary_loop<Unary::kGeluTanh>, unary_loop<Unary::kSwish>,
 };
 
 inline void apply_chain(const Chain& chain, float* y, std::int64_t n) {

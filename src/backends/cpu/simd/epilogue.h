@@ -17,6 +17,8 @@ static inline Vec apply_step(const Step& s, Vec x) {
     case StepKind::kTanh: return tanh_of(x);
     case StepKind::kScale: return splat(s.a) * x;
     case StepKind::kOffset: return x + splat(s.a);
+    case StepKind::kGelu: return gelu_of(x);
+    case StepKind::kGeluTanh: return gelu_tanh_of(x);
     case StepKind::kSwish: return swish_of(splat(s.a), x);
   }
   return x;

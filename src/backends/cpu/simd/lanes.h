@@ -22,6 +22,15 @@ static inline Vec zip_low(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0
 static inline Vec zip_high(Vec a, Vec b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
 #endif
 
+static inline Vec lane_numbers() {
+  Vec v = zero();
+  for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(i);
+  return v;
+}
+
+// The first n lanes of v, and the others of `rest`.
+static inline Vec first_lanes(Vec v, Vec rest, std::int64_t n) { return lane_numbers() < splat(static_cast<float>(n)) ? v : rest; }
+
 // v as rows of a square matrix becomes its columns: each round deals the rows out like cards, and after log2 of them each lane
 // number has become a row number.
 static inline void transpose(Vec (&v)[kLanes]) {

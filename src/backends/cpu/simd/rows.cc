@@ -1,6 +1,7 @@
 #include "backends/cpu/simd/rows.h"
 
 #include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/lanes.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -13,20 +14,17 @@ inline Vec min_with_nan(Vec a, Vec x) { return x != x ? x : x < a ? x : a; }
 struct SumOp {
   static constexpr float kStart = 0;
   static Vec add(Vec a, Vec x) { return a + x; }
-  static float add(float a, float x) { return a + x; }
 };
 struct MaxOp {
   static constexpr float kStart = -__builtin_inff();
   static Vec add(Vec a, Vec x) { return max_with_nan(a, x); }
-  static float add(float a, float x) { return x != x ? x : x > a ? x : a; }
 };
 struct MinOp {
   static constexpr float kStart = __builtin_inff();
   static Vec add(Vec a, Vec x) { return min_with_nan(a, x); }
-  static float add(float a, float x) { return x != x ? x : x < a ? x : a; }
 };
 
-// Four chains of vectors, then the lanes, then the tail, each in order. `f` maps an element first.
+// Four chains of vectors, the last of which also takes the tail, then the lanes in a tree. `f` maps an element first.
 template <typename Op, typename F>
 inline float fold(const float* x, std::int64_t n, F f) {
   Vec a[4] = {splat(Op::kStart), splat(Op::kStart), splat(Op::kStart), splat(Op::kStart)};
@@ -35,16 +33,11 @@ inline float fold(const float* x, std::int64_t n, F f) {
     for (int j = 0; j < 4; ++j) a[j] = Op::add(a[j], f(load(x + i + j * kLanes)));
   }
   for (; i + kLanes <= n; i += kLanes) a[0] = Op::add(a[0], f(load(x + i)));
-  const Vec all = Op::add(Op::add(a[0], a[1]), Op::add(a[2], a[3]));
-  float r = all[0];
-  for (int lane = 1; lane < kLanes; ++lane) r = Op::add(r, all[lane]);
-  if (i < n) {
-    const Vec tail = f(load_n(x + i, n - i));
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (lane < n - i) r = Op::add(r, tail[lane]);
-    }
-  }
-  return r;
+  if (i < n) a[3] = Op::add(a[3], first_lanes(f(load_n(x + i, n - i)), splat(Op::kStart), n - i));
+  Vec all = Op::add(Op::add(a[0], a[1]), Op::add(a[2], a[3]));
+#pragma GCC unroll 4
+  for (int round = 1; round < kLanes; round *= 2) all = Op::add(zip_low(all, all), zip_high(all, all));
+  return all[0];
 }
 
 inline Vec same(Vec x) { return x; }
@@ -166,11 +159,15 @@ void layer_norm(const float* x, const float* scale, const float* bias, float eps
   const Vec mean = splat(fold<SumOp>(x, n, same) / count);
   const float variance = fold<SumOp>(x, n, [&](Vec v) { return (v - mean) * (v - mean); }) / count;
   const Vec inverse = splat(1.0f / __builtin_sqrtf(variance + epsilon));
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    const std::int64_t lanes = n - i < kLanes ? n - i : kLanes;
-    const Vec v = (load_n(x + i, lanes) - mean) * inverse;
-    const Vec b = bias == nullptr ? zero() : load_n(bias + i, lanes);
-    store_n(y + i, bounded(chain, fma(v, load_n(scale + i, lanes), b)), lanes);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec v = (load(x + i) - mean) * inverse;
+    store(y + i, bounded(chain, fma(v, load(scale + i), bias == nullptr ? zero() : load(bias + i))));
+  }
+  if (i < n) {
+    const Vec v = (load_n(x + i, n - i) - mean) * inverse;
+    const Vec b = bias == nullptr ? zero() : load_n(bias + i, n - i);
+    store_n(y + i, bounded(chain, fma(v, load_n(scale + i, n - i), b)), n - i);
   }
   apply_rest(chain, y, n);
 }

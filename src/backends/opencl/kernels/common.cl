@@ -28,7 +28,7 @@ typedef struct {
   int count;
   Step steps[8];
 } Epilogue;
-enum { kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kScale, kOffset, kSwish };
+enum { kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kScale, kOffset, kGeluStep, kGeluTanhStep, kSwish };
 
 // Drivers compute these by unlike code for scalars and vectors: always that for vectors, so that an element has the same bits wherever
 // it lies.
@@ -36,6 +36,30 @@ __attribute__((overloadable)) static inline VF exp_of(VF x) { return exp(x); }
 __attribute__((overloadable)) static inline float exp_of(float x) { return exp((VF)x).s0; }
 __attribute__((overloadable)) static inline VF tanh_of(VF x) { return tanh(x); }
 __attribute__((overloadable)) static inline float tanh_of(float x) { return tanh((VF)x).s0; }
+
+// Odd polynomial below 1, 1 - exp(P(|x|)) with P fitted to log(erfc) from there to 4, where erf is 1 in float.
+__attribute__((overloadable)) static inline VF erf_of(VF x) {
+  const VF z = x * x;
+  VF p = (VF)7.882497109e-05f;
+  p = fma(p, z, (VF)-8.018854993e-04f);
+  p = fma(p, z, (VF)5.189311943e-03f);
+  p = fma(p, z, (VF)-2.685432880e-02f);
+  p = fma(p, z, (VF)1.128359746e-01f);
+  p = fma(p, z, (VF)-3.761262690e-01f);
+  p = fma(p, z, (VF)1.128379166e+00f);
+  const VF a = fabs(x) > (VF)4.0f ? (VF)4.0f : fabs(x);
+  VF q = (VF)1.615045072e-06f;
+  q = fma(q, a, (VF)-4.561102204e-05f);
+  q = fma(q, a, (VF)5.929505390e-04f);
+  q = fma(q, a, (VF)-4.741117974e-03f);
+  q = fma(q, a, (VF)2.636741545e-02f);
+  q = fma(q, a, (VF)-1.099833025e-01f);
+  q = fma(q, a, (VF)-6.319313442e-01f);
+  q = fma(q, a, (VF)-1.130170294e+00f);
+  q = fma(q, a, (VF)3.041767961e-04f);
+  return a < (VF)1.0f ? x * p : copysign(1.0f - exp(q), x);
+}
+__attribute__((overloadable)) static inline float erf_of(float x) { return erf_of((VF)x).s0; }
 
 // A comparison with NaN is false, and NaN then stays. 0 * x is a zero of the vector's shape.
 #define EVN_DEFINE_STEP(T)                                                                       \
@@ -53,7 +77,9 @@ __attribute__((overloadable)) static inline float tanh_of(float x) { return tanh
       case kSigmoid: return 1.0f / (1.0f + exp_of(-x));                                          \
       case kTanh: return tanh_of(x);                                                             \
       case kScale: return s.a * x;                                                               \
-      case kSwish: return x / (1.0f + exp_of(-s.a * x));                                         \
+      case kGeluStep: return 0.5f * x * (1.0f + erf_of(x * 0.70710678118654752f));               \
+      case kGeluTanhStep: return 0.5f * x * (1.0f + tanh_of(0.7978845608028654f * (x + 0.044715f * x * x * x))); \
+      case kSwish: return x / (1.0f + exp_of(-s.a * x));                                     \
       default: return x + s.a;                                                                   \
     }                                                                                            \
   }                                                                                              \
@@ -84,6 +110,8 @@ static inline void apply_to_block(VF* v, int count, const Epilogue* e) {
       EVN_EACH(kTanh)
       EVN_EACH(kScale)
       EVN_EACH(kOffset)
+      EVN_EACH(kGeluStep)
+      EVN_EACH(kGeluTanhStep)
       EVN_EACH(kSwish)
     }
 #undef EVN_EACH

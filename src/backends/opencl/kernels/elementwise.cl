@@ -4,29 +4,6 @@
 enum { kSqrt = 100, kExp, kAbs, kNeg, kFloor, kCeil, kReciprocal, kLog, kErf, kGelu, kGeluTanh, kSoftplus, kSoftsign, kElu, kSelu, kRound,
        kSign, kSin, kCos, kMish, kTan };
 
-// Odd polynomial below 1, 1 - exp(P(|x|)) with P fitted to log(erfc) from there to 4, where erf is 1 in float.
-static inline VF erf_of(VF x) {
-  const VF z = x * x;
-  VF p = (VF)7.882497109e-05f;
-  p = fma(p, z, (VF)-8.018854993e-04f);
-  p = fma(p, z, (VF)5.189311943e-03f);
-  p = fma(p, z, (VF)-2.685432880e-02f);
-  p = fma(p, z, (VF)1.128359746e-01f);
-  p = fma(p, z, (VF)-3.761262690e-01f);
-  p = fma(p, z, (VF)1.128379166e+00f);
-  const VF a = fabs(x) > (VF)4.0f ? (VF)4.0f : fabs(x);
-  VF q = (VF)1.615045072e-06f;
-  q = fma(q, a, (VF)-4.561102204e-05f);
-  q = fma(q, a, (VF)5.929505390e-04f);
-  q = fma(q, a, (VF)-4.741117974e-03f);
-  q = fma(q, a, (VF)2.636741545e-02f);
-  q = fma(q, a, (VF)-1.099833025e-01f);
-  q = fma(q, a, (VF)-6.319313442e-01f);
-  q = fma(q, a, (VF)-1.130170294e+00f);
-  q = fma(q, a, (VF)3.041767961e-04f);
-  return a < (VF)1.0f ? x * p : copysign(1.0f - exp(q), x);
-}
-
 // Far from 0 drivers reduce the argument by other code, for all lanes of a vector when one is there, and with errors near 0. So lanes
 // there are computed apart, and an element has the same bits beside any other.
 #define EVN_DEFINE_PERIODIC(NAME, F)                       \
