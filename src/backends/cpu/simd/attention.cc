@@ -33,18 +33,20 @@ struct Product {
   const float* b;
   std::int64_t ldb;
   std::int64_t k;
-  float* c;
+  const float* start;      // where the chains go on from; null: 0
+  std::int64_t ld_start;
+  float* c;                // may be `start`
   std::int64_t ldc;
-  float scale;   // of the result
-  bool first;    // else c goes on
+  float scale;             // of the result
+  const float* row_scale;  // nullable: instead, for each row
 };
 
-// c[R][NV vectors] (+)= a b, one chain of multiply-adds for each element.
+// c[R][NV vectors] = (start + a b) * scale, one chain of multiply-adds for each element.
 template <int R, int NV>
 void micro(const Product& g) {
   Vec acc[R][NV];
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < NV; ++v) acc[r][v] = g.first ? zero() : load(g.c + r * g.ldc + v * kLanes);
+    for (int v = 0; v < NV; ++v) acc[r][v] = g.start == nullptr ? zero() : load(g.start + r * g.ld_start + v * kLanes);
   }
   const float* a = g.a;
   const float* a3 = g.a + (R > 3 ? 3 * g.lda : 0);
@@ -65,8 +67,8 @@ void micro(const Product& g) {
     ++a3;
     b += ldb;
   }
-  const Vec scale = splat(g.scale);
   for (int r = 0; r < R; ++r) {
+    const Vec scale = splat(g.row_scale == nullptr ? g.scale : g.row_scale[r]);
     for (int v = 0; v < NV; ++v) store(g.c + r * g.ldc + v * kLanes, acc[r][v] * scale);
   }
 }
@@ -91,6 +93,8 @@ void product(Product g, std::int64_t rows, std::int64_t vectors) {
     kMicros[height - 1][vectors - 1](g);
     g.a += height * g.lda;
     g.c += height * g.ldc;
+    if (g.start != nullptr) g.start += height * g.ld_start;
+    if (g.row_scale != nullptr) g.row_scale += height;
     row += height;
   }
 }
@@ -142,6 +146,15 @@ void pack_keys(const Block& b, std::int64_t first, std::int64_t count, float* to
   }
 }
 
+// Rows that will be wanted come near meanwhile.
+void expect(const Rows& rows, std::int64_t first, std::int64_t count, std::int64_t length) {
+  constexpr std::int64_t kLine = 16;  // floats
+  for (std::int64_t t = first; t < first + count; ++t) {
+    const float* row = row_of(rows, t);
+    for (std::int64_t d = 0; d < length; d += kLine) __builtin_prefetch(row + d);
+  }
+}
+
 // Values [first, first + count), as rows of `width` floats, whole vectors of which the last is filled up with 0.
 void pack_values(const Block& b, std::int64_t first, std::int64_t count, float* to, std::int64_t width) {
   for (std::int64_t t = 0; t < count; ++t) copy_over(to + t * width, row_of(b.v, first + t), b.value_depth);
@@ -188,14 +201,16 @@ inline Vec mask_at(const Block& b, std::int64_t row, std::int64_t t, std::int64_
 
 bool sees_nothing(const Block& b, std::int64_t row, std::int64_t low, std::int64_t high) {
   if (b.mask == nullptr && b.bool_mask == nullptr) return low >= high;
+  // Most see the first or the last key.
+  if (low < high && mask_at(b, row, high - 1, 1)[0] != -__builtin_inff()) return false;
   for (std::int64_t t = low; t < high; ++t) {
     if (mask_at(b, row, t, 1)[0] != -__builtin_inff()) return false;
   }
   return true;
 }
 
-// Adds the mask of one row of scores, and hides [0, low) and [high, whole vectors of keys). Returns the largest.
-float mask_row(const Block& b, std::int64_t row, float* s, std::int64_t low, std::int64_t high) {
+// Adds the mask of one row of scores, and hides [0, low) and [high, whole vectors of keys). The largest is among the lanes returned.
+Vec mask_row(const Block& b, std::int64_t row, float* s, std::int64_t low, std::int64_t high) {
   const bool masked = b.mask != nullptr || b.bool_mask != nullptr;
   const Vec hidden = splat(-__builtin_inff());
   Vec top[2] = {hidden, hidden};
@@ -225,22 +240,14 @@ float mask_row(const Block& b, std::int64_t row, float* s, std::int64_t low, std
     at(1);
   }
   if (t < end) at(0);
-  return top_lane(max_of(top[0], top[1]));
+  return max_of(top[0], top[1]);
 }
 
-// Scores to weights that do not sum to 1 yet. Returns 1 / their sum.
-float weigh_row(const Block& b, std::int64_t row, float* s) {
-  std::int64_t low = larger(0, b.first_low + row * b.slope);
-  std::int64_t high = smaller(b.visible_keys, b.first_high + row * b.slope);
-  if (low >= high) low = high = 0;
-  const float top = mask_row(b, row, s, low, high);
-  const std::int64_t end = round_up(b.keys, kLanes);
-  if (top == -__builtin_inff() && b.blind_is_zero && sees_nothing(b, row, low, high)) {
-    zero_over(s, end);
-    return 0;
-  }
+// Scores of one row, masked, to weights that do not sum to 1 yet. Returns their sum over the lanes.
+Vec weigh_row(const Block& b, float* s, float top) {
   const Vec shift = splat(top);
   const Vec log2e = splat(1.44269504088896341f);
+  const std::int64_t end = round_up(b.keys, kLanes);
   Vec sum[2] = {zero(), zero()};
   std::int64_t t = 0;
   for (; t + 2 * kLanes <= end; t += 2 * kLanes) {
@@ -256,7 +263,38 @@ float weigh_row(const Block& b, std::int64_t row, float* s) {
     store(s + t, x);
     sum[0] = sum[0] + x;
   }
-  return 1.0f / fold_lanes(sum[0] + sum[1]);
+  return sum[0] + sum[1];
+}
+
+// Up to kLanes rows together, so that one tree over the lanes serves them all. inverse[i] becomes 1 / the sum of a row's weights.
+void weigh_rows(const Block& b, std::int64_t first, std::int64_t count, float* scores, std::int64_t step, float* inverse) {
+  Vec lanes[kLanes];
+  float top[kLanes];
+  bool blind[kLanes];
+  for (std::int64_t i = 0; i < kLanes; ++i) {
+    const std::int64_t row = first + i;
+    std::int64_t low = larger(0, b.first_low + row * b.slope);
+    std::int64_t high = smaller(b.visible_keys, b.first_high + row * b.slope);
+    if (low >= high) low = high = 0;
+    lanes[i] = i < count ? mask_row(b, row, scores + i * step, low, high) : zero();
+    blind[i] = i < count && b.blind_is_zero && sees_nothing(b, row, low, high);
+  }
+  top_all(lanes);
+  store(top, lanes[0]);
+  for (std::int64_t i = 0; i < kLanes; ++i) {
+    lanes[i] = zero();
+    if (i >= count) continue;
+    if (blind[i]) {
+      zero_over(scores + i * step, round_up(b.keys, kLanes));
+    } else {
+      lanes[i] = weigh_row(b, scores + i * step, top[i]);
+    }
+  }
+  fold_all(lanes);
+  store(inverse, splat(1.0f) / lanes[0]);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (blind[i]) inverse[i] = 0;
+  }
 }
 
 // --------------------------------------------------------------------------------------------------- the block --
@@ -317,28 +355,50 @@ void score(const Block& b, const Buffers& f) {
     const std::int64_t t = first * kLanes;
     const std::int64_t columns = vectors * kLanes;
     pack_keys(b, t, smaller(b.keys - t, columns), f.panel, columns);
-    product({b.q, b.q_step, f.panel, columns, b.depth, f.scores + t, f.score_step, b.scale, true}, b.queries, vectors);
+    expect(b.v, t, smaller(b.keys - t, columns), b.value_depth);
+    if (b.k.element_step == 1) expect(b.k, smaller(b.keys, t + columns), larger(0, smaller(b.keys - t - columns, columns)), b.depth);
+    product({b.q, b.q_step, f.panel, columns, b.depth, nullptr, 0, f.scores + t, f.score_step, b.scale, nullptr}, b.queries, vectors);
   });
 }
 
-// The weighted sum of values [first, first + count), which lie ldb apart.
+// The weighted sum of values [first, first + count), which lie ldb apart: to the result, or with the last of them to Y.
 void add_values(const Block& b, const Buffers& f, const float* values, std::int64_t ldb, std::int64_t first, std::int64_t count) {
+  const bool last = first + count == b.keys && f.width == b.value_depth;
   each_panel(f.width / kLanes, [&](std::int64_t at, std::int64_t vectors) {
-    product({f.scores + first, f.score_step, values + at * kLanes, ldb, count, f.result + at * kLanes, f.width, 1.0f, first == 0},
+    const std::int64_t d = at * kLanes;
+    const float* start = first == 0 ? nullptr : f.result + d;
+    product({f.scores + first, f.score_step, values + d, ldb, count, start, f.width, last ? b.y + d : f.result + d, last ? b.y_step : f.width,
+             1.0f, last ? f.inverse : nullptr},
             b.queries, vectors);
   });
 }
 
-void weigh_values(const Block& b, const Buffers& f) {
-  if (b.queries <= kMr && b.value_depth % kLanes == 0) {
-    if (b.v.past_count > 0) add_values(b, f, b.v.past, b.v.past_step, 0, b.v.past_count);
-    if (b.keys > b.v.past_count) add_values(b, f, b.v.row, b.v.step, b.v.past_count, b.keys - b.v.past_count);
-    return;
+// Whole vectors are read where they lie.
+void weigh_values_in_place(const Block& b, const Buffers& f) {
+  const std::int64_t counts[] = {b.v.past_count, b.keys - b.v.past_count};
+  for (int part = 0; part < 2; ++part) {
+    const float* rows = part == 0 ? b.v.past : b.v.row;
+    const std::int64_t step = part == 0 ? b.v.past_step : b.v.step;
+    for (std::int64_t t = 0; t < counts[part]; t += kKc) {
+      add_values(b, f, rows + t * step, step, (part == 0 ? 0 : counts[0]) + t, smaller(counts[part] - t, kKc));
+    }
   }
+}
+
+void weigh_values(const Block& b, const Buffers& f) {
+  if (f.width == b.value_depth) return weigh_values_in_place(b, f);
   for (std::int64_t t = 0; t < b.keys; t += kKc) {
     const std::int64_t count = smaller(b.keys - t, kKc);
     pack_values(b, t, count, f.panel, f.width);
     add_values(b, f, f.panel, f.width, t, count);
+  }
+  for (std::int64_t i = 0; i < b.queries; ++i) {
+    const Vec scale = splat(f.inverse[i]);
+    const float* from = f.result + i * f.width;
+    float* y = b.y + i * b.y_step;
+    std::int64_t d = 0;
+    for (; d + kLanes <= b.value_depth; d += kLanes) store(y + d, load(from + d) * scale);
+    store_n(y + d, load(from + d) * scale, b.value_depth - d);
   }
 }
 
@@ -351,16 +411,10 @@ void run(const Block& b) {
     return;
   }
   score(b, f);
-  for (std::int64_t i = 0; i < b.queries; ++i) f.inverse[i] = weigh_row(b, i, f.scores + i * f.score_step);
-  weigh_values(b, f);
-  for (std::int64_t i = 0; i < b.queries; ++i) {
-    const Vec scale = splat(f.inverse[i]);
-    const float* from = f.result + i * f.width;
-    float* y = b.y + i * b.y_step;
-    std::int64_t d = 0;
-    for (; d + kLanes <= b.value_depth; d += kLanes) store(y + d, load(from + d) * scale);
-    if (d < b.value_depth) store_n(y + d, load(from + d) * scale, b.value_depth - d);
+  for (std::int64_t i = 0; i < b.queries; i += kLanes) {
+    weigh_rows(b, i, smaller(b.queries - i, kLanes), f.scores + i * f.score_step, f.score_step, f.inverse + i);
   }
+  weigh_values(b, f);
 }
 
 }  // namespace

@@ -56,22 +56,13 @@ static inline void fold_all(Vec (&v)[kLanes]) {
   }
 }
 
-// The sum of all lanes, added in a tree.
-static inline float fold_lanes(Vec v) {
+// Lane i of v[0] becomes the largest lane of v[i]; NaN may be passed over.
+static inline void top_all(Vec (&v)[kLanes]) {
 #pragma GCC unroll 4
-  for (int round = 1; round < kLanes; round *= 2) v = zip_low(v, v) + zip_high(v, v);
-  return v[0];
-}
-
-// The largest lane; NaN is passed over.
-static inline float top_lane(Vec v) {
-#pragma GCC unroll 4
-  for (int round = 1; round < kLanes; round *= 2) {
-    const Vec a = zip_low(v, v);
-    const Vec b = zip_high(v, v);
-    v = a > b ? a : b;
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+#pragma GCC unroll 16
+    for (int i = 0; i < half; ++i) v[i] = max_of(zip_low(v[i], v[i + half]), zip_high(v[i], v[i + half]));
   }
-  return v[0];
 }
 
 }  // namespace evn::EVN_ISA
