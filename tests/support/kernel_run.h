@@ -292,9 +292,7 @@ inline Tolerance tolerance_of(const Node& node) {
   t.atol += 3e-6;
   for (int i = 0; i < node.epilogue.count; ++i) {
     const StepKind kind = node.epilogue.steps[i].kind;
-    const bool approximated = kind == StepKind::kSigmoid || kind == StepKind::kTanh || kind == StepKind::kSwish || kind == StepKind::kGelu ||
-                              kind == StepKind::kGeluTanh;
-    if (approximated) t.rtol += 1e-5;
+    if (kind == StepKind::kSigmoid || kind == StepKind::kTanh || kind == StepKind::kSwish) t.rtol += 1e-5;
   }
   return t;
 }

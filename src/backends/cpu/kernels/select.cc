@@ -1,0 +1,125 @@
+// Where, for elements of any whole number of bytes up to 8, and And: what models make masks of. Inputs broadcast; axes along which all
+// move alike are merged. A tile is a run of elements of the output.
+#include <algorithm>
+
+#include "backends/cpu/support.h"
+#include "ops/infra/walk.h"
+
+namespace evn {
+namespace {
+
+constexpr int kMost = 3;  // inputs
+
+struct SelectState {
+  std::int32_t rank;  // of the merged axes, at least 1; axis 0 is the innermost
+  std::int64_t count;
+  std::int64_t dims[kMaxRank], step[kMost][kMaxRank];
+};
+
+Refusal supports(const OpDesc& d) {
+  if (!d.node->epilogue.empty()) return "no fused steps";
+  const DType dtype = d.outputs[0].dtype;
+  const std::size_t size = dtype_size(dtype);
+  return dtype != DType::kString && (size == 1 || size == 2 || size == 4 || size == 8) ? nullptr : "not for this element type";
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<SelectState>();
+  s = SelectState{};
+  const Shape& out = d.outputs[0].shape;
+  const std::size_t inputs = d.inputs.size();
+  Strides strides[kMost];
+  for (std::size_t k = 0; k < inputs; ++k) strides[k] = broadcast_strides(d.inputs[k].shape, out);
+  s.count = out.elements();
+  s.rank = 1;
+  s.dims[0] = 1;
+  for (int i = out.rank() - 1; i >= 0; --i) {
+    if (out[i] == 1) continue;
+    const int last = s.rank - 1;
+    bool alike = true;
+    for (std::size_t k = 0; k < inputs; ++k) alike &= strides[k].step[i] == s.step[k][last] * s.dims[last];
+    if (s.dims[last] == 1 || alike) {
+      for (std::size_t k = 0; k < inputs && s.dims[last] == 1; ++k) s.step[k][last] = strides[k].step[i];
+      s.dims[last] *= out[i];
+      continue;
+    }
+    s.dims[s.rank] = out[i];
+    for (std::size_t k = 0; k < inputs; ++k) s.step[k][s.rank] = strides[k].step[i];
+    ++s.rank;
+  }
+  p->tiles = ceil_div(s.count, kElementsPerTile);
+  p->flops = static_cast<double>(s.count);
+  p->bytes = bytes_of(d);
+}
+
+// f(where each input begins, where the output does, elements of this run) for the elements of the tiles.
+template <typename F>
+void each_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& f) {
+  const auto& s = args.plan->state<SelectState>();
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t last = std::min(s.count, (index + 1) * kElementsPerTile);
+    for (std::int64_t at = index * kElementsPerTile; at < last;) {
+      const std::int64_t start = at % s.dims[0];
+      const std::int64_t n = std::min(last - at, s.dims[0] - start);
+      std::int64_t from[kMost];
+      for (int k = 0; k < kMost; ++k) from[k] = start * s.step[k][0];
+      std::int64_t row = at / s.dims[0];
+      for (int i = 1; i < s.rank; ++i) {
+        for (int k = 0; k < kMost; ++k) from[k] += row % s.dims[i] * s.step[k][i];
+        row /= s.dims[i];
+      }
+      f(from, at, n);
+      at += n;
+    }
+  }
+}
+
+template <typename T>
+void run_where(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<SelectState>();
+  each_run(args, begin, end, cancel, [&](const std::int64_t* from, std::int64_t at, std::int64_t n) {
+    const std::uint8_t* condition = args.in<std::uint8_t>(0) + from[0];
+    const T* x = args.in<T>(1) + from[1];
+    const T* z = args.in<T>(2) + from[2];
+    T* y = args.out<T>() + at;
+    if (s.step[0][0] == 1 && s.step[1][0] == 0 && s.step[2][0] == 0) {
+      const T a = *x, b = *z;
+      for (std::int64_t i = 0; i < n; ++i) y[i] = condition[i] != 0 ? a : b;
+      return;
+    }
+    for (std::int64_t i = 0; i < n; ++i) y[i] = condition[i * s.step[0][0]] != 0 ? x[i * s.step[1][0]] : z[i * s.step[2][0]];
+  });
+}
+
+void where(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  switch (dtype_size(args.desc->outputs[0].dtype)) {
+    case 1: return run_where<std::uint8_t>(args, begin, end, cancel);
+    case 2: return run_where<std::uint16_t>(args, begin, end, cancel);
+    case 4: return run_where<std::uint32_t>(args, begin, end, cancel);
+    default: return run_where<std::uint64_t>(args, begin, end, cancel);
+  }
+}
+
+void logical_and(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<SelectState>();
+  each_run(args, begin, end, cancel, [&](const std::int64_t* from, std::int64_t at, std::int64_t n) {
+    const std::uint8_t* x = args.in<std::uint8_t>(0) + from[0];
+    const std::uint8_t* z = args.in<std::uint8_t>(1) + from[1];
+    std::uint8_t* y = args.out<std::uint8_t>() + at;
+    for (std::int64_t i = 0; i < n; ++i) {
+      y[i] = static_cast<std::uint8_t>(static_cast<int>(x[i * s.step[0][0]] != 0) & static_cast<int>(z[i * s.step[1][0]] != 0));
+    }
+  });
+}
+
+constexpr Kernel kKernels[] = {
+    {"where", "Where", "", 10, supports, nullptr, nullptr, nullptr, plan, where},
+    {"and", "And", "", 10, supports, nullptr, nullptr, nullptr, plan, logical_and},
+};
+
+}  // namespace
+
+extern const KernelFamily select_kernels;
+const KernelFamily select_kernels = {kKernels};
+
+}  // namespace evn
