@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "graph/inline_if.h"
 #include "runtime/constant_uses.h"
-#include "runtime/following.h"
 
 namespace evn {
 namespace {
@@ -33,6 +32,21 @@ void compile_values(CompiledGraph& c) {
   }
   for (const ValueId v : graph.outputs) c.last_user[v] = INT32_MAX;
   for (const ValueId v : graph.inputs) c.has_boxes |= static_cast<bool>(graph.values[v].wraps);
+}
+
+void find_sums(CompiledGraph& c) {
+  const FollowingSumFinder finder(c.graph());
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    const NodePlacement& placed = c.placement.nodes[i];
+    if (placed.mode != NodeMode::kKernel || placed.kernel == nullptr || placed.kernel->takes == 0) continue;
+    const auto beside = [&](std::int32_t other) {
+      const NodePlacement& p = c.placement.nodes[other];
+      return p.mode == NodeMode::kKernel && p.device == placed.device;
+    };
+    const FollowingSums sums = finder.find(static_cast<std::int32_t>(i), placed.kernel->takes, beside);
+    c.nodes[i].bias = sums.bias;
+    c.nodes[i].residual = sums.residual;
+  }
 }
 
 // `made`: per value, the layout in which its node makes it.
@@ -102,7 +116,7 @@ CompiledGraph compile(ModelPtr model, const std::string& default_device) {
   c.devices.push_back(&c.model->runtime->cpu());
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());
-  find_following_sums(c);
+  find_sums(c);
   ConstantUses uses(c);
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {

@@ -4,17 +4,12 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "runtime/following.h"
 #include "runtime/placement.h"
 
 namespace evn {
 
 inline constexpr int kMaxSlots = 32;  // devices of one session
-
-// A sum that a kernel computes together with the node before it.
-struct FollowingSum {
-  std::int32_t node = -1;     // the Add; -1: none
-  ValueId operand = kNoValue; // what is added
-};
 
 struct CompiledNode {
   NodeMode mode = NodeMode::kKernel;

@@ -10,6 +10,7 @@
 #include "ops/merge.h"
 #include "ops/multiply_adds.h"
 #include "ops/op.h"
+#include "runtime/following.h"
 #include "runtime/inspect.h"
 #include "runtime/plain_weights.h"
 #include "runtime/placement.h"
@@ -26,6 +27,7 @@ class Estimator {
 
   Estimate run(const ModelBytes& bytes) {
     bytes_ = bytes;
+    find_sums();
     find_uses();
     const std::vector<bool> needed = values_needed_for_shapes(graph_);
     const std::vector<bool> known = values_known_before_run(graph_);
@@ -36,6 +38,7 @@ class Estimator {
       const Node& node = graph_.nodes[i];
       const auto planned = [&](ValueId v) { return v != kNoValue && needed[v] && known[v]; };
       if (std::any_of(node.outputs.begin(), node.outputs.end(), planned)) continue;  // shape arithmetic: no step of a run
+      if (runs_at_[i] != static_cast<std::int32_t>(i)) continue;
       add_node(node, static_cast<std::int32_t>(i));
     }
     for (const ValueId v : graph_.outputs) need_plain(v, static_cast<std::int32_t>(graph_.nodes.size()));
@@ -56,17 +59,43 @@ class Estimator {
   Estimate e_;
   std::map<const Weight*, int> unpacked_uses_;
   std::vector<std::int32_t> last_user_;  // per value; kEnd for graph outputs
+  std::vector<std::int32_t> runs_at_;    // per node
+  std::vector<std::int32_t> tail_;       // per node, or -1
   std::vector<std::int32_t> root_of_;    // per value, or -1: not in the arena
   std::vector<Layout> layout_of_;        // per value: as its node makes it
   std::vector<bool> has_both_;           // per value: it has been written in the other layout, too
   std::vector<Lifetime> roots_;
+
+  // Sums that are computed with the node before them: a node runs at runs_at_, and the last of its sums is tail_.
+  void find_sums() {
+    const FollowingSumFinder finder(graph_);
+    tail_.assign(graph_.nodes.size(), -1);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) runs_at_.push_back(static_cast<std::int32_t>(i));
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.body != nullptr || node.op == nullptr || node.outputs.size() != 1 || node.inputs.empty()) continue;
+      if (!std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return is_known(v); }) || !is_known(node.outputs[0])) continue;
+      const NodeDescs d(*this, node);
+      const Kernel* const kernel = find_kernel(d.desc);
+      if (kernel == nullptr || kernel->takes == 0) continue;
+      const auto index = static_cast<std::int32_t>(i);
+      const FollowingSums sums = finder.find(index, kernel->takes, [](std::int32_t) { return true; });
+      if (sums.bias.node >= 0) absorb(index, sums.bias.node);
+      if (sums.residual.node >= 0 && graph_.values[sums.residual.operand].shape == graph_.values[node.outputs[0]].shape) absorb(index, sums.residual.node);
+    }
+  }
+
+  void absorb(std::int32_t index, std::int32_t sum) {
+    runs_at_[sum] = index;
+    tail_[index] = sum;
+  }
 
   void find_uses() {
     last_user_.assign(graph_.values.size(), -1);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       for (const ValueId v : graph_.nodes[i].inputs) {
         if (v == kNoValue) continue;
-        last_user_[v] = static_cast<std::int32_t>(i);
+        last_user_[v] = std::max(last_user_[v], runs_at_[i]);
         if (graph_.values[v].constant != nullptr) ++unpacked_uses_[graph_.values[v].constant.get()];
       }
     }
@@ -86,6 +115,24 @@ class Estimator {
       if (!inside && !let_go) e_.weights_bytes += w->size_bytes;
     }
   }
+
+  // What a kernel is asked about.
+  struct NodeDescs {
+    std::vector<TensorDesc> inputs, outputs;
+    std::vector<WeightPtr> constants;
+    OpDesc desc;
+
+    NodeDescs(const Estimator& e, const Node& node) {
+      for (const ValueId v : node.inputs) {
+        inputs.push_back(e.desc_of(v));
+        constants.push_back(v == kNoValue ? nullptr : e.graph_.values[v].constant);
+      }
+      for (const ValueId v : node.outputs) outputs.push_back(e.desc_of(v));
+      desc = {&node, inputs, outputs, constants};
+    }
+    NodeDescs(const NodeDescs&) = delete;
+    NodeDescs& operator=(const NodeDescs&) = delete;
+  };
 
   TensorDesc desc_of(ValueId v) const {
     return v == kNoValue ? TensorDesc{} : TensorDesc{graph_.values[v].dtype, graph_.values[v].shape};
@@ -159,17 +206,10 @@ class Estimator {
   }
 
   void add_kernel(const Node& node, std::int32_t index) {
-    std::vector<TensorDesc> inputs;
-    std::vector<TensorDesc> outputs;
-    std::vector<WeightPtr> constants;
-    for (const ValueId v : node.inputs) {
-      inputs.push_back(desc_of(v));
-      constants.push_back(v == kNoValue ? nullptr : graph_.values[v].constant);
-    }
-    for (const ValueId v : node.outputs) outputs.push_back(desc_of(v));
-    const double work = multiply_adds(node, inputs, outputs);
+    NodeDescs d(*this, node);
+    OpDesc& desc = d.desc;
+    const double work = multiply_adds(node, d.inputs, d.outputs);
     add_work(node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type, work);
-    OpDesc desc{&node, inputs, outputs, constants};
     std::vector<Layout> layouts;
     const Kernel* const kernel = find_kernel(desc);
     if (kernel != nullptr && kernel->layouts != nullptr) choose_layouts(*kernel, index, &desc, &layouts);
@@ -179,7 +219,12 @@ class Estimator {
     }
     const std::size_t threads = cpu_.traits().compute_units;
     add_root(checked_add(align_up(plan.scratch_bytes, 64), checked_mul(threads, align_up(plan.thread_scratch_bytes, 64))), index, index);
-    for (std::size_t k = 0; k < outputs.size(); ++k) place(node, k, index, k == 0 ? plan.in_place : 0);
+    if (tail_[index] >= 0) {
+      const Node& tail = graph_.nodes[tail_[index]];
+      layout_of_[tail.outputs[0]] = layout_of_[node.outputs[0]];
+      return place(tail, 0, index, 0);
+    }
+    for (std::size_t k = 0; k < d.outputs.size(); ++k) place(node, k, index, k == 0 ? plan.in_place : 0);
   }
 
   // The kernel that the device would choose, or null.

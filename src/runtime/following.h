@@ -1,11 +1,38 @@
 // Sums that a kernel computes together with the node before them: which nodes these are.
 #pragma once
 
-#include "runtime/compile.h"
+#include <functional>
+#include <vector>
+
+#include "core/graph.h"
 
 namespace evn {
 
-// Fills in CompiledNode::bias and ::residual for kernels that take such sums. Devices and kernels are chosen already (placement).
-void find_following_sums(CompiledGraph& c);
+// A sum that a kernel computes together with the node before it.
+struct FollowingSum {
+  std::int32_t node = -1;     // the Add; -1: none
+  ValueId operand = kNoValue; // what is added
+};
+
+struct FollowingSums {
+  FollowingSum bias, residual;  // if the shapes of a run allow it; bias first
+};
+
+class FollowingSumFinder {
+ public:
+  explicit FollowingSumFinder(const Graph& graph);
+
+  // Of a node whose kernel takes sums (Kernel::takes). `beside`: whether a node runs on a kernel of the same device.
+  FollowingSums find(std::int32_t node, std::uint8_t takes, const std::function<bool(std::int32_t)>& beside) const;
+
+ private:
+  FollowingSum next_sum(std::int32_t at, std::int32_t first, const std::function<bool(std::int32_t)>& beside) const;
+  bool is_bias(const Node& node, ValueId v) const;
+
+  const Graph& graph_;
+  std::vector<std::int32_t> uses_;    // per value: inputs that read it, and outputs of the graph
+  std::vector<std::int32_t> maker_;   // per value
+  std::vector<std::int32_t> reader_;  // per value: the last node that reads it
+};
 
 }  // namespace evn
