@@ -13,7 +13,7 @@ TEST(Registry, EveryRowIsWellFormed) {
     EXPECT_FALSE(family->ops.empty());
     for (const OpDef& op : family->ops) {
       SCOPED_TRACE(op.name);
-      EXPECT_TRUE(seen.insert({op.name, op.since}).second) << "two rows since " << op.since;
+      EXPECT_TRUE(seen.insert({std::string(op.domain) + "::" + op.name, op.since}).second) << "two rows since " << op.since;
       EXPECT_GE(op.since, 1);
       EXPECT_LE(op.min_inputs, op.max_inputs);
       EXPECT_LE(op.min_outputs, op.max_outputs);
