@@ -176,7 +176,7 @@ class Block {
  public:
   Block(const Tile& t, const Chain& chain, std::int64_t row, std::int64_t m) : t_(t), chain_(chain), row_(row), m_(m) {
     panel_count_ = cut_panels(t, row, m, t.n <= kHalfNv * kLanes ? kTallMr : kMr, panels_);
-    for (int i = 0; i < panel_count_; ++i) any_copied_ |= panels_[i].copied;
+    for (int i = 0; i < panel_count_; ++i) any_copied_ |= panels_[i].a == nullptr;
   }
 
   void run() {
@@ -204,6 +204,7 @@ class Block {
     const bool all_copied = t_.window != nullptr && has_short_runs(*t_.window);
     const int segment_count = all_copied ? 0 : find_segments(t_, k0, kc, segments);
     const std::int64_t step = (kc + 15) / 16 * 16 + kPadding;
+    const std::int64_t lda = t_.window == nullptr ? t_.lda : t_.window->stride_w * t_.window->pixel;
     if (any_copied_) copy(k0, kc, step);
 
     Micro g{};
@@ -228,15 +229,17 @@ class Block {
       const float* const next = left > kNr ? g.b + t_.k * kNr : g.b + kc * vectors * kLanes;
       for (int i = 0; i < panel_count_; ++i) {
         const Panel& p = panels_[i];
-        g.a = p.copied ? t_.buffer + (p.row - row_) * step : p.a;
-        g.lda = p.copied ? step : p.lda;
-        g.segments = p.copied ? &whole : segments;
-        g.segment_count = p.copied ? 1 : segment_count;
+        const bool copied = p.a == nullptr;
+        const std::int64_t row = row_ + p.row;
+        g.a = copied ? t_.buffer + p.row * step : p.a;
+        g.lda = copied ? step : lda;
+        g.segments = copied ? &whole : segments;
+        g.segment_count = copied ? 1 : segment_count;
         g.ahead = far && i < vectors ? next + i * kc * 16 : g.b;
         g.ahead_step = far && i < vectors ? 16 : 0;
-        g.c = t_.c + p.row * t_.ldc + column;
-        g.init = t_.init == nullptr ? nullptr : t_.init + p.row * t_.init_row + column * t_.init_column;
-        g.residual = last && t_.residual != nullptr ? t_.residual + p.row * t_.ldr + column : nullptr;
+        g.c = t_.c + row * t_.ldc + column;
+        g.init = t_.init == nullptr ? nullptr : t_.init + row * t_.init_row + column * t_.init_column;
+        g.residual = last && t_.residual != nullptr ? t_.residual + row * t_.ldr + column : nullptr;
         kMicros[p.rows - 1][vectors - 1](g);
         if (last && chain_.rest_count > 0) {
           for (std::int32_t r = 0; r < p.rows; ++r) apply_rest(chain_, g.c + r * t_.ldc, cols);
@@ -245,11 +248,12 @@ class Block {
     }
   }
 
-  void copy(std::int64_t k0, std::int64_t kc, std::int64_t step) {
+  // Not inlined: the stack of `parts` is only for those who need it.
+  __attribute__((noinline)) void copy(std::int64_t k0, std::int64_t kc, std::int64_t step) {
     LinePart parts[kKc];
     const int count = find_line_parts(*t_.window, k0, kc, parts);
     for (int i = 0; i < panel_count_; ++i) {
-      if (panels_[i].copied) copy_panel(t_, panels_[i], parts, count, t_.buffer + (panels_[i].row - row_) * step, step);
+      if (panels_[i].a == nullptr) copy_panel(t_, row_, panels_[i], parts, count, t_.buffer + panels_[i].row * step, step);
     }
   }
 };

@@ -25,11 +25,8 @@ inline bool is_together(const Window& w) { return w.dilation_w == 1 && w.pixel =
 inline bool has_short_runs(const Window& w) { return (is_together(w) ? w.kernel_w * w.channels : w.channels) < kShortRun; }
 
 struct Panel {
-  std::int64_t row;       // in the tile
-  std::int32_t rows;
-  bool copied;
-  const float* a;         // begin of row 0
-  std::int64_t lda;
+  std::int32_t row, rows;  // in the block
+  const float* a;          // begin of row 0; null: copied
 };
 
 // Position of an output row in its image.
@@ -61,7 +58,7 @@ int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* p
   if (t.window == nullptr) {
     for (std::int64_t r = 0; r < m;) {
       const std::int64_t rows = even_rows(m - r, mr);
-      panels[n++] = {row + r, static_cast<std::int32_t>(rows), false, t.a + (row + r) * t.lda, t.lda};
+      panels[n++] = {static_cast<std::int32_t>(r), static_cast<std::int32_t>(rows), t.a + (row + r) * t.lda};
       r += rows;
     }
     return n;
@@ -75,7 +72,7 @@ int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* p
     const std::int64_t rows = even_rows(left, mr);
     const bool copied = short_runs || !is_inside(w, p, rows);
     const float* const a = t.a + ((p.image * w.height + p.y * w.stride_h - w.pad_top) * w.width + p.x * w.stride_w - w.pad_left) * w.pixel;
-    panels[n++] = {row + r, static_cast<std::int32_t>(rows), copied, copied ? nullptr : a, w.stride_w * w.pixel};
+    panels[n++] = {static_cast<std::int32_t>(r), static_cast<std::int32_t>(rows), copied ? nullptr : a};
     r += rows;
   }
   return n;
@@ -154,10 +151,10 @@ int find_line_parts(const Window& w, std::int64_t k0, std::int64_t kc, LinePart*
 }
 
 // Writes those parts of k of the panel's rows to `to`, `step` floats apart. May write a vector beyond the end of a row.
-void copy_panel(const Tile& t, const Panel& panel, const LinePart* parts, int part_count, float* to, std::int64_t step) {
+void copy_panel(const Tile& t, std::int64_t row, const Panel& panel, const LinePart* parts, int part_count, float* to, std::int64_t step) {
   const Window& w = *t.window;
   const bool together = is_together(w);
-  Position p = position_of(w, t.first_row + panel.row);
+  Position p = position_of(w, t.first_row + row + panel.row);
   for (std::int32_t r = 0; r < panel.rows; ++r, to += step) {
     const std::int64_t x = p.x * w.stride_w - w.pad_left;
     const std::int64_t y0 = p.y * w.stride_h - w.pad_top;
