@@ -1,6 +1,7 @@
 #include "runtime/following.h"
 
 #include "device/kernel.h"
+#include "ops/gemm.h"
 
 namespace evn {
 
@@ -61,7 +62,8 @@ bool FollowingSumFinder::is_bias(const Node& node, ValueId v) const {
   const Shape& b = bias->desc.shape;
   const int rank = graph_.values[node.outputs[0]].shape.rank();
   if (b.rank() > rank) return false;
-  const std::int64_t wanted = conv ? w[0] : w[w.rank() - 1];
+  const bool transposed = node.op_type == "Gemm" && attr_int(node, GemmAttr::kTransB) != 0;
+  const std::int64_t wanted = conv || transposed ? w[0] : w[w.rank() - 1];
   const int axis = b.rank() - (conv ? rank - 1 : 1);  // of b
   return axis >= 0 && b[axis] == wanted && b.elements() == wanted;
 }

@@ -111,6 +111,20 @@ TEST_F(FollowingTest, BiasAndResidualOfMatMul) {
   EXPECT_EQ(check({{random_tensor({1, 5, 24}, 1)}, {random_tensor({3, 70, 24}, 2)}, {random_tensor({1, 1, 24}, 3)}}), 3);
 }
 
+// The weight's columns are its first axis here: a sum that widens the product is no bias of it. The other one is folded before.
+TEST_F(FollowingTest, SumsOfGemmByATransposedWeight) {
+  w_.add_input("x", kF32, {"N", 5}).add_output("wide", kF32).add_output("y", kF32);
+  weight("column", {1, 5});
+  weight("five", {5});
+  weight("w", {7, 5});
+  weight("seven", {7});
+  w_.add_node("Gemm", {"x", "column"}, {"a"}, {{"transB", 1}});
+  w_.add_node("Add", {"a", "five"}, {"wide"});
+  w_.add_node("Gemm", {"x", "w"}, {"b"}, {{"transB", 1}});
+  w_.add_node("Add", {"b", "seven"}, {"y"});
+  EXPECT_EQ(check({{random_tensor({3, 5}, 1)}, {random_tensor({1, 5}, 2)}}), 0);
+}
+
 // What reads channels-last values: a graph output, views, kernels of plain values, a body's worth of users of both layouts.
 TEST_F(FollowingTest, ValuesAreReadInBothLayouts) {
   w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("a", kF32).add_output("t", kF32).add_output("f", kF32).add_output("g", kF32);

@@ -3,6 +3,7 @@
 
 #include "backends/cpu/simd/epilogue.h"
 #include "backends/cpu/simd/gemm_pack.h"
+#include "backends/cpu/simd/micro_tile.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -22,63 +23,13 @@ constexpr int kMr = 4, kNv = 2, kKc = 256;
 #endif
 constexpr int kNr = kNv * kLanes;
 
-struct Micro {
+struct Micro : MicroTile {
   const float* a;
   std::int64_t lda;        // packed: unused
   const float* b;
   std::int64_t ldb;
   std::int64_t k;
-  float* c;
-  std::int64_t ldc;
-  std::int64_t last_lanes; // lanes of the last vector
-  const float* init;       // only in the first block of k
-  std::int64_t init_row, init_column;
-  float init_scale;
-  bool first, bound;
-  float low, high;
 };
-
-inline Vec load_part(const float* p, bool whole, std::int64_t n) { return whole ? load(p) : load_n(p, n); }
-
-template <int R, int NV>
-inline void start(const Micro& g, Vec (&acc)[R][NV]) {
-  const bool whole = g.last_lanes == kLanes;
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < NV; ++v) {
-      const bool full = v + 1 < NV || whole;
-      if (!g.first) {
-        acc[r][v] = load_part(g.c + r * g.ldc + v * kLanes, full, g.last_lanes);
-      } else if (g.init == nullptr) {
-        acc[r][v] = zero();
-      } else if (g.init_column == 0) {
-        acc[r][v] = splat(g.init[r * g.init_row] * g.init_scale);
-      } else {
-        acc[r][v] = splat(g.init_scale) * load_part(g.init + r * g.init_row + v * kLanes, full, g.last_lanes);
-      }
-    }
-  }
-}
-
-template <int R, int NV>
-inline void finish(const Micro& g, Vec (&acc)[R][NV]) {
-  if (g.bound) {
-    const Vec low = splat(g.low);
-    const Vec high = splat(g.high);
-    for (int r = 0; r < R; ++r) {
-      for (int v = 0; v < NV; ++v) acc[r][v] = min_of(high, max_of(low, acc[r][v]));
-    }
-  }
-  const bool whole = g.last_lanes == kLanes;
-  for (int r = 0; r < R; ++r) {
-    float* c = g.c + r * g.ldc;
-    for (int v = 0; v + 1 < NV; ++v) store(c + v * kLanes, acc[r][v]);
-    if (whole) {
-      store(c + (NV - 1) * kLanes, acc[r][NV - 1]);
-    } else {
-      store_n(c + (NV - 1) * kLanes, acc[r][NV - 1], g.last_lanes);
-    }
-  }
-}
 
 template <int R, int NV, bool Packed>
 void micro(const Micro& g) {

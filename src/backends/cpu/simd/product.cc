@@ -4,6 +4,7 @@
 #include "backends/cpu/simd/product.h"
 
 #include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/micro_tile.h"
 #include "backends/cpu/simd/product_rows.h"
 
 namespace evn::EVN_ISA {
@@ -27,7 +28,7 @@ constexpr std::int64_t kNearFloats = 1 << 17; // B of so many stays in L2 by its
 constexpr std::int64_t kPadding = 16;       // of copied rows, so that they do not fall into one set of the cache
 
 // A micro-tile in one block of k.
-struct Micro {
+struct Micro : MicroTile {
   const float* a;
   std::int64_t lda;
   const Segment* segments;
@@ -35,80 +36,7 @@ struct Micro {
   const float* b;
   const float* ahead;      // what is fetched into L2 meanwhile: a line for each k
   std::int64_t ahead_step;
-  float* c;
-  std::int64_t ldc;
-  std::int64_t last_lanes; // lanes of the last vector
-  const float* init;
-  std::int64_t init_row, init_column;
-  float init_scale;
-  const float* residual;   // only in the last block
-  std::int64_t ldr;
-  bool first, bound;
-  float low, high;
 };
-
-inline Vec load_part(const float* p, bool whole, std::int64_t n) { return whole ? load(p) : load_n(p, n); }
-
-template <int R, int NV>
-inline void start(const Micro& g, Vec (&acc)[R][NV]) {
-  const bool whole = g.last_lanes == kLanes;
-  if (g.first && g.init == nullptr) {
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < NV; ++v) acc[r][v] = zero();
-    }
-    return;
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < NV; ++v) {
-      const bool full = v + 1 < NV || whole;
-      if (!g.first) {
-        acc[r][v] = load_part(g.c + r * g.ldc + v * kLanes, full, g.last_lanes);
-      } else if (g.init_column == 0) {
-        acc[r][v] = splat(g.init[r * g.init_row] * g.init_scale);
-      } else {
-        acc[r][v] = splat(g.init_scale) * load_part(g.init + r * g.init_row + v * kLanes, full, g.last_lanes);
-      }
-    }
-  }
-}
-
-template <int R, int NV>
-inline void finish(const Micro& g, Vec (&acc)[R][NV]) {
-  const bool whole = g.last_lanes == kLanes;
-  if (g.residual != nullptr) {
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < NV; ++v) {
-        acc[r][v] = acc[r][v] + load_part(g.residual + r * g.ldr + v * kLanes, v + 1 < NV || whole, g.last_lanes);
-      }
-    }
-  }
-  if (g.bound) {
-    const Vec low = splat(g.low);
-    const Vec high = splat(g.high);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < NV; ++v) acc[r][v] = min_of(high, max_of(low, acc[r][v]));
-    }
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    float* c = g.c + r * g.ldc;
-#pragma GCC unroll 16
-    for (int v = 0; v + 1 < NV; ++v) store(c + v * kLanes, acc[r][v]);
-    if (whole) {
-      store(c + (NV - 1) * kLanes, acc[r][NV - 1]);
-    } else {
-      store_n(c + (NV - 1) * kLanes, acc[r][NV - 1], g.last_lanes);
-    }
-  }
-}
 
 // Accumulators, vectors of B and a broadcast are one more than AVX-512 has registers: the last vector of B stays in memory.
 #if defined(__AVX512F__)

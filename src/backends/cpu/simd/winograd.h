@@ -1,7 +1,7 @@
 // Winograd's minimal filtering F(4 x 4, 3 x 3) for channels-last images: the transforms of pixels, filters and products (Lavin and
 // Gray, 2015, "Fast algorithms for convolutional neural networks"). An output tile of 4 x 4 comes of 6 x 6 pixels by 36
 // multiplications for each pair of channels where the sum as it is written takes 144. The points are 0, +-sqrt(1/2), +-sqrt(2) and
-// infinity, which lose less than half the bits that 0, +-1, +-2 lose.
+// infinity, whose matrices have smaller numbers than those of 0, +-1, +-2 and lose less to rounding.
 #pragma once
 
 #include <cstdint>
