@@ -46,6 +46,21 @@ TEST(CpuConv, LongInnerDimensionIsCarriedBetweenBlocks) {
   conv(1, 64, 300, 1, {14, 14, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_last"}).run();
 }
 
+TEST(CpuConv, FewInputChannels) {
+  const Spatial cases[] = {
+      {32, 45, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1}, {33, 30, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, {40, 61, 7, 7, 2, 2, 1, 1, 3, 3, 3, 3},
+      {9, 8, 5, 4, 3, 2, 1, 1, 0, 9, 7, 2},   {3, 3, 3, 3, 2, 2, 1, 1, 5, 6, 5, 6},   {20, 120, 3, 3, 3, 1, 1, 1, 0, 0, 0, 0},
+      {5, 3, 2, 1, 5, 2, 1, 1, 1, 0, 0, 1},   {1, 1, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},   {70, 28, 16, 3, 1, 1, 1, 1, 15, 0, 3, 2},
+  };
+  for (const Spatial& s : cases) {
+    for (const std::int64_t cout : {6, 8, 16, 19, 24, 32, 53}) conv(2, 3, cout, 1, s, cout != 16).kernel("conv_thin").run();
+    conv(1, 1, 40, 1, s).step(StepKind::kRelu).kernel("conv_thin").run();
+    conv(1, 4, 12, 1, s).step(StepKind::kClip, -0.3f, 0.4f).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).kernel("conv_thin").run();
+    conv(1, 2, 30, 1, s).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).step(StepKind::kSigmoid).kernel("conv_thin").run();
+  }
+  KernelCheck("Conv").input(Shape{2, 3, 40}).weight(Shape{11, 3, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernel("conv_thin").run();
+}
+
 TEST(CpuConv, Winograd) {
   const std::vector<std::string> names = {"conv_gemm", "conv_last", "conv_winograd"};
   for (const std::int64_t h : {9, 12, 14, 15}) {
@@ -123,15 +138,15 @@ TEST(CpuConv, NaNStaysWhereItIs) {
 
 TEST(CpuConv, BatchNeighboursDoNotChangeABit) {
   const Spatial s = {13, 17, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
-  std::vector<float> one(static_cast<std::size_t>(20 * 13 * 17));
   Random random(5);
-  for (float& v : one) v = random.uniform(-1, 1);
-  for (const char* const name : {"conv_gemm", "conv_last", "conv_winograd", "conv_depthwise", "conv_depthwise_last"}) {
+  for (const char* const name : {"conv_gemm", "conv_last", "conv_winograd", "conv_depthwise", "conv_depthwise_last", "conv_thin"}) {
     const std::int64_t group = std::string(name).starts_with("conv_depthwise") ? 20 : 1;
-    std::vector<float> many;
+    const std::int64_t channels = std::string(name) == "conv_thin" ? 3 : 20;
+    std::vector<float> one(static_cast<std::size_t>(channels * s.h * s.w)), many;
+    for (float& v : one) v = random.uniform(-1, 1);
     for (int i = 0; i < 3; ++i) many.insert(many.end(), one.begin(), one.end());
     const auto check = [&](std::int64_t n, const std::vector<float>& x) {
-      return KernelCheck("Conv").input_of<float>(Shape{n, 20, s.h, s.w}, x).weight(Shape{20, 20 / group, 3, 3}).integer("group", group)
+      return KernelCheck("Conv").input_of<float>(Shape{n, channels, s.h, s.w}, x).weight(Shape{20, channels / group, 3, 3}).integer("group", group)
           .ints("pads", {1, 1, 1, 1}).kernel(name).run();
     };
     const Bytes single = check(1, one)[0];

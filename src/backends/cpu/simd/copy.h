@@ -12,7 +12,9 @@ static inline void copy_over(float* to, const float* from, std::int64_t n) {
   if (i < n) store(to + i, load_n(from + i, n - i));
 }
 static inline void zero_over(float* to, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; i += kLanes) store(to + i, zero());
+  Vec zeros = zero();
+  hide(&zeros);  // or the compiler calls memset, mostly for a few floats
+  for (std::int64_t i = 0; i < n; i += kLanes) store(to + i, zeros);
 }
 
 // to[i] = from[2 * i]; reads nothing beyond from[2 * n - 2], and may write up to a whole vector beyond.

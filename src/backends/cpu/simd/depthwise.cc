@@ -1,6 +1,6 @@
 #include "backends/cpu/simd/depthwise.h"
 
-#include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/finish.h"
 #include "backends/cpu/simd/taps.h"
 
 namespace evn::EVN_ISA {
@@ -18,48 +18,6 @@ constexpr int kTallRows = 1;
 
 constexpr std::int64_t kChannels = 64;
 alignas(64) constexpr float kZeros[kLanes] = {};
-
-inline Vec load_some(const float* p, std::int64_t lanes) { return lanes >= kLanes ? load(p) : load_n(p, lanes); }
-
-inline void store_some(float* p, Vec v, std::int64_t lanes) {
-  if (lanes >= kLanes) {
-    store(p, v);
-  } else {
-    store_n(p, v, lanes);
-  }
-}
-
-template <StepKind Kind, int Count>
-inline void apply_kind(Step step, Vec (&v)[Count]) {
-  step.kind = Kind;
-#pragma GCC unroll 8
-  for (int i = 0; i < Count; ++i) v[i] = apply_step(step, v[i]);
-}
-
-// One look at the kind of a step serves all vectors.
-template <int Count>
-__attribute__((noinline)) void apply_steps(const Chain& chain, Vec (&v)[Count]) {
-  for (int s = 0; s < chain.rest_count; ++s) {
-    const Step step = chain.rest[s];
-    switch (step.kind) {
-      case StepKind::kRelu: apply_kind<StepKind::kRelu>(step, v); break;
-      case StepKind::kClip: apply_kind<StepKind::kClip>(step, v); break;
-      case StepKind::kHardSwish: apply_kind<StepKind::kHardSwish>(step, v); break;
-      case StepKind::kSwish: apply_kind<StepKind::kSwish>(step, v); break;
-      case StepKind::kScale: apply_kind<StepKind::kScale>(step, v); break;
-      case StepKind::kOffset: apply_kind<StepKind::kOffset>(step, v); break;
-      default:
-        for (int i = 0; i < Count; ++i) v[i] = apply_step(step, v[i]);
-    }
-  }
-}
-
-template <int Count>
-inline void finish(const Chain& chain, Vec (&v)[Count]) {
-#pragma GCC unroll 8
-  for (int i = 0; i < Count; ++i) v[i] = bounded(chain, v[i]);
-  if (chain.rest_count > 0) apply_steps(chain, v);
-}
 
 // A block of Rows x kColumns outputs. `x` is where its first tap's pixel would lie, which may be outside the image: rows and columns
 // of pixels are numbered from there, and only those inside the ranges are read.

@@ -94,6 +94,14 @@ static inline void store_n(float* p, Vec v, std::int64_t n) {
 #endif
 
 static inline Vec zero() { return splat(0); }
+// Keeps the compiler from knowing the value.
+static inline void hide(Vec* v) {
+#if defined(__aarch64__)
+  __asm__("" : "+w"(*v));
+#elif defined(__x86_64__)
+  __asm__("" : "+x"(*v));
+#endif
+}
 static inline IntVec as_int(Vec v) { return reinterpret_cast<IntVec>(v); }
 static inline Vec as_float(IntVec v) { return reinterpret_cast<Vec>(v); }
 static inline IntVec splat_int(std::int32_t x) { return x - IntVec{}; }
