@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cpu/simd/transpose.h"
 #include "backends/cpu/support.h"
 #include "base/checked.h"
 
@@ -23,21 +24,33 @@ std::int64_t packed_b_floats(const simd_gemm::Loops& loops, std::int64_t n, std:
   return checked_mul(round_up(n, loops.nr), k);
 }
 
+void pack_panel(const float* b, std::int64_t row, std::int64_t column, std::int64_t columns, std::int64_t width, std::int64_t depth,
+                float* to) {
+  const simd_transpose::Loops& move = simd_transpose::loops(cpu_isa());
+  if (column == 1) {
+    move.copy(b, row, depth, columns, to, width);
+  } else if (row == 1) {
+    move.transpose(b, column, columns, depth, to, width);
+  } else {
+    for (std::int64_t k = 0; k < depth; ++k) {
+      for (std::int64_t j = 0; j < columns; ++j) to[k * width + j] = b[k * row + j * column];
+    }
+  }
+  for (std::int64_t k = 0; k < depth && columns < width; ++k) std::fill(to + k * width + columns, to + (k + 1) * width, 0.0f);
+}
+
 void pack_a(const simd_gemm::Loops& loops, const float* a, std::int64_t row, std::int64_t column, std::int64_t m, std::int64_t k,
             float* to) {
-  for (std::int64_t i0 = 0; i0 < m; i0 += loops.mr) {
-    for (std::int64_t p = 0; p < k; ++p) {
-      for (std::int64_t i = i0; i < i0 + loops.mr; ++i) *to++ = i < m ? a[i * row + p * column] : 0.0f;
-    }
+  for (std::int64_t i = 0; i < m; i += loops.mr, to += loops.mr * k) {
+    pack_panel(a + i * row, column, row, std::min<std::int64_t>(loops.mr, m - i), loops.mr, k, to);
   }
 }
 
 void pack_b(const simd_gemm::Loops& loops, const float* b, std::int64_t row, std::int64_t column, std::int64_t n, std::int64_t k,
             float scale, float* to) {
-  for (std::int64_t j0 = 0; j0 < n; j0 += loops.nr) {
-    for (std::int64_t p = 0; p < k; ++p) {
-      for (std::int64_t j = j0; j < j0 + loops.nr; ++j) *to++ = j < n ? b[p * row + j * column] * scale : 0.0f;
-    }
+  for (std::int64_t j = 0; j < n; j += loops.nr, to += loops.nr * k) {
+    pack_panel(b + j * column, row, column, std::min<std::int64_t>(loops.nr, n - j), loops.nr, k, to);
+    if (scale != 1) std::transform(to, to + loops.nr * k, to, [scale](float v) { return v * scale; });
   }
 }
 

@@ -10,11 +10,12 @@ namespace evn {
 // Floats of a packed k x n matrix. Throws EVN_ERROR_LIMIT on overflow.
 std::int64_t product_floats(const simd_product::Loops& loops, std::int64_t n, std::int64_t k);
 
-// Element (tap * channels + channel, j) of B is b[tap * tap_step + channel * channel_step + j * column_step]; k = taps * channels.
+// Element (tap * channels + channel, j) of B is b[tap + channel * channel_step + j * column_step]; k = taps * channels. With more than
+// one tap, channel_step is `taps`.
 struct ProductSource {
   const float* b;
   std::int64_t taps, channels;
-  std::int64_t tap_step, channel_step, column_step;
+  std::int64_t channel_step, column_step;
 };
 
 // Values are multiplied by `scale`.

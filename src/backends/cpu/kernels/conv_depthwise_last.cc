@@ -1,6 +1,7 @@
 // Depthwise Conv with a constant weight, channels last, one or two spatial axes. A tile is some rows of some channels of an image.
 #include <algorithm>
 
+#include "backends/cpu/pack.h"
 #include "backends/cpu/simd/depthwise.h"
 #include "backends/cpu/support.h"
 #include "backends/cpu/window_plan.h"
@@ -51,10 +52,7 @@ void prepack(const OpDesc& d, int, void* packed) {
   const std::int64_t taps = w.elements(2, w.rank()), step = weight_step(w);
   const float* from = d.constant(1)->as<float>();
   float* to = static_cast<float*>(packed);
-  std::fill_n(to, taps * step, 0.0f);
-  for (std::int64_t c = 0; c < w[0]; ++c) {
-    for (std::int64_t k = 0; k < taps; ++k) to[k * step + c] = from[c * taps + k];
-  }
+  pack_panel(from, 1, taps, w[0], step, taps, to);
 }
 
 // Rows first, as they share pixels; channels where there are few rows.

@@ -58,7 +58,7 @@ void prepack(const OpDesc& d, int, void* packed) {
   const std::int64_t floats = group_floats(d);
   for (std::int64_t g = 0; g < groups; ++g) {
     const float* from = d.constant(1)->as<float>() + g * columns * w[1] * taps;
-    pack_product(loops, {from, taps, w[1], 1, taps, w[1] * taps}, columns, 1.0f, static_cast<float*>(packed) + g * floats);
+    pack_product(loops, {from, taps, w[1], taps, w[1] * taps}, columns, 1.0f, static_cast<float*>(packed) + g * floats);
   }
 }
 

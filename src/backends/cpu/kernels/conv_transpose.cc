@@ -275,7 +275,7 @@ void last_prepack(const OpDesc& d, int, void* packed) {
         for (std::int64_t o = 0; o < outputs; ++o) *to++ = from[((c * outputs + o) * rows + ky) * taps + kx];
       }
     }
-    pack_product(simd_product::loops(cpu_isa()), {matrix.data(), 1, w[0], 0, columns, 1}, columns, 1.0f,
+    pack_product(simd_product::loops(cpu_isa()), {matrix.data(), 1, w[0], columns, 1}, columns, 1.0f,
                  static_cast<float*>(packed) + ky * last_floats(w));
   }
 }

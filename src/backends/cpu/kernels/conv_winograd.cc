@@ -3,9 +3,11 @@
 // back.
 #include <algorithm>
 
+#include "backends/cpu/pack.h"
 #include "backends/cpu/product_plan.h"
 #include "backends/cpu/simd/winograd.h"
 #include "backends/cpu/support.h"
+#include "base/error.h"
 #include "ops/conv.h"
 
 namespace evn {
@@ -19,6 +21,8 @@ constexpr std::int64_t kFewestTiles = 9;       // of an image: below, the filter
 constexpr std::int64_t kMostPairs = 256 * 256; // of channels, where the size of the images is not known
 constexpr std::int64_t kBlockBytes = 768 << 10; // of transformed pixels and products: most of L2
 constexpr std::int64_t kFewestInBlock = 16;
+constexpr std::int64_t kTurned = 4;            // channels whose filters are transposed at once
+constexpr std::int64_t kMostWidth = 64;        // of a panel
 
 struct WinogradState {
   Isa isa;
@@ -78,11 +82,18 @@ void prepack(const OpDesc& d, int, void* packed) {
   const simd_winograd::Loops& loops = simd_winograd::loops(cpu_isa());
   const Shape& w = d.inputs[1].shape;
   const std::int64_t floats = position_floats(d);
+  alignas(64) float turned[kTurned * 9 * kMostWidth];
+  EVN_CHECK(product.nr <= kMostWidth);
   for (std::int64_t column = 0; column < w[0]; column += product.nr) {
     const std::int64_t columns = std::min<std::int64_t>(product.nr, w[0] - column);
     const std::int64_t width = ceil_div(columns, product.lanes) * product.lanes;
-    loops.filters(d.constant(1)->as<float>() + column * w[1] * 9, w[1] * 9, w[1], columns, width, static_cast<float*>(packed) + column * w[1],
-                  floats);
+    const float* const from = d.constant(1)->as<float>() + column * w[1] * 9;
+    float* const to = static_cast<float*>(packed) + column * w[1];
+    for (std::int64_t channel = 0; channel < w[1]; channel += kTurned) {
+      const std::int64_t channels = std::min(kTurned, w[1] - channel);
+      pack_panel(from + channel * 9, 1, w[1] * 9, columns, width, channels * 9, turned);
+      loops.filters(turned, channels, width, to + channel * width, floats);
+    }
   }
 }
 

@@ -44,7 +44,7 @@ std::uint64_t matmul_prepack_variant(const OpDesc&, int) { return static_cast<st
 
 void matmul_prepack(const OpDesc& d, int, void* packed) {
   const Shape& b = d.inputs[1].shape;
-  pack_product(simd_product::loops(cpu_isa()), {d.constant(1)->as<float>(), 1, b[0], 0, b[1], 1}, b[1], 1.0f, static_cast<float*>(packed));
+  pack_product(simd_product::loops(cpu_isa()), {d.constant(1)->as<float>(), 1, b[0], b[1], 1}, b[1], 1.0f, static_cast<float*>(packed));
 }
 
 void matmul_plan(const OpDesc& d, KernelPlan* p) {
@@ -89,7 +89,7 @@ void gemm_prepack(const OpDesc& d, int, void* packed) {
   const bool t = trans_b(d);
   const std::int64_t n = b[t ? 0 : 1];
   const std::int64_t k = b[t ? 1 : 0];
-  pack_product(simd_product::loops(cpu_isa()), {d.constant(1)->as<float>(), 1, k, 0, t ? 1 : n, t ? k : 1}, n,
+  pack_product(simd_product::loops(cpu_isa()), {d.constant(1)->as<float>(), 1, k, t ? 1 : n, t ? k : 1}, n,
                attr_float(*d.node, GemmAttr::kAlpha), static_cast<float*>(packed));
 }
 

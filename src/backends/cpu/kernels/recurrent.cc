@@ -7,6 +7,7 @@
 #include "backends/cpu/pack.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/recurrent.h"
+#include "backends/cpu/simd/transpose.h"
 #include "backends/cpu/support.h"
 #include "ops/recurrent.h"
 
@@ -63,12 +64,17 @@ std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint
 float* pack_gates(const float* w, int gates, std::int64_t hidden, std::int64_t depth, float* to) {
   const std::int64_t nr = simd_gemm::loops(cpu_isa()).nr;
   const std::int64_t padded = padded_size(hidden);
-  for (std::int64_t first = 0; first < gates * padded; first += nr) {
-    for (std::int64_t k = 0; k < depth; ++k) {
-      for (std::int64_t column = first; column < first + nr; ++column) {
-        const std::int64_t row = column % padded;
-        *to++ = column < gates * padded && row < hidden ? w[(column / padded * hidden + row) * depth + k] : 0.0f;
-      }
+  const simd_transpose::Loops& move = simd_transpose::loops(cpu_isa());
+  const bool whole = hidden == padded && gates * padded % nr == 0;
+  for (std::int64_t first = 0; first < gates * padded; first += nr, to += nr * depth) {
+    if (!whole) std::fill_n(to, nr * depth, 0.0f);
+    const std::int64_t last = std::min(first + nr, gates * padded);
+    for (std::int64_t column = first; column < last;) {
+      const std::int64_t gate = column / padded, row = column % padded;
+      const std::int64_t end = std::min(last, (gate + 1) * padded);
+      const std::int64_t rows = std::min(end - column, hidden - row);
+      if (rows > 0) move.transpose(w + (gate * hidden + row) * depth, depth, rows, depth, to + (column - first), nr);
+      column = end;
     }
   }
   return to;

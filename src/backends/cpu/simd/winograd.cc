@@ -129,19 +129,13 @@ void pixels(const Geometry& g, const float* x, std::int64_t first, std::int64_t 
   }
 }
 
-void filters(const float* w, std::int64_t w_step, std::int64_t channels, std::int64_t columns, std::int64_t width, float* u,
-             std::int64_t step) {
+void filters(const float* w, std::int64_t channels, std::int64_t width, float* u, std::int64_t step) {
   for (std::int64_t c = 0; c < channels; ++c) {
     for (std::int64_t column = 0; column < width; column += kLanes) {
-      float taps[9][kLanes] = {};
-      const std::int64_t n = columns - column < kLanes ? columns - column : kLanes;
-      for (std::int64_t j = 0; j < n; ++j) {
-        const float* from = w + (column + j) * w_step + c * 9;
-        for (int k = 0; k < 9; ++k) taps[k][j] = from[k];
-      }
+      const float* const taps = w + c * 9 * width + column;
       Vec t[kPatch][3];
       for (int j = 0; j < 3; ++j) {
-        const Vec g[3] = {load(taps[j]), load(taps[3 + j]), load(taps[6 + j])};
+        const Vec g[3] = {load(taps + j * width), load(taps + (3 + j) * width), load(taps + (6 + j) * width)};
         Vec r[kPatch];
         filter_line(g, r);
         for (int i = 0; i < kPatch; ++i) t[i][j] = r[i];

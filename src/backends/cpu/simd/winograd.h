@@ -34,10 +34,9 @@ struct Finish {
 struct Loops {
   // Tiles [first, first + count): v[position][tile][channel], `step` floats from one position to the next.
   void (*pixels)(const Geometry& g, const float* x, std::int64_t first, std::int64_t count, float* v, std::int64_t step);
-  // The filters of `columns` output channels from w[column][channel][3][3], `w_step` floats from one column to the next, to rows
-  // u[channel][column] of `width` floats; `step` floats from one position to the next. Columns up to `width` are filled with 0.
-  void (*filters)(const float* w, std::int64_t w_step, std::int64_t channels, std::int64_t columns, std::int64_t width, float* u,
-                  std::int64_t step);
+  // The filters w[channel][3][3][column] to u[channel][column], `width` columns each, whole vectors; `step` floats from one position
+  // to the next.
+  void (*filters)(const float* w, std::int64_t channels, std::int64_t width, float* u, std::int64_t step);
   // Tiles [first, first + count) from m[position][tile][f.count].
   void (*products)(const Geometry& g, const float* m, std::int64_t step, std::int64_t first, std::int64_t count, const Finish& f);
 };
