@@ -162,31 +162,6 @@ void pack_values(const Block& b, std::int64_t first, std::int64_t count, float* 
 
 // ----------------------------------------------------------------------------------------------------- softmax --
 
-// 2^t for t <= 0, within 3e-7 of it, and 0 below 2^-126 or so; NaN stays NaN.
-inline Vec exp2_of(Vec t) {
-#if defined(__AVX512F__)
-  t = max_of(splat(-160.0f), t);
-  const Vec n = _mm512_maskz_roundscale_ps(kAllLanes, t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-#else
-  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-  t = max_of(splat(-127.0f), t);
-  const Vec shifted = t + magic;
-  const Vec n = shifted - magic;
-#endif
-  const Vec f = t - n;
-  Vec p = splat(1.327647129e-03f);
-  p = fma(p, f, splat(9.675540961e-03f));
-  p = fma(p, f, splat(5.550713092e-02f));
-  p = fma(p, f, splat(2.402212024e-01f));
-  p = fma(p, f, splat(6.931469440e-01f));
-  p = fma(p, f, splat(1.000000119f));
-#if defined(__AVX512F__)
-  return _mm512_maskz_scalef_ps(kAllLanes, p, n);
-#else
-  return p * as_float((as_int(shifted) - as_int(magic) + 127) << 23);
-#endif
-}
-
 // What is added to the scores of keys [t, t + n).
 inline Vec mask_at(const Block& b, std::int64_t row, std::int64_t t, std::int64_t n) {
   if (b.mask != nullptr) {

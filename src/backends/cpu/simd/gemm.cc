@@ -224,7 +224,7 @@ void run(const Tile& t) {
       run_column(t, k0, kc, column, a_block, &g);
       if (last && chain.rest_count > 0) {
         const std::int64_t cols = t.n - column < kNr ? t.n - column : kNr;
-        for (std::int64_t row = 0; row < t.m; ++row) apply_rest(chain, t.c + row * t.ldc + column, cols);
+        apply_rest(chain, t.c + column, t.m, t.ldc, cols);
       }
     }
     k0 += kc;

@@ -34,6 +34,15 @@ inline void start(const MicroTile& g, Vec (&acc)[R][NV]) {
     }
     return;
   }
+  if (g.first && g.init_row == 0 && g.init_column == 1) {  // a bias of the columns
+#pragma GCC unroll 16
+    for (int v = 0; v < NV; ++v) {
+      const Vec bias = splat(g.init_scale) * load_part(g.init + v * kLanes, v + 1 < NV || whole, g.last_lanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) acc[r][v] = bias;
+    }
+    return;
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 16

@@ -169,9 +169,7 @@ class Block {
         g.init = t_.init == nullptr ? nullptr : t_.init + row * t_.init_row + column * t_.init_column;
         g.residual = last && t_.residual != nullptr ? t_.residual + row * t_.ldr + column : nullptr;
         kMicros[p.rows - 1][vectors - 1](g);
-        if (last && chain_.rest_count > 0) {
-          for (std::int32_t r = 0; r < p.rows; ++r) apply_rest(chain_, g.c + r * t_.ldc, cols);
-        }
+        if (last && chain_.rest_count > 0) apply_rest(chain_, g.c, p.rows, t_.ldc, cols);
       }
     }
   }

@@ -143,10 +143,38 @@ static inline Vec exp_of(Vec x) {
   return p * s1 * s2;
 }
 
+// 2^t for t <= 128, within 3e-7 of it: infinity from 127.5 on at the latest, and 0 from -127 on at the latest; NaN stays NaN.
+static inline Vec exp2_of(Vec t) {
+#if defined(__AVX512F__)
+  t = max_of(splat(-160.0f), t);
+  const Vec n = _mm512_maskz_roundscale_ps(kAllLanes, t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  const Vec magic = splat(12582912.0f);  // as in exp_of
+  t = max_of(splat(-127.0f), t);
+  const Vec shifted = t + magic;
+  const Vec n = shifted - magic;
+#endif
+  const Vec f = t - n;
+  Vec p = splat(1.327647129e-03f);
+  p = fma(p, f, splat(9.675540961e-03f));
+  p = fma(p, f, splat(5.550713092e-02f));
+  p = fma(p, f, splat(2.402212024e-01f));
+  p = fma(p, f, splat(6.931469440e-01f));
+  p = fma(p, f, splat(1.000000119f));
+#if defined(__AVX512F__)
+  return _mm512_maskz_scalef_ps(kAllLanes, p, n);
+#else
+  return p * as_float((as_int(shifted) - as_int(magic) + 127) << 23);
+#endif
+}
+
 static inline Vec sigmoid_of(Vec x) { return splat(1.0f) / (splat(1.0f) + exp_of(-x)); }
 
 // x / (1 + e^-ax).
-static inline Vec swish_of(Vec a, Vec x) { return x / (splat(1.0f) + exp_of(-a * x)); }
+static inline Vec swish_of(Vec a, Vec x) {
+  const Vec t = min_of(splat(128.0f), splat(-1.44269504088896341f) * a * x);
+  return x / (splat(1.0f) + exp2_of(t));
+}
 
 // x / 2 (1 + tanh u) is x / (1 + e^-2u).
 static inline Vec gelu_tanh_of(Vec x) {
