@@ -17,6 +17,7 @@ namespace {
 constexpr std::uint32_t kOpen = 1u << 31;        // workers may join
 constexpr std::uint32_t kCallerSleeps = 1u << 30;  // the last worker to leave must wake the caller
 constexpr int kRelaxPerLook = 32;
+constexpr std::int64_t kMostRanges = std::int64_t{1} << 31;
 
 enum class Failure : int { kNone, kError, kMemory };
 
@@ -36,16 +37,65 @@ bool spin(std::uint64_t budget_ns, Done done) {
 
 }  // namespace
 
+// A run of ranges that one thread should do, first to last; who has no more of his own takes from the end of another's.
+class alignas(64) ThreadPool::Share {
+ public:
+  void set(std::uint32_t begin, std::uint32_t end) { left_.store(pack(begin, end), std::memory_order_relaxed); }
+
+  bool take_first(std::uint32_t* range) {
+    return take([&](std::uint32_t begin, std::uint32_t end) { return *range = begin, pack(begin + 1, end); });
+  }
+  bool take_last(std::uint32_t* range) {
+    return take([&](std::uint32_t begin, std::uint32_t end) { return *range = end - 1, pack(begin, end - 1); });
+  }
+
+ private:
+  std::atomic<std::uint64_t> left_{0};  // begin, and above it the end
+
+  static std::uint64_t pack(std::uint32_t begin, std::uint32_t end) { return std::uint64_t{end} << 32 | begin; }
+
+  template <typename Rest>
+  bool take(Rest rest) {
+    std::uint64_t v = left_.load(std::memory_order_relaxed);
+    while (true) {
+      const auto begin = static_cast<std::uint32_t>(v);
+      const auto end = static_cast<std::uint32_t>(v >> 32);
+      if (begin >= end) return false;
+      if (left_.compare_exchange_weak(v, rest(begin, end), std::memory_order_relaxed)) return true;
+    }
+  }
+};
+
 struct ThreadPool::Job {
   Body body = nullptr;
   void* context = nullptr;
   std::int64_t count = 0;
   std::int64_t grain = 1;
-  std::int64_t ranges = 0;
-  std::atomic<std::int64_t> next{0};   // next range
+  Share* shares = nullptr;             // of the threads
+  std::uint32_t share_count = 0;
   std::atomic<bool> failed{false};     // set once; its setter writes what follows
   Failure failure = Failure::kNone;
   Error error;
+
+  // Deals out `ranges` evenly, so that the same part of every job falls to the same thread, whose cache has what it made before.
+  void deal(std::uint32_t ranges, Share* to, std::uint32_t threads) {
+    shares = to;
+    share_count = threads;
+    for (std::uint32_t t = 0; t < threads; ++t) {
+      const auto edge = [&](std::uint64_t i) { return static_cast<std::uint32_t>(ranges * i / threads); };
+      shares[t].set(edge(t), edge(t + 1));
+    }
+  }
+
+  bool take(std::uint32_t thread, std::uint32_t* range) {
+    const std::uint32_t own = thread < share_count ? thread : 0;
+    if (shares[own].take_first(range)) return true;
+    for (std::uint32_t i = 1; i < share_count; ++i) {
+      const std::uint32_t other = own + i < share_count ? own + i : own + i - share_count;
+      if (shares[other].take_last(range)) return true;
+    }
+    return false;
+  }
 
   void keep(Failure what, const Error* e) {
     if (failed.exchange(true, std::memory_order_acq_rel)) return;
@@ -60,9 +110,8 @@ struct ThreadPool::Job {
 
   void work(int thread) {
     try {
-      while (!failed.load(std::memory_order_relaxed)) {
-        const std::int64_t range = next.fetch_add(1, std::memory_order_relaxed);
-        if (range >= ranges) return;
+      std::uint32_t range = 0;
+      while (!failed.load(std::memory_order_relaxed) && take(static_cast<std::uint32_t>(thread), &range)) {
         const std::int64_t begin = range * grain;
         body(context, thread, begin, count - begin < grain ? count : begin + grain);
       }
@@ -93,6 +142,7 @@ struct ThreadPool::Shared {
   bool started = false;
   pid_t owner = 0;
   std::vector<Worker> workers;
+  std::vector<Share> shares;
   std::vector<os::Thread> threads;
 
   static const std::uint32_t* word(const std::atomic<std::uint32_t>& a) { return reinterpret_cast<const std::uint32_t*>(&a); }
@@ -163,6 +213,7 @@ struct ThreadPool::Shared {
   void start(int thread_count) {
     owner = getpid();
     generation.store(0, std::memory_order_relaxed);
+    if (shares.empty()) shares = std::vector<Share>(static_cast<std::size_t>(thread_count));
     workers.resize(static_cast<std::size_t>(thread_count - 1));
     threads.reserve(workers.size());
     try {
@@ -182,6 +233,7 @@ struct ThreadPool::Shared {
 // noted, so that an executor that repeats an index never gives two threads the same scratch memory.
 struct ThreadPool::HostJob {
   Job job;
+  Share share;  // one for all: which thread runs a task is the host's choice
   std::uint32_t tasks = 0;
   std::atomic<std::uint64_t> begun[kMaxThreads / 64] = {};
 
@@ -210,7 +262,7 @@ void ThreadPool::run_on_host(std::int64_t count, std::int64_t grain, std::int64_
   j.job.context = context;
   j.job.count = count;
   j.job.grain = grain;
-  j.job.ranges = ranges;
+  j.job.deal(static_cast<std::uint32_t>(ranges), &j.share, 1);
   j.tasks = static_cast<std::uint32_t>(std::min<std::int64_t>(thread_count_, ranges));
   executor_.parallel_for(executor_.user, j.tasks, &HostJob::run, &j);
   j.job.work(0);  // what an executor left undone
@@ -219,7 +271,7 @@ void ThreadPool::run_on_host(std::int64_t count, std::int64_t grain, std::int64_
 
 void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body, void* context) {
   if (count <= 0) return;
-  if (grain < 1) grain = 1;
+  grain = std::max({grain, std::int64_t{1}, ceil_div(count, kMostRanges)});
   const std::int64_t ranges = ceil_div(count, grain);
   if (executor_.parallel_for != nullptr && thread_count_ > 1 && ranges > 1) return run_on_host(count, grain, ranges, body, context);
   if (!shared_ || ranges == 1 || shared_->busy.exchange(true, std::memory_order_acquire)) {
@@ -240,8 +292,7 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   job.context = context;
   job.count = count;
   job.grain = grain;
-  job.ranges = ranges;
-  job.next.store(0, std::memory_order_relaxed);
+  job.deal(static_cast<std::uint32_t>(ranges), s.shares.data(), static_cast<std::uint32_t>(thread_count_));
   job.failed.store(false, std::memory_order_relaxed);
   job.failure = Failure::kNone;
   s.gate.store(kOpen, std::memory_order_release);

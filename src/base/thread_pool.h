@@ -1,5 +1,6 @@
-// The threads of one CPU device. They start when first needed, take tiles from a shared counter (so a slow core holds nobody
-// up), spin for a bounded time between jobs and then sleep on a futex.
+// The threads of one CPU device. They start when first needed. Each has a share of a job's tiles, the same part of every job, and
+// takes others' when it has done its own, so that a slow core holds nobody up. They spin for a bounded time between jobs and then
+// sleep on a futex.
 #pragma once
 
 #include <atomic>
@@ -44,6 +45,7 @@ class ThreadPool {
 
  private:
   struct Job;
+  class Share;
   struct Shared;
   struct HostJob;
   void run_on_host(std::int64_t count, std::int64_t grain, std::int64_t ranges, Body body, void* context);

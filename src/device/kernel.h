@@ -28,6 +28,7 @@ struct OpDesc {
   int bias = -1;                           // a constant, one element for each channel of a Conv or column of a product
   int residual = -1;                       // as output 0, in its layout
   const Node* tail = nullptr;              // the last of these sums: its epilogue counts, and output 0 is its. null: none
+  std::uint32_t threads = 1;               // that share the tiles, where the host's own run them: tiles may depend on it, results not
 
   bool has_input(int i) const {
     return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;

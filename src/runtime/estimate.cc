@@ -208,6 +208,7 @@ class Estimator {
   void add_kernel(const Node& node, std::int32_t index) {
     NodeDescs d(*this, node);
     OpDesc& desc = d.desc;
+    desc.threads = cpu_.traits().compute_units;
     const double work = multiply_adds(node, d.inputs, d.outputs);
     add_work(node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type, work);
     std::vector<Layout> layouts;

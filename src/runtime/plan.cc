@@ -199,6 +199,7 @@ class PlanBuilder {
     step.value = v;
     step.kernel = c_.devices[0]->relayout_kernel();
     step.desc = {nullptr, {&desc, 1}, {&desc, 1}, {}, kLayouts + (wanted == Layout::kPlain ? 1 : 0)};
+    step.desc.threads = threads_of(step.slot);
     step.kernel->plan(step.desc, &step.plan);
     step.wait_slots = s_.roots[from].pending_slots;
     step.buffers = add_buffer(from);
@@ -512,6 +513,7 @@ class PlanBuilder {
     step.slot = n.slot;
     step.kernel = n.kernel;
     step.desc = {&node, all.first(inputs), all.subspan(inputs), n.constants};
+    step.desc.threads = threads_of(n.slot);
     if (n.has_planned_input) {
       std::vector<WeightPtr>& constants = plan_->constants.emplace_back(n.constants);
       // Only of inputs that are read by value: a kernel takes any other constant for one that it has packed.
@@ -608,9 +610,11 @@ class PlanBuilder {
     return true;
   }
 
+  // Threads of the device; 0 where it is not the host's.
+  std::uint32_t threads_of(int slot) const { return host(slot) ? c_.devices[slot]->traits().compute_units : 0; }
+
   std::int32_t scratch_root(int slot, const KernelPlan& p) {
-    const std::size_t threads = host(slot) ? c_.devices[slot]->traits().compute_units : 0;
-    const std::size_t bytes = checked_add(align_up(p.scratch_bytes, 64), checked_mul(threads, align_up(p.thread_scratch_bytes, 64)));
+    const std::size_t bytes = checked_add(align_up(p.scratch_bytes, 64), checked_mul<std::size_t>(threads_of(slot), align_up(p.thread_scratch_bytes, 64)));
     if (bytes == 0) return -1;
     Root r;
     r.source = Source::kArena;

@@ -117,6 +117,47 @@ TEST(ThreadPool, AllThreadsTakePart) {
   }
 }
 
+TEST(ThreadPool, EachThreadBeginsWithTheSamePartOfEveryJob) {
+  ThreadPool pool(4);
+  struct Begins {
+    std::atomic<int> inside{0};
+    std::atomic<std::int64_t> first[4];
+  };
+  for (int round = 0; round < 100; ++round) {
+    Begins b;
+    for (auto& f : b.first) f = -1;
+    pool.parallel_for(
+        40, 1,
+        [](void* context, int thread, std::int64_t begin, std::int64_t) {
+          auto& all = *static_cast<Begins*>(context);
+          std::int64_t none = -1;
+          if (!all.first[thread].compare_exchange_strong(none, begin)) return;
+          ++all.inside;
+          while (all.inside != 4) std::this_thread::yield();
+        },
+        &b);
+    for (int t = 0; t < 4; ++t) ASSERT_EQ(b.first[t], 10 * t);
+  }
+}
+
+TEST(ThreadPool, TheShareOfAThreadThatStandsStillIsDoneByOthers) {
+  ThreadPool pool(2);
+  struct Still {
+    std::atomic<int> done{0};
+  } s;
+  pool.parallel_for(
+      64, 1,
+      [](void* context, int, std::int64_t begin, std::int64_t) {
+        auto& n = static_cast<Still*>(context)->done;
+        ++n;
+        if (begin == 32) {
+          while (n != 64) std::this_thread::yield();
+        }
+      },
+      &s);
+  EXPECT_EQ(s.done, 64);
+}
+
 TEST(ThreadPool, NestedCallRunsInTheCaller) {
   ThreadPool pool(3);
   struct Outer {

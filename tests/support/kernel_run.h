@@ -104,6 +104,7 @@ class KernelRun {
       if (constants_[i] == nullptr && by_value(i)) constants_[i] = copy_of(s_.inputs[i], s_.values[i]);
     }
     desc_ = {&s_.node, s_.inputs, s_.outputs, constants_};
+    desc_.threads = device_.traits().compute_units;
     if (kernel_.layouts != nullptr) choose_layouts(given);
     kernel_.plan(desc_, &plan_);
   }

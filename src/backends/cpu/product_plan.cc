@@ -53,23 +53,63 @@ void pack_product(const simd_product::Loops& loops, const ProductSource& from, s
   }
 }
 
-ProductTiling tile_rows(const simd_product::Loops& loops, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outer, bool copies) {
-  ProductTiling t;
-  const std::int64_t most = copies ? loops.mc : 2 * loops.mc;
-  t.rows = std::max<std::int64_t>(1, m);
-  if (m > most) {
-    const std::int64_t balanced = ceil_div(m, ceil_div(m, loops.mc));
-    t.rows = std::min(loops.mc, ceil_div(balanced, loops.mr) * loops.mr);
+namespace {
+
+// In multiply-adds of one core.
+constexpr double kLeastTile = 400'000;       // a tile that is worth dealing out, some 3 us
+constexpr double kLeastShare = 100'000;      // of a thread, else it is not worth waking
+constexpr double kTileStart = 20'000;
+constexpr double kFetch = 2;                 // to read a float of A or B once more
+constexpr double kCopy = 6;                  // to copy a float of A once more
+constexpr std::int64_t kTilesPerThread = 8;
+
+// Panels of rows and columns, cut into so many ranges of even size.
+std::int64_t even(std::int64_t panels, std::int64_t ranges) { return ceil_div(panels, ranges); }
+
+// The time of the last thread to end, when each takes the next tile as it gets free.
+double span_of(const ProductWork& w, const ProductTiling& t) {
+  const double outer = static_cast<double>(w.outer);
+  const double m = static_cast<double>(w.m), n = static_cast<double>(w.n), k = static_cast<double>(w.k);
+  const std::int64_t tiles = w.outer * t.tiles();
+  const double turns = static_cast<double>(ceil_div(tiles, std::int64_t{w.threads}));
+  const double reads = outer * k * (static_cast<double>(t.row_tiles) * n * kFetch + static_cast<double>(t.column_tiles) * m * (w.copies ? kCopy : kFetch));
+  const double all = outer * m * n * k + reads + static_cast<double>(tiles) * kTileStart;
+  const double largest = all * static_cast<double>(std::min(t.rows, w.m)) * static_cast<double>(std::min(t.columns, w.n)) / (outer * m * n);
+  return std::max(all / w.threads, (turns - 1) * all / static_cast<double>(tiles) + largest);
+}
+
+}  // namespace
+
+ProductTiling tile_product(const simd_product::Loops& loops, const ProductWork& w) {
+  const std::int64_t m = std::max<std::int64_t>(1, w.m);
+  const std::int64_t row_panels = ceil_div(m, std::int64_t{loops.mr});
+  const std::int64_t column_panels = std::max<std::int64_t>(1, ceil_div(w.n, std::int64_t{loops.nr}));
+  const auto tiling = [&](std::int64_t row_tiles, std::int64_t column_tiles) {
+    ProductTiling t;
+    t.rows = row_tiles == 1 ? m : even(row_panels, row_tiles) * loops.mr;
+    t.columns = even(column_panels, column_tiles) * loops.nr;
+    t.row_tiles = ceil_div(m, t.rows);
+    t.column_tiles = ceil_div(column_panels * loops.nr, t.columns);
+    return t;
+  };
+  const std::int64_t most = w.copies ? loops.mc : 2 * loops.mc;
+  const std::int64_t least_rows = m > most ? ceil_div(m, loops.mc) : 1;
+  ProductTiling best = tiling(least_rows, 1);
+  const double all = static_cast<double>(w.outer) * static_cast<double>(m) * static_cast<double>(w.n) * static_cast<double>(w.k);
+  if (w.threads < 2 || all < 2 * kLeastShare) return best;
+  const auto wanted = std::max<std::int64_t>(w.threads, std::min(kTilesPerThread * w.threads, static_cast<std::int64_t>(all / kLeastTile)));
+  double least = span_of(w, best);
+  for (std::int64_t columns = 1; columns <= std::min(column_panels, wanted); ++columns) {
+    for (std::int64_t rows = least_rows; rows <= row_panels; ++rows) {
+      if (rows > least_rows && rows * columns * w.outer > 2 * wanted) break;
+      const ProductTiling t = tiling(rows, columns);
+      const double span = span_of(w, t);
+      if (span >= least) continue;
+      least = span;
+      best = t;
+    }
   }
-  t.row_tiles = std::max<std::int64_t>(1, ceil_div(m, t.rows));
-  const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(n, loops.nr));
-  const double panel_cost = static_cast<double>(t.rows) * static_cast<double>(k) * loops.nr;
-  const std::int64_t wanted = std::max<std::int64_t>(1, 2 * kManyTiles / std::max<std::int64_t>(1, outer * t.row_tiles));
-  const std::int64_t per_tile = std::max(units_per_tile(panels, panel_cost, kTileCost / 2), ceil_div(panels, wanted));
-  const std::int64_t even = ceil_div(panels, ceil_div(panels, per_tile));
-  t.columns = even * loops.nr;
-  t.column_tiles = ceil_div(panels, even);
-  return t;
+  return best;
 }
 
 }  // namespace evn

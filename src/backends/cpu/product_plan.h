@@ -29,8 +29,14 @@ struct ProductTiling {
   std::int64_t tiles() const { return row_tiles * column_tiles; }
 };
 
-// `copies`: rows are copied for each tile (a window), so that few column tiles are better.
-ProductTiling tile_rows(const simd_product::Loops& loops, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outer, bool copies);
+struct ProductWork {
+  std::int64_t m, n, k;
+  std::int64_t outer;     // as many like products are in the same call
+  bool copies;            // rows are copied for each tile (a window), so that few column tiles are better
+  std::uint32_t threads;  // that share it
+};
+
+ProductTiling tile_product(const simd_product::Loops& loops, const ProductWork& work);
 
 // Calls f(outer, row, rows, column, columns) for tiles [begin, end) of `outer` products, with the column tiles that follow each
 // other taken together.

@@ -85,7 +85,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.k = w.elements(1, w.rank());
   s.group_floats = group_floats(d);
   const simd_product::Loops& loops = simd_product::loops(s.isa);
-  s.tiling = tile_rows(loops, s.rows, s.columns, s.k, s.groups, !s.is_matrix);
+  s.tiling = tile_product(loops, {s.rows, s.columns, s.k, s.groups, !s.is_matrix, d.threads});
   p->tiles = s.rows == 0 ? 0 : checked_mul(s.groups, s.tiling.tiles());
   if (!s.is_matrix) {
     const std::int64_t floats = simd_product::buffer_floats(loops, s.tiling.rows, s.k);

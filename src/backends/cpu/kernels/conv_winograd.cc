@@ -97,6 +97,29 @@ void prepack(const OpDesc& d, int, void* packed) {
   }
 }
 
+// Cuts the tiles of all images into blocks of at most `most`, and the output channels into ranges, so that the last thread ends soon.
+// Each range transforms the block's pixels again, which costs as much as some columns of the product; each block reads the filters
+// again, which costs as much as some rows.
+void cut(std::int64_t tiles, std::int64_t most, std::int64_t panels, const simd_product::Loops& product, std::uint32_t threads, WinogradState* s) {
+  constexpr std::int64_t kTransform = 12, kFilters = 7, kFinestCut = 4;
+  const std::int64_t fewest = ceil_div(tiles, most);
+  std::int64_t least = -1;
+  for (std::int64_t blocks = fewest; blocks <= (threads > 1 ? kFinestCut * fewest : fewest); ++blocks) {
+    const std::int64_t even = ceil_div(tiles, blocks);
+    const std::int64_t block = blocks == 1 ? tiles : std::min(most, ceil_div(even, std::int64_t{product.mr}) * product.mr);
+    for (std::int64_t ranges = 1; ranges <= (threads > 1 ? panels : 1); ++ranges) {
+      const std::int64_t columns = ceil_div(panels, ranges) * product.nr;
+      const std::int64_t calls = ceil_div(tiles, block) * ceil_div(panels * product.nr, columns);
+      const std::int64_t span = ceil_div(calls, std::max<std::int64_t>(1, threads)) * (block * (columns + kTransform) + kFilters * columns);
+      if (least >= 0 && span >= least) continue;
+      least = span;
+      s->block = block;
+      s->columns = columns;
+    }
+  }
+  s->blocks = ceil_div(tiles, s->block);
+}
+
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<WinogradState>();
   const Shape& x = d.inputs[0].shape;
@@ -114,14 +137,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 
   const std::int64_t per_tile = kPositions * (w[0] + w[1]) * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t most = std::max<std::int64_t>(kFewestInBlock, kBlockBytes / per_tile / product.mr * product.mr);
-  s.blocks = std::max<std::int64_t>(1, ceil_div(s.tiles, most));
-  s.block = ceil_div(s.tiles, s.blocks);
-  if (s.blocks > 1) s.block = std::min(most, ceil_div(s.block, std::int64_t{product.mr}) * product.mr);
-  s.blocks = std::max<std::int64_t>(1, ceil_div(s.tiles, std::max<std::int64_t>(1, s.block)));
-  // Each range of channels transforms the pixels again: only where there are few blocks.
-  const std::int64_t panels = ceil_div(w[0], std::int64_t{product.nr});
-  const std::int64_t ranges = std::min(panels, ceil_div(kManyTiles, s.blocks));
-  s.columns = ceil_div(panels, ranges) * product.nr;
+  cut(std::max<std::int64_t>(1, s.tiles), most, ceil_div(w[0], std::int64_t{product.nr}), product, d.threads, &s);
   s.column_tiles = ceil_div(w[0], s.columns);
   p->tiles = s.tiles == 0 ? 0 : checked_mul(s.blocks, s.column_tiles);
   const std::int64_t floats = checked_mul(checked_mul<std::int64_t>(kPositions, s.block), checked_add(w[0], w[1]));

@@ -19,7 +19,7 @@ struct ProductState {
 
 void finish_plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ProductState>();
-  s.tiling = tile_rows(simd_product::loops(s.isa), s.m, s.n, s.k, 1, false);
+  s.tiling = tile_product(simd_product::loops(s.isa), {s.m, s.n, s.k, 1, false, d.threads});
   p->tiles = s.m == 0 || s.n == 0 ? 0 : s.tiling.tiles();
   p->flops = 2.0 * static_cast<double>(s.k) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
