@@ -49,6 +49,25 @@ void find_sums(CompiledGraph& c) {
   }
 }
 
+// A sum's operand is read by the node with which it is computed as well.
+void find_readers(CompiledGraph& c) {
+  const Graph& graph = c.graph();
+  const auto each = [&](const auto& visit) {
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      for (const ValueId v : graph.nodes[i].inputs) {
+        if (v != kNoValue) visit(v, i);
+      }
+      if (c.nodes[i].residual.node >= 0) visit(c.nodes[i].residual.operand, i);
+    }
+  };
+  c.reader_begin.assign(graph.values.size() + 1, 0);
+  each([&](ValueId v, std::size_t) { ++c.reader_begin[static_cast<std::size_t>(v) + 1]; });
+  for (std::size_t v = 0; v < graph.values.size(); ++v) c.reader_begin[v + 1] += c.reader_begin[v];
+  c.readers.resize(c.reader_begin.back());
+  std::vector<std::uint32_t> next(c.reader_begin.begin(), c.reader_begin.end() - 1);
+  each([&](ValueId v, std::size_t i) { c.readers[next[v]++] = static_cast<std::int32_t>(i); });
+}
+
 // `made`: per value, the layout in which its node makes it.
 void choose_layouts(const Node& node, std::span<const TensorDesc> descs, CompiledNode* n, std::vector<Layout>* made) {
   const std::size_t inputs = node.inputs.size();
@@ -105,6 +124,7 @@ void compile_node(CompiledGraph& c, std::size_t index, std::vector<Layout>* layo
   if (n.mode == NodeMode::kKernel && !n.choose_late && n.kernel->layouts != nullptr) choose_layouts(node, descs, &n, layouts);
   c.arg_count += descs.size() + (n.bias.node >= 0 ? 1u : 0u) + (n.residual.node >= 0 ? 1u : 0u);
   c.packed_count += inputs;
+  c.kernel_nodes += n.mode == NodeMode::kKernel ? 1u : 0u;
 }
 
 }  // namespace
@@ -117,6 +137,7 @@ CompiledGraph compile(ModelPtr model, const std::string& default_device) {
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());
   find_sums(c);
+  find_readers(c);
   ConstantUses uses(c);
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {

@@ -33,7 +33,10 @@ struct CompiledGraph {
   std::vector<ConstTensor> constants;     // per value: data null where it is no constant, or all that read it have packed copies
   std::vector<ValueId> conditions;        // per region of the graph
   std::vector<std::int32_t> input_of;     // per value: position among the graph inputs, or -1
+  std::vector<std::int32_t> readers;      // of each value, one after the other: the nodes that read it, sums' operands included
+  std::vector<std::uint32_t> reader_begin;  // per value, and behind the last: where its readers begin
   std::size_t arg_count = 0;              // inputs and outputs of all nodes together
+  std::size_t kernel_nodes = 0;           // nodes that kernels run
   std::size_t packed_count = 0;
   bool has_boxes = false;                 // some node runs on the host, or an input is no tensor
 

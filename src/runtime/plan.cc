@@ -1,64 +1,35 @@
 #include "runtime/plan.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/checked.h"
-#include "graph/infer.h"
 #include "ops/merge.h"
+#include "runtime/plan_work.h"
 
 namespace evn {
-namespace {
-
-// A piece of memory that one or several values share.
-struct Root {
-  Source source = Source::kNone;
-  std::uint8_t slot = 0;
-  std::uint16_t part = 0;
-  std::int32_t index = -1;
-  Buffer fixed;
-  std::size_t bytes = 0;
-  std::int32_t first = 0;              // steps
-  std::int32_t last = 0;
-  std::int32_t last_user = -1;         // last node that reads any of its values
-  std::uint32_t pending_slots = 0;     // a download from these devices writes it
-};
-
-}  // namespace
-
-// What is known of the values between two nodes.
-struct PlanState {
-  std::size_t next_node = 0;
-  std::vector<TensorDesc> descs;          // per value
-  std::vector<ConstTensor> values;        // per value: known bytes
-  std::vector<std::int32_t> root_of;      // per value: for each slot, and last the one with channels last on slot 0
-  std::vector<std::int32_t> output_of;    // per value: first output position that it is, or -1
-  std::vector<Root> roots;
-  std::vector<bool> absorbed;             // per node: computed with one before it
-};
 
 Plan::Plan() = default;
 Plan::~Plan() = default;
 
 namespace {
 
-class PlanBuilder {
+class PlanBuilder : PlanWork {
  public:
-  PlanBuilder(const CompiledGraph& compiled, Signature signature) : PlanBuilder(compiled) {
+  PlanBuilder(const CompiledGraph& compiled, Signature signature) : PlanWork(compiled, std::make_shared<Plan>()) {
     plan_->signature = std::move(signature);
     start();
   }
 
   PlanBuilder(const CompiledGraph& compiled, std::shared_ptr<const Plan> before, std::span<const void* const> fetched,
               std::span<const TensorDesc> made)
-      : PlanBuilder(compiled) {
+      : PlanWork(compiled, std::make_shared<Plan>()) {
     s_ = *before->state;
     plan_->signature = before->signature;
     plan_->part = static_cast<std::uint16_t>(before->part + 1);
     if (before->part == UINT16_MAX) fail(EVN_ERROR_LIMIT, "the run has too many parts whose shapes depend on data");
     plan_->outputs = before->outputs;
     plan_->known = before->known;
-    for (Root& r : s_.roots) r.pending_slots = 0;
+    for (PlanRoot& r : s_.roots) r.pending_slots = 0;
     reserve();
     for (std::size_t i = 0; i < fetched.size(); ++i) {
       const ValueId v = before->fetch[i];
@@ -83,40 +54,31 @@ class PlanBuilder {
     }
     add_outputs();
     place_arenas();
-    return std::move(plan_);
+    return finish();
   }
 
  private:
-  const CompiledGraph& c_;
-  const Graph& graph_;
-  const Limits& limits_;
-  std::shared_ptr<Plan> plan_;
-  PlanState s_;
-  std::vector<std::int32_t> buffer_roots_; // per plan buffer: its root, or -1
-  std::vector<ConstTensor> node_values_;   // work space of one node
   std::vector<ValueId> missing_;           // what is_ready found unknown
-
-  explicit PlanBuilder(const CompiledGraph& compiled)
-      : c_(compiled), graph_(compiled.graph()), limits_(compiled.model->runtime->config().limits), plan_(std::make_shared<Plan>()) {}
-
-  std::int32_t& root(ValueId v, int slot) { return s_.root_of[static_cast<std::size_t>(v) * (c_.devices.size() + 1) + slot]; }
-  std::int32_t& root(ValueId v, int slot, Layout layout) {
-    return root(v, layout == Layout::kPlain ? slot : static_cast<int>(c_.devices.size()));
-  }
 
   void reserve() {
     plan_->descs.reserve(c_.arg_count);
-    plan_->steps.reserve(graph_.nodes.size() + 2 * graph_.outputs.size());
+    plan_->steps.reserve(c_.kernel_nodes + 2 * graph_.outputs.size());
     plan_->buffers.reserve(c_.arg_count + graph_.nodes.size());
-    buffer_roots_.reserve(plan_->buffers.capacity());
+    s_.buffer_roots.clear();
+    s_.buffer_roots.reserve(plan_->buffers.capacity());
+    s_.step_of.assign(graph_.nodes.size(), -1);
+    s_.other_steps.clear();
   }
 
   void start() {
     const std::size_t n = graph_.values.size();
     reserve();
     s_.descs.resize(n);
-    s_.values = c_.constants;
-    for (std::size_t v = 0; v < n; ++v) s_.descs[v] = s_.values[v].desc;
+    s_.values.resize(n);
+    for (std::size_t v = 0; v < n; ++v) {
+      s_.descs[v] = c_.constants[v].desc;
+      s_.values[v] = c_.constants[v].data;
+    }
     s_.root_of.assign(checked_mul(n, c_.devices.size() + 1), -1);
     s_.output_of.assign(n, -1);
     for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
@@ -129,7 +91,7 @@ class PlanBuilder {
       s_.descs[v] = plan_->signature.inputs[i];
       if (s_.descs[v].wraps) continue;
       const int slot = plan_->signature.input_slots[i];
-      Root r;
+      PlanRoot r;
       r.source = Source::kInput;
       r.slot = static_cast<std::uint8_t>(slot);
       r.index = static_cast<std::int32_t>(i);
@@ -140,22 +102,15 @@ class PlanBuilder {
     }
   }
 
-  std::int32_t add_root(const Root& r) {
+  std::int32_t add_root(const PlanRoot& r) {
     s_.roots.push_back(r);
     return static_cast<std::int32_t>(s_.roots.size() - 1);
-  }
-
-  void set_known(ValueId v, const void* bytes, std::size_t size) {
-    void* to = nullptr;
-    plan_->known[v] = make_weight(s_.descs[v], nullptr, &to);
-    if (size > 0) std::memcpy(to, bytes, size);
-    s_.values[v] = {s_.descs[v], to};
   }
 
   std::int32_t now() const { return static_cast<std::int32_t>(plan_->steps.size()); }
 
   std::int32_t add_arena_root(ValueId v, int slot, std::int32_t step) {
-    Root r;
+    PlanRoot r;
     r.source = Source::kArena;
     r.slot = static_cast<std::uint8_t>(slot);
     r.bytes = s_.descs[v].size_bytes();
@@ -167,7 +122,7 @@ class PlanBuilder {
 
   std::uint32_t add_buffer(std::int32_t r) {
     plan_->buffers.emplace_back();
-    buffer_roots_.push_back(r);
+    s_.buffer_roots.push_back(r);
     if (r >= 0 && s_.roots[r].part == plan_->part) s_.roots[r].last = std::max(s_.roots[r].last, now());
     return static_cast<std::uint32_t>(plan_->buffers.size() - 1);
   }
@@ -187,6 +142,7 @@ class PlanBuilder {
     if (to_host && !from_host) s_.roots[to].pending_slots |= 1u << step.from_slot;
     step.buffers = add_buffer(from);
     add_buffer(to);
+    s_.other_steps.push_back(now());
     plan_->steps.push_back(step);
   }
 
@@ -205,18 +161,13 @@ class PlanBuilder {
     step.buffers = add_buffer(from);
     add_buffer(to);
     add_buffer(-1);
+    s_.other_steps.push_back(now());
     plan_->steps.push_back(step);
-  }
-
-  // Whether the bytes of v are the same in every layout.
-  bool same_in_all_layouts(ValueId v) const {
-    const Shape& shape = s_.descs[v].shape;
-    return shape.rank() < 3 || shape[1] == 1 || shape.elements(2, shape.rank()) == 1;
   }
 
   // The root that holds v on slot 0 in a layout in which it is not yet there, from the other one.
   std::int32_t relayout(ValueId v, std::int32_t from, Layout wanted) {
-    if (same_in_all_layouts(v)) return root(v, 0, wanted) = from;
+    if (same_in_all_layouts(s_.descs[v].shape)) return root(v, 0, wanted) = from;
     const std::int32_t to = add_arena_root(v, 0, now());
     add_relayout(v, from, to, wanted);
     return root(v, 0, wanted) = to;
@@ -229,8 +180,6 @@ class PlanBuilder {
     return relayout(v, need(v, slot), layout);
   }
 
-  bool host(int slot) const { return c_.devices[slot]->traits().host_addressable; }
-
   // The root that holds v on a slot, copying it there first when it is elsewhere.
   std::int32_t need(ValueId v, int slot) {
     if (const std::int32_t r = root(v, slot); r >= 0) return r;
@@ -239,18 +188,18 @@ class PlanBuilder {
       return need(v, slot);
     }
     const WeightPtr& constant = graph_.values[v].constant;
-    if (constant != nullptr || (s_.values[v].data != nullptr && host(slot))) {
-      if (s_.values[v].data == nullptr) PlainWeights::Access(*c_.model).keep(*constant);
-      Root r;
+    if (constant != nullptr || (s_.values[v] != nullptr && host(slot))) {
+      if (s_.values[v] == nullptr) PlainWeights::Access(*c_.model).keep(*constant);
+      PlanRoot r;
       r.source = Source::kFixed;
       r.slot = static_cast<std::uint8_t>(slot);
       r.bytes = s_.descs[v].size_bytes();
       r.last_user = INT32_MAX;
       r.fixed = constant != nullptr ? c_.model->store.plain(*c_.devices[slot], *constant)
-                                    : Buffer{const_cast<void*>(s_.values[v].data), 0, r.bytes};
+                                    : Buffer{const_cast<void*>(s_.values[v]), 0, r.bytes};
       return root(v, slot) = add_root(r);
     }
-    std::int32_t from = s_.values[v].data != nullptr ? need(v, 0) : -1;
+    std::int32_t from = s_.values[v] != nullptr ? need(v, 0) : -1;
     for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
     EVN_CHECK(from >= 0);
     if (!host(s_.roots[from].slot) && !host(slot)) from = need(v, 0);  // between two devices by way of the host
@@ -259,61 +208,25 @@ class PlanBuilder {
     return root(v, slot) = to;
   }
 
-  // Infers the outputs' descs of a node, which stand behind `inputs` descs of inputs, the node's own first.
-  void infer(const Node& node, std::size_t first_desc, std::size_t inputs) {
-    node_values_.clear();
-    for (const ValueId v : node.inputs) node_values_.push_back(v == kNoValue ? ConstTensor{} : s_.values[v]);
-    const std::span<TensorDesc> all(plan_->descs.data() + first_desc, inputs + node.outputs.size());
-    try {
-      infer_node(node, all.first(node.inputs.size()), node_values_, all.subspan(inputs));
-    } catch (Error& e) {
-      // The model was found right for the dims that it declares; what it does not fit are the run's.
-      if (e.status == EVN_ERROR_INVALID_MODEL) e.status = EVN_ERROR_INVALID_ARGUMENT;
-      throw;
-    }
-    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-      if (node.outputs[k] == kNoValue) continue;
-      const TensorDesc& d = all[inputs + k];
-      if (!d.shape.is_known()) fail(EVN_ERROR_UNSUPPORTED, "the shape of output %zu of %s depends on data", k, node.op_type.c_str());
-      if (const std::size_t bytes = d.size_bytes(); bytes > limits_.tensor_bytes) {
-        throw make_error(EVN_ERROR_LIMIT, "output %zu of shape %s has %zu bytes, above the limit tensor_bytes", k,
-                         d.shape.to_string().c_str(), bytes)
-            .with_bytes(bytes, limits_.tensor_bytes);
-      }
-      if (node.op->custom != nullptr) check_agreement(node, k, d);
-      s_.descs[node.outputs[k]] = d;
-    }
-  }
-
-  // Kernels of other nodes were chosen by what a host's operator said while the model loaded.
-  void check_agreement(const Node& node, std::size_t k, const TensorDesc& now) const {
-    const Value& then = graph_.values[node.outputs[k]];
-    bool same = now.dtype == then.dtype && (!then.has_shape || then.shape.rank() == now.shape.rank());
-    for (int i = 0; same && then.has_shape && i < now.shape.rank(); ++i) same = then.shape[i] < 0 || then.shape[i] == now.shape[i];
-    if (same) return;
-    fail(EVN_ERROR_INTERNAL, "operator %.128s says that output %zu is %s%s, and said %s%s when the model was loaded", node.op_type.c_str(), k,
-         dtype_name(now.dtype), now.shape.to_string().c_str(), dtype_name(then.dtype), then.has_shape ? then.shape.to_string().c_str() : "");
-  }
-
   // Whether the condition, a truth value on the host, holds.
   bool is_true(ValueId condition) const {
-    const ConstTensor& t = s_.values[condition];
-    if (t.desc.shape.elements() != 1) fail(EVN_ERROR_INVALID_ARGUMENT, "the condition of an If has %lld elements", static_cast<long long>(t.desc.shape.elements()));
-    return *t.as<std::uint8_t>() != 0;
+    const std::int64_t elements = s_.descs[condition].shape.elements();
+    if (elements != 1) fail(EVN_ERROR_INVALID_ARGUMENT, "the condition of an If has %lld elements", static_cast<long long>(elements));
+    return *static_cast<const std::uint8_t*>(s_.values[condition]) != 0;
   }
 
   // Whether the branches around the node, which is ready, are taken.
   bool is_active(std::int32_t index) const {
     for (std::int32_t r = graph_.nodes[index].region; r >= 0; r = graph_.regions[r].parent) {
       // A condition that is not known now would be computed in an outer branch, which is not taken.
-      if (s_.values[c_.conditions[r]].data == nullptr) return false;
+      if (s_.values[c_.conditions[r]] == nullptr) return false;
       if (is_true(c_.conditions[r]) != (r % 2 == 0)) return false;
     }
     return true;
   }
 
   void require(ValueId v) {
-    if (v != kNoValue && s_.values[v].data == nullptr && s_.descs[v].shape.elements() != 0) missing_.push_back(v);
+    if (v != kNoValue && s_.values[v] == nullptr && s_.descs[v].shape.elements() != 0) missing_.push_back(v);
   }
 
   // Whether all is known that the node's shapes, or whether it runs, depend on; else missing_ says what is not.
@@ -352,13 +265,12 @@ class PlanBuilder {
       plan_->fetch.push_back(v);
       plan_->fetch_buffers.push_back(add_buffer(need(v, 0)));
     }
-    for (Root& r : s_.roots) {
+    for (PlanRoot& r : s_.roots) {
       const bool later = r.last_user >= static_cast<std::int32_t>(s_.next_node);
       if (r.source == Source::kArena && r.part == plan_->part && later) r.last = now();
     }
     place_arenas();
-    plan_->state = std::make_unique<PlanState>(std::move(s_));
-    return std::move(plan_);
+    return finish();
   }
 
   // Ends the plan before a node that runs on the host, with its tensors there.
@@ -382,7 +294,7 @@ class PlanBuilder {
       if (v == kNoValue) continue;
       s_.descs[v] = made[k];
       if (made[k].wraps) continue;
-      Root r;
+      PlanRoot r;
       r.source = Source::kBox;
       r.index = v;
       r.bytes = made[k].size_bytes();
@@ -404,7 +316,7 @@ class PlanBuilder {
     plan_->known[to] = graph_.values[from].constant != nullptr ? graph_.values[from].constant : plan_->known[from];
     for (std::size_t slot = 0; slot < c_.devices.size(); ++slot) {
       std::int32_t r = root(from, static_cast<int>(slot));
-      if (r < 0 && s_.values[from].data != nullptr && slot == 0) r = need(from, 0);
+      if (r < 0 && s_.values[from] != nullptr && slot == 0) r = need(from, 0);
       root(to, static_cast<int>(slot)) = r;
       if (r >= 0 && s_.roots[r].last_user != INT32_MAX) s_.roots[r].last_user = std::max(s_.roots[r].last_user, c_.last_user[to]);
     }
@@ -423,28 +335,14 @@ class PlanBuilder {
     for (const ValueId v : node.outputs) {
       plan_->descs.push_back({v == kNoValue ? DType::kUndefined : graph_.values[v].dtype, {}});
     }
-    infer(node, first_desc, inputs);
-    switch (n.mode) {
-      case NodeMode::kPlanned: return evaluate(node);
-      case NodeMode::kMerge:
-      case NodeMode::kHost: break;  // done
-      case NodeMode::kView: return add_view(index, n.slot);
-      case NodeMode::kKernel: return add_kernel(index, first_desc, inputs);
-    }
-  }
-
-  // Runs shape arithmetic now, with the reference kernel.
-  void evaluate(const Node& node) {
-    std::vector<MutableTensor> outputs(node.outputs.size());
-    if ((node.op->flags & kOpShapeOnly) != 0) node_values_[0] = {s_.descs[node.inputs[0]], nullptr};
+    infer(node, {plan_->descs.data() + first_desc, inputs + node.outputs.size()});
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-      const ValueId v = node.outputs[k];
-      if (v == kNoValue) continue;
-      set_known(v, nullptr, 0);
-      outputs[k] = {s_.descs[v], const_cast<void*>(s_.values[v].data)};
+      if (node.outputs[k] != kNoValue) s_.descs[node.outputs[k]] = plan_->descs[first_desc + inputs + k];
     }
-    if (plan_->texts == nullptr) plan_->texts = std::make_unique<TextPool>(c_.devices[0]->ledger());
-    run_reference({node, node_values_, outputs, {plan_->texts.get(), 0}});
+    if (n.mode == NodeMode::kKernel) return add_kernel(index, first_desc, inputs);
+    plan_->descs.resize(first_desc);
+    if (n.mode == NodeMode::kPlanned) evaluate(node);
+    if (n.mode == NodeMode::kView) add_view(index, n.slot);
   }
 
   void add_view(std::int32_t index, int slot) {
@@ -469,14 +367,14 @@ class PlanBuilder {
     const int slot = step.slot;
     if (v == kNoValue) return -1;
     const Layout layout = step.desc.output_layout(static_cast<int>(k));
-    const bool plain = layout == Layout::kPlain || same_in_all_layouts(v);
+    const bool plain = layout == Layout::kPlain || same_in_all_layouts(s_.descs[v].shape);
     if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == slot) {
       plan_->outputs[j] = s_.descs[v];
       return root(v, slot) = add_output_root(static_cast<std::size_t>(j), slot);
     }
     for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
       if ((step.plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
-      Root& r = s_.roots[inputs[i]];
+      PlanRoot& r = s_.roots[inputs[i]];
       if (r.source != Source::kArena || r.last_user != step.node || r.bytes != s_.descs[v].size_bytes()) continue;
       r.last_user = c_.last_user[v];
       r.last = std::max(r.last, now());
@@ -550,10 +448,11 @@ class PlanBuilder {
     }
     add_buffer(scratch_root(step.slot, step.plan));
     if (any_output) {
+      s_.step_of[static_cast<std::size_t>(index)] = now();
       plan_->steps.push_back(step);
     } else {
       plan_->buffers.resize(step.buffers);  // nothing to write
-      buffer_roots_.resize(step.buffers);
+      s_.buffer_roots.resize(step.buffers);
     }
   }
 
@@ -610,13 +509,10 @@ class PlanBuilder {
     return true;
   }
 
-  // Threads of the device; 0 where it is not the host's.
-  std::uint32_t threads_of(int slot) const { return host(slot) ? c_.devices[slot]->traits().compute_units : 0; }
-
   std::int32_t scratch_root(int slot, const KernelPlan& p) {
-    const std::size_t bytes = checked_add(align_up(p.scratch_bytes, 64), checked_mul<std::size_t>(threads_of(slot), align_up(p.thread_scratch_bytes, 64)));
+    const std::size_t bytes = scratch_bytes(slot, p);
     if (bytes == 0) return -1;
-    Root r;
+    PlanRoot r;
     r.source = Source::kArena;
     r.slot = static_cast<std::uint8_t>(slot);
     r.part = plan_->part;
@@ -626,7 +522,7 @@ class PlanBuilder {
   }
 
   std::int32_t add_output_root(std::size_t j, int slot) {
-    Root r;
+    PlanRoot r;
     r.source = Source::kOutput;
     r.slot = static_cast<std::uint8_t>(slot);
     r.index = static_cast<std::int32_t>(j);
@@ -642,44 +538,18 @@ class PlanBuilder {
       plan_->outputs[j] = s_.descs[v];
       if (s_.descs[v].wraps) continue;
       const std::int32_t last = slot == 0 && root(v, 0) < 0 ? root(v, 0, Layout::kChannelsLast) : -1;
-      if (last >= 0 && !same_in_all_layouts(v)) {
+      if (last >= 0 && !same_in_all_layouts(s_.descs[v].shape)) {
         add_relayout(v, last, add_output_root(j, slot), Layout::kPlain);
         continue;
       }
       const std::int32_t made = last >= 0 ? need(v, 0) : root(v, slot);
       if (made >= 0 && s_.roots[made].source == Source::kOutput && s_.roots[made].index == static_cast<std::int32_t>(j)) continue;
-      std::int32_t from = made >= 0 || s_.values[v].data != nullptr ? need(v, slot) : -1;
+      std::int32_t from = made >= 0 || s_.values[v] != nullptr ? need(v, slot) : -1;
       for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
       EVN_CHECK(from >= 0);
       if (!host(s_.roots[from].slot) && !host(slot) && s_.roots[from].slot != slot) from = need(v, 0);
       add_copy(v, from, add_output_root(j, slot));
     }
-  }
-
-  void place_arenas() {
-    plan_->arena_bytes.assign(c_.devices.size(), 0);
-    std::vector<Lifetime> lifetimes;
-    std::vector<std::int32_t> ids;
-    for (std::size_t slot = 0; slot < c_.devices.size(); ++slot) {
-      lifetimes.clear();
-      ids.clear();
-      for (std::size_t r = 0; r < s_.roots.size(); ++r) {
-        const Root& root = s_.roots[r];
-        if (root.source != Source::kArena || root.part != plan_->part || root.slot != slot || root.bytes == 0) continue;
-        lifetimes.push_back({s_.roots[r].bytes, s_.roots[r].first, s_.roots[r].last, 0});
-        ids.push_back(static_cast<std::int32_t>(r));
-      }
-      plan_->arena_bytes[slot] = plan_arena(lifetimes, c_.devices[slot]->traits().alignment);
-      for (std::size_t i = 0; i < ids.size(); ++i) s_.roots[ids[i]].fixed.offset = lifetimes[i].offset;
-    }
-    for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
-      const std::int32_t r = buffer_roots_[b];
-      if (r < 0) continue;
-      const Root& from = s_.roots[r];
-      plan_->buffers[b] = {from.source, from.slot, from.part, from.index, {from.fixed.memory, from.fixed.offset, from.bytes}};
-    }
-    plan_->bookkeeping_bytes = plan_->steps.size() * sizeof(PlanStep) + plan_->buffers.size() * sizeof(BufferSource) +
-                               plan_->descs.size() * sizeof(TensorDesc) + plan_->known.size() * sizeof(WeightPtr);
   }
 
   std::vector<std::int32_t> input_roots_;        // work space of one node

@@ -55,7 +55,7 @@ struct PlanStep {
   KernelPlan plan;
 };
 
-struct PlanState;  // plan.cc
+struct PlanState;  // plan_work.h
 
 struct Plan {
   Plan();
@@ -94,6 +94,9 @@ struct Plan {
 
 // Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_MODEL or EVN_ERROR_UNSUPPORTED with the node, EVN_ERROR_LIMIT.
 std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature);
+// The same by making over a plan that nobody else holds and that was made for other dims: takes the time of the nodes that these
+// concern. Null where it cannot be done; `old` is gone either way.
+std::shared_ptr<Plan> replan(const CompiledGraph& graph, std::shared_ptr<Plan> old, const Signature& signature);
 // Goes on after `before`; `fetched` holds the bytes of before->fetch, or `made` what before->host_node made.
 std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before, std::span<const void* const> fetched,
                                     std::span<const TensorDesc> made);

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kPlanCacheBytes = 16u << 20;  // bookkeeping of all plans of a session; the newest is always kept
 constexpr std::size_t kMaxPlans = 64;
+constexpr std::size_t kFewPlans = 8;                // from so many on, a plan that was used for one run of shapes only is made over
 constexpr std::size_t kMaxNext = 8;                  // plans that go on from one
 
 const char* model_name(const LoadedModel& model) { return model.file_name.empty() ? "(from a buffer)" : model.file_name.c_str(); }
@@ -61,7 +62,7 @@ void Session::make_bodies(const std::string& default_device) {
   }
 }
 
-void Session::log_plan(const Plan& plan, std::uint64_t duration_ns) const {
+void Session::log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const {
   const LogSink& log = runtime()->log();
   if (!log.wants(EVN_LOG_DEBUG)) return;
   std::string shapes;
@@ -76,6 +77,7 @@ void Session::log_plan(const Plan& plan, std::uint64_t duration_ns) const {
       .field("part", plan.part)
       .field("steps", plan.steps.size())
       .field("arena_bytes", arena_bytes)
+      .field("made_over", made_over ? 1 : 0)
       .field("duration_ns", duration_ns)
       .write("planned %s for %s: %zu steps, %llu bytes of arenas, %llu us", model_name(*compiled_.model), shapes.c_str(), plan.steps.size(),
              static_cast<unsigned long long>(arena_bytes), static_cast<unsigned long long>(duration_ns / 1000));
@@ -149,6 +151,7 @@ Session::PreparedPtr Session::find_plan(const Call& call) {
     for (std::size_t i = 0; i < plans_.size(); ++i) {
       if (!matches(*plans_[i]->plan, call)) continue;
       if (i > 0) {
+        plans_[i]->came_back = true;
         std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(i), plans_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
         drop_idle_but(plans_[0].get());
       }
@@ -156,9 +159,31 @@ Session::PreparedPtr Session::find_plan(const Call& call) {
     }
   }
   const std::uint64_t begin_ns = os::now_ns();
-  std::shared_ptr<Plan> plan = make_plan(compiled_, signature_of(call));
-  log_plan(*plan, os::now_ns() - begin_ns);
+  const Signature signature = signature_of(call);
+  std::shared_ptr<Plan> plan;
+  bool made_over = false;
+  if (std::shared_ptr<Plan> old = take_stale_plan()) {
+    plan = replan(compiled_, std::move(old), signature);
+    made_over = plan != nullptr;
+  }
+  if (plan == nullptr) plan = make_plan(compiled_, signature);
+  log_plan(*plan, os::now_ns() - begin_ns, made_over);
   return remember(std::move(plan));
+}
+
+// A plan to be made over, when there are some: shapes that never come again (a cache that grows) would fill the cache of plans with
+// what costs time to make and is never used. The latest goes first, whose memory is the nearest, and where many shapes come in turns the
+// others stay. One that came back is left where it is.
+std::shared_ptr<Plan> Session::take_stale_plan() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (plans_.size() < kFewPlans) return nullptr;
+  for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+    if ((*it)->came_back || it->use_count() != 1 || (*it)->plan.use_count() != 1) continue;
+    std::shared_ptr<Plan> plan = std::move((*it)->plan);
+    plans_.erase(it);
+    return plan;
+  }
+  return nullptr;
 }
 
 Session::PreparedPtr Session::remember(std::shared_ptr<Plan> plan) {
@@ -210,7 +235,7 @@ Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& don
   auto next = std::make_shared<Prepared>();
   const std::uint64_t begin_ns = os::now_ns();
   next->plan = continue_plan(compiled_, prepared.plan, fetched, made);
-  log_plan(*next->plan, os::now_ns() - begin_ns);
+  log_plan(*next->plan, os::now_ns() - begin_ns, false);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (bytes > kMaxKeyBytes) prepared.next.clear();
   prepared.next.insert(prepared.next.begin(), next);
@@ -283,7 +308,9 @@ void Session::check_counts(std::size_t inputs, std::size_t outputs) const {
   fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %zu and %zu are given", in, out, inputs, outputs);
 }
 
-TensorPtr Session::stage(const TensorDesc& desc) const { return std::make_shared<Tensor>(runtime(), &runtime()->cpu(), desc, false); }
+TensorPtr Session::stage(const TensorDesc& desc) const {
+  return std::make_shared<Tensor>(runtime(), &runtime()->cpu(), desc, false, Tensor::Fill::kNone);
+}
 
 void Session::take_inputs(Call& call) const {
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {

@@ -51,6 +51,7 @@ class Session {
     std::shared_ptr<Plan> plan;
     std::vector<std::unique_ptr<Execution>> idle;  // of the first plan of a chain only
     std::vector<PreparedPtr> next;                 // most recently used first
+    bool came_back = false;                        // asked for again after another plan
   };
   struct Call;
 
@@ -59,7 +60,7 @@ class Session {
   struct Latest;
   Latest latest() const;
   void write_nodes(JsonWriter& json, std::string& text) const;
-  void log_plan(const Plan& plan, std::uint64_t duration_ns) const;
+  void log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
   void check_input(std::size_t index, const RunValue& value) const;
   std::uint8_t slot_for(const Tensor& tensor, const char* what, std::size_t index, bool allow_copies) const;
@@ -75,6 +76,7 @@ class Session {
   bool matches(const Plan& plan, const Call& call) const;
   Signature signature_of(const Call& call) const;
   PreparedPtr find_plan(const Call& call);
+  std::shared_ptr<Plan> take_stale_plan();
   PreparedPtr remember(std::shared_ptr<Plan> plan);
   PreparedPtr find_next(Prepared& prepared, const Execution& done, std::span<const TensorDesc> made);
   std::unique_ptr<Execution> take_execution(Prepared& prepared);

@@ -37,7 +37,7 @@ TensorDesc checked_desc(const Limits& limits, evn_dtype dtype, const std::int64_
   return desc;
 }
 
-Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned)
+Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill)
     : runtime_(std::move(runtime)), device_(device), desc_(desc), pinned_(pinned) {
   const std::size_t bytes = desc.size_bytes();
   if (desc.dtype == DType::kString && !on_host()) {
@@ -47,7 +47,7 @@ Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDes
   buffer_ = {memory_.memory(), 0, bytes};
   if (bytes == 0) return;
   if (on_host()) {
-    std::memset(buffer_.address(), 0, bytes);
+    if (fill == Fill::kZero || desc.dtype == DType::kString) std::memset(buffer_.address(), 0, bytes);
   } else {
     const std::shared_ptr<void> zeros = allocate_charged(nullptr, bytes, MemoryClass::kTensors);
     std::memset(zeros.get(), 0, bytes);

@@ -1,0 +1,88 @@
+// What making a plan (plan.cc) and making one anew for other dims (replan.cc) share: the state of the work, shape rules, shape
+// arithmetic, and the places of values in arenas.
+#pragma once
+
+#include "runtime/plan.h"
+
+namespace evn {
+
+// A piece of memory that one or several values share.
+struct PlanRoot {
+  Source source = Source::kNone;
+  std::uint8_t slot = 0;
+  std::uint16_t part = 0;
+  std::int32_t index = -1;
+  Buffer fixed;
+  std::size_t bytes = 0;
+  std::size_t room = 0;                // of an arena: bytes at its place
+  std::size_t slack = 0;               // of these, to grow into
+  std::int32_t first = 0;              // steps
+  std::int32_t last = 0;
+  std::int32_t last_user = -1;         // last node that reads any of its values
+  std::uint32_t pending_slots = 0;     // a download from these devices writes it
+};
+
+// What is known of the values between two nodes; and, behind the last one, how the plan was made.
+struct PlanState {
+  std::size_t next_node = 0;
+  std::vector<TensorDesc> descs;          // per value
+  std::vector<const void*> values;        // per value: known bytes, or null
+  std::vector<std::int32_t> root_of;      // per value: for each slot, and last the one with channels last on slot 0
+  std::vector<std::int32_t> output_of;    // per value: first output position that it is, or -1
+  std::vector<PlanRoot> roots;
+  std::vector<bool> absorbed;             // per node: computed with one before it
+  std::vector<std::int32_t> buffer_roots; // per plan buffer: its root, or -1
+  std::vector<std::int32_t> step_of;      // per node: its step, or -1
+  std::vector<std::int32_t> other_steps;  // copies and re-layouts
+};
+
+class PlanWork {
+ protected:
+  PlanWork(const CompiledGraph& compiled, std::shared_ptr<Plan> plan)
+      : c_(compiled), graph_(compiled.graph()), limits_(compiled.model->runtime->config().limits), plan_(std::move(plan)) {}
+
+  std::int32_t& root(ValueId v, int slot) { return s_.root_of[static_cast<std::size_t>(v) * (c_.devices.size() + 1) + slot]; }
+  std::int32_t& root(ValueId v, int slot, Layout layout) {
+    return root(v, layout == Layout::kPlain ? slot : static_cast<int>(c_.devices.size()));
+  }
+  bool host(int slot) const { return c_.devices[slot]->traits().host_addressable; }
+
+  // Threads of the device; 0 where it is not the host's.
+  std::uint32_t threads_of(int slot) const { return host(slot) ? c_.devices[slot]->traits().compute_units : 0; }
+
+  // Whether the bytes of a value are the same in every layout.
+  static bool same_in_all_layouts(const Shape& shape) {
+    return shape.rank() < 3 || shape[1] == 1 || shape.elements(2, shape.rank()) == 1;
+  }
+
+  // Keeps bytes of v, or room for them (`size` is 0), with the plan.
+  void set_known(ValueId v, const void* bytes, std::size_t size);
+
+  // Infers the outputs' descs of a node: `all` has those of the inputs, the node's own first, and of the outputs.
+  void infer(const Node& node, std::span<TensorDesc> all);
+
+  // Runs shape arithmetic now, with the reference kernel. Behind infer().
+  void evaluate(const Node& node);
+
+  std::size_t scratch_bytes(int slot, const KernelPlan& p) const;
+
+  // Sets the places of all roots, and the plan's buffers by them.
+  void place_arenas();
+  void set_buffers();
+
+  // The plan, with the state of the work for what comes later.
+  std::shared_ptr<Plan> finish();
+
+  const CompiledGraph& c_;
+  const Graph& graph_;
+  const Limits& limits_;
+  std::shared_ptr<Plan> plan_;
+  PlanState s_;
+
+ private:
+  void check_agreement(const Node& node, std::size_t k, const TensorDesc& now) const;
+
+  std::vector<ConstTensor> node_values_;   // work space of one node
+};
+
+}  // namespace evn
