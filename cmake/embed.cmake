@@ -1,9 +1,12 @@
-# Writes OpenCL sources as C++ string constants. Run with -P: OUT, FILES, FUNCTION.
+# Writes OpenCL sources as C++ string constants, without comments and indentation but with the same lines. Run with -P: OUT, FILES, FUNCTION.
 set(text "// Made by cmake/embed.cmake.\n#include <string_view>\n#include <span>\n#include \"backends/opencl/source.h\"\nnamespace evn {\n")
 set(rows "")
 foreach(file ${FILES})
   get_filename_component(name ${file} NAME_WE)
-  file(READ ${file} body HEX)
+  file(READ ${file} body)
+  string(REGEX REPLACE "[ ]*//[^\n]*" "" body "${body}")
+  string(REGEX REPLACE "\n +" "\n" body "${body}")
+  string(HEX "${body}" body)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," body "${body}")
   string(APPEND text "static const unsigned char k_${name}[] = {${body}0};\n")
   string(APPEND rows "    {\"${name}\", {reinterpret_cast<const char*>(k_${name}), sizeof k_${name} - 1}},\n")

@@ -75,7 +75,7 @@ if(TARGET test_conformance)
 endif()
 
 # The objects of each instruction-set cluster export one symbol each.
-if(TARGET evn_simd_baseline)
+if(TARGET evn_simd_baseline_o2)
   add_test(NAME simd.symbols COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_simd_symbols.py ${CMAKE_BINARY_DIR})
 endif()
 

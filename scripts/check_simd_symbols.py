@@ -34,13 +34,13 @@ def problems_of(path, cluster, family):
 
 def main():
     build = pathlib.Path(sys.argv[1])
-    objects = sorted(build.glob("CMakeFiles/evn_simd_*.dir/**/*.o"))
+    objects = sorted(build.glob("CMakeFiles/evn_simd_*_o[0-9].dir/**/*.o"))
     if not objects:
         print(f"no objects of evn_simd_* in {build}")
         return 1
     bad = 0
     for path in objects:
-        cluster = re.search(r"evn_simd_(\w+)\.dir", str(path))[1]
+        cluster = re.search(r"evn_simd_(\w+)_o\d\.dir", str(path))[1]
         for problem in problems_of(path, cluster, path.name.split(".")[0]):
             print(f"{cluster} {path.name}: {problem}")
             bad += 1

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <string>
 
+#include "base/number_text.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/small_types.h"
@@ -155,10 +156,11 @@ To element_of(std::string_view text) {
 // The shortest text that gives the number again.
 template <typename T>
 std::string text_of_number(T x) {
-  char buffer[64];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, x);
-  EVN_CHECK(error == std::errc());
-  return std::string(buffer, end);
+  if constexpr (std::is_integral_v<T>) {
+    return std::to_string(x);
+  } else {
+    return shortest_text(x);
+  }
 }
 
 void cast_strings(const ReferenceContext& c, std::int64_t count) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/number_text.h"
 #include "ops/infra/boxes.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
@@ -183,13 +184,6 @@ void infer_cast_map(InferContext& c) {
   c.outputs[0].shape = {1, is_sparse(c.node) ? places : -1};
 }
 
-std::string fixed_text(float value) {
-  char text[64];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, 6);
-  EVN_CHECK(error == std::errc());
-  return std::string(text, end);
-}
-
 std::int64_t integer_of_text(std::string_view text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -210,7 +204,7 @@ void cast_value(const Box& values, std::int64_t from, DType dtype, void* to, std
   const std::string_view text = is_text ? text_of(values.as<TextElement>()[from]) : std::string_view();
   const float number = is_text ? 0 : values.as<float>()[from];
   if (dtype == DType::kString) {
-    static_cast<TextElement*>(to)[at] = texts->add(is_text ? std::string(text) : fixed_text(number));
+    static_cast<TextElement*>(to)[at] = texts->add(is_text ? std::string(text) : fixed_text(number, 6));
   } else if (dtype == DType::kFloat32) {
     static_cast<float*>(to)[at] = is_text ? float_of_text(text) : number;
   } else {

@@ -1,7 +1,6 @@
 // An inspection as JSON and as text.
-#include <charconv>
-
 #include "base/json_writer.h"
+#include "base/number_text.h"
 #include "base/status.h"
 #include "runtime/inspect.h"
 
@@ -13,11 +12,7 @@ constexpr std::size_t kMaxNames = 10'000;  // of unsupported nodes, in all; a ho
 std::string shown_domain(const std::string& domain) { return domain.empty() ? "ai.onnx" : domain; }
 std::string shown_op(const OperatorUse& use) { return use.domain.empty() ? use.name : use.domain + "::" + use.name; }
 
-std::string whole(double number) {
-  char text[400];
-  const auto end = std::to_chars(text, text + sizeof text, number, std::chars_format::fixed, 0).ptr;
-  return std::string(text, end);
-}
+std::string whole(double number) { return fixed_text(number, 0); }
 
 std::string dim_text(const SurveyDim& d) { return d.value >= 0 ? std::to_string(d.value) : d.symbol.empty() ? "?" : d.symbol; }
 

@@ -1,10 +1,10 @@
 // A trace as JSON that Chrome and Perfetto open, and as a table by node.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 
 #include "base/json_writer.h"
+#include "base/number_text.h"
 #include "runtime/trace.h"
 
 namespace evn {
@@ -14,12 +14,6 @@ namespace {
 constexpr std::int64_t kHost = 1;
 constexpr std::int64_t kFirstWorker = 1000;
 constexpr std::int64_t kFirstDevice = 10;
-
-std::string fixed(double number, int digits) {
-  char text[64];
-  const auto result = std::to_chars(text, text + sizeof text, number, std::chars_format::fixed, digits);
-  return result.ec == std::errc{} ? std::string(text, result.ptr) : std::string("0");
-}
 
 std::string microseconds(std::uint64_t ns) {
   std::string rest = std::to_string(ns % 1000);
@@ -188,7 +182,7 @@ class JsonTrace {
       json_.field("shapes", e.shapes);
       if (e.flops > 0) {
         json_.key("flops");
-        json_.number(fixed(e.flops, 0));
+        json_.number(fixed_text(e.flops, 0));
       }
     } else {
       json_.field("from", c_.devices[e.from_slot]->name());
@@ -287,13 +281,13 @@ std::string Trace::to_text() const {
   for (const Row& row : rows) {
     const auto ns = static_cast<double>(row.total);
     const auto per_second = [&](double amount) {
-      return row.is_step && amount > 0 && ns > 0 ? fixed(amount / ns, 2) : std::string("-");
+      return row.is_step && amount > 0 && ns > 0 ? fixed_text(amount / ns, 2) : std::string("-");
     };
-    const std::string share = row.is_step && all > 0 ? fixed(100 * ns / static_cast<double>(all), 1) + "%" : "-";
-    table.push_back({row.node, row.op, std::to_string(row.times.size()), fixed(static_cast<double>(median(row.times)) / 1e3, 1),
-                     fixed(ns / 1e3, 1), share, per_second(row.flops), per_second(row.bytes), row.device, row.kernel});
+    const std::string share = row.is_step && all > 0 ? fixed_text(100 * ns / static_cast<double>(all), 1) + "%" : "-";
+    table.push_back({row.node, row.op, std::to_string(row.times.size()), fixed_text(static_cast<double>(median(row.times)) / 1e3, 1),
+                     fixed_text(ns / 1e3, 1), share, per_second(row.flops), per_second(row.bytes), row.device, row.kernel});
   }
-  std::string text = std::to_string(runs.size()) + " runs, median " + fixed(static_cast<double>(median(runs)) / 1e6, 3) + " ms; " +
+  std::string text = std::to_string(runs.size()) + " runs, median " + fixed_text(static_cast<double>(median(runs)) / 1e6, 3) + " ms; " +
                      std::to_string(list.size()) + " events, " + std::to_string(dropped()) + " dropped\n";
   return text + align(table, 2, 7);
 }

@@ -25,20 +25,21 @@ constexpr int kNr = kNv * kLanes;
 
 struct Micro : MicroTile {
   const float* a;
-  std::int64_t lda;        // packed: unused
+  std::int64_t row_step, k_step;  // of A
   const float* b;
   std::int64_t ldb;
   std::int64_t k;
 };
 
-template <int R, int NV, bool Packed>
+template <int R, int NV>
 void micro(const Micro& g) {
   Vec acc[R][NV];
-  start<R, NV>(g, acc);
+  start<BiasOf::kRows, R, NV>(g, acc);
   const float* b = g.b;
   const float* a = g.a;
-  const float* a4 = g.a + 4 * g.lda;
-  const std::int64_t lda = g.lda;
+  const float* a4 = g.a + 4 * g.row_step;
+  const std::int64_t step = g.row_step;
+  const std::int64_t k_step = g.k_step;
   const std::int64_t ldb = g.ldb;
   for (std::int64_t k = 0; k < g.k; ++k) {
     Vec bv[NV];
@@ -46,28 +47,25 @@ void micro(const Micro& g) {
     for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const Vec x = splat(Packed ? a[r] : r < 4 ? a[r * lda] : a4[(r - 4) * lda]);
+      const Vec x = splat(r < 4 ? a[r * step] : a4[(r - 4) * step]);
 #pragma GCC unroll 8
       for (int v = 0; v < NV; ++v) acc[r][v] = fma(x, bv[v], acc[r][v]);
     }
     b += ldb;
-    a += Packed ? kMr : 1;
-    a4 += 1;
+    a += k_step;
+    a4 += k_step;
   }
-  finish<R, NV>(g, acc);
+  finish<false, R, NV>(g, acc);
 }
 
 using MicroFn = void (*)(const Micro&);
-#define EVN_MICRO_ROW(R, P) {micro<R, 1, P>, micro<R, 2, P>, micro<R, 3, P>, micro<R, kNv, P>}
+#define EVN_MICRO_ROW(R) {micro<R, 1>, micro<R, 2>, micro<R, 3>, micro<R, kNv>}
+constexpr MicroFn kMicros[kMr][4] = {
+    EVN_MICRO_ROW(1), EVN_MICRO_ROW(2), EVN_MICRO_ROW(3), EVN_MICRO_ROW(4),
 #if defined(__AVX512F__)
-#define EVN_MICRO_ROWS(P)                                                                                                \
-  {EVN_MICRO_ROW(1, P), EVN_MICRO_ROW(2, P), EVN_MICRO_ROW(3, P), EVN_MICRO_ROW(4, P), EVN_MICRO_ROW(5, P), EVN_MICRO_ROW(6, P), \
-   EVN_MICRO_ROW(7, P), EVN_MICRO_ROW(8, P)}
-#else
-#define EVN_MICRO_ROWS(P) {EVN_MICRO_ROW(1, P), EVN_MICRO_ROW(2, P), EVN_MICRO_ROW(3, P), EVN_MICRO_ROW(4, P)}
+    EVN_MICRO_ROW(5), EVN_MICRO_ROW(6), EVN_MICRO_ROW(7), EVN_MICRO_ROW(8),
 #endif
-constexpr MicroFn kPackedMicros[kMr][4] = EVN_MICRO_ROWS(true);
-constexpr MicroFn kRowMicros[kMr][4] = EVN_MICRO_ROWS(false);
+};
 
 // A narrow part of C, up to kNarrow columns: vectors run over the rows of packed A, four panels at a time to hide the latency of the chains.
 constexpr int kNarrow = 4;
@@ -98,10 +96,10 @@ void narrow_panels(const Tile& t, const Micro& g, std::int64_t k0, std::int64_t 
       for (int r = 0; r < kMr; ++r) {
         const std::int64_t m = row + p * kMr + r;
         if (m >= t.m) break;
-        if (!g.first) {
+        if (g.from_c) {
           x[r] = g.c[m * g.ldc + j];
-        } else if (g.init != nullptr) {
-          x[r] = g.init[m * g.init_row + j * g.init_column] * g.init_scale;
+        } else if (g.bias != nullptr) {
+          x[r] = g.bias[m * g.bias_step];
         }
       }
       acc[p][j] = x;
@@ -184,10 +182,8 @@ void run_column(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t co
   g->last_lanes = cols - (nv - 1) * kLanes;
   g->b = block_of_b(t, k0, kc, column, cols, &g->ldb);
   g->c = t.c + column;
-  g->init = t.init == nullptr ? nullptr : t.init + column * t.init_column;
+  g->bias = t.init;
   if (cols <= kNarrow && t.a_kind == AKind::kPacked) return run_narrow(t, *g, k0, cols);
-  const bool packed = t.a_kind != AKind::kRows;
-  const auto& table = packed ? kPackedMicros : kRowMicros;
   for (std::int64_t row = 0; row < t.m; row += kMr) {
     const std::int64_t rows = t.m - row < kMr ? t.m - row : kMr;
     switch (t.a_kind) {
@@ -196,8 +192,8 @@ void run_column(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t co
       case AKind::kColumns: g->a = a_block + row * kc; break;
     }
     g->c = t.c + row * t.ldc + column;
-    g->init = t.init == nullptr ? nullptr : t.init + row * t.init_row + column * t.init_column;
-    table[rows - 1][nv - 1](*g);
+    g->bias = t.init == nullptr ? nullptr : t.init + row * t.init_row;
+    kMicros[rows - 1][nv - 1](*g);
   }
 }
 
@@ -205,11 +201,12 @@ void run(const Tile& t) {
   const Chain chain = split_chain(t.epilogue);
   float* a_block = t.buffer + (kKc + 2) * kNr;
   Micro g{};
-  g.lda = t.lda;
+  g.row_step = t.a_kind == AKind::kRows ? t.lda : 1;
+  g.k_step = t.a_kind == AKind::kRows ? 1 : kMr;
   g.ldc = t.ldc;
-  g.init_row = t.init_row;
-  g.init_column = t.init_column;
-  g.init_scale = t.init_scale;
+  g.bias_step = t.init_row;
+  const bool by_c = t.init != nullptr && (t.init_column != 0 || t.init_scale != 1);
+  if (by_c) write_start(t, 0, t.m);
   g.low = chain.low;
   g.high = chain.high;
   std::int64_t k0 = 0;
@@ -217,7 +214,7 @@ void run(const Tile& t) {
     const std::int64_t kc = t.k - k0 < kKc ? t.k - k0 : kKc;
     const bool last = k0 + kc == t.k;
     g.k = kc;
-    g.first = k0 == 0;
+    g.from_c = by_c || k0 > 0;
     g.bound = last && (chain.low > -__builtin_inff() || chain.high < __builtin_inff());
     if (t.a_kind == AKind::kColumns) pack_a_columns(t, k0, kc, a_block);
     for (std::int64_t column = 0; column < t.n; column += kNr) {

@@ -61,7 +61,7 @@ struct Loops {
 };
 const Loops& loops(Isa isa);
 
-inline std::int64_t buffer_floats(const Loops& l, std::int64_t columns_m) {
+static inline std::int64_t buffer_floats(const Loops& l, std::int64_t columns_m) {
   return static_cast<std::int64_t>(l.kc + 2) * l.nr + (columns_m + l.mr) * l.kc;
 }
 

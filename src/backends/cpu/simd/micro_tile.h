@@ -1,5 +1,5 @@
 // Where the accumulators of a micro-tile, R rows by NV vectors, begin and end: what simd/gemm.cc and simd/product.cc share. Included by
-// these only.
+// these only. These lines are compiled for every size of a tile: each way to begin that is not frequent is by way of C.
 #pragma once
 
 #include "backends/cpu/simd/vec.h"
@@ -12,62 +12,70 @@ struct MicroTile {
   float* c;
   std::int64_t ldc;
   std::int64_t last_lanes; // lanes of the last vector
-  const float* init;       // only in the first block
-  std::int64_t init_row, init_column;
-  float init_scale;
+  bool from_c;             // the sums begin with what is in C; else with `bias`, or with 0 where that is null
+  const float* bias;       // of the columns, or of the rows, `bias_step` apart
+  std::int64_t bias_step;
   const float* residual;   // only in the last block
   std::int64_t ldr;
-  bool first, bound;
+  bool bound;
   float low, high;
 };
 
-inline Vec load_part(const float* p, bool whole, std::int64_t n) { return whole ? load(p) : load_n(p, n); }
+enum class BiasOf { kRows, kColumns };
 
-template <int R, int NV>
+// The last vector of a row: n lanes.
+inline Vec load_last(const float* p, std::int64_t n) {
+#if defined(__AVX2__)
+  return load_n(p, n);
+#else
+  return n == kLanes ? load(p) : load_n(p, n);
+#endif
+}
+
+inline void store_last(float* p, Vec v, std::int64_t n) {
+#if !defined(__AVX512F__)
+  if (n == kLanes) return store(p, v);
+#endif
+  store_n(p, v, n);
+}
+
+template <BiasOf B, int R, int NV>
 inline void start(const MicroTile& g, Vec (&acc)[R][NV]) {
-  const bool whole = g.last_lanes == kLanes;
-  if (g.first && g.init == nullptr) {
+  const auto load_at = [&](const float* p, int v) { return v + 1 < NV ? load(p + v * kLanes) : load_last(p + v * kLanes, g.last_lanes); };
+  if (g.from_c) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 16
-      for (int v = 0; v < NV; ++v) acc[r][v] = zero();
+      for (int v = 0; v < NV; ++v) acc[r][v] = load_at(g.c + r * g.ldc, v);
     }
     return;
   }
-  if (g.first && g.init_row == 0 && g.init_column == 1) {  // a bias of the columns
+  if (B == BiasOf::kRows) {
 #pragma GCC unroll 16
-    for (int v = 0; v < NV; ++v) {
-      const Vec bias = splat(g.init_scale) * load_part(g.init + v * kLanes, v + 1 < NV || whole, g.last_lanes);
+    for (int r = 0; r < R; ++r) {
+      const Vec bias = g.bias == nullptr ? zero() : splat(g.bias[r * g.bias_step]);
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) acc[r][v] = bias;
+      for (int v = 0; v < NV; ++v) acc[r][v] = bias;
     }
     return;
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
+  for (int v = 0; v < NV; ++v) {
+    const Vec bias = g.bias == nullptr ? zero() : load_at(g.bias, v);
 #pragma GCC unroll 16
-    for (int v = 0; v < NV; ++v) {
-      const bool full = v + 1 < NV || whole;
-      if (!g.first) {
-        acc[r][v] = load_part(g.c + r * g.ldc + v * kLanes, full, g.last_lanes);
-      } else if (g.init_column == 0) {
-        acc[r][v] = splat(g.init[r * g.init_row] * g.init_scale);
-      } else {
-        acc[r][v] = splat(g.init_scale) * load_part(g.init + r * g.init_row + v * kLanes, full, g.last_lanes);
-      }
-    }
+    for (int r = 0; r < R; ++r) acc[r][v] = bias;
   }
 }
 
-template <int R, int NV>
+template <bool Residual, int R, int NV>
 inline void finish(const MicroTile& g, Vec (&acc)[R][NV]) {
-  const bool whole = g.last_lanes == kLanes;
-  if (g.residual != nullptr) {
+  if (Residual && g.residual != nullptr) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
+      const float* const from = g.residual + r * g.ldr;
 #pragma GCC unroll 16
       for (int v = 0; v < NV; ++v) {
-        acc[r][v] = acc[r][v] + load_part(g.residual + r * g.ldr + v * kLanes, v + 1 < NV || whole, g.last_lanes);
+        acc[r][v] = acc[r][v] + (v + 1 < NV ? load(from + v * kLanes) : load_last(from + v * kLanes, g.last_lanes));
       }
     }
   }
@@ -82,14 +90,20 @@ inline void finish(const MicroTile& g, Vec (&acc)[R][NV]) {
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    float* c = g.c + r * g.ldc;
+    float* const c = g.c + r * g.ldc;
 #pragma GCC unroll 16
     for (int v = 0; v + 1 < NV; ++v) store(c + v * kLanes, acc[r][v]);
-    if (whole) {
-      store(c + (NV - 1) * kLanes, acc[r][NV - 1]);
-    } else {
-      store_n(c + (NV - 1) * kLanes, acc[r][NV - 1], g.last_lanes);
-    }
+    store_last(c + (NV - 1) * kLanes, acc[r][NV - 1], g.last_lanes);
+  }
+}
+
+// Start values init[row * row_step + column * column_step] * scale, written to C.
+template <typename Tile>
+void write_start(const Tile& t, std::int64_t row, std::int64_t m) {
+  for (std::int64_t r = row; r < row + m; ++r) {
+    const float* const init = t.init + r * t.init_row;
+    float* const c = t.c + r * t.ldc;
+    for (std::int64_t j = 0; j < t.n; ++j) c[j] = init[j * t.init_column] * t.init_scale;
   }
 }
 

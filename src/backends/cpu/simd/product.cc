@@ -51,7 +51,7 @@ inline constexpr int kHeld = NV;
 template <int R, int NV>
 void micro(const Micro& g) {
   Vec acc[R][NV];
-  start<R, NV>(g, acc);
+  start<BiasOf::kColumns, R, NV>(g, acc);
   const float* b = g.b;
   const float* ahead = g.ahead;
   const std::int64_t lda = g.lda;
@@ -79,7 +79,7 @@ void micro(const Micro& g) {
       ++a12;
     }
   }
-  finish<R, NV>(g, acc);
+  finish<true, R, NV>(g, acc);
 }
 
 using MicroFn = void (*)(const Micro&);
@@ -137,15 +137,14 @@ class Block {
 
     Micro g{};
     const bool last = k0 + kc == t_.k;
-    g.first = k0 == 0;
+    const bool by_c = t_.init != nullptr && (t_.init_row != 0 || t_.init_column != 1 || t_.init_scale != 1);
+    if (by_c && k0 == 0) write_start(t_, row_, m_);
+    g.from_c = by_c || k0 > 0;
     g.bound = last && (chain_.low > -__builtin_inff() || chain_.high < __builtin_inff());
     g.low = chain_.low;
     g.high = chain_.high;
     g.ldc = t_.ldc;
     g.ldr = t_.ldr;
-    g.init_row = t_.init_row;
-    g.init_column = t_.init_column;
-    g.init_scale = t_.init_scale;
     const bool far = t_.k * t_.n > kNearFloats;
     for (std::int64_t column = 0; column < t_.n; column += kNr) {
       const std::int64_t left = t_.n - column;
@@ -166,7 +165,7 @@ class Block {
         g.ahead = far && i < vectors ? next + i * kc * 16 : g.b;
         g.ahead_step = far && i < vectors ? 16 : 0;
         g.c = t_.c + row * t_.ldc + column;
-        g.init = t_.init == nullptr ? nullptr : t_.init + row * t_.init_row + column * t_.init_column;
+        g.bias = t_.init == nullptr ? nullptr : t_.init + column;
         g.residual = last && t_.residual != nullptr ? t_.residual + row * t_.ldr + column : nullptr;
         kMicros[p.rows - 1][vectors - 1](g);
         if (last && chain_.rest_count > 0) apply_rest(chain_, g.c, p.rows, t_.ldc, cols);

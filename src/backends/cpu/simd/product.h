@@ -52,7 +52,7 @@ struct Loops {
 const Loops& loops(Isa isa);
 
 // What a tile with a window needs to copy pixels to; others need nothing.
-inline std::int64_t buffer_floats(const Loops& l, std::int64_t m, std::int64_t k) {
+static inline std::int64_t buffer_floats(const Loops& l, std::int64_t m, std::int64_t k) {
   const std::int64_t rows = m < l.mc ? m : l.mc;
   return rows * ((k < l.kc ? k : l.kc) + 32);
 }

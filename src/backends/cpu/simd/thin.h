@@ -41,10 +41,10 @@ struct Loops {
 const Loops& loops(Isa isa);
 
 // Floats of a copied line, and from one to the next: copies may write a vector beyond their end.
-inline std::int64_t used_floats(int columns, const Geometry& g) {
+static inline std::int64_t used_floats(int columns, const Geometry& g) {
   const std::int64_t outputs = (g.out_width + columns - 1) / columns * columns;
   return (outputs - 1) * g.stride_w + g.kernel_w;
 }
-inline std::int64_t line_floats(int columns, const Geometry& g) { return (used_floats(columns, g) + 31) / 16 * 16; }
+static inline std::int64_t line_floats(int columns, const Geometry& g) { return (used_floats(columns, g) + 31) / 16 * 16; }
 
 }  // namespace evn::simd_thin

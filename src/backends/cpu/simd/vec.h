@@ -79,14 +79,14 @@ static inline Vec sqrt_of(Vec x) {
   return x;
 }
 #endif
-static inline Vec load_n(const float* p, std::int64_t n) {
+__attribute__((noinline, unused)) static Vec load_n(const float* p, std::int64_t n) {
   Vec v = splat(0);
   for (int i = 0; i < kLanes; ++i) {
     if (i < n) v[i] = p[i];
   }
   return v;
 }
-static inline void store_n(float* p, Vec v, std::int64_t n) {
+__attribute__((noinline, unused)) static void store_n(float* p, Vec v, std::int64_t n) {
   for (int i = 0; i < kLanes; ++i) {
     if (i < n) p[i] = v[i];
   }

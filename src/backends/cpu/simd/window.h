@@ -41,20 +41,20 @@ struct Loops {
 const Loops& loops(Isa isa);
 
 // Floats of one padded row in the buffer: stride_w phases of the same length.
-inline std::int64_t phase_floats(const Geometry& g, int lanes) {
+static inline std::int64_t phase_floats(const Geometry& g, int lanes) {
   const std::int64_t beyond = (g.kernel_w - 1) * g.dilation_w / g.stride_w + 1;
   return ((g.out_width + lanes - 1) / lanes * lanes + beyond + lanes - 1) / lanes * lanes;
 }
-inline std::int64_t row_floats(const Geometry& g, int lanes) { return phase_floats(g, lanes) * g.stride_w; }
-inline std::int64_t buffer_rows(const Geometry& g, std::int64_t out_rows) {
+static inline std::int64_t row_floats(const Geometry& g, int lanes) { return phase_floats(g, lanes) * g.stride_w; }
+static inline std::int64_t buffer_rows(const Geometry& g, std::int64_t out_rows) {
   return (out_rows - 1) * g.stride_h + (g.kernel_h - 1) * g.dilation_h + 1;
 }
 // The tables: 64-bit offsets of the taps and bounds of the phases, then the columns' counts of an average.
-inline std::int64_t table_floats(const Geometry& g, int lanes) {
+static inline std::int64_t table_floats(const Geometry& g, int lanes) {
   const std::int64_t words = 2 * (g.kernel_h * g.kernel_w + 2 * g.stride_w);
   return (words + lanes - 1) / lanes * lanes + phase_floats(g, lanes);
 }
-inline std::int64_t buffer_floats(const Geometry& g, int lanes, std::int64_t out_rows) {
+static inline std::int64_t buffer_floats(const Geometry& g, int lanes, std::int64_t out_rows) {
   return table_floats(g, lanes) + buffer_rows(g, out_rows) * row_floats(g, lanes) + lanes;
 }
 
