@@ -91,10 +91,14 @@ TEST(CpuConv, Depthwise) {
 // Every place of a block of outputs at every border, with tails of channels.
 TEST(CpuConv, DepthwiseOfSmallImages) {
   for (const std::int64_t kernel : {3, 5}) {
-    for (const std::int64_t stride : {1, 2}) {
-      for (std::int64_t size = 2; size <= 11; ++size) {
-        const std::int64_t pad = kernel / 2;
-        conv(1, 19, 19, 19, {size, 13 - size, kernel, kernel, stride, stride, 1, 1, pad, pad, pad, pad}).kernel("conv_depthwise_last").run();
+    for (const std::int64_t down : {1, 2}) {
+      for (const std::int64_t across : {1, 2}) {
+        for (std::int64_t size = 2; size <= 11; ++size) {
+          const std::int64_t pad = kernel / 2;
+          const Spatial s = {size, 13 - size, kernel, kernel, down, across, 1, 1, pad, pad, pad, pad};
+          conv(1, 19, 19, 19, s).step(StepKind::kClip, -0.5f, 0.4f).kernel("conv_depthwise_last").run();
+          conv(1, 9, 9, 9, s, false).step(StepKind::kSwish, 1.2f).kernel("conv_depthwise_last").run();
+        }
       }
     }
   }

@@ -59,7 +59,7 @@ void prepack(const OpDesc& d, int, void* packed) {
 void cut(const simd_depthwise::Geometry& g, std::int64_t images, DepthwiseState* s) {
   const double row_cost = static_cast<double>(g.out_width * g.channels) * static_cast<double>(g.kernel_h * g.kernel_w);
   const std::int64_t wanted = units_per_tile(g.out_height, row_cost, kCheapTile);
-  s->rows = std::min(g.out_height, ceil_div(wanted, 2) * 2);
+  s->rows = std::min(g.out_height, ceil_div(wanted, simd_depthwise::kRowsTogether) * simd_depthwise::kRowsTogether);
   s->row_blocks = ceil_div(g.out_height, std::max<std::int64_t>(1, s->rows));
   const double tile_cost = row_cost * static_cast<double>(s->rows);
   const std::int64_t enough = std::max<std::int64_t>(1, kManyTiles / std::max<std::int64_t>(1, images * s->row_blocks));

@@ -9,104 +9,128 @@ namespace {
 using simd_depthwise::Geometry;
 using simd_depthwise::Tile;
 
-constexpr int kColumns = 4;  // outputs of a row that are computed together
+// Rows of outputs that are computed together, by the height of the kernel.
 #if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int kTallRows = 2;  // rows that share pixels; their accumulators and two lines of taps fit in 32 registers
+constexpr int kTall3 = 4, kTall5 = 2;
 #else
-constexpr int kTallRows = 1;
+constexpr int kTall3 = 2, kTall5 = 2;  // 16 registers
 #endif
+static_assert(simd_depthwise::kRowsTogether % kTall3 == 0 && simd_depthwise::kRowsTogether % kTall5 == 0);
+constexpr int kColumns = 4;  // outputs of a row that the kernel for any geometry computes together
 
-constexpr std::int64_t kChannels = 64;
-alignas(64) constexpr float kZeros[kLanes] = {};
-
-// A block of Rows x kColumns outputs. `x` is where its first tap's pixel would lie, which may be outside the image: rows and columns
-// of pixels are numbered from there, and only those inside the ranges are read.
-struct Block {
-  const float* x;
-  std::int64_t row_step;  // floats from one row of pixels to the next
+// Rows of outputs and kLanes channels of them, or fewer. Rows of pixels are numbered from the first tap of the first row of outputs.
+struct Band {
+  const float* x;           // column 0 of pixel row 0, which may be outside the image
+  std::int64_t row_step;    // floats from one row of pixels to the next
+  std::int64_t pixel;       // floats from one pixel to the next, of x and y
+  std::int64_t width, pad_left;
+  Range rows;               // of pixels inside the image
   float* y;
-  std::int64_t y_row_step;
-  Range rows, columns;
+  std::int64_t y_row_step, out_width;
+  const float* weight;
+  std::int64_t weight_step, lanes;
+  Vec bias;
 };
 
-// Edge: some columns of pixels are outside the image and are zeros.
-template <int K, int S, int Rows, bool Edge>
-inline void block_lanes(const Tile& t, const Block& b, const Chain& chain, std::int64_t c, std::int64_t lanes) {
-  constexpr int kPixelRows = (Rows - 1) * S + K;
-  constexpr int kPixelColumns = (kColumns - 1) * S + K;
-  const std::int64_t pixel = t.geometry->channels;
-  const Vec start = t.bias == nullptr ? zero() : load_some(t.bias + c, lanes);
-  const float* const weight = t.weight + c;
-  Vec acc[Rows * kColumns];
-#pragma GCC unroll 16
-  for (int i = 0; i < Rows * kColumns; ++i) acc[i] = start;
-#pragma GCC unroll 16
-  for (int j = 0; j < kPixelRows; ++j) {
-    if (j < b.rows.begin || j >= b.rows.end) continue;
-    const float* const row = b.x + j * b.row_step + c;
-#pragma GCC unroll 16
-    for (int q = 0; q < kPixelColumns; ++q) {
-      const bool there = !Edge || (q >= b.columns.begin && q < b.columns.end);
-      const Vec v = load_some(there ? row + q * pixel : kZeros, lanes);
-#pragma GCC unroll 2
-      for (int r = 0; r < Rows; ++r) {
-        const int ky = j - r * S;
-        if (ky < 0 || ky >= K) continue;
+// Goes along the rows. A pixel is loaded once, for all the outputs that see it: those of Rows rows and of kSlots places of a row, whose
+// sums are all in registers. A sum is over columns of taps, from top to bottom in each, and taps outside the image are left out.
+template <int K, int SH, int SW, int Rows, bool Whole>
+void run_band(const Band& b, const Chain& chain) {
+  constexpr int kSlots = (K + SW - 1) / SW;  // outputs of a row that see a column of pixels
+  constexpr int kPixelRows = (Rows - 1) * SH + K;
+  const bool is_hard_swish = chain.rest_count == 1 && chain.rest->kind == StepKind::kHardSwish;
+  Vec w[K * K];
+#pragma GCC unroll 25
+  for (int i = 0; i < K * K; ++i) w[i] = load(b.weight + i * b.weight_step);
+  Vec acc[Rows][kSlots];  // of outputs n, n - 1, ...
 #pragma GCC unroll 4
-        for (int i = 0; i < kColumns; ++i) {
-          const int kx = q - i * S;
-          if (kx < 0 || kx >= K) continue;
-          acc[r * kColumns + i] = fma(load(weight + (ky * K + kx) * t.weight_step), v, acc[r * kColumns + i]);
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 5
+    for (int i = 0; i < kSlots; ++i) acc[r][i] = b.bias;
+  }
+  for (std::int64_t n = 0; n < b.out_width + kSlots - 1; ++n) {
+#pragma GCC unroll 2
+    for (int d = 0; d < SW; ++d) {
+      const std::int64_t q = n * SW + d - b.pad_left;
+      if (q < 0 || q >= b.width) continue;
+      const float* const column = b.x + q * b.pixel;
+#pragma GCC unroll 16
+      for (int j = 0; j < kPixelRows; ++j) {
+        if (j < b.rows.begin || j >= b.rows.end) continue;
+        const Vec v = Whole ? load(column + j * b.row_step) : load_n(column + j * b.row_step, b.lanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < Rows; ++r) {
+          const int ky = j - r * SH;
+          if (ky < 0 || ky >= K) continue;
+#pragma GCC unroll 5
+          for (int i = 0; i < kSlots; ++i) {
+            if (i * SW + d < K) acc[r][i] = fma(w[ky * K + i * SW + d], v, acc[r][i]);
+          }
         }
       }
     }
-  }
-  finish(chain, acc);
-#pragma GCC unroll 2
-  for (int r = 0; r < Rows; ++r) {
+    if (n >= kSlots - 1) {
+      float* const y = b.y + (n - kSlots + 1) * b.pixel;
 #pragma GCC unroll 4
-    for (int i = 0; i < kColumns; ++i) store_some(b.y + r * b.y_row_step + i * pixel + c, acc[r * kColumns + i], lanes);
+      for (int r = 0; r < Rows; ++r) {
+        Vec v = bounded(chain, acc[r][kSlots - 1]);
+        if (is_hard_swish) v = apply_step({StepKind::kHardSwish, chain.rest->a, chain.rest->b}, v);
+        if (Whole) {
+          store(y + r * b.y_row_step, v);
+        } else {
+          store_n(y + r * b.y_row_step, v, b.lanes);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 5
+      for (int i = kSlots - 1; i > 0; --i) acc[r][i] = acc[r][i - 1];
+      acc[r][0] = b.bias;
+    }
   }
+  if (chain.rest_count == 0 || is_hard_swish) return;
+  for (int r = 0; r < Rows; ++r) apply_rest(chain, b.y + r * b.y_row_step, b.out_width, b.pixel, b.lanes);
 }
 
-template <int K, int S, int Rows, bool Edge>
-void block(const Tile& t, const Block& b, const Chain& chain) {
-  const std::int64_t end = t.channel + t.channels;
-  std::int64_t c = t.channel;
-  for (; c + kLanes <= end; c += kLanes) block_lanes<K, S, Rows, Edge>(t, b, chain, c, kLanes);
-  if (c < end) block_lanes<K, S, Rows, Edge>(t, b, chain, c, end - c);
-}
-
-// Rows x all columns. The last block overlaps the one before it: outputs written twice are the same both times.
-template <int K, int S, int Rows>
-void square_rows(const Tile& t, const Chain& chain, std::int64_t y) {
+template <int K, int SH, int SW, int Rows>
+void run_rows(const Tile& t, const Chain& chain, std::int64_t y) {
   const Geometry& g = *t.geometry;
-  const std::int64_t y0 = y * S - g.pad_top;
-  const Range rows = inside(y0, 1, (Rows - 1) * S + K, g.height);
-  constexpr std::int64_t kPixelColumns = (kColumns - 1) * S + K;
-  for (std::int64_t at = 0; at < g.out_width; at += kColumns) {
-    const std::int64_t x = at + kColumns <= g.out_width ? at : g.out_width - kColumns;
-    const std::int64_t x0 = x * S - g.pad_left;
-    const Range columns = inside(x0, 1, kPixelColumns, g.width);
-    const std::int64_t row_step = g.width * g.channels;
-    const Block b = {t.x + y0 * row_step + x0 * g.channels, row_step, t.y + (y * g.out_width + x) * g.channels, g.out_width * g.channels,
-                     rows, columns};
-    if (columns.end - columns.begin == kPixelColumns) {
-      block<K, S, Rows, false>(t, b, chain);
+  const std::int64_t y0 = y * SH - g.pad_top;
+  Band b{};
+  b.row_step = g.width * g.channels;
+  b.pixel = g.channels;
+  b.width = g.width;
+  b.pad_left = g.pad_left;
+  b.rows = inside(y0, 1, (Rows - 1) * SH + K, g.height);
+  b.y_row_step = g.out_width * g.channels;
+  b.out_width = g.out_width;
+  b.weight_step = t.weight_step;
+  const std::int64_t end = t.channel + t.channels;
+  for (std::int64_t c = t.channel; c < end; c += kLanes) {
+    b.x = t.x + y0 * b.row_step + c;
+    b.y = t.y + y * b.y_row_step + c;
+    b.weight = t.weight + c;
+    b.lanes = end - c < kLanes ? end - c : kLanes;
+    b.bias = t.bias == nullptr ? zero() : load_some(t.bias + c, b.lanes);
+    if (b.lanes == kLanes) {
+      run_band<K, SH, SW, Rows, true>(b, chain);
     } else {
-      block<K, S, Rows, true>(t, b, chain);
+      run_band<K, SH, SW, Rows, false>(b, chain);
     }
   }
 }
 
-template <int K, int S, int Rows>
+template <int K, int SH, int SW>
 void square(const Tile& t) {
+  constexpr int kTall = K == 3 ? kTall3 : kTall5;
   const Chain chain = split_chain(t.epilogue);
   std::int64_t y = t.row_begin;
-  for (; y + Rows <= t.row_end; y += Rows) square_rows<K, S, Rows>(t, chain, y);
-  if constexpr (Rows > 1) {
-    for (; y < t.row_end; ++y) square_rows<K, S, 1>(t, chain, y);
+  for (; y + kTall <= t.row_end; y += kTall) run_rows<K, SH, SW, kTall>(t, chain, y);
+  if constexpr (kTall > 2) {
+    for (; y + 2 <= t.row_end; y += 2) run_rows<K, SH, SW, 2>(t, chain, y);
   }
+  for (; y < t.row_end; ++y) run_rows<K, SH, SW, 1>(t, chain, y);
 }
 
 // Count outputs of a row whose taps (of `taps`, inside the image for all of them) begin at x.
@@ -163,24 +187,19 @@ void any(const Tile& t) {
   }
 }
 
-void run_channels(const Tile& t) {
+template <int K>
+void square(const Tile& t) {
   const Geometry& g = *t.geometry;
-  const bool is_square = g.kernel_h == g.kernel_w && g.stride_h == g.stride_w && g.dilation_h == 1 && g.dilation_w == 1 && g.out_width >= kColumns;
-  if (is_square && g.kernel_w == 3 && g.stride_w == 1) return square<3, 1, kTallRows>(t);
-  if (is_square && g.kernel_w == 3 && g.stride_w == 2) return square<3, 2, 1>(t);
-  if (is_square && g.kernel_w == 5 && g.stride_w == 1) return square<5, 1, kTallRows>(t);
-  if (is_square && g.kernel_w == 5 && g.stride_w == 2) return square<5, 2, 1>(t);
-  return any(t);
+  if (g.stride_h == 1) return g.stride_w == 1 ? square<K, 1, 1>(t) : square<K, 1, 2>(t);
+  return g.stride_w == 1 ? square<K, 2, 1>(t) : square<K, 2, 2>(t);
 }
 
-// Some channels of all pixels after the other, so that their taps and the rows that outputs share stay in L1.
 void run(const Tile& t) {
-  Tile part = t;
-  const std::int64_t end = t.channel + t.channels;
-  for (part.channel = t.channel; part.channel < end; part.channel += kChannels) {
-    part.channels = end - part.channel < kChannels ? end - part.channel : kChannels;
-    run_channels(part);
-  }
+  const Geometry& g = *t.geometry;
+  const bool is_square = g.kernel_h == g.kernel_w && g.dilation_h == 1 && g.dilation_w == 1 && g.stride_h <= 2 && g.stride_w <= 2;
+  if (is_square && g.kernel_w == 3) return square<3>(t);
+  if (is_square && g.kernel_w == 5) return square<5>(t);
+  any(t);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Depthwise convolution of values that lie channels last: vectors run over channels, so that a tap is one multiply-add of a pixel's
-// vector with the tap's, and neighbouring outputs share pixels and taps in registers.
+// vector with the tap's. The usual kernels go along some rows at once and load each pixel once for all outputs that see it.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,11 @@ struct Tile {
 
 inline constexpr std::int64_t kPackedLanes = 16;  // channels of the packed weight are padded to a multiple, the same in all clusters
 
+inline constexpr std::int64_t kRowsTogether = 4;  // rows of outputs that share pixels: those of a tile should be a multiple
+
 struct Loops {
-  // Each output is a chain of multiply-adds over its taps inside the image, from its bias on, row by row.
+  // Each output is a chain of multiply-adds over its taps inside the image, from its bias on, in an order that the kernel's size and
+  // steps alone decide.
   void (*run)(const Tile&);
 };
 const Loops& loops(Isa isa);
