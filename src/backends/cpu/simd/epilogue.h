@@ -1,6 +1,7 @@
 // Epilogue chains for one cluster. Included by simd/*.cc only.
 #pragma once
 
+#include "backends/cpu/simd/steps.h"
 #include "backends/cpu/simd/vec.h"
 #include "core/epilogue.h"
 
@@ -51,40 +52,12 @@ static inline Chain split_chain(const Epilogue* e) {
 
 static inline Vec bounded(const Chain& c, Vec x) { return min_of(splat(c.high), max_of(splat(c.low), x)); }
 
-// A step over rows of n floats each, `ld` apart. Not inlined, so that there is one copy for all who end in memory.
-template <StepKind Kind>
-static inline void apply_rows(Step step, float* p, std::int64_t rows, std::int64_t ld, std::int64_t n) {
-  step.kind = Kind;
-  for (std::int64_t r = 0; r < rows; ++r, p += ld) {
-    std::int64_t i = 0;
-#pragma GCC unroll 4
-    for (; i + kLanes <= n; i += kLanes) store(p + i, apply_step(step, load(p + i)));
-    if (i < n) store_n(p + i, apply_step(step, load_n(p + i, n - i)), n - i);
-  }
-}
+extern const simd_steps::Loops loops_steps;
 
-// The rest of the chain over floats that were just written. One look at the kind of a step serves all of them.
-static __attribute__((noinline, unused)) void apply_rest(const Chain& c, float* p, std::int64_t rows, std::int64_t ld, std::int64_t n) {
-  for (int s = 0; s < c.rest_count; ++s) {
-    const Step step = c.rest[s];
-    switch (step.kind) {
-      case StepKind::kRelu: apply_rows<StepKind::kRelu>(step, p, rows, ld, n); break;
-      case StepKind::kClip: apply_rows<StepKind::kClip>(step, p, rows, ld, n); break;
-      case StepKind::kLeakyRelu: apply_rows<StepKind::kLeakyRelu>(step, p, rows, ld, n); break;
-      case StepKind::kHardSigmoid: apply_rows<StepKind::kHardSigmoid>(step, p, rows, ld, n); break;
-      case StepKind::kHardSwish: apply_rows<StepKind::kHardSwish>(step, p, rows, ld, n); break;
-      case StepKind::kSigmoid: apply_rows<StepKind::kSigmoid>(step, p, rows, ld, n); break;
-      case StepKind::kTanh: apply_rows<StepKind::kTanh>(step, p, rows, ld, n); break;
-      case StepKind::kScale: apply_rows<StepKind::kScale>(step, p, rows, ld, n); break;
-      case StepKind::kOffset: apply_rows<StepKind::kOffset>(step, p, rows, ld, n); break;
-      case StepKind::kGelu: apply_rows<StepKind::kGelu>(step, p, rows, ld, n); break;
-      case StepKind::kGeluTanh: apply_rows<StepKind::kGeluTanh>(step, p, rows, ld, n); break;
-      case StepKind::kSwish: apply_rows<StepKind::kSwish>(step, p, rows, ld, n); break;
-    }
-  }
+// The rest of the chain over rows of n floats that were just written, `ld` apart.
+static inline void apply_rest(const Chain& c, float* p, std::int64_t rows, std::int64_t ld, std::int64_t n) {
+  if (c.rest_count > 0) loops_steps.apply(c.rest, c.rest_count, p, rows, ld, n);
 }
-static inline void apply_rest(const Chain& c, float* p, std::int64_t n) {
-  if (c.rest_count > 0) apply_rest(c, p, 1, 0, n);
-}
+static inline void apply_rest(const Chain& c, float* p, std::int64_t n) { apply_rest(c, p, 1, 0, n); }
 
 }  // namespace evn::EVN_ISA

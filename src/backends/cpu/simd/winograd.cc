@@ -1,7 +1,7 @@
 // The transforms of simd/winograd.h for one cluster. Vectors run over channels.
 #include "backends/cpu/simd/winograd.h"
 
-#include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/finish.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -170,17 +170,13 @@ inline void product_tile(const float* m, std::int64_t step, const Chain& chain, 
     product_line(t[i], r);
 #pragma GCC unroll 4
     for (int j = 0; j < kTile; ++j) {
-      if (j >= columns) break;
-      Vec z = r[j] + bias;
-      const std::int64_t at = i * line + j * pixel;
-      if (residual != nullptr) z = z + (n == kLanes ? load(residual + at) : load_n(residual + at, n));
-      z = bounded(chain, z);
-      for (int s = 0; s < chain.rest_count; ++s) z = apply_step(chain.rest[s], z);
-      if (n == kLanes) {
-        store(y + at, z);
-      } else {
-        store_n(y + at, z, n);
-      }
+      r[j] = r[j] + bias;
+      if (residual != nullptr && j < columns) r[j] = r[j] + load_some(residual + i * line + j * pixel, n);
+    }
+    finish(chain, r);
+#pragma GCC unroll 4
+    for (int j = 0; j < kTile; ++j) {
+      if (j < columns) store_some(y + i * line + j * pixel, r[j], n);
     }
   }
 }
