@@ -44,9 +44,29 @@ void triad(float* to, const float* a, const float* b, float scale, std::int64_t 
   }
 }
 
+void triad_past(float* to, const float* a, const float* b, float scale, std::int64_t count) {
+  const Vec by = splat(scale);
+  for (std::int64_t i = 0; i < count; i += 4 * kLanes) {
+#pragma GCC unroll 4
+    for (int s = 0; s < 4; ++s) store_past(to + i + s * kLanes, fma(load(b + i + s * kLanes), by, load(a + i + s * kLanes)));
+  }
+  fence_past();
+}
+
+void copy(float* to, const float* from, std::int64_t count, bool past_caches) {
+  for (std::int64_t i = 0; i < count; i += 4 * kLanes) {
+#pragma GCC unroll 4
+    for (int s = 0; s < 4; ++s) {
+      const Vec v = load(from + i + s * kLanes);
+      past_caches ? store_past(to + i + s * kLanes, v) : store(to + i + s * kLanes, v);
+    }
+  }
+  if (past_caches) fence_past();
+}
+
 }  // namespace
 
 extern const PeakLoops peak_loops;
-const PeakLoops peak_loops = {kLanes, multiply_adds, read, triad};
+const PeakLoops peak_loops = {kLanes, multiply_adds, read, triad, triad_past, copy};
 
 }  // namespace evn::EVN_ISA

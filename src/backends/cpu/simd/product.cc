@@ -145,7 +145,8 @@ class Block {
     g.high = chain_.high;
     g.ldc = t_.ldc;
     g.ldr = t_.ldr;
-    const bool far = t_.k * t_.n > kNearFloats;
+    // One or two rows read B as the stream that it is, faster than by hints.
+    const bool far = t_.k * t_.n > kNearFloats && m_ > 2;
     for (std::int64_t column = 0; column < t_.n; column += kNr) {
       const std::int64_t left = t_.n - column;
       const std::int64_t cols = left < kNr ? left : kNr;

@@ -93,6 +93,22 @@ __attribute__((noinline, unused)) static void store_n(float* p, Vec v, std::int6
 }
 #endif
 
+// Stores past the caches, for what nobody reads soon: without them each line of a large output is read before it is written. `p` is
+// aligned to a vector. Other threads see them after fence_past().
+#if defined(__AVX512F__)
+static inline void store_past(float* p, Vec v) { _mm512_stream_ps(p, v); }
+static inline void fence_past() { _mm_sfence(); }
+#elif defined(__AVX2__)
+static inline void store_past(float* p, Vec v) { _mm256_stream_ps(p, v); }
+static inline void fence_past() { _mm_sfence(); }
+#elif defined(__x86_64__)
+static inline void store_past(float* p, Vec v) { _mm_stream_ps(p, v); }
+static inline void fence_past() { _mm_sfence(); }
+#else
+static inline void store_past(float* p, Vec v) { store(p, v); }
+static inline void fence_past() {}
+#endif
+
 static inline Vec zero() { return splat(0); }
 // Keeps the compiler from knowing the value.
 static inline void hide(Vec* v) {
