@@ -123,6 +123,20 @@ TEST(CpuConv, EveryEpilogueStepAndChains) {
   }
 }
 
+TEST(CpuConv, HardSwishAndASumOfItsMultiple) {
+  const Spatial s = {10, 13, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
+  const auto check = [&](std::int64_t cin, std::int64_t cout, std::int64_t group) {
+    return conv(1, cin, cout, group, s).step(StepKind::kHardSwish, 1.0f / 6, 0.5f);
+  };
+  for (const bool scaled : {false, true}) {
+    const auto end = [&](KernelCheck c) { return scaled ? c.step(StepKind::kScale, -1.5f).step(StepKind::kOffset, 0.25f) : c.step(StepKind::kOffset, 0.25f); };
+    end(check(21, 21, 21)).kernel("conv_depthwise_last").run();
+    end(check(3, 21, 1)).kernels({"conv_thin", "conv_last", "conv_gemm"}).run();
+    end(check(20, 40, 1)).kernels({"conv_last", "conv_winograd"}).run();
+    end(check(20, 40, 1)).step(StepKind::kRelu).kernels({"conv_last", "conv_winograd"}).run();
+  }
+}
+
 TEST(CpuConv, OneSpatialAxis) {
   KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{11, 9, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernels({"conv_gemm", "conv_last"}).run();
   KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise").run();

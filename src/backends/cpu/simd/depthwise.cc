@@ -38,7 +38,6 @@ template <int K, int SH, int SW, int Rows, bool Whole>
 void run_band(const Band& b, const Chain& chain) {
   constexpr int kSlots = (K + SW - 1) / SW;  // outputs of a row that see a column of pixels
   constexpr int kPixelRows = (Rows - 1) * SH + K;
-  const bool is_hard_swish = chain.rest_count == 1 && chain.rest->kind == StepKind::kHardSwish;
   Vec w[K * K];
 #pragma GCC unroll 25
   for (int i = 0; i < K * K; ++i) w[i] = load(b.weight + i * b.weight_step);
@@ -71,10 +70,12 @@ void run_band(const Band& b, const Chain& chain) {
     }
     if (n >= kSlots - 1) {
       float* const y = b.y + (n - kSlots + 1) * b.pixel;
+      const Chain* end = &chain;
+      __asm__("" : "+r"(end));  // its numbers are loaded here each time: registers are for taps
 #pragma GCC unroll 4
       for (int r = 0; r < Rows; ++r) {
-        Vec v = bounded(chain, acc[r][kSlots - 1]);
-        if (is_hard_swish) v = apply_step({StepKind::kHardSwish, chain.rest->a, chain.rest->b}, v);
+        Vec v = bounded(*end, acc[r][kSlots - 1]);
+        if (end->gate.is_rest) v = gated(end->gate, v);
         if (Whole) {
           store(y + r * b.y_row_step, v);
         } else {
@@ -89,7 +90,7 @@ void run_band(const Band& b, const Chain& chain) {
       acc[r][0] = b.bias;
     }
   }
-  if (chain.rest_count == 0 || is_hard_swish) return;
+  if (chain.rest_count == 0 || chain.gate.is_rest) return;
   for (int r = 0; r < Rows; ++r) apply_rest(chain, b.y + r * b.y_row_step, b.out_width, b.pixel, b.lanes);
 }
 

@@ -25,12 +25,37 @@ static inline Vec apply_step(const Step& s, Vec x) {
   return x;
 }
 
+// HardSwish and then a * x + b, as mobile networks have it. Where it is all that is left of a chain, it is computed in registers too.
+struct Gate {
+  bool is_rest = false;
+  float slope, shift;  // of HardSwish
+  float a = 1, b = 0;
+};
+
+static inline Gate gate_of(const Step* steps, int count) {
+  Gate g;
+  if (count == 0 || steps[0].kind != StepKind::kHardSwish) return g;
+  g.slope = steps[0].a;
+  g.shift = steps[0].b;
+  int used = 1;
+  if (used < count && steps[used].kind == StepKind::kScale) g.a = steps[used++].a;
+  if (used < count && steps[used].kind == StepKind::kOffset) g.b = steps[used++].a;
+  g.is_rest = used == count;
+  return g;
+}
+
+static inline Vec gated(const Gate& g, Vec x) {
+  const Vec gate = min_of(splat(1.0f), max_of(zero(), fma(splat(g.slope), x, splat(g.shift))));
+  return fma(x * gate, splat(g.a), splat(g.b));
+}
+
 // A chain split into what costs nothing in registers (one pair of bounds) and the rest. bounds() is the identity when there is none.
 struct Chain {
   float low = -__builtin_inff();
   float high = __builtin_inff();
   const Step* rest = nullptr;
   int rest_count = 0;
+  Gate gate;  // what rest is, if it is one
 };
 
 static inline Chain split_chain(const Epilogue* e) {
@@ -47,6 +72,7 @@ static inline Chain split_chain(const Epilogue* e) {
   }
   c.rest = e->steps + used;
   c.rest_count = e->count - used;
+  c.gate = gate_of(c.rest, c.rest_count);
   return c;
 }
 

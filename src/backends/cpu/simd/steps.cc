@@ -6,19 +6,26 @@
 namespace evn::EVN_ISA {
 namespace {
 
-template <StepKind Kind>
-void apply_rows(Step step, float* p, std::int64_t rows, std::int64_t ld, std::int64_t n) {
-  step.kind = Kind;
+template <typename F>
+void map_rows(float* p, std::int64_t rows, std::int64_t ld, std::int64_t n, F f) {
   for (std::int64_t r = 0; r < rows; ++r, p += ld) {
     std::int64_t i = 0;
 #pragma GCC unroll 4
-    for (; i + kLanes <= n; i += kLanes) store(p + i, apply_step(step, load(p + i)));
-    if (i < n) store_n(p + i, apply_step(step, load_n(p + i, n - i)), n - i);
+    for (; i + kLanes <= n; i += kLanes) store(p + i, f(load(p + i)));
+    if (i < n) store_n(p + i, f(load_n(p + i, n - i)), n - i);
   }
+}
+
+template <StepKind Kind>
+void apply_rows(Step step, float* p, std::int64_t rows, std::int64_t ld, std::int64_t n) {
+  step.kind = Kind;
+  map_rows(p, rows, ld, n, [step](Vec x) { return apply_step(step, x); });
 }
 
 // One look at the kind of a step serves all floats.
 void apply(const Step* steps, int count, float* p, std::int64_t rows, std::int64_t ld, std::int64_t n) {
+  const Gate gate = gate_of(steps, count);
+  if (gate.is_rest) return map_rows(p, rows, ld, n, [gate](Vec x) { return gated(gate, x); });
   for (int s = 0; s < count; ++s) {
     const Step step = steps[s];
     switch (step.kind) {
