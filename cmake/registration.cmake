@@ -42,7 +42,7 @@ endif()
 
 # How clusters are compiled: what was measured to gain by -O3, which makes half as much code again, has it; the cluster for the few
 # machines without AVX2 is small.
-set(EVN_SIMD_O3 attention depthwise gemm product)
+set(EVN_SIMD_O3 attention depthwise gemm product steps thin)
 set(EVN_SIMD_SPEED_baseline -Os)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(EVN_SIMD_SPEED_baseline -O2)
