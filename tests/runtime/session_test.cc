@@ -169,6 +169,18 @@ TEST_F(SessionTest, OutputsMayBeInputsConstantsViewsAndEachOther) {
   }
 }
 
+TEST_F(SessionTest, OutputsBetweenThoseThatAreWantedMayBeLeftOut) {
+  OnnxWriter w(17);
+  w.import("com.microsoft", 1).add_input("x", kF32, {2, 3, 40}).add_input("z", kF32, {1, 3, 40}).add_output("y", kF32).add_output("s", kF32);
+  w.add_initializer("scale", {40}, std::vector<float>(40, 1.5f)).add_initializer("bias", {40}, std::vector<float>(40, 0.25f));
+  w.add_node("SkipLayerNormalization", {"x", "z", "scale", "bias"}, {"y", "", "", "s"}, {}, "", "com.microsoft");
+  const ModelPtr model = load(make_runtime(), w);
+  Session session(model, "");
+  const std::vector<HostTensor> in = {random_tensor({2, 3, 40}, 2), random_tensor({1, 3, 40}, 3)};
+  expect_close(run(session, in), reference(model, in));
+  EXPECT_NE(session.explain(EVN_FORMAT_TEXT).find("skip_layer_norm"), std::string::npos);
+}
+
 TEST_F(SessionTest, AChainWrittenInPlaceLeavesTheInputAlone) {
   OnnxWriter w(13);
   w.add_input("x", kF32, {64}).add_initializer("k", {64}, std::vector<float>(64, 0.5f)).add_output("y", kF32);

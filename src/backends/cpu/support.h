@@ -42,6 +42,13 @@ inline std::int64_t units_per_tile(std::int64_t count, double unit_cost, double 
 // Elements per tile of a loop that is bound by memory.
 inline constexpr std::int64_t kElementsPerTile = 1 << 15;
 
+// Outputs of so many bytes are written past the caches: who reads them next finds them in memory in any case, and a line that is stored
+// whole need not be read first. Not where the lines are those of input 0, which are there already.
+inline constexpr std::size_t kPastCaches = std::size_t{32} << 20;
+inline bool goes_past_caches(const KernelArgs& args) {
+  return args.outputs[0].size >= kPastCaches && args.outputs[0].address() != args.inputs[0].address();
+}
+
 inline double bytes_of(const OpDesc& d) {
   double bytes = 0;
   for (const TensorDesc& t : d.inputs) bytes += t.dtype == DType::kUndefined ? 0.0 : static_cast<double>(t.size_bytes());

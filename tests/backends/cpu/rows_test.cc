@@ -1,6 +1,8 @@
 // Normalizations and reductions on the CPU.
 #include <limits>
 
+#include "backends/cpu/simd/elementwise.h"
+#include "backends/cpu/simd/rows.h"
 #include "tests/backends/cpu/kernel_check.h"
 
 namespace evn::test {
@@ -30,6 +32,98 @@ TEST(CpuLayerNorm, LengthsAndAxes) {
   KernelCheck("LayerNormalization", 17).input(Shape{4, 5, 6}).weight(Shape{5, 6}).integer("axis", 1).step(StepKind::kRelu).kernel("layer_norm").run();
   KernelCheck("LayerNormalization", 17).input(Shape{4, 5, 6}).weight(Shape{6}).outputs(3).kernel("reference").run();
 }
+
+TEST(CpuRmsNorm, LengthsAndAxes) {
+  for (std::int64_t n : {1, 5, 16, 33, 768, 5000}) {
+    KernelCheck("RMSNormalization", 23).input(Shape{7, n}).weight(Shape{n}).kernel("rms_norm").run();
+  }
+  KernelCheck("RMSNormalization", 23).input(Shape{4, 5, 6}).weight(Shape{5, 6}).integer("axis", 1).step(StepKind::kRelu).kernel("rms_norm").run();
+  KernelCheck("RMSNormalization", 23).input(Shape{4, 5, 6}).weight(Shape{5, 1}).integer("axis", 1).kernel("reference").run();
+}
+
+TEST(CpuSoftmax, ANaNMakesItsLineNaN) {
+  std::vector<float> x(3 * 70, 0.5f);
+  x[5] = std::nanf("");
+  x[70 + 69] = std::nanf("");
+  KernelCheck("Softmax").input_of<float>(Shape{3, 70}, x).kernel("softmax").run();
+}
+
+// What is written past the caches has the same bits, at any alignment and length, and nothing beside it is touched.
+class PastCaches : public testing::TestWithParam<Isa> {
+ protected:
+  static constexpr std::int64_t kRows = 9;
+  static constexpr std::int64_t kMost = 3000;
+
+  // Calls write(past, n, y) both ways for several lengths and places of y.
+  template <typename F>
+  static void compare(F write) {
+    for (const std::int64_t n : {1, 16, 37, 256, 768, 1040, 2048, 3000}) {
+      for (const std::int64_t shift : {0, 3}) {
+        std::vector<float> plain(kRows * kMost + 80, 7.0f), past(plain);
+        write(false, n, aligned(plain) + shift);
+        write(true, n, aligned(past) + shift);
+        EXPECT_EQ(std::memcmp(aligned(plain), aligned(past), sizeof(float) * (kRows * kMost + 8)), 0) << n << " floats, shifted by " << shift;
+        EXPECT_EQ(aligned(past)[shift + kRows * n], 7.0f);
+      }
+    }
+  }
+
+  static float* aligned(std::vector<float>& v) { return v.data() + (64 - reinterpret_cast<std::uintptr_t>(v.data()) % 64) / sizeof(float); }
+  static std::vector<float> values(std::uint64_t seed) {
+    Random random(seed);
+    std::vector<float> v(kRows * kMost);
+    for (float& x : v) x = random.uniform(-3, 3);
+    return v;
+  }
+};
+
+TEST_P(PastCaches, ElementwiseLoopsWriteTheSame) {
+  const std::vector<float> x = values(1), z = values(2);
+  const simd_elementwise::Loops& loops = simd_elementwise::loops(GetParam());
+  Epilogue chain;
+  chain.push({StepKind::kClip, -0.5f, 0.5f});
+  chain.push({StepKind::kScale, 3, 0});
+  for (const Epilogue* e : {static_cast<const Epilogue*>(nullptr), static_cast<const Epilogue*>(&chain)}) {
+    compare([&](bool past, std::int64_t n, float* y) { loops.unary(simd_elementwise::Unary::kSigmoid, 0, 0, x.data(), y, kRows * n, past, e); });
+    compare([&](bool past, std::int64_t n, float* y) {
+      loops.binary(simd_elementwise::Binary::kMul, x.data(), 1, z.data(), 1, y, n, {kRows, n, 0}, past, e);
+    });
+  }
+}
+
+TEST_P(PastCaches, LinesAreWrittenTheSame) {
+  const std::vector<float> x = values(3), scale = values(4);
+  const simd_rows::Loops& loops = simd_rows::loops(GetParam());
+  Epilogue chain;
+  chain.push({StepKind::kRelu, 0, 0});
+  chain.push({StepKind::kTanh, 0, 0});
+  for (const Epilogue* e : {static_cast<const Epilogue*>(nullptr), static_cast<const Epilogue*>(&chain)}) {
+    compare([&](bool past, std::int64_t n, float* y) { loops.softmax(x.data(), y, kRows, n, false, past, e); });
+    for (const bool centered : {true, false}) {
+      compare([&](bool past, std::int64_t n, float* y) {
+        loops.layer_norm({scale.data(), nullptr, 1e-5f, centered, past, e}, x.data(), y, kRows, n);
+      });
+    }
+  }
+}
+
+// Lines go in groups: what a line gives must not depend on those beside it.
+TEST_P(PastCaches, ALineGivesTheSameAlone) {
+  const std::vector<float> x = values(5), scale = values(6);
+  const simd_rows::Loops& loops = simd_rows::loops(GetParam());
+  for (const std::int64_t n : {1, 37, 100, 768, 3000}) {
+    std::vector<float> all(kRows * kMost), one(kRows * kMost);
+    loops.softmax(x.data(), all.data(), kRows, n, false, false, nullptr);
+    for (std::int64_t r = 0; r < kRows; ++r) loops.softmax(x.data() + r * n, one.data() + r * n, 1, n, false, false, nullptr);
+    EXPECT_EQ(all, one);
+    const simd_rows::Norm norm = {scale.data(), nullptr, 1e-5f, true, false, nullptr};
+    loops.layer_norm(norm, x.data(), all.data(), kRows, n);
+    for (std::int64_t r = 0; r < kRows; ++r) loops.layer_norm(norm, x.data() + r * n, one.data() + r * n, 1, n);
+    EXPECT_EQ(all, one);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, PastCaches, testing::ValuesIn(available_isas()), [](const auto& of) { return isa_name(of.param); });
 
 TEST(CpuBatchNorm, EveryRank) {
   for (const Shape& x : {Shape{3, 5}, Shape{2, 5, 17}, Shape{2, 5, 9, 11}, Shape{1, 5, 2, 3, 4}}) {

@@ -84,6 +84,8 @@ void add_fused_layers(Cases* all) {
     all->push_back(Case("SimplifiedLayerNormalization", 17).in(d, {5, 8}).in(d, {8}).outputs(2).batch());
     Case skip = contrib("SkipSimplifiedLayerNormalization").in(d, {2, 3, 8}).in(d, {1, 3, 8}).in(d, {8}).in(d, {8});
     all->push_back(skip.real("epsilon", 1e-5f).outputs(4).flat());  // the mean is 0
+    all->push_back(contrib("SkipSimplifiedLayerNormalization").in(d, {2, 3, 37}).in(d, {2, 3, 37}).in(d, {37}).in(d, {37}).real("epsilon", 1e-5f));
+    all->push_back(Case("SimplifiedLayerNormalization", 17).in(d, {50, 33}).in(d, {33}).batch());
     all->push_back(contrib("BiasSplitGelu").in(d, {2, 3, 8}).in(d, {8}).batch());
     Case nhwc = contrib("NhwcConv").in(d, {2, 6, 5, 4}).in(d, {6, 2, 3, 3}).in(d, {6});
     all->push_back(nhwc.integer("group", 2).ints("pads", {1, 0, 1, 0}).batch());

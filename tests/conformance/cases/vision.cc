@@ -103,6 +103,8 @@ void add_fused(Cases* all) {
                        .in(d, {8})
                        .in(d, {8})
                        .outputs(4));
+    all->push_back(Case("com.microsoft::SkipLayerNormalization", 1).in(d, {4, 3, 37}).in(d, {4, 3, 37}).in(d, {37}).batch(3));
+    all->push_back(Case("com.microsoft::SkipLayerNormalization", 1).in(d, {2, 3, 40}).in(d, {3, 40}).in(d, {40}).in(d, {40}).in(d, {40}));
     all->push_back(Case("com.microsoft::FastGelu", 1).in(d, {3, 8}).in(d, {8}).batch());
     all->push_back(Case("com.microsoft::BiasGelu", 1).in(d, {3, 8}).in(d, {8}).batch());
     all->push_back(Case("com.microsoft::Gelu", 1).in(d, {3, 8}).batch());

@@ -85,6 +85,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
   const Epilogue* epilogue = epilogue_of(*args.desc);
   const std::int64_t inner = s.dims[0];
+  const bool past = goes_past_caches(args) && args.outputs[0].address() != args.inputs[1].address();
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     std::int64_t at = index * kElementsPerTile;
     const std::int64_t last = s.count - at < kElementsPerTile ? s.count : at + kElementsPerTile;
@@ -104,7 +105,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
         row /= s.dims[i];
       }
       const std::int64_t n = std::min(last - at, inner - start);
-      loops.binary(Op, args.in<float>(0) + x, s.x_step[0], args.in<float>(1) + z, s.z_step[0], args.out<float>() + at, n, rows, epilogue);
+      loops.binary(Op, args.in<float>(0) + x, s.x_step[0], args.in<float>(1) + z, s.z_step[0], args.out<float>() + at, n, rows, past,
+                   epilogue);
       at += n * rows.count;
     }
   }

@@ -72,7 +72,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * kElementsPerTile;
     const std::int64_t n = s.count - first < kElementsPerTile ? s.count - first : kElementsPerTile;
-    loops.unary(F, p.a, p.b, args.in<float>(0) + first, args.out<float>() + first, n, epilogue_of(*args.desc));
+    loops.unary(F, p.a, p.b, args.in<float>(0) + first, args.out<float>() + first, n, goes_past_caches(args),
+                epilogue_of(*args.desc));
   }
 }
 

@@ -11,6 +11,7 @@ using simd_elementwise::Unary;
 
 // Runs of this length are written and then taken through the rest of the chain while they are in L1.
 constexpr std::int64_t kChunk = 1024;
+constexpr std::int64_t kLeastPast = 256;  // shorter rows are not written past the caches
 
 template <typename F>
 inline Vec each_lane(Vec x, F f) {
@@ -68,15 +69,35 @@ inline void apply_chain(const Chain& chain, float* y, std::int64_t n) {
   apply_rest(chain, y, n);
 }
 
-void run_unary(Unary f, float a, float b, const float* x, float* y, std::int64_t n, const Epilogue* epilogue) {
-  const Chain chain = split_chain(epilogue);
-  const UnaryFn loop = kUnary[static_cast<int>(f)];
-  if (epilogue == nullptr) return loop(a, b, x, y, n);
+// Calls write(i, count, to) for runs of y, `to` in L1, and stores those past the caches. fence_past() must follow.
+template <typename F>
+inline void run_past(float* y, std::int64_t n, F write) {
+  alignas(sizeof(Vec)) float near[kChunk];
+  const bool whole = reinterpret_cast<std::uintptr_t>(y) % sizeof(Vec) == 0;
   for (std::int64_t i = 0; i < n; i += kChunk) {
     const std::int64_t count = n - i < kChunk ? n - i : kChunk;
-    loop(a, b, x + i, y + i, count);
-    apply_chain(chain, y + i, count);
+    if (!whole || count % kLanes != 0) {
+      write(i, count, y + i);
+      continue;
+    }
+    write(i, count, near);
+    for (std::int64_t j = 0; j < count; j += kLanes) store_past(y + i + j, load(near + j));
   }
+}
+
+void run_unary(Unary f, float a, float b, const float* x, float* y, std::int64_t n, bool past, const Epilogue* epilogue) {
+  const Chain chain = split_chain(epilogue);
+  const UnaryFn loop = kUnary[static_cast<int>(f)];
+  const auto write = [&](std::int64_t i, std::int64_t count, float* to) {
+    loop(a, b, x + i, to, count);
+    if (epilogue != nullptr) apply_chain(chain, to, count);
+  };
+  if (past) {
+    run_past(y, n, write);
+    return fence_past();
+  }
+  if (epilogue == nullptr) return loop(a, b, x, y, n);
+  for (std::int64_t i = 0; i < n; i += kChunk) write(i, n - i < kChunk ? n - i : kChunk, y + i);
 }
 
 inline Vec binary_of(Binary op, Vec x, Vec z) {
@@ -122,25 +143,28 @@ constexpr BinaryFn kBinary[][2][2] = {
 };
 
 void run_row(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n,
-             const Epilogue* epilogue) {
+             bool past, const Epilogue* epilogue) {
   if (op == Binary::kPow && z_step == 0 && n > 0) {
     const float power = *z;
-    if (power == 2.0f && x_step == 1) return run_unary(Unary::kSquare, 0, 0, x, y, n, epilogue);
+    if (power == 2.0f && x_step == 1) return run_unary(Unary::kSquare, 0, 0, x, y, n, past, epilogue);
   }
   const Chain chain = split_chain(epilogue);
   const BinaryFn loop = kBinary[static_cast<int>(op)][x_step][z_step];
-  for (std::int64_t i = 0; i < n; i += kChunk) {
-    const std::int64_t count = n - i < kChunk ? n - i : kChunk;
-    loop(x + i * x_step, z + i * z_step, y + i, count, {1, 0, 0});
-    apply_chain(chain, y + i, count);
-  }
+  const auto write = [&](std::int64_t i, std::int64_t count, float* to) {
+    loop(x + i * x_step, z + i * z_step, to, count, {1, 0, 0});
+    apply_chain(chain, to, count);
+  };
+  if (past) return run_past(y, n, write);
+  for (std::int64_t i = 0; i < n; i += kChunk) write(i, n - i < kChunk ? n - i : kChunk, y + i);
 }
 
 void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n, Rows rows,
-                const Epilogue* epilogue) {
-  const bool row_by_row = (op == Binary::kPow && z_step == 0) || (epilogue != nullptr && n >= kChunk);
+                bool past, const Epilogue* epilogue) {
+  past = past && n >= kLeastPast;
+  const bool row_by_row = past || (op == Binary::kPow && z_step == 0) || (epilogue != nullptr && n >= kChunk);
   if (row_by_row) {
-    for (std::int64_t r = 0; r < rows.count; ++r) run_row(op, x + r * rows.x, x_step, z + r * rows.z, z_step, y + r * n, n, epilogue);
+    for (std::int64_t r = 0; r < rows.count; ++r) run_row(op, x + r * rows.x, x_step, z + r * rows.z, z_step, y + r * n, n, past, epilogue);
+    if (past) fence_past();
     return;
   }
   const BinaryFn loop = kBinary[static_cast<int>(op)][x_step][z_step];

@@ -21,11 +21,11 @@ struct Rows {
 };
 
 struct Loops {
-  // y[i] = f(x[i]; a, b). y may be x.
-  void (*unary)(Unary f, float a, float b, const float* x, float* y, std::int64_t n, const Epilogue* epilogue);
+  // y[i] = f(x[i]; a, b). y may be x. `past`: y is written past the caches.
+  void (*unary)(Unary f, float a, float b, const float* x, float* y, std::int64_t n, bool past, const Epilogue* epilogue);
   // y[i] = x[i * x_step] op z[i * z_step] in each row; steps are 0 or 1. y may be x or z.
   void (*binary)(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n,
-                 Rows rows, const Epilogue* epilogue);
+                 Rows rows, bool past, const Epilogue* epilogue);
   // y[i] = scale * x[i] + offset.
   void (*affine)(float scale, float offset, const float* x, float* y, std::int64_t n, const Epilogue* epilogue);
   // y[r * n + i] = scale[i] * x[r * n + i] + offset[i].

@@ -6,6 +6,7 @@
 namespace evn::EVN_ISA {
 namespace {
 
+using simd_rows::Norm;
 using simd_rows::Reduce;
 
 inline Vec max_with_nan(Vec a, Vec x) { return x != x ? x : x > a ? x : a; }
@@ -19,10 +20,22 @@ struct MaxOp {
   static constexpr float kStart = -__builtin_inff();
   static Vec add(Vec a, Vec x) { return max_with_nan(a, x); }
 };
+// For values of which a NaN shows otherwise.
+struct LooseMaxOp {
+  static constexpr float kStart = -__builtin_inff();
+  static Vec add(Vec a, Vec x) { return max_of(a, x); }
+};
 struct MinOp {
   static constexpr float kStart = __builtin_inff();
   static Vec add(Vec a, Vec x) { return min_with_nan(a, x); }
 };
+
+template <typename Op>
+inline float fold_lanes(Vec all) {
+#pragma GCC unroll 4
+  for (int round = 1; round < kLanes; round *= 2) all = Op::add(zip_low(all, all), zip_high(all, all));
+  return all[0];
+}
 
 // Four chains of vectors, the last of which also takes the tail, then the lanes in a tree. `f` maps an element first.
 template <typename Op, typename F>
@@ -34,10 +47,7 @@ inline float fold(const float* x, std::int64_t n, F f) {
   }
   for (; i + kLanes <= n; i += kLanes) a[0] = Op::add(a[0], f(load(x + i)));
   if (i < n) a[3] = Op::add(a[3], first_lanes(f(load_n(x + i, n - i)), splat(Op::kStart), n - i));
-  Vec all = Op::add(Op::add(a[0], a[1]), Op::add(a[2], a[3]));
-#pragma GCC unroll 4
-  for (int round = 1; round < kLanes; round *= 2) all = Op::add(zip_low(all, all), zip_high(all, all));
-  return all[0];
+  return fold_lanes<Op>(Op::add(Op::add(a[0], a[1]), Op::add(a[2], a[3])));
 }
 
 inline Vec same(Vec x) { return x; }
@@ -117,19 +127,95 @@ inline void map(const float* x, float* y, std::int64_t n, F f) {
   if (i < n) store_n(y + i, f(load_n(x + i, n - i)), n - i);
 }
 
-void softmax(const float* x, float* y, std::int64_t n, bool log, const Epilogue* epilogue) {
-  const Chain chain = split_chain(epilogue);
-  const Vec top = splat(fold<MaxOp>(x, n, same));
-  if (log) {
-    const float sum = fold<SumOp>(x, n, [&](Vec v) { return exp_of(v - top); });
-    const Vec shift = splat(__builtin_logf(sum));
-    map(x, y, n, [&](Vec v) { return bounded(chain, v - top - shift); });
-  } else {
-    map(x, y, n, [&](Vec v) { return exp_of(v - top); });
-    const Vec scale = splat(1.0f / fold<SumOp>(y, n, same));
-    map(y, y, n, [&](Vec v) { return bounded(chain, v * scale); });
+constexpr std::int64_t kNearFloats = 2048;  // lines of so many wait in L1 for their second half
+constexpr std::int64_t kGroup = 4;          // short lines that go together, so that none waits for the sum of the other's lanes
+
+// How many lines of n go together, of those that are left.
+inline std::int64_t group_of(std::int64_t left, std::int64_t n, std::int64_t floats) {
+  const std::int64_t most = n * kGroup <= floats ? kGroup : n * 2 <= floats ? 2 : 1;
+  return left < most ? left : most;
+}
+
+// A value as it is, and in passing the fetch of what lies `step` floats behind where it was.
+struct Fetching {
+  const float* next;
+  Vec operator()(Vec v) {
+    __builtin_prefetch(next);
+    next += kLanes;
+    return v;
   }
+};
+
+// Where a line is written: past the caches, if that is wanted and it consists of whole vectors.
+class Line {
+ public:
+  Line(float* y, std::int64_t n, bool past) : y_(y), past_(past && n % kLanes == 0 && reinterpret_cast<std::uintptr_t>(y) % sizeof(Vec) == 0) {}
+  void put(std::int64_t i, Vec v) const { past_ ? store_past(y_ + i, v) : store(y_ + i, v); }
+  void put_n(std::int64_t i, Vec v, std::int64_t n) const { store_n(y_ + i, v, n); }
+
+ private:
+  float* y_;
+  bool past_;
+};
+
+// 2^((x - top) log2 e) to y, and their sum in the chains of fold.
+inline float exp_line(const float* x, float* y, std::int64_t n, Vec top) {
+  const Vec log2e = splat(1.44269504088896341f);
+  Vec a[4] = {zero(), zero(), zero(), zero()};
+  const auto at = [&](std::int64_t i) {
+    const Vec e = exp2_of((load(x + i) - top) * log2e);
+    store(y + i, e);
+    return e;
+  };
+  std::int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) a[j] = a[j] + at(i + j * kLanes);
+  }
+  for (; i + kLanes <= n; i += kLanes) a[0] = a[0] + at(i);
+  if (i < n) {
+    const Vec e = exp2_of((load_n(x + i, n - i) - top) * log2e);
+    store_n(y + i, e, n - i);
+    a[3] = a[3] + first_lanes(e, zero(), n - i);
+  }
+  return fold_lanes<SumOp>((a[0] + a[1]) + (a[2] + a[3]));
+}
+
+void log_softmax(const float* x, float* y, std::int64_t n, const Chain& chain) {
+  const Vec top = splat(fold<MaxOp>(x, n, same));
+  const float sum = fold<SumOp>(x, n, [&](Vec v) { return exp_of(v - top); });
+  const Vec shift = splat(__builtin_logf(sum));
+  map(x, y, n, [&](Vec v) { return bounded(chain, v - top - shift); });
   apply_rest(chain, y, n);
+}
+
+void softmax(const float* x, float* y, std::int64_t rows, std::int64_t n, bool log, bool past, const Epilogue* epilogue) {
+  const Chain chain = split_chain(epilogue);
+  for (std::int64_t r = 0; r < rows && log; ++r) log_softmax(x + r * n, y + r * n, n, chain);
+  if (log) return;
+  const bool is_near = n <= kNearFloats;
+  const bool passes = past && is_near && chain.rest_count == 0;
+  float near[kNearFloats];
+  Vec tops[kGroup], scales[kGroup];
+  for (std::int64_t r = 0; r < rows;) {
+    const std::int64_t count = group_of(rows - r, n, kNearFloats);
+    float* const e = is_near ? near : y;
+    // A NaN may be lost here: it comes back with the sum.
+    for (std::int64_t q = 0; q < count; ++q) tops[q] = splat(fold<LooseMaxOp>(x + q * n, n, Fetching{x + (q + count) * n}));
+    for (std::int64_t q = 0; q < count; ++q) scales[q] = splat(1.0f / exp_line(x + q * n, e + q * n, n, tops[q]));
+    for (std::int64_t q = 0; q < count; ++q) {
+      const Line line(y + q * n, n, passes);
+      const float* const from = e + q * n;
+      std::int64_t i = 0;
+      for (; i + kLanes <= n; i += kLanes) line.put(i, bounded(chain, load(from + i) * scales[q]));
+      if (i < n) line.put_n(i, bounded(chain, load_n(from + i, n - i) * scales[q]), n - i);
+    }
+    apply_rest(chain, y, count * n);
+    r += count;
+    x += count * n;
+    y += count * n;
+  }
+  if (passes) fence_past();
 }
 
 void softmax_columns(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue) {
@@ -152,24 +238,44 @@ void softmax_columns(const float* x, float* y, std::int64_t n, std::int64_t step
   }
 }
 
-void layer_norm(const float* x, const float* scale, const float* bias, float epsilon, float* y, std::int64_t n,
-                const Epilogue* epilogue) {
-  const Chain chain = split_chain(epilogue);
+void layer_norm(const Norm& norm, const float* x, float* y, std::int64_t rows, std::int64_t n) {
+  const Chain chain = split_chain(norm.epilogue);
   const float count = static_cast<float>(n);
-  const Vec mean = splat(fold<SumOp>(x, n, same) / count);
-  const float variance = fold<SumOp>(x, n, [&](Vec v) { return (v - mean) * (v - mean); }) / count;
-  const Vec inverse = splat(1.0f / __builtin_sqrtf(variance + epsilon));
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Vec v = (load(x + i) - mean) * inverse;
-    store(y + i, bounded(chain, fma(v, load(scale + i), bias == nullptr ? zero() : load(bias + i))));
+  const float* const scale = norm.scale;
+  const float* const bias = norm.bias;
+  const bool past = norm.past && chain.rest_count == 0;
+  Vec means[kGroup], inverses[kGroup];
+  for (std::int64_t r = 0; r < rows;) {
+    const std::int64_t lines = group_of(rows - r, n, 2 * kNearFloats);
+    for (std::int64_t q = 0; q < lines; ++q) {
+      means[q] = norm.centered ? splat(fold<SumOp>(x + q * n, n, Fetching{x + (q + lines) * n}) / count) : zero();
+    }
+    for (std::int64_t q = 0; q < lines; ++q) {
+      const Vec mean = means[q];
+      const Fetching fetch = {x + (q + lines) * n};
+      const float squares = norm.centered ? fold<SumOp>(x + q * n, n, [=](Vec v) { return (v - mean) * (v - mean); })
+                                          : fold<SumOp>(x + q * n, n, [f = fetch](Vec v) mutable { return f(v) * v; });
+      const float variance = squares / count;
+      inverses[q] = splat(1.0f / __builtin_sqrtf(variance + norm.epsilon));
+    }
+    for (std::int64_t q = 0; q < lines; ++q, x += n, y += n) {
+      const Vec mean = means[q], inverse = inverses[q];
+      const Line line(y, n, past);
+      std::int64_t i = 0;
+      for (; i + kLanes <= n; i += kLanes) {
+        const Vec v = (load(x + i) - mean) * inverse;
+        line.put(i, bounded(chain, fma(v, load(scale + i), bias == nullptr ? zero() : load(bias + i))));
+      }
+      if (i < n) {
+        const Vec v = (load_n(x + i, n - i) - mean) * inverse;
+        const Vec b = bias == nullptr ? zero() : load_n(bias + i, n - i);
+        line.put_n(i, bounded(chain, fma(v, load_n(scale + i, n - i), b)), n - i);
+      }
+      apply_rest(chain, y, n);
+    }
+    r += lines;
   }
-  if (i < n) {
-    const Vec v = (load_n(x + i, n - i) - mean) * inverse;
-    const Vec b = bias == nullptr ? zero() : load_n(bias + i, n - i);
-    store_n(y + i, bounded(chain, fma(v, load_n(scale + i, n - i), b)), n - i);
-  }
-  apply_rest(chain, y, n);
+  if (past) fence_past();
 }
 
 }  // namespace

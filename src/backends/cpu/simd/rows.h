@@ -11,18 +11,28 @@ namespace evn::simd_rows {
 
 enum class Reduce : std::int32_t { kSum, kMean, kMax, kMin };
 
+// y = (x - mean) / sqrt(variance + epsilon) * scale + bias over a line; without `centered`, 0 takes the place of the mean.
+struct Norm {
+  const float* scale;
+  const float* bias;  // nullable
+  float epsilon;
+  bool centered;
+  bool past;          // y is written past the caches
+  const Epilogue* epilogue;
+};
+
 struct Loops {
-  // y[i] = exp(x[i] - max) / sum exp, or the logarithm of that. y may be x.
-  void (*softmax)(const float* x, float* y, std::int64_t n, bool log, const Epilogue* epilogue);
+  // y[i] = exp(x[i] - max) / sum exp, or the logarithm of that, in each of `rows` lines of n that follow each other. y may be x, but not
+  // where it is written past the caches.
+  void (*softmax)(const float* x, float* y, std::int64_t rows, std::int64_t n, bool log, bool past, const Epilogue* epilogue);
   // Softmax over `n` elements that lie `step` apart, for `width` neighbours, width <= step.
   void (*softmax_columns)(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue);
   // All n elements to one (no epilogue).
   float (*reduce)(Reduce op, const float* x, std::int64_t n);
   // y[j] = the reduction of x[i * step + j] over i < n, for j < width.
   void (*reduce_columns)(Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width);
-  // y[i] = (x[i] - mean) / sqrt(variance + epsilon) * scale[i] + bias[i]; bias may be null.
-  void (*layer_norm)(const float* x, const float* scale, const float* bias, float epsilon, float* y, std::int64_t n,
-                     const Epilogue* epilogue);
+  // Lines of n that follow each other. y may be x, but not where it is written past the caches.
+  void (*layer_norm)(const Norm& norm, const float* x, float* y, std::int64_t rows, std::int64_t n);
 };
 const Loops& loops(Isa isa);
 

@@ -1,0 +1,142 @@
+// LayerNormalization, RMSNormalization, and what transformers of com.microsoft call them, with a sum in front: float32, over whole
+// trailing axes. A tile is some lines.
+#include "ops/layer_norm.h"
+
+#include "backends/cpu/simd/elementwise.h"
+#include "backends/cpu/simd/rows.h"
+#include "backends/cpu/support.h"
+
+namespace evn {
+namespace {
+
+using simd_elementwise::Binary;
+
+struct NormState {
+  Isa isa;
+  std::int64_t lines, line, per_tile;
+  std::int64_t skip_lines;  // of input 1, where a sum comes first
+  float epsilon;
+};
+
+void finish_plan(const OpDesc& d, int axis, float epsilon, KernelPlan* p) {
+  auto& s = p->state<NormState>();
+  const Shape& x = d.inputs[0].shape;
+  s = NormState{};
+  s.isa = cpu_isa();
+  s.lines = x.elements(0, axis);
+  s.line = x.elements(axis, x.rank());
+  s.epsilon = epsilon;
+  s.per_tile = units_per_tile(s.lines, static_cast<double>(s.line), kElementsPerTile);
+  p->tiles = ceil_div(s.lines, s.per_tile);
+  p->in_place = 1;
+  p->flops = 8.0 * static_cast<double>(x.elements());
+  p->bytes = bytes_of(d);
+}
+
+// Calls body(first line, lines) for each tile.
+template <typename F>
+void for_each_tile(const NormState& s, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& body) {
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t first = index * s.per_tile;
+    body(first, s.lines - first < s.per_tile ? s.lines - first : s.per_tile);
+  }
+}
+
+// --------------------------------------------------------------------------------------------- over one input --
+
+// LayerNormalization has a bias and is centered; the others have none of both.
+template <bool Centered>
+Refusal supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  for (std::size_t i = 1; i < d.outputs.size(); ++i) {
+    if (d.outputs[i].dtype != DType::kUndefined) return "only one output";
+  }
+  const Shape& x = d.inputs[0].shape;
+  const int axis = normalize_axis(attr_int(*d.node, LayerNormAttr::kAxis), x.rank());
+  for (int input = 1; input <= (Centered ? 2 : 1) && d.has_input(input); ++input) {
+    const Shape& s = d.inputs[static_cast<std::size_t>(input)].shape;
+    if (s.rank() != x.rank() - axis) return "scale and bias must have the normalized axes";
+    for (int i = 0; i < s.rank(); ++i) {
+      if (s[i] < 0 || x[axis + i] != s[i]) return "scale and bias must not be broadcast";
+    }
+  }
+  return nullptr;
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  const int axis = normalize_axis(attr_int(*d.node, LayerNormAttr::kAxis), d.inputs[0].shape.rank());
+  finish_plan(d, axis, attr_float(*d.node, LayerNormAttr::kEpsilon), p);
+}
+
+template <bool Centered>
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<NormState>();
+  const float* const bias = Centered && args.desc->has_input(2) ? args.in<float>(2) : nullptr;
+  const simd_rows::Norm norm = {args.in<float>(1), bias, s.epsilon, Centered, goes_past_caches(args), epilogue_of(*args.desc)};
+  for_each_tile(s, begin, end, cancel, [&](std::int64_t first, std::int64_t lines) {
+    simd_rows::loops(s.isa).layer_norm(norm, args.in<float>(0) + first * s.line, args.out<float>() + first * s.line, lines, s.line);
+  });
+}
+
+// --------------------------------------------------------------------------------------------- behind a sum --
+
+// The numbers of optional inputs; -1: the operator has none.
+template <bool Centered>
+struct SkipInput {
+  static constexpr int kBeta = Centered ? 3 : -1;
+  static constexpr int kBias = Centered ? 4 : 3;
+};
+
+Refusal skip_supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  for (std::size_t i = 1; i < d.outputs.size() && i < 3; ++i) {
+    if (d.outputs[i].dtype != DType::kUndefined) return "the mean and the deviation are no outputs";
+  }
+  return nullptr;
+}
+
+void skip_plan(const OpDesc& d, KernelPlan* p) {
+  finish_plan(d, d.inputs[0].shape.rank() - 1, attr_float(*d.node, 0), p);
+  auto& s = p->state<NormState>();
+  s.skip_lines = s.line == 0 ? 0 : d.inputs[1].shape.elements() / s.line;
+}
+
+template <bool Centered>
+void skip_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  using Input = SkipInput<Centered>;
+  const auto& s = args.plan->state<NormState>();
+  const OpDesc& d = *args.desc;
+  const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
+  const bool gives_sum = d.outputs.size() > 3 && d.outputs[3].dtype != DType::kUndefined;
+  float* const sums = gives_sum ? args.out<float>(3) : args.out<float>();
+  const float* beta = nullptr;
+  if constexpr (Centered) beta = d.has_input(Input::kBeta) ? args.in<float>(Input::kBeta) : nullptr;
+  const float* const bias = d.has_input(Input::kBias) ? args.in<float>(Input::kBias) : nullptr;
+  const simd_rows::Norm norm = {args.in<float>(2), beta, s.epsilon, Centered, false, epilogue_of(d)};
+  for_each_tile(s, begin, end, cancel, [&](std::int64_t first, std::int64_t lines) {
+    for (std::int64_t line = first; line < first + lines; ++line) {
+      float* const sum = sums + line * s.line;
+      const float* const skip = args.in<float>(1) + line % s.skip_lines * s.line;
+      loops.binary(Binary::kAdd, args.in<float>(0) + line * s.line, 1, skip, 1, sum, s.line, {1, 0, 0}, false, nullptr);
+      if (bias != nullptr) loops.binary(Binary::kAdd, sum, 1, bias, 1, sum, s.line, {1, 0, 0}, false, nullptr);
+      simd_rows::loops(s.isa).layer_norm(norm, sum, args.out<float>() + line * s.line, 1, s.line);
+    }
+  });
+}
+
+constexpr const char* kMicrosoft = "com.microsoft";
+constexpr Kernel kKernels[] = {
+    {"layer_norm", "LayerNormalization", "", 10, supports<true>, nullptr, nullptr, nullptr, plan, run<true>},
+    {"rms_norm", "RMSNormalization", "", 10, supports<false>, nullptr, nullptr, nullptr, plan, run<false>},
+    {"rms_norm_simplified", "SimplifiedLayerNormalization", "", 10, supports<false>, nullptr, nullptr, nullptr, plan, run<false>},
+    {"skip_layer_norm", "SkipLayerNormalization", kMicrosoft, 10, skip_supports, nullptr, nullptr, nullptr, skip_plan, skip_run<true>},
+    {"skip_rms_norm", "SkipSimplifiedLayerNormalization", kMicrosoft, 10, skip_supports, nullptr, nullptr, nullptr, skip_plan,
+     skip_run<false>},
+};
+
+}  // namespace
+
+extern const KernelFamily layer_norm_kernels;
+const KernelFamily layer_norm_kernels = {kKernels};
+
+}  // namespace evn
