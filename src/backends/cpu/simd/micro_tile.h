@@ -88,12 +88,14 @@ inline void finish(const MicroTile& g, Vec (&acc)[R][NV]) {
       for (int v = 0; v < NV; ++v) acc[r][v] = min_of(high, max_of(low, acc[r][v]));
     }
   }
+  float* c = g.c;  // copies: as the compiler sees it, what is stored could be these
+  const std::int64_t ldc = g.ldc;
+  const auto last_lanes = g.last_lanes;
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    float* const c = g.c + r * g.ldc;
+  for (int r = 0; r < R; ++r, c += ldc) {
 #pragma GCC unroll 16
     for (int v = 0; v + 1 < NV; ++v) store(c + v * kLanes, acc[r][v]);
-    store_last(c + (NV - 1) * kLanes, acc[r][NV - 1], g.last_lanes);
+    store_last(c + (NV - 1) * kLanes, acc[r][NV - 1], last_lanes);
   }
 }
 

@@ -126,6 +126,12 @@ class Block {
   bool any_copied_ = false;
   Panel panels_[kWholeMc];
 
+  // Whether two panels are one, as tall as there are micro-tiles for few columns.
+  static bool follows(const Panel& a, const Panel& b, std::int64_t lda) {
+    if (a.rows + b.rows > kTallMr || (a.a == nullptr) != (b.a == nullptr)) return false;
+    return a.a == nullptr || b.a == a.a + a.rows * lda;
+  }
+
   void run_k(std::int64_t k0, std::int64_t kc) {
     Segment segments[kMaxSegments];
     const Segment whole = {0, kc};
@@ -156,15 +162,17 @@ class Block {
       // The block of the panel that comes next, or of the same columns further down in k.
       const float* const next = left > kNr ? g.b + t_.k * kNr : g.b + kc * vectors * kLanes;
       for (int i = 0; i < panel_count_; ++i) {
-        const Panel& p = panels_[i];
+        const int first = i;
+        Panel p = panels_[i];
         const bool copied = p.a == nullptr;
+        if (vectors <= kHalfNv && i + 1 < panel_count_ && follows(p, panels_[i + 1], lda)) p.rows += panels_[++i].rows;
         const std::int64_t row = row_ + p.row;
         g.a = copied ? t_.buffer + p.row * step : p.a;
         g.lda = copied ? step : lda;
         g.segments = copied ? &whole : segments;
         g.segment_count = copied ? 1 : segment_count;
-        g.ahead = far && i < vectors ? next + i * kc * 16 : g.b;
-        g.ahead_step = far && i < vectors ? 16 : 0;
+        g.ahead = far && first < vectors ? next + first * kc * 16 : g.b;
+        g.ahead_step = far && first < vectors ? 16 : 0;
         g.c = t_.c + row * t_.ldc + column;
         g.bias = t_.init == nullptr ? nullptr : t_.init + column;
         g.residual = last && t_.residual != nullptr ? t_.residual + row * t_.ldr + column : nullptr;

@@ -56,11 +56,10 @@ inline std::int64_t even_rows(std::int64_t left, int mr) {
 int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* panels) {
   int n = 0;
   if (t.window == nullptr) {
-    for (std::int64_t r = 0; r < m;) {
-      const std::int64_t rows = even_rows(m - r, mr);
-      panels[n++] = {static_cast<std::int32_t>(r), static_cast<std::int32_t>(rows), t.a + (row + r) * t.lda};
-      r += rows;
-    }
+    const auto count = static_cast<std::int32_t>((m + mr - 1) / mr);
+    const std::int32_t rows = static_cast<std::int32_t>(m) / count;
+    const std::int32_t larger = static_cast<std::int32_t>(m) % count;  // so many panels have one row more
+    for (std::int32_t r = 0; n < count; r += panels[n++].rows) panels[n] = {r, rows + (n < larger ? 1 : 0), t.a + (row + r) * t.lda};
     return n;
   }
   const Window& w = *t.window;
