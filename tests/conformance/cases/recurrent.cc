@@ -47,7 +47,7 @@ Case with_names(Case c, const std::string& op, const char* f, const char* g, con
 void add_sizes(Cases* all, const std::string& op) {
   // Hidden sizes around the widths of vectors and panels; more steps and more rows than are projected or run at once.
   for (const Sizes& s : {Sizes{1, 1, 3, 5}, Sizes{4, 1, 7, 16}, Sizes{3, 2, 20, 33}, Sizes{70, 1, 9, 48, 2}, Sizes{3, 70, 5, 17, 2},
-                         Sizes{5, 3, 6, 130, 2}}) {
+                         Sizes{5, 3, 6, 130, 2}, Sizes{6, 1, 4, 30}, Sizes{6, 1, 4, 60, 2}}) {
     all->push_back(layer(op, 14, s));
     all->push_back(with_states(layer(op, 14, s), op, s));
   }

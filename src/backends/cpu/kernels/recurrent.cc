@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backends/cpu/pack.h"
+#include "backends/cpu/product_plan.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/recurrent.h"
 #include "backends/cpu/simd/transpose.h"
@@ -43,8 +44,9 @@ Refusal supports(const OpDesc& d) {
 // A GRU's third product waits for the first two: its columns of R are a matrix of their own.
 int joined_gates(int gates, int input) { return gates == 3 && input == In::kR ? 2 : gates; }
 
-// Floats of one direction.
+// Floats of one direction. W is packed as simd/product.h has it, R as simd/gemm.h does.
 std::int64_t packed_floats(Isa isa, int gates, std::int64_t padded, std::int64_t depth, int input) {
+  if (input == In::kW) return product_floats(simd_product::loops(isa), checked_mul<std::int64_t>(padded, gates), depth);
   const simd_gemm::Loops& loops = simd_gemm::loops(isa);
   const int joined = joined_gates(gates, input);
   const std::int64_t rest = joined < gates ? packed_b_floats(loops, padded, depth) : 0;
@@ -60,20 +62,21 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 
 std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
 
-// Panels of the columns of `gates` gates; rows of w are gates * hidden long. Returns the end.
-float* pack_gates(const float* w, int gates, std::int64_t hidden, std::int64_t depth, float* to) {
-  const std::int64_t nr = simd_gemm::loops(cpu_isa()).nr;
+// Panels of nr columns of `gates` gates, the last one no wider than it must be with `narrow`; rows of w are gates * hidden long. Returns
+// the end.
+float* pack_gates(const float* w, int gates, std::int64_t hidden, std::int64_t depth, std::int64_t nr, bool narrow, float* to) {
   const std::int64_t padded = padded_size(hidden);
   const simd_transpose::Loops& move = simd_transpose::loops(cpu_isa());
-  const bool whole = hidden == padded && gates * padded % nr == 0;
-  for (std::int64_t first = 0; first < gates * padded; first += nr, to += nr * depth) {
-    if (!whole) std::fill_n(to, nr * depth, 0.0f);
+  const bool whole = hidden == padded && (narrow || gates * padded % nr == 0);
+  for (std::int64_t first = 0, width = nr; first < gates * padded; first += nr, to += width * depth) {
+    if (narrow) width = std::min(nr, gates * padded - first);
+    if (!whole) std::fill_n(to, width * depth, 0.0f);
     const std::int64_t last = std::min(first + nr, gates * padded);
     for (std::int64_t column = first; column < last;) {
       const std::int64_t gate = column / padded, row = column % padded;
       const std::int64_t end = std::min(last, (gate + 1) * padded);
       const std::int64_t rows = std::min(end - column, hidden - row);
-      if (rows > 0) move.transpose(w + (gate * hidden + row) * depth, depth, rows, depth, to + (column - first), nr);
+      if (rows > 0) move.transpose(w + (gate * hidden + row) * depth, depth, rows, depth, to + (column - first), width);
       column = end;
     }
   }
@@ -85,11 +88,13 @@ void prepack(const OpDesc& d, int input, void* packed) {
   const std::int64_t hidden = d.inputs[In::kR].shape[2];
   const int gates = gates_of(d);
   const int joined = joined_gates(gates, input);
+  const bool is_w = input == In::kW;
+  const std::int64_t nr = is_w ? simd_product::loops(cpu_isa()).nr : simd_gemm::loops(cpu_isa()).nr;
   const float* from = d.constant(input)->as<float>();
   auto* to = static_cast<float*>(packed);
   for (std::int64_t direction = 0; direction < w[0]; ++direction, from += gates * hidden * w[2]) {
-    to = pack_gates(from, joined, hidden, w[2], to);
-    if (joined < gates) to = pack_gates(from + joined * hidden * w[2], gates - joined, hidden, w[2], to);
+    to = pack_gates(from, joined, hidden, w[2], nr, is_w, to);
+    if (joined < gates) to = pack_gates(from + joined * hidden * w[2], gates - joined, hidden, w[2], nr, is_w, to);
   }
 }
 
@@ -188,7 +193,7 @@ class Layer {
         const std::int64_t t = backwards ? count - 1 - i : i;
         // Neighbours in the batch are `stride` floats apart.
         const std::int64_t stride = (s_.spec.batch_first ? count : 1) * s_.gates * s_.padded;
-        step(scratch_ + at_.projected + (s_.spec.batch_first ? t : t * rows_) * s_.gates * s_.padded, stride);
+        step(scratch_ + at_.projected + (s_.spec.batch_first ? t : t * rows_) * s_.gates * s_.padded, stride, (i & 1) != 0);
         write_step(begin + t);
       }
     }
@@ -243,9 +248,10 @@ class Layer {
     const float* init;
     std::int64_t init_row;
     float* to;
+    bool backwards = false;
   };
   void multiply(const Product& p) const {
-    if (p.m == 1) return loops_.row(p.a, p.k, p.b, simd_gemm::loops(s_.isa).nr, p.n, p.init, p.to);
+    if (p.m == 1) return loops_.row(p.a, p.k, p.b, simd_gemm::loops(s_.isa).nr, p.n, p.backwards, p.init, p.to);
     simd_gemm::Tile t{};
     t.m = p.m;
     t.n = p.n;
@@ -274,16 +280,26 @@ class Layer {
     for (std::int64_t i = 0; i < runs; ++i) {
       const std::int64_t row =
           s_.spec.batch_first ? s_.size.x_row(s_.spec, begin, first_ + i) : s_.size.x_row(s_.spec, begin + i, first_);
-      multiply({args_.in<float>(In::kX) + row * inputs, inputs, m, w_, inputs, s_.gates * s_.padded, scratch_ + at_.bias, 0,
-                scratch_ + at_.projected + i * m * s_.gates * s_.padded});
+      simd_product::Tile t{};
+      t.m = m;
+      t.n = t.ldc = s_.gates * s_.padded;
+      t.k = t.lda = inputs;
+      t.a = args_.in<float>(In::kX) + row * inputs;
+      t.b = w_;
+      t.c = scratch_ + at_.projected + i * m * t.n;
+      t.init = scratch_ + at_.bias;
+      t.init_column = 1;
+      t.init_scale = 1;
+      simd_product::loops(s_.isa).run(t);
     }
   }
 
-  void step(const float* projected, std::int64_t stride) const {
+  // `odd`: of every second step.
+  void step(const float* projected, std::int64_t stride, bool odd) const {
     const std::int64_t size = s_.padded;
     const std::int64_t hidden = s_.size.hidden;
     const std::int64_t joined = joined_gates(s_.gates, In::kR) * size;
-    multiply({h(0), size, rows_, r_, hidden, joined, projected, stride, gates(0)});
+    multiply({h(0), size, rows_, r_, hidden, joined, projected, stride, gates(0), odd});
     if (s_.gates == 3) {
       const float* r = r_ + packed_b_floats(simd_gemm::loops(s_.isa), joined, hidden);
       if (resets_after()) {

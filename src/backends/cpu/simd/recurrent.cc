@@ -31,23 +31,36 @@ void row_panels(const float* a, std::int64_t k_size, const float* b, std::int64_
 }
 
 template <int NV>
-void row_loop(const float* a, std::int64_t k, const float* b, std::int64_t n, const float* init, float* to) {
+void row_loop(const float* a, std::int64_t k, const float* b, std::int64_t n, bool backwards, const float* init, float* to) {
   constexpr int kPanels = kLanes == 16 ? 4 : 2;  // registers
   constexpr std::int64_t kColumns = NV * kLanes;
-  std::int64_t column = 0;
-  for (; column + kPanels * kColumns <= n; column += kPanels * kColumns) {
+  constexpr std::int64_t kGroup = kPanels * kColumns;
+  const std::int64_t groups = n / kGroup;
+  const auto rest = [&] {
+    for (std::int64_t column = groups * kGroup; column < n;) {
+      const std::int64_t vectors = (n - column) / kLanes;
+      if (kPanels > 2 && vectors > NV) {
+        row_panels<NV, 2>(a, k, b + column * k, vectors < 2 * NV ? vectors - NV : NV, init + column, to + column);
+        column += 2 * kColumns;
+      } else {
+        row_panels<NV, 1>(a, k, b + column * k, vectors < NV ? vectors : NV, init + column, to + column);
+        column += kColumns;
+      }
+    }
+  };
+  if (backwards) rest();
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const std::int64_t column = (backwards ? groups - 1 - g : g) * kGroup;
     row_panels<NV, kPanels>(a, k, b + column * k, NV, init + column, to + column);
   }
-  for (; column < n; column += kColumns) {
-    row_panels<NV, 1>(a, k, b + column * k, (n - column) / kLanes, init + column, to + column);
-  }
+  if (!backwards) rest();
 }
 
-void row(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t n, const float* init, float* to) {
+void row(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t n, bool backwards, const float* init, float* to) {
   switch (nr / kLanes) {
-    case 2: return row_loop<2>(a, k, b, n, init, to);
-    case 3: return row_loop<3>(a, k, b, n, init, to);
-    default: return row_loop<4>(a, k, b, n, init, to);
+    case 2: return row_loop<2>(a, k, b, n, backwards, init, to);
+    case 3: return row_loop<3>(a, k, b, n, backwards, init, to);
+    default: return row_loop<4>(a, k, b, n, backwards, init, to);
   }
 }
 

@@ -19,8 +19,9 @@ struct Cell {
 
 struct Loops {
   // to = init + a B for one row a of k floats and n columns, a multiple of the vectors, of B as simd/gemm.h packs it with `nr`: the
-  // same chains, for many panels at once, as one row alone waits for memory.
-  void (*row)(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t n, const float* init, float* to);
+  // same chains, for many panels at once, as one row alone waits for memory. `backwards`: the last panels first; who reads a B that just
+  // does not fit into a cache in turns finds there what it read last.
+  void (*row)(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t n, bool backwards, const float* init, float* to);
   // gates: i, o, f, c. c and h are read and written.
   void (*lstm)(const Cell& cell, const float* gates, float* c, float* h);
   // gates: z, r. to = r . h
