@@ -62,6 +62,8 @@ TEST(CpuElementwise, TwoInputsBroadcastEveryWay) {
       {Shape{33}, Shape{4, 33}},              {Shape{4, 1}, Shape{1, 35}},       {Shape{2, 3, 4, 5}, Shape{2, 1, 4, 1}},
       {Shape{1, 3, 1, 5}, Shape{2, 1, 4, 1}}, {Shape{2, 3, 4, 5}, Shape{2, 3, 1, 1}}, {Shape{7, 60000}, Shape{7, 1}},
       {Shape{1}, Shape{1}},                   {Shape{3, 1, 40}, Shape{3, 8, 40}},
+      {Shape{1000, 8}, Shape{8}},             {Shape{2, 1, 7}, Shape{2, 301, 7}}, {Shape{3, 5000, 24}, Shape{3, 1, 24}},
+      {Shape{500, 3}, Shape{500, 3}},         {Shape{90, 95}, Shape{95}},         {Shape{2, 12, 31, 17}, Shape{2, 12, 1, 1}},
   };
   const std::pair<const char*, const char*> ops[] = {{"Add", "add"}, {"Sub", "sub"}, {"Mul", "mul"}, {"Div", "div"},
                                                      {"Min", "min"}, {"Max", "max"}, {"Sum", "sum"}};

@@ -158,8 +158,8 @@ void run_row(Binary op, const float* x, std::int64_t x_step, const float* z, std
   for (std::int64_t i = 0; i < n; i += kChunk) write(i, n - i < kChunk ? n - i : kChunk, y + i);
 }
 
-void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n, Rows rows,
-                bool past, const Epilogue* epilogue) {
+void run_rows(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n, Rows rows,
+              bool past, const Epilogue* epilogue) {
   past = past && n >= kLeastPast;
   const bool row_by_row = past || (op == Binary::kPow && z_step == 0) || (epilogue != nullptr && n >= kChunk);
   if (row_by_row) {
@@ -213,6 +213,34 @@ void run_chain(float* y, std::int64_t n, const Epilogue* epilogue) {
   if (epilogue == nullptr) return;
   const Chain chain = split_chain(epilogue);
   for (std::int64_t i = 0; i < n; i += kChunk) apply_chain(chain, y + i, n - i < kChunk ? n - i : kChunk);
+}
+
+// Floats after which n floats that are repeated begin with a vector again.
+inline std::int64_t period_of(std::int64_t n) {
+  std::int64_t period = n;
+  while (period % kLanes != 0) period += n;
+  return period;
+}
+
+// Short rows of one operand with the same row of the other, as a few channels that are scaled have it: that row is repeated until it is
+// whole vectors. A load that overlaps the store before it, in place, would wait for it.
+void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n, Rows rows,
+                bool past, const Epilogue* epilogue) {
+  constexpr std::int64_t kMost = 96;
+  float repeated[kMost * kLanes];
+  const bool of_x = rows.x == 0 && rows.z == n, of_z = rows.z == 0 && rows.x == n;
+  if (x_step == 0 || z_step == 0 || n <= 1 || n > kMost || n % kLanes == 0 || of_x == of_z) {
+    return run_rows(op, x, x_step, z, z_step, y, n, rows, past, epilogue);
+  }
+  const std::int64_t period = period_of(n), all = n * rows.count;
+  if (all < 4 * period) return run_rows(op, x, x_step, z, z_step, y, n, rows, past, epilogue);
+  const float* const row = of_x ? x : z;
+  for (std::int64_t i = 0; i < period; ++i) repeated[i] = i < n ? row[i] : repeated[i - n];
+  const std::int64_t whole = all / period * period;
+  const Rows periods = {all / period, of_x ? 0 : period, of_x ? period : 0};
+  run_rows(op, of_x ? repeated : x, 1, of_x ? z : repeated, 1, y, period, periods, past, epilogue);
+  if (whole == all) return;
+  run_rows(op, of_x ? repeated : x + whole, 1, of_x ? z + whole : repeated, 1, y + whole, all - whole, {1, 0, 0}, past, epilogue);
 }
 
 }  // namespace

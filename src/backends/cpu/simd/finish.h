@@ -17,16 +17,20 @@ inline void store_some(float* p, Vec v, std::int64_t lanes) {
   }
 }
 
+// The bounds and, where the rest is a gate, that.
 template <int Count>
-inline void finish(const Chain& chain, Vec (&v)[Count]) {
+inline void finish_in_registers(const Chain& chain, Vec (&v)[Count]) {
 #pragma GCC unroll 32
   for (int i = 0; i < Count; ++i) v[i] = bounded(chain, v[i]);
-  if (chain.rest_count == 0) return;
-  if (chain.gate.is_rest) {
+  if (!chain.gate.is_rest) return;
 #pragma GCC unroll 32
-    for (int i = 0; i < Count; ++i) v[i] = gated(chain.gate, v[i]);
-    return;
-  }
+  for (int i = 0; i < Count; ++i) v[i] = gated(chain.gate, v[i]);
+}
+
+template <int Count>
+inline void finish(const Chain& chain, Vec (&v)[Count]) {
+  finish_in_registers(chain, v);
+  if (chain.rest_count == 0 || chain.gate.is_rest) return;
   Vec copy[Count];  // what is handed over lies in memory: not `v` itself, which stays in registers otherwise
 #pragma GCC unroll 32
   for (int i = 0; i < Count; ++i) copy[i] = v[i];

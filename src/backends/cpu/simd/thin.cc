@@ -56,7 +56,7 @@ void run_outputs(const Run& g, std::int64_t offset, const Chain& chain) {
       }
     }
   }
-  finish(chain, acc);
+  finish_in_registers(chain, acc);
 #pragma GCC unroll 16
   for (int i = 0; i < Count; ++i) {
     if (i >= g.outputs) break;
@@ -134,6 +134,7 @@ void run(const Tile& t) {
         run_line<kOne, 1>(t, r, y, chain);
       }
     }
+    if (!chain.gate.is_rest) apply_rest(chain, t.y + row * g.out_width * g.out_channels, g.out_width * g.out_channels);
   }
 }
 

@@ -160,16 +160,24 @@ static inline Vec exp_of(Vec x) {
 }
 
 // 2^t for t <= 128, within 3e-7 of it: infinity from 127.5 on at the latest, and 0 from -127 on at the latest; NaN stays NaN.
-static inline Vec exp2_of(Vec t) {
 #if defined(__AVX512F__)
-  t = max_of(splat(-160.0f), t);
-  const Vec n = _mm512_maskz_roundscale_ps(kAllLanes, t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+// 2^floor(t) times a polynomial of degree 5 of what is left, fitted in relative terms; infinities need no bounds.
+static inline Vec exp2_of(Vec t) {
+  const Vec f = _mm512_maskz_reduce_ps(kAllLanes, t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  Vec p = splat(1.877576695e-03f);
+  p = fma(p, f, splat(8.989339694e-03f));
+  p = fma(p, f, splat(5.582631752e-02f));
+  p = fma(p, f, splat(2.401536107e-01f));
+  p = fma(p, f, splat(6.931530833e-01f));
+  p = fma(p, f, splat(1.0f));
+  return _mm512_maskz_scalef_ps(kAllLanes, p, t);
+}
 #else
+static inline Vec exp2_of(Vec t) {
   const Vec magic = splat(12582912.0f);  // as in exp_of
   t = max_of(splat(-127.0f), t);
   const Vec shifted = t + magic;
   const Vec n = shifted - magic;
-#endif
   const Vec f = t - n;
   Vec p = splat(1.327647129e-03f);
   p = fma(p, f, splat(9.675540961e-03f));
@@ -177,18 +185,18 @@ static inline Vec exp2_of(Vec t) {
   p = fma(p, f, splat(2.402212024e-01f));
   p = fma(p, f, splat(6.931469440e-01f));
   p = fma(p, f, splat(1.000000119f));
-#if defined(__AVX512F__)
-  return _mm512_maskz_scalef_ps(kAllLanes, p, n);
-#else
   return p * as_float((as_int(shifted) - as_int(magic) + 127) << 23);
-#endif
 }
+#endif
 
 static inline Vec sigmoid_of(Vec x) { return splat(1.0f) / (splat(1.0f) + exp_of(-x)); }
 
 // x / (1 + e^-ax).
 static inline Vec swish_of(Vec a, Vec x) {
-  const Vec t = min_of(splat(128.0f), splat(-1.44269504088896341f) * a * x);
+  Vec t = splat(-1.44269504088896341f) * a * x;
+#if !defined(__AVX512F__)
+  t = min_of(splat(128.0f), t);
+#endif
   return x / (splat(1.0f) + exp2_of(t));
 }
 
