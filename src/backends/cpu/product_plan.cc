@@ -62,6 +62,8 @@ constexpr double kTileStart = 20'000;
 constexpr double kFetch = 2;                 // to read a float of A or B once more
 constexpr double kCopy = 6;                  // to copy a float of A once more
 constexpr std::int64_t kTilesPerThread = 8;
+constexpr double kLargeB = 1 << 17;           // floats of B that do not stay near: products by fewer rows than these take as long as
+constexpr double kRowsOfARead = 8;           // it takes to read B
 
 // Panels of rows and columns, cut into so many ranges of even size.
 std::int64_t even(std::int64_t panels, std::int64_t ranges) { return ceil_div(panels, ranges); }
@@ -95,7 +97,9 @@ ProductTiling tile_product(const simd_product::Loops& loops, const ProductWork& 
   const std::int64_t most = w.copies ? loops.mc : 2 * loops.mc;
   const std::int64_t least_rows = m > most ? ceil_div(m, loops.mc) : 1;
   ProductTiling best = tiling(least_rows, 1);
-  const double all = static_cast<double>(w.outer) * static_cast<double>(m) * static_cast<double>(w.n) * static_cast<double>(w.k);
+  const double floats = static_cast<double>(w.n) * static_cast<double>(w.k);
+  const double least_rate = floats >= kLargeB ? kRowsOfARead : 1;
+  const double all = static_cast<double>(w.outer) * floats * std::max(least_rate, static_cast<double>(m));
   if (w.threads < 2 || all < 2 * kLeastShare) return best;
   const auto wanted = std::max<std::int64_t>(w.threads, std::min(kTilesPerThread * w.threads, static_cast<std::int64_t>(all / kLeastTile)));
   double least = span_of(w, best);

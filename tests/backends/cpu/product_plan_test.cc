@@ -39,6 +39,8 @@ TEST(TileProduct, EveryThreadHasAPartOfWhatIsWorthSharing) {
     EXPECT_GE(tile_product(widest(), {49, 320, 960, 1, true, threads}).tiles(), threads);
     EXPECT_EQ(tile_product(widest(), {16, 16, 16, 1, false, threads}).tiles(), 1);
     EXPECT_EQ(tile_product(widest(), {196, 64, 384, 1, false, 1}).tiles(), 1);
+    EXPECT_GE(tile_product(widest(), {1, 384, 384, 1, false, threads}).tiles(), 2);  // reading B takes long
+    EXPECT_EQ(tile_product(widest(), {1, 320, 160, 1, false, threads}).tiles(), 1);
   }
 }
 
