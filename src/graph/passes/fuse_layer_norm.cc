@@ -2,9 +2,8 @@
 //   d = x - mean(x);  y = d / sqrt(mean(d^2) + epsilon) * scale + bias        (the bias may be missing)
 // d^2 is Pow(d, 2) or Mul(d, d).
 #include "graph/edit.h"
-#include "graph/passes/match.h"
+#include "graph/passes/norm_parts.h"
 #include "graph/passes/rewrites.h"
-#include "ops/reduce.h"
 
 namespace evn {
 namespace {
@@ -28,19 +27,6 @@ class LayerNorm {
     ValueId x = kNoValue;
     float epsilon = 0;
   };
-
-  // The mean over the last axis, kept as an axis of 1.
-  bool is_last_mean(int n) {
-    const Node& node = edit_.node(n);
-    if (node.inputs.empty() || node.inputs[0] == kNoValue || attr_int(node, ReduceAttr::kKeepDims) == 0) return false;
-    const int rank = value_rank(edit_.value(node.inputs[0]));
-    if (rank < 1) return false;
-    std::vector<std::int64_t> axes;
-    if (reduce_axes_is_input(node)) {
-      if (node.inputs.size() < 2 || !int_constant(edit_.graph(), node.inputs[1], &axes)) return false;
-    }
-    return reduce_axes(node, rank, axes) == 1u << (rank - 1);
-  }
 
   // d^2 with d = x - mean(x), where d is read by this and by the division alone.
   bool find_square(ValueId v, ValueId d, Found* f) {
@@ -67,22 +53,11 @@ class LayerNorm {
     f->add = match_.maker(edit_.node(f->sqrt).inputs[0], "Add", 1);
     if (f->add < 0) return false;
     f->variance = match_.maker(match_.beside_scalar(f->add, &f->epsilon), "ReduceMean", 1);
-    if (f->variance < 0 || !is_last_mean(f->variance)) return false;
+    if (f->variance < 0 || !is_last_mean(edit_, f->variance)) return false;
     if (!find_square(edit_.node(f->variance).inputs[0], d, f)) return false;
     f->x = edit_.node(f->sub).inputs[0];
     f->mean = match_.maker(edit_.node(f->sub).inputs[1], "ReduceMean", 1);
-    return f->mean >= 0 && edit_.node(f->mean).inputs[0] == f->x && is_last_mean(f->mean);
-  }
-
-  // The constant of one axis, as long as x's last, with which node n combines v; kNoValue: none.
-  ValueId row_operand(int n, const char* op_type, ValueId v, ValueId x) {
-    if (!match_.is(n, op_type)) return kNoValue;
-    const ValueId row = match_.beside(n, v);
-    if (row == kNoValue || edit_.value(row).constant == nullptr) return kNoValue;
-    const Shape& shape = edit_.value(row).constant->desc.shape;
-    const Shape& whole = edit_.value(x).shape;
-    const std::int64_t last = whole[whole.rank() - 1];
-    return shape.rank() == 1 && shape[0] > 1 && (last < 0 || last == shape[0]) ? row : kNoValue;
+    return f->mean >= 0 && edit_.node(f->mean).inputs[0] == f->x && is_last_mean(edit_, f->mean);
   }
 
   void from_div(int div) {
@@ -90,10 +65,10 @@ class LayerNorm {
     if (!find(div, &f)) return;
     f.scale = match_.next(div);
     if (f.scale < 0) return;
-    const ValueId scale = row_operand(f.scale, "Mul", match_.out(div), f.x);
+    const ValueId scale = row_operand(edit_, match_, f.scale, "Mul", match_.out(div), f.x);
     if (scale == kNoValue) return;
     f.bias = match_.next(f.scale);
-    const ValueId bias = f.bias < 0 ? kNoValue : row_operand(f.bias, "Add", match_.out(f.scale), f.x);
+    const ValueId bias = f.bias < 0 ? kNoValue : row_operand(edit_, match_, f.bias, "Add", match_.out(f.scale), f.x);
     rewrite(f, bias == kNoValue ? f.scale : f.bias, scale, bias);
   }
 

@@ -21,6 +21,7 @@ constexpr Pass kPasses[] = {
     {"sink_constants", sink_constants},
     {"fuse_hard_swish", fuse_hard_swish},
     {"fuse_layer_norm", fuse_layer_norm},
+    {"fuse_rms_norm", fuse_rms_norm},
     {"fuse_gelu", fuse_gelu},
     {"fuse_channel_shuffle", fuse_channel_shuffle},
     {"fuse_attention", fuse_attention},

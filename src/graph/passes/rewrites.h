@@ -12,6 +12,7 @@ bool plain_operators(Graph& graph, const PassContext& context);
 bool sink_constants(Graph& graph, const PassContext& context);
 bool fuse_hard_swish(Graph& graph, const PassContext& context);
 bool fuse_layer_norm(Graph& graph, const PassContext& context);
+bool fuse_rms_norm(Graph& graph, const PassContext& context);
 bool fuse_channel_shuffle(Graph& graph, const PassContext& context);
 bool fuse_gelu(Graph& graph, const PassContext& context);
 bool fuse_attention(Graph& graph, const PassContext& context);
