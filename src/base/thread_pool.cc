@@ -19,6 +19,16 @@ constexpr std::uint32_t kCallerSleeps = 1u << 30;  // the last worker to leave m
 constexpr int kRelaxPerLook = 32;
 constexpr std::int64_t kMostRanges = std::int64_t{1} << 31;
 
+// A worker whose core another process wants holds up the caller: by some milliseconds when it is stopped in the midst of a range, by
+// some 100 us each time when both end up on one core, where a worker does not even begin. Such waits, which the length of the ranges
+// does not explain, are a debt that is paid off by an eighth of the time of jobs; when it is too large the caller works alone for a
+// time, so that they cost a sixteenth.
+constexpr std::uint64_t kMostDebt = 200'000;
+constexpr std::uint64_t kCostOfSharedCore = 40'000;
+constexpr std::uint64_t kPaidOff = 8;
+constexpr std::uint64_t kAlonePerDebt = 16;
+constexpr std::uint64_t kMostAlone = 500'000'000;
+
 enum class Failure : int { kNone, kError, kMemory };
 
 // Calls done() until it is true or the spin budget is spent; says whether it became true.
@@ -108,12 +118,15 @@ struct ThreadPool::Job {
     if (failure == Failure::kMemory) throw std::bad_alloc();
   }
 
-  void work(int thread) {
+  // Returns how many ranges this thread has done.
+  std::uint64_t work(int thread) {
+    std::uint64_t done = 0;
     try {
       std::uint32_t range = 0;
       while (!failed.load(std::memory_order_relaxed) && take(static_cast<std::uint32_t>(thread), &range)) {
         const std::int64_t begin = range * grain;
         body(context, thread, begin, count - begin < grain ? count : begin + grain);
+        ++done;
       }
     } catch (const Error& e) {
       keep(Failure::kError, &e);
@@ -123,6 +136,7 @@ struct ThreadPool::Job {
       const Error e = make_error(EVN_ERROR_INTERNAL, "an unknown exception left a kernel");
       keep(Failure::kError, &e);
     }
+    return done;
   }
 };
 
@@ -139,6 +153,10 @@ struct ThreadPool::Shared {
   std::atomic<bool> stop{false};
   Job job;
   std::uint64_t spin_ns = 0;
+  std::atomic<int> caller_core{-1};
+  std::atomic<std::uint32_t> on_one_core{0};  // workers who found themselves on the caller's core
+  std::uint64_t debt = 0;         // ns
+  std::uint64_t alone_until = 0;  // the caller of a job asks for no worker before
   bool started = false;
   pid_t owner = 0;
   std::vector<Worker> workers;
@@ -154,10 +172,16 @@ struct ThreadPool::Shared {
 
   void await_generation(std::uint32_t seen) {
     const auto changed = [&] { return generation.load(std::memory_order_acquire) != seen; };
-    if (spin(spin_ns, changed)) return;
+    if (spin(shares_core() ? 0 : spin_ns, changed)) return;
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     while (!changed()) os::futex_wait(word(generation), seen);
     sleepers.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  // Whether this worker only takes the caller's core from him.
+  bool shares_core() const {
+    const int core = os::current_core();
+    return core >= 0 && core == caller_core.load(std::memory_order_relaxed);
   }
 
   bool join_job() {
@@ -172,8 +196,23 @@ struct ThreadPool::Shared {
     if (gate.fetch_sub(1, std::memory_order_release) == (kCallerSleeps | 1)) os::futex_wake_all(word(gate));
   }
 
-  void close_gate() {
+  // `start`, `done`: when the caller began, and how many ranges it has done since.
+  void close_gate(std::uint64_t start, std::uint64_t done) {
     gate.fetch_and(~kOpen, std::memory_order_acq_rel);
+    const std::uint64_t in_vain = on_one_core.exchange(0, std::memory_order_relaxed) * kCostOfSharedCore;
+    if (gate.load(std::memory_order_acquire) == 0 && in_vain == 0) return;
+    const std::uint64_t end = os::now_ns();
+    await_leavers();
+    const std::uint64_t now = os::now_ns();
+    const std::uint64_t explained = 2 * (end - start) / (done + 1) + (now - start) / kPaidOff;
+    const std::uint64_t owed = debt + (now - end) + in_vain;
+    debt = owed > explained ? owed - explained : 0;
+    if (debt <= kMostDebt) return;
+    alone_until = now + std::min(kMostAlone, kAlonePerDebt * debt);
+    debt = 0;
+  }
+
+  void await_leavers() {
     const auto empty = [&] { return gate.load(std::memory_order_acquire) == 0; };
     if (spin(spin_ns, empty)) return;
     std::uint32_t v = gate.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
@@ -193,7 +232,11 @@ struct ThreadPool::Shared {
       if (s.stop.load(std::memory_order_acquire)) return;
       seen = s.generation.load(std::memory_order_acquire);
       if (!s.join_job()) continue;
-      s.job.work(w->index);
+      if (s.shares_core()) {
+        s.on_one_core.fetch_add(1, std::memory_order_relaxed);
+      } else {
+        s.job.work(w->index);
+      }
       s.leave_job();
     }
   }
@@ -274,18 +317,20 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   grain = std::max({grain, std::int64_t{1}, ceil_div(count, kMostRanges)});
   const std::int64_t ranges = ceil_div(count, grain);
   if (executor_.parallel_for != nullptr && thread_count_ > 1 && ranges > 1) return run_on_host(count, grain, ranges, body, context);
-  if (!shared_ || ranges == 1 || shared_->busy.exchange(true, std::memory_order_acquire)) {
+  const auto work_alone = [&] {
     for (std::int64_t begin = 0, left = count; left > 0; begin += grain, left -= grain) {
       body(context, 0, begin, left < grain ? count : begin + grain);
     }
-    return;
-  }
+  };
+  if (!shared_ || ranges == 1 || shared_->busy.exchange(true, std::memory_order_acquire)) return work_alone();
   Shared& s = *shared_;
   struct Release {
     Shared& s;
     ~Release() { s.busy.store(false, std::memory_order_release); }
   } release{s};
   if (!s.started) s.start(thread_count_);
+  const std::uint64_t start = os::now_ns();
+  if (start < s.alone_until) return work_alone();
 
   Job& job = s.job;
   job.body = body;
@@ -295,10 +340,11 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   job.deal(static_cast<std::uint32_t>(ranges), s.shares.data(), static_cast<std::uint32_t>(thread_count_));
   job.failed.store(false, std::memory_order_relaxed);
   job.failure = Failure::kNone;
+  s.caller_core.store(os::current_core(), std::memory_order_relaxed);
   s.gate.store(kOpen, std::memory_order_release);
   s.announce();
-  job.work(0);
-  s.close_gate();
+  const std::uint64_t done = job.work(0);
+  s.close_gate(start, done);
   job.rethrow();
 }
 

@@ -81,6 +81,9 @@ void relax() noexcept;  // a hint inside a spin loop
 // Cores that this process may use: the smaller of its affinity and its cgroup's quota, at least 1.
 int usable_cores() noexcept;
 
+// The core on which the calling thread is now; -1 where that is not known. No system call.
+int current_core() noexcept;
+
 // ------------------------------------------------------------------------------------------------------- the rest --
 
 // CLOCK_MONOTONIC.

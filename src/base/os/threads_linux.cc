@@ -86,6 +86,8 @@ void relax() noexcept {
 #endif
 }
 
+int current_core() noexcept { return ::sched_getcpu(); }
+
 int usable_cores() noexcept {
   const int cores = affinity_cores();
   const int quota = quota_cores("/proc/self/cgroup", "/sys/fs/cgroup");
