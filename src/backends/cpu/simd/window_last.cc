@@ -69,23 +69,25 @@ struct Max {
   // The sum is NaN where a pixel is (or where infinities of both signs meet).
   template <int Count>
   static void vectors(const Pixels& p, float, std::int64_t c, std::int64_t lanes, Vec (&to)[Count]) {
-    Vec sum[Count];
+    Vec top[Count], sum[Count];  // not `to`, which may be in memory
 #pragma GCC unroll 4
     for (int i = 0; i < Count; ++i) {
-      to[i] = splat(-__builtin_inff());
+      top[i] = splat(-__builtin_inff());
       sum[i] = zero();
     }
     each_pixel(p, [&](const float* at) {
 #pragma GCC unroll 4
       for (int i = 0; i < Count; ++i) {
         const Vec x = load_at<Count>(at + c, i, lanes);
-        to[i] = max_of(to[i], x);
+        top[i] = max_of(top[i], x);
         sum[i] += x;
       }
     });
     Vec all = sum[0];
 #pragma GCC unroll 4
     for (int i = 1; i < Count; ++i) all += sum[i];
+#pragma GCC unroll 4
+    for (int i = 0; i < Count; ++i) to[i] = top[i];
     if (!has_nan(all)) return;
     for (int i = 0; i < Count; ++i) to[i] = max_with_nan(p, c + i * kLanes, i + 1 < Count ? kLanes : lanes);
   }
@@ -94,14 +96,15 @@ struct Max {
 struct Average {
   template <int Count>
   static void vectors(const Pixels& p, float count, std::int64_t c, std::int64_t lanes, Vec (&to)[Count]) {
+    Vec sum[Count];
 #pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) to[i] = zero();
+    for (int i = 0; i < Count; ++i) sum[i] = zero();
     each_pixel(p, [&](const float* at) {
 #pragma GCC unroll 4
-      for (int i = 0; i < Count; ++i) to[i] += load_at<Count>(at + c, i, lanes);
+      for (int i = 0; i < Count; ++i) sum[i] += load_at<Count>(at + c, i, lanes);
     });
 #pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) to[i] = count == 0 ? zero() : to[i] / splat(count);
+    for (int i = 0; i < Count; ++i) to[i] = count == 0 ? zero() : sum[i] / splat(count);
   }
 };
 
