@@ -27,7 +27,8 @@ constexpr std::uint64_t kMostDebt = 200'000;
 constexpr std::uint64_t kCostOfSharedCore = 40'000;
 constexpr std::uint64_t kPaidOff = 8;
 constexpr std::uint64_t kAlonePerDebt = 16;
-constexpr std::uint64_t kMostAlone = 500'000'000;
+constexpr std::uint64_t kMostAlone = 100'000'000;
+constexpr std::uint64_t kSuspended = 50'000'000;  // no scheduler keeps a thread so long: the process was stopped
 
 enum class Failure : int { kNone, kError, kMemory };
 
@@ -205,6 +206,7 @@ struct ThreadPool::Shared {
     await_leavers();
     const std::uint64_t now = os::now_ns();
     const std::uint64_t explained = 2 * (end - start) / (done + 1) + (now - start) / kPaidOff;
+    if (now - end > kSuspended) return;
     const std::uint64_t owed = debt + (now - end) + in_vain;
     debt = owed > explained ? owed - explained : 0;
     if (debt <= kMostDebt) return;
