@@ -21,6 +21,20 @@ std::shared_ptr<Weight> make_weight_over(const TensorDesc& desc, std::shared_ptr
   return w;
 }
 
+std::shared_ptr<Weight> make_weight_in_file(const TensorDesc& desc, std::shared_ptr<const WeightSource> source) {
+  std::shared_ptr<Weight> w = make_weight_over(desc, nullptr);
+  w->source = std::move(source);
+  return w;
+}
+
+std::shared_ptr<const void> read_weight(const Weight& weight) {
+  std::shared_ptr<void> memory = allocate_charged(weight.source->ledger, weight.size_bytes, MemoryClass::kWeights);
+  weight.source->file->read(weight.source->offset, memory.get(), weight.size_bytes);
+  return memory;
+}
+
+void Weight::fetch() const { const_cast<Weight*>(this)->data = read_weight(*this); }
+
 void keep_texts(Weight& weight, TextPoolPtr texts) {
   using Both = std::pair<std::shared_ptr<const void>, TextPoolPtr>;
   const void* bytes = weight.data.get();

@@ -7,24 +7,42 @@
 #include <memory>
 
 #include "base/ledger.h"
+#include "base/os/os.h"
 #include "core/shape.h"
 #include "core/text.h"
 
 namespace evn {
 
+// Where the bytes of a constant stand in the model's file.
+struct WeightSource {
+  std::shared_ptr<const os::File> file;
+  std::uint64_t offset = 0;
+  LedgerPtr ledger;
+};
+
 struct Weight {
   std::uint64_t id = 0;       // unique in the process
   std::uint64_t version = 1;  // grows when the values change
   TensorDesc desc;
-  std::shared_ptr<const void> data;  // row-major bytes; shares ownership of whatever holds them. Null only where a session has let
-                                     // go of them for packed copies (runtime/plain_weights.h)
+  std::shared_ptr<const void> data;  // row-major bytes; shares ownership of whatever holds them. Null where they are still in the
+                                     // file, or a session has let go of them for packed copies (runtime/plain_weights.h)
   std::size_t size_bytes = 0;
   bool aligned = true;               // data is aligned for its dtype
+  std::shared_ptr<const WeightSource> source;  // null: the bytes are no part of a file
 
+  // For those who have the model to themselves, while it is loaded: bytes that are still in the file are read and stay. Where
+  // others may use the model, runtime/plain_weights.h does that. Throws EVN_ERROR_IO, EVN_ERROR_OUT_OF_MEMORY.
+  const void* bytes() const {
+    if (data == nullptr && source != nullptr) fetch();
+    return data.get();
+  }
   template <typename T>
   const T* as() const {
-    return static_cast<const T*>(data.get());
+    return static_cast<const T*>(bytes());
   }
+
+ private:
+  void fetch() const;
 };
 
 using WeightPtr = std::shared_ptr<const Weight>;
@@ -37,6 +55,12 @@ std::shared_ptr<Weight> make_unfilled_weight(const TensorDesc& desc, const Ledge
 
 // Makes the weight's bytes keep `texts`, whose addresses they are.
 void keep_texts(Weight& weight, TextPoolPtr texts);
+
+// A weight whose bytes are in a file.
+std::shared_ptr<Weight> make_weight_in_file(const TensorDesc& desc, std::shared_ptr<const WeightSource> source);
+
+// The bytes of such a weight in fresh memory.
+std::shared_ptr<const void> read_weight(const Weight& weight);
 
 // A weight over bytes that `data` keeps alive.
 std::shared_ptr<Weight> make_weight_over(const TensorDesc& desc, std::shared_ptr<const void> data);

@@ -176,7 +176,7 @@ bool scalar_constant(const Graph& graph, ValueId v, int rank, float* out) {
   const Shape& shape = w->desc.shape;
   if (shape.rank() > std::max(rank, 0)) return false;
   if (!std::all_of(shape.dims().begin(), shape.dims().end(), [](std::int64_t d) { return d == 1; })) return false;
-  std::memcpy(out, w->data.get(), sizeof *out);
+  std::memcpy(out, w->bytes(), sizeof *out);
   return true;
 }
 
@@ -200,14 +200,14 @@ bool int_constant(const Graph& graph, ValueId v, std::vector<std::int64_t>* out)
   const Weight* w = graph.values[v].constant.get();
   if (w == nullptr || w->desc.dtype != DType::kInt64) return false;
   out->resize(w->size_bytes / sizeof(std::int64_t));
-  if (!out->empty()) std::memcpy(out->data(), w->data.get(), w->size_bytes);
+  if (!out->empty()) std::memcpy(out->data(), w->bytes(), w->size_bytes);
   return true;
 }
 
 const void* aligned_bytes(const Weight& weight, std::vector<std::uint64_t>& storage) {
-  if (weight.aligned) return weight.data.get();
+  if (weight.aligned) return weight.bytes();
   storage.resize((weight.size_bytes + 7) / 8);
-  std::memcpy(storage.data(), weight.data.get(), weight.size_bytes);
+  std::memcpy(storage.data(), weight.bytes(), weight.size_bytes);
   return storage.data();
 }
 

@@ -93,7 +93,7 @@ void read_output(Reader& r, const Field& f) {
 }
 
 void read_initializer(Reader& r, const Field& f) {
-  TensorRead tensor = f.number == kSparseInitializer ? read_sparse_tensor(r.loader, f.bytes) : read_tensor(r.loader, f.bytes);
+  TensorRead tensor = f.number == kSparseInitializer ? read_sparse_tensor(r.loader, f.bytes) : read_tensor(r.loader, f.bytes, !r.is_body);
   if (tensor.name.empty()) r.loader.file.fail_field("GraphProto", "initializer", f.at, "has no name");
   const ValueId id = r.id(tensor.name);
   r.set_role(id, kIsInitializer, "initializer", f.at);

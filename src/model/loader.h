@@ -34,7 +34,8 @@ struct TensorRead {
   const char* unstored = nullptr;
   bool is_external = false;
 };
-TensorRead read_tensor(Loader& loader, wire::Bytes range);
+// `stays_in_file`: large values are not read yet (Weight::source).
+TensorRead read_tensor(Loader& loader, wire::Bytes range, bool stays_in_file = false);
 
 // A SparseTensorProto, made dense. The name is that of its values.
 TensorRead read_sparse_tensor(Loader& loader, wire::Bytes range);

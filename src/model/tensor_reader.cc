@@ -19,6 +19,7 @@ constexpr const char* kTypedNames[kTypedCount] = {"float_data", "int32_data", "i
 
 struct Reader {
   Loader& loader;
+  bool stays_in_file;
   TensorRead tensor;
   Shape shape;
   std::int32_t data_type = 0;
@@ -226,6 +227,9 @@ WeightPtr weight_of_gap(const Reader& r, const TensorDesc& desc) {
   const auto gap = std::lower_bound(image->gaps.begin(), image->gaps.end(), offset, [](const Gap& g, std::uint64_t at) { return g.offset < at; });
   if (gap == image->gaps.end() || gap->offset != offset || gap->size != r.raw.size()) return nullptr;
   r.loader.file.check_time();
+  if (r.stays_in_file && desc.dtype != DType::kBool) {
+    return make_weight_in_file(desc, std::make_shared<WeightSource>(WeightSource{image->file, offset, r.loader.options.ledger}));
+  }
   void* to = nullptr;
   std::shared_ptr<Weight> weight = make_unfilled_weight(desc, r.loader.options.ledger, &to);
   image->file->read(offset, to, weight->size_bytes);
@@ -297,8 +301,8 @@ WeightPtr read_values(const Reader& r, wire::Bytes range, DType dtype) {
 
 }  // namespace
 
-TensorRead read_tensor(Loader& loader, wire::Bytes range) {
-  Reader reader{.loader = loader, .tensor = {}, .shape = {}, .raw = {}, .entries = {}};
+TensorRead read_tensor(Loader& loader, wire::Bytes range, bool stays_in_file) {
+  Reader reader{.loader = loader, .stays_in_file = stays_in_file, .tensor = {}, .shape = {}, .raw = {}, .entries = {}};
   wire::read_message(loader.file, range, "TensorProto", kRows, reader);
   reader.tensor.is_external = reader.location != 0;
   const char* type = onnx_type_name(reader.data_type);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "graph/inline_if.h"
 #include "runtime/constant_uses.h"
@@ -89,7 +90,22 @@ void choose_layouts(const Node& node, std::span<const TensorDesc> descs, Compile
   n->layouts = std::move(layouts);
 }
 
-void compile_node(CompiledGraph& c, std::size_t index, std::vector<Layout>* layouts, ConstantUses* uses) {
+// Of a node's inputs, then of its outputs.
+std::vector<TensorDesc> descs_of(const Graph& graph, const Node& node) {
+  std::vector<TensorDesc> descs;
+  const auto add = [&](ValueId v) {
+    descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
+  };
+  std::for_each(node.inputs.begin(), node.inputs.end(), add);
+  std::for_each(node.outputs.begin(), node.outputs.end(), add);
+  return descs;
+}
+
+OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs) {
+  return {&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
+}
+
+void compile_node(CompiledGraph& c, std::size_t index) {
   const Graph& graph = c.graph();
   const Node& node = graph.nodes[index];
   const NodePlacement& p = c.placement.nodes[index];
@@ -98,34 +114,117 @@ void compile_node(CompiledGraph& c, std::size_t index, std::vector<Layout>* layo
   c.has_boxes |= p.mode == NodeMode::kHost;
   n.slot = slot_of(c, p.device);
   n.kernel = p.kernel;
-  std::vector<TensorDesc> descs;
   for (const ValueId v : node.inputs) {
     n.constants.push_back(v == kNoValue ? nullptr : graph.values[v].constant);
     n.has_planned_input |= v != kNoValue && c.needed[v];
     n.choose_late |= v != kNoValue && !graph.values[v].has_shape;
-    descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
   }
-  const std::size_t inputs = descs.size();
-  for (const ValueId v : node.outputs) {
-    descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
-    n.choose_late |= v != kNoValue && !graph.values[v].has_shape;
-  }
-  n.packed.resize(inputs);
-  if (n.mode == NodeMode::kKernel && !n.choose_late) {
-    const std::span<const TensorDesc> all(descs);
-    const OpDesc desc{&node, all.first(inputs), all.subspan(inputs), n.constants};
-    for (std::size_t k = 0; k < inputs; ++k) {
-      n.packed[k] = c.model->store.packed(*p.device, *n.kernel, desc, static_cast<int>(k), uses->plain());
-    }
-  }
-  for (std::size_t k = 0; k < inputs; ++k) {
-    uses->done(node.inputs[k], n.packed[k].memory != nullptr && p.device->traits().host_addressable);
-  }
-  if (n.mode == NodeMode::kKernel && !n.choose_late && n.kernel->layouts != nullptr) choose_layouts(node, descs, &n, layouts);
-  c.arg_count += descs.size() + (n.bias.node >= 0 ? 1u : 0u) + (n.residual.node >= 0 ? 1u : 0u);
-  c.packed_count += inputs;
+  for (const ValueId v : node.outputs) n.choose_late |= v != kNoValue && !graph.values[v].has_shape;
+  n.packed.resize(node.inputs.size());
+  c.arg_count += node.inputs.size() + node.outputs.size() + (n.bias.node >= 0 ? 1u : 0u) + (n.residual.node >= 0 ? 1u : 0u);
+  c.packed_count += node.inputs.size();
   c.kernel_nodes += n.mode == NodeMode::kKernel ? 1u : 0u;
 }
+
+bool packs_now(const CompiledNode& n) { return n.mode == NodeMode::kKernel && !n.choose_late; }
+
+// Calls body(index) for each node; an error says which it was.
+template <typename F>
+void for_each_node(const CompiledGraph& c, F&& body) {
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    try {
+      body(i);
+    } catch (Error& e) {
+      if (e.node[0] == '\0') e.with_node(c.graph().nodes[i].name.c_str());
+      throw;
+    }
+  }
+}
+
+// Packs constants node by node, and lets plain ones go. With threads, small ones of several nodes at once: as many as make kWindowBytes,
+// since so much of plain and packed bytes is there together for longer than it needs to be.
+class Packer {
+ public:
+  explicit Packer(CompiledGraph& c) : c_(c), cpu_(*c.devices[0]), store_(c.model->store), uses_(c) {
+    window_bytes_ = cpu_.traits().compute_units > 1 ? kWindowBytes : 1;
+  }
+
+  void run() {
+    const std::size_t block_bytes = open_slab();
+    {
+      PackedStore::Batch batch(store_);
+      batch.reserve(cpu_, block_bytes);
+      for_each_node(c_, [&](std::size_t i) { pack(i, &batch); });
+      settle(&batch);
+    }
+    store_.close_slab();
+    uses_.set_constants(&c_.constants);
+  }
+
+ private:
+  static constexpr std::size_t kWindowBytes = std::size_t{2} << 20;
+  static constexpr std::size_t kWindowNodes = 64;
+
+  static bool is_large(const Weight& weight) { return weight.size_bytes > kWindowBytes; }
+
+  // Returns the bytes that constants on their way out of the file need: one large one, or a small one for each thread.
+  std::size_t open_slab() {
+    std::size_t room = 0, large = 0, small = 0;
+    for_each_node(c_, [&](std::size_t i) {
+      const CompiledNode& n = c_.nodes[i];
+      if (!packs_now(n) || n.slot != 0) return;
+      const std::vector<TensorDesc> descs = descs_of(c_.graph(), c_.graph().nodes[i]);
+      const OpDesc desc = desc_of(c_.graph().nodes[i], n, descs);
+      for (std::size_t k = 0; k < n.packed.size(); ++k) {
+        const std::size_t bytes = store_.room_of(cpu_, *n.kernel, desc, static_cast<int>(k));
+        if (bytes == 0) continue;
+        room = checked_add(room, bytes);
+        const Weight& weight = *n.constants[k];
+        if (weight.data != nullptr || weight.source == nullptr) continue;
+        std::size_t& most = is_large(weight) ? large : small;
+        most = std::max(most, align_up(weight.size_bytes, 64));
+      }
+    });
+    store_.open_slab(cpu_, room);
+    return std::max(large, checked_mul<std::size_t>(small, cpu_.traits().compute_units));
+  }
+
+  void pack(std::size_t index, PackedStore::Batch* batch) {
+    CompiledNode& n = c_.nodes[index];
+    const Node& node = c_.graph().nodes[index];
+    const bool large = std::any_of(n.constants.begin(), n.constants.end(), [](const WeightPtr& w) { return w != nullptr && is_large(*w); });
+    if (large) settle(batch);
+    window_.push_back(index);
+    if (packs_now(n)) {
+      descs_.push_back(descs_of(c_.graph(), node));
+      const OpDesc desc = desc_of(node, n, descs_.back());
+      for (std::size_t k = 0; k < n.packed.size(); ++k) {
+        n.packed[k] = batch->add(*c_.devices[n.slot], *n.kernel, desc, static_cast<int>(k), uses_.plain());
+        if (large) batch->run(uses_.plain());
+      }
+    }
+    if (large || batch->bytes() >= window_bytes_ || window_.size() >= kWindowNodes) settle(batch);
+  }
+
+  void settle(PackedStore::Batch* batch) {
+    batch->run(uses_.plain());
+    for (const std::size_t index : window_) {
+      const CompiledNode& n = c_.nodes[index];
+      const bool on_host = c_.devices[n.slot]->traits().host_addressable;
+      for (std::size_t k = 0; k < n.packed.size(); ++k) uses_.done(c_.graph().nodes[index].inputs[k], n.packed[k].memory != nullptr && on_host);
+    }
+    window_.clear();
+    descs_.clear();
+  }
+
+  CompiledGraph& c_;
+  Device& cpu_;
+  PackedStore& store_;
+  ConstantUses uses_;
+  std::size_t window_bytes_;
+  std::vector<std::size_t> window_;           // nodes whose constants the batch packs, or that have none
+  std::vector<std::vector<TensorDesc>> descs_;
+};
 
 }  // namespace
 
@@ -138,17 +237,14 @@ CompiledGraph compile(ModelPtr model, const std::string& default_device) {
   c.nodes.resize(c.graph().nodes.size());
   find_sums(c);
   find_readers(c);
-  ConstantUses uses(c);
+  for_each_node(c, [&](std::size_t i) { compile_node(c, i); });
+  Packer(c).run();
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
-  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
-    try {
-      compile_node(c, i, &layouts, &uses);
-    } catch (Error& e) {
-      if (e.node[0] == '\0') e.with_node(c.graph().nodes[i].name.c_str());
-      throw;
+  for_each_node(c, [&](std::size_t i) {
+    if (packs_now(c.nodes[i]) && c.nodes[i].kernel->layouts != nullptr) {
+      choose_layouts(c.graph().nodes[i], descs_of(c.graph(), c.graph().nodes[i]), &c.nodes[i], &layouts);
     }
-  }
-  uses.set_constants(&c.constants);
+  });
   c.devices[0]->pool().trim_models();
   return c;
 }

@@ -37,12 +37,13 @@ void ConstantUses::done(ValueId v, bool packed) {
   }
 }
 
-void ConstantUses::set_constants(std::vector<ConstTensor>* constants) const {
+void ConstantUses::set_constants(std::vector<ConstTensor>* constants) {
   for (std::size_t v = 0; v < constants->size(); ++v) {
     const Weight* w = c_.graph().values[v].constant.get();
     if (w == nullptr) continue;
     const auto left = left_.find(w);
     const bool all_packed = left != left_.end() && left->second == 0;
+    if (left != left_.end() && !all_packed) plain_.keep(*w);
     (*constants)[v] = {w->desc, all_packed ? nullptr : w->data.get()};
   }
 }

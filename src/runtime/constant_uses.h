@@ -19,7 +19,7 @@ class ConstantUses {
   void done(ValueId v, bool packed);
 
   // What plans may read.
-  void set_constants(std::vector<ConstTensor>* constants) const;
+  void set_constants(std::vector<ConstTensor>* constants);
 
  private:
   void add(const Graph& graph, ValueId v);

@@ -158,7 +158,7 @@ class Estimator {
     std::vector<ConstTensor> inputs;
     for (const ValueId v : node.inputs) {
       const WeightPtr constant = v == kNoValue ? nullptr : graph_.values[v].constant;
-      inputs.push_back({desc_of(v), constant == nullptr ? nullptr : constant->data.get()});
+      inputs.push_back({desc_of(v), constant == nullptr ? nullptr : constant->bytes()});
     }
     const std::int64_t turns = node.op->body->turns(node, inputs);
     for (const auto& [op, work] : one.by_operator) add_work(op, work * static_cast<double>(turns < 0 ? 1 : turns));

@@ -76,6 +76,17 @@ void take_bodies(LoadedModel& model) {
   }
 }
 
+// Models of bodies have no file to read their constants from later.
+void read_constants_of_bodies(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    if (node.body == nullptr) continue;
+    for (const Value& v : node.body->values) {
+      if (v.constant != nullptr) v.constant->bytes();
+    }
+    read_constants_of_bodies(*node.body);
+  }
+}
+
 // From bytes to the graph that is run. `loaded` has all that is not the model itself.
 Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, std::vector<WrongShape>* wrong) {
   const Runtime& runtime = *loaded.runtime;
@@ -87,6 +98,8 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   validate_model(model, limits, &loaded.runtime->operators());
   infer_graph(model.graph, wrong);
   optimize_graph(model.graph, {ledger, limits, deadline_ns});
+  read_constants_of_bodies(model.graph);
+  if (image.file != nullptr) image.file->check_unchanged();
   return model;
 }
 

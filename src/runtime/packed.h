@@ -5,21 +5,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
+#include "base/slab.h"
 #include "device/device.h"
 #include "runtime/plain_weights.h"
 
 namespace evn {
 
 class PackedStore {
- public:
-  // The packed copy of constant input `input`; memory null when the kernel packs nothing. The store keeps it. `plain` (nullable: they
-  // are there) brings the constant's bytes back where they are needed for it.
-  Buffer packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
-  // The constant's plain bytes on a device that is not host-addressable; on others the bytes themselves.
-  Buffer plain(Device& device, const Weight& weight);
-
- private:
   struct Key {
     std::uint64_t weight;
     std::uint64_t version;
@@ -30,10 +24,67 @@ class PackedStore {
     std::size_t bytes;
     auto operator<=>(const Key&) const = default;
   };
-  Buffer upload(Device& device, PooledMemory memory, const void* bytes, std::size_t size, const Key& key);
+  // In the pool of its device, or in a slab.
+  struct Copy {
+    PooledMemory pooled;
+    std::shared_ptr<void> block;
+    void* memory() const { return block != nullptr ? block.get() : pooled.memory(); }
+  };
+
+ public:
+  // Copies that are made together, by the threads of their device. While one lives nobody else asks the store.
+  class Batch {
+   public:
+    explicit Batch(PackedStore& store) : store_(store), lock_(store.mutex_) {}
+    // The packed copy of constant input `input`; memory null when the kernel packs nothing. It is written by the time of `run`, and what
+    // `desc` points to lives till then. `plain` (nullable: they are there) brings the constant's bytes back where they are needed.
+    Buffer add(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
+    // Of the copies that `run` makes.
+    std::size_t bytes() const { return bytes_; }
+    // Constants that are in the model's file yet are read into a block for each thread.
+    void run(PlainWeights::Access* plain);
+    // Memory for these blocks, which `run` makes larger where it has to.
+    void reserve(Device& device, std::size_t bytes);
+
+   private:
+    struct Job {
+      Key key;
+      const Kernel* kernel;
+      OpDesc desc;
+      Copy copy;
+      bool noted;                  // somebody wants the checksum
+      std::uint64_t checksum = 0;
+      void run(void* block);
+    };
+    std::size_t block_bytes() const;
+    static void pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel);
+    PackedStore& store_;
+    std::unique_lock<std::mutex> lock_;
+    std::vector<Job> jobs_;
+    std::size_t bytes_ = 0;
+    std::shared_ptr<void> scratch_;
+    std::size_t scratch_bytes_ = 0;
+  };
+
+  // The same for one copy, at once. The store keeps it.
+  Buffer packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
+  // The constant's plain bytes on a device that is not host-addressable; on others the bytes themselves.
+  Buffer plain(Device& device, const Weight& weight);
+
+  // Room in a slab for all copies of a session on `device`, which is the CPU; till `close_slab` they are taken there. 0: none.
+  std::size_t room_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input);
+  void open_slab(Device& device, std::size_t room);
+  void close_slab();
+
+ private:
+  static Key key_of(const Device& device, const Kernel& kernel, const OpDesc& desc, int input);
+  Copy allocate(Device& device, std::size_t bytes);
+  static void upload(Device& device, const Copy& copy, const void* bytes, std::size_t size);
 
   std::mutex mutex_;
-  std::map<Key, PooledMemory> copies_;
+  std::map<Key, Copy> copies_;
+  std::shared_ptr<Slab> slab_;
+  const Device* slab_device_ = nullptr;
 };
 
 }  // namespace evn

@@ -6,7 +6,6 @@
 #include "runtime/model.h"
 
 namespace evn {
-namespace {
 
 // Tells changed bytes from the old ones: sums of words, and sums of those sums, which know the order. Additions alone, so that it
 // takes no longer than reading the bytes.
@@ -27,6 +26,8 @@ std::uint64_t checksum_of(const void* bytes, std::size_t size) {
   for (std::size_t i = 0; i < kLanes; ++i) all = ((all ^ sums[i]) * kPrime ^ orders[i]) * kPrime;
   return all;
 }
+
+namespace {
 
 [[noreturn]] void fail_changed(const LoadedModel& model) {
   fail(EVN_ERROR_IO, "'%s' has changed since it was loaded: constants that were let go cannot be read again", model.file_name.c_str());
@@ -51,6 +52,14 @@ bool PlainWeights::Access::may_go(const Weight& weight) const { return model_.fi
 
 void PlainWeights::Access::bring_back(const Weight& weight) {
   if (weight.data != nullptr) return;
+  if (weight.source != nullptr) {
+    check_unchanged();
+    std::shared_ptr<const void> bytes = read_weight(weight);
+    check_unchanged();
+    check(weight, bytes.get());
+    const_cast<Weight&>(weight).data = std::move(bytes);
+    return;
+  }
   if (again_ == nullptr) again_ = std::make_unique<Model>(read_unchanged(model_));
   const std::vector<Value>& values = model_.graph().values;
   const std::vector<Value>& found = again_->graph.values;
@@ -59,11 +68,29 @@ void PlainWeights::Access::bring_back(const Weight& weight) {
     if (values[v].constant.get() != &weight) continue;
     const Weight* same = found[v].constant.get();
     if (same == nullptr || !(same->desc == weight.desc)) fail_changed(model_);
-    if (checksum_of(same->data.get(), same->size_bytes) != weights_.states_[&weight].checksum) fail_changed(model_);
+    check(weight, same->bytes());
     const_cast<Weight&>(weight).data = same->data;
     return;
   }
   fail(EVN_ERROR_INTERNAL, "a constant that was let go is not in the graph");
+}
+
+void PlainWeights::Access::check_unchanged() const {
+  if (model_.file != nullptr) model_.file->check_unchanged();
+}
+
+void PlainWeights::Access::check(const Weight& weight, const void* bytes) const {
+  const auto state = weights_.states_.find(&weight);
+  if (state == weights_.states_.end() || !state->second.has_checksum) return;
+  if (checksum_of(bytes, weight.size_bytes) != state->second.checksum) fail_changed(model_);
+}
+
+void PlainWeights::Access::note_checksum(const Weight& weight, std::uint64_t checksum) {
+  if (!may_go(weight)) return;
+  State& state = weights_.states_[&weight];
+  if (state.has_checksum && state.checksum != checksum) fail_changed(model_);
+  state.checksum = checksum;
+  state.has_checksum = true;
 }
 
 void PlainWeights::Access::keep(const Weight& weight) {
@@ -77,7 +104,8 @@ void PlainWeights::Access::let_go(const Weight& weight) {
   if (!may_go(weight) || weight.data == nullptr) return;
   State& state = weights_.states_[&weight];
   if (state.kept) return;
-  state.checksum = checksum_of(weight.data.get(), weight.size_bytes);
+  if (!state.has_checksum) state.checksum = checksum_of(weight.data.get(), weight.size_bytes);
+  state.has_checksum = true;
   const_cast<Weight&>(weight).data.reset();
 }
 

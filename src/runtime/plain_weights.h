@@ -1,6 +1,6 @@
-// The plain bytes of a model's constants, which take as much memory as the packed copies that kernels read instead. They are let go
-// when all that read a constant have packed copies, and brought back from the model's file when something else wants them.
-// docs/decisions/0019.
+// The plain bytes of a model's constants, which take as much memory as the packed copies that kernels read instead. They stay in the
+// model's file until somebody wants them, are let go when all that read a constant have packed copies, and are brought back from the
+// file. docs/decisions/0019.
 #pragma once
 
 #include <map>
@@ -12,6 +12,8 @@
 namespace evn {
 
 struct LoadedModel;
+
+std::uint64_t checksum_of(const void* bytes, std::size_t size);
 
 class PlainWeights {
  public:
@@ -28,10 +30,16 @@ class PlainWeights {
     void bring_back(const Weight& weight);
     // The same, and they stay for good: somebody keeps their address.
     void keep(const Weight& weight);
+    // What the bytes are that somebody has packed; throws as bring_back does when they were others before.
+    void note_checksum(const Weight& weight, std::uint64_t checksum);
+    // Throws EVN_ERROR_IO when the model's file is not as it was.
+    void check_unchanged() const;
     // Nobody reads the bytes any more, unless somebody asked to keep them.
     void let_go(const Weight& weight);
 
    private:
+    void check(const Weight& weight, const void* bytes) const;
+
     const LoadedModel& model_;
     PlainWeights& weights_;
     std::unique_lock<std::mutex> lock_;
@@ -41,7 +49,8 @@ class PlainWeights {
  private:
   struct State {
     bool kept = false;
-    std::uint64_t checksum = 0;  // of what was let go
+    bool has_checksum = false;
+    std::uint64_t checksum = 0;  // of the bytes, when they were last read
   };
   std::mutex mutex_;
   std::map<const Weight*, State> states_;  // of those that were ever kept or let go

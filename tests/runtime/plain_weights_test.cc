@@ -76,11 +76,11 @@ evn_status status_of(const std::function<void()>& body, std::string* message = n
   }
 }
 
-TEST_F(PlainWeightsTest, AreLetGoWhenAllWhoReadThemHavePackedCopies) {
+TEST_F(PlainWeightsTest, StayInTheFileWhereAllWhoReadThemHavePackedCopies) {
   const auto runtime = make_runtime();
   const ModelPtr model = load_model_file(runtime, path);
-  EXPECT_NE(weight(*model).data, nullptr);
-  EXPECT_GE(bytes_of(runtime, MemoryClass::kWeights), kWeightBytes);
+  EXPECT_EQ(weight(*model).data, nullptr);  // in the file yet
+  EXPECT_LT(bytes_of(runtime, MemoryClass::kWeights), kWeightBytes / 8);
   Session session(model, "");
   EXPECT_EQ(weight(*model).data, nullptr);
   EXPECT_LT(bytes_of(runtime, MemoryClass::kWeights), kWeightBytes / 8);
@@ -132,6 +132,35 @@ TEST_F(PlainWeightsTest, AChangedFileIsAnErrorAndWhatRunsGoesOn) {
   expect_close(run(first, {rows(4)}), before, 0, 0);
   Session again(model, "cpu");
   expect_close(run(again, {rows(4)}), before, 0, 0);
+}
+
+TEST_F(PlainWeightsTest, AFileThatChangesBeforeTheFirstSessionIsAnError) {
+  const auto runtime = make_runtime();
+  const ModelPtr model = load_model_file(runtime, path);
+  write("no model any more");
+  std::string message;
+  EXPECT_EQ(status_of([&] { Session session(model, ""); }, &message), EVN_ERROR_IO);
+  EXPECT_NE(message.find("has changed since"), std::string::npos) << message;
+}
+
+// Each allocation and each read is refused once, while a session is made.
+TEST_F(PlainWeightsTest, ARefusedFirstSessionCanBeMadeAgain) {
+  for (const Seam seam : {Seam::kAlloc, Seam::kIo}) {
+    const auto runtime = make_runtime();
+    const ModelPtr model = load_model_file(runtime, path);
+    int refused = 0;
+    for (std::int64_t k = 1;; ++k) {
+      fault_arm(seam, k, false);
+      const evn_status status = status_of([&] { Session other(model, ""); });
+      fault_arm(seam, 0, false);
+      if (status == EVN_OK) break;
+      ASSERT_EQ(status, seam == Seam::kAlloc ? EVN_ERROR_OUT_OF_MEMORY : EVN_ERROR_IO);
+      ++refused;
+    }
+    EXPECT_GT(refused, 0);
+    Session session(model, ""), of_buffer(load(runtime, product()), "");
+    expect_close(run(session, {rows(3)}), run(of_buffer, {rows(3)}), 0, 0);
+  }
 }
 
 // Each allocation and each read is refused once, while a session brings bytes back.

@@ -15,7 +15,6 @@ namespace evn::os {
 namespace {
 
 constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 bool same(const struct timespec& a, const struct timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
 
@@ -69,8 +68,8 @@ std::shared_ptr<const File> open_for_reading(const std::string& path, std::uint6
 
 void* map_pages(std::size_t bytes, Touch touch) noexcept {
   if (fault_hit(Seam::kAlloc)) return nullptr;
-  const bool huge = touch == Touch::kDense && bytes >= 2 * kHugePage;
-  const std::size_t whole = huge ? bytes + kHugePage : bytes;
+  const bool huge = touch == Touch::kDense && bytes >= 2 * kHugePageBytes;
+  const std::size_t whole = huge ? bytes + kHugePageBytes : bytes;
   if (whole < bytes) return nullptr;
   void* const mapped = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
@@ -78,14 +77,27 @@ void* map_pages(std::size_t bytes, Touch touch) noexcept {
   if (!huge) return mapped;
   // Huge pages lie at multiples of their size: what is before the first and behind the last goes back.
   const auto begin = reinterpret_cast<std::uintptr_t>(mapped);
-  const std::uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t aligned = (begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   const std::uintptr_t end = (aligned + bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   const std::uintptr_t mapped_end = (begin + whole + kPageBytes - 1) / kPageBytes * kPageBytes;
   if (aligned > begin) ::munmap(mapped, aligned - begin);
   if (mapped_end > end) ::munmap(reinterpret_cast<void*>(end), mapped_end - end);
-  ::madvise(reinterpret_cast<void*>(aligned), bytes, MADV_HUGEPAGE);
-  return reinterpret_cast<void*>(aligned);
+  void* const memory = reinterpret_cast<void*>(aligned);
+  ::madvise(memory, bytes, MADV_HUGEPAGE);
+  if (!touch_huge_page(memory)) forbid_huge_pages(memory, bytes);
+  return memory;
 }
+
+bool touch_huge_page(void* at) noexcept {
+  // To clear one takes some 50 us. In a virtual machine whose host has taken back what was free in large pieces it takes 5 ms and more,
+  // while small pages come out of pieces that the host has left.
+  constexpr std::uint64_t kSlowNs = 2'000'000;
+  const std::uint64_t begin_ns = now_ns();
+  *static_cast<volatile char*>(at) = 0;
+  return now_ns() - begin_ns < kSlowNs;
+}
+
+void forbid_huge_pages(void* memory, std::size_t bytes) noexcept { ::madvise(memory, bytes, MADV_NOHUGEPAGE); }
 
 void unmap_pages(void* memory, std::size_t bytes) noexcept { ::munmap(memory, bytes); }
 

@@ -104,6 +104,10 @@ std::uint64_t physical_memory_bytes() noexcept;
 inline constexpr std::size_t kPageBytes = 4096;
 enum class Touch { kDense, kSparse };
 void* map_pages(std::size_t bytes, Touch touch) noexcept;
+// Touches the huge page at `at`, a multiple of its size. False when that took so long that small pages are better for what follows.
+inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+bool touch_huge_page(void* at) noexcept;
+void forbid_huge_pages(void* memory, std::size_t bytes) noexcept;
 void unmap_pages(void* memory, std::size_t bytes) noexcept;
 
 }  // namespace evn::os

@@ -232,9 +232,10 @@ class Folder {
     std::shared_ptr<Weight> scaled = make_weight(w->desc, context_.ledger, &bytes);
     float* out = static_cast<float*>(bytes);
     const std::int64_t count = w->desc.shape.elements();
+    const char* const from = w->as<char>();
     for (std::int64_t i = 0; i < count; ++i) {
       float v;
-      std::memcpy(&v, w->as<char>() + i * static_cast<std::int64_t>(sizeof v), sizeof v);
+      std::memcpy(&v, from + i * static_cast<std::int64_t>(sizeof v), sizeof v);
       out[i] = static_cast<float>(v * affine.scale[static_cast<std::size_t>(layout.channel(i))]);
     }
     edit_.set_input(n, 1, edit_.add_constant(edit_.node(n).name + "/weight", std::move(scaled)));
