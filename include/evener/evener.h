@@ -563,8 +563,9 @@ typedef struct evn_model_options {
 
 /* Reads an ONNX file, checks it and rewrites it (constant folding, dead code, batch-norm folding, activation fusion).
  * Weights in external files must lie inside the model's folder: no link, no device, no path that leaves it.
- * The file is read, never mapped, and stays open as long as the model: sessions let go of weights that they have packed copies of,
- * and a later session on another device may read them again. It then fails with EVN_ERROR_IO when the file was written over meanwhile.
+ * The file is read, never mapped, and stays open as long as the model: large weights are read when a session packs them, and let go
+ * of then; a later session on another device may read them again. Making a session fails with EVN_ERROR_IO when it has to read a file
+ * that was written over meanwhile; to remove the file or to put another in its place is no problem.
  * Returns EVN_ERROR_IO, EVN_ERROR_INVALID_MODEL, EVN_ERROR_UNSUPPORTED (the node is named), EVN_ERROR_LIMIT (`limits` of the
  * configuration), EVN_ERROR_TIMEOUT (`load_time`). Blocks; allocates. */
 EVN_API evn_status evn_model_load_file(evn_runtime runtime, const char *path, const evn_model_options *options,
