@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the speed and memory of inference engines on the same models, with the same threads and inputs.
 
-usage: compare.py [--threads LIST] [--engines LIST] [--rounds N] [--slice SECONDS] [--isa avx2] [--peak PROGRAM]
+usage: compare.py [--threads LIST] [--engines LIST] [--rounds N] [--slice SECONDS] [--starts N] [--isa avx2] [--peak PROGRAM]
                   [--command PROGRAM] [--models DIR] [--cache DIR] [--markdown FILE] [MODEL...]
 
 MODEL is a name of the list below (default: all of them) or PATH[:INPUT=1x3x224x224]..., where dims that are not given are 1.
@@ -10,7 +10,8 @@ Each engine has a process of its own, and they take turns: A B C A B C ..., so t
 for all. A process that waits is stopped, so that its threads cannot spin during another's turn. Outputs are compared with
 the first engine's: a wrong output is a failure, not a time. Printed are the median time of a run, the median over the
 rounds of its ratio to the first engine's, the time to load, the first run, and the peak of memory above what the process
-held with the engine's library loaded (the kernel's peak counter is reset there).
+held with the engine's library loaded (the kernel's peak counter is reset there). To load and to run first happen once in a
+process: --starts processes of each engine do so one after the other, engine by engine, and the medians are taken.
 
 With --peak, the program of bench/kernels/peak.cc runs before and after each model, and a time is also given as the share of the
 multiply-adds that the processor could have done meanwhile; the `evener` command counts those that a model has. At the end come
@@ -231,7 +232,16 @@ def measure(label, path, shapes, engines, threads, arguments):
         if arguments.peak:
             yardstick.multiply_adds = multiply_adds(arguments.command, path, feeds)
             yardstick.peaks.append(measured_peak(arguments.peak, threads, arguments.isa))
+        starts = {name: [] for name in engines}
         try:
+            for _ in range(arguments.starts - 1):
+                for name in engines:
+                    try:
+                        one = Worker(name, path, threads, folder, arguments.cache, arguments.isa)
+                    except RuntimeError:
+                        continue
+                    starts[name].append(one.started)
+                    one.end()
             for name in engines:
                 try:
                     workers[name] = Worker(name, path, threads, folder, arguments.cache, arguments.isa)
@@ -251,14 +261,15 @@ def measure(label, path, shapes, engines, threads, arguments):
             yardstick.peaks.append(measured_peak(arguments.peak, threads, arguments.isa))
         reference = next(iter(workers), None)
         for name, one in workers.items():
-            rows[name] = row_of(one, workers[reference], compare_outputs(folder, name, reference))
+            rows[name] = row_of(one, workers[reference], starts[name] + [one.started], compare_outputs(folder, name, reference))
     return [rows[name] for name in engines], yardstick
 
 
-def row_of(one, reference, failure):
+def row_of(one, reference, starts, failure):
     ratios = [mine["seconds"] / other["seconds"] for mine, other in zip(one.rounds, reference.rounds)]
     median = statistics.median(entry["seconds"] for entry in one.rounds)
-    return report.Row(one.name, failure, median, statistics.median(ratios), one.started["load"], one.started["first"],
+    load, first = (statistics.median(started[key] for started in starts) for key in ("load", "first"))
+    return report.Row(one.name, failure, median, statistics.median(ratios), load, first,
                       one.rounds[-1]["memory"], [entry["seconds"] for entry in one.rounds])
 
 
@@ -300,6 +311,7 @@ def main():
     parser.add_argument("--engines", default=",".join(ENGINES), help="the first is the reference; there are: " + ", ".join(ENGINES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--slice", type=float, default=0.4, help="seconds of a turn; a turn has at least three runs")
+    parser.add_argument("--starts", type=int, default=3, help="processes that load and run once; the last one is timed further")
     parser.add_argument("--models", type=pathlib.Path, default=REPOSITORY / "build" / "models", metavar="DIR")
     parser.add_argument("--cache", type=pathlib.Path, default=REPOSITORY / "build" / "converted", metavar="DIR",
                         help="where models in the engines' own formats are kept")
