@@ -217,6 +217,18 @@ def multiply_adds(command, path, feeds):
     return estimate["multiply_adds"] if estimate and estimate["complete"] and not estimate["bodies_of_unknown_turns"] else 0
 
 
+def kernel_times(command, path, feeds_file):
+    """kernel -> (seconds, floating-point operations) of traced runs with one thread, by `evener bench --layers`."""
+    done = subprocess.run([command, "bench", path, "--layers", "--json", "--threads", "1", "--runs", "5", "--input", str(feeds_file)],
+                          capture_output=True, text=True)
+    found = {}
+    for event in json.loads(done.stdout)["trace"]["traceEvents"] if done.returncode == 0 else []:
+        if event.get("cat") == "kernel" and event["ph"] == "X":
+            seconds, flops = found.get(event["args"]["kernel"], (0, 0))
+            found[event["args"]["kernel"]] = seconds + event["dur"] * 1e-6, flops + event["args"].get("flops", 0)
+    return found
+
+
 def measure(label, path, shapes, engines, threads, arguments):
     """The rows of one model, by engine, and the yardstick that was measured with them."""
     rows, workers = {}, {}
@@ -259,6 +271,7 @@ def measure(label, path, shapes, engines, threads, arguments):
                 one.end()
         if arguments.peak:
             yardstick.peaks.append(measured_peak(arguments.peak, threads, arguments.isa))
+            yardstick.kernels = kernel_times(arguments.command, path, folder / "feeds.npz") if threads == 1 else {}
         reference = next(iter(workers), None)
         for name, one in workers.items():
             rows[name] = row_of(one, workers[reference], starts[name] + [one.started], compare_outputs(folder, name, reference))

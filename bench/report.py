@@ -31,6 +31,8 @@ class Yardstick:
     multiply_adds: int = 0                                 # of a run; 0: not known
     peaks: list = dataclasses.field(default_factory=list)  # before and after: {"flops", "read_bytes"}
 
+    kernels: dict = dataclasses.field(default_factory=dict)  # kernel -> (seconds, floating-point operations), of some runs
+
     def share(self, row):
         """The share of the peak of multiply-adds that a row's time is; None where it is not known."""
         if row.failure or not self.multiply_adds or not self.peaks:
@@ -127,6 +129,25 @@ class Report:
         return [f"\nThe peak, measured beside each model: {flops[0]:.0f} to {flops[-1]:.0f} GFLOPS of float32 multiply-adds, "
                 f"{reads[0]:.0f} to {reads[-1]:.0f} GB/s read from memory."]
 
+    def kernels(self):
+        """A table: the kernels in which each model spends its time, with their share of the peak."""
+        lines = []
+        for (threads, label), yardstick in self.yardsticks.items():
+            total = sum(seconds for seconds, _ in yardstick.kernels.values())
+            if threads != 1 or not total or not yardstick.peaks:
+                continue
+            peak = statistics.mean(entry["flops"] for entry in yardstick.peaks)
+            cells = []
+            for name, (seconds, flops) in sorted(yardstick.kernels.items(), key=lambda entry: -entry[1][0])[:6]:
+                if seconds / total >= 0.02:
+                    cells.append(f"{name} {seconds / total:.0%} ({flops / seconds / peak:.0%})")
+            lines.append(f"| {label} | {', '.join(cells)} |")
+        if not lines:
+            return ""
+        return "\n".join(["\n## Where the time goes\n", "Kernels with their part of the time of a run with one thread, from 2 % on, and in brackets their "
+                          "operations over time as a share of the peak (Winograd's are those of the direct method).\n",
+                          "| model | kernels |", "|---|---|"] + lines) + "\n"
+
     def failures(self):
         return [(threads, label, row) for threads, models in self.rows.items() for label, rows in models.items() for row in rows
                 if row.failure]
@@ -166,6 +187,7 @@ class Report:
             text += self.table(threads, "Load ms / first run ms / peak of memory above the loaded library, MiB:",
                                lambda row: f"{row.load * 1e3:.0f} / {row.first * 1e3:.1f} / {mebibytes(row.memory)}")
             text += self.against_best(threads, "evener")
+        text += self.kernels()
         failures = self.failures()
         if failures:
             text += "\n## Failures\n\n"
