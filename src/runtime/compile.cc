@@ -169,7 +169,7 @@ class Packer {
 
   // Returns the bytes that constants on their way out of the file need: one large one, or a small one for each thread.
   std::size_t open_slab() {
-    std::size_t room = 0, large = 0, small = 0;
+    std::size_t room = 0, from_file = 0, large = 0, small = 0;
     for_each_node(c_, [&](std::size_t i) {
       const CompiledNode& n = c_.nodes[i];
       if (!packs_now(n) || n.slot != 0) return;
@@ -181,11 +181,13 @@ class Packer {
         room = checked_add(room, bytes);
         const Weight& weight = *n.constants[k];
         if (weight.data != nullptr || weight.source == nullptr) continue;
+        from_file += bytes;
         std::size_t& most = is_large(weight) ? large : small;
         most = std::max(most, align_up(weight.size_bytes, 64));
       }
     });
-    store_.open_slab(cpu_, room);
+    // Plain constants that are in memory make room for packed ones as they go: a slab would be memory beside theirs.
+    if (from_file >= room / 2) store_.open_slab(cpu_, room);
     return std::max(large, checked_mul<std::size_t>(small, cpu_.traits().compute_units));
   }
 
