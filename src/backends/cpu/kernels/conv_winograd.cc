@@ -103,8 +103,9 @@ void prepack(const OpDesc& d, int, void* packed) {
 void cut(std::int64_t tiles, std::int64_t most, std::int64_t panels, const simd_product::Loops& product, std::uint32_t threads, WinogradState* s) {
   constexpr std::int64_t kTransform = 12, kFilters = 7, kFinestCut = 4;
   const std::int64_t fewest = ceil_div(tiles, most);
+  const std::int64_t finest = threads > 1 && fewest < kManyTiles * threads ? kFinestCut * fewest : fewest;
   std::int64_t least = -1;
-  for (std::int64_t blocks = fewest; blocks <= (threads > 1 ? kFinestCut * fewest : fewest); ++blocks) {
+  for (std::int64_t blocks = fewest; blocks <= finest; ++blocks) {
     const std::int64_t even = ceil_div(tiles, blocks);
     const std::int64_t block = blocks == 1 ? tiles : std::min(most, ceil_div(even, std::int64_t{product.mr}) * product.mr);
     for (std::int64_t ranges = 1; ranges <= (threads > 1 ? panels : 1); ++ranges) {
