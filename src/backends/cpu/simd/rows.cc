@@ -43,6 +43,7 @@ inline float fold(const float* x, std::int64_t n, F f) {
   Vec a[4] = {splat(Op::kStart), splat(Op::kStart), splat(Op::kStart), splat(Op::kStart)};
   std::int64_t i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+#pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) a[j] = Op::add(a[j], f(load(x + i + j * kLanes)));
   }
   for (; i + kLanes <= n; i += kLanes) a[0] = Op::add(a[0], f(load(x + i)));

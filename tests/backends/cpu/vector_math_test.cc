@@ -1,0 +1,103 @@
+// The functions of simd/vec.h against the C library's in double precision, on every cluster: the largest error in units in the last
+// place of the result, over floats of both signs a fixed distance apart. EVN_TEST_FULL=1 takes all of them (half an hour).
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <vector>
+
+#include "backends/cpu/isa.h"
+#include "backends/cpu/simd/elementwise.h"
+#include "tests/backends/cpu/kernel_check.h"
+
+namespace evn::test {
+namespace {
+
+using simd_elementwise::Unary;
+
+struct Function {
+  const char* name;
+  Unary function;
+  double (*exact)(double);
+  double ulps;   // bound as vec.h states it
+  bool flushes;  // what is below the smallest normal number may be 0
+};
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double gelu(double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); }
+
+const Function kFunctions[] = {
+    {"exp", Unary::kExp, std::exp, 2, false}, {"sigmoid", Unary::kSigmoid, sigmoid, 4, true}, {"tanh", Unary::kTanh, std::tanh, 6, false},
+    {"erf", Unary::kErf, std::erf, 4, false}, {"log", Unary::kLog, std::log, 2, false},
+};
+
+std::uint32_t stride() {
+  const char* all = std::getenv("EVN_TEST_FULL");
+  return all != nullptr && all[0] == '1' ? 1 : 8191;
+}
+
+double ulp_of(double exact) {
+  const auto f = static_cast<float>(std::abs(exact));
+  return static_cast<double>(std::nextafter(f, INFINITY)) - static_cast<double>(f);
+}
+
+struct Worst {
+  double ulps = 0;
+  float at = 0;
+};
+
+// Where the exact result is no float, so must be the computed one.
+Worst worst_error(const Function& f, Isa isa) {
+  constexpr std::size_t kBlock = 1 << 14;
+  std::vector<float> x, y(kBlock);
+  Worst worst;
+  const auto flush = [&] {
+    simd_elementwise::loops(isa).unary(f.function, 0, 0, x.data(), y.data(), static_cast<std::int64_t>(x.size()), false, nullptr);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double exact = f.exact(static_cast<double>(x[i]));
+      const auto rounded = static_cast<float>(exact);
+      if (std::isnan(exact) || std::isinf(rounded)) {
+        EXPECT_TRUE(std::isnan(exact) ? std::isnan(y[i]) : y[i] == rounded) << f.name << " of " << x[i] << " is " << y[i];
+        continue;
+      }
+      if (f.flushes && y[i] == 0 && std::abs(exact) < static_cast<double>(std::numeric_limits<float>::min())) continue;
+      const double ulps = std::abs(static_cast<double>(y[i]) - exact) / ulp_of(exact);
+      if (!(ulps <= worst.ulps)) worst = {ulps, x[i]};
+    }
+    x.clear();
+  };
+  for (std::uint64_t bits = 0; bits <= UINT32_MAX; bits += stride()) {
+    x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+    if (x.size() == kBlock) flush();
+  }
+  flush();
+  return worst;
+}
+
+class VectorMath : public testing::TestWithParam<Isa> {};
+
+TEST_P(VectorMath, ErrorsStayWithinTheirBounds) {
+  for (const Function& f : kFunctions) {
+    const Worst w = worst_error(f, GetParam());
+    EXPECT_LE(w.ulps, f.ulps) << f.name << " of " << w.at;
+    RecordProperty(f.name, std::to_string(w.ulps));
+  }
+}
+
+// An error of Gelu is one of erf, which counts as a part of x.
+TEST_P(VectorMath, GeluIsWithinAPartOfX) {
+  std::vector<float> x, y;
+  for (float v = -12; v < 12; v += 1.0f / 1024) x.push_back(v);
+  y.resize(x.size());
+  simd_elementwise::loops(GetParam()).unary(Unary::kGelu, 0, 0, x.data(), y.data(), static_cast<std::int64_t>(x.size()), false, nullptr);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_NEAR(y[i], gelu(static_cast<double>(x[i])), 3e-7 * std::abs(static_cast<double>(x[i])) + 1e-12) << x[i];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, VectorMath, testing::ValuesIn(available_isas()), [](const auto& of) { return isa_name(of.param); });
+
+}  // namespace
+}  // namespace evn::test
