@@ -1,4 +1,4 @@
-// Conv 3 x 3 without strides, channels last, by Winograd's F(4 x 4, 3 x 3) (simd/winograd.h). A tile is a block of output tiles of all
+// Conv 3 x 3 without strides, channels last, by Winograd's F(4 x 4, 3 x 3), or F(2 x 2, 3 x 3) for small images (simd/winograd.h). A tile is a block of output tiles of all
 // images, and a range of output channels: its pixels are transformed, multiplied by the filters of 36 positions, and transformed
 // back.
 #include <algorithm>
@@ -13,11 +13,13 @@
 namespace evn {
 namespace {
 
-using simd_winograd::kPositions;
-using simd_winograd::kTile;
+using simd_winograd::kLargeTile;
+using simd_winograd::kSmallTile;
+using simd_winograd::positions_of;
 
 constexpr std::int64_t kFewestChannels = 16;
-constexpr std::int64_t kFewestTiles = 9;       // of an image: below, the filters, four times as large as they were, cost more than they save
+constexpr std::int64_t kFewestTiles = 9;       // of 4 x 4, of an image: below, the filters, four times as large as they were, cost more than they save
+constexpr std::int64_t kFewestSmallTiles = 12; // of 2 x 2, with filters 1.8 times as large
 constexpr std::int64_t kMostPairs = 256 * 256; // of channels, where the size of the images is not known
 constexpr std::int64_t kBlockBytes = 768 << 10; // of transformed pixels and products: most of L2
 constexpr std::int64_t kFewestInBlock = 16;
@@ -26,6 +28,7 @@ constexpr std::int64_t kMostWidth = 64;        // of a panel
 
 struct WinogradState {
   Isa isa;
+  std::int32_t tile;                // outputs in each direction
   simd_winograd::Geometry geometry;
   std::int64_t tiles;               // of all images
   std::int64_t block, blocks;       // tiles of a block
@@ -43,6 +46,19 @@ bool is_plain_3x3(const OpDesc& d) {
   return true;
 }
 
+std::int64_t tiles_of(const Shape& y, int tile) {
+  return checked_mul(ceil_div(y[2], std::int64_t{tile}), ceil_div(y[3], std::int64_t{tile}));
+}
+
+// With many channels and a small image 2, else 4. That an image is small is known before the filters are packed, where it counts:
+// else many channels are refused.
+int tile_of(const OpDesc& d) {
+  const Shape& y = d.outputs[0].shape;
+  const Shape& w = d.inputs[1].shape;
+  const bool known = y.rank() == 4 && y[2] > 0 && y[3] > 0;
+  return known && w[0] * w[1] > kMostPairs && tiles_of(y, kLargeTile) < kFewestTiles ? kSmallTile : kLargeTile;
+}
+
 Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
   const Shape& x = d.inputs[0].shape;
@@ -54,7 +70,8 @@ Refusal supports(const OpDesc& d) {
   if (w[0] < kFewestChannels || w[1] < kFewestChannels) return "few channels";
   const Shape& y = d.outputs[0].shape;
   if (y.rank() == 4 && y[2] > 0 && y[3] > 0) {
-    if (ceil_div(y[2], std::int64_t{kTile}) * ceil_div(y[3], std::int64_t{kTile}) < kFewestTiles) return "a small image";
+    const int tile = tile_of(d);
+    if (tiles_of(y, tile) < (tile == kLargeTile ? kFewestTiles : kFewestSmallTiles)) return "a small image";
   } else if (w[0] * w[1] > kMostPairs) {
     return "many channels, and images of any size";
   }
@@ -72,14 +89,14 @@ std::int64_t position_floats(const OpDesc& d) {
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != 1) return 0;
-  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul<std::int64_t>(position_floats(d), kPositions), sizeof(float)));
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul<std::int64_t>(position_floats(d), positions_of(tile_of(d))), sizeof(float)));
 }
 
-std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
+std::uint64_t prepack_variant(const OpDesc& d, int) { return static_cast<std::uint64_t>(tile_of(d)) << 8 | static_cast<std::uint64_t>(cpu_isa()); }
 
 void prepack(const OpDesc& d, int, void* packed) {
   const simd_product::Loops& product = simd_product::loops(cpu_isa());
-  const simd_winograd::Loops& loops = simd_winograd::loops(cpu_isa());
+  const simd_winograd::Transforms& loops = simd_winograd::loops(cpu_isa()).of(tile_of(d));
   const Shape& w = d.inputs[1].shape;
   const std::int64_t floats = position_floats(d);
   alignas(64) float turned[kTurned * 9 * kMostWidth];
@@ -127,21 +144,23 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const Shape& w = d.inputs[1].shape;
   const Window window = conv_window(*d.node, x, w);
   s.isa = cpu_isa();
+  s.tile = tile_of(d);
+  const std::int64_t positions = positions_of(s.tile);
   simd_winograd::Geometry& g = s.geometry;
   g = {window.axis[0].input, window.axis[1].input, w[1], window.axis[0].output, window.axis[1].output, w[0],
        window.axis[0].pad_begin, window.axis[1].pad_begin, 0, 0};
-  g.tiles_y = ceil_div(g.out_height, std::int64_t{kTile});
-  g.tiles_x = ceil_div(g.out_width, std::int64_t{kTile});
+  g.tiles_y = ceil_div(g.out_height, std::int64_t{s.tile});
+  g.tiles_x = ceil_div(g.out_width, std::int64_t{s.tile});
   s.tiles = checked_mul(x[0], checked_mul(g.tiles_y, g.tiles_x));
   s.position_floats = position_floats(d);
   const simd_product::Loops& product = simd_product::loops(s.isa);
 
-  const std::int64_t per_tile = kPositions * (w[0] + w[1]) * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t per_tile = positions * (w[0] + w[1]) * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t most = std::max<std::int64_t>(kFewestInBlock, kBlockBytes / per_tile / product.mr * product.mr);
   cut(std::max<std::int64_t>(1, s.tiles), most, ceil_div(w[0], std::int64_t{product.nr}), product, d.threads, &s);
   s.column_tiles = ceil_div(w[0], s.columns);
   p->tiles = s.tiles == 0 ? 0 : checked_mul(s.blocks, s.column_tiles);
-  const std::int64_t floats = checked_mul(checked_mul<std::int64_t>(kPositions, s.block), checked_add(w[0], w[1]));
+  const std::int64_t floats = checked_mul(checked_mul<std::int64_t>(positions, s.block), checked_add(w[0], w[1]));
   p->thread_scratch_bytes = checked_mul(static_cast<std::size_t>(floats), sizeof(float));
   p->flops = 18.0 * static_cast<double>(w[1]) * static_cast<double>(d.outputs[0].shape.elements());  // of the direct method
   p->bytes = bytes_of(d);
@@ -150,7 +169,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<WinogradState>();
   const OpDesc& d = *args.desc;
-  const simd_winograd::Loops& loops = simd_winograd::loops(s.isa);
+  const simd_winograd::Transforms& loops = simd_winograd::loops(s.isa).of(s.tile);
   const simd_product::Loops& product = simd_product::loops(s.isa);
   const simd_winograd::Geometry& g = s.geometry;
   simd_winograd::Finish f{};
@@ -159,12 +178,13 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   f.bias = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
   f.epilogue = epilogue_of(d);
   auto* const pixels = static_cast<float*>(args.thread_scratch);
-  float* const products = pixels + kPositions * s.block * g.channels;
+  const std::int64_t positions = positions_of(s.tile);
+  float* const products = pixels + positions * s.block * g.channels;
   const ProductTiling tiling = {s.block, s.columns, s.blocks, s.column_tiles};
   for_each_product_tile(tiling, s.tiles, g.out_channels, begin, end,
                         [&](std::int64_t, std::int64_t first, std::int64_t count, std::int64_t column, std::int64_t columns) {
     loops.pixels(g, args.in<float>(0), first, count, pixels, count * g.channels);
-    for (std::int64_t position = 0; position < kPositions; ++position) {
+    for (std::int64_t position = 0; position < positions; ++position) {
       simd_product::Tile t{};
       t.m = count;
       t.n = columns;

@@ -8,14 +8,13 @@ namespace {
 
 using simd_winograd::Finish;
 using simd_winograd::Geometry;
-using simd_winograd::kPatch;
-using simd_winograd::kTile;
+using simd_winograd::patch_of;
 
 constexpr float kRoot = 1.41421356237309505f;      // sqrt(2)
 constexpr float kHalfRoot = 0.707106781186547524f;  // sqrt(1/2)
 
-// B^T d for one line of six.
-inline void pixel_line(const Vec (&d)[kPatch], Vec (&t)[kPatch]) {
+// B^T d for one line of six, or of four.
+inline void pixel_line(const Vec (&d)[6], Vec (&t)[6]) {
   const Vec even_a = fma(splat(-2.0f), d[2], d[4]);
   const Vec odd_a = fma(splat(kHalfRoot), d[3], splat(-kRoot) * d[1]);
   const Vec even_b = fma(splat(-0.5f), d[2], d[4]);
@@ -28,8 +27,15 @@ inline void pixel_line(const Vec (&d)[kPatch], Vec (&t)[kPatch]) {
   t[5] = fma(splat(-2.5f), d[3], d[1] + d[5]);
 }
 
-// A^T m for one line of six.
-inline void product_line(const Vec (&m)[kPatch], Vec (&y)[kTile]) {
+inline void pixel_line(const Vec (&d)[4], Vec (&t)[4]) {
+  t[0] = d[0] - d[2];
+  t[1] = d[1] + d[2];
+  t[2] = d[2] - d[1];
+  t[3] = d[1] - d[3];
+}
+
+// A^T m for one line of six, or of four.
+inline void product_line(const Vec (&m)[6], Vec (&y)[4]) {
   const Vec even_a = m[1] + m[2];
   const Vec odd_a = m[1] - m[2];
   const Vec even_b = m[3] + m[4];
@@ -40,8 +46,13 @@ inline void product_line(const Vec (&m)[kPatch], Vec (&y)[kTile]) {
   y[3] = fma(splat(2.0f * kRoot), odd_b, fma(splat(0.5f * kHalfRoot), odd_a, m[5]));
 }
 
+inline void product_line(const Vec (&m)[4], Vec (&y)[2]) {
+  y[0] = m[0] + m[1] + m[2];
+  y[1] = m[1] - m[2] - m[3];
+}
+
 // G g for one line of three.
-inline void filter_line(const Vec (&g)[3], Vec (&u)[kPatch]) {
+inline void filter_line(const Vec (&g)[3], Vec (&u)[6]) {
   const Vec even_a = fma(splat(0.5f), g[2], g[0]) * splat(-1.0f / 1.5f);
   const Vec odd_a = splat(-kHalfRoot / 1.5f) * g[1];
   const Vec even_b = fma(splat(2.0f), g[2], g[0]) * splat(1.0f / 6);
@@ -54,19 +65,30 @@ inline void filter_line(const Vec (&g)[3], Vec (&u)[kPatch]) {
   u[5] = g[2];
 }
 
+inline void filter_line(const Vec (&g)[3], Vec (&u)[4]) {
+  const Vec even = splat(0.5f) * (g[0] + g[2]);
+  const Vec odd = splat(0.5f) * g[1];
+  u[0] = g[0];
+  u[1] = even + odd;
+  u[2] = even - odd;
+  u[3] = g[2];
+}
+
 struct TilePlace {
   std::int64_t image, y, x;  // of its first output
 };
 
-inline TilePlace place_of(const Geometry& g, std::int64_t tile) {
+template <int T>
+TilePlace place_of(const Geometry& g, std::int64_t tile) {
   const std::int64_t line = tile / g.tiles_x;
-  return {line / g.tiles_y, line % g.tiles_y * kTile, tile % g.tiles_x * kTile};
+  return {line / g.tiles_y, line % g.tiles_y * T, tile % g.tiles_x * T};
 }
 
 // n: lanes, kLanes or fewer.
-template <bool Inside>
+template <int T, bool Inside>
 inline void pixel_tile(const float* x, std::int64_t pixel, std::int64_t line, int y0, int y1, int x0, int x1, std::int64_t n, float* v,
                        std::int64_t step) {
+  constexpr int kPatch = patch_of(T);
   Vec t[kPatch][kPatch];
 #pragma GCC unroll 6
   for (int j = 0; j < kPatch; ++j) {
@@ -101,38 +123,43 @@ inline void pixel_tile(const float* x, std::int64_t pixel, std::int64_t line, in
   }
 }
 
-// How much of [0, length) a patch that begins at `from` sees: [low, high) of its six lines.
+// How much of [0, length) a patch that begins at `from` sees: [low, high) of its lines.
+template <int T>
 inline void clip(std::int64_t from, std::int64_t length, int* low, int* high) {
+  constexpr int kPatch = patch_of(T);
   const std::int64_t left = length - from;
   *low = from < 0 ? static_cast<int>(from < -kPatch ? kPatch : -from) : 0;
   *high = left < 0 ? 0 : left < kPatch ? static_cast<int>(left) : kPatch;
 }
 
+template <int T>
 void pixels(const Geometry& g, const float* x, std::int64_t first, std::int64_t count, float* v, std::int64_t step) {
   const std::int64_t line = g.width * g.channels;
   for (std::int64_t i = 0; i < count; ++i) {
-    const TilePlace p = place_of(g, first + i);
+    const TilePlace p = place_of<T>(g, first + i);
     const std::int64_t y = p.y - g.pad_top;
     const std::int64_t column = p.x - g.pad_left;
     const float* const from = x + ((p.image * g.height + y) * g.width + column) * g.channels;
     float* const to = v + i * g.channels;
     int y0, y1, x0, x1;
-    clip(y, g.height, &y0, &y1);
-    clip(column, g.width, &x0, &x1);
-    const bool inside = y0 == 0 && x0 == 0 && y1 == kPatch && x1 == kPatch;
+    clip<T>(y, g.height, &y0, &y1);
+    clip<T>(column, g.width, &x0, &x1);
+    const bool inside = y0 == 0 && x0 == 0 && y1 == patch_of(T) && x1 == patch_of(T);
     std::int64_t c = 0;
-    for (; inside && c + kLanes <= g.channels; c += kLanes) pixel_tile<true>(from + c, g.channels, line, 0, 0, 0, 0, kLanes, to + c, step);
+    for (; inside && c + kLanes <= g.channels; c += kLanes) pixel_tile<T, true>(from + c, g.channels, line, 0, 0, 0, 0, kLanes, to + c, step);
     for (; c < g.channels; c += kLanes) {
       const std::int64_t n = g.channels - c < kLanes ? g.channels - c : kLanes;
-      pixel_tile<false>(from + c, g.channels, line, y0, y1, x0, x1, n, to + c, step);
+      pixel_tile<T, false>(from + c, g.channels, line, y0, y1, x0, x1, n, to + c, step);
     }
   }
 }
 
+template <int T>
 void filters(const float* w, std::int64_t channels, std::int64_t width, float* u, std::int64_t step) {
   for (std::int64_t c = 0; c < channels; ++c) {
     for (std::int64_t column = 0; column < width; column += kLanes) {
       const float* const taps = w + c * 9 * width + column;
+      constexpr int kPatch = patch_of(T);
       Vec t[kPatch][3];
       for (int j = 0; j < 3; ++j) {
         const Vec g[3] = {load(taps + j * width), load(taps + (3 + j) * width), load(taps + (6 + j) * width)};
@@ -150,49 +177,52 @@ void filters(const float* w, std::int64_t channels, std::int64_t width, float* u
 }
 
 // One vector of channels of one tile; rows x columns of it are in the image.
+template <int T>
 inline void product_tile(const float* m, std::int64_t step, const Chain& chain, Vec bias, const float* residual, float* y, std::int64_t pixel,
                          std::int64_t line, int rows, int columns, std::int64_t n) {
-  Vec t[kTile][kPatch];
+  constexpr int kPatch = patch_of(T);
+  Vec t[T][kPatch];
 #pragma GCC unroll 6
   for (int j = 0; j < kPatch; ++j) {
     Vec d[kPatch];
 #pragma GCC unroll 6
     for (int i = 0; i < kPatch; ++i) d[i] = n == kLanes ? load(m + (i * kPatch + j) * step) : load_n(m + (i * kPatch + j) * step, n);
-    Vec r[kTile];
+    Vec r[T];
     product_line(d, r);
 #pragma GCC unroll 4
-    for (int i = 0; i < kTile; ++i) t[i][j] = r[i];
+    for (int i = 0; i < T; ++i) t[i][j] = r[i];
   }
 #pragma GCC unroll 4
-  for (int i = 0; i < kTile; ++i) {
+  for (int i = 0; i < T; ++i) {
     if (i >= rows) break;
-    Vec r[kTile];
+    Vec r[T];
     product_line(t[i], r);
 #pragma GCC unroll 4
-    for (int j = 0; j < kTile; ++j) {
+    for (int j = 0; j < T; ++j) {
       r[j] = r[j] + bias;
       if (residual != nullptr && j < columns) r[j] = r[j] + load_some(residual + i * line + j * pixel, n);
     }
     finish(chain, r);
 #pragma GCC unroll 4
-    for (int j = 0; j < kTile; ++j) {
+    for (int j = 0; j < T; ++j) {
       if (j < columns) store_some(y + i * line + j * pixel, r[j], n);
     }
   }
 }
 
+template <int T>
 void products(const Geometry& g, const float* m, std::int64_t step, std::int64_t first, std::int64_t count, const Finish& f) {
   const Chain chain = split_chain(f.epilogue);
   const std::int64_t line = g.out_width * g.out_channels;
   for (std::int64_t i = 0; i < count; ++i) {
-    const TilePlace p = place_of(g, first + i);
+    const TilePlace p = place_of<T>(g, first + i);
     const std::int64_t at = ((p.image * g.out_height + p.y) * g.out_width + p.x) * g.out_channels + f.first;
-    const int rows = static_cast<int>(g.out_height - p.y < kTile ? g.out_height - p.y : kTile);
-    const int columns = static_cast<int>(g.out_width - p.x < kTile ? g.out_width - p.x : kTile);
+    const int rows = static_cast<int>(g.out_height - p.y < T ? g.out_height - p.y : T);
+    const int columns = static_cast<int>(g.out_width - p.x < T ? g.out_width - p.x : T);
     for (std::int64_t c = 0; c < f.count; c += kLanes) {
       const std::int64_t n = f.count - c < kLanes ? f.count - c : kLanes;
       const Vec bias = f.bias == nullptr ? zero() : load_n(f.bias + f.first + c, n);
-      product_tile(m + i * f.count + c, step, chain, bias, f.residual == nullptr ? nullptr : f.residual + at + c, f.y + at + c, g.out_channels,
+      product_tile<T>(m + i * f.count + c, step, chain, bias, f.residual == nullptr ? nullptr : f.residual + at + c, f.y + at + c, g.out_channels,
                    line, rows, columns, n);
     }
   }
@@ -201,6 +231,6 @@ void products(const Geometry& g, const float* m, std::int64_t step, std::int64_t
 }  // namespace
 
 extern const simd_winograd::Loops loops_winograd;
-const simd_winograd::Loops loops_winograd = {pixels, filters, products};
+const simd_winograd::Loops loops_winograd = {{pixels<4>, filters<4>, products<4>}, {pixels<2>, filters<2>, products<2>}};
 
 }  // namespace evn::EVN_ISA

@@ -1,7 +1,8 @@
-// Winograd's minimal filtering F(4 x 4, 3 x 3) for channels-last images: the transforms of pixels, filters and products (Lavin and
-// Gray, 2015, "Fast algorithms for convolutional neural networks"). An output tile of 4 x 4 comes of 6 x 6 pixels by 36
-// multiplications for each pair of channels where the sum as it is written takes 144. The points are 0, +-sqrt(1/2), +-sqrt(2) and
-// infinity, whose matrices have smaller numbers than those of 0, +-1, +-2 and lose less to rounding.
+// Winograd's minimal filtering F(4 x 4, 3 x 3) and F(2 x 2, 3 x 3) for channels-last images: the transforms of pixels, filters and
+// products (Lavin and Gray, 2015, "Fast algorithms for convolutional neural networks"). An output tile of 4 x 4 comes of 6 x 6 pixels
+// by 36 multiplications for each pair of channels where the sum as it is written takes 144, one of 2 x 2 of 4 x 4 by 16 where it takes
+// 36. The points of the first are 0, +-sqrt(1/2), +-sqrt(2) and infinity, whose matrices have smaller numbers than those of 0, +-1,
+// +-2 and lose less to rounding; those of the second 0, +-1 and infinity.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,10 @@
 
 namespace evn::simd_winograd {
 
-inline constexpr int kTile = 4;        // outputs in each direction
-inline constexpr int kPatch = 6;       // inputs in each direction
-inline constexpr int kPositions = 36;  // products
+// Outputs of a tile in each direction, inputs under it in each direction, and products.
+inline constexpr int kLargeTile = 4, kSmallTile = 2;
+constexpr int patch_of(int tile) { return tile + 2; }
+constexpr int positions_of(int tile) { return patch_of(tile) * patch_of(tile); }
 
 struct Geometry {
   std::int64_t height, width, channels;               // input
@@ -31,7 +33,8 @@ struct Finish {
   std::int64_t first, count; // output channels
 };
 
-struct Loops {
+// For one size of tile.
+struct Transforms {
   // Tiles [first, first + count): v[position][tile][channel], `step` floats from one position to the next.
   void (*pixels)(const Geometry& g, const float* x, std::int64_t first, std::int64_t count, float* v, std::int64_t step);
   // The filters w[channel][3][3][column] to u[channel][column], `width` columns each, whole vectors; `step` floats from one position
@@ -39,6 +42,11 @@ struct Loops {
   void (*filters)(const float* w, std::int64_t channels, std::int64_t width, float* u, std::int64_t step);
   // Tiles [first, first + count) from m[position][tile][f.count].
   void (*products)(const Geometry& g, const float* m, std::int64_t step, std::int64_t first, std::int64_t count, const Finish& f);
+};
+
+struct Loops {
+  Transforms large, small;
+  const Transforms& of(int tile) const { return tile == kLargeTile ? large : small; }
 };
 const Loops& loops(Isa isa);
 
