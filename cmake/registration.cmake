@@ -40,13 +40,16 @@ else()
   set(EVN_ISA_FLAGS_baseline "")
 endif()
 
-# How clusters are compiled: what was measured to gain by -O3, which makes half as much code again, has it; the cluster for the few
-# machines without AVX2 is small.
-set(EVN_SIMD_O3 attention depthwise gemm product steps thin)
-set(EVN_SIMD_SPEED_baseline -Os)
-if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(EVN_SIMD_SPEED_baseline -O2)
+# gcc 12 took a loop's counter for one more than it was in a function that it did not inline (-Os, interprocedural value ranges).
+set(EVN_NO_IPA_VRP "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  set(EVN_NO_IPA_VRP $<$<CONFIG:Release,RelWithDebInfo>:-fno-ipa-vrp>)
 endif()
+
+# How clusters are compiled: what was measured to gain by -O3, which makes half as much code again, has it, but not in the cluster for
+# the few machines without AVX2. -Os is not for them (docs/decisions/0024).
+set(EVN_SIMD_O3 attention depthwise gemm product steps thin)
+set(EVN_SIMD_SPEED_baseline -O2)
 
 # evn_simd(OUT object libraries variable, DIR folder): each simd/<family>.cc is compiled once per cluster, in a namespace of its
 # own, and defines `extern const <Family>Loops loops_<family>` there; the table picks by Isa. simd/<family>.h declares the type.
@@ -74,7 +77,7 @@ function(evn_simd)
       endif()
       add_library(evn_simd_${isa}_${part} OBJECT ${${part}_files})
       # No exceptions, no run-time types, nothing weak: code of one cluster must not leak into common code.
-      target_compile_options(evn_simd_${isa}_${part} PRIVATE ${speed} ${EVN_ISA_FLAGS_${isa}} -fno-exceptions -fno-rtti -fno-trapping-math -Wpsabi -fno-stack-protector)
+      target_compile_options(evn_simd_${isa}_${part} PRIVATE ${speed} ${EVN_NO_IPA_VRP} ${EVN_ISA_FLAGS_${isa}} -fno-exceptions -fno-rtti -fno-trapping-math -Wpsabi -fno-stack-protector)
       target_compile_definitions(evn_simd_${isa}_${part} PRIVATE EVN_ISA=${isa})
       list(APPEND objects $<TARGET_OBJECTS:evn_simd_${isa}_${part}>)
     endforeach()
