@@ -217,10 +217,11 @@ def multiply_adds(command, path, feeds):
     return estimate["multiply_adds"] if estimate and estimate["complete"] and not estimate["bodies_of_unknown_turns"] else 0
 
 
-def kernel_times(command, path, feeds_file):
+def kernel_times(command, path, feeds_file, isa):
     """kernel -> (seconds, floating-point operations) of traced runs with one thread, by `evener bench --layers`."""
+    environment = dict(os.environ, **ISA_SWITCHES[isa].get(PARTNER, {}))
     done = subprocess.run([command, "bench", path, "--layers", "--json", "--threads", "1", "--runs", "5", "--input", str(feeds_file)],
-                          capture_output=True, text=True)
+                          capture_output=True, text=True, env=environment)
     found = {}
     for event in json.loads(done.stdout)["trace"]["traceEvents"] if done.returncode == 0 else []:
         if event.get("cat") == "kernel" and event["ph"] == "X":
@@ -271,7 +272,7 @@ def measure(label, path, shapes, engines, threads, arguments):
                 one.end()
         if arguments.peak:
             yardstick.peaks.append(measured_peak(arguments.peak, threads, arguments.isa))
-            yardstick.kernels = kernel_times(arguments.command, path, folder / "feeds.npz") if threads == 1 else {}
+            yardstick.kernels = kernel_times(arguments.command, path, folder / "feeds.npz", arguments.isa) if threads == 1 else {}
         reference = next(iter(workers), None)
         for name, one in workers.items():
             rows[name] = row_of(one, workers[reference], starts[name] + [one.started], compare_outputs(folder, name, reference))
