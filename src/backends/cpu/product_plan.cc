@@ -65,9 +65,6 @@ constexpr std::int64_t kTilesPerThread = 8;
 constexpr double kLargeB = 1 << 17;           // floats of B that do not stay near: products by fewer rows than these take as long as
 constexpr double kRowsOfARead = 8;           // it takes to read B
 
-// Panels of rows and columns, cut into so many ranges of even size.
-std::int64_t even(std::int64_t panels, std::int64_t ranges) { return ceil_div(panels, ranges); }
-
 // The time of the last thread to end, when each takes the next tile as it gets free.
 double span_of(const ProductWork& w, const ProductTiling& t) {
   const double outer = static_cast<double>(w.outer);
@@ -88,8 +85,8 @@ ProductTiling tile_product(const simd_product::Loops& loops, const ProductWork& 
   const std::int64_t column_panels = std::max<std::int64_t>(1, ceil_div(w.n, std::int64_t{loops.nr}));
   const auto tiling = [&](std::int64_t row_tiles, std::int64_t column_tiles) {
     ProductTiling t;
-    t.rows = row_tiles == 1 ? m : even(row_panels, row_tiles) * loops.mr;
-    t.columns = even(column_panels, column_tiles) * loops.nr;
+    t.rows = row_tiles == 1 ? m : ceil_div(row_panels, row_tiles) * loops.mr;
+    t.columns = ceil_div(column_panels, column_tiles) * loops.nr;
     t.row_tiles = ceil_div(m, t.rows);
     t.column_tiles = ceil_div(column_panels * loops.nr, t.columns);
     return t;

@@ -1,6 +1,6 @@
 #include "backends/cpu/simd/window_last.h"
 
-#include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/finish.h"
 #include "backends/cpu/simd/taps.h"
 
 namespace evn::EVN_ISA {
@@ -22,16 +22,6 @@ struct Pixels {
 template <int Count>
 inline Vec load_at(const float* p, int i, std::int64_t lanes) {
   return i + 1 < Count || lanes == kLanes ? load(p + i * kLanes) : load_n(p + i * kLanes, lanes);
-}
-
-inline Vec load_some(const float* p, std::int64_t lanes) { return lanes >= kLanes ? load(p) : load_n(p, lanes); }
-
-inline void store_some(float* p, Vec v, std::int64_t lanes) {
-  if (lanes >= kLanes) {
-    store(p, v);
-  } else {
-    store_n(p, v, lanes);
-  }
 }
 
 template <typename F>
