@@ -24,7 +24,7 @@ constexpr int kTallMr = 2 * kMr;            // where a product has at most half 
 constexpr std::int64_t kKc = 512;
 constexpr std::int64_t kMc = 126;
 constexpr std::int64_t kWholeMc = 2 * kMc;  // so many rows of a matrix, which is not copied, are one block
-constexpr std::int64_t kNearFloats = 1 << 17; // B of so many stays in L2 by itself and is not fetched ahead
+constexpr std::int64_t kNearFloats = 1 << 12; // a B of so many is read at once. A larger one left L2 while other layers ran: it is fetched ahead
 constexpr std::int64_t kPadding = 16;       // of copied rows, so that they do not fall into one set of the cache
 
 // A micro-tile in one block of k.
