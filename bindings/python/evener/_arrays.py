@@ -5,7 +5,7 @@ import math
 import numpy
 
 from . import _raw
-from ._library import check, library
+from ._library import check, library, sized
 
 try:
     import ml_dtypes  # numpy has none of these of its own
@@ -43,6 +43,9 @@ DTYPES.update({code: numpy.dtype(getattr(ml_dtypes, name)) for code, name in _SM
 BITS = {_raw.EVN_DTYPE_UINT4: 4, _raw.EVN_DTYPE_INT4: 4, _raw.EVN_DTYPE_FLOAT4E2M1: 4, _raw.EVN_DTYPE_UINT2: 2, _raw.EVN_DTYPE_INT2: 2}
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 STRING = numpy.dtype("object")
+# How arrays' interfaces name them; numpy does not know the names of ml_dtypes, whose arrays are viewed.
+_TYPE_TEXTS = {code: f"|V{dtype.itemsize}" if code >= _raw.EVN_DTYPE_BFLOAT16 else dtype.str for code, dtype in DTYPES.items()}
+_READ, _READ_WRITE = _raw.EVN_MAP_READ, _raw.EVN_MAP_READ | _raw.EVN_MAP_WRITE
 
 
 def numpy_dtype(code):
@@ -143,38 +146,35 @@ _NO_DELETER = _raw.evn_deleter()
 class OutputTensor:
     """Owns a tensor of the library while arrays look at its memory."""
 
-    __slots__ = ("_library", "_tensor", "_mapped", "__array_interface__")
+    __slots__ = ("_library", "_tensor", "__array_interface__")
 
-    def __init__(self, tensor):
-        self._library = library()  # kept here: module globals may be gone when the last array ends at exit
+    def __init__(self, tensor, lib=None):
+        self._library = lib or library()  # kept here: module globals may be gone when the last array ends at exit
         self._tensor = tensor
-        self._mapped = False
 
-    def array(self, error):
-        """Maps the tensor and returns an array over its memory, which keeps `self` alive; writable unless the tensor is read-only."""
-        info = _raw.evn_tensor_info()
-        info.struct_size = ctypes.sizeof(info)
-        check(self._library.evn_tensor_get_info(self._tensor, info, error), error)
-        if info.dtype == _raw.EVN_DTYPE_STRING:
+    def array(self, error, info=None, data=None):
+        """Maps the tensor and returns an array over its memory, which keeps `self` alive; writable unless the tensor is read-only.
+        `info`, `data`: to be written to, where the caller has them."""
+        info = sized(_raw.evn_tensor_info) if info is None else info
+        data = ctypes.c_void_p() if data is None else data
+        lib = self._library
+        check(lib.evn_tensor_get_info(self._tensor, info, error), error)
+        code = info.dtype
+        if code == _raw.EVN_DTYPE_STRING:
             return self._strings(tuple(info.dims[:info.rank]), error)
-        dtype = DTYPES.get(info.dtype)
+        dtype = DTYPES.get(code)
         if dtype is None:
-            raise TypeError(f"arrays of element type {info.dtype} need the package ml_dtypes")
+            raise TypeError(f"arrays of element type {code} need the package ml_dtypes")
         shape = tuple(info.dims[:info.rank])
-        data = ctypes.c_void_p()
         read_only = bool(info.flags & _raw.EVN_TENSOR_READ_ONLY)
-        flags = _raw.EVN_MAP_READ if read_only else _raw.EVN_MAP_READ | _raw.EVN_MAP_WRITE
-        check(self._library.evn_tensor_map(self._tensor, flags, data, None, error), error)
-        self._mapped = True
-        if not data.value:
+        check(lib.evn_tensor_map(self._tensor, _READ if read_only else _READ_WRITE, data, None, error), error)
+        address = data.value
+        if not address:
             return numpy.empty(shape, dtype)
-        if info.dtype in BITS:
-            packed = (ctypes.c_uint8 * -(-math.prod(shape) * BITS[info.dtype] // 8)).from_address(data.value)
-            return unpack(numpy.frombuffer(packed, "uint8"), dtype, BITS[info.dtype], shape)
-        self.__array_interface__ = {
-            "version": 3, "shape": shape, "data": (data.value, read_only),
-            "typestr": f"|V{dtype.itemsize}" if info.dtype >= _raw.EVN_DTYPE_BFLOAT16 else dtype.str,
-        }
+        if code in BITS:
+            packed = (ctypes.c_uint8 * -(-math.prod(shape) * BITS[code] // 8)).from_address(address)
+            return unpack(numpy.frombuffer(packed, "uint8"), dtype, BITS[code], shape)
+        self.__array_interface__ = {"version": 3, "shape": shape, "data": (address, read_only), "typestr": _TYPE_TEXTS[code]}
         array = numpy.asarray(self)
         return array if array.dtype == dtype else array.view(dtype)
 
@@ -194,6 +194,4 @@ class OutputTensor:
         return array.reshape(shape)
 
     def __del__(self):
-        if self._mapped:
-            self._library.evn_tensor_unmap(self._tensor, None)
-        self._library.evn_tensor_release(self._tensor)
+        self._library.evn_tensor_release(self._tensor)  # also ends the mapping

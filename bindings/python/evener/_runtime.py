@@ -7,7 +7,7 @@ import typing
 
 import numpy
 
-from . import _arrays, _operator, _raw, _tensor, _values
+from . import _arrays, _call, _operator, _raw, _tensor, _values
 from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, sized, text_of
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
@@ -202,6 +202,7 @@ class Session(_Object):
         self.outputs = self._values(lib.evn_session_output_count, lib.evn_session_get_output_info)
         self._only_tensors = all(value.is_tensor for value in self.inputs + self.outputs)
         self._index = {value.name: index for index, value in enumerate(self.inputs)}
+        self._calls = []  # that are not running
 
     def _values(self, count_function, info_function):
         count, error = ctypes.c_uint32(), new_error()
@@ -229,32 +230,26 @@ class Session(_Object):
         Returns {name: array} in the model's order; the arrays are the library's own memory, theirs as long as they live.
         Strings are arrays of objects. Sequences are lists, optionals None or what they hold, maps dicts; all these are copied.
         """
-        error = new_error()
+        options = self._options(timeout, seed)
         if not self._only_tensors:
-            return self._run_values(inputs, self._options(timeout, seed), error)
-        runtime = self._runtime
-        slots = (_raw.evn_tensor * len(self.inputs))()
-        arrays = []  # keeps converted copies alive during the run
+            return self._run_values(inputs, options, new_error())
+        try:
+            call = self._calls.pop()
+        except IndexError:  # the first run, or as many at a time as never before
+            call = _call.Call(self.inputs, self.outputs)
         try:
             for name, value in inputs.items():
                 index = self._index.get(name)
                 if index is None:
-                    index = self._find_input(name, error)
+                    index = self._find_input(name, call.error)
                 if not isinstance(value, (numpy.ndarray, numpy.generic)) and hasattr(value, "__dlpack__"):
-                    slots[index] = _tensor.import_dlpack(runtime.value, value, error)
-                    continue
-                array = _arrays.input_array(value, self.inputs[index].dtype)
-                slots[index], memory = _arrays.wrap(runtime.value, array, error)
-                arrays.append(memory)
-            for value, slot in zip(self.inputs, slots):
-                if not slot:
-                    raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")
-            results = self._run(slots, self._options(timeout, seed), error)
+                    call.give_tensor(index, _tensor.import_dlpack(self._runtime.value, value, call.error))
+                else:
+                    call.give(self._runtime.value, index, value)
+            return call.run(self._handle, options)
         finally:
-            for slot in slots:
-                if slot:
-                    self._library.evn_tensor_release(slot)
-        return {value.name: result.array(error) for value, result in zip(self.outputs, results)}
+            call.end()
+            self._calls.append(call)
 
     @staticmethod
     def _options(timeout, seed):
@@ -284,11 +279,6 @@ class Session(_Object):
             for slot in (*slots, *results):
                 if slot:
                     self._library.evn_value_release(slot)
-
-    def _run(self, slots, options, error):
-        results = (_raw.evn_tensor * len(self.outputs))()
-        check(self._library.evn_session_run(self._handle, slots, len(slots), results, len(results), options, error), error)
-        return [_arrays.OutputTensor(tensor) for tensor in results]
 
     def metadata(self, key):
         """The value of the model's metadata entry `key`; KeyError when there is none."""

@@ -15,7 +15,7 @@ import evener
 import numpy
 import pytest
 import tiny
-from evener import _arrays, _library
+from evener import _call, _library
 
 PACKAGES = pathlib.Path(__file__).resolve().parents[1]
 
@@ -171,10 +171,23 @@ def test_a_run_with_another_shape_gives_that_shape(runtime):
 
 def test_contiguous_inputs_are_wrapped_where_they_are(runtime, monkeypatch):
     seen = []
-    monkeypatch.setattr(_arrays, "wrap", lambda owner, array, error, wrap=_arrays.wrap: seen.append(array) or wrap(owner, array, error))
+    whole = _call.Call._give_memory
+    monkeypatch.setattr(_call.Call, "_give_memory", lambda self, *arguments: seen.append(arguments[3]) or whole(self, *arguments))
     x = numpy.arange(8, dtype="float32")
     runtime.session(tiny.scale()).run({"x": x})
-    assert seen[0] is x
+    assert seen == [x.ctypes.data]
+
+
+def test_a_run_that_failed_leaves_nothing_to_the_next(runtime):
+    session = runtime.session(tiny.scale())
+    x = floats(1, 2)
+    tensors = runtime.devices[0].memory().by_class["tensors"]
+    for wrong in ({}, {"x": x, "no": x}, {"x": x.astype("int64")}, {"x": numpy.array([{}], object)}):
+        with pytest.raises((evener.Error, TypeError)):
+            session.run(wrong)
+        assert session.run({"x": x})["y"].tolist() == [2, 4]
+    gc.collect()
+    assert runtime.devices[0].memory().by_class["tensors"] == tensors
 
 
 def test_runs_see_what_was_written_into_the_input_between_them(runtime):

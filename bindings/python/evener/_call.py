@@ -1,0 +1,104 @@
+"""What a run of a session needs on the C side, made once and used by one run at a time: handles, dims, an error.
+
+The functions are those of _raw with addresses for arguments, which ctypes passes on without making objects.
+"""
+import ctypes
+
+import numpy
+
+from . import _arrays, _raw
+from ._library import Error, Status, check, library, new_error, sized
+
+_POINTER, _INT32, _UINT32, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
+_POINTER_SIZE = ctypes.sizeof(_POINTER)
+
+
+def _function(name, *parameters):
+    function = library()[name]  # an object of its own, unlike library().name
+    function.restype, function.argtypes = _INT32, parameters
+    return function
+
+
+def _type_text(dtype):
+    """How an array's interface names this type in native byte order; None where an array must be looked at more closely."""
+    return dtype.str if dtype is not None and dtype.kind in "biufc" else None
+
+
+class Call:
+    """The C side of one run of tensors. `inputs`, `outputs`: of the session."""
+
+    def __init__(self, inputs, outputs):
+        self._wrap = _function("evn_tensor_wrap", _POINTER, _POINTER, _SIZE, _INT32, _POINTER, _UINT32, _POINTER, _POINTER, _POINTER,
+                               _POINTER)
+        self._session_run = _function("evn_session_run", _POINTER, _POINTER, _UINT32, _POINTER, _UINT32, _POINTER, _POINTER)
+        self._release = _function("evn_tensor_release", _POINTER)
+        self._library = library()
+        self._inputs = inputs
+        self._names = [value.name for value in outputs]
+        self._no_inputs, self._no_results = [None] * len(inputs), [None] * len(outputs)
+        self._type_texts = [_type_text(value.dtype) for value in inputs]
+        self._codes = [_arrays.CODES.get(value.dtype) for value in inputs]
+        self._shapes = [None] * len(inputs)   # for which the next three are right
+        self._dims = [None] * len(inputs)
+        self._dims_at = [0] * len(inputs)
+        self._sizes = [0] * len(inputs)
+        self._slots = (_POINTER * len(inputs))()
+        self._results = (_POINTER * len(outputs))()
+        self._slots_at, self._results_at = ctypes.addressof(self._slots), ctypes.addressof(self._results)
+        self._memory = []  # of copies, alive during the run
+        self.error, self._info, self._data = new_error(), sized(_raw.evn_tensor_info), _POINTER()
+        self._error_at = ctypes.addressof(self.error)
+
+    def give(self, runtime, index, value):
+        """Input `index` is an array or what numpy makes one of. It is read in place where that can be. `runtime`: a handle."""
+        if type(value) is numpy.ndarray and self._type_texts[index] is not None:
+            interface = value.__array_interface__
+            if interface["strides"] is None and interface["typestr"] == self._type_texts[index]:
+                return self._give_memory(runtime, index, interface["shape"], interface["data"][0], value)
+        array = _arrays.input_array(value, self._inputs[index].dtype)
+        tensor, memory = _arrays.wrap(runtime, array, self.error)
+        self._memory.append(memory)
+        self.give_tensor(index, tensor)
+
+    def _give_memory(self, runtime, index, shape, data, array):
+        if shape != self._shapes[index]:
+            dims = (ctypes.c_int64 * len(shape))(*shape)
+            self._shapes[index], self._dims[index], self._dims_at[index] = shape, dims, ctypes.addressof(dims)
+            self._sizes[index] = array.nbytes
+        if self._slots[index]:
+            self._drop(index)
+        status = self._wrap(runtime, data, self._sizes[index], self._codes[index], self._dims_at[index], len(shape), None, None,
+                            self._slots_at + index * _POINTER_SIZE, self._error_at)
+        if status:
+            check(status, self.error)
+
+    def give_tensor(self, index, tensor):
+        """Input `index` is a handle, which the call takes over."""
+        self._drop(index)
+        self._slots[index] = tensor.value
+
+    def _drop(self, index):
+        if self._slots[index]:
+            self._release(self._slots[index])
+            self._slots[index] = None
+
+    def run(self, session, options):
+        """Runs, and returns {name: array} of the outputs."""
+        if None in self._slots[:]:
+            raise Error(Status.INVALID_ARGUMENT, f"input '{self._inputs[self._slots[:].index(None)].name}' is missing")
+        status = self._session_run(session, self._slots_at, len(self._inputs), self._results_at, len(self._names),
+                                   None if options is None else ctypes.addressof(options), self._error_at)
+        if status:
+            check(status, self.error)
+        results = self._results
+        owners = [_arrays.OutputTensor(tensor, self._library) for tensor in results]  # all of them before anything can fail
+        results[:] = self._no_results  # else the next run would write there
+        return {name: owner.array(self.error, self._info, self._data) for name, owner in zip(self._names, owners)}
+
+    def end(self):
+        """Lets the inputs go."""
+        for tensor in self._slots:
+            if tensor:
+                self._release(tensor)
+        self._slots[:] = self._no_inputs
+        self._memory.clear()
