@@ -75,21 +75,6 @@ void infer_pad(InferContext& c) {
   c.outputs[0].shape = out;
 }
 
-// The position of x that output position p (relative to x) shows; -1: the constant.
-std::int64_t source(PadMode mode, std::int64_t p, std::int64_t n) {
-  if (p >= 0 && p < n) return p;
-  switch (mode) {
-    case PadMode::kConstant: return -1;
-    case PadMode::kEdge: return std::clamp<std::int64_t>(p, 0, n - 1);
-    case PadMode::kWrap: return (p % n + n) % n;
-    case PadMode::kReflect: break;
-  }
-  if (n == 1) return 0;
-  const std::int64_t period = 2 * (n - 1);
-  const std::int64_t q = (p % period + period) % period;
-  return q < n ? q : period - q;
-}
-
 void pad_with(const ReferenceContext& c, const void* value) {
   const Shape& x = c.input(0).desc.shape;
   const Shape& out = c.output().desc.shape;
@@ -102,7 +87,7 @@ void pad_with(const ReferenceContext& c, const void* value) {
       std::int64_t from = 0;
       std::int64_t rest = i;
       for (int axis = out.rank() - 1; axis >= 0 && from >= 0; --axis) {
-        const std::int64_t p = source(mode, rest % out[axis] - amounts.begin[axis], x[axis]);
+        const std::int64_t p = pad_source(mode, rest % out[axis] - amounts.begin[axis], x[axis]);
         from = p < 0 ? -1 : from + p * dense.step[axis];
         rest /= out[axis];
       }
@@ -143,6 +128,20 @@ PadMode pad_mode(const Node& node) {
   if (word == "edge") return PadMode::kEdge;
   if (word == "wrap") return PadMode::kWrap;
   fail(EVN_ERROR_INVALID_MODEL, "mode must not be '%s'", word.c_str());
+}
+
+std::int64_t pad_source(PadMode mode, std::int64_t p, std::int64_t n) {
+  if (p >= 0 && p < n) return p;
+  switch (mode) {
+    case PadMode::kConstant: return -1;
+    case PadMode::kEdge: return std::clamp<std::int64_t>(p, 0, n - 1);
+    case PadMode::kWrap: return (p % n + n) % n;
+    case PadMode::kReflect: break;
+  }
+  if (n == 1) return 0;
+  const std::int64_t period = 2 * (n - 1);
+  const std::int64_t q = (p % period + period) % period;
+  return q < n ? q : period - q;
 }
 
 PadAmounts resolve_pads(const Node& node, std::span<const ConstTensor> inputs, int rank) {

@@ -13,6 +13,9 @@ struct PadAttr {
 enum class PadMode { kConstant, kReflect, kEdge, kWrap };
 PadMode pad_mode(const Node& node);
 
+// The position of an axis of n elements that position p, counted from its first, shows; -1: the constant.
+std::int64_t pad_source(PadMode mode, std::int64_t p, std::int64_t n);
+
 struct PadAmounts {
   std::int64_t begin[kMaxRank] = {};
   std::int64_t end[kMaxRank] = {};

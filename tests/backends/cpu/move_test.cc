@@ -101,6 +101,14 @@ TEST(CpuMove, PadsAndCropsOnEveryAxis) {
         .input_of<std::int64_t>(Shape{8}, pads, true).kernel("pad").run();
     KernelCheck("Pad", 2).input(Shape{2, 20, 9, 11}).ints("pads", pads).real("value", -2).kernel("pad").run();
   }
+  const std::vector<std::int64_t> mirrored[] = {{0, 0, 1, 1, 0, 0, 1, 1}, {1, 3, 12, 0, 0, 0, 9, 64}, {0, -1, -2, 3, 0, 2, 1, -4}, {0, 0, 0, 0, 0, 0, 0, 0}};
+  for (const char* mode : {"reflect", "edge", "wrap"}) {
+    for (const auto& pads : mirrored) {
+      KernelCheck("Pad", 19).input(Shape{2, 20, 9, 11}).input_of<std::int64_t>(Shape{8}, pads, true).attribute("mode", std::string(mode)).kernel("pad").run();
+      KernelCheck("Pad", 19).input_of<std::uint8_t>(Shape{2, 20, 9, 11}, counting<std::uint8_t>(3960)).attribute("mode", std::string(mode))
+          .input_of<std::int64_t>(Shape{8}, pads, true).kernel("pad").run();
+    }
+  }
   KernelCheck("Pad", 13).input_of<std::int64_t>(Shape{5}, {1, 2, 3, 4, 5}).input_of<std::int64_t>(Shape{2}, {2, -1}, true).kernel("pad").run();
 }
 

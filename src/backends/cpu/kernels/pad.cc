@@ -1,4 +1,4 @@
-// Pad with a constant, of any dtype and in either layout: lines of the last axis (as stored) are copied between what is filled. Lines
+// Pad in all modes, of any dtype and in either layout: lines of the last axis (as stored) are copied between what is filled. Lines
 // that follow each other on both sides are copied at once. A tile is some lines of the output.
 #include "ops/pad.h"
 
@@ -23,7 +23,6 @@ Refusal supports(const OpDesc& d) {
   const std::size_t element = dtype_size(d.outputs[0].dtype);
   if (element == 0 || element > 8) return "not for this element type";
   if (!d.node->epilogue.empty()) return "no fused steps";
-  if (pad_mode(*d.node) != PadMode::kConstant) return "only a constant";
   if (d.inputs[0].shape.rank() == 0) return "no axes";
   if (by_attribute(*d.node) && d.outputs[0].dtype != DType::kFloat32) return kNeedsFloat32;
   return nullptr;
@@ -47,6 +46,7 @@ struct Axis {
 
 struct Lines {
   int rank;
+  PadMode mode;
   Axis axis[kMaxRank];
 };
 
@@ -62,6 +62,7 @@ Lines find_axes(const KernelArgs& args) {
   const PadAmounts amounts = resolve_pads(*d.node, {inputs, given}, x.rank());
   Lines lines{};
   lines.rank = x.rank();
+  lines.mode = pad_mode(*d.node);
   for (int i = 0; i < x.rank(); ++i) {
     const std::int64_t begin = std::max<std::int64_t>(amounts.begin[i], 0);
     const std::int64_t end = std::max(begin, std::min(y[i], x[i] + amounts.begin[i]));
@@ -71,7 +72,7 @@ Lines find_axes(const KernelArgs& args) {
 }
 
 // Where a line begins in the input, in lines, and how many from there on (up to `most`) are like it: from the input one after the
-// other, or not from it at all (at -1).
+// other, or not from it at all (at -1), which is only with a constant.
 struct Run {
   std::int64_t at, count;
 };
@@ -86,12 +87,27 @@ Run find_run(const Lines& l, std::int64_t line, std::int64_t most) {
     line /= a.out;
     const bool here = position >= a.begin && position < a.end;
     if (i == l.rank - 2) run.count = std::min(most, here ? a.end - position : position < a.begin ? a.begin - position : a.out - position);
-    inside &= here;
-    run.at += (position - a.shift) * step;
+    if (!here && l.mode != PadMode::kConstant) {
+      run.at += pad_source(l.mode, position - a.shift, a.in) * step;
+      if (i == l.rank - 2) run.count = 1;
+    } else {
+      inside &= here;
+      run.at += (position - a.shift) * step;
+    }
     step *= a.in;
   }
   if (!inside) run.at = -1;
   return run;
+}
+
+// Positions [begin, end) of a line, which are not those of the input's line `from`.
+template <typename T>
+void pad_ends(PadMode mode, const Axis& row, const T* from, T value, T* to, std::int64_t begin, std::int64_t end) {
+  if (mode == PadMode::kConstant) {
+    std::fill(to + begin, to + end, value);
+    return;
+  }
+  for (std::int64_t i = begin; i < end; ++i) to[i] = from[pad_source(mode, i - row.shift, row.in)];
 }
 
 template <typename T>
@@ -105,10 +121,10 @@ void pad_lines(const KernelArgs& args, const Lines& l, T value, std::int64_t fir
     if (run.at < 0) {
       std::fill_n(to, count * row.out, value);
     } else {
-      std::fill_n(to, row.begin, value);
-      const T* from = args.in<T>(0) + run.at * row.in + row.begin - row.shift;
-      std::copy_n(from, whole ? count * row.out : row.end - row.begin, to + row.begin);
-      if (!whole) std::fill(to + row.end, to + row.out, value);
+      const T* const from = args.in<T>(0) + run.at * row.in;
+      pad_ends(l.mode, row, from, value, to, 0, row.begin);
+      std::copy_n(from + row.begin - row.shift, whole ? count * row.out : row.end - row.begin, to + row.begin);
+      if (!whole) pad_ends(l.mode, row, from, value, to, row.end, row.out);
     }
     to += count * row.out;
     line += count;
