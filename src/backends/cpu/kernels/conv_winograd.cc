@@ -20,7 +20,8 @@ using simd_winograd::positions_of;
 constexpr std::int64_t kFewestChannels = 16;
 constexpr std::int64_t kFewestTiles = 9;       // of 4 x 4, of an image: below, the filters, four times as large as they were, cost more than they save
 constexpr std::int64_t kFewestSmallTiles = 12; // of 2 x 2, with filters 1.8 times as large
-constexpr std::int64_t kMostPairs = 256 * 256; // of channels, where the size of the images is not known
+constexpr std::int64_t kFewTiles = 16;         // of 4 x 4: with many channels reading the filters takes what 4 x 4 saves
+constexpr std::int64_t kManyPairs = 256 * 256; // of channels: the filters of 4 x 4 are 9 MiB. More only where the size of images is known
 constexpr std::int64_t kBlockBytes = 768 << 10; // of transformed pixels and products: most of L2
 constexpr std::int64_t kFewestInBlock = 16;
 constexpr std::int64_t kTurned = 4;            // channels whose filters are transposed at once
@@ -56,7 +57,7 @@ int tile_of(const OpDesc& d) {
   const Shape& y = d.outputs[0].shape;
   const Shape& w = d.inputs[1].shape;
   const bool known = y.rank() == 4 && y[2] > 0 && y[3] > 0;
-  return known && w[0] * w[1] > kMostPairs && tiles_of(y, kLargeTile) < kFewestTiles ? kSmallTile : kLargeTile;
+  return known && w[0] * w[1] >= kManyPairs && tiles_of(y, kLargeTile) <= kFewTiles ? kSmallTile : kLargeTile;
 }
 
 Refusal supports(const OpDesc& d) {
@@ -72,7 +73,7 @@ Refusal supports(const OpDesc& d) {
   if (y.rank() == 4 && y[2] > 0 && y[3] > 0) {
     const int tile = tile_of(d);
     if (tiles_of(y, tile) < (tile == kLargeTile ? kFewestTiles : kFewestSmallTiles)) return "a small image";
-  } else if (w[0] * w[1] > kMostPairs) {
+  } else if (w[0] * w[1] > kManyPairs) {
     return "many channels, and images of any size";
   }
   return nullptr;
