@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/thread_pool.h"
-#include "device/kernel.h"
+#include "device/bands.h"
 #include "device/step_trace.h"
 #include "memory/pool.h"
 
@@ -113,6 +113,9 @@ class Device : public Backing {
   // Writes a value in another layout: one input, one output, no node. nullptr: the device has plain values only, and no kernel of
   // it asks for others.
   virtual const Kernel* relayout_kernel() const { return nullptr; }
+
+  // How nodes that follow each other run in bands. nullptr: each is a step of its own.
+  virtual const Bands* bands() const { return nullptr; }
 
  protected:
   DeviceTraits traits_;

@@ -29,6 +29,9 @@ struct OpDesc {
   int residual = -1;                       // as output 0, in its layout
   const Node* tail = nullptr;              // the last of these sums: its epilogue counts, and output 0 is its. null: none
   std::uint32_t threads = 1;               // that share the tiles, where the host's own run them: tiles may depend on it, results not
+  // Nodes that run as one step (device/bands.h): what each is asked about. Their inputs stand in `inputs` one after the other,
+  // `tail` is the last node, and output 0 its. Empty: one node.
+  std::span<const OpDesc> parts = {};
 
   bool has_input(int i) const {
     return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;

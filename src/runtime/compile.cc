@@ -126,6 +126,25 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   c.kernel_nodes += n.mode == NodeMode::kKernel ? 1u : 0u;
 }
 
+// Nodes that may run in bands.
+void find_bands(CompiledGraph& c) {
+  const Bands* const bands = c.devices[0]->bands();
+  if (bands == nullptr) return;
+  const FollowingSumFinder finder(c.graph());
+  const auto is_part = [&](std::size_t i) {
+    const CompiledNode& n = c.nodes[i];
+    if (n.mode != NodeMode::kKernel || n.slot != 0 || n.choose_late || n.has_planned_input || n.bias.node >= 0) return false;
+    const std::vector<TensorDesc> descs = descs_of(c.graph(), c.graph().nodes[i]);
+    return bands->takes(*n.kernel, desc_of(c.graph().nodes[i], n, descs));
+  };
+  std::vector<bool> parts(c.nodes.size());
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) parts[i] = is_part(i);
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    const std::int32_t reader = parts[i] ? finder.only_reader(static_cast<std::int32_t>(i)) : -1;
+    if (reader >= 0 && parts[static_cast<std::size_t>(reader)]) c.nodes[i].next = reader;
+  }
+}
+
 bool packs_now(const CompiledNode& n) { return n.mode == NodeMode::kKernel && !n.choose_late; }
 
 // Calls body(index) for each node; an error says which it was.
@@ -240,6 +259,7 @@ CompiledGraph compile(ModelPtr model, const std::string& default_device) {
   find_sums(c);
   find_readers(c);
   for_each_node(c, [&](std::size_t i) { compile_node(c, i); });
+  find_bands(c);
   Packer(c).run();
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for_each_node(c, [&](std::size_t i) {

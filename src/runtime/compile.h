@@ -21,6 +21,7 @@ struct CompiledNode {
   std::vector<Buffer> packed;             // per input
   std::vector<Layout> layouts;            // per input, then per output; empty: all plain
   FollowingSum bias, residual;            // if the shapes of a run allow it; bias first
+  std::int32_t next = -1;                 // the node with which it runs in bands (device/bands.h), if the shapes of a run allow it
 };
 
 struct CompiledGraph {

@@ -1,6 +1,7 @@
 // What a run of a graph would take: walks the nodes as the planner does, with the kernels that the CPU device would choose, but packs
 // and runs nothing.
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 
@@ -28,6 +29,7 @@ class Estimator {
   Estimate run(const ModelBytes& bytes) {
     bytes_ = bytes;
     find_sums();
+    find_bands();
     find_uses();
     const std::vector<bool> needed = values_needed_for_shapes(graph_);
     const std::vector<bool> known = values_known_before_run(graph_);
@@ -51,6 +53,8 @@ class Estimator {
   }
 
  private:
+  struct NodeDescs;
+
   const Graph& graph_;
   Device& cpu_;
   std::set<std::uint64_t>& weights_;
@@ -61,6 +65,8 @@ class Estimator {
   std::vector<std::int32_t> last_user_;  // per value; kEnd for graph outputs
   std::vector<std::int32_t> runs_at_;    // per node
   std::vector<std::int32_t> tail_;       // per node, or -1
+  std::vector<bool> has_bias_;           // per node: a sum of its own kind is computed with it
+  std::vector<std::vector<std::int32_t>> parts_;  // per node: itself and those that run with it in bands, or none
   std::vector<std::int32_t> root_of_;    // per value, or -1: not in the arena
   std::vector<Layout> layout_of_;        // per value: as its node makes it
   std::vector<bool> has_both_;           // per value: it has been written in the other layout, too
@@ -70,6 +76,7 @@ class Estimator {
   void find_sums() {
     const FollowingSumFinder finder(graph_);
     tail_.assign(graph_.nodes.size(), -1);
+    has_bias_.assign(graph_.nodes.size(), false);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) runs_at_.push_back(static_cast<std::int32_t>(i));
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
@@ -81,6 +88,7 @@ class Estimator {
       const auto index = static_cast<std::int32_t>(i);
       const FollowingSums sums = finder.find(index, kernel->takes, [](std::int32_t) { return true; });
       if (sums.bias.node >= 0) absorb(index, sums.bias.node);
+      has_bias_[i] = sums.bias.node >= 0;
       if (sums.residual.node >= 0 && graph_.values[sums.residual.operand].shape == graph_.values[node.outputs[0]].shape) absorb(index, sums.residual.node);
     }
   }
@@ -88,6 +96,51 @@ class Estimator {
   void absorb(std::int32_t index, std::int32_t sum) {
     runs_at_[sum] = index;
     tail_[index] = sum;
+  }
+
+  // A node that may run in bands, with its kernel; else null.
+  const Kernel* kernel_in_bands(std::int32_t index, const NodeDescs& d) const {
+    if (runs_at_[index] != index || has_bias_[index]) return nullptr;
+    const Kernel* const kernel = find_kernel(d.desc);
+    return kernel != nullptr && cpu_.bands()->takes(*kernel, d.desc) ? kernel : nullptr;
+  }
+
+  // Nodes that run in bands, as the planner finds them.
+  void find_bands() {
+    parts_.resize(graph_.nodes.size());
+    if (cpu_.bands() == nullptr) return;
+    const FollowingSumFinder finder(graph_);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const auto first = static_cast<std::int32_t>(i);
+      std::deque<NodeDescs> nodes;
+      std::vector<OpDesc> descs;
+      std::vector<std::int32_t> parts;
+      std::int32_t at = first;
+      while (at >= 0) {
+        const Node& node = graph_.nodes[at];
+        const bool known = std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return is_known(v); });
+        if (node.body != nullptr || node.op == nullptr || node.outputs.size() != 1 || !known || !is_known(node.outputs[0])) break;
+        NodeDescs& d = nodes.emplace_back(*this, node);
+        const Kernel* const kernel = kernel_in_bands(at, d);
+        if (kernel == nullptr) break;
+        d.set_layouts(*kernel);
+        d.desc.threads = cpu_.traits().compute_units;
+        descs.push_back(d.desc);
+        parts.push_back(at);
+        at = parts.size() < kMostParts && cpu_.bands()->joins(descs) ? finder.only_reader(at) : -1;
+      }
+      if (parts.size() > 1) join(finder, std::move(parts));
+    }
+  }
+
+  void join(const FollowingSumFinder& finder, std::vector<std::int32_t> parts) {
+    const std::int32_t first = parts.front(), last = parts.back();
+    for (const std::int32_t p : parts) runs_at_[p] = first;
+    const std::int32_t sum = tail_[last];
+    const bool is_there = sum >= 0 && finder.find(last, kTakesResidual, [](std::int32_t) { return true; }).residual.maker < first;
+    if (sum >= 0) runs_at_[sum] = is_there ? first : sum;
+    tail_[first] = is_there ? sum : last;
+    parts_[first] = std::move(parts);
   }
 
   void find_uses() {
@@ -120,6 +173,7 @@ class Estimator {
   struct NodeDescs {
     std::vector<TensorDesc> inputs, outputs;
     std::vector<WeightPtr> constants;
+    std::vector<Layout> layouts;
     OpDesc desc;
 
     NodeDescs(const Estimator& e, const Node& node) {
@@ -129,6 +183,13 @@ class Estimator {
       }
       for (const ValueId v : node.outputs) outputs.push_back(e.desc_of(v));
       desc = {&node, inputs, outputs, constants};
+    }
+    // What the kernel wants of values that come plain.
+    void set_layouts(const Kernel& kernel) {
+      layouts.assign(inputs.size() + outputs.size(), Layout::kPlain);
+      const std::span<Layout> all(layouts);
+      kernel.layouts(desc, all.first(inputs.size()), all.subspan(inputs.size()));
+      desc.layouts = layouts.data();
     }
     NodeDescs(const NodeDescs&) = delete;
     NodeDescs& operator=(const NodeDescs&) = delete;
@@ -205,26 +266,61 @@ class Estimator {
     if (bytes != 0) roots_.push_back({bytes, first, std::max(first, std::min(last, static_cast<std::int32_t>(graph_.nodes.size()))), 0});
   }
 
+  void add_node_work(const Node& node, const NodeDescs& d) {
+    add_work(node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type, multiply_adds(node, d.inputs, d.outputs));
+  }
+
+  void add_scratch(const KernelPlan& plan, std::int32_t index) {
+    const std::size_t for_threads = checked_mul<std::size_t>(cpu_.traits().compute_units, align_up(plan.thread_scratch_bytes, 64));
+    add_root(checked_add(align_up(plan.scratch_bytes, 64), for_threads), index, index);
+  }
+
+  void place_tail(const Node& node, std::int32_t index) {
+    const Node& tail = graph_.nodes[tail_[index]];
+    layout_of_[tail.outputs[0]] = layout_of_[node.outputs[0]];
+    place(tail, 0, index, 0);
+  }
+
+  void add_bands(const std::vector<std::int32_t>& parts) {
+    const std::int32_t index = parts.front();
+    std::deque<NodeDescs> nodes;
+    std::vector<OpDesc> descs;
+    for (const std::int32_t at : parts) {
+      NodeDescs& d = nodes.emplace_back(*this, graph_.nodes[at]);
+      const Kernel& kernel = *find_kernel(d.desc);
+      if (at == index) {
+        choose_layouts(kernel, index, &d.desc, &d.layouts);
+      } else {
+        d.set_layouts(kernel);
+      }
+      d.desc.threads = cpu_.traits().compute_units;
+      add_node_work(graph_.nodes[at], d);
+      count_packed(kernel, d.desc);
+      descs.push_back(d.desc);
+    }
+    OpDesc all;
+    all.parts = descs;
+    all.threads = cpu_.traits().compute_units;
+    KernelPlan plan;
+    cpu_.bands()->kernel.plan(all, &plan);
+    add_scratch(plan, index);
+    place_tail(graph_.nodes[index], index);
+  }
+
   void add_kernel(const Node& node, std::int32_t index) {
+    if (!parts_[index].empty()) return add_bands(parts_[index]);
     NodeDescs d(*this, node);
     OpDesc& desc = d.desc;
     desc.threads = cpu_.traits().compute_units;
-    const double work = multiply_adds(node, d.inputs, d.outputs);
-    add_work(node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type, work);
-    std::vector<Layout> layouts;
+    add_node_work(node, d);
     const Kernel* const kernel = find_kernel(desc);
-    if (kernel != nullptr && kernel->layouts != nullptr) choose_layouts(*kernel, index, &desc, &layouts);
+    if (kernel != nullptr && kernel->layouts != nullptr) choose_layouts(*kernel, index, &desc, &d.layouts);
     const KernelPlan plan = kernel == nullptr ? KernelPlan{} : plan_kernel(*kernel, desc);
     if (desc.layouts == nullptr) {
       for (const ValueId v : node.inputs) need_plain(v, index);
     }
-    const std::size_t threads = cpu_.traits().compute_units;
-    add_root(checked_add(align_up(plan.scratch_bytes, 64), checked_mul(threads, align_up(plan.thread_scratch_bytes, 64))), index, index);
-    if (tail_[index] >= 0) {
-      const Node& tail = graph_.nodes[tail_[index]];
-      layout_of_[tail.outputs[0]] = layout_of_[node.outputs[0]];
-      return place(tail, 0, index, 0);
-    }
+    add_scratch(plan, index);
+    if (tail_[index] >= 0) return place_tail(node, index);
     for (std::size_t k = 0; k < d.outputs.size(); ++k) place(node, k, index, k == 0 ? plan.in_place : 0);
   }
 
@@ -263,14 +359,18 @@ class Estimator {
 
   KernelPlan plan_kernel(const Kernel& kernel, const OpDesc& desc) {
     KernelPlan plan;
+    count_packed(kernel, desc);
+    kernel.plan(desc, &plan);
+    return plan;
+  }
+
+  void count_packed(const Kernel& kernel, const OpDesc& desc) {
     for (std::size_t i = 0; i < desc.constants.size(); ++i) {
       if (desc.constants[i] == nullptr || kernel.prepack_bytes == nullptr) continue;
       const std::size_t bytes = kernel.prepack_bytes(desc, static_cast<int>(i));
       e_.packed_bytes = checked_add<std::uint64_t>(e_.packed_bytes, bytes);
       if (bytes != 0) --unpacked_uses_[desc.constants[i].get()];
     }
-    kernel.plan(desc, &plan);
-    return plan;
   }
 
   // A place for output k: the caller's, an input's that ends here, or one of its own.

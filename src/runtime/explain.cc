@@ -143,9 +143,7 @@ Session::Latest Session::latest() const {
     for (const PlanStep& step : plan->steps) {
       if (step.kind != PlanStep::Kind::kKernel) continue;
       l.kernels[step.node] = step.kernel;
-      for (const std::int32_t with : step.absorbed) {
-        if (with >= 0) l.kernels[with] = step.kernel;
-      }
+      for (const std::int32_t with : step.absorbed) l.kernels[with] = step.kernel;
       note_move(c.devices[step.slot], &l.placed[step.node]);
     }
   }

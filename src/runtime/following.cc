@@ -49,7 +49,15 @@ FollowingSum FollowingSumFinder::next_sum(std::int32_t at, std::int32_t first, c
   if (add.region != graph_.nodes[first].region || add.op_type != "Add" || !add.domain.empty() || add.inputs.size() != 2) return {};
   const ValueId other = add.inputs[0] == y ? add.inputs[1] : add.inputs[0];
   if (graph_.values[other].dtype != DType::kFloat32 || !graph_.values[other].has_shape || !graph_.values[add.outputs[0]].has_shape) return {};
-  return {user, other};
+  return {user, other, maker_[other]};
+}
+
+std::int32_t FollowingSumFinder::only_reader(std::int32_t node) const {
+  const Node& maker = graph_.nodes[node];
+  if (maker.outputs.size() != 1 || uses_[maker.outputs[0]] != 1) return -1;
+  const std::int32_t user = reader_[maker.outputs[0]];
+  if (user < 0 || graph_.nodes[user].region != maker.region || graph_.nodes[user].inputs[0] != maker.outputs[0]) return -1;
+  return user;
 }
 
 // Whether a constant has one element for each channel of a Conv, each column of a product.

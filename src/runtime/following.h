@@ -12,6 +12,7 @@ namespace evn {
 struct FollowingSum {
   std::int32_t node = -1;     // the Add; -1: none
   ValueId operand = kNoValue; // what is added
+  std::int32_t maker = -1;    // the node that makes the operand, before the one that takes it; -1: none
 };
 
 struct FollowingSums {
@@ -24,6 +25,9 @@ class FollowingSumFinder {
 
   // Of a node whose kernel takes sums (Kernel::takes). `beside`: whether a node runs on a kernel of the same device.
   FollowingSums find(std::int32_t node, std::uint8_t takes, const std::function<bool(std::int32_t)>& beside) const;
+
+  // The node that alone reads what this one makes, as its input 0, in the same region. -1: there is none.
+  std::int32_t only_reader(std::int32_t node) const;
 
  private:
   FollowingSum next_sum(std::int32_t at, std::int32_t first, const std::function<bool(std::int32_t)>& beside) const;

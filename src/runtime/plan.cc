@@ -339,6 +339,7 @@ class PlanBuilder : PlanWork {
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       if (node.outputs[k] != kNoValue) s_.descs[node.outputs[k]] = plan_->descs[first_desc + inputs + k];
     }
+    if (n.next >= 0 && add_bands(index, first_desc)) return;
     if (n.mode == NodeMode::kKernel) return add_kernel(index, first_desc, inputs);
     plan_->descs.resize(first_desc);
     if (n.mode == NodeMode::kPlanned) evaluate(node);
@@ -389,16 +390,111 @@ class PlanBuilder : PlanWork {
     OpDesc& d = step->desc;
     int at = static_cast<int>(d.node->inputs.size());
     TensorDesc* const extra = const_cast<TensorDesc*>(d.inputs.data());  // the plan's own
-    const auto take = [&](const FollowingSum& sum, std::int32_t* absorbed) {
+    const auto take = [&](const FollowingSum& sum) {
       d.tail = &graph_.nodes[sum.node];
       extra[at] = s_.descs[sum.operand];
       s_.descs[d.tail->outputs[0]] = d.outputs[0];
-      s_.absorbed[static_cast<std::size_t>(sum.node)] = true;
-      *absorbed = sum.node;
+      absorb(sum.node, step);
       return at++;
     };
-    if (n.bias.node >= 0) d.bias = take(n.bias, &step->absorbed[0]);
-    if (n.residual.node >= 0 && s_.descs[n.residual.operand].shape == d.outputs[0].shape) d.residual = take(n.residual, &step->absorbed[1]);
+    if (n.bias.node >= 0) d.bias = take(n.bias);
+    if (n.residual.node >= 0 && s_.descs[n.residual.operand].shape == d.outputs[0].shape) d.residual = take(n.residual);
+  }
+
+  void absorb(std::int32_t node, PlanStep* step) {
+    s_.absorbed[static_cast<std::size_t>(node)] = true;
+    step->absorbed.push(node);
+  }
+
+  // A part of a step in bands: its inputs begin at `first` of the plan's descs, and its output stands behind them.
+  OpDesc part_desc(std::int32_t index, std::size_t first) const {
+    const CompiledNode& n = c_.nodes[index];
+    const std::size_t inputs = graph_.nodes[index].inputs.size() + (n.residual.node >= 0 ? 1 : 0);
+    OpDesc d{&graph_.nodes[index], {plan_->descs.data() + first, inputs}, {plan_->descs.data() + first + inputs, 1}, n.constants};
+    d.layouts = n.layouts.data();
+    d.threads = threads_of(0);
+    return d;
+  }
+
+  // Runs the node, whose descs begin at `first`, and some that follow it, in bands. The output of each part is input 0 of the next,
+  // and one desc. False: it should run alone.
+  bool add_bands(std::int32_t index, std::size_t first) {
+    const Bands& bands = *c_.devices[0]->bands();
+    const OpDesc alone = part_desc(index, first);
+    if (!bands.joins({&alone, 1})) return false;
+    std::vector<OpDesc>& parts = plan_->parts.emplace_back();
+    parts.push_back(alone);
+    PlanStep step;
+    step.node = index;
+    step.kernel = &bands.kernel;
+    std::int32_t last = index;
+    do {
+      last = c_.nodes[last].next;
+      const Node& node = graph_.nodes[last];
+      const std::size_t at = plan_->descs.size() - 1;
+      for (std::size_t k = 1; k < node.inputs.size(); ++k) {
+        plan_->descs.push_back(node.inputs[k] == kNoValue ? TensorDesc{} : s_.descs[node.inputs[k]]);
+      }
+      if (c_.nodes[last].residual.node >= 0) plan_->descs.emplace_back();
+      plan_->descs.push_back({graph_.values[node.outputs[0]].dtype, {}});
+      parts.push_back(part_desc(last, at));
+      try {
+        infer(node, {plan_->descs.data() + at, plan_->descs.size() - at});
+      } catch (Error& e) {
+        if (e.node[0] == '\0') e.with_node(node.name.c_str());
+        throw;
+      }
+      s_.descs[node.outputs[0]] = plan_->descs.back();
+      absorb(last, &step);
+    } while (c_.nodes[last].next >= 0 && parts.size() < kMostParts && bands.joins(parts));
+    take_residual(index, last, &parts.back(), &step);
+    add_band_step(&step, parts);
+    return true;
+  }
+
+  // The sum that follows the last part, if what is added is there when the first one runs.
+  void take_residual(std::int32_t first, std::int32_t last, OpDesc* part, PlanStep* step) {
+    const FollowingSum& sum = c_.nodes[last].residual;
+    if (sum.node < 0 || sum.maker >= first || s_.descs[sum.operand].shape != part->outputs[0].shape) return;
+    part->residual = static_cast<int>(part->inputs.size()) - 1;
+    part->tail = &graph_.nodes[sum.node];
+    const_cast<TensorDesc&>(part->inputs.back()) = s_.descs[sum.operand];  // the plan's own
+    s_.descs[part->tail->outputs[0]] = part->outputs[0];
+    absorb(sum.node, step);
+  }
+
+  void add_band_step(PlanStep* step, std::span<const OpDesc> parts) {
+    OpDesc& d = step->desc;
+    d.node = parts.front().node;
+    d.tail = parts.back().tail != nullptr ? parts.back().tail : parts.back().node;
+    d.inputs = {parts.front().inputs.data(), parts.back().outputs.data()};
+    d.outputs = parts.back().outputs;
+    d.parts = parts;
+    d.threads = threads_of(0);
+    std::vector<Layout>& layouts = plan_->layouts.emplace_back();
+    std::vector<Buffer>& packed = plan_->packed.emplace_back();
+    std::vector<std::int32_t>& in = input_roots_;
+    in.clear();
+    for (const OpDesc& part : parts) {
+      const CompiledNode& n = c_.nodes[static_cast<std::size_t>(part.node - graph_.nodes.data())];
+      layouts.insert(layouts.end(), n.layouts.begin(), n.layouts.begin() + static_cast<std::ptrdiff_t>(part.inputs.size()));
+      packed.insert(packed.end(), n.packed.begin(), n.packed.end());
+      packed.resize(layouts.size());
+      for (std::size_t k = 0; k < part.inputs.size(); ++k) {
+        const bool is_between = k == 0 && &part != &parts.front();
+        const bool is_sum = k >= part.node->inputs.size();
+        const bool by_copy = !is_sum && n.packed[k].memory != nullptr;
+        std::int32_t r = -1;
+        if (is_sum && part.residual >= 0) r = need(n.residual.operand, 0, part.output_layout());
+        if (!is_sum && !is_between && !by_copy) r = input_root(*part.node, k, 0, part.input_layout(static_cast<int>(k)));
+        in.push_back(r);
+      }
+    }
+    layouts.push_back(parts.back().output_layout());
+    d.layouts = layouts.data();
+    step->packed = packed;
+    step->kernel->plan(d, &step->plan);
+    add_step(step, in);
   }
 
   void add_kernel(std::int32_t index, std::size_t first_desc, std::size_t inputs) {
@@ -435,24 +531,29 @@ class PlanBuilder : PlanWork {
     if (step.desc.bias >= 0) in[static_cast<std::size_t>(step.desc.bias)] = need(n.bias.operand, step.slot);
     if (step.desc.residual >= 0) in[static_cast<std::size_t>(step.desc.residual)] = need(n.residual.operand, step.slot, step.desc.output_layout());
     if (computes) step.kernel->plan(step.desc, &step.plan);
+    add_step(&step, in);
+  }
+
+  // Adds a step of a kernel, with the roots of its inputs, unless there is nothing to write.
+  void add_step(PlanStep* step, const std::vector<std::int32_t>& in) {
     for (const std::int32_t r : in) {
-      if (r >= 0 && host(step.slot)) step.wait_slots |= s_.roots[r].pending_slots;
+      if (r >= 0 && host(step->slot)) step->wait_slots |= s_.roots[r].pending_slots;
     }
-    step.buffers = static_cast<std::uint32_t>(plan_->buffers.size());
+    step->buffers = static_cast<std::uint32_t>(plan_->buffers.size());
     for (const std::int32_t r : in) add_buffer(r);
     bool any_output = false;
-    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-      const std::int32_t r = output_root(step, k, in);
+    for (std::size_t k = 0; k < step->desc.outputs.size(); ++k) {
+      const std::int32_t r = output_root(*step, k, in);
       any_output |= r >= 0 && s_.roots[r].bytes > 0;
       add_buffer(r);
     }
-    add_buffer(scratch_root(step.slot, step.plan));
+    add_buffer(scratch_root(step->slot, step->plan));
     if (any_output) {
-      s_.step_of[static_cast<std::size_t>(index)] = now();
-      plan_->steps.push_back(step);
+      s_.step_of[static_cast<std::size_t>(step->node)] = now();
+      plan_->steps.push_back(*step);
     } else {
-      plan_->buffers.resize(step.buffers);  // nothing to write
-      s_.buffer_roots.resize(step.buffers);
+      plan_->buffers.resize(step->buffers);
+      s_.buffer_roots.resize(step->buffers);
     }
   }
 

@@ -37,13 +37,23 @@ struct BufferSource {
   Buffer buffer;              // kArena: offset and size; kFixed: the buffer; else the size
 };
 
+// Nodes that are computed with another: sums that follow it, or parts of a step in bands and the sum behind the last.
+struct AbsorbedNodes {
+  std::int32_t count = 0;
+  std::int32_t nodes[kMostParts];
+
+  void push(std::int32_t node) { nodes[count++] = node; }
+  const std::int32_t* begin() const { return nodes; }
+  const std::int32_t* end() const { return nodes + count; }
+};
+
 struct PlanStep {
   enum class Kind : std::uint8_t { kKernel, kCopy, kRelayout };
   Kind kind = Kind::kKernel;
   std::uint8_t slot = 0;           // the device that does it
   bool wait_after = false;         // the source of an upload is reused soon
   std::int32_t node = -1;          // kKernel: graph node. Others: -1
-  std::int32_t absorbed[2] = {-1, -1};  // nodes that are computed with it
+  AbsorbedNodes absorbed;
   ValueId value = kNoValue;        // kCopy, kRelayout: what is copied
   std::uint8_t from_slot = 0;      // kCopy
   std::uint8_t to_slot = 0;        // kCopy
@@ -86,8 +96,9 @@ struct Plan {
   std::vector<TensorDesc> descs;
   std::deque<TensorDesc> relayouts;        // the value of each re-layout
   std::deque<std::vector<WeightPtr>> constants;
-  std::deque<std::vector<Layout>> layouts;  // of kernels that were chosen now
-  std::deque<std::vector<Buffer>> packed;  // of kernels that were chosen now
+  std::deque<std::vector<Layout>> layouts;  // of kernels that were chosen now, and of steps in bands
+  std::deque<std::vector<Buffer>> packed;  // the same
+  std::deque<std::vector<OpDesc>> parts;   // of steps in bands
   std::vector<WeightPtr> known;           // per value: bytes known since planning, or null
   std::unique_ptr<TextPool> texts;        // of strings that were made while planning
 };

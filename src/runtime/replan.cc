@@ -127,9 +127,9 @@ class Replanner : PlanWork {
   }
 
   bool update(std::int32_t index) {
-    if (s_.absorbed[static_cast<std::size_t>(index)]) return true;  // with the node before it
     const Node& node = graph_.nodes[index];
     const CompiledNode& n = c_.nodes[index];
+    if (s_.absorbed[static_cast<std::size_t>(index)]) return is_part_right(n);  // with the node before it
     if (is_merge(node) || node.region >= 0 || n.choose_late) return false;
     const std::int32_t at = s_.step_of[static_cast<std::size_t>(index)];
     if (at >= 0) return update_step(node, n, &plan_->steps[static_cast<std::size_t>(at)], at);
@@ -138,6 +138,36 @@ class Replanner : PlanWork {
     for (const ValueId v : node.outputs) descs_.push_back({v == kNoValue ? DType::kUndefined : graph_.values[v].dtype, {}});
     infer(node, descs_);
     return n.mode == NodeMode::kPlanned ? update_known(node) : change_outputs(node, std::span<const TensorDesc>(descs_).subspan(node.inputs.size()));
+  }
+
+  // A node that was computed with one before it is met when that is done, or when only the operand of its sum changed.
+  bool is_part_right(const CompiledNode& n) const {
+    if (n.residual.node < 0 || !s_.absorbed[static_cast<std::size_t>(n.residual.node)]) return true;
+    return s_.descs[n.residual.operand] == s_.descs[graph_.nodes[n.residual.node].outputs[0]];
+  }
+
+  // A step in bands: it must have the parts that it had.
+  bool update_bands(PlanStep* step, std::int32_t at) {
+    const Bands& bands = *c_.devices[0]->bands();
+    const std::span<const OpDesc> parts = step->desc.parts;
+    std::int32_t index = step->node;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const OpDesc& part = parts[p];
+      const CompiledNode& n = c_.nodes[index];
+      if (p == 0) const_cast<TensorDesc&>(part.inputs[0]) = s_.descs[part.node->inputs[0]];  // the plan's own, as those below
+      infer_step(*part.node, part);
+      if (part.residual >= 0) {
+        const_cast<TensorDesc&>(part.inputs.back()) = s_.descs[n.residual.operand];
+        if (part.inputs.back() != part.outputs[0] || !change(part.tail->outputs[0], part.outputs[0])) return false;
+      }
+      if (!change(part.node->outputs[0], part.outputs[0])) return false;
+      const bool goes_on = n.next >= 0 && p + 1 < kMostParts && bands.joins(parts.first(p + 1));
+      if (goes_on != (p + 1 < parts.size())) return false;
+      index = n.next;
+    }
+    step->plan = KernelPlan{};
+    step->kernel->plan(step->desc, &step->plan);
+    return update_scratch(*step, at);
   }
 
   bool change_outputs(const Node& node, std::span<const TensorDesc> outputs) {
@@ -171,12 +201,14 @@ class Replanner : PlanWork {
 
   bool update_step(const Node& node, const CompiledNode& n, PlanStep* step, std::int32_t at) {
     OpDesc& d = step->desc;
+    if (!d.parts.empty()) return update_bands(step, at);
     auto* const descs = const_cast<TensorDesc*>(d.inputs.data());  // the plan's own
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       if (node.inputs[k] != kNoValue) descs[k] = s_.descs[node.inputs[k]];
     }
     infer_step(node, d);
     if (!same_sums(n, *step, descs)) return false;
+    if (n.next >= 0 && c_.devices[0]->bands()->joins({&d, 1})) return false;  // it would run in bands
     if (n.has_planned_input) update_constants(node, d);
     step->plan = KernelPlan{};
     step->kernel->plan(d, &step->plan);
@@ -185,7 +217,7 @@ class Replanner : PlanWork {
     if (!shares_as_before(*step, in, out[0])) return false;
     if (!update_scratch(*step, at)) return false;
     for (const std::int32_t with : step->absorbed) {
-      if (with >= 0 && !change(graph_.nodes[with].outputs[0], d.outputs[0])) return false;
+      if (!change(graph_.nodes[with].outputs[0], d.outputs[0])) return false;
     }
     return change_outputs(node, d.outputs);
   }

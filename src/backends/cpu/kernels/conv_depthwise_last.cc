@@ -1,9 +1,8 @@
 // Depthwise Conv with a constant weight, channels last, one or two spatial axes. A tile is some rows of some channels of an image.
 #include <algorithm>
 
+#include "backends/cpu/conv_plan.h"
 #include "backends/cpu/pack.h"
-#include "backends/cpu/simd/depthwise.h"
-#include "backends/cpu/support.h"
 #include "backends/cpu/window_plan.h"
 #include "ops/conv.h"
 
@@ -39,17 +38,16 @@ void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs)
   inputs[0] = outputs[0] = Layout::kChannelsLast;
 }
 
-std::int64_t weight_step(const Shape& w) { return ceil_div(w[0], simd_depthwise::kPackedLanes) * simd_depthwise::kPackedLanes; }
-
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != 1) return 0;
   const Shape& w = d.inputs[1].shape;
-  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(w.elements(2, w.rank()), weight_step(w)), sizeof(float)));
+  const std::int64_t floats = checked_mul(w.elements(2, w.rank()), depthwise_weight_step(w));
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(floats, sizeof(float)));
 }
 
 void prepack(const OpDesc& d, int, void* packed) {
   const Shape& w = d.inputs[1].shape;
-  const std::int64_t taps = w.elements(2, w.rank()), step = weight_step(w);
+  const std::int64_t taps = w.elements(2, w.rank()), step = depthwise_weight_step(w);
   const float* from = d.constant(1)->as<float>();
   float* to = static_cast<float*>(packed);
   pack_panel(from, 1, taps, w[0], step, taps, to);
@@ -73,14 +71,9 @@ void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<DepthwiseState>();
   const Shape& x = d.inputs[0].shape;
   const Shape& w = d.inputs[1].shape;
-  const Window window = conv_window(*d.node, x, w);
-  const WindowAxis none;
-  const WindowAxis& v = window.rank == 2 ? window.axis[0] : none;
-  const WindowAxis& h = window.axis[window.rank - 1];
   s.isa = cpu_isa();
-  s.geometry = {v.input,  h.input,  x[1],       v.output,   h.output,    v.kernel,   h.kernel,
-                v.stride, h.stride, v.dilation, h.dilation, v.pad_begin, h.pad_begin};
-  s.weight_step = weight_step(w);
+  s.geometry = depthwise_geometry(d);
+  s.weight_step = depthwise_weight_step(w);
   cut(s.geometry, x[0], &s);
   p->tiles = checked_mul(x[0], checked_mul(s.row_blocks, s.channel_blocks));
   p->flops = 2.0 * static_cast<double>(w.elements(2, w.rank())) * static_cast<double>(d.outputs[0].shape.elements());

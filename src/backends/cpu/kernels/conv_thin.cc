@@ -2,9 +2,7 @@
 // rows of the output of an image.
 #include <algorithm>
 
-#include "backends/cpu/product_plan.h"
-#include "backends/cpu/simd/thin.h"
-#include "backends/cpu/support.h"
+#include "backends/cpu/conv_plan.h"
 #include "ops/conv.h"
 
 namespace evn {
@@ -75,18 +73,14 @@ void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ThinState>();
   const Shape& x = d.inputs[0].shape;
   const Shape& w = d.inputs[1].shape;
-  const Window window = conv_window(*d.node, x, w);
-  const WindowAxis none;
-  const WindowAxis& v = window.rank == 2 ? window.axis[0] : none;
-  const WindowAxis& h = window.axis[window.rank - 1];
   s.isa = cpu_isa();
-  s.geometry = {x[1], v.input, h.input, w[0], v.output, h.output, v.kernel, h.kernel, v.stride, h.stride, v.pad_begin, h.pad_begin};
+  s.geometry = thin_geometry(d);
   const simd_thin::Geometry& g = s.geometry;
   const double row_cost = static_cast<double>(g.out_width * g.out_channels) * static_cast<double>(w.elements(1, w.rank()));
   s.rows = units_per_tile(g.out_height, row_cost, kCheapTile);
   s.row_tiles = ceil_div(g.out_height, s.rows);
   p->tiles = d.outputs[0].shape.elements() == 0 ? 0 : checked_mul(x[0], s.row_tiles);
-  const std::int64_t lines = checked_mul(g.channels * g.kernel_h, simd_thin::line_floats(simd_thin::loops(s.isa).columns, g));
+  const std::int64_t lines = thin_lines_floats(simd_thin::loops(s.isa), g);
   p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(lines, sizeof(float)));
   p->flops = 2.0 * static_cast<double>(w.elements(1, w.rank())) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);

@@ -1,0 +1,350 @@
+#include "backends/cpu/bands.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "backends/cpu/conv_plan.h"
+#include "backends/cpu/product_plan.h"
+#include "ops/conv.h"
+
+namespace evn {
+
+extern const KernelFamily conv_depthwise_last_kernels;
+extern const KernelFamily conv_last_kernels;
+extern const KernelFamily conv_thin_kernels;
+
+namespace {
+
+// Where it pays. What a product of more columns of A writes is hidden behind its multiply-adds; depthwise layers never are.
+constexpr std::int64_t kLeastBetween = 128 << 10;  // floats between two parts: fewer stay in L2 anyway
+constexpr std::int64_t kDeepest = 48;              // channels that a product reads
+constexpr std::int64_t kMostAhead = 96;    // channels of a depthwise layer, that the product behind it has not too many weights
+constexpr std::int64_t kMostWithin = 192;  // the same where others stand before it
+constexpr double kMostTwice = 0.125;       // of the multiply-adds, for lines that two tiles need
+
+constexpr std::int64_t kMostInBands = 256 << 10;  // floats of all lines that a thread keeps
+constexpr std::int64_t kUsualBand = 4;            // lines of the last part
+constexpr std::int64_t kEnoughRows = 128;         // pixels of a band, so that panels of weights are read for many of them
+
+std::atomic<BandsUse> g_use{BandsUse::kWhereItPays};
+
+// A part without its memory. Lines are rows of the output's pixels; a line of it is made of lines of the part before.
+struct Part {
+  enum class Kind { kThin, kDepthwise, kProduct } kind;
+  std::int64_t in_height, height;
+  std::int64_t kernel, stride, pad;  // between these lines
+  std::int64_t in_line, line;        // floats of a line; in_line is 0 where the input is plain
+  double work;                       // multiply-adds of a line
+
+  Part() = default;
+  explicit Part(const OpDesc& d) {
+    const Shape& w = d.inputs[1].shape;
+    const Window window = conv_window(*d.node, d.inputs[0].shape, w);
+    const WindowAxis& v = window.axis[0];
+    if (attr_int(*d.node, ConvAttr::kGroup) > 1) {
+      kind = Kind::kDepthwise;
+    } else {
+      kind = d.input_layout(0) == Layout::kPlain ? Kind::kThin : Kind::kProduct;
+    }
+    in_height = v.input;
+    height = v.output;
+    kernel = v.kernel;
+    stride = v.stride;
+    pad = v.pad_begin;
+    in_line = window.axis[1].input * d.inputs[0].shape[1];
+    line = window.axis[1].output * w[0];
+    work = static_cast<double>(line) * static_cast<double>(w.elements(1, w.rank()));
+  }
+
+  // The lines [first_line, end_line) of the input are those that lines [from, to) are made of.
+  std::int64_t first_line(std::int64_t from) const { return std::clamp<std::int64_t>(from * stride - pad, 0, in_height); }
+  std::int64_t end_line(std::int64_t to) const { return std::clamp<std::int64_t>((to - 1) * stride - pad + kernel, 0, in_height); }
+};
+
+struct Parts {
+  int count = 0;
+  Part part[kMostParts];
+
+  explicit Parts(std::span<const OpDesc> descs) {
+    for (const OpDesc& d : descs) part[count++] = Part(d);
+  }
+  const Part& last() const { return part[count - 1]; }
+
+  // Lines that a thread keeps of each part but the last, for bands of `band` lines of that. Returns their floats.
+  std::int64_t room_for(std::int64_t band, std::int64_t* lines) const {
+    std::int64_t floats = 0, needed = band;
+    for (int p = count - 1; p > 0; --p) {
+      needed = std::min((needed - 1) * part[p].stride + part[p].kernel, part[p].in_height);
+      lines[p - 1] = needed;
+      floats = checked_add(floats, checked_mul(needed, part[p - 1].line));
+    }
+    return floats;
+  }
+
+  // Multiply-adds for the lines that a tile makes though another does, too; `extra`: so many of the last part's.
+  double work_twice(std::int64_t extra) const {
+    double work = static_cast<double>(extra) * last().work;
+    for (int p = count - 1; p > 0; --p) {
+      extra = std::min(extra * part[p].stride + part[p].kernel - part[p].stride, part[p - 1].height);
+      if (extra > 0) work += static_cast<double>(extra) * part[p - 1].work;
+    }
+    return work;
+  }
+
+  double work() const {
+    double all = 0;
+    for (int p = 0; p < count; ++p) all += part[p].work * static_cast<double>(part[p].height);
+    return all;
+  }
+};
+
+bool takes(const Kernel& kernel, const OpDesc& d) {
+  const bool thin = &kernel == conv_thin_kernels.kernels.data();
+  const bool depthwise = &kernel == conv_depthwise_last_kernels.kernels.data();
+  const bool product = &kernel == conv_last_kernels.kernels.data();
+  if ((!thin && !depthwise && !product) || g_use.load(std::memory_order_relaxed) == BandsUse::kNever) return false;
+  const Shape& x = d.inputs[0].shape;
+  if (x.rank() != 4) return false;
+  const Window window = conv_window(*d.node, x, d.inputs[1].shape);
+  const auto all_axes = [&](auto&& holds) { return holds(window.axis[0]) && holds(window.axis[1]); };
+  if (depthwise) return all_axes([](const WindowAxis& a) { return a.dilation == 1; });
+  if (thin) return true;
+  return attr_int(*d.node, ConvAttr::kGroup) == 1 &&
+         all_axes([](const WindowAxis& a) { return a.kernel == 1 && a.stride == 1 && a.pad_begin == 0 && a.pad_end == 0; });
+}
+
+// What comes is taken for a 3 x 3 window.
+bool joins(std::span<const OpDesc> descs) {
+  const Shape& y = descs.back().outputs[0].shape;
+  const BandsUse use = g_use.load(std::memory_order_relaxed);
+  if (y.elements() == 0 || use != BandsUse::kWhereItPays) return y.elements() != 0 && use == BandsUse::kAlways;
+  const Parts parts(descs);
+  const Part& last = parts.last();
+  const bool depthwise = last.kind == Part::Kind::kDepthwise;
+  const std::int64_t between = y.elements(1, 4), ahead = depthwise ? kUsualBand : kUsualBand + 2;
+  std::int64_t lines[kMostParts];
+  if (parts.room_for(ahead, lines) + ahead * last.line > 2 * kMostInBands) return false;
+  if (depthwise) return descs.size() > 1 ? y[1] <= kMostWithin : y[1] <= kMostAhead && between >= kLeastBetween;
+  if (between < kLeastBetween || (last.kind == Part::Kind::kProduct && descs.back().inputs[0].shape[1] > kDeepest)) return false;
+  const std::int64_t threads = descs.back().threads;
+  return y[0] >= threads || parts.work_twice(2) * static_cast<double>(threads) <= kMostTwice * parts.work();
+}
+
+struct BandsState {
+  std::int64_t rows, row_tiles;  // of the last part's lines
+  std::int64_t band;
+  std::int64_t lines[kMostParts],
+      at[kMostParts];      // of each part but the last: its buffer, in lines, and where it begins, in floats
+  std::int64_t copied_at;  // of lines that a first layer copies
+};
+
+// Lines that begin at a multiple of a line of the cache.
+std::int64_t padded(std::int64_t floats) { return ceil_div(floats, std::int64_t{16}) * 16; }
+
+// Tiles such that the last thread ends soonest, when each takes the next tile as it gets free; few, as each begins with lines that
+// another has as well.
+std::int64_t rows_of_tile(const Parts& parts, std::int64_t images, std::int64_t threads) {
+  const std::int64_t height = parts.last().height;
+  const double work = parts.work(), twice = parts.work_twice(0);
+  double least = 0;
+  std::int64_t best = height;
+  for (std::int64_t tiles = 1; tiles <= std::min(height, 4 * threads); ++tiles) {
+    const std::int64_t rows = ceil_div(height, tiles);
+    const double tile = work * static_cast<double>(rows) / static_cast<double>(height) + (tiles > 1 ? twice : 0);
+    const double span = tile * static_cast<double>(ceil_div(images * ceil_div(height, rows), threads));
+    if (tiles > 1 && span >= least) continue;
+    least = span;
+    best = rows;
+  }
+  return best;
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<BandsState>();
+  const Parts parts(d.parts);
+  const std::int64_t images = d.parts[0].inputs[0].shape[0];
+  const std::int64_t height = parts.last().height;
+  s.rows = rows_of_tile(parts, images, std::max<std::uint32_t>(1, d.threads));
+  s.row_tiles = ceil_div(height, s.rows);
+  const std::int64_t width = d.parts.back().outputs[0].shape[3];
+  s.band = std::min(height, std::max(kUsualBand, ceil_div(ceil_div(kEnoughRows, width), kUsualBand) * kUsualBand));
+  while (s.band > 1 && parts.room_for(s.band, s.lines) > kMostInBands) s.band = ceil_div(s.band, std::int64_t{2});
+  parts.room_for(s.band, s.lines);
+  std::int64_t floats = 0;
+  for (int i = 0; i + 1 < parts.count; ++i) {
+    s.at[i] = floats;
+    floats = checked_add(floats, padded(checked_mul(s.lines[i], parts.part[i].line)));
+  }
+  s.copied_at = floats;
+  if (parts.part[0].kind == Part::Kind::kThin) floats += thin_lines_floats(simd_thin::loops(cpu_isa()), thin_geometry(d.parts[0]));
+  p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(floats, sizeof(float)));
+  p->tiles = checked_mul(images, s.row_tiles);
+  for (const OpDesc& part : d.parts) {
+    const Shape& w = part.inputs[1].shape;
+    p->flops += 2.0 * static_cast<double>(w.elements(1, w.rank())) * static_cast<double>(part.outputs[0].shape.elements());
+    const TensorDesc& between = part.inputs[0];
+    p->bytes += bytes_of(part) - 2 * static_cast<double>(between.size_bytes());
+  }
+  p->bytes += 2 * static_cast<double>(d.parts[0].inputs[0].size_bytes());
+}
+
+// A part with its memory, for one thread.
+struct Worker : Part {
+  const OpDesc* desc;
+  simd_depthwise::Geometry depthwise;
+  simd_thin::Geometry thin;
+  const float* weight;
+  const float* bias;
+  const float* residual;  // of all images
+  std::int64_t width, channels, in_channels;
+  std::int64_t end;    // lines up to here are made
+  std::int64_t first;  // the line at which the buffer begins
+  float* buffer;
+};
+
+class Runner {
+ public:
+  explicit Runner(const KernelArgs& args) : args_(args), s_(args.plan->state<BandsState>()), isa_(cpu_isa()) {
+    for (const OpDesc& part : args.desc->parts) add(part);
+  }
+
+  void tile(std::int64_t index, const Cancel& cancel) {
+    image_ = index / s_.row_tiles;
+    Worker& last = part_[count_ - 1];
+    const std::int64_t begin = index % s_.row_tiles * s_.rows;
+    const std::int64_t end = std::min(last.height, begin + s_.rows);
+    last.end = begin;
+    for (int p = count_ - 1; p > 0; --p) part_[p - 1].end = part_[p - 1].first = part_[p].first_line(part_[p].end);
+    last.first = 0;
+    last.buffer = args_.out<float>() + image_ * last.height * last.line;
+    for (std::int64_t y = begin; y < end && !cancel.stop(); y += s_.band) band(std::min(end, y + s_.band));
+  }
+
+ private:
+  const KernelArgs& args_;
+  const BandsState& s_;
+  const Isa isa_;
+  int count_ = 0;
+  std::int64_t image_ = 0;
+  Worker part_[kMostParts];
+
+  void add(const OpDesc& d) {
+    const auto input = static_cast<int>(d.inputs.data() - args_.desc->inputs.data());
+    Worker& w = part_[count_];
+    static_cast<Part&>(w) = Part(d);
+    w.desc = &d;
+    w.weight = args_.pack<float>(input + 1);
+    w.bias = d.has_input(2) && d.residual != 2 ? args_.in<float>(input + 2) : nullptr;
+    w.residual = d.residual >= 0 ? args_.in<float>(input + d.residual) : nullptr;
+    w.in_channels = d.inputs[0].shape[1];
+    w.width = d.outputs[0].shape[3];
+    w.channels = d.outputs[0].shape[1];
+    if (w.kind == Part::Kind::kDepthwise) w.depthwise = depthwise_geometry(d);
+    if (w.kind == Part::Kind::kThin) w.thin = thin_geometry(d);
+    w.buffer = static_cast<float*>(args_.thread_scratch) + s_.at[count_];
+    ++count_;
+  }
+
+  // Makes the last part's lines up to `to`, from where they end.
+  void band(std::int64_t to) {
+    std::int64_t ends[kMostParts];
+    for (int p = count_ - 1; p >= 0; --p) {
+      ends[p] = to;
+      to = part_[p].end_line(to);
+    }
+    for (int p = 0; p < count_; ++p) {
+      if (ends[p] <= part_[p].end) continue;
+      if (p + 1 < count_) make_room(p, ends[p]);
+      make(p, part_[p].end, ends[p]);
+      part_[p].end = ends[p];
+    }
+  }
+
+  // Lines that the next part has used make room for others.
+  void make_room(int p, std::int64_t to) {
+    Worker& w = part_[p];
+    if (to - w.first <= s_.lines[p]) return;
+    const std::int64_t keep = std::max(w.first, part_[p + 1].first_line(part_[p + 1].end));
+    if (keep < w.end) std::copy(w.buffer + (keep - w.first) * w.line, w.buffer + (w.end - w.first) * w.line, w.buffer);
+    w.first = keep;
+    w.end = std::max(w.end, keep);
+  }
+
+  void make(int p, std::int64_t from, std::int64_t to) {
+    Worker& w = part_[p];
+    const float* x =
+        p == 0 ? args_.in<float>(0) + image_ * w.in_height * w.in_line : part_[p - 1].buffer - part_[p - 1].first * w.in_line;
+    float* const y = w.buffer - w.first * w.line;
+    switch (w.kind) {
+      case Part::Kind::kThin:
+        return make_thin(w, x, y, from, to);
+      case Part::Kind::kDepthwise:
+        return make_depthwise(w, x, y, from, to);
+      case Part::Kind::kProduct:
+        return make_product(w, x, y, from, to);
+    }
+  }
+
+  void make_thin(const Worker& w, const float* x, float* y, std::int64_t from, std::int64_t to) const {
+    simd_thin::Tile t{};
+    t.geometry = &w.thin;
+    t.x = x;
+    t.y = y;
+    t.row_begin = from;
+    t.row_end = to;
+    t.weight = w.weight;
+    t.bias = w.bias;
+    t.epilogue = epilogue_of(*w.desc);
+    t.lines = static_cast<float*>(args_.thread_scratch) + s_.copied_at;
+    simd_thin::loops(isa_).run(t);
+  }
+
+  void make_depthwise(const Worker& w, const float* x, float* y, std::int64_t from, std::int64_t to) const {
+    simd_depthwise::Tile t{};
+    t.geometry = &w.depthwise;
+    t.x = x;
+    t.y = y;
+    t.row_begin = from;
+    t.row_end = to;
+    t.channels = w.channels;
+    t.weight = w.weight;
+    t.weight_step = depthwise_weight_step(w.desc->inputs[1].shape);
+    t.bias = w.bias;
+    t.epilogue = epilogue_of(*w.desc);
+    simd_depthwise::loops(isa_).run(t);
+  }
+
+  void make_product(const Worker& w, const float* x, float* y, std::int64_t from, std::int64_t to) const {
+    simd_product::Tile t{};
+    t.m = (to - from) * w.width;
+    t.n = w.channels;
+    t.k = w.in_channels;
+    t.a = x + from * w.in_line;
+    t.lda = w.in_channels;
+    t.b = w.weight;
+    t.c = y + from * w.line;
+    t.ldc = w.channels;
+    t.init = w.bias;
+    t.init_column = 1;
+    t.init_scale = 1;
+    t.residual = w.residual == nullptr ? nullptr : w.residual + (image_ * w.height + from) * w.line;
+    t.ldr = w.channels;
+    t.epilogue = epilogue_of(*w.desc);
+    simd_product::loops(isa_).run(t);
+  }
+};
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  Runner runner(args);
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) runner.tile(index, cancel);
+}
+
+Refusal supports(const OpDesc&) { return "only as part of a step in bands"; }
+
+}  // namespace
+
+void force_bands(BandsUse use) { g_use.store(use, std::memory_order_relaxed); }
+
+const Bands cpu_bands = {takes, joins, {"conv_bands", "", "", 0, supports, nullptr, nullptr, nullptr, plan, run}};
+
+}  // namespace evn

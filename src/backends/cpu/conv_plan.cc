@@ -1,0 +1,42 @@
+#include "backends/cpu/conv_plan.h"
+
+#include "ops/conv.h"
+
+namespace evn {
+namespace {
+
+// The vertical and the horizontal axis.
+struct Axes {
+  WindowAxis v, h;
+
+  explicit Axes(const OpDesc& d) {
+    const Window window = conv_window(*d.node, d.inputs[0].shape, d.inputs[1].shape);
+    if (window.rank == 2) v = window.axis[0];
+    h = window.axis[window.rank - 1];
+  }
+};
+
+}  // namespace
+
+simd_depthwise::Geometry depthwise_geometry(const OpDesc& d) {
+  const auto [v, h] = Axes(d);
+  return {v.input,  h.input,  d.inputs[0].shape[1], v.output,   h.output,    v.kernel,   h.kernel,
+          v.stride, h.stride, v.dilation,           h.dilation, v.pad_begin, h.pad_begin};
+}
+
+std::int64_t depthwise_weight_step(const Shape& weight) {
+  return ceil_div(weight[0], simd_depthwise::kPackedLanes) * simd_depthwise::kPackedLanes;
+}
+
+simd_thin::Geometry thin_geometry(const OpDesc& d) {
+  const auto [v, h] = Axes(d);
+  return {
+      d.inputs[0].shape[1], v.input,    h.input, d.inputs[1].shape[0], v.output, h.output, v.kernel, h.kernel, v.stride, h.stride,
+      v.pad_begin,          h.pad_begin};
+}
+
+std::int64_t thin_lines_floats(const simd_thin::Loops& loops, const simd_thin::Geometry& g) {
+  return checked_mul(g.channels * g.kernel_h, simd_thin::line_floats(loops.columns, g));
+}
+
+}  // namespace evn

@@ -1,0 +1,17 @@
+// How convolutions that lie channels last are told to their loops: what the kernels of one node and those in bands share.
+#pragma once
+
+#include "backends/cpu/simd/depthwise.h"
+#include "backends/cpu/simd/thin.h"
+#include "backends/cpu/support.h"
+
+namespace evn {
+
+simd_depthwise::Geometry depthwise_geometry(const OpDesc& d);
+std::int64_t depthwise_weight_step(const Shape& weight);  // floats from one tap of the packed weight to the next
+
+simd_thin::Geometry thin_geometry(const OpDesc& d);
+// Of the lines that a tile copies.
+std::int64_t thin_lines_floats(const simd_thin::Loops& loops, const simd_thin::Geometry& g);
+
+}  // namespace evn

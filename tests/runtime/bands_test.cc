@@ -1,0 +1,281 @@
+// Convolutions that run in bands give the bytes that they give one by one, whatever their sizes, epilogues and threads.
+#include "backends/cpu/bands.h"
+
+#include "tests/runtime/support.h"
+
+namespace evn::test {
+namespace {
+
+constexpr Isa kIsas[] = {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512};
+
+class BandsTest : public RuntimeTest {
+ protected:
+  ~BandsTest() override {
+    force_bands(BandsUse::kWhereItPays);
+    force_isa(isa_);
+  }
+
+  const Isa isa_ = cpu_isa();
+};
+
+void expect_same_bytes(const std::vector<HostTensor>& got, const std::vector<HostTensor>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t k = 0; k < got.size(); ++k) {
+    ASSERT_EQ(got[k].desc, want[k].desc) << "output " << k;
+    EXPECT_EQ(std::memcmp(got[k].bytes.data(), want[k].bytes.data(), want[k].desc.size_bytes()), 0) << "output " << k;
+  }
+}
+
+int count_in_bands(const Session& session) {
+  const std::string text = session.explain(EVN_FORMAT_TEXT);
+  int count = 0;
+  for (std::size_t at = text.find("conv_bands"); at != std::string::npos; at = text.find("conv_bands", at + 1)) ++count;
+  return count;
+}
+
+// A network that is drawn layer by layer.
+class Network {
+ public:
+  explicit Network(std::uint32_t seed) : random_(seed) {}
+
+  // What stands before and behind a depthwise layer; all of them have an epilogue, or none.
+  OnnxWriter draw(bool thin, int blocks) {
+    std::int64_t channels = thin ? pick({1, 3, 4}) : pick({16, 20, 35});
+    input_channels_ = channels;
+    w_.add_input("x", kF32, {"N", channels, "H", "W"}).add_output("y", kF32);
+    std::string x = "x";
+    if (thin) {
+      const std::int64_t step = pick({1, 2});
+      x = conv(x, channels, pick({8, 16, 24}), 3, 3, {step, step}, false);
+    }
+    for (int i = 0; i < blocks; ++i) x = block(x);
+    w_.add_node("Identity", {x}, {"y"});
+    return std::move(w_);
+  }
+
+  std::int64_t input_channels() const { return input_channels_; }
+
+  std::int64_t pick(std::initializer_list<std::int64_t> from) { return from.begin()[random_() % from.size()]; }
+
+ private:
+  std::mt19937 random_;
+  OnnxWriter w_{14};
+  int values_ = 0;
+  std::int64_t channels_ = 0, input_channels_ = 0;
+
+  std::string name() { return "v" + std::to_string(values_++); }
+
+  std::string weight(const std::vector<std::int64_t>& dims) {
+    std::int64_t n = 1;
+    for (const std::int64_t d : dims) n *= d;
+    std::vector<float> values(static_cast<std::size_t>(n));
+    std::uniform_real_distribution<float> draw(-0.3f, 0.3f);
+    for (float& v : values) v = draw(random_);
+    const std::string as = name();
+    w_.add_initializer(as, dims, values);
+    return as;
+  }
+
+  std::string activation(const std::string& x) {
+    const std::string y = name();
+    switch (random_() % 6) {
+      case 0: return x;
+      case 1: w_.add_node("Relu", {x}, {y}); break;
+      case 2: w_.add_node("LeakyRelu", {x}, {y}, {{"alpha", 0.1f}}); break;
+      case 3: w_.add_node("HardSwish", {x}, {y}); break;
+      case 4: {
+        const std::string low = name(), high = name();
+        w_.add_initializer(low, {}, std::vector<float>{0.0f}).add_initializer(high, {}, std::vector<float>{6.0f});
+        w_.add_node("Clip", {x, low, high}, {y});
+        break;
+      }
+      default: {
+        const std::string gate = name();
+        w_.add_node("Sigmoid", {x}, {gate}).add_node("Mul", {x, gate}, {y});
+      }
+    }
+    return y;
+  }
+
+  std::string conv(const std::string& x, std::int64_t in, std::int64_t out, std::int64_t kh, std::int64_t kw, const std::vector<std::int64_t>& steps,
+                   bool depthwise) {
+    std::vector<std::string> inputs = {x, weight({out, depthwise ? 1 : in, kh, kw})};
+    if (random_() % 4 != 0) inputs.push_back(weight({out}));
+    const std::string y = name();
+    const std::int64_t top = depthwise && random_() % 4 == 0 ? 0 : kh / 2;
+    w_.add_node("Conv", inputs, {y},
+                {{"group", depthwise ? out : std::int64_t{1}}, {"strides", steps}, {"pads", std::vector<std::int64_t>{top, kw / 2, kh / 2, kw / 2}}});
+    channels_ = out;
+    return random_() % 3 != 0 ? activation(y) : y;
+  }
+
+  // Expanding, depthwise, projecting; the last of them onto what came in, where that fits.
+  std::string block(const std::string& x) {
+    if (channels_ == 0) channels_ = input_channels_;
+    const std::int64_t in = channels_;
+    const std::int64_t k = pick({3, 5}), across = random_() % 4 == 0 ? 8 - k : k;
+    const std::int64_t down = pick({1, 1, 2, 3}), right = random_() % 4 == 0 ? 1 : down;
+    const bool keeps = down == 1 && right == 1;
+    std::string y = random_() % 3 != 0 ? conv(x, in, pick({24, 40, 96}), 1, 1, {1, 1}, false) : x;
+    y = conv(y, channels_, channels_, k, across, {down, right}, true);
+    if (random_() % 4 == 0) return y;
+    const bool sum = keeps && random_() % 2 == 0;
+    y = conv(y, channels_, sum ? in : pick({16, 21, 64}), 1, 1, {1, 1}, false);
+    if (!sum) return y;
+    const std::string z = name();
+    w_.add_node("Add", {y, x}, {z});
+    return activation(z);
+  }
+};
+
+TEST_F(BandsTest, DrawnNetworksGiveTheSameBytesInBands) {
+  int in_bands = 0, sums = 0;
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    force_isa(kIsas[seed % 3]);
+    if (!isa_available(kIsas[seed % 3])) force_isa(isa_);
+    Network network(seed);
+    const OnnxWriter w = network.draw(seed % 2 == 0, 1 + static_cast<int>(seed % 4));
+    std::vector<std::vector<HostTensor>> inputs;
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      const std::int64_t height = network.pick({5, 9, 16, 23, 40}), width = network.pick({5, 8, 17, 31, 50});
+      inputs.push_back({random_tensor({network.pick({1, 1, 2, 3}), network.input_channels(), height, width}, seed * 10 + i)});
+    }
+    std::vector<std::vector<HostTensor>> want;
+    force_bands(BandsUse::kNever);
+    {
+      Session session(load(make_runtime({}, 0, 1), w), "");
+      for (const auto& in : inputs) {
+        try {
+          want.push_back(run(session, in));
+        } catch (const Error&) {
+          want.emplace_back();  // steps and kernels without pads left nothing of it
+        }
+      }
+      EXPECT_EQ(count_in_bands(session), 0);
+    }
+    force_bands(BandsUse::kAlways);
+    for (const int threads : {1, 2, 3, 7}) {
+      Session session(load(make_runtime({}, 0, threads), w), "");
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (want[i].empty()) {
+          EXPECT_THROW(run(session, inputs[i]), Error);
+        } else {
+          expect_same_bytes(run(session, inputs[i]), want[i]);
+        }
+      }
+      const std::string text = session.explain(EVN_FORMAT_TEXT);
+      for (std::size_t at = text.find("  Add "); at != std::string::npos; at = text.find("  Add ", at + 1)) {
+        sums += text.substr(at, text.find('\n', at) - at).find("conv_bands") != std::string::npos ? 1 : 0;
+      }
+      in_bands += count_in_bands(session);
+    }
+  }
+  EXPECT_GT(in_bands, 400);
+  EXPECT_GT(sums, 10);
+}
+
+// An inverted residual as MobileNetV2 has it, large enough that the usual rule takes it.
+OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded) {
+  std::mt19937 random(5);
+  OnnxWriter w(14);
+  const auto weight = [&](const char* name, const std::vector<std::int64_t>& dims) {
+    std::int64_t n = 1;
+    for (const std::int64_t d : dims) n *= d;
+    std::vector<float> values(static_cast<std::size_t>(n));
+    for (float& v : values) v = std::uniform_real_distribution<float>(-0.3f, 0.3f)(random);
+    w.add_initializer(name, dims, values);
+  };
+  weight("expand", {expanded, channels, 1, 1});
+  weight("depthwise", {expanded, 1, 3, 3});
+  weight("project", {channels, expanded, 1, 1});
+  w.add_input("x", kF32, {"N", channels, "H", "W"}).add_input("r", kF32, {"N", channels, "P", "Q"}).add_output("y", kF32);
+  w.add_node("Conv", {"x", "expand"}, {"a"}).add_node("Relu", {"a"}, {"b"});
+  w.add_node("Conv", {"b", "depthwise"}, {"c"}, {{"group", expanded}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}).add_node("Relu", {"c"}, {"d"});
+  w.add_node("Conv", {"d", "project"}, {"e"}).add_node("Add", {"e", "r"}, {"y"});
+  return w;
+}
+
+TEST_F(BandsTest, TheUsualRuleTakesLargeImagesOnlyAndGivesTheReference) {
+  const auto runtime = make_runtime({}, 0, 2);
+  const ModelPtr model = load(runtime, inverted_residual(16, 96));
+  Session session(model, "");
+  for (const std::int64_t size : {7, 56, 14, 60}) {
+    const std::vector<HostTensor> in = {random_tensor({1, 16, size, size}, 1), random_tensor({1, 16, size, size}, 2)};
+    expect_close(run(session, in), GraphRunner(model->graph()).run(in));
+    EXPECT_EQ(count_in_bands(session), size > 50 ? 4 : 0) << size;  // three convolutions and the sum
+  }
+}
+
+TEST_F(BandsTest, PlansThatAreMadeOverRunTheSameNodesInBands) {
+  const OnnxWriter w = inverted_residual(16, 96);
+  std::mt19937 random(3);
+  for (const BandsUse use : {BandsUse::kWhereItPays, BandsUse::kAlways}) {
+    force_bands(use);
+    Session session(load(make_runtime({}, 0, 2), w), "");
+    for (int turn = 0; turn < 40; ++turn) {
+      const std::int64_t height = 34 + static_cast<std::int64_t>(random() % 9), width = 30 + static_cast<std::int64_t>(random() % 16);
+      const bool broadcast = random() % 4 == 0;
+      const std::vector<HostTensor> in = {random_tensor({1, 16, height, width}, random()),
+                                          random_tensor({1, 16, broadcast ? 1 : height, broadcast ? 1 : width}, random())};
+      Session fresh(load(make_runtime({}, 0, 2), w), "");
+      expect_same_bytes(run(session, in), run(fresh, in));
+      EXPECT_EQ(count_in_bands(session), count_in_bands(fresh)) << height << " x " << width;
+    }
+  }
+}
+
+TEST_F(BandsTest, WhatIsReadElsewhereIsWritten) {
+  force_bands(BandsUse::kAlways);
+  OnnxWriter w(14);
+  std::vector<float> ones(24 * 24, 0.01f);
+  w.add_initializer("w", {24, 24, 1, 1}, ones).add_initializer("d", {24, 1, 3, 3}, std::vector<float>(24 * 9, 0.1f));
+  w.add_input("x", kF32, {"N", 24, "H", "W"}).add_output("a", kF32).add_output("c", kF32);
+  w.add_node("Conv", {"x", "w"}, {"a"}).add_node("Conv", {"a", "d"}, {"b"}, {{"group", std::int64_t{24}}});
+  w.add_node("Conv", {"b", "w"}, {"c"});
+  const ModelPtr model = load(make_runtime(), w);
+  Session session(model, "");
+  const std::vector<HostTensor> in = {random_tensor({2, 24, 12, 9}, 1)};
+  expect_close(run(session, in), GraphRunner(model->graph()).run(in));
+  EXPECT_EQ(count_in_bands(session), 2);
+}
+
+TEST_F(BandsTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
+  const std::vector<HostTensor> in = {random_tensor({1, 16, 112, 112}, 1), random_tensor({1, 16, 112, 112}, 2)};
+  const auto peak = [&](BandsUse use) {
+    force_bands(use);
+    const auto runtime = make_runtime({}, 0, 2);
+    Session session(load(runtime, inverted_residual(16, 96)), "");
+    run(session, in);
+    return runtime->cpu().pool().stats().by_class[EVN_MEMORY_ARENAS];
+  };
+  const std::uint64_t whole = peak(BandsUse::kNever), bands = peak(BandsUse::kAlways);
+  EXPECT_GE(whole, 2u * 96 * 112 * 112 * 4);
+  EXPECT_LT(bands, whole / 2);
+  // The lines count: a little less than they need is too little.
+  const auto runtime = make_runtime({}, 2 << 20, 2);
+  Session session(load(runtime, inverted_residual(16, 96)), "");
+  try {
+    run(session, in);
+    FAIL() << "ran in 2 MiB";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_OUT_OF_MEMORY);
+  }
+}
+
+TEST_F(BandsTest, ARunWhoseTimeIsOverEnds) {
+  force_bands(BandsUse::kAlways);
+  const auto runtime = make_runtime({}, 0, 1);
+  Session session(load(runtime, inverted_residual(16, 96)), "");
+  const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({1, 16, 80, 80}, 1)), to_tensor(runtime, random_tensor({1, 16, 80, 80}, 2))};
+  std::vector<TensorPtr> out(1);
+  try {
+    run_tensors(session, in, out, 1);
+    FAIL() << "ran in a nanosecond";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT);
+  }
+}
+
+}  // namespace
+}  // namespace evn::test
