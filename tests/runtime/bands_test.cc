@@ -214,7 +214,7 @@ TEST_F(BandsTest, PlansThatAreMadeOverRunTheSameNodesInBands) {
     force_bands(use);
     Session session(load(make_runtime({}, 0, 2), w), "");
     for (int turn = 0; turn < 40; ++turn) {
-      const std::int64_t height = 34 + static_cast<std::int64_t>(random() % 9), width = 30 + static_cast<std::int64_t>(random() % 16);
+      const std::int64_t height = 41 + static_cast<std::int64_t>(random() % 9), width = 38 + static_cast<std::int64_t>(random() % 16);
       const bool broadcast = random() % 4 == 0;
       const std::vector<HostTensor> in = {random_tensor({1, 16, height, width}, random()),
                                           random_tensor({1, 16, broadcast ? 1 : height, broadcast ? 1 : width}, random())};

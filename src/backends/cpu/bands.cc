@@ -16,7 +16,7 @@ extern const KernelFamily conv_thin_kernels;
 namespace {
 
 // Where it pays. What a product of more columns of A writes is hidden behind its multiply-adds; depthwise layers never are.
-constexpr std::int64_t kLeastBetween = 128 << 10;  // floats between two parts: fewer stay in L2 anyway
+constexpr std::int64_t kLeastBetween = 192 << 10;  // floats between two parts: fewer stay in L2 anyway
 constexpr std::int64_t kDeepest = 48;              // channels that a product reads
 constexpr std::int64_t kMostAhead = 96;    // channels of a depthwise layer, that the product behind it has not too many weights
 constexpr std::int64_t kMostWithin = 192;  // the same where others stand before it
