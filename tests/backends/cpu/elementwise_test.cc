@@ -39,6 +39,8 @@ TEST(CpuElementwise, FunctionsOfOneInput) {
   check_unary("Floor", "floor");
   check_unary("Ceil", "ceil");
   check_unary("Log", "log");
+  check_unary("Sin", "sin");
+  check_unary("Cos", "cos");
 }
 
 TEST(CpuElementwise, NewerFunctions) {

@@ -31,6 +31,7 @@ double gelu(double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); }
 const Function kFunctions[] = {
     {"exp", Unary::kExp, std::exp, 2, false}, {"sigmoid", Unary::kSigmoid, sigmoid, 4, true}, {"tanh", Unary::kTanh, std::tanh, 6, false},
     {"erf", Unary::kErf, std::erf, 4, false}, {"log", Unary::kLog, std::log, 2, false},
+    {"sin", Unary::kSin, std::sin, 2, false}, {"cos", Unary::kCos, std::cos, 2, false},
 };
 
 std::uint32_t stride() {

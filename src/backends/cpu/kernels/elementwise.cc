@@ -101,6 +101,8 @@ constexpr Kernel kKernels[] = {
     row<Unary::kFloor>("floor", "Floor"),
     row<Unary::kCeil>("ceil", "Ceil"),
     row<Unary::kLog>("log", "Log"),
+    row<Unary::kSin>("sin", "Sin"),
+    row<Unary::kCos>("cos", "Cos"),
     row<Unary::kGelu>("gelu", "Gelu", gelu_supports<false>),
     row<Unary::kGeluTanh>("gelu_tanh", "Gelu", gelu_supports<true>, 9),
     row<Unary::kSwish>("swish", "Swish"),

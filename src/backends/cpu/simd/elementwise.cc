@@ -39,10 +39,12 @@ inline Vec unary_of(Unary f, float a, float b, Vec x) {
     case Unary::kSoftplus: return each_lane(x, [](float v) { return v > 0 ? v + __builtin_log1pf(__builtin_expf(-v)) : __builtin_log1pf(__builtin_expf(v)); });
     case Unary::kFloor: return each_lane(x, [](float v) { return __builtin_floorf(v); });
     case Unary::kCeil: return each_lane(x, [](float v) { return __builtin_ceilf(v); });
-    case Unary::kLog: return each_lane(x, [](float v) { return __builtin_logf(v); });
+    case Unary::kLog: return log_of(x);
     case Unary::kSquare: return x * x;
     case Unary::kGeluTanh: return gelu_tanh_of(x);
     case Unary::kSwish: return swish_of(splat(a), x);
+    case Unary::kSin: return sine_of<false>(x);
+    case Unary::kCos: return sine_of<true>(x);
   }
   return x;
 }
@@ -61,7 +63,7 @@ constexpr UnaryFn kUnary[] = {
     unary_loop<Unary::kSqrt>,     unary_loop<Unary::kExp>,       unary_loop<Unary::kErf>,   unary_loop<Unary::kAbs>,
     unary_loop<Unary::kNeg>,      unary_loop<Unary::kReciprocal>, unary_loop<Unary::kGelu>, unary_loop<Unary::kSoftplus>,
     unary_loop<Unary::kFloor>,    unary_loop<Unary::kCeil>,      unary_loop<Unary::kLog>,   unary_loop<Unary::kSquare>,
-    unary_loop<Unary::kGeluTanh>, unary_loop<Unary::kSwish>,
+    unary_loop<Unary::kGeluTanh>, unary_loop<Unary::kSwish>,     unary_loop<Unary::kSin>,   unary_loop<Unary::kCos>,
 };
 
 inline void apply_chain(const Chain& chain, float* y, std::int64_t n) {

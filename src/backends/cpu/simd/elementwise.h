@@ -10,7 +10,7 @@ namespace evn::simd_elementwise {
 
 enum class Unary : std::int32_t {
   kIdentity, kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kSqrt, kExp, kErf, kAbs, kNeg, kReciprocal, kGelu,
-  kSoftplus, kFloor, kCeil, kLog, kSquare, kGeluTanh, kSwish,
+  kSoftplus, kFloor, kCeil, kLog, kSquare, kGeluTanh, kSwish, kSin, kCos,
 };
 
 enum class Binary : std::int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax, kPow, kPRelu };
