@@ -186,6 +186,8 @@ TEST(CpuConvTranspose, BlocksAndGeneral) {
   const Case cases[] = {
       {6, 5, 1, 7, 9, 2, 2, 2, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_last"},
       {24, 1, 1, 20, 30, 2, 2, 2, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_last"},
+      {24, 1, 1, 7, 33, 2, 1, 2, 1, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_last"},
+      {5, 2, 1, 9, 19, 2, 1, 2, 1, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_last"},
       {24, 20, 1, 9, 15, 3, 2, 3, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_last"},
       {4, 6, 2, 5, 6, 3, 2, 3, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_blocks"},
       {6, 5, 1, 7, 9, 3, 3, 2, 2, {1, 1, 1, 1}, {1, 1}, {1, 1}, "conv_transpose_gemm"},

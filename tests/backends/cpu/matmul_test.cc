@@ -12,6 +12,18 @@ std::vector<std::string> gemm_kernels(bool packed) {
   return packed ? std::vector<std::string>{"gemm_gemm", "gemm_packed"} : std::vector<std::string>{"gemm_gemm"};
 }
 
+// Rows around the height of a tile, and k in one block and more, whole fours and others.
+TEST(CpuMatMul, FewColumns) {
+  for (const std::int64_t n : {1, 2, 3, 4, 5}) {
+    for (const std::int64_t m : {1, 15, 16, 17, 47, 300}) {
+      for (const std::int64_t k : {1, 3, 4, 23, 600}) {
+        KernelCheck("MatMul").input(Shape{m, k}).weight(Shape{k, n}).kernel("matmul_packed").run();
+        KernelCheck("Gemm").input(Shape{m, k}).weight(Shape{k, n}).input(Shape{n}).step(StepKind::kClip, -0.5f, 0.5f).kernel("gemm_packed").run();
+      }
+    }
+  }
+}
+
 TEST(CpuMatMul, RemaindersInEveryDirection) {
   for (std::int64_t m : {1, 2, 3, 5, 8, 9, 17, 33}) {
     for (std::int64_t n : {1, 4, 5, 15, 16, 33, 48, 50, 100}) {

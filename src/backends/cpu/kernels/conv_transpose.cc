@@ -5,6 +5,7 @@
 #include "ops/conv_transpose.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "backends/cpu/pack.h"
@@ -231,11 +232,14 @@ void blocks_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
 
 // ---------------------------------------------------------------------------------------------- channels last --
 
+constexpr std::int64_t kFewColumns = 4;  // products of so many are computed four columns at a time (simd/quads.h)
+
 struct LastState {
   Isa isa;
   std::int64_t lines, width, channels;  // of the input
   std::int64_t outputs, kernel_h, kernel_w;
-  std::int64_t packed_floats;           // of a row of taps
+  std::int64_t packed_floats;           // of a row of taps, or of all of them where they are one product
+  bool joined;
   std::int64_t per_tile;                // lines
 };
 
@@ -251,20 +255,26 @@ void last_layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> out
 
 std::int64_t kernel_h(const Shape& w) { return w.rank() == 4 ? w[2] : 1; }
 
+// Whether all taps together are few columns: then they are one product, and its columns are dealt out to the lines of the output.
+bool is_joined(const Shape& w) { return kernel_h(w) > 1 && w.elements(1, w.rank()) <= kFewColumns; }
+
 std::int64_t last_floats(const Shape& w) {
-  return product_floats(simd_product::loops(cpu_isa()), checked_mul(w[w.rank() - 1], w[1]), w[0]);
+  const std::int64_t columns = is_joined(w) ? w.elements(1, w.rank()) : checked_mul(w[w.rank() - 1], w[1]);
+  return product_floats(simd_product::loops(cpu_isa()), columns, w[0]);
 }
 
 std::size_t last_prepack_bytes(const OpDesc& d, int input) {
   if (input != 1) return 0;
   const Shape& w = d.inputs[1].shape;
-  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(last_floats(w), kernel_h(w)), sizeof(float)));
+  const std::int64_t products = is_joined(w) ? 1 : kernel_h(w);
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(last_floats(w), products), sizeof(float)));
 }
 
-// For each row of taps a matrix of input channel by (tap of the row, output channel).
+// For each row of taps a matrix of input channel by (tap of the row, output channel), or one of input channel by (tap, output channel).
 void last_prepack(const OpDesc& d, int, void* packed) {
   const Shape& w = d.inputs[1].shape;
-  const std::int64_t rows = kernel_h(w), taps = w[w.rank() - 1], outputs = w[1];
+  const bool joined = is_joined(w);
+  const std::int64_t taps = (joined ? kernel_h(w) : 1) * w[w.rank() - 1], rows = w.elements(2, w.rank()) / taps, outputs = w[1];
   const std::int64_t columns = taps * outputs;
   const float* from = d.constant(1)->as<float>();
   std::vector<float> matrix(static_cast<std::size_t>(w[0] * columns));
@@ -292,17 +302,35 @@ void last_plan(const OpDesc& d, KernelPlan* p) {
   s.kernel_h = kernel_h(w);
   s.kernel_w = w[w.rank() - 1];
   s.packed_floats = last_floats(w);
+  s.joined = is_joined(w);
   const double line = static_cast<double>(s.width) * static_cast<double>(w.elements());
   s.per_tile = units_per_tile(s.lines, line);
   p->tiles = ceil_div(s.lines, s.per_tile);
-  p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(s.kernel_w, s.outputs), sizeof(float)));
+  // The bias, repeated for each tap, and a line of a joined product.
+  const std::int64_t columns = s.joined ? w.elements(1, w.rank()) : checked_mul(s.kernel_w, s.outputs);
+  const std::int64_t floats = checked_add(columns, s.joined ? checked_mul(s.width, columns) : 0);
+  p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(floats, sizeof(float)));
   p->flops = 2.0 * line * static_cast<double>(s.lines);
   p->bytes = bytes_of(d);
 }
 
+// Columns (ky, rest) of the pixels of one line go to line ky of the output.
+void deal_out(const LastState& s, const float* from, float* to) {
+  const std::int64_t rest = s.kernel_w * s.outputs;
+  for (std::int64_t ky = 0; ky < s.kernel_h; ++ky, to += s.width * rest) {
+    const float* p = from + ky * rest;
+    if (rest == 2) {
+      for (std::int64_t x = 0; x < s.width; ++x, p += s.kernel_h * 2) std::memcpy(to + x * 2, p, 2 * sizeof(float));
+    } else {
+      for (std::int64_t x = 0; x < s.width; ++x, p += s.kernel_h * rest) std::copy_n(p, rest, to + x * rest);
+    }
+  }
+}
+
 void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<LastState>();
-  const std::int64_t columns = s.kernel_w * s.outputs;
+  const std::int64_t line_columns = s.kernel_w * s.outputs;
+  const std::int64_t columns = s.joined ? s.kernel_h * line_columns : line_columns;
   float* const bias = static_cast<float*>(args.thread_scratch);  // repeated for each tap
   for (std::int64_t i = 0; i < columns && args.desc->has_input(2); ++i) bias[i] = args.in<float>(2)[i % s.outputs];
   simd_product::Tile t{};
@@ -321,9 +349,18 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
     const std::int64_t last = std::min(s.lines, (index + 1) * s.per_tile);
     for (std::int64_t line = index * s.per_tile; line < last; ++line) {
       t.a = args.in<float>(0) + line * s.width * s.channels;
+      float* const to = args.out<float>() + line * s.kernel_h * s.width * line_columns;
+      if (s.joined) {
+        t.b = args.pack<float>(1);
+        t.c = bias + columns;
+        simd_product::loops(s.isa).run(t);
+        deal_out(s, t.c, to);
+        simd_elementwise::loops(s.isa).chain(to, s.width * columns, epilogue_of(*args.desc));
+        continue;
+      }
       for (std::int64_t ky = 0; ky < s.kernel_h; ++ky) {
         t.b = args.pack<float>(1) + ky * s.packed_floats;
-        t.c = args.out<float>() + (line * s.kernel_h + ky) * s.width * columns;
+        t.c = to + ky * s.width * columns;
         simd_product::loops(s.isa).run(t);
         if (narrow) simd_elementwise::loops(s.isa).chain(t.c, s.width * columns, epilogue_of(*args.desc));
       }

@@ -6,6 +6,7 @@
 #include "backends/cpu/simd/epilogue.h"
 #include "backends/cpu/simd/micro_tile.h"
 #include "backends/cpu/simd/product_rows.h"
+#include "backends/cpu/simd/quads.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -103,7 +104,8 @@ constexpr MicroFn kMicros[kTallMr][4] = {
 class Block {
  public:
   Block(const Tile& t, const Chain& chain, std::int64_t row, std::int64_t m) : t_(t), chain_(chain), row_(row), m_(m) {
-    panel_count_ = cut_panels(t, row, m, t.n <= kHalfNv * kLanes ? kTallMr : kMr, panels_);
+    panel_count_ = by_quads() ? cut_even_panels(t, row, m, kQuadMr, kTallMr, panels_)
+                              : cut_panels(t, row, m, t.n <= kHalfNv * kLanes ? kTallMr : kMr, panels_);
     for (int i = 0; i < panel_count_; ++i) any_copied_ |= panels_[i].a == nullptr;
   }
 
@@ -125,6 +127,8 @@ class Block {
   int panel_count_ = 0;
   bool any_copied_ = false;
   Panel panels_[kWholeMc];
+
+  bool by_quads() const { return t_.n <= kQuadColumns && t_.window == nullptr; }
 
   // Whether two panels are one, as tall as there are micro-tiles for few columns.
   static bool follows(const Panel& a, const Panel& b, std::int64_t lda) {
@@ -165,7 +169,7 @@ class Block {
         const int first = i;
         Panel p = panels_[i];
         const bool copied = p.a == nullptr;
-        if (vectors <= kHalfNv && i + 1 < panel_count_ && follows(p, panels_[i + 1], lda)) p.rows += panels_[++i].rows;
+        if (vectors <= kHalfNv && !by_quads() && i + 1 < panel_count_ && follows(p, panels_[i + 1], lda)) p.rows += panels_[++i].rows;
         const std::int64_t row = row_ + p.row;
         g.a = copied ? t_.buffer + p.row * step : p.a;
         g.lda = copied ? step : lda;
@@ -176,7 +180,11 @@ class Block {
         g.c = t_.c + row * t_.ldc + column;
         g.bias = t_.init == nullptr ? nullptr : t_.init + column;
         g.residual = last && t_.residual != nullptr ? t_.residual + row * t_.ldr + column : nullptr;
-        kMicros[p.rows - 1][vectors - 1](g);
+        if (by_quads() && p.rows == kQuadMr) {
+          micro_quads(g, g.a + k0, g.lda, kc, g.b);
+        } else {
+          kMicros[p.rows - 1][vectors - 1](g);
+        }
         if (last && chain_.rest_count > 0) apply_rest(chain_, g.c, p.rows, t_.ldc, cols);
       }
     }

@@ -52,6 +52,16 @@ inline std::int64_t even_rows(std::int64_t left, int mr) {
   return (left + panels - 1) / panels;
 }
 
+// Cuts rows [row, row + m) of a matrix into panels of `mr` rows and what is left, in panels of at most `most`. Returns how many.
+int cut_even_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, int most, Panel* panels) {
+  int n = 0;
+  for (std::int64_t r = 0; r < m; r += panels[n++].rows) {
+    const std::int64_t rows = m - r >= mr ? mr : m - r < most ? m - r : most;
+    panels[n] = {static_cast<std::int32_t>(r), static_cast<std::int32_t>(rows), t.a + (row + r) * t.lda};
+  }
+  return n;
+}
+
 // Cuts rows [row, row + m) of the tile into panels of at most `mr` rows. Returns how many.
 int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* panels) {
   int n = 0;
