@@ -197,6 +197,7 @@ struct Worker : Part {
   const float* bias;
   const float* residual;  // of all images
   std::int64_t width, channels, in_channels;
+  bool is_last;
   std::int64_t end;    // lines up to here are made
   std::int64_t first;  // the line at which the buffer begins
   float* buffer;
@@ -233,6 +234,7 @@ class Runner {
     Worker& w = part_[count_];
     static_cast<Part&>(w) = Part(d);
     w.desc = &d;
+    w.is_last = &d == &args_.desc->parts.back();
     w.weight = args_.pack<float>(input + 1);
     w.bias = d.has_input(2) && d.residual != 2 ? args_.in<float>(input + 2) : nullptr;
     w.residual = d.residual >= 0 ? args_.in<float>(input + d.residual) : nullptr;
@@ -330,6 +332,7 @@ class Runner {
     t.residual = w.residual == nullptr ? nullptr : w.residual + (image_ * w.height + from) * w.line;
     t.ldr = w.channels;
     t.epilogue = epilogue_of(*w.desc);
+    t.far = w.is_last && is_far(args_);
     simd_product::loops(isa_).run(t);
   }
 };

@@ -49,6 +49,10 @@ inline bool goes_past_caches(const KernelArgs& args) {
   return args.outputs[0].size >= kPastCaches && args.outputs[0].address() != args.inputs[0].address();
 }
 
+// Outputs of so many bytes are far away when they are written, so that their lines are better fetched while the sums are made.
+inline constexpr std::size_t kFar = std::size_t{4} << 20;
+inline bool is_far(const KernelArgs& args) { return args.outputs[0].size >= kFar; }
+
 inline double bytes_of(const OpDesc& d) {
   double bytes = 0;
   for (const TensorDesc& t : d.inputs) bytes += t.dtype == DType::kUndefined ? 0.0 : static_cast<double>(t.size_bytes());

@@ -122,6 +122,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.init_column = 1;
     t.init_scale = 1;
     t.epilogue = epilogue_of(*args.desc);
+    t.far = is_far(args);
     t.buffer = static_cast<float*>(args.thread_scratch);
     loops.run(t);
     return !cancel.stop();

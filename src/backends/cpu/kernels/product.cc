@@ -137,6 +137,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.init_row = s.init_row;
     t.init_column = s.init_column;
     t.init_scale = s.init_scale;
+    t.far = is_far(args);
     t.residual = residual == nullptr ? nullptr : residual + row * s.n + column;
     t.ldr = s.n;
     t.epilogue = epilogue_of(d);

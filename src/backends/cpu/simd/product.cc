@@ -37,6 +37,7 @@ struct Micro : MicroTile {
   const float* b;
   const float* ahead;      // what is fetched into L2 meanwhile: a line for each k
   std::int64_t ahead_step;
+  bool far;                // C is: its lines are fetched while the sums are made
 };
 
 // Accumulators, vectors of B and a broadcast are one more than AVX-512 has registers: the last vector of B stays in memory.
@@ -49,9 +50,20 @@ template <int R, int NV>
 inline constexpr int kHeld = NV;
 #endif
 
+// The lines of C, for what is stored there once the sums are made. Not in a loop outside: that costs what it gains.
+template <int R, int NV>
+inline void fetch(const Micro& g) {
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < NV; ++v) __builtin_prefetch(g.c + r * g.ldc + v * kLanes, 1, 3);
+  }
+}
+
 template <int R, int NV>
 void micro(const Micro& g) {
   Vec acc[R][NV];
+  if (g.far) fetch<R, NV>(g);
   start<BiasOf::kColumns, R, NV>(g, acc);
   const float* b = g.b;
   const float* ahead = g.ahead;
@@ -155,6 +167,7 @@ class Block {
     g.high = chain_.high;
     g.ldc = t_.ldc;
     g.ldr = t_.ldr;
+    g.far = t_.far && last;
     // One or two rows read B as the stream that it is, faster than by hints.
     const bool far = t_.k * t_.n > kNearFloats && m_ > 2;
     for (std::int64_t column = 0; column < t_.n; column += kNr) {

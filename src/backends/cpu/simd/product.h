@@ -39,6 +39,7 @@ struct Tile {
   const float* residual;          // added to the sum before the epilogue; null: none
   std::int64_t ldr;
   const Epilogue* epilogue;       // nullable
+  bool far;                       // C is far away, as large outputs are
   float* buffer;                  // buffer_floats, aligned to 64
 };
 
