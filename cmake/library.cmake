@@ -76,7 +76,7 @@ if(NOT CMAKE_CROSSCOMPILING AND TARGET evn_api)
   target_link_libraries(evener PRIVATE $<TARGET_PROPERTY:evn_api,LINK_LIBRARIES>)
   set_target_properties(evener PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
   target_link_options(evener PRIVATE
-    -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections -Wl,--no-undefined
+    -static-libstdc++ -static-libgcc -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections -Wl,--no-undefined
     -Wl,--version-script=${CMAKE_SOURCE_DIR}/src/api/library/evener.map)
   set_target_properties(evener PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/library/evener.map)
   file(GLOB cli CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc)

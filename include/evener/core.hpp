@@ -305,7 +305,9 @@ struct ModelOptions {
 };
 
 struct SessionOptions {
-  std::string device;  // of nodes that no rule places; "": the configuration's default
+  std::string device;             // of nodes that no rule places; "": the configuration's default
+  std::string cache_file;         // of packed weights; "": as the configuration says
+  std::uint32_t cache_flags = 0;  // EVN_CACHE_...
 };
 
 struct RunOptions {

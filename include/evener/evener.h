@@ -161,7 +161,9 @@ typedef struct evn_log_record {
   const char *event;           /* what happened, for programs; these names stay. "runtime.created", "device.opened",
                                   "device.absent", "model.loaded", "model.output_shape" (declared otherwise than
                                   computed), "session.created", "plan.created", "program.compiled", "program.restored"
-                                  (from the cache), "clblast.tried", "memory.refused" (a cap) */
+                                  (from the cache), "clblast.tried", "memory.refused" (a cap), "cache.opened",
+                                  "cache.ignored" (a file of packed weights that is not used), "cache.written",
+                                  "cache.not_written" */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */
@@ -642,15 +644,32 @@ typedef struct evn_value_info {
 #define EVN_VALUE_INFO_INIT {sizeof(evn_value_info), 0, 0, 0, {0}, {0}, {{0}}, {0}}
 
 /* How a session is made. */
+/* How a cache file is used. */
+enum {
+  EVN_CACHE_READ_ONLY = 1, /* it is never written */
+  EVN_CACHE_MAP = 2        /* its weights are used where they lie, in pages that are read when they are first touched and that
+                              processes share. They are not checked, and if somebody cuts the file off, the process ends */
+};
+
 typedef struct evn_session_options {
   uint32_t struct_size;
   uint32_t reserved;
   const char *device; /* the device of nodes that no rule places; NULL: the configuration's `default`, else the CPU */
+  const char *cache_file; /* where packed weights of the CPU are kept from one process to the next; one that ends in / is a folder,
+                             with a file for each model. NULL: the configuration's `cache`; "": none */
+  uint32_t cache_flags;   /* EVN_CACHE_..., of cache_file; 0 without one */
+  uint32_t reserved1;     /* 0 */
 } evn_session_options;
-#define EVN_SESSION_OPTIONS_INIT {sizeof(evn_session_options), 0, NULL}
+#define EVN_SESSION_OPTIONS_INIT {sizeof(evn_session_options), 0, NULL, NULL, 0, 0}
 
 /* Places the model's nodes on the runtime's devices, as the configuration's rules say, chooses kernels, packs weights. Sessions
  * of one model share its weights and their packed copies.
+ * With a cache file, weights that a session has packed before are read from there, and checked, in place of reading and packing the
+ * model's. A file that is missing, damaged, or was written for another model, another build of the library or another instruction set
+ * is not used, which the log says, and is written anew at the end of this call, in one step; where it cannot be written the session
+ * is made all the same. A model from a file is taken for unchanged when its bytes outside of tensors of 16 KiB and more, and its
+ * device, inode, size and time of change are the same; of other models all bytes are looked at. Results have the same bits with and
+ * without. Who can write the file can make the session compute other numbers. The weights count as packed ones do, mapped or not.
  * Returns EVN_ERROR_UNSUPPORTED (a node that no allowed device can run, with every device's reason), EVN_ERROR_OUT_OF_MEMORY,
  * EVN_ERROR_DEVICE_UNAVAILABLE. Blocks; allocates. `runtime` must be the model's own. */
 EVN_API evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_session_options *options,

@@ -322,6 +322,8 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
   Session session(const Model& model, const SessionOptions& options = {}) const {
     evn_session_options o = EVN_SESSION_OPTIONS_INIT;
     o.device = detail::c_str_or_null(options.device);
+    o.cache_file = detail::c_str_or_null(options.cache_file);
+    o.cache_flags = options.cache_flags;
     Session s(callbacks_);
     detail::check([&](evn_error* e) { return evn_session_create(get(), model.get(), &o, s.handle_.out(), e); });
     return s;

@@ -126,6 +126,16 @@ void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle
   }
 }
 
+// The cache of a session: the configuration's, or the options'.
+CacheConfig cache_of(const Runtime& runtime, const evn_session_options& o) {
+  constexpr uint32_t kFlags = EVN_CACHE_READ_ONLY | EVN_CACHE_MAP;
+  if ((o.cache_flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "cache_flags is %u", o.cache_flags);
+  if (o.cache_file != nullptr)
+    return {o.cache_file, (o.cache_flags & EVN_CACHE_READ_ONLY) == 0, (o.cache_flags & EVN_CACHE_MAP) != 0};
+  if (o.cache_flags != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "cache_flags is %u without a cache_file", o.cache_flags);
+  return runtime.config().cache;
+}
+
 }  // namespace
 
 extern "C" {
@@ -137,10 +147,11 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
     const Pin<ModelPtr> m(model);
     require(session != nullptr, "session");
     const evn_session_options defaults = EVN_SESSION_OPTIONS_INIT;
-    const evn_session_options o = read_options(options, defaults, sizeof(evn_session_options));
-    if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+    const evn_session_options o = read_options(options, defaults, offsetof(evn_session_options, cache_file));
+    if (o.reserved != 0 || o.reserved1 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
     if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
-    *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, o.device != nullptr ? o.device : "")));
+    *session =
+        static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, o.device != nullptr ? o.device : "", cache_of(**r, o))));
   });
 }
 

@@ -12,6 +12,8 @@ inline constexpr Option kBenchOptions[] = {
     {"--layers", nullptr, "a table of the time of each node as well, from further runs that are traced"},
     kConfigOption,
     kDeviceOption,
+    kCacheOption,
+    kMapCacheOption,
     kThreadsOption,
     kJsonOption,
 };
@@ -23,6 +25,8 @@ inline constexpr Option kTraceOptions[] = {
     {"--events", "N", "room for N events; 65536 when not given"},
     kConfigOption,
     kDeviceOption,
+    kCacheOption,
+    kMapCacheOption,
     kThreadsOption,
 };
 

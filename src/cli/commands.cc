@@ -154,12 +154,16 @@ constexpr Option kRunOptions[] = {
     {"--timeout-ms", "N", "end a run that takes longer"},
     kConfigOption,
     kDeviceOption,
+    kCacheOption,
+    kMapCacheOption,
     kThreadsOption,
 };
 constexpr Option kExplainOptions[] = {
     kShapeOption,
     kConfigOption,
     kDeviceOption,
+    kCacheOption,
+    kMapCacheOption,
     kThreadsOption,
     kJsonOption,
     {"--dot", nullptr, "print the graph in Graphviz's language, coloured by device"},

@@ -38,6 +38,11 @@ Model load_model(const Runtime& runtime, const std::string& path) {
 Session open_session(const Arguments& arguments, const Runtime& runtime, const Model& model) {
   evn_session_options options = EVN_SESSION_OPTIONS_INIT;
   options.device = arguments.get("--device");
+  options.cache_file = arguments.get("--cache");
+  if (arguments.has("--map-cache")) {
+    if (options.cache_file == nullptr) fail_usage("--map-cache needs --cache");
+    options.cache_flags = EVN_CACHE_MAP;
+  }
   if (options.device != nullptr) {
     Device device;  // an OpenCL device that the configuration does not name is opened by being looked for
     Call find(kExitDevice);

@@ -45,6 +45,10 @@ inline constexpr Option kThreadsOption = {"--threads", "N",
 inline constexpr Option kDeviceOption = {"--device", "DEVICE",
                                          "device of the nodes that no rule places: a name of the configuration,\n"
                                          "cpu, gpu, gpu:1, opencl:0"};
+inline constexpr Option kCacheOption = {"--cache", "FILE",
+                                        "where packed weights are kept from one time to the next; a FILE that\n"
+                                        "ends in / is a folder for several models. Without: as --config says"};
+inline constexpr Option kMapCacheOption = {"--map-cache", nullptr, "use the weights where they lie in the --cache file"};
 inline constexpr Option kShapeOption = {"--shape", "NAME=DIMS",
                                         "dimensions of an input, as in --shape x=1,3,224,224; may be repeated", true};
 inline constexpr Option kInputOption = {"--input", "NAME=FILE",
@@ -61,7 +65,7 @@ Runtime open_runtime(const Arguments& arguments);
 
 Model load_model(const Runtime& runtime, const std::string& path);
 
-// A session as --device says.
+// A session as --device, --cache and --map-cache say.
 Session open_session(const Arguments& arguments, const Runtime& runtime, const Model& model);
 
 // The text that a function of the library gives: `call` takes buffer, capacity, size, error.

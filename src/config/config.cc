@@ -158,7 +158,12 @@ Config parse_config(const std::string& text, const std::string& source) {
 
 Config load_config(const std::string& path) {
   const os::FileBytes file = os::read_file(path, kMaxYamlBytes, nullptr, MemoryClass::kLoading);
-  return parse_config(std::string(static_cast<const char*>(file.data.get()), file.size), path);
+  Config config = parse_config(std::string(static_cast<const char*>(file.data.get()), file.size), path);
+  const std::size_t slash = path.rfind('/');
+  if (!config.cache.file.empty() && config.cache.file[0] != '/' && slash != std::string::npos) {
+    config.cache.file.insert(0, path, 0, slash + 1);
+  }
+  return config;
 }
 
 }  // namespace evn

@@ -37,12 +37,20 @@ struct PlacementRule {
   int line = 0;
 };
 
+// Where packed constants of models are kept from one process to the next.
+struct CacheConfig {
+  std::string file;   // "": nowhere. One that ends in / is a folder, with a file for each model
+  bool write = true;  // when it lacks something
+  bool map = false;   // use the file's bytes where they lie
+};
+
 struct Config {
   std::string source;  // file name for messages, "<text>" or ""
   Limits limits;
   std::vector<DeviceConfig> devices;
   std::string default_device;  // "": auto
   int default_line = 0;
+  CacheConfig cache;
   std::vector<PlacementRule> rules;
 
   const DeviceConfig* find_device(const std::string& name) const;
@@ -52,7 +60,8 @@ struct Config {
 // EVN_ERROR_LIMIT for more than 1 MiB.
 Config parse_config(const std::string& text, const std::string& source);
 
-// Reads and parses a file. EVN_ERROR_IO too; never blocks on what is no regular file.
+// Reads and parses a file, from whose folder on relative paths in it are. EVN_ERROR_IO too; never blocks on what is no regular
+// file.
 Config load_config(const std::string& path);
 
 }  // namespace evn

@@ -18,6 +18,9 @@ constexpr KeyRow text_row(const char* path, const char* fallback, void (*store)(
 constexpr KeyRow texts_row(const char* path, void (*store)(Draft, Value)) {
   return {path, KeyType::kStrings, "", 0, 0, "", 0, store};
 }
+constexpr KeyRow flag_row(const char* path, const char* fallback, void (*store)(Draft, Value)) {
+  return {path, KeyType::kBoolean, fallback, 0, 0, "", 0, store};
+}
 constexpr KeyRow limit_row(const char* path, KeyType type, const char* fallback, std::uint64_t max, void (*store)(Draft, Value)) {
   return {path, type, fallback, 1, max, "", 0, store};
 }
@@ -68,7 +71,7 @@ constexpr KeyRow kRows[] = {
        device(d).clblast = v.text;
        d.device_places.back().clblast = v.offset;
      }},
-    {"devices.*.optional", KeyType::kBoolean, "false", 0, 0, "", 0, [](Draft d, Value v) { device(d).optional = v.number != 0; }},
+    flag_row("devices.*.optional", "false", [](Draft d, Value v) { device(d).optional = v.number != 0; }),
 
     map_row("placement"),
     text_row("placement.default", "auto",
@@ -90,6 +93,11 @@ constexpr KeyRow kRows[] = {
              }),
     {"placement.rules.*.policy", KeyType::kChoice, "require", 0, 0, "require|prefer|forbid", 0,
      [](Draft d, Value v) { rule(d).policy = static_cast<Policy>(v.number); }},
+
+    map_row("cache"),
+    text_row("cache.file", "none", [](Draft d, Value v) { d.config.cache.file = v.text == "none" ? "" : v.text; }),
+    flag_row("cache.write", "true", [](Draft d, Value v) { d.config.cache.write = v.number != 0; }),
+    flag_row("cache.map", "false", [](Draft d, Value v) { d.config.cache.map = v.number != 0; }),
 };
 
 }  // namespace

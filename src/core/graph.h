@@ -90,6 +90,7 @@ struct Model {
   std::vector<OpsetImport> opsets;
   std::vector<MetadataEntry> metadata;
   std::vector<Function> functions;  // those that are called, until graph/expand_functions has put them in place
+  bool has_external_data = false;   // some tensors come from files beside the model's
   Graph graph;
 };
 

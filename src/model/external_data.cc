@@ -52,6 +52,7 @@ std::shared_ptr<const void> read_external_bytes(Loader& loader, std::size_t size
     loader.file.fail_field("TensorProto", "external_data", at, "is used, but no folder for external data is given");
   }
   loader.file.check_time();
+  loader.has_external_data = true;
   return os::read_file_beneath(options.external_dir, std::string(*place.location), offset, length, options.limits.tensor_bytes,
                                options.ledger, MemoryClass::kWeights)
       .data;

@@ -19,6 +19,7 @@ struct Loader {
   std::uint64_t nodes = 0;            // so far, in all graphs
   std::int64_t ir_version = 0;        // known when graphs are read
   bool in_function = false;           // attributes may come from the function's own
+  bool has_external_data = false;     // some tensor so far
 
   void count_node(const std::uint8_t* at);
 

@@ -1,6 +1,7 @@
 #include "runtime/compile.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -164,19 +165,21 @@ void for_each_node(const CompiledGraph& c, F&& body) {
 // since so much of plain and packed bytes is there together for longer than it needs to be.
 class Packer {
  public:
-  explicit Packer(CompiledGraph& c) : c_(c), cpu_(*c.devices[0]), store_(c.model->store), uses_(c) {
+  // `cache` is nullable.
+  Packer(CompiledGraph& c, WeightCache* cache) : c_(c), cpu_(*c.devices[0]), store_(c.model->store), cache_(cache), uses_(c) {
     window_bytes_ = cpu_.traits().compute_units > 1 ? kWindowBytes : 1;
+    store_.open(cpu_, cache);
   }
+  ~Packer() { store_.close(); }
+  Packer(const Packer&) = delete;
+  Packer& operator=(const Packer&) = delete;
 
   void run() {
     const std::size_t block_bytes = open_slab();
-    {
-      PackedStore::Batch batch(store_);
-      batch.reserve(cpu_, block_bytes);
-      for_each_node(c_, [&](std::size_t i) { pack(i, &batch); });
-      settle(&batch);
-    }
-    store_.close_slab();
+    PackedStore::Batch batch(store_);
+    batch.reserve(cpu_, block_bytes);
+    for_each_node(c_, [&](std::size_t i) { pack(i, &batch); });
+    settle(&batch);
     uses_.set_constants(&c_.constants);
   }
 
@@ -195,35 +198,42 @@ class Packer {
       const std::vector<TensorDesc> descs = descs_of(c_.graph(), c_.graph().nodes[i]);
       const OpDesc desc = desc_of(c_.graph().nodes[i], n, descs);
       for (std::size_t k = 0; k < n.packed.size(); ++k) {
-        const std::size_t bytes = store_.room_of(cpu_, *n.kernel, desc, static_cast<int>(k));
-        if (bytes == 0) continue;
-        room = checked_add(room, bytes);
+        const PackedStore::Need need = store_.need_of(cpu_, *n.kernel, desc, static_cast<int>(k));
+        if (need.room == 0) continue;
+        room = checked_add(room, need.room);
         const Weight& weight = *n.constants[k];
         if (weight.data != nullptr || weight.source == nullptr) continue;
-        from_file += bytes;
+        from_file += need.room;
+        if (!need.packs) continue;
         std::size_t& most = is_large(weight) ? large : small;
         most = std::max(most, align_up(weight.size_bytes, 64));
       }
     });
     // Plain constants that are in memory make room for packed ones as they go: a slab would be memory beside theirs.
-    if (from_file >= room / 2) store_.open_slab(cpu_, room);
+    if (from_file >= room / 2) store_.open_slab(room);
     return std::max(large, checked_mul<std::size_t>(small, cpu_.traits().compute_units));
   }
 
   void pack(std::size_t index, PackedStore::Batch* batch) {
     CompiledNode& n = c_.nodes[index];
     const Node& node = c_.graph().nodes[index];
-    const bool large = std::any_of(n.constants.begin(), n.constants.end(), [](const WeightPtr& w) { return w != nullptr && is_large(*w); });
-    if (large) settle(batch);
-    window_.push_back(index);
+    bool large = false;
     if (packs_now(n)) {
-      descs_.push_back(descs_of(c_.graph(), node));
-      const OpDesc desc = desc_of(node, n, descs_.back());
+      std::vector<TensorDesc> descs = descs_of(c_.graph(), node);
+      const OpDesc desc = desc_of(node, n, descs);
+      Device& device = *c_.devices[n.slot];
       for (std::size_t k = 0; k < n.packed.size(); ++k) {
-        n.packed[k] = batch->add(*c_.devices[n.slot], *n.kernel, desc, static_cast<int>(k), uses_.plain());
+        large |=
+            n.constants[k] != nullptr && is_large(*n.constants[k]) && batch->packs(device, *n.kernel, desc, static_cast<int>(k));
+      }
+      if (large) settle(batch);
+      descs_.push_back(std::move(descs));
+      for (std::size_t k = 0; k < n.packed.size(); ++k) {
+        n.packed[k] = batch->add(device, *n.kernel, desc, static_cast<int>(k), uses_.plain());
         if (large) batch->run(uses_.plain());
       }
     }
+    window_.push_back(index);
     if (large || batch->bytes() >= window_bytes_ || window_.size() >= kWindowNodes) settle(batch);
   }
 
@@ -232,15 +242,36 @@ class Packer {
     for (const std::size_t index : window_) {
       const CompiledNode& n = c_.nodes[index];
       const bool on_host = c_.devices[n.slot]->traits().host_addressable;
-      for (std::size_t k = 0; k < n.packed.size(); ++k) uses_.done(c_.graph().nodes[index].inputs[k], n.packed[k].memory != nullptr && on_host);
+      for (std::size_t k = 0; k < n.packed.size(); ++k) {
+        const bool packed = n.packed[k].memory != nullptr && on_host;
+        const bool plain = !packed && n.constants[k] != nullptr && cache_ != nullptr;
+        if (plain) map_plain(*n.constants[k]);
+        uses_.done(c_.graph().nodes[index].inputs[k], packed);
+        if (plain) note_plain(*n.constants[k]);
+      }
     }
     window_.clear();
     descs_.clear();
   }
 
+  // Large constants that kernels read as they are: in a mapped file they have the alignment that they lack in the model's.
+  static WeightCache::Copy plain_copy(const Weight& weight) { return {&weight, nullptr, 0, 0, weight.size_bytes}; }
+
+  void map_plain(const Weight& weight) {
+    if (weight.data != nullptr || weight.source == nullptr || !cache_->maps()) return;
+    const WeightCache::Entry* const entry = cache_->find(plain_copy(weight));
+    if (entry != nullptr) uses_.plain()->supply(weight, cache_->map(*entry, weight.size_bytes, MemoryClass::kWeights));
+  }
+
+  void note_plain(const Weight& weight) {
+    if (!cache_->wants_plain() || weight.source == nullptr || weight.data == nullptr) return;
+    cache_->note(plain_copy(weight), weight.data.get());
+  }
+
   CompiledGraph& c_;
   Device& cpu_;
   PackedStore& store_;
+  WeightCache* const cache_;
   ConstantUses uses_;
   std::size_t window_bytes_;
   std::vector<std::size_t> window_;           // nodes whose constants the batch packs, or that have none
@@ -249,7 +280,7 @@ class Packer {
 
 }  // namespace
 
-CompiledGraph compile(ModelPtr model, const std::string& default_device) {
+CompiledGraph compile(ModelPtr model, const std::string& default_device, const CacheConfig& cache) {
   CompiledGraph c;
   c.model = std::move(model);
   c.placement = place(*c.model, default_device);
@@ -260,7 +291,10 @@ CompiledGraph compile(ModelPtr model, const std::string& default_device) {
   find_readers(c);
   for_each_node(c, [&](std::size_t i) { compile_node(c, i); });
   find_bands(c);
-  Packer(c).run();
+  std::optional<WeightCache> file;
+  if (!cache.file.empty()) file.emplace(*c.model, cache);
+  Packer(c, file ? &*file : nullptr).run();
+  if (file) file->save();
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for_each_node(c, [&](std::size_t i) {
     if (packs_now(c.nodes[i]) && c.nodes[i].kernel->layouts != nullptr) {

@@ -44,7 +44,7 @@ struct CompiledGraph {
   const Graph& graph() const { return model->graph(); }
 };
 
-// Places the model and packs its constants.
-CompiledGraph compile(ModelPtr model, const std::string& default_device);
+// Places the model and packs its constants, or takes their packed copies from a cache file.
+CompiledGraph compile(ModelPtr model, const std::string& default_device, const CacheConfig& cache);
 
 }  // namespace evn

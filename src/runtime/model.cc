@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/json_writer.h"
 #include "base/os/os.h"
 #include "graph/infer.h"
@@ -103,6 +104,19 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   return model;
 }
 
+std::uint64_t hash_of(const FileImage& image) {
+  Hasher hash;
+  const char* const bytes = static_cast<const char*>(image.bytes.get());
+  std::uint64_t at = 0;
+  const auto add = [&](std::uint64_t end) { hash.add(checksum_of(bytes + at, static_cast<std::size_t>(end - at))); };
+  for (const Gap& gap : image.gaps) {
+    add(gap.offset);
+    at = gap.offset + gap.size;
+  }
+  add(image.file->size());
+  return hash.value();
+}
+
 ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t size, const std::string& file_name,
               const std::string& external_dir, std::uint64_t deadline_ns) {
   const std::uint64_t begin_ns = os::now_ns();
@@ -111,6 +125,7 @@ ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t siz
   loaded->file_name = file_name;
   loaded->external_dir = external_dir;
   loaded->file = image.file;
+  if (image.file != nullptr) loaded->bytes_hash = hash_of(image);
   std::vector<WrongShape> wrong;
   loaded->model = read_model(*loaded, std::move(image), size, deadline_ns, &wrong);
   for (const WrongShape& w : wrong) log_wrong_shape(*loaded->runtime, *loaded, w);

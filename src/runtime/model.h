@@ -21,6 +21,7 @@ struct LoadedModel {
   Model model;
   std::string external_dir;    // "": none
   std::shared_ptr<const os::File> file;  // which can be read again; null for a buffer, and for bodies
+  std::uint64_t bytes_hash = 0;          // of what the file had in it but its large tensors
   mutable PlainWeights plain;
   mutable PackedStore store;
   std::map<std::string, ModelPtr> bodies;  // by the name of the node that runs them: as models of their own

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace evn {
 
@@ -16,9 +17,17 @@ PackedStore::Key PackedStore::key_of(const Device& device, const Kernel& kernel,
   return {weight->id, weight->version, &device, &kernel, input, variant, bytes};
 }
 
+WeightCache::Copy PackedStore::copy_of(const Key& key, const OpDesc& desc) {
+  return {desc.constant(key.input), key.kernel, key.input, key.variant, key.bytes};
+}
+
+const WeightCache::Entry* PackedStore::find_cached(const Key& key, const OpDesc& desc) const {
+  return cache_ != nullptr && opened_for_ == key.device ? cache_->find(copy_of(key, desc)) : nullptr;
+}
+
 PackedStore::Copy PackedStore::allocate(Device& device, std::size_t bytes) {
   Copy copy;
-  if (slab_ != nullptr && slab_device_ == &device) copy.block = slab_->take(bytes, MemoryClass::kPacked);
+  if (slab_ != nullptr && opened_for_ == &device) copy.block = slab_->take(bytes, MemoryClass::kPacked);
   if (copy.block == nullptr) copy.pooled = device.allocate(bytes, MemoryClass::kPacked);
   return copy;
 }
@@ -28,19 +37,36 @@ void PackedStore::upload(Device& device, const Copy& copy, const void* bytes, st
   device.wait(device.copy({nullptr, {const_cast<void*>(bytes), 0, size}}, {&device, {copy.memory(), 0, size}}, {}));
 }
 
+bool PackedStore::Batch::packs(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) const {
+  const Key key = key_of(device, kernel, desc, input);
+  return key.bytes != 0 && !store_.copies_.contains(key) && store_.find_cached(key, desc) == nullptr;
+}
+
 Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain) {
   const Key key = key_of(device, kernel, desc, input);
   if (key.bytes == 0) return {};
-  if (const auto it = store_.copies_.find(key); it != store_.copies_.end()) return {it->second.memory(), 0, key.bytes};
+  WeightCache* const cache = store_.opened_for_ == &device ? store_.cache_ : nullptr;
+  const auto noted = [&](const Copy& copy) {
+    if (cache != nullptr) cache->note(copy_of(key, desc), copy.memory());
+    return Buffer{copy.memory(), 0, key.bytes};
+  };
+  if (const auto it = store_.copies_.find(key); it != store_.copies_.end()) return noted(it->second);
   const auto queued = std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key == key; });
   if (queued != jobs_.end()) return {queued->copy.memory(), 0, key.bytes};
   const Weight& weight = *desc.constant(input);
-  if (plain != nullptr && weight.source == nullptr) plain->bring_back(weight);
+  const WeightCache::Entry* const cached = store_.find_cached(key, desc);
+  if (cached != nullptr && cache->maps()) {
+    Copy copy;
+    copy.block = cache->map(*cached, key.bytes, MemoryClass::kPacked);
+    return noted(store_.copies_.emplace(key, std::move(copy)).first->second);
+  }
+  if (cached == nullptr && plain != nullptr && weight.source == nullptr) plain->bring_back(weight);
   Copy copy = store_.allocate(device, key.bytes);
   const Buffer target{copy.memory(), 0, key.bytes};
   if (device.traits().host_addressable) {
-    jobs_.push_back({key, &kernel, desc, std::move(copy), plain != nullptr && plain->may_go(weight)});
-    bytes_ += key.bytes;
+    noted(copy);
+    jobs_.push_back({key, &kernel, desc, std::move(copy), plain != nullptr && plain->may_go(weight), cached});
+    if (cached == nullptr) bytes_ += key.bytes;
     return target;
   }
   if (plain != nullptr) plain->bring_back(weight);
@@ -51,8 +77,9 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   return target;
 }
 
-// The weight itself stays as it is: other threads may pack it too.
-void PackedStore::Batch::Job::run(void* block) {
+// The weight itself stays as it is: other threads may pack it too. False: the cache file did not give the copy.
+bool PackedStore::Batch::Job::run(const WeightCache* cache, void* block) {
+  if (cached != nullptr) return cache->read(*cached, copy.memory(), key.bytes);
   const Weight& weight = *desc.constant(key.input);
   const void* bytes = weight.data.get();
   OpDesc read = desc;
@@ -66,18 +93,22 @@ void PackedStore::Batch::Job::run(void* block) {
   }
   kernel->prepack(read, key.input, copy.memory());
   if (noted) checksum = checksum_of(bytes, weight.size_bytes);
+  return true;
 }
 
 void PackedStore::Batch::pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel&) {
-  Job* const jobs = args.plan->state<Job*>();
-  for (std::int64_t i = begin; i < end; ++i) jobs[i].run(args.thread_scratch);
+  const Work& work = args.plan->state<Work>();
+  for (std::int64_t i = begin; i < end; ++i) {
+    Job& job = work.jobs[i];
+    job.done = job.done || job.run(work.cache, args.thread_scratch);
+  }
 }
 
 std::size_t PackedStore::Batch::block_bytes() const {
   std::size_t most = 0;
   for (const Job& j : jobs_) {
     const Weight& weight = *j.desc.constant(j.key.input);
-    if (weight.data == nullptr) most = std::max(most, weight.size_bytes);
+    if (weight.data == nullptr && j.cached == nullptr) most = std::max(most, weight.size_bytes);
   }
   return align_up(most, 64);
 }
@@ -91,18 +122,17 @@ void PackedStore::Batch::reserve(Device& device, std::size_t bytes) {
 }
 
 // The device's threads run the batch as if it were a kernel whose tiles are the copies.
-void PackedStore::Batch::run(PlainWeights::Access* plain) {
+void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   static constexpr Kernel kPacking = {"packing", "", "", 0, nullptr, nullptr, nullptr, nullptr, nullptr, pack};
   static constinit const Cancel never{};
-  if (jobs_.empty()) return;
   auto* const device = const_cast<Device*>(jobs_[0].key.device);
   const bool one_device = std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key.device == device; });
   const bool threads = jobs_.size() > 1 && one_device && device->traits().kind == EVN_DEVICE_CPU;
   KernelPlan plan;
   plan.tiles = static_cast<std::int64_t>(jobs_.size());
-  plan.bytes = 2.0 * static_cast<double>(bytes_);
+  for (const Job& j : jobs_) plan.bytes += 2.0 * static_cast<double>(j.key.bytes);
   plan.thread_scratch_bytes = block_bytes();
-  plan.state<Job*>() = jobs_.data();
+  plan.state<Work>() = {jobs_.data(), store_.cache_};
   reserve(*device, plan.thread_scratch_bytes * (threads ? device->traits().compute_units : 1));
   const bool reads = plan.thread_scratch_bytes != 0 && plain != nullptr;
   if (reads) plain->check_unchanged();
@@ -117,8 +147,28 @@ void PackedStore::Batch::run(PlainWeights::Access* plain) {
     pack(call.args, 0, plan.tiles, never);
   }
   if (reads) plain->check_unchanged();
+}
+
+// Those that the cache file should have given, and did not. Whether there are any.
+bool PackedStore::Batch::go_back_to_plain(PlainWeights::Access* plain) {
+  bool any = false;
   for (Job& j : jobs_) {
-    if (j.noted) plain->note_checksum(*j.desc.constant(j.key.input), j.checksum);
+    if (j.done) continue;
+    any = true;
+    j.cached = nullptr;
+    store_.cache_->drop(copy_of(j.key, j.desc));
+    const Weight& weight = *j.desc.constant(j.key.input);
+    if (plain != nullptr && weight.source == nullptr) plain->bring_back(weight);
+  }
+  return any;
+}
+
+void PackedStore::Batch::run(PlainWeights::Access* plain) {
+  if (jobs_.empty()) return;
+  run_jobs(plain);
+  if (go_back_to_plain(plain)) run_jobs(plain);
+  for (Job& j : jobs_) {
+    if (j.noted && j.cached == nullptr) plain->note_checksum(*j.desc.constant(j.key.input), j.checksum);
     store_.copies_.emplace(j.key, std::move(j.copy));
   }
   jobs_.clear();
@@ -145,21 +195,30 @@ Buffer PackedStore::plain(Device& device, const Weight& weight) {
   return target;
 }
 
-std::size_t PackedStore::room_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input) {
+PackedStore::Need PackedStore::need_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input) {
   const Key key = key_of(device, kernel, desc, input);
   const std::lock_guard<std::mutex> lock(mutex_);
-  return key.bytes == 0 || copies_.contains(key) ? 0 : Slab::room_of(key.bytes);
+  if (key.bytes == 0 || copies_.contains(key)) return {};
+  const bool cached = find_cached(key, desc) != nullptr;
+  return {cached && cache_->maps() ? 0 : Slab::room_of(key.bytes), !cached};
 }
 
-void PackedStore::open_slab(Device& device, std::size_t room) {
+void PackedStore::open(Device& device, WeightCache* cache) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  slab_ = Slab::make(device.ledger(), room);
-  slab_device_ = &device;
+  opened_for_ = &device;
+  cache_ = cache;
 }
 
-void PackedStore::close_slab() {
+void PackedStore::open_slab(std::size_t room) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  slab_ = Slab::make(const_cast<Device*>(opened_for_)->ledger(), room);
+}
+
+void PackedStore::close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   slab_ = nullptr;
+  cache_ = nullptr;
+  opened_for_ = nullptr;
 }
 
 }  // namespace evn

@@ -10,6 +10,7 @@
 #include "base/slab.h"
 #include "device/device.h"
 #include "runtime/plain_weights.h"
+#include "runtime/weight_cache.h"
 
 namespace evn {
 
@@ -39,7 +40,9 @@ class PackedStore {
     // The packed copy of constant input `input`; memory null when the kernel packs nothing. It is written by the time of `run`, and what
     // `desc` points to lives till then. `plain` (nullable: they are there) brings the constant's bytes back where they are needed.
     Buffer add(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
-    // Of the copies that `run` makes.
+    // Whether `add` makes a copy of plain bytes.
+    bool packs(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) const;
+    // Of the copies that `run` makes of plain bytes.
     std::size_t bytes() const { return bytes_; }
     // Constants that are in the model's file yet are read into a block for each thread.
     void run(PlainWeights::Access* plain);
@@ -53,10 +56,18 @@ class PackedStore {
       OpDesc desc;
       Copy copy;
       bool noted;                  // somebody wants the checksum
+      const WeightCache::Entry* cached = nullptr;  // it is read from there
+      bool done = false;
       std::uint64_t checksum = 0;
-      void run(void* block);
+      bool run(const WeightCache* cache, void* block);
+    };
+    struct Work {
+      Job* jobs;
+      const WeightCache* cache;
     };
     std::size_t block_bytes() const;
+    void run_jobs(PlainWeights::Access* plain);
+    bool go_back_to_plain(PlainWeights::Access* plain);
     static void pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel);
     PackedStore& store_;
     std::unique_lock<std::mutex> lock_;
@@ -71,20 +82,29 @@ class PackedStore {
   // The constant's plain bytes on a device that is not host-addressable; on others the bytes themselves.
   Buffer plain(Device& device, const Weight& weight);
 
-  // Room in a slab for all copies of a session on `device`, which is the CPU; till `close_slab` they are taken there. 0: none.
-  std::size_t room_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input);
-  void open_slab(Device& device, std::size_t room);
-  void close_slab();
+  struct Need {
+    std::size_t room = 0;  // in a slab
+    bool packs = false;    // plain bytes are read for it
+  };
+  Need need_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input);
+  // Till `close`, the copies of a session on `device`, the CPU, are looked for in `cache` (nullable), which is told of them, and
+  // taken in a slab, when there is one, of the room that they need together.
+  void open(Device& device, WeightCache* cache);
+  void open_slab(std::size_t room);
+  void close();
 
  private:
   static Key key_of(const Device& device, const Kernel& kernel, const OpDesc& desc, int input);
+  static WeightCache::Copy copy_of(const Key& key, const OpDesc& desc);
+  const WeightCache::Entry* find_cached(const Key& key, const OpDesc& desc) const;
   Copy allocate(Device& device, std::size_t bytes);
   static void upload(Device& device, const Copy& copy, const void* bytes, std::size_t size);
 
   std::mutex mutex_;
   std::map<Key, Copy> copies_;
   std::shared_ptr<Slab> slab_;
-  const Device* slab_device_ = nullptr;
+  WeightCache* cache_ = nullptr;
+  const Device* opened_for_ = nullptr;  // slab_ and cache_
 };
 
 }  // namespace evn

@@ -1,31 +1,10 @@
 #include "runtime/plain_weights.h"
 
-#include <cstring>
-
 #include "base/error.h"
+#include "base/hash.h"
 #include "runtime/model.h"
 
 namespace evn {
-
-// Tells changed bytes from the old ones: sums of words, and sums of those sums, which know the order. Additions alone, so that it
-// takes no longer than reading the bytes.
-std::uint64_t checksum_of(const void* bytes, std::size_t size) {
-  constexpr std::uint64_t kPrime = 0x9e3779b97f4a7c15u;
-  constexpr std::size_t kLanes = 8;
-  const auto* p = static_cast<const unsigned char*>(bytes);
-  std::uint64_t sums[kLanes] = {size}, orders[kLanes] = {};
-  const auto add = [&](const unsigned char* at, std::size_t count) {
-    std::uint64_t words[kLanes] = {};
-    std::memcpy(words, at, count);
-    for (std::size_t i = 0; i < kLanes; ++i) sums[i] += words[i];
-    for (std::size_t i = 0; i < kLanes; ++i) orders[i] += sums[i];
-  };
-  for (; size >= sizeof sums; size -= sizeof sums, p += sizeof sums) add(p, sizeof sums);
-  if (size > 0) add(p, size);
-  std::uint64_t all = 0;
-  for (std::size_t i = 0; i < kLanes; ++i) all = ((all ^ sums[i]) * kPrime ^ orders[i]) * kPrime;
-  return all;
-}
 
 namespace {
 

@@ -13,8 +13,6 @@ namespace evn {
 
 struct LoadedModel;
 
-std::uint64_t checksum_of(const void* bytes, std::size_t size);
-
 class PlainWeights {
  public:
   // Smaller ones stay: they are not worth it, and kernels look at the values of small constants whenever they like.
@@ -28,7 +26,9 @@ class PlainWeights {
     bool may_go(const Weight& weight) const;
     // Makes the bytes be there. Throws EVN_ERROR_IO when the file has changed or cannot be read, EVN_ERROR_OUT_OF_MEMORY.
     void bring_back(const Weight& weight);
-    // The same, and they stay for good: somebody keeps their address.
+    // They are elsewhere too.
+    void supply(const Weight& weight, std::shared_ptr<const void> bytes) { const_cast<Weight&>(weight).data = std::move(bytes); }
+    // As bring_back, and they stay for good: somebody keeps their address.
     void keep(const Weight& weight);
     // What the bytes are that somebody has packed; throws as bring_back does when they were others before.
     void note_checksum(const Weight& weight, std::uint64_t checksum);

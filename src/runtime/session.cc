@@ -34,10 +34,11 @@ struct Session::Call {
   const TensorDesc& input_desc(std::size_t i) const { return from[i] != nullptr ? from[i]->desc() : inputs[i].box->desc; }
 };
 
-Session::Session(ModelPtr model, const std::string& default_device) : Session(std::move(model), default_device, os::now_ns()) {}
+Session::Session(ModelPtr model, const std::string& default_device, const CacheConfig& cache)
+    : Session(std::move(model), default_device, cache, os::now_ns()) {}
 
-Session::Session(ModelPtr model, const std::string& default_device, std::uint64_t begin_ns)
-    : compiled_(compile(std::move(model), default_device)) {
+Session::Session(ModelPtr model, const std::string& default_device, const CacheConfig& cache, std::uint64_t begin_ns)
+    : compiled_(compile(std::move(model), default_device, cache)) {
   plans_.reserve(kMaxPlans + 1);
   make_bodies(default_device);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;

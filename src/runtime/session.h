@@ -22,7 +22,7 @@ struct RunRequest {
 
 class Session {
  public:
-  Session(ModelPtr model, const std::string& default_device);
+  explicit Session(ModelPtr model, const std::string& default_device, const CacheConfig& cache = {});
 
   const CompiledGraph& compiled() const { return compiled_; }
   const Graph& graph() const { return compiled_.graph(); }
@@ -55,7 +55,7 @@ class Session {
   };
   struct Call;
 
-  Session(ModelPtr model, const std::string& default_device, std::uint64_t begin_ns);
+  Session(ModelPtr model, const std::string& default_device, const CacheConfig& cache, std::uint64_t begin_ns);
   void make_bodies(const std::string& default_device);
   struct Latest;
   Latest latest() const;

@@ -499,3 +499,18 @@ def test_errors_name_the_node(tmp_path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
     _, err = evener("run", model, code=MODEL)
     assert "NoSuchOperator" in err and "node: strange_1" in err
+
+
+def test_a_cache_file_is_written_and_used(tmp_path, conv):
+    cache = tmp_path / "conv.evc"
+    plain, _ = evener("run", conv, "--output-dir", tmp_path / "plain")
+    for words in ([], [], ["--map-cache"]):
+        evener("run", conv, "--cache", cache, "--output-dir", tmp_path / "cached", *words)
+        assert (tmp_path / "cached/y.npy").read_bytes() == (tmp_path / "plain/y.npy").read_bytes()
+        assert cache.exists()
+    evener("bench", conv, "--cache", tmp_path / "folder/", "--runs", "1")
+    evener("run", conv, "--map-cache", code=USAGE)
+    cache.write_bytes(b"no cache file")
+    _, errors = evener("run", conv, "--cache", cache)
+    assert "is not used: it is damaged" in errors
+    assert evener("run", conv, "--cache", cache)[1] == ""

@@ -2,6 +2,10 @@
 #include "config/config.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "tests/config/support.h"
 
@@ -75,6 +79,23 @@ placement:
   EXPECT_EQ(c.rules[2].policy, Policy::kForbid);
 }
 
+TEST(Config, TheCacheIsInTheFolderOfTheFile) {
+  const auto file_of = [](const std::string& path, const std::string& text) {
+    std::ofstream(path) << text;
+    return load_config(path).cache.file;
+  };
+  const std::filesystem::path folder = std::filesystem::temp_directory_path();
+  const std::string path = (folder / ("evener_config_" + std::to_string(getpid()) + ".yaml")).string();
+  EXPECT_EQ(file_of(path, "cache: {file: a/b.evc}"), (folder / "a/b.evc").string());
+  EXPECT_EQ(file_of(path, "cache: {file: /a/b.evc}"), "/a/b.evc");
+  EXPECT_EQ(file_of(path, "cache: {map: true}"), "");
+  std::filesystem::remove(path);
+  const Config c = parse_config("cache: {file: a.evc, write: false, map: true}", "");
+  EXPECT_EQ(c.cache.file, "a.evc");
+  EXPECT_FALSE(c.cache.write);
+  EXPECT_TRUE(c.cache.map);
+}
+
 TEST(Config, AutoAndNoneAreTheDefaults) {
   const Config c = parse_config(
       "limits: {run_time: none}\ndevices: {cpu: {type: cpu, threads: auto, memory_limit: none}}\n"
@@ -114,7 +135,7 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
   EXPECT_TRUE(fails_with("threads: 2", "1:1: unknown key \"threads\" here; it belongs to devices.NAME.threads"));
   EXPECT_TRUE(fails_with("placement:\n  rules:\n  - {device: cpu, name: x}",
                          "3:19: unknown key \"name\" here; it belongs to placement.rules[].match.name"));
-  EXPECT_TRUE(fails_with("wibble: 1", "1:1: unknown key \"wibble\"; here may stand: version, limits, devices, placement"));
+  EXPECT_TRUE(fails_with("wibble: 1", "1:1: unknown key \"wibble\"; here may stand: version, limits, devices, placement, cache"));
 }
 
 TEST(Config, KeysOfLaterVersionsAreUnknown) {

@@ -90,7 +90,9 @@ TEST(ConfigSchema, DocumentedDefaultsAreTheStructs) {
   for (const char* key : {"vendor", "device", "platform", "kind", "index"})
     text += entry(std::string("devices.*.match.") + key) + ", ";
   text += "}\n  cpu: {type: cpu, " + entry("devices.*.threads") + "}\nplacement:\n  " + entry("placement.default") +
-          "\n  rules: [{device: g, " + entry("placement.rules.*.policy") + "}]\n";
+          "\n  rules: [{device: g, " + entry("placement.rules.*.policy") + "}]\ncache: {";
+  for (const char* key : {"file", "write", "map"}) text += entry(std::string("cache.") + key) + ", ";
+  text += "}\n";
   const Error e = config_error(text);
   ASSERT_EQ(e.status, EVN_OK) << text << e.message;
 
@@ -115,6 +117,9 @@ TEST(ConfigSchema, DocumentedDefaultsAreTheStructs) {
   EXPECT_EQ(c.find_device("cpu")->threads, device.threads);
   EXPECT_EQ(c.default_device, Config{}.default_device);
   EXPECT_EQ(c.rules[0].policy, PlacementRule{}.policy);
+  EXPECT_EQ(c.cache.file, CacheConfig{}.file);
+  EXPECT_EQ(c.cache.write, CacheConfig{}.write);
+  EXPECT_EQ(c.cache.map, CacheConfig{}.map);
 }
 
 TEST(ConfigSchema, EveryExampleFileLoads) {

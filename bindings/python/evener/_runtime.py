@@ -189,11 +189,14 @@ class Session(_Object):
 
     _release = "evn_session_release"
 
-    def __init__(self, runtime, model, device=None):
+    def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
             options.device = c_text(device.name if isinstance(device, Device) else device)
+        if cache is not None:
+            options.cache_file = c_path(cache)
+            options.cache_flags = (0 if cache_write else _raw.EVN_CACHE_READ_ONLY) | (_raw.EVN_CACHE_MAP if cache_map else 0)
         check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
         self._own(handle)
         self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
@@ -440,9 +443,16 @@ class Runtime(_Object):
         """
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
-    def session(self, model, device=None):
-        """A session of a model: a file's path, the bytes of one, or a Model. `device`: for nodes that no rule places."""
-        return Session(self, model if isinstance(model, Model) else self.model(model), device)
+    def session(self, model, device=None, cache=None, cache_write=True, cache_map=False):
+        """A session of a model: a file's path, the bytes of one, or a Model.
+
+        device       for nodes that no rule places
+        cache        path of a file in which packed weights are kept from one process to the next; one that ends in / is a folder,
+                     with a file for each model. None: as the configuration says; "": none
+        cache_write  whether it is written when it lacks something
+        cache_map    whether its weights are used where they lie, unchecked
+        """
+        return Session(self, model if isinstance(model, Model) else self.model(model), device, cache, cache_write, cache_map)
 
 
 def inspect(path_or_bytes, shapes=None, external_dir=None):

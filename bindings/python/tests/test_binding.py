@@ -13,6 +13,7 @@ import xml.etree.ElementTree
 
 import evener
 import numpy
+import onnx
 import pytest
 import tiny
 from evener import _call, _library
@@ -102,6 +103,38 @@ def test_model_describes_itself(runtime):
     model = runtime.model(tiny.add())
     assert "Add" in model.describe()
     assert json.loads(model.describe("json"))
+
+
+def dense(seed):
+    """y = x W, with W in the file, or beside it when it is saved so."""
+    weights = numpy.random.default_rng(seed).standard_normal((96, 80)).astype("float32")
+    return tiny.model([tiny.helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], [tiny.value("x", "float32", ["n", 96])],
+                      [tiny.value("y", "float32", ["n", 80])], {"w": weights})
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_cache_file_keeps_packed_weights(tmp_path, external):
+    x = numpy.random.default_rng(1).standard_normal((3, 96)).astype("float32")
+    cache = tmp_path / "model.evc"
+
+    def run(seed, **options):
+        model = tmp_path / "model.onnx"
+        if seed is not None:
+            (tmp_path / "model.data").unlink(missing_ok=True)
+            onnx.save(onnx.load_from_string(dense(seed)), model, save_as_external_data=external, location="model.data", size_threshold=0)
+        with evener.Runtime(threads=1) as opened:
+            return opened.session(str(model), **options).run({"x": x})["y"]
+
+    run(1, cache=cache, cache_write=False)
+    assert not cache.exists()
+    first = run(1, cache=cache)
+    written = cache.read_bytes()
+    for options in ({}, {"cache": cache}, {"cache": cache, "cache_map": True}, {"cache": ""}):
+        assert run(None, **options).tobytes() == first.tobytes()
+    assert cache.read_bytes() == written
+    other = run(2, cache=cache)
+    assert other.tobytes() == run(None).tobytes() != first.tobytes()
+    assert cache.read_bytes() != written
 
 
 def test_sessions_can_share_a_model(runtime):

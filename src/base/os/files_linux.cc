@@ -146,13 +146,16 @@ FileBytes read_file(const std::string& path, std::uint64_t max_bytes, const Ledg
   return read_open_file(fd.get(), st, 0, size, path, ledger, cls);
 }
 
-void write_file_atomically(const std::string& path, const void* data, std::size_t size) {
+void write_file_atomically(const std::string& path, std::span<const Piece> pieces) {
   if (path.find('\0') != std::string::npos) fail(EVN_ERROR_IO, "a path has a NUL byte in it");
+  // A device must not become a file because somebody names it.
+  struct stat there = {};
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
   Temporary temporary;
   temporary.present = false;
   Fd fd = create_beside(path, &temporary.path);
   temporary.present = true;
-  write_all(fd.get(), path, data, size);
+  for (const Piece& p : pieces) write_all(fd.get(), path, p.data, p.size);
   if (io_call([&] { return ::fsync(fd.get()); }) != 0) fail_io("write", path, errno);
   if (!fd.close_checked()) fail_io("write", path, errno);
   if (io_call([&] { return ::rename(temporary.path.c_str(), path.c_str()); }) != 0) fail_io("replace", path, errno);

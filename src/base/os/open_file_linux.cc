@@ -35,6 +35,23 @@ class OpenFile final : public File {
     }
   }
 
+  FileIdentity identity() const noexcept override {
+    return {st_.st_dev, st_.st_ino, size(),
+            static_cast<std::uint64_t>(st_.st_mtim.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(st_.st_mtim.tv_nsec)};
+  }
+
+  std::shared_ptr<const void> map() const override {
+    const auto bytes = static_cast<std::size_t>(size());
+    if (bytes == 0) return nullptr;
+    void* memory = nullptr;
+    const int refused = io_call([&] {
+      memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd_.get(), 0);
+      return memory == MAP_FAILED ? -1 : 0;
+    });
+    if (refused != 0) return nullptr;
+    return std::shared_ptr<const void>(memory, [bytes](const void* at) { ::munmap(const_cast<void*>(at), bytes); });
+  }
+
   void check_unchanged() const override {
     struct stat now = {};
     if (io_call([&] { return ::fstat(fd_.get(), &now); }) != 0) fail_io("read", path_, errno);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/ledger.h"
@@ -22,11 +23,24 @@ struct FileBytes {
 // FIFO or device: those are refused. `cls` says what the bytes are counted as.
 FileBytes read_file(const std::string& path, std::uint64_t max_bytes, const LedgerPtr& ledger, MemoryClass cls);
 
+// What tells a file from another one, and from itself after it was written to, as far as the system's clock goes.
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;
+  std::uint64_t changed_ns = 0;  // time of the last change of the content
+};
+
 // A regular file that stays open. Any thread may read it.
 class File {
  public:
   virtual ~File() = default;
   std::uint64_t size() const { return size_; }
+  // As it was when the file was opened.
+  virtual FileIdentity identity() const noexcept = 0;
+  // The whole file in pages that are read when they are first touched, and cannot be written; they outlive the File. nullptr when
+  // the system refuses. To touch what somebody has cut off the file meanwhile ends the process.
+  virtual std::shared_ptr<const void> map() const = 0;
   // Bytes that lie inside the file. Throws EVN_ERROR_IO.
   virtual void read(std::uint64_t offset, void* to, std::size_t size) const = 0;
   // Throws EVN_ERROR_IO when the size or the time of the last change are not what they were when the file was opened.
@@ -48,8 +62,17 @@ std::shared_ptr<const File> open_for_reading(const std::string& path, std::uint6
 FileBytes read_file_beneath(const std::string& folder, const std::string& location, std::uint64_t offset, std::uint64_t length,
                             std::uint64_t max_bytes, const LedgerPtr& ledger, MemoryClass cls);
 
-// Writes a file so that a reader sees the old one or the whole new one. Throws EVN_ERROR_IO; leaves no temporary file.
-void write_file_atomically(const std::string& path, const void* data, std::size_t size);
+// Writes a file so that a reader sees the old one or the whole new one. Throws EVN_ERROR_IO, also where
+// what is there is no regular file; leaves no temporary file.
+struct Piece {
+  const void* data;
+  std::size_t size;
+};
+void write_file_atomically(const std::string& path, std::span<const Piece> pieces);
+inline void write_file_atomically(const std::string& path, const void* data, std::size_t size) {
+  const Piece all{data, size};
+  write_file_atomically(path, {&all, 1});
+}
 
 // Makes a folder and its parents (mode 0700). False when it cannot.
 bool make_folders(const std::string& path) noexcept;
@@ -96,6 +119,9 @@ void close_library(void* library) noexcept;
 
 // The folder of the shared library (or program) that this code is in, with a slash at its end; "" when the system does not say.
 std::string own_folder();
+
+// The bytes that the linker put into that library to tell its builds apart; "" when it put none there.
+std::string own_build_id();
 
 std::uint64_t physical_memory_bytes() noexcept;
 

@@ -1,8 +1,11 @@
 // Clock, environment, libraries and memory of a Linux machine.
 #include <dlfcn.h>
+#include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 
 #include "base/fault.h"
@@ -46,6 +49,55 @@ std::string own_folder() {
   const std::string path = info.dli_fname;
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+namespace {
+
+// The note of the GNU linker that is called so; nullptr where [at, end) holds none.
+const ElfW(Nhdr)* find_build_id(const char* at, const char* end) {
+  while (end - at >= static_cast<std::ptrdiff_t>(sizeof(ElfW(Nhdr)))) {
+    const auto* note = reinterpret_cast<const ElfW(Nhdr)*>(at);
+    if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && std::memcmp(note + 1, "GNU", 4) == 0) return note;
+    const std::size_t bytes = sizeof *note + (note->n_namesz + 3u) / 4 * 4 + (note->n_descsz + 3u) / 4 * 4;
+    if (bytes > static_cast<std::size_t>(end - at)) break;
+    at += bytes;
+  }
+  return nullptr;
+}
+
+struct BuildId {
+  char bytes[64];
+  std::size_t size = 0;
+};
+
+// Called for each object of the process, until it returns other than 0.
+int look_for_build_id(struct dl_phdr_info* object, std::size_t, void* result) {
+  const auto here = reinterpret_cast<ElfW(Addr)>(&own_build_id);
+  const ElfW(Phdr)* const end = object->dlpi_phdr + object->dlpi_phnum;
+  bool ours = false;
+  for (const ElfW(Phdr)* p = object->dlpi_phdr; p < end; ++p) {
+    ours |= p->p_type == PT_LOAD && here - (object->dlpi_addr + p->p_vaddr) < p->p_memsz;
+  }
+  if (!ours) return 0;
+  for (const ElfW(Phdr)* p = object->dlpi_phdr; p < end; ++p) {
+    if (p->p_type != PT_NOTE) continue;
+    const char* const notes = reinterpret_cast<const char*>(object->dlpi_addr + p->p_vaddr);
+    const ElfW(Nhdr)* const note = find_build_id(notes, notes + p->p_memsz);
+    if (note == nullptr) continue;
+    auto* const id = static_cast<BuildId*>(result);
+    id->size = std::min<std::size_t>(note->n_descsz, sizeof id->bytes);
+    std::memcpy(id->bytes, reinterpret_cast<const char*>(note + 1) + 4, id->size);
+    break;
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::string own_build_id() {
+  BuildId id;
+  ::dl_iterate_phdr(look_for_build_id, &id);
+  return std::string(id.bytes, id.size);
 }
 
 std::uint64_t physical_memory_bytes() noexcept {

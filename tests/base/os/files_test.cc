@@ -230,6 +230,38 @@ TEST_F(Files, RangesBeneathAreChecked) {
   EXPECT_EQ(status(0, 10, 9), EVN_ERROR_LIMIT);
 }
 
+TEST_F(Files, OnlyRegularFilesAreReplaced) {
+  const std::string fifo = (root_ / "fifo").string();
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(error_of([&] { write_file_atomically(fifo, "x", 1); }).status, EVN_ERROR_IO);
+  EXPECT_EQ(error_of([&] { write_file_atomically(root_.string(), "x", 1); }).status, EVN_ERROR_IO);
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+}
+
+TEST_F(Files, AFileIsWrittenOfPiecesAndMapped) {
+  const std::string path = (root_ / "f").string();
+  const Piece pieces[] = {{"one ", 4}, {nullptr, 0}, {"two", 3}};
+  write_file_atomically(path, pieces);
+  std::shared_ptr<const void> bytes;
+  {
+    const auto file = open_for_reading(path, 100);
+    EXPECT_EQ(file->identity().size, 7u);
+    EXPECT_EQ(file->identity().inode, open_for_reading(path, 100)->identity().inode);
+    bytes = file->map();
+    fault_arm(Seam::kIo, 1, false);
+    EXPECT_EQ(file->map(), nullptr);
+    fault_arm(Seam::kIo, 0, false);
+  }
+  write_file_atomically(path, "other", 5);
+  ASSERT_NE(bytes, nullptr);
+  EXPECT_EQ(std::string(static_cast<const char*>(bytes.get()), 7), "one two");  // of the file that was opened
+}
+
+TEST(Build, HasAnId) {
+  EXPECT_GE(own_build_id().size(), 8u);
+  EXPECT_EQ(own_build_id(), own_build_id());
+}
+
 TEST_F(Files, RefusedCallsBeneathAreIoErrors) {
   write("f", "text");
   bool read = false;
