@@ -22,7 +22,8 @@ constexpr int kMr = 4, kNv = 2;
 #endif
 constexpr int kNr = kNv * kLanes;
 constexpr int kTallMr = 2 * kMr;            // where a product has at most half a panel of columns
-constexpr std::int64_t kKc = 512;
+constexpr std::int64_t kKc = 512;           // with a window, where pixels are copied
+constexpr std::int64_t kMatrixKc = 1024;    // panels of B, the next one's as well, and rows of A: L2
 constexpr std::int64_t kMc = 126;
 constexpr std::int64_t kWholeMc = 2 * kMc;  // so many rows of a matrix, which is not copied, are one block
 constexpr std::int64_t kNearFloats = 1 << 12; // a B of so many is read at once. A larger one left L2 while other layers ran: it is fetched ahead
@@ -122,7 +123,8 @@ class Block {
   }
 
   void run() {
-    const std::int64_t blocks = t_.k <= kKc ? 1 : (t_.k + kKc - 1) / kKc;
+    const std::int64_t most = t_.window == nullptr ? kMatrixKc : kKc;
+    const std::int64_t blocks = t_.k <= most ? 1 : (t_.k + most - 1) / most;
     const std::int64_t size = (t_.k + blocks - 1) / blocks;
     std::int64_t k0 = 0;
     do {
