@@ -16,7 +16,8 @@ extern const KernelFamily conv_thin_kernels;
 namespace {
 
 // Where it pays. What a product of more columns of A writes is hidden behind its multiply-adds; depthwise layers never are.
-constexpr std::int64_t kLeastBetween = 192 << 10;  // floats between two parts: fewer stay in L2 anyway
+constexpr std::int64_t kLeastBetween = 192 << 10;  // floats between two parts, where other threads made some of them
+constexpr std::int64_t kLeastAlone = 256 << 10;    // the same behind one thread's first part: fewer stay in L2 anyway
 constexpr std::int64_t kDeepest = 48;              // channels that a product reads
 constexpr std::int64_t kMostAhead = 96;    // channels of a depthwise layer, that the product behind it has not too many weights
 constexpr std::int64_t kMostWithin = 192;  // the same where others stand before it
@@ -121,12 +122,13 @@ bool joins(std::span<const OpDesc> descs) {
   const Parts parts(descs);
   const Part& last = parts.last();
   const bool depthwise = last.kind == Part::Kind::kDepthwise;
-  const std::int64_t between = y.elements(1, 4), ahead = depthwise ? kUsualBand : kUsualBand + 2;
+  const std::int64_t threads = descs.back().threads;
+  const bool enough = y.elements(1, 4) >= (descs.size() == 1 && threads == 1 ? kLeastAlone : kLeastBetween);
+  const std::int64_t ahead = depthwise ? kUsualBand : kUsualBand + 2;
   std::int64_t lines[kMostParts];
   if (parts.room_for(ahead, lines) + ahead * last.line > 2 * kMostInBands) return false;
-  if (depthwise) return descs.size() > 1 ? y[1] <= kMostWithin : y[1] <= kMostAhead && between >= kLeastBetween;
-  if (between < kLeastBetween || (last.kind == Part::Kind::kProduct && descs.back().inputs[0].shape[1] > kDeepest)) return false;
-  const std::int64_t threads = descs.back().threads;
+  if (depthwise) return descs.size() > 1 ? y[1] <= kMostWithin : y[1] <= kMostAhead && enough;
+  if (!enough || (last.kind == Part::Kind::kProduct && descs.back().inputs[0].shape[1] > kDeepest)) return false;
   return y[0] >= threads || parts.work_twice(2) * static_cast<double>(threads) <= kMostTwice * parts.work();
 }
 
