@@ -115,6 +115,9 @@ void prepack(const OpDesc& d, int, void* packed) {
   }
 }
 
+// Floats from one position to the next, of which a tile reads or writes each: an odd number of lines, else they share few sets of L1.
+std::int64_t step_of(std::int64_t floats) { return (ceil_div(floats, std::int64_t{16}) | 1) * 16; }
+
 // Cuts the tiles of all images into blocks of at most `most`, and the output channels into ranges, so that the last thread ends soon.
 // Each range transforms the block's pixels again, which costs as much as some columns of the product; each block reads the filters
 // again, which costs as much as some rows.
@@ -161,7 +164,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   cut(std::max<std::int64_t>(1, s.tiles), most, ceil_div(w[0], std::int64_t{product.nr}), product, d.threads, &s);
   s.column_tiles = ceil_div(w[0], s.columns);
   p->tiles = s.tiles == 0 ? 0 : checked_mul(s.blocks, s.column_tiles);
-  const std::int64_t floats = checked_mul(checked_mul<std::int64_t>(positions, s.block), checked_add(w[0], w[1]));
+  const std::int64_t steps = checked_add(step_of(checked_mul(s.block, w[1])), step_of(checked_mul(s.block, w[0])));
+  const std::int64_t floats = checked_mul<std::int64_t>(positions, steps);
   p->thread_scratch_bytes = checked_mul(static_cast<std::size_t>(floats), sizeof(float));
   p->flops = 18.0 * static_cast<double>(w[1]) * static_cast<double>(d.outputs[0].shape.elements());  // of the direct method
   p->bytes = bytes_of(d);
@@ -180,26 +184,28 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   f.epilogue = epilogue_of(d);
   auto* const pixels = static_cast<float*>(args.thread_scratch);
   const std::int64_t positions = positions_of(s.tile);
-  float* const products = pixels + positions * s.block * g.channels;
+  float* const products = pixels + positions * step_of(s.block * g.channels);
   const ProductTiling tiling = {s.block, s.columns, s.blocks, s.column_tiles};
   for_each_product_tile(tiling, s.tiles, g.out_channels, begin, end,
                         [&](std::int64_t, std::int64_t first, std::int64_t count, std::int64_t column, std::int64_t columns) {
-    loops.pixels(g, args.in<float>(0), first, count, pixels, count * g.channels);
+    const std::int64_t pixel_step = step_of(count * g.channels);
+    const std::int64_t product_step = step_of(count * columns);
+    loops.pixels(g, args.in<float>(0), first, count, pixels, pixel_step);
     for (std::int64_t position = 0; position < positions; ++position) {
       simd_product::Tile t{};
       t.m = count;
       t.n = columns;
       t.k = g.channels;
-      t.a = pixels + position * count * g.channels;
+      t.a = pixels + position * pixel_step;
       t.lda = g.channels;
       t.b = args.pack<float>(1) + position * s.position_floats + column * g.channels;
-      t.c = products + position * count * columns;
+      t.c = products + position * product_step;
       t.ldc = columns;
       product.run(t);
     }
     f.first = column;
     f.count = columns;
-    loops.products(g, products, count * columns, first, count, f);
+    loops.products(g, products, product_step, first, count, f);
     return !cancel.stop();
   });
 }

@@ -74,6 +74,8 @@ inline void filter_line(const Vec (&g)[3], Vec (&u)[4]) {
   u[3] = g[2];
 }
 
+constexpr std::int64_t kFarFloats = 1 << 20;  // pixels of so many come from beyond L2 and are fetched a tile ahead: lines of many places at once
+
 struct TilePlace {
   std::int64_t image, y, x;  // of its first output
 };
@@ -135,6 +137,7 @@ inline void clip(std::int64_t from, std::int64_t length, int* low, int* high) {
 template <int T>
 void pixels(const Geometry& g, const float* x, std::int64_t first, std::int64_t count, float* v, std::int64_t step) {
   const std::int64_t line = g.width * g.channels;
+  const bool far = g.height * line > kFarFloats;
   for (std::int64_t i = 0; i < count; ++i) {
     const TilePlace p = place_of<T>(g, first + i);
     const std::int64_t y = p.y - g.pad_top;
@@ -146,7 +149,13 @@ void pixels(const Geometry& g, const float* x, std::int64_t first, std::int64_t 
     clip<T>(column, g.width, &x0, &x1);
     const bool inside = y0 == 0 && x0 == 0 && y1 == patch_of(T) && x1 == patch_of(T);
     std::int64_t c = 0;
-    for (; inside && c + kLanes <= g.channels; c += kLanes) pixel_tile<T, true>(from + c, g.channels, line, 0, 0, 0, 0, kLanes, to + c, step);
+    for (; inside && c + kLanes <= g.channels; c += kLanes) {
+      // The columns of the next tile that this one does not see.
+      for (int j = patch_of(T); far && j < patch_of(T) + T; ++j) {
+        for (int k = 0; k < patch_of(T); ++k) __builtin_prefetch(from + c + k * line + j * g.channels, 0, 3);
+      }
+      pixel_tile<T, true>(from + c, g.channels, line, 0, 0, 0, 0, kLanes, to + c, step);
+    }
     for (; c < g.channels; c += kLanes) {
       const std::int64_t n = g.channels - c < kLanes ? g.channels - c : kLanes;
       pixel_tile<T, false>(from + c, g.channels, line, y0, y1, x0, x1, n, to + c, step);
