@@ -66,7 +66,7 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   if (device.traits().host_addressable) {
     noted(copy);
     jobs_.push_back({key, &kernel, desc, std::move(copy), plain != nullptr && plain->may_go(weight), cached});
-    if (cached == nullptr) bytes_ += key.bytes;
+    if (cached == nullptr || weight.data != nullptr) bytes_ += key.bytes;
     return target;
   }
   if (plain != nullptr) plain->bring_back(weight);

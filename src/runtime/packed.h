@@ -42,7 +42,7 @@ class PackedStore {
     Buffer add(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
     // Whether `add` makes a copy of plain bytes.
     bool packs(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) const;
-    // Of the copies that `run` makes of plain bytes.
+    // Of the copies that `run` makes of plain bytes, or that take the place of plain bytes which are in memory.
     std::size_t bytes() const { return bytes_; }
     // Constants that are in the model's file yet are read into a block for each thread.
     void run(PlainWeights::Access* plain);

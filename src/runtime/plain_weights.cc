@@ -1,5 +1,7 @@
 #include "runtime/plain_weights.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/hash.h"
 #include "runtime/model.h"
@@ -23,6 +25,34 @@ Model read_unchanged(const LoadedModel& model) {
   }
 }
 
+struct Reading {
+  const WeightSource* source;
+  char* to;
+  std::size_t size;
+};
+constexpr std::size_t kTileBytes = std::size_t{1} << 20;
+
+void read_tiles(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel&) {
+  const Reading& r = args.plan->state<Reading>();
+  const std::size_t from = static_cast<std::size_t>(begin) * kTileBytes;
+  r.source->file->read(r.source->offset + from, r.to + from, std::min(r.size, static_cast<std::size_t>(end) * kTileBytes) - from);
+}
+
+// By the threads of the CPU, as if that were a kernel: what takes the time is the memory.
+std::shared_ptr<const void> read_by_threads(Device& cpu, const Weight& weight) {
+  static constexpr Kernel kReading = {"reading", "", "", 0, nullptr, nullptr, nullptr, nullptr, nullptr, read_tiles};
+  std::shared_ptr<void> memory = allocate_charged(weight.source->ledger, weight.size_bytes, MemoryClass::kWeights);
+  KernelPlan plan;
+  plan.tiles = static_cast<std::int64_t>((weight.size_bytes + kTileBytes - 1) / kTileBytes);
+  plan.bytes = 2.0 * static_cast<double>(weight.size_bytes);
+  plan.state<Reading>() = {weight.source.get(), static_cast<char*>(memory.get()), weight.size_bytes};
+  KernelCall call;
+  call.kernel = &kReading;
+  call.args.plan = &plan;
+  cpu.wait(cpu.enqueue(call, {}));
+  return memory;
+}
+
 }  // namespace
 
 PlainWeights::Access::Access(const LoadedModel& model) : model_(model), weights_(model.plain), lock_(model.plain.mutex_) {}
@@ -33,7 +63,7 @@ void PlainWeights::Access::bring_back(const Weight& weight) {
   if (weight.data != nullptr) return;
   if (weight.source != nullptr) {
     check_unchanged();
-    std::shared_ptr<const void> bytes = read_weight(weight);
+    std::shared_ptr<const void> bytes = read_by_threads(model_.runtime->cpu(), weight);
     check_unchanged();
     check(weight, bytes.get());
     const_cast<Weight&>(weight).data = std::move(bytes);

@@ -229,14 +229,17 @@ class Folder {
     const ValueId old = edit_.node(n).inputs[1];
     const WeightPtr w = edit_.value(old).constant;
     void* bytes = nullptr;
-    std::shared_ptr<Weight> scaled = make_weight(w->desc, context_.ledger, &bytes);
+    std::shared_ptr<Weight> scaled = make_unfilled_weight(w->desc, context_.ledger, &bytes);
     float* out = static_cast<float*>(bytes);
     const std::int64_t count = w->desc.shape.elements();
-    const char* const from = w->as<char>();
-    for (std::int64_t i = 0; i < count; ++i) {
-      float v;
-      std::memcpy(&v, from + i * static_cast<std::int64_t>(sizeof v), sizeof v);
-      out[i] = static_cast<float>(v * affine.scale[static_cast<std::size_t>(layout.channel(i))]);
+    const char* from = w->as<char>();
+    for (std::int64_t i = 0; i < count; i += layout.inner) {
+      const double scale = affine.scale[static_cast<std::size_t>(layout.channel(i))];
+      for (std::int64_t j = 0; j < layout.inner; ++j, from += sizeof(float)) {
+        float v;
+        std::memcpy(&v, from, sizeof v);
+        *out++ = static_cast<float>(v * scale);
+      }
     }
     edit_.set_input(n, 1, edit_.add_constant(edit_.node(n).name + "/weight", std::move(scaled)));
   }
