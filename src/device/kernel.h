@@ -32,12 +32,25 @@ struct OpDesc {
   // Nodes that run as one step (device/bands.h): what each is asked about. Their inputs stand in `inputs` one after the other,
   // `tail` is the last node, and output 0 its. Empty: one node.
   std::span<const OpDesc> parts = {};
+  // Per input, then per output, of values that lie channels last and are some channels of wider ones: elements from one position to the
+  // next; 0: the value lies by itself. null: all do (Kernel::pitched).
+  const std::int64_t* pitches = nullptr;
 
   bool has_input(int i) const {
     return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;
   }
   Layout input_layout(int i) const { return layouts == nullptr ? Layout::kPlain : layouts[i]; }
   Layout output_layout(int i = 0) const { return layouts == nullptr ? Layout::kPlain : layouts[inputs.size() + static_cast<std::size_t>(i)]; }
+  // Channels last: elements from one position to the next.
+  std::int64_t input_pitch(int i) const {
+    const std::int64_t pitch = pitches == nullptr ? 0 : pitches[i];
+    return pitch == 0 ? inputs[static_cast<std::size_t>(i)].shape[1] : pitch;
+  }
+  std::int64_t output_pitch(int i = 0) const {
+    const std::size_t k = static_cast<std::size_t>(i);
+    const std::int64_t pitch = pitches == nullptr ? 0 : pitches[inputs.size() + k];
+    return pitch == 0 ? outputs[k].shape[1] : pitch;
+  }
   const Weight* constant(int i) const { return static_cast<std::size_t>(i) < constants.size() ? constants[i].get() : nullptr; }
 };
 
@@ -110,6 +123,14 @@ struct KernelArgs {
 inline constexpr std::uint8_t kTakesBias = 1;
 inline constexpr std::uint8_t kTakesResidual = 2;
 
+// Which arguments may be some channels of wider values (OpDesc::pitches), where they lie channels last.
+inline constexpr std::uint8_t kPitchedInput = 1;     // input 0
+inline constexpr std::uint8_t kPitchedInputs = 3;    // all of the node's own
+inline constexpr std::uint8_t kPitchedResidual = 4;
+inline constexpr std::uint8_t kPitchedOutputs = 8;
+template <std::uint8_t Arguments>
+std::uint8_t pitched(const OpDesc&) { return Arguments; }
+
 struct Kernel {
   const char* name;    // unique in its backend: "conv_gemm"
   const char* op;      // operator name
@@ -139,6 +160,8 @@ struct Kernel {
   void (*layouts)(const OpDesc& desc, std::span<Layout> inputs, std::span<Layout> outputs) = nullptr;
   // Sums that the kernel computes with the node when they follow it: a bias, then a residual (OpDesc::bias, residual).
   std::uint8_t takes = 0;
+  // Which arguments may be some channels of wider values where they lie channels last: kPitched... Nullable: none.
+  std::uint8_t (*pitched)(const OpDesc& desc) = nullptr;
 };
 
 struct KernelFamily {

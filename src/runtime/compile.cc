@@ -89,6 +89,21 @@ void choose_layouts(const Node& node, std::span<const TensorDesc> descs, Compile
   if (n->residual.node >= 0) layouts.insert(layouts.begin() + static_cast<std::ptrdiff_t>(inputs), layouts[inputs]);
   if (n->bias.node >= 0) layouts.insert(layouts.begin() + static_cast<std::ptrdiff_t>(inputs), Layout::kPlain);
   n->layouts = std::move(layouts);
+  if (n->kernel->pitched != nullptr) n->pitched = n->kernel->pitched(desc);
+}
+
+Joints joints_of(const CompiledGraph& c) {
+  std::vector<JointNode> nodes(c.nodes.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const CompiledNode& n = c.nodes[i];
+    nodes[i].layouts = n.layouts;
+    nodes[i].pitched = n.pitched;
+    nodes[i].residual = n.residual.operand;
+    for (const FollowingSum& sum : {n.bias, n.residual}) {
+      if (sum.node >= 0) nodes[static_cast<std::size_t>(sum.node)].computed_by = static_cast<std::int32_t>(i);
+    }
+  }
+  return find_joints(c.graph(), nodes);
 }
 
 // Of a node's inputs, then of its outputs.
@@ -301,6 +316,7 @@ CompiledGraph compile(ModelPtr model, const std::string& default_device, const C
       choose_layouts(c.graph().nodes[i], descs_of(c.graph(), c.graph().nodes[i]), &c.nodes[i], &layouts);
     }
   });
+  c.joints = joints_of(c);
   c.devices[0]->pool().trim_models();
   return c;
 }

@@ -5,6 +5,7 @@
 
 #include "ops/op.h"
 #include "runtime/following.h"
+#include "runtime/joints.h"
 #include "runtime/placement.h"
 
 namespace evn {
@@ -20,6 +21,7 @@ struct CompiledNode {
   std::vector<WeightPtr> constants;       // per input
   std::vector<Buffer> packed;             // per input
   std::vector<Layout> layouts;            // per input, then per output; empty: all plain
+  std::uint8_t pitched = 0;               // what Kernel::pitched said
   FollowingSum bias, residual;            // if the shapes of a run allow it; bias first
   std::int32_t next = -1;                 // the node with which it runs in bands (device/bands.h), if the shapes of a run allow it
 };
@@ -33,6 +35,7 @@ struct CompiledGraph {
   std::vector<bool> needed;               // per value: a shape depends on its bytes
   std::vector<ConstTensor> constants;     // per value: data null where it is no constant, or all that read it have packed copies
   std::vector<ValueId> conditions;        // per region of the graph
+  Joints joints;
   std::vector<std::int32_t> input_of;     // per value: position among the graph inputs, or -1
   std::vector<std::int32_t> readers;      // of each value, one after the other: the nodes that read it, sums' operands included
   std::vector<std::uint32_t> reader_begin;  // per value, and behind the last: where its readers begin

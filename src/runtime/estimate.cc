@@ -13,6 +13,7 @@
 #include "ops/op.h"
 #include "runtime/following.h"
 #include "runtime/inspect.h"
+#include "runtime/joints.h"
 #include "runtime/plain_weights.h"
 #include "runtime/placement.h"
 
@@ -36,6 +37,8 @@ class Estimator {
     root_of_.assign(graph_.values.size(), -1);
     layout_of_.assign(graph_.values.size(), Layout::kPlain);
     has_both_.assign(graph_.values.size(), false);
+    whole_of_.assign(graph_.values.size(), -1);
+    find_joints_of_kernels();
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       const auto planned = [&](ValueId v) { return v != kNoValue && needed[v] && known[v]; };
@@ -70,6 +73,9 @@ class Estimator {
   std::vector<std::int32_t> root_of_;    // per value, or -1: not in the arena
   std::vector<Layout> layout_of_;        // per value: as its node makes it
   std::vector<bool> has_both_;           // per value: it has been written in the other layout, too
+  std::vector<ValueId> residual_;        // per node: the operand of a sum that is computed with it
+  Joints joints_;
+  std::vector<std::int32_t> whole_of_;   // per value: where others are joined to it, or -1
   std::vector<Lifetime> roots_;
 
   // Sums that are computed with the node before them: a node runs at runs_at_, and the last of its sums is tail_.
@@ -77,6 +83,7 @@ class Estimator {
     const FollowingSumFinder finder(graph_);
     tail_.assign(graph_.nodes.size(), -1);
     has_bias_.assign(graph_.nodes.size(), false);
+    residual_.assign(graph_.nodes.size(), kNoValue);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) runs_at_.push_back(static_cast<std::int32_t>(i));
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
@@ -89,7 +96,9 @@ class Estimator {
       const FollowingSums sums = finder.find(index, kernel->takes, [](std::int32_t) { return true; });
       if (sums.bias.node >= 0) absorb(index, sums.bias.node);
       has_bias_[i] = sums.bias.node >= 0;
-      if (sums.residual.node >= 0 && graph_.values[sums.residual.operand].shape == graph_.values[node.outputs[0]].shape) absorb(index, sums.residual.node);
+      if (sums.residual.node < 0 || graph_.values[sums.residual.operand].shape != graph_.values[node.outputs[0]].shape) continue;
+      absorb(index, sums.residual.node);
+      residual_[i] = sums.residual.operand;
     }
   }
 
@@ -141,6 +150,56 @@ class Estimator {
     if (sum >= 0) runs_at_[sum] = is_there ? first : sum;
     tail_[first] = is_there ? sum : last;
     parts_[first] = std::move(parts);
+  }
+
+  // Which channels are joined and cut without a copy, by the layouts that the nodes will have.
+  void find_joints_of_kernels() {
+    std::vector<std::vector<Layout>> layouts(graph_.nodes.size());
+    std::vector<JointNode> joints(graph_.nodes.size());
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (runs_at_[i] != static_cast<std::int32_t>(i)) {
+        joints[i].computed_by = runs_at_[i];
+        continue;
+      }
+      const auto known = [&](ValueId v) { return is_known(v); };
+      const bool all_known = std::all_of(node.inputs.begin(), node.inputs.end(), known) && std::all_of(node.outputs.begin(), node.outputs.end(), known);
+      if (!all_known || node.body != nullptr || is_merge(node) || (node.op->flags & kOpView) != 0) continue;
+      const NodeDescs d(*this, node);
+      const Kernel* const kernel = find_kernel(d.desc);
+      if (kernel == nullptr || kernel->layouts == nullptr) continue;
+      joints[i] = {wish_layouts(*kernel, d.desc, &layouts[i]), kernel->pitched == nullptr ? std::uint8_t{0} : kernel->pitched(d.desc), residual_[i], -1};
+      if (tail_[i] >= 0) layout_of_[graph_.nodes[tail_[i]].outputs[0]] = layout_of_[node.outputs[0]];
+    }
+    joints_ = find_joints(graph_, joints);
+    layout_of_.assign(graph_.values.size(), Layout::kPlain);
+  }
+
+  // Whether the node, a joint, copies nothing; then its outputs lie where they lie.
+  bool add_joint(const Node& node) {
+    if (std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && joints_.cuts[v].whole != kNoValue; })) {
+      for (const ValueId v : node.outputs) share(node.inputs[0], v);
+    } else {
+      if (node.op_type != "Concat" || !node.domain.empty()) return false;
+      Place at = range_of(node.outputs[0]);
+      if (whole_of_[at.whole] < 0) return false;
+      for (const ValueId v : node.inputs) {
+        const Place r = v == kNoValue ? Place{} : range_of(v);
+        if (r.whole != at.whole || r.first != at.first) return false;
+        at.first += graph_.values[v].shape[1];
+      }
+      share(node.inputs[0], node.outputs[0]);
+    }
+    for (const ValueId v : node.outputs) layout_of_[v] = Layout::kChannelsLast;
+    return true;
+  }
+
+  // The channels of which value these are, in the end.
+  Place range_of(ValueId v) const {
+    Place r = {v, 0, 0, 0};
+    for (const Place* p = &joints_.cuts[v]; p->whole != kNoValue; p = &joints_.cuts[r.whole]) r = {p->whole, r.first + p->first, 0, 0};
+    const Place& p = joints_.places[r.whole];
+    return p.whole == kNoValue ? r : Place{p.whole, r.first + p.first, 0, 0};
   }
 
   void find_uses() {
@@ -309,6 +368,7 @@ class Estimator {
 
   void add_kernel(const Node& node, std::int32_t index) {
     if (!parts_[index].empty()) return add_bands(parts_[index]);
+    if (add_joint(node)) return;
     NodeDescs d(*this, node);
     OpDesc& desc = d.desc;
     desc.threads = cpu_.traits().compute_units;
@@ -343,18 +403,23 @@ class Estimator {
   void need_plain(ValueId v, std::int32_t index) { need(v, Layout::kPlain, index); }
 
   void choose_layouts(const Kernel& kernel, std::int32_t index, OpDesc* desc, std::vector<Layout>* layouts) {
-    const Node& node = *desc->node;
+    const std::span<const Layout> all = wish_layouts(kernel, *desc, layouts);
+    for (std::size_t k = 0; k < desc->node->inputs.size(); ++k) need(desc->node->inputs[k], all[k], index);
+    desc->layouts = layouts->data();
+  }
+
+  std::span<const Layout> wish_layouts(const Kernel& kernel, const OpDesc& desc, std::vector<Layout>* layouts) {
+    const Node& node = *desc.node;
     layouts->assign(node.inputs.size() + node.outputs.size(), Layout::kPlain);
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       if (node.inputs[k] != kNoValue) (*layouts)[k] = layout_of_[node.inputs[k]];
     }
     const std::span<Layout> all(*layouts);
-    kernel.layouts(*desc, all.first(node.inputs.size()), all.subspan(node.inputs.size()));
-    for (std::size_t k = 0; k < node.inputs.size(); ++k) need(node.inputs[k], all[k], index);
+    kernel.layouts(desc, all.first(node.inputs.size()), all.subspan(node.inputs.size()));
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       if (node.outputs[k] != kNoValue) layout_of_[node.outputs[k]] = all[node.inputs.size() + k];
     }
-    desc->layouts = layouts->data();
+    return all;
   }
 
   KernelPlan plan_kernel(const Kernel& kernel, const OpDesc& desc) {
@@ -377,6 +442,15 @@ class Estimator {
   void place(const Node& node, std::size_t k, std::int32_t index, std::uint32_t in_place) {
     const ValueId v = node.outputs[k];
     if (v == kNoValue || (last_user_[v] == kEnd && layout_of_[v] == Layout::kPlain)) return;
+    if (const ValueId whole = joints_.places[v].whole; whole != kNoValue || whole_of_[v] >= 0) {
+      std::int32_t& to = whole_of_[whole == kNoValue ? v : whole];
+      if (to < 0 && bytes_of(whole) != 0) {
+        add_root(bytes_of(whole), index, last_user_[whole]);
+        to = static_cast<std::int32_t>(roots_.size() - 1);
+      }
+      root_of_[v] = to;
+      return keep(v, last_user_[v]);
+    }
     for (std::size_t i = 0; i < node.inputs.size() && i < 32; ++i) {
       const ValueId from = node.inputs[i];
       if ((in_place >> i & 1) == 0 || from == kNoValue || root_of_[from] < 0) continue;

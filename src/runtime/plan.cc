@@ -79,7 +79,8 @@ class PlanBuilder : PlanWork {
       s_.descs[v] = c_.constants[v].desc;
       s_.values[v] = c_.constants[v].data;
     }
-    s_.root_of.assign(checked_mul(n, c_.devices.size() + 1), -1);
+    s_.root_of.assign(checked_mul(n, roots_of_value()), -1);
+    s_.whole_of.assign(n, -1);
     s_.output_of.assign(n, -1);
     for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
     plan_->known.resize(n);
@@ -123,7 +124,10 @@ class PlanBuilder : PlanWork {
   std::uint32_t add_buffer(std::int32_t r) {
     plan_->buffers.emplace_back();
     s_.buffer_roots.push_back(r);
-    if (r >= 0 && s_.roots[r].part == plan_->part) s_.roots[r].last = std::max(s_.roots[r].last, now());
+    if (r >= 0 && s_.roots[r].part == plan_->part) {
+      PlanRoot& used = s_.roots[s_.roots[r].whole >= 0 ? s_.roots[r].whole : r];
+      used.last = std::max(used.last, now());
+    }
     return static_cast<std::uint32_t>(plan_->buffers.size() - 1);
   }
 
@@ -147,15 +151,17 @@ class PlanBuilder : PlanWork {
   }
 
   void add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layout wanted) {
-    static constexpr Layout kLayouts[] = {Layout::kPlain, Layout::kChannelsLast, Layout::kPlain};
+    static constexpr Layout kLayouts[] = {Layout::kPlain, Layout::kChannelsLast, Layout::kChannelsLast, Layout::kPlain};
+    const bool from_last = from == root(v, 0, Layout::kChannelsLast);
     if (s_.roots[from].bytes == 0) return;
     const TensorDesc& desc = plan_->relayouts.emplace_back(s_.descs[v]);
     PlanStep step;
     step.kind = PlanStep::Kind::kRelayout;
     step.value = v;
     step.kernel = c_.devices[0]->relayout_kernel();
-    step.desc = {nullptr, {&desc, 1}, {&desc, 1}, {}, kLayouts + (wanted == Layout::kPlain ? 1 : 0)};
+    step.desc = {nullptr, {&desc, 1}, {&desc, 1}, {}, kLayouts + (wanted == Layout::kPlain ? 2 : from_last ? 1 : 0)};
     step.desc.threads = threads_of(step.slot);
+    if (const PlanRoot& r = s_.roots[from]; r.whole >= 0) step.desc.pitches = plan_->pitches.emplace_back(std::vector{r.pitch, std::int64_t{0}}).data();
     step.kernel->plan(step.desc, &step.plan);
     step.wait_slots = s_.roots[from].pending_slots;
     step.buffers = add_buffer(from);
@@ -167,17 +173,24 @@ class PlanBuilder : PlanWork {
 
   // The root that holds v on slot 0 in a layout in which it is not yet there, from the other one.
   std::int32_t relayout(ValueId v, std::int32_t from, Layout wanted) {
-    if (same_in_all_layouts(s_.descs[v].shape)) return root(v, 0, wanted) = from;
+    if (same_in_all_layouts(s_.descs[v].shape) && s_.roots[from].whole < 0) return root(v, 0, wanted) = from;
     const std::int32_t to = add_arena_root(v, 0, now());
     add_relayout(v, from, to, wanted);
     return root(v, 0, wanted) = to;
   }
 
-  // As need(v, slot), in a layout.
-  std::int32_t need(ValueId v, int slot, Layout layout) {
+  // As need(v, slot), in a layout; some channels of a wider value where the reader copes with them.
+  std::int32_t need(ValueId v, int slot, Layout layout, bool pitched) {
     if (layout == Layout::kPlain) return need(v, slot);
-    if (const std::int32_t r = root(v, slot, layout); r >= 0) return r;
-    return relayout(v, need(v, slot), layout);
+    const std::int32_t r = root(v, slot, layout);
+    if (r < 0) return relayout(v, need(v, slot), layout);
+    if (pitched || s_.roots[r].whole < 0) return r;
+    const int alone = static_cast<int>(c_.devices.size()) + 1;
+    if (root(v, alone) < 0) {
+      root(v, alone) = add_arena_root(v, 0, now());
+      add_relayout(v, r, root(v, alone), layout);
+    }
+    return root(v, alone);
   }
 
   // The root that holds v on a slot, copying it there first when it is elsewhere.
@@ -355,12 +368,13 @@ class PlanBuilder : PlanWork {
   }
 
   // The buffer of input k, or -1 where the kernel does not read one.
-  std::int32_t input_root(const Node& node, std::size_t k, int slot, Layout layout) {
+  std::int32_t input_root(const Node& node, std::size_t k, int slot, Layout layout, std::uint8_t pitched) {
     const ValueId v = node.inputs[k];
     if (v == kNoValue || (k == 0 && (node.op->flags & kOpShapeOnly) != 0)) return -1;
     const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
     if (by_value && !host(slot)) return -1;  // kernels of other devices read it from OpDesc::constants
-    return need(v, slot, layout);
+    const std::uint8_t wanted = k == 0 ? kPitchedInput : kPitchedInputs;
+    return need(v, slot, layout, (pitched & wanted) == wanted);
   }
 
   std::int32_t output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs) {
@@ -373,16 +387,102 @@ class PlanBuilder : PlanWork {
       plan_->outputs[j] = s_.descs[v];
       return root(v, slot) = add_output_root(static_cast<std::size_t>(j), slot);
     }
+    if (placed_[k] >= 0) return root(v, slot, layout) = placed_[k];
     for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
       if ((step.plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
       PlanRoot& r = s_.roots[inputs[i]];
-      if (r.source != Source::kArena || r.last_user != step.node || r.bytes != s_.descs[v].size_bytes()) continue;
+      if (r.source != Source::kArena || r.whole >= 0 || r.last_user != step.node || r.bytes != s_.descs[v].size_bytes()) continue;
       r.last_user = c_.last_user[v];
       r.last = std::max(r.last, now());
       r.pending_slots = 0;
       return root(v, slot, layout) = inputs[i];
     }
     return root(v, slot, layout) = add_arena_root(v, slot, now());
+  }
+
+  // Some channels of the value of another root.
+  std::int32_t add_view_root(ValueId v, std::int32_t of, const Place& place) {
+    const std::int32_t whole = s_.roots[of].whole >= 0 ? s_.roots[of].whole : of;
+    PlanRoot r = s_.roots[of];
+    r.whole = whole;
+    r.channels = place.channels;
+    if (whole == of) r.pitch = place.pitch;
+    r.skip += static_cast<std::size_t>(place.first) * dtype_size(s_.descs[v].dtype);
+    r.bytes = s_.descs[v].size_bytes();
+    r.joined = s_.roots[whole].joined = true;
+    s_.roots[whole].last_user = std::max(s_.roots[whole].last_user, c_.last_user[v]);
+    return add_root(r);
+  }
+
+  // The root that v, channels last, is to be written into: its place in the value that it is joined to, or where others have been
+  // joined. -1: there is none.
+  std::int32_t place_of(ValueId v) {
+    const Place& place = c_.joints.places[v];
+    if (place.whole == kNoValue) {
+      const std::int32_t r = s_.whole_of[v];
+      return r >= 0 && s_.roots[r].bytes == s_.descs[v].size_bytes() ? r : -1;
+    }
+    const TensorDesc& d = s_.descs[v];
+    if (d.shape.elements() == 0 || d.shape[1] != place.channels) return -1;
+    const std::size_t bytes = checked_mul(d.size_bytes() / static_cast<std::size_t>(place.channels), static_cast<std::size_t>(place.pitch));
+    std::int32_t whole = s_.whole_of[place.whole];
+    if (whole < 0) {
+      if (bytes > limits_.tensor_bytes) return -1;
+      whole = s_.whole_of[place.whole] = add_arena_root(place.whole, 0, now());
+      s_.roots[whole].bytes = bytes;
+    }
+    return s_.roots[whole].bytes == bytes ? add_view_root(v, whole, place) : -1;
+  }
+
+  // Whether all that the node, a Concat, joins is in its place already.
+  bool join(const Node& node) {
+    const ValueId out = node.outputs[0];
+    if (node.op_type != "Concat") return false;
+    const std::int32_t to = place_of(out);
+    if (to < 0) return false;
+    const std::int32_t whole = s_.roots[to].whole >= 0 ? s_.roots[to].whole : to;
+    std::size_t at = s_.roots[to].skip;
+    for (const ValueId v : node.inputs) {
+      const std::int32_t r = root(v, 0, Layout::kChannelsLast);
+      if (r < 0 || s_.roots[r].whole != whole || s_.roots[r].skip != at) return false;
+      at += static_cast<std::size_t>(s_.descs[v].shape[1]) * dtype_size(s_.descs[v].dtype);
+    }
+    root(out, 0, Layout::kChannelsLast) = to;
+    return true;
+  }
+
+  // Whether what the node, a Split or Slice, cuts out stays where it lies.
+  bool cut(const Node& node) {
+    for (const ValueId v : node.outputs) {
+      const Place& cut = v == kNoValue ? Place{} : c_.joints.cuts[v];
+      if (cut.whole == kNoValue || s_.descs[v].shape.elements() == 0) return false;
+      if (s_.descs[v].shape[1] != cut.channels || s_.descs[cut.whole].shape[1] != cut.pitch) return false;
+    }
+    const std::int32_t from = need(node.inputs[0], 0, Layout::kChannelsLast, true);
+    if (s_.roots[from].source != Source::kArena) return false;
+    for (const ValueId v : node.outputs) root(v, 0, Layout::kChannelsLast) = add_view_root(v, from, c_.joints.cuts[v]);
+    return true;
+  }
+
+  // Where the step's outputs go, as far as they are joined, and what is some channels of a wider value.
+  void set_places(PlanStep* step, std::uint8_t pitched, const std::vector<std::int32_t>& inputs) {
+    const std::size_t outputs = step->desc.outputs.size();
+    placed_.assign(outputs, -1);
+    bool any = false;
+    for (std::size_t k = 0; k < outputs && (pitched & kPitchedOutputs) != 0; ++k) {
+      const ValueId v = step->desc.tail != nullptr ? step->desc.tail->outputs[0] : graph_.nodes[step->node].outputs[k];
+      if (v == kNoValue || step->desc.output_layout(static_cast<int>(k)) != Layout::kChannelsLast) continue;
+      const bool plain = same_in_all_layouts(s_.descs[v].shape);
+      if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == step->slot) continue;
+      placed_[k] = place_of(v);
+      any |= placed_[k] >= 0 && s_.roots[placed_[k]].whole >= 0;
+    }
+    for (const std::int32_t r : inputs) any |= r >= 0 && s_.roots[r].whole >= 0;
+    if (!any) return;
+    std::vector<std::int64_t>& pitches = plan_->pitches.emplace_back();
+    for (const std::int32_t r : inputs) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
+    for (const std::int32_t r : placed_) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
+    step->desc.pitches = pitches.data();
   }
 
   // Takes into the step the sums that follow the node, as far as the shapes allow it. Their inputs stand behind the node's own.
@@ -463,7 +563,7 @@ class PlanBuilder : PlanWork {
     absorb(sum.node, step);
   }
 
-  void add_band_step(PlanStep* step, std::span<const OpDesc> parts) {
+  void add_band_step(PlanStep* step, std::span<OpDesc> parts) {
     OpDesc& d = step->desc;
     d.node = parts.front().node;
     d.tail = parts.back().tail != nullptr ? parts.back().tail : parts.back().node;
@@ -485,14 +585,16 @@ class PlanBuilder : PlanWork {
         const bool is_sum = k >= part.node->inputs.size();
         const bool by_copy = !is_sum && n.packed[k].memory != nullptr;
         std::int32_t r = -1;
-        if (is_sum && part.residual >= 0) r = need(n.residual.operand, 0, part.output_layout());
-        if (!is_sum && !is_between && !by_copy) r = input_root(*part.node, k, 0, part.input_layout(static_cast<int>(k)));
+        if (is_sum && part.residual >= 0) r = need(n.residual.operand, 0, part.output_layout(), (n.pitched & kPitchedResidual) != 0);
+        if (!is_sum && !is_between && !by_copy) r = input_root(*part.node, k, 0, part.input_layout(static_cast<int>(k)), n.pitched);
         in.push_back(r);
       }
     }
     layouts.push_back(parts.back().output_layout());
     d.layouts = layouts.data();
     step->packed = packed;
+    set_places(step, kPitchedOutputs, in);
+    for (OpDesc& part : parts) part.pitches = d.pitches == nullptr ? nullptr : d.pitches + (part.inputs.data() - d.inputs.data());
     step->kernel->plan(d, &step->plan);
     add_step(step, in);
   }
@@ -501,6 +603,10 @@ class PlanBuilder : PlanWork {
     const Node& node = graph_.nodes[index];
     const CompiledNode& n = c_.nodes[index];
     const std::span<const TensorDesc> all(plan_->descs.data() + first_desc, inputs + node.outputs.size());
+    if (n.pitched != 0 && (join(node) || cut(node))) {
+      plan_->joined.push_back(index);
+      return plan_->descs.resize(first_desc);
+    }
 
     PlanStep step;
     step.node = index;
@@ -524,12 +630,16 @@ class PlanBuilder : PlanWork {
     std::vector<std::int32_t>& in = input_roots_;
     in.assign(inputs, -1);
     if (computes && step.kernel == n.kernel) take_sums(n, &step);
+    const std::uint8_t pitched = step.desc.layouts == n.layouts.data() ? n.pitched : 0;
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       const bool by_copy = k < step.packed.size() && step.packed[k].memory != nullptr && host(step.slot);
-      if (!by_copy) in[k] = input_root(node, k, step.slot, step.desc.input_layout(static_cast<int>(k)));
+      if (!by_copy) in[k] = input_root(node, k, step.slot, step.desc.input_layout(static_cast<int>(k)), pitched);
     }
     if (step.desc.bias >= 0) in[static_cast<std::size_t>(step.desc.bias)] = need(n.bias.operand, step.slot);
-    if (step.desc.residual >= 0) in[static_cast<std::size_t>(step.desc.residual)] = need(n.residual.operand, step.slot, step.desc.output_layout());
+    if (step.desc.residual >= 0) {
+      in[static_cast<std::size_t>(step.desc.residual)] = need(n.residual.operand, step.slot, step.desc.output_layout(), (pitched & kPitchedResidual) != 0);
+    }
+    set_places(&step, pitched, in);
     if (computes) step.kernel->plan(step.desc, &step.plan);
     add_step(&step, in);
   }
@@ -654,6 +764,7 @@ class PlanBuilder : PlanWork {
   }
 
   std::vector<std::int32_t> input_roots_;        // work space of one node
+  std::vector<std::int32_t> placed_;             // the same, per output: the root that it is written into, or -1
   std::vector<std::int32_t> conditions_around_;  // the same
 };
 

@@ -99,6 +99,8 @@ struct Plan {
   std::deque<std::vector<Layout>> layouts;  // of kernels that were chosen now, and of steps in bands
   std::deque<std::vector<Buffer>> packed;  // the same
   std::deque<std::vector<OpDesc>> parts;   // of steps in bands
+  std::deque<std::vector<std::int64_t>> pitches;
+  std::vector<std::int32_t> joined;        // nodes that join or cut channels, and have nothing to do
   std::vector<WeightPtr> known;           // per value: bytes known since planning, or null
   std::unique_ptr<TextPool> texts;        // of strings that were made while planning
 };

@@ -20,6 +20,12 @@ struct PlanRoot {
   std::int32_t last = 0;
   std::int32_t last_user = -1;         // last node that reads any of its values
   std::uint32_t pending_slots = 0;     // a download from these devices writes it
+  // Some channels of the values of another root, which lie channels last: that one, -1: none; bytes in front of the first; how many, of how many.
+  // Its place and life are the other's.
+  std::int32_t whole = -1;
+  std::size_t skip = 0;
+  std::int64_t channels = 0, pitch = 0;
+  bool joined = false;                 // is some channels of another one, or the other way round
 };
 
 // What is known of the values between two nodes; and, behind the last one, how the plan was made.
@@ -27,7 +33,8 @@ struct PlanState {
   std::size_t next_node = 0;
   std::vector<TensorDesc> descs;          // per value
   std::vector<const void*> values;        // per value: known bytes, or null
-  std::vector<std::int32_t> root_of;      // per value: for each slot, and last the one with channels last on slot 0
+  std::vector<std::int32_t> root_of;      // per value: for each slot; on slot 0 with channels last; the same by itself, where that is some channels
+  std::vector<std::int32_t> whole_of;     // per value: the root that others' channels are written into before it is made, or -1
   std::vector<std::int32_t> output_of;    // per value: first output position that it is, or -1
   std::vector<PlanRoot> roots;
   std::vector<bool> absorbed;             // per node: computed with one before it
@@ -41,7 +48,8 @@ class PlanWork {
   PlanWork(const CompiledGraph& compiled, std::shared_ptr<Plan> plan)
       : c_(compiled), graph_(compiled.graph()), limits_(compiled.model->runtime->config().limits), plan_(std::move(plan)) {}
 
-  std::int32_t& root(ValueId v, int slot) { return s_.root_of[static_cast<std::size_t>(v) * (c_.devices.size() + 1) + slot]; }
+  std::int32_t& root(ValueId v, int slot) { return s_.root_of[static_cast<std::size_t>(v) * roots_of_value() + slot]; }
+  std::size_t roots_of_value() const { return c_.devices.size() + 2; }
   std::int32_t& root(ValueId v, int slot, Layout layout) {
     return root(v, layout == Layout::kPlain ? slot : static_cast<int>(c_.devices.size()));
   }

@@ -52,9 +52,9 @@ struct Part {
     kernel = v.kernel;
     stride = v.stride;
     pad = v.pad_begin;
-    in_line = window.axis[1].input * d.inputs[0].shape[1];
-    line = window.axis[1].output * w[0];
-    work = static_cast<double>(line) * static_cast<double>(w.elements(1, w.rank()));
+    in_line = window.axis[1].input * d.input_pitch(0);
+    line = window.axis[1].output * d.output_pitch();
+    work = static_cast<double>(window.axis[1].output * w[0]) * static_cast<double>(w.elements(1, w.rank()));
   }
 
   // The lines [first_line, end_line) of the input are those that lines [from, to) are made of.
@@ -324,15 +324,17 @@ class Runner {
     t.n = w.channels;
     t.k = w.in_channels;
     t.a = x + from * w.in_line;
-    t.lda = w.in_channels;
+    t.lda = w.desc->input_pitch(0);
     t.b = w.weight;
     t.c = y + from * w.line;
-    t.ldc = w.channels;
+    t.ldc = w.desc->output_pitch();
     t.init = w.bias;
     t.init_column = 1;
     t.init_scale = 1;
-    t.residual = w.residual == nullptr ? nullptr : w.residual + (image_ * w.height + from) * w.line;
-    t.ldr = w.channels;
+    if (w.residual != nullptr) {
+      t.ldr = w.desc->input_pitch(w.desc->residual);
+      t.residual = w.residual + (image_ * w.height + from) * w.width * t.ldr;
+    }
     t.epilogue = epilogue_of(*w.desc);
     t.far = w.is_last && is_far(args_);
     simd_product::loops(isa_).run(t);

@@ -21,7 +21,7 @@ struct Axes {
 simd_depthwise::Geometry depthwise_geometry(const OpDesc& d) {
   const auto [v, h] = Axes(d);
   return {v.input,  h.input,  d.inputs[0].shape[1], v.output,   h.output,    v.kernel,   h.kernel,
-          v.stride, h.stride, v.dilation,           h.dilation, v.pad_begin, h.pad_begin};
+          v.stride, h.stride, v.dilation,           h.dilation, v.pad_begin, h.pad_begin, d.input_pitch(0), d.output_pitch()};
 }
 
 std::int64_t depthwise_weight_step(const Shape& weight) {
@@ -32,7 +32,7 @@ simd_thin::Geometry thin_geometry(const OpDesc& d) {
   const auto [v, h] = Axes(d);
   return {
       d.inputs[0].shape[1], v.input,    h.input, d.inputs[1].shape[0], v.output, h.output, v.kernel, h.kernel, v.stride, h.stride,
-      v.pad_begin,          h.pad_begin};
+      v.pad_begin,          h.pad_begin, d.output_pitch()};
 }
 
 std::int64_t thin_lines_floats(const simd_thin::Loops& loops, const simd_thin::Geometry& g) {

@@ -1,5 +1,5 @@
-// Re-layout as a transposition of each image: [channels][positions] to [positions][channels] or back. A tile is some positions of
-// one image.
+// Re-layout as a transposition of each image: [channels][positions] to [positions][channels] or back; or, where channels last come and
+// go, a copy of some channels of a wider value. A tile is some positions of one image.
 #include "backends/cpu/relayout.h"
 
 #include <algorithm>
@@ -15,9 +15,10 @@ constexpr std::int64_t kWholeSquares = 64;  // a tile is a multiple of this many
 struct RelayoutState {
   Isa isa;
   std::int64_t channels, positions;
+  std::int64_t pitch;            // of the channels-last input
   std::int64_t per_tile, tiles;  // positions of a tile; tiles of an image
   std::int32_t element;          // bytes
-  bool to_last;
+  bool from_last, to_last;
 };
 
 Refusal supports(const OpDesc&) { return nullptr; }
@@ -29,6 +30,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.channels = x[1];
   s.positions = x.elements(2, x.rank());
   s.element = static_cast<std::int32_t>(dtype_size(d.inputs[0].dtype));
+  s.from_last = d.input_layout(0) == Layout::kChannelsLast;
+  s.pitch = d.input_pitch(0);
   s.to_last = d.output_layout() == Layout::kChannelsLast;
   s.per_tile = ceil_div(units_per_tile(s.positions, static_cast<double>(s.channels), static_cast<double>(kElementsPerTile)), kWholeSquares) * kWholeSquares;
   s.tiles = ceil_div(s.positions, s.per_tile);
@@ -52,19 +55,31 @@ void transpose(Isa isa, const float* x, std::int64_t x_step, std::int64_t rows, 
   simd_transpose::loops(isa).transpose(x, x_step, rows, columns, y, y_step);
 }
 
+// y[i * y_step + j] = x[i * x_step + j] for i < rows, j < columns.
+template <typename T>
+void copy(Isa, const T* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, T* y, std::int64_t y_step) {
+  for (std::int64_t i = 0; i < rows; ++i) std::copy_n(x + i * x_step, columns, y + i * y_step);
+}
+
+void copy(Isa isa, const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y, std::int64_t y_step) {
+  simd_transpose::loops(isa).copy(x, x_step, rows, columns, y, y_step);
+}
+
 template <typename T>
 void run_typed(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<RelayoutState>();
   for (std::int64_t t = begin; t < end && !cancel.stop(); ++t) {
-    const std::int64_t image = t / s.tiles * s.channels * s.positions;
+    const std::int64_t image = t / s.tiles * s.positions;
     const std::int64_t first = t % s.tiles * s.per_tile;
     const std::int64_t count = std::min(s.per_tile, s.positions - first);
-    const T* x = args.in<T>(0) + image;
-    T* y = args.out<T>() + image;
-    if (s.to_last) {
+    const T* x = args.in<T>(0) + image * s.pitch;
+    T* y = args.out<T>() + image * s.channels;
+    if (s.from_last && s.to_last) {
+      copy(s.isa, x + first * s.pitch, s.pitch, count, s.channels, y + first * s.channels, s.channels);
+    } else if (s.to_last) {
       transpose(s.isa, x + first, s.positions, s.channels, count, y + first * s.channels, s.channels);
     } else {
-      transpose(s.isa, x + first * s.channels, s.channels, count, s.channels, y + first, s.positions);
+      transpose(s.isa, x + first * s.pitch, s.pitch, count, s.channels, y + first, s.positions);
     }
   }
 }
@@ -80,6 +95,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 }  // namespace
 
-const Kernel cpu_relayout_kernel = {"relayout", "", "", 0, supports, nullptr, nullptr, nullptr, plan, run};
+const Kernel cpu_relayout_kernel = {"relayout", "", "", 0, supports, nullptr, nullptr, nullptr, plan, run, false, nullptr, 0,
+                                    pitched<kPitchedInput>};
 
 }  // namespace evn

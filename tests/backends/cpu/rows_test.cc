@@ -86,7 +86,7 @@ TEST_P(PastCaches, ElementwiseLoopsWriteTheSame) {
   for (const Epilogue* e : {static_cast<const Epilogue*>(nullptr), static_cast<const Epilogue*>(&chain)}) {
     compare([&](bool past, std::int64_t n, float* y) { loops.unary(simd_elementwise::Unary::kSigmoid, 0, 0, x.data(), y, kRows * n, past, e); });
     compare([&](bool past, std::int64_t n, float* y) {
-      loops.binary(simd_elementwise::Binary::kMul, x.data(), 1, z.data(), 1, y, n, {kRows, n, 0}, past, e);
+      loops.binary(simd_elementwise::Binary::kMul, x.data(), 1, z.data(), 1, y, n, {kRows, n, 0, n}, past, e);
     });
   }
 }

@@ -19,10 +19,14 @@ struct RowsState {
   bool by_piece;
   std::int64_t outer;      // rows
   std::int64_t row, unit;  // bytes of a row, and of one index of the axis in it
+  std::int64_t large_step; // bytes from one row of the large value to the next
   std::int64_t per_tile;   // rows, or pieces
 };
 
-void plan_rows(const TensorDesc& large, std::size_t pieces, int axis, Layout layout, KernelPlan* p) {
+bool is_channels(int stored, Layout layout, int rank) { return layout == Layout::kChannelsLast && stored == rank - 1; }
+
+// `pitch`: elements from one position of the large value, which lies channels last, to the next.
+void plan_rows(const TensorDesc& large, std::size_t pieces, int axis, Layout layout, std::int64_t pitch, KernelPlan* p) {
   auto& s = p->state<RowsState>();
   const Shape y = stored_shape(large.shape, layout);
   s.isa = cpu_isa();
@@ -30,6 +34,7 @@ void plan_rows(const TensorDesc& large, std::size_t pieces, int axis, Layout lay
   s.outer = y.elements(0, s.axis);
   s.unit = checked_mul(y.elements(s.axis + 1, y.rank()), static_cast<std::int64_t>(dtype_size(large.dtype)));
   s.row = checked_mul(s.unit, y[s.axis]);
+  s.large_step = is_channels(s.axis, layout, y.rank()) ? checked_mul(pitch, s.unit) : s.row;
   s.by_piece = s.row > kBytesPerTile / 2;
   const auto count = static_cast<std::int64_t>(pieces);
   const std::int64_t units = s.by_piece ? checked_mul(s.outer, count) : s.outer;
@@ -49,6 +54,12 @@ void copy_rows(Isa isa, const char* from, std::int64_t from_step, char* to, std:
     return;
   }
   for (std::int64_t r = 0; r < rows; ++r) std::memcpy(to + r * to_step, from + r * from_step, static_cast<std::size_t>(bytes));
+}
+
+// Bytes from one row of a piece to the next, where this has so many bytes in a row.
+template <typename Pitch>
+std::int64_t piece_step(const RowsState& s, Layout layout, int rank, std::int64_t bytes, Pitch pitch) {
+  return is_channels(s.axis, layout, rank) ? pitch() * s.unit : bytes;
 }
 
 // Calls f(piece, offset in the row, bytes of the piece, first row, rows) for what tiles [begin, end) have. `small`: the pieces' descs.
@@ -99,9 +110,15 @@ void concat_layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout>
   outputs[0] = last ? Layout::kChannelsLast : Layout::kPlain;
 }
 
+// Inputs that lie in their places already are not copied.
+std::uint8_t concat_pitched(const OpDesc& d) {
+  const bool channels = normalize_axis(attr_int(*d.node, ConcatAttr::kAxis), d.outputs[0].shape.rank()) == 1;
+  return channels ? kPitchedInputs | kPitchedOutputs : 0;
+}
+
 void concat_plan(const OpDesc& d, KernelPlan* p) {
   const int axis = normalize_axis(attr_int(*d.node, ConcatAttr::kAxis), d.outputs[0].shape.rank());
-  plan_rows(d.outputs[0], d.inputs.size(), axis, d.output_layout(), p);
+  plan_rows(d.outputs[0], d.inputs.size(), axis, d.output_layout(), d.output_layout() == Layout::kPlain ? 0 : d.output_pitch(), p);
 }
 
 void concat_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
@@ -109,6 +126,7 @@ void concat_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   const OpDesc& d = *args.desc;
   const Epilogue* epilogue = epilogue_of(d);
   char* const to = static_cast<char*>(args.outputs[0].address());
+  const int rank = d.outputs[0].shape.rank();
   const auto chain = [&](char* at, std::int64_t bytes) {
     simd_elementwise::loops(s.isa).chain(reinterpret_cast<float*>(at), bytes / static_cast<std::int64_t>(sizeof(float)), epilogue);
   };
@@ -116,10 +134,14 @@ void concat_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
                  [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {
     if (bytes == 0) return;
     const char* from = static_cast<const char*>(args.inputs[i].address());
-    copy_rows(s.isa, from + row * bytes, bytes, to + row * s.row + offset, s.row, rows, bytes);
-    if (s.by_piece && epilogue != nullptr) chain(to + row * s.row + offset, bytes);
+    const std::int64_t step = piece_step(s, d.output_layout(), rank, bytes, [&] { return d.input_pitch(static_cast<int>(i)); });
+    char* const at = to + row * s.large_step + offset;
+    if (from + row * step != at) copy_rows(s.isa, from + row * step, step, at, s.large_step, rows, bytes);
+    if (s.by_piece && epilogue != nullptr) chain(at, bytes);
   }, [&](std::int64_t row, std::int64_t rows) {
-    if (epilogue != nullptr) chain(to + row * s.row, rows * s.row);
+    if (epilogue == nullptr) return;
+    if (s.large_step == s.row) return chain(to + row * s.row, rows * s.row);
+    for (std::int64_t r = row; r < row + rows; ++r) chain(to + r * s.large_step, s.row);
   });
 }
 
@@ -139,26 +161,33 @@ void split_layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> ou
   std::fill(inputs.begin() + 1, inputs.end(), Layout::kPlain);
 }
 
+std::uint8_t split_pitched(const OpDesc& d) {
+  return normalize_axis(attr_int(*d.node, SplitAttr::kAxis), d.inputs[0].shape.rank()) == 1 ? kPitchedInput | kPitchedOutputs : 0;
+}
+
 void split_plan(const OpDesc& d, KernelPlan* p) {
   const int axis = normalize_axis(attr_int(*d.node, SplitAttr::kAxis), d.inputs[0].shape.rank());
-  plan_rows(d.inputs[0], d.outputs.size(), axis, d.input_layout(0), p);
+  plan_rows(d.inputs[0], d.outputs.size(), axis, d.input_layout(0), d.input_layout(0) == Layout::kPlain ? 0 : d.input_pitch(0), p);
 }
 
 void split_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<RowsState>();
   const OpDesc& d = *args.desc;
   const char* const from = static_cast<const char*>(args.inputs[0].address());
+  const int rank = d.inputs[0].shape.rank();
   for_each_piece(s, d.input_layout(0), d.outputs, begin, end, cancel,
                  [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {
     if (bytes == 0) return;
     char* to = static_cast<char*>(args.outputs[i].address());
-    copy_rows(s.isa, from + row * s.row + offset, s.row, to + row * bytes, bytes, rows, bytes);
+    const std::int64_t step = piece_step(s, d.input_layout(0), rank, bytes, [&] { return d.output_pitch(static_cast<int>(i)); });
+    copy_rows(s.isa, from + row * s.large_step + offset, s.large_step, to + row * step, step, rows, bytes);
   }, [](std::int64_t, std::int64_t) {});
 }
 
 constexpr Kernel kKernels[] = {
-    {"concat", "Concat", "", 10, concat_supports, nullptr, nullptr, nullptr, concat_plan, concat_run, true, concat_layouts},
-    {"split", "Split", "", 10, split_supports, nullptr, nullptr, nullptr, split_plan, split_run, false, split_layouts},
+    {"concat", "Concat", "", 10, concat_supports, nullptr, nullptr, nullptr, concat_plan, concat_run, true, concat_layouts, 0,
+     concat_pitched},
+    {"split", "Split", "", 10, split_supports, nullptr, nullptr, nullptr, split_plan, split_run, false, split_layouts, 0, split_pitched},
 };
 
 }  // namespace

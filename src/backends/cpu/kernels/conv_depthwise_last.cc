@@ -92,8 +92,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t blocks = s.row_blocks * s.channel_blocks;
     const std::int64_t image = index / blocks;
-    tile.x = args.in<float>(0) + image * g.height * g.width * g.channels;
-    tile.y = args.out<float>() + image * g.out_height * g.out_width * g.channels;
+    tile.x = args.in<float>(0) + image * g.height * g.width * g.pixel;
+    tile.y = args.out<float>() + image * g.out_height * g.out_width * g.out_pixel;
     tile.row_begin = index % blocks / s.channel_blocks * s.rows;
     tile.row_end = std::min(g.out_height, tile.row_begin + s.rows);
     tile.channel = index % s.channel_blocks * s.channels;
@@ -103,7 +103,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_depthwise_last", "Conv", "", 30, supports, prepack_bytes, nullptr, prepack, plan, run, false, layouts},
+    {"conv_depthwise_last", "Conv", "", 30, supports, prepack_bytes, nullptr, prepack, plan, run, false, layouts, 0,
+     pitched<kPitchedInput | kPitchedOutputs>},
 };
 
 }  // namespace

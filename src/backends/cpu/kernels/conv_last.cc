@@ -76,7 +76,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const Shape& w = d.inputs[1].shape;
   s.isa = cpu_isa();
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
-  s.window = make_window(conv_window(*d.node, x, w), w[1], x[1]);
+  s.window = make_window(conv_window(*d.node, x, w), w[1], d.input_pitch(0));
   const simd_product::Window& q = s.window;
   s.is_matrix = q.kernel_h * q.kernel_w == 1 && q.stride_h * q.stride_w == 1 && q.pad_top == 0 && q.pad_left == 0 &&
                 q.height == q.out_height && q.width == q.out_width;
@@ -100,7 +100,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const simd_product::Loops& loops = simd_product::loops(s.isa);
   const float* const bias = args.desc->has_input(2) && args.desc->residual != 2 ? args.in<float>(2) : nullptr;
   const float* const residual = args.desc->residual >= 0 ? args.in<float>(args.desc->residual) : nullptr;
-  const std::int64_t all_columns = s.groups * s.columns;
+  const std::int64_t pitch = args.desc->output_pitch();
+  const std::int64_t residual_pitch = residual != nullptr ? args.desc->input_pitch(args.desc->residual) : 0;
   for_each_product_tile(s.tiling, s.rows, s.columns, begin, end,
                         [&](std::int64_t group, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     const float* const x = args.in<float>(0) + group * s.window.channels;
@@ -113,11 +114,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.window = s.is_matrix ? nullptr : &s.window;
     t.first_row = row;
     t.b = args.pack<float>(1) + group * s.group_floats + column * s.k;
-    const std::int64_t at = row * all_columns + group * s.columns + column;
-    t.c = args.out<float>() + at;
-    t.ldc = all_columns;
-    t.residual = residual == nullptr ? nullptr : residual + at;
-    t.ldr = all_columns;
+    const std::int64_t channel = group * s.columns + column;
+    t.c = args.out<float>() + row * pitch + channel;
+    t.ldc = pitch;
+    t.residual = residual == nullptr ? nullptr : residual + row * residual_pitch + channel;
+    t.ldr = residual_pitch;
     t.init = bias == nullptr ? nullptr : bias + group * s.columns + column;
     t.init_column = 1;
     t.init_scale = 1;
@@ -130,7 +131,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_last", "Conv", "", 15, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias | kTakesResidual},
+    {"conv_last", "Conv", "", 15, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias | kTakesResidual,
+     pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>},
 };
 
 }  // namespace

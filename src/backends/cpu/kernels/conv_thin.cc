@@ -98,7 +98,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.row_tiles;
     tile.x = args.in<float>(0) + image * g.channels * g.height * g.width;
-    tile.y = args.out<float>() + image * g.out_height * g.out_width * g.out_channels;
+    tile.y = args.out<float>() + image * g.out_height * g.out_width * g.out_pixel;
     tile.row_begin = index % s.row_tiles * s.rows;
     tile.row_end = std::min(g.out_height, tile.row_begin + s.rows);
     simd_thin::loops(s.isa).run(tile);
@@ -106,7 +106,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_thin", "Conv", "", 24, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias},
+    {"conv_thin", "Conv", "", 24, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias,
+     pitched<kPitchedOutputs>},
 };
 
 }  // namespace

@@ -151,8 +151,18 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.tile = tile_of(d);
   const std::int64_t positions = positions_of(s.tile);
   simd_winograd::Geometry& g = s.geometry;
-  g = {window.axis[0].input, window.axis[1].input, w[1], window.axis[0].output, window.axis[1].output, w[0],
-       window.axis[0].pad_begin, window.axis[1].pad_begin, 0, 0};
+  g = {};
+  g.height = window.axis[0].input;
+  g.width = window.axis[1].input;
+  g.channels = w[1];
+  g.pixel = d.input_pitch(0);
+  g.out_pixel = d.output_pitch();
+  g.residual_pixel = d.residual >= 0 ? d.input_pitch(d.residual) : 0;
+  g.out_height = window.axis[0].output;
+  g.out_width = window.axis[1].output;
+  g.out_channels = w[0];
+  g.pad_top = window.axis[0].pad_begin;
+  g.pad_left = window.axis[1].pad_begin;
   g.tiles_y = ceil_div(g.out_height, std::int64_t{s.tile});
   g.tiles_x = ceil_div(g.out_width, std::int64_t{s.tile});
   s.tiles = checked_mul(x[0], checked_mul(g.tiles_y, g.tiles_x));
@@ -211,7 +221,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_winograd", "Conv", "", 18, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias | kTakesResidual},
+    {"conv_winograd", "Conv", "", 18, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias | kTakesResidual,
+     pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>},
 };
 
 }  // namespace

@@ -117,8 +117,8 @@ void skip_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
     for (std::int64_t line = first; line < first + lines; ++line) {
       float* const sum = sums + line * s.line;
       const float* const skip = args.in<float>(1) + line % s.skip_lines * s.line;
-      loops.binary(Binary::kAdd, args.in<float>(0) + line * s.line, 1, skip, 1, sum, s.line, {1, 0, 0}, false, nullptr);
-      if (bias != nullptr) loops.binary(Binary::kAdd, sum, 1, bias, 1, sum, s.line, {1, 0, 0}, false, nullptr);
+      loops.binary(Binary::kAdd, args.in<float>(0) + line * s.line, 1, skip, 1, sum, s.line, {1, 0, 0, 0}, false, nullptr);
+      if (bias != nullptr) loops.binary(Binary::kAdd, sum, 1, bias, 1, sum, s.line, {1, 0, 0, 0}, false, nullptr);
       simd_rows::loops(s.isa).layer_norm(norm, sum, args.out<float>() + line * s.line, 1, s.line);
     }
   });

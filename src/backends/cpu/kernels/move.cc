@@ -106,6 +106,9 @@ void slice_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
   const Layout layout = d.output_layout();
   std::int64_t steps[kMaxRank];
   row_major_strides(stored_shape(x, layout), steps);
+  if (layout == Layout::kChannelsLast) {
+    for (int i = 0; i + 1 < x.rank(); ++i) steps[i] = steps[i] / x[1] * d.input_pitch(0);
+  }
   std::int64_t start = 0;
   for (int i = 0; i < x.rank(); ++i) {
     std::int64_t& step = steps[stored_axis(i, x.rank(), layout)];
@@ -118,7 +121,8 @@ void slice_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
 constexpr Kernel kKernels[] = {
     {"transpose", "Transpose", "", 10, supports, nullptr, nullptr, nullptr, transpose_plan, run_planned, false, transpose_layouts},
     {"expand", "Expand", "", 10, supports, nullptr, nullptr, nullptr, expand_plan, run_planned},
-    {"slice", "Slice", "", 10, supports, nullptr, nullptr, nullptr, plan_common, slice_run, false, follow_first},
+    {"slice", "Slice", "", 10, supports, nullptr, nullptr, nullptr, plan_common, slice_run, false, follow_first, 0,
+     pitched<kPitchedInput>},
 };
 
 }  // namespace

@@ -68,8 +68,9 @@ void batch_norm_last(const KernelArgs& args, std::int64_t begin, std::int64_t en
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t count = std::min(s.per_tile, s.lines - first);
-    simd_elementwise::loops(s.isa).affine_rows(scale, offset, args.in<float>(0) + first * s.line, args.out<float>() + first * s.line, count,
-                                               s.line, epilogue_of(*args.desc));
+    const std::int64_t pitch = args.desc->input_pitch(0), to_pitch = args.desc->output_pitch();
+    simd_elementwise::loops(s.isa).affine_rows(scale, offset, args.in<float>(0) + first * pitch, pitch, args.out<float>() + first * to_pitch,
+                                               to_pitch, count, s.line, epilogue_of(*args.desc));
   }
 }
 
@@ -154,7 +155,7 @@ void softmax_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
 
 constexpr Kernel kKernels[] = {
     {"batch_norm", "BatchNormalization", "", 10, batch_norm_supports, nullptr, nullptr, nullptr, batch_norm_plan, batch_norm_run,
-     false, follow_first},
+     false, follow_first, 0, pitched<kPitchedInput | kPitchedOutputs>},
     {"softmax", "Softmax", "", 10, softmax_supports, nullptr, nullptr, nullptr, softmax_plan, softmax_run<false>, false, softmax_layouts},
     {"log_softmax", "LogSoftmax", "", 10, log_softmax_supports, nullptr, nullptr, nullptr, softmax_plan, softmax_run<true>},
 };

@@ -43,10 +43,12 @@ void for_each_last_strip(const KernelArgs& args, std::int64_t begin, std::int64_
     simd_window_last::Strip strip{};
     strip.geometry = &g;
     strip.channels = s.channels;
-    strip.image = args.in<float>(0) + image * g.height * g.width * s.channels;
+    strip.pixel = args.desc->input_pitch(0);
+    strip.out_pixel = args.desc->output_pitch();
+    strip.image = args.in<float>(0) + image * g.height * g.width * strip.pixel;
     strip.row_begin = index % s.strips * s.strip_rows;
     strip.row_end = std::min(strip.row_begin + s.strip_rows, g.out_height);
-    strip.out = args.out<float>() + (image * g.out_height + strip.row_begin) * g.out_width * s.channels;
+    strip.out = args.out<float>() + (image * g.out_height + strip.row_begin) * g.out_width * strip.out_pixel;
     strip.epilogue = epilogue_of(*args.desc);
     f(strip);
   }
@@ -105,6 +107,7 @@ template <simd_rows::Reduce Op>
 void global_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<GlobalState>();
   const simd_rows::Loops& loops = simd_rows::loops(s.isa);
+  const std::int64_t pitch = args.desc->input_pitch(0);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = first + s.per_tile < s.planes ? first + s.per_tile : s.planes;
@@ -112,7 +115,7 @@ void global_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
       for (std::int64_t i = first; i < last;) {
         const std::int64_t c = i % s.channels;
         const std::int64_t width = std::min(last - i, s.channels - c);
-        loops.reduce_columns(Op, args.in<float>(0) + (i - c) * s.plane + c, args.out<float>() + i, s.plane, s.channels, width);
+        loops.reduce_columns(Op, args.in<float>(0) + i / s.channels * s.plane * pitch + c, args.out<float>() + i, s.plane, pitch, width);
         i += width;
       }
     } else {
@@ -123,12 +126,14 @@ void global_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
 }
 
 constexpr Kernel kKernels[] = {
-    {"max_pool", "MaxPool", "", 10, supports, nullptr, nullptr, nullptr, plan, run_max, false, follow_first},
-    {"average_pool", "AveragePool", "", 10, supports, nullptr, nullptr, nullptr, plan, run_average, false, follow_first},
+    {"max_pool", "MaxPool", "", 10, supports, nullptr, nullptr, nullptr, plan, run_max, false, follow_first, 0,
+     pitched<kPitchedInput | kPitchedOutputs>},
+    {"average_pool", "AveragePool", "", 10, supports, nullptr, nullptr, nullptr, plan, run_average, false, follow_first, 0,
+     pitched<kPitchedInput | kPitchedOutputs>},
     {"global_average_pool", "GlobalAveragePool", "", 10, global_supports, nullptr, nullptr, nullptr, global_plan,
-     global_run<simd_rows::Reduce::kMean>, false, follow_first},
+     global_run<simd_rows::Reduce::kMean>, false, follow_first, 0, pitched<kPitchedInput>},
     {"global_max_pool", "GlobalMaxPool", "", 10, global_supports, nullptr, nullptr, nullptr, global_plan,
-     global_run<simd_rows::Reduce::kMax>, false, follow_first},
+     global_run<simd_rows::Reduce::kMax>, false, follow_first, 0, pitched<kPitchedInput>},
 };
 
 }  // namespace

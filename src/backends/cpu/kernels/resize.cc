@@ -149,21 +149,22 @@ void run_line(const ResizeGeometry& g, const Line& at, const float* low, const f
 
 struct Channels {
   std::int64_t in, out;
+  std::int64_t in_pitch, out_pitch;  // floats from one position to the next
   bool same;  // otherwise nearest, which also picks channels
 };
 
 void run_line_last(Isa isa, const ResizeGeometry& g, const Line& at, const float* low, const float* high, const Column* columns,
                    std::int64_t width, const Channels& c, float* to) {
   const simd_elementwise::Loops& loops = simd_elementwise::loops(isa);
-  for (std::int64_t i = 0; i < width; ++i, to += c.out) {
+  for (std::int64_t i = 0; i < width; ++i, to += c.out_pitch) {
     const Column& q = columns[i];
-    const float* const from = low + q.low * c.in;
+    const float* const from = low + q.low * c.in_pitch;
     if (!c.same) {
       for (std::int64_t k = 0; k < c.out; ++k) to[k] = from[resize_nearest(g, 1, resize_coordinate(g, 1, k))];
     } else if (g.mode == ResizeMode::kNearest) {
       simd_transpose::loops(isa).copy(from, c.in, 1, c.in, to, c.in);
     } else {
-      loops.bilinear(from, low + q.high * c.in, high + q.low * c.in, high + q.high * c.in, q.weight, at.weight, to, c.out);
+      loops.bilinear(from, low + q.high * c.in_pitch, high + q.low * c.in_pitch, high + q.high * c.in_pitch, q.weight, at.weight, to, c.out);
     }
   }
 }
@@ -181,9 +182,9 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const ResizeGeometry g = resize_geometry(*d.node, {inputs, given}, y);
   auto* columns = static_cast<Column*>(args.thread_scratch);
   fill_columns(g, x.rank() - 1, s.width, columns);
-  const Channels channels = s.last ? Channels{x[1], y[1], g.is_identity(1)} : Channels{1, 1, true};
-  const std::int64_t in_width = x[x.rank() - 1] * channels.in;
-  const std::int64_t out_width = s.width * channels.out;
+  const Channels channels = s.last ? Channels{x[1], y[1], d.input_pitch(0), d.output_pitch(), g.is_identity(1)} : Channels{1, 1, 1, 1, true};
+  const std::int64_t in_width = x[x.rank() - 1] * channels.in_pitch;
+  const std::int64_t out_width = s.width * channels.out_pitch;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = std::min(first + s.per_tile, s.lines);
@@ -198,13 +199,20 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
         run_line(g, at, low, high, columns, s.width, to);
       }
     }
-    simd_elementwise::loops(s.isa).chain(args.out<float>() + first * out_width, (last - first) * out_width, epilogue_of(d));
+    float* const y_first = args.out<float>() + first * out_width;
+    const Epilogue* const epilogue = epilogue_of(d);
+    if (channels.out == channels.out_pitch) {
+      simd_elementwise::loops(s.isa).chain(y_first, (last - first) * out_width, epilogue);
+    } else if (epilogue != nullptr) {
+      const std::int64_t positions = (last - first) * s.width;
+      for (std::int64_t i = 0; i < positions; ++i) simd_elementwise::loops(s.isa).chain(y_first + i * channels.out_pitch, channels.out, epilogue);
+    }
   }
 }
 
 constexpr Kernel kKernels[] = {
-    {"resize", "Resize", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, layouts},
-    {"upsample", "Upsample", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, layouts},
+    {"resize", "Resize", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, layouts, 0, pitched<kPitchedInput | kPitchedOutputs>},
+    {"upsample", "Upsample", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, layouts, 0, pitched<kPitchedInput | kPitchedOutputs>},
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr int kColumns = 4;  // outputs of a row that the kernel for any geometr
 struct Band {
   const float* x;           // column 0 of pixel row 0, which may be outside the image
   std::int64_t row_step;    // floats from one row of pixels to the next
-  std::int64_t pixel;       // floats from one pixel to the next, of x and y
+  std::int64_t pixel, y_pixel;  // floats from one pixel to the next
   std::int64_t width, pad_left;
   Range rows;               // of pixels inside the image
   float* y;
@@ -69,7 +69,7 @@ void run_band(const Band& b, const Chain& chain) {
       }
     }
     if (n >= kSlots - 1) {
-      float* const y = b.y + (n - kSlots + 1) * b.pixel;
+      float* const y = b.y + (n - kSlots + 1) * b.y_pixel;
       const Chain* end = &chain;
       __asm__("" : "+r"(end));  // its numbers are loaded here each time: registers are for taps
 #pragma GCC unroll 4
@@ -91,7 +91,7 @@ void run_band(const Band& b, const Chain& chain) {
     }
   }
   if (chain.rest_count == 0 || chain.gate.is_rest) return;
-  for (int r = 0; r < Rows; ++r) apply_rest(chain, b.y + r * b.y_row_step, b.out_width, b.pixel, b.lanes);
+  for (int r = 0; r < Rows; ++r) apply_rest(chain, b.y + r * b.y_row_step, b.out_width, b.y_pixel, b.lanes);
 }
 
 template <int K, int SH, int SW, int Rows>
@@ -99,12 +99,13 @@ void run_rows(const Tile& t, const Chain& chain, std::int64_t y) {
   const Geometry& g = *t.geometry;
   const std::int64_t y0 = y * SH - g.pad_top;
   Band b{};
-  b.row_step = g.width * g.channels;
-  b.pixel = g.channels;
+  b.row_step = g.width * g.pixel;
+  b.pixel = g.pixel;
+  b.y_pixel = g.out_pixel;
   b.width = g.width;
   b.pad_left = g.pad_left;
   b.rows = inside(y0, 1, (Rows - 1) * SH + K, g.height);
-  b.y_row_step = g.out_width * g.channels;
+  b.y_row_step = g.out_width * g.out_pixel;
   b.out_width = g.out_width;
   b.weight_step = t.weight_step;
   const std::int64_t end = t.channel + t.channels;
@@ -146,14 +147,14 @@ inline void any_lanes(const Tile& t, const float* x, float* y, Range rows, Range
   for (std::int64_t ky = rows.begin; ky < rows.end; ++ky) {
     for (std::int64_t kx = columns.begin; kx < columns.end; ++kx) {
       const Vec w = load(t.weight + (ky * g.kernel_w + kx) * t.weight_step + c);
-      const float* const from = x + (ky * g.dilation_h * g.width + kx * g.dilation_w) * g.channels + c;
+      const float* const from = x + (ky * g.dilation_h * g.width + kx * g.dilation_w) * g.pixel + c;
 #pragma GCC unroll 4
-      for (int i = 0; i < Count; ++i) acc[i] = fma(w, load_some(from + i * g.stride_w * g.channels, lanes), acc[i]);
+      for (int i = 0; i < Count; ++i) acc[i] = fma(w, load_some(from + i * g.stride_w * g.pixel, lanes), acc[i]);
     }
   }
   finish(chain, acc);
 #pragma GCC unroll 4
-  for (int i = 0; i < Count; ++i) store_some(y + i * g.channels + c, acc[i], lanes);
+  for (int i = 0; i < Count; ++i) store_some(y + i * g.out_pixel + c, acc[i], lanes);
 }
 
 template <int Count>
@@ -175,8 +176,8 @@ void any(const Tile& t) {
       const std::int64_t x0 = x * g.stride_w - g.pad_left;
       const Range first = inside(x0, g.dilation_w, g.kernel_w, g.width);
       const Range last = inside(x0 + (kColumns - 1) * g.stride_w, g.dilation_w, g.kernel_w, g.width);
-      const float* const from = t.x + (y0 * g.width + x0) * g.channels;
-      float* const to = t.y + (y * g.out_width + x) * g.channels;
+      const float* const from = t.x + (y0 * g.width + x0) * g.pixel;
+      float* const to = t.y + (y * g.out_width + x) * g.out_pixel;
       if (x + kColumns <= g.out_width && first.begin == 0 && last.end == g.kernel_w) {
         any_outputs<kColumns>(t, from, to, rows, first, chain);
         x += kColumns;

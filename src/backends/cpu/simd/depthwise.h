@@ -16,6 +16,7 @@ struct Geometry {
   std::int64_t stride_h, stride_w;
   std::int64_t dilation_h, dilation_w;
   std::int64_t pad_top, pad_left;
+  std::int64_t pixel, out_pixel;    // floats from one position to the next
 };
 
 // Some rows and channels of the output of one image.

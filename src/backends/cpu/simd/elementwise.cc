@@ -122,7 +122,7 @@ inline Vec binary_of(Binary op, Vec x, Vec z) {
 
 template <Binary Op, int XStep, int ZStep>
 void binary_loop(const float* x, const float* z, float* y, std::int64_t n, Rows rows) {
-  for (std::int64_t r = 0; r < rows.count; ++r, x += rows.x, z += rows.z, y += n) {
+  for (std::int64_t r = 0; r < rows.count; ++r, x += rows.x, z += rows.z, y += rows.y) {
     const Vec x0 = XStep == 0 && n > 0 ? splat(*x) : zero();
     const Vec z0 = ZStep == 0 && n > 0 ? splat(*z) : zero();
     std::int64_t i = 0;
@@ -153,7 +153,7 @@ void run_row(Binary op, const float* x, std::int64_t x_step, const float* z, std
   const Chain chain = split_chain(epilogue);
   const BinaryFn loop = kBinary[static_cast<int>(op)][x_step][z_step];
   const auto write = [&](std::int64_t i, std::int64_t count, float* to) {
-    loop(x + i * x_step, z + i * z_step, to, count, {1, 0, 0});
+    loop(x + i * x_step, z + i * z_step, to, count, {1, 0, 0, 0});
     apply_chain(chain, to, count);
   };
   if (past) return run_past(y, n, write);
@@ -165,7 +165,7 @@ void run_rows(Binary op, const float* x, std::int64_t x_step, const float* z, st
   past = past && n >= kLeastPast;
   const bool row_by_row = past || (op == Binary::kPow && z_step == 0) || (epilogue != nullptr && n >= kChunk);
   if (row_by_row) {
-    for (std::int64_t r = 0; r < rows.count; ++r) run_row(op, x + r * rows.x, x_step, z + r * rows.z, z_step, y + r * n, n, past, epilogue);
+    for (std::int64_t r = 0; r < rows.count; ++r) run_row(op, x + r * rows.x, x_step, z + r * rows.z, z_step, y + r * rows.y, n, past, epilogue);
     if (past) fence_past();
     return;
   }
@@ -175,8 +175,13 @@ void run_rows(Binary op, const float* x, std::int64_t x_step, const float* z, st
   const std::int64_t at_once = kChunk / n;
   for (std::int64_t r = 0; r < rows.count; r += at_once) {
     const std::int64_t count = rows.count - r < at_once ? rows.count - r : at_once;
-    loop(x + r * rows.x, z + r * rows.z, y + r * n, n, {count, rows.x, rows.z});
-    apply_chain(chain, y + r * n, count * n);
+    float* const to = y + r * rows.y;
+    loop(x + r * rows.x, z + r * rows.z, to, n, {count, rows.x, rows.z, rows.y});
+    if (rows.y == n) {
+      apply_chain(chain, to, count * n);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) apply_chain(chain, to + i * rows.y, n);
+    }
   }
 }
 
@@ -190,10 +195,10 @@ void run_affine(float scale, float offset, const float* x, float* y, std::int64_
   apply_rest(chain, y, n);
 }
 
-void run_affine_rows(const float* scale, const float* offset, const float* x, float* y, std::int64_t rows, std::int64_t n,
-                     const Epilogue* epilogue) {
+void run_affine_rows(const float* scale, const float* offset, const float* x, std::int64_t x_step, float* y, std::int64_t y_step,
+                     std::int64_t rows, std::int64_t n, const Epilogue* epilogue) {
   const Chain chain = split_chain(epilogue);
-  for (std::int64_t r = 0; r < rows; ++r, x += n, y += n) {
+  for (std::int64_t r = 0; r < rows; ++r, x += x_step, y += y_step) {
     std::int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) store(y + i, bounded(chain, fma(load(scale + i), load(x + i), load(offset + i))));
     if (i < n) store_n(y + i, bounded(chain, fma(load_n(scale + i, n - i), load_n(x + i, n - i), load_n(offset + i, n - i))), n - i);
@@ -231,7 +236,7 @@ void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, 
   constexpr std::int64_t kMost = 96;
   float repeated[kMost * kLanes];
   const bool of_x = rows.x == 0 && rows.z == n, of_z = rows.z == 0 && rows.x == n;
-  if (x_step == 0 || z_step == 0 || n <= 1 || n > kMost || n % kLanes == 0 || of_x == of_z) {
+  if (x_step == 0 || z_step == 0 || n <= 1 || n > kMost || n % kLanes == 0 || of_x == of_z || rows.y != n) {
     return run_rows(op, x, x_step, z, z_step, y, n, rows, past, epilogue);
   }
   const std::int64_t period = period_of(n), all = n * rows.count;
@@ -239,10 +244,10 @@ void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, 
   const float* const row = of_x ? x : z;
   for (std::int64_t i = 0; i < period; ++i) repeated[i] = i < n ? row[i] : repeated[i - n];
   const std::int64_t whole = all / period * period;
-  const Rows periods = {all / period, of_x ? 0 : period, of_x ? period : 0};
+  const Rows periods = {all / period, of_x ? 0 : period, of_x ? period : 0, period};
   run_rows(op, of_x ? repeated : x, 1, of_x ? z : repeated, 1, y, period, periods, past, epilogue);
   if (whole == all) return;
-  run_rows(op, of_x ? repeated : x + whole, 1, of_x ? z + whole : repeated, 1, y + whole, all - whole, {1, 0, 0}, past, epilogue);
+  run_rows(op, of_x ? repeated : x + whole, 1, of_x ? z + whole : repeated, 1, y + whole, all - whole, {1, 0, 0, 0}, past, epilogue);
 }
 
 }  // namespace

@@ -15,9 +15,9 @@ enum class Unary : std::int32_t {
 
 enum class Binary : std::int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax, kPow, kPRelu };
 
-// Lines of the same length: y's follow each other, the next of x and z begins so many elements further.
+// Lines of the same length: the next of x, y and z begins so many elements further.
 struct Rows {
-  std::int64_t count, x, z;
+  std::int64_t count, x, z, y;
 };
 
 struct Loops {
@@ -28,9 +28,9 @@ struct Loops {
                  Rows rows, bool past, const Epilogue* epilogue);
   // y[i] = scale * x[i] + offset.
   void (*affine)(float scale, float offset, const float* x, float* y, std::int64_t n, const Epilogue* epilogue);
-  // y[r * n + i] = scale[i] * x[r * n + i] + offset[i].
-  void (*affine_rows)(const float* scale, const float* offset, const float* x, float* y, std::int64_t rows, std::int64_t n,
-                      const Epilogue* epilogue);
+  // y[r * y_step + i] = scale[i] * x[r * x_step + i] + offset[i] for r < rows, i < n.
+  void (*affine_rows)(const float* scale, const float* offset, const float* x, std::int64_t x_step, float* y, std::int64_t y_step,
+                      std::int64_t rows, std::int64_t n, const Epilogue* epilogue);
   // y[i] between four lines: b and d (c and d) count as much as `right` (`below`) says, 0 to 1.
   void (*bilinear)(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y, std::int64_t n);
   // The epilogue alone, in place.

@@ -110,7 +110,7 @@ void run(const Tile& t) {
   r.lines = lines;
   r.line_count = g.channels * g.kernel_h;
   r.kernel_w = g.kernel_w;
-  r.y_step = g.out_channels;
+  r.y_step = g.out_pixel;
   std::int64_t copied = t.row_begin * g.stride_h - g.pad_top;
   for (std::int64_t row = t.row_begin; row < t.row_end; ++row) {
     const std::int64_t y0 = row * g.stride_h - g.pad_top;
@@ -123,7 +123,7 @@ void run(const Tile& t) {
     }
     for (std::int64_t channel = 0; channel < g.out_channels; channel += kPanel) {
       const std::int64_t left = g.out_channels - channel;
-      float* const y = t.y + row * g.out_width * g.out_channels + channel;
+      float* const y = t.y + row * g.out_width * g.out_pixel + channel;
       r.weight = t.weight + channel * r.line_count * g.kernel_w;
       r.bias = t.bias == nullptr ? nullptr : t.bias + channel;
       if (left > kLanes) {
@@ -134,7 +134,7 @@ void run(const Tile& t) {
         run_line<kOne, 1>(t, r, y, chain);
       }
     }
-    if (!chain.gate.is_rest) apply_rest(chain, t.y + row * g.out_width * g.out_channels, g.out_width * g.out_channels);
+    if (!chain.gate.is_rest) apply_rest(chain, t.y + row * g.out_width * g.out_pixel, g.out_width, g.out_pixel, g.out_channels);
   }
 }
 

@@ -16,6 +16,7 @@ struct Geometry {
   std::int64_t kernel_h, kernel_w;
   std::int64_t stride_h, stride_w;    // stride_w: 1 or 2
   std::int64_t pad_top, pad_left;
+  std::int64_t out_pixel;             // floats from one output position to the next
 };
 
 inline constexpr std::int64_t kMaxLines = 64;  // channels times the kernel's height

@@ -126,17 +126,17 @@ void run(const Strip& s, bool counts) {
     const std::int64_t rows = counts ? count_taps(row, g.stride_h, g.pad_top, g.dilation_h, g.kernel_h, g.height, g.pad_bottom, s.include_pad) : 0;
     const Range row_taps = inside(y0, g.dilation_h, g.kernel_h, g.height);
     float* const line = y;
-    for (std::int64_t x = 0; x < g.out_width; ++x, y += channels) {
+    for (std::int64_t x = 0; x < g.out_width; ++x, y += s.out_pixel) {
       const std::int64_t x0 = x * g.stride_w - g.pad_left;
       const std::int64_t columns = counts ? count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width, g.pad_right, s.include_pad) : 0;
-      const Pixels p = {s.image + (y0 * g.width + x0) * channels, g.dilation_h * g.width * channels, g.dilation_w * channels,
+      const Pixels p = {s.image + (y0 * g.width + x0) * s.pixel, g.dilation_h * g.width * s.pixel, g.dilation_w * s.pixel,
                         row_taps, inside(x0, g.dilation_w, g.kernel_w, g.width)};
       const auto count = static_cast<float>(rows * columns);
       std::int64_t c = 0;
       for (; c + kAtOnce * kLanes <= channels; c += kAtOnce * kLanes) output<Op, kAtOnce>(p, count, y, c, kLanes, chain);
       last_vectors<Op>(p, count, y, c, channels - c, chain);
     }
-    apply_rest(chain, line, g.out_width * channels);
+    apply_rest(chain, line, g.out_width, s.out_pixel, channels);
   }
 }
 

@@ -8,7 +8,7 @@ namespace evn::simd_window_last {
 // Some rows of the output of one image.
 struct Strip {
   const simd_window::Geometry* geometry;
-  std::int64_t channels;
+  std::int64_t channels, pixel, out_pixel;  // floats from one position to the next
   const float* image;
   float* out;                       // of row_begin
   std::int64_t row_begin, row_end;

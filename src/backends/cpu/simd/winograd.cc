@@ -136,13 +136,13 @@ inline void clip(std::int64_t from, std::int64_t length, int* low, int* high) {
 
 template <int T>
 void pixels(const Geometry& g, const float* x, std::int64_t first, std::int64_t count, float* v, std::int64_t step) {
-  const std::int64_t line = g.width * g.channels;
+  const std::int64_t line = g.width * g.pixel;
   const bool far = g.height * line > kFarFloats;
   for (std::int64_t i = 0; i < count; ++i) {
     const TilePlace p = place_of<T>(g, first + i);
     const std::int64_t y = p.y - g.pad_top;
     const std::int64_t column = p.x - g.pad_left;
-    const float* const from = x + ((p.image * g.height + y) * g.width + column) * g.channels;
+    const float* const from = x + ((p.image * g.height + y) * g.width + column) * g.pixel;
     float* const to = v + i * g.channels;
     int y0, y1, x0, x1;
     clip<T>(y, g.height, &y0, &y1);
@@ -152,13 +152,13 @@ void pixels(const Geometry& g, const float* x, std::int64_t first, std::int64_t 
     for (; inside && c + kLanes <= g.channels; c += kLanes) {
       // The columns of the next tile that this one does not see.
       for (int j = patch_of(T); far && j < patch_of(T) + T; ++j) {
-        for (int k = 0; k < patch_of(T); ++k) __builtin_prefetch(from + c + k * line + j * g.channels, 0, 3);
+        for (int k = 0; k < patch_of(T); ++k) __builtin_prefetch(from + c + k * line + j * g.pixel, 0, 3);
       }
-      pixel_tile<T, true>(from + c, g.channels, line, 0, 0, 0, 0, kLanes, to + c, step);
+      pixel_tile<T, true>(from + c, g.pixel, line, 0, 0, 0, 0, kLanes, to + c, step);
     }
     for (; c < g.channels; c += kLanes) {
       const std::int64_t n = g.channels - c < kLanes ? g.channels - c : kLanes;
-      pixel_tile<T, false>(from + c, g.channels, line, y0, y1, x0, x1, n, to + c, step);
+      pixel_tile<T, false>(from + c, g.pixel, line, y0, y1, x0, x1, n, to + c, step);
     }
   }
 }
@@ -185,10 +185,15 @@ void filters(const float* w, std::int64_t channels, std::int64_t width, float* u
   }
 }
 
+// Floats from one pixel, and from one line, to the next.
+struct Steps {
+  std::int64_t pixel, line;
+};
+
 // One vector of channels of one tile; rows x columns of it are in the image.
 template <int T>
-inline void product_tile(const float* m, std::int64_t step, const Chain& chain, Vec bias, const float* residual, float* y, std::int64_t pixel,
-                         std::int64_t line, int rows, int columns, std::int64_t n) {
+inline void product_tile(const float* m, std::int64_t step, const Chain& chain, Vec bias, const float* residual,
+                         const Steps& residual_steps, float* y, const Steps& steps, int rows, int columns, std::int64_t n) {
   constexpr int kPatch = patch_of(T);
   Vec t[T][kPatch];
 #pragma GCC unroll 6
@@ -209,12 +214,12 @@ inline void product_tile(const float* m, std::int64_t step, const Chain& chain, 
 #pragma GCC unroll 4
     for (int j = 0; j < T; ++j) {
       r[j] = r[j] + bias;
-      if (residual != nullptr && j < columns) r[j] = r[j] + load_some(residual + i * line + j * pixel, n);
+      if (residual != nullptr && j < columns) r[j] = r[j] + load_some(residual + i * residual_steps.line + j * residual_steps.pixel, n);
     }
     finish(chain, r);
 #pragma GCC unroll 4
     for (int j = 0; j < T; ++j) {
-      if (j < columns) store_some(y + i * line + j * pixel, r[j], n);
+      if (j < columns) store_some(y + i * steps.line + j * steps.pixel, r[j], n);
     }
   }
 }
@@ -222,17 +227,20 @@ inline void product_tile(const float* m, std::int64_t step, const Chain& chain, 
 template <int T>
 void products(const Geometry& g, const float* m, std::int64_t step, std::int64_t first, std::int64_t count, const Finish& f) {
   const Chain chain = split_chain(f.epilogue);
-  const std::int64_t line = g.out_width * g.out_channels;
+  const Steps steps = {g.out_pixel, g.out_width * g.out_pixel};
+  const Steps residual_steps = {g.residual_pixel, g.out_width * g.residual_pixel};
   for (std::int64_t i = 0; i < count; ++i) {
     const TilePlace p = place_of<T>(g, first + i);
-    const std::int64_t at = ((p.image * g.out_height + p.y) * g.out_width + p.x) * g.out_channels + f.first;
+    const std::int64_t pixel = (p.image * g.out_height + p.y) * g.out_width + p.x;
+    float* const y = f.y + pixel * g.out_pixel + f.first;
+    const float* const residual = f.residual == nullptr ? nullptr : f.residual + pixel * g.residual_pixel + f.first;
     const int rows = static_cast<int>(g.out_height - p.y < T ? g.out_height - p.y : T);
     const int columns = static_cast<int>(g.out_width - p.x < T ? g.out_width - p.x : T);
     for (std::int64_t c = 0; c < f.count; c += kLanes) {
       const std::int64_t n = f.count - c < kLanes ? f.count - c : kLanes;
       const Vec bias = f.bias == nullptr ? zero() : load_n(f.bias + f.first + c, n);
-      product_tile<T>(m + i * f.count + c, step, chain, bias, f.residual == nullptr ? nullptr : f.residual + at + c, f.y + at + c, g.out_channels,
-                   line, rows, columns, n);
+      product_tile<T>(m + i * f.count + c, step, chain, bias, residual == nullptr ? nullptr : residual + c, residual_steps, y + c, steps, rows,
+                      columns, n);
     }
   }
 }

@@ -19,6 +19,7 @@ constexpr int positions_of(int tile) { return patch_of(tile) * patch_of(tile); }
 
 struct Geometry {
   std::int64_t height, width, channels;               // input
+  std::int64_t pixel, out_pixel, residual_pixel;      // floats from one pixel to the next
   std::int64_t out_height, out_width, out_channels;
   std::int64_t pad_top, pad_left;
   std::int64_t tiles_y, tiles_x;                      // of an image; tile number = (image * tiles_y + y) * tiles_x + x
@@ -27,7 +28,7 @@ struct Geometry {
 // What becomes of the products.
 struct Finish {
   float* y;                  // the first image, channel 0
-  const float* residual;     // as y; null: none
+  const float* residual;     // the first image, channel 0; null: none
   const float* bias;         // per output channel; null: none
   const Epilogue* epilogue;  // nullable
   std::int64_t first, count; // output channels

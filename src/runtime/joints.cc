@@ -1,0 +1,173 @@
+#include "runtime/joints.h"
+
+#include "ops/concat.h"
+#include "ops/slice.h"
+
+namespace evn {
+namespace {
+
+class JointFinder {
+ public:
+  JointFinder(const Graph& graph, std::span<const JointNode> nodes) : graph_(graph), nodes_(nodes) {
+    joints_.places.resize(graph.values.size());
+    joints_.cuts.resize(graph.values.size());
+    maker_.assign(graph.values.size(), -1);
+    copes_.assign(graph.values.size(), true);
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) add_node(i);
+  }
+
+  // From the last node to the first, so that a Concat whose output is joined on finds its place.
+  Joints run() {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) find_view(i);
+    for (std::size_t i = nodes_.size(); i-- > 0;) {
+      if (is_joint(graph_.nodes[i], "Concat", kPitchedInputs | kPitchedOutputs, nodes_[i])) join(graph_.nodes[i]);
+    }
+    return std::move(joints_);
+  }
+
+ private:
+  // Some channels of a value.
+  struct Range {
+    ValueId value = kNoValue;
+    std::int64_t first = 0, channels = 0;
+  };
+
+  const Graph& graph_;
+  std::span<const JointNode> nodes_;
+  Joints joints_;
+  std::vector<std::int32_t> maker_;   // per value: the node whose kernel writes it, or -1
+  std::vector<bool> copes_;           // per value: who reads it channels last copes with a pitch
+
+  void add_node(std::size_t i) {
+    const Node& node = graph_.nodes[i];
+    const JointNode& n = nodes_[i];
+    for (const ValueId v : node.outputs) {
+      if (v != kNoValue) maker_[v] = n.computed_by >= 0 ? n.computed_by : static_cast<std::int32_t>(i);
+    }
+    if (n.computed_by >= 0) return;
+    for (std::size_t k = 0; k < node.inputs.size() && k < n.layouts.size(); ++k) {
+      const std::uint8_t wanted = k == 0 ? kPitchedInput : kPitchedInputs;
+      if (node.inputs[k] != kNoValue && n.layouts[k] == Layout::kChannelsLast && (n.pitched & wanted) != wanted) copes_[node.inputs[k]] = false;
+    }
+    if (n.residual != kNoValue && (n.pitched & kPitchedResidual) == 0) copes_[n.residual] = false;
+  }
+
+  // -1 where it is not known.
+  std::int64_t channels_of(ValueId v) const {
+    const Value& value = graph_.values[v];
+    return v != kNoValue && value.has_shape && value.shape.rank() >= 3 && value.shape[1] > 0 ? value.shape[1] : -1;
+  }
+
+  static bool is_joint(const Node& node, const char* op, int wanted, const JointNode& n) {
+    return node.op_type == op && node.domain.empty() && node.epilogue.empty() && (n.pitched & wanted) == wanted && !n.layouts.empty() &&
+           n.layouts[0] == Layout::kChannelsLast;
+  }
+
+  void find_view(std::size_t i) {
+    const Node& node = graph_.nodes[i];
+    const JointNode& n = nodes_[i];
+    if (is_joint(node, "Split", kPitchedInput, n)) {
+      std::int64_t first = 0;
+      for (const ValueId v : node.outputs) {
+        if (v == kNoValue || channels_of(v) < 0 || !copes_[v]) return;
+        first += channels_of(v);
+      }
+      if (first != channels_of(node.inputs[0])) return;
+      first = 0;
+      for (const ValueId v : node.outputs) {
+        joints_.cuts[v] = {node.inputs[0], first, channels_of(v), channels_of(node.inputs[0])};
+        first += channels_of(v);
+      }
+    } else if (is_joint(node, "Slice", kPitchedInput, n) && channels_of(node.outputs[0]) > 0 && copes_[node.outputs[0]]) {
+      const std::int64_t first = first_channel(node);
+      if (first >= 0) joints_.cuts[node.outputs[0]] = {node.inputs[0], first, channels_of(node.outputs[0]), channels_of(node.inputs[0])};
+    }
+  }
+
+  // Of a Slice over channels alone; -1 where that is not known.
+  std::int64_t first_channel(const Node& node) const {
+    std::vector<ConstTensor> inputs;
+    for (const ValueId v : node.inputs) {
+      if (v == kNoValue || inputs.empty()) {
+        inputs.emplace_back();
+        continue;
+      }
+      const Weight* constant = graph_.values[v].constant.get();
+      if (constant == nullptr) return -1;
+      inputs.push_back({constant->desc, constant->bytes()});
+    }
+    Shape x = graph_.values[node.inputs[0]].shape;
+    if (!graph_.values[node.inputs[0]].has_shape || x.rank() < 3 || x[1] <= 0) return -1;
+    // Two lengths of the other axes, so that those that are cut are seen.
+    for (int axis = 0; axis < x.rank(); ++axis) x[axis] = axis == 1 ? x[1] : kLength;
+    SliceAxis axes[kMaxRank];
+    const Shape y = resolve_slice(node, inputs, x, axes);
+    for (int axis = 0; axis < x.rank(); ++axis) {
+      if (axis != 1 && (y[axis] != x[axis] || axes[axis].step != 1)) return -1;
+    }
+    return axes[1].step == 1 ? axes[1].start : -1;
+  }
+  static constexpr std::int64_t kLength = std::int64_t{1} << 40;  // of an axis that no Slice means to cut
+
+  // Whose channels the value is, in the end.
+  Range origin(ValueId v) const {
+    Range r = {v, 0, channels_of(v)};
+    for (const Place* cut = &joints_.cuts[v]; cut->whole != kNoValue; cut = &joints_.cuts[r.value]) {
+      r.first += cut->first;
+      r.value = cut->whole;
+    }
+    return r;
+  }
+
+  bool may_be_placed(ValueId v) const {
+    const std::int32_t maker = maker_[v];
+    if (maker < 0 || joints_.places[v].whole != kNoValue || !copes_[v]) return false;
+    const JointNode& n = nodes_[static_cast<std::size_t>(maker)];
+    return (n.pitched & kPitchedOutputs) != 0 && !n.layouts.empty() && n.layouts.back() == Layout::kChannelsLast;
+  }
+
+  void join(const Node& node) {
+    const ValueId whole = node.outputs[0];
+    std::vector<Range> ranges;  // inputs one after the other, those that were cut from one value together
+    std::int64_t sum = 0;
+    for (const ValueId v : node.inputs) {
+      if (v == kNoValue || channels_of(v) < 0) return;
+      const Range r = origin(v);
+      sum += r.channels;
+      if (!ranges.empty() && ranges.back().value == r.value && ranges.back().first + ranges.back().channels == r.first) {
+        ranges.back().channels += r.channels;
+      } else {
+        ranges.push_back(r);
+      }
+    }
+    if (channels_of(whole) != sum || maker_[whole] < 0) return;
+    Place place = joints_.places[whole];
+    if (place.whole == kNoValue && copes_[whole]) place = joints_.places[whole] = common_place(ranges, sum);
+    if (place.whole == kNoValue) place = {whole, 0, sum, sum};
+    std::int64_t first = place.first;
+    for (const Range& r : ranges) {
+      const bool is_all = r.first == 0 && r.channels == channels_of(r.value);
+      if (is_all && may_be_placed(r.value)) joints_.places[r.value] = {place.whole, first, r.channels, place.pitch};
+      first += r.channels;
+    }
+  }
+
+  // Where all of them have places already, side by side: those of a Concat that begins with this one.
+  Place common_place(std::span<const Range> ranges, std::int64_t sum) const {
+    const Place begin = joints_.places[ranges[0].value];
+    if (begin.whole == kNoValue) return {};
+    std::int64_t first = begin.first;
+    for (const Range& r : ranges) {
+      const Place& p = joints_.places[r.value];
+      if (p.whole != begin.whole || p.first != first || r.first != 0 || r.channels != p.channels) return {};
+      first += r.channels;
+    }
+    return {begin.whole, begin.first, sum, begin.pitch};
+  }
+};
+
+}  // namespace
+
+Joints find_joints(const Graph& graph, std::span<const JointNode> nodes) { return JointFinder(graph, nodes).run(); }
+
+}  // namespace evn
