@@ -106,7 +106,7 @@ def worker(arguments):
             outputs = engine.run(feeds)
             times.append(time.perf_counter() - begin)
         peak = memory_bytes("VmHWM")
-        answer(seconds=statistics.median(times), memory=None if before is None or peak is None else peak - before)
+        answer(seconds=statistics.median(times), memory=None if before is None or peak is None else peak - before, bound=engine.memory_bound())
     numpy.savez(folder / f"{arguments.worker}.last.npz", *(numpy.asarray(output) for output in outputs))
 
 
@@ -284,7 +284,8 @@ def row_of(one, reference, starts, failure):
     median = statistics.median(entry["seconds"] for entry in one.rounds)
     load, first = (statistics.median(started[key] for started in starts) for key in ("load", "first"))
     return report.Row(one.name, failure, median, statistics.median(ratios), load, first,
-                      one.rounds[-1]["memory"], [entry["seconds"] for entry in one.rounds])
+                      one.rounds[-1]["memory"], one.rounds[-1]["bound"], ENGINES[one.name].reads_onnx,
+                      [entry["seconds"] for entry in one.rounds])
 
 
 def parse_model(text, folder):

@@ -25,6 +25,7 @@ class Engine:
     packages = ()            # of PyPI, the library first
     tolerance = (RTOL, ATOL)
     keeps_shapes = True      # its outputs have the model's shapes and dtypes
+    reads_onnx = True        # itself, without a converter before
 
     @classmethod
     def missing(cls):
@@ -53,6 +54,10 @@ class Engine:
     def run(self, feeds):
         """Runs once, and returns the outputs in the model's order."""
         raise NotImplementedError
+
+    def memory_bound(self):
+        """What the peak of memory should stay below, in bytes, by the engine's own count; None where it has none."""
+        return None
 
 
 class OnnxRuntime(Engine):
@@ -107,6 +112,10 @@ class Evener(Engine):
 
     def run(self, feeds):
         return list(self.session.run(feeds).values())
+
+    def memory_bound(self):
+        held = self.runtime.devices[0].memory().by_class
+        return 1.05 * (held["packed"] + held["weights"]) + held["arenas"] + 4 * 2**20
 
 
 class OpenVino(Engine):
@@ -165,6 +174,7 @@ def converted(path, feeds, cache, tool, suffixes, convert):
 class Mnn(Engine):
     name = "mnn"
     title = "MNN"
+    reads_onnx = False
     packages = ("MNN",)
     tolerance = (1e-2, 2e-3)  # looser: yolo_like_640 is not within the others' tolerance
     keeps_shapes = False
@@ -200,6 +210,7 @@ class Mnn(Engine):
 class Ncnn(Engine):
     name = "ncnn"
     title = "ncnn"
+    reads_onnx = False
     packages = ("ncnn", "pnnx")
     keeps_shapes = False
 

@@ -22,6 +22,8 @@ class Row:
     load: float = 0.0
     first: float = 0.0
     memory: float = None
+    bound: float = None      # what `memory` should stay below, as the engine itself counts; None where it does not say
+    reads_onnx: bool = True  # itself, not after a converter
     rounds: list = dataclasses.field(default_factory=list)  # seconds of a run, by round
 
 
@@ -63,6 +65,23 @@ def ratio_to_best(rows, partner):
         return None
     best = min(others, key=lambda row: row.median)
     return best.engine, statistics.median(mine / other for mine, other in zip(fine[partner].rounds, best.rounds))
+
+
+def megabytes(memory):
+    return "-" if memory is None else f"{memory / 2**20:.1f}"
+
+
+def start_line(label, rows, partner):
+    """A line of starting_and_memory, or None."""
+    fine = {row.engine: row for row in rows if not row.failure}
+    others = [row for name, row in fine.items() if name != partner]
+    readers = [row for row in others if row.reads_onnx]
+    if partner not in fine or not readers:
+        return None
+    mine = fine[partner]
+    ratio = (mine.load + mine.first) / min(row.load + row.first for row in readers)
+    smallest = min((row.memory for row in others if row.memory is not None), default=None)
+    return f"| {label} | {ratio:.2f} | {megabytes(mine.memory)} | {megabytes(mine.bound)} | {megabytes(smallest)} |"
 
 
 def machine():
@@ -119,6 +138,16 @@ class Report:
         lines.append(f"| geometric mean of {len(ratios)} | | {mean:.3f} | | |")
         lines += self.peak_lines(threads)
         return "\n".join(lines) + "\n"
+
+    def starting_and_memory(self, threads, partner):
+        """A table: the partner's load and first run to those of the fastest other that reads ONNX, and its memory to bounds."""
+        lines = [start_line(label, rows, partner) for label, rows in self.rows[threads].items()]
+        lines = [line for line in lines if line is not None]
+        if not lines:
+            return ""
+        return "\n".join([f"\nLoad and first run of {partner} to the fastest of the others that read ONNX themselves; peak of memory, MiB, 1.05 x weights "
+                          "as they are held + arena + 4, and the smallest of the others:\n",
+                          "| model | load + first run | memory | bound | smallest other |", "|---|---:|---:|---:|---:|"] + lines) + "\n"
 
     def peak_lines(self, threads):
         peaks = [peak for (count, _), yardstick in self.yardsticks.items() if count == threads for peak in yardstick.peaks]
@@ -186,6 +215,7 @@ class Report:
                                lambda row: f"{row.median * 1e3:.2f} ({row.ratio:.2f})")
             text += self.table(threads, "Load ms / first run ms / peak of memory above the loaded library, MiB:",
                                lambda row: f"{row.load * 1e3:.0f} / {row.first * 1e3:.1f} / {mebibytes(row.memory)}")
+            text += self.starting_and_memory(threads, "evener")
             text += self.against_best(threads, "evener")
         text += self.kernels()
         failures = self.failures()
