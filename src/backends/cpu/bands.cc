@@ -23,9 +23,10 @@ constexpr std::int64_t kMostAhead = 96;    // channels of a depthwise layer, tha
 constexpr std::int64_t kMostWithin = 192;  // the same where others stand before it
 constexpr double kMostTwice = 0.125;       // of the multiply-adds, for lines that two tiles need
 
-constexpr std::int64_t kMostInBands = 256 << 10;  // floats of all lines that a thread keeps
-constexpr std::int64_t kUsualBand = 4;            // lines of the last part
-constexpr std::int64_t kEnoughRows = 128;         // pixels of a band, so that panels of weights are read for many of them
+constexpr std::int64_t kMostInBands = 256 << 10;           // floats of all lines that a thread keeps
+constexpr std::size_t kFarInBands = std::size_t{1} << 20;  // bytes of the output that the lines leave no room for in L2
+constexpr std::int64_t kUsualBand = 4;                     // lines of the last part
+constexpr std::int64_t kEnoughRows = 128;                  // pixels of a band, so that panels of weights are read for many of them
 
 std::atomic<BandsUse> g_use{BandsUse::kWhereItPays};
 
@@ -126,7 +127,7 @@ bool joins(std::span<const OpDesc> descs) {
   const bool enough = y.elements(1, 4) >= (descs.size() == 1 && threads == 1 ? kLeastAlone : kLeastBetween);
   const std::int64_t ahead = depthwise ? kUsualBand : kUsualBand + 2;
   std::int64_t lines[kMostParts];
-  if (parts.room_for(ahead, lines) + ahead * last.line > 2 * kMostInBands) return false;
+  if (parts.room_for(ahead, lines) + ahead * last.line > kMostInBands) return false;
   if (depthwise) return descs.size() > 1 ? y[1] <= kMostWithin : y[1] <= kMostAhead && enough;
   if (!enough || (last.kind == Part::Kind::kProduct && descs.back().inputs[0].shape[1] > kDeepest)) return false;
   return y[0] >= threads || parts.work_twice(2) * static_cast<double>(threads) <= kMostTwice * parts.work();
@@ -336,7 +337,7 @@ class Runner {
       t.residual = w.residual + (image_ * w.height + from) * w.width * t.ldr;
     }
     t.epilogue = epilogue_of(*w.desc);
-    t.far = w.is_last && is_far(args_);
+    t.far = w.is_last && args_.outputs[0].size >= kFarInBands;
     simd_product::loops(isa_).run(t);
   }
 };
