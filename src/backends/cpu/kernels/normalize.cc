@@ -1,6 +1,4 @@
 // BatchNormalization (one multiply-add for each element), Softmax and LogSoftmax, float32.
-#include <cmath>
-
 #include "backends/cpu/follow.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
@@ -43,28 +41,17 @@ void batch_norm_plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-struct ScaleAndOffset {
-  float scale, offset;
-};
-
-ScaleAndOffset batch_norm_of(const KernelArgs& args, std::int64_t c) {
-  const double epsilon = static_cast<double>(attr_float(*args.desc->node, BatchNormAttr::kEpsilon));
-  const double scale = static_cast<double>(args.in<float>(BatchNormInput::kScale)[c]) /
-                       std::sqrt(static_cast<double>(args.in<float>(BatchNormInput::kVariance)[c]) + epsilon);
-  const double offset = static_cast<double>(args.in<float>(BatchNormInput::kBias)[c]) -
-                        static_cast<double>(args.in<float>(BatchNormInput::kMean)[c]) * scale;
-  return {static_cast<float>(scale), static_cast<float>(offset)};
+simd_elementwise::ChannelNorm batch_norm_of(const KernelArgs& args, std::int64_t channel) {
+  return {args.in<float>(BatchNormInput::kScale) + channel, args.in<float>(BatchNormInput::kBias) + channel,
+          args.in<float>(BatchNormInput::kMean) + channel, args.in<float>(BatchNormInput::kVariance) + channel,
+          static_cast<double>(attr_float(*args.desc->node, BatchNormAttr::kEpsilon))};
 }
 
 void batch_norm_last(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<BatchNormState>();
   float* scale = static_cast<float*>(args.thread_scratch);
   float* offset = scale + s.channels;
-  for (std::int64_t c = 0; c < s.channels; ++c) {
-    const ScaleAndOffset a = batch_norm_of(args, c);
-    scale[c] = a.scale;
-    offset[c] = a.offset;
-  }
+  simd_elementwise::loops(s.isa).norm_of_channels(batch_norm_of(args, 0), s.channels, scale, offset);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t count = std::min(s.per_tile, s.lines - first);
@@ -81,8 +68,9 @@ void batch_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = (index + 1) * s.per_tile < s.lines ? (index + 1) * s.per_tile : s.lines;
     for (std::int64_t line = index * s.per_tile; line < last; ++line) {
-      const ScaleAndOffset a = batch_norm_of(args, line % s.channels);
-      loops.affine(a.scale, a.offset, args.in<float>(0) + line * s.line, args.out<float>() + line * s.line, s.line,
+      float scale, offset;
+      loops.norm_of_channels(batch_norm_of(args, line % s.channels), 1, &scale, &offset);
+      loops.affine(scale, offset, args.in<float>(0) + line * s.line, args.out<float>() + line * s.line, s.line,
                    epilogue_of(*args.desc));
     }
   }

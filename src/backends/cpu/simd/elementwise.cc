@@ -206,6 +206,46 @@ void run_affine_rows(const float* scale, const float* offset, const float* x, st
   }
 }
 
+using Doubles = double __attribute__((vector_size(sizeof(Vec))));
+using HalfVec = float __attribute__((vector_size(sizeof(Vec) / 2)));
+constexpr int kDoubles = kLanes / 2;
+
+inline Doubles doubles_at(const float* p) {
+  HalfVec v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return __builtin_convertvector(v, Doubles);
+}
+
+inline void store_rounded(float* p, Doubles v) {
+  const HalfVec rounded = __builtin_convertvector(v, HalfVec);
+  __builtin_memcpy(p, &rounded, sizeof rounded);
+}
+
+inline Doubles sqrt_of(Doubles v) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_sqrt_pd(0xff, v);
+#elif defined(__AVX2__)
+  return _mm256_sqrt_pd(v);
+#else
+  for (int i = 0; i < kDoubles; ++i) v[i] = __builtin_sqrt(v[i]);
+  return v;
+#endif
+}
+
+void run_norm_of_channels(const simd_elementwise::ChannelNorm& c, std::int64_t n, float* to_scale, float* to_offset) {
+  std::int64_t i = 0;
+  for (; i + kDoubles <= n; i += kDoubles) {
+    const Doubles scale = doubles_at(c.scale + i) / sqrt_of(doubles_at(c.variance + i) + c.epsilon);
+    store_rounded(to_scale + i, scale);
+    store_rounded(to_offset + i, doubles_at(c.bias + i) - doubles_at(c.mean + i) * scale);
+  }
+  for (; i < n; ++i) {
+    const double scale = static_cast<double>(c.scale[i]) / __builtin_sqrt(static_cast<double>(c.variance[i]) + c.epsilon);
+    to_scale[i] = static_cast<float>(scale);
+    to_offset[i] = static_cast<float>(static_cast<double>(c.bias[i]) - static_cast<double>(c.mean[i]) * scale);
+  }
+}
+
 void run_bilinear(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y, std::int64_t n) {
   const Vec w = splat(right), w0 = splat(1 - right);
   const Vec v = splat(below), v0 = splat(1 - below);
@@ -253,6 +293,6 @@ void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, 
 }  // namespace
 
 extern const simd_elementwise::Loops loops_elementwise;
-const simd_elementwise::Loops loops_elementwise = {run_unary, run_binary, run_affine, run_affine_rows, run_bilinear, run_chain};
+const simd_elementwise::Loops loops_elementwise = {run_unary, run_binary, run_affine, run_affine_rows, run_norm_of_channels, run_bilinear, run_chain};
 
 }  // namespace evn::EVN_ISA

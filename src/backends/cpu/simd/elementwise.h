@@ -20,6 +20,15 @@ struct Rows {
   std::int64_t count, x, z, y;
 };
 
+// Of each channel.
+struct ChannelNorm {
+  const float* scale;
+  const float* bias;
+  const float* mean;
+  const float* variance;
+  double epsilon;
+};
+
 struct Loops {
   // y[i] = f(x[i]; a, b). y may be x. `past`: y is written past the caches.
   void (*unary)(Unary f, float a, float b, const float* x, float* y, std::int64_t n, bool past, const Epilogue* epilogue);
@@ -31,6 +40,8 @@ struct Loops {
   // y[r * y_step + i] = scale[i] * x[r * x_step + i] + offset[i] for r < rows, i < n.
   void (*affine_rows)(const float* scale, const float* offset, const float* x, std::int64_t x_step, float* y, std::int64_t y_step,
                       std::int64_t rows, std::int64_t n, const Epilogue* epilogue);
+  // to_scale[i] = scale[i] / sqrt(variance[i] + epsilon) and to_offset[i] = bias[i] - mean[i] * that, in float64 and rounded once.
+  void (*norm_of_channels)(const ChannelNorm& norm, std::int64_t n, float* to_scale, float* to_offset);
   // y[i] between four lines: b and d (c and d) count as much as `right` (`below`) says, 0 to 1.
   void (*bilinear)(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y, std::int64_t n);
   // The epilogue alone, in place.
