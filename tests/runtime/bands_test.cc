@@ -240,6 +240,34 @@ TEST_F(BandsTest, WhatIsReadElsewhereIsWritten) {
   EXPECT_EQ(count_in_bands(session), 2);
 }
 
+// Values that are some channels of wider ones go into bands, come out of them, and are added to what they make.
+TEST_F(BandsTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
+  OnnxWriter w(14);
+  std::vector<float> values(32 * 32);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * static_cast<float>(i % 23) - 0.1f;
+  w.add_initializer("wide", {64, 32, 1, 1}, std::vector<float>(64 * 32, 0.02f)).add_initializer("w", {32, 32, 1, 1}, values);
+  w.add_initializer("d", {32, 1, 3, 3}, std::vector<float>(values.begin(), values.begin() + 32 * 9));
+  const std::vector<Attr> depthwise = {{"group", std::int64_t{32}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}};
+  w.add_input("x", kF32, {"N", 32, "H", "W"}).add_output("y", kF32);
+  w.add_node("Conv", {"x", "wide"}, {"a"}).add_node("Relu", {"a"}, {"b"}).add_node("Split", {"b"}, {"left", "right"}, {{"axis", std::int64_t{1}}});
+  w.add_node("Conv", {"right", "w"}, {"c"}).add_node("Conv", {"c", "d"}, {"e"}, depthwise).add_node("Conv", {"e", "w"}, {"f"});
+  w.add_node("Add", {"f", "left"}, {"g"}).add_node("Concat", {"left", "g"}, {"h"}, {{"axis", std::int64_t{1}}});
+  w.add_initializer("down", {32, 64, 1, 1}, std::vector<float>(64 * 32, 0.03f)).add_node("Conv", {"h", "down"}, {"i"});
+  w.add_node("Conv", {"i", "d"}, {"j"}, depthwise).add_node("Relu", {"j"}, {"y"});
+  for (const std::int64_t size : {5, 14, 33}) {
+    const std::vector<HostTensor> in = {random_tensor({2, 32, size, size + 3}, 1)};
+    force_bands(BandsUse::kNever);
+    const ModelPtr model = load(make_runtime({}, 0, 1), w);
+    Session one_by_one(model, "");
+    const std::vector<HostTensor> want = run(one_by_one, in);
+    expect_close(want, GraphRunner(model->graph()).run(in));
+    force_bands(BandsUse::kAlways);
+    Session session(load(make_runtime({}, 0, 3), w), "");
+    expect_same_bytes(run(session, in), want);
+    EXPECT_GE(count_in_bands(session), 5);
+  }
+}
+
 TEST_F(BandsTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
   const std::vector<HostTensor> in = {random_tensor({1, 16, 112, 112}, 1), random_tensor({1, 16, 112, 112}, 2)};
   const auto peak = [&](BandsUse use) {
