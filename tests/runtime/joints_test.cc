@@ -17,10 +17,10 @@ std::vector<float> weights(std::int64_t count, std::uint64_t seed) {
 // A graph of values of the same spatial dims, node by node.
 class Network {
  public:
-  explicit Network(bool any_dims) : writer_(13) {
+  explicit Network(bool any_dims, std::int64_t channels = 16) : writer_(13) {
     const Dim n = any_dims ? Dim("N") : Dim(2), h = any_dims ? Dim("H") : Dim(9), w = any_dims ? Dim("W") : Dim(7);
-    writer_.add_input("x", kF32, {n, 16, h, w});
-    channels_["x"] = 16;
+    writer_.add_input("x", kF32, {n, channels, h, w});
+    channels_["x"] = channels;
   }
 
   std::string conv(const std::string& x, std::int64_t channels, std::int64_t kernel, std::int64_t groups = 1) {
@@ -35,6 +35,23 @@ class Network {
   std::string pool(const std::string& x, const char* op) {
     const std::string y = next(channels_[x]);
     writer_.add_node(op, {x}, {y}, {{"kernel_shape", std::vector<std::int64_t>{3, 3}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
+    return y;
+  }
+  std::string halve(const std::string& x) {
+    const std::string y = next(channels_[x]);
+    const std::vector<std::int64_t> two = {2, 2};
+    writer_.add_node("AveragePool", {x}, {y}, {{"kernel_shape", two}, {"strides", two}});
+    return y;
+  }
+  std::string twice(const std::string& x, const char* mode) {
+    const std::string y = next(channels_[x]);
+    writer_.add_initializer("scales_" + y, {4}, std::vector<float>{1, 1, 2, 2});
+    writer_.add_node("Resize", {x, "", "scales_" + y}, {y}, {{"mode", mode}});
+    return y;
+  }
+  std::string multiply(const std::string& a, const std::string& b) {
+    const std::string y = next(channels_[a]);
+    writer_.add_node("Mul", {a, b}, {y});
     return y;
   }
   std::string unary(const std::string& x, const char* op) {
@@ -170,6 +187,26 @@ TEST_F(JointsTest, ASliceOfChannelsStaysWhereItLies) {
   const std::string a = n.conv("x", 40, 1);
   n.output(n.add(n.conv(n.slice(a, 3, 23), 24, 3), n.depthwise(n.slice(a, -24, 40))));
   EXPECT_EQ(run_and_count(n, "Slice"), 2);
+}
+
+TEST_F(JointsTest, TheFirstLayerAndResizedImagesAreWrittenIntoTheirPlaces) {
+  Network n(true, 3);
+  const std::string a = n.conv("x", 24, 3), b = n.conv(n.halve(a), 33, 3);
+  const std::string joined = n.concat({a, n.twice(b, "nearest"), n.twice(b, "linear")});
+  const std::string inner = n.concat({b, n.halve(a)});
+  n.output(n.conv(joined, 16, 1));
+  n.output(n.concat({n.conv(n.twice(b, "linear"), 16, 1), n.twice(n.conv(inner, 32, 3), "nearest")}));
+  EXPECT_EQ(run_and_count(n, "Concat", {2, 3, 8, 10}), 3);
+}
+
+TEST_F(JointsTest, SumsProductsAndMeansReadWhatIsJoined) {
+  Network n(true);
+  const std::string a = n.conv("x", 33, 1), b = n.conv("x", 33, 3), one = n.conv("x", 16, 1);
+  const std::string gate = n.unary(n.conv(n.unary(a, "GlobalAveragePool"), 33, 1), "Sigmoid");
+  const std::string gated = n.multiply(a, gate), sum = n.unary(n.add(gated, b), "Relu");
+  n.output(n.conv(n.concat({a, b, gated, sum, one}), 16, 1));
+  n.output(n.conv(n.concat({n.add(n.conv(one, 33, 3), b), sum}), 16, 1));
+  EXPECT_GE(run_and_count(n, "Concat"), 1);
 }
 
 // What lies in a wider value is not written over while a neighbour is read, and has room that nobody else is given.
