@@ -163,20 +163,24 @@ void find_bands(CompiledGraph& c) {
 
 bool packs_now(const CompiledNode& n) { return n.mode == NodeMode::kKernel && !n.choose_late; }
 
-// Calls body(index) for each node; an error says which it was.
+// Calls body(index) for a node; an error says which it was.
 template <typename F>
-void for_each_node(const CompiledGraph& c, F&& body) {
-  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
-    try {
-      body(i);
-    } catch (Error& e) {
-      if (e.node[0] == '\0') e.with_node(c.graph().nodes[i].name.c_str());
-      throw;
-    }
+void with_node(const CompiledGraph& c, std::size_t index, F&& body) {
+  try {
+    body(index);
+  } catch (Error& e) {
+    if (e.node[0] == '\0') e.with_node(c.graph().nodes[index].name.c_str());
+    throw;
   }
 }
 
-// Packs constants node by node, and lets plain ones go. With threads, small ones of several nodes at once: as many as make kWindowBytes,
+template <typename F>
+void for_each_node(const CompiledGraph& c, F&& body) {
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) with_node(c, i, body);
+}
+
+// Packs constants node by node and lets plain ones go. Where most are in the file yet, nodes with a large one come first, the largest
+// before all: its plain and its packed bytes are there together, and little else then. With threads, small ones of several nodes at once: as many as make kWindowBytes,
 // since so much of plain and packed bytes is there together for longer than it needs to be.
 class Packer {
  public:
@@ -193,7 +197,18 @@ class Packer {
     const std::size_t block_bytes = open_slab();
     PackedStore::Batch batch(store_);
     batch.reserve(cpu_, block_bytes);
-    for_each_node(c_, [&](std::size_t i) { pack(i, &batch); });
+    std::sort(large_.begin(), large_.end(), [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
+    std::vector<bool> done(c_.nodes.size());
+    for (const Large& l : large_) {
+      if (batch.trim(l.bytes)) cpu_.pool().trim_models();
+      with_node(c_, l.node, [&](std::size_t i) { pack(i, &batch); });
+      done[l.node] = true;
+    }
+    if (batch.trim(small_bytes_)) cpu_.pool().trim_models();
+    batch.reserve(cpu_, small_bytes_);
+    for_each_node(c_, [&](std::size_t i) {
+      if (!done[i]) pack(i, &batch);
+    });
     settle(&batch);
     uses_.set_constants(&c_.constants);
   }
@@ -210,6 +225,7 @@ class Packer {
     for_each_node(c_, [&](std::size_t i) {
       const CompiledNode& n = c_.nodes[i];
       if (!packs_now(n) || n.slot != 0) return;
+      std::size_t most_of_node = 0;
       const std::vector<TensorDesc> descs = descs_of(c_.graph(), c_.graph().nodes[i]);
       const OpDesc desc = desc_of(c_.graph().nodes[i], n, descs);
       for (std::size_t k = 0; k < n.packed.size(); ++k) {
@@ -222,11 +238,19 @@ class Packer {
         if (!need.packs) continue;
         std::size_t& most = is_large(weight) ? large : small;
         most = std::max(most, align_up(weight.size_bytes, 64));
+        if (is_large(weight)) most_of_node = std::max(most_of_node, align_up(weight.size_bytes, 64));
       }
+      if (most_of_node > 0) large_.push_back({i, most_of_node});
     });
-    // Plain constants that are in memory make room for packed ones as they go: a slab would be memory beside theirs.
-    if (from_file >= room / 2) store_.open_slab(room);
-    return std::max(large, checked_mul<std::size_t>(small, cpu_.traits().compute_units));
+    // Plain constants that are in memory make room for packed ones as they go: a slab would be memory beside theirs, and large ones
+    // between them find no room.
+    if (from_file >= room / 2) {
+      store_.open_slab(room);
+    } else {
+      large_.clear();
+    }
+    small_bytes_ = checked_mul<std::size_t>(small, cpu_.traits().compute_units);
+    return std::max(large, small_bytes_);
   }
 
   void pack(std::size_t index, PackedStore::Batch* batch) {
@@ -288,6 +312,12 @@ class Packer {
   PackedStore& store_;
   WeightCache* const cache_;
   ConstantUses uses_;
+  struct Large {
+    std::size_t node;
+    std::size_t bytes;
+  };
+  std::vector<Large> large_;                  // nodes with a large constant that is read from the file
+  std::size_t small_bytes_ = 0;               // the others' blocks
   std::size_t window_bytes_;
   std::vector<std::size_t> window_;           // nodes whose constants the batch packs, or that have none
   std::vector<std::vector<TensorDesc>> descs_;

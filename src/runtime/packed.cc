@@ -121,6 +121,13 @@ void PackedStore::Batch::reserve(Device& device, std::size_t bytes) {
   scratch_bytes_ = bytes;
 }
 
+bool PackedStore::Batch::trim(std::size_t bytes) {
+  if (bytes > scratch_bytes_ / 2) return false;
+  scratch_ = nullptr;
+  scratch_bytes_ = 0;
+  return true;
+}
+
 // The device's threads run the batch as if it were a kernel whose tiles are the copies.
 void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   static constexpr Kernel kPacking = {"packing", "", "", 0, nullptr, nullptr, nullptr, nullptr, nullptr, pack};

@@ -48,6 +48,8 @@ class PackedStore {
     void run(PlainWeights::Access* plain);
     // Memory for these blocks, which `run` makes larger where it has to.
     void reserve(Device& device, std::size_t bytes);
+    // Lets the memory go where so many bytes are much less than there are. Whether it did.
+    bool trim(std::size_t bytes);
 
    private:
     struct Job {
