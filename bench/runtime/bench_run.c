@@ -47,6 +47,7 @@ static double least_seconds(evn_session session, evn_tensor x, evn_tensor y, int
 
 int main(int argc, char** argv) {
   const int runs = argc > 1 ? atoi(argv[1]) : 20000;
+  if (runs < 1) return 2;
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
   options.thread_count = 1;
   evn_runtime runtime = NULL;
