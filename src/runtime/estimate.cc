@@ -76,6 +76,7 @@ class Estimator {
   std::vector<ValueId> residual_;        // per node: the operand of a sum that is computed with it
   Joints joints_;
   std::vector<std::int32_t> whole_of_;   // per value: where others are joined to it, or -1
+  std::set<std::int32_t> written_over_;  // roots in which dead channels have made room for others
   std::vector<Lifetime> roots_;
 
   // Sums that are computed with the node before them: a node runs at runs_at_, and the last of its sums is tail_.
@@ -444,6 +445,12 @@ class Estimator {
     if (v == kNoValue || (last_user_[v] == kEnd && layout_of_[v] == Layout::kPlain)) return;
     if (const ValueId whole = joints_.places[v].whole; whole != kNoValue || whole_of_[v] >= 0) {
       std::int32_t& to = whole_of_[whole == kNoValue ? v : whole];
+      const Over& over = joints_.overs[whole == kNoValue ? v : whole];
+      const std::int32_t below = over.value == kNoValue || over.last >= index ? -1 : root_of_[over.value];
+      if (to < 0 && below >= 0 && roots_[below].bytes == bytes_of(whole) && written_over_.insert(below).second) {
+        to = below;
+        keep(over.value, last_user_[whole]);
+      }
       if (to < 0 && bytes_of(whole) != 0) {
         add_root(bytes_of(whole), index, last_user_[whole]);
         to = static_cast<std::int32_t>(roots_.size() - 1);

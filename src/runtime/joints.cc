@@ -1,5 +1,7 @@
 #include "runtime/joints.h"
 
+#include <algorithm>
+
 #include "ops/concat.h"
 #include "ops/slice.h"
 
@@ -11,9 +13,12 @@ class JointFinder {
   JointFinder(const Graph& graph, std::span<const JointNode> nodes) : graph_(graph), nodes_(nodes) {
     joints_.places.resize(graph.values.size());
     joints_.cuts.resize(graph.values.size());
+    joints_.overs.resize(graph.values.size());
+    last_reader_.assign(graph.values.size(), -1);
     maker_.assign(graph.values.size(), -1);
     copes_.assign(graph.values.size(), true);
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) add_node(i);
+    for (const ValueId v : graph.outputs) last_reader_[v] = INT32_MAX;
   }
 
   // From the last node to the first, so that a Concat whose output is joined on finds its place.
@@ -36,6 +41,7 @@ class JointFinder {
   std::span<const JointNode> nodes_;
   Joints joints_;
   std::vector<std::int32_t> maker_;   // per value: the node whose kernel writes it, or -1
+  std::vector<std::int32_t> last_reader_;  // per value; INT32_MAX for graph outputs
   std::vector<bool> copes_;           // per value: who reads it channels last copes with a pitch
 
   void add_node(std::size_t i) {
@@ -43,6 +49,9 @@ class JointFinder {
     const JointNode& n = nodes_[i];
     for (const ValueId v : node.outputs) {
       if (v != kNoValue) maker_[v] = n.computed_by >= 0 ? n.computed_by : static_cast<std::int32_t>(i);
+    }
+    for (const ValueId v : node.inputs) {
+      if (v != kNoValue) last_reader_[v] = static_cast<std::int32_t>(i);
     }
     if (n.computed_by >= 0) return;
     for (std::size_t k = 0; k < node.inputs.size() && k < n.layouts.size(); ++k) {
@@ -143,13 +152,34 @@ class JointFinder {
     if (channels_of(whole) != sum || maker_[whole] < 0) return;
     Place place = joints_.places[whole];
     if (place.whole == kNoValue && copes_[whole]) place = joints_.places[whole] = common_place(ranges, sum);
-    if (place.whole == kNoValue) place = {whole, 0, sum, sum};
+    if (place.whole == kNoValue) {
+      place = {whole, 0, sum, sum};
+      joints_.overs[whole] = over(ranges, sum);
+    }
     std::int64_t first = place.first;
     for (const Range& r : ranges) {
       const bool is_all = r.first == 0 && r.channels == channels_of(r.value);
       if (is_all && may_be_placed(r.value)) joints_.places[r.value] = {place.whole, first, r.channels, place.pitch};
       first += r.channels;
     }
+  }
+
+  // Of two ranges, one of channels where they lie in a value as wide as both.
+  Over over(std::span<const Range> ranges, std::int64_t sum) const {
+    if (ranges.size() != 2) return {};
+    const bool is_second = ranges[0].first == 0 && ranges[0].channels == channels_of(ranges[0].value);  // which stays
+    const Range& stays = ranges[is_second ? 1 : 0];
+    const std::int64_t first = is_second ? ranges[0].channels : 0;  // of what stays
+    if (stays.first != first || channels_of(stays.value) != sum || maker_[stays.value] < 0) return {};
+    Over o = {stays.value, last_reader_[stays.value]};
+    for (std::size_t i = 0; i < joints_.cuts.size(); ++i) {
+      const auto v = static_cast<ValueId>(i);
+      if (joints_.cuts[i].whole == kNoValue) continue;
+      const Range r = origin(v);
+      const bool is_kept = r.first >= first && r.first + r.channels <= first + stays.channels;
+      if (r.value == stays.value && !is_kept) o.last = std::max(o.last, last_reader_[v]);
+    }
+    return o;
   }
 
   // Where all of them have places already, side by side: those of a Concat that begins with this one.

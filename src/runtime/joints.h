@@ -26,8 +26,16 @@ struct JointNode {
   std::int32_t computed_by = -1;           // this node is a sum that is computed with that one
 };
 
+// A Concat of some channels of a value, where these lie, and of a new value in the place of the others, when nobody reads these any more
+// (the channels that a unit of ShuffleNet passes on, and those that it computes).
+struct Over {
+  ValueId value = kNoValue;
+  std::int32_t last = 0;                   // the last node that reads it, or those of its channels that are written over
+};
+
 struct Joints {
   std::vector<Place> places;               // per value
+  std::vector<Over> overs;                 // per whole
   std::vector<Place> cuts;                 // per value that stays where it is cut out: `whole` is the input of its Split or Slice
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.h"
 #include "ops/merge.h"
@@ -415,8 +416,8 @@ class PlanBuilder : PlanWork {
   }
 
   // The root that v, channels last, is to be written into: its place in the value that it is joined to, or where others have been
-  // joined. -1: there is none.
-  std::int32_t place_of(ValueId v) {
+  // joined. -1: there is none. `node`: the first one of the step that writes it.
+  std::int32_t place_of(ValueId v, std::int32_t node) {
     const Place& place = c_.joints.places[v];
     if (place.whole == kNoValue) {
       const std::int32_t r = s_.whole_of[v];
@@ -428,17 +429,29 @@ class PlanBuilder : PlanWork {
     std::int32_t whole = s_.whole_of[place.whole];
     if (whole < 0) {
       if (bytes > limits_.tensor_bytes) return -1;
-      whole = s_.whole_of[place.whole] = add_arena_root(place.whole, 0, now());
-      s_.roots[whole].bytes = bytes;
+      whole = root_to_write_over(c_.joints.overs[place.whole], bytes, node);
+      if (whole < 0) {
+        whole = add_arena_root(place.whole, 0, now());
+        s_.roots[whole].bytes = bytes;
+      }
+      s_.whole_of[place.whole] = whole;
     }
     return s_.roots[whole].bytes == bytes ? add_view_root(v, whole, place) : -1;
+  }
+
+  // That of a value whose other channels nobody reads from the node on, or -1.
+  std::int32_t root_to_write_over(const Over& over, std::size_t bytes, std::int32_t node) {
+    if (over.value == kNoValue || over.last >= node || same_in_all_layouts(s_.descs[over.value].shape)) return -1;
+    const std::int32_t r = root(over.value, 0, Layout::kChannelsLast);
+    if (r < 0 || s_.roots[r].source != Source::kArena || s_.roots[r].whole >= 0 || s_.roots[r].bytes != bytes) return -1;
+    return std::exchange(s_.roots[r].written_over, true) ? -1 : r;
   }
 
   // Whether all that the node, a Concat, joins is in its place already.
   bool join(const Node& node) {
     const ValueId out = node.outputs[0];
     if (node.op_type != "Concat") return false;
-    const std::int32_t to = place_of(out);
+    const std::int32_t to = place_of(out, static_cast<std::int32_t>(&node - graph_.nodes.data()));
     if (to < 0) return false;
     const std::int32_t whole = s_.roots[to].whole >= 0 ? s_.roots[to].whole : to;
     std::size_t at = s_.roots[to].skip;
@@ -448,6 +461,7 @@ class PlanBuilder : PlanWork {
       at += static_cast<std::size_t>(s_.descs[v].shape[1]) * dtype_size(s_.descs[v].dtype);
     }
     root(out, 0, Layout::kChannelsLast) = to;
+    s_.roots[whole].last_user = std::max(s_.roots[whole].last_user, c_.last_user[out]);
     return true;
   }
 
@@ -474,7 +488,7 @@ class PlanBuilder : PlanWork {
       if (v == kNoValue || step->desc.output_layout(static_cast<int>(k)) != Layout::kChannelsLast) continue;
       const bool plain = same_in_all_layouts(s_.descs[v].shape);
       if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == step->slot) continue;
-      placed_[k] = place_of(v);
+      placed_[k] = place_of(v, step->node);
       any |= placed_[k] >= 0 && s_.roots[placed_[k]].whole >= 0;
     }
     for (const std::int32_t r : inputs) any |= r >= 0 && s_.roots[r].whole >= 0;

@@ -26,6 +26,7 @@ struct PlanRoot {
   std::size_t skip = 0;
   std::int64_t channels = 0, pitch = 0;
   bool joined = false;                 // is some channels of another one, or the other way round
+  bool written_over = false;           // some of its channels are those of a later value
 };
 
 // What is known of the values between two nodes; and, behind the last one, how the plan was made.

@@ -209,6 +209,36 @@ TEST_F(JointsTest, SumsProductsAndMeansReadWhatIsJoined) {
   EXPECT_GE(run_and_count(n, "Concat"), 1);
 }
 
+// Units of ShuffleNet: the channels that are passed on stay, and new ones take the place of those that were read.
+TEST_F(JointsTest, NewChannelsAreWrittenOverThoseThatNobodyReadsAnyMore) {
+  Network n(true);
+  std::string x = n.conv("x", 48, 1);
+  for (int unit = 0; unit < 3; ++unit) {
+    const std::vector<std::string> parts = n.split(x, {24, 24});
+    x = n.conv(n.concat({parts[0], n.conv(n.depthwise(n.conv(parts[1], 24, 1)), 24, 1)}), 48, 1);
+  }
+  const std::string back = n.slice(x, 24, 48), begin = n.conv(n.slice(x, 0, 24), 24, 3);
+  n.output(n.conv(n.concat({begin, back}), 16, 1));
+  EXPECT_EQ(run_and_count(n, "Concat"), 3) << "the last convolution reads what it would write over";
+}
+
+TEST_F(JointsTest, WhatIsStillReadIsNotWrittenOver) {
+  Network n(true);
+  const std::string x = n.conv("x", 48, 1), y = n.conv("x", 40, 3), z = n.conv("x", 32, 1);
+  const std::string front = n.slice(x, 0, 24), back = n.slice(x, 24, 48);
+  const std::string t = n.conv(back, 24, 1), a = n.concat({front, n.conv(t, 24, 3)}), b = n.concat({front, n.conv(t, 24, 1)});
+  const std::vector<std::string> parts = n.split(y, {20, 20});
+  const std::string c = n.concat({parts[0], n.conv(parts[1], 20, 3)});
+  const std::string late = n.conv(n.add(n.conv(c, 20, 1), parts[1]), 16, 1);
+  const std::string kept = n.slice(z, 16, 32), d = n.concat({n.slice(z, 0, 16), n.conv(kept, 16, 1)});
+  n.output(n.conv(a, 16, 1));
+  n.output(n.conv(b, 16, 1));
+  n.output(late);
+  n.output(n.conv(d, 16, 3));
+  n.output(kept);
+  run_and_count(n, "Concat");
+}
+
 // What lies in a wider value is not written over while a neighbour is read, and has room that nobody else is given.
 TEST_F(JointsTest, AReaderWritesNothingOverItsNeighbours) {
   Network n(false);
@@ -229,7 +259,7 @@ Network draw(Random& random, bool any_dims) {
   for (int i = 0; i < 14; ++i) {
     const std::string x = pick();
     const std::int64_t c = n.channels(x);
-    switch (random.next() % 12) {
+    switch (random.next() % 13) {
       case 0: case 1: values.push_back(n.conv(x, kChannels[random.next() % 6], 1)); break;
       case 2: case 3: values.push_back(n.conv(x, kChannels[random.next() % 6], 3)); break;
       case 4: values.push_back(n.depthwise(x)); break;
@@ -240,6 +270,12 @@ Network draw(Random& random, bool any_dims) {
         for (const std::string& part : n.split(x, {c / 2, c - c / 2})) values.push_back(part);
         break;
       case 9: values.push_back(n.slice(x, c / 3, c)); break;
+      case 10: {
+        const std::vector<std::string> parts = n.split(x, {c / 2, c - c / 2});
+        const std::string computed = n.conv(parts[1], c - c / 2, random.next() % 2 == 0 ? 1 : 3);
+        for (const std::string& part : {n.concat({parts[0], computed}), parts[random.next() % 2]}) values.push_back(part);
+        break;
+      }
       default: {
         std::vector<std::string> parts = {x, pick()};
         while (random.next() % 2 == 0) parts.push_back(pick());
