@@ -342,8 +342,8 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
   t.init = args.desc->has_input(2) ? bias : nullptr;
   t.init_column = 1;
   t.init_scale = 1;
-  // Steps on rows that are narrower than a vector wait for the whole line.
-  const bool narrow = columns < simd_product::loops(s.isa).lanes;
+  // Steps on rows that are narrower than a vector, or that are dealt out, wait for the whole line.
+  const bool narrow = s.joined || columns < simd_product::loops(s.isa).lanes;
   t.epilogue = narrow ? nullptr : epilogue_of(*args.desc);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min(s.lines, (index + 1) * s.per_tile);
