@@ -24,6 +24,7 @@ inline constexpr int kLanes = 4;
 typedef float Vec __attribute__((vector_size(4 * kLanes)));
 typedef float UnalignedVec __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
 typedef std::int32_t IntVec __attribute__((vector_size(4 * kLanes)));
+typedef std::uint32_t BitVec __attribute__((vector_size(4 * kLanes)));  // sums wrap
 
 static inline Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
 static inline void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
@@ -286,7 +287,7 @@ static inline Vec log_of(Vec x) {
   const IntVec tiny = x < splat(1.17549435e-38f);
   const Vec scaled = tiny ? x * splat(8388608.0f) : x;
   const IntVec root = splat_int(0x3f3504f3);
-  const IntVec above = as_int(scaled) - root;
+  const IntVec above = reinterpret_cast<IntVec>(reinterpret_cast<BitVec>(scaled) - reinterpret_cast<BitVec>(root));
   const IntVec exponent = (above >> 23) - (tiny & splat_int(23));
   const Vec f = as_float((above & splat_int(0x7fffff)) + root) - splat(1.0f);
   Vec e;
