@@ -35,7 +35,7 @@ class Call:
         self._library = library()
         self._inputs = inputs
         self._names = [value.name for value in outputs]
-        self._no_inputs, self._no_results = [None] * len(inputs), [None] * len(outputs)
+        self._no_results = [None] * len(outputs)
         self._type_texts = [_type_text(value.dtype) for value in inputs]
         self._codes = [_arrays.CODES.get(value.dtype) for value in inputs]
         self._shapes = [None] * len(inputs)   # for which the next three are right
@@ -43,6 +43,8 @@ class Call:
         self._dims_at = [0] * len(inputs)
         self._sizes = [0] * len(inputs)
         self._slots = (_POINTER * len(inputs))()
+        self._wrapped = [None] * len(inputs)  # the address that the tensor in the slot was made for; None: it ends with the run
+        self._given = [False] * len(inputs)
         self._results = (_POINTER * len(outputs))()
         self._slots_at, self._results_at = ctypes.addressof(self._slots), ctypes.addressof(self._results)
         self._memory = []  # of copies, alive during the run
@@ -60,7 +62,11 @@ class Call:
         self._memory.append(memory)
         self.give_tensor(index, tensor)
 
+    # A tensor over memory owns nothing, and serves again where the memory of a later run has the same address and shape.
     def _give_memory(self, runtime, index, shape, data, array):
+        self._given[index] = True
+        if data == self._wrapped[index] and shape == self._shapes[index]:
+            return
         if shape != self._shapes[index]:
             dims = (ctypes.c_int64 * len(shape))(*shape)
             self._shapes[index], self._dims[index], self._dims_at[index] = shape, dims, ctypes.addressof(dims)
@@ -71,21 +77,23 @@ class Call:
                             self._slots_at + index * _POINTER_SIZE, self._error_at)
         if status:
             check(status, self.error)
+        self._wrapped[index] = data
 
     def give_tensor(self, index, tensor):
         """Input `index` is a handle, which the call takes over."""
         self._drop(index)
+        self._given[index] = True
         self._slots[index] = tensor.value
 
     def _drop(self, index):
         if self._slots[index]:
             self._release(self._slots[index])
-            self._slots[index] = None
+            self._slots[index] = self._wrapped[index] = None
 
     def run(self, session, options):
         """Runs, and returns {name: array} of the outputs."""
-        if None in self._slots[:]:
-            raise Error(Status.INVALID_ARGUMENT, f"input '{self._inputs[self._slots[:].index(None)].name}' is missing")
+        if False in self._given:
+            raise Error(Status.INVALID_ARGUMENT, f"input '{self._inputs[self._given.index(False)].name}' is missing")
         status = self._session_run(session, self._slots_at, len(self._inputs), self._results_at, len(self._names),
                                    None if options is None else ctypes.addressof(options), self._error_at)
         if status:
@@ -97,8 +105,13 @@ class Call:
 
     def end(self):
         """Lets the inputs go."""
+        for index, wrapped in enumerate(self._wrapped):
+            self._given[index] = False
+            if wrapped is None:
+                self._drop(index)
+        self._memory.clear()
+
+    def __del__(self):
         for tensor in self._slots:
             if tensor:
                 self._release(tensor)
-        self._slots[:] = self._no_inputs
-        self._memory.clear()

@@ -207,6 +207,10 @@ class Session(_Object):
         self._index = {value.name: index for index, value in enumerate(self.inputs)}
         self._calls = []  # that are not running
 
+    def close(self):
+        super().close()
+        self._calls.clear()
+
     def _values(self, count_function, info_function):
         count, error = ctypes.c_uint32(), new_error()
         check(count_function(self._handle, count, error), error)

@@ -223,6 +223,15 @@ def test_a_run_that_failed_leaves_nothing_to_the_next(runtime):
     assert runtime.devices[0].memory().by_class["tensors"] == tensors
 
 
+def test_an_input_of_an_earlier_run_does_not_stand_for_one_that_is_missing(runtime):
+    session = runtime.session(tiny.add())
+    a, b = numpy.ones((2, 3), "float32"), numpy.ones((2, 3), "float32")
+    session.run({"a": a, "b": b})
+    assert "'b' is missing" in invalid(session, {"a": a})
+    for other in (b + 1, 2 * b, b.copy(), b):  # at other addresses, and at those of arrays that are gone
+        assert session.run({"a": a, "b": other})["y"].tolist() == (a + other).tolist()
+
+
 def test_runs_see_what_was_written_into_the_input_between_them(runtime):
     session = runtime.session(tiny.scale())
     x = floats(1, 2)
