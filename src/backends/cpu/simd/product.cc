@@ -1,6 +1,6 @@
 // The loops of simd/product.h for one cluster. The micro-tile is kMr rows by kNv vectors, wide rather than high: a vector of B serves
 // kMr multiply-adds, one broadcast float of A serves kNv, and both come from L1 at half the rate at which it can give them.
-// Blocks: kKc rows of a panel of B stay in L2 while the micro-panels of a block of A pass by.
+// Blocks: kMatrixKc rows of a panel of B, kKc with a window, stay in L2 while the micro-panels of a block of A pass by.
 #include "backends/cpu/simd/product.h"
 
 #include "backends/cpu/simd/epilogue.h"
