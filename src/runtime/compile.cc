@@ -180,8 +180,8 @@ void for_each_node(const CompiledGraph& c, F&& body) {
 }
 
 // Packs constants node by node and lets plain ones go. Where most are in the file yet, nodes with a large one come first, the largest
-// before all: its plain and its packed bytes are there together, and little else then. With threads, small ones of several nodes at once: as many as make kWindowBytes,
-// since so much of plain and packed bytes is there together for longer than it needs to be.
+// before all: its plain and its packed bytes are there together, and little else then. With threads, small ones of several nodes at
+// once: as many as make kWindowBytes, since so much of plain and packed bytes is there together for longer than it needs to be.
 class Packer {
  public:
   // `cache` is nullable.
