@@ -17,7 +17,8 @@ With --peak, the program of bench/kernels/peak.cc runs before and after each mod
 multiply-adds that the processor could have done meanwhile; the `evener` command counts those that a model has. At the end come
 the best of the other engines for each model, Evener's ratio to it, and the geometric mean of those.
 
---isa avx2 keeps Evener and OpenVINO to AVX2, and leaves out the engines that have no switch for that.
+--isa avx2 shows every engine a processor that has AVX2 and nothing beyond it (isa.py), and a worker that finds AVX-512 used ends.
+Where the machine cannot do so, Evener and OpenVINO are kept to AVX2 by their own switches, and the others are left out.
 
 The engines are in engines.py; scripts/requirements-bench.txt has their versions. An engine that is not installed is named, and
 left out; one that cannot run a model fails there. --markdown writes a page with everything.
@@ -36,6 +37,7 @@ import time
 
 import numpy
 
+import isa
 import report
 from engines import ATOL, ENGINES, REPOSITORY, RTOL
 
@@ -86,6 +88,7 @@ def worker(arguments):
         print(json.dumps(fields), file=answers, flush=True)
 
     limit_memory()
+    watch = isa.Watch() if arguments.only_avx2 else None
     folder = pathlib.Path(arguments.folder)
     with numpy.load(folder / "feeds.npz") as stored:
         feeds = {name: stored[name] for name in stored.files}
@@ -105,28 +108,24 @@ def worker(arguments):
             begin = time.perf_counter()
             outputs = engine.run(feeds)
             times.append(time.perf_counter() - begin)
+        if watch:
+            watch.check()
         peak = memory_bytes("VmHWM")
         answer(seconds=statistics.median(times), memory=None if before is None or peak is None else peak - before, bound=engine.memory_bound())
     numpy.savez(folder / f"{arguments.worker}.last.npz", *(numpy.asarray(output) for output in outputs))
 
 
-ISA_SWITCHES = {  # --isa -> engine -> what its process finds in the environment
-    "": {},
-    "avx2": {"evener": {"EVN_CPU_ISA": "avx2"}, "openvino": {"ONEDNN_MAX_CPU_ISA": "AVX2"}},
-}
-
-
 class Worker:
     """A worker process as its parent sees it: it runs only between `resume` and `pause`."""
 
-    def __init__(self, name, path, threads, folder, cache, isa):
+    def __init__(self, name, path, threads, folder, cache, limit):
         self.name = name
         self.log = folder / f"{name}.log"
         read_end, write_end = os.pipe()
         command = [sys.executable, os.path.abspath(__file__), "--worker", name, "--answers", str(write_end), "--folder", str(folder),
-                   "--cache", str(cache), "--threads", str(threads), str(path)]
+                   "--cache", str(cache), "--threads", str(threads), *(["--only-avx2"] if limit.masked else []), str(path)]
         self.rounds = []
-        environment = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", **ISA_SWITCHES[isa].get(name, {}))
+        environment = dict(limit.environment(name), OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True,
                                             pass_fds=[write_end], env=environment)
@@ -201,10 +200,10 @@ def compare_outputs(folder, name, reference):
     return ""
 
 
-def measured_peak(program, threads, isa):
+def measured_peak(program, threads, limit):
     """What bench/kernels/peak finds now: figure -> number."""
-    environment = dict(os.environ, **ISA_SWITCHES[isa].get(PARTNER, {}))
-    done = subprocess.run([program, "--json", "--threads", str(threads)], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run([program, "--json", "--threads", str(threads)], capture_output=True, text=True,
+                          env=limit.environment(PARTNER), check=True)
     found = json.loads(done.stdout)
     return {"flops": found[f"fma_{found['isa']}"][0] * 1e9, "read_bytes": found["read"][0] * 1e9}
 
@@ -217,11 +216,10 @@ def multiply_adds(command, path, feeds):
     return estimate["multiply_adds"] if estimate and estimate["complete"] and not estimate["bodies_of_unknown_turns"] else 0
 
 
-def kernel_times(command, path, feeds_file, isa):
+def kernel_times(command, path, feeds_file, limit):
     """kernel -> (seconds, floating-point operations) of traced runs with one thread, by `evener bench --layers`."""
-    environment = dict(os.environ, **ISA_SWITCHES[isa].get(PARTNER, {}))
     done = subprocess.run([command, "bench", path, "--layers", "--json", "--threads", "1", "--runs", "5", "--input", str(feeds_file)],
-                          capture_output=True, text=True, env=environment)
+                          capture_output=True, text=True, env=limit.environment(PARTNER))
     found = {}
     for event in json.loads(done.stdout)["trace"]["traceEvents"] if done.returncode == 0 else []:
         if event.get("cat") == "kernel" and event["ph"] == "X":
@@ -230,7 +228,7 @@ def kernel_times(command, path, feeds_file, isa):
     return found
 
 
-def measure(label, path, shapes, engines, threads, arguments):
+def measure(label, path, shapes, engines, threads, limit, arguments):
     """The rows of one model, by engine, and the yardstick that was measured with them."""
     rows, workers = {}, {}
     yardstick = report.Yardstick()
@@ -244,20 +242,20 @@ def measure(label, path, shapes, engines, threads, arguments):
             raise SystemExit(f"compare.py: {path}: {error}") from None
         if arguments.peak:
             yardstick.multiply_adds = multiply_adds(arguments.command, path, feeds)
-            yardstick.peaks.append(measured_peak(arguments.peak, threads, arguments.isa))
+            yardstick.peaks.append(measured_peak(arguments.peak, threads, limit))
         starts = {name: [] for name in engines}
         try:
             for _ in range(arguments.starts - 1):
                 for name in engines:
                     try:
-                        one = Worker(name, path, threads, folder, arguments.cache, arguments.isa)
+                        one = Worker(name, path, threads, folder, arguments.cache, limit)
                     except RuntimeError:
                         continue
                     starts[name].append(one.started)
                     one.end()
             for name in engines:
                 try:
-                    workers[name] = Worker(name, path, threads, folder, arguments.cache, arguments.isa)
+                    workers[name] = Worker(name, path, threads, folder, arguments.cache, limit)
                 except RuntimeError as error:
                     rows[name] = report.Row(name, str(error))
             for _ in range(arguments.rounds):
@@ -271,8 +269,8 @@ def measure(label, path, shapes, engines, threads, arguments):
             for one in workers.values():
                 one.end()
         if arguments.peak:
-            yardstick.peaks.append(measured_peak(arguments.peak, threads, arguments.isa))
-            yardstick.kernels = kernel_times(arguments.command, path, folder / "feeds.npz", arguments.isa) if threads == 1 else {}
+            yardstick.peaks.append(measured_peak(arguments.peak, threads, limit))
+            yardstick.kernels = kernel_times(arguments.command, path, folder / "feeds.npz", limit) if threads == 1 else {}
         reference = next(iter(workers), None)
         for name, one in workers.items():
             rows[name] = row_of(one, workers[reference], starts[name] + [one.started], compare_outputs(folder, name, reference))
@@ -306,17 +304,18 @@ def parse_model(text, folder):
     return label, path.resolve(), shapes
 
 
-def parse_engines(text, isa):
+def parse_engines(text, limit):
     """The engines that are there, of those asked for; the others are named."""
     names = text.split(",")
     if not set(names) <= set(ENGINES):
         raise SystemExit(f"compare.py: there are the engines: {', '.join(ENGINES)}")
     missing = {name: ENGINES[name].missing() for name in names}
-    if isa:
-        missing.update({name: f"has no switch for {isa}" for name in names if name not in ISA_SWITCHES[isa]})
+    for name in names:
+        missing[name] = missing[name] or limit.missing(name)
     for name, why in missing.items():
         if why:
-            print(f"not compared: {ENGINES[name].title}: {why}" + ("" if isa else "; see scripts/requirements-bench.txt"))
+            hint = "; see scripts/requirements-bench.txt" if ENGINES[name].missing() else ""
+            print(f"not compared: {ENGINES[name].title}: {why}{hint}")
     return [name for name in names if not missing[name]], {name: why for name, why in missing.items() if why}
 
 
@@ -330,28 +329,37 @@ def main():
     parser.add_argument("--models", type=pathlib.Path, default=REPOSITORY / "build" / "models", metavar="DIR")
     parser.add_argument("--cache", type=pathlib.Path, default=REPOSITORY / "build" / "converted", metavar="DIR",
                         help="where models in the engines' own formats are kept")
-    parser.add_argument("--isa", default="", choices=[isa for isa in ISA_SWITCHES if isa], help="keep engines to this instruction set")
+    parser.add_argument("--isa", default="", choices=[isa.OnlyAvx2.name], help="keep engines to this instruction set")
     parser.add_argument("--peak", metavar="PROGRAM", help="bench/kernels/peak of a build with EVN_BENCH: also give shares of the peak")
     parser.add_argument("--command", metavar="PROGRAM", default=str(REPOSITORY / "build" / "release" / "evener"),
                         help="the evener command, which counts multiply-adds for --peak")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="also write a page with the results")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--only-avx2", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("model", nargs="*")
     arguments = parser.parse_args()
     if arguments.worker:
         return worker(arguments)
-    engines, missing = parse_engines(arguments.engines, arguments.isa)
+    with tempfile.TemporaryDirectory() as folder:
+        return compare(isa.OnlyAvx2(folder) if arguments.isa else isa.Unlimited(), arguments)
+
+
+def compare(limit, arguments):
+    """All models with all engines; 1 where one failed."""
+    engines, missing = parse_engines(arguments.engines, limit)
     if not engines:
-        parser.error("no engine is there")
+        raise SystemExit("compare.py: no engine is there")
     models = [parse_model(text, arguments.models) for text in arguments.model or MODELS]
-    results = report.Report(ENGINES, engines, missing, arguments.rounds, arguments.slice)
+    results = report.Report(ENGINES, engines, missing, arguments.rounds, arguments.slice, limit)
     print(results.machine)
+    if limit.method:
+        print(limit.method)
     for threads in map(int, arguments.threads.split(",")):
         print(report.HEADER.format(reference=engines[0]), flush=True)
         for label, path, shapes in models:
-            rows, yardstick = measure(label, path, shapes, engines, threads, arguments)
+            rows, yardstick = measure(label, path, shapes, engines, threads, limit, arguments)
             results.add(threads, label, rows, yardstick)
             for row in rows:
                 print(report.line(label, row, threads, yardstick), flush=True)

@@ -8,6 +8,8 @@ import platform
 import statistics
 import sys
 
+import isa
+
 HEADER = """
 | model | engine | threads | median ms | ratio to {reference} | of peak | load ms | first run ms | memory MiB |
 |---|---|---:|---:|---:|---:|---:|---:|---:|"""
@@ -110,9 +112,10 @@ def shown_arguments(arguments):
 class Report:
     """All rows of a run of compare.py."""
 
-    def __init__(self, known, engines, missing, rounds, seconds):
+    def __init__(self, known, engines, missing, rounds, seconds, limit=None):
         self.known, self.engines, self.missing = known, engines, missing
         self.rounds, self.seconds = rounds, seconds
+        self.limit = limit or isa.Unlimited()
         self.machine = machine()
         self.rows = {}  # threads -> model -> rows
         self.yardsticks = {}  # (threads, model) -> Yardstick
@@ -192,7 +195,7 @@ class Report:
 
     def head(self):
         reference = self.known[self.engines[0]].title
-        lines = ["# Benchmarks", "",
+        lines = ["# Benchmarks" + (" with AVX2" if self.limit.name else ""), "",
                  f"Made by `bench/compare.py {shown_arguments(sys.argv[1:])}` on {datetime.date.today().isoformat()}.", "",
                  f"Machine: {self.machine}, {platform.system()} {platform.release().split('-')[0]}. It is shared: only ratios within a "
                  "line mean something.", "",
@@ -204,6 +207,8 @@ class Report:
             rtol, atol = self.known[name].tolerance
             lines.append(f"- {self.known[name].title}: {self.known[name].versions()}; outputs within rtol {rtol:g}, atol {atol:g} x largest")
         lines += [f"- {self.known[name].title}: not compared: {why}" for name, why in self.missing.items()]
+        if self.limit.method:
+            lines += ["", self.limit.method]
         return "\n".join(lines) + "\n"
 
     def markdown(self):
