@@ -4,8 +4,9 @@
  *
  * Linux makes CPUID fault for a thread and what it clones (arch_prctl(ARCH_SET_CPUID, 0); x86-64 with cpuid_fault). The handler
  * executes the instruction with faulting off, clears bits, and goes on behind it. XGETBV cannot be made to fault: it still shows
- * the state of the wide registers, so a program that looks at nothing else would not be held back. A program that installs a handler of
- * its own for SIGSEGV ends at its next CPUID, and so does CPUID in a thread that blocks SIGSEGV: neither goes by unnoticed.
+ * the state of the wide registers, so a program that looks at nothing else would not be held back. A program that installs a
+ * handler of its own for SIGSEGV ends at its next CPUID, and so does CPUID in a thread that blocks SIGSEGV: neither goes by
+ * unnoticed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
