@@ -1,19 +1,9 @@
-// yaml-cpp's events built into YamlNodes. The builder refuses depth, aliases and tags while the events come, so neither yaml-cpp
-// nor a later walk can recurse deeper than kMaxYamlDepth. yaml-cpp's interface takes a stream: this file has the only one.
+// The checks that a text passes before libyaml sees it, and the places of messages.
 #include "config/yaml.h"
-
-#include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/exceptions.h>
-#include <yaml-cpp/mark.h>
-#include <yaml-cpp/parser.h>
 
 #include <algorithm>
 #include <cstdarg>
-#include <cstdint>
 #include <cstdio>
-#include <istream>
-#include <streambuf>
-#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -27,142 +17,6 @@ bool is_utf16(std::string_view text) {
   if (text.size() < 2) return false;
   const bool mark = text.substr(0, 2) == "\xff\xfe" || text.substr(0, 2) == "\xfe\xff";
   return mark || (text[0] == '\0') != (text[1] == '\0');
-}
-
-// Reads a text in place.
-class TextBuffer : public std::streambuf {
- public:
-  explicit TextBuffer(std::string_view text) {
-    char* const begin = const_cast<char*>(text.data());  // a get area is never written through
-    setg(begin, begin, begin + text.size());
-  }
-};
-
-void refuse_duplicate_keys(const YamlSource& source, const YamlNode& map) {
-  std::vector<const YamlNode*> keys;
-  for (std::size_t i = 0; i < map.items.size(); i += 2) keys.push_back(&map.items[i]);
-  std::sort(keys.begin(), keys.end(), [](const YamlNode* a, const YamlNode* b) {
-    const int order = a->text.compare(b->text);
-    return order != 0 ? order < 0 : a->offset < b->offset;
-  });
-  for (std::size_t i = 1; i < keys.size(); ++i) {
-    if (keys[i]->text != keys[i - 1]->text) continue;
-    source.fail_at(keys[i]->offset, "duplicate key \"%s\": it is set at line %d and again at line %d",
-                   shorten(keys[i]->text, 60).c_str(), keys[i - 1]->line, keys[i]->line);
-  }
-}
-
-class TreeBuilder : public YAML::EventHandler {
- public:
-  explicit TreeBuilder(const YamlSource& source) : source_(source) {}
-
-  YamlNode take_root() { return std::move(root_); }
-
-  void OnDocumentStart(const YAML::Mark& mark) override {
-    // yaml-cpp would come here for ever when text follows the document that it cannot read.
-    if (documents_++ != 0) source_.fail_at(offset_of(mark), "the document ends before this: a configuration is one YAML document");
-  }
-  void OnDocumentEnd() override {}
-
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { add(make(YamlNode::Kind::kNull, mark)); }
-
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    source_.fail_at(offset_of(mark), "aliases (*name) are not allowed");
-  }
-  void OnAnchor(const YAML::Mark& mark, const std::string&) override {
-    source_.fail_at(offset_of(mark), "anchors (&name) are not allowed");
-  }
-
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, const std::string& value) override {
-    refuse_tag(mark, tag);
-    YamlNode node = make(YamlNode::Kind::kScalar, mark);
-    node.quoted = tag == "!";
-    node.text = value;
-    add(std::move(node));
-  }
-
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, YAML::EmitterStyle::value) override {
-    open(YamlNode::Kind::kList, mark, tag);
-  }
-  void OnSequenceEnd() override { close(); }
-
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, YAML::EmitterStyle::value) override {
-    open(YamlNode::Kind::kMap, mark, tag);
-  }
-  void OnMapEnd() override {
-    refuse_duplicate_keys(source_, open_.back());
-    close();
-  }
-
- private:
-  std::size_t offset_of(const YAML::Mark& mark) const {
-    return mark.pos < 0 ? 0 : std::min(static_cast<std::size_t>(mark.pos), source_.text.size());
-  }
-
-  YamlNode make(YamlNode::Kind kind, const YAML::Mark& mark) const {
-    YamlNode node;
-    node.kind = kind;
-    node.offset = offset_of(mark);
-    node.line = mark.line + 1;
-    return node;
-  }
-
-  // yaml-cpp gives "?" to plain and "!" to quoted scalars; a written tag stands at the node's own offset.
-  void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
-    const std::size_t offset = offset_of(mark);
-    const bool written = offset < source_.text.size() && source_.text[offset] == '!';
-    if (written || (!tag.empty() && tag != "?" && tag != "!")) source_.fail_at(offset, "tags (!name) are not allowed");
-  }
-
-  void open(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag) {
-    refuse_tag(mark, tag);
-    if (open_.size() == kMaxYamlDepth) {
-      source_.fail_at(offset_of(mark), "nested deeper than %zu levels", kMaxYamlDepth);
-    }
-    YamlNode node = make(kind, mark);
-    refuse_as_key(node);
-    open_.push_back(std::move(node));
-  }
-
-  void close() {
-    YamlNode node = std::move(open_.back());
-    open_.pop_back();
-    add(std::move(node));
-  }
-
-  bool key_is_next() const {
-    return !open_.empty() && open_.back().kind == YamlNode::Kind::kMap && open_.back().items.size() % 2 == 0;
-  }
-
-  void refuse_as_key(const YamlNode& node) const {
-    if (!key_is_next()) return;
-    if (node.kind != YamlNode::Kind::kScalar) source_.fail_at(node.offset, "a key must be text");
-    if (!node.quoted && node.text == "<<") source_.fail_at(node.offset, "merge keys (<<) are not allowed");
-  }
-
-  void add(YamlNode node) {
-    refuse_as_key(node);
-    if (open_.empty()) {
-      root_ = std::move(node);
-    } else {
-      open_.back().items.push_back(std::move(node));
-    }
-  }
-
-  const YamlSource& source_;
-  int documents_ = 0;
-  std::vector<YamlNode> open_;
-  YamlNode root_;
-};
-
-[[noreturn]] void fail_on_syntax(const YamlSource& source, const YAML::Exception& e) {
-  const std::string_view text = source.text;
-  std::size_t offset = e.mark.pos < 0 ? 0 : std::min(static_cast<std::size_t>(e.mark.pos), text.size());
-  if (offset > 0 && offset <= text.size() && text[offset - 1] == '*') --offset;
-  if (offset < text.size() && text[offset] == '*') {
-    source.fail_at(offset, "aliases (*name) are not allowed; a pattern that begins with * needs quotes");
-  }
-  source.fail_at(offset, "not valid YAML: %s", e.msg.c_str());
 }
 
 // Offset just after the quoted text that begins at i; the end of the text when it never ends.
@@ -179,8 +33,8 @@ std::size_t skip_quoted(std::string_view text, std::size_t i) {
   return text.size();
 }
 
-// yaml-cpp reads the whole of a text of open brackets before its first event, so their depth is looked at first. Brackets in
-// plain text count too: no configuration has 32 of those open.
+// libyaml looks at all open brackets for each token that it reads, and up to 1,024 characters ahead of its events, so their depth
+// is looked at first. Brackets in plain text count too: no configuration has 32 of those open.
 void refuse_open_brackets(const YamlSource& source) {
   const std::string_view text = source.text;
   std::size_t depth = 0;
@@ -200,14 +54,53 @@ void refuse_open_brackets(const YamlSource& source) {
   }
 }
 
+// Bytes of the blank or the line break (YAML 1.1's) that begins at i; 0: it is something else.
+std::size_t blank_bytes(std::string_view text, std::size_t i) {
+  const char c = text[i];
+  if (c == ' ' || c == '\t' || c == '\n' || c == '\r') return 1;
+  if (text.substr(i, 2) == "\xc2\x85") return 2;
+  return text.substr(i, 3) == "\xe2\x80\xa8" || text.substr(i, 3) == "\xe2\x80\xa9" ? 3 : 0;
+}
+
+// libyaml keeps the blanks between two words in a buffer that it clears whole at each word, however long it once became.
+void refuse_blanks(const YamlSource& source) {
+  const std::string_view text = source.text;
+  std::size_t longest = 0;
+  std::size_t runs = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t end = i;
+    while (end < text.size()) {
+      const std::size_t bytes = blank_bytes(text, end);
+      if (bytes == 0) break;
+      end += bytes;
+    }
+    longest = std::max(longest, end - i);
+    runs += end > i ? 1 : 0;
+    i = end + 1;
+  }
+  if (longest * runs > kMaxYamlBlanks) {
+    throw make_error(EVN_ERROR_LIMIT, "%s: a run of %zu blanks and line breaks is too long for a text with %zu of them",
+                     shorten(source.name, 200).c_str(), longest, runs)
+        .with_bytes(longest * runs, kMaxYamlBlanks);
+  }
+}
+
 void refuse_bytes(const YamlSource& source) {
   const std::string_view text = source.text;
   bool indentation = true;
   std::size_t indicators = 0;
+  std::size_t directives = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
+    const bool line_start = i == 0 || text[i - 1] == '\n' || text[i - 1] == '\r';
     if (c < 0x20 && c != '\t' && c != '\n' && c != '\r') source.fail_at(i, "the control character 0x%02x is not allowed", c);
     if (c == '\t' && indentation) source.fail_at(i, "a tab is no indentation: use spaces");
+    if (c == '%' && line_start && ++directives > kMaxYamlDirectives) {
+      source.fail_at(i, "more than %zu directives (lines that begin with %%)", kMaxYamlDirectives);
+    }
+    if (line_start && text.substr(i, kByteOrderMark.size()) == kByteOrderMark) {
+      source.fail_at(i, "a byte-order mark can only begin the text, once");
+    }
     indentation = c == '\n' || (indentation && c == ' ');
     if (std::string_view("[{,:\"'&*!?|>").find(text[i]) != std::string_view::npos) ++indicators;
   }
@@ -220,6 +113,7 @@ void refuse_bytes(const YamlSource& source) {
                      shorten(source.name, 200).c_str(), kMaxYamlIndicators)
         .with_bytes(indicators, kMaxYamlIndicators);
   }
+  refuse_blanks(source);
   refuse_open_brackets(source);
 }
 
@@ -254,20 +148,6 @@ YamlSource check_yaml_text(std::string_view text, std::string_view name) {
   if (text.substr(0, kByteOrderMark.size()) == kByteOrderMark) source.text.remove_prefix(kByteOrderMark.size());
   refuse_bytes(source);
   return source;
-}
-
-YamlNode parse_yaml(const YamlSource& source) {
-  TreeBuilder builder(source);
-  try {
-    TextBuffer buffer(source.text);
-    std::istream stream(&buffer);
-    YAML::Parser parser(stream);
-    while (parser.HandleNextDocument(builder)) {
-    }
-  } catch (const YAML::Exception& e) {
-    fail_on_syntax(source, e);
-  }
-  return builder.take_root();
 }
 
 }  // namespace evn

@@ -13,6 +13,8 @@ namespace evn {
 inline constexpr std::size_t kMaxYamlBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxYamlDepth = 32;          // nested maps and lists
 inline constexpr std::size_t kMaxYamlIndicators = 65536;  // characters of YAML's own, quoted or not: [ { , : " ' & * ! ? | >
+inline constexpr std::size_t kMaxYamlDirectives = 16;     // lines that begin with %
+inline constexpr std::size_t kMaxYamlBlanks = std::size_t{1} << 28;  // the longest run of blanks and line breaks times the runs
 
 struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <yaml.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -115,7 +116,9 @@ TEST(ConfigYaml, C02LongTextsOfOneKindEndWithAnError) {
   const std::size_t kMax = kMaxYamlBytes;
   for (const char* unit : {"[",   "{a:", "- ",  "{",       "? ",    "- [",         "[a,",        "a: ", "'",      "\"",    "!",
                            "&a ", "*a ", "|\n", "---\n",   "...\n", "%YAML 1.2\n", "%TAG ! a\n", ":",   "a: b\n", "{},",   "[? ",
-                           "a, ", "\\",  ">\n", "{a: b, ", "[] ",   "''\n",        "[:",         "{,",  "&a\n",   "\"a\":"}) {
+                           "a, ", "\\",  ">\n", "{a: b, ", "[] ",   "''\n",        "[:",         "{,",  "&a\n",   "\"a\":",
+                           ": ",  "a",   "a ",   "a\n", "\"a\" ", "\xc3\xa9", "x: |\n",
+                           "-\n", "- a\n", "? a\n", "%TAG !a! b\n", "a#", "\\x41"}) {
     for (const char* before : {"", "[", "a: ", "\"", "- "}) {
       const std::string text = before + repeat(unit, kMax / std::string(unit).size() - 8);
       const Error e = error_on_small_stack(text);
@@ -125,6 +128,27 @@ TEST(ConfigYaml, C02LongTextsOfOneKindEndWithAnError) {
       EXPECT_TRUE(ok) << before << unit << ": " << e.status << " " << e.message;
     }
   }
+}
+
+TEST(ConfigYaml, C02LongBlanksBetweenManyWordsAreALimit) {
+  const std::size_t n = 400000;
+  const std::string lines(n, '\n');
+  for (const std::string& text :
+       {"a: \"x" + std::string(n, ' ') + repeat("b ", n / 2) + "\"", "a: x" + lines + repeat(" b\n", n / 4),
+        "a: |\n x" + lines + repeat(" b\n", n / 4), "a: 'x" + repeat("\xe2\x80\xa8", n / 3) + repeat("b ", n / 2)}) {
+    const Error e = config_error(text);
+    EXPECT_EQ(e.status, EVN_ERROR_LIMIT) << e.message;
+    EXPECT_EQ(e.bytes_available, kMaxYamlBlanks);
+    EXPECT_GT(e.bytes_requested, kMaxYamlBlanks);
+  }
+  EXPECT_EQ(config_error("version: 1\n" + lines + "limits: {nodes: 5}  # " + std::string(n, ' ')).status, EVN_OK);
+}
+
+TEST(ConfigYaml, C02ManyDirectivesAreRefused) {
+  std::string text;
+  for (int i = 0; i < 30000; ++i) text += "%TAG !a" + std::to_string(i) + "! x\n";
+  EXPECT_TRUE(fails_with(text + "---\nversion: 1\n", "17:1: more than 16 directives (lines that begin with %)"));
+  EXPECT_EQ(config_error("%YAML 1.2\n%TAG !a! x\n---\nversion: 1\n").status, EVN_OK);
 }
 
 TEST(ConfigYaml, C03AliasBombIsRefused) {
@@ -210,19 +234,33 @@ TEST(ConfigYaml, C11NulAndControlCharactersAreRefused) {
   EXPECT_TRUE(fails_about("placement: {rules: [{match: {name: \"a\\0b\"}, device: cpu}]}", "must not contain a NUL"));
 }
 
+TEST(ConfigYaml, C11CharactersThatYamlHasNotAreRefused) {
+  EXPECT_TRUE(fails_with("# \xc3\xa9\nversion: \x7f", "2:10: the control character 0x7f is not allowed"));
+  EXPECT_TRUE(fails_with("# \xc3\xa9\n# \xc3\xa9\xc2\x80", "2:4: the control character 0x80 is not allowed"));
+  EXPECT_TRUE(fails_with("\xef\xbb\xbf\xef\xbb\xbfversion: 1", "1:1: a byte-order mark can only begin the text, once"));
+  EXPECT_TRUE(fails_with("version: 1\n\xef\xbb\xbflimits: {}", "2:1: a byte-order mark can only begin the text, once"));
+}
+
 TEST(ConfigYaml, C11TabsAreNoIndentation) {
   EXPECT_TRUE(fails_with("limits:\n\tnodes: 5\n", "2:1: a tab is no indentation: use spaces"));
   EXPECT_TRUE(fails_with("limits:\n  \tnodes: 5\n", "2:3: a tab is no indentation: use spaces"));
+  EXPECT_TRUE(fails_with("placement:\n  rules:\n    -\t{device: cpu}\n", "3:6: a tab cannot stand here: use spaces"));
   EXPECT_EQ(parse_config("limits:\n  nodes:\t5\t# five\n", "").limits.nodes, 5u);
 }
 
 TEST(ConfigYaml, SyntaxErrorsHaveAPlace) {
-  EXPECT_TRUE(fails_with("limits: {nodes: 5", "1:18: not valid YAML: end of map flow not found"));
+  EXPECT_TRUE(fails_with("limits: {nodes: 5",
+                         "1:18: not valid YAML: did not find expected ',' or '}' while parsing a flow mapping (which "
+                         "begins in line 1)"));
   EXPECT_TRUE(fails_about("a: b: c", "1:5: not valid YAML: "));
   EXPECT_TRUE(fails_about("version: 1\n]", "2:1: not valid YAML: "));
   EXPECT_TRUE(fails_about("# \xc3\xa9\na: `x`", "2:4: not valid YAML: "));
   EXPECT_TRUE(fails_about("a: \"\\q\"", "not valid YAML: "));
   EXPECT_TRUE(fails_about("%YAML 7.0\n---\n", "not valid YAML: "));
+  EXPECT_TRUE(fails_with("limits:\n  nodes: 5\n  values\n  nesting: 5\n",
+                         "3:3: not valid YAML: a \":\" must follow this key, in its line"));
+  EXPECT_TRUE(fails_with("limits: {nodes:[5]}", "1:15: not valid YAML: a blank must follow this \":\""));
+  EXPECT_TRUE(fails_about("version: 1\nlimits: [a\n\nb: c", "(which begins in line 2)"));
 }
 
 TEST(ConfigYaml, ColumnsCountCharacters) { EXPECT_TRUE(fails_about("{\"\xc3\xa9\": 1, \"\xe6\x96\x87\": *x}", "1:15: aliases")); }
@@ -284,10 +322,10 @@ TEST_F(ConfigFile, C14ThatIsNoRegularFileIsAnIoErrorAtOnce) {
 }
 
 TEST(ConfigFaults, EachFailingAllocationIsBadAllocAndNothingElse) {
+  // Directives are what libyaml copies; a long text makes it enlarge a buffer, many keys in a line its queue.
   const std::string text =
-      "limits: {nodes: 5}\ndevices:\n  g: {type: opencl, match: {vendor: \"a long enough text for the heap\"}}\n"
+      "%TAG !a! b\n---\nlimits: {nodes: 5}\ndevices:\n  g: {type: opencl, match: {vendor: \"a long enough text for the heap\"}}\n"
       "placement:\n  default: g\n  rules:\n    - {match: {op: [Conv, ConvTranspose]}, device: g}\n";
-  parse_config(text, "c.yaml");  // fills yaml-cpp's own tables
   int failures = 0;
   for (std::int64_t k = 1; k < 100000; ++k) {
     bool threw = false;
@@ -308,6 +346,34 @@ TEST(ConfigFaults, EachFailingAllocationIsBadAllocAndNothingElse) {
   }
   EXPECT_GT(failures, 50);
   EXPECT_LT(failures, 90000);
+}
+
+TEST(ConfigFaults, LibyamlHasItsMemoryFromTheSeam) {
+  yaml_parser_t parser;
+  int refused = 0;
+  for (bool good = false; !good && refused < 100;) {
+    fault_arm(Seam::kAlloc, refused + 1, false);
+    good = yaml_parser_initialize(&parser) != 0;
+    if (!good) ++refused;
+  }
+  fault_arm(Seam::kAlloc, INT64_MAX, false);
+  EXPECT_EQ(refused, 8);  // two buffers, a queue and five stacks
+  const std::string word(5000, 'a');
+  const std::string text = "\"" + word + "\"";
+  yaml_parser_set_input_string(&parser, reinterpret_cast<const unsigned char*>(text.data()), text.size());
+  fault_count_reset(Seam::kAlloc);
+  for (const yaml_event_type_t type : {YAML_STREAM_START_EVENT, YAML_DOCUMENT_START_EVENT, YAML_SCALAR_EVENT}) {
+    yaml_event_t event;
+    EXPECT_NE(yaml_parser_parse(&parser, &event), 0);
+    EXPECT_EQ(event.type, type);
+    if (event.type == YAML_SCALAR_EVENT) {
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(event.data.scalar.value), event.data.scalar.length), word);
+    }
+    yaml_event_delete(&event);
+  }
+  EXPECT_GE(fault_count(Seam::kAlloc), 9);  // among others a text of 16 bytes that is doubled until it has 8192
+  fault_arm(Seam::kAlloc, 0, false);
+  yaml_parser_delete(&parser);
 }
 
 }  // namespace
