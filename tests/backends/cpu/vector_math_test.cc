@@ -27,6 +27,14 @@ struct Function {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double gelu(double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); }
+double gelu_tanh(double x) { return x * sigmoid(std::sqrt(8 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)); }
+double swish(double x) { return x * sigmoid(x); }
+
+const Function kGates[] = {
+    {"gelu", Unary::kGelu, gelu, 0, true},
+    {"gelu_tanh", Unary::kGeluTanh, gelu_tanh, 0, true},
+    {"swish", Unary::kSwish, swish, 0, true},
+};
 
 const Function kFunctions[] = {
     {"exp", Unary::kExp, std::exp, 2, false}, {"sigmoid", Unary::kSigmoid, sigmoid, 4, true}, {"tanh", Unary::kTanh, std::tanh, 6, false},
@@ -87,14 +95,43 @@ TEST_P(VectorMath, ErrorsStayWithinTheirBounds) {
   }
 }
 
-// An error of Gelu is one of erf, which counts as a part of x.
-TEST_P(VectorMath, GeluIsWithinAPartOfX) {
-  std::vector<float> x, y;
+std::vector<float> values_of(Unary f, const std::vector<float>& x, Isa isa) {
+  std::vector<float> y(x.size());
+  simd_elementwise::loops(isa).unary(f, 1, 0, x.data(), y.data(), static_cast<std::int64_t>(x.size()), false, nullptr);
+  return y;
+}
+
+// An error of Gelu is one of erf, which counts as a part of x; of the others one of the sigmoid.
+TEST_P(VectorMath, GatesAreWithinAPartOfX) {
+  std::vector<float> x;
   for (float v = -12; v < 12; v += 1.0f / 1024) x.push_back(v);
-  y.resize(x.size());
-  simd_elementwise::loops(GetParam()).unary(Unary::kGelu, 0, 0, x.data(), y.data(), static_cast<std::int64_t>(x.size()), false, nullptr);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    EXPECT_NEAR(y[i], gelu(static_cast<double>(x[i])), 3e-7 * std::abs(static_cast<double>(x[i])) + 1e-12) << x[i];
+  for (const Function& f : kGates) {
+    const std::vector<float> y = values_of(f.function, x, GetParam());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto at = static_cast<double>(x[i]);
+      EXPECT_NEAR(y[i], f.exact(at), 3e-7 * std::abs(at) + 1e-12) << f.name << " of " << at;
+    }
+  }
+}
+
+TEST_P(VectorMath, EndsAndNaN) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const std::vector<float> x = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), 3e38f, -3e38f, 1e15f, -1e15f, 200, -200, 0};
+  for (const Function& f : kFunctions) {
+    if (f.function == Unary::kLog || f.function == Unary::kSin || f.function == Unary::kCos) continue;
+    const std::vector<float> y = values_of(f.function, x, GetParam());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto exact = static_cast<float>(f.exact(static_cast<double>(x[i])));
+      EXPECT_TRUE(std::isnan(exact) ? std::isnan(y[i]) : y[i] == exact) << f.name << " of " << x[i] << " is " << y[i];
+    }
+  }
+  for (const Function& f : kGates) {
+    const std::vector<float> y = values_of(f.function, x, GetParam());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (x[i] == -kInf) continue;
+      const bool right = std::isnan(x[i]) ? std::isnan(y[i]) : y[i] == (x[i] > 0 ? x[i] : 0);
+      EXPECT_TRUE(right) << f.name << " of " << x[i] << " is " << y[i];
+    }
   }
 }
 
