@@ -321,6 +321,7 @@ class Runner {
 
   void make_product(const Worker& w, const float* x, float* y, std::int64_t from, std::int64_t to) const {
     simd_product::Tile t{};
+    t.large_l2 = has_large_l2();
     t.m = (to - from) * w.width;
     t.n = w.channels;
     t.k = w.in_channels;

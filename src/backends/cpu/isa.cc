@@ -45,6 +45,16 @@ Isa cpu_isa() {
   return static_cast<Isa>(isa);
 }
 
+bool has_large_l2() {
+  static std::atomic<int> large{kUnset};
+  int answer = large.load(std::memory_order_relaxed);
+  if (answer == kUnset) {
+    answer = os::l2_cache_bytes() >= 2 << 20 ? 1 : 0;
+    large.store(answer, std::memory_order_relaxed);
+  }
+  return answer != 0;
+}
+
 void force_isa(Isa isa) { g_isa.store(static_cast<int>(isa), std::memory_order_relaxed); }
 
 const char* isa_name(Isa isa) {

@@ -9,6 +9,10 @@ enum class Isa { k_baseline, k_avx2, k_avx512 };
 // names ("baseline", "avx2", "avx512"), if the CPU has it; a name that it has not is ignored. Read once per process.
 Isa cpu_isa();
 
+// Whether a core's second-level cache has 2 MB or more. Read once per process; kernels may go by it in what they fetch ahead, not in what
+// they compute.
+bool has_large_l2();
+
 // True when this CPU can run the cluster (and it was compiled in).
 bool isa_available(Isa isa);
 

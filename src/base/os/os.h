@@ -104,6 +104,9 @@ void relax() noexcept;  // a hint inside a spin loop
 // Cores that this process may use: the smaller of its affinity and its cgroup's quota, at least 1.
 int usable_cores() noexcept;
 
+// Bytes of the second-level cache of a core; 0 where that is not known.
+std::int64_t l2_cache_bytes() noexcept;
+
 // The core on which the calling thread is now; -1 where that is not known. No system call.
 int current_core() noexcept;
 

@@ -88,6 +88,15 @@ void relax() noexcept {
 
 int current_core() noexcept { return ::sched_getcpu(); }
 
+std::int64_t l2_cache_bytes() noexcept {
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+  const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return bytes > 0 ? bytes : 0;
+#else
+  return 0;
+#endif
+}
+
 int usable_cores() noexcept {
   const int cores = affinity_cores();
   const int quota = quota_cores("/proc/self/cgroup", "/sys/fs/cgroup");

@@ -106,6 +106,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
                         [&](std::int64_t group, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     const float* const x = args.in<float>(0) + group * s.window.channels;
     simd_product::Tile t{};
+    t.large_l2 = has_large_l2();
     t.m = rows;
     t.n = columns;
     t.k = s.k;

@@ -334,6 +334,7 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
   float* const bias = static_cast<float*>(args.thread_scratch);  // repeated for each tap
   for (std::int64_t i = 0; i < columns && args.desc->has_input(2); ++i) bias[i] = args.in<float>(2)[i % s.outputs];
   simd_product::Tile t{};
+  t.large_l2 = has_large_l2();
   t.m = s.width;
   t.n = columns;
   t.k = s.channels;

@@ -203,6 +203,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     loops.pixels(g, args.in<float>(0), first, count, pixels, pixel_step);
     for (std::int64_t position = 0; position < positions; ++position) {
       simd_product::Tile t{};
+      t.large_l2 = has_large_l2();
       t.m = count;
       t.n = columns;
       t.k = g.channels;

@@ -125,6 +125,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for_each_product_tile(s.tiling, s.m, s.n, begin, end,
                         [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     simd_product::Tile t{};
+    t.large_l2 = has_large_l2();
     t.m = rows;
     t.n = columns;
     t.k = s.k;

@@ -281,6 +281,7 @@ class Layer {
       const std::int64_t row =
           s_.spec.batch_first ? s_.size.x_row(s_.spec, begin, first_ + i) : s_.size.x_row(s_.spec, begin + i, first_);
       simd_product::Tile t{};
+      t.large_l2 = has_large_l2();
       t.m = m;
       t.n = t.ldc = s_.gates * s_.padded;
       t.k = t.lda = inputs;

@@ -36,20 +36,49 @@ struct Micro : MicroTile {
   const Segment* segments;
   int segment_count;
   const float* b;
-  const float* ahead;      // what is fetched into L2 meanwhile: a line for each k
-  std::int64_t ahead_step;
+  const float* ahead;      // what is fetched into L2 meanwhile: for every two k, a line there and one `ahead_second` floats behind
+  std::int64_t ahead_second, ahead_step;
   bool far;                // C is: its lines are fetched while the sums are made
 };
 
-// Accumulators, vectors of B and a broadcast are one more than AVX-512 has registers: the last vector of B stays in memory.
+// Accumulators, vectors of B and a broadcast are one more than AVX-512 has registers: the last vector of B has its turn when those before
+// are done with, and takes A from memory. (Not B: its lines come from L2, and a load that misses L1 is slow to be repeated for each row.)
 #if defined(__AVX512F__)
 template <int R, int NV>
 inline constexpr int kHeld = R * NV + NV + 1 > 32 ? NV - 1 : NV;
 #else
-inline Vec fma_at(Vec a, const float* p, Vec c) { return fma(a, load(p), c); }
+inline void add_product(Vec a, Vec b, Vec& c) { c = fma(a, b, c); }
+inline void add_product_at(const float* p, Vec b, Vec& c) { c = fma(splat(*p), b, c); }
 template <int R, int NV>
 inline constexpr int kHeld = NV;
 #endif
+
+// Rows 0, 4, 8 and 12 of A at one k.
+struct Rows {
+  const float *a, *a4, *a8, *a12;
+  std::int64_t lda;
+  const float* at(int r) const { return r < 4 ? a + r * lda : r < 8 ? a4 + (r - 4) * lda : r < 12 ? a8 + (r - 8) * lda : a12 + (r - 12) * lda; }
+};
+
+// acc += A B for one k, which lies I behind `rows` and NV * I vectors behind b.
+template <int I, int R, int NV>
+__attribute__((always_inline)) inline void multiply(const Rows& rows, const float* b, Vec (&acc)[R][NV]) {
+  constexpr int kB = kHeld<R, NV>;
+  Vec bv[NV];
+#pragma GCC unroll 16
+  for (int v = 0; v < kB; ++v) bv[v] = load(b + (I * NV + v) * kLanes);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    const Vec x = splat(rows.at(r)[I]);
+#pragma GCC unroll 16
+    for (int v = 0; v < kB; ++v) add_product(x, bv[v], acc[r][v]);
+  }
+  if constexpr (kB < NV) {
+    const Vec last = load(b + (I * NV + NV - 1) * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) add_product_at(rows.at(r) + I, last, acc[r][NV - 1]);
+  }
+}
 
 // The lines of C, for what is stored there once the sums are made. Not in a loop outside: that costs what it gains.
 template <int R, int NV>
@@ -68,29 +97,31 @@ void micro(const Micro& g) {
   start<BiasOf::kColumns, R, NV>(g, acc);
   const float* b = g.b;
   const float* ahead = g.ahead;
+  const std::int64_t ahead_second = g.ahead_second;
+  const std::int64_t ahead_step = g.ahead_step;
   const std::int64_t lda = g.lda;
   for (int s = 0; s < g.segment_count; ++s) {
-    const float* a = g.a + g.segments[s].at;
-    const float* a4 = a + 4 * lda;
-    const float* a8 = a + 8 * lda;
-    const float* a12 = a + 12 * lda;
-    for (std::int64_t k = g.segments[s].count; k > 0; --k) {
-      Vec bv[NV];
-#pragma GCC unroll 16
-      for (int v = 0; v < kHeld<R, NV>; ++v) bv[v] = load(b + v * kLanes);
+    const float* const a = g.a + g.segments[s].at;
+    Rows rows{a, a + 4 * lda, a + 8 * lda, a + 12 * lda, lda};
+    std::int64_t k = g.segments[s].count;
+    for (; k >= 2; k -= 2) {
       __builtin_prefetch(ahead, 0, 2);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const Vec x = splat(r < 4 ? a[r * lda] : r < 8 ? a4[(r - 4) * lda] : r < 12 ? a8[(r - 8) * lda] : a12[(r - 12) * lda]);
-#pragma GCC unroll 16
-        for (int v = 0; v < NV; ++v) acc[r][v] = v < kHeld<R, NV> ? fma(x, bv[v], acc[r][v]) : fma_at(x, b + v * kLanes, acc[r][v]);
-      }
+      multiply<0>(rows, b, acc);
+      __asm__ volatile("" ::: "memory");  // the loads of the second k are not drawn before the first: there are no registers for them
+      __builtin_prefetch(ahead + ahead_second, 0, 2);
+      multiply<1>(rows, b, acc);
+      b += 2 * NV * kLanes;
+      ahead += ahead_step;
+      rows.a += 2;
+      rows.a4 += 2;
+      rows.a8 += 2;
+      rows.a12 += 2;
+    }
+    if (k > 0) {
+      __builtin_prefetch(ahead, 0, 2);
+      multiply<0>(rows, b, acc);
       b += NV * kLanes;
-      ahead += g.ahead_step;
-      ++a;
-      ++a4;
-      ++a8;
-      ++a12;
+      ahead += ahead_step - ahead_second;
     }
   }
   finish<true, R, NV>(g, acc);
@@ -180,6 +211,11 @@ class Block {
       g.b = t_.b + column * t_.k + k0 * vectors * kLanes;
       // The block of the panel that comes next, or of the same columns further down in k.
       const float* const next = left > kNr ? g.b + t_.k * kNr : g.b + kc * vectors * kLanes;
+      // Over many micro-tiles, as far as there are, memory is busy for longer, and less so.
+      std::int64_t spread = 1;
+      while (t_.large_l2 && spread < 8 && 2 * spread * vectors <= panel_count_) spread *= 2;
+      const std::int64_t fetching = spread * vectors;
+      const std::int64_t lines = (kc + spread - 1) / spread;
       for (int i = 0; i < panel_count_; ++i) {
         const int first = i;
         Panel p = panels_[i];
@@ -190,8 +226,9 @@ class Block {
         g.lda = copied ? step : lda;
         g.segments = copied ? &whole : segments;
         g.segment_count = copied ? 1 : segment_count;
-        g.ahead = far && first < vectors ? next + first * kc * 16 : g.b;
-        g.ahead_step = far && first < vectors ? 16 : 0;
+        g.ahead = far && first < fetching ? next + first * lines * 16 : g.b;
+        g.ahead_second = far && first < fetching && spread == 1 ? 16 : 0;
+        g.ahead_step = far && first < fetching ? 32 / spread : 0;
         g.c = t_.c + row * t_.ldc + column;
         g.bias = t_.init == nullptr ? nullptr : t_.init + column;
         g.residual = last && t_.residual != nullptr ? t_.residual + row * t_.ldr + column : nullptr;

@@ -40,6 +40,7 @@ struct Tile {
   std::int64_t ldr;
   const Epilogue* epilogue;       // nullable
   bool far;                       // C is far away, as large outputs are
+  bool large_l2;                  // B is fetched ahead little by little, as L2 has room for it to wait there
   float* buffer;                  // buffer_floats, aligned to 64
 };
 

@@ -34,10 +34,11 @@ static inline void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) 
 inline constexpr __mmask16 kAllLanes = 0xffff;
 static inline Vec splat(float x) { return _mm512_set1_ps(x); }
 static inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
-// As fma(a, load(p), c), with the vector at p never in a register: where all registers are taken.
-static inline Vec fma_at(Vec a, const float* p, Vec c) {
-  __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "m"(*reinterpret_cast<const UnalignedVec*>(p)));
-  return c;
+// c += a b, in c's register: gcc may otherwise choose the form that writes over a factor, and copies sums around in a loop that holds many.
+static inline void add_product(Vec a, Vec b, Vec& c) { __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); }
+// The same with a = splat(*p), in no register: where all are taken.
+static inline void add_product_at(const float* p, Vec b, Vec& c) {
+  __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(*p));
 }
 static inline Vec max_of(Vec bound, Vec x) { return _mm512_maskz_max_ps(kAllLanes, bound, x); }
 static inline Vec min_of(Vec bound, Vec x) { return _mm512_maskz_min_ps(kAllLanes, bound, x); }
