@@ -20,6 +20,9 @@
  *  Strings    UTF-8, ending in NUL. Functions that give text take `buffer`, `capacity` and `size`: they write the text
  *             and set *size to its length with the NUL. With buffer NULL and capacity 0 they only set *size. A
  *             capacity that is too small is EVN_ERROR_BUFFER_TOO_SMALL, with `bytes_requested` in the error.
+ *  Numbers    Kernels round to nearest and raise no floating-point exception, whatever the calling thread has set, which
+ *             is so again afterwards. On x86 CPUs what they compute below 2^-126 in magnitude is 0, and products and
+ *             convolutions take inputs that small for 0; others, and tensors that are only moved, keep them.
  *  Cost       "No cost" means no allocation, no lock and no system call beyond the handle check (some 10 ns).
  *  Since      All functions are there since 0.1.
  */

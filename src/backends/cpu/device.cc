@@ -11,6 +11,7 @@
 
 #include "backends/cpu/bands.h"
 #include "backends/cpu/blas.h"
+#include "backends/cpu/float_mode.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/reference.h"
 #include "backends/cpu/relayout.h"
@@ -137,6 +138,7 @@ class CpuDevice final : public Device {
     if (cancel.stop()) return;
     KernelArgs args = c.call->args;
     if (c.thread_scratch != nullptr) args.thread_scratch = c.thread_scratch + static_cast<std::size_t>(thread) * c.scratch_stride;
+    const FloatMode mode(*c.call->kernel);
     StepTrace* const trace = c.call->trace;
     if (trace == nullptr || trace->threads == nullptr || thread >= StepTrace::kThreads) {
       c.call->kernel->run(args, begin, end, cancel);

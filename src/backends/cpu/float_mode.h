@@ -1,0 +1,24 @@
+// How the processor treats floats below 2^-126, the smallest normal one, while kernels run. Processors of Intel take some 150 cycles for
+// each operation that meets one, and networks make many: x sigmoid(x) is one wherever x is below -83. docs/decisions/0033.
+#pragma once
+
+namespace evn {
+
+struct Kernel;
+
+// While one lives the calling thread flushes: results that small become 0, and for kernels with packed constants, products and convolutions,
+// such inputs are taken for 0. The reference kernels, and operators of the host, keep them. Rounding is to nearest and no exception is
+// raised, whatever the host has set for its thread, which is so again afterwards.
+class FloatMode {
+ public:
+  explicit FloatMode(const Kernel& kernel) noexcept;
+  ~FloatMode();
+  FloatMode(const FloatMode&) = delete;
+  FloatMode& operator=(const FloatMode&) = delete;
+
+ private:
+  unsigned int before_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace evn
