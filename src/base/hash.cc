@@ -14,32 +14,58 @@ void Hasher::add(const void* bytes, std::size_t size) {
   }
 }
 
-std::uint64_t checksum_of(const void* bytes, std::size_t size) {
+void Checksum::add(const void* bytes, std::size_t size, std::uint64_t offset) {
   using Lanes [[gnu::vector_size(16)]] = std::uint64_t;
-  constexpr std::size_t kLanes = 4;
+  constexpr std::size_t kLanes = kLineBytes / sizeof(Lanes);
   const auto* p = static_cast<const unsigned char*>(bytes);
-  Lanes sums[kLanes] = {{size, 0}}, orders[kLanes] = {};
-  const auto add = [&](const Lanes* words) {
+  size_ += size;
+  const std::uint64_t line = offset / kLineBytes, lines = (size + kLineBytes - 1) / kLineBytes;
+  // Word i of n is in `orders` n - i times. Changes of one bit in many words must not add up to nothing: it reaches another bit too,
+  // and what they add to a sum has a sign that depends on the line.
+  constexpr Lanes kKeyStep = {0x9e3779b97f4a7c15u, 0xd1b54a32d192ed03u};
+  Lanes sums[kLanes] = {}, orders[kLanes] = {}, words[kLanes], key = kKeyStep * line;
+  const auto add = [&](const void* from) {
+    std::memcpy(words, from, sizeof words);
     for (std::size_t i = 0; i < kLanes; ++i) {
-      sums[i] += words[i];
-      orders[i] = (orders[i] << 7 | orders[i] >> 57) + sums[i];
+      const Lanes word = words[i] ^ key;
+      sums[i] += word ^ word >> 29;
+      orders[i] += sums[i];
     }
+    key += kKeyStep;
   };
-  Lanes words[kLanes];
-  for (; size >= sizeof words; size -= sizeof words, p += sizeof words) {
-    std::memcpy(words, p, sizeof words);
-    add(words);
-  }
+  for (; size >= kLineBytes; size -= kLineBytes, p += kLineBytes) add(p);
   if (size > 0) {
-    std::memset(words, 0, sizeof words);
-    std::memcpy(words, p, size);
-    add(words);
+    unsigned char last[kLineBytes] = {};
+    std::memcpy(last, p, size);
+    add(last);
   }
+  for (std::size_t i = 0; i < kWords; ++i) {
+    const std::uint64_t sum = sums[i / 2][i % 2];
+    sums_[i] += sum;
+    orders_[i] += (line + lines) * sum - orders[i / 2][i % 2];
+  }
+}
+
+void Checksum::add(const Checksum& other) {
+  size_ += other.size_;
+  for (std::size_t i = 0; i < kWords; ++i) {
+    sums_[i] += other.sums_[i];
+    orders_[i] += other.orders_[i];
+  }
+}
+
+std::uint64_t Checksum::value() const {
   Hasher all;
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    for (const std::uint64_t word : {sums[i][0], sums[i][1], orders[i][0], orders[i][1]}) all.add(word);
-  }
+  all.add(size_);
+  for (const std::uint64_t word : sums_) all.add(word);
+  for (const std::uint64_t word : orders_) all.add(word);
   return all.value();
+}
+
+std::uint64_t checksum_of(const void* bytes, std::size_t size) {
+  Checksum sum;
+  sum.add(bytes, size, 0);
+  return sum.value();
 }
 
 }  // namespace evn

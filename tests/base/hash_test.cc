@@ -63,6 +63,31 @@ TEST(Hash, OrderAndLengthCount) {
   });
 }
 
+TEST(Hash, PartsOfABlockAddUpToItsChecksumInAnyOrder) {
+  const std::vector<unsigned char> bytes = pattern(1000);
+  const std::size_t cuts[] = {0, 64, 128, 512, 960, 1000};
+  Checksum parts, other;
+  for (const std::size_t i : {4, 1, 0, 3, 2}) (i % 2 == 0 ? parts : other).add(&bytes[cuts[i]], cuts[i + 1] - cuts[i], cuts[i]);
+  parts.add(other);
+  EXPECT_EQ(parts.value(), checksum_of(bytes.data(), bytes.size()));
+  Checksum misplaced;
+  const std::size_t places[] = {64, 0, 128, 512, 960};
+  for (const std::size_t i : {0, 1, 2, 3, 4}) misplaced.add(&bytes[cuts[i]], cuts[i + 1] - cuts[i], places[i]);
+  EXPECT_NE(misplaced.value(), parts.value());
+}
+
+// What is even in number must not add up to nothing.
+TEST(Hash, SignsOfManyNumbersChangeTheChecksum) {
+  expect_distinct([](const auto& visit) {
+    for (const std::size_t step : {4, 8, 64, 128, 192, 256, 4096}) {
+      std::vector<unsigned char> bytes = pattern(16384);
+      for (std::size_t i = 3; i < bytes.size(); i += step) bytes[i] = static_cast<unsigned char>(bytes[i] ^ 0x80);
+      visit(bytes);
+    }
+    visit(pattern(16384));
+  });
+}
+
 TEST(Hash, PiecesAreToldApart) {
   Hasher a, b;
   a.add(std::string_view("ab"));
