@@ -131,6 +131,22 @@ inline constexpr std::uint8_t kPitchedOutputs = 8;
 template <std::uint8_t Arguments>
 std::uint8_t pitched(const OpDesc&) { return Arguments; }
 
+// How a packed copy is made of some rows of its constant at a time, by several threads: rows of its first axis, which lie together in
+// memory.
+struct PrepackParts {
+  // Parts begin at multiples of so many rows. 0: there are no parts of this one.
+  std::int64_t (*step)(const OpDesc& desc, int input) = nullptr;
+  // Writes what rows [begin, end) are in the packed copy; they lie at `rows`. Parts write no common bytes, and together all.
+  void (*run)(const OpDesc& desc, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) = nullptr;
+};
+
+// Kernel::prepack where there are parts: one of all rows.
+template <auto Run>
+void prepack_all(const OpDesc& desc, int input, void* packed) {
+  const Weight& weight = *desc.constant(input);
+  Run(desc, input, weight.bytes(), 0, weight.desc.shape[0], packed);
+}
+
 struct Kernel {
   const char* name;    // unique in its backend: "conv_gemm"
   const char* op;      // operator name
@@ -162,6 +178,8 @@ struct Kernel {
   std::uint8_t takes = 0;
   // Which arguments may be some channels of wider values where they lie channels last: kPitched... Nullable: none.
   std::uint8_t (*pitched)(const OpDesc& desc) = nullptr;
+  // CPU only.
+  PrepackParts parts = {};
 };
 
 struct KernelFamily {

@@ -179,9 +179,10 @@ void for_each_node(const CompiledGraph& c, F&& body) {
   for (std::size_t i = 0; i < c.nodes.size(); ++i) with_node(c, i, body);
 }
 
-// Packs constants node by node and lets plain ones go. Where most are in the file yet, nodes with a large one come first, the largest
-// before all: its plain and its packed bytes are there together, and little else then. With threads, small ones of several nodes at
-// once: as many as make kWindowBytes, since so much of plain and packed bytes is there together for longer than it needs to be.
+// Packs constants node by node and lets plain ones go. Where most are in the file yet, nodes with one that is not packed in parts and large
+// come first, the largest before all: its plain and its packed bytes are there together, and little else then. With threads, small ones
+// of several nodes at once: as many as make kWindowBytes, since so much of plain and packed bytes is there together for longer than
+// it needs to be.
 class Packer {
  public:
   // `cache` is nullable.
@@ -219,7 +220,7 @@ class Packer {
 
   static bool is_large(const Weight& weight) { return weight.size_bytes > kWindowBytes; }
 
-  // Returns the bytes that constants on their way out of the file need: one large one, or a small one for each thread.
+  // Returns the bytes that constants on their way out of the file need: one large block, or a small one for each thread.
   std::size_t open_slab() {
     std::size_t room = 0, from_file = 0, large = 0, small = 0;
     for_each_node(c_, [&](std::size_t i) {
@@ -235,10 +236,9 @@ class Packer {
         const Weight& weight = *n.constants[k];
         if (weight.data != nullptr || weight.source == nullptr) continue;
         from_file += need.room;
-        if (!need.packs) continue;
-        std::size_t& most = is_large(weight) ? large : small;
-        most = std::max(most, align_up(weight.size_bytes, 64));
-        if (is_large(weight)) most_of_node = std::max(most_of_node, align_up(weight.size_bytes, 64));
+        std::size_t& most = need.block > kWindowBytes ? large : small;
+        most = std::max(most, need.block);
+        if (need.block > kWindowBytes) most_of_node = std::max(most_of_node, need.block);
       }
       if (most_of_node > 0) large_.push_back({i, most_of_node});
     });
@@ -316,7 +316,7 @@ class Packer {
     std::size_t node;
     std::size_t bytes;
   };
-  std::vector<Large> large_;                  // nodes with a large constant that is read from the file
+  std::vector<Large> large_;                  // nodes with a constant that is read from the file into a large block
   std::size_t small_bytes_ = 0;               // the others' blocks
   std::size_t window_bytes_;
   std::vector<std::size_t> window_;           // nodes whose constants the batch packs, or that have none

@@ -1,12 +1,42 @@
 #include "runtime/packed.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
 
 namespace evn {
+
+namespace {
+
+// Of plain bytes, which stay in L2 from when they are read until they are packed.
+constexpr std::size_t kPartBytes = std::size_t{256} << 10;
+
+std::size_t row_bytes(const Weight& weight) { return weight.size_bytes / static_cast<std::size_t>(weight.desc.shape[0]); }
+
+// 0: the constant is packed as a whole. Parts begin on lines of the checksum.
+std::int64_t rows_of_part(const Kernel& kernel, const OpDesc& desc, int input) {
+  const Weight& weight = *desc.constant(input);
+  const std::int64_t step = kernel.parts.step == nullptr || weight.size_bytes == 0 ? 0 : kernel.parts.step(desc, input);
+  if (step == 0) return 0;
+  const std::size_t row = row_bytes(weight);
+  const std::size_t line = Checksum::kLineBytes / std::gcd(row, Checksum::kLineBytes);
+  const std::size_t unit = std::lcm(static_cast<std::size_t>(step), line);
+  const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, kPartBytes / (unit * row)) * unit);
+  return std::min(rows, weight.desc.shape[0]);
+}
+
+// Of the block from which the constant is packed when it is in the file yet.
+std::size_t block_of(const Kernel& kernel, const OpDesc& desc, int input) {
+  const Weight& weight = *desc.constant(input);
+  const std::int64_t rows = rows_of_part(kernel, desc, input);
+  const std::size_t bytes = rows == 0 ? weight.size_bytes : static_cast<std::size_t>(rows) * row_bytes(weight);
+  return align_up(bytes, std::size_t{64});
+}
+
+}  // namespace
 
 PackedStore::Key PackedStore::key_of(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) {
   const Weight* weight = desc.constant(input);
@@ -77,40 +107,59 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   return target;
 }
 
-// The weight itself stays as it is: other threads may pack it too. False: the cache file did not give the copy.
-bool PackedStore::Batch::Job::run(const WeightCache* cache, void* block) {
-  if (cached != nullptr) return cache->read(*cached, copy.memory(), key.bytes);
-  const Weight& weight = *desc.constant(key.input);
-  const void* bytes = weight.data.get();
-  OpDesc read = desc;
-  std::vector<WeightPtr> constants;
-  if (bytes == nullptr) {
-    weight.source->file->read(weight.source->offset, block, weight.size_bytes);
-    bytes = block;
-    constants.assign(desc.constants.begin(), desc.constants.end());
-    constants[static_cast<std::size_t>(key.input)] = make_weight_over(weight.desc, std::shared_ptr<const void>(block, [](const void*) {}));
-    read.constants = constants;
+// The weight itself stays as it is: other threads may pack it too.
+void PackedStore::Batch::run_part(const Part& part, const Work& work, void* block) {
+  Job& job = *part.job;
+  if (job.cached != nullptr) {
+    job.done = work.cache->read(*job.cached, job.copy.memory(), job.key.bytes);
+    return;
   }
-  kernel->prepack(read, key.input, copy.memory());
-  if (noted) checksum = checksum_of(bytes, weight.size_bytes);
-  return true;
+  const int input = job.key.input;
+  const Weight& weight = *job.desc.constant(input);
+  const bool in_file = weight.data == nullptr;
+  const void* bytes = block;
+  if (in_file) {
+    weight.source->file->read(weight.source->offset + part.offset, block, part.bytes);
+  } else {
+    bytes = static_cast<const char*>(weight.data.get()) + part.offset;
+  }
+  if (part.end != 0) {
+    job.kernel->parts.run(job.desc, input, bytes, part.begin, part.end, job.copy.memory());
+  } else {
+    OpDesc read = job.desc;
+    std::vector<WeightPtr> constants(read.constants.begin(), read.constants.end());
+    const std::shared_ptr<const void> unowned(std::shared_ptr<const void>(), bytes);
+    if (in_file) constants[static_cast<std::size_t>(input)] = make_weight_over(weight.desc, unowned);
+    read.constants = constants;
+    job.kernel->prepack(read, input, job.copy.memory());
+  }
+  if (!job.noted) return;
+  Checksum sum;
+  sum.add(bytes, part.bytes, part.offset);
+  const std::lock_guard<std::mutex> lock(*work.checksums);
+  job.checksum.add(sum);
 }
 
 void PackedStore::Batch::pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel&) {
   const Work& work = args.plan->state<Work>();
-  for (std::int64_t i = begin; i < end; ++i) {
-    Job& job = work.jobs[i];
-    job.done = job.done || job.run(work.cache, args.thread_scratch);
-  }
+  for (std::int64_t i = begin; i < end; ++i) run_part(work.parts[i], work, args.thread_scratch);
 }
 
-std::size_t PackedStore::Batch::block_bytes() const {
-  std::size_t most = 0;
-  for (const Job& j : jobs_) {
+// Those that are not done.
+std::vector<PackedStore::Batch::Part> PackedStore::Batch::cut_jobs() {
+  std::vector<Part> parts;
+  for (Job& j : jobs_) {
+    if (j.done) continue;
     const Weight& weight = *j.desc.constant(j.key.input);
-    if (weight.data == nullptr && j.cached == nullptr) most = std::max(most, weight.size_bytes);
+    const std::int64_t rows = j.cached != nullptr ? 0 : rows_of_part(*j.kernel, j.desc, j.key.input);
+    if (rows == 0) parts.push_back({&j, 0, 0, 0, weight.size_bytes});
+    for (std::int64_t begin = 0; rows != 0 && begin < weight.desc.shape[0]; begin += rows) {
+      const std::int64_t end = std::min(begin + rows, weight.desc.shape[0]);
+      const std::size_t row = row_bytes(weight);
+      parts.push_back({&j, begin, end, static_cast<std::size_t>(begin) * row, static_cast<std::size_t>(end - begin) * row});
+    }
   }
-  return align_up(most, 64);
+  return parts;
 }
 
 void PackedStore::Batch::reserve(Device& device, std::size_t bytes) {
@@ -128,18 +177,23 @@ bool PackedStore::Batch::trim(std::size_t bytes) {
   return true;
 }
 
-// The device's threads run the batch as if it were a kernel whose tiles are the copies.
+// The device's threads run the batch as if it were a kernel whose tiles are the parts.
 void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   static constexpr Kernel kPacking = {"packing", "", "", 0, nullptr, nullptr, nullptr, nullptr, nullptr, pack};
   static constinit const Cancel never{};
   auto* const device = const_cast<Device*>(jobs_[0].key.device);
   const bool one_device = std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key.device == device; });
-  const bool threads = jobs_.size() > 1 && one_device && device->traits().kind == EVN_DEVICE_CPU;
+  const std::vector<Part> parts = cut_jobs();
+  const bool threads = parts.size() > 1 && one_device && device->traits().kind == EVN_DEVICE_CPU;
   KernelPlan plan;
-  plan.tiles = static_cast<std::int64_t>(jobs_.size());
-  for (const Job& j : jobs_) plan.bytes += 2.0 * static_cast<double>(j.key.bytes);
-  plan.thread_scratch_bytes = block_bytes();
-  plan.state<Work>() = {jobs_.data(), store_.cache_};
+  plan.tiles = static_cast<std::int64_t>(parts.size());
+  for (const Job& j : jobs_) {
+    plan.bytes += 2.0 * static_cast<double>(j.key.bytes);
+    if (j.cached != nullptr || j.desc.constant(j.key.input)->data != nullptr) continue;
+    plan.thread_scratch_bytes = std::max(plan.thread_scratch_bytes, block_of(*j.kernel, j.desc, j.key.input));
+  }
+  std::mutex checksums;
+  plan.state<Work>() = {parts.data(), store_.cache_, &checksums};
   reserve(*device, plan.thread_scratch_bytes * (threads ? device->traits().compute_units : 1));
   const bool reads = plan.thread_scratch_bytes != 0 && plain != nullptr;
   if (reads) plain->check_unchanged();
@@ -154,6 +208,7 @@ void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
     pack(call.args, 0, plan.tiles, never);
   }
   if (reads) plain->check_unchanged();
+  for (Job& j : jobs_) j.done |= j.cached == nullptr;
 }
 
 // Those that the cache file should have given, and did not. Whether there are any.
@@ -175,7 +230,7 @@ void PackedStore::Batch::run(PlainWeights::Access* plain) {
   run_jobs(plain);
   if (go_back_to_plain(plain)) run_jobs(plain);
   for (Job& j : jobs_) {
-    if (j.noted && j.cached == nullptr) plain->note_checksum(*j.desc.constant(j.key.input), j.checksum);
+    if (j.noted && j.cached == nullptr) plain->note_checksum(*j.desc.constant(j.key.input), j.checksum.value());
     store_.copies_.emplace(j.key, std::move(j.copy));
   }
   jobs_.clear();
@@ -207,7 +262,8 @@ PackedStore::Need PackedStore::need_of(Device& device, const Kernel& kernel, con
   const std::lock_guard<std::mutex> lock(mutex_);
   if (key.bytes == 0 || copies_.contains(key)) return {};
   const bool cached = find_cached(key, desc) != nullptr;
-  return {cached && cache_->maps() ? 0 : Slab::room_of(key.bytes), !cached};
+  const bool reads = !cached && desc.constant(input)->data == nullptr;
+  return {cached && cache_->maps() ? 0 : Slab::room_of(key.bytes), reads ? block_of(kernel, desc, input) : 0};
 }
 
 void PackedStore::open(Device& device, WeightCache* cache) {

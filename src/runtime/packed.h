@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/slab.h"
 #include "device/device.h"
 #include "runtime/plain_weights.h"
@@ -44,7 +45,7 @@ class PackedStore {
     bool packs(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) const;
     // Of the copies that `run` makes of plain bytes, or that take the place of plain bytes which are in memory.
     std::size_t bytes() const { return bytes_; }
-    // Constants that are in the model's file yet are read into a block for each thread.
+    // Constants that are in the model's file yet are read into a block for each thread, in parts where their kernel takes these.
     void run(PlainWeights::Access* plain);
     // Memory for these blocks, which `run` makes larger where it has to.
     void reserve(Device& device, std::size_t bytes);
@@ -60,14 +61,21 @@ class PackedStore {
       bool noted;                  // somebody wants the checksum
       const WeightCache::Entry* cached = nullptr;  // it is read from there
       bool done = false;
-      std::uint64_t checksum = 0;
-      bool run(const WeightCache* cache, void* block);
+      Checksum checksum = {};
+    };
+    // Rows of a constant, or all of it.
+    struct Part {
+      Job* job;
+      std::int64_t begin, end;    // 0, 0: all
+      std::size_t offset, bytes;  // in the constant
     };
     struct Work {
-      Job* jobs;
+      const Part* parts;
       const WeightCache* cache;
+      std::mutex* checksums;
     };
-    std::size_t block_bytes() const;
+    std::vector<Part> cut_jobs();
+    static void run_part(const Part& part, const Work& work, void* block);
     void run_jobs(PlainWeights::Access* plain);
     bool go_back_to_plain(PlainWeights::Access* plain);
     static void pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel);
@@ -85,8 +93,8 @@ class PackedStore {
   Buffer plain(Device& device, const Weight& weight);
 
   struct Need {
-    std::size_t room = 0;  // in a slab
-    bool packs = false;    // plain bytes are read for it
+    std::size_t room = 0;   // in a slab
+    std::size_t block = 0;  // of a thread: what of the constant is read from the file at once
   };
   Need need_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input);
   // Till `close`, the copies of a session on `device`, the CPU, are looked for in `cache` (nullable), which is told of them, and

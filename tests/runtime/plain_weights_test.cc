@@ -14,18 +14,18 @@ constexpr std::int64_t kInner = 96, kColumns = 80;
 constexpr std::size_t kWeightBytes = kInner * kColumns * 4;
 
 // y = Relu(x W), with W in the file.
-OnnxWriter product() {
-  std::vector<float> w(kInner * kColumns);
+OnnxWriter product(std::int64_t inner = kInner, std::int64_t columns = kColumns) {
+  std::vector<float> w(static_cast<std::size_t>(inner * columns));
   for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50) / 64;
   OnnxWriter m(17);
-  m.add_input("x", kF32, {"n", kInner}).add_output("y");
-  m.add_initializer("w", {kInner, kColumns}, w);
+  m.add_input("x", kF32, {"n", inner}).add_output("y");
+  m.add_initializer("w", {inner, columns}, w);
   m.add_node("MatMul", {"x", "w"}, {"p"}, {}, "product").add_node("Relu", {"p"}, {"y"});
   return m;
 }
 
-HostTensor rows(std::int64_t n) {
-  HostTensor x({DType::kFloat32, {n, kInner}});
+HostTensor rows(std::int64_t n, std::int64_t inner = kInner) {
+  HostTensor x({DType::kFloat32, {n, inner}});
   for (std::size_t i = 0; i < x.as<float>().size(); ++i) x.as<float>()[i] = static_cast<float>(static_cast<int>(i % 17) - 8);
   return x;
 }
@@ -43,9 +43,8 @@ struct PlainWeightsTest : RuntimeTest {
   }
   void write(const std::string& bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
   // Changes one byte of W where it stands in the file. The time of the last change stays, as on a file system with coarse times.
-  void change_a_weight() const {
+  void change_a_weight(std::string bytes = product().serialize()) const {
     const auto time = std::filesystem::last_write_time(path);
-    std::string bytes = product().serialize();
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
     {
       std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
@@ -143,8 +142,43 @@ TEST_F(PlainWeightsTest, AFileThatChangesBeforeTheFirstSessionIsAnError) {
   EXPECT_NE(message.find("has changed since"), std::string::npos) << message;
 }
 
+// Of 2.2 MB, which are several parts: the threads read and pack them side by side, and none needs much memory of its own.
+TEST_F(PlainWeightsTest, LargeOnesAreReadAndPackedInParts) {
+  constexpr std::int64_t kManyRows = 701, kManyColumns = 803;
+  const OnnxWriter large = product(kManyRows, kManyColumns);
+  write(large.serialize());
+  for (const int threads : {1, 2}) {
+    const auto runtime = make_runtime(two_mocks(), 0, threads);
+    const ModelPtr model = load_model_file(runtime, path);
+    fault_count_reset(Seam::kIo);
+    Session session(model, "cpu");
+    EXPECT_GE(fault_count(Seam::kIo), 8);
+    const PoolStats stats = runtime->cpu().pool().stats();
+    EXPECT_LT(stats.peak, stats.by_class[static_cast<int>(MemoryClass::kPacked)] + static_cast<std::size_t>(threads) * (300 << 10));
+    Session of_buffer(load(runtime, large), "cpu");
+    const std::vector<HostTensor> found = run(session, {rows(3, kManyRows)});
+    expect_close(found, run(of_buffer, {rows(3, kManyRows)}), 0, 0);
+    Session other(model, "m");  // its checksum is that of the parts
+    expect_close(run(other, {rows(3, kManyRows)}), found);
+  }
+}
+
+TEST_F(PlainWeightsTest, AChangeOfALargeOneIsAnError) {
+  const std::string bytes = product(701, 803).serialize();
+  write(bytes);
+  const auto runtime = make_runtime(two_mocks());
+  const ModelPtr model = load_model_file(runtime, path);
+  Session first(model, "cpu");
+  change_a_weight(bytes);
+  std::string message;
+  EXPECT_EQ(status_of([&] { Session other(model, "m"); }, &message), EVN_ERROR_IO);
+  EXPECT_NE(message.find("has changed since it was loaded"), std::string::npos) << message;
+}
+
 // Each allocation and each read is refused once, while a session is made.
 TEST_F(PlainWeightsTest, ARefusedFirstSessionCanBeMadeAgain) {
+  const OnnxWriter large = product(300, 500);
+  write(large.serialize());
   for (const Seam seam : {Seam::kAlloc, Seam::kIo}) {
     const auto runtime = make_runtime();
     const ModelPtr model = load_model_file(runtime, path);
@@ -158,8 +192,8 @@ TEST_F(PlainWeightsTest, ARefusedFirstSessionCanBeMadeAgain) {
       ++refused;
     }
     EXPECT_GT(refused, 0);
-    Session session(model, ""), of_buffer(load(runtime, product()), "");
-    expect_close(run(session, {rows(3)}), run(of_buffer, {rows(3)}), 0, 0);
+    Session session(model, ""), of_buffer(load(runtime, large), "");
+    expect_close(run(session, {rows(3, 300)}), run(of_buffer, {rows(3, 300)}), 0, 0);
   }
 }
 

@@ -24,19 +24,24 @@ std::int64_t packed_b_floats(const simd_gemm::Loops& loops, std::int64_t n, std:
   return checked_mul(round_up(n, loops.nr), k);
 }
 
-void pack_panel(const float* b, std::int64_t row, std::int64_t column, std::int64_t columns, std::int64_t width, std::int64_t depth,
-                float* to) {
+void pack_columns(const float* b, std::int64_t row, std::int64_t column, std::int64_t columns, std::int64_t width, std::int64_t depth,
+                  std::int64_t step, float* to) {
   const simd_transpose::Loops& move = simd_transpose::loops(cpu_isa());
   if (column == 1) {
-    move.copy(b, row, depth, columns, to, width);
+    move.copy(b, row, depth, columns, to, step);
   } else if (row == 1) {
-    move.transpose(b, column, columns, depth, to, width);
+    move.transpose(b, column, columns, depth, to, step);
   } else {
     for (std::int64_t k = 0; k < depth; ++k) {
-      for (std::int64_t j = 0; j < columns; ++j) to[k * width + j] = b[k * row + j * column];
+      for (std::int64_t j = 0; j < columns; ++j) to[k * step + j] = b[k * row + j * column];
     }
   }
-  for (std::int64_t k = 0; k < depth && columns < width; ++k) std::fill(to + k * width + columns, to + (k + 1) * width, 0.0f);
+  for (std::int64_t k = 0; k < depth && columns < width; ++k) std::fill(to + k * step + columns, to + k * step + width, 0.0f);
+}
+
+void pack_panel(const float* b, std::int64_t row, std::int64_t column, std::int64_t columns, std::int64_t width, std::int64_t depth,
+                float* to) {
+  pack_columns(b, row, column, columns, width, depth, width, to);
 }
 
 void pack_a(const simd_gemm::Loops& loops, const float* a, std::int64_t row, std::int64_t column, std::int64_t m, std::int64_t k,

@@ -14,6 +14,9 @@ std::int64_t packed_b_floats(const simd_gemm::Loops& loops, std::int64_t n, std:
 // A panel of `columns` columns, `depth` rows of `width` floats, zeros from `columns` on: element (k, j) is b[k * row + j * column].
 void pack_panel(const float* b, std::int64_t row, std::int64_t column, std::int64_t columns, std::int64_t width, std::int64_t depth,
                 float* to);
+// The same of some columns of a wider panel, whose rows are `step` floats apart.
+void pack_columns(const float* b, std::int64_t row, std::int64_t column, std::int64_t columns, std::int64_t width, std::int64_t depth,
+                  std::int64_t step, float* to);
 
 // Element (i, k) of A is a[i * row + k * column]; of B, (k, j) is b[k * row + j * column]. Values are multiplied by `scale`.
 void pack_a(const simd_gemm::Loops& loops, const float* a, std::int64_t row, std::int64_t column, std::int64_t m, std::int64_t k,

@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t kTurned = 32;  // rows of a panel
 constexpr std::int64_t kMostWidth = 64;
 
-// A panel of filters: the rows of taps of a channel follow each other in memory, and belong `channels` rows apart.
-void pack_taps(const ProductSource& from, const float* b, std::int64_t columns, std::int64_t width, float* to) {
+// Columns of a panel of filters: the rows of taps of a channel follow each other in memory, and belong `channels` rows apart.
+void pack_taps(const ProductSource& from, const float* b, std::int64_t columns, std::int64_t width, std::int64_t step, float* to) {
   alignas(64) float turned[kTurned * kMostWidth];
   const std::int64_t depth = from.taps * from.channels;
   std::int64_t tap = 0, channel = 0;
@@ -26,7 +26,7 @@ void pack_taps(const ProductSource& from, const float* b, std::int64_t columns, 
     const std::int64_t rows = std::min(kTurned, depth - first);
     pack_panel(b + first, 1, from.column_step, columns, width, rows, turned);
     for (std::int64_t r = 0; r < rows; ++r) {
-      std::copy_n(turned + r * width, width, to + (tap * from.channels + channel) * width);
+      std::copy_n(turned + r * width, width, to + (tap * from.channels + channel) * step);
       if (++tap < from.taps) continue;
       tap = 0;
       ++channel;
@@ -36,21 +36,31 @@ void pack_taps(const ProductSource& from, const float* b, std::int64_t columns, 
 
 }  // namespace
 
-void pack_product(const simd_product::Loops& loops, const ProductSource& from, std::int64_t n, float scale, float* to) {
+void pack_product(const simd_product::Loops& loops, const ProductSource& from, const ProductPart& part, float scale, float* to) {
   EVN_CHECK(loops.nr <= kMostWidth);
-  const std::int64_t depth = from.taps * from.channels;
-  for (std::int64_t column = 0; column < n; column += loops.nr) {
-    const std::int64_t columns = std::min<std::int64_t>(loops.nr, n - column);
-    const std::int64_t width = ceil_div(columns, loops.lanes) * loops.lanes;
-    const float* const b = from.b + column * from.column_step;
+  const std::int64_t rows = from.taps * from.channels;
+  const auto padded = [&](std::int64_t columns) { return ceil_div(columns, loops.lanes) * loops.lanes; };
+  for (std::int64_t column = part.column; column < part.end;) {
+    const std::int64_t in_panel = column % loops.nr, panel = column - in_panel;
+    const std::int64_t step = padded(std::min<std::int64_t>(loops.nr, part.n - panel));
+    const std::int64_t columns = std::min(loops.nr - in_panel, part.end - column);
+    const std::int64_t width = padded(columns);
+    const float* const b = from.b + (column - part.column) * from.column_step;
+    float* const at = to + panel * part.k + part.row * step + in_panel;
     if (from.taps == 1) {
-      pack_panel(b, from.channel_step, from.column_step, columns, width, depth, to);
+      pack_columns(b, from.channel_step, from.column_step, columns, width, rows, step, at);
     } else {
-      pack_taps(from, b, columns, width, to);
+      pack_taps(from, b, columns, width, step, at);
     }
-    if (scale != 1) std::transform(to, to + depth * width, to, [scale](float v) { return v * scale; });
-    to += depth * width;
+    for (std::int64_t r = 0; r < rows && scale != 1; ++r) {
+      std::transform(at + r * step, at + r * step + width, at + r * step, [scale](float v) { return v * scale; });
+    }
+    column += columns;
   }
+}
+
+void pack_product(const simd_product::Loops& loops, const ProductSource& from, std::int64_t n, float scale, float* to) {
+  pack_product(loops, from, {0, from.taps * from.channels, 0, n, n}, scale, to);
 }
 
 namespace {

@@ -10,15 +10,24 @@ namespace evn {
 // Floats of a packed k x n matrix. Throws EVN_ERROR_LIMIT on overflow.
 std::int64_t product_floats(const simd_product::Loops& loops, std::int64_t n, std::int64_t k);
 
-// Element (tap * channels + channel, j) of B is b[tap + channel * channel_step + j * column_step]; k = taps * channels. With more than
-// one tap, channel_step is `taps`.
+// Element (tap * channels + channel, j) of B is b[tap + channel * channel_step + j * column_step]. With more than one tap, channel_step
+// is `taps`.
 struct ProductSource {
   const float* b;
   std::int64_t taps, channels;
   std::int64_t channel_step, column_step;
 };
 
-// Values are multiplied by `scale`.
+// Which part of a k x n matrix B the source is: taps * channels rows from `row` on, columns [column, end). With more than one tap it is
+// all rows. `column`, and `end` if it is not n, are multiples of the lanes, so that parts write no common vectors.
+struct ProductPart {
+  std::int64_t row, k;
+  std::int64_t column, end, n;
+};
+
+// Writes the part to where it belongs in the packed copy of B at `to`. Values are multiplied by `scale`.
+void pack_product(const simd_product::Loops& loops, const ProductSource& from, const ProductPart& part, float scale, float* to);
+// All of it.
 void pack_product(const simd_product::Loops& loops, const ProductSource& from, std::int64_t n, float scale, float* to);
 
 // m x n in row_tiles x column_tiles tiles, numbered with columns fastest.

@@ -1,5 +1,7 @@
 // Conv over one or two spatial axes, channels last, with a constant weight: a product of the pixels under the window by the weight,
 // packed once. A tile is a range of output positions of all images, and output channels of one group.
+#include <algorithm>
+
 #include "backends/cpu/product_plan.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
@@ -49,16 +51,26 @@ std::uint64_t prepack_variant(const OpDesc& d, int) {
   return static_cast<std::uint64_t>(attr_int(*d.node, ConvAttr::kGroup)) << 8 | static_cast<std::uint64_t>(cpu_isa());
 }
 
-void prepack(const OpDesc& d, int, void* packed) {
+// A part of several groups is all of each.
+std::int64_t part_step(const OpDesc& d, int) {
+  const std::int64_t groups = attr_int(*d.node, ConvAttr::kGroup);
+  return groups == 1 ? simd_product::loops(cpu_isa()).lanes : d.inputs[1].shape[0] / groups;
+}
+
+void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
   const simd_product::Loops& loops = simd_product::loops(cpu_isa());
   const Shape& w = d.inputs[1].shape;
-  const std::int64_t groups = attr_int(*d.node, ConvAttr::kGroup);
-  const std::int64_t columns = w[0] / groups;
+  const std::int64_t columns = w[0] / attr_int(*d.node, ConvAttr::kGroup);
   const std::int64_t taps = w.elements(2, w.rank());
-  const std::int64_t floats = group_floats(d);
-  for (std::int64_t g = 0; g < groups; ++g) {
-    const float* from = d.constant(1)->as<float>() + g * columns * w[1] * taps;
-    pack_product(loops, {from, taps, w[1], taps, w[1] * taps}, columns, 1.0f, static_cast<float*>(packed) + g * floats);
+  const std::int64_t k = w[1] * taps;
+  const auto* from = static_cast<const float*>(rows);
+  for (std::int64_t row = begin; row < end;) {
+    const std::int64_t column = row % columns;
+    const std::int64_t count = std::min(columns - column, end - row);
+    float* const to = static_cast<float*>(packed) + row / columns * group_floats(d);
+    pack_product(loops, {from, taps, w[1], taps, k}, {0, k, column, column + count, columns}, 1.0f, to);
+    from += count * k;
+    row += count;
   }
 }
 
@@ -132,8 +144,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_last", "Conv", "", 15, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias | kTakesResidual,
-     pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>},
+    {"conv_last", "Conv", "", 15, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, layouts,
+     kTakesBias | kTakesResidual, pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>, {part_step, prepack}},
 };
 
 }  // namespace

@@ -95,17 +95,19 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 
 std::uint64_t prepack_variant(const OpDesc& d, int) { return static_cast<std::uint64_t>(tile_of(d)) << 8 | static_cast<std::uint64_t>(cpu_isa()); }
 
-void prepack(const OpDesc& d, int, void* packed) {
+std::int64_t part_step(const OpDesc&, int) { return simd_product::loops(cpu_isa()).nr; }
+
+void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
   const simd_product::Loops& product = simd_product::loops(cpu_isa());
   const simd_winograd::Transforms& loops = simd_winograd::loops(cpu_isa()).of(tile_of(d));
   const Shape& w = d.inputs[1].shape;
   const std::int64_t floats = position_floats(d);
   alignas(64) float turned[kTurned * 9 * kMostWidth];
   EVN_CHECK(product.nr <= kMostWidth);
-  for (std::int64_t column = 0; column < w[0]; column += product.nr) {
-    const std::int64_t columns = std::min<std::int64_t>(product.nr, w[0] - column);
+  for (std::int64_t column = begin; column < end; column += product.nr) {
+    const std::int64_t columns = std::min<std::int64_t>(product.nr, end - column);
     const std::int64_t width = ceil_div(columns, product.lanes) * product.lanes;
-    const float* const from = d.constant(1)->as<float>() + column * w[1] * 9;
+    const float* const from = static_cast<const float*>(rows) + (column - begin) * w[1] * 9;
     float* const to = static_cast<float*>(packed) + column * w[1];
     for (std::int64_t channel = 0; channel < w[1]; channel += kTurned) {
       const std::int64_t channels = std::min(kTurned, w[1] - channel);
@@ -222,8 +224,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_winograd", "Conv", "", 18, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias | kTakesResidual,
-     pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>},
+    {"conv_winograd", "Conv", "", 18, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, layouts,
+     kTakesBias | kTakesResidual, pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>, {part_step, prepack}},
 };
 
 }  // namespace

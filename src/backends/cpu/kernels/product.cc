@@ -42,9 +42,12 @@ std::size_t matmul_prepack_bytes(const OpDesc& d, int input) {
 
 std::uint64_t matmul_prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
 
-void matmul_prepack(const OpDesc& d, int, void* packed) {
+std::int64_t matmul_part_step(const OpDesc&, int) { return 1; }
+
+void matmul_prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
   const Shape& b = d.inputs[1].shape;
-  pack_product(simd_product::loops(cpu_isa()), {d.constant(1)->as<float>(), 1, b[0], b[1], 1}, b[1], 1.0f, static_cast<float*>(packed));
+  pack_product(simd_product::loops(cpu_isa()), {static_cast<const float*>(rows), 1, end - begin, b[1], 1}, {begin, b[0], 0, b[1], b[1]},
+               1.0f, static_cast<float*>(packed));
 }
 
 void matmul_plan(const OpDesc& d, KernelPlan* p) {
@@ -84,13 +87,19 @@ std::uint64_t gemm_prepack_variant(const OpDesc& d, int) {
   return alpha << 32 | (trans_b(d) ? 256u : 0u) | static_cast<std::uint64_t>(cpu_isa());
 }
 
-void gemm_prepack(const OpDesc& d, int, void* packed) {
+std::int64_t gemm_part_step(const OpDesc& d, int) { return trans_b(d) ? simd_product::loops(cpu_isa()).lanes : 1; }
+
+void gemm_prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
+  const simd_product::Loops& loops = simd_product::loops(cpu_isa());
   const Shape& b = d.inputs[1].shape;
-  const bool t = trans_b(d);
-  const std::int64_t n = b[t ? 0 : 1];
-  const std::int64_t k = b[t ? 1 : 0];
-  pack_product(simd_product::loops(cpu_isa()), {d.constant(1)->as<float>(), 1, k, t ? 1 : n, t ? k : 1}, n,
-               attr_float(*d.node, GemmAttr::kAlpha), static_cast<float*>(packed));
+  const float alpha = attr_float(*d.node, GemmAttr::kAlpha);
+  const auto* const from = static_cast<const float*>(rows);
+  auto* const to = static_cast<float*>(packed);
+  if (trans_b(d)) {
+    pack_product(loops, {from, 1, b[1], 1, b[1]}, {0, b[1], begin, end, b[0]}, alpha, to);
+  } else {
+    pack_product(loops, {from, 1, end - begin, b[1], 1}, {begin, b[0], 0, b[1], b[1]}, alpha, to);
+  }
 }
 
 void gemm_plan(const OpDesc& d, KernelPlan* p) {
@@ -149,9 +158,10 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 constexpr std::uint8_t kTakes = kTakesBias | kTakesResidual;
 constexpr Kernel kKernels[] = {
-    {"matmul_packed", "MatMul", "", 15, matmul_supports, matmul_prepack_bytes, matmul_prepack_variant, matmul_prepack, matmul_plan, run,
-     false, nullptr, kTakes},
-    {"gemm_packed", "Gemm", "", 15, gemm_supports, gemm_prepack_bytes, gemm_prepack_variant, gemm_prepack, gemm_plan, run, false, nullptr, kTakes},
+    {"matmul_packed", "MatMul", "", 15, matmul_supports, matmul_prepack_bytes, matmul_prepack_variant, prepack_all<matmul_prepack>,
+     matmul_plan, run, false, nullptr, kTakes, nullptr, {matmul_part_step, matmul_prepack}},
+    {"gemm_packed", "Gemm", "", 15, gemm_supports, gemm_prepack_bytes, gemm_prepack_variant, prepack_all<gemm_prepack>, gemm_plan, run,
+     false, nullptr, kTakes, nullptr, {gemm_part_step, gemm_prepack}},
 };
 
 }  // namespace
