@@ -10,7 +10,8 @@ Each engine has a process of its own, and they take turns: A B C A B C ..., so t
 for all. A process that waits is stopped, so that its threads cannot spin during another's turn. Outputs are compared with
 the first engine's: a wrong output is a failure, not a time. Printed are the median time of a run, the median over the
 rounds of its ratio to the first engine's, the time to load, the first run, and the peak of memory above what the process
-held with the engine's library loaded (the kernel's peak counter is reset there). To load and to run first happen once in a
+held with the engine's library loaded (the kernel's peak counter is reset there; outputs of a run are let go before the
+next). To load and to run first happen once in a
 process: --starts processes of each engine do so one after the other, engine by engine, and the medians are taken.
 
 With --peak, the program of bench/kernels/peak.cc runs before and after each model, and a time is also given as the share of the
@@ -100,18 +101,24 @@ def worker(arguments):
     loaded = time.perf_counter()
     outputs = engine.run(feeds)
     first = time.perf_counter()
+    peaks = [memory_bytes("VmHWM")]
     numpy.savez(folder / f"{arguments.worker}.first.npz", *(numpy.asarray(output) for output in outputs))
+    # What wrote the outputs to a file, and held them, is not the engine's.
+    outputs = None
+    reset_memory_peak()
     answer(load=loaded - start, first=first - loaded)
     for line in sys.stdin:
         times, end = [], time.perf_counter() + float(line)
         while len(times) < 3 or time.perf_counter() < end:
+            outputs = None
             begin = time.perf_counter()
             outputs = engine.run(feeds)
             times.append(time.perf_counter() - begin)
         if watch:
             watch.check()
-        peak = memory_bytes("VmHWM")
-        answer(seconds=statistics.median(times), memory=None if before is None or peak is None else peak - before, bound=engine.memory_bound())
+        peaks.append(memory_bytes("VmHWM"))
+        known = before is not None and None not in peaks
+        answer(seconds=statistics.median(times), memory=max(peaks) - before if known else None, bound=engine.memory_bound())
     numpy.savez(folder / f"{arguments.worker}.last.npz", *(numpy.asarray(output) for output in outputs))
 
 
