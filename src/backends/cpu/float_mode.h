@@ -1,5 +1,5 @@
-// How the processor treats floats below 2^-126, the smallest normal one, while kernels run. Processors of Intel take some 150 cycles for
-// each operation that meets one, and networks make many: x sigmoid(x) is one wherever x is below -83. docs/decisions/0033.
+// How the processor treats floats below 2^-126, the smallest normal one, while kernels run. Processors of Intel are slow wherever an
+// operation meets one, and networks make many: the e^-x of x sigmoid(x) is one wherever x is above 87. docs/decisions/0033.
 #pragma once
 
 namespace evn {
