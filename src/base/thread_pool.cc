@@ -18,6 +18,8 @@ constexpr std::uint32_t kOpen = 1u << 31;        // workers may join
 constexpr std::uint32_t kCallerSleeps = 1u << 30;  // the last worker to leave must wake the caller
 constexpr int kRelaxPerLook = 32;
 constexpr std::int64_t kMostRanges = std::int64_t{1} << 31;
+constexpr std::uint32_t kYouth = 6;  // jobs after which no worker asks for another core: a run then makes no such system call
+constexpr std::uint64_t kLongLook = 8;  // times the spin budget: where jobs come often
 
 // A worker whose core another process wants holds up the caller: by some milliseconds when it is stopped in the midst of a range, by
 // some 100 us each time when both end up on one core, where a worker does not even begin. Such waits, which the length of the ranges
@@ -171,12 +173,15 @@ struct ThreadPool::Shared {
     if (sleepers.load(std::memory_order_seq_cst) != 0) os::futex_wake_all(word(generation));
   }
 
-  void await_generation(std::uint32_t seen) {
+  // `*often`: whether the job before came so soon that a longer look would have been worth it; kept for the next call.
+  void await_generation(std::uint32_t seen, bool* often) {
     const auto changed = [&] { return generation.load(std::memory_order_acquire) != seen; };
-    if (spin(shares_core() ? 0 : spin_ns, changed)) return;
+    const std::uint64_t start = os::now_ns();
+    if (spin(shares_core() ? 0 : *often ? kLongLook * spin_ns : spin_ns, changed)) return;
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     while (!changed()) os::futex_wait(word(generation), seen);
     sleepers.fetch_sub(1, std::memory_order_relaxed);
+    *often = os::now_ns() - start < kLongLook * spin_ns;
   }
 
   // Whether this worker only takes the caller's core from him.
@@ -203,9 +208,10 @@ struct ThreadPool::Shared {
     const std::uint64_t in_vain = on_one_core.exchange(0, std::memory_order_relaxed) * kCostOfSharedCore;
     if (gate.load(std::memory_order_acquire) == 0 && in_vain == 0) return;
     const std::uint64_t end = os::now_ns();
-    await_leavers();
+    const std::uint64_t two_ranges = 2 * (end - start) / (done + 1);
+    await_leavers(std::min(two_ranges, kLongLook * spin_ns));
     const std::uint64_t now = os::now_ns();
-    const std::uint64_t explained = 2 * (end - start) / (done + 1) + (now - start) / kPaidOff;
+    const std::uint64_t explained = two_ranges + (now - start) / kPaidOff;
     if (now - end > kSuspended) return;
     const std::uint64_t owed = debt + (now - end) + in_vain;
     debt = owed > explained ? owed - explained : 0;
@@ -214,9 +220,9 @@ struct ThreadPool::Shared {
     debt = 0;
   }
 
-  void await_leavers() {
+  void await_leavers(std::uint64_t look) {
     const auto empty = [&] { return gate.load(std::memory_order_acquire) == 0; };
-    if (spin(spin_ns, empty)) return;
+    if (spin(std::max(spin_ns, look), empty)) return;
     std::uint32_t v = gate.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
     while (v != kCallerSleeps) {
       os::futex_wait(word(gate), v);
@@ -229,17 +235,20 @@ struct ThreadPool::Shared {
     auto* w = static_cast<Worker*>(argument);
     Shared& s = *w->shared;
     std::uint32_t seen = 0;
+    bool often = false;
     while (true) {
-      s.await_generation(seen);
+      s.await_generation(seen, &often);
       if (s.stop.load(std::memory_order_acquire)) return;
       seen = s.generation.load(std::memory_order_acquire);
       if (!s.join_job()) continue;
-      if (s.shares_core()) {
+      const bool in_vain = s.shares_core();
+      if (in_vain) {
         s.on_one_core.fetch_add(1, std::memory_order_relaxed);
       } else {
         s.job.work(w->index);
       }
       s.leave_job();
+      if (in_vain && seen <= kYouth) os::leave_core();
     }
   }
 
@@ -330,6 +339,7 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
     Shared& s;
     ~Release() { s.busy.store(false, std::memory_order_release); }
   } release{s};
+  s.caller_core.store(os::current_core(), std::memory_order_relaxed);
   if (!s.started) s.start(thread_count_);
   const std::uint64_t start = os::now_ns();
   if (start < s.alone_until) return work_alone();
@@ -342,7 +352,6 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   job.deal(static_cast<std::uint32_t>(ranges), s.shares.data(), static_cast<std::uint32_t>(thread_count_));
   job.failed.store(false, std::memory_order_relaxed);
   job.failure = Failure::kNone;
-  s.caller_core.store(os::current_core(), std::memory_order_relaxed);
   s.gate.store(kOpen, std::memory_order_release);
   s.announce();
   const std::uint64_t done = job.work(0);

@@ -110,6 +110,9 @@ std::int64_t l2_cache_bytes() noexcept;
 // The core on which the calling thread is now; -1 where that is not known. No system call.
 int current_core() noexcept;
 
+// Moves the calling thread off its core to another that it may use, where there is one; the set of those that it may use stays as it is.
+void leave_core() noexcept;
+
 // ------------------------------------------------------------------------------------------------------- the rest --
 
 // CLOCK_MONOTONIC.

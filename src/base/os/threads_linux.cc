@@ -35,12 +35,25 @@ void* thread_main(void* p) {
   return nullptr;
 }
 
+// 65,536 CPUs, eight times what the kernel can be built for, so that no call finds the set too small.
+struct CoreSet {
+  static constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
+  unsigned long words[65536 / kWordBits];
+  long bytes;  // what the kernel wrote; negative: nothing
+
+  // The cores that this thread may use.
+  CoreSet() noexcept : bytes(::syscall(SYS_sched_getaffinity, 0, sizeof words, words)) {}
+
+  int count() const noexcept {
+    int n = 0;
+    for (long i = 0; i < bytes / static_cast<long>(sizeof words[0]); ++i) n += __builtin_popcountl(words[i]);
+    return n;
+  }
+  bool apply() const noexcept { return ::syscall(SYS_sched_setaffinity, 0, bytes, words) == 0; }
+};
+
 int affinity_cores() noexcept {
-  // 65,536 CPUs, eight times what the kernel can be built for, so that the call never finds the set too small.
-  unsigned long mask[65536 / (8 * sizeof(unsigned long))];
-  const long bytes = ::syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
-  int cores = 0;
-  for (long i = 0; i < bytes / static_cast<long>(sizeof mask[0]); ++i) cores += __builtin_popcountl(mask[i]);
+  const int cores = CoreSet().count();
   if (cores > 0) return cores;
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
   return online > 0 && online < INT_MAX ? static_cast<int>(online) : 1;
@@ -87,6 +100,18 @@ void relax() noexcept {
 }
 
 int current_core() noexcept { return ::sched_getcpu(); }
+
+void leave_core() noexcept {
+  CoreSet set;
+  const auto core = static_cast<std::size_t>(current_core());  // no core: a number beyond any
+  if (set.count() < 2 || core / CoreSet::kWordBits >= static_cast<std::size_t>(set.bytes) / sizeof set.words[0]) return;
+  unsigned long& word = set.words[core / CoreSet::kWordBits];
+  const unsigned long all = word;
+  word &= ~(1ul << core % CoreSet::kWordBits);
+  if (set.count() == 0 || !set.apply()) return;
+  word = all;
+  set.apply();
+}
 
 std::int64_t l2_cache_bytes() noexcept {
 #if defined(_SC_LEVEL2_CACHE_SIZE)

@@ -48,6 +48,21 @@ TEST(Thread, MayBeMoved) {
   EXPECT_EQ(runs, 1);
 }
 
+TEST(Cores, AThreadThatLeavesItsCoreMayStillUseAll) {
+  const int usable = usable_cores();
+  const int before = current_core();
+  leave_core();
+  EXPECT_EQ(usable_cores(), usable);
+  if (usable < 2 || before < 0) GTEST_SKIP() << "needs two cores";
+  bool left = current_core() != before;
+  for (int i = 0; i < 1000 && !left; ++i) {  // the scheduler may have brought it back
+    const int core = current_core();
+    leave_core();
+    left = current_core() != core;
+  }
+  EXPECT_TRUE(left);
+}
+
 TEST(Futex, WaitReturnsAtOnceWhenTheWordDiffers) {
   const std::uint32_t word = 1;
   futex_wait(&word, 0);
