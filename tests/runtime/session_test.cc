@@ -181,6 +181,24 @@ TEST_F(SessionTest, OutputsBetweenThoseThatAreWantedMayBeLeftOut) {
   EXPECT_NE(session.explain(EVN_FORMAT_TEXT).find("skip_layer_norm"), std::string::npos);
 }
 
+TEST_F(SessionTest, LayerNormalizationOverADimensionThatOnlyARunKnowsHasAFastKernel) {
+  for (const std::int64_t scales : {40, 1}) {
+    OnnxWriter w(17);
+    w.add_input("x", kF32, {240}).add_input("shape", kI64, {3}).add_output("y", kF32).add_node("Reshape", {"x", "shape"}, {"r"});
+    w.add_initializer("scale", {scales}, std::vector<float>(static_cast<std::size_t>(scales), 1.5f));
+    w.add_node("LayerNormalization", {"r", "scale"}, {"y"});
+    const ModelPtr model = load(make_runtime(), w);
+    Session session(model, "");
+    const std::vector<HostTensor> in = {random_tensor({240}, 2), int_tensor({2, 3, 40})};
+    expect_close(run(session, in), reference(model, in));
+    const bool is_fast = session.explain(EVN_FORMAT_TEXT).find("cpu  layer_norm  ") != std::string::npos;
+    EXPECT_EQ(is_fast, scales == 40);  // a scale of 1 may be broadcast
+    if (scales == 1) continue;
+    EXPECT_THROW(run(session, {in[0], int_tensor({2, 40, 3})}), Error);
+    EXPECT_THROW(run(session, {in[0], int_tensor({6, 40, 1})}), Error);
+  }
+}
+
 TEST_F(SessionTest, AChainWrittenInPlaceLeavesTheInputAlone) {
   OnnxWriter w(13);
   w.add_input("x", kF32, {64}).add_initializer("k", {64}, std::vector<float>(64, 0.5f)).add_output("y", kF32);

@@ -57,7 +57,9 @@ Refusal supports(const OpDesc& d) {
     const Shape& s = d.inputs[static_cast<std::size_t>(input)].shape;
     if (s.rank() != x.rank() - axis) return "scale and bias must have the normalized axes";
     for (int i = 0; i < s.rank(); ++i) {
-      if (s[i] < 0 || x[axis + i] != s[i]) return "scale and bias must not be broadcast";
+      // A dimension of x that only a run knows is that of the scale, unless that is 1: else the run's shapes are refused.
+      const bool unlike = x[axis + i] < 0 ? s[i] == 1 : x[axis + i] != s[i];
+      if (s[i] < 0 || unlike) return "scale and bias must not be broadcast";
     }
   }
   return nullptr;
