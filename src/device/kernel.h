@@ -131,20 +131,23 @@ inline constexpr std::uint8_t kPitchedOutputs = 8;
 template <std::uint8_t Arguments>
 std::uint8_t pitched(const OpDesc&) { return Arguments; }
 
-// How a packed copy is made of some rows of its constant at a time, by several threads: rows of its first axis, which lie together in
+// How a packed copy is made of some rows of its constant at a time, by several threads: rows of its first axes, which lie together in
 // memory.
 struct PrepackParts {
   // Parts begin at multiples of so many rows. 0: there are no parts of this one.
   std::int64_t (*step)(const OpDesc& desc, int input) = nullptr;
   // Writes what rows [begin, end) are in the packed copy; they lie at `rows`. Parts write no common bytes, and together all.
   void (*run)(const OpDesc& desc, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) = nullptr;
+  int axes = 1;  // whose indices together count rows
+
+  std::int64_t rows(const Weight& weight) const { return weight.desc.shape.elements(0, axes); }
 };
 
 // Kernel::prepack where there are parts: one of all rows.
-template <auto Run>
+template <auto Run, int Axes = 1>
 void prepack_all(const OpDesc& desc, int input, void* packed) {
   const Weight& weight = *desc.constant(input);
-  Run(desc, input, weight.bytes(), 0, weight.desc.shape[0], packed);
+  Run(desc, input, weight.bytes(), 0, weight.desc.shape.elements(0, Axes), packed);
 }
 
 struct Kernel {

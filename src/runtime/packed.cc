@@ -14,25 +14,27 @@ namespace {
 // Of plain bytes, which stay in L2 from when they are read until they are packed.
 constexpr std::size_t kPartBytes = std::size_t{256} << 10;
 
-std::size_t row_bytes(const Weight& weight) { return weight.size_bytes / static_cast<std::size_t>(weight.desc.shape[0]); }
+std::size_t row_bytes(const Kernel& kernel, const Weight& weight) {
+  return weight.size_bytes / static_cast<std::size_t>(kernel.parts.rows(weight));
+}
 
 // 0: the constant is packed as a whole. Parts begin on lines of the checksum.
 std::int64_t rows_of_part(const Kernel& kernel, const OpDesc& desc, int input) {
   const Weight& weight = *desc.constant(input);
   const std::int64_t step = kernel.parts.step == nullptr || weight.size_bytes == 0 ? 0 : kernel.parts.step(desc, input);
   if (step == 0) return 0;
-  const std::size_t row = row_bytes(weight);
+  const std::size_t row = row_bytes(kernel, weight);
   const std::size_t line = Checksum::kLineBytes / std::gcd(row, Checksum::kLineBytes);
   const std::size_t unit = std::lcm(static_cast<std::size_t>(step), line);
   const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, kPartBytes / (unit * row)) * unit);
-  return std::min(rows, weight.desc.shape[0]);
+  return std::min(rows, kernel.parts.rows(weight));
 }
 
 // Of the block from which the constant is packed when it is in the file yet.
 std::size_t block_of(const Kernel& kernel, const OpDesc& desc, int input) {
   const Weight& weight = *desc.constant(input);
   const std::int64_t rows = rows_of_part(kernel, desc, input);
-  const std::size_t bytes = rows == 0 ? weight.size_bytes : static_cast<std::size_t>(rows) * row_bytes(weight);
+  const std::size_t bytes = rows == 0 ? weight.size_bytes : static_cast<std::size_t>(rows) * row_bytes(kernel, weight);
   return align_up(bytes, std::size_t{64});
 }
 
@@ -153,9 +155,10 @@ std::vector<PackedStore::Batch::Part> PackedStore::Batch::cut_jobs() {
     const Weight& weight = *j.desc.constant(j.key.input);
     const std::int64_t rows = j.cached != nullptr ? 0 : rows_of_part(*j.kernel, j.desc, j.key.input);
     if (rows == 0) parts.push_back({&j, 0, 0, 0, weight.size_bytes});
-    for (std::int64_t begin = 0; rows != 0 && begin < weight.desc.shape[0]; begin += rows) {
-      const std::int64_t end = std::min(begin + rows, weight.desc.shape[0]);
-      const std::size_t row = row_bytes(weight);
+    const std::int64_t all = rows == 0 ? 0 : j.kernel->parts.rows(weight);
+    for (std::int64_t begin = 0; begin < all; begin += rows) {
+      const std::int64_t end = std::min(begin + rows, all);
+      const std::size_t row = row_bytes(*j.kernel, weight);
       parts.push_back({&j, begin, end, static_cast<std::size_t>(begin) * row, static_cast<std::size_t>(end - begin) * row});
     }
   }

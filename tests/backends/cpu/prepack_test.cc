@@ -9,40 +9,44 @@ namespace {
 
 struct PartsCase {
   std::string op;
-  Shape x, weight;
+  Shape x;
+  std::vector<Shape> weights;
   std::vector<Attribute> attributes = {};
 };
 
 KernelSubject subject_of(const PartsCase& c) {
   KernelSubject s;
   add_operand(&s, {DType::kFloat32, c.x}, Bytes(TensorDesc{DType::kFloat32, c.x}.size_bytes()), false);
-  std::vector<float> values(static_cast<std::size_t>(c.weight.elements()));
   Random random(7);
-  for (float& v : values) v = random.uniform(-1, 1);
-  const auto* const bytes = reinterpret_cast<const char*>(values.data());
-  add_operand(&s, {DType::kFloat32, c.weight}, Bytes(bytes, bytes + values.size() * sizeof(float)), true);
+  for (const Shape& weight : c.weights) {
+    std::vector<float> values(static_cast<std::size_t>(weight.elements()));
+    for (float& v : values) v = random.uniform(-1, 1);
+    const auto* const bytes = reinterpret_cast<const char*>(values.data());
+    add_operand(&s, {DType::kFloat32, weight}, Bytes(bytes, bytes + values.size() * sizeof(float)), true);
+  }
   finish_subject(&s, c.op, 13, c.attributes, 1, {});
   return s;
 }
 
 // Blocks differ before, so that what is not written differs after.
-void expect_same(const Kernel& kernel, const KernelSubject& s) {
+void expect_same(const Kernel& kernel, const KernelSubject& s, int input) {
   const OpDesc d = s.desc();
-  const std::size_t bytes = kernel.prepack_bytes(d, 1);
+  const std::size_t bytes = kernel.prepack_bytes(d, input);
   Bytes whole(bytes, '\0');
-  kernel.prepack(d, 1, whole.data());
-  const std::int64_t rows = s.inputs[1].shape[0], step = kernel.parts.step(d, 1);
-  const std::size_t row = s.values[1].size() / static_cast<std::size_t>(rows);
+  kernel.prepack(d, input, whole.data());
+  const Bytes& values = s.values[static_cast<std::size_t>(input)];
+  const std::int64_t rows = kernel.parts.rows(*d.constant(input)), step = kernel.parts.step(d, input);
+  const std::size_t row = values.size() / static_cast<std::size_t>(rows);
   ASSERT_GT(step, 0);
   for (const std::int64_t steps : {1, 2, 5, 1000}) {
     Bytes parts(bytes, '\xff');
     for (std::int64_t begin = (rows - 1) / (steps * step) * steps * step; begin >= 0; begin -= steps * step) {
       const std::int64_t end = std::min(begin + steps * step, rows);
-      const auto from = s.values[1].begin();
+      const auto from = values.begin();
       const Bytes some(from + static_cast<std::ptrdiff_t>(row) * begin, from + static_cast<std::ptrdiff_t>(row) * end);
-      kernel.parts.run(d, 1, some.data(), begin, end, parts.data());
+      kernel.parts.run(d, input, some.data(), begin, end, parts.data());
     }
-    EXPECT_TRUE(parts == whole) << kernel.name << ", " << s.inputs[1].shape.to_string() << ", parts of " << steps * step << " rows";
+    EXPECT_TRUE(parts == whole) << kernel.name << ", " << d.inputs[input].shape.to_string() << ", parts of " << steps * step << " rows";
   }
 }
 
@@ -50,12 +54,20 @@ std::vector<PartsCase> cases() {
   std::vector<PartsCase> all;
   for (const std::int64_t n : {1, 15, 16, 33, 64, 130, 201}) {
     for (const std::int64_t k : {1, 7, 32, 70}) {
-      all.push_back({"MatMul", {3, k}, {k, n}});
-      all.push_back({"Gemm", {3, k}, {k, n}, {{"alpha", 0.3f}}});
-      all.push_back({"Gemm", {3, k}, {n, k}, {{"transB", std::int64_t{1}}, {"alpha", 0.3f}}});
-      all.push_back({"Conv", {1, k, 6, 5}, {n, k, 1, 1}});
-      all.push_back({"Conv", {1, k, 15, 17}, {n, k, 3, 3}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}});
-      all.push_back({"Conv", {1, 3 * k, 9}, {3 * n, k, 5}, {{"group", std::int64_t{3}}}});
+      all.push_back({"MatMul", {3, k}, {{k, n}}});
+      all.push_back({"Gemm", {3, k}, {{k, n}}, {{"alpha", 0.3f}}});
+      all.push_back({"Gemm", {3, k}, {{n, k}}, {{"transB", std::int64_t{1}}, {"alpha", 0.3f}}});
+      all.push_back({"Conv", {1, k, 6, 5}, {{n, k, 1, 1}}});
+      all.push_back({"Conv", {1, k, 15, 17}, {{n, k, 3, 3}}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}});
+      all.push_back({"Conv", {1, 3 * k, 9}, {{3 * n, k, 5}}, {{"group", std::int64_t{3}}}});
+    }
+  }
+  for (const std::int64_t hidden : {1, 16, 20, 48, 80}) {
+    for (const auto& [op, gates] : {std::pair<const char*, std::int64_t>{"LSTM", 4}, {"GRU", 3}, {"RNN", 1}}) {
+      for (const std::int64_t directions : {1, 2}) {
+        all.push_back({op, {3, 1, 7}, {{directions, gates * hidden, 7}, {directions, gates * hidden, hidden}},
+                       {{"hidden_size", hidden}, {"direction", std::string(directions == 2 ? "bidirectional" : "forward")}}});
+      }
     }
   }
   return all;
@@ -78,13 +90,13 @@ TEST(CpuPrepack, PartsMakeWhatTheWholeMakes) {
       for (const Kernel* kernel : supporting_kernels(*device, s.desc())) {
         if (kernel->parts.run == nullptr) continue;
         seen.insert(kernel->name);
-        expect_same(*kernel, s);
+        for (int input = 1; input <= static_cast<int>(c.weights.size()); ++input) expect_same(*kernel, s, input);
       }
     }
   }
   force_isa(before);
   EXPECT_EQ(seen, with_parts);
-  EXPECT_GE(seen.size(), 4u);
+  EXPECT_GE(seen.size(), 7u);
 }
 
 }  // namespace

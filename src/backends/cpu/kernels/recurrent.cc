@@ -62,41 +62,66 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 
 std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
 
-// Panels of nr columns of `gates` gates, the last one no wider than it must be with `narrow`; rows of w are gates * hidden long. Returns
-// the end.
-float* pack_gates(const float* w, int gates, std::int64_t hidden, std::int64_t depth, std::int64_t nr, bool narrow, float* to) {
-  const std::int64_t padded = padded_size(hidden);
-  const simd_transpose::Loops& move = simd_transpose::loops(cpu_isa());
-  const bool whole = hidden == padded && (narrow || gates * padded % nr == 0);
-  for (std::int64_t first = 0, width = nr; first < gates * padded; first += nr, to += width * depth) {
-    if (narrow) width = std::min(nr, gates * padded - first);
-    if (!whole) std::fill_n(to, width * depth, 0.0f);
-    const std::int64_t last = std::min(first + nr, gates * padded);
-    for (std::int64_t column = first; column < last;) {
-      const std::int64_t gate = column / padded, row = column % padded;
-      const std::int64_t end = std::min(last, (gate + 1) * padded);
-      const std::int64_t rows = std::min(end - column, hidden - row);
-      if (rows > 0) move.transpose(w + (gate * hidden + row) * depth, depth, rows, depth, to + (column - first), width);
-      column = end;
+// Panels of `nr` columns, the last one no wider than it must be with `narrow`.
+struct Panels {
+  std::int64_t nr;
+  bool narrow;
+  std::int64_t columns, depth;
+  float* to;
+
+  // Calls body(to, width, index, count) for what of columns [begin, end) lies in each panel: `count` columns from begin + index on, at
+  // `to`, where rows are `width` floats long.
+  template <typename F>
+  void each(std::int64_t begin, std::int64_t end, F&& body) const {
+    for (std::int64_t column = begin; column < end;) {
+      const std::int64_t first = column / nr * nr;
+      const std::int64_t width = narrow ? std::min(nr, columns - first) : nr;
+      const std::int64_t count = std::min(first + width, end) - column;
+      body(to + first * depth + (column - first), width, column - begin, count);
+      column += count;
     }
   }
-  return to;
+};
+
+// Parts of gates whose padding would share a vector with the next gate's are whole gates.
+std::int64_t part_step(const OpDesc& d, int) {
+  const std::int64_t hidden = d.inputs[In::kR].shape[2];
+  return hidden % kMostLanes == 0 ? kMostLanes : hidden;
 }
 
-void prepack(const OpDesc& d, int input, void* packed) {
-  const Shape& w = d.inputs[input].shape;
-  const std::int64_t hidden = d.inputs[In::kR].shape[2];
-  const int gates = gates_of(d);
-  const int joined = joined_gates(gates, input);
+// Rows of all gates of all directions. What pads a gate, or the last panel, is written with the row before it.
+void prepack(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
+  const Isa isa = cpu_isa();
+  const simd_transpose::Loops& move = simd_transpose::loops(isa);
   const bool is_w = input == In::kW;
-  const std::int64_t nr = is_w ? simd_product::loops(cpu_isa()).nr : simd_gemm::loops(cpu_isa()).nr;
-  const float* from = d.constant(input)->as<float>();
-  auto* to = static_cast<float*>(packed);
-  for (std::int64_t direction = 0; direction < w[0]; ++direction, from += gates * hidden * w[2]) {
-    to = pack_gates(from, joined, hidden, w[2], nr, is_w, to);
-    if (joined < gates) to = pack_gates(from + joined * hidden * w[2], gates - joined, hidden, w[2], nr, is_w, to);
+  const std::int64_t hidden = d.inputs[In::kR].shape[2], padded = padded_size(hidden), depth = d.inputs[input].shape[2];
+  const std::int64_t nr = is_w ? simd_product::loops(isa).nr : simd_gemm::loops(isa).nr;
+  const int gates = gates_of(d), joined = joined_gates(gates, input);
+  const std::int64_t floats = packed_floats(isa, gates, padded, depth, input);
+  const auto* from = static_cast<const float*>(rows);
+  for (std::int64_t row = begin; row < end;) {
+    const std::int64_t gate = row / hidden % gates, first = row % hidden, count = std::min(hidden - first, end - row);
+    const bool second = gate >= joined;
+    float* const to = static_cast<float*>(packed) + row / hidden / gates * floats;
+    Panels p{nr, is_w, (second ? gates - joined : joined) * padded, depth, to};
+    if (second) p.to += packed_b_floats(simd_gemm::loops(isa), joined * padded, depth);
+    const std::int64_t column = (second ? gate - joined : gate) * padded + first;
+    p.each(column, column + count, [&](float* at, std::int64_t width, std::int64_t index, std::int64_t n) {
+      move.transpose(from + index * depth, depth, n, depth, at, width);
+    });
+    if (first + count == hidden) {
+      const std::int64_t next = column - first + padded;
+      p.each(column + count, is_w || next < p.columns ? next : ceil_div(next, nr) * nr,
+             [&](float* at, std::int64_t width, std::int64_t, std::int64_t n) {
+        for (std::int64_t k = 0; k < depth; ++k) std::fill_n(at + k * width, n, 0.0f);
+      });
+    }
+    from += count * depth;
+    row += count;
   }
 }
+
+constexpr PrepackParts kParts = {part_step, prepack, 2};
 
 // -------------------------------------------------------------------------------------------------------- plan --
 
@@ -374,9 +399,12 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"lstm_gemm", "LSTM", "", 10, supports, prepack_bytes, prepack_variant, prepack, plan, run},
-    {"gru_gemm", "GRU", "", 10, supports, prepack_bytes, prepack_variant, prepack, plan, run},
-    {"rnn_gemm", "RNN", "", 10, supports, prepack_bytes, prepack_variant, prepack, plan, run},
+    {"lstm_gemm", "LSTM", "", 10, supports, prepack_bytes, prepack_variant, prepack_all<prepack, 2>, plan, run, false, nullptr, 0,
+     nullptr, kParts},
+    {"gru_gemm", "GRU", "", 10, supports, prepack_bytes, prepack_variant, prepack_all<prepack, 2>, plan, run, false, nullptr, 0,
+     nullptr, kParts},
+    {"rnn_gemm", "RNN", "", 10, supports, prepack_bytes, prepack_variant, prepack_all<prepack, 2>, plan, run, false, nullptr, 0,
+     nullptr, kParts},
 };
 
 }  // namespace
