@@ -11,6 +11,7 @@ namespace evn {
 namespace {
 
 constexpr std::size_t kWindow = 64 << 10;
+constexpr std::size_t kLeastWindow = 4 << 10;
 constexpr int kDeepest = 32;
 constexpr std::uint64_t kFieldsPerLook = 4096;
 
@@ -45,6 +46,7 @@ class Scanner {
   std::vector<std::uint8_t> window_;
   std::uint64_t window_at_ = 0;
   std::size_t window_size_ = 0;
+  std::size_t ahead_ = kWindow;  // bytes that the next window is to have
   std::uint64_t fields_ = 0;
   std::vector<Gap> gaps_;
 
@@ -52,8 +54,10 @@ class Scanner {
     constexpr std::uint64_t kLongest = 10;
     const std::uint64_t want = std::min(kLongest, end - *at);
     if (*at < window_at_ || *at + want > window_at_ + window_size_) {
+      // Behind a large tensor there is the head of another, most often; what is read on and on is many nodes.
+      ahead_ = *at > window_at_ + window_size_ ? kLeastWindow : std::min(2 * ahead_, kWindow);
       window_at_ = *at;
-      window_size_ = static_cast<std::size_t>(std::min<std::uint64_t>(window_.size(), file_.size() - *at));
+      window_size_ = static_cast<std::size_t>(std::min<std::uint64_t>({ahead_, window_.size(), file_.size() - *at}));
       file_.read(window_at_, window_.data(), window_size_);
     }
     const std::uint8_t* const begin = window_.data() + (*at - window_at_);
