@@ -43,7 +43,7 @@ def main():
     bad = 0
     for path in objects:
         cluster = re.search(r"evn_simd_(\w+)_o\d\.dir", str(path))[1]
-        for problem in problems_of(path, cluster, path.name.split(".")[0]):
+        for problem in problems_of(path, cluster, path.name.split(".")[0].removesuffix("_" + cluster)):
             print(f"{cluster} {path.name}: {problem}")
             bad += 1
     return 1 if bad else 0

@@ -1,12 +1,14 @@
-// com.microsoft's products of quantized matrices, whose sums are whole numbers:
-//   QGemm                   y = saturate(round((A' B' + C) * alpha * a scale * b scale / y scale) + y zero point), where A' is A
-//                           less its zero point, with transA transposed, and B' likewise; C is int32 and broadcasts to y.
-//                           Without a zero point of y: y = (A' B' + C) * alpha * a scale * b scale, float32
-//   MatMulIntegerToFloat    y = A' B' * a scale * b scale + bias, in the type of a scale, as MatMul; zero points may be missing (0)
+// com.microsoft's products of quantized matrices, whose sums are int32, which wraps:
+//   QGemm                   y = saturate(round(S * m) + y zero point), where S = A' B' + C, m = alpha * a scale * b scale / y scale, A'
+//                           is A less its zero point, with transA transposed, and B' likewise; C is int32 and broadcasts to y.
+//                           Without a zero point of y: y = S * m with m = alpha * a scale * b scale, float32
+//   MatMulIntegerToFloat    y = A' B' * (a scale * b scale) + bias, in the type of a scale, as MatMul; zero points may be missing (0)
 //   DynamicQuantizeMatMul   the same where A is float32 and is quantized first as DynamicQuantizeLinear does it
-// A's scale and zero point are one number; B's one, or one for each column; the bias [columns] may be missing.
+// A's scale and zero point are one number; B's one, or one for each column; the bias [columns] may be missing. What the scales give is
+// computed in float64 and is then a float32; from the sum on all is float32, and rounding is to even.
 // dtypes: int8 and uint8; scales and bias float32. Failures: those of MatMul and Gemm, scales, zero points and biases that do not
-// fit. Tolerance: rtol 1e-5, atol 1e-6; quantized results exact, where ONNX Runtime, which scales in float32, may be one step off.
+// fit. Tolerance: rtol 1e-5, atol 1e-6; quantized results exact, where ONNX Runtime, which multiplies scales in float32, may be one
+// step off.
 #include <algorithm>
 #include <vector>
 
@@ -69,11 +71,11 @@ void reference_gemm(const ReferenceContext& c) {
       },
       [&](std::int64_t i, std::int64_t row, std::int64_t column, std::int64_t sum) {
         if (c.has_input(kC)) sum += c.input(kC).as<std::int32_t>()[row * added.step[0] + column * added.step[1]];
-        const double y = static_cast<double>(sum) * alpha * scale_at(c, kBScale, column);
+        const double scale = alpha * scale_at(c, kBScale, column);
         if (c.has_input(kYZero)) {
-          put_quantized(c, kYScale, i, y);
+          put_requantized(c.output(), i, wrapped(sum), static_cast<float>(scale / scale_at(c, kYScale)), zero_at(c, kYZero));
         } else {
-          c.output().as<float>()[i] = static_cast<float>(y);
+          c.output().as<float>()[i] = static_cast<float>(wrapped(sum)) * static_cast<float>(scale);
         }
       });
 }
@@ -114,8 +116,8 @@ void matmul(const ReferenceContext& c, const MatMulInputs& in, double a_scale, c
         return std::int64_t{x[static_cast<std::size_t>(i)]} * w[static_cast<std::size_t>(j)];
       },
       [&](std::int64_t i, std::int64_t, std::int64_t column, std::int64_t sum) {
-        const double bias = c.has_input(in.bias) ? static_cast<double>(scale_value(c.input(in.bias), column)) : 0;
-        put_scaled(c.output(), i, static_cast<double>(sum) * a_scale * scale_at(c, in.b_scale, column) + bias);
+        const float y = static_cast<float>(wrapped(sum)) * static_cast<float>(a_scale * scale_at(c, in.b_scale, column));
+        put_scaled(c.output(), i, static_cast<double>(c.has_input(in.bias) ? y + scale_value(c.input(in.bias), column) : y));
       });
 }
 

@@ -1,6 +1,8 @@
-// QLinearMatMul: y = saturate(round((A - a zero point) x (B - b zero point) * a scale * b scale / y scale) + y zero point), as MatMul.
+// QLinearMatMul: y = saturate(round((A - a zero point) x (B - b zero point) * m) + y zero point), as MatMul.
 // ConvInteger: Conv of x - x zero point with w - w zero point, int32, which wraps. Padding is the zero point, which adds nothing.
-// QLinearConv: y = saturate(round((that sum + bias) * x scale * w scale / y scale) + y zero point); the bias is int32.
+// QLinearConv: y = saturate(round((that sum + bias) * m) + y zero point); the bias is int32.
+//   A sum is int32, which wraps, and then float32; m = (one scale * the other / y scale) is computed in float64 and is then a float32, as
+//   its product with the sum. Rounding is to even.
 //   A scale and its zero point are one number; of the left-hand matrix also one for each row, of the right-hand one for each column, of
 //   the weight of a convolution one for each output channel.
 // dtypes: int8 and uint8; scales float32, of QLinearMatMul from 21 also float16 and bfloat16. Failures: those of MatMul and Conv,
@@ -54,7 +56,7 @@ void reference_matmul(const ReferenceContext& c) {
       },
       [&](std::int64_t i, std::int64_t m, std::int64_t n, std::int64_t sum) {
         const double scale = scale_at(c, kAScale, m) * scale_at(c, kBScale, n) / scale_at(c, kYScale, m);
-        put_byte(c.output(), i, round_even(static_cast<double>(sum) * scale) + zero_at(c, kYZero, m));
+        put_requantized(c.output(), i, wrapped(sum), static_cast<float>(scale), zero_at(c, kYZero, m));
       });
 }
 
@@ -100,7 +102,7 @@ void infer_integer(InferContext& c) {
 
 void reference_integer(const ReferenceContext& c) {
   convolve(c, kInteger, [&](std::int64_t i, std::int64_t, std::int64_t sum) {
-    c.output().as<std::int32_t>()[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum));
+    c.output().as<std::int32_t>()[i] = wrapped(sum);
   });
 }
 
@@ -120,7 +122,7 @@ void reference_linear(const ReferenceContext& c) {
   convolve(c, kLinear, [&](std::int64_t i, std::int64_t m, std::int64_t sum) {
     if (c.has_input(kLinear.bias)) sum += c.input(kLinear.bias).as<std::int32_t>()[m];
     const double scale = scale_at(c, kXScale, 0) * scale_at(c, kWScale, m) / scale_at(c, kOutScale, 0);
-    put_byte(c.output(), i, round_even(static_cast<double>(sum) * scale) + zero_at(c, kOutZero, 0));
+    put_requantized(c.output(), i, wrapped(sum), static_cast<float>(scale), zero_at(c, kOutZero, 0));
   });
 }
 

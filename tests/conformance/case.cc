@@ -155,6 +155,7 @@ const Cases& cases() {
     add_contrib_cases(&rows);
     add_ml_cases(&rows);
     add_gradient_cases(&rows);
+    add_quantized_cases(&rows);
     return rows;
   }();
   return all;

@@ -127,6 +127,7 @@ void add_signal_cases(Cases* all);
 void add_contrib_cases(Cases* all);
 void add_ml_cases(Cases* all);
 void add_gradient_cases(Cases* all);
+void add_quantized_cases(Cases* all);
 
 // All rows, made once.
 const Cases& cases();

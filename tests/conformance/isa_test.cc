@@ -14,13 +14,13 @@ TEST(Isa, ConformanceRunsOnAllOrOnTheOneThatTheEnvironmentNames) {
   const char* name = std::getenv("EVN_CPU_ISA");
   const std::vector<Isa> all = isas();
   if (name == nullptr || name[0] == '\0') {
-    for (const Isa isa : {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512}) {
+    for (const Isa isa : test::kIsas) {
       EXPECT_EQ(std::count(all.begin(), all.end(), isa), isa_available(isa) ? 1 : 0) << isa_name(isa);
     }
     return;
   }
   ASSERT_EQ(all.size(), 1u);
-  for (const Isa isa : {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512}) {
+  for (const Isa isa : test::kIsas) {
     if (isa_name(isa) == std::string(name) && !isa_available(isa)) GTEST_SKIP() << "this CPU has no " << name;
   }
   EXPECT_STREQ(isa_name(all[0]), name);

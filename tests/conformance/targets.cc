@@ -63,10 +63,10 @@ bool devices_are_required() {
 
 std::vector<Isa> isas() {
   // With EVN_CPU_ISA only the cluster that the device itself chooses. Asked first before any test forces another.
-  static const Isa chosen = cpu_isa();
+  static const Isa chosen = integer_isa();
   if (const char* name = std::getenv("EVN_CPU_ISA"); name != nullptr && name[0] != '\0') return {chosen};
   std::vector<Isa> all;
-  for (const Isa isa : {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512}) {
+  for (const Isa isa : test::kIsas) {
     if (isa_available(isa)) all.push_back(isa);
   }
   return all;

@@ -8,6 +8,7 @@
 
 #include "backends/cpu/isa.h"
 #include "device/device.h"
+#include "tests/support/isas.h"
 
 namespace evn::conformance {
 
@@ -15,6 +16,9 @@ struct Target {
   std::string name;              // "cpu avx2", "opencl", "mock"
   std::shared_ptr<Device> device;
   std::optional<Isa> isa;        // the CPU's: forced while the target is in use
+
+  // Extensions of a cluster differ from it in products of bytes only.
+  bool differs(const test::KernelSubject& s) const { return !isa || cluster_of(*isa) == *isa || test::has_bytes(s); }
 };
 
 struct Absent {
@@ -37,7 +41,7 @@ std::vector<Isa> isas();
 // Plans kernels for a cluster until it goes.
 class ForcedIsa {
  public:
-  explicit ForcedIsa(std::optional<Isa> isa) : before_(cpu_isa()) {
+  explicit ForcedIsa(std::optional<Isa> isa) : before_(integer_isa()) {
     if (isa) force_isa(*isa);
   }
   ~ForcedIsa() { force_isa(before_); }

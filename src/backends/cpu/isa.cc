@@ -4,6 +4,10 @@
 #include <atomic>
 #include <string>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "base/os/os.h"
 
 namespace evn {
@@ -12,14 +16,46 @@ namespace {
 constexpr int kUnset = -1;
 std::atomic<int> g_isa{kUnset};
 
+// From the best on.
+constexpr Isa kAll[] = {Isa::k_avx512_amx, Isa::k_avx512_vnni, Isa::k_avx512, Isa::k_avx2_vnni, Isa::k_avx2, Isa::k_baseline};
+
 Isa choose() {
   const std::string wanted = os::environment("EVN_CPU_ISA");
-  for (Isa isa : {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512}) {
+  for (const Isa isa : kAll) {
     if (wanted == isa_name(isa) && isa_available(isa)) return isa;
   }
-  if (isa_available(Isa::k_avx512)) return Isa::k_avx512;
-  return isa_available(Isa::k_avx2) ? Isa::k_avx2 : Isa::k_baseline;
+  for (const Isa isa : kAll) {
+    if (isa_available(isa)) return isa;
+  }
+  return Isa::k_baseline;
 }
+
+Isa chosen() {
+  int isa = g_isa.load(std::memory_order_relaxed);
+  if (isa == kUnset) {
+    isa = static_cast<int>(choose());
+    g_isa.store(isa, std::memory_order_relaxed);
+  }
+  return static_cast<Isa>(isa);
+}
+
+#if defined(__x86_64__)
+// What __builtin_cpu_supports of gcc 12 has no word for.
+bool has_avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1u) != 0;
+}
+
+// The tiles, and that the system keeps their state. Whether this process may use them is another question.
+bool has_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> 24 & 3u) != 3u) return false;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 27 & 1u) == 0) return false;
+  unsigned low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low >> 17 & 3u) == 3u;
+}
+#endif
 
 }  // namespace
 
@@ -27,22 +63,34 @@ bool isa_available(Isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  if (isa == Isa::k_avx2) return avx2;
-  if (isa == Isa::k_avx512) {
-    return avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-           __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+                      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
+  const bool avx512_vnni = avx512 && __builtin_cpu_supports("avx512vnni") != 0;
+  switch (isa) {
+    case Isa::k_avx2: return avx2;
+    case Isa::k_avx2_vnni: return avx2 && has_avx_vnni();
+    case Isa::k_avx512: return avx512;
+    case Isa::k_avx512_vnni: return avx512_vnni;
+    case Isa::k_avx512_amx: return avx512_vnni && has_amx();
+    default: return true;
   }
-#endif
+#else
   return isa == Isa::k_baseline;
+#endif
 }
 
-Isa cpu_isa() {
-  int isa = g_isa.load(std::memory_order_relaxed);
-  if (isa == kUnset) {
-    isa = static_cast<int>(choose());
-    g_isa.store(isa, std::memory_order_relaxed);
+Isa cpu_isa() { return cluster_of(chosen()); }
+
+Isa integer_isa() {
+  const Isa isa = chosen();
+  if (isa != Isa::k_avx512_amx) return isa;
+  static std::atomic<int> allowed{kUnset};
+  int answer = allowed.load(std::memory_order_relaxed);
+  if (answer == kUnset) {
+    answer = os::allow_tiles() ? 1 : 0;
+    allowed.store(answer, std::memory_order_relaxed);
   }
-  return static_cast<Isa>(isa);
+  return answer != 0 ? isa : Isa::k_avx512_vnni;
 }
 
 bool has_large_l2() {
@@ -61,6 +109,9 @@ const char* isa_name(Isa isa) {
   switch (isa) {
     case Isa::k_avx2: return "avx2";
     case Isa::k_avx512: return "avx512";
+    case Isa::k_avx2_vnni: return "avx2_vnni";
+    case Isa::k_avx512_vnni: return "avx512_vnni";
+    case Isa::k_avx512_amx: return "avx512_amx";
     default: return "baseline";
   }
 }

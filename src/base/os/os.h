@@ -107,6 +107,9 @@ int usable_cores() noexcept;
 // Bytes of the second-level cache of a core; 0 where that is not known.
 std::int64_t l2_cache_bytes() noexcept;
 
+// Asks the system to let this process use the registers of matrix tiles (AMX). False where it refuses.
+bool allow_tiles() noexcept;
+
 // The core on which the calling thread is now; -1 where that is not known. No system call.
 int current_core() noexcept;
 

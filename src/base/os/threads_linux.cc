@@ -83,6 +83,15 @@ Thread::~Thread() {
   if (joinable_) ::pthread_join(handle_, nullptr);
 }
 
+bool allow_tiles() noexcept {
+#if defined(__x86_64__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h, which older headers do not have
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 void futex_wait(const std::uint32_t* word, std::uint32_t expected) noexcept {
   ::syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }

@@ -19,17 +19,23 @@ struct DynamicRange {
   }
 };
 
-// The range from the least to the largest element, 0 included; the zero point makes 0 exact.
+// Of numbers between `low` and `high`, which have 0 between them; the zero point makes 0 exact. It is 0 where the range has no end.
+inline DynamicRange dynamic_range_of(float low, float high) {
+  DynamicRange range;
+  range.scale = (high - low) / 255.0f;
+  const float zero = range.scale == 0 ? 0 : -low / range.scale;
+  range.zero = std::isnan(zero) ? 0 : std::clamp(round_even(static_cast<double>(zero)), 0.0, 255.0);
+  return range;
+}
+
+// The range from the least to the largest element, 0 included.
 inline DynamicRange dynamic_range(const float* x, std::int64_t count) {
   float low = 0, high = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     low = std::min(low, x[i]);
     high = std::max(high, x[i]);
   }
-  DynamicRange range;
-  range.scale = (high - low) / 255.0f;
-  if (range.scale != 0) range.zero = std::clamp(round_even(static_cast<double>(-low / range.scale)), 0.0, 255.0);
-  return range;
+  return dynamic_range_of(low, high);
 }
 
 }  // namespace evn

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backends/cpu/isa.h"
+#include "tests/support/isas.h"
 #include "tests/support/kernel_run.h"
 
 namespace evn {
@@ -18,14 +19,6 @@ extern const Backend cpu_backend;
 }
 
 namespace evn::test {
-
-inline std::vector<Isa> available_isas() {
-  std::vector<Isa> all;
-  for (Isa isa : {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512}) {
-    if (isa_available(isa)) all.push_back(isa);
-  }
-  return all;
-}
 
 inline std::shared_ptr<Device> cpu_device(int threads) {
   DeviceRequest request;
@@ -91,8 +84,8 @@ class KernelCheck {
     if (subject_.node.op == nullptr) return {};
     const std::vector<Bytes> expected = reference_result(subject_);
     std::vector<Bytes> last;
-    const Isa before = cpu_isa();
-    for (Isa isa : available_isas()) {
+    const Isa before = integer_isa();
+    for (Isa isa : available_isas(has_bytes(subject_))) {
       force_isa(isa);
       SCOPED_TRACE(isa_name(isa));
       for (const Layout layout : {Layout::kChannelsLast, Layout::kPlain}) {

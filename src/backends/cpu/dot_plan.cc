@@ -1,0 +1,188 @@
+#include "backends/cpu/dot_plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu/support.h"
+#include "base/error.h"
+
+namespace evn {
+
+std::int64_t dot_padded(const simd_dot::Loops& loops, std::int64_t segment) { return ceil_div(segment, std::int64_t{loops.k_step}) * loops.k_step; }
+
+std::int64_t dot_block_bytes(const simd_dot::Loops& loops, const DotShape& shape) {
+  return checked_mul(checked_mul(shape.segments, dot_padded(loops, shape.segment)), std::int64_t{loops.lanes});
+}
+
+std::int64_t dot_data_bytes(const simd_dot::Loops& loops, const DotShape& shape) {
+  return checked_mul(dot_block_bytes(loops, shape), ceil_div(shape.columns, std::int64_t{loops.lanes}));
+}
+
+namespace {
+
+std::int64_t whole_lines(std::int64_t bytes) { return static_cast<std::int64_t>(align_up(static_cast<std::size_t>(bytes), 64)); }
+
+}  // namespace
+
+std::int64_t dot_bytes(const simd_dot::Loops& loops, const DotShape& shape) {
+  const std::int64_t sums = checked_mul<std::int64_t>(ceil_div(shape.columns, std::int64_t{loops.lanes}) * loops.lanes, sizeof(std::int32_t));
+  return whole_lines(checked_add(dot_data_bytes(loops, shape), sums));
+}
+
+void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t columns, void* packed) {
+  const DotShape shape = from.shape(columns);
+  const std::int64_t lanes = loops.lanes, padded = dot_padded(loops, shape.segment), block = dot_block_bytes(loops, shape);
+  auto* const to = static_cast<std::uint8_t*>(packed);
+  std::memset(to, 0, static_cast<std::size_t>(dot_bytes(loops, shape)));
+  auto* const sums = reinterpret_cast<std::int32_t*>(to + dot_data_bytes(loops, shape));
+  const unsigned change = from.flip ? 0x80u : 0;
+  const std::int64_t taps = from.taps_h * from.taps_w;
+  for (std::int64_t first = 0; first < columns; first += lanes) {
+    std::uint8_t* const at = to + first / lanes * block;
+    const std::int64_t count = std::min(lanes, columns - first);
+    std::uint32_t sum[64] = {};
+    EVN_CHECK(lanes <= 64);
+    const auto put = [&](std::int64_t channel, std::int64_t tap, std::int64_t j) {
+      const std::uint8_t byte = static_cast<std::uint8_t>(from.b[tap + channel * from.channel_step + (first + j) * from.column_step] ^ change);
+      const std::int64_t segment = from.by_tap ? tap : tap / from.taps_w;
+      const std::int64_t k = segment * padded + (from.by_tap ? 0 : tap % from.taps_w * from.channels) + channel;
+      at[(k / 4 * lanes + j) * 4 + k % 4] = byte;
+      sum[j] += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
+    };
+    // In the order in which B lies in memory.
+    if (from.column_step == 1) {
+      for (std::int64_t channel = 0; channel < from.channels; ++channel) {
+        for (std::int64_t j = 0; j < count; ++j) put(channel, 0, j);
+      }
+    } else {
+      for (std::int64_t j = 0; j < count; ++j) {
+        for (std::int64_t channel = 0; channel < from.channels; ++channel) {
+          for (std::int64_t tap = 0; tap < taps; ++tap) put(channel, tap, j);
+        }
+      }
+    }
+    for (std::int64_t j = 0; j < count; ++j) sums[first + j] = static_cast<std::int32_t>(sum[j]);
+  }
+}
+
+namespace {
+
+// Whole vectors, and whole lines of memory.
+std::int64_t column_step(const simd_dot::Loops& loops, std::int64_t columns) {
+  const std::int64_t step = std::max(loops.lanes, 16);
+  return ceil_div(columns, step) * step;
+}
+
+constexpr int kArrays = 4;  // start, b_zero, scale, bias
+
+}  // namespace
+
+std::size_t dot_columns_bytes(const simd_dot::Loops& loops, std::int64_t columns) {
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(column_step(loops, columns), kArrays * sizeof(float)));
+}
+
+void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const DotShape& shape, const void* packed, std::int64_t column,
+                 void* memory, simd_dot::Tile* tile) {
+  const std::int64_t n = tile->n, step = column_step(loops, n);
+  const auto* const bytes = static_cast<const std::int8_t*>(packed);
+  const auto* const sums = reinterpret_cast<const std::int32_t*>(bytes + dot_data_bytes(loops, shape)) + column;
+  auto* const start = static_cast<std::int32_t*>(memory);
+  auto* const b_zero = start + step;
+  auto* const scale = reinterpret_cast<float*>(b_zero + step);
+  float* const bias = scale + step;
+  std::memset(memory, 0, static_cast<std::size_t>(step) * kArrays * sizeof(float));
+  const auto k = static_cast<std::uint32_t>(shape.segments * shape.segment);
+  const auto a_zero = static_cast<std::uint32_t>(numbers.a_zero);
+  std::uint32_t any_zero = 0;
+  for (std::int64_t j = 0; j < n; ++j) {
+    std::uint32_t zero = 0;  // of B as int8
+    if (numbers.b_zero != nullptr) {
+      const unsigned byte = numbers.b_zero[(column + j) * numbers.b_zero_step] ^ (numbers.flip_b ? 0x80u : 0);
+      zero = static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
+    } else if (numbers.flip_b) {
+      zero = static_cast<std::uint32_t>(-128);
+    }
+    any_zero |= zero;
+    b_zero[j] = static_cast<std::int32_t>(zero);
+    std::uint32_t s = a_zero * (k * zero - static_cast<std::uint32_t>(sums[j]));
+    if (numbers.added != nullptr) s += static_cast<std::uint32_t>(numbers.added[(column + j) * numbers.added_step]);
+    start[j] = static_cast<std::int32_t>(s);
+  }
+  if (numbers.b_scale != nullptr) {
+    const auto scaled = [&](std::int64_t j) { return static_cast<float>(numbers.a_scale * static_cast<double>(numbers.b_scale[j]) / numbers.divisor); };
+    if (numbers.b_scale_step == 0) {
+      std::fill_n(scale, n, scaled(0));
+    } else {
+      for (std::int64_t j = 0; j < n; ++j) scale[j] = scaled(column + j);
+    }
+  }
+  if (numbers.bias != nullptr) std::copy_n(numbers.bias + column, n, bias);
+  tile->b = bytes + column / loops.lanes * dot_block_bytes(loops, shape);
+  tile->start = start;
+  tile->b_zero = any_zero != 0 ? b_zero : nullptr;
+  tile->scale = numbers.b_scale != nullptr ? scale : nullptr;
+  tile->bias = numbers.bias != nullptr ? bias : nullptr;
+  tile->segments = shape.segments;
+  tile->segment = shape.segment;
+  tile->padded = dot_padded(loops, shape.segment);
+}
+
+simd_dot::Output dot_output(DType dtype) {
+  switch (dtype) {
+    case DType::kInt32: return simd_dot::Output::kInt32;
+    case DType::kFloat32: return simd_dot::Output::kFloat;
+    case DType::kInt8: return simd_dot::Output::kInt8;
+    default: return simd_dot::Output::kUint8;
+  }
+}
+
+std::int32_t zero_point_of(const KernelArgs& args, int input) {
+  if (input < 0 || !args.desc->has_input(input)) return 0;
+  const bool is_signed = args.desc->inputs[static_cast<std::size_t>(input)].dtype == DType::kInt8;
+  return is_signed ? *args.in<std::int8_t>(input) : *args.in<std::uint8_t>(input);
+}
+
+bool is_one_number(const OpDesc& d, int input) {
+  if (input < 0 || !d.has_input(input)) return true;
+  const Shape& s = d.inputs[static_cast<std::size_t>(input)].shape;
+  for (int i = 0; i < s.rank(); ++i) {
+    if (s[i] != 1) return false;
+  }
+  return true;
+}
+
+namespace {
+
+constexpr std::int64_t kTilesPerThread = 4;
+constexpr double kRowsOfRead = 24;      // it takes to read B
+constexpr std::int64_t kRowStep = 32;   // of a tile: those of two tiles of AMX
+
+}  // namespace
+
+std::int64_t dot_pieces(const simd_dot::Loops& loops, const DotWork& w) {
+  if (w.threads < 2) return 1;
+  const double cost = static_cast<double>(w.outer) * std::max(kRowsOfRead, static_cast<double>(w.m)) * static_cast<double>(w.n) * static_cast<double>(w.k);
+  return std::max<std::int64_t>(1, std::min(static_cast<std::int64_t>(std::min(cost / loops.tile_cost, 1e6)), kTilesPerThread * w.threads));
+}
+
+ProductTiling tile_dot(const simd_dot::Loops& loops, const DotWork& w) {
+  const std::int64_t m = std::max<std::int64_t>(1, w.m), n = std::max<std::int64_t>(1, w.n);
+  const std::int64_t pieces = dot_pieces(loops, w);
+  const std::int64_t most_rows = std::max(kRowStep, kDotRowsBytes / std::max<std::int64_t>(1, w.k) / kRowStep * kRowStep);
+  std::int64_t row_tiles = ceil_div(m, most_rows), column_tiles = 1;
+  if (n > m) {
+    column_tiles = std::min(ceil_div(pieces, row_tiles), ceil_div(n, kDotColumnStep));
+    row_tiles = std::max(row_tiles, std::min(ceil_div(pieces, column_tiles), ceil_div(m, kRowStep)));
+  } else {
+    row_tiles = std::max(row_tiles, std::min(pieces, ceil_div(m, kRowStep)));
+    column_tiles = std::min(ceil_div(pieces, row_tiles), ceil_div(n, kDotColumnStep));
+  }
+  ProductTiling t;
+  t.rows = ceil_div(ceil_div(m, row_tiles), kRowStep / 2) * (kRowStep / 2);
+  t.columns = ceil_div(ceil_div(n, column_tiles), kDotColumnStep) * kDotColumnStep;
+  t.row_tiles = ceil_div(m, t.rows);
+  t.column_tiles = ceil_div(n, t.columns);
+  return t;
+}
+
+}  // namespace evn

@@ -1,0 +1,84 @@
+// What the kernels on simd/dot.h share: the packed constant B, what is computed for its columns before a tile runs, and how a product is
+// cut into tiles.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/product_plan.h"
+#include "backends/cpu/simd/dot.h"
+#include "device/kernel.h"
+
+namespace evn {
+
+// B of so many columns, whose k are `segments` runs of `segment` bytes.
+struct DotShape {
+  std::int64_t columns, segments, segment;
+};
+
+std::int64_t dot_padded(const simd_dot::Loops& loops, std::int64_t segment);
+// Bytes of one column block's product with its k; of all blocks; of these and, behind them, the sums of B's columns, in whole lines of
+// memory. Throw EVN_ERROR_LIMIT on overflow.
+std::int64_t dot_block_bytes(const simd_dot::Loops& loops, const DotShape& shape);
+std::int64_t dot_data_bytes(const simd_dot::Loops& loops, const DotShape& shape);
+std::int64_t dot_bytes(const simd_dot::Loops& loops, const DotShape& shape);
+
+// Element (tap, channel, column) of B is b[tap + channel * channel_step + column * column_step], where taps are numbered line by line.
+// A segment is a tap, or a line of them, each with its channels.
+struct DotSource {
+  const std::uint8_t* b;
+  std::int64_t column_step, channels, channel_step;
+  std::int64_t taps_h = 1, taps_w = 1;
+  bool by_tap = false;
+  bool flip = false;  // B is uint8
+
+  DotShape shape(std::int64_t columns) const {
+    return {columns, by_tap ? taps_h * taps_w : taps_h, by_tap ? channels : taps_w * channels};
+  }
+};
+void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t columns, void* to);
+
+// Scales and zero points as they lie in a node's inputs. Steps are 0 where one number is for all columns, else 1.
+struct DotNumbers {
+  std::int32_t a_zero = 0;                 // of A as uint8
+  const std::uint8_t* b_zero = nullptr;    // null: 0
+  std::int64_t b_zero_step = 0;
+  bool flip_b = false;                     // B is uint8, and its zero points
+  const std::int32_t* added = nullptr;     // to sums; null: 0
+  std::int64_t added_step = 0;
+  double a_scale = 1, divisor = 1;         // a sum's scale is a_scale * b_scale / divisor
+  const float* b_scale = nullptr;          // null: no scale
+  std::int64_t b_scale_step = 0;
+  const float* bias = nullptr;             // added to floats
+};
+
+// What a thread needs for the columns, in bytes.
+std::size_t dot_columns_bytes(const simd_dot::Loops& loops, std::int64_t columns);
+
+// Fills in what belongs to columns [column, column + tile->n): b, start, b_zero, scale and bias. `packed` is what pack_dot wrote,
+// `memory` is dot_columns_bytes of so many columns, aligned to 64.
+void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const DotShape& shape, const void* packed, std::int64_t column,
+                 void* memory, simd_dot::Tile* tile);
+
+// The dtypes' parts of it.
+inline bool is_uint8(const TensorDesc& t) { return t.dtype == DType::kUint8; }
+simd_dot::Output dot_output(DType dtype);
+// An input that is one int8 or uint8 number, as int32; 0 when it is not given.
+std::int32_t zero_point_of(const KernelArgs& args, int input);
+// 1 where an input has a number for each column, 0 where it has one for all.
+inline std::int64_t step_of(const OpDesc& d, int input) { return d.inputs[static_cast<std::size_t>(input)].shape.elements() == 1 ? 0 : 1; }
+// Whether an input is not given, or known to be one number.
+bool is_one_number(const OpDesc& d, int input);
+
+struct DotWork {
+  std::int64_t m, n, k;
+  std::int64_t outer;     // as many like products are in the same call
+  std::uint32_t threads;
+};
+// How many tiles are worth while, of all products together.
+std::int64_t dot_pieces(const simd_dot::Loops& loops, const DotWork& work);
+ProductTiling tile_dot(const simd_dot::Loops& loops, const DotWork& work);
+
+inline constexpr std::int64_t kDotColumnStep = 64;          // columns of a tile are a multiple, all clusters' vectors
+inline constexpr std::int64_t kDotRowsBytes = 256 << 10;    // of A in a tile: it stays in L2 while the columns of B pass by
+
+}  // namespace evn

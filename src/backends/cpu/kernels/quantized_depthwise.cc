@@ -1,0 +1,200 @@
+// Depthwise QLinearConv and ConvInteger with a constant weight, over one or two spatial axes, channels last. Exact, as the reference. A
+// tile is some lines of an image, or some positions of a line, which are copied into a slab with their pads.
+#include <algorithm>
+
+#include "backends/cpu/byte_slab.h"
+#include "backends/cpu/dot_plan.h"
+#include "backends/cpu/simd/dot_depthwise.h"
+#include "backends/cpu/support.h"
+#include "base/hash.h"
+#include "ops/conv.h"
+
+namespace evn {
+namespace {
+
+using simd_dot_depthwise::kMostPairs;
+
+// The inputs' numbers; -1: the operator has none.
+struct Inputs {
+  int x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias;
+};
+constexpr Inputs kLinear = {1, 2, 3, 4, 5, 6, 7, 8};
+constexpr Inputs kInteger = {-1, 2, 1, -1, 3, -1, -1, -1};
+
+constexpr std::int64_t kFewestChannels = 8;   // fewer leave most lanes of a vector empty
+constexpr std::int64_t kSlabBytes = 64 << 10;
+constexpr std::int64_t kLeastPositions = 16;  // of a tile that is a part of a line
+constexpr std::int64_t kWidest = 16;          // lanes of all clusters
+constexpr double kTileCost = 1.5e6;           // in products
+
+struct DepthwiseState {
+  Isa isa;
+  ByteSlab slab;
+  std::int64_t images, channels, taps;
+  std::int64_t lines, width, line_tiles, width_tiles;
+  std::size_t slab_at;
+};
+
+std::int64_t padded(std::int64_t channels) { return ceil_div(channels, kWidest) * kWidest; }
+std::int64_t pairs_of(const Shape& w) { return ceil_div(w.elements(2, w.rank()), std::int64_t{2}); }
+
+template <const Inputs& In>
+Refusal supports(const OpDesc& d) {
+  const int rank = d.inputs[0].shape.rank();
+  if (rank != 3 && rank != 4) return "only one or two spatial axes";
+  if (d.constant(In.w) == nullptr || (d.has_input(In.w_zero) && d.constant(In.w_zero) == nullptr)) return "the weight must be constant";
+  const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
+  if (w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup)) return "only one filter for each channel";
+  if (w[0] < kFewestChannels) return "too few channels";
+  return pairs_of(w) > kMostPairs ? "the kernel is too large" : nullptr;
+}
+
+void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
+  for (Layout& l : inputs) l = Layout::kPlain;
+  inputs[0] = outputs[0] = Layout::kChannelsLast;
+}
+
+// The weight: pairs of taps, and then the sum of each channel's.
+template <const Inputs& In>
+std::size_t prepack_bytes(const OpDesc& d, int input) {
+  if (input != In.w) return 0;
+  const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(pairs_of(w) + 1, padded(w[0])), sizeof(std::int32_t)));
+}
+
+// The zero points are in the packed copy.
+template <const Inputs& In>
+std::uint64_t prepack_variant(const OpDesc& d, int) {
+  if (!d.has_input(In.w_zero)) return 0;
+  const Weight& zero = *d.constant(In.w_zero);
+  return checksum_of(zero.bytes(), zero.size_bytes) | 1;
+}
+
+template <const Inputs& In>
+void prepack(const OpDesc& d, int input, void* packed) {
+  const TensorDesc& desc = d.inputs[static_cast<std::size_t>(input)];
+  const std::int64_t channels = desc.shape[0], step = padded(channels), pairs = pairs_of(desc.shape), taps = desc.shape.elements(2, desc.shape.rank());
+  const auto number = [&](const Weight& from, std::int64_t i) -> std::int32_t {
+    return is_uint8(desc) ? from.as<std::uint8_t>()[i] : from.as<std::int8_t>()[i];
+  };
+  const Weight& weight = *d.constant(input);
+  const Weight* const zeros = d.has_input(In.w_zero) ? d.constant(In.w_zero) : nullptr;
+  const std::int64_t zero_step = zeros == nullptr ? 0 : step_of(d, In.w_zero);
+  auto* const to = static_cast<std::int32_t*>(packed);
+  std::fill_n(to, (pairs + 1) * step, 0);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const std::int32_t zero = zeros == nullptr ? 0 : number(*zeros, c * zero_step);
+    for (std::int64_t tap = 0; tap < taps; ++tap) {
+      const std::int32_t value = number(weight, c * taps + tap) - zero;
+      auto* const pair = to + tap / 2 * step + c;
+      const std::uint32_t bits = static_cast<std::uint32_t>(value) & 0xffffu;
+      *pair = static_cast<std::int32_t>(static_cast<std::uint32_t>(*pair) | (tap % 2 == 0 ? bits : bits << 16));
+      to[pairs * step + c] += value;
+    }
+  }
+}
+
+template <const Inputs& In>
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<DepthwiseState>();
+  const Shape& x = d.inputs[0].shape;
+  const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
+  const Window window = conv_window(*d.node, x, w);
+  s.isa = cpu_isa();
+  s.slab.y = window.rank == 2 ? window.axis[0] : WindowAxis{};
+  s.slab.x = window.axis[window.rank - 1];
+  s.slab.pixel = s.slab.channels = s.channels = x[1];
+  s.slab.flip = !is_uint8(d.inputs[0]);
+  s.images = x[0];
+  s.taps = w.elements(2, w.rank());
+  const double line_cost = static_cast<double>(s.slab.x.output * s.channels) * static_cast<double>(s.taps);
+  s.lines = s.slab.y.output;
+  if (d.threads > 1) s.lines = std::max(units_per_tile(s.lines, line_cost, kTileCost), ceil_div(s.lines, std::int64_t{4} * d.threads));
+  s.width = s.slab.x.output;
+  while (s.lines > 1 && s.slab.bytes(s.lines, s.width) > kSlabBytes) s.lines = ceil_div(s.lines, std::int64_t{2});
+  while (s.width > kLeastPositions && s.slab.bytes(s.lines, s.width) > kSlabBytes) s.width = ceil_div(s.width, std::int64_t{2});
+  s.slab.width = s.slab.pixels(s.width);
+  s.line_tiles = ceil_div(s.slab.y.output, s.lines);
+  s.width_tiles = ceil_div(s.slab.x.output, s.width);
+  p->tiles = checked_mul(s.images, checked_mul(s.line_tiles, s.width_tiles));
+  s.slab_at = align_up(2 * static_cast<std::size_t>(padded(s.channels)) * sizeof(std::int32_t), 64);
+  p->thread_scratch_bytes = s.slab_at + static_cast<std::size_t>(s.slab.bytes(s.lines, s.width) + simd_dot::kOverread);
+  p->flops = 2.0 * static_cast<double>(s.taps) * static_cast<double>(d.outputs[0].shape.elements());
+  p->bytes = bytes_of(d);
+}
+
+// start and scale of all channels.
+void set_channels(const KernelArgs& args, const Inputs& in, std::int64_t channels, std::int32_t x_zero, const std::int32_t* sums, void* memory) {
+  auto* const start = static_cast<std::int32_t*>(memory);
+  auto* const scale = reinterpret_cast<float*>(start + padded(channels));
+  const OpDesc& d = *args.desc;
+  const std::int32_t* const bias = in.bias >= 0 && d.has_input(in.bias) ? args.in<std::int32_t>(in.bias) : nullptr;
+  std::fill_n(start, 2 * padded(channels), 0);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
+    start[c] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[c]));
+  }
+  if (in.w_scale < 0) return;
+  const double x_scale = static_cast<double>(*args.in<float>(in.x_scale)), y_scale = static_cast<double>(*args.in<float>(in.y_scale));
+  const float* const w_scale = args.in<float>(in.w_scale);
+  const std::int64_t step = step_of(d, in.w_scale);
+  for (std::int64_t c = 0; c < channels; ++c) scale[c] = static_cast<float>(x_scale * static_cast<double>(w_scale[c * step]) / y_scale);
+}
+
+template <const Inputs& In>
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<DepthwiseState>();
+  const TensorDesc& out = args.desc->outputs[0];
+  const simd_dot::Loops& bytes = simd_dot::loops(s.isa);
+  auto* const memory = static_cast<std::uint8_t*>(args.thread_scratch);
+  std::uint8_t* const slab = memory + s.slab_at;
+  std::int64_t offsets[2 * kMostPairs] = {};
+  for (std::int64_t i = 0; i < s.taps; ++i) {
+    offsets[i] = (i / s.slab.x.kernel * s.slab.y.dilation * s.slab.width + i % s.slab.x.kernel * s.slab.x.dilation) * s.channels;
+  }
+  simd_dot_depthwise::Tile t{};
+  t.channels = s.channels;
+  t.a = slab;
+  t.line_step = s.slab.step_y() * s.slab.width * s.channels;
+  t.step = s.slab.step_x() * s.channels;
+  t.offsets = offsets;
+  t.pairs = ceil_div(s.taps, std::int64_t{2});
+  t.weight = args.pack<std::int32_t>(In.w);
+  t.weight_step = padded(s.channels);
+  const std::int32_t x_zero = zero_point_of(args, In.x_zero) + (s.slab.flip ? 128 : 0);
+  set_channels(args, In, s.channels, x_zero, t.weight + t.pairs * t.weight_step, memory);
+  t.start = reinterpret_cast<const std::int32_t*>(memory);
+  t.scale = reinterpret_cast<const float*>(t.start + padded(s.channels));
+  t.zero = zero_point_of(args, In.y_zero);
+  t.output = dot_output(out.dtype);
+  t.ldc = s.channels;
+  t.line_c = s.slab.x.output * s.channels;
+  for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
+    const std::int64_t x = i % s.width_tiles * s.width, line = i / s.width_tiles % s.line_tiles * s.lines;
+    const std::int64_t image = i / s.width_tiles / s.line_tiles;
+    t.lines = std::min(s.lines, s.slab.y.output - line);
+    t.width = std::min(s.width, s.slab.x.output - x);
+    s.slab.fill(bytes, args.in<std::uint8_t>(0) + image * s.slab.y.input * s.slab.x.input * s.channels, {line, x, t.lines, t.width},
+                static_cast<std::uint8_t>(x_zero), slab);
+    const std::int64_t position = (image * s.slab.y.output + line) * s.slab.x.output + x;
+    t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(position * s.channels) * dtype_size(out.dtype);
+    simd_dot_depthwise::loops(s.isa).run(t);
+  }
+}
+
+template <const Inputs& In>
+constexpr Kernel kernel(const char* name, const char* op) {
+  return {name, op, "", 20, supports<In>, prepack_bytes<In>, prepack_variant<In>, prepack<In>, plan<In>, run<In>, false, layouts};
+}
+
+constexpr Kernel kKernels[] = {
+    kernel<kLinear>("qlinear_conv_depthwise", "QLinearConv"),
+    kernel<kInteger>("conv_integer_depthwise", "ConvInteger"),
+};
+
+}  // namespace
+
+extern const KernelFamily quantized_depthwise_kernels;
+const KernelFamily quantized_depthwise_kernels = {kKernels};
+
+}  // namespace evn

@@ -1,0 +1,215 @@
+// Products of matrices of bytes by a packed constant B: QLinearMatMul and MatMulInteger, and com.microsoft's QGemm, MatMulIntegerToFloat
+// and DynamicQuantizeMatMul. Exact, as the reference. A tile is some rows by some columns. Rows of A are read where they lie if they
+// are uint8 and whole steps of k; others are copied, and DynamicQuantizeMatMul's are quantized.
+#include <algorithm>
+
+#include "backends/cpu/dot_plan.h"
+#include "backends/cpu/support.h"
+#include "ops/infra/dynamic.h"
+
+namespace evn {
+namespace {
+
+// The inputs' numbers; -1: the operator has none.
+struct Inputs {
+  int a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero;
+  int added;  // to sums
+  int bias;   // to floats
+};
+constexpr Inputs kLinear = {1, 2, 3, 4, 5, 6, 7, -1, -1};
+constexpr Inputs kInteger = {-1, 2, 1, -1, 3, -1, -1, -1, -1};
+constexpr Inputs kGemm = {1, 2, 3, 4, 5, 7, 8, 6, -1};
+constexpr Inputs kToFloat = {2, 4, 1, 3, 5, -1, -1, -1, 6};
+constexpr Inputs kDynamic = {-1, -1, 1, 2, 3, -1, -1, -1, 4};
+enum : int { kAlpha, kTransA, kTransB };  // QGemm's attributes
+
+struct ProductState {
+  Isa isa;
+  std::int64_t m, n, k;
+  bool copies, dynamic;
+  std::int64_t lda;                          // of copied rows
+  std::size_t row_sums_at, rows_at;          // in a thread's block, behind what columns need
+  ProductTiling tiling;
+};
+
+bool is_gemm(const Inputs& in) { return &in == &kGemm; }
+bool trans_b(const OpDesc& d, const Inputs& in) { return is_gemm(in) && attr_int(*d.node, kTransB) != 0; }
+bool given(const OpDesc& d, int i) { return i >= 0 && d.has_input(i); }
+
+Refusal refuses(const OpDesc& d, const Inputs& in) {
+  const auto is_float = [&](int i) { return !given(d, i) || d.inputs[static_cast<std::size_t>(i)].dtype == DType::kFloat32; };
+  if (!is_float(in.a_scale) || !is_float(in.b_scale) || !is_float(in.y_scale) || !is_float(in.bias)) return "scales other than float32";
+  if (d.constant(in.b) == nullptr) return "the right-hand matrix must be constant";
+  if (d.inputs[static_cast<std::size_t>(in.b)].shape.rank() != 2) return "the right-hand side must be one matrix";
+  for (const int i : {in.a_scale, in.a_zero, in.y_scale, in.y_zero}) {
+    if (!is_one_number(d, i)) return "scales and zero points for each row";
+  }
+  if (is_gemm(in)) {
+    if (attr_int(*d.node, kTransA) != 0) return "a transposed left-hand matrix";
+    const Shape added = given(d, in.added) ? d.inputs[static_cast<std::size_t>(in.added)].shape : Shape{};
+    if (added.rank() == 2 && added[0] != 1) return "a sum of matrices";
+  }
+  return d.node->epilogue.empty() ? nullptr : "fused steps";
+}
+
+DotSource source_of(const OpDesc& d, const Inputs& in, const std::uint8_t* b) {
+  const TensorDesc& desc = d.inputs[static_cast<std::size_t>(in.b)];
+  const bool t = trans_b(d, in);
+  const std::int64_t row = desc.shape[1];
+  DotSource s{b, t ? row : 1, desc.shape[t ? 1 : 0], t ? 1 : row};
+  s.flip = is_uint8(desc);
+  return s;
+}
+
+std::int64_t columns_of(const OpDesc& d, const Inputs& in) { return d.inputs[static_cast<std::size_t>(in.b)].shape[trans_b(d, in) ? 0 : 1]; }
+
+template <const Inputs& In>
+Refusal supports(const OpDesc& d) {
+  return refuses(d, In);
+}
+
+template <const Inputs& In>
+std::size_t prepack_bytes(const OpDesc& d, int input) {
+  if (input != In.b) return 0;
+  return static_cast<std::size_t>(dot_bytes(simd_dot::loops(integer_isa()), source_of(d, In, nullptr).shape(columns_of(d, In))));
+}
+
+template <const Inputs& In>
+std::uint64_t prepack_variant(const OpDesc& d, int) {
+  return (trans_b(d, In) ? 256u : 0u) | static_cast<std::uint64_t>(integer_isa());
+}
+
+template <const Inputs& In>
+void prepack(const OpDesc& d, int input, void* packed) {
+  const Weight& weight = *d.constant(input);
+  pack_dot(simd_dot::loops(integer_isa()), source_of(d, In, weight.as<std::uint8_t>()), columns_of(d, In), packed);
+}
+
+template <const Inputs& In>
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<ProductState>();
+  s.isa = integer_isa();
+  const simd_dot::Loops& loops = simd_dot::loops(s.isa);
+  const TensorDesc& a = d.inputs[0];
+  s.k = a.shape[a.shape.rank() - 1];
+  s.m = a.shape.elements(0, a.shape.rank() - 1);
+  s.n = columns_of(d, In);
+  s.dynamic = a.dtype == DType::kFloat32;
+  s.copies = !is_uint8(a) || s.k % loops.k_step != 0;
+  s.lda = dot_padded(loops, s.k);
+  if (s.lda % 1024 == 0) s.lda += 64;  // or rows fall into one set of the cache
+  s.tiling = tile_dot(loops, {s.m, s.n, s.k, 1, d.threads});
+  p->tiles = s.tiling.tiles();
+  s.row_sums_at = dot_columns_bytes(loops, s.n);
+  s.rows_at = s.row_sums_at + align_up(static_cast<std::size_t>(s.tiling.rows) * sizeof(std::int32_t), 64);
+  const std::int64_t copied = s.copies ? checked_mul(s.tiling.rows, s.lda) + simd_dot::kOverread : 0;
+  p->thread_scratch_bytes = s.rows_at + static_cast<std::size_t>(copied);
+  p->flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  p->bytes = bytes_of(d);
+}
+
+DotNumbers numbers_of(const KernelArgs& args, const Inputs& in) {
+  const OpDesc& d = *args.desc;
+  DotNumbers n;
+  n.a_zero = zero_point_of(args, in.a_zero) + (d.inputs[0].dtype == DType::kInt8 ? 128 : 0);
+  n.flip_b = is_uint8(d.inputs[static_cast<std::size_t>(in.b)]);
+  if (given(d, in.b_zero)) {
+    n.b_zero = args.in<std::uint8_t>(in.b_zero);
+    n.b_zero_step = step_of(d, in.b_zero);
+  }
+  if (given(d, in.added)) {
+    n.added = args.in<std::int32_t>(in.added);
+    n.added_step = step_of(d, in.added);
+  }
+  if (is_gemm(in)) n.a_scale = static_cast<double>(attr_float(*d.node, kAlpha));
+  if (given(d, in.a_scale)) n.a_scale *= static_cast<double>(*args.in<float>(in.a_scale));
+  if (given(d, in.b_scale)) {
+    n.b_scale = args.in<float>(in.b_scale);
+    n.b_scale_step = step_of(d, in.b_scale);
+  }
+  const bool to_bytes = d.outputs[0].dtype != DType::kFloat32;
+  if (given(d, in.y_scale) && to_bytes) n.divisor = static_cast<double>(*args.in<float>(in.y_scale));
+  if (given(d, in.bias)) n.bias = args.in<float>(in.bias);
+  return n;
+}
+
+// The range of all of A is found for each tile anew, for there is nothing before the tiles.
+DynamicRange range_of(const simd_dot::Loops& loops, const KernelArgs& args, const ProductState& s) {
+  float low = 0, high = 0;
+  loops.range(args.in<float>(0), s.m * s.k, &low, &high);
+  return dynamic_range_of(low, high);
+}
+
+void copy_rows(const simd_dot::Loops& loops, const KernelArgs& args, const ProductState& s, const DynamicRange& range, std::int64_t row,
+               std::int64_t rows, std::uint8_t* to) {
+  const bool flip = args.desc->inputs[0].dtype == DType::kInt8;
+  for (std::int64_t r = 0; r < rows; ++r, to += s.lda) {
+    const std::int64_t at = (row + r) * s.k;
+    if (s.dynamic && range.scale != 0) {
+      loops.quantize(args.in<float>(0) + at, s.k, range.scale, static_cast<std::int32_t>(range.zero), to);
+    } else if (s.dynamic) {
+      std::fill_n(to, s.k, static_cast<std::uint8_t>(range.zero));
+    } else if (flip) {
+      loops.flip(args.in<std::uint8_t>(0) + at, s.k, to);
+    } else {
+      std::copy_n(args.in<std::uint8_t>(0) + at, s.k, to);
+    }
+  }
+}
+
+template <const Inputs& In>
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<ProductState>();
+  const OpDesc& d = *args.desc;
+  const simd_dot::Loops& loops = simd_dot::loops(s.isa);
+  DotNumbers numbers = numbers_of(args, In);
+  DynamicRange range;
+  if (s.dynamic) {
+    range = range_of(loops, args, s);
+    numbers.a_scale = static_cast<double>(range.scale);
+    numbers.a_zero = static_cast<std::int32_t>(range.zero);
+  }
+  auto* const memory = static_cast<std::uint8_t*>(args.thread_scratch);
+  const std::size_t element = dtype_size(d.outputs[0].dtype);
+  const std::int64_t start = 0;
+  for_each_product_tile(s.tiling, s.m, s.n, begin, end,
+                        [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+    simd_dot::Tile t{};
+    t.n = columns;
+    set_columns(loops, numbers, {s.n, 1, s.k}, args.pack<std::uint8_t>(In.b), column, memory, &t);
+    t.a = s.copies ? memory + s.rows_at : args.in<std::uint8_t>(0) + row * s.k;
+    t.lda = s.copies ? s.lda : s.k;
+    if (s.copies) copy_rows(loops, args, s, range, row, rows, memory + s.rows_at);
+    t.lines = 1;
+    t.width = rows;
+    t.offsets = &start;
+    t.row_sums = reinterpret_cast<std::int32_t*>(memory + s.row_sums_at);
+    t.zero = zero_point_of(args, In.y_zero);
+    t.output = dot_output(d.outputs[0].dtype);
+    t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(row * s.n + column) * element;
+    t.ldc = s.n;
+    loops.run(t);
+    return !cancel.stop();
+  });
+}
+
+template <const Inputs& In>
+constexpr Kernel kernel(const char* name, const char* op, const char* domain) {
+  return {name, op, domain, 10, supports<In>, prepack_bytes<In>, prepack_variant<In>, prepack<In>, plan<In>, run<In>};
+}
+
+constexpr const char* kContrib = "com.microsoft";
+constexpr Kernel kKernels[] = {
+    kernel<kLinear>("qlinear_matmul_packed", "QLinearMatMul", ""),
+    kernel<kInteger>("matmul_integer_packed", "MatMulInteger", ""),
+    kernel<kGemm>("qgemm_packed", "QGemm", kContrib),
+    kernel<kToFloat>("matmul_integer_to_float_packed", "MatMulIntegerToFloat", kContrib),
+    kernel<kDynamic>("dynamic_quantize_matmul_packed", "DynamicQuantizeMatMul", kContrib),
+};
+
+}  // namespace
+
+extern const KernelFamily quantized_product_kernels;
+const KernelFamily quantized_product_kernels = {kKernels};
+
+}  // namespace evn

@@ -1,0 +1,55 @@
+// C = A B for one tile of bytes, summed as int32, which wraps: A uint8, whose rows are read as they lie, B a packed constant of int8. The
+// sums become int32, float32 or bytes as they are stored. Whole numbers have one result, whatever the order: every cluster and tile
+// gives the same. Bytes of the other kind become these by an exclusive or with 0x80, and their zero points move by 128.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+
+namespace evn::simd_dot {
+
+enum class Output : std::int32_t { kInt32, kFloat, kInt8, kUint8 };
+
+inline constexpr int kMostSegments = 64;
+inline constexpr std::int64_t kOverread = 64;  // bytes behind a row of A that may be read, where they may be anything
+
+// B, k x n, packed: blocks of `lanes` columns, [block][segment][quad of k][column][4], where a segment is padded with zeros to a multiple
+// of `k_step`; columns beyond n are 0. A tile begins at a block.
+struct Tile {
+  // Row (line, x) of A begins at a + line * line_step + x * lda; its k stand in `segments` runs of `segment` bytes, at these offsets.
+  const std::uint8_t* a;
+  std::int64_t lines, width;
+  std::int64_t line_step, lda;
+  const std::int64_t* offsets;
+  std::int64_t segments, segment;
+  std::int64_t padded;            // `segment` in B
+  const std::int8_t* b;
+  std::int64_t n;
+  // Per column, in whole vectors. A sum is that of the products + start - b_zero * (sum of the row of A).
+  const std::int32_t* start;
+  const std::int32_t* b_zero;     // null: 0
+  std::int32_t* row_sums;         // room for one per row; with b_zero
+  const float* scale;             // of the sum; for floats and bytes
+  const float* bias;              // added to floats; null: none
+  std::int32_t zero;              // added to bytes, which saturate
+  Output output;
+  void* c;
+  std::int64_t line_c, ldc;       // elements from a line or row of C to the next
+};
+
+struct Loops {
+  int lanes;
+  int k_step;
+  double tile_cost;               // multiply-adds that are worth a tile
+  void (*run)(const Tile& tile);
+  // to[i] = from[i] ^ 0x80.
+  void (*flip)(const std::uint8_t* from, std::int64_t n, std::uint8_t* to);
+  // Widens *low and *high to all n numbers that are none.
+  void (*range)(const float* x, std::int64_t n, float* low, float* high);
+  // round(x / scale) + zero, saturated; NaN becomes 0. The scale is not 0.
+  void (*quantize)(const float* x, std::int64_t n, float scale, std::int32_t zero, std::uint8_t* to);
+};
+const Loops& loops(Isa isa);
+
+}  // namespace evn::simd_dot

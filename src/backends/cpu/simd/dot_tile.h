@@ -1,0 +1,266 @@
+// What the loops of simd/dot.h share: the micro-tile of vectors, how sums are stored, and bytes on their way in. A cluster gives its
+// product of quads, by vpdpbusd where there is one, else by products of 16 bits: pmaddubsw would saturate. Included by simd/dot*.cc only.
+#pragma once
+
+#include <cstring>
+
+#include "backends/cpu/simd/dot.h"
+#include "backends/cpu/simd/dot_store.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_dot::Output;
+using simd_dot::Tile;
+
+#if defined(__AMX_INT8__)
+constexpr int kDotMr = 4, kDotNv = 4;  // for few rows only
+#elif defined(__AVX512VNNI__)
+constexpr int kDotMr = 6, kDotNv = 4;
+#elif defined(__AVX512F__)
+constexpr int kDotMr = 4, kDotNv = 4;
+#elif defined(__AVXVNNI__)
+constexpr int kDotMr = 6, kDotNv = 2;
+#else
+constexpr int kDotMr = 4, kDotNv = 2;
+#endif
+constexpr std::int64_t kDotColumns = kDotNv * kLanes;
+constexpr std::int64_t kQuadBytes = 4 * kLanes;  // of one k quad of a block of B
+
+inline BitVec quad_of(const std::uint8_t* p) {
+  std::uint32_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return splat_bits(bits);
+}
+
+// A quad of each of R rows of A by one of NV blocks of B, added to acc.
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+// In the sum's own register: the compiler may otherwise copy sums around.
+inline void add_dot(BitVec a, BitVec b, BitVec& sum) {
+#if defined(__AVX512VNNI__)
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+#else
+  __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+#endif
+}
+
+template <int R, int NV>
+__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
+                                                         std::int64_t block, BitVec (&acc)[R][NV]) {
+  BitVec bv[NV];
+#pragma GCC unroll 4
+  for (int v = 0; v < NV; ++v) bv[v] = load_bits(b + v * block);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const BitVec x = quad_of(rows[r] + at);
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) add_dot(x, bv[v], acc[r][v]);
+  }
+}
+#elif defined(__x86_64__)
+// Products of the bytes of even and of odd number, each as 16 bits, two at a time: at most 2 x 255 x 128.
+typedef std::int16_t ShortVec __attribute__((vector_size(4 * kLanes)));
+typedef std::uint16_t ShortBits __attribute__((vector_size(4 * kLanes)));
+
+template <int R, int NV>
+__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
+                                                         std::int64_t block, BitVec (&acc)[R][NV]) {
+  BitVec even[NV], odd[NV];
+#pragma GCC unroll 4
+  for (int v = 0; v < NV; ++v) {
+    const BitVec both = load_bits(b + v * block);
+    even[v] = reinterpret_cast<BitVec>(reinterpret_cast<ShortVec>(reinterpret_cast<ShortBits>(both) << 8) >> 8);
+    odd[v] = reinterpret_cast<BitVec>(reinterpret_cast<ShortVec>(both) >> 8);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const BitVec both = quad_of(rows[r] + at);
+    const BitVec x_even = both & 0x00ff00ffu;
+    const BitVec x_odd = (both >> 8) & 0x00ff00ffu;
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) acc[r][v] += add_pairs(x_even, even[v]) + add_pairs(x_odd, odd[v]);
+  }
+}
+#else
+template <int R, int NV>
+__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
+                                                         std::int64_t block, BitVec (&acc)[R][NV]) {
+  for (int v = 0; v < NV; ++v) {
+    const BitVec four = load_bits(b + v * block);
+    for (int i = 0; i < 4; ++i) {
+      const BitVec one = reinterpret_cast<BitVec>(reinterpret_cast<IntVec>(four << (24 - 8 * i)) >> 24);
+      for (int r = 0; r < R; ++r) acc[r][v] += one * splat_bits(rows[r][at + i]);
+    }
+  }
+}
+#endif
+
+struct DotMicro {
+  const Tile* tile;
+  const std::uint8_t* a;
+  const std::int8_t* b;
+  std::int32_t* sums;  // rows of kDotColumns
+};
+
+template <int R, int NV>
+void dot_micro(const DotMicro& g) {
+  const Tile& t = *g.tile;
+  const std::int64_t quads = (t.segment + 3) / 4;
+  const std::int64_t block = t.segments * t.padded * kLanes;
+  BitVec acc[R][NV] = {};
+  const std::int8_t* b = g.b;
+  for (std::int64_t s = 0; s < t.segments; ++s, b += t.padded * kLanes) {
+    const std::uint8_t* rows[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) rows[r] = g.a + r * t.lda + t.offsets[s];
+    const std::int8_t* at = b;
+#pragma GCC unroll 2
+    for (std::int64_t q = 0; q < quads; ++q, at += kQuadBytes) multiply_quad(rows, 4 * q, at, block, acc);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) store_bits(g.sums + r * kDotColumns + v * kLanes, acc[r][v]);
+  }
+}
+
+using DotMicroFn = void (*)(const DotMicro&);
+#define EVN_DOT_ROW(R) {dot_micro<R, 1>, dot_micro<R, kDotNv>}
+constexpr DotMicroFn kDotMicros[kDotMr][2] = {
+    EVN_DOT_ROW(1), EVN_DOT_ROW(2), EVN_DOT_ROW(3), EVN_DOT_ROW(4),
+#if (defined(__AVX512VNNI__) || defined(__AVXVNNI__)) && !defined(__AMX_INT8__)
+    EVN_DOT_ROW(5), EVN_DOT_ROW(6),
+#endif
+};
+#undef EVN_DOT_ROW
+
+// --------------------------------------------------------------------------------------------------------- stores --
+
+// The sum of a row's bytes that are k.
+inline std::uint32_t sum_row(const Tile& t, const std::uint8_t* row) {
+  std::uint32_t sum = 0;
+  for (std::int64_t s = 0; s < t.segments; ++s) {
+    const std::uint8_t* const p = row + t.offsets[s];
+    for (std::int64_t i = 0; i < t.segment; ++i) sum += p[i];
+  }
+  return sum;
+}
+
+void sum_rows(const Tile& t) {
+  if (t.b_zero == nullptr) return;
+  for (std::int64_t line = 0; line < t.lines; ++line) {
+    for (std::int64_t x = 0; x < t.width; ++x) {
+      t.row_sums[line * t.width + x] = static_cast<std::int32_t>(sum_row(t, t.a + line * t.line_step + x * t.lda));
+    }
+  }
+}
+
+// Some rows of some columns, which begin at (line, x) and `column`; `sums` has the products' sums, `ld` apart.
+struct DotBlock {
+  const std::int32_t* sums;
+  std::int64_t ld, rows, line, x, column, columns;
+};
+
+template <typename F>
+inline void for_each_sum(const Tile& t, const DotBlock& b, std::int64_t j, F&& store) {
+  const BitVec start = load_bits(t.start + b.column + j);
+  if (t.b_zero == nullptr) {
+    for (std::int64_t r = 0; r < b.rows; ++r) store(r, load_bits(b.sums + r * b.ld + j) + start);
+    return;
+  }
+  const BitVec b_zero = load_bits(t.b_zero + b.column + j);
+  const std::int32_t* const row_sums = t.row_sums + b.line * t.width + b.x;
+  for (std::int64_t r = 0; r < b.rows; ++r) {
+    store(r, load_bits(b.sums + r * b.ld + j) + start - b_zero * splat_bits(static_cast<std::uint32_t>(row_sums[r])));
+  }
+}
+
+void store_block(const Tile& t, const DotBlock& b) {
+  const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column;
+  const bool is_signed = t.output == Output::kInt8;
+  const ByteRange range = byte_range(is_signed ? -128 : 0, is_signed ? 127 : 255, t.zero);
+  for (std::int64_t j = 0; j < b.columns; j += kLanes) {
+    const std::int64_t left = b.columns - j, n = left < kLanes ? left : kLanes;
+    const Vec scale = t.scale == nullptr ? zero() : load(t.scale + b.column + j);
+    if (t.output == Output::kInt32) {
+      float* const c = static_cast<float*>(t.c) + first + j;  // stores of whole vectors are the same
+      for_each_sum(t, b, j, [&](std::int64_t r, BitVec sum) {
+        n == kLanes ? store_bits(c + r * t.ldc, sum) : store_n(c + r * t.ldc, reinterpret_cast<Vec>(sum), n);
+      });
+    } else if (t.output == Output::kFloat) {
+      float* const c = static_cast<float*>(t.c) + first + j;
+      const Vec bias = t.bias == nullptr ? zero() : load(t.bias + b.column + j);
+      const bool biased = t.bias != nullptr;
+      for_each_sum(t, b, j, [&](std::int64_t r, BitVec sum) {
+        Vec y = float_of(sum) * scale;
+        if (biased) y += bias;
+        n == kLanes ? store(c + r * t.ldc, y) : store_n(c + r * t.ldc, y, n);
+      });
+    } else {
+      std::uint8_t* const c = static_cast<std::uint8_t*>(t.c) + first + j;
+      for_each_sum(t, b, j, [&](std::int64_t r, BitVec sum) { store_bytes(c + r * t.ldc, saturated(range, float_of(sum) * scale), n); });
+    }
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------- rows --
+
+void run_vectors(const Tile& t) {
+  alignas(64) std::int32_t sums[kDotMr * kDotColumns];
+  const std::int64_t block = t.segments * t.padded * kLanes;
+  const std::int64_t pieces = (t.width + kDotMr - 1) / kDotMr;
+  sum_rows(t);
+  for (std::int64_t column = 0; column < t.n;) {
+    const std::int64_t blocks = (t.n - column + kLanes - 1) / kLanes;
+    const bool wide = blocks >= kDotNv;
+    const std::int64_t most = (wide ? kDotNv : 1) * kLanes;
+    const std::int64_t columns = t.n - column < most ? t.n - column : most;
+    for (std::int64_t line = 0; line < t.lines; ++line) {
+      std::int64_t x = 0;
+      for (std::int64_t piece = pieces; piece > 0; --piece) {
+        const std::int64_t rows = (t.width - x + piece - 1) / piece;
+        kDotMicros[rows - 1][wide ? 1 : 0]({&t, t.a + line * t.line_step + x * t.lda, t.b + column / kLanes * block, sums});
+        store_block(t, {sums, kDotColumns, rows, line, x, column, columns});
+        x += rows;
+      }
+    }
+    column += most;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------- bytes in --
+
+void flip_bytes(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<std::uint8_t>(from[i] ^ 0x80u);
+}
+
+void find_range(const float* x, std::int64_t n, float* low, float* high) {
+  Vec least = splat(*low), most = splat(*high);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec v = load(x + i);
+    least = min_of(v, least);  // NaN gives the second
+    most = max_of(v, most);
+  }
+  for (; i < n; ++i) {
+    *low = x[i] < *low ? x[i] : *low;
+    *high = x[i] > *high ? x[i] : *high;
+  }
+  for (int lane = 0; lane < kLanes; ++lane) {
+    *low = least[lane] < *low ? least[lane] : *low;
+    *high = most[lane] > *high ? most[lane] : *high;
+  }
+}
+
+void quantize(const float* x, std::int64_t n, float scale, std::int32_t zero_point, std::uint8_t* to) {
+  const ByteRange range = byte_range(0, 255, zero_point);
+  const Vec divisor = splat(scale);
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    const std::int64_t left = n - i, count = left < kLanes ? left : kLanes;
+    const Vec v = count == kLanes ? load(x + i) : load_n(x + i, count);
+    store_bytes(to + i, saturated(range, v / divisor), count);
+  }
+}
+
+}  // namespace
+}  // namespace evn::EVN_ISA

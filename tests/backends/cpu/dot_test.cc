@@ -1,0 +1,213 @@
+// The products of bytes of simd/dot.h on every instruction set that this machine has, against a plain loop.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "backends/cpu/dot_plan.h"
+#include "base/checked.h"
+#include "tests/support/isas.h"
+#include "tests/support/graph_builder.h"
+
+namespace evn {
+namespace {
+
+using simd_dot::Output;
+
+struct Shape2 {
+  std::int64_t m, n, k;
+};
+
+// A and B of bytes, multiplied on every instruction set.
+class Dot : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    before_ = integer_isa();
+    force_isa(GetParam());
+    if (integer_isa() != GetParam()) GTEST_SKIP() << "the system does not let this process use it";
+  }
+  void TearDown() override { force_isa(before_); }
+
+  const simd_dot::Loops& loops_ = simd_dot::loops(GetParam());
+
+  // The sums; `b` is k x n of int8, or of uint8 with `flip`.
+  std::vector<std::int32_t> multiply(const Shape2& s, const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b,
+                                     DotNumbers numbers) {
+    std::vector<std::int32_t> c(static_cast<std::size_t>(s.m * s.n + 64), -7);
+    simd_dot::Tile t{};
+    t.c = c.data();
+    run(s, a, b, numbers, Output::kInt32, &t);
+    for (std::size_t i = static_cast<std::size_t>(s.m * s.n); i < c.size(); ++i) EXPECT_EQ(c[i], -7) << "written beyond the end";
+    c.resize(static_cast<std::size_t>(s.m * s.n));
+    return c;
+  }
+
+  void run(const Shape2& s, const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b, const DotNumbers& numbers, Output output,
+           simd_dot::Tile* t) {
+    const DotSource source{b.data(), 1, s.k, s.n, 1, 1, false, numbers.flip_b};
+    const DotShape shape = source.shape(s.n);
+    memory_.assign(static_cast<std::size_t>(dot_bytes(loops_, shape)) + 64, 0xee);
+    auto* const packed = memory_.data() + (64 - reinterpret_cast<std::uintptr_t>(memory_.data()) % 64) % 64;
+    pack_dot(loops_, source, s.n, packed);
+    const std::int64_t lda = dot_padded(loops_, s.k);
+    rows_.assign(static_cast<std::size_t>(s.m * lda + simd_dot::kOverread), 0xdd);
+    for (std::int64_t i = 0; i < s.m; ++i) std::memcpy(&rows_[static_cast<std::size_t>(i * lda)], &a[static_cast<std::size_t>(i * s.k)], static_cast<std::size_t>(s.k));
+    columns_.assign(dot_columns_bytes(loops_, s.n) / 4 + 16, 0);
+    row_sums_.assign(static_cast<std::size_t>(s.m), 0);
+    const std::int64_t start = 0;
+    t->n = s.n;
+    set_columns(loops_, numbers, shape, packed, 0, columns_.data(), t);
+    t->a = rows_.data();
+    t->lda = lda;
+    t->lines = 1;
+    t->width = s.m;
+    t->offsets = &start;
+    t->row_sums = row_sums_.data();
+    t->output = output;
+    t->ldc = s.n;
+    loops_.run(*t);
+  }
+
+ private:
+  Isa before_ = Isa::k_baseline;
+  std::vector<std::uint8_t> memory_, rows_;
+  std::vector<std::int32_t> columns_, row_sums_;
+};
+
+std::vector<std::uint8_t> random_bytes(std::int64_t n, std::uint64_t seed) {
+  test::Random random(seed);
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(n));
+  for (std::uint8_t& b : bytes) b = static_cast<std::uint8_t>(random.next() >> 24);
+  return bytes;
+}
+
+// With B as int8, or as uint8.
+std::vector<std::int32_t> plain(const Shape2& s, const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b, std::int32_t a_zero,
+                                const std::vector<std::int32_t>& b_zeros, bool b_unsigned) {
+  std::vector<std::int32_t> c(static_cast<std::size_t>(s.m * s.n));
+  for (std::int64_t i = 0; i < s.m; ++i) {
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      std::uint32_t sum = 0;
+      for (std::int64_t k = 0; k < s.k; ++k) {
+        const std::uint8_t byte = b[static_cast<std::size_t>(k * s.n + j)];
+        const std::int32_t w = (b_unsigned ? byte : static_cast<std::int8_t>(byte)) - (b_zeros.empty() ? 0 : b_zeros[static_cast<std::size_t>(j) % b_zeros.size()]);
+        sum += static_cast<std::uint32_t>((a[static_cast<std::size_t>(i * s.k + k)] - a_zero) * w);
+      }
+      c[static_cast<std::size_t>(i * s.n + j)] = static_cast<std::int32_t>(sum);
+    }
+  }
+  return c;
+}
+
+TEST_P(Dot, EveryRestOfRowsColumnsAndKIsRight) {
+  for (const std::int64_t k : {1, 2, 3, 4, 5, 31, 63, 64, 65, 130}) {
+    for (std::int64_t m = 1; m <= 37; m += m < 20 ? 1 : 5) {
+      for (const std::int64_t n : {1, 3, 4, 8, 9, 16, 17, 31, 32, 33, 48, 63, 64, 65, 96, 127}) {
+        const Shape2 s{m, n, k};
+        const auto a = random_bytes(m * k, 1), b = random_bytes(k * n, 2);
+        DotNumbers numbers;
+        numbers.a_zero = 113;
+        ASSERT_EQ(multiply(s, a, b, numbers), plain(s, a, b, 113, {}, false)) << m << " x " << n << " x " << k;
+      }
+    }
+  }
+}
+
+// 255 x 127 twice and 255 x -128 twice are more than 16 bits: a product that saturates on the way is wrong.
+TEST_P(Dot, LargestPairsDoNotSaturate) {
+  for (const std::uint8_t extreme : {127, 128}) {
+    const Shape2 s{19, 40, 128};
+    const std::vector<std::uint8_t> a(static_cast<std::size_t>(s.m * s.k), 255), b(static_cast<std::size_t>(s.k * s.n), extreme);
+    EXPECT_EQ(multiply(s, a, b, {}), plain(s, a, b, 0, {}, false));
+  }
+}
+
+TEST_P(Dot, SumsWrap) {
+  const Shape2 s{5, 17, 70000};
+  const std::vector<std::uint8_t> a(static_cast<std::size_t>(s.m * s.k), 255), b(static_cast<std::size_t>(s.k * s.n), 127);
+  EXPECT_EQ(multiply(s, a, b, {}), plain(s, a, b, 0, {}, false));
+}
+
+TEST_P(Dot, ZeroPointsOfBothSidesCount) {
+  const Shape2 s{21, 35, 77};
+  const auto a = random_bytes(s.m * s.k, 3), b = random_bytes(s.k * s.n, 4), zeros = random_bytes(s.n, 5);
+  for (const bool is_unsigned : {false, true}) {
+    for (const std::int64_t step : {0, 1}) {
+      std::vector<std::int32_t> b_zeros;
+      for (std::int64_t j = 0; j < (step == 0 ? 1 : s.n); ++j) {
+        const std::uint8_t zero = zeros[static_cast<std::size_t>(j)];
+        b_zeros.push_back(is_unsigned ? zero : static_cast<std::int8_t>(zero));
+      }
+      DotNumbers numbers;
+      numbers.a_zero = 200;
+      numbers.b_zero = zeros.data();
+      numbers.b_zero_step = step;
+      numbers.flip_b = is_unsigned;
+      EXPECT_EQ(multiply(s, a, b, numbers), plain(s, a, b, 200, b_zeros, is_unsigned)) << is_unsigned << step;
+    }
+  }
+  DotNumbers none;
+  none.flip_b = true;
+  EXPECT_EQ(multiply(s, a, b, none), plain(s, a, b, 0, {}, true)) << "uint8 without a zero point";
+}
+
+// What becomes bytes: rounded to even, saturated, NaN the least.
+TEST_P(Dot, BytesAreRoundedToEvenAndSaturated) {
+  const float inf = INFINITY;
+  const float scales[] = {0.5f, 0.25f, 1.0f, 1e-3f, 1e30f, inf, -0.5f, 0.0f, NAN, 1e-30f, 3.0f, 0.125f};
+  const std::int64_t n = sizeof scales / sizeof *scales;
+  const Shape2 s{9, n, 1};
+  const std::vector<std::uint8_t> a = {0, 1, 2, 3, 5, 7, 100, 200, 255};
+  const std::vector<std::uint8_t> b = {1, 1, 1, 1, 1, 1, 1, 1, 1, 255, 255, 1};
+  for (const Output output : {Output::kInt8, Output::kUint8}) {
+    const int least = output == Output::kInt8 ? -128 : 0, most = least + 255;
+    for (const std::int32_t zero : {0, 3, least, most}) {
+      DotNumbers numbers;
+      numbers.b_scale = scales;
+      numbers.b_scale_step = 1;
+      std::vector<std::uint8_t> c(static_cast<std::size_t>(s.m * s.n));
+      simd_dot::Tile t{};
+      t.c = c.data();
+      t.zero = zero;
+      run(s, a, b, numbers, output, &t);
+      for (std::int64_t i = 0; i < s.m; ++i) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          const float y = static_cast<float>(a[static_cast<std::size_t>(i)] * static_cast<std::int8_t>(b[static_cast<std::size_t>(j)])) * scales[j];
+          const double rounded = std::isnan(y) ? -1000 : std::nearbyint(static_cast<double>(y)) + zero;
+          const int expected = static_cast<int>(std::fmin(std::fmax(rounded, least), most));
+          const std::uint8_t got = c[static_cast<std::size_t>(i * n + j)];
+          EXPECT_EQ(output == Output::kInt8 ? static_cast<std::int8_t>(got) : got, expected) << y << " + " << zero;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Dot, QuantizesAndFindsTheRange) {
+  std::vector<float> x = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 300.0f, -300.0f, NAN, INFINITY, -INFINITY, 1e-40f, 7, 8, 9, 10, 11, 12.5f, 13.5f, -7};
+  std::vector<std::uint8_t> y(x.size());
+  loops_.quantize(x.data(), static_cast<std::int64_t>(x.size()), 1.0f, 10, y.data());
+  EXPECT_EQ(y, (std::vector<std::uint8_t>{10, 12, 12, 10, 8, 255, 0, 0, 255, 0, 10, 17, 18, 19, 20, 21, 22, 24, 3}));
+  for (std::size_t at = 0; at < 37; ++at) {
+    std::vector<float> values(37, 0.25f);
+    values[(at + 5) % 37] = NAN;
+    values[at] = 4;
+    values[(at + 11) % 37] = -3;
+    float low = 0, high = 0;
+    loops_.range(values.data(), 37, &low, &high);
+    EXPECT_EQ(low, -3) << at;
+    EXPECT_EQ(high, 4) << at;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, Dot, testing::ValuesIn(test::available_isas(true)), [](const auto& of) { return isa_name(of.param); });
+
+// What a system that refuses leaves of the best.
+TEST(IntegerIsa, IsAnExtensionOfTheCluster) {
+  EXPECT_EQ(cluster_of(integer_isa()), cpu_isa());
+  EXPECT_TRUE(isa_available(integer_isa()));
+}
+
+}  // namespace
+}  // namespace evn

@@ -1,0 +1,29 @@
+// The instruction-set clusters and their extensions, and which of them this machine has.
+#pragma once
+
+#include <vector>
+
+#include "backends/cpu/isa.h"
+#include "tests/support/kernel_run.h"
+
+namespace evn::test {
+
+inline constexpr Isa kIsas[] = {Isa::k_baseline, Isa::k_avx2, Isa::k_avx2_vnni, Isa::k_avx512, Isa::k_avx512_vnni, Isa::k_avx512_amx};
+
+// Whether it has inputs of bytes, by whose products alone an extension differs from its cluster.
+inline bool has_bytes(const KernelSubject& s) {
+  for (const TensorDesc& d : s.inputs) {
+    if (d.dtype == DType::kInt8 || d.dtype == DType::kUint8) return true;
+  }
+  return false;
+}
+
+inline std::vector<Isa> available_isas(bool extensions = false) {
+  std::vector<Isa> all;
+  for (const Isa isa : kIsas) {
+    if (isa_available(isa) && (extensions || cluster_of(isa) == isa)) all.push_back(isa);
+  }
+  return all;
+}
+
+}  // namespace evn::test
