@@ -3,6 +3,7 @@
 #include "backends/cpu/relayout.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "backends/cpu/simd/transpose.h"
 #include "backends/cpu/support.h"
@@ -53,6 +54,47 @@ void transpose(Isa, const T* x, std::int64_t x_step, std::int64_t rows, std::int
 
 void transpose(Isa isa, const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y, std::int64_t y_step) {
   simd_transpose::loops(isa).transpose(x, x_step, rows, columns, y, y_step);
+}
+
+typedef std::uint8_t Bytes __attribute__((vector_size(16)));
+constexpr std::int64_t kSquare = sizeof(Bytes);
+
+// Up to 16 rows of 16 bytes become columns: four times, rows are dealt out like cards. Each column is stored with `width` bytes.
+template <std::size_t Width>
+void transpose_square(const std::uint8_t* x, std::int64_t x_step, std::int64_t rows, std::uint8_t* y, std::int64_t y_step) {
+  Bytes v[kSquare] = {}, w[kSquare];
+  for (std::int64_t i = 0; i < rows; ++i) std::memcpy(&v[i], x + i * x_step, sizeof(Bytes));
+#pragma GCC unroll 4
+  for (int round = 0; round < 4; ++round) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kSquare / 2; ++i) {
+      w[2 * i] = __builtin_shufflevector(v[i], v[i + kSquare / 2], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      w[2 * i + 1] = __builtin_shufflevector(v[i], v[i + kSquare / 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kSquare; ++i) v[i] = w[i];
+  }
+  for (std::int64_t j = 0; j < kSquare; ++j) std::memcpy(y + j * y_step, &v[j], Width);
+}
+
+// Bytes, by squares; the last ones of rows and columns overlap those before. Pictures of three channels, or four, are stored with four bytes
+// a pixel, of which the next pixel's write over the last; the last pixels are not.
+void transpose(Isa isa, const std::uint8_t* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, std::uint8_t* y, std::int64_t y_step) {
+  if (columns < kSquare || (rows < kSquare && (rows < 3 || rows > 4 || y_step != rows))) {
+    return transpose<std::uint8_t>(isa, x, x_step, rows, columns, y, y_step);
+  }
+  if (rows < kSquare) {
+    std::int64_t j = 0;
+    for (; j + kSquare < columns; j += kSquare) transpose_square<4>(x + j, x_step, rows, y + j * y_step, y_step);
+    return transpose<std::uint8_t>(isa, x + j, x_step, rows, columns - j, y + j * y_step, y_step);
+  }
+  for (std::int64_t i = 0; i < rows; i += kSquare) {
+    const std::int64_t row = std::min(i, rows - kSquare);
+    for (std::int64_t j = 0; j < columns; j += kSquare) {
+      const std::int64_t column = std::min(j, columns - kSquare);
+      transpose_square<kSquare>(x + row * x_step + column, x_step, kSquare, y + column * y_step + row, y_step);
+    }
+  }
 }
 
 // y[i * y_step + j] = x[i * x_step + j] for i < rows, j < columns.
