@@ -12,7 +12,8 @@
 namespace evn {
 namespace {
 
-using simd_dot_depthwise::kMostPairs;
+using simd_dot_depthwise::kBlock;
+using simd_dot_depthwise::kMostTaps;
 
 // The inputs' numbers; -1: the operator has none.
 struct Inputs {
@@ -24,7 +25,7 @@ constexpr Inputs kInteger = {-1, 2, 1, -1, 3, -1, -1, -1};
 constexpr std::int64_t kFewestChannels = 8;   // fewer leave most lanes of a vector empty
 constexpr std::int64_t kSlabBytes = 64 << 10;
 constexpr std::int64_t kLeastPositions = 16;  // of a tile that is a part of a line
-constexpr std::int64_t kWidest = 16;          // lanes of all clusters
+constexpr std::int64_t kMostGroup = 4;
 constexpr double kTileCost = 1.5e6;           // in products
 
 struct DepthwiseState {
@@ -35,8 +36,22 @@ struct DepthwiseState {
   std::size_t slab_at;
 };
 
-std::int64_t padded(std::int64_t channels) { return ceil_div(channels, kWidest) * kWidest; }
-std::int64_t pairs_of(const Shape& w) { return ceil_div(w.elements(2, w.rank()), std::int64_t{2}); }
+std::int64_t padded(std::int64_t channels) { return ceil_div(channels, kBlock) * kBlock; }
+
+// The loops that take four taps at a time, where this machine has them and the output is bytes.
+const simd_dot_depthwise::Loops* quads_of(Isa isa, bool to_bytes) {
+  const bool has_vnni = isa == Isa::k_avx512_vnni || isa == Isa::k_avx512_amx;
+  return has_vnni && to_bytes ? &simd_dot_depthwise::loops(Isa::k_avx512_vnni) : nullptr;
+}
+
+// What stands in front of a packed weight.
+struct Packed {
+  std::int64_t group;       // taps side by side: 2 or 4
+  std::int64_t unused[7];   // up to a line of memory
+};
+
+// Behind it: the weight, in pairs of taps at most, and the sum of each channel's.
+std::int64_t words_of(const Shape& w) { return checked_mul(ceil_div(w.elements(2, w.rank()), std::int64_t{2}) + 1, padded(w[0])); }
 
 template <const Inputs& In>
 Refusal supports(const OpDesc& d) {
@@ -46,7 +61,7 @@ Refusal supports(const OpDesc& d) {
   const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
   if (w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup)) return "only one filter for each channel";
   if (w[0] < kFewestChannels) return "too few channels";
-  return pairs_of(w) > kMostPairs ? "the kernel is too large" : nullptr;
+  return w.elements(2, rank) > kMostTaps ? "the kernel is too large" : nullptr;
 }
 
 void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
@@ -54,42 +69,52 @@ void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs)
   inputs[0] = outputs[0] = Layout::kChannelsLast;
 }
 
-// The weight: pairs of taps, and then the sum of each channel's.
 template <const Inputs& In>
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != In.w) return 0;
   const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
-  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(pairs_of(w) + 1, padded(w[0])), sizeof(std::int32_t)));
+  return static_cast<std::size_t>(checked_add<std::int64_t>(checked_mul<std::int64_t>(words_of(w), sizeof(std::int32_t)), sizeof(Packed)));
 }
 
-// The zero points are in the packed copy.
+// The zero points are in the packed copy, and the isa and the type of the output choose its form.
 template <const Inputs& In>
 std::uint64_t prepack_variant(const OpDesc& d, int) {
-  if (!d.has_input(In.w_zero)) return 0;
+  const std::uint64_t form = quads_of(integer_isa(), In.w_scale >= 0) != nullptr ? 1 : 0;
+  if (!d.has_input(In.w_zero)) return form;
   const Weight& zero = *d.constant(In.w_zero);
-  return checksum_of(zero.bytes(), zero.size_bytes) | 1;
+  return checksum_of(zero.bytes(), zero.size_bytes) << 2 | 2 | form;
 }
 
 template <const Inputs& In>
 void prepack(const OpDesc& d, int input, void* packed) {
   const TensorDesc& desc = d.inputs[static_cast<std::size_t>(input)];
-  const std::int64_t channels = desc.shape[0], step = padded(channels), pairs = pairs_of(desc.shape), taps = desc.shape.elements(2, desc.shape.rank());
+  const std::int64_t channels = desc.shape[0], step = padded(channels), taps = desc.shape.elements(2, desc.shape.rank());
   const auto number = [&](const Weight& from, std::int64_t i) -> std::int32_t {
     return is_uint8(desc) ? from.as<std::uint8_t>()[i] : from.as<std::int8_t>()[i];
   };
   const Weight& weight = *d.constant(input);
   const Weight* const zeros = d.has_input(In.w_zero) ? d.constant(In.w_zero) : nullptr;
   const std::int64_t zero_step = zeros == nullptr ? 0 : step_of(d, In.w_zero);
-  auto* const to = static_cast<std::int32_t*>(packed);
-  std::fill_n(to, (pairs + 1) * step, 0);
+  const auto value_of = [&](std::int64_t c, std::int64_t tap) {
+    return number(weight, c * taps + tap) - (zeros == nullptr ? 0 : number(*zeros, c * zero_step));
+  };
+  bool fits = quads_of(integer_isa(), In.w_scale >= 0) != nullptr;
+  for (std::int64_t i = 0; fits && i < channels * taps; ++i) {
+    const std::int32_t value = value_of(i / taps, i % taps);
+    fits = value >= -128 && value <= 127;
+  }
+  auto* const head = static_cast<Packed*>(packed);
+  *head = {fits ? 4 : 2, {}};
+  auto* const to = reinterpret_cast<std::uint32_t*>(head + 1);
+  std::fill_n(to, words_of(desc.shape), 0u);
+  const std::int64_t group = head->group, bits = 32 / group;
+  std::uint32_t* const sums = to + ceil_div(taps, group) * step;
   for (std::int64_t c = 0; c < channels; ++c) {
-    const std::int32_t zero = zeros == nullptr ? 0 : number(*zeros, c * zero_step);
+    const std::int64_t place = fits ? simd_dot_depthwise::quad_place(c) : c;
     for (std::int64_t tap = 0; tap < taps; ++tap) {
-      const std::int32_t value = number(weight, c * taps + tap) - zero;
-      auto* const pair = to + tap / 2 * step + c;
-      const std::uint32_t bits = static_cast<std::uint32_t>(value) & 0xffffu;
-      *pair = static_cast<std::int32_t>(static_cast<std::uint32_t>(*pair) | (tap % 2 == 0 ? bits : bits << 16));
-      to[pairs * step + c] += value;
+      const auto value = static_cast<std::uint32_t>(value_of(c, tap));
+      to[tap / group * step + place] |= (value & ((1u << bits) - 1)) << (tap % group * bits);
+      sums[place] += value;
     }
   }
 }
@@ -100,7 +125,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const Shape& x = d.inputs[0].shape;
   const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
   const Window window = conv_window(*d.node, x, w);
-  s.isa = cpu_isa();
+  s.isa = integer_isa();
   s.slab.y = window.rank == 2 ? window.axis[0] : WindowAxis{};
   s.slab.x = window.axis[window.rank - 1];
   s.slab.pixel = s.slab.channels = s.channels = x[1];
@@ -123,22 +148,25 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-// start and scale of all channels.
-void set_channels(const KernelArgs& args, const Inputs& in, std::int64_t channels, std::int32_t x_zero, const std::int32_t* sums, void* memory) {
+// start and scale of all channels, in the order of the packed weight.
+void set_channels(const KernelArgs& args, const Inputs& in, std::int64_t channels, std::int32_t x_zero, bool by_quads, const std::int32_t* sums,
+                  void* memory) {
   auto* const start = static_cast<std::int32_t*>(memory);
   auto* const scale = reinterpret_cast<float*>(start + padded(channels));
   const OpDesc& d = *args.desc;
   const std::int32_t* const bias = in.bias >= 0 && d.has_input(in.bias) ? args.in<std::int32_t>(in.bias) : nullptr;
+  const bool scaled = in.w_scale >= 0;
+  const double x_scale = scaled ? static_cast<double>(*args.in<float>(in.x_scale)) : 0;
+  const double y_scale = scaled ? static_cast<double>(*args.in<float>(in.y_scale)) : 1;
+  const float* const w_scale = scaled ? args.in<float>(in.w_scale) : nullptr;
+  const std::int64_t step = scaled ? step_of(d, in.w_scale) : 0;
   std::fill_n(start, 2 * padded(channels), 0);
   for (std::int64_t c = 0; c < channels; ++c) {
+    const std::int64_t place = by_quads ? simd_dot_depthwise::quad_place(c) : c;
     const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
-    start[c] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[c]));
+    start[place] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[place]));
+    if (scaled) scale[place] = static_cast<float>(x_scale * static_cast<double>(w_scale[c * step]) / y_scale);
   }
-  if (in.w_scale < 0) return;
-  const double x_scale = static_cast<double>(*args.in<float>(in.x_scale)), y_scale = static_cast<double>(*args.in<float>(in.y_scale));
-  const float* const w_scale = args.in<float>(in.w_scale);
-  const std::int64_t step = step_of(d, in.w_scale);
-  for (std::int64_t c = 0; c < channels; ++c) scale[c] = static_cast<float>(x_scale * static_cast<double>(w_scale[c * step]) / y_scale);
 }
 
 template <const Inputs& In>
@@ -148,7 +176,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const simd_dot::Loops& bytes = simd_dot::loops(s.isa);
   auto* const memory = static_cast<std::uint8_t*>(args.thread_scratch);
   std::uint8_t* const slab = memory + s.slab_at;
-  std::int64_t offsets[2 * kMostPairs] = {};
+  std::int64_t offsets[kMostTaps + kMostGroup] = {};
   for (std::int64_t i = 0; i < s.taps; ++i) {
     offsets[i] = (i / s.slab.x.kernel * s.slab.y.dilation * s.slab.width + i % s.slab.x.kernel * s.slab.x.dilation) * s.channels;
   }
@@ -158,11 +186,14 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   t.line_step = s.slab.step_y() * s.slab.width * s.channels;
   t.step = s.slab.step_x() * s.channels;
   t.offsets = offsets;
-  t.pairs = ceil_div(s.taps, std::int64_t{2});
-  t.weight = args.pack<std::int32_t>(In.w);
+  const auto* const head = args.pack<Packed>(In.w);
+  const bool by_quads = head->group == 4;
+  const simd_dot_depthwise::Loops& loops = by_quads ? *quads_of(s.isa, true) : simd_dot_depthwise::loops(cluster_of(s.isa));
+  t.groups = ceil_div(s.taps, head->group);
+  t.weight = reinterpret_cast<const std::int32_t*>(head + 1);
   t.weight_step = padded(s.channels);
   const std::int32_t x_zero = zero_point_of(args, In.x_zero) + (s.slab.flip ? 128 : 0);
-  set_channels(args, In, s.channels, x_zero, t.weight + t.pairs * t.weight_step, memory);
+  set_channels(args, In, s.channels, x_zero, by_quads, t.weight + t.groups * t.weight_step, memory);
   t.start = reinterpret_cast<const std::int32_t*>(memory);
   t.scale = reinterpret_cast<const float*>(t.start + padded(s.channels));
   t.zero = zero_point_of(args, In.y_zero);
@@ -178,7 +209,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
                 static_cast<std::uint8_t>(x_zero), slab);
     const std::int64_t position = (image * s.slab.y.output + line) * s.slab.x.output + x;
     t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(position * s.channels) * dtype_size(out.dtype);
-    simd_dot_depthwise::loops(s.isa).run(t);
+    loops.run(t);
   }
 }
 

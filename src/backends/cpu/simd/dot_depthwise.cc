@@ -37,7 +37,7 @@ inline void sum_taps(const Tile& t, const std::uint8_t* a, std::int64_t channel,
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p) acc[p] = start;
   const std::int32_t* weight = t.weight + channel;
-  for (std::int64_t pair = 0; pair < t.pairs; ++pair, weight += t.weight_step) {
+  for (std::int64_t pair = 0; pair < t.groups; ++pair, weight += t.weight_step) {
     const BitVec w = load_bits(weight);
     const std::uint8_t* const first = a + t.offsets[2 * pair] + channel;
     const std::uint8_t* const second = a + t.offsets[2 * pair + 1] + channel;
@@ -78,6 +78,6 @@ void run(const Tile& t) {
 }  // namespace
 
 extern const simd_dot_depthwise::Loops loops_dot_depthwise;
-const simd_dot_depthwise::Loops loops_dot_depthwise = {kLanes, run};
+const simd_dot_depthwise::Loops loops_dot_depthwise = {2, run};
 
 }  // namespace evn::EVN_ISA
