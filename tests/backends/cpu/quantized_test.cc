@@ -1,0 +1,63 @@
+// Products of bytes that are large enough to be cut: into rows, columns, lines of an image and parts of a line, on every instruction set
+// and with several threads.
+#include "tests/backends/cpu/kernel_check.h"
+
+namespace evn::test {
+namespace {
+
+template <typename T>
+std::vector<T> draw(const Shape& shape, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<T> values(static_cast<std::size_t>(shape.elements()));
+  for (T& v : values) v = static_cast<T>(random.next() >> 24 & 0xfff);
+  return values;
+}
+
+template <typename T>
+void check_matrix(std::int64_t m, std::int64_t k, std::int64_t n) {
+  const Shape a{m, k}, b{k, n};
+  KernelCheck check("QLinearMatMul");
+  check.input_of(a, draw<T>(a, 1)).input_of(Shape{}, std::vector{0.02f}, true).input_of(Shape{}, std::vector<T>{100}, true);
+  check.input_of(b, draw<std::int8_t>(b, 2), true).input_of(Shape{}, std::vector{0.01f}, true);
+  check.input_of(Shape{}, std::vector<std::int8_t>{3}, true).input_of(Shape{}, std::vector{2.0f}, true);
+  check.input_of(Shape{}, std::vector<T>{90}, true).kernel("qlinear_matmul_packed").run();
+}
+
+template <typename T>
+void check_conv(const Shape& x, const Shape& w, std::vector<std::int64_t> pads, std::int64_t group, const char* kernel) {
+  KernelCheck check("QLinearConv");
+  const Shape bias{w[0]};
+  check.input_of(x, draw<T>(x, 1)).input_of(Shape{}, std::vector{0.02f}, true).input_of(Shape{}, std::vector<T>{100}, true);
+  check.input_of(w, draw<std::int8_t>(w, 2), true).input_of(Shape{}, std::vector{0.01f}, true);
+  check.input_of(Shape{}, std::vector<std::int8_t>{0}, true).input_of(Shape{}, std::vector{group > 2 ? 0.2f : 1.0f}, true);
+  check.input_of(Shape{}, std::vector<T>{90}, true).input_of(bias, draw<std::int32_t>(bias, 3), true);
+  check.ints("pads", std::move(pads)).integer("group", group).kernel(kernel).run();
+}
+
+TEST(QuantizedProduct, CutIntoColumnsIsTheReference) {
+  check_matrix<std::uint8_t>(40, 1024, 1000);
+  check_matrix<std::int8_t>(1, 1500, 1999);
+}
+TEST(QuantizedProduct, CutIntoRowsIsTheReference) {
+  check_matrix<std::uint8_t>(1030, 256, 200);
+  check_matrix<std::int8_t>(1030, 250, 200);
+}
+
+constexpr const char* kDense = "qlinear_conv_last";
+TEST(QuantizedConv, CutIntoChannelsIsTheReference) { check_conv<std::uint8_t>({1, 64, 14, 14}, {330, 64, 3, 3}, {1, 1, 1, 1}, 1, kDense); }
+TEST(QuantizedConv, CutIntoLinesIsTheReference) { check_conv<std::int8_t>({1, 16, 41, 40}, {50, 16, 5, 5}, {2, 2, 2, 2}, 1, kDense); }
+TEST(QuantizedConv, CutIntoPartsOfALineIsTheReference) {
+  check_conv<std::uint8_t>({1, 32, 3000}, {64, 32, 5}, {2, 2}, 1, kDense);
+  check_conv<std::uint8_t>({1, 64, 50, 50}, {200, 64, 1, 1}, {0, 0, 0, 0}, 1, kDense);  // nothing is copied
+  check_conv<std::int8_t>({1, 64, 50, 50}, {200, 64, 1, 1}, {0, 0, 0, 0}, 1, kDense);
+}
+TEST(QuantizedConv, GroupsOfSeveralImagesAreTheReference) { check_conv<std::uint8_t>({3, 24, 20, 20}, {80, 12, 3, 3}, {1, 1, 1, 1}, 2, kDense); }
+
+constexpr const char* kDepthwise = "qlinear_conv_depthwise";
+TEST(QuantizedConv, CutDepthwiseIsTheReference) {
+  check_conv<std::uint8_t>({2, 70, 60, 61}, {70, 1, 3, 3}, {1, 1, 1, 1}, 70, kDepthwise);
+  check_conv<std::int8_t>({1, 130, 3000}, {130, 1, 5}, {2, 2}, 130, kDepthwise);
+}
+
+}  // namespace
+}  // namespace evn::test
