@@ -1,5 +1,6 @@
-// A part of a channels-last image of bytes, copied with its pads into memory of a thread, so that a window is read without looking at
-// edges. Bytes of int8 become uint8 on the way. A window of one line or one pixel has only the lines or pixels copied that it stops at.
+// A part of a channels-last image of bytes, copied with its pads into memory of a thread, so that a window is read without looking
+// at edges. Bytes of int8 become uint8 on the way. A window of one line or one pixel has only the lines or pixels copied that it
+// stops at.
 #pragma once
 
 #include "backends/cpu/simd/dot.h"

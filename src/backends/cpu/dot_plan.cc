@@ -8,7 +8,9 @@
 
 namespace evn {
 
-std::int64_t dot_padded(const simd_dot::Loops& loops, std::int64_t segment) { return ceil_div(segment, std::int64_t{loops.k_step}) * loops.k_step; }
+std::int64_t dot_padded(const simd_dot::Loops& loops, std::int64_t segment) {
+  return ceil_div(segment, std::int64_t{loops.k_step}) * loops.k_step;
+}
 
 std::int64_t dot_block_bytes(const simd_dot::Loops& loops, const DotShape& shape) {
   return checked_mul(checked_mul(shape.segments, dot_padded(loops, shape.segment)), std::int64_t{loops.lanes});
@@ -43,7 +45,8 @@ void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t 
     std::uint32_t sum[64] = {};
     EVN_CHECK(lanes <= 64);
     const auto put = [&](std::int64_t channel, std::int64_t tap, std::int64_t j) {
-      const std::uint8_t byte = static_cast<std::uint8_t>(from.b[tap + channel * from.channel_step + (first + j) * from.column_step] ^ change);
+      const std::uint8_t* const element = from.b + tap + channel * from.channel_step + (first + j) * from.column_step;
+      const std::uint8_t byte = static_cast<std::uint8_t>(*element ^ change);
       const std::int64_t segment = from.by_tap ? tap : tap / from.taps_w;
       const std::int64_t k = segment * padded + (from.by_tap ? 0 : tap % from.taps_w * from.channels) + channel;
       at[(k / 4 * lanes + j) * 4 + k % 4] = byte;
@@ -109,7 +112,9 @@ void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const 
     start[j] = static_cast<std::int32_t>(s);
   }
   if (numbers.b_scale != nullptr) {
-    const auto scaled = [&](std::int64_t j) { return static_cast<float>(numbers.a_scale * static_cast<double>(numbers.b_scale[j]) / numbers.divisor); };
+    const auto scaled = [&](std::int64_t j) {
+      return static_cast<float>(numbers.a_scale * static_cast<double>(numbers.b_scale[j]) / numbers.divisor);
+    };
     if (numbers.b_scale_step == 0) {
       std::fill_n(scale, n, scaled(0));
     } else {
@@ -161,8 +166,9 @@ constexpr std::int64_t kRowStep = 32;   // of a tile: those of two tiles of AMX
 
 std::int64_t dot_pieces(const simd_dot::Loops& loops, const DotWork& w) {
   if (w.threads < 2) return 1;
-  const double cost = static_cast<double>(w.outer) * std::max(kRowsOfRead, static_cast<double>(w.m)) * static_cast<double>(w.n) * static_cast<double>(w.k);
-  return std::max<std::int64_t>(1, std::min(static_cast<std::int64_t>(std::min(cost / loops.tile_cost, 1e6)), kTilesPerThread * w.threads));
+  const double rows = static_cast<double>(w.outer) * std::max(kRowsOfRead, static_cast<double>(w.m));
+  const double tiles = rows * static_cast<double>(w.n) * static_cast<double>(w.k) / loops.tile_cost;
+  return std::max<std::int64_t>(1, std::min(static_cast<std::int64_t>(std::min(tiles, 1e6)), kTilesPerThread * w.threads));
 }
 
 ProductTiling tile_dot(const simd_dot::Loops& loops, const DotWork& w) {

@@ -1,5 +1,5 @@
-// What the kernels on simd/dot.h share: the packed constant B, what is computed for its columns before a tile runs, and how a product is
-// cut into tiles.
+// What the kernels on simd/dot.h share: the packed constant B, what is computed for its columns before a tile runs, and how a
+// product is cut into tiles.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct DotShape {
 };
 
 std::int64_t dot_padded(const simd_dot::Loops& loops, std::int64_t segment);
-// Bytes of one column block's product with its k; of all blocks; of these and, behind them, the sums of B's columns, in whole lines of
-// memory. Throw EVN_ERROR_LIMIT on overflow.
+// Bytes of one column block's product with its k; of all blocks; of these and, behind them, the sums of B's columns, in whole lines
+// of memory. Throw EVN_ERROR_LIMIT on overflow.
 std::int64_t dot_block_bytes(const simd_dot::Loops& loops, const DotShape& shape);
 std::int64_t dot_data_bytes(const simd_dot::Loops& loops, const DotShape& shape);
 std::int64_t dot_bytes(const simd_dot::Loops& loops, const DotShape& shape);
 
-// Element (tap, channel, column) of B is b[tap + channel * channel_step + column * column_step], where taps are numbered line by line.
-// A segment is a tap, or a line of them, each with its channels.
+// Element (tap, channel, column) of B is b[tap + channel * channel_step + column * column_step], where taps are numbered line by
+// line. A segment is a tap, or a line of them, each with its channels.
 struct DotSource {
   const std::uint8_t* b;
   std::int64_t column_step, channels, channel_step;

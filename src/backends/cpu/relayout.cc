@@ -1,5 +1,5 @@
-// Re-layout as a transposition of each image: [channels][positions] to [positions][channels] or back; or, where channels last come and
-// go, a copy of some channels of a wider value. A tile is some positions of one image.
+// Re-layout as a transposition of each image: [channels][positions] to [positions][channels] or back; or, where channels last come
+// and go, a copy of some channels of a wider value. A tile is some positions of one image.
 #include "backends/cpu/relayout.h"
 
 #include <algorithm>
@@ -77,9 +77,10 @@ void transpose_square(const std::uint8_t* x, std::int64_t x_step, std::int64_t r
   for (std::int64_t j = 0; j < kSquare; ++j) std::memcpy(y + j * y_step, &v[j], Width);
 }
 
-// Bytes, by squares; the last ones of rows and columns overlap those before. Pictures of three channels, or four, are stored with four bytes
-// a pixel, of which the next pixel's write over the last; the last pixels are not.
-void transpose(Isa isa, const std::uint8_t* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, std::uint8_t* y, std::int64_t y_step) {
+// Bytes, by squares; the last ones of rows and columns overlap those before. Pictures of three channels, or four, are stored with
+// four bytes a pixel, of which the next pixel's write over the last; the last pixels are not.
+void transpose(Isa isa, const std::uint8_t* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, std::uint8_t* y,
+               std::int64_t y_step) {
   if (columns < kSquare || (rows < kSquare && (rows < 3 || rows > 4 || y_step != rows))) {
     return transpose<std::uint8_t>(isa, x, x_step, rows, columns, y, y_step);
   }

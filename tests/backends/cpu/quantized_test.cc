@@ -1,5 +1,5 @@
-// Products of bytes that are large enough to be cut: into rows, columns, lines of an image and parts of a line, on every instruction set
-// and with several threads.
+// Products of bytes that are large enough to be cut: into rows, columns, lines of an image and parts of a line, on every
+// instruction set and with several threads.
 #include "tests/backends/cpu/kernel_check.h"
 
 namespace evn::test {

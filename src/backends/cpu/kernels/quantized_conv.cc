@@ -1,7 +1,7 @@
 // QLinearConv and ConvInteger over one or two spatial axes, channels last, with a constant weight: products of the pixels under the
-// window by the weight, packed once, k by lines of the window. Exact, as the reference. A tile is some lines, or some positions of a
-// line, of an image, and output channels of one group. What it reads of the image, with its pads, is copied into a slab, in which rows
-// of A are read where they lie; nothing is copied where a window has no pads and its lines are whole steps of k.
+// window by the weight, packed once, k by lines of the window. Exact, as the reference. A tile is some lines, or some positions of
+// a line, of an image, and output channels of one group. What it reads of the image, with its pads, is copied into a slab, in which
+// rows of A are read where they lie; nothing is copied where a window has no pads and its lines are whole steps of k.
 #include <algorithm>
 
 #include "backends/cpu/byte_slab.h"
@@ -224,7 +224,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.width = std::min(s.width, s.slab.x.output - x);
     const DotNumbers numbers = numbers_of(args, s, In, group * s.columns);
     set_columns(loops, numbers, shape, args.pack<std::uint8_t>(In.w) + group * packed_bytes, column, memory, &t);
-    const std::uint8_t* const image = args.in<std::uint8_t>(0) + at.image * s.slab.y.input * s.slab.x.input * s.slab.pixel + group * s.slab.channels;
+    const std::int64_t first = at.image * s.slab.y.input * s.slab.x.input * s.slab.pixel + group * s.slab.channels;
+    const std::uint8_t* const image = args.in<std::uint8_t>(0) + first;
     std::uint8_t* const slab = memory + s.slab_at;
     if (!s.in_place && !(at == filled)) {
       s.slab.fill(loops, image, {line, x, t.lines, t.width}, static_cast<std::uint8_t>(numbers.a_zero), slab);

@@ -1,5 +1,5 @@
-// Depthwise QLinearConv and ConvInteger with a constant weight, over one or two spatial axes, channels last. Exact, as the reference. A
-// tile is some lines of an image, or some positions of a line, which are copied into a slab with their pads.
+// Depthwise QLinearConv and ConvInteger with a constant weight, over one or two spatial axes, channels last. Exact, as the
+// reference. A tile is some lines of an image, or some positions of a line, which are copied into a slab with their pads.
 #include <algorithm>
 
 #include "backends/cpu/byte_slab.h"
@@ -134,7 +134,9 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.taps = w.elements(2, w.rank());
   const double line_cost = static_cast<double>(s.slab.x.output * s.channels) * static_cast<double>(s.taps);
   s.lines = s.slab.y.output;
-  if (d.threads > 1) s.lines = std::max(units_per_tile(s.lines, line_cost, kTileCost), ceil_div(s.lines, std::int64_t{4} * d.threads));
+  if (d.threads > 1) {
+    s.lines = std::max(units_per_tile(s.lines, line_cost, kTileCost), ceil_div(s.lines, std::int64_t{4} * d.threads));
+  }
   s.width = s.slab.x.output;
   while (s.lines > 1 && s.slab.bytes(s.lines, s.width) > kSlabBytes) s.lines = ceil_div(s.lines, std::int64_t{2});
   while (s.width > kLeastPositions && s.slab.bytes(s.lines, s.width) > kSlabBytes) s.width = ceil_div(s.width, std::int64_t{2});

@@ -1,6 +1,6 @@
-// Products of matrices of bytes by a packed constant B: QLinearMatMul and MatMulInteger, and com.microsoft's QGemm, MatMulIntegerToFloat
-// and DynamicQuantizeMatMul. Exact, as the reference. A tile is some rows by some columns. Rows of A are read where they lie if they
-// are uint8 and whole steps of k; others are copied, and DynamicQuantizeMatMul's are quantized.
+// Products of matrices of bytes by a packed constant B: QLinearMatMul and MatMulInteger, and com.microsoft's QGemm,
+// MatMulIntegerToFloat and DynamicQuantizeMatMul. Exact, as the reference. A tile is some rows by some columns. Rows of A are read
+// where they lie if they are uint8 and whole steps of k; others are copied, and DynamicQuantizeMatMul's are quantized.
 #include <algorithm>
 
 #include "backends/cpu/dot_plan.h"
@@ -61,7 +61,9 @@ DotSource source_of(const OpDesc& d, const Inputs& in, const std::uint8_t* b) {
   return s;
 }
 
-std::int64_t columns_of(const OpDesc& d, const Inputs& in) { return d.inputs[static_cast<std::size_t>(in.b)].shape[trans_b(d, in) ? 0 : 1]; }
+std::int64_t columns_of(const OpDesc& d, const Inputs& in) {
+  return d.inputs[static_cast<std::size_t>(in.b)].shape[trans_b(d, in) ? 0 : 1];
+}
 
 template <const Inputs& In>
 Refusal supports(const OpDesc& d) {

@@ -1,6 +1,7 @@
-// C = A B for one tile of bytes, summed as int32, which wraps: A uint8, whose rows are read as they lie, B a packed constant of int8. The
-// sums become int32, float32 or bytes as they are stored. Whole numbers have one result, whatever the order: every cluster and tile
-// gives the same. Bytes of the other kind become these by an exclusive or with 0x80, and their zero points move by 128.
+// C = A B for one tile of bytes, summed as int32, which wraps: A uint8, whose rows are read as they lie, B a packed constant of
+// int8. The sums become int32, float32 or bytes as they are stored. Whole numbers have one result, whatever the order: every
+// cluster and tile gives the same. Bytes of the other kind become these by an exclusive or with 0x80, and their zero points move by
+// 128.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,11 @@ enum class Output : std::int32_t { kInt32, kFloat, kInt8, kUint8 };
 inline constexpr int kMostSegments = 64;
 inline constexpr std::int64_t kOverread = 64;  // bytes behind a row of A that may be read, where they may be anything
 
-// B, k x n, packed: blocks of `lanes` columns, [block][segment][quad of k][column][4], where a segment is padded with zeros to a multiple
-// of `k_step`; columns beyond n are 0. A tile begins at a block.
+// B, k x n, packed: blocks of `lanes` columns, [block][segment][quad of k][column][4], where a segment is padded with zeros to a
+// multiple of `k_step`; columns beyond n are 0. A tile begins at a block.
 struct Tile {
-  // Row (line, x) of A begins at a + line * line_step + x * lda; its k stand in `segments` runs of `segment` bytes, at these offsets.
+  // Row (line, x) of A begins at a + line * line_step + x * lda; its k stand in `segments` runs of `segment` bytes, at these
+  // offsets.
   const std::uint8_t* a;
   std::int64_t lines, width;
   std::int64_t line_step, lda;

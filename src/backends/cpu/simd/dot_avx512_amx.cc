@@ -1,6 +1,6 @@
-// The loops of simd/dot.h by products of matrix tiles (AMX): 2 x 2 tiles of 16 x 16 sums, which read four tiles of 16 x 64 bytes for four
-// products. Few rows leave tiles empty and are bound by reading B: they are done by vectors, from the same packed B.
-// The tiles' state is set up for each call and released at its end, so that threads of a host are left as they were.
+// The loops of simd/dot.h by products of matrix tiles (AMX): 2 x 2 tiles of 16 x 16 sums, which read four tiles of 16 x 64 bytes
+// for four products. Few rows leave tiles empty and are bound by reading B: they are done by vectors, from the same packed B. The
+// tiles' state is set up for each call and released at its end, so that threads of a host are left as they were.
 #include "backends/cpu/simd/dot_tile.h"
 
 namespace evn::EVN_ISA {
@@ -112,9 +112,11 @@ void run(const Tile& t) {
         second_rows = second.rows;
       }
       if (second.rows > 0) {
-        columns > kLanes ? multiply_tiles<2, 2>(t, first.a, second.a, b0, b1, sums) : multiply_tiles<2, 1>(t, first.a, second.a, b0, b0, sums);
+        const auto multiply = columns > kLanes ? multiply_tiles<2, 2> : multiply_tiles<2, 1>;
+        multiply(t, first.a, second.a, b0, b1, sums);
       } else {
-        columns > kLanes ? multiply_tiles<1, 2>(t, first.a, first.a, b0, b1, sums) : multiply_tiles<1, 1>(t, first.a, first.a, b0, b0, sums);
+        const auto multiply = columns > kLanes ? multiply_tiles<1, 2> : multiply_tiles<1, 1>;
+        multiply(t, first.a, first.a, b0, b1, sums);
       }
       store_block(t, {sums, kSumColumns, first.rows, first.line, first.x, column, columns});
       if (second.rows > 0) {

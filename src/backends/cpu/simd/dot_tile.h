@@ -1,5 +1,6 @@
-// What the loops of simd/dot.h share: the micro-tile of vectors, how sums are stored, and bytes on their way in. A cluster gives its
-// product of quads, by vpdpbusd where there is one, else by products of 16 bits: pmaddubsw would saturate. Included by simd/dot*.cc only.
+// What the loops of simd/dot.h share: the micro-tile of vectors, how sums are stored, and bytes on their way in. A cluster gives
+// its product of quads, by vpdpbusd where there is one, else by products of 16 bits: pmaddubsw would saturate. Included by
+// simd/dot*.cc only.
 #pragma once
 
 #include <cstring>
