@@ -5,6 +5,10 @@
 #include <cstring>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "backends/cpu/dot_plan.h"
 #include "base/checked.h"
 #include "tests/support/isas.h"
@@ -200,6 +204,19 @@ TEST_P(Dot, QuantizesAndFindsTheRange) {
     EXPECT_EQ(high, 4) << at;
   }
 }
+
+#if defined(__x86_64__)
+// XINUSE: what a thread must have saved. Tiles that are in use would stay with a host's thread.
+TEST_P(Dot, LeavesNoTilesInUse) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(0xd, 1, &a, &b, &c, &d) == 0 || (a >> 2 & 1u) == 0) GTEST_SKIP() << "the processor does not say";
+  const Shape2 s{40, 40, 128};
+  multiply(s, random_bytes(s.m * s.k, 1), random_bytes(s.k * s.n, 2), {});
+  unsigned low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
+  EXPECT_EQ(low >> 17 & 3u, 0u);
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(Isas, Dot, testing::ValuesIn(test::available_isas(true)), [](const auto& of) { return isa_name(of.param); });
 
