@@ -1,6 +1,8 @@
 // com.microsoft's element-wise operators on quantized tensors. Each dequantizes, x = (q - zero point) * scale, computes, and
 // quantizes the result, q = saturate(round(y / y scale) + zero point), ties to even:
-//   QLinearAdd, QLinearMul           y = a + b, y = a * b; a and b broadcast; rounded with the zero point in it, as in ONNX Runtime
+//   QLinearAdd, QLinearMul           y = a + b, y = a * b; a and b broadcast. In float32, as in ONNX Runtime, and rounded with the zero
+//                                    point in it: a (a scale / y scale) + b (b scale / y scale) + y zero point, where a and b are less
+//                                    their zero points, and a b (a scale * b scale / y scale) + y zero point
 //   QLinearWhere                     y = condition ? a : b, all three broadcast
 //   QLinearSigmoid                   y = 1 / (1 + exp(-x))
 //   QLinearLeakyRelu                 y = x < 0 ? alpha * x : x
@@ -28,29 +30,31 @@ void infer_binary(InferContext& c) {
   c.outputs[0].shape = broadcast_partial(c.shape(kA), c.shape(kB));
 }
 
-// put(i, a, b) writes element i.
+// y(a, b) is the result in steps, of elements less their zero points.
 template <typename F>
-void reference_binary(const ReferenceContext& c, F&& put) {
+void reference_binary(const ReferenceContext& c, F&& y) {
   const Shape& out = c.output().desc.shape;
+  const std::int32_t a_zero = zero_at(c, kA + 2), b_zero = zero_at(c, kB + 2);
   walk<2>(out, {broadcast_strides(c.input(kA).desc.shape, out), broadcast_strides(c.input(kB).desc.shape, out)},
           [&](std::int64_t i, const std::int64_t* at) {
-            put(i, dequantized_at(c, kA, at[0]), dequantized_at(c, kB, at[1]));
+            const auto a = static_cast<float>(byte_at(c.input(kA), at[0]) - a_zero);
+            const auto b = static_cast<float>(byte_at(c.input(kB), at[1]) - b_zero);
+            put_byte(c.output(), i, round_even(static_cast<double>(y(a, b))));
           });
 }
 
-template <typename F>
-void reference_rounded(const ReferenceContext& c, F&& result) {
-  const double scale = scale_at(c, kBinaryScale);
-  const auto zero = static_cast<double>(zero_at(c, kBinaryScale + 1));
-  reference_binary(c, [&](std::int64_t i, double a, double b) { put_byte(c.output(), i, round_even(result(a, b) / scale + zero)); });
-}
+float float_scale(const ReferenceContext& c, int input) { return *c.input(input).as<float>(); }
 
 void reference_add(const ReferenceContext& c) {
-  reference_rounded(c, [](double a, double b) { return a + b; });
+  const float y_scale = float_scale(c, kBinaryScale), zero = static_cast<float>(zero_at(c, kBinaryScale + 1));
+  const float a_scale = float_scale(c, kA + 1) / y_scale, b_scale = float_scale(c, kB + 1) / y_scale;
+  reference_binary(c, [&](float a, float b) { return a * a_scale + b * b_scale + zero; });
 }
 
 void reference_mul(const ReferenceContext& c) {
-  reference_rounded(c, [](double a, double b) { return a * b; });
+  const float factor = quantized_factor(float_scale(c, kA + 1), float_scale(c, kB + 1), float_scale(c, kBinaryScale));
+  const float zero = static_cast<float>(zero_at(c, kBinaryScale + 1));
+  reference_binary(c, [&](float a, float b) { return a * b * factor + zero; });
 }
 
 // ------------------------------------------------------------------------------------------------------ Where --

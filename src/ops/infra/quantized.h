@@ -80,6 +80,11 @@ inline std::vector<std::int32_t> centered(const ReferenceContext& c, int tensor,
   return numbers;
 }
 
+// From products of steps to steps of the result.
+inline float quantized_factor(float a_scale, float b_scale, float y_scale) {
+  return static_cast<float>(static_cast<double>(a_scale) * static_cast<double>(b_scale) / static_cast<double>(y_scale));
+}
+
 // Element i of input `first`, whose scale and zero point follow it, as the number that it stands for.
 inline double dequantized_at(const ReferenceContext& c, int first, std::int64_t i) {
   return (byte_at(c.input(first), i) - zero_at(c, first + 2)) * scale_at(c, first + 1);

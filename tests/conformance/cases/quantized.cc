@@ -1,4 +1,5 @@
-// Rows for products of bytes by constants, which kernels take; the others stand in signal.cc, vision.cc and contrib.cc.
+// Rows for quantized tensors, which kernels take: products of bytes by constants, sums, pools, tables, float32 to bytes and back. Others
+// stand in signal.cc, vision.cc and contrib.cc.
 #include "tests/conformance/case.h"
 
 namespace evn::conformance {
@@ -87,6 +88,66 @@ void add_convolutions(Cases* all, DType x, DType w) {
   all->push_back(line.ints("pads", {2, 2}));
 }
 
+void add_conversions(Cases* all, DType d) {
+  const double zero = d == DType::kInt8 ? -9 : 100;
+  all->push_back(Case("QuantizeLinear", 13).x({2, 37, 5, 3}, -9, 9).specials().scalar(kF32, 0.05).scalar(d, zero));
+  all->push_back(Case("QuantizeLinear", 13).x({3, 70000}, -9, 9).scalar(kF32, 0.05).scalar(d, zero));
+  Case bytes_in("DequantizeLinear", 13);
+  all->push_back(bytes(&bytes_in, d, {2, 37, 5, 3}).scalar(kF32, 0.05).scalar(d, zero));
+  for (const std::int64_t axis : {1, 3, -4}) {
+    const Shape shape = {3, 37, 5, 19};
+    const Shape one = {shape[static_cast<int>(axis < 0 ? axis + 4 : axis)]};
+    all->push_back(Case("QuantizeLinear", 13).x(shape, -9, 9).specials().w(one, 0.02, 0.2).constant(d, one, 0, 90).integer("axis", axis));
+    Case back("DequantizeLinear", 13);
+    all->push_back(bytes(&back, d, shape).w(one, 0.02, 0.2).constant(d, one, 0, 90).integer("axis", axis));
+  }
+  Case unshifted("DequantizeLinear", 21);
+  all->push_back(bytes(&unshifted, d, {5, 40}).w({40}, 0.02, 0.2));
+}
+
+void add_sums(Cases* all, DType d) {
+  const double zero = d == DType::kInt8 ? -9 : 100;
+  const Shape shapes[][2] = {
+      {{2, 37, 4, 5}, {2, 37, 4, 5}}, {{2, 37, 4, 5}, {2, 37, 1, 1}}, {{1, 16, 4, 5}, {}}, {{3, 1, 7}, {2, 1}}, {{2, 35000}, {1, 35000}}};
+  for (const char* op : {"com.microsoft::QLinearAdd", "com.microsoft::QLinearMul"}) {
+    for (const auto& s : shapes) {
+      Case sum(op, 1);
+      bytes(&sum, d, s[0]).scalar(kF32, 0.021).scalar(d, zero);
+      bytes(&sum, d, s[1]).scalar(kF32, 0.013).scalar(d, zero + 5).scalar(kF32, 0.017);
+      all->push_back(sum.scalar(d, zero - 3));
+    }
+    Case special(op, 1);
+    bytes(&special, d, {3, 40}).scalar(kF32, 0).absent();
+    all->push_back(bytes(&special, d, {3, 40}).scalar(kF32, 0.013).absent().scalar(kF32, 0).flat());  // 0 / 0
+  }
+}
+
+void add_moves(Cases* all, DType d) {
+  for (const Shape& shape : {Shape{3, 300}, Shape{2, 17, 5, 3}, Shape{1, 64, 40, 31}, Shape{}}) {
+    Case table("evener::ByteTable", 1);
+    bytes(&table, d, shape);
+    all->push_back(weight(&table, DType::kUint8, {256}).flat());
+  }
+  const auto pool = [&](Shape x, Ints kernel, Ints strides, Ints pads, Ints dilations) {
+    Case max("MaxPool", 12);
+    bytes(&max, d, x);
+    all->push_back(max.ints("kernel_shape", kernel).ints("strides", strides).ints("pads", pads).ints("dilations", dilations));
+  };
+  pool({2, 37, 9, 8}, {3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1});
+  pool({1, 5, 9, 8}, {2, 3}, {1, 2}, {0, 2, 1, 0}, {2, 1});
+  pool({2, 33, 17}, {3}, {2}, {1, 1}, {1});
+  pool({1, 64, 6, 6}, {5, 5}, {1, 1}, {2, 2, 2, 2}, {1, 1});
+  for (const Shape& shape : {Shape{2, 70, 7, 7}, Shape{1, 5, 30}, Shape{2, 3, 2, 3, 4}}) {
+    Case mean("com.microsoft::QLinearGlobalAveragePool", 1);
+    bytes(&mean, d, shape).scalar(kF32, 0.05).scalar(d, 7);
+    all->push_back(mean.scalar(kF32, 0.06).scalar(d, 11));
+  }
+  for (const Floats& scales : {Floats{1, 1, 2, 2}, Floats{1, 1, 0.6f, 1.7f}, Floats{1, 2, 2, 1}}) {
+    Case nearest("Resize", 13);
+    all->push_back(bytes(&nearest, d, {2, 19, 5, 6}).absent().floats(scales).word("mode", "nearest"));
+  }
+}
+
 }  // namespace
 
 void add_quantized_cases(Cases* all) {
@@ -95,6 +156,9 @@ void add_quantized_cases(Cases* all) {
       add_matrices(all, a, b);
       add_convolutions(all, a, b);
     }
+    add_conversions(all, a);
+    add_sums(all, a);
+    add_moves(all, a);
     Case dynamic("com.microsoft::DynamicQuantizeMatMul", 1);
     weight(&dynamic.x({2, 5, 37}), a, {37, 19});
     all->push_back(dynamic.constant(kF32, {19}, 0.001, 0.01).constant(a, {19}, 0, 90).w({19}));
@@ -102,6 +166,10 @@ void add_quantized_cases(Cases* all) {
     weight(&bare.x({9, 64}), a, {64, 20});
     all->push_back(bare.scalar(kF32, 0.004));
   }
+  all->push_back(Case("DynamicQuantizeLinear", 11).x({3, 37, 5}).specials().outputs(3).flat());
+  all->push_back(Case("DynamicQuantizeLinear", 11).x({3, 37, 5}).outputs(3));
+  all->push_back(Case("DynamicQuantizeLinear", 11).x({7, 70000}, -3, 9).outputs(3));
+  all->push_back(Case("DynamicQuantizeLinear", 11).x({3, 5}, 0, 0).outputs(3).flat());
 }
 
 }  // namespace evn::conformance

@@ -1,4 +1,4 @@
-// Resize and Upsample of float32: nearest, and linear where only the last two axes change; in either layout. Coordinates come from
+// Resize and Upsample of float32: nearest, also of bytes, and linear where only the last two axes change; in either layout. Coordinates come from
 // ops/resize.h. A tile is some lines of the output.
 #include "ops/resize.h"
 
@@ -29,7 +29,9 @@ std::string mode_of(const Node& n) { return attr_string(n, ResizeAttr::kMode); }
 
 Refusal supports(const OpDesc& d) {
   const Node& n = *d.node;
-  if (d.inputs[0].dtype != DType::kFloat32) return kNeedsFloat32;
+  const bool is_byte = d.inputs[0].dtype == DType::kInt8 || d.inputs[0].dtype == DType::kUint8;
+  const bool moves = is_byte && mode_of(n) == "nearest" && n.epilogue.empty();
+  if (d.inputs[0].dtype != DType::kFloat32 && !moves) return "only float32, or bytes to the nearest";
   if (mode_of(n) != "nearest" && mode_of(n) != "linear") return "only nearest and linear";
   const bool old = n.op_type == "Upsample" || n.op->since < 11;
   if (!old && attr_string(n, ResizeAttr::kCoordinateTransformationMode) == "tf_crop_and_resize") return "tf_crop_and_resize";
@@ -169,6 +171,26 @@ void run_line_last(Isa isa, const ResizeGeometry& g, const Line& at, const float
   }
 }
 
+void run_bytes(const KernelArgs& args, const ResizeGeometry& g, const Channels& c, const Column* columns, std::int64_t begin, std::int64_t end,
+               const Cancel& cancel) {
+  const auto& s = args.plan->state<ResizeState>();
+  const Shape& x = args.desc->inputs[0].shape;
+  const std::int64_t in_width = x[x.rank() - 1] * c.in_pitch;
+  for (std::int64_t line = begin * s.per_tile; line < std::min(end * s.per_tile, s.lines) && !cancel.stop(); ++line) {
+    const Line at = find_line(g, x, args.desc->outputs[0].shape, line, s.last);
+    const auto* from = args.in<std::uint8_t>(0) + at.low * in_width;
+    auto* to = args.out<std::uint8_t>() + line * s.width * c.out_pitch;
+    for (std::int64_t i = 0; i < s.width; ++i, to += c.out_pitch) {
+      const std::uint8_t* const pixel = from + columns[i].low * c.in_pitch;
+      if (c.same) {
+        std::copy_n(pixel, c.out, to);
+        continue;
+      }
+      for (std::int64_t k = 0; k < c.out; ++k) to[k] = pixel[resize_nearest(g, 1, resize_coordinate(g, 1, k))];
+    }
+  }
+}
+
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<ResizeState>();
   const OpDesc& d = *args.desc;
@@ -183,6 +205,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   auto* columns = static_cast<Column*>(args.thread_scratch);
   fill_columns(g, x.rank() - 1, s.width, columns);
   const Channels channels = s.last ? Channels{x[1], y[1], d.input_pitch(0), d.output_pitch(), g.is_identity(1)} : Channels{1, 1, 1, 1, true};
+  if (d.inputs[0].dtype != DType::kFloat32) return run_bytes(args, g, channels, columns, begin, end, cancel);
   const std::int64_t in_width = x[x.rank() - 1] * channels.in_pitch;
   const std::int64_t out_width = s.width * channels.out_pitch;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {

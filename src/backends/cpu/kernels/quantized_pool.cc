@@ -1,0 +1,176 @@
+// Pools of bytes: MaxPool without indices, one or two spatial axes, channels last, and QLinearGlobalAveragePool in either layout. A tile
+// is a line of the output, or some channels.
+#include <algorithm>
+
+#include "backends/cpu/follow.h"
+#include "backends/cpu/simd/bytes.h"
+#include "backends/cpu/support.h"
+#include "ops/infra/quantized.h"
+#include "ops/pool.h"
+
+namespace evn {
+namespace {
+
+bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUint8; }
+
+// -------------------------------------------------------------------------------------------------------------- max --
+
+struct MaxState {
+  Isa isa;
+  WindowAxis y, x;
+  std::int64_t images, channels, in_pitch, out_pitch;
+};
+
+Refusal max_supports(const OpDesc& d) {
+  if (!is_byte(d.inputs[0].dtype)) return "only int8 and uint8";
+  if (d.outputs.size() > 1) return "indices";
+  const int rank = d.inputs[0].shape.rank();
+  if (rank != 3 && rank != 4) return "only one or two spatial axes";
+  return d.node->epilogue.empty() ? nullptr : "no fused steps";
+}
+
+void max_layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) { inputs[0] = outputs[0] = Layout::kChannelsLast; }
+
+void max_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<MaxState>();
+  const Shape& x = d.inputs[0].shape;
+  const Window window = pool_window(*d.node, x);
+  s.isa = cpu_isa();
+  s.y = window.rank == 2 ? window.axis[0] : WindowAxis{};
+  s.x = window.axis[window.rank - 1];
+  s.images = x[0];
+  s.channels = x[1];
+  s.in_pitch = d.input_pitch(0);
+  s.out_pitch = d.output_pitch();
+  p->tiles = d.outputs[0].shape.elements() == 0 ? 0 : checked_mul(s.images, s.y.output);
+  p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul(s.x.input, s.channels));
+  p->flops = static_cast<double>(window.kernel_elements()) * static_cast<double>(d.outputs[0].shape.elements());
+  p->bytes = bytes_of(d);
+}
+
+// The lines under the window first, as one of the image, and then what is in it side by side.
+void max_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<MaxState>();
+  const simd_bytes::Loops& loops = simd_bytes::loops(s.isa);
+  const bool is_signed = args.desc->inputs[0].dtype == DType::kInt8;
+  const std::uint8_t least = is_signed ? 128 : 0;
+  auto* const line = static_cast<std::uint8_t*>(args.thread_scratch);
+  const std::int64_t width = s.x.input * s.channels;
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t image = index / s.y.output, out_y = index % s.y.output;
+    std::fill_n(line, width, least);
+    for (std::int64_t k = 0; k < s.y.kernel; ++k) {
+      const std::int64_t y = out_y * s.y.stride - s.y.pad_begin + k * s.y.dilation;
+      if (y < 0 || y >= s.y.input) continue;
+      const std::uint8_t* from = args.in<std::uint8_t>(0) + (image * s.y.input + y) * s.x.input * s.in_pitch;
+      if (s.in_pitch == s.channels) {
+        loops.widen_max(from, line, width, is_signed);
+        continue;
+      }
+      for (std::int64_t x = 0; x < s.x.input; ++x) loops.widen_max(from + x * s.in_pitch, line + x * s.channels, s.channels, is_signed);
+    }
+    std::uint8_t* to = args.out<std::uint8_t>() + index * s.x.output * s.out_pitch;
+    for (std::int64_t out_x = 0; out_x < s.x.output; ++out_x, to += s.out_pitch) {
+      bool first = true;
+      for (std::int64_t k = 0; k < s.x.kernel; ++k) {
+        const std::int64_t x = out_x * s.x.stride - s.x.pad_begin + k * s.x.dilation;
+        if (x < 0 || x >= s.x.input) continue;
+        if (first) std::copy_n(line + x * s.channels, s.channels, to);
+        else loops.widen_max(line + x * s.channels, to, s.channels, is_signed);
+        first = false;
+      }
+      if (first) std::fill_n(to, s.channels, least);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- global average --
+
+enum : int { kX, kXScale, kXZero, kYScale, kYZero };
+
+constexpr std::int64_t kColumns = 64;           // channels of a tile
+constexpr std::int64_t kMostSummed = 1 << 20;   // positions whose sum fits into 32 bits
+
+struct AverageState {
+  Isa isa;
+  bool last;
+  std::int64_t images, channels, positions, pitch, blocks;
+};
+
+Refusal average_supports(const OpDesc& d) {
+  if (attr_int(*d.node, 0) != 0) return "channels_last";
+  return d.node->epilogue.empty() ? nullptr : "no fused steps";
+}
+
+void average_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<AverageState>();
+  const Shape& x = d.inputs[kX].shape;
+  s.isa = cpu_isa();
+  s.last = d.input_layout(kX) == Layout::kChannelsLast;
+  s.images = x[0];
+  s.channels = x[1];
+  s.positions = x.elements(2, x.rank());
+  s.pitch = s.last ? d.input_pitch(kX) : 1;
+  s.blocks = ceil_div(s.channels, kColumns);
+  p->tiles = checked_mul(s.images, s.blocks);
+  p->flops = static_cast<double>(x.elements());
+  p->bytes = bytes_of(d);
+}
+
+template <typename T>
+std::int64_t sum_of(const T* x, std::int64_t n) {
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<AverageState>();
+  const OpDesc& d = *args.desc;
+  const simd_bytes::Loops& loops = simd_bytes::loops(s.isa);
+  const bool is_signed = d.inputs[kX].dtype == DType::kInt8;
+  const auto zero = [&](int i) -> std::int64_t {
+    if (!d.has_input(i)) return 0;
+    return is_signed ? *args.in<std::int8_t>(i) : *args.in<std::uint8_t>(i);
+  };
+  const double x_scale = static_cast<double>(*args.in<float>(kXScale)), y_scale = static_cast<double>(*args.in<float>(kYScale));
+  const MutableTensor y = {d.outputs[0], args.out<void>()};
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::int64_t image = index / s.blocks, channel = index % s.blocks * kColumns;
+    const std::int64_t n = std::min(kColumns, s.channels - channel);
+    std::int64_t sums[kColumns] = {};
+    if (s.last) {
+      const std::uint8_t* x = args.in<std::uint8_t>(kX) + image * s.positions * s.pitch + channel;
+      for (std::int64_t first = 0; first < s.positions; first += kMostSummed) {
+        std::int32_t part[kColumns] = {};
+        for (std::int64_t i = first; i < std::min(s.positions, first + kMostSummed); ++i) loops.add_to(x + i * s.pitch, part, n, is_signed);
+        for (std::int64_t c = 0; c < n; ++c) sums[c] += part[c];
+      }
+    } else {
+      const std::int64_t at = (image * s.channels + channel) * s.positions;
+      for (std::int64_t c = 0; c < n; ++c) {
+        sums[c] = is_signed ? sum_of(args.in<std::int8_t>(kX) + at + c * s.positions, s.positions)
+                            : sum_of(args.in<std::uint8_t>(kX) + at + c * s.positions, s.positions);
+      }
+    }
+    for (std::int64_t c = 0; c < n; ++c) {
+      const auto sum = static_cast<double>(sums[c] - zero(kXZero) * s.positions);
+      const double steps = s.positions == 0 ? 0 : sum * x_scale / (y_scale * static_cast<double>(s.positions));
+      put_byte(y, image * s.channels + channel + c, round_even(steps) + static_cast<double>(zero(kYZero)));
+    }
+  }
+}
+
+constexpr Kernel kKernels[] = {
+    {"max_pool_bytes", "MaxPool", "", 9, max_supports, nullptr, nullptr, nullptr, max_plan, max_run, false, max_layouts, 0,
+     pitched<kPitchedInput | kPitchedOutputs>},
+    {"qlinear_global_average_pool", "QLinearGlobalAveragePool", "com.microsoft", 10, average_supports, nullptr, nullptr, nullptr,
+     average_plan, average_run, false, follow_first, 0, pitched<kPitchedInput>},
+};
+
+}  // namespace
+
+extern const KernelFamily quantized_pool_kernels;
+const KernelFamily quantized_pool_kernels = {kKernels};
+
+}  // namespace evn
