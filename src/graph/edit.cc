@@ -141,6 +141,17 @@ ValueId GraphEditor::add_constant(std::string name, WeightPtr weight) {
   v.has_shape = true;
   v.shape = weight->desc.shape;
   v.constant = std::move(weight);
+  return append(std::move(v));
+}
+
+ValueId GraphEditor::add_value(std::string name, DType dtype) {
+  Value v;
+  v.name = std::move(name);
+  v.dtype = dtype;
+  return append(std::move(v));
+}
+
+ValueId GraphEditor::append(Value v) {
   graph_.values.push_back(std::move(v));
   head_.push_back(-1);
   use_count_.push_back(0);
@@ -151,7 +162,31 @@ ValueId GraphEditor::add_constant(std::string name, WeightPtr weight) {
   return static_cast<ValueId>(graph_.values.size()) - 1;
 }
 
+void GraphEditor::insert_node(int n, Node node) {
+  inserted_.emplace_back(n, std::move(node));
+  changed_ = true;
+}
+
+void GraphEditor::merge_inserted() {
+  std::stable_sort(inserted_.begin(), inserted_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Node> all;
+  std::vector<bool> removed;
+  std::size_t next = 0;
+  for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+    for (; next < inserted_.size() && inserted_[next].first == static_cast<int>(n); ++next) {
+      all.push_back(std::move(inserted_[next].second));
+      removed.push_back(false);
+    }
+    all.push_back(std::move(graph_.nodes[n]));
+    removed.push_back(removed_[n]);
+  }
+  graph_.nodes = std::move(all);
+  removed_ = std::move(removed);
+  inserted_.clear();
+}
+
 bool GraphEditor::commit() {
+  if (!inserted_.empty()) merge_inserted();
   std::size_t kept = 0;
   for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
     if (removed_[n]) continue;

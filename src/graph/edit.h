@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/graph.h"
@@ -45,6 +46,10 @@ class GraphEditor {
   void replace_uses(ValueId from, ValueId to);
   void remove_node(int n);
   ValueId add_constant(std::string name, WeightPtr weight);
+  // A value that a node will compute.
+  ValueId add_value(std::string name, DType dtype);
+  // A new node, which commit() puts in front of node n. What it reads and writes is not in the index until then.
+  void insert_node(int n, Node node);
 
   // Drops the removed nodes; the order of the others stays. Returns whether anything was changed.
   bool commit();
@@ -59,6 +64,8 @@ class GraphEditor {
   void link(int use, ValueId v);
   void unlink(int use);
   void forget_if_dead(ValueId v);
+  ValueId append(Value v);
+  void merge_inserted();
   void grow_inputs(int n, int count);
 
   Graph& graph_;
@@ -70,6 +77,7 @@ class GraphEditor {
   std::vector<bool> is_output_;
   std::vector<bool> is_input_;
   std::vector<bool> removed_;
+  std::vector<std::pair<int, Node>> inserted_;  // and before which node
   bool changed_ = false;
 };
 

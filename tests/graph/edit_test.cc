@@ -67,6 +67,23 @@ TEST(GraphEditor, CommitDropsRemovedNodesInOrder) {
   EXPECT_EQ(d.b.graph().nodes[1].name, "c");
 }
 
+TEST(GraphEditor, InsertedNodesStandInFrontOfTheirReaders) {
+  Diamond d;
+  GraphEditor edit(d.b.graph());
+  for (const char* name : {"first", "second"}) {
+    Node node = edit.graph().nodes[0];
+    node.name = name;
+    node.outputs = {edit.add_value(name, DType::kFloat32)};
+    edit.insert_node(2, node);
+    edit.set_input(2, name == std::string("first") ? 0 : 1, node.outputs[0]);
+  }
+  edit.remove_node(1);
+  EXPECT_TRUE(edit.commit());
+  std::vector<std::string> names;
+  for (const Node& node : d.b.graph().nodes) names.push_back(node.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"a", "first", "second", "c"}));
+}
+
 TEST(GraphEditor, NothingChangedWithoutAnEdit) {
   Diamond d;
   GraphEditor edit(d.b.graph());

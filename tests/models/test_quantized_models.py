@@ -5,6 +5,7 @@ what was computed before it: ONNX Runtime with its optimizations is no closer to
 must agree with one of the two, or is checked node by node with ONNX Runtime's values at each node's inputs, where whole numbers
 are equal.
 """
+import collections
 import functools
 import os
 
@@ -114,12 +115,12 @@ class Calibration(quantization.CalibrationDataReader):
         return next(self.feeds, None)
 
 
-def quantize(source, target, shape, activations, per_channel):
+def quantize(source, target, shape, activations, per_channel, quant_format=quantization.QuantFormat.QOperator, **options):
     name = source.graph.input[0].name
     onnx.save(source, target.with_suffix(".float.onnx"))
     quantization.quantize_static(
-        target.with_suffix(".float.onnx"), target, Calibration(name, shape), quant_format=quantization.QuantFormat.QOperator,
-        activation_type=activations, weight_type=quantization.QuantType.QInt8, per_channel=per_channel)
+        target.with_suffix(".float.onnx"), target, Calibration(name, shape), quant_format=quant_format,
+        activation_type=activations, weight_type=quantization.QuantType.QInt8, per_channel=per_channel, **options)
     return name
 
 
@@ -140,6 +141,51 @@ def test_a_network_of_quantized_operators_matches_onnx_runtime(tmp_path, activat
         assert len(numpy.unique(wanted)) > 5
         numpy.testing.assert_allclose(actual, wanted, 0, 2 * step)
         assert cosine(actual, wanted) >= COSINE
+
+
+def operators_of(session):
+    """How often each operator runs."""
+    lines = (line.split() for line in session.explain().splitlines() if "  cpu  " in line)
+    return collections.Counter(fields[1] for fields in lines)
+
+
+@pytest.mark.parametrize("activations", (quantization.QuantType.QUInt8, quantization.QuantType.QInt8), ids=("uint8", "int8"))
+@pytest.mark.parametrize("per_channel", (False, True), ids=("tensor", "channel"))
+def test_a_network_between_quantize_and_dequantize_matches_onnx_runtime(tmp_path, activations, per_channel):
+    path = tmp_path / "qdq.onnx"
+    quantize(convolutional_network(numpy.random.default_rng(1)), path, (2, 3, 24, 32), activations, per_channel,
+             quantization.QuantFormat.QDQ)
+    operators = {node.op_type for node in onnx.load(path).graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear", "Conv", "Gemm"} <= operators
+    session, oracle = evener.Runtime(threads=2).session(path), onnx_runtime(path, optimized=False)
+    runs = operators_of(session)
+    assert runs["QLinearConv"] == 3 and runs["QGemm"] == 1 and runs["ByteTable"] >= 2
+    assert not {"Conv", "Gemm", "Mul", "Add", "Sigmoid", "LeakyRelu", "GlobalAveragePool"} & set(runs)
+    for seed in (3, 4):
+        x = numpy.random.default_rng(seed).standard_normal((3, 3, 24, 32), "float32")
+        wanted, = oracle.run(None, {"x": x})
+        actual, = session.run({"x": x}).values()
+        assert len(numpy.unique(wanted)) > 5
+        numpy.testing.assert_allclose(actual, wanted, 0, 2 / 256)
+        assert cosine(actual, wanted) >= COSINE
+
+
+def test_matrices_quantized_as_they_come_are_one_step(tmp_path):
+    draw = numpy.random.default_rng(5)
+    weights = {"w": draw.normal(0, 0.3, (24, 16)).astype("float32"), "b": draw.normal(0, 0.1, 16).astype("float32")}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]
+    graph = helper.make_graph(nodes, "network", [helper.make_tensor_value_info("x", 1, ["n", 7, 24])],
+                              [helper.make_tensor_value_info("y", 1, ["n", 7, 16])],
+                              [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()])
+    path = tmp_path / "float.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    quantization.quantize_dynamic(path, tmp_path / "dynamic.onnx")
+    session = evener.Runtime(threads=2).session(tmp_path / "dynamic.onnx")
+    assert set(operators_of(session)) == {"DynamicQuantizeMatMul"}
+    x = draw.standard_normal((3, 7, 24), "float32")
+    wanted, = onnx_runtime(tmp_path / "dynamic.onnx", optimized=False).run(None, {"x": x})
+    actual, = session.run({"x": x}).values()
+    numpy.testing.assert_allclose(actual, wanted, 1e-5, 1e-5)
 
 
 @FULL

@@ -26,8 +26,8 @@ constexpr const char* kLinear[] = {"Cast",    "Concat",    "ConstantOfShape", "D
                                    "Shape",   "Size",      "Slice",           "SpaceToDepth", "Split",     "Squeeze",
                                    "Tile",    "Transpose", "Unsqueeze",       "Where"};
 
-// Better left to kernels of their own: a dequantized weight takes four times the memory, and the integer kernels look for the pair.
-constexpr const char* kNever[] = {"DequantizeLinear", "QuantizeLinear"};
+// Of more than one number, for the rewrites of quantized graphs look for them (fold_dequantize takes what is left).
+constexpr const char* kLater[] = {"DequantizeLinear", "QuantizeLinear"};
 
 // Operators whose input 1 is a weight that kernels pack.
 constexpr const char* kProducts[] = {"Conv", "ConvTranspose", "Gemm", "MatMul"};
@@ -38,7 +38,7 @@ bool is_in(const char* const (&list)[N], const std::string& name) {
 }
 
 bool may_fold(const Node& node) {
-  if (is_in(kNever, node.op_type) || node.outputs.empty() || is_merge(node) || node.op->custom != nullptr) return false;
+  if (node.outputs.empty() || is_merge(node) || node.op->custom != nullptr) return false;
   if (node.op->reference == nullptr || (node.op->flags & kOpRandom) != 0) return false;
   return std::none_of(node.attributes.begin(), node.attributes.end(),
                       [](const Attribute& a) { return attribute_type(a.value) == AttributeType::kGraph; });
@@ -153,7 +153,9 @@ class Folder {
     for (ValueId v : node.outputs) {
       if (v != kNoValue && edit_.is_output(v)) return;
     }
-    if (!gather(node) || !infer_outputs(node) || !allocate(node)) return;
+    if (!gather(node) || !infer_outputs(node)) return;
+    if (is_in(kLater, node.op_type) && descs_[0].shape.elements() > 1) return;
+    if (!allocate(node)) return;
     const auto texts = std::make_shared<TextPool>(context_.ledger);
     run_reference({node, inputs_, outputs_, {texts.get(), 0}});
     for (std::size_t i = 0; i < outputs_.size(); ++i) {

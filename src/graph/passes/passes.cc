@@ -12,13 +12,19 @@
 namespace evn {
 namespace {
 
-// Constants come first and whole, so that patterns see the numbers in them. Patterns with a meaning of their own come before fold_batch_norm, which would take their first constant into a weight.
+// Constants come first and whole, so that patterns see the numbers in them. Patterns with a meaning of their own come before fold_batch_norm, which would take their first constant into a weight. Those of quantized graphs come before all
+// that: what stands between a DequantizeLinear and a QuantizeLinear is one operator of the model's, and must not be a step of another yet.
 constexpr Pass kPasses[] = {
     {"eliminate_identity", eliminate_identity},
     {"fold_constants", fold_constants, true},
     {"resolve_branches", resolve_branches},
     {"plain_operators", plain_operators},
     {"sink_constants", sink_constants},
+    {"fuse_byte_tables", fuse_byte_tables},
+    {"move_bytes", move_bytes},
+    {"fuse_qdq", fuse_qdq},
+    {"fuse_dynamic_quantize", fuse_dynamic_quantize},
+    {"fold_dequantize", fold_dequantize},
     {"fuse_hard_swish", fuse_hard_swish},
     {"fuse_layer_norm", fuse_layer_norm},
     {"fuse_rms_norm", fuse_rms_norm},

@@ -1,0 +1,282 @@
+// The rewrite fuse_qdq: float operators between DequantizeLinear and QuantizeLinear.
+#include <gtest/gtest.h>
+
+#include "tests/graph/passes/qdq_builder.h"
+
+namespace evn::test {
+namespace {
+
+constexpr DType kBytes[] = {DType::kUint8, DType::kInt8};
+
+int middle(DType d) { return d == DType::kInt8 ? 3 : 120; }
+
+// What is left of one operator: a QuantizeLinear in front, a DequantizeLinear behind.
+void expect_one(const Graph& g, const char* op, int nodes = 3) {
+  EXPECT_EQ(count_op(g, op), 1);
+  EXPECT_EQ(static_cast<int>(g.nodes.size()), nodes);
+  EXPECT_EQ(floats_left(g), 1);
+}
+
+TEST(FuseQdq, ConvOfEachTypeWithEachBias) {
+  for (const DType x : kBytes) {
+    for (const DType w : kBytes) {
+      for (const int axis : {-1, 0}) {
+        for (const int bias : {0, 1, 2}) {
+          SCOPED_TRACE(testing::Message() << dtype_name(x) << " " << dtype_name(w) << " axis " << axis << " bias " << bias);
+          QdqBuilder b(x);
+          std::vector<ValueId> in = {b.source({1, 4, 6, 5}, {0.05f, middle(x)}), b.weight({8, 4, 3, 3}, axis, w)};
+          if (bias == 1) in.push_back(b.bias(8, 0.05f));
+          if (bias == 2) in.push_back(b.random("bias", Shape{8}));
+          b.result(b.node("Conv", in, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}, "conv"), {0.3f, middle(x)});
+          const Graph g = b.optimized();
+          expect_one(g, "QLinearConv");
+          EXPECT_EQ(find_node(g, "QLinearConv")->name, "conv");
+          b.expect_near(g);
+        }
+      }
+    }
+  }
+}
+
+TEST(FuseQdq, MissingZeroPointsAreZero) {
+  QdqBuilder b;
+  const ValueId x = b.node("DequantizeLinear", {b.node("QuantizeLinear", {b.input("x", Shape{1, 2, 4, 4}), b.scalar(0.04f)}), b.scalar(0.04f)});
+  const ValueId w = b.node("DequantizeLinear", {b.constant<std::int8_t>("w", Shape{1, 2, 1, 1}, {77, -50}), b.scalar(0.01f)});
+  const ValueId y = b.node("QuantizeLinear", {b.node("Conv", {x, w}), b.scalar(0.05f)});
+  b.output(b.node("DequantizeLinear", {y, b.scalar(0.05f)}));
+  const Graph g = b.optimized();
+  expect_one(g, "QLinearConv");
+  b.expect_near(g);
+}
+
+TEST(FuseQdq, ReluAndClipAreSaturationOrATable) {
+  struct Bound {
+    float low, high;
+    int zero, tables;
+  };
+  // Relu at the least step; Clip whose ends are those of the type; others.
+  const Bound bounds[] = {{0, -1, 0, 0}, {0, -1, 100, 1}, {0, 6, 0, 0}, {0, 3, 0, 1}, {-100, 100, 90, 0}, {-1, 2, 90, 1}};
+  for (const Bound& n : bounds) {
+    QdqBuilder b;
+    ValueId y = b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), b.weight({8, 4, 1, 1})});
+    y = n.high < 0 ? b.node("Relu", {y}) : b.node("Clip", {y, b.scalar(n.low), b.scalar(n.high)});
+    b.result(y, {6.0f / 255, n.zero});
+    const Graph g = b.optimized();
+    expect_one(g, "QLinearConv", 3 + n.tables);
+    EXPECT_EQ(count_op(g, "ByteTable"), n.tables) << n.low << " " << n.high << " " << n.zero;
+    b.expect_near(g);
+  }
+}
+
+TEST(FuseQdq, SeveralBoundsInARow) {
+  QdqBuilder b;
+  ValueId y = b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), b.weight({8, 4, 1, 1})});
+  y = b.node("Clip", {b.node("Relu", {y}), b.scalar(-1), b.scalar(2.5f)});
+  b.result(y, {0.02f, 60});
+  const Graph g = b.optimized();
+  expect_one(g, "QLinearConv", 4);
+  b.expect_near(g);
+}
+
+TEST(FuseQdq, MatMulAndGemm) {
+  for (const DType x : kBytes) {
+    for (const bool columns : {false, true}) {
+      for (int form = 0; form < 5; ++form) {
+        SCOPED_TRACE(testing::Message() << dtype_name(x) << columns << " form " << form);
+        QdqBuilder b(x);
+        const ValueId a = b.source({7, 12}, {0.05f, middle(x)});
+        const bool transposed = form == 2;
+        const Shape shape = transposed ? Shape{9, 12} : Shape{12, 9};
+        const ValueId w = b.weight(shape, columns ? (transposed ? 0 : 1) : -1);
+        ValueId y = kNoValue;
+        if (form == 0) y = b.node("MatMul", {a, w});
+        if (form == 1) y = b.node("Gemm", {a, w, b.bias(9, 0.05f)});
+        if (form == 2) y = b.node("Gemm", {a, w, b.random("c", Shape{9})}, {{"transB", std::int64_t{1}}, {"beta", 0.5f}});
+        if (form == 3) y = b.node("Add", {b.node("MatMul", {a, w}), b.random("c", Shape{9})});
+        if (form == 4) y = b.node("Relu", {b.node("Add", {b.bias(9, 0.05f), b.node("MatMul", {a, w})})});
+        b.result(y, {0.1f, form == 4 ? (x == DType::kInt8 ? -128 : 0) : middle(x)});
+        const Graph g = b.optimized();
+        expect_one(g, form == 0 ? "QLinearMatMul" : "QGemm");
+        b.expect_near(g);
+      }
+    }
+  }
+}
+
+TEST(FuseQdq, ProductsWithoutQuantizeLinearGiveFloats) {
+  for (int form = 0; form < 4; ++form) {
+    QdqBuilder b;
+    const ValueId a = b.source(form == 3 ? Shape{2, 7, 12} : Shape{7, 12}, {0.05f, 120});
+    const ValueId w = b.weight(form == 1 ? Shape{9, 12} : Shape{12, 9}, form == 1 ? 0 : 1);
+    ValueId y = kNoValue;
+    if (form == 0) y = b.node("MatMul", {a, w});
+    if (form == 1) y = b.node("Gemm", {a, w, b.bias(9, 0.05f)}, {{"transB", std::int64_t{1}}});
+    if (form >= 2) y = b.node("Add", {b.random("c", Shape{9}), b.node("MatMul", {a, w})});
+    b.output(y);
+    const Graph g = b.optimized();
+    EXPECT_EQ(count_op(g, "MatMulIntegerToFloat"), 1);
+    EXPECT_EQ(g.nodes.size(), 2u);
+    b.expect_near(g);
+  }
+}
+
+TEST(FuseQdq, SumsDifferencesAndProducts) {
+  for (const DType x : kBytes) {
+    for (const char* op : {"Add", "Sub", "Mul"}) {
+      QdqBuilder b(x);
+      const ValueId a = b.source({2, 3, 4, 5}, {0.05f, middle(x)}), c = b.source({2, 3, 1, 1}, {0.03f, middle(x) + 5});
+      b.result(b.node(op, {a, c}), {0.117f, middle(x)});
+      const Graph g = b.optimized();
+      EXPECT_EQ(count_op(g, std::string(op) == "Mul" ? "QLinearMul" : "QLinearAdd"), 1);
+      EXPECT_EQ(g.nodes.size(), 4u);
+      b.expect_near(g);
+    }
+  }
+}
+
+TEST(FuseQdq, GlobalAveragePool) {
+  for (const DType x : kBytes) {
+    QdqBuilder b(x);
+    b.result(b.node("GlobalAveragePool", {b.source({2, 6, 4, 5}, {0.05f, middle(x)})}), {0.0113f, middle(x)});
+    const Graph g = b.optimized();
+    expect_one(g, "QLinearGlobalAveragePool");
+    b.expect_near(g);
+  }
+}
+
+TEST(FuseQdq, ConcatOfBytesWithATableWhereNumbersDiffer) {
+  QdqBuilder b;
+  const Numbers n = {0.05f, 120};
+  const ValueId same = b.source({1, 2, 3}, n), other = b.source({1, 4, 3}, {0.02f, 100});
+  b.result(b.node("Concat", {same, other, b.source({1, 1, 3}, n)}, {{"axis", std::int64_t{1}}}), n);
+  // What stands in front of a Concat may have other readers.
+  b.result(b.node("Mul", {other, other}), {0.1f, 0});
+  const Graph g = b.optimized();
+  EXPECT_EQ(count_op(g, "Concat"), 1);
+  EXPECT_EQ(count_op(g, "ByteTable"), 2);
+  EXPECT_EQ(count_op(g, "QuantizeLinear"), 3);
+  EXPECT_EQ(count_op(g, "DequantizeLinear"), 2);
+  b.expect_near(g);
+}
+
+// ------------------------------------------------------------------------------------------------- what must not be --
+
+void expect_float(QdqBuilder& b, const char* op) {
+  const Graph g = b.optimized();
+  EXPECT_EQ(count_op(g, op), 1);
+  EXPECT_EQ(count_op(g, "QLinearConv") + count_op(g, "QGemm") + count_op(g, "QLinearMatMul") + count_op(g, "MatMulIntegerToFloat") +
+                count_op(g, "QLinearAdd") + count_op(g, "QLinearMul"),
+            0);
+  b.expect_near(g);
+}
+
+ValueId plain_conv(QdqBuilder& b) { return b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), b.weight({8, 4, 1, 1})}); }
+
+TEST(FuseQdq, ConvWhoseFloatsAreReadElsewhereStays) {
+  QdqBuilder b;
+  const ValueId y = plain_conv(b);
+  b.result(y, {0.3f, 120});
+  b.output(b.node("Neg", {y}));
+  expect_float(b, "Conv");
+}
+
+TEST(FuseQdq, ConvWhoseFloatsAreAnOutputStays) {
+  QdqBuilder b;
+  const ValueId y = plain_conv(b);
+  b.result(y, {0.3f, 120});
+  b.output(y);
+  expect_float(b, "Conv");
+}
+
+TEST(FuseQdq, ScalesThatAreNoPositiveNumbersStay) {
+  const float tiny = std::numeric_limits<float>::denorm_min();
+  for (const float scale : {0.0f, -0.01f, tiny, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    QdqBuilder b;
+    b.result(b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), b.weight({8, 4, 1, 1}, -1, DType::kInt8, scale)}), {0.3f, 120});
+    const Graph g = b.optimized();
+    EXPECT_EQ(count_op(g, "Conv"), 1) << scale;
+    EXPECT_EQ(count_op(g, "QLinearConv"), 0) << scale;
+  }
+}
+
+TEST(FuseQdq, ComputedScalesStay) {
+  QdqBuilder b;
+  const ValueId scale = b.node("Abs", {b.input("scale", Shape{1})});
+  const ValueId x = b.node("DequantizeLinear", {b.node("QuantizeLinear", {b.input("x", Shape{1, 4, 6, 5}), scale}), scale});
+  b.result(b.node("Conv", {x, b.weight({8, 4, 1, 1})}), {0.3f, 120});
+  expect_float(b, "Conv");
+}
+
+TEST(FuseQdq, ScalesOfAnotherAxisStay) {
+  QdqBuilder b;
+  b.result(b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), b.weight({8, 4, 1, 1}, 1)}), {0.3f, 120});
+  expect_float(b, "Conv");
+  QdqBuilder c;
+  c.result(c.node("MatMul", {c.source({5, 4}, {0.05f, 120}), c.weight({4, 4}, 0)}), {0.3f, 120});
+  expect_float(c, "MatMul");
+}
+
+TEST(FuseQdq, TheOperatorsRefuseScalesAndAxesThatDoNotFit) {
+  struct Wrong {
+    std::int64_t scales, axis;
+  };
+  for (const Wrong& wrong : {Wrong{3, 0}, Wrong{8, 7}, Wrong{8, -5}, Wrong{4, 0}, Wrong{0, 0}}) {
+    QdqBuilder b;
+    const ValueId w = b.constant<std::int8_t>("w", Shape{8, 4, 1, 1}, std::vector<std::int8_t>(32, 1));
+    const std::vector<float> scales(static_cast<std::size_t>(wrong.scales), 0.01f);
+    const ValueId dequantized = b.node("DequantizeLinear", {w, b.constant<float>("s", Shape{wrong.scales}, scales)}, {{"axis", wrong.axis}});
+    b.result(b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), dequantized}), {0.3f, 120});
+    EXPECT_THROW(b.optimized(), Error) << wrong.scales << " " << wrong.axis;
+  }
+}
+
+TEST(FuseQdq, SixteenBitsStay) {
+  QdqBuilder b(DType::kUint8, 21);
+  const ValueId zero = b.constant<std::int16_t>("zero16", Shape{}, {3});
+  const ValueId s = b.scalar(0.001f);
+  const ValueId x = b.node("DequantizeLinear", {b.node("QuantizeLinear", {b.input("x", Shape{1, 4, 6, 5}), s, zero}), s, zero});
+  b.result(b.node("Conv", {x, b.weight({8, 4, 1, 1})}), {0.3f, 120});
+  expect_float(b, "Conv");
+}
+
+TEST(FuseQdq, ABiasThatSumsOverflowWithStays) {
+  QdqBuilder b;
+  const ValueId huge = b.constant<float>("huge", Shape{2}, {6e5f, 1});
+  b.result(b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), b.weight({2, 4, 1, 1}), huge}), {0.3f, 120});
+  expect_float(b, "Conv");
+}
+
+TEST(FuseQdq, ABiasThatWouldLoseAStepStays) {
+  QdqBuilder b;
+  // Sums have steps of 0.05, the result of 0.01.
+  const ValueId bias = b.constant<float>("bias", Shape{2}, {0.024f, -0.02f});
+  b.result(b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), b.weight({2, 4, 1, 1}, -1, DType::kInt8, 1), bias}), {0.01f, 120});
+  expect_float(b, "Conv");
+}
+
+TEST(FuseQdq, GemmThatScalesOrTransposesItsLeftSideStays) {
+  for (const bool transposes : {false, true}) {
+    QdqBuilder b;
+    b.result(b.node("Gemm", {b.source({12, 12}, {0.05f, 120}), b.weight({12, 9})},
+                    transposes ? std::vector<Attribute>{{"transA", std::int64_t{1}}} : std::vector<Attribute>{{"alpha", 0.5f}}),
+             {0.3f, 120});
+    expect_float(b, "Gemm");
+  }
+}
+
+TEST(FuseQdq, ProductsOfTwoActivationsStay) {
+  QdqBuilder b;
+  b.result(b.node("MatMul", {b.source({5, 4}, {0.05f, 120}), b.source({4, 6}, {0.05f, 120})}), {0.3f, 120});
+  expect_float(b, "MatMul");
+}
+
+TEST(FuseQdq, SumsOfUnlikeTypesStay) {
+  QdqBuilder b(DType::kInt8);
+  const ValueId zero = b.byte(120, DType::kUint8), s = b.scalar(0.05f);
+  const ValueId x = b.node("DequantizeLinear", {b.node("QuantizeLinear", {b.input("x", Shape{3, 4}), s, zero}), s, zero});
+  b.result(b.node("Add", {x, b.source({3, 4})}), {0.1f, 0});
+  expect_float(b, "Add");
+}
+
+}  // namespace
+}  // namespace evn::test
