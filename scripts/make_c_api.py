@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/c-api.md, the reference of the C API, from the comments and declarations of include/evener/evener.h.
+"""Writes docs/c-api.md, the reference of the C API, from the comments and declarations of include/evener/evener.h and quantize.h.
 
 usage: make_c_api.py [OUTPUT]      (OUTPUT "-": standard output)
 """
@@ -8,7 +8,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-HEADER = ROOT / "include" / "evener" / "evener.h"
+HEADERS = [ROOT / "include" / "evener" / name for name in ("evener.h", "quantize.h")]
 OUTPUT = ROOT / "docs" / "c-api.md"
 
 SECTION = re.compile(r"/\* -{20,} (?P<name>[\w -]+?) -- \*/\n")
@@ -86,21 +86,29 @@ def render(block):
     return "\n\n".join(parts) + "\n"
 
 
-def generate(text):
-    """Returns the Markdown for the text of a header."""
+def sections(text):
+    """What stands at the top of a header, and its sections by name."""
     body = text[:text.index("#ifdef __cplusplus\n}\n#endif")]
-    conventions = COMMENT.match(body)
     pieces = SECTION.split(body)
-    out = ["<!-- Written by scripts/make_c_api.py from include/evener/evener.h. Do not edit. -->", "# The C API", "",
-           prose(comment_lines(conventions["text"])), ""]
-    for name, section in zip(pieces[1::2], pieces[2::2]):
-        out += [f"## {name.strip().capitalize()}", ""]
-        out += [rendered for rendered in map(render, blocks(section)) if rendered]
+    return prose(comment_lines(COMMENT.match(body)["text"])), list(zip(pieces[1::2], pieces[2::2]))
+
+
+def generate(texts):
+    """Returns the Markdown for the texts of headers. What stands at the top of a later one goes into its first section."""
+    out = ["<!-- Written by scripts/make_c_api.py from include/evener/evener.h and quantize.h. Do not edit. -->", "# The C API", ""]
+    for number, text in enumerate(texts):
+        top, parts = sections(text)
+        out += [top, ""] if number == 0 else []
+        for name, section in parts:
+            out += [f"## {name.strip().capitalize()}", ""]
+            out += [top, ""] if number > 0 else []
+            out += [rendered for rendered in map(render, blocks(section)) if rendered]
+            top = ""
     return re.sub(r"\n{3,}", "\n\n", "\n".join(out)).rstrip() + "\n"
 
 
 def main():
-    text = generate(HEADER.read_text())
+    text = generate([header.read_text() for header in HEADERS])
     if sys.argv[1:] == ["-"]:
         sys.stdout.write(text)
     else:

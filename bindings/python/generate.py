@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes evener/_raw.py, the ctypes layer, from include/evener/evener.h.
+"""Writes evener/_raw.py, the ctypes layer, from include/evener/evener.h and the headers beside it.
 
 usage: generate.py [HEADER [OUTPUT]]      (OUTPUT "-": standard output)
 
-The header is regular C11: enums, typedefs of integers, handles, structs, callbacks and functions. Anything else is an
+A header is regular C11: enums, typedefs of integers, handles, structs, callbacks and functions. Anything else is an
 error, so that a declaration this script does not understand cannot be lost.
 """
 import hashlib
@@ -12,7 +12,7 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-HEADER = HERE.parents[1] / "include" / "evener" / "evener.h"
+HEADERS = [HERE.parents[1] / "include" / "evener" / name for name in ("evener.h", "quantize.h")]
 OUTPUT = HERE / "evener" / "_raw.py"
 
 SCALARS = {
@@ -176,8 +176,8 @@ def generate(header_bytes):
 
 
 def main():
-    header = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HEADER
-    text = generate(header.read_bytes())
+    headers = [pathlib.Path(sys.argv[1])] if len(sys.argv) > 1 else HEADERS
+    text = generate(b"".join(header.read_bytes() for header in headers))
     if len(sys.argv) > 2 and sys.argv[2] == "-":
         sys.stdout.write(text)
     else:

@@ -10,7 +10,7 @@
 
 namespace evn {
 
-enum class HandleKind : std::uint8_t { kRuntime, kDevice, kTensor, kModel, kSession, kOperatorNode, kValue };
+enum class HandleKind : std::uint8_t { kRuntime, kDevice, kTensor, kModel, kSession, kOperatorNode, kValue, kQuantizer };
 
 // What a slot holds: a shared pointer of the type that its kind says.
 class HandleObject {

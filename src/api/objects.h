@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/handles.h"
+#include "runtime/quantizer.h"
 #include "runtime/session.h"
 
 namespace evn {
@@ -20,6 +21,7 @@ struct ValueObject {
 
 using RuntimePtr = std::shared_ptr<Runtime>;
 using SessionPtr = std::shared_ptr<Session>;
+using QuantizerPtr = std::shared_ptr<Quantizer>;
 
 template <> struct HandleTraits<RuntimePtr> { static constexpr HandleKind kind = HandleKind::kRuntime; static constexpr const char* name = "runtime"; };
 template <> struct HandleTraits<DeviceView> { static constexpr HandleKind kind = HandleKind::kDevice; static constexpr const char* name = "device"; };
@@ -28,5 +30,6 @@ template <> struct HandleTraits<ModelPtr> { static constexpr HandleKind kind = H
 template <> struct HandleTraits<SessionPtr> { static constexpr HandleKind kind = HandleKind::kSession; static constexpr const char* name = "session"; };
 
 template <> struct HandleTraits<ValueObject> { static constexpr HandleKind kind = HandleKind::kValue; static constexpr const char* name = "value"; };
+template <> struct HandleTraits<QuantizerPtr> { static constexpr HandleKind kind = HandleKind::kQuantizer; static constexpr const char* name = "quantizer"; };
 
 }  // namespace evn

@@ -10,6 +10,7 @@
 #include "cli/bench.h"
 #include "cli/library.h"
 #include "cli/npz.h"
+#include "cli/quantize.h"
 #include "cli/values.h"
 
 namespace evn::cli {
@@ -202,6 +203,12 @@ constexpr Command kCommands[] = {
      "--dot and --svg draw the graph: boxes are coloured by device, copies between devices are red, values that are read\n"
      "only when a run is planned are dashed.",
      kExplainOptions, run_explain},
+    {"quantize", "MODEL", "make a model of 8-bit numbers",
+     "Makes a float32 ONNX model into one that computes with 8-bit numbers, and writes it as ONNX (QuantizeLinear and\n"
+     "DequantizeLinear, for any engine). --calibration gives inputs as the model sees them in use: .npz files whose keys are the\n"
+     "names of the inputs, one batch each, or folders of them. --verify runs both models over others and reports how far apart\n"
+     "their outputs are, and both times.",
+     kQuantizeOptions, run_quantize},
     {"check-config",
      "FILE",
      "check a configuration",

@@ -138,13 +138,6 @@ Tensor pattern_input(const Runtime& runtime, const evn_value_info& info, std::ui
   return tensor;
 }
 
-Tensor array_input(const Runtime& runtime, const NpyArray& array) {
-  Tensor tensor = make_tensor(runtime, array.dtype, array.dims);
-  const Map map(tensor, EVN_MAP_WRITE);
-  if (!array.bytes.empty()) std::memcpy(map.data(), array.bytes.data(), std::min(map.size(), array.bytes.size()));
-  return tensor;
-}
-
 struct ArchiveInput {
   std::string path;
   NpyArray array;
@@ -212,6 +205,13 @@ void print_summary(const std::string& name, evn_dtype dtype, const std::vector<s
 
 }  // namespace
 
+Tensor tensor_of(const Runtime& runtime, const NpyArray& array) {
+  Tensor tensor = make_tensor(runtime, array.dtype, array.dims);
+  const Map map(tensor, EVN_MAP_WRITE);
+  if (!array.bytes.empty()) std::memcpy(map.data(), array.bytes.data(), std::min(map.size(), array.bytes.size()));
+  return tensor;
+}
+
 std::vector<std::int64_t> parse_dims(const std::string& name, const std::string& text) {
   std::vector<std::int64_t> dims;
   const char* at = text.data();
@@ -248,10 +248,10 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
       fail_usage("input %s has both --input and --shape", printable(info.name).c_str());
     std::string origin;
     if (file != files.end()) {
-      inputs.push_back(array_input(runtime, read_npy(file->second.second)));
+      inputs.push_back(tensor_of(runtime, read_npy(file->second.second)));
       origin = "from " + file->second.second;
     } else if (entry != archived.end()) {
-      inputs.push_back(array_input(runtime, entry->second.array));
+      inputs.push_back(tensor_of(runtime, entry->second.array));
       origin = "from " + entry->second.path;
     } else {
       const auto dims = shape != shapes.end() ? parse_dims(shape->second.first, shape->second.second) : known_dims(info);

@@ -6,11 +6,15 @@
 
 #include "cli/arguments.h"
 #include "cli/library.h"
+#include "cli/npy.h"
 
 namespace evn::cli {
 
 // The dimensions of --shape NAME=1,3,224,224 (or 1x3x224x224); throws a usage Failure.
 std::vector<std::int64_t> parse_dims(const std::string& name, const std::string& text);
+
+// A tensor on the CPU with an array's values.
+Tensor tensor_of(const Runtime& runtime, const NpyArray& array);
 
 // Makes all inputs of the session, in its order, as --input and --shape say. What is not given is filled with a pattern. With
 // `say` a line on stdout tells for each where its values come from.

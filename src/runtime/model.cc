@@ -1,8 +1,10 @@
 #include "runtime/model.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -88,8 +90,20 @@ void read_constants_of_bodies(const Graph& graph) {
   }
 }
 
+// Passes that are left out where a model is to be saved again: those that put in what ONNX has no operator for, or that are a matter of
+// how fast it runs.
+std::vector<const char*> passes_of_running() {
+  constexpr std::string_view kOfSaving[] = {"eliminate_identity", "fold_constants", "resolve_branches", "fold_batch_norm", "dead_code"};
+  std::vector<const char*> names;
+  for (const Pass& p : passes()) {
+    if (std::find(std::begin(kOfSaving), std::end(kOfSaving), p.name) == std::end(kOfSaving)) names.push_back(p.name);
+  }
+  return names;
+}
+
 // From bytes to the graph that is run. `loaded` has all that is not the model itself.
-Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, std::vector<WrongShape>* wrong) {
+Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, std::vector<WrongShape>* wrong,
+                 std::span<const char* const> disabled = {}) {
   const Runtime& runtime = *loaded.runtime;
   const Limits& limits = runtime.config().limits;
   const LedgerPtr ledger = runtime.cpu().ledger();
@@ -98,7 +112,7 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   if (image.file != nullptr) image.file->check_unchanged();
   validate_model(model, limits, &loaded.runtime->operators());
   infer_graph(model.graph, wrong);
-  optimize_graph(model.graph, {ledger, limits, deadline_ns});
+  optimize_graph(model.graph, {ledger, limits, deadline_ns}, disabled);
   read_constants_of_bodies(model.graph);
   if (image.file != nullptr) image.file->check_unchanged();
   return model;
@@ -178,14 +192,47 @@ void write_values(JsonWriter& json, const char* key, const Graph& graph, const s
 
 }  // namespace
 
+namespace {
+
+struct Source {
+  FileImage image;
+  std::size_t size = 0;
+  std::string name;
+  std::string folder;  // of external data
+};
+
+Source open_file(const Runtime& runtime, const std::string& path, std::uint64_t deadline) {
+  Source s;
+  const std::size_t slash = path.find_last_of('/');
+  s.folder = slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
+  s.name = slash == std::string::npos ? path : path.substr(slash + 1);
+  s.image = read_image(os::open_for_reading(path, runtime.config().limits.model_bytes), runtime.cpu().ledger(), deadline);
+  s.size = static_cast<std::size_t>(s.image.file->size());
+  return s;
+}
+
+Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, const std::string& external_dir) {
+  const std::uint64_t limit = runtime.config().limits.model_bytes;
+  if (size > limit) {
+    throw make_error(EVN_ERROR_LIMIT, "the model has %zu bytes, above the limit model_bytes of %llu", size,
+                     static_cast<unsigned long long>(limit))
+        .with_bytes(size, limit);
+  }
+  Source s;
+  std::shared_ptr<void> copy = allocate_charged(runtime.cpu().ledger(), size, MemoryClass::kWeights);
+  if (size > 0) std::memcpy(copy.get(), data, size);
+  s.image.bytes = std::move(copy);
+  s.size = size;
+  s.folder = external_dir;
+  return s;
+}
+
+}  // namespace
+
 ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path) {
   const std::uint64_t deadline = load_deadline(*runtime);
-  const std::size_t slash = path.find_last_of('/');
-  const std::string folder = slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  FileImage image = read_image(os::open_for_reading(path, runtime->config().limits.model_bytes), runtime->cpu().ledger(), deadline);
-  const auto size = static_cast<std::size_t>(image.file->size());
-  return load(std::move(runtime), std::move(image), size, name, folder, deadline);
+  Source s = open_file(*runtime, path, deadline);
+  return load(std::move(runtime), std::move(s.image), s.size, s.name, s.folder, deadline);
 }
 
 Model read_again(const LoadedModel& model) {
@@ -196,17 +243,25 @@ Model read_again(const LoadedModel& model) {
 
 ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir) {
   const std::uint64_t deadline = load_deadline(*runtime);
-  const std::uint64_t limit = runtime->config().limits.model_bytes;
-  if (size > limit) {
-    throw make_error(EVN_ERROR_LIMIT, "the model has %zu bytes, above the limit model_bytes of %llu", size,
-                     static_cast<unsigned long long>(limit))
-        .with_bytes(size, limit);
-  }
-  std::shared_ptr<void> copy = allocate_charged(runtime->cpu().ledger(), size, MemoryClass::kWeights);
-  if (size > 0) std::memcpy(copy.get(), data, size);
+  Source s = copy_buffer(*runtime, data, size, external_dir);
+  return load(std::move(runtime), std::move(s.image), size, "", external_dir, deadline);
+}
+
+ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size, const std::string& name) {
+  const std::uint64_t deadline = load_deadline(*runtime);
   FileImage image;
-  image.bytes = std::move(copy);
-  return load(std::move(runtime), std::move(image), size, "", external_dir, deadline);
+  image.bytes = std::move(bytes);
+  return load(std::move(runtime), std::move(image), size, name, "", deadline);
+}
+
+Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source) {
+  const std::uint64_t deadline = load_deadline(*runtime);
+  Source s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir) : open_file(*runtime, source.path, deadline);
+  LoadedModel loaded;
+  loaded.runtime = runtime;
+  loaded.file_name = s.name;
+  loaded.external_dir = s.folder;
+  return read_model(loaded, std::move(s.image), s.size, deadline, nullptr, passes_of_running());
 }
 
 std::string describe_model(const LoadedModel& model, evn_format format) {

@@ -34,6 +34,21 @@ ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& pa
 // `data` is copied. external_dir "" : no external data.
 ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir);
 
+// The same of bytes that nobody else changes. `name` is for messages.
+ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size, const std::string& name);
+
+// Where a model comes from: a file, or `size` bytes at `data`.
+struct ModelSource {
+  std::string path;
+  const void* data = nullptr;
+  std::size_t size = 0;
+  std::string external_dir;
+};
+
+// A model to be changed and saved (model/save.h): checked, with types inferred, functions put in place, constants and batch
+// normalizations folded, and otherwise as it was. Throws what loading throws.
+Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source);
+
 // What the file of a model has in it now, after all passes. Throws what loading throws.
 Model read_again(const LoadedModel& model);
 

@@ -22,7 +22,7 @@ def dynamic_symbols(kind):
 
 
 def header_functions():
-    text = (ROOT / "include/evener/evener.h").read_text()
+    text = "".join((ROOT / "include/evener" / name).read_text() for name in ("evener.h", "quantize.h"))
     return set(re.findall(r"EVN_API[^;(]*?\b(evn_\w+)\(", text))
 
 

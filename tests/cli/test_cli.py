@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 COMMAND = os.environ.get("EVENER_COMMAND", "")
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "config" / "examples"
-COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "check-config", "version"]
+COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "quantize", "check-config", "version"]
 OK, FAILURE, USAGE, CONFIG, MODEL, DEVICE = range(6)
 
 if not COMMAND:

@@ -13,8 +13,9 @@ release build of this source tree, a library beside this package, or the system'
 """
 from ._library import Error, Status, library_path, version
 from ._operator import Node, Spec
+from ._quantizer import Quantizer
 from ._runtime import Device, MemoryStats, Model, Runtime, Session, Value, inspect
 from ._tensor import Tensor, from_dlpack
 
-__all__ = ["Device", "Error", "MemoryStats", "Model", "Node", "Runtime", "Session", "Spec", "Status", "Tensor", "Value",
+__all__ = ["Device", "Error", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "Spec", "Status", "Tensor", "Value",
            "from_dlpack", "inspect", "library_path", "version"]

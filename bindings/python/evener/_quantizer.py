@@ -1,0 +1,115 @@
+"""Quantizer: a float32 model becomes one of 8-bit numbers."""
+import ctypes
+import json
+import os
+
+from . import _arrays, _raw
+from ._library import c_path, c_text, check, library, new_error, read_text, sized
+from ._runtime import Model, _format, _Object
+
+_METHODS = {"minmax": _raw.EVN_CALIBRATION_MINMAX, "percentile": _raw.EVN_CALIBRATION_PERCENTILE,
+            "entropy": _raw.EVN_CALIBRATION_ENTROPY, "mse": _raw.EVN_CALIBRATION_MSE}
+_ACTIVATIONS = {"uint8": _raw.EVN_DTYPE_UINT8, "int8": _raw.EVN_DTYPE_INT8}
+
+
+class Quantizer(_Object):
+    """Quantizes one model; evener/quantize.h says how.
+
+        quantizer = evener.Quantizer(runtime, "model.onnx")
+        for batch in calibration:
+            quantizer.add_batch({"x": batch})
+        quantizer.save("model.int8.onnx")
+        print(quantizer.verify({"x": other}).report())
+
+    method      how ranges are chosen: "minmax", "percentile", "entropy", "mse"
+    percentile  of "percentile": how many percent of elements stay
+    dynamic     MatMul and Gemm alone, with scales made in each run; no calibration
+    activation  "uint8" or "int8"
+    per_tensor  one scale for each weight in place of one for each output channel
+    keep        nodes that stay float32: globs of their names, or "type:Softmax"
+    progress    progress(what, done, total); what it raises cancels, and is lost
+    """
+
+    _release = "evn_quantizer_release"
+
+    def __init__(self, runtime, model, *, method="minmax", percentile=None, dynamic=False, activation="uint8", per_tensor=False, keep=(),
+                 progress=None, external_dir=None):
+        lib, handle, error = library(), _raw.evn_quantizer(), new_error()
+        for what, value, known in (("method", method, _METHODS), ("activation", activation, _ACTIVATIONS)):
+            if value not in known:
+                raise ValueError(f'{what} must be one of {", ".join(known)}, not {value!r}')
+        options = sized(_raw.evn_quantizer_options)
+        options.mode = _raw.EVN_QUANTIZE_DYNAMIC if dynamic else _raw.EVN_QUANTIZE_STATIC
+        options.calibration, options.activation = _METHODS[method], _ACTIVATIONS[activation]
+        options.percentile = 0 if percentile is None else percentile
+        options.flags = _raw.EVN_QUANTIZE_PER_TENSOR if per_tensor else 0
+        patterns = (ctypes.c_char_p * len(keep))(*(c_text(pattern) for pattern in keep))
+        options.keep, options.keep_count = patterns, len(keep)
+        self._progress = _raw.evn_quantize_progress(self._guard(progress)) if progress is not None else _raw.evn_quantize_progress()
+        options.progress = self._progress
+        path = None
+        if isinstance(model, (str, os.PathLike)):
+            path = c_path(model)
+        else:
+            data = model if isinstance(model, bytes) else bytes(memoryview(model))
+            options.data, options.size = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p), len(data)
+            if external_dir is not None:
+                options.external_dir = c_path(external_dir)
+        check(lib.evn_quantizer_create(runtime._handle, path, options, handle, error), error)
+        self._own(handle)
+        self._runtime = runtime._owned
+        count = ctypes.c_uint32()
+        check(lib.evn_quantizer_input_count(handle, count, error), error)
+        self._input_count = count.value
+
+    @staticmethod
+    def _guard(progress):
+        def call(_, what, done, total):
+            try:
+                progress(what.decode(), done, total)
+                return 0
+            except BaseException:  # noqa: B902: nothing may be raised through C
+                return 1
+        return call
+
+    def _feed(self, function, inputs):
+        error = new_error()
+        tensors = (_raw.evn_tensor * self._input_count)()
+        try:
+            for name, value in inputs.items():
+                index = ctypes.c_uint32()
+                check(self._library.evn_quantizer_find_input(self._handle, c_text(name), index, error), error)
+                self._library.evn_tensor_release(tensors[index.value])
+                tensors[index.value] = _arrays.copied(self._runtime.value, _arrays.input_array(value, None), error)
+            check(function(self._handle, tensors, self._input_count, error), error)
+        finally:
+            for tensor in tensors:
+                self._library.evn_tensor_release(tensor)
+
+    def add_batch(self, inputs):
+        """Runs the float32 model over {name: array}, and keeps what its activations show."""
+        self._feed(self._library.evn_quantizer_add_batch, inputs)
+        return self
+
+    def verify(self, inputs):
+        """Compares both models over {name: array}; report() has the figures."""
+        self._feed(self._library.evn_quantizer_verify, inputs)
+        return self
+
+    def finish(self):
+        """The quantized model, as a Model."""
+        handle, error = _raw.evn_model(), new_error()
+        check(self._library.evn_quantizer_finish(self._handle, handle, error), error)
+        model = Model.__new__(Model)
+        model._own(handle)
+        return model
+
+    def save(self, path):
+        """Writes the quantized model as an ONNX file."""
+        error = new_error()
+        check(self._library.evn_quantizer_save(self._handle, c_path(path), error), error)
+
+    def report(self, format="text"):
+        """What was done, as text, JSON, or with format="dict" as a dict; evn_quantizer_report of the C API documents its keys."""
+        text = read_text(self._library.evn_quantizer_report, self._handle, _format("json" if format == "dict" else format))
+        return json.loads(text) if format == "dict" else text

@@ -1,0 +1,109 @@
+/* Quantization: a float32 ONNX model becomes one that computes with 8-bit numbers, on the machine where it is to run and without another
+ * tool. The conventions of evener.h hold.
+ *
+ *   evn_quantizer_create(runtime, "model.onnx", &options, &quantizer, &error);
+ *   for (...) evn_quantizer_add_batch(quantizer, inputs, input_count, &error);      what the model sees in use
+ *   for (...) evn_quantizer_verify(quantizer, inputs, input_count, &error);         others than those, if there are
+ *   evn_quantizer_save(quantizer, "model.int8.onnx", &error);                       ONNX, for any engine
+ *   evn_quantizer_finish(quantizer, &model, &error);                                or to be run here
+ *
+ * Weights become int8, symmetric, with a scale for each output channel; biases int32. Static: activations have scales too, from
+ * calibration; the model then has QuantizeLinear and DequantizeLinear around what is quantized (ONNX's QDQ form; its opset must be 13 or
+ * newer). Dynamic: MatMul and Gemm alone are quantized, and each run makes the scales of their inputs (DynamicQuantizeLinear,
+ * MatMulInteger; opset 11 or newer). Nodes in bodies of Loop and Scan stay float32; a model with If cannot be quantized yet. */
+#ifndef EVENER_QUANTIZE_H
+#define EVENER_QUANTIZE_H
+
+#include "evener/evener.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------------------------------------- quantization -- */
+
+typedef struct evn_quantizer_handle *evn_quantizer; /* a model that is being quantized */
+
+typedef int32_t evn_quantize_mode;
+enum { EVN_QUANTIZE_STATIC = 0, EVN_QUANTIZE_DYNAMIC = 1 };
+
+/* How the range of an activation is chosen from what calibration has seen of it. */
+typedef int32_t evn_calibration;
+enum {
+  EVN_CALIBRATION_MINMAX = 0,     /* all of it */
+  EVN_CALIBRATION_PERCENTILE = 1, /* without the outermost elements: `percentile` of them stay */
+  EVN_CALIBRATION_ENTROPY = 2,    /* the least Kullback-Leibler divergence from its 8-bit image */
+  EVN_CALIBRATION_MSE = 3         /* the least mean square error */
+};
+
+enum { EVN_QUANTIZE_PER_TENSOR = 1 /* one scale for each weight */ };
+
+/* Called while a quantizer works: `what` ("calibrate", "verify", "quantize"), and how much of it is done. `total` is 0 where it is not
+ * known. Returning anything but 0 cancels the call that is under way. It must not call the quantizer. */
+typedef int32_t (*evn_quantize_progress)(void *user, const char *what, uint64_t done, uint64_t total);
+
+typedef struct evn_quantizer_options {
+  uint32_t struct_size;
+  evn_quantize_mode mode;
+  evn_calibration calibration;
+  evn_dtype activation;          /* EVN_DTYPE_UINT8 (asymmetric; also 0) or EVN_DTYPE_INT8 (symmetric) */
+  double percentile;             /* of EVN_CALIBRATION_PERCENTILE: 50 to 100; 0: 99.99 */
+  uint32_t flags;                /* EVN_QUANTIZE_... */
+  uint32_t keep_count;           /* of `keep` */
+  const char *const *keep;       /* nodes that stay float32: globs of their names, or "type:Softmax" */
+  evn_quantize_progress progress; /* NULL: none */
+  void *progress_user;           /* handed to progress */
+  const void *data;              /* the model's bytes, which are copied, when path is NULL */
+  size_t size;                   /* bytes of data */
+  const char *external_dir;      /* as in evn_model_options, for a model from `data` */
+} evn_quantizer_options;
+#define EVN_QUANTIZER_OPTIONS_INIT {sizeof(evn_quantizer_options), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL}
+
+/* Reads a float32 model and decides which of its nodes are to be quantized.
+ *   path     an ONNX file, or NULL: `data` of the options
+ *   options  NULL: static, from the smallest to the largest value
+ * Returns what evn_model_load_file returns; EVN_ERROR_UNSUPPORTED (an opset that is too old, an If); EVN_ERROR_INVALID_ARGUMENT (no node
+ * can be quantized: the message has the reasons). Blocks; allocates. Thread-safe; calls on one quantizer wait for each other. */
+EVN_API evn_status evn_quantizer_create(evn_runtime runtime, const char *path, const evn_quantizer_options *options,
+                                        evn_quantizer *quantizer, evn_error *error);
+
+/* NULL is fine. */
+EVN_API evn_status evn_quantizer_release(evn_quantizer quantizer);
+
+/* The model's inputs, in the order in which batches give them. `index` gets the position of the input of that name.
+ * Return EVN_ERROR_INVALID_ARGUMENT where there is none. */
+EVN_API evn_status evn_quantizer_input_count(evn_quantizer quantizer, uint32_t *count, evn_error *error);
+EVN_API evn_status evn_quantizer_find_input(evn_quantizer quantizer, const char *name, uint32_t *index, evn_error *error);
+
+/* Runs the float32 model over one calibration batch and keeps what its activations show. Tensors: as evn_session_run takes them.
+ * Returns what evn_session_run returns; EVN_ERROR_INVALID_ARGUMENT (an activation is NaN or infinite: it is named);
+ * EVN_ERROR_WRONG_STATE (after finish or save, or with EVN_QUANTIZE_DYNAMIC); EVN_ERROR_CANCELLED. A batch that fails has no effect. */
+EVN_API evn_status evn_quantizer_add_batch(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count, evn_error *error);
+
+/* Makes the quantized model. Later calls give handles to the same one.
+ * Returns EVN_ERROR_WRONG_STATE (static, and no batch was added), what evn_model_load_buffer returns, EVN_ERROR_CANCELLED. */
+EVN_API evn_status evn_quantizer_finish(evn_quantizer quantizer, evn_model *model, evn_error *error);
+
+/* Writes the quantized model as an ONNX file, made first where it is not yet. What was at `path` is replaced at the end, in one step; where
+ * that fails it stays whole.
+ * Returns what evn_quantizer_finish returns; EVN_ERROR_IO; EVN_ERROR_LIMIT (2 GiB or more). */
+EVN_API evn_status evn_quantizer_save(evn_quantizer quantizer, const char *path, evn_error *error);
+
+/* Runs the float32 and the quantized model, made first where it is not yet, over the same inputs, several times each in turns, and adds to
+ * the report how far their float32 outputs are apart and how long each takes on this machine. Returns what evn_session_run and
+ * evn_quantizer_finish return. */
+EVN_API evn_status evn_quantizer_verify(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count, evn_error *error);
+
+/* Writes what was done: nodes that are quantized, those that could be and are not, and why; bytes of the model before and after; and, after
+ * evn_quantizer_verify, for each output cosine, signal to quantization noise in dB, the share of rows (of the last axis) whose largest element
+ * is at the same place, the largest error; and median times.
+ *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"mode", "calibration", "batches", "quantized_nodes", "nodes": [{"name", "op", "quantized",
+ *            "reason"}], "float_bytes", "quantized_bytes", "outputs": [{"name", "cosine", "sqnr_db", "top1", "largest_error"}], "float_ns",
+ *            "quantized_ns", "slower"}; what is not known yet is null */
+EVN_API evn_status evn_quantizer_report(evn_quantizer quantizer, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                        evn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,148 @@
+// evn_quantizer_*.
+#include "api/barrier.h"
+#include "api/objects.h"
+#include "base/small_array.h"
+#include "evener/quantize.h"
+
+namespace {
+
+using namespace evn;
+
+QuantizerRequest read(const char* path, const evn_quantizer_options* options) {
+  const evn_quantizer_options defaults = EVN_QUANTIZER_OPTIONS_INIT;
+  const evn_quantizer_options o = read_options(options, defaults, sizeof(evn_quantizer_options));
+  QuantizerRequest request;
+  if (path != nullptr) {
+    if (o.data != nullptr || o.size != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "path and data are both given");
+    if (o.external_dir != nullptr) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "external_dir is for models from buffers; a file's external data lies in its own folder");
+    }
+    if (path[0] == '\0') fail(EVN_ERROR_IO, "the path is empty");
+    request.source.path = path;
+  } else {
+    require(o.data != nullptr, "path, and data of the options,");
+    request.source.data = o.data;
+    request.source.size = o.size;
+    if (o.external_dir != nullptr) request.source.external_dir = o.external_dir;
+  }
+  if (o.mode != EVN_QUANTIZE_STATIC && o.mode != EVN_QUANTIZE_DYNAMIC) fail(EVN_ERROR_INVALID_ARGUMENT, "mode is %d", o.mode);
+  request.dynamic = o.mode == EVN_QUANTIZE_DYNAMIC;
+  if (o.calibration < EVN_CALIBRATION_MINMAX || o.calibration > EVN_CALIBRATION_MSE) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "calibration is %d", o.calibration);
+  }
+  request.calibration = static_cast<Calibration>(o.calibration);
+  if (o.activation != 0 && o.activation != EVN_DTYPE_UINT8 && o.activation != EVN_DTYPE_INT8) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "activation is %d, which is neither uint8 nor int8", o.activation);
+  }
+  if (o.activation == EVN_DTYPE_INT8) request.activation = DType::kInt8;
+  if (o.percentile != 0 && !(o.percentile >= 50 && o.percentile <= 100)) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "percentile is %g, which is not between 50 and 100", o.percentile);
+  }
+  if (o.percentile != 0) request.percentile = o.percentile;
+  if ((o.flags & ~static_cast<uint32_t>(EVN_QUANTIZE_PER_TENSOR)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
+  request.per_tensor = (o.flags & EVN_QUANTIZE_PER_TENSOR) != 0;
+  require(o.keep != nullptr || o.keep_count == 0, "keep");
+  for (uint32_t i = 0; i < o.keep_count; ++i) {
+    require(o.keep[i] != nullptr, "an entry of keep");
+    request.keep.emplace_back(o.keep[i]);
+  }
+  request.progress = o.progress;
+  request.user = o.progress_user;
+  return request;
+}
+
+// Calls body(values) with the tensors of a batch.
+template <typename F>
+void with_batch(evn_quantizer quantizer, const evn_tensor* inputs, uint32_t count, F&& body) {
+  const Pin<QuantizerPtr> q(quantizer);
+  const std::size_t wanted = (*q)->graph().inputs.size();
+  if (count != wanted) fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs, %u are given", wanted, count);
+  require(inputs != nullptr || count == 0, "inputs");
+  SmallArray<RunValue> values(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    const Pin<TensorPtr> tensor(inputs[i]);
+    if ((*tensor)->runtime() != (*q)->runtime()) fail(EVN_ERROR_INVALID_ARGUMENT, "a tensor belongs to another runtime");
+    values[i] = {*tensor, nullptr};
+  }
+  body(**q, std::span<const RunValue>(values.data(), count));
+}
+
+}  // namespace
+
+extern "C" {
+
+evn_status evn_quantizer_create(evn_runtime runtime, const char* path, const evn_quantizer_options* options, evn_quantizer* quantizer,
+                                evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    require(quantizer != nullptr, "quantizer");
+    *quantizer = static_cast<evn_quantizer>(make_handle(std::make_shared<Quantizer>(*r, read(path, options))));
+  });
+}
+
+evn_status evn_quantizer_release(evn_quantizer quantizer) {
+  if (quantizer == nullptr) return EVN_OK;
+  return release_handle(quantizer, HandleKind::kQuantizer) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
+}
+
+evn_status evn_quantizer_input_count(evn_quantizer quantizer, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<QuantizerPtr> q(quantizer);
+    require(count != nullptr, "count");
+    *count = static_cast<uint32_t>((*q)->graph().inputs.size());
+  });
+}
+
+evn_status evn_quantizer_find_input(evn_quantizer quantizer, const char* name, uint32_t* index, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<QuantizerPtr> q(quantizer);
+    require(name != nullptr, "name");
+    require(index != nullptr, "index");
+    const Graph& graph = (*q)->graph();
+    for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
+      if (graph.values[static_cast<std::size_t>(graph.inputs[i])].name != name) continue;
+      *index = static_cast<uint32_t>(i);
+      return;
+    }
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the model has no input \"%s\"", name);
+  });
+}
+
+evn_status evn_quantizer_add_batch(evn_quantizer quantizer, const evn_tensor* inputs, uint32_t input_count, evn_error* error) {
+  return guarded(error, [&] {
+    with_batch(quantizer, inputs, input_count, [](Quantizer& q, std::span<const RunValue> values) { q.add_batch(values); });
+  });
+}
+
+evn_status evn_quantizer_finish(evn_quantizer quantizer, evn_model* model, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<QuantizerPtr> q(quantizer);
+    require(model != nullptr, "model");
+    *model = static_cast<evn_model>(make_handle((*q)->finish()));
+  });
+}
+
+evn_status evn_quantizer_save(evn_quantizer quantizer, const char* path, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<QuantizerPtr> q(quantizer);
+    require(path != nullptr, "path");
+    if (path[0] == '\0') fail(EVN_ERROR_IO, "the path is empty");
+    (*q)->save(path);
+  });
+}
+
+evn_status evn_quantizer_verify(evn_quantizer quantizer, const evn_tensor* inputs, uint32_t input_count, evn_error* error) {
+  return guarded(error, [&] {
+    with_batch(quantizer, inputs, input_count, [](Quantizer& q, std::span<const RunValue> values) { q.verify(values); });
+  });
+}
+
+evn_status evn_quantizer_report(evn_quantizer quantizer, evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<QuantizerPtr> q(quantizer);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text((*q)->report(format), buffer, capacity, size);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,124 @@
+#include "cli/quantize.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cli/npz.h"
+#include "cli/values.h"
+#include "evener/quantize.h"
+
+namespace evn::cli {
+namespace {
+
+using Quantizer = Owner<evn_quantizer, evn_quantizer_release>;
+
+evn_calibration method_of(const Arguments& arguments) {
+  constexpr std::string_view kMethods[] = {"minmax", "percentile", "entropy", "mse"};
+  const char* const text = arguments.get("--method");
+  if (text == nullptr) return arguments.has("--percentile") ? EVN_CALIBRATION_PERCENTILE : EVN_CALIBRATION_MINMAX;
+  const auto it = std::find(std::begin(kMethods), std::end(kMethods), std::string_view(text));
+  if (it == std::end(kMethods)) fail_usage("--method is minmax, percentile, entropy or mse, not \"%s\"", text);
+  return static_cast<evn_calibration>(it - std::begin(kMethods));
+}
+
+double percentile_of(const Arguments& arguments) {
+  const char* const text = arguments.get("--percentile");
+  if (text == nullptr) return 0;
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  if (end == text || *end != '\0' || !(value >= 50 && value <= 100)) fail_usage("--percentile is a number from 50 to 100, not \"%s\"", text);
+  return value;
+}
+
+// The archives that an option names, those of a folder in the order of their names.
+std::vector<std::string> archives(const Arguments& arguments, const char* option) {
+  std::vector<std::string> files;
+  for (const std::string& text : arguments.all(option)) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(text, error)) {
+      if (!is_npz(text)) fail_usage("%s takes files that end in .npz, and folders, not \"%s\"", option, text.c_str());
+      files.push_back(text);
+      continue;
+    }
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(text, error)) {
+      if (is_npz(entry.path().string())) found.push_back(entry.path().string());
+    }
+    if (error) fail(kExitFailure, "cannot read the folder %s: %s", text.c_str(), error.message().c_str());
+    if (found.empty()) fail(kExitFailure, "the folder %s has no .npz files", text.c_str());
+    std::sort(found.begin(), found.end());
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  return files;
+}
+
+// The inputs of a batch, in the order of the model's.
+std::vector<Tensor> batch_of(const Runtime& runtime, const Quantizer& quantizer, const std::string& path) {
+  std::uint32_t count = 0;
+  Call ask;
+  ask.check(evn_quantizer_input_count(quantizer.get(), &count, ask));
+  std::vector<Tensor> inputs(count);
+  for (const auto& [name, array] : read_npz(path)) {
+    std::uint32_t index = 0;
+    evn_error error = EVN_ERROR_INIT;
+    if (evn_quantizer_find_input(quantizer.get(), name.c_str(), &index, &error) != EVN_OK) {
+      fail(kExitFailure, "%s: %s", path.c_str(), describe(error).c_str());
+    }
+    inputs[index] = tensor_of(runtime, array);
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (inputs[i].get() == nullptr) fail(kExitFailure, "%s has nothing for input %u of the model", path.c_str(), i);
+  }
+  return inputs;
+}
+
+using Feed = evn_status (*)(evn_quantizer, const evn_tensor*, std::uint32_t, evn_error*);
+
+void feed(const Runtime& runtime, const Quantizer& quantizer, const std::vector<std::string>& files, Feed function) {
+  for (const std::string& path : files) {
+    const std::vector<Tensor> inputs = batch_of(runtime, quantizer, path);
+    std::vector<evn_tensor> handles;
+    for (const Tensor& t : inputs) handles.push_back(t.get());
+    evn_error error = EVN_ERROR_INIT;
+    const evn_status status = function(quantizer.get(), handles.data(), static_cast<std::uint32_t>(handles.size()), &error);
+    if (status != EVN_OK) fail(kExitFailure, "%s: %s", path.c_str(), describe(error).c_str());
+  }
+}
+
+}  // namespace
+
+int run_quantize(const Arguments& arguments) {
+  const char* const to = arguments.get("-o");
+  if (to == nullptr) fail_usage("quantize needs -o FILE");
+  const bool dynamic = arguments.has("--dynamic");
+  if (dynamic && arguments.has("--calibration")) fail_usage("--dynamic needs no --calibration");
+  if (!dynamic && !arguments.has("--calibration")) fail_usage("quantize needs --calibration, or --dynamic");
+  const std::vector<std::string> calibration = archives(arguments, "--calibration"), verification = archives(arguments, "--verify");
+  evn_quantizer_options options = EVN_QUANTIZER_OPTIONS_INIT;
+  options.mode = dynamic ? EVN_QUANTIZE_DYNAMIC : EVN_QUANTIZE_STATIC;
+  options.calibration = method_of(arguments);
+  options.percentile = percentile_of(arguments);
+  options.activation = arguments.has("--int8") ? EVN_DTYPE_INT8 : EVN_DTYPE_UINT8;
+  options.flags = arguments.has("--per-tensor") ? EVN_QUANTIZE_PER_TENSOR : 0;
+  const std::vector<std::string> keep = arguments.all("--keep");
+  std::vector<const char*> patterns;
+  for (const std::string& k : keep) patterns.push_back(k.c_str());
+  options.keep = patterns.data();
+  options.keep_count = static_cast<std::uint32_t>(patterns.size());
+
+  const Runtime runtime = open_runtime(arguments);
+  Quantizer quantizer;
+  Call create(kExitModel);
+  create.check(evn_quantizer_create(runtime.get(), arguments.operand(0).c_str(), &options, quantizer.out(), create));
+  feed(runtime, quantizer, calibration, evn_quantizer_add_batch);
+  Call save;
+  save.check(evn_quantizer_save(quantizer.get(), to, save));
+  feed(runtime, quantizer, verification, evn_quantizer_verify);
+  print_text(read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+    return evn_quantizer_report(quantizer.get(), text_format(arguments), buffer, capacity, size, error);
+  }));
+  return kExitOk;
+}
+
+}  // namespace evn::cli

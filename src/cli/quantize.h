@@ -1,0 +1,25 @@
+// evener quantize.
+#pragma once
+
+#include "cli/library.h"
+
+namespace evn::cli {
+
+inline constexpr Option kQuantizeOptions[] = {
+    {"-o", "FILE", "where the quantized model goes"},
+    {"--calibration", "FILE.npz", "inputs to calibrate with, or a folder of such files; may be repeated", true},
+    {"--verify", "FILE.npz", "inputs to compare both models with, or a folder; may be repeated", true},
+    {"--method", "METHOD", "how ranges are chosen: minmax (the default), percentile, entropy, mse"},
+    {"--percentile", "P", "of --method percentile: how many percent of elements stay; default 99.99"},
+    {"--dynamic", nullptr, "quantize MatMul and Gemm alone, with scales made in each run: no calibration"},
+    {"--int8", nullptr, "activations as symmetric int8 in place of uint8"},
+    {"--per-tensor", nullptr, "one scale for each weight in place of one for each output channel"},
+    {"--keep", "PATTERN", "nodes that stay float32: a glob of their names, or type:Softmax; may be\nrepeated", true},
+    kConfigOption,
+    kThreadsOption,
+    kJsonOption,
+};
+
+int run_quantize(const Arguments& arguments);
+
+}  // namespace evn::cli

@@ -1,0 +1,31 @@
+// A float32 graph with the nodes in it that ONNX has for 8 bits.
+#pragma once
+
+#include "base/ledger.h"
+#include "quant/range.h"
+#include "quant/scheme.h"
+
+namespace evn {
+
+struct RewriteOptions {
+  bool per_tensor = false;              // one scale for a weight instead of one for each of its columns or output channels
+  DType activation = DType::kUint8;     // or kInt8
+  LedgerPtr ledger;                     // new constants are charged here
+};
+
+// What became of the weights, for the report.
+struct RewriteFigures {
+  std::uint64_t quantized_weights = 0;  // elements
+  std::uint64_t float_weights = 0;
+};
+
+// QuantizeLinear and DequantizeLinear around what the scheme has quantized (needs opset 13). `params`: by group of the scheme. Weights become
+// int8, symmetric, each output channel with a scale of its own; biases int32 with the scale of input and weight. Nodes whose bias does not
+// fit stay float32, and the scheme then says so.
+void rewrite_static(Graph* graph, QuantScheme* scheme, std::span<const QuantParams> params, const RewriteOptions& options,
+                    RewriteFigures* figures);
+
+// DynamicQuantizeLinear, MatMulInteger, and the scales (needs opset 11) in the place of MatMul and Gemm.
+void rewrite_dynamic(Graph* graph, QuantScheme* scheme, const RewriteOptions& options, RewriteFigures* figures);
+
+}  // namespace evn

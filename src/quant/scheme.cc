@@ -1,0 +1,228 @@
+#include "quant/scheme.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace evn {
+namespace {
+
+bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) {
+  return node.domain.empty() && std::find(names.begin(), names.end(), node.op_type) != names.end();
+}
+
+class Maker {
+ public:
+  Maker(const Graph& graph, const SchemeOptions& options) : graph_(graph), options_(options) {
+    s_.nodes.resize(graph.nodes.size());
+    s_.group.assign(graph.values.size(), -1);
+    producer_.assign(graph.values.size(), -1);
+    readers_.resize(graph.values.size());
+    is_output_.assign(graph.values.size(), false);
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      for (const ValueId v : graph.nodes[i].outputs) {
+        if (v != kNoValue) producer_[at(v)] = static_cast<std::int32_t>(i);
+      }
+      for (const ValueId v : graph.nodes[i].inputs) {
+        if (v != kNoValue) readers_[at(v)].push_back(static_cast<std::int32_t>(i));
+      }
+    }
+    for (const ValueId v : graph.outputs) is_output_[at(v)] = true;
+  }
+
+  QuantScheme make() {
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) find_product(i);
+    if (!options_.dynamic) {
+      for (std::size_t i = 0; i < graph_.nodes.size(); ++i) join(i);
+      while (leave()) {
+      }
+      make_groups();
+    }
+    return std::move(s_);
+  }
+
+ private:
+  const Graph& graph_;
+  const SchemeOptions& options_;
+  QuantScheme s_;
+  std::vector<std::int32_t> producer_;
+  std::vector<std::vector<std::int32_t>> readers_;
+  std::vector<bool> is_output_;
+
+  static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
+  const Value& value(ValueId v) const { return graph_.values[at(v)]; }
+  bool is_float(ValueId v) const { return v != kNoValue && value(v).dtype == DType::kFloat32 && !value(v).wraps; }
+  bool is_constant(ValueId v) const { return v != kNoValue && value(v).constant != nullptr; }
+  bool is_activation(ValueId v) const { return is_float(v) && !is_constant(v); }
+  QuantRole role(std::int32_t node) const { return s_.nodes[static_cast<std::size_t>(node)].role; }
+
+  bool is_kept(const Node& node, std::string* reason) const {
+    for (const std::string& pattern : options_.keep) {
+      const bool by_type = pattern.rfind("type:", 0) == 0;
+      if (by_type ? pattern.substr(5) != node.op_type : !glob_match(pattern, node.name)) continue;
+      *reason = "kept by \"" + pattern + "\"";
+      return true;
+    }
+    return false;
+  }
+
+  void find_product(std::size_t i) {
+    const Node& node = graph_.nodes[i];
+    QuantNode& q = s_.nodes[i];
+    const bool conv = is_one_of(node, {"Conv"}), gemm = is_one_of(node, {"Gemm"}), matmul = is_one_of(node, {"MatMul"});
+    if (!conv && !gemm && !matmul) return;
+    const auto refuse = [&](const char* why) { q.reason = why; };
+    if (is_kept(node, &q.reason)) return;
+    if (node.region >= 0 || node.body != nullptr) return refuse("inside a body or a branch");
+    if (conv && options_.dynamic) return refuse("a convolution; its inputs have no scale before it runs");
+    if (!is_activation(node.inputs[0]) || !is_float(node.outputs[0])) return refuse("not float32");
+    if (!is_constant(node.inputs[1]) || !is_float(node.inputs[1])) return refuse("its weight is computed");
+    const Shape& w = value(node.inputs[1]).shape;
+    if (!conv && w.rank() != 2) return refuse("its weight is no matrix");
+    if (w.elements() == 0) return refuse("its weight is empty");
+    const bool has_bias = node.inputs.size() > 2 && node.inputs[2] != kNoValue;
+    if (gemm) {
+      const auto one = [&](const char* name) {
+        for (const Attribute& a : node.attributes) {
+          if (a.name == name && attribute_type(a.value) == AttributeType::kFloat) return std::get<float>(a.value) == 1.0f;
+        }
+        return true;
+      };
+      if (int_attribute_of(node, "transA", 0) != 0) return refuse("its left-hand matrix is transposed");
+      if (!one("alpha") || (has_bias && !one("beta"))) return refuse("its product is scaled");
+      const Shape* c = has_bias ? &value(node.inputs[2]).shape : nullptr;
+      const std::int64_t columns = w[int_attribute_of(node, "transB", 0) != 0 ? 0 : 1];
+      if (c != nullptr && (!is_constant(node.inputs[2]) || c->rank() != 1 || (*c)[0] != columns)) return refuse("its bias is no constant vector");
+    }
+    if (conv && has_bias && !is_constant(node.inputs[2])) return refuse("its bias is computed");
+    q.role = QuantRole::kProduct;
+    q.weight = 1;
+    q.bias = has_bias ? 2 : -1;
+    q.weight_axis = conv ? 0 : gemm && int_attribute_of(node, "transB", 0) != 0 ? 0 : 1;
+  }
+
+  // The value that stands for what the node makes: behind a Relu or Clip that alone reads it.
+  ValueId made_by(std::size_t i) const {
+    const ValueId v = graph_.nodes[i].outputs[0];
+    if (is_output_[at(v)] || readers_[at(v)].size() != 1) return v;
+    const auto reader = static_cast<std::size_t>(readers_[at(v)][0]);
+    return s_.nodes[reader].role == QuantRole::kBounds ? graph_.nodes[reader].outputs[0] : v;
+  }
+
+  bool is_quantized_product(ValueId v) const {
+    const std::int32_t p = producer_[at(v)];
+    return p >= 0 && role(p) != QuantRole::kFloat;
+  }
+
+  // Nodes come in topological order, so that what a node reads has been decided.
+  void join(std::size_t i) {
+    const Node& node = graph_.nodes[i];
+    QuantNode& q = s_.nodes[i];
+    if (q.role != QuantRole::kFloat || node.inputs.empty() || node.outputs.empty() || !is_float(node.outputs[0]) || node.region >= 0) return;
+    std::string kept;
+    if (is_one_of(node, {"Relu", "Clip"})) {
+      const std::int32_t p = producer_[at(node.inputs[0])];
+      const bool alone = p >= 0 && readers_[at(node.inputs[0])].size() == 1 && !is_output_[at(node.inputs[0])];
+      const bool bounds = std::all_of(node.inputs.begin() + 1, node.inputs.end(), [&](ValueId v) { return v == kNoValue || is_constant(v); });
+      if (alone && bounds && (role(p) == QuantRole::kProduct || role(p) == QuantRole::kBetween)) q.role = QuantRole::kBounds;
+      return;
+    }
+    const bool pair = is_one_of(node, {"Add", "Mul"});
+    const bool between = pair || is_one_of(node, {"GlobalAveragePool", "AveragePool", "Sigmoid", "HardSigmoid", "HardSwish", "LeakyRelu", "Tanh"});
+    const bool moves = is_one_of(node, {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "DepthToSpace",
+                                        "SpaceToDepth", "Slice", "Identity"});
+    if (!between && !moves) return;
+    const bool many = pair || node.op_type == "Concat";
+    const std::size_t operands = many ? node.inputs.size() : 1;
+    for (std::size_t k = 0; k < operands; ++k) {
+      if (!is_activation(node.inputs[k]) || !is_quantized_product(node.inputs[k])) return;
+    }
+    for (const ValueId v : node.outputs) {
+      if (v != kNoValue && !is_float(v)) return;  // the indices of a MaxPool
+    }
+    if (is_kept(node, &q.reason)) return;
+    q.role = moves ? QuantRole::kHandsOn : QuantRole::kBetween;
+  }
+
+  bool is_read_by_quantized(ValueId v) const {
+    return std::any_of(readers_[at(v)].begin(), readers_[at(v)].end(), [&](std::int32_t r) { return role(r) != QuantRole::kFloat; });
+  }
+
+  // Takes back nodes whose results only float32 nodes read. Whether one was.
+  bool leave() {
+    bool changed = false;
+    for (std::size_t i = graph_.nodes.size(); i-- > 0;) {
+      QuantNode& q = s_.nodes[i];
+      if (q.role != QuantRole::kBetween && q.role != QuantRole::kHandsOn) continue;
+      const Node& node = graph_.nodes[i];
+      const bool read = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) {
+        return v != kNoValue && is_read_by_quantized(v == node.outputs[0] ? made_by(i) : v);
+      });
+      if (read) continue;
+      q.role = QuantRole::kFloat;
+      if (const ValueId v = node.outputs[0]; readers_[at(v)].size() == 1) {
+        QuantNode& reader = s_.nodes[static_cast<std::size_t>(readers_[at(v)][0])];
+        if (reader.role == QuantRole::kBounds) reader.role = QuantRole::kFloat;
+      }
+      changed = true;
+    }
+    return changed;
+  }
+
+  std::int32_t find(std::vector<std::int32_t>& parent, std::int32_t v) {
+    while (parent[static_cast<std::size_t>(v)] != v) v = parent[static_cast<std::size_t>(v)] = parent[static_cast<std::size_t>(parent[static_cast<std::size_t>(v)])];
+    return v;
+  }
+
+  void make_groups() {
+    std::vector<std::int32_t> parent(graph_.values.size());
+    for (std::size_t v = 0; v < parent.size(); ++v) parent[v] = static_cast<std::int32_t>(v);
+    std::vector<bool> quantized(graph_.values.size());
+    const auto operands = [&](std::size_t i) {
+      const Node& node = graph_.nodes[i];
+      const bool many = is_one_of(node, {"Add", "Mul", "Concat"});
+      return std::span(node.inputs).first(many ? node.inputs.size() : 1);
+    };
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (role(static_cast<std::int32_t>(i)) == QuantRole::kFloat || role(static_cast<std::int32_t>(i)) == QuantRole::kBounds) continue;
+      for (const ValueId v : operands(i)) quantized[at(v)] = true;
+      if (role(static_cast<std::int32_t>(i)) != QuantRole::kHandsOn) continue;
+      // All outputs of a node that hands elements on are quantized: its reader would otherwise find them in float32 and in 8 bits.
+      for (const ValueId v : graph_.nodes[i].outputs) {
+        if (v == kNoValue) continue;
+        quantized[at(v)] = true;
+        parent[static_cast<std::size_t>(find(parent, v))] = find(parent, graph_.nodes[i].inputs[0]);
+      }
+      for (const ValueId v : operands(i)) parent[static_cast<std::size_t>(find(parent, v))] = find(parent, graph_.nodes[i].inputs[0]);
+    }
+    std::vector<std::int32_t> number(graph_.values.size(), -1);
+    for (std::size_t v = 0; v < parent.size(); ++v) {
+      if (!quantized[v]) continue;
+      std::int32_t& n = number[static_cast<std::size_t>(find(parent, static_cast<std::int32_t>(v)))];
+      if (n < 0) n = s_.group_count++;
+      s_.group[v] = n;
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<ValueId> QuantScheme::observed() const {
+  std::vector<ValueId> values;
+  for (std::size_t v = 0; v < group.size(); ++v) {
+    if (group[v] >= 0) values.push_back(static_cast<ValueId>(v));
+  }
+  return values;
+}
+
+std::int64_t int_attribute_of(const Node& node, const char* name, std::int64_t otherwise) {
+  for (const Attribute& a : node.attributes) {
+    if (a.name == name && attribute_type(a.value) == AttributeType::kInt) return std::get<std::int64_t>(a.value);
+  }
+  return otherwise;
+}
+
+QuantScheme make_scheme(const Graph& graph, const SchemeOptions& options) { return Maker(graph, options).make(); }
+
+}  // namespace evn

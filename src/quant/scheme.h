@@ -1,0 +1,52 @@
+// Which nodes of a float32 graph are to compute with 8 bits, and which of its values therefore get a scale. Decided from the graph alone;
+// numbers come from calibration later.
+//   Products (Conv, Gemm, MatMul) with a constant float32 weight are the core. A node between them (Add, Mul, pools, Sigmoid and such) joins
+//   when all its float32 operands are quantized anyway and somebody quantized reads it. Nodes that only hand elements on (MaxPool, Reshape,
+//   Concat, ...) share one scale with what they read.
+//   A Relu or Clip that alone reads such a node is computed with it: the value behind it is the one that is quantized.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/graph.h"
+
+namespace evn {
+
+enum class QuantRole : std::uint8_t {
+  kFloat,     // stays as it is
+  kProduct,   // weight in 8 bits
+  kBetween,   // computes with 8 bits
+  kHandsOn,   // moves 8 bits
+  kBounds,    // Relu or Clip, computed with the node before it
+};
+
+struct QuantNode {
+  QuantRole role = QuantRole::kFloat;
+  int weight = -1;      // input number of the weight, of a product
+  int bias = -1;        // of a constant bias; -1: none
+  int weight_axis = 0;  // along which a weight has a scale each
+  std::string reason;   // why it stays float32; "" where that needs no saying
+};
+
+struct QuantScheme {
+  std::vector<QuantNode> nodes;       // by node
+  std::vector<std::int32_t> group;    // by value: those with one number share scale and zero point; -1: not quantized
+  std::int32_t group_count = 0;
+
+  // Values that calibration has to look at.
+  std::vector<ValueId> observed() const;
+};
+
+struct SchemeOptions {
+  std::vector<std::string> keep;  // nodes that stay float32: globs of names, or "type:Softmax"
+  bool dynamic = false;           // only MatMul and Gemm, and nothing between them: scales are made in each run
+};
+
+// The graph has been validated and its types inferred.
+QuantScheme make_scheme(const Graph& graph, const SchemeOptions& options);
+
+// An integer attribute as the model gives it.
+std::int64_t int_attribute_of(const Node& node, const char* name, std::int64_t otherwise);
+
+}  // namespace evn

@@ -1,0 +1,70 @@
+#include "quant/weights.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace evn {
+namespace {
+
+// Calls body(index along the axis, element) for all elements.
+template <typename F>
+void for_each_element(const Shape& shape, int axis, F&& body) {
+  const std::int64_t inner = axis < 0 ? 1 : shape.elements(axis + 1, shape.rank()), count = axis < 0 ? 1 : shape[axis];
+  const std::int64_t all = shape.elements();
+  for (std::int64_t i = 0; i < all;) {
+    const std::int64_t index = axis < 0 ? 0 : i / inner % count;
+    const std::int64_t end = axis < 0 ? all : i + inner;
+    for (; i < end; ++i) body(static_cast<std::size_t>(index), i);
+  }
+}
+
+// Elements of a weight that need not be aligned.
+float element(const void* bytes, std::int64_t i) {
+  float x;
+  std::memcpy(&x, static_cast<const char*>(bytes) + static_cast<std::size_t>(i) * sizeof x, sizeof x);
+  return x;
+}
+
+}  // namespace
+
+QuantizedWeight quantize_weight(const Weight& weight, int axis, const LedgerPtr& ledger) {
+  const Shape& shape = weight.desc.shape;
+  const void* const from = weight.bytes();
+  std::vector<float> largest(axis < 0 ? 1 : static_cast<std::size_t>(shape[axis]), 0.0f);
+  bool finite = true;
+  for_each_element(shape, axis, [&](std::size_t index, std::int64_t i) {
+    const float x = std::fabs(element(from, i));
+    finite &= x <= FLT_MAX;
+    largest[index] = std::max(largest[index], x);
+  });
+  if (!finite) fail(EVN_ERROR_INVALID_MODEL, "a weight has elements that are NaN or infinite");
+  QuantizedWeight q;
+  for (const float x : largest) q.scales.push_back(x == 0 ? 1.0f : std::max(x / 127, FLT_MIN));
+  void* to = nullptr;
+  q.values = make_unfilled_weight({DType::kInt8, shape}, ledger, &to);
+  auto* const bytes = static_cast<std::int8_t*>(to);
+  for_each_element(shape, axis, [&](std::size_t index, std::int64_t i) {
+    bytes[i] = static_cast<std::int8_t>(std::clamp(std::nearbyint(element(from, i) / q.scales[index]), -127.0f, 127.0f));
+  });
+  return q;
+}
+
+WeightPtr quantize_bias(const Weight& bias, float input_scale, std::span<const float> weight_scales, const LedgerPtr& ledger) {
+  void* to = nullptr;
+  WeightPtr weight = make_unfilled_weight({DType::kInt32, bias.desc.shape}, ledger, &to);
+  auto* const numbers = static_cast<std::int32_t*>(to);
+  const void* const from = bias.bytes();
+  for (std::int64_t i = 0; i < bias.desc.shape.elements(); ++i) {
+    const double scale = static_cast<double>(input_scale) * static_cast<double>(weight_scales[weight_scales.size() == 1 ? 0 : static_cast<std::size_t>(i)]);
+    const double x = std::nearbyint(static_cast<double>(element(from, i)) / scale);
+    if (!(std::fabs(x) < 2147483648.0)) return nullptr;
+    numbers[i] = static_cast<std::int32_t>(x);
+  }
+  return weight;
+}
+
+}  // namespace evn

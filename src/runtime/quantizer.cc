@@ -1,0 +1,209 @@
+#include "runtime/quantizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace evn {
+namespace {
+
+constexpr int kTimedRuns = 3;  // of each model for each verified batch, in turns
+
+std::int64_t opset_of(const Model& model) {
+  for (const OpsetImport& o : model.opsets) {
+    if (o.domain.empty()) return o.version;
+  }
+  return 0;
+}
+
+std::span<const float> floats_of(const Tensor& tensor) {
+  return {static_cast<const float*>(tensor.buffer().address()), static_cast<std::size_t>(tensor.desc().shape.elements())};
+}
+
+bool is_float_on_host(const RunValue& value) {
+  return value.tensor != nullptr && value.tensor->on_host() && value.tensor->desc().dtype == DType::kFloat32;
+}
+
+}  // namespace
+
+Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request) : runtime_(std::move(runtime)), request_(std::move(request)) {
+  model_ = read_plain_model(runtime_, request_.source);
+  request_.source.data = nullptr;
+  check_model();
+  scheme_ = make_scheme(model_.graph, {request_.keep, request_.dynamic});
+  const auto products = std::count_if(scheme_.nodes.begin(), scheme_.nodes.end(), [](const QuantNode& q) { return q.role == QuantRole::kProduct; });
+  if (products == 0) {
+    std::string reasons;
+    for (std::size_t i = 0; i < scheme_.nodes.size() && reasons.size() < 256; ++i) {
+      if (scheme_.nodes[i].reason.empty()) continue;
+      reasons += (reasons.empty() ? ": \"" : "; \"") + model_.graph.nodes[i].name + "\" " + scheme_.nodes[i].reason;
+    }
+    fail(EVN_ERROR_INVALID_ARGUMENT, "no node can be quantized%s", reasons.empty() ? ": there is no Conv, Gemm or MatMul" : reasons.c_str());
+  }
+  const SavedModel plain = save_onnx(model_);  // also finds what cannot be saved before anybody calibrates
+  float_bytes_ = plain.size;
+  if (!request_.dynamic) open_observing();
+}
+
+void Quantizer::check_model() const {
+  const std::int64_t least = request_.dynamic ? 11 : 13;
+  if (opset_of(model_) < least) {
+    fail(EVN_ERROR_UNSUPPORTED, "the model imports opset %lld; %s quantization needs %lld or newer", static_cast<long long>(opset_of(model_)),
+         request_.dynamic ? "dynamic" : "static", static_cast<long long>(least));
+  }
+  for (const Node& node : model_.graph.nodes) {
+    const bool quantized = node.op_type == "QuantizeLinear" || node.op_type == "QLinearConv" || node.op_type == "QLinearMatMul";
+    if (quantized) throw make_error(EVN_ERROR_UNSUPPORTED, "the model is quantized already").with_node(node.name.c_str());
+  }
+}
+
+// The float32 model with all values that are to be seen among its outputs.
+void Quantizer::open_observing() {
+  observed_ = scheme_.observed();
+  const bool histogram = request_.calibration != Calibration::kMinMax;
+  observers_.assign(observed_.size(), Observer(histogram));
+  Model model = model_;
+  Graph& graph = model.graph;
+  for (const ValueId v : observed_) {
+    const auto input = std::find(graph.inputs.begin(), graph.inputs.end(), v);
+    if (input != graph.inputs.end()) {
+      output_of_.push_back(static_cast<std::int32_t>(-1 - (input - graph.inputs.begin())));
+      continue;
+    }
+    auto output = std::find(graph.outputs.begin(), graph.outputs.end(), v);
+    if (output == graph.outputs.end()) output = graph.outputs.insert(output, v);
+    output_of_.push_back(static_cast<std::int32_t>(output - graph.outputs.begin()));
+  }
+  const SavedModel saved = save_onnx(model);
+  const ModelPtr loaded = load_model_bytes(runtime_, model_bytes(saved, runtime_->cpu().ledger()), static_cast<std::size_t>(saved.size), request_.source.path);
+  observing_ = std::make_unique<Session>(loaded, "cpu");
+}
+
+void Quantizer::progress(const char* what, std::uint64_t done, std::uint64_t total) const {
+  if (request_.progress != nullptr && request_.progress(request_.user, what, done, total) != 0) {
+    fail(EVN_ERROR_CANCELLED, "the progress callback cancelled");
+  }
+}
+
+void Quantizer::add_batch(std::span<const RunValue> inputs) {
+  const std::lock_guard lock(mutex_);
+  if (request_.dynamic) fail(EVN_ERROR_WRONG_STATE, "dynamic quantization needs no calibration");
+  if (observing_ == nullptr) fail(EVN_ERROR_WRONG_STATE, "the model is quantized already");
+  progress("calibrate", batches_, 0);
+  RunRequest request;
+  request.allow_copies = true;
+  std::vector<RunValue> outputs(observing_->graph().outputs.size());
+  observing_->run(inputs, outputs, request);
+  std::vector<Observer> next = observers_;
+  for (std::size_t k = 0; k < observed_.size(); ++k) {
+    const std::int32_t o = output_of_[k];
+    const RunValue& value = o < 0 ? inputs[static_cast<std::size_t>(-1 - o)] : outputs[static_cast<std::size_t>(o)];
+    if (!is_float_on_host(value)) fail(EVN_ERROR_INVALID_ARGUMENT, "calibration inputs must lie on the CPU");
+    if (next[k].add(floats_of(*value.tensor))) continue;
+    fail(EVN_ERROR_INVALID_ARGUMENT, "calibration batch %llu: value \"%s\" has elements that are NaN or infinite",
+         static_cast<unsigned long long>(batches_ + 1), model_.graph.values[static_cast<std::size_t>(observed_[k])].name.c_str());
+  }
+  observers_ = std::move(next);
+  ++batches_;
+}
+
+std::vector<QuantParams> Quantizer::params() const {
+  std::vector<Range> ranges(static_cast<std::size_t>(scheme_.group_count));
+  for (std::size_t k = 0; k < observed_.size(); ++k) {
+    Range& range = ranges[static_cast<std::size_t>(scheme_.group[static_cast<std::size_t>(observed_[k])])];
+    range = join(range, choose_range(observers_[k], request_.calibration, request_.percentile));
+  }
+  std::vector<QuantParams> params;
+  for (const Range& range : ranges) params.push_back(params_of(range, request_.activation));
+  return params;
+}
+
+const ModelPtr& Quantizer::finish_locked() {
+  if (quantized_ != nullptr) return quantized_;
+  if (!request_.dynamic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
+  progress("quantize", 0, 1);
+  Model model = model_;
+  QuantScheme scheme = scheme_;
+  RewriteFigures figures;
+  const RewriteOptions options{request_.per_tensor, request_.activation, runtime_->cpu().ledger()};
+  if (request_.dynamic) {
+    rewrite_dynamic(&model.graph, &scheme, options, &figures);
+  } else {
+    rewrite_static(&model.graph, &scheme, params(), options, &figures);
+  }
+  model.producer = "evener";
+  SavedModel saved = save_onnx(model);
+  const std::string name = request_.source.path.substr(request_.source.path.find_last_of('/') + 1);
+  ModelPtr loaded = load_model_bytes(runtime_, model_bytes(saved, runtime_->cpu().ledger()), static_cast<std::size_t>(saved.size), name);
+  saved_ = std::move(saved);
+  scheme_ = std::move(scheme);
+  figures_ = figures;
+  quantized_ = std::move(loaded);
+  observing_ = nullptr;
+  return quantized_;
+}
+
+ModelPtr Quantizer::finish() {
+  const std::lock_guard lock(mutex_);
+  return finish_locked();
+}
+
+void Quantizer::save(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  finish_locked();
+  write_model_file(path, *saved_);
+}
+
+void Quantizer::compare(std::size_t output, const Tensor& expected, const Tensor& got) {
+  OutputFigures& f = outputs_[output];
+  const std::span<const float> a = floats_of(expected), b = floats_of(got);
+  if (expected.desc().shape != got.desc().shape) fail(EVN_ERROR_INTERNAL, "output \"%s\" has another shape", f.name.c_str());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
+    f.dot += x * y;
+    f.float_square += x * x;
+    f.quantized_square += y * y;
+    f.error_square += (x - y) * (x - y);
+    f.largest_error = std::max(f.largest_error, std::fabs(x - y));
+  }
+  f.elements += a.size();
+  const Shape& shape = expected.desc().shape;
+  const std::size_t row = shape.rank() == 0 ? 1 : static_cast<std::size_t>(shape[shape.rank() - 1]);
+  for (std::size_t at = 0; row > 0 && at + row <= a.size(); at += row) {
+    const auto place = [&](std::span<const float> s) { return std::max_element(s.begin() + static_cast<std::ptrdiff_t>(at), s.begin() + static_cast<std::ptrdiff_t>(at + row)) - s.begin(); };
+    ++f.rows;
+    f.agreeing += place(a) == place(b) ? 1u : 0u;
+  }
+}
+
+void Quantizer::verify(std::span<const RunValue> inputs) {
+  const std::lock_guard lock(mutex_);
+  finish_locked();
+  if (float_session_ == nullptr) {
+    const SavedModel saved = save_onnx(model_);
+    const ModelPtr plain = load_model_bytes(runtime_, model_bytes(saved, runtime_->cpu().ledger()), static_cast<std::size_t>(saved.size), request_.source.path);
+    float_session_ = std::make_unique<Session>(plain, "cpu");
+    quantized_session_ = std::make_unique<Session>(quantized_, "cpu");
+    for (const ValueId v : model_.graph.outputs) outputs_.push_back({model_.graph.values[static_cast<std::size_t>(v)].name});
+  }
+  progress("verify", float_ns_.size() / kTimedRuns, 0);
+  RunRequest request;
+  request.allow_copies = true;
+  std::vector<RunValue> expected(outputs_.size()), got(outputs_.size());
+  float_session_->run(inputs, expected, request);
+  quantized_session_->run(inputs, got, request);
+  for (std::size_t k = 0; k < outputs_.size(); ++k) {
+    if (is_float_on_host(expected[k]) && is_float_on_host(got[k])) compare(k, *expected[k].tensor, *got[k].tensor);
+  }
+  for (int i = 0; i < kTimedRuns; ++i) {
+    const std::uint64_t begin = os::now_ns();
+    float_session_->run(inputs, expected, request);
+    const std::uint64_t middle = os::now_ns();
+    quantized_session_->run(inputs, got, request);
+    float_ns_.push_back(middle - begin);
+    quantized_ns_.push_back(os::now_ns() - middle);
+  }
+}
+
+}  // namespace evn

@@ -1,0 +1,215 @@
+"""evener quantize: its files in onnx's checker and ONNX Runtime, how near they are to the float32 model, and what it refuses.
+
+The command is taken from the environment variable EVENER_COMMAND.
+"""
+import json
+import os
+import subprocess
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+COMMAND = os.environ.get("EVENER_COMMAND", "")
+if not COMMAND:
+    pytest.skip("EVENER_COMMAND is not set", allow_module_level=True)
+
+OK, FAILURE, USAGE, MODEL = 0, 1, 2, 4
+
+
+def quantize(*words, code=OK):
+    done = subprocess.run([COMMAND, "quantize", *map(str, words)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, f"{done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout if code == OK else done.stderr
+
+
+def weight(rng, name, *dims):
+    return numpy_helper.from_array((rng.standard_normal(dims) / np.sqrt(np.prod(dims[1:]))).astype(np.float32), name)
+
+
+def save(path, nodes, inputs, outputs, initializers, opset=17):
+    model = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, initializers), opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = 8
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+def value(name, dims):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+
+
+@pytest.fixture
+def network(tmp_path):
+    """Convolutions with batch normalization, a residual, a squeeze-and-excite branch, pooling, concatenation and a classifier."""
+    rng = np.random.default_rng(3)
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w0", "b0"], ["c0"], name="first", pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("BatchNormalization", ["c0", "scale", "shift", "mean", "var"], ["n0"], name="norm"),
+        node("Relu", ["n0"], ["r0"], name="relu"),
+        node("Conv", ["r0", "w1", "b1"], ["c1"], name="second", pads=[1, 1, 1, 1]),
+        node("Add", ["c1", "r0"], ["sum"], name="add"),
+        node("Relu", ["sum"], ["r1"], name="relu_of_sum"),
+        node("MaxPool", ["r1"], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+        node("GlobalAveragePool", ["p"], ["g"], name="squeeze"),
+        node("Conv", ["g", "w2", "b2"], ["e"], name="excite"),
+        node("Sigmoid", ["e"], ["gate"], name="gate"),
+        node("Mul", ["p", "gate"], ["gated"], name="gated"),
+        node("Conv", ["gated", "w3"], ["d"], name="depthwise", group=16, pads=[1, 1, 1, 1]),
+        node("Concat", ["gated", "d"], ["both"], name="both", axis=1),
+        node("GlobalAveragePool", ["both"], ["v"], name="mean"),
+        node("Flatten", ["v"], ["f"], name="flatten"),
+        node("Gemm", ["f", "w4", "b4"], ["y0"], name="classifier", transB=1),
+        node("Softmax", ["y0"], ["y"], name="softmax"),
+    ]
+    constants = [weight(rng, "w0", 16, 3, 3, 3), weight(rng, "w1", 16, 16, 3, 3), weight(rng, "w2", 16, 16, 1, 1), weight(rng, "w3", 16, 1, 3, 3),
+                 weight(rng, "w4", 10, 32)]
+    constants += [numpy_helper.from_array(rng.standard_normal(n).astype(np.float32), name) for name, n in
+                  (("b0", 16), ("b1", 16), ("b2", 16), ("b4", 10), ("scale", 16), ("shift", 16), ("mean", 16))]
+    constants.append(numpy_helper.from_array(rng.uniform(0.5, 2, 16).astype(np.float32), "var"))
+    return save(tmp_path / "network.onnx", nodes, [value("x", ["N", 3, 32, 32])], [value("y", ["N", 10]), value("y0", ["N", 10])], constants)
+
+
+@pytest.fixture
+def batches(tmp_path):
+    folder = tmp_path / "calibration"
+    folder.mkdir()
+    rng = np.random.default_rng(4)
+    for i in range(8):
+        np.savez(folder / f"{i}.npz", x=rng.standard_normal((2, 3, 32, 32)).astype(np.float32))
+    held = tmp_path / "held.npz"
+    np.savez(held, x=rng.standard_normal((4, 3, 32, 32)).astype(np.float32))
+    return folder, held
+
+
+def run_ort(path, x):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(["y0"], {"x": x})[0]
+
+
+def cosine(a, b):
+    return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
+
+
+@pytest.mark.parametrize("options", [[], ["--method", "percentile"], ["--method", "entropy"], ["--method", "mse"], ["--int8"], ["--per-tensor"]],
+                         ids=lambda o: " ".join(o) or "minmax")
+def test_a_network_in_8_bits_is_near_the_network(network, batches, tmp_path, options):
+    folder, held = batches
+    out = tmp_path / "out.onnx"
+    report = json.loads(quantize(network, "-o", out, "--calibration", folder, "--verify", held, "--json", *options))
+    model = onnx.load(out)
+    onnx.checker.check_model(model, full_check=True)
+    x = np.load(held)["x"]
+    assert cosine(run_ort(out, x), run_ort(network, x)) >= 0.99
+    y0 = next(o for o in report["outputs"] if o["name"] == "y0")
+    assert y0["cosine"] >= 0.99 and y0["sqnr_db"] > 15
+    assert report["batches"] == 8 and report["float_ns"] > 0
+    quantized = {n["name"] for n in report["nodes"] if n["quantized"]}
+    assert {"first", "second", "excite", "depthwise", "classifier"} <= quantized or not quantized  # named where there is a reason
+    int8 = [t for t in model.graph.initializer if t.data_type == TensorProto.INT8 and len(t.dims) > 1]
+    assert len(int8) == 5
+    assert not [n for n in model.graph.node if n.op_type == "BatchNormalization"]
+
+
+def test_what_both_engines_make_of_the_file_is_near(network, batches, tmp_path):
+    folder, held = batches
+    out = tmp_path / "out.onnx"
+    quantize(network, "-o", out, "--calibration", folder)
+    np.save(tmp_path / "x.npy", np.load(held)["x"])
+    done = subprocess.run([COMMAND, "run", str(out), "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert cosine(np.load(tmp_path / "y0.npy"), run_ort(out, np.load(held)["x"])) >= 0.9999
+
+
+def test_values_that_are_handed_on_share_a_scale(network, batches, tmp_path):
+    out = tmp_path / "out.onnx"
+    quantize(network, "-o", out, "--calibration", batches[0])
+    model = onnx.load(out)
+    values = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    scale = {n.input[0]: values[n.input[1]] for n in model.graph.node if n.op_type == "QuantizeLinear"}
+    assert scale["r1"] == scale["p"]
+    assert scale["gated"] == scale["d"] == scale["both"]
+
+
+def test_dynamic_quantization_needs_no_calibration(tmp_path):
+    rng = np.random.default_rng(5)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"], name="product"), helper.make_node("Gemm", ["m", "v", "b"], ["y"], name="gemm", transB=1)]
+    bias = numpy_helper.from_array(rng.standard_normal(8).astype(np.float32), "b")
+    path = save(tmp_path / "m.onnx", nodes, [value("x", ["N", 32])], [value("y", ["N", 8])], [weight(rng, "w", 32, 16), weight(rng, "v", 8, 16), bias])
+    out = tmp_path / "out.onnx"
+    quantize(path, "-o", out, "--dynamic")
+    model = onnx.load(out)
+    onnx.checker.check_model(model, full_check=True)
+    assert [n.op_type for n in model.graph.node].count("MatMulInteger") == 2
+    x = rng.standard_normal((5, 32)).astype(np.float32)
+    run = lambda p: onnxruntime.InferenceSession(str(p), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]  # noqa: E731
+    assert cosine(run(out), run(path)) >= 0.999
+
+
+def test_kept_nodes_stay_float32(network, batches, tmp_path):
+    out = tmp_path / "out.onnx"
+    report = json.loads(quantize(network, "-o", out, "--calibration", batches[0], "--keep", "first", "--keep", "type:Gemm", "--json"))
+    reasons = {n["name"]: n["reason"] for n in report["nodes"] if not n["quantized"]}
+    assert reasons == {"first": 'kept by "first"', "classifier": 'kept by "type:Gemm"'}
+    model = onnx.load(out)
+    assert next(n for n in model.graph.node if n.name == "first").input[0] == "x"
+
+
+def test_no_file_comes_of_a_batch_that_is_not_finite(network, tmp_path):
+    for bad in (np.nan, np.inf):
+        x = np.ones((1, 3, 32, 32), np.float32)
+        x[0, 1, 2, 3] = bad
+        np.savez(tmp_path / "bad.npz", x=x)
+        message = quantize(network, "-o", tmp_path / "out.onnx", "--calibration", tmp_path / "bad.npz", code=FAILURE)
+        assert 'value "x" has elements that are NaN or infinite' in message
+        assert not (tmp_path / "out.onnx").exists()
+
+
+def test_batches_that_show_nothing_still_make_a_model(network, tmp_path):
+    np.savez(tmp_path / "zero.npz", x=np.zeros((1, 3, 32, 32), np.float32))
+    out = tmp_path / "out.onnx"
+    quantize(network, "-o", out, "--calibration", tmp_path / "zero.npz")
+    assert np.isfinite(run_ort(out, np.ones((1, 3, 32, 32), np.float32))).all()
+
+
+def test_wrong_batches_and_options_are_refused(network, batches, tmp_path):
+    folder, _ = batches
+    out = tmp_path / "out.onnx"
+    np.savez(tmp_path / "name.npz", z=np.zeros(1, np.float32))
+    np.savez(tmp_path / "shape.npz", x=np.zeros((1, 4, 32, 32), np.float32))
+    np.savez(tmp_path / "type.npz", x=np.zeros((1, 3, 32, 32), np.int32))
+    for name, words in (("name.npz", 'no input "z"'), ("shape.npz", "x"), ("type.npz", "float32")):
+        assert words in quantize(network, "-o", out, "--calibration", tmp_path / name, code=FAILURE)
+    (tmp_path / "empty").mkdir()
+    assert "no .npz files" in quantize(network, "-o", out, "--calibration", tmp_path / "empty", code=FAILURE)
+    quantize(network, "--calibration", folder, code=USAGE)
+    quantize(network, "-o", out, code=USAGE)
+    quantize(network, "-o", out, "--calibration", folder, "--dynamic", code=USAGE)
+    quantize(network, "-o", out, "--calibration", folder, "--method", "best", code=USAGE)
+    quantize(network, "-o", out, "--calibration", folder, "--percentile", "nan", code=USAGE)
+    assert not out.exists()
+
+
+def test_an_old_file_stays_whole_where_the_new_one_cannot_be_written(network, batches, tmp_path):
+    target = tmp_path / "is_a_folder.onnx"
+    target.mkdir()
+    quantize(network, "-o", target, "--calibration", batches[0], code=FAILURE)
+    assert target.is_dir()
+
+
+def test_models_that_cannot_be_quantized_say_why(tmp_path, batches):
+    rng = np.random.default_rng(6)
+    relu = save(tmp_path / "relu.onnx", [helper.make_node("Relu", ["x"], ["y"])], [value("x", [2])], [value("y", [2])], [])
+    assert "no node can be quantized" in quantize(relu, "-o", tmp_path / "o.onnx", "--calibration", batches[0], code=MODEL)
+    old = save(tmp_path / "old.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 4])], [value("y", [2, 4])],
+               [weight(rng, "w", 4, 4)], opset=9)
+    assert "opset 9" in quantize(old, "-o", tmp_path / "o.onnx", "--calibration", batches[0], code=MODEL)
+    out = tmp_path / "quantized.onnx"
+    path = save(tmp_path / "m.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 4])], [value("y", [2, 4])], [weight(rng, "w", 4, 4)])
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 4), np.float32))
+    quantize(path, "-o", out, "--calibration", tmp_path / "x.npz")
+    assert "quantized already" in quantize(out, "-o", tmp_path / "again.onnx", "--calibration", tmp_path / "x.npz", code=MODEL)
