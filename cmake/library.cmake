@@ -24,7 +24,7 @@ endif()
 # What runs once per model or per load is compiled for size; the loops of the CPU's kernels are in clusters of their own. The files
 # run for every run, or whenever shapes are new.
 set(EVN_FAST_FOLDERS base memory)
-set(EVN_FAST_FILES backends/cpu/device.cc core/shape.cc graph/infer.cc runtime/execute.cc runtime/plan_work.cc runtime/replan.cc runtime/session.cc)
+set(EVN_FAST_FILES backends/cpu/device.cc core/shape.cc graph/infer.cc quant/observer.cc runtime/execute.cc runtime/plan_work.cc runtime/replan.cc runtime/session.cc)
 foreach(file ${EVN_FAST_FILES})
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
 endforeach()

@@ -2,8 +2,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace evn {
+namespace {
+
+// Vectors that every machine has, several to hide the time that each step takes.
+typedef float Vector __attribute__((vector_size(16)));
+constexpr std::size_t kVectors = 8, kLanes = 4 * kVectors;
+
+struct Seen {
+  Vector low[kVectors], high[kVectors];
+  Vector odd[kVectors] = {};  // sums of 0 * x, which are 0 unless an x is NaN or infinite
+
+  void add(const float* from) {
+#pragma GCC unroll 8
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      Vector x;
+      std::memcpy(&x, from + 4 * v, sizeof x);
+      low[v] = x < low[v] ? x : low[v];
+      high[v] = x > high[v] ? x : high[v];
+      odd[v] += x * 0.0f;
+    }
+  }
+};
+
+}  // namespace
 
 void Observer::make_room(float largest) {
   if (bins_.empty()) {
@@ -20,31 +44,21 @@ void Observer::make_room(float largest) {
 
 bool Observer::add(std::span<const float> elements) {
   if (elements.empty()) return true;
-  // Sums of 0 * x are 0 unless an x is NaN or infinite. Several, so that the loop can be done in vectors.
-  constexpr std::size_t kLanes = 16;
-  float low[kLanes], high[kLanes], odd[kLanes];
+  Seen seen;
+  float rest[kLanes];  // the last elements, and the first one again
+  std::fill_n(rest, kLanes, elements[0]);
+  const std::size_t whole = elements.size() / kLanes * kLanes;
+  std::copy(elements.begin() + static_cast<std::ptrdiff_t>(whole), elements.end(), rest);
+  std::memcpy(seen.low, rest, sizeof rest);
+  std::memcpy(seen.high, rest, sizeof rest);
+  seen.add(rest);
+  for (std::size_t i = 0; i < whole; i += kLanes) seen.add(elements.data() + i);
+  float least = seen.low[0][0], most = seen.high[0][0];
   for (std::size_t l = 0; l < kLanes; ++l) {
-    low[l] = high[l] = elements[0];
-    odd[l] = 0;
+    if (!(seen.odd[l / 4][l % 4] == 0)) return false;
+    least = std::min(least, seen.low[l / 4][l % 4]);
+    most = std::max(most, seen.high[l / 4][l % 4]);
   }
-  std::size_t i = 0;
-  for (; i + kLanes <= elements.size(); i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) {
-      const float x = elements[i + l];
-      low[l] = x < low[l] ? x : low[l];
-      high[l] = x > high[l] ? x : high[l];
-      odd[l] += x * 0.0f;
-    }
-  }
-  for (; i < elements.size(); ++i) {
-    low[0] = std::min(low[0], elements[i]);
-    high[0] = std::max(high[0], elements[i]);
-    odd[0] += elements[i] * 0.0f;
-  }
-  for (const float x : odd) {
-    if (!(x == 0)) return false;
-  }
-  const float least = *std::min_element(low, low + kLanes), most = *std::max_element(high, high + kLanes);
   low_ = count_ == 0 ? least : std::min(low_, least);
   high_ = count_ == 0 ? most : std::max(high_, most);
   count_ += elements.size();

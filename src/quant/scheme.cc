@@ -208,10 +208,17 @@ class Maker {
 
 }  // namespace
 
-std::vector<ValueId> QuantScheme::observed() const {
+std::vector<ValueId> QuantScheme::observed(const Graph& graph) const {
+  std::vector<bool> handed_on(group.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].role != QuantRole::kHandsOn) continue;
+    for (const ValueId v : graph.nodes[i].outputs) {
+      if (v != kNoValue) handed_on[static_cast<std::size_t>(v)] = true;
+    }
+  }
   std::vector<ValueId> values;
   for (std::size_t v = 0; v < group.size(); ++v) {
-    if (group[v] >= 0) values.push_back(static_cast<ValueId>(v));
+    if (group[v] >= 0 && !handed_on[v]) values.push_back(static_cast<ValueId>(v));
   }
   return values;
 }

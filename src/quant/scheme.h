@@ -34,8 +34,8 @@ struct QuantScheme {
   std::vector<std::int32_t> group;    // by value: those with one number share scale and zero point; -1: not quantized
   std::int32_t group_count = 0;
 
-  // Values that calibration has to look at.
-  std::vector<ValueId> observed() const;
+  // Values that calibration has to look at: what a node hands on has been seen where it came from.
+  std::vector<ValueId> observed(const Graph& graph) const;
 };
 
 struct SchemeOptions {

@@ -60,7 +60,7 @@ void Quantizer::check_model() const {
 
 // The float32 model with all values that are to be seen among its outputs.
 void Quantizer::open_observing() {
-  observed_ = scheme_.observed();
+  observed_ = scheme_.observed(model_.graph);
   const bool histogram = request_.calibration != Calibration::kMinMax;
   observers_.assign(observed_.size(), Observer(histogram));
   Model model = model_;
@@ -93,8 +93,20 @@ void Quantizer::add_batch(std::span<const RunValue> inputs) {
   progress("calibrate", batches_, 0);
   RunRequest request;
   request.allow_copies = true;
-  std::vector<RunValue> outputs(observing_->graph().outputs.size());
-  observing_->run(inputs, outputs, request);
+  // Batches of one shape write over the same outputs: fresh memory for all activations takes longer than to look at them.
+  std::vector<TensorDesc> shapes;
+  for (const RunValue& input : inputs) shapes.push_back(input.tensor == nullptr ? TensorDesc{} : input.tensor->desc());
+  if (shapes != observed_shapes_) observed_outputs_.assign(observing_->graph().outputs.size(), {});
+  observed_shapes_.clear();
+  std::vector<RunValue>& outputs = observed_outputs_;
+  try {
+    observing_->run(inputs, outputs, request);
+  } catch (const Error&) {  // shapes that depend on data may be others this time
+    if (std::none_of(outputs.begin(), outputs.end(), [](const RunValue& v) { return static_cast<bool>(v); })) throw;
+    outputs.assign(outputs.size(), {});
+    observing_->run(inputs, outputs, request);
+  }
+  observed_shapes_ = std::move(shapes);
   std::vector<Observer> next = observers_;
   for (std::size_t k = 0; k < observed_.size(); ++k) {
     const std::int32_t o = output_of_[k];
@@ -141,6 +153,7 @@ const ModelPtr& Quantizer::finish_locked() {
   figures_ = figures;
   quantized_ = std::move(loaded);
   observing_ = nullptr;
+  observed_outputs_.clear();
   return quantized_;
 }
 

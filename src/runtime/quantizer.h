@@ -62,6 +62,8 @@ class Quantizer {
   std::vector<Observer> observers_;    // by position in observed_
   std::vector<std::int32_t> output_of_;  // by position in observed_: output of the observing session; -1: -1 - its graph input
   std::unique_ptr<Session> observing_;  // until finish
+  std::vector<RunValue> observed_outputs_;
+  std::vector<TensorDesc> observed_shapes_;  // of the inputs for which these are
   std::uint64_t batches_ = 0;
   std::optional<SavedModel> saved_;
   ModelPtr quantized_;

@@ -1,0 +1,142 @@
+// Misuse of evn_quantizer_*: each wrong argument is a status, and changes nothing.
+#include "evener/quantize.h"
+
+#include "tests/api/support.h"
+
+namespace evn::test {
+namespace {
+
+struct QuantizerMisuse : testing::Test {
+  evn_runtime runtime = nullptr, other_runtime = nullptr;
+  evn_device cpu = nullptr, other_cpu = nullptr;
+  evn_tensor input = nullptr, foreign = nullptr;
+  evn_quantizer quantizer = nullptr;
+  std::string bytes = small_network().serialize();
+  evn_error error = EVN_ERROR_INIT;
+  evn_quantizer_options options = EVN_QUANTIZER_OPTIONS_INIT;
+
+  void SetUp() override {
+    const int64_t dims[4] = {1, 3, 8, 8};
+    evn_runtime_options o = EVN_RUNTIME_OPTIONS_INIT;
+    o.thread_count = 1;
+    for (auto [r, c, t] : {std::tuple{&runtime, &cpu, &input}, std::tuple{&other_runtime, &other_cpu, &foreign}}) {
+      ASSERT_EQ(evn_runtime_create(&o, r, &error), EVN_OK) << error.message;
+      ASSERT_EQ(evn_runtime_device_find(*r, "cpu", c, &error), EVN_OK);
+      ASSERT_EQ(evn_tensor_create(*c, EVN_DTYPE_FLOAT32, dims, 4, 0, t, &error), EVN_OK);
+    }
+    options.data = bytes.data();
+    options.size = bytes.size();
+    ASSERT_EQ(create(options), EVN_OK) << error.message;
+  }
+  void TearDown() override {
+    evn_quantizer_release(quantizer);
+    for (evn_tensor t : {input, foreign}) evn_tensor_release(t);
+    for (evn_device d : {cpu, other_cpu}) evn_device_release(d);
+    for (evn_runtime r : {runtime, other_runtime}) evn_runtime_release(r);
+  }
+
+  evn_status create(const evn_quantizer_options& o, const char* path = nullptr) {
+    evn_quantizer made = nullptr;
+    const evn_status status = evn_quantizer_create(runtime, path, &o, &made, &error);
+    if (status != EVN_OK) {
+      EXPECT_EQ(made, nullptr);
+      return status;
+    }
+    evn_quantizer_release(quantizer);
+    quantizer = made;
+    return status;
+  }
+};
+
+TEST_F(QuantizerMisuse, HandlesOfNobodyAreRefused) {
+  const auto stale = quantizer;
+  ASSERT_EQ(create(options), EVN_OK);  // releases the one before
+  evn_model model = nullptr;
+  uint32_t number = 0;
+  size_t size = 0;
+  for (evn_quantizer q : {evn_quantizer{}, stale, reinterpret_cast<evn_quantizer>(input)}) {
+    EXPECT_EQ(evn_quantizer_input_count(q, &number, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_quantizer_find_input(q, "x", &number, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_quantizer_add_batch(q, &input, 1, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_quantizer_finish(q, &model, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_quantizer_save(q, "x.onnx", &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_quantizer_verify(q, &input, 1, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_quantizer_report(q, EVN_FORMAT_TEXT, nullptr, 0, &size, &error), EVN_ERROR_INVALID_HANDLE);
+  }
+  EXPECT_EQ(evn_quantizer_release(nullptr), EVN_OK);
+  EXPECT_EQ(evn_quantizer_release(stale), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(model, nullptr);
+}
+
+TEST_F(QuantizerMisuse, OptionsThatMeanNothingAreRefused) {
+  const auto refused = [&](auto&& change, evn_status status = EVN_ERROR_INVALID_ARGUMENT) {
+    evn_quantizer_options o = options;
+    change(o);
+    EXPECT_EQ(create(o), status) << error.message;
+  };
+  refused([](auto& o) { o.mode = 7; });
+  refused([](auto& o) { o.calibration = -1; });
+  refused([](auto& o) { o.calibration = 4; });
+  refused([](auto& o) { o.activation = EVN_DTYPE_FLOAT32; });
+  refused([](auto& o) { o.percentile = 101; });
+  refused([](auto& o) { o.percentile = __builtin_nan(""); });
+  refused([](auto& o) { o.flags = 2; });
+  refused([](auto& o) { o.keep_count = 1; });
+  refused([](auto& o) { o.data = nullptr; });
+  refused([](auto& o) { o.struct_size = 12; });
+  refused([](auto& o) { o.size = 5; }, EVN_ERROR_INVALID_MODEL);
+  static const char* const kNone[] = {nullptr};
+  refused([](auto& o) { o.keep = kNone, o.keep_count = 1; });
+  static const char* const kAll[] = {"*"};
+  refused([](auto& o) { o.keep = kAll, o.keep_count = 1; });  // then nothing is left to quantize
+  EXPECT_EQ(create(options, "there is both"), EVN_ERROR_INVALID_ARGUMENT);
+  evn_quantizer_options none = EVN_QUANTIZER_OPTIONS_INIT;
+  EXPECT_EQ(create(none, "/no/such/file.onnx"), EVN_ERROR_IO);
+  EXPECT_EQ(create(none, ""), EVN_ERROR_IO);
+  EXPECT_EQ(evn_quantizer_create(runtime, nullptr, &options, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(QuantizerMisuse, BatchesThatDoNotFitAreRefused) {
+  evn_tensor two[2] = {input, input};
+  EXPECT_EQ(evn_quantizer_add_batch(quantizer, two, 2, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_quantizer_add_batch(quantizer, nullptr, 1, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_quantizer_add_batch(quantizer, nullptr, 0, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_quantizer_add_batch(quantizer, &foreign, 1, &error), EVN_ERROR_INVALID_ARGUMENT);
+  evn_tensor nobody = nullptr;
+  EXPECT_EQ(evn_quantizer_add_batch(quantizer, &nobody, 1, &error), EVN_ERROR_INVALID_HANDLE);
+  evn_model model = nullptr;
+  EXPECT_EQ(evn_quantizer_finish(quantizer, &model, &error), EVN_ERROR_WRONG_STATE);  // none of them counted
+  EXPECT_EQ(evn_quantizer_verify(quantizer, &input, 1, &error), EVN_ERROR_WRONG_STATE);
+  uint32_t index = 7;
+  EXPECT_EQ(evn_quantizer_find_input(quantizer, "nothing", &index, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(index, 7u);
+}
+
+TEST_F(QuantizerMisuse, AModelOutlivesItsQuantizerAndItsRuntime) {
+  ASSERT_EQ(evn_quantizer_add_batch(quantizer, &input, 1, &error), EVN_OK) << error.message;
+  evn_model model = nullptr, again = nullptr;
+  ASSERT_EQ(evn_quantizer_finish(quantizer, &model, &error), EVN_OK) << error.message;
+  ASSERT_EQ(evn_quantizer_finish(quantizer, &again, &error), EVN_OK) << error.message;
+  EXPECT_EQ(evn_quantizer_release(quantizer), EVN_OK);
+  quantizer = nullptr;
+  evn_session session = nullptr;
+  evn_tensor output = nullptr;
+  ASSERT_EQ(evn_session_create(runtime, model, nullptr, &session, &error), EVN_OK) << error.message;
+  EXPECT_EQ(evn_session_run(session, &input, 1, &output, 1, nullptr, &error), EVN_OK) << error.message;
+  evn_tensor_release(output);
+  evn_session_release(session);
+  evn_model_release(model);
+  evn_model_release(again);
+}
+
+TEST_F(QuantizerMisuse, TheReportIsThereBeforeAnythingWasDone) {
+  size_t size = 0;
+  ASSERT_EQ(evn_quantizer_report(quantizer, EVN_FORMAT_JSON, nullptr, 0, &size, &error), EVN_OK);
+  std::string text(size, '\0');
+  ASSERT_EQ(evn_quantizer_report(quantizer, EVN_FORMAT_JSON, text.data(), text.size(), &size, &error), EVN_OK);
+  EXPECT_NE(text.find("\"quantized_bytes\":null"), std::string::npos) << text;
+  EXPECT_EQ(evn_quantizer_report(quantizer, EVN_FORMAT_DOT, nullptr, 0, &size, &error), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace evn::test

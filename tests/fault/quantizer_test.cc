@@ -1,0 +1,112 @@
+// The k-th allocation or file call fails, for every k, while a small model is quantized: a status each time, the file that was there stays,
+// and the same bytes come once the fault is gone.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/fault.h"
+#include "evener/quantize.h"
+#include "tests/api/support.h"
+
+namespace evn::test {
+namespace {
+
+std::string bytes_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct Uses {
+  evn_runtime runtime = nullptr;
+  evn_device cpu = nullptr;
+  evn_tensor input = nullptr;
+  evn_quantizer quantizer = nullptr;
+  evn_model model = nullptr;
+  ~Uses() {
+    evn_model_release(model);
+    evn_quantizer_release(quantizer);
+    evn_tensor_release(input);
+    evn_device_release(cpu);
+    evn_runtime_release(runtime);
+  }
+};
+
+evn_status quantize(const std::string& from, const std::string& to, evn_error* error) {
+  Uses u;
+  const int64_t dims[4] = {1, 3, 8, 8};
+  evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+  options.cache_dir = "";
+  options.thread_count = 1;
+  evn_quantizer_options how = EVN_QUANTIZER_OPTIONS_INIT;
+  how.calibration = EVN_CALIBRATION_MSE;
+  evn_status s = evn_runtime_create(&options, &u.runtime, error);
+  if (s == EVN_OK) s = evn_runtime_device_find(u.runtime, "cpu", &u.cpu, error);
+  if (s == EVN_OK) s = evn_tensor_create(u.cpu, EVN_DTYPE_FLOAT32, dims, 4, 0, &u.input, error);
+  void* data = nullptr;
+  if (s == EVN_OK) s = evn_tensor_map(u.input, EVN_MAP_WRITE, &data, nullptr, error);
+  if (s == EVN_OK) {
+    for (int i = 0; i < 192; ++i) static_cast<float*>(data)[i] = 0.02f * static_cast<float>(i % 31) - 0.3f;
+    s = evn_tensor_unmap(u.input, error);
+  }
+  if (s == EVN_OK) s = evn_quantizer_create(u.runtime, from.c_str(), &how, &u.quantizer, error);
+  if (s == EVN_OK) s = evn_quantizer_add_batch(u.quantizer, &u.input, 1, error);
+  if (s == EVN_OK) s = evn_quantizer_finish(u.quantizer, &u.model, error);
+  if (s == EVN_OK) s = evn_quantizer_verify(u.quantizer, &u.input, 1, error);
+  size_t size = 0;
+  if (s == EVN_OK) s = evn_quantizer_report(u.quantizer, EVN_FORMAT_JSON, nullptr, 0, &size, error);
+  if (s == EVN_OK) s = evn_quantizer_save(u.quantizer, to.c_str(), error);
+  return s;
+}
+
+struct QuantizerFaultTest : testing::Test {
+  std::string from, to, want;
+  evn_error error = EVN_ERROR_INIT;
+
+  void SetUp() override {
+    const std::string stem = (std::filesystem::temp_directory_path() / ("evener_quantizer_" + std::to_string(getpid()))).string();
+    from = stem + ".onnx";
+    to = stem + ".int8.onnx";
+    std::ofstream(from, std::ios::binary) << small_network().serialize();
+    ASSERT_EQ(quantize(from, to, &error), EVN_OK) << error.message;
+    want = bytes_of_file(to);
+    ASSERT_GT(want.size(), 1000u);
+  }
+  void TearDown() override {
+    for (int i = 0; i < kSeamCount; ++i) fault_arm(static_cast<Seam>(i), 0, false);
+    std::filesystem::remove(from);
+    std::filesystem::remove(to);
+  }
+
+  int fail_each(Seam seam, int step, evn_status allowed) {
+    for (int k = 1; k < 1'000'000; k += step) {
+      std::ofstream(to, std::ios::binary) << "old";
+      fault_arm(seam, k, false);
+      error = EVN_ERROR_INIT;
+      const evn_status status = quantize(from, to, &error);
+      const bool reached = fault_count(seam) >= k;
+      fault_arm(seam, 0, false);
+      if (!reached) {
+        EXPECT_EQ(status, EVN_OK) << error.message;
+        EXPECT_EQ(bytes_of_file(to), want);
+        return k - 1;
+      }
+      const std::string there = bytes_of_file(to);
+      if (status == EVN_OK) {
+        EXPECT_EQ(there, want) << "call " << k;
+      } else {
+        EXPECT_EQ(status, allowed) << "call " << k << ": " << error.message;
+        EXPECT_TRUE(there == "old" || there == want) << "call " << k;  // whole, whichever it is
+      }
+      if (HasFailure()) return k;
+    }
+    ADD_FAILURE() << "no end";
+    return 0;
+  }
+};
+
+TEST_F(QuantizerFaultTest, AllocationsThatFailAreAStatus) { EXPECT_GT(fail_each(Seam::kAlloc, 3, EVN_ERROR_OUT_OF_MEMORY), 1000); }
+
+TEST_F(QuantizerFaultTest, FileCallsThatFailAreAStatusAndTheOldFileStays) { EXPECT_GT(fail_each(Seam::kIo, 1, EVN_ERROR_IO), 4); }
+
+}  // namespace
+}  // namespace evn::test
