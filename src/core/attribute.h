@@ -13,8 +13,17 @@ namespace evn {
 
 struct Graph;
 
+// No value. It is not trivially copyable on purpose: libstdc++ 12 takes a variant of nothing but what moves without throwing for one that
+// always has a value, and destroys what is not there when copying it runs out of memory.
+struct NoAttribute {
+  NoAttribute() = default;
+  NoAttribute(const NoAttribute&) noexcept {}
+  NoAttribute& operator=(const NoAttribute&) noexcept { return *this; }
+  friend bool operator==(const NoAttribute&, const NoAttribute&) { return true; }
+};
+
 // The alternatives are in the order of AttributeType.
-using AttributeValue = std::variant<std::monostate, float, std::int64_t, std::string, WeightPtr, std::shared_ptr<Graph>,
+using AttributeValue = std::variant<NoAttribute, float, std::int64_t, std::string, WeightPtr, std::shared_ptr<Graph>,
                                     std::vector<float>, std::vector<std::int64_t>, std::vector<std::string>, TensorDesc>;
 
 // kType is the type of a value (TypeProto).
