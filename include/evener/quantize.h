@@ -1,5 +1,5 @@
-/* Quantization: a float32 ONNX model becomes one that computes with 8-bit numbers, on the machine where it is to run and without another
- * tool. The conventions of evener.h hold.
+/* Quantization: a float32 ONNX model becomes one that computes with 8-bit numbers, on the machine where it is to run and
+ * without another tool. The conventions of evener.h hold.
  *
  *   evn_quantizer_create(runtime, "model.onnx", &options, &quantizer, &error);
  *   for (...) evn_quantizer_add_batch(quantizer, inputs, input_count, &error);      what the model sees in use
@@ -7,10 +7,11 @@
  *   evn_quantizer_save(quantizer, "model.int8.onnx", &error);                       ONNX, for any engine
  *   evn_quantizer_finish(quantizer, &model, &error);                                or to be run here
  *
- * Weights become int8, symmetric, with a scale for each output channel; biases int32. Static: activations have scales too, from
- * calibration; the model then has QuantizeLinear and DequantizeLinear around what is quantized (ONNX's QDQ form; its opset must be 13 or
- * newer). Dynamic: MatMul and Gemm alone are quantized, and each run makes the scales of their inputs (DynamicQuantizeLinear,
- * MatMulInteger; opset 11 or newer). Nodes in bodies of Loop and Scan stay float32; a model with If cannot be quantized yet. */
+ * Weights become int8, symmetric, with a scale for each output channel; biases int32. Static: activations have scales too,
+ * from calibration; the model then has QuantizeLinear and DequantizeLinear around what is quantized (ONNX's QDQ form; its
+ * opset must be 13 or newer). Dynamic: MatMul and Gemm alone are quantized, and each run makes the scales of their inputs
+ * (DynamicQuantizeLinear, MatMulInteger; opset 11 or newer). A model with If, Loop, Scan or SequenceMap cannot be
+ * quantized yet. */
 #ifndef EVENER_QUANTIZE_H
 #define EVENER_QUANTIZE_H
 
@@ -38,8 +39,8 @@ enum {
 
 enum { EVN_QUANTIZE_PER_TENSOR = 1 /* one scale for each weight */ };
 
-/* Called while a quantizer works: `what` ("calibrate", "verify", "quantize"), and how much of it is done. `total` is 0 where it is not
- * known. Returning anything but 0 cancels the call that is under way. It must not call the quantizer. */
+/* Called while a quantizer works: `what` ("calibrate", "verify", "quantize"), and how much of it is done. `total` is 0
+ * where it is not known. Returning anything but 0 cancels the call that is under way. It must not call the quantizer. */
 typedef int32_t (*evn_quantize_progress)(void *user, const char *what, uint64_t done, uint64_t total);
 
 typedef struct evn_quantizer_options {
@@ -62,8 +63,10 @@ typedef struct evn_quantizer_options {
 /* Reads a float32 model and decides which of its nodes are to be quantized.
  *   path     an ONNX file, or NULL: `data` of the options
  *   options  NULL: static, from the smallest to the largest value
- * Returns what evn_model_load_file returns; EVN_ERROR_UNSUPPORTED (an opset that is too old, an If); EVN_ERROR_INVALID_ARGUMENT (no node
- * can be quantized: the message has the reasons). Blocks; allocates. Thread-safe; calls on one quantizer wait for each other. */
+ * Returns what evn_model_load_file returns; EVN_ERROR_UNSUPPORTED (an opset that is too old; a node with a body, which
+ * is named; a model that is quantized already);
+ * EVN_ERROR_INVALID_ARGUMENT (no node can be quantized: the message has the reasons). Blocks; allocates. Thread-safe;
+ * calls on one quantizer wait for each other. */
 EVN_API evn_status evn_quantizer_create(evn_runtime runtime, const char *path, const evn_quantizer_options *options,
                                         evn_quantizer *quantizer, evn_error *error);
 
@@ -75,31 +78,34 @@ EVN_API evn_status evn_quantizer_release(evn_quantizer quantizer);
 EVN_API evn_status evn_quantizer_input_count(evn_quantizer quantizer, uint32_t *count, evn_error *error);
 EVN_API evn_status evn_quantizer_find_input(evn_quantizer quantizer, const char *name, uint32_t *index, evn_error *error);
 
-/* Runs the float32 model over one calibration batch and keeps what its activations show. Tensors: as evn_session_run takes them.
- * Returns what evn_session_run returns; EVN_ERROR_INVALID_ARGUMENT (an activation is NaN or infinite: it is named);
- * EVN_ERROR_WRONG_STATE (after finish or save, or with EVN_QUANTIZE_DYNAMIC); EVN_ERROR_CANCELLED. A batch that fails has no effect. */
-EVN_API evn_status evn_quantizer_add_batch(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count, evn_error *error);
+/* Runs the float32 model over one calibration batch and keeps what its activations show. Tensors: as evn_session_run takes
+ * them. Returns what evn_session_run returns; EVN_ERROR_INVALID_ARGUMENT (an activation is NaN or infinite: it is named);
+ * EVN_ERROR_WRONG_STATE (after finish or save, or with EVN_QUANTIZE_DYNAMIC); EVN_ERROR_CANCELLED. A batch that fails has
+ * no effect. */
+EVN_API evn_status evn_quantizer_add_batch(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count,
+                                           evn_error *error);
 
 /* Makes the quantized model. Later calls give handles to the same one.
- * Returns EVN_ERROR_WRONG_STATE (static, and no batch was added), what evn_model_load_buffer returns, EVN_ERROR_CANCELLED. */
+ * Returns EVN_ERROR_WRONG_STATE (static, and no batch was added), what evn_model_load_buffer returns,
+ * EVN_ERROR_CANCELLED. */
 EVN_API evn_status evn_quantizer_finish(evn_quantizer quantizer, evn_model *model, evn_error *error);
 
-/* Writes the quantized model as an ONNX file, made first where it is not yet. What was at `path` is replaced at the end, in one step; where
- * that fails it stays whole.
+/* Writes the quantized model as an ONNX file, made first where it is not yet. What was at `path` is replaced at the end,
+ * in one step; where that fails it stays whole.
  * Returns what evn_quantizer_finish returns; EVN_ERROR_IO; EVN_ERROR_LIMIT (2 GiB or more). */
 EVN_API evn_status evn_quantizer_save(evn_quantizer quantizer, const char *path, evn_error *error);
 
-/* Runs the float32 and the quantized model, made first where it is not yet, over the same inputs, several times each in turns, and adds to
- * the report how far their float32 outputs are apart and how long each takes on this machine. Returns what evn_session_run and
- * evn_quantizer_finish return. */
+/* Runs the float32 and the quantized model, made first where it is not yet, over the same inputs, several times each in
+ * turns, and adds to the report how far their float32 outputs are apart and how long each takes on this machine. Returns
+ * what evn_session_run and evn_quantizer_finish return. */
 EVN_API evn_status evn_quantizer_verify(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count, evn_error *error);
 
-/* Writes what was done: nodes that are quantized, those that could be and are not, and why; bytes of the model before and after; and, after
- * evn_quantizer_verify, for each output cosine, signal to quantization noise in dB, the share of rows (of the last axis) whose largest element
- * is at the same place, the largest error; and median times.
- *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"mode", "calibration", "batches", "quantized_nodes", "nodes": [{"name", "op", "quantized",
- *            "reason"}], "float_bytes", "quantized_bytes", "outputs": [{"name", "cosine", "sqnr_db", "top1", "largest_error"}], "float_ns",
- *            "quantized_ns", "slower"}; what is not known yet is null */
+/* Writes what was done: nodes that are quantized, those that could be and are not, and why; bytes of the model before and
+ * after; and, after evn_quantizer_verify, for each output cosine, signal to quantization noise in dB, the share of rows
+ * (of the last axis) whose largest element is at the same place, the largest error; and median times.
+ *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"mode", "calibration", "batches", "quantized_nodes", "nodes": [{"name",
+ *            "op", "quantized", "reason"}], "float_bytes", "quantized_bytes", "outputs": [{"name", "cosine", "sqnr_db",
+ *            "top1", "largest_error"}], "float_ns", "quantized_ns", "slower"}; what is not known yet is null */
 EVN_API evn_status evn_quantizer_report(evn_quantizer quantizer, evn_format format, char *buffer, size_t capacity, size_t *size,
                                         evn_error *error);
 

@@ -188,7 +188,9 @@ void check_savable(const Node& node) {
 Message node_message(const Graph& graph, const Node& node) {
   check_savable(node);
   Message m;
-  const auto name_of = [&](ValueId v) { return v == kNoValue ? std::string_view() : std::string_view(graph.values[static_cast<std::size_t>(v)].name); };
+  const auto name_of = [&](ValueId v) {
+    return v == kNoValue ? std::string_view() : std::string_view(graph.values[static_cast<std::size_t>(v)].name);
+  };
   for (const ValueId v : node.inputs) m.text(1, name_of(v));
   for (const ValueId v : node.outputs) m.text(2, name_of(v));
   m.text_if(3, node.name);

@@ -1,5 +1,5 @@
-// IR to ONNX bytes: the other way of model/load.h. What load_onnx reads and the IR keeps comes back; texts for people (doc strings), training
-// information and annotations do not.
+// IR to ONNX bytes: the other way of model/load.h. What load_onnx reads and the IR keeps comes back; texts for people (doc
+// strings), training information and annotations do not.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace evn {
 
-// A ModelProto in pieces, so that large tensors are not copied: the bytes of the model are those of all pieces, one after the other.
+// A ModelProto in pieces, so that large tensors are not copied: the bytes of the model are those of all pieces, one after
+// the other.
 struct SavedPiece {
   std::string bytes;
   WeightPtr data;  // not null: its bytes, in place of `bytes`
@@ -20,9 +21,9 @@ struct SavedModel {
   std::uint64_t size = 0;
 };
 
-// A model whose graphs have operators of ONNX's domains only: as load_onnx gives it, or later where no rewrite put in what ONNX lacks
-// (Node::epilogue, inlined If, bodies). Throws EVN_ERROR_UNSUPPORTED naming the node where one did, and EVN_ERROR_LIMIT where the model
-// would have 2 GiB or more, which no protobuf message may.
+// A model whose graphs have operators of ONNX's domains only: as load_onnx gives it, or later where no rewrite put in what
+// ONNX lacks (Node::epilogue, inlined If, bodies). Throws EVN_ERROR_UNSUPPORTED naming the node where one did, and
+// EVN_ERROR_LIMIT where the model would have 2 GiB or more, which no protobuf message may.
 SavedModel save_onnx(const Model& model);
 
 // Writes the file so that a reader sees the old one or the whole new one. Throws EVN_ERROR_IO, EVN_ERROR_OUT_OF_MEMORY.

@@ -36,7 +36,7 @@ void Observer::make_room(float largest) {
   }
   while (static_cast<double>(largest) >= reach_) {  // pairs of bins become one
     std::vector<std::uint64_t> wider(2 * kHalf, 0);
-    for (int i = 0; i < 2 * kHalf; ++i) wider[static_cast<std::size_t>((i - kHalf) / 2 + kHalf - (i < kHalf && i % 2 != 0 ? 1 : 0))] += bins_[static_cast<std::size_t>(i)];
+    for (int i = 0; i < 2 * kHalf; ++i) wider[static_cast<std::size_t>((i + kHalf) / 2)] += bins_[static_cast<std::size_t>(i)];
     bins_ = std::move(wider);
     reach_ *= 2;
   }

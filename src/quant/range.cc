@@ -44,8 +44,8 @@ double square_error(const Observer& seen, const Range& r) {
   return error;
 }
 
-// Divergence of what was seen, with what is outside moved to the edge, from its image in kLevels steps, each spread evenly over the bins
-// of the step that are not empty.
+// Divergence of what was seen, with what is outside moved to the edge, from its image in kLevels steps, each spread evenly
+// over the bins of the step that are not empty.
 double divergence(const Observer& seen, const Range& r) {
   const int first = std::clamp(static_cast<int>(std::floor(r.low / seen.width())) + Observer::kHalf, 0, 2 * Observer::kHalf - 1);
   const int last = std::clamp(static_cast<int>(std::floor(r.high / seen.width())) + Observer::kHalf, first, 2 * Observer::kHalf - 1);

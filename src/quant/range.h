@@ -1,5 +1,5 @@
-// From what calibration has seen to a scale and a zero point: x is taken for (q - zero) * scale, with q = saturate(round(x / scale) + zero),
-// as ONNX's QuantizeLinear has it.
+// From what calibration has seen to a scale and a zero point: x is taken for (q - zero) * scale, with q = saturate(round(x
+// / scale) + zero), as ONNX's QuantizeLinear has it.
 #pragma once
 
 #include "core/dtype.h"

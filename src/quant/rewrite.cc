@@ -179,7 +179,9 @@ class Rewriter {
     Dynamic d = it == made.end() ? Dynamic{kNoValue, kNoValue, kNoValue} : it->second;
     if (it == made.end()) {
       const std::string name = graph_.values[at(x)].name;
-      d = {add_value(name + "_quantized", DType::kUint8), add_value(name + "_scale", DType::kFloat32), add_value(name + "_zero_point", DType::kUint8)};
+      d.values = add_value(name + "_quantized", DType::kUint8);
+      d.scale = add_value(name + "_scale", DType::kFloat32);
+      d.zero = add_value(name + "_zero_point", DType::kUint8);
       add_node("DynamicQuantizeLinear", name + "_DynamicQuantizeLinear", {x}, {d.values, d.scale, d.zero});
       made.emplace(x, d);
     }

@@ -19,9 +19,9 @@ struct RewriteFigures {
   std::uint64_t float_weights = 0;
 };
 
-// QuantizeLinear and DequantizeLinear around what the scheme has quantized (needs opset 13). `params`: by group of the scheme. Weights become
-// int8, symmetric, each output channel with a scale of its own; biases int32 with the scale of input and weight. Nodes whose bias does not
-// fit stay float32, and the scheme then says so.
+// QuantizeLinear and DequantizeLinear around what the scheme has quantized (needs opset 13). `params`: by group of the
+// scheme. Weights become int8, symmetric, each output channel with a scale of its own; biases int32 with the scale of input
+// and weight. Nodes whose bias does not fit stay float32, and the scheme then says so.
 void rewrite_static(Graph* graph, QuantScheme* scheme, std::span<const QuantParams> params, const RewriteOptions& options,
                     RewriteFigures* figures);
 

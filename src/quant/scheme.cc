@@ -171,7 +171,8 @@ class Maker {
   }
 
   std::int32_t find(std::vector<std::int32_t>& parent, std::int32_t v) {
-    while (parent[static_cast<std::size_t>(v)] != v) v = parent[static_cast<std::size_t>(v)] = parent[static_cast<std::size_t>(parent[static_cast<std::size_t>(v)])];
+    const auto up = [&](std::int32_t i) -> std::int32_t& { return parent[static_cast<std::size_t>(i)]; };
+    while (up(v) != v) v = up(v) = up(up(v));
     return v;
   }
 

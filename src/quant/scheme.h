@@ -1,5 +1,5 @@
-// Which nodes of a float32 graph are to compute with 8 bits, and which of its values therefore get a scale. Decided from the graph alone;
-// numbers come from calibration later.
+// Which nodes of a float32 graph are to compute with 8 bits, and which of its values therefore get a scale. Decided from
+// the graph alone; numbers come from calibration later.
 //   Products (Conv, Gemm, MatMul) with a constant float32 weight are the core. A node between them (Add, Mul, pools, Sigmoid and such) joins
 //   when all its float32 operands are quantized anyway and somebody quantized reads it. Nodes that only hand elements on (MaxPool, Reshape,
 //   Concat, ...) share one scale with what they read.

@@ -59,7 +59,8 @@ WeightPtr quantize_bias(const Weight& bias, float input_scale, std::span<const f
   auto* const numbers = static_cast<std::int32_t*>(to);
   const void* const from = bias.bytes();
   for (std::int64_t i = 0; i < bias.desc.shape.elements(); ++i) {
-    const double scale = static_cast<double>(input_scale) * static_cast<double>(weight_scales[weight_scales.size() == 1 ? 0 : static_cast<std::size_t>(i)]);
+    const float weight_scale = weight_scales[weight_scales.size() == 1 ? 0 : static_cast<std::size_t>(i)];
+    const double scale = static_cast<double>(input_scale) * static_cast<double>(weight_scale);
     const double x = std::nearbyint(static_cast<double>(element(from, i)) / scale);
     if (!(std::fabs(x) < 2147483648.0)) return nullptr;
     numbers[i] = static_cast<std::int32_t>(x);

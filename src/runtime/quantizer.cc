@@ -75,9 +75,12 @@ void Quantizer::open_observing() {
     if (output == graph.outputs.end()) output = graph.outputs.insert(output, v);
     output_of_.push_back(static_cast<std::int32_t>(output - graph.outputs.begin()));
   }
-  const SavedModel saved = save_onnx(model);
-  const ModelPtr loaded = load_model_bytes(runtime_, model_bytes(saved, runtime_->cpu().ledger()), static_cast<std::size_t>(saved.size), request_.source.path);
-  observing_ = std::make_unique<Session>(loaded, "cpu");
+  observing_ = std::make_unique<Session>(load_saved(save_onnx(model)), "cpu");
+}
+
+ModelPtr Quantizer::load_saved(const SavedModel& saved) const {
+  const std::string name = request_.source.path.substr(request_.source.path.find_last_of('/') + 1);
+  return load_model_bytes(runtime_, model_bytes(saved, runtime_->cpu().ledger()), static_cast<std::size_t>(saved.size), name);
 }
 
 void Quantizer::progress(const char* what, std::uint64_t done, std::uint64_t total) const {
@@ -146,8 +149,7 @@ const ModelPtr& Quantizer::finish_locked() {
   }
   model.producer = "evener";
   SavedModel saved = save_onnx(model);
-  const std::string name = request_.source.path.substr(request_.source.path.find_last_of('/') + 1);
-  ModelPtr loaded = load_model_bytes(runtime_, model_bytes(saved, runtime_->cpu().ledger()), static_cast<std::size_t>(saved.size), name);
+  ModelPtr loaded = load_saved(saved);
   saved_ = std::move(saved);
   scheme_ = std::move(scheme);
   figures_ = figures;
@@ -184,7 +186,10 @@ void Quantizer::compare(std::size_t output, const Tensor& expected, const Tensor
   const Shape& shape = expected.desc().shape;
   const std::size_t row = shape.rank() == 0 ? 1 : static_cast<std::size_t>(shape[shape.rank() - 1]);
   for (std::size_t at = 0; row > 0 && at + row <= a.size(); at += row) {
-    const auto place = [&](std::span<const float> s) { return std::max_element(s.begin() + static_cast<std::ptrdiff_t>(at), s.begin() + static_cast<std::ptrdiff_t>(at + row)) - s.begin(); };
+    const auto place = [&](std::span<const float> all) {
+      const std::span<const float> s = all.subspan(at, row);
+      return std::max_element(s.begin(), s.end()) - s.begin();
+    };
     ++f.rows;
     f.agreeing += place(a) == place(b) ? 1u : 0u;
   }
@@ -194,9 +199,7 @@ void Quantizer::verify(std::span<const RunValue> inputs) {
   const std::lock_guard lock(mutex_);
   finish_locked();
   if (float_session_ == nullptr) {
-    const SavedModel saved = save_onnx(model_);
-    const ModelPtr plain = load_model_bytes(runtime_, model_bytes(saved, runtime_->cpu().ledger()), static_cast<std::size_t>(saved.size), request_.source.path);
-    float_session_ = std::make_unique<Session>(plain, "cpu");
+    float_session_ = std::make_unique<Session>(load_saved(save_onnx(model_)), "cpu");
     quantized_session_ = std::make_unique<Session>(quantized_, "cpu");
     for (const ValueId v : model_.graph.outputs) outputs_.push_back({model_.graph.values[static_cast<std::size_t>(v)].name});
   }

@@ -1,5 +1,5 @@
-// Quantization of a model: runs it over calibration inputs, chooses scales from what they show, writes the model with 8-bit nodes, and
-// holds it against the float32 one. The numbers are made in quant/, the file in model/save.
+// Quantization of a model: runs it over calibration inputs, chooses scales from what they show, writes the model with 8-bit
+// nodes, and holds it against the float32 one. The numbers are made in quant/, the file in model/save.
 #pragma once
 
 #include <mutex>
@@ -32,8 +32,9 @@ class Quantizer {
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   const Graph& graph() const { return model_.graph; }  // float32; it does not change
 
-  // A calibration batch: the model's inputs in order. Throws EVN_ERROR_WRONG_STATE after finish, EVN_ERROR_INVALID_ARGUMENT (which input or
-  // value, NaN or infinite ones included), what a run throws, EVN_ERROR_CANCELLED. A batch that fails has no effect.
+  // A calibration batch: the model's inputs in order. Throws EVN_ERROR_WRONG_STATE after finish, EVN_ERROR_INVALID_ARGUMENT
+  // (which input or value, NaN or infinite ones included), what a run throws, EVN_ERROR_CANCELLED. A batch that fails has
+  // no effect.
   void add_batch(std::span<const RunValue> inputs);
 
   // The quantized model. Throws EVN_ERROR_WRONG_STATE without a batch where one is needed. Later calls give the same.
@@ -75,6 +76,7 @@ class Quantizer {
 
   void check_model() const;
   void open_observing();
+  ModelPtr load_saved(const SavedModel& saved) const;
   void progress(const char* what, std::uint64_t done, std::uint64_t total) const;
   std::vector<QuantParams> params() const;
   const ModelPtr& finish_locked();

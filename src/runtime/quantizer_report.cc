@@ -40,7 +40,8 @@ std::string Quantizer::report(evn_format format) const {
   json.field("batches", batches_);
   json.field("quantized_nodes", count);
   std::string text = std::string(request_.dynamic ? "dynamic" : "static") + " quantization";
-  if (!request_.dynamic) text += std::string(", ") + kCalibrations[static_cast<int>(request_.calibration)] + ", " + std::to_string(batches_) + " batches";
+  const char* const calibration = kCalibrations[static_cast<int>(request_.calibration)];
+  if (!request_.dynamic) text += std::string(", ") + calibration + ", " + std::to_string(batches_) + " batches";
   text += "\n  " + std::to_string(count) + " of " + std::to_string(graph.nodes.size()) + " nodes are quantized\n";
   json.key("nodes");
   json.begin_array();
@@ -58,7 +59,8 @@ std::string Quantizer::report(evn_format format) const {
       json.value(q.reason);
     }
     json.end_object();
-    if (!q.reason.empty()) text += "  " + graph.nodes[i].op_type + " \"" + graph.nodes[i].name + "\": " + (is_quantized(q) ? "" : "float32, ") + q.reason + "\n";
+    if (q.reason.empty()) continue;
+    text += "  " + graph.nodes[i].op_type + " \"" + graph.nodes[i].name + "\": " + (is_quantized(q) ? "" : "float32, ") + q.reason + "\n";
   }
   json.end_array();
   json.field("float_bytes", float_bytes_);

@@ -213,3 +213,14 @@ def test_models_that_cannot_be_quantized_say_why(tmp_path, batches):
     np.savez(tmp_path / "x.npz", x=np.ones((2, 4), np.float32))
     quantize(path, "-o", out, "--calibration", tmp_path / "x.npz")
     assert "quantized already" in quantize(out, "-o", tmp_path / "again.onnx", "--calibration", tmp_path / "x.npz", code=MODEL)
+
+
+def test_a_model_with_a_branch_is_refused_by_the_name_of_its_node(tmp_path, batches):
+    rng = np.random.default_rng(7)
+    branches = {name: helper.make_graph([helper.make_node(op, ["m"], [name])], name, [], [value(name, [2, 4])])
+                for name, op in (("then", "Relu"), ("else", "Neg"))}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"], name="product"),
+             helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branches["then"], else_branch=branches["else"])]
+    inputs = [value("x", [2, 4]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
+    path = save(tmp_path / "if.onnx", nodes, inputs, [value("y", [2, 4])], [weight(rng, "w", 4, 4)])
+    assert "choice" in quantize(path, "-o", tmp_path / "o.onnx", "--calibration", batches[0], code=MODEL)
