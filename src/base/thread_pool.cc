@@ -18,7 +18,6 @@ constexpr std::uint32_t kOpen = 1u << 31;        // workers may join
 constexpr std::uint32_t kCallerSleeps = 1u << 30;  // the last worker to leave must wake the caller
 constexpr int kRelaxPerLook = 32;
 constexpr std::int64_t kMostRanges = std::int64_t{1} << 31;
-constexpr std::uint32_t kYouth = 6;  // jobs after which no worker asks for another core: a run then makes no such system call
 constexpr std::uint64_t kLongLook = 8;  // times the spin budget: where jobs come often
 
 // A worker whose core another process wants holds up the caller: by some milliseconds when it is stopped in the midst of a range, by
@@ -236,19 +235,18 @@ struct ThreadPool::Shared {
     Shared& s = *w->shared;
     std::uint32_t seen = 0;
     bool often = false;
+    if (s.shares_core()) os::leave_core();  // here only: a thread that starts makes system calls in any case, a run must not
     while (true) {
       s.await_generation(seen, &often);
       if (s.stop.load(std::memory_order_acquire)) return;
       seen = s.generation.load(std::memory_order_acquire);
       if (!s.join_job()) continue;
-      const bool in_vain = s.shares_core();
-      if (in_vain) {
+      if (s.shares_core()) {
         s.on_one_core.fetch_add(1, std::memory_order_relaxed);
       } else {
         s.job.work(w->index);
       }
       s.leave_job();
-      if (in_vain && seen <= kYouth) os::leave_core();
     }
   }
 
