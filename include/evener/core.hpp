@@ -304,10 +304,20 @@ struct ModelOptions {
   std::string external_dir;  // folder of the external data of a model that comes from a buffer; "": none is allowed
 };
 
+enum class Precision : std::int32_t {
+  kDefault = EVN_PRECISION_DEFAULT,
+  kFp32 = EVN_PRECISION_FP32,
+  kBf16 = EVN_PRECISION_BF16,
+  kFp16 = EVN_PRECISION_FP16,
+  kAuto = EVN_PRECISION_AUTO,
+};
+
 struct SessionOptions {
   std::string device;             // of nodes that no rule places; "": the configuration's default
   std::string cache_file;         // of packed weights; "": as the configuration says
   std::uint32_t cache_flags = 0;  // EVN_CACHE_...
+  Precision precision = Precision::kDefault;  // the lowest that products may round their operands to
+  std::vector<std::string> keep_fp32;         // nodes that stay float32: globs of names, or "type:Softmax"
 };
 
 struct RunOptions {

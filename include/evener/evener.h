@@ -654,6 +654,18 @@ enum {
                               processes share. They are not checked, and if somebody cuts the file off, the process ends */
 };
 
+/* The lowest precision to which products (convolutions, products of matrices, those of attention and of recurrent operators) may
+ * round their operands. Their sums, all else that is computed, and the values between nodes that a host can see are float32 as the
+ * model has them. A device that has no such products computes the node in float32, and explain says so. */
+typedef int32_t evn_precision;
+enum {
+  EVN_PRECISION_DEFAULT = 0, /* as the configuration says; float32 where it does not */
+  EVN_PRECISION_FP32 = 1,
+  EVN_PRECISION_BF16 = 2,
+  EVN_PRECISION_FP16 = 3,
+  EVN_PRECISION_AUTO = 4     /* the one that is fastest on the node's device */
+};
+
 typedef struct evn_session_options {
   uint32_t struct_size;
   uint32_t reserved;
@@ -662,8 +674,12 @@ typedef struct evn_session_options {
                              with a file for each model. NULL: the configuration's `cache`; "": none */
   uint32_t cache_flags;   /* EVN_CACHE_..., of cache_file; 0 without one */
   uint32_t reserved1;     /* 0 */
+  evn_precision precision;  /* EVN_PRECISION_..., of nodes for which no rule has one */
+  uint32_t keep_fp32_count; /* of keep_fp32 */
+  const char *const *keep_fp32; /* nodes that stay float32 whatever else says otherwise, beside those of the configuration: globs of
+                                   their names, or "type:Softmax" */
 } evn_session_options;
-#define EVN_SESSION_OPTIONS_INIT {sizeof(evn_session_options), 0, NULL, NULL, 0, 0}
+#define EVN_SESSION_OPTIONS_INIT {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL}
 
 /* Places the model's nodes on the runtime's devices, as the configuration's rules say, chooses kernels, packs weights. Sessions
  * of one model share its weights and their packed copies.
@@ -725,7 +741,7 @@ EVN_API evn_status evn_session_run_values(evn_session session, const evn_value *
 
 /* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
  * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",
- * "device", "kernel", "reason", "rule_line", "refused"}], "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}.
+ * "device", "kernel", "reason", "rule_line", "refused", "precision", "precision_reason"}], "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}.
  * DOT and SVG draw the nodes, coloured by device, and the values between them; copies between devices are marked, values that are
  * read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,

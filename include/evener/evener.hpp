@@ -324,6 +324,11 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.device = detail::c_str_or_null(options.device);
     o.cache_file = detail::c_str_or_null(options.cache_file);
     o.cache_flags = options.cache_flags;
+    o.precision = static_cast<evn_precision>(options.precision);
+    std::vector<const char*> keep;
+    for (const std::string& pattern : options.keep_fp32) keep.push_back(pattern.c_str());
+    o.keep_fp32 = keep.data();
+    o.keep_fp32_count = static_cast<std::uint32_t>(keep.size());
     Session s(callbacks_);
     detail::check([&](evn_error* e) { return evn_session_create(get(), model.get(), &o, s.handle_.out(), e); });
     return s;

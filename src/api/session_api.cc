@@ -136,6 +136,20 @@ CacheConfig cache_of(const Runtime& runtime, const evn_session_options& o) {
   return runtime.config().cache;
 }
 
+SessionRequest request_of(const evn_session_options& o) {
+  if (o.precision < EVN_PRECISION_DEFAULT || o.precision > EVN_PRECISION_AUTO) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "precision is %d", static_cast<int>(o.precision));
+  }
+  SessionRequest request(o.device != nullptr ? o.device : "");
+  request.precision = static_cast<Precision>(o.precision);
+  require(o.keep_fp32 != nullptr || o.keep_fp32_count == 0, "keep_fp32");
+  for (uint32_t i = 0; i < o.keep_fp32_count; ++i) {
+    require(o.keep_fp32[i] != nullptr, "an entry of keep_fp32");
+    request.keep_fp32.emplace_back(o.keep_fp32[i]);
+  }
+  return request;
+}
+
 }  // namespace
 
 extern "C" {
@@ -150,8 +164,7 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
     const evn_session_options o = read_options(options, defaults, offsetof(evn_session_options, cache_file));
     if (o.reserved != 0 || o.reserved1 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
     if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
-    *session =
-        static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, o.device != nullptr ? o.device : "", cache_of(**r, o))));
+    *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, request_of(o), cache_of(**r, o))));
   });
 }
 

@@ -64,6 +64,10 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
+bool matches_node(std::string_view pattern, std::string_view name, std::string_view op) {
+  return pattern.substr(0, 5) == "type:" ? pattern.substr(5) == op : glob_match(pattern, name);
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   constexpr std::size_t kMax = 64;
   a = a.substr(0, kMax);

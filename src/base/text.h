@@ -14,6 +14,9 @@ namespace evn {
 // `*` stands for any bytes, `?` for one UTF-8 character; there is no escape and no class. The whole text must match.
 bool glob_match(std::string_view pattern, std::string_view text);
 
+// Whether a pattern is for a node: "type:Softmax" for its operator, else a glob of its name.
+bool matches_node(std::string_view pattern, std::string_view name, std::string_view op);
+
 // Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`, in bytes. Texts are cut to 64 bytes first.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 

@@ -1,12 +1,21 @@
 #include "cli/library.h"
 
 #include <cstdio>
+#include <iterator>
 
 namespace evn::cli {
 namespace {
 
 void print_log(void*, evn_log_level level, const char* message) {
   std::fprintf(stderr, "evener: %s: %s\n", level == EVN_LOG_ERROR ? "error" : "warning", message);
+}
+
+evn_precision parse_precision(std::string_view text) {
+  constexpr std::string_view kWords[] = {"fp32", "bf16", "fp16", "auto"};
+  for (std::size_t i = 0; i < std::size(kWords); ++i) {
+    if (text == kWords[i]) return static_cast<evn_precision>(EVN_PRECISION_FP32 + i);
+  }
+  fail_usage("--precision is fp32, bf16, fp16 or auto, not \"%s\"", std::string(text).c_str());
 }
 
 }  // namespace
@@ -43,6 +52,12 @@ Session open_session(const Arguments& arguments, const Runtime& runtime, const M
     if (options.cache_file == nullptr) fail_usage("--map-cache needs --cache");
     options.cache_flags = EVN_CACHE_MAP;
   }
+  if (const char* precision = arguments.get("--precision")) options.precision = parse_precision(precision);
+  const std::vector<std::string> keep = arguments.all("--keep-fp32");
+  std::vector<const char*> patterns;
+  for (const std::string& k : keep) patterns.push_back(k.c_str());
+  options.keep_fp32 = patterns.data();
+  options.keep_fp32_count = static_cast<std::uint32_t>(patterns.size());
   if (options.device != nullptr) {
     Device device;  // an OpenCL device that the configuration does not name is opened by being looked for
     Call find(kExitDevice);

@@ -45,6 +45,13 @@ inline constexpr Option kThreadsOption = {"--threads", "N",
 inline constexpr Option kDeviceOption = {"--device", "DEVICE",
                                          "device of the nodes that no rule places: a name of the configuration,\n"
                                          "cpu, gpu, gpu:1, opencl:0"};
+inline constexpr Option kPrecisionOption = {"--precision", "P",
+                                            "fp32, bf16, fp16 or auto: the lowest precision to which products may\n"
+                                            "round their operands. Without: as --config says, else fp32"};
+inline constexpr Option kKeepFp32Option = {"--keep-fp32", "PATTERN",
+                                           "nodes that stay float32 all the same: a glob of names, or type:Gemm;\n"
+                                           "may be repeated",
+                                           true};
 inline constexpr Option kCacheOption = {"--cache", "FILE",
                                         "where packed weights are kept from one time to the next; a FILE that\n"
                                         "ends in / is a folder for several models. Without: as --config says"};
@@ -65,7 +72,7 @@ Runtime open_runtime(const Arguments& arguments);
 
 Model load_model(const Runtime& runtime, const std::string& path);
 
-// A session as --device, --cache and --map-cache say.
+// A session as --device, --precision, --keep-fp32, --cache and --map-cache say.
 Session open_session(const Arguments& arguments, const Runtime& runtime, const Model& model);
 
 // The text that a function of the library gives: `call` takes buffer, capacity, size, error.

@@ -92,10 +92,16 @@ std::string match_key(const PlacementRule& rule) {
   return key;
 }
 
-// The first match wins, so a second rule with the same match can only add a device to avoid.
+// The first match wins, so a second rule with the same match can only add a device to avoid, or say what the first does not.
 bool contradict(const PlacementRule& a, const PlacementRule& b) {
+  if (a.precision != Precision::kDefault && b.precision != Precision::kDefault) return true;
+  if (a.device.empty() || b.device.empty()) return false;
   if (a.policy != Policy::kForbid && b.policy != Policy::kForbid) return true;
   return a.device == b.device;
+}
+
+const char* subject(const PlacementRule& rule) {
+  return rule.device.empty() ? precision_name(rule.precision) : rule.device.c_str();
 }
 
 void check_rules(const YamlSource& source, const ConfigDraft& draft) {
@@ -103,8 +109,11 @@ void check_rules(const YamlSource& source, const ConfigDraft& draft) {
   for (std::size_t i = 0; i < draft.config.rules.size(); ++i) {
     const PlacementRule& rule = draft.config.rules[i];
     const ConfigDraft::RulePlaces& places = draft.rule_places[i];
-    if (rule.device.empty()) source.fail_at(places.rule, "the rule needs a \"device\"");
-    check_reference(source, draft.config, rule.device, places.device);
+    if (rule.device.empty() && rule.precision == Precision::kDefault) {
+      source.fail_at(places.rule, "the rule needs a \"device\" or a \"precision\"");
+    }
+    if (rule.device.empty() && places.policy != 0) source.fail_at(places.policy, "\"policy\" is for rules with a \"device\"");
+    if (!rule.device.empty()) check_reference(source, draft.config, rule.device, places.device);
     for (const std::string& op : rule.ops) {
       if (op.find_first_of("*?") == std::string::npos) continue;
       source.fail_at(places.rule, "\"op\" takes names of operators, not patterns: \"%s\"", shorten(op, 60).c_str());
@@ -116,7 +125,7 @@ void check_rules(const YamlSource& source, const ConfigDraft& draft) {
       source.fail_at(places.rule,
                      "conflicting rules: lines %d and %d have the same match, for \"%s\" and \"%s\"; the first match wins, so this "
                      "one would never count",
-                     other->second->line, rule.line, other->second->device.c_str(), rule.device.c_str());
+                     other->second->line, rule.line, subject(*other->second), subject(rule));
     }
     seen.emplace(key, &rule);
   }

@@ -127,11 +127,11 @@ class ConfigReader {
   void read_rules(const KeyRow& row, const YamlNode& list) {
     const std::string path = std::string(row.path) + ".*";
     for (const YamlNode& item : list.items) {
-      if (item.kind != YamlNode::Kind::kMap) source_.fail_at(item.offset, "a rule must be a map with a \"device\"");
+      if (item.kind != YamlNode::Kind::kMap) source_.fail_at(item.offset, "a rule must be a map with a \"device\" or a \"precision\"");
       PlacementRule rule;
       rule.line = item.line;
       draft_.config.rules.push_back(std::move(rule));
-      draft_.rule_places.push_back({item.offset, 0});
+      draft_.rule_places.push_back({item.offset, 0, 0});
       read_map(path, item);
     }
   }

@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/thread_pool.h"
+#include "core/precision.h"
 
 namespace evn {
 
@@ -23,6 +24,7 @@ struct DeviceConfig {
   std::string match_platform = "*";
   std::string clblast = "auto";  // auto | always | never
   std::string match_kind = "any";  // any | gpu | cpu | accelerator
+  Precision precision = Precision::kDefault;
   int line = 0;
 };
 
@@ -32,8 +34,9 @@ struct PlacementRule {
   std::vector<std::string> ops;     // operator names; empty: any
   std::vector<std::string> names;   // globs over node names; empty: any
   std::vector<std::string> models;  // globs over the model's file name without its folder ("" for a buffer); empty: any
-  std::string device;               // a name of `devices`, or "cpu"
+  std::string device;               // a name of `devices`, or "cpu"; "": a rule about the precision alone
   Policy policy = Policy::kRequire;
+  Precision precision = Precision::kDefault;
   int line = 0;
 };
 
@@ -44,6 +47,12 @@ struct CacheConfig {
   bool map = false;   // use the file's bytes where they lie
 };
 
+// What sessions are made with that say nothing else.
+struct SessionConfig {
+  Precision precision = Precision::kDefault;
+  std::vector<std::string> keep_fp32;  // nodes that stay float32: globs of names, or "type:Softmax"
+};
+
 struct Config {
   std::string source;  // file name for messages, "<text>" or ""
   Limits limits;
@@ -52,6 +61,7 @@ struct Config {
   int default_line = 0;
   CacheConfig cache;
   std::vector<PlacementRule> rules;
+  SessionConfig session;
 
   const DeviceConfig* find_device(const std::string& name) const;
 };

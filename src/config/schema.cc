@@ -25,6 +25,11 @@ constexpr KeyRow limit_row(const char* path, KeyType type, const char* fallback,
   return {path, type, fallback, 1, max, "", 0, store};
 }
 
+constexpr KeyRow precision_row(const char* path, void (*store)(Draft, Value)) {
+  return {path, KeyType::kChoice, "", 0, 0, kPrecisionWords, 0, store};
+}
+Precision precision_of(Value v) { return static_cast<Precision>(v.number + static_cast<std::uint64_t>(Precision::kFloat32)); }
+
 constexpr KeyRow kRows[] = {
     {"version", KeyType::kInteger, "1", 1, 1, "", 0, nullptr},
 
@@ -71,6 +76,7 @@ constexpr KeyRow kRows[] = {
        device(d).clblast = v.text;
        d.device_places.back().clblast = v.offset;
      }},
+    precision_row("devices.*.precision", [](Draft d, Value v) { device(d).precision = precision_of(v); }),
     flag_row("devices.*.optional", "false", [](Draft d, Value v) { device(d).optional = v.number != 0; }),
 
     map_row("placement"),
@@ -86,13 +92,21 @@ constexpr KeyRow kRows[] = {
     texts_row("placement.rules.*.match.op", [](Draft d, Value v) { rule(d).ops = v.texts; }),
     texts_row("placement.rules.*.match.name", [](Draft d, Value v) { rule(d).names = v.texts; }),
     texts_row("placement.rules.*.match.model", [](Draft d, Value v) { rule(d).models = v.texts; }),
-    text_row("placement.rules.*.device", nullptr,
+    text_row("placement.rules.*.device", "",
              [](Draft d, Value v) {
                rule(d).device = v.text;
                d.rule_places.back().device = v.offset;
              }),
     {"placement.rules.*.policy", KeyType::kChoice, "require", 0, 0, "require|prefer|forbid", 0,
-     [](Draft d, Value v) { rule(d).policy = static_cast<Policy>(v.number); }},
+     [](Draft d, Value v) {
+       rule(d).policy = static_cast<Policy>(v.number);
+       d.rule_places.back().policy = v.offset;
+     }},
+    precision_row("placement.rules.*.precision", [](Draft d, Value v) { rule(d).precision = precision_of(v); }),
+
+    map_row("session"),
+    precision_row("session.precision", [](Draft d, Value v) { d.config.session.precision = precision_of(v); }),
+    texts_row("session.keep_fp32", [](Draft d, Value v) { d.config.session.keep_fp32 = v.texts; }),
 
     map_row("cache"),
     text_row("cache.file", "none", [](Draft d, Value v) { d.config.cache.file = v.text == "none" ? "" : v.text; }),

@@ -46,6 +46,7 @@ struct ConfigDraft {
   struct RulePlaces {
     std::size_t rule = 0;
     std::size_t device = 0;
+    std::size_t policy = 0;  // 0: not set
   };
   std::vector<RulePlaces> rule_places;  // as config.rules
   std::size_t default_place = 0;

@@ -17,6 +17,7 @@ const Kernel* Device::find_kernel(const OpDesc& desc, std::string* reason) const
     for (const Kernel& kernel : family->kernels) {
       if (desc.node->op_type != kernel.op || desc.node->domain != kernel.domain) continue;
       if (best != nullptr && best->rank >= kernel.rank) continue;
+      if (kernel.operands != Precision::kFloat32 && kernel.operands != desc.precision) continue;
       if (const Refusal refusal = kernel.supports(desc); refusal == nullptr) {
         best = &kernel;
       } else if (reason != nullptr) {

@@ -110,6 +110,13 @@ class Device : public Backing {
   // placed (there its `supports` must not look at shapes). nullptr: this device has none.
   virtual const Kernel* reference_kernel(const OpDesc& /*desc*/) const { return nullptr; }
 
+  // The lowest precision of operands that products have here where `wanted`, which is not kDefault, is allowed. kFloat32 for a lower
+  // one: *why says why.
+  virtual Precision lowest_precision(Precision /*wanted*/, std::string* why) const {
+    *why = "this device has float32 products alone";
+    return Precision::kFloat32;
+  }
+
   // Writes a value in another layout: one input, one output, no node. nullptr: the device has plain values only, and no kernel of
   // it asks for others.
   virtual const Kernel* relayout_kernel() const { return nullptr; }

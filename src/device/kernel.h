@@ -10,6 +10,7 @@
 
 #include "base/os/os.h"
 #include "core/graph.h"
+#include "core/precision.h"
 #include "device/layout.h"
 
 namespace evn {
@@ -35,6 +36,9 @@ struct OpDesc {
   // Per input, then per output, of values that lie channels last and are some channels of wider ones: elements from one position to the
   // next; 0: the value lies by itself. null: all do (Kernel::pitched).
   const std::int64_t* pitches = nullptr;
+
+  // The lowest that the node's products may round their operands to: one that the device has, never kDefault or kAuto.
+  Precision precision = Precision::kFloat32;
 
   bool has_input(int i) const {
     return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;
@@ -183,6 +187,8 @@ struct Kernel {
   std::uint8_t (*pitched)(const OpDesc& desc) = nullptr;
   // CPU only.
   PrepackParts parts = {};
+  // What its products round their operands to. Only nodes that may have it so low are offered to the kernel (OpDesc::precision).
+  Precision operands = Precision::kFloat32;
 };
 
 struct KernelFamily {

@@ -59,8 +59,7 @@ class Maker {
 
   bool is_kept(const Node& node, std::string* reason) const {
     for (const std::string& pattern : options_.keep) {
-      const bool by_type = pattern.rfind("type:", 0) == 0;
-      if (by_type ? pattern.substr(5) != node.op_type : !glob_match(pattern, node.name)) continue;
+      if (!matches_node(pattern, node.name, node.op_type)) continue;
       *reason = "kept by \"" + pattern + "\"";
       return true;
     }

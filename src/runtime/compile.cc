@@ -70,6 +70,12 @@ void find_readers(CompiledGraph& c) {
   each([&](ValueId v, std::size_t i) { c.readers[next[v]++] = static_cast<std::int32_t>(i); });
 }
 
+OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs) {
+  OpDesc desc{&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
+  desc.precision = n.precision;
+  return desc;
+}
+
 // `made`: per value, the layout in which its node makes it.
 void choose_layouts(const Node& node, std::span<const TensorDesc> descs, CompiledNode* n, std::vector<Layout>* made) {
   const std::size_t inputs = node.inputs.size();
@@ -78,7 +84,7 @@ void choose_layouts(const Node& node, std::span<const TensorDesc> descs, Compile
     if (node.inputs[k] != kNoValue && n->slot == 0) layouts[k] = (*made)[node.inputs[k]];
   }
   const std::span<Layout> all(layouts);
-  const OpDesc desc{&node, descs.first(inputs), descs.subspan(inputs), n->constants};
+  const OpDesc desc = desc_of(node, *n, descs);
   n->kernel->layouts(desc, all.first(inputs), all.subspan(inputs));
   if (std::all_of(layouts.begin(), layouts.end(), [](Layout l) { return l == Layout::kPlain; })) return;
   EVN_CHECK(n->slot == 0);
@@ -117,10 +123,6 @@ std::vector<TensorDesc> descs_of(const Graph& graph, const Node& node) {
   return descs;
 }
 
-OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs) {
-  return {&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
-}
-
 void compile_node(CompiledGraph& c, std::size_t index) {
   const Graph& graph = c.graph();
   const Node& node = graph.nodes[index];
@@ -130,6 +132,7 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   c.has_boxes |= p.mode == NodeMode::kHost;
   n.slot = slot_of(c, p.device);
   n.kernel = p.kernel;
+  n.precision = p.precision;
   for (const ValueId v : node.inputs) {
     n.constants.push_back(v == kNoValue ? nullptr : graph.values[v].constant);
     n.has_planned_input |= v != kNoValue && c.needed[v];
@@ -325,10 +328,10 @@ class Packer {
 
 }  // namespace
 
-CompiledGraph compile(ModelPtr model, const std::string& default_device, const CacheConfig& cache) {
+CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache) {
   CompiledGraph c;
   c.model = std::move(model);
-  c.placement = place(*c.model, default_device);
+  c.placement = place(*c.model, request);
   c.devices.push_back(&c.model->runtime->cpu());
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());

@@ -16,6 +16,7 @@ struct CompiledNode {
   NodeMode mode = NodeMode::kKernel;
   std::uint8_t slot = 0;                  // index into CompiledGraph::devices
   const Kernel* kernel = nullptr;
+  Precision precision = Precision::kFloat32;  // OpDesc::precision
   bool has_planned_input = false;         // an input is known only when a run is planned
   bool choose_late = false;               // a rank is not known yet: the kernel is chosen when a run is planned
   std::vector<WeightPtr> constants;       // per input
@@ -48,6 +49,6 @@ struct CompiledGraph {
 };
 
 // Places the model and packs its constants, or takes their packed copies from a cache file.
-CompiledGraph compile(ModelPtr model, const std::string& default_device, const CacheConfig& cache);
+CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache);
 
 }  // namespace evn

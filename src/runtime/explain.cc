@@ -66,7 +66,8 @@ void add_planned_copies(const CompiledGraph& c, const Plan& plan, std::vector<Co
   }
 }
 
-void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel) {
+// `operands`: of the kernel that runs the node, where one does.
+void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel, Precision operands) {
   json.begin_object();
   json.field("name", node.name);
   json.field("op", node.op_type);
@@ -80,6 +81,8 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
     json.null();
   }
   json.field("refused", p.refused);
+  json.field("precision", precision_name(operands));
+  json.field("precision_reason", p.precision_reason);
   json.key("fused");
   json.begin_array();
   for (const std::string& name : node.fused) json.value(name);
@@ -89,6 +92,8 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
   if (!node.fused.empty()) text += " (+" + std::to_string(node.fused.size()) + " fused)";
   text += "  " + p.device->name() + "  " + kernel + "  " + p.reason + "\n";
   if (!p.refused.empty()) text += "      refused by " + p.refused + "\n";
+  const bool is_default = p.precision_reason.empty() || p.precision_reason == kDefaultPrecision;
+  if (!is_default) text += std::string("      ") + precision_name(operands) + ": " + p.precision_reason + "\n";
 }
 
 void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, const std::vector<std::shared_ptr<Plan>>& chain) {
@@ -155,7 +160,10 @@ Session::Latest Session::latest() const {
 void Session::write_nodes(JsonWriter& json, std::string& text) const {
   const Latest l = latest();
   for (std::size_t i = 0; i < compiled_.nodes.size(); ++i) {
-    write_node(json, text, graph().nodes[i], l.placed[i], kernel_name(l.placed[i], l.kernels[i]));
+    const NodePlacement& p = l.placed[i];
+    const Kernel* const kernel = l.kernels[i] != nullptr ? l.kernels[i] : p.kernel;
+    const bool runs = p.mode == NodeMode::kKernel && kernel != nullptr;
+    write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32);
     if (body(i) != nullptr) body(i)->write_nodes(json, text);
   }
 }

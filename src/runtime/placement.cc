@@ -61,8 +61,9 @@ const Kernel* any_kernel(const Device& device, const Node& node) {
 
 class Placer {
  public:
-  Placer(const LoadedModel& model, const std::string& default_device)
-      : model_(model), graph_(model.graph()), runtime_(*model.runtime), config_(model.runtime->config()) {
+  Placer(const LoadedModel& model, const SessionRequest& request)
+      : model_(model), graph_(model.graph()), runtime_(*model.runtime), config_(model.runtime->config()), request_(request) {
+    const std::string& default_device = request.device;
     default_name_ = !default_device.empty() ? default_device : config_.default_device;
     if (default_name_.empty()) return;
     const DeviceConfig* configured = config_.find_device(default_name_);
@@ -97,6 +98,7 @@ class Placer {
         p.reason = "an If: hands on what the branch that is taken makes";
       } else {
         place_node(node, &p);
+        explain_precision(node, &p);
       }
       for (const ValueId v : node.outputs) {
         if (v != kNoValue) home_[v] = p.device;
@@ -110,10 +112,59 @@ class Placer {
   const Graph& graph_;
   Runtime& runtime_;
   const Config& config_;
+  const SessionRequest& request_;
   std::string default_name_;
   Device* default_ = nullptr;
   std::string default_absent_;
   std::vector<Device*> home_;  // per value, where it is made
+
+  struct WantedPrecision {
+    Precision precision;
+    std::string reason;
+  };
+
+  // What the first authority says that says anything.
+  WantedPrecision wanted_precision(const Node& node, const Device& device) const {
+    for (const std::vector<std::string>* list : {&config_.session.keep_fp32, &request_.keep_fp32}) {
+      for (const std::string& pattern : *list) {
+        bool kept = matches_node(pattern, node.name, node.op_type);
+        for (const std::string& fused : node.fused) kept = kept || glob_match(pattern, fused);
+        if (kept) return {Precision::kFloat32, "keep_fp32 \"" + pattern + "\""};
+      }
+    }
+    for (const PlacementRule& rule : config_.rules) {
+      if (rule.precision == Precision::kDefault || !matches(rule, node, model_.file_name)) continue;
+      return {rule.precision, "rule at line " + std::to_string(rule.line)};
+    }
+    if (request_.precision != Precision::kDefault) return {request_.precision, "the session's options"};
+    if (config_.session.precision != Precision::kDefault) return {config_.session.precision, "the configuration's session"};
+    const DeviceConfig* const configured = config_.find_device(device.name());
+    if (configured != nullptr && configured->precision != Precision::kDefault) return {configured->precision, "the device's"};
+    return {Precision::kFloat32, kDefaultPrecision};
+  }
+
+  // Sets the lowest precision that the node may have on the device, and why.
+  void set_precision(const Node& node, const Device& device, NodePlacement* p) const {
+    const WantedPrecision wanted = wanted_precision(node, device);
+    std::string why;
+    p->precision = wanted.precision == Precision::kFloat32 ? Precision::kFloat32 : device.lowest_precision(wanted.precision, &why);
+    p->precision_reason = wanted.reason;
+    if (!why.empty()) p->precision_reason += std::string("; ") + precision_name(wanted.precision) + ": " + why;
+  }
+
+  // Says why the kernel does not have the precision that it may have.
+  static void explain_precision(const Node& node, NodePlacement* p) {
+    const Precision lowest = p->precision;
+    const bool has = p->mode == NodeMode::kKernel && p->kernel != nullptr && p->kernel->operands == lowest;
+    if (lowest == Precision::kFloat32 || has) return;
+    bool is_product = false;
+    for (const KernelFamily* family : p->device->kernels()) {
+      for (const Kernel& kernel : family->kernels) {
+        is_product |= kernel.operands == lowest && node.op_type == kernel.op && node.domain == kernel.domain;
+      }
+    }
+    p->precision_reason += is_product ? std::string("; no ") + precision_name(lowest) + " kernel takes it" : "; " + node.op_type + " stays fp32";
+  }
 
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
   bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) const {
@@ -124,7 +175,9 @@ class Placer {
       return true;
     }
     std::string why;
-    const OpDesc desc{&node, view.inputs, view.outputs, view.constants};
+    OpDesc desc{&node, view.inputs, view.outputs, view.constants};
+    set_precision(node, *device, p);
+    desc.precision = p->precision;
     if (far_strings) {
       why = "strings stay on the host";
     } else if (!view.ranks_known) {
@@ -165,7 +218,7 @@ class Placer {
   bool apply_rules(const Node& node, const NodeView& view, NodePlacement* p, const Device** forbidden, std::string* note) {
     for (std::size_t i = 0; i < config_.rules.size(); ++i) {
       const PlacementRule& rule = config_.rules[i];
-      if (!matches(rule, node, model_.file_name)) continue;
+      if (rule.device.empty() || !matches(rule, node, model_.file_name)) continue;
       const std::string label = "rule at line " + std::to_string(rule.line) + " (" + policy_name(rule.policy) + " " + rule.device + ")";
       std::string absent;
       Device* device = runtime_.configured_device(rule.device, &absent);
@@ -270,6 +323,6 @@ std::vector<bool> values_known_before_run(const Graph& graph) {
   return known;
 }
 
-Placement place(const LoadedModel& model, const std::string& default_device) { return Placer(model, default_device).run(); }
+Placement place(const LoadedModel& model, const SessionRequest& request) { return Placer(model, request).run(); }
 
 }  // namespace evn

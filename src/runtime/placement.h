@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/model.h"
@@ -16,6 +17,9 @@ enum class NodeMode : std::uint8_t {
   kPlanned,  // shape arithmetic: evaluated on the host when a run is planned
 };
 
+// The reason where nothing says anything of a precision.
+inline constexpr char kDefaultPrecision[] = "the default";
+
 struct NodePlacement {
   NodeMode mode = NodeMode::kKernel;
   Device* device = nullptr;
@@ -23,6 +27,8 @@ struct NodePlacement {
   std::string reason;              // "rule 2: op Conv requires gpu"
   int rule_line = 0;               // line of the configuration, 0: none
   std::string refused;             // "gpu: conv_1x1: weights must be constant", or ""
+  Precision precision = Precision::kFloat32;  // that its kernel may have for operands
+  std::string precision_reason;               // "the session's options", "Softmax stays fp32: it is no product"
   bool may_move = false;           // a rank is not known yet; if the device refuses what a run brings, the CPU takes the node
 };
 
@@ -36,8 +42,17 @@ std::vector<bool> values_needed_for_shapes(const Graph& graph);
 // Values that can be told before anything runs: constants, shapes, small inputs, and what is computed from these; per value.
 std::vector<bool> values_known_before_run(const Graph& graph);
 
-// `default_device` overrides the configuration's `default`; "" does not. Throws EVN_ERROR_UNSUPPORTED with every device's reason
-// for a node that its rule's device, or no allowed device, can run; EVN_ERROR_DEVICE_UNAVAILABLE for a device that is not there.
-Placement place(const LoadedModel& model, const std::string& default_device);
+// What a session is made with.
+struct SessionRequest {
+  SessionRequest(const char* default_device) : device(default_device) {}                 // NOLINT: most ask for no more
+  SessionRequest(std::string default_device) : device(std::move(default_device)) {}      // NOLINT
+
+  std::string device;                          // of nodes that no rule places; "": the configuration's `default`
+  Precision precision = Precision::kDefault;   // of nodes for which no rule has one
+  std::vector<std::string> keep_fp32;          // beside the configuration's
+};
+
+// Throws EVN_ERROR_UNSUPPORTED with every device's reason for a node that its rule's device, or no allowed device, can run; EVN_ERROR_DEVICE_UNAVAILABLE for a device that is not there.
+Placement place(const LoadedModel& model, const SessionRequest& request);
 
 }  // namespace evn

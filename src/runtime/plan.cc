@@ -628,6 +628,7 @@ class PlanBuilder : PlanWork {
     step.kernel = n.kernel;
     step.desc = {&node, all.first(inputs), all.subspan(inputs), n.constants};
     step.desc.threads = threads_of(n.slot);
+    step.desc.precision = n.precision;
     if (n.has_planned_input) {
       std::vector<WeightPtr>& constants = plan_->constants.emplace_back(n.constants);
       // Only of inputs that are read by value: a kernel takes any other constant for one that it has packed.

@@ -34,16 +34,16 @@ struct Session::Call {
   const TensorDesc& input_desc(std::size_t i) const { return from[i] != nullptr ? from[i]->desc() : inputs[i].box->desc; }
 };
 
-Session::Session(ModelPtr model, const std::string& default_device, const CacheConfig& cache)
-    : Session(std::move(model), default_device, cache, os::now_ns()) {}
+Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache)
+    : Session(std::move(model), request, cache, os::now_ns()) {}
 
-Session::Session(ModelPtr model, const std::string& default_device, const CacheConfig& cache, std::uint64_t begin_ns)
-    : compiled_(compile(std::move(model), default_device, cache)) {
+Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::uint64_t begin_ns)
+    : compiled_(compile(std::move(model), request, cache)) {
   plans_.reserve(kMaxPlans + 1);
-  make_bodies(default_device);
+  make_bodies(request);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime()->log(), EVN_LOG_INFO, "session.created")
-      .device(default_device.c_str())
+      .device(request.device.c_str())
       .field("file", compiled_.model->file_name.c_str())
       .field("nodes", graph().nodes.size())
       .field("devices", compiled_.devices.size())
@@ -53,13 +53,13 @@ Session::Session(ModelPtr model, const std::string& default_device, const CacheC
              compiled_.devices.size(), static_cast<unsigned long long>(duration_ns / 1'000'000));
 }
 
-void Session::make_bodies(const std::string& default_device) {
+void Session::make_bodies(const SessionRequest& request) {
   const ModelPtr& model = compiled_.model;
   if (model->bodies.empty()) return;
   bodies_.resize(graph().nodes.size());
   for (std::size_t i = 0; i < bodies_.size(); ++i) {
     const auto body = model->bodies.find(graph().nodes[i].name);
-    if (body != model->bodies.end()) bodies_[i] = std::make_unique<Session>(body->second, default_device);
+    if (body != model->bodies.end()) bodies_[i] = std::make_unique<Session>(body->second, request);
   }
 }
 

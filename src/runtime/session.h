@@ -22,7 +22,7 @@ struct RunRequest {
 
 class Session {
  public:
-  explicit Session(ModelPtr model, const std::string& default_device, const CacheConfig& cache = {});
+  explicit Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache = {});
 
   const CompiledGraph& compiled() const { return compiled_; }
   const Graph& graph() const { return compiled_.graph(); }
@@ -55,8 +55,8 @@ class Session {
   };
   struct Call;
 
-  Session(ModelPtr model, const std::string& default_device, const CacheConfig& cache, std::uint64_t begin_ns);
-  void make_bodies(const std::string& default_device);
+  Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::uint64_t begin_ns);
+  void make_bodies(const SessionRequest& request);
   struct Latest;
   Latest latest() const;
   void write_nodes(JsonWriter& json, std::string& text) const;

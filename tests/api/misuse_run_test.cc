@@ -115,6 +115,26 @@ TEST_F(MisuseRun, M08_ALoadThatFailedLeavesNothingToRun) {
   EXPECT_EQ(evn_tensor_release(t), EVN_OK);
 }
 
+TEST_F(MisuseRun, M08_PrecisionsThatThereAreNotAreRefused) {
+  evn_session s = nullptr;
+  evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+  for (const evn_precision wrong : {-1, EVN_PRECISION_AUTO + 1}) {
+    options.precision = wrong;
+    EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad) << wrong;
+  }
+  options.precision = EVN_PRECISION_BF16;
+  options.keep_fp32_count = 1;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad);
+  const char* const patterns[] = {"*", nullptr};
+  options.keep_fp32 = patterns;
+  options.keep_fp32_count = 2;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad);
+  EXPECT_EQ(s, nullptr);
+  options.keep_fp32_count = 1;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), EVN_OK);
+  EXPECT_EQ(evn_session_release(s), EVN_OK);
+}
+
 TEST_F(MisuseRun, M09_SizesThatDtypeAndDimsDoNotGiveAreRefused) {
   int deleted = 0;
   const evn_deleter deleter = [](void* user, void*) { ++*static_cast<int*>(user); };

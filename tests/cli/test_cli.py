@@ -435,6 +435,16 @@ def test_explain_follows_the_rules_of_the_configuration(add, tmp_path):
     assert nodes["Mul"]["rule_line"] != 5
 
 
+def test_explain_says_why_a_precision_is_what_it_is(conv):
+    nodes = json.loads(evener("explain", conv, "--precision", "fp16", "--json")[0])["nodes"]
+    assert all(n["precision"] == "fp32" and "the CPU device has no fp16 products" in n["precision_reason"] for n in nodes)
+    text, _ = evener("explain", conv, "--precision", "bf16", "--keep-fp32", "type:Conv")
+    assert 'fp32: keep_fp32 "type:Conv"' in text
+    assert "fp32" not in evener("explain", conv)[0]
+    _, errors = evener("run", conv, "--precision", "int8", code=USAGE)
+    assert "fp32, bf16, fp16 or auto" in errors
+
+
 def test_rules_match_the_models_file_name(add, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text("placement:\n  rules:\n    - {match: {model: \"*dd.onnx\"}, device: cpu}\n"

@@ -135,13 +135,13 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
   EXPECT_TRUE(fails_with("threads: 2", "1:1: unknown key \"threads\" here; it belongs to devices.NAME.threads"));
   EXPECT_TRUE(fails_with("placement:\n  rules:\n  - {device: cpu, name: x}",
                          "3:19: unknown key \"name\" here; it belongs to placement.rules[].match.name"));
-  EXPECT_TRUE(fails_with("wibble: 1", "1:1: unknown key \"wibble\"; here may stand: version, limits, devices, placement, cache"));
+  EXPECT_TRUE(fails_with("wibble: 1", "1:1: unknown key \"wibble\"; here may stand: version, limits, devices, placement, session, cache"));
 }
 
 TEST(Config, KeysOfLaterVersionsAreUnknown) {
   for (const char* text :
        {"session: {concurrency: 2}", "placement: {objective: latency}", "session: {batching: {max_batch: 8}}",
-        "devices: {gpu: {type: opencl, precision: fp16}}", "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
+        "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
     EXPECT_TRUE(fails_about(text, "unknown key")) << text;
   }
 }
@@ -208,9 +208,36 @@ TEST(Config, RulesThatDifferOrForbidDoNotConflict) {
 }
 
 TEST(Config, RulesNeedADevice) {
-  EXPECT_TRUE(fails_with("placement:\n  rules:\n    - {match: {op: Conv}}", "3:7: the rule needs a \"device\""));
+  EXPECT_TRUE(fails_with("placement:\n  rules:\n    - {match: {op: Conv}}", "3:7: the rule needs a \"device\" or a \"precision\""));
   EXPECT_TRUE(fails_about("placement: {rules: [cpu]}", "a rule must be a map"));
   EXPECT_TRUE(fails_about("placement: {rules: {device: cpu}}", "\"placement.rules\" must be a list"));
+}
+
+TEST(Config, PrecisionStandsOnDevicesRulesAndSessions) {
+  const Config c = parse_config(
+      "devices: {cpu: {type: cpu, precision: fp16}}\nplacement:\n  rules:\n  - {match: {op: Conv}, precision: bf16}\n"
+      "  - {match: {op: Conv}, device: cpu}\nsession: {precision: auto, keep_fp32: [\"head/*\", \"type:Gemm\"]}\n",
+      "");
+  EXPECT_EQ(c.find_device("cpu")->precision, Precision::kFloat16);
+  ASSERT_EQ(c.rules.size(), 2u);
+  EXPECT_EQ(c.rules[0].precision, Precision::kBfloat16);
+  EXPECT_EQ(c.rules[0].device, "");
+  EXPECT_EQ(c.rules[1].precision, Precision::kDefault);
+  EXPECT_EQ(c.session.precision, Precision::kAuto);
+  EXPECT_EQ(c.session.keep_fp32, (std::vector<std::string>{"head/*", "type:Gemm"}));
+  EXPECT_EQ(Config{}.session.precision, Precision::kDefault);
+}
+
+TEST(Config, MistakesInPrecisionNameThePlaceAndTheWords) {
+  for (const char* text : {"session: {precision: int8}", "devices: {cpu: {type: cpu, precision: int8}}",
+                           "placement: {rules: [{match: {op: Conv}, precision: int8}]}"}) {
+    EXPECT_TRUE(fails_about(text, "must be fp32, bf16, fp16 or auto")) << text;
+  }
+  EXPECT_TRUE(fails_about("session: {precision: int8}", "1:22: "));
+  EXPECT_TRUE(fails_about("session: {precison: bf16}", "did you mean \"precision\""));
+  EXPECT_TRUE(fails_with("placement: {rules: [{precision: bf16, policy: prefer}]}", "1:47: \"policy\" is for rules with a \"device\""));
+  EXPECT_TRUE(fails_about("placement: {rules: [{match: {op: A}, precision: bf16}, {match: {op: A}, precision: fp32}]}",
+                          "conflicting rules"));
 }
 
 TEST(Config, OperatorsAreNamesAndListsAreNotEmpty) {

@@ -159,6 +159,76 @@ TEST_F(PlacementTest, RulesMatchTheModelsFileName) {
   EXPECT_EQ(of(place(*m, ""), m, "conv").device->name(), "m");
 }
 
+// A device of the tests that has products of bfloat16 for Conv.
+class PrecisionTest : public RuntimeTest {
+ protected:
+  struct Found {
+    Precision precision;
+    std::string reason;
+  };
+  static Found of_conv(const Config& config, const SessionRequest& request = "m", const char* node = "conv") {
+    const ModelPtr m = load(make_runtime(config), small_network());
+    const NodePlacement p = of(place(*m, request), m, node);
+    return {p.kernel != nullptr ? p.kernel->operands : Precision::kFloat32, p.precision_reason};
+  }
+  static SessionRequest asks(Precision precision, std::vector<std::string> keep = {}) {
+    SessionRequest request("m");
+    request.precision = precision;
+    request.keep_fp32 = std::move(keep);
+    return request;
+  }
+  static Config mocks(Precision of_device) {
+    Config c = two_mocks();
+    for (DeviceConfig& d : c.devices) d.precision = of_device;
+    return c;
+  }
+};
+
+TEST_F(PrecisionTest, NothingIsLoweredUnasked) {
+  const Found f = of_conv(two_mocks());
+  EXPECT_EQ(f.precision, Precision::kFloat32);
+  EXPECT_EQ(f.reason, "the default");
+}
+
+TEST_F(PrecisionTest, KeptNodesComeBeforeRulesThenOptionsThenTheSessionThenTheDevice) {
+  Config c = mocks(Precision::kBfloat16);
+  EXPECT_EQ(of_conv(c).precision, Precision::kBfloat16);
+  EXPECT_EQ(of_conv(c).reason, "the device's");
+  c.session.precision = Precision::kFloat32;
+  EXPECT_EQ(of_conv(c).precision, Precision::kFloat32);
+  EXPECT_EQ(of_conv(c).reason, "the configuration's session");
+  EXPECT_EQ(of_conv(c, asks(Precision::kBfloat16)).precision, Precision::kBfloat16);
+  EXPECT_EQ(of_conv(c, asks(Precision::kBfloat16)).reason, "the session's options");
+  PlacementRule r = rule({"Conv"}, {}, "", Policy::kRequire, 9);
+  r.precision = Precision::kFloat32;
+  c.rules = {r};
+  EXPECT_EQ(of_conv(c, asks(Precision::kBfloat16)).precision, Precision::kFloat32);
+  EXPECT_EQ(of_conv(c, asks(Precision::kBfloat16)).reason, "rule at line 9");
+  c.rules[0].precision = Precision::kBfloat16;
+  EXPECT_EQ(of_conv(c).precision, Precision::kBfloat16);
+  EXPECT_EQ(of_conv(c, asks(Precision::kDefault, {"type:Conv"})).precision, Precision::kFloat32);
+  EXPECT_EQ(of_conv(c, asks(Precision::kDefault, {"type:Conv"})).reason, "keep_fp32 \"type:Conv\"");
+  c.session.keep_fp32 = {"con*"};
+  EXPECT_EQ(of_conv(c, asks(Precision::kBfloat16, {"gemm"})).precision, Precision::kFloat32);
+}
+
+TEST_F(PrecisionTest, WhatADeviceLacksIsFloat32AndSaysWhy) {
+  const Found f = of_conv(two_mocks(), asks(Precision::kFloat16));
+  EXPECT_EQ(f.precision, Precision::kFloat32);
+  EXPECT_EQ(f.reason, "the session's options; fp16: the mock has none");
+  const Found gemm = of_conv(two_mocks(), asks(Precision::kBfloat16), "gemm");
+  EXPECT_EQ(gemm.precision, Precision::kFloat32);
+  EXPECT_EQ(gemm.reason, "the session's options; Gemm stays fp32");
+}
+
+TEST_F(PrecisionTest, ExplainSaysItOfEachNode) {
+  Session session(load(make_runtime(two_mocks()), small_network()), asks(Precision::kAuto));
+  const std::string json = session.explain(EVN_FORMAT_JSON);
+  EXPECT_NE(json.find(R"("precision":"bf16","precision_reason":"the session's options")"), std::string::npos) << json;
+  EXPECT_NE(session.explain(EVN_FORMAT_TEXT).find("      bf16: the session's options\n"), std::string::npos);
+  EXPECT_EQ(Session(session.compiled().model, "m").explain(EVN_FORMAT_TEXT).find("fp32"), std::string::npos);
+}
+
 TEST_F(PlacementTest, AnUnknownDeviceListsWhatThereIs) {
   ModelPtr m;
   try {

@@ -79,6 +79,15 @@ class MemoryStats:
     largest_free_block: int
 
 
+_PRECISIONS = ("fp32", "bf16", "fp16", "auto")
+
+
+def _precision(name):
+    if name not in _PRECISIONS:
+        raise ValueError(f'precision must be one of {", ".join(_PRECISIONS)}, not {name!r}')
+    return _raw.EVN_PRECISION_FP32 + _PRECISIONS.index(name)
+
+
 class Device(_Object):
     """A view of one device of a runtime.
 
@@ -189,7 +198,7 @@ class Session(_Object):
 
     _release = "evn_session_release"
 
-    def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False):
+    def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=()):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -197,6 +206,11 @@ class Session(_Object):
         if cache is not None:
             options.cache_file = c_path(cache)
             options.cache_flags = (0 if cache_write else _raw.EVN_CACHE_READ_ONLY) | (_raw.EVN_CACHE_MAP if cache_map else 0)
+        if precision is not None:
+            options.precision = _precision(precision)
+        patterns = [c_text(pattern) for pattern in ([keep_fp32] if isinstance(keep_fp32, str) else keep_fp32)]
+        options.keep_fp32 = (ctypes.c_char_p * len(patterns))(*patterns)
+        options.keep_fp32_count = len(patterns)
         check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
         self._own(handle)
         self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
@@ -447,7 +461,7 @@ class Runtime(_Object):
         """
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
-    def session(self, model, device=None, cache=None, cache_write=True, cache_map=False):
+    def session(self, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=()):
         """A session of a model: a file's path, the bytes of one, or a Model.
 
         device       for nodes that no rule places
@@ -455,8 +469,12 @@ class Runtime(_Object):
                      with a file for each model. None: as the configuration says; "": none
         cache_write  whether it is written when it lacks something
         cache_map    whether its weights are used where they lie, unchecked
+        precision    "fp32", "bf16", "fp16" or "auto": the lowest to which products may round their operands. None: as the
+                     configuration says, else fp32
+        keep_fp32    nodes that stay float32 all the same: globs of their names, or "type:Gemm"
         """
-        return Session(self, model if isinstance(model, Model) else self.model(model), device, cache, cache_write, cache_map)
+        model = model if isinstance(model, Model) else self.model(model)
+        return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32)
 
 
 def inspect(path_or_bytes, shapes=None, external_dir=None):

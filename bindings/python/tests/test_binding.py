@@ -112,6 +112,22 @@ def dense(seed):
                       [tiny.value("y", "float32", ["n", 80])], {"w": weights})
 
 
+def test_a_session_says_which_precision_its_nodes_have(runtime):
+    model = dense(1)
+
+    def node(**options):
+        return json.loads(runtime.session(model, **options).explain("json"))["nodes"][0]
+
+    assert node()["precision"] == "fp32" and node()["precision_reason"] == "the default"
+    assert node(precision="bf16")["precision_reason"].startswith("the session's options")
+    assert node(precision="fp16")["precision_reason"] == "the session's options; fp16: the CPU device has no fp16 products"
+    for keep in ("type:MatMul", ["prod*"]):
+        kept = node(precision="bf16", keep_fp32=keep)
+        assert kept["precision"] == "fp32" and kept["precision_reason"].startswith("keep_fp32 ")
+    with pytest.raises(ValueError, match="fp32, bf16, fp16, auto"):
+        runtime.session(model, precision="int8")
+
+
 @pytest.mark.parametrize("external", [False, True])
 def test_a_cache_file_keeps_packed_weights(tmp_path, external):
     x = numpy.random.default_rng(1).standard_normal((3, 96)).astype("float32")

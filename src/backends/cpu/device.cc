@@ -106,6 +106,20 @@ class CpuDevice final : public Device {
     return nullptr;
   }
 
+  Precision lowest_precision(Precision wanted, std::string* why) const override {
+    const Isa isa = wanted == Precision::kFloat16 ? Isa::k_baseline : bfloat16_isa();
+    if (wanted == Precision::kFloat16) {
+      *why = "the CPU device has no fp16 products";
+    } else if (wanted == Precision::kAuto && isa != Isa::k_avx512_amx) {
+      *why = "this CPU has no AMX, without which bf16 may be slower";
+    } else if (isa == Isa::k_baseline) {
+      *why = "this CPU has no AMX or AVX512-BF16";
+    } else {
+      return Precision::kBfloat16;
+    }
+    return Precision::kFloat32;
+  }
+
   const Kernel* relayout_kernel() const override { return &cpu_relayout_kernel; }
   const Bands* bands() const override { return &cpu_bands; }
 

@@ -17,7 +17,7 @@ constexpr int kUnset = -1;
 std::atomic<int> g_isa{kUnset};
 
 // From the best on.
-constexpr Isa kAll[] = {Isa::k_avx512_amx, Isa::k_avx512_vnni, Isa::k_avx512, Isa::k_avx2_vnni, Isa::k_avx2, Isa::k_baseline};
+constexpr Isa kAll[] = {Isa::k_avx512_amx, Isa::k_avx512_bf16, Isa::k_avx512_vnni, Isa::k_avx512, Isa::k_avx2_vnni, Isa::k_avx2, Isa::k_baseline};
 
 Isa choose() {
   const std::string wanted = os::environment("EVN_CPU_ISA");
@@ -46,10 +46,15 @@ bool has_avx_vnni() {
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1u) != 0;
 }
 
-// The tiles, and that the system keeps their state. Whether this process may use them is another question.
+bool has_avx512_bf16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 5 & 1u) != 0;
+}
+
+// The tiles, for bytes and for bfloat16, and that the system keeps their state. Whether this process may use them is another question.
 bool has_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> 24 & 3u) != 3u) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> 24 & 3u) != 3u || (d >> 22 & 1u) == 0) return false;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 27 & 1u) == 0) return false;
   unsigned low = 0, high = 0;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -71,7 +76,8 @@ bool isa_available(Isa isa) {
     case Isa::k_avx2_vnni: return avx2 && has_avx_vnni();
     case Isa::k_avx512: return avx512;
     case Isa::k_avx512_vnni: return avx512_vnni;
-    case Isa::k_avx512_amx: return avx512_vnni && has_amx();
+    case Isa::k_avx512_bf16: return avx512_vnni && has_avx512_bf16();
+    case Isa::k_avx512_amx: return avx512_vnni && has_avx512_bf16() && has_amx();
     default: return true;
   }
 #else
@@ -81,16 +87,31 @@ bool isa_available(Isa isa) {
 
 Isa cpu_isa() { return cluster_of(chosen()); }
 
-Isa integer_isa() {
-  const Isa isa = chosen();
-  if (isa != Isa::k_avx512_amx) return isa;
+namespace {
+
+// Whether the system lets the process use tiles.
+bool tiles_are_allowed() {
   static std::atomic<int> allowed{kUnset};
   int answer = allowed.load(std::memory_order_relaxed);
   if (answer == kUnset) {
     answer = os::allow_tiles() ? 1 : 0;
     allowed.store(answer, std::memory_order_relaxed);
   }
-  return answer != 0 ? isa : Isa::k_avx512_vnni;
+  return answer != 0;
+}
+
+}  // namespace
+
+Isa integer_isa() {
+  const Isa isa = chosen();
+  if (isa == Isa::k_avx512_bf16) return Isa::k_avx512_vnni;
+  return isa != Isa::k_avx512_amx || tiles_are_allowed() ? isa : Isa::k_avx512_vnni;
+}
+
+Isa bfloat16_isa() {
+  const Isa isa = chosen();
+  if (isa == Isa::k_avx512_amx) return tiles_are_allowed() ? isa : Isa::k_avx512_bf16;
+  return isa == Isa::k_avx512_bf16 ? isa : Isa::k_baseline;
 }
 
 bool has_large_l2() {
@@ -111,6 +132,7 @@ const char* isa_name(Isa isa) {
     case Isa::k_avx512: return "avx512";
     case Isa::k_avx2_vnni: return "avx2_vnni";
     case Isa::k_avx512_vnni: return "avx512_vnni";
+    case Isa::k_avx512_bf16: return "avx512_bf16";
     case Isa::k_avx512_amx: return "avx512_amx";
     default: return "baseline";
   }

@@ -3,27 +3,32 @@
 
 namespace evn {
 
-// The last three are extensions of clusters by products of bytes: loops that have nothing to gain by them have the cluster's code.
-enum class Isa { k_baseline, k_avx2, k_avx512, k_avx2_vnni, k_avx512_vnni, k_avx512_amx };
+// The last four are extensions of clusters by products of bytes or of bfloat16: loops that have nothing to gain by them have the
+// cluster's code.
+enum class Isa { k_baseline, k_avx2, k_avx512, k_avx2_vnni, k_avx512_vnni, k_avx512_bf16, k_avx512_amx };
 
 // Without the extension.
 constexpr Isa cluster_of(Isa isa) {
   switch (isa) {
     case Isa::k_avx2_vnni: return Isa::k_avx2;
     case Isa::k_avx512_vnni:
+    case Isa::k_avx512_bf16:
     case Isa::k_avx512_amx: return Isa::k_avx512;
     default: return isa;
   }
 }
 
 // The best cluster that this CPU and operating system have (CPUID bits and XCR0, never model names), or that of the one that
-// EVN_CPU_ISA names ("baseline", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_amx"), if the CPU has it; a name that it has not
+// EVN_CPU_ISA names ("baseline", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx"), if the CPU has it; a name that it has not
 // is ignored. Read once per process.
 Isa cpu_isa();
 
 // The same with its extension, for products of bytes. The first call where there are tiles (AMX) asks the system to let the process
 // use them; where it refuses, they are as good as absent.
 Isa integer_isa();
+
+// The same for products of bfloat16: an extension that has them, or k_baseline where there is none.
+Isa bfloat16_isa();
 
 // Whether a core's second-level cache has 2 MB or more. Read once per process; kernels may go by it in what they fetch ahead, not in what
 // they compute.
@@ -34,7 +39,7 @@ bool isa_available(Isa isa);
 
 const char* isa_name(Isa isa);
 
-// For tests: overrides cpu_isa() and integer_isa() for kernels planned from now on. The caller checks isa_available first.
+// For tests: overrides what these functions say for kernels planned from now on. The caller checks isa_available first.
 void force_isa(Isa isa);
 
 }  // namespace evn

@@ -83,6 +83,11 @@ class MockDevice final : public Device {
 
   const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override;
   const Kernel* reference_kernel(const OpDesc&) const override;
+  Precision lowest_precision(Precision wanted, std::string* why) const override {
+    if (wanted != Precision::kFloat16) return Precision::kBfloat16;
+    *why = "the mock has none";
+    return Precision::kFloat32;
+  }
 
   void* address(const Location& l) {
     return l.device == this ? address(l.buffer) : l.buffer.address();
@@ -152,10 +157,19 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 }
 
 constexpr Kernel kMockKernel = {"mock", "", "", 1, supports_any, prepack_bytes, nullptr, prepack, plan, run};
+// Of Conv alone; computes as the other does.
+constexpr Kernel kMockBfloat16Kernel = [] {
+  Kernel k = kMockKernel;
+  k.name = "mock_bf16";
+  k.operands = Precision::kBfloat16;
+  return k;
+}();
 
 const Kernel* MockDevice::find_kernel(const OpDesc& desc, std::string* reason) const {
   const auto& refused = mock_settings().refused_ops;
-  if (std::find(refused.begin(), refused.end(), desc.node->op_type) == refused.end()) return &kMockKernel;
+  if (std::find(refused.begin(), refused.end(), desc.node->op_type) == refused.end()) {
+    return desc.precision == Precision::kBfloat16 && desc.node->op_type == "Conv" ? &kMockBfloat16Kernel : &kMockKernel;
+  }
   if (reason != nullptr) *reason = "mock: refused by the test";
   return nullptr;
 }
