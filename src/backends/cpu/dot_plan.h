@@ -59,6 +59,13 @@ std::size_t dot_columns_bytes(const simd_dot::Loops& loops, std::int64_t columns
 void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const DotShape& shape, const void* packed, std::int64_t column,
                  void* memory, simd_dot::Tile* tile);
 
+// Numbers of the inputs of convolutions; -1: the operator has none.
+struct DotConvInputs {
+  int x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias;
+};
+inline constexpr DotConvInputs kQLinearConvInputs = {1, 2, 3, 4, 5, 6, 7, 8};
+inline constexpr DotConvInputs kConvIntegerInputs = {-1, 2, 1, -1, 3, -1, -1, -1};
+
 // The dtypes' parts of it.
 inline bool is_uint8(const TensorDesc& t) { return t.dtype == DType::kUint8; }
 simd_dot::Output dot_output(DType dtype);

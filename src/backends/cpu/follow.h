@@ -1,4 +1,4 @@
-// Layout hooks (Kernel::layouts) of kernels that can work in either layout: they take their inputs as these lie.
+// Layout hooks (Kernel::layouts): of kernels that want one layout, and of such that can work in either and take their inputs as these lie.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,12 @@
 #include "device/kernel.h"
 
 namespace evn {
+
+// The first input and the outputs channels last, the other inputs plain: convolutions by a weight.
+inline void channels_last(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
+  std::fill(inputs.begin(), inputs.end(), Layout::kPlain);
+  inputs[0] = outputs[0] = Layout::kChannelsLast;
+}
 
 // The first output is like the first input, of the same rank; the other inputs and outputs are plain.
 inline void follow_first(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {

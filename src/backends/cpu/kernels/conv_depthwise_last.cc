@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backends/cpu/conv_plan.h"
+#include "backends/cpu/follow.h"
 #include "backends/cpu/pack.h"
 #include "backends/cpu/window_plan.h"
 #include "ops/conv.h"
@@ -31,11 +32,6 @@ Refusal supports(const OpDesc& d) {
   if (w[0] < kFewestChannels) return "too few channels";
   if (w.elements(2, w.rank()) > kMaxWindowTaps) return "the kernel is too large";
   return nullptr;
-}
-
-void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
-  std::fill(inputs.begin(), inputs.end(), Layout::kPlain);
-  inputs[0] = outputs[0] = Layout::kChannelsLast;
 }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
@@ -103,7 +99,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_depthwise_last", "Conv", "", 30, supports, prepack_bytes, nullptr, prepack, plan, run, false, layouts, 0,
+    {"conv_depthwise_last", "Conv", "", 30, supports, prepack_bytes, nullptr, prepack, plan, run, false, channels_last, 0,
      pitched<kPitchedInput | kPitchedOutputs>},
 };
 

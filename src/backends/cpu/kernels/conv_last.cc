@@ -2,6 +2,7 @@
 // packed once. A tile is a range of output positions of all images, and output channels of one group.
 #include <algorithm>
 
+#include "backends/cpu/follow.h"
 #include "backends/cpu/product_plan.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
@@ -29,11 +30,6 @@ Refusal supports(const OpDesc& d) {
   const std::int64_t groups = attr_int(*d.node, ConvAttr::kGroup);
   if (groups > 1 && (w[0] / groups < kFewestChannels || w[1] < kFewestChannels)) return "groups of few channels";
   return nullptr;
-}
-
-void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
-  for (Layout& l : inputs) l = Layout::kPlain;
-  inputs[0] = outputs[0] = Layout::kChannelsLast;
 }
 
 std::int64_t group_floats(const OpDesc& d) {
@@ -144,7 +140,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_last", "Conv", "", 15, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, layouts,
+    {"conv_last", "Conv", "", 15, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, channels_last,
      kTakesBias | kTakesResidual, pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>, {part_step, prepack}},
 };
 

@@ -3,6 +3,7 @@
 // back.
 #include <algorithm>
 
+#include "backends/cpu/follow.h"
 #include "backends/cpu/pack.h"
 #include "backends/cpu/product_plan.h"
 #include "backends/cpu/simd/winograd.h"
@@ -77,11 +78,6 @@ Refusal supports(const OpDesc& d) {
     return "many channels, and images of any size";
   }
   return nullptr;
-}
-
-void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
-  for (Layout& l : inputs) l = Layout::kPlain;
-  inputs[0] = outputs[0] = Layout::kChannelsLast;
 }
 
 std::int64_t position_floats(const OpDesc& d) {
@@ -224,7 +220,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_winograd", "Conv", "", 18, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, layouts,
+    {"conv_winograd", "Conv", "", 18, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, channels_last,
      kTakesBias | kTakesResidual, pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>, {part_step, prepack}},
 };
 

@@ -6,18 +6,12 @@
 
 #include "backends/cpu/byte_slab.h"
 #include "backends/cpu/dot_plan.h"
+#include "backends/cpu/follow.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
 
 namespace evn {
 namespace {
-
-// The inputs' numbers; -1: the operator has none.
-struct Inputs {
-  int x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias;
-};
-constexpr Inputs kLinear = {1, 2, 3, 4, 5, 6, 7, 8};
-constexpr Inputs kInteger = {-1, 2, 1, -1, 3, -1, -1, -1};
 
 struct ConvState {
   Isa isa;
@@ -32,7 +26,7 @@ struct ConvState {
 
 constexpr std::int64_t kLeastPositions = 32;  // of a tile
 
-Refusal refuses(const OpDesc& d, const Inputs& in) {
+Refusal refuses(const OpDesc& d, const DotConvInputs& in) {
   const int rank = d.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
   if (d.constant(in.w) == nullptr) return "the weight must be constant";
@@ -41,14 +35,9 @@ Refusal refuses(const OpDesc& d, const Inputs& in) {
   return nullptr;
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 Refusal supports(const OpDesc& d) {
   return refuses(d, In);
-}
-
-void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
-  for (Layout& l : inputs) l = Layout::kPlain;
-  inputs[0] = outputs[0] = Layout::kChannelsLast;
 }
 
 std::int64_t groups_of(const OpDesc& d) { return attr_int(*d.node, ConvAttr::kGroup); }
@@ -59,31 +48,31 @@ bool is_by_tap(const OpDesc& d, const Shape& w) {
   return !dilations.empty() && dilations.back() > 1 && w[w.rank() - 1] > 1;
 }
 
-DotSource source_of(const OpDesc& d, const Inputs& in, const std::uint8_t* b) {
+DotSource source_of(const OpDesc& d, const DotConvInputs& in, const std::uint8_t* b) {
   const TensorDesc& desc = d.inputs[static_cast<std::size_t>(in.w)];
   const Shape& w = desc.shape;
   const std::int64_t taps_w = w[w.rank() - 1], taps = w.elements(2, w.rank());
   return {b, w[1] * taps, w[1], taps, taps / taps_w, taps_w, is_by_tap(d, w), is_uint8(desc)};
 }
 
-std::int64_t columns_of(const OpDesc& d, const Inputs& in) { return d.inputs[static_cast<std::size_t>(in.w)].shape[0] / groups_of(d); }
+std::int64_t columns_of(const OpDesc& d, const DotConvInputs& in) { return d.inputs[static_cast<std::size_t>(in.w)].shape[0] / groups_of(d); }
 
-std::int64_t group_bytes(const OpDesc& d, const Inputs& in) {
+std::int64_t group_bytes(const OpDesc& d, const DotConvInputs& in) {
   return dot_bytes(simd_dot::loops(integer_isa()), source_of(d, in, nullptr).shape(columns_of(d, in)));
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   return input == In.w ? static_cast<std::size_t>(checked_mul(group_bytes(d, In), groups_of(d))) : 0;
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 std::uint64_t prepack_variant(const OpDesc& d, int) {
   const bool by_tap = is_by_tap(d, d.inputs[static_cast<std::size_t>(In.w)].shape);
   return static_cast<std::uint64_t>(groups_of(d)) << 9 | (by_tap ? 256u : 0u) | static_cast<std::uint64_t>(integer_isa());
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 void prepack(const OpDesc& d, int input, void* packed) {
   const std::int64_t columns = columns_of(d, In), bytes = group_bytes(d, In);
   DotSource source = source_of(d, In, d.constant(input)->as<std::uint8_t>());
@@ -118,7 +107,7 @@ void cut(const simd_dot::Loops& loops, std::int64_t k, std::uint32_t threads, Co
   s->column_tiles = ceil_div(s->columns, s->tile_columns);
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ConvState>();
   const Shape& x = d.inputs[0].shape;
@@ -177,7 +166,7 @@ void set_rows(const ConvState& s, const std::uint8_t* a, std::int64_t* offsets, 
   t->offsets = offsets;
 }
 
-DotNumbers numbers_of(const KernelArgs& args, const ConvState& s, const Inputs& in, std::int64_t channel) {
+DotNumbers numbers_of(const KernelArgs& args, const ConvState& s, const DotConvInputs& in, std::int64_t channel) {
   const OpDesc& d = *args.desc;
   DotNumbers n;
   n.a_zero = zero_point_of(args, in.x_zero) + (s.slab.flip ? 128 : 0);
@@ -196,7 +185,7 @@ DotNumbers numbers_of(const KernelArgs& args, const ConvState& s, const Inputs& 
   return n;
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<ConvState>();
   const OpDesc& d = *args.desc;
@@ -243,14 +232,15 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   }
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 constexpr Kernel kernel(const char* name, const char* op) {
-  return {name, op, "", 10, supports<In>, prepack_bytes<In>, prepack_variant<In>, prepack<In>, plan<In>, run<In>, false, layouts};
+  return {name, op, "", 10, supports<In>, prepack_bytes<In>, prepack_variant<In>, prepack<In>, plan<In>, run<In>, false,
+          channels_last};
 }
 
 constexpr Kernel kKernels[] = {
-    kernel<kLinear>("qlinear_conv_last", "QLinearConv"),
-    kernel<kInteger>("conv_integer_last", "ConvInteger"),
+    kernel<kQLinearConvInputs>("qlinear_conv_last", "QLinearConv"),
+    kernel<kConvIntegerInputs>("conv_integer_last", "ConvInteger"),
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "backends/cpu/byte_slab.h"
 #include "backends/cpu/dot_plan.h"
+#include "backends/cpu/follow.h"
 #include "backends/cpu/simd/dot_depthwise.h"
 #include "backends/cpu/support.h"
 #include "base/hash.h"
@@ -14,13 +15,6 @@ namespace {
 
 using simd_dot_depthwise::kBlock;
 using simd_dot_depthwise::kMostTaps;
-
-// The inputs' numbers; -1: the operator has none.
-struct Inputs {
-  int x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias;
-};
-constexpr Inputs kLinear = {1, 2, 3, 4, 5, 6, 7, 8};
-constexpr Inputs kInteger = {-1, 2, 1, -1, 3, -1, -1, -1};
 
 constexpr std::int64_t kFewestChannels = 8;   // fewer leave most lanes of a vector empty
 constexpr std::int64_t kSlabBytes = 64 << 10;
@@ -53,7 +47,7 @@ struct Packed {
 // Behind it: the weight, in pairs of taps at most, and the sum of each channel's.
 std::int64_t words_of(const Shape& w) { return checked_mul(ceil_div(w.elements(2, w.rank()), std::int64_t{2}) + 1, padded(w[0])); }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 Refusal supports(const OpDesc& d) {
   const int rank = d.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
@@ -64,12 +58,7 @@ Refusal supports(const OpDesc& d) {
   return w.elements(2, rank) > kMostTaps ? "the kernel is too large" : nullptr;
 }
 
-void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
-  for (Layout& l : inputs) l = Layout::kPlain;
-  inputs[0] = outputs[0] = Layout::kChannelsLast;
-}
-
-template <const Inputs& In>
+template <const DotConvInputs& In>
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != In.w) return 0;
   const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
@@ -77,7 +66,7 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 }
 
 // The zero points are in the packed copy, and the isa and the type of the output choose its form.
-template <const Inputs& In>
+template <const DotConvInputs& In>
 std::uint64_t prepack_variant(const OpDesc& d, int) {
   const std::uint64_t form = quads_of(integer_isa(), In.w_scale >= 0) != nullptr ? 1 : 0;
   if (!d.has_input(In.w_zero)) return form;
@@ -85,7 +74,7 @@ std::uint64_t prepack_variant(const OpDesc& d, int) {
   return checksum_of(zero.bytes(), zero.size_bytes) << 2 | 2 | form;
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 void prepack(const OpDesc& d, int input, void* packed) {
   const TensorDesc& desc = d.inputs[static_cast<std::size_t>(input)];
   const std::int64_t channels = desc.shape[0], step = padded(channels), taps = desc.shape.elements(2, desc.shape.rank());
@@ -119,7 +108,7 @@ void prepack(const OpDesc& d, int input, void* packed) {
   }
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<DepthwiseState>();
   const Shape& x = d.inputs[0].shape;
@@ -151,7 +140,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 }
 
 // start and scale of all channels, in the order of the packed weight.
-void set_channels(const KernelArgs& args, const Inputs& in, std::int64_t channels, std::int32_t x_zero, bool by_quads, const std::int32_t* sums,
+void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t channels, std::int32_t x_zero, bool by_quads, const std::int32_t* sums,
                   void* memory) {
   auto* const start = static_cast<std::int32_t*>(memory);
   auto* const scale = reinterpret_cast<float*>(start + padded(channels));
@@ -171,7 +160,7 @@ void set_channels(const KernelArgs& args, const Inputs& in, std::int64_t channel
   }
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<DepthwiseState>();
   const TensorDesc& out = args.desc->outputs[0];
@@ -215,14 +204,15 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   }
 }
 
-template <const Inputs& In>
+template <const DotConvInputs& In>
 constexpr Kernel kernel(const char* name, const char* op) {
-  return {name, op, "", 20, supports<In>, prepack_bytes<In>, prepack_variant<In>, prepack<In>, plan<In>, run<In>, false, layouts};
+  return {name, op, "", 20, supports<In>, prepack_bytes<In>, prepack_variant<In>, prepack<In>, plan<In>, run<In>, false,
+          channels_last};
 }
 
 constexpr Kernel kKernels[] = {
-    kernel<kLinear>("qlinear_conv_depthwise", "QLinearConv"),
-    kernel<kInteger>("conv_integer_depthwise", "ConvInteger"),
+    kernel<kQLinearConvInputs>("qlinear_conv_depthwise", "QLinearConv"),
+    kernel<kConvIntegerInputs>("conv_integer_depthwise", "ConvInteger"),
 };
 
 }  // namespace
