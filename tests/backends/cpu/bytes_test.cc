@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <algorithm>
 #include <vector>
 
@@ -100,6 +101,25 @@ TEST(Bytes, FloatsOfAnyLengthComeBack) {
         for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(y[i], x[i + 1]);
         EXPECT_EQ(y[count], 77);
       }
+    }
+  });
+}
+
+TEST(Bytes, FloatsSaturateAndFindTheirRange) {
+  on_each_isa([](const simd_bytes::Loops& loops) {
+    std::vector<float> x = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 300.0f, -300.0f, NAN, INFINITY, -INFINITY, 1e-40f, 7, 8, 9, 10, 11, 12.5f, 13.5f, -7};
+    std::vector<std::uint8_t> y(x.size());
+    loops.quantize(x.data(), static_cast<std::int64_t>(x.size()), 1.0f, 10, false, y.data());
+    EXPECT_EQ(y, (std::vector<std::uint8_t>{10, 12, 12, 10, 8, 255, 0, 0, 255, 0, 10, 17, 18, 19, 20, 21, 22, 24, 3}));
+    for (std::size_t at = 0; at < 37; ++at) {
+      std::vector<float> values(37, 0.25f);
+      values[(at + 5) % 37] = NAN;
+      values[at] = 4;
+      values[(at + 11) % 37] = -3;
+      float low = 0, high = 0;
+      loops.range(values.data(), 37, &low, &high);
+      EXPECT_EQ(low, -3) << at;
+      EXPECT_EQ(high, 4) << at;
     }
   });
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backends/cpu/dot_plan.h"
+#include "backends/cpu/simd/bytes.h"
 #include "backends/cpu/support.h"
 #include "ops/infra/dynamic.h"
 
@@ -136,19 +137,20 @@ DotNumbers numbers_of(const KernelArgs& args, const Inputs& in) {
 }
 
 // The range of all of A is found for each tile anew, for there is nothing before the tiles.
-DynamicRange range_of(const simd_dot::Loops& loops, const KernelArgs& args, const ProductState& s) {
+DynamicRange range_of(const KernelArgs& args, const ProductState& s) {
   float low = 0, high = 0;
-  loops.range(args.in<float>(0), s.m * s.k, &low, &high);
+  simd_bytes::loops(cluster_of(s.isa)).range(args.in<float>(0), s.m * s.k, &low, &high);
   return dynamic_range_of(low, high);
 }
 
 void copy_rows(const simd_dot::Loops& loops, const KernelArgs& args, const ProductState& s, const DynamicRange& range, std::int64_t row,
                std::int64_t rows, std::uint8_t* to) {
+  const simd_bytes::Loops& floats = simd_bytes::loops(cluster_of(s.isa));
   const bool flip = args.desc->inputs[0].dtype == DType::kInt8;
   for (std::int64_t r = 0; r < rows; ++r, to += s.lda) {
     const std::int64_t at = (row + r) * s.k;
     if (s.dynamic && range.scale != 0) {
-      loops.quantize(args.in<float>(0) + at, s.k, range.scale, static_cast<std::int32_t>(range.zero), to);
+      floats.quantize(args.in<float>(0) + at, s.k, range.scale, static_cast<std::int32_t>(range.zero), false, to);
     } else if (s.dynamic) {
       std::fill_n(to, s.k, static_cast<std::uint8_t>(range.zero));
     } else if (flip) {
@@ -167,7 +169,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   DotNumbers numbers = numbers_of(args, In);
   DynamicRange range;
   if (s.dynamic) {
-    range = range_of(loops, args, s);
+    range = range_of(args, s);
     numbers.a_scale = static_cast<double>(range.scale);
     numbers.a_zero = static_cast<std::int32_t>(range.zero);
   }

@@ -47,10 +47,6 @@ struct Loops {
   void (*run)(const Tile& tile);
   // to[i] = from[i] ^ 0x80.
   void (*flip)(const std::uint8_t* from, std::int64_t n, std::uint8_t* to);
-  // Widens *low and *high to all n numbers that are none.
-  void (*range)(const float* x, std::int64_t n, float* low, float* high);
-  // round(x / scale) + zero, saturated; NaN becomes 0. The scale is not 0.
-  void (*quantize)(const float* x, std::int64_t n, float scale, std::int32_t zero, std::uint8_t* to);
 };
 const Loops& loops(Isa isa);
 

@@ -130,6 +130,6 @@ void run(const Tile& t) {
 }  // namespace
 
 extern const simd_dot::Loops loops_dot;
-const simd_dot::Loops loops_dot = {kLanes, kTileK, 1.5e7, run, flip_bytes, find_range, quantize};
+const simd_dot::Loops loops_dot = {kLanes, kTileK, 1.5e7, run, flip_bytes};
 
 }  // namespace evn::EVN_ISA

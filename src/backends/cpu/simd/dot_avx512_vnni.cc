@@ -4,6 +4,6 @@
 namespace evn::EVN_ISA {
 
 extern const simd_dot::Loops loops_dot;
-const simd_dot::Loops loops_dot = {kLanes, 4, 6e6, run_vectors, flip_bytes, find_range, quantize};
+const simd_dot::Loops loops_dot = {kLanes, 4, 6e6, run_vectors, flip_bytes};
 
 }  // namespace evn::EVN_ISA

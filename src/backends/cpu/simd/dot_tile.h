@@ -235,33 +235,5 @@ void flip_bytes(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<std::uint8_t>(from[i] ^ 0x80u);
 }
 
-void find_range(const float* x, std::int64_t n, float* low, float* high) {
-  Vec least = splat(*low), most = splat(*high);
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Vec v = load(x + i);
-    least = min_of(v, least);  // NaN gives the second
-    most = max_of(v, most);
-  }
-  for (; i < n; ++i) {
-    *low = x[i] < *low ? x[i] : *low;
-    *high = x[i] > *high ? x[i] : *high;
-  }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    *low = least[lane] < *low ? least[lane] : *low;
-    *high = most[lane] > *high ? most[lane] : *high;
-  }
-}
-
-void quantize(const float* x, std::int64_t n, float scale, std::int32_t zero_point, std::uint8_t* to) {
-  const ByteRange range = byte_range(0, 255, zero_point);
-  const Vec divisor = splat(scale);
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    const std::int64_t left = n - i, count = left < kLanes ? left : kLanes;
-    const Vec v = count == kLanes ? load(x + i) : load_n(x + i, count);
-    store_bytes(to + i, saturated(range, v / divisor), count);
-  }
-}
-
 }  // namespace
 }  // namespace evn::EVN_ISA
