@@ -23,7 +23,8 @@ import evener  # noqa: E402
 
 CHAIN = 4
 SECONDS = 0.03  # of a measurement
-MATRICES = [(1, 768, 3072), (1, 4096, 4096), (8, 768, 768), (128, 768, 768), (128, 768, 3072), (128, 3072, 768), (1024, 1024, 1024)]  # m, k, n
+MATRICES = [  # m, k, n
+    (1, 768, 3072), (1, 4096, 4096), (8, 768, 768), (128, 768, 768), (128, 768, 3072), (128, 3072, 768), (1024, 1024, 1024)]
 CONVOLUTIONS = [  # input channels, height, output channels, kernel, stride, group
     (3, 224, 64, 7, 2, 1), (64, 56, 64, 1, 1, 1), (64, 56, 64, 3, 1, 1), (256, 56, 64, 1, 1, 1), (64, 56, 256, 1, 1, 1),
     (128, 28, 128, 3, 1, 1), (256, 14, 256, 3, 1, 1), (1024, 14, 256, 1, 1, 1), (512, 7, 512, 3, 1, 1), (128, 56, 128, 3, 2, 1),
@@ -43,15 +44,18 @@ def matrix(random, shape, is_int8):
     m, k, n = shape
     if not is_int8:
         weight = random.standard_normal((k, n)).astype(numpy.float32)
-        return finish([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": weight}, TensorProto.FLOAT, [m, k], TensorProto.FLOAT), 1
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+        return finish(nodes, {"w": weight}, TensorProto.FLOAT, [m, k], TensorProto.FLOAT), 1
     constants = {"w": random.integers(-127, 127, (k, n)).astype(numpy.int8), "zero": numpy.uint8(128)}
-    return finish([helper.make_node("MatMulInteger", ["x", "w", "zero"], ["y"])], constants, TensorProto.UINT8, [m, k], TensorProto.INT32), 1
+    nodes = [helper.make_node("MatMulInteger", ["x", "w", "zero"], ["y"])]
+    return finish(nodes, constants, TensorProto.UINT8, [m, k], TensorProto.INT32), 1
 
 
 def convolution(random, shape, is_int8):
     channels, height, filters, kernel, stride, group = shape
     layers = CHAIN if channels == filters and stride == 1 else 1
-    numbers = {"xs": numpy.float32(0.02), "xz": numpy.uint8(128), "ws": numpy.full(filters, 0.003, numpy.float32), "wz": numpy.zeros(filters, numpy.int8),
+    numbers = {"xs": numpy.float32(0.02), "xz": numpy.uint8(128),
+               "ws": numpy.full(filters, 0.003, numpy.float32), "wz": numpy.zeros(filters, numpy.int8),
                "ys": numpy.float32(0.05), "yz": numpy.uint8(120)}
     constants = dict(numbers) if is_int8 else {}
     nodes = []
@@ -66,7 +70,8 @@ def convolution(random, shape, is_int8):
             constants[f"w{i}"] = (random.standard_normal(size) / (size[1] * kernel * kernel) ** 0.5).astype(numpy.float32)
             constants[f"b{i}"] = random.standard_normal(filters).astype(numpy.float32)
             inputs = [x, f"w{i}", f"b{i}"]
-        nodes.append(helper.make_node("QLinearConv" if is_int8 else "Conv", inputs, [f"y{i}"], pads=[kernel // 2] * 4, strides=[stride] * 2, group=group))
+        op = "QLinearConv" if is_int8 else "Conv"
+        nodes.append(helper.make_node(op, inputs, [f"y{i}"], pads=[kernel // 2] * 4, strides=[stride] * 2, group=group))
     kind = TensorProto.UINT8 if is_int8 else TensorProto.FLOAT
     return finish(nodes, constants, kind, [1, channels, height, height], kind), layers
 
@@ -106,14 +111,15 @@ def compare(name, make, shape, runtime, options):
     mine, theirs = session_of(runtime, whole), session_of(runtime, floats)
     choices = onnxruntime.SessionOptions()
     choices.intra_op_num_threads = options.threads
+    choices.add_session_config_entry("session.intra_op.allow_spinning", "0")  # in the same process as the others
     other = onnxruntime.InferenceSession(whole.SerializeToString(), choices, providers=["CPUExecutionProvider"])
     x, x_float = feed(random, whole), feed(random, floats)
     difference = int(numpy.abs(next(iter(mine.run(x).values())).astype(numpy.int64) - other.run(None, x)[0]).max())
     runs = [lambda: mine.run(x), lambda: theirs.run(x_float), lambda: other.run(None, x)]
     times = [[seconds_of(run) for run in runs] for _ in range(options.rounds)]
     int8, float32, ort = (statistics.median(column) / layers * 1e6 for column in zip(*times))
-    print(f"{name} {shape!s:32} int8 {int8:9.1f} us   float32 / int8 {float32 / int8:6.2f}   ONNX Runtime / int8 {ort / int8:6.2f}   differs by {difference}",
-          flush=True)
+    print(f"{name} {shape!s:32} int8 {int8:9.1f} us   float32 / int8 {float32 / int8:6.2f}   ONNX Runtime / int8 {ort / int8:6.2f}"
+          f"   differs by {difference}", flush=True)
 
 
 def main():
