@@ -28,7 +28,7 @@ namespace {
 
 constexpr const char* kContrib = "com.microsoft";
 constexpr double kMostSum = std::numeric_limits<std::int32_t>::max();
-constexpr double kMostBias = 1 << 30;
+constexpr double kUnseen = 1.0 / 32;  // of a step of the result: as much may be cut off a bias
 
 // Where the result goes: the node that becomes the operator, and what is behind it.
 struct Target {
@@ -163,8 +163,8 @@ class Qdq {
     return shape[axis] == 0 ? 0 : static_cast<double>(shape.elements() / shape[axis]) * largest(x) * largest(w.q);
   }
 
-  // The same for the weight's own numbers: the largest sum of |w| over what is summed for one index of `axis`, times the largest |x|.
-  static double largest_sum(const ByteWeight& w, const Quantization& x, int axis) {
+  // The same for the weight's own numbers: for each index of `axis` the sum of |w| over what is summed, times the largest |x|.
+  static std::vector<double> largest_sums(const ByteWeight& w, const Quantization& x, int axis) {
     const Shape& shape = w.weight->desc.shape;
     const std::int64_t count = shape[axis], inner = shape.elements(axis + 1, shape.rank()), all = shape.elements();
     std::vector<std::int64_t> sums(static_cast<std::size_t>(count));
@@ -175,8 +175,9 @@ class Qdq {
       const std::int32_t b = is_signed ? static_cast<std::int8_t>(bytes[i]) : bytes[i];
       sums[at] += std::abs(b - w.q.zeros[w.q.zeros.size() > 1 ? at : 0]);
     }
-    const std::int64_t most = sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
-    return static_cast<double>(most) * largest(x);
+    std::vector<double> most;
+    for (const std::int64_t sum : sums) most.push_back(static_cast<double>(sum) * largest(x));
+    return most;
   }
 
   // What a bias is: numbers, and where they are int32 in the right steps, those.
@@ -226,25 +227,33 @@ class Qdq {
     return true;
   }
 
-  // The bias, times `factor`, as int32 in steps of sums; false where sums could overflow, or too much would be lost.
+  // The bias, times `factor`, as int32 in steps of sums; false where too much would be lost. It is cut where sums could overflow with
+  // it: weights that are next to nothing make steps so small that quantizers let their biases reach the ends of int32.
   bool whole_bias(const Bias& bias, double factor, const Quantization& x, const ByteWeight& w, int axis, const Quantization& y,
                   ValueId* v) {
     std::vector<std::int32_t> steps(static_cast<std::size_t>(w.weight->desc.shape[axis]));
-    bool same = bias.steps != kNoValue && factor == 1;
-    double most = 0;
+    bool same = bias.steps != kNoValue && factor == 1, cut = false;
+    std::vector<double> sums;
+    const double any = any_sum(w, x, axis);
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const double scale = sum_scale(x, w, i);
       // Scales of int32 biases are the product, rounded to float32.
       const bool fits = same && std::fabs(static_cast<double>(bias.scales[i]) - scale) <= 1e-6 * scale;
-      const double step = fits ? static_cast<double>(bias.whole[i]) : round_even(bias.at(i) * factor / scale);
-      if (!(std::fabs(step) <= kMostBias)) return false;
+      double step = fits ? static_cast<double>(bias.whole[i]) : round_even(bias.at(i) * factor / scale);
       same &= fits;
-      most = std::max(most, std::fabs(step));
+      if (!(any + std::fabs(step) <= kMostSum)) {
+        if (sums.empty()) sums = largest_sums(w, x, axis);
+        const double most = kMostSum - sums[i], lost = std::fabs(step) - most;
+        if (!(most >= 0) || !(lost * scale <= kUnseen * static_cast<double>(y.scales[0]))) return false;
+        if (lost > 0) {
+          step = std::copysign(std::floor(most), step);
+          cut = true;
+        }
+      }
       steps[i] = static_cast<std::int32_t>(step);
     }
     if (!same && !is_fine(x, w, y)) return false;
-    if (any_sum(w, x, axis) + most > kMostSum && largest_sum(w, x, axis) + most > kMostSum) return false;
-    *v = same ? bias.steps : add_vector(edit_, context_, "bias", steps);
+    *v = same && !cut ? bias.steps : add_vector(edit_, context_, "bias", steps);
     return true;
   }
 

@@ -241,9 +241,24 @@ TEST(FuseQdq, SixteenBitsStay) {
 
 TEST(FuseQdq, ABiasThatSumsOverflowWithStays) {
   QdqBuilder b;
-  const ValueId huge = b.constant<float>("huge", Shape{2}, {6e5f, 1});
+  const ValueId huge = b.constant<float>("huge", Shape{2}, {2e6f, 1});
   b.result(b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), b.weight({2, 4, 1, 1}), huge}), {0.3f, 120});
   expect_float(b, "Conv");
+}
+
+// Of weights that are next to nothing, as folded normalizations leave them.
+TEST(FuseQdq, ABiasAtTheEndOfInt32IsCut) {
+  QdqBuilder b;
+  const ValueId w = b.constant<std::int8_t>("w", Shape{2, 4, 1, 1}, {127, -127, 100, 127, 90, -100, 127, 5});
+  const ValueId scales = b.constant<float>("scales", Shape{2}, {2e-9f, 0.01f});
+  const ValueId steps = b.constant<std::int32_t>("steps", Shape{2}, {std::numeric_limits<std::int32_t>::max(), -300});
+  const ValueId bias_scales = b.constant<float>("bias_scales", Shape{2}, {0.05f * 2e-9f, 0.05f * 0.01f});
+  const ValueId bias = b.node("DequantizeLinear", {steps, bias_scales}, {{"axis", std::int64_t{0}}});
+  const ValueId weight = b.node("DequantizeLinear", {w, scales}, {{"axis", std::int64_t{0}}});
+  b.result(b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), weight, bias}), {0.01f, 120});
+  const Graph g = b.optimized();
+  EXPECT_EQ(count_op(g, "QLinearConv"), 1);
+  b.expect_near(g);
 }
 
 TEST(FuseQdq, ABiasThatWouldLoseAStepStays) {
