@@ -238,8 +238,9 @@ struct ThreadPool::Shared {
     if (s.shares_core()) os::leave_core();  // here only: a thread that starts makes system calls in any case, a run must not
     while (true) {
       s.await_generation(seen, &often);
-      if (s.stop.load(std::memory_order_acquire)) return;
+      // In this order: who has seen the last generation has seen the stop. A late worker would otherwise wait for another one.
       seen = s.generation.load(std::memory_order_acquire);
+      if (s.stop.load(std::memory_order_acquire)) return;
       if (!s.join_job()) continue;
       if (s.shares_core()) {
         s.on_one_core.fetch_add(1, std::memory_order_relaxed);
