@@ -10,7 +10,7 @@
 // the dtype of the scales. Failures: dims that do not fit, other numbers of bits. Tolerance: rtol 1e-4, atol 1e-5; gathered 1e-6.
 #include <vector>
 
-#include "base/checked.h"
+#include "ops/block_quantized.h"
 #include "ops/infra/index.h"
 #include "ops/infra/quantized.h"
 #include "ops/infra/small_types.h"
@@ -21,18 +21,6 @@ namespace {
 constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
 constexpr std::uint32_t kByte = dtype_bit(DType::kUint8);
 
-std::int64_t checked_bits(std::int64_t bits) {
-  if (bits != 2 && bits != 4 && bits != 8) fail(EVN_ERROR_INVALID_MODEL, "bits is %lld", static_cast<long long>(bits));
-  return bits;
-}
-
-std::int64_t checked_block(std::int64_t block) {
-  if (block < 16 || (block & (block - 1)) != 0) {
-    fail(EVN_ERROR_INVALID_MODEL, "block_size is %lld, no power of 2 from 16 on", static_cast<long long>(block));
-  }
-  return block;
-}
-
 // Number i of those that are packed into bytes, the first in the lowest bits.
 std::int32_t packed_at(const std::uint8_t* bytes, std::int64_t bits, std::int64_t i) {
   const std::int64_t per_byte = 8 / bits;
@@ -41,21 +29,7 @@ std::int32_t packed_at(const std::uint8_t* bytes, std::int64_t bits, std::int64_
 
 // ------------------------------------------------------------------------------------------------ MatMulNBits --
 
-enum : int { kA, kB, kScales, kZeros, kGroups, kBias };
-enum : int { kK, kN, kAccuracy, kBits, kBlockSize, kPrepacked };
-
-struct BlockShape {
-  std::int64_t k, n, bits, block, blocks, zero_bytes;
-};
-
-BlockShape block_shape(const Node& node) {
-  BlockShape s{attr_int(node, kK), attr_int(node, kN), checked_bits(attr_int(node, kBits)),
-               checked_block(attr_int(node, kBlockSize)), 0, 0};
-  if (s.k < 1 || s.n < 1) fail(EVN_ERROR_INVALID_MODEL, "K and N must be positive");
-  s.blocks = ceil_div(s.k, s.block);
-  s.zero_bytes = ceil_div(checked_mul(s.blocks, s.bits), std::int64_t{8});
-  return s;
-}
+using namespace matmul_nbits;
 
 // [rows, columns], or a vector of as many.
 void require_table(const InferContext& c, int i, std::int64_t rows, std::int64_t columns) {

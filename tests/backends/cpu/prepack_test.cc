@@ -7,6 +7,8 @@
 namespace evn::test {
 namespace {
 
+constexpr const char* kBlocks = "com.microsoft::MatMulNBits";
+
 struct PartsCase {
   std::string op;
   Shape x;
@@ -19,6 +21,12 @@ KernelSubject subject_of(const PartsCase& c) {
   add_operand(&s, {DType::kFloat32, c.x}, Bytes(TensorDesc{DType::kFloat32, c.x}.size_bytes()), false);
   Random random(7);
   for (const Shape& weight : c.weights) {
+    if (weight.rank() == 3 && c.op == kBlocks) {  // elements of 4 or 8 bits
+      Bytes bytes(static_cast<std::size_t>(weight.elements()));
+      for (char& b : bytes) b = static_cast<char>(random.next() >> 24);
+      add_operand(&s, {DType::kUint8, weight}, std::move(bytes), true);
+      continue;
+    }
     std::vector<float> values(static_cast<std::size_t>(weight.elements()));
     for (float& v : values) v = random.uniform(-1, 1);
     const auto* const bytes = reinterpret_cast<const char*>(values.data());
@@ -62,6 +70,14 @@ std::vector<PartsCase> cases() {
       all.push_back({"Conv", {1, 3 * k, 9}, {{3 * n, k, 5}}, {{"group", std::int64_t{3}}}});
     }
   }
+  for (const std::int64_t n : {1, 16, 64, 130, 201}) {
+    for (const std::int64_t k : {7, 33, 70}) {
+      for (const std::int64_t bits : {4, 8}) {
+        const std::int64_t blocks = (k + 15) / 16;
+        all.push_back({kBlocks, {3, k}, {{n, blocks, 2 * bits}, {n, blocks}}, {{"K", k}, {"N", n}, {"bits", bits}, {"block_size", std::int64_t{16}}}});
+      }
+    }
+  }
   for (const std::int64_t hidden : {1, 16, 20, 48, 80}) {
     for (const auto& [op, gates] : {std::pair<const char*, std::int64_t>{"LSTM", 4}, {"GRU", 3}, {"RNN", 1}}) {
       for (const std::int64_t directions : {1, 2}) {
@@ -96,7 +112,7 @@ TEST(CpuPrepack, PartsMakeWhatTheWholeMakes) {
   }
   force_isa(before);
   EXPECT_EQ(seen, with_parts);
-  EXPECT_GE(seen.size(), 7u);
+  EXPECT_GE(seen.size(), 8u);
 }
 
 }  // namespace

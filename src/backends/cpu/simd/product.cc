@@ -193,7 +193,7 @@ class Block {
     Micro g{};
     const bool last = k0 + kc == t_.k;
     const bool by_c = t_.init != nullptr && (t_.init_row != 0 || t_.init_column != 1 || t_.init_scale != 1);
-    if (by_c && k0 == 0) write_start(t_, row_, m_);
+    if (by_c && k0 == 0 && t_.init != t_.c) write_start(t_, row_, m_);
     g.from_c = by_c || k0 > 0;
     g.bound = last && (chain_.low > -__builtin_inff() || chain_.high < __builtin_inff());
     g.low = chain_.low;

@@ -34,6 +34,7 @@ struct Tile {
   float* c;
   std::int64_t ldc;
   const float* init;              // start values: init[row * init_row + column * init_column] * init_scale; null: 0
+                                  // C itself, with ldc, 1 and 1: sums go on from what is there
   std::int64_t init_row, init_column;  // init_column is 0 or 1
   float init_scale;
   const float* residual;          // added to the sum before the epilogue; null: none
