@@ -84,10 +84,30 @@ void redraw_attribute(Attribute* a, int rank, const DimMap& dims, test::Random& 
   else if (*v == 0 || *v == 1) *v = pick(random, 0, 1);
 }
 
+// MatMulNBits: dims of the packed weights follow from others.
+void redraw_blocks(Case* c, test::Random& random) {
+  const auto number = [&](const char* name) -> std::int64_t& {
+    const auto a = std::find_if(c->attributes.begin(), c->attributes.end(), [&](const Attribute& at) { return at.name == name; });
+    return std::get<std::int64_t>(a->value);
+  };
+  const std::int64_t k = number("K") = draw_dim(random), n = number("N") = draw_dim(random);
+  const std::int64_t bits = number("bits"), block = number("block_size") = std::int64_t{16} << pick(random, 0, 2);
+  const std::int64_t blocks = (k + block - 1) / block;
+  c->operands[0].desc.shape = {pick(random, 1, 3), draw_dim(random), k};
+  c->operands[1].desc.shape = {n, blocks, block * bits / 8};
+  c->operands[2].desc.shape = {n, blocks};
+  if (c->operands[3].desc.dtype != DType::kUndefined) c->operands[3].desc.shape = {n, (blocks * bits + 7) / 8};
+  c->operands[5].desc.shape = {n};
+}
+
 }  // namespace
 
 Case redraw(const Case& base, test::Random& random) {
   Case c = base;
+  if (c.op == "com.microsoft::MatMulNBits") {
+    redraw_blocks(&c, random);
+    return c;
+  }
   const DimMap dims = draw_dims(base, random);
   const bool follow = chance(random, 60);
   for (Operand& o : c.operands) redraw_operand(&o, dims, follow);

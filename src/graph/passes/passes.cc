@@ -24,6 +24,7 @@ constexpr Pass kPasses[] = {
     {"move_bytes", move_bytes},
     {"fuse_qdq", fuse_qdq},
     {"fuse_dynamic_quantize", fuse_dynamic_quantize},
+    {"fuse_block_weights", fuse_block_weights},
     {"fold_dequantize", fold_dequantize},
     {"fuse_hard_swish", fuse_hard_swish},
     {"fuse_layer_norm", fuse_layer_norm},

@@ -14,6 +14,7 @@ bool fuse_byte_tables(Graph& graph, const PassContext& context);
 bool move_bytes(Graph& graph, const PassContext& context);
 bool fuse_qdq(Graph& graph, const PassContext& context);
 bool fuse_dynamic_quantize(Graph& graph, const PassContext& context);
+bool fuse_block_weights(Graph& graph, const PassContext& context);
 bool fold_dequantize(Graph& graph, const PassContext& context);
 bool fuse_hard_swish(Graph& graph, const PassContext& context);
 bool fuse_layer_norm(Graph& graph, const PassContext& context);

@@ -95,7 +95,7 @@ bool append_steps(const Graph& graph, const Node& node, ValueId x, Epilogue* cha
 }
 
 bool takes_epilogue(const Node& node) {
-  if (!node.domain.empty()) return false;
+  if (!node.domain.empty()) return node.op_type == "MatMulNBits";
   return std::any_of(std::begin(kTakers), std::end(kTakers), [&](const char* name) { return node.op_type == name; });
 }
 
