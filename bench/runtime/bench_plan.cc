@@ -35,7 +35,7 @@ void time_plan(const char* path, const Shape& shape) {
   RuntimeOptions options;
   options.backends = backends;
   const ModelPtr model = load_model_file(std::make_shared<Runtime>(std::move(options)), path);
-  const CompiledGraph compiled = compile(model, "");
+  const CompiledGraph compiled = compile(model, "", {});
   Signature signature;
   const Graph& graph = model->graph();
   signature.inputs = {{graph.values[graph.inputs[0]].dtype, shape}};

@@ -1,5 +1,6 @@
 // evn_model_*.
 #include "api/barrier.h"
+#include "api/model_source.h"
 #include "api/objects.h"
 #include "runtime/inspect.h"
 
@@ -16,19 +17,7 @@ evn::InspectRequest read_request(const char* path, const evn_inspect_options* op
   const evn_inspect_options defaults = EVN_INSPECT_OPTIONS_INIT;
   const evn_inspect_options o = evn::read_options(options, defaults, sizeof(evn_inspect_options));
   evn::InspectRequest request;
-  if (path != nullptr) {
-    if (o.data != nullptr || o.size != 0) evn::fail(EVN_ERROR_INVALID_ARGUMENT, "path and data are both given");
-    if (o.external_dir != nullptr) {
-      evn::fail(EVN_ERROR_INVALID_ARGUMENT, "external_dir is for models from buffers; a file's external data lies in its own folder");
-    }
-    if (path[0] == '\0') evn::fail(EVN_ERROR_IO, "the path is empty");
-    request.path = path;
-  } else {
-    evn::require(o.data != nullptr, "path, and data of the options,");
-    request.data = o.data;
-    request.size = o.size;
-    if (o.external_dir != nullptr) request.external_dir = o.external_dir;
-  }
+  request.source = evn::read_source(path, o);
   evn::require(o.shapes != nullptr || o.shape_count == 0, "shapes");
   for (uint32_t i = 0; i < o.shape_count; ++i) {
     const evn_input_shape& s = o.shapes[i];

@@ -33,6 +33,18 @@ std::shared_ptr<const void> read_weight(const Weight& weight) {
   return memory;
 }
 
+std::shared_ptr<Weight> transposed_bytes(const Weight& matrix, const LedgerPtr& ledger) {
+  const std::int64_t rows = matrix.desc.shape[0], columns = matrix.desc.shape[1];
+  void* memory = nullptr;
+  std::shared_ptr<Weight> turned = make_unfilled_weight({matrix.desc.dtype, Shape{columns, rows}}, ledger, &memory);
+  auto* to = static_cast<std::uint8_t*>(memory);
+  const auto* from = matrix.as<std::uint8_t>();
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
+  }
+  return turned;
+}
+
 void Weight::fetch() const { const_cast<Weight*>(this)->data = read_weight(*this); }
 
 void keep_texts(Weight& weight, TextPoolPtr texts) {

@@ -62,6 +62,9 @@ std::shared_ptr<Weight> make_weight_in_file(const TensorDesc& desc, std::shared_
 // The bytes of such a weight in fresh memory.
 std::shared_ptr<const void> read_weight(const Weight& weight);
 
+// A matrix of elements of one byte, transposed.
+std::shared_ptr<Weight> transposed_bytes(const Weight& matrix, const LedgerPtr& ledger);
+
 // A weight over bytes that `data` keeps alive.
 std::shared_ptr<Weight> make_weight_over(const TensorDesc& desc, std::shared_ptr<const void> data);
 

@@ -264,16 +264,16 @@ class Inspector {
   std::optional<Error> misfit_;  // the caller's shapes are the reason
 
   void read_file() {
-    if (request_.path.empty()) {
-      external_dir_ = request_.external_dir;
-      bytes_ = std::shared_ptr<const void>(std::shared_ptr<const void>(), request_.data);  // the caller's, for the call
-      size_ = request_.size;
+    if (request_.source.path.empty()) {
+      external_dir_ = request_.source.external_dir;
+      bytes_ = std::shared_ptr<const void>(std::shared_ptr<const void>(), request_.source.data);  // the caller's, for the call
+      size_ = request_.source.size;
       return;
     }
-    const std::size_t slash = request_.path.find_last_of('/');
-    external_dir_ = slash == std::string::npos ? "." : (slash == 0 ? "/" : request_.path.substr(0, slash));
-    out_.file_name = slash == std::string::npos ? request_.path : request_.path.substr(slash + 1);
-    image_ = read_image(os::open_for_reading(request_.path, limits_.model_bytes), runtime_.cpu().ledger(), deadline_ns_);
+    const std::size_t slash = request_.source.path.find_last_of('/');
+    external_dir_ = slash == std::string::npos ? "." : (slash == 0 ? "/" : request_.source.path.substr(0, slash));
+    out_.file_name = slash == std::string::npos ? request_.source.path : request_.source.path.substr(slash + 1);
+    image_ = read_image(os::open_for_reading(request_.source.path, limits_.model_bytes), runtime_.cpu().ledger(), deadline_ns_);
     image_.file->check_unchanged();
     bytes_ = image_.bytes;
     size_ = static_cast<std::size_t>(image_.file->size());

@@ -9,15 +9,12 @@
 
 #include "base/error.h"
 #include "model/survey.h"
-#include "runtime/runtime.h"
+#include "runtime/model.h"
 
 namespace evn {
 
 struct InspectRequest {
-  std::string path;                   // or
-  const void* data = nullptr;         // `size` bytes that stay for the call
-  std::size_t size = 0;
-  std::string external_dir;           // of a model from a buffer; "": none
+  ModelSource source;                 // its data stays for the call
   std::vector<std::pair<std::string, Shape>> shapes;  // of inputs, by name
 };
 

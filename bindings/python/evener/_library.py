@@ -81,6 +81,17 @@ def c_text(text):
     return raw
 
 
+def set_source(options, model, external_dir):
+    """Puts a model's bytes, where it is no path, and its folder of external data into options. Returns the path for C, or None."""
+    if external_dir is not None:
+        options.external_dir = c_path(external_dir)
+    if isinstance(model, (str, os.PathLike)):
+        return c_path(model)
+    data = model if isinstance(model, bytes) else bytes(memoryview(model))
+    options.data, options.size = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p), len(data)
+    return None
+
+
 def read_text(function, *arguments):
     """Calls a function that ends in (buffer, capacity, size, error) and returns its text."""
     error = new_error()

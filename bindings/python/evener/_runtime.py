@@ -8,7 +8,7 @@ import typing
 import numpy
 
 from . import _arrays, _call, _operator, _raw, _tensor, _values
-from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, sized, text_of
+from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, set_source, sized, text_of
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
 _PICTURES = {"dot": _raw.EVN_FORMAT_DOT, "svg": _raw.EVN_FORMAT_SVG}
@@ -422,14 +422,7 @@ class Runtime(_Object):
         shapes  {input: dims} of inputs whose dims the model leaves open, for the estimate of multiply-adds and memory
         """
         options = sized(_raw.evn_inspect_options)
-        if external_dir is not None:
-            options.external_dir = c_path(external_dir)
-        path = None
-        if isinstance(path_or_bytes, (str, os.PathLike)):
-            path = c_path(path_or_bytes)
-        else:
-            data = path_or_bytes if isinstance(path_or_bytes, bytes) else bytes(memoryview(path_or_bytes))
-            options.data, options.size = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p), len(data)
+        path = set_source(options, path_or_bytes, external_dir)
         given = (_raw.evn_input_shape * len(shapes or {}))()
         for row, (name, dims) in zip(given, (shapes or {}).items()):
             row.name, row.rank = c_text(name), len(dims)
