@@ -31,6 +31,7 @@ struct Node {
   std::string op_type;
   std::string domain;   // "" is ai.onnx
   std::string overload; // of a call of one of the model's functions
+  std::string model_op; // the model's operator, where a rewrite has put one on bytes in its place; rules match either. "": op_type is it
   int since_version = 0;              // the domain's opset version that applies; 0 until graph/validate: the one that the model imports
   const OpDef* op = nullptr;          // set by graph/validate
   std::vector<ValueId> inputs;        // kNoValue: not given

@@ -14,7 +14,8 @@ bool matches_any(const std::vector<std::string>& globs, const std::string& text)
 }
 
 bool matches(const PlacementRule& rule, const Node& node, const std::string& model) {
-  const bool op = rule.ops.empty() || std::find(rule.ops.begin(), rule.ops.end(), node.op_type) != rule.ops.end();
+  const auto named = [&](const std::string& op) { return std::find(rule.ops.begin(), rule.ops.end(), op) != rule.ops.end(); };
+  const bool op = rule.ops.empty() || named(node.op_type) || (!node.model_op.empty() && named(node.model_op));
   return op && matches_any(rule.names, node.name) && matches_any(rule.models, model);
 }
 

@@ -227,6 +227,28 @@ TEST_F(PrecisionTest, ExplainSaysItOfEachNode) {
   EXPECT_NE(json.find(R"("precision":"bf16","precision_reason":"the session's options")"), std::string::npos) << json;
   EXPECT_NE(session.explain(EVN_FORMAT_TEXT).find("      bf16: the session's options\n"), std::string::npos);
   EXPECT_EQ(Session(session.compiled().model, "m").explain(EVN_FORMAT_TEXT).find("fp32"), std::string::npos);
+
+// A convolution between DequantizeLinear and QuantizeLinear, which runs as QLinearConv.
+OnnxWriter quantized_convolution() {
+  OnnxWriter w(13);
+  w.add_input("x", kF32, {1, 2, 4, 4}).add_output("y");
+  w.add_initializer("s", {}, std::vector<float>{0.5f}).add_initializer("z", {}, std::vector<std::uint8_t>{3});
+  w.add_initializer("w", {2, 2, 1, 1}, std::vector<std::int8_t>{1, 2, 3, 4}).add_initializer("ws", {}, std::vector<float>{0.25f});
+  w.add_node("QuantizeLinear", {"x", "s", "z"}, {"xq"}).add_node("DequantizeLinear", {"xq", "s", "z"}, {"xd"});
+  w.add_node("DequantizeLinear", {"w", "ws"}, {"wd"}).add_node("Conv", {"xd", "wd"}, {"c"}, {}, "conv");
+  w.add_node("QuantizeLinear", {"c", "s", "z"}, {"cq"}).add_node("DequantizeLinear", {"cq", "s", "z"}, {"y"});
+  return w;
+}
+
+TEST_F(PlacementTest, ARuleForAnOperatorMatchesWhatBecameOfItOnBytes) {
+  Config c = two_mocks();
+  for (const char* op : {"Conv", "QLinearConv"}) {
+    c.rules = {rule({op}, {}, "m", Policy::kRequire, 7)};
+    const ModelPtr m = load(make_runtime(c), quantized_convolution());
+    const NodePlacement& placed = of(place(*m, ""), m, "conv");
+    EXPECT_EQ(placed.device->name(), "m") << op;
+    EXPECT_EQ(placed.rule_line, 7) << op;
+  }
 }
 
 TEST_F(PlacementTest, AnUnknownDeviceListsWhatThereIs) {

@@ -74,6 +74,7 @@ class Dynamic {
     if (!match_.set_op(last, alone ? "DynamicQuantizeMatMul" : "MatMulIntegerToFloat", 1, {}, kContrib)) return;
     for (std::size_t i = inputs.size(); i > 0; --i) edit_.set_input(last, static_cast<int>(i) - 1, inputs[i - 1]);
     edit_.shrink_inputs(last, static_cast<int>(inputs.size()));
+    edit_.node(last).model_op = node(product).op_type;
     std::swap(edit_.node(last).name, edit_.node(product).name);
     if (last != mul) match_.absorb(last, mul);
     match_.absorb(last, cast);

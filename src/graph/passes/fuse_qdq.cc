@@ -123,6 +123,7 @@ class Qdq {
               const std::vector<ValueId>& inputs) {
     EVN_CHECK(match_.set_op(t.node, op, since, std::move(attributes), domain));
     set_inputs(t.node, inputs);
+    edit_.node(t.node).model_op = node(head).op_type;
     std::swap(edit_.node(t.node).name, edit_.node(head).name);
     for (const int n : t.spent) match_.absorb(t.node, n);
     match_.absorb(t.node, head);
@@ -371,6 +372,7 @@ class Qdq {
     Target t;
     t.node = last;
     if (last == head) {
+      edit_.node(head).model_op = node(head).op_type;
       EVN_CHECK(match_.set_op(head, "MatMulIntegerToFloat", 1, {}, kContrib));
       set_inputs(head, inputs);
       return;
@@ -379,15 +381,7 @@ class Qdq {
   }
 
   ValueId transposed(const ByteWeight& w) {
-    const Shape& shape = w.weight->desc.shape;
-    const std::int64_t rows = shape[0], columns = shape[1];
-    void* bytes = nullptr;
-    std::shared_ptr<Weight> turned = make_weight({w.weight->desc.dtype, Shape{columns, rows}}, context_.ledger, &bytes);
-    const auto* from = static_cast<const std::uint8_t*>(w.weight->bytes());
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j < columns; ++j) static_cast<std::uint8_t*>(bytes)[j * rows + i] = from[i * columns + j];
-    }
-    return edit_.add_constant(edit_.value(w.value).name + "/transposed", std::move(turned));
+    return edit_.add_constant(edit_.value(w.value).name + "/transposed", transposed_bytes(*w.weight, context_.ledger));
   }
 
   // ------------------------------------------------------------------------------------------------------ others --
