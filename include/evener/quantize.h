@@ -3,15 +3,16 @@
  *
  *   evn_quantizer_create(runtime, "model.onnx", &options, &quantizer, &error);
  *   for (...) evn_quantizer_add_batch(quantizer, inputs, input_count, &error);      what the model sees in use
+ *   evn_quantizer_guard(quantizer, inputs, input_count, NULL, &error);              layers that lose too much, or time
  *   for (...) evn_quantizer_verify(quantizer, inputs, input_count, &error);         others than those, if there are
  *   evn_quantizer_save(quantizer, "model.int8.onnx", &error);                       ONNX, for any engine
  *   evn_quantizer_finish(quantizer, &model, &error);                                or to be run here
  *
  * Weights become int8, symmetric, with a scale for each output channel; biases int32. Static: activations have scales too,
- * from calibration; the model then has QuantizeLinear and DequantizeLinear around what is quantized (ONNX's QDQ form; its
- * opset must be 13 or newer). Dynamic: MatMul and Gemm alone are quantized, and each run makes the scales of their inputs
- * (DynamicQuantizeLinear, MatMulInteger; opset 11 or newer). A model with If, Loop, Scan or SequenceMap cannot be
- * quantized yet. */
+ * from calibration; the model then has QuantizeLinear and DequantizeLinear around what is quantized (ONNX's QDQ form).
+ * Dynamic: MatMul and Gemm alone are quantized, and each run makes the scales of their inputs (DynamicQuantizeLinear,
+ * MatMulInteger). A model of an opset that lacks these operators, 7 or newer, is written in opset 13. A model with If, Loop,
+ * Scan or SequenceMap cannot be quantized yet. */
 #ifndef EVENER_QUANTIZE_H
 #define EVENER_QUANTIZE_H
 
@@ -39,7 +40,7 @@ enum {
 
 enum { EVN_QUANTIZE_PER_TENSOR = 1 /* one scale for each weight */ };
 
-/* Called while a quantizer works: `what` ("calibrate", "verify", "quantize"), and how much of it is done. `total` is 0
+/* Called while a quantizer works: `what` ("calibrate", "guard", "verify", "quantize"), and how much of it is done. `total` is 0
  * where it is not known. Returning anything but 0 cancels the call that is under way. It must not call the quantizer. */
 typedef int32_t (*evn_quantize_progress)(void *user, const char *what, uint64_t done, uint64_t total);
 
@@ -85,6 +86,29 @@ EVN_API evn_status evn_quantizer_find_input(evn_quantizer quantizer, const char 
 EVN_API evn_status evn_quantizer_add_batch(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count,
                                            evn_error *error);
 
+/* What the guard looks at; see evn_quantizer_guard. */
+enum { EVN_GUARD_ERROR = 1, EVN_GUARD_SPEED = 2 };
+
+typedef struct evn_guard_options {
+  uint32_t struct_size;
+  uint32_t flags;            /* EVN_GUARD_...; 0: both */
+  double min_cosine;         /* of each output with the float32 model's: up to 1; 0: 0.99 */
+  double min_layer_sqnr_db;  /* signal to quantization noise of each layer alone; 0: 10 */
+} evn_guard_options;
+#define EVN_GUARD_OPTIONS_INIT {sizeof(evn_guard_options), 0, 0, 0}
+
+/* Takes back layers that are not worth it: they stay float32, and the report says why. Looked at are, over these inputs
+ * (best others than those of calibration), Conv, Gemm and MatMul nodes alone, with their float32 inputs in 8 bits; the
+ * outputs of the whole, for which layers go back from the worst on, as few as do; and on this machine the time of each
+ * layer in 8 bits and in float32. When the whole would be slower than float32, all layers go back. Each call looks at
+ * what the calls before it have left.
+ *   options  NULL: as EVN_GUARD_OPTIONS_INIT
+ * Returns EVN_ERROR_WRONG_STATE (after finish, save or verify; static, and no batch was added); EVN_ERROR_INVALID_ARGUMENT
+ * (a budget or a flag that is none); what evn_session_run returns; EVN_ERROR_CANCELLED. A call that fails takes nothing
+ * back. Blocks: it builds and runs the model several times. */
+EVN_API evn_status evn_quantizer_guard(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count,
+                                       const evn_guard_options *options, evn_error *error);
+
 /* Makes the quantized model. Later calls give handles to the same one.
  * Returns EVN_ERROR_WRONG_STATE (static, and no batch was added), what evn_model_load_buffer returns,
  * EVN_ERROR_CANCELLED. */
@@ -101,11 +125,12 @@ EVN_API evn_status evn_quantizer_save(evn_quantizer quantizer, const char *path,
 EVN_API evn_status evn_quantizer_verify(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count, evn_error *error);
 
 /* Writes what was done: nodes that are quantized, those that could be and are not, and why; bytes of the model before and
- * after; and, after evn_quantizer_verify, for each output cosine, signal to quantization noise in dB, the share of rows
+ * after; what evn_quantizer_guard saw of each layer; and, after evn_quantizer_verify, for each output cosine, signal to quantization noise in dB, the share of rows
  * (of the last axis) whose largest element is at the same place, the largest error; and median times.
  *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"mode", "calibration", "batches", "quantized_nodes", "nodes": [{"name",
- *            "op", "quantized", "reason"}], "float_bytes", "quantized_bytes", "outputs": [{"name", "cosine", "sqnr_db",
- *            "top1", "largest_error"}], "float_ns", "quantized_ns", "slower"}; what is not known yet is null */
+ *            "op", "quantized", "reason", "cosine", "sqnr_db", "top1", "largest_error", "float_ns", "quantized_ns"}],
+ *            "guard": {"batches", "error", "speed", "min_cosine", "min_layer_sqnr_db", "taken_back"}, "float_bytes",
+ *            "quantized_bytes", "outputs": [{"name", "cosine", "sqnr_db", "top1", "largest_error"}], "float_ns", "quantized_ns", "slower"}; what is not known yet is null */
 EVN_API evn_status evn_quantizer_report(evn_quantizer quantizer, evn_format format, char *buffer, size_t capacity, size_t *size,
                                         evn_error *error);
 

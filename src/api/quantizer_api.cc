@@ -1,5 +1,6 @@
 // evn_quantizer_*.
 #include "api/barrier.h"
+#include "api/model_source.h"
 #include "api/objects.h"
 #include "base/small_array.h"
 #include "evener/quantize.h"
@@ -12,19 +13,7 @@ QuantizerRequest read(const char* path, const evn_quantizer_options* options) {
   const evn_quantizer_options defaults = EVN_QUANTIZER_OPTIONS_INIT;
   const evn_quantizer_options o = read_options(options, defaults, sizeof(evn_quantizer_options));
   QuantizerRequest request;
-  if (path != nullptr) {
-    if (o.data != nullptr || o.size != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "path and data are both given");
-    if (o.external_dir != nullptr) {
-      fail(EVN_ERROR_INVALID_ARGUMENT, "external_dir is for models from buffers; a file's external data lies in its own folder");
-    }
-    if (path[0] == '\0') fail(EVN_ERROR_IO, "the path is empty");
-    request.source.path = path;
-  } else {
-    require(o.data != nullptr, "path, and data of the options,");
-    request.source.data = o.data;
-    request.source.size = o.size;
-    if (o.external_dir != nullptr) request.source.external_dir = o.external_dir;
-  }
+  request.source = read_source(path, o);
   if (o.mode != EVN_QUANTIZE_STATIC && o.mode != EVN_QUANTIZE_DYNAMIC) fail(EVN_ERROR_INVALID_ARGUMENT, "mode is %d", o.mode);
   request.dynamic = o.mode == EVN_QUANTIZE_DYNAMIC;
   if (o.calibration < EVN_CALIBRATION_MINMAX || o.calibration > EVN_CALIBRATION_MSE) {
@@ -49,6 +38,24 @@ QuantizerRequest read(const char* path, const evn_quantizer_options* options) {
   request.progress = o.progress;
   request.user = o.progress_user;
   return request;
+}
+
+GuardBudget read(const evn_guard_options* options) {
+  const evn_guard_options defaults = EVN_GUARD_OPTIONS_INIT;
+  const evn_guard_options o = read_options(options, defaults, sizeof(evn_guard_options));
+  GuardBudget budget;
+  if ((o.flags & ~static_cast<uint32_t>(EVN_GUARD_ERROR | EVN_GUARD_SPEED)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
+  if (o.flags != 0) {
+    budget.error = (o.flags & EVN_GUARD_ERROR) != 0;
+    budget.speed = (o.flags & EVN_GUARD_SPEED) != 0;
+  }
+  if (!(o.min_cosine >= 0 && o.min_cosine <= 1)) fail(EVN_ERROR_INVALID_ARGUMENT, "min_cosine is %g, which is not between 0 and 1", o.min_cosine);
+  if (o.min_cosine != 0) budget.min_cosine = o.min_cosine;
+  if (!(o.min_layer_sqnr_db >= 0 && o.min_layer_sqnr_db <= 1000)) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "min_layer_sqnr_db is %g, which is not between 0 and 1000", o.min_layer_sqnr_db);
+  }
+  if (o.min_layer_sqnr_db != 0) budget.min_layer_sqnr_db = o.min_layer_sqnr_db;
+  return budget;
 }
 
 // Calls body(values) with the tensors of a batch.
@@ -111,6 +118,14 @@ evn_status evn_quantizer_find_input(evn_quantizer quantizer, const char* name, u
 evn_status evn_quantizer_add_batch(evn_quantizer quantizer, const evn_tensor* inputs, uint32_t input_count, evn_error* error) {
   return guarded(error, [&] {
     with_batch(quantizer, inputs, input_count, [](Quantizer& q, std::span<const RunValue> values) { q.add_batch(values); });
+  });
+}
+
+evn_status evn_quantizer_guard(evn_quantizer quantizer, const evn_tensor* inputs, uint32_t input_count, const evn_guard_options* options,
+                               evn_error* error) {
+  return guarded(error, [&] {
+    const GuardBudget budget = read(options);
+    with_batch(quantizer, inputs, input_count, [&](Quantizer& q, std::span<const RunValue> values) { q.guard(values, budget); });
   });
 }
 

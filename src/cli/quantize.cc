@@ -22,13 +22,27 @@ evn_calibration method_of(const Arguments& arguments) {
   return static_cast<evn_calibration>(it - std::begin(kMethods));
 }
 
-double percentile_of(const Arguments& arguments) {
-  const char* const text = arguments.get("--percentile");
+// 0 where the option is not given.
+double number_of(const Arguments& arguments, const char* option, double least, double most) {
+  const char* const text = arguments.get(option);
   if (text == nullptr) return 0;
   char* end = nullptr;
   const double value = std::strtod(text, &end);
-  if (end == text || *end != '\0' || !(value >= 50 && value <= 100)) fail_usage("--percentile is a number from 50 to 100, not \"%s\"", text);
+  if (end == text || *end != '\0' || !(value >= least && value <= most)) {
+    fail_usage("%s is a number from %g to %g, not \"%s\"", option, least, most, text);
+  }
   return value;
+}
+
+evn_guard_options guard_of(const Arguments& arguments) {
+  evn_guard_options options = EVN_GUARD_OPTIONS_INIT;
+  const std::string_view only = arguments.get("--guard-only") == nullptr ? "" : arguments.get("--guard-only");
+  if (only == "error") options.flags = EVN_GUARD_ERROR;
+  if (only == "speed") options.flags = EVN_GUARD_SPEED;
+  if (!only.empty() && options.flags == 0) fail_usage("--guard-only is error or speed, not \"%s\"", arguments.get("--guard-only"));
+  options.min_cosine = number_of(arguments, "--min-cosine", 0, 1);
+  options.min_layer_sqnr_db = number_of(arguments, "--min-layer-sqnr", 0, 1000);
+  return options;
 }
 
 // The archives that an option names, those of a folder in the order of their names.
@@ -73,9 +87,9 @@ std::vector<Tensor> batch_of(const Runtime& runtime, const Quantizer& quantizer,
   return inputs;
 }
 
-using Feed = evn_status (*)(evn_quantizer, const evn_tensor*, std::uint32_t, evn_error*);
-
-void feed(const Runtime& runtime, const Quantizer& quantizer, const std::vector<std::string>& files, Feed function) {
+// Calls function(quantizer, inputs, count, error) with each batch.
+template <typename F>
+void feed(const Runtime& runtime, const Quantizer& quantizer, const std::vector<std::string>& files, F&& function) {
   for (const std::string& path : files) {
     const std::vector<Tensor> inputs = batch_of(runtime, quantizer, path);
     std::vector<evn_tensor> handles;
@@ -95,10 +109,16 @@ int run_quantize(const Arguments& arguments) {
   if (dynamic && arguments.has("--calibration")) fail_usage("--dynamic needs no --calibration");
   if (!dynamic && !arguments.has("--calibration")) fail_usage("quantize needs --calibration, or --dynamic");
   const std::vector<std::string> calibration = archives(arguments, "--calibration"), verification = archives(arguments, "--verify");
+  std::vector<std::string> held = archives(arguments, "--guard");
+  if (!held.empty() && arguments.has("--no-guard")) fail_usage("--guard and --no-guard are both given");
+  if (held.empty() && !verification.empty()) held.push_back(verification.front());
+  if (held.empty() && !calibration.empty()) held.push_back(calibration.back());
+  if (arguments.has("--no-guard")) held.clear();
+  const evn_guard_options guard = guard_of(arguments);
   evn_quantizer_options options = EVN_QUANTIZER_OPTIONS_INIT;
   options.mode = dynamic ? EVN_QUANTIZE_DYNAMIC : EVN_QUANTIZE_STATIC;
   options.calibration = method_of(arguments);
-  options.percentile = percentile_of(arguments);
+  options.percentile = number_of(arguments, "--percentile", 50, 100);
   options.activation = arguments.has("--int8") ? EVN_DTYPE_INT8 : EVN_DTYPE_UINT8;
   options.flags = arguments.has("--per-tensor") ? EVN_QUANTIZE_PER_TENSOR : 0;
   const std::vector<std::string> keep = arguments.all("--keep");
@@ -112,6 +132,9 @@ int run_quantize(const Arguments& arguments) {
   Call create(kExitModel);
   create.check(evn_quantizer_create(runtime.get(), arguments.operand(0).c_str(), &options, quantizer.out(), create));
   feed(runtime, quantizer, calibration, evn_quantizer_add_batch);
+  feed(runtime, quantizer, held, [&](evn_quantizer q, const evn_tensor* inputs, std::uint32_t count, evn_error* error) {
+    return evn_quantizer_guard(q, inputs, count, &guard, error);
+  });
   Call save;
   save.check(evn_quantizer_save(quantizer.get(), to, save));
   feed(runtime, quantizer, verification, evn_quantizer_verify);

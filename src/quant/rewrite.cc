@@ -13,8 +13,7 @@ namespace {
 
 class Rewriter {
  public:
-  Rewriter(Graph& graph, QuantScheme& scheme, const RewriteOptions& options, RewriteFigures& figures)
-      : graph_(graph), scheme_(scheme), options_(options), figures_(figures) {
+  Rewriter(Graph& graph, QuantScheme& scheme, const RewriteOptions& options) : graph_(graph), scheme_(scheme), options_(options) {
     for (const Value& v : graph.values) names_.insert(v.name);
     for (const Node& n : graph.nodes) node_names_.insert(n.name);
   }
@@ -22,6 +21,7 @@ class Rewriter {
   void run_static(std::span<const QuantParams> params) {
     params_ = params;
     quantized_.assign(graph_.values.size(), kNoValue);
+    made_of_bytes_.assign(graph_.values.size(), false);
     std::vector<Node> old = std::move(graph_.nodes);
     graph_.nodes.clear();
     const std::vector<ValueId> inputs = graph_.inputs;
@@ -30,11 +30,15 @@ class Rewriter {
       Node& node = old[i];
       QuantNode& q = scheme_.nodes[i];
       if (q.role == QuantRole::kProduct) replace_weight(node, q);
-      const bool reads = q.role != QuantRole::kFloat && q.role != QuantRole::kBounds;
       for (ValueId& v : node.inputs) {
-        if (reads && v != kNoValue && at(v) < quantized_.size() && quantized_[at(v)] != kNoValue) v = quantized_[at(v)];
+        if (v == kNoValue || at(v) >= quantized_.size() || quantized_[at(v)] == kNoValue) continue;
+        // Of what is made in 8 bits nobody sees more; of what is made in float32 only those who want 8 bits see these.
+        if (made_of_bytes_[at(v)] || makes_bytes(q.role)) v = quantized_[at(v)];
       }
       const std::vector<ValueId> made = node.outputs;
+      for (const ValueId v : made) {
+        if (v != kNoValue) made_of_bytes_[at(v)] = makes_bytes(q.role);
+      }
       graph_.nodes.push_back(std::move(node));
       for (const ValueId v : made) pass_through(v);
     }
@@ -63,9 +67,9 @@ class Rewriter {
   Graph& graph_;
   QuantScheme& scheme_;
   const RewriteOptions& options_;
-  RewriteFigures& figures_;
   std::set<std::string> names_, node_names_;
   std::span<const QuantParams> params_;
+  std::vector<bool> made_of_bytes_; // by old value
   std::vector<ValueId> quantized_;  // by old value: what stands for it in 8 bits and back
   std::map<std::pair<ValueId, int>, std::pair<QuantizedWeight, ValueId>> weights_;  // by weight and axis: its numbers, dequantized
 
@@ -134,7 +138,6 @@ class Rewriter {
     const std::string name = graph_.values[at(v)].name;
     QuantizedWeight& q = it->second.first;
     q = quantize_weight(*graph_.values[at(v)].constant, axis, options_.ledger);
-    figures_.quantized_weights += static_cast<std::uint64_t>(q.values->desc.shape.elements());
     it->second.second = dequantized(name, q.values, q.scales, axis, true);
     return it->second;
   }
@@ -189,8 +192,7 @@ class Rewriter {
     Weight plain = *graph_.values[at(w)].constant;
     const bool turned = node.op_type == "Gemm" && q.weight_axis == 0;
     QuantizedWeight numbers = quantize_weight(plain, options_.per_tensor ? -1 : q.weight_axis, options_.ledger);
-    figures_.quantized_weights += static_cast<std::uint64_t>(numbers.values->desc.shape.elements());
-    if (turned) numbers.values = transposed(*numbers.values);
+    if (turned) numbers.values = transposed_bytes(*numbers.values, options_.ledger);
     const std::vector<std::int8_t> zeros(numbers.scales.size(), 0);
     const ValueId values = add_constant(name + "_quantized", numbers.values);
     const ValueId zero = add_numbers<std::int8_t>(name + "_zero_point", DType::kInt8, zeros, options_.per_tensor);
@@ -205,17 +207,6 @@ class Rewriter {
     if (q.bias >= 0) add_node("Add", node.name + "_Add", {product, node.inputs[static_cast<std::size_t>(q.bias)]}, {y});
   }
 
-  WeightPtr transposed(const Weight& weight) const {
-    const Shape& s = weight.desc.shape;
-    void* to = nullptr;
-    WeightPtr turned = make_unfilled_weight({weight.desc.dtype, {s[1], s[0]}}, options_.ledger, &to);
-    const auto* from = weight.as<std::int8_t>();
-    for (std::int64_t i = 0; i < s[0]; ++i) {
-      for (std::int64_t j = 0; j < s[1]; ++j) static_cast<std::int8_t*>(to)[j * s[0] + i] = from[i * s[1] + j];
-    }
-    return turned;
-  }
-
   // Constants that nobody reads any more lose their bytes.
   void drop_unused_constants() {
     std::vector<bool> read(graph_.values.size());
@@ -227,24 +218,19 @@ class Rewriter {
     for (const ValueId v : graph_.outputs) read[at(v)] = true;
     for (std::size_t v = 0; v < read.size(); ++v) {
       Value& value = graph_.values[v];
-      if (value.constant == nullptr) continue;
       if (!read[v]) value.constant = nullptr;
-      if (read[v] && value.dtype == DType::kFloat32 && value.constant->desc.shape.rank() > 1) {
-        figures_.float_weights += static_cast<std::uint64_t>(value.constant->desc.shape.elements());
-      }
     }
   }
 };
 
 }  // namespace
 
-void rewrite_static(Graph* graph, QuantScheme* scheme, std::span<const QuantParams> params, const RewriteOptions& options,
-                    RewriteFigures* figures) {
-  Rewriter(*graph, *scheme, options, *figures).run_static(params);
+void rewrite_static(Graph* graph, QuantScheme* scheme, std::span<const QuantParams> params, const RewriteOptions& options) {
+  Rewriter(*graph, *scheme, options).run_static(params);
 }
 
-void rewrite_dynamic(Graph* graph, QuantScheme* scheme, const RewriteOptions& options, RewriteFigures* figures) {
-  Rewriter(*graph, *scheme, options, *figures).run_dynamic();
+void rewrite_dynamic(Graph* graph, QuantScheme* scheme, const RewriteOptions& options) {
+  Rewriter(*graph, *scheme, options).run_dynamic();
 }
 
 }  // namespace evn

@@ -13,19 +13,12 @@ struct RewriteOptions {
   LedgerPtr ledger;                     // new constants are charged here
 };
 
-// What became of the weights, for the report.
-struct RewriteFigures {
-  std::uint64_t quantized_weights = 0;  // elements
-  std::uint64_t float_weights = 0;
-};
-
 // QuantizeLinear and DequantizeLinear around what the scheme has quantized (needs opset 13). `params`: by group of the
 // scheme. Weights become int8, symmetric, each output channel with a scale of its own; biases int32 with the scale of input
-// and weight. Nodes whose bias does not fit stay float32, and the scheme then says so.
-void rewrite_static(Graph* graph, QuantScheme* scheme, std::span<const QuantParams> params, const RewriteOptions& options,
-                    RewriteFigures* figures);
+// and weight. A bias that does not fit stays float32, and the scheme then says so.
+void rewrite_static(Graph* graph, QuantScheme* scheme, std::span<const QuantParams> params, const RewriteOptions& options);
 
 // DynamicQuantizeLinear, MatMulInteger, and the scales (needs opset 11) in the place of MatMul and Gemm.
-void rewrite_dynamic(Graph* graph, QuantScheme* scheme, const RewriteOptions& options, RewriteFigures* figures);
+void rewrite_dynamic(Graph* graph, QuantScheme* scheme, const RewriteOptions& options);
 
 }  // namespace evn

@@ -19,6 +19,7 @@ class Maker {
     s_.group.assign(graph.values.size(), -1);
     producer_.assign(graph.values.size(), -1);
     readers_.resize(graph.values.size());
+    source_.assign(graph.values.size(), kNoValue);
     is_output_.assign(graph.values.size(), false);
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       for (const ValueId v : graph.nodes[i].outputs) {
@@ -49,6 +50,7 @@ class Maker {
   std::vector<std::int32_t> producer_;
   std::vector<std::vector<std::int32_t>> readers_;
   std::vector<bool> is_output_;
+  std::vector<ValueId> source_;  // by value: the value of 8-bit numbers that it is a function of, or is itself
 
   static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
   const Value& value(ValueId v) const { return graph_.values[at(v)]; }
@@ -73,6 +75,7 @@ class Maker {
     if (!conv && !gemm && !matmul) return;
     const auto refuse = [&](const char* why) { q.reason = why; };
     if (is_kept(node, &q.reason)) return;
+    if (i < options_.refused.size() && !options_.refused[i].empty()) return refuse(options_.refused[i].c_str());
     if (node.region >= 0 || node.body != nullptr) return refuse("inside a body or a branch");
     if (conv && options_.dynamic) return refuse("a convolution; its inputs have no scale before it runs");
     if (!is_activation(node.inputs[0]) || !is_float(node.outputs[0])) return refuse("not float32");
@@ -109,39 +112,83 @@ class Maker {
     return s_.nodes[reader].role == QuantRole::kBounds ? graph_.nodes[reader].outputs[0] : v;
   }
 
-  bool is_quantized_product(ValueId v) const {
-    const std::int32_t p = producer_[at(v)];
-    return p >= 0 && role(p) != QuantRole::kFloat;
+  static bool is_unary(const Node& node) {
+    return is_one_of(node, {"Abs", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "Sigmoid", "Sqrt", "Relu", "Clip", "Tanh", "Softplus"});
+  }
+
+  bool is_one_number(ValueId v) const { return is_constant(v) && value(v).shape.elements() == 1 && value(v).dtype == DType::kFloat32; }
+
+  // The value of 8-bit numbers that the node is an element-wise function of; kNoValue: it is none.
+  ValueId function_of(const Node& node) const {
+    const bool pair = is_one_of(node, {"Add", "Sub", "Mul", "Div"});
+    if (!pair && !is_unary(node)) return kNoValue;
+    ValueId source = kNoValue;
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      const ValueId v = node.inputs[k];
+      if (v == kNoValue || is_one_number(v)) continue;
+      if (!is_activation(v) || (source != kNoValue && source_[at(v)] != source)) return kNoValue;
+      source = source_[at(v)];
+      if (source == kNoValue) return kNoValue;
+    }
+    // A constant of a higher rank would give the result another shape.
+    const auto higher = [&](ValueId v) { return is_constant(v) && value(v).shape.rank() > 1; };
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return v != kNoValue && higher(v); }) ? kNoValue : source;
+  }
+
+  // Relu or Clip that alone reads what a product or a node between makes.
+  bool is_bounds(const Node& node) const {
+    if (!is_one_of(node, {"Relu", "Clip"})) return false;
+    const std::int32_t p = producer_[at(node.inputs[0])];
+    const bool alone = p >= 0 && readers_[at(node.inputs[0])].size() == 1 && !is_output_[at(node.inputs[0])];
+    const bool bounds = std::all_of(node.inputs.begin() + 1, node.inputs.end(), [&](ValueId v) { return v == kNoValue || is_constant(v); });
+    return alone && bounds && (role(p) == QuantRole::kProduct || role(p) == QuantRole::kBetween);
+  }
+
+  bool moves_elements(const Node& node) const {
+    if (is_one_of(node, {"Resize"})) {
+      const std::string* mode = string_attribute(node, "mode");
+      const std::string* crop = string_attribute(node, "coordinate_transformation_mode");
+      return (mode == nullptr || *mode == "nearest") && (crop == nullptr || *crop != "tf_crop_and_resize");
+    }
+    return is_one_of(node, {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "DepthToSpace", "SpaceToDepth",
+                            "Slice", "Identity"});
+  }
+
+  static const std::string* string_attribute(const Node& node, std::string_view name) {
+    for (const Attribute& a : node.attributes) {
+      if (a.name == name && attribute_type(a.value) == AttributeType::kString) return &std::get<std::string>(a.value);
+    }
+    return nullptr;
   }
 
   // Nodes come in topological order, so that what a node reads has been decided.
   void join(std::size_t i) {
-    const Node& node = graph_.nodes[i];
     QuantNode& q = s_.nodes[i];
-    if (q.role != QuantRole::kFloat || node.inputs.empty() || node.outputs.empty() || !is_float(node.outputs[0]) || node.region >= 0) return;
-    std::string kept;
-    if (is_one_of(node, {"Relu", "Clip"})) {
-      const std::int32_t p = producer_[at(node.inputs[0])];
-      const bool alone = p >= 0 && readers_[at(node.inputs[0])].size() == 1 && !is_output_[at(node.inputs[0])];
-      const bool bounds = std::all_of(node.inputs.begin() + 1, node.inputs.end(), [&](ValueId v) { return v == kNoValue || is_constant(v); });
-      if (alone && bounds && (role(p) == QuantRole::kProduct || role(p) == QuantRole::kBetween)) q.role = QuantRole::kBounds;
-      return;
+    const Node& node = graph_.nodes[i];
+    if (q.role == QuantRole::kFloat && !node.inputs.empty() && !node.outputs.empty() && is_float(node.outputs[0]) && node.region < 0) {
+      q.role = role_between(node, &q.reason);
+      if (q.role == QuantRole::kFunction) source_[at(node.outputs[0])] = function_of(node);
     }
-    const bool pair = is_one_of(node, {"Add", "Mul"});
-    const bool between = pair || is_one_of(node, {"GlobalAveragePool", "AveragePool", "Sigmoid", "HardSigmoid", "HardSwish", "LeakyRelu", "Tanh"});
-    const bool moves = is_one_of(node, {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "DepthToSpace",
-                                        "SpaceToDepth", "Slice", "Identity"});
-    if (!between && !moves) return;
-    const bool many = pair || node.op_type == "Concat";
-    const std::size_t operands = many ? node.inputs.size() : 1;
+    if (!makes_bytes(q.role)) return;
+    for (const ValueId v : node.outputs) {
+      if (v != kNoValue) source_[at(v)] = v;
+    }
+  }
+
+  QuantRole role_between(const Node& node, std::string* reason) const {
+    if (is_bounds(node)) return QuantRole::kBounds;
+    if (function_of(node) != kNoValue) return is_kept(node, reason) ? QuantRole::kFloat : QuantRole::kFunction;
+    const bool pair = is_one_of(node, {"Add", "Mul"}), moves = moves_elements(node);
+    if (!pair && !moves && !is_one_of(node, {"GlobalAveragePool", "AveragePool"})) return QuantRole::kFloat;
+    const std::size_t operands = pair || node.op_type == "Concat" ? node.inputs.size() : 1;
     for (std::size_t k = 0; k < operands; ++k) {
-      if (!is_activation(node.inputs[k]) || !is_quantized_product(node.inputs[k])) return;
+      if (!is_activation(node.inputs[k]) || source_[at(node.inputs[k])] == kNoValue) return QuantRole::kFloat;
     }
     for (const ValueId v : node.outputs) {
-      if (v != kNoValue && !is_float(v)) return;  // the indices of a MaxPool
+      if (v != kNoValue && !is_float(v)) return QuantRole::kFloat;  // the indices of a MaxPool
     }
-    if (is_kept(node, &q.reason)) return;
-    q.role = moves ? QuantRole::kHandsOn : QuantRole::kBetween;
+    if (is_kept(node, reason)) return QuantRole::kFloat;
+    return moves ? QuantRole::kHandsOn : QuantRole::kBetween;
   }
 
   bool is_read_by_quantized(ValueId v) const {
@@ -153,7 +200,7 @@ class Maker {
     bool changed = false;
     for (std::size_t i = graph_.nodes.size(); i-- > 0;) {
       QuantNode& q = s_.nodes[i];
-      if (q.role != QuantRole::kBetween && q.role != QuantRole::kHandsOn) continue;
+      if (q.role != QuantRole::kBetween && q.role != QuantRole::kHandsOn && q.role != QuantRole::kFunction) continue;
       const Node& node = graph_.nodes[i];
       const bool read = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) {
         return v != kNoValue && is_read_by_quantized(v == node.outputs[0] ? made_by(i) : v);
@@ -185,9 +232,12 @@ class Maker {
       return std::span(node.inputs).first(many ? node.inputs.size() : 1);
     };
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (role(static_cast<std::int32_t>(i)) == QuantRole::kFloat || role(static_cast<std::int32_t>(i)) == QuantRole::kBounds) continue;
+      const QuantRole r = s_.nodes[i].role;
+      if (r == QuantRole::kFunction) quantized[at(source_[at(graph_.nodes[i].outputs[0])])] = true;
+      if (r == QuantRole::kFloat || r == QuantRole::kBounds || r == QuantRole::kFunction) continue;
       for (const ValueId v : operands(i)) quantized[at(v)] = true;
-      if (role(static_cast<std::int32_t>(i)) != QuantRole::kHandsOn) continue;
+      if (r == QuantRole::kProduct && graph_.nodes[i].op_type == "Conv" && !is_output_[at(made_by(i))]) quantized[at(made_by(i))] = true;
+      if (r != QuantRole::kHandsOn) continue;
       // All outputs of a node that hands elements on are quantized: its reader would otherwise find them in float32 and in 8 bits.
       for (const ValueId v : graph_.nodes[i].outputs) {
         if (v == kNoValue) continue;

@@ -1,9 +1,11 @@
 // Which nodes of a float32 graph are to compute with 8 bits, and which of its values therefore get a scale. Decided from
 // the graph alone; numbers come from calibration later.
-//   Products (Conv, Gemm, MatMul) with a constant float32 weight are the core. A node between them (Add, Mul, pools, Sigmoid and such) joins
-//   when all its float32 operands are quantized anyway and somebody quantized reads it. Nodes that only hand elements on (MaxPool, Reshape,
-//   Concat, ...) share one scale with what they read.
-//   A Relu or Clip that alone reads such a node is computed with it: the value behind it is the one that is quantized.
+//   Products (Conv, Gemm, MatMul) with a constant float32 weight are the core. What a Conv makes is quantized too, whoever reads it.
+//   A node between them (Add and Mul of two values, pools) joins when all its float32 operands are quantized anyway and somebody quantized
+//   reads it. Nodes that only hand elements on (MaxPool, Reshape, Concat, ...) share one scale with what they read.
+//   Element-wise nodes that compute a function of one quantized value (Sigmoid; hard-swish in four nodes) stay as they are between the
+//   value in 8 bits and its function's in 8 bits: an engine may make one table of 256 elements of them.
+//   A Relu or Clip that alone reads a product or a node between is computed with it: the value behind it is the one that is quantized.
 #pragma once
 
 #include <string>
@@ -18,6 +20,7 @@ enum class QuantRole : std::uint8_t {
   kProduct,   // weight in 8 bits
   kBetween,   // computes with 8 bits
   kHandsOn,   // moves 8 bits
+  kFunction,  // element-wise, of one quantized value
   kBounds,    // Relu or Clip, computed with the node before it
 };
 
@@ -41,7 +44,11 @@ struct QuantScheme {
 struct SchemeOptions {
   std::vector<std::string> keep;  // nodes that stay float32: globs of names, or "type:Softmax"
   bool dynamic = false;           // only MatMul and Gemm, and nothing between them: scales are made in each run
+  std::vector<std::string> refused = {};  // by node, why it stays float32 whatever `keep` says; "", or no element: nothing speaks against it
 };
+
+// Whether a node of this role makes its value from 8-bit numbers: then who reads the value reads what 8 bits leave of it.
+inline bool makes_bytes(QuantRole role) { return role != QuantRole::kFloat && role != QuantRole::kFunction; }
 
 // The graph has been validated and its types inferred.
 QuantScheme make_scheme(const Graph& graph, const SchemeOptions& options);

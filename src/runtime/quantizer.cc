@@ -4,26 +4,15 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "graph/raise_opset.h"
+#include "runtime/run_values.h"
 
 namespace evn {
 namespace {
 
+// The first opsets that have DynamicQuantizeLinear, and scales by channel.
+constexpr std::int64_t kDynamicOpset = 11, kStaticOpset = 13;
 constexpr int kTimedRuns = 3;  // of each model for each verified batch, in turns
-
-std::int64_t opset_of(const Model& model) {
-  for (const OpsetImport& o : model.opsets) {
-    if (o.domain.empty()) return o.version;
-  }
-  return 0;
-}
-
-std::span<const float> floats_of(const Tensor& tensor) {
-  return {static_cast<const float*>(tensor.buffer().address()), static_cast<std::size_t>(tensor.desc().shape.elements())};
-}
-
-bool is_float_on_host(const RunValue& value) {
-  return value.tensor != nullptr && value.tensor->on_host() && value.tensor->desc().dtype == DType::kFloat32;
-}
 
 }  // namespace
 
@@ -31,7 +20,8 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
   model_ = read_plain_model(runtime_, request_.source);
   request_.source.data = nullptr;
   check_model();
-  scheme_ = make_scheme(model_.graph, {request_.keep, request_.dynamic});
+  if (opset_of(model_) < (request_.dynamic ? kDynamicOpset : kStaticOpset)) raise_opset(model_, kStaticOpset, runtime_->cpu().ledger());
+  scheme_ = calibrated_ = scheme_without({});
   const auto products = std::count_if(scheme_.nodes.begin(), scheme_.nodes.end(), [](const QuantNode& q) { return q.role == QuantRole::kProduct; });
   if (products == 0) {
     std::string reasons;
@@ -47,11 +37,6 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
 }
 
 void Quantizer::check_model() const {
-  const std::int64_t least = request_.dynamic ? 11 : 13;
-  if (opset_of(model_) < least) {
-    fail(EVN_ERROR_UNSUPPORTED, "the model imports opset %lld; %s quantization needs %lld or newer", static_cast<long long>(opset_of(model_)),
-         request_.dynamic ? "dynamic" : "static", static_cast<long long>(least));
-  }
   for (const Node& node : model_.graph.nodes) {
     const bool quantized = node.op_type == "QuantizeLinear" || node.op_type == "QLinearConv" || node.op_type == "QLinearMatMul";
     if (quantized) throw make_error(EVN_ERROR_UNSUPPORTED, "the model is quantized already").with_node(node.name.c_str());
@@ -123,40 +108,65 @@ void Quantizer::add_batch(std::span<const RunValue> inputs) {
   ++batches_;
 }
 
-std::vector<QuantParams> Quantizer::params() const {
-  std::vector<Range> ranges(static_cast<std::size_t>(scheme_.group_count));
+QuantScheme Quantizer::scheme_without(const std::vector<std::string>& refused) const {
+  return make_scheme(model_.graph, {request_.keep, request_.dynamic, refused});
+}
+
+// Of a scheme that quantizes what the calibrated one does, or less.
+std::vector<QuantParams> Quantizer::params(const QuantScheme& scheme) const {
+  std::vector<Range> calibrated(static_cast<std::size_t>(calibrated_.group_count)), own(observed_.size());
+  std::vector<std::int32_t> observer_of(model_.graph.values.size(), -1);
   for (std::size_t k = 0; k < observed_.size(); ++k) {
-    Range& range = ranges[static_cast<std::size_t>(scheme_.group[static_cast<std::size_t>(observed_[k])])];
-    range = join(range, choose_range(observers_[k], request_.calibration, request_.percentile));
+    const auto v = static_cast<std::size_t>(observed_[k]);
+    observer_of[v] = static_cast<std::int32_t>(k);
+    own[k] = choose_range(observers_[k], request_.calibration, request_.percentile);
+    Range& range = calibrated[static_cast<std::size_t>(calibrated_.group[v])];
+    range = join(range, own[k]);
+  }
+  std::vector<Range> ranges(static_cast<std::size_t>(scheme.group_count));
+  for (const ValueId id : scheme.observed(model_.graph)) {
+    const auto v = static_cast<std::size_t>(id);
+    Range& range = ranges[static_cast<std::size_t>(scheme.group[v])];
+    const std::int32_t k = observer_of[v];
+    // What nobody has looked at was handed on by a node that is float32 now.
+    range = join(range, k >= 0 ? own[static_cast<std::size_t>(k)] : calibrated[static_cast<std::size_t>(calibrated_.group[v])]);
   }
   std::vector<QuantParams> params;
   for (const Range& range : ranges) params.push_back(params_of(range, request_.activation));
   return params;
 }
 
-const ModelPtr& Quantizer::finish_locked() {
-  if (quantized_ != nullptr) return quantized_;
-  if (!request_.dynamic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
-  progress("quantize", 0, 1);
+Quantizer::Candidate Quantizer::build(QuantScheme scheme) const {
   Model model = model_;
-  QuantScheme scheme = scheme_;
-  RewriteFigures figures;
   const RewriteOptions options{request_.per_tensor, request_.activation, runtime_->cpu().ledger()};
   if (request_.dynamic) {
-    rewrite_dynamic(&model.graph, &scheme, options, &figures);
+    rewrite_dynamic(&model.graph, &scheme, options);
   } else {
-    rewrite_static(&model.graph, &scheme, params(), options, &figures);
+    const std::vector<QuantParams> numbers = params(scheme);
+    rewrite_static(&model.graph, &scheme, numbers, options);
   }
   model.producer = "evener";
   SavedModel saved = save_onnx(model);
   ModelPtr loaded = load_saved(saved);
-  saved_ = std::move(saved);
-  scheme_ = std::move(scheme);
-  figures_ = figures;
-  quantized_ = std::move(loaded);
+  return {std::move(scheme), std::move(saved), std::move(loaded)};
+}
+
+const ModelPtr& Quantizer::finish_locked() {
+  if (quantized_ != nullptr) return quantized_;
+  if (!request_.dynamic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
+  progress("quantize", 0, 1);
+  Candidate made = build(scheme_);
+  saved_ = std::move(made.saved);
+  scheme_ = std::move(made.scheme);
+  quantized_ = std::move(made.model);
   observing_ = nullptr;
   observed_outputs_.clear();
   return quantized_;
+}
+
+Session& Quantizer::float_session() {
+  if (float_session_ == nullptr) float_session_ = std::make_unique<Session>(load_saved(save_onnx(model_)), "cpu");
+  return *float_session_;
 }
 
 ModelPtr Quantizer::finish() {
@@ -170,38 +180,13 @@ void Quantizer::save(const std::string& path) {
   write_model_file(path, *saved_);
 }
 
-void Quantizer::compare(std::size_t output, const Tensor& expected, const Tensor& got) {
-  OutputFigures& f = outputs_[output];
-  const std::span<const float> a = floats_of(expected), b = floats_of(got);
-  if (expected.desc().shape != got.desc().shape) fail(EVN_ERROR_INTERNAL, "output \"%s\" has another shape", f.name.c_str());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
-    f.dot += x * y;
-    f.float_square += x * x;
-    f.quantized_square += y * y;
-    f.error_square += (x - y) * (x - y);
-    f.largest_error = std::max(f.largest_error, std::fabs(x - y));
-  }
-  f.elements += a.size();
-  const Shape& shape = expected.desc().shape;
-  const std::size_t row = shape.rank() == 0 ? 1 : static_cast<std::size_t>(shape[shape.rank() - 1]);
-  for (std::size_t at = 0; row > 0 && at + row <= a.size(); at += row) {
-    const auto place = [&](std::span<const float> all) {
-      const std::span<const float> s = all.subspan(at, row);
-      return std::max_element(s.begin(), s.end()) - s.begin();
-    };
-    ++f.rows;
-    f.agreeing += place(a) == place(b) ? 1u : 0u;
-  }
-}
-
 void Quantizer::verify(std::span<const RunValue> inputs) {
   const std::lock_guard lock(mutex_);
   finish_locked();
-  if (float_session_ == nullptr) {
-    float_session_ = std::make_unique<Session>(load_saved(save_onnx(model_)), "cpu");
+  float_session();
+  if (quantized_session_ == nullptr) {
     quantized_session_ = std::make_unique<Session>(quantized_, "cpu");
-    for (const ValueId v : model_.graph.outputs) outputs_.push_back({model_.graph.values[static_cast<std::size_t>(v)].name});
+    for (const ValueId v : model_.graph.outputs) outputs_.push_back({model_.graph.values[static_cast<std::size_t>(v)].name, {}});
   }
   progress("verify", float_ns_.size() / kTimedRuns, 0);
   RunRequest request;
@@ -210,7 +195,7 @@ void Quantizer::verify(std::span<const RunValue> inputs) {
   float_session_->run(inputs, expected, request);
   quantized_session_->run(inputs, got, request);
   for (std::size_t k = 0; k < outputs_.size(); ++k) {
-    if (is_float_on_host(expected[k]) && is_float_on_host(got[k])) compare(k, *expected[k].tensor, *got[k].tensor);
+    add_closeness(expected[k], got[k], &outputs_[k].closeness);
   }
   for (int i = 0; i < kTimedRuns; ++i) {
     const std::uint64_t begin = os::now_ns();

@@ -7,10 +7,13 @@
 
 #include "evener/quantize.h"
 #include "model/save.h"
+#include "quant/closeness.h"
 #include "quant/rewrite.h"
 #include "runtime/session.h"
 
 namespace evn {
+
+class JsonWriter;
 
 struct QuantizerRequest {
   ModelSource source;
@@ -22,6 +25,13 @@ struct QuantizerRequest {
   std::vector<std::string> keep;
   evn_quantize_progress progress = nullptr;
   void* user = nullptr;
+};
+
+// What the quantized model may lose and must gain.
+struct GuardBudget {
+  double min_cosine = 0.99;        // of each output with the float32 model's
+  double min_layer_sqnr_db = 10;   // of each layer alone
+  bool error = true, speed = true; // what is looked at
 };
 
 // One thread at a time: the others wait.
@@ -37,6 +47,11 @@ class Quantizer {
   // no effect.
   void add_batch(std::span<const RunValue> inputs);
 
+  // Takes back layers that lose too much over these inputs, which should be others than those of calibration, or that are slower in 8
+  // bits on this machine; all of them where the whole is. Throws EVN_ERROR_WRONG_STATE after finish and without a batch where
+  // one is needed, and what add_batch throws.
+  void guard(std::span<const RunValue> inputs, const GuardBudget& budget);
+
   // The quantized model. Throws EVN_ERROR_WRONG_STATE without a batch where one is needed. Later calls give the same.
   ModelPtr finish();
   // Writes it, finishing first.
@@ -50,8 +65,18 @@ class Quantizer {
  private:
   struct OutputFigures {
     std::string name;
-    double dot = 0, float_square = 0, quantized_square = 0, error_square = 0, largest_error = 0;
-    std::uint64_t rows = 0, agreeing = 0, elements = 0;
+    Closeness closeness;
+  };
+  // Of a product, from guard.
+  struct LayerFigures {
+    Closeness closeness;                          // alone: with float32 inputs
+    std::uint64_t float_ns = 0, quantized_ns = 0;  // of a run, with a share of the conversions around it; 0: not measured
+  };
+  // What a scheme comes to.
+  struct Candidate {
+    QuantScheme scheme;
+    SavedModel saved;
+    ModelPtr model;
   };
 
   std::shared_ptr<Runtime> runtime_;
@@ -59,6 +84,7 @@ class Quantizer {
   mutable std::mutex mutex_;
   Model model_;                        // float32
   QuantScheme scheme_;
+  QuantScheme calibrated_;             // the first one, to which observers belong
   std::vector<ValueId> observed_;
   std::vector<Observer> observers_;    // by position in observed_
   std::vector<std::int32_t> output_of_;  // by position in observed_: output of the observing session; -1: -1 - its graph input
@@ -68,8 +94,11 @@ class Quantizer {
   std::uint64_t batches_ = 0;
   std::optional<SavedModel> saved_;
   ModelPtr quantized_;
-  RewriteFigures figures_;
   std::uint64_t float_bytes_ = 0;
+  std::vector<std::string> refused_;    // by node, why the guard has taken it back
+  std::vector<LayerFigures> layers_;    // by node; empty before guard
+  std::uint64_t guarded_batches_ = 0;
+  GuardBudget budget_;                  // of the latest call
   std::unique_ptr<Session> float_session_, quantized_session_;  // of verify
   std::vector<OutputFigures> outputs_;
   std::vector<std::uint64_t> float_ns_, quantized_ns_;
@@ -78,9 +107,25 @@ class Quantizer {
   void open_observing();
   ModelPtr load_saved(const SavedModel& saved) const;
   void progress(const char* what, std::uint64_t done, std::uint64_t total) const;
-  std::vector<QuantParams> params() const;
+  std::vector<QuantParams> params(const QuantScheme& scheme) const;
+  QuantScheme scheme_without(const std::vector<std::string>& refused) const;
+  Candidate build(QuantScheme scheme) const;
   const ModelPtr& finish_locked();
-  void compare(std::size_t output, const Tensor& expected, const Tensor& got);
+  Session& float_session();
+
+  // quantizer_report.cc
+  void write_guard(JsonWriter& json, std::string& text) const;
+  void write_layers(JsonWriter& json, std::string& text) const;
+
+  // quantizer_guard.cc
+  std::vector<std::size_t> products() const;
+  void take_back(std::span<const std::size_t> nodes, const std::string& reason);
+  void probe_layers(std::span<const RunValue> inputs);
+  double worst_cosine(const Candidate& candidate, std::span<const RunValue> inputs, std::span<const RunValue> expected) const;
+  void guard_error(std::span<const RunValue> inputs);
+  void time_layers(Session& in_float, Session& quantized, std::span<const RunValue> inputs);
+  bool take_back_slower(std::span<const RunValue> inputs);
+  void guard_speed(std::span<const RunValue> inputs);
 };
 
 }  // namespace evn

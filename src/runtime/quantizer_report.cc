@@ -26,7 +26,79 @@ void number_field(JsonWriter& json, const char* key, double x) {
   }
 }
 
+void write_closeness(JsonWriter& json, const Closeness& c) {
+  const bool any = c.elements > 0;
+  number_field(json, "cosine", any ? c.cosine() : NAN);
+  number_field(json, "sqnr_db", any ? c.sqnr_db() : NAN);
+  number_field(json, "top1", any ? c.top1() : NAN);
+  number_field(json, "largest_error", any ? c.largest_error : NAN);
+}
+
+std::string closeness_text(const Closeness& c) {
+  return "cosine " + fixed_text(c.cosine(), 5) + ", " + fixed_text(c.sqnr_db(), 1) + " dB, the same largest element in " +
+         fixed_text(100 * c.top1(), 1) + " % of rows, largest error " + fixed_text(c.largest_error, 4);
+}
+
+std::string ms_text(std::uint64_t ns) { return fixed_text(static_cast<double>(ns) / 1e6, 3) + " ms"; }
+
 }  // namespace
+
+void Quantizer::write_guard(JsonWriter& json, std::string& text) const {
+  json.key("guard");
+  if (guarded_batches_ == 0) return json.null();
+  json.begin_object();
+  json.field("batches", guarded_batches_);
+  json.field("error", budget_.error);
+  json.field("speed", budget_.speed);
+  number_field(json, "min_cosine", budget_.min_cosine);
+  number_field(json, "min_layer_sqnr_db", budget_.min_layer_sqnr_db);
+  const auto taken = static_cast<std::uint64_t>(std::count_if(refused_.begin(), refused_.end(), [](const std::string& r) { return !r.empty(); }));
+  json.field("taken_back", taken);
+  json.end_object();
+  text += "  the guard has looked at " + std::to_string(guarded_batches_) + (guarded_batches_ == 1 ? " batch" : " batches") + " and taken back " +
+          std::to_string(taken) + " layers\n";
+}
+
+void Quantizer::write_layers(JsonWriter& json, std::string& text) const {
+  const Graph& graph = model_.graph;
+  json.key("nodes");
+  json.begin_array();
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const QuantNode& q = scheme_.nodes[i];
+    const bool quantized = q.role != QuantRole::kFloat;
+    if (!quantized && q.reason.empty()) continue;
+    json.begin_object();
+    json.field("name", graph.nodes[i].name);
+    json.field("op", graph.nodes[i].op_type);
+    json.field("quantized", quantized);
+    json.key("reason");
+    if (q.reason.empty()) {
+      json.null();
+    } else {
+      json.value(q.reason);
+    }
+    const LayerFigures figures = layers_.empty() ? LayerFigures{} : layers_[i];
+    write_closeness(json, figures.closeness);
+    const bool timed = figures.float_ns > 0 && figures.quantized_ns > 0;
+    for (const auto& [key, ns] : {std::pair{"float_ns", figures.float_ns}, std::pair{"quantized_ns", figures.quantized_ns}}) {
+      json.key(key);
+      if (timed) {
+        json.value(ns);
+      } else {
+        json.null();
+      }
+    }
+    json.end_object();
+    const bool looked_at = figures.closeness.elements > 0 || timed;
+    if (q.reason.empty() && !looked_at) continue;
+    text += "  " + graph.nodes[i].op_type + " \"" + graph.nodes[i].name + "\": " + (quantized ? "8 bits" : "float32");
+    if (!q.reason.empty()) text += ", " + q.reason;
+    if (figures.closeness.elements > 0) text += "; " + fixed_text(figures.closeness.sqnr_db(), 1) + " dB";
+    if (timed) text += "; " + ms_text(figures.float_ns) + " in float32, " + ms_text(figures.quantized_ns) + " in 8 bits";
+    text += "\n";
+  }
+  json.end_array();
+}
 
 std::string Quantizer::report(evn_format format) const {
   const std::lock_guard lock(mutex_);
@@ -43,26 +115,8 @@ std::string Quantizer::report(evn_format format) const {
   const char* const calibration = kCalibrations[static_cast<int>(request_.calibration)];
   if (!request_.dynamic) text += std::string(", ") + calibration + ", " + std::to_string(batches_) + " batches";
   text += "\n  " + std::to_string(count) + " of " + std::to_string(graph.nodes.size()) + " nodes are quantized\n";
-  json.key("nodes");
-  json.begin_array();
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const QuantNode& q = scheme_.nodes[i];
-    if (!is_quantized(q) && q.reason.empty()) continue;
-    json.begin_object();
-    json.field("name", graph.nodes[i].name);
-    json.field("op", graph.nodes[i].op_type);
-    json.field("quantized", is_quantized(q));
-    json.key("reason");
-    if (q.reason.empty()) {
-      json.null();
-    } else {
-      json.value(q.reason);
-    }
-    json.end_object();
-    if (q.reason.empty()) continue;
-    text += "  " + graph.nodes[i].op_type + " \"" + graph.nodes[i].name + "\": " + (is_quantized(q) ? "" : "float32, ") + q.reason + "\n";
-  }
-  json.end_array();
+  write_guard(json, text);
+  write_layers(json, text);
   json.field("float_bytes", float_bytes_);
   json.key("quantized_bytes");
   if (saved_.has_value()) {
@@ -74,19 +128,11 @@ std::string Quantizer::report(evn_format format) const {
   json.key("outputs");
   json.begin_array();
   for (const OutputFigures& f : outputs_) {
-    const double cosine = f.dot / std::sqrt(f.float_square * f.quantized_square);
-    const double sqnr = 10 * std::log10(f.float_square / f.error_square);
-    const double agreeing = static_cast<double>(f.agreeing) / static_cast<double>(f.rows);
     json.begin_object();
     json.field("name", f.name);
-    number_field(json, "cosine", cosine);
-    number_field(json, "sqnr_db", sqnr);
-    number_field(json, "top1", agreeing);
-    number_field(json, "largest_error", f.elements == 0 ? NAN : f.largest_error);
+    write_closeness(json, f.closeness);
     json.end_object();
-    if (f.elements == 0) continue;
-    text += "  output \"" + f.name + "\": cosine " + fixed_text(cosine, 5) + ", " + fixed_text(sqnr, 1) + " dB, the same largest element in " +
-            fixed_text(100 * agreeing, 1) + " % of rows, largest error " + fixed_text(f.largest_error, 4) + "\n";
+    if (f.closeness.elements > 0) text += "  output \"" + f.name + "\": " + closeness_text(f.closeness) + "\n";
   }
   json.end_array();
   const bool timed = !float_ns_.empty();

@@ -529,14 +529,25 @@ std::shared_ptr<Trace> Session::trace_to_record() const {
   return tracing_.load() ? trace_ : nullptr;
 }
 
+std::shared_ptr<Trace> Session::latest_trace() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (trace_ == nullptr) fail(EVN_ERROR_WRONG_STATE, "the session has never been traced");
+  return trace_;
+}
+
 std::string Session::trace(evn_format format) const {
-  std::shared_ptr<Trace> trace;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    trace = trace_;
-  }
-  if (trace == nullptr) fail(EVN_ERROR_WRONG_STATE, "the session has never been traced");
+  const std::shared_ptr<Trace> trace = latest_trace();
   return format == EVN_FORMAT_JSON ? trace->to_json() : trace->to_text();
+}
+
+std::vector<std::uint64_t> Session::node_times() const {
+  const std::shared_ptr<Trace> trace = latest_trace();
+  std::vector<std::uint64_t> times(graph().nodes.size());
+  for (const TraceEvent* e : trace->events()) {
+    if (e->kind != TraceKind::kKernel && e->kind != TraceKind::kHost) continue;
+    if (e->node >= 0) times[static_cast<std::size_t>(e->node)] += e->end_ns - e->start_ns;
+  }
+  return times;
 }
 
 }  // namespace evn

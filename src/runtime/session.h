@@ -42,6 +42,8 @@ class Session {
   void start_trace(std::uint32_t event_capacity);
   void stop_trace();
   std::string trace(evn_format format) const;
+  // Nanoseconds in the steps of each node of graph(), over all runs of the latest trace. Throws EVN_ERROR_WRONG_STATE.
+  std::vector<std::uint64_t> node_times() const;
 
  private:
   // A plan, the memory of runs that are not under way, and the plans that go on from it.
@@ -73,6 +75,7 @@ class Session {
   std::vector<TensorDesc> run_host_node(Call& call, const Plan& plan, const Execution& done, const RunState& state);
   void own_strings(Call& call) const;
   std::shared_ptr<Trace> trace_to_record() const;
+  std::shared_ptr<Trace> latest_trace() const;
   bool matches(const Plan& plan, const Call& call) const;
   Signature signature_of(const Call& call) const;
   PreparedPtr find_plan(const Call& call);

@@ -58,6 +58,7 @@ TEST_F(QuantizerMisuse, HandlesOfNobodyAreRefused) {
     EXPECT_EQ(evn_quantizer_input_count(q, &number, &error), EVN_ERROR_INVALID_HANDLE);
     EXPECT_EQ(evn_quantizer_find_input(q, "x", &number, &error), EVN_ERROR_INVALID_HANDLE);
     EXPECT_EQ(evn_quantizer_add_batch(q, &input, 1, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_quantizer_guard(q, &input, 1, nullptr, &error), EVN_ERROR_INVALID_HANDLE);
     EXPECT_EQ(evn_quantizer_finish(q, &model, &error), EVN_ERROR_INVALID_HANDLE);
     EXPECT_EQ(evn_quantizer_save(q, "x.onnx", &error), EVN_ERROR_INVALID_HANDLE);
     EXPECT_EQ(evn_quantizer_verify(q, &input, 1, &error), EVN_ERROR_INVALID_HANDLE);
@@ -110,6 +111,28 @@ TEST_F(QuantizerMisuse, BatchesThatDoNotFitAreRefused) {
   uint32_t index = 7;
   EXPECT_EQ(evn_quantizer_find_input(quantizer, "nothing", &index, &error), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(index, 7u);
+}
+
+TEST_F(QuantizerMisuse, TheGuardNeedsABatchASensibleBudgetAndAModelThatIsNotMade) {
+  EXPECT_EQ(evn_quantizer_guard(quantizer, &input, 1, nullptr, &error), EVN_ERROR_WRONG_STATE);
+  ASSERT_EQ(evn_quantizer_add_batch(quantizer, &input, 1, &error), EVN_OK) << error.message;
+  const auto status = [&](auto&& change) {
+    evn_guard_options o = EVN_GUARD_OPTIONS_INIT;
+    o.flags = EVN_GUARD_ERROR;
+    change(o);
+    return evn_quantizer_guard(quantizer, &input, 1, &o, &error);
+  };
+  EXPECT_EQ(status([](auto& o) { o.flags = 4; }), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status([](auto& o) { o.min_cosine = 1.5; }), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status([](auto& o) { o.min_cosine = __builtin_nan(""); }), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status([](auto& o) { o.min_layer_sqnr_db = -1; }), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status([](auto& o) { o.struct_size = 4; }), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_quantizer_guard(quantizer, &foreign, 1, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status([](auto&) {}), EVN_OK) << error.message;
+  evn_model model = nullptr;
+  ASSERT_EQ(evn_quantizer_finish(quantizer, &model, &error), EVN_OK) << error.message;
+  EXPECT_EQ(status([](auto&) {}), EVN_ERROR_WRONG_STATE);
+  evn_model_release(model);
 }
 
 TEST_F(QuantizerMisuse, AModelOutlivesItsQuantizerAndItsRuntime) {

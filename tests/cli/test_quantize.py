@@ -20,6 +20,9 @@ OK, FAILURE, USAGE, MODEL = 0, 1, 2, 4
 
 
 def quantize(*words, code=OK):
+    """What the guard takes back depends on the machine's speed: it looks only where a test says so."""
+    if "--guard" not in words:
+        words += ("--no-guard",)
     done = subprocess.run([COMMAND, "quantize", *map(str, words)], capture_output=True, text=True, timeout=300)
     assert done.returncode == code, f"{done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout if code == OK else done.stderr
@@ -191,6 +194,9 @@ def test_wrong_batches_and_options_are_refused(network, batches, tmp_path):
     quantize(network, "-o", out, "--calibration", folder, "--dynamic", code=USAGE)
     quantize(network, "-o", out, "--calibration", folder, "--method", "best", code=USAGE)
     quantize(network, "-o", out, "--calibration", folder, "--percentile", "nan", code=USAGE)
+    quantize(network, "-o", out, "--calibration", folder, "--min-cosine", "2", code=USAGE)
+    quantize(network, "-o", out, "--calibration", folder, "--guard-only", "luck", code=USAGE)
+    quantize(network, "-o", out, "--calibration", folder, "--guard", folder, "--no-guard", code=USAGE)
     assert not out.exists()
 
 
@@ -206,8 +212,8 @@ def test_models_that_cannot_be_quantized_say_why(tmp_path, batches):
     relu = save(tmp_path / "relu.onnx", [helper.make_node("Relu", ["x"], ["y"])], [value("x", [2])], [value("y", [2])], [])
     assert "no node can be quantized" in quantize(relu, "-o", tmp_path / "o.onnx", "--calibration", batches[0], code=MODEL)
     old = save(tmp_path / "old.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 4])], [value("y", [2, 4])],
-               [weight(rng, "w", 4, 4)], opset=9)
-    assert "opset 9" in quantize(old, "-o", tmp_path / "o.onnx", "--calibration", batches[0], code=MODEL)
+               [weight(rng, "w", 4, 4)], opset=6)
+    assert "opset 6" in quantize(old, "-o", tmp_path / "o.onnx", "--calibration", batches[0], code=MODEL)
     out = tmp_path / "quantized.onnx"
     path = save(tmp_path / "m.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 4])], [value("y", [2, 4])], [weight(rng, "w", 4, 4)])
     np.savez(tmp_path / "x.npz", x=np.ones((2, 4), np.float32))
@@ -224,3 +230,63 @@ def test_a_model_with_a_branch_is_refused_by_the_name_of_its_node(tmp_path, batc
     inputs = [value("x", [2, 4]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
     path = save(tmp_path / "if.onnx", nodes, inputs, [value("y", [2, 4])], [weight(rng, "w", 4, 4)])
     assert "choice" in quantize(path, "-o", tmp_path / "o.onnx", "--calibration", batches[0], code=MODEL)
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    """Two products, of which "hard" reads a column a hundred times as large as the others, with small weights: 8 bits have no room for the others."""
+    rng = np.random.default_rng(8)
+    w = rng.standard_normal((32, 16)).astype(np.float32)
+    w[0] *= 1e-5
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], name="hard"), helper.make_node("Tanh", ["h"], ["t"], name="tanh"),
+             helper.make_node("MatMul", ["t", "v"], ["y"], name="easy")]
+    path = save(tmp_path / "uneven.onnx", nodes, [value("x", ["N", 32])], [value("y", ["N", 8])],
+                [numpy_helper.from_array(w, "w"), weight(rng, "v", 16, 8)])
+    x = rng.standard_normal((64, 32)).astype(np.float32)
+    x[:, 0] *= 100
+    np.savez(tmp_path / "uneven.npz", x=x)
+    return path, tmp_path / "uneven.npz"
+
+
+def test_the_guard_takes_back_a_layer_that_loses_too_much(uneven, tmp_path):
+    path, batch = uneven
+    run = lambda p: onnxruntime.InferenceSession(str(p), providers=["CPUExecutionProvider"]).run(None, {"x": np.load(batch)["x"]})[0]  # noqa: E731
+    quantize(path, "-o", tmp_path / "all.onnx", "--calibration", batch)
+    assert cosine(run(tmp_path / "all.onnx"), run(path)) < 0.9
+    words = (path, "-o", tmp_path / "out.onnx", "--calibration", batch, "--guard", batch, "--guard-only", "error")
+    report = json.loads(quantize(*words, "--json"))
+    nodes = {n["name"]: n for n in report["nodes"]}
+    assert not nodes["hard"]["quantized"] and nodes["hard"]["reason"].startswith("guard: alone it keeps")
+    assert nodes["easy"]["quantized"] and nodes["easy"]["reason"] is None
+    assert nodes["hard"]["sqnr_db"] < 10 < nodes["easy"]["sqnr_db"] and nodes["hard"]["float_ns"] is None
+    assert report["guard"] == {"batches": 1, "error": True, "speed": False, "min_cosine": 0.99, "min_layer_sqnr_db": 10, "taken_back": 1}
+    assert cosine(run(tmp_path / "out.onnx"), run(path)) > 0.999
+    assert 'MatMul "hard": float32, guard: alone it keeps' in quantize(*words)
+
+
+def test_the_guard_takes_back_layers_until_the_outputs_are_near(uneven, tmp_path):
+    path, batch = uneven
+    words = (path, "-o", tmp_path / "out.onnx", "--calibration", batch, "--guard", batch, "--guard-only", "error", "--json", "--min-layer-sqnr", "0.01")
+    nodes = {n["name"]: n for n in json.loads(quantize(*words))["nodes"]}
+    assert "an output has cosine" in nodes["hard"]["reason"] and nodes["easy"]["quantized"]
+    report = json.loads(quantize(*words, "--min-cosine", "1"))  # nothing in 8 bits is that near: the file is the float32 model
+    assert report["quantized_nodes"] == 0 and report["guard"]["taken_back"] == 2
+    assert not [n for n in onnx.load(tmp_path / "out.onnx").graph.node if "Quantize" in n.op_type]
+
+
+def test_the_guard_times_layers_and_says_which_are_slower(network, batches, tmp_path):
+    folder, held = batches
+    report = json.loads(quantize(network, "-o", tmp_path / "out.onnx", "--calibration", folder, "--guard", held, "--json"))
+    products = [n for n in report["nodes"] if n["op"] in ("Conv", "Gemm")]
+    assert len(products) == 5 and all(n["float_ns"] > 0 and n["quantized_ns"] > 0 for n in products)
+    for n in products:
+        assert n["quantized"] == (n["reason"] is None)
+        assert n["quantized"] or n["reason"].startswith("guard: ")
+    assert report["guard"]["taken_back"] == sum(not n["quantized"] for n in products)
+
+
+def test_the_guard_looks_at_dynamic_quantization_too(uneven, tmp_path):
+    path, batch = uneven
+    words = (path, "-o", tmp_path / "out.onnx", "--dynamic", "--guard", batch, "--guard-only", "error", "--json")
+    nodes = {n["name"]: n for n in json.loads(quantize(*words))["nodes"]}
+    assert not nodes["hard"]["quantized"] and nodes["easy"]["quantized"]

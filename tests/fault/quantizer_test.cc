@@ -31,7 +31,8 @@ struct Uses {
   }
 };
 
-evn_status quantize(const std::string& from, const std::string& to, evn_error* error) {
+// `guarded`: by its error, as times would not come out the same.
+evn_status quantize(const std::string& from, const std::string& to, bool guarded, evn_error* error) {
   Uses u;
   const int64_t dims[4] = {1, 3, 8, 8};
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
@@ -50,6 +51,9 @@ evn_status quantize(const std::string& from, const std::string& to, evn_error* e
   }
   if (s == EVN_OK) s = evn_quantizer_create(u.runtime, from.c_str(), &how, &u.quantizer, error);
   if (s == EVN_OK) s = evn_quantizer_add_batch(u.quantizer, &u.input, 1, error);
+  evn_guard_options guard = EVN_GUARD_OPTIONS_INIT;
+  guard.flags = EVN_GUARD_ERROR;
+  if (s == EVN_OK && guarded) s = evn_quantizer_guard(u.quantizer, &u.input, 1, &guard, error);
   if (s == EVN_OK) s = evn_quantizer_finish(u.quantizer, &u.model, error);
   if (s == EVN_OK) s = evn_quantizer_verify(u.quantizer, &u.input, 1, error);
   size_t size = 0;
@@ -67,7 +71,7 @@ struct QuantizerFaultTest : testing::Test {
     from = stem + ".onnx";
     to = stem + ".int8.onnx";
     std::ofstream(from, std::ios::binary) << small_network().serialize();
-    ASSERT_EQ(quantize(from, to, &error), EVN_OK) << error.message;
+    ASSERT_EQ(quantize(from, to, false, &error), EVN_OK) << error.message;
     want = bytes_of_file(to);
     ASSERT_GT(want.size(), 1000u);
   }
@@ -77,12 +81,12 @@ struct QuantizerFaultTest : testing::Test {
     std::filesystem::remove(to);
   }
 
-  int fail_each(Seam seam, int step, evn_status allowed) {
+  int fail_each(Seam seam, int step, evn_status allowed, bool guarded = false) {
     for (int k = 1; k < 1'000'000; k += step) {
       std::ofstream(to, std::ios::binary) << "old";
       fault_arm(seam, k, false);
       error = EVN_ERROR_INIT;
-      const evn_status status = quantize(from, to, &error);
+      const evn_status status = quantize(from, to, guarded, &error);
       const bool reached = fault_count(seam) >= k;
       fault_arm(seam, 0, false);
       if (!reached) {
@@ -105,6 +109,12 @@ struct QuantizerFaultTest : testing::Test {
 };
 
 TEST_F(QuantizerFaultTest, AllocationsThatFailAreAStatus) { EXPECT_GT(fail_each(Seam::kAlloc, 3, EVN_ERROR_OUT_OF_MEMORY), 1000); }
+
+TEST_F(QuantizerFaultTest, AllocationsThatFailInTheGuardAreAStatus) {
+  ASSERT_EQ(quantize(from, to, true, &error), EVN_OK) << error.message;
+  want = bytes_of_file(to);
+  EXPECT_GT(fail_each(Seam::kAlloc, 17, EVN_ERROR_OUT_OF_MEMORY, true), 3000);
+}
 
 TEST_F(QuantizerFaultTest, FileCallsThatFailAreAStatusAndTheOldFileStays) { EXPECT_GT(fail_each(Seam::kIo, 1, EVN_ERROR_IO), 4); }
 

@@ -227,6 +227,7 @@ TEST_F(PrecisionTest, ExplainSaysItOfEachNode) {
   EXPECT_NE(json.find(R"("precision":"bf16","precision_reason":"the session's options")"), std::string::npos) << json;
   EXPECT_NE(session.explain(EVN_FORMAT_TEXT).find("      bf16: the session's options\n"), std::string::npos);
   EXPECT_EQ(Session(session.compiled().model, "m").explain(EVN_FORMAT_TEXT).find("fp32"), std::string::npos);
+}
 
 // A convolution between DequantizeLinear and QuantizeLinear, which runs as QLinearConv.
 OnnxWriter quantized_convolution() {

@@ -1,10 +1,9 @@
 """Quantizer: a float32 model becomes one of 8-bit numbers."""
 import ctypes
 import json
-import os
 
 from . import _arrays, _raw
-from ._library import c_path, c_text, check, library, new_error, read_text, sized
+from ._library import c_path, c_text, check, library, new_error, read_text, set_source, sized
 from ._runtime import Model, _format, _Object
 
 _METHODS = {"minmax": _raw.EVN_CALIBRATION_MINMAX, "percentile": _raw.EVN_CALIBRATION_PERCENTILE,
@@ -18,6 +17,7 @@ class Quantizer(_Object):
         quantizer = evener.Quantizer(runtime, "model.onnx")
         for batch in calibration:
             quantizer.add_batch({"x": batch})
+        quantizer.guard({"x": held})
         quantizer.save("model.int8.onnx")
         print(quantizer.verify({"x": other}).report())
 
@@ -47,14 +47,7 @@ class Quantizer(_Object):
         options.keep, options.keep_count = patterns, len(keep)
         self._progress = _raw.evn_quantize_progress(self._guard(progress)) if progress is not None else _raw.evn_quantize_progress()
         options.progress = self._progress
-        path = None
-        if isinstance(model, (str, os.PathLike)):
-            path = c_path(model)
-        else:
-            data = model if isinstance(model, bytes) else bytes(memoryview(model))
-            options.data, options.size = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p), len(data)
-            if external_dir is not None:
-                options.external_dir = c_path(external_dir)
+        path = set_source(options, model, external_dir)
         check(lib.evn_quantizer_create(runtime._handle, path, options, handle, error), error)
         self._own(handle)
         self._runtime = runtime._owned
@@ -89,6 +82,21 @@ class Quantizer(_Object):
     def add_batch(self, inputs):
         """Runs the float32 model over {name: array}, and keeps what its activations show."""
         self._feed(self._library.evn_quantizer_add_batch, inputs)
+        return self
+
+    def guard(self, inputs, *, error=True, speed=True, min_cosine=None, min_layer_sqnr_db=None):
+        """Takes back layers that lose too much over {name: array}, or that are slower in 8 bits here; report() says which and why.
+
+        error, speed       what is looked at
+        min_cosine         of each output with the float32 model's; 0.99
+        min_layer_sqnr_db  signal to noise of each layer alone; 10
+        """
+        if not (error or speed):
+            raise ValueError("the guard looks at neither error nor speed")
+        options = sized(_raw.evn_guard_options)
+        options.flags = (_raw.EVN_GUARD_ERROR if error else 0) | (_raw.EVN_GUARD_SPEED if speed else 0)
+        options.min_cosine, options.min_layer_sqnr_db = min_cosine or 0, min_layer_sqnr_db or 0
+        self._feed(lambda handle, tensors, count, out: self._library.evn_quantizer_guard(handle, tensors, count, options, out), inputs)
         return self
 
     def verify(self, inputs):

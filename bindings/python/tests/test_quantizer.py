@@ -42,6 +42,22 @@ def test_a_model_that_was_quantized_runs_and_is_near(runtime, network, tmp_path)
     assert "cosine" in quantizer.report()
 
 
+def test_the_guard_says_what_it_saw(runtime, network):
+    quantizer = evener.Quantizer(runtime, network).add_batch(batch(1))
+    assert quantizer.report("dict")["guard"] is None
+    quantizer.guard(batch(2), speed=False, min_cosine=0.5, min_layer_sqnr_db=20)
+    report = quantizer.report("dict")
+    assert report["guard"] == {"batches": 1, "error": True, "speed": False, "min_cosine": 0.5, "min_layer_sqnr_db": 20, "taken_back": 0}
+    conv = next(n for n in report["nodes"] if n["name"] == "conv")
+    assert conv["quantized"] and conv["cosine"] > 0.999 and conv["sqnr_db"] > 20 and conv["float_ns"] is None
+    with pytest.raises(ValueError, match="neither"):
+        quantizer.guard(batch(2), error=False, speed=False)
+    quantizer.finish()
+    with pytest.raises(evener.Error) as caught:
+        quantizer.guard(batch(2))
+    assert caught.value.status == evener.Status.WRONG_STATE
+
+
 def test_the_same_batches_make_the_same_file(runtime, network, tmp_path):
     for name in ("a", "b"):
         quantizer = evener.Quantizer(runtime, network, method="entropy")

@@ -1,0 +1,26 @@
+// Values of runs as numbers to compare.
+#pragma once
+
+#include "quant/closeness.h"
+#include "runtime/host_run.h"
+
+namespace evn {
+
+inline std::span<const float> floats_of(const Tensor& tensor) {
+  return {static_cast<const float*>(tensor.buffer().address()), static_cast<std::size_t>(tensor.desc().shape.elements())};
+}
+
+inline bool is_float_on_host(const RunValue& value) {
+  return value.tensor != nullptr && value.tensor->on_host() && value.tensor->desc().dtype == DType::kFloat32;
+}
+
+// Where both are float32. A row is what the last axis has. Throws EVN_ERROR_INTERNAL where shapes differ.
+inline void add_closeness(const RunValue& expected, const RunValue& got, Closeness* closeness) {
+  if (!is_float_on_host(expected) || !is_float_on_host(got)) return;
+  const Shape& shape = expected.tensor->desc().shape;
+  if (shape != got.tensor->desc().shape) fail(EVN_ERROR_INTERNAL, "two models give outputs of different shapes");
+  const std::size_t row = shape.rank() == 0 ? 1 : static_cast<std::size_t>(shape[shape.rank() - 1]);
+  closeness->add(floats_of(*expected.tensor), floats_of(*got.tensor), row);
+}
+
+}  // namespace evn
