@@ -38,7 +38,16 @@ enum {
   EVN_CALIBRATION_MSE = 3         /* the least mean square error */
 };
 
-enum { EVN_QUANTIZE_PER_TENSOR = 1 /* one scale for each weight */ };
+enum {
+  EVN_QUANTIZE_PER_TENSOR = 1,    /* one scale for each weight */
+  /* Static quantization only: */
+  EVN_QUANTIZE_EQUALIZE = 16,     /* cross-layer equalization, before calibration: between two Conv or two Gemm, of which one alone
+                                     reads the other through Relu and pools, ranges of channels are balanced */
+  EVN_QUANTIZE_SMOOTH = 32,       /* SmoothQuant: what columns of a MatMul's or Gemm's input are larger than others goes, by half,
+                                     into its weight, at the price of a Mul where no LayerNormalization takes it up */
+  EVN_QUANTIZE_CORRECT_BIAS = 64  /* the mean error of each channel of a Conv or Gemm over the last calibration batch, of which a
+                                     copy is kept, goes into its bias */
+};
 
 /* Called while a quantizer works: `what` ("calibrate", "guard", "verify", "quantize"), and how much of it is done. `total` is 0
  * where it is not known. Returning anything but 0 cancels the call that is under way. It must not call the quantizer. */
@@ -127,7 +136,8 @@ EVN_API evn_status evn_quantizer_verify(evn_quantizer quantizer, const evn_tenso
 /* Writes what was done: nodes that are quantized, those that could be and are not, and why; bytes of the model before and
  * after; what evn_quantizer_guard saw of each layer; and, after evn_quantizer_verify, for each output cosine, signal to quantization noise in dB, the share of rows
  * (of the last axis) whose largest element is at the same place, the largest error; and median times.
- *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"mode", "calibration", "batches", "quantized_nodes", "nodes": [{"name",
+ *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"mode", "calibration", "batches", "quantized_nodes", "equalized_pairs", "smoothed_inputs",
+ *            "corrected_biases", "nodes": [{"name",
  *            "op", "quantized", "reason", "cosine", "sqnr_db", "top1", "largest_error", "float_ns", "quantized_ns"}],
  *            "guard": {"batches", "error", "speed", "min_cosine", "min_layer_sqnr_db", "taken_back"}, "float_bytes",
  *            "quantized_bytes", "outputs": [{"name", "cosine", "sqnr_db", "top1", "largest_error"}], "float_ns", "quantized_ns", "slower"}; what is not known yet is null */

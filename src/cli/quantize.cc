@@ -120,7 +120,11 @@ int run_quantize(const Arguments& arguments) {
   options.calibration = method_of(arguments);
   options.percentile = number_of(arguments, "--percentile", 50, 100);
   options.activation = arguments.has("--int8") ? EVN_DTYPE_INT8 : EVN_DTYPE_UINT8;
-  options.flags = arguments.has("--per-tensor") ? EVN_QUANTIZE_PER_TENSOR : 0;
+  constexpr std::pair<const char*, std::uint32_t> kFlags[] = {{"--per-tensor", EVN_QUANTIZE_PER_TENSOR},
+                                                              {"--equalize", EVN_QUANTIZE_EQUALIZE},
+                                                              {"--smooth", EVN_QUANTIZE_SMOOTH},
+                                                              {"--correct-bias", EVN_QUANTIZE_CORRECT_BIAS}};
+  for (const auto& [option, flag] : kFlags) options.flags |= arguments.has(option) ? flag : 0;
   const std::vector<std::string> keep = arguments.all("--keep");
   std::vector<const char*> patterns;
   for (const std::string& k : keep) patterns.push_back(k.c_str());

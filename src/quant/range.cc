@@ -45,7 +45,8 @@ double square_error(const Observer& seen, const Range& r) {
 }
 
 // Divergence of what was seen, with what is outside moved to the edge, from its image in kLevels steps, each spread evenly
-// over the bins of the step that are not empty.
+// over the bins of the step that are not empty. Zero has a step of its own in every range: what a Relu leaves there says nothing, and
+// spread over a step's bins it would let the narrowest range win. Its bin counts as the larger of its neighbours.
 double divergence(const Observer& seen, const Range& r) {
   const int first = std::clamp(static_cast<int>(std::floor(r.low / seen.width())) + Observer::kHalf, 0, 2 * Observer::kHalf - 1);
   const int last = std::clamp(static_cast<int>(std::floor(r.high / seen.width())) + Observer::kHalf, first, 2 * Observer::kHalf - 1);
@@ -53,7 +54,8 @@ double divergence(const Observer& seen, const Range& r) {
   std::vector<double> p(static_cast<std::size_t>(bins)), inside(static_cast<std::size_t>(bins));
   double total = 0, kept = 0;
   for (int i = 0; i < 2 * Observer::kHalf; ++i) {
-    const auto n = static_cast<double>(seen.bins()[static_cast<std::size_t>(i)]);
+    const auto at = [&](int bin) { return static_cast<double>(seen.bins()[static_cast<std::size_t>(bin)]); };
+    const double n = i == Observer::kHalf ? std::min(at(i), std::max(at(i - 1), at(i + 1))) : at(i);
     p[static_cast<std::size_t>(std::clamp(i - first, 0, bins - 1))] += n;
     if (i >= first && i <= last) {
       inside[static_cast<std::size_t>(i - first)] = n;

@@ -4,8 +4,10 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
+#include "quant/layers.h"
 #include "quant/weights.h"
 
 namespace evn {
@@ -30,6 +32,7 @@ class Rewriter {
       Node& node = old[i];
       QuantNode& q = scheme_.nodes[i];
       if (q.role == QuantRole::kProduct) replace_weight(node, q);
+      divide_norm(node, static_cast<std::int32_t>(i));
       for (ValueId& v : node.inputs) {
         if (v == kNoValue || at(v) >= quantized_.size() || quantized_[at(v)] == kNoValue) continue;
         // Of what is made in 8 bits nobody sees more; of what is made in float32 only those who want 8 bits see these.
@@ -71,7 +74,8 @@ class Rewriter {
   std::span<const QuantParams> params_;
   std::vector<bool> made_of_bytes_; // by old value
   std::vector<ValueId> quantized_;  // by old value: what stands for it in 8 bits and back
-  std::map<std::pair<ValueId, int>, std::pair<QuantizedWeight, ValueId>> weights_;  // by weight and axis: its numbers, dequantized
+  // By weight, axis and the input by whose smoothing its rows are multiplied: its numbers, dequantized.
+  std::map<std::tuple<ValueId, int, ValueId>, std::pair<QuantizedWeight, ValueId>> weights_;
 
   static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
@@ -120,24 +124,62 @@ class Rewriter {
     return graph_.nodes.emplace_back(std::move(n));
   }
 
+  const Smoothing* smoothing_of(ValueId v) const {
+    const auto it = options_.smoothing.find(v);
+    return it == options_.smoothing.end() ? nullptr : &it->second;
+  }
+
+  QuantParams params_of_value(ValueId v) const {
+    const Smoothing* s = smoothing_of(v);
+    return s != nullptr ? params_of(s->range, options_.activation) : params_[static_cast<std::size_t>(scheme_.group[at(v)])];
+  }
+
+  // A LayerNormalization that gives a value divided by its smoothing.
+  void divide_norm(Node& node, std::int32_t number) {
+    const Smoothing* s = node.outputs.empty() || node.outputs[0] == kNoValue ? nullptr : smoothing_of(node.outputs[0]);
+    if (s == nullptr || s->norm != number) return;
+    for (std::size_t k = 1; k < node.inputs.size(); ++k) {
+      if (node.inputs[k] == kNoValue) continue;
+      const Value& old = graph_.values[at(node.inputs[k])];
+      std::vector<float> numbers = floats_of_weight(*old.constant);
+      for (std::size_t c = 0; c < numbers.size(); ++c) numbers[c] /= s->factors[c];
+      node.inputs[k] = add_numbers<float>(old.name + "_smooth", DType::kFloat32, numbers, false);
+    }
+  }
+
   // Puts QuantizeLinear and DequantizeLinear behind a value that has a group.
   void pass_through(ValueId v) {
     if (v == kNoValue || at(v) >= quantized_.size() || scheme_.group[at(v)] < 0) return;
-    const QuantParams& p = params_[static_cast<std::size_t>(scheme_.group[at(v)])];
+    const QuantParams p = params_of_value(v);
     const std::string name = graph_.values[at(v)].name;
+    ValueId from = v;
+    if (const Smoothing* s = smoothing_of(v); s != nullptr && s->norm < 0) {
+      std::vector<float> parts;
+      for (const float f : s->factors) parts.push_back(1 / f);
+      from = add_value(name + "_smooth", DType::kFloat32);
+      add_node("Mul", name + "_smooth_Mul", {v, add_numbers<float>(name + "_smooth_factors", DType::kFloat32, parts, false)}, {from});
+    }
     const ValueId scale = add_scalar(name + "_scale", p.scale), zero = add_zero(name + "_zero_point", options_.activation, p.zero);
     const ValueId q = add_value(name + "_quantized", options_.activation), back = add_value(name + "_dequantized", DType::kFloat32);
-    add_node("QuantizeLinear", name + "_QuantizeLinear", {v, scale, zero}, {q});
+    add_node("QuantizeLinear", name + "_QuantizeLinear", {from, scale, zero}, {q});
     add_node("DequantizeLinear", name + "_DequantizeLinear", {q, scale, zero}, {back});
     quantized_[at(v)] = back;
   }
 
-  const std::pair<QuantizedWeight, ValueId>& weight_of(ValueId v, int axis) {
-    const auto [it, is_new] = weights_.try_emplace({v, axis});
+  const std::pair<QuantizedWeight, ValueId>& weight_of(const Node& node, const QuantNode& quant, int axis) {
+    const ValueId v = node.inputs[static_cast<std::size_t>(quant.weight)];
+    const Smoothing* s = smoothing_of(node.inputs[0]);
+    const auto [it, is_new] = weights_.try_emplace({v, axis, s == nullptr ? kNoValue : node.inputs[0]});
     if (!is_new) return it->second;
     const std::string name = graph_.values[at(v)].name;
+    WeightPtr weight = graph_.values[at(v)].constant;
+    if (s != nullptr) {
+      std::vector<float> numbers = floats_of_weight(*weight);
+      for_input_channels(node, quant, weight->desc.shape, [&](std::size_t c, std::size_t i) { numbers[i] *= s->factors[c]; });
+      weight = weight_of_floats(weight->desc.shape, numbers, options_.ledger);
+    }
     QuantizedWeight& q = it->second.first;
-    q = quantize_weight(*graph_.values[at(v)].constant, axis, options_.ledger);
+    q = quantize_weight(*weight, axis, options_.ledger);
     it->second.second = dequantized(name, q.values, q.scales, axis, true);
     return it->second;
   }
@@ -158,14 +200,25 @@ class Rewriter {
 
   int axis_of(const QuantNode& q) const { return options_.per_tensor ? -1 : q.weight_axis; }
 
+  // The bias with what is added to it, as an input of its own.
+  void shift_bias(Node& node, QuantNode& q) {
+    if (q.bias_shift.empty() || node.op_type == "MatMul") return;
+    std::vector<float> numbers(q.bias_shift.size());
+    if (q.bias >= 0) numbers = floats_of_weight(*graph_.values[at(node.inputs[static_cast<std::size_t>(q.bias)])].constant);
+    for (std::size_t c = 0; c < numbers.size(); ++c) numbers[c] += q.bias_shift[c];
+    q.bias = 2;
+    node.inputs.resize(3, kNoValue);
+    node.inputs[2] = add_numbers<float>(node.name + "_bias", DType::kFloat32, numbers, false);
+  }
+
   void replace_weight(Node& node, QuantNode& q) {
-    const ValueId weight = node.inputs[static_cast<std::size_t>(q.weight)];
-    const auto& [numbers, back] = weight_of(weight, axis_of(q));
+    const auto& [numbers, back] = weight_of(node, q, axis_of(q));
     node.inputs[static_cast<std::size_t>(q.weight)] = back;
+    shift_bias(node, q);
     if (q.bias < 0) return;
     const ValueId bias = node.inputs[static_cast<std::size_t>(q.bias)];
     const Value& b = graph_.values[at(bias)];
-    const float input_scale = params_[static_cast<std::size_t>(scheme_.group[at(node.inputs[0])])].scale;
+    const float input_scale = params_of_value(node.inputs[0]).scale;
     WeightPtr values = quantize_bias(*b.constant, input_scale, numbers.scales, options_.ledger);
     if (values == nullptr) {  // the bias stays float32, which every engine takes too, if slower
       q.reason = "its bias does not fit 32 bits";

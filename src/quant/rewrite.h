@@ -4,6 +4,7 @@
 #include "base/ledger.h"
 #include "quant/range.h"
 #include "quant/scheme.h"
+#include "quant/smooth.h"
 
 namespace evn {
 
@@ -11,6 +12,7 @@ struct RewriteOptions {
   bool per_tensor = false;              // one scale for a weight instead of one for each of its columns or output channels
   DType activation = DType::kUint8;     // or kInt8
   LedgerPtr ledger;                     // new constants are charged here
+  std::map<ValueId, Smoothing> smoothing = {};  // static: inputs of products
 };
 
 // QuantizeLinear and DequantizeLinear around what the scheme has quantized (needs opset 13). `params`: by group of the

@@ -30,6 +30,7 @@ struct QuantNode {
   int bias = -1;        // of a constant bias; -1: none
   int weight_axis = 0;  // along which a weight has a scale each
   std::string reason;   // why it stays float32; "" where that needs no saying
+  std::vector<float> bias_shift;  // by output channel, what is added to the bias of a Conv or Gemm; empty: nothing
 };
 
 struct QuantScheme {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/raise_opset.h"
+#include "quant/equalize.h"
 #include "runtime/run_values.h"
 
 namespace evn {
@@ -31,6 +32,7 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
     }
     fail(EVN_ERROR_INVALID_ARGUMENT, "no node can be quantized%s", reasons.empty() ? ": there is no Conv, Gemm or MatMul" : reasons.c_str());
   }
+  if (request_.equalize) equalized_ = equalize_layers(model_.graph, scheme_, runtime_->cpu().ledger());
   const SavedModel plain = save_onnx(model_);  // also finds what cannot be saved before anybody calibrates
   float_bytes_ = plain.size;
   if (!request_.dynamic) open_observing();
@@ -46,6 +48,9 @@ void Quantizer::check_model() const {
 // The float32 model with all values that are to be seen among its outputs.
 void Quantizer::open_observing() {
   observed_ = scheme_.observed(model_.graph);
+  if (request_.smooth) {
+    for (const ValueId v : smoothable(model_.graph, scheme_)) columns_.emplace(v, ColumnRanges{});
+  }
   const bool histogram = request_.calibration != Calibration::kMinMax;
   observers_.assign(observed_.size(), Observer(histogram));
   Model model = model_;
@@ -60,7 +65,7 @@ void Quantizer::open_observing() {
     if (output == graph.outputs.end()) output = graph.outputs.insert(output, v);
     output_of_.push_back(static_cast<std::int32_t>(output - graph.outputs.begin()));
   }
-  observing_ = std::make_unique<Session>(load_saved(save_onnx(model)), "cpu");
+  observing_ = std::make_unique<Session>(load_saved(save_onnx(model)), in_float32());
 }
 
 ModelPtr Quantizer::load_saved(const SavedModel& saved) const {
@@ -96,20 +101,34 @@ void Quantizer::add_batch(std::span<const RunValue> inputs) {
   }
   observed_shapes_ = std::move(shapes);
   std::vector<Observer> next = observers_;
+  std::map<ValueId, ColumnRanges> columns = columns_;
   for (std::size_t k = 0; k < observed_.size(); ++k) {
     const std::int32_t o = output_of_[k];
     const RunValue& value = o < 0 ? inputs[static_cast<std::size_t>(-1 - o)] : outputs[static_cast<std::size_t>(o)];
     if (!is_float_on_host(value)) fail(EVN_ERROR_INVALID_ARGUMENT, "calibration inputs must lie on the CPU");
-    if (next[k].add(floats_of(*value.tensor))) continue;
+    if (next[k].add(floats_of(*value.tensor))) {
+      observe_columns(columns, observed_[k], *value.tensor);
+      continue;
+    }
     fail(EVN_ERROR_INVALID_ARGUMENT, "calibration batch %llu: value \"%s\" has elements that are NaN or infinite",
          static_cast<unsigned long long>(batches_ + 1), model_.graph.values[static_cast<std::size_t>(observed_[k])].name.c_str());
   }
+  if (request_.correct_bias) keep_batch(inputs);
   observers_ = std::move(next);
+  columns_ = std::move(columns);
   ++batches_;
 }
 
 QuantScheme Quantizer::scheme_without(const std::vector<std::string>& refused) const {
-  return make_scheme(model_.graph, {request_.keep, request_.dynamic, refused});
+  QuantScheme scheme = make_scheme(model_.graph, {request_.keep, request_.dynamic, refused});
+  for (const auto& [node, shift] : bias_shifts_) scheme.nodes[node].bias_shift = shift;
+  return scheme;
+}
+
+RewriteOptions Quantizer::options_of(const QuantScheme& scheme) const {
+  RewriteOptions options{request_.per_tensor, request_.activation, runtime_->cpu().ledger(), {}};
+  if (request_.smooth) options.smoothing = smooth(model_.graph, scheme, columns_);
+  return options;
 }
 
 // Of a scheme that quantizes what the calibrated one does, or less.
@@ -138,7 +157,7 @@ std::vector<QuantParams> Quantizer::params(const QuantScheme& scheme) const {
 
 Quantizer::Candidate Quantizer::build(QuantScheme scheme) const {
   Model model = model_;
-  const RewriteOptions options{request_.per_tensor, request_.activation, runtime_->cpu().ledger()};
+  const RewriteOptions options = options_of(scheme);
   if (request_.dynamic) {
     rewrite_dynamic(&model.graph, &scheme, options);
   } else {
@@ -155,6 +174,8 @@ const ModelPtr& Quantizer::finish_locked() {
   if (quantized_ != nullptr) return quantized_;
   if (!request_.dynamic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
   progress("quantize", 0, 1);
+  refine();
+  smoothed_ = options_of(scheme_).smoothing.size();
   Candidate made = build(scheme_);
   saved_ = std::move(made.saved);
   scheme_ = std::move(made.scheme);
@@ -165,7 +186,7 @@ const ModelPtr& Quantizer::finish_locked() {
 }
 
 Session& Quantizer::float_session() {
-  if (float_session_ == nullptr) float_session_ = std::make_unique<Session>(load_saved(save_onnx(model_)), "cpu");
+  if (float_session_ == nullptr) float_session_ = std::make_unique<Session>(load_saved(save_onnx(model_)), in_float32());
   return *float_session_;
 }
 
@@ -185,7 +206,7 @@ void Quantizer::verify(std::span<const RunValue> inputs) {
   finish_locked();
   float_session();
   if (quantized_session_ == nullptr) {
-    quantized_session_ = std::make_unique<Session>(quantized_, "cpu");
+    quantized_session_ = std::make_unique<Session>(quantized_, in_float32());
     for (const ValueId v : model_.graph.outputs) outputs_.push_back({model_.graph.values[static_cast<std::size_t>(v)].name, {}});
   }
   progress("verify", float_ns_.size() / kTimedRuns, 0);

@@ -2,6 +2,7 @@
 // nodes, and holds it against the float32 one. The numbers are made in quant/, the file in model/save.
 #pragma once
 
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -21,6 +22,7 @@ struct QuantizerRequest {
   Calibration calibration = Calibration::kMinMax;
   double percentile = 99.99;
   bool per_tensor = false;
+  bool equalize = false, smooth = false, correct_bias = false;
   DType activation = DType::kUint8;
   std::vector<std::string> keep;
   evn_quantize_progress progress = nullptr;
@@ -87,6 +89,12 @@ class Quantizer {
   QuantScheme calibrated_;             // the first one, to which observers belong
   std::vector<ValueId> observed_;
   std::vector<Observer> observers_;    // by position in observed_
+  std::map<ValueId, ColumnRanges> columns_;  // of values that could be smoothed
+  int equalized_ = 0;                  // pairs of layers
+  std::size_t smoothed_ = 0;           // inputs, of the model that was made
+  std::map<std::size_t, std::vector<float>> bias_shifts_;  // by node
+  bool refined_ = false;               // biases have been corrected
+  std::vector<RunValue> last_batch_;   // copies, for that
   std::vector<std::int32_t> output_of_;  // by position in observed_: output of the observing session; -1: -1 - its graph input
   std::unique_ptr<Session> observing_;  // until finish
   std::vector<RunValue> observed_outputs_;
@@ -112,6 +120,12 @@ class Quantizer {
   Candidate build(QuantScheme scheme) const;
   const ModelPtr& finish_locked();
   Session& float_session();
+  RewriteOptions options_of(const QuantScheme& scheme) const;
+
+  // quantizer_refine.cc
+  void keep_batch(std::span<const RunValue> inputs);
+  void observe_columns(std::map<ValueId, ColumnRanges>& columns, ValueId v, const Tensor& tensor) const;
+  void refine();
 
   // quantizer_report.cc
   void write_guard(JsonWriter& json, std::string& text) const;
@@ -120,6 +134,7 @@ class Quantizer {
   // quantizer_guard.cc
   std::vector<std::size_t> products() const;
   void take_back(std::span<const std::size_t> nodes, const std::string& reason);
+  std::vector<RunValue> run_probe(std::span<const RunValue> inputs, std::vector<std::size_t>* layers) const;
   void probe_layers(std::span<const RunValue> inputs);
   double worst_cosine(const Candidate& candidate, std::span<const RunValue> inputs, std::span<const RunValue> expected) const;
   void guard_error(std::span<const RunValue> inputs);

@@ -22,14 +22,6 @@ constexpr std::size_t kLeastRuns = 7, kMostRuns = 301;  // ... within these
 constexpr std::uint32_t kTracedRuns = 5;
 constexpr double kNoise = 0.02;                  // by which one of two equal layers may seem to be slower
 
-std::vector<RunValue> run_once(Session& session, std::span<const RunValue> inputs) {
-  std::vector<RunValue> outputs(session.graph().outputs.size());
-  RunRequest request;
-  request.allow_copies = true;
-  session.run(inputs, outputs, request);
-  return outputs;
-}
-
 std::uint64_t median(std::vector<std::uint64_t>& values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -91,6 +83,7 @@ void Quantizer::guard(std::span<const RunValue> inputs, const GuardBudget& budge
   if (quantized_ != nullptr) fail(EVN_ERROR_WRONG_STATE, "the model is quantized already");
   if (!request_.dynamic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
   progress("guard", guarded_batches_, 0);
+  refine();
   const QuantScheme scheme = scheme_;
   const std::vector<std::string> refused = refused_;
   const std::vector<LayerFigures> layers = layers_;
@@ -110,11 +103,12 @@ void Quantizer::guard(std::span<const RunValue> inputs, const GuardBudget& budge
 
 // ----------------------------------------------------------------------------------------------------------- error --
 
-// Adds what each layer alone loses to its figures.
-void Quantizer::probe_layers(std::span<const RunValue> inputs) {
+// Outputs 2 k and 2 k + 1: what layer k, a node, makes in float32 and in 8 bits of the same inputs.
+std::vector<RunValue> Quantizer::run_probe(std::span<const RunValue> inputs, std::vector<std::size_t>* layers) const {
   Probe probe = make_probe(model_.graph, scheme_);
   Model model = model_;
-  const RewriteOptions options{request_.per_tensor, request_.activation, runtime_->cpu().ledger()};
+  RewriteOptions options = options_of(scheme_);
+  for (auto& [v, s] : options.smoothing) s.norm = -1;  // the float32 products read the value too
   if (request_.dynamic) {
     rewrite_dynamic(&probe.graph, &probe.scheme, options);
   } else {
@@ -122,16 +116,20 @@ void Quantizer::probe_layers(std::span<const RunValue> inputs) {
     rewrite_static(&probe.graph, &probe.scheme, numbers, options);
   }
   model.graph = std::move(probe.graph);
-  Session session(load_saved(save_onnx(model)), "cpu");
-  model.graph = {};
-  const std::vector<RunValue> outputs = run_once(session, inputs);
-  for (std::size_t k = 0; k < probe.layers.size(); ++k) {
-    add_closeness(outputs[2 * k], outputs[2 * k + 1], &layers_[probe.layers[k]].closeness);
-  }
+  *layers = std::move(probe.layers);
+  Session session(load_saved(save_onnx(model)), in_float32());
+  return run_once(session, inputs);
+}
+
+// Adds what each layer alone loses to its figures.
+void Quantizer::probe_layers(std::span<const RunValue> inputs) {
+  std::vector<std::size_t> layers;
+  const std::vector<RunValue> outputs = run_probe(inputs, &layers);
+  for (std::size_t k = 0; k < layers.size(); ++k) add_closeness(outputs[2 * k], outputs[2 * k + 1], &layers_[layers[k]].closeness);
 }
 
 double Quantizer::worst_cosine(const Candidate& candidate, std::span<const RunValue> inputs, std::span<const RunValue> expected) const {
-  Session session(candidate.model, "cpu");
+  Session session(candidate.model, in_float32());
   const std::vector<RunValue> got = run_once(session, inputs);
   double worst = 1;
   for (std::size_t k = 0; k < expected.size(); ++k) {
@@ -228,7 +226,7 @@ void Quantizer::time_layers(Session& in_float, Session& quantized, std::span<con
 // Takes back the layers that are slower in 8 bits. Whether it did, and the whole is faster for it.
 bool Quantizer::take_back_slower(std::span<const RunValue> inputs) {
   const Candidate now = build(scheme_);
-  Session session(now.model, "cpu");
+  Session session(now.model, in_float32());
   time_layers(float_session(), session, inputs);
   std::vector<std::string> refused = refused_;
   refused.resize(model_.graph.nodes.size());
@@ -242,7 +240,7 @@ bool Quantizer::take_back_slower(std::span<const RunValue> inputs) {
   if (!any) return false;
   QuantScheme less = scheme_without(refused);
   const Candidate without = build(less);
-  Session other(without.model, "cpu");
+  Session other(without.model, in_float32());
   Session* const both[] = {&session, &other};
   const std::vector<std::uint64_t> times = time_in_turns(both, inputs);
   if (times[1] >= times[0]) return false;
@@ -258,7 +256,7 @@ void Quantizer::guard_speed(std::span<const RunValue> inputs) {
   }
   if (products().empty()) return;
   const Candidate chosen = build(scheme_);
-  Session session(chosen.model, "cpu");
+  Session session(chosen.model, in_float32());
   Session* const both[] = {&float_session(), &session};
   const std::vector<std::uint64_t> times = time_in_turns(both, inputs);
   if (times[1] > times[0]) {

@@ -115,6 +115,13 @@ std::string Quantizer::report(evn_format format) const {
   const char* const calibration = kCalibrations[static_cast<int>(request_.calibration)];
   if (!request_.dynamic) text += std::string(", ") + calibration + ", " + std::to_string(batches_) + " batches";
   text += "\n  " + std::to_string(count) + " of " + std::to_string(graph.nodes.size()) + " nodes are quantized\n";
+  const std::pair<const char*, std::size_t> kRefined[] = {{"equalized_pairs", static_cast<std::size_t>(equalized_)},
+                                                          {"smoothed_inputs", smoothed_},
+                                                          {"corrected_biases", bias_shifts_.size()}};
+  for (const auto& [key, n] : kRefined) {
+    json.field(key, std::uint64_t{n});
+    if (n > 0) text += std::string("  ") + key + ": " + std::to_string(n) + "\n";
+  }
   write_guard(json, text);
   write_layers(json, text);
   json.field("float_bytes", float_bytes_);

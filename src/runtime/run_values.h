@@ -2,9 +2,24 @@
 #pragma once
 
 #include "quant/closeness.h"
-#include "runtime/host_run.h"
+#include "runtime/session.h"
 
 namespace evn {
+
+// On the CPU, whatever precision the configuration allows.
+inline SessionRequest in_float32() {
+  SessionRequest request("cpu");
+  request.keep_fp32 = {"*"};
+  return request;
+}
+
+inline std::vector<RunValue> run_once(Session& session, std::span<const RunValue> inputs) {
+  std::vector<RunValue> outputs(session.graph().outputs.size());
+  RunRequest request;
+  request.allow_copies = true;
+  session.run(inputs, outputs, request);
+  return outputs;
+}
 
 inline std::span<const float> floats_of(const Tensor& tensor) {
   return {static_cast<const float*>(tensor.buffer().address()), static_cast<std::size_t>(tensor.desc().shape.elements())};

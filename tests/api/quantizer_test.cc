@@ -81,7 +81,8 @@ TEST_F(QuantizerMisuse, OptionsThatMeanNothingAreRefused) {
   refused([](auto& o) { o.activation = EVN_DTYPE_FLOAT32; });
   refused([](auto& o) { o.percentile = 101; });
   refused([](auto& o) { o.percentile = __builtin_nan(""); });
-  refused([](auto& o) { o.flags = 2; });
+  refused([](auto& o) { o.flags = 8; });
+  refused([](auto& o) { o.mode = EVN_QUANTIZE_DYNAMIC, o.flags = EVN_QUANTIZE_SMOOTH; });
   refused([](auto& o) { o.keep_count = 1; });
   refused([](auto& o) { o.data = nullptr; });
   refused([](auto& o) { o.struct_size = 12; });

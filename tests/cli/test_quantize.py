@@ -98,7 +98,8 @@ def cosine(a, b):
     return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
 
 
-@pytest.mark.parametrize("options", [[], ["--method", "percentile"], ["--method", "entropy"], ["--method", "mse"], ["--int8"], ["--per-tensor"]],
+@pytest.mark.parametrize("options", [[], ["--method", "percentile"], ["--method", "entropy"], ["--method", "mse"], ["--int8"], ["--per-tensor"],
+                                     ["--equalize"], ["--correct-bias"], ["--smooth"], ["--per-tensor", "--equalize", "--correct-bias"]],
                          ids=lambda o: " ".join(o) or "minmax")
 def test_a_network_in_8_bits_is_near_the_network(network, batches, tmp_path, options):
     folder, held = batches

@@ -40,6 +40,7 @@ evn_status quantize(const std::string& from, const std::string& to, bool guarded
   options.thread_count = 1;
   evn_quantizer_options how = EVN_QUANTIZER_OPTIONS_INIT;
   how.calibration = EVN_CALIBRATION_MSE;
+  if (guarded) how.flags = EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS;
   evn_status s = evn_runtime_create(&options, &u.runtime, error);
   if (s == EVN_OK) s = evn_runtime_device_find(u.runtime, "cpu", &u.cpu, error);
   if (s == EVN_OK) s = evn_tensor_create(u.cpu, EVN_DTYPE_FLOAT32, dims, 4, 0, &u.input, error);

@@ -101,6 +101,15 @@ TEST(Range, MseAndEntropyCutLongTails) {
   EXPECT_LT(choose_range(seen, Calibration::kEntropy, 0).high, 16);
 }
 
+// What a Relu leaves: most elements are zero, the others lie evenly up to 6.
+TEST(Range, EntropyDoesNotCutForTheZerosOfARelu) {
+  Observer seen(true);
+  std::vector<float> x(20000, 0.0f);
+  for (std::size_t i = 0; i < x.size(); i += 5) x[i] = 6.0f * static_cast<float>(i) / static_cast<float>(x.size());
+  ASSERT_TRUE(seen.add(x));
+  EXPECT_GT(choose_range(seen, Calibration::kEntropy, 0).high, 5.0f);
+}
+
 TEST(Params, ZeroIsExactAndTheEndsAreReached) {
   const QuantParams p = params_of({-1, 3}, DType::kUint8);
   EXPECT_FLOAT_EQ(p.scale, 4.0f / 255);

@@ -26,14 +26,15 @@ class Quantizer(_Object):
     dynamic     MatMul and Gemm alone, with scales made in each run; no calibration
     activation  "uint8" or "int8"
     per_tensor  one scale for each weight in place of one for each output channel
+    equalize, smooth, correct_bias  cross-layer equalization, SmoothQuant, bias correction; not with dynamic
     keep        nodes that stay float32: globs of their names, or "type:Softmax"
     progress    progress(what, done, total); what it raises cancels, and is lost
     """
 
     _release = "evn_quantizer_release"
 
-    def __init__(self, runtime, model, *, method="minmax", percentile=None, dynamic=False, activation="uint8", per_tensor=False, keep=(),
-                 progress=None, external_dir=None):
+    def __init__(self, runtime, model, *, method="minmax", percentile=None, dynamic=False, activation="uint8", per_tensor=False, equalize=False,
+                 smooth=False, correct_bias=False, keep=(), progress=None, external_dir=None):
         lib, handle, error = library(), _raw.evn_quantizer(), new_error()
         for what, value, known in (("method", method, _METHODS), ("activation", activation, _ACTIVATIONS)):
             if value not in known:
@@ -42,7 +43,9 @@ class Quantizer(_Object):
         options.mode = _raw.EVN_QUANTIZE_DYNAMIC if dynamic else _raw.EVN_QUANTIZE_STATIC
         options.calibration, options.activation = _METHODS[method], _ACTIVATIONS[activation]
         options.percentile = 0 if percentile is None else percentile
-        options.flags = _raw.EVN_QUANTIZE_PER_TENSOR if per_tensor else 0
+        flags = ((per_tensor, _raw.EVN_QUANTIZE_PER_TENSOR), (equalize, _raw.EVN_QUANTIZE_EQUALIZE), (smooth, _raw.EVN_QUANTIZE_SMOOTH),
+                 (correct_bias, _raw.EVN_QUANTIZE_CORRECT_BIAS))
+        options.flags = sum(flag for wanted, flag in flags if wanted)
         patterns = (ctypes.c_char_p * len(keep))(*(c_text(pattern) for pattern in keep))
         options.keep, options.keep_count = patterns, len(keep)
         self._progress = _raw.evn_quantize_progress(self._guard(progress)) if progress is not None else _raw.evn_quantize_progress()
