@@ -10,8 +10,9 @@
  *
  * Weights become int8, symmetric, with a scale for each output channel; biases int32. Static: activations have scales too,
  * from calibration; the model then has QuantizeLinear and DequantizeLinear around what is quantized (ONNX's QDQ form).
- * Dynamic: MatMul and Gemm alone are quantized, and each run makes the scales of their inputs (DynamicQuantizeLinear,
- * MatMulInteger). A model of an opset that lacks these operators, 7 or newer, is written in opset 13. A model with If, Loop,
+ * Rows that a Gather takes from a constant matrix (embeddings) have a scale each.
+ * Dynamic: MatMul, Gemm and such a Gather alone are quantized, and each run makes the scales of their inputs
+ * (DynamicQuantizeLinear, MatMulInteger). A model of an opset that lacks these operators, 7 or newer, is written in opset 13. A model with If, Loop,
  * Scan or SequenceMap cannot be quantized yet. */
 #ifndef EVENER_QUANTIZE_H
 #define EVENER_QUANTIZE_H

@@ -39,6 +39,11 @@ class Rewriter {
         if (made_of_bytes_[at(v)] || makes_bytes(q.role)) v = quantized_[at(v)];
       }
       const std::vector<ValueId> made = node.outputs;
+      if (q.role == QuantRole::kTable) {
+        replace_table(node);
+        for (const ValueId v : made) pass_through(v);
+        continue;
+      }
       for (const ValueId v : made) {
         if (v != kNoValue) made_of_bytes_[at(v)] = makes_bytes(q.role);
       }
@@ -55,6 +60,8 @@ class Rewriter {
     for (std::size_t i = 0; i < old.size(); ++i) {
       if (scheme_.nodes[i].role == QuantRole::kProduct) {
         replace_product(std::move(old[i]), scheme_.nodes[i], made);
+      } else if (scheme_.nodes[i].role == QuantRole::kTable) {
+        replace_table(old[i]);
       } else {
         graph_.nodes.push_back(std::move(old[i]));
       }
@@ -76,6 +83,8 @@ class Rewriter {
   std::vector<ValueId> quantized_;  // by old value: what stands for it in 8 bits and back
   // By weight, axis and the input by whose smoothing its rows are multiplied: its numbers, dequantized.
   std::map<std::tuple<ValueId, int, ValueId>, std::pair<QuantizedWeight, ValueId>> weights_;
+
+  std::map<ValueId, std::pair<ValueId, ValueId>> tables_;  // by matrix: its bytes, and a column of scales
 
   static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
@@ -227,6 +236,24 @@ class Rewriter {
     std::vector<float> scales;
     for (const float s : numbers.scales) scales.push_back(input_scale * s);
     node.inputs[static_cast<std::size_t>(q.bias)] = dequantized(b.name, values, scales, numbers.scales.size() == 1 && axis_of(q) < 0 ? -1 : 0, false);
+  }
+
+  // Rows of bytes times their scales.
+  void replace_table(const Node& node) {
+    const ValueId table = node.inputs[0], rows = node.inputs[1];
+    const auto [it, is_new] = tables_.try_emplace(table);
+    if (is_new) {
+      const std::string name = graph_.values[at(table)].name;
+      const QuantizedWeight q = quantize_weight(*graph_.values[at(table)].constant, 0, options_.ledger);
+      const Shape column{static_cast<std::int64_t>(q.scales.size()), 1};
+      it->second = {add_constant(name + "_quantized", q.values), add_constant(name + "_scales", weight_of_floats(column, q.scales, options_.ledger))};
+    }
+    const ValueId bytes = add_value(node.name + "_bytes", DType::kInt8), steps = add_value(node.name + "_steps", DType::kFloat32);
+    const ValueId scales = add_value(node.name + "_scales", DType::kFloat32);
+    add_node("Gather", node.name + "_bytes_Gather", {it->second.first, rows}, {bytes});
+    add_node("Gather", node.name + "_scales_Gather", {it->second.second, rows}, {scales});
+    add_node("Cast", node.name + "_Cast", {bytes}, {steps}).attributes.push_back({"to", std::int64_t{EVN_DTYPE_FLOAT32}});
+    add_node("Mul", node.name + "_Mul", {steps, scales}, {node.outputs[0]});
   }
 
   void replace_product(Node node, const QuantNode& q, std::map<ValueId, Dynamic>& made) {

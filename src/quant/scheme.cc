@@ -8,6 +8,8 @@
 namespace evn {
 namespace {
 
+constexpr std::int64_t kLeastTable = 4096;  // elements for which two more nodes are worth it
+
 bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) {
   return node.domain.empty() && std::find(names.begin(), names.end(), node.op_type) != names.end();
 }
@@ -33,7 +35,10 @@ class Maker {
   }
 
   QuantScheme make() {
-    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) find_product(i);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      find_product(i);
+      find_table(i);
+    }
     if (!options_.dynamic) {
       for (std::size_t i = 0; i < graph_.nodes.size(); ++i) join(i);
       while (leave()) {
@@ -102,6 +107,20 @@ class Maker {
     q.weight = 1;
     q.bias = has_bias ? 2 : -1;
     q.weight_axis = conv ? 0 : gemm && int_attribute_of(node, "transB", 0) != 0 ? 0 : 1;
+  }
+
+  void find_table(std::size_t i) {
+    const Node& node = graph_.nodes[i];
+    QuantNode& q = s_.nodes[i];
+    if (!is_one_of(node, {"Gather"}) || node.region >= 0 || int_attribute_of(node, "axis", 0) != 0) return;
+    if (!is_constant(node.inputs[0]) || !is_float(node.inputs[0]) || is_constant(node.inputs[1])) return;
+    const Shape& table = value(node.inputs[0]).shape;
+    if (table.rank() != 2 || table.elements() < kLeastTable || is_kept(node, &q.reason)) return;
+    if (i < options_.refused.size() && !options_.refused[i].empty()) {
+      q.reason = options_.refused[i];
+      return;
+    }
+    q.role = QuantRole::kTable;
   }
 
   // The value that stands for what the node makes: behind a Relu or Clip that alone reads it.

@@ -5,6 +5,7 @@
 //   reads it. Nodes that only hand elements on (MaxPool, Reshape, Concat, ...) share one scale with what they read.
 //   Element-wise nodes that compute a function of one quantized value (Sigmoid; hard-swish in four nodes) stay as they are between the
 //   value in 8 bits and its function's in 8 bits: an engine may make one table of 256 elements of them.
+//   Rows that a Gather takes from a large constant matrix (embeddings) are float32 again behind it.
 //   A Relu or Clip that alone reads a product or a node between is computed with it: the value behind it is the one that is quantized.
 #pragma once
 
@@ -22,6 +23,7 @@ enum class QuantRole : std::uint8_t {
   kHandsOn,   // moves 8 bits
   kFunction,  // element-wise, of one quantized value
   kBounds,    // Relu or Clip, computed with the node before it
+  kTable,     // a Gather of a constant matrix's rows, kept in 8 bits with a scale for each row
 };
 
 struct QuantNode {
@@ -49,7 +51,9 @@ struct SchemeOptions {
 };
 
 // Whether a node of this role makes its value from 8-bit numbers: then who reads the value reads what 8 bits leave of it.
-inline bool makes_bytes(QuantRole role) { return role != QuantRole::kFloat && role != QuantRole::kFunction; }
+inline bool makes_bytes(QuantRole role) {
+  return role != QuantRole::kFloat && role != QuantRole::kFunction && role != QuantRole::kTable;
+}
 
 // The graph has been validated and its types inferred.
 QuantScheme make_scheme(const Graph& graph, const SchemeOptions& options);

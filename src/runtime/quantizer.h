@@ -132,7 +132,7 @@ class Quantizer {
   void write_layers(JsonWriter& json, std::string& text) const;
 
   // quantizer_guard.cc
-  std::vector<std::size_t> products() const;
+  std::vector<std::size_t> products() const, quantized_layers() const;
   void take_back(std::span<const std::size_t> nodes, const std::string& reason);
   std::vector<RunValue> run_probe(std::span<const RunValue> inputs, std::vector<std::size_t>* layers) const;
   void probe_layers(std::span<const RunValue> inputs);

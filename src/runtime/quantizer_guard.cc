@@ -72,6 +72,15 @@ std::vector<std::size_t> Quantizer::products() const {
   return nodes;
 }
 
+// Products and tables.
+std::vector<std::size_t> Quantizer::quantized_layers() const {
+  std::vector<std::size_t> nodes = products();
+  for (std::size_t i = 0; i < scheme_.nodes.size(); ++i) {
+    if (scheme_.nodes[i].role == QuantRole::kTable) nodes.push_back(i);
+  }
+  return nodes;
+}
+
 void Quantizer::take_back(std::span<const std::size_t> nodes, const std::string& reason) {
   refused_.resize(model_.graph.nodes.size());
   for (const std::size_t n : nodes) refused_[n] = reason;
@@ -260,7 +269,7 @@ void Quantizer::guard_speed(std::span<const RunValue> inputs) {
   Session* const both[] = {&float_session(), &session};
   const std::vector<std::uint64_t> times = time_in_turns(both, inputs);
   if (times[1] > times[0]) {
-    take_back(products(), "guard: the whole model takes " + ms_text(times[1]) + " in 8 bits, " + ms_text(times[0]) + " in float32");
+    take_back(quantized_layers(), "guard: the whole model takes " + ms_text(times[1]) + " in 8 bits, " + ms_text(times[0]) + " in float32");
   }
 }
 

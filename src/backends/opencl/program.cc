@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backends/opencl/source.h"
+#include "base/inflate.h"
 #include "base/os/os.h"
 #include "version.h"
 
@@ -11,9 +12,9 @@ namespace {
 
 constexpr std::size_t kMaxBinaryBytes = 64u << 20;
 
-std::string_view find_source(std::string_view name) {
+std::string find_source(std::string_view name) {
   for (const OpenClSource& source : opencl_sources()) {
-    if (name == source.name) return source.text;
+    if (name == source.name) return inflate(source.deflated, source.size);
   }
   fail(EVN_ERROR_INTERNAL, "there is no OpenCL source \"%.*s\"", static_cast<int>(name.size()), name.data());
 }
@@ -57,11 +58,12 @@ cl_kernel OpenClPrograms::kernel(const OpenClFunction& function) {
 }
 
 std::string OpenClPrograms::identity_text(std::string_view text) const {
+  const std::string common = find_source("common");
   std::string all;
   for (const std::string_view part : {std::string_view(EVN_VERSION_STRING), std::string_view(options_), std::string_view(found_.name),
                                       std::string_view(found_.vendor), std::string_view(found_.driver_version),
                                       std::string_view(found_.platform_name), std::string_view(found_.platform_version),
-                                      find_source("common"), text}) {
+                                      std::string_view(common), text}) {
     all += part;
     all.push_back('\0');
   }
@@ -73,7 +75,7 @@ cl_program OpenClPrograms::program(std::string_view source) {
     if (built.source == source) return built.program.get();
   }
   programs_.reserve(programs_.size() + 1);
-  const std::string_view text = find_source(source);
+  const std::string text = find_source(source);
   const std::uint64_t begin_ns = os::now_ns();
   const CacheFile cached(cache_dir_, "opencl", cache_dir_.empty() ? std::string() : identity_text(text));
   ClProgram program = restore(cached);
@@ -115,7 +117,7 @@ ClProgram OpenClPrograms::restore(const CacheFile& cached) {
 }
 
 ClProgram OpenClPrograms::compile(std::string_view source, std::string_view text) {
-  const std::string_view common = find_source("common");
+  const std::string common = find_source("common");
   const char* texts[] = {common.data(), text.data()};
   const std::size_t sizes[] = {common.size(), text.size()};
   cl_int code = CL_SUCCESS;

@@ -1,14 +1,15 @@
-// OpenCL C sources that are built into the library: kernels/<name>.cl, written as text by cmake/embed.cmake.
+// OpenCL C sources that are built into the library: kernels/<name>.cl, compressed by cmake/embed.cmake.
 #pragma once
 
+#include <cstddef>
 #include <span>
-#include <string_view>
 
 namespace evn {
 
 struct OpenClSource {
   const char* name;  // file name without its ending
-  std::string_view text;
+  std::span<const unsigned char> deflated;
+  std::size_t size;  // of the text, in bytes
 };
 
 std::span<const OpenClSource> opencl_sources();
