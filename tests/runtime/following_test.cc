@@ -35,7 +35,8 @@ class FollowingTest : public RuntimeTest {
     int absorbed = 0;
     for (std::size_t at = 0; (at = text.find("  Add ", at)) != std::string::npos; ++at) {
       const std::string line = text.substr(at, text.find('\n', at) - at);
-      absorbed += line.find("conv_") != std::string::npos || line.find("_packed") != std::string::npos;
+      absorbed += line.find("conv_") != std::string::npos || line.find("_packed") != std::string::npos ||
+                  line.find("matmul_nbits") != std::string::npos;
     }
     return absorbed;
   }
@@ -109,6 +110,22 @@ TEST_F(FollowingTest, BiasAndResidualOfMatMul) {
   w_.add_node("Add", {"b2", "d"}, {"e"});
   w_.add_node("Add", {"x", "e"}, {"y"});
   EXPECT_EQ(check({{random_tensor({1, 5, 24}, 1)}, {random_tensor({3, 70, 24}, 2)}, {random_tensor({1, 1, 24}, 3)}}), 3);
+}
+
+// What is added stands where a node without zero points or bias has none.
+TEST_F(FollowingTest, ResidualOfMatMulNBits) {
+  w_.import("com.microsoft", 1).add_input("x", kF32, {"N", "S", 32}).add_output("y", kF32);
+  std::vector<std::uint8_t> elements(32 * 16);
+  for (std::uint8_t& e : elements) e = static_cast<std::uint8_t>(random_());
+  w_.add_initializer("w", {32, 1, 16}, elements);
+  weight("s", {32, 1});
+  const std::vector<Attr> dims{{"K", 32}, {"N", 32}, {"block_size", 32}};
+  w_.add_node("MatMulNBits", {"x", "w", "s"}, {"a"}, dims, "first", "com.microsoft");
+  w_.add_node("Add", {"a", "x"}, {"b"});
+  weight("bias", {32});
+  w_.add_node("MatMulNBits", {"b", "w", "s", "", "", "bias"}, {"c"}, dims, "second", "com.microsoft");
+  w_.add_node("Add", {"c", "b"}, {"y"});
+  EXPECT_EQ(check({{random_tensor({1, 1, 32}, 1)}, {random_tensor({3, 20, 32}, 2)}, {random_tensor({1, 3, 32}, 3)}}), 2);
 }
 
 // The weight's columns are its first axis here: a sum that widens the product is no bias of it. The other one is folded before.

@@ -27,7 +27,8 @@ struct NBitsState {
   ProductTiling tiling;
 };
 
-bool given(const OpDesc& d, int i) { return d.has_input(i); }
+// Of the node's own inputs: a residual may stand where one that is not given would.
+bool given(const OpDesc& d, int i) { return d.has_input(i) && i != d.residual; }
 
 Refusal supports(const OpDesc& d) {
   for (const int i : {kA, kScales, kBias}) {
