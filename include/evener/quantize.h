@@ -13,7 +13,15 @@
  * Rows that a Gather takes from a constant matrix (embeddings) have a scale each.
  * Dynamic: MatMul, Gemm and such a Gather alone are quantized, and each run makes the scales of their inputs
  * (DynamicQuantizeLinear, MatMulInteger). A model of an opset that lacks these operators, 7 or newer, is written in opset 13. A model with If, Loop,
- * Scan or SequenceMap cannot be quantized yet. */
+ * Scan or SequenceMap cannot be quantized yet.
+ *
+ * Weights alone: those of MatMul and Gemm get 8 bits, symmetric, or 4, with zero points, and a scale for each block of
+ * `block_size` (DequantizeLinear with blocks: the model is written in opset 21; or com.microsoft's MatMulNBits); Conv and
+ * tables of Gather (embeddings) 8 bits, symmetric, with a scale for each channel or row. Computed is in float32. Float16:
+ * MatMul, Gemm, Conv and what follows them compute in float16, as far as it is not sensitive (softmax, normalizations,
+ * reductions, ... stay float32), and so are their weights; inputs and outputs of the model stay float32. A node with a
+ * constant beyond 65504 stays float32. Bfloat16: the same weights alone are bfloat16, with a Cast behind each. Evener
+ * computes in float32 with either, and widens such weights when it loads them. */
 #ifndef EVENER_QUANTIZE_H
 #define EVENER_QUANTIZE_H
 
@@ -28,7 +36,13 @@ extern "C" {
 typedef struct evn_quantizer_handle *evn_quantizer; /* a model that is being quantized */
 
 typedef int32_t evn_quantize_mode;
-enum { EVN_QUANTIZE_STATIC = 0, EVN_QUANTIZE_DYNAMIC = 1 };
+enum {
+  EVN_QUANTIZE_STATIC = 0,
+  EVN_QUANTIZE_DYNAMIC = 1,
+  EVN_QUANTIZE_WEIGHTS = 2,  /* weights alone, in 8 or 4 bits; no calibration, as in the two below */
+  EVN_QUANTIZE_FLOAT16 = 3,
+  EVN_QUANTIZE_BFLOAT16 = 4
+};
 
 /* How the range of an activation is chosen from what calibration has seen of it. */
 typedef int32_t evn_calibration;
@@ -41,6 +55,8 @@ enum {
 
 enum {
   EVN_QUANTIZE_PER_TENSOR = 1,    /* one scale for each weight */
+  EVN_QUANTIZE_CONTRIB = 2,       /* EVN_QUANTIZE_WEIGHTS: MatMul and Gemm as com.microsoft's MatMulNBits, for which ONNX Runtime has
+                                     kernels too */
   /* Static quantization only: */
   EVN_QUANTIZE_EQUALIZE = 16,     /* cross-layer equalization, before calibration: between two Conv or two Gemm, of which one alone
                                      reads the other through Relu and pools, ranges of channels are balanced */
@@ -68,8 +84,11 @@ typedef struct evn_quantizer_options {
   const void *data;              /* the model's bytes, which are copied, when path is NULL */
   size_t size;                   /* bytes of data */
   const char *external_dir;      /* as in evn_model_options, for a model from `data` */
+  uint32_t weight_bits;          /* of EVN_QUANTIZE_WEIGHTS: 8 or 4, of MatMul and Gemm; 0: 8 */
+  uint32_t block_size;           /* of EVN_QUANTIZE_WEIGHTS: so many elements of a column share a scale, a power of two from 16
+                                    on; 0: 32 */
 } evn_quantizer_options;
-#define EVN_QUANTIZER_OPTIONS_INIT {sizeof(evn_quantizer_options), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL}
+#define EVN_QUANTIZER_OPTIONS_INIT {sizeof(evn_quantizer_options), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, 0, 0}
 
 /* Reads a float32 model and decides which of its nodes are to be quantized.
  *   path     an ONNX file, or NULL: `data` of the options
@@ -91,7 +110,7 @@ EVN_API evn_status evn_quantizer_find_input(evn_quantizer quantizer, const char 
 
 /* Runs the float32 model over one calibration batch and keeps what its activations show. Tensors: as evn_session_run takes
  * them. Returns what evn_session_run returns; EVN_ERROR_INVALID_ARGUMENT (an activation is NaN or infinite: it is named);
- * EVN_ERROR_WRONG_STATE (after finish or save, or with EVN_QUANTIZE_DYNAMIC); EVN_ERROR_CANCELLED. A batch that fails has
+ * EVN_ERROR_WRONG_STATE (after finish or save, or with another mode than EVN_QUANTIZE_STATIC); EVN_ERROR_CANCELLED. A batch that fails has
  * no effect. */
 EVN_API evn_status evn_quantizer_add_batch(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count,
                                            evn_error *error);

@@ -9,13 +9,37 @@ namespace {
 
 using namespace evn;
 
+// What is of some modes alone.
+void read_weights(const evn_quantizer_options& o, QuantizerRequest* request) {
+  const bool weights = request->mode == QuantMode::kWeights, bytes = request->mode <= QuantMode::kDynamic;
+  const auto refuse = [](const char* field) { fail(EVN_ERROR_INVALID_ARGUMENT, "%s means nothing in this mode", field); };
+  if (!weights && o.weight_bits != 0) refuse("weight_bits");
+  if (!weights && o.block_size != 0) refuse("block_size");
+  if (!weights && (o.flags & EVN_QUANTIZE_CONTRIB) != 0) refuse("EVN_QUANTIZE_CONTRIB of flags");
+  if (!bytes && (o.flags & ~static_cast<uint32_t>(EVN_QUANTIZE_CONTRIB)) != 0) refuse("flags");
+  if (!bytes && o.calibration != 0) refuse("calibration");
+  if (!bytes && o.activation != 0) refuse("activation");
+  if (!bytes && o.percentile != 0) refuse("percentile");
+  if (o.weight_bits != 0 && o.weight_bits != 4 && o.weight_bits != 8) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "weight_bits is %u, which is neither 4 nor 8", o.weight_bits);
+  }
+  if (o.weight_bits != 0) request->weight_bits = static_cast<int>(o.weight_bits);
+  if (o.block_size != 0 && (o.block_size < 16 || o.block_size > 65536 || (o.block_size & (o.block_size - 1)) != 0)) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "block_size is %u, which is no power of two from 16 to 65536", o.block_size);
+  }
+  if (o.block_size != 0) request->block_size = o.block_size;
+  request->contrib = (o.flags & EVN_QUANTIZE_CONTRIB) != 0;
+}
+
 QuantizerRequest read(const char* path, const evn_quantizer_options* options) {
   const evn_quantizer_options defaults = EVN_QUANTIZER_OPTIONS_INIT;
-  const evn_quantizer_options o = read_options(options, defaults, sizeof(evn_quantizer_options));
+  const evn_quantizer_options o = read_options(options, defaults, offsetof(evn_quantizer_options, weight_bits));
   QuantizerRequest request;
   request.source = read_source(path, o);
-  if (o.mode != EVN_QUANTIZE_STATIC && o.mode != EVN_QUANTIZE_DYNAMIC) fail(EVN_ERROR_INVALID_ARGUMENT, "mode is %d", o.mode);
+  if (o.mode < EVN_QUANTIZE_STATIC || o.mode > EVN_QUANTIZE_BFLOAT16) fail(EVN_ERROR_INVALID_ARGUMENT, "mode is %d", o.mode);
+  request.mode = static_cast<QuantMode>(o.mode);
   request.dynamic = o.mode == EVN_QUANTIZE_DYNAMIC;
+  read_weights(o, &request);
   if (o.calibration < EVN_CALIBRATION_MINMAX || o.calibration > EVN_CALIBRATION_MSE) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "calibration is %d", o.calibration);
   }
@@ -29,7 +53,7 @@ QuantizerRequest read(const char* path, const evn_quantizer_options* options) {
   }
   if (o.percentile != 0) request.percentile = o.percentile;
   constexpr auto kStatic = static_cast<uint32_t>(EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS);
-  if ((o.flags & ~(kStatic | EVN_QUANTIZE_PER_TENSOR)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
+  if ((o.flags & ~(kStatic | EVN_QUANTIZE_PER_TENSOR | EVN_QUANTIZE_CONTRIB)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
   if ((o.flags & kStatic) != 0 && request.dynamic) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u: equalization, smoothing and the correction of biases are for static quantization", o.flags);
   }

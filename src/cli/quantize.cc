@@ -100,31 +100,46 @@ void feed(const Runtime& runtime, const Quantizer& quantizer, const std::vector<
   }
 }
 
+evn_quantize_mode mode_of(const Arguments& arguments) {
+  constexpr std::string_view kModes[] = {"static", "dynamic", "weights", "float16", "bfloat16"};
+  const char* const text = arguments.get("--mode");
+  if (text != nullptr && arguments.has("--dynamic")) fail_usage("--mode and --dynamic are both given");
+  if (text == nullptr) return arguments.has("--dynamic") ? EVN_QUANTIZE_DYNAMIC : EVN_QUANTIZE_STATIC;
+  const auto it = std::find(std::begin(kModes), std::end(kModes), std::string_view(text));
+  if (it == std::end(kModes)) fail_usage("--mode is static, dynamic, weights, float16 or bfloat16, not \"%s\"", text);
+  return static_cast<evn_quantize_mode>(it - std::begin(kModes));
+}
+
 }  // namespace
 
 int run_quantize(const Arguments& arguments) {
   const char* const to = arguments.get("-o");
   if (to == nullptr) fail_usage("quantize needs -o FILE");
-  const bool dynamic = arguments.has("--dynamic");
-  if (dynamic && arguments.has("--calibration")) fail_usage("--dynamic needs no --calibration");
-  if (!dynamic && !arguments.has("--calibration")) fail_usage("quantize needs --calibration, or --dynamic");
+  const evn_quantize_mode mode = mode_of(arguments);
+  const bool is_static = mode == EVN_QUANTIZE_STATIC;
+  if (!is_static && arguments.has("--calibration")) fail_usage("only static quantization takes --calibration");
+  if (is_static && !arguments.has("--calibration")) fail_usage("quantize needs --calibration, or another --mode");
   const std::vector<std::string> calibration = archives(arguments, "--calibration"), verification = archives(arguments, "--verify");
   std::vector<std::string> held = archives(arguments, "--guard");
   if (!held.empty() && arguments.has("--no-guard")) fail_usage("--guard and --no-guard are both given");
   if (held.empty() && !verification.empty()) held.push_back(verification.front());
   if (held.empty() && !calibration.empty()) held.push_back(calibration.back());
-  if (arguments.has("--no-guard")) held.clear();
+  if (mode > EVN_QUANTIZE_DYNAMIC && arguments.has("--guard")) fail_usage("--guard is for static and dynamic quantization");
+  if (mode > EVN_QUANTIZE_DYNAMIC || arguments.has("--no-guard")) held.clear();
   const evn_guard_options guard = guard_of(arguments);
   evn_quantizer_options options = EVN_QUANTIZER_OPTIONS_INIT;
-  options.mode = dynamic ? EVN_QUANTIZE_DYNAMIC : EVN_QUANTIZE_STATIC;
+  options.mode = mode;
   options.calibration = method_of(arguments);
   options.percentile = number_of(arguments, "--percentile", 50, 100);
-  options.activation = arguments.has("--int8") ? EVN_DTYPE_INT8 : EVN_DTYPE_UINT8;
+  options.activation = arguments.has("--int8") ? EVN_DTYPE_INT8 : 0;
   constexpr std::pair<const char*, std::uint32_t> kFlags[] = {{"--per-tensor", EVN_QUANTIZE_PER_TENSOR},
                                                               {"--equalize", EVN_QUANTIZE_EQUALIZE},
                                                               {"--smooth", EVN_QUANTIZE_SMOOTH},
-                                                              {"--correct-bias", EVN_QUANTIZE_CORRECT_BIAS}};
+                                                              {"--correct-bias", EVN_QUANTIZE_CORRECT_BIAS},
+                                                              {"--contrib", EVN_QUANTIZE_CONTRIB}};
   for (const auto& [option, flag] : kFlags) options.flags |= arguments.has(option) ? flag : 0;
+  options.weight_bits = static_cast<std::uint32_t>(number_of(arguments, "--bits", 1, 64));
+  options.block_size = static_cast<std::uint32_t>(number_of(arguments, "--block", 1, 65536));
   const std::vector<std::string> keep = arguments.all("--keep");
   std::vector<const char*> patterns;
   for (const std::string& k : keep) patterns.push_back(k.c_str());

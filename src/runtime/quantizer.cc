@@ -12,8 +12,15 @@ namespace evn {
 namespace {
 
 // The first opsets that have DynamicQuantizeLinear, and scales by channel.
-constexpr std::int64_t kDynamicOpset = 11, kStaticOpset = 13;
+constexpr std::int64_t kDynamicOpset = 11, kStaticOpset = 13, kBlocksOpset = 21;
 constexpr int kTimedRuns = 3;  // of each model for each verified batch, in turns
+
+void import_contrib(Model& model) {
+  constexpr const char* kContrib = "com.microsoft";
+  if (std::none_of(model.opsets.begin(), model.opsets.end(), [&](const OpsetImport& o) { return o.domain == kContrib; })) {
+    model.opsets.push_back({kContrib, 1});
+  }
+}
 
 }  // namespace
 
@@ -21,7 +28,7 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
   model_ = read_plain_model(runtime_, request_.source);
   request_.source.data = nullptr;
   check_model();
-  if (opset_of(model_) < (request_.dynamic ? kDynamicOpset : kStaticOpset)) raise_opset(model_, kStaticOpset, runtime_->cpu().ledger());
+  raise_to_needed_opset();
   scheme_ = calibrated_ = scheme_without({});
   const auto products = std::count_if(scheme_.nodes.begin(), scheme_.nodes.end(), [](const QuantNode& q) { return q.role == QuantRole::kProduct; });
   if (products == 0) {
@@ -35,7 +42,15 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
   if (request_.equalize) equalized_ = equalize_layers(model_.graph, scheme_, runtime_->cpu().ledger());
   const SavedModel plain = save_onnx(model_);  // also finds what cannot be saved before anybody calibrates
   float_bytes_ = plain.size;
-  if (!request_.dynamic) open_observing();
+  if (request_.mode == QuantMode::kStatic) open_observing();
+}
+
+void Quantizer::raise_to_needed_opset() {
+  std::int64_t least = kStaticOpset, wanted = kStaticOpset;
+  if (request_.mode == QuantMode::kDynamic) least = kDynamicOpset;
+  if (request_.mode == QuantMode::kWeights && !request_.contrib) least = wanted = kBlocksOpset;
+  if (request_.mode == QuantMode::kFloat16) return;  // as old as float32
+  if (opset_of(model_) < least) raise_opset(model_, wanted, runtime_->cpu().ledger());
 }
 
 void Quantizer::check_model() const {
@@ -81,7 +96,7 @@ void Quantizer::progress(const char* what, std::uint64_t done, std::uint64_t tot
 
 void Quantizer::add_batch(std::span<const RunValue> inputs) {
   const std::lock_guard lock(mutex_);
-  if (request_.dynamic) fail(EVN_ERROR_WRONG_STATE, "dynamic quantization needs no calibration");
+  if (request_.mode != QuantMode::kStatic) fail(EVN_ERROR_WRONG_STATE, "only static quantization is calibrated");
   if (observing_ == nullptr) fail(EVN_ERROR_WRONG_STATE, "the model is quantized already");
   progress("calibrate", batches_, 0);
   RunRequest request;
@@ -120,6 +135,8 @@ void Quantizer::add_batch(std::span<const RunValue> inputs) {
 }
 
 QuantScheme Quantizer::scheme_without(const std::vector<std::string>& refused) const {
+  if (request_.mode == QuantMode::kWeights) return make_weight_scheme(model_.graph, request_.keep, weight_options());
+  if (is_half()) return make_half_scheme(model_.graph, request_.keep, half_type());
   QuantScheme scheme = make_scheme(model_.graph, {request_.keep, request_.dynamic, refused});
   for (const auto& [node, shift] : bias_shifts_) scheme.nodes[node].bias_shift = shift;
   return scheme;
@@ -158,7 +175,12 @@ std::vector<QuantParams> Quantizer::params(const QuantScheme& scheme) const {
 Quantizer::Candidate Quantizer::build(QuantScheme scheme) const {
   Model model = model_;
   const RewriteOptions options = options_of(scheme);
-  if (request_.dynamic) {
+  if (request_.mode == QuantMode::kWeights) {
+    rewrite_weights(&model.graph, scheme, weight_options());
+    if (request_.contrib) import_contrib(model);
+  } else if (is_half()) {
+    convert_half(&model.graph, scheme, half_type(), runtime_->cpu().ledger());
+  } else if (request_.dynamic) {
     rewrite_dynamic(&model.graph, &scheme, options);
   } else {
     const std::vector<QuantParams> numbers = params(scheme);
@@ -172,7 +194,7 @@ Quantizer::Candidate Quantizer::build(QuantScheme scheme) const {
 
 const ModelPtr& Quantizer::finish_locked() {
   if (quantized_ != nullptr) return quantized_;
-  if (!request_.dynamic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
+  if (request_.mode == QuantMode::kStatic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
   progress("quantize", 0, 1);
   refine();
   smoothed_ = options_of(scheme_).smoothing.size();

@@ -9,16 +9,24 @@
 #include "evener/quantize.h"
 #include "model/save.h"
 #include "quant/closeness.h"
+#include "quant/convert_half.h"
 #include "quant/rewrite.h"
+#include "quant/rewrite_weights.h"
 #include "runtime/session.h"
 
 namespace evn {
 
 class JsonWriter;
 
+enum class QuantMode : std::uint8_t { kStatic, kDynamic, kWeights, kFloat16, kBfloat16 };  // as evn_quantize_mode counts them
+
 struct QuantizerRequest {
   ModelSource source;
-  bool dynamic = false;
+  QuantMode mode = QuantMode::kStatic;
+  bool dynamic = false;                // mode is kDynamic
+  int weight_bits = 8;                 // of kWeights
+  std::int64_t block_size = 32;
+  bool contrib = false;
   Calibration calibration = Calibration::kMinMax;
   double percentile = 99.99;
   bool per_tensor = false;
@@ -112,6 +120,12 @@ class Quantizer {
   std::vector<std::uint64_t> float_ns_, quantized_ns_;
 
   void check_model() const;
+  void raise_to_needed_opset();
+  WeightOptions weight_options() const {
+    return {request_.weight_bits, request_.block_size, request_.contrib, runtime_->cpu().ledger()};
+  }
+  bool is_half() const { return request_.mode == QuantMode::kFloat16 || request_.mode == QuantMode::kBfloat16; }
+  DType half_type() const { return request_.mode == QuantMode::kFloat16 ? DType::kFloat16 : DType::kBfloat16; }
   void open_observing();
   ModelPtr load_saved(const SavedModel& saved) const;
   void progress(const char* what, std::uint64_t done, std::uint64_t total) const;

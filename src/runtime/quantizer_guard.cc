@@ -90,6 +90,7 @@ void Quantizer::take_back(std::span<const std::size_t> nodes, const std::string&
 void Quantizer::guard(std::span<const RunValue> inputs, const GuardBudget& budget) {
   const std::lock_guard lock(mutex_);
   if (quantized_ != nullptr) fail(EVN_ERROR_WRONG_STATE, "the model is quantized already");
+  if (request_.mode > QuantMode::kDynamic) fail(EVN_ERROR_WRONG_STATE, "only static and dynamic quantization have a guard");
   if (!request_.dynamic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
   progress("guard", guarded_batches_, 0);
   refine();

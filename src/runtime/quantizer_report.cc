@@ -9,6 +9,7 @@
 namespace evn {
 namespace {
 
+constexpr const char* kModes[] = {"static", "dynamic", "weights", "float16", "bfloat16"};
 constexpr const char* kCalibrations[] = {"minmax", "percentile", "entropy", "mse"};
 
 std::uint64_t median(std::vector<std::uint64_t> values) {
@@ -61,6 +62,7 @@ void Quantizer::write_guard(JsonWriter& json, std::string& text) const {
 
 void Quantizer::write_layers(JsonWriter& json, std::string& text) const {
   const Graph& graph = model_.graph;
+  const char* const reduced = is_half() ? kModes[static_cast<int>(request_.mode)] : "8 bits";
   json.key("nodes");
   json.begin_array();
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -91,7 +93,7 @@ void Quantizer::write_layers(JsonWriter& json, std::string& text) const {
     json.end_object();
     const bool looked_at = figures.closeness.elements > 0 || timed;
     if (q.reason.empty() && !looked_at) continue;
-    text += "  " + graph.nodes[i].op_type + " \"" + graph.nodes[i].name + "\": " + (quantized ? "8 bits" : "float32");
+    text += "  " + graph.nodes[i].op_type + " \"" + graph.nodes[i].name + "\": " + (quantized ? reduced : "float32");
     if (!q.reason.empty()) text += ", " + q.reason;
     if (figures.closeness.elements > 0) text += "; " + fixed_text(figures.closeness.sqnr_db(), 1) + " dB";
     if (timed) text += "; " + ms_text(figures.float_ns) + " in float32, " + ms_text(figures.quantized_ns) + " in 8 bits";
@@ -107,13 +109,15 @@ std::string Quantizer::report(evn_format format) const {
   const auto count = static_cast<std::uint64_t>(std::count_if(scheme_.nodes.begin(), scheme_.nodes.end(), is_quantized));
   JsonWriter json;
   json.begin_object();
-  json.field("mode", request_.dynamic ? "dynamic" : "static");
+  const char* const mode = kModes[static_cast<int>(request_.mode)];
+  json.field("mode", mode);
   json.field("calibration", kCalibrations[static_cast<int>(request_.calibration)]);
   json.field("batches", batches_);
   json.field("quantized_nodes", count);
-  std::string text = std::string(request_.dynamic ? "dynamic" : "static") + " quantization";
+  std::string text = std::string(mode) + (is_half() ? " conversion" : " quantization");
+  if (request_.mode == QuantMode::kWeights) text += ", " + std::to_string(request_.weight_bits) + " bits";
   const char* const calibration = kCalibrations[static_cast<int>(request_.calibration)];
-  if (!request_.dynamic) text += std::string(", ") + calibration + ", " + std::to_string(batches_) + " batches";
+  if (request_.mode == QuantMode::kStatic) text += std::string(", ") + calibration + ", " + std::to_string(batches_) + " batches";
   text += "\n  " + std::to_string(count) + " of " + std::to_string(graph.nodes.size()) + " nodes are quantized\n";
   const std::pair<const char*, std::size_t> kRefined[] = {{"equalized_pairs", static_cast<std::size_t>(equalized_)},
                                                           {"smoothed_inputs", smoothed_},

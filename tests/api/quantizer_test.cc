@@ -98,6 +98,48 @@ TEST_F(QuantizerMisuse, OptionsThatMeanNothingAreRefused) {
   EXPECT_EQ(evn_quantizer_create(runtime, nullptr, &options, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
 }
 
+TEST_F(QuantizerMisuse, OptionsOfAnotherModeAreRefusedByName) {
+  const auto refused = [&](evn_quantize_mode mode, const char* field, auto&& change) {
+    evn_quantizer_options o = options;
+    o.mode = mode;
+    change(o);
+    EXPECT_EQ(create(o), EVN_ERROR_INVALID_ARGUMENT) << field;
+    EXPECT_NE(std::string(error.message).find(field), std::string::npos) << error.message;
+  };
+  refused(5, "mode", [](auto&) {});
+  for (const uint32_t bits : {1u, 3u, 5u, 16u}) refused(EVN_QUANTIZE_WEIGHTS, "weight_bits", [=](auto& o) { o.weight_bits = bits; });
+  for (const uint32_t block : {1u, 7u, 8u, 48u, 131072u}) refused(EVN_QUANTIZE_WEIGHTS, "block_size", [=](auto& o) { o.block_size = block; });
+  for (const evn_quantize_mode mode : {EVN_QUANTIZE_STATIC, EVN_QUANTIZE_DYNAMIC, EVN_QUANTIZE_FLOAT16, EVN_QUANTIZE_BFLOAT16}) {
+    refused(mode, "weight_bits", [](auto& o) { o.weight_bits = 8; });
+    refused(mode, "block_size", [](auto& o) { o.block_size = 32; });
+    refused(mode, "flags", [](auto& o) { o.flags = EVN_QUANTIZE_CONTRIB; });
+  }
+  for (const evn_quantize_mode mode : {EVN_QUANTIZE_WEIGHTS, EVN_QUANTIZE_FLOAT16, EVN_QUANTIZE_BFLOAT16}) {
+    refused(mode, "flags", [](auto& o) { o.flags = EVN_QUANTIZE_PER_TENSOR; });
+    refused(mode, "calibration", [](auto& o) { o.calibration = EVN_CALIBRATION_MSE; });
+    refused(mode, "activation", [](auto& o) { o.activation = EVN_DTYPE_INT8; });
+    refused(mode, "percentile", [](auto& o) { o.percentile = 99; });
+  }
+}
+
+TEST_F(QuantizerMisuse, ModesWithoutCalibrationTakeNoBatchAndHaveNoGuard) {
+  for (const evn_quantize_mode mode : {EVN_QUANTIZE_WEIGHTS, EVN_QUANTIZE_FLOAT16, EVN_QUANTIZE_BFLOAT16}) {
+    evn_quantizer_options o = options;
+    o.mode = mode;
+    ASSERT_EQ(create(o), EVN_OK) << error.message;
+    EXPECT_EQ(evn_quantizer_add_batch(quantizer, &input, 1, &error), EVN_ERROR_WRONG_STATE);
+    EXPECT_EQ(evn_quantizer_guard(quantizer, &input, 1, nullptr, &error), EVN_ERROR_WRONG_STATE);
+    EXPECT_EQ(evn_quantizer_verify(quantizer, &input, 1, &error), EVN_OK) << error.message;
+  }
+}
+
+// A client of the time before weight_bits.
+TEST_F(QuantizerMisuse, OptionsOfTheFirstSizeAreTaken) {
+  options.struct_size = offsetof(evn_quantizer_options, weight_bits);
+  options.weight_bits = 3;  // not the client's
+  EXPECT_EQ(create(options), EVN_OK) << error.message;
+}
+
 TEST_F(QuantizerMisuse, BatchesThatDoNotFitAreRefused) {
   evn_tensor two[2] = {input, input};
   EXPECT_EQ(evn_quantizer_add_batch(quantizer, two, 2, &error), EVN_ERROR_INVALID_ARGUMENT);

@@ -291,3 +291,121 @@ def test_the_guard_looks_at_dynamic_quantization_too(uneven, tmp_path):
     words = (path, "-o", tmp_path / "out.onnx", "--dynamic", "--guard", batch, "--guard-only", "error", "--json")
     nodes = {n["name"]: n for n in json.loads(quantize(*words))["nodes"]}
     assert not nodes["hard"]["quantized"] and nodes["easy"]["quantized"]
+
+
+@pytest.fixture
+def language(tmp_path):
+    """Embeddings, products with and without biases, a Gemm of either kind, layer normalization and softmax."""
+    rng = np.random.default_rng(11)
+    node = helper.make_node
+    nodes = [
+        node("Gather", ["table", "ids"], ["e"], name="embed"),
+        node("LayerNormalization", ["e", "gain", "shift"], ["n"], name="norm"),
+        node("MatMul", ["n", "w0"], ["m0"], name="wide"),
+        node("Add", ["m0", "b0"], ["a0"], name="bias"),
+        node("Relu", ["a0"], ["r0"], name="relu"),
+        node("MatMul", ["r0", "w1"], ["m1"], name="back"),
+        node("Add", ["m1", "n"], ["s"], name="sum"),
+        node("ReduceMean", ["s"], ["p"], name="mean", axes=[1], keepdims=0),
+        node("Gemm", ["p", "w2", "b2"], ["g"], name="head", transB=1),
+        node("Gemm", ["g", "w3"], ["h"], name="top"),
+        node("MatMul", ["h", "w4"], ["l"], name="short"),
+        node("Softmax", ["l"], ["y"], name="softmax"),
+    ]
+    floats = lambda name, v: numpy_helper.from_array(np.asarray(v, np.float32), name)  # noqa: E731
+    weights = [weight(rng, "table", 50, 64), floats("gain", np.ones(64)), floats("shift", rng.standard_normal(64)), weight(rng, "w0", 64, 200),
+               floats("b0", rng.standard_normal(200)), weight(rng, "w1", 200, 64), weight(rng, "w2", 48, 64), floats("b2", rng.standard_normal(48)),
+               weight(rng, "w3", 48, 12), floats("w4", 0.1 * rng.standard_normal((12, 5)))]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["N", "T"])
+    path = save(tmp_path / "language.onnx", nodes, [ids], [value("y", ["N", 5]), value("s", ["N", "T", 64])], weights)
+    np.savez(tmp_path / "ids.npz", ids=rng.integers(0, 50, (4, 7)))
+    return path, tmp_path / "ids.npz"
+
+
+def outputs_of(path, batch):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, dict(np.load(batch)))
+
+
+MODES = [(("weights",), 0.9999, 0.42), (("weights", "--contrib"), 0.9999, 0.42), (("weights", "--bits", "4"), 0.985, 0.32),
+         (("weights", "--bits", "4", "--contrib"), 0.985, 0.32), (("weights", "--bits", "4", "--block", "64"), 0.98, 0.31),
+         (("float16",), 0.99999, 0.58), (("bfloat16",), 0.9999, 0.58)]
+
+
+@pytest.mark.parametrize("words, least, share", MODES, ids=["-".join(m[0]).replace("--", "") for m in MODES])
+def test_weights_and_halves_are_smaller_and_near_here_and_in_onnx_runtime(language, tmp_path, words, least, share):
+    path, batch = language
+    out = tmp_path / "out.onnx"
+    report = json.loads(quantize(path, "-o", out, "--mode", *words, "--verify", batch, "--json"))
+    onnx.checker.check_model(onnx.load(out), full_check="--contrib" not in words)
+    assert report["mode"] == words[0] and report["batches"] == 0
+    assert report["quantized_bytes"] == out.stat().st_size < share * report["float_bytes"]
+    for ours, got, want in zip(report["outputs"], outputs_of(out, batch), outputs_of(path, batch)):
+        assert ours["cosine"] > least
+        assert got.dtype == np.float32 and cosine(got, want) > least
+
+
+def test_weights_alone_are_named_by_what_they_became(language, tmp_path):
+    path, batch = language
+    out = tmp_path / "out.onnx"
+    report = json.loads(quantize(path, "-o", out, "--mode", "weights", "--bits", "4", "--keep", "back", "--json"))
+    nodes = {n["name"]: n for n in report["nodes"]}
+    assert {n for n in nodes if nodes[n]["quantized"]} == {"embed", "wide", "head", "top"}
+    assert nodes["short"]["reason"] == "its weight has fewer rows than a block"
+    assert nodes["back"]["reason"] == 'kept by "back"'
+    model = onnx.load(out)
+    blocks = [n for n in model.graph.node if n.op_type == "DequantizeLinear"]
+    assert len(blocks) == 3 and model.opset_import[0].version == 21
+    types = {t.name: t.data_type for t in model.graph.initializer}
+    assert all(types[n.input[0]] == types[n.input[2]] == TensorProto.UINT4 for n in blocks)
+    contrib = tmp_path / "contrib.onnx"
+    quantize(path, "-o", contrib, "--mode", "weights", "--contrib")
+    model = onnx.load(contrib)
+    assert [n.op_type for n in model.graph.node].count("MatMulNBits") == 4
+    assert {o.domain: o.version for o in model.opset_import} == {"": 17, "com.microsoft": 1}
+
+
+def test_sensitive_operators_stay_float32(language, tmp_path):
+    path, batch = language
+    out = tmp_path / "out.onnx"
+    report = json.loads(quantize(path, "-o", out, "--mode", "float16", "--keep", "type:Gemm", "--json"))
+    assert {n["name"] for n in report["nodes"] if n["quantized"]} == {"embed", "wide", "bias", "relu", "back", "sum", "short"}
+    model = onnx.shape_inference.infer_shapes(onnx.load(out))
+    types = {v.name: v.type.tensor_type.elem_type for v in [*model.graph.value_info, *model.graph.output]}
+    for node in model.graph.node:
+        if node.op_type in ("LayerNormalization", "ReduceMean", "Softmax", "Gemm"):
+            assert types[node.output[0]] == TensorProto.FLOAT, node.name
+
+
+def test_numbers_beyond_float16_stay_float32_and_are_named(tmp_path):
+    rng = np.random.default_rng(5)
+    w = weight(rng, "w", 32, 32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"], name="product"), helper.make_node("Mul", ["m", "big"], ["y"], name="scaled")]
+    path = save(tmp_path / "big.onnx", nodes, [value("x", ["N", 32])], [value("y", ["N", 32])],
+                [w, numpy_helper.from_array(np.float32([1e6]), "big")])
+    report = json.loads(quantize(path, "-o", tmp_path / "out.onnx", "--mode", "float16", "--json"))
+    nodes = {n["name"]: n for n in report["nodes"]}
+    assert nodes["product"]["quantized"] and "beyond 65504" in nodes["scaled"]["reason"]
+    x = rng.standard_normal((3, 32)).astype(np.float32)
+    run = lambda p: onnxruntime.InferenceSession(str(p), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]  # noqa: E731
+    assert np.isfinite(run(tmp_path / "out.onnx")).all() and cosine(run(tmp_path / "out.onnx"), run(path)) > 0.99999
+
+
+def test_convolutions_have_weights_of_8_bits_too(network, batches, tmp_path):
+    folder, held = batches
+    out = tmp_path / "out.onnx"
+    report = json.loads(quantize(network, "-o", out, "--mode", "weights", "--bits", "4", "--verify", held, "--json"))
+    assert all(n["quantized"] for n in report["nodes"] if n["op"] == "Conv") and report["outputs"][0]["cosine"] > 0.99
+
+
+def test_options_of_other_modes_are_refused(language, tmp_path):
+    path, batch = language
+    refused = lambda *words, code=USAGE: quantize(path, "-o", tmp_path / "out.onnx", *words, code=code)  # noqa: E731
+    assert "--mode is" in refused("--mode", "int3")
+    assert "weight_bits is 3" in refused("--mode", "weights", "--bits", "3", code=MODEL)
+    assert "block_size is 48" in refused("--mode", "weights", "--block", "48", code=MODEL)
+    assert "weight_bits means nothing" in refused("--mode", "float16", "--bits", "4", code=MODEL)
+    assert "CONTRIB" in refused("--dynamic", "--contrib", code=MODEL)
+    refused("--mode", "weights", "--calibration", batch)
+    refused("--mode", "weights", "--guard", batch)
+    refused("--mode", "weights", "--dynamic")

@@ -32,14 +32,20 @@ struct Uses {
 };
 
 // `guarded`: by its error, as times would not come out the same.
-evn_status quantize(const std::string& from, const std::string& to, bool guarded, evn_error* error) {
+evn_status quantize(const std::string& from, const std::string& to, bool guarded, evn_error* error, evn_quantize_mode mode = EVN_QUANTIZE_STATIC) {
   Uses u;
   const int64_t dims[4] = {1, 3, 8, 8};
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
   options.cache_dir = "";
   options.thread_count = 1;
   evn_quantizer_options how = EVN_QUANTIZER_OPTIONS_INIT;
-  how.calibration = EVN_CALIBRATION_MSE;
+  const bool calibrated = mode == EVN_QUANTIZE_STATIC;
+  how.mode = mode;
+  if (calibrated) how.calibration = EVN_CALIBRATION_MSE;
+  if (mode == EVN_QUANTIZE_WEIGHTS) {
+    how.weight_bits = 4;
+    how.block_size = 16;
+  }
   if (guarded) how.flags = EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS;
   evn_status s = evn_runtime_create(&options, &u.runtime, error);
   if (s == EVN_OK) s = evn_runtime_device_find(u.runtime, "cpu", &u.cpu, error);
@@ -51,7 +57,7 @@ evn_status quantize(const std::string& from, const std::string& to, bool guarded
     s = evn_tensor_unmap(u.input, error);
   }
   if (s == EVN_OK) s = evn_quantizer_create(u.runtime, from.c_str(), &how, &u.quantizer, error);
-  if (s == EVN_OK) s = evn_quantizer_add_batch(u.quantizer, &u.input, 1, error);
+  if (s == EVN_OK && calibrated) s = evn_quantizer_add_batch(u.quantizer, &u.input, 1, error);
   evn_guard_options guard = EVN_GUARD_OPTIONS_INIT;
   guard.flags = EVN_GUARD_ERROR;
   if (s == EVN_OK && guarded) s = evn_quantizer_guard(u.quantizer, &u.input, 1, &guard, error);
@@ -82,12 +88,12 @@ struct QuantizerFaultTest : testing::Test {
     std::filesystem::remove(to);
   }
 
-  int fail_each(Seam seam, int step, evn_status allowed, bool guarded = false) {
+  int fail_each(Seam seam, int step, evn_status allowed, bool guarded = false, evn_quantize_mode mode = EVN_QUANTIZE_STATIC) {
     for (int k = 1; k < 1'000'000; k += step) {
       std::ofstream(to, std::ios::binary) << "old";
       fault_arm(seam, k, false);
       error = EVN_ERROR_INIT;
-      const evn_status status = quantize(from, to, guarded, &error);
+      const evn_status status = quantize(from, to, guarded, &error, mode);
       const bool reached = fault_count(seam) >= k;
       fault_arm(seam, 0, false);
       if (!reached) {
@@ -115,6 +121,14 @@ TEST_F(QuantizerFaultTest, AllocationsThatFailInTheGuardAreAStatus) {
   ASSERT_EQ(quantize(from, to, true, &error), EVN_OK) << error.message;
   want = bytes_of_file(to);
   EXPECT_GT(fail_each(Seam::kAlloc, 17, EVN_ERROR_OUT_OF_MEMORY, true), 3000);
+}
+
+TEST_F(QuantizerFaultTest, AllocationsThatFailInModesWithoutCalibrationAreAStatus) {
+  for (const evn_quantize_mode mode : {EVN_QUANTIZE_WEIGHTS, EVN_QUANTIZE_FLOAT16, EVN_QUANTIZE_BFLOAT16}) {
+    ASSERT_EQ(quantize(from, to, false, &error, mode), EVN_OK) << error.message;
+    want = bytes_of_file(to);
+    EXPECT_GT(fail_each(Seam::kAlloc, 5, EVN_ERROR_OUT_OF_MEMORY, false, mode), 500);
+  }
 }
 
 TEST_F(QuantizerFaultTest, FileCallsThatFailAreAStatusAndTheOldFileStays) { EXPECT_GT(fail_each(Seam::kIo, 1, EVN_ERROR_IO), 4); }

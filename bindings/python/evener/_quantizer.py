@@ -8,7 +8,11 @@ from ._runtime import Model, _format, _Object
 
 _METHODS = {"minmax": _raw.EVN_CALIBRATION_MINMAX, "percentile": _raw.EVN_CALIBRATION_PERCENTILE,
             "entropy": _raw.EVN_CALIBRATION_ENTROPY, "mse": _raw.EVN_CALIBRATION_MSE}
-_ACTIVATIONS = {"uint8": _raw.EVN_DTYPE_UINT8, "int8": _raw.EVN_DTYPE_INT8}
+_ACTIVATIONS = {"uint8": _raw.EVN_DTYPE_UINT8, "int8": _raw.EVN_DTYPE_INT8, None: 0}
+
+
+_MODES = {"static": _raw.EVN_QUANTIZE_STATIC, "dynamic": _raw.EVN_QUANTIZE_DYNAMIC, "weights": _raw.EVN_QUANTIZE_WEIGHTS,
+          "float16": _raw.EVN_QUANTIZE_FLOAT16, "bfloat16": _raw.EVN_QUANTIZE_BFLOAT16}
 
 
 class Quantizer(_Object):
@@ -21,30 +25,33 @@ class Quantizer(_Object):
         quantizer.save("model.int8.onnx")
         print(quantizer.verify({"x": other}).report())
 
+    mode        "static", "dynamic", "weights" (alone), "float16" or "bfloat16"; the last three need no calibration
     method      how ranges are chosen: "minmax", "percentile", "entropy", "mse"
     percentile  of "percentile": how many percent of elements stay
     dynamic     MatMul and Gemm alone, with scales made in each run; no calibration
-    activation  "uint8" or "int8"
+    activation  "uint8" (the default) or "int8"
     per_tensor  one scale for each weight in place of one for each output channel
     equalize, smooth, correct_bias  cross-layer equalization, SmoothQuant, bias correction; not with dynamic
+    bits, block, contrib  of weights: 8 or 4, how many share a scale, MatMulNBits of com.microsoft in place of DequantizeLinear
     keep        nodes that stay float32: globs of their names, or "type:Softmax"
     progress    progress(what, done, total); what it raises cancels, and is lost
     """
 
     _release = "evn_quantizer_release"
 
-    def __init__(self, runtime, model, *, method="minmax", percentile=None, dynamic=False, activation="uint8", per_tensor=False, equalize=False,
-                 smooth=False, correct_bias=False, keep=(), progress=None, external_dir=None):
+    def __init__(self, runtime, model, *, method="minmax", percentile=None, dynamic=False, activation=None, per_tensor=False, equalize=False,
+                 smooth=False, correct_bias=False, mode=None, bits=None, block=None, contrib=False, keep=(), progress=None, external_dir=None):
         lib, handle, error = library(), _raw.evn_quantizer(), new_error()
-        for what, value, known in (("method", method, _METHODS), ("activation", activation, _ACTIVATIONS)):
+        mode = mode or ("dynamic" if dynamic else "static")
+        for what, value, known in (("mode", mode, _MODES), ("method", method, _METHODS), ("activation", activation, _ACTIVATIONS)):
             if value not in known:
-                raise ValueError(f'{what} must be one of {", ".join(known)}, not {value!r}')
+                raise ValueError(f'{what} must be one of {", ".join(filter(None, known))}, not {value!r}')
         options = sized(_raw.evn_quantizer_options)
-        options.mode = _raw.EVN_QUANTIZE_DYNAMIC if dynamic else _raw.EVN_QUANTIZE_STATIC
+        options.mode, options.weight_bits, options.block_size = _MODES[mode], bits or 0, block or 0
         options.calibration, options.activation = _METHODS[method], _ACTIVATIONS[activation]
         options.percentile = 0 if percentile is None else percentile
         flags = ((per_tensor, _raw.EVN_QUANTIZE_PER_TENSOR), (equalize, _raw.EVN_QUANTIZE_EQUALIZE), (smooth, _raw.EVN_QUANTIZE_SMOOTH),
-                 (correct_bias, _raw.EVN_QUANTIZE_CORRECT_BIAS))
+                 (correct_bias, _raw.EVN_QUANTIZE_CORRECT_BIAS), (contrib, _raw.EVN_QUANTIZE_CONTRIB))
         options.flags = sum(flag for wanted, flag in flags if wanted)
         patterns = (ctypes.c_char_p * len(keep))(*(c_text(pattern) for pattern in keep))
         options.keep, options.keep_count = patterns, len(keep)

@@ -58,6 +58,27 @@ def test_the_guard_says_what_it_saw(runtime, network):
     assert caught.value.status == evener.Status.WRONG_STATE
 
 
+@pytest.mark.parametrize("options", [{"mode": "weights"}, {"mode": "weights", "bits": 4, "block": 16}, {"mode": "weights", "contrib": True},
+                                     {"mode": "float16"}, {"mode": "bfloat16"}])
+def test_modes_without_calibration(runtime, tmp_path, options):
+    weight = numpy_helper.from_array((numpy.random.default_rng(1).standard_normal((64, 8)) / 8).astype("float32"), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 64])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    quantizer = evener.Quantizer(runtime, model, **options)
+    quantizer.verify({"x": numpy.random.default_rng(2).standard_normal((5, 64)).astype("float32")})
+    report = quantizer.report("dict")
+    assert report["mode"] == options["mode"] and report["quantized_nodes"] == 1
+    assert report["outputs"][0]["cosine"] > (0.99 if options.get("bits") == 4 else 0.9999)
+    quantizer.save(tmp_path / "q.onnx")
+    with pytest.raises(evener.Error) as caught:
+        quantizer.add_batch({"x": numpy.zeros((1, 64), "float32")})
+    assert caught.value.status == evener.Status.WRONG_STATE
+    with pytest.raises(ValueError, match="mode"):
+        evener.Quantizer(runtime, model, mode="int8")
+
+
 def test_the_same_batches_make_the_same_file(runtime, network, tmp_path):
     for name in ("a", "b"):
         quantizer = evener.Quantizer(runtime, network, method="entropy")

@@ -2,7 +2,6 @@
 // MatMulNBits, whose kernels read the weights as they are: neither float32 weights in memory nor that work in each run. A constant
 // vector that is added to a MatMul's result is its bias.
 #include <cstring>
-#include <map>
 
 #include "base/checked.h"
 #include "graph/passes/match.h"
@@ -17,6 +16,7 @@ namespace {
 struct Blocks {
   std::int64_t k = 0, n = 0, bits = 0, block = 0;
   ValueId elements = kNoValue, scales = kNoValue, zeros = kNoValue;
+  int node = -1, axis = 0;  // that dequantizes it
 };
 
 // A constant of rows of elements, several to a byte or one, seen as unsigned numbers: those of signed types moved by the middle.
@@ -72,8 +72,9 @@ class Fuser {
 
   // The weight that node `d` dequantizes, k along `axis`; null: none of blocks that MatMulNBits has.
   const Blocks* blocks_of(int d, int axis) {
-    const auto [it, is_new] = made_.try_emplace({d, axis});
-    if (!is_new) return it->second.n == 0 ? nullptr : &it->second;
+    for (const Blocks& b : made_) {
+      if (b.node == d && b.axis == axis) return &b;
+    }
     const Node& node = edit_.node(d);
     const Weight *x = constant(node, 0), *scale = constant(node, 1), *zero = constant(node, 2);
     const bool has_zero = node.inputs.size() > 2 && node.inputs[2] != kNoValue;
@@ -92,8 +93,9 @@ class Fuser {
     add_elements(*x, axis, blocks, &b);
     add_scales(*scale, axis, blocks, &b);
     if (zero != nullptr || !is_signed) add_zeros(zero, axis, blocks, &b);
-    it->second = b;
-    return &it->second;
+    b.node = d;
+    b.axis = axis;
+    return &made_.emplace_back(b);
   }
 
   void add_elements(const Weight& x, int axis, std::int64_t blocks, Blocks* b) {
@@ -180,7 +182,7 @@ class Fuser {
   GraphEditor edit_;
   Matcher match_;
   const PassContext& context_;
-  std::map<std::pair<int, int>, Blocks> made_;  // by the node that dequantizes, and the axis
+  std::vector<Blocks> made_;
 };
 
 }  // namespace

@@ -1,0 +1,195 @@
+#include "quant/convert_half.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "ops/infra/numeric.h"
+#include "quant/graph_writer.h"
+#include "quant/keep.h"
+
+namespace evn {
+namespace {
+
+constexpr float kLargestHalf = 65504;
+
+bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) {
+  return node.domain.empty() && std::find(names.begin(), names.end(), node.op_type) != names.end();
+}
+
+bool is_product(const Node& node) { return is_one_of(node, {"MatMul", "Gemm", "Conv", "ConvTranspose"}); }
+
+bool may_follow(const Node& node) {
+  return is_one_of(node, {"Abs", "Add", "AveragePool", "Clip", "Concat", "DepthToSpace", "Div", "Elu", "Erf", "Expand", "Flatten", "Gelu",
+                          "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "MaxPool", "Mish", "Mul", "Neg", "PRelu", "Pad", "Relu", "Reshape",
+                          "Selu", "Sigmoid", "Slice", "SpaceToDepth", "Split", "Squeeze", "Sub", "Tanh", "Tile", "Transpose", "Unsqueeze",
+                          "Where"});
+}
+
+class View {
+ public:
+  explicit View(const Graph& graph) : graph_(graph) {}
+  bool is_float(ValueId v) const { return v != kNoValue && at(v).dtype == DType::kFloat32 && !at(v).wraps; }
+  bool is_constant(ValueId v) const { return v != kNoValue && at(v).constant != nullptr; }
+  const Value& at(ValueId v) const { return graph_.values[static_cast<std::size_t>(v)]; }
+
+  bool is_table(const Node& node) const {
+    return is_one_of(node, {"Gather"}) && is_float(node.inputs[0]) && is_constant(node.inputs[0]) && at(node.inputs[0]).shape.rank() > 1;
+  }
+
+ private:
+  const Graph& graph_;
+};
+
+float largest_of(const Weight& weight) {
+  float largest = 0;
+  const char* const bytes = static_cast<const char*>(weight.bytes());
+  for (std::size_t i = 0; i < weight.size_bytes; i += sizeof(float)) {
+    float x;
+    std::memcpy(&x, bytes + i, sizeof x);
+    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));  // infinities, as masks have them, stay what they are
+  }
+  return largest;
+}
+
+class Converter {
+ public:
+  Converter(Graph& graph, const QuantScheme& scheme, DType half, const LedgerPtr& ledger)
+      : graph_(graph), scheme_(scheme), half_(half), writer_(graph, ledger) {
+    halves_.assign(graph.values.size(), kNoValue);
+    needs_cast_.assign(graph.values.size(), false);
+  }
+
+  void run() {
+    std::vector<Node> old = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      const bool converts = scheme_.nodes[i].role != QuantRole::kFloat;
+      if (!converts) {
+        add_float_node(std::move(old[i]));
+      } else if (half_ == DType::kBfloat16) {
+        widen_weight(std::move(old[i]));
+      } else {
+        add_half_node(std::move(old[i]));
+      }
+    }
+    for (const ValueId v : graph_.outputs) in_float(v);
+    writer_.drop_unused_constants();
+  }
+
+ private:
+  Graph& graph_;
+  const QuantScheme& scheme_;
+  const DType half_;
+  GraphWriter writer_;
+  std::vector<ValueId> halves_;   // by value of the model: the same in half; for bfloat16, what a Cast makes of the weight
+  std::vector<bool> needs_cast_;  // values of the model that half nodes make: nobody has cast them back yet
+
+  bool is_float(ValueId v) const { return View(graph_).is_float(v); }
+
+  std::string half_name(ValueId v) { return writer_.value(v).name + "_" + dtype_name(half_); }
+
+  ValueId add_half_constant(ValueId v) {
+    const WeightPtr weight = writer_.value(v).constant;
+    void* to = nullptr;
+    WeightPtr made = make_unfilled_weight({half_, weight->desc.shape}, writer_.ledger(), &to);
+    const char* const bytes = static_cast<const char*>(weight->bytes());
+    auto* const halves = static_cast<std::uint16_t*>(to);
+    for (std::size_t i = 0; i < weight->size_bytes / sizeof(float); ++i) {
+      float x;
+      std::memcpy(&x, bytes + i * sizeof x, sizeof x);
+      halves[i] = half_ == DType::kFloat16 ? Float16::from(static_cast<double>(x)).bits : Bfloat16::from(static_cast<double>(x)).bits;
+    }
+    return writer_.add_constant(half_name(v), std::move(made));
+  }
+
+  // The value in half, cast where somebody made it float32.
+  ValueId in_half(ValueId v) {
+    const std::size_t i = GraphWriter::at(v);
+    if (halves_[i] != kNoValue) return halves_[i];
+    if (writer_.value(v).constant != nullptr) return halves_[i] = add_half_constant(v);
+    halves_[i] = writer_.add_value(half_name(v), half_);
+    writer_.add_cast(writer_.value(v).name, v, halves_[i], half_);
+    return halves_[i];
+  }
+
+  // Sees to it that the model's value is there in float32.
+  void in_float(ValueId v) {
+    if (v == kNoValue || !needs_cast_[GraphWriter::at(v)]) return;
+    needs_cast_[GraphWriter::at(v)] = false;
+    const ValueId half = halves_[GraphWriter::at(v)];
+    writer_.add_cast(writer_.value(half).name, half, v, DType::kFloat32);
+  }
+
+  void add_float_node(Node node) {
+    for (const ValueId v : node.inputs) in_float(v);
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  void add_half_node(Node node) {
+    for (ValueId& v : node.inputs) {
+      if (is_float(v)) v = in_half(v);
+    }
+    for (ValueId& v : node.outputs) {
+      if (!is_float(v)) continue;
+      const ValueId made = writer_.add_value(half_name(v), half_);
+      halves_[GraphWriter::at(v)] = made;
+      needs_cast_[GraphWriter::at(v)] = true;
+      v = made;
+    }
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  void widen_weight(Node node) {
+    for (ValueId& v : node.inputs) {
+      if (!is_float(v) || writer_.value(v).constant == nullptr || writer_.value(v).shape.rank() < 2) continue;
+      ValueId& wide = halves_[GraphWriter::at(v)];
+      if (wide == kNoValue) {
+        const std::string name = writer_.value(v).name;
+        wide = writer_.add_value(name + "_float32", DType::kFloat32);
+        writer_.add_cast(name, add_half_constant(v), wide, DType::kFloat32);
+      }
+      v = wide;
+    }
+    graph_.nodes.push_back(std::move(node));
+  }
+};
+
+}  // namespace
+
+QuantScheme make_half_scheme(const Graph& graph, const std::vector<std::string>& keep, DType half) {
+  const View view(graph);
+  QuantScheme scheme;
+  scheme.nodes.resize(graph.nodes.size());
+  scheme.group.assign(graph.values.size(), -1);
+  std::vector<bool> is_half(graph.values.size());
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    QuantNode& q = scheme.nodes[i];
+    const bool product = is_product(node) || view.is_table(node);
+    if (node.inputs.empty() || node.outputs.empty() || !view.is_float(node.outputs[0]) || node.region >= 0 || node.body != nullptr) continue;
+    const auto reads = [&](ValueId v) { return v != kNoValue && is_half[static_cast<std::size_t>(v)]; };
+    const bool follows = may_follow(node) && std::any_of(node.inputs.begin(), node.inputs.end(), reads);
+    const auto is_weight = [&](ValueId v) { return view.is_float(v) && view.is_constant(v); };
+    if (half == DType::kBfloat16 ? !product : !product && !follows) continue;
+    if (half == DType::kBfloat16 && std::none_of(node.inputs.begin(), node.inputs.end(), is_weight)) continue;
+    if (is_kept_by(keep, node, &q.reason)) continue;
+    const bool large = half == DType::kFloat16 && std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) {
+      return is_weight(v) && largest_of(*view.at(v).constant) > kLargestHalf;
+    });
+    if (large) {
+      q.reason = "a constant of its is beyond 65504, float16's largest number";
+      continue;
+    }
+    q.role = product ? QuantRole::kProduct : QuantRole::kBetween;
+    for (const ValueId v : node.outputs) {
+      if (v != kNoValue) is_half[static_cast<std::size_t>(v)] = half == DType::kFloat16 && view.is_float(v);
+    }
+  }
+  return scheme;
+}
+
+void convert_half(Graph* graph, const QuantScheme& scheme, DType half, const LedgerPtr& ledger) { Converter(*graph, scheme, half, ledger).run(); }
+
+}  // namespace evn

@@ -1,0 +1,80 @@
+#include "quant/graph_writer.h"
+
+#include <cstring>
+
+namespace evn {
+namespace {
+
+std::string unique(std::set<std::string>& taken, const std::string& wanted) {
+  std::string name = wanted;
+  for (int i = 1; !taken.insert(name).second; ++i) name = wanted + "_" + std::to_string(i);
+  return name;
+}
+
+}  // namespace
+
+GraphWriter::GraphWriter(Graph& graph, LedgerPtr ledger) : graph_(graph), ledger_(std::move(ledger)) {
+  for (const Value& v : graph.values) names_.insert(v.name);
+  for (const Node& n : graph.nodes) node_names_.insert(n.name);
+}
+
+ValueId GraphWriter::add_value(const std::string& name, DType dtype) {
+  Value v;
+  v.name = unique(names_, name);
+  v.dtype = dtype;
+  graph_.values.push_back(std::move(v));
+  return static_cast<ValueId>(graph_.values.size() - 1);
+}
+
+ValueId GraphWriter::add_constant(const std::string& name, WeightPtr weight) {
+  const ValueId id = add_value(name, weight->desc.dtype);
+  Value& v = value(id);
+  v.has_shape = true;
+  v.shape = weight->desc.shape;
+  v.constant = std::move(weight);
+  return id;
+}
+
+ValueId GraphWriter::add_bytes(const std::string& name, DType dtype, const Shape& shape, const void* bytes) {
+  void* to = nullptr;
+  WeightPtr weight = make_unfilled_weight({dtype, shape}, ledger_, &to);
+  if (weight->size_bytes != 0) std::memcpy(to, bytes, weight->size_bytes);
+  return add_constant(name, std::move(weight));
+}
+
+void GraphWriter::add_node(const char* op, const std::string& name, std::span<const ValueId> inputs, ValueId output, const char* domain) {
+  Node n;
+  n.name = unique(node_names_, name);
+  n.op_type = op;
+  n.domain = domain;
+  n.inputs.assign(inputs.begin(), inputs.end());
+  n.outputs.push_back(output);
+  graph_.nodes.push_back(std::move(n));
+}
+
+void GraphWriter::set_int(const char* name, std::int64_t value) {
+  Attribute a;
+  a.name = name;
+  a.value = value;
+  graph_.nodes.back().attributes.push_back(std::move(a));
+}
+
+void GraphWriter::add_cast(const std::string& name, ValueId from, ValueId to, DType dtype) {
+  add_node("Cast", name + "_Cast", {&from, 1}, to);
+  set_int("to", static_cast<std::int64_t>(dtype));
+}
+
+void GraphWriter::drop_unused_constants() {
+  std::vector<bool> read(graph_.values.size());
+  for (const Node& n : graph_.nodes) {
+    for (const ValueId v : n.inputs) {
+      if (v != kNoValue) read[at(v)] = true;
+    }
+  }
+  for (const ValueId v : graph_.outputs) read[at(v)] = true;
+  for (std::size_t v = 0; v < read.size(); ++v) {
+    if (!read[v]) graph_.values[v].constant = nullptr;
+  }
+}
+
+}  // namespace evn

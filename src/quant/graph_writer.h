@@ -1,0 +1,44 @@
+// What the rewrites that make an ONNX graph anew share: names that nobody has yet, constants and nodes.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/graph.h"
+
+namespace evn {
+
+class GraphWriter {
+ public:
+  GraphWriter(Graph& graph, LedgerPtr ledger);
+
+  static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
+  Value& value(ValueId v) { return graph_.values[at(v)]; }
+  const LedgerPtr& ledger() const { return ledger_; }
+
+  ValueId add_value(const std::string& name, DType dtype);
+  ValueId add_constant(const std::string& name, WeightPtr weight);
+  // A constant of what lies at `bytes`.
+  ValueId add_bytes(const std::string& name, DType dtype, const Shape& shape, const void* bytes);
+  ValueId add_floats(const std::string& name, const Shape& shape, std::span<const float> numbers) {
+    return add_bytes(name, DType::kFloat32, shape, numbers.data());
+  }
+
+  // Behind the nodes that the graph has now.
+  void add_node(const char* op, const std::string& name, std::span<const ValueId> inputs, ValueId output, const char* domain = "");
+  // An attribute of the last node.
+  void set_int(const char* name, std::int64_t value);
+  void add_cast(const std::string& name, ValueId from, ValueId to, DType dtype);
+
+  // Constants that nobody reads any more lose their bytes.
+  void drop_unused_constants();
+
+ private:
+  Graph& graph_;
+  LedgerPtr ledger_;
+  std::set<std::string> names_, node_names_;
+};
+
+}  // namespace evn

@@ -1,0 +1,23 @@
+// Nodes that a caller wants to stay as they are.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "core/graph.h"
+
+namespace evn {
+
+// Whether one of the patterns, globs of names or "type:Softmax", names the node; the reason then says which.
+inline bool is_kept_by(const std::vector<std::string>& keep, const Node& node, std::string* reason) {
+  for (const std::string& pattern : keep) {
+    const bool by_type = pattern.rfind("type:", 0) == 0;
+    if (by_type ? pattern.substr(5) != node.op_type : !glob_match(pattern, node.name)) continue;
+    *reason = "kept by \"" + pattern + "\"";
+    return true;
+  }
+  return false;
+}
+
+}  // namespace evn
