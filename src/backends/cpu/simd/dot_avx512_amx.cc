@@ -37,10 +37,16 @@ struct Panel {
   std::int64_t line, x, rows;
 };
 
+// What of B is fetched into the second-level cache meanwhile: `lines` of memory for each 64 of k.
+struct Ahead {
+  const std::int8_t* next;
+  std::int64_t lines;
+};
+
 // sums = A B for RT panels of rows and CT blocks of columns.
 template <int RT, int CT>
 void multiply_tiles(const Tile& t, const std::uint8_t* a0, const std::uint8_t* a1, const std::int8_t* b0, const std::int8_t* b1,
-                    std::int32_t* sums) {
+                    Ahead* ahead, std::int32_t* sums) {
   __asm__ volatile("" ::: "memory");  // the intrinsics do not say that they read memory
   _tile_zero(0);
   if (CT > 1) _tile_zero(1);
@@ -57,6 +63,7 @@ void multiply_tiles(const Tile& t, const std::uint8_t* a0, const std::uint8_t* a
         _tile_loadd(7, b1, 64);
         _tile_dpbusd(1, 4, 7);
       }
+      for (std::int64_t line = 0; line < ahead->lines; ++line, ahead->next += 64) _mm_prefetch(ahead->next, _MM_HINT_T1);
       if (RT > 1) {
         _tile_loadd(5, p1, t.lda);
         _tile_dpbusd(2, 5, 6);
@@ -103,6 +110,9 @@ void run(const Tile& t) {
     const std::int64_t columns = t.n - column < kSumColumns ? t.n - column : kSumColumns;
     const std::int8_t* const b0 = t.b + column / kLanes * block;
     const std::int8_t* const b1 = b0 + block;
+    // The next columns' B, in equal parts for each pair of panels.
+    const std::int64_t steps = (count + 1) / 2;
+    Ahead ahead{b1 + block, column + kSumColumns < t.n ? (2 * kTileBytes / 64 + steps - 1) / steps : 0};
     for (std::int64_t i = 0; i < count; i += 2) {
       const Panel first = panels.at(i);
       const Panel second = i + 1 < count ? panels.at(i + 1) : Panel{};
@@ -113,10 +123,10 @@ void run(const Tile& t) {
       }
       if (second.rows > 0) {
         const auto multiply = columns > kLanes ? multiply_tiles<2, 2> : multiply_tiles<2, 1>;
-        multiply(t, first.a, second.a, b0, b1, sums);
+        multiply(t, first.a, second.a, b0, b1, &ahead, sums);
       } else {
         const auto multiply = columns > kLanes ? multiply_tiles<1, 2> : multiply_tiles<1, 1>;
-        multiply(t, first.a, first.a, b0, b1, sums);
+        multiply(t, first.a, first.a, b0, b1, &ahead, sums);
       }
       store_block(t, {sums, kSumColumns, first.rows, first.line, first.x, column, columns});
       if (second.rows > 0) {

@@ -82,5 +82,83 @@ inline BitVec saturated(const ByteRange& range, Vec x) {
   return round_to_whole(min_of(range.high, max_of(x, range.low))) + range.zero;
 }
 
+#if defined(__AVX512F__) || defined(__AVX2__)
+#define EVN_PACKS_BYTES 1
+// Four vectors at once: packing saturates, so that bounds need not be looked at. Two of each of two rows; the first row comes to lie in
+// the low half of the result.
+#if defined(__AVX512F__)
+typedef __m512i Packed;
+typedef __m256i PackedRow;
+#else
+typedef __m256i Packed;
+typedef __m128i PackedRow;
+#endif
+
+// x rounded to even; 2^31 and more becomes something just below, NaN and what is too small the least int32.
+inline Packed rounded(Vec x) {
+#if defined(__AVX512F__)
+  const __m512 bounded = _mm512_maskz_min_ps(kAllLanes, _mm512_set1_ps(2147483520.0f), reinterpret_cast<__m512>(x));  // NaN gives the second
+  return _mm512_maskz_cvt_roundps_epi32(kAllLanes, bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  return _mm256_cvtps_epi32(_mm256_min_ps(_mm256_set1_ps(2147483520.0f), reinterpret_cast<__m256>(x)));
+#endif
+}
+
+struct BytePacking {
+  Packed zero;  // as int16
+  bool is_signed;
+};
+inline BytePacking byte_packing(std::int32_t zero, bool is_signed) {
+#if defined(__AVX512F__)
+  return {_mm512_set1_epi16(static_cast<std::int16_t>(zero)), is_signed};
+#else
+  return {_mm256_set1_epi16(static_cast<std::int16_t>(zero)), is_signed};
+#endif
+}
+
+inline Packed packed_rows(const BytePacking& p, Vec a0, Vec a1, Vec b0, Vec b1) {
+#if defined(__AVX512F__)
+  const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(rounded(a0), rounded(a1)), p.zero);
+  const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(rounded(b0), rounded(b1)), p.zero);
+  const __m512i bytes = p.is_signed ? _mm512_packs_epi16(a, b) : _mm512_packus_epi16(a, b);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_maskz_permutexvar_epi32(kAllLanes, order, bytes);
+#else
+  const __m256i a = _mm256_adds_epi16(_mm256_packs_epi32(rounded(a0), rounded(a1)), p.zero);
+  const __m256i b = _mm256_adds_epi16(_mm256_packs_epi32(rounded(b0), rounded(b1)), p.zero);
+  const __m256i bytes = p.is_signed ? _mm256_packs_epi16(a, b) : _mm256_packus_epi16(a, b);
+  return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+#endif
+}
+
+inline PackedRow first_row(Packed p) {
+#if defined(__AVX512F__)
+  return __builtin_shufflevector(p, p, 0, 1, 2, 3);
+#else
+  return _mm256_castsi256_si128(p);
+#endif
+}
+inline PackedRow second_row(Packed p) {
+#if defined(__AVX512F__)
+  return __builtin_shufflevector(p, p, 4, 5, 6, 7);
+#else
+  return _mm256_extracti128_si256(p, 1);
+#endif
+}
+
+// The first n bytes.
+inline void store_row(std::uint8_t* p, PackedRow v, std::int64_t n) {
+#if defined(__AVX512F__)
+  if (n == 2 * kLanes) return _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(p), v);
+  _mm256_mask_storeu_epi8(p, static_cast<__mmask32>((std::uint64_t{1} << n) - 1), v);
+#else
+  if (n == 2 * kLanes) return _mm_storeu_si128(reinterpret_cast<__m128i_u*>(p), v);
+  std::uint8_t bytes[2 * kLanes];
+  _mm_storeu_si128(reinterpret_cast<__m128i_u*>(bytes), v);
+  for (std::int64_t i = 0; i < n; ++i) p[i] = bytes[i];
+#endif
+}
+#endif
+
 }  // namespace
 }  // namespace evn::EVN_ISA

@@ -176,10 +176,51 @@ inline void for_each_sum(const Tile& t, const DotBlock& b, std::int64_t j, F&& s
   }
 }
 
-void store_block(const Tile& t, const DotBlock& b) {
-  const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column;
+#if defined(EVN_PACKS_BYTES)
+// Two vectors of columns, two rows at a time.
+template <bool Zeros>
+void store_packed(const Tile& t, const DotBlock& b, std::int64_t j) {
+  const std::int64_t left = b.columns - j, n = left < 2 * kLanes ? left : 2 * kLanes;
+  const std::int64_t at = b.column + j, second = left > kLanes ? kLanes : 0;
+  const BitVec start0 = load_bits(t.start + at), start1 = load_bits(t.start + at + second);
+  const Vec scale0 = load(t.scale + at), scale1 = load(t.scale + at + second);
+  const BitVec zero0 = Zeros ? load_bits(t.b_zero + at) : BitVec{}, zero1 = Zeros ? load_bits(t.b_zero + at + second) : BitVec{};
+  const BytePacking packing = byte_packing(t.zero, t.output == Output::kInt8);
+  const std::int32_t* const row_sums = Zeros ? t.row_sums + b.line * t.width + b.x : nullptr;
+  std::uint8_t* const c = static_cast<std::uint8_t*>(t.c) + b.line * t.line_c + b.x * t.ldc + at;
+  const auto scaled = [&](std::int64_t r, std::int64_t offset, BitVec start, BitVec zero, Vec scale) {
+    BitVec sum = load_bits(b.sums + r * b.ld + j + offset) + start;
+    if (Zeros) sum -= zero * splat_bits(static_cast<std::uint32_t>(row_sums[r]));
+    return float_of(sum) * scale;
+  };
+  for (std::int64_t r = 0; r < b.rows; r += 2) {
+    const std::int64_t other = r + 1 < b.rows ? r + 1 : r;
+    const Packed rows = packed_rows(packing, scaled(r, 0, start0, zero0, scale0), scaled(r, second, start1, zero1, scale1),
+                                    scaled(other, 0, start0, zero0, scale0), scaled(other, second, start1, zero1, scale1));
+    store_row(c + r * t.ldc, first_row(rows), n);
+    store_row(c + other * t.ldc, second_row(rows), n);
+  }
+}
+
+void store_bytes_of(const Tile& t, const DotBlock& b) {
+  for (std::int64_t j = 0; j < b.columns; j += 2 * kLanes) t.b_zero == nullptr ? store_packed<false>(t, b, j) : store_packed<true>(t, b, j);
+}
+#else
+void store_bytes_of(const Tile& t, const DotBlock& b) {
   const bool is_signed = t.output == Output::kInt8;
   const ByteRange range = byte_range(is_signed ? -128 : 0, is_signed ? 127 : 255, t.zero);
+  for (std::int64_t j = 0; j < b.columns; j += kLanes) {
+    const std::int64_t left = b.columns - j, n = left < kLanes ? left : kLanes;
+    const Vec scale = load(t.scale + b.column + j);
+    std::uint8_t* const c = static_cast<std::uint8_t*>(t.c) + b.line * t.line_c + b.x * t.ldc + b.column + j;
+    for_each_sum(t, b, j, [&](std::int64_t r, BitVec sum) { store_bytes(c + r * t.ldc, saturated(range, float_of(sum) * scale), n); });
+  }
+}
+#endif
+
+void store_block(const Tile& t, const DotBlock& b) {
+  if (t.output == Output::kInt8 || t.output == Output::kUint8) return store_bytes_of(t, b);
+  const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column;
   for (std::int64_t j = 0; j < b.columns; j += kLanes) {
     const std::int64_t left = b.columns - j, n = left < kLanes ? left : kLanes;
     const Vec scale = t.scale == nullptr ? zero() : load(t.scale + b.column + j);
@@ -188,7 +229,7 @@ void store_block(const Tile& t, const DotBlock& b) {
       for_each_sum(t, b, j, [&](std::int64_t r, BitVec sum) {
         n == kLanes ? store_bits(c + r * t.ldc, sum) : store_n(c + r * t.ldc, reinterpret_cast<Vec>(sum), n);
       });
-    } else if (t.output == Output::kFloat) {
+    } else {
       float* const c = static_cast<float*>(t.c) + first + j;
       const Vec bias = t.bias == nullptr ? zero() : load(t.bias + b.column + j);
       const bool biased = t.bias != nullptr;
@@ -197,9 +238,6 @@ void store_block(const Tile& t, const DotBlock& b) {
         if (biased) y += bias;
         n == kLanes ? store(c + r * t.ldc, y) : store_n(c + r * t.ldc, y, n);
       });
-    } else {
-      std::uint8_t* const c = static_cast<std::uint8_t*>(t.c) + first + j;
-      for_each_sum(t, b, j, [&](std::int64_t r, BitVec sum) { store_bytes(c + r * t.ldc, saturated(range, float_of(sum) * scale), n); });
     }
   }
 }
