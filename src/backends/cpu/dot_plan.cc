@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cpu/simd/bytes.h"
 #include "backends/cpu/support.h"
 #include "base/error.h"
 
@@ -78,6 +79,14 @@ std::int64_t column_step(const simd_dot::Loops& loops, std::int64_t columns) {
 
 constexpr int kArrays = 4;  // start, b_zero, scale, bias
 
+bool all_zero(const std::uint8_t* bytes, std::int64_t n) {
+  std::uint8_t any = 0;
+  for (std::int64_t i = 0; i < n; ++i) any |= bytes[i];
+  return any == 0;
+}
+
+std::int32_t wrapped_sum(std::int32_t a, std::int32_t b) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b)); }
+
 }  // namespace
 
 std::size_t dot_columns_bytes(const simd_dot::Loops& loops, std::int64_t columns) {
@@ -97,7 +106,15 @@ void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const 
   const auto k = static_cast<std::uint32_t>(shape.segments * shape.segment);
   const auto a_zero = static_cast<std::uint32_t>(numbers.a_zero);
   std::uint32_t any_zero = 0;
-  for (std::int64_t j = 0; j < n; ++j) {
+  const bool has_zeros = numbers.flip_b || (numbers.b_zero != nullptr && !all_zero(numbers.b_zero, numbers.b_zero_step == 0 ? 1 : column + n));
+  if (!has_zeros) {
+    for (std::int64_t j = 0; j < n; ++j) start[j] = static_cast<std::int32_t>(0u - a_zero * static_cast<std::uint32_t>(sums[j]));
+    if (numbers.added != nullptr) {
+      const std::int32_t* const added = numbers.added + column * numbers.added_step;
+      for (std::int64_t j = 0; j < n; ++j) start[j] = wrapped_sum(start[j], added[j * numbers.added_step]);
+    }
+  }
+  for (std::int64_t j = 0; has_zeros && j < n; ++j) {
     std::uint32_t zero = 0;  // of B as int8
     if (numbers.b_zero != nullptr) {
       const unsigned byte = numbers.b_zero[(column + j) * numbers.b_zero_step] ^ (numbers.flip_b ? 0x80u : 0);
@@ -118,7 +135,7 @@ void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const 
     if (numbers.b_scale_step == 0) {
       std::fill_n(scale, n, scaled(0));
     } else {
-      for (std::int64_t j = 0; j < n; ++j) scale[j] = scaled(column + j);
+      simd_bytes::loops(cpu_isa()).scale(numbers.a_scale, numbers.b_scale + column, n, numbers.divisor, scale);
     }
   }
   if (numbers.bias != nullptr) std::copy_n(numbers.bias + column, n, bias);

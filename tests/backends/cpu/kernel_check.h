@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -76,6 +77,12 @@ class KernelCheck {
     return *this;
   }
 
+  // Only on these instruction sets, as far as they are there.
+  KernelCheck& only(std::vector<Isa> isas) {
+    only_ = std::move(isas);
+    return *this;
+  }
+
   // Results of the last cluster with one thread.
   std::vector<Bytes> run() {
     SCOPED_TRACE(op_ + " " + describe());
@@ -86,6 +93,7 @@ class KernelCheck {
     std::vector<Bytes> last;
     const Isa before = integer_isa();
     for (Isa isa : available_isas(has_bytes(subject_))) {
+      if (!only_.empty() && std::find(only_.begin(), only_.end(), isa) == only_.end()) continue;
       force_isa(isa);
       SCOPED_TRACE(isa_name(isa));
       for (const Layout layout : {Layout::kChannelsLast, Layout::kPlain}) {
@@ -149,6 +157,7 @@ class KernelCheck {
   int opset_;
   std::vector<Attribute> attributes_;
   KernelSubject subject_;
+  std::vector<Isa> only_;
   Epilogue epilogue_;
   int output_count_ = 1;
   std::vector<std::string> kernels_;

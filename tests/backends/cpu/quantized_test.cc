@@ -59,5 +59,32 @@ TEST(QuantizedConv, CutDepthwiseIsTheReference) {
   check_conv<std::int8_t>({1, 130, 3000}, {130, 1, 5}, {2, 2}, 130, kDepthwise);
 }
 
+// Of kernels, strides and dilations, channels that are whole blocks, repeated or padded ones, parts of lines, images without edges.
+template <typename T>
+void check_planes(const Shape& x, const Shape& w, std::int64_t stride, std::vector<std::int64_t> dilations, std::vector<std::int64_t> pads) {
+  KernelCheck check("QLinearConv");
+  const Shape bias{w[0]};
+  std::vector<float> scales(static_cast<std::size_t>(w[0]));
+  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.002f + 0.0001f * static_cast<float>(i % 37);
+  check.input_of(x, draw<T>(x, 1)).input_of(Shape{}, std::vector{0.02f}, true).input_of(Shape{}, std::vector<T>{100}, true);
+  check.input_of(w, draw<std::int8_t>(w, 2), true).input_of(bias, scales, true);
+  check.input_of(bias, std::vector<std::int8_t>(scales.size()), true).input_of(Shape{}, std::vector{0.05f}, true);
+  check.input_of(Shape{}, std::vector<T>{90}, true).input_of(bias, draw<std::int32_t>(bias, 3), true);
+  check.ints("pads", std::move(pads)).ints("strides", {stride, stride}).ints("dilations", std::move(dilations)).integer("group", w[0]);
+  check.only({Isa::k_avx512_vnni, Isa::k_avx512_amx}).kernel("qlinear_conv_depthwise_planes").run();
+}
+
+TEST(QuantizedConv, DepthwiseByPlanesIsTheReference) {
+  check_planes<std::uint8_t>({2, 32, 23, 61}, {32, 1, 3, 3}, 1, {1, 1}, {1, 1, 1, 1});
+  check_planes<std::int8_t>({1, 144, 9, 200}, {144, 1, 3, 3}, 1, {1, 1}, {1, 1, 1, 1});
+  check_planes<std::uint8_t>({1, 144, 14, 15}, {144, 1, 5, 5}, 1, {1, 1}, {2, 2, 2, 2});
+  check_planes<std::int8_t>({1, 96, 30, 31}, {96, 1, 3, 3}, 2, {1, 1}, {0, 0, 1, 1});
+  check_planes<std::uint8_t>({1, 240, 15, 17}, {240, 1, 5, 5}, 2, {1, 1}, {1, 2, 2, 1});
+  check_planes<std::uint8_t>({1, 960, 7, 7}, {960, 1, 3, 3}, 1, {1, 1}, {1, 1, 1, 1});
+  check_planes<std::int8_t>({1, 48, 19, 18}, {48, 1, 7, 3}, 1, {1, 2}, {3, 2, 3, 2});
+  check_planes<std::uint8_t>({1, 64, 19, 18}, {64, 1, 3, 3}, 1, {3, 2}, {3, 2, 3, 2});
+  check_planes<std::uint8_t>({1, 16, 2, 3}, {16, 1, 2, 2}, 1, {1, 1}, {0, 0, 0, 0});
+}
+
 }  // namespace
 }  // namespace evn::test

@@ -170,6 +170,14 @@ void find_range(const float* x, std::int64_t n, float* low, float* high) {
   }
 }
 
+void scale_all(double factor, const float* x, std::int64_t n, double divisor, float* to) {
+  typedef double Doubles __attribute__((vector_size(8 * kLanes)));
+  each_vector(n, [&](std::int64_t j, std::int64_t count) {
+    const Doubles product = __builtin_convertvector(load_some(x + j, count), Doubles) * factor;
+    store_some(to + j, __builtin_convertvector(product / divisor, Vec), count);
+  });
+}
+
 // -------------------------------------------------------------------------------------------------------- arithmetic --
 
 template <bool Signed>
@@ -294,7 +302,7 @@ void add_to(const std::uint8_t* x, std::int32_t* sums, std::int64_t n, bool is_s
 }  // namespace
 
 extern const simd_bytes::Loops loops_bytes;
-const simd_bytes::Loops loops_bytes = {quantize, quantize_each, dequantize, dequantize_each, find_range,
+const simd_bytes::Loops loops_bytes = {quantize, quantize_each, dequantize, dequantize_each, find_range, scale_all,
                                        add,      multiply,      look_up,    widen_max,       add_to};
 
 }  // namespace evn::EVN_ISA

@@ -25,6 +25,8 @@ struct Loops {
   void (*dequantize_each)(const std::uint8_t* x, std::int64_t n, const float* scale, const std::uint8_t* zero, bool is_signed, float* to);
   // Widens *low and *high to all n numbers that are none.
   void (*range)(const float* x, std::int64_t n, float* low, float* high);
+  // to[i] = factor * x[i] / divisor, in float64.
+  void (*scale)(double factor, const float* x, std::int64_t n, double divisor, float* to);
   // Steps are 0 or 1. y may be x or z.
   void (*add)(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, const std::uint8_t* z, std::int64_t z_step, std::uint8_t* y,
               std::int64_t n);

@@ -78,6 +78,6 @@ void run(const Tile& t) {
 }  // namespace
 
 extern const simd_dot_depthwise::Loops loops_dot_depthwise;
-const simd_dot_depthwise::Loops loops_dot_depthwise = {2, run};
+const simd_dot_depthwise::Loops loops_dot_depthwise = {2, run, nullptr};
 
 }  // namespace evn::EVN_ISA

@@ -37,9 +37,43 @@ struct Tile {
   std::int64_t line_c, ldc;
 };
 
+// The same by planes: for one line of the output, or two where the stride is 1, four lines of the input at a time are interleaved, so that a
+// channel's four bytes are what vpdpbusd multiplies at each position of the line, and at each tap of a line. Channels are whole
+// kGranule; the lines of the input are read where they lie.
+inline constexpr std::int64_t kGranule = 16;
+inline constexpr int kMostQuads = 2;  // of lines
+
+struct PlaneTile {
+  const std::uint8_t* image;        // the first pixel
+  const std::uint8_t* pad_line;     // what lies above and below, as the image's bytes
+  std::uint8_t pad;                 // what lies left and right, as uint8
+  std::uint8_t flip;                // 0x80 where the image is int8, else 0
+  std::int64_t height, image_line;  // lines of the image, bytes of one
+  std::int64_t kernel_lines, kernel_width;
+  // Output line i reads from input line first_line + i * stride_y on, every dilation_y-th; where two lines are done, strides are 1.
+  std::int64_t first_line, stride_y, dilation_y, lines;
+  int together;                     // 1 or 2 lines
+  // A line of the planes: pads, bytes of the image from `from` on, pads.
+  std::int64_t pads_before, from, inside, pads_after;
+  std::uint8_t* planes;             // kMostQuads * 4 of them, each with room for two vectors behind
+  std::int64_t plane;               // bytes from one to the next
+  // Blocks of 64 sums: `blocks` for each of `positions`, of which each has `valid` bytes, and the line `all`.
+  std::int64_t blocks, positions, valid, all;
+  std::int64_t step_in, step_out;   // bytes from one position to the next
+  std::int64_t tap;                 // bytes from one tap of a line to the next
+  const std::int8_t* weight;        // [block][tap of a line][quad][line of those together][4][64]
+  const std::int32_t* start;        // per block 4 x 16, in the order of the planes
+  const float* scale;
+  std::int32_t zero;
+  bool is_signed;                   // the output
+  std::uint8_t* c;
+  std::int64_t line_c;
+};
+
 struct Loops {
   int group;                    // taps side by side: 2; 4 gives no int32
   void (*run)(const Tile& tile);
+  void (*run_planes)(const PlaneTile& tile);  // null where there is no vpdpbusd of 64 bytes
 };
 const Loops& loops(Isa isa);
 

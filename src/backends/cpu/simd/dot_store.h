@@ -116,17 +116,25 @@ inline BytePacking byte_packing(std::int32_t zero, bool is_signed) {
 #endif
 }
 
-inline Packed packed_rows(const BytePacking& p, Vec a0, Vec a1, Vec b0, Vec b1) {
+// Parts of 16 bytes have four bytes of each vector.
+inline Packed packed_in_order(const BytePacking& p, Vec v0, Vec v1, Vec v2, Vec v3) {
 #if defined(__AVX512F__)
-  const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(rounded(a0), rounded(a1)), p.zero);
-  const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(rounded(b0), rounded(b1)), p.zero);
-  const __m512i bytes = p.is_signed ? _mm512_packs_epi16(a, b) : _mm512_packus_epi16(a, b);
+  const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(rounded(v0), rounded(v1)), p.zero);
+  const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(rounded(v2), rounded(v3)), p.zero);
+  return p.is_signed ? _mm512_packs_epi16(a, b) : _mm512_packus_epi16(a, b);
+#else
+  const __m256i a = _mm256_adds_epi16(_mm256_packs_epi32(rounded(v0), rounded(v1)), p.zero);
+  const __m256i b = _mm256_adds_epi16(_mm256_packs_epi32(rounded(v2), rounded(v3)), p.zero);
+  return p.is_signed ? _mm256_packs_epi16(a, b) : _mm256_packus_epi16(a, b);
+#endif
+}
+
+inline Packed packed_rows(const BytePacking& p, Vec a0, Vec a1, Vec b0, Vec b1) {
+  const Packed bytes = packed_in_order(p, a0, a1, b0, b1);
+#if defined(__AVX512F__)
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm512_maskz_permutexvar_epi32(kAllLanes, order, bytes);
 #else
-  const __m256i a = _mm256_adds_epi16(_mm256_packs_epi32(rounded(a0), rounded(a1)), p.zero);
-  const __m256i b = _mm256_adds_epi16(_mm256_packs_epi32(rounded(b0), rounded(b1)), p.zero);
-  const __m256i bytes = p.is_signed ? _mm256_packs_epi16(a, b) : _mm256_packus_epi16(a, b);
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 #endif
 }
