@@ -176,15 +176,17 @@ bool is_one_number(const OpDesc& d, int input) {
 namespace {
 
 constexpr std::int64_t kTilesPerThread = 4;
-constexpr double kRowsOfRead = 24;      // it takes to read B
+// Nanoseconds, roughly: of a tile, of an element of B that is read, of one of C that is stored.
+constexpr double kTileTime = 1e4, kReadTime = 0.06, kStoreTime = 0.12;
 constexpr std::int64_t kRowStep = 32;   // of a tile: those of two tiles of AMX
 
 }  // namespace
 
 std::int64_t dot_pieces(const simd_dot::Loops& loops, const DotWork& w) {
   if (w.threads < 2) return 1;
-  const double rows = static_cast<double>(w.outer) * std::max(kRowsOfRead, static_cast<double>(w.m));
-  const double tiles = rows * static_cast<double>(w.n) * static_cast<double>(w.k) / loops.tile_cost;
+  const double m = static_cast<double>(w.m), n = static_cast<double>(w.n), k = static_cast<double>(w.k);
+  const double time = m * n * k * (kTileTime / loops.tile_cost) + k * n * kReadTime + m * n * kStoreTime;
+  const double tiles = static_cast<double>(w.outer) * time / kTileTime + 0.5;
   return std::max<std::int64_t>(1, std::min(static_cast<std::int64_t>(std::min(tiles, 1e6)), kTilesPerThread * w.threads));
 }
 

@@ -21,7 +21,7 @@ using simd_dot_depthwise::PlaneTile;
 constexpr const DotConvInputs& kIn = kQLinearConvInputs;
 constexpr std::int64_t kPlaneBytes = 5 << 10;  // of one plane: four stay in the second-level cache, and most of the first
 constexpr std::int64_t kMostRun = 640;          // channels that are repeated until they are whole blocks
-constexpr double kPlaneTileCost = 3e6;          // in products
+constexpr double kPlaneTileCost = 4e5;          // in products
 
 // What the attributes and the weight's shape say.
 struct Geometry {

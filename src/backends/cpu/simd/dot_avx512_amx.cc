@@ -98,9 +98,26 @@ struct Panels {
   }
 };
 
+constexpr std::int64_t kSums = 2 * kTileRows * kSumColumns;
+
+// The sums of one or two panels by some columns.
+struct Sums {
+  Panel first, second;
+  std::int64_t column, columns;
+  const std::int32_t* sums;
+};
+
+void finish(const Tile& t, const Sums& s) {
+  if (s.first.rows > 0) store_block(t, {s.sums, kSumColumns, s.first.rows, s.first.line, s.first.x, s.column, s.columns});
+  if (s.second.rows == 0) return;
+  store_block(t, {s.sums + kTileRows * kSumColumns, kSumColumns, s.second.rows, s.second.line, s.second.x, s.column, s.columns});
+}
+
 void run(const Tile& t) {
   if (t.lines * t.width <= kFewRows) return run_vectors(t);
-  alignas(64) std::int32_t sums[2 * kTileRows * kSumColumns];
+  alignas(64) std::int32_t both[2 * kSums];
+  std::int32_t* sums = both;
+  Sums done{};
   const std::int64_t block = t.segments * t.padded * kLanes;
   const Panels panels(t);
   const std::int64_t count = panels.count();
@@ -128,12 +145,13 @@ void run(const Tile& t) {
         const auto multiply = columns > kLanes ? multiply_tiles<1, 2> : multiply_tiles<1, 1>;
         multiply(t, first.a, first.a, b0, b1, &ahead, sums);
       }
-      store_block(t, {sums, kSumColumns, first.rows, first.line, first.x, column, columns});
-      if (second.rows > 0) {
-        store_block(t, {sums + kTileRows * kSumColumns, kSumColumns, second.rows, second.line, second.x, column, columns});
-      }
+      // The sums before these are stored now, while the tiles are still at work.
+      finish(t, done);
+      done = {first, second, column, columns, sums};
+      sums = sums == both ? both + kSums : both;
     }
   }
+  finish(t, done);
   __asm__ volatile("tilerelease" ::: "memory");
 }
 

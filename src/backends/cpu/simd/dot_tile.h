@@ -177,33 +177,42 @@ inline void for_each_sum(const Tile& t, const DotBlock& b, std::int64_t j, F&& s
 }
 
 #if defined(EVN_PACKS_BYTES)
-// Two vectors of columns, two rows at a time.
-template <bool Zeros>
+// Two vectors of columns, two rows at a time. What a store of bytes might change is kept in locals.
+template <bool Zeros, bool Signed>
 void store_packed(const Tile& t, const DotBlock& b, std::int64_t j) {
   const std::int64_t left = b.columns - j, n = left < 2 * kLanes ? left : 2 * kLanes;
   const std::int64_t at = b.column + j, second = left > kLanes ? kLanes : 0;
   const BitVec start0 = load_bits(t.start + at), start1 = load_bits(t.start + at + second);
   const Vec scale0 = load(t.scale + at), scale1 = load(t.scale + at + second);
   const BitVec zero0 = Zeros ? load_bits(t.b_zero + at) : BitVec{}, zero1 = Zeros ? load_bits(t.b_zero + at + second) : BitVec{};
-  const BytePacking packing = byte_packing(t.zero, t.output == Output::kInt8);
-  const std::int32_t* const row_sums = Zeros ? t.row_sums + b.line * t.width + b.x : nullptr;
-  std::uint8_t* const c = static_cast<std::uint8_t*>(t.c) + b.line * t.line_c + b.x * t.ldc + at;
-  const auto scaled = [&](std::int64_t r, std::int64_t offset, BitVec start, BitVec zero, Vec scale) {
-    BitVec sum = load_bits(b.sums + r * b.ld + j + offset) + start;
-    if (Zeros) sum -= zero * splat_bits(static_cast<std::uint32_t>(row_sums[r]));
-    return float_of(sum) * scale;
-  };
-  for (std::int64_t r = 0; r < b.rows; r += 2) {
-    const std::int64_t other = r + 1 < b.rows ? r + 1 : r;
-    const Packed rows = packed_rows(packing, scaled(r, 0, start0, zero0, scale0), scaled(r, second, start1, zero1, scale1),
-                                    scaled(other, 0, start0, zero0, scale0), scaled(other, second, start1, zero1, scale1));
-    store_row(c + r * t.ldc, first_row(rows), n);
-    store_row(c + other * t.ldc, second_row(rows), n);
+  const BytePacking packing = byte_packing(t.zero, Signed);
+  const std::int32_t* row_sums = Zeros ? t.row_sums + b.line * t.width + b.x : nullptr;
+  const std::int64_t ldc = t.ldc, ld = b.ld;
+  std::uint8_t* c = static_cast<std::uint8_t*>(t.c) + b.line * t.line_c + b.x * ldc + at;
+  const std::int32_t* sums = b.sums + j;
+  for (std::int64_t rows = b.rows; rows > 0; rows -= 2, sums += 2 * ld, c += 2 * ldc) {
+    const std::int64_t other = rows > 1 ? 1 : 0;
+    BitVec a0 = load_bits(sums) + start0, a1 = load_bits(sums + second) + start1;
+    BitVec b0 = load_bits(sums + other * ld) + start0, b1 = load_bits(sums + other * ld + second) + start1;
+    if (Zeros) {
+      const BitVec sum_a = splat_bits(static_cast<std::uint32_t>(row_sums[0])), sum_b = splat_bits(static_cast<std::uint32_t>(row_sums[other]));
+      a0 -= zero0 * sum_a;
+      a1 -= zero1 * sum_a;
+      b0 -= zero0 * sum_b;
+      b1 -= zero1 * sum_b;
+      row_sums += 2;
+    }
+    const Packed bytes = packed_rows(packing, float_of(a0) * scale0, float_of(a1) * scale1, float_of(b0) * scale0, float_of(b1) * scale1);
+    store_row(c, first_row(bytes), n);
+    store_row(c + other * ldc, second_row(bytes), n);
   }
 }
 
 void store_bytes_of(const Tile& t, const DotBlock& b) {
-  for (std::int64_t j = 0; j < b.columns; j += 2 * kLanes) t.b_zero == nullptr ? store_packed<false>(t, b, j) : store_packed<true>(t, b, j);
+  const bool zeros = t.b_zero != nullptr, is_signed = t.output == Output::kInt8;
+  const auto store = is_signed ? (zeros ? store_packed<true, true> : store_packed<false, true>)
+                               : (zeros ? store_packed<true, false> : store_packed<false, false>);
+  for (std::int64_t j = 0; j < b.columns; j += 2 * kLanes) store(t, b, j);
 }
 #else
 void store_bytes_of(const Tile& t, const DotBlock& b) {
