@@ -1,7 +1,7 @@
 // Matrix products as quantizers of activations on the fly write them:
 //   DynamicQuantizeLinear(x) -> MatMulInteger with a constant -> Cast -> Mul by (x scale * w scale) [-> Add of a bias]
-// become com.microsoft's DynamicQuantizeMatMul, or, where several products share the quantized tensor, MatMulIntegerToFloat.
-// The result differs by the rounding of a multiplication.
+// become DynamicQuantizeLinear and com.microsoft's MatMulIntegerToFloat. Not DynamicQuantizeMatMul, each tile of which would have to
+// quantize the rows that it needs anew. The result differs by the rounding of a multiplication.
 #include "graph/passes/match.h"
 #include "graph/passes/quantization.h"
 #include "graph/passes/rewrites.h"
@@ -67,11 +67,8 @@ class Dynamic {
         last = add;
       }
     }
-    const bool alone = edit_.use_count(a) == 1 && !edit_.is_output(a);
-    const ValueId scale = node(quantize).outputs[1], zero = node(quantize).outputs[2], x = input(quantize, 0);
-    const std::vector<ValueId> inputs = alone ? std::vector<ValueId>{x, b, b_scale, b_zero, bias}
-                                              : std::vector<ValueId>{a, b, scale, b_scale, zero, b_zero, bias};
-    if (!match_.set_op(last, alone ? "DynamicQuantizeMatMul" : "MatMulIntegerToFloat", 1, {}, kContrib)) return;
+    const std::vector<ValueId> inputs = {a, b, node(quantize).outputs[1], b_scale, node(quantize).outputs[2], b_zero, bias};
+    if (!match_.set_op(last, "MatMulIntegerToFloat", 1, {}, kContrib)) return;
     for (std::size_t i = inputs.size(); i > 0; --i) edit_.set_input(last, static_cast<int>(i) - 1, inputs[i - 1]);
     edit_.shrink_inputs(last, static_cast<int>(inputs.size()));
     edit_.node(last).model_op = node(product).op_type;

@@ -105,6 +105,29 @@ TEST(Bytes, FloatsOfAnyLengthComeBack) {
   });
 }
 
+// As divided: a product by the reciprocal may fall on the other side.
+TEST(Bytes, FloatsBetweenTwoStepsAreDivided) {
+  on_each_isa([](const simd_bytes::Loops& loops) {
+    for (const float scale : {0.3f, 0.007f, 1.1f, 3e-38f, 2e38f, 1e-39f}) {
+      std::vector<float> x;
+      for (int i = -300; i < 300; ++i) {
+        const float middle = (static_cast<float>(i) + 0.5f) * scale;
+        for (const float v : {std::nextafterf(middle, -INFINITY), middle, std::nextafterf(middle, INFINITY)}) x.push_back(v);
+      }
+      for (const bool is_signed : {false, true}) {
+        std::vector<std::uint8_t> y(x.size());
+        loops.quantize(x.data(), static_cast<std::int64_t>(x.size()), scale, 3, is_signed, y.data());
+        const float least = is_signed ? -128 : 0;
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          const volatile float quotient = x[i] / scale;
+          const float wanted = std::fmin(std::fmax(std::nearbyintf(quotient) + 3, least), least + 255);
+          ASSERT_EQ(step(y[i], is_signed), static_cast<std::int32_t>(wanted)) << x[i] << " / " << scale;
+        }
+      }
+    }
+  });
+}
+
 TEST(Bytes, FloatsSaturateAndFindTheirRange) {
   on_each_isa([](const simd_bytes::Loops& loops) {
     std::vector<float> x = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 300.0f, -300.0f, NAN, INFINITY, -INFINITY, 1e-40f, 7, 8, 9, 10, 11, 12.5f, 13.5f, -7};

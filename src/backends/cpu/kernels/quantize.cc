@@ -131,7 +131,7 @@ void run_dequantize(const KernelArgs& args, std::int64_t begin, std::int64_t end
 
 // ----------------------------------------------------------------------------------------------------------- dynamic --
 
-constexpr std::int64_t kAlone = 1 << 16;  // so many elements are one tile: others look at all of them first
+constexpr std::int64_t kAlone = 1 << 14;  // so many elements are one tile: each tile looks at all of them first
 
 Refusal dynamic_supports(const OpDesc& d) { return d.node->epilogue.empty() ? nullptr : "no fused steps"; }
 
@@ -139,7 +139,7 @@ void dynamic_plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<QuantizeState>();
   s.isa = cpu_isa();
   s.inner = d.inputs[0].shape.elements();
-  s.per_tile = std::max(kAlone, ceil_div(s.inner, std::int64_t{kManyTiles}));
+  s.per_tile = std::max(kAlone, ceil_div(s.inner, std::int64_t{std::max(1u, d.threads)}));
   p->tiles = std::max<std::int64_t>(1, ceil_div(s.inner, s.per_tile));
   p->flops = 4.0 * static_cast<double>(s.inner);
   p->bytes = bytes_of(d);

@@ -1,6 +1,7 @@
 // The loops of simd/bytes.h for one cluster.
 #include "backends/cpu/simd/bytes.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "backends/cpu/simd/vec.h"
@@ -19,6 +20,18 @@ typedef std::int8_t UnalignedSignedBytes __attribute__((vector_size(kBlock), ali
 typedef std::int32_t UnalignedInts __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
 
 inline IntVec splat_step(std::int32_t x) { return splat_int(x); }
+
+inline bool any_of(IntVec mask) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask)) != 0;
+#else
+  std::int32_t any = 0;
+  for (int i = 0; i < kLanes; ++i) any |= mask[i];
+  return any != 0;
+#endif
+}
 
 // kLanes bytes as whole numbers.
 template <bool Signed>
@@ -105,12 +118,28 @@ inline IntVec quantized(Vec quotient, Vec least, Vec zero_as_float, IntVec zero_
   return steps & (quotient == quotient);
 }
 
+// Whether some element of the quotient lies so close to the middle of two whole numbers that one that is off by some roundings could
+// be rounded the other way. Far beyond the bounds it may lie anywhere.
+inline bool near_middle(Vec quotient) {
+  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23
+  const Vec away = quotient - ((quotient + magic) - magic);
+  const IntVec magnitude = reinterpret_cast<IntVec>(away) & splat_int(0x7fffffff);
+  return any_of(magnitude > splat_int(0x3efff000));  // 0.5 - 2^-13, as bits
+}
+
 void quantize(const float* x, std::int64_t n, float scale, std::int32_t zero_point, bool is_signed, std::uint8_t* to) {
   const Vec divisor = splat(scale), least = splat(least_of(is_signed));
   const IntVec zeros = splat_step(zero_point);
   const Vec zeros_as_float = float_of(zeros);
+  // A product by the reciprocal, where it is a normal number, is the quotient but for some roundings, which matter next to a middle only.
+  const float reciprocal = 1.0f / scale;
+  const bool multiplies = std::isnormal(reciprocal) && std::isnormal(scale);
+  const Vec factor = splat(reciprocal);
   each_vector(n, [&](std::int64_t i, std::int64_t count) {
-    store_some_steps(to + i, quantized(load_some(x + i, count) / divisor, least, zeros_as_float, zeros), count);
+    const Vec v = load_some(x + i, count);
+    Vec quotient = v * factor;
+    if (!multiplies || near_middle(quotient)) quotient = v / divisor;
+    store_some_steps(to + i, quantized(quotient, least, zeros_as_float, zeros), count);
   });
 }
 
