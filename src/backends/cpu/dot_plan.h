@@ -87,5 +87,6 @@ ProductTiling tile_dot(const simd_dot::Loops& loops, const DotWork& work);
 
 inline constexpr std::int64_t kDotColumnStep = 64;          // columns of a tile are a multiple, all clusters' vectors
 inline constexpr std::int64_t kDotRowsBytes = 256 << 10;    // of A in a tile: it stays in L2 while the columns of B pass by
+inline constexpr std::int64_t kDotRowsBytesLarge = 640 << 10;  // where that has 2 MB
 
 }  // namespace evn
