@@ -2,7 +2,7 @@
 """Compares the speed and memory of inference engines on the same models, with the same threads and inputs.
 
 usage: compare.py [--threads LIST] [--engines LIST] [--rounds N] [--slice SECONDS] [--starts N] [--isa avx2] [--peak PROGRAM]
-                  [--command PROGRAM] [--models DIR] [--cache DIR] [--markdown FILE] [MODEL...]
+                  [--command PROGRAM] [--models DIR] [--cache DIR] [--markdown FILE] [--int8 | --int8-isas] [MODEL...]
 
 MODEL is a name of the list below (default: all of them) or PATH[:INPUT=1x3x224x224]..., where dims that are not given are 1.
 
@@ -20,6 +20,9 @@ the best of the other engines for each model, Evener's ratio to it, and the geom
 
 --isa avx2 shows every engine a processor that has AVX2 and nothing beyond it (isa.py), and a worker that finds AVX-512 used ends.
 Where the machine cannot do so, Evener and OpenVINO are kept to AVX2 by their own switches, and the others are left out.
+
+--int8 takes quantized models instead, ONNX Runtime and OpenVINO in its default precision beside us, and our own float32 on the network
+that each was made of; outputs are compared by their cosine. --int8-isas compares our int8 and float32 alone, kept to each instruction set.
 
 The engines are in engines.py; scripts/requirements-bench.txt has their versions. An engine that is not installed is named, and
 left out; one that cannot run a model fails there. --markdown writes a page with everything.
@@ -40,7 +43,7 @@ import numpy
 
 import isa
 import report
-from engines import ATOL, ENGINES, REPOSITORY, RTOL
+from engines import ATOL, DEFAULT_ENGINES, ENGINES, INT8_ENGINES, KEPT_ENGINES, REPOSITORY, RTOL
 
 sys.path.append(str(REPOSITORY / "bench" / "models"))
 import networks  # noqa: E402
@@ -52,6 +55,16 @@ MODELS = {  # name -> file, shapes of inputs
     "silero_vad": ("silero_vad.onnx", {"input": (1, 576), "state": (2, 1, 128)}),
     "minilm_l3": ("paraphrase_minilm_l3.onnx", {"input_ids": (1, 128), "attention_mask": (1, 128)}),
     **{name: (f"{name}.onnx", shapes[0]) for name, shapes in networks.SKELETONS.items()},
+}
+INT8_MODELS = {  # name -> file, shapes of inputs, the float network
+    **{name: (f"{name}.onnx", {}, f"{name.removesuffix('_int8_qdq')}.onnx")
+       for name in ("mobilenet_v2_int8_qdq", "resnet50_int8_qdq", "yolo_like_640_int8_qdq")},
+    **{name: (f"{name}.onnx", {"input": (1, 3, 224, 224)}, "efficientnet_lite0.onnx")
+       for name in ("efficientnet_lite0_int8_qdq", "efficientnet_lite0_int8_qoperator")},
+    "bert_base_int8_dyn": ("bert_base_int8_dyn.onnx", networks.text_shapes(1, 128), "bert_base.onnx"),
+    "gpt_kv_int8_dyn": ("gpt_kv_int8_dyn.onnx", networks.cache_shapes(1, 1, 64), "gpt_kv.onnx"),
+    "minilm_l6_q": ("all_minilm_l6_v2_q.onnx", networks.text_shapes(1, 128), None),
+    "bge_small_q": ("bge_small_en_v15_q.onnx", networks.text_shapes(1, 128), None),
 }
 FIXED = {"silero_vad": {"sr": 16000}}  # inputs that noise says nothing about
 PARTNER = "evener"                     # the engine whose ratio to the best of the others is given
@@ -132,7 +145,10 @@ class Worker:
         command = [sys.executable, os.path.abspath(__file__), "--worker", name, "--answers", str(write_end), "--folder", str(folder),
                    "--cache", str(cache), "--threads", str(threads), *(["--only-avx2"] if limit.masked else []), str(path)]
         self.rounds = []
-        environment = dict(limit.environment(name), OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
+        environment = dict(limit.environment(name), OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", **ENGINES[name].environment)
+        partner = next((entry[2] for entry in INT8_MODELS.values() if entry[2] and entry[0] == path.name), None)
+        if partner:
+            environment["EVENER_COMPARE_FLOAT"] = str(path.with_name(partner))
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True,
                                             pass_fds=[write_end], env=environment)
@@ -186,9 +202,27 @@ def difference(actual, expected, tolerance=(RTOL, ATOL)):
     return f"differs by {numpy.abs(a - b).max():.3g}" if (error > 0).any() else ""
 
 
+def least_cosine(folder, name, reference):
+    """The least cosine of an engine's outputs, of the first or the last run, to the reference's."""
+    least = 1.0
+    with numpy.load(folder / f"{reference}.first.npz") as expected:
+        for which in ("first", "last"):
+            with numpy.load(folder / f"{name}.{which}.npz") as actual:
+                for key in expected.files:
+                    a, b = (values[key].astype("float64").ravel() for values in (actual, expected))
+                    if a.size != b.size or not numpy.isfinite(a).all():
+                        return -1.0
+                    lengths = numpy.sqrt((a * a).sum() * (b * b).sum())
+                    least = min(least, float((a * b).sum() / lengths) if lengths else float((a == b).all()))
+    return least
+
+
 def compare_outputs(folder, name, reference):
     """Why the outputs of an engine's first or last run are wrong, or ""."""
     engine = ENGINES[name]
+    if engine.cosine is not None:
+        cosine = least_cosine(folder, name, reference)
+        return "" if cosine >= engine.cosine else f"cosine {cosine:.4f}"
     with numpy.load(folder / f"{reference}.first.npz") as expected:
         for which in ("first", "last"):
             with numpy.load(folder / f"{name}.{which}.npz") as actual:
@@ -281,6 +315,8 @@ def measure(label, path, shapes, engines, threads, limit, arguments):
         reference = next(iter(workers), None)
         for name, one in workers.items():
             rows[name] = row_of(one, workers[reference], starts[name] + [one.started], compare_outputs(folder, name, reference))
+            if ENGINES[name].cosine is not None:
+                rows[name].cosine = least_cosine(folder, name, reference)
     return [rows[name] for name in engines], yardstick
 
 
@@ -290,13 +326,13 @@ def row_of(one, reference, starts, failure):
     load, first = (statistics.median(started[key] for started in starts) for key in ("load", "first"))
     return report.Row(one.name, failure, median, statistics.median(ratios), load, first,
                       one.rounds[-1]["memory"], one.rounds[-1]["bound"], ENGINES[one.name].reads_onnx,
-                      [entry["seconds"] for entry in one.rounds])
+                      [entry["seconds"] for entry in one.rounds], ENGINES[one.name].is_peer)
 
 
 def parse_model(text, folder):
     """(label, path, shapes) of a MODEL argument."""
-    if text in MODELS:
-        name, shapes = MODELS[text]
+    if text in MODELS or text in INT8_MODELS:
+        name, shapes = (MODELS.get(text) or INT8_MODELS[text])[:2]
         path, label = folder / name, text
     else:
         name, *inputs = text.split(":")
@@ -307,7 +343,8 @@ def parse_model(text, folder):
             raise SystemExit(f"compare.py: {text} is not PATH:INPUT=1x3x224x224") from None
         label = path.stem
     if not path.exists():
-        raise SystemExit(f"compare.py: there is no {path}; scripts/fetch_models.py ocr more minilm skeletons fetches: {', '.join(MODELS)}")
+        raise SystemExit(f"compare.py: there is no {path}; scripts/fetch_models.py ocr more minilm skeletons fetches: {', '.join(MODELS)}; "
+                         f"skeletons8 embeddings, and bench/models/quantized.py: {', '.join(INT8_MODELS)}")
     return label, path.resolve(), shapes
 
 
@@ -329,7 +366,9 @@ def parse_engines(text, limit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--threads", default="1", metavar="LIST", help="numbers of threads, one after the other: 1,2")
-    parser.add_argument("--engines", default=",".join(ENGINES), help="the first is the reference; there are: " + ", ".join(ENGINES))
+    parser.add_argument("--int8", action="store_true", help="quantized models, and engines for them")
+    parser.add_argument("--int8-isas", action="store_true", help="our int8 and float32 on them, kept to each instruction set")
+    parser.add_argument("--engines", help="the first is the reference; there are: " + ", ".join(ENGINES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--slice", type=float, default=0.4, help="seconds of a turn; a turn has at least three runs")
     parser.add_argument("--starts", type=int, default=3, help="processes that load and run once; the last one is timed further")
@@ -355,10 +394,12 @@ def main():
 
 def compare(limit, arguments):
     """All models with all engines; 1 where one failed."""
-    engines, missing = parse_engines(arguments.engines, limit)
+    quantized = arguments.int8 or arguments.int8_isas
+    asked = INT8_ENGINES if arguments.int8 else KEPT_ENGINES if quantized else DEFAULT_ENGINES
+    engines, missing = parse_engines(arguments.engines or ",".join(engine.name for engine in asked), limit)
     if not engines:
         raise SystemExit("compare.py: no engine is there")
-    models = [parse_model(text, arguments.models) for text in arguments.model or MODELS]
+    models = [parse_model(text, arguments.models) for text in arguments.model or (INT8_MODELS if quantized else MODELS)]
     results = report.Report(ENGINES, engines, missing, arguments.rounds, arguments.slice, limit)
     print(results.machine)
     if limit.method:
@@ -370,7 +411,7 @@ def compare(limit, arguments):
             results.add(threads, label, rows, yardstick)
             for row in rows:
                 print(report.line(label, row, threads, yardstick), flush=True)
-        print(results.against_best(threads, PARTNER), flush=True)
+        print(results.against_best(threads, "evener_int8" if quantized else PARTNER) + results.against_float(threads), flush=True)
         if arguments.markdown:
             arguments.markdown.write_text(results.markdown())
     return 1 if results.failures() else 0

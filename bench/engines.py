@@ -1,7 +1,7 @@
 """The engines that compare.py compares, each as one class: how its library is loaded, a model converted and loaded, and run.
 
 A converted model is kept in a cache folder under a name made of the model's bytes, its input shapes and the converter's version.
-All compute in float32. Where an engine answers with other shapes (ncnn has no batch axis), its numbers are compared in order.
+All but those for quantized models compute in float32. Where an engine answers with other shapes (ncnn has no batch axis), its numbers are compared in order.
 """
 import hashlib
 import importlib.metadata
@@ -24,7 +24,10 @@ class Engine:
     title = None
     packages = ()            # of PyPI, the library first
     tolerance = (RTOL, ATOL)
+    cosine = None            # where set: outputs are fine from this cosine to the expected ones on, not within the tolerance
     keeps_shapes = True      # its outputs have the model's shapes and dtypes
+    is_peer = True           # counts among the others that one may be compared with the best of
+    environment = {}         # of its process, beside what all have
     reads_onnx = True        # itself, without a converter before
 
     @classmethod
@@ -83,6 +86,7 @@ class OnnxRuntime(Engine):
 class Evener(Engine):
     name = "evener"
     title = "Evener"
+    is_peer = False
 
     @staticmethod
     def module():
@@ -122,6 +126,7 @@ class OpenVino(Engine):
     name = "openvino"
     title = "OpenVINO"
     packages = ("openvino",)
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
 
     def prepare(self, path, feeds, cache):
         import openvino
@@ -133,7 +138,7 @@ class OpenVino(Engine):
         model.reshape({name: list(value.shape) for name, value in feeds.items()})
         compiled = core.compile_model(model, "CPU", {
             "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False,
-            "INFERENCE_PRECISION_HINT": "f32"})
+            **self.settings})
         self.outputs = range(len(compiled.outputs))
         self.request = compiled.create_infer_request()
         for name, value in feeds.items():
@@ -248,4 +253,50 @@ class Ncnn(Engine):
         return [numpy.array(extractor.extract(name)[1]) for name in self.output_names]
 
 
-ENGINES = {engine.name: engine for engine in (OnnxRuntime, Evener, OpenVino, Mnn, Ncnn)}
+# For quantized models. Cosines are to ONNX Runtime's output: quantized networks of several engines are not equal, and noise for weights
+# makes small differences grow.
+QUANTIZED_COSINE = 0.99
+
+
+class QuantizedOnnxRuntime(OnnxRuntime):
+    name = "ort_int8"
+    cosine = QUANTIZED_COSINE
+
+
+class QuantizedEvener(Evener):
+    name = "evener_int8"
+    cosine = QUANTIZED_COSINE
+
+
+class FloatOfQuantizedEvener(Evener):
+    """The network that a quantized one was made of."""
+    name = "evener_fp32"
+    title = "Evener, float32"
+    cosine = -1  # another network, where weights are noise
+
+    def load(self, path, threads, feeds):
+        super().load(os.environ["EVENER_COMPARE_FLOAT"], threads, feeds)
+
+
+class QuantizedOpenVino(OpenVino):
+    """In its default precision, which is bfloat16 for what is not quantized where the processor has it."""
+    name = "openvino_int8"
+    title = "OpenVINO, default precision"
+    settings = {}
+    cosine = QUANTIZED_COSINE
+
+
+ISAS = ("avx2", "avx512", "avx512_vnni", "avx512_amx")
+
+
+def kept_to(engine, isa):
+    """An engine of ours that is kept to an instruction set."""
+    return type(f"{engine.__name__}_{isa}", (engine,), {
+        "name": f"{engine.name}:{isa}", "title": f"{engine.title}, {isa}", "environment": {"EVN_CPU_ISA": isa}})
+
+
+INT8_ENGINES = (QuantizedOnnxRuntime, QuantizedEvener, QuantizedOpenVino, FloatOfQuantizedEvener)
+KEPT_ENGINES = tuple(kept_to(engine, isa) for isa in ISAS for engine in (QuantizedEvener, FloatOfQuantizedEvener))
+
+DEFAULT_ENGINES = (OnnxRuntime, Evener, OpenVino, Mnn, Ncnn)
+ENGINES = {engine.name: engine for engine in (*DEFAULT_ENGINES, *INT8_ENGINES, *KEPT_ENGINES)}

@@ -27,6 +27,8 @@ class Row:
     bound: float = None      # what `memory` should stay below, as the engine itself counts; None where it does not say
     reads_onnx: bool = True  # itself, not after a converter
     rounds: list = dataclasses.field(default_factory=list)  # seconds of a run, by round
+    is_peer: bool = True
+    cosine: float = None     # the least of the outputs', to the reference's; None where it is not asked for
 
 
 @dataclasses.dataclass
@@ -62,7 +64,7 @@ def line(label, row, threads, yardstick):
 def ratio_to_best(rows, partner):
     """(the fastest of the other engines, the partner's median ratio to it), or None."""
     fine = {row.engine: row for row in rows if not row.failure}
-    others = [row for name, row in fine.items() if name != partner]
+    others = [row for name, row in fine.items() if name != partner and row.is_peer]
     if partner not in fine or not others:
         return None
     best = min(others, key=lambda row: row.median)
@@ -152,6 +154,25 @@ class Report:
                           "as they are held + arena + 4, and the smallest of the others:\n",
                           "| model | load + first run | memory | bound | smallest other |", "|---|---:|---:|---:|---:|"] + lines) + "\n"
 
+    def against_float(self, threads):
+        """A table: our time on quantized networks over that on the float ones, by instruction set, and the cosine to the reference."""
+        pairs = {name: name.replace("int8", "fp32") for name in self.engines if name.startswith("evener_int8")}
+        pairs = {name: partner for name, partner in pairs.items() if partner in self.engines}
+        if not pairs:
+            return ""
+        heads = [name.partition(":")[2] or "all" for name in pairs]
+        lines = [f"\nOur time on the quantized network over that on the float one, {threads} thread{'s' if threads > 1 else ''}; the cosine to "
+                 "ONNX Runtime's output:\n", f"| model | {' | '.join(heads)} | cosine |", "|---|" + "---:|" * (len(heads) + 1)]
+        for label, rows in self.rows[threads].items():
+            found = {row.engine: row for row in rows}
+            cells = []
+            for name, partner in pairs.items():
+                fine = partner in found and not found[name].failure and not found[partner].failure
+                cells.append(f"{statistics.median(a / b for a, b in zip(found[name].rounds, found[partner].rounds)):.2f}" if fine else "-")
+            cosine = min((found[name].cosine for name in pairs if found[name].cosine is not None), default=None)
+            lines.append(f"| {label} | {' | '.join(cells)} | {'-' if cosine is None else f'{cosine:.5f}'} |")
+        return "\n".join(lines) + "\n"
+
     def peak_lines(self, threads):
         peaks = [peak for (count, _), yardstick in self.yardsticks.items() if count == threads for peak in yardstick.peaks]
         if not peaks:
@@ -193,18 +214,33 @@ class Report:
             lines.append(f"| {label} | " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
+    def is_int8(self):
+        return any(self.known[name].cosine is not None for name in self.engines)
+
+    def work(self):
+        return "Models of 8 bits, batch 1." if self.is_int8() else "All compute in float32, batch 1."
+
+    def origin(self):
+        if self.is_int8():
+            return ("Skeletons have noise for weights (`scripts/fetch_models.py skeletons8 embeddings`); EfficientNet-Lite0, BERT-base and the "
+                    "decoder are quantized by ONNX Runtime's tool (`bench/models/quantized.py`). Texts: 128 tokens; gpt_kv: one step after 64.")
+        return ("Network weights are noise with the moments of the real ones "
+                "(`scripts/fetch_models.py ocr more minilm skeletons`). bert: 128 tokens; gpt_kv: one step after 64; lstm_gru: 200 steps.")
+
     def head(self):
         reference = self.known[self.engines[0]].title
-        lines = ["# Benchmarks" + (" with AVX2" if self.limit.name else ""), "",
+        lines = ["# Benchmarks" + (" with AVX2" if self.limit.name else "") + (" of 8 bits" if self.is_int8() else ""), "",
                  f"Made by `bench/compare.py {shown_arguments(sys.argv[1:])}` on {datetime.date.today().isoformat()}.", "",
                  f"Machine: {self.machine}, {platform.system()} {platform.release().split('-')[0]}. It is shared: only ratios within a "
                  "line mean something.", "",
                  f"Each engine has a process of its own, they take turns of {self.seconds} s for {self.rounds} rounds, and one that "
-                 f"waits is stopped. All compute in float32, batch 1. Outputs are compared with those of {reference}; a wrong one is "
-                 "a failure, not a time. Network weights are noise with the moments of the real ones "
-                 "(`scripts/fetch_models.py ocr more minilm skeletons`). bert: 128 tokens; gpt_kv: one step after 64; lstm_gru: 200 steps.", ""]
+                 f"waits is stopped. {self.work()} Outputs are compared with those of {reference}; a wrong one is "
+                 f"a failure, not a time. {self.origin()}", ""]
         for name in self.engines:
             rtol, atol = self.known[name].tolerance
+            if self.known[name].cosine is not None:
+                lines.append(f"- {self.known[name].title}: {self.known[name].versions()}")
+                continue
             lines.append(f"- {self.known[name].title}: {self.known[name].versions()}; outputs within rtol {rtol:g}, atol {atol:g} x largest")
         lines += [f"- {self.known[name].title}: not compared: {why}" for name, why in self.missing.items()]
         if self.limit.method:
@@ -220,8 +256,10 @@ class Report:
                                lambda row: f"{row.median * 1e3:.2f} ({row.ratio:.2f})")
             text += self.table(threads, "Load ms / first run ms / peak of memory above the loaded library, MiB:",
                                lambda row: f"{row.load * 1e3:.0f} / {row.first * 1e3:.1f} / {mebibytes(row.memory)}")
-            text += self.starting_and_memory(threads, "evener")
-            text += self.against_best(threads, "evener")
+            partner = "evener_int8" if self.is_int8() else "evener"
+            text += self.starting_and_memory(threads, partner)
+            text += self.against_best(threads, partner)
+            text += self.against_float(threads)
         text += self.kernels()
         failures = self.failures()
         if failures:
