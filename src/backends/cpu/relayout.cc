@@ -59,11 +59,10 @@ void transpose(Isa isa, const float* x, std::int64_t x_step, std::int64_t rows, 
 typedef std::uint8_t Bytes __attribute__((vector_size(16)));
 constexpr std::int64_t kSquare = sizeof(Bytes);
 
-// Up to 16 rows of 16 bytes become columns: four times, rows are dealt out like cards. Each column is stored with `width` bytes.
-template <std::size_t Width>
-void transpose_square(const std::uint8_t* x, std::int64_t x_step, std::int64_t rows, std::uint8_t* y, std::int64_t y_step) {
-  Bytes v[kSquare] = {}, w[kSquare];
-  for (std::int64_t i = 0; i < rows; ++i) std::memcpy(&v[i], x + i * x_step, sizeof(Bytes));
+// 16 rows of 16 bytes become columns: four times, rows are dealt out like cards.
+void transpose_square(const std::uint8_t* x, std::int64_t x_step, std::uint8_t* y, std::int64_t y_step) {
+  Bytes v[kSquare], w[kSquare];
+  for (std::int64_t i = 0; i < kSquare; ++i) std::memcpy(&v[i], x + i * x_step, sizeof(Bytes));
 #pragma GCC unroll 4
   for (int round = 0; round < 4; ++round) {
 #pragma GCC unroll 8
@@ -74,7 +73,24 @@ void transpose_square(const std::uint8_t* x, std::int64_t x_step, std::int64_t r
 #pragma GCC unroll 16
     for (int i = 0; i < kSquare; ++i) v[i] = w[i];
   }
-  for (std::int64_t j = 0; j < kSquare; ++j) std::memcpy(y + j * y_step, &v[j], Width);
+  for (std::int64_t j = 0; j < kSquare; ++j) std::memcpy(y + j * y_step, &v[j], sizeof(Bytes));
+}
+
+// Three or four rows of 16 bytes become pixels of four bytes.
+void interleave_pixels(const std::uint8_t* x, std::int64_t x_step, std::int64_t rows, std::uint8_t* y, std::int64_t y_step) {
+  Bytes v[4] = {};
+  for (std::int64_t i = 0; i < rows; ++i) std::memcpy(&v[i], x + i * x_step, sizeof(Bytes));
+  const auto low = [](Bytes a, Bytes b) { return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23); };
+  const auto high = [](Bytes a, Bytes b) { return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31); };
+  // First and third, second and fourth; then these.
+  const Bytes even[2] = {low(v[0], v[2]), high(v[0], v[2])}, odd[2] = {low(v[1], v[3]), high(v[1], v[3])};
+  alignas(16) std::uint8_t pixels[4 * kSquare];
+  for (int half = 0; half < 2; ++half) {
+    const Bytes four[2] = {low(even[half], odd[half]), high(even[half], odd[half])};
+    std::memcpy(pixels + 2 * half * kSquare, four, sizeof four);
+  }
+#pragma GCC unroll 16
+  for (std::int64_t j = 0; j < kSquare; ++j) std::memcpy(y + j * y_step, pixels + 4 * j, 4);
 }
 
 // Bytes, by squares; the last ones of rows and columns overlap those before. Pictures of three channels, or four, are stored with
@@ -86,14 +102,14 @@ void transpose(Isa isa, const std::uint8_t* x, std::int64_t x_step, std::int64_t
   }
   if (rows < kSquare) {
     std::int64_t j = 0;
-    for (; j + kSquare < columns; j += kSquare) transpose_square<4>(x + j, x_step, rows, y + j * y_step, y_step);
+    for (; j + kSquare < columns; j += kSquare) interleave_pixels(x + j, x_step, rows, y + j * y_step, y_step);
     return transpose<std::uint8_t>(isa, x + j, x_step, rows, columns - j, y + j * y_step, y_step);
   }
   for (std::int64_t i = 0; i < rows; i += kSquare) {
     const std::int64_t row = std::min(i, rows - kSquare);
     for (std::int64_t j = 0; j < columns; j += kSquare) {
       const std::int64_t column = std::min(j, columns - kSquare);
-      transpose_square<kSquare>(x + row * x_step + column, x_step, kSquare, y + column * y_step + row, y_step);
+      transpose_square(x + row * x_step + column, x_step, y + column * y_step + row, y_step);
     }
   }
 }

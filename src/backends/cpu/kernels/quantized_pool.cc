@@ -1,6 +1,7 @@
 // Pools of bytes: MaxPool without indices, one or two spatial axes, channels last, and QLinearGlobalAveragePool in either layout. A tile
 // is a line of the output, or some channels.
 #include <algorithm>
+#include <cmath>
 
 #include "backends/cpu/follow.h"
 #include "backends/cpu/simd/bytes.h"
@@ -88,7 +89,7 @@ void max_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const
 
 enum : int { kX, kXScale, kXZero, kYScale, kYZero };
 
-constexpr std::int64_t kColumns = 64;           // channels of a tile
+constexpr std::int64_t kColumns = 512;          // channels of a tile
 constexpr std::int64_t kMostSummed = 1 << 20;   // positions whose sum fits into 32 bits
 
 struct AverageState {
@@ -135,6 +136,10 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   };
   const double x_scale = static_cast<double>(*args.in<float>(kXScale)), y_scale = static_cast<double>(*args.in<float>(kYScale));
   const MutableTensor y = {d.outputs[0], args.out<void>()};
+  auto* const to = args.out<std::uint8_t>();
+  const double least = is_signed ? -128 : 0, x_zeros = static_cast<double>(zero(kXZero) * s.positions), y_zero = static_cast<double>(zero(kYZero));
+  const double divisor = y_scale * static_cast<double>(s.positions);
+  constexpr double kMiddle = 6755399441055744.0;  // 1.5 * 2^52
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.blocks, channel = index % s.blocks * kColumns;
     const std::int64_t n = std::min(kColumns, s.channels - channel);
@@ -154,9 +159,14 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
       }
     }
     for (std::int64_t c = 0; c < n; ++c) {
-      const auto sum = static_cast<double>(sums[c] - zero(kXZero) * s.positions);
-      const double steps = s.positions == 0 ? 0 : sum * x_scale / (y_scale * static_cast<double>(s.positions));
-      put_byte(y, image * s.channels + channel + c, round_even(steps) + static_cast<double>(zero(kYZero)));
+      const double sum = static_cast<double>(sums[c]) - x_zeros;
+      const double steps = s.positions == 0 ? 0 : sum * x_scale / divisor;
+      if (std::fabs(steps) < kMiddle / 2) {  // rounding by addition, to even
+        const double rounded = (steps + kMiddle) - kMiddle + y_zero;
+        to[image * s.channels + channel + c] = static_cast<std::uint8_t>(static_cast<std::int32_t>(std::clamp(rounded, least, least + 255)));
+      } else {
+        put_byte(y, image * s.channels + channel + c, round_even(steps) + y_zero);
+      }
     }
   }
 }

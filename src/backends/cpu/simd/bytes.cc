@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "backends/cpu/simd/vec.h"
+#include "backends/cpu/simd/dot_store.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -220,15 +220,26 @@ void combine(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, co
              std::int64_t n) {
   const Vec x_scale = splat(a.x_scale), z_scale = splat(a.z_scale), zero_point = splat(a.zero);
   const Vec least = splat(least_of(Signed)), most = splat(least_of(Signed) + 255.0f);
-  each_vector(n, [&](std::int64_t i, std::int64_t count) {
+  const auto sum_at = [&](std::int64_t i, std::int64_t count) {
     const IntVec p = operand<Signed>(x, x_step, i, count, a.x_zero), q = operand<Signed>(z, z_step, i, count, a.z_zero);
-    Vec sum;
-    if constexpr (Product) {
-      sum = float_of(p) * float_of(q) * x_scale + zero_point;
-    } else {
-      sum = float_of(p) * x_scale + float_of(q) * z_scale + zero_point;
+    if constexpr (Product) return float_of(p) * float_of(q) * x_scale + zero_point;
+    return float_of(p) * x_scale + float_of(q) * z_scale + zero_point;
+  };
+  std::int64_t first = 0;
+#if defined(EVN_PACKS_BYTES)
+  constexpr float kLargest = 1e30f;  // up to which there are no infinities, and so no NaN, of which packing makes another number
+  if (a.x_scale <= kLargest && a.z_scale <= kLargest && a.x_scale >= -kLargest && a.z_scale >= -kLargest) {
+    const BytePacking packing = byte_packing(0, Signed);
+    for (; first + 4 * kLanes <= n; first += 4 * kLanes) {
+      const Packed bytes = packed_rows(packing, sum_at(first, kLanes), sum_at(first + kLanes, kLanes), sum_at(first + 2 * kLanes, kLanes),
+                                       sum_at(first + 3 * kLanes, kLanes));
+      std::memcpy(y + first, &bytes, sizeof bytes);
     }
-    store_some_steps(y + i, round_between(sum, least, most) & (sum == sum), count);
+  }
+#endif
+  each_vector(n - first, [&](std::int64_t i, std::int64_t count) {
+    const Vec sum = sum_at(first + i, count);
+    store_some_steps(y + first + i, round_between(sum, least, most) & (sum == sum), count);
   });
 }
 

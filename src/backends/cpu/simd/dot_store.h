@@ -1,4 +1,5 @@
-// Vectors of whole numbers, and how sums become bytes: what loops over bytes of a cluster share. Included by simd/dot*.cc only.
+// Vectors of whole numbers, and how sums become bytes: what loops over bytes of a cluster share. Included by simd/dot*.cc and
+// simd/bytes.cc only.
 #pragma once
 
 #include <cstring>
