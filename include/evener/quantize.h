@@ -56,7 +56,7 @@ enum {
 enum {
   EVN_QUANTIZE_PER_TENSOR = 1,    /* one scale for each weight */
   EVN_QUANTIZE_CONTRIB = 2,       /* EVN_QUANTIZE_WEIGHTS: MatMul and Gemm as com.microsoft's MatMulNBits, for which ONNX Runtime has
-                                     kernels too */
+                                     kernels too (accuracy_level 4: an engine may quantize what they read; Evener does not) */
   /* Static quantization only: */
   EVN_QUANTIZE_EQUALIZE = 16,     /* cross-layer equalization, before calibration: between two Conv or two Gemm, of which one alone
                                      reads the other through Relu and pools, ranges of channels are balanced */

@@ -155,6 +155,7 @@ class Rewriter {
     writer_.add_node("MatMulNBits", node.name, {inputs, bits == 4 ? 4u : 3u}, product, "com.microsoft");
     writer_.set_int("K", k);
     writer_.set_int("N", n);
+    writer_.set_int("accuracy_level", 4);  // inputs may be quantized, as ONNX Runtime does behind DequantizeLinear: else its 8 bits are slow
     writer_.set_int("bits", bits);
     writer_.set_int("block_size", options_.block);
     if (q.bias < 0) return;
