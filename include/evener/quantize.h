@@ -58,6 +58,8 @@ enum {
   EVN_QUANTIZE_CONTRIB = 2,       /* EVN_QUANTIZE_WEIGHTS: MatMul and Gemm as com.microsoft's MatMulNBits, for which ONNX Runtime has
                                      kernels too (accuracy_level 4: an engine may quantize what they read; Evener does not) */
   /* Static quantization only: */
+  EVN_QUANTIZE_QOPERATOR = 4,     /* QLinearConv, QLinearMatMul and com.microsoft's operators on bytes (QGemm, QLinearAdd, ...) where there
+                                     are such; the others stay between DequantizeLinear and QuantizeLinear */
   EVN_QUANTIZE_EQUALIZE = 16,     /* cross-layer equalization, before calibration: between two Conv or two Gemm, of which one alone
                                      reads the other through Relu and pools, ranges of channels are balanced */
   EVN_QUANTIZE_SMOOTH = 32,       /* SmoothQuant: what columns of a MatMul's or Gemm's input are larger than others goes, by half,

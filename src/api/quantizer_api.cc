@@ -52,11 +52,12 @@ QuantizerRequest read(const char* path, const evn_quantizer_options* options) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "percentile is %g, which is not between 50 and 100", o.percentile);
   }
   if (o.percentile != 0) request.percentile = o.percentile;
-  constexpr auto kStatic = static_cast<uint32_t>(EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS);
+  constexpr auto kStatic = static_cast<uint32_t>(EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS | EVN_QUANTIZE_QOPERATOR);
   if ((o.flags & ~(kStatic | EVN_QUANTIZE_PER_TENSOR | EVN_QUANTIZE_CONTRIB)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
   if ((o.flags & kStatic) != 0 && request.dynamic) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u: equalization, smoothing and the correction of biases are for static quantization", o.flags);
+    fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u: QOperator form, equalization, smoothing and the correction of biases are for static quantization", o.flags);
   }
+  request.operators = (o.flags & EVN_QUANTIZE_QOPERATOR) != 0;
   request.equalize = (o.flags & EVN_QUANTIZE_EQUALIZE) != 0;
   request.smooth = (o.flags & EVN_QUANTIZE_SMOOTH) != 0;
   request.correct_bias = (o.flags & EVN_QUANTIZE_CORRECT_BIAS) != 0;

@@ -136,7 +136,8 @@ int run_quantize(const Arguments& arguments) {
                                                               {"--equalize", EVN_QUANTIZE_EQUALIZE},
                                                               {"--smooth", EVN_QUANTIZE_SMOOTH},
                                                               {"--correct-bias", EVN_QUANTIZE_CORRECT_BIAS},
-                                                              {"--contrib", EVN_QUANTIZE_CONTRIB}};
+                                                              {"--contrib", EVN_QUANTIZE_CONTRIB},
+                                                              {"--qoperator", EVN_QUANTIZE_QOPERATOR}};
   for (const auto& [option, flag] : kFlags) options.flags |= arguments.has(option) ? flag : 0;
   options.weight_bits = static_cast<std::uint32_t>(number_of(arguments, "--bits", 1, 64));
   options.block_size = static_cast<std::uint32_t>(number_of(arguments, "--block", 1, 65536));

@@ -20,6 +20,7 @@ inline constexpr Option kQuantizeOptions[] = {
     {"--dynamic", nullptr, "quantize MatMul and Gemm alone, with scales made in each run: no calibration"},
     {"--int8", nullptr, "activations as symmetric int8 in place of uint8"},
     {"--per-tensor", nullptr, "one scale for each weight in place of one for each output channel"},
+    {"--qoperator", nullptr, "QLinearConv and other operators on bytes, where there are such"},
     {"--equalize", nullptr, "balance the channels of layers that follow each other, before calibration"},
     {"--smooth", nullptr, "SmoothQuant: move large columns of a product's input into its weight"},
     {"--correct-bias", nullptr, "put the mean error of each channel into biases"},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "quant/operators.h"
 #include "graph/raise_opset.h"
 #include "quant/equalize.h"
 #include "runtime/run_values.h"
@@ -185,6 +186,7 @@ Quantizer::Candidate Quantizer::build(QuantScheme scheme) const {
   } else {
     const std::vector<QuantParams> numbers = params(scheme);
     rewrite_static(&model.graph, &scheme, numbers, options);
+    if (request_.operators && use_byte_operators(&model.graph, runtime_->cpu().ledger())) import_contrib(model);
   }
   model.producer = "evener";
   SavedModel saved = save_onnx(model);

@@ -27,6 +27,7 @@ struct QuantizerRequest {
   int weight_bits = 8;                 // of kWeights
   std::int64_t block_size = 32;
   bool contrib = false;
+  bool operators = false;              // QOperator form, of kStatic
   Calibration calibration = Calibration::kMinMax;
   double percentile = 99.99;
   bool per_tensor = false;

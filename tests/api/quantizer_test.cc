@@ -109,6 +109,7 @@ TEST_F(QuantizerMisuse, OptionsOfAnotherModeAreRefusedByName) {
   refused(5, "mode", [](auto&) {});
   for (const uint32_t bits : {1u, 3u, 5u, 16u}) refused(EVN_QUANTIZE_WEIGHTS, "weight_bits", [=](auto& o) { o.weight_bits = bits; });
   for (const uint32_t block : {1u, 7u, 8u, 48u, 131072u}) refused(EVN_QUANTIZE_WEIGHTS, "block_size", [=](auto& o) { o.block_size = block; });
+  refused(EVN_QUANTIZE_DYNAMIC, "flags", [](auto& o) { o.flags = EVN_QUANTIZE_QOPERATOR; });
   for (const evn_quantize_mode mode : {EVN_QUANTIZE_STATIC, EVN_QUANTIZE_DYNAMIC, EVN_QUANTIZE_FLOAT16, EVN_QUANTIZE_BFLOAT16}) {
     refused(mode, "weight_bits", [](auto& o) { o.weight_bits = 8; });
     refused(mode, "block_size", [](auto& o) { o.block_size = 32; });
@@ -116,6 +117,7 @@ TEST_F(QuantizerMisuse, OptionsOfAnotherModeAreRefusedByName) {
   }
   for (const evn_quantize_mode mode : {EVN_QUANTIZE_WEIGHTS, EVN_QUANTIZE_FLOAT16, EVN_QUANTIZE_BFLOAT16}) {
     refused(mode, "flags", [](auto& o) { o.flags = EVN_QUANTIZE_PER_TENSOR; });
+    refused(mode, "flags", [](auto& o) { o.flags = EVN_QUANTIZE_QOPERATOR; });
     refused(mode, "calibration", [](auto& o) { o.calibration = EVN_CALIBRATION_MSE; });
     refused(mode, "activation", [](auto& o) { o.activation = EVN_DTYPE_INT8; });
     refused(mode, "percentile", [](auto& o) { o.percentile = 99; });

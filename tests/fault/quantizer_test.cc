@@ -46,7 +46,7 @@ evn_status quantize(const std::string& from, const std::string& to, bool guarded
     how.weight_bits = 4;
     how.block_size = 16;
   }
-  if (guarded) how.flags = EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS;
+  if (guarded) how.flags = EVN_QUANTIZE_QOPERATOR | EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS;
   evn_status s = evn_runtime_create(&options, &u.runtime, error);
   if (s == EVN_OK) s = evn_runtime_device_find(u.runtime, "cpu", &u.cpu, error);
   if (s == EVN_OK) s = evn_tensor_create(u.cpu, EVN_DTYPE_FLOAT32, dims, 4, 0, &u.input, error);

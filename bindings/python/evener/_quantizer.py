@@ -33,6 +33,7 @@ class Quantizer(_Object):
     per_tensor  one scale for each weight in place of one for each output channel
     equalize, smooth, correct_bias  cross-layer equalization, SmoothQuant, bias correction; not with dynamic
     bits, block, contrib  of weights: 8 or 4, how many share a scale, MatMulNBits of com.microsoft in place of DequantizeLinear
+    qoperator   static: QLinearConv and other operators on bytes in place of DequantizeLinear and QuantizeLinear around float ones
     keep        nodes that stay float32: globs of their names, or "type:Softmax"
     progress    progress(what, done, total); what it raises cancels, and is lost
     """
@@ -40,7 +41,8 @@ class Quantizer(_Object):
     _release = "evn_quantizer_release"
 
     def __init__(self, runtime, model, *, method="minmax", percentile=None, dynamic=False, activation=None, per_tensor=False, equalize=False,
-                 smooth=False, correct_bias=False, mode=None, bits=None, block=None, contrib=False, keep=(), progress=None, external_dir=None):
+                 smooth=False, correct_bias=False, mode=None, bits=None, block=None, contrib=False, qoperator=False, keep=(), progress=None,
+                 external_dir=None):
         lib, handle, error = library(), _raw.evn_quantizer(), new_error()
         mode = mode or ("dynamic" if dynamic else "static")
         for what, value, known in (("mode", mode, _MODES), ("method", method, _METHODS), ("activation", activation, _ACTIVATIONS)):
@@ -51,7 +53,8 @@ class Quantizer(_Object):
         options.calibration, options.activation = _METHODS[method], _ACTIVATIONS[activation]
         options.percentile = 0 if percentile is None else percentile
         flags = ((per_tensor, _raw.EVN_QUANTIZE_PER_TENSOR), (equalize, _raw.EVN_QUANTIZE_EQUALIZE), (smooth, _raw.EVN_QUANTIZE_SMOOTH),
-                 (correct_bias, _raw.EVN_QUANTIZE_CORRECT_BIAS), (contrib, _raw.EVN_QUANTIZE_CONTRIB))
+                 (correct_bias, _raw.EVN_QUANTIZE_CORRECT_BIAS), (contrib, _raw.EVN_QUANTIZE_CONTRIB),
+                 (qoperator, _raw.EVN_QUANTIZE_QOPERATOR))
         options.flags = sum(flag for wanted, flag in flags if wanted)
         patterns = (ctypes.c_char_p * len(keep))(*(c_text(pattern) for pattern in keep))
         options.keep, options.keep_count = patterns, len(keep)
