@@ -151,6 +151,14 @@ void add_moves(Cases* all, DType d) {
 }  // namespace
 
 void add_quantized_cases(Cases* all) {
+  // Sums far beyond 2^24, of few rows and of many.
+  for (const std::int64_t rows : {3, 11}) {
+    Case large("MatMulInteger", 10);
+    large.in(DType::kUint8, {rows, 1501}, 245, 255.9).constant(DType::kInt8, {1501, 37}, -128, -110).scalar(DType::kUint8, 1);
+    all->push_back(large);
+  }
+  Case large("ConvInteger", 10);
+  all->push_back(large.in(DType::kUint8, {1, 150, 6, 19}, 245, 255.9).constant(DType::kInt8, {11, 150, 3, 3}, -128, -110));
   for (const DType a : kBytes) {
     for (const DType b : kBytes) {
       add_matrices(all, a, b);

@@ -1,4 +1,4 @@
-// Resize to nearest neighbours by whole factors, and BatchNormalization that no convolution has taken in.
+// Resize to nearest neighbours by whole factors, of floats or bytes, and BatchNormalization that no convolution has taken in.
 #include "backends/opencl/kernels/support.h"
 #include "ops/batch_norm.h"
 #include "ops/resize.h"
@@ -7,6 +7,7 @@ namespace evn {
 namespace {
 
 constexpr OpenClFunction kResizeNearest{"move", "resize_nearest"};
+constexpr OpenClFunction kResizeBytes{"move", "resize_bytes"};
 constexpr OpenClFunction kBatchNorm{"move", "batch_norm"};
 
 // ---- Resize ----
@@ -28,7 +29,9 @@ bool repeats_elements(const Node& node) {
 
 Refusal supports_resize(const OpDesc& desc) {
   enum : int { kX, kRoi, kScales, kSizes };
-  if (!is_float(desc.inputs[kX])) return "only float32";
+  const bool bytes = desc.inputs[kX].dtype == DType::kInt8 || desc.inputs[kX].dtype == DType::kUint8;
+  if (!is_float(desc.inputs[kX]) && !bytes) return "only float32, int8 and uint8";
+  if (bytes && !desc.node->epilogue.empty()) return "fused steps are for float32";
   if (desc.node->since_version < 11) return "only opset 11 and later";
   if (desc.inputs[kX].shape.rank() != 4) return "only four axes";
   if (!repeats_elements(*desc.node)) return "only nearest by whole factors: asymmetric floor, or half_pixel round";
@@ -54,6 +57,10 @@ void plan_resize(const OpDesc& desc, KernelPlan* plan) {
 
 void run_resize(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const ResizeState& s = args.plan->state<ResizeState>();
+  if (!is_float(args.desc->inputs[0])) {
+    return launcher(args).run(kResizeBytes, {std::int64_t{s.in_h} * s.factor_h, s.planes}, args.inputs[0], args.outputs[0], s.in_h, s.in_w,
+                              s.factor_h, s.factor_w);
+  }
   launcher(args).run(kResizeNearest, {std::int64_t{s.in_h} * s.factor_h, s.planes}, args.inputs[0], args.outputs[0], s.in_h, s.in_w,
                      s.factor_h, s.factor_w, args.desc->node->epilogue);
 }

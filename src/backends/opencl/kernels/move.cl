@@ -34,6 +34,17 @@ EVN_KERNEL void resize_nearest(global const float* x, ulong x0, global float* y,
   }
 }
 
+EVN_KERNEL void resize_bytes(global const float* x, ulong x0, global float* y, ulong y0, int in_h, int in_w, int factor_h, int factor_w) {
+  const int row = get_global_id(0);
+  if (row >= in_h * factor_h) return;
+  const long plane = get_global_id(1);
+  global const uchar* in = (global const uchar*)(x + x0) + (plane * in_h + row / factor_h) * in_w;
+  global uchar* out = (global uchar*)(y + y0) + (plane * in_h * factor_h + row) * in_w * factor_w;
+  for (int i = 0; i < in_w; ++i) {
+    for (int k = 0; k < factor_w; ++k) *out++ = in[i];
+  }
+}
+
 // y = (x - mean) / sqrt(variance + epsilon) * scale + bias, channel by channel. Grid: pieces of a plane, planes.
 EVN_KERNEL void batch_norm(global const float* x, ulong x0, global const float* scale, ulong scale0, global const float* bias,
                            ulong bias0, global const float* mean, ulong mean0, global const float* variance, ulong variance0,
