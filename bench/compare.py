@@ -21,8 +21,9 @@ the best of the other engines for each model, Evener's ratio to it, and the geom
 --isa avx2 shows every engine a processor that has AVX2 and nothing beyond it (isa.py), and a worker that finds AVX-512 used ends.
 Where the machine cannot do so, Evener and OpenVINO are kept to AVX2 by their own switches, and the others are left out.
 
---int8 takes quantized models instead, ONNX Runtime and OpenVINO in its default precision beside us, and our own float32 on the network
-that each was made of; outputs are compared by their cosine. --int8-isas compares our int8 and float32 alone, kept to each instruction set.
+--int8 takes quantized models instead, ONNX Runtime and OpenVINO in its default precision beside us, and our own float32 on the
+network that each was made of; outputs are compared by their cosine. --int8-isas compares our int8 and float32 alone, kept to each
+instruction set.
 
 The engines are in engines.py; scripts/requirements-bench.txt has their versions. An engine that is not installed is named, and
 left out; one that cannot run a model fails there. --markdown writes a page with everything.

@@ -161,8 +161,8 @@ class Report:
         if not pairs:
             return ""
         heads = [name.partition(":")[2] or "all" for name in pairs]
-        lines = [f"\nOur time on the quantized network over that on the float one, {threads} thread{'s' if threads > 1 else ''}; the cosine to "
-                 "ONNX Runtime's output:\n", f"| model | {' | '.join(heads)} | cosine |", "|---|" + "---:|" * (len(heads) + 1)]
+        counted = f"{threads} thread{'s' if threads > 1 else ''}"
+        lines = [f"\nOur time on the quantized network over that on the float one, {counted}; the cosine to {self.known[self.engines[0]].title}'s output:\n", f"| model | {' | '.join(heads)} | cosine |", "|---|" + "---:|" * (len(heads) + 1)]
         for label, rows in self.rows[threads].items():
             found = {row.engine: row for row in rows}
             cells = []
@@ -222,8 +222,9 @@ class Report:
 
     def origin(self):
         if self.is_int8():
-            return ("Skeletons have noise for weights (`scripts/fetch_models.py skeletons8 embeddings`); EfficientNet-Lite0, BERT-base and the "
-                    "decoder are quantized by ONNX Runtime's tool (`bench/models/quantized.py`). Texts: 128 tokens; gpt_kv: one step after 64.")
+            return ("Skeletons have noise for weights (`scripts/fetch_models.py skeletons8 embeddings`); EfficientNet-Lite0, BERT-base and "
+                    "the decoder are quantized by ONNX Runtime's tool (`bench/models/quantized.py`). Texts: 128 tokens; gpt_kv: one step "
+                    "after 64. Outputs are compared by their cosine.")
         return ("Network weights are noise with the moments of the real ones "
                 "(`scripts/fetch_models.py ocr more minilm skeletons`). bert: 128 tokens; gpt_kv: one step after 64; lstm_gru: 200 steps.")
 
