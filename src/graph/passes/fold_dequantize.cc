@@ -20,6 +20,7 @@ bool fold_dequantize(Graph& graph, const PassContext& context) {
     const Node& node = edit.node(n);
     Quantization q;
     if (!is_op(node, "DequantizeLinear") || !quantization_of(edit, node, &q) || edit.is_output(node.outputs[0])) continue;
+    if (edit.use_count(node.outputs[0]) == 0) continue;  // rewritten: what is left of it goes with the dead code
     const WeightPtr x = edit.value(node.inputs[0]).constant;
     if (x == nullptr) continue;
     const TensorDesc desc = {DType::kFloat32, x->desc.shape};
