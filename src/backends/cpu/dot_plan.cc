@@ -45,23 +45,30 @@ void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t 
     const std::int64_t count = std::min(lanes, columns - first);
     std::uint32_t sum[64] = {};
     EVN_CHECK(lanes <= 64);
-    const auto put = [&](std::int64_t channel, std::int64_t tap, std::int64_t j) {
-      const std::uint8_t* const element = from.b + tap + channel * from.channel_step + (first + j) * from.column_step;
-      const std::uint8_t byte = static_cast<std::uint8_t>(*element ^ change);
-      const std::int64_t segment = from.by_tap ? tap : tap / from.taps_w;
-      const std::int64_t k = segment * padded + (from.by_tap ? 0 : tap % from.taps_w * from.channels) + channel;
-      at[(k / 4 * lanes + j) * 4 + k % 4] = byte;
-      sum[j] += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
-    };
     // In the order in which B lies in memory.
     if (from.column_step == 1) {
-      for (std::int64_t channel = 0; channel < from.channels; ++channel) {
-        for (std::int64_t j = 0; j < count; ++j) put(channel, 0, j);
+      for (std::int64_t k = 0; k < from.channels; ++k) {
+        const std::uint8_t* const row = from.b + k * from.channel_step + first;
+        std::uint8_t* const quad = at + k / 4 * lanes * 4 + k % 4;
+        for (std::int64_t j = 0; j < count; ++j) {
+          const auto byte = static_cast<std::uint8_t>(row[j] ^ change);
+          quad[4 * j] = byte;
+          sum[j] += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
+        }
       }
     } else {
       for (std::int64_t j = 0; j < count; ++j) {
-        for (std::int64_t channel = 0; channel < from.channels; ++channel) {
-          for (std::int64_t tap = 0; tap < taps; ++tap) put(channel, tap, j);
+        for (std::int64_t tap = 0; tap < taps; ++tap) {
+          const std::uint8_t* const source = from.b + tap + (first + j) * from.column_step;
+          const std::int64_t begin = from.by_tap ? tap * padded : tap / from.taps_w * padded + tap % from.taps_w * from.channels;
+          std::uint32_t total = 0;
+          for (std::int64_t channel = 0; channel < from.channels; ++channel) {
+            const auto byte = static_cast<std::uint8_t>(source[channel * from.channel_step] ^ change);
+            const std::int64_t k = begin + channel;
+            at[((k >> 2) * lanes + j) * 4 + (k & 3)] = byte;
+            total += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
+          }
+          sum[j] += total;
         }
       }
     }
