@@ -246,5 +246,24 @@ TEST(FoldDequantize, WeightsOfFloatOperatorsBecomeFloats) {
   }
 }
 
+// Counts what constants are made.
+struct CountingLedger : Ledger {
+  std::size_t bytes = 0;
+  void charge(std::size_t n, MemoryClass) override { bytes += n; }
+  void discharge(std::size_t, MemoryClass) noexcept override {}
+};
+
+TEST(FoldDequantize, WeightsThatRewritesHaveTakenDoNot) {
+  QdqBuilder b;
+  b.result(b.node("Conv", {b.source({1, 16, 5, 5}, {0.05f, 120}), b.weight({32, 16, 3, 3})}), {0.3f, 120});
+  Graph g = b.build();
+  const auto ledger = std::make_shared<CountingLedger>();
+  PassContext context;
+  context.ledger = ledger;
+  optimize_graph(g, context);
+  EXPECT_EQ(count_op(g, "QLinearConv"), 1);
+  EXPECT_LT(ledger->bytes, 32u * 16 * 9 * sizeof(float));
+}
+
 }  // namespace
 }  // namespace evn::test
