@@ -33,6 +33,10 @@ bool describe(OpenClFound* d) {
                   read_value(d->id, CL_DEVICE_GLOBAL_MEM_SIZE, &memory) && read_value(d->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE, &largest) &&
                   read_value(d->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, &lanes) && read_value(d->id, CL_DEVICE_AVAILABLE, &available) &&
                   read_value(d->id, CL_DEVICE_COMPILER_AVAILABLE, &compiler) && read_value(d->id, CL_DEVICE_ENDIAN_LITTLE, &little);
+  std::string extensions;
+  if (!text(CL_DEVICE_EXTENSIONS, &extensions)) return false;
+  d->dot_product = extensions.find("cl_khr_integer_dot_product") != std::string::npos;
+  d->half = extensions.find("cl_khr_fp16") != std::string::npos;
   d->compute_units = units;
   d->float_lanes = lanes;
   d->memory_bytes = memory;

@@ -21,6 +21,8 @@ struct OpenClFound {
   std::uint64_t memory_bytes = 0;
   std::uint64_t largest_buffer = 0;      // bytes
   std::uint32_t float_lanes = 1;         // the native vector width
+  bool dot_product = false;              // cl_khr_integer_dot_product
+  bool half = false;                     // cl_khr_fp16
   bool usable = true;                    // available, little-endian, with a compiler
 };
 

@@ -27,7 +27,7 @@ int vector_lanes(const OpenClFound& found) {
 }
 
 std::string build_options(const OpenClFound& found) {
-  std::string options = "-cl-std=CL1.2 -DEVN_LOCAL=";
+  std::string options = " -DEVN_LOCAL=";
   options += (found.type & CL_DEVICE_TYPE_CPU) != 0 ? "1" : "64";
   return options + " -DEVN_LANES=" + std::to_string(vector_lanes(found));
 }
@@ -57,10 +57,15 @@ cl_kernel OpenClPrograms::kernel(const OpenClFunction& function) {
   return kernels_.back().kernel.get();
 }
 
-std::string OpenClPrograms::identity_text(std::string_view text) const {
+// Dot products of bytes are functions of OpenCL C 3.0, which devices with that extension have.
+std::string OpenClPrograms::options_of(std::string_view source) const {
+  return (found_.dot_product && source == "quantized_product" ? "-cl-std=CL3.0" : "-cl-std=CL1.2") + options_;
+}
+
+std::string OpenClPrograms::identity_text(std::string_view text, const std::string& options) const {
   const std::string common = find_source("common");
   std::string all;
-  for (const std::string_view part : {std::string_view(EVN_VERSION_STRING), std::string_view(options_), std::string_view(found_.name),
+  for (const std::string_view part : {std::string_view(EVN_VERSION_STRING), std::string_view(options), std::string_view(found_.name),
                                       std::string_view(found_.vendor), std::string_view(found_.driver_version),
                                       std::string_view(found_.platform_name), std::string_view(found_.platform_version),
                                       std::string_view(common), text}) {
@@ -77,11 +82,12 @@ cl_program OpenClPrograms::program(std::string_view source) {
   programs_.reserve(programs_.size() + 1);
   const std::string text = find_source(source);
   const std::uint64_t begin_ns = os::now_ns();
-  const CacheFile cached(cache_dir_, "opencl", cache_dir_.empty() ? std::string() : identity_text(text));
-  ClProgram program = restore(cached);
+  const std::string options = options_of(source);
+  const CacheFile cached(cache_dir_, "opencl", cache_dir_.empty() ? std::string() : identity_text(text, options));
+  ClProgram program = restore(cached, options);
   const bool restored = static_cast<bool>(program);
   if (!restored) {
-    program = compile(source, text);
+    program = compile(source, text, options);
     store(program.get(), cached);
   }
   log_built(restored, source, os::now_ns() - begin_ns);
@@ -101,7 +107,7 @@ void OpenClPrograms::log_built(bool restored, std::string_view source, std::uint
              static_cast<unsigned long long>(duration_ns / 1000));
 }
 
-ClProgram OpenClPrograms::restore(const CacheFile& cached) {
+ClProgram OpenClPrograms::restore(const CacheFile& cached, const std::string& options) {
   os::FileBytes file;
   const std::string_view content = cached.read(&file);
   if (content.empty()) return {};
@@ -111,12 +117,12 @@ ClProgram OpenClPrograms::restore(const CacheFile& cached) {
   const cl_device_id device = found_.id;
   ClProgram program(cl_create(&code, opencl().create_program_with_binary, context_, cl_uint{1}, &device, &size, &binary, &status));
   if (code != CL_SUCCESS || status != CL_SUCCESS) return {};
-  if (cl_call(opencl().build_program, program.get(), cl_uint{1}, &device, options_.c_str(), nullptr, nullptr) != CL_SUCCESS) return {};
+  if (cl_call(opencl().build_program, program.get(), cl_uint{1}, &device, options.c_str(), nullptr, nullptr) != CL_SUCCESS) return {};
   ++restored_;
   return program;
 }
 
-ClProgram OpenClPrograms::compile(std::string_view source, std::string_view text) {
+ClProgram OpenClPrograms::compile(std::string_view source, std::string_view text, const std::string& options) {
   const std::string common = find_source("common");
   const char* texts[] = {common.data(), text.data()};
   const std::size_t sizes[] = {common.size(), text.size()};
@@ -124,7 +130,7 @@ ClProgram OpenClPrograms::compile(std::string_view source, std::string_view text
   ClProgram program(cl_create(&code, opencl().create_program_with_source, context_, cl_uint{2}, texts, sizes));
   check_cl(code, "clCreateProgramWithSource", device_name_);
   const cl_device_id device = found_.id;
-  code = cl_call(opencl().build_program, program.get(), cl_uint{1}, &device, options_.c_str(), nullptr, nullptr);
+  code = cl_call(opencl().build_program, program.get(), cl_uint{1}, &device, options.c_str(), nullptr, nullptr);
   if (code == CL_SUCCESS) {
     ++compiled_;
     return program;

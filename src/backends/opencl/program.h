@@ -45,10 +45,11 @@ class OpenClPrograms {
   };
   cl_program program(std::string_view source);
   void log_built(bool restored, std::string_view source, std::uint64_t duration_ns) const;
-  ClProgram restore(const CacheFile& cached);
-  ClProgram compile(std::string_view source, std::string_view text);
+  std::string options_of(std::string_view source) const;
+  ClProgram restore(const CacheFile& cached, const std::string& options);
+  ClProgram compile(std::string_view source, std::string_view text, const std::string& options);
   void store(cl_program program, const CacheFile& cached) noexcept;
-  std::string identity_text(std::string_view text) const;
+  std::string identity_text(std::string_view text, const std::string& options) const;
 
   const OpenClFound found_;
   cl_context context_;

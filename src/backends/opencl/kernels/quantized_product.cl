@@ -153,7 +153,7 @@ EVN_DEFINE_CHUNK(chunk_signed_1, SIGNED_COLUMN, 1, EVN_ONE)
 static inline int unsigned_byte(uint v, int j) { return (int)(v >> (8 * j) & 255u); }
 static inline int signed_byte(uint v, int j) { return (int)(v << (24 - 8 * j)) >> 24; }
 
-#ifdef EVN_DOT
+#ifdef __opencl_c_integer_dot_product_input_4x8bit_packed
 #define EVN_LANE_OF(DOT, w, v, l) DOT(w, v.s##l)
 #define EVN_DOTS(DOT, w, v) \
   ((int4)(EVN_LANE_OF(DOT, w, v, 0), EVN_LANE_OF(DOT, w, v, 1), EVN_LANE_OF(DOT, w, v, 2), EVN_LANE_OF(DOT, w, v, 3)))
