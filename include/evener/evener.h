@@ -747,6 +747,18 @@ EVN_API evn_status evn_session_run_values(evn_session session, const evn_value *
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);
 
+/* Runs two sessions over the same inputs, several times each in turns, and writes how far their float32 outputs are apart and
+ * how long each takes: what a lower precision, or a quantized model, loses and gains on this machine. Outputs are compared by
+ * their places in the models.
+ *   inputs  of both sessions, as evn_session_run takes them; they may lie on another device
+ *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"outputs": [{"name", "cosine", "sqnr_db" (signal to error), "top1" (the share of
+ *           rows, of the last axis, whose largest element is at the same place), "largest_error"}], "expected_ns", "got_ns"
+ *           (medians)}; null for what is no number
+ * Returns what evn_session_run returns; EVN_ERROR_INVALID_ARGUMENT (other outputs). Blocks; asking for the size alone runs both
+ * too, and the next text may be longer: give room for it at once. */
+EVN_API evn_status evn_session_compare(evn_session expected, evn_session got, const evn_tensor *inputs, uint32_t input_count,
+                                       evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
+
 /* Starts recording: each run that begins from now on records one event for each step (kernel or copy), for each time that it
  * waits or plans, for what other threads did of a kernel, and for the memory of each device, into memory that is taken here.
  * Runs do not allocate for it. OpenCL devices measure with their own clock, on a queue that only traced runs use.

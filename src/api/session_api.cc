@@ -5,6 +5,7 @@
 #include "api/barrier.h"
 #include "api/objects.h"
 #include "base/small_array.h"
+#include "runtime/compare.h"
 
 namespace {
 
@@ -212,6 +213,25 @@ evn_status evn_session_explain(evn_session session, evn_format format, char* buf
     const Pin<SessionPtr> s(session);
     if (format < EVN_FORMAT_TEXT || format > EVN_FORMAT_SVG) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
     write_text((*s)->explain(format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_session_compare(evn_session expected, evn_session got, const evn_tensor* inputs, uint32_t input_count, evn_format format,
+                               char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<SessionPtr> a(expected), b(got);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    require(inputs != nullptr || input_count == 0, "inputs");
+    refuse_other_than_tensors((*a)->graph());
+    refuse_other_than_tensors((*b)->graph());
+    SmallArray<RunValue> values(input_count);
+    for (uint32_t i = 0; i < input_count; ++i) {
+      const Pin<TensorPtr> tensor(inputs[i]);
+      const bool ours = (*tensor)->runtime() == (*a)->runtime() && (*tensor)->runtime() == (*b)->runtime();
+      if (!ours) fail(EVN_ERROR_INVALID_ARGUMENT, "input %u belongs to another runtime", i);
+      values[i] = {*tensor, nullptr};
+    }
+    write_text(compare_sessions(**a, **b, std::span<const RunValue>(values.data(), input_count), format), buffer, capacity, size);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/bench.h"
+#include "cli/compare.h"
 #include "cli/library.h"
 #include "cli/npz.h"
 #include "cli/quantize.h"
@@ -207,6 +208,11 @@ constexpr Command kCommands[] = {
      "--dot and --svg draw the graph: boxes are coloured by device, copies between devices are red, values that are read\n"
      "only when a run is planned are dashed.",
      kExplainOptions, run_explain},
+    {"compare", "MODEL", "say what a lower precision or another model loses and gains",
+     "Runs MODEL in float32 on the CPU and, in turns, --with another model or in --precision, over the same inputs, and prints for\n"
+     "each float32 output how far they are apart (cosine, signal to error, rows with the same largest element, largest error), and\n"
+     "both median times.",
+     kCompareOptions, run_compare},
     {"quantize", "MODEL", "make a model of 8-bit numbers",
      "Makes a float32 ONNX model into one that computes with 8-bit numbers, and writes it as ONNX (QuantizeLinear and\n"
      "DequantizeLinear, for any engine). --calibration gives inputs as the model sees them in use: .npz files whose keys are the\n"

@@ -10,41 +10,15 @@
 #include "base/error.h"
 #include "base/number_text.h"
 #include "quant/probe.h"
+#include "runtime/compare.h"
 #include "runtime/quantizer.h"
-#include "runtime/run_values.h"
 
 namespace evn {
 namespace {
 
 constexpr int kSpeedRounds = 3;                  // of taking back what is slower
-constexpr std::uint64_t kTimedNs = 60'000'000;   // of each model, at least, ...
-constexpr std::size_t kLeastRuns = 7, kMostRuns = 301;  // ... within these
 constexpr std::uint32_t kTracedRuns = 5;
 constexpr double kNoise = 0.02;                  // by which one of two equal layers may seem to be slower
-
-std::uint64_t median(std::vector<std::uint64_t>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// Median times of the sessions, which take turns.
-std::vector<std::uint64_t> time_in_turns(std::span<Session* const> sessions, std::span<const RunValue> inputs) {
-  std::vector<std::vector<std::uint64_t>> times(sessions.size());
-  for (Session* s : sessions) run_once(*s, inputs);
-  std::uint64_t spent = 0;
-  while (times[0].size() < kLeastRuns || (spent < kTimedNs && times[0].size() < kMostRuns)) {
-    for (std::size_t k = 0; k < sessions.size(); ++k) {
-      const std::uint64_t begin = os::now_ns();
-      run_once(*sessions[k], inputs);
-      times[k].push_back(os::now_ns() - begin);
-    }
-    spent += times[0].back();
-  }
-  std::vector<std::uint64_t> medians;
-  for (std::vector<std::uint64_t>& t : times) medians.push_back(median(t));
-  return medians;
-}
 
 // Nanoseconds of a run in each node's steps.
 std::vector<std::uint64_t> node_times(Session& session, std::span<const RunValue> inputs) {
@@ -59,8 +33,6 @@ std::vector<std::uint64_t> node_times(Session& session, std::span<const RunValue
 bool is_conversion(const Node& node) {
   return node.op_type == "QuantizeLinear" || node.op_type == "DequantizeLinear" || node.op_type == "DynamicQuantizeLinear";
 }
-
-std::string ms_text(std::uint64_t ns) { return fixed_text(static_cast<double>(ns) / 1e6, 3) + " ms"; }
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include "base/json_writer.h"
 #include "base/number_text.h"
+#include "runtime/compare.h"
 #include "runtime/quantizer.h"
 
 namespace evn {
@@ -11,36 +12,6 @@ namespace {
 
 constexpr const char* kModes[] = {"static", "dynamic", "weights", "float16", "bfloat16"};
 constexpr const char* kCalibrations[] = {"minmax", "percentile", "entropy", "mse"};
-
-std::uint64_t median(std::vector<std::uint64_t> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-void number_field(JsonWriter& json, const char* key, double x) {
-  json.key(key);
-  if (std::isfinite(x)) {
-    json.number(shortest_text(x));
-  } else {
-    json.null();
-  }
-}
-
-void write_closeness(JsonWriter& json, const Closeness& c) {
-  const bool any = c.elements > 0;
-  number_field(json, "cosine", any ? c.cosine() : NAN);
-  number_field(json, "sqnr_db", any ? c.sqnr_db() : NAN);
-  number_field(json, "top1", any ? c.top1() : NAN);
-  number_field(json, "largest_error", any ? c.largest_error : NAN);
-}
-
-std::string closeness_text(const Closeness& c) {
-  return "cosine " + fixed_text(c.cosine(), 5) + ", " + fixed_text(c.sqnr_db(), 1) + " dB, the same largest element in " +
-         fixed_text(100 * c.top1(), 1) + " % of rows, largest error " + fixed_text(c.largest_error, 4);
-}
-
-std::string ms_text(std::uint64_t ns) { return fixed_text(static_cast<double>(ns) / 1e6, 3) + " ms"; }
 
 }  // namespace
 

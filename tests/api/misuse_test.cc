@@ -49,6 +49,7 @@ TEST_F(Misuse, M01_EveryPointerThatMayNotBeNullIsRefused) {
   EXPECT_EQ(evn_session_run(session, nullptr, 1, &out, 1, nullptr, &error), bad);
   EXPECT_EQ(evn_session_run(session, &t, 1, nullptr, 1, nullptr, &error), bad);
   EXPECT_EQ(evn_session_explain(session, EVN_FORMAT_TEXT, nullptr, 0, nullptr, &error), bad);
+  EXPECT_EQ(evn_session_compare(session, session, nullptr, 0, EVN_FORMAT_TEXT, nullptr, 0, nullptr, &error), bad);
   EXPECT_EQ(evn_session_trace_start(session, 0, &error), bad);
   EXPECT_EQ(evn_session_trace_start(session, 10, &error), EVN_OK);
   EXPECT_EQ(evn_session_get_trace(session, EVN_FORMAT_TEXT, nullptr, 0, nullptr, &error), bad);

@@ -312,6 +312,28 @@ class Session(_Object):
         """
         return read_text(self._library.evn_session_explain, self._handle, _format(format, _PICTURES))
 
+    def compare(self, other, inputs):
+        """How far the outputs of another session of the same runtime are from this one's over {name: array}, and both times, as a dict;
+        evn_session_compare of the C API documents its keys."""
+        error, tensors = new_error(), (_raw.evn_tensor * len(self.inputs))()
+        try:
+            for name, value in inputs.items():
+                index = self._find_input(name, error)
+                self._library.evn_tensor_release(tensors[index])
+                tensors[index] = _arrays.copied(self._runtime.value, _arrays.input_array(value, None), error)
+            capacity = 1 << 16  # asking for the size would run both
+            while True:
+                buffer, size = ctypes.create_string_buffer(capacity), ctypes.c_size_t()
+                status = self._library.evn_session_compare(self._handle, other._handle, tensors, len(tensors), _raw.EVN_FORMAT_JSON, buffer,
+                                                           len(buffer), size, error)
+                if status != _raw.EVN_ERROR_BUFFER_TOO_SMALL:
+                    check(status, error)
+                    return json.loads(text_of(buffer.value))
+                capacity = 2 * error.bytes_requested
+        finally:
+            for tensor in tensors:
+                self._library.evn_tensor_release(tensor)
+
     def trace(self, events=65536):
         """A Trace with room for so many events; later ones are counted, and dropped.
 

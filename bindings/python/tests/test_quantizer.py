@@ -137,3 +137,14 @@ def test_wrong_options_are_refused(runtime, network):
             evener.Quantizer(runtime, network, **wrong)
     with pytest.raises(evener.Error):
         evener.Quantizer(runtime, b"no model")
+
+
+def test_sessions_are_compared(runtime, network):
+    quantizer = evener.Quantizer(runtime, network).add_batch(batch(1))
+    in_float, in_bytes = runtime.session(network), runtime.session(quantizer.finish())
+    found = in_float.compare(in_bytes, batch(2))
+    assert found["outputs"][0]["name"] == "y" and 0.999 < found["outputs"][0]["cosine"] < 1 and found["got_ns"] > 0
+    with evener.Runtime(threads=1) as other, pytest.raises(evener.Error, match="another runtime"):
+        in_float.compare(other.session(network), batch(2))
+    with pytest.raises(evener.Error):
+        in_float.compare(in_bytes, {})
