@@ -332,6 +332,7 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
   CompiledGraph c;
   c.model = std::move(model);
   c.placement = place(*c.model, request);
+  c.raw_outputs = request.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());

@@ -43,6 +43,7 @@ struct CompiledGraph {
   std::size_t arg_count = 0;              // inputs and outputs of all nodes together
   std::size_t kernel_nodes = 0;           // nodes that kernels run
   std::size_t packed_count = 0;
+  bool raw_outputs = false;               // SessionRequest's
   bool has_boxes = false;                 // some node runs on the host, or an input is no tensor
 
   const Graph& graph() const { return model->graph(); }

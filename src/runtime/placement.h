@@ -50,6 +50,7 @@ struct SessionRequest {
   std::string device;                          // of nodes that no rule places; "": the configuration's `default`
   Precision precision = Precision::kDefault;   // of nodes for which no rule has one
   std::vector<std::string> keep_fp32;          // beside the configuration's
+  bool raw_outputs = false;                    // outputs may come in the order of elements in which kernels make them, for who only counts
 };
 
 // Throws EVN_ERROR_UNSUPPORTED with every device's reason for a node that its rule's device, or no allowed device, can run; EVN_ERROR_DEVICE_UNAVAILABLE for a device that is not there.

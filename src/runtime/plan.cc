@@ -384,9 +384,9 @@ class PlanBuilder : PlanWork {
     if (v == kNoValue) return -1;
     const Layout layout = step.desc.output_layout(static_cast<int>(k));
     const bool plain = layout == Layout::kPlain || same_in_all_layouts(s_.descs[v].shape);
-    if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == slot) {
+    if (const std::int32_t j = s_.output_of[v]; (plain || c_.raw_outputs) && j >= 0 && plan_->signature.output_slots[j] == slot) {
       plan_->outputs[j] = s_.descs[v];
-      return root(v, slot) = add_output_root(static_cast<std::size_t>(j), slot);
+      return root(v, slot, plain ? Layout::kPlain : layout) = add_output_root(static_cast<std::size_t>(j), slot);
     }
     if (placed_[k] >= 0) return root(v, slot, layout) = placed_[k];
     for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
@@ -486,7 +486,7 @@ class PlanBuilder : PlanWork {
     for (std::size_t k = 0; k < outputs && (pitched & kPitchedOutputs) != 0; ++k) {
       const ValueId v = step->desc.tail != nullptr ? step->desc.tail->outputs[0] : graph_.nodes[step->node].outputs[k];
       if (v == kNoValue || step->desc.output_layout(static_cast<int>(k)) != Layout::kChannelsLast) continue;
-      const bool plain = same_in_all_layouts(s_.descs[v].shape);
+      const bool plain = same_in_all_layouts(s_.descs[v].shape) || c_.raw_outputs;
       if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == step->slot) continue;
       placed_[k] = place_of(v, step->node);
       any |= placed_[k] >= 0 && s_.roots[placed_[k]].whole >= 0;
@@ -764,6 +764,7 @@ class PlanBuilder : PlanWork {
       plan_->outputs[j] = s_.descs[v];
       if (s_.descs[v].wraps) continue;
       const std::int32_t last = slot == 0 && root(v, 0) < 0 ? root(v, 0, Layout::kChannelsLast) : -1;
+      if (last >= 0 && s_.roots[last].source == Source::kOutput) continue;  // raw
       if (last >= 0 && !same_in_all_layouts(s_.descs[v].shape)) {
         add_relayout(v, last, add_output_root(j, slot), Layout::kPlain);
         continue;

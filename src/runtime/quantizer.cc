@@ -81,7 +81,9 @@ void Quantizer::open_observing() {
     if (output == graph.outputs.end()) output = graph.outputs.insert(output, v);
     output_of_.push_back(static_cast<std::int32_t>(output - graph.outputs.begin()));
   }
-  observing_ = std::make_unique<Session>(load_saved(save_onnx(model)), in_float32());
+  SessionRequest request = in_float32();
+  request.raw_outputs = columns_.empty();  // ranges do not depend on the order of elements, columns do
+  observing_ = std::make_unique<Session>(load_saved(save_onnx(model)), request);
 }
 
 ModelPtr Quantizer::load_saved(const SavedModel& saved) const {
