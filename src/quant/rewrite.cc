@@ -81,8 +81,8 @@ class Rewriter {
   std::span<const QuantParams> params_;
   std::vector<bool> made_of_bytes_; // by old value
   std::vector<ValueId> quantized_;  // by old value: what stands for it in 8 bits and back
-  // By weight, axis and the input by whose smoothing its rows are multiplied: its numbers, dequantized.
-  std::map<std::tuple<ValueId, int, ValueId>, std::pair<QuantizedWeight, ValueId>> weights_;
+  // By weight, axis, the input by whose smoothing its rows are multiplied and whose scale the bias has, and the bias: its numbers, dequantized.
+  std::map<std::tuple<ValueId, int, ValueId, ValueId>, std::pair<QuantizedWeight, ValueId>> weights_;
 
   std::map<ValueId, std::pair<ValueId, ValueId>> tables_;  // by matrix: its bytes, and a column of scales
 
@@ -178,7 +178,9 @@ class Rewriter {
   const std::pair<QuantizedWeight, ValueId>& weight_of(const Node& node, const QuantNode& quant, int axis) {
     const ValueId v = node.inputs[static_cast<std::size_t>(quant.weight)];
     const Smoothing* s = smoothing_of(node.inputs[0]);
-    const auto [it, is_new] = weights_.try_emplace({v, axis, s == nullptr ? kNoValue : node.inputs[0]});
+    const ValueId bias = quant.bias < 0 ? kNoValue : node.inputs[static_cast<std::size_t>(quant.bias)];
+    const bool alone = s != nullptr || bias != kNoValue;
+    const auto [it, is_new] = weights_.try_emplace({v, axis, alone ? node.inputs[0] : kNoValue, bias});
     if (!is_new) return it->second;
     const std::string name = graph_.values[at(v)].name;
     WeightPtr weight = graph_.values[at(v)].constant;
@@ -188,7 +190,9 @@ class Rewriter {
       weight = weight_of_floats(weight->desc.shape, numbers, options_.ledger);
     }
     QuantizedWeight& q = it->second.first;
-    q = quantize_weight(*weight, axis, options_.ledger);
+    std::vector<float> least;
+    if (bias != kNoValue) least = scales_for_bias(*graph_.values[at(bias)].constant, params_of_value(node.inputs[0]).scale, axis);
+    q = quantize_weight(*weight, axis, options_.ledger, least);
     it->second.second = dequantized(name, q.values, q.scales, axis, true);
     return it->second;
   }
@@ -221,9 +225,9 @@ class Rewriter {
   }
 
   void replace_weight(Node& node, QuantNode& q) {
+    shift_bias(node, q);
     const auto& [numbers, back] = weight_of(node, q, axis_of(q));
     node.inputs[static_cast<std::size_t>(q.weight)] = back;
-    shift_bias(node, q);
     if (q.bias < 0) return;
     const ValueId bias = node.inputs[static_cast<std::size_t>(q.bias)];
     const Value& b = graph_.values[at(bias)];

@@ -31,7 +31,19 @@ float element(const void* bytes, std::int64_t i) {
 
 }  // namespace
 
-QuantizedWeight quantize_weight(const Weight& weight, int axis, const LedgerPtr& ledger) {
+std::vector<float> scales_for_bias(const Weight& bias, float input_scale, int axis) {
+  constexpr double kMostBias = 1 << 29;
+  std::vector<float> scales(axis < 0 ? 1 : static_cast<std::size_t>(bias.desc.shape.elements()), 0.0f);
+  const void* const from = bias.bytes();
+  for (std::int64_t i = 0; i < bias.desc.shape.elements(); ++i) {
+    const double scale = std::fabs(static_cast<double>(element(from, i))) / (static_cast<double>(input_scale) * kMostBias);
+    float& least = scales[axis < 0 ? 0 : static_cast<std::size_t>(i)];
+    if (scale < FLT_MAX) least = std::max(least, static_cast<float>(scale));
+  }
+  return scales;
+}
+
+QuantizedWeight quantize_weight(const Weight& weight, int axis, const LedgerPtr& ledger, std::span<const float> least) {
   const Shape& shape = weight.desc.shape;
   const void* const from = weight.bytes();
   std::vector<float> largest(axis < 0 ? 1 : static_cast<std::size_t>(shape[axis]), 0.0f);
@@ -43,7 +55,10 @@ QuantizedWeight quantize_weight(const Weight& weight, int axis, const LedgerPtr&
   });
   if (!finite) fail(EVN_ERROR_INVALID_MODEL, "a weight has elements that are NaN or infinite");
   QuantizedWeight q;
-  for (const float x : largest) q.scales.push_back(x == 0 ? 1.0f : std::max(x / 127, FLT_MIN));
+  for (std::size_t i = 0; i < largest.size(); ++i) {
+    const float scale = largest[i] == 0 ? 1.0f : std::max(largest[i] / 127, FLT_MIN);
+    q.scales.push_back(i < least.size() ? std::max(scale, least[i]) : scale);
+  }
   void* to = nullptr;
   q.values = make_unfilled_weight({DType::kInt8, shape}, ledger, &to);
   auto* const bytes = static_cast<std::int8_t*>(to);

@@ -465,3 +465,25 @@ def test_every_operator_on_bytes_is_within_a_step(tmp_path):
     assert {"QLinearConv", "QGemm", "QLinearAdd", "QLinearMul", "QLinearGlobalAveragePool"} <= ops
     assert np.abs(made[0][0] - made[1][0]).max() <= 0.02 * np.abs(made[0][0]).max()
     assert abs(made[0][1] - made[1][1]) < 1e-3 and made[1][1] > 0.99
+
+
+def compare(*words, code=OK):
+    done = subprocess.run([COMMAND, "compare", *map(str, words)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, f"{done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout if code == OK else done.stderr
+
+
+def test_two_models_are_compared_output_by_output(network, batches, tmp_path):
+    folder, held = batches
+    out = tmp_path / "out.onnx"
+    report = json.loads(quantize(network, "-o", out, "--calibration", folder, "--verify", held, "--json"))
+    found = json.loads(compare(network, "--with", out, "--input", held, "--json"))
+    assert [o["name"] for o in found["outputs"]] == ["y", "y0"] and found["expected_ns"] > 0 and found["got_ns"] > 0
+    for ours, theirs in zip(found["outputs"], report["outputs"]):
+        assert ours == theirs  # the same figures as verify's
+    same = json.loads(compare(network, "--with", network, "--input", held, "--json"))
+    assert all(o["cosine"] == pytest.approx(1) and o["largest_error"] == 0 and o["sqnr_db"] is None for o in same["outputs"])
+    assert 'output "y0": cosine' in compare(network, "--precision", "bf16", "--input", held)
+    assert "--with, --precision" in compare(network, code=USAGE)
+    relu = save(tmp_path / "relu.onnx", [helper.make_node("Relu", ["x"], ["y"])], [value("x", ["N", 3, 32, 32])], [value("y", ["N", 3, 32, 32])], [])
+    assert "outputs" in compare(network, "--with", relu, "--input", held, code=FAILURE)

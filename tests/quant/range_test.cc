@@ -150,6 +150,19 @@ TEST(Weights, ThatAreNotFiniteAreRefused) {
   EXPECT_THROW(quantize_weight(*w, 0, nullptr), Error);
 }
 
+// A channel that is all but dead, whose bias is all that it makes.
+TEST(Weights, AreCoarseEnoughForTheirBias) {
+  const WeightPtr w = weight_of({2, 2}, {1e-12f, -1e-12f, 1, 0.5f}), bias = weight_of({2}, {3, 3});
+  const std::vector<float> least = scales_for_bias(*bias, 0.5f, 0);
+  const QuantizedWeight q = quantize_weight(*w, 0, nullptr, least);
+  EXPECT_FLOAT_EQ(q.scales[0], 3 / (0.5f * (1 << 29)));
+  EXPECT_FLOAT_EQ(q.scales[1], 1.0f / 127);
+  const WeightPtr steps = quantize_bias(*bias, 0.5f, q.scales, nullptr);
+  ASSERT_NE(steps, nullptr);
+  EXPECT_NEAR(static_cast<double>(steps->as<std::int32_t>()[0]) * 0.5 * static_cast<double>(q.scales[0]), 3, 1e-6);
+  EXPECT_EQ(quantize_bias(*bias, 0.5f, quantize_weight(*w, 0, nullptr).scales, nullptr), nullptr);
+}
+
 TEST(Weights, ABiasIsCountedInSteps) {
   const std::vector<float> scales{0.5f, 0.25f};
   const WeightPtr b = quantize_bias(*weight_of({2}, {3, -1}), 0.5f, scales, nullptr);
