@@ -66,8 +66,10 @@ set(EVN_SIMD_SPEED_baseline -O2)
 function(evn_simd_objects)
   cmake_parse_arguments(A "" "OUT;NAME;ISA;SPEED" "FILES" ${ARGN})
   add_library(${A_NAME} OBJECT ${A_FILES})
-  # No exceptions, no run-time types, nothing weak: code of one cluster must not leak into common code.
-  target_compile_options(${A_NAME} PRIVATE ${A_SPEED} ${EVN_NO_IPA_VRP} ${EVN_ISA_FLAGS_${A_ISA}} -fno-exceptions -fno-rtti -fno-trapping-math -Wpsabi -fno-stack-protector)
+  # No exceptions, no run-time types, nothing weak: code of one cluster must not leak into common code. Nothing is thrown through it
+  # either, so that it needs no tables for that (debuggers have theirs beside the stripped library).
+  target_compile_options(${A_NAME} PRIVATE ${A_SPEED} ${EVN_NO_IPA_VRP} ${EVN_ISA_FLAGS_${A_ISA}} -fno-exceptions -fno-asynchronous-unwind-tables
+    -fno-rtti -fno-trapping-math -Wpsabi -fno-stack-protector)
   target_compile_definitions(${A_NAME} PRIVATE EVN_ISA=${A_ISA})
   set(${A_OUT} ${${A_OUT}} $<TARGET_OBJECTS:${A_NAME}> PARENT_SCOPE)
 endfunction()
