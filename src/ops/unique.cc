@@ -15,7 +15,6 @@
 namespace evn {
 namespace {
 
-
 enum : int { kAxis, kSorted };
 
 DType output_dtype(const Node&, std::span<const DType> inputs, int output) { return output == 0 ? inputs[0] : DType::kInt64; }
@@ -52,8 +51,12 @@ int compare(std::complex<T> a, std::complex<T> b) {
   return order != 0 ? order : compare(a.imag(), b.imag());
 }
 
+// Behind a pointer, so that there is one sort for all types.
+using CompareSlices = int (*)(const void* data, const Slices& s, std::int64_t i, std::int64_t j);
+
 template <typename T>
-int compare_slices(const T* x, const Slices& s, std::int64_t i, std::int64_t j) {
+int compare_slices(const void* data, const Slices& s, std::int64_t i, std::int64_t j) {
+  const T* x = static_cast<const T*>(data);
   for (std::int64_t o = 0; o < s.outer; ++o) {
     for (std::int64_t n = 0; n < s.inner; ++n) {
       const int order = compare(x[(o * s.length + i) * s.inner + n], x[(o * s.length + j) * s.inner + n]);
@@ -74,20 +77,16 @@ Found find(const Node& node, const ConstTensor& x) {
   found.inverse.resize(static_cast<std::size_t>(s.length));
   std::vector<std::int64_t> order(static_cast<std::size_t>(s.length));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto sort = [&](auto zero) {
-    const auto* data = x.as<decltype(zero)>();
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) { return compare_slices(data, s, i, j) < 0; });
-    for (std::size_t n = 0; n < order.size(); ++n) {
-      if (n == 0 || compare_slices(data, s, order[n - 1], order[n]) != 0) found.first.push_back(order[n]);
-      found.inverse[static_cast<std::size_t>(order[n])] = static_cast<std::int64_t>(found.first.size()) - 1;
-    }
-  };
-  if (x.desc.dtype == DType::kString) {
-    sort(TextElement{});
-  } else if (is_complex(x.desc.dtype)) {
-    dispatch_floats(complex_part(x.desc.dtype), [&](auto zero) { sort(std::complex<decltype(zero)>{}); });
-  } else {
-    dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, sort);
+  CompareSlices compare = compare_slices<TextElement>;
+  if (is_complex(x.desc.dtype)) {
+    dispatch_floats(complex_part(x.desc.dtype), [&](auto zero) { compare = compare_slices<std::complex<decltype(zero)>>; });
+  } else if (x.desc.dtype != DType::kString) {
+    dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, [&](auto zero) { compare = compare_slices<decltype(zero)>; });
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) { return compare(x.data, s, i, j) < 0; });
+  for (std::size_t n = 0; n < order.size(); ++n) {
+    if (n == 0 || compare(x.data, s, order[n - 1], order[n]) != 0) found.first.push_back(order[n]);
+    found.inverse[static_cast<std::size_t>(order[n])] = static_cast<std::int64_t>(found.first.size()) - 1;
   }
   if (is_sorted(node)) return found;
   std::vector<std::int64_t> place(found.first.size());  // by the sorted number, the number in order of occurrence
