@@ -106,9 +106,17 @@ OpenClDevice::~OpenClDevice() {
 
 std::span<const KernelFamily* const> OpenClDevice::kernels() const { return opencl_kernel_families(); }
 
+Precision OpenClDevice::lowest_precision(Precision wanted, std::string* why) const {
+  if (wanted == Precision::kBfloat16) *why = "OpenCL devices have no bf16 products";
+  else if (!found_.half) *why = "this device has no cl_khr_fp16";
+  else if (wanted == Precision::kAuto && (found_.type & CL_DEVICE_TYPE_CPU) != 0) *why = "fp16 may be slower on a CPU";
+  else return Precision::kFloat16;
+  return Precision::kFloat32;
+}
+
 const Kernel* OpenClDevice::find_kernel(const OpDesc& desc, std::string* reason) const {
   const Kernel* own = Device::find_kernel(desc, reason);
-  const Kernel* theirs = own != nullptr ? clblast_->kernel_for(desc) : nullptr;
+  const Kernel* theirs = own != nullptr && own->operands == Precision::kFloat32 ? clblast_->kernel_for(desc) : nullptr;
   return theirs != nullptr ? theirs : own;
 }
 

@@ -33,6 +33,7 @@ class OpenClDevice final : public Device {
 
   // CLBlast's kernel where that is to be used.
   const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override;
+  Precision lowest_precision(Precision wanted, std::string* why) const override;
 
   const OpenClPrograms& programs() const { return programs_; }
   const ClBlast& clblast() const { return *clblast_; }

@@ -12,7 +12,10 @@ namespace {
 
 constexpr std::size_t kMaxBinaryBytes = 64u << 20;
 
+constexpr std::string_view kHalf = "_half";
+
 std::string find_source(std::string_view name) {
+  if (name.ends_with(kHalf)) name.remove_suffix(kHalf.size());
   for (const OpenClSource& source : opencl_sources()) {
     if (name == source.name) return inflate(source.deflated, source.size);
   }
@@ -59,7 +62,8 @@ cl_kernel OpenClPrograms::kernel(const OpenClFunction& function) {
 
 // Dot products of bytes are functions of OpenCL C 3.0, which devices with that extension have.
 std::string OpenClPrograms::options_of(std::string_view source) const {
-  return (found_.dot_product && source == "quantized_product" ? "-cl-std=CL3.0" : "-cl-std=CL1.2") + options_;
+  const bool dots = found_.dot_product && source == "quantized_product";
+  return (dots ? "-cl-std=CL3.0" : "-cl-std=CL1.2") + options_ + (source.ends_with(kHalf) ? " -DEVN_HALF" : "");
 }
 
 std::string OpenClPrograms::identity_text(std::string_view text, const std::string& options) const {

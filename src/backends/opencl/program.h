@@ -14,7 +14,7 @@ namespace evn {
 
 // Names one kernel function of one source. Objects of this type have static storage: their address is the key of a lookup.
 struct OpenClFunction {
-  const char* source;  // "conv": kernels/conv.cl
+  const char* source;  // "conv": kernels/conv.cl; "conv_half": the same with EVN_HALF
   const char* name;
 };
 

@@ -90,7 +90,12 @@ class NodeRun {
     infer();
   }
 
-  OpDesc desc() const { return {&node_, descs_, outputs_, constants_}; }
+  OpDesc desc() const {
+    OpDesc d{&node_, descs_, outputs_, constants_};
+    d.precision = precision;
+    return d;
+  }
+  Precision precision = Precision::kFloat32;
   FloatTensor& input(int i) { return tensors_[i]; }
 
   std::vector<float> reference() {

@@ -2,6 +2,7 @@
 #include "backends/opencl/kernels/product.h"
 #include "backends/opencl/kernels/support.h"
 #include "ops/gemm.h"
+#include "ops/infra/numeric.h"
 #include "ops/matmul.h"
 
 namespace evn {
@@ -10,6 +11,8 @@ namespace {
 constexpr OpenClFunction kPack{"matmul", "pack_panels"};
 constexpr OpenClFunction kMultiply8{"matmul", "multiply_8"};
 constexpr OpenClFunction kMultiply1{"matmul", "multiply_1"};
+constexpr OpenClFunction kHalfMultiply8{"matmul_half", "multiply_8"};
+constexpr OpenClFunction kHalfMultiply1{"matmul_half", "multiply_1"};
 
 enum : int { kA, kB, kC };
 constexpr std::int64_t kPanel = 32;    // columns
@@ -46,16 +49,25 @@ bool packs_once(const OpDesc& desc) { return desc.constant(kB) != nullptr && des
 
 std::size_t prepack_bytes(const OpDesc& desc, int input) { return input == kB && packs_once(desc) ? packed_bytes(right_of(desc)) : 0; }
 
+std::size_t half_prepack_bytes(const OpDesc& desc, int input) { return prepack_bytes(desc, input) / 2; }
+
 std::uint64_t prepack_variant(const OpDesc& desc, int) { return right_of(desc).column == 1 ? 0 : 1; }
 
+template <typename T>
+T rounded(float x) {
+  if constexpr (std::is_same_v<T, float>) return x;
+  else return Float16::from(static_cast<double>(x));
+}
+
+template <typename T>
 void prepack(const OpDesc& desc, int, void* packed) {
   const Right r = right_of(desc);
   const float* from = desc.constant(kB)->as<float>();
-  auto* to = static_cast<float*>(packed);
+  auto* to = static_cast<T*>(packed);
   for (std::int64_t matrix = 0; matrix < r.matrices; ++matrix, from += r.k * r.n) {
     for (std::int64_t first = 0; first < r.n; first += kPanel) {
       for (std::int64_t k = 0; k < r.k; ++k) {
-        for (std::int64_t n = first; n < first + kPanel; ++n) *to++ = n < r.n ? from[k * r.row + n * r.column] : 0.0f;
+        for (std::int64_t n = first; n < first + kPanel; ++n) *to++ = n < r.n ? rounded<T>(from[k * r.row + n * r.column]) : T{};
       }
     }
   }
@@ -121,8 +133,17 @@ void plan_gemm(const OpDesc& desc, KernelPlan* plan) {
   set_addend(desc, kC, attr_float(*desc.node, GemmAttr::kBeta), &p);
 }
 
+// Halves are for weights: what is computed would be read and written once more.
+template <Refusal (*kSupports)(const OpDesc&)>
+Refusal supports_half(const OpDesc& desc) {
+  if (desc.precision != Precision::kFloat16) return "only where fp16 is allowed";
+  if (!packs_once(desc)) return "only a constant right-hand matrix";
+  return kSupports(desc);
+}
+
 // ---- runs ----
 
+template <bool kIsHalf>
 void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const State& s = args.plan->state<State>();
   Launcher& cl = launcher(args);
@@ -139,13 +160,23 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const std::int64_t column_tiles = ceil_div(p.n, cl.tile_columns());
   p.rows_first = cl.is_cpu() ? 1 : 0;  // a core keeps a panel in its cache; a GPU's neighbours read along a row of it
   const Grid grid = p.rows_first != 0 ? Grid{row_tiles, column_tiles, s.products} : Grid{column_tiles, row_tiles, s.products};
-  cl.run(single ? kMultiply1 : kMultiply8, grid, args.inputs[kA], b, p.has_c != 0 ? args.inputs[kC] : args.inputs[kA], args.outputs[0], p,
+  const OpenClFunction& of_one = kIsHalf ? kHalfMultiply1 : kMultiply1;
+  const OpenClFunction& of_many = kIsHalf ? kHalfMultiply8 : kMultiply8;
+  cl.run(single ? of_one : of_many, grid, args.inputs[kA], b, p.has_c != 0 ? args.inputs[kC] : args.inputs[kA], args.outputs[0], p,
          args.desc->node->epilogue);
 }
 
+constexpr Kernel half_row(const char* name, const char* op, Refusal (*supports)(const OpDesc&), void (*plan)(const OpDesc&, KernelPlan*)) {
+  Kernel k{name, op, "", 20, supports, half_prepack_bytes, prepack_variant, prepack<Float16>, plan, run<true>};
+  k.operands = Precision::kFloat16;
+  return k;
+}
+
 constexpr Kernel kKernels[] = {
-    {"matmul", "MatMul", "", 10, supports_matmul, prepack_bytes, prepack_variant, prepack, plan_matmul, run},
-    {"gemm", "Gemm", "", 10, supports_gemm, prepack_bytes, prepack_variant, prepack, plan_gemm, run},
+    {"matmul", "MatMul", "", 10, supports_matmul, prepack_bytes, prepack_variant, prepack<float>, plan_matmul, run<false>},
+    {"gemm", "Gemm", "", 10, supports_gemm, prepack_bytes, prepack_variant, prepack<float>, plan_gemm, run<false>},
+    half_row("matmul_half", "MatMul", supports_half<supports_matmul>, plan_matmul),
+    half_row("gemm_half", "Gemm", supports_half<supports_gemm>, plan_gemm),
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Products of matrices. The right-hand one is in panels, [columns / 32][depth][32] with zeros beyond the last column; the left-hand one
 // is read where it lies. A work item makes a tile of 8 rows or of one, by one or two vectors of columns: one chain of fused
-// multiply-adds to each element, in the order of the depth, whatever the tile.
+// multiply-adds to each element, in the order of the depth, whatever the tile. With EVN_HALF both sides are rounded to halves, the
+// right-hand one in memory; products and sums are float32.
 
 #if EVN_LANES == 8
 #define EVN_TILE 1  // vectors: 16 registers hold 8 sums and no more
@@ -10,6 +11,17 @@
 #define EVN_COLUMNS (EVN_TILE * EVN_LANES)
 #define EVN_PANEL 32
 #define EVN_ROWS(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7)
+
+#ifdef EVN_HALF
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#define RIGHT half
+#define LOADR(p) EVN_CAT(vload_half, EVN_LANES)(0, (p))
+#define LEFT(x) ((float)(half)(x))
+#else
+#define RIGHT float
+#define LOADR(p) LOADV(p)
+#define LEFT(x) (x)
+#endif
 
 typedef struct {
   long m, n, k;
@@ -102,7 +114,7 @@ static inline void finish(VF* sums, int rows, long row, long column, global cons
     b_at += position * p.b_stride[i];                                                               \
   }                                                                                                 \
   global const float* src = a + a_at + row * p.a_row;                                               \
-  global const float* w = packed + packed0 + b_at * p.panels + column / EVN_PANEL * EVN_PANEL * p.k + column % EVN_PANEL; \
+  global const RIGHT* w = (global const RIGHT*)(packed + packed0) + b_at * p.panels + column / EVN_PANEL * EVN_PANEL * p.k + column % EVN_PANEL; \
   global float* out = y + y0 + product * p.m * p.n;
 
 // Grid: blocks of 8 rows and of EVN_COLUMNS columns, in either order; products.
@@ -121,7 +133,7 @@ EVN_KERNEL void multiply_8(global const float* a, ulong a0, global const float* 
   EVN_ROWS(EVN_START_HIGH)
 #define EVN_STEP(r)                        \
   {                                        \
-    const VF v = (VF)row##r[at];             \
+    const VF v = (VF)LEFT(row##r[at]);       \
     s##r = fma(v, b_low, s##r);            \
     t##r = fma(v, b_high, t##r);           \
   }
@@ -129,14 +141,14 @@ EVN_KERNEL void multiply_8(global const float* a, ulong a0, global const float* 
   sums[2 * r] = s##r;      \
   sums[2 * r + 1] = t##r;
 #else
-#define EVN_STEP(r) s##r = fma((VF)row##r[at], b_low, s##r);
+#define EVN_STEP(r) s##r = fma((VF)LEFT(row##r[at]), b_low, s##r);
 #define EVN_KEEP(r) sums[r] = s##r;
 #endif
   long at = 0;
   for (long i = 0; i < p.k; ++i) {
-    const VF b_low = LOADV(w);
+    const VF b_low = LOADR(w);
 #if EVN_TILE == 2
-    const VF b_high = LOADV(w + EVN_LANES);
+    const VF b_high = LOADR(w + EVN_LANES);
 #endif
     EVN_ROWS(EVN_STEP)
     w += EVN_PANEL;
@@ -156,10 +168,10 @@ EVN_KERNEL void multiply_1(global const float* a, ulong a0, global const float* 
   VF t = (VF)0.0f;
 #endif
   for (long i = 0; i < p.k; ++i) {
-    const VF v = (VF)src[i * p.a_step];
-    s = fma(v, LOADV(w), s);
+    const VF v = (VF)LEFT(src[i * p.a_step]);
+    s = fma(v, LOADR(w), s);
 #if EVN_TILE == 2
-    t = fma(v, LOADV(w + EVN_LANES), t);
+    t = fma(v, LOADR(w + EVN_LANES), t);
 #endif
     w += EVN_PANEL;
   }
