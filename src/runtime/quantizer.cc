@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "quant/operators.h"
 #include "graph/raise_opset.h"
 #include "quant/equalize.h"
+#include "quant/operators.h"
 #include "runtime/run_values.h"
 
 namespace evn {
