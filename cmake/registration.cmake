@@ -71,6 +71,9 @@ function(evn_simd_objects)
   target_compile_options(${A_NAME} PRIVATE ${A_SPEED} ${EVN_NO_IPA_VRP} ${EVN_ISA_FLAGS_${A_ISA}} -fno-exceptions -fno-asynchronous-unwind-tables
     -fno-rtti -fno-trapping-math -Wpsabi -fno-stack-protector)
   target_compile_definitions(${A_NAME} PRIVATE EVN_ISA=${A_ISA})
+  if(DEFINED EVN_ISA_BASE_${A_ISA})
+    target_compile_definitions(${A_NAME} PRIVATE EVN_CLUSTER=${EVN_ISA_BASE_${A_ISA}})
+  endif()
   set(${A_OUT} ${${A_OUT}} $<TARGET_OBJECTS:${A_NAME}> PARENT_SCOPE)
 endfunction()
 

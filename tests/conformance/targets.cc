@@ -28,7 +28,11 @@ void open_one(const Backend& backend, Opened* all) {
       all->targets.push_back({backend.type, device, {}});
       return;
     }
-    for (const Isa isa : isas()) all->targets.push_back({std::string("cpu ") + isa_name(isa), device, isa});
+    for (const Isa isa : isas()) {
+      if (isa != Isa::k_avx512_bf16) all->targets.push_back({std::string("cpu ") + isa_name(isa), device, isa});
+      const ForcedIsa forced(isa);
+      if (bfloat16_isa() == isa) all->targets.push_back({std::string("cpu bf16 ") + isa_name(isa), device, isa, Precision::kBfloat16});
+    }
   } catch (const Error& e) {
     all->absent.push_back({backend.type, e.message});
   }

@@ -16,9 +16,16 @@ struct Target {
   std::string name;              // "cpu avx2", "opencl", "mock"
   std::shared_ptr<Device> device;
   std::optional<Isa> isa;        // the CPU's: forced while the target is in use
+  Precision precision = Precision::kFloat32;  // of its kernels' operands
 
-  // Extensions of a cluster differ from it in products of bytes only.
-  bool differs(const test::KernelSubject& s) const { return !isa || cluster_of(*isa) == *isa || test::has_bytes(s); }
+  // Extensions of a cluster differ from it in products of bytes or of a lower precision only.
+  bool differs(const test::KernelSubject& s) const {
+    return !isa || cluster_of(*isa) == *isa || precision != Precision::kFloat32 || test::has_bytes(s);
+  }
+  // A case as its kernels are given it.
+  test::KernelSubject subject(const test::KernelSubject& s) const {
+    return precision == Precision::kFloat32 ? s : test::rounded(s, precision);
+  }
 };
 
 struct Absent {

@@ -26,8 +26,13 @@ struct KernelSubject {
   std::vector<TensorDesc> inputs, outputs;
   std::vector<Bytes> values;          // per input; an absent one has none
   std::vector<WeightPtr> constants;   // per input: a copy of its value where it is constant, or null
+  Precision precision = Precision::kFloat32;
 
-  OpDesc desc() const { return {&node, inputs, outputs, constants}; }
+  OpDesc desc() const {
+    OpDesc d{&node, inputs, outputs, constants};
+    d.precision = precision;
+    return d;
+  }
 };
 
 inline WeightPtr copy_of(const TensorDesc& desc, const Bytes& value) {
@@ -75,6 +80,37 @@ inline void finish_subject(KernelSubject* s, const std::string& op, int opset, c
   if (s->node.op != nullptr) infer_outputs(s);
 }
 
+// x as a bfloat16 that a processor makes of it: to nearest even, with 0 for numbers below 2^-126.
+inline float rounded_to_bfloat(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  if (x != x) return x;
+  const std::uint32_t sign = bits & 0x80000000u;
+  if ((bits & 0x7f800000u) == 0) bits = sign;
+  const std::uint32_t kept = bits & 0xffff0000u, rest = bits & 0xffffu;
+  bits = kept + (rest > 0x8000u || (rest == 0x8000u && (kept & 0x10000u) != 0) ? 0x10000u : 0);
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// The subject with all float32 inputs such that a product of a lower precision need not round them: there its result is that of float32,
+// but for the order of sums.
+inline KernelSubject rounded(const KernelSubject& s, Precision precision) {
+  KernelSubject r = s;
+  r.precision = precision;
+  for (std::size_t i = 0; i < r.inputs.size(); ++i) {
+    if (precision != Precision::kBfloat16 || r.inputs[i].dtype != DType::kFloat32) continue;
+    for (std::size_t at = 0; at + sizeof(float) <= r.values[i].size(); at += sizeof(float)) {
+      float x;
+      std::memcpy(&x, &r.values[i][at], sizeof x);
+      x = rounded_to_bfloat(x);
+      std::memcpy(&r.values[i][at], &x, sizeof x);
+    }
+    if (r.constants[i] != nullptr) r.constants[i] = copy_of(r.inputs[i], r.values[i]);
+  }
+  return r;
+}
+
 // Every bit set: NaN where nothing is written.
 inline std::vector<Bytes> blank_outputs(const KernelSubject& s) {
   std::vector<Bytes> out;
@@ -104,6 +140,7 @@ class KernelRun {
       if (constants_[i] == nullptr && by_value(i)) constants_[i] = copy_of(s_.inputs[i], s_.values[i]);
     }
     desc_ = {&s_.node, s_.inputs, s_.outputs, constants_};
+    desc_.precision = s_.precision;
     desc_.threads = device_.traits().compute_units;
     if (kernel_.layouts != nullptr) choose_layouts(given);
     kernel_.plan(desc_, &plan_);
@@ -303,7 +340,8 @@ inline std::vector<const Kernel*> supporting_kernels(const Device& device, const
   std::vector<const Kernel*> all;
   for (const KernelFamily* family : device.kernels()) {
     for (const Kernel& k : family->kernels) {
-      if (desc.node->op_type == k.op && desc.node->domain == k.domain && k.supports(desc) == nullptr) all.push_back(&k);
+      const bool is_op = desc.node->op_type == k.op && desc.node->domain == k.domain && k.operands == desc.precision;
+      if (is_op && k.supports(desc) == nullptr) all.push_back(&k);
     }
   }
   return all;

@@ -78,7 +78,17 @@ static inline Chain split_chain(const Epilogue* e) {
 
 static inline Vec bounded(const Chain& c, Vec x) { return min_of(splat(c.high), max_of(splat(c.low), x)); }
 
+#if defined(EVN_CLUSTER)
+// An extension has the steps of its cluster.
+}  // namespace evn::EVN_ISA
+namespace evn::EVN_CLUSTER {
 extern const simd_steps::Loops loops_steps;
+}
+namespace evn::EVN_ISA {
+using EVN_CLUSTER::loops_steps;
+#else
+extern const simd_steps::Loops loops_steps;
+#endif
 
 // The rest of the chain over rows of n floats that were just written, `ld` apart.
 static inline void apply_rest(const Chain& c, float* p, std::int64_t rows, std::int64_t ld, std::int64_t n) {

@@ -1,0 +1,42 @@
+// What the kernels on simd/bfloat_dot.h share: the packed constant B, and how a product is cut into tiles. As dot_plan.h is for bytes.
+#pragma once
+
+#include "backends/cpu/dot_plan.h"
+#include "backends/cpu/simd/bfloat_dot.h"
+
+namespace evn {
+
+// Element (tap, channel, column) of B is b[tap + channel * channel_step + column * column_step], where taps are numbered line by
+// line. A segment is a tap, or a line of them, each with its channels.
+struct BfloatSource {
+  const float* b;
+  std::int64_t column_step, channels, channel_step;
+  std::int64_t taps_h = 1, taps_w = 1;
+  bool by_tap = false;
+  float scale = 1;
+
+  std::int64_t segments() const { return by_tap ? taps_h * taps_w : taps_h; }
+  std::int64_t segment() const { return by_tap ? channels : taps_w * channels; }
+};
+
+std::int64_t bfloat_padded(const simd_bfloat_dot::Loops& loops, std::int64_t segment);
+// Elements of one block of columns, and of all. Throw EVN_ERROR_LIMIT on overflow.
+std::int64_t bfloat_block(const simd_bfloat_dot::Loops& loops, const BfloatSource& from);
+std::int64_t bfloat_elements(const simd_bfloat_dot::Loops& loops, const BfloatSource& from, std::int64_t columns);
+
+// Writes blocks [begin, end) of columns, of so many in all; `from` begins with the column begin * lanes.
+void pack_bfloat_columns(const simd_bfloat_dot::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
+                         std::int64_t columns, std::uint16_t* to);
+// Writes rows [begin, end) of k of a matrix whose columns lie side by side; `from` begins with the row `begin`, which is even, and
+// the last part writes the padding too.
+void pack_bfloat_rows(const simd_bfloat_dot::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
+                      std::int64_t columns, std::uint16_t* to);
+
+// As tile_dot and dot_pieces.
+std::int64_t bfloat_pieces(const simd_bfloat_dot::Loops& loops, const DotWork& work);
+ProductTiling tile_bfloat(const simd_bfloat_dot::Loops& loops, const DotWork& work);
+
+// What a node must say for the kernels to look at it further.
+Refusal refuses_bfloat(const OpDesc& d);
+
+}  // namespace evn

@@ -1,0 +1,342 @@
+// Conv over one or two spatial axes, channels last, with a constant weight, operands of bfloat16 and float32 sums: kernels/conv_last.cc
+// where a node may have it so. A tile is some lines, or some positions of a line, of an image, and output channels of one group. What
+// it reads of the image is rounded into a slab, with its pads, in which rows of A are read where they lie. What stands behind a row
+// there is read as well and multiplied by 0: where it is not finite, rows are copied one by one.
+#include <algorithm>
+
+#include "backends/cpu/bfloat_plan.h"
+#include "backends/cpu/byte_slab.h"
+#include "backends/cpu/support.h"
+#include "ops/conv.h"
+
+namespace evn {
+namespace {
+
+using simd_bfloat_dot::kMostSegments;
+using simd_bfloat_dot::kOverread;
+
+constexpr std::int64_t kLeastPositions = 32;  // of a tile
+constexpr std::int64_t kFewest = 16;          // output channels of a group, and k: less wastes most of a tile
+constexpr std::int64_t kLeastSegment = 8;
+constexpr std::int64_t kCopiedRows = 16;      // at a time
+
+struct ConvState {
+  Isa isa;
+  ByteSlab slab;  // of elements
+  std::int64_t images, groups, columns;  // columns: output channels of a group
+  bool by_tap, in_place, is_bfloat, overreads;
+  std::int64_t segments, segment, padded, group_elements;
+  // Of a tile, and how many there are.
+  std::int64_t lines, width, tile_columns;
+  std::int64_t line_tiles, width_tiles, column_tiles;
+  std::size_t rows_at;                   // in a thread's block, behind the slab: rows that are copied
+};
+
+const simd_bfloat_dot::Loops& loops_here() { return simd_bfloat_dot::loops(bfloat16_isa()); }
+std::int64_t groups_of(const OpDesc& d) { return attr_int(*d.node, ConvAttr::kGroup); }
+
+// Taps of a line do not lie side by side.
+bool is_by_tap(const OpDesc& d, const Shape& w) {
+  const std::span<const std::int64_t> dilations = attr_ints(*d.node, ConvAttr::kDilations);
+  return !dilations.empty() && dilations.back() > 1 && w[w.rank() - 1] > 1;
+}
+
+BfloatSource source_of(const OpDesc& d, const void* b) {
+  const Shape& w = d.inputs[1].shape;
+  const std::int64_t taps_w = w[w.rank() - 1], taps = w.elements(2, w.rank());
+  return {static_cast<const float*>(b), w[1] * taps, w[1], taps, taps / taps_w, taps_w, is_by_tap(d, w)};
+}
+std::int64_t columns_of(const OpDesc& d) { return d.inputs[1].shape[0] / groups_of(d); }
+
+Refusal supports(const OpDesc& d) {
+  if (const Refusal refusal = refuses_bfloat(d)) return refusal;
+  if (!all_float32(d)) return kNeedsFloat32;
+  const int rank = d.inputs[0].shape.rank();
+  if (rank != 3 && rank != 4) return "only one or two spatial axes";
+  if (d.constant(1) == nullptr) return "the weight must be constant";
+  const BfloatSource from = source_of(d, nullptr);
+  if (from.segments() > kMostSegments) return "the kernel is too large";
+  if (columns_of(d) < kFewest || from.segments() * from.segment() < kFewest || from.segment() < kLeastSegment) return "too narrow";
+  return nullptr;
+}
+
+void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
+  for (Layout& l : inputs) l = Layout::kPlain;
+  inputs[0] = outputs[0] = Layout::kChannelsLast;
+}
+
+std::int64_t group_elements(const OpDesc& d) { return bfloat_elements(loops_here(), source_of(d, nullptr), columns_of(d)); }
+
+std::size_t prepack_bytes(const OpDesc& d, int input) {
+  if (input != 1) return 0;
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(group_elements(d), groups_of(d)), sizeof(std::uint16_t)));
+}
+
+std::uint64_t prepack_variant(const OpDesc& d, int) {
+  return static_cast<std::uint64_t>(groups_of(d)) << 9 | (is_by_tap(d, d.inputs[1].shape) ? 256u : 0u) |
+         static_cast<std::uint64_t>(bfloat16_isa());
+}
+
+// A part of several groups is all of each.
+std::int64_t part_step(const OpDesc& d, int) { return groups_of(d) == 1 ? loops_here().lanes : columns_of(d); }
+
+void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
+  const simd_bfloat_dot::Loops& loops = loops_here();
+  const std::int64_t columns = columns_of(d), elements = group_elements(d);
+  BfloatSource from = source_of(d, rows);
+  for (std::int64_t row = begin; row < end;) {
+    const std::int64_t column = row % columns, count = std::min(columns - column, end - row);
+    auto* const to = static_cast<std::uint16_t*>(packed) + row / columns * elements;
+    pack_bfloat_columns(loops, from, column / loops.lanes, ceil_div(column + count, std::int64_t{loops.lanes}), columns, to);
+    from.b += count * from.column_step;
+    row += count;
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------- plan --
+
+// Lines first, as they lie together; parts of a line where a line is more than the slab may be, or there is only one.
+void cut(const simd_bfloat_dot::Loops& loops, std::int64_t k, std::uint32_t threads, ConvState* s) {
+  const std::int64_t positions = s->slab.y.output * s->slab.x.output, most = kDotRowsBytes / 2;
+  const std::int64_t all = bfloat_pieces(loops, {checked_mul(s->images, positions), s->columns, k, s->groups, threads});
+  const std::int64_t pieces = ceil_div(all, std::max<std::int64_t>(1, s->images * s->groups));
+  const std::int64_t column_blocks = ceil_div(s->columns, kDotColumnStep);
+  const bool by_columns = s->columns * k > s->slab.y.input * s->slab.x.input * s->slab.channels;
+  s->column_tiles = by_columns ? std::min(pieces, column_blocks) : 1;
+  const std::int64_t rest = ceil_div(pieces, s->column_tiles);
+  const bool one_line = s->slab.y.output == 1;
+  s->lines = one_line ? 1 : ceil_div(s->slab.y.output, std::min(rest, s->slab.y.output));
+  s->width = one_line ? std::max(kLeastPositions, ceil_div(s->slab.x.output, rest)) : s->slab.x.output;
+  s->width = std::max<std::int64_t>(1, std::min(s->width, s->slab.x.output));
+  while (s->lines > 1 && s->slab.bytes(s->lines, s->width) > most) s->lines = ceil_div(s->lines, std::int64_t{2});
+  while (s->width > kLeastPositions && s->slab.bytes(s->lines, s->width) > most) {
+    s->width = ceil_div(ceil_div(s->width, std::int64_t{2}), kLeastPositions) * kLeastPositions;
+  }
+  s->line_tiles = ceil_div(s->slab.y.output, s->lines);
+  s->width_tiles = ceil_div(s->slab.x.output, s->width);
+  s->tile_columns = ceil_div(column_blocks, s->column_tiles) * kDotColumnStep;
+  s->column_tiles = ceil_div(s->columns, s->tile_columns);
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<ConvState>();
+  const Shape& x = d.inputs[0].shape;
+  const Shape& w = d.inputs[1].shape;
+  const Window window = conv_window(*d.node, x, w);
+  s.isa = bfloat16_isa();
+  const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
+  s.slab.y = window.rank == 2 ? window.axis[0] : WindowAxis{};
+  s.slab.x = window.axis[window.rank - 1];
+  s.images = x[0];
+  s.groups = groups_of(d);
+  s.slab.pixel = d.input_pitch(0);
+  s.slab.channels = w[1];
+  s.columns = columns_of(d);
+  s.by_tap = is_by_tap(d, w);
+  s.is_bfloat = d.inputs[0].dtype == DType::kBfloat16;
+  const bool unpadded = s.slab.y.pad_begin + s.slab.y.pad_end + s.slab.x.pad_begin + s.slab.x.pad_end == 0;
+  if (unpadded && s.slab.y.kernel * s.slab.x.kernel * s.slab.y.stride * s.slab.x.stride == 1) {  // a matrix: one long line
+    s.slab.x.input = s.slab.x.output = checked_mul(s.images, checked_mul(s.slab.y.output, s.slab.x.output));
+    s.slab.y = WindowAxis{};
+    s.images = 1;
+  }
+  const BfloatSource from = source_of(d, nullptr);
+  s.segments = from.segments();
+  s.segment = from.segment();
+  s.padded = bfloat_padded(loops, s.segment);
+  s.group_elements = group_elements(d);
+  s.overreads = s.padded != s.segment;
+  const bool lies_together = s.slab.pixel == s.slab.channels || s.by_tap || s.slab.x.kernel == 1;
+  s.in_place = s.is_bfloat && unpadded && !s.overreads && lies_together;
+  const std::int64_t k = w.elements(1, w.rank());
+  cut(loops, k, d.threads, &s);
+  s.slab.width = s.slab.pixels(s.width);
+  p->tiles = d.outputs[0].shape.elements() == 0
+                 ? 0
+                 : checked_mul(checked_mul(s.images, s.groups), checked_mul(checked_mul(s.line_tiles, s.width_tiles), s.column_tiles));
+  if (!s.in_place) {
+    const std::int64_t slab = s.slab.bytes(s.lines, s.width) + kOverread;
+    s.rows_at = align_up(static_cast<std::size_t>(slab) * sizeof(std::uint16_t), 64);
+    const std::int64_t rows = s.overreads ? checked_mul(kCopiedRows * s.segments, s.padded) : 0;
+    p->thread_scratch_bytes = s.rows_at + static_cast<std::size_t>(rows) * sizeof(std::uint16_t);
+  }
+  p->flops = 2.0 * static_cast<double>(k) * static_cast<double>(d.outputs[0].shape.elements());
+  p->bytes = bytes_of(d);
+}
+
+// ---------------------------------------------------------------------------------------------------------- run --
+
+struct Place {
+  std::int64_t image, group, line, x;  // line and x: of the output
+  bool operator==(const Place&) const = default;
+};
+
+// Fills the slab of a tile from the group's first channel of an image, float32 or bfloat16. False: some of it is not finite.
+template <typename T>
+class SlabFiller {
+ public:
+  SlabFiller(const simd_bfloat_dot::Loops& loops, const ByteSlab& slab) : loops_(loops), slab_(slab) {}
+
+  bool fill(const T* image, const SlabPart& part, std::uint16_t* to) {
+    const WindowAxis &y = slab_.y, &x = slab_.x;
+    const std::int64_t first_y = part.line * y.stride - y.pad_begin, first_x = part.x * x.stride - x.pad_begin;
+    const std::int64_t count = slab_.pixels(part.width), lines = slab_.lines(part.lines), all = slab_.width * slab_.channels;
+    const std::int64_t used = count * slab_.channels;
+    for (std::int64_t i = 0; i < lines; ++i, to += all) {
+      const std::int64_t line = first_y + i * slab_.skip_y();
+      if (line < 0 || line >= y.input) {
+        std::fill_n(to, used, std::uint16_t{0});
+      } else {
+        fill_line(image + line * x.input * slab_.pixel, first_x, count, to);
+      }
+      std::fill_n(to + used, std::min(all - used, kOverread), std::uint16_t{0});
+    }
+    std::fill_n(to, kOverread, std::uint16_t{0});
+    return finite_;
+  }
+
+ private:
+  void take(const T* from, std::int64_t n, std::uint16_t* to) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      finite_ &= loops_.convert(from, n, to);
+    } else {
+      finite_ &= loops_.copy(from, n, to);
+    }
+  }
+
+  // A line from a line of the image; `first` is where it begins there.
+  void fill_line(const T* from, std::int64_t first, std::int64_t count, std::uint16_t* to) {
+    const std::int64_t skip = slab_.skip_x(), channels = slab_.channels, input = slab_.x.input;
+    const std::int64_t begin = first >= 0 ? 0 : std::min(count, (-first + skip - 1) / skip);
+    const std::int64_t end = std::clamp(first >= input ? begin : (input - first + skip - 1) / skip, begin, count);
+    std::fill_n(to, begin * channels, std::uint16_t{0});
+    if (slab_.pixel == channels && skip == 1) {
+      if (end > begin) take(from + (first + begin) * channels, (end - begin) * channels, to + begin * channels);
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) take(from + (first + i * skip) * slab_.pixel, channels, to + i * channels);
+    }
+    std::fill_n(to + end * channels, (count - end) * channels, std::uint16_t{0});
+  }
+
+  const simd_bfloat_dot::Loops& loops_;
+  const ByteSlab& slab_;
+  bool finite_ = true;
+};
+
+// Where rows of A lie, in the image or in the slab, and their segments.
+void set_rows(const ConvState& s, const std::uint16_t* a, std::int64_t* offsets, simd_bfloat_dot::Tile* t) {
+  const std::int64_t pixel = s.in_place ? s.slab.pixel : s.slab.channels;
+  const std::int64_t line = (s.in_place ? s.slab.x.input : s.slab.width) * pixel;
+  t->a = a;
+  t->lda = pixel * (s.in_place ? s.slab.x.stride : s.slab.step_x());
+  t->line_step = line * (s.in_place ? s.slab.y.stride : s.slab.step_y());
+  const std::int64_t taps = s.by_tap ? s.slab.x.kernel : 1;
+  for (std::int64_t i = 0; i < s.segments; ++i) {
+    offsets[i] = i / taps * s.slab.y.dilation * line + i % taps * s.slab.x.dilation * pixel;
+  }
+  t->offsets = offsets;
+}
+
+// The tile by copies of its rows, with zeros behind each segment.
+void run_copied(const simd_bfloat_dot::Loops& loops, const ConvState& s, const simd_bfloat_dot::Tile& tile, std::uint16_t* rows) {
+  std::int64_t offsets[kMostSegments];
+  for (std::int64_t i = 0; i < s.segments; ++i) offsets[i] = i * s.padded;
+  const std::int64_t ld = s.segments * s.padded;
+  std::fill_n(rows, kCopiedRows * ld, std::uint16_t{0});
+  simd_bfloat_dot::Tile t = tile;
+  t.a = rows;
+  t.lines = 1;
+  t.lda = ld;
+  t.offsets = offsets;
+  for (std::int64_t line = 0; line < tile.lines; ++line) {
+    for (std::int64_t x = 0; x < tile.width; x += kCopiedRows) {
+      t.width = std::min(kCopiedRows, tile.width - x);
+      const std::uint16_t* const from = tile.a + line * tile.line_step + x * tile.lda;
+      for (std::int64_t r = 0; r < t.width; ++r) {
+        for (std::int64_t i = 0; i < s.segments; ++i) std::copy_n(from + r * tile.lda + tile.offsets[i], s.segment, rows + r * ld + i * s.padded);
+      }
+      const std::int64_t c = line * tile.line_c + x * tile.ldc;
+      t.c = static_cast<char*>(tile.c) + c * (tile.to_bfloat ? 2 : 4);
+      if (tile.residual != nullptr) t.residual = tile.residual + line * tile.line_r + x * tile.ldr;
+      loops.run(t);
+    }
+  }
+}
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<ConvState>();
+  const OpDesc& d = *args.desc;
+  const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
+  const float* const bias = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
+  const float* const residual = d.residual >= 0 ? args.in<float>(d.residual) : nullptr;
+  const std::int64_t y_pixel = d.output_pitch(), r_pixel = residual != nullptr ? d.input_pitch(d.residual) : 0;
+  const std::size_t element = dtype_size(d.outputs[0].dtype);
+  auto* const memory = static_cast<std::uint16_t*>(args.thread_scratch);
+  std::int64_t offsets[kMostSegments];
+  Place filled{-1, 0, 0, 0};
+  bool finite = true;
+  for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
+    std::int64_t rest = i;
+    const auto take = [&](std::int64_t count) {
+      const std::int64_t place = rest % count;
+      rest /= count;
+      return place;
+    };
+    const std::int64_t column = take(s.column_tiles) * s.tile_columns;
+    const std::int64_t x = take(s.width_tiles) * s.width, line = take(s.line_tiles) * s.lines, group = take(s.groups);
+    const Place at{rest, group, line, x};
+    simd_bfloat_dot::Tile t{};
+    t.n = std::min(s.tile_columns, s.columns - column);
+    t.lines = std::min(s.lines, s.slab.y.output - line);
+    t.width = std::min(s.width, s.slab.x.output - x);
+    t.segments = s.segments;
+    t.padded = s.padded;
+    const std::int64_t lanes_block = s.segments * s.padded;
+    t.b = args.pack<std::uint16_t>(1) + group * s.group_elements + column * lanes_block;
+    const std::int64_t first = at.image * s.slab.y.input * s.slab.x.input * s.slab.pixel + group * s.slab.channels;
+    if (!s.in_place && !(at == filled)) {
+      const SlabPart part{line, x, t.lines, t.width};
+      finite = s.is_bfloat ? SlabFiller<std::uint16_t>(loops, s.slab).fill(args.in<std::uint16_t>(0) + first, part, memory)
+                           : SlabFiller<float>(loops, s.slab).fill(args.in<float>(0) + first, part, memory);
+      filled = at;
+    }
+    const std::uint16_t* a = memory;
+    if (s.in_place) a = args.in<std::uint16_t>(0) + first + (line * s.slab.y.stride * s.slab.x.input + x * s.slab.x.stride) * s.slab.pixel;
+    set_rows(s, a, offsets, &t);
+    const std::int64_t channel = group * s.columns + column;
+    const std::int64_t position = (at.image * s.slab.y.output + line) * s.slab.x.output + x;
+    t.init = bias == nullptr ? nullptr : bias + channel;
+    t.init_column = 1;
+    t.init_scale = 1;
+    t.residual = residual == nullptr ? nullptr : residual + position * r_pixel + channel;
+    t.ldr = r_pixel;
+    t.line_r = s.slab.x.output * r_pixel;
+    t.epilogue = epilogue_of(d);
+    t.to_bfloat = d.outputs[0].dtype == DType::kBfloat16;
+    t.c = args.out<char>() + static_cast<std::size_t>(position * y_pixel + channel) * element;
+    t.ldc = y_pixel;
+    t.line_c = s.slab.x.output * y_pixel;
+    if (finite || !s.overreads) {
+      loops.run(t);
+    } else {
+      run_copied(loops, s, t, memory + s.rows_at / sizeof(std::uint16_t));
+    }
+  }
+}
+
+constexpr Kernel conv() {
+  Kernel k{"conv_bf16", "Conv", "", 40, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, layouts};
+  k.takes = kTakesBias | kTakesResidual;
+  k.pitched = pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>;
+  k.parts = {part_step, prepack};
+  k.operands = Precision::kBfloat16;
+  return k;
+}
+constexpr Kernel kKernels[] = {conv()};
+
+}  // namespace
+
+extern const KernelFamily bfloat_conv_kernels;
+const KernelFamily bfloat_conv_kernels = {kKernels};
+
+}  // namespace evn

@@ -1,0 +1,51 @@
+// C = A B for one tile of bfloat16, summed as float32: A's rows are read as they lie, B is a packed constant. What follows the
+// product, a bias, a residual and steps, is float32 too. Each sum is one chain over k whose order depends on k and the instruction
+// set alone. simd/dot.h is the same for bytes: a pair of bfloat16 has the place of a quad of these.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+#include "core/epilogue.h"
+
+namespace evn::simd_bfloat_dot {
+
+inline constexpr int kMostSegments = 64;
+// Elements behind a row of A that may be read. They are multiplied by 0, and must be finite.
+inline constexpr std::int64_t kOverread = 32;
+
+// B, k x n, packed: blocks of `lanes` columns, [block][segment][pair of k][column][2], where a segment is padded with zeros to a
+// multiple of `k_step`; columns beyond n are 0. A tile begins at a block.
+struct Tile {
+  // Row (line, x) of A begins at a + line * line_step + x * lda; its k stand in `segments` runs, at these offsets, `padded` long in B.
+  const std::uint16_t* a;
+  std::int64_t lines, width;
+  std::int64_t line_step, lda;
+  const std::int64_t* offsets;
+  std::int64_t segments, padded;
+  const std::uint16_t* b;
+  std::int64_t n;
+  const float* init;              // added: init[row * init_row + column * init_column] * init_scale, row = line * width + x; null: 0
+  std::int64_t init_row, init_column;  // init_column is 0 or 1
+  float init_scale;
+  const float* residual;          // added to that, before the epilogue; null: none
+  std::int64_t line_r, ldr;
+  const Epilogue* epilogue;       // nullable
+  bool to_bfloat;                 // C is bfloat16
+  void* c;
+  std::int64_t line_c, ldc;       // elements from a line or row of C to the next
+};
+
+struct Loops {
+  int lanes;                      // 0: no such products here
+  int k_step;
+  double tile_cost;               // multiply-adds that are worth a tile
+  void (*run)(const Tile& tile);
+  // Rounds to nearest even; NaN stays NaN, and numbers below 2^-126 become 0. False: some are not finite.
+  bool (*convert)(const float* from, std::int64_t n, std::uint16_t* to);
+  // Copies bfloat16. False: some are not finite.
+  bool (*copy)(const std::uint16_t* from, std::int64_t n, std::uint16_t* to);
+};
+const Loops& loops(Isa isa);
+
+}  // namespace evn::simd_bfloat_dot
