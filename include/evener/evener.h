@@ -655,8 +655,9 @@ enum {
 };
 
 /* The lowest precision to which products (convolutions, products of matrices, those of attention and of recurrent operators) may
- * round their operands. Their sums, all else that is computed, and the values between nodes that a host can see are float32 as the
- * model has them. A device that has no such products computes the node in float32, and explain says so. */
+ * round their operands. Their sums, all else that is computed, and the values that a host can see are float32 as the model has them;
+ * a value that such products alone read may be kept rounded. A device that has no such products computes the node in float32, and
+ * explain says so. */
 typedef int32_t evn_precision;
 enum {
   EVN_PRECISION_DEFAULT = 0, /* as the configuration says; float32 where it does not */

@@ -39,6 +39,11 @@ struct OpDesc {
 
   // The lowest that the node's products may round their operands to: one that the device has, never kDefault or kAuto.
   Precision precision = Precision::kFloat32;
+  // Which values lie there as bfloat16, though their desc says float32 (Kernel::narrow): bit i of input i, the last of output 0.
+  std::uint32_t narrow = 0;
+  static constexpr std::uint32_t kNarrowWritten = 1u << 31;
+  bool reads_narrow(int i = 0) const { return (narrow >> i & 1u) != 0; }
+  bool writes_narrow() const { return (narrow & kNarrowWritten) != 0; }
 
   bool has_input(int i) const {
     return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;
@@ -135,6 +140,11 @@ inline constexpr std::uint8_t kPitchedOutputs = 8;
 template <std::uint8_t Arguments>
 std::uint8_t pitched(const OpDesc&) { return Arguments; }
 
+// Which arguments may lie there as bfloat16 (OpDesc::narrow).
+inline constexpr std::uint8_t kNarrowInput = 1;   // input 0, which the kernel would round
+inline constexpr std::uint8_t kNarrowResidual = 2;
+inline constexpr std::uint8_t kNarrowOutput = 4;  // output 0
+
 // How a packed copy is made of some rows of its constant at a time, by several threads: rows of its first axes, which lie together in
 // memory.
 struct PrepackParts {
@@ -189,6 +199,7 @@ struct Kernel {
   PrepackParts parts = {};
   // What its products round their operands to. Only nodes that may have it so low are offered to the kernel (OpDesc::precision).
   Precision operands = Precision::kFloat32;
+  std::uint8_t narrow = 0;  // kNarrow...
 };
 
 struct KernelFamily {

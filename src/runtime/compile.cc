@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "graph/inline_if.h"
 #include "runtime/constant_uses.h"
+#include "runtime/narrow.h"
 
 namespace evn {
 namespace {
@@ -351,6 +352,7 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
     }
   });
   c.joints = joints_of(c);
+  c.narrow = find_narrow(c);
   c.devices[0]->pool().trim_models();
   return c;
 }

@@ -44,6 +44,7 @@ struct CompiledGraph {
   std::size_t kernel_nodes = 0;           // nodes that kernels run
   std::size_t packed_count = 0;
   bool raw_outputs = false;               // SessionRequest's
+  std::vector<bool> narrow;               // per value: stored as bfloat16 where its readers round it (runtime/narrow.h); empty: none
   bool has_boxes = false;                 // some node runs on the host, or an input is no tensor
 
   const Graph& graph() const { return model->graph(); }

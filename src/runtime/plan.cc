@@ -655,6 +655,7 @@ class PlanBuilder : PlanWork {
       in[static_cast<std::size_t>(step.desc.residual)] = need(n.residual.operand, step.slot, step.desc.output_layout(), (pitched & kPitchedResidual) != 0);
     }
     set_places(&step, pitched, in);
+    step.desc.narrow = narrow_of(step, in, placed_[0] >= 0);
     if (computes) step.kernel->plan(step.desc, &step.plan);
     add_step(&step, in);
   }
@@ -670,6 +671,7 @@ class PlanBuilder : PlanWork {
     for (std::size_t k = 0; k < step->desc.outputs.size(); ++k) {
       const std::int32_t r = output_root(*step, k, in);
       any_output |= r >= 0 && s_.roots[r].bytes > 0;
+      if (k == 0 && r >= 0) s_.roots[r].narrow = step->desc.writes_narrow();
       add_buffer(r);
     }
     add_buffer(scratch_root(step->slot, step->plan));

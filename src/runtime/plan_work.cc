@@ -61,6 +61,23 @@ void PlanWork::evaluate(const Node& node) {
   run_reference({node, node_values_, outputs, {plan_->texts.get(), 0}});
 }
 
+std::uint32_t PlanWork::narrow_of(const PlanStep& step, const std::vector<std::int32_t>& inputs, bool placed) const {
+  if (c_.narrow.empty()) return 0;
+  std::uint32_t narrow = 0;
+  for (std::size_t k = 0; k < inputs.size() && k < 31; ++k) {
+    if (inputs[k] < 0 || !s_.roots[inputs[k]].narrow) continue;
+    narrow |= 1u << k;
+    const std::uint8_t needed = static_cast<int>(k) == step.desc.residual ? kNarrowResidual : k == 0 ? kNarrowInput : 0;
+    if ((step.kernel->narrow & needed) == 0) {  // inputs without elements have made other kernels run than those that were chosen
+      fail(EVN_ERROR_UNSUPPORTED, "a value that is kept as bfloat16 is read as float32: precision fp32 can run this");
+    }
+  }
+  const Node& last = step.desc.tail != nullptr ? *step.desc.tail : graph_.nodes[step.node];
+  const bool may = !last.outputs.empty() && last.outputs[0] != kNoValue && c_.narrow[last.outputs[0]];
+  if (may && !placed && (step.kernel->narrow & kNarrowOutput) != 0) narrow |= OpDesc::kNarrowWritten;
+  return narrow;
+}
+
 std::size_t PlanWork::scratch_bytes(int slot, const KernelPlan& p) const {
   return checked_add(align_up(p.scratch_bytes, 64), checked_mul<std::size_t>(threads_of(slot), align_up(p.thread_scratch_bytes, 64)));
 }

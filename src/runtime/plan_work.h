@@ -25,6 +25,7 @@ struct PlanRoot {
   std::int32_t whole = -1;
   std::size_t skip = 0;
   std::int64_t channels = 0, pitch = 0;
+  bool narrow = false;                 // bfloat16, in half of the bytes
   bool joined = false;                 // is some channels of another one, or the other way round
   bool written_over = false;           // some of its channels are those of a later value
 };
@@ -72,6 +73,9 @@ class PlanWork {
 
   // Runs shape arithmetic now, with the reference kernel. Behind infer().
   void evaluate(const Node& node);
+
+  // OpDesc::narrow of a step whose inputs have these roots. `placed`: its output has a place in a wider value.
+  std::uint32_t narrow_of(const PlanStep& step, const std::vector<std::int32_t>& inputs, bool placed) const;
 
   std::size_t scratch_bytes(int slot, const KernelPlan& p) const;
 

@@ -128,6 +128,48 @@ def test_a_session_says_which_precision_its_nodes_have(runtime):
         runtime.session(model, precision="int8")
 
 
+def blocks(rows, columns):
+    """Convolutions with sums around them, as residual networks have them: some values are read by convolutions alone."""
+    random = numpy.random.default_rng(4)
+    nodes, weights, x = [], {}, "x"
+    for block in range(3):
+        h = x
+        for layer, (k, outs, ins) in enumerate([(1, 48, 32), (3, 48, 48), (1, 32, 48)]):
+            name = f"{block}.{layer}"
+            weights[f"w{name}"] = (random.standard_normal((outs, ins, k, k)) / (ins * k * k) ** 0.5).astype("float32")
+            weights[f"b{name}"] = random.standard_normal(outs).astype("float32")
+            nodes.append(tiny.helper.make_node("Conv", [h, f"w{name}", f"b{name}"], [f"c{name}"], pads=[k // 2] * 4))
+            h = f"c{name}"
+            if layer < 2:
+                nodes.append(tiny.helper.make_node("Relu", [h], [f"r{name}"]))
+                h = f"r{name}"
+        nodes.append(tiny.helper.make_node("Add", [h, x], [f"s{block}"]))
+        nodes.append(tiny.helper.make_node("Relu", [f"s{block}"], [f"y{block}"]))
+        x = f"y{block}"
+    shape = ["n", 32, rows, columns]
+    return tiny.model(nodes, [tiny.value("x", "float32", shape)], [tiny.value(x, "float32", shape)], weights)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("known", [True, False])
+def test_bf16_is_near_fp32_whatever_shapes_came_before(threads, known):
+    model = blocks(15, 17) if known else blocks("h", "w")
+    x = numpy.random.default_rng(5).standard_normal((2, 32, 15, 17)).astype("float32")
+    with evener.Runtime(threads=threads) as runtime:
+        exact = runtime.session(model).run({"x": x})["y2"]
+        session = runtime.session(model, precision="bf16")
+        near = session.run({"x": x})["y2"]
+        if "this CPU has no" not in session.explain():
+            assert {n["precision"] for n in json.loads(session.explain("json"))["nodes"] if n["op"] == "Conv"} == {"bf16"}
+            assert near.tobytes() != exact.tobytes()
+        assert numpy.abs(near - exact).max() < 0.03 * numpy.abs(exact).max()
+        for batch in (1, 3, 1, 2):
+            y = session.run({"x": numpy.concatenate([x, x])[:batch]})["y2"]
+            assert y.tobytes() == numpy.concatenate([near, near])[:batch].tobytes()
+        kept = runtime.session(model, precision="bf16", keep_fp32="*").run({"x": x})["y2"]
+        assert kept.tobytes() == exact.tobytes()
+
+
 @pytest.mark.parametrize("external", [False, True])
 def test_a_cache_file_keeps_packed_weights(tmp_path, external):
     x = numpy.random.default_rng(1).standard_normal((3, 96)).astype("float32")

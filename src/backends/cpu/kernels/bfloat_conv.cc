@@ -133,7 +133,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.slab.channels = w[1];
   s.columns = columns_of(d);
   s.by_tap = is_by_tap(d, w);
-  s.is_bfloat = d.inputs[0].dtype == DType::kBfloat16;
+  s.is_bfloat = d.reads_narrow();
   const bool unpadded = s.slab.y.pad_begin + s.slab.y.pad_end + s.slab.x.pad_begin + s.slab.x.pad_end == 0;
   if (unpadded && s.slab.y.kernel * s.slab.x.kernel * s.slab.y.stride * s.slab.x.stride == 1) {  // a matrix: one long line
     s.slab.x.input = s.slab.x.output = checked_mul(s.images, checked_mul(s.slab.y.output, s.slab.x.output));
@@ -257,7 +257,8 @@ void run_copied(const simd_bfloat_dot::Loops& loops, const ConvState& s, const s
       }
       const std::int64_t c = line * tile.line_c + x * tile.ldc;
       t.c = static_cast<char*>(tile.c) + c * (tile.to_bfloat ? 2 : 4);
-      if (tile.residual != nullptr) t.residual = tile.residual + line * tile.line_r + x * tile.ldr;
+      const std::int64_t residual = (line * tile.line_r + x * tile.ldr) * (tile.residual_is_bfloat ? 2 : 4);
+      if (tile.residual != nullptr) t.residual = static_cast<const char*>(tile.residual) + residual;
       loops.run(t);
     }
   }
@@ -268,9 +269,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const OpDesc& d = *args.desc;
   const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
   const float* const bias = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
-  const float* const residual = d.residual >= 0 ? args.in<float>(d.residual) : nullptr;
+  const bool narrow_residual = d.residual >= 0 && d.reads_narrow(d.residual);
+  const std::size_t residual_element = narrow_residual ? sizeof(std::uint16_t) : sizeof(float);
+  const char* const residual = d.residual >= 0 ? args.in<char>(d.residual) : nullptr;
   const std::int64_t y_pixel = d.output_pitch(), r_pixel = residual != nullptr ? d.input_pitch(d.residual) : 0;
-  const std::size_t element = dtype_size(d.outputs[0].dtype);
+  const std::size_t element = d.writes_narrow() ? sizeof(std::uint16_t) : sizeof(float);
   auto* const memory = static_cast<std::uint16_t*>(args.thread_scratch);
   std::int64_t offsets[kMostSegments];
   Place filled{-1, 0, 0, 0};
@@ -308,11 +311,12 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.init = bias == nullptr ? nullptr : bias + channel;
     t.init_column = 1;
     t.init_scale = 1;
-    t.residual = residual == nullptr ? nullptr : residual + position * r_pixel + channel;
+    t.residual = residual == nullptr ? nullptr : residual + static_cast<std::size_t>(position * r_pixel + channel) * residual_element;
+    t.residual_is_bfloat = narrow_residual;
     t.ldr = r_pixel;
     t.line_r = s.slab.x.output * r_pixel;
     t.epilogue = epilogue_of(d);
-    t.to_bfloat = d.outputs[0].dtype == DType::kBfloat16;
+    t.to_bfloat = d.writes_narrow();
     t.c = args.out<char>() + static_cast<std::size_t>(position * y_pixel + channel) * element;
     t.ldc = y_pixel;
     t.line_c = s.slab.x.output * y_pixel;
@@ -330,6 +334,7 @@ constexpr Kernel conv() {
   k.pitched = pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>;
   k.parts = {part_step, prepack};
   k.operands = Precision::kBfloat16;
+  k.narrow = kNarrowInput | kNarrowResidual | kNarrowOutput;
   return k;
 }
 constexpr Kernel kKernels[] = {conv()};

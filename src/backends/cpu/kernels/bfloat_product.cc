@@ -86,11 +86,11 @@ void plan(const OpDesc& d, KernelPlan* p) {
     s.init_row = (c.rank() == 2 ? c[0] : 1) == 1 ? 0 : columns;
     s.init_scale = attr_float(*d.node, GemmAttr::kBeta);
   }
-  s.in_place = d.inputs[0].dtype == DType::kBfloat16 && s.k % loops.k_step == 0;
+  s.in_place = d.reads_narrow() && s.k % loops.k_step == 0;
   s.lda = s.k;
   if (!s.in_place) {
     s.lda = bfloat_padded(loops, s.k);
-    if (s.lda % 512 == 0) s.lda += 32;  // or rows fall into one set of the cache
+    if (s.lda / 32 % 2 == 0) s.lda += 32;  // an odd number of lines, or rows fall into few sets of the cache
   }
   s.tiling = tile_bfloat(loops, {s.m, s.n, s.k, 1, d.threads});
   p->tiles = s.m == 0 || s.n == 0 ? 0 : s.tiling.tiles();
@@ -102,7 +102,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 // The padding of k is 0 by a weight that is 0.
 void copy_rows(const simd_bfloat_dot::Loops& loops, const KernelArgs& args, const ProductState& s, std::int64_t row, std::int64_t rows,
                std::uint16_t* to) {
-  const bool is_bfloat = args.desc->inputs[0].dtype == DType::kBfloat16;
+  const bool is_bfloat = args.desc->reads_narrow();
   for (std::int64_t r = 0; r < rows; ++r, to += s.lda) {
     const std::int64_t at = (row + r) * s.k;
     if (is_bfloat) {
@@ -119,8 +119,10 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const OpDesc& d = *args.desc;
   const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
   const float* const init = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
-  const float* const residual = d.residual >= 0 ? args.in<float>(d.residual) : nullptr;
-  const std::size_t element = dtype_size(d.outputs[0].dtype);
+  const bool narrow_residual = d.residual >= 0 && d.reads_narrow(d.residual);
+  const std::size_t residual_element = narrow_residual ? sizeof(std::uint16_t) : sizeof(float);
+  const char* const residual = d.residual >= 0 ? args.in<char>(d.residual) : nullptr;
+  const std::size_t element = d.writes_narrow() ? sizeof(std::uint16_t) : sizeof(float);
   const std::int64_t start = 0;
   auto* const copied = static_cast<std::uint16_t*>(args.thread_scratch);
   std::int64_t copied_row = -1;
@@ -142,10 +144,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.init_row = s.init_row;
     t.init_column = s.init_column;
     t.init_scale = s.init_scale;
-    t.residual = residual == nullptr ? nullptr : residual + row * s.n + column;
+    t.residual = residual == nullptr ? nullptr : residual + static_cast<std::size_t>(row * s.n + column) * residual_element;
+    t.residual_is_bfloat = narrow_residual;
     t.ldr = s.n;
     t.epilogue = epilogue_of(d);
-    t.to_bfloat = d.outputs[0].dtype == DType::kBfloat16;
+    t.to_bfloat = d.writes_narrow();
     t.c = args.out<char>() + static_cast<std::size_t>(row * s.n + column) * element;
     t.ldc = s.n;
     loops.run(t);
@@ -158,6 +161,7 @@ constexpr Kernel kernel(const char* name, const char* op) {
   k.takes = kTakesBias | kTakesResidual;
   k.parts = {part_step, prepack};
   k.operands = Precision::kBfloat16;
+  k.narrow = kNarrowInput | kNarrowResidual | kNarrowOutput;
   return k;
 }
 constexpr Kernel kKernels[] = {kernel("matmul_bf16", "MatMul"), kernel("gemm_bf16", "Gemm")};

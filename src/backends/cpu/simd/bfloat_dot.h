@@ -28,7 +28,8 @@ struct Tile {
   const float* init;              // added: init[row * init_row + column * init_column] * init_scale, row = line * width + x; null: 0
   std::int64_t init_row, init_column;  // init_column is 0 or 1
   float init_scale;
-  const float* residual;          // added to that, before the epilogue; null: none
+  const void* residual;           // added to that, before the epilogue; null: none
+  bool residual_is_bfloat;
   std::int64_t line_r, ldr;
   const Epilogue* epilogue;       // nullable
   bool to_bfloat;                 // C is bfloat16

@@ -35,20 +35,38 @@ struct Panel {
   std::int64_t line, x, rows;
 };
 
-// sums = A B for RT panels of rows and CT blocks of columns.
+// Steps of kTileK, counted over all segments, of two blocks of columns.
+struct Run {
+  std::int64_t first, last;
+  const std::uint16_t *b0, *b1;
+};
+
+// sums += A B for RT panels of rows and CT blocks of columns; the first step begins with 0.
 template <int RT, int CT>
-void multiply_tiles(const Tile& t, const std::uint16_t* a0, const std::uint16_t* a1, const std::uint16_t* b0, const std::uint16_t* b1,
-                    float* sums) {
+void multiply_tiles(const Tile& t, const std::uint16_t* a0, const std::uint16_t* a1, const Run& run, float* sums) {
+  constexpr std::int64_t kStep = kSumColumns * 4;
+  float* const lower = sums + kTileRows * kSumColumns;
   __asm__ volatile("" ::: "memory");  // the intrinsics do not say that they read memory
-  _tile_zero(0);
-  if (CT > 1) _tile_zero(1);
-  if (RT > 1) _tile_zero(2);
-  if (RT > 1 && CT > 1) _tile_zero(3);
-  const std::int64_t lda = t.lda * 2;
-  for (std::int64_t s = 0; s < t.segments; ++s) {
-    const std::uint16_t* p0 = a0 + t.offsets[s];
-    const std::uint16_t* p1 = a1 + t.offsets[s];
-    for (std::int64_t k = 0; k < t.padded; k += kTileK) {
+  if (run.first == 0) {
+    _tile_zero(0);
+    if (CT > 1) _tile_zero(1);
+    if (RT > 1) _tile_zero(2);
+    if (RT > 1 && CT > 1) _tile_zero(3);
+  } else {
+    _tile_loadd(0, sums, kStep);
+    if (CT > 1) _tile_loadd(1, sums + kLanes, kStep);
+    if (RT > 1) _tile_loadd(2, lower, kStep);
+    if (RT > 1 && CT > 1) _tile_loadd(3, lower + kLanes, kStep);
+  }
+  const std::int64_t lda = t.lda * 2, per_segment = t.padded / kTileK;
+  const std::uint16_t* b0 = run.b0 + run.first * kTileElements;
+  const std::uint16_t* b1 = run.b1 + run.first * kTileElements;
+  std::int64_t segment = run.first / per_segment, at = run.first % per_segment;
+  for (std::int64_t step = run.first; step < run.last; ++segment, at = 0) {
+    const std::uint16_t* p0 = a0 + t.offsets[segment] + at * kTileK;
+    const std::uint16_t* p1 = a1 + t.offsets[segment] + at * kTileK;
+    const std::int64_t end = step + per_segment - at < run.last ? step + per_segment - at : run.last;
+    for (; step < end; ++step) {
       _tile_loadd(6, b0, 64);
       _tile_loadd(4, p0, lda);
       _tile_dpbf16ps(0, 4, 6);
@@ -67,11 +85,10 @@ void multiply_tiles(const Tile& t, const std::uint16_t* a0, const std::uint16_t*
       b1 += kTileElements;
     }
   }
-  constexpr std::int64_t kStep = kSumColumns * 4;
   _tile_stored(0, sums, kStep);
   if (CT > 1) _tile_stored(1, sums + kLanes, kStep);
-  if (RT > 1) _tile_stored(2, sums + kTileRows * kSumColumns, kStep);
-  if (RT > 1 && CT > 1) _tile_stored(3, sums + kTileRows * kSumColumns + kLanes, kStep);
+  if (RT > 1) _tile_stored(2, lower, kStep);
+  if (RT > 1 && CT > 1) _tile_stored(3, lower + kLanes, kStep);
 }
 
 // How the lines of a tile are cut into panels: a single one, of a matrix, into whole panels and a rest, others evenly.
@@ -90,40 +107,66 @@ struct Panels {
   }
 };
 
-void run(const Tile& t) {
-  alignas(64) float sums[2 * kTileRows * kSumColumns];
-  const std::int64_t block = t.segments * t.padded * kLanes;
-  const Panels panels(t);
-  const Chain chain = split_chain(t.epilogue);
-  const std::int64_t count = panels.count();
-  std::int64_t first_rows = 0, second_rows = 0;
-  for (std::int64_t column = 0; column < t.n; column += kSumColumns) {
-    const std::int64_t columns = t.n - column < kSumColumns ? t.n - column : kSumColumns;
-    const std::uint16_t* const b0 = t.b + column / kLanes * block;
-    const std::uint16_t* const b1 = b0 + block;
-    for (std::int64_t i = 0; i < count; i += 2) {
-      const Panel first = panels.at(i);
-      const Panel second = i + 1 < count ? panels.at(i + 1) : Panel{};
-      if (first.rows != first_rows || second.rows != second_rows) {
-        configure(first.rows, second.rows);
-        first_rows = first.rows;
-        second_rows = second.rows;
-      }
-      if (second.rows > 0) {
-        const auto multiply = columns > kLanes ? multiply_tiles<2, 2> : multiply_tiles<2, 1>;
-        multiply(t, first.a, second.a, b0, b1, sums);
-      } else {
-        const auto multiply = columns > kLanes ? multiply_tiles<1, 2> : multiply_tiles<1, 1>;
-        multiply(t, first.a, first.a, b0, b1, sums);
-      }
-      store_sums(t, chain, {sums, first.rows, first.line, first.x, column, columns});
-      if (second.rows > 0) {
-        store_sums(t, chain, {sums + kTileRows * kSumColumns, second.rows, second.line, second.x, column, columns});
+// Rows whose sums wait in the first-level cache, and the k of two blocks of columns that stays there while they pass by.
+constexpr std::int64_t kGroup = 8;        // panels
+constexpr std::int64_t kBlockSteps = 12;
+
+class Product {
+ public:
+  explicit Product(const Tile& tile) : t_(tile), panels_(tile), chain_(split_chain(tile.epilogue)) {}
+  ~Product() { __asm__ volatile("tilerelease" ::: "memory"); }
+
+  void run() {
+    const std::int64_t steps = t_.segments * t_.padded / kTileK, block = steps * kTileElements;
+    const std::int64_t count = panels_.count(), blocks = (steps + kBlockSteps - 1) / kBlockSteps;
+    for (std::int64_t column = 0; column < t_.n; column += kSumColumns) {
+      const std::int64_t columns = t_.n - column < kSumColumns ? t_.n - column : kSumColumns;
+      const std::uint16_t* const b0 = t_.b + column / kLanes * block;
+      for (std::int64_t group = 0; group < count; group += kGroup) {
+        const std::int64_t end = group + kGroup < count ? group + kGroup : count;
+        Run r{0, 0, b0, b0 + block};
+        for (std::int64_t b = 0; b < blocks; ++b) {
+          r.first = steps * b / blocks;
+          r.last = steps * (b + 1) / blocks;
+          multiply(group, end, columns, r);
+        }
+        for (std::int64_t i = group; i < end; ++i) {
+          const Panel p = panels_.at(i);
+          store_sums(t_, chain_, {sums_ + (i - group) * kPanelFloats, p.rows, p.line, p.x, column, columns});
+        }
       }
     }
   }
-  __asm__ volatile("tilerelease" ::: "memory");
-}
+
+ private:
+  static constexpr std::int64_t kPanelFloats = kTileRows * kSumColumns;
+
+  void multiply(std::int64_t group, std::int64_t end, std::int64_t columns, const Run& r) {
+    for (std::int64_t i = group; i < end; i += 2) {
+      const Panel first = panels_.at(i);
+      const Panel second = i + 1 < end ? panels_.at(i + 1) : Panel{};
+      if (first.rows != first_rows_ || second.rows != second_rows_) {
+        configure(first.rows, second.rows);
+        first_rows_ = first.rows;
+        second_rows_ = second.rows;
+      }
+      float* const sums = sums_ + (i - group) * kPanelFloats;
+      if (second.rows > 0) {
+        (columns > kLanes ? multiply_tiles<2, 2> : multiply_tiles<2, 1>)(t_, first.a, second.a, r, sums);
+      } else {
+        (columns > kLanes ? multiply_tiles<1, 2> : multiply_tiles<1, 1>)(t_, first.a, first.a, r, sums);
+      }
+    }
+  }
+
+  const Tile& t_;
+  const Panels panels_;
+  const Chain chain_;
+  std::int64_t first_rows_ = 0, second_rows_ = 0;
+  alignas(64) float sums_[kGroup * kPanelFloats];
+};
+
+void run(const Tile& t) { Product(t).run(); }
 
 }  // namespace
 

@@ -11,8 +11,6 @@ using simd_bfloat_dot::Tile;
 
 constexpr std::int64_t kSumColumns = 2 * kLanes;  // of a block of sums that is stored
 
-inline __m256i round_to_bfloat(Vec x) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)); }
-
 // Finds what is not finite among bfloat16.
 class FiniteCheck {
  public:
@@ -57,47 +55,85 @@ struct SumBlock {
   std::int64_t rows, line, x, column, columns;
 };
 
-inline void put(const Tile& t, std::int64_t at, Vec x, std::int64_t n) {
+// The floats of bfloat16.
+inline Vec widened(__m256i bits) {
+  return reinterpret_cast<Vec>(_mm512_maskz_slli_epi32(kAllLanes, _mm512_maskz_cvtepu16_epi32(kAllLanes, bits), 16));
+}
+
+// The columns of a block, as two vectors of which the second may be empty.
+struct Columns {
+  std::int64_t low, high;
+
+  explicit Columns(std::int64_t n) : low(n < kLanes ? n : kLanes), high(n < kLanes ? 0 : n - kLanes) {}
+  bool whole() const { return high == kLanes; }
+  Vec load_low(const float* p) const { return low == kLanes ? load(p) : load_n(p, low); }
+  Vec load_high(const float* p) const { return whole() ? load(p + kLanes) : load_n(p + kLanes, high); }
+};
+
+inline void put(const Tile& t, const Columns& columns, std::int64_t at, Vec low, Vec high) {
   if (t.to_bfloat) {
-    _mm256_mask_storeu_epi16(static_cast<std::uint16_t*>(t.c) + at, mask_of(n), round_to_bfloat(x));
-  } else if (n == kLanes) {
-    store(static_cast<float*>(t.c) + at, x);
+    _mm512_mask_storeu_epi16(static_cast<std::uint16_t*>(t.c) + at, pairs_mask(columns.low + columns.high),
+                             reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+    return;
+  }
+  float* const c = static_cast<float*>(t.c) + at;
+  if (columns.whole()) {
+    store(c, low);
+    store(c + kLanes, high);
   } else {
-    store_n(static_cast<float*>(t.c) + at, x, n);
+    store_n(c, low, columns.low);
+    if (columns.high > 0) store_n(c + kLanes, high, columns.high);
   }
 }
 
 void store_sums(const Tile& t, const Chain& chain, const SumBlock& b) {
   const bool rest = chain.rest_count > 0;
   const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column;
-  const float* const residual = t.residual == nullptr ? nullptr : t.residual + b.line * t.line_r + b.x * t.ldr + b.column;
-  const float* const init =
-      t.init == nullptr ? nullptr : t.init + (b.line * t.width + b.x) * t.init_row + b.column * t.init_column;
-  for (std::int64_t j = 0; j < b.columns; j += kLanes) {
-    const std::int64_t left = b.columns - j, n = left < kLanes ? left : kLanes;
-    const bool by_column = t.init_row == 0;
-    const auto start = [&](std::int64_t r) {
-      const float* const p = init + r * t.init_row;
-      return splat(t.init_scale) * (t.init_column == 0 ? splat(*p) : load_n(p + j, n));
-    };
-    const Vec same = init != nullptr && by_column ? start(0) : zero();
-    for (std::int64_t r = 0; r < b.rows; ++r) {
-      Vec x = load(b.sums + r * kSumColumns + j);
-      if (init != nullptr) x += by_column ? same : start(r);
-      if (residual != nullptr) x += n == kLanes ? load(residual + r * t.ldr + j) : load_n(residual + r * t.ldr + j, n);
-      x = bounded(chain, x);
-      if (rest) {
-        store(b.sums + r * kSumColumns + j, x);
-      } else {
-        put(t, first + r * t.ldc + j, x, n);
+  const std::int64_t first_residual = b.line * t.line_r + b.x * t.ldr + b.column;
+  const float* init = t.init == nullptr ? nullptr : t.init + (b.line * t.width + b.x) * t.init_row + b.column * t.init_column;
+  const Columns columns(b.columns);
+  const bool bias_is_same = t.init_row == 0;
+  const Vec scale = splat(t.init_scale);
+  Vec low_bias = zero(), high_bias = zero();
+  const auto take_bias = [&] {
+    low_bias = scale * (t.init_column == 0 ? splat(*init) : columns.load_low(init));
+    high_bias = scale * (t.init_column == 0 ? splat(*init) : columns.load_high(init));
+  };
+  if (init != nullptr) take_bias();
+  for (std::int64_t r = 0; r < b.rows; ++r) {
+    float* const sums = b.sums + r * kSumColumns;
+    Vec low = load(sums), high = load(sums + kLanes);
+    if (init != nullptr) {
+      if (!bias_is_same && r > 0) {
+        init += t.init_row;
+        take_bias();
       }
+      low += low_bias;
+      high += high_bias;
+    }
+    if (t.residual != nullptr && t.residual_is_bfloat) {
+      const auto* const p = static_cast<const std::uint16_t*>(t.residual) + first_residual + r * t.ldr;
+      low += widened(_mm256_maskz_loadu_epi16(mask_of(columns.low), p));
+      high += widened(_mm256_maskz_loadu_epi16(mask_of(columns.high), p + kLanes));
+    } else if (t.residual != nullptr) {
+      const float* const p = static_cast<const float*>(t.residual) + first_residual + r * t.ldr;
+      low += columns.load_low(p);
+      high += columns.load_high(p);
+    }
+    low = bounded(chain, low);
+    high = bounded(chain, high);
+    if (rest) {
+      store(sums, low);
+      store(sums + kLanes, high);
+    } else {
+      put(t, columns, first + r * t.ldc, low, high);
     }
   }
   if (!rest) return;
   apply_rest(chain, b.sums, b.rows, kSumColumns, b.columns);
-  for (std::int64_t j = 0; j < b.columns; j += kLanes) {
-    const std::int64_t left = b.columns - j, n = left < kLanes ? left : kLanes;
-    for (std::int64_t r = 0; r < b.rows; ++r) put(t, first + r * t.ldc + j, load(b.sums + r * kSumColumns + j), n);
+  for (std::int64_t r = 0; r < b.rows; ++r) {
+    const float* const sums = b.sums + r * kSumColumns;
+    put(t, columns, first + r * t.ldc, load(sums), load(sums + kLanes));
   }
 }
 

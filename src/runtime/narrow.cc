@@ -1,0 +1,92 @@
+#include "runtime/narrow.h"
+
+#include <algorithm>
+
+namespace evn {
+namespace {
+
+// The kernel of a node of which that is known when the session is made, on the host; else nullptr.
+const Kernel* settled_kernel(const CompiledNode& n) {
+  return n.mode == NodeMode::kKernel && n.slot == 0 && !n.choose_late ? n.kernel : nullptr;
+}
+
+Layout input_layout(const CompiledNode& n) { return n.layouts.empty() ? Layout::kPlain : n.layouts.front(); }
+Layout output_layout(const CompiledNode& n, const Node& node) {
+  return n.layouts.empty() ? Layout::kPlain : n.layouts[n.layouts.size() - node.outputs.size()];
+}
+
+// What the node's step writes where the sums behind it are computed with it.
+ValueId written(const CompiledGraph& c, std::size_t i) {
+  const CompiledNode& n = c.nodes[i];
+  const std::int32_t tail = n.residual.node >= 0 ? n.residual.node : n.bias.node;
+  return c.graph().nodes[tail >= 0 ? static_cast<std::size_t>(tail) : i].outputs[0];
+}
+
+// Whether two values have one shape in each run.
+bool same_shape(const Value& a, const Value& b) {
+  if (!a.has_shape || !b.has_shape || a.shape.rank() != b.shape.rank()) return false;
+  for (int i = 0; i < a.shape.rank(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (a.shape[i] != b.shape[i]) return false;
+    if (a.shape[i] >= 0) continue;
+    if (at >= a.symbols.size() || at >= b.symbols.size() || a.symbols[at].empty() || a.symbols[at] != b.symbols[at]) return false;
+  }
+  return true;
+}
+
+class Finder {
+ public:
+  explicit Finder(const CompiledGraph& c) : c_(c), graph_(c.graph()), takes_(c.nodes.size(), -1) {
+    for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+      if (c.nodes[i].residual.node >= 0) takes_[static_cast<std::size_t>(c.nodes[i].residual.node)] = static_cast<std::int32_t>(i);
+    }
+  }
+
+  // Whether each node that reads the value would round it, or adds it to what it sums.
+  bool is_read_narrow(ValueId v, Layout layout) const {
+    const std::uint32_t begin = c_.reader_begin[v], end = c_.reader_begin[static_cast<std::size_t>(v) + 1];
+    return begin != end && std::all_of(c_.readers.begin() + begin, c_.readers.begin() + end, [&](std::int32_t r) {
+             const auto reader = static_cast<std::size_t>(r);
+             const std::int32_t by = takes_[reader];  // a sum that is computed with another node, which is a reader as well
+             return reads_narrow(reader, v, layout) || (by >= 0 && c_.nodes[static_cast<std::size_t>(by)].residual.operand == v);
+           });
+  }
+
+ private:
+  bool reads_narrow(std::size_t reader, ValueId v, Layout layout) const {
+    const CompiledNode& n = c_.nodes[reader];
+    const Node& node = graph_.nodes[reader];
+    const Kernel* const kernel = settled_kernel(n);
+    if (kernel == nullptr) return false;
+    const auto uses = std::count(node.inputs.begin(), node.inputs.end(), v);
+    if (n.residual.operand == v) {
+      // Only where it is sure to be computed with the node.
+      return uses == 0 && (kernel->narrow & kNarrowResidual) != 0 && output_layout(n, node) == layout &&
+             same_shape(graph_.values[v], graph_.values[node.outputs[0]]);
+    }
+    return uses == 1 && node.inputs[0] == v && (kernel->narrow & kNarrowInput) != 0 && input_layout(n) == layout;
+  }
+
+  const CompiledGraph& c_;
+  const Graph& graph_;
+  std::vector<std::int32_t> takes_;  // per node, if it is a residual's sum: which node is computed with it; else -1
+};
+
+}  // namespace
+
+std::vector<bool> find_narrow(const CompiledGraph& c) {
+  std::vector<bool> narrow;
+  const Finder finder(c);
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    const Kernel* const kernel = settled_kernel(c.nodes[i]);
+    if (kernel == nullptr || (kernel->narrow & kNarrowOutput) == 0) continue;
+    const ValueId v = written(c, i);
+    if (v == kNoValue || c.last_user[v] == INT32_MAX || c.needed[v] || c.joints.places[v].whole != kNoValue) continue;
+    if (!finder.is_read_narrow(v, output_layout(c.nodes[i], c.graph().nodes[i]))) continue;
+    narrow.resize(c.graph().values.size());
+    narrow[v] = true;
+  }
+  return narrow;
+}
+
+}  // namespace evn
