@@ -86,8 +86,59 @@ inline void put(const Tile& t, const Columns& columns, std::int64_t at, Vec low,
   }
 }
 
+enum class Residual { kNone, kFloat, kBfloat };
+
+// The usual case: two whole vectors of columns, one bias for all rows, and no steps but bounds.
+template <bool to_bfloat, Residual residual>
+void store_whole(const Tile& t, const Chain& chain, const SumBlock& b) {
+  const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column, first_residual = b.line * t.line_r + b.x * t.ldr + b.column;
+  const std::int64_t ldc = t.ldc, ldr = t.ldr, rows = b.rows;
+  const Vec scale = splat(t.init_scale), least = splat(chain.low), most = splat(chain.high);
+  const float* const init = t.init == nullptr ? nullptr : t.init + b.column * t.init_column;
+  const bool by_column = t.init_column != 0;
+  const Vec low_bias = init == nullptr ? zero() : scale * (by_column ? load(init) : splat(*init));
+  const Vec high_bias = init == nullptr ? zero() : scale * (by_column ? load(init + kLanes) : splat(*init));
+  const float* sums = b.sums;
+  const float* added = static_cast<const float*>(t.residual) + (residual == Residual::kFloat ? first_residual : 0);
+  const std::uint16_t* narrow = static_cast<const std::uint16_t*>(t.residual) + (residual == Residual::kBfloat ? first_residual : 0);
+  float* c = static_cast<float*>(t.c) + (to_bfloat ? 0 : first);
+  std::uint16_t* c_narrow = static_cast<std::uint16_t*>(t.c) + (to_bfloat ? first : 0);
+  for (std::int64_t r = 0; r < rows; ++r, sums += kSumColumns) {
+    Vec low = load(sums) + low_bias, high = load(sums + kLanes) + high_bias;
+    if constexpr (residual == Residual::kFloat) {
+      low += load(added);
+      high += load(added + kLanes);
+      added += ldr;
+    } else if constexpr (residual == Residual::kBfloat) {
+      low += widened(_mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(narrow)));
+      high += widened(_mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(narrow + kLanes)));
+      narrow += ldr;
+    }
+    low = min_of(most, max_of(least, low));
+    high = min_of(most, max_of(least, high));
+    if constexpr (to_bfloat) {
+      _mm512_storeu_si512(c_narrow, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+      c_narrow += ldc;
+    } else {
+      store(c, low);
+      store(c + kLanes, high);
+      c += ldc;
+    }
+  }
+}
+
+template <bool to_bfloat>
+void store_whole(const Tile& t, const Chain& chain, const SumBlock& b) {
+  if (t.residual == nullptr) return store_whole<to_bfloat, Residual::kNone>(t, chain, b);
+  if (t.residual_is_bfloat) return store_whole<to_bfloat, Residual::kBfloat>(t, chain, b);
+  store_whole<to_bfloat, Residual::kFloat>(t, chain, b);
+}
+
 void store_sums(const Tile& t, const Chain& chain, const SumBlock& b) {
   const bool rest = chain.rest_count > 0;
+  if (!rest && b.columns == kSumColumns && t.init_row == 0) {
+    return t.to_bfloat ? store_whole<true>(t, chain, b) : store_whole<false>(t, chain, b);
+  }
   const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column;
   const std::int64_t first_residual = b.line * t.line_r + b.x * t.ldr + b.column;
   const float* init = t.init == nullptr ? nullptr : t.init + (b.line * t.width + b.x) * t.init_row + b.column * t.init_column;
