@@ -1,7 +1,5 @@
 #include "runtime/narrow.h"
 
-#include <algorithm>
-
 namespace evn {
 namespace {
 
@@ -45,11 +43,13 @@ class Finder {
   // Whether each node that reads the value would round it, or adds it to what it sums.
   bool is_read_narrow(ValueId v, Layout layout) const {
     const std::uint32_t begin = c_.reader_begin[v], end = c_.reader_begin[static_cast<std::size_t>(v) + 1];
-    return begin != end && std::all_of(c_.readers.begin() + begin, c_.readers.begin() + end, [&](std::int32_t r) {
-             const auto reader = static_cast<std::size_t>(r);
-             const std::int32_t by = takes_[reader];  // a sum that is computed with another node, which is a reader as well
-             return reads_narrow(reader, v, layout) || (by >= 0 && c_.nodes[static_cast<std::size_t>(by)].residual.operand == v);
-           });
+    for (std::uint32_t i = begin; i < end; ++i) {
+      const auto reader = static_cast<std::size_t>(c_.readers[i]);
+      const std::int32_t by = takes_[reader];  // a sum that is computed with another node, which is a reader as well
+      const bool is_sum = by >= 0 && c_.nodes[static_cast<std::size_t>(by)].residual.operand == v;
+      if (!is_sum && !reads_narrow(reader, v, layout)) return false;
+    }
+    return begin != end;
   }
 
  private:
@@ -58,7 +58,8 @@ class Finder {
     const Node& node = graph_.nodes[reader];
     const Kernel* const kernel = settled_kernel(n);
     if (kernel == nullptr) return false;
-    const auto uses = std::count(node.inputs.begin(), node.inputs.end(), v);
+    int uses = 0;
+    for (const ValueId input : node.inputs) uses += input == v ? 1 : 0;
     if (n.residual.operand == v) {
       // Only where it is sure to be computed with the node.
       return uses == 0 && (kernel->narrow & kNarrowResidual) != 0 && output_layout(n, node) == layout &&

@@ -621,7 +621,6 @@ class PlanBuilder : PlanWork {
       plan_->joined.push_back(index);
       return plan_->descs.resize(first_desc);
     }
-
     PlanStep step;
     step.node = index;
     step.slot = n.slot;

@@ -6,7 +6,7 @@
 namespace evn::EVN_ISA {
 namespace {
 
-constexpr int kMostRows = 6, kBlocks = 2;
+constexpr int kMostRows = 4, kBlocks = 2;
 constexpr std::int64_t kPair = 2;
 
 typedef std::uint32_t Pairs __attribute__((vector_size(64)));
@@ -21,38 +21,28 @@ inline Pairs pair_of(const std::uint16_t* p) {
   return bits - Pairs{};
 }
 
-template <int R, int NV>
-void multiply(const Tile& t, const std::uint16_t* a, const std::uint16_t* b, float* sums) {
-  const std::int64_t block = t.segments * t.padded * kLanes;
-  Vec acc[R][NV] = {};
+// Of kMostRows rows, of which those from `count` on are the last one again, by two blocks of columns `block` apart; 0: one, twice.
+void multiply(const Tile& t, const std::uint16_t* a, std::int64_t count, const std::uint16_t* b, std::int64_t block, float* sums) {
+  Vec acc[kMostRows][kBlocks] = {};
   for (std::int64_t s = 0; s < t.segments; ++s) {
-    const std::uint16_t* rows[R];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) rows[r] = a + r * t.lda + t.offsets[s];
+    const std::uint16_t* rows[kMostRows];
+    for (std::int64_t r = 0; r < kMostRows; ++r) rows[r] = a + (r < count ? r : count - 1) * t.lda + t.offsets[s];
     for (std::int64_t k = 0; k < t.padded; k += kPair, b += kPair * kLanes) {
-      Pairs bv[NV];
-#pragma GCC unroll 4
-      for (int v = 0; v < NV; ++v) bv[v] = *reinterpret_cast<const UnalignedPairs*>(b + v * block);
+      const Pairs b0 = *reinterpret_cast<const UnalignedPairs*>(b), b1 = *reinterpret_cast<const UnalignedPairs*>(b + block);
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
+      for (int r = 0; r < kMostRows; ++r) {
         const Pairs x = pair_of(rows[r] + k);
-#pragma GCC unroll 4
-        for (int v = 0; v < NV; ++v) add_dot(x, bv[v], acc[r][v]);
+        add_dot(x, b0, acc[r][0]);
+        add_dot(x, b1, acc[r][1]);
       }
     }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) store(sums + r * kSumColumns + v * kLanes, acc[r][v]);
+  for (int r = 0; r < kMostRows; ++r) {
+    store(sums + r * kSumColumns, acc[r][0]);
+    store(sums + r * kSumColumns + kLanes, acc[r][1]);
   }
 }
-
-using Multiply = void (*)(const Tile&, const std::uint16_t*, const std::uint16_t*, float*);
-constexpr Multiply kMultiply[kMostRows][kBlocks] = {
-    {multiply<1, 1>, multiply<1, 2>}, {multiply<2, 1>, multiply<2, 2>}, {multiply<3, 1>, multiply<3, 2>},
-    {multiply<4, 1>, multiply<4, 2>}, {multiply<5, 1>, multiply<5, 2>}, {multiply<6, 1>, multiply<6, 2>},
-};
 
 void run(const Tile& t) {
   alignas(64) float sums[kMostRows * kSumColumns];
@@ -65,7 +55,7 @@ void run(const Tile& t) {
       std::int64_t x = 0;
       for (std::int64_t piece = pieces; piece > 0; --piece) {
         const std::int64_t rows = (t.width - x + piece - 1) / piece;
-        kMultiply[rows - 1][columns > kLanes ? 1 : 0](t, t.a + line * t.line_step + x * t.lda, t.b + column / kLanes * block, sums);
+        multiply(t, t.a + line * t.line_step + x * t.lda, rows, t.b + column / kLanes * block, columns > kLanes ? block : 0, sums);
         store_sums(t, chain, {sums, rows, line, x, column, columns});
         x += rows;
       }

@@ -65,9 +65,6 @@ struct Columns {
   std::int64_t low, high;
 
   explicit Columns(std::int64_t n) : low(n < kLanes ? n : kLanes), high(n < kLanes ? 0 : n - kLanes) {}
-  bool whole() const { return high == kLanes; }
-  Vec load_low(const float* p) const { return low == kLanes ? load(p) : load_n(p, low); }
-  Vec load_high(const float* p) const { return whole() ? load(p + kLanes) : load_n(p + kLanes, high); }
 };
 
 inline void put(const Tile& t, const Columns& columns, std::int64_t at, Vec low, Vec high) {
@@ -77,18 +74,15 @@ inline void put(const Tile& t, const Columns& columns, std::int64_t at, Vec low,
     return;
   }
   float* const c = static_cast<float*>(t.c) + at;
-  if (columns.whole()) {
-    store(c, low);
-    store(c + kLanes, high);
-  } else {
-    store_n(c, low, columns.low);
-    if (columns.high > 0) store_n(c + kLanes, high, columns.high);
-  }
+  store_n(c, low, columns.low);
+  store_n(c + kLanes, high, columns.high);
 }
 
+#if defined(__AMX_BF16__)
 enum class Residual { kNone, kFloat, kBfloat };
 
-// The usual case: two whole vectors of columns, one bias for all rows, and no steps but bounds.
+// The usual case: two whole vectors of columns, one bias for all rows, and no steps but bounds. Where vectors multiply, that takes longer
+// than to store.
 template <bool to_bfloat, Residual residual>
 void store_whole(const Tile& t, const Chain& chain, const SumBlock& b) {
   const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column, first_residual = b.line * t.line_r + b.x * t.ldr + b.column;
@@ -133,12 +127,15 @@ void store_whole(const Tile& t, const Chain& chain, const SumBlock& b) {
   if (t.residual_is_bfloat) return store_whole<to_bfloat, Residual::kBfloat>(t, chain, b);
   store_whole<to_bfloat, Residual::kFloat>(t, chain, b);
 }
+#endif
 
 void store_sums(const Tile& t, const Chain& chain, const SumBlock& b) {
   const bool rest = chain.rest_count > 0;
+#if defined(__AMX_BF16__)
   if (!rest && b.columns == kSumColumns && t.init_row == 0) {
     return t.to_bfloat ? store_whole<true>(t, chain, b) : store_whole<false>(t, chain, b);
   }
+#endif
   const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column;
   const std::int64_t first_residual = b.line * t.line_r + b.x * t.ldr + b.column;
   const float* init = t.init == nullptr ? nullptr : t.init + (b.line * t.width + b.x) * t.init_row + b.column * t.init_column;
@@ -146,18 +143,14 @@ void store_sums(const Tile& t, const Chain& chain, const SumBlock& b) {
   const bool bias_is_same = t.init_row == 0;
   const Vec scale = splat(t.init_scale);
   Vec low_bias = zero(), high_bias = zero();
-  const auto take_bias = [&] {
-    low_bias = scale * (t.init_column == 0 ? splat(*init) : columns.load_low(init));
-    high_bias = scale * (t.init_column == 0 ? splat(*init) : columns.load_high(init));
-  };
-  if (init != nullptr) take_bias();
   for (std::int64_t r = 0; r < b.rows; ++r) {
     float* const sums = b.sums + r * kSumColumns;
     Vec low = load(sums), high = load(sums + kLanes);
     if (init != nullptr) {
-      if (!bias_is_same && r > 0) {
+      if (r == 0 || !bias_is_same) {
+        low_bias = scale * (t.init_column == 0 ? splat(*init) : load_n(init, columns.low));
+        high_bias = scale * (t.init_column == 0 ? splat(*init) : load_n(init + kLanes, columns.high));
         init += t.init_row;
-        take_bias();
       }
       low += low_bias;
       high += high_bias;
@@ -168,8 +161,8 @@ void store_sums(const Tile& t, const Chain& chain, const SumBlock& b) {
       high += widened(_mm256_maskz_loadu_epi16(mask_of(columns.high), p + kLanes));
     } else if (t.residual != nullptr) {
       const float* const p = static_cast<const float*>(t.residual) + first_residual + r * t.ldr;
-      low += columns.load_low(p);
-      high += columns.load_high(p);
+      low += load_n(p, columns.low);
+      high += load_n(p + kLanes, columns.high);
     }
     low = bounded(chain, low);
     high = bounded(chain, high);
