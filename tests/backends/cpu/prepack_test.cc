@@ -91,18 +91,22 @@ std::vector<PartsCase> cases() {
 
 TEST(CpuPrepack, PartsMakeWhatTheWholeMakes) {
   std::set<std::string> with_parts, seen;
-  const Isa before = cpu_isa();
-  for (const Isa isa : available_isas()) {
+  const Isa before = integer_isa();
+  for (const Isa isa : available_isas(true)) {
     force_isa(isa);
+    const bool has_bfloat = bfloat16_isa() == isa;
+    if (cluster_of(isa) != isa && !has_bfloat) continue;
+    const Precision precision = has_bfloat ? Precision::kBfloat16 : Precision::kFloat32;
     SCOPED_TRACE(isa_name(isa));
     const std::shared_ptr<Device> device = cpu_device(1);
     for (const KernelFamily* family : device->kernels()) {
       for (const Kernel& k : family->kernels) {
-        if (k.parts.run != nullptr) with_parts.insert(k.name);
+        if (k.parts.run != nullptr && k.operands == precision) with_parts.insert(k.name);
       }
     }
     for (const PartsCase& c : cases()) {
-      const KernelSubject s = subject_of(c);
+      KernelSubject s = subject_of(c);
+      s.precision = precision;
       for (const Kernel* kernel : supporting_kernels(*device, s.desc())) {
         if (kernel->parts.run == nullptr) continue;
         seen.insert(kernel->name);
