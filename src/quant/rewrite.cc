@@ -230,7 +230,7 @@ class Rewriter {
     node.inputs[static_cast<std::size_t>(q.weight)] = back;
     if (q.bias < 0) return;
     const ValueId bias = node.inputs[static_cast<std::size_t>(q.bias)];
-    const Value& b = graph_.values[at(bias)];
+    const Value b = graph_.values[at(bias)];  // a copy: values are added
     const float input_scale = params_of_value(node.inputs[0]).scale;
     WeightPtr values = quantize_bias(*b.constant, input_scale, numbers.scales, options_.ledger);
     if (values == nullptr) {  // the bias stays float32, which every engine takes too, if slower

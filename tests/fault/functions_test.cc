@@ -41,7 +41,7 @@ namespace {
 const std::set<std::string> kElsewhere = {"evn_model_inspect", "evn_operator_attribute_float", "evn_operator_attribute_floats",
                                            "evn_operator_attribute_int", "evn_operator_attribute_ints", "evn_operator_attribute_string",
                                            "evn_operator_attribute_tensor", "evn_operator_attribute_type", "evn_operator_node_name",
-                                           "evn_runtime_register_operator", "evn_session_get_trace", "evn_session_trace_start", "evn_session_trace_stop",
+                                           "evn_runtime_register_operator", "evn_session_compare", "evn_session_get_trace", "evn_session_trace_start", "evn_session_trace_stop",
                                            "evn_tensor_from_dlpack", "evn_tensor_to_dlpack"};
 
 constexpr int64_t kDims[4] = {2, 3, 8, 8};

@@ -22,7 +22,9 @@ struct Uses {
   evn_tensor input = nullptr;
   evn_quantizer quantizer = nullptr;
   evn_model model = nullptr;
+  evn_session session = nullptr;
   ~Uses() {
+    evn_session_release(session);
     evn_model_release(model);
     evn_quantizer_release(quantizer);
     evn_tensor_release(input);
@@ -64,6 +66,11 @@ evn_status quantize(const std::string& from, const std::string& to, bool guarded
   if (s == EVN_OK) s = evn_quantizer_finish(u.quantizer, &u.model, error);
   if (s == EVN_OK) s = evn_quantizer_verify(u.quantizer, &u.input, 1, error);
   size_t size = 0;
+  char text[4096];
+  if (s == EVN_OK && guarded) s = evn_session_create(u.runtime, u.model, nullptr, &u.session, error);
+  if (s == EVN_OK && guarded) {
+    s = evn_session_compare(u.session, u.session, &u.input, 1, EVN_FORMAT_JSON, text, sizeof text, &size, error);
+  }
   if (s == EVN_OK) s = evn_quantizer_report(u.quantizer, EVN_FORMAT_JSON, nullptr, 0, &size, error);
   if (s == EVN_OK) s = evn_quantizer_save(u.quantizer, to.c_str(), error);
   return s;

@@ -246,7 +246,8 @@ TEST_F(PlacementTest, ARuleForAnOperatorMatchesWhatBecameOfItOnBytes) {
   for (const char* op : {"Conv", "QLinearConv"}) {
     c.rules = {rule({op}, {}, "m", Policy::kRequire, 7)};
     const ModelPtr m = load(make_runtime(c), quantized_convolution());
-    const NodePlacement& placed = of(place(*m, ""), m, "conv");
+    const Placement all = place(*m, "");
+    const NodePlacement& placed = of(all, m, "conv");
     EXPECT_EQ(placed.device->name(), "m") << op;
     EXPECT_EQ(placed.rule_line, 7) << op;
   }
