@@ -88,7 +88,7 @@ def test_unknown_sets_are_refused_by_fetch_models():
 
 def report_of(failure):
     class Known:
-        title, tolerance = "Some Engine", (1e-3, 1e-4)
+        title, tolerance, cosine = "Some Engine", (1e-3, 1e-4), None
 
         @staticmethod
         def versions():

@@ -108,7 +108,7 @@ struct Panels {
 };
 
 // Rows whose sums wait in the first-level cache, and the k of two blocks of columns that stays there while they pass by.
-constexpr std::int64_t kGroup = 8;        // panels
+constexpr std::int64_t kGroup = 6;        // panels, two at a time; their sums have 12 KB of the stack
 constexpr std::int64_t kBlockSteps = 12;
 
 class Product {
