@@ -6,24 +6,30 @@
 #include "base/checked.h"
 
 namespace evn {
-namespace {
 
-void copy_bytes(const simd_dot::Loops& loops, bool flip, const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
-  if (flip) {
+void ByteSlab::copy(const simd_dot::Loops& loops, const std::uint8_t* from, std::int64_t n, std::uint8_t* to) const {
+  if (words) {
+    loops.widen(from, flip, n, reinterpret_cast<std::int16_t*>(to));
+  } else if (flip) {
     loops.flip(from, n, to);
   } else {
     std::memcpy(to, from, static_cast<std::size_t>(n));
   }
 }
 
-void pad_bytes(std::uint8_t pad, std::int64_t n, std::uint8_t* to) {
-  if (n > 0) std::memset(to, pad, static_cast<std::size_t>(n));
+void ByteSlab::pad_with(std::uint8_t pad, std::int64_t n, std::uint8_t* to) const {
+  if (n <= 0) return;
+  if (!words) {
+    std::memset(to, pad, static_cast<std::size_t>(n));
+    return;
+  }
+  std::uint64_t four = pad * std::uint64_t{0x0001000100010001};
+  for (; n >= 4; n -= 4, to += sizeof four) std::memcpy(to, &four, sizeof four);
+  std::memcpy(to, &four, static_cast<std::size_t>(n) * sizeof(std::int16_t));
 }
 
-}  // namespace
-
 std::int64_t ByteSlab::bytes(std::int64_t output_lines, std::int64_t output_width) const {
-  return checked_mul(checked_mul(lines(output_lines), pixels(output_width)), channels);
+  return checked_mul(checked_mul(lines(output_lines), pixels(output_width)), checked_mul(channels, element()));
 }
 
 // A line from a line of the image; `first` is where it begins there.
@@ -31,34 +37,34 @@ void ByteSlab::fill_line(const simd_dot::Loops& loops, const std::uint8_t* from,
                          std::uint8_t* to) const {
   const std::int64_t skip = skip_x();
   if (skip > 1) {
-    for (std::int64_t i = 0; i < count; ++i, to += channels) {
+    for (std::int64_t i = 0; i < count; ++i, to += channels * element()) {
       const std::int64_t at = first + i * skip;
       if (at >= 0 && at < x.input) {
-        copy_bytes(loops, flip, from + at * pixel, channels, to);
+        copy(loops, from + at * pixel, channels, to);
       } else {
-        pad_bytes(pad, channels, to);
+        pad_with(pad, channels, to);
       }
     }
     return;
   }
   const std::int64_t begin = std::clamp<std::int64_t>(-first, 0, count);
   const std::int64_t end = std::clamp(x.input - first, begin, count);
-  pad_bytes(pad, begin * channels, to);
+  pad_with(pad, begin * channels, to);
   if (pixel == channels && end > begin) {
-    copy_bytes(loops, flip, from + (first + begin) * pixel, (end - begin) * channels, to + begin * channels);
+    copy(loops, from + (first + begin) * pixel, (end - begin) * channels, to + begin * channels * element());
   } else {
-    for (std::int64_t i = begin; i < end; ++i) copy_bytes(loops, flip, from + (first + i) * pixel, channels, to + i * channels);
+    for (std::int64_t i = begin; i < end; ++i) copy(loops, from + (first + i) * pixel, channels, to + i * channels * element());
   }
-  pad_bytes(pad, (count - end) * channels, to + end * channels);
+  pad_with(pad, (count - end) * channels, to + end * channels * element());
 }
 
 void ByteSlab::fill(const simd_dot::Loops& loops, const std::uint8_t* image, const SlabPart& part, std::uint8_t pad, std::uint8_t* to) const {
   const std::int64_t first_y = part.line * y.stride - y.pad_begin, first_x = part.x * x.stride - x.pad_begin;
   const std::int64_t count = pixels(part.width), line_count = lines(part.lines);
-  for (std::int64_t i = 0; i < line_count; ++i, to += width * channels) {
+  for (std::int64_t i = 0; i < line_count; ++i, to += width * channels * element()) {
     const std::int64_t line = first_y + i * skip_y();
     if (line < 0 || line >= y.input) {
-      pad_bytes(pad, count * channels, to);
+      pad_with(pad, count * channels, to);
     } else {
       fill_line(loops, image + line * x.input * pixel, first_x, count, pad, to);
     }

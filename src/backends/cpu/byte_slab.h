@@ -19,6 +19,7 @@ struct ByteSlab {
   std::int64_t pixel;     // bytes from one pixel of the image to the next
   std::int64_t width;     // pixels of a line of the slab
   bool flip;              // the image is int8
+  bool words = false;     // bytes become 16 bits
 
   // From a line or pixel of the slab to the next, in the image.
   std::int64_t skip_y() const { return y.kernel == 1 ? y.stride : 1; }
@@ -30,11 +31,14 @@ struct ByteSlab {
   std::int64_t lines(std::int64_t outputs) const { return (outputs - 1) * step_y() + y.extent(); }
   std::int64_t pixels(std::int64_t outputs) const { return (outputs - 1) * step_x() + x.extent(); }
   std::int64_t bytes(std::int64_t output_lines, std::int64_t output_width) const;
+  std::int64_t element() const { return words ? 2 : 1; }
 
   // `image` is the first of the channels.
   void fill(const simd_dot::Loops& loops, const std::uint8_t* image, const SlabPart& part, std::uint8_t pad, std::uint8_t* to) const;
 
  private:
+  void copy(const simd_dot::Loops& loops, const std::uint8_t* from, std::int64_t n, std::uint8_t* to) const;
+  void pad_with(std::uint8_t pad, std::int64_t n, std::uint8_t* to) const;
   void fill_line(const simd_dot::Loops& loops, const std::uint8_t* from, std::int64_t first, std::int64_t count, std::uint8_t pad,
                  std::uint8_t* to) const;
 };

@@ -21,6 +21,10 @@ std::int64_t dot_data_bytes(const simd_dot::Loops& loops, const DotShape& shape)
   return checked_mul(dot_block_bytes(loops, shape), ceil_div(shape.columns, std::int64_t{loops.lanes}));
 }
 
+std::int64_t dot_room_bytes(const simd_dot::Loops& loops, const DotShape& shape) {
+  return checked_mul<std::int64_t>(checked_mul(shape.segments, dot_padded(loops, shape.segment)), loops.wide_columns * std::int64_t{sizeof(std::int16_t)});
+}
+
 namespace {
 
 std::int64_t whole_lines(std::int64_t bytes) { return static_cast<std::int64_t>(align_up(static_cast<std::size_t>(bytes), 64)); }
@@ -200,7 +204,8 @@ std::int64_t dot_pieces(const simd_dot::Loops& loops, const DotWork& w) {
 ProductTiling tile_dot(const simd_dot::Loops& loops, const DotWork& w) {
   const std::int64_t m = std::max<std::int64_t>(1, w.m), n = std::max<std::int64_t>(1, w.n);
   const std::int64_t pieces = dot_pieces(loops, w);
-  const std::int64_t most_rows = std::max(kRowStep, (has_large_l2() ? kDotRowsBytesLarge : kDotRowsBytes) / std::max<std::int64_t>(1, w.k) / kRowStep * kRowStep);
+  const std::int64_t row = std::max<std::int64_t>(1, w.k) * (loops.wide_columns != 0 ? 2 : 1);
+  const std::int64_t most_rows = std::max(kRowStep, (has_large_l2() ? kDotRowsBytesLarge : kDotRowsBytes) / row / kRowStep * kRowStep);
   std::int64_t row_tiles = ceil_div(m, most_rows), column_tiles = 1;
   if (n > m) {
     column_tiles = std::min(ceil_div(pieces, row_tiles), ceil_div(n, kDotColumnStep));

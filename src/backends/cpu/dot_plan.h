@@ -35,6 +35,8 @@ struct DotSource {
     return {columns, by_tap ? taps_h * taps_w : taps_h, by_tap ? channels : taps_w * channels};
   }
 };
+// Bytes of the room for columns of B as 16 bits.
+std::int64_t dot_room_bytes(const simd_dot::Loops& loops, const DotShape& shape);
 void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t columns, void* to);
 
 // Scales and zero points as they lie in a node's inputs. Steps are 0 where one number is for all columns, else 1.

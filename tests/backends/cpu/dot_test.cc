@@ -42,13 +42,20 @@ class Dot : public testing::TestWithParam<Isa> {
     simd_dot::Tile t{};
     t.c = c.data();
     run(s, a, b, numbers, Output::kInt32, &t);
+    if (loops_.wide_columns != 0) {
+      std::vector<std::int32_t> wide(c.size(), -7);
+      t = {};
+      t.c = wide.data();
+      run(s, a, b, numbers, Output::kInt32, &t, true);
+      EXPECT_EQ(wide, c) << "as 16 bits";
+    }
     for (std::size_t i = static_cast<std::size_t>(s.m * s.n); i < c.size(); ++i) EXPECT_EQ(c[i], -7) << "written beyond the end";
     c.resize(static_cast<std::size_t>(s.m * s.n));
     return c;
   }
 
   void run(const Shape2& s, const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b, const DotNumbers& numbers, Output output,
-           simd_dot::Tile* t) {
+           simd_dot::Tile* t, bool as_words = false) {
     const DotSource source{b.data(), 1, s.k, s.n, 1, 1, false, numbers.flip_b};
     const DotShape shape = source.shape(s.n);
     memory_.assign(static_cast<std::size_t>(dot_bytes(loops_, shape)) + 64, 0xee);
@@ -63,6 +70,14 @@ class Dot : public testing::TestWithParam<Isa> {
     t->n = s.n;
     set_columns(loops_, numbers, shape, packed, 0, columns_.data(), t);
     t->a = rows_.data();
+    if (as_words) {
+      words_.resize(rows_.size());
+      loops_.widen(rows_.data(), false, static_cast<std::int64_t>(rows_.size()), words_.data());
+      room_.assign(static_cast<std::size_t>(dot_room_bytes(loops_, shape)) / sizeof(std::int16_t), 0x5555);
+      t->a = nullptr;
+      t->words = words_.data();
+      t->room = room_.data();
+    }
     t->lda = lda;
     t->lines = 1;
     t->width = s.m;
@@ -76,6 +91,7 @@ class Dot : public testing::TestWithParam<Isa> {
  private:
   Isa before_ = Isa::k_baseline;
   std::vector<std::uint8_t> memory_, rows_;
+  std::vector<std::int16_t> words_, room_;
   std::vector<std::int32_t> columns_, row_sums_;
 };
 
@@ -175,6 +191,14 @@ TEST_P(Dot, BytesAreRoundedToEvenAndSaturated) {
       t.c = c.data();
       t.zero = zero;
       run(s, a, b, numbers, output, &t);
+      if (loops_.wide_columns != 0) {
+        std::vector<std::uint8_t> wide(c.size());
+        simd_dot::Tile other{};
+        other.c = wide.data();
+        other.zero = zero;
+        run(s, a, b, numbers, output, &other, true);
+        EXPECT_EQ(wide, c) << "as 16 bits";
+      }
       for (std::int64_t i = 0; i < s.m; ++i) {
         for (std::int64_t j = 0; j < n; ++j) {
           const float y = static_cast<float>(a[static_cast<std::size_t>(i)] * static_cast<std::int8_t>(b[static_cast<std::size_t>(j)])) * scales[j];

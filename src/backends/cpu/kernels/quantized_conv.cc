@@ -21,7 +21,7 @@ struct ConvState {
   // Of a tile, and how many there are.
   std::int64_t lines, width, tile_columns;
   std::int64_t line_tiles, width_tiles, column_tiles;
-  std::size_t row_sums_at, slab_at;
+  std::size_t row_sums_at, room_at, slab_at;
 };
 
 constexpr std::int64_t kLeastPositions = 32;  // of a tile
@@ -131,7 +131,9 @@ void plan(const OpDesc& d, KernelPlan* p) {
     s.images = 1;
   }
   const DotShape shape = source_of(d, In, nullptr).shape(s.columns);
-  s.in_place = unpadded && !s.slab.flip && shape.segment % loops.k_step == 0 && (s.groups == 1 || s.by_tap || s.slab.x.kernel == 1);
+  const bool wide = loops.wide_columns != 0 && checked_mul(s.images, checked_mul(s.slab.y.output, s.slab.x.output)) >= simd_dot::kWideRows;
+  s.slab.words = wide;
+  s.in_place = !wide && unpadded && !s.slab.flip && shape.segment % loops.k_step == 0 && (s.groups == 1 || s.by_tap || s.slab.x.kernel == 1);
   const std::int64_t k = w.elements(1, w.rank());
   cut(loops, k, d.threads, &s);
   s.slab.width = s.slab.pixels(s.width);
@@ -139,7 +141,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
                  ? 0
                  : checked_mul(checked_mul(s.images, s.groups), checked_mul(checked_mul(s.line_tiles, s.width_tiles), s.column_tiles));
   s.row_sums_at = dot_columns_bytes(loops, s.tile_columns);
-  s.slab_at = s.row_sums_at + align_up(static_cast<std::size_t>(s.lines * s.width) * sizeof(std::int32_t), 64);
+  s.room_at = s.row_sums_at + align_up(static_cast<std::size_t>(s.lines * s.width) * sizeof(std::int32_t), 64);
+  s.slab_at = s.room_at + (wide ? static_cast<std::size_t>(dot_room_bytes(loops, shape)) : 0);
   p->thread_scratch_bytes = s.slab_at + (s.in_place ? 0 : static_cast<std::size_t>(s.slab.bytes(s.lines, s.width) + simd_dot::kOverread));
   p->flops = 2.0 * static_cast<double>(k) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
@@ -156,7 +159,11 @@ struct Place {
 void set_rows(const ConvState& s, const std::uint8_t* a, std::int64_t* offsets, simd_dot::Tile* t) {
   const std::int64_t pixel = s.in_place ? s.slab.pixel : s.slab.channels;
   const std::int64_t line = (s.in_place ? s.slab.x.input : s.slab.width) * pixel;
-  t->a = a;
+  if (s.slab.words) {
+    t->words = reinterpret_cast<const std::int16_t*>(a);
+  } else {
+    t->a = a;
+  }
   t->lda = pixel * (s.in_place ? s.slab.x.stride : s.slab.step_x());
   t->line_step = line * (s.in_place ? s.slab.y.stride : s.slab.step_y());
   const std::int64_t taps = s.by_tap ? s.slab.x.kernel : 1;
@@ -222,6 +229,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     }
     set_rows(s, s.in_place ? image + (line * s.slab.y.stride * s.slab.x.input + x * s.slab.x.stride) * s.slab.pixel : slab, offsets, &t);
     t.row_sums = reinterpret_cast<std::int32_t*>(memory + s.row_sums_at);
+    t.room = reinterpret_cast<std::int16_t*>(memory + s.room_at);
     t.zero = zero_point_of(args, In.y_zero);
     t.output = dot_output(d.outputs[0].dtype);
     const std::int64_t position = (at.image * s.slab.y.output + line) * s.slab.x.output + x;

@@ -27,9 +27,9 @@ enum : int { kAlpha, kTransA, kTransB };  // QGemm's attributes
 struct ProductState {
   Isa isa;
   std::int64_t m, n, k;
-  bool copies, dynamic;
+  bool copies, dynamic, wide;                // wide: rows are copied as 16 bits
   std::int64_t lda;                          // of copied rows
-  std::size_t row_sums_at, rows_at;          // in a thread's block, behind what columns need
+  std::size_t row_sums_at, room_at, rows_at, row_at;  // in a thread's block, behind what columns need; row_at: for one that is quantized
   ProductTiling tiling;
 };
 
@@ -98,15 +98,18 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.m = a.shape.elements(0, a.shape.rank() - 1);
   s.n = columns_of(d, In);
   s.dynamic = a.dtype == DType::kFloat32;
-  s.copies = !is_uint8(a) || s.k % loops.k_step != 0;
+  s.wide = loops.wide_columns != 0 && s.m >= simd_dot::kWideRows;
+  s.copies = s.wide || !is_uint8(a) || s.k % loops.k_step != 0;
   s.lda = dot_padded(loops, s.k);
   if (s.lda % 1024 == 0) s.lda += 64;  // or rows fall into one set of the cache
   s.tiling = tile_dot(loops, {s.m, s.n, s.k, 1, d.threads});
   p->tiles = s.tiling.tiles();
   s.row_sums_at = dot_columns_bytes(loops, s.n);
-  s.rows_at = s.row_sums_at + align_up(static_cast<std::size_t>(s.tiling.rows) * sizeof(std::int32_t), 64);
-  const std::int64_t copied = s.copies ? checked_mul(s.tiling.rows, s.lda) + simd_dot::kOverread : 0;
-  p->thread_scratch_bytes = s.rows_at + static_cast<std::size_t>(copied);
+  s.room_at = s.row_sums_at + align_up(static_cast<std::size_t>(s.tiling.rows) * sizeof(std::int32_t), 64);
+  s.rows_at = s.room_at + (s.wide ? static_cast<std::size_t>(dot_room_bytes(loops, {s.n, 1, s.k})) : 0);
+  const std::int64_t copied = s.copies ? checked_mul(s.tiling.rows, checked_mul<std::int64_t>(s.lda, s.wide ? 2 : 1)) + simd_dot::kOverread : 0;
+  s.row_at = s.rows_at + align_up(static_cast<std::size_t>(copied), 64);
+  p->thread_scratch_bytes = s.row_at + (s.wide && s.dynamic ? static_cast<std::size_t>(s.k) : 0);
   p->flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   p->bytes = bytes_of(d);
 }
@@ -144,11 +147,17 @@ DynamicRange range_of(const KernelArgs& args, const ProductState& s) {
 }
 
 void copy_rows(const simd_dot::Loops& loops, const KernelArgs& args, const ProductState& s, const DynamicRange& range, std::int64_t row,
-               std::int64_t rows, std::uint8_t* to) {
+               std::int64_t rows, std::uint8_t* memory) {
   const simd_bytes::Loops& floats = simd_bytes::loops(cluster_of(s.isa));
   const bool flip = args.desc->inputs[0].dtype == DType::kInt8;
-  for (std::int64_t r = 0; r < rows; ++r, to += s.lda) {
+  for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t at = (row + r) * s.k;
+    auto* const words = reinterpret_cast<std::int16_t*>(memory + s.rows_at) + r * s.lda;
+    if (s.wide && !s.dynamic) {
+      loops.widen(args.in<std::uint8_t>(0) + at, flip, s.k, words);
+      continue;
+    }
+    std::uint8_t* const to = s.wide ? memory + s.row_at : memory + s.rows_at + r * s.lda;
     if (s.dynamic && range.scale != 0) {
       floats.quantize(args.in<float>(0) + at, s.k, range.scale, static_cast<std::int32_t>(range.zero), false, to);
     } else if (s.dynamic) {
@@ -158,6 +167,7 @@ void copy_rows(const simd_dot::Loops& loops, const KernelArgs& args, const Produ
     } else {
       std::copy_n(args.in<std::uint8_t>(0) + at, s.k, to);
     }
+    if (s.wide) loops.widen(to, false, s.k, words);
   }
 }
 
@@ -181,9 +191,14 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     simd_dot::Tile t{};
     t.n = columns;
     set_columns(loops, numbers, {s.n, 1, s.k}, args.pack<std::uint8_t>(In.b), column, memory, &t);
-    t.a = s.copies ? memory + s.rows_at : args.in<std::uint8_t>(0) + row * s.k;
+    if (s.wide) {
+      t.words = reinterpret_cast<const std::int16_t*>(memory + s.rows_at);
+      t.room = reinterpret_cast<std::int16_t*>(memory + s.room_at);
+    } else {
+      t.a = s.copies ? memory + s.rows_at : args.in<std::uint8_t>(0) + row * s.k;
+    }
     t.lda = s.copies ? s.lda : s.k;
-    if (s.copies) copy_rows(loops, args, s, range, row, rows, memory + s.rows_at);
+    if (s.copies) copy_rows(loops, args, s, range, row, rows, memory);
     t.lines = 1;
     t.width = rows;
     t.offsets = &start;

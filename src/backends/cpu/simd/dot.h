@@ -14,6 +14,7 @@ enum class Output : std::int32_t { kInt32, kFloat, kInt8, kUint8 };
 
 inline constexpr int kMostSegments = 64;
 inline constexpr std::int64_t kOverread = 64;  // bytes behind a row of A that may be read, where they may be anything
+inline constexpr std::int64_t kWideRows = 8;   // of A: for fewer, widening B costs more than it saves
 
 // B, k x n, packed: blocks of `lanes` columns, [block][segment][quad of k][column][4], where a segment is padded with zeros to a
 // multiple of `k_step`; columns beyond n are 0. A tile begins at a block.
@@ -21,6 +22,8 @@ struct Tile {
   // Row (line, x) of A begins at a + line * line_step + x * lda; its k stand in `segments` runs of `segment` bytes, at these
   // offsets.
   const std::uint8_t* a;
+  const std::int16_t* words;      // A as 16 bits, in place of `a`, steps in elements; else null
+  std::int16_t* room;             // with words: for `wide_columns` columns of B as 16 bits
   std::int64_t lines, width;
   std::int64_t line_step, lda;
   const std::int64_t* offsets;
@@ -47,6 +50,9 @@ struct Loops {
   void (*run)(const Tile& tile);
   // to[i] = from[i] ^ 0x80.
   void (*flip)(const std::uint8_t* from, std::int64_t n, std::uint8_t* to);
+  // Where A and B are better widened before they are multiplied: columns of B at a time, else 0, and how A is, flipped or not.
+  int wide_columns = 0;
+  void (*widen)(const std::uint8_t* from, bool flip, std::int64_t n, std::int16_t* to) = nullptr;
 };
 const Loops& loops(Isa isa);
 

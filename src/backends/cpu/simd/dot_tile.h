@@ -8,6 +8,11 @@
 #include "backends/cpu/simd/dot.h"
 #include "backends/cpu/simd/dot_store.h"
 
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+#define EVN_DOT_WORDS 1
+#include "backends/cpu/simd/dot_words.h"
+#endif
+
 namespace evn::EVN_ISA {
 namespace {
 
@@ -60,8 +65,10 @@ __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* con
 }
 #elif defined(__x86_64__)
 // Products of the bytes of even and of odd number, each as 16 bits, two at a time: at most 2 x 255 x 128.
+#if !defined(EVN_DOT_WORDS)
 typedef std::int16_t ShortVec __attribute__((vector_size(4 * kLanes)));
 typedef std::uint16_t ShortBits __attribute__((vector_size(4 * kLanes)));
+#endif
 
 template <int R, int NV>
 __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
@@ -138,11 +145,12 @@ constexpr DotMicroFn kDotMicros[kDotMr][2] = {
 // --------------------------------------------------------------------------------------------------------- stores --
 
 // The sum of a row's bytes that are k.
-inline std::uint32_t sum_row(const Tile& t, const std::uint8_t* row) {
+template <typename Byte>
+inline std::uint32_t sum_row(const Tile& t, const Byte* row) {
   std::uint32_t sum = 0;
   for (std::int64_t s = 0; s < t.segments; ++s) {
-    const std::uint8_t* const p = row + t.offsets[s];
-    for (std::int64_t i = 0; i < t.segment; ++i) sum += p[i];
+    const Byte* const p = row + t.offsets[s];
+    for (std::int64_t i = 0; i < t.segment; ++i) sum += static_cast<std::uint32_t>(p[i]);
   }
   return sum;
 }
@@ -151,7 +159,12 @@ void sum_rows(const Tile& t) {
   if (t.b_zero == nullptr) return;
   for (std::int64_t line = 0; line < t.lines; ++line) {
     for (std::int64_t x = 0; x < t.width; ++x) {
-      t.row_sums[line * t.width + x] = static_cast<std::int32_t>(sum_row(t, t.a + line * t.line_step + x * t.lda));
+      const std::int64_t at = line * t.line_step + x * t.lda;
+#if defined(EVN_DOT_WORDS)
+      t.row_sums[line * t.width + x] = static_cast<std::int32_t>(t.words != nullptr ? sum_row(t, t.words + at) : sum_row(t, t.a + at));
+#else
+      t.row_sums[line * t.width + x] = static_cast<std::int32_t>(sum_row(t, t.a + at));
+#endif
     }
   }
 }
@@ -275,6 +288,34 @@ void run_vectors(const Tile& t) {
     column += most;
   }
 }
+
+#if defined(EVN_DOT_WORDS)
+void run_words(const Tile& t) {
+  alignas(64) std::int32_t sums[kWordMr * kWordColumns];
+  const std::int64_t block = t.segments * t.padded * kLanes;
+  const std::int64_t pieces = (t.width + kWordMr - 1) / kWordMr;
+  sum_rows(t);
+  for (std::int64_t column = 0; column < t.n;) {
+    const bool wide = (t.n - column + kLanes - 1) / kLanes >= kWordNv;
+    const std::int64_t most = wide ? kWordColumns : kLanes;
+    const std::int64_t columns = t.n - column < most ? t.n - column : most;
+    widen_block(t.b + column / kLanes * block, t.segments * t.padded / 4, block, wide ? kWordNv : 1, t.room);
+    for (std::int64_t line = 0; line < t.lines; ++line) {
+      std::int64_t x = 0;
+      for (std::int64_t piece = pieces; piece > 0; --piece) {
+        const std::int64_t rows = (t.width - x + piece - 1) / piece;
+        kWordMicros[rows - 1][wide ? 1 : 0]({t.words + line * t.line_step + x * t.lda, t.lda, t.offsets, t.segments, (t.segment + 1) / 2,
+                                             t.room, t.padded / 2, sums, kWordColumns});
+        store_block(t, {sums, kWordColumns, rows, line, x, column, columns});
+        x += rows;
+      }
+    }
+    column += most;
+  }
+}
+
+void run_vectors_or_words(const Tile& t) { t.words != nullptr ? run_words(t) : run_vectors(t); }
+#endif
 
 // ------------------------------------------------------------------------------------------------------- bytes in --
 

@@ -1,0 +1,90 @@
+// Products of bytes that were widened to 16 bits, for clusters without vpdpbusd: pmaddwd multiplies two k at a time and nothing is
+// widened in the loop. A is widened by who copies it, B here, some columns at a time, for all rows of a tile. Included by
+// simd/dot_tile.h only.
+#pragma once
+
+#include "backends/cpu/simd/dot.h"
+#include "backends/cpu/simd/dot_store.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kWordMr = 6, kWordNv = 4;
+#else
+constexpr int kWordMr = 6, kWordNv = 2;
+#endif
+constexpr std::int64_t kWordColumns = kWordNv * kLanes;
+
+typedef std::int16_t ShortVec __attribute__((vector_size(4 * kLanes)));
+typedef std::uint16_t ShortBits __attribute__((vector_size(4 * kLanes)));
+
+// R rows of A by NV vectors of columns.
+struct WordMicro {
+  const std::int16_t* a;
+  std::int64_t lda;
+  const std::int64_t* offsets;
+  std::int64_t segments, pairs;   // pairs: of k, in a segment
+  const std::int16_t* b;          // [segment][b_pairs][NV][lane][2]
+  std::int64_t b_pairs;
+  std::int32_t* sums;
+  std::int64_t ld;
+};
+
+template <int R, int NV>
+void word_micro(const WordMicro& g) {
+  BitVec acc[R][NV] = {};
+  const std::int16_t* b = g.b;
+  for (std::int64_t s = 0; s < g.segments; ++s, b += g.b_pairs * NV * 2 * kLanes) {
+    const std::int16_t* rows[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) rows[r] = g.a + r * g.lda + g.offsets[s];
+    const std::int16_t* at = b;
+    for (std::int64_t p = 0; p < g.pairs; ++p, at += NV * 2 * kLanes) {
+      BitVec bv[NV];
+#pragma GCC unroll 4
+      for (int v = 0; v < NV; ++v) bv[v] = load_bits(at + v * 2 * kLanes);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        std::uint32_t two;
+        std::memcpy(&two, rows[r] + 2 * p, sizeof two);
+        const BitVec x = splat_bits(two);
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; ++v) acc[r][v] += add_pairs(x, bv[v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) store_bits(g.sums + r * g.ld + v * kLanes, acc[r][v]);
+  }
+}
+
+using WordMicroFn = void (*)(const WordMicro&);
+#define EVN_WORD_ROW(R) {word_micro<R, 1>, word_micro<R, kWordNv>}
+constexpr WordMicroFn kWordMicros[kWordMr][2] = {EVN_WORD_ROW(1), EVN_WORD_ROW(2), EVN_WORD_ROW(3),
+                                                 EVN_WORD_ROW(4), EVN_WORD_ROW(5), EVN_WORD_ROW(6)};
+#undef EVN_WORD_ROW
+
+// `quads` quads of k of NV blocks of B, `block` bytes apart, as pairs.
+void widen_block(const std::int8_t* b, std::int64_t quads, std::int64_t block, int nv, std::int16_t* to) {
+  for (std::int64_t q = 0; q < quads; ++q, to += 4 * nv * kLanes) {
+    for (int v = 0; v < nv; ++v) {
+      const BitVec four = load_bits(b + q * 4 * kLanes + v * block);
+      // Of k 0 and 2, and of 1 and 3.
+      const BitVec even = reinterpret_cast<BitVec>(reinterpret_cast<ShortVec>(reinterpret_cast<ShortBits>(four) << 8) >> 8);
+      const BitVec odd = reinterpret_cast<BitVec>(reinterpret_cast<ShortVec>(four) >> 8);
+      store_bits(to + v * 2 * kLanes, (even & 0xffffu) | odd << 16);
+      store_bits(to + (nv + v) * 2 * kLanes, even >> 16 | (odd & 0xffff0000u));
+    }
+  }
+}
+
+void widen_bytes(const std::uint8_t* from, bool flip, std::int64_t n, std::int16_t* to) {
+  const unsigned change = flip ? 0x80u : 0;
+  for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<std::int16_t>(from[i] ^ change);
+}
+
+}  // namespace
+}  // namespace evn::EVN_ISA
