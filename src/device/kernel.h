@@ -17,6 +17,13 @@ namespace evn {
 
 struct RunServices;
 
+// What QLinearAdd makes of a node's own result x, rounded to bytes before, and r, which is added: saturate(round((x - x_zero) * x_scale
+// + (r - r_zero) * r_scale + zero)), in float32. Scales are those of the operands over the sum's, no more than 1e6.
+struct ByteSum {
+  float x_scale = 0, r_scale = 0, zero = 0;
+  std::int32_t x_zero = 0, r_zero = 0;
+};
+
 // What a kernel is asked about. Dims may be -1 (and a shape may be missing: rank 0 with has_shape false is never passed; such a
 // node goes to the reference) while nodes are placed; all are known in `plan` and `run`.
 struct OpDesc {
@@ -28,6 +35,7 @@ struct OpDesc {
   // Sums that follow the node and are computed with it (Kernel::takes): further inputs, behind the node's own. -1: none.
   int bias = -1;                           // a constant, one element for each channel of a Conv or column of a product
   int residual = -1;                       // as output 0, in its layout
+  const ByteSum* byte_sum = nullptr;       // where a QLinearAdd adds the residual, of output 0's dtype; null: an Add
   const Node* tail = nullptr;              // the last of these sums: its epilogue counts, and output 0 is its. null: none
   std::uint32_t threads = 1;               // that share the tiles, where the host's own run them: tiles may depend on it, results not
   // Nodes that run as one step (device/bands.h): what each is asked about. Their inputs stand in `inputs` one after the other,
@@ -131,6 +139,7 @@ struct KernelArgs {
 
 inline constexpr std::uint8_t kTakesBias = 1;
 inline constexpr std::uint8_t kTakesResidual = 2;
+inline constexpr std::uint8_t kTakesByteResidual = 4;  // of a QLinearAdd
 
 // Which arguments may be some channels of wider values (OpDesc::pitches), where they lie channels last.
 inline constexpr std::uint8_t kPitchedInput = 1;     // input 0

@@ -1,9 +1,17 @@
 #include "runtime/following.h"
 
-#include "device/kernel.h"
+#include <cmath>
+
 #include "ops/gemm.h"
 
 namespace evn {
+namespace {
+
+// Inputs of QLinearAdd: each operand is followed by its scale and zero point.
+enum : std::size_t { kA = 0, kB = 3, kY = 6 };
+constexpr float kLargestScale = 1e6f;  // up to which no sum of bytes comes near 2^31
+
+}  // namespace
 
 FollowingSumFinder::FollowingSumFinder(const Graph& graph)
     : graph_(graph), uses_(graph.values.size(), 0), maker_(graph.values.size(), -1), reader_(graph.values.size(), -1) {
@@ -32,24 +40,81 @@ FollowingSums FollowingSumFinder::find(std::int32_t node, std::uint8_t takes, co
   }
   if ((takes & kTakesResidual) != 0) {
     const FollowingSum sum = next_sum(at, node, beside);
-    // What is added must be there when the node runs.
-    if (sum.node >= 0 && graph_.values[sum.operand].constant == nullptr && maker_[sum.operand] < node) sums.residual = sum;
+    if (is_there_before(sum, node)) sums.residual = sum;
+  }
+  if ((takes & kTakesByteResidual) != 0) {
+    const FollowingSum sum = next_byte_sum(node, beside);
+    if (is_there_before(sum, node)) sums.residual = sum;
   }
   return sums;
 }
 
-// The Add that alone reads what node `at` makes, beside node `first`.
-FollowingSum FollowingSumFinder::next_sum(std::int32_t at, std::int32_t first, const std::function<bool(std::int32_t)>& beside) const {
+// What is added must be there when the node runs.
+bool FollowingSumFinder::is_there_before(const FollowingSum& sum, std::int32_t node) const {
+  return sum.node >= 0 && graph_.values[sum.operand].constant == nullptr && maker_[sum.operand] < node;
+}
+
+// The node that alone reads what node `at` makes, beside node `first`, and in its region; -1: there is none.
+std::int32_t FollowingSumFinder::next_node(std::int32_t at, std::int32_t first, const std::function<bool(std::int32_t)>& beside) const {
   const Node& node = graph_.nodes[at];
-  if (!node.epilogue.empty() || node.outputs.size() != 1 || uses_[node.outputs[0]] != 1) return {};
-  const ValueId y = node.outputs[0];
-  const std::int32_t user = reader_[y];
-  if (user < 0 || !beside(user)) return {};
+  if (!node.epilogue.empty() || node.outputs.size() != 1 || uses_[node.outputs[0]] != 1) return -1;
+  const std::int32_t user = reader_[node.outputs[0]];
+  return user >= 0 && beside(user) && graph_.nodes[user].region == graph_.nodes[first].region ? user : -1;
+}
+
+FollowingSum FollowingSumFinder::with_operand(std::int32_t sum, ValueId operand) const {
+  if (!graph_.values[operand].has_shape || !graph_.values[graph_.nodes[sum].outputs[0]].has_shape) return {};
+  return {sum, operand, maker_[operand], false, {}};
+}
+
+FollowingSum FollowingSumFinder::next_sum(std::int32_t at, std::int32_t first, const std::function<bool(std::int32_t)>& beside) const {
+  const std::int32_t user = next_node(at, first, beside);
+  if (user < 0) return {};
   const Node& add = graph_.nodes[user];
-  if (add.region != graph_.nodes[first].region || add.op_type != "Add" || !add.domain.empty() || add.inputs.size() != 2) return {};
-  const ValueId other = add.inputs[0] == y ? add.inputs[1] : add.inputs[0];
-  if (graph_.values[other].dtype != DType::kFloat32 || !graph_.values[other].has_shape || !graph_.values[add.outputs[0]].has_shape) return {};
-  return {user, other, maker_[other]};
+  if (add.op_type != "Add" || !add.domain.empty() || add.inputs.size() != 2) return {};
+  const ValueId other = add.inputs[0] == graph_.nodes[at].outputs[0] ? add.inputs[1] : add.inputs[0];
+  return graph_.values[other].dtype == DType::kFloat32 ? with_operand(user, other) : FollowingSum{};
+}
+
+// A QLinearAdd of two operands and a result of one dtype, whose scales and zero points are constants.
+FollowingSum FollowingSumFinder::next_byte_sum(std::int32_t at, const std::function<bool(std::int32_t)>& beside) const {
+  const std::int32_t user = next_node(at, at, beside);
+  if (user < 0) return {};
+  const Node& add = graph_.nodes[user];
+  if (add.op_type != "QLinearAdd" || add.domain != "com.microsoft" || add.inputs.size() <= kY) return {};
+  const ValueId y = graph_.nodes[at].outputs[0];
+  if (add.inputs[kA] != y && add.inputs[kB] != y) return {};
+  const std::size_t x = add.inputs[kA] == y ? kA : kB, r = x == kA ? kB : kA;
+  const ValueId other = add.inputs[r];
+  const DType dtype = graph_.values[y].dtype;
+  if (other == kNoValue || graph_.values[other].dtype != dtype || graph_.values[add.outputs[0]].dtype != dtype) return {};
+  bool known = true;
+  const auto constant = [&](std::size_t input) {
+    const Weight* w = add.inputs[input] == kNoValue ? nullptr : graph_.values[add.inputs[input]].constant.get();
+    return w != nullptr && w->desc.shape.elements() == 1 ? w : nullptr;
+  };
+  const auto scale_of = [&](std::size_t operand) {
+    const std::size_t at_scale = operand == kY ? kY : operand + 1;
+    const Weight* w = constant(at_scale);
+    known &= w != nullptr && w->desc.dtype == DType::kFloat32;
+    return known ? *w->as<float>() : 0.0f;
+  };
+  const auto zero_of = [&](std::size_t operand) {
+    const std::size_t at_zero = operand == kY ? kY + 1 : operand + 2;
+    if (at_zero >= add.inputs.size() || add.inputs[at_zero] == kNoValue) return 0;
+    const Weight* w = constant(at_zero);
+    known &= w != nullptr && w->desc.dtype == dtype;
+    if (!known) return 0;
+    return dtype == DType::kInt8 ? int{*w->as<std::int8_t>()} : int{*w->as<std::uint8_t>()};
+  };
+  const float y_scale = scale_of(kY);
+  const ByteSum bytes{scale_of(x) / y_scale, scale_of(r) / y_scale, static_cast<float>(zero_of(kY)), zero_of(x), zero_of(r)};
+  const auto is_usual = [](float scale) { return std::abs(scale) <= kLargestScale; };  // not of NaN
+  if (!known || !is_usual(bytes.x_scale) || !is_usual(bytes.r_scale)) return {};
+  FollowingSum sum = with_operand(user, other);
+  sum.of_bytes = true;
+  sum.bytes = bytes;
+  return sum;
 }
 
 std::int32_t FollowingSumFinder::only_reader(std::int32_t node) const {

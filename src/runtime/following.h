@@ -5,14 +5,19 @@
 #include <vector>
 
 #include "core/graph.h"
+#include "device/kernel.h"
 
 namespace evn {
 
 // A sum that a kernel computes together with the node before it.
 struct FollowingSum {
-  std::int32_t node = -1;     // the Add; -1: none
+  std::int32_t node = -1;     // the Add or QLinearAdd; -1: none
   ValueId operand = kNoValue; // what is added
   std::int32_t maker = -1;    // the node that makes the operand, before the one that takes it; -1: none
+  bool of_bytes = false;      // a QLinearAdd
+  ByteSum bytes;
+
+  const ByteSum* byte_sum() const { return of_bytes ? &bytes : nullptr; }
 };
 
 struct FollowingSums {
@@ -30,7 +35,11 @@ class FollowingSumFinder {
   std::int32_t only_reader(std::int32_t node) const;
 
  private:
+  std::int32_t next_node(std::int32_t at, std::int32_t first, const std::function<bool(std::int32_t)>& beside) const;
   FollowingSum next_sum(std::int32_t at, std::int32_t first, const std::function<bool(std::int32_t)>& beside) const;
+  FollowingSum next_byte_sum(std::int32_t at, const std::function<bool(std::int32_t)>& beside) const;
+  FollowingSum with_operand(std::int32_t sum, ValueId operand) const;
+  bool is_there_before(const FollowingSum& sum, std::int32_t node) const;
   bool is_bias(const Node& node, ValueId v) const;
 
   const Graph& graph_;

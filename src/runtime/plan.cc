@@ -503,9 +503,9 @@ class PlanBuilder : PlanWork {
   void take_sums(const CompiledNode& n, PlanStep* step) {
     OpDesc& d = step->desc;
     int at = static_cast<int>(d.node->inputs.size());
-    TensorDesc* const extra = const_cast<TensorDesc*>(d.inputs.data());  // the plan's own
-    const auto take = [&](const FollowingSum& sum) {
+    const auto take = [&, extra = const_cast<TensorDesc*>(d.inputs.data())](const FollowingSum& sum) {  // the plan's own
       d.tail = &graph_.nodes[sum.node];
+      d.byte_sum = sum.byte_sum();
       extra[at] = s_.descs[sum.operand];
       s_.descs[d.tail->outputs[0]] = d.outputs[0];
       absorb(sum.node, step);

@@ -155,5 +155,98 @@ TEST_F(FollowingTest, ValuesAreReadInBothLayouts) {
   check({image(1, 9, 9), image(2, 3, 4), image(1, 1, 1)});
 }
 
+// ------------------------------------------------------------------------------------------------------------ bytes --
+
+// y = QLinearAdd(QLinearConv(x), r), of the type of x; numbers are scalars' names.
+class FollowingBytesTest : public RuntimeTest {
+ protected:
+  struct Form {
+    bool is_signed = false, conv_is_second = false, has_bias = true, has_zeros = true, other_zero = false;
+    float sum_scale = 0.05f;
+    const char* between = nullptr;  // an operator on bytes
+  };
+
+  OnnxWriter w_{13};
+
+  template <typename T>
+  void scalar(const char* name, T value) { w_.add_initializer(name, {}, std::vector<T>{value}); }
+
+  template <typename T>
+  void make(const Form& f, const std::vector<Dim>& r_dims) {
+    const std::int32_t type = f.is_signed ? kI8 : kU8;
+    w_.import("com.microsoft", 1).add_input("x", type, {"N", kChannels, "H", "W"}).add_input("r", type, r_dims).add_output("y", type);
+    std::mt19937 random(7);
+    std::vector<std::int8_t> weight(static_cast<std::size_t>(kChannels * kChannels * 9));
+    for (std::int8_t& v : weight) v = static_cast<std::int8_t>(random());
+    w_.add_initializer("w", {kChannels, kChannels, 3, 3}, weight);
+    scalar("xs", 0.02f), scalar("ws", 0.01f), scalar("cs", 0.03f), scalar("rs", 0.04f), scalar("ys", f.sum_scale);
+    scalar("xz", static_cast<T>(3)), scalar("wz", std::int8_t{0}), scalar("cz", static_cast<T>(60)), scalar("rz", static_cast<T>(9));
+    scalar("az", static_cast<T>(f.other_zero ? 55 : 60)), scalar("yz", static_cast<T>(20));
+    std::vector<std::string> in = {"x", "xs", "xz", "w", "ws", "wz", "cs", "cz"};
+    if (f.has_bias) {
+      w_.add_initializer("b", {kChannels}, std::vector<std::int32_t>(kChannels, 900));
+      in.push_back("b");
+    }
+    w_.add_node("QLinearConv", in, {"c"}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
+    if (f.between != nullptr) w_.add_node(f.between, {"c"}, {"m"});
+    const std::string c = f.between != nullptr ? "m" : "c", az = f.has_zeros ? "az" : "", rz = f.has_zeros ? "rz" : "";
+    const std::vector<std::string> sum =
+        f.conv_is_second ? std::vector<std::string>{"r", "rs", rz, c, "cs", az, "ys"} : std::vector<std::string>{c, "cs", az, "r", "rs", rz, "ys"};
+    w_.add_node("QLinearAdd", sum, {"y"}, {}, "sum", "com.microsoft");
+  }
+
+  static HostTensor bytes(const Form& f, const Shape& shape, std::uint32_t seed) {
+    HostTensor t({f.is_signed ? DType::kInt8 : DType::kUint8, shape});
+    std::mt19937 random(seed);
+    for (std::uint8_t& v : t.as<std::uint8_t>()) v = static_cast<std::uint8_t>(random());
+    return t;
+  }
+
+  // Runs on several shapes against the reference, byte by byte. Whether the sum ran with the convolution in the last one.
+  bool check(const Form& f, const std::vector<std::pair<Shape, Shape>>& shapes) {
+    const auto runtime = make_runtime();
+    const ModelPtr model = load(runtime, w_);
+    Session session(model, "");
+    for (const auto& [x, r] : shapes) {
+      const std::vector<HostTensor> in = {bytes(f, x, 1), bytes(f, r, 2)};
+      const std::vector<HostTensor> got = run(session, in), want = GraphRunner(model->graph()).run(in);
+      EXPECT_EQ(std::vector<std::uint8_t>(got[0].as<std::uint8_t>().begin(), got[0].as<std::uint8_t>().end()),
+                std::vector<std::uint8_t>(want[0].as<std::uint8_t>().begin(), want[0].as<std::uint8_t>().end()))
+          << x.to_string();
+    }
+    const std::string text = session.explain(EVN_FORMAT_TEXT);
+    const std::size_t at = text.find("QLinearAdd");
+    EXPECT_NE(at, std::string::npos) << text;
+    return text.substr(at, text.find('\n', at) - at).find("qlinear_conv_last") != std::string::npos;
+  }
+
+  bool check(const Form& f) {
+    f.is_signed ? make<std::int8_t>(f, {"N", kChannels, "H", "W"}) : make<std::uint8_t>(f, {"N", kChannels, "H", "W"});
+    const Shape a = {1, kChannels, 5, 7}, b = {2, kChannels, 14, 14}, c = {1, kChannels, 1, 1};
+    return check(f, {{a, a}, {b, b}, {c, c}});
+  }
+};
+
+TEST_F(FollowingBytesTest, ResidualOfUint8) { EXPECT_TRUE(check({})); }
+TEST_F(FollowingBytesTest, ResidualOfInt8) { EXPECT_TRUE(check({.is_signed = true, .conv_is_second = true})); }
+TEST_F(FollowingBytesTest, TheResidualIsNoBias) { EXPECT_TRUE(check({.has_bias = false})); }
+TEST_F(FollowingBytesTest, ZeroPointsThatAreNotGivenOrOthers) {
+  EXPECT_TRUE(check({.has_zeros = false}));
+  w_ = OnnxWriter(13);
+  EXPECT_TRUE(check({.is_signed = true, .other_zero = true}));
+}
+TEST_F(FollowingBytesTest, SumsThatMayBeInfiniteRunAlone) {
+  EXPECT_FALSE(check({.sum_scale = 1e-9f}));
+  w_ = OnnxWriter(13);
+  EXPECT_FALSE(check({.sum_scale = 0.0f}));
+}
+TEST_F(FollowingBytesTest, WhatStandsBetweenKeepsThemApart) { EXPECT_FALSE(check({.between = "Abs"})); }
+TEST_F(FollowingBytesTest, ASumOfAnotherShapeRunsAlone) {
+  make<std::uint8_t>({}, {"N", kChannels, "P", "Q"});
+  const Shape whole = {1, kChannels, 9, 9}, one = {1, kChannels, 1, 1};
+  EXPECT_FALSE(check({}, {{whole, whole}, {whole, one}}));
+  EXPECT_TRUE(check({}, {{whole, one}, {whole, whole}}));
+}
+
 }  // namespace
 }  // namespace evn::test

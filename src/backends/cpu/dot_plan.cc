@@ -89,6 +89,7 @@ std::int64_t column_step(const simd_dot::Loops& loops, std::int64_t columns) {
 }
 
 constexpr int kArrays = 4;  // start, b_zero, scale, bias
+constexpr float kBoundedScale = 0.99f;  // of which 2^31 times are below it
 
 bool all_zero(const std::uint8_t* bytes, std::int64_t n) {
   std::uint8_t any = 0;
@@ -154,6 +155,11 @@ void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const 
   tile->start = start;
   tile->b_zero = any_zero != 0 ? b_zero : nullptr;
   tile->scale = numbers.b_scale != nullptr ? scale : nullptr;
+  if (tile->scale != nullptr) {
+    float low = 0, high = 0;
+    simd_bytes::loops(cpu_isa()).range(scale, n, &low, &high);
+    tile->is_bounded = low > -kBoundedScale && high < kBoundedScale;
+  }
   tile->bias = numbers.bias != nullptr ? bias : nullptr;
   tile->segments = shape.segments;
   tile->segment = shape.segment;

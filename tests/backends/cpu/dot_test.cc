@@ -212,6 +212,43 @@ TEST_P(Dot, BytesAreRoundedToEvenAndSaturated) {
   }
 }
 
+// A sum in steps of its own, of bytes that were rounded and saturated before, over every rest of rows and columns; r may be C.
+TEST_P(Dot, WhatIsAddedCountsInStepsOfTheSum) {
+  const simd_dot::Added numbers[] = {{nullptr, 0.7f, 1.3f, 11, 5, 9}, {nullptr, 0.02f, -0.9f, -3, -100, 120}, {nullptr, 1e6f, 0.0f, 0, 0, 0}};
+  for (const std::int64_t m : {1, 2, 3, 7, 16, 33}) {
+    for (const std::int64_t n : {1, 5, 16, 17, 31, 32, 40, 96}) {
+      const Shape2 s{m, n, 9};
+      const auto a = random_bytes(m * s.k, 1), b = random_bytes(s.k * n, 2), r = random_bytes(m * n, 3);
+      const auto sums = plain(s, a, b, 100, {}, false);
+      for (int round = 0; round < 12; ++round) {
+        const bool is_signed = round % 2 == 1, in_place = round / 2 % 2 == 1;
+        simd_dot::Added added = numbers[round / 4];
+        const std::int32_t least = is_signed ? -128 : 0, zero = is_signed ? -20 : 100;
+        const float scale = 0.01f;
+        DotNumbers d;
+        d.a_zero = 100;
+        d.b_scale = &scale;
+        std::vector<std::uint8_t> c = in_place ? r : std::vector<std::uint8_t>(r.size(), 77);
+        added.r = in_place ? c.data() : r.data();
+        simd_dot::Tile t{};
+        t.c = c.data();
+        t.zero = zero;
+        t.added = &added;
+        run(s, a, b, d, is_signed ? Output::kInt8 : Output::kUint8, &t);
+        for (std::size_t i = 0; i < c.size(); ++i) {
+          const float y = std::nearbyint(static_cast<float>(sums[i]) * scale) + static_cast<float>(zero);
+          const float bounded = std::fmin(std::fmax(y, static_cast<float>(least)), static_cast<float>(least + 255));
+          const std::int32_t other = is_signed ? static_cast<std::int8_t>(r[i]) : r[i];
+          const float sum = (bounded - static_cast<float>(added.y_zero)) * added.y_scale +
+                            static_cast<float>(other - added.r_zero) * added.r_scale + added.zero;
+          const float expected = std::fmin(std::fmax(std::nearbyint(sum), static_cast<float>(least)), static_cast<float>(least + 255));
+          ASSERT_EQ(is_signed ? static_cast<std::int8_t>(c[i]) : c[i], static_cast<int>(expected)) << m << " x " << n << ", " << i << " of " << round;
+        }
+      }
+    }
+  }
+}
+
 #if defined(__x86_64__)
 // XINUSE: what a thread must have saved. Tiles that are in use would stay with a host's thread.
 TEST_P(Dot, LeavesNoTilesInUse) {

@@ -146,6 +146,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->thread_scratch_bytes = s.slab_at + (s.in_place ? 0 : static_cast<std::size_t>(s.slab.bytes(s.lines, s.width) + simd_dot::kOverread));
   p->flops = 2.0 * static_cast<double>(k) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
+  if (d.residual >= 0) p->in_place = 1u << d.residual;  // each byte is read where it is written
 }
 
 // ---------------------------------------------------------------------------------------------------------- run --
@@ -188,7 +189,7 @@ DotNumbers numbers_of(const KernelArgs& args, const ConvState& s, const DotConvI
   n.b_scale_step = step_of(d, in.w_scale);
   n.b_scale = args.in<float>(in.w_scale) + channel * n.b_scale_step;
   n.added_step = 1;
-  if (d.has_input(in.bias)) n.added = args.in<std::int32_t>(in.bias) + channel;
+  if (d.has_input(in.bias) && d.residual != in.bias) n.added = args.in<std::int32_t>(in.bias) + channel;
   return n;
 }
 
@@ -201,6 +202,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::int64_t packed_bytes = dot_bytes(loops, shape);
   const std::int64_t y_pixel = s.groups * s.columns;
   const std::size_t element = dtype_size(d.outputs[0].dtype);
+  const ByteSum sum = d.byte_sum == nullptr ? ByteSum{} : *d.byte_sum;
+  simd_dot::Added added{nullptr, sum.x_scale, sum.r_scale, sum.zero, sum.x_zero, sum.r_zero};
   auto* const memory = static_cast<std::uint8_t*>(args.thread_scratch);
   std::int64_t offsets[simd_dot::kMostSegments];
   Place filled{-1, 0, 0, 0};
@@ -233,22 +236,27 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.zero = zero_point_of(args, In.y_zero);
     t.output = dot_output(d.outputs[0].dtype);
     const std::int64_t position = (at.image * s.slab.y.output + line) * s.slab.x.output + x;
-    t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(position * y_pixel + group * s.columns + column) * element;
+    const std::int64_t to = position * y_pixel + group * s.columns + column;
+    t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(to) * element;
     t.ldc = y_pixel;
     t.line_c = s.slab.x.output * y_pixel;
+    if (d.residual >= 0) {
+      added.r = args.in<std::uint8_t>(d.residual) + to;
+      t.added = &added;
+    }
     loops.run(t);
   }
 }
 
 template <const DotConvInputs& In>
-constexpr Kernel kernel(const char* name, const char* op) {
+constexpr Kernel kernel(const char* name, const char* op, std::uint8_t takes) {
   return {name, op, "", 10, supports<In>, prepack_bytes<In>, prepack_variant<In>, prepack<In>, plan<In>, run<In>, false,
-          channels_last};
+          channels_last, takes};
 }
 
 constexpr Kernel kKernels[] = {
-    kernel<kQLinearConvInputs>("qlinear_conv_last", "QLinearConv"),
-    kernel<kConvIntegerInputs>("conv_integer_last", "ConvInteger"),
+    kernel<kQLinearConvInputs>("qlinear_conv_last", "QLinearConv", kTakesByteResidual),
+    kernel<kConvIntegerInputs>("conv_integer_last", "ConvInteger", 0),
 };
 
 }  // namespace

@@ -33,29 +33,6 @@ inline bool any_of(IntVec mask) {
 #endif
 }
 
-// kLanes bytes as whole numbers.
-template <bool Signed>
-inline IntVec load_steps(const std::uint8_t* p) {
-#if defined(__AVX512F__)
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p));
-  return reinterpret_cast<IntVec>(Signed ? _mm512_maskz_cvtepi8_epi32(kAllLanes, bytes) : _mm512_maskz_cvtepu8_epi32(kAllLanes, bytes));
-#elif defined(__AVX2__)
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p));
-  return reinterpret_cast<IntVec>(Signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
-#else
-  IntVec v;
-  for (int i = 0; i < kLanes; ++i) v[i] = Signed ? static_cast<std::int8_t>(p[i]) : p[i];
-  return v;
-#endif
-}
-
-template <bool Signed>
-inline IntVec load_steps_n(const std::uint8_t* p, std::int64_t n) {
-  std::uint8_t bytes[kLanes] = {};
-  for (std::int64_t i = 0; i < n; ++i) bytes[i] = p[i];
-  return load_steps<Signed>(bytes);
-}
-
 // The low bytes of numbers between -128 and 255.
 inline void store_steps(std::uint8_t* p, IntVec v) {
 #if defined(__AVX512F__)
@@ -101,10 +78,6 @@ inline void each_vector(std::int64_t count, F&& f) {
 
 inline Vec load_some(const float* p, std::int64_t n) { return n == kLanes ? load(p) : load_n(p, n); }
 inline void store_some(float* p, Vec v, std::int64_t n) { n == kLanes ? store(p, v) : store_n(p, v, n); }
-template <bool Signed>
-inline IntVec load_some_steps(const std::uint8_t* p, std::int64_t n) {
-  return n == kLanes ? load_steps<Signed>(p) : load_steps_n<Signed>(p, n);
-}
 inline void store_some_steps(std::uint8_t* p, IntVec v, std::int64_t n) { n == kLanes ? store_steps(p, v) : store_steps_n(p, v, n); }
 
 inline float least_of(bool is_signed) { return is_signed ? -128.0f : 0.0f; }

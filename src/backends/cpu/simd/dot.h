@@ -16,6 +16,14 @@ inline constexpr int kMostSegments = 64;
 inline constexpr std::int64_t kOverread = 64;  // bytes behind a row of A that may be read, where they may be anything
 inline constexpr std::int64_t kWideRows = 8;   // of A: for fewer, widening B costs more than it saves
 
+// What is added to the bytes y of the result: saturate(round((y - y_zero) * y_scale + (r - r_zero) * r_scale + zero)), where r has the
+// places and the type of C. It may be C. No sum of the three comes near 2^31.
+struct Added {
+  const std::uint8_t* r;
+  float y_scale, r_scale, zero;
+  std::int32_t y_zero, r_zero;
+};
+
 // B, k x n, packed: blocks of `lanes` columns, [block][segment][quad of k][column][4], where a segment is padded with zeros to a
 // multiple of `k_step`; columns beyond n are 0. A tile begins at a block.
 struct Tile {
@@ -36,8 +44,10 @@ struct Tile {
   const std::int32_t* b_zero;     // null: 0
   std::int32_t* row_sums;         // room for one per row; with b_zero
   const float* scale;             // of the sum; for floats and bytes
+  bool is_bounded;                // no sum times its scale reaches 2^31
   const float* bias;              // added to floats; null: none
   std::int32_t zero;              // added to bytes, which saturate
+  const Added* added;             // to bytes; null: nothing
   Output output;
   void* c;
   std::int64_t line_c, ldc;       // elements from a line or row of C to the next

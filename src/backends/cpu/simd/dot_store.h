@@ -32,6 +32,38 @@ inline BitVec add_pairs(BitVec a, BitVec b) {
 #endif
 #endif
 
+// kLanes bytes as whole numbers.
+template <bool Signed>
+inline IntVec load_steps(const std::uint8_t* p) {
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p));
+  return reinterpret_cast<IntVec>(Signed ? _mm512_maskz_cvtepi8_epi32(kAllLanes, bytes) : _mm512_maskz_cvtepu8_epi32(kAllLanes, bytes));
+#elif defined(__AVX2__)
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p));
+  return reinterpret_cast<IntVec>(Signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
+#else
+  IntVec v;
+  for (int i = 0; i < kLanes; ++i) v[i] = Signed ? static_cast<std::int8_t>(p[i]) : p[i];
+  return v;
+#endif
+}
+
+template <bool Signed>
+inline IntVec load_steps_n(const std::uint8_t* p, std::int64_t n) {
+#if defined(__AVX512F__)
+  const __m128i part = _mm_maskz_loadu_epi8(mask_of(n), p);
+  return reinterpret_cast<IntVec>(Signed ? _mm512_maskz_cvtepi8_epi32(kAllLanes, part) : _mm512_maskz_cvtepu8_epi32(kAllLanes, part));
+#else
+  std::uint8_t bytes[kLanes] = {};
+  for (std::int64_t i = 0; i < n; ++i) bytes[i] = p[i];
+  return load_steps<Signed>(bytes);
+#endif
+}
+template <bool Signed>
+inline IntVec load_some_steps(const std::uint8_t* p, std::int64_t n) {
+  return n == kLanes ? load_steps<Signed>(p) : load_steps_n<Signed>(p, n);
+}
+
 // The low bytes of the first n lanes.
 inline void store_bytes(std::uint8_t* p, BitVec v, std::int64_t n) {
 #if defined(__AVX512F__)
@@ -95,13 +127,16 @@ typedef __m256i Packed;
 typedef __m128i PackedRow;
 #endif
 
-// x rounded to even; 2^31 and more becomes something just below, NaN and what is too small the least int32.
+// x rounded to even; 2^31 and more becomes something just below, NaN and what is too small the least int32. Bounded: nothing is so large.
+template <bool Bounded>
 inline Packed rounded(Vec x) {
 #if defined(__AVX512F__)
-  const __m512 bounded = _mm512_maskz_min_ps(kAllLanes, _mm512_set1_ps(2147483520.0f), reinterpret_cast<__m512>(x));  // NaN gives the second
+  __m512 bounded = reinterpret_cast<__m512>(x);
+  if (!Bounded) bounded = _mm512_maskz_min_ps(kAllLanes, _mm512_set1_ps(2147483520.0f), bounded);  // NaN gives the second
   return _mm512_maskz_cvt_roundps_epi32(kAllLanes, bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
-  return _mm256_cvtps_epi32(_mm256_min_ps(_mm256_set1_ps(2147483520.0f), reinterpret_cast<__m256>(x)));
+  const __m256 any = reinterpret_cast<__m256>(x);
+  return _mm256_cvtps_epi32(Bounded ? any : _mm256_min_ps(_mm256_set1_ps(2147483520.0f), any));
 #endif
 }
 
@@ -118,20 +153,22 @@ inline BytePacking byte_packing(std::int32_t zero, bool is_signed) {
 }
 
 // Parts of 16 bytes have four bytes of each vector.
+template <bool Bounded = false>
 inline Packed packed_in_order(const BytePacking& p, Vec v0, Vec v1, Vec v2, Vec v3) {
 #if defined(__AVX512F__)
-  const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(rounded(v0), rounded(v1)), p.zero);
-  const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(rounded(v2), rounded(v3)), p.zero);
+  const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(rounded<Bounded>(v0), rounded<Bounded>(v1)), p.zero);
+  const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(rounded<Bounded>(v2), rounded<Bounded>(v3)), p.zero);
   return p.is_signed ? _mm512_packs_epi16(a, b) : _mm512_packus_epi16(a, b);
 #else
-  const __m256i a = _mm256_adds_epi16(_mm256_packs_epi32(rounded(v0), rounded(v1)), p.zero);
-  const __m256i b = _mm256_adds_epi16(_mm256_packs_epi32(rounded(v2), rounded(v3)), p.zero);
+  const __m256i a = _mm256_adds_epi16(_mm256_packs_epi32(rounded<Bounded>(v0), rounded<Bounded>(v1)), p.zero);
+  const __m256i b = _mm256_adds_epi16(_mm256_packs_epi32(rounded<Bounded>(v2), rounded<Bounded>(v3)), p.zero);
   return p.is_signed ? _mm256_packs_epi16(a, b) : _mm256_packus_epi16(a, b);
 #endif
 }
 
+template <bool Bounded = false>
 inline Packed packed_rows(const BytePacking& p, Vec a0, Vec a1, Vec b0, Vec b1) {
-  const Packed bytes = packed_in_order(p, a0, a1, b0, b1);
+  const Packed bytes = packed_in_order<Bounded>(p, a0, a1, b0, b1);
 #if defined(__AVX512F__)
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm512_maskz_permutexvar_epi32(kAllLanes, order, bytes);

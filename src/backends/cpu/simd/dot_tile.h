@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "backends/cpu/simd/dot.h"
 #include "backends/cpu/simd/dot_store.h"
@@ -189,25 +190,72 @@ inline void for_each_sum(const Tile& t, const DotBlock& b, std::int64_t j, F&& s
   }
 }
 
+// Results in steps, less the zero point, on their way to bytes; `zero` is added when they are whole. Bounded: none reaches 2^31. Those of
+// int8 are packed as uint8, 128 more, which saves code.
+template <bool Bounded>
+struct PlainBytes {
+  static constexpr bool kBounded = Bounded, kSigned = false;
+  static constexpr std::int32_t kFlip = 128;
+  std::int32_t zero;
+
+  explicit PlainBytes(const Tile& t) : zero(t.zero) {}
+  Vec operator()(Vec y, const std::uint8_t*, std::int64_t) const { return y; }
+};
+
+// With what is added to them: sums, in steps of their own, with their zero point in them.
+template <bool Signed>
+struct ByteSums {
+  static constexpr bool kBounded = true, kSigned = Signed;
+  static constexpr std::int32_t kFlip = 0;
+  static constexpr std::int32_t zero = 0;
+  static constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
+  Vec low, high, y_scale, r_scale, sum_zero;
+  Vec back;  // takes the magic number of rounding away again, and the operand's zero point
+  IntVec r_zero;
+
+  explicit ByteSums(const Tile& t) {
+    const simd_dot::Added& added = *t.added;
+    const std::int32_t least = Signed ? -128 : 0;
+    low = splat(static_cast<float>(least - t.zero));
+    high = splat(static_cast<float>(least + 255 - t.zero));
+    y_scale = splat(added.y_scale);
+    r_scale = splat(added.r_scale);
+    sum_zero = splat(added.zero);
+    back = splat(kMagic - static_cast<float>(t.zero - added.y_zero));
+    r_zero = splat_int(added.r_zero);
+  }
+  Vec operator()(Vec y, const std::uint8_t* r, std::int64_t n) const {
+    const Vec steps = (min_of(high, max_of(y, low)) + splat(kMagic)) - back;
+    const Vec others = __builtin_convertvector(load_some_steps<Signed>(r, n) - r_zero, Vec);
+    return steps * y_scale + others * r_scale + sum_zero;
+  }
+};
+
 #if defined(EVN_PACKS_BYTES)
 // Two vectors of columns, two rows at a time. What a store of bytes might change is kept in locals.
-template <bool Zeros, bool Signed>
-void store_packed(const Tile& t, const DotBlock& b, std::int64_t j) {
+template <typename Steps>
+void store_columns(const Tile& t, const DotBlock& b, std::int64_t j) {
+  const Steps steps(t);
   const std::int64_t left = b.columns - j, n = left < 2 * kLanes ? left : 2 * kLanes;
+  const std::int64_t n0 = n < kLanes ? n : kLanes, n1 = n - n0;
   const std::int64_t at = b.column + j, second = left > kLanes ? kLanes : 0;
   const BitVec start0 = load_bits(t.start + at), start1 = load_bits(t.start + at + second);
   const Vec scale0 = load(t.scale + at), scale1 = load(t.scale + at + second);
-  const BitVec zero0 = Zeros ? load_bits(t.b_zero + at) : BitVec{}, zero1 = Zeros ? load_bits(t.b_zero + at + second) : BitVec{};
-  const BytePacking packing = byte_packing(t.zero, Signed);
-  const std::int32_t* row_sums = Zeros ? t.row_sums + b.line * t.width + b.x : nullptr;
-  const std::int64_t ldc = t.ldc, ld = b.ld;
-  std::uint8_t* c = static_cast<std::uint8_t*>(t.c) + b.line * t.line_c + b.x * ldc + at;
+  const bool zeros = t.b_zero != nullptr, is_signed = t.output == Output::kInt8;
+  const BitVec zero0 = zeros ? load_bits(t.b_zero + at) : BitVec{}, zero1 = zeros ? load_bits(t.b_zero + at + second) : BitVec{};
+  const BytePacking packing = byte_packing(steps.zero + (is_signed ? Steps::kFlip : 0), Steps::kSigned);
+  const BitVec flip = splat_bits(is_signed ? 0x01010101u * Steps::kFlip : 0);
+  const std::int32_t* row_sums = zeros ? t.row_sums + b.line * t.width + b.x : nullptr;
+  const std::int64_t ldc = t.ldc, ld = b.ld, first = b.line * t.line_c + b.x * ldc + at;
+  std::uint8_t* c = static_cast<std::uint8_t*>(t.c) + first;
+  const std::uint8_t* r = t.added == nullptr ? c : t.added->r + first;
   const std::int32_t* sums = b.sums + j;
-  for (std::int64_t rows = b.rows; rows > 0; rows -= 2, sums += 2 * ld, c += 2 * ldc) {
-    const std::int64_t other = rows > 1 ? 1 : 0;
-    BitVec a0 = load_bits(sums) + start0, a1 = load_bits(sums + second) + start1;
-    BitVec b0 = load_bits(sums + other * ld) + start0, b1 = load_bits(sums + other * ld + second) + start1;
-    if (Zeros) {
+  // Two rows; whole: of all columns, and without zero points of B.
+  const auto pair = [&](auto whole, std::int64_t other) __attribute__((always_inline)) {
+    const std::int64_t m0 = whole ? kLanes : n0, m1 = whole ? kLanes : n1, m = whole ? 2 * kLanes : n, far = whole ? kLanes : second;
+    BitVec a0 = load_bits(sums) + start0, a1 = load_bits(sums + far) + start1;
+    BitVec b0 = load_bits(sums + other * ld) + start0, b1 = load_bits(sums + other * ld + far) + start1;
+    if (!whole && zeros) {
       const BitVec sum_a = splat_bits(static_cast<std::uint32_t>(row_sums[0])), sum_b = splat_bits(static_cast<std::uint32_t>(row_sums[other]));
       a0 -= zero0 * sum_a;
       a1 -= zero1 * sum_a;
@@ -215,30 +263,52 @@ void store_packed(const Tile& t, const DotBlock& b, std::int64_t j) {
       b1 -= zero1 * sum_b;
       row_sums += 2;
     }
-    const Packed bytes = packed_rows(packing, float_of(a0) * scale0, float_of(a1) * scale1, float_of(b0) * scale0, float_of(b1) * scale1);
-    store_row(c, first_row(bytes), n);
-    store_row(c + other * ldc, second_row(bytes), n);
+    const std::uint8_t* const r_other = r + other * ldc;
+    const Packed packed = packed_rows<Steps::kBounded>(
+        packing, steps(float_of(a0) * scale0, r, m0), steps(float_of(a1) * scale1, r + far, m1), steps(float_of(b0) * scale0, r_other, m0),
+        steps(float_of(b1) * scale1, r_other + far, m1));
+    const Packed bytes = Steps::kFlip == 0 ? packed : reinterpret_cast<Packed>(reinterpret_cast<BitVec>(packed) ^ flip);
+    store_row(c, first_row(bytes), m);
+    store_row(c + other * ldc, second_row(bytes), m);
+    sums += 2 * ld;
+    c += 2 * ldc;
+    r += 2 * ldc;
+  };
+  std::int64_t rows = b.rows;
+#if defined(__AVX512F__)
+  if (Steps::kBounded && n == 2 * kLanes && !zeros) {
+    for (; rows > 1; rows -= 2) pair(std::true_type{}, 1);
   }
+#endif
+  for (; rows > 0; rows -= 2) pair(std::false_type{}, rows > 1 ? 1 : 0);
 }
+constexpr std::int64_t kStoreColumns = 2 * kLanes;
+#else
+template <typename Steps>
+void store_columns(const Tile& t, const DotBlock& b, std::int64_t j) {
+  const Steps steps(t);
+  const std::int32_t least = t.output == Output::kInt8 ? -128 : 0;
+  const ByteRange range = byte_range(least, least + 255, steps.zero);
+  const std::int64_t left = b.columns - j, n = left < kLanes ? left : kLanes;
+  const Vec scale = load(t.scale + b.column + j);
+  const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column + j;
+  std::uint8_t* const c = static_cast<std::uint8_t*>(t.c) + first;
+  const std::uint8_t* const other = t.added == nullptr ? c : t.added->r + first;
+  for_each_sum(t, b, j, [&](std::int64_t r, BitVec sum) {
+    store_bytes(c + r * t.ldc, saturated(range, steps(float_of(sum) * scale, other + r * t.ldc, n)), n);
+  });
+}
+constexpr std::int64_t kStoreColumns = kLanes;
+#endif
 
 void store_bytes_of(const Tile& t, const DotBlock& b) {
-  const bool zeros = t.b_zero != nullptr, is_signed = t.output == Output::kInt8;
-  const auto store = is_signed ? (zeros ? store_packed<true, true> : store_packed<false, true>)
-                               : (zeros ? store_packed<true, false> : store_packed<false, false>);
-  for (std::int64_t j = 0; j < b.columns; j += 2 * kLanes) store(t, b, j);
-}
-#else
-void store_bytes_of(const Tile& t, const DotBlock& b) {
-  const bool is_signed = t.output == Output::kInt8;
-  const ByteRange range = byte_range(is_signed ? -128 : 0, is_signed ? 127 : 255, t.zero);
-  for (std::int64_t j = 0; j < b.columns; j += kLanes) {
-    const std::int64_t left = b.columns - j, n = left < kLanes ? left : kLanes;
-    const Vec scale = load(t.scale + b.column + j);
-    std::uint8_t* const c = static_cast<std::uint8_t*>(t.c) + b.line * t.line_c + b.x * t.ldc + b.column + j;
-    for_each_sum(t, b, j, [&](std::int64_t r, BitVec sum) { store_bytes(c + r * t.ldc, saturated(range, float_of(sum) * scale), n); });
-  }
-}
+  auto store = store_columns<PlainBytes<false>>;
+#if defined(__AVX512F__)
+  if (t.is_bounded) store = store_columns<PlainBytes<true>>;
 #endif
+  if (t.added != nullptr) store = t.output == Output::kInt8 ? store_columns<ByteSums<true>> : store_columns<ByteSums<false>>;
+  for (std::int64_t j = 0; j < b.columns; j += kStoreColumns) store(t, b, j);
+}
 
 void store_block(const Tile& t, const DotBlock& b) {
   if (t.output == Output::kInt8 || t.output == Output::kUint8) return store_bytes_of(t, b);
