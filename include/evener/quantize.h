@@ -13,7 +13,8 @@
  * Rows that a Gather takes from a constant matrix (embeddings) have a scale each.
  * Dynamic: MatMul, Gemm and such a Gather alone are quantized, and each run makes the scales of their inputs
  * (DynamicQuantizeLinear, MatMulInteger). A model of an opset that lacks these operators, 7 or newer, is written in opset
- * 13. A model with If, Loop, Scan or SequenceMap cannot be quantized yet.
+ * 13. What lies in the branches of an If and the bodies of Loop, Scan and SequenceMap is quantized with the rest; what no
+ * batch of calibration runs stays float32.
  *
  * Weights alone: those of MatMul and Gemm get 8 bits, symmetric, or 4, with zero points, and a scale for each block of
  * `block_size` (DequantizeLinear with blocks: the model is written in opset 21; or com.microsoft's MatMulNBits); Conv and

@@ -14,6 +14,7 @@
 #include "graph/edit.h"
 #include "ops/custom.h"
 #include "ops/merge.h"
+#include "runtime/watch.h"
 
 namespace evn {
 namespace {
@@ -277,7 +278,7 @@ std::unique_ptr<HostOp> make_host_op(const evn_operator& o) {
   auto host = std::make_unique<HostOp>();
   host->domain = text_of(o.domain, "domain");
   host->name = text_of(o.name, "name");
-  if (host->domain == "ai.onnx" || host->domain == kMergeDomain) {
+  if (host->domain == "ai.onnx" || host->domain == kMergeDomain || host->domain == kQuantizerDomain) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "domain %s may not be extended", host->domain.c_str());
   }
   host->op = o;

@@ -9,14 +9,14 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "ops/op.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
 
 class Raiser {
  public:
-  Raiser(Graph& graph, std::int64_t from, std::int64_t to, const LedgerPtr& ledger) : graph_(graph), from_(from), to_(to), ledger_(ledger) {
+  Raiser(Graph& graph, std::int64_t to, const LedgerPtr& ledger) : graph_(graph), to_(to), ledger_(ledger) {
     for (const Value& v : graph.values) names_.insert(v.name);
   }
 
@@ -25,8 +25,14 @@ class Raiser {
     graph_.nodes.clear();
     graph_.nodes.reserve(old.size());
     for (Node& node : old) {
-      if (node.domain.empty()) raise(node);
+      from_ = node.since_version;  // of nodes of a function, what that imports
+      const std::int32_t region = node.region;
+      if (node.domain.empty() && from_ != to_) raise(node);
+      for (auto* const nodes : {&before_, &behind_}) {
+        for (Node& n : *nodes) n.region = region;
+      }
       for (Node& n : before_) graph_.nodes.push_back(std::move(n));
+      node.since_version = node.domain.empty() ? static_cast<int>(to_) : node.since_version;
       graph_.nodes.push_back(std::move(node));
       for (Node& n : behind_) graph_.nodes.push_back(std::move(n));
       before_.clear();
@@ -42,7 +48,7 @@ class Raiser {
   };
 
   Graph& graph_;
-  std::int64_t from_, to_;
+  std::int64_t from_ = 0, to_;
   const LedgerPtr& ledger_;
   std::set<std::string> names_;
   std::vector<Node> before_, behind_;  // new nodes around the one that is looked at
@@ -56,7 +62,8 @@ class Raiser {
   void raise(Node& node) {
     // Names that the new version has no more; the tables go on with the old row.
     const bool renamed = (node.op_type == "Upsample" && to_ >= 10) || (node.op_type == "Scatter" && to_ >= 11);
-    if (!renamed && find_op("", node.op_type, from_) == find_op("", node.op_type, to_)) return;
+    if (!renamed && from_ >= kOldestRaised && find_op("", node.op_type, from_) == find_op("", node.op_type, to_)) return;
+    if (from_ < kOldestRaised || to_ > kNewestRaised) refuse(node, "how is not known");
     static constexpr Row kChanges[] = {
         {"AffineGrid", &Raiser::same},
         {"ArgMax", &Raiser::same},
@@ -283,6 +290,21 @@ class Raiser {
 
 }  // namespace
 
+namespace {
+
+// Functions import for themselves.
+void import_domain(Model& model, const Node& node) {
+  const auto it = std::find_if(model.opsets.begin(), model.opsets.end(), [&](const OpsetImport& o) { return o.domain == node.domain; });
+  if (it == model.opsets.end()) {
+    model.opsets.push_back({node.domain, node.since_version});
+  } else if (it->version != node.since_version && find_op(node.domain, node.op_type, it->version) != node.op) {
+    throw make_error(EVN_ERROR_UNSUPPORTED, "a function imports another version of %.64s than the model", node.domain.c_str())
+        .with_node(node.name.c_str());
+  }
+}
+
+}  // namespace
+
 std::int64_t opset_of(const Model& model) {
   for (const OpsetImport& o : model.opsets) {
     if (o.domain.empty() || o.domain == "ai.onnx") return o.version;
@@ -293,12 +315,22 @@ std::int64_t opset_of(const Model& model) {
 void raise_opset(Model& model, std::int64_t version, const LedgerPtr& ledger) {
   EVN_CHECK(version <= kNewestRaised);
   const std::int64_t from = opset_of(model);
-  if (from >= version) return;
+  version = std::max(version, from);
+  bool all = from == version;
+  for (const Node& n : model.graph.nodes) {
+    if (n.domain.empty()) {
+      version = std::max(version, static_cast<std::int64_t>(n.since_version));
+      all &= n.since_version == from;
+    } else if (n.domain != kMergeDomain) {
+      import_domain(model, n);
+    }
+  }
+  if (all && version == from) return;
   if (from < kOldestRaised) {
     fail(EVN_ERROR_UNSUPPORTED, "the model imports opset %lld, which is too old to be written as opset %lld: the oldest is %lld",
          static_cast<long long>(from), static_cast<long long>(version), static_cast<long long>(kOldestRaised));
   }
-  Raiser(model.graph, from, version, ledger).run();
+  Raiser(model.graph, version, ledger).run();
   for (OpsetImport& o : model.opsets) {
     if (o.domain.empty() || o.domain == "ai.onnx") o.version = version;
   }

@@ -227,12 +227,12 @@ Message entry_message(const MetadataEntry& entry) {
 
 }  // namespace
 
-SavedModel save_onnx(const Model& model) {
+SavedModel save_onnx(const Model& model, const Graph& graph) {
   if (!model.functions.empty()) fail(EVN_ERROR_UNSUPPORTED, "a model with functions cannot be saved before they are put in place");
   Message m;
   m.varint(1, model.ir_version);
   m.text_if(2, model.producer);
-  m.message(7, graph_message(model.graph));
+  m.message(7, graph_message(graph));
   for (const OpsetImport& o : model.opsets) m.message(8, opset_message(o));
   for (const MetadataEntry& e : model.metadata) m.message(14, entry_message(e));
   if (m.size() > kMostBytes) {

@@ -21,10 +21,11 @@ struct SavedModel {
   std::uint64_t size = 0;
 };
 
-// A model whose graphs have operators of ONNX's domains only: as load_onnx gives it, or later where no rewrite put in what
+// A model, with this graph for its own, whose graphs have operators of ONNX's domains only: as load_onnx gives it, or later where no rewrite put in what
 // ONNX lacks (Node::epilogue, inlined If, bodies). Throws EVN_ERROR_UNSUPPORTED naming the node where one did, and
 // EVN_ERROR_LIMIT where the model would have 2 GiB or more, which no protobuf message may.
-SavedModel save_onnx(const Model& model);
+SavedModel save_onnx(const Model& model, const Graph& graph);
+inline SavedModel save_onnx(const Model& model) { return save_onnx(model, model.graph); }
 
 // Writes the file so that a reader sees the old one or the whole new one. Throws EVN_ERROR_IO, EVN_ERROR_OUT_OF_MEMORY.
 void write_model_file(const std::string& path, const SavedModel& model);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string_view>
 
+#include "graph/subgraphs.h"
 #include "ops/infra/numeric.h"
 #include "quant/graph_writer.h"
 #include "quant/keep.h"
@@ -57,7 +59,8 @@ class Converter {
  public:
   Converter(Graph& graph, const QuantScheme& scheme, DType half, const LedgerPtr& ledger)
       : graph_(graph), scheme_(scheme), half_(half), writer_(graph, ledger) {
-    halves_.assign(graph.values.size(), kNoValue);
+    halves_.resize(graph.values.size());
+    regions_ = value_regions(graph);
     needs_cast_.assign(graph.values.size(), false);
   }
 
@@ -66,6 +69,7 @@ class Converter {
     graph_.nodes.clear();
     for (std::size_t i = 0; i < old.size(); ++i) {
       const bool converts = scheme_.nodes[i].role != QuantRole::kFloat;
+      writer_.set_region(region_ = old[i].region);
       if (!converts) {
         add_float_node(std::move(old[i]));
       } else if (half_ == DType::kBfloat16) {
@@ -74,6 +78,7 @@ class Converter {
         add_half_node(std::move(old[i]));
       }
     }
+    writer_.set_region(region_ = -1);
     for (const ValueId v : graph_.outputs) in_float(v);
     writer_.drop_unused_constants();
   }
@@ -83,7 +88,11 @@ class Converter {
   const QuantScheme& scheme_;
   const DType half_;
   GraphWriter writer_;
-  std::vector<ValueId> halves_;   // by value of the model: the same in half; for bfloat16, what a Cast makes of the weight
+  std::int32_t region_ = -1;              // of the node that is looked at
+  std::vector<std::int32_t> regions_;     // by value of the model
+  // By value of the model and region: the same in half; for bfloat16, what a Cast makes of the weight.
+  std::vector<std::map<std::int32_t, ValueId>> halves_;
+  std::map<ValueId, ValueId> constants_;  // in bfloat16
   std::vector<bool> needs_cast_;  // values of the model that half nodes make: nobody has cast them back yet
 
   bool is_float(ValueId v) const { return View(graph_).is_float(v); }
@@ -106,20 +115,25 @@ class Converter {
 
   // The value in half, cast where somebody made it float32.
   ValueId in_half(ValueId v) {
-    const std::size_t i = GraphWriter::at(v);
-    if (halves_[i] != kNoValue) return halves_[i];
-    if (writer_.value(v).constant != nullptr) return halves_[i] = add_half_constant(v);
-    halves_[i] = writer_.add_value(half_name(v), half_);
-    writer_.add_cast(writer_.value(v).name, v, halves_[i], half_);
-    return halves_[i];
+    auto& halves = halves_[GraphWriter::at(v)];
+    for (const auto& [region, half] : halves) {
+      if (region_contains(graph_, region, region_)) return half;
+    }
+    if (writer_.value(v).constant != nullptr) return halves[-1] = add_half_constant(v);
+    const ValueId half = halves[region_] = writer_.add_value(half_name(v), half_);
+    writer_.add_cast(writer_.value(v).name, v, half, half_);
+    return half;
   }
 
   // Sees to it that the model's value is there in float32.
   void in_float(ValueId v) {
     if (v == kNoValue || !needs_cast_[GraphWriter::at(v)]) return;
     needs_cast_[GraphWriter::at(v)] = false;
-    const ValueId half = halves_[GraphWriter::at(v)];
+    const std::int32_t region = regions_[GraphWriter::at(v)];
+    const ValueId half = halves_[GraphWriter::at(v)].at(region);
+    writer_.set_region(region);
     writer_.add_cast(writer_.value(half).name, half, v, DType::kFloat32);
+    writer_.set_region(region_);
   }
 
   void add_float_node(Node node) {
@@ -134,7 +148,7 @@ class Converter {
     for (ValueId& v : node.outputs) {
       if (!is_float(v)) continue;
       const ValueId made = writer_.add_value(half_name(v), half_);
-      halves_[GraphWriter::at(v)] = made;
+      halves_[GraphWriter::at(v)][region_] = made;
       needs_cast_[GraphWriter::at(v)] = true;
       v = made;
     }
@@ -144,13 +158,15 @@ class Converter {
   void widen_weight(Node node) {
     for (ValueId& v : node.inputs) {
       if (!is_float(v) || writer_.value(v).constant == nullptr || writer_.value(v).shape.rank() < 2) continue;
-      ValueId& wide = halves_[GraphWriter::at(v)];
-      if (wide == kNoValue) {
+      const auto [wide, is_new] = halves_[GraphWriter::at(v)].try_emplace(region_, kNoValue);
+      if (is_new) {
         const std::string name = writer_.value(v).name;
-        wide = writer_.add_value(name + "_float32", DType::kFloat32);
-        writer_.add_cast(name, add_half_constant(v), wide, DType::kFloat32);
+        const auto [half, is_first] = constants_.try_emplace(v, kNoValue);
+        if (is_first) half->second = add_half_constant(v);
+        wide->second = writer_.add_value(name + "_float32", DType::kFloat32);
+        writer_.add_cast(name, half->second, wide->second, DType::kFloat32);
       }
-      v = wide;
+      v = wide->second;
     }
     graph_.nodes.push_back(std::move(node));
   }
@@ -168,7 +184,7 @@ QuantScheme make_half_scheme(const Graph& graph, const std::vector<std::string>&
     const Node& node = graph.nodes[i];
     QuantNode& q = scheme.nodes[i];
     const bool product = is_product(node) || view.is_table(node);
-    if (node.inputs.empty() || node.outputs.empty() || !view.is_float(node.outputs[0]) || node.region >= 0 || node.body != nullptr) continue;
+    if (node.inputs.empty() || node.outputs.empty() || !view.is_float(node.outputs[0])) continue;
     const auto reads = [&](ValueId v) { return v != kNoValue && is_half[static_cast<std::size_t>(v)]; };
     const bool follows = may_follow(node) && std::any_of(node.inputs.begin(), node.inputs.end(), reads);
     const auto is_weight = [&](ValueId v) { return view.is_float(v) && view.is_constant(v); };

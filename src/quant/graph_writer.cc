@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "graph/subgraphs.h"
+
 namespace evn {
 namespace {
 
@@ -47,16 +49,14 @@ void GraphWriter::add_node(const char* op, const std::string& name, std::span<co
   n.name = unique(node_names_, name);
   n.op_type = op;
   n.domain = domain;
+  n.region = region_;
   n.inputs.assign(inputs.begin(), inputs.end());
   n.outputs.push_back(output);
   graph_.nodes.push_back(std::move(n));
 }
 
 void GraphWriter::set_int(const char* name, std::int64_t value) {
-  Attribute a;
-  a.name = name;
-  a.value = value;
-  graph_.nodes.back().attributes.push_back(std::move(a));
+  add_int(graph_.nodes.back(), name, value);
 }
 
 void GraphWriter::add_cast(const std::string& name, ValueId from, ValueId to, DType dtype) {

@@ -26,6 +26,9 @@ class GraphWriter {
     return add_bytes(name, DType::kFloat32, shape, numbers.data());
   }
 
+  // Of new nodes.
+  void set_region(std::int32_t region) { region_ = region; }
+
   // Behind the nodes that the graph has now.
   void add_node(const char* op, const std::string& name, std::span<const ValueId> inputs, ValueId output, const char* domain = "");
   // An attribute of the last node.
@@ -38,6 +41,7 @@ class GraphWriter {
  private:
   Graph& graph_;
   LedgerPtr ledger_;
+  std::int32_t region_ = -1;
   std::set<std::string> names_, node_names_;
 };
 

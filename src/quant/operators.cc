@@ -95,10 +95,11 @@ class Rewriter {
     std::int32_t next = only_reader(n.outputs[0]);
     *bounds = -1;
     if (next >= 0 && is_one_of(node(next), {"Relu", "Clip"})) {
+      if (node(next).region != n.region) return -1;
       *bounds = next;
       next = only_reader(node(next).outputs[0]);
     }
-    if (next < 0 || !is(node(next), "QuantizeLinear") || node(next).inputs.size() < 3) return -1;
+    if (next < 0 || !is(node(next), "QuantizeLinear") || node(next).inputs.size() < 3 || node(next).region != n.region) return -1;
     return *bounds < 0 || is_saturation(node(*bounds), node(next)) ? next : -1;
   }
 

@@ -8,9 +8,14 @@
 namespace evn {
 
 struct Probe {
-  Graph graph;                     // its outputs: of layer k the product's at 2 k, its double's at 2 k + 1
+  Graph graph;                     // its outputs
   QuantScheme scheme;              // groups have the numbers that they have in the scheme that the probe is of
-  std::vector<std::size_t> layers; // nodes of the graph that the probe is of
+  struct Layer {
+    std::size_t node = 0;                        // of the graph that the probe is of
+    ValueId product = kNoValue, twin = kNoValue; // outputs, unless the layer is in a branch or body
+    bool is_output = false;
+  };
+  std::vector<Layer> layers;
 };
 
 Probe make_probe(const Graph& graph, const QuantScheme& scheme);

@@ -1,12 +1,12 @@
 #include "quant/rewrite.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "base/error.h"
+#include "graph/subgraphs.h"
+#include "quant/graph_writer.h"
 #include "quant/layers.h"
 #include "quant/weights.h"
 
@@ -15,28 +15,32 @@ namespace {
 
 class Rewriter {
  public:
-  Rewriter(Graph& graph, QuantScheme& scheme, const RewriteOptions& options) : graph_(graph), scheme_(scheme), options_(options) {
-    for (const Value& v : graph.values) names_.insert(v.name);
-    for (const Node& n : graph.nodes) node_names_.insert(n.name);
-  }
+  Rewriter(Graph& graph, QuantScheme& scheme, const RewriteOptions& options)
+      : graph_(graph), scheme_(scheme), options_(options), writer_(graph, options.ledger) {}
 
   void run_static(std::span<const QuantParams> params) {
     params_ = params;
-    quantized_.assign(graph_.values.size(), kNoValue);
-    made_of_bytes_.assign(graph_.values.size(), false);
+    old_.resize(graph_.values.size());
+    const std::vector<std::int32_t> regions = value_regions(graph_);
+    for (std::size_t v = 0; v < old_.size(); ++v) old_[v].region = regions[v];
     std::vector<Node> old = std::move(graph_.nodes);
     graph_.nodes.clear();
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      if (!makes_bytes(scheme_.nodes[i].role)) continue;
+      for (const ValueId v : old[i].inputs) {
+        if (v != kNoValue && old[i].region == old_[at(v)].region) old_[at(v)].wanted = true;
+      }
+    }
     const std::vector<ValueId> inputs = graph_.inputs;
     for (const ValueId v : inputs) pass_through(v);
     for (std::size_t i = 0; i < old.size(); ++i) {
       Node& node = old[i];
       QuantNode& q = scheme_.nodes[i];
+      writer_.set_region(region_ = node.region);
       if (q.role == QuantRole::kProduct) replace_weight(node, q);
       divide_norm(node, static_cast<std::int32_t>(i));
       for (ValueId& v : node.inputs) {
-        if (v == kNoValue || at(v) >= quantized_.size() || quantized_[at(v)] == kNoValue) continue;
-        // Of what is made in 8 bits nobody sees more; of what is made in float32 only those who want 8 bits see these.
-        if (made_of_bytes_[at(v)] || makes_bytes(q.role)) v = quantized_[at(v)];
+        if (v != kNoValue && at(v) < old_.size() && old_[at(v)].bytes != kNoValue) v = read_of(v, makes_bytes(q.role));
       }
       const std::vector<ValueId> made = node.outputs;
       if (q.role == QuantRole::kTable) {
@@ -45,19 +49,20 @@ class Rewriter {
         continue;
       }
       for (const ValueId v : made) {
-        if (v != kNoValue) made_of_bytes_[at(v)] = makes_bytes(q.role);
+        if (v != kNoValue) old_[at(v)].made_of_bytes = makes_bytes(q.role);
       }
       graph_.nodes.push_back(std::move(node));
       for (const ValueId v : made) pass_through(v);
     }
-    drop_unused_constants();
+    writer_.drop_unused_constants();
   }
 
   void run_dynamic() {
     std::vector<Node> old = std::move(graph_.nodes);
     graph_.nodes.clear();
-    std::map<ValueId, Dynamic> made;  // a value that several products read is quantized once
+    std::map<std::pair<ValueId, std::int32_t>, Dynamic> made;  // a value that several products of a region read is quantized once
     for (std::size_t i = 0; i < old.size(); ++i) {
+      writer_.set_region(region_ = old[i].region);
       if (scheme_.nodes[i].role == QuantRole::kProduct) {
         replace_product(std::move(old[i]), scheme_.nodes[i], made);
       } else if (scheme_.nodes[i].role == QuantRole::kTable) {
@@ -66,71 +71,51 @@ class Rewriter {
         graph_.nodes.push_back(std::move(old[i]));
       }
     }
-    drop_unused_constants();
+    writer_.drop_unused_constants();
   }
 
  private:
   struct Dynamic {
     ValueId values, scale, zero;
   };
+  // A value of the graph before.
+  struct Old {
+    std::int32_t region = -1;     // of the node that makes it
+    bool wanted = false;          // somebody in that region reads it in 8 bits
+    bool made_of_bytes = false;
+    ValueId bytes = kNoValue, scale = kNoValue, zero = kNoValue;
+    std::map<std::int32_t, ValueId> back = {};  // by region: what stands for it in 8 bits and back
+  };
+  struct MadeWeight {
+    QuantizedWeight numbers;
+    std::vector<ValueId> constants;                 // inputs of a DequantizeLinear
+    std::map<std::int32_t, ValueId> back = {};  // by region
+  };
 
   Graph& graph_;
   QuantScheme& scheme_;
   const RewriteOptions& options_;
-  std::set<std::string> names_, node_names_;
+  GraphWriter writer_;
   std::span<const QuantParams> params_;
-  std::vector<bool> made_of_bytes_; // by old value
-  std::vector<ValueId> quantized_;  // by old value: what stands for it in 8 bits and back
+  std::int32_t region_ = -1;        // of new nodes
+  std::vector<Old> old_;
   // By weight, axis, the input by whose smoothing its rows are multiplied and whose scale the bias has, and the bias: its numbers, dequantized.
-  std::map<std::tuple<ValueId, int, ValueId, ValueId>, std::pair<QuantizedWeight, ValueId>> weights_;
+  std::map<std::tuple<ValueId, int, ValueId, ValueId>, MadeWeight> weights_;
 
   std::map<ValueId, std::pair<ValueId, ValueId>> tables_;  // by matrix: its bytes, and a column of scales
 
   static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
-  static std::string unique(std::set<std::string>& taken, const std::string& wanted) {
-    std::string name = wanted;
-    for (int i = 1; !taken.insert(name).second; ++i) name = wanted + "_" + std::to_string(i);
-    return name;
+  ValueId add_numbers(const std::string& name, std::span<const float> numbers, bool scalar) {
+    return writer_.add_floats(name, scalar ? Shape{} : Shape{static_cast<std::int64_t>(numbers.size())}, numbers);
+  }
+  ValueId add_zeros(const std::string& name, std::size_t count, bool scalar) {
+    const std::vector<std::int8_t> zeros(count, 0);
+    return writer_.add_bytes(name, DType::kInt8, scalar ? Shape{} : Shape{static_cast<std::int64_t>(count)}, zeros.data());
   }
 
-  ValueId add_value(const std::string& name, DType dtype) {
-    Value v;
-    v.name = unique(names_, name);
-    v.dtype = dtype;
-    graph_.values.push_back(std::move(v));
-    return static_cast<ValueId>(graph_.values.size() - 1);
-  }
-
-  ValueId add_constant(const std::string& name, WeightPtr weight) {
-    const ValueId id = add_value(name, weight->desc.dtype);
-    Value& v = graph_.values[at(id)];
-    v.has_shape = true;
-    v.shape = weight->desc.shape;
-    v.constant = std::move(weight);
-    return id;
-  }
-
-  template <typename T>
-  ValueId add_numbers(const std::string& name, DType dtype, std::span<const T> numbers, bool scalar) {
-    void* to = nullptr;
-    WeightPtr weight = make_unfilled_weight({dtype, scalar ? Shape{} : Shape{static_cast<std::int64_t>(numbers.size())}}, options_.ledger, &to);
-    std::memcpy(to, numbers.data(), numbers.size_bytes());
-    return add_constant(name, std::move(weight));
-  }
-  ValueId add_scalar(const std::string& name, float x) { return add_numbers<float>(name, DType::kFloat32, {&x, 1}, true); }
-  ValueId add_zero(const std::string& name, DType dtype, std::int32_t zero) {
-    const auto byte = static_cast<std::uint8_t>(zero);
-    return add_numbers<std::uint8_t>(name, dtype, {&byte, 1}, true);
-  }
-
-  Node& add_node(const char* op, const std::string& name, std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
-    Node n;
-    n.name = unique(node_names_, name);
-    n.op_type = op;
-    n.inputs = std::move(inputs);
-    n.outputs = std::move(outputs);
-    return graph_.nodes.emplace_back(std::move(n));
+  void add_node(const char* op, const std::string& name, std::initializer_list<ValueId> inputs, ValueId output) {
+    writer_.add_node(op, name, {inputs.begin(), inputs.size()}, output);
   }
 
   const Smoothing* smoothing_of(ValueId v) const {
@@ -152,30 +137,51 @@ class Rewriter {
       const Value& old = graph_.values[at(node.inputs[k])];
       std::vector<float> numbers = floats_of_weight(*old.constant);
       for (std::size_t c = 0; c < numbers.size(); ++c) numbers[c] /= s->factors[c];
-      node.inputs[k] = add_numbers<float>(old.name + "_smooth", DType::kFloat32, numbers, false);
+      node.inputs[k] = add_numbers(old.name + "_smooth", numbers, false);
     }
   }
 
-  // Puts QuantizeLinear and DequantizeLinear behind a value that has a group.
+  // What a node of the present region reads in the place of v. Of what is made in 8 bits nobody sees more; of what is made in float32 only
+  // those who want 8 bits see these. They have a DequantizeLinear in their own region: engines make one operator of it and of theirs.
+  ValueId read_of(ValueId v, bool wants) {
+    const Old& old = old_[at(v)];
+    const bool here = region_ == old.region || !region_contains(graph_, old.region, region_);
+    if (!wants) return old.made_of_bytes ? old.back.at(old.region) : v;
+    return dequantized_in(v, here ? old.region : region_);
+  }
+
+  ValueId dequantized_in(ValueId v, std::int32_t region) {
+    const auto [it, is_new] = old_[at(v)].back.try_emplace(region, kNoValue);
+    if (!is_new) return it->second;
+    const std::string name = graph_.values[at(v)].name;
+    it->second = writer_.add_value(name + "_dequantized", DType::kFloat32);
+    add_node("DequantizeLinear", name + "_DequantizeLinear", {old_[at(v)].bytes, old_[at(v)].scale, old_[at(v)].zero}, it->second);
+    return it->second;
+  }
+
+  // Puts QuantizeLinear and, where it is of use, DequantizeLinear behind a value that has a group.
   void pass_through(ValueId v) {
-    if (v == kNoValue || at(v) >= quantized_.size() || scheme_.group[at(v)] < 0) return;
+    if (v == kNoValue || at(v) >= old_.size() || scheme_.group[at(v)] < 0) return;
+    Old& old = old_[at(v)];
+    writer_.set_region(region_ = old.region);
     const QuantParams p = params_of_value(v);
     const std::string name = graph_.values[at(v)].name;
     ValueId from = v;
     if (const Smoothing* s = smoothing_of(v); s != nullptr && s->norm < 0) {
       std::vector<float> parts;
       for (const float f : s->factors) parts.push_back(1 / f);
-      from = add_value(name + "_smooth", DType::kFloat32);
-      add_node("Mul", name + "_smooth_Mul", {v, add_numbers<float>(name + "_smooth_factors", DType::kFloat32, parts, false)}, {from});
+      from = writer_.add_value(name + "_smooth", DType::kFloat32);
+      add_node("Mul", name + "_smooth_Mul", {v, add_numbers(name + "_smooth_factors", parts, false)}, from);
     }
-    const ValueId scale = add_scalar(name + "_scale", p.scale), zero = add_zero(name + "_zero_point", options_.activation, p.zero);
-    const ValueId q = add_value(name + "_quantized", options_.activation), back = add_value(name + "_dequantized", DType::kFloat32);
-    add_node("QuantizeLinear", name + "_QuantizeLinear", {from, scale, zero}, {q});
-    add_node("DequantizeLinear", name + "_DequantizeLinear", {q, scale, zero}, {back});
-    quantized_[at(v)] = back;
+    const auto byte = static_cast<std::uint8_t>(p.zero);
+    old.scale = add_numbers(name + "_scale", {&p.scale, 1}, true);
+    old.zero = writer_.add_bytes(name + "_zero_point", options_.activation, {}, &byte);
+    old.bytes = writer_.add_value(name + "_quantized", options_.activation);
+    add_node("QuantizeLinear", name + "_QuantizeLinear", {from, old.scale, old.zero}, old.bytes);
+    if (old.wanted || old.made_of_bytes) dequantized_in(v, old.region);
   }
 
-  const std::pair<QuantizedWeight, ValueId>& weight_of(const Node& node, const QuantNode& quant, int axis) {
+  MadeWeight& weight_of(const Node& node, const QuantNode& quant, int axis) {
     const ValueId v = node.inputs[static_cast<std::size_t>(quant.weight)];
     const Smoothing* s = smoothing_of(node.inputs[0]);
     const ValueId bias = quant.bias < 0 ? kNoValue : node.inputs[static_cast<std::size_t>(quant.bias)];
@@ -189,25 +195,25 @@ class Rewriter {
       for_input_channels(node, quant, weight->desc.shape, [&](std::size_t c, std::size_t i) { numbers[i] *= s->factors[c]; });
       weight = weight_of_floats(weight->desc.shape, numbers, options_.ledger);
     }
-    QuantizedWeight& q = it->second.first;
+    QuantizedWeight& q = it->second.numbers;
     std::vector<float> least;
     if (bias != kNoValue) least = scales_for_bias(*graph_.values[at(bias)].constant, params_of_value(node.inputs[0]).scale, axis);
     q = quantize_weight(*weight, axis, options_.ledger, least);
-    it->second.second = dequantized(name, q.values, q.scales, axis, true);
+    it->second.constants = add_constants(name, q.values, q.scales, axis < 0, true);
     return it->second;
   }
 
+  std::vector<ValueId> add_constants(const std::string& name, const WeightPtr& values, std::span<const float> scales, bool one, bool with_zero) {
+    std::vector<ValueId> inputs{writer_.add_constant(name + "_quantized", values), add_numbers(name + "_scale", scales, one)};
+    if (with_zero) inputs.push_back(add_zeros(name + "_zero_point", scales.size(), one));
+    return inputs;
+  }
+
   // A constant through DequantizeLinear; axis < 0: one scale.
-  ValueId dequantized(const std::string& name, const WeightPtr& values, std::span<const float> scales, int axis, bool with_zero) {
-    const bool one = axis < 0;
-    std::vector<ValueId> inputs{add_constant(name + "_quantized", values), add_numbers<float>(name + "_scale", DType::kFloat32, scales, one)};
-    if (with_zero) {
-      const std::vector<std::int8_t> zeros(scales.size(), 0);
-      inputs.push_back(add_numbers<std::int8_t>(name + "_zero_point", DType::kInt8, zeros, one));
-    }
-    const ValueId back = add_value(name + "_dequantized", DType::kFloat32);
-    Node& n = add_node("DequantizeLinear", name + "_DequantizeLinear", std::move(inputs), {back});
-    if (!one) n.attributes.push_back({"axis", std::int64_t{axis}});
+  ValueId dequantized(const std::string& name, const std::vector<ValueId>& inputs, int axis) {
+    const ValueId back = writer_.add_value(name + "_dequantized", DType::kFloat32);
+    writer_.add_node("DequantizeLinear", name + "_DequantizeLinear", inputs, back);
+    if (axis >= 0) writer_.set_int("axis", axis);
     return back;
   }
 
@@ -221,13 +227,17 @@ class Rewriter {
     for (std::size_t c = 0; c < numbers.size(); ++c) numbers[c] += q.bias_shift[c];
     q.bias = 2;
     node.inputs.resize(3, kNoValue);
-    node.inputs[2] = add_numbers<float>(node.name + "_bias", DType::kFloat32, numbers, false);
+    node.inputs[2] = add_numbers(node.name + "_bias", numbers, false);
   }
 
   void replace_weight(Node& node, QuantNode& q) {
     shift_bias(node, q);
-    const auto& [numbers, back] = weight_of(node, q, axis_of(q));
-    node.inputs[static_cast<std::size_t>(q.weight)] = back;
+    MadeWeight& made = weight_of(node, q, axis_of(q));
+    const QuantizedWeight& numbers = made.numbers;
+    const auto [back, is_new] = made.back.try_emplace(region_, kNoValue);
+    ValueId& weight = node.inputs[static_cast<std::size_t>(q.weight)];
+    if (is_new) back->second = dequantized(graph_.values[at(weight)].name, made.constants, axis_of(q));
+    weight = back->second;
     if (q.bias < 0) return;
     const ValueId bias = node.inputs[static_cast<std::size_t>(q.bias)];
     const Value b = graph_.values[at(bias)];  // a copy: values are added
@@ -239,7 +249,8 @@ class Rewriter {
     }
     std::vector<float> scales;
     for (const float s : numbers.scales) scales.push_back(input_scale * s);
-    node.inputs[static_cast<std::size_t>(q.bias)] = dequantized(b.name, values, scales, numbers.scales.size() == 1 && axis_of(q) < 0 ? -1 : 0, false);
+    node.inputs[static_cast<std::size_t>(q.bias)] =
+        dequantized(b.name, add_constants(b.name, values, scales, axis_of(q) < 0, false), axis_of(q) < 0 ? -1 : 0);
   }
 
   // Rows of bytes times their scales.
@@ -250,61 +261,45 @@ class Rewriter {
       const std::string name = graph_.values[at(table)].name;
       const QuantizedWeight q = quantize_weight(*graph_.values[at(table)].constant, 0, options_.ledger);
       const Shape column{static_cast<std::int64_t>(q.scales.size()), 1};
-      it->second = {add_constant(name + "_quantized", q.values), add_constant(name + "_scales", weight_of_floats(column, q.scales, options_.ledger))};
+      it->second = {writer_.add_constant(name + "_quantized", q.values), writer_.add_floats(name + "_scales", column, q.scales)};
     }
-    const ValueId bytes = add_value(node.name + "_bytes", DType::kInt8), steps = add_value(node.name + "_steps", DType::kFloat32);
-    const ValueId scales = add_value(node.name + "_scales", DType::kFloat32);
-    add_node("Gather", node.name + "_bytes_Gather", {it->second.first, rows}, {bytes});
-    add_node("Gather", node.name + "_scales_Gather", {it->second.second, rows}, {scales});
-    add_node("Cast", node.name + "_Cast", {bytes}, {steps}).attributes.push_back({"to", std::int64_t{EVN_DTYPE_FLOAT32}});
-    add_node("Mul", node.name + "_Mul", {steps, scales}, {node.outputs[0]});
+    const ValueId bytes = writer_.add_value(node.name + "_bytes", DType::kInt8), steps = writer_.add_value(node.name + "_steps", DType::kFloat32);
+    const ValueId scales = writer_.add_value(node.name + "_scales", DType::kFloat32);
+    add_node("Gather", node.name + "_bytes_Gather", {it->second.first, rows}, bytes);
+    add_node("Gather", node.name + "_scales_Gather", {it->second.second, rows}, scales);
+    writer_.add_cast(node.name, bytes, steps, DType::kFloat32);
+    add_node("Mul", node.name + "_Mul", {steps, scales}, node.outputs[0]);
   }
 
-  void replace_product(Node node, const QuantNode& q, std::map<ValueId, Dynamic>& made) {
+  void replace_product(Node node, const QuantNode& q, std::map<std::pair<ValueId, std::int32_t>, Dynamic>& made) {
     const ValueId x = node.inputs[0], w = node.inputs[1], y = node.outputs[0];
-    const auto it = made.find(x);
+    const auto it = made.find({x, region_});
     Dynamic d = it == made.end() ? Dynamic{kNoValue, kNoValue, kNoValue} : it->second;
     if (it == made.end()) {
       const std::string name = graph_.values[at(x)].name;
-      d.values = add_value(name + "_quantized", DType::kUint8);
-      d.scale = add_value(name + "_scale", DType::kFloat32);
-      d.zero = add_value(name + "_zero_point", DType::kUint8);
-      add_node("DynamicQuantizeLinear", name + "_DynamicQuantizeLinear", {x}, {d.values, d.scale, d.zero});
-      made.emplace(x, d);
+      d.values = writer_.add_value(name + "_quantized", DType::kUint8);
+      d.scale = writer_.add_value(name + "_scale", DType::kFloat32);
+      d.zero = writer_.add_value(name + "_zero_point", DType::kUint8);
+      add_node("DynamicQuantizeLinear", name + "_DynamicQuantizeLinear", {x}, d.values);
+      graph_.nodes.back().outputs = {d.values, d.scale, d.zero};
+      made.emplace(std::pair{x, region_}, d);
     }
     const std::string name = graph_.values[at(w)].name;
     Weight plain = *graph_.values[at(w)].constant;
     const bool turned = node.op_type == "Gemm" && q.weight_axis == 0;
     QuantizedWeight numbers = quantize_weight(plain, options_.per_tensor ? -1 : q.weight_axis, options_.ledger);
     if (turned) numbers.values = transposed_bytes(*numbers.values, options_.ledger);
-    const std::vector<std::int8_t> zeros(numbers.scales.size(), 0);
-    const ValueId values = add_constant(name + "_quantized", numbers.values);
-    const ValueId zero = add_numbers<std::int8_t>(name + "_zero_point", DType::kInt8, zeros, options_.per_tensor);
-    const ValueId scale = add_numbers<float>(name + "_scale", DType::kFloat32, numbers.scales, options_.per_tensor);
-    const ValueId sum = add_value(node.name + "_sum", DType::kInt32), real = add_value(node.name + "_sum_float", DType::kFloat32);
-    const ValueId scales = add_value(node.name + "_scales", DType::kFloat32);
-    const ValueId product = q.bias < 0 ? y : add_value(node.name + "_product", DType::kFloat32);
-    add_node("MatMulInteger", node.name + "_MatMulInteger", {d.values, values, d.zero, zero}, {sum});
-    add_node("Cast", node.name + "_Cast", {sum}, {real}).attributes.push_back({"to", std::int64_t{EVN_DTYPE_FLOAT32}});
-    add_node("Mul", node.name + "_scales_Mul", {d.scale, scale}, {scales});
-    add_node("Mul", node.name + "_Mul", {real, scales}, {product});
-    if (q.bias >= 0) add_node("Add", node.name + "_Add", {product, node.inputs[static_cast<std::size_t>(q.bias)]}, {y});
+    const std::vector<ValueId> constants = add_constants(name, numbers.values, numbers.scales, options_.per_tensor, true);
+    const ValueId sum = writer_.add_value(node.name + "_sum", DType::kInt32), real = writer_.add_value(node.name + "_sum_float", DType::kFloat32);
+    const ValueId scales = writer_.add_value(node.name + "_scales", DType::kFloat32);
+    const ValueId product = q.bias < 0 ? y : writer_.add_value(node.name + "_product", DType::kFloat32);
+    add_node("MatMulInteger", node.name + "_MatMulInteger", {d.values, constants[0], d.zero, constants[2]}, sum);
+    writer_.add_cast(node.name, sum, real, DType::kFloat32);
+    add_node("Mul", node.name + "_scales_Mul", {d.scale, constants[1]}, scales);
+    add_node("Mul", node.name + "_Mul", {real, scales}, product);
+    if (q.bias >= 0) add_node("Add", node.name + "_Add", {product, node.inputs[static_cast<std::size_t>(q.bias)]}, y);
   }
 
-  // Constants that nobody reads any more lose their bytes.
-  void drop_unused_constants() {
-    std::vector<bool> read(graph_.values.size());
-    for (const Node& n : graph_.nodes) {
-      for (const ValueId v : n.inputs) {
-        if (v != kNoValue) read[at(v)] = true;
-      }
-    }
-    for (const ValueId v : graph_.outputs) read[at(v)] = true;
-    for (std::size_t v = 0; v < read.size(); ++v) {
-      Value& value = graph_.values[v];
-      if (!read[v]) value.constant = nullptr;
-    }
-  }
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "quant/rewrite_weights.h"
 
+#include <map>
+
 #include "quant/block_weights.h"
 #include "quant/graph_writer.h"
 #include "quant/keep.h"
@@ -23,6 +25,7 @@ class Rewriter {
     std::vector<Node> old = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (std::size_t i = 0; i < old.size(); ++i) {
+      writer_.set_region(region_ = old[i].region);
       if (scheme_.nodes[i].role != QuantRole::kProduct) {
         graph_.nodes.push_back(std::move(old[i]));
       } else if (old[i].op_type == "Gather") {
@@ -47,8 +50,10 @@ class Rewriter {
     ValueId weight;
     int how;
     ValueId ids[3] = {kNoValue, kNoValue, kNoValue};
+    std::map<std::int32_t, ValueId> dequantized = {};  // by region: what DequantizeLinear makes of them there
   };
   std::vector<Made> made_;
+  std::int32_t region_ = -1;  // of the node that is looked at
 
   // How a weight is made anew: matrices by the axis of k, and these.
   enum : int { kChannels = 2, kRows, kCutRows };
@@ -121,18 +126,23 @@ class Rewriter {
       const ValueId elements = add_laid(name + "_quantized", w, constant(weight).desc.shape, w.numbers, axis);
       const ValueId scales = writer_.add_floats(name + "_scale", numbers, laid(w.scales, w.n, axis));
       const ValueId zeros = w.bits == 4 ? add_laid(name + "_zero_point", w, numbers, w.zeros, axis) : kNoValue;
-      made.ids[0] = add_dequantize(name, elements, scales, zeros, axis);
-      writer_.set_int("block_size", w.block);
+      made.ids[0] = elements;
+      made.ids[1] = scales;
+      made.ids[2] = zeros;
     }
-    node.inputs[1] = made.ids[0];
+    node.inputs[1] = dequantized(&made, name_of(weight), axis, options_.block);
     graph_.nodes.push_back(std::move(node));
   }
 
-  ValueId add_dequantize(const std::string& name, ValueId elements, ValueId scales, ValueId zeros, int axis) {
-    const ValueId inputs[] = {elements, scales, zeros}, y = writer_.add_value(name + "_dequantized", DType::kFloat32);
-    writer_.add_node("DequantizeLinear", name + "_DequantizeLinear", {inputs, zeros == kNoValue ? 2u : 3u}, y);
+  // The weight in float32 in the region of the node that is looked at. block 0: a scale for each index along the axis.
+  ValueId dequantized(Made* made, const std::string& name, int axis, std::int64_t block) {
+    const auto [it, is_new] = made->dequantized.try_emplace(region_, kNoValue);
+    if (!is_new) return it->second;
+    it->second = writer_.add_value(name + "_dequantized", DType::kFloat32);
+    writer_.add_node("DequantizeLinear", name + "_DequantizeLinear", {made->ids, made->ids[2] == kNoValue ? 2u : 3u}, it->second);
     writer_.set_int("axis", axis);
-    return y;
+    if (block != 0) writer_.set_int("block_size", block);
+    return it->second;
   }
 
   // MatMulNBits, and an Add for the bias, which older engines do not take with it.
@@ -171,11 +181,10 @@ class Rewriter {
     if (made.ids[0] == kNoValue) {
       const std::string name = name_of(weight);
       const QuantizedWeight q = quantized(weight);
-      const ValueId elements = writer_.add_constant(name + "_quantized", q.values);
-      made.ids[0] = add_dequantize(name, elements, writer_.add_floats(name + "_scale", {static_cast<std::int64_t>(q.scales.size())}, q.scales),
-                                   kNoValue, 0);
+      made.ids[0] = writer_.add_constant(name + "_quantized", q.values);
+      made.ids[1] = writer_.add_floats(name + "_scale", {static_cast<std::int64_t>(q.scales.size())}, q.scales);
     }
-    node.inputs[1] = made.ids[0];
+    node.inputs[1] = dequantized(&made, name_of(weight), 0, 0);
     graph_.nodes.push_back(std::move(node));
   }
 
@@ -224,7 +233,6 @@ class Rewriter {
 const char* refusal_of(const Graph& graph, const Node& node) {
   const bool conv = node.op_type == "Conv", gather = node.op_type == "Gather";
   if (!node.domain.empty() || (!conv && !gather)) return nullptr;
-  if (node.region >= 0 || node.body != nullptr) return "inside a body or a branch";
   const ValueId weight = node.inputs.size() < 2 ? kNoValue : node.inputs[conv ? 1 : 0];
   if (gather) {
     if (!is_float_constant(graph, weight)) return nullptr;  // shapes and the like

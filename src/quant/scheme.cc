@@ -81,7 +81,6 @@ class Maker {
     const auto refuse = [&](const char* why) { q.reason = why; };
     if (is_kept(node, &q.reason)) return;
     if (i < options_.refused.size() && !options_.refused[i].empty()) return refuse(options_.refused[i].c_str());
-    if (node.region >= 0 || node.body != nullptr) return refuse("inside a body or a branch");
     if (conv && options_.dynamic) return refuse("a convolution; its inputs have no scale before it runs");
     if (!is_activation(node.inputs[0]) || !is_float(node.outputs[0])) return refuse("not float32");
     if (!is_constant(node.inputs[1]) || !is_float(node.inputs[1])) return refuse("its weight is computed");
@@ -112,7 +111,7 @@ class Maker {
   void find_table(std::size_t i) {
     const Node& node = graph_.nodes[i];
     QuantNode& q = s_.nodes[i];
-    if (!is_one_of(node, {"Gather"}) || node.region >= 0 || int_attribute_of(node, "axis", 0) != 0) return;
+    if (!is_one_of(node, {"Gather"}) || int_attribute_of(node, "axis", 0) != 0) return;
     if (!is_constant(node.inputs[0]) || !is_float(node.inputs[0]) || is_constant(node.inputs[1])) return;
     const Shape& table = value(node.inputs[0]).shape;
     if (table.rank() != 2 || table.elements() < kLeastTable || is_kept(node, &q.reason)) return;
@@ -158,7 +157,8 @@ class Maker {
   bool is_bounds(const Node& node) const {
     if (!is_one_of(node, {"Relu", "Clip"})) return false;
     const std::int32_t p = producer_[at(node.inputs[0])];
-    const bool alone = p >= 0 && readers_[at(node.inputs[0])].size() == 1 && !is_output_[at(node.inputs[0])];
+    const bool alone = p >= 0 && readers_[at(node.inputs[0])].size() == 1 && !is_output_[at(node.inputs[0])] &&
+                       graph_.nodes[static_cast<std::size_t>(p)].region == node.region;
     const bool bounds = std::all_of(node.inputs.begin() + 1, node.inputs.end(), [&](ValueId v) { return v == kNoValue || is_constant(v); });
     return alone && bounds && (role(p) == QuantRole::kProduct || role(p) == QuantRole::kBetween);
   }
@@ -184,7 +184,8 @@ class Maker {
   void join(std::size_t i) {
     QuantNode& q = s_.nodes[i];
     const Node& node = graph_.nodes[i];
-    if (q.role == QuantRole::kFloat && !node.inputs.empty() && !node.outputs.empty() && is_float(node.outputs[0]) && node.region < 0) {
+    const bool refused = i < options_.refused.size() && !options_.refused[i].empty();
+    if (q.role == QuantRole::kFloat && !refused && !node.inputs.empty() && !node.outputs.empty() && is_float(node.outputs[0])) {
       q.role = role_between(node, &q.reason);
       if (q.role == QuantRole::kFunction) source_[at(node.outputs[0])] = function_of(node);
     }

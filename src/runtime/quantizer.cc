@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/raise_opset.h"
+#include "graph/subgraphs.h"
 #include "quant/equalize.h"
 #include "quant/operators.h"
 #include "runtime/run_values.h"
@@ -28,6 +29,7 @@ void import_contrib(Model& model) {
 Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request) : runtime_(std::move(runtime)), request_(std::move(request)) {
   model_ = read_plain_model(runtime_, request_.source);
   request_.source.data = nullptr;
+  flatten_bodies(model_.graph);
   check_model();
   raise_to_needed_opset();
   scheme_ = calibrated_ = scheme_without({});
@@ -41,7 +43,7 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
     fail(EVN_ERROR_INVALID_ARGUMENT, "no node can be quantized%s", reasons.empty() ? ": there is no Conv, Gemm or MatMul" : reasons.c_str());
   }
   if (request_.equalize) equalized_ = equalize_layers(model_.graph, scheme_, runtime_->cpu().ledger());
-  const SavedModel plain = save_onnx(model_);  // also finds what cannot be saved before anybody calibrates
+  const SavedModel plain = save_flat(model_);  // also finds what cannot be saved before anybody calibrates
   float_bytes_ = plain.size;
   if (request_.mode == QuantMode::kStatic) open_observing();
 }
@@ -50,8 +52,8 @@ void Quantizer::raise_to_needed_opset() {
   std::int64_t least = kStaticOpset, wanted = kStaticOpset;
   if (request_.mode == QuantMode::kDynamic) least = kDynamicOpset;
   if (request_.mode == QuantMode::kWeights && !request_.contrib) least = wanted = kBlocksOpset;
-  if (request_.mode == QuantMode::kFloat16) return;  // as old as float32
-  if (opset_of(model_) < least) raise_opset(model_, wanted, runtime_->cpu().ledger());
+  if (request_.mode == QuantMode::kFloat16) least = wanted = 0;  // as old as float32
+  raise_opset(model_, opset_of(model_) < least ? wanted : 0, runtime_->cpu().ledger());
 }
 
 void Quantizer::check_model() const {
@@ -59,6 +61,11 @@ void Quantizer::check_model() const {
     const bool quantized = node.op_type == "QuantizeLinear" || node.op_type == "QLinearConv" || node.op_type == "QLinearMatMul";
     if (quantized) throw make_error(EVN_ERROR_UNSUPPORTED, "the model is quantized already").with_node(node.name.c_str());
   }
+}
+
+// With branches and bodies in their places again.
+SavedModel Quantizer::save_flat(const Model& model) {
+  return save_onnx(model, with_subgraphs(model.graph));
 }
 
 // The float32 model with all values that are to be seen among its outputs.
@@ -71,7 +78,12 @@ void Quantizer::open_observing() {
   observers_.assign(observed_.size(), Observer(histogram));
   Model model = model_;
   Graph& graph = model.graph;
+  const std::vector<std::int32_t> regions = value_regions(graph);
   for (const ValueId v : observed_) {
+    if (regions[static_cast<std::size_t>(v)] >= 0) {
+      output_of_.push_back(kWatched);
+      continue;
+    }
     const auto input = std::find(graph.inputs.begin(), graph.inputs.end(), v);
     if (input != graph.inputs.end()) {
       output_of_.push_back(static_cast<std::int32_t>(-1 - (input - graph.inputs.begin())));
@@ -81,9 +93,47 @@ void Quantizer::open_observing() {
     if (output == graph.outputs.end()) output = graph.outputs.insert(output, v);
     output_of_.push_back(static_cast<std::int32_t>(output - graph.outputs.begin()));
   }
+  seen_.assign(graph.regions.size(), false);
+  if (!graph.regions.empty()) {
+    watch_regions(graph);
+    Watching::import_into(model);
+  }
   SessionRequest request = in_float32();
   request.raw_outputs = columns_.empty();  // ranges do not depend on the order of elements, columns do
-  observing_ = std::make_unique<Session>(load_saved(save_onnx(model)), request);
+  observing_ = std::make_unique<Session>(load_saved(save_flat(model)), request);
+}
+
+// What lies in branches and bodies, and whether they are run at all.
+void Quantizer::watch_regions(Graph& graph) {
+  const WatchFunction see = [](void* user, std::size_t what, std::span<const ConstTensor> tensors) {
+    const Quantizer& q = *static_cast<const Quantizer*>(user);
+    if (q.pending_ == nullptr) return;
+    if (what >= q.observed_.size()) {
+      q.pending_->seen[what - q.observed_.size()] = true;
+      return;
+    }
+    const Shape& shape = tensors[0].desc.shape;
+    q.observe(*q.pending_, what, shape, {tensors[0].as<float>(), static_cast<std::size_t>(shape.elements())});
+  };
+  watching_ = std::make_unique<Watching>(*runtime_, see, this);
+  std::vector<bool> has(graph.regions.size());
+  const std::size_t nodes = graph.nodes.size();
+  for (std::size_t i = 0; i < nodes; ++i) {
+    const std::int32_t region = graph.nodes[i].region;
+    if (region < 0 || scheme_.nodes[i].role == QuantRole::kFloat || has[static_cast<std::size_t>(region)]) continue;
+    has[static_cast<std::size_t>(region)] = true;
+    const std::size_t input = scheme_.nodes[i].role == QuantRole::kTable ? 1 : 0;
+    watching_->watch_input(graph, i, input, observed_.size() + static_cast<std::size_t>(region));
+  }
+  for (std::size_t k = 0; k < observed_.size(); ++k) {
+    if (output_of_[k] == kWatched) watching_->watch_value(graph, observed_[k], k);
+  }
+}
+
+void Quantizer::observe(Pending& pending, std::size_t k, const Shape& shape, std::span<const float> elements) const {
+  if (pending.observers[k].add(elements)) return observe_columns(pending.columns, observed_[k], shape, elements);
+  fail(EVN_ERROR_INVALID_ARGUMENT, "calibration batch %llu: value \"%s\" has elements that are NaN or infinite",
+       static_cast<unsigned long long>(batches_ + 1), model_.graph.values[static_cast<std::size_t>(observed_[k])].name.c_str());
 }
 
 ModelPtr Quantizer::load_saved(const SavedModel& saved) const {
@@ -110,37 +160,51 @@ void Quantizer::add_batch(std::span<const RunValue> inputs) {
   if (shapes != observed_shapes_) observed_outputs_.assign(observing_->graph().outputs.size(), {});
   observed_shapes_.clear();
   std::vector<RunValue>& outputs = observed_outputs_;
+  Pending pending;
+  const auto run = [&] {
+    pending = {observers_, columns_, seen_};
+    pending_ = &pending;
+    try {
+      observing_->run(inputs, outputs, request);
+    } catch (...) {
+      pending_ = nullptr;
+      throw;
+    }
+    pending_ = nullptr;
+  };
   try {
-    observing_->run(inputs, outputs, request);
+    run();
   } catch (const Error&) {  // shapes that depend on data may be others this time
     if (std::none_of(outputs.begin(), outputs.end(), [](const RunValue& v) { return static_cast<bool>(v); })) throw;
     outputs.assign(outputs.size(), {});
-    observing_->run(inputs, outputs, request);
+    run();
   }
   observed_shapes_ = std::move(shapes);
-  std::vector<Observer> next = observers_;
-  std::map<ValueId, ColumnRanges> columns = columns_;
   for (std::size_t k = 0; k < observed_.size(); ++k) {
     const std::int32_t o = output_of_[k];
+    if (o == kWatched) continue;
     const RunValue& value = o < 0 ? inputs[static_cast<std::size_t>(-1 - o)] : outputs[static_cast<std::size_t>(o)];
     if (!is_float_on_host(value)) fail(EVN_ERROR_INVALID_ARGUMENT, "calibration inputs must lie on the CPU");
-    if (next[k].add(floats_of(*value.tensor))) {
-      observe_columns(columns, observed_[k], *value.tensor);
-      continue;
-    }
-    fail(EVN_ERROR_INVALID_ARGUMENT, "calibration batch %llu: value \"%s\" has elements that are NaN or infinite",
-         static_cast<unsigned long long>(batches_ + 1), model_.graph.values[static_cast<std::size_t>(observed_[k])].name.c_str());
+    observe(pending, k, value.tensor->desc().shape, floats_of(*value.tensor));
   }
   if (request_.correct_bias) keep_batch(inputs);
-  observers_ = std::move(next);
-  columns_ = std::move(columns);
+  observers_ = std::move(pending.observers);
+  columns_ = std::move(pending.columns);
+  seen_ = std::move(pending.seen);
   ++batches_;
 }
 
 QuantScheme Quantizer::scheme_without(const std::vector<std::string>& refused) const {
   if (request_.mode == QuantMode::kWeights) return make_weight_scheme(model_.graph, request_.keep, weight_options());
   if (is_half()) return make_half_scheme(model_.graph, request_.keep, half_type());
-  QuantScheme scheme = make_scheme(model_.graph, {request_.keep, request_.dynamic, refused});
+  SchemeOptions options{request_.keep, request_.dynamic, refused};
+  for (std::size_t i = 0; batches_ > 0 && i < model_.graph.nodes.size(); ++i) {
+    const std::int32_t region = model_.graph.nodes[i].region;
+    if (region < 0 || seen_[static_cast<std::size_t>(region)]) continue;
+    options.refused.resize(model_.graph.nodes.size());
+    options.refused[i] = "not seen in calibration";
+  }
+  QuantScheme scheme = make_scheme(model_.graph, options);
   for (const auto& [node, shift] : bias_shifts_) scheme.nodes[node].bias_shift = shift;
   return scheme;
 }
@@ -191,7 +255,7 @@ Quantizer::Candidate Quantizer::build(QuantScheme scheme) const {
     if (request_.operators && use_byte_operators(&model.graph, runtime_->cpu().ledger())) import_contrib(model);
   }
   model.producer = "evener";
-  SavedModel saved = save_onnx(model);
+  SavedModel saved = save_flat(model);
   ModelPtr loaded = load_saved(saved);
   return {std::move(scheme), std::move(saved), std::move(loaded)};
 }
@@ -200,6 +264,7 @@ const ModelPtr& Quantizer::finish_locked() {
   if (quantized_ != nullptr) return quantized_;
   if (request_.mode == QuantMode::kStatic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
   progress("quantize", 0, 1);
+  scheme_ = scheme_without(refused_);
   refine();
   smoothed_ = options_of(scheme_).smoothing.size();
   Candidate made = build(scheme_);
@@ -207,12 +272,13 @@ const ModelPtr& Quantizer::finish_locked() {
   scheme_ = std::move(made.scheme);
   quantized_ = std::move(made.model);
   observing_ = nullptr;
+  watching_ = nullptr;
   observed_outputs_.clear();
   return quantized_;
 }
 
 Session& Quantizer::float_session() {
-  if (float_session_ == nullptr) float_session_ = std::make_unique<Session>(load_saved(save_onnx(model_)), in_float32());
+  if (float_session_ == nullptr) float_session_ = std::make_unique<Session>(load_saved(save_flat(model_)), in_float32());
   return *float_session_;
 }
 

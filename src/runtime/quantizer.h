@@ -2,6 +2,7 @@
 // nodes, and holds it against the float32 one. The numbers are made in quant/, the file in model/save.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "quant/rewrite.h"
 #include "quant/rewrite_weights.h"
 #include "runtime/session.h"
+#include "runtime/watch.h"
 
 namespace evn {
 
@@ -83,6 +85,12 @@ class Quantizer {
     Closeness closeness;                          // alone: with float32 inputs
     std::uint64_t float_ns = 0, quantized_ns = 0;  // of a run, with a share of the conversions around it; 0: not measured
   };
+  // What a batch adds, if it runs to its end.
+  struct Pending {
+    std::vector<Observer> observers;
+    std::map<ValueId, ColumnRanges> columns;
+    std::vector<bool> seen;
+  };
   // What a scheme comes to.
   struct Candidate {
     QuantScheme scheme;
@@ -93,7 +101,7 @@ class Quantizer {
   std::shared_ptr<Runtime> runtime_;
   QuantizerRequest request_;
   mutable std::mutex mutex_;
-  Model model_;                        // float32
+  Model model_;                        // float32; branches and bodies among the other nodes (graph/subgraphs.h)
   QuantScheme scheme_;
   QuantScheme calibrated_;             // the first one, to which observers belong
   std::vector<ValueId> observed_;
@@ -104,10 +112,15 @@ class Quantizer {
   std::map<std::size_t, std::vector<float>> bias_shifts_;  // by node
   bool refined_ = false;               // biases have been corrected
   std::vector<RunValue> last_batch_;   // copies, for that
-  std::vector<std::int32_t> output_of_;  // by position in observed_: output of the observing session; -1: -1 - its graph input
+  // By position in observed_: output of the observing session; -1 - its graph input; kWatched: it is in a branch or body.
+  static constexpr std::int32_t kWatched = INT32_MIN;
+  std::vector<std::int32_t> output_of_;
+  std::unique_ptr<Watching> watching_;  // of these, by position, and behind them by region of whether it runs
   std::unique_ptr<Session> observing_;  // until finish
   std::vector<RunValue> observed_outputs_;
   std::vector<TensorDesc> observed_shapes_;  // of the inputs for which these are
+  std::vector<bool> seen_;              // by region: a batch went there
+  Pending* pending_ = nullptr;          // what the batch that is being run adds
   std::uint64_t batches_ = 0;
   std::optional<SavedModel> saved_;
   ModelPtr quantized_;
@@ -122,11 +135,14 @@ class Quantizer {
 
   void check_model() const;
   void raise_to_needed_opset();
+  void watch_regions(Graph& graph);
+  void observe(Pending& pending, std::size_t k, const Shape& shape, std::span<const float> elements) const;
   WeightOptions weight_options() const {
     return {request_.weight_bits, request_.block_size, request_.contrib, runtime_->cpu().ledger()};
   }
   bool is_half() const { return request_.mode == QuantMode::kFloat16 || request_.mode == QuantMode::kBfloat16; }
   DType half_type() const { return request_.mode == QuantMode::kFloat16 ? DType::kFloat16 : DType::kBfloat16; }
+  static SavedModel save_flat(const Model& model);
   void open_observing();
   ModelPtr load_saved(const SavedModel& saved) const;
   void progress(const char* what, std::uint64_t done, std::uint64_t total) const;
@@ -139,7 +155,7 @@ class Quantizer {
 
   // quantizer_refine.cc
   void keep_batch(std::span<const RunValue> inputs);
-  void observe_columns(std::map<ValueId, ColumnRanges>& columns, ValueId v, const Tensor& tensor) const;
+  void observe_columns(std::map<ValueId, ColumnRanges>& columns, ValueId v, const Shape& shape, std::span<const float> elements) const;
   void refine();
 
   // quantizer_report.cc
@@ -149,7 +165,8 @@ class Quantizer {
   // quantizer_guard.cc
   std::vector<std::size_t> products() const, quantized_layers() const;
   void take_back(std::span<const std::size_t> nodes, const std::string& reason);
-  std::vector<RunValue> run_probe(std::span<const RunValue> inputs, std::vector<std::size_t>* layers) const;
+  using ProbeVisit = std::function<void(std::size_t node, const Shape& shape, std::span<const float> expected, std::span<const float> got)>;
+  void run_probe(std::span<const RunValue> inputs, const ProbeVisit& visit) const;
   void probe_layers(std::span<const RunValue> inputs);
   double worst_cosine(const Candidate& candidate, std::span<const RunValue> inputs, std::span<const RunValue> expected) const;
   void guard_error(std::span<const RunValue> inputs);

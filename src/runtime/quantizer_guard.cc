@@ -65,6 +65,7 @@ void Quantizer::guard(std::span<const RunValue> inputs, const GuardBudget& budge
   if (request_.mode > QuantMode::kDynamic) fail(EVN_ERROR_WRONG_STATE, "only static and dynamic quantization have a guard");
   if (!request_.dynamic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
   progress("guard", guarded_batches_, 0);
+  scheme_ = scheme_without(refused_);
   refine();
   const QuantScheme scheme = scheme_;
   const std::vector<std::string> refused = refused_;
@@ -85,8 +86,8 @@ void Quantizer::guard(std::span<const RunValue> inputs, const GuardBudget& budge
 
 // ----------------------------------------------------------------------------------------------------------- error --
 
-// Outputs 2 k and 2 k + 1: what layer k, a node, makes in float32 and in 8 bits of the same inputs.
-std::vector<RunValue> Quantizer::run_probe(std::span<const RunValue> inputs, std::vector<std::size_t>* layers) const {
+// Calls visit with what each layer, a node, makes in float32 and in 8 bits of the same inputs: as often as it is run.
+void Quantizer::run_probe(std::span<const RunValue> inputs, const ProbeVisit& visit) const {
   Probe probe = make_probe(model_.graph, scheme_);
   Model model = model_;
   RewriteOptions options = options_of(scheme_);
@@ -98,16 +99,34 @@ std::vector<RunValue> Quantizer::run_probe(std::span<const RunValue> inputs, std
     rewrite_static(&probe.graph, &probe.scheme, numbers, options);
   }
   model.graph = std::move(probe.graph);
-  *layers = std::move(probe.layers);
-  Session session(load_saved(save_onnx(model)), in_float32());
-  return run_once(session, inputs);
+  std::pair<const ProbeVisit*, const Probe*> seer{&visit, &probe};
+  const WatchFunction see = [](void* user, std::size_t k, std::span<const ConstTensor> tensors) {
+    const auto& [to, from] = *static_cast<decltype(seer)*>(user);
+    const auto floats = [](const ConstTensor& t) { return std::span(t.as<float>(), static_cast<std::size_t>(t.desc.shape.elements())); };
+    (*to)(from->layers[k].node, tensors[0].desc.shape, floats(tensors[0]), floats(tensors[1]));
+  };
+  const Watching watching(*runtime_, see, &seer);
+  for (std::size_t k = 0; k < probe.layers.size(); ++k) {
+    const Probe::Layer& layer = probe.layers[k];
+    if (!layer.is_output) watching.watch_value(model.graph, layer.product, k, layer.twin);
+  }
+  Watching::import_into(model);
+  Session session(load_saved(save_flat(model)), in_float32());
+  const std::vector<RunValue> outputs = run_once(session, inputs);
+  std::size_t next = 0;
+  for (const Probe::Layer& layer : probe.layers) {
+    if (!layer.is_output) continue;
+    const RunValue &expected = outputs[next], &got = outputs[next + 1];
+    next += 2;
+    visit(layer.node, expected.tensor->desc().shape, floats_of(*expected.tensor), floats_of(*got.tensor));
+  }
 }
 
 // Adds what each layer alone loses to its figures.
 void Quantizer::probe_layers(std::span<const RunValue> inputs) {
-  std::vector<std::size_t> layers;
-  const std::vector<RunValue> outputs = run_probe(inputs, &layers);
-  for (std::size_t k = 0; k < layers.size(); ++k) add_closeness(outputs[2 * k], outputs[2 * k + 1], &layers_[layers[k]].closeness);
+  run_probe(inputs, [&](std::size_t node, const Shape& shape, std::span<const float> expected, std::span<const float> got) {
+    layers_[node].closeness.add(expected, got, shape.rank() == 0 ? 1 : static_cast<std::size_t>(shape[shape.rank() - 1]));
+  });
 }
 
 double Quantizer::worst_cosine(const Candidate& candidate, std::span<const RunValue> inputs, std::span<const RunValue> expected) const {

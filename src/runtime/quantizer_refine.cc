@@ -7,20 +7,27 @@
 namespace evn {
 namespace {
 
-// Mean of expected - got over all but one axis.
-std::vector<float> mean_difference(const Tensor& expected, const Tensor& got, int axis) {
-  const Shape& shape = expected.desc().shape;
-  const std::span<const float> a = floats_of(expected), b = floats_of(got);
-  const std::int64_t inner = shape.elements(axis + 1, shape.rank()), channels = shape[axis];
-  std::vector<double> sums(static_cast<std::size_t>(channels));
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    sums[static_cast<std::size_t>(static_cast<std::int64_t>(i) / inner % channels)] += static_cast<double>(a[i]) - static_cast<double>(b[i]);
+// Of expected - got over all but one axis.
+struct MeanDifference {
+  std::vector<double> sums;
+  std::size_t elements = 0;
+
+  void add(const Shape& shape, std::span<const float> a, std::span<const float> b, int axis) {
+    const std::int64_t inner = shape.elements(axis + 1, shape.rank()), channels = shape[axis];
+    sums.resize(static_cast<std::size_t>(channels));
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      sums[static_cast<std::size_t>(static_cast<std::int64_t>(i) / inner % channels)] += static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    }
+    elements += a.size();
   }
-  std::vector<float> mean;
-  const double count = static_cast<double>(a.size()) / static_cast<double>(std::max<std::int64_t>(channels, 1));
-  for (const double s : sums) mean.push_back(count > 0 ? static_cast<float>(s / count) : 0.0f);
-  return mean;
-}
+
+  std::vector<float> mean() const {
+    std::vector<float> mean;
+    const double count = static_cast<double>(elements) / static_cast<double>(sums.size());
+    for (const double s : sums) mean.push_back(static_cast<float>(s / count));
+    return mean;
+  }
+};
 
 }  // namespace
 
@@ -36,26 +43,24 @@ void Quantizer::keep_batch(std::span<const RunValue> inputs) {
   last_batch_ = std::move(copies);
 }
 
-void Quantizer::observe_columns(std::map<ValueId, ColumnRanges>& columns, ValueId v, const Tensor& tensor) const {
+void Quantizer::observe_columns(std::map<ValueId, ColumnRanges>& columns, ValueId v, const Shape& shape,
+                                std::span<const float> elements) const {
   const auto it = columns.find(v);
-  const Shape& shape = tensor.desc().shape;
   if (it == columns.end() || shape.rank() == 0) return;
   // A value whose last dimension changes cannot go into one matrix: a run would have failed.
-  EVN_CHECK(it->second.add(floats_of(tensor), static_cast<std::size_t>(shape[shape.rank() - 1])));
+  EVN_CHECK(it->second.add(elements, static_cast<std::size_t>(shape[shape.rank() - 1])));
 }
 
 // Once, before the first model is built.
 void Quantizer::refine() {
   if (refined_ || last_batch_.empty()) return;
-  std::vector<std::size_t> layers;
-  const std::vector<RunValue> outputs = run_probe(last_batch_, &layers);
+  std::map<std::size_t, MeanDifference> differences;
+  run_probe(last_batch_, [&](std::size_t layer, const Shape& shape, std::span<const float> expected, std::span<const float> got) {
+    if (model_.graph.nodes[layer].op_type == "MatMul" || expected.empty()) return;
+    differences[layer].add(shape, expected, got, 1);
+  });
   std::map<std::size_t, std::vector<float>> shifts;
-  for (std::size_t k = 0; k < layers.size(); ++k) {
-    const Node& node = model_.graph.nodes[layers[k]];
-    const Tensor &expected = *outputs[2 * k].tensor, &got = *outputs[2 * k + 1].tensor;
-    if (node.op_type == "MatMul" || expected.desc().shape.elements() == 0) continue;
-    shifts.emplace(layers[k], mean_difference(expected, got, 1));
-  }
+  for (const auto& [layer, difference] : differences) shifts.emplace(layer, difference.mean());
   bias_shifts_ = std::move(shifts);
   scheme_ = scheme_without(refused_);
   last_batch_.clear();

@@ -138,6 +138,40 @@ TEST_F(QuantizerFaultTest, AllocationsThatFailInModesWithoutCalibrationAreAStatu
   }
 }
 
+// A product in a branch that is taken, in one that is not, and in a Loop's body.
+std::string network_with_branches() {
+  std::vector<float> square(64);
+  for (std::size_t i = 0; i < square.size(); ++i) square[i] = 0.03f * static_cast<float>(i % 11) - 0.1f;
+  const auto product = [&](OnnxWriter& w, const char* from, const char* weight, const char* to) {
+    w.add_initializer(weight, {8, 8}, square).add_node("MatMul", {from, weight}, {to}, {}, to);
+  };
+  OnnxWriter yes(13), no(13), body(13), w(13);
+  product(yes, "h", "a", "ya");
+  product(no, "h", "b", "yb");
+  yes.add_output("ya");
+  no.add_output("yb");
+  body.add_input("i", kI64, {}).add_input("go", kBool, {}).add_input("state", kF32, {1, 3, 8, 8}).add_output("on", kBool).add_output("next");
+  product(body, "state", "c", "made");
+  body.add_node("Add", {"made", "h"}, {"next"}).add_node("Identity", {"go"}, {"on"});
+  w.add_input("x", kF32, {1, 3, 8, 8}).add_output("out");
+  product(w, "x", "w", "h");
+  w.add_initializer("zero", {}, std::vector<float>{-1e9f}).add_initializer("turns", {}, std::vector<std::int64_t>{2});
+  w.add_node("ReduceSum", {"x"}, {"s"}, {{"keepdims", 0}}).add_node("Greater", {"s", "zero"}, {"c0"});
+  w.add_node("If", {"c0"}, {"y"}, {Attr::graph("then_branch", yes.graph()), Attr::graph("else_branch", no.graph())}, "choice");
+  w.add_node("Loop", {"turns", "", "y"}, {"out"}, {Attr::graph("body", body.graph())}, "turning");
+  return w.serialize();
+}
+
+TEST_F(QuantizerFaultTest, AllocationsThatFailAmongBranchesAndBodiesAreAStatus) {
+  std::ofstream(from, std::ios::binary) << network_with_branches();
+  for (const auto& [mode, guarded, step] : {std::tuple{EVN_QUANTIZE_STATIC, true, 97}, std::tuple{EVN_QUANTIZE_DYNAMIC, false, 23},
+                                            std::tuple{EVN_QUANTIZE_FLOAT16, false, 23}}) {
+    ASSERT_EQ(quantize(from, to, guarded, &error, mode), EVN_OK) << error.message;
+    want = bytes_of_file(to);
+    EXPECT_GT(fail_each(Seam::kAlloc, step, EVN_ERROR_OUT_OF_MEMORY, guarded, mode), 1000);
+  }
+}
+
 TEST_F(QuantizerFaultTest, FileCallsThatFailAreAStatusAndTheOldFileStays) { EXPECT_GT(fail_each(Seam::kIo, 1, EVN_ERROR_IO), 4); }
 
 }  // namespace

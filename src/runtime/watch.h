@@ -1,0 +1,36 @@
+// Looking at values while a model runs, also where they cannot be outputs: in branches and bodies. A node of an operator that models do
+// not have stands in the way of the value, hands it on as it is, and calls back.
+#pragma once
+
+#include "runtime/runtime.h"
+
+namespace evn {
+
+inline constexpr const char kQuantizerDomain[] = "evener.quantizer";
+
+// The number that the node was made with, and what it reads. Not called by two threads at once. What it throws ends the run.
+using WatchFunction = void (*)(void* user, std::size_t what, std::span<const ConstTensor> tensors);
+
+class Watching {
+ public:
+  // Nodes of models that are loaded into this runtime, which must live longer, call `function` as long as this object is there.
+  Watching(Runtime& runtime, WatchFunction function, void* user);
+  ~Watching();
+  Watching(const Watching&) = delete;
+  Watching& operator=(const Watching&) = delete;
+
+  // Puts a node between the value's maker and its readers. It also reads `beside`, unless that is kNoValue.
+  void watch_value(Graph& graph, ValueId v, std::size_t what, ValueId beside = kNoValue) const;
+  // Puts a node in front of an input of a node.
+  void watch_input(Graph& graph, std::size_t node, std::size_t input, std::size_t what) const;
+  // So that the model may have such nodes.
+  static void import_into(Model& model);
+
+ private:
+  const CustomOp* op_ = nullptr;
+  std::int64_t id_ = 0;
+
+  void add_node(Graph& graph, std::int32_t region, std::vector<ValueId> inputs, ValueId output, std::size_t what) const;
+};
+
+}  // namespace evn
