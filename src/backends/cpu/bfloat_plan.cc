@@ -87,7 +87,7 @@ std::int64_t bfloat_pieces(const simd_bfloat_dot::Loops& loops, const DotWork& w
 ProductTiling tile_bfloat(const simd_bfloat_dot::Loops& loops, const DotWork& w) {
   const std::int64_t m = std::max<std::int64_t>(1, w.m), n = std::max<std::int64_t>(1, w.n);
   const std::int64_t pieces = bfloat_pieces(loops, w);
-  const std::int64_t most_rows = std::max(kRowStep, kDotRowsBytes / 2 / std::max<std::int64_t>(1, w.k) / kRowStep * kRowStep);
+  const std::int64_t most_rows = std::max(kRowStep, (has_large_l2() ? 1344 << 10 : kDotRowsBytes) / 2 / std::max<std::int64_t>(1, w.k) / kRowStep * kRowStep);
   std::int64_t row_tiles = ceil_div(m, most_rows), column_tiles = 1;
   if (n > m) {
     column_tiles = std::min(ceil_div(pieces, row_tiles), ceil_div(n, kDotColumnStep));
