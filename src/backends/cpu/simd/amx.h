@@ -1,0 +1,277 @@
+// Products by matrix tiles (AMX), the same loop for bytes and for bfloat16: blocks of 2 x 2 tiles of 16 x 16 sums, which read four
+// tiles of 16 rows of 64 bytes for four products. The sums of a block are stored between the tile instructions of the next one,
+// and B is fetched ahead of them. The tiles' state is set up for each call and released at its end, so that threads of a host are
+// left as they were. Included by simd/*_avx512_amx.cc only.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/simd/vec.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+constexpr std::int64_t kTileRows = 16;
+constexpr std::int64_t kTileBytes = 1024;
+constexpr std::int64_t kBlockColumns = 2 * kLanes;
+
+// What ldtilecfg reads. Tiles 0 to 3 are sums, 4 and 5 of A, 6 and 7 of B.
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1, start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t rows[16] = {};
+};
+
+// gcc 12's intrinsics do not say what memory they read.
+template <int Number>
+inline void load_tile(const void* p, std::int64_t step) {
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(step), "i"(Number) : "memory");
+}
+template <int Number>
+inline void store_tile(void* p, std::int64_t step) {
+  __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(step), "i"(Number) : "memory");
+}
+template <int Number>
+inline void zero_tile() {
+  __asm__ volatile("tilezero %%tmm%c0" ::"i"(Number));
+}
+
+inline std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+// Kind has Tile, Element (of A and B), Sum, kTileK, dot<C, A, B>() for numbers of tiles, Store, which is made of a Tile and stores
+// some rows of sums, kBlockColumns apart, and the logarithm of the number of parts in which it does so.
+template <typename Kind>
+class AmxProduct {
+ public:
+  using Tile = typename Kind::Tile;
+  using Element = typename Kind::Element;
+  using Sum = typename Kind::Sum;
+
+  explicit AmxProduct(const Tile& tile) : t_(tile), store_(tile) {
+    per_segment_ = t_.padded / Kind::kTileK;
+    steps_ = t_.segments * per_segment_;
+    block_ = steps_ * kTileElements;
+    // A single line, of a matrix, is cut into whole panels and a rest, others evenly.
+    per_line_ = (t_.width + kTileRows - 1) / kTileRows;
+    panel_rows_ = t_.lines == 1 ? kTileRows : (t_.width + per_line_ - 1) / per_line_;
+  }
+  ~AmxProduct() { __asm__ volatile("tilerelease" ::: "memory"); }
+
+  void run() {
+    const std::int64_t row_bytes = steps_ * kTileBytes / kTileRows;
+    if (2 * kTileRows * row_bytes <= kRowsInL1 && row_bytes * t_.n <= kColumnsInL2) {
+      // C is written and residuals are read by whole rows.
+      for (Panel next; next.line < t_.lines;) {
+        Group g = group_from(&next, 2);
+        for (; g.column < t_.n; g.column += kBlockColumns) multiply_group(g);
+      }
+    } else {
+      for (std::int64_t column = 0; column < t_.n; column += kBlockColumns) {
+        for (Panel next; next.line < t_.lines;) {
+          Group g = group_from(&next, kGroup);
+          g.column = column;
+          multiply_group(g);
+        }
+      }
+    }
+    store_waiting(waiting_.rows());
+  }
+
+ private:
+  static constexpr std::int64_t kTileElements = kTileBytes / std::int64_t{sizeof(Element)};
+  static constexpr std::int64_t kSumStep = kBlockColumns * std::int64_t{sizeof(Sum)};
+  static constexpr std::int64_t kPanelSums = kTileRows * kBlockColumns;
+  static constexpr std::int64_t kSlots = 3;        // of sums of two panels: 12 KB of the stack
+  static constexpr std::int64_t kGroup = 2 * kSlots;
+  static constexpr std::int64_t kBlockSteps = 12;  // of k, in which two blocks of columns of B stay in the first-level cache
+  static constexpr std::int64_t kRowsInL1 = 24 << 10, kColumnsInL2 = 768 << 10;
+
+  struct Panel {
+    std::int64_t rows = 0, line = 0, x = 0;
+  };
+
+  // Panels by two blocks of columns. The panel behind an odd number of them has no rows.
+  struct Group {
+    Panel panels[kGroup];
+    std::int64_t count = 0, column = 0;
+    bool is_first = false;
+  };
+
+  // A part of k: steps of kTileK, counted over all segments.
+  struct Block {
+    std::int64_t first, last;
+    const Element* b;  // of the columns, from the first step on
+  };
+
+  // Two panels, of which the second may be empty, by some columns.
+  struct Sums {
+    Panel first, second;
+    std::int64_t column = 0, columns = 0;
+    Sum* sums = nullptr;
+
+    std::int64_t rows() const { return first.rows + second.rows; }
+  };
+
+  // What of B is fetched into the second-level cache meanwhile: `lines` of memory of each block of columns in each step.
+  struct Ahead {
+    const char *at = nullptr, *end = nullptr;
+    std::int64_t lines = 0;
+  };
+
+  // Up to `most` panels, of which `next` is where the first one begins.
+  __attribute__((noinline, noclone)) Group group_from(Panel* next, std::int64_t most) const {
+    Group g;
+    g.is_first = next->line == 0 && next->x == 0;
+    for (; g.count < most && next->line < t_.lines; ++g.count) {
+      next->rows = lesser(t_.width - next->x, panel_rows_);
+      g.panels[g.count] = *next;
+      next->x += panel_rows_;
+      if (next->x >= t_.width) *next = {0, next->line + 1, 0};
+    }
+    return g;
+  }
+  const Element* rows_of(const Panel& p) const { return t_.a + p.line * t_.line_step + p.x * t_.lda; }
+
+  __attribute__((noinline)) void multiply_group(const Group& g) {
+    const std::int64_t blocks = steps_ <= kBlockSteps ? 1 : (steps_ + kBlockSteps - 1) / kBlockSteps;
+    const auto* const b = reinterpret_cast<const Element*>(t_.b) + g.column / kLanes * block_;
+    for (std::int64_t i = 0, first = 0; i < blocks; ++i) {
+      const bool ends = i + 1 == blocks;
+      const std::int64_t last = ends ? steps_ : steps_ * (i + 1) / blocks;
+      ahead_ = Ahead{};
+      if (g.is_first && (!ends || g.column + kBlockColumns < t_.n)) {
+        const std::int64_t bytes = (ends ? steps_ / blocks : steps_ * (i + 2) / blocks - last) * kTileBytes;
+        const std::int64_t turns = (g.count + 1) / 2 * (last - first);
+        ahead_.at = reinterpret_cast<const char*>(ends ? b + 2 * block_ : b + last * kTileElements);
+        ahead_.end = ahead_.at + bytes;
+        ahead_.lines = (bytes / 64 + turns - 1) / turns;
+      }
+      for (std::int64_t p = 0; p < g.count; p += 2) multiply_pair(g, p, {first, last, b + first * kTileElements});
+      first = last;
+    }
+    slot_ = (slot_ + (g.count + 1) / 2) % kSlots;
+  }
+
+  void multiply_pair(const Group& g, std::int64_t p, const Block& block) {
+    const Sums next = {g.panels[p], g.panels[p + 1], g.column, lesser(t_.n - g.column, kBlockColumns),
+                       sums_ + (slot_ + p / 2) % kSlots * 2 * kPanelSums};
+    configure(next.first.rows, next.second.rows);
+    multiply(next, block);
+    if (block.last == steps_) {
+      waiting_ = next;
+      stored_ = 0;
+    }
+  }
+
+  // Rows of the first and of the second tile of A. It takes as long as five steps.
+  void configure(std::int64_t first, std::int64_t second) {
+    if (first == rows0_ && (second == rows1_ || second == 0)) return;
+    rows0_ = first;
+    rows1_ = second > 0 ? second : rows1_;
+    TileConfig config;
+    for (int i = 0; i < 8; ++i) config.row_bytes[i] = 64;
+    config.rows[0] = config.rows[1] = config.rows[4] = static_cast<std::uint8_t>(rows0_);
+    config.rows[2] = config.rows[3] = config.rows[5] = static_cast<std::uint8_t>(rows1_);
+    config.rows[6] = config.rows[7] = kTileRows;
+    __asm__ volatile("ldtilecfg (%0)" ::"r"(&config) : "memory");
+  }
+
+  // sums += A B; the first step begins with 0. What is not there, the second panel or block of columns, is skipped.
+  __attribute__((noinline)) void multiply(const Sums& next, const Block& block) {
+    const bool two = next.second.rows > 0, wide = next.columns > kLanes;
+    Sum* const lower = next.sums + kPanelSums;
+    if (block.first == 0) {
+      zero_tile<0>();
+      zero_tile<1>();
+      zero_tile<2>();
+      zero_tile<3>();
+    } else {
+      load_tile<0>(next.sums, kSumStep);
+      if (wide) load_tile<1>(next.sums + kLanes, kSumStep);
+      if (two) load_tile<2>(lower, kSumStep);
+      if (two && wide) load_tile<3>(lower + kLanes, kSumStep);
+    }
+    const Element* const a0 = rows_of(next.first);
+    const Element* const a1 = two ? rows_of(next.second) : a0;
+    const Element* b0 = block.b;
+    const Element* b1 = b0 + block_;
+    const std::int64_t lda = t_.lda * std::int64_t{sizeof(Element)}, block_bytes = block_ * std::int64_t{sizeof(Element)};
+    const std::int64_t before = block.first == 0 ? 0 : block.first / per_segment_;
+    std::int64_t segment = before, at = block.first - before * per_segment_;
+    // What waits is stored in 2^shift parts, each after some of the steps.
+    const std::int64_t steps = block.last - block.first, waiting = waiting_.rows();
+    const int shift = waiting > 0 && steps >> Kind::kPartsLog > 0 ? Kind::kPartsLog : 0;
+    std::int64_t part = 1, part_end = block.first + (steps >> shift);
+    for (std::int64_t step = block.first; step < block.last;) {
+      const Element* p0 = a0 + t_.offsets[segment] + at * Kind::kTileK;
+      const Element* p1 = a1 + t_.offsets[segment] + at * Kind::kTileK;
+      const std::int64_t stop = lesser(lesser(step + per_segment_ - at, block.last), part_end);
+      at += stop - step;
+      for (; step < stop; ++step) {
+        load_tile<6>(b0, 64);
+        load_tile<4>(p0, lda);
+        Kind::template dot<0, 4, 6>();
+        if (wide) {
+          load_tile<7>(b1, 64);
+          Kind::template dot<1, 4, 7>();
+        }
+        for (std::int64_t line = 0; line < ahead_.lines && ahead_.at != ahead_.end; ++line, ahead_.at += 64) {
+          __builtin_prefetch(ahead_.at, 0, 2);
+          if (wide) __builtin_prefetch(ahead_.at + block_bytes, 0, 2);
+        }
+        if (two) {
+          load_tile<5>(p1, lda);
+          Kind::template dot<2, 5, 6>();
+          if (wide) Kind::template dot<3, 5, 7>();
+        }
+        p0 += Kind::kTileK;
+        p1 += Kind::kTileK;
+        b0 += kTileElements;
+        b1 += kTileElements;
+      }
+      if (at == per_segment_) {
+        ++segment;
+        at = 0;
+      }
+      if (step == part_end && shift > 0) {
+        store_waiting(waiting * part >> shift);
+        ++part;
+        part_end = block.first + (steps * part >> shift);
+      }
+    }
+    store_tile<0>(next.sums, kSumStep);
+    if (wide) store_tile<1>(next.sums + kLanes, kSumStep);
+    if (two) store_tile<2>(lower, kSumStep);
+    if (two && wide) store_tile<3>(lower + kLanes, kSumStep);
+    store_waiting(waiting);
+  }
+
+  // Stores the rows before `end` of the sums that wait.
+  __attribute__((noinline))
+  void store_waiting(std::int64_t end) {
+    const Sums& w = waiting_;
+    while (stored_ < end) {
+      const bool second = stored_ >= w.first.rows;
+      const Panel& p = second ? w.second : w.first;
+      const std::int64_t before = second ? w.first.rows : 0, row = stored_ - before, rows = lesser(end - before, p.rows) - row;
+      store_({w.sums + (second ? kPanelSums : 0) + row * kBlockColumns, rows, p.line, p.x + row, w.column, w.columns});
+      stored_ += rows;
+    }
+    if (stored_ == w.rows()) waiting_ = Sums{};
+  }
+
+  const Tile& t_;
+  const typename Kind::Store store_;
+  std::int64_t per_segment_, steps_, block_;  // steps of k; elements of a block of columns of B
+  std::int64_t per_line_, panel_rows_;
+  std::int64_t rows0_ = 0, rows1_ = 1;
+  std::int64_t slot_ = 0;    // of the group's first two panels
+  std::int64_t stored_ = 0;  // rows of those that wait
+  Ahead ahead_;
+  Sums waiting_;
+  alignas(64) Sum sums_[kGroup * kPanelSums];
+};
+
+}  // namespace
+}  // namespace evn::EVN_ISA
