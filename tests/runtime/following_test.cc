@@ -3,6 +3,7 @@
 #include "runtime/following.h"
 
 #include "tests/runtime/support.h"
+#include "tests/support/isas.h"
 
 namespace evn::test {
 namespace {
@@ -217,7 +218,7 @@ class FollowingBytesTest : public RuntimeTest {
     const std::string text = session.explain(EVN_FORMAT_TEXT);
     const std::size_t at = text.find("QLinearAdd");
     EXPECT_NE(at, std::string::npos) << text;
-    return text.substr(at, text.find('\n', at) - at).find("qlinear_conv_last") != std::string::npos;
+    return text.substr(at, text.find('\n', at) - at).find("qlinear_conv_") != std::string::npos;
   }
 
   bool check(const Form& f) {
@@ -229,6 +230,17 @@ class FollowingBytesTest : public RuntimeTest {
 
 TEST_F(FollowingBytesTest, ResidualOfUint8) { EXPECT_TRUE(check({})); }
 TEST_F(FollowingBytesTest, ResidualOfInt8) { EXPECT_TRUE(check({.is_signed = true, .conv_is_second = true})); }
+// By direct products and by transforms.
+TEST_F(FollowingBytesTest, ResidualOnEveryInstructionSet) {
+  const Isa before = integer_isa();
+  for (const Isa isa : available_isas()) {
+    SCOPED_TRACE(isa_name(isa));
+    force_isa(isa);
+    w_ = OnnxWriter(13);
+    EXPECT_TRUE(check({.is_signed = true}));
+  }
+  force_isa(before);
+}
 TEST_F(FollowingBytesTest, TheResidualIsNoBias) { EXPECT_TRUE(check({.has_bias = false})); }
 TEST_F(FollowingBytesTest, ZeroPointsThatAreNotGivenOrOthers) {
   EXPECT_TRUE(check({.has_zeros = false}));

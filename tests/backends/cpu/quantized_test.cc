@@ -53,6 +53,52 @@ TEST(QuantizedConv, CutIntoPartsOfALineIsTheReference) {
 }
 TEST(QuantizedConv, GroupsOfSeveralImagesAreTheReference) { check_conv<std::uint8_t>({3, 24, 20, 20}, {80, 12, 3, 3}, {1, 1, 1, 1}, 2, kDense); }
 
+// By transforms, where bytes are widened: lines and columns that are no whole tiles, channels that are no whole vectors, odd ones, several
+// images, edges further out than a window.
+template <typename T>
+void check_winograd(const Shape& x, const Shape& w, std::vector<std::int64_t> pads, const std::vector<T>& pixels, const std::vector<std::int8_t>& weight) {
+  KernelCheck check("QLinearConv");
+  const Shape bias{w[0]};
+  std::vector<float> scales(static_cast<std::size_t>(w[0]));
+  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.0005f + 0.0001f * static_cast<float>(i % 37);
+  check.input_of(x, pixels).input_of(Shape{}, std::vector{0.02f}, true).input_of(Shape{}, std::vector<T>{100}, true);
+  check.input_of(w, weight, true).input_of(bias, scales, true).input_of(bias, std::vector<std::int8_t>(scales.size()), true);
+  check.input_of(Shape{}, std::vector{0.02f * static_cast<float>(w[1]) / 16}, true).input_of(Shape{}, std::vector<T>{90}, true);
+  check.input_of(bias, draw<std::int32_t>(bias, 3), true).ints("pads", std::move(pads));
+  check.only({Isa::k_avx2, Isa::k_avx512}).kernel("qlinear_conv_winograd").run();
+}
+template <typename T>
+void check_winograd(const Shape& x, const Shape& w, std::vector<std::int64_t> pads) {
+  check_winograd<T>(x, w, std::move(pads), draw<T>(x, 1), draw<std::int8_t>(w, 2));
+}
+
+TEST(QuantizedConv, WinogradIsTheReference) {
+  check_winograd<std::uint8_t>({1, 64, 12, 12}, {64, 64, 3, 3}, {1, 1, 1, 1});
+  check_winograd<std::int8_t>({2, 16, 13, 15}, {16, 16, 3, 3}, {1, 1, 1, 1});
+  check_winograd<std::uint8_t>({1, 33, 30, 29}, {70, 33, 3, 3}, {0, 0, 0, 0});
+  check_winograd<std::int8_t>({1, 47, 17, 14}, {130, 47, 3, 3}, {2, 2, 0, 1});
+  check_winograd<std::uint8_t>({3, 96, 9, 12}, {100, 96, 3, 3}, {1, 1, 1, 1});
+  check_winograd<std::uint8_t>({1, 17, 14, 14}, {24, 17, 3, 3}, {5, 6, 5, 7});
+  check_winograd<std::uint8_t>({1, 32, 80, 80}, {144, 32, 3, 3}, {1, 1, 1, 1});
+}
+
+// The largest sums, which only parts of the channels hold: all weights 127, or -128, or of signs that do not end each other's sums.
+TEST(QuantizedConv, WinogradOfTheLargestSumsIsTheReference) {
+  for (const std::int64_t channels : {112, 113, 115, 116, 228, 300}) {
+    const Shape x{1, channels, 12, 13}, w{18, channels, 3, 3};
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(x.elements()), 255);
+    std::vector<std::int8_t> weight(static_cast<std::size_t>(w.elements()));
+    const std::int64_t filter = channels * 9;
+    for (std::int64_t i = 0; i < w.elements(); ++i) {
+      const std::int64_t column = i / filter, at = i % filter;
+      weight[static_cast<std::size_t>(i)] = column % 3 == 0 ? 127 : column % 3 == 1 ? -128 : at < filter / 2 ? 127 : -128;
+    }
+    check_winograd<std::uint8_t>(x, w, {1, 1, 1, 1}, pixels, weight);
+    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = i * 2654435761u >> 31 & 1u ? 255 : 0;
+    check_winograd<std::uint8_t>(x, w, {1, 1, 1, 1}, pixels, weight);
+  }
+}
+
 constexpr const char* kDepthwise = "qlinear_conv_depthwise";
 TEST(QuantizedConv, CutDepthwiseIsTheReference) {
   check_conv<std::uint8_t>({2, 70, 60, 61}, {70, 1, 3, 3}, {1, 1, 1, 1}, 70, kDepthwise);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/dot_winograd.h"
 
 namespace evn::simd_dot {
 
@@ -14,7 +15,7 @@ enum class Output : std::int32_t { kInt32, kFloat, kInt8, kUint8 };
 
 inline constexpr int kMostSegments = 64;
 inline constexpr std::int64_t kOverread = 64;  // bytes behind a row of A that may be read, where they may be anything
-inline constexpr std::int64_t kWideRows = 8;   // of A: for fewer, widening B costs more than it saves
+inline constexpr std::int64_t kWideRows = 6;   // of A: for fewer, widening B costs more than it saves
 
 // What is added to the bytes y of the result: saturate(round((y - y_zero) * y_scale + (r - r_zero) * r_scale + zero)), where r has the
 // places and the type of C. It may be C. No sum of the three comes near 2^31.
@@ -63,6 +64,7 @@ struct Loops {
   // Where A and B are better widened before they are multiplied: columns of B at a time, else 0, and how A is, flipped or not.
   int wide_columns = 0;
   void (*widen)(const std::uint8_t* from, bool flip, std::int64_t n, std::int16_t* to) = nullptr;
+  const WinogradLoops* winograd = nullptr;  // there, too
 };
 const Loops& loops(Isa isa);
 

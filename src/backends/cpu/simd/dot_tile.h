@@ -11,7 +11,7 @@
 
 #if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
 #define EVN_DOT_WORDS 1
-#include "backends/cpu/simd/dot_words.h"
+#include "backends/cpu/simd/dot_winograd_words.h"
 #endif
 
 namespace evn::EVN_ISA {
@@ -25,9 +25,11 @@ constexpr int kDotMr = 4, kDotNv = 4;  // for few rows only
 #elif defined(__AVX512VNNI__)
 constexpr int kDotMr = 6, kDotNv = 4;
 #elif defined(__AVX512F__)
-constexpr int kDotMr = 4, kDotNv = 4;
+constexpr int kDotMr = 2, kDotNv = 4;  // for few rows only
 #elif defined(__AVXVNNI__)
 constexpr int kDotMr = 6, kDotNv = 2;
+#elif defined(__AVX2__)
+constexpr int kDotMr = 2, kDotNv = 2;  // for few rows only
 #else
 constexpr int kDotMr = 4, kDotNv = 2;
 #endif
@@ -136,7 +138,10 @@ void dot_micro(const DotMicro& g) {
 using DotMicroFn = void (*)(const DotMicro&);
 #define EVN_DOT_ROW(R) {dot_micro<R, 1>, dot_micro<R, kDotNv>}
 constexpr DotMicroFn kDotMicros[kDotMr][2] = {
-    EVN_DOT_ROW(1), EVN_DOT_ROW(2), EVN_DOT_ROW(3), EVN_DOT_ROW(4),
+    EVN_DOT_ROW(1), EVN_DOT_ROW(2),
+#if !defined(EVN_DOT_WORDS)
+    EVN_DOT_ROW(3), EVN_DOT_ROW(4),
+#endif
 #if (defined(__AVX512VNNI__) || defined(__AVXVNNI__)) && !defined(__AMX_INT8__)
     EVN_DOT_ROW(5), EVN_DOT_ROW(6),
 #endif
@@ -381,6 +386,12 @@ void run_words(const Tile& t) {
       }
     }
     column += most;
+  }
+}
+
+void winograd_store(const simd_dot::WinogradStore& s) {
+  for (std::int64_t i = 0; i < s.lines; ++i) {
+    store_block(*s.tile, {s.sums + i * simd_dot::kWinogradTile * simd_dot::kWinogradColumns, simd_dot::kWinogradColumns, s.width, s.line + i, s.x, s.column, s.n});
   }
 }
 
