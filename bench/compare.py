@@ -2,7 +2,8 @@
 """Compares the speed and memory of inference engines on the same models, with the same threads and inputs.
 
 usage: compare.py [--threads LIST] [--engines LIST] [--rounds N] [--slice SECONDS] [--starts N] [--isa avx2] [--peak PROGRAM]
-                  [--command PROGRAM] [--models DIR] [--cache DIR] [--markdown FILE] [--int8 | --int8-isas] [MODEL...]
+                  [--command PROGRAM] [--models DIR] [--cache DIR] [--markdown FILE] [--int8 | --int8-isas | --precision bf16]
+                  [MODEL...]
 
 MODEL is a name of the list below (default: all of them) or PATH[:INPUT=1x3x224x224]..., where dims that are not given are 1.
 
@@ -25,6 +26,9 @@ Where the machine cannot do so, Evener and OpenVINO are kept to AVX2 by their ow
 network that each was made of; outputs are compared by their cosine. --int8-isas compares our int8 and float32 alone, kept to each
 instruction set.
 
+--precision bf16 asks Evener for products of bfloat16, and takes OpenVINO in its default precision, which is that where the processor
+has matrix tiles for it; ONNX Runtime in float32 is what outputs are compared with, by their cosine.
+
 The engines are in engines.py; scripts/requirements-bench.txt has their versions. An engine that is not installed is named, and
 left out; one that cannot run a model fails there. --markdown writes a page with everything.
 """
@@ -44,7 +48,7 @@ import numpy
 
 import isa
 import report
-from engines import ATOL, DEFAULT_ENGINES, ENGINES, INT8_ENGINES, KEPT_ENGINES, REPOSITORY, RTOL
+from engines import ATOL, BFLOAT16_ENGINES, DEFAULT_ENGINES, ENGINES, INT8_ENGINES, KEPT_ENGINES, REPOSITORY, RTOL
 
 sys.path.append(str(REPOSITORY / "bench" / "models"))
 import networks  # noqa: E402
@@ -67,6 +71,7 @@ INT8_MODELS = {  # name -> file, shapes of inputs, the float network
     "minilm_l6_q": ("all_minilm_l6_v2_q.onnx", networks.text_shapes(1, 128), None),
     "bge_small_q": ("bge_small_en_v15_q.onnx", networks.text_shapes(1, 128), None),
 }
+BFLOAT16_MODELS = ("resnet50", "densenet121", "vit_b_16", "bert_base")
 FIXED = {"silero_vad": {"sr": 16000}}  # inputs that noise says nothing about
 PARTNER = "evener"                     # the engine whose ratio to the best of the others is given
 
@@ -369,6 +374,7 @@ def main():
     parser.add_argument("--threads", default="1", metavar="LIST", help="numbers of threads, one after the other: 1,2")
     parser.add_argument("--int8", action="store_true", help="quantized models, and engines for them")
     parser.add_argument("--int8-isas", action="store_true", help="our int8 and float32 on them, kept to each instruction set")
+    parser.add_argument("--precision", choices=["bf16"], help="Evener with products of it, and OpenVINO in its default precision")
     parser.add_argument("--engines", help="the first is the reference; there are: " + ", ".join(ENGINES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--slice", type=float, default=0.4, help="seconds of a turn; a turn has at least three runs")
@@ -396,11 +402,15 @@ def main():
 def compare(limit, arguments):
     """All models with all engines; 1 where one failed."""
     quantized = arguments.int8 or arguments.int8_isas
-    asked = INT8_ENGINES if arguments.int8 else KEPT_ENGINES if quantized else DEFAULT_ENGINES
+    if arguments.int8 + arguments.int8_isas + bool(arguments.precision) > 1:
+        raise SystemExit("compare.py: --int8, --int8-isas and --precision exclude each other")
+    asked = (INT8_ENGINES if arguments.int8 else KEPT_ENGINES if quantized else
+             BFLOAT16_ENGINES if arguments.precision else DEFAULT_ENGINES)
+    usual = INT8_MODELS if quantized else BFLOAT16_MODELS if arguments.precision else MODELS
     engines, missing = parse_engines(arguments.engines or ",".join(engine.name for engine in asked), limit)
     if not engines:
         raise SystemExit("compare.py: no engine is there")
-    models = [parse_model(text, arguments.models) for text in arguments.model or (INT8_MODELS if quantized else MODELS)]
+    models = [parse_model(text, arguments.models) for text in arguments.model or usual]
     results = report.Report(ENGINES, engines, missing, arguments.rounds, arguments.slice, limit)
     print(results.machine)
     if limit.method:
@@ -412,7 +422,7 @@ def compare(limit, arguments):
             results.add(threads, label, rows, yardstick)
             for row in rows:
                 print(report.line(label, row, threads, yardstick), flush=True)
-        print(results.against_best(threads, "evener_int8" if quantized else PARTNER) + results.against_float(threads), flush=True)
+        print(results.against_best(threads) + results.against_float(threads) + results.cosines(threads), flush=True)
         if arguments.markdown:
             arguments.markdown.write_text(results.markdown())
     return 1 if results.failures() else 0

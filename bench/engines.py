@@ -1,7 +1,7 @@
 """The engines that compare.py compares, each as one class: how its library is loaded, a model converted and loaded, and run.
 
 A converted model is kept in a cache folder under a name made of the model's bytes, its input shapes and the converter's version.
-All but those for quantized models compute in float32. Where an engine answers with other shapes (ncnn has no batch axis), its
+All but those for quantized models and for a lower precision compute in float32. Where an engine answers with other shapes (ncnn has no batch axis), its
 numbers are compared in order.
 """
 import hashlib
@@ -88,6 +88,7 @@ class Evener(Engine):
     name = "evener"
     title = "Evener"
     is_peer = False
+    options = {}             # of a session
 
     @staticmethod
     def module():
@@ -113,7 +114,7 @@ class Evener(Engine):
 
     def load(self, path, threads, feeds):
         self.runtime = self.evener.Runtime(os.environ.get("EVENER_COMPARE_CONFIG") or None, threads=threads)
-        self.session = self.runtime.session(path)
+        self.session = self.runtime.session(path, **self.options)
 
     def run(self, feeds):
         return list(self.session.run(feeds).values())
@@ -290,6 +291,25 @@ class QuantizedOpenVino(OpenVino):
     cosine = ROUGH_COSINE
 
 
+# For models in a lower precision. Cosines are to ONNX Runtime's output in float32.
+LOW_COSINE = 0.999
+
+
+class Bfloat16Evener(Evener):
+    name = "evener_bf16"
+    title = "Evener, bf16"
+    cosine = LOW_COSINE
+    options = {"precision": "bf16"}
+
+
+class DefaultOpenVino(OpenVino):
+    """In its default precision, which is bfloat16 where the processor has matrix tiles for it."""
+    name = "openvino_default"
+    title = "OpenVINO, default precision"
+    settings = {}
+    cosine = LOW_COSINE
+
+
 ISAS = ("avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_amx")
 
 
@@ -303,4 +323,5 @@ INT8_ENGINES = (QuantizedOnnxRuntime, QuantizedEvener, QuantizedOpenVino, FloatO
 KEPT_ENGINES = tuple(kept_to(engine, isa) for isa in ISAS for engine in (QuantizedEvener, FloatOfQuantizedEvener))
 
 DEFAULT_ENGINES = (OnnxRuntime, Evener, OpenVino, Mnn, Ncnn)
-ENGINES = {engine.name: engine for engine in (*DEFAULT_ENGINES, *INT8_ENGINES, *KEPT_ENGINES)}
+BFLOAT16_ENGINES = (OnnxRuntime, Bfloat16Evener, DefaultOpenVino)
+ENGINES = {engine.name: engine for engine in (*DEFAULT_ENGINES, *INT8_ENGINES, *KEPT_ENGINES, *BFLOAT16_ENGINES)}

@@ -126,8 +126,9 @@ class Report:
         self.rows.setdefault(threads, {})[label] = rows
         self.yardsticks[threads, label] = yardstick or Yardstick()
 
-    def against_best(self, threads, partner):
-        """A table: for each model the best of the other engines, the partner's ratio to it, and both shares of the peak."""
+    def against_best(self, threads):
+        """A table: for each model the best of the other engines, our ratio to it, and both shares of the peak."""
+        partner = self.partner()
         lines = [f"\n| model, {threads} threads | best other | {partner} to it | share of peak | the other's |", "|---|---|---:|---:|---:|"]
         ratios = []
         for label, rows in self.rows[threads].items():
@@ -173,6 +174,19 @@ class Report:
             lines.append(f"| {label} | {' | '.join(cells)} | {'-' if cosine is None else f'{cosine:.5f}'} |")
         return "\n".join(lines) + "\n"
 
+    def cosines(self, threads):
+        """A table of the cosines to the reference's output of models in a lower precision."""
+        if not self.is_low():
+            return ""
+        names = [name for name in self.engines if self.known[name].cosine is not None]
+        reference = self.known[self.engines[0]].title
+        lines = [f"\nThe least cosine of an output to {reference}'s in float32, which is to be {self.known[names[0]].cosine} and more:\n",
+                 "| model | " + " | ".join(self.known[name].title for name in names) + " |", "|---|" + "---:|" * len(names)]
+        for label, rows in self.rows[threads].items():
+            found = {row.engine: row.cosine for row in rows}
+            lines.append(f"| {label} | " + " | ".join("-" if found[name] is None else f"{found[name]:.6f}" for name in names) + " |")
+        return "\n".join(lines) + "\n"
+
     def peak_lines(self, threads):
         peaks = [peak for (count, _), yardstick in self.yardsticks.items() if count == threads for peak in yardstick.peaks]
         if not peaks:
@@ -214,10 +228,19 @@ class Report:
             lines.append(f"| {label} | " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
+    def partner(self):
+        """The engine of ours whose ratio to the best of the others is given."""
+        return next((name for name in self.engines if not self.known[name].is_peer), None)
+
+    def is_low(self):
+        return any(self.known[name].options.get("precision") for name in self.engines if not self.known[name].is_peer)
+
     def is_int8(self):
-        return any(self.known[name].cosine is not None for name in self.engines)
+        return not self.is_low() and any(self.known[name].cosine is not None for name in self.engines)
 
     def work(self):
+        if self.is_low():
+            return f"{self.known[self.engines[0]].title} computes in float32, batch 1."
         return "Models of 8 bits, batch 1." if self.is_int8() else "All compute in float32, batch 1."
 
     def origin(self):
@@ -230,7 +253,8 @@ class Report:
 
     def head(self):
         reference = self.known[self.engines[0]].title
-        lines = ["# Benchmarks" + (" with AVX2" if self.limit.name else "") + (" of 8 bits" if self.is_int8() else ""), "",
+        what = " of 8 bits" if self.is_int8() else " of bfloat16" if self.is_low() else ""
+        lines = ["# Benchmarks" + (" with AVX2" if self.limit.name else "") + what, "",
                  f"Made by `bench/compare.py {shown_arguments(sys.argv[1:])}` on {datetime.date.today().isoformat()}.", "",
                  f"Machine: {self.machine}, {platform.system()} {platform.release().split('-')[0]}. It is shared: only ratios within a "
                  "line mean something.", "",
@@ -257,10 +281,10 @@ class Report:
                                lambda row: f"{row.median * 1e3:.2f} ({row.ratio:.2f})")
             text += self.table(threads, "Load ms / first run ms / peak of memory above the loaded library, MiB:",
                                lambda row: f"{row.load * 1e3:.0f} / {row.first * 1e3:.1f} / {mebibytes(row.memory)}")
-            partner = "evener_int8" if self.is_int8() else "evener"
+            partner = self.partner()
             text += self.starting_and_memory(threads, partner)
-            text += self.against_best(threads, partner)
-            text += self.against_float(threads)
+            text += self.against_best(threads)
+            text += self.against_float(threads) + self.cosines(threads)
         text += self.kernels()
         failures = self.failures()
         if failures:
