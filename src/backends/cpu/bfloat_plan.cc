@@ -73,7 +73,8 @@ namespace {
 
 constexpr std::int64_t kTilesPerThread = 4;
 constexpr double kRowsOfRead = 24;      // it takes to read B
-constexpr std::int64_t kRowStep = 32;   // of a tile: those of two tiles of AMX
+// Of A in a tile, where the second-level cache has 2 MB: what does not fit B is read for once more, and B is the larger one.
+constexpr std::int64_t kRowsBytesLarge = 1344 << 10;
 
 }  // namespace
 
@@ -85,23 +86,7 @@ std::int64_t bfloat_pieces(const simd_bfloat_dot::Loops& loops, const DotWork& w
 }
 
 ProductTiling tile_bfloat(const simd_bfloat_dot::Loops& loops, const DotWork& w) {
-  const std::int64_t m = std::max<std::int64_t>(1, w.m), n = std::max<std::int64_t>(1, w.n);
-  const std::int64_t pieces = bfloat_pieces(loops, w);
-  const std::int64_t most_rows = std::max(kRowStep, (has_large_l2() ? 1344 << 10 : kDotRowsBytes) / 2 / std::max<std::int64_t>(1, w.k) / kRowStep * kRowStep);
-  std::int64_t row_tiles = ceil_div(m, most_rows), column_tiles = 1;
-  if (n > m) {
-    column_tiles = std::min(ceil_div(pieces, row_tiles), ceil_div(n, kDotColumnStep));
-    row_tiles = std::max(row_tiles, std::min(ceil_div(pieces, column_tiles), ceil_div(m, kRowStep)));
-  } else {
-    row_tiles = std::max(row_tiles, std::min(pieces, ceil_div(m, kRowStep)));
-    column_tiles = std::min(ceil_div(pieces, row_tiles), ceil_div(n, kDotColumnStep));
-  }
-  ProductTiling t;
-  t.rows = ceil_div(ceil_div(m, row_tiles), kRowStep / 2) * (kRowStep / 2);
-  t.columns = ceil_div(ceil_div(n, column_tiles), kDotColumnStep) * kDotColumnStep;
-  t.row_tiles = ceil_div(m, t.rows);
-  t.column_tiles = ceil_div(n, t.columns);
-  return t;
+  return tile_rows(w, bfloat_pieces(loops, w), (has_large_l2() ? kRowsBytesLarge : kDotRowsBytes) / 2);
 }
 
 Refusal refuses_bfloat(const OpDesc& d) {

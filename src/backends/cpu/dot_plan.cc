@@ -208,10 +208,13 @@ std::int64_t dot_pieces(const simd_dot::Loops& loops, const DotWork& w) {
 }
 
 ProductTiling tile_dot(const simd_dot::Loops& loops, const DotWork& w) {
+  const std::int64_t most = has_large_l2() ? kDotRowsBytesLarge : kDotRowsBytes;
+  return tile_rows(w, dot_pieces(loops, w), most / (loops.wide_columns != 0 ? 2 : 1));
+}
+
+ProductTiling tile_rows(const DotWork& w, std::int64_t pieces, std::int64_t most_elements) {
   const std::int64_t m = std::max<std::int64_t>(1, w.m), n = std::max<std::int64_t>(1, w.n);
-  const std::int64_t pieces = dot_pieces(loops, w);
-  const std::int64_t row = std::max<std::int64_t>(1, w.k) * (loops.wide_columns != 0 ? 2 : 1);
-  const std::int64_t most_rows = std::max(kRowStep, (has_large_l2() ? kDotRowsBytesLarge : kDotRowsBytes) / row / kRowStep * kRowStep);
+  const std::int64_t most_rows = std::max(kRowStep, most_elements / std::max<std::int64_t>(1, w.k) / kRowStep * kRowStep);
   std::int64_t row_tiles = ceil_div(m, most_rows), column_tiles = 1;
   if (n > m) {
     column_tiles = std::min(ceil_div(pieces, row_tiles), ceil_div(n, kDotColumnStep));

@@ -86,6 +86,8 @@ struct DotWork {
 // How many tiles are worth while, of all products together.
 std::int64_t dot_pieces(const simd_dot::Loops& loops, const DotWork& work);
 ProductTiling tile_dot(const simd_dot::Loops& loops, const DotWork& work);
+// About so many tiles, whose rows of A have at most so many elements.
+ProductTiling tile_rows(const DotWork& work, std::int64_t pieces, std::int64_t most_elements);
 
 inline constexpr std::int64_t kDotColumnStep = 64;          // columns of a tile are a multiple, all clusters' vectors
 inline constexpr std::int64_t kDotRowsBytes = 256 << 10;    // of A in a tile: it stays in L2 while the columns of B pass by

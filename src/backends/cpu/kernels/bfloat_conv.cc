@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "backends/cpu/bfloat_plan.h"
-#include "backends/cpu/byte_slab.h"
+#include "backends/cpu/dot_conv.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
 
@@ -15,38 +15,24 @@ namespace {
 using simd_bfloat_dot::kMostSegments;
 using simd_bfloat_dot::kOverread;
 
-constexpr std::int64_t kLeastPositions = 32;  // of a tile
 constexpr std::int64_t kFewest = 16;          // output channels of a group, and k: less wastes most of a tile
 constexpr std::int64_t kLeastSegment = 8;
 constexpr std::int64_t kCopiedRows = 16;      // at a time
 
-struct ConvState {
+struct ConvState : DotConv {
   Isa isa;
-  ByteSlab slab;  // of elements
-  std::int64_t images, groups, columns;  // columns: output channels of a group
-  bool by_tap, in_place, is_bfloat, overreads;
+  bool in_place, is_bfloat, overreads;
   std::int64_t segments, segment, padded, group_elements;
-  // Of a tile, and how many there are.
-  std::int64_t lines, width, tile_columns;
-  std::int64_t line_tiles, width_tiles, column_tiles;
-  std::size_t rows_at;                   // in a thread's block, behind the slab: rows that are copied
+  std::size_t rows_at;  // in a thread's block, behind the slab: rows that are copied
 };
 
 const simd_bfloat_dot::Loops& loops_here() { return simd_bfloat_dot::loops(bfloat16_isa()); }
-std::int64_t groups_of(const OpDesc& d) { return attr_int(*d.node, ConvAttr::kGroup); }
-
-// Taps of a line do not lie side by side.
-bool is_by_tap(const OpDesc& d, const Shape& w) {
-  const std::span<const std::int64_t> dilations = attr_ints(*d.node, ConvAttr::kDilations);
-  return !dilations.empty() && dilations.back() > 1 && w[w.rank() - 1] > 1;
-}
-
 BfloatSource source_of(const OpDesc& d, const void* b) {
   const Shape& w = d.inputs[1].shape;
   const std::int64_t taps_w = w[w.rank() - 1], taps = w.elements(2, w.rank());
   return {static_cast<const float*>(b), w[1] * taps, w[1], taps, taps / taps_w, taps_w, is_by_tap(d, w)};
 }
-std::int64_t columns_of(const OpDesc& d) { return d.inputs[1].shape[0] / groups_of(d); }
+std::int64_t columns_of(const OpDesc& d) { return d.inputs[1].shape[0] / conv_groups(d); }
 
 Refusal supports(const OpDesc& d) {
   if (const Refusal refusal = refuses_bfloat(d)) return refusal;
@@ -69,16 +55,16 @@ std::int64_t group_elements(const OpDesc& d) { return bfloat_elements(loops_here
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != 1) return 0;
-  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(group_elements(d), groups_of(d)), sizeof(std::uint16_t)));
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(group_elements(d), conv_groups(d)), sizeof(std::uint16_t)));
 }
 
 std::uint64_t prepack_variant(const OpDesc& d, int) {
-  return static_cast<std::uint64_t>(groups_of(d)) << 9 | (is_by_tap(d, d.inputs[1].shape) ? 256u : 0u) |
+  return static_cast<std::uint64_t>(conv_groups(d)) << 9 | (is_by_tap(d, d.inputs[1].shape) ? 256u : 0u) |
          static_cast<std::uint64_t>(bfloat16_isa());
 }
 
 // A part of several groups is all of each.
-std::int64_t part_step(const OpDesc& d, int) { return groups_of(d) == 1 ? loops_here().lanes : columns_of(d); }
+std::int64_t part_step(const OpDesc& d, int) { return conv_groups(d) == 1 ? loops_here().lanes : columns_of(d); }
 
 void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
   const simd_bfloat_dot::Loops& loops = loops_here();
@@ -95,51 +81,13 @@ void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::in
 
 // --------------------------------------------------------------------------------------------------------- plan --
 
-// Lines first, as they lie together; parts of a line where a line is more than the slab may be, or there is only one.
-void cut(const simd_bfloat_dot::Loops& loops, std::int64_t k, std::uint32_t threads, ConvState* s) {
-  const std::int64_t positions = s->slab.y.output * s->slab.x.output, most = kDotRowsBytes / 2;
-  const std::int64_t all = bfloat_pieces(loops, {checked_mul(s->images, positions), s->columns, k, s->groups, threads});
-  const std::int64_t pieces = ceil_div(all, std::max<std::int64_t>(1, s->images * s->groups));
-  const std::int64_t column_blocks = ceil_div(s->columns, kDotColumnStep);
-  const bool by_columns = s->columns * k > s->slab.y.input * s->slab.x.input * s->slab.channels;
-  s->column_tiles = by_columns ? std::min(pieces, column_blocks) : 1;
-  const std::int64_t rest = ceil_div(pieces, s->column_tiles);
-  const bool one_line = s->slab.y.output == 1;
-  s->lines = one_line ? 1 : ceil_div(s->slab.y.output, std::min(rest, s->slab.y.output));
-  s->width = one_line ? std::max(kLeastPositions, ceil_div(s->slab.x.output, rest)) : s->slab.x.output;
-  s->width = std::max<std::int64_t>(1, std::min(s->width, s->slab.x.output));
-  while (s->lines > 1 && s->slab.bytes(s->lines, s->width) > most) s->lines = ceil_div(s->lines, std::int64_t{2});
-  while (s->width > kLeastPositions && s->slab.bytes(s->lines, s->width) > most) {
-    s->width = ceil_div(ceil_div(s->width, std::int64_t{2}), kLeastPositions) * kLeastPositions;
-  }
-  s->line_tiles = ceil_div(s->slab.y.output, s->lines);
-  s->width_tiles = ceil_div(s->slab.x.output, s->width);
-  s->tile_columns = ceil_div(column_blocks, s->column_tiles) * kDotColumnStep;
-  s->column_tiles = ceil_div(s->columns, s->tile_columns);
-}
-
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ConvState>();
-  const Shape& x = d.inputs[0].shape;
   const Shape& w = d.inputs[1].shape;
-  const Window window = conv_window(*d.node, x, w);
   s.isa = bfloat16_isa();
   const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
-  s.slab.y = window.rank == 2 ? window.axis[0] : WindowAxis{};
-  s.slab.x = window.axis[window.rank - 1];
-  s.images = x[0];
-  s.groups = groups_of(d);
-  s.slab.pixel = d.input_pitch(0);
-  s.slab.channels = w[1];
-  s.columns = columns_of(d);
-  s.by_tap = is_by_tap(d, w);
+  s.set(d, w, d.input_pitch(0));
   s.is_bfloat = d.reads_narrow();
-  const bool unpadded = s.slab.y.pad_begin + s.slab.y.pad_end + s.slab.x.pad_begin + s.slab.x.pad_end == 0;
-  if (unpadded && s.slab.y.kernel * s.slab.x.kernel * s.slab.y.stride * s.slab.x.stride == 1) {  // a matrix: one long line
-    s.slab.x.input = s.slab.x.output = checked_mul(s.images, checked_mul(s.slab.y.output, s.slab.x.output));
-    s.slab.y = WindowAxis{};
-    s.images = 1;
-  }
   const BfloatSource from = source_of(d, nullptr);
   s.segments = from.segments();
   s.segment = from.segment();
@@ -147,13 +95,10 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.group_elements = group_elements(d);
   s.overreads = s.padded != s.segment;
   const bool lies_together = s.slab.pixel == s.slab.channels || s.by_tap || s.slab.x.kernel == 1;
-  s.in_place = s.is_bfloat && unpadded && !s.overreads && lies_together;
+  s.in_place = s.is_bfloat && s.unpadded && !s.overreads && lies_together;
   const std::int64_t k = w.elements(1, w.rank());
-  cut(loops, k, d.threads, &s);
-  s.slab.width = s.slab.pixels(s.width);
-  p->tiles = d.outputs[0].shape.elements() == 0
-                 ? 0
-                 : checked_mul(checked_mul(s.images, s.groups), checked_mul(checked_mul(s.line_tiles, s.width_tiles), s.column_tiles));
+  s.cut(bfloat_pieces(loops, {s.positions(), s.columns, k, s.groups, d.threads}), k, kDotRowsBytes / 2);
+  p->tiles = d.outputs[0].shape.elements() == 0 ? 0 : s.tiles();
   if (!s.in_place) {
     const std::int64_t slab = s.slab.bytes(s.lines, s.width) + kOverread;
     s.rows_at = align_up(static_cast<std::size_t>(slab) * sizeof(std::uint16_t), 64);
@@ -165,11 +110,6 @@ void plan(const OpDesc& d, KernelPlan* p) {
 }
 
 // ---------------------------------------------------------------------------------------------------------- run --
-
-struct Place {
-  std::int64_t image, group, line, x;  // line and x: of the output
-  bool operator==(const Place&) const = default;
-};
 
 // Fills the slab of a tile from the group's first channel of an image, float32 or bfloat16. False: some of it is not finite.
 template <typename T>
@@ -223,20 +163,6 @@ class SlabFiller {
   bool finite_ = true;
 };
 
-// Where rows of A lie, in the image or in the slab, and their segments.
-void set_rows(const ConvState& s, const std::uint16_t* a, std::int64_t* offsets, simd_bfloat_dot::Tile* t) {
-  const std::int64_t pixel = s.in_place ? s.slab.pixel : s.slab.channels;
-  const std::int64_t line = (s.in_place ? s.slab.x.input : s.slab.width) * pixel;
-  t->a = a;
-  t->lda = pixel * (s.in_place ? s.slab.x.stride : s.slab.step_x());
-  t->line_step = line * (s.in_place ? s.slab.y.stride : s.slab.step_y());
-  const std::int64_t taps = s.by_tap ? s.slab.x.kernel : 1;
-  for (std::int64_t i = 0; i < s.segments; ++i) {
-    offsets[i] = i / taps * s.slab.y.dilation * line + i % taps * s.slab.x.dilation * pixel;
-  }
-  t->offsets = offsets;
-}
-
 // The tile by copies of its rows, with zeros behind each segment.
 void run_copied(const simd_bfloat_dot::Loops& loops, const ConvState& s, const simd_bfloat_dot::Tile& tile, std::uint16_t* rows) {
   std::int64_t offsets[kMostSegments];
@@ -276,48 +202,36 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::size_t element = d.writes_narrow() ? sizeof(std::uint16_t) : sizeof(float);
   auto* const memory = static_cast<std::uint16_t*>(args.thread_scratch);
   std::int64_t offsets[kMostSegments];
-  Place filled{-1, 0, 0, 0};
+  DotConvTile::Source filled{-1, 0, 0, 0};
   bool finite = true;
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
-    std::int64_t rest = i;
-    const auto take = [&](std::int64_t count) {
-      const std::int64_t place = rest % count;
-      rest /= count;
-      return place;
-    };
-    const std::int64_t column = take(s.column_tiles) * s.tile_columns;
-    const std::int64_t x = take(s.width_tiles) * s.width, line = take(s.line_tiles) * s.lines, group = take(s.groups);
-    const Place at{rest, group, line, x};
+    const DotConvTile at = s.tile(i);
     simd_bfloat_dot::Tile t{};
-    t.n = std::min(s.tile_columns, s.columns - column);
-    t.lines = std::min(s.lines, s.slab.y.output - line);
-    t.width = std::min(s.width, s.slab.x.output - x);
+    t.n = at.columns;
+    t.lines = at.lines;
+    t.width = at.width;
     t.segments = s.segments;
     t.padded = s.padded;
-    const std::int64_t lanes_block = s.segments * s.padded;
-    t.b = args.pack<std::uint16_t>(1) + group * s.group_elements + column * lanes_block;
-    const std::int64_t first = at.image * s.slab.y.input * s.slab.x.input * s.slab.pixel + group * s.slab.channels;
-    if (!s.in_place && !(at == filled)) {
-      const SlabPart part{line, x, t.lines, t.width};
-      finite = s.is_bfloat ? SlabFiller<std::uint16_t>(loops, s.slab).fill(args.in<std::uint16_t>(0) + first, part, memory)
-                           : SlabFiller<float>(loops, s.slab).fill(args.in<float>(0) + first, part, memory);
-      filled = at;
+    t.b = args.pack<std::uint16_t>(1) + at.from.group * s.group_elements + at.column * s.segments * s.padded;
+    if (!s.in_place && !(at.from == filled)) {
+      const SlabPart part{at.from.line, at.from.x, t.lines, t.width};
+      finite = s.is_bfloat ? SlabFiller<std::uint16_t>(loops, s.slab).fill(args.in<std::uint16_t>(0) + at.first, part, memory)
+                           : SlabFiller<float>(loops, s.slab).fill(args.in<float>(0) + at.first, part, memory);
+      filled = at.from;
     }
-    const std::uint16_t* a = memory;
-    if (s.in_place) a = args.in<std::uint16_t>(0) + first + (line * s.slab.y.stride * s.slab.x.input + x * s.slab.x.stride) * s.slab.pixel;
-    set_rows(s, a, offsets, &t);
-    const std::int64_t channel = group * s.columns + column;
-    const std::int64_t position = (at.image * s.slab.y.output + line) * s.slab.x.output + x;
+    t.a = s.in_place ? args.in<std::uint16_t>(0) + at.first + s.in_image(at) : memory;
+    s.set_rows(s.in_place, s.segments, offsets, &t);
+    const std::int64_t channel = at.from.group * s.columns + at.column;
     t.init = bias == nullptr ? nullptr : bias + channel;
     t.init_column = 1;
     t.init_scale = 1;
-    t.residual = residual == nullptr ? nullptr : residual + static_cast<std::size_t>(position * r_pixel + channel) * residual_element;
+    t.residual = residual == nullptr ? nullptr : residual + static_cast<std::size_t>(at.position * r_pixel + channel) * residual_element;
     t.residual_is_bfloat = narrow_residual;
     t.ldr = r_pixel;
     t.line_r = s.slab.x.output * r_pixel;
     t.epilogue = epilogue_of(d);
     t.to_bfloat = d.writes_narrow();
-    t.c = args.out<char>() + static_cast<std::size_t>(position * y_pixel + channel) * element;
+    t.c = args.out<char>() + static_cast<std::size_t>(at.position * y_pixel + channel) * element;
     t.ldc = y_pixel;
     t.line_c = s.slab.x.output * y_pixel;
     if (finite || !s.overreads) {

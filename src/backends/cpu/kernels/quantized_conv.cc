@@ -4,7 +4,7 @@
 // rows of A are read where they lie; nothing is copied where a window has no pads and its lines are whole steps of k.
 #include <algorithm>
 
-#include "backends/cpu/byte_slab.h"
+#include "backends/cpu/dot_conv.h"
 #include "backends/cpu/dot_plan.h"
 #include "backends/cpu/follow.h"
 #include "backends/cpu/support.h"
@@ -13,18 +13,11 @@
 namespace evn {
 namespace {
 
-struct ConvState {
+struct ConvState : DotConv {
   Isa isa;
-  ByteSlab slab;
-  std::int64_t images, groups, columns;  // columns: output channels of a group
-  bool by_tap, in_place;
-  // Of a tile, and how many there are.
-  std::int64_t lines, width, tile_columns;
-  std::int64_t line_tiles, width_tiles, column_tiles;
+  bool in_place;
   std::size_t row_sums_at, room_at, slab_at;
 };
-
-constexpr std::int64_t kLeastPositions = 32;  // of a tile
 
 Refusal refuses(const OpDesc& d, const DotConvInputs& in) {
   const int rank = d.inputs[0].shape.rank();
@@ -40,14 +33,6 @@ Refusal supports(const OpDesc& d) {
   return refuses(d, In);
 }
 
-std::int64_t groups_of(const OpDesc& d) { return attr_int(*d.node, ConvAttr::kGroup); }
-
-// Taps of a line do not lie side by side.
-bool is_by_tap(const OpDesc& d, const Shape& w) {
-  const std::span<const std::int64_t> dilations = attr_ints(*d.node, ConvAttr::kDilations);
-  return !dilations.empty() && dilations.back() > 1 && w[w.rank() - 1] > 1;
-}
-
 DotSource source_of(const OpDesc& d, const DotConvInputs& in, const std::uint8_t* b) {
   const TensorDesc& desc = d.inputs[static_cast<std::size_t>(in.w)];
   const Shape& w = desc.shape;
@@ -55,7 +40,7 @@ DotSource source_of(const OpDesc& d, const DotConvInputs& in, const std::uint8_t
   return {b, w[1] * taps, w[1], taps, taps / taps_w, taps_w, is_by_tap(d, w), is_uint8(desc)};
 }
 
-std::int64_t columns_of(const OpDesc& d, const DotConvInputs& in) { return d.inputs[static_cast<std::size_t>(in.w)].shape[0] / groups_of(d); }
+std::int64_t columns_of(const OpDesc& d, const DotConvInputs& in) { return d.inputs[static_cast<std::size_t>(in.w)].shape[0] / conv_groups(d); }
 
 std::int64_t group_bytes(const OpDesc& d, const DotConvInputs& in) {
   return dot_bytes(simd_dot::loops(integer_isa()), source_of(d, in, nullptr).shape(columns_of(d, in)));
@@ -63,20 +48,20 @@ std::int64_t group_bytes(const OpDesc& d, const DotConvInputs& in) {
 
 template <const DotConvInputs& In>
 std::size_t prepack_bytes(const OpDesc& d, int input) {
-  return input == In.w ? static_cast<std::size_t>(checked_mul(group_bytes(d, In), groups_of(d))) : 0;
+  return input == In.w ? static_cast<std::size_t>(checked_mul(group_bytes(d, In), conv_groups(d))) : 0;
 }
 
 template <const DotConvInputs& In>
 std::uint64_t prepack_variant(const OpDesc& d, int) {
   const bool by_tap = is_by_tap(d, d.inputs[static_cast<std::size_t>(In.w)].shape);
-  return static_cast<std::uint64_t>(groups_of(d)) << 9 | (by_tap ? 256u : 0u) | static_cast<std::uint64_t>(integer_isa());
+  return static_cast<std::uint64_t>(conv_groups(d)) << 9 | (by_tap ? 256u : 0u) | static_cast<std::uint64_t>(integer_isa());
 }
 
 template <const DotConvInputs& In>
 void prepack(const OpDesc& d, int input, void* packed) {
   const std::int64_t columns = columns_of(d, In), bytes = group_bytes(d, In);
   DotSource source = source_of(d, In, d.constant(input)->as<std::uint8_t>());
-  for (std::int64_t group = 0; group < groups_of(d); ++group) {
+  for (std::int64_t group = 0; group < conv_groups(d); ++group) {
     pack_dot(simd_dot::loops(integer_isa()), source, columns, static_cast<std::uint8_t*>(packed) + group * bytes);
     source.b += columns * source.column_step;
   }
@@ -84,62 +69,22 @@ void prepack(const OpDesc& d, int input, void* packed) {
 
 // --------------------------------------------------------------------------------------------------------- plan --
 
-// Lines first, as they lie together; parts of a line where a line is more than the slab may be, or there is only one.
-void cut(const simd_dot::Loops& loops, std::int64_t k, std::uint32_t threads, ConvState* s) {
-  const std::int64_t positions = s->slab.y.output * s->slab.x.output;
-  const std::int64_t all = dot_pieces(loops, {checked_mul(s->images, positions), s->columns, k, s->groups, threads});
-  const std::int64_t pieces = ceil_div(all, std::max<std::int64_t>(1, s->images * s->groups));
-  const std::int64_t column_blocks = ceil_div(s->columns, kDotColumnStep);
-  const bool by_columns = s->columns * k > s->slab.y.input * s->slab.x.input * s->slab.channels;
-  s->column_tiles = by_columns ? std::min(pieces, column_blocks) : 1;
-  const std::int64_t rest = ceil_div(pieces, s->column_tiles);
-  const bool one_line = s->slab.y.output == 1;
-  s->lines = one_line ? 1 : ceil_div(s->slab.y.output, std::min(rest, s->slab.y.output));
-  s->width = one_line ? std::max(kLeastPositions, ceil_div(s->slab.x.output, rest)) : s->slab.x.output;
-  s->width = std::max<std::int64_t>(1, std::min(s->width, s->slab.x.output));
-  while (s->lines > 1 && s->slab.bytes(s->lines, s->width) > kDotRowsBytes) s->lines = ceil_div(s->lines, std::int64_t{2});
-  while (s->width > kLeastPositions && s->slab.bytes(s->lines, s->width) > kDotRowsBytes) {
-    s->width = ceil_div(ceil_div(s->width, std::int64_t{2}), kLeastPositions) * kLeastPositions;
-  }
-  s->line_tiles = ceil_div(s->slab.y.output, s->lines);
-  s->width_tiles = ceil_div(s->slab.x.output, s->width);
-  s->tile_columns = ceil_div(column_blocks, s->column_tiles) * kDotColumnStep;
-  s->column_tiles = ceil_div(s->columns, s->tile_columns);
-}
-
 template <const DotConvInputs& In>
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ConvState>();
-  const Shape& x = d.inputs[0].shape;
   const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
-  const Window window = conv_window(*d.node, x, w);
   s.isa = integer_isa();
   const simd_dot::Loops& loops = simd_dot::loops(s.isa);
-  s.slab.y = window.rank == 2 ? window.axis[0] : WindowAxis{};
-  s.slab.x = window.axis[window.rank - 1];
-  s.images = x[0];
-  s.groups = groups_of(d);
-  s.slab.pixel = x[1];
-  s.slab.channels = w[1];
-  s.columns = columns_of(d, In);
-  s.by_tap = is_by_tap(d, w);
+  s.set(d, w, d.inputs[0].shape[1]);
   s.slab.flip = !is_uint8(d.inputs[0]);
-  const bool unpadded = s.slab.y.pad_begin + s.slab.y.pad_end + s.slab.x.pad_begin + s.slab.x.pad_end == 0;
-  if (unpadded && s.slab.y.kernel * s.slab.x.kernel * s.slab.y.stride * s.slab.x.stride == 1) {  // a matrix: one long line
-    s.slab.x.input = s.slab.x.output = checked_mul(s.images, checked_mul(s.slab.y.output, s.slab.x.output));
-    s.slab.y = WindowAxis{};
-    s.images = 1;
-  }
   const DotShape shape = source_of(d, In, nullptr).shape(s.columns);
-  const bool wide = loops.wide_columns != 0 && checked_mul(s.images, checked_mul(s.slab.y.output, s.slab.x.output)) >= simd_dot::kWideRows;
+  const bool wide = loops.wide_columns != 0 && s.positions() >= simd_dot::kWideRows;
   s.slab.words = wide;
-  s.in_place = !wide && unpadded && !s.slab.flip && shape.segment % loops.k_step == 0 && (s.groups == 1 || s.by_tap || s.slab.x.kernel == 1);
+  const bool lies_together = s.groups == 1 || s.by_tap || s.slab.x.kernel == 1;
+  s.in_place = !wide && s.unpadded && !s.slab.flip && shape.segment % loops.k_step == 0 && lies_together;
   const std::int64_t k = w.elements(1, w.rank());
-  cut(loops, k, d.threads, &s);
-  s.slab.width = s.slab.pixels(s.width);
-  p->tiles = d.outputs[0].shape.elements() == 0
-                 ? 0
-                 : checked_mul(checked_mul(s.images, s.groups), checked_mul(checked_mul(s.line_tiles, s.width_tiles), s.column_tiles));
+  s.cut(dot_pieces(loops, {s.positions(), s.columns, k, s.groups, d.threads}), k, kDotRowsBytes);
+  p->tiles = d.outputs[0].shape.elements() == 0 ? 0 : s.tiles();
   s.row_sums_at = dot_columns_bytes(loops, s.tile_columns);
   s.room_at = s.row_sums_at + align_up(static_cast<std::size_t>(s.lines * s.width) * sizeof(std::int32_t), 64);
   s.slab_at = s.room_at + (wide ? static_cast<std::size_t>(dot_room_bytes(loops, shape)) : 0);
@@ -150,29 +95,6 @@ void plan(const OpDesc& d, KernelPlan* p) {
 }
 
 // ---------------------------------------------------------------------------------------------------------- run --
-
-struct Place {
-  std::int64_t image, group, line, x;  // line and x: of the output
-  bool operator==(const Place&) const = default;
-};
-
-// Where rows of A lie, in the image or in the slab, and their segments.
-void set_rows(const ConvState& s, const std::uint8_t* a, std::int64_t* offsets, simd_dot::Tile* t) {
-  const std::int64_t pixel = s.in_place ? s.slab.pixel : s.slab.channels;
-  const std::int64_t line = (s.in_place ? s.slab.x.input : s.slab.width) * pixel;
-  if (s.slab.words) {
-    t->words = reinterpret_cast<const std::int16_t*>(a);
-  } else {
-    t->a = a;
-  }
-  t->lda = pixel * (s.in_place ? s.slab.x.stride : s.slab.step_x());
-  t->line_step = line * (s.in_place ? s.slab.y.stride : s.slab.step_y());
-  const std::int64_t taps = s.by_tap ? s.slab.x.kernel : 1;
-  for (std::int64_t i = 0; i < s.slab.y.kernel * taps; ++i) {
-    offsets[i] = i / taps * s.slab.y.dilation * line + i % taps * s.slab.x.dilation * pixel;
-  }
-  t->offsets = offsets;
-}
 
 DotNumbers numbers_of(const KernelArgs& args, const ConvState& s, const DotConvInputs& in, std::int64_t channel) {
   const OpDesc& d = *args.desc;
@@ -206,37 +128,33 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   simd_dot::Added added{nullptr, sum.x_scale, sum.r_scale, sum.zero, sum.x_zero, sum.r_zero};
   auto* const memory = static_cast<std::uint8_t*>(args.thread_scratch);
   std::int64_t offsets[simd_dot::kMostSegments];
-  Place filled{-1, 0, 0, 0};
+  DotConvTile::Source filled{-1, 0, 0, 0};
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
-    std::int64_t rest = i;
-    const auto take = [&](std::int64_t count) {
-      const std::int64_t place = rest % count;
-      rest /= count;
-      return place;
-    };
-    const std::int64_t column = take(s.column_tiles) * s.tile_columns;
-    const std::int64_t x = take(s.width_tiles) * s.width, line = take(s.line_tiles) * s.lines, group = take(s.groups);
-    const Place at{rest, group, line, x};
+    const DotConvTile at = s.tile(i);
+    const std::int64_t group = at.from.group;
     simd_dot::Tile t{};
-    t.n = std::min(s.tile_columns, s.columns - column);
-    t.lines = std::min(s.lines, s.slab.y.output - line);
-    t.width = std::min(s.width, s.slab.x.output - x);
+    t.n = at.columns;
+    t.lines = at.lines;
+    t.width = at.width;
     const DotNumbers numbers = numbers_of(args, s, In, group * s.columns);
-    set_columns(loops, numbers, shape, args.pack<std::uint8_t>(In.w) + group * packed_bytes, column, memory, &t);
-    const std::int64_t first = at.image * s.slab.y.input * s.slab.x.input * s.slab.pixel + group * s.slab.channels;
-    const std::uint8_t* const image = args.in<std::uint8_t>(0) + first;
+    set_columns(loops, numbers, shape, args.pack<std::uint8_t>(In.w) + group * packed_bytes, at.column, memory, &t);
+    const std::uint8_t* const image = args.in<std::uint8_t>(0) + at.first;
     std::uint8_t* const slab = memory + s.slab_at;
-    if (!s.in_place && !(at == filled)) {
-      s.slab.fill(loops, image, {line, x, t.lines, t.width}, static_cast<std::uint8_t>(numbers.a_zero), slab);
-      filled = at;
+    if (!s.in_place && !(at.from == filled)) {
+      s.slab.fill(loops, image, {at.from.line, at.from.x, t.lines, t.width}, static_cast<std::uint8_t>(numbers.a_zero), slab);
+      filled = at.from;
     }
-    set_rows(s, s.in_place ? image + (line * s.slab.y.stride * s.slab.x.input + x * s.slab.x.stride) * s.slab.pixel : slab, offsets, &t);
+    if (s.slab.words) {
+      t.words = reinterpret_cast<const std::int16_t*>(slab);
+    } else {
+      t.a = s.in_place ? image + s.in_image(at) : slab;
+    }
+    s.set_rows(s.in_place, shape.segments, offsets, &t);
     t.row_sums = reinterpret_cast<std::int32_t*>(memory + s.row_sums_at);
     t.room = reinterpret_cast<std::int16_t*>(memory + s.room_at);
     t.zero = zero_point_of(args, In.y_zero);
     t.output = dot_output(d.outputs[0].dtype);
-    const std::int64_t position = (at.image * s.slab.y.output + line) * s.slab.x.output + x;
-    const std::int64_t to = position * y_pixel + group * s.columns + column;
+    const std::int64_t to = at.position * y_pixel + group * s.columns + at.column;
     t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(to) * element;
     t.ldc = y_pixel;
     t.line_c = s.slab.x.output * y_pixel;
