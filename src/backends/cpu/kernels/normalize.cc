@@ -1,5 +1,6 @@
 // BatchNormalization (one multiply-add for each element), Softmax and LogSoftmax, float32.
 #include "backends/cpu/follow.h"
+#include "backends/cpu/simd/bfloat_dot.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
 #include "backends/cpu/support.h"
@@ -10,6 +11,7 @@ namespace evn {
 namespace {
 
 constexpr std::int64_t kColumnsPerTile = 256;
+constexpr std::int64_t kFloatsAtOnce = 2048;  // of an output that is kept as bfloat16: they are still near when they are rounded
 
 // ----------------------------------------------------------------------------------------- BatchNormalization --
 
@@ -35,8 +37,10 @@ void batch_norm_plan(const OpDesc& d, KernelPlan* p) {
   s.line = s.last ? x[1] : x.elements(2, x.rank());
   s.per_tile = units_per_tile(s.lines, static_cast<double>(s.line), kElementsPerTile);
   p->tiles = ceil_div(s.lines, s.per_tile);
-  p->thread_scratch_bytes = s.last ? 2 * sizeof(float) * static_cast<std::size_t>(x[1]) : 0;
-  p->in_place = 1;
+  std::int64_t floats = s.last ? 2 * s.channels : 0;
+  if (d.writes_narrow()) floats = checked_add(floats, std::max(s.last ? s.channels : 0, kFloatsAtOnce));
+  p->thread_scratch_bytes = sizeof(float) * static_cast<std::size_t>(floats);
+  p->in_place = d.writes_narrow() ? 0 : 1;  // elements of two widths do not lie in each other's place
   p->flops = 2.0 * static_cast<double>(x.elements());
   p->bytes = bytes_of(d);
 }
@@ -51,13 +55,21 @@ void batch_norm_last(const KernelArgs& args, std::int64_t begin, std::int64_t en
   const auto& s = args.plan->state<BatchNormState>();
   float* scale = static_cast<float*>(args.thread_scratch);
   float* offset = scale + s.channels;
-  simd_elementwise::loops(s.isa).norm_of_channels(batch_norm_of(args, 0), s.channels, scale, offset);
+  const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
+  loops.norm_of_channels(batch_norm_of(args, 0), s.channels, scale, offset);
+  const std::int64_t pitch = args.desc->input_pitch(0), to_pitch = args.desc->output_pitch();
+  const bool narrow = args.desc->writes_narrow();
+  float* const floats = offset + s.channels;
+  const std::int64_t at_once = narrow ? std::max<std::int64_t>(1, kFloatsAtOnce / std::max<std::int64_t>(1, s.channels)) : s.per_tile;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
-    const std::int64_t first = index * s.per_tile;
-    const std::int64_t count = std::min(s.per_tile, s.lines - first);
-    const std::int64_t pitch = args.desc->input_pitch(0), to_pitch = args.desc->output_pitch();
-    simd_elementwise::loops(s.isa).affine_rows(scale, offset, args.in<float>(0) + first * pitch, pitch, args.out<float>() + first * to_pitch,
-                                               to_pitch, count, s.line, epilogue_of(*args.desc));
+    const std::int64_t last = std::min((index + 1) * s.per_tile, s.lines);
+    for (std::int64_t line = index * s.per_tile; line < last; line += at_once) {
+      const std::int64_t count = std::min(at_once, last - line);
+      const float* const x = args.in<float>(0) + line * pitch;
+      float* const y = narrow ? floats : args.out<float>() + line * to_pitch;
+      loops.affine_rows(scale, offset, x, pitch, y, narrow ? s.line : to_pitch, count, s.line, epilogue_of(*args.desc));
+      if (narrow) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count * s.line, args.out<std::uint16_t>() + line * s.line);
+    }
   }
 }
 
@@ -70,8 +82,14 @@ void batch_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end
     for (std::int64_t line = index * s.per_tile; line < last; ++line) {
       float scale, offset;
       loops.norm_of_channels(batch_norm_of(args, line % s.channels), 1, &scale, &offset);
-      loops.affine(scale, offset, args.in<float>(0) + line * s.line, args.out<float>() + line * s.line, s.line,
-                   epilogue_of(*args.desc));
+      const bool narrow = args.desc->writes_narrow();
+      const std::int64_t end_of_line = (line + 1) * s.line, at_once = narrow ? kFloatsAtOnce : s.line;
+      for (std::int64_t at = line * s.line; at < end_of_line; at += at_once) {
+        const std::int64_t count = std::min(at_once, end_of_line - at);
+        float* const y = narrow ? static_cast<float*>(args.thread_scratch) : args.out<float>() + at;
+        loops.affine(scale, offset, args.in<float>(0) + at, y, count, epilogue_of(*args.desc));
+        if (narrow) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count, args.out<std::uint16_t>() + at);
+      }
     }
   }
 }
@@ -141,9 +159,15 @@ void softmax_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   }
 }
 
+constexpr Kernel batch_norm() {
+  Kernel k{"batch_norm", "BatchNormalization", "", 10, batch_norm_supports, nullptr, nullptr, nullptr, batch_norm_plan, batch_norm_run,
+           false, follow_first, 0, pitched<kPitchedInput | kPitchedOutputs>};
+  k.narrow = kNarrowOutput;
+  return k;
+}
+
 constexpr Kernel kKernels[] = {
-    {"batch_norm", "BatchNormalization", "", 10, batch_norm_supports, nullptr, nullptr, nullptr, batch_norm_plan, batch_norm_run,
-     false, follow_first, 0, pitched<kPitchedInput | kPitchedOutputs>},
+    batch_norm(),
     {"softmax", "Softmax", "", 10, softmax_supports, nullptr, nullptr, nullptr, softmax_plan, softmax_run<false>, false, softmax_layouts},
     {"log_softmax", "LogSoftmax", "", 10, log_softmax_supports, nullptr, nullptr, nullptr, softmax_plan, softmax_run<true>},
 };

@@ -1,0 +1,91 @@
+// Values that are kept as bfloat16 because all that read them round them: that they are found, and that no bit of a result changes
+// beside a session in which they are kept as float32, as they are outputs too.
+#include "backends/cpu/simd/bfloat_dot.h"
+#include "tests/runtime/support.h"
+
+namespace evn::test {
+namespace {
+
+class NarrowTest : public RuntimeTest {
+ protected:
+  void SetUp() override {
+    RuntimeTest::SetUp();
+    if (simd_bfloat_dot::loops(bfloat16_isa()).lanes == 0) GTEST_SKIP() << "no products of bfloat16 on this machine";
+  }
+
+  static std::vector<float> draw(std::int64_t count, std::uint64_t seed, float least = -1) {
+    Random random(seed);
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& v : values) v = random.uniform(least, 1);
+    return values;
+  }
+
+  // A normalization that no convolution before it takes along, as it joins two, Relu, and a convolution.
+  static OnnxWriter normalized(std::int64_t channels, bool is_output) {
+    OnnxWriter w(13);
+    w.add_input("x", kF32, {2, 16, 13, 11});
+    for (const char* name : {"a", "b"}) {
+      w.add_initializer(std::string("w") + name, {channels / 2, 16, 1, 1}, draw(channels * 8, name[0]));
+      w.add_node("Conv", {"x", std::string("w") + name}, {name});
+    }
+    w.add_node("Concat", {"a", "b"}, {"both"}, {{"axis", std::int64_t{1}}});
+    normalize(&w, "both", channels);
+    w.add_initializer("w", {48, channels, 1, 1}, draw(48 * channels, 9));
+    w.add_node("Conv", {"positive", "w"}, {"y"});
+    w.add_output("y", kF32);
+    if (is_output) w.add_output("positive", kF32);
+    return w;
+  }
+
+  // The same of a matrix, before a product.
+  static OnnxWriter normalized_rows(std::int64_t channels, bool is_output) {
+    OnnxWriter w(13);
+    w.add_input("x", kF32, {7, channels});
+    normalize(&w, "x", channels);
+    w.add_initializer("w", {channels, 48}, draw(48 * channels, 9));
+    w.add_node("MatMul", {"positive", "w"}, {"y"});
+    w.add_output("y", kF32);
+    if (is_output) w.add_output("positive", kF32);
+    return w;
+  }
+
+  static void normalize(OnnxWriter* w, const std::string& x, std::int64_t channels) {
+    std::vector<std::string> inputs = {x};
+    for (const char* name : {"scale", "bias", "mean", "variance"}) {
+      inputs.push_back(name);
+      w->add_initializer(name, {channels}, draw(channels, inputs.size(), inputs.size() == 5 ? 0.5f : -1));
+    }
+    w->add_node("BatchNormalization", inputs, {"normal"});
+    w->add_node("Relu", {"normal"}, {"positive"});
+  }
+
+  static std::int64_t count(const Session& session) {
+    const std::vector<bool>& narrow = session.compiled().narrow;
+    return std::count(narrow.begin(), narrow.end(), true);
+  }
+
+  // One value of the first network is kept as bfloat16, and none of the second.
+  static void check(const OnnxWriter& narrow, const OnnxWriter& wide, const Shape& x) {
+    SessionRequest bf16("");
+    bf16.precision = Precision::kBfloat16;
+    for (const int threads : {1, 3}) {
+      const auto runtime = make_runtime({}, 0, threads);
+      Session one(load(runtime, narrow), bf16), other(load(runtime, wide), bf16);
+      EXPECT_EQ(count(one), 1);
+      EXPECT_EQ(count(other), 0);
+      const std::vector<HostTensor> in = {random_tensor(x, 3, -1, 1)};
+      const HostTensor got = run(one, in)[0], want = run(other, in)[0];
+      ASSERT_EQ(got.desc, want.desc);
+      EXPECT_EQ(std::memcmp(got.bytes.data(), want.bytes.data(), want.desc.size_bytes()), 0);
+    }
+  }
+};
+
+TEST_F(NarrowTest, ANormalizationBeforeAProduct) { check(normalized_rows(96, false), normalized_rows(96, true), {7, 96}); }
+
+TEST_F(NarrowTest, ANormalizationBeforeAConvolution) {
+  for (const std::int64_t channels : {32, 48, 2080}) check(normalized(channels, false), normalized(channels, true), {2, 16, 13, 11});
+}
+
+}  // namespace
+}  // namespace evn::test
