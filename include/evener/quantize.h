@@ -12,7 +12,7 @@
  * from calibration; the model then has QuantizeLinear and DequantizeLinear around what is quantized (ONNX's QDQ form).
  * Rows that a Gather takes from a constant matrix (embeddings) have a scale each.
  * Dynamic: MatMul, Gemm and such a Gather alone are quantized, and each run makes the scales of their inputs
- * (DynamicQuantizeLinear, MatMulInteger). A model of an opset that lacks these operators, 7 or newer, is written in opset
+ * (DynamicQuantizeLinear, MatMulInteger); with EVN_QUANTIZE_CONTRIB also LSTM. A model of an opset that lacks these operators, 7 or newer, is written in opset
  * 13. What lies in the branches of an If and the bodies of Loop, Scan and SequenceMap is quantized with the rest; what no
  * batch of calibration runs stays float32.
  *
@@ -57,7 +57,8 @@ enum {
 enum {
   EVN_QUANTIZE_PER_TENSOR = 1,    /* one scale for each weight */
   EVN_QUANTIZE_CONTRIB = 2,       /* EVN_QUANTIZE_WEIGHTS: MatMul and Gemm as com.microsoft's MatMulNBits, for which ONNX Runtime has
-                                     kernels too (accuracy_level 4: an engine may quantize what they read; Evener does not) */
+                                     kernels too (accuracy_level 4: an engine may quantize what they read; Evener does not).
+                                     EVN_QUANTIZE_DYNAMIC: LSTM too, as com.microsoft's DynamicQuantizeLSTM */
   /* Static quantization only: */
   EVN_QUANTIZE_QOPERATOR = 4,     /* QLinearConv, QLinearMatMul and com.microsoft's operators on bytes (QGemm, QLinearAdd, ...) where there
                                      are such; the others stay between DequantizeLinear and QuantizeLinear */

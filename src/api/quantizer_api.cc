@@ -15,7 +15,7 @@ void read_weights(const evn_quantizer_options& o, QuantizerRequest* request) {
   const auto refuse = [](const char* field) { fail(EVN_ERROR_INVALID_ARGUMENT, "%s means nothing in this mode", field); };
   if (!weights && o.weight_bits != 0) refuse("weight_bits");
   if (!weights && o.block_size != 0) refuse("block_size");
-  if (!weights && (o.flags & EVN_QUANTIZE_CONTRIB) != 0) refuse("EVN_QUANTIZE_CONTRIB of flags");
+  if (!weights && request->mode != QuantMode::kDynamic && (o.flags & EVN_QUANTIZE_CONTRIB) != 0) refuse("EVN_QUANTIZE_CONTRIB of flags");
   if (!bytes && (o.flags & ~static_cast<uint32_t>(EVN_QUANTIZE_CONTRIB)) != 0) refuse("flags");
   if (!bytes && o.calibration != 0) refuse("calibration");
   if (!bytes && o.activation != 0) refuse("activation");

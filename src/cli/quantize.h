@@ -26,7 +26,7 @@ inline constexpr Option kQuantizeOptions[] = {
     {"--correct-bias", nullptr, "put the mean error of each channel into biases"},
     {"--bits", "N", "of --mode weights: 8 (the default) or 4"},
     {"--block", "N", "of --mode weights: so many elements share a scale; default 32"},
-    {"--contrib", nullptr, "of --mode weights: MatMulNBits of com.microsoft in place of DequantizeLinear"},
+    {"--contrib", nullptr, "operators of com.microsoft: of --mode weights MatMulNBits in place of\nDequantizeLinear, with --dynamic DynamicQuantizeLSTM in place of LSTM"},
     {"--keep", "PATTERN", "nodes that stay float32: a glob of their names, or type:Softmax; may be\nrepeated", true},
     kConfigOption,
     kThreadsOption,

@@ -1,6 +1,7 @@
 #include "quant/rewrite.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 
@@ -271,7 +272,41 @@ class Rewriter {
     add_node("Mul", node.name + "_Mul", {steps, scales}, node.outputs[0]);
   }
 
+  // W or R as DynamicQuantizeLSTM has it, transposed, with a scale for each row or direction; its scales; zero points.
+  std::array<ValueId, 3> add_recurrent(ValueId v) {
+    const std::string name = writer_.value(v).name;
+    Weight plain = *writer_.value(v).constant;
+    const Shape shape = plain.desc.shape;
+    const std::int64_t directions = shape[0], rows = shape[1], columns = shape[2];
+    plain.desc.shape = options_.per_tensor ? Shape{directions, rows * columns} : Shape{directions * rows, columns};
+    const QuantizedWeight q = quantize_weight(plain, 0, options_.ledger);
+    std::vector<std::int8_t> turned(static_cast<std::size_t>(shape.elements()));
+    const auto* const from = q.values->as<std::int8_t>();
+    for (std::int64_t i = 0; i < shape.elements(); ++i) {
+      const std::int64_t row = i / columns % rows, matrix = i / columns / rows;
+      turned[static_cast<std::size_t>((matrix * columns + i % columns) * rows + row)] = from[i];
+    }
+    const Shape numbers = options_.per_tensor ? Shape{directions} : Shape{directions, rows};
+    const std::vector<std::int8_t> zeros(q.scales.size(), 0);
+    return {writer_.add_bytes(name + "_quantized", DType::kInt8, {directions, columns, rows}, turned.data()),
+            writer_.add_floats(name + "_scale", numbers, q.scales), writer_.add_bytes(name + "_zero_point", DType::kInt8, numbers, zeros.data())};
+  }
+
+  void replace_lstm(Node node) {
+    const std::array<ValueId, 3> w = add_recurrent(node.inputs[1]), r = add_recurrent(node.inputs[2]);
+    node.inputs.resize(8, kNoValue);
+    node.inputs[1] = w[0];
+    node.inputs[2] = r[0];
+    node.inputs.insert(node.inputs.end(), {w[1], w[2], r[1], r[2]});
+    node.name += "_DynamicQuantizeLSTM";
+    node.op_type = "DynamicQuantizeLSTM";
+    node.domain = "com.microsoft";
+    std::erase_if(node.attributes, [](const Attribute& a) { return a.name == "layout"; });
+    graph_.nodes.push_back(std::move(node));
+  }
+
   void replace_product(Node node, const QuantNode& q, std::map<std::pair<ValueId, std::int32_t>, Dynamic>& made) {
+    if (node.op_type == "LSTM") return replace_lstm(std::move(node));
     const ValueId x = node.inputs[0], w = node.inputs[1], y = node.outputs[0];
     const auto it = made.find({x, region_});
     Dynamic d = it == made.end() ? Dynamic{kNoValue, kNoValue, kNoValue} : it->second;

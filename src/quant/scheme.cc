@@ -77,11 +77,13 @@ class Maker {
     const Node& node = graph_.nodes[i];
     QuantNode& q = s_.nodes[i];
     const bool conv = is_one_of(node, {"Conv"}), gemm = is_one_of(node, {"Gemm"}), matmul = is_one_of(node, {"MatMul"});
-    if (!conv && !gemm && !matmul) return;
+    const bool lstm = options_.lstm && is_one_of(node, {"LSTM"});
+    if (!conv && !gemm && !matmul && !lstm) return;
     const auto refuse = [&](const char* why) { q.reason = why; };
     if (is_kept(node, &q.reason)) return;
     if (i < options_.refused.size() && !options_.refused[i].empty()) return refuse(options_.refused[i].c_str());
     if (conv && options_.dynamic) return refuse("a convolution; its inputs have no scale before it runs");
+    if (lstm) return find_lstm(node, &q);
     if (!is_activation(node.inputs[0]) || !is_float(node.outputs[0])) return refuse("not float32");
     if (!is_constant(node.inputs[1]) || !is_float(node.inputs[1])) return refuse("its weight is computed");
     const Shape& w = value(node.inputs[1]).shape;
@@ -106,6 +108,20 @@ class Maker {
     q.weight = 1;
     q.bias = has_bias ? 2 : -1;
     q.weight_axis = conv ? 0 : gemm && int_attribute_of(node, "transB", 0) != 0 ? 0 : 1;
+  }
+
+  void find_lstm(const Node& node, QuantNode* q) const {
+    const auto is_weight = [&](ValueId v) { return is_constant(v) && is_float(v) && value(v).shape.elements() > 0; };
+    if (!options_.contrib) {
+      q->reason = "an LSTM; in 8 bits it is an operator of com.microsoft, which has to be asked for";
+    } else if (!is_activation(node.inputs[0]) || !is_weight(node.inputs[1]) || !is_weight(node.inputs[2])) {
+      q->reason = "its weights are computed, or not float32";
+    } else if (int_attribute_of(node, "layout", 0) != 0) {
+      q->reason = "its batch comes first";
+    } else {
+      q->role = QuantRole::kProduct;
+      q->weight = 1;
+    }
   }
 
   void find_table(std::size_t i) {

@@ -32,6 +32,7 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
   flatten_bodies(model_.graph);
   check_model();
   raise_to_needed_opset();
+  if (request_.contrib) import_contrib(model_);
   scheme_ = calibrated_ = scheme_without({});
   const auto products = std::count_if(scheme_.nodes.begin(), scheme_.nodes.end(), [](const QuantNode& q) { return q.role == QuantRole::kProduct; });
   if (products == 0) {
@@ -197,7 +198,7 @@ void Quantizer::add_batch(std::span<const RunValue> inputs) {
 QuantScheme Quantizer::scheme_without(const std::vector<std::string>& refused) const {
   if (request_.mode == QuantMode::kWeights) return make_weight_scheme(model_.graph, request_.keep, weight_options());
   if (is_half()) return make_half_scheme(model_.graph, request_.keep, half_type());
-  SchemeOptions options{request_.keep, request_.dynamic, refused};
+  SchemeOptions options{request_.keep, request_.dynamic, request_.dynamic, request_.contrib, refused};
   for (std::size_t i = 0; batches_ > 0 && i < model_.graph.nodes.size(); ++i) {
     const std::int32_t region = model_.graph.nodes[i].region;
     if (region < 0 || seen_[static_cast<std::size_t>(region)]) continue;
@@ -244,7 +245,6 @@ Quantizer::Candidate Quantizer::build(QuantScheme scheme) const {
   const RewriteOptions options = options_of(scheme);
   if (request_.mode == QuantMode::kWeights) {
     rewrite_weights(&model.graph, scheme, weight_options());
-    if (request_.contrib) import_contrib(model);
   } else if (is_half()) {
     convert_half(&model.graph, scheme, half_type(), runtime_->cpu().ledger());
   } else if (request_.dynamic) {

@@ -113,7 +113,7 @@ TEST_F(QuantizerMisuse, OptionsOfAnotherModeAreRefusedByName) {
   for (const evn_quantize_mode mode : {EVN_QUANTIZE_STATIC, EVN_QUANTIZE_DYNAMIC, EVN_QUANTIZE_FLOAT16, EVN_QUANTIZE_BFLOAT16}) {
     refused(mode, "weight_bits", [](auto& o) { o.weight_bits = 8; });
     refused(mode, "block_size", [](auto& o) { o.block_size = 32; });
-    refused(mode, "flags", [](auto& o) { o.flags = EVN_QUANTIZE_CONTRIB; });
+    if (mode != EVN_QUANTIZE_DYNAMIC) refused(mode, "flags", [](auto& o) { o.flags = EVN_QUANTIZE_CONTRIB; });
   }
   for (const evn_quantize_mode mode : {EVN_QUANTIZE_WEIGHTS, EVN_QUANTIZE_FLOAT16, EVN_QUANTIZE_BFLOAT16}) {
     refused(mode, "flags", [](auto& o) { o.flags = EVN_QUANTIZE_PER_TENSOR; });

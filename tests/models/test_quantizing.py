@@ -138,20 +138,26 @@ class Oracle:
 
 
 # Silero's own file has two networks, for 16 and 8 kHz, in the branches of an If; the other is the first of them without branches.
-@pytest.mark.parametrize("name, options", (("silero_vad", {}), ("silero_vad", {"qoperator": True}), ("silero_vad_openvino_16k", {})))
+@pytest.mark.parametrize("name, options", (("silero_vad", {}), ("silero_vad", {"qoperator": True}), ("silero_vad_openvino_16k", {}),
+                                           ("silero_vad", {"dynamic": True, "contrib": True})))
 def test_speech_begins_and_ends_where_it_did(name, options, tmp_path):
     path = fetched(f"{name}.onnx")
     samples = voice.read_wave(fetched("two_cities.wav"))
     names = [value.name for value in evener.Runtime(threads=1).session(path).inputs]
     first = Listener(evener.Runtime(threads=1).session(path), names)
     wanted = voice.segments(voice.probabilities(first, samples))
-    _, in_bytes, quantizer = quantized(path, first.heard[:400:10], first.heard[405], method="percentile", **options)
+    dynamic = "dynamic" in options
+    _, in_bytes, quantizer = quantized(path, [] if dynamic else first.heard[:400:10], first.heard[405],
+                                       **(options if dynamic else {"method": "percentile", **options}))
     quantizer.save(tmp_path / "int8.onnx")
     onnx.checker.check_model(onnx.load(tmp_path / "int8.onnx"))
     for session in (in_bytes, Oracle(tmp_path / "int8.onnx")):
         got = voice.segments(voice.probabilities(Listener(session, names), samples))
         assert len(wanted) == len(got) > 3
         numpy.testing.assert_allclose(got, wanted, atol=2 * voice.CHUNK / voice.RATE)  # two chunks
+    if dynamic:  # four LSTM, two for each rate
+        assert [n["op"] for n in quantizer.report("dict")["nodes"] if n["quantized"]] == 4 * ["LSTM"]
+        return
     products = [n for n in quantizer.report("dict")["nodes"] if n["op"] == "Conv"]
     unseen = [n for n in products if n["reason"] == "not seen in calibration"]
     assert sum(n["quantized"] for n in products) == 6 and len(unseen) == len(products) - 6  # of 8 kHz nothing was heard

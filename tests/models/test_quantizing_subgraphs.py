@@ -277,3 +277,33 @@ def test_numbers_that_are_none_in_a_branch_name_the_value():
         quantizer.add_batch(bad)
     with pytest.raises(evener.Error, match="no calibration batch"):
         quantizer.finish()
+
+
+def recurrent(direction, extras=True):
+    count, hidden = (2 if direction == "bidirectional" else 1), 24
+    names = ["w", "r", "b", "", "h0", "c0", "p"] if extras else ["w", "r"]
+    sizes = {"w": (count, 4 * hidden, 32), "r": (count, 4 * hidden, hidden), "b": (count, 8 * hidden), "h0": (count, 3, hidden),
+             "c0": (count, 3, hidden), "p": (count, 3 * hidden)}
+    constants = [numpy_helper.from_array((GENERATOR.standard_normal(sizes[n]) / 5).astype("float32"), n) for n in names if n]
+    outputs = ["y", "last"] if extras else ["", "last"]
+    node = helper.make_node("LSTM", ["x", *names], outputs, name="lstm", hidden_size=hidden, direction=direction)
+    return model_of([node], [value("x", dims=["t", 3, 32])], [value(o, dims=[None] * (4 if o == "y" else 3)) for o in outputs if o], constants)
+
+
+@pytest.mark.parametrize("per_tensor", (False, True))
+@pytest.mark.parametrize("direction, extras", (("forward", True), ("reverse", False), ("bidirectional", True)))
+def test_an_lstm_becomes_whole_numbers_where_it_is_asked_for(direction, extras, per_tensor, tmp_path):
+    model = recurrent(direction, extras)
+    batches = [{"x": GENERATOR.standard_normal((9, 3, 32)).astype("float32")} for _ in range(3)]
+    session, report = quantized(model, batches, tmp_path / "q.onnx", dynamic=True, contrib=True, per_tensor=per_tensor)
+    assert [(n["op"], n["quantized"], n["sqnr_db"] > 20) for n in report["nodes"]] == [("LSTM", True, True)]
+    assert onnx.load(tmp_path / "q.onnx").graph.node[0].op_type == "DynamicQuantizeLSTM"
+    in_float, oracle = onnx_runtime(model.SerializeToString()), onnx_runtime(str(tmp_path / "q.onnx"))
+    for feeds in batches:
+        for name, wanted, theirs in zip([o.name for o in in_float.get_outputs()], in_float.run(None, feeds), oracle.run(None, feeds)):
+            got = session.run(feeds)[name]
+            assert cosine(got, wanted) >= 0.999
+            # An h may be quantized one step apart.
+            numpy.testing.assert_allclose(got, theirs, atol=2e-3)
+    with pytest.raises(evener.Error, match="has to be asked for"):
+        evener.Quantizer(evener.Runtime(threads=1), model.SerializeToString(), dynamic=True)

@@ -32,7 +32,8 @@ class Quantizer(_Object):
     activation  "uint8" (the default) or "int8"
     per_tensor  one scale for each weight in place of one for each output channel
     equalize, smooth, correct_bias  cross-layer equalization, SmoothQuant, bias correction; not with dynamic
-    bits, block, contrib  of weights: 8 or 4, how many share a scale, MatMulNBits of com.microsoft in place of DequantizeLinear
+    bits, block, contrib  of weights: 8 or 4, how many share a scale, MatMulNBits of com.microsoft in place of DequantizeLinear;
+                contrib of "dynamic": LSTM too, as DynamicQuantizeLSTM of com.microsoft
     qoperator   static: QLinearConv and other operators on bytes in place of DequantizeLinear and QuantizeLinear around float ones
     keep        nodes that stay float32: globs of their names, or "type:Softmax"
     progress    progress(what, done, total); what it raises cancels, and is lost

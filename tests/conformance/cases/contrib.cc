@@ -156,6 +156,19 @@ void add_lstm(Cases* all) {
     for (int i = 0; i < 2; ++i) c.w({directions}, 0.002, 0.004).constant(DType::kInt8, {directions}, -3, 3);
     all->push_back(c.integer("hidden_size", 8).word("direction", directions == 2 ? "bidirectional" : "reverse").outputs(3));
   }
+  // Gates of whole vectors and of parts of them; a scale for each row; one sequence and several, more steps than are projected at once.
+  // The reference's doubles quantize one h in some ten thousand to the next number: few elements.
+  for (const std::int64_t hidden : {16, 20, 64}) {
+    for (const std::int64_t batch : {1, 5}) {
+      const DType dtype = hidden == 20 ? DType::kUint8 : DType::kInt8;
+      const bool is_signed = dtype == DType::kInt8;
+      Case c = contrib("DynamicQuantizeLSTM").x({(hidden == 64 ? 10 : 70) / batch, batch, 17}).constant(dtype, {1, 17, 4 * hidden}, is_signed ? -90 : 10, is_signed ? 90 : 250);
+      c.constant(dtype, {1, hidden, 4 * hidden}, is_signed ? -90 : 10, is_signed ? 90 : 250).w({1, 8 * hidden}).absent();
+      c.w({1, batch, hidden}).w({1, batch, hidden}).w({1, 3 * hidden});
+      for (int i = 0; i < 2; ++i) c.w({1, 4 * hidden}, 0.001, 0.002).constant(dtype, {1, 4 * hidden}, is_signed ? -3 : 125, is_signed ? 3 : 131);
+      all->push_back(c.integer("hidden_size", hidden).word("direction", batch == 5 ? "reverse" : "forward").outputs(3));
+    }
+  }
 }
 
 }  // namespace

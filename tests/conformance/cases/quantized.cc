@@ -88,6 +88,11 @@ void add_convolutions(Cases* all, DType x, DType w) {
   bytes(&line, x, {2, 9, 40}).scalar(kF32, 0.02).scalar(x, 17);
   weight(&line, w, {11, 9, 5}).scalar(kF32, 0.004).scalar(w, 3).scalar(kF32, 0.4).scalar(x, 6);
   all->push_back(line.ints("pads", {2, 2}));
+  // More taps than segments, in one line: a Fourier transform of short windows, as convolutions do it.
+  Case windows("QLinearConv", 10);
+  bytes(&windows, x, {2, 1, 700}).scalar(kF32, 0.02).scalar(x, 17);
+  weight(&windows, w, {19, 1, 130}).scalar(kF32, 0.004).scalar(w, w == DType::kUint8 ? 128 : 0).scalar(kF32, 0.4).scalar(x, 60);
+  all->push_back(windows.ints("strides", {64}));
 }
 
 void add_conversions(Cases* all, DType d) {

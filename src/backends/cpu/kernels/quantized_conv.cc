@@ -19,25 +19,25 @@ struct ConvState : DotConv {
   std::size_t row_sums_at, room_at, slab_at;
 };
 
+DotSource source_of(const OpDesc& d, const DotConvInputs& in, const std::uint8_t* b) {
+  const TensorDesc& desc = d.inputs[static_cast<std::size_t>(in.w)];
+  const Shape& w = desc.shape;
+  const std::int64_t taps_w = w[w.rank() - 1], taps = w.elements(2, w.rank());
+  return {b, w[1] * taps, w[1], taps, taps / taps_w, taps_w, is_by_tap(d, w), is_uint8(desc)};
+}
+
 Refusal refuses(const OpDesc& d, const DotConvInputs& in) {
   const int rank = d.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
   if (d.constant(in.w) == nullptr) return "the weight must be constant";
-  const Shape& w = d.inputs[static_cast<std::size_t>(in.w)].shape;
-  if (w.elements(2, rank) > simd_dot::kMostSegments) return "the kernel is too large";
+  if (d.inputs[static_cast<std::size_t>(in.w)].shape.elements() == 0) return "an empty weight";
+  if (source_of(d, in, nullptr).shape(1).segments > simd_dot::kMostSegments) return "the kernel is too large";
   return nullptr;
 }
 
 template <const DotConvInputs& In>
 Refusal supports(const OpDesc& d) {
   return refuses(d, In);
-}
-
-DotSource source_of(const OpDesc& d, const DotConvInputs& in, const std::uint8_t* b) {
-  const TensorDesc& desc = d.inputs[static_cast<std::size_t>(in.w)];
-  const Shape& w = desc.shape;
-  const std::int64_t taps_w = w[w.rank() - 1], taps = w.elements(2, w.rank());
-  return {b, w[1] * taps, w[1], taps, taps / taps_w, taps_w, is_by_tap(d, w), is_uint8(desc)};
 }
 
 std::int64_t columns_of(const OpDesc& d, const DotConvInputs& in) { return d.inputs[static_cast<std::size_t>(in.w)].shape[0] / conv_groups(d); }
