@@ -78,6 +78,13 @@ class Flattener {
 
 }  // namespace
 
+std::string unique_name(std::set<std::string>& taken, const std::string& name, const char* suffix) {
+  const std::string wanted = name + suffix;
+  std::string made = wanted;
+  for (int i = 1; !taken.insert(made).second; ++i) made = wanted + "_" + std::to_string(i);
+  return made;
+}
+
 void add_int(Node& node, const char* name, std::int64_t value) {
   Attribute& a = node.attributes.emplace_back();
   a.name = name;

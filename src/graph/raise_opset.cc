@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "graph/subgraphs.h"
 #include "ops/merge.h"
 
 namespace evn {
@@ -247,15 +248,9 @@ class Raiser {
     return a.has_value() ? std::optional(std::get<std::int64_t>(a->value)) : std::nullopt;
   }
 
-  std::string unique(const std::string& wanted) {
-    std::string name = wanted;
-    for (int i = 1; !names_.insert(name).second; ++i) name = wanted + "_" + std::to_string(i);
-    return name;
-  }
-
   ValueId value(const std::string& name, DType dtype) {
     Value v;
-    v.name = unique(name);
+    v.name = unique_name(names_, name, "");
     v.dtype = dtype;
     graph_.values.push_back(std::move(v));
     return static_cast<ValueId>(graph_.values.size() - 1);

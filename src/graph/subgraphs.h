@@ -3,6 +3,8 @@
 // SequenceMap their graphs back. What lies between is not for running.
 #pragma once
 
+#include <set>
+
 #include "core/graph.h"
 
 namespace evn {
@@ -10,6 +12,9 @@ namespace evn {
 // Each body becomes a region. What goes into it is made by an Enter node there, which reads nothing; what comes out of it is read by the
 // node that had the body, behind its own inputs (Node::captures of them). Values of the graphs around it are those themselves.
 void flatten_bodies(Graph& graph);
+
+// Name and suffix, and a number where somebody is called so already; it is taken then.
+std::string unique_name(std::set<std::string>& taken, const std::string& name, const char* suffix);
 
 void add_int(Node& node, const char* name, std::int64_t value);  // an attribute
 

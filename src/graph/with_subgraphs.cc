@@ -164,12 +164,6 @@ class Outliner {
 
   // -------------------------------------------------------------------------------------------------------- names --
 
-  std::string unique(const std::string& wanted) {
-    std::string name = wanted.empty() ? "value" : wanted;
-    for (int i = 1; !taken_.insert(name).second; ++i) name = wanted + "_" + std::to_string(i);
-    return name;
-  }
-
   // What loading puts before the names in a region.
   std::string prefix_of(std::int32_t region) const {
     if (region < 0 || owner_[at(region)] < 0) return "";
@@ -185,7 +179,7 @@ class Outliner {
     names_.resize(flat_.values.size());
     const auto take = [&](ValueId v) {
       std::string& name = names_[at(v)];
-      if (name.empty()) name = unique(flat_.values[at(v)].name);
+      if (name.empty()) name = unique_name(taken_, flat_.values[at(v)].name, "");
     };
     for (const ValueId v : flat_.inputs) take(v);
     for (const ValueId v : flat_.outputs) take(v);
@@ -194,7 +188,8 @@ class Outliner {
     for (std::size_t v = 0; v < names_.size(); ++v) {
       if (!names_[v].empty()) continue;
       const std::int32_t region = producer_[v] >= 0 ? node(static_cast<std::size_t>(producer_[v])).region : constant_region_[v];
-      names_[v] = unique(region < 0 ? flat_.values[v].name : without(flat_.values[v].name, prefixes[at(region)]));
+      const std::string& old = flat_.values[v].name;
+      names_[v] = unique_name(taken_, region < 0 ? old : without(old, prefixes[at(region)]), old.empty() ? "value" : "");
     }
   }
 
@@ -279,7 +274,7 @@ class Outliner {
         continue;
       }
       Value value = made.graph.values[at(from)];
-      value.name = unique(value.name + "_out");
+      value.name = unique_name(taken_, value.name, "_out");
       value.constant = nullptr;
       Node identity;
       identity.name = value.name + "_Identity";

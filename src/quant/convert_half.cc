@@ -110,7 +110,7 @@ class Converter {
       std::memcpy(&x, bytes + i * sizeof x, sizeof x);
       halves[i] = half_ == DType::kFloat16 ? Float16::from(static_cast<double>(x)).bits : Bfloat16::from(static_cast<double>(x)).bits;
     }
-    return writer_.add_constant(half_name(v), std::move(made));
+    return writer_.add_constant(half_name(v), "", std::move(made));
   }
 
   // The value in half, cast where somebody made it float32.
@@ -120,7 +120,7 @@ class Converter {
       if (region_contains(graph_, region, region_)) return half;
     }
     if (writer_.value(v).constant != nullptr) return halves[-1] = add_half_constant(v);
-    const ValueId half = halves[region_] = writer_.add_value(half_name(v), half_);
+    const ValueId half = halves[region_] = writer_.add_value(half_name(v), "", half_);
     writer_.add_cast(writer_.value(v).name, v, half, half_);
     return half;
   }
@@ -147,7 +147,7 @@ class Converter {
     }
     for (ValueId& v : node.outputs) {
       if (!is_float(v)) continue;
-      const ValueId made = writer_.add_value(half_name(v), half_);
+      const ValueId made = writer_.add_value(half_name(v), "", half_);
       halves_[GraphWriter::at(v)][region_] = made;
       needs_cast_[GraphWriter::at(v)] = true;
       v = made;
@@ -163,7 +163,7 @@ class Converter {
         const std::string name = writer_.value(v).name;
         const auto [half, is_first] = constants_.try_emplace(v, kNoValue);
         if (is_first) half->second = add_half_constant(v);
-        wide->second = writer_.add_value(name + "_float32", DType::kFloat32);
+        wide->second = writer_.add_value(name, "_float32", DType::kFloat32);
         writer_.add_cast(name, half->second, wide->second, DType::kFloat32);
       }
       v = wide->second;

@@ -5,31 +5,21 @@
 #include "graph/subgraphs.h"
 
 namespace evn {
-namespace {
-
-std::string unique(std::set<std::string>& taken, const std::string& wanted) {
-  std::string name = wanted;
-  for (int i = 1; !taken.insert(name).second; ++i) name = wanted + "_" + std::to_string(i);
-  return name;
-}
-
-}  // namespace
-
 GraphWriter::GraphWriter(Graph& graph, LedgerPtr ledger) : graph_(graph), ledger_(std::move(ledger)) {
   for (const Value& v : graph.values) names_.insert(v.name);
   for (const Node& n : graph.nodes) node_names_.insert(n.name);
 }
 
-ValueId GraphWriter::add_value(const std::string& name, DType dtype) {
+ValueId GraphWriter::add_value(const std::string& name, const char* suffix, DType dtype) {
   Value v;
-  v.name = unique(names_, name);
+  v.name = unique_name(names_, name, suffix);
   v.dtype = dtype;
   graph_.values.push_back(std::move(v));
   return static_cast<ValueId>(graph_.values.size() - 1);
 }
 
-ValueId GraphWriter::add_constant(const std::string& name, WeightPtr weight) {
-  const ValueId id = add_value(name, weight->desc.dtype);
+ValueId GraphWriter::add_constant(const std::string& name, const char* suffix, WeightPtr weight) {
+  const ValueId id = add_value(name, suffix, weight->desc.dtype);
   Value& v = value(id);
   v.has_shape = true;
   v.shape = weight->desc.shape;
@@ -37,16 +27,16 @@ ValueId GraphWriter::add_constant(const std::string& name, WeightPtr weight) {
   return id;
 }
 
-ValueId GraphWriter::add_bytes(const std::string& name, DType dtype, const Shape& shape, const void* bytes) {
+ValueId GraphWriter::add_bytes(const std::string& name, const char* suffix, DType dtype, const Shape& shape, const void* bytes) {
   void* to = nullptr;
   WeightPtr weight = make_unfilled_weight({dtype, shape}, ledger_, &to);
   if (weight->size_bytes != 0) std::memcpy(to, bytes, weight->size_bytes);
-  return add_constant(name, std::move(weight));
+  return add_constant(name, suffix, std::move(weight));
 }
 
-void GraphWriter::add_node(const char* op, const std::string& name, std::span<const ValueId> inputs, ValueId output, const char* domain) {
+void GraphWriter::add_node(const char* op, const std::string& name, const char* suffix, std::span<const ValueId> inputs, ValueId output, const char* domain) {
   Node n;
-  n.name = unique(node_names_, name);
+  n.name = unique_name(node_names_, name, suffix);
   n.op_type = op;
   n.domain = domain;
   n.region = region_;
@@ -60,7 +50,7 @@ void GraphWriter::set_int(const char* name, std::int64_t value) {
 }
 
 void GraphWriter::add_cast(const std::string& name, ValueId from, ValueId to, DType dtype) {
-  add_node("Cast", name + "_Cast", {&from, 1}, to);
+  add_node("Cast", name, "_Cast", {&from, 1}, to);
   set_int("to", static_cast<std::int64_t>(dtype));
 }
 

@@ -18,19 +18,20 @@ class GraphWriter {
   Value& value(ValueId v) { return graph_.values[at(v)]; }
   const LedgerPtr& ledger() const { return ledger_; }
 
-  ValueId add_value(const std::string& name, DType dtype);
-  ValueId add_constant(const std::string& name, WeightPtr weight);
+  // What is new is called by a name and a suffix.
+  ValueId add_value(const std::string& name, const char* suffix, DType dtype);
+  ValueId add_constant(const std::string& name, const char* suffix, WeightPtr weight);
   // A constant of what lies at `bytes`.
-  ValueId add_bytes(const std::string& name, DType dtype, const Shape& shape, const void* bytes);
-  ValueId add_floats(const std::string& name, const Shape& shape, std::span<const float> numbers) {
-    return add_bytes(name, DType::kFloat32, shape, numbers.data());
+  ValueId add_bytes(const std::string& name, const char* suffix, DType dtype, const Shape& shape, const void* bytes);
+  ValueId add_floats(const std::string& name, const char* suffix, const Shape& shape, std::span<const float> numbers) {
+    return add_bytes(name, suffix, DType::kFloat32, shape, numbers.data());
   }
 
   // Of new nodes.
   void set_region(std::int32_t region) { region_ = region; }
 
   // Behind the nodes that the graph has now.
-  void add_node(const char* op, const std::string& name, std::span<const ValueId> inputs, ValueId output, const char* domain = "");
+  void add_node(const char* op, const std::string& name, const char* suffix, std::span<const ValueId> inputs, ValueId output, const char* domain = "");
   // An attribute of the last node.
   void set_int(const char* name, std::int64_t value);
   void add_cast(const std::string& name, ValueId from, ValueId to, DType dtype);

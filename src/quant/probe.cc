@@ -7,7 +7,7 @@ namespace evn {
 Probe make_probe(const Graph& graph, const QuantScheme& scheme) {
   Probe probe;
   bool inside = false;
-  probe.graph = graph;
+  probe.graph = Graph(graph);
   probe.graph.nodes.clear();
   probe.graph.outputs.clear();
   probe.scheme.group = scheme.group;

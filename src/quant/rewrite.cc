@@ -107,16 +107,16 @@ class Rewriter {
 
   static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
-  ValueId add_numbers(const std::string& name, std::span<const float> numbers, bool scalar) {
-    return writer_.add_floats(name, scalar ? Shape{} : Shape{static_cast<std::int64_t>(numbers.size())}, numbers);
+  ValueId add_numbers(const std::string& name, const char* suffix, std::span<const float> numbers, bool scalar) {
+    return writer_.add_floats(name, suffix, scalar ? Shape{} : Shape{static_cast<std::int64_t>(numbers.size())}, numbers);
   }
-  ValueId add_zeros(const std::string& name, std::size_t count, bool scalar) {
+  ValueId add_zeros(const std::string& name, const char* suffix, std::size_t count, bool scalar) {
     const std::vector<std::int8_t> zeros(count, 0);
-    return writer_.add_bytes(name, DType::kInt8, scalar ? Shape{} : Shape{static_cast<std::int64_t>(count)}, zeros.data());
+    return writer_.add_bytes(name, suffix, DType::kInt8, scalar ? Shape{} : Shape{static_cast<std::int64_t>(count)}, zeros.data());
   }
 
-  void add_node(const char* op, const std::string& name, std::initializer_list<ValueId> inputs, ValueId output) {
-    writer_.add_node(op, name, {inputs.begin(), inputs.size()}, output);
+  void add_node(const char* op, const std::string& name, const char* suffix, std::initializer_list<ValueId> inputs, ValueId output) {
+    writer_.add_node(op, name, suffix, {inputs.begin(), inputs.size()}, output);
   }
 
   const Smoothing* smoothing_of(ValueId v) const {
@@ -138,7 +138,7 @@ class Rewriter {
       const Value& old = graph_.values[at(node.inputs[k])];
       std::vector<float> numbers = floats_of_weight(*old.constant);
       for (std::size_t c = 0; c < numbers.size(); ++c) numbers[c] /= s->factors[c];
-      node.inputs[k] = add_numbers(old.name + "_smooth", numbers, false);
+      node.inputs[k] = add_numbers(old.name, "_smooth", numbers, false);
     }
   }
 
@@ -155,8 +155,8 @@ class Rewriter {
     const auto [it, is_new] = old_[at(v)].back.try_emplace(region, kNoValue);
     if (!is_new) return it->second;
     const std::string name = graph_.values[at(v)].name;
-    it->second = writer_.add_value(name + "_dequantized", DType::kFloat32);
-    add_node("DequantizeLinear", name + "_DequantizeLinear", {old_[at(v)].bytes, old_[at(v)].scale, old_[at(v)].zero}, it->second);
+    it->second = writer_.add_value(name, "_dequantized", DType::kFloat32);
+    add_node("DequantizeLinear", name, "_DequantizeLinear", {old_[at(v)].bytes, old_[at(v)].scale, old_[at(v)].zero}, it->second);
     return it->second;
   }
 
@@ -171,14 +171,14 @@ class Rewriter {
     if (const Smoothing* s = smoothing_of(v); s != nullptr && s->norm < 0) {
       std::vector<float> parts;
       for (const float f : s->factors) parts.push_back(1 / f);
-      from = writer_.add_value(name + "_smooth", DType::kFloat32);
-      add_node("Mul", name + "_smooth_Mul", {v, add_numbers(name + "_smooth_factors", parts, false)}, from);
+      from = writer_.add_value(name, "_smooth", DType::kFloat32);
+      add_node("Mul", name, "_smooth_Mul", {v, add_numbers(name, "_smooth_factors", parts, false)}, from);
     }
     const auto byte = static_cast<std::uint8_t>(p.zero);
-    old.scale = add_numbers(name + "_scale", {&p.scale, 1}, true);
-    old.zero = writer_.add_bytes(name + "_zero_point", options_.activation, {}, &byte);
-    old.bytes = writer_.add_value(name + "_quantized", options_.activation);
-    add_node("QuantizeLinear", name + "_QuantizeLinear", {from, old.scale, old.zero}, old.bytes);
+    old.scale = add_numbers(name, "_scale", {&p.scale, 1}, true);
+    old.zero = writer_.add_bytes(name, "_zero_point", options_.activation, {}, &byte);
+    old.bytes = writer_.add_value(name, "_quantized", options_.activation);
+    add_node("QuantizeLinear", name, "_QuantizeLinear", {from, old.scale, old.zero}, old.bytes);
     if (old.wanted || old.made_of_bytes) dequantized_in(v, old.region);
   }
 
@@ -205,15 +205,15 @@ class Rewriter {
   }
 
   std::vector<ValueId> add_constants(const std::string& name, const WeightPtr& values, std::span<const float> scales, bool one, bool with_zero) {
-    std::vector<ValueId> inputs{writer_.add_constant(name + "_quantized", values), add_numbers(name + "_scale", scales, one)};
-    if (with_zero) inputs.push_back(add_zeros(name + "_zero_point", scales.size(), one));
+    std::vector<ValueId> inputs{writer_.add_constant(name, "_quantized", values), add_numbers(name, "_scale", scales, one)};
+    if (with_zero) inputs.push_back(add_zeros(name, "_zero_point", scales.size(), one));
     return inputs;
   }
 
   // A constant through DequantizeLinear; axis < 0: one scale.
   ValueId dequantized(const std::string& name, const std::vector<ValueId>& inputs, int axis) {
-    const ValueId back = writer_.add_value(name + "_dequantized", DType::kFloat32);
-    writer_.add_node("DequantizeLinear", name + "_DequantizeLinear", inputs, back);
+    const ValueId back = writer_.add_value(name, "_dequantized", DType::kFloat32);
+    writer_.add_node("DequantizeLinear", name, "_DequantizeLinear", inputs, back);
     if (axis >= 0) writer_.set_int("axis", axis);
     return back;
   }
@@ -228,7 +228,7 @@ class Rewriter {
     for (std::size_t c = 0; c < numbers.size(); ++c) numbers[c] += q.bias_shift[c];
     q.bias = 2;
     node.inputs.resize(3, kNoValue);
-    node.inputs[2] = add_numbers(node.name + "_bias", numbers, false);
+    node.inputs[2] = add_numbers(node.name, "_bias", numbers, false);
   }
 
   void replace_weight(Node& node, QuantNode& q) {
@@ -262,14 +262,14 @@ class Rewriter {
       const std::string name = graph_.values[at(table)].name;
       const QuantizedWeight q = quantize_weight(*graph_.values[at(table)].constant, 0, options_.ledger);
       const Shape column{static_cast<std::int64_t>(q.scales.size()), 1};
-      it->second = {writer_.add_constant(name + "_quantized", q.values), writer_.add_floats(name + "_scales", column, q.scales)};
+      it->second = {writer_.add_constant(name, "_quantized", q.values), writer_.add_floats(name, "_scales", column, q.scales)};
     }
-    const ValueId bytes = writer_.add_value(node.name + "_bytes", DType::kInt8), steps = writer_.add_value(node.name + "_steps", DType::kFloat32);
-    const ValueId scales = writer_.add_value(node.name + "_scales", DType::kFloat32);
-    add_node("Gather", node.name + "_bytes_Gather", {it->second.first, rows}, bytes);
-    add_node("Gather", node.name + "_scales_Gather", {it->second.second, rows}, scales);
+    const ValueId bytes = writer_.add_value(node.name, "_bytes", DType::kInt8), steps = writer_.add_value(node.name, "_steps", DType::kFloat32);
+    const ValueId scales = writer_.add_value(node.name, "_scales", DType::kFloat32);
+    add_node("Gather", node.name, "_bytes_Gather", {it->second.first, rows}, bytes);
+    add_node("Gather", node.name, "_scales_Gather", {it->second.second, rows}, scales);
     writer_.add_cast(node.name, bytes, steps, DType::kFloat32);
-    add_node("Mul", node.name + "_Mul", {steps, scales}, node.outputs[0]);
+    add_node("Mul", node.name, "_Mul", {steps, scales}, node.outputs[0]);
   }
 
   // W or R as DynamicQuantizeLSTM has it, transposed, with a scale for each row or direction; its scales; zero points.
@@ -288,8 +288,8 @@ class Rewriter {
     }
     const Shape numbers = options_.per_tensor ? Shape{directions} : Shape{directions, rows};
     const std::vector<std::int8_t> zeros(q.scales.size(), 0);
-    return {writer_.add_bytes(name + "_quantized", DType::kInt8, {directions, columns, rows}, turned.data()),
-            writer_.add_floats(name + "_scale", numbers, q.scales), writer_.add_bytes(name + "_zero_point", DType::kInt8, numbers, zeros.data())};
+    return {writer_.add_bytes(name, "_quantized", DType::kInt8, {directions, columns, rows}, turned.data()),
+            writer_.add_floats(name, "_scale", numbers, q.scales), writer_.add_bytes(name, "_zero_point", DType::kInt8, numbers, zeros.data())};
   }
 
   void replace_lstm(Node node) {
@@ -312,10 +312,10 @@ class Rewriter {
     Dynamic d = it == made.end() ? Dynamic{kNoValue, kNoValue, kNoValue} : it->second;
     if (it == made.end()) {
       const std::string name = graph_.values[at(x)].name;
-      d.values = writer_.add_value(name + "_quantized", DType::kUint8);
-      d.scale = writer_.add_value(name + "_scale", DType::kFloat32);
-      d.zero = writer_.add_value(name + "_zero_point", DType::kUint8);
-      add_node("DynamicQuantizeLinear", name + "_DynamicQuantizeLinear", {x}, d.values);
+      d.values = writer_.add_value(name, "_quantized", DType::kUint8);
+      d.scale = writer_.add_value(name, "_scale", DType::kFloat32);
+      d.zero = writer_.add_value(name, "_zero_point", DType::kUint8);
+      add_node("DynamicQuantizeLinear", name, "_DynamicQuantizeLinear", {x}, d.values);
       graph_.nodes.back().outputs = {d.values, d.scale, d.zero};
       made.emplace(std::pair{x, region_}, d);
     }
@@ -325,14 +325,14 @@ class Rewriter {
     QuantizedWeight numbers = quantize_weight(plain, options_.per_tensor ? -1 : q.weight_axis, options_.ledger);
     if (turned) numbers.values = transposed_bytes(*numbers.values, options_.ledger);
     const std::vector<ValueId> constants = add_constants(name, numbers.values, numbers.scales, options_.per_tensor, true);
-    const ValueId sum = writer_.add_value(node.name + "_sum", DType::kInt32), real = writer_.add_value(node.name + "_sum_float", DType::kFloat32);
-    const ValueId scales = writer_.add_value(node.name + "_scales", DType::kFloat32);
-    const ValueId product = q.bias < 0 ? y : writer_.add_value(node.name + "_product", DType::kFloat32);
-    add_node("MatMulInteger", node.name + "_MatMulInteger", {d.values, constants[0], d.zero, constants[2]}, sum);
+    const ValueId sum = writer_.add_value(node.name, "_sum", DType::kInt32), real = writer_.add_value(node.name, "_sum_float", DType::kFloat32);
+    const ValueId scales = writer_.add_value(node.name, "_scales", DType::kFloat32);
+    const ValueId product = q.bias < 0 ? y : writer_.add_value(node.name, "_product", DType::kFloat32);
+    add_node("MatMulInteger", node.name, "_MatMulInteger", {d.values, constants[0], d.zero, constants[2]}, sum);
     writer_.add_cast(node.name, sum, real, DType::kFloat32);
-    add_node("Mul", node.name + "_scales_Mul", {d.scale, constants[1]}, scales);
-    add_node("Mul", node.name + "_Mul", {real, scales}, product);
-    if (q.bias >= 0) add_node("Add", node.name + "_Add", {product, node.inputs[static_cast<std::size_t>(q.bias)]}, y);
+    add_node("Mul", node.name, "_scales_Mul", {d.scale, constants[1]}, scales);
+    add_node("Mul", node.name, "_Mul", {real, scales}, product);
+    if (q.bias >= 0) add_node("Add", node.name, "_Add", {product, node.inputs[static_cast<std::size_t>(q.bias)]}, y);
   }
 
 };

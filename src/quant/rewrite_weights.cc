@@ -88,7 +88,7 @@ class Rewriter {
         }
       }
     }
-    return writer_.add_constant(name, std::move(weight));
+    return writer_.add_constant(name, "", std::move(weight));
   }
 
   BlockWeight blocks_of(ValueId v, int axis) { return quantize_blocks(constant(v), axis, options_.bits, options_.block); }
@@ -124,7 +124,7 @@ class Rewriter {
       const BlockWeight w = blocks_of(weight, axis);
       const Shape numbers = axis == 0 ? Shape{w.blocks(), w.n} : Shape{w.n, w.blocks()};
       const ValueId elements = add_laid(name + "_quantized", w, constant(weight).desc.shape, w.numbers, axis);
-      const ValueId scales = writer_.add_floats(name + "_scale", numbers, laid(w.scales, w.n, axis));
+      const ValueId scales = writer_.add_floats(name, "_scale", numbers, laid(w.scales, w.n, axis));
       const ValueId zeros = w.bits == 4 ? add_laid(name + "_zero_point", w, numbers, w.zeros, axis) : kNoValue;
       made.ids[0] = elements;
       made.ids[1] = scales;
@@ -138,8 +138,8 @@ class Rewriter {
   ValueId dequantized(Made* made, const std::string& name, int axis, std::int64_t block) {
     const auto [it, is_new] = made->dequantized.try_emplace(region_, kNoValue);
     if (!is_new) return it->second;
-    it->second = writer_.add_value(name + "_dequantized", DType::kFloat32);
-    writer_.add_node("DequantizeLinear", name + "_DequantizeLinear", {made->ids, made->ids[2] == kNoValue ? 2u : 3u}, it->second);
+    it->second = writer_.add_value(name, "_dequantized", DType::kFloat32);
+    writer_.add_node("DequantizeLinear", name, "_DequantizeLinear", {made->ids, made->ids[2] == kNoValue ? 2u : 3u}, it->second);
     writer_.set_int("axis", axis);
     if (block != 0) writer_.set_int("block_size", block);
     return it->second;
@@ -157,12 +157,12 @@ class Rewriter {
       const BlockWeight w = blocks_of(weight, axis);
       const std::int64_t zero_bytes = (blocks * bits + 7) / 8;
       made.ids[0] = add_packed(name + "_quantized", DType::kUint8, {n, blocks, w.block * bits / 8}, w.bits, w.numbers, k, blocks * w.block);
-      made.ids[1] = writer_.add_floats(name + "_scale", {n * blocks}, w.scales);
+      made.ids[1] = writer_.add_floats(name, "_scale", {n * blocks}, w.scales);
       if (bits == 4) made.ids[2] = add_packed(name + "_zero_point", DType::kUint8, {n * zero_bytes}, w.bits, w.zeros, blocks, zero_bytes * 2);
     }
     const ValueId inputs[] = {node.inputs[0], made.ids[0], made.ids[1], made.ids[2]};
-    const ValueId product = q.bias < 0 ? y : writer_.add_value(node.name + "_product", DType::kFloat32);
-    writer_.add_node("MatMulNBits", node.name, {inputs, bits == 4 ? 4u : 3u}, product, "com.microsoft");
+    const ValueId product = q.bias < 0 ? y : writer_.add_value(node.name, "_product", DType::kFloat32);
+    writer_.add_node("MatMulNBits", node.name, "", {inputs, bits == 4 ? 4u : 3u}, product, "com.microsoft");
     writer_.set_int("K", k);
     writer_.set_int("N", n);
     writer_.set_int("accuracy_level", 4);  // inputs may be quantized, as ONNX Runtime does behind DequantizeLinear: else its 8 bits are slow
@@ -170,7 +170,7 @@ class Rewriter {
     writer_.set_int("block_size", options_.block);
     if (q.bias < 0) return;
     const ValueId operands[] = {product, node.inputs[static_cast<std::size_t>(q.bias)]};
-    writer_.add_node("Add", node.name + "_Add", operands, y);
+    writer_.add_node("Add", node.name, "_Add", operands, y);
   }
 
   QuantizedWeight quantized(ValueId v) { return quantize_weight(constant(v), 0, options_.ledger); }
@@ -181,8 +181,8 @@ class Rewriter {
     if (made.ids[0] == kNoValue) {
       const std::string name = name_of(weight);
       const QuantizedWeight q = quantized(weight);
-      made.ids[0] = writer_.add_constant(name + "_quantized", q.values);
-      made.ids[1] = writer_.add_floats(name + "_scale", {static_cast<std::int64_t>(q.scales.size())}, q.scales);
+      made.ids[0] = writer_.add_constant(name, "_quantized", q.values);
+      made.ids[1] = writer_.add_floats(name, "_scale", {static_cast<std::int64_t>(q.scales.size())}, q.scales);
     }
     node.inputs[1] = dequantized(&made, name_of(weight), 0, 0);
     graph_.nodes.push_back(std::move(node));
@@ -199,33 +199,33 @@ class Rewriter {
     const int index_rank = cut ? at.shape.rank() : 0;
     Made& made = made_of(table, cut ? kCutRows : kRows);
     if (made.ids[0] == kNoValue) add_table(name, table, cut, &made);
-    const ValueId bytes = writer_.add_value(node.name + "_bytes", DType::kInt8), scale = writer_.add_value(node.name + "_scale", DType::kFloat32);
-    const ValueId real = writer_.add_value(node.name + "_float", DType::kFloat32);
-    const ValueId product = cut ? writer_.add_value(node.name + "_blocks", DType::kFloat32) : y;
+    const ValueId bytes = writer_.add_value(node.name, "_bytes", DType::kInt8), scale = writer_.add_value(node.name, "_scale", DType::kFloat32);
+    const ValueId real = writer_.add_value(node.name, "_float", DType::kFloat32);
+    const ValueId product = cut ? writer_.add_value(node.name, "_blocks", DType::kFloat32) : y;
     const ValueId rows[] = {made.ids[0], index}, scales[] = {made.ids[1], index}, factors[] = {real, scale};
-    writer_.add_node("Gather", node.name, rows, bytes);
-    writer_.add_node("Gather", node.name + "_scale_Gather", scales, scale);
+    writer_.add_node("Gather", node.name, "", rows, bytes);
+    writer_.add_node("Gather", node.name, "_scale_Gather", scales, scale);
     writer_.add_cast(node.name, bytes, real, DType::kFloat32);
-    writer_.add_node("Mul", node.name + "_Mul", factors, product);
+    writer_.add_node("Mul", node.name, "_Mul", factors, product);
     if (!cut) return;
     std::int64_t dims[kMaxRank] = {};
     dims[index_rank] = shape[1];
-    const ValueId whole[] = {product, writer_.add_bytes(node.name + "_shape", DType::kInt64, {index_rank + 1}, dims)};
-    writer_.add_node("Reshape", node.name + "_Reshape", whole, y);
+    const ValueId whole[] = {product, writer_.add_bytes(node.name, "_shape", DType::kInt64, {index_rank + 1}, dims)};
+    writer_.add_node("Reshape", node.name, "_Reshape", whole, y);
   }
 
   // [rows, columns] and scales [rows, 1], or [rows, blocks, block] and [rows, blocks, 1].
   void add_table(const std::string& name, ValueId table, bool cut, Made* made) {
     if (!cut) {
       const QuantizedWeight q = quantized(table);
-      made->ids[0] = writer_.add_constant(name + "_quantized", q.values);
-      made->ids[1] = writer_.add_floats(name + "_scale", {static_cast<std::int64_t>(q.scales.size()), 1}, q.scales);
+      made->ids[0] = writer_.add_constant(name, "_quantized", q.values);
+      made->ids[1] = writer_.add_floats(name, "_scale", {static_cast<std::int64_t>(q.scales.size()), 1}, q.scales);
       return;
     }
     BlockWeight w = quantize_blocks(constant(table), 1, 8, options_.block);
     for (std::uint8_t& x : w.numbers) x = static_cast<std::uint8_t>(x ^ 0x80u);
-    made->ids[0] = writer_.add_bytes(name + "_quantized", DType::kInt8, {w.n, w.blocks(), w.block}, w.numbers.data());
-    made->ids[1] = writer_.add_floats(name + "_scale", {w.n, w.blocks(), 1}, w.scales);
+    made->ids[0] = writer_.add_bytes(name, "_quantized", DType::kInt8, {w.n, w.blocks(), w.block}, w.numbers.data());
+    made->ids[1] = writer_.add_floats(name, "_scale", {w.n, w.blocks(), 1}, w.scales);
   }
 };
 

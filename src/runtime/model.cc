@@ -73,7 +73,7 @@ void take_bodies(LoadedModel& model) {
     auto body = std::make_shared<LoadedModel>();
     body->runtime = model.runtime;
     body->file_name = model.file_name;
-    body->model.graph = *node.body;
+    body->model.graph = Graph(*node.body);  // assigning copies would be code of its own
     take_bodies(*body);
     model.bodies.emplace(node.name, std::move(body));
   }
