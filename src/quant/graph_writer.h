@@ -16,6 +16,7 @@ class GraphWriter {
 
   static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
   Value& value(ValueId v) { return graph_.values[at(v)]; }
+  Graph& graph() { return graph_; }
   const LedgerPtr& ledger() const { return ledger_; }
 
   // What is new is called by a name and a suffix.

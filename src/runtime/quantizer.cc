@@ -117,6 +117,7 @@ void Quantizer::watch_regions(Graph& graph) {
     q.observe(*q.pending_, what, shape, {tensors[0].as<float>(), static_cast<std::size_t>(shape.elements())});
   };
   watching_ = std::make_unique<Watching>(*runtime_, see, this);
+  GraphWriter writer(graph, runtime_->cpu().ledger());
   std::vector<bool> has(graph.regions.size());
   const std::size_t nodes = graph.nodes.size();
   for (std::size_t i = 0; i < nodes; ++i) {
@@ -124,10 +125,10 @@ void Quantizer::watch_regions(Graph& graph) {
     if (region < 0 || scheme_.nodes[i].role == QuantRole::kFloat || has[static_cast<std::size_t>(region)]) continue;
     has[static_cast<std::size_t>(region)] = true;
     const std::size_t input = scheme_.nodes[i].role == QuantRole::kTable ? 1 : 0;
-    watching_->watch_input(graph, i, input, observed_.size() + static_cast<std::size_t>(region));
+    watching_->watch_input(writer, i, input, observed_.size() + static_cast<std::size_t>(region));
   }
   for (std::size_t k = 0; k < observed_.size(); ++k) {
-    if (output_of_[k] == kWatched) watching_->watch_value(graph, observed_[k], k);
+    if (output_of_[k] == kWatched) watching_->watch_value(writer, observed_[k], k);
   }
 }
 

@@ -106,9 +106,10 @@ void Quantizer::run_probe(std::span<const RunValue> inputs, const ProbeVisit& vi
     (*to)(from->layers[k].node, tensors[0].desc.shape, floats(tensors[0]), floats(tensors[1]));
   };
   const Watching watching(*runtime_, see, &seer);
+  GraphWriter writer(model.graph, runtime_->cpu().ledger());
   for (std::size_t k = 0; k < probe.layers.size(); ++k) {
     const Probe::Layer& layer = probe.layers[k];
-    if (!layer.is_output) watching.watch_value(model.graph, layer.product, k, layer.twin);
+    if (!layer.is_output) watching.watch_value(writer, layer.product, k, layer.twin);
   }
   Watching::import_into(model);
   Session session(load_saved(save_flat(model)), in_float32());

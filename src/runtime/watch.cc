@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "graph/subgraphs.h"
 
 namespace evn {
 namespace {
@@ -85,44 +84,30 @@ Watching::~Watching() {
   op.entries.erase(id_);
 }
 
-void Watching::add_node(Graph& graph, std::int32_t region, std::vector<ValueId> inputs, ValueId output, std::size_t what) const {
-  Node n;
-  n.name = graph.values[static_cast<std::size_t>(output)].name + "/watch" + std::to_string(what);
-  n.op_type = kWatch;
-  n.domain = kQuantizerDomain;
-  n.region = region;
-  n.inputs = std::move(inputs);
-  n.outputs = {output};
-  add_int(n, "watcher", id_);
-  add_int(n, "what", static_cast<std::int64_t>(what));
-  graph.nodes.push_back(std::move(n));
+void Watching::add_node(GraphWriter& writer, std::int32_t region, std::span<const ValueId> inputs, ValueId output, std::size_t what) const {
+  writer.set_region(region);
+  writer.add_node(kWatch, writer.value(output).name, "/watch", inputs, output, kQuantizerDomain);
+  writer.set_int("watcher", id_);
+  writer.set_int("what", static_cast<std::int64_t>(what));
 }
 
-void Watching::watch_value(Graph& graph, ValueId v, std::size_t what, ValueId beside) const {
-  Value made = graph.values[static_cast<std::size_t>(v)];
-  made.name += "/made";
-  const auto from = static_cast<ValueId>(graph.values.size());
-  graph.values.push_back(std::move(made));
-  for (Node& node : graph.nodes) {
+void Watching::watch_value(GraphWriter& writer, ValueId v, std::size_t what, ValueId beside) const {
+  const ValueId inputs[] = {writer.add_value(writer.value(v).name, "/made", writer.value(v).dtype), beside};
+  for (Node& node : writer.graph().nodes) {
     for (ValueId& output : node.outputs) {
       if (output != v) continue;
-      output = from;
-      std::vector<ValueId> inputs{from};
-      if (beside != kNoValue) inputs.push_back(beside);
-      return add_node(graph, node.region, std::move(inputs), v, what);  // may move the nodes
+      output = inputs[0];
+      return add_node(writer, node.region, {inputs, beside == kNoValue ? 1u : 2u}, v, what);  // may move the nodes
     }
   }
   EVN_CHECK(false);
 }
 
-void Watching::watch_input(Graph& graph, std::size_t node, std::size_t input, std::size_t what) const {
-  const ValueId from = graph.nodes[node].inputs[input];
-  Value seen = graph.values[static_cast<std::size_t>(from)];
-  seen.name += "/seen";
-  const auto to = static_cast<ValueId>(graph.values.size());
-  graph.values.push_back(std::move(seen));
-  graph.nodes[node].inputs[input] = to;
-  add_node(graph, graph.nodes[node].region, {from}, to, what);
+void Watching::watch_input(GraphWriter& writer, std::size_t node, std::size_t input, std::size_t what) const {
+  ValueId& read = writer.graph().nodes[node].inputs[input];
+  const ValueId from = read, to = writer.add_value(writer.value(from).name, "/seen", writer.value(from).dtype);
+  read = to;
+  add_node(writer, writer.graph().nodes[node].region, {&from, 1}, to, what);
 }
 
 void Watching::import_into(Model& model) { model.opsets.push_back({kQuantizerDomain, 1}); }

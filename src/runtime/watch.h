@@ -2,6 +2,7 @@
 // not have stands in the way of the value, hands it on as it is, and calls back.
 #pragma once
 
+#include "quant/graph_writer.h"
 #include "runtime/runtime.h"
 
 namespace evn {
@@ -20,9 +21,9 @@ class Watching {
   Watching& operator=(const Watching&) = delete;
 
   // Puts a node between the value's maker and its readers. It also reads `beside`, unless that is kNoValue.
-  void watch_value(Graph& graph, ValueId v, std::size_t what, ValueId beside = kNoValue) const;
+  void watch_value(GraphWriter& writer, ValueId v, std::size_t what, ValueId beside = kNoValue) const;
   // Puts a node in front of an input of a node.
-  void watch_input(Graph& graph, std::size_t node, std::size_t input, std::size_t what) const;
+  void watch_input(GraphWriter& writer, std::size_t node, std::size_t input, std::size_t what) const;
   // So that the model may have such nodes.
   static void import_into(Model& model);
 
@@ -30,7 +31,7 @@ class Watching {
   const CustomOp* op_ = nullptr;
   std::int64_t id_ = 0;
 
-  void add_node(Graph& graph, std::int32_t region, std::vector<ValueId> inputs, ValueId output, std::size_t what) const;
+  void add_node(GraphWriter& writer, std::int32_t region, std::span<const ValueId> inputs, ValueId output, std::size_t what) const;
 };
 
 }  // namespace evn

@@ -307,3 +307,34 @@ def test_an_lstm_becomes_whole_numbers_where_it_is_asked_for(direction, extras, 
             numpy.testing.assert_allclose(got, theirs, atol=2e-3)
     with pytest.raises(evener.Error, match="has to be asked for"):
         evener.Quantizer(evener.Runtime(threads=1), model.SerializeToString(), dynamic=True)
+
+
+def test_outputs_that_no_node_of_a_branch_makes(tmp_path):
+    """A value from outside and an initializer, as outputs of a branch as they are; a body that hands on what it gets."""
+    node = helper.make_node
+    nodes, constants = dense("a", "x", "made")
+    own = weight("own", 3, 32)
+    yes = branch("yes", nodes, ["made", "h"], constants)
+    no = branch("no", [], ["h", "own"], [own])
+    body = helper.make_graph([], "body", [value("i", I, []), value("go", B, []), value("state")], [value("go", B, []), value("state")])
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("If", ["yes"], ["y", "z"], then_branch=yes, else_branch=no),
+             node("Loop", ["turns", "", "y"], ["last"], body=body), node("Add", ["last", "z"], ["out"])]
+    graph = helper.make_graph(nodes, "main", [value("x", dims=[3, 32]), value("yes", B, []), value("turns", I, [])], [value("out", dims=[3, 32])],
+                              [weight("w", 32, 32)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feeds = [{"x": GENERATOR.standard_normal((3, 32)).astype("float32"), "yes": numpy.array(bool(i % 2)), "turns": numpy.array(2)} for i in range(4)]
+    session, _ = quantized(model, feeds, tmp_path / "q.onnx")
+    oracle, in_float = onnx_runtime(str(tmp_path / "q.onnx")), evener.Runtime(threads=1).session(model.SerializeToString())
+    for f in feeds:
+        assert cosine(session.run(f)["out"], in_float.run(f)["out"]) >= 0.99
+        assert cosine(session.run(f)["out"], oracle.run(None, f)[0]) >= 0.999
+
+
+def test_a_body_without_outputs_is_an_error():
+    node = helper.make_node
+    body = helper.make_graph([], "body", [value("i", I, []), value("go", B, []), value("state")], [])
+    graph = helper.make_graph([node("Loop", ["turns", "", "x"], ["out"], body=body)], "main", [value("x", dims=[3, 32]), value("turns", I, [])],
+                              [value("out", dims=[3, 32])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(evener.Error, match="no outputs"):
+        evener.Quantizer(evener.Runtime(threads=1), model.SerializeToString())
