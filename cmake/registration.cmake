@@ -59,7 +59,7 @@ endif()
 
 # How clusters are compiled: what was measured to gain by -O3, which makes half as much code again, has it, but not in the cluster for
 # the few machines without AVX2. -Os is not for them (docs/decisions/0024).
-set(EVN_SIMD_O3 attention depthwise dot dot_depthwise gemm product steps thin)
+set(EVN_SIMD_O3 attention depthwise gemm product steps thin)
 set(EVN_SIMD_SPEED_baseline -O2)
 
 # evn_simd_objects(OUT list to append to, ISA cluster or extension, SPEED flags, FILES): one object library, of code that must not leak.

@@ -105,6 +105,33 @@ TEST(QuantizedConv, CutDepthwiseIsTheReference) {
   check_conv<std::int8_t>({1, 130, 3000}, {130, 1, 5}, {2, 2}, 130, kDepthwise);
 }
 
+// Lines of fewer and of more positions than are summed at once, whole and not, of all kernels that have loops of their own, and such that
+// have none; the largest sums.
+TEST(QuantizedConv, DepthwiseOfEveryFormIsTheReference) {
+  struct Form {
+    std::int64_t kernel, stride, dilation;
+  };
+  for (const Form& f : {Form{3, 1, 1}, Form{3, 2, 1}, Form{5, 1, 1}, Form{5, 2, 1}, Form{3, 1, 2}, Form{3, 3, 1}, Form{7, 1, 1}}) {
+    for (const std::int64_t channels : {21, 32, 47, 96}) {
+      for (const std::int64_t width : {f.stride, 6 * f.stride, 7 * f.stride, 16 * f.stride - 1}) {
+        const Shape x{1, channels, 5, width}, w{channels, 1, f.kernel, f.kernel}, bias{channels};
+        const std::int64_t pad = f.kernel / 2 * f.dilation;
+        for (const bool largest : {false, true}) {
+          KernelCheck check("QLinearConv");
+          const std::vector<std::uint8_t> pixels(static_cast<std::size_t>(x.elements()), 255);
+          check.input_of(x, largest ? pixels : draw<std::uint8_t>(x, 1)).input_of(Shape{}, std::vector{0.02f}, true);
+          check.input_of(Shape{}, std::vector<std::uint8_t>{100}, true);
+          check.input_of(w, largest ? std::vector<std::int8_t>(static_cast<std::size_t>(w.elements()), -128) : draw<std::int8_t>(w, 2), true);
+          check.input_of(Shape{}, std::vector{0.01f}, true).input_of(Shape{}, std::vector<std::int8_t>{largest ? std::int8_t{127} : std::int8_t{3}}, true);
+          check.input_of(Shape{}, std::vector{largest ? 20.0f : 0.5f}, true).input_of(Shape{}, std::vector<std::uint8_t>{largest ? std::uint8_t{250} : std::uint8_t{90}}, true);
+          check.input_of(bias, draw<std::int32_t>(bias, 3), true).ints("pads", {pad, pad, pad, pad}).ints("strides", {f.stride, f.stride});
+          check.ints("dilations", {f.dilation, f.dilation}).integer("group", channels).kernel("qlinear_conv_depthwise").run();
+        }
+      }
+    }
+  }
+}
+
 // Of kernels, strides and dilations, channels that are whole blocks, repeated or padded ones, parts of lines, images without edges.
 template <typename T>
 void check_planes(const Shape& x, const Shape& w, std::int64_t stride, std::vector<std::int64_t> dilations, std::vector<std::int64_t> pads) {

@@ -1,6 +1,7 @@
 // Depthwise QLinearConv and ConvInteger with a constant weight, over one or two spatial axes, channels last. Exact, as the
 // reference. A tile is some lines of an image, or some positions of a line, which are copied into a slab with their pads.
 #include <algorithm>
+#include <bit>
 
 #include "backends/cpu/byte_slab.h"
 #include "backends/cpu/dot_plan.h"
@@ -40,12 +41,15 @@ const simd_dot_depthwise::Loops* quads_of(Isa isa, bool to_bytes) {
 
 // What stands in front of a packed weight.
 struct Packed {
-  std::int64_t group;       // taps side by side: 2 or 4
+  std::int64_t group;       // taps side by side: 1, as floats, 2 or 4
   std::int64_t unused[7];   // up to a line of memory
 };
 
-// Behind it: the weight, in pairs of taps at most, and the sum of each channel's.
-std::int64_t words_of(const Shape& w) { return checked_mul(ceil_div(w.elements(2, w.rank()), std::int64_t{2}) + 1, padded(w[0])); }
+// Taps side by side without these.
+std::int64_t plain_group() { return simd_dot_depthwise::loops(cpu_isa()).group; }
+
+// Behind it: the weight and the sum of each channel's.
+std::int64_t words_of(const Shape& w) { return checked_mul(ceil_div(w.elements(2, w.rank()), plain_group()) + 1, padded(w[0])); }
 
 template <const DotConvInputs& In>
 Refusal supports(const OpDesc& d) {
@@ -68,10 +72,10 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 // The zero points are in the packed copy, and the isa and the type of the output choose its form.
 template <const DotConvInputs& In>
 std::uint64_t prepack_variant(const OpDesc& d, int) {
-  const std::uint64_t form = quads_of(integer_isa(), In.w_scale >= 0) != nullptr ? 1 : 0;
+  const std::uint64_t form = quads_of(integer_isa(), In.w_scale >= 0) != nullptr ? 0 : static_cast<std::uint64_t>(plain_group());
   if (!d.has_input(In.w_zero)) return form;
   const Weight& zero = *d.constant(In.w_zero);
-  return checksum_of(zero.bytes(), zero.size_bytes) << 2 | 2 | form;
+  return checksum_of(zero.bytes(), zero.size_bytes) << 3 | 4 | form;
 }
 
 template <const DotConvInputs& In>
@@ -93,7 +97,7 @@ void prepack(const OpDesc& d, int input, void* packed) {
     fits = value >= -128 && value <= 127;
   }
   auto* const head = static_cast<Packed*>(packed);
-  *head = {fits ? 4 : 2, {}};
+  *head = {fits ? 4 : plain_group(), {}};
   auto* const to = reinterpret_cast<std::uint32_t*>(head + 1);
   std::fill_n(to, words_of(desc.shape), 0u);
   const std::int64_t group = head->group, bits = 32 / group;
@@ -102,7 +106,9 @@ void prepack(const OpDesc& d, int input, void* packed) {
     const std::int64_t place = fits ? simd_dot_depthwise::quad_place(c) : c;
     for (std::int64_t tap = 0; tap < taps; ++tap) {
       const auto value = static_cast<std::uint32_t>(value_of(c, tap));
-      to[tap / group * step + place] |= (value & ((1u << bits) - 1)) << (tap % group * bits);
+      std::uint32_t& word = to[tap / group * step + place];
+      word = group == 1 ? std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(value)))
+                        : word | (value & ((1u << bits) - 1)) << (tap % group * bits);
       sums[place] += value;
     }
   }
@@ -177,6 +183,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   t.line_step = s.slab.step_y() * s.slab.width * s.channels;
   t.step = s.slab.step_x() * s.channels;
   t.offsets = offsets;
+  t.run = s.slab.x.dilation == 1 ? s.slab.x.kernel : 1;
+  t.pixel = s.channels;
   const auto* const head = args.pack<Packed>(In.w);
   const bool by_quads = head->group == 4;
   const simd_dot_depthwise::Loops& loops = by_quads ? *quads_of(s.isa, true) : simd_dot_depthwise::loops(cluster_of(s.isa));

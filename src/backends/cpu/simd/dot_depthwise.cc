@@ -1,4 +1,5 @@
-// The loops of simd/dot_depthwise.h for one cluster: products of 16 bits, two taps at a time, at kPositions positions of a line.
+// The loops of simd/dot_depthwise.h for one cluster, kPositions positions of a line at once: products of floats, one instruction each, or
+// of 16 bits, two taps at a time.
 #include "backends/cpu/simd/dot_depthwise.h"
 
 #include "backends/cpu/simd/dot_store.h"
@@ -9,18 +10,109 @@ namespace {
 using simd_dot_depthwise::Tile;
 using simd_dot::Output;
 
+#if defined(EVN_PACKS_BYTES)
+constexpr int kGroup = 1;
+constexpr int kPositions = 7;  // whole lines of most networks' images
+
+inline Vec widened(const std::uint8_t* p) {
+#if defined(__AVX512F__)
+  const __m512i v = _mm512_maskz_cvtepu8_epi32(kAllLanes, _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p)));
+#else
+  const __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p)));
+#endif
+  return float_of(reinterpret_cast<BitVec>(v));
+}
+
+// Sums of P positions as floats, which are whole numbers below 2^24 and therefore exact: each pixel of a line is widened once for the K
+// taps that see it, where positions are S pixels apart. K 1: any taps.
+template <int P, int K, int S>
+void sum_taps(const Tile& t, const std::uint8_t* a, std::int64_t channel, std::int32_t* sums) {
+  const float* weight = reinterpret_cast<const float*>(t.weight) + channel;
+  const std::int64_t pixel = K == 1 ? t.step : t.pixel;
+  Vec acc[P] = {};
+  for (std::int64_t tap = 0; tap < t.groups; tap += K, weight += K * t.weight_step) {
+    const std::uint8_t* const from = a + t.offsets[tap] + channel;
+    Vec w[K];
+#pragma GCC unroll 5
+    for (int k = 0; k < K; ++k) w[k] = load(weight + k * t.weight_step);
+#pragma GCC unroll 16
+    for (int j = 0; j < (P - 1) * S + K; ++j) {
+      const Vec v = widened(from + j * pixel);
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p) {
+        if (j >= p * S && j < p * S + K) acc[p] = fma(v, w[j - p * S], acc[p]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int p = 0; p < P; ++p) store_bits(sums + p * 2 * kLanes, reinterpret_cast<BitVec>(__builtin_convertvector(acc[p], IntVec)));
+}
+
+using SumTaps = void (*)(const Tile&, const std::uint8_t*, std::int64_t, std::int32_t*);
+#define EVN_SUM_TAPS(K, S) {sum_taps<1, K, S>, sum_taps<kPositions, K, S>}
+constexpr SumTaps kSumTaps[][2] = {EVN_SUM_TAPS(1, 1), EVN_SUM_TAPS(3, 1), EVN_SUM_TAPS(3, 2), EVN_SUM_TAPS(5, 1)};
+#undef EVN_SUM_TAPS
+
+int form_of(const Tile& t) {
+  if (t.run == 3 && t.step == t.pixel) return 1;
+  if (t.run == 3 && t.step == 2 * t.pixel) return 2;
+  return t.run == 5 && t.step == t.pixel ? 3 : 0;
+}
+
+// Sums of positions of two vectors of channels.
+void store_positions(const Tile& t, const std::int32_t* sums, int positions, std::int64_t at, std::int64_t channel) {
+  const std::int64_t left = t.channels - channel, n = left < 2 * kLanes ? left : 2 * kLanes;
+  const std::int64_t second = left > kLanes ? kLanes : 0;
+  const BitVec start0 = load_bits(t.start + channel), start1 = load_bits(t.start + channel + second);
+  if (t.output == Output::kInt32) {
+    float* const c = static_cast<float*>(t.c) + at + channel;  // stores of whole vectors are the same
+    for (int p = 0; p < positions; ++p) {
+      store_n(c + p * t.ldc, reinterpret_cast<Vec>(load_bits(sums + p * 2 * kLanes) + start0), n < kLanes ? n : kLanes);
+      if (second != 0) store_n(c + p * t.ldc + kLanes, reinterpret_cast<Vec>(load_bits(sums + p * 2 * kLanes + kLanes) + start1), n - kLanes);
+    }
+    return;
+  }
+  const Vec scale0 = load(t.scale + channel), scale1 = load(t.scale + channel + second);
+  const BytePacking packing = byte_packing(t.zero, t.output == Output::kInt8);
+  std::uint8_t* c = static_cast<std::uint8_t*>(t.c) + at + channel;
+  for (int p = 0; p < positions; p += 2, sums += 4 * kLanes, c += 2 * t.ldc) {
+    const std::int64_t other = p + 1 < positions ? 1 : 0;
+    const std::int32_t* const b = sums + other * 2 * kLanes;
+    const auto scaled = [](const std::int32_t* sum, BitVec start, Vec scale) { return float_of(load_bits(sum) + start) * scale; };
+    const Packed bytes = packed_rows<false>(packing, scaled(sums, start0, scale0), scaled(sums + second, start1, scale1), scaled(b, start0, scale0),
+                                            scaled(b + second, start1, scale1));
+    store_row(c, first_row(bytes), n);
+    store_row(c + other * t.ldc, second_row(bytes), n);
+  }
+}
+
+void run(const Tile& t) {
+  alignas(64) std::int32_t sums[kPositions * 2 * kLanes];
+  const auto& loops = kSumTaps[form_of(t)];
+  for (std::int64_t line = 0; line < t.lines; ++line) {
+    for (std::int64_t x = 0; x < t.width;) {
+      // The last ones of a line begin earlier and are computed again.
+      const bool many = t.width >= kPositions;
+      const std::int64_t from = many && x + kPositions > t.width ? t.width - kPositions : x;
+      const int positions = many ? kPositions : 1;
+      const std::uint8_t* const a = t.a + line * t.line_step + from * t.step;
+      for (std::int64_t channel = 0; channel < t.channels; channel += 2 * kLanes) {
+        loops[many](t, a, channel, sums);
+        if (t.channels - channel > kLanes) loops[many](t, a, channel + kLanes, sums + kLanes);
+        store_positions(t, sums, positions, line * t.line_c + from * t.ldc, channel);
+      }
+      x = from + positions;
+    }
+  }
+}
+#else
+constexpr int kGroup = 2;
 constexpr int kPositions = 4;
 
 inline BitVec widened(const std::uint8_t* p) {
-#if defined(__AVX512F__)
-  return reinterpret_cast<BitVec>(_mm512_maskz_cvtepu8_epi32(kAllLanes, _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p))));
-#elif defined(__AVX2__)
-  return reinterpret_cast<BitVec>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p))));
-#else
   BitVec v = {};
   for (int i = 0; i < kLanes; ++i) v[i] = p[i];
   return v;
-#endif
 }
 
 #if !defined(__x86_64__)
@@ -74,10 +166,11 @@ void run(const Tile& t) {
     for (; x < t.width; ++x) run_positions<1>(t, range, a + x * t.step, at + x * t.ldc);
   }
 }
+#endif
 
 }  // namespace
 
 extern const simd_dot_depthwise::Loops loops_dot_depthwise;
-const simd_dot_depthwise::Loops loops_dot_depthwise = {2, run, nullptr};
+const simd_dot_depthwise::Loops loops_dot_depthwise = {kGroup, run, nullptr};
 
 }  // namespace evn::EVN_ISA

@@ -1,5 +1,5 @@
 // A depthwise convolution of bytes for one tile, summed as int32, which wraps: the input uint8, with its pads, the weight less its
-// zero points, two taps side by side as int16 or four as int8. Channels are lanes.
+// zero points, as floats, or two taps side by side as int16 or four as int8. Channels are lanes.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct Tile {
   std::int64_t line_step, step;
   const std::int64_t* offsets;
   std::int64_t groups;
-  const std::int32_t* weight;   // [group][weight_step]: a channel's int16 or int8, zeros up to whole blocks
+  std::int64_t run, pixel;      // taps of a line of the kernel, a pixel apart; run 1: not known
+  const std::int32_t* weight;   // [group][weight_step]: a channel's float, int16 or int8, zeros up to whole blocks
   std::int64_t weight_step;
   const std::int32_t* start;    // per channel, in whole blocks; added to sums
   const float* scale;           // null: the output is int32
@@ -71,7 +72,7 @@ struct PlaneTile {
 };
 
 struct Loops {
-  int group;                    // taps side by side: 2; 4 gives no int32
+  int group;                    // taps side by side: 1, floats; 2; 4 gives no int32
   void (*run)(const Tile& tile);
   void (*run_planes)(const PlaneTile& tile);  // null where there is no vpdpbusd of 64 bytes
 };

@@ -9,20 +9,6 @@ namespace evn::EVN_ISA {
 namespace {
 
 constexpr int kPatch = simd_dot::kWinogradPatch;
-constexpr std::int64_t kShorts = 2 * kLanes;
-
-typedef ShortBits UnalignedShorts __attribute__((aligned(2), may_alias));
-
-// 2 * kLanes bytes as 16 bits.
-inline ShortBits load_shorts(const std::uint8_t* p, std::uint8_t change) {
-#if defined(__AVX512F__)
-  const ShortBits v = reinterpret_cast<ShortBits>(_mm512_maskz_cvtepu8_epi16(0xffffffffu, _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(p))));
-#else
-  const ShortBits v = reinterpret_cast<ShortBits>(_mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p))));
-#endif
-  return v ^ change;
-}
-
 // B^T d.
 inline void pixel_line(const ShortBits (&d)[kPatch], ShortBits (&t)[kPatch]) {
   const ShortBits far = d[4] - d[2], near = (d[3] - d[1]) << 1;

@@ -81,9 +81,24 @@ void widen_block(const std::int8_t* b, std::int64_t quads, std::int64_t block, i
   }
 }
 
+constexpr std::int64_t kShorts = 2 * kLanes;
+typedef ShortBits UnalignedShorts __attribute__((aligned(2), may_alias));
+
+// 2 * kLanes bytes as 16 bits.
+inline ShortBits load_shorts(const std::uint8_t* p, std::uint8_t change) {
+#if defined(__AVX512F__)
+  const ShortBits v = reinterpret_cast<ShortBits>(_mm512_maskz_cvtepu8_epi16(0xffffffffu, _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(p))));
+#else
+  const ShortBits v = reinterpret_cast<ShortBits>(_mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p))));
+#endif
+  return v ^ change;
+}
+
 void widen_bytes(const std::uint8_t* from, bool flip, std::int64_t n, std::int16_t* to) {
-  const unsigned change = flip ? 0x80u : 0;
-  for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<std::int16_t>(from[i] ^ change);
+  const std::uint8_t change = flip ? 0x80 : 0;
+  std::int64_t i = 0;
+  for (; i + kShorts <= n; i += kShorts) *reinterpret_cast<UnalignedShorts*>(to + i) = load_shorts(from + i, change);
+  for (; i < n; ++i) to[i] = static_cast<std::int16_t>(from[i] ^ change);
 }
 
 }  // namespace
