@@ -136,15 +136,15 @@ void prepack(const OpDesc& d, int input, void* packed) {
   auto* const filters = reinterpret_cast<std::int16_t*>(static_cast<std::uint8_t*>(packed) + at.filters_at());
   alignas(64) std::int32_t taps[2 * 9 * kMostLanes];
   EVN_CHECK(at.lanes <= kMostLanes);
-  // Blocks of columns as simd/dot multiplies them: whole wide_columns, then vectors; pair by pair in each part.
-  for (std::int64_t first = 0; first < at.padded; first += at.lanes) {
-    const std::int64_t range = first / kWinogradColumns * kWinogradColumns, end = std::min(range + kWinogradColumns, at.padded);
-    const std::int64_t wide = (first - range) / loops.wide_columns * loops.wide_columns + range;
-    const std::int64_t width = wide + loops.wide_columns <= end ? loops.wide_columns : at.lanes;
-    const std::int64_t begin = width == at.lanes ? first : wide;
+  // Columns as simd/dot multiplies them: wide_columns, half of them, and so on; pair by pair.
+  for (std::int64_t begin = 0, width = 0; begin < at.padded; begin += width) {
+    const std::int64_t left = std::min(kWinogradColumns - begin % kWinogradColumns, at.padded - begin);
+    for (width = loops.wide_columns; width > left;) width /= 2;
     for (std::int64_t pair = 0; pair < at.pairs; ++pair) {
-      take_taps(w, shape, first, at.lanes, 2 * pair, taps);
-      loops.winograd->filters(taps, filters + 2 * (begin * at.pairs + pair * width + (first - begin)), at.position());
+      for (std::int64_t j = 0; j < width; j += at.lanes) {
+        take_taps(w, shape, begin + j, at.lanes, 2 * pair, taps);
+        loops.winograd->filters(taps, filters + 2 * (begin * at.pairs + pair * width + j), at.position());
+      }
     }
   }
 }

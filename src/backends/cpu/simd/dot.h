@@ -61,7 +61,8 @@ struct Loops {
   void (*run)(const Tile& tile);
   // to[i] = from[i] ^ 0x80.
   void (*flip)(const std::uint8_t* from, std::int64_t n, std::uint8_t* to);
-  // Where A and B are better widened before they are multiplied: columns of B at a time, else 0, and how A is, flipped or not.
+  // Where A and B are better widened before they are multiplied: columns of B at a time (or half of them, and so on, where fewer are left),
+  // else 0, and how A is, flipped or not.
   int wide_columns = 0;
   void (*widen)(const std::uint8_t* from, bool flip, std::int64_t n, std::int16_t* to) = nullptr;
   const WinogradLoops* winograd = nullptr;  // there, too

@@ -368,21 +368,18 @@ void run_vectors(const Tile& t) {
 void run_words(const Tile& t) {
   alignas(64) std::int32_t sums[kWordMr * kWordColumns];
   const std::int64_t block = t.segments * t.padded * kLanes;
-  const std::int64_t pieces = (t.width + kWordMr - 1) / kWordMr;
   sum_rows(t);
   for (std::int64_t column = 0; column < t.n;) {
-    const bool wide = (t.n - column + kLanes - 1) / kLanes >= kWordNv;
-    const std::int64_t most = wide ? kWordColumns : kLanes;
+    const int width = word_width(t.n - column), blocks = 1 << width;
+    const std::int64_t most = blocks * kLanes;
     const std::int64_t columns = t.n - column < most ? t.n - column : most;
-    widen_block(t.b + column / kLanes * block, t.segments * t.padded / 4, block, wide ? kWordNv : 1, t.room);
+    widen_block(t.b + column / kLanes * block, t.segments * t.padded / 4, block, blocks, t.room);
     for (std::int64_t line = 0; line < t.lines; ++line) {
-      std::int64_t x = 0;
-      for (std::int64_t piece = pieces; piece > 0; --piece) {
-        const std::int64_t rows = (t.width - x + piece - 1) / piece;
-        kWordMicros[rows - 1][wide ? 1 : 0]({t.words + line * t.line_step + x * t.lda, t.lda, t.offsets, t.segments, (t.segment + 1) / 2,
+      for (std::int64_t x = 0, rows = 0; x < t.width; x += rows) {
+        rows = word_rows(t.width - x);
+        kWordMicros[rows / 2][width]({t.words + line * t.line_step + x * t.lda, t.lda, t.offsets, t.segments, (t.segment + 1) / 2,
                                              t.room, t.padded / 2, sums, kWordColumns});
         store_block(t, {sums, kWordColumns, rows, line, x, column, columns});
-        x += rows;
       }
     }
     column += most;

@@ -97,17 +97,15 @@ void winograd_filters(const std::int32_t* taps, std::int16_t* u, std::int64_t st
 }
 
 void winograd_product(const simd_dot::WinogradProduct& p) {
-  const std::int64_t none = 0, pieces = (p.m + kWordMr - 1) / kWordMr;
+  const std::int64_t none = 0;
   for (std::int64_t column = 0; column < p.n;) {
-    const bool wide = (p.n - column + kLanes - 1) / kLanes >= kWordNv;
-    const std::int64_t columns = wide ? kWordColumns : kLanes;
+    const int width = word_width(p.n - column);
+    const std::int64_t columns = kLanes << width;
     const std::int16_t* const b = p.b + 2 * (column * p.all_pairs + p.pair * columns);
-    std::int64_t row = 0;
-    for (std::int64_t piece = pieces; piece > 0; --piece) {
-      const std::int64_t rows = (p.m - row + piece - 1) / piece;
-      kWordMicros[rows - 1][wide ? 1 : 0]({p.a + row * p.lda, p.lda, &none, 1, p.pairs, b, p.pairs, p.c + row * simd_dot::kWinogradColumns + column,
+    for (std::int64_t row = 0, rows = 0; row < p.m; row += rows) {
+      rows = word_rows(p.m - row);
+      kWordMicros[rows / 2][width]({p.a + row * p.lda, p.lda, &none, 1, p.pairs, b, p.pairs, p.c + row * simd_dot::kWinogradColumns + column,
                                            simd_dot::kWinogradColumns});
-      row += rows;
     }
     column += columns;
   }

@@ -62,10 +62,23 @@ void word_micro(const WordMicro& g) {
 }
 
 using WordMicroFn = void (*)(const WordMicro&);
-#define EVN_WORD_ROW(R) {word_micro<R, 1>, word_micro<R, kWordNv>}
-constexpr WordMicroFn kWordMicros[kWordMr][2] = {EVN_WORD_ROW(1), EVN_WORD_ROW(2), EVN_WORD_ROW(3),
-                                                 EVN_WORD_ROW(4), EVN_WORD_ROW(5), EVN_WORD_ROW(6)};
+#if defined(__AVX512F__)
+#define EVN_WORD_ROW(R) {word_micro<R, 1>, word_micro<R, 2>, word_micro<R, 4>}
+#else
+#define EVN_WORD_ROW(R) {word_micro<R, 1>, word_micro<R, 2>}
+#endif
+// By half the rows and the power of two that the vectors of columns are. Few rows wait for nothing that many do not: odd ones are not
+// worth code.
+constexpr WordMicroFn kWordMicros[kWordMr / 2 + 1][kWordNv == 4 ? 3 : 2] = {EVN_WORD_ROW(1), EVN_WORD_ROW(2), EVN_WORD_ROW(4), EVN_WORD_ROW(6)};
 #undef EVN_WORD_ROW
+
+inline std::int64_t word_rows(std::int64_t left) { return left >= kWordMr ? kWordMr : left > 1 ? left / 2 * 2 : 1; }
+
+// The widest that so many columns fill.
+inline int word_width(std::int64_t columns) {
+  const std::int64_t blocks = (columns + kLanes - 1) / kLanes;
+  return kWordNv == 4 && blocks >= 4 ? 2 : blocks >= 2 ? 1 : 0;
+}
 
 // `quads` quads of k of NV blocks of B, `block` bytes apart, as pairs.
 void widen_block(const std::int8_t* b, std::int64_t quads, std::int64_t block, int nv, std::int16_t* to) {
