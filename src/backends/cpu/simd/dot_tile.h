@@ -25,11 +25,11 @@ constexpr int kDotMr = 4, kDotNv = 4;  // for few rows only
 #elif defined(__AVX512VNNI__)
 constexpr int kDotMr = 6, kDotNv = 4;
 #elif defined(__AVX512F__)
-constexpr int kDotMr = 2, kDotNv = 4;  // for few rows only
+constexpr int kDotMr = 1, kDotNv = 4;  // others are widened before
 #elif defined(__AVXVNNI__)
 constexpr int kDotMr = 6, kDotNv = 2;
 #elif defined(__AVX2__)
-constexpr int kDotMr = 2, kDotNv = 2;  // for few rows only
+constexpr int kDotMr = 1, kDotNv = 2;
 #else
 constexpr int kDotMr = 4, kDotNv = 2;
 #endif
@@ -138,9 +138,9 @@ void dot_micro(const DotMicro& g) {
 using DotMicroFn = void (*)(const DotMicro&);
 #define EVN_DOT_ROW(R) {dot_micro<R, 1>, dot_micro<R, kDotNv>}
 constexpr DotMicroFn kDotMicros[kDotMr][2] = {
-    EVN_DOT_ROW(1), EVN_DOT_ROW(2),
+    EVN_DOT_ROW(1),
 #if !defined(EVN_DOT_WORDS)
-    EVN_DOT_ROW(3), EVN_DOT_ROW(4),
+    EVN_DOT_ROW(2), EVN_DOT_ROW(3), EVN_DOT_ROW(4),
 #endif
 #if (defined(__AVX512VNNI__) || defined(__AVXVNNI__)) && !defined(__AMX_INT8__)
     EVN_DOT_ROW(5), EVN_DOT_ROW(6),
@@ -150,13 +150,34 @@ constexpr DotMicroFn kDotMicros[kDotMr][2] = {
 
 // --------------------------------------------------------------------------------------------------------- stores --
 
+inline BitVec bits_at(const void* p) {
+  BitVec v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+#if defined(__x86_64__)
+inline BitVec quads_sum(const std::uint8_t* p) {
+  const BitVec v = bits_at(p), one = splat_bits(0x00010001u);
+  return add_pairs(v & 0x00ff00ffu, one) + add_pairs((v >> 8) & 0x00ff00ffu, one);
+}
+inline BitVec quads_sum(const std::int16_t* p) { return add_pairs(bits_at(p), splat_bits(0x00010001u)); }
+#endif
+
 // The sum of a row's bytes that are k.
 template <typename Byte>
 inline std::uint32_t sum_row(const Tile& t, const Byte* row) {
   std::uint32_t sum = 0;
   for (std::int64_t s = 0; s < t.segments; ++s) {
     const Byte* const p = row + t.offsets[s];
-    for (std::int64_t i = 0; i < t.segment; ++i) sum += static_cast<std::uint32_t>(p[i]);
+    std::int64_t i = 0;
+#if defined(__x86_64__)
+    constexpr std::int64_t kStep = sizeof(BitVec) / sizeof(Byte);
+    BitVec sums = {};
+    for (; i + kStep <= t.segment; i += kStep) sums += quads_sum(p + i);
+    for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
+#endif
+    for (; i < t.segment; ++i) sum += static_cast<std::uint32_t>(p[i]);
   }
   return sum;
 }
@@ -398,7 +419,13 @@ void run_vectors_or_words(const Tile& t) { t.words != nullptr ? run_words(t) : r
 // ------------------------------------------------------------------------------------------------------- bytes in --
 
 void flip_bytes(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
-  for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<std::uint8_t>(from[i] ^ 0x80u);
+  constexpr std::int64_t kStep = sizeof(BitVec);
+  std::int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    const BitVec v = bits_at(from + i) ^ 0x80808080u;
+    std::memcpy(to + i, &v, sizeof v);
+  }
+  for (; i < n; ++i) to[i] = static_cast<std::uint8_t>(from[i] ^ 0x80u);
 }
 
 }  // namespace
