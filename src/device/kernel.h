@@ -47,7 +47,7 @@ struct OpDesc {
 
   // The lowest that the node's products may round their operands to: one that the device has, never kDefault or kAuto.
   Precision precision = Precision::kFloat32;
-  // Which values lie there as bfloat16, though their desc says float32 (Kernel::narrow): bit i of input i, the last of output 0.
+  // Which values lie there as the kernel's operands, though their desc says float32 (Kernel::narrow): bit i of input i, the last of output 0.
   std::uint32_t narrow = 0;
   static constexpr std::uint32_t kNarrowWritten = 1u << 31;
   bool reads_narrow(int i = 0) const { return (narrow >> i & 1u) != 0; }
@@ -149,7 +149,7 @@ inline constexpr std::uint8_t kPitchedOutputs = 8;
 template <std::uint8_t Arguments>
 std::uint8_t pitched(const OpDesc&) { return Arguments; }
 
-// Which arguments may lie there as bfloat16 (OpDesc::narrow).
+// Which arguments may lie there as what the kernel rounds its operands to (OpDesc::narrow).
 inline constexpr std::uint8_t kNarrowInput = 1;   // input 0, which the kernel would round
 inline constexpr std::uint8_t kNarrowResidual = 2;
 inline constexpr std::uint8_t kNarrowOutput = 4;  // output 0

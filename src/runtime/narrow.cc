@@ -13,6 +13,9 @@ Layout output_layout(const CompiledNode& n, const Node& node) {
   return n.layouts.empty() ? Layout::kPlain : n.layouts[n.layouts.size() - node.outputs.size()];
 }
 
+// As what a kernel writes a value that is kept narrow: as its operands, and where these are float32, as bfloat16.
+Precision written_as(const Kernel& kernel) { return kernel.operands == Precision::kFloat32 ? Precision::kBfloat16 : kernel.operands; }
+
 // What the node's step writes where the sums behind it are computed with it.
 ValueId written(const CompiledGraph& c, std::size_t i) {
   const CompiledNode& n = c.nodes[i];
@@ -40,24 +43,24 @@ class Finder {
     }
   }
 
-  // Whether each node that reads the value would round it, or adds it to what it sums.
-  bool is_read_narrow(ValueId v, Layout layout) const {
+  // Whether each node that reads the value would round it so, or adds it to what it sums.
+  bool is_read_narrow(ValueId v, Precision as, Layout layout) const {
     const std::uint32_t begin = c_.reader_begin[v], end = c_.reader_begin[static_cast<std::size_t>(v) + 1];
     for (std::uint32_t i = begin; i < end; ++i) {
       const auto reader = static_cast<std::size_t>(c_.readers[i]);
       const std::int32_t by = takes_[reader];  // a sum that is computed with another node, which is a reader as well
       const bool is_sum = by >= 0 && c_.nodes[static_cast<std::size_t>(by)].residual.operand == v;
-      if (!is_sum && !reads_narrow(reader, v, layout)) return false;
+      if (!is_sum && !reads_narrow(reader, v, as, layout)) return false;
     }
     return begin != end;
   }
 
  private:
-  bool reads_narrow(std::size_t reader, ValueId v, Layout layout) const {
+  bool reads_narrow(std::size_t reader, ValueId v, Precision as, Layout layout) const {
     const CompiledNode& n = c_.nodes[reader];
     const Node& node = graph_.nodes[reader];
     const Kernel* const kernel = settled_kernel(n);
-    if (kernel == nullptr) return false;
+    if (kernel == nullptr || kernel->operands != as) return false;
     int uses = 0;
     for (const ValueId input : node.inputs) uses += input == v ? 1 : 0;
     if (n.residual.operand == v) {
@@ -83,7 +86,7 @@ std::vector<bool> find_narrow(const CompiledGraph& c) {
     if (kernel == nullptr || (kernel->narrow & kNarrowOutput) == 0) continue;
     const ValueId v = written(c, i);
     if (v == kNoValue || c.last_user[v] == INT32_MAX || c.needed[v] || c.joints.places[v].whole != kNoValue) continue;
-    if (!finder.is_read_narrow(v, output_layout(c.nodes[i], c.graph().nodes[i]))) continue;
+    if (!finder.is_read_narrow(v, written_as(*kernel), output_layout(c.nodes[i], c.graph().nodes[i]))) continue;
     narrow.resize(c.graph().values.size());
     narrow[v] = true;
   }

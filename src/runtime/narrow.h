@@ -1,5 +1,5 @@
-// Values that are stored as bfloat16: those that products of bfloat16 alone read, as the operand that they would round, or to add it to
-// what they sum.
+// Values that are stored as bfloat16 or float16: those that products of that type alone read, as the operand that they would round, or, of
+// bfloat16, to add it to what they sum.
 #pragma once
 
 #include <vector>

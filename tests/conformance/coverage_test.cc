@@ -80,7 +80,7 @@ TEST(Coverage, EveryKernelRunsACase) {
   for (const Target& target : targets()) {
     for (const KernelFamily* family : target.device->kernels()) {
       if (family == &openblas_kernels && blas_module() == nullptr) continue;
-      const auto untried = [](const Kernel& k) {  // a precision that no target here has; of fp16 see tests/backends/opencl/product_test.cc
+      const auto untried = [](const Kernel& k) {  // a precision that no target here has; of fp16 see tests/backends
         return std::none_of(targets().begin(), targets().end(), [&](const Target& t) { return t.precision == k.operands; });
       };
       // Instructions that this CPU lacks, or EVN_CPU_ISA forbids: what refuses every case before it looks at it.

@@ -29,7 +29,8 @@ void open_one(const Backend& backend, Opened* all) {
       return;
     }
     for (const Isa isa : isas()) {
-      if (isa != Isa::k_avx512_bf16) all->targets.push_back({std::string("cpu ") + isa_name(isa), device, isa});
+      const bool has_floats_only = isa == Isa::k_avx512_bf16 || isa == Isa::k_avx512_fp16;
+      if (!has_floats_only) all->targets.push_back({std::string("cpu ") + isa_name(isa), device, isa});
       const ForcedIsa forced(isa);
       if (bfloat16_isa() == isa) all->targets.push_back({std::string("cpu bf16 ") + isa_name(isa), device, isa, Precision::kBfloat16});
     }

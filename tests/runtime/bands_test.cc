@@ -15,7 +15,7 @@ class BandsTest : public RuntimeTest {
     force_isa(isa_);
   }
 
-  const Isa isa_ = cpu_isa();
+  const Isa isa_ = integer_isa();
 };
 
 void expect_same_bytes(const std::vector<HostTensor>& got, const std::vector<HostTensor>& want) {

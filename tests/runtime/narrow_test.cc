@@ -1,4 +1,4 @@
-// Values that are kept as bfloat16 because all that read them round them: that they are found, and that no bit of a result changes
+// Values that are kept as bfloat16 or float16 because all that read them round them: that they are found, and that no bit of a result changes
 // beside a session in which they are kept as float32, as they are outputs too.
 #include "backends/cpu/simd/bfloat_dot.h"
 #include "tests/runtime/support.h"
@@ -86,6 +86,56 @@ TEST_F(NarrowTest, ANormalizationBeforeAProduct) { check(normalized_rows(96, fal
 TEST_F(NarrowTest, ANormalizationBeforeAConvolution) {
   for (const std::int64_t channels : {32, 48, 2080}) check(normalized(channels, false), normalized(channels, true), {2, 16, 13, 11});
 }
+
+// Products of two precisions never hand such values to each other. Where the CPU lacks a precision, nodes stay float32, which these tests
+// then are about.
+class NarrowChainTest : public RuntimeTest, public testing::WithParamInterface<Precision> {
+ protected:
+  static constexpr std::int64_t kWidth = 96;
+
+  // y = relu(x w1) w2, where the value between may be an output, and so float32, too.
+  static OnnxWriter chain(bool shows_between) {
+    OnnxWriter w(13);
+    w.add_input("x", kF32, {"N", kWidth}).add_output("y", kF32);
+    if (shows_between) w.add_output("b", kF32);
+    std::mt19937 random(5);
+    std::uniform_real_distribution<float> draw(-0.3f, 0.3f);
+    std::vector<float> weight(static_cast<std::size_t>(kWidth * kWidth));
+    for (const char* name : {"w1", "w2"}) {
+      for (float& v : weight) v = draw(random);
+      w.add_initializer(name, {kWidth, kWidth}, weight);
+    }
+    w.add_node("MatMul", {"x", "w1"}, {"a"}, {}, "first");
+    w.add_node("Relu", {"a"}, {"b"});
+    w.add_node("MatMul", {"b", "w2"}, {"y"}, {}, "second");
+    return w;
+  }
+
+  static std::vector<float> result(const OnnxWriter& w, Precision precision, Config config = {}) {
+    SessionRequest request("");
+    request.precision = precision;
+    Session session(load(make_runtime(std::move(config)), w), request);
+    const HostTensor y = run(session, {random_tensor({37, kWidth}, 3)})[0];
+    return {y.as<float>().begin(), y.as<float>().end()};
+  }
+};
+
+TEST_P(NarrowChainTest, NoBitOfAnOperandIsLost) { EXPECT_EQ(result(chain(false), GetParam()), result(chain(true), GetParam())); }
+
+TEST_P(NarrowChainTest, AnotherPrecisionReadsFloats) {
+  for (const char* node : {"first", "second"}) {
+    for (const Precision other : {Precision::kFloat32, Precision::kBfloat16, Precision::kFloat16}) {
+      Config config;
+      PlacementRule r = rule({}, {node}, "cpu", Policy::kRequire, 1);
+      r.precision = other;
+      config.rules = {r};
+      EXPECT_EQ(result(chain(false), GetParam(), config), result(chain(true), GetParam(), config)) << node << " " << precision_name(other);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, NarrowChainTest, testing::Values(Precision::kBfloat16, Precision::kFloat16),
+                         [](const auto& i) { return std::string(precision_name(i.param)); });
 
 }  // namespace
 }  // namespace evn::test

@@ -13,6 +13,7 @@
 
 #include "base/checked.h"
 #include "device/device.h"
+#include "ops/infra/numeric.h"
 #include "ops/op.h"
 #include "tests/support/graph_builder.h"
 
@@ -93,17 +94,19 @@ inline float rounded_to_bfloat(float x) {
   return x;
 }
 
+inline float rounded_to_half(float x) { return static_cast<float>(Float16::from(static_cast<double>(x)).value()); }
+
 // The subject with all float32 inputs such that a product of a lower precision need not round them: there its result is that of float32,
 // but for the order of sums.
 inline KernelSubject rounded(const KernelSubject& s, Precision precision) {
   KernelSubject r = s;
   r.precision = precision;
   for (std::size_t i = 0; i < r.inputs.size(); ++i) {
-    if (precision != Precision::kBfloat16 || r.inputs[i].dtype != DType::kFloat32) continue;
+    if (precision == Precision::kFloat32 || r.inputs[i].dtype != DType::kFloat32) continue;
     for (std::size_t at = 0; at + sizeof(float) <= r.values[i].size(); at += sizeof(float)) {
       float x;
       std::memcpy(&x, &r.values[i][at], sizeof x);
-      x = rounded_to_bfloat(x);
+      x = precision == Precision::kFloat16 ? rounded_to_half(x) : rounded_to_bfloat(x);
       std::memcpy(&r.values[i][at], &x, sizeof x);
     }
     if (r.constants[i] != nullptr) r.constants[i] = copy_of(r.inputs[i], r.values[i]);

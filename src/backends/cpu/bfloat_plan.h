@@ -1,4 +1,5 @@
 // What the kernels on simd/bfloat_dot.h share: the packed constant B, and how a product is cut into tiles. As dot_plan.h is for bytes.
+// Kernels of bfloat16 and of float16 differ in their loops alone.
 #pragma once
 
 #include "backends/cpu/dot_plan.h"
@@ -7,7 +8,8 @@
 namespace evn {
 
 // Element (tap, channel, column) of B is b[tap + channel * channel_step + column * column_step], where taps are numbered line by
-// line. A segment is a tap, or a line of them, each with its channels.
+// line. A segment is a tap, or a line of them, each with its channels. In columns that are packed as such, channel_step is the number of
+// taps, and column_step all of them.
 struct BfloatSource {
   const float* b;
   std::int64_t column_step, channels, channel_step;
@@ -18,6 +20,10 @@ struct BfloatSource {
   std::int64_t segments() const { return by_tap ? taps_h * taps_w : taps_h; }
   std::int64_t segment() const { return by_tap ? channels : taps_w * channels; }
 };
+
+// The instruction set for a node's precision, which may be one without such loops.
+inline Isa half_isa(const OpDesc& d) { return d.precision == Precision::kFloat16 ? float16_isa() : bfloat16_isa(); }
+inline const simd_bfloat_dot::Loops& half_loops(const OpDesc& d) { return simd_bfloat_dot::loops(half_isa(d)); }
 
 std::int64_t bfloat_padded(const simd_bfloat_dot::Loops& loops, std::int64_t segment);
 // Elements of one block of columns, and of all. Throw EVN_ERROR_LIMIT on overflow.
@@ -36,7 +42,12 @@ void pack_bfloat_rows(const simd_bfloat_dot::Loops& loops, const BfloatSource& f
 std::int64_t bfloat_pieces(const simd_bfloat_dot::Loops& loops, const DotWork& work);
 ProductTiling tile_bfloat(const simd_bfloat_dot::Loops& loops, const DotWork& work);
 
+// Sums may be larger than the largest float16: as residuals they stay float32.
+constexpr std::uint8_t narrow_of(Precision operands) {
+  return kNarrowInput | kNarrowOutput | (operands == Precision::kBfloat16 ? kNarrowResidual : std::uint8_t{0});
+}
+
 // What a node must say for the kernels to look at it further.
-Refusal refuses_bfloat(const OpDesc& d);
+Refusal refuses_half(const OpDesc& d);
 
 }  // namespace evn

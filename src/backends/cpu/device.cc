@@ -107,10 +107,13 @@ class CpuDevice final : public Device {
   }
 
   Precision lowest_precision(Precision wanted, std::string* why) const override {
-    const Isa isa = wanted == Precision::kFloat16 ? Isa::k_baseline : bfloat16_isa();
     if (wanted == Precision::kFloat16) {
-      *why = "the CPU device has no fp16 products";
-    } else if (wanted == Precision::kAuto && isa != Isa::k_avx512_amx) {
+      if (float16_isa() != Isa::k_baseline) return Precision::kFloat16;
+      *why = "this CPU has no AVX512-FP16";
+      return Precision::kFloat32;
+    }
+    const Isa isa = bfloat16_isa();
+    if (wanted == Precision::kAuto && isa != Isa::k_avx512_amx) {
       *why = "this CPU has no AMX, without which bf16 may be slower";
     } else if (isa == Isa::k_baseline) {
       *why = "this CPU has no AMX or AVX512-BF16";

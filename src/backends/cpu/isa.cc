@@ -17,7 +17,8 @@ constexpr int kUnset = -1;
 std::atomic<int> g_isa{kUnset};
 
 // From the best on.
-constexpr Isa kAll[] = {Isa::k_avx512_amx, Isa::k_avx512_bf16, Isa::k_avx512_vnni, Isa::k_avx512, Isa::k_avx2_vnni, Isa::k_avx2, Isa::k_baseline};
+constexpr Isa kAll[] = {Isa::k_avx512_amx, Isa::k_avx512_fp16, Isa::k_avx512_bf16, Isa::k_avx512_vnni,
+                        Isa::k_avx512,     Isa::k_avx2_vnni,   Isa::k_avx2,        Isa::k_baseline};
 
 Isa choose() {
   const std::string wanted = os::environment("EVN_CPU_ISA");
@@ -51,6 +52,11 @@ bool has_avx512_bf16() {
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 5 & 1u) != 0;
 }
 
+bool has_avx512_fp16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 23 & 1u) != 0;
+}
+
 // The tiles, for bytes and for bfloat16, and that the system keeps their state. Whether this process may use them is another question.
 bool has_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -77,6 +83,7 @@ bool isa_available(Isa isa) {
     case Isa::k_avx512: return avx512;
     case Isa::k_avx512_vnni: return avx512_vnni;
     case Isa::k_avx512_bf16: return avx512_vnni && has_avx512_bf16();
+    case Isa::k_avx512_fp16: return avx512_vnni && has_avx512_bf16() && has_avx512_fp16();
     case Isa::k_avx512_amx: return avx512_vnni && has_avx512_bf16() && has_amx();
     default: return true;
   }
@@ -104,14 +111,21 @@ bool tiles_are_allowed() {
 
 Isa integer_isa() {
   const Isa isa = chosen();
-  if (isa == Isa::k_avx512_bf16) return Isa::k_avx512_vnni;
+  if (isa == Isa::k_avx512_bf16 || isa == Isa::k_avx512_fp16) return Isa::k_avx512_vnni;
   return isa != Isa::k_avx512_amx || tiles_are_allowed() ? isa : Isa::k_avx512_vnni;
 }
 
 Isa bfloat16_isa() {
   const Isa isa = chosen();
   if (isa == Isa::k_avx512_amx) return tiles_are_allowed() ? isa : Isa::k_avx512_bf16;
-  return isa == Isa::k_avx512_bf16 ? isa : Isa::k_baseline;
+  return isa == Isa::k_avx512_bf16 || isa == Isa::k_avx512_fp16 ? Isa::k_avx512_bf16 : Isa::k_baseline;
+}
+
+Isa float16_isa() {
+  const Isa isa = chosen();
+  if (isa == Isa::k_avx512_fp16) return isa;
+  static const bool is_there = isa_available(Isa::k_avx512_fp16);
+  return isa == Isa::k_avx512_amx && is_there ? Isa::k_avx512_fp16 : Isa::k_baseline;
 }
 
 bool has_large_l2() {
@@ -133,6 +147,7 @@ const char* isa_name(Isa isa) {
     case Isa::k_avx2_vnni: return "avx2_vnni";
     case Isa::k_avx512_vnni: return "avx512_vnni";
     case Isa::k_avx512_bf16: return "avx512_bf16";
+    case Isa::k_avx512_fp16: return "avx512_fp16";
     case Isa::k_avx512_amx: return "avx512_amx";
     default: return "baseline";
   }

@@ -3,9 +3,9 @@
 
 namespace evn {
 
-// The last four are extensions of clusters by products of bytes or of bfloat16: loops that have nothing to gain by them have the
+// The last five are extensions of clusters by products of bytes, of bfloat16 or of float16: loops that have nothing to gain by them have the
 // cluster's code.
-enum class Isa { k_baseline, k_avx2, k_avx512, k_avx2_vnni, k_avx512_vnni, k_avx512_bf16, k_avx512_amx };
+enum class Isa { k_baseline, k_avx2, k_avx512, k_avx2_vnni, k_avx512_vnni, k_avx512_bf16, k_avx512_fp16, k_avx512_amx };
 
 // Without the extension.
 constexpr Isa cluster_of(Isa isa) {
@@ -13,14 +13,15 @@ constexpr Isa cluster_of(Isa isa) {
     case Isa::k_avx2_vnni: return Isa::k_avx2;
     case Isa::k_avx512_vnni:
     case Isa::k_avx512_bf16:
+    case Isa::k_avx512_fp16:
     case Isa::k_avx512_amx: return Isa::k_avx512;
     default: return isa;
   }
 }
 
 // The best cluster that this CPU and operating system have (CPUID bits and XCR0, never model names), or that of the one that
-// EVN_CPU_ISA names ("baseline", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx"), if the CPU has it; a name that it has not
-// is ignored. Read once per process.
+// EVN_CPU_ISA names ("baseline", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx512_amx"), if the CPU has
+// it; a name that it has not is ignored. Read once per process.
 Isa cpu_isa();
 
 // The same with its extension, for products of bytes. The first call where there are tiles (AMX) asks the system to let the process
@@ -29,6 +30,9 @@ Isa integer_isa();
 
 // The same for products of bfloat16: an extension that has them, or k_baseline where there is none.
 Isa bfloat16_isa();
+
+// The same for products of float16, which a CPU with AMX may have as well.
+Isa float16_isa();
 
 // Whether a core's second-level cache has 2 MB or more. Read once per process; kernels may go by it in what they fetch ahead, not in what
 // they compute.

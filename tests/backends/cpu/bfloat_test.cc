@@ -1,4 +1,4 @@
-// Products with operands of bfloat16, on each instruction set of this machine that has them: against sums in float64 of rounded
+// Products with operands of bfloat16 and of float16, on each instruction set of this machine that has them: against sums in float64 of rounded
 // operands, for any number of threads, with numbers that are none beside what is computed.
 #include <array>
 #include <cmath>
@@ -19,7 +19,8 @@ class Bfloat : public testing::TestWithParam<Isa> {
     before_ = integer_isa();
     if (!isa_available(GetParam())) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
     force_isa(GetParam());
-    if (bfloat16_isa() != GetParam()) GTEST_SKIP() << "the system does not let this process use it";
+    precision_ = GetParam() == Isa::k_avx512_fp16 ? Precision::kFloat16 : Precision::kBfloat16;
+    if ((precision_ == Precision::kFloat16 ? float16_isa() : bfloat16_isa()) != GetParam()) GTEST_SKIP() << "the system does not let this process use it";
   }
   void TearDown() override { force_isa(before_); }
 
@@ -36,31 +37,31 @@ class Bfloat : public testing::TestWithParam<Isa> {
     add_operand(s, {DType::kFloat32, shape}, std::move(bytes), constant);
   }
 
-  static KernelSubject matmul(std::int64_t m, std::int64_t k, std::int64_t n) {
+  KernelSubject matmul(std::int64_t m, std::int64_t k, std::int64_t n) {
     KernelSubject s;
     add(&s, {m, k}, draw(m * k, 1), false);
     add(&s, {k, n}, draw(k * n, 2), true);
     finish_subject(&s, "MatMul", 13, {}, 1, {});
-    s.precision = Precision::kBfloat16;
+    s.precision = precision_;
     return s;
   }
 
-  static KernelSubject conv(std::int64_t n, std::int64_t in, std::int64_t out, std::int64_t groups, const Spatial& w) {
+  KernelSubject conv(std::int64_t n, std::int64_t in, std::int64_t out, std::int64_t groups, const Spatial& w) {
     KernelSubject s;
     add(&s, {n, in, w.h, w.w}, draw(n * in * w.h * w.w, 3), false);
     add(&s, {out, in / groups, w.kh, w.kw}, draw(out * in / groups * w.kh * w.kw, 4), true);
     add(&s, {out}, draw(out, 5), false);
     const std::vector<std::int64_t> pads(4, w.pad), strides(2, w.stride), dilations(2, w.dilation);
     finish_subject(&s, "Conv", 13, {{"group", groups}, {"pads", pads}, {"strides", strides}, {"dilations", dilations}}, 1, {});
-    s.precision = Precision::kBfloat16;
+    s.precision = precision_;
     return s;
   }
 
   static std::vector<float> run(const KernelSubject& s, int threads = 1) {
     const std::shared_ptr<Device> device = cpu_device(threads);
-    const Kernel* const kernel = device->find_kernel(s.desc(), nullptr);
-    EXPECT_EQ(kernel->operands, Precision::kBfloat16) << kernel->name;
-    const Bytes bytes = KernelRun(*device, *kernel, s).run()[0];
+    const std::vector<const Kernel*> kernels = supporting_kernels(*device, s.desc());  // of this precision
+    EXPECT_EQ(kernels.size(), 1u) << s.node.op_type;
+    const Bytes bytes = KernelRun(*device, *kernels.at(0), s).run()[0];
     std::vector<float> values(bytes.size() / sizeof(float));
     std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
@@ -73,21 +74,23 @@ class Bfloat : public testing::TestWithParam<Isa> {
   static float at(const KernelSubject& s, std::size_t input, std::int64_t i) {
     float x;
     std::memcpy(&x, &s.values[input][static_cast<std::size_t>(i) * sizeof x], sizeof x);
-    return rounded_to_bfloat(x);
+    return s.precision == Precision::kFloat16 ? rounded_to_half(x) : rounded_to_bfloat(x);
   }
 
-  // A float32 sum of n products is off by at most n * 2^-24 of the sum of their magnitudes, in any order (Higham).
-  static void expect_sum(float got, double sum, double magnitude, std::int64_t terms, std::int64_t where) {
+  // A float32 sum of n products is off by at most n * 2^-24 of the sum of their magnitudes, in any order (Higham). Float16 sums 32 of them
+  // by itself, each rounded by 2^-11 at most.
+  void expect_sum(float got, double sum, double magnitude, std::int64_t terms, std::int64_t where) {
     if (!std::isfinite(sum)) {
       EXPECT_EQ(std::isnan(got), std::isnan(sum)) << where;
       EXPECT_FALSE(std::isfinite(got)) << where;
       return;
     }
-    EXPECT_LE(std::fabs(static_cast<double>(got) - sum), static_cast<double>(terms + 2) * std::ldexp(magnitude, -24)) << where;
+    const double parts = precision_ == Precision::kFloat16 ? 32 * std::ldexp(magnitude, -11) : 0;
+    EXPECT_LE(std::fabs(static_cast<double>(got) - sum), static_cast<double>(terms + 2) * std::ldexp(magnitude, -24) + parts) << where;
   }
 
   // Conv by plain loops.
-  static void check_conv(const KernelSubject& s, std::int64_t groups, const Spatial& w) {
+  void check_conv(const KernelSubject& s, std::int64_t groups, const Spatial& w) {
     const std::vector<float> y = run(s);
     const Shape &x = s.inputs[0].shape, &o = s.outputs[0].shape;
     const std::int64_t in = x[1] / groups, out = o[1] / groups;
@@ -112,6 +115,8 @@ class Bfloat : public testing::TestWithParam<Isa> {
             expect_sum(y[static_cast<std::size_t>(i)], sum, magnitude, in * w.kh * w.kw, i);
           }
   }
+
+  Precision precision_ = Precision::kBfloat16;
 
  private:
   Isa before_ = Isa::k_baseline;
@@ -151,8 +156,10 @@ TEST_P(Bfloat, ConvolutionsAreSumsOfRoundedOperands) {
 TEST_P(Bfloat, RoundsToNearestEvenAndKeepsNaN) {
   KernelSubject s = matmul(6, 40, 20);
   const float ties[] = {1.00390625f, 1.01171875f, -1.00390625f, 0.99609375f, 1e-39f, 3.3961776e38f, -65280.5f};
-  std::memcpy(s.values[0].data(), ties, sizeof ties);
-  EXPECT_TRUE(same_bits(run(s), run(rounded(s, Precision::kBfloat16))));
+  const float half_ties[] = {1.00048828125f, 1.00146484375f, -1.00048828125f, 0.99951171875f, 1e-39f, 5.9604645e-8f, 2.9802322e-8f, 8.9406967e-8f};
+  const bool is_half = precision_ == Precision::kFloat16;
+  std::memcpy(s.values[0].data(), is_half ? half_ties : ties, is_half ? sizeof half_ties : sizeof ties);
+  EXPECT_TRUE(same_bits(run(s), run(rounded(s, precision_))));
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   float low_nan;  // whose upper half is that of infinity
   const std::uint32_t bits = 0x7f800001u;
@@ -205,9 +212,11 @@ TEST(BfloatKernels, AreNotForNodesThatMayNotHaveThem) {
   add_operand(&s, {DType::kFloat32, {4, 32}}, Bytes(4 * 32 * 4), false);
   add_operand(&s, {DType::kFloat32, {32, 32}}, Bytes(32 * 32 * 4), true);
   finish_subject(&s, "MatMul", 13, {}, 1, {});
-  for (const Precision p : {Precision::kFloat32, Precision::kFloat16}) {
+  std::string why;
+  for (const Precision p : {Precision::kFloat32, Precision::kBfloat16, Precision::kFloat16}) {
+    const std::shared_ptr<Device> device = cpu_device(1);
     s.precision = p;
-    EXPECT_EQ(cpu_device(1)->find_kernel(s.desc(), nullptr)->operands, Precision::kFloat32);
+    EXPECT_EQ(device->find_kernel(s.desc(), nullptr)->operands, p == Precision::kFloat32 ? p : device->lowest_precision(p, &why));
   }
 }
 
@@ -219,12 +228,12 @@ TEST(BfloatKernels, TheDeviceSaysWhatItLacks) {
   EXPECT_EQ(device->lowest_precision(Precision::kBfloat16, &why), Precision::kFloat32);
   EXPECT_EQ(why, "this CPU has no AMX or AVX512-BF16");
   EXPECT_EQ(device->lowest_precision(Precision::kFloat16, &why), Precision::kFloat32);
-  EXPECT_EQ(why, "the CPU device has no fp16 products");
+  EXPECT_EQ(why, "this CPU has no AVX512-FP16");
   EXPECT_EQ(device->lowest_precision(Precision::kAuto, &why), Precision::kFloat32);
   force_isa(before);
 }
 
-INSTANTIATE_TEST_SUITE_P(On, Bfloat, testing::Values(Isa::k_avx512_bf16, Isa::k_avx512_amx),
+INSTANTIATE_TEST_SUITE_P(On, Bfloat, testing::Values(Isa::k_avx512_bf16, Isa::k_avx512_fp16, Isa::k_avx512_amx),
                          [](const auto& i) { return std::string(isa_name(i.param)); });
 
 }  // namespace

@@ -94,9 +94,9 @@ TEST(CpuPrepack, PartsMakeWhatTheWholeMakes) {
   const Isa before = integer_isa();
   for (const Isa isa : available_isas(true)) {
     force_isa(isa);
-    const bool has_bfloat = bfloat16_isa() == isa;
-    if (cluster_of(isa) != isa && !has_bfloat) continue;
-    const Precision precision = has_bfloat ? Precision::kBfloat16 : Precision::kFloat32;
+    Precision precision = bfloat16_isa() == isa ? Precision::kBfloat16 : Precision::kFloat32;
+    if (float16_isa() == isa) precision = Precision::kFloat16;
+    if (cluster_of(isa) != isa && precision == Precision::kFloat32) continue;
     SCOPED_TRACE(isa_name(isa));
     const std::shared_ptr<Device> device = cpu_device(1);
     for (const KernelFamily* family : device->kernels()) {

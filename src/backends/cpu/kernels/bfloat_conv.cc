@@ -1,4 +1,4 @@
-// Conv over one or two spatial axes, channels last, with a constant weight, operands of bfloat16 and float32 sums: kernels/conv_last.cc
+// Conv over one or two spatial axes, channels last, with a constant weight, operands of bfloat16 or float16 and float32 sums: kernels/conv_last.cc
 // where a node may have it so. A tile is some lines, or some positions of a line, of an image, and output channels of one group. What
 // it reads of the image is rounded into a slab, with its pads, in which rows of A are read where they lie. What stands behind a row
 // there is read as well and multiplied by 0: where it is not finite, rows are copied one by one.
@@ -26,7 +26,6 @@ struct ConvState : DotConv {
   std::size_t rows_at;  // in a thread's block, behind the slab: rows that are copied
 };
 
-const simd_bfloat_dot::Loops& loops_here() { return simd_bfloat_dot::loops(bfloat16_isa()); }
 BfloatSource source_of(const OpDesc& d, const void* b) {
   const Shape& w = d.inputs[1].shape;
   const std::int64_t taps_w = w[w.rank() - 1], taps = w.elements(2, w.rank());
@@ -35,7 +34,7 @@ BfloatSource source_of(const OpDesc& d, const void* b) {
 std::int64_t columns_of(const OpDesc& d) { return d.inputs[1].shape[0] / conv_groups(d); }
 
 Refusal supports(const OpDesc& d) {
-  if (const Refusal refusal = refuses_bfloat(d)) return refusal;
+  if (const Refusal refusal = refuses_half(d)) return refusal;
   if (!all_float32(d)) return kNeedsFloat32;
   const int rank = d.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
@@ -51,7 +50,7 @@ void layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs)
   inputs[0] = outputs[0] = Layout::kChannelsLast;
 }
 
-std::int64_t group_elements(const OpDesc& d) { return bfloat_elements(loops_here(), source_of(d, nullptr), columns_of(d)); }
+std::int64_t group_elements(const OpDesc& d) { return bfloat_elements(half_loops(d), source_of(d, nullptr), columns_of(d)); }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != 1) return 0;
@@ -60,14 +59,14 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 
 std::uint64_t prepack_variant(const OpDesc& d, int) {
   return static_cast<std::uint64_t>(conv_groups(d)) << 9 | (is_by_tap(d, d.inputs[1].shape) ? 256u : 0u) |
-         static_cast<std::uint64_t>(bfloat16_isa());
+         static_cast<std::uint64_t>(half_isa(d));
 }
 
 // A part of several groups is all of each.
-std::int64_t part_step(const OpDesc& d, int) { return conv_groups(d) == 1 ? loops_here().lanes : columns_of(d); }
+std::int64_t part_step(const OpDesc& d, int) { return conv_groups(d) == 1 ? half_loops(d).lanes : columns_of(d); }
 
 void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
-  const simd_bfloat_dot::Loops& loops = loops_here();
+  const simd_bfloat_dot::Loops& loops = half_loops(d);
   const std::int64_t columns = columns_of(d), elements = group_elements(d);
   BfloatSource from = source_of(d, rows);
   for (std::int64_t row = begin; row < end;) {
@@ -84,7 +83,7 @@ void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::in
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ConvState>();
   const Shape& w = d.inputs[1].shape;
-  s.isa = bfloat16_isa();
+  s.isa = half_isa(d);
   const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
   s.set(d, w, d.input_pitch(0));
   s.is_bfloat = d.reads_narrow();
@@ -242,16 +241,17 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   }
 }
 
-constexpr Kernel conv() {
-  Kernel k{"conv_bf16", "Conv", "", 40, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, layouts};
+constexpr Kernel conv(const char* name, int rank, Precision operands) {
+  Kernel k{name, "Conv", "", rank, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, layouts};
   k.takes = kTakesBias | kTakesResidual;
   k.pitched = pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>;
   k.parts = {part_step, prepack};
-  k.operands = Precision::kBfloat16;
-  k.narrow = kNarrowInput | kNarrowResidual | kNarrowOutput;
+  k.operands = operands;
+  k.narrow = narrow_of(operands);
   return k;
 }
-constexpr Kernel kKernels[] = {conv()};
+// Winograd's method in float32 is faster than float16.
+constexpr Kernel kKernels[] = {conv("conv_bf16", 40, Precision::kBfloat16), conv("conv_fp16", 17, Precision::kFloat16)};
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// MatMul and Gemm by a constant right-hand matrix, with operands of bfloat16 and float32 sums: kernels/product.cc where a node may have
+// MatMul and Gemm by a constant right-hand matrix, with operands of bfloat16 or float16 and float32 sums: kernels/product.cc where a node may have
 // it so. Rows of A are rounded as they are copied for a tile, which is some rows by some columns.
 #include <algorithm>
 #include <bit>
@@ -23,7 +23,6 @@ struct ProductState {
 
 bool is_gemm(const OpDesc& d) { return d.node->op_type == "Gemm"; }
 bool trans_b(const OpDesc& d) { return is_gemm(d) && attr_int(*d.node, GemmAttr::kTransB) != 0; }
-const simd_bfloat_dot::Loops& loops_here() { return simd_bfloat_dot::loops(bfloat16_isa()); }
 
 BfloatSource source_of(const OpDesc& d, const void* b) {
   const Shape& s = d.inputs[1].shape;
@@ -35,7 +34,7 @@ BfloatSource source_of(const OpDesc& d, const void* b) {
 std::int64_t columns_of(const OpDesc& d) { return d.inputs[1].shape[trans_b(d) ? 0 : 1]; }
 
 Refusal supports(const OpDesc& d) {
-  if (const Refusal refusal = refuses_bfloat(d)) return refusal;
+  if (const Refusal refusal = refuses_half(d)) return refusal;
   if (!all_float32(d)) return kNeedsFloat32;
   if (d.constant(1) == nullptr || d.inputs[1].shape.rank() != 2) return "the right-hand matrix must be a constant of rank 2";
   if (d.inputs[0].shape.rank() < 1) return "a scalar";
@@ -46,19 +45,19 @@ Refusal supports(const OpDesc& d) {
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != 1) return 0;
-  const std::int64_t elements = bfloat_elements(loops_here(), source_of(d, nullptr), columns_of(d));
+  const std::int64_t elements = bfloat_elements(half_loops(d), source_of(d, nullptr), columns_of(d));
   return static_cast<std::size_t>(checked_mul<std::int64_t>(elements, sizeof(std::uint16_t)));
 }
 
 std::uint64_t prepack_variant(const OpDesc& d, int) {
   const std::uint64_t alpha = std::bit_cast<std::uint32_t>(source_of(d, nullptr).scale);
-  return alpha << 32 | (trans_b(d) ? 256u : 0u) | static_cast<std::uint64_t>(bfloat16_isa());
+  return alpha << 32 | (trans_b(d) ? 256u : 0u) | static_cast<std::uint64_t>(half_isa(d));
 }
 
-std::int64_t part_step(const OpDesc& d, int) { return trans_b(d) ? loops_here().lanes : 2; }
+std::int64_t part_step(const OpDesc& d, int) { return trans_b(d) ? half_loops(d).lanes : 2; }
 
 void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
-  const simd_bfloat_dot::Loops& loops = loops_here();
+  const simd_bfloat_dot::Loops& loops = half_loops(d);
   const BfloatSource from = source_of(d, rows);
   auto* const to = static_cast<std::uint16_t*>(packed);
   if (trans_b(d)) {
@@ -72,7 +71,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ProductState>();
   s = ProductState{};
   const Shape& a = d.inputs[0].shape;
-  s.isa = bfloat16_isa();
+  s.isa = half_isa(d);
   const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
   s.k = a[a.rank() - 1];
   s.m = a.elements(0, a.rank() - 1);
@@ -156,15 +155,20 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   });
 }
 
-constexpr Kernel kernel(const char* name, const char* op) {
-  Kernel k{name, op, "", 20, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run};
+constexpr Kernel kernel(const char* name, const char* op, Precision operands) {
+  Kernel k{name, op, "", operands == Precision::kBfloat16 ? 20 : 21, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run};
   k.takes = kTakesBias | kTakesResidual;
   k.parts = {part_step, prepack};
-  k.operands = Precision::kBfloat16;
-  k.narrow = kNarrowInput | kNarrowResidual | kNarrowOutput;
+  k.operands = operands;
+  k.narrow = narrow_of(operands);
   return k;
 }
-constexpr Kernel kKernels[] = {kernel("matmul_bf16", "MatMul"), kernel("gemm_bf16", "Gemm")};
+constexpr Kernel kKernels[] = {
+    kernel("matmul_bf16", "MatMul", Precision::kBfloat16),
+    kernel("gemm_bf16", "Gemm", Precision::kBfloat16),
+    kernel("matmul_fp16", "MatMul", Precision::kFloat16),
+    kernel("gemm_fp16", "Gemm", Precision::kFloat16),
+};
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// C = A B for one tile of bfloat16, summed as float32: A's rows are read as they lie, B is a packed constant. What follows the
+// C = A B for one tile of bfloat16 or float16, summed as float32: A's rows are read as they lie, B is a packed constant. What follows the
 // product, a bias, a residual and steps, is float32 too. Each sum is one chain over k whose order depends on k and the instruction
 // set alone. simd/dot.h is the same for bytes: a pair of bfloat16 has the place of a quad of these.
 #pragma once
@@ -14,7 +14,7 @@ inline constexpr int kMostSegments = 64;
 // Elements behind a row of A that may be read. They are multiplied by 0, and must be finite.
 inline constexpr std::int64_t kOverread = 32;
 
-// B, k x n, packed: blocks of `lanes` columns, [block][segment][pair of k][column][2], where a segment is padded with zeros to a
+// B, k x n, packed: blocks of `lanes` columns, [block][segment][unit of k][column][k], where a segment is padded with zeros to a
 // multiple of `k_step`; columns beyond n are 0. A tile begins at a block.
 struct Tile {
   // Row (line, x) of A begins at a + line * line_step + x * lda; its k stand in `segments` runs, at these offsets, `padded` long in B.
@@ -42,10 +42,12 @@ struct Loops {
   int k_step;
   double tile_cost;               // multiply-adds that are worth a tile
   void (*run)(const Tile& tile);
-  // Rounds to nearest even; NaN stays NaN, and numbers below 2^-126 become 0. False: some are not finite.
+  // Rounds to nearest even; NaN stays NaN, and numbers below 2^-126 become 0. False: some are not finite then.
   bool (*convert)(const float* from, std::int64_t n, std::uint16_t* to);
-  // Copies bfloat16. False: some are not finite.
+  // Copies elements. False: some are not finite.
   bool (*copy)(const std::uint16_t* from, std::int64_t n, std::uint16_t* to);
+  int unit = 2;                   // k that lie together
+  bool is_float16 = false;        // else bfloat16
 };
 const Loops& loops(Isa isa);
 

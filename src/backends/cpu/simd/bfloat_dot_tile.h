@@ -11,11 +11,29 @@ using simd_bfloat_dot::Tile;
 
 constexpr std::int64_t kSumColumns = 2 * kLanes;  // of a block of sums that is stored
 
-// Finds what is not finite among bfloat16.
+#if defined(__AVX512FP16__)
+// Rounded to float16, nearest even; what is 65520 and more is infinite.
+inline __m512i narrowed(Vec high, Vec low) {
+  const __m256i lower = _mm512_maskz_cvtps_ph(kAllLanes, reinterpret_cast<__m512>(low), _MM_FROUND_TO_NEAREST_INT);
+  const __m256i upper = _mm512_maskz_cvtps_ph(kAllLanes, reinterpret_cast<__m512>(high), _MM_FROUND_TO_NEAREST_INT);
+  return __builtin_shufflevector(lower, upper, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+inline Vec widened(__m256i bits) { return reinterpret_cast<Vec>(_mm512_maskz_cvtph_ps(kAllLanes, bits)); }
+constexpr std::int16_t kInfinite = 0x7c00;
+#else
+// Rounded to bfloat16, nearest even; NaN stays NaN, and numbers below 2^-126 become 0.
+inline __m512i narrowed(Vec high, Vec low) { return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)); }
+inline Vec widened(__m256i bits) {
+  return reinterpret_cast<Vec>(_mm512_maskz_slli_epi32(kAllLanes, _mm512_maskz_cvtepu16_epi32(kAllLanes, bits), 16));
+}
+constexpr std::int16_t kInfinite = 0x7f80;
+#endif
+
+// Finds what is not finite among elements.
 class FiniteCheck {
  public:
   void see(__m512i bits) { most_ = _mm512_maskz_max_epu16(kAll, most_, _mm512_and_si512(bits, _mm512_set1_epi16(0x7fff))); }
-  bool all() const { return _mm512_cmpge_epu16_mask(most_, _mm512_set1_epi16(0x7f80)) == 0; }
+  bool all() const { return _mm512_cmpge_epu16_mask(most_, _mm512_set1_epi16(kInfinite)) == 0; }
 
  private:
   static constexpr __mmask32 kAll = 0xffffffff;
@@ -30,7 +48,7 @@ bool convert(const float* from, std::int64_t n, std::uint16_t* to) {
     const std::int64_t left = n - i;
     const Vec low = left >= 16 ? load(from + i) : load_n(from + i, left);
     const Vec high = left >= 32 ? load(from + i + 16) : left > 16 ? load_n(from + i + 16, left - 16) : zero();
-    const __m512i bits = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+    const __m512i bits = narrowed(high, low);
     check.see(bits);
     _mm512_mask_storeu_epi16(to + i, pairs_mask(left), bits);
   }
@@ -55,11 +73,6 @@ struct SumBlock {
   std::int64_t rows, line, x, column, columns;
 };
 
-// The floats of bfloat16.
-inline Vec widened(__m256i bits) {
-  return reinterpret_cast<Vec>(_mm512_maskz_slli_epi32(kAllLanes, _mm512_maskz_cvtepu16_epi32(kAllLanes, bits), 16));
-}
-
 // The columns of a block, as two vectors of which the second may be empty.
 struct Columns {
   std::int64_t low, high;
@@ -70,7 +83,7 @@ struct Columns {
 inline void put(const Tile& t, const Columns& columns, std::int64_t at, Vec low, Vec high) {
   if (t.to_bfloat) {
     _mm512_mask_storeu_epi16(static_cast<std::uint16_t*>(t.c) + at, pairs_mask(columns.low + columns.high),
-                             reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+                             narrowed(high, low));
     return;
   }
   float* const c = static_cast<float*>(t.c) + at;
@@ -111,7 +124,7 @@ void store_whole(const Tile& t, const Chain& chain, const SumBlock& b) {
     low = min_of(most, max_of(least, low));
     high = min_of(most, max_of(least, high));
     if constexpr (to_bfloat) {
-      _mm512_storeu_si512(c_narrow, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+      _mm512_storeu_si512(c_narrow, narrowed(high, low));
       c_narrow += ldc;
     } else {
       store(c, low);

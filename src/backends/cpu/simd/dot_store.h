@@ -48,17 +48,20 @@ inline IntVec load_steps(const std::uint8_t* p) {
 #endif
 }
 
+#if defined(__AVX512F__)
 template <bool Signed>
 inline IntVec load_steps_n(const std::uint8_t* p, std::int64_t n) {
-#if defined(__AVX512F__)
   const __m128i part = _mm_maskz_loadu_epi8(mask_of(n), p);
   return reinterpret_cast<IntVec>(Signed ? _mm512_maskz_cvtepi8_epi32(kAllLanes, part) : _mm512_maskz_cvtepu8_epi32(kAllLanes, part));
+}
 #else
+template <bool Signed>
+__attribute__((noinline)) IntVec load_steps_n(const std::uint8_t* p, std::int64_t n) {
   std::uint8_t bytes[kLanes] = {};
   for (std::int64_t i = 0; i < n; ++i) bytes[i] = p[i];
   return load_steps<Signed>(bytes);
-#endif
 }
+#endif
 template <bool Signed>
 inline IntVec load_some_steps(const std::uint8_t* p, std::int64_t n) {
   return n == kLanes ? load_steps<Signed>(p) : load_steps_n<Signed>(p, n);
@@ -192,16 +195,21 @@ inline PackedRow second_row(Packed p) {
 #endif
 }
 
+#if !defined(__AVX512F__)
+__attribute__((noinline, unused)) void store_part(std::uint8_t* p, PackedRow v, std::int64_t n) {
+  std::uint8_t bytes[2 * kLanes];
+  _mm_storeu_si128(reinterpret_cast<__m128i_u*>(bytes), v);
+  for (std::int64_t i = 0; i < n; ++i) p[i] = bytes[i];
+}
+#endif
+
 // The first n bytes.
 inline void store_row(std::uint8_t* p, PackedRow v, std::int64_t n) {
 #if defined(__AVX512F__)
   if (n == 2 * kLanes) return _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(p), v);
   _mm256_mask_storeu_epi8(p, static_cast<__mmask32>((std::uint64_t{1} << n) - 1), v);
 #else
-  if (n == 2 * kLanes) return _mm_storeu_si128(reinterpret_cast<__m128i_u*>(p), v);
-  std::uint8_t bytes[2 * kLanes];
-  _mm_storeu_si128(reinterpret_cast<__m128i_u*>(bytes), v);
-  for (std::int64_t i = 0; i < n; ++i) p[i] = bytes[i];
+  n == 2 * kLanes ? _mm_storeu_si128(reinterpret_cast<__m128i_u*>(p), v) : store_part(p, v, n);
 #endif
 }
 #endif

@@ -301,7 +301,7 @@ void store_columns(const Tile& t, const DotBlock& b, std::int64_t j) {
     r += 2 * ldc;
   };
   std::int64_t rows = b.rows;
-#if defined(__AVX512F__)
+#if defined(__AVX512VNNI__)
   if (Steps::kBounded && n == 2 * kLanes && !zeros) {
     for (; rows > 1; rows -= 2) pair(std::true_type{}, 1);
   }
@@ -329,7 +329,7 @@ constexpr std::int64_t kStoreColumns = kLanes;
 
 void store_bytes_of(const Tile& t, const DotBlock& b) {
   auto store = store_columns<PlainBytes<false>>;
-#if defined(__AVX512F__)
+#if defined(__AVX512VNNI__)
   if (t.is_bounded) store = store_columns<PlainBytes<true>>;
 #endif
   if (t.added != nullptr) store = t.output == Output::kInt8 ? store_columns<ByteSums<true>> : store_columns<ByteSums<false>>;
