@@ -124,13 +124,14 @@ void prepack(const OpDesc& d, int input, void* packed) {
   std::fill_n(sums, at.padded, 0);
   std::int64_t largest = 0;
   for (std::int64_t j = 0; j < at.columns; ++j) {
-    std::int64_t above = 0, below = 0;
+    std::int64_t sum = 0, magnitude = 0;
     for (std::int64_t i = 0; i < shape[1] * 9; ++i) {
-      const std::int64_t x = w[j * shape[1] * 9 + i];
-      (x < 0 ? below : above) += x;
+      const std::int64_t x = w[j * shape[1] * 9 + i], sign = x >> 63;  // no branches: signs cannot be foretold
+      sum += x;
+      magnitude += (x ^ sign) - sign;
     }
-    sums[j] = static_cast<std::int32_t>(above + below);
-    largest = std::max({largest, above, -below});
+    sums[j] = static_cast<std::int32_t>(sum);
+    largest = std::max({largest, (magnitude + sum) / 2, (magnitude - sum) / 2});
   }
   *head = {largest * 255 < simd_dot::kWinogradMost ? at.pairs : kSafePairs, {}};
   auto* const filters = reinterpret_cast<std::int16_t*>(static_cast<std::uint8_t*>(packed) + at.filters_at());
