@@ -181,6 +181,15 @@ std::int32_t zero_point_of(const KernelArgs& args, int input) {
   return is_signed ? *args.in<std::int8_t>(input) : *args.in<std::uint8_t>(input);
 }
 
+Refusal refuses_unsymmetric(const OpDesc& d, const DotConvInputs& in) {
+  if (is_uint8(d.inputs[static_cast<std::size_t>(in.w)])) return "only a weight of int8";
+  if (!d.has_input(in.w_zero)) return nullptr;
+  const Weight* const zeros = d.constant(in.w_zero);
+  if (zeros == nullptr) return "the zero points must be constant";
+  const auto* const zero = zeros->as<std::int8_t>();
+  return std::all_of(zero, zero + zeros->desc.shape.elements(), [](std::int8_t z) { return z == 0; }) ? nullptr : "zero points of the weight";
+}
+
 bool is_one_number(const OpDesc& d, int input) {
   if (input < 0 || !d.has_input(input)) return true;
   const Shape& s = d.inputs[static_cast<std::size_t>(input)].shape;

@@ -68,6 +68,9 @@ struct DotConvInputs {
 inline constexpr DotConvInputs kQLinearConvInputs = {1, 2, 3, 4, 5, 6, 7, 8};
 inline constexpr DotConvInputs kConvIntegerInputs = {-1, 2, 1, -1, 3, -1, -1, -1};
 
+// What kernels that want a weight of int8 without zero points say of another.
+Refusal refuses_unsymmetric(const OpDesc& d, const DotConvInputs& in);
+
 // The dtypes' parts of it.
 inline bool is_uint8(const TensorDesc& t) { return t.dtype == DType::kUint8; }
 simd_dot::Output dot_output(DType dtype);

@@ -68,12 +68,7 @@ Refusal supports(const OpDesc& d) {
   if (w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup)) return "only one filter for each channel";
   if (w[0] % kGranule != 0) return "channels that are not whole sixteens";
   if (w[2] < 2 || w[2] + 1 > 4 * kMostQuads || w[3] > 4 * kMostQuads) return "the kernel's size";
-  if (is_uint8(weight)) return "only a weight of int8";
-  if (!d.has_input(kIn.w_zero)) return nullptr;
-  const Weight* const zeros = d.constant(kIn.w_zero);
-  if (zeros == nullptr) return "the weight must be constant";
-  const auto* const zero = zeros->as<std::int8_t>();
-  return std::all_of(zero, zero + zeros->desc.shape.elements(), [](std::int8_t z) { return z == 0; }) ? nullptr : "zero points of the weight";
+  return refuses_unsymmetric(d, kIn);
 }
 
 // The weight's blocks, and behind them the sum of each channel's.

@@ -92,12 +92,7 @@ Refusal supports(const OpDesc& d) {
   } else if (w[0] * w[1] > kManyPairs) {
     return "many channels, and images of any size";
   }
-  if (is_uint8(weight)) return "only a weight of int8";
-  if (!d.has_input(kIn.w_zero)) return nullptr;
-  const Weight* const zeros = d.constant(kIn.w_zero);
-  if (zeros == nullptr) return "the weight must be constant";
-  const auto* const zero = zeros->as<std::int8_t>();
-  return std::all_of(zero, zero + zeros->desc.shape.elements(), [](std::int8_t z) { return z == 0; }) ? nullptr : "zero points of the weight";
+  return refuses_unsymmetric(d, kIn);
 }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) { return input == kIn.w ? static_cast<std::size_t>(Layout36(d).bytes()) : 0; }

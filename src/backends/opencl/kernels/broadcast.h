@@ -44,4 +44,18 @@ Broadcast<kInputs> merge_broadcast(const Shape* const (&inputs)[kInputs], const 
   return b;
 }
 
+// The same of two inputs, into what a kernel is given.
+template <typename P>
+void merge_pair(const Shape& a, const Shape& b, const Shape& output, P* p) {
+  const Broadcast<2> merged = merge_broadcast<2>({&a, &b}, output);
+  p->rank = merged.rank;
+  p->inner = merged.inner;
+  p->rows = merged.rows;
+  p->a_step = merged.step[0];
+  p->b_step = merged.step[1];
+  std::memcpy(p->dim, merged.dim, sizeof p->dim);
+  std::memcpy(p->a_stride, merged.stride[0], sizeof p->a_stride);
+  std::memcpy(p->b_stride, merged.stride[1], sizeof p->b_stride);
+}
+
 }  // namespace evn

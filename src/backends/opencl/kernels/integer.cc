@@ -13,18 +13,10 @@ enum : std::int32_t {
 };
 
 Whole merge_axes(const Shape& a, const Shape& b, const Shape& output, std::int32_t op, DType dtype) {
-  const Broadcast<2> merged = merge_broadcast<2>({&a, &b}, output);
   Whole p{};
   p.op = op;
   p.type = whole_type(dtype);
-  p.rank = merged.rank;
-  p.inner = merged.inner;
-  p.rows = merged.rows;
-  p.a_step = merged.step[0];
-  p.b_step = merged.step[1];
-  std::memcpy(p.dim, merged.dim, sizeof p.dim);
-  std::memcpy(p.a_stride, merged.stride[0], sizeof p.a_stride);
-  std::memcpy(p.b_stride, merged.stride[1], sizeof p.b_stride);
+  merge_pair(a, b, output, &p);
   return p;
 }
 

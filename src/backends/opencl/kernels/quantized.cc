@@ -153,18 +153,10 @@ Refusal supports_sum(const OpDesc& desc) {
 
 template <bool kMultiplies>
 void plan_sum(const OpDesc& desc, KernelPlan* plan) {
-  const Broadcast<2> merged = merge_broadcast<2>({&desc.inputs[kA].shape, &desc.inputs[kB].shape}, desc.outputs[0].shape);
   ByteSum& p = plan->state<ByteSum>();
   p.multiplies = kMultiplies ? 1 : 0;
   p.kind = byte_kind(desc, kA);
-  p.rank = merged.rank;
-  p.inner = merged.inner;
-  p.rows = merged.rows;
-  p.a_step = merged.step[0];
-  p.b_step = merged.step[1];
-  std::memcpy(p.dim, merged.dim, sizeof p.dim);
-  std::memcpy(p.a_stride, merged.stride[0], sizeof p.a_stride);
-  std::memcpy(p.b_stride, merged.stride[1], sizeof p.b_stride);
+  merge_pair(desc.inputs[kA].shape, desc.inputs[kB].shape, desc.outputs[0].shape, &p);
   p.a_zero = static_cast<float>(byte_of(desc, kA + 2));
   p.b_zero = static_cast<float>(byte_of(desc, kB + 2));
   const float a = float_of(desc, kA + 1), b = float_of(desc, kB + 1), y = float_of(desc, kYScale);
