@@ -59,6 +59,8 @@ enum {
   EVN_QUANTIZE_CONTRIB = 2,       /* EVN_QUANTIZE_WEIGHTS: MatMul and Gemm as com.microsoft's MatMulNBits, for which ONNX Runtime has
                                      kernels too (accuracy_level 4: an engine may quantize what they read; Evener does not).
                                      EVN_QUANTIZE_DYNAMIC: LSTM too, as com.microsoft's DynamicQuantizeLSTM */
+  EVN_QUANTIZE_EXTERNAL_DATA = 128, /* a file that is saved has its larger constants in another beside it, which is called as it is, and
+                                     ".data"; files of 2 GiB and more have that without being asked */
   /* Static quantization only: */
   EVN_QUANTIZE_QOPERATOR = 4,     /* QLinearConv, QLinearMatMul and com.microsoft's operators on bytes (QGemm, QLinearAdd, ...) where there
                                      are such; the others stay between DequantizeLinear and QuantizeLinear */

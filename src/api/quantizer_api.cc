@@ -16,7 +16,7 @@ void read_weights(const evn_quantizer_options& o, QuantizerRequest* request) {
   if (!weights && o.weight_bits != 0) refuse("weight_bits");
   if (!weights && o.block_size != 0) refuse("block_size");
   if (!weights && request->mode != QuantMode::kDynamic && (o.flags & EVN_QUANTIZE_CONTRIB) != 0) refuse("EVN_QUANTIZE_CONTRIB of flags");
-  if (!bytes && (o.flags & ~static_cast<uint32_t>(EVN_QUANTIZE_CONTRIB)) != 0) refuse("flags");
+  if (!bytes && (o.flags & ~static_cast<uint32_t>(EVN_QUANTIZE_CONTRIB | EVN_QUANTIZE_EXTERNAL_DATA)) != 0) refuse("flags");
   if (!bytes && o.calibration != 0) refuse("calibration");
   if (!bytes && o.activation != 0) refuse("activation");
   if (!bytes && o.percentile != 0) refuse("percentile");
@@ -53,10 +53,11 @@ QuantizerRequest read(const char* path, const evn_quantizer_options* options) {
   }
   if (o.percentile != 0) request.percentile = o.percentile;
   constexpr auto kStatic = static_cast<uint32_t>(EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS | EVN_QUANTIZE_QOPERATOR);
-  if ((o.flags & ~(kStatic | EVN_QUANTIZE_PER_TENSOR | EVN_QUANTIZE_CONTRIB)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
+  if ((o.flags & ~(kStatic | EVN_QUANTIZE_PER_TENSOR | EVN_QUANTIZE_CONTRIB | EVN_QUANTIZE_EXTERNAL_DATA)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
   if ((o.flags & kStatic) != 0 && request.dynamic) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u: QOperator form, equalization, smoothing and the correction of biases are for static quantization", o.flags);
   }
+  request.external = (o.flags & EVN_QUANTIZE_EXTERNAL_DATA) != 0;
   request.operators = (o.flags & EVN_QUANTIZE_QOPERATOR) != 0;
   request.equalize = (o.flags & EVN_QUANTIZE_EQUALIZE) != 0;
   request.smooth = (o.flags & EVN_QUANTIZE_SMOOTH) != 0;

@@ -137,6 +137,7 @@ int run_quantize(const Arguments& arguments) {
                                                               {"--smooth", EVN_QUANTIZE_SMOOTH},
                                                               {"--correct-bias", EVN_QUANTIZE_CORRECT_BIAS},
                                                               {"--contrib", EVN_QUANTIZE_CONTRIB},
+                                                              {"--external-data", EVN_QUANTIZE_EXTERNAL_DATA},
                                                               {"--qoperator", EVN_QUANTIZE_QOPERATOR}};
   for (const auto& [option, flag] : kFlags) options.flags |= arguments.has(option) ? flag : 0;
   options.weight_bits = static_cast<std::uint32_t>(number_of(arguments, "--bits", 1, 64));

@@ -27,6 +27,7 @@ inline constexpr Option kQuantizeOptions[] = {
     {"--bits", "N", "of --mode weights: 8 (the default) or 4"},
     {"--block", "N", "of --mode weights: so many elements share a scale; default 32"},
     {"--contrib", nullptr, "operators of com.microsoft: of --mode weights MatMulNBits in place of\nDequantizeLinear, with --dynamic DynamicQuantizeLSTM in place of LSTM"},
+    {"--external-data", nullptr, "larger constants go into OUTPUT.data (always, where the file would have 2 GiB)"},
     {"--keep", "PATTERN", "nodes that stay float32: a glob of their names, or type:Softmax; may be\nrepeated", true},
     kConfigOption,
     kThreadsOption,

@@ -6,14 +6,22 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/os/os.h"
+#include "base/os/new_files.h"
 #include "core/text.h"
 
 namespace evn {
 namespace {
 
 constexpr std::size_t kCopied = 256;          // bytes of tensors below which they are not pieces of their own
-constexpr std::uint64_t kMostBytes = INT32_MAX;  // of a protobuf message
+constexpr std::size_t kExternal = 1024;       // bytes from which a constant goes into a file of its own, where there is one
+constexpr std::size_t kExternalStep = 64;     // where such constants begin
+
+// The file beside the model's.
+struct External {
+  std::string name;
+  std::vector<SavedPiece> pieces;
+  std::uint64_t size = 0;
+};
 
 // One protobuf message.
 class Message {
@@ -82,8 +90,27 @@ class Message {
   void put_tag(std::uint32_t field, std::uint32_t type) { put_varint(field << 3 | type); }
 };
 
-// TensorProto.
-Message tensor_message(std::string_view name, const WeightPtr& weight) {
+Message entry_message(std::string_view key, std::string_view value) {
+  Message m;
+  m.text(1, key).text(2, value);
+  return m;
+}
+
+void put_external(Message& m, const WeightPtr& weight, External& external) {
+  if (const std::uint64_t rest = external.size % kExternalStep; rest != 0) {
+    external.pieces.emplace_back().bytes.assign(kExternalStep - rest, '\0');
+    external.size += kExternalStep - rest;
+  }
+  m.message(13, entry_message("location", external.name));
+  m.message(13, entry_message("offset", std::to_string(external.size)));
+  m.message(13, entry_message("length", std::to_string(weight->size_bytes)));
+  m.varint(14, 1);
+  external.pieces.push_back({{}, weight});
+  external.size += weight->size_bytes;
+}
+
+// TensorProto. `external`: null: none.
+Message tensor_message(std::string_view name, const WeightPtr& weight, External* external) {
   Message m;
   const TensorDesc& desc = weight->desc;
   for (const std::int64_t dim : desc.shape.dims()) m.varint(1, dim);
@@ -92,6 +119,8 @@ Message tensor_message(std::string_view name, const WeightPtr& weight) {
   if (desc.dtype == DType::kString) {
     const auto* texts = weight->as<TextElement>();
     for (std::int64_t i = 0; i < desc.shape.elements(); ++i) m.text(6, text_of(texts[i]));
+  } else if (external != nullptr && weight->size_bytes >= kExternal) {
+    put_external(m, weight, *external);
   } else {
     m.data(9, weight);
   }
@@ -140,12 +169,12 @@ Message value_info_message(const Value& value) {
   return m;
 }
 
-Message graph_message(const Graph& graph);
+Message graph_message(const Graph& graph, External* external);
 
 // AttributeProto.AttributeType, by our own.
 constexpr std::int64_t kTypeNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 13};
 
-Message attribute_message(const Attribute& attribute, const char* node) {
+Message attribute_message(const Attribute& attribute, const char* node, External* external) {
   const AttributeType type = attribute_type(attribute.value);
   if (!attribute.ref.empty() || type == AttributeType::kNone) {
     throw make_error(EVN_ERROR_UNSUPPORTED, "attribute '%.64s' comes from a function's and cannot be saved", attribute.name.c_str())
@@ -157,8 +186,8 @@ Message attribute_message(const Attribute& attribute, const char* node) {
     case AttributeType::kFloat: m.fixed32(2, std::get<float>(attribute.value)); break;
     case AttributeType::kInt: m.varint(3, std::get<std::int64_t>(attribute.value)); break;
     case AttributeType::kString: m.text(4, std::get<std::string>(attribute.value)); break;
-    case AttributeType::kTensor: m.message(5, tensor_message("", std::get<WeightPtr>(attribute.value))); break;
-    case AttributeType::kGraph: m.message(6, graph_message(*std::get<std::shared_ptr<Graph>>(attribute.value))); break;
+    case AttributeType::kTensor: m.message(5, tensor_message("", std::get<WeightPtr>(attribute.value), nullptr)); break;
+    case AttributeType::kGraph: m.message(6, graph_message(*std::get<std::shared_ptr<Graph>>(attribute.value), external)); break;
     case AttributeType::kFloats:
       for (const float v : std::get<std::vector<float>>(attribute.value)) m.fixed32(7, v);
       break;
@@ -185,7 +214,7 @@ void check_savable(const Node& node) {
   if (what != nullptr) throw make_error(EVN_ERROR_UNSUPPORTED, "%s cannot be saved", what).with_node(node.name.c_str());
 }
 
-Message node_message(const Graph& graph, const Node& node) {
+Message node_message(const Graph& graph, const Node& node, External* external) {
   check_savable(node);
   Message m;
   const auto name_of = [&](ValueId v) {
@@ -195,18 +224,18 @@ Message node_message(const Graph& graph, const Node& node) {
   for (const ValueId v : node.outputs) m.text(2, name_of(v));
   m.text_if(3, node.name);
   m.text(4, node.op_type);
-  for (const Attribute& a : node.attributes) m.message(5, attribute_message(a, node.name.c_str()));
+  for (const Attribute& a : node.attributes) m.message(5, attribute_message(a, node.name.c_str(), external));
   m.text_if(7, node.domain);
   m.text_if(8, node.overload);
   return m;
 }
 
-Message graph_message(const Graph& graph) {
+Message graph_message(const Graph& graph, External* external) {
   Message m;
-  for (const Node& node : graph.nodes) m.message(1, node_message(graph, node));
+  for (const Node& node : graph.nodes) m.message(1, node_message(graph, node, external));
   m.text(2, graph.name.empty() ? "graph" : graph.name);
   for (const Value& v : graph.values) {
-    if (v.constant != nullptr) m.message(5, tensor_message(v.name, v.constant));
+    if (v.constant != nullptr) m.message(5, tensor_message(v.name, v.constant, external));
   }
   for (const ValueId v : graph.inputs) m.message(11, value_info_message(graph.values[static_cast<std::size_t>(v)]));
   for (const ValueId v : graph.outputs) m.message(12, value_info_message(graph.values[static_cast<std::size_t>(v)]));
@@ -219,44 +248,43 @@ Message opset_message(const OpsetImport& opset) {
   return m;
 }
 
-Message entry_message(const MetadataEntry& entry) {
-  Message m;
-  m.text(1, entry.key).text(2, entry.value);
-  return m;
-}
-
 }  // namespace
 
-SavedModel save_onnx(const Model& model, const Graph& graph) {
+SavedModel save_onnx(const Model& model, const Graph& graph, const std::string& external) {
   if (!model.functions.empty()) fail(EVN_ERROR_UNSUPPORTED, "a model with functions cannot be saved before they are put in place");
   Message m;
   m.varint(1, model.ir_version);
   m.text_if(2, model.producer);
-  m.message(7, graph_message(graph));
+  External beside;
+  beside.name = external;
+  m.message(7, graph_message(graph, external.empty() ? nullptr : &beside));
   for (const OpsetImport& o : model.opsets) m.message(8, opset_message(o));
-  for (const MetadataEntry& e : model.metadata) m.message(14, entry_message(e));
-  if (m.size() > kMostBytes) {
-    throw make_error(EVN_ERROR_LIMIT, "the model would have %llu bytes; a file without external data has at most %llu",
-                     static_cast<unsigned long long>(m.size()), static_cast<unsigned long long>(kMostBytes))
-        .with_bytes(m.size(), kMostBytes);
-  }
+  for (const MetadataEntry& e : model.metadata) m.message(14, entry_message(e.key, e.value));
   SavedModel saved;
   saved.size = m.size();
   saved.pieces = m.take();
+  saved.external = std::move(beside.pieces);
   return saved;
 }
 
+std::string external_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1) + ".data"; }
+
 void write_model_file(const std::string& path, const SavedModel& model) {
-  std::vector<os::Piece> pieces;
-  pieces.reserve(model.pieces.size());
-  for (const SavedPiece& p : model.pieces) {
-    if (p.data != nullptr) {
-      pieces.push_back({p.data->bytes(), p.data->size_bytes});
-    } else {
-      pieces.push_back({p.bytes.data(), p.bytes.size()});
+  if (model.size > kMostModelBytes) {
+    throw make_error(EVN_ERROR_LIMIT, "the model would have %llu bytes; a file has at most %llu without external data",
+                     static_cast<unsigned long long>(model.size), static_cast<unsigned long long>(kMostModelBytes))
+        .with_bytes(model.size, kMostModelBytes);
+  }
+  std::vector<os::NewFile> files;
+  for (const auto* const from : {&model.external, &model.pieces}) {
+    if (from->empty()) continue;
+    os::NewFile& file = files.emplace_back();
+    file.path = from == &model.external ? path + ".data" : path;
+    for (const SavedPiece& p : *from) {
+      file.pieces.push_back(p.data != nullptr ? os::Piece{p.data->bytes(), p.data->size_bytes} : os::Piece{p.bytes.data(), p.bytes.size()});
     }
   }
-  os::write_file_atomically(path, pieces);
+  os::write_files_atomically(files);
 }
 
 std::shared_ptr<const void> model_bytes(const SavedModel& model, const LedgerPtr& ledger) {

@@ -105,7 +105,9 @@ std::vector<const char*> passes_of_running() {
 Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, std::vector<WrongShape>* wrong,
                  std::span<const char* const> disabled = {}) {
   const Runtime& runtime = *loaded.runtime;
-  const Limits& limits = runtime.config().limits;
+  Limits limits = runtime.config().limits;
+  // What a host gives has been held against the limit by now; what the quantizer makes of it may be larger, in one piece.
+  limits.model_bytes = std::max<std::uint64_t>(limits.model_bytes, size);
   const LedgerPtr ledger = runtime.cpu().ledger();
   std::shared_ptr<const void> bytes = std::move(image.bytes);
   Model model = load_onnx(std::move(bytes), size, {ledger, limits, loaded.external_dir, loaded.file_name, deadline_ns, &image});

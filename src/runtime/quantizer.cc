@@ -65,8 +65,8 @@ void Quantizer::check_model() const {
 }
 
 // With branches and bodies in their places again.
-SavedModel Quantizer::save_flat(const Model& model) {
-  return save_onnx(model, with_subgraphs(model.graph));
+SavedModel Quantizer::save_flat(const Model& model, const std::string& external) {
+  return save_onnx(model, with_subgraphs(model.graph), external);
 }
 
 // The float32 model with all values that are to be seen among its outputs.
@@ -258,7 +258,7 @@ Quantizer::Candidate Quantizer::build(QuantScheme scheme) const {
   model.producer = "evener";
   SavedModel saved = save_flat(model);
   ModelPtr loaded = load_saved(saved);
-  return {std::move(scheme), std::move(saved), std::move(loaded)};
+  return {std::move(scheme), std::move(model), std::move(saved), std::move(loaded)};
 }
 
 const ModelPtr& Quantizer::finish_locked() {
@@ -270,6 +270,7 @@ const ModelPtr& Quantizer::finish_locked() {
   smoothed_ = options_of(scheme_).smoothing.size();
   Candidate made = build(scheme_);
   saved_ = std::move(made.saved);
+  flat_ = std::move(made.flat);
   scheme_ = std::move(made.scheme);
   quantized_ = std::move(made.model);
   observing_ = nullptr;
@@ -291,7 +292,8 @@ ModelPtr Quantizer::finish() {
 void Quantizer::save(const std::string& path) {
   const std::lock_guard lock(mutex_);
   finish_locked();
-  write_model_file(path, *saved_);
+  if (!request_.external && saved_->size <= kMostModelBytes) return write_model_file(path, *saved_);
+  write_model_file(path, save_flat(flat_, external_name(path)));
 }
 
 void Quantizer::verify(std::span<const RunValue> inputs) {

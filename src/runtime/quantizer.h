@@ -29,6 +29,7 @@ struct QuantizerRequest {
   int weight_bits = 8;                 // of kWeights
   std::int64_t block_size = 32;
   bool contrib = false;
+  bool external = false;               // constants of a file that is saved go into a file beside it
   bool operators = false;              // QOperator form, of kStatic
   Calibration calibration = Calibration::kMinMax;
   double percentile = 99.99;
@@ -94,6 +95,7 @@ class Quantizer {
   // What a scheme comes to.
   struct Candidate {
     QuantScheme scheme;
+    Model flat;  // branches and bodies among the other nodes
     SavedModel saved;
     ModelPtr model;
   };
@@ -123,6 +125,7 @@ class Quantizer {
   Pending* pending_ = nullptr;          // what the batch that is being run adds
   std::uint64_t batches_ = 0;
   std::optional<SavedModel> saved_;
+  Model flat_;                         // of which it is
   ModelPtr quantized_;
   std::uint64_t float_bytes_ = 0;
   std::vector<std::string> refused_;    // by node, why the guard has taken it back
@@ -142,7 +145,7 @@ class Quantizer {
   }
   bool is_half() const { return request_.mode == QuantMode::kFloat16 || request_.mode == QuantMode::kBfloat16; }
   DType half_type() const { return request_.mode == QuantMode::kFloat16 ? DType::kFloat16 : DType::kBfloat16; }
-  static SavedModel save_flat(const Model& model);
+  static SavedModel save_flat(const Model& model, const std::string& external = "");
   void open_observing();
   ModelPtr load_saved(const SavedModel& saved) const;
   void progress(const char* what, std::uint64_t done, std::uint64_t total) const;

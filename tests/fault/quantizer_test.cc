@@ -34,7 +34,8 @@ struct Uses {
 };
 
 // `guarded`: by its error, as times would not come out the same.
-evn_status quantize(const std::string& from, const std::string& to, bool guarded, evn_error* error, evn_quantize_mode mode = EVN_QUANTIZE_STATIC) {
+evn_status quantize(const std::string& from, const std::string& to, bool guarded, evn_error* error, evn_quantize_mode mode = EVN_QUANTIZE_STATIC,
+                    bool external = false) {
   Uses u;
   const int64_t dims[4] = {1, 3, 8, 8};
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
@@ -49,6 +50,7 @@ evn_status quantize(const std::string& from, const std::string& to, bool guarded
     how.block_size = 16;
   }
   if (guarded) how.flags = EVN_QUANTIZE_QOPERATOR | EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS;
+  if (external) how.flags |= EVN_QUANTIZE_EXTERNAL_DATA;
   evn_status s = evn_runtime_create(&options, &u.runtime, error);
   if (s == EVN_OK) s = evn_runtime_device_find(u.runtime, "cpu", &u.cpu, error);
   if (s == EVN_OK) s = evn_tensor_create(u.cpu, EVN_DTYPE_FLOAT32, dims, 4, 0, &u.input, error);
@@ -139,8 +141,9 @@ TEST_F(QuantizerFaultTest, AllocationsThatFailInModesWithoutCalibrationAreAStatu
 }
 
 // A product in a branch that is taken, in one that is not, and in a Loop's body.
-std::string network_with_branches() {
-  std::vector<float> square(64);
+// `wide`: and one with a large weight at the end.
+std::string network_with_branches(bool wide = false) {
+  std::vector<float> square(64), last(8 * 200, 0.25f);
   for (std::size_t i = 0; i < square.size(); ++i) square[i] = 0.03f * static_cast<float>(i % 11) - 0.1f;
   const auto product = [&](OnnxWriter& w, const char* from, const char* weight, const char* to) {
     w.add_initializer(weight, {8, 8}, square).add_node("MatMul", {from, weight}, {to}, {}, to);
@@ -153,7 +156,8 @@ std::string network_with_branches() {
   body.add_input("i", kI64, {}).add_input("go", kBool, {}).add_input("state", kF32, {1, 3, 8, 8}).add_output("on", kBool).add_output("next");
   product(body, "state", "c", "made");
   body.add_node("Add", {"made", "h"}, {"next"}).add_node("Identity", {"go"}, {"on"});
-  w.add_input("x", kF32, {1, 3, 8, 8}).add_output("out");
+  w.add_input("x", kF32, {1, 3, 8, 8}).add_output(wide ? "all" : "out");
+  if (wide) w.add_initializer("last", {8, 200}, last).add_node("MatMul", {"out", "last"}, {"all"});
   product(w, "x", "w", "h");
   w.add_initializer("zero", {}, std::vector<float>{-1e9f}).add_initializer("turns", {}, std::vector<std::int64_t>{2});
   w.add_node("ReduceSum", {"x"}, {"s"}, {{"keepdims", 0}}).add_node("Greater", {"s", "zero"}, {"c0"});
@@ -170,6 +174,38 @@ TEST_F(QuantizerFaultTest, AllocationsThatFailAmongBranchesAndBodiesAreAStatus) 
     want = bytes_of_file(to);
     EXPECT_GT(fail_each(Seam::kAlloc, step, EVN_ERROR_OUT_OF_MEMORY, guarded, mode), 1000);
   }
+}
+
+// Until both are on the disk, both old ones stay; then the data's comes first.
+TEST_F(QuantizerFaultTest, FileCallsThatFailLeaveBothOldFilesWhole) {
+  std::ofstream(from, std::ios::binary) << network_with_branches(true);
+  const std::string data = to + ".data";
+  ASSERT_EQ(quantize(from, to, false, &error, EVN_QUANTIZE_FLOAT16, true), EVN_OK) << error.message;
+  const std::string model = bytes_of_file(to), constants = bytes_of_file(data);
+  ASSERT_EQ(constants.size(), 2u * 8 * 200);
+  ASSERT_NE(model.find(std::filesystem::path(data).filename().string()), std::string::npos);
+  int old = 0;
+  for (int k = 1;; ++k) {
+    for (const std::string& file : {to, data}) std::ofstream(file, std::ios::binary) << "old";
+    fault_arm(Seam::kIo, k, false);
+    const evn_status status = quantize(from, to, false, &error, EVN_QUANTIZE_FLOAT16, true);
+    const bool reached = fault_count(Seam::kIo) >= k;
+    fault_arm(Seam::kIo, 0, false);
+    if (!reached) break;
+    ASSERT_TRUE(bytes_of_file(to) == "old" || bytes_of_file(to) == model) << "call " << k;
+    ASSERT_TRUE(bytes_of_file(data) == "old" || bytes_of_file(data) == constants) << "call " << k;
+    if (bytes_of_file(to) == model) {
+      ASSERT_EQ(bytes_of_file(data), constants) << "call " << k;
+    }
+    if (status == EVN_OK) continue;
+    ASSERT_EQ(status, EVN_ERROR_IO) << "call " << k << ": " << error.message;
+    old += bytes_of_file(to) == "old" && bytes_of_file(data) == "old" ? 1 : 0;
+  }
+  EXPECT_GT(old, 6);  // of what is written before the first is renamed
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::temp_directory_path())) {
+    EXPECT_EQ(entry.path().filename().string().find(".evn-" + std::to_string(getpid())), std::string::npos) << entry.path();
+  }
+  std::filesystem::remove(data);
 }
 
 TEST_F(QuantizerFaultTest, FileCallsThatFailAreAStatusAndTheOldFileStays) { EXPECT_GT(fail_each(Seam::kIo, 1, EVN_ERROR_IO), 4); }

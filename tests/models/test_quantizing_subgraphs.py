@@ -338,3 +338,19 @@ def test_a_body_without_outputs_is_an_error():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.raises(evener.Error, match="no outputs"):
         evener.Quantizer(evener.Runtime(threads=1), model.SerializeToString())
+
+
+@pytest.mark.parametrize("options", ({}, {"mode": "float16"}), ids=("static", "float16"))
+def test_larger_constants_lie_in_a_file_beside_the_model(options, tmp_path):
+    model = branches_in_a_loop()
+    batches = list(feeds_of(model, 4))
+    path = tmp_path / "q.onnx"
+    (tmp_path / "q.onnx.data").write_bytes(b"of an older file")
+    session, _ = quantized(model, batches, path, external_data=True, **options)
+    data = (tmp_path / "q.onnx.data").stat().st_size
+    assert data >= 8_000 and path.stat().st_size < 16_000 and len(list(tmp_path.iterdir())) == 2
+    ours, oracle = evener.Runtime(threads=1).session(str(path)), onnx_runtime(str(path), optimized=False)
+    for feeds in batches:
+        got = session.run(feeds)["out"]
+        numpy.testing.assert_array_equal(ours.run(feeds)["out"], got)
+        assert cosine(got, oracle.run(None, feeds)[0]) >= 0.999

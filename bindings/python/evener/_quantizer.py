@@ -35,6 +35,7 @@ class Quantizer(_Object):
     bits, block, contrib  of weights: 8 or 4, how many share a scale, MatMulNBits of com.microsoft in place of DequantizeLinear;
                 contrib of "dynamic": LSTM too, as DynamicQuantizeLSTM of com.microsoft
     qoperator   static: QLinearConv and other operators on bytes in place of DequantizeLinear and QuantizeLinear around float ones
+    external_data  save() writes larger constants into a file beside the other, FILE.data
     keep        nodes that stay float32: globs of their names, or "type:Softmax"
     progress    progress(what, done, total); what it raises cancels, and is lost
     """
@@ -43,7 +44,7 @@ class Quantizer(_Object):
 
     def __init__(self, runtime, model, *, method="minmax", percentile=None, dynamic=False, activation=None, per_tensor=False, equalize=False,
                  smooth=False, correct_bias=False, mode=None, bits=None, block=None, contrib=False, qoperator=False, keep=(), progress=None,
-                 external_dir=None):
+                 external_dir=None, external_data=False):
         lib, handle, error = library(), _raw.evn_quantizer(), new_error()
         mode = mode or ("dynamic" if dynamic else "static")
         for what, value, known in (("mode", mode, _MODES), ("method", method, _METHODS), ("activation", activation, _ACTIVATIONS)):
@@ -55,6 +56,7 @@ class Quantizer(_Object):
         options.percentile = 0 if percentile is None else percentile
         flags = ((per_tensor, _raw.EVN_QUANTIZE_PER_TENSOR), (equalize, _raw.EVN_QUANTIZE_EQUALIZE), (smooth, _raw.EVN_QUANTIZE_SMOOTH),
                  (correct_bias, _raw.EVN_QUANTIZE_CORRECT_BIAS), (contrib, _raw.EVN_QUANTIZE_CONTRIB),
+                 (external_data, _raw.EVN_QUANTIZE_EXTERNAL_DATA),
                  (qoperator, _raw.EVN_QUANTIZE_QOPERATOR))
         options.flags = sum(flag for wanted, flag in flags if wanted)
         patterns = (ctypes.c_char_p * len(keep))(*(c_text(pattern) for pattern in keep))

@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 
 #include "base/error.h"
 #include "base/os/files_linux.h"
+#include "base/os/new_files.h"
 #include "base/os/os.h"
 #include "base/os/read_linux.h"
 
@@ -146,23 +148,36 @@ FileBytes read_file(const std::string& path, std::uint64_t max_bytes, const Ledg
   return read_open_file(fd.get(), st, 0, size, path, ledger, cls);
 }
 
+void write_files_atomically(std::span<const NewFile> files) {
+  std::deque<Temporary> temporaries;
+  for (const NewFile& file : files) {
+    const std::string& path = file.path;
+    if (path.find('\0') != std::string::npos) fail(EVN_ERROR_IO, "a path has a NUL byte in it");
+    // A device must not become a file because somebody names it.
+    struct stat there = {};
+    if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
+    Temporary& temporary = temporaries.emplace_back();
+    temporary.present = false;
+    Fd fd = create_beside(path, &temporary.path);
+    temporary.present = true;
+    for (const Piece& p : file.pieces) write_all(fd.get(), path, p.data, p.size);
+    if (io_call([&] { return ::fsync(fd.get()); }) != 0) fail_io("write", path, errno);
+    if (!fd.close_checked()) fail_io("write", path, errno);
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::string& path = files[i].path;
+    if (io_call([&] { return ::rename(temporaries[i].path.c_str(), path.c_str()); }) != 0) fail_io("replace", path, errno);
+    temporaries[i].present = false;
+    if (i + 1 < files.size()) continue;
+    // The names themselves must survive a power cut too.
+    Fd folder = open_file(AT_FDCWD, parent_of(path).c_str(), O_RDONLY | O_DIRECTORY);
+    if (!folder.ok() || io_call([&] { return ::fsync(folder.get()); }) != 0) fail_io("save the folder of", path, errno);
+  }
+}
+
 void write_file_atomically(const std::string& path, std::span<const Piece> pieces) {
-  if (path.find('\0') != std::string::npos) fail(EVN_ERROR_IO, "a path has a NUL byte in it");
-  // A device must not become a file because somebody names it.
-  struct stat there = {};
-  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
-  Temporary temporary;
-  temporary.present = false;
-  Fd fd = create_beside(path, &temporary.path);
-  temporary.present = true;
-  for (const Piece& p : pieces) write_all(fd.get(), path, p.data, p.size);
-  if (io_call([&] { return ::fsync(fd.get()); }) != 0) fail_io("write", path, errno);
-  if (!fd.close_checked()) fail_io("write", path, errno);
-  if (io_call([&] { return ::rename(temporary.path.c_str(), path.c_str()); }) != 0) fail_io("replace", path, errno);
-  temporary.present = false;
-  // The name itself must survive a power cut too.
-  Fd folder = open_file(AT_FDCWD, parent_of(path).c_str(), O_RDONLY | O_DIRECTORY);
-  if (!folder.ok() || io_call([&] { return ::fsync(folder.get()); }) != 0) fail_io("save the folder of", path, errno);
+  const NewFile file{path, {pieces.begin(), pieces.end()}};
+  write_files_atomically({&file, 1});
 }
 
 bool make_folders(const std::string& path) noexcept {
