@@ -222,15 +222,22 @@ def test_models_that_cannot_be_quantized_say_why(tmp_path, batches):
     assert "quantized already" in quantize(out, "-o", tmp_path / "again.onnx", "--calibration", tmp_path / "x.npz", code=MODEL)
 
 
-def test_a_model_with_a_branch_is_refused_by_the_name_of_its_node(tmp_path, batches):
+def test_a_branch_that_no_batch_takes_is_reported(tmp_path):
     rng = np.random.default_rng(7)
-    branches = {name: helper.make_graph([helper.make_node(op, ["m"], [name])], name, [], [value(name, [2, 4])])
-                for name, op in (("then", "Relu"), ("else", "Neg"))}
+    branches = {name: helper.make_graph([helper.make_node("MatMul", ["m", name + "_w"], [name], name=name + "_product")], name, [],
+                                        [value(name, [2, 4])], [weight(rng, name + "_w", 4, 4)]) for name in ("then", "else")}
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"], name="product"),
              helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branches["then"], else_branch=branches["else"])]
     inputs = [value("x", [2, 4]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
     path = save(tmp_path / "if.onnx", nodes, inputs, [value("y", [2, 4])], [weight(rng, "w", 4, 4)])
-    assert "choice" in quantize(path, "-o", tmp_path / "o.onnx", "--calibration", batches[0], code=MODEL)
+    batch = {"x": rng.standard_normal((2, 4)).astype(np.float32), "c": np.array(True)}
+    np.savez(tmp_path / "batch.npz", **batch)
+    words = (path, "-o", tmp_path / "o.onnx", "--calibration", tmp_path / "batch.npz", "--external-data")
+    assert 'MatMul "choice/else/else_product": float32, not seen in calibration' in quantize(*words)
+    reasons = {n["name"]: n["reason"] for n in json.loads(quantize(*words, "--json"))["nodes"]}
+    assert reasons == {"product": None, "choice/then/then_product": None, "choice/else/else_product": "not seen in calibration"}
+    wanted, got = (onnxruntime.InferenceSession(str(p)).run(None, batch)[0] for p in (path, tmp_path / "o.onnx"))
+    np.testing.assert_allclose(got, wanted, atol=0.1 * np.abs(wanted).max())
 
 
 @pytest.fixture
@@ -405,7 +412,7 @@ def test_options_of_other_modes_are_refused(language, tmp_path):
     assert "weight_bits is 3" in refused("--mode", "weights", "--bits", "3", code=MODEL)
     assert "block_size is 48" in refused("--mode", "weights", "--block", "48", code=MODEL)
     assert "weight_bits means nothing" in refused("--mode", "float16", "--bits", "4", code=MODEL)
-    assert "CONTRIB" in refused("--dynamic", "--contrib", code=MODEL)
+    assert "CONTRIB" in refused("--contrib", "--calibration", batch, code=MODEL)
     refused("--mode", "weights", "--calibration", batch)
     refused("--mode", "weights", "--guard", batch)
     refused("--mode", "weights", "--dynamic")
