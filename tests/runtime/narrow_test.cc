@@ -49,6 +49,21 @@ class NarrowTest : public RuntimeTest {
     return w;
   }
 
+  static OnnxWriter layers(bool is_output) {
+    OnnxWriter w(17);
+    w.add_input("x", kF32, {3, 5, 96});
+    w.add_initializer("scale", {96}, draw(96, 2));
+    w.add_initializer("bias", {96}, draw(96, 3));
+    w.add_node("LayerNormalization", {"x", "scale", "bias"}, {"normal"});
+    for (const char* name : {"y", "z"}) {
+      w.add_initializer(std::string("w") + name, {96, 48}, draw(96 * 48, name[0]));
+      w.add_node("MatMul", {"normal", std::string("w") + name}, {name});
+      w.add_output(name, kF32);
+    }
+    if (is_output) w.add_output("normal", kF32);
+    return w;
+  }
+
   static void normalize(OnnxWriter* w, const std::string& x, std::int64_t channels) {
     std::vector<std::string> inputs = {x};
     for (const char* name : {"scale", "bias", "mean", "variance"}) {
@@ -74,14 +89,18 @@ class NarrowTest : public RuntimeTest {
       EXPECT_EQ(count(one), 1);
       EXPECT_EQ(count(other), 0);
       const std::vector<HostTensor> in = {random_tensor(x, 3, -1, 1)};
-      const HostTensor got = run(one, in)[0], want = run(other, in)[0];
-      ASSERT_EQ(got.desc, want.desc);
-      EXPECT_EQ(std::memcmp(got.bytes.data(), want.bytes.data(), want.desc.size_bytes()), 0);
+      const std::vector<HostTensor> got = run(one, in), want = run(other, in);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        ASSERT_EQ(got[i].desc, want[i].desc);
+        EXPECT_EQ(std::memcmp(got[i].bytes.data(), want[i].bytes.data(), want[i].desc.size_bytes()), 0);
+      }
     }
   }
 };
 
 TEST_F(NarrowTest, ANormalizationBeforeAProduct) { check(normalized_rows(96, false), normalized_rows(96, true), {7, 96}); }
+
+TEST_F(NarrowTest, ALayerNormalizationBeforeTwoProducts) { check(layers(false), layers(true), {3, 5, 96}); }
 
 TEST_F(NarrowTest, ANormalizationBeforeAConvolution) {
   for (const std::int64_t channels : {32, 48, 2080}) check(normalized(channels, false), normalized(channels, true), {2, 16, 13, 11});

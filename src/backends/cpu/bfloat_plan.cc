@@ -78,7 +78,7 @@ void pack_bfloat_rows(const simd_bfloat_dot::Loops& loops, const BfloatSource& f
 
 namespace {
 
-constexpr std::int64_t kTilesPerThread = 4;
+constexpr std::int64_t kTilesPerThread = 2;  // each reads its rows of A once more
 constexpr double kRowsOfRead = 24;      // it takes to read B
 // Of A in a tile, where the second-level cache has 2 MB: what does not fit B is read for once more, and B is the larger one.
 constexpr std::int64_t kRowsBytesLarge = 1344 << 10;

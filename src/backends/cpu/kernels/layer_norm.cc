@@ -2,6 +2,7 @@
 // trailing axes. A tile is some lines.
 #include "ops/layer_norm.h"
 
+#include "backends/cpu/simd/bfloat_dot.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
 #include "backends/cpu/support.h"
@@ -68,14 +69,24 @@ Refusal supports(const OpDesc& d) {
 void plan(const OpDesc& d, KernelPlan* p) {
   const int axis = normalize_axis(attr_int(*d.node, LayerNormAttr::kAxis), d.inputs[0].shape.rank());
   finish_plan(d, axis, attr_float(*d.node, LayerNormAttr::kEpsilon), p);
+  if (!d.writes_narrow()) return;
+  p->in_place = 0;  // elements of two widths do not lie in each other's place
+  p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(p->state<NormState>().line, sizeof(float)));
 }
 
 template <bool Centered>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<NormState>();
   const float* const bias = Centered && args.desc->has_input(2) ? args.in<float>(2) : nullptr;
-  const simd_rows::Norm norm = {args.in<float>(1), bias, s.epsilon, Centered, goes_past_caches(args), epilogue_of(*args.desc)};
+  const bool narrow = args.desc->writes_narrow();
+  const simd_rows::Norm norm = {args.in<float>(1), bias, s.epsilon, Centered, !narrow && goes_past_caches(args), epilogue_of(*args.desc)};
   for_each_tile(s, begin, end, cancel, [&](std::int64_t first, std::int64_t lines) {
+    auto* const floats = static_cast<float*>(args.thread_scratch);
+    for (std::int64_t line = first; narrow && line < first + lines; ++line) {
+      simd_rows::loops(s.isa).layer_norm(norm, args.in<float>(0) + line * s.line, floats, 1, s.line);
+      simd_bfloat_dot::loops(bfloat16_isa()).convert(floats, s.line, args.out<std::uint16_t>() + line * s.line);
+    }
+    if (narrow) return;
     simd_rows::loops(s.isa).layer_norm(norm, args.in<float>(0) + first * s.line, args.out<float>() + first * s.line, lines, s.line);
   });
 }
@@ -127,10 +138,17 @@ void skip_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
 }
 
 constexpr const char* kMicrosoft = "com.microsoft";
+template <bool Centered>
+constexpr Kernel norm(const char* name, const char* op) {
+  Kernel k{name, op, "", 10, supports<Centered>, nullptr, nullptr, nullptr, plan, run<Centered>};
+  k.narrow = kNarrowOutput;
+  return k;
+}
+
 constexpr Kernel kKernels[] = {
-    {"layer_norm", "LayerNormalization", "", 10, supports<true>, nullptr, nullptr, nullptr, plan, run<true>},
-    {"rms_norm", "RMSNormalization", "", 10, supports<false>, nullptr, nullptr, nullptr, plan, run<false>},
-    {"rms_norm_simplified", "SimplifiedLayerNormalization", "", 10, supports<false>, nullptr, nullptr, nullptr, plan, run<false>},
+    norm<true>("layer_norm", "LayerNormalization"),
+    norm<false>("rms_norm", "RMSNormalization"),
+    norm<false>("rms_norm_simplified", "SimplifiedLayerNormalization"),
     {"skip_layer_norm", "SkipLayerNormalization", kMicrosoft, 10, skip_supports, nullptr, nullptr, nullptr, skip_plan, skip_run<true>},
     {"skip_rms_norm", "SkipSimplifiedLayerNormalization", kMicrosoft, 10, skip_supports, nullptr, nullptr, nullptr, skip_plan,
      skip_run<false>},
