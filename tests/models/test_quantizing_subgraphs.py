@@ -305,6 +305,8 @@ def test_an_lstm_becomes_whole_numbers_where_it_is_asked_for(direction, extras, 
             assert cosine(got, wanted) >= 0.999
             # An h may be quantized one step apart.
             numpy.testing.assert_allclose(got, theirs, atol=2e-3)
+    plain, *others = (evener.Runtime(threads=n).session(str(tmp_path / "q.onnx")).run(batches[0])["last"] for n in (1, 2, 16))
+    assert all(numpy.array_equal(plain, other) for other in others)
     with pytest.raises(evener.Error, match="has to be asked for"):
         evener.Quantizer(evener.Runtime(threads=1), model.SerializeToString(), dynamic=True)
 
