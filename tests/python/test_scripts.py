@@ -88,7 +88,7 @@ def test_unknown_sets_are_refused_by_fetch_models():
 
 def report_of(failure):
     class Known:
-        title, tolerance, cosine = "Some Engine", (1e-3, 1e-4), None
+        title, tolerance, cosine, is_peer = "Some Engine", (1e-3, 1e-4), None, True
 
         @staticmethod
         def versions():
@@ -104,6 +104,24 @@ def test_the_page_has_times_versions_and_what_is_missing():
     assert "| net | 12.50 (1.00) |" in text and "| net | 500 / 20.0 / 3 |" in text
     assert "some 1.0" in text and "not compared: no package other" in text and "## 2 threads" in text
     assert "Failures" not in text
+
+
+def test_a_page_of_a_lower_precision_has_cosines_to_the_reference():
+    names = [engine.name for engine in compare.BFLOAT16_ENGINES]
+    made = report.Report(compare.ENGINES, names, {}, 3, 0.5)
+    rows = [report.Row(name, "", median, 1.0, 0.5, 0.02, 3 << 20, rounds=[median], is_peer=compare.ENGINES[name].is_peer)
+            for name, median in zip(names, (0.05, 0.01, 0.02))]
+    rows[1].cosine, rows[2].cosine = 0.99998, 0.9999
+    made.add(1, "net", rows)
+    assert made.partner() == "evener_bf16" and not made.is_int8()
+    assert "| net | OpenVINO, default precision | 0.50 |" in made.against_best(1)
+    assert "0.999 and more" in made.cosines(1) and "| net | 0.999980 | 0.999900 |" in made.cosines(1)
+    assert report_of("").cosines(2) == ""
+
+
+def test_quantized_models_and_a_lower_precision_are_not_compared_at_once():
+    done = subprocess.run([sys.executable, REPOSITORY / "bench" / "compare.py", "--int8", "--precision", "bf16"], capture_output=True, text=True)
+    assert done.returncode == 1 and "exclude each other" in done.stderr
 
 
 def test_the_best_of_the_others_is_what_a_ratio_is_to():
