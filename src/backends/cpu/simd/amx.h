@@ -8,6 +8,13 @@
 
 #include "backends/cpu/simd/vec.h"
 
+// Code that stays out of loops, as one copy.
+#if defined(__clang__)
+#define EVN_APART __attribute__((noinline))
+#else
+#define EVN_APART __attribute__((noinline, noclone))
+#endif
+
 namespace evn::EVN_ISA {
 namespace {
 
@@ -120,7 +127,7 @@ class AmxProduct {
   };
 
   // Up to `most` panels, of which `next` is where the first one begins.
-  __attribute__((noinline, noclone)) Group group_from(Panel* next, std::int64_t most) const {
+  EVN_APART Group group_from(Panel* next, std::int64_t most) const {
     Group g;
     g.is_first = next->line == 0 && next->x == 0;
     for (; g.count < most && next->line < t_.lines; ++g.count) {

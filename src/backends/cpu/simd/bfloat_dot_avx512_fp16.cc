@@ -5,7 +5,7 @@
 namespace evn::EVN_ISA {
 namespace {
 
-constexpr int kMostRows = 8, kBlocks = 2;
+constexpr int kBlocks = 2;
 constexpr std::int64_t kColumns = 32;    // of a vector
 constexpr std::int64_t kPart = 32;       // of k
 constexpr std::int64_t kPartsNear = 6;   // whose B stays in the first-level cache while a group of rows passes by

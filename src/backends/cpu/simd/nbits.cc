@@ -23,7 +23,7 @@ constexpr int kRows = 1;  // more are expanded: for the few machines of this kin
 
 typedef BitVec UnalignedBitVec __attribute__((aligned(4), may_alias));
 
-inline Vec to_float(IntVec v) { return __builtin_convertvector(v, Vec); }
+[[maybe_unused]] inline Vec to_float(IntVec v) { return __builtin_convertvector(v, Vec); }
 
 // The next of eight elements in each word; the words are shifted on.
 struct Nibbles {

@@ -48,7 +48,7 @@ template <int R, int NV>
 inline constexpr int kHeld = R * NV + NV + 1 > 32 ? NV - 1 : NV;
 #else
 inline void add_product(Vec a, Vec b, Vec& c) { c = fma(a, b, c); }
-inline void add_product_at(const float* p, Vec b, Vec& c) { c = fma(splat(*p), b, c); }
+[[maybe_unused]] inline void add_product_at(const float* p, Vec b, Vec& c) { c = fma(splat(*p), b, c); }
 template <int R, int NV>
 inline constexpr int kHeld = NV;
 #endif
