@@ -38,7 +38,6 @@ QuantizerRequest read(const char* path, const evn_quantizer_options* options) {
   request.source = read_source(path, o);
   if (o.mode < EVN_QUANTIZE_STATIC || o.mode > EVN_QUANTIZE_BFLOAT16) fail(EVN_ERROR_INVALID_ARGUMENT, "mode is %d", o.mode);
   request.mode = static_cast<QuantMode>(o.mode);
-  request.dynamic = o.mode == EVN_QUANTIZE_DYNAMIC;
   read_weights(o, &request);
   if (o.calibration < EVN_CALIBRATION_MINMAX || o.calibration > EVN_CALIBRATION_MSE) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "calibration is %d", o.calibration);
@@ -53,8 +52,9 @@ QuantizerRequest read(const char* path, const evn_quantizer_options* options) {
   }
   if (o.percentile != 0) request.percentile = o.percentile;
   constexpr auto kStatic = static_cast<uint32_t>(EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS | EVN_QUANTIZE_QOPERATOR);
-  if ((o.flags & ~(kStatic | EVN_QUANTIZE_PER_TENSOR | EVN_QUANTIZE_CONTRIB | EVN_QUANTIZE_EXTERNAL_DATA)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
-  if ((o.flags & kStatic) != 0 && request.dynamic) {
+  constexpr auto kAll = static_cast<uint32_t>(kStatic | EVN_QUANTIZE_PER_TENSOR | EVN_QUANTIZE_CONTRIB | EVN_QUANTIZE_EXTERNAL_DATA);
+  if ((o.flags & ~kAll) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
+  if ((o.flags & kStatic) != 0 && request.dynamic()) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u: QOperator form, equalization, smoothing and the correction of biases are for static quantization", o.flags);
   }
   request.external = (o.flags & EVN_QUANTIZE_EXTERNAL_DATA) != 0;

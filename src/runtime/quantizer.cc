@@ -199,7 +199,7 @@ void Quantizer::add_batch(std::span<const RunValue> inputs) {
 QuantScheme Quantizer::scheme_without(const std::vector<std::string>& refused) const {
   if (request_.mode == QuantMode::kWeights) return make_weight_scheme(model_.graph, request_.keep, weight_options());
   if (is_half()) return make_half_scheme(model_.graph, request_.keep, half_type());
-  SchemeOptions options{request_.keep, request_.dynamic, request_.dynamic, request_.contrib, refused};
+  SchemeOptions options{request_.keep, request_.dynamic(), request_.dynamic(), request_.contrib, refused};
   for (std::size_t i = 0; batches_ > 0 && i < model_.graph.nodes.size(); ++i) {
     const std::int32_t region = model_.graph.nodes[i].region;
     if (region < 0 || seen_[static_cast<std::size_t>(region)]) continue;
@@ -248,7 +248,7 @@ Quantizer::Candidate Quantizer::build(QuantScheme scheme) const {
     rewrite_weights(&model.graph, scheme, weight_options());
   } else if (is_half()) {
     convert_half(&model.graph, scheme, half_type(), runtime_->cpu().ledger());
-  } else if (request_.dynamic) {
+  } else if (request_.dynamic()) {
     rewrite_dynamic(&model.graph, &scheme, options);
   } else {
     const std::vector<QuantParams> numbers = params(scheme);

@@ -25,7 +25,6 @@ enum class QuantMode : std::uint8_t { kStatic, kDynamic, kWeights, kFloat16, kBf
 struct QuantizerRequest {
   ModelSource source;
   QuantMode mode = QuantMode::kStatic;
-  bool dynamic = false;                // mode is kDynamic
   int weight_bits = 8;                 // of kWeights
   std::int64_t block_size = 32;
   bool contrib = false;
@@ -39,6 +38,8 @@ struct QuantizerRequest {
   std::vector<std::string> keep;
   evn_quantize_progress progress = nullptr;
   void* user = nullptr;
+
+  bool dynamic() const { return mode == QuantMode::kDynamic; }
 };
 
 // What the quantized model may lose and must gain.

@@ -63,7 +63,7 @@ void Quantizer::guard(std::span<const RunValue> inputs, const GuardBudget& budge
   const std::lock_guard lock(mutex_);
   if (quantized_ != nullptr) fail(EVN_ERROR_WRONG_STATE, "the model is quantized already");
   if (request_.mode > QuantMode::kDynamic) fail(EVN_ERROR_WRONG_STATE, "only static and dynamic quantization have a guard");
-  if (!request_.dynamic && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
+  if (!request_.dynamic() && batches_ == 0) fail(EVN_ERROR_WRONG_STATE, "no calibration batch was added");
   progress("guard", guarded_batches_, 0);
   scheme_ = scheme_without(refused_);
   refine();
@@ -92,7 +92,7 @@ void Quantizer::run_probe(std::span<const RunValue> inputs, const ProbeVisit& vi
   Model model = model_;
   RewriteOptions options = options_of(scheme_);
   for (auto& [v, s] : options.smoothing) s.norm = -1;  // the float32 products read the value too
-  if (request_.dynamic) {
+  if (request_.dynamic()) {
     rewrite_dynamic(&probe.graph, &probe.scheme, options);
   } else {
     const std::vector<QuantParams> numbers = params(scheme_);
