@@ -1,8 +1,9 @@
-// Attention, float32: the operator of ai.onnx, and the one that fused graphs have (ops/fused_attention.h). A tile is some blocks of
-// query rows; a block is rows of one head, whose scores stay in the thread's scratch.
+// Attention, float32: the operator of ai.onnx, and the one that fused graphs have (ops/fused_attention.h), the latter with products of
+// bfloat16 too. A tile is some blocks of query rows; a block is rows of one head, whose scores stay in the thread's scratch.
 #include <algorithm>
 #include <cmath>
 
+#include "backends/cpu/bfloat_attention.h"
 #include "backends/cpu/simd/attention.h"
 #include "backends/cpu/support.h"
 #include "ops/fused_attention.h"
@@ -14,6 +15,9 @@ namespace {
 constexpr std::int64_t kBlockRows = 128;          // of queries, unless their scores would not fit
 constexpr std::int64_t kBlockScores = 1 << 17;    // floats
 constexpr std::int64_t kLeastRows = 16;
+constexpr std::int64_t kLeastBfloatRows = 64;     // of a block, that are worth packing keys and values
+constexpr std::int64_t kBlocksPerThread = 3;
+constexpr double kBfloatTileCost = 3 * kTileCost;  // as much is softmax, which takes as long as ever
 constexpr std::int64_t kEverything = std::int64_t{1} << 40;  // keys to either side, where nothing bounds them
 
 constexpr Refusal kNoSteps = "no fused steps";
@@ -27,6 +31,8 @@ struct AttentionState {
   std::int64_t y_step[4], mask_step[4];
   std::int64_t visible, left, right;   // keys that the mask has; how far a query sees
   std::int64_t rows, blocks, per_tile; // of a block; blocks of a head; units of a tile
+  Isa bfloat_isa;                      // of the products, where they have operands of bfloat16
+  bool is_bfloat;
 };
 
 void finish_plan(const OpDesc& d, KernelPlan* p) {
@@ -43,6 +49,25 @@ void finish_plan(const OpDesc& d, KernelPlan* p) {
   p->tiles = ceil_div(units, s.per_tile);
   const std::int64_t floats = simd_attention::loops(s.isa).buffer_floats(s.rows, s.keys, s.depth, s.value_depth);
   p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(floats, sizeof(float)));
+  p->flops = 2.0 * static_cast<double>(units) * cost;
+  p->bytes = bytes_of(d);
+}
+
+// As many blocks as keep threads busy: each packs its head's keys and values for itself.
+void finish_bfloat_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<AttentionState>();
+  const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.bfloat_isa);
+  const std::int64_t heads = checked_mul(s.batch, s.heads);
+  const std::int64_t wanted = d.threads < 2 ? 1 : kBlocksPerThread * static_cast<std::int64_t>(d.threads);
+  const std::int64_t most = ceil_div(s.queries, kLeastBfloatRows);
+  s.blocks = std::clamp<std::int64_t>(ceil_div(wanted, std::max<std::int64_t>(heads, 1)), 1, std::max<std::int64_t>(most, 1));
+  s.rows = ceil_div(ceil_div(s.queries, s.blocks), kBfloatQueries) * kBfloatQueries;
+  s.blocks = ceil_div(s.queries, s.rows);
+  const std::int64_t units = checked_mul(heads, s.blocks);
+  const double cost = static_cast<double>(s.rows) * static_cast<double>(s.keys) * static_cast<double>(s.depth + s.value_depth);
+  s.per_tile = units_per_tile(units, cost, kBfloatTileCost);
+  p->tiles = ceil_div(units, s.per_tile);
+  p->thread_scratch_bytes = bfloat_attention_bytes(loops, {s.keys, s.depth, s.value_depth});
   p->flops = 2.0 * static_cast<double>(units) * cost;
   p->bytes = bytes_of(d);
 }
@@ -91,6 +116,19 @@ void fused_plan(const OpDesc& d, KernelPlan* p) {
   std::copy_n(z.mask_step, 4, s.mask_step);
   s.left = s.right = kEverything;
   finish_plan(d, p);
+}
+
+Refusal bfloat_supports(const OpDesc& d) {
+  const Refusal refusal = refuses_half(d);
+  return refusal != nullptr ? refusal : fused_supports(d);
+}
+
+void bfloat_plan(const OpDesc& d, KernelPlan* p) {
+  fused_plan(d, p);
+  auto& s = p->state<AttentionState>();
+  s.bfloat_isa = bfloat16_isa();
+  s.is_bfloat = s.queries > kFewBfloatQueries && s.keys > 0 && s.depth > 0 && s.value_depth > 0 && p->tiles > 0;
+  if (s.is_bfloat) finish_bfloat_plan(d, p);
 }
 
 // -------------------------------------------------------------------------------------------------- of ai.onnx --
@@ -195,7 +233,7 @@ class Blocks {
  public:
   Blocks(const KernelArgs& args, bool is_fused) : args_(args), s_(args.plan->state<AttentionState>()), is_fused_(is_fused) {}
 
-  void run(std::int64_t unit) const {
+  void run(std::int64_t unit) {
     const std::int64_t block = unit % s_.blocks;
     const std::int64_t h = unit / s_.blocks % s_.heads;
     const std::int64_t b = unit / s_.blocks / s_.heads;
@@ -223,7 +261,12 @@ class Blocks {
       add_bounds(b, first, &a);
       if (block == 0 && h % s_.group == 0) store_presents(b, h / s_.group, a);
     }
-    if (a.queries > 0) simd_attention::loops(s_.isa).run(a);
+    if (a.queries <= 0) return;
+    const simd_attention::Loops& loops = simd_attention::loops(s_.isa);
+    if (!s_.is_bfloat) return loops.run(a);
+    const std::int64_t head = unit / s_.blocks;
+    run_bfloat_attention(simd_bfloat_dot::loops(s_.bfloat_isa), loops, a, head == packed_head_);
+    packed_head_ = head;
   }
 
  private:
@@ -273,12 +316,13 @@ class Blocks {
   const KernelArgs& args_;
   const AttentionState& s_;
   bool is_fused_;
+  std::int64_t packed_head_ = -1;  // of which the thread's scratch has keys and values
 };
 
 template <bool Fused>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<AttentionState>();
-  const Blocks blocks(args, Fused);
+  Blocks blocks(args, Fused);
   const std::int64_t units = s.batch * s.heads * s.blocks;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min((index + 1) * s.per_tile, units);
@@ -286,9 +330,16 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   }
 }
 
+constexpr Kernel bfloat_kernel() {
+  Kernel k{"fused_attention_bf16", kFusedAttention, kMergeDomain, 20, bfloat_supports, nullptr, nullptr, nullptr, bfloat_plan, run<true>};
+  k.operands = Precision::kBfloat16;
+  return k;
+}
+
 constexpr Kernel kKernels[] = {
     {"attention", "Attention", "", 10, supports, nullptr, nullptr, nullptr, plan, run<false>, true},
     {"fused_attention", kFusedAttention, kMergeDomain, 10, fused_supports, nullptr, nullptr, nullptr, fused_plan, run<true>},
+    bfloat_kernel(),
 };
 
 }  // namespace

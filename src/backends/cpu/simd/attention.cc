@@ -392,9 +392,31 @@ void run(const Block& b) {
   weigh_values(b, f);
 }
 
+void weigh(const Block& b, std::int64_t first, std::int64_t count, float* scores, std::int64_t step, float* inverse) {
+  const Vec scale = splat(b.scale);
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    const std::int64_t some = smaller(count - i, kLanes);
+    float* const rows = scores + i * step;
+    for (std::int64_t r = 0; r < some; ++r) {
+      float* const s = rows + r * step;
+      for (std::int64_t t = 0; t < b.keys; t += kLanes) store(s + t, load(s + t) * scale);
+    }
+    weigh_rows(b, first + i, some, rows, step, inverse + i);
+  }
+}
+
+void scale_rows(float* rows, std::int64_t step, std::int64_t count, std::int64_t n, const float* scales) {
+  for (std::int64_t i = 0; i < count; ++i, rows += step) {
+    const Vec scale = splat(scales[i]);
+    std::int64_t d = 0;
+    for (; d + kLanes <= n; d += kLanes) store(rows + d, load(rows + d) * scale);
+    if (d < n) store_n(rows + d, load_n(rows + d, n - d) * scale, n - d);
+  }
+}
+
 }  // namespace
 
 extern const simd_attention::Loops loops_attention;
-const simd_attention::Loops loops_attention = {run, buffer_floats};
+const simd_attention::Loops loops_attention = {run, buffer_floats, weigh, scale_rows};
 
 }  // namespace evn::EVN_ISA

@@ -38,6 +38,10 @@ struct Block {
 struct Loops {
   void (*run)(const Block& block);
   std::int64_t (*buffer_floats)(std::int64_t queries, std::int64_t keys, std::int64_t depth, std::int64_t value_depth);
+  // For products that are made elsewhere: turns the sums of `count` queries from `first` on, whole vectors of which may be written, into
+  // weights that do not sum to 1 yet. inverse[i], of whole vectors, becomes 1 / the sum of a row's.
+  void (*weigh)(const Block& block, std::int64_t first, std::int64_t count, float* scores, std::int64_t step, float* inverse);
+  void (*scale_rows)(float* rows, std::int64_t step, std::int64_t count, std::int64_t n, const float* scales);
 };
 const Loops& loops(Isa isa);
 

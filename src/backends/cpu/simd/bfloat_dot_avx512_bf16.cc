@@ -1,7 +1,9 @@
-// The loops of simd/bfloat_dot.h by vdpbf16ps, where there are no tiles: rows of A by vectors of columns, a pair of k at a time.
+// The loops of simd/bfloat_dot.h by vdpbf16ps, where there are no tiles: rows of A by vectors of columns, a pair of k at a time. Those that
+// pack what a run computes serve the tiles too, as a CPU that has tiles has these instructions.
 #include <cstring>
 
 #include "backends/cpu/simd/bfloat_dot_tile.h"
+#include "backends/cpu/simd/lanes.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -63,9 +65,46 @@ void run(const Tile& t) {
   }
 }
 
+// 16 columns by 32 of k are a square of pairs.
+void pack_columns(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to) {
+  constexpr std::int64_t kSquare = 2 * kLanes;
+  for (std::int64_t column = 0; column < n; column += kLanes, to += padded * kLanes) {
+    for (std::int64_t at = 0; at < padded; at += kSquare) {
+      Vec v[kLanes];
+#pragma GCC unroll 1
+      for (std::int64_t i = 0; i < kLanes; ++i) {
+        const float* const p = from + (column + i) * step + at;
+        const std::int64_t left = column + i < n ? k - at : 0;
+        const Vec low = left >= kLanes ? load(p) : left > 0 ? load_n(p, left) : zero();
+        const Vec high = left >= kSquare ? load(p + kLanes) : left > kLanes ? load_n(p + kLanes, left - kLanes) : zero();
+        v[i] = reinterpret_cast<Vec>(narrowed(high, low));
+      }
+      transpose(v);
+      const std::int64_t pairs = (padded - at < kSquare ? padded - at : kSquare) / 2;
+#pragma GCC unroll 1
+      for (std::int64_t i = 0; i < pairs; ++i) _mm512_storeu_si512(to + (at + 2 * i) * kLanes, reinterpret_cast<__m512i>(v[i]));
+    }
+  }
+}
+
+void pack_rows(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to) {
+  typedef std::int16_t Halves __attribute__((vector_size(64)));
+  const Halves in_turns = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  for (std::int64_t row = 0; row < padded; row += 2) {
+    const float* const p = from + row * step;
+    for (std::int64_t column = 0; column < n; column += kLanes) {
+      const std::int64_t left = n - column < kLanes ? n - column : kLanes;
+      const Vec low = row < k ? load_n(p + column, left) : zero();
+      const Vec high = row + 1 < k ? load_n(p + step + column, left) : zero();
+      const __m512i pairs = _mm512_maskz_permutexvar_epi16(0xffffffff, reinterpret_cast<__m512i>(in_turns), narrowed(high, low));
+      _mm512_storeu_si512(to + column * padded + row * kLanes, pairs);
+    }
+  }
+}
+
 }  // namespace
 
 extern const simd_bfloat_dot::Loops loops_bfloat_dot;
-const simd_bfloat_dot::Loops loops_bfloat_dot = {kLanes, 2, 1e6, run, convert, copy};
+const simd_bfloat_dot::Loops loops_bfloat_dot = {kLanes, 2, 1e6, run, convert, copy, 2, false, pack_columns, pack_rows};
 
 }  // namespace evn::EVN_ISA
