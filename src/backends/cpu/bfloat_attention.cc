@@ -50,7 +50,7 @@ void round_row(const simd_bfloat_dot::Loops& loops, const float* from, std::int6
 }
 
 void multiply(const simd_bfloat_dot::Loops& loops, const std::uint16_t* a, std::int64_t lda, std::int64_t rows, std::int64_t padded,
-              const std::uint16_t* b, std::int64_t n, float* c, std::int64_t ldc) {
+              const std::uint16_t* b, std::int64_t n, float* c, std::int64_t ldc, bool is_whole) {
   const std::int64_t start = 0;
   simd_bfloat_dot::Tile t{};
   t.a = a;
@@ -64,6 +64,7 @@ void multiply(const simd_bfloat_dot::Loops& loops, const std::uint16_t* a, std::
   t.n = n;
   t.c = c;
   t.ldc = ldc;
+  t.whole = is_whole;
   loops.run(t);
 }
 
@@ -97,13 +98,13 @@ void run_bfloat_attention(const simd_bfloat_dot::Loops& loops, const simd_attent
     for (std::int64_t i = 0; i < count; ++i) {
       round_row(loops, b.q + (first + i) * b.q_step, b.depth, parts.padded_depth, queries + i * parts.query_step);
     }
-    multiply(loops, queries, parts.query_step, count, parts.padded_depth, keys, b.keys, scores, parts.score_step);
+    multiply(loops, queries, parts.query_step, count, parts.padded_depth, keys, b.keys, scores, parts.score_step, true);
     rows.weigh(b, first, count, scores, parts.score_step, inverse);
     for (std::int64_t i = 0; i < count; ++i) {
       round_row(loops, scores + i * parts.score_step, b.keys, parts.padded_keys, weights + i * parts.weight_step);
     }
     float* const y = b.y + first * b.y_step;
-    multiply(loops, weights, parts.weight_step, count, parts.padded_keys, values, b.value_depth, y, b.y_step);
+    multiply(loops, weights, parts.weight_step, count, parts.padded_keys, values, b.value_depth, y, b.y_step, b.value_depth % kVector == 0);
     rows.scale_rows(y, b.y_step, count, b.value_depth, inverse);
   }
 }

@@ -47,7 +47,8 @@ inline void zero_tile() {
 inline std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
 // Kind has Tile, Element (of A and B), Sum, kTileK, dot<C, A, B>() for numbers of tiles, Store, which is made of a Tile and stores
-// some rows of sums, kBlockColumns apart, and the logarithm of the number of parts in which it does so.
+// some rows of sums, kBlockColumns apart, and the logarithm of the number of parts in which it does so. kStoresWhole: its Tile may say
+// that tiles are stored where C lies.
 template <typename Kind>
 class AmxProduct {
  public:
@@ -165,6 +166,9 @@ class AmxProduct {
                        sums_ + (slot_ + p / 2) % kSlots * 2 * kPanelSums};
     configure(next.first.rows, next.second.rows);
     multiply(next, block);
+    if constexpr (Kind::kStoresWhole) {
+      if (t_.whole) return;
+    }
     if (block.last == steps_) {
       waiting_ = next;
       stored_ = 0;
@@ -247,10 +251,19 @@ class AmxProduct {
         part_end = block.first + (steps * part >> shift);
       }
     }
-    store_tile<0>(next.sums, kSumStep);
-    if (wide) store_tile<1>(next.sums + kLanes, kSumStep);
-    if (two) store_tile<2>(lower, kSumStep);
-    if (two && wide) store_tile<3>(lower + kLanes, kSumStep);
+    Sum *first = next.sums, *second = lower;
+    std::int64_t sum_step = kSumStep;
+    if constexpr (Kind::kStoresWhole) {
+      if (t_.whole && block.last == steps_) {
+        first = static_cast<Sum*>(t_.c) + next.first.x * t_.ldc + next.column;
+        second = static_cast<Sum*>(t_.c) + next.second.x * t_.ldc + next.column;
+        sum_step = t_.ldc * std::int64_t{sizeof(Sum)};
+      }
+    }
+    store_tile<0>(first, sum_step);
+    if (wide) store_tile<1>(first + kLanes, sum_step);
+    if (two) store_tile<2>(second, sum_step);
+    if (two && wide) store_tile<3>(second + kLanes, sum_step);
     store_waiting(waiting);
   }
 

@@ -35,6 +35,8 @@ struct Tile {
   bool to_bfloat;                 // C is bfloat16
   void* c;
   std::int64_t line_c, ldc;       // elements from a line or row of C to the next
+  // Nothing follows the product, there is one line of floats, and whole vectors of 16 columns may be written.
+  bool whole;
 };
 
 struct Loops {

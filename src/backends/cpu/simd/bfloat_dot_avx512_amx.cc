@@ -12,6 +12,7 @@ struct Bfloat {
   using Sum = float;
   static constexpr std::int64_t kTileK = 32;
   static constexpr int kPartsLog = 2;
+  static constexpr bool kStoresWhole = true;
 
   template <int C, int A, int B>
   static void dot() {

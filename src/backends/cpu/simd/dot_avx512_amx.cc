@@ -14,6 +14,7 @@ struct Bytes {
   using Sum = std::int32_t;
   static constexpr std::int64_t kTileK = 64;
   static constexpr int kPartsLog = 0;  // a part of these costs more than it saves
+  static constexpr bool kStoresWhole = false;
 
   template <int C, int A, int B>
   static void dot() {
