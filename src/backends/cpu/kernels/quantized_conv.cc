@@ -91,7 +91,6 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->thread_scratch_bytes = s.slab_at + (s.in_place ? 0 : static_cast<std::size_t>(s.slab.bytes(s.lines, s.width) + simd_dot::kOverread));
   p->flops = 2.0 * static_cast<double>(k) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
-  if (d.residual >= 0) p->in_place = 1u << d.residual;  // each byte is read where it is written
 }
 
 // ---------------------------------------------------------------------------------------------------------- run --

@@ -188,7 +188,6 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->thread_scratch_bytes = s.sums_at + sizeof(std::int32_t) * static_cast<std::size_t>(checked_mul(s.block, kWinogradOutputs * kWinogradColumns));
   p->flops = 18.0 * static_cast<double>(w[1]) * static_cast<double>(d.outputs[0].shape.elements());  // of the direct method
   p->bytes = bytes_of(d);
-  if (d.residual >= 0) p->in_place = 1u << d.residual;  // each byte is read where it is written
 }
 
 DotNumbers numbers_of(const KernelArgs& args, const WinogradState& s) {

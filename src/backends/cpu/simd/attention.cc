@@ -88,14 +88,13 @@ constexpr MicroFn kMicros[][kNv] = {EVN_MICROS(1), EVN_MICROS(2), EVN_MICROS(3),
 // `rows` rows by `vectors` vectors of columns, in register tiles of like heights.
 void product(Product g, std::int64_t rows, std::int64_t vectors) {
   const std::int64_t blocks = (rows + kMr - 1) / kMr;
-  for (std::int64_t i = 0, row = 0; i < blocks; ++i) {
+  for (std::int64_t i = 0; i < blocks; ++i) {
     const std::int64_t height = rows / blocks + (i < rows % blocks ? 1 : 0);
     kMicros[height - 1][vectors - 1](g);
     g.a += height * g.lda;
     g.c += height * g.ldc;
     if (g.start != nullptr) g.start += height * g.ld_start;
     if (g.row_scale != nullptr) g.row_scale += height;
-    row += height;
   }
 }
 
