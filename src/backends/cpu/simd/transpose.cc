@@ -133,6 +133,14 @@ inline Interleaving interleaving_of_three() {
   return t;
 }
 
+inline Vec permuted(Vec x, IntVec lanes) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_maskz_permutexvar_ps(kAllLanes, reinterpret_cast<__m512i>(lanes), reinterpret_cast<__m512>(x)));
+#else
+  return reinterpret_cast<Vec>(_mm256_permutevar8x32_ps(reinterpret_cast<__m256>(x), reinterpret_cast<__m256i>(lanes)));
+#endif
+}
+
 // Three rows to columns without gaps.
 void interleave_three(const float* x, std::int64_t x_step, std::int64_t columns, float* y) {
   const Interleaving t = interleaving_of_three();
@@ -141,7 +149,7 @@ void interleave_three(const float* x, std::int64_t x_step, std::int64_t columns,
     const Vec a = load(x + j), b = load(x + x_step + j), c = load(x + 2 * x_step + j);
 #pragma GCC unroll 3
     for (int k = 0; k < 3; ++k) {
-      const Vec p = __builtin_shuffle(a, t.lanes[k]), q = __builtin_shuffle(b, t.lanes[k]), r = __builtin_shuffle(c, t.lanes[k]);
+      const Vec p = permuted(a, t.lanes[k]), q = permuted(b, t.lanes[k]), r = permuted(c, t.lanes[k]);
       store(y + 3 * j + k * kLanes, t.row[k] == 0 ? p : t.row[k] == 1 ? q : r);
     }
   }
