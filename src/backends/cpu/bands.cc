@@ -65,7 +65,7 @@ struct Part {
 
 struct Parts {
   int count = 0;
-  Part part[kMostParts];
+  Part part[kMostParts] = {};
 
   explicit Parts(std::span<const OpDesc> descs) {
     for (const OpDesc& d : descs) part[count++] = Part(d);
