@@ -1,5 +1,5 @@
-// Values that are kept as bfloat16 or float16 because all that read them round them: that they are found, and that no bit of a result changes
-// beside a session in which they are kept as float32, as they are outputs too.
+// Values that are kept as bfloat16 or float16 because all that read them round them: that they are found, and that no bit of a result
+// changes beside a session in which they are kept as float32, as they are outputs too.
 #include "backends/cpu/simd/bfloat_dot.h"
 #include "tests/runtime/support.h"
 

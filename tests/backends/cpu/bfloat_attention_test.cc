@@ -66,25 +66,13 @@ class BfloatAttention : public testing::TestWithParam<Isa> {
     const std::shared_ptr<Device> device = cpu_device(threads);
     const Kernel* const kernel = device->find_kernel(s.desc(), nullptr);
     EXPECT_STREQ(kernel->name, s.precision == Precision::kBfloat16 ? "fused_attention_bf16" : "fused_attention");
-    const Bytes bytes = KernelRun(*device, *kernel, s).run()[0];
-    std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-  static bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-  }
-
-  static float at(const KernelSubject& s, std::size_t input, std::int64_t i) {
-    float x;
-    std::memcpy(&x, &s.values[input][static_cast<std::size_t>(i) * sizeof x], sizeof x);
-    return x;
+    return floats_by(*device, *kernel, s);
   }
   static std::int64_t place(const std::int64_t* step, const std::array<std::int64_t, 4>& i) {
     return i[0] * step[0] + i[1] * step[1] + i[2] * step[2] + i[3] * step[3];
   }
   static double element(const KernelSubject& s, std::size_t input, const AttentionOperand& o, const std::array<std::int64_t, 4>& i) {
-    return static_cast<double>(rounded_to_bfloat(at(s, input, o.offset + place(o.step, i))));
+    return static_cast<double>(rounded_to_bfloat(float_at(s, input, o.offset + place(o.step, i))));
   }
 
   // Weights are rounded to bfloat16, each by 2^-8 of itself at most. The rest is float32: scores with the error of their sums, which the
@@ -107,7 +95,7 @@ class BfloatAttention : public testing::TestWithParam<Isa> {
               score += term;
               terms += std::fabs(term);
             }
-            if (masked) score += static_cast<double>(at(s, 3, place(z.mask_step, {b, h, i, t})));
+            if (masked) score += static_cast<double>(float_at(s, 3, place(z.mask_step, {b, h, i, t})));
             weights[static_cast<std::size_t>(t)] = score;
             top = std::max(top, score);
             magnitude = std::max(magnitude, terms + std::fabs(score == -std::numeric_limits<double>::infinity() ? 0 : score));
@@ -224,7 +212,7 @@ TEST_P(BfloatAttention, RowsDoNotDependOnTheirNeighbours) {
   const std::vector<float> together = run(all.subject());
   for (const std::int64_t row : {0, 13, 30, 61, 86}) {
     Call some = heads(1, 4, 70, 48, 24);
-    for (std::int64_t i = 0; i < 4 * 48; ++i) some.set(0, i, at(all.s, 0, row * 48 + i));
+    for (std::int64_t i = 0; i < 4 * 48; ++i) some.set(0, i, float_at(all.s, 0, row * 48 + i));
     const std::vector<float> alone = run(some.subject());
     EXPECT_EQ(std::memcmp(alone.data(), &together[static_cast<std::size_t>(row) * 24], 4 * 24 * sizeof(float)), 0) << row;
   }

@@ -1,5 +1,5 @@
-// Products with operands of bfloat16 and of float16, on each instruction set of this machine that has them: against sums in float64 of rounded
-// operands, for any number of threads, with numbers that are none beside what is computed.
+// Products with operands of bfloat16 and of float16, on each instruction set of this machine that has them: against sums in float64
+// of rounded operands, for any number of threads, with numbers that are none beside what is computed.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -61,19 +61,11 @@ class Bfloat : public testing::TestWithParam<Isa> {
     const std::shared_ptr<Device> device = cpu_device(threads);
     const std::vector<const Kernel*> kernels = supporting_kernels(*device, s.desc());  // of this precision
     EXPECT_EQ(kernels.size(), 1u) << s.node.op_type;
-    const Bytes bytes = KernelRun(*device, *kernels.at(0), s).run()[0];
-    std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-
-  static bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+    return floats_by(*device, *kernels.at(0), s);
   }
 
   static float at(const KernelSubject& s, std::size_t input, std::int64_t i) {
-    float x;
-    std::memcpy(&x, &s.values[input][static_cast<std::size_t>(i) * sizeof x], sizeof x);
+    const float x = float_at(s, input, i);
     return s.precision == Precision::kFloat16 ? rounded_to_half(x) : rounded_to_bfloat(x);
   }
 

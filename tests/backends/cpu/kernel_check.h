@@ -28,6 +28,22 @@ inline std::shared_ptr<Device> cpu_device(int threads) {
   return cpu_backend.open(request);
 }
 
+// Floats, for tests that compute what they expect themselves.
+inline std::vector<float> floats_by(Device& device, const Kernel& kernel, const KernelSubject& s) {
+  const Bytes bytes = KernelRun(device, kernel, s).run()[0];
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+inline float float_at(const KernelSubject& s, std::size_t input, std::int64_t i) {
+  float x;
+  std::memcpy(&x, &s.values[input][static_cast<std::size_t>(i) * sizeof x], sizeof x);
+  return x;
+}
+
 class KernelCheck {
  public:
   explicit KernelCheck(std::string op, int opset = 13) : op_(std::move(op)), opset_(opset) {}

@@ -1,7 +1,7 @@
-// Conv over one or two spatial axes, channels last, with a constant weight, operands of bfloat16 or float16 and float32 sums: kernels/conv_last.cc
-// where a node may have it so. A tile is some lines, or some positions of a line, of an image, and output channels of one group. What
-// it reads of the image is rounded into a slab, with its pads, in which rows of A are read where they lie. What stands behind a row
-// there is read as well and multiplied by 0: where it is not finite, rows are copied one by one.
+// Conv over one or two spatial axes, channels last, with a constant weight, operands of bfloat16 or float16 and float32 sums:
+// kernels/conv_last.cc where a node may have it so. A tile is some lines, or some positions of a line, of an image, and output
+// channels of one group. What it reads of the image is rounded into a slab, with its pads, in which rows of A are read where they
+// lie. What stands behind a row there is read as well and multiplied by 0: where it is not finite, rows are copied one by one.
 #include <algorithm>
 
 #include "backends/cpu/bfloat_plan.h"

@@ -1,5 +1,5 @@
-// MatMul and Gemm by a constant right-hand matrix, with operands of bfloat16 or float16 and float32 sums: kernels/product.cc where a node may have
-// it so. Rows of A are rounded as they are copied for a tile, which is some rows by some columns.
+// MatMul and Gemm by a constant right-hand matrix, with operands of bfloat16 or float16 and float32 sums: kernels/product.cc where a
+// node may have it so. Rows of A are rounded as they are copied for a tile, which is some rows by some columns.
 #include <algorithm>
 #include <bit>
 

@@ -118,8 +118,9 @@ void run(const Tile& t) {
       }
       for (std::int64_t i = 0; i < count; ++i) {
         for (std::int64_t v = 0; v < blocks; ++v) {
-          const std::int64_t at = column + v * kColumns;
-          store_sums(t, chain, {group[i].sums + v * group[i].count * kSumColumns, group[i].count, group[i].line, group[i].x, at, t.n - at < kColumns ? t.n - at : kColumns});
+          const std::int64_t at = column + v * kColumns, n = t.n - at < kColumns ? t.n - at : kColumns;
+          const Rows& g = group[i];
+          store_sums(t, chain, {g.sums + v * g.count * kSumColumns, g.count, g.line, g.x, at, n});
         }
       }
     }
