@@ -8,12 +8,31 @@
 // Attributes: `activations` f, g, h for each direction, `clip` bounds the inputs of f and g (not of h, as in ONNX Runtime),
 // `layout` 1 puts the batch first. dtypes: floating point. Failures: shapes that do not fit, activations that are unknown or not 3
 // for each direction, a length beyond the steps of x. Tolerance: rtol 1e-4, atol 1e-5.
-#include "ops/lstm.h"
+#include "ops/recurrent.h"
 
 namespace evn {
 namespace {
 
 void infer_lstm(InferContext& c) { infer_recurrent(c, kLstmForm); }
+
+// Gates, in the order of their rows; the first three are P's too.
+struct Gate {
+  enum : int { kI, kO, kF, kC };
+};
+
+// `sums` are W x + R h + Wb + Rb, [4 * hidden].
+void lstm_cell(const RecurrentLayer& layer, const std::vector<double>& sums, std::vector<double>& h, std::vector<double>& c) {
+  const auto hidden = static_cast<std::size_t>(layer.hidden);
+  for (std::size_t j = 0; j < hidden; ++j) {
+    const auto sum = [&](int gate) { return sums[static_cast<std::size_t>(gate) * hidden + j]; };
+    const auto peephole = [&](int gate) { return layer.peephole[static_cast<std::size_t>(gate) * hidden + j]; };
+    const double i = layer.activate(0, sum(Gate::kI) + peephole(Gate::kI) * c[j]);
+    const double f = layer.spec->own ? 1 - i : layer.activate(0, sum(Gate::kF) + peephole(Gate::kF) * c[j]);
+    c[j] = f * c[j] + i * layer.activate(1, sum(Gate::kC));
+    const double o = layer.activate(0, sum(Gate::kO) + peephole(Gate::kO) * c[j]);
+    h[j] = o * layer.apply(2, c[j]);
+  }
+}
 
 void step(const RecurrentLayer& layer, const std::vector<double>& wx, std::vector<double>& h, std::vector<double>& c) {
   std::vector<double> sums(wx.size());
@@ -41,20 +60,6 @@ constexpr OpDef kOps[] = {
 };
 
 }  // namespace
-
-void lstm_cell(const RecurrentLayer& layer, const std::vector<double>& sums, std::vector<double>& h, std::vector<double>& c) {
-  using Gate = LstmGate;
-  const auto hidden = static_cast<std::size_t>(layer.hidden);
-  for (std::size_t j = 0; j < hidden; ++j) {
-    const auto sum = [&](int gate) { return sums[static_cast<std::size_t>(gate) * hidden + j]; };
-    const auto peephole = [&](int gate) { return layer.peephole[static_cast<std::size_t>(gate) * hidden + j]; };
-    const double i = layer.activate(0, sum(Gate::kI) + peephole(Gate::kI) * c[j]);
-    const double f = layer.spec->own ? 1 - i : layer.activate(0, sum(Gate::kF) + peephole(Gate::kF) * c[j]);
-    c[j] = f * c[j] + i * layer.activate(1, sum(Gate::kC));
-    const double o = layer.activate(0, sum(Gate::kO) + peephole(Gate::kO) * c[j]);
-    h[j] = o * layer.apply(2, c[j]);
-  }
-}
 
 extern const OpFamily lstm_family;
 const OpFamily lstm_family = {kOps};

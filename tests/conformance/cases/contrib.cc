@@ -157,17 +157,25 @@ void add_lstm(Cases* all) {
     all->push_back(c.integer("hidden_size", 8).word("direction", directions == 2 ? "bidirectional" : "reverse").outputs(3));
   }
   // Gates of whole vectors and of parts of them; a scale for each row; one sequence and several, more steps than are projected at once.
-  // The reference's doubles quantize one h in some ten thousand to the next number: few elements.
   for (const std::int64_t hidden : {16, 20, 64}) {
     for (const std::int64_t batch : {1, 5}) {
       const DType dtype = hidden == 20 ? DType::kUint8 : DType::kInt8;
       const bool is_signed = dtype == DType::kInt8;
-      Case c = contrib("DynamicQuantizeLSTM").x({(hidden == 64 ? 10 : 70) / batch, batch, 17}).constant(dtype, {1, 17, 4 * hidden}, is_signed ? -90 : 10, is_signed ? 90 : 250);
-      c.constant(dtype, {1, hidden, 4 * hidden}, is_signed ? -90 : 10, is_signed ? 90 : 250).w({1, 8 * hidden}).absent();
+      Case c = contrib("DynamicQuantizeLSTM").x({70 / batch, batch, 17});
+      c.constant(dtype, {1, 17, 4 * hidden}, is_signed ? -90 : 10, is_signed ? 90 : 250).constant(dtype, {1, hidden, 4 * hidden}, is_signed ? -90 : 10, is_signed ? 90 : 250).w({1, 8 * hidden}).absent();
       c.w({1, batch, hidden}).w({1, batch, hidden}).w({1, 3 * hidden});
       for (int i = 0; i < 2; ++i) c.w({1, 4 * hidden}, 0.001, 0.002).constant(dtype, {1, 4 * hidden}, is_signed ? -3 : 125, is_signed ? 3 : 131);
       all->push_back(c.integer("hidden_size", hidden).word("direction", batch == 5 ? "reverse" : "forward").outputs(3));
     }
+  }
+  // Every activation, as f, g and h of a direction; large sums too.
+  for (const auto& [f, g, h] : {std::array{"HardSigmoid", "Affine", "Softsign"}, std::array{"Elu", "ScaledTanh", "Softplus"},
+                                std::array{"ThresholdedRelu", "LeakyRelu", "Relu"}, std::array{"Tanh", "Sigmoid", "Tanh"}}) {
+    Case c = contrib("DynamicQuantizeLSTM").x({6, 3, 20}).constant(DType::kInt8, {2, 20, 96}, -90, 90).constant(DType::kInt8, {2, 24, 96}, -90, 90);
+    c.w({2, 192}).absent().w({2, 3, 24}).w({2, 3, 24}).w({2, 72});
+    for (int i = 0; i < 2; ++i) c.w({2}, 0.01, 0.02).constant(DType::kInt8, {2}, -3, 3);
+    c.integer("hidden_size", 24).word("direction", "bidirectional").attr("activations", std::vector<std::string>{f, g, h, "Sigmoid", "Tanh", "Tanh"});
+    all->push_back(c.real("clip", 5).integer("input_forget", f[0] == 'E' ? 1 : 0).outputs(3));
   }
 }
 

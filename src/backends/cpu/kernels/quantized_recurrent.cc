@@ -1,6 +1,6 @@
 // DynamicQuantizeLSTM of com.microsoft: W and R are packed as simd/dot.h has them. x is quantized as a whole, its products with W are made
 // for many steps at once; in each step h of all sequences that go on is quantized and multiplied by R. A tile is a direction: its
-// sequences share a scale in each step. Sums of whole numbers are those of the reference; they become float32 here, doubles there.
+// sequences share a scale in each step. Exact, as the reference.
 #include <algorithm>
 #include <cstring>
 
@@ -134,7 +134,7 @@ class Direction {
       : args_(args), s_(s), direction_(direction), at_(scratch_of(s)), memory_(static_cast<std::uint8_t*>(args.thread_scratch)),
         lengths_(args.desc->has_input(In::kLengths) ? args.in<std::int32_t>(In::kLengths) : nullptr) {
     const Activation* f = s.spec.activations[direction];
-    cell_ = {f[0], f[1], f[2], s.spec.clip > 0 ? s.spec.clip : __builtin_inff(), s.spec.own, s.columns.padded, nullptr};
+    cell_ = {{f[0], f[1], f[2], s.spec.clip > 0 ? s.spec.clip : __builtin_inff(), s.spec.own}, s.columns.padded, nullptr};
   }
 
   void run(const Cancel& cancel) {
@@ -267,7 +267,7 @@ class Direction {
       const std::int64_t n = active[i];
       const float* const added = projected + n * all;
       if (!alone) floats_.binary(simd_elementwise::Binary::kAdd, gates(i), 1, added, 1, gates(i), all, {1, 0, 0, 0}, false, nullptr);
-      simd_recurrent::loops(cluster_of(s_.isa)).lstm(cell_, gates(i), c(n), h(n));
+      simd_recurrent::loops(cluster_of(s_.isa)).lstm_exact(cell_, gates(i), c(n), h(n));
       if (wanted(0)) std::memcpy(args_.out<float>() + s_.size.y_at(s_.spec, direction_, time(s, n), n), h(n), row_bytes());
     }
   }

@@ -204,7 +204,7 @@ class Layer {
     w_ = args.pack<float>(In::kW) + direction * packed_floats(s.isa, s.gates, s.padded, s.size.inputs, In::kW);
     r_ = args.pack<float>(In::kR) + direction * packed_floats(s.isa, s.gates, s.padded, s.size.hidden, In::kR);
     const Activation* f = s.spec.activations[direction];
-    cell_ = {f[0], f[1], f[2], s.spec.clip > 0 ? s.spec.clip : __builtin_inff(), s.spec.own, s.padded, nullptr};
+    cell_ = {{f[0], f[1], f[2], s.spec.clip > 0 ? s.spec.clip : __builtin_inff(), s.spec.own}, s.padded, nullptr};
   }
 
   void run(const Cancel& cancel) {

@@ -64,68 +64,51 @@ void row(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::i
   }
 }
 
-Vec softplus_of(Vec x) {
-  for (int i = 0; i < kLanes; ++i) {
-    x[i] = x[i] > 0 ? x[i] + __builtin_log1pf(__builtin_expf(-x[i])) : __builtin_log1pf(__builtin_expf(x[i]));
-  }
-  return x;
-}
+inline Vec activate(const Activation& f, float clip, Vec x) { return clipped_activation_form<Numbers>(f, clip, x); }
 
-Vec elu_of(float a, Vec x) {
-  for (int i = 0; i < kLanes; ++i) x[i] = x[i] < 0 ? a * __builtin_expm1f(x[i]) : x[i];
-  return x;
-}
-
-// The usual two first: they are what the loops below spend their time on.
-inline Vec apply(const Activation& f, Vec x) {
-  if (f.kind == ActivationKind::kSigmoid) return sigmoid_of(x);
-  if (f.kind == ActivationKind::kTanh) return tanh_of(x);
-  switch (f.kind) {
-    case ActivationKind::kRelu:
-      return max_of(zero(), x);
-    case ActivationKind::kAffine:
-      return fma(splat(f.a), x, splat(f.b));
-    case ActivationKind::kLeakyRelu:
-      return x < zero() ? splat(f.a) * x : x;
-    case ActivationKind::kThresholdedRelu:
-      return x > splat(f.a) ? x : zero();
-    case ActivationKind::kScaledTanh:
-      return splat(f.a) * tanh_of(splat(f.b) * x);
-    case ActivationKind::kHardSigmoid:
-      return min_of(splat(1.0f), max_of(zero(), fma(splat(f.a), x, splat(f.b))));
-    case ActivationKind::kElu:
-      return elu_of(f.a, x);
-    case ActivationKind::kSoftsign:
-      return x / (splat(1.0f) + abs_of(x));
-    case ActivationKind::kSoftplus:
-      return softplus_of(x);
-    default:
-      return x;
-  }
-}
-
-inline Vec activate(const Activation& f, float clip, Vec x) { return apply(f, min_of(splat(clip), max_of(splat(-clip), x))); }
-
+template <typename N>
 void lstm(const Cell& cell, const float* gates, float* c, float* h) {
   const Cell k = cell;
   const float* p = k.peepholes;
+  const Vec none = zero();
   for (std::int64_t j = 0; j < k.size; j += kLanes) {
-    const Vec before = load(c + j);
-    Vec i = load(gates + j);
-    Vec o = load(gates + k.size + j);
-    Vec f = load(gates + 2 * k.size + j);
+    LstmSums<Vec> s{load(gates + j), load(gates + k.size + j), load(gates + 2 * k.size + j), load(gates + 3 * k.size + j),
+                    p != nullptr, none, none, none};
     if (p != nullptr) {
-      i = fma(load(p + j), before, i);
-      f = fma(load(p + 2 * k.size + j), before, f);
+      s.p_i = load(p + j);
+      s.p_o = load(p + k.size + j);
+      s.p_f = load(p + 2 * k.size + j);
     }
-    i = activate(k.f, k.clip, i);
-    f = k.input_forget ? splat(1.0f) - i : activate(k.f, k.clip, f);
-    const Vec now = fma(f, before, i * activate(k.g, k.clip, load(gates + 3 * k.size + j)));
-    if (p != nullptr) o = fma(load(p + k.size + j), now, o);
+    Vec now = load(c + j);
+    const Vec out = lstm_form<N>(k, s, &now);
     store(c + j, now);
-    store(h + j, activate(k.f, k.clip, o) * apply(k.h, now));
+    store(h + j, out);
   }
 }
+
+#if defined(__AVX2__) || defined(__aarch64__)
+using ExactNumbers = Numbers;
+#else
+// a b + c, rounded once: the product is exact in float64, and the sum is rounded to odd there, from where float32, which has less than
+// half as many digits, gets its right neighbour.
+__attribute__((noinline)) Vec fma_rounded_once(Vec a, Vec b, Vec c) {
+  Vec y;
+  for (int i = 0; i < kLanes; ++i) {
+    const double product = static_cast<double>(a[i]) * static_cast<double>(b[i]), added = static_cast<double>(c[i]);
+    double sum = product + added;
+    const double of_added = sum - product;
+    const double lost = (product - (sum - of_added)) + (added - of_added);  // exact
+    const auto bits = __builtin_bit_cast(std::uint64_t, sum);
+    if ((lost > 0 || lost < 0) && (bits & 1) == 0) sum = __builtin_bit_cast(double, (lost > 0) == (sum > 0) ? bits + 1 : bits - 1);
+    y[i] = static_cast<float>(sum);
+  }
+  return y;
+}
+
+struct ExactNumbers : Numbers {
+  static inline Vec fma(Vec a, Vec b, Vec c) { return fma_rounded_once(a, b, c); }
+};
+#endif
 
 void gru_reset(const Cell& cell, const float* gates, const float* h, float* to) {
   const Cell k = cell;
@@ -150,6 +133,6 @@ void rnn(const Cell& cell, const float* gates, float* h) {
 }  // namespace
 
 extern const simd_recurrent::Loops loops_recurrent;
-const simd_recurrent::Loops loops_recurrent = {row, lstm, gru_reset, gru, rnn};
+const simd_recurrent::Loops loops_recurrent = {row, lstm<Numbers>, lstm<ExactNumbers>, gru_reset, gru, rnn};
 
 }  // namespace evn::EVN_ISA

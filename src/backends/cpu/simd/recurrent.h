@@ -5,14 +5,11 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
-#include "ops/recurrent_activation.h"
+#include "ops/lstm_cell.h"
 
 namespace evn::simd_recurrent {
 
-struct Cell {
-  Activation f, g, h;
-  float clip;  // bound of the inputs of f and g; infinite: none
-  bool input_forget;
+struct Cell : LstmFunctions {
   std::int64_t size;
   const float* peepholes;  // LSTM: i, o, f; null: none
 };
@@ -24,6 +21,8 @@ struct Loops {
   void (*row)(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t n, bool backwards, const float* init, float* to);
   // gates: i, o, f, c. c and h are read and written.
   void (*lstm)(const Cell& cell, const float* gates, float* c, float* h);
+  // The same to the last bit on every cluster: multiply-adds round once.
+  void (*lstm_exact)(const Cell& cell, const float* gates, float* c, float* h);
   // gates: z, r. to = r . h
   void (*gru_reset)(const Cell& cell, const float* gates, const float* h, float* to);
   // gates: z, r, and the candidate's sum; with `x`, that is R h + Rb, and the sum is x + r . (R h + Rb).

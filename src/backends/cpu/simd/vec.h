@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "ops/float_functions.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -139,33 +141,33 @@ static inline float max_lanes(Vec v) {
 
 // Bounds in units in the last place are what tests/backends/cpu/vector_math_test.cc finds over all floats.
 
-// e^x within 2 units: x = n ln 2 + r, |r| <= ln 2 / 2, Taylor's series of degree 7 in r, and a scale of 2^n in two factors so that
-// subnormal results and n = 128 come out right. Overflows to inf, underflows to 0, NaN stays NaN.
-static inline Vec exp_of(Vec x) {
-  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-  x = min_of(splat(89.0f), max_of(splat(-105.0f), x));
-  const Vec shifted = fma(x, splat(1.44269504088896341f), magic);
-  const Vec n = shifted - magic;
-  Vec r = fma(n, splat(-0.693145751953125f), x);
-  r = fma(n, splat(-1.428606820309417e-6f), r);
-  Vec p = splat(1.0f / 5040);
-  p = fma(p, r, splat(1.0f / 720));
-  p = fma(p, r, splat(1.0f / 120));
-  p = fma(p, r, splat(1.0f / 24));
-  p = fma(p, r, splat(1.0f / 6));
-  p = fma(p, r, splat(0.5f));
-  p = fma(p, r, splat(1.0f));
-  p = fma(p, r, splat(1.0f));
+// Vectors as ops/float_functions.h has them.
+namespace {
+struct Numbers {
+  using V = Vec;
+  static inline Vec splat(float x) { return EVN_ISA::splat(x); }
+  static inline Vec fma(Vec a, Vec b, Vec c) { return EVN_ISA::fma(a, b, c); }
+  static inline Vec max_of(Vec bound, Vec x) { return EVN_ISA::max_of(bound, x); }
+  static inline Vec min_of(Vec bound, Vec x) { return EVN_ISA::min_of(bound, x); }
+  static inline Vec abs_of(Vec x) { return EVN_ISA::abs_of(x); }
+  static inline Vec scaled(Vec p, Vec n, Vec shifted, Vec magic) {
 #if defined(__AVX512F__)
-  return _mm512_maskz_scalef_ps(kAllLanes, p, n);
+    static_cast<void>(shifted), static_cast<void>(magic);
+    return _mm512_maskz_scalef_ps(kAllLanes, p, n);
 #else
-  const IntVec e = as_int(shifted) - as_int(magic);
-  const IntVec half = e >> 1;
-  const Vec s1 = as_float((half + 127) << 23);
-  const Vec s2 = as_float((e - half + 127) << 23);
-  return p * s1 * s2;
+    static_cast<void>(n);
+    return scaled_by_bits(p, as_int(shifted) - as_int(magic));
 #endif
-}
+  }
+  template <typename F>
+  static inline Vec each(Vec x, F&& f) {
+    for (int i = 0; i < kLanes; ++i) x[i] = f(x[i]);
+    return x;
+  }
+};
+}  // namespace
+
+static inline Vec exp_of(Vec x) { return exp_form<Numbers>(x); }
 
 // 2^t for t <= 128, within 3e-7 of it: infinity from 127.5 on at the latest, and 0 from -127 on at the latest; NaN stays NaN.
 #if defined(__AVX512F__)
@@ -197,8 +199,7 @@ static inline Vec exp2_of(Vec t) {
 }
 #endif
 
-// Within 4 units; 0 below the smallest normal number.
-static inline Vec sigmoid_of(Vec x) { return splat(1.0f) / (splat(1.0f) + exp_of(-x)); }
+static inline Vec sigmoid_of(Vec x) { return sigmoid_form<Numbers>(x); }
 
 // x / (1 + e^-ax).
 static inline Vec swish_of(Vec a, Vec x) {
@@ -238,23 +239,7 @@ static inline Vec gelu_of(Vec x) {
   return fma(half, erf, half);
 }
 
-// x times a fraction of two polynomials in x^2 up to 9.02, where tanh is 1 in float: fitted with a relative error of 2e-8, within
-// 6 units as it is computed.
-static inline Vec tanh_of(Vec x) {
-  const Vec c = min_of(splat(9.02f), max_of(splat(-9.02f), x));
-  const Vec z = c * c;
-  Vec p = splat(1.331906859e-08f);
-  Vec q = splat(7.762048405e-07f);
-  p = fma(p, z, splat(2.058358540e-05f));
-  q = fma(q, z, splat(3.283107989e-04f));
-  p = fma(p, z, splat(3.494046178e-03f));
-  q = fma(q, z, splat(2.587112332e-02f));
-  p = fma(p, z, splat(1.337972964e-01f));
-  q = fma(q, z, splat(4.671304495e-01f));
-  p = fma(p, z, splat(9.999999792e-01f));
-  q = fma(q, z, splat(1.0f));
-  return min_of(splat(1.0f), max_of(splat(-1.0f), c * p / q));
-}
+static inline Vec tanh_of(Vec x) { return tanh_form<Numbers>(x); }
 
 // Odd polynomial below 1, 1 - exp(P(|x|)) with P fitted to log(erfc) from there to 4, where erf is 1 in float. Within 4 units.
 static inline Vec erf_of(Vec x) {
