@@ -5,6 +5,9 @@
 
 namespace evn {
 
+// Of the domain of our own (ops/merge.h): ConvInteger, whose sums become float32 (ops/quantized_products.cc).
+inline constexpr const char kConvIntegerToFloat[] = "ConvIntegerToFloat";
+
 struct ConvAttr {
   enum : int { kAutoPad, kKernelShape, kPads, kStrides, kDilations, kGroup };
 };

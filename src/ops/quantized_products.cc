@@ -1,18 +1,21 @@
 // QLinearMatMul: y = saturate(round((A - a zero point) x (B - b zero point) * m) + y zero point), as MatMul.
 // ConvInteger: Conv of x - x zero point with w - w zero point, int32, which wraps. Padding is the zero point, which adds nothing.
+// ConvIntegerToFloat (our own): y = that sum * m + bias, float32, where m = x scale * w scale is computed in float64 and is then a float32, as
+//   is the sum; inputs x, w, x scale, w scale, x zero point, w zero point, bias [M], of which the last three may be missing.
 // QLinearConv: y = saturate(round((that sum + bias) * m) + y zero point); the bias is int32.
 //   A sum is int32, which wraps, and then float32; m = (one scale * the other / y scale) is computed in float64 and is then a float32, as
 //   its product with the sum. Rounding is to even.
 //   A scale and its zero point are one number; of the left-hand matrix also one for each row, of the right-hand one for each column, of
 //   the weight of a convolution one for each output channel.
 // dtypes: int8 and uint8; scales float32, of QLinearMatMul from 21 also float16 and bfloat16. Failures: those of MatMul and Conv,
-// scales and zero points that do not fit. Exact.
+// scales and zero points that do not fit. Exact; ConvIntegerToFloat but for numbers below 1.2e-38, which kernels take for 0.
 #include "ops/conv.h"
 
 #include <algorithm>
 
 #include "ops/infra/product.h"
 #include "ops/infra/quantized.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -67,6 +70,7 @@ struct ConvInputs {
   int x, x_zero, w, w_zero, bias;
 };
 constexpr ConvInputs kInteger = {0, 2, 1, 3, -1};
+constexpr ConvInputs kToFloat = {0, 4, 1, 5, 6};
 constexpr ConvInputs kLinear = {0, 2, 3, 5, 8};
 enum : int { kXScale = 1, kWScale = 4, kOutScale = 6, kOutZero = 7 };
 
@@ -106,6 +110,25 @@ void reference_integer(const ReferenceContext& c) {
   });
 }
 
+enum : int { kFloatXScale = 2, kFloatWScale = 3 };
+
+DType float_output(const Node&, std::span<const DType>, int) { return DType::kFloat32; }
+
+void infer_to_float(InferContext& c) {
+  check_operand(c, kToFloat.x, kFloatXScale, kToFloat.x_zero, 1);
+  check_operand(c, kToFloat.w, kFloatWScale, kToFloat.w_zero, c.shape(kToFloat.w).rank() > 0 ? c.shape(kToFloat.w)[0] : -1);
+  require_dtype(c, kToFloat.bias, kFloat);
+  infer_convolution(c, kToFloat.x, kToFloat.w);
+  require_vector(c, kToFloat.bias, c.shape(kToFloat.w)[0]);
+}
+
+void reference_to_float(const ReferenceContext& c) {
+  convolve(c, kToFloat, [&](std::int64_t i, std::int64_t m, std::int64_t sum) {
+    const float y = static_cast<float>(wrapped(sum)) * static_cast<float>(scale_at(c, kFloatXScale, 0) * scale_at(c, kFloatWScale, m));
+    c.output().as<float>()[i] = c.has_input(kToFloat.bias) ? y + c.input(kToFloat.bias).as<float>()[m] : y;
+  });
+}
+
 void infer_linear(InferContext& c) {
   check_operand(c, 0, kXScale, 2, 1);
   check_operand(c, 3, kWScale, 5, c.shape(3).rank() > 0 ? c.shape(3)[0] : -1);
@@ -130,6 +153,8 @@ constexpr OpDef kOps[] = {
     {"QLinearMatMul", "", 10, 8, 8, 1, 1, {}, kByteDtypes, 0, 0, last_dtype, infer_matmul, reference_matmul, {}},
     {"QLinearMatMul", "", 21, 8, 8, 1, 1, {}, kByteDtypes, 0, 0, last_dtype, infer_matmul, reference_matmul, {}},
     {"ConvInteger", "", 10, 2, 4, 1, 1, kConvAttributes, kByteDtypes, 0, 0, int32_output, infer_integer, reference_integer, {}},
+    {kConvIntegerToFloat, kMergeDomain, 1, 4, 7, 1, 1, kConvAttributes, kByteDtypes, 0, 0, float_output, infer_to_float, reference_to_float,
+     {0, 1e-37}},
     {"QLinearConv", "", 10, 8, 9, 1, 1, kConvAttributes, kByteDtypes, 0, 0, last_dtype, infer_linear, reference_linear, {}},
 };
 

@@ -188,6 +188,29 @@ def test_matrices_quantized_as_they_come_are_two_steps(tmp_path):
     numpy.testing.assert_allclose(actual, wanted, 1e-5, 1e-5)
 
 
+def test_convolutions_quantized_as_they_come_are_two_steps(tmp_path):
+    draw = numpy.random.default_rng(6)
+    weights = {"w": draw.normal(0, 0.2, (10, 3, 3, 3)).astype("float32"), "b": draw.normal(0, 0.1, 10).astype("float32"),
+               "d": draw.normal(0, 0.3, (10, 1, 3, 3)).astype("float32"), "p": draw.normal(0, 0.3, (5, 10, 1, 1)).astype("float32")}
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1] * 4, strides=[2, 2]), helper.make_node("Relu", ["c"], ["r"]),
+             helper.make_node("Conv", ["r", "d"], ["e"], pads=[1] * 4, group=10), helper.make_node("Conv", ["e", "p"], ["y"])]
+    graph = helper.make_graph(nodes, "network", [helper.make_tensor_value_info("x", 1, ["n", 3, 20, 22])],
+                              [helper.make_tensor_value_info("y", 1, ["n", 5, 10, 11])],
+                              [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()])
+    path = tmp_path / "float.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    quantization.quantize_dynamic(path, tmp_path / "dynamic.onnx", weight_type=quantization.QuantType.QUInt8)
+    assert {"ConvInteger", "Cast", "Mul"} <= {node.op_type for node in onnx.load(tmp_path / "dynamic.onnx").graph.node}
+    session = evener.Runtime(threads=2).session(tmp_path / "dynamic.onnx")
+    assert operators_of(session) == {"DynamicQuantizeLinear": 3, "ConvIntegerToFloat": 3}
+    x = draw.standard_normal((3, 3, 20, 22), "float32")
+    wanted, = onnx_runtime(tmp_path / "dynamic.onnx", optimized=False).run(None, {"x": x})
+    actual, = session.run({"x": x}).values()
+    # A value that lies between two numbers goes either way in the second and third quantization.
+    assert numpy.abs(actual - wanted).max() < 0.02 * numpy.abs(wanted).max()
+    assert (numpy.abs(actual - wanted) < 1e-5).mean() > 0.98
+
+
 @FULL
 def test_a_quantized_mobilenet_matches_onnx_runtime(tmp_path):
     path = tmp_path / "mobilenet.onnx"

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backends/cpu/simd/bytes.h"
+#include "backends/cpu/simd/steps.h"
 #include "backends/cpu/support.h"
 #include "base/error.h"
 
@@ -179,6 +180,18 @@ std::int32_t zero_point_of(const KernelArgs& args, int input) {
   if (input < 0 || !args.desc->has_input(input)) return 0;
   const bool is_signed = args.desc->inputs[static_cast<std::size_t>(input)].dtype == DType::kInt8;
   return is_signed ? *args.in<std::int8_t>(input) : *args.in<std::uint8_t>(input);
+}
+
+const DotConvInputs& conv_inputs_of(const OpDesc& d) {
+  if (d.node->op_type == "QLinearConv") return kQLinearConvInputs;
+  return d.node->op_type == "ConvInteger" ? kConvIntegerInputs : kConvIntegerToFloatInputs;
+}
+
+void apply_steps(const Epilogue* epilogue, Isa isa, void* c, std::int64_t lines, std::int64_t line_step, std::int64_t width, std::int64_t ldc,
+                 std::int64_t n) {
+  for (std::int64_t line = 0; epilogue != nullptr && line < lines; ++line) {
+    simd_steps::loops(isa).apply(epilogue->steps, epilogue->count, static_cast<float*>(c) + line * line_step, width, ldc, n);
+  }
 }
 
 Refusal refuses_unsymmetric(const OpDesc& d, const DotConvInputs& in) {

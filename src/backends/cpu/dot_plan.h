@@ -6,6 +6,7 @@
 
 #include "backends/cpu/product_plan.h"
 #include "backends/cpu/simd/dot.h"
+#include "core/epilogue.h"
 #include "device/kernel.h"
 
 namespace evn {
@@ -63,10 +64,15 @@ void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const 
 
 // Numbers of the inputs of convolutions; -1: the operator has none.
 struct DotConvInputs {
-  int x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias;
+  int x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero;
+  int bias;   // added to sums
+  int added;  // to floats
 };
-inline constexpr DotConvInputs kQLinearConvInputs = {1, 2, 3, 4, 5, 6, 7, 8};
-inline constexpr DotConvInputs kConvIntegerInputs = {-1, 2, 1, -1, 3, -1, -1, -1};
+inline constexpr DotConvInputs kQLinearConvInputs = {1, 2, 3, 4, 5, 6, 7, 8, -1};
+inline constexpr DotConvInputs kConvIntegerInputs = {-1, 2, 1, -1, 3, -1, -1, -1, -1};
+inline constexpr DotConvInputs kConvIntegerToFloatInputs = {2, 4, 1, 3, 5, -1, -1, -1, 6};
+
+const DotConvInputs& conv_inputs_of(const OpDesc& d);
 
 // What kernels that want a weight of int8 without zero points say of another.
 Refusal refuses_unsymmetric(const OpDesc& d, const DotConvInputs& in);
@@ -80,6 +86,10 @@ std::int32_t zero_point_of(const KernelArgs& args, int input);
 inline std::int64_t step_of(const OpDesc& d, int input) { return d.inputs[static_cast<std::size_t>(input)].shape.elements() == 1 ? 0 : 1; }
 // Whether an input is not given, or known to be one number.
 bool is_one_number(const OpDesc& d, int input);
+
+// The steps that are fused into a node (null: none), over the floats of a tile: `lines` of `width` rows of n.
+void apply_steps(const Epilogue* epilogue, Isa isa, void* c, std::int64_t lines, std::int64_t line_step, std::int64_t width, std::int64_t ldc,
+                 std::int64_t n);
 
 struct DotWork {
   std::int64_t m, n, k;

@@ -4,6 +4,9 @@
 #include <map>
 #include <string_view>
 
+#include "ops/conv.h"
+#include "ops/merge.h"
+
 namespace evn {
 namespace {
 
@@ -127,6 +130,7 @@ struct Row {
 constexpr Row kRows[] = {
     {"", "Conv", conv<1>},
     {"", "ConvInteger", conv<1>},
+    {kMergeDomain, kConvIntegerToFloat, conv<1>},
     {"", "QLinearConv", conv<3>},
     {"", "DeformConv", conv<1>},
     {"", "ConvTranspose", conv_transpose},

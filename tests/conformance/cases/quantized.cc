@@ -82,6 +82,13 @@ void add_convolutions(Cases* all, DType x, DType w) {
       if (many) integer.scalar(x, 5).constant(w, {m}, 0, 40);
       integer.ints("strides", g.strides).ints("pads", g.pads).ints("dilations", g.dilations).integer("group", g.group);
       all->push_back(integer);
+
+      Case floats("evener::ConvIntegerToFloat", 1);
+      weight(&bytes(&floats, x, g.image), w, g.filter).scalar(kF32, 0.02);
+      if (many) floats.constant(kF32, {m}, 0.001, 0.01).scalar(x, 5).constant(w, {m}, 0, 40).w({m});
+      else floats.scalar(kF32, 0.004);
+      floats.ints("strides", g.strides).ints("pads", g.pads).ints("dilations", g.dilations).integer("group", g.group);
+      all->push_back(floats);
     }
   }
   Case line("QLinearConv", 10);

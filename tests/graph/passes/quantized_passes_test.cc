@@ -210,6 +210,51 @@ ValueId dynamic_product(QdqBuilder& b, const std::vector<ValueId>& q, bool bias,
   return bias ? b.node("Add", {y, b.random("bias" + name, Shape{9})}) : y;
 }
 
+// Scales and bias in the shapes that they may have, or one in which they are not for the channels.
+ValueId dynamic_convolution(QdqBuilder& b, Shape scale, const Shape& bias, std::int64_t group) {
+  std::vector<std::int8_t> w(static_cast<std::size_t>(6 * (4 / group) * 9));
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<std::int8_t>(static_cast<int>(i * 37) % 200 - 100);
+  const std::vector<ValueId> q = b.nodes("DynamicQuantizeLinear", {b.input("x", Shape{2, 4, 7, 6})}, 3);
+  const ValueId weight = b.constant<std::int8_t>("w", Shape{6, 4 / group, 3, 3}, w), zero = b.constant<std::int8_t>("z", Shape{}, {3});
+  const ValueId sum = b.node("ConvInteger", {q[0], weight, q[2], zero}, {{"pads", Ints{1, 1, 1, 1}}, {"strides", Ints{2, 1}}, {"group", group}});
+  std::vector<float> scales(static_cast<std::size_t>(scale.elements()));
+  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.01f + 0.001f * static_cast<float>(i);
+  const ValueId factor = b.node("Mul", {b.constant<float>("s", scale, scales), q[1]});
+  const ValueId y = b.node("Mul", {factor, b.node("Cast", {sum}, {{"to", std::int64_t{1}}})});
+  return bias.rank() == 0 ? y : b.node("Add", {y, b.random("bias", bias)});
+}
+
+TEST(FuseDynamicQuantize, Convolutions) {
+  struct Form {
+    Shape scale, bias;
+    int nodes;  // that are left; 2: all is one step
+  };
+  const Form forms[] = {{{}, {}, 2}, {{1}, {1, 6, 1, 1}, 2}, {{6, 1, 1}, {6, 1, 1}, 2}, {{1, 6, 1, 1}, {}, 2},
+                        {{}, {6}, 3}, {{6}, {}, 5}, {{}, {1, 6, 1, 6}, 3}};
+  for (const Form& form : forms) {
+    for (const std::int64_t group : {1, 2}) {
+      SCOPED_TRACE(form.scale.to_string() + " " + form.bias.to_string());
+      QdqBuilder b;
+      b.output(dynamic_convolution(b, form.scale, form.bias, group));
+      const Graph g = b.optimized();
+      EXPECT_EQ(count_op(g, "ConvIntegerToFloat"), form.nodes == 5 ? 0 : 1);
+      EXPECT_EQ(g.nodes.size(), static_cast<std::size_t>(form.nodes));
+      b.expect_near(g);
+    }
+  }
+}
+
+TEST(FuseDynamicQuantize, AnActivationBehindIsAStepOfIt) {
+  QdqBuilder b;
+  b.output(b.node("LeakyRelu", {dynamic_convolution(b, {}, {1, 6, 1, 1}, 1)}));
+  const std::vector<ValueId> q = b.nodes("DynamicQuantizeLinear", {b.input("y", Shape{2, 5, 12})}, 3);
+  b.output(b.node("Relu", {dynamic_product(b, q, true, 0)}));
+  const Graph g = b.optimized();
+  EXPECT_EQ(g.nodes.size(), 4u);
+  for (const Node& node : g.nodes) EXPECT_EQ(node.epilogue.count, node.op_type == "DynamicQuantizeLinear" ? 0 : 1) << node.op_type;
+  b.expect_near(g);
+}
+
 TEST(FuseDynamicQuantize, OneProductOrSeveral) {
   for (const int products : {1, 2}) {
     for (const bool bias : {false, true}) {

@@ -1,7 +1,7 @@
-// QLinearConv and ConvInteger over one or two spatial axes, channels last, with a constant weight: products of the pixels under the
-// window by the weight, packed once, k by lines of the window. Exact, as the reference. A tile is some lines, or some positions of
-// a line, of an image, and output channels of one group. What it reads of the image, with its pads, is copied into a slab, in which
-// rows of A are read where they lie; nothing is copied where a window has no pads and its lines are whole steps of k.
+// QLinearConv, ConvInteger and ConvIntegerToFloat over one or two spatial axes, channels last, with a constant weight: products of the
+// pixels under the window by the weight, packed once, k by lines of the window. Exact, as the reference. A tile is some lines, or some
+// positions of a line, of an image, and output channels of one group. What it reads of the image, with its pads, is copied into a slab,
+// in which rows of A are read where they lie; nothing is copied where a window has no pads and its lines are whole steps of k.
 #include <algorithm>
 
 #include "backends/cpu/dot_conv.h"
@@ -9,6 +9,7 @@
 #include "backends/cpu/follow.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -26,7 +27,8 @@ DotSource source_of(const OpDesc& d, const DotConvInputs& in, const std::uint8_t
   return {b, w[1] * taps, w[1], taps, taps / taps_w, taps_w, is_by_tap(d, w), is_uint8(desc)};
 }
 
-Refusal refuses(const OpDesc& d, const DotConvInputs& in) {
+Refusal supports(const OpDesc& d) {
+  const DotConvInputs& in = conv_inputs_of(d);
   const int rank = d.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
   if (d.constant(in.w) == nullptr) return "the weight must be constant";
@@ -35,32 +37,27 @@ Refusal refuses(const OpDesc& d, const DotConvInputs& in) {
   return nullptr;
 }
 
-template <const DotConvInputs& In>
-Refusal supports(const OpDesc& d) {
-  return refuses(d, In);
-}
-
 std::int64_t columns_of(const OpDesc& d, const DotConvInputs& in) { return d.inputs[static_cast<std::size_t>(in.w)].shape[0] / conv_groups(d); }
 
 std::int64_t group_bytes(const OpDesc& d, const DotConvInputs& in) {
   return dot_bytes(simd_dot::loops(integer_isa()), source_of(d, in, nullptr).shape(columns_of(d, in)));
 }
 
-template <const DotConvInputs& In>
 std::size_t prepack_bytes(const OpDesc& d, int input) {
-  return input == In.w ? static_cast<std::size_t>(checked_mul(group_bytes(d, In), conv_groups(d))) : 0;
+  const DotConvInputs& in = conv_inputs_of(d);
+  return input == in.w ? static_cast<std::size_t>(checked_mul(group_bytes(d, in), conv_groups(d))) : 0;
 }
 
-template <const DotConvInputs& In>
 std::uint64_t prepack_variant(const OpDesc& d, int) {
-  const bool by_tap = is_by_tap(d, d.inputs[static_cast<std::size_t>(In.w)].shape);
+  const DotConvInputs& in = conv_inputs_of(d);
+  const bool by_tap = is_by_tap(d, d.inputs[static_cast<std::size_t>(in.w)].shape);
   return static_cast<std::uint64_t>(conv_groups(d)) << 9 | (by_tap ? 256u : 0u) | static_cast<std::uint64_t>(integer_isa());
 }
 
-template <const DotConvInputs& In>
 void prepack(const OpDesc& d, int input, void* packed) {
-  const std::int64_t columns = columns_of(d, In), bytes = group_bytes(d, In);
-  DotSource source = source_of(d, In, d.constant(input)->as<std::uint8_t>());
+  const DotConvInputs& in = conv_inputs_of(d);
+  const std::int64_t columns = columns_of(d, in), bytes = group_bytes(d, in);
+  DotSource source = source_of(d, in, d.constant(input)->as<std::uint8_t>());
   for (std::int64_t group = 0; group < conv_groups(d); ++group) {
     pack_dot(simd_dot::loops(integer_isa()), source, columns, static_cast<std::uint8_t*>(packed) + group * bytes);
     source.b += columns * source.column_step;
@@ -69,15 +66,15 @@ void prepack(const OpDesc& d, int input, void* packed) {
 
 // --------------------------------------------------------------------------------------------------------- plan --
 
-template <const DotConvInputs& In>
 void plan(const OpDesc& d, KernelPlan* p) {
+  const DotConvInputs& in = conv_inputs_of(d);
   auto& s = p->state<ConvState>();
-  const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
+  const Shape& w = d.inputs[static_cast<std::size_t>(in.w)].shape;
   s.isa = integer_isa();
   const simd_dot::Loops& loops = simd_dot::loops(s.isa);
   s.set(d, w, d.inputs[0].shape[1]);
   s.slab.flip = !is_uint8(d.inputs[0]);
-  const DotShape shape = source_of(d, In, nullptr).shape(s.columns);
+  const DotShape shape = source_of(d, in, nullptr).shape(s.columns);
   const bool wide = loops.wide_columns != 0 && s.positions() >= simd_dot::kWideRows;
   s.slab.words = wide;
   const bool lies_together = s.groups == 1 || s.by_tap || s.slab.x.kernel == 1;
@@ -106,20 +103,21 @@ DotNumbers numbers_of(const KernelArgs& args, const ConvState& s, const DotConvI
   }
   if (in.w_scale < 0) return n;
   n.a_scale = static_cast<double>(*args.in<float>(in.x_scale));
-  n.divisor = static_cast<double>(*args.in<float>(in.y_scale));
+  if (in.y_scale >= 0) n.divisor = static_cast<double>(*args.in<float>(in.y_scale));
   n.b_scale_step = step_of(d, in.w_scale);
   n.b_scale = args.in<float>(in.w_scale) + channel * n.b_scale_step;
   n.added_step = 1;
-  if (d.has_input(in.bias) && d.residual != in.bias) n.added = args.in<std::int32_t>(in.bias) + channel;
+  if (in.bias >= 0 && d.has_input(in.bias) && d.residual != in.bias) n.added = args.in<std::int32_t>(in.bias) + channel;
+  if (in.added >= 0 && d.has_input(in.added)) n.bias = args.in<float>(in.added) + channel;
   return n;
 }
 
-template <const DotConvInputs& In>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const DotConvInputs& in = conv_inputs_of(*args.desc);
   const auto& s = args.plan->state<ConvState>();
   const OpDesc& d = *args.desc;
   const simd_dot::Loops& loops = simd_dot::loops(s.isa);
-  const DotShape shape = source_of(d, In, nullptr).shape(s.columns);
+  const DotShape shape = source_of(d, in, nullptr).shape(s.columns);
   const std::int64_t packed_bytes = dot_bytes(loops, shape);
   const std::int64_t y_pixel = s.groups * s.columns;
   const std::size_t element = dtype_size(d.outputs[0].dtype);
@@ -135,8 +133,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.n = at.columns;
     t.lines = at.lines;
     t.width = at.width;
-    const DotNumbers numbers = numbers_of(args, s, In, group * s.columns);
-    set_columns(loops, numbers, shape, args.pack<std::uint8_t>(In.w) + group * packed_bytes, at.column, memory, &t);
+    const DotNumbers numbers = numbers_of(args, s, in, group * s.columns);
+    set_columns(loops, numbers, shape, args.pack<std::uint8_t>(in.w) + group * packed_bytes, at.column, memory, &t);
     const std::uint8_t* const image = args.in<std::uint8_t>(0) + at.first;
     std::uint8_t* const slab = memory + s.slab_at;
     if (!s.in_place && !(at.from == filled)) {
@@ -151,7 +149,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     s.set_rows(s.in_place, shape.segments, offsets, &t);
     t.row_sums = reinterpret_cast<std::int32_t*>(memory + s.row_sums_at);
     t.room = reinterpret_cast<std::int16_t*>(memory + s.room_at);
-    t.zero = zero_point_of(args, In.y_zero);
+    t.zero = zero_point_of(args, in.y_zero);
     t.output = dot_output(d.outputs[0].dtype);
     const std::int64_t to = at.position * y_pixel + group * s.columns + at.column;
     t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(to) * element;
@@ -162,18 +160,18 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       t.added = &added;
     }
     loops.run(t);
+    apply_steps(epilogue_of(d), cluster_of(s.isa), t.c, t.lines, t.line_c, t.width, t.ldc, t.n);
   }
 }
 
-template <const DotConvInputs& In>
-constexpr Kernel kernel(const char* name, const char* op, std::uint8_t takes) {
-  return {name, op, "", 10, supports<In>, prepack_bytes<In>, prepack_variant<In>, prepack<In>, plan<In>, run<In>, false,
-          channels_last, takes};
+constexpr Kernel kernel(const char* name, const char* op, const char* domain, std::uint8_t takes) {
+  return {name, op, domain, 10, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, channels_last, takes};
 }
 
 constexpr Kernel kKernels[] = {
-    kernel<kQLinearConvInputs>("qlinear_conv_last", "QLinearConv", kTakesByteResidual),
-    kernel<kConvIntegerInputs>("conv_integer_last", "ConvInteger", 0),
+    kernel("qlinear_conv_last", "QLinearConv", "", kTakesByteResidual),
+    kernel("conv_integer_last", "ConvInteger", "", 0),
+    kernel("conv_integer_to_float_last", kConvIntegerToFloat, kMergeDomain, 0),
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Depthwise QLinearConv and ConvInteger with a constant weight, over one or two spatial axes, channels last. Exact, as the
-// reference. A tile is some lines of an image, or some positions of a line, which are copied into a slab with their pads.
+// Depthwise QLinearConv, ConvInteger and ConvIntegerToFloat with a constant weight, over one or two spatial axes, channels last. Exact, as
+// the reference. A tile is some lines of an image, or some positions of a line, which are copied into a slab with their pads.
 #include <algorithm>
 #include <bit>
 
@@ -10,6 +10,7 @@
 #include "backends/cpu/support.h"
 #include "base/hash.h"
 #include "ops/conv.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -22,6 +23,7 @@ constexpr std::int64_t kSlabBytes = 64 << 10;
 constexpr std::int64_t kLeastPositions = 16;  // of a tile that is a part of a line
 constexpr std::int64_t kMostGroup = 4;
 constexpr double kTileCost = 1.5e6;           // in products
+constexpr std::size_t kArrays = 3;            // start, scale and bias of channels
 
 struct DepthwiseState {
   Isa isa;
@@ -51,47 +53,47 @@ std::int64_t plain_group() { return simd_dot_depthwise::loops(cpu_isa()).group; 
 // Behind it: the weight and the sum of each channel's.
 std::int64_t words_of(const Shape& w) { return checked_mul(ceil_div(w.elements(2, w.rank()), plain_group()) + 1, padded(w[0])); }
 
-template <const DotConvInputs& In>
 Refusal supports(const OpDesc& d) {
+  const DotConvInputs& in = conv_inputs_of(d);
   const int rank = d.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
-  if (d.constant(In.w) == nullptr || (d.has_input(In.w_zero) && d.constant(In.w_zero) == nullptr)) return "the weight must be constant";
-  const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
+  if (d.constant(in.w) == nullptr || (d.has_input(in.w_zero) && d.constant(in.w_zero) == nullptr)) return "the weight must be constant";
+  const Shape& w = d.inputs[static_cast<std::size_t>(in.w)].shape;
   if (w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup)) return "only one filter for each channel";
   if (w[0] < kFewestChannels) return "too few channels";
   return w.elements(2, rank) > kMostTaps ? "the kernel is too large" : nullptr;
 }
 
-template <const DotConvInputs& In>
 std::size_t prepack_bytes(const OpDesc& d, int input) {
-  if (input != In.w) return 0;
-  const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
+  const DotConvInputs& in = conv_inputs_of(d);
+  if (input != in.w) return 0;
+  const Shape& w = d.inputs[static_cast<std::size_t>(in.w)].shape;
   return static_cast<std::size_t>(checked_add<std::int64_t>(checked_mul<std::int64_t>(words_of(w), sizeof(std::int32_t)), sizeof(Packed)));
 }
 
 // The zero points are in the packed copy, and the isa and the type of the output choose its form.
-template <const DotConvInputs& In>
 std::uint64_t prepack_variant(const OpDesc& d, int) {
-  const std::uint64_t form = quads_of(integer_isa(), In.w_scale >= 0) != nullptr ? 0 : static_cast<std::uint64_t>(plain_group());
-  if (!d.has_input(In.w_zero)) return form;
-  const Weight& zero = *d.constant(In.w_zero);
+  const DotConvInputs& in = conv_inputs_of(d);
+  const std::uint64_t form = quads_of(integer_isa(), in.y_scale >= 0) != nullptr ? 0 : static_cast<std::uint64_t>(plain_group());
+  if (!d.has_input(in.w_zero)) return form;
+  const Weight& zero = *d.constant(in.w_zero);
   return checksum_of(zero.bytes(), zero.size_bytes) << 3 | 4 | form;
 }
 
-template <const DotConvInputs& In>
 void prepack(const OpDesc& d, int input, void* packed) {
+  const DotConvInputs& in = conv_inputs_of(d);
   const TensorDesc& desc = d.inputs[static_cast<std::size_t>(input)];
   const std::int64_t channels = desc.shape[0], step = padded(channels), taps = desc.shape.elements(2, desc.shape.rank());
   const auto number = [&](const Weight& from, std::int64_t i) -> std::int32_t {
     return is_uint8(desc) ? from.as<std::uint8_t>()[i] : from.as<std::int8_t>()[i];
   };
   const Weight& weight = *d.constant(input);
-  const Weight* const zeros = d.has_input(In.w_zero) ? d.constant(In.w_zero) : nullptr;
-  const std::int64_t zero_step = zeros == nullptr ? 0 : step_of(d, In.w_zero);
+  const Weight* const zeros = d.has_input(in.w_zero) ? d.constant(in.w_zero) : nullptr;
+  const std::int64_t zero_step = zeros == nullptr ? 0 : step_of(d, in.w_zero);
   const auto value_of = [&](std::int64_t c, std::int64_t tap) {
     return number(weight, c * taps + tap) - (zeros == nullptr ? 0 : number(*zeros, c * zero_step));
   };
-  bool fits = quads_of(integer_isa(), In.w_scale >= 0) != nullptr;
+  bool fits = quads_of(integer_isa(), in.y_scale >= 0) != nullptr;
   for (std::int64_t i = 0; fits && i < channels * taps; ++i) {
     const std::int32_t value = value_of(i / taps, i % taps);
     fits = value >= -128 && value <= 127;
@@ -114,11 +116,11 @@ void prepack(const OpDesc& d, int input, void* packed) {
   }
 }
 
-template <const DotConvInputs& In>
 void plan(const OpDesc& d, KernelPlan* p) {
+  const DotConvInputs& in = conv_inputs_of(d);
   auto& s = p->state<DepthwiseState>();
   const Shape& x = d.inputs[0].shape;
-  const Shape& w = d.inputs[static_cast<std::size_t>(In.w)].shape;
+  const Shape& w = d.inputs[static_cast<std::size_t>(in.w)].shape;
   const Window window = conv_window(*d.node, x, w);
   s.isa = integer_isa();
   s.slab.y = window.rank == 2 ? window.axis[0] : WindowAxis{};
@@ -139,13 +141,13 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.line_tiles = ceil_div(s.slab.y.output, s.lines);
   s.width_tiles = ceil_div(s.slab.x.output, s.width);
   p->tiles = checked_mul(s.images, checked_mul(s.line_tiles, s.width_tiles));
-  s.slab_at = align_up(2 * static_cast<std::size_t>(padded(s.channels)) * sizeof(std::int32_t), 64);
+  s.slab_at = align_up(kArrays * static_cast<std::size_t>(padded(s.channels)) * sizeof(std::int32_t), 64);
   p->thread_scratch_bytes = s.slab_at + static_cast<std::size_t>(s.slab.bytes(s.lines, s.width) + simd_dot::kOverread);
   p->flops = 2.0 * static_cast<double>(s.taps) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
 }
 
-// start and scale of all channels, in the order of the packed weight.
+// start, scale and what is added to floats of all channels, in the order of the packed weight.
 void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t channels, std::int32_t x_zero, bool by_quads, const std::int32_t* sums,
                   void* memory) {
   auto* const start = static_cast<std::int32_t*>(memory);
@@ -154,10 +156,11 @@ void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t 
   const std::int32_t* const bias = in.bias >= 0 && d.has_input(in.bias) ? args.in<std::int32_t>(in.bias) : nullptr;
   const bool scaled = in.w_scale >= 0;
   const double x_scale = scaled ? static_cast<double>(*args.in<float>(in.x_scale)) : 0;
-  const double y_scale = scaled ? static_cast<double>(*args.in<float>(in.y_scale)) : 1;
+  const double y_scale = in.y_scale >= 0 ? static_cast<double>(*args.in<float>(in.y_scale)) : 1;
   const float* const w_scale = scaled ? args.in<float>(in.w_scale) : nullptr;
   const std::int64_t step = scaled ? step_of(d, in.w_scale) : 0;
-  std::fill_n(start, 2 * padded(channels), 0);
+  std::fill_n(start, static_cast<std::int64_t>(kArrays) * padded(channels), 0);
+  if (in.added >= 0 && d.has_input(in.added)) std::copy_n(args.in<float>(in.added), channels, scale + padded(channels));
   for (std::int64_t c = 0; c < channels; ++c) {
     const std::int64_t place = by_quads ? simd_dot_depthwise::quad_place(c) : c;
     const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
@@ -166,8 +169,8 @@ void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t 
   }
 }
 
-template <const DotConvInputs& In>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const DotConvInputs& in = conv_inputs_of(*args.desc);
   const auto& s = args.plan->state<DepthwiseState>();
   const TensorDesc& out = args.desc->outputs[0];
   const simd_dot::Loops& bytes = simd_dot::loops(s.isa);
@@ -185,17 +188,18 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   t.offsets = offsets;
   t.run = s.slab.x.dilation == 1 ? s.slab.x.kernel : 1;
   t.pixel = s.channels;
-  const auto* const head = args.pack<Packed>(In.w);
+  const auto* const head = args.pack<Packed>(in.w);
   const bool by_quads = head->group == 4;
   const simd_dot_depthwise::Loops& loops = by_quads ? *quads_of(s.isa, true) : simd_dot_depthwise::loops(cluster_of(s.isa));
   t.groups = ceil_div(s.taps, head->group);
   t.weight = reinterpret_cast<const std::int32_t*>(head + 1);
   t.weight_step = padded(s.channels);
-  const std::int32_t x_zero = zero_point_of(args, In.x_zero) + (s.slab.flip ? 128 : 0);
-  set_channels(args, In, s.channels, x_zero, by_quads, t.weight + t.groups * t.weight_step, memory);
+  const std::int32_t x_zero = zero_point_of(args, in.x_zero) + (s.slab.flip ? 128 : 0);
+  set_channels(args, in, s.channels, x_zero, by_quads, t.weight + t.groups * t.weight_step, memory);
   t.start = reinterpret_cast<const std::int32_t*>(memory);
   t.scale = reinterpret_cast<const float*>(t.start + padded(s.channels));
-  t.zero = zero_point_of(args, In.y_zero);
+  t.bias = in.added >= 0 && args.desc->has_input(in.added) ? t.scale + padded(s.channels) : nullptr;
+  t.zero = zero_point_of(args, in.y_zero);
   t.output = dot_output(out.dtype);
   t.ldc = s.channels;
   t.line_c = s.slab.x.output * s.channels;
@@ -209,18 +213,18 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     const std::int64_t position = (image * s.slab.y.output + line) * s.slab.x.output + x;
     t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(position * s.channels) * dtype_size(out.dtype);
     loops.run(t);
+    apply_steps(epilogue_of(*args.desc), cluster_of(s.isa), t.c, t.lines, t.line_c, t.width, t.ldc, s.channels);
   }
 }
 
-template <const DotConvInputs& In>
-constexpr Kernel kernel(const char* name, const char* op) {
-  return {name, op, "", 20, supports<In>, prepack_bytes<In>, prepack_variant<In>, prepack<In>, plan<In>, run<In>, false,
-          channels_last};
+constexpr Kernel kernel(const char* name, const char* op, const char* domain) {
+  return {name, op, domain, 20, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, channels_last};
 }
 
 constexpr Kernel kKernels[] = {
-    kernel<kQLinearConvInputs>("qlinear_conv_depthwise", "QLinearConv"),
-    kernel<kConvIntegerInputs>("conv_integer_depthwise", "ConvInteger"),
+    kernel("qlinear_conv_depthwise", "QLinearConv", ""),
+    kernel("conv_integer_depthwise", "ConvInteger", ""),
+    kernel("conv_integer_to_float_depthwise", kConvIntegerToFloat, kMergeDomain),
 };
 
 }  // namespace

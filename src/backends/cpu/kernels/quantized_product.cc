@@ -33,11 +33,20 @@ struct ProductState {
   ProductTiling tiling;
 };
 
+const Inputs& inputs_of(const OpDesc& d) {
+  const std::string& op = d.node->op_type;
+  if (op == "QLinearMatMul") return kLinear;
+  if (op == "MatMulInteger") return kInteger;
+  if (op == "QGemm") return kGemm;
+  return op == "MatMulIntegerToFloat" ? kToFloat : kDynamic;
+}
+
 bool is_gemm(const Inputs& in) { return &in == &kGemm; }
 bool trans_b(const OpDesc& d, const Inputs& in) { return is_gemm(in) && attr_int(*d.node, kTransB) != 0; }
 bool given(const OpDesc& d, int i) { return i >= 0 && d.has_input(i); }
 
-Refusal refuses(const OpDesc& d, const Inputs& in) {
+Refusal supports(const OpDesc& d) {
+  const Inputs& in = inputs_of(d);
   const auto is_float = [&](int i) { return !given(d, i) || d.inputs[static_cast<std::size_t>(i)].dtype == DType::kFloat32; };
   if (!is_float(in.a_scale) || !is_float(in.b_scale) || !is_float(in.y_scale) || !is_float(in.bias)) return "scales other than float32";
   if (d.constant(in.b) == nullptr) return "the right-hand matrix must be constant";
@@ -50,7 +59,8 @@ Refusal refuses(const OpDesc& d, const Inputs& in) {
     const Shape added = given(d, in.added) ? d.inputs[static_cast<std::size_t>(in.added)].shape : Shape{};
     if (added.rank() == 2 && added[0] != 1) return "a sum of matrices";
   }
-  return d.node->epilogue.empty() ? nullptr : "fused steps";
+  const bool to_floats = d.outputs[0].dtype == DType::kFloat32;
+  return to_floats || d.node->epilogue.empty() ? nullptr : "fused steps";
 }
 
 DotSource source_of(const OpDesc& d, const Inputs& in, const std::uint8_t* b) {
@@ -66,37 +76,32 @@ std::int64_t columns_of(const OpDesc& d, const Inputs& in) {
   return d.inputs[static_cast<std::size_t>(in.b)].shape[trans_b(d, in) ? 0 : 1];
 }
 
-template <const Inputs& In>
-Refusal supports(const OpDesc& d) {
-  return refuses(d, In);
-}
-
-template <const Inputs& In>
 std::size_t prepack_bytes(const OpDesc& d, int input) {
-  if (input != In.b) return 0;
-  return static_cast<std::size_t>(dot_bytes(simd_dot::loops(integer_isa()), source_of(d, In, nullptr).shape(columns_of(d, In))));
+  const Inputs& in = inputs_of(d);
+  if (input != in.b) return 0;
+  return static_cast<std::size_t>(dot_bytes(simd_dot::loops(integer_isa()), source_of(d, in, nullptr).shape(columns_of(d, in))));
 }
 
-template <const Inputs& In>
 std::uint64_t prepack_variant(const OpDesc& d, int) {
-  return (trans_b(d, In) ? 256u : 0u) | static_cast<std::uint64_t>(integer_isa());
+  const Inputs& in = inputs_of(d);
+  return (trans_b(d, in) ? 256u : 0u) | static_cast<std::uint64_t>(integer_isa());
 }
 
-template <const Inputs& In>
 void prepack(const OpDesc& d, int input, void* packed) {
+  const Inputs& in = inputs_of(d);
   const Weight& weight = *d.constant(input);
-  pack_dot(simd_dot::loops(integer_isa()), source_of(d, In, weight.as<std::uint8_t>()), columns_of(d, In), packed);
+  pack_dot(simd_dot::loops(integer_isa()), source_of(d, in, weight.as<std::uint8_t>()), columns_of(d, in), packed);
 }
 
-template <const Inputs& In>
 void plan(const OpDesc& d, KernelPlan* p) {
+  const Inputs& in = inputs_of(d);
   auto& s = p->state<ProductState>();
   s.isa = integer_isa();
   const simd_dot::Loops& loops = simd_dot::loops(s.isa);
   const TensorDesc& a = d.inputs[0];
   s.k = a.shape[a.shape.rank() - 1];
   s.m = a.shape.elements(0, a.shape.rank() - 1);
-  s.n = columns_of(d, In);
+  s.n = columns_of(d, in);
   s.dynamic = a.dtype == DType::kFloat32;
   s.wide = loops.wide_columns != 0 && s.m >= simd_dot::kWideRows;
   s.copies = s.wide || !is_uint8(a) || s.k % loops.k_step != 0;
@@ -171,12 +176,12 @@ void copy_rows(const simd_dot::Loops& loops, const KernelArgs& args, const Produ
   }
 }
 
-template <const Inputs& In>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const Inputs& in = inputs_of(*args.desc);
   const auto& s = args.plan->state<ProductState>();
   const OpDesc& d = *args.desc;
   const simd_dot::Loops& loops = simd_dot::loops(s.isa);
-  DotNumbers numbers = numbers_of(args, In);
+  DotNumbers numbers = numbers_of(args, in);
   DynamicRange range;
   if (s.dynamic) {
     range = range_of(args, s);
@@ -190,7 +195,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
                         [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     simd_dot::Tile t{};
     t.n = columns;
-    set_columns(loops, numbers, {s.n, 1, s.k}, args.pack<std::uint8_t>(In.b), column, memory, &t);
+    set_columns(loops, numbers, {s.n, 1, s.k}, args.pack<std::uint8_t>(in.b), column, memory, &t);
     if (s.wide) {
       t.words = reinterpret_cast<const std::int16_t*>(memory + s.rows_at);
       t.room = reinterpret_cast<std::int16_t*>(memory + s.room_at);
@@ -203,27 +208,27 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.width = rows;
     t.offsets = &start;
     t.row_sums = reinterpret_cast<std::int32_t*>(memory + s.row_sums_at);
-    t.zero = zero_point_of(args, In.y_zero);
+    t.zero = zero_point_of(args, in.y_zero);
     t.output = dot_output(d.outputs[0].dtype);
     t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(row * s.n + column) * element;
     t.ldc = s.n;
     loops.run(t);
+    apply_steps(epilogue_of(d), cluster_of(s.isa), t.c, 1, 0, rows, s.n, columns);
     return !cancel.stop();
   });
 }
 
-template <const Inputs& In>
 constexpr Kernel kernel(const char* name, const char* op, const char* domain) {
-  return {name, op, domain, 10, supports<In>, prepack_bytes<In>, prepack_variant<In>, prepack<In>, plan<In>, run<In>};
+  return {name, op, domain, 10, supports, prepack_bytes, prepack_variant, prepack, plan, run};
 }
 
 constexpr const char* kContrib = "com.microsoft";
 constexpr Kernel kKernels[] = {
-    kernel<kLinear>("qlinear_matmul_packed", "QLinearMatMul", ""),
-    kernel<kInteger>("matmul_integer_packed", "MatMulInteger", ""),
-    kernel<kGemm>("qgemm_packed", "QGemm", kContrib),
-    kernel<kToFloat>("matmul_integer_to_float_packed", "MatMulIntegerToFloat", kContrib),
-    kernel<kDynamic>("dynamic_quantize_matmul_packed", "DynamicQuantizeMatMul", kContrib),
+    kernel("qlinear_matmul_packed", "QLinearMatMul", ""),
+    kernel("matmul_integer_packed", "MatMulInteger", ""),
+    kernel("qgemm_packed", "QGemm", kContrib),
+    kernel("matmul_integer_to_float_packed", "MatMulIntegerToFloat", kContrib),
+    kernel("dynamic_quantize_matmul_packed", "DynamicQuantizeMatMul", kContrib),
 };
 
 }  // namespace

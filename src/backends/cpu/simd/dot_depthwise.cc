@@ -10,6 +10,18 @@ namespace {
 using simd_dot_depthwise::Tile;
 using simd_dot::Output;
 
+bool is_byte(Output output) { return output == Output::kInt8 || output == Output::kUint8; }
+
+// n sums, as they are or as floats.
+inline void store_words(const Tile& t, BitVec sums, std::int64_t channel, float* c, std::int64_t n) {
+  Vec y = reinterpret_cast<Vec>(sums);  // stores of whole vectors are the same
+  if (t.output == Output::kFloat) {
+    y = float_of(sums) * load(t.scale + channel);
+    if (t.bias != nullptr) y += load(t.bias + channel);
+  }
+  store_n(c, y, n);
+}
+
 #if defined(EVN_PACKS_BYTES)
 constexpr int kGroup = 1;
 constexpr int kPositions = 7;  // whole lines of most networks' images
@@ -64,11 +76,11 @@ void store_positions(const Tile& t, const std::int32_t* sums, int positions, std
   const std::int64_t left = t.channels - channel, n = left < 2 * kLanes ? left : 2 * kLanes;
   const std::int64_t second = left > kLanes ? kLanes : 0;
   const BitVec start0 = load_bits(t.start + channel), start1 = load_bits(t.start + channel + second);
-  if (t.output == Output::kInt32) {
-    float* const c = static_cast<float*>(t.c) + at + channel;  // stores of whole vectors are the same
+  if (!is_byte(t.output)) {
+    float* const c = static_cast<float*>(t.c) + at + channel;
     for (int p = 0; p < positions; ++p) {
-      store_n(c + p * t.ldc, reinterpret_cast<Vec>(load_bits(sums + p * 2 * kLanes) + start0), n < kLanes ? n : kLanes);
-      if (second != 0) store_n(c + p * t.ldc + kLanes, reinterpret_cast<Vec>(load_bits(sums + p * 2 * kLanes + kLanes) + start1), n - kLanes);
+      store_words(t, load_bits(sums + p * 2 * kLanes) + start0, channel, c + p * t.ldc, n < kLanes ? n : kLanes);
+      if (second != 0) store_words(t, load_bits(sums + p * 2 * kLanes + kLanes) + start1, channel + kLanes, c + p * t.ldc + kLanes, n - kLanes);
     }
     return;
   }
@@ -144,9 +156,8 @@ void run_positions(const Tile& t, const ByteRange& range, const std::uint8_t* a,
     const std::int64_t left = t.channels - channel, n = left < kLanes ? left : kLanes;
     BitVec acc[P];
     sum_taps<P>(t, a, channel, acc);
-    if (t.output == Output::kInt32) {
-      float* const c = static_cast<float*>(t.c) + at + channel;  // stores of whole vectors are the same
-      for (int p = 0; p < P; ++p) store_n(c + p * t.ldc, reinterpret_cast<Vec>(acc[p]), n);
+    if (!is_byte(t.output)) {
+      for (int p = 0; p < P; ++p) store_words(t, acc[p], channel, static_cast<float*>(t.c) + at + channel + p * t.ldc, n);
     } else {
       const Vec scale = load(t.scale + channel);
       std::uint8_t* const c = static_cast<std::uint8_t*>(t.c) + at + channel;

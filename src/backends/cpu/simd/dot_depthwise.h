@@ -31,9 +31,10 @@ struct Tile {
   const std::int32_t* weight;   // [group][weight_step]: a channel's float, int16 or int8, zeros up to whole blocks
   std::int64_t weight_step;
   const std::int32_t* start;    // per channel, in whole blocks; added to sums
-  const float* scale;           // null: the output is int32
+  const float* scale;           // for floats and bytes
+  const float* bias;            // added to floats, in whole blocks; null: nothing
   std::int32_t zero;
-  simd_dot::Output output;      // no floats
+  simd_dot::Output output;
   void* c;
   std::int64_t line_c, ldc;
 };
@@ -72,7 +73,7 @@ struct PlaneTile {
 };
 
 struct Loops {
-  int group;                    // taps side by side: 1, floats; 2; 4 gives no int32
+  int group;                    // taps side by side: 1, floats; 2; 4 gives bytes alone
   void (*run)(const Tile& tile);
   void (*run_planes)(const PlaneTile& tile);  // null where there is no vpdpbusd of 64 bytes
 };

@@ -1,6 +1,7 @@
-// QLinearConv and ConvInteger in one and two dimensions: depthwise, and any other over a copy of the input with four channels to a word.
+// QLinearConv, ConvInteger and ConvIntegerToFloat in one and two dimensions: depthwise, and any other over a copy of the input with four channels to a word.
 #include "backends/opencl/kernels/quantized.h"
 #include "ops/conv.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -15,13 +16,16 @@ constexpr std::int64_t kMostDepthwiseTaps = 256;  // 256 * 255 * 255 < 2^24: sum
 struct Inputs {
   int x, x_zero, w, w_zero, bias, x_scale, w_scale, y_scale, y_zero;
 };
+// y_scale < 0: the result is a sum, or a float where there is a scale; that of x is looked at in the run then, and the bias is of floats.
 
 Inputs inputs_of(const OpDesc& desc) {
   if (desc.node->op_type == "ConvInteger") return {0, 2, 1, 3, -1, -1, -1, -1, -1};
+  if (desc.node->op_type == kConvIntegerToFloat) return {0, 4, 1, 5, 6, 2, 3, -1, -1};
   return {0, 2, 3, 5, 8, 1, 4, 6, 7};
 }
 
 bool given(const OpDesc& desc, int input) { return input >= 0 && desc.has_input(input); }
+bool to_float(const Inputs& in) { return in.x_scale >= 0 && in.y_scale < 0; }
 
 using Params = QuantizedWindow;
 
@@ -33,12 +37,11 @@ struct State {
 
 Refusal refuse_common(const OpDesc& desc) {
   const Inputs in = inputs_of(desc);
-  if (!desc.node->epilogue.empty()) return "no fused steps";
   const int rank = desc.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
   if (desc.constant(in.w) == nullptr) return "weights must be constant";
   for (const int i : {in.w_zero, in.bias, in.x_scale, in.w_scale, in.y_scale, in.y_zero}) {
-    if (i >= 0 && !is_constant(desc, i)) return "scales, zero points and the bias must be constant";
+    if (i >= 0 && !(to_float(in) && i == in.x_scale) && !is_constant(desc, i)) return "scales, zero points and the bias must be constant";
   }
   for (const int i : {in.x_scale, in.w_scale, in.y_scale}) {
     if (const Refusal refusal = i < 0 ? nullptr : refuse_unless_float_scale(desc, i)) return refusal;
@@ -84,7 +87,7 @@ std::uint64_t prepack_variant(const OpDesc& desc, int) {
   const Inputs in = inputs_of(desc);
   auto hash = static_cast<std::uint64_t>(attr_int(*desc.node, ConvAttr::kGroup)) * 0x9e3779b97f4a7c15ull;
   for (const int i : {in.w_zero, in.bias, in.x_scale, in.w_scale, in.y_scale}) {
-    if (i >= 0) hash = mix_constant(desc, i, hash);
+    if (i >= 0 && !(to_float(in) && i == in.x_scale)) hash = mix_constant(desc, i, hash);
   }
   return hash;
 }
@@ -103,8 +106,10 @@ QuantizedTerm term_of(const OpDesc& desc, const Inputs& in, const Weight& w, std
   for (std::int64_t i = 0; i < size; ++i) sum += static_cast<std::uint32_t>(weight_at(w, c * size + i) - zero);
   t.sum = static_cast<std::int32_t>(sum);
   t.zero = zero - (moved && w.desc.dtype == DType::kUint8 ? 128 : 0);
-  if (given(desc, in.bias)) t.bias = desc.constant(in.bias)->as<std::int32_t>()[c];
-  if (in.w_scale >= 0) {
+  if (given(desc, in.bias)) t.bias = desc.constant(in.bias)->as<std::int32_t>()[c];  // of floats, their bits
+  if (to_float(in)) {
+    t.scale = float_of(desc, in.w_scale, c);  // the product of two floats is rounded once, in float64 as in float32
+  } else if (in.w_scale >= 0) {
     t.scale = static_cast<float>(static_cast<double>(float_of(desc, in.x_scale)) * static_cast<double>(float_of(desc, in.w_scale, c)) /
                                  static_cast<double>(float_of(desc, in.y_scale)));
   }
@@ -174,6 +179,9 @@ State& plan_common(const OpDesc& desc, KernelPlan* plan, bool flips) {
   if (in.y_zero >= 0) {
     o.kind = QuantizedResult::kByte;
     set_byte_range(desc.outputs[0].dtype, byte_of(desc, in.y_zero), &o.low, &o.high, &o.zero);
+  } else if (to_float(in)) {
+    o.kind = QuantizedResult::kFloat;
+    o.bias = given(desc, in.bias) ? 1 : 0;
   }
   plan->flops = 2.0 * static_cast<double>(m.channels * m.taps) * static_cast<double>(desc.outputs[0].shape.elements());
   count_bytes(desc, plan);
@@ -206,8 +214,13 @@ void plan_depthwise(const OpDesc& desc, KernelPlan* plan) { plan_common(desc, pl
 
 // ---- runs ----
 
-const Buffer& zero_of(const KernelArgs& args, const Inputs& in) {
-  return args.inputs[static_cast<std::size_t>(given(*args.desc, in.x_zero) ? in.x_zero : in.x)];
+const Buffer& given_or_x(const KernelArgs& args, const Inputs& in, int input) {
+  return args.inputs[static_cast<std::size_t>(given(*args.desc, input) ? input : in.x)];
+}
+
+void apply_steps(const KernelArgs& args) {
+  const OpDesc& desc = *args.desc;
+  if (!desc.node->epilogue.empty()) run_epilogue(launcher(args), args.outputs[0], desc.outputs[0].shape.elements(), desc.node->epilogue);
 }
 
 void run_any(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
@@ -217,9 +230,11 @@ void run_any(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) 
   Params p = s.params;
   const Grid grid{std::int64_t{p.groups} * p.blocks, ceil_div(p.out_w, cl.tile_columns()), p.out_h};
   for (p.images = 0; p.images < s.images; ++p.images) {
-    cl.run(kPad, {p.padded_h, std::int64_t{p.quads} * p.groups}, args.inputs[0], zero_of(args, in), args.scratch, p, s.output);
-    cl.run(kConvolve, grid, args.scratch, args.packed[static_cast<std::size_t>(in.w)], zero_of(args, in), args.outputs[0], p, s.output);
+    cl.run(kPad, {p.padded_h, std::int64_t{p.quads} * p.groups}, args.inputs[0], given_or_x(args, in, in.x_zero), args.scratch, p, s.output);
+    cl.run(kConvolve, grid, args.scratch, args.packed[static_cast<std::size_t>(in.w)], given_or_x(args, in, in.x_zero),
+           given_or_x(args, in, in.x_scale), args.outputs[0], p, s.output);
   }
+  apply_steps(args);
 }
 
 void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
@@ -228,14 +243,15 @@ void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   const Params& p = s.params;
   const std::int64_t limit = args.desc->inputs[0].shape.elements();
   launcher(args).run(kDepthwise, {ceil_div(p.out_h, p.row_chunk), std::int64_t{p.groups} * p.outputs, s.images}, args.inputs[0],
-                     args.packed[static_cast<std::size_t>(in.w)], zero_of(args, in), args.outputs[0], p, s.output, limit);
+                     args.packed[static_cast<std::size_t>(in.w)], given_or_x(args, in, in.x_zero), given_or_x(args, in, in.x_scale), args.outputs[0], p, s.output, limit);
+  apply_steps(args);
 }
 
-constexpr Kernel any(const char* name, const char* op) {
-  return {name, op, "", 10, supports_any, prepack_bytes<false>, prepack_variant, prepack, plan_any, run_any};
+constexpr Kernel any(const char* name, const char* op, const char* domain = "") {
+  return {name, op, domain, 10, supports_any, prepack_bytes<false>, prepack_variant, prepack, plan_any, run_any};
 }
-constexpr Kernel depthwise(const char* name, const char* op) {
-  return {name, op, "", 20, supports_depthwise, prepack_bytes<true>, prepack_variant, prepack_depthwise, plan_depthwise, run_depthwise};
+constexpr Kernel depthwise(const char* name, const char* op, const char* domain = "") {
+  return {name, op, domain, 20, supports_depthwise, prepack_bytes<true>, prepack_variant, prepack_depthwise, plan_depthwise, run_depthwise};
 }
 
 constexpr Kernel kKernels[] = {
@@ -243,6 +259,8 @@ constexpr Kernel kKernels[] = {
     depthwise("qlinear_conv_depthwise", "QLinearConv"),
     any("conv_integer", "ConvInteger"),
     depthwise("conv_integer_depthwise", "ConvInteger"),
+    any("conv_integer_to_float", kConvIntegerToFloat, kMergeDomain),
+    depthwise("conv_integer_to_float_depthwise", kConvIntegerToFloat, kMergeDomain),
 };
 
 }  // namespace

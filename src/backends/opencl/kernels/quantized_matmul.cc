@@ -47,7 +47,6 @@ struct State {
 
 Refusal supports(const OpDesc& desc) {
   const Inputs in = inputs_of(desc);
-  if (!desc.node->epilogue.empty()) return "no fused steps";
   const Weight* b = desc.constant(in.b);
   if (b == nullptr || b->desc.shape.rank() != 2) return "only one constant right-hand matrix";
   if (desc.inputs[0].shape.rank() < 1) return "a scalar";
@@ -232,6 +231,8 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const Grid grid = first_is_column != 0 ? Grid{tiles, blocks} : Grid{blocks, tiles};
   cl.run(p.block == 1 ? kMultiply1 : kMultiply8, grid, rows, args.packed[static_cast<std::size_t>(in.b)], zero, scale, input(in.bias),
          args.outputs[0], p, s.output, first_is_column);
+  const OpDesc& desc = *args.desc;
+  if (!desc.node->epilogue.empty()) run_epilogue(cl, args.outputs[0], desc.outputs[0].shape.elements(), desc.node->epilogue);
 }
 
 constexpr const char* kMicrosoft = "com.microsoft";

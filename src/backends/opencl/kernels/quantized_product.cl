@@ -22,7 +22,8 @@
 enum { kNoByte, kUnsigned, kSigned };
 enum { kToInt, kToByte, kToFloat };
 
-// What belongs to a row or column of constants: sum(constant - zero), the constants' zero, a bias, what the sum is multiplied by.
+// What belongs to a row or column of constants: sum(constant - zero), the constants' zero, a bias (of convolutions to floats, the bits of
+// one that is added behind the scale), what the sum is multiplied by.
 typedef struct {
   int bias, sum, zero;
   float scale;
@@ -261,9 +262,20 @@ EVN_KERNEL void pad_quads(global const uint* x, ulong x0, global const uint* zer
     }                                                 \
   }
 
+static inline int sum_bias(Term t, const Output* o) { return o->kind == kToFloat ? 0 : t.bias; }
+
+// Sums of one channel.
+static inline void store_channel(VI sum, Term t, global const float* scale, global uint* y, long to, int end, const Output* o) {
+  if (o->kind == kToInt) return store_words(sum, (global int*)y + to, end);
+  if (o->kind == kToByte) return store_bytes(to_steps(sum, t.scale, o), (global uchar*)y + to, end);
+  VF r = TO_VF(sum) * (*scale * t.scale);
+  if (o->bias) r = r + as_float(t.bias);
+  store_words(AS_VI(r), (global int*)y + to, end);
+}
+
 // Grid: blocks of outputs, column tiles, output rows.
 EVN_KERNEL void convolve(global const uint* x, ulong x0, global const uint* weights, ulong w0, global const uint* zero, ulong zero0,
-                         global uint* y, ulong y0, QuantizedConv p, Output o) {
+                         global const float* scale, ulong scale0, global uint* y, ulong y0, QuantizedConv p, Output o) {
   const int block = get_global_id(0);
   if (block >= p.groups * p.blocks) return;
   const int column = get_global_id(1) * EVN_COLUMNS;
@@ -304,11 +316,10 @@ EVN_KERNEL void convolve(global const uint* x, ulong x0, global const uint* weig
   for (int m = 0; m < count; ++m) {
     const Term t = terms[m];
     for (int u = 0; u < (wide ? EVN_TILE : 1); ++u) {
-      const VI v = sums[u * 8 + m] + (t.bias - zero_x * t.sum) - t.zero * inputs[u];
+      const VI v = sums[u * 8 + m] + (sum_bias(t, &o) - zero_x * t.sum) - t.zero * inputs[u];
       const long to = out + m * plane + u * EVN_LANES;
       const int end = p.out_w - column - u * EVN_LANES;
-      if (o.kind == kToInt) store_words(v, (global int*)(y + y0) + to, end);
-      else store_bytes(to_steps(v, t.scale, &o), (global uchar*)(y + y0) + to, end);
+      store_channel(v, t, scale + scale0, y + y0, to, end, &o);
     }
   }
 }
@@ -341,7 +352,8 @@ static inline VF load_lanes(global const uchar* x, long at, int column, int widt
 
 // Grid: groups of row_chunk output rows, output channels, images.
 EVN_KERNEL void convolve_depthwise(global const uint* input, ulong x0, global const float* weights, ulong w0, global const uint* zero,
-                                   ulong zero0, global uint* y, ulong y0, QuantizedConv p, Output o, long limit) {
+                                   ulong zero0, global const float* scale, ulong scale0, global uint* y, ulong y0, QuantizedConv p, Output o,
+                                   long limit) {
   const int begin = get_global_id(0) * p.row_chunk;
   const int end = min(begin + p.row_chunk, p.out_h);
   const int channel = get_global_id(1);
@@ -367,9 +379,7 @@ EVN_KERNEL void convolve_depthwise(global const uint* input, ulong x0, global co
           sum = fma((VF)w[ky * p.kernel_w + kx], v, sum);
         }
       }
-      const VI v = TO_VI(sum) + t.bias;
-      if (o.kind == kToInt) store_words(v, (global int*)(y + y0) + to + ox, p.out_w - ox);
-      else store_bytes(to_steps(v, t.scale, &o), (global uchar*)(y + y0) + to + ox, p.out_w - ox);
+      store_channel(TO_VI(sum) + sum_bias(t, &o), t, scale + scale0, y + y0, to + ox, p.out_w - ox, &o);
     }
   }
 }
