@@ -35,7 +35,9 @@ if(TARGET test_ops AND TARGET evener_image)
   target_compile_definitions(test_ops PRIVATE EVN_IMAGE_BUILT)
 endif()
 evn_test(graph graph evn_graph evn_model)
+set(EVN_TEST_TIMEOUT 7200)  # long forms, under a sanitizer too
 evn_test(cpu backends/cpu evn_cpu)
+set(EVN_TEST_TIMEOUT 900)
 evn_test(opencl backends/opencl evn_opencl evn_cpu)
 evn_test(runtime runtime evn_mock evn_api)
 evn_test(api api evn_api)
@@ -44,7 +46,7 @@ evn_test(fault fault evn_api)
 if(TARGET test_fault)  # counts what the library allocates and frees
   target_link_options(test_fault PRIVATE -Wl,--wrap=_ZN3evn14allocate_bytesEmm,--wrap=_ZN3evn10free_bytesEPv)
 endif()
-set(EVN_TEST_TIMEOUT 7200)  # their long forms, under a sanitizer too
+set(EVN_TEST_TIMEOUT 7200)
 evn_test(fuzz fuzz evn_api)
 evn_test(conformance conformance evn_mock evn_api)
 set(EVN_TEST_TIMEOUT 900)

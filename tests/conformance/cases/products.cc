@@ -61,6 +61,7 @@ void add_gemm(Cases* all) {
   all->push_back(Case("Gemm", 11).x({3, 40}).w({40, 17}).batch());
   all->push_back(Case("Gemm", 7).x({3, 40}).w({40, 17}).w({17}).batch());
   all->push_back(Case("Gemm", 13).x({150, 70}).w({150, 90}).w({90}).integer("transA", 1));
+  all->push_back(Case("Gemm", 13).x({32, 20}).w({20, 3}).w({1}));  // few columns begin with one number
   all->push_back(Case("Gemm", 13).x({70, 150}).x({260, 150}).x({260}).integer("transB", 1));
 }
 

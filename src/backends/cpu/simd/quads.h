@@ -55,7 +55,7 @@ inline void micro_quads(const MicroTile& g, const float* a, std::int64_t lda, st
   alignas(64) float c[kQuadVectors][kLanes] = {};
   const std::int64_t n = g.last_lanes;
   float* const rows = &c[0][0];
-  for (std::int64_t j = 0; j < n && g.bias != nullptr; ++j) rows[j] = g.bias[j];
+  for (std::int64_t j = 0; j < n && g.bias != nullptr && !g.from_c; ++j) rows[j] = g.bias[j];
   for (std::int64_t r = 0; r < kQuadMr && g.from_c; ++r) {
     for (std::int64_t j = 0; j < n; ++j) rows[r * kQuadColumns + j] = g.c[r * g.ldc + j];
   }
