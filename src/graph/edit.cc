@@ -172,11 +172,12 @@ void GraphEditor::merge_inserted() {
   std::vector<Node> all;
   std::vector<bool> removed;
   std::size_t next = 0;
-  for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+  for (std::size_t n = 0; n <= graph_.nodes.size(); ++n) {
     for (; next < inserted_.size() && inserted_[next].first == static_cast<int>(n); ++next) {
       all.push_back(std::move(inserted_[next].second));
       removed.push_back(false);
     }
+    if (n == graph_.nodes.size()) break;
     all.push_back(std::move(graph_.nodes[n]));
     removed.push_back(removed_[n]);
   }

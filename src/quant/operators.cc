@@ -131,7 +131,9 @@ class Rewriter {
       inputs.insert(inputs.end(), {to[1], to[2]});
       if (!gemm && has_bias) inputs.push_back(bias);
       contrib = !is_one_of(n, {"Conv", "MatMul"});
-    } else if (is_one_of(n, {"GlobalAveragePool", "Sigmoid", "LeakyRelu"})) {
+    } else if (is_one_of(n, {"GlobalAveragePool", "AveragePool", "Sigmoid", "LeakyRelu"})) {
+      if (is_dilated(n)) return;
+      drop_attribute(n, "dilations");
       inputs.insert(inputs.end(), {to[1], to[2]});
     } else if (bounds < 0 && is_one_of(n, {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Identity"})) {
       if (!moves_bytes(n, node(q))) return;
@@ -154,6 +156,13 @@ class Rewriter {
 
   static void drop_attribute(Node& n, const char* name) {
     std::erase_if(n.attributes, [&](const Attribute& a) { return a.name == name; });
+  }
+
+  static bool is_dilated(const Node& n) {
+    return std::any_of(n.attributes.begin(), n.attributes.end(), [](const Attribute& a) {
+      const auto* const sizes = a.name == "dilations" ? std::get_if<std::vector<std::int64_t>>(&a.value) : nullptr;
+      return sizes != nullptr && std::any_of(sizes->begin(), sizes->end(), [](std::int64_t d) { return d != 1; });
+    });
   }
 
   // Whether all elements keep their numbers.

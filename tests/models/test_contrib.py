@@ -132,6 +132,11 @@ def row_cases():
         for label, shape, attributes in (("4d", (2, 5, 3, 7), {}), ("3d", (1, 4, 9), {}), ("last", (2, 3, 7, 5), last)):
             inputs = quantized(draw, dtype, *shape) + output_of(dtype, 0.01, zero)
             case(f"QLinearGlobalAveragePool-{dtype.__name__}-{label}", "QLinearGlobalAveragePool", inputs, attributes, step=1)
+        window = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+        for label, shape, attributes in (("pads", (2, 5, 8, 7), window), ("all", (2, 5, 8, 7), window | {"count_include_pad": 1}),
+                                         ("3d", (1, 4, 9), {"kernel_shape": [2]}), ("last", (2, 8, 7, 5), window | last)):
+            inputs = quantized(draw, dtype, *shape) + output_of(dtype, 0.02, zero)
+            case(f"QLinearAveragePool-{dtype.__name__}-{label}", "QLinearAveragePool", inputs, attributes, step=1)
         for label, attributes in (("last", {"opset": 13}), ("axis1", {"opset": 13, "axis": 1}), ("flat", {"opset": 11, "axis": 1})):
             inputs = quantized(draw, dtype, 2, 5, 9) + output_of(dtype, 1 / 256, 0 if dtype is u8 else -128)
             case(f"QLinearSoftmax-{dtype.__name__}-{label}", "QLinearSoftmax", inputs, attributes, step=1)

@@ -3,8 +3,10 @@
 //   MatMul, Gemm, MatMul and Add             -> QLinearMatMul, QGemm
 //   the same without a QuantizeLinear behind -> MatMulIntegerToFloat
 //   Add, Sub, Mul                            -> QLinearAdd, QLinearMul (Sub: the second scale is negative)
-//   GlobalAveragePool                        -> QLinearGlobalAveragePool
+//   GlobalAveragePool, AveragePool           -> QLinearGlobalAveragePool, QLinearAveragePool
+//   ReduceMean over all spatial axes         -> QLinearGlobalAveragePool, flattened where the axes do not stay
 //   Concat                                   -> Concat of bytes, behind a table where an input has other numbers
+// com.microsoft's QLinearConcat becomes the same.
 // Relu and Clip in front of the QuantizeLinear are what saturation does, or a table behind the operator. A bias becomes int32 in steps of
 // x scale * w scale, where sums cannot overflow with it. What is not told here stays as it is: other types, scales that are not
 // constant, are zero or no number, a product of two activations (its kernels are those of float).
@@ -22,6 +24,7 @@
 #include "ops/gemm.h"
 #include "ops/infra/round.h"
 #include "ops/merge.h"
+#include "ops/reduce.h"
 
 namespace evn {
 namespace {
@@ -51,7 +54,9 @@ class Qdq {
   bool run() {
     for (int n = 0; n < edit_.node_count(); ++n) {
       check_deadline(context_, static_cast<std::size_t>(n));
-      if (!edit_.removed(n) && match_.is(n, "QuantizeLinear")) from_quantize(n);
+      if (edit_.removed(n)) continue;
+      if (match_.is(n, "QuantizeLinear")) from_quantize(n);
+      else if (node(n).op_type == "QLinearConcat" && node(n).domain == kContrib) from_qlinear_concat(n);
     }
     for (int n = 0; n < edit_.node_count(); ++n) {
       check_deadline(context_, static_cast<std::size_t>(n));
@@ -114,7 +119,9 @@ class Qdq {
     if (match_.is(head, "Mul")) return binary(head, t, "QLinearMul", false);
     if (match_.is(head, "Sub")) return binary(head, t, "QLinearAdd", true);
     if (match_.is(head, "Add")) return biased_matmul(head, t) || binary(head, t, "QLinearAdd", false);
-    if (match_.is(head, "GlobalAveragePool")) return global_average(head, t);
+    if (match_.is(head, "GlobalAveragePool")) return pool(head, t, "QLinearGlobalAveragePool", kMaxRank, {});
+    if (match_.is(head, "AveragePool")) return pool(head, t, "QLinearAveragePool", 4, node(head).attributes);
+    if (match_.is(head, "ReduceMean")) return spatial_mean(head, t);
     return match_.is(head, "Concat") && concat(head, t);
   }
 
@@ -404,13 +411,66 @@ class Qdq {
     return true;
   }
 
-  bool global_average(int head, Target& t) {
+  bool pool(int head, Target& t, const char* op, int most_rank, std::vector<Attribute> attributes) {
     Quantization x;
-    const int dx = bytes_behind(edit_, node(head).inputs[0], &x);
-    if (dx < 0 || x.dtype != t.y.dtype || value_rank(edit_.value(node(head).inputs[0])) < 3) return false;
-    become(head, t, "QLinearGlobalAveragePool", kContrib, 1, {},
+    const int dx = bytes_behind(edit_, node(head).inputs[0], &x), rank = value_rank(edit_.value(node(head).inputs[0]));
+    if (dx < 0 || x.dtype != t.y.dtype || rank < 3 || rank > most_rank) return false;
+    become(head, t, op, kContrib, 1, std::move(attributes),
            {node(dx).inputs[0], x.scale, zero_point(edit_, context_, x), t.y.scale, y_zero(t)});
     return true;
+  }
+
+  bool spatial_mean(int head, Target& t) {
+    const Node& mean = node(head);
+    const int rank = value_rank(edit_.value(mean.inputs[0]));
+    std::vector<std::int64_t> axes;
+    const bool has_axes = reduce_axes_is_input(mean) && mean.inputs.size() > 1 && mean.inputs[1] != kNoValue;
+    if (rank < 3 || (has_axes && !int_constant(edit_.graph(), mean.inputs[1], &axes))) return false;
+    if (reduce_axes(mean, rank, axes) != (1u << rank) - 4u) return false;
+    const bool keeps = attr_int(mean, ReduceAttr::kKeepDims) != 0;
+    if (!keeps && t.node == head) return false;
+    if (!pool(head, t, "QLinearGlobalAveragePool", kMaxRank, {})) return false;
+    if (!keeps) flatten(t.node);
+    return true;
+  }
+
+  // A Flatten behind node n, of whose result only the first two axes are wanted, takes its output.
+  void flatten(int n) {
+    const ValueId y = node(n).outputs[0];
+    Node flat;
+    flat.name = node(n).name + "/flattened";
+    flat.op_type = "Flatten";
+    flat.since_version = 13;
+    flat.op = find_op("", "Flatten", 13);
+    flat.attributes = {{"axis", std::int64_t{1}}};
+    flat.resolved = {std::int64_t{1}};
+    flat.region = node(n).region;
+    flat.inputs = {edit_.add_value(node(n).name + "/mean", edit_.value(y).dtype)};
+    flat.outputs = {y};
+    edit_.set_output(n, 0, flat.inputs[0]);
+    edit_.insert_node(n + 1, std::move(flat));
+  }
+
+  void from_qlinear_concat(int n) {
+    const std::vector<ValueId> in = node(n).inputs;
+    Quantization y;
+    const DType dtype = edit_.value(node(n).outputs[0]).dtype;
+    if (in.size() < 5 || !numbers_of(edit_, in[0], in[1], dtype, &y) || !y.single()) return;
+    std::vector<ValueId> inputs;
+    std::vector<ByteValues> tables;
+    for (std::size_t i = 2; i + 2 < in.size(); i += 3) {
+      Quantization x;
+      if (in[i] == kNoValue || edit_.value(in[i]).constant != nullptr) return;
+      if (!numbers_of(edit_, in[i + 1], in[i + 2], dtype, &x) || !x.single()) return;
+      inputs.push_back(in[i]);
+      tables.push_back(requantized_wide(x, y));
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (!is_identity(tables[i])) inputs[i] = table_before(n, inputs[i], dtype, tables[i], node(n).name + "/" + std::to_string(i));
+    }
+    edit_.node(n).model_op = node(n).op_type;
+    EVN_CHECK(match_.set_op(n, "Concat", 13, node(n).attributes));
+    set_inputs(n, inputs);
   }
 
   bool concat(int head, Target& t) {

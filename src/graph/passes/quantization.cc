@@ -84,6 +84,14 @@ bool quantization_of(const GraphEditor& edit, const Node& node, Quantization* q)
   return read_scales(edit, q) && read_zeros(edit, q);
 }
 
+bool numbers_of(const GraphEditor& edit, ValueId scale, ValueId zero, DType dtype, Quantization* q) {
+  *q = Quantization{};
+  q->scale = scale;
+  q->zero = zero;
+  q->dtype = dtype;
+  return scale != kNoValue && q->is_byte() && read_scales(edit, q) && read_zeros(edit, q);
+}
+
 int dequantizer_of(const GraphEditor& edit, ValueId v, Quantization* q) {
   const int n = edit.producer(v);
   return n >= 0 && is_op(edit.graph().nodes[n], "DequantizeLinear") && quantization_of(edit, edit.graph().nodes[n], q) ? n : -1;
@@ -107,6 +115,17 @@ ByteValues requantized(const Quantization& from, const Quantization& to) {
     const std::int32_t step = from.dtype == DType::kInt8 ? static_cast<std::int8_t>(i) : i;
     const float x = static_cast<float>(step - from.zeros[0]) * from.scales[0];
     values[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(to.step_of(x));
+  }
+  return values;
+}
+
+ByteValues requantized_wide(const Quantization& from, const Quantization& to) {
+  ByteValues values;
+  for (std::int32_t i = 0; i < kByteTableSize; ++i) {
+    const std::int32_t step = from.dtype == DType::kInt8 ? static_cast<std::int8_t>(i) : i;
+    const double x = static_cast<double>(step - from.zeros[0]) * static_cast<double>(from.scales[0]);
+    const double y = round_even(x / static_cast<double>(to.scales[0])) + to.zeros[0];
+    values[static_cast<std::size_t>(i)] = to.dtype == DType::kInt8 ? static_cast<std::uint8_t>(saturate_to<std::int8_t>(y)) : saturate_to<std::uint8_t>(y);
   }
   return values;
 }

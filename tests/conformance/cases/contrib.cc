@@ -45,6 +45,26 @@ void add_quantized_rows(Cases* all) {
       quantized(pool, d, {2, 5, 3, 4});
       all->push_back(pool.literal({kF32, {}}, {0.005}).scalar(d, 3).integer("channels_last", last).batch());
     }
+    struct Pool {
+      Shape x;
+      Ints kernel, strides, pads;
+      std::int64_t include_pad, ceil_mode;
+    };
+    const Pool pools[] = {{{2, 37, 9, 8}, {3, 3}, {2, 1}, {1, 1, 1, 1}, 0, 0}, {{1, 5, 9, 8}, {2, 3}, {1, 2}, {0, 2, 1, 0}, 1, 1},
+                          {{2, 70, 17}, {4}, {2}, {1, 1}, 1, 0},               {{1, 64, 7, 7}, {7, 7}, {1, 1}, {0, 0, 0, 0}, 0, 0},
+                          {{1, 20, 9, 10}, {3, 2}, {2, 2}, {0, 0, 0, 0}, 0, 1}};
+    for (const Pool& p : pools) {
+      Case average = contrib("QLinearAveragePool");
+      quantized(average, d, p.x);
+      average.literal({kF32, {}}, {0.013}).scalar(d, 3).ints("kernel_shape", p.kernel).ints("strides", p.strides).ints("pads", p.pads);
+      all->push_back(average.integer("count_include_pad", p.include_pad).integer("ceil_mode", p.ceil_mode));
+    }
+    for (const Shape& shape : {Shape{1, 4, 6, 5}, Shape{2, 3, 4, 5, 6}}) {
+      Case average = contrib("QLinearAveragePool");
+      quantized(average, d, shape);
+      average.literal({kF32, {}}, {0.013}).scalar(d, 3).ints("kernel_shape", Ints(static_cast<std::size_t>(shape.rank()) - 2, 2));
+      all->push_back(average.integer("channels_last", shape.rank() == 4 ? 1 : 0));
+    }
     for (const std::int64_t opset : {11, 13}) {
       Case softmax = contrib("QLinearSoftmax");
       quantized(softmax, d, {3, 5, 4});

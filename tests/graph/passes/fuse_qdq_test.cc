@@ -6,6 +6,8 @@
 namespace evn::test {
 namespace {
 
+using Ints = std::vector<std::int64_t>;
+
 constexpr DType kBytes[] = {DType::kUint8, DType::kInt8};
 
 int middle(DType d) { return d == DType::kInt8 ? 3 : 120; }
@@ -142,6 +144,71 @@ TEST(FuseQdq, GlobalAveragePool) {
     expect_one(g, "QLinearGlobalAveragePool");
     b.expect_near(g);
   }
+}
+
+TEST(FuseQdq, AveragePool) {
+  for (const DType x : kBytes) {
+    for (const std::int64_t include_pad : {0, 1}) {
+      QdqBuilder b(x);
+      b.result(b.node("AveragePool", {b.source({2, 6, 7, 8}, {0.05f, middle(x)})},
+                      {{"kernel_shape", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}, {"strides", Ints{2, 1}}, {"count_include_pad", include_pad}}),
+               {0.0113f, middle(x)});
+      const Graph g = b.optimized();
+      expect_one(g, "QLinearAveragePool");
+      b.expect_near(g);
+    }
+  }
+}
+
+TEST(FuseQdq, MeanOverSpatialAxesIsAPool) {
+  for (const std::int64_t keep : {0, 1}) {
+    for (const int opset : {13, 18}) {
+      QdqBuilder b(DType::kUint8, opset);
+      const ValueId x = b.source({2, 6, 4, 5}, {0.05f, 120});
+      const AttributeValue keeps = keep;
+      const ValueId y = opset == 13 ? b.node("ReduceMean", {x}, {{"axes", Ints{-1, 2}}, {"keepdims", keeps}})
+                                    : b.node("ReduceMean", {x, b.ints({2, 3})}, {{"keepdims", keeps}});
+      b.result(y, {0.0113f, 120});
+      const Graph g = b.optimized();
+      EXPECT_EQ(count_op(g, "QLinearGlobalAveragePool"), 1);
+      EXPECT_EQ(count_op(g, "Flatten"), keep == 0 ? 1 : 0);
+      EXPECT_EQ(g.nodes.size(), keep == 0 ? 4u : 3u);
+      b.expect_near(g);
+    }
+  }
+}
+
+TEST(FuseQdq, MeanThatIsTheLastNodeIsFlattened) {
+  QdqBuilder b;
+  b.output(b.quantize(b.node("ReduceMean", {b.source({2, 6, 4, 5}, {0.05f, 120})}, {{"axes", Ints{2, 3}}, {"keepdims", std::int64_t{0}}}), {0.02f, 120}));
+  const Graph g = b.optimized();
+  EXPECT_EQ(g.nodes.size(), 3u);
+  EXPECT_EQ(g.nodes.back().op_type, "Flatten");
+  EXPECT_EQ(g.nodes.back().outputs, g.outputs);
+}
+
+TEST(FuseQdq, MeanOverOtherAxesStays) {
+  for (const Ints& axes : {Ints{1}, Ints{1, 2, 3}, Ints{2}}) {
+    QdqBuilder b;
+    b.result(b.node("ReduceMean", {b.source({2, 6, 4, 5}, {0.05f, 120})}, {{"axes", axes}}), {0.0113f, 120});
+    const Graph g = b.optimized();
+    EXPECT_EQ(count_op(g, "ReduceMean"), 1);
+    b.expect_near(g);
+  }
+}
+
+TEST(FuseQdq, QLinearConcatIsAConcatBehindTables) {
+  QdqBuilder b;
+  const ValueId x = b.quantize(b.input("x", {1, 2, 3}), {0.05f, 120}), z = b.quantize(b.input("z", {1, 4, 3}), {0.02f, 100});
+  const ValueId joined = b.node("com.microsoft::QLinearConcat",
+                                {b.scalar(0.05f), b.byte(120, DType::kUint8), x, b.scalar(0.05f), b.byte(120, DType::kUint8), z, b.scalar(0.02f),
+                                 b.byte(100, DType::kUint8)},
+                                {{"axis", std::int64_t{1}}});
+  b.output(b.dequantize(joined, {0.05f, 120}));
+  const Graph g = b.optimized();
+  EXPECT_EQ(count_op(g, "Concat"), 1);
+  EXPECT_EQ(count_op(g, "ByteTable"), 1);
+  b.expect_near(g);
 }
 
 TEST(FuseQdq, ConcatOfBytesWithATableWhereNumbersDiffer) {

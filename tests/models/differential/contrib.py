@@ -54,6 +54,16 @@ def quantized_average(draw):
     return draw.case([*_quantized(draw, shape, dtype), power_of_two(draw), draw.values((), dtype, 0, 30)], {"channels_last": last}, tolerance=tolerance)
 
 
+@operator("QLinearAveragePool", domain=MICROSOFT)
+def quantized_window_average(draw):
+    shape, dtype = (draw.int(1, 2), draw.int(1, 5), draw.int(4, 8), draw.int(4, 8)), _dtype(draw)
+    kernel = [draw.int(1, 3), draw.int(1, 3)]
+    pads = [draw.int(0, k - 1) for k in kernel * 2]
+    attributes = {"kernel_shape": kernel, "pads": pads, "strides": [draw.int(1, 2), draw.int(1, 2)], "count_include_pad": draw.int(0, 1)}
+    # ONNX Runtime divides in float32 before it rounds: half-way between two steps that decides.
+    return draw.case([*_quantized(draw, shape, dtype), power_of_two(draw), draw.values((), dtype, 0, 30)], attributes, tolerance=(0, 0, 1))
+
+
 @operator("QLinearWhere", domain=MICROSOFT)
 def quantized_where(draw):
     shapes, dtype = [[max(n, 1) for n in shape] for shape in draw.broadcasting(3)], _dtype(draw)

@@ -1,5 +1,5 @@
-// Pools of bytes: MaxPool without indices, one or two spatial axes, channels last, and QLinearGlobalAveragePool in either layout. A tile
-// is a line of the output, or some channels.
+// Pools of bytes: MaxPool without indices and QLinearAveragePool, one or two spatial axes, channels last, and QLinearGlobalAveragePool in
+// either layout. A tile is a line of the output, or some channels.
 #include <algorithm>
 #include <cmath>
 
@@ -85,9 +85,78 @@ void max_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const
   }
 }
 
-// ---------------------------------------------------------------------------------------------------- global average --
+// ------------------------------------------------------------------------------------------------------------ average --
 
 enum : int { kX, kXScale, kXZero, kYScale, kYZero };
+
+constexpr std::int64_t kMostTaps = 1 << 20;     // whose sum fits into 32 bits
+
+struct PoolState {
+  Isa isa;
+  WindowAxis y, x;
+  std::int64_t channels, in_pitch, out_pitch;
+  bool include_pad;
+};
+
+Refusal pool_supports(const OpDesc& d) {
+  const int rank = d.inputs[kX].shape.rank();
+  if (rank != 3 && rank != 4) return "only one or two spatial axes";
+  if (attr_int(*d.node, AveragePoolAttr::kDilations + 1) != 0) return "channels_last";
+  if (pool_window(*d.node, d.inputs[kX].shape).kernel_elements() > kMostTaps) return "the kernel is too large";
+  return d.node->epilogue.empty() ? nullptr : "no fused steps";
+}
+
+void pool_plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<PoolState>();
+  const Shape& x = d.inputs[kX].shape;
+  const Window window = pool_window(*d.node, x);
+  s.isa = cpu_isa();
+  s.y = window.rank == 2 ? window.axis[0] : WindowAxis{};
+  s.x = window.axis[window.rank - 1];
+  s.channels = x[1];
+  s.in_pitch = d.input_pitch(kX);
+  s.out_pitch = d.output_pitch();
+  s.include_pad = attr_int(*d.node, AveragePoolAttr::kCountIncludePad) != 0;
+  p->tiles = d.outputs[0].shape.elements() == 0 ? 0 : checked_mul(x[0], s.y.output);
+  p->thread_scratch_bytes = static_cast<std::size_t>(window.kernel_elements()) * sizeof(const std::uint8_t*);
+  p->flops = static_cast<double>(window.kernel_elements()) * static_cast<double>(d.outputs[0].shape.elements());
+  p->bytes = bytes_of(d);
+}
+
+std::int32_t zero_of(const KernelArgs& args, int input) {
+  if (!args.desc->has_input(input)) return 0;
+  return args.desc->inputs[kX].dtype == DType::kInt8 ? *args.in<std::int8_t>(input) : *args.in<std::uint8_t>(input);
+}
+
+void pool_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<PoolState>();
+  const simd_bytes::Loops& loops = simd_bytes::loops(s.isa);
+  const bool is_signed = args.desc->inputs[kX].dtype == DType::kInt8;
+  const double x_scale = static_cast<double>(*args.in<float>(kXScale)), y_scale = static_cast<double>(*args.in<float>(kYScale));
+  const auto x_zero = static_cast<std::uint32_t>(zero_of(args, kXZero) + (is_signed ? 128 : 0));
+  auto* const taps = static_cast<const std::uint8_t**>(args.thread_scratch);
+  simd_bytes::Mean mean{0, is_signed ? 0x80u : 0u, 0, zero_of(args, kYZero)};
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
+    const std::uint8_t* const image = args.in<std::uint8_t>(kX) + index / s.y.output * s.y.input * s.x.input * s.in_pitch;
+    const Taps lines = taps_of(s.y, index % s.y.output);
+    std::uint8_t* to = args.out<std::uint8_t>() + index * s.x.output * s.out_pitch;
+    for (std::int64_t x = 0; x < s.x.output; ++x, to += s.out_pitch) {
+      const Taps columns = taps_of(s.x, x);
+      std::int64_t count = 0;
+      for (std::int64_t i = 0; i < lines.count; ++i) {
+        for (std::int64_t j = 0; j < columns.count; ++j) {
+          taps[count++] = image + ((lines.first + i * s.y.dilation) * s.x.input + columns.first + j * s.x.dilation) * s.in_pitch;
+        }
+      }
+      const std::int64_t all = s.include_pad ? lines.padded * columns.padded : count;
+      mean.start = x_zero * static_cast<std::uint32_t>(count);
+      mean.scale = static_cast<float>(all == 0 ? 0 : x_scale / (y_scale * static_cast<double>(all)));
+      loops.average(mean, taps, count, s.channels, to);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- global average --
 
 constexpr std::int64_t kColumns = 512;          // channels of a tile
 constexpr std::int64_t kMostSummed = 1 << 20;   // positions whose sum fits into 32 bits
@@ -130,10 +199,7 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   const OpDesc& d = *args.desc;
   const simd_bytes::Loops& loops = simd_bytes::loops(s.isa);
   const bool is_signed = d.inputs[kX].dtype == DType::kInt8;
-  const auto zero = [&](int i) -> std::int64_t {
-    if (!d.has_input(i)) return 0;
-    return is_signed ? *args.in<std::int8_t>(i) : *args.in<std::uint8_t>(i);
-  };
+  const auto zero = [&](int i) { return std::int64_t{zero_of(args, i)}; };
   const double x_scale = static_cast<double>(*args.in<float>(kXScale)), y_scale = static_cast<double>(*args.in<float>(kYScale));
   const MutableTensor y = {d.outputs[0], args.out<void>()};
   auto* const to = args.out<std::uint8_t>();
@@ -174,6 +240,8 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
 constexpr Kernel kKernels[] = {
     {"max_pool_bytes", "MaxPool", "", 9, max_supports, nullptr, nullptr, nullptr, max_plan, max_run, false, max_layouts, 0,
      pitched<kPitchedInput | kPitchedOutputs>},
+    {"qlinear_average_pool", "QLinearAveragePool", "com.microsoft", 10, pool_supports, nullptr, nullptr, nullptr, pool_plan, pool_run, false,
+     channels_last, 0, pitched<kPitchedInput | kPitchedOutputs>},
     {"qlinear_global_average_pool", "QLinearGlobalAveragePool", "com.microsoft", 10, average_supports, nullptr, nullptr, nullptr,
      average_plan, average_run, false, follow_first, 0, pitched<kPitchedInput>},
 };

@@ -15,6 +15,13 @@ struct Arithmetic {
   bool is_signed;
 };
 
+// y = saturate(round((sum - start) * scale) + zero), where the sum is of bytes as uint8: `flip` is 0x80 where they are int8.
+struct Mean {
+  std::uint32_t start, flip;
+  float scale;
+  std::int32_t zero;
+};
+
 struct Loops {
   // to[i] = saturate(round(x[i] / scale) + zero), ties to even; NaN gives 0.
   void (*quantize)(const float* x, std::int64_t n, float scale, std::int32_t zero, bool is_signed, std::uint8_t* to);
@@ -38,6 +45,8 @@ struct Loops {
   void (*widen_max)(const std::uint8_t* x, std::uint8_t* y, std::int64_t n, bool is_signed);
   // sums[i] += x[i].
   void (*add_to)(const std::uint8_t* x, std::int32_t* sums, std::int64_t n, bool is_signed);
+  // to[i] = the mean of taps[0][i], taps[1][i], ... of `count`, which is of the same type.
+  void (*average)(const Mean& m, const std::uint8_t* const* taps, std::int64_t count, std::int64_t n, std::uint8_t* to);
 };
 const Loops& loops(Isa isa);
 

@@ -408,6 +408,44 @@ EVN_KERNEL void largest_bytes(global const uint* input, ulong x0, global uint* y
   }
 }
 
+// As in quantized_pool.cc.
+typedef struct {
+  int include_pad, zero_x;
+  int limit_h, limit_w;  // of what is counted: the input, with pads where they are
+  float scales[64];      // by the count less 1, or all of one
+} Mean;
+
+// The mean of each window, as QLinearAveragePool has it; sums are exact. Grid: groups of row_chunk output rows, planes.
+EVN_KERNEL void average_bytes(global const uint* input, ulong x0, global uint* y, ulong y0, QuantizedConv p, Output o, Mean m, long limit) {
+  const int begin = get_global_id(0) * p.row_chunk;
+  const int end = min(begin + p.row_chunk, p.out_h);
+  const long plane = get_global_id(1);
+  global const uchar* x = (global const uchar*)(input + x0);
+  const int shift = p.flips ? 24 : 0, least = m.include_pad ? -p.pad_w : 0;
+  for (int row = begin; row < end; ++row) {
+    const int top = row * p.stride_h - p.pad_h;
+    for (int ox = 0; ox < p.out_w; ox += EVN_LANES) {
+      VF sum = (VF)0.0f;
+      VI count = (VI)0;
+      for (int ky = 0; ky < p.kernel_h; ++ky) {
+        const int iy = top + ky * p.dilation_h;
+        const bool inside = iy >= 0 && iy < p.in_h, counts = m.include_pad ? iy < m.limit_h : inside;
+        for (int kx = 0; kx < p.kernel_w; ++kx) {
+          const int c = ox * p.stride_w - p.pad_w + kx * p.dilation_w;
+          const VI columns = c + p.stride_w * EVN_IOTA;
+          if (counts) count -= columns >= least && columns < m.limit_w;  // a comparison that holds is -1
+          if (inside) sum += load_lanes(x, (plane * p.in_h + iy) * p.in_w + c, c, p.in_w, p.stride_w, limit, shift, m.zero_x);
+        }
+      }
+      int counts[EVN_LANES];
+      float scales[EVN_LANES];
+      EVN_CAT(vstore, EVN_LANES)(count, 0, counts);
+      for (int i = 0; i < EVN_LANES; ++i) scales[i] = m.scales[clamp(counts[i], 1, 64) - 1];
+      store_bytes(to_steps_each(TO_VI(sum), LOADV(scales), &o), (global uchar*)(y + y0) + (plane * p.out_h + row) * p.out_w + ox, p.out_w - ox);
+    }
+  }
+}
+
 // ---- products of matrices ----
 
 typedef struct {
