@@ -220,17 +220,18 @@ class Packer {
 
  private:
   static constexpr std::size_t kWindowBytes = std::size_t{2} << 20;
+  static constexpr std::size_t kWindows = 16;  // of a small model
   static constexpr std::size_t kWindowNodes = 64;
 
-  static bool is_large(const Weight& weight) { return weight.size_bytes > kWindowBytes; }
+  bool is_large(const Weight& weight) const { return weight.size_bytes > largest_small_; }
 
   // Returns the bytes that constants on their way out of the file need: one large block, or a small one for each thread.
   std::size_t open_slab() {
     std::size_t room = 0, from_file = 0, large = 0, small = 0;
+    std::vector<Large> blocks;  // that constants in the file need
     for_each_node(c_, [&](std::size_t i) {
       const CompiledNode& n = c_.nodes[i];
       if (!packs_now(n) || n.slot != 0) return;
-      std::size_t most_of_node = 0;
       const std::vector<TensorDesc> descs = descs_of(c_.graph(), c_.graph().nodes[i]);
       const OpDesc desc = desc_of(c_.graph().nodes[i], n, descs);
       for (std::size_t k = 0; k < n.packed.size(); ++k) {
@@ -240,12 +241,18 @@ class Packer {
         const Weight& weight = *n.constants[k];
         if (weight.data != nullptr || weight.source == nullptr) continue;
         from_file += need.room;
-        std::size_t& most = need.block > kWindowBytes ? large : small;
-        most = std::max(most, need.block);
-        if (need.block > kWindowBytes) most_of_node = std::max(most_of_node, need.block);
+        blocks.push_back({i, need.block});
       }
-      if (most_of_node > 0) large_.push_back({i, most_of_node});
     });
+    largest_small_ = std::min(kWindowBytes, room / kWindows);
+    window_bytes_ = std::min(window_bytes_, largest_small_);
+    for (const Large& b : blocks) {
+      std::size_t& most = b.bytes > largest_small_ ? large : small;
+      most = std::max(most, b.bytes);
+      if (b.bytes <= largest_small_) continue;
+      if (large_.empty() || large_.back().node != b.node) large_.push_back({b.node, 0});
+      large_.back().bytes = std::max(large_.back().bytes, b.bytes);
+    }
     // Plain constants that are in memory make room for packed ones as they go: a slab would be memory beside theirs, and large ones
     // between them find no room.
     if (from_file >= room / 2) {
@@ -323,6 +330,7 @@ class Packer {
   std::vector<Large> large_;                  // nodes with a constant that is read from the file into a large block
   std::size_t small_bytes_ = 0;               // the others' blocks
   std::size_t window_bytes_;
+  std::size_t largest_small_ = kWindowBytes;  // of constants that are packed beside others
   std::vector<std::size_t> window_;           // nodes whose constants the batch packs, or that have none
   std::vector<std::vector<TensorDesc>> descs_;
 };

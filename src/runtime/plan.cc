@@ -530,8 +530,7 @@ class PlanBuilder : PlanWork {
     return d;
   }
 
-  // Runs the node, whose descs begin at `first`, and some that follow it, in bands. The output of each part is input 0 of the next,
-  // and one desc. False: it should run alone.
+  // Runs the node, whose descs begin at `first`, and some that follow it, in bands. False: it should run alone.
   bool add_bands(std::int32_t index, std::size_t first) {
     const Bands& bands = *c_.devices[0]->bands();
     const OpDesc alone = part_desc(index, first);
@@ -551,7 +550,7 @@ class PlanBuilder : PlanWork {
       }
       if (c_.nodes[last].residual.node >= 0) plan_->descs.emplace_back();
       plan_->descs.push_back({graph_.values[node.outputs[0]].dtype, {}});
-      parts.push_back(part_desc(last, at));
+      parts.push_back(part_desc(last, at));  // from the output of the one before on, which is its input 0
       try {
         infer(node, {plan_->descs.data() + at, plan_->descs.size() - at});
       } catch (Error& e) {
@@ -572,6 +571,7 @@ class PlanBuilder : PlanWork {
     if (sum.node < 0 || sum.maker >= first || s_.descs[sum.operand].shape != part->outputs[0].shape) return;
     part->residual = static_cast<int>(part->inputs.size()) - 1;
     part->tail = &graph_.nodes[sum.node];
+    part->byte_sum = sum.byte_sum();
     const_cast<TensorDesc&>(part->inputs.back()) = s_.descs[sum.operand];  // the plan's own
     s_.descs[part->tail->outputs[0]] = part->outputs[0];
     absorb(sum.node, step);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "backends/cpu/byte_lines.h"
 #include "backends/cpu/conv_plan.h"
 #include "backends/cpu/product_plan.h"
 #include "ops/conv.h"
@@ -12,49 +13,68 @@ namespace evn {
 extern const KernelFamily conv_depthwise_last_kernels;
 extern const KernelFamily conv_last_kernels;
 extern const KernelFamily conv_thin_kernels;
+extern const KernelFamily quantized_conv_kernels;
+extern const KernelFamily quantized_depthwise_kernels;
+extern const KernelFamily quantized_depthwise_planes_kernels;
 
 namespace {
 
 // Where it pays. What a product of more columns of A writes is hidden behind its multiply-adds; depthwise layers never are.
-constexpr std::int64_t kLeastBetween = 192 << 10;  // floats between two parts, where other threads made some of them
+constexpr std::int64_t kLeastBetween = 192 << 10;  // elements between two parts, where other threads made some of them
 constexpr std::int64_t kLeastAlone = 256 << 10;    // the same behind one thread's first part: fewer stay in L2 anyway
+constexpr std::int64_t kWideShare = 4;             // so many times these where bytes are widened for products, B for each band anew
 constexpr std::int64_t kDeepest = 48;              // channels that a product reads
 constexpr std::int64_t kMostAhead = 96;    // channels of a depthwise layer, that the product behind it has not too many weights
 constexpr std::int64_t kMostWithin = 192;  // the same where others stand before it
 constexpr double kMostTwice = 0.125;       // of the multiply-adds, for lines that two tiles need
 
-constexpr std::int64_t kMostInBands = 256 << 10;           // floats of all lines that a thread keeps
+constexpr std::int64_t kFloat = sizeof(float);
+constexpr std::int64_t kThinChannels = 4;                  // of a first layer of bytes
+constexpr std::int64_t kMostInBands = 1 << 20;             // bytes of all lines that a thread keeps
 constexpr std::size_t kFarInBands = std::size_t{1} << 20;  // bytes of the output that the lines leave no room for in L2
 constexpr std::int64_t kUsualBand = 4;                     // lines of the last part
 constexpr std::int64_t kEnoughRows = 128;                  // pixels of a band, so that panels of weights are read for many of them
 
 std::atomic<BandsUse> g_use{BandsUse::kWhereItPays};
 
+// The weight among the inputs.
+int weight_of(const OpDesc& d) { return d.inputs[0].dtype == DType::kFloat32 ? 1 : kQLinearConvInputs.w; }
+
+Window window_of(const OpDesc& d) { return conv_window(*d.node, d.inputs[0].shape, d.inputs[static_cast<std::size_t>(weight_of(d))].shape); }
+
+bool is_one_pixel(const Window& window) {
+  const auto is_one = [](const WindowAxis& a) { return a.kernel == 1 && a.stride == 1 && a.pad_begin == 0 && a.pad_end == 0; };
+  return is_one(window.axis[0]) && is_one(window.axis[1]);
+}
+
 // A part without its memory. Lines are rows of the output's pixels; a line of it is made of lines of the part before.
 struct Part {
   enum class Kind { kThin, kDepthwise, kProduct } kind;
+  bool of_bytes;
   std::int64_t in_height, height;
   std::int64_t kernel, stride, pad;  // between these lines
-  std::int64_t in_line, line;        // floats of a line; in_line is 0 where the input is plain
+  std::int64_t in_line, line;        // bytes of a line
   double work;                       // multiply-adds of a line
 
   Part() = default;
   explicit Part(const OpDesc& d) {
-    const Shape& w = d.inputs[1].shape;
-    const Window window = conv_window(*d.node, d.inputs[0].shape, w);
+    const Shape& w = d.inputs[static_cast<std::size_t>(weight_of(d))].shape;
+    const Window window = window_of(d);
     const WindowAxis& v = window.axis[0];
+    of_bytes = weight_of(d) != 1;
     if (attr_int(*d.node, ConvAttr::kGroup) > 1) {
       kind = Kind::kDepthwise;
     } else {
-      kind = d.input_layout(0) == Layout::kPlain ? Kind::kThin : Kind::kProduct;
+      kind = d.input_layout(0) == Layout::kPlain || !is_one_pixel(window) ? Kind::kThin : Kind::kProduct;
     }
     in_height = v.input;
     height = v.output;
     kernel = v.kernel;
     stride = v.stride;
     pad = v.pad_begin;
-    in_line = window.axis[1].input * d.input_pitch(0);
-    line = window.axis[1].output * d.output_pitch();
+    const auto element = static_cast<std::int64_t>(dtype_size(d.inputs[0].dtype));
+    in_line = window.axis[1].input * d.input_pitch(0) * element;
+    line = window.axis[1].output * d.output_pitch() * element;
     work = static_cast<double>(window.axis[1].output * w[0]) * static_cast<double>(w.elements(1, w.rank()));
   }
 
@@ -72,15 +92,15 @@ struct Parts {
   }
   const Part& last() const { return part[count - 1]; }
 
-  // Lines that a thread keeps of each part but the last, for bands of `band` lines of that. Returns their floats.
+  // Lines that a thread keeps of each part but the last, for bands of `band` lines of that. Returns their bytes.
   std::int64_t room_for(std::int64_t band, std::int64_t* lines) const {
-    std::int64_t floats = 0, needed = band;
+    std::int64_t bytes = 0, needed = band;
     for (int p = count - 1; p > 0; --p) {
       needed = std::min((needed - 1) * part[p].stride + part[p].kernel, part[p].in_height);
       lines[p - 1] = needed;
-      floats = checked_add(floats, checked_mul(needed, part[p - 1].line));
+      bytes = checked_add(bytes, checked_mul(needed, part[p - 1].line));
     }
-    return floats;
+    return bytes;
   }
 
   // Multiply-adds for the lines that a tile makes though another does, too; `extra`: so many of the last part's.
@@ -101,18 +121,17 @@ struct Parts {
 };
 
 bool takes(const Kernel& kernel, const OpDesc& d) {
-  const bool thin = &kernel == conv_thin_kernels.kernels.data();
-  const bool depthwise = &kernel == conv_depthwise_last_kernels.kernels.data();
-  const bool product = &kernel == conv_last_kernels.kernels.data();
-  if ((!thin && !depthwise && !product) || g_use.load(std::memory_order_relaxed) == BandsUse::kNever) return false;
-  const Shape& x = d.inputs[0].shape;
-  if (x.rank() != 4) return false;
-  const Window window = conv_window(*d.node, x, d.inputs[1].shape);
-  const auto all_axes = [&](auto&& holds) { return holds(window.axis[0]) && holds(window.axis[1]); };
-  if (depthwise) return all_axes([](const WindowAxis& a) { return a.dilation == 1; });
+  const auto is = [&](const KernelFamily& family) { return &kernel == family.kernels.data(); };
+  const bool depthwise = is(conv_depthwise_last_kernels) || is(quantized_depthwise_kernels) || is(quantized_depthwise_planes_kernels);
+  const bool thin = is(conv_thin_kernels), of_bytes = is(quantized_conv_kernels);
+  if ((!depthwise && !thin && !of_bytes && !is(conv_last_kernels)) || g_use.load(std::memory_order_relaxed) == BandsUse::kNever) return false;
+  if (d.inputs[0].shape.rank() != 4) return false;
+  const Window window = window_of(d);
+  const bool dense = window.axis[0].dilation == 1 && window.axis[1].dilation == 1;
+  if (depthwise) return dense;
   if (thin) return true;
-  return attr_int(*d.node, ConvAttr::kGroup) == 1 &&
-         all_axes([](const WindowAxis& a) { return a.kernel == 1 && a.stride == 1 && a.pad_begin == 0 && a.pad_end == 0; });
+  if (attr_int(*d.node, ConvAttr::kGroup) != 1) return false;
+  return is_one_pixel(window) || (of_bytes && dense && d.inputs[static_cast<std::size_t>(weight_of(d))].shape[1] <= kThinChannels);
 }
 
 // What comes is taken for a 3 x 3 window.
@@ -124,7 +143,8 @@ bool joins(std::span<const OpDesc> descs) {
   const Part& last = parts.last();
   const bool depthwise = last.kind == Part::Kind::kDepthwise;
   const std::int64_t threads = descs.back().threads;
-  const bool enough = y.elements(1, 4) >= (descs.size() == 1 && threads == 1 ? kLeastAlone : kLeastBetween);
+  const std::int64_t share = last.of_bytes && simd_dot::loops(integer_isa()).wide_columns != 0 ? kWideShare : 1;
+  const bool enough = y.elements(1, 4) >= share * (descs.size() == 1 && threads == 1 ? kLeastAlone : kLeastBetween);
   const std::int64_t ahead = depthwise ? kUsualBand : kUsualBand + 2;
   std::int64_t lines[kMostParts];
   if (parts.room_for(ahead, lines) + ahead * last.line > kMostInBands) return false;
@@ -137,12 +157,21 @@ struct BandsState {
   std::int64_t rows, row_tiles;  // of the last part's lines
   std::int64_t band;
   std::int64_t lines[kMostParts],
-      at[kMostParts];      // of each part but the last: its buffer, in lines, and where it begins, in floats
+      at[kMostParts];      // of each part but the last: its buffer, in lines, and where it begins, in bytes
   std::int64_t copied_at;  // of lines that a first layer copies
+  std::int64_t part_at[kMostParts];  // of bytes: its own memory
 };
 
 // Lines that begin at a multiple of a line of the cache.
-std::int64_t padded(std::int64_t floats) { return ceil_div(floats, std::int64_t{16}) * 16; }
+std::int64_t padded(std::int64_t bytes) { return static_cast<std::int64_t>(align_up(static_cast<std::size_t>(bytes), 64)); }
+
+const ByteLinesKernel& lines_kernel(const OpDesc& d, const Part& part) {
+  if (part.kind != Part::Kind::kDepthwise) return conv_lines;
+  return runs_by_planes(d) ? planes_lines : depthwise_lines;
+}
+
+// How the i-th part stands among the others.
+BytePart byte_part(const BandsState& s, int i, bool is_last) { return {is_last ? s.band : s.lines[i], i > 0}; }
 
 // Tiles such that the last thread ends soonest, when each takes the next tile as it gets free; few, as each begins with lines that
 // another has as well.
@@ -173,17 +202,26 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.band = std::min(height, std::max(kUsualBand, ceil_div(ceil_div(kEnoughRows, width), kUsualBand) * kUsualBand));
   while (s.band > 1 && parts.room_for(s.band, s.lines) > kMostInBands) s.band = ceil_div(s.band, std::int64_t{2});
   parts.room_for(s.band, s.lines);
-  std::int64_t floats = 0;
+  std::int64_t bytes = 0;
   for (int i = 0; i + 1 < parts.count; ++i) {
-    s.at[i] = floats;
-    floats = checked_add(floats, padded(checked_mul(s.lines[i], parts.part[i].line)));
+    s.at[i] = bytes;
+    bytes = checked_add(bytes, padded(checked_mul(s.lines[i], parts.part[i].line)));
+    if (parts.part[i].of_bytes) bytes += simd_dot::kOverread;
   }
-  s.copied_at = floats;
-  if (parts.part[0].kind == Part::Kind::kThin) floats += thin_lines_floats(simd_thin::loops(cpu_isa()), thin_geometry(d.parts[0]));
-  p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(floats, sizeof(float)));
+  s.copied_at = bytes;
+  if (parts.part[0].kind == Part::Kind::kThin && !parts.part[0].of_bytes) {
+    bytes += static_cast<std::int64_t>(sizeof(float)) * thin_lines_floats(simd_thin::loops(cpu_isa()), thin_geometry(d.parts[0]));
+  }
+  for (int i = 0; i < parts.count && parts.part[i].of_bytes; ++i) {
+    const OpDesc& part = d.parts[static_cast<std::size_t>(i)];
+    s.part_at[i] = bytes;
+    const std::size_t own = lines_kernel(part, parts.part[i]).bytes(part, byte_part(s, i, i + 1 == parts.count));
+    bytes = checked_add(bytes, padded(static_cast<std::int64_t>(own)));
+  }
+  p->thread_scratch_bytes = static_cast<std::size_t>(bytes);
   p->tiles = checked_mul(images, s.row_tiles);
   for (const OpDesc& part : d.parts) {
-    const Shape& w = part.inputs[1].shape;
+    const Shape& w = part.inputs[static_cast<std::size_t>(weight_of(part))].shape;
     p->flops += 2.0 * static_cast<double>(w.elements(1, w.rank())) * static_cast<double>(part.outputs[0].shape.elements());
     const TensorDesc& between = part.inputs[0];
     p->bytes += bytes_of(part) - 2 * static_cast<double>(between.size_bytes());
@@ -196,14 +234,15 @@ struct Worker : Part {
   const OpDesc* desc;
   simd_depthwise::Geometry depthwise;
   simd_thin::Geometry thin;
+  ByteLines* bytes;  // null: floats, with what follows
   const float* weight;
   const float* bias;
-  const float* residual;  // of all images
+  const std::uint8_t* residual;  // of all images
   std::int64_t width, channels, in_channels;
   bool is_last;
   std::int64_t end;    // lines up to here are made
   std::int64_t first;  // the line at which the buffer begins
-  float* buffer;
+  std::uint8_t* buffer;
 };
 
 class Runner {
@@ -220,7 +259,7 @@ class Runner {
     last.end = begin;
     for (int p = count_ - 1; p > 0; --p) part_[p - 1].end = part_[p - 1].first = part_[p].first_line(part_[p].end);
     last.first = 0;
-    last.buffer = args_.out<float>() + image_ * last.height * last.line;
+    last.buffer = args_.out<std::uint8_t>() + image_ * last.height * last.line;
     for (std::int64_t y = begin; y < end && !cancel.stop(); y += s_.band) band(std::min(end, y + s_.band));
   }
 
@@ -234,20 +273,26 @@ class Runner {
 
   void add(const OpDesc& d) {
     const auto input = static_cast<int>(d.inputs.data() - args_.desc->inputs.data());
-    Worker& w = part_[count_];
+    auto* const memory = static_cast<std::uint8_t*>(args_.thread_scratch);
+    const int i = count_++;
+    Worker& w = part_[i];
     static_cast<Part&>(w) = Part(d);
     w.desc = &d;
     w.is_last = &d == &args_.desc->parts.back();
+    w.residual = d.residual >= 0 ? args_.in<std::uint8_t>(input + d.residual) : nullptr;
+    w.buffer = memory + s_.at[i];
+    w.bytes = nullptr;
+    if (w.of_bytes) {
+      w.bytes = lines_kernel(d, w).begin(args_, d, input, byte_part(s_, i, w.is_last), memory + s_.part_at[i]);
+      return;
+    }
     w.weight = args_.pack<float>(input + 1);
     w.bias = d.has_input(2) && d.residual != 2 ? args_.in<float>(input + 2) : nullptr;
-    w.residual = d.residual >= 0 ? args_.in<float>(input + d.residual) : nullptr;
     w.in_channels = d.inputs[0].shape[1];
     w.width = d.outputs[0].shape[3];
     w.channels = d.outputs[0].shape[1];
     if (w.kind == Part::Kind::kDepthwise) w.depthwise = depthwise_geometry(d);
     if (w.kind == Part::Kind::kThin) w.thin = thin_geometry(d);
-    w.buffer = static_cast<float*>(args_.thread_scratch) + s_.at[count_];
-    ++count_;
   }
 
   // Makes the last part's lines up to `to`, from where they end.
@@ -277,9 +322,13 @@ class Runner {
 
   void make(int p, std::int64_t from, std::int64_t to) {
     Worker& w = part_[p];
-    const float* x =
-        p == 0 ? args_.in<float>(0) + image_ * w.in_height * w.in_line : part_[p - 1].buffer - part_[p - 1].first * w.in_line;
-    float* const y = w.buffer - w.first * w.line;
+    const std::uint8_t* const first = p == 0 ? args_.in<std::uint8_t>(0) + image_ * w.in_height * w.in_line : part_[p - 1].buffer - part_[p - 1].first * w.in_line;
+    std::uint8_t* const to_lines = w.buffer - w.first * w.line;
+    if (w.bytes != nullptr) {
+      return w.bytes->make(first, from, to, to_lines, w.residual == nullptr ? nullptr : w.residual + image_ * w.height * w.line);
+    }
+    const auto* const x = reinterpret_cast<const float*>(first);
+    auto* const y = reinterpret_cast<float*>(to_lines);
     switch (w.kind) {
       case Part::Kind::kThin:
         return make_thin(w, x, y, from, to);
@@ -300,7 +349,7 @@ class Runner {
     t.weight = w.weight;
     t.bias = w.bias;
     t.epilogue = epilogue_of(*w.desc);
-    t.lines = static_cast<float*>(args_.thread_scratch) + s_.copied_at;
+    t.lines = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args_.thread_scratch) + s_.copied_at);
     simd_thin::loops(isa_).run(t);
   }
 
@@ -325,17 +374,17 @@ class Runner {
     t.m = (to - from) * w.width;
     t.n = w.channels;
     t.k = w.in_channels;
-    t.a = x + from * w.in_line;
+    t.a = x + from * w.in_line / kFloat;
     t.lda = w.desc->input_pitch(0);
     t.b = w.weight;
-    t.c = y + from * w.line;
+    t.c = y + from * w.line / kFloat;
     t.ldc = w.desc->output_pitch();
     t.init = w.bias;
     t.init_column = 1;
     t.init_scale = 1;
     if (w.residual != nullptr) {
       t.ldr = w.desc->input_pitch(w.desc->residual);
-      t.residual = w.residual + (image_ * w.height + from) * w.width * t.ldr;
+      t.residual = reinterpret_cast<const float*>(w.residual) + (image_ * w.height + from) * w.width * t.ldr;
     }
     t.epilogue = epilogue_of(*w.desc);
     t.far = w.is_last && args_.outputs[0].size >= kFarInBands;

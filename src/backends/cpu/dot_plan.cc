@@ -39,7 +39,7 @@ std::int64_t dot_bytes(const simd_dot::Loops& loops, const DotShape& shape) {
 
 void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t columns, void* packed) {
   const DotShape shape = from.shape(columns);
-  const std::int64_t lanes = loops.lanes, padded = dot_padded(loops, shape.segment), block = dot_block_bytes(loops, shape);
+  const std::int64_t lanes = loops.lanes, padded = dot_padded(loops, shape.segment), block = dot_block_bytes(loops, shape), group = loops.k_group;
   auto* const to = static_cast<std::uint8_t*>(packed);
   std::memset(to, 0, static_cast<std::size_t>(dot_bytes(loops, shape)));
   auto* const sums = reinterpret_cast<std::int32_t*>(to + dot_data_bytes(loops, shape));
@@ -54,10 +54,10 @@ void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t 
     if (from.column_step == 1) {
       for (std::int64_t k = 0; k < from.channels; ++k) {
         const std::uint8_t* const row = from.b + k * from.channel_step + first;
-        std::uint8_t* const quad = at + k / 4 * lanes * 4 + k % 4;
+        std::uint8_t* const side_by_side = at + k / group * lanes * group + k % group;
         for (std::int64_t j = 0; j < count; ++j) {
           const auto byte = static_cast<std::uint8_t>(row[j] ^ change);
-          quad[4 * j] = byte;
+          side_by_side[group * j] = byte;
           sum[j] += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
         }
       }
@@ -70,7 +70,7 @@ void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t 
           for (std::int64_t channel = 0; channel < from.channels; ++channel) {
             const auto byte = static_cast<std::uint8_t>(source[channel * from.channel_step] ^ change);
             const std::int64_t k = begin + channel;
-            at[((k >> 2) * lanes + j) * 4 + (k & 3)] = byte;
+            at[(k / group * lanes + j) * group + k % group] = byte;
             total += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
           }
           sum[j] += total;

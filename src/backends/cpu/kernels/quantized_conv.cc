@@ -3,9 +3,10 @@
 // positions of a line, of an image, and output channels of one group. What it reads of the image, with its pads, is copied into a slab,
 // in which rows of A are read where they lie; nothing is copied where a window has no pads and its lines are whole steps of k.
 #include <algorithm>
+#include <new>
 
+#include "backends/cpu/byte_lines.h"
 #include "backends/cpu/dot_conv.h"
-#include "backends/cpu/dot_plan.h"
 #include "backends/cpu/follow.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
@@ -92,10 +93,10 @@ void plan(const OpDesc& d, KernelPlan* p) {
 
 // ---------------------------------------------------------------------------------------------------------- run --
 
-DotNumbers numbers_of(const KernelArgs& args, const ConvState& s, const DotConvInputs& in, std::int64_t channel) {
+DotNumbers numbers_of(const KernelArgs& args, const DotConvInputs& in, std::int64_t channel) {
   const OpDesc& d = *args.desc;
   DotNumbers n;
-  n.a_zero = zero_point_of(args, in.x_zero) + (s.slab.flip ? 128 : 0);
+  n.a_zero = zero_point_of(args, in.x_zero) + (is_uint8(d.inputs[0]) ? 0 : 128);
   n.flip_b = is_uint8(d.inputs[static_cast<std::size_t>(in.w)]);
   if (d.has_input(in.w_zero)) {
     n.b_zero_step = step_of(d, in.w_zero);
@@ -112,6 +113,11 @@ DotNumbers numbers_of(const KernelArgs& args, const ConvState& s, const DotConvI
   return n;
 }
 
+simd_dot::Added added_of(const OpDesc& d) {
+  const ByteSum sum = d.byte_sum == nullptr ? ByteSum{} : *d.byte_sum;
+  return {nullptr, sum.x_scale, sum.r_scale, sum.zero, sum.x_zero, sum.r_zero};
+}
+
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const DotConvInputs& in = conv_inputs_of(*args.desc);
   const auto& s = args.plan->state<ConvState>();
@@ -121,8 +127,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::int64_t packed_bytes = dot_bytes(loops, shape);
   const std::int64_t y_pixel = s.groups * s.columns;
   const std::size_t element = dtype_size(d.outputs[0].dtype);
-  const ByteSum sum = d.byte_sum == nullptr ? ByteSum{} : *d.byte_sum;
-  simd_dot::Added added{nullptr, sum.x_scale, sum.r_scale, sum.zero, sum.x_zero, sum.r_zero};
+  simd_dot::Added added = added_of(d);
   auto* const memory = static_cast<std::uint8_t*>(args.thread_scratch);
   std::int64_t offsets[simd_dot::kMostSegments];
   DotConvTile::Source filled{-1, 0, 0, 0};
@@ -133,7 +138,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.n = at.columns;
     t.lines = at.lines;
     t.width = at.width;
-    const DotNumbers numbers = numbers_of(args, s, in, group * s.columns);
+    const DotNumbers numbers = numbers_of(args, in, group * s.columns);
     set_columns(loops, numbers, shape, args.pack<std::uint8_t>(in.w) + group * packed_bytes, at.column, memory, &t);
     const std::uint8_t* const image = args.in<std::uint8_t>(0) + at.first;
     std::uint8_t* const slab = memory + s.slab_at;
@@ -164,6 +169,94 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   }
 }
 
+// -------------------------------------------------------------------------------------------------------- lines --
+
+constexpr const DotConvInputs& kIn = kQLinearConvInputs;
+
+// Without groups, all columns at once.
+class ConvLines final : public ByteLines {
+ public:
+  ConvLines(const OpDesc& d, const BytePart& part) : loops_(simd_dot::loops(integer_isa())), shape_(source_of(d, kIn, nullptr).shape(columns_of(d, kIn))) {
+    const Shape& w = d.inputs[static_cast<std::size_t>(kIn.w)].shape;
+    conv_.set(d, w, d.inputs[0].shape[1]);
+    conv_.slab.flip = !is_uint8(d.inputs[0]);
+    conv_.slab.words = loops_.wide_columns != 0;
+    line_ = d.outputs[0].shape[3];
+    one_line_ = conv_.slab.y.output == 1;
+    const bool fits = part.may_overread || shape_.segment % loops_.k_step == 0;
+    in_place_ = !conv_.slab.words && conv_.unpadded && !conv_.slab.flip && fits;
+    lines_ = one_line_ ? 1 : part.lines;
+    width_ = one_line_ ? part.lines * line_ : line_;
+    conv_.slab.width = conv_.slab.pixels(width_);
+  }
+
+  // Behind the object: numbers of columns, sums of rows, the room for columns of B, and the slab.
+  std::size_t row_sums_at() const { return align_up(sizeof(ConvLines), 64) + dot_columns_bytes(loops_, conv_.columns); }
+  std::size_t room_at() const { return row_sums_at() + align_up(static_cast<std::size_t>(checked_mul(lines_, width_)) * sizeof(std::int32_t), 64); }
+  std::size_t slab_at() const { return room_at() + (conv_.slab.words ? static_cast<std::size_t>(dot_room_bytes(loops_, shape_)) : 0); }
+  std::size_t bytes() const {
+    return slab_at() + (in_place_ ? 0 : static_cast<std::size_t>(conv_.slab.bytes(lines_, width_) + simd_dot::kOverread));
+  }
+
+  void begin(const KernelArgs& args) {
+    const OpDesc& d = *args.desc;
+    auto* const memory = reinterpret_cast<std::uint8_t*>(this);
+    const DotNumbers numbers = numbers_of(args, kIn, 0);
+    pad_ = static_cast<std::uint8_t>(numbers.a_zero);
+    tile_ = {};
+    tile_.n = conv_.columns;
+    set_columns(loops_, numbers, shape_, args.pack<std::uint8_t>(kIn.w), 0, memory + align_up(sizeof(ConvLines), 64), &tile_);
+    slab_ = memory + slab_at();
+    conv_.set_rows(in_place_, shape_.segments, offsets_, &tile_);
+    tile_.row_sums = reinterpret_cast<std::int32_t*>(memory + row_sums_at());
+    tile_.room = reinterpret_cast<std::int16_t*>(memory + room_at());
+    tile_.zero = zero_point_of(args, kIn.y_zero);
+    tile_.output = dot_output(d.outputs[0].dtype);
+    tile_.ldc = conv_.columns;
+    tile_.line_c = line_ * conv_.columns;
+    added_ = added_of(d);
+    if (d.residual >= 0) tile_.added = &added_;
+  }
+
+  void make(const std::uint8_t* x, std::int64_t from, std::int64_t to, std::uint8_t* y, const std::uint8_t* r) override {
+    const SlabPart part = one_line_ ? SlabPart{0, from * line_, 1, (to - from) * line_} : SlabPart{from, 0, to - from, line_};
+    tile_.lines = part.lines;
+    tile_.width = part.width;
+    if (!in_place_) conv_.slab.fill(loops_, x, part, pad_, slab_);
+    if (conv_.slab.words) {
+      tile_.words = reinterpret_cast<const std::int16_t*>(slab_);
+    } else {
+      DotConvTile at{};
+      at.from = {0, 0, part.line, part.x};
+      tile_.a = in_place_ ? x + conv_.in_image(at) : slab_;
+    }
+    const std::int64_t position = from * tile_.line_c;
+    tile_.c = y + position;
+    if (tile_.added != nullptr) added_.r = r + position;
+    loops_.run(tile_);
+  }
+
+ private:
+  const simd_dot::Loops& loops_;
+  DotShape shape_;
+  DotConv conv_;
+  simd_dot::Tile tile_;
+  simd_dot::Added added_;
+  std::uint8_t* slab_;
+  std::int64_t line_, lines_, width_;  // positions of a line; of a tile, at most
+  bool one_line_, in_place_;
+  std::uint8_t pad_;
+  std::int64_t offsets_[simd_dot::kMostSegments];
+};
+
+std::size_t lines_bytes(const OpDesc& d, const BytePart& part) { return ConvLines(d, part).bytes(); }
+
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory) {
+  auto* const lines = new (memory) ConvLines(d, part);
+  lines->begin(args_of_part(step, d, input));
+  return lines;
+}
+
 constexpr Kernel kernel(const char* name, const char* op, const char* domain, std::uint8_t takes) {
   return {name, op, domain, 10, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, channels_last, takes};
 }
@@ -178,5 +271,7 @@ constexpr Kernel kKernels[] = {
 
 extern const KernelFamily quantized_conv_kernels;
 const KernelFamily quantized_conv_kernels = {kKernels};
+
+const ByteLinesKernel conv_lines = {lines_bytes, begin_lines};
 
 }  // namespace evn

@@ -2,10 +2,12 @@
 // the reference. A tile is some lines of an image, or some positions of a line, which are copied into a slab with their pads.
 #include <algorithm>
 #include <bit>
+#include <new>
 
+#include "backends/cpu/byte_lines.h"
 #include "backends/cpu/byte_slab.h"
-#include "backends/cpu/dot_plan.h"
 #include "backends/cpu/follow.h"
+#include "backends/cpu/simd/bytes.h"
 #include "backends/cpu/simd/dot_depthwise.h"
 #include "backends/cpu/support.h"
 #include "base/hash.h"
@@ -31,6 +33,7 @@ struct DepthwiseState {
   std::int64_t images, channels, taps;
   std::int64_t lines, width, line_tiles, width_tiles;
   std::size_t slab_at;
+  bool fits_floats;  // sums, with what is added to them
 };
 
 std::int64_t padded(std::int64_t channels) { return ceil_div(channels, kBlock) * kBlock; }
@@ -116,33 +119,53 @@ void prepack(const OpDesc& d, int input, void* packed) {
   }
 }
 
-void plan(const OpDesc& d, KernelPlan* p) {
-  const DotConvInputs& in = conv_inputs_of(d);
-  auto& s = p->state<DepthwiseState>();
-  const Shape& x = d.inputs[0].shape;
+// Whether sums are below 2^24 with what is added to them, so that they are exact as floats: those of the taps and what the zero point
+// makes of them are at most 64 x 255 x 255.
+bool sums_fit_floats(const OpDesc& d, const DotConvInputs& in) {
+  constexpr std::int32_t kMostBias = 1 << 23;
+  if (!d.has_input(in.bias)) return true;
+  const Weight* const bias = d.constant(in.bias);
+  if (bias == nullptr) return false;
+  const auto* const b = bias->as<std::int32_t>();
+  return std::all_of(b, b + bias->desc.shape.elements(), [](std::int32_t x) { return x >= -kMostBias && x <= kMostBias; });
+}
+
+void set_geometry(const OpDesc& d, const DotConvInputs& in, DepthwiseState* s) {
   const Shape& w = d.inputs[static_cast<std::size_t>(in.w)].shape;
+  const Shape& x = d.inputs[0].shape;
   const Window window = conv_window(*d.node, x, w);
-  s.isa = integer_isa();
-  s.slab.y = window.rank == 2 ? window.axis[0] : WindowAxis{};
-  s.slab.x = window.axis[window.rank - 1];
-  s.slab.pixel = s.slab.channels = s.channels = x[1];
-  s.slab.flip = !is_uint8(d.inputs[0]);
-  s.images = x[0];
-  s.taps = w.elements(2, w.rank());
+  s->isa = integer_isa();
+  s->slab.y = window.rank == 2 ? window.axis[0] : WindowAxis{};
+  s->slab.x = window.axis[window.rank - 1];
+  s->slab.pixel = s->slab.channels = s->channels = x[1];
+  s->slab.flip = !is_uint8(d.inputs[0]);
+  s->images = x[0];
+  s->taps = w.elements(2, w.rank());
+  s->width = s->slab.x.output;
+  s->slab_at = align_up(kArrays * static_cast<std::size_t>(padded(s->channels)) * sizeof(std::int32_t), 64);
+  s->fits_floats = in.y_scale >= 0 && plain_group() == 1 && sums_fit_floats(d, in);
+}
+
+// That a thread needs for tiles of so many lines.
+std::size_t bytes_of(const DepthwiseState& s, std::int64_t lines) {
+  return s.slab_at + static_cast<std::size_t>(s.slab.bytes(lines, s.width) + simd_dot::kOverread);
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<DepthwiseState>();
+  set_geometry(d, conv_inputs_of(d), &s);
   const double line_cost = static_cast<double>(s.slab.x.output * s.channels) * static_cast<double>(s.taps);
   s.lines = s.slab.y.output;
   if (d.threads > 1) {
     s.lines = std::max(units_per_tile(s.lines, line_cost, kTileCost), ceil_div(s.lines, std::int64_t{4} * d.threads));
   }
-  s.width = s.slab.x.output;
   while (s.lines > 1 && s.slab.bytes(s.lines, s.width) > kSlabBytes) s.lines = ceil_div(s.lines, std::int64_t{2});
   while (s.width > kLeastPositions && s.slab.bytes(s.lines, s.width) > kSlabBytes) s.width = ceil_div(s.width, std::int64_t{2});
   s.slab.width = s.slab.pixels(s.width);
   s.line_tiles = ceil_div(s.slab.y.output, s.lines);
   s.width_tiles = ceil_div(s.slab.x.output, s.width);
   p->tiles = checked_mul(s.images, checked_mul(s.line_tiles, s.width_tiles));
-  s.slab_at = align_up(kArrays * static_cast<std::size_t>(padded(s.channels)) * sizeof(std::int32_t), 64);
-  p->thread_scratch_bytes = s.slab_at + static_cast<std::size_t>(s.slab.bytes(s.lines, s.width) + simd_dot::kOverread);
+  p->thread_scratch_bytes = bytes_of(s, s.lines);
   p->flops = 2.0 * static_cast<double>(s.taps) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
 }
@@ -161,60 +184,116 @@ void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t 
   const std::int64_t step = scaled ? step_of(d, in.w_scale) : 0;
   std::fill_n(start, static_cast<std::int64_t>(kArrays) * padded(channels), 0);
   if (in.added >= 0 && d.has_input(in.added)) std::copy_n(args.in<float>(in.added), channels, scale + padded(channels));
+  const bool at_once = scaled && !by_quads && step != 0;
+  if (at_once) simd_bytes::loops(cpu_isa()).scale(x_scale, w_scale, channels, y_scale, scale);
   for (std::int64_t c = 0; c < channels; ++c) {
     const std::int64_t place = by_quads ? simd_dot_depthwise::quad_place(c) : c;
     const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
     start[place] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[place]));
-    if (scaled) scale[place] = static_cast<float>(x_scale * static_cast<double>(w_scale[c * step]) / y_scale);
+    if (scaled && !at_once) scale[place] = static_cast<float>(x_scale * static_cast<double>(w_scale[c * step]) / y_scale);
   }
 }
 
-void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  const DotConvInputs& in = conv_inputs_of(*args.desc);
-  const auto& s = args.plan->state<DepthwiseState>();
-  const TensorDesc& out = args.desc->outputs[0];
-  const simd_dot::Loops& bytes = simd_dot::loops(s.isa);
-  auto* const memory = static_cast<std::uint8_t*>(args.thread_scratch);
-  std::uint8_t* const slab = memory + s.slab_at;
-  std::int64_t offsets[kMostTaps + kMostGroup] = {};
-  for (std::int64_t i = 0; i < s.taps; ++i) {
-    offsets[i] = (i / s.slab.x.kernel * s.slab.y.dilation * s.slab.width + i % s.slab.x.kernel * s.slab.x.dilation) * s.channels;
+// What a thread needs for its tiles; `memory` is what slab_at and the slab say.
+struct Runner {
+  const DepthwiseState& s;
+  const simd_dot_depthwise::Loops* loops;
+  simd_dot_depthwise::Tile t;
+  std::uint8_t* slab;
+  std::uint8_t pad;
+  std::int64_t offsets[kMostTaps + kMostGroup];
+
+  void begin(const KernelArgs& args, const DotConvInputs& in, std::uint8_t* memory) {
+    for (std::int64_t i = 0; i < s.taps; ++i) {
+      offsets[i] = (i / s.slab.x.kernel * s.slab.y.dilation * s.slab.width + i % s.slab.x.kernel * s.slab.x.dilation) * s.channels;
+    }
+    std::fill(offsets + s.taps, offsets + kMostTaps + kMostGroup, std::int64_t{0});
+    slab = memory + s.slab_at;
+    t = {};
+    t.channels = s.channels;
+    t.a = slab;
+    t.line_step = s.slab.step_y() * s.slab.width * s.channels;
+    t.step = s.slab.step_x() * s.channels;
+    t.offsets = offsets;
+    t.run = s.slab.x.dilation == 1 ? s.slab.x.kernel : 1;
+    t.pixel = s.channels;
+    const auto* const head = args.pack<Packed>(in.w);
+    const bool by_quads = head->group == 4;
+    loops = by_quads ? quads_of(s.isa, true) : &simd_dot_depthwise::loops(cluster_of(s.isa));
+    t.groups = ceil_div(s.taps, head->group);
+    t.weight = reinterpret_cast<const std::int32_t*>(head + 1);
+    t.weight_step = padded(s.channels);
+    const std::int32_t x_zero = zero_point_of(args, in.x_zero) + (s.slab.flip ? 128 : 0);
+    pad = static_cast<std::uint8_t>(x_zero);
+    set_channels(args, in, s.channels, x_zero, by_quads, t.weight + t.groups * t.weight_step, memory);
+    t.start = reinterpret_cast<const std::int32_t*>(memory);
+    t.scale = reinterpret_cast<const float*>(t.start + padded(s.channels));
+    t.bias = in.added >= 0 && args.desc->has_input(in.added) ? t.scale + padded(s.channels) : nullptr;
+    t.zero = zero_point_of(args, in.y_zero);
+    t.output = dot_output(args.desc->outputs[0].dtype);
+    t.ldc = s.channels;
+    t.line_c = s.slab.x.output * s.channels;
+    if (!s.fits_floats || by_quads) return;
+    auto* const start = reinterpret_cast<float*>(memory);
+    for (std::int64_t c = 0; c < padded(s.channels); ++c) start[c] = static_cast<float>(std::int32_t{t.start[c]});
+    t.float_start = start;
   }
-  simd_dot_depthwise::Tile t{};
-  t.channels = s.channels;
-  t.a = slab;
-  t.line_step = s.slab.step_y() * s.slab.width * s.channels;
-  t.step = s.slab.step_x() * s.channels;
-  t.offsets = offsets;
-  t.run = s.slab.x.dilation == 1 ? s.slab.x.kernel : 1;
-  t.pixel = s.channels;
-  const auto* const head = args.pack<Packed>(in.w);
-  const bool by_quads = head->group == 4;
-  const simd_dot_depthwise::Loops& loops = by_quads ? *quads_of(s.isa, true) : simd_dot_depthwise::loops(cluster_of(s.isa));
-  t.groups = ceil_div(s.taps, head->group);
-  t.weight = reinterpret_cast<const std::int32_t*>(head + 1);
-  t.weight_step = padded(s.channels);
-  const std::int32_t x_zero = zero_point_of(args, in.x_zero) + (s.slab.flip ? 128 : 0);
-  set_channels(args, in, s.channels, x_zero, by_quads, t.weight + t.groups * t.weight_step, memory);
-  t.start = reinterpret_cast<const std::int32_t*>(memory);
-  t.scale = reinterpret_cast<const float*>(t.start + padded(s.channels));
-  t.bias = in.added >= 0 && args.desc->has_input(in.added) ? t.scale + padded(s.channels) : nullptr;
-  t.zero = zero_point_of(args, in.y_zero);
-  t.output = dot_output(out.dtype);
-  t.ldc = s.channels;
-  t.line_c = s.slab.x.output * s.channels;
+
+  void run(const std::uint8_t* image, const SlabPart& part, void* c) {
+    t.lines = part.lines;
+    t.width = part.width;
+    s.slab.fill(simd_dot::loops(s.isa), image, part, pad, slab);
+    t.c = c;
+    loops->run(t);
+  }
+};
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<DepthwiseState>();
+  const std::size_t element = dtype_size(args.desc->outputs[0].dtype);
+  Runner runner{s, {}, {}, {}, {}, {}};
+  runner.begin(args, conv_inputs_of(*args.desc), static_cast<std::uint8_t*>(args.thread_scratch));
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
     const std::int64_t x = i % s.width_tiles * s.width, line = i / s.width_tiles % s.line_tiles * s.lines;
     const std::int64_t image = i / s.width_tiles / s.line_tiles;
-    t.lines = std::min(s.lines, s.slab.y.output - line);
-    t.width = std::min(s.width, s.slab.x.output - x);
-    s.slab.fill(bytes, args.in<std::uint8_t>(0) + image * s.slab.y.input * s.slab.x.input * s.channels, {line, x, t.lines, t.width},
-                static_cast<std::uint8_t>(x_zero), slab);
     const std::int64_t position = (image * s.slab.y.output + line) * s.slab.x.output + x;
-    t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(position * s.channels) * dtype_size(out.dtype);
-    loops.run(t);
+    runner.run(args.in<std::uint8_t>(0) + image * s.slab.y.input * s.slab.x.input * s.channels,
+               {line, x, std::min(s.lines, s.slab.y.output - line), std::min(s.width, s.slab.x.output - x)},
+               args.out<std::uint8_t>() + static_cast<std::size_t>(position * s.channels) * element);
+    const simd_dot_depthwise::Tile& t = runner.t;
     apply_steps(epilogue_of(*args.desc), cluster_of(s.isa), t.c, t.lines, t.line_c, t.width, t.ldc, s.channels);
   }
+}
+
+// -------------------------------------------------------------------------------------------------------- lines --
+
+class DepthwiseLines final : public ByteLines {
+ public:
+  DepthwiseLines(const OpDesc& d, const BytePart& part) : runner_{s_, {}, {}, {}, {}, {}}, lines_(part.lines) {
+    set_geometry(d, kQLinearConvInputs, &s_);
+    s_.slab.width = s_.slab.pixels(s_.width);
+  }
+  std::size_t bytes() const { return memory_at() + bytes_of(s_, lines_); }
+
+  void begin(const KernelArgs& args) { runner_.begin(args, kQLinearConvInputs, reinterpret_cast<std::uint8_t*>(this) + memory_at()); }
+  void make(const std::uint8_t* x, std::int64_t from, std::int64_t to, std::uint8_t* y, const std::uint8_t*) override {
+    runner_.run(x, {from, 0, to - from, s_.width}, y + from * runner_.t.line_c);
+  }
+
+ private:
+  static std::size_t memory_at() { return align_up(sizeof(DepthwiseLines), 64); }
+
+  DepthwiseState s_{};
+  Runner runner_;
+  std::int64_t lines_;
+};
+
+std::size_t lines_bytes(const OpDesc& d, const BytePart& part) { return DepthwiseLines(d, part).bytes(); }
+
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory) {
+  auto* const lines = new (memory) DepthwiseLines(d, part);
+  lines->begin(args_of_part(step, d, input));
+  return lines;
 }
 
 constexpr Kernel kernel(const char* name, const char* op, const char* domain) {
@@ -231,5 +310,7 @@ constexpr Kernel kKernels[] = {
 
 extern const KernelFamily quantized_depthwise_kernels;
 const KernelFamily quantized_depthwise_kernels = {kKernels};
+
+const ByteLinesKernel depthwise_lines = {lines_bytes, begin_lines};
 
 }  // namespace evn

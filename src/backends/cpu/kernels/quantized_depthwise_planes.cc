@@ -1,9 +1,10 @@
 // Depthwise QLinearConv over two spatial axes, channels last, where four bytes can be multiplied at once: lines of the input are
 // interleaved, four and four, and read where they lie. Exact, as the reference. A tile is some lines of an image, or a part of them.
 #include <algorithm>
+#include <new>
 #include <numeric>
 
-#include "backends/cpu/dot_plan.h"
+#include "backends/cpu/byte_lines.h"
 #include "backends/cpu/follow.h"
 #include "backends/cpu/simd/bytes.h"
 #include "backends/cpu/simd/dot_depthwise.h"
@@ -50,7 +51,7 @@ struct Geometry {
 struct PlanesState {
   Isa isa;
   WindowAxis y, x;
-  std::int64_t images, lines, width, line_tiles, width_tiles, plane;
+  std::int64_t lines, width, line_tiles, width_tiles, plane;
   std::size_t pad_at, planes_at;
 };
 
@@ -111,30 +112,33 @@ void prepack(const OpDesc& d, int input, void* packed) {
 
 std::int64_t pixels_of(const WindowAxis& x, std::int64_t outputs) { return (outputs - 1) * x.stride + x.extent(); }
 
+// All but how many lines a tile has. Returns the bytes that a thread needs.
+std::size_t set_geometry(const OpDesc& d, const Geometry& g, PlanesState* s) {
+  const Window window = conv_window(*d.node, d.inputs[0].shape, d.inputs[static_cast<std::size_t>(kIn.w)].shape);
+  s->isa = integer_isa();
+  s->y = window.axis[0];
+  s->x = window.axis[1];
+  s->width = s->x.output;
+  while (s->width > 16 && pixels_of(s->x, s->width) * g.channels > kPlaneBytes) s->width = ceil_div(s->width, std::int64_t{2});
+  s->width_tiles = ceil_div(s->x.output, s->width);
+  // Behind a plane: what positions read that are more than there are, two vectors.
+  const std::int64_t line = checked_mul(pixels_of(s->x, s->width), g.channels);
+  s->plane = static_cast<std::int64_t>(align_up(static_cast<std::size_t>(line + 2 * g.run), 64)) + 64;
+  s->pad_at = 2 * static_cast<std::size_t>(g.run + g.channels) * sizeof(std::int32_t);
+  s->planes_at = s->pad_at + align_up(static_cast<std::size_t>(line), 64);
+  return s->planes_at + static_cast<std::size_t>(checked_mul<std::int64_t>(s->plane, 4 * g.quads));
+}
+
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<PlanesState>();
   const Geometry g(d);
-  const Shape& x = d.inputs[0].shape;
-  const Window window = conv_window(*d.node, x, d.inputs[static_cast<std::size_t>(kIn.w)].shape);
-  s.isa = integer_isa();
-  s.y = window.axis[0];
-  s.x = window.axis[1];
-  s.images = x[0];
+  p->thread_scratch_bytes = set_geometry(d, g, &s);
   const double line_cost = static_cast<double>(s.x.output * g.channels) * static_cast<double>(g.lines * g.width);
   s.lines = s.y.output;
   if (d.threads > 1) s.lines = std::max(units_per_tile(s.lines, line_cost, kPlaneTileCost), ceil_div(s.lines, std::int64_t{4} * d.threads));
   s.lines = ceil_div(s.lines, std::int64_t{g.together}) * g.together;
-  s.width = s.x.output;
-  while (s.width > 16 && pixels_of(s.x, s.width) * g.channels > kPlaneBytes) s.width = ceil_div(s.width, std::int64_t{2});
   s.line_tiles = ceil_div(s.y.output, s.lines);
-  s.width_tiles = ceil_div(s.x.output, s.width);
-  p->tiles = checked_mul(s.images, checked_mul(s.line_tiles, s.width_tiles));
-  // Behind a plane: what positions read that are more than there are, two vectors.
-  const std::int64_t line = checked_mul(pixels_of(s.x, s.width), g.channels);
-  s.plane = static_cast<std::int64_t>(align_up(static_cast<std::size_t>(line + 2 * g.run), 64)) + 64;
-  s.pad_at = 2 * static_cast<std::size_t>(g.run + g.channels) * sizeof(std::int32_t);
-  s.planes_at = s.pad_at + align_up(static_cast<std::size_t>(line), 64);
-  p->thread_scratch_bytes = s.planes_at + static_cast<std::size_t>(checked_mul<std::int64_t>(s.plane, 4 * g.quads));
+  p->tiles = checked_mul(d.inputs[0].shape[0], checked_mul(s.line_tiles, s.width_tiles));
   p->flops = 2.0 * static_cast<double>(g.lines * g.width) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
 }
@@ -163,11 +167,8 @@ void set_channels(const KernelArgs& args, const Geometry& g, std::int32_t x_zero
   }
 }
 
-void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  const auto& s = args.plan->state<PlanesState>();
+void begin_tile(const KernelArgs& args, const PlanesState& s, const Geometry& g, std::uint8_t* memory, PlaneTile* tile) {
   const OpDesc& d = *args.desc;
-  const Geometry g(d);
-  auto* const memory = static_cast<std::uint8_t*>(args.thread_scratch);
   auto* const start = reinterpret_cast<std::int32_t*>(memory);
   auto* const scale = reinterpret_cast<float*>(start + g.run);
   const auto* const packed = args.pack<std::int8_t>(kIn.w);
@@ -175,7 +176,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::int32_t x_zero = zero_point_of(args, kIn.x_zero) + (flip ? 128 : 0);
   set_channels(args, g, x_zero, reinterpret_cast<const std::int32_t*>(packed + g.blocks() * g.block_bytes()), start + 2 * g.run,
                start, scale);
-  PlaneTile t{};
+  PlaneTile& t = *tile;
+  t = {};
   t.pad = static_cast<std::uint8_t>(x_zero);
   t.flip = flip ? 0x80 : 0;
   std::fill(memory + s.pad_at, memory + s.planes_at, static_cast<std::uint8_t>(t.pad ^ t.flip));
@@ -200,24 +202,67 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   t.zero = zero_point_of(args, kIn.y_zero);
   t.is_signed = !is_uint8(d.outputs[0]);
   t.line_c = s.x.output * g.channels;
+}
+
+// Lines from `line` on, from position x on, of an image and of its output.
+void run_part(const PlanesState& s, const Geometry& g, const std::uint8_t* image, std::int64_t line, std::int64_t lines, std::int64_t x, std::uint8_t* c,
+              PlaneTile* tile) {
+  PlaneTile& t = *tile;
+  const std::int64_t width = std::min(s.width, s.x.output - x), count = pixels_of(s.x, width);
+  const std::int64_t first = x * s.x.stride - s.x.pad_begin;
+  const std::int64_t before = std::clamp<std::int64_t>(-first, 0, count), last = std::clamp(s.x.input - first, before, count);
+  t.lines = lines;
+  t.first_line = line * s.y.stride - s.y.pad_begin;
+  t.image = image;
+  t.pads_before = before * g.channels;
+  t.from = (first + before) * g.channels;
+  t.inside = (last - before) * g.channels;
+  t.pads_after = (count - last) * g.channels;
+  t.all = width * g.channels;
+  t.positions = g.flat ? ceil_div(t.all, g.run) : width;
+  t.c = c + (line * s.x.output + x) * g.channels;
+  loops_of(s.isa)->run_planes(t);
+}
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<PlanesState>();
+  const Geometry g(*args.desc);
+  PlaneTile t;
+  begin_tile(args, s, g, static_cast<std::uint8_t*>(args.thread_scratch), &t);
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
-    const std::int64_t x = i % s.width_tiles * s.width, line = i / s.width_tiles % s.line_tiles * s.lines;
-    const std::int64_t image = i / s.width_tiles / s.line_tiles;
-    const std::int64_t width = std::min(s.width, s.x.output - x), count = pixels_of(s.x, width);
-    const std::int64_t first = x * s.x.stride - s.x.pad_begin;
-    const std::int64_t before = std::clamp<std::int64_t>(-first, 0, count), last = std::clamp(s.x.input - first, before, count);
-    t.lines = std::min(s.lines, s.y.output - line);
-    t.first_line = line * s.y.stride - s.y.pad_begin;
-    t.image = args.in<std::uint8_t>(0) + image * s.y.input * t.image_line;
-    t.pads_before = before * g.channels;
-    t.from = (first + before) * g.channels;
-    t.inside = (last - before) * g.channels;
-    t.pads_after = (count - last) * g.channels;
-    t.all = width * g.channels;
-    t.positions = g.flat ? ceil_div(t.all, g.run) : width;
-    t.c = args.out<std::uint8_t>() + ((image * s.y.output + line) * s.x.output + x) * g.channels;
-    loops_of(s.isa)->run_planes(t);
+    const std::int64_t line = i / s.width_tiles % s.line_tiles * s.lines, image = i / s.width_tiles / s.line_tiles;
+    run_part(s, g, args.in<std::uint8_t>(0) + image * s.y.input * t.image_line, line, std::min(s.lines, s.y.output - line),
+             i % s.width_tiles * s.width, args.out<std::uint8_t>() + image * s.y.output * t.line_c, &t);
   }
+}
+
+class PlanesLines final : public ByteLines {
+ public:
+  explicit PlanesLines(const OpDesc& d) : g_(d), bytes_(memory_at() + set_geometry(d, g_, &s_)) {}
+  std::size_t bytes() const { return bytes_; }
+
+  void begin(const KernelArgs& args) { begin_tile(args, s_, g_, reinterpret_cast<std::uint8_t*>(this) + memory_at(), &tile_); }
+  void make(const std::uint8_t* x, std::int64_t from, std::int64_t to, std::uint8_t* y, const std::uint8_t*) override {
+    for (std::int64_t at = 0; at < s_.x.output; at += s_.width) {
+      run_part(s_, g_, x, from, to - from, at, y, &tile_);
+    }
+  }
+
+ private:
+  static std::size_t memory_at() { return align_up(sizeof(PlanesLines), 64); }
+
+  Geometry g_;
+  PlanesState s_{};
+  std::size_t bytes_;
+  PlaneTile tile_;
+};
+
+std::size_t lines_bytes(const OpDesc& d, const BytePart&) { return PlanesLines(d).bytes(); }
+
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart&, void* memory) {
+  auto* const lines = new (memory) PlanesLines(d);
+  lines->begin(args_of_part(step, d, input));
+  return lines;
 }
 
 constexpr Kernel kKernels[] = {
@@ -228,5 +273,9 @@ constexpr Kernel kKernels[] = {
 
 extern const KernelFamily quantized_depthwise_planes_kernels;
 const KernelFamily quantized_depthwise_planes_kernels = {kKernels};
+
+const ByteLinesKernel planes_lines = {lines_bytes, begin_lines};
+
+bool runs_by_planes(const OpDesc& d) { return supports(d) == nullptr; }
 
 }  // namespace evn

@@ -266,7 +266,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
           winograd.product({pixels + position * v_step + 2 * pair, lda, count, filters + position * at.position() + 2 * (column + range) * at.pairs,
                             at.pairs, pair, std::min(part, at.pairs - pair), padded, products + position * m_step});
         }
-        winograd.outputs({products, m_step, sums, count, padded, pair > 0});
+        winograd.outputs({products, m_step, sums, count, padded, pair > 0, t.start + range});
       }
       store(s, winograd, sums, first, count, range, n, &t, args.out<std::uint8_t>() + column,
             d.residual >= 0 ? args.in<std::uint8_t>(d.residual) + column : nullptr, &added);

@@ -25,7 +25,7 @@ struct Added {
   std::int32_t y_zero, r_zero;
 };
 
-// B, k x n, packed: blocks of `lanes` columns, [block][segment][quad of k][column][4], where a segment is padded with zeros to a
+// B, k x n, packed: blocks of `lanes` columns, [block][segment][group of k][column][k_group], where a segment is padded with zeros to a
 // multiple of `k_step`; columns beyond n are 0. A tile begins at a block.
 struct Tile {
   // Row (line, x) of A begins at a + line * line_step + x * lda; its k stand in `segments` runs of `segment` bytes, at these
@@ -66,6 +66,7 @@ struct Loops {
   int wide_columns = 0;
   void (*widen)(const std::uint8_t* from, bool flip, std::int64_t n, std::int16_t* to) = nullptr;
   const WinogradLoops* winograd = nullptr;  // there, too
+  int k_group = 4;                          // k of a column that lie side by side in B
 };
 const Loops& loops(Isa isa);
 

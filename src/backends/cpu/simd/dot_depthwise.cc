@@ -41,7 +41,10 @@ template <int P, int K, int S>
 void sum_taps(const Tile& t, const std::uint8_t* a, std::int64_t channel, std::int32_t* sums) {
   const float* weight = reinterpret_cast<const float*>(t.weight) + channel;
   const std::int64_t pixel = K == 1 ? t.step : t.pixel;
-  Vec acc[P] = {};
+  const Vec start = t.float_start == nullptr ? zero() : load(t.float_start + channel);
+  Vec acc[P];
+#pragma GCC unroll 8
+  for (int p = 0; p < P; ++p) acc[p] = start;
   for (std::int64_t tap = 0; tap < t.groups; tap += K, weight += K * t.weight_step) {
     const std::uint8_t* const from = a + t.offsets[tap] + channel;
     Vec w[K];
@@ -55,6 +58,11 @@ void sum_taps(const Tile& t, const std::uint8_t* a, std::int64_t channel, std::i
         if (j >= p * S && j < p * S + K) acc[p] = fma(v, w[j - p * S], acc[p]);
       }
     }
+  }
+  if (t.float_start != nullptr) {
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) store_bits(sums + p * 2 * kLanes, reinterpret_cast<BitVec>(acc[p]));
+    return;
   }
 #pragma GCC unroll 8
   for (int p = 0; p < P; ++p) store_bits(sums + p * 2 * kLanes, reinterpret_cast<BitVec>(__builtin_convertvector(acc[p], IntVec)));
@@ -87,14 +95,20 @@ void store_positions(const Tile& t, const std::int32_t* sums, int positions, std
   const Vec scale0 = load(t.scale + channel), scale1 = load(t.scale + channel + second);
   const BytePacking packing = byte_packing(t.zero, t.output == Output::kInt8);
   std::uint8_t* c = static_cast<std::uint8_t*>(t.c) + at + channel;
-  for (int p = 0; p < positions; p += 2, sums += 4 * kLanes, c += 2 * t.ldc) {
-    const std::int64_t other = p + 1 < positions ? 1 : 0;
-    const std::int32_t* const b = sums + other * 2 * kLanes;
-    const auto scaled = [](const std::int32_t* sum, BitVec start, Vec scale) { return float_of(load_bits(sum) + start) * scale; };
-    const Packed bytes = packed_rows<false>(packing, scaled(sums, start0, scale0), scaled(sums + second, start1, scale1), scaled(b, start0, scale0),
-                                            scaled(b + second, start1, scale1));
-    store_row(c, first_row(bytes), n);
-    store_row(c + other * t.ldc, second_row(bytes), n);
+  const auto store = [&](auto&& scaled) __attribute__((always_inline)) {
+    for (int p = 0; p < positions; p += 2, sums += 4 * kLanes, c += 2 * t.ldc) {
+      const std::int64_t other = p + 1 < positions ? 1 : 0;
+      const std::int32_t* const b = sums + other * 2 * kLanes;
+      const Packed bytes = packed_rows<false>(packing, scaled(sums, start0, scale0), scaled(sums + second, start1, scale1), scaled(b, start0, scale0),
+                                              scaled(b + second, start1, scale1));
+      store_row(c, first_row(bytes), n);
+      store_row(c + other * t.ldc, second_row(bytes), n);
+    }
+  };
+  if (t.float_start != nullptr) {
+    store([](const std::int32_t* sum, BitVec, Vec scale) { return reinterpret_cast<Vec>(load_bits(sum)) * scale; });
+  } else {
+    store([](const std::int32_t* sum, BitVec start, Vec scale) { return float_of(load_bits(sum) + start) * scale; });
   }
 }
 

@@ -31,6 +31,7 @@ struct Tile {
   const std::int32_t* weight;   // [group][weight_step]: a channel's float, int16 or int8, zeros up to whole blocks
   std::int64_t weight_step;
   const std::int32_t* start;    // per channel, in whole blocks; added to sums
+  const float* float_start;     // the same as floats, where all sums are exact as such and weights are floats; else null
   const float* scale;           // for floats and bytes
   const float* bias;            // added to floats, in whole blocks; null: nothing
   std::int32_t zero;

@@ -67,11 +67,22 @@ __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* con
   }
 }
 #elif defined(__x86_64__)
-// Products of the bytes of even and of odd number, each as 16 bits, two at a time: at most 2 x 255 x 128.
-#if !defined(EVN_DOT_WORDS)
+// Products of 16 bits, two at a time: at most 2 x 255 x 128. Where sums begin with what is added to them, B lies in pairs of k; else in quads,
+// whose bytes of even and of odd number are taken.
+#if defined(EVN_DOT_WORDS)
+template <int R, int NV>
+__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
+                                                         std::int64_t block, BitVec (&acc)[R][NV]) {
+  static_assert(R == 1);
+  std::uint32_t bits;
+  std::memcpy(&bits, rows[0] + at, sizeof bits);
+  const BitVec low = splat_bits((bits & 0xffu) | (bits & 0xff00u) << 8), high = splat_bits((bits >> 16 & 0xffu) | (bits >> 24) << 16);
+#pragma GCC unroll 4
+  for (int v = 0; v < NV; ++v) acc[0][v] += add_pairs(low, load_pairs(b + v * block)) + add_pairs(high, load_pairs(b + v * block + 2 * kLanes));
+}
+#else
 typedef std::int16_t ShortVec __attribute__((vector_size(4 * kLanes)));
 typedef std::uint16_t ShortBits __attribute__((vector_size(4 * kLanes)));
-#endif
 
 template <int R, int NV>
 __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
@@ -92,6 +103,7 @@ __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* con
     for (int v = 0; v < NV; ++v) acc[r][v] += add_pairs(x_even, even[v]) + add_pairs(x_odd, odd[v]);
   }
 }
+#endif
 #else
 template <int R, int NV>
 __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
@@ -106,10 +118,18 @@ __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* con
 }
 #endif
 
+// Whether sums begin with Tile::start, which is added to them elsewhere as they are stored.
+#if defined(EVN_DOT_WORDS)
+constexpr bool kStarted = true;
+#else
+constexpr bool kStarted = false;
+#endif
+
 struct DotMicro {
   const Tile* tile;
   const std::uint8_t* a;
   const std::int8_t* b;
+  const std::int32_t* start;
   std::int32_t* sums;  // rows of kDotColumns
 };
 
@@ -119,6 +139,7 @@ void dot_micro(const DotMicro& g) {
   const std::int64_t quads = (t.segment + 3) / 4;
   const std::int64_t block = t.segments * t.padded * kLanes;
   BitVec acc[R][NV] = {};
+  for (int v = 0; kStarted && v < NV; ++v) acc[0][v] = load_bits(g.start + v * kLanes);  // of one row
   const std::int8_t* b = g.b;
   for (std::int64_t s = 0; s < t.segments; ++s, b += t.padded * kLanes) {
     const std::uint8_t* rows[R];
@@ -204,7 +225,7 @@ struct DotBlock {
 
 template <typename F>
 inline void for_each_sum(const Tile& t, const DotBlock& b, std::int64_t j, F&& store) {
-  const BitVec start = load_bits(t.start + b.column + j);
+  const BitVec start = kStarted ? BitVec{} : load_bits(t.start + b.column + j);
   if (t.b_zero == nullptr) {
     for (std::int64_t r = 0; r < b.rows; ++r) store(r, load_bits(b.sums + r * b.ld + j) + start);
     return;
@@ -265,7 +286,7 @@ void store_columns(const Tile& t, const DotBlock& b, std::int64_t j) {
   const std::int64_t left = b.columns - j, n = left < 2 * kLanes ? left : 2 * kLanes;
   const std::int64_t n0 = n < kLanes ? n : kLanes, n1 = n - n0;
   const std::int64_t at = b.column + j, second = left > kLanes ? kLanes : 0;
-  const BitVec start0 = load_bits(t.start + at), start1 = load_bits(t.start + at + second);
+  const BitVec start0 = kStarted ? BitVec{} : load_bits(t.start + at), start1 = kStarted ? BitVec{} : load_bits(t.start + at + second);
   const Vec scale0 = load(t.scale + at), scale1 = load(t.scale + at + second);
   const bool zeros = t.b_zero != nullptr, is_signed = t.output == Output::kInt8;
   const BitVec zero0 = zeros ? load_bits(t.b_zero + at) : BitVec{}, zero1 = zeros ? load_bits(t.b_zero + at + second) : BitVec{};
@@ -301,7 +322,7 @@ void store_columns(const Tile& t, const DotBlock& b, std::int64_t j) {
     r += 2 * ldc;
   };
   std::int64_t rows = b.rows;
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512F__)
   if (Steps::kBounded && n == 2 * kLanes && !zeros) {
     for (; rows > 1; rows -= 2) pair(std::true_type{}, 1);
   }
@@ -329,7 +350,7 @@ constexpr std::int64_t kStoreColumns = kLanes;
 
 void store_bytes_of(const Tile& t, const DotBlock& b) {
   auto store = store_columns<PlainBytes<false>>;
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512F__)
   if (t.is_bounded) store = store_columns<PlainBytes<true>>;
 #endif
   if (t.added != nullptr) store = t.output == Output::kInt8 ? store_columns<ByteSums<true>> : store_columns<ByteSums<false>>;
@@ -376,7 +397,7 @@ void run_vectors(const Tile& t) {
       std::int64_t x = 0;
       for (std::int64_t piece = pieces; piece > 0; --piece) {
         const std::int64_t rows = (t.width - x + piece - 1) / piece;
-        kDotMicros[rows - 1][wide ? 1 : 0]({&t, t.a + line * t.line_step + x * t.lda, t.b + column / kLanes * block, sums});
+        kDotMicros[rows - 1][wide ? 1 : 0]({&t, t.a + line * t.line_step + x * t.lda, t.b + column / kLanes * block, t.start + column, sums});
         store_block(t, {sums, kDotColumns, rows, line, x, column, columns});
         x += rows;
       }
@@ -387,19 +408,18 @@ void run_vectors(const Tile& t) {
 
 #if defined(EVN_DOT_WORDS)
 void run_words(const Tile& t) {
-  alignas(64) std::int32_t sums[kWordMr * kWordColumns];
+  alignas(64) std::int32_t sums[kTallRows * kWordColumns];
   const std::int64_t block = t.segments * t.padded * kLanes;
   sum_rows(t);
   for (std::int64_t column = 0; column < t.n;) {
     const int width = word_width(t.n - column), blocks = 1 << width;
     const std::int64_t most = blocks * kLanes;
     const std::int64_t columns = t.n - column < most ? t.n - column : most;
-    widen_block(t.b + column / kLanes * block, t.segments * t.padded / 4, block, blocks, t.room);
+    widen_block(t.b + column / kLanes * block, t.segments * t.padded / 2, block, blocks, t.room);
     for (std::int64_t line = 0; line < t.lines; ++line) {
       for (std::int64_t x = 0, rows = 0; x < t.width; x += rows) {
-        rows = word_rows(t.width - x);
-        kWordMicros[rows / 2][width]({t.words + line * t.line_step + x * t.lda, t.lda, t.offsets, t.segments, (t.segment + 1) / 2,
-                                             t.room, t.padded / 2, sums, kWordColumns});
+        word_micro_for(width, t.width - x, &rows)({t.words + line * t.line_step + x * t.lda, t.lda, t.offsets, t.segments, (t.segment + 1) / 2,
+                                                   t.room, t.padded / 2, t.start + column, sums, kWordColumns});
         store_block(t, {sums, kWordColumns, rows, line, x, column, columns});
       }
     }

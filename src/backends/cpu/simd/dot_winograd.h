@@ -42,6 +42,7 @@ struct WinogradOutputs {
   std::int32_t* sums;
   std::int64_t tiles, n;
   bool add;                     // to what is there
+  const std::int32_t* start;    // else: of each column
 };
 
 // A tile of 4 x 4 or fewer, from its 16 sums; column: in `tile`, whose c is the image.

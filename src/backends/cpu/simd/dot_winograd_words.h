@@ -97,6 +97,7 @@ void winograd_filters(const std::int32_t* taps, std::int16_t* u, std::int64_t st
 }
 
 void winograd_product(const simd_dot::WinogradProduct& p) {
+  alignas(64) static constexpr std::int32_t kZeros[kWordColumns] = {};
   const std::int64_t none = 0;
   for (std::int64_t column = 0; column < p.n;) {
     const int width = word_width(p.n - column);
@@ -104,7 +105,7 @@ void winograd_product(const simd_dot::WinogradProduct& p) {
     const std::int16_t* const b = p.b + 2 * (column * p.all_pairs + p.pair * columns);
     for (std::int64_t row = 0, rows = 0; row < p.m; row += rows) {
       rows = word_rows(p.m - row);
-      kWordMicros[rows / 2][width]({p.a + row * p.lda, p.lda, &none, 1, p.pairs, b, p.pairs, p.c + row * simd_dot::kWinogradColumns + column,
+      kWordMicros[rows / 2][width]({p.a + row * p.lda, p.lda, &none, 1, p.pairs, b, p.pairs, kZeros, p.c + row * simd_dot::kWinogradColumns + column,
                                            simd_dot::kWinogradColumns});
     }
     column += columns;
@@ -141,7 +142,7 @@ void winograd_outputs(const simd_dot::WinogradOutputs& o) {
         product_line(t[k], r);
         for (int j = 0; j < 4; ++j, to += simd_dot::kWinogradColumns) {
           const BitVec y = reinterpret_cast<BitVec>(reinterpret_cast<IntVec>(r[j] * kNinth) >> (6 - kTwos[k] - kTwos[j]));
-          store_bits(to, o.add ? load_bits(to) + y : y);
+          store_bits(to, load_bits(o.add ? to : o.start + c) + y);
         }
       }
     }

@@ -27,24 +27,30 @@ struct WordMicro {
   std::int64_t segments, pairs;   // pairs: of k, in a segment
   const std::int16_t* b;          // [segment][b_pairs][NV][lane][2]
   std::int64_t b_pairs;
+  const std::int32_t* start;      // of each column
   std::int32_t* sums;
   std::int64_t ld;
 };
 
 template <int R, int NV>
 void word_micro(const WordMicro& g) {
-  BitVec acc[R][NV] = {};
+  BitVec acc[R][NV];
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) acc[r][v] = load_bits(g.start + v * kLanes);
+  }
   const std::int16_t* b = g.b;
   for (std::int64_t s = 0; s < g.segments; ++s, b += g.b_pairs * NV * 2 * kLanes) {
     const std::int16_t* rows[R];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; ++r) rows[r] = g.a + r * g.lda + g.offsets[s];
     const std::int16_t* at = b;
     for (std::int64_t p = 0; p < g.pairs; ++p, at += NV * 2 * kLanes) {
       BitVec bv[NV];
 #pragma GCC unroll 4
       for (int v = 0; v < NV; ++v) bv[v] = load_bits(at + v * 2 * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
         std::uint32_t two;
         std::memcpy(&two, rows[r] + 2 * p, sizeof two);
@@ -54,7 +60,7 @@ void word_micro(const WordMicro& g) {
       }
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) store_bits(g.sums + r * g.ld + v * kLanes, acc[r][v]);
@@ -71,8 +77,26 @@ using WordMicroFn = void (*)(const WordMicro&);
 // worth code.
 constexpr WordMicroFn kWordMicros[kWordMr / 2 + 1][kWordNv == 4 ? 3 : 2] = {EVN_WORD_ROW(1), EVN_WORD_ROW(2), EVN_WORD_ROW(4), EVN_WORD_ROW(6)};
 #undef EVN_WORD_ROW
+#if defined(__AVX512F__)
+constexpr std::int64_t kTallRows = 12;  // of few columns, so that as many sums are under way
+constexpr WordMicroFn kTallMicros[2] = {word_micro<kTallRows, 1>, word_micro<kTallRows, 2>};
+#else
+constexpr std::int64_t kTallRows = kWordMr;
+#endif
 
 inline std::int64_t word_rows(std::int64_t left) { return left >= kWordMr ? kWordMr : left > 1 ? left / 2 * 2 : 1; }
+
+// The loop for some of `left` rows, and how many.
+inline WordMicroFn word_micro_for(int width, std::int64_t left, std::int64_t* rows) {
+#if defined(__AVX512F__)
+  if (width < 2 && left >= kTallRows) {
+    *rows = kTallRows;
+    return kTallMicros[width];
+  }
+#endif
+  *rows = word_rows(left);
+  return kWordMicros[*rows / 2][width];
+}
 
 // The widest that so many columns fill.
 inline int word_width(std::int64_t columns) {
@@ -80,17 +104,19 @@ inline int word_width(std::int64_t columns) {
   return kWordNv == 4 && blocks >= 4 ? 2 : blocks >= 2 ? 1 : 0;
 }
 
-// `quads` quads of k of NV blocks of B, `block` bytes apart, as pairs.
-void widen_block(const std::int8_t* b, std::int64_t quads, std::int64_t block, int nv, std::int16_t* to) {
-  for (std::int64_t q = 0; q < quads; ++q, to += 4 * nv * kLanes) {
-    for (int v = 0; v < nv; ++v) {
-      const BitVec four = load_bits(b + q * 4 * kLanes + v * block);
-      // Of k 0 and 2, and of 1 and 3.
-      const BitVec even = reinterpret_cast<BitVec>(reinterpret_cast<ShortVec>(reinterpret_cast<ShortBits>(four) << 8) >> 8);
-      const BitVec odd = reinterpret_cast<BitVec>(reinterpret_cast<ShortVec>(four) >> 8);
-      store_bits(to + v * 2 * kLanes, (even & 0xffffu) | odd << 16);
-      store_bits(to + (nv + v) * 2 * kLanes, even >> 16 | (odd & 0xffff0000u));
-    }
+// 2 * kLanes bytes as 16 bits.
+inline BitVec load_pairs(const std::int8_t* p) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<BitVec>(_mm512_maskz_cvtepi8_epi16(0xffffffffu, _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(p))));
+#else
+  return reinterpret_cast<BitVec>(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p))));
+#endif
+}
+
+// `pairs` pairs of k of NV blocks of B, `block` bytes apart.
+void widen_block(const std::int8_t* b, std::int64_t pairs, std::int64_t block, int nv, std::int16_t* to) {
+  for (int v = 0; v < nv; ++v) {
+    for (std::int64_t p = 0; p < pairs; ++p) store_bits(to + (p * nv + v) * 2 * kLanes, load_pairs(b + v * block + p * 2 * kLanes));
   }
 }
 

@@ -1,0 +1,44 @@
+// QLinearConv, channels last, that makes some lines of an image at a time: what its kernels give to steps in bands (bands.h).
+#pragma once
+
+#include "backends/cpu/dot_plan.h"
+
+namespace evn {
+
+// How a part stands in its step.
+struct BytePart {
+  std::int64_t lines = 0;         // that are made at a time, at most
+  bool may_overread = false;      // simd_dot::kOverread bytes behind the input are there
+};
+
+// Of one thread.
+class ByteLines {
+ public:
+  // Lines [from, to) of an image. x, y and r, which is added (OpDesc::residual), are where its line 0 lies, or would.
+  virtual void make(const std::uint8_t* x, std::int64_t from, std::int64_t to, std::uint8_t* y, const std::uint8_t* r) = 0;
+
+ protected:
+  ~ByteLines() = default;
+};
+
+// Of a kernel: the memory that a part takes, aligned to 64, and what it makes there. `step` has the step's arguments, in which those of the
+// part begin at `input`.
+struct ByteLinesKernel {
+  std::size_t (*bytes)(const OpDesc& d, const BytePart& part);
+  ByteLines* (*begin)(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory);
+};
+extern const ByteLinesKernel conv_lines, depthwise_lines, planes_lines;
+
+// Whether a depthwise QLinearConv runs by planes.
+bool runs_by_planes(const OpDesc& d);
+
+// The part's arguments among those of its step.
+inline KernelArgs args_of_part(const KernelArgs& step, const OpDesc& d, int input) {
+  KernelArgs args = step;
+  args.desc = &d;
+  args.inputs = step.inputs.subspan(static_cast<std::size_t>(input), d.inputs.size());
+  args.packed = step.packed.subspan(static_cast<std::size_t>(input), d.inputs.size());
+  return args;
+}
+
+}  // namespace evn
