@@ -139,5 +139,42 @@ TEST(OpenClConvTranspose, OverlappingWindows) {
   check_conv({{2, 6, 5, 7}, {6, 20, 4, 4}, 1, {2, 2}}, "conv_transpose_window", "ConvTranspose");
 }
 
+void check_half_conv(const ConvCase& c, const char* kernel) {
+  SCOPED_TRACE("x " + c.x.to_string() + " w " + c.w.to_string());
+  GraphBuilder b;
+  std::vector<ValueId> inputs = {b.input("x", c.x), b.constant<float>("w", c.w, random_halves(c.w, 3))};
+  if (c.bias) inputs.push_back(b.random("b", {c.w[0]}));
+  b.output(b.node("Conv", inputs, attributes_of(c)));
+  check_halves(b.build(), kernel);
+}
+
+TEST(OpenClConv, HalvesGiveWhatFloatsGive) {
+  EVN_NEEDS_OPENCL();
+  check_half_conv({{1, 3, 18, 34}, {16, 3, 3, 3}, 1, {2, 2}, {1, 1, 1, 1}}, "conv_direct_half");
+  check_half_conv({{2, 5, 9, 65}, {9, 5, 3, 3}, 1, {}, {1, 1, 1, 1}, {}, "", false}, "conv_direct_half");
+  check_half_conv({{1, 2, 20, 47}, {8, 2, 3, 3}, 1, {3, 3}, {0, 1, 2, 0}}, "conv_direct_half");
+  check_half_conv({{1, 3, 15, 40}, {4, 3, 3, 3}, 1, {2, 2}, {2, 3, 2, 3}, {2, 3}}, "conv_direct_half");
+  check_half_conv({{2, 6, 8, 33}, {20, 3, 3, 3}, 2, {}, {1, 1, 1, 1}}, "conv_direct_half");
+  check_half_conv({{2, 4, 77}, {10, 4, 5}, 1, {2}, {2, 1}}, "conv_direct_half");
+  for (std::int64_t pixels : {1, 3, 8, 17, 33, 100}) check_half_conv({{2, 10, 1, pixels}, {12, 10, 1, 1}}, "conv_1x1_half");
+  check_half_conv({{2, 8, 5, 9}, {6, 4, 1, 1}, 2, {}, {}, {}, "", false}, "conv_1x1_half");
+}
+
+TEST(OpenClConv, DepthwiseAndComputedWeightsStayFloats) {
+  EVN_NEEDS_OPENCL();
+  GraphBuilder depthwise, computed;
+  const std::vector<ValueId> inputs = {depthwise.input("x", {1, 4, 9, 9}), depthwise.random("w", {4, 1, 3, 3})};
+  depthwise.output(depthwise.node("Conv", inputs, {{"group", std::int64_t{4}}}));
+  computed.output(computed.node("Conv", {computed.input("x", {1, 4, 9, 9}), computed.input("w", {4, 4, 3, 3})}));
+  for (const Graph& graph : {depthwise.build(), computed.build()}) {
+    NodeRun run(graph, 5);
+    run.precision = Precision::kFloat16;
+    std::string why;
+    const Kernel* kernel = shared_device().find_kernel(run.desc(), &why);
+    ASSERT_NE(kernel, nullptr);
+    EXPECT_EQ(kernel->operands, Precision::kFloat32);
+  }
+}
+
 }  // namespace
 }  // namespace evn::test

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/opencl/device.h"
+#include "ops/infra/numeric.h"
 #include "tests/support/graph_builder.h"
 
 namespace evn::test {
@@ -220,6 +221,38 @@ inline void check_node(const Graph& graph, const char* kernel = nullptr, float l
       if (::testing::Test::HasFatalFailure()) return;
     }
   }
+}
+
+inline float as_half(float x) { return static_cast<float>(Float16::from(static_cast<double>(x)).value()); }
+
+inline std::vector<float> random_halves(const Shape& shape, std::uint64_t seed) {
+  std::vector<float> values = random_floats(shape, seed).data;
+  for (float& v : values) v = as_half(v);
+  return values;
+}
+
+// A product with precision fp16, whose constants are halves already: input 0 is rounded, and then only sums are. Where the device
+// has no such products it says so, and is not asked for one.
+inline void check_halves(const Graph& graph, const char* kernel_name) {
+  std::string why;
+  const bool has = shared_device().lowest_precision(Precision::kFloat16, &why) == Precision::kFloat16;
+  EXPECT_EQ(why, has ? "" : "this device has no cl_khr_fp16");
+  NodeRun run(graph, 5);
+  run.precision = Precision::kFloat16;
+  const Kernel* kernel = shared_device().find_kernel(run.desc(), &why);
+  ASSERT_NE(kernel, nullptr);
+  EXPECT_STREQ(kernel->name, kernel_name);
+  EXPECT_EQ(kernel->operands, Precision::kFloat16);
+  if (!has) return;
+  const std::vector<float> rounded = run.on(shared_device());
+  bool differs = false;
+  for (float& v : run.input(0).data) {
+    differs |= v != as_half(v);
+    v = as_half(v);
+  }
+  EXPECT_TRUE(differs);
+  EXPECT_EQ(run.on(shared_device()), rounded) << "input 0 is rounded too";
+  expect_near(rounded, run.reference(), {2e-6, 2e-6});
 }
 
 }  // namespace evn::test

@@ -1,6 +1,7 @@
 // Conv in one and two dimensions: depthwise and 1x1 with constant weights, and any other over a padded copy of the input.
 #include "ops/conv.h"
 
+#include "backends/opencl/kernels/half.h"
 #include "backends/opencl/kernels/support.h"
 
 namespace evn {
@@ -12,6 +13,10 @@ constexpr OpenClFunction kDirect{"conv", "conv_direct"};
 constexpr OpenClFunction kPointwise{"conv", "conv_1x1"};
 constexpr OpenClFunction kPointwiseNarrow{"conv", "conv_1x1_narrow"};
 constexpr OpenClFunction kDepthwise{"conv", "conv_depthwise"};
+constexpr OpenClFunction kHalfPad{"conv_half", "conv_pad"};
+constexpr OpenClFunction kHalfDirect{"conv_half", "conv_direct"};
+constexpr OpenClFunction kHalfPointwise{"conv_half", "conv_1x1"};
+constexpr OpenClFunction kHalfPointwiseNarrow{"conv_half", "conv_1x1_narrow"};
 
 enum : int { kX, kW, kB };
 
@@ -72,6 +77,14 @@ Refusal supports_depthwise(const OpDesc& desc) {
   return nullptr;
 }
 
+// Halves are for weights: what is computed would be read and written once more. Depthwise ones are few, and stay float32.
+template <Refusal (*kSupports)(const OpDesc&)>
+Refusal supports_half(const OpDesc& desc) {
+  if (desc.precision != Precision::kFloat16) return "only where fp16 is allowed";
+  if (const Refusal refusal = refuse_computed(desc)) return refusal;
+  return kSupports(desc);
+}
+
 // ---- packed weights: [group][block of 8 outputs][inputs and taps][8], the bias [group][block][8]; zeros fill the last block ----
 
 struct Matrix {
@@ -92,23 +105,38 @@ std::size_t packed_bytes(const OpDesc& desc, int input) {
   return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(rows, input == kW ? m.depth : 1), sizeof(float)));
 }
 
-std::size_t prepack_bytes(const OpDesc& desc, int input) { return desc.constant(input) != nullptr ? packed_bytes(desc, input) : 0; }
+template <typename T>
+std::size_t prepack_bytes(const OpDesc& desc, int input) {
+  if (desc.constant(input) == nullptr) return 0;
+  return packed_bytes(desc, input) / (input == kW ? sizeof(float) / sizeof(T) : 1);
+}
 
 std::uint64_t prepack_variant(const OpDesc& desc, int) {
   return static_cast<std::uint64_t>(attr_int(*desc.node, ConvAttr::kGroup));
 }
 
-void prepack(const OpDesc& desc, int input, void* packed) {
-  const Matrix m = matrix_of(desc);
-  const float* from = desc.constant(input)->as<float>();
-  auto* to = static_cast<float*>(packed);
-  const std::int64_t depth = input == kW ? m.depth : 1;
+template <typename T>
+void pack_blocks(const Matrix& m, std::int64_t depth, const float* from, T* to) {
   for (std::int64_t g = 0; g < m.groups; ++g) {
     for (std::int64_t first = 0; first < m.outputs; first += kBlockRows) {
       for (std::int64_t k = 0; k < depth; ++k) {
-        for (std::int64_t r = first; r < first + kBlockRows; ++r) *to++ = r < m.outputs ? from[(g * m.outputs + r) * depth + k] : 0.0f;
+        for (std::int64_t r = first; r < first + kBlockRows; ++r) {
+          *to++ = rounded_to<T>(r < m.outputs ? from[(g * m.outputs + r) * depth + k] : 0.0f);
+        }
       }
     }
+  }
+}
+
+// Weights of type T; the bias is float32.
+template <typename T>
+void prepack(const OpDesc& desc, int input, void* packed) {
+  const Matrix m = matrix_of(desc);
+  const float* from = desc.constant(input)->as<float>();
+  if (input == kW) {
+    pack_blocks(m, m.depth, from, static_cast<T*>(packed));
+  } else {
+    pack_blocks(m, 1, from, static_cast<float*>(packed));
   }
 }
 
@@ -141,13 +169,14 @@ State& plan_common(const OpDesc& desc, const Axes& axes, KernelPlan* plan) {
   return state;
 }
 
+template <typename T>
 void plan_direct(const OpDesc& desc, KernelPlan* plan) {
   const Axes axes = axes_of(desc);
   Params& p = plan_common(desc, axes, plan).params;
   p.padded_h = to_int((axes.h.output - 1) * axes.h.stride + axes.h.extent());
   p.phase_w = to_int(ceil_div(axes.w.output, kMaxTileColumns) * kMaxTileColumns + (axes.w.extent() - 1) / axes.w.stride + 1);
   const Shape padded{std::int64_t{p.channels} * p.groups, p.padded_h, p.stride_w, p.phase_w};
-  plan->scratch_bytes = TensorDesc{DType::kFloat32, padded}.size_bytes();
+  plan->scratch_bytes = TensorDesc{kIsHalf<T> ? DType::kFloat16 : DType::kFloat32, padded}.size_bytes();
   // What is computed is packed in each run, behind the padded copy.
   for (const int input : {kW, kB}) {
     if (desc.has_input(input) && desc.constant(input) == nullptr) {
@@ -195,6 +224,7 @@ Buffer part(const Buffer& buffer, std::int64_t index, std::int64_t elements) {
   return b;
 }
 
+template <typename T>
 void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const State& state = args.plan->state<State>();
   const Params& p = state.params;
@@ -203,16 +233,17 @@ void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
   const std::int64_t in_image = in_channels * p.in_h * p.in_w;
   const std::int64_t out_image = std::int64_t{p.outputs} * p.groups * p.out_h * p.out_w;
   const Grid grid{std::int64_t{p.groups} * p.blocks, ceil_div(p.out_w, cl.tile_columns()), p.out_h};
-  std::size_t used = static_cast<std::size_t>(in_channels * p.padded_h * p.stride_w * p.phase_w) * sizeof(float);
+  std::size_t used = static_cast<std::size_t>(in_channels * p.padded_h * p.stride_w * p.phase_w) * sizeof(T);
   const Buffer weights = is_packed(args, kW) ? args.packed[kW] : pack_now(args, kW, &used);
   const Buffer bias = p.has_bias == 0 ? weights : is_packed(args, kB) ? args.packed[kB] : pack_now(args, kB, &used);
   for (std::int64_t i = 0; i < state.images; ++i) {
-    cl.run(kPad, {p.padded_h, in_channels}, part(args.inputs[kX], i, in_image), args.scratch, p);
-    cl.run(kDirect, grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
+    cl.run(kIsHalf<T> ? kHalfPad : kPad, {p.padded_h, in_channels}, part(args.inputs[kX], i, in_image), args.scratch, p);
+    cl.run(kIsHalf<T> ? kHalfDirect : kDirect, grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
            args.desc->node->epilogue);
   }
 }
 
+template <typename T>
 void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const State& state = args.plan->state<State>();
   const Params& p = state.params;
@@ -221,8 +252,9 @@ void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   const bool narrow = p.in_w < cl.lanes();
   const int columns = p.in_w < cl.tile_columns() ? cl.lanes() : cl.tile_columns();
   const Grid grid{blocks, narrow ? p.in_w : ceil_div(p.in_w, columns), state.images};
-  cl.run(narrow ? kPointwiseNarrow : kPointwise, grid, args.inputs[kX], args.packed[kW], bias_of(args), args.outputs[0], p,
-         args.desc->node->epilogue);
+  const OpenClFunction& wide = kIsHalf<T> ? kHalfPointwise : kPointwise;
+  const OpenClFunction& few = kIsHalf<T> ? kHalfPointwiseNarrow : kPointwiseNarrow;
+  cl.run(narrow ? few : wide, grid, args.inputs[kX], args.packed[kW], bias_of(args), args.outputs[0], p, args.desc->node->epilogue);
 }
 
 void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
@@ -234,9 +266,22 @@ void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
                      args.inputs[kW], bias, args.outputs[0], p, limit, args.desc->node->epilogue);
 }
 
+using Supports = Refusal (*)(const OpDesc&);
+using Run = void (*)(const KernelArgs&, std::int64_t, std::int64_t, const Cancel&);
+
+constexpr Kernel half_row(const char* name, int rank, Supports supports, void (*plan)(const OpDesc&, KernelPlan*), Run run) {
+  Kernel k{name, "Conv", "", rank, supports, prepack_bytes<Float16>, prepack_variant, prepack<Float16>, plan, run};
+  k.operands = Precision::kFloat16;
+  return k;
+}
+
 constexpr Kernel kKernels[] = {
-    {"conv_direct", "Conv", "", 10, supports_direct, prepack_bytes, prepack_variant, prepack, plan_direct, run_direct},
-    {"conv_1x1", "Conv", "", 20, supports_pointwise, prepack_bytes, prepack_variant, prepack, plan_pointwise, run_pointwise},
+    {"conv_direct", "Conv", "", 10, supports_direct, prepack_bytes<float>, prepack_variant, prepack<float>, plan_direct<float>,
+     run_direct<float>},
+    half_row("conv_direct_half", 11, supports_half<supports_direct>, plan_direct<Float16>, run_direct<Float16>),
+    {"conv_1x1", "Conv", "", 20, supports_pointwise, prepack_bytes<float>, prepack_variant, prepack<float>, plan_pointwise,
+     run_pointwise<float>},
+    half_row("conv_1x1_half", 21, supports_half<supports_pointwise>, plan_pointwise, run_pointwise<Float16>),
     {"conv_depthwise", "Conv", "", 30, supports_depthwise, nullptr, nullptr, nullptr, plan_depthwise, run_depthwise},
 };
 

@@ -1,5 +1,6 @@
 // Convolutions and transposed convolutions with a stride of the kernel's size. A work item makes a tile of 8 output channels by one
-// or two vectors of pixels, one chain of fused multiply-adds to each; weights are packed [blocks of 8][inputs][taps][8].
+// or two vectors of pixels, one chain of fused multiply-adds to each; weights are packed [blocks of 8][inputs][taps][8]. With
+// EVN_HALF weights and the padded copy are halves in memory, and what is read where it lies is rounded; sums are float32.
 
 #if EVN_LANES == 8
 #define EVN_TILE 1  // vectors: 16 registers hold 8 sums and no more
@@ -7,6 +8,28 @@
 #define EVN_TILE 2
 #endif
 #define EVN_COLUMNS (EVN_TILE * EVN_LANES)
+
+#ifdef EVN_HALF
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#define STORED half
+#define LOADS(p) EVN_CAT(vload_half, EVN_LANES)(0, (p))
+#define STORES(v, p) EVN_CAT(EVN_CAT(vstore_half, EVN_LANES), _rte)((v), 0, (p))
+#define ROUNDED(v) EVN_CAT(convert_float, EVN_LANES)(EVN_CAT(convert_half, EVN_LANES)(v))
+#define ROUNDED1(x) ((float)(half)(x))
+#define LOAD_WEIGHTS(i, w) vload_half8((i), (w))
+#define EVN_WEIGHTS const float8 weight = LOAD_WEIGHTS(0, w);
+#define WEIGHT(m) weight.s##m
+#else
+#define STORED float
+#define LOADS(p) LOADV(p)
+#define STORES(v, p) STOREV(v, p)
+#define ROUNDED(v) (v)
+#define ROUNDED1(x) (x)
+#define LOAD_WEIGHTS(i, w) vload8((i), (w))
+#define EVN_WEIGHTS
+#define WEIGHT(m) w[m]
+#endif
+#define EVN_PER_FLOAT (4 / sizeof(STORED))  // a buffer's first element is counted in floats
 
 typedef struct {
   int channels;      // input channels of a group
@@ -26,10 +49,10 @@ typedef struct {
 } Conv;
 
 #define EVN_ROWS(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7)
-#define EVN_ADD1(m) a[m] = fma((VF)w[m], v0, a[m]);
+#define EVN_ADD1(m) a[m] = fma((VF)WEIGHT(m), v0, a[m]);
 #define EVN_ADD2(m)              \
   {                              \
-    const VF s = (VF)w[m];       \
+    const VF s = (VF)WEIGHT(m);  \
     a[m] = fma(s, v0, a[m]);     \
     b[m] = fma(s, v1, b[m]);     \
   }
@@ -52,12 +75,12 @@ static inline void store_lanes(VF v, global float* y, int begin, int end) {
 
 // The input with its zero border, so that no tap needs a look at the edges; a row's columns are sorted by their remainder modulo
 // stride_w, so that taps read vectors. Grid: padded rows, channels.
-EVN_KERNEL void conv_pad(global const float* x, ulong x0, global float* padded, ulong padded0, Conv p) {
+EVN_KERNEL void conv_pad(global const float* x, ulong x0, global STORED* padded, ulong padded0, Conv p) {
   const int row = get_global_id(0);
   const int channel = get_global_id(1);
   if (row >= p.padded_h) return;
   const int from = row - p.pad_h;
-  global float* out = padded + padded0 + ((long)channel * p.padded_h + row) * p.stride_w * p.phase_w;
+  global STORED* out = padded + padded0 * EVN_PER_FLOAT + ((long)channel * p.padded_h + row) * p.stride_w * p.phase_w;
   const int total = p.stride_w * p.phase_w;
   if (from < 0 || from >= p.in_h) {
     for (int i = 0; i < total; ++i) out[i] = 0.0f;
@@ -69,12 +92,12 @@ EVN_KERNEL void conv_pad(global const float* x, ulong x0, global float* padded, 
     int j = 0;
     for (; j < p.phase_w && j * p.stride_w + shift < 0; ++j) out[j] = 0.0f;
     if (p.stride_w == 1) {
-      for (; j + EVN_LANES <= p.phase_w && j + shift + EVN_LANES <= p.in_w; j += EVN_LANES) STOREV(LOADV(in + j + shift), out + j);
+      for (; j + EVN_LANES <= p.phase_w && j + shift + EVN_LANES <= p.in_w; j += EVN_LANES) STORES(LOADV(in + j + shift), out + j);
     } else if (p.stride_w == 2) {
       for (; j + EVN_LANES <= p.phase_w && j * 2 + shift + 2 * EVN_LANES <= p.in_w; j += EVN_LANES) {
         const VF low = LOADV(in + j * 2 + shift);
         const VF high = LOADV(in + j * 2 + shift + EVN_LANES);
-        STOREV((VF)(low.even, high.even), out + j);
+        STORES((VF)(low.even, high.even), out + j);
       }
     }
     for (; j < p.phase_w && j * p.stride_w + shift < p.in_w; ++j) out[j] = in[j * p.stride_w + shift];
@@ -97,12 +120,13 @@ EVN_KERNEL void conv_pack(global const float* w, ulong w0, global float* packed,
 #define EVN_TAPS(V, LOAD_V1)                                                              \
   for (int c = 0; c < p.channels; ++c) {                                                  \
     for (int ky = 0; ky < p.kernel_h; ++ky) {                                             \
-      global const float* tap = src + ((long)c * p.padded_h + ky * p.dilation_h) * pitch; \
+      global const STORED* tap = src + ((long)c * p.padded_h + ky * p.dilation_h) * pitch; \
       int phase = 0;                                                                      \
       for (int kx = 0; kx < p.kernel_w; ++kx) {                                           \
-        global const float* at = tap + phase * p.phase_w;                                 \
-        const VF v0 = LOADV(at);                                                          \
+        global const STORED* at = tap + phase * p.phase_w;                                \
+        const VF v0 = LOADS(at);                                                          \
         LOAD_V1                                                                           \
+        EVN_WEIGHTS                                                                       \
         EVN_ROWS(V)                                                                       \
         w += 8;                                                                           \
         phase += step_phase;                                                              \
@@ -116,8 +140,8 @@ EVN_KERNEL void conv_pack(global const float* w, ulong w0, global float* packed,
   }
 
 // Grid: blocks of outputs, column tiles, output rows.
-EVN_KERNEL void conv_direct(global const float* x, ulong x0, global const float* weights, ulong w0, global const float* bias, ulong b0,
-                            global float* y, ulong y0, Conv p, Epilogue e) {
+EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORED* weights, ulong w0, global const float* bias,
+                            ulong b0, global float* y, ulong y0, Conv p, Epilogue e) {
   const int block = get_global_id(0);
   if (block >= p.groups * p.blocks) return;
   const int column = get_global_id(1) * EVN_COLUMNS;
@@ -127,8 +151,9 @@ EVN_KERNEL void conv_direct(global const float* x, ulong x0, global const float*
   const int pitch = p.stride_w * p.phase_w;
   const int step_phase = p.dilation_w % p.stride_w;
   const int step_column = p.dilation_w / p.stride_w;
-  global const float* src = x + x0 + ((long)group * p.channels * p.padded_h + (long)row * p.stride_h) * pitch + column;
-  global const float* w = weights + w0 + (long)block * 8 * p.channels * p.kernel_h * p.kernel_w;
+  const long line = (long)group * p.channels * p.padded_h + (long)row * p.stride_h;
+  global const STORED* src = x + x0 * EVN_PER_FLOAT + line * pitch + column;
+  global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels * p.kernel_h * p.kernel_w;
   global const float* start = bias + b0 + block * 8;
   VF sums[8 * EVN_TILE];
   VF a[8];
@@ -140,7 +165,7 @@ EVN_KERNEL void conv_direct(global const float* x, ulong x0, global const float*
   if (wide) {
     VF b[8];
     EVN_COPY
-    EVN_TAPS(EVN_ADD2, const VF v1 = LOADV(at + EVN_LANES);)
+    EVN_TAPS(EVN_ADD2, const VF v1 = LOADS(at + EVN_LANES);)
     EVN_ROWS(EVN_KEEP2)
   } else
 #endif
@@ -164,16 +189,17 @@ EVN_KERNEL void conv_direct(global const float* x, ulong x0, global const float*
 // row begins earlier and stores only its new lanes.
 #define EVN_CHANNELS(V, LOAD_V1)            \
   for (int c = 0; c < p.channels; ++c) {    \
-    const VF v0 = LOADV(src);               \
+    const VF v0 = ROUNDED(LOADV(src));      \
     LOAD_V1                                 \
+    EVN_WEIGHTS                             \
     EVN_ROWS(V)                             \
     w += 8;                                 \
     src += plane;                           \
   }
 
 // A convolution of kernel 1 and stride 1; in_w is all pixels, at least EVN_LANES. Grid: blocks of outputs, column tiles, images.
-EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const float* weights, ulong w0, global const float* bias, ulong b0,
-                         global float* y, ulong y0, Conv p, Epilogue e) {
+EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const STORED* weights, ulong w0, global const float* bias,
+                         ulong b0, global float* y, ulong y0, Conv p, Epilogue e) {
   const int block = get_global_id(0);
   if (block >= p.groups * p.blocks) return;
   const int wanted = get_global_id(1) * (p.in_w < EVN_COLUMNS ? EVN_LANES : EVN_COLUMNS);
@@ -186,7 +212,7 @@ EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const float* we
   const int width = wide ? EVN_COLUMNS : EVN_LANES;
   const int column = min(wanted, p.in_w - width);
   global const float* src = x + x0 + (image + group) * p.channels * plane + column;
-  global const float* w = weights + w0 + (long)block * 8 * p.channels;
+  global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels;
   global const float* start = bias + b0 + block * 8;
   VF sums[8 * EVN_TILE];
   VF a[8];
@@ -197,7 +223,7 @@ EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const float* we
   if (wide) {
     VF b[8];
     EVN_COPY
-    EVN_CHANNELS(EVN_ADD2, const VF v1 = LOADV(src + EVN_LANES);)
+    EVN_CHANNELS(EVN_ADD2, const VF v1 = ROUNDED(LOADV(src + EVN_LANES));)
     EVN_ROWS(EVN_KEEP2)
   } else
 #endif
@@ -217,7 +243,7 @@ EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const float* we
 }
 
 // The same over less than EVN_LANES pixels: the vector lies along the outputs. Grid: blocks of outputs, pixels, images.
-EVN_KERNEL void conv_1x1_narrow(global const float* x, ulong x0, global const float* weights, ulong w0, global const float* bias,
+EVN_KERNEL void conv_1x1_narrow(global const float* x, ulong x0, global const STORED* weights, ulong w0, global const float* bias,
                                 ulong b0, global float* y, ulong y0, Conv p, Epilogue e) {
   const int block = get_global_id(0);
   if (block >= p.groups * p.blocks) return;
@@ -226,9 +252,9 @@ EVN_KERNEL void conv_1x1_narrow(global const float* x, ulong x0, global const fl
   const int first = block % p.blocks * 8;
   const long image = (long)get_global_id(2) * p.groups;
   global const float* src = x + x0 + (image + group) * p.channels * p.in_w + pixel;
-  global const float* w = weights + w0 + (long)block * 8 * p.channels;
+  global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels;
   float8 sum = p.has_bias ? vload8(0, bias + b0 + block * 8) : (float8)0.0f;
-  for (int c = 0; c < p.channels; ++c) sum = fma((float8)src[(long)c * p.in_w], vload8(c, w), sum);
+  for (int c = 0; c < p.channels; ++c) sum = fma((float8)ROUNDED1(src[(long)c * p.in_w]), LOAD_WEIGHTS(c, w), sum);
   float lane[8];
   vstore8(sum, 0, lane);
   global float* out = y + y0 + ((image + group) * p.outputs + first) * p.in_w + pixel;

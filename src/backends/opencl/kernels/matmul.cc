@@ -1,8 +1,8 @@
 // MatMul and Gemm, float32. The right-hand matrix is packed into panels: once where it is constant, else in each run, to scratch.
+#include "backends/opencl/kernels/half.h"
 #include "backends/opencl/kernels/product.h"
 #include "backends/opencl/kernels/support.h"
 #include "ops/gemm.h"
-#include "ops/infra/numeric.h"
 #include "ops/matmul.h"
 
 namespace evn {
@@ -54,12 +54,6 @@ std::size_t half_prepack_bytes(const OpDesc& desc, int input) { return prepack_b
 std::uint64_t prepack_variant(const OpDesc& desc, int) { return right_of(desc).column == 1 ? 0 : 1; }
 
 template <typename T>
-T rounded(float x) {
-  if constexpr (std::is_same_v<T, float>) return x;
-  else return Float16::from(static_cast<double>(x));
-}
-
-template <typename T>
 void prepack(const OpDesc& desc, int, void* packed) {
   const Right r = right_of(desc);
   const float* from = desc.constant(kB)->as<float>();
@@ -67,7 +61,7 @@ void prepack(const OpDesc& desc, int, void* packed) {
   for (std::int64_t matrix = 0; matrix < r.matrices; ++matrix, from += r.k * r.n) {
     for (std::int64_t first = 0; first < r.n; first += kPanel) {
       for (std::int64_t k = 0; k < r.k; ++k) {
-        for (std::int64_t n = first; n < first + kPanel; ++n) *to++ = n < r.n ? rounded<T>(from[k * r.row + n * r.column]) : T{};
+        for (std::int64_t n = first; n < first + kPanel; ++n) *to++ = n < r.n ? rounded_to<T>(from[k * r.row + n * r.column]) : T{};
       }
     }
   }
@@ -143,7 +137,7 @@ Refusal supports_half(const OpDesc& desc) {
 
 // ---- runs ----
 
-template <bool kIsHalf>
+template <bool kOfHalves>
 void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const State& s = args.plan->state<State>();
   Launcher& cl = launcher(args);
@@ -160,8 +154,8 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const std::int64_t column_tiles = ceil_div(p.n, cl.tile_columns());
   p.rows_first = cl.is_cpu() ? 1 : 0;  // a core keeps a panel in its cache; a GPU's neighbours read along a row of it
   const Grid grid = p.rows_first != 0 ? Grid{row_tiles, column_tiles, s.products} : Grid{column_tiles, row_tiles, s.products};
-  const OpenClFunction& of_one = kIsHalf ? kHalfMultiply1 : kMultiply1;
-  const OpenClFunction& of_many = kIsHalf ? kHalfMultiply8 : kMultiply8;
+  const OpenClFunction& of_one = kOfHalves ? kHalfMultiply1 : kMultiply1;
+  const OpenClFunction& of_many = kOfHalves ? kHalfMultiply8 : kMultiply8;
   cl.run(single ? of_one : of_many, grid, args.inputs[kA], b, p.has_c != 0 ? args.inputs[kC] : args.inputs[kA], args.outputs[0], p,
          args.desc->node->epilogue);
 }
