@@ -76,25 +76,39 @@ void transpose_square(const std::uint8_t* x, std::int64_t x_step, std::uint8_t* 
   for (std::int64_t j = 0; j < kSquare; ++j) std::memcpy(y + j * y_step, &v[j], sizeof(Bytes));
 }
 
-// Three or four rows of 16 bytes become pixels of four bytes.
-void interleave_pixels(const std::uint8_t* x, std::int64_t x_step, std::int64_t rows, std::uint8_t* y, std::int64_t y_step) {
+// Four pixels of four bytes, of which the last is 0, to twelve bytes, and four that are 0.
+Bytes without_fourth(Bytes v) {
+  typedef std::uint64_t Pairs __attribute__((vector_size(16)));
+  const Pairs p = reinterpret_cast<Pairs>(v), first = {0xffffff, 0xffffff}, second = {0xffffff000000, 0xffffff000000};
+  const Bytes six = reinterpret_cast<Bytes>((p & first) | (p >> 8 & second));
+  const Bytes later = __builtin_shufflevector(six, Bytes{}, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17);
+  const Pairs before = {0xffffffffffff, 0}, behind = {0xffff000000000000, ~std::uint64_t{0}};
+  return reinterpret_cast<Bytes>((reinterpret_cast<Pairs>(six) & before) | (reinterpret_cast<Pairs>(later) & behind));
+}
+
+// Three or four rows of 16 bytes become pixels side by side; four bytes more are written.
+template <int Rows>
+void interleave_pixels(const std::uint8_t* x, std::int64_t x_step, std::uint8_t* y) {
   Bytes v[4] = {};
-  for (std::int64_t i = 0; i < rows; ++i) std::memcpy(&v[i], x + i * x_step, sizeof(Bytes));
+#pragma GCC unroll 4
+  for (int i = 0; i < Rows; ++i) std::memcpy(&v[i], x + i * x_step, sizeof(Bytes));
   const auto low = [](Bytes a, Bytes b) { return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23); };
   const auto high = [](Bytes a, Bytes b) { return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31); };
   // First and third, second and fourth; then these.
   const Bytes even[2] = {low(v[0], v[2]), high(v[0], v[2])}, odd[2] = {low(v[1], v[3]), high(v[1], v[3])};
-  alignas(16) std::uint8_t pixels[4 * kSquare];
+#pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
-    const Bytes four[2] = {low(even[half], odd[half]), high(even[half], odd[half])};
-    std::memcpy(pixels + 2 * half * kSquare, four, sizeof four);
+    const Bytes pixels[2] = {low(even[half], odd[half]), high(even[half], odd[half])};
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const Bytes dense = Rows == 3 ? without_fourth(pixels[i]) : pixels[i];
+      std::memcpy(y + (2 * half + i) * 4 * Rows, &dense, sizeof dense);
+    }
   }
-#pragma GCC unroll 16
-  for (std::int64_t j = 0; j < kSquare; ++j) std::memcpy(y + j * y_step, pixels + 4 * j, 4);
 }
 
-// Bytes, by squares; the last ones of rows and columns overlap those before. Pictures of three channels, or four, are stored with
-// four bytes a pixel, of which the next pixel's write over the last; the last pixels are not.
+// Bytes, by squares; the last ones of rows and columns overlap those before. Pictures of three channels, or four, are stored four pixels
+// at a time, of which the next ones write over the last four bytes; the last pixels are not.
 void transpose(Isa isa, const std::uint8_t* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, std::uint8_t* y,
                std::int64_t y_step) {
   if (columns < kSquare || (rows < kSquare && (rows < 3 || rows > 4 || y_step != rows))) {
@@ -102,7 +116,7 @@ void transpose(Isa isa, const std::uint8_t* x, std::int64_t x_step, std::int64_t
   }
   if (rows < kSquare) {
     std::int64_t j = 0;
-    for (; j + kSquare < columns; j += kSquare) interleave_pixels(x + j, x_step, rows, y + j * y_step, y_step);
+    for (; j + kSquare + 1 < columns; j += kSquare) (rows == 3 ? interleave_pixels<3> : interleave_pixels<4>)(x + j, x_step, y + j * rows);
     return transpose<std::uint8_t>(isa, x + j, x_step, rows, columns - j, y + j * y_step, y_step);
   }
   for (std::int64_t i = 0; i < rows; i += kSquare) {
