@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "backends/cpu/simd/dot.h"
@@ -156,9 +157,17 @@ void dot_micro(const DotMicro& g) {
   }
 }
 
+// By rows and how many vectors of columns there are. Those of vpdpbusd wait for their sums where these are few.
 using DotMicroFn = void (*)(const DotMicro&);
+#if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
+#define EVN_DOT_ROW(R) {dot_micro<R, 1>, dot_micro<R, 2>, dot_micro<R, kDotNv>}
+constexpr int kDotWidths[] = {1, 2, kDotNv};
+#else
 #define EVN_DOT_ROW(R) {dot_micro<R, 1>, dot_micro<R, kDotNv>}
-constexpr DotMicroFn kDotMicros[kDotMr][2] = {
+constexpr int kDotWidths[] = {1, kDotNv};
+#endif
+constexpr int kWidest = static_cast<int>(std::size(kDotWidths)) - 1;
+constexpr DotMicroFn kDotMicros[kDotMr][kWidest + 1] = {
     EVN_DOT_ROW(1),
 #if !defined(EVN_DOT_WORDS)
     EVN_DOT_ROW(2), EVN_DOT_ROW(3), EVN_DOT_ROW(4),
@@ -390,14 +399,15 @@ void run_vectors(const Tile& t) {
   sum_rows(t);
   for (std::int64_t column = 0; column < t.n;) {
     const std::int64_t blocks = (t.n - column + kLanes - 1) / kLanes;
-    const bool wide = blocks >= kDotNv;
-    const std::int64_t most = (wide ? kDotNv : 1) * kLanes;
+    int width = kWidest;
+    while (kDotWidths[width] > blocks) --width;
+    const std::int64_t most = kDotWidths[width] * kLanes;
     const std::int64_t columns = t.n - column < most ? t.n - column : most;
     for (std::int64_t line = 0; line < t.lines; ++line) {
       std::int64_t x = 0;
       for (std::int64_t piece = pieces; piece > 0; --piece) {
         const std::int64_t rows = (t.width - x + piece - 1) / piece;
-        kDotMicros[rows - 1][wide ? 1 : 0]({&t, t.a + line * t.line_step + x * t.lda, t.b + column / kLanes * block, t.start + column, sums});
+        kDotMicros[rows - 1][width]({&t, t.a + line * t.line_step + x * t.lda, t.b + column / kLanes * block, t.start + column, sums});
         store_block(t, {sums, kDotColumns, rows, line, x, column, columns});
         x += rows;
       }
