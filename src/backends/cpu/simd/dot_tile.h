@@ -418,7 +418,7 @@ void run_vectors(const Tile& t) {
 
 #if defined(EVN_DOT_WORDS)
 void run_words(const Tile& t) {
-  alignas(64) std::int32_t sums[kTallRows * kWordColumns];
+  alignas(64) std::int32_t sums[kWordMr * kWordColumns];
   const std::int64_t block = t.segments * t.padded * kLanes;
   sum_rows(t);
   for (std::int64_t column = 0; column < t.n;) {
@@ -428,8 +428,9 @@ void run_words(const Tile& t) {
     widen_block(t.b + column / kLanes * block, t.segments * t.padded / 2, block, blocks, t.room);
     for (std::int64_t line = 0; line < t.lines; ++line) {
       for (std::int64_t x = 0, rows = 0; x < t.width; x += rows) {
-        word_micro_for(width, t.width - x, &rows)({t.words + line * t.line_step + x * t.lda, t.lda, t.offsets, t.segments, (t.segment + 1) / 2,
-                                                   t.room, t.padded / 2, t.start + column, sums, kWordColumns});
+        rows = word_rows(t.width - x);
+        kWordMicros[rows / 2][width]({t.words + line * t.line_step + x * t.lda, t.lda, t.offsets, t.segments, (t.segment + 1) / 2,
+                                             t.room, t.padded / 2, t.start + column, sums, kWordColumns});
         store_block(t, {sums, kWordColumns, rows, line, x, column, columns});
       }
     }

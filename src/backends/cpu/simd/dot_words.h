@@ -35,7 +35,7 @@ struct WordMicro {
 template <int R, int NV>
 void word_micro(const WordMicro& g) {
   BitVec acc[R][NV];
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) acc[r][v] = load_bits(g.start + v * kLanes);
@@ -43,14 +43,14 @@ void word_micro(const WordMicro& g) {
   const std::int16_t* b = g.b;
   for (std::int64_t s = 0; s < g.segments; ++s, b += g.b_pairs * NV * 2 * kLanes) {
     const std::int16_t* rows[R];
-#pragma GCC unroll 12
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) rows[r] = g.a + r * g.lda + g.offsets[s];
     const std::int16_t* at = b;
     for (std::int64_t p = 0; p < g.pairs; ++p, at += NV * 2 * kLanes) {
       BitVec bv[NV];
 #pragma GCC unroll 4
       for (int v = 0; v < NV; ++v) bv[v] = load_bits(at + v * 2 * kLanes);
-#pragma GCC unroll 12
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         std::uint32_t two;
         std::memcpy(&two, rows[r] + 2 * p, sizeof two);
@@ -60,7 +60,7 @@ void word_micro(const WordMicro& g) {
       }
     }
   }
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) store_bits(g.sums + r * g.ld + v * kLanes, acc[r][v]);
@@ -77,26 +77,8 @@ using WordMicroFn = void (*)(const WordMicro&);
 // worth code.
 constexpr WordMicroFn kWordMicros[kWordMr / 2 + 1][kWordNv == 4 ? 3 : 2] = {EVN_WORD_ROW(1), EVN_WORD_ROW(2), EVN_WORD_ROW(4), EVN_WORD_ROW(6)};
 #undef EVN_WORD_ROW
-#if defined(__AVX512F__)
-constexpr std::int64_t kTallRows = 12;  // of few columns, so that as many sums are under way
-constexpr WordMicroFn kTallMicros[2] = {word_micro<kTallRows, 1>, word_micro<kTallRows, 2>};
-#else
-constexpr std::int64_t kTallRows = kWordMr;
-#endif
 
 inline std::int64_t word_rows(std::int64_t left) { return left >= kWordMr ? kWordMr : left > 1 ? left / 2 * 2 : 1; }
-
-// The loop for some of `left` rows, and how many.
-inline WordMicroFn word_micro_for(int width, std::int64_t left, std::int64_t* rows) {
-#if defined(__AVX512F__)
-  if (width < 2 && left >= kTallRows) {
-    *rows = kTallRows;
-    return kTallMicros[width];
-  }
-#endif
-  *rows = word_rows(left);
-  return kWordMicros[*rows / 2][width];
-}
 
 // The widest that so many columns fill.
 inline int word_width(std::int64_t columns) {
