@@ -77,12 +77,14 @@ struct Weight {
       const std::int64_t count = c.input(input).desc.shape.rank() == 2 ? c.input(input).desc.shape[1] : 1;
       return direction * count + (count == 1 ? 0 : row);
     };
+    scales.resize(static_cast<std::size_t>(rows));
+    numbers.resize(static_cast<std::size_t>(columns * rows));
     for (std::int64_t row = 0; row < rows; ++row) {
-      scales.push_back(static_cast<double>(c.input(scale).as<float>()[number(scale, row)]));
+      scales[static_cast<std::size_t>(row)] = static_cast<double>(c.input(scale).as<float>()[number(scale, row)]);
     }
     for (std::int64_t i = 0; i < columns * rows; ++i) {
       const std::int32_t zero = byte_at(c.input(scale + 1), number(scale + 1, i % rows));
-      numbers.push_back(byte_at(c.input(tensor), direction * columns * rows + i) - zero);
+      numbers[static_cast<std::size_t>(i)] = byte_at(c.input(tensor), direction * columns * rows + i) - zero;
     }
   }
 
@@ -106,8 +108,8 @@ std::vector<float> floats_of(const ReferenceContext& c, int input, std::int64_t 
   return {from, from + count};
 }
 
-void write(const ReferenceContext& c, std::size_t output, std::int64_t at, const std::vector<float>& values) {
-  if (output < c.outputs.size() && c.outputs[output].present()) std::copy(values.begin(), values.end(), c.outputs[output].as<float>() + at);
+void write(const ReferenceContext& c, std::size_t output, std::int64_t at, const float* values, std::int64_t count) {
+  if (output < c.outputs.size() && c.outputs[output].present()) std::copy_n(values, count, c.outputs[output].as<float>() + at);
 }
 
 // One direction over all sequences, which go step by step together, since they are quantized together.
@@ -116,63 +118,64 @@ class Direction {
   Direction(const ReferenceContext& c, const RecurrentSpec& spec, int direction)
       : c_(c), spec_(spec), direction_(direction),
         size_(recurrent_sizes(spec, c.input(In::kX).desc.shape, {0, 0, c.input(In::kR).desc.shape[1]})),
-        w_(c, In::kW, kWScale, direction), r_(c, In::kR, kRScale, direction) {
+        w_(c, In::kW, kWScale, direction), r_(c, In::kR, kRScale, direction),
+        lengths_(c.has_input(In::kLengths) ? c.input(In::kLengths).as<std::int32_t>() : nullptr) {
     const Activation* f = spec.activations[direction];
     functions_ = {f[0], f[1], f[2], spec.clip > 0 ? spec.clip : std::numeric_limits<float>::infinity(), spec.own};
     bias_ = floats_of(c, In::kB, direction * 2 * w_.rows, w_.rows);
     const std::vector<float> r_bias = floats_of(c, In::kB, (direction * 2 + 1) * w_.rows, w_.rows);
     for (std::size_t i = 0; i < bias_.size(); ++i) bias_[i] += r_bias[i];
     peepholes_ = floats_of(c, In::kPeepholes, direction * 3 * size_.hidden, 3 * size_.hidden);
-    const auto* lengths = c.has_input(In::kLengths) ? c.input(In::kLengths).as<std::int32_t>() : nullptr;
-    for (std::int64_t n = 0; n < size_.batch; ++n) {
-      lengths_.push_back(sequence_steps(lengths, n, size_.steps));
-      longest_ = std::max(longest_, lengths_.back());
-      h_.push_back(floats_of(c, In::kInitialH, size_.state_at(spec, direction, n), size_.hidden));
-      cells_.push_back(floats_of(c, In::kInitialC, size_.state_at(spec, direction, n), size_.hidden));
-    }
+    const std::int64_t states = size_.batch * size_.hidden;
+    h_ = floats_of(c, In::kInitialH, direction * states, states);
+    cells_ = floats_of(c, In::kInitialC, direction * states, states);
   }
 
   void run() {
-    const DynamicRange x_range = dynamic_range(c_.input(In::kX).as<float>(), longest_ * size_.batch * size_.inputs);
+    std::int64_t longest = 0;
+    for (std::int64_t n = 0; n < size_.batch; ++n) longest = std::max(longest, steps(n));
+    const DynamicRange x_range = dynamic_range(c_.input(In::kX).as<float>(), longest * size_.batch * size_.inputs);
     for (std::int64_t s = 0; s < size_.steps; ++s) step(x_range, s);
-    for (std::size_t n = 0; n < h_.size(); ++n) {
-      const std::int64_t state = size_.state_at(spec_, direction_, static_cast<std::int64_t>(n));
-      write(c_, 1, state, h_[n]);
-      write(c_, 2, state, cells_[n]);
-    }
+    const std::int64_t states = size_.batch * size_.hidden;
+    write(c_, 1, direction_ * states, h_.data(), states);
+    write(c_, 2, direction_ * states, cells_.data(), states);
   }
 
  private:
+  std::int64_t steps(std::int64_t n) const { return sequence_steps(lengths_, n, size_.steps); }
+
   void step(const DynamicRange& x_range, std::int64_t s) {
-    std::vector<float> all;  // h of the sequences that go on
-    for (std::size_t n = 0; n < h_.size(); ++n) {
-      if (s < lengths_[n]) all.insert(all.end(), h_[n].begin(), h_[n].end());
+    float low = 0, high = 0;  // of h of the sequences that go on
+    for (std::int64_t i = 0; i < size_.batch * size_.hidden; ++i) {
+      if (s >= steps(i / size_.hidden)) continue;
+      low = std::min(low, h_[static_cast<std::size_t>(i)]);
+      high = std::max(high, h_[static_cast<std::size_t>(i)]);
     }
-    const DynamicRange h_range = dynamic_range(all.data(), static_cast<std::int64_t>(all.size()));
-    for (std::size_t n = 0; n < h_.size(); ++n) {
-      const auto sequence = static_cast<std::int64_t>(n);
-      if (s >= lengths_[n]) {
-        write(c_, 0, size_.y_at(spec_, direction_, s, sequence), std::vector<float>(h_[n].size()));
+    const DynamicRange h_range = dynamic_range_of(low, high);
+    for (std::int64_t n = 0; n < size_.batch; ++n) {
+      if (s >= steps(n)) {
+        const std::vector<float> none(static_cast<std::size_t>(size_.hidden));
+        write(c_, 0, size_.y_at(spec_, direction_, s, n), none.data(), size_.hidden);
         continue;
       }
-      const std::int64_t t = spec_.backwards(direction_) ? lengths_[n] - 1 - s : s;
+      const std::int64_t t = spec_.backwards(direction_) ? steps(n) - 1 - s : s;
+      float* const h = h_.data() + n * size_.hidden;
       std::vector<float> sums = bias_;
-      w_.multiply(x_range, c_.input(In::kX).as<float>() + size_.x_row(spec_, t, sequence) * size_.inputs, sums);
-      r_.multiply(h_range, h_[n].data(), sums);
-      cell(sums, h_[n], cells_[n]);
-      write(c_, 0, size_.y_at(spec_, direction_, t, sequence), h_[n]);
+      w_.multiply(x_range, c_.input(In::kX).as<float>() + size_.x_row(spec_, t, n) * size_.inputs, sums);
+      r_.multiply(h_range, h, sums);
+      cell(sums.data(), h, cells_.data() + n * size_.hidden);
+      write(c_, 0, size_.y_at(spec_, direction_, t, n), h, size_.hidden);
     }
   }
 
   // Gates stand in the order i, o, f, c, peepholes i, o, f.
-  void cell(const std::vector<float>& sums, std::vector<float>& h, std::vector<float>& cells) const {
-    const auto hidden = static_cast<std::size_t>(size_.hidden);
+  void cell(const float* sums, float* h, float* cells) const {
+    const std::int64_t hidden = size_.hidden;
     const bool has_peepholes = c_.has_input(In::kPeepholes);
-    const float* const p = peepholes_.data();
-    for (std::size_t j = 0; j < hidden; ++j) {
-      const LstmSums<float> s = {sums[j], sums[hidden + j], sums[2 * hidden + j], sums[3 * hidden + j],
-                                 has_peepholes, p[j], p[hidden + j], p[2 * hidden + j]};
-      h[j] = lstm_form<FloatNumber>(functions_, s, &cells[j]);
+    const float* p = peepholes_.data();
+    for (std::int64_t j = 0; j < hidden; ++j, ++sums, ++p) {
+      const LstmSums<float> s = {sums[0], sums[hidden], sums[2 * hidden], sums[3 * hidden], has_peepholes, p[0], p[hidden], p[2 * hidden]};
+      h[j] = lstm_form<FloatNumber>(functions_, s, cells + j);
     }
   }
 
@@ -181,11 +184,9 @@ class Direction {
   int direction_;
   RecurrentSizes size_;
   Weight w_, r_;
+  const std::int32_t* lengths_;
   LstmFunctions functions_;
-  std::vector<float> bias_, peepholes_;
-  std::int64_t longest_ = 0;
-  std::vector<std::int64_t> lengths_;
-  std::vector<std::vector<float>> h_, cells_;
+  std::vector<float> bias_, peepholes_, h_, cells_;
 };
 
 void reference_lstm(const ReferenceContext& c) {

@@ -67,18 +67,32 @@ void reference_matmul(const ReferenceContext& c) {
 
 // The inputs' numbers; -1: the operator has none.
 struct ConvInputs {
-  int x, x_zero, w, w_zero, bias;
+  int x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias;
 };
-constexpr ConvInputs kInteger = {0, 2, 1, 3, -1};
-constexpr ConvInputs kToFloat = {0, 4, 1, 5, 6};
-constexpr ConvInputs kLinear = {0, 2, 3, 5, 8};
-enum : int { kXScale = 1, kWScale = 4, kOutScale = 6, kOutZero = 7 };
+constexpr ConvInputs kInteger = {0, -1, 2, 1, -1, 3, -1, -1, -1};
+constexpr ConvInputs kToFloat = {0, 2, 4, 1, 3, 5, -1, -1, 6};
+constexpr ConvInputs kLinear = {0, 1, 2, 3, 4, 5, 6, 7, 8};
 
 DType int32_output(const Node&, std::span<const DType>, int) { return DType::kInt32; }
 
-// Calls store(i, m, sum) for each element i of the output, in channel m.
-template <typename F>
-void convolve(const ReferenceContext& c, const ConvInputs& in, F&& store) {
+// Writes a sum to element i of the output, in channel m.
+void put_sum(const ReferenceContext& c, const ConvInputs& in, std::int64_t i, std::int64_t m, std::int64_t sum) {
+  const bool has_bias = in.bias >= 0 && c.has_input(in.bias);
+  if (in.x_scale < 0) {
+    c.output().as<std::int32_t>()[i] = wrapped(sum);
+    return;
+  }
+  const double scale = scale_at(c, in.x_scale, 0) * scale_at(c, in.w_scale, m);
+  if (in.y_scale < 0) {
+    const float y = static_cast<float>(wrapped(sum)) * static_cast<float>(scale);
+    c.output().as<float>()[i] = has_bias ? y + c.input(in.bias).as<float>()[m] : y;
+    return;
+  }
+  if (has_bias) sum += c.input(in.bias).as<std::int32_t>()[m];
+  put_requantized(c.output(), i, wrapped(sum), static_cast<float>(scale / scale_at(c, in.y_scale, 0)), zero_at(c, in.y_zero, 0));
+}
+
+void convolve(const ReferenceContext& c, const ConvInputs& in) {
   const Shape& x = c.input(in.x).desc.shape;
   const Shape& w = c.input(in.w).desc.shape;
   if (c.output().desc.shape.elements() == 0) return;
@@ -92,7 +106,7 @@ void convolve(const ReferenceContext& c, const ConvInputs& in, F&& store) {
     const std::int64_t place[kMaxSpatial] = {i / window.axis[2].output / window.axis[1].output % window.axis[0].output,
                                              i / window.axis[2].output % window.axis[1].output, i % window.axis[2].output};
     const std::int32_t* from = numbers.data() + (n * x[1] + m / per_group * w[1]) * image;
-    store(i, m, window_dot<std::int64_t>(window, {1, image}, from, weights.data() + m * taps, w[1], place));
+    put_sum(c, in, i, m, window_dot<std::int64_t>(window, {1, image}, from, weights.data() + m * taps, w[1], place));
   }
 }
 
@@ -104,50 +118,33 @@ void infer_integer(InferContext& c) {
   require_numbers(c, 3, c.shape(1)[0]);
 }
 
-void reference_integer(const ReferenceContext& c) {
-  convolve(c, kInteger, [&](std::int64_t i, std::int64_t, std::int64_t sum) {
-    c.output().as<std::int32_t>()[i] = wrapped(sum);
-  });
-}
-
-enum : int { kFloatXScale = 2, kFloatWScale = 3 };
+void reference_integer(const ReferenceContext& c) { convolve(c, kInteger); }
 
 DType float_output(const Node&, std::span<const DType>, int) { return DType::kFloat32; }
 
 void infer_to_float(InferContext& c) {
-  check_operand(c, kToFloat.x, kFloatXScale, kToFloat.x_zero, 1);
-  check_operand(c, kToFloat.w, kFloatWScale, kToFloat.w_zero, c.shape(kToFloat.w).rank() > 0 ? c.shape(kToFloat.w)[0] : -1);
+  check_operand(c, kToFloat.x, kToFloat.x_scale, kToFloat.x_zero, 1);
+  check_operand(c, kToFloat.w, kToFloat.w_scale, kToFloat.w_zero, c.shape(kToFloat.w).rank() > 0 ? c.shape(kToFloat.w)[0] : -1);
   require_dtype(c, kToFloat.bias, kFloat);
   infer_convolution(c, kToFloat.x, kToFloat.w);
   require_vector(c, kToFloat.bias, c.shape(kToFloat.w)[0]);
 }
 
-void reference_to_float(const ReferenceContext& c) {
-  convolve(c, kToFloat, [&](std::int64_t i, std::int64_t m, std::int64_t sum) {
-    const float y = static_cast<float>(wrapped(sum)) * static_cast<float>(scale_at(c, kFloatXScale, 0) * scale_at(c, kFloatWScale, m));
-    c.output().as<float>()[i] = c.has_input(kToFloat.bias) ? y + c.input(kToFloat.bias).as<float>()[m] : y;
-  });
-}
+void reference_to_float(const ReferenceContext& c) { convolve(c, kToFloat); }
 
 void infer_linear(InferContext& c) {
-  check_operand(c, 0, kXScale, 2, 1);
-  check_operand(c, 3, kWScale, 5, c.shape(3).rank() > 0 ? c.shape(3)[0] : -1);
-  require_dtype(c, kOutScale, kFloat);
-  require_dtype(c, kOutZero, kByteDtypes);
-  require_scalar(c, kOutScale);
-  require_scalar(c, kOutZero);
+  check_operand(c, 0, kLinear.x_scale, 2, 1);
+  check_operand(c, 3, kLinear.w_scale, 5, c.shape(3).rank() > 0 ? c.shape(3)[0] : -1);
+  require_dtype(c, kLinear.y_scale, kFloat);
+  require_dtype(c, kLinear.y_zero, kByteDtypes);
+  require_scalar(c, kLinear.y_scale);
+  require_scalar(c, kLinear.y_zero);
   require_dtype(c, 8, dtype_bit(DType::kInt32));
   infer_convolution(c, kLinear.x, kLinear.w);
   require_vector(c, 8, c.shape(3)[0]);
 }
 
-void reference_linear(const ReferenceContext& c) {
-  convolve(c, kLinear, [&](std::int64_t i, std::int64_t m, std::int64_t sum) {
-    if (c.has_input(kLinear.bias)) sum += c.input(kLinear.bias).as<std::int32_t>()[m];
-    const double scale = scale_at(c, kXScale, 0) * scale_at(c, kWScale, m) / scale_at(c, kOutScale, 0);
-    put_requantized(c.output(), i, wrapped(sum), static_cast<float>(scale), zero_at(c, kOutZero, 0));
-  });
-}
+void reference_linear(const ReferenceContext& c) { convolve(c, kLinear); }
 
 constexpr OpDef kOps[] = {
     {"QLinearMatMul", "", 10, 8, 8, 1, 1, {}, kByteDtypes, 0, 0, last_dtype, infer_matmul, reference_matmul, {}},

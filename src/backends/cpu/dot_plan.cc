@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 #include "backends/cpu/simd/bytes.h"
 #include "backends/cpu/simd/steps.h"
 #include "backends/cpu/support.h"
@@ -37,6 +41,75 @@ std::int64_t dot_bytes(const simd_dot::Loops& loops, const DotShape& shape) {
   return whole_lines(checked_add(dot_data_bytes(loops, shape), sums));
 }
 
+namespace {
+
+#if defined(__x86_64__)
+// 16 or 8 bytes of each of four rows, four of a column side by side, or two of all columns and then the other two.
+inline void store_rows(const __m128i (&r)[4], std::int64_t lanes, std::int64_t group, std::uint8_t* to) {
+  const auto store = [&](std::int64_t at, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i_u*>(to + at), v); };
+  const __m128i low = _mm_unpacklo_epi8(r[0], r[1]), other_low = _mm_unpacklo_epi8(r[2], r[3]);
+  const __m128i high = _mm_unpackhi_epi8(r[0], r[1]), other_high = _mm_unpackhi_epi8(r[2], r[3]);
+  const bool quads = group == 4, wide = lanes == 16;
+  store(0, quads ? _mm_unpacklo_epi16(low, other_low) : low);
+  store(quads ? 16 : 2 * lanes, quads ? _mm_unpackhi_epi16(low, other_low) : other_low);
+  if (wide) store(quads ? 32 : 16, quads ? _mm_unpacklo_epi16(high, other_high) : high);
+  if (wide) store(48, quads ? _mm_unpackhi_epi16(high, other_high) : other_high);
+}
+
+constexpr std::int64_t kSummedRows = 128;  // int8 whose sum fits 16 bits
+#endif
+
+// The first `count` of 16 or 8 bytes, of which those before `end` may be read.
+inline __m128i load_columns(const std::uint8_t* p, const std::uint8_t* end, std::int64_t lanes, std::int64_t count) {
+  std::uint8_t part[16] = {};
+  if (end - p < lanes) {
+    std::memcpy(part, p, static_cast<std::size_t>(count));
+    p = part;
+  }
+  return lanes == 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p)) : _mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p));
+}
+
+// A block of columns whose rows lie one by one, as far as there are instructions for it: else false.
+bool pack_rows(const simd_dot::Loops& loops, const DotSource& from, std::int64_t first, std::int64_t columns, std::uint8_t* to, std::uint32_t* sum) {
+#if defined(__x86_64__)
+  const std::int64_t lanes = loops.lanes, group = loops.k_group;
+  if ((lanes != 16 && lanes != 8) || (group != 4 && group != 2) || loops.k_step % 4 != 0) return false;
+  const std::int64_t count = std::min(lanes, columns - first);
+  const std::uint8_t* const all = from.b + (from.channels - 1) * from.channel_step + columns;
+  const __m128i flip = _mm_set1_epi8(from.flip ? -128 : 0);
+  const __m128i places = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m128i wanted = _mm_cmplt_epi8(places, _mm_set1_epi8(static_cast<char>(count)));
+  const auto widened = [](__m128i bytes, bool high) {
+    return _mm_srai_epi16(high ? _mm_unpackhi_epi8(bytes, bytes) : _mm_unpacklo_epi8(bytes, bytes), 8);
+  };
+  for (std::int64_t begin = 0; begin < from.channels; begin += kSummedRows) {
+    __m128i low = _mm_setzero_si128(), high = low;
+    const std::int64_t end = std::min(from.channels, begin + kSummedRows);
+    for (std::int64_t k = begin; k < end; k += 4) {
+      __m128i r[4];
+      for (std::int64_t i = 0; i < 4; ++i) {
+        const std::uint8_t* const row = from.b + (k + i) * from.channel_step + first;
+        r[i] = k + i >= end ? flip : load_columns(row, all, lanes, count);
+        r[i] = _mm_and_si128(_mm_xor_si128(r[i], flip), wanted);
+        low = _mm_add_epi16(low, widened(r[i], false));
+        if (lanes == 16) high = _mm_add_epi16(high, widened(r[i], true));
+      }
+      store_rows(r, lanes, group, to + k * lanes);
+    }
+    std::int16_t part[16];
+    _mm_storeu_si128(reinterpret_cast<__m128i_u*>(part), low);
+    _mm_storeu_si128(reinterpret_cast<__m128i_u*>(part + 8), high);
+    for (std::int64_t j = 0; j < lanes; ++j) sum[j] += static_cast<std::uint32_t>(std::int32_t{part[j]});
+  }
+  return true;
+#else
+  static_cast<void>(loops), static_cast<void>(from), static_cast<void>(first), static_cast<void>(columns), static_cast<void>(to), static_cast<void>(sum);
+  return false;
+#endif
+}
+
+}  // namespace
+
 void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t columns, void* packed) {
   const DotShape shape = from.shape(columns);
   const std::int64_t lanes = loops.lanes, padded = dot_padded(loops, shape.segment), block = dot_block_bytes(loops, shape), group = loops.k_group;
@@ -51,7 +124,8 @@ void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t 
     std::uint32_t sum[64] = {};
     EVN_CHECK(lanes <= 64);
     // In the order in which B lies in memory.
-    if (from.column_step == 1) {
+    const bool by_rows = from.column_step == 1;
+    if (by_rows && !pack_rows(loops, from, first, columns, at, sum)) {
       for (std::int64_t k = 0; k < from.channels; ++k) {
         const std::uint8_t* const row = from.b + k * from.channel_step + first;
         std::uint8_t* const side_by_side = at + k / group * lanes * group + k % group;
@@ -61,7 +135,8 @@ void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t 
           sum[j] += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
         }
       }
-    } else {
+    }
+    if (!by_rows) {
       for (std::int64_t j = 0; j < count; ++j) {
         for (std::int64_t tap = 0; tap < taps; ++tap) {
           const std::uint8_t* const source = from.b + tap + (first + j) * from.column_step;

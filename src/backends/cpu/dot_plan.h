@@ -38,6 +38,7 @@ struct DotSource {
 };
 // Bytes of the room for columns of B as 16 bits.
 std::int64_t dot_room_bytes(const simd_dot::Loops& loops, const DotShape& shape);
+// Rows of B that lie column by column (column_step 1) are packed four at a time.
 void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t columns, void* to);
 
 // Scales and zero points as they lie in a node's inputs. Steps are 0 where one number is for all columns, else 1.
@@ -52,6 +53,16 @@ struct DotNumbers {
   const float* b_scale = nullptr;          // null: no scale
   std::int64_t b_scale_step = 0;
   const float* bias = nullptr;             // added to floats
+
+  // Those of the columns from `column` on.
+  DotNumbers from(std::int64_t column) const {
+    DotNumbers n = *this;
+    if (b_zero != nullptr) n.b_zero += column * b_zero_step;
+    if (added != nullptr) n.added += column * added_step;
+    if (b_scale != nullptr) n.b_scale += column * b_scale_step;
+    if (bias != nullptr) n.bias += column;
+    return n;
+  }
 };
 
 // What a thread needs for the columns, in bytes.

@@ -9,7 +9,7 @@
 // com.microsoft's QLinearConcat becomes the same.
 // Relu and Clip in front of the QuantizeLinear are what saturation does, or a table behind the operator. A bias becomes int32 in steps of
 // x scale * w scale, where sums cannot overflow with it. What is not told here stays as it is: other types, scales that are not
-// constant, are zero or no number, a product of two activations (its kernels are those of float).
+// constant, are zero or no number.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -143,6 +143,12 @@ class Qdq {
   }
 
   ValueId y_zero(const Target& t) { return zero_point(edit_, context_, t.y); }
+
+  // What operators of two operands read: each with its scale and zero point, and those of the result.
+  std::vector<ValueId> operands(ValueId a, const Quantization& a_numbers, ValueId b, const Quantization& b_numbers, const Target& t) {
+    return {a, a_numbers.scale, zero_point(edit_, context_, a_numbers), b, b_numbers.scale, zero_point(edit_, context_, b_numbers),
+            t.y.scale, y_zero(t)};
+  }
 
   // ----------------------------------------------------------------------------------------------------- weights --
 
@@ -279,8 +285,7 @@ class Qdq {
       if (!bias_of(in[2], w.weight->desc.shape[0], &bias) || bias.one != (w.weight->desc.shape[0] == 1)) return false;
       if (!whole_bias(bias, 1, x, w, 0, t.y, &steps)) return false;
     }
-    std::vector<ValueId> inputs = {node(dx).inputs[0], x.scale, zero_point(edit_, context_, x), w.value, w.q.scale,
-                                   zero_point(edit_, context_, w.q), t.y.scale, y_zero(t)};
+    std::vector<ValueId> inputs = operands(node(dx).inputs[0], x, w.value, w.q, t);
     if (steps != kNoValue) inputs.push_back(steps);
     become(head, t, "QLinearConv", "", 10, node(head).attributes, inputs);
     return true;
@@ -314,12 +319,22 @@ class Qdq {
     return p->b.weight->desc.shape.rank() == 2 && p->b.weight->desc.shape.elements() > 0;
   }
 
+  // The same of two activations, or of constants that are several matrices; b.weight is null.
+  bool activations_of(int head, Product* p) const {
+    const std::vector<ValueId>& in = node(head).inputs;
+    if (!match_.is(head, "MatMul") || in[0] == kNoValue || in[1] == kNoValue) return false;
+    *p = Product{};
+    const int b = operand(in[1], &p->b.q);
+    p->dequantize = operand(in[0], &p->a);
+    if (b < 0 || p->dequantize < 0 || value_rank(edit_.value(in[0])) < 1 || value_rank(edit_.value(in[1])) < 2) return false;
+    p->b.value = node(b).inputs[0];
+    return edit_.value(node(p->dequantize).inputs[0]).constant == nullptr || edit_.value(p->b.value).constant == nullptr;
+  }
+
   bool matmul(int head, Target& t) {
     Product p;
-    if (!product_of(head, &p)) return false;
-    become(head, t, "QLinearMatMul", "", 10, {},
-           {node(p.dequantize).inputs[0], p.a.scale, zero_point(edit_, context_, p.a), p.b.value, p.b.q.scale,
-            zero_point(edit_, context_, p.b.q), t.y.scale, y_zero(t)});
+    if (!product_of(head, &p) && !activations_of(head, &p)) return false;
+    become(head, t, "QLinearMatMul", "", 10, {}, operands(node(p.dequantize).inputs[0], p.a, p.b.value, p.b.q, t));
     return true;
   }
 
@@ -335,9 +350,9 @@ class Qdq {
       if (!bias_of(p.bias, p.b.weight->desc.shape[p.axis], &bias)) return false;
       if (!whole_bias(bias, p.beta, p.a, p.b, p.axis, t.y, &steps)) return false;
     }
-    become(head, t, "QGemm", kContrib, 1, {{"transB", std::int64_t{p.transposed}}},
-           {node(p.dequantize).inputs[0], p.a.scale, zero_point(edit_, context_, p.a), p.b.value, p.b.q.scale,
-            zero_point(edit_, context_, p.b.q), steps, t.y.scale, y_zero(t)});
+    std::vector<ValueId> inputs = operands(node(p.dequantize).inputs[0], p.a, p.b.value, p.b.q, t);
+    inputs.insert(inputs.begin() + 6, steps);
+    become(head, t, "QGemm", kContrib, 1, {{"transB", std::int64_t{p.transposed}}}, inputs);
     return true;
   }
 
@@ -358,11 +373,14 @@ class Qdq {
   // Without a QuantizeLinear behind; a bias stays float32.
   void product_to_float(int head) {
     Product p;
-    if (!match_.plain(head) || !product_of(head, &p)) return;
-    const std::int64_t columns = p.b.weight->desc.shape[p.axis];
+    if (!match_.plain(head) || (!product_of(head, &p) && !activations_of(head, &p))) return;
+    const bool is_constant = p.b.weight != nullptr;
+    const std::int64_t columns = is_constant ? p.b.weight->desc.shape[p.axis] : 0;
     int last = head;
     Bias bias;
-    if (p.bias != kNoValue) {
+    if (!is_constant) {
+      // no bias
+    } else if (p.bias != kNoValue) {
       if (!bias_of(p.bias, columns, &bias)) return;
     } else if (const int add = match_.next(head); add >= 0 && match_.is(add, "Add") && match_.plain(add)) {
       const ValueId other = match_.beside(add, match_.out(head));
@@ -404,10 +422,8 @@ class Qdq {
     Quantization a, b;
     const int da = operand(in[0], &a), db = operand(in[1], &b);
     if (da < 0 || db < 0 || a.dtype != t.y.dtype || b.dtype != t.y.dtype) return false;
-    const ValueId b_scale = negate ? add_vector<float>(edit_, context_, "negative_scale", {-b.scales[0]}) : b.scale;
-    become(head, t, op, kContrib, 1, {},
-           {node(da).inputs[0], a.scale, zero_point(edit_, context_, a), node(db).inputs[0], b_scale, zero_point(edit_, context_, b),
-            t.y.scale, y_zero(t)});
+    if (negate) b.scale = add_vector<float>(edit_, context_, "negative_scale", {-b.scales[0]});
+    become(head, t, op, kContrib, 1, {}, operands(node(da).inputs[0], a, node(db).inputs[0], b, t));
     return true;
   }
 
@@ -437,14 +453,9 @@ class Qdq {
   // A Flatten behind node n, of whose result only the first two axes are wanted, takes its output.
   void flatten(int n) {
     const ValueId y = node(n).outputs[0];
-    Node flat;
-    flat.name = node(n).name + "/flattened";
-    flat.op_type = "Flatten";
-    flat.since_version = 13;
-    flat.op = find_op("", "Flatten", 13);
+    Node flat = made("Flatten", "", 13, node(n).name + "/flattened", node(n).region);
     flat.attributes = {{"axis", std::int64_t{1}}};
     flat.resolved = {std::int64_t{1}};
-    flat.region = node(n).region;
     flat.inputs = {edit_.add_value(node(n).name + "/mean", edit_.value(y).dtype)};
     flat.outputs = {y};
     edit_.set_output(n, 0, flat.inputs[0]);
@@ -493,17 +504,22 @@ class Qdq {
     return true;
   }
 
+  static Node made(const char* op, const char* domain, int since, const std::string& name, std::int32_t region) {
+    Node n;
+    n.name = name;
+    n.op_type = op;
+    n.domain = domain;
+    n.since_version = since;
+    n.op = find_op(domain, op, since);
+    n.region = region;
+    return n;
+  }
+
   // A new ByteTable of x in front of node n.
   ValueId table_before(int n, ValueId x, DType dtype, const ByteValues& values, const std::string& name) {
-    Node table;
-    table.name = name;
-    table.op_type = kByteTable;
-    table.domain = kMergeDomain;
-    table.since_version = 1;
-    table.op = find_op(kMergeDomain, kByteTable, 1);
+    Node table = made(kByteTable, kMergeDomain, 1, name, node(n).region);
     table.inputs = {x, byte_table(edit_, context_, dtype, values)};
     table.outputs = {edit_.add_value(name, dtype)};
-    table.region = node(n).region;
     const ValueId y = table.outputs[0];
     edit_.insert_node(n, std::move(table));
     return y;

@@ -43,6 +43,22 @@ TEST(QuantizedProduct, CutIntoRowsIsTheReference) {
   check_matrix<std::int8_t>(1030, 250, 200);
 }
 
+// A computed B, which tiles pack: several products, one that is cut into columns, and one of many rows.
+template <typename T>
+void check_computed(const Shape& a, const Shape& b) {
+  KernelCheck check("QLinearMatMul");
+  check.input_of(a, draw<T>(a, 1)).input_of(Shape{}, std::vector{0.02f}, true).input_of(Shape{}, std::vector<T>{100}, true);
+  check.input_of(b, draw<T>(b, 2)).input_of(Shape{}, std::vector{0.01f}, true);
+  check.input_of(Shape{}, std::vector<T>{3}, true).input_of(Shape{}, std::vector{2.0f}, true);
+  check.input_of(Shape{}, std::vector<T>{90}, true).kernel("qlinear_matmul_packed").run();
+}
+TEST(QuantizedProduct, ByComputedMatricesIsTheReference) {
+  check_computed<std::uint8_t>({6, 70, 64}, {6, 64, 75});
+  check_computed<std::int8_t>({33, 300}, {300, 1000});
+  check_computed<std::uint8_t>({2, 1500, 61}, {61, 100});
+  check_computed<std::int8_t>({1, 700, 64}, {2, 64, 130});
+}
+
 constexpr const char* kDense = "qlinear_conv_last";
 TEST(QuantizedConv, CutIntoChannelsIsTheReference) { check_conv<std::uint8_t>({1, 64, 14, 14}, {330, 64, 3, 3}, {1, 1, 1, 1}, 1, kDense); }
 TEST(QuantizedConv, CutIntoLinesIsTheReference) { check_conv<std::int8_t>({1, 16, 41, 40}, {50, 16, 5, 5}, {2, 2, 2, 2}, 1, kDense); }

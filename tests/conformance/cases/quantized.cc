@@ -44,6 +44,39 @@ void add_matrices(Cases* all, DType a, DType b) {
   }
 }
 
+// A computed B, and several of them, which broadcast.
+void add_computed_matrices(Cases* all, DType a, DType b) {
+  struct Sides {
+    Shape a, b;
+  };
+  const Sides sides[] = {{{2, 7, 37}, {37, 19}}, {{3, 5, 64}, {3, 64, 48}}, {{2, 1, 9, 33}, {3, 33, 70}}, {{40}, {2, 40, 17}}, {{4, 1, 130}, {1, 130, 16}},
+                         {{1, 150, 20}, {2, 20, 5}}};
+  for (const Sides& s : sides) {
+    const std::int64_t n = s.b[s.b.rank() - 1];
+    for (const bool many : {false, true}) {
+      Case linear("QLinearMatMul", 21);
+      bytes(&linear, a, s.a).scalar(kF32, 0.02).scalar(a, 17);
+      bytes(&linear, b, s.b);
+      if (many) linear.constant(kF32, {n}, 0.001, 0.01).constant(b, {n}, 0, 90);
+      else linear.scalar(kF32, 0.004).scalar(b, b == DType::kUint8 ? 128 : 0);
+      all->push_back(linear.scalar(kF32, 0.9).scalar(a, 7));
+    }
+    Case integer("MatMulInteger", 10);
+    bytes(&integer, a, s.a);
+    all->push_back(bytes(&integer, b, s.b).scalar(a, 11));
+    Case floats("com.microsoft::MatMulIntegerToFloat", 1);
+    bytes(&floats, a, s.a);
+    all->push_back(bytes(&floats, b, s.b).scalar(kF32, 0.02).constant(kF32, {n}, 0.001, 0.01).scalar(a, 3).constant(b, {n}, 0, 90).w({n}));
+  }
+  // Several constant matrices, and a sum of 150 rows of -128.
+  Case constant("MatMulInteger", 10);
+  all->push_back(bytes(&constant, a, {2, 3, 150}).constant(b, {2, 150, 32}, low_of(b), low_of(b) + 2.9).scalar(a, 17));
+  Case gemm("com.microsoft::QGemm", 1);
+  bytes(&gemm, a, {9, 35}).scalar(kF32, 0.02).scalar(a, 3);
+  bytes(&gemm, b, {22, 35}).scalar(kF32, 0.004).scalar(b, 5).in(kI32, {22}, -900, 900);
+  all->push_back(gemm.scalar(kF32, 0.9).scalar(a, 9).integer("transB", 1));
+}
+
 void add_convolutions(Cases* all, DType x, DType w) {
   struct Geometry {
     Shape image, filter;
@@ -176,6 +209,7 @@ void add_quantized_cases(Cases* all) {
   for (const DType a : kBytes) {
     for (const DType b : kBytes) {
       add_matrices(all, a, b);
+      add_computed_matrices(all, a, b);
       add_convolutions(all, a, b);
     }
     add_conversions(all, a);

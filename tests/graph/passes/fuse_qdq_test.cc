@@ -226,6 +226,29 @@ TEST(FuseQdq, ConcatOfBytesWithATableWhereNumbersDiffer) {
   b.expect_near(g);
 }
 
+TEST(FuseQdq, ProductsOfTwoActivations) {
+  for (const DType x : kBytes) {
+    for (const bool quantized : {false, true}) {
+      QdqBuilder b(x);
+      const ValueId y = b.node("MatMul", {b.source({2, 1, 5, 4}, {0.05f, middle(x)}), b.source({3, 4, 6}, {0.05f, 7})});
+      if (quantized) b.result(y, {0.3f, middle(x)});
+      else b.output(b.node("Relu", {y}));
+      const Graph g = b.optimized();
+      EXPECT_EQ(count_op(g, quantized ? "QLinearMatMul" : "MatMulIntegerToFloat"), 1);
+      EXPECT_EQ(g.nodes.size(), quantized ? 4u : 3u);
+      b.expect_near(g);
+    }
+  }
+}
+
+TEST(FuseQdq, ProductsOfSeveralConstants) {
+  QdqBuilder b;
+  b.result(b.node("MatMul", {b.source({2, 5, 4}, {0.05f, 120}), b.weight({2, 4, 6})}), {0.3f, 120});
+  const Graph g = b.optimized();
+  EXPECT_EQ(count_op(g, "QLinearMatMul"), 1);
+  b.expect_near(g);
+}
+
 // ------------------------------------------------------------------------------------------------- what must not be --
 
 void expect_float(QdqBuilder& b, const char* op) {
@@ -346,9 +369,9 @@ TEST(FuseQdq, GemmThatScalesOrTransposesItsLeftSideStays) {
   }
 }
 
-TEST(FuseQdq, ProductsOfTwoActivationsStay) {
+TEST(FuseQdq, ProductsByAVectorStay) {
   QdqBuilder b;
-  b.result(b.node("MatMul", {b.source({5, 4}, {0.05f, 120}), b.source({4, 6}, {0.05f, 120})}), {0.3f, 120});
+  b.result(b.node("MatMul", {b.source({5, 4}, {0.05f, 120}), b.source({4}, {0.05f, 120})}), {0.3f, 120});
   expect_float(b, "MatMul");
 }
 

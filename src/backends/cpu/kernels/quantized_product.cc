@@ -1,12 +1,14 @@
-// Products of matrices of bytes by a packed constant B: QLinearMatMul and MatMulInteger, and com.microsoft's QGemm,
-// MatMulIntegerToFloat and DynamicQuantizeMatMul. Exact, as the reference. A tile is some rows by some columns. Rows of A are read
-// where they lie if they are uint8 and whole steps of k; others are copied, and DynamicQuantizeMatMul's are quantized.
+// Products of matrices of bytes: QLinearMatMul and MatMulInteger, and com.microsoft's QGemm, MatMulIntegerToFloat and
+// DynamicQuantizeMatMul. Exact, as the reference. A tile is some rows by some columns. B is packed once where it is one constant matrix;
+// of others a tile packs the columns that it needs, for all of its rows, which are many. Rows of A are read where they lie if they are
+// uint8 and whole steps of k; others are copied, and DynamicQuantizeMatMul's are quantized.
 #include <algorithm>
 
 #include "backends/cpu/dot_plan.h"
 #include "backends/cpu/simd/bytes.h"
 #include "backends/cpu/support.h"
 #include "ops/infra/dynamic.h"
+#include "ops/matmul.h"
 
 namespace evn {
 namespace {
@@ -24,12 +26,18 @@ constexpr Inputs kToFloat = {2, 4, 1, 3, 5, -1, -1, -1, 6};
 constexpr Inputs kDynamic = {-1, -1, 1, 2, 3, -1, -1, -1, 4};
 enum : int { kAlpha, kTransA, kTransB };  // QGemm's attributes
 
+constexpr std::int64_t kRowsForB = 128;  // of a tile that packs its B, at least
+
 struct ProductState {
   Isa isa;
   std::int64_t m, n, k;
+  bool packed;                               // B, before
+  int batch_rank;                            // of several B
+  std::int64_t batch[kMaxRank], a_stride[kMaxRank], b_stride[kMaxRank];  // in elements, 0 where broadcast
   bool copies, dynamic, wide;                // wide: rows are copied as 16 bits
   std::int64_t lda;                          // of copied rows
-  std::size_t row_sums_at, room_at, rows_at, row_at;  // in a thread's block, behind what columns need; row_at: for one that is quantized
+  // In a thread's block, behind what columns need; row_at: for one that is quantized; b_at: for B.
+  std::size_t row_sums_at, room_at, rows_at, row_at, b_at;
   ProductTiling tiling;
 };
 
@@ -45,12 +53,17 @@ bool is_gemm(const Inputs& in) { return &in == &kGemm; }
 bool trans_b(const OpDesc& d, const Inputs& in) { return is_gemm(in) && attr_int(*d.node, kTransB) != 0; }
 bool given(const OpDesc& d, int i) { return i >= 0 && d.has_input(i); }
 
+// Whether B is one matrix that is known.
+bool is_packed(const OpDesc& d, const Inputs& in) {
+  return d.constant(in.b) != nullptr && d.inputs[static_cast<std::size_t>(in.b)].shape.rank() == 2;
+}
+
 Refusal supports(const OpDesc& d) {
   const Inputs& in = inputs_of(d);
   const auto is_float = [&](int i) { return !given(d, i) || d.inputs[static_cast<std::size_t>(i)].dtype == DType::kFloat32; };
   if (!is_float(in.a_scale) || !is_float(in.b_scale) || !is_float(in.y_scale) || !is_float(in.bias)) return "scales other than float32";
-  if (d.constant(in.b) == nullptr) return "the right-hand matrix must be constant";
-  if (d.inputs[static_cast<std::size_t>(in.b)].shape.rank() != 2) return "the right-hand side must be one matrix";
+  if (d.inputs[static_cast<std::size_t>(in.b)].shape.rank() < 2) return "the right-hand side is a vector";
+  if (d.inputs[0].dtype == DType::kFloat32 && !is_packed(d, in)) return "the right-hand matrix must be constant";
   for (const int i : {in.a_scale, in.a_zero, in.y_scale, in.y_zero}) {
     if (!is_one_number(d, i)) return "scales and zero points for each row";
   }
@@ -66,19 +79,20 @@ Refusal supports(const OpDesc& d) {
 DotSource source_of(const OpDesc& d, const Inputs& in, const std::uint8_t* b) {
   const TensorDesc& desc = d.inputs[static_cast<std::size_t>(in.b)];
   const bool t = trans_b(d, in);
-  const std::int64_t row = desc.shape[1];
-  DotSource s{b, t ? row : 1, desc.shape[t ? 1 : 0], t ? 1 : row};
+  const std::int64_t rows = desc.shape[desc.shape.rank() - 2], row = desc.shape[desc.shape.rank() - 1];
+  DotSource s{b, t ? row : 1, t ? row : rows, t ? 1 : row};
   s.flip = is_uint8(desc);
   return s;
 }
 
 std::int64_t columns_of(const OpDesc& d, const Inputs& in) {
-  return d.inputs[static_cast<std::size_t>(in.b)].shape[trans_b(d, in) ? 0 : 1];
+  const Shape& b = d.inputs[static_cast<std::size_t>(in.b)].shape;
+  return b[b.rank() - (trans_b(d, in) ? 2 : 1)];
 }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   const Inputs& in = inputs_of(d);
-  if (input != in.b) return 0;
+  if (input != in.b || !is_packed(d, in)) return 0;
   return static_cast<std::size_t>(dot_bytes(simd_dot::loops(integer_isa()), source_of(d, in, nullptr).shape(columns_of(d, in))));
 }
 
@@ -93,29 +107,61 @@ void prepack(const OpDesc& d, int input, void* packed) {
   pack_dot(simd_dot::loops(integer_isa()), source_of(d, in, weight.as<std::uint8_t>()), columns_of(d, in), packed);
 }
 
+// Of one matrix of each side; returns how many there are.
+std::int64_t set_batch(const OpDesc& d, const Inputs& in, ProductState* s) {
+  const Shape &a = d.inputs[0].shape, &b = d.inputs[static_cast<std::size_t>(in.b)].shape;
+  if (b.rank() == 2) return 1;  // all rows of A are of one matrix
+  s->m = a.rank() == 1 ? 1 : a[a.rank() - 2];
+  s->batch_rank = std::max(a.rank(), b.rank()) - 2;
+  matmul_batch_strides(a, s->batch_rank, matmul_matrix_elements(a), s->a_stride);
+  matmul_batch_strides(b, s->batch_rank, matmul_matrix_elements(b), s->b_stride);
+  std::int64_t outer = 1;
+  for (int i = 0; i < s->batch_rank; ++i) outer = checked_mul(outer, s->batch[i] = d.outputs[0].shape[i]);
+  return outer;
+}
+
+// Tiles that pack their columns of B: by columns first, and by rows only where there are many of them.
+ProductTiling tile_packing(const simd_dot::Loops& loops, const DotWork& work) {
+  const std::int64_t pieces = ceil_div(dot_pieces(loops, work), std::max<std::int64_t>(1, work.outer));
+  const std::int64_t column_tiles = std::min(pieces, ceil_div(work.n, kDotColumnStep));
+  const std::int64_t row_tiles = std::min(ceil_div(pieces, column_tiles), std::max<std::int64_t>(1, work.m / kRowsForB));
+  ProductTiling t;
+  t.rows = std::min(ceil_div(work.m, row_tiles), std::max(kRowsForB, kDotRowsBytes / std::max<std::int64_t>(1, work.k)));
+  t.columns = ceil_div(ceil_div(work.n, column_tiles), kDotColumnStep) * kDotColumnStep;
+  t.row_tiles = ceil_div(work.m, t.rows);
+  t.column_tiles = ceil_div(work.n, t.columns);
+  return t;
+}
+
 void plan(const OpDesc& d, KernelPlan* p) {
   const Inputs& in = inputs_of(d);
   auto& s = p->state<ProductState>();
+  s = ProductState{};
   s.isa = integer_isa();
   const simd_dot::Loops& loops = simd_dot::loops(s.isa);
   const TensorDesc& a = d.inputs[0];
   s.k = a.shape[a.shape.rank() - 1];
   s.m = a.shape.elements(0, a.shape.rank() - 1);
   s.n = columns_of(d, in);
+  s.packed = is_packed(d, in);
+  const std::int64_t outer = set_batch(d, in, &s);
   s.dynamic = a.dtype == DType::kFloat32;
   s.wide = loops.wide_columns != 0 && s.m >= simd_dot::kWideRows;
   s.copies = s.wide || !is_uint8(a) || s.k % loops.k_step != 0;
   s.lda = dot_padded(loops, s.k);
   if (s.lda % 1024 == 0) s.lda += 64;  // or rows fall into one set of the cache
-  s.tiling = tile_dot(loops, {s.m, s.n, s.k, 1, d.threads});
-  p->tiles = s.tiling.tiles();
+  const bool is_empty = d.outputs[0].shape.elements() == 0;
+  const DotWork work = {is_empty ? 1 : s.m, is_empty ? 1 : s.n, s.k, outer, d.threads};
+  s.tiling = s.packed ? tile_dot(loops, work) : tile_packing(loops, work);
+  p->tiles = is_empty ? 0 : checked_mul(outer, s.tiling.tiles());
   s.row_sums_at = dot_columns_bytes(loops, s.n);
   s.room_at = s.row_sums_at + align_up(static_cast<std::size_t>(s.tiling.rows) * sizeof(std::int32_t), 64);
   s.rows_at = s.room_at + (s.wide ? static_cast<std::size_t>(dot_room_bytes(loops, {s.n, 1, s.k})) : 0);
   const std::int64_t copied = s.copies ? checked_mul(s.tiling.rows, checked_mul<std::int64_t>(s.lda, s.wide ? 2 : 1)) + simd_dot::kOverread : 0;
   s.row_at = s.rows_at + align_up(static_cast<std::size_t>(copied), 64);
-  p->thread_scratch_bytes = s.row_at + (s.wide && s.dynamic ? static_cast<std::size_t>(s.k) : 0);
-  p->flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  s.b_at = s.row_at + align_up(s.wide && s.dynamic ? static_cast<std::size_t>(s.k) : 0, 64);
+  p->thread_scratch_bytes = s.b_at + (s.packed ? 0 : static_cast<std::size_t>(dot_bytes(loops, {s.n, 1, s.k})));
+  p->flops = 2.0 * static_cast<double>(outer) * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   p->bytes = bytes_of(d);
 }
 
@@ -151,12 +197,13 @@ DynamicRange range_of(const KernelArgs& args, const ProductState& s) {
   return dynamic_range_of(low, high);
 }
 
-void copy_rows(const simd_dot::Loops& loops, const KernelArgs& args, const ProductState& s, const DynamicRange& range, std::int64_t row,
+// Rows from element `first` of A on.
+void copy_rows(const simd_dot::Loops& loops, const KernelArgs& args, const ProductState& s, const DynamicRange& range, std::int64_t first,
                std::int64_t rows, std::uint8_t* memory) {
   const simd_bytes::Loops& floats = simd_bytes::loops(cluster_of(s.isa));
   const bool flip = args.desc->inputs[0].dtype == DType::kInt8;
   for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t at = (row + r) * s.k;
+    const std::int64_t at = first + r * s.k;
     auto* const words = reinterpret_cast<std::int16_t*>(memory + s.rows_at) + r * s.lda;
     if (s.wide && !s.dynamic) {
       loops.widen(args.in<std::uint8_t>(0) + at, flip, s.k, words);
@@ -176,6 +223,12 @@ void copy_rows(const simd_dot::Loops& loops, const KernelArgs& args, const Produ
   }
 }
 
+// The columns of B that a tile has packed.
+struct PackedColumns {
+  std::int64_t product, column, columns;
+  bool operator==(const PackedColumns&) const = default;
+};
+
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const Inputs& in = inputs_of(*args.desc);
   const auto& s = args.plan->state<ProductState>();
@@ -191,26 +244,42 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   auto* const memory = static_cast<std::uint8_t*>(args.thread_scratch);
   const std::size_t element = dtype_size(d.outputs[0].dtype);
   const std::int64_t start = 0;
+  PackedColumns there{-1, 0, 0};
   for_each_product_tile(s.tiling, s.m, s.n, begin, end,
-                        [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+                        [&](std::int64_t product, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     simd_dot::Tile t{};
     t.n = columns;
-    set_columns(loops, numbers, {s.n, 1, s.k}, args.pack<std::uint8_t>(in.b), column, memory, &t);
+    std::int64_t a = row * s.k, b = 0;  // elements
+    for (std::int64_t i = s.batch_rank - 1, rest = product; i >= 0; rest /= s.batch[i--]) {
+      a += rest % s.batch[i] * s.a_stride[i];
+      b += rest % s.batch[i] * s.b_stride[i];
+    }
+    if (s.packed) {
+      set_columns(loops, numbers, {s.n, 1, s.k}, args.pack<std::uint8_t>(in.b), column, memory, &t);
+    } else {
+      if (const PackedColumns wanted{product, column, columns}; !(wanted == there)) {
+        DotSource source = source_of(d, in, args.in<std::uint8_t>(in.b) + b);
+        source.b += column * source.column_step;
+        pack_dot(loops, source, columns, memory + s.b_at);
+        there = wanted;
+      }
+      set_columns(loops, numbers.from(column), {columns, 1, s.k}, memory + s.b_at, 0, memory, &t);
+    }
     if (s.wide) {
       t.words = reinterpret_cast<const std::int16_t*>(memory + s.rows_at);
       t.room = reinterpret_cast<std::int16_t*>(memory + s.room_at);
     } else {
-      t.a = s.copies ? memory + s.rows_at : args.in<std::uint8_t>(0) + row * s.k;
+      t.a = s.copies ? memory + s.rows_at : args.in<std::uint8_t>(0) + a;
     }
     t.lda = s.copies ? s.lda : s.k;
-    if (s.copies) copy_rows(loops, args, s, range, row, rows, memory);
+    if (s.copies) copy_rows(loops, args, s, range, a, rows, memory);
     t.lines = 1;
     t.width = rows;
     t.offsets = &start;
     t.row_sums = reinterpret_cast<std::int32_t*>(memory + s.row_sums_at);
     t.zero = zero_point_of(args, in.y_zero);
     t.output = dot_output(d.outputs[0].dtype);
-    t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(row * s.n + column) * element;
+    t.c = args.out<std::uint8_t>() + static_cast<std::size_t>((product * s.m + row) * s.n + column) * element;
     t.ldc = s.n;
     loops.run(t);
     apply_steps(epilogue_of(d), cluster_of(s.isa), t.c, 1, 0, rows, s.n, columns);

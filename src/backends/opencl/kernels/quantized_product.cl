@@ -531,3 +531,44 @@ static inline void finish_columns(VI sum, int row_sum, global const Term* terms,
   }
 EVN_DEFINE_PRODUCT(multiply_rows_8, 8, chunk_signed_8)
 EVN_DEFINE_PRODUCT(multiply_rows_1, 1, chunk_signed_1)
+
+// ---- right-hand matrices that are computed, row by row ----
+
+typedef struct {
+  long m, n, k, a_at, b_at, y_at;
+  int zero_a, zero_b, shift_a, shift_b;  // shift: 24 where the bytes are signed
+  float scale;
+  int padding;
+} ComputedProduct;
+
+// Grid: blocks of four rows, column tiles.
+EVN_KERNEL void multiply_computed(global const uint* left, ulong a0, global const uint* right, ulong b0, global uint* y, ulong y0,
+                                  ComputedProduct p, Output o) {
+  const long row = get_global_id(0) * 4, first = get_global_id(1) * EVN_COLUMNS;
+  const int rows = (int)min(p.m - row, 4L);
+  global const uchar* a = (global const uchar*)(left + a0) + p.a_at + row * p.k;
+  for (long column = first; column < min(first + EVN_COLUMNS, p.n); column += EVN_LANES) {
+    global const uchar* b = (global const uchar*)(right + b0) + p.b_at + column;
+    const bool whole = column + EVN_LANES <= p.n;
+    VI sums[4] = {(VI)0, (VI)0, (VI)0, (VI)0};
+    for (long k = 0; k < p.k; ++k, b += p.n) {
+      VI v;
+      if (whole) {
+        v = TO_VI(EVN_CAT(vload, EVN_LANES)(0, b));
+      } else {
+        int lane[EVN_LANES];
+        for (int i = 0; i < EVN_LANES; ++i) lane[i] = column + i < p.n ? b[i] : 0;
+        v = EVN_CAT(vload, EVN_LANES)(0, lane);
+      }
+      v = (v << p.shift_b >> p.shift_b) - p.zero_b;
+      for (int r = 0; r < rows; ++r) sums[r] += (((int)a[r * p.k + k] << p.shift_a >> p.shift_a) - p.zero_a) * v;
+    }
+    for (int r = 0; r < rows; ++r) {
+      const long to = p.y_at + (row + r) * p.n + column;
+      const int end = (int)min(p.n - column, (long)EVN_LANES);
+      if (o.kind == kToInt) store_words(sums[r], (global int*)(y + y0) + to, end);
+      else if (o.kind == kToByte) store_bytes(to_steps(sums[r], p.scale, &o), (global uchar*)(y + y0) + to, end);
+      else store_words(AS_VI(TO_VF(sums[r]) * p.scale), (global int*)(y + y0) + to, end);
+    }
+  }
+}
