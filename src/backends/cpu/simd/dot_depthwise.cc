@@ -25,6 +25,7 @@ inline void store_words(const Tile& t, BitVec sums, std::int64_t channel, float*
 #if defined(EVN_PACKS_BYTES)
 constexpr int kGroup = 1;
 constexpr int kPositions = 7;  // whole lines of most networks' images
+constexpr std::int64_t kStored = 4 * kPositions;  // at once: what their channels need is loaded for all of them
 
 inline Vec widened(const std::uint8_t* p) {
 #if defined(__AVX512F__)
@@ -80,13 +81,13 @@ int form_of(const Tile& t) {
 }
 
 // Sums of positions of two vectors of channels.
-void store_positions(const Tile& t, const std::int32_t* sums, int positions, std::int64_t at, std::int64_t channel) {
+void store_positions(const Tile& t, const std::int32_t* sums, std::int64_t positions, std::int64_t at, std::int64_t channel) {
   const std::int64_t left = t.channels - channel, n = left < 2 * kLanes ? left : 2 * kLanes;
   const std::int64_t second = left > kLanes ? kLanes : 0;
   const BitVec start0 = load_bits(t.start + channel), start1 = load_bits(t.start + channel + second);
   if (!is_byte(t.output)) {
     float* const c = static_cast<float*>(t.c) + at + channel;
-    for (int p = 0; p < positions; ++p) {
+    for (std::int64_t p = 0; p < positions; ++p) {
       store_words(t, load_bits(sums + p * 2 * kLanes) + start0, channel, c + p * t.ldc, n < kLanes ? n : kLanes);
       if (second != 0) store_words(t, load_bits(sums + p * 2 * kLanes + kLanes) + start1, channel + kLanes, c + p * t.ldc + kLanes, n - kLanes);
     }
@@ -96,7 +97,7 @@ void store_positions(const Tile& t, const std::int32_t* sums, int positions, std
   const BytePacking packing = byte_packing(t.zero, t.output == Output::kInt8);
   std::uint8_t* c = static_cast<std::uint8_t*>(t.c) + at + channel;
   const auto store = [&](auto&& scaled) __attribute__((always_inline)) {
-    for (int p = 0; p < positions; p += 2, sums += 4 * kLanes, c += 2 * t.ldc) {
+    for (std::int64_t p = 0; p < positions; p += 2, sums += 4 * kLanes, c += 2 * t.ldc) {
       const std::int64_t other = p + 1 < positions ? 1 : 0;
       const std::int32_t* const b = sums + other * 2 * kLanes;
       const Packed bytes = packed_rows<false>(packing, scaled(sums, start0, scale0), scaled(sums + second, start1, scale1), scaled(b, start0, scale0),
@@ -113,21 +114,26 @@ void store_positions(const Tile& t, const std::int32_t* sums, int positions, std
 }
 
 void run(const Tile& t) {
-  alignas(64) std::int32_t sums[kPositions * 2 * kLanes];
-  const auto& loops = kSumTaps[form_of(t)];
+  alignas(64) std::int32_t sums[kStored * 2 * kLanes];
+  const bool many = t.width >= kPositions;
+  const SumTaps sum = kSumTaps[form_of(t)][many];
+  const std::int64_t together = many ? kPositions : 1;
   for (std::int64_t line = 0; line < t.lines; ++line) {
-    for (std::int64_t x = 0; x < t.width;) {
+    for (std::int64_t next = 0; next < t.width;) {
       // The last ones of a line begin earlier and are computed again.
-      const bool many = t.width >= kPositions;
-      const std::int64_t from = many && x + kPositions > t.width ? t.width - kPositions : x;
-      const int positions = many ? kPositions : 1;
-      const std::uint8_t* const a = t.a + line * t.line_step + from * t.step;
+      const std::int64_t end = t.width - next < kStored ? t.width : next + kStored;
+      const std::int64_t begin = many && end - next < kPositions ? end - kPositions : next;
+      const std::uint8_t* const a = t.a + line * t.line_step;
       for (std::int64_t channel = 0; channel < t.channels; channel += 2 * kLanes) {
-        loops[many](t, a, channel, sums);
-        if (t.channels - channel > kLanes) loops[many](t, a, channel + kLanes, sums + kLanes);
-        store_positions(t, sums, positions, line * t.line_c + from * t.ldc, channel);
+        for (std::int64_t x = begin; x < end; x += together) {
+          const std::int64_t from = end - x < together ? end - together : x;
+          std::int32_t* const to = sums + (from - begin) * 2 * kLanes;
+          sum(t, a + from * t.step, channel, to);
+          if (t.channels - channel > kLanes) sum(t, a + from * t.step, channel + kLanes, to + kLanes);
+        }
+        store_positions(t, sums, end - begin, line * t.line_c + begin * t.ldc, channel);
       }
-      x = from + positions;
+      next = end;
     }
   }
 }

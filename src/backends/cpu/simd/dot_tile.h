@@ -392,8 +392,10 @@ void store_block(const Tile& t, const DotBlock& b) {
 
 // ----------------------------------------------------------------------------------------------------------- rows --
 
+constexpr std::int64_t kRowsToStore = 24;  // rows whose sums are stored at once: what their columns need is loaded for all of them
+
 void run_vectors(const Tile& t) {
-  alignas(64) std::int32_t sums[kDotMr * kDotColumns];
+  alignas(64) std::int32_t sums[kRowsToStore * kDotColumns];
   const std::int64_t block = t.segments * t.padded * kLanes;
   const std::int64_t pieces = (t.width + kDotMr - 1) / kDotMr;
   sum_rows(t);
@@ -405,9 +407,14 @@ void run_vectors(const Tile& t) {
     const std::int64_t columns = t.n - column < most ? t.n - column : most;
     for (std::int64_t line = 0; line < t.lines; ++line) {
       std::int64_t x = 0;
-      for (std::int64_t piece = pieces; piece > 0; --piece) {
-        const std::int64_t rows = (t.width - x + piece - 1) / piece;
-        kDotMicros[rows - 1][width]({&t, t.a + line * t.line_step + x * t.lda, t.b + column / kLanes * block, t.start + column, sums});
+      for (std::int64_t piece = pieces; piece > 0;) {
+        std::int64_t rows = 0;
+        do {
+          const std::int64_t next = (t.width - x - rows + piece - 1) / piece;
+          kDotMicros[next - 1][width]({&t, t.a + line * t.line_step + (x + rows) * t.lda, t.b + column / kLanes * block, t.start + column,
+                                       sums + rows * kDotColumns});
+          rows += next;
+        } while (--piece > 0 && rows + kDotMr <= kRowsToStore);
         store_block(t, {sums, kDotColumns, rows, line, x, column, columns});
         x += rows;
       }
@@ -418,7 +425,7 @@ void run_vectors(const Tile& t) {
 
 #if defined(EVN_DOT_WORDS)
 void run_words(const Tile& t) {
-  alignas(64) std::int32_t sums[kWordMr * kWordColumns];
+  alignas(64) std::int32_t sums[kRowsToStore * kWordColumns];
   const std::int64_t block = t.segments * t.padded * kLanes;
   sum_rows(t);
   for (std::int64_t column = 0; column < t.n;) {
@@ -428,9 +435,13 @@ void run_words(const Tile& t) {
     widen_block(t.b + column / kLanes * block, t.segments * t.padded / 2, block, blocks, t.room);
     for (std::int64_t line = 0; line < t.lines; ++line) {
       for (std::int64_t x = 0, rows = 0; x < t.width; x += rows) {
-        rows = word_rows(t.width - x);
-        kWordMicros[rows / 2][width]({t.words + line * t.line_step + x * t.lda, t.lda, t.offsets, t.segments, (t.segment + 1) / 2,
-                                             t.room, t.padded / 2, t.start + column, sums, kWordColumns});
+        rows = 0;
+        do {
+          const std::int64_t next = word_rows(t.width - x - rows);
+          kWordMicros[next / 2][width]({t.words + line * t.line_step + (x + rows) * t.lda, t.lda, t.offsets, t.segments, (t.segment + 1) / 2,
+                                        t.room, t.padded / 2, t.start + column, sums + rows * kWordColumns, kWordColumns});
+          rows += next;
+        } while (rows + kWordMr <= kRowsToStore && x + rows < t.width);
         store_block(t, {sums, kWordColumns, rows, line, x, column, columns});
       }
     }
