@@ -17,7 +17,7 @@ def output(*command):
 
 
 def dynamic_symbols(kind):
-    lines = output("nm", "-D", kind, LIBRARY).splitlines()
+    lines = output("nm", "-D", "--extern-only", kind, LIBRARY).splitlines()  # gold lists a local one of libstdc++ too
     return {line.split()[-1] for line in lines}
 
 

@@ -56,7 +56,10 @@ class AmxProduct {
   using Element = typename Kind::Element;
   using Sum = typename Kind::Sum;
 
-  explicit AmxProduct(const Tile& tile) : t_(tile), store_(tile) {
+  static constexpr std::int64_t kHalfOfSlots = 2 * 2 * kTileRows * kBlockColumns;  // sums of two slots
+
+  // `more` has room for kHalfOfSlots, aligned to 64.
+  AmxProduct(const Tile& tile, Sum* more) : t_(tile), store_(tile), more_(more) {
     per_segment_ = t_.padded / Kind::kTileK;
     steps_ = t_.segments * per_segment_;
     slots_ = steps_ <= kBlockSteps ? 2 : kSlots;
@@ -154,6 +157,7 @@ class AmxProduct {
     }
     return g;
   }
+  Sum* slot(std::int64_t i) { return i < kSlots / 2 ? sums_ + i * 2 * kPanelSums : more_ + (i - kSlots / 2) * 2 * kPanelSums; }
   const Element* rows_of(const Panel& p) const { return t_.a + p.line * t_.line_step + p.x * t_.lda; }
 
   __attribute__((noinline)) void multiply_group(const Group& g) {
@@ -187,7 +191,7 @@ class AmxProduct {
 
   void multiply_pair(const Group& g, std::int64_t p, const Block& block) {
     const Sums next = {g.panels[p], g.panels[p + 1], g.column, lesser(t_.n - g.column, kBlockColumns),
-                       sums_ + (slot_ + p / 2) % slots_ * 2 * kPanelSums};
+                       slot((slot_ + p / 2) % slots_)};
     configure(next.first.rows, next.second.rows);
     multiply(next, block);
     if constexpr (Kind::kStoresWhole) {
@@ -391,8 +395,20 @@ class AmxProduct {
   Ahead ahead_;
   TilesOut lower_;  // of the last pair of panels, still in tiles 2 and 3
   Sums waiting_;
-  alignas(64) Sum sums_[kGroup * kPanelSums];
+  Sum* const more_;  // the second half of the slots
+  alignas(64) Sum sums_[kHalfOfSlots];
 };
+
+// The sums are in two functions' frames, of which none has more than 16 KiB.
+template <typename Kind>
+EVN_APART void run_amx(const typename Kind::Tile& tile, typename Kind::Sum* more) {
+  AmxProduct<Kind>(tile, more).run();
+}
+template <typename Kind>
+EVN_APART void run_amx(const typename Kind::Tile& tile) {
+  alignas(64) typename Kind::Sum more[AmxProduct<Kind>::kHalfOfSlots];
+  run_amx<Kind>(tile, more);
+}
 
 }  // namespace
 }  // namespace evn::EVN_ISA

@@ -30,7 +30,7 @@ struct Bfloat {
   };
 };
 
-void run(const Tile& t) { AmxProduct<Bfloat>(t).run(); }
+void run(const Tile& t) { run_amx<Bfloat>(t); }
 
 }  // namespace
 

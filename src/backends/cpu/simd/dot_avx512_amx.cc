@@ -39,7 +39,7 @@ struct Bytes {
 void run(const Tile& t) {
   if (t.lines * t.width <= kFewRows) return run_vectors(t);
   sum_rows(t);
-  AmxProduct<Bytes>(t).run();
+  run_amx<Bytes>(t);
 }
 
 }  // namespace
