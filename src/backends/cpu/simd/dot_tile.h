@@ -161,22 +161,27 @@ void dot_micro(const DotMicro& g) {
 using DotMicroFn = void (*)(const DotMicro&);
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
 #define EVN_DOT_ROW(R) {dot_micro<R, 1>, dot_micro<R, 2>, dot_micro<R, kDotNv>}
+#define EVN_DOT_FEW(R) {dot_micro<R, 1>, nullptr, dot_micro<R, kDotNv>}
 constexpr int kDotWidths[] = {1, 2, kDotNv};
+constexpr std::int64_t kLeastOfTwo = 3;  // rows of a line that two vectors are for: then none are fewer
 #else
 #define EVN_DOT_ROW(R) {dot_micro<R, 1>, dot_micro<R, kDotNv>}
+#define EVN_DOT_FEW EVN_DOT_ROW
 constexpr int kDotWidths[] = {1, kDotNv};
+constexpr std::int64_t kLeastOfTwo = 0;
 #endif
 constexpr int kWidest = static_cast<int>(std::size(kDotWidths)) - 1;
 constexpr DotMicroFn kDotMicros[kDotMr][kWidest + 1] = {
-    EVN_DOT_ROW(1),
+    EVN_DOT_FEW(1),
 #if !defined(EVN_DOT_WORDS)
-    EVN_DOT_ROW(2), EVN_DOT_ROW(3), EVN_DOT_ROW(4),
+    EVN_DOT_FEW(2), EVN_DOT_ROW(3), EVN_DOT_ROW(4),
 #endif
 #if (defined(__AVX512VNNI__) || defined(__AVXVNNI__)) && !defined(__AMX_INT8__)
     EVN_DOT_ROW(5), EVN_DOT_ROW(6),
 #endif
 };
 #undef EVN_DOT_ROW
+#undef EVN_DOT_FEW
 
 // --------------------------------------------------------------------------------------------------------- stores --
 
@@ -246,11 +251,12 @@ inline void for_each_sum(const Tile& t, const DotBlock& b, std::int64_t j, F&& s
   }
 }
 
-// Results in steps, less the zero point, on their way to bytes; `zero` is added when they are whole. Bounded: none reaches 2^31. Those of
+// Results in steps, less the zero point, on their way to bytes; `zero` is added when they are whole. Bounded: none reaches 2^31. Whole: there is
+// a loop for whole vectors of columns without zero points of B. Those of
 // int8 are packed as uint8, 128 more, which saves code.
 template <bool Bounded>
 struct PlainBytes {
-  static constexpr bool kBounded = Bounded, kSigned = false;
+  static constexpr bool kBounded = Bounded, kWhole = Bounded, kSigned = false;
   static constexpr std::int32_t kFlip = 128;
   std::int32_t zero;
 
@@ -261,7 +267,11 @@ struct PlainBytes {
 // With what is added to them: sums, in steps of their own, with their zero point in them.
 template <bool Signed>
 struct ByteSums {
-  static constexpr bool kBounded = true, kSigned = Signed;
+#if defined(__AVX512VNNI__)
+  static constexpr bool kBounded = true, kWhole = true, kSigned = Signed;
+#else
+  static constexpr bool kBounded = true, kWhole = false, kSigned = Signed;
+#endif
   static constexpr std::int32_t kFlip = 0;
   static constexpr std::int32_t zero = 0;
   static constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
@@ -332,7 +342,7 @@ void store_columns(const Tile& t, const DotBlock& b, std::int64_t j) {
   };
   std::int64_t rows = b.rows;
 #if defined(__AVX512F__)
-  if (Steps::kBounded && n == 2 * kLanes && !zeros) {
+  if (Steps::kWhole && n == 2 * kLanes && !zeros) {
     for (; rows > 1; rows -= 2) pair(std::true_type{}, 1);
   }
 #endif
@@ -402,7 +412,7 @@ void run_vectors(const Tile& t) {
   for (std::int64_t column = 0; column < t.n;) {
     const std::int64_t blocks = (t.n - column + kLanes - 1) / kLanes;
     int width = kWidest;
-    while (kDotWidths[width] > blocks) --width;
+    while (kDotWidths[width] > blocks || (width == 1 && t.width < kLeastOfTwo)) --width;
     const std::int64_t most = kDotWidths[width] * kLanes;
     const std::int64_t columns = t.n - column < most ? t.n - column : most;
     for (std::int64_t line = 0; line < t.lines; ++line) {
