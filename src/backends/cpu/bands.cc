@@ -33,6 +33,7 @@ constexpr std::int64_t kThinChannels = 4;                  // of a first layer o
 constexpr std::int64_t kMostInBands = 1 << 20;             // bytes of all lines that a thread keeps
 constexpr std::size_t kFarInBands = std::size_t{1} << 20;  // bytes of the output that the lines leave no room for in L2
 constexpr std::int64_t kUsualBand = 4;                     // lines of the last part
+constexpr std::int64_t kByteBand = 8;                      // the same of bytes, which are fewer, where one thread keeps them
 constexpr std::int64_t kEnoughRows = 128;                  // pixels of a band, so that panels of weights are read for many of them
 
 std::atomic<BandsUse> g_use{BandsUse::kWhereItPays};
@@ -199,7 +200,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.rows = rows_of_tile(parts, images, std::max<std::uint32_t>(1, d.threads));
   s.row_tiles = ceil_div(height, s.rows);
   const std::int64_t width = d.parts.back().outputs[0].shape[3];
-  s.band = std::min(height, std::max(kUsualBand, ceil_div(ceil_div(kEnoughRows, width), kUsualBand) * kUsualBand));
+  const std::int64_t usual = parts.part[0].of_bytes && d.threads <= 1 ? kByteBand : kUsualBand;
+  s.band = std::min(height, std::max(usual, ceil_div(ceil_div(kEnoughRows, width), kUsualBand) * kUsualBand));
   while (s.band > 1 && parts.room_for(s.band, s.lines) > kMostInBands) s.band = ceil_div(s.band, std::int64_t{2});
   parts.room_for(s.band, s.lines);
   std::int64_t bytes = 0;
