@@ -261,5 +261,27 @@ TEST_F(PlainWeightsTest, AFileIsRefusedForWhatABufferIs) {
   EXPECT_GT(refused, 300);
 }
 
+// With several threads constants are packed together: of a small model only as many as do not show.
+TEST_F(PlainWeightsTest, ASmallModelIsLoadedInLittleMoreThanItHolds) {
+  constexpr std::int64_t kSize = 512, kProducts = 24;
+  std::mt19937 random(1);
+  OnnxWriter m(17);
+  m.add_input("x", kU8, {"n", kSize});
+  for (std::int64_t i = 0; i < kProducts; ++i) {
+    const std::int64_t columns = i + 1 < kProducts ? kSize : 4 * kSize;
+    std::vector<std::int8_t> w(static_cast<std::size_t>(kSize * columns));
+    for (std::int8_t& v : w) v = static_cast<std::int8_t>(random());
+    const std::string number = std::to_string(i);
+    m.add_initializer("w" + number, {kSize, columns}, w).add_output("y" + number, kI32).add_node("MatMulInteger", {"x", "w" + number}, {"y" + number});
+  }
+  for (const bool from_file : {false, true}) {
+    const auto runtime = make_runtime({}, 0, 2);
+    if (from_file) write(m.serialize());
+    Session session(from_file ? load_model_file(runtime, path) : load(runtime, m), "");
+    const PoolStats stats = runtime->cpu().pool().stats();
+    EXPECT_LT(stats.peak, stats.current + stats.current / 5) << from_file;
+  }
+}
+
 }  // namespace
 }  // namespace evn::test
