@@ -147,7 +147,8 @@ class Estimator {
     const std::int32_t first = parts.front(), last = parts.back();
     for (const std::int32_t p : parts) runs_at_[p] = first;
     const std::int32_t sum = tail_[last];
-    const bool is_there = sum >= 0 && finder.find(last, kTakesResidual | kTakesByteResidual, [](std::int32_t) { return true; }).residual.maker < first;
+    const auto any = [](std::int32_t) { return true; };
+    const bool is_there = sum >= 0 && finder.find(last, kTakesResidual | kTakesByteResidual, any).residual.maker < first;
     if (sum >= 0) runs_at_[sum] = is_there ? first : sum;
     tail_[first] = is_there ? sum : last;
     parts_[first] = std::move(parts);

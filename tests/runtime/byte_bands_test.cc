@@ -238,7 +238,8 @@ TEST_F(ByteBandsTest, PlansThatAreMadeOverGiveTheSameBytes) {
   const ModelPtr model = load(make_runtime({}, 0, 2), inverted_residual(12, 90, 1));
   Session session(model, "");
   for (int turn = 0; turn < 10; ++turn) {
-    const std::vector<HostTensor> in = {random_tensor({1, 12, 3 + static_cast<std::int64_t>(random() % 20), 4 + static_cast<std::int64_t>(random() % 20)}, random())};
+    const std::int64_t height = 3 + static_cast<std::int64_t>(random() % 20), width = 4 + static_cast<std::int64_t>(random() % 20);
+    const std::vector<HostTensor> in = {random_tensor({1, 12, height, width}, random())};
     EXPECT_EQ(bytes_of_tensor(run(session, in)[0]), bytes_of_tensor(GraphRunner(model->graph()).run(in)[0]));
     EXPECT_EQ(count_in_bands(session), 3);
   }

@@ -272,7 +272,8 @@ TEST_F(PlainWeightsTest, ASmallModelIsLoadedInLittleMoreThanItHolds) {
     std::vector<std::int8_t> w(static_cast<std::size_t>(kSize * columns));
     for (std::int8_t& v : w) v = static_cast<std::int8_t>(random());
     const std::string number = std::to_string(i);
-    m.add_initializer("w" + number, {kSize, columns}, w).add_output("y" + number, kI32).add_node("MatMulInteger", {"x", "w" + number}, {"y" + number});
+    m.add_initializer("w" + number, {kSize, columns}, w).add_output("y" + number, kI32);
+    m.add_node("MatMulInteger", {"x", "w" + number}, {"y" + number});
   }
   for (const bool from_file : {false, true}) {
     const auto runtime = make_runtime({}, 0, 2);

@@ -324,7 +324,8 @@ class Runner {
 
   void make(int p, std::int64_t from, std::int64_t to) {
     Worker& w = part_[p];
-    const std::uint8_t* const first = p == 0 ? args_.in<std::uint8_t>(0) + image_ * w.in_height * w.in_line : part_[p - 1].buffer - part_[p - 1].first * w.in_line;
+    const std::uint8_t* const first = p == 0 ? args_.in<std::uint8_t>(0) + image_ * w.in_height * w.in_line
+                                             : part_[p - 1].buffer - part_[p - 1].first * w.in_line;
     std::uint8_t* const to_lines = w.buffer - w.first * w.line;
     if (w.bytes != nullptr) {
       return w.bytes->make(first, from, to, to_lines, w.residual == nullptr ? nullptr : w.residual + image_ * w.height * w.line);

@@ -176,7 +176,8 @@ constexpr const DotConvInputs& kIn = kQLinearConvInputs;
 // Without groups, all columns at once.
 class ConvLines final : public ByteLines {
  public:
-  ConvLines(const OpDesc& d, const BytePart& part) : loops_(simd_dot::loops(integer_isa())), shape_(source_of(d, kIn, nullptr).shape(columns_of(d, kIn))) {
+  ConvLines(const OpDesc& d, const BytePart& part)
+      : loops_(simd_dot::loops(integer_isa())), shape_(source_of(d, kIn, nullptr).shape(columns_of(d, kIn))) {
     const Shape& w = d.inputs[static_cast<std::size_t>(kIn.w)].shape;
     conv_.set(d, w, d.inputs[0].shape[1]);
     conv_.slab.flip = !is_uint8(d.inputs[0]);
@@ -192,7 +193,9 @@ class ConvLines final : public ByteLines {
 
   // Behind the object: numbers of columns, sums of rows, the room for columns of B, and the slab.
   std::size_t row_sums_at() const { return align_up(sizeof(ConvLines), 64) + dot_columns_bytes(loops_, conv_.columns); }
-  std::size_t room_at() const { return row_sums_at() + align_up(static_cast<std::size_t>(checked_mul(lines_, width_)) * sizeof(std::int32_t), 64); }
+  std::size_t room_at() const {
+    return row_sums_at() + align_up(static_cast<std::size_t>(checked_mul(lines_, width_)) * sizeof(std::int32_t), 64);
+  }
   std::size_t slab_at() const { return room_at() + (conv_.slab.words ? static_cast<std::size_t>(dot_room_bytes(loops_, shape_)) : 0); }
   std::size_t bytes() const {
     return slab_at() + (in_place_ ? 0 : static_cast<std::size_t>(conv_.slab.bytes(lines_, width_) + simd_dot::kOverread));

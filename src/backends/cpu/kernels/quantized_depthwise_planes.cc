@@ -205,8 +205,8 @@ void begin_tile(const KernelArgs& args, const PlanesState& s, const Geometry& g,
 }
 
 // Lines from `line` on, from position x on, of an image and of its output.
-void run_part(const PlanesState& s, const Geometry& g, const std::uint8_t* image, std::int64_t line, std::int64_t lines, std::int64_t x, std::uint8_t* c,
-              PlaneTile* tile) {
+void run_part(const PlanesState& s, const Geometry& g, const std::uint8_t* image, std::int64_t line, std::int64_t lines, std::int64_t x,
+              std::uint8_t* c, PlaneTile* tile) {
   PlaneTile& t = *tile;
   const std::int64_t width = std::min(s.width, s.x.output - x), count = pixels_of(s.x, width);
   const std::int64_t first = x * s.x.stride - s.x.pad_begin;
