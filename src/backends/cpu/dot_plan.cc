@@ -57,7 +57,6 @@ inline void store_rows(const __m128i (&r)[4], std::int64_t lanes, std::int64_t g
 }
 
 constexpr std::int64_t kSummedRows = 128;  // int8 whose sum fits 16 bits
-#endif
 
 // The first `count` of 16 or 8 bytes, of which those before `end` may be read.
 inline __m128i load_columns(const std::uint8_t* p, const std::uint8_t* end, std::int64_t lanes, std::int64_t count) {
@@ -68,6 +67,7 @@ inline __m128i load_columns(const std::uint8_t* p, const std::uint8_t* end, std:
   }
   return lanes == 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p)) : _mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p));
 }
+#endif
 
 // A block of columns whose rows lie one by one, as far as there are instructions for it: else false.
 bool pack_rows(const simd_dot::Loops& loops, const DotSource& from, std::int64_t first, std::int64_t columns, std::uint8_t* to, std::uint32_t* sum) {
