@@ -11,8 +11,8 @@
  * Weights become int8, symmetric, with a scale for each output channel; biases int32. Static: activations have scales too,
  * from calibration; the model then has QuantizeLinear and DequantizeLinear around what is quantized (ONNX's QDQ form).
  * Rows that a Gather takes from a constant matrix (embeddings) have a scale each.
- * Dynamic: MatMul, Gemm and such a Gather alone are quantized, and each run makes the scales of their inputs
- * (DynamicQuantizeLinear, MatMulInteger); with EVN_QUANTIZE_CONTRIB also LSTM. A model of an opset that lacks these operators, 7 or newer, is written in opset
+ * Dynamic: MatMul, Gemm, Conv and such a Gather alone are quantized, and each run makes the scales of their inputs
+ * (DynamicQuantizeLinear, MatMulInteger, ConvInteger); with EVN_QUANTIZE_CONTRIB also LSTM. A model of an opset that lacks these operators, 7 or newer, is written in opset
  * 13. What lies in the branches of an If and the bodies of Loop, Scan and SequenceMap is quantized with the rest; what no
  * batch of calibration runs stays float32.
  *

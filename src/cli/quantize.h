@@ -17,7 +17,7 @@ inline constexpr Option kQuantizeOptions[] = {
     {"--method", "METHOD", "how ranges are chosen: minmax (the default), percentile, entropy, mse"},
     {"--percentile", "P", "of --method percentile: how many percent of elements stay; default 99.99"},
     {"--mode", "MODE", "static (the default), dynamic, weights (alone, in 8 or 4 bits), float16, bfloat16"},
-    {"--dynamic", nullptr, "quantize MatMul and Gemm alone, with scales made in each run: no calibration"},
+    {"--dynamic", nullptr, "quantize MatMul, Gemm and Conv alone, with scales made in each run: no calibration"},
     {"--int8", nullptr, "activations as symmetric int8 in place of uint8"},
     {"--per-tensor", nullptr, "one scale for each weight in place of one for each output channel"},
     {"--qoperator", nullptr, "QLinearConv and other operators on bytes, where there are such"},

@@ -305,6 +305,14 @@ class Rewriter {
     graph_.nodes.push_back(std::move(node));
   }
 
+  // [channels, 1, ...], as a picture has its channels.
+  static Shape channels_of(const Shape& weight) {
+    std::int64_t dims[kMaxRank];
+    std::fill_n(dims, kMaxRank, 1);
+    dims[0] = weight[0];
+    return Shape(std::span<const std::int64_t>(dims, static_cast<std::size_t>(weight.rank() - 1)));
+  }
+
   void replace_product(Node node, const QuantNode& q, std::map<std::pair<ValueId, std::int32_t>, Dynamic>& made) {
     if (node.op_type == "LSTM") return replace_lstm(std::move(node));
     const ValueId x = node.inputs[0], w = node.inputs[1], y = node.outputs[0];
@@ -320,19 +328,33 @@ class Rewriter {
       made.emplace(std::pair{x, region_}, d);
     }
     const std::string name = graph_.values[at(w)].name;
-    Weight plain = *graph_.values[at(w)].constant;
+    const bool is_conv = node.op_type == "Conv";
+    const Weight& plain = *graph_.values[at(w)].constant;
     const bool turned = node.op_type == "Gemm" && q.weight_axis == 0;
     QuantizedWeight numbers = quantize_weight(plain, options_.per_tensor ? -1 : q.weight_axis, options_.ledger);
     if (turned) numbers.values = transposed_bytes(*numbers.values, options_.ledger);
-    const std::vector<ValueId> constants = add_constants(name, numbers.values, numbers.scales, options_.per_tensor, true);
+    std::vector<ValueId> constants = add_constants(name, numbers.values, numbers.scales, options_.per_tensor, true);
     const ValueId sum = writer_.add_value(node.name, "_sum", DType::kInt32), real = writer_.add_value(node.name, "_sum_float", DType::kFloat32);
     const ValueId scales = writer_.add_value(node.name, "_scales", DType::kFloat32);
     const ValueId product = q.bias < 0 ? y : writer_.add_value(node.name, "_product", DType::kFloat32);
-    add_node("MatMulInteger", node.name, "_MatMulInteger", {d.values, constants[0], d.zero, constants[2]}, sum);
+    ValueId bias = q.bias >= 0 ? node.inputs[static_cast<std::size_t>(q.bias)] : kNoValue;
+    if (is_conv) {
+      // Numbers of channels stand before the spatial axes. ONNX Runtime takes no zero points of channels: all are 0.
+      const Shape by_channel = channels_of(plain.desc.shape);
+      if (!options_.per_tensor) constants[1] = writer_.add_floats(name, "_scales", by_channel, numbers.scales);
+      if (bias != kNoValue) {
+        const std::vector<float> each = floats_of_weight(*graph_.values[at(bias)].constant);
+        bias = writer_.add_floats(graph_.values[at(bias)].name, "_channels", by_channel, each);
+      }
+      add_node("ConvInteger", node.name, "_ConvInteger", {d.values, constants[0], d.zero}, sum);
+      graph_.nodes.back().attributes = std::move(node.attributes);
+    } else {
+      add_node("MatMulInteger", node.name, "_MatMulInteger", {d.values, constants[0], d.zero, constants[2]}, sum);
+    }
     writer_.add_cast(node.name, sum, real, DType::kFloat32);
     add_node("Mul", node.name, "_scales_Mul", {d.scale, constants[1]}, scales);
     add_node("Mul", node.name, "_Mul", {real, scales}, product);
-    if (q.bias >= 0) add_node("Add", node.name, "_Add", {product, node.inputs[static_cast<std::size_t>(q.bias)]}, y);
+    if (bias != kNoValue) add_node("Add", node.name, "_Add", {product, bias}, y);
   }
 
 };

@@ -20,8 +20,8 @@ struct RewriteOptions {
 // and weight. A bias that does not fit stays float32, and the scheme then says so.
 void rewrite_static(Graph* graph, QuantScheme* scheme, std::span<const QuantParams> params, const RewriteOptions& options);
 
-// DynamicQuantizeLinear, MatMulInteger, and the scales (needs opset 11) in the place of MatMul and Gemm; com.microsoft's
-// DynamicQuantizeLSTM in that of LSTM.
+// DynamicQuantizeLinear, MatMulInteger or ConvInteger, and the scales (needs opset 11) in the place of MatMul, Gemm and Conv;
+// com.microsoft's DynamicQuantizeLSTM in that of LSTM.
 void rewrite_dynamic(Graph* graph, QuantScheme* scheme, const RewriteOptions& options);
 
 }  // namespace evn

@@ -250,7 +250,7 @@ QuantScheme make_weight_scheme(const Graph& graph, const std::vector<std::string
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     QuantNode& q = scheme.nodes[i];
-    if (q.role == QuantRole::kProduct) {
+    if (q.role == QuantRole::kProduct && node.op_type != "Conv") {
       const Shape& w = graph.values[static_cast<std::size_t>(node.inputs[1])].constant->desc.shape;
       if (w[1 - q.weight_axis] >= options.block) continue;
       q = {};

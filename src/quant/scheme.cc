@@ -82,7 +82,6 @@ class Maker {
     const auto refuse = [&](const char* why) { q.reason = why; };
     if (is_kept(node, &q.reason)) return;
     if (i < options_.refused.size() && !options_.refused[i].empty()) return refuse(options_.refused[i].c_str());
-    if (conv && options_.dynamic) return refuse("a convolution; its inputs have no scale before it runs");
     if (lstm) return find_lstm(node, &q);
     if (!is_activation(node.inputs[0]) || !is_float(node.outputs[0])) return refuse("not float32");
     if (!is_constant(node.inputs[1]) || !is_float(node.inputs[1])) return refuse("its weight is computed");

@@ -46,7 +46,7 @@ struct QuantScheme {
 
 struct SchemeOptions {
   std::vector<std::string> keep;  // nodes that stay float32: globs of names, or "type:Softmax"
-  bool dynamic = false;           // only MatMul and Gemm, and nothing between them: scales are made in each run
+  bool dynamic = false;           // only MatMul, Gemm and Conv, and nothing between them: scales are made in each run
   bool lstm = false;              // with `dynamic`: an LSTM is looked at, and
   bool contrib = false;           // quantized, as com.microsoft's DynamicQuantizeLSTM
   std::vector<std::string> refused = {};  // by node, why it stays float32 whatever `keep` says; "", or no element: nothing speaks against it

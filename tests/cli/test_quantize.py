@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 
+import evener
 import numpy as np
 import onnx
 import onnxruntime
@@ -152,6 +153,28 @@ def test_dynamic_quantization_needs_no_calibration(tmp_path):
     x = rng.standard_normal((5, 32)).astype(np.float32)
     run = lambda p: onnxruntime.InferenceSession(str(p), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]  # noqa: E731
     assert cosine(run(out), run(path)) >= 0.999
+
+
+def test_dynamic_quantization_takes_convolutions(tmp_path):
+    rng = np.random.default_rng(6)
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"], name="first", pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", ["c"], ["r"]),
+        node("Conv", ["r", "d", "e"], ["k"], name="depthwise", group=16, auto_pad="SAME_UPPER"),
+        node("Conv", ["k", "p"], ["y"], name="last", dilations=[2, 2]),
+    ]
+    numbers = [weight(rng, "w", 16, 3, 3, 3), weight(rng, "b", 16), weight(rng, "d", 16, 1, 3, 3), weight(rng, "e", 16), weight(rng, "p", 8, 16, 3, 3)]
+    path, out = save(tmp_path / "m.onnx", nodes, [value("x", ["N", 3, 32, 32])], [value("y", ["N", 8, 12, 12])], numbers), tmp_path / "out.onnx"
+    x = rng.standard_normal((2, 3, 32, 32)).astype(np.float32)
+    oracle = lambda p: onnxruntime.InferenceSession(str(p), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]  # noqa: E731
+    for words in ((), ("--per-tensor",)):
+        quantize(path, "-o", out, "--dynamic", *words)
+        model = onnx.load(out)
+        onnx.checker.check_model(model, full_check=True)
+        assert [n.op_type for n in model.graph.node].count("ConvInteger") == 3
+        got = evener.Runtime(threads=1).session(str(out)).run({"x": x})["y"]
+        assert cosine(got, oracle(out)) >= 0.99999 and cosine(got, oracle(path)) >= 0.999
 
 
 def test_kept_nodes_stay_float32(network, batches, tmp_path):

@@ -28,7 +28,7 @@ class Quantizer(_Object):
     mode        "static", "dynamic", "weights" (alone), "float16" or "bfloat16"; the last three need no calibration
     method      how ranges are chosen: "minmax", "percentile", "entropy", "mse"
     percentile  of "percentile": how many percent of elements stay
-    dynamic     MatMul and Gemm alone, with scales made in each run; no calibration
+    dynamic     MatMul, Gemm and Conv alone, with scales made in each run; no calibration
     activation  "uint8" (the default) or "int8"
     per_tensor  one scale for each weight in place of one for each output channel
     equalize, smooth, correct_bias  cross-layer equalization, SmoothQuant, bias correction; not with dynamic
