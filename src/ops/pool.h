@@ -14,8 +14,8 @@ namespace evn {
 struct MaxPoolAttr {
   enum : int { kAutoPad, kKernelShape, kPads, kStrides, kStorageOrder, kCeilMode, kDilations };
 };
-struct AveragePoolAttr {
-  enum : int { kAutoPad, kKernelShape, kPads, kStrides, kCountIncludePad, kCeilMode, kDilations };
+struct AveragePoolAttr {  // kChannelsLast: of QLinearAveragePool
+  enum : int { kAutoPad, kKernelShape, kPads, kStrides, kCountIncludePad, kCeilMode, kDilations, kChannelsLast };
 };
 
 // In this order; older versions have the first rows only.

@@ -11,9 +11,7 @@ namespace evn {
 namespace {
 
 enum : int { kX, kXScale, kXZero, kYScale, kYZero };
-constexpr int kChannelsLast = AveragePoolAttr::kDilations + 1;
-
-bool channels_last(const Node& node) { return attr_int(node, kChannelsLast) != 0; }
+bool channels_last(const Node& node) { return attr_int(node, AveragePoolAttr::kChannelsLast) != 0; }
 
 // As [N, C, spatial...].
 Shape plain_shape(const Node& node, const Shape& x) {

@@ -333,26 +333,28 @@ class Rewriter {
     const bool turned = node.op_type == "Gemm" && q.weight_axis == 0;
     QuantizedWeight numbers = quantize_weight(plain, options_.per_tensor ? -1 : q.weight_axis, options_.ledger);
     if (turned) numbers.values = transposed_bytes(*numbers.values, options_.ledger);
-    std::vector<ValueId> constants = add_constants(name, numbers.values, numbers.scales, options_.per_tensor, true);
     const ValueId sum = writer_.add_value(node.name, "_sum", DType::kInt32), real = writer_.add_value(node.name, "_sum_float", DType::kFloat32);
     const ValueId scales = writer_.add_value(node.name, "_scales", DType::kFloat32);
     const ValueId product = q.bias < 0 ? y : writer_.add_value(node.name, "_product", DType::kFloat32);
-    ValueId bias = q.bias >= 0 ? node.inputs[static_cast<std::size_t>(q.bias)] : kNoValue;
+    ValueId scale = kNoValue, bias = q.bias >= 0 ? node.inputs[static_cast<std::size_t>(q.bias)] : kNoValue;
     if (is_conv) {
       // Numbers of channels stand before the spatial axes. ONNX Runtime takes no zero points of channels: all are 0.
       const Shape by_channel = channels_of(plain.desc.shape);
-      if (!options_.per_tensor) constants[1] = writer_.add_floats(name, "_scales", by_channel, numbers.scales);
+      const ValueId weight = writer_.add_constant(name, "_quantized", numbers.values);
+      scale = writer_.add_floats(name, "_scale", options_.per_tensor ? Shape{} : by_channel, numbers.scales);
       if (bias != kNoValue) {
         const std::vector<float> each = floats_of_weight(*graph_.values[at(bias)].constant);
         bias = writer_.add_floats(graph_.values[at(bias)].name, "_channels", by_channel, each);
       }
-      add_node("ConvInteger", node.name, "_ConvInteger", {d.values, constants[0], d.zero}, sum);
+      add_node("ConvInteger", node.name, "_ConvInteger", {d.values, weight, d.zero}, sum);
       graph_.nodes.back().attributes = std::move(node.attributes);
     } else {
+      const std::vector<ValueId> constants = add_constants(name, numbers.values, numbers.scales, options_.per_tensor, true);
+      scale = constants[1];
       add_node("MatMulInteger", node.name, "_MatMulInteger", {d.values, constants[0], d.zero, constants[2]}, sum);
     }
     writer_.add_cast(node.name, sum, real, DType::kFloat32);
-    add_node("Mul", node.name, "_scales_Mul", {d.scale, constants[1]}, scales);
+    add_node("Mul", node.name, "_scales_Mul", {d.scale, scale}, scales);
     add_node("Mul", node.name, "_Mul", {real, scales}, product);
     if (bias != kNoValue) add_node("Add", node.name, "_Add", {product, bias}, y);
   }

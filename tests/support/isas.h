@@ -1,6 +1,8 @@
 // The instruction-set clusters and their extensions, and which of them this machine has.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <vector>
 
 #include "backends/cpu/isa.h"
@@ -26,5 +28,22 @@ inline std::vector<Isa> available_isas(bool extensions = false) {
   }
   return all;
 }
+
+// A test on the instruction set that is its parameter, where this machine has it and the system lets the process use it.
+class OnIsa : public testing::TestWithParam<Isa> {
+ protected:
+  // What the loops in question run on.
+  virtual Isa taken() const { return integer_isa(); }
+
+  void SetUp() override {
+    if (!isa_available(GetParam())) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+    force_isa(GetParam());
+    if (taken() != GetParam()) GTEST_SKIP() << "these loops do not run on it, or the system does not let this process use it";
+  }
+  void TearDown() override { force_isa(before_); }
+
+ private:
+  const Isa before_ = integer_isa();
+};
 
 }  // namespace evn::test

@@ -1,7 +1,7 @@
 // Matrix products and convolutions as quantizers of activations on the fly write them:
 //   DynamicQuantizeLinear(x) -> MatMulInteger or ConvInteger with a constant -> Cast -> Mul by (x scale * w scale) [-> Add of a bias]
-// become DynamicQuantizeLinear and com.microsoft's MatMulIntegerToFloat, or ConvIntegerToFloat of our own. Not DynamicQuantizeMatMul, each tile of which would have to
-// quantize the rows that it needs anew. The result differs by the rounding of a multiplication.
+// become DynamicQuantizeLinear and com.microsoft's MatMulIntegerToFloat, or ConvIntegerToFloat of our own. Not DynamicQuantizeMatMul, each
+// tile of which would have to quantize the rows that it needs anew. The result differs by the rounding of a multiplication.
 #include "graph/passes/match.h"
 #include "graph/passes/quantization.h"
 #include "graph/passes/rewrites.h"
@@ -41,7 +41,9 @@ class Dynamic {
     int behind;  // axes of the result behind theirs
 
     // Whether a tensor of this shape has one number, or one for each, where it is multiplied by the result or added to it.
-    bool along(const Shape& s) const { return s.elements() == 1 || (s.elements() == count && s.rank() > behind && s[s.rank() - 1 - behind] == count); }
+    bool along(const Shape& s) const {
+      return s.elements() == 1 || (s.elements() == count && s.rank() > behind && s[s.rank() - 1 - behind] == count);
+    }
   };
 
   const Weight* constant(ValueId v, DType dtype) const {

@@ -13,15 +13,9 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-class BfloatAttention : public testing::TestWithParam<Isa> {
+class BfloatAttention : public OnIsa {
  protected:
-  void SetUp() override {
-    before_ = integer_isa();
-    if (!isa_available(GetParam())) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
-    force_isa(GetParam());
-    if (bfloat16_isa() != GetParam()) GTEST_SKIP() << "the system does not let this process use it";
-  }
-  void TearDown() override { force_isa(before_); }
+  Isa taken() const override { return bfloat16_isa(); }
 
   struct Call {
     KernelSubject s;
@@ -121,7 +115,6 @@ class BfloatAttention : public testing::TestWithParam<Isa> {
   }
 
  private:
-  Isa before_ = Isa::k_baseline;
 };
 
 TEST_P(BfloatAttention, IsThatOfRoundedOperands) {

@@ -13,16 +13,9 @@ struct Spatial {
   std::int64_t h, w, kh, kw, stride, dilation, pad;
 };
 
-class Bfloat : public testing::TestWithParam<Isa> {
+class Bfloat : public OnIsa {
  protected:
-  void SetUp() override {
-    before_ = integer_isa();
-    if (!isa_available(GetParam())) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
-    force_isa(GetParam());
-    precision_ = GetParam() == Isa::k_avx512_fp16 ? Precision::kFloat16 : Precision::kBfloat16;
-    if ((precision_ == Precision::kFloat16 ? float16_isa() : bfloat16_isa()) != GetParam()) GTEST_SKIP() << "the system does not let this process use it";
-  }
-  void TearDown() override { force_isa(before_); }
+  Isa taken() const override { return precision_ == Precision::kFloat16 ? float16_isa() : bfloat16_isa(); }
 
   static std::vector<float> draw(std::int64_t count, std::uint64_t seed) {
     Random random(seed);
@@ -108,10 +101,9 @@ class Bfloat : public testing::TestWithParam<Isa> {
           }
   }
 
-  Precision precision_ = Precision::kBfloat16;
+  const Precision precision_ = GetParam() == Isa::k_avx512_fp16 ? Precision::kFloat16 : Precision::kBfloat16;
 
  private:
-  Isa before_ = Isa::k_baseline;
 };
 
 TEST_P(Bfloat, ProductsAreSumsOfRoundedOperands) {

@@ -24,15 +24,8 @@ struct Shape2 {
 };
 
 // A and B of bytes, multiplied on every instruction set.
-class Dot : public testing::TestWithParam<Isa> {
+class Dot : public test::OnIsa {
  protected:
-  void SetUp() override {
-    before_ = integer_isa();
-    force_isa(GetParam());
-    if (integer_isa() != GetParam()) GTEST_SKIP() << "the system does not let this process use it";
-  }
-  void TearDown() override { force_isa(before_); }
-
   const simd_dot::Loops& loops_ = simd_dot::loops(GetParam());
 
   // The sums; `b` is k x n of int8, or of uint8 with `flip`.
@@ -89,7 +82,6 @@ class Dot : public testing::TestWithParam<Isa> {
   }
 
  private:
-  Isa before_ = Isa::k_baseline;
   std::vector<std::uint8_t> memory_, rows_;
   std::vector<std::int16_t> words_, room_;
   std::vector<std::int32_t> columns_, row_sums_;

@@ -101,7 +101,7 @@ struct PoolState {
 Refusal pool_supports(const OpDesc& d) {
   const int rank = d.inputs[kX].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
-  if (attr_int(*d.node, AveragePoolAttr::kDilations + 1) != 0) return "channels_last";
+  if (attr_int(*d.node, AveragePoolAttr::kChannelsLast) != 0) return "channels_last";
   if (pool_window(*d.node, d.inputs[kX].shape).kernel_elements() > kMostTaps) return "the kernel is too large";
   return d.node->epilogue.empty() ? nullptr : "no fused steps";
 }

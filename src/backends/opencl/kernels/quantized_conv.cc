@@ -1,4 +1,5 @@
-// QLinearConv, ConvInteger and ConvIntegerToFloat in one and two dimensions: depthwise, and any other over a copy of the input with four channels to a word.
+// QLinearConv, ConvInteger and ConvIntegerToFloat in one and two dimensions: depthwise, and any other over a copy of the input with
+// four channels to a word.
 #include "backends/opencl/kernels/quantized.h"
 #include "ops/conv.h"
 #include "ops/merge.h"
@@ -243,7 +244,8 @@ void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   const Params& p = s.params;
   const std::int64_t limit = args.desc->inputs[0].shape.elements();
   launcher(args).run(kDepthwise, {ceil_div(p.out_h, p.row_chunk), std::int64_t{p.groups} * p.outputs, s.images}, args.inputs[0],
-                     args.packed[static_cast<std::size_t>(in.w)], given_or_x(args, in, in.x_zero), given_or_x(args, in, in.x_scale), args.outputs[0], p, s.output, limit);
+                     args.packed[static_cast<std::size_t>(in.w)], given_or_x(args, in, in.x_zero), given_or_x(args, in, in.x_scale),
+                     args.outputs[0], p, s.output, limit);
   apply_steps(args);
 }
 

@@ -72,7 +72,7 @@ bool counts_vary(const OpDesc& desc, const Window& window) {
 Refusal supports_average(const OpDesc& desc) {
   const int rank = desc.inputs[kX].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
-  if (attr_int(*desc.node, AveragePoolAttr::kDilations + 1) != 0) return "channels_last";
+  if (attr_int(*desc.node, AveragePoolAttr::kChannelsLast) != 0) return "channels_last";
   for (const int i : {int{kXScale}, int{kXZero}, int{kYScale}, int{kYZero}}) {
     if (!is_constant(desc, i)) return "scales and zero points must be constant";
   }
