@@ -89,13 +89,19 @@ std::vector<PartsCase> cases() {
   return all;
 }
 
+// What products round their operands to on an extension that has products of such; elsewhere nothing.
+Precision precision_on(Isa isa) {
+  if (cluster_of(isa) == isa) return Precision::kFloat32;  // what the next two say where there is none, too
+  if (float16_isa() == isa) return Precision::kFloat16;
+  return bfloat16_isa() == isa ? Precision::kBfloat16 : Precision::kFloat32;
+}
+
 TEST(CpuPrepack, PartsMakeWhatTheWholeMakes) {
   std::set<std::string> with_parts, seen;
   const Isa before = integer_isa();
   for (const Isa isa : available_isas(true)) {
     force_isa(isa);
-    Precision precision = bfloat16_isa() == isa ? Precision::kBfloat16 : Precision::kFloat32;
-    if (float16_isa() == isa) precision = Precision::kFloat16;
+    const Precision precision = precision_on(isa);
     if (cluster_of(isa) != isa && precision == Precision::kFloat32) continue;
     SCOPED_TRACE(isa_name(isa));
     const std::shared_ptr<Device> device = cpu_device(1);
