@@ -32,4 +32,5 @@ def trials():
 def test_drawn_cases_give_what_the_judges_give(trials, domain, name):
     count = trials.run(domain, name, CASES)
     assert not count.failures, "\n".join(count.failures)
+    assert not count.too_many_dropped(), count.too_many_dropped()
     assert count.counted >= CASES, count.line()

@@ -24,7 +24,7 @@ def main():
     for domain, name in sorted(rows):
         if (domain, name) in GENERATORS and (not arguments.names or name in arguments.names):
             counts[domain, name] = count = trials.run(domain, name, arguments.cases, arguments.seed)
-            print(f"{name:28} {count.line()}", *count.failures, sep="\n    ")
+            print(f"{name:28} {count.line()}", *filter(None, [count.too_many_dropped()]), *count.failures, sep="\n    ")
     disagreed = {}
     for (_, name), count in counts.items():
         for reason, cases in count.disagreed.items():
@@ -33,7 +33,7 @@ def main():
         print(f"the judges disagree: {reason}: {', '.join(f'{name} {cases}' for name, cases in names.items())}")
     print(f"{len(counts)} operators, {sum(c.counted for c in counts.values())} counted cases, {sum(sum(c.disagreed.values()) for c in counts.values())} "
           f"where the judges disagree, {sum(len(c.failures) for c in counts.values())} failures, {time.monotonic() - start:.0f} s")
-    return any(count.failures or count.counted < arguments.cases for count in counts.values())
+    return any(count.failures or count.too_many_dropped() or count.counted < arguments.cases for count in counts.values())
 
 
 if __name__ == "__main__":

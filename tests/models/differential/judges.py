@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from .draw import onnx_type
 
 IR_VERSION = 10
+_UNREADABLE = ("tensor(bfloat16)", "tensor(int4)", "tensor(uint4)", "tensor(float4e2m1)")
 
 
 class Unsupported(Exception):
@@ -98,12 +99,29 @@ class OnnxRuntime:
     def run(self, model, feeds):
         model, feeds = self._small_as_weights(model, feeds)
         try:
-            session = onnxruntime.InferenceSession(model.SerializeToString(), self.options, providers=["CPUExecutionProvider"])
+            session = self._session(model)
+            if any(output.type in _UNREADABLE for output in session.get_outputs()):
+                session = self._session(self._readable(model, [output.name for output in session.get_outputs() if output.type in _UNREADABLE]))
             if not any(array.dtype.type.__module__ == "ml_dtypes" for array in feeds.values()):
                 return session.run(None, feeds)
             return self._run_small(session, feeds)
         except Exception as error:  # no kernel for the type, an opset that it does not know, a shape that it refuses
             raise Unsupported(str(error)) from None
+
+    def _session(self, model):
+        return onnxruntime.InferenceSession(model.SerializeToString(), self.options, providers=["CPUExecutionProvider"])
+
+    @staticmethod
+    def _readable(model, names):
+        """With a Cast to float32, which has all their values, behind outputs of types that its Python binding does not read."""
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        for output in copy.graph.output:
+            if output.name in names:
+                copy.graph.node.append(onnx.helper.make_node("Cast", [output.name], [f"{output.name}_read"], to=onnx.TensorProto.FLOAT))
+                output.name += "_read"
+                output.ClearField("type")
+        return copy
 
     @staticmethod
     def _small_as_weights(model, feeds):

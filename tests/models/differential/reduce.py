@@ -11,7 +11,8 @@ def _sum_like(draw):
 @operator("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
           "ReduceSumSquare")
 def reduce(draw):
-    dtype, shape = draw.dtype(), draw.shape(zero=0.06)
+    # Of integers no judge has this one: the reference computes none, ONNX Runtime cuts off each exponential.
+    dtype, shape = draw.dtype(*FLOATS) if draw.op == "ReduceLogSumExp" and draw.maybe(0.9) else draw.dtype(), draw.shape(zero=0.06)
     if 0 in shape and draw.op in ("ReduceMax", "ReduceMin", "ReduceMean") and draw.opset < 20:
         shape = tuple(max(d, 1) for d in shape)
     low = 0.1 if draw.op == "ReduceLogSum" else -3

@@ -1,6 +1,7 @@
 """Runs drawn cases of one operator and judges each: counted when Evener gives what every judge that runs it gives, or what the one gives
 that disagreements.py says is right."""
 import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -18,7 +19,11 @@ from .training import TRAINING
 BATCH = 16
 NEWEST = 28  # the newest opset of ai.onnx that is drawn
 OLDEST = 7
+MOST_DROPPED = 1 / 3  # of the drawn cases of an operator
+NO_JUDGE = "no judge runs it"
 _HOPELESS = ("NOT_IMPLEMENTED", "not currently registered", "INVALID_GRAPH", "Unrecognized", "is not a registered", "Type Error")
+OF_TYPES = ("BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear")  # a type is their subject
+STANDS_FOR = ("float16", "bfloat16", "int4", "uint4", "float4_e2m1fn")
 # |a - b| <= rtol * |b| + atol * max|b| + absolute, where there is a third number
 BY_DTYPE = {"float32": (1e-4, 1e-5), "float64": (1e-6, 1e-7), "float16": (4e-3, 2e-3, 1e-3), "bfloat16": (2e-2, 1e-2, 1e-2)}
 
@@ -39,14 +44,24 @@ class Count:
     """What became of the drawn cases of one operator."""
 
     counted: int = 0
+    drawn: int = 0
     by_judge: dict = dataclasses.field(default_factory=lambda: {"onnx": 0, "ort": 0})
     disagreed: dict = dataclasses.field(default_factory=dict)  # reason -> cases
-    unjudged: int = 0
+    dropped: dict = dataclasses.field(default_factory=dict)  # reason -> cases that nothing was compared with
     failures: list = dataclasses.field(default_factory=list)
 
     def line(self):
         return (f"{self.counted} counted, onnx {self.by_judge['onnx']}, ort {self.by_judge['ort']}, {sum(self.disagreed.values())} where they "
-                f"disagree, {self.unjudged} without a judge")
+                f"disagree, {sum(self.dropped.values())} of {self.drawn} dropped")
+
+    def drop(self, reason):
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+    def too_many_dropped(self):
+        """"", or why the cases that were compared say too little: more than a third of those drawn were compared with nothing."""
+        dropped = sum(self.dropped.values())
+        reasons = "; ".join(f"{cases}: {reason}" for reason, cases in sorted(self.dropped.items(), key=lambda item: -item[1]))
+        return f"{dropped} of {self.drawn} drawn cases were compared with nothing ({reasons})" if dropped > self.drawn * MOST_DROPPED else ""
 
 
 def dtypes_of(row):
@@ -58,7 +73,7 @@ def dtypes_of(row):
 def opsets_of(domain, name, rows):
     """The versions of ONNX from the oldest that the library has; those before OLDEST as OLDEST."""
     newest = NEWEST if domain == "" else max(rows)
-    versions = {s.since_version for s in onnx.defs.get_all_schemas_with_history() if (s.domain, s.name) == (domain, name)} or set(rows)
+    versions = {s.since_version for s in onnx.defs.get_all_schemas_with_history() if (s.domain, s.name) == (domain, name) and not s.deprecated} or set(rows)
     floor = OLDEST if domain == "" else 1
     return sorted({max(version, floor) for version in versions if min(rows) <= max(version, floor) <= newest})
 
@@ -87,9 +102,11 @@ def difference(actual, wanted, tolerance):
     return f"is {a[at]:.9g}, not {b[at]:.9g} at {list(at)}"
 
 
-def wide_to_half(own, array):
+def as_own(own, array, in_float32):
+    """What a judge computes or hands out in float32, in the type that it stands for."""
+    stands_for = in_float32 or own.dtype.name in STANDS_FOR
     with numpy.errstate(over="ignore"):
-        return array.astype(own.dtype) if own.dtype.name in HALF and array.dtype == "float32" else array
+        return array.astype(own.dtype) if stands_for and array.dtype == "float32" else array
 
 
 def differences(actual, wanted, tolerance):
@@ -111,6 +128,59 @@ def widened(case, dtypes):
     return case
 
 
+def wide_case(case):
+    """The case in float32, for a judge that lacks its type; None where that is another case: a type is an attribute or the operator's
+    subject, or a value is none of float32."""
+    if case.nodes is not None or case.op in OF_TYPES or any(key in case.attributes for key in ("to", "dtype", "output_dtype")):
+        return None
+    narrow = case.domain == "ai.onnx.ml"  # whose operators answer in float32 whatever their input is
+    if case.op == "OneHot":  # of which ONNX Runtime has some types: integers that are exact in these
+        inputs = [x.astype(dtype) for x, dtype in zip(case.inputs, ("int64", "int64", "float32"))]
+        return dataclasses.replace(case, inputs=inputs) if numpy.array_equal(inputs[2].astype(case.inputs[2].dtype), case.inputs[2]) else None
+    inputs = []
+    for x in case.inputs:
+        if x is None or not (x.dtype.name in (*HALF, "float64") or narrow and x.dtype.kind in "iu"):
+            inputs.append(x)
+            continue
+        with numpy.errstate(over="ignore"):
+            wide = x.astype("float32")
+        if (numpy.isfinite(wide) != numpy.isfinite(x.astype("float64"))).any() or ((wide == 0) != (x == 0)).any():
+            return None
+        inputs.append(wide)
+    return dataclasses.replace(case, inputs=inputs) if any(a is not b for a, b in zip(inputs, case.inputs)) else None
+
+
+@functools.lru_cache(maxsize=None)
+def schema_of(domain, name, opset):
+    try:
+        return onnx.defs.get_schema(name, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@functools.lru_cache(maxsize=None)
+def older_version(domain, name, opset):
+    """The version before that of `opset`, where the newer one has but more types: text, attributes, inputs and outputs are the same."""
+    new = schema_of(domain, name, opset)
+    old = schema_of(domain, name, new.since_version - 1) if new is not None and new.since_version > 1 else None
+    if old is None:
+        return None
+
+    def meaning(schema):
+        return (schema.doc, [(i.name, i.option) for i in (*schema.inputs, *schema.outputs)],
+                {key: (a.type, a.required, a.default_value.SerializeToString()) for key, a in schema.attributes.items()})
+    return old.since_version if meaning(new) == meaning(old) else None
+
+
+def older(case):
+    """The case at the oldest version that means the same, or None."""
+    opset = case.opset
+    while (version := older_version(case.domain, case.op, opset)) is not None:
+        opset = version
+    floor = OLDEST if case.domain == "" else 1
+    return dataclasses.replace(case, opset=max(opset, floor)) if opset != case.opset else None
+
+
 class Trials:
     """The three engines, and what ONNX Runtime is known not to have."""
 
@@ -130,6 +200,7 @@ class Trials:
             row = rows[max(since for since in rows if since <= opset)]
             cases = [GENERATORS[domain, name](Draw(rng, domain, name, opset, dtypes_of(row))) for _ in range(BATCH)]
             drawn += BATCH
+            count.drawn = drawn
             self.judge(cases, count, row["dtypes"])
         return count
 
@@ -142,12 +213,34 @@ class Trials:
         cases = [case for case in cases if case.check is None]
         others = {judge.name: self.results(judge, cases if judge.name == "ort" else [widened(case, dtypes) for case in cases])
                   for judge in self.others}
+        substitutes = self.substitutes(cases, others)
         for index, case in enumerate(cases):
             given = {name: results[index] for name, results in others.items() if not isinstance(results[index], Exception)}
-            if not given:
-                count.unjudged += 1
-                continue
-            verdict(case, own[index], given, count)
+            in_float32 = False
+            if index in substitutes:
+                given["ort"], in_float32 = substitutes[index]
+            verdict(case, own[index], given, count, in_float32)
+
+    def substitutes(self, cases, others):
+        """What ONNX Runtime gives where it lacks the version or the type, {index: (outputs, whether they are computed in float32)}: an
+        older version that means the same; float32 for half precision, and for other types where there is no other judge."""
+        lacking, given = {}, {}
+        for index, case in enumerate(cases):
+            if isinstance(others["ort"][index], Exception):
+                lacking[index] = older(case) or case
+        for in_float32 in (False, True):
+            tried = {}
+            for index, case in lacking.items():
+                half = any(x is not None and x.dtype.name in HALF for x in case.inputs)
+                if not in_float32 and case is not cases[index]:
+                    tried[index] = case
+                elif in_float32 and (half or isinstance(others["onnx"][index], Exception)) and (wide := wide_case(case)) is not None:
+                    tried[index] = wide
+            results = self.results(self.others[1], list(tried.values()))
+            found = {index: (outputs, in_float32) for index, outputs in zip(tried, results) if not isinstance(outputs, Exception)}
+            given.update(found)
+            lacking = {index: case for index, case in lacking.items() if index not in found}
+        return given
 
     def results(self, judge, cases):
         """For each case its outputs, or the error. All of them in one model where it takes that."""
@@ -187,22 +280,32 @@ def key_of(case):
     return (case.op, case.opset, *(None if x is None else x.dtype.name for x in case.inputs), *(case.attributes.get(k) for k in ("to", "dtype")))
 
 
-def verdict(case, own, given, count):
-    """Counts a case, or says in count.failures what is wrong. `given`: the judges' outputs by their names."""
+def verdict(case, own, given, count, in_float32=False):
+    """Counts a case, or says in count.failures what is wrong. `given`: the judges' outputs by their names; `in_float32`: ONNX Runtime's are
+    computed in float32 whatever the case's type."""
+    if isinstance(own, Exception):
+        count.failures.append(f"{case.describe()}: {own}" + (f" ({' and '.join(given)} run it)" if given else ""))
+        return
+    if not given:
+        count.drop(NO_JUDGE)
+        return
     rule = next((r for r in DISAGREEMENTS if case.op in r.ops and r.applies(case)), None)
     if rule is not None:
         count.disagreed[rule.reason] = count.disagreed.get(rule.reason, 0) + 1
         given = {name: outputs for name, outputs in given.items() if name in rule.right}
         if not given:
+            count.drop(rule.reason)
             return
-    if isinstance(own, Exception):
-        count.failures.append(f"{case.describe()}: {own}")
-        return
     tolerance = case.tolerance or TOLERANCES.get((case.op, own[0].dtype.name))
     if case.domain == TRAINING:  # the reference computes in float64, or in float32, as numpy's rules of attributes have it
         given = {name: [array.astype(a.dtype) for a, array in zip(own, outputs)] for name, outputs in given.items()}
-    given = {name: [wide_to_half(a, array) for a, array in zip(own, outputs)] for name, outputs in given.items()}
-    wrong = {name: why for name, outputs in given.items() if (why := differences(own, outputs, tolerance))}
+    given = {name: [as_own(a, array, in_float32 and name == "ort") for a, array in zip(own, outputs)] for name, outputs in given.items()}
+    wrong = {}
+    for name, outputs in given.items():
+        single = in_float32 and name == "ort" and own[0].dtype == "float64"
+        why = differences(own, outputs, TOLERANCES.get((case.op, "float32"), BY_DTYPE["float32"]) if single else tolerance)
+        if why:
+            wrong[name] = why
     if wrong:
         agreeing = [name for name in given if name not in wrong]
         count.failures.append(f"{case.describe()}: {'; '.join(f'{n}: {w}' for n, w in wrong.items())}" + (f" (as {agreeing[0]})" if agreeing else ""))
