@@ -74,7 +74,9 @@ def c_path(path):
 
 
 def c_text(text):
-    """The bytes of a name as C wants them."""
+    """The bytes of a name as C wants them; TypeError for what is no str."""
+    if not isinstance(text, str):
+        raise TypeError(f"a name must be a str, not {type(text).__name__}")
     raw = text.encode("utf-8", "surrogateescape")
     if b"\0" in raw:
         raise ValueError("embedded null character")

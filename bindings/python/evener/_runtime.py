@@ -405,6 +405,8 @@ class Runtime(_Object):
         if config is not None:
             options.config_path = c_path(config)
         if config_text is not None:
+            if not isinstance(config_text, str):
+                raise TypeError(f"config_text must be a str, not {type(config_text).__name__}")
             text = config_text.encode()
             options.config_text, options.config_size = text, len(text)
         if cache_dir is not None:

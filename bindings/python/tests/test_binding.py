@@ -410,6 +410,35 @@ def test_arrays_of_other_objects_are_a_type_error(runtime):
         runtime.session(tiny.scale()).run({"x": numpy.array([object()])})
 
 
+@pytest.mark.parametrize("name", [1, None, b"x", ("x",), 1.5], ids=repr)
+def test_names_that_are_no_text_are_a_type_error(runtime, name):
+    session, x = runtime.session(tiny.scale()), numpy.ones(2, "float32")
+    other = runtime.session(tiny.scale())
+    calls = [
+        lambda: session.run({name: x}),
+        lambda: session.run({"x": x, name: x}),
+        lambda: session.compare(other, {name: x}),
+        lambda: session.metadata(name),
+        lambda: runtime.device(name),
+        lambda: runtime.session(tiny.scale(), keep_fp32=[name]),
+        lambda: runtime.inspect(tiny.scale(), {name: (2,)}),
+        lambda: runtime.register_operator(name, "Op", None, None),
+        lambda: runtime.register_operator("domain", name, None, None),
+    ]
+    if name is not None:
+        calls += [lambda: runtime.session(tiny.scale(), name), lambda: evener.Runtime(config_text=name)]
+    for call in calls:
+        with pytest.raises(TypeError, match="must be a str, not " + type(name).__name__):
+            call()
+    assert session.run({"x": x})["y"].shape == (2,)  # and the session is as it was
+
+
+def test_a_key_that_is_no_text_is_a_type_error_where_values_are_more_than_tensors(runtime):
+    session = runtime.session(tiny.sequence())
+    with pytest.raises(TypeError, match="must be a str, not int"):
+        session.run({1: numpy.ones(2, "float32")})
+
+
 def test_inputs_with_names_longer_than_the_c_struct_holds_are_found(runtime):
     name = "x" * 300
     node = tiny.helper.make_node("Neg", [name], ["y"], name="neg")

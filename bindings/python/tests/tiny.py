@@ -40,6 +40,13 @@ def two_outputs():
     return model(nodes, [value("x", "float32", [4])], [value("z", "float32", [4]), value("y", "float32", [4])])
 
 
+def sequence():
+    """s = [x], a sequence"""
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, ["n"]))
+    return model([helper.make_node("SequenceConstruct", ["x"], ["s"], name="pack")], [value("x", "float32", ["n"])],
+                 [helper.make_value_info("s", kind)])
+
+
 def matmul(size):
     """y = x w with a constant w of ones"""
     return model([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], [value("x", "float32", ["m", size])],
