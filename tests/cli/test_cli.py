@@ -435,6 +435,15 @@ def test_explain_follows_the_rules_of_the_configuration(add, tmp_path):
     assert nodes["Mul"]["rule_line"] != 5
 
 
+def test_an_instruction_set_that_is_none_is_refused_with_those_there_are(conv):
+    listed, _ = evener("devices", environment={"EVN_CPU_ISA": "baseline"})
+    assert "driver:   baseline" in listed
+    _, errors = evener("devices", environment={"EVN_CPU_ISA": "avx_vnni"}, code=FAILURE)
+    assert 'EVN_CPU_ISA: there is no instruction set "avx_vnni"; there are: baseline' in errors
+    _, errors = evener("run", conv, environment={"EVN_CPU_ISA": "avx_vnni"}, code=FAILURE)
+    assert "EVN_CPU_ISA" in errors
+
+
 def test_explain_says_why_a_precision_is_what_it_is(conv):
     nodes = json.loads(evener("explain", conv, "--precision", "fp16", "--json", environment={"EVN_CPU_ISA": "baseline"})[0])["nodes"]
     assert all(n["precision"] == "fp32" and "this CPU has no AVX512-FP16" in n["precision_reason"] for n in nodes)

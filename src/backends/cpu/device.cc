@@ -176,6 +176,7 @@ std::shared_ptr<Device> open_cpu(const DeviceRequest& request) {
   if ((request.kind != "any" && request.kind != "cpu") || request.index != 0) {
     throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is one CPU and nothing else here").with_device(request.name.c_str());
   }
+  (void)cpu_isa();  // an EVN_CPU_ISA that cannot be had is an error before any thread is started
   return std::make_shared<CpuDevice>(request);
 }
 

@@ -8,6 +8,7 @@
 #include <cpuid.h>
 #endif
 
+#include "base/error.h"
 #include "base/os/os.h"
 
 namespace evn {
@@ -20,24 +21,24 @@ std::atomic<int> g_isa{kUnset};
 constexpr Isa kAll[] = {Isa::k_avx512_amx, Isa::k_avx512_fp16, Isa::k_avx512_bf16, Isa::k_avx512_vnni,
                         Isa::k_avx512,     Isa::k_avx2_vnni,   Isa::k_avx2,        Isa::k_baseline};
 
-Isa choose() {
-  const std::string wanted = os::environment("EVN_CPU_ISA");
-  for (const Isa isa : kAll) {
-    if (wanted == isa_name(isa) && isa_available(isa)) return isa;
-  }
-  for (const Isa isa : kAll) {
-    if (isa_available(isa)) return isa;
-  }
-  return Isa::k_baseline;
-}
-
 Isa chosen() {
   int isa = g_isa.load(std::memory_order_relaxed);
   if (isa == kUnset) {
-    isa = static_cast<int>(choose());
+    isa = static_cast<int>(choose_isa(os::environment("EVN_CPU_ISA")));
     g_isa.store(isa, std::memory_order_relaxed);
   }
   return static_cast<Isa>(isa);
+}
+
+// Whether the system lets the process use tiles.
+bool tiles_are_allowed() {
+  static std::atomic<int> allowed{kUnset};
+  int answer = allowed.load(std::memory_order_relaxed);
+  if (answer == kUnset) {
+    answer = os::allow_tiles() ? 1 : 0;
+    allowed.store(answer, std::memory_order_relaxed);
+  }
+  return answer != 0;
 }
 
 #if defined(__x86_64__)
@@ -92,22 +93,25 @@ bool isa_available(Isa isa) {
 #endif
 }
 
-Isa cpu_isa() { return cluster_of(chosen()); }
-
-namespace {
-
-// Whether the system lets the process use tiles.
-bool tiles_are_allowed() {
-  static std::atomic<int> allowed{kUnset};
-  int answer = allowed.load(std::memory_order_relaxed);
-  if (answer == kUnset) {
-    answer = os::allow_tiles() ? 1 : 0;
-    allowed.store(answer, std::memory_order_relaxed);
+Isa choose_isa(const std::string& wanted) {
+  const char* missing = nullptr;
+  for (const Isa isa : kAll) {
+    if (!wanted.empty() && wanted != isa_name(isa)) continue;
+    if (isa_available(isa) && (wanted.empty() || isa != Isa::k_avx512_amx || tiles_are_allowed())) return isa;
+    missing = isa_name(isa);
   }
-  return answer != 0;
+  std::string available;
+  for (const Isa isa : kAll) {
+    if (!isa_available(isa) || (isa == Isa::k_avx512_amx && !tiles_are_allowed())) continue;
+    available = isa_name(isa) + (available.empty() ? "" : ", " + available);
+  }
+  if (missing != nullptr) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "EVN_CPU_ISA: this CPU has no %s that this process may use; there are: %s", missing, available.c_str());
+  }
+  fail(EVN_ERROR_INVALID_ARGUMENT, "EVN_CPU_ISA: there is no instruction set \"%.80s\"; there are: %s", wanted.c_str(), available.c_str());
 }
 
-}  // namespace
+Isa cpu_isa() { return cluster_of(chosen()); }
 
 Isa integer_isa() {
   const Isa isa = chosen();

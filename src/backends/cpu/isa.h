@@ -1,6 +1,8 @@
 // Instruction-set clusters of the CPU device: which there are, and which one runs here.
 #pragma once
 
+#include <string>
+
 namespace evn {
 
 // The last five are extensions of clusters by products of bytes, of bfloat16 or of float16: loops that have nothing to gain by them have the
@@ -20,9 +22,13 @@ constexpr Isa cluster_of(Isa isa) {
 }
 
 // The best cluster that this CPU and operating system have (CPUID bits and XCR0, never model names), or that of the one that
-// EVN_CPU_ISA names ("baseline", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx512_amx"), if the CPU has
-// it; a name that it has not is ignored. Read once per process.
+// EVN_CPU_ISA names. Read once per process, when the first CPU device is opened or listed; throws what choose_isa throws, and then the
+// variable is read again the next time.
 Isa cpu_isa();
+
+// The class of that name ("baseline", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx512_amx"); "": the
+// best that this CPU has. Throws EVN_ERROR_INVALID_ARGUMENT with a list of what there is for a name that is none or that this CPU has not.
+Isa choose_isa(const std::string& wanted);
 
 // The same with its extension, for products of bytes. The first call where there are tiles (AMX) asks the system to let the process
 // use them; where it refuses, they are as good as absent.

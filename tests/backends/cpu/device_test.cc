@@ -38,6 +38,42 @@ TEST(CpuDevice, BaselineIsAlwaysAvailable) {
   EXPECT_STREQ(isa_name(Isa::k_avx512), "avx512");
 }
 
+std::string refusal_of_isa(const std::string& name) {
+  try {
+    choose_isa(name);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_INVALID_ARGUMENT);
+    return e.message;
+  }
+  return "";
+}
+
+TEST(CpuDevice, AnInstructionSetThatIsNamedIsTakenOrRefusedWithAListOfThoseThereAre) {
+  const auto is_listed = [](const std::string& message, const char* name) {
+    return ("," + message.substr(message.rfind(':') + 1) + ",").find(std::string(", ") + name + ",") != std::string::npos;
+  };
+  for (const char* unknown : {"avx_vnni", "AVX2", "avx2 ", "avx", "avx5120", "none"}) {
+    const std::string message = refusal_of_isa(unknown);
+    EXPECT_NE(message.find("EVN_CPU_ISA: there is no instruction set \"" + std::string(unknown) + "\""), std::string::npos) << message;
+    for (const Isa isa : kIsas) {
+      if (isa == Isa::k_avx512_amx) continue;  // the system may withhold its tiles
+      EXPECT_EQ(is_listed(message, isa_name(isa)), isa_available(isa)) << message;
+    }
+  }
+  for (const Isa isa : kIsas) {
+    const std::string message = refusal_of_isa(isa_name(isa));
+    if (message.empty()) {
+      EXPECT_TRUE(isa_available(isa));
+      EXPECT_EQ(choose_isa(isa_name(isa)), isa);
+    } else {
+      EXPECT_TRUE(!isa_available(isa) || isa == Isa::k_avx512_amx) << message;
+      EXPECT_EQ(message.find(std::string("EVN_CPU_ISA: this CPU has no ") + isa_name(isa) + " "), 0u) << message;
+      EXPECT_FALSE(is_listed(message, isa_name(isa))) << message;
+    }
+  }
+  EXPECT_TRUE(isa_available(choose_isa("")));
+}
+
 TEST(CpuDevice, CopiesBytes) {
   const auto device = cpu_device(2);
   char from[100], to[100] = {};
