@@ -163,10 +163,10 @@ typedef struct evn_log_record {
   const char *message;         /* the line that evn_log_callback gets */
   const char *event;           /* what happened, for programs; these names stay. "runtime.created", "device.opened",
                                   "device.absent", "model.loaded", "model.output_shape" (declared otherwise than
-                                  computed), "session.created", "plan.created", "program.compiled", "program.restored"
-                                  (from the cache), "clblast.tried", "memory.refused" (a cap), "cache.opened",
-                                  "cache.ignored" (a file of packed weights that is not used), "cache.written",
-                                  "cache.not_written" */
+                                  computed), "session.created", "plan.created", "program.compiling" (begins, and may
+                                  take seconds), "program.compiled", "program.restored" (from the cache),
+                                  "clblast.tried", "memory.refused" (a cap), "cache.opened", "cache.ignored" (a file of
+                                  packed weights that is not used), "cache.written", "cache.not_written" */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */
@@ -226,12 +226,12 @@ typedef struct evn_runtime_options {
   {sizeof(evn_runtime_options), 0, NULL, NULL, 0, NULL, NULL, EVN_LOG_WARNING, 0, NULL, 0, NULL, NULL, NULL, NULL, \
    {NULL, NULL, NULL}}
 
-/* Makes a runtime: reads the configuration and opens the devices that it names (without one: only the CPU; OpenCL devices
- * are opened when first asked for by evn_runtime_device_find).
+/* Makes a runtime: reads the configuration and opens the devices that it names (without one: only the CPU; OpenCL devices are opened
+ * when evn_runtime_device_find first asks for them). EVN_CPU_ISA in the environment limits the CPU to an instruction set, as "avx2".
  *   options  nullable; copied
  *   runtime  out; the caller releases it
- * Returns EVN_ERROR_CONFIG, EVN_ERROR_IO (config_path), EVN_ERROR_DEVICE_UNAVAILABLE (a device of the configuration that is
- * not `optional` is absent; the message says why). Allocates; may load the OpenCL loader and block on the driver. */
+ * Returns EVN_ERROR_CONFIG, EVN_ERROR_IO (config_path), EVN_ERROR_INVALID_ARGUMENT (also: EVN_CPU_ISA is none that there is), or
+ * EVN_ERROR_DEVICE_UNAVAILABLE (one that is configured and not `optional`). Allocates; may load OpenCL's loader and block on a driver. */
 EVN_API evn_status evn_runtime_create(const evn_runtime_options *options, evn_runtime *runtime, evn_error *error);
 
 /* Ends the caller's hold. The runtime itself goes when its last device, tensor, model and session have gone. May block for

@@ -177,6 +177,19 @@ TEST_F(LogTest, ProgramsAreCompiledOnceAndThenComeFromTheCache) {
   const auto compiled = count("program.compiled");
   EXPECT_GT(compiled, 0);
   EXPECT_EQ(count("program.restored"), 0);
+  // What takes seconds is told, one level above its end, before it begins.
+  EXPECT_EQ(count("program.compiling"), compiled);
+  uint64_t before = 0;
+  for (std::size_t i = 0; i < journal.records.size(); ++i) {
+    const Record& r = journal.records[i];
+    if (r.event != "program.compiling") continue;
+    EXPECT_EQ(r.level, EVN_LOG_INFO);
+    EXPECT_EQ(r.device, "opencl:0");
+    EXPECT_EQ(r.fields.at("compiled_before"), std::to_string(before++));
+    ASSERT_LT(i + 1, journal.records.size());
+    EXPECT_EQ(journal.records[i + 1].event, "program.compiled");
+    EXPECT_EQ(journal.records[i + 1].fields.at("source"), r.fields.at("source"));
+  }
   EXPECT_EQ(journal.find("program.compiled").device, "opencl:0");
   EXPECT_EQ(journal.find("program.compiled").fields.at("cache"), cache_dir);
   evn_runtime_release(runtime);
@@ -184,6 +197,7 @@ TEST_F(LogTest, ProgramsAreCompiledOnceAndThenComeFromTheCache) {
   open(EVN_LOG_DEBUG);
   run_twice();
   EXPECT_EQ(count("program.compiled"), 0);
+  EXPECT_EQ(count("program.compiling"), 0);
   EXPECT_EQ(count("program.restored"), compiled);
 }
 

@@ -91,12 +91,26 @@ cl_program OpenClPrograms::program(std::string_view source) {
   ClProgram program = restore(cached, options);
   const bool restored = static_cast<bool>(program);
   if (!restored) {
+    log_compiling(source);
     program = compile(source, text, options);
     store(program.get(), cached);
   }
   log_built(restored, source, os::now_ns() - begin_ns);
   programs_.push_back({source, std::move(program)});
   return programs_.back().program.get();
+}
+
+// One after the other, when a kernel of each is first wanted: how many a run will want is not known here.
+void OpenClPrograms::log_compiling(std::string_view source) const {
+  if (!log_.wants(EVN_LOG_INFO)) return;
+  const std::string name(source);
+  LogEvent(log_, EVN_LOG_INFO, "program.compiling")
+      .device(device_name_.c_str())
+      .field("source", name.c_str())
+      .field("compiled_before", static_cast<std::uint64_t>(compiled_))
+      .field("cache", cache_dir_.c_str())
+      .write("device %s builds OpenCL program %s (%d built before it)%s", device_name_.c_str(), name.c_str(), compiled_,
+             cache_dir_.empty() ? "; there is no cache that would keep it" : "");
 }
 
 void OpenClPrograms::log_built(bool restored, std::string_view source, std::uint64_t duration_ns) const {

@@ -44,6 +44,7 @@ class OpenClPrograms {
     ClKernel kernel;
   };
   cl_program program(std::string_view source);
+  void log_compiling(std::string_view source) const;
   void log_built(bool restored, std::string_view source, std::uint64_t duration_ns) const;
   std::string options_of(std::string_view source) const;
   ClProgram restore(const CacheFile& cached, const std::string& options);
