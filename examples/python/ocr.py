@@ -202,6 +202,12 @@ class Clock:
         return result
 
 
+def show_compilation(record):
+    """Takes the library's log: says on stderr what a run waits for."""
+    if record.event == "program.compiling":
+        print(f"  {record.message}", file=sys.stderr, flush=True)
+
+
 def placement(name, session):
     """One paragraph: how many nodes of a model each device has, and what is copied between devices."""
     plan = json.loads(session.explain("json"))
@@ -233,11 +239,11 @@ def read(arguments):
     image = Image.open(arguments.image)
     image.load()
     image = image.convert("RGB")
-    runtime = clock("open the devices", lambda: evener.Runtime(arguments.config, arguments.threads))
+    runtime = clock("open the devices", lambda: evener.Runtime(arguments.config, arguments.threads, log=show_compilation, log_level="info"))
     detection = clock("load the detection network", lambda: runtime.session(arguments.models / DETECTION))
     recognition = clock("load the recognition network", lambda: runtime.session(arguments.models / RECOGNITION))
     ocr = Ocr(runner(detection), runner(recognition), alphabet_of(recognition.metadata("character")))
-    lines = clock("find the lines (first run: kernels are compiled)", lambda: ocr.detect(image))
+    lines = clock("find the lines (first run: OpenCL programs are built, one by one, or come from the cache)", lambda: ocr.detect(image))
     clock("find the lines again", lambda: ocr.detect(image))
     texts = clock(f"read {len(lines)} lines", lambda: [ocr.recognize(image, line) for line in lines])
     clock("draw the boxes", lambda: draw(image, lines, arguments.output))

@@ -12,10 +12,11 @@ or abandoned in any order. The library is the one that the environment variable 
 release build of this source tree, a library beside this package, or the system's.
 """
 from ._library import Error, Status, library_path, version
+from ._log import LogRecord
 from ._operator import Node, Spec
 from ._quantizer import Quantizer
 from ._runtime import Device, MemoryStats, Model, Runtime, Session, Value, inspect
 from ._tensor import Tensor, from_dlpack
 
-__all__ = ["Device", "Error", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "Spec", "Status", "Tensor", "Value",
-           "from_dlpack", "inspect", "library_path", "version"]
+__all__ = ["Device", "Error", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "Spec", "Status", "Tensor",
+           "Value", "from_dlpack", "inspect", "library_path", "version"]

@@ -7,7 +7,7 @@ import typing
 
 import numpy
 
-from . import _arrays, _call, _operator, _raw, _tensor, _values
+from . import _arrays, _call, _log, _operator, _raw, _tensor, _values
 from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, set_source, sized, text_of
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
@@ -36,6 +36,20 @@ class _Owned:
 
     def __del__(self):
         self._release(self.value)
+
+
+class _OwnedRuntime(_Owned):
+    """That of a runtime, with which its log ends."""
+
+    __slots__ = ("end_log",)
+
+    def __init__(self, value, release, end_log):
+        super().__init__(value, release)
+        self.end_log = end_log
+
+    def __del__(self):
+        super().__del__()
+        self.end_log()
 
 
 class _Object:
@@ -393,11 +407,14 @@ class Runtime(_Object):
     config_text   the YAML itself instead of a path
     cache_dir     folder for compiled OpenCL programs; "" for none
     memory_limit  cap of the CPU device in bytes
+    log           a function that gets a LogRecord for each thing that happens, on the thread on which it happens; it must not call the
+                  package. None: no log
+    log_level     the last level that is delivered: "error", "warning", "info" or "debug"
     """
 
     _release = "evn_runtime_release"
 
-    def __init__(self, config=None, threads=None, *, config_text=None, cache_dir=None, memory_limit=None):
+    def __init__(self, config=None, threads=None, *, config_text=None, cache_dir=None, memory_limit=None, log=None, log_level="warning"):
         lib, handle, error = library(), _raw.evn_runtime(), new_error()
         options = sized(_raw.evn_runtime_options)
         options.thread_count = 0 if threads is None else threads
@@ -411,8 +428,14 @@ class Runtime(_Object):
             options.config_text, options.config_size = text, len(text)
         if cache_dir is not None:
             options.cache_dir = c_path(cache_dir)
-        check(lib.evn_runtime_create(options, handle, error), error)
-        self._own(handle)
+        end_log = _log.begin(options, log, log_level) if log is not None else lambda: None
+        try:
+            check(lib.evn_runtime_create(options, handle, error), error)
+        except BaseException:
+            end_log()
+            raise
+        self._library = lib
+        self._owned = _OwnedRuntime(handle, lib.evn_runtime_release, end_log)
 
     @property
     def devices(self):

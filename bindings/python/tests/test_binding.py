@@ -16,7 +16,7 @@ import numpy
 import onnx
 import pytest
 import tiny
-from evener import _call, _library
+from evener import _call, _library, _log
 
 PACKAGES = pathlib.Path(__file__).resolve().parents[1]
 
@@ -451,8 +451,9 @@ def test_inputs_with_names_longer_than_the_c_struct_holds_are_found(runtime):
 def test_the_first_device_is_the_cpu(runtime):
     cpu = runtime.devices[0]
     assert cpu.kind == "cpu" and cpu.compute_units == 1 and cpu.description
+    session = runtime.session(tiny.matmul(16))
     stats = cpu.memory()
-    assert stats.limit is None and stats.peak >= stats.current >= sum(stats.by_class.values()) > 0
+    assert session.inputs and stats.limit is None and stats.peak >= stats.current >= sum(stats.by_class.values()) > 0
     cpu.reset_memory_peak()
     assert cpu.memory().peak <= stats.peak
     cpu.trim_memory()
@@ -646,3 +647,43 @@ def test_the_library_is_the_one_that_the_environment_names():
 def test_importing_loads_no_library():
     done = run_python("import evener", EVENER_LIBRARY="/nowhere/libevener.so")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# The log
+
+def test_the_log_goes_to_a_function_up_to_its_level():
+    def events(**options):
+        records = []
+        with evener.Runtime(threads=1, cache_dir="", log=records.append, **options) as opened:
+            session = opened.session(tiny.add())
+            session.run({"a": numpy.ones((1, 3), "float32"), "b": numpy.ones((1, 3), "float32")})
+        return records
+    assert events() == []  # warnings
+    told = events(log_level="info")
+    assert [record.event for record in told] == ["device.opened", "runtime.created", "model.loaded", "session.created"]
+    assert told[0].level == "info" and told[0].device == "cpu" and told[0].message.startswith("opened device cpu")
+    assert told[1].fields["threads"] == "1"
+    assert [record.event for record in events(log_level="debug")] == [record.event for record in told] + ["plan.created"]
+
+
+def test_a_log_that_is_none_is_refused():
+    with pytest.raises(TypeError, match="function"):
+        evener.Runtime(log="stderr")
+    with pytest.raises(ValueError, match="error, warning, info, debug, not 'all'"):
+        evener.Runtime(log=print, log_level="all")
+
+
+def test_the_log_ends_with_the_last_session_of_its_runtime():
+    records = []
+    opened = evener.Runtime(threads=1, cache_dir="", log=records.append, log_level="debug")
+    session = opened.session(tiny.scale())
+    opened.close()
+    count = len(records)
+    session.run({"x": numpy.ones(2, "float32")})
+    assert [record.event for record in records[count:]] == ["plan.created"]
+    del session, opened
+    gc.collect()
+    assert not _log._functions
+    with pytest.raises(evener.Error):
+        evener.Runtime(threads=-1, log=records.append)
+    assert not _log._functions
