@@ -53,6 +53,8 @@ void drop(Slot* slot) noexcept {
   delete slot->object;
   slot->object = nullptr;
   const std::lock_guard<std::mutex> lock(g_mutex);
+  // After the last generation the slot is retired: with the first one again, the handles of long ago would be valid.
+  if (generation(before) == UINT32_MAX) return;
   slot->state.store(static_cast<State>(generation(before) + 1) << 32, std::memory_order_release);
   slot->next_free = g_free;
   g_free = static_cast<std::uint32_t>(slot - g_slots) + 1;
@@ -99,6 +101,12 @@ HandleObject* pin_handle(const void* handle, HandleKind kind) noexcept {
 void unpin_handle(const void* handle) noexcept {
   Decoded d;
   if (decode(handle, &d)) drop(d.slot);
+}
+
+void age_next_handle(std::uint32_t generation) {
+  const std::lock_guard<std::mutex> lock(g_mutex);
+  const std::uint32_t index = g_free != 0 ? g_free - 1 : g_used;
+  if (index < kSlots) g_slots[index].state.store(static_cast<State>(generation) << 32, std::memory_order_release);
 }
 
 bool release_handle(const void* handle, HandleKind kind) noexcept {

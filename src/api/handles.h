@@ -1,5 +1,6 @@
 // The handle table: the only way from a public handle to an object. A handle's value is generation << 32 | slot + 1; the object is
-// reached by a counted pin, so that a release on another thread never takes it away from under a call.
+// reached by a counted pin, so that a release on another thread never takes it away from under a call. A slot that has had all its
+// 2^32 generations is never used again.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,9 @@ void unpin_handle(const void* handle) noexcept;
 
 // Ends the handle. False when it is not a live handle of that kind. The object goes when its last pin does.
 bool release_handle(const void* handle, HandleKind kind) noexcept;
+
+// For tests: the slot that the next handle gets goes on with this generation.
+void age_next_handle(std::uint32_t generation);
 
 template <typename T>
 struct HandleTraits;  // kind, name; specialised in objects.h
