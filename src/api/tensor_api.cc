@@ -72,7 +72,8 @@ evn_status evn_tensor_copy_to(evn_tensor source, evn_device device, evn_tensor* 
     const Pin<TensorPtr> from(source);
     const Pin<DeviceView> d(device);
     require(tensor != nullptr, "tensor");
-    auto to = std::make_shared<Tensor>((*d).runtime, (*d).device, (*from)->desc(), false);
+    const DeviceView& view = *d;
+    auto to = std::make_shared<Tensor>(view.runtime, view.device, (*from)->desc(), false, Tensor::Fill::kNone);
     copy_tensor(**from, *to);
     *tensor = static_cast<evn_tensor>(make_handle<TensorPtr>(std::move(to)));
   });

@@ -48,7 +48,7 @@ Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDes
   if (bytes == 0) return;
   if (on_host()) {
     if (fill == Fill::kZero || desc.dtype == DType::kString) std::memset(buffer_.address(), 0, bytes);
-  } else {
+  } else if (fill == Fill::kZero) {
     const std::shared_ptr<void> zeros = allocate_charged(nullptr, bytes, MemoryClass::kTensors);
     std::memset(zeros.get(), 0, bytes);
     copy_and_wait(device, {nullptr, {zeros.get(), 0, bytes}}, {device, buffer_});

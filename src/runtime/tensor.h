@@ -13,7 +13,7 @@ namespace evn {
 
 class Tensor {
  public:
-  // Memory of the device's pool: zeroed, or on the host as it comes, for who writes all of it before anybody reads.
+  // Memory of the device's pool: zeroed, or as it comes, for who writes all of it before anybody reads.
   enum class Fill { kZero, kNone };
   Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill = Fill::kZero);
   // Host memory of the caller, on the CPU device.

@@ -90,6 +90,8 @@ const OpenClApi* opencl_api(std::string* why) {
 
 const OpenClApi& opencl() { return g_loader.api; }
 
+void replace_opencl_api(const OpenClApi& api) { g_loader.api = api; }
+
 const char* cl_error_name(cl_int code) {
   switch (code) {
     case CL_SUCCESS: return "CL_SUCCESS";

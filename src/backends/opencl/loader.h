@@ -56,6 +56,9 @@ const OpenClApi* opencl_api(std::string* why);
 // The table after opencl_api has succeeded.
 const OpenClApi& opencl();
 
+// For tests: another table in its place, while no thread calls OpenCL.
+void replace_opencl_api(const OpenClApi& api);
+
 // One call that returns a code.
 template <typename Function, typename... Args>
 cl_int cl_call(Function function, Args... args) {

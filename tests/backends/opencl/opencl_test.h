@@ -12,23 +12,9 @@
 #include "backends/opencl/device.h"
 #include "ops/infra/numeric.h"
 #include "tests/support/graph_builder.h"
+#include "tests/support/opencl_driver.h"
 
 namespace evn::test {
-
-// Why there is no device; "" when there is one.
-inline std::string missing_opencl() {
-  std::string why;
-  return find_opencl_devices(&why).empty() ? why : "";
-}
-
-// Skips a test on a machine without OpenCL, or fails it where EVN_REQUIRE_OPENCL=1 says that there must be one.
-#define EVN_NEEDS_OPENCL()                                                                    \
-  do {                                                                                        \
-    const std::string why_ = ::evn::test::missing_opencl();                                   \
-    const char* required_ = std::getenv("EVN_REQUIRE_OPENCL");                                \
-    if (!why_.empty() && required_ != nullptr && std::string(required_) == "1") FAIL() << why_; \
-    if (!why_.empty()) GTEST_SKIP() << why_;                                                  \
-  } while (0)
 
 inline std::shared_ptr<OpenClDevice> open_opencl(DeviceRequest request = {}) {
   if (request.name.empty()) request.name = "test";
