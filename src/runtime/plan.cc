@@ -194,6 +194,18 @@ class PlanBuilder : PlanWork {
     return root(v, alone);
   }
 
+  void note_given_copy(const GivenCopy& copy, std::size_t bytes) {
+    const auto same = [&](const GivenCopy& c) { return c.is_output == copy.is_output && c.index == copy.index; };
+    std::vector<GivenCopy>& all = plan_->given_copies;
+    if (bytes > 0 && !host(copy.given_slot) && std::none_of(all.begin(), all.end(), same)) all.push_back(copy);
+  }
+
+  // A step on `slot` is going to read the root, which lies elsewhere. Between two devices `need` calls itself: the first call counts.
+  void note_copy_of_input(std::int32_t from, int slot) {
+    const PlanRoot& r = s_.roots[from];
+    if (r.source == Source::kInput) note_given_copy({false, r.index, r.slot, static_cast<std::uint8_t>(slot)}, r.bytes);
+  }
+
   // The root that holds v on a slot, copying it there first when it is elsewhere.
   std::int32_t need(ValueId v, int slot) {
     if (const std::int32_t r = root(v, slot); r >= 0) return r;
@@ -216,6 +228,7 @@ class PlanBuilder : PlanWork {
     std::int32_t from = s_.values[v] != nullptr ? need(v, 0) : -1;
     for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
     EVN_CHECK(from >= 0);
+    note_copy_of_input(from, slot);
     if (!host(s_.roots[from].slot) && !host(slot)) from = need(v, 0);  // between two devices by way of the host
     const std::int32_t to = add_arena_root(v, slot, now());
     add_copy(v, from, to);
@@ -748,6 +761,15 @@ class PlanBuilder : PlanWork {
     return add_root(r);
   }
 
+  // The host for what is known when the run is planned.
+  std::uint8_t slot_that_made(ValueId v) {
+    if (s_.values[v] != nullptr) return 0;
+    for (std::size_t s = 0; s < c_.devices.size(); ++s) {
+      if (const std::int32_t r = root(v, static_cast<int>(s)); r >= 0) return s_.roots[r].slot;
+    }
+    return 0;  // channels last
+  }
+
   std::int32_t add_output_root(std::size_t j, int slot) {
     PlanRoot r;
     r.source = Source::kOutput;
@@ -775,6 +797,9 @@ class PlanBuilder : PlanWork {
       std::int32_t from = made >= 0 || s_.values[v] != nullptr ? need(v, slot) : -1;
       for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
       EVN_CHECK(from >= 0);
+      const auto index = static_cast<std::int32_t>(j);
+      const auto output_slot = static_cast<std::uint8_t>(slot);
+      if (made < 0 && graph_.values[v].constant == nullptr) note_given_copy({true, index, output_slot, slot_that_made(v)}, s_.roots[from].bytes);
       if (!host(s_.roots[from].slot) && !host(slot) && s_.roots[from].slot != slot) from = need(v, 0);
       add_copy(v, from, add_output_root(j, slot));
     }

@@ -65,6 +65,14 @@ struct PlanStep {
   KernelPlan plan;
 };
 
+// A tensor of the caller's, not of the host, that the plan copies because it is wanted on, or made by, another device.
+struct GivenCopy {
+  bool is_output = false;
+  std::int32_t index = 0;          // of the graph's inputs or outputs
+  std::uint8_t given_slot = 0;     // where the tensor lies
+  std::uint8_t plan_slot = 0;      // where the plan reads or makes the value
+};
+
 struct PlanState;  // plan_work.h
 
 struct Plan {
@@ -76,6 +84,7 @@ struct Plan {
   std::vector<PlanStep> steps;
   std::vector<BufferSource> buffers;
   std::vector<std::size_t> arena_bytes;   // per device slot
+  std::vector<GivenCopy> given_copies;    // that RunRequest::allow_copies must allow
   std::size_t bookkeeping_bytes = 0;
 
   // A chain of plans.

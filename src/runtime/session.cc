@@ -105,18 +105,40 @@ void Session::check_input(std::size_t index, const RunValue& given) const {
   }
 }
 
+namespace {
+
+[[noreturn]] void refuse_copy(const char* what, std::size_t index, const std::string& value, const Device& given, const std::string& wanted) {
+  throw make_error(EVN_ERROR_INVALID_ARGUMENT, "%s %zu \"%s\" lies on device %s, %s; allow_copies is 0", what, index, value.c_str(),
+                   given.name().c_str(), wanted.c_str())
+      .with_device(given.name().c_str());
+}
+
+}  // namespace
+
+const std::string& Session::given_name(bool output, std::size_t index) const {
+  return graph().values[output ? graph().outputs[index] : graph().inputs[index]].name;
+}
+
 // The device slot of a tensor, or UINT8_MAX when it lies outside the session's devices.
-std::uint8_t Session::slot_for(const Tensor& tensor, const char* what, std::size_t index, bool allow_copies) const {
+std::uint8_t Session::slot_for(const Tensor& tensor, bool output, std::size_t index, bool allow_copies) const {
   for (std::size_t s = 0; s < compiled_.devices.size(); ++s) {
     if (compiled_.devices[s] == tensor.device()) return static_cast<std::uint8_t>(s);
   }
   if (!allow_copies) {
-    throw make_error(EVN_ERROR_INVALID_ARGUMENT, "%s %zu lies on device %s, which the session does not use (it uses %s%s); allow_copies is 0",
-                     what, index, tensor.device()->name().c_str(), compiled_.devices[0]->name().c_str(),
-                     compiled_.devices.size() > 1 ? ", ..." : "")
-        .with_device(tensor.device()->name().c_str());
+    std::string uses;
+    for (const Device* device : compiled_.devices) uses += (uses.empty() ? "" : ", ") + device->name();
+    refuse_copy(output ? "output" : "input", index, given_name(output, index), *tensor.device(), "which the session does not use (it uses " + uses + ")");
   }
   return UINT8_MAX;
+}
+
+// Throws where the plan copies what the caller said may not be copied.
+void Session::check_copies(const Plan& plan, bool allow_copies) const {
+  if (allow_copies || plan.given_copies.empty()) return;
+  const GivenCopy& c = plan.given_copies.front();
+  const std::string& wants = compiled_.devices[c.plan_slot]->name();
+  refuse_copy(c.is_output ? "output" : "input", static_cast<std::size_t>(c.index), given_name(c.is_output, static_cast<std::size_t>(c.index)),
+              *compiled_.devices[c.given_slot], (c.is_output ? "the plan makes it on " : "the plan reads it on ") + wants);
 }
 
 bool Session::matches(const Plan& plan, const Call& call) const {
@@ -323,8 +345,11 @@ void Session::take_inputs(Call& call) const {
     const Tensor& given = *call.inputs[i].tensor;
     given.require_unmapped("an input");
     call.from[i] = call.inputs[i].tensor;
-    call.input_slots[i] = slot_for(given, "input", i, call.allow_copies);
+    call.input_slots[i] = slot_for(given, false, i, call.allow_copies);
     const bool needs_host = is_key(compiled_, i, given.desc());
+    if (needs_host && !given.on_host() && given.size_bytes() > 0 && !call.allow_copies) {
+      refuse_copy("input", i, given_name(false, i), *given.device(), "shapes depend on it and it is read on " + compiled_.devices[0]->name());
+    }
     // Strings are taken as they are now: a caller may replace them during the run.
     const bool strings = given.desc().dtype == DType::kString;
     if (call.input_slots[i] == UINT8_MAX || strings || misaligned(given) || (needs_host && !given.on_host())) {
@@ -347,7 +372,7 @@ void Session::choose_output_slots(Call& call) const {
     }
     given->require_unmapped("an output");
     given->require_writable("an output");
-    const std::uint8_t slot = slot_for(*given, "output", j, call.allow_copies);
+    const std::uint8_t slot = slot_for(*given, true, j, call.allow_copies);
     call.output_slots[j] = slot == UINT8_MAX ? 0 : slot;
   }
 }
@@ -416,6 +441,7 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   state.outputs = outputs.span();
   state.boxes = call.boxes;
   const auto run_part = [&](const Plan& plan, Execution& execution) {
+    check_copies(plan, call.allow_copies);
     take_outputs(call, plan);
     for (std::size_t j = 0; j < call.to.size(); ++j) outputs[j] = call.to[j] != nullptr ? call.to[j]->buffer() : Buffer{};
     execution.run(state);

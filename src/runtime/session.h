@@ -65,7 +65,9 @@ class Session {
   void log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
   void check_input(std::size_t index, const RunValue& value) const;
-  std::uint8_t slot_for(const Tensor& tensor, const char* what, std::size_t index, bool allow_copies) const;
+  const std::string& given_name(bool output, std::size_t index) const;
+  std::uint8_t slot_for(const Tensor& tensor, bool output, std::size_t index, bool allow_copies) const;
+  void check_copies(const Plan& plan, bool allow_copies) const;
   TensorPtr stage(const TensorDesc& desc) const;
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
