@@ -171,6 +171,9 @@ struct Backend {
   std::shared_ptr<Device> (*open)(const DeviceRequest& request);
   // Lists what there is; when nothing, *why says so ("libOpenCL.so.1 cannot be opened: ...").
   std::vector<DeviceListing> (*list)(std::string* why);
+  // What tells the physical device that `open` would open from others: requests with one identity are requests for one device. Throws
+  // as `open`, and opens nothing. nullptr: each request has a device of its own.
+  const void* (*identify)(const DeviceRequest& request) = nullptr;
 };
 
 }  // namespace evn

@@ -42,7 +42,7 @@ Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
   if (options_.cpu_memory_limit != 0) request.memory_limit = options_.cpu_memory_limit;
   const Backend* cpu_backend = backend("cpu");
   EVN_CHECK(cpu_backend != nullptr);
-  open(*cpu_backend, std::move(request));
+  open(*cpu_backend, std::move(request), cpu, true);
   for (const DeviceConfig& d : config.devices) {
     if (&d != cpu) open_configured(d);
   }
@@ -77,7 +77,7 @@ void Runtime::open_configured(const DeviceConfig& device) {
   request.memory_limit = device.memory_limit;
   request.clblast = device.clblast;
   try {
-    open(*b, std::move(request));
+    open(*b, std::move(request), &device, true);
   } catch (Error& e) {
     if (e.status != EVN_ERROR_DEVICE_UNAVAILABLE) throw;
     if (!device.optional) {
@@ -94,11 +94,54 @@ void Runtime::open_configured(const DeviceConfig& device) {
   }
 }
 
-Device* Runtime::open(const Backend& b, DeviceRequest request) {
+// A device has one cap, one way with CLBlast and one precision.
+void Runtime::check_same_settings(const Opened& opened, const DeviceConfig& second) const {
+  const DeviceConfig& first = *opened.configured;
+  const auto limit = [](const DeviceConfig& d) { return d.memory_limit == UINT64_MAX ? "none" : std::to_string(d.memory_limit); };
+  const auto precision = [](const DeviceConfig& d) { return std::string(d.precision == Precision::kDefault ? "none" : precision_name(d.precision)); };
+  const auto check = [&](const char* key, const std::string& a, const std::string& b) {
+    if (a == b) return;
+    throw make_error(EVN_ERROR_CONFIG, "%s:%d: devices %s (line %d) and %s are one device, \"%s\", and have one %s: %s says %s, %s says %s",
+                     options_.config.source.c_str(), second.line, first.name.c_str(), first.line, second.name.c_str(),
+                     opened.device->traits().description.c_str(), key, first.name.c_str(), a.c_str(), second.name.c_str(), b.c_str())
+        .with_device(second.name.c_str());
+  };
+  check("memory_limit", limit(first), limit(second));
+  check("clblast", first.clblast, second.clblast);
+  check("precision", precision(first), precision(second));
+}
+
+Device* Runtime::open(const Backend& b, DeviceRequest request, const DeviceConfig* configured, bool keep_name) {
   request.cache_dir = options_.cache_dir;
   request.executor = options_.executor;
   request.allocator = options_.allocator;
   request.log = options_.log;
+  const std::lock_guard<std::mutex> opening(opening_);
+  std::string why;
+  if (Device* d = configured == nullptr ? configured_device(request.name, &why) : nullptr) return d;  // another thread was first
+  const void* const identity = b.identify != nullptr ? b.identify(request) : nullptr;
+  for (const Opened& o : opened_) {
+    if (identity == nullptr || o.backend != &b || o.identity != identity) continue;
+    if (configured != nullptr) check_same_settings(o, *configured);
+    if (keep_name) name_device(std::move(request.name), o.device);
+    return o.device;
+  }
+  opened_.reserve(opened_.size() + 1);
+  Device* const device = open_new(b, request);
+  opened_.push_back({&b, identity, configured, device});
+  return device;
+}
+
+void Runtime::name_device(std::string name, Device* device) {
+  LogEvent(options_.log, EVN_LOG_INFO, "device.named")
+      .device(device->name().c_str())
+      .field("name", name.c_str())
+      .write("%s is another name of device %s", name.c_str(), device->name().c_str());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  names_.push_back({std::move(name), device});
+}
+
+Device* Runtime::open_new(const Backend& b, const DeviceRequest& request) {
   std::shared_ptr<Device> device = b.open(request);
   device->pool().set_log(options_.log);
   const DeviceTraits& traits = device->traits();
@@ -143,6 +186,9 @@ Device* Runtime::configured_device(const std::string& name, std::string* why) co
     for (const auto& d : devices_) {
       if (d->name() == name) return d.get();
     }
+    for (const Name& n : names_) {
+      if (n.name == name) return n.device;
+    }
   }
   for (const Absent& a : absent_) {
     if (a.name == name) *why = a.why;
@@ -166,7 +212,9 @@ Device* Runtime::find_device(const std::string& name) {
       request.name = name;
       request.index = index;
       if (type == "gpu") request.kind = "gpu";
-      return open(*b, std::move(request));
+      // Of the ways to write one name, such as opencl:00, two are kept.
+      const bool keep_name = name == type || name == type + ":" + std::to_string(index);
+      return open(*b, std::move(request), nullptr, keep_name);
     }
   }
   throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is no device \"%s\"; there are: %s", name.c_str(), list_names().c_str())

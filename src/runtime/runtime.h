@@ -1,5 +1,5 @@
 // A runtime: the configuration, the opened devices, the log. Devices are opened when the configuration names them or when they
-// are first asked for; they live as long as the runtime.
+// are first asked for; they live as long as the runtime. A physical device is opened once, whatever names it has.
 #pragma once
 
 #include <memory>
@@ -37,7 +37,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::size_t device_count() const;
   // nullptr when there is none of that index.
   Device* device_at(std::size_t index) const;
-  // By a configured name, "cpu", "gpu[:n]" or "opencl[:n]"; opens what is not open. Throws EVN_ERROR_DEVICE_UNAVAILABLE listing
+  // By a configured name, "cpu", "gpu[:n]" or "opencl[:n]"; opens what is not open under any name. Throws EVN_ERROR_DEVICE_UNAVAILABLE listing
   // the devices that there are.
   Device* find_device(const std::string& name);
   // The device of a configured name; nullptr and *why when it is optional and absent.
@@ -53,15 +53,33 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
     std::string name;
     std::string why;
   };
+  struct Opened {
+    const Backend* backend;
+    const void* identity;            // nullptr: of a backend whose devices have none
+    const DeviceConfig* configured;  // nullptr: not by the configuration
+    Device* device;
+  };
+  struct Name {
+    std::string name;
+    Device* device;
+  };
   const Backend* backend(const std::string& type) const;
   void open_configured(const DeviceConfig& device);
-  Device* open(const Backend& backend, DeviceRequest request);
+  // The device of the request; opens it where that has not been done. `configured`: what asks for it. `keep_name`: so that who asks
+  // by this name again need not ask the driver.
+  Device* open(const Backend& backend, DeviceRequest request, const DeviceConfig* configured, bool keep_name);
+  void name_device(std::string name, Device* device);
+  Device* open_new(const Backend& backend, const DeviceRequest& request);
+  void check_same_settings(const Opened& opened, const DeviceConfig& second) const;
   std::string list_names() const;
 
   OperatorRegistry operators_;  // goes last
   RuntimeOptions options_;
-  mutable std::mutex mutex_;  // guards devices_ while runs go on
+  std::mutex opening_;        // one thread opens at a time; guards opened_
+  std::vector<Opened> opened_;
+  mutable std::mutex mutex_;  // guards devices_ and names_ while runs go on
   std::vector<std::shared_ptr<Device>> devices_;
+  std::vector<Name> names_;   // of devices that are open, other than their own
   std::vector<Absent> absent_;
 };
 

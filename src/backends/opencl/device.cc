@@ -73,13 +73,15 @@ std::vector<DeviceListing> list_devices(std::string* why) {
   return listings;
 }
 
+const void* identify_device(const DeviceRequest& request) { return choose(request).id; }
+
 std::string identity_of(const OpenClFound& found) {
   return found.name + "\n" + found.vendor + "\n" + found.driver_version + "\n" + found.platform_name + "\n" + found.platform_version;
 }
 
 }  // namespace
 
-const Backend opencl_backend = {"opencl", open_device, list_devices};
+const Backend opencl_backend = {"opencl", open_device, list_devices, identify_device};
 
 OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue,
                            const ClBlastApi* clblast)
