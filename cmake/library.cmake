@@ -7,18 +7,10 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/version.h CONTENT
   "#define EVN_VERSION_STRING \"@PROJECT_VERSION@\"\n#define EVN_VERSION_NUMBER ((@PROJECT_VERSION_MAJOR@u << 16) | (@PROJECT_VERSION_MINOR@u << 8) | @PROJECT_VERSION_PATCH@u)\n" @ONLY)
 include_directories(${CMAKE_BINARY_DIR}/generated)
 
-# libyaml in a copy that has its memory from src/config/yaml_tree.cc, and so from base/alloc.
-find_path(YAML_INCLUDE yaml.h)
+# yaml-cpp, linked statically and hidden: its memory comes from operator new (src/api/library/new.cc), and so from base/alloc.
+find_path(YAML_CPP_INCLUDE yaml-cpp/eventhandler.h REQUIRED)
 if(NOT CMAKE_CROSSCOMPILING)
-  find_library(YAML_ARCHIVE NAMES libyaml.a REQUIRED)
-  set(yaml_archive ${CMAKE_BINARY_DIR}/generated/libevn_yaml.a)
-  add_custom_command(OUTPUT ${yaml_archive} DEPENDS ${YAML_ARCHIVE} VERBATIM COMMENT "Copying libyaml"
-    COMMAND ${CMAKE_OBJCOPY} --redefine-sym malloc=evener_yaml_malloc --redefine-sym realloc=evener_yaml_realloc
-      --redefine-sym free=evener_yaml_free --redefine-sym strdup=evener_yaml_strdup ${YAML_ARCHIVE} ${yaml_archive})
-  add_custom_target(evn_yaml_archive DEPENDS ${yaml_archive})
-  add_library(evn_yaml STATIC IMPORTED GLOBAL)
-  set_target_properties(evn_yaml PROPERTIES IMPORTED_LOCATION ${yaml_archive})
-  add_dependencies(evn_yaml evn_yaml_archive)
+  find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 endif()
 
 # What runs once per model or per load is compiled for size; the loops of the CPU's kernels are in clusters of their own. The files
@@ -76,9 +68,9 @@ endforeach()
 find_package(Threads REQUIRED)
 target_link_libraries(evn_base PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 if(TARGET evn_config)
-  target_include_directories(evn_config PRIVATE ${YAML_INCLUDE})
+  target_include_directories(evn_config SYSTEM PRIVATE ${YAML_CPP_INCLUDE})
   if(NOT CMAKE_CROSSCOMPILING)
-    target_link_libraries(evn_config PUBLIC evn_yaml)
+    target_link_libraries(evn_config PUBLIC ${YAML_CPP_ARCHIVE})
   endif()
 endif()
 

@@ -8,7 +8,7 @@
 # The names are Debian's; have_package says how each is recognized, so that a system without apt can have them otherwise.
 
 REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-BUILD_PACKAGES=(cmake ninja-build g++ libyaml-dev libgtest-dev opencl-headers)
+BUILD_PACKAGES=(cmake ninja-build g++ libyaml-cpp-dev libgtest-dev opencl-headers)
 IMAGE_PACKAGES=(pkg-config libjpeg-dev libpng-dev libtiff-dev libwebp-dev libopenjp2-7-dev)
 OPENCL_PACKAGES=(ocl-icd-libopencl1 pocl-opencl-icd)
 
@@ -34,7 +34,7 @@ have_package() {
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
-    libyaml-dev) have_file /usr{,/local}/include/yaml.h && have_file /usr{,/local}/lib{,64,/*}/libyaml.a ;;
+    libyaml-cpp-dev) have_file /usr{,/local}/include/yaml-cpp/eventhandler.h && have_file /usr{,/local}/lib{,64,/*}/libyaml-cpp.a ;;
     libgtest-dev) have_file /usr{,/local}/include/gtest/gtest.h && have_file /usr{,/local}/lib{,64,/*}/libgtest.* ;;
     opencl-headers) have_file /usr{,/local}/include/CL/cl.h ;;
     ocl-icd-libopencl1) have_file /usr{,/local}/lib{,64,/*}/libOpenCL.so.1 ;;

@@ -1,6 +1,6 @@
 """Builds libevener (the CMake preset "release", without tests) and puts it into the package, so that the wheel needs nothing else.
 
-Needs what the library's own build needs: CMake, Ninja, a C++20 compiler, libyaml, OpenCL's headers. EVENER_LIBRARY, when set,
+Needs what the library's own build needs: CMake, Ninja, a C++20 compiler, yaml-cpp, OpenCL's headers. EVENER_LIBRARY, when set,
 names a library that is taken as it is instead.
 """
 import os

@@ -1,4 +1,4 @@
-// The checks that a text passes before libyaml sees it, and the places of messages.
+// The checks that a text passes before yaml-cpp sees it, and the places of messages.
 #include "config/yaml.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ bool is_utf16(std::string_view text) {
   return mark || (text[0] == '\0') != (text[1] == '\0');
 }
 
-// Offset just after the quoted text that begins at i; the end of the text when it never ends.
-std::size_t skip_quoted(std::string_view text, std::size_t i) {
+// Offset just after the quoted text that begins at i; npos when it never ends.
+std::size_t quotation_end(std::string_view text, std::size_t i) {
   const char quote = text[i++];
   for (; i < text.size(); ++i) {
     const bool pair = i + 1 < text.size() && (quote == '"' ? text[i] == '\\' : text[i] == '\'' && text[i + 1] == '\'');
@@ -30,11 +30,10 @@ std::size_t skip_quoted(std::string_view text, std::size_t i) {
       return i + 1;
     }
   }
-  return text.size();
+  return std::string_view::npos;
 }
 
-// libyaml looks at all open brackets for each token that it reads, and up to 1,024 characters ahead of its events, so their depth
-// is looked at first. Brackets in plain text count too: no configuration has 32 of those open.
+// yaml-cpp reads the whole of a text of open brackets before its first event, so their depth is looked at first. Brackets in plain text count too: no configuration has 32 of those open.
 void refuse_open_brackets(const YamlSource& source) {
   const std::string_view text = source.text;
   std::size_t depth = 0;
@@ -47,7 +46,7 @@ void refuse_open_brackets(const YamlSource& source) {
       continue;
     }
     const bool starts = std::string_view("\n[{,:-?").find(before) != std::string_view::npos;
-    if ((c == '"' || c == '\'') && starts) i = skip_quoted(text, i) - 1;
+    if ((c == '"' || c == '\'') && starts) i = std::min(quotation_end(text, i), text.size()) - 1;
     if (c == ']' || c == '}') depth -= depth > 0 ? 1 : 0;
     if ((c == '[' || c == '{') && ++depth > kMaxYamlDepth) source.fail_at(i, "nested deeper than %zu levels", kMaxYamlDepth);
     if (c != ' ' && c != '\t' && c != '\r') before = c;
@@ -62,7 +61,7 @@ std::size_t blank_bytes(std::string_view text, std::size_t i) {
   return text.substr(i, 3) == "\xe2\x80\xa8" || text.substr(i, 3) == "\xe2\x80\xa9" ? 3 : 0;
 }
 
-// libyaml keeps the blanks between two words in a buffer that it clears whole at each word, however long it once became.
+// A parser may look at a run of blanks once for each word beside it (libyaml did): such a text is refused, whatever reads it.
 void refuse_blanks(const YamlSource& source) {
   const std::string_view text = source.text;
   std::size_t longest = 0;
@@ -93,10 +92,18 @@ void refuse_bytes(const YamlSource& source) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     const bool line_start = i == 0 || text[i - 1] == '\n' || text[i - 1] == '\r';
-    if (c < 0x20 && c != '\t' && c != '\n' && c != '\r') source.fail_at(i, "the control character 0x%02x is not allowed", c);
+    if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f) source.fail_at(i, "the control character 0x%02x is not allowed", c);
+    const unsigned next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0u;
+    if (c == 0xc2 && next >= 0x80 && next < 0xa0 && next != 0x85) {  // U+0080 to U+009F but for U+0085, a line break
+      source.fail_at(i, "the control character 0x%02x is not allowed", next);
+    }
     if (c == '\t' && indentation) source.fail_at(i, "a tab is no indentation: use spaces");
-    if (c == '%' && line_start && ++directives > kMaxYamlDirectives) {
-      source.fail_at(i, "more than %zu directives (lines that begin with %%)", kMaxYamlDirectives);
+    if (c == '%' && line_start) {
+      if (++directives > kMaxYamlDirectives) source.fail_at(i, "more than %zu directives (lines that begin with %%)", kMaxYamlDirectives);
+      const std::string_view line = text.substr(i, 6);
+      if (!line.starts_with("%YAML ") && !line.starts_with("%TAG ")) {
+        source.fail_at(i, "not valid YAML: only the directives %%YAML and %%TAG begin with %%; text that does needs quotes");
+      }
     }
     if (line_start && text.substr(i, kByteOrderMark.size()) == kByteOrderMark) {
       source.fail_at(i, "a byte-order mark can only begin the text, once");
@@ -118,6 +125,8 @@ void refuse_bytes(const YamlSource& source) {
 }
 
 }  // namespace
+
+bool yaml_quotation_ends(std::string_view text, std::size_t begin) { return quotation_end(text, begin) != std::string_view::npos; }
 
 void YamlSource::fail_at(std::size_t offset, const char* format, ...) const {
   offset = std::min(offset, text.size());

@@ -38,6 +38,9 @@ struct YamlSource {
 // Checks encoding and size and drops a byte-order mark. Throws EVN_ERROR_CONFIG and EVN_ERROR_LIMIT.
 YamlSource check_yaml_text(std::string_view text, std::string_view name);
 
+// Whether the quotation (in ' or ") that begins at `begin` ends.
+bool yaml_quotation_ends(std::string_view text, std::size_t begin);
+
 // The root of the only document; a null node for a text that is empty or only comments.
 YamlNode parse_yaml(const YamlSource& source);
 

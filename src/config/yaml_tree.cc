@@ -1,55 +1,18 @@
-// libyaml's events built into YamlNodes. Depth, aliases and tags are refused while the events come, so no later walk can recurse
-// deeper than kMaxYamlDepth. The events are pulled: nothing is thrown through libyaml's frames.
-#include <yaml.h>
+// yaml-cpp's events built into YamlNodes. Depth, aliases and tags are refused while the events come, so neither yaml-cpp's recursive
+// parser nor a later walk goes deeper than kMaxYamlDepth. yaml-cpp reads from a stream: this file has the only one. Its memory comes
+// from operator new, and so from base/alloc; no exception of its own leaves this file.
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <cstring>
-#include <new>
+#include <istream>
+#include <streambuf>
 #include <utility>
 
-#include "base/alloc.h"
 #include "base/text.h"
 #include "config/yaml.h"
-
-// What libyaml has for memory: cmake/library.cmake renames malloc, realloc, free and strdup to these in a copy of its archive.
-// They stand in this file so that the linker has them whenever it needs libyaml.
-extern "C" {
-void* evener_yaml_malloc(std::size_t size);
-void* evener_yaml_realloc(void* p, std::size_t size);
-void evener_yaml_free(void* p);
-char* evener_yaml_strdup(const char* text);
-
-// Before each block stands its size.
-static constexpr std::size_t kHeader = alignof(std::max_align_t);
-
-void* evener_yaml_malloc(std::size_t size) {
-  if (size > SIZE_MAX - kHeader) return nullptr;
-  auto* block = static_cast<unsigned char*>(evn::allocate_bytes(kHeader + size, kHeader));
-  if (block == nullptr) return nullptr;
-  std::memcpy(block, &size, sizeof size);
-  return block + kHeader;
-}
-
-void evener_yaml_free(void* p) {
-  if (p != nullptr) evn::free_bytes(static_cast<unsigned char*>(p) - kHeader);
-}
-
-void* evener_yaml_realloc(void* p, std::size_t size) {
-  void* const larger = evener_yaml_malloc(size);
-  if (larger == nullptr || p == nullptr) return larger;
-  std::size_t before = 0;
-  std::memcpy(&before, static_cast<unsigned char*>(p) - kHeader, sizeof before);
-  std::memcpy(larger, p, std::min(before, size));
-  evener_yaml_free(p);
-  return larger;
-}
-
-char* evener_yaml_strdup(const char* text) {
-  const std::size_t size = std::strlen(text) + 1;
-  void* const copy = evener_yaml_malloc(size);
-  return copy == nullptr ? nullptr : static_cast<char*>(std::memcpy(copy, text, size));
-}
-}
 
 namespace evn {
 namespace {
@@ -68,161 +31,160 @@ void refuse_duplicate_keys(const YamlSource& source, const YamlNode& map) {
   }
 }
 
-// Marks count characters; messages and nodes have bytes. Goes from mark to mark, so that all of a document's cost its length.
-class Places {
- public:
-  explicit Places(std::string_view text) : text_(text) {}
+// Stands for a question mark that is part of a word, which YAML allows and yaml-cpp refuses between brackets ("{name: det?}").
+// check_yaml_text lets no such byte pass.
+constexpr char kQuestionMark = '\x01';
 
-  std::size_t offset_of(const yaml_mark_t& mark) {
-    while (index_ < mark.index && offset_ < text_.size()) {
-      if (text_[offset_] == '\n') ++line_;
-      do ++offset_;
-      while (offset_ < text_.size() && continues(offset_));
-      ++index_;
-    }
-    while (index_ > mark.index) {
-      do --offset_;
-      while (continues(offset_));
-      if (text_[offset_] == '\n') --line_;
-      --index_;
-    }
-    return offset_;
+// The text with the same places that yaml-cpp reads as YAML says: a carriage return alone is a line break, and a question mark beside a
+// character of a word belongs to it.
+std::string for_yaml_cpp(std::string_view text) {
+  std::string copy(text);
+  for (std::size_t i = 0; i < copy.size(); ++i) {
+    if (copy[i] == '\r' && (i + 1 == copy.size() || copy[i + 1] != '\n')) copy[i] = '\n';
+    const bool begins = i == 0 || std::string_view(" \t\r\n[]{},:?-").find(copy[i - 1]) != std::string_view::npos;
+    const bool ends = i + 1 == copy.size() || std::string_view(" \t\r\n[]{},:?\"'").find(copy[i + 1]) != std::string_view::npos;
+    if (copy[i] == '?' && !(begins && ends)) copy[i] = kQuestionMark;
   }
+  return copy;
+}
 
-  // 1-based, of the last mark.
-  int line() const { return line_; }
-
- private:
-  bool continues(std::size_t offset) const { return (static_cast<unsigned char>(text_[offset]) & 0xc0) == 0x80; }
-
-  std::string_view text_;
-  std::size_t index_ = 0;   // in characters
-  std::size_t offset_ = 0;  // the same in bytes
-  int line_ = 1;
+// Reads a text in place.
+class TextBuffer : public std::streambuf {
+ public:
+  explicit TextBuffer(std::string& text) { setg(text.data(), text.data(), text.data() + text.size()); }
 };
 
-class Event {
+class TreeBuilder : public YAML::EventHandler {
  public:
-  ~Event() { yaml_event_delete(&event_); }
-  Event(const Event&) = delete;
-  explicit Event(yaml_parser_t* parser) : good_(yaml_parser_parse(parser, &event_) != 0) {}
-  bool good() const { return good_; }
-  const yaml_event_t* operator->() const { return &event_; }
-
- private:
-  yaml_event_t event_;
-  bool good_;
-};
-
-class TreeBuilder {
- public:
-  explicit TreeBuilder(const YamlSource& source) : source_(source), places_(source.text) {
-    if (yaml_parser_initialize(&parser_) == 0) throw std::bad_alloc();
-    yaml_parser_set_encoding(&parser_, YAML_UTF8_ENCODING);
-    const char* const text = source.text.empty() ? "" : source.text.data();  // libyaml takes no null pointer
-    yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text), source.text.size());
-  }
-  ~TreeBuilder() { yaml_parser_delete(&parser_); }
-  TreeBuilder(const TreeBuilder&) = delete;
+  explicit TreeBuilder(const YamlSource& source) : source_(source) {}
 
   YamlNode read() {
-    while (true) {
-      const Event event(&parser_);
-      if (!event.good()) fail_on_error();
-      switch (event->type) {
-        case YAML_DOCUMENT_START_EVENT:
-          if (documents_++ != 0) fail_after_document(event->start_mark);
-          break;
-        case YAML_ALIAS_EVENT:
-          fail_alias(places_.offset_of(event->start_mark));
-        case YAML_SCALAR_EVENT:
-          add(scalar(event));
-          break;
-        case YAML_SEQUENCE_START_EVENT:
-          open(YamlNode::Kind::kList, event->start_mark, event->data.sequence_start.anchor, event->data.sequence_start.tag);
-          break;
-        case YAML_MAPPING_START_EVENT:
-          open(YamlNode::Kind::kMap, event->start_mark, event->data.mapping_start.anchor, event->data.mapping_start.tag);
-          break;
-        case YAML_MAPPING_END_EVENT:
-          refuse_duplicate_keys(source_, open_.back());
-          [[fallthrough]];
-        case YAML_SEQUENCE_END_EVENT:
-          close();
-          break;
-        case YAML_STREAM_END_EVENT:
-          return std::move(root_);
-        default:
-          break;
+    try {
+      std::string text = for_yaml_cpp(source_.text);
+      TextBuffer buffer(text);
+      std::istream stream(&buffer);
+      YAML::Parser parser(stream);
+      while (parser.HandleNextDocument(*this)) {
       }
+    } catch (const YAML::Exception& e) {
+      fail_on_syntax(e);
     }
+    return std::move(root_);
+  }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    // yaml-cpp would come here for ever when text follows the document that it cannot read.
+    if (documents_++ != 0) source_.fail_at(offset_of(mark), "the document ends before this: a configuration is one YAML document");
+  }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
+    refuse_tag(mark, "");
+    // yaml-cpp takes a line without ":" for a key whose value is null, and gives both the place of the line.
+    if (value_is_next() && open_.back().items.back().offset == offset_of(mark)) fail_without_colon(offset_of(mark));
+    add(make(YamlNode::Kind::kNull, mark));
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { fail_alias(offset_of(mark)); }
+  void OnAnchor(const YAML::Mark& mark, const std::string&) override {
+    source_.fail_at(offset_of(mark), "anchors (&name) are not allowed");
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, const std::string& value) override {
+    refuse_tag(mark, tag);
+    YamlNode node = make(YamlNode::Kind::kScalar, mark);
+    node.quoted = tag == "!";
+    const char first = at(node.offset);
+    if (node.quoted && (first == '"' || first == '\'') && !yaml_quotation_ends(source_.text, node.offset)) {
+      source_.fail_at(node.offset, "not valid YAML: this quotation does not end");  // yaml-cpp takes one that ends with a line feed
+    }
+    node.text = value;
+    std::replace(node.text.begin(), node.text.end(), kQuestionMark, '?');
+    add(std::move(node));
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    open(YamlNode::Kind::kList, mark, tag);
+  }
+  void OnSequenceEnd() override { close(); }
+
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    open(YamlNode::Kind::kMap, mark, tag);
+  }
+  void OnMapEnd() override {
+    refuse_duplicate_keys(source_, open_.back());
+    close();
   }
 
  private:
-  YamlNode make(YamlNode::Kind kind, const yaml_mark_t& mark) {
+  // Marks count bytes, from 0.
+  std::size_t offset_of(const YAML::Mark& mark) const {
+    return mark.pos < 0 ? 0 : std::min(static_cast<std::size_t>(mark.pos), source_.text.size());
+  }
+  // NUL behind the end.
+  char at(std::size_t offset) const { return offset < source_.text.size() ? source_.text[offset] : '\0'; }
+
+  YamlNode make(YamlNode::Kind kind, const YAML::Mark& mark) const {
     YamlNode node;
     node.kind = kind;
-    node.offset = places_.offset_of(mark);
-    node.line = places_.line();
-    return node;
-  }
-
-  YamlNode scalar(const Event& event) {
-    const auto& data = event->data.scalar;
-    refuse_properties(event->start_mark, data.anchor, data.tag);
-    const std::string_view text(reinterpret_cast<const char*>(data.value), data.length);
-    const bool plain = data.style == YAML_PLAIN_SCALAR_STYLE;
-    const bool null = plain && (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL");
-    YamlNode node = make(null ? YamlNode::Kind::kNull : YamlNode::Kind::kScalar, event->start_mark);
-    if (null) return node;
-    node.quoted = !plain;
-    node.text = text;
+    node.offset = offset_of(mark);
+    node.line = mark.line + 1;
     return node;
   }
 
   [[noreturn]] void fail_alias(std::size_t offset) const {
     source_.fail_at(offset, "aliases (*name) are not allowed; a pattern that begins with * needs quotes");
   }
-  [[noreturn]] void fail_anchor(std::size_t offset) const { source_.fail_at(offset, "anchors (&name) are not allowed"); }
-  [[noreturn]] void fail_tag(std::size_t offset) const { source_.fail_at(offset, "tags (!name) are not allowed"); }
-  [[noreturn]] void fail_after_document(const yaml_mark_t& mark) {
-    source_.fail_at(places_.offset_of(mark), "the document ends before this: a configuration is one YAML document");
+
+  // yaml-cpp gives "?" to plain and "!" to quoted scalars; a written tag stands at the node's own offset.
+  void refuse_tag(const YAML::Mark& mark, std::string_view tag) const {
+    const bool written = at(offset_of(mark)) == '!';
+    if (written || (!tag.empty() && tag != "?" && tag != "!")) source_.fail_at(offset_of(mark), "tags (!name) are not allowed");
   }
 
-  void refuse_properties(const yaml_mark_t& mark, const yaml_char_t* anchor, const yaml_char_t* tag) {
-    if (anchor != nullptr) fail_anchor(places_.offset_of(mark));
-    if (tag != nullptr) fail_tag(places_.offset_of(mark));
+  [[noreturn]] void fail_without_colon(std::size_t offset) const {
+    const std::size_t end = source_.text.find_first_of(" \n:", offset);
+    if (at(end) == ':' && (at(end + 1) == '[' || at(end + 1) == '{')) fail_without_blank(end);
+    source_.fail_at(offset, "not valid YAML: a \":\" must follow this key, in its line");
   }
 
-  // A text that libyaml could not read, or no memory for it.
-  [[noreturn]] void fail_on_error() {
-    if (parser_.error == YAML_MEMORY_ERROR) throw std::bad_alloc();
-    if (parser_.error == YAML_READER_ERROR) {
-      source_.fail_at(parser_.problem_offset, "the control character 0x%02x is not allowed", parser_.problem_value);
+  [[noreturn]] void fail_without_blank(std::size_t colon) const {
+    source_.fail_at(colon, "not valid YAML: a blank must follow this \":\"");
+  }
+
+  // Where the line begins, behind its indentation, that stands before the one of `offset`; npos: it is indented otherwise or has a ":".
+  std::size_t line_without_colon_before(std::size_t offset) const {
+    const std::string_view text = source_.text;
+    const std::size_t line = text.rfind('\n', offset) + 1;  // 0 where there is none
+    if (line == 0 || offset < line) return std::string_view::npos;
+    std::size_t end = line - 1;
+    while (end > 0 && (text[end - 1] == '\n' || text[end - 1] == '\r' || text[end - 1] == ' ')) --end;
+    const std::size_t before = end == 0 ? 0 : text.rfind('\n', end - 1) + 1;
+    const std::size_t indentation = text.find_first_not_of(' ', line) - line;
+    if (text.find_first_not_of(' ', before) != before + indentation) return std::string_view::npos;
+    return text.substr(before, end - before).find(':') == std::string_view::npos ? before + indentation : std::string_view::npos;
+  }
+
+  // A text that yaml-cpp could not read.
+  [[noreturn]] void fail_on_syntax(const YAML::Exception& e) const {
+    std::size_t offset = e.mark.pos < 0 ? 0 : std::min(static_cast<std::size_t>(e.mark.pos), source_.text.size());
+    if (offset > 0 && at(offset - 1) == '*') --offset;
+    if (at(offset) == '*') fail_alias(offset);
+    if (at(offset) == '\t') source_.fail_at(offset, "a tab cannot stand here: use spaces");
+    if (offset > 0 && at(offset - 1) == ':' && (at(offset) == '[' || at(offset) == '{')) fail_without_blank(offset - 1);
+    if (e.msg == YAML::ErrorMsg::MAP_VALUE) {
+      const std::size_t key = line_without_colon_before(offset);
+      if (key != std::string_view::npos) fail_without_colon(key);
     }
-    const std::string_view problem = parser_.problem;
-    if (problem == "did not find expected <document start>") fail_after_document(parser_.problem_mark);
-    const std::size_t offset = places_.offset_of(parser_.problem_mark);
-    if (parser_.context == nullptr) source_.fail_at(offset, "not valid YAML: %s", parser_.problem);
-    const std::size_t begin = places_.offset_of(parser_.context_mark);
-    const char first = begin < source_.text.size() ? source_.text[begin] : '\0';
-    if (first == '*') fail_alias(begin);
-    if (first == '&') fail_anchor(begin);
-    if (first == '!') fail_tag(begin);
-    const char at = offset < source_.text.size() ? source_.text[offset] : '\0';
-    if (at == '\t') source_.fail_at(offset, "a tab cannot stand here: use spaces");
-    if (at == ':' && problem == "did not find expected key") source_.fail_at(offset, "a key must be text");
-    if (problem == "could not find expected ':'") {
-      source_.fail_at(begin, "not valid YAML: a \":\" must follow this key, in its line");
-    }
-    if (problem == "found unexpected ':'") source_.fail_at(offset, "not valid YAML: a blank must follow this \":\"");
-    source_.fail_at(offset, "not valid YAML: %s %s (which begins in line %d)", parser_.problem, parser_.context, places_.line());
+    if (open_.empty()) source_.fail_at(offset, "not valid YAML: %s", e.msg.c_str());
+    const char* const what = open_.back().kind == YamlNode::Kind::kMap ? "map" : "list";
+    source_.fail_at(offset, "not valid YAML: %s (in the %s that begins in line %d)", e.msg.c_str(), what, open_.back().line);
   }
 
-  void open(YamlNode::Kind kind, const yaml_mark_t& mark, const yaml_char_t* anchor, const yaml_char_t* tag) {
-    refuse_properties(mark, anchor, tag);
+  void open(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag) {
+    refuse_tag(mark, tag);
+    if (open_.size() == kMaxYamlDepth) source_.fail_at(offset_of(mark), "nested deeper than %zu levels", kMaxYamlDepth);
     YamlNode node = make(kind, mark);
-    if (open_.size() == kMaxYamlDepth) source_.fail_at(node.offset, "nested deeper than %zu levels", kMaxYamlDepth);
     refuse_as_key(node);
     open_.push_back(std::move(node));
   }
@@ -235,6 +197,10 @@ class TreeBuilder {
 
   bool key_is_next() const {
     return !open_.empty() && open_.back().kind == YamlNode::Kind::kMap && open_.back().items.size() % 2 == 0;
+  }
+
+  bool value_is_next() const {
+    return !open_.empty() && open_.back().kind == YamlNode::Kind::kMap && open_.back().items.size() % 2 == 1;
   }
 
   void refuse_as_key(const YamlNode& node) const {
@@ -253,8 +219,6 @@ class TreeBuilder {
   }
 
   const YamlSource& source_;
-  Places places_;
-  yaml_parser_t parser_;
   int documents_ = 0;
   std::vector<YamlNode> open_;
   YamlNode root_;

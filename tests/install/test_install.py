@@ -115,7 +115,7 @@ def test_the_linked_client_needs_no_libstdcxx(prefix, model, tmp_path):
 
 
 def test_the_licences_are_installed(prefix):
-    assert "libyaml" in (prefix / "share" / "doc" / "evener" / "NOTICE").read_text()
+    assert "yaml-cpp" in (prefix / "share" / "doc" / "evener" / "NOTICE").read_text()
     assert "Apache License" in (prefix / "share" / "doc" / "evener" / "LICENSE").read_text()
 
 

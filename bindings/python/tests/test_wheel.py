@@ -27,4 +27,4 @@ def test_the_installed_package_brings_its_library(tmp_path):
     assert done.returncode == 0, done.stderr
     device, result, path = done.stdout.splitlines()
     assert (device, result) == ("cpu", "[3.0, 3.0]") and path.startswith(str(tmp_path / "venv"))
-    assert "libyaml" in (pathlib.Path(path).parent / "NOTICE").read_text()
+    assert "yaml-cpp" in (pathlib.Path(path).parent / "NOTICE").read_text()
