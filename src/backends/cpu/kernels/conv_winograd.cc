@@ -52,15 +52,12 @@ std::int64_t tiles_of(const Shape& y, int tile) {
   return checked_mul(ceil_div(y[2], std::int64_t{tile}), ceil_div(y[3], std::int64_t{tile}));
 }
 
-// With many channels and a small image 2, else 4. That an image is small is known before the filters are packed, where it counts:
-// else many channels are refused.
-int tile_of(const OpDesc& d) {
-  const Shape& y = d.outputs[0].shape;
-  const Shape& w = d.inputs[1].shape;
-  const bool known = y.rank() == 4 && y[2] > 0 && y[3] > 0;
-  return known && w[0] * w[1] >= kManyPairs && tiles_of(y, kLargeTile) <= kFewTiles ? kSmallTile : kLargeTile;
-}
+// Whether tiles of 2 x 2 are taken, where the size of images is known: with many channels and a small image.
+bool is_small(const Shape& w, const Shape& y) { return w[0] * w[1] >= kManyPairs && tiles_of(y, kLargeTile) <= kFewTiles; }
 
+// Each size of tiles is a kernel of its own, so that a node's filters are packed for the tiles that every run of it has, also where only
+// the run tells the size of images.
+template <int Tile>
 Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
   const Shape& x = d.inputs[0].shape;
@@ -71,31 +68,35 @@ Refusal supports(const OpDesc& d) {
   if (!is_plain_3x3(d)) return "only 3 x 3 without strides and dilations";
   if (w[0] < kFewestChannels || w[1] < kFewestChannels) return "few channels";
   const Shape& y = d.outputs[0].shape;
-  if (y.rank() == 4 && y[2] > 0 && y[3] > 0) {
-    const int tile = tile_of(d);
-    if (tiles_of(y, tile) < (tile == kLargeTile ? kFewestTiles : kFewestSmallTiles)) return "a small image";
-  } else if (w[0] * w[1] > kManyPairs) {
-    return "many channels, and images of any size";
+  const bool known = y.rank() == 4 && y[2] > 0 && y[3] > 0;
+  if constexpr (Tile == kSmallTile) {
+    if (!known) return "images of any size";
+    if (!is_small(w, y)) return "few channels or a large image";
+  } else {
+    if (!known) return w[0] * w[1] > kManyPairs ? "many channels, and images of any size" : nullptr;
+    if (is_small(w, y)) return "many channels and a small image";
   }
-  return nullptr;
+  return tiles_of(y, Tile) < (Tile == kLargeTile ? kFewestTiles : kFewestSmallTiles) ? "a small image" : nullptr;
 }
 
 std::int64_t position_floats(const OpDesc& d) {
   return product_floats(simd_product::loops(cpu_isa()), d.inputs[1].shape[0], d.inputs[1].shape[1]);
 }
 
+template <int Tile>
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != 1) return 0;
-  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul<std::int64_t>(position_floats(d), positions_of(tile_of(d))), sizeof(float)));
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul<std::int64_t>(position_floats(d), positions_of(Tile)), sizeof(float)));
 }
 
-std::uint64_t prepack_variant(const OpDesc& d, int) { return static_cast<std::uint64_t>(tile_of(d)) << 8 | static_cast<std::uint64_t>(cpu_isa()); }
+std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
 
 std::int64_t part_step(const OpDesc&, int) { return simd_product::loops(cpu_isa()).nr; }
 
+template <int Tile>
 void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
   const simd_product::Loops& product = simd_product::loops(cpu_isa());
-  const simd_winograd::Transforms& loops = simd_winograd::loops(cpu_isa()).of(tile_of(d));
+  const simd_winograd::Transforms& loops = simd_winograd::loops(cpu_isa()).of(Tile);
   const Shape& w = d.inputs[1].shape;
   const std::int64_t floats = position_floats(d);
   alignas(64) float turned[kTurned * 9 * kMostWidth];
@@ -140,13 +141,14 @@ void cut(std::int64_t tiles, std::int64_t most, std::int64_t panels, const simd_
   s->blocks = ceil_div(tiles, s->block);
 }
 
+template <int Tile>
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<WinogradState>();
   const Shape& x = d.inputs[0].shape;
   const Shape& w = d.inputs[1].shape;
   const Window window = conv_window(*d.node, x, w);
   s.isa = cpu_isa();
-  s.tile = tile_of(d);
+  s.tile = Tile;
   const std::int64_t positions = positions_of(s.tile);
   simd_winograd::Geometry& g = s.geometry;
   g = {};
@@ -219,10 +221,13 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   });
 }
 
-constexpr Kernel kKernels[] = {
-    {"conv_winograd", "Conv", "", 18, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, channels_last,
-     kTakesBias | kTakesResidual, pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>, {part_step, prepack}},
-};
+template <int Tile>
+constexpr Kernel kernel(const char* name, int rank) {
+  return {name, "Conv", "", rank, supports<Tile>, prepack_bytes<Tile>, prepack_variant, prepack_all<prepack<Tile>>, plan<Tile>, run, false, channels_last,
+          kTakesBias | kTakesResidual, pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>, {part_step, prepack<Tile>}};
+}
+
+constexpr Kernel kKernels[] = {kernel<kLargeTile>("conv_winograd", 18), kernel<kSmallTile>("conv_winograd_small", 19)};
 
 }  // namespace
 
