@@ -1,8 +1,17 @@
 // Prints the operator tables of the library as JSON: each version of each operator with arity, attributes, dtypes, tolerance, and the
 // names of the kernels that backends have for it. scripts/make_operators.py and tests/models/differential read it.
+// With --kernels: all kernels of the CPU, to what they round the operands of products, and whether this CPU and build have what they need
+// (EVN_CPU_ISA counts). tests/models/test_kernels.py reads it.
 #include <cstdio>
+#include <cstring>
 #include <string>
+#include <string_view>
 
+#include "backends/cpu/blas.h"
+#include "backends/cpu/isa.h"
+#include "backends/cpu/simd/dot.h"
+#include "device/bands.h"
+#include "device/device.h"
 #include "device/kernel.h"
 #include "ops/op.h"
 
@@ -10,6 +19,7 @@ namespace evn {
 
 std::span<const KernelFamily* const> cpu_kernel_families();
 std::span<const KernelFamily* const> opencl_kernel_families();
+extern const Backend cpu_backend;
 
 namespace {
 
@@ -60,10 +70,42 @@ void print_operator(const OpDef& op) {
   std::printf("}}");
 }
 
+// What kernels' `supports` ask of the CPU or the build before they look at a node.
+bool has_what_it_needs(const Device& cpu, const Kernel& kernel) {
+  const std::string_view name = kernel.name;
+  std::string why;
+  if (kernel.operands != Precision::kFloat32) return cpu.lowest_precision(kernel.operands, &why) == kernel.operands;
+  if (name == "matmul_openblas" || name == "gemm_openblas") return blas_module() != nullptr;
+  if (name == "qlinear_conv_winograd") return simd_dot::loops(integer_isa()).winograd != nullptr;
+  if (name == "qlinear_conv_depthwise_planes") return integer_isa() == Isa::k_avx512_vnni || integer_isa() == Isa::k_avx512_amx;
+  return true;
+}
+
+void print_cpu_kernels() {
+  DeviceRequest request;
+  request.name = "cpu";
+  const std::shared_ptr<Device> cpu = cpu_backend.open(request);
+  const char* separator = "[\n";
+  const auto print = [&](const Kernel& kernel) {
+    std::printf("%s{\"name\": \"%s\", \"operator\": \"%s\", \"domain\": \"%s\", \"operands\": \"%s\", \"available\": %s}", separator, kernel.name,
+                kernel.op, kernel.domain, precision_name(kernel.operands), has_what_it_needs(*cpu, kernel) ? "true" : "false");
+    separator = ",\n";
+  };
+  for (const KernelFamily* family : cpu->kernels()) {
+    for (const Kernel& kernel : family->kernels) print(kernel);
+  }
+  print(cpu->bands()->kernel);
+  std::printf("\n]\n");
+}
+
 }  // namespace
 }  // namespace evn
 
-int main() {
+int main(int count, char** arguments) {
+  if (count == 2 && std::strcmp(arguments[1], "--kernels") == 0) {
+    evn::print_cpu_kernels();
+    return 0;
+  }
   const char* separator = "[\n";
   for (const evn::OpFamily* family : evn::op_families()) {
     for (const evn::OpDef& op : family->ops) {

@@ -1,6 +1,7 @@
 """The three that run drawn cases: Evener, onnx's reference evaluator and ONNX Runtime. Cases of one operator share a model."""
 import contextlib
 import io
+import json
 import os
 import warnings
 
@@ -68,6 +69,12 @@ class Evener:
 
     def run(self, model, feeds):
         return list(self.runtime.session(model.SerializeToString()).run(feeds).values())
+
+    def run_explained(self, model, feeds, precision=None):
+        """The outputs, and [(node, kernel)] of that run."""
+        session = self.runtime.session(model.SerializeToString(), precision=precision)
+        outputs = list(session.run(feeds).values())
+        return outputs, [(node["name"], node["kernel"]) for node in json.loads(session.explain("json"))["nodes"]]
 
 
 class Reference:

@@ -39,6 +39,12 @@ def operator_rows(build):
     return rows
 
 
+def cpu_kernels(build):
+    """{name: row} of the CPU's optimized kernels, as the test tool list_operators prints them."""
+    rows = json.loads(subprocess.run([os.path.join(build, "list_operators"), "--kernels"], check=True, capture_output=True, text=True).stdout)
+    return {row["name"]: row for row in rows}
+
+
 @dataclasses.dataclass
 class Count:
     """What became of the drawn cases of one operator."""
