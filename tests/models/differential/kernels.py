@@ -73,7 +73,7 @@ def conv_depthwise(draw):
 @reaches("conv_depthwise_last", op="Conv")
 def conv_depthwise_last(draw):
     channels, stride = size(draw, 8, 80), draw.int(1, 2)
-    return _conv(draw, (draw.int(1, 2), channels, *_plane(draw)), (channels, 1, draw.int(1, 5), draw.int(1, 5)), group=channels, strides=[stride, stride],
+    return _conv(draw, (draw.int(1, 2), channels, *_plane(draw, 9)), (channels, 1, draw.int(1, 5), draw.int(1, 5)), group=channels, strides=[stride, stride],
                  pads=[draw.int(0, 2)] * 4, dilations=[draw.int(1, 2)] * 2)
 
 

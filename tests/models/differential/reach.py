@@ -12,7 +12,8 @@ from .trial import BATCH, Count, dtypes_of, opsets_of, verdict
 # Half of an ulp of what operands are rounded to, over the value.
 ROUNDOFF = {"bf16": 2.0 ** -8, "fp16": 2.0 ** -11}
 FLOAT32 = 2.0 ** -24
-MOST_TRIES = 6
+MOST_TRIES = 6    # draws for a case, of those that are made for a kernel
+MOST_DRAWN = 40  # of an operator's own
 
 
 def reach(trials, row, wanted, seed=1):
@@ -25,7 +26,7 @@ def reach(trials, row, wanted, seed=1):
         return count
     key = row["domain"], row["operator"]
     versions, opsets = trials.rows[key], opsets_of(*key, trials.rows[key])
-    while count.counted < wanted and count.drawn < 10 * BATCH and not count.failures:
+    while count.counted < wanted and count.drawn < MOST_DRAWN * wanted and not count.failures:
         opset = opsets[-1 - count.drawn // BATCH % len(opsets)]
         table = versions[max(since for since in versions if since <= opset)]
         cases = [GENERATORS[key](Draw(rng, *key, opset, dtypes_of(table))) for _ in range(BATCH)]
