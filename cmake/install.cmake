@@ -10,7 +10,7 @@ if(TARGET evener)
   install(EXPORT evener-targets NAMESPACE evener:: FILE evener-targets.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/evener)
   include(CMakePackageConfigHelpers)
   configure_file(cmake/evener-config.cmake.in ${CMAKE_BINARY_DIR}/generated/evener-config.cmake COPYONLY)
-  write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/evener-config-version.cmake COMPATIBILITY SameMinorVersion)
+  write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/evener-config-version.cmake COMPATIBILITY SameMajorVersion)
   install(FILES ${CMAKE_BINARY_DIR}/generated/evener-config.cmake ${CMAKE_BINARY_DIR}/generated/evener-config-version.cmake
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/evener)
   # The prefix is found from the file's own place, so that an installed tree can be moved.

@@ -4,7 +4,7 @@ add_custom_target(check_layers ALL
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_layers.py ${CMAKE_SOURCE_DIR} COMMENT "Checking the layers")
 
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/version.h CONTENT
-  "#define EVN_VERSION_STRING \"@PROJECT_VERSION@\"\n#define EVN_VERSION_NUMBER ((@PROJECT_VERSION_MAJOR@u << 16) | (@PROJECT_VERSION_MINOR@u << 8) | @PROJECT_VERSION_PATCH@u)\n" @ONLY)
+  "#define EVN_VERSION_STRING \"@PROJECT_VERSION@\"\n#define EVN_PROJECT_VERSION ((@PROJECT_VERSION_MAJOR@u << 16) | (@PROJECT_VERSION_MINOR@u << 8) | @PROJECT_VERSION_PATCH@u)\n" @ONLY)
 include_directories(${CMAKE_BINARY_DIR}/generated)
 
 # yaml-cpp, linked statically and hidden: its memory comes from operator new (src/api/library/new.cc), and so from base/alloc.

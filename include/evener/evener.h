@@ -13,8 +13,17 @@
  *             Besides the statuses that a function lists, each may return EVN_ERROR_INVALID_ARGUMENT (a NULL where it
  *             is not allowed, an unknown enum value or flag, a struct_size that is too small),
  *             EVN_ERROR_INVALID_HANDLE, EVN_ERROR_OUT_OF_MEMORY and EVN_ERROR_INTERNAL (a bug of ours).
- *  Options    Structs begin with `struct_size` and have an EVN_..._INIT macro. They only grow at the end: a smaller
- *             size is an older client and gets defaults; a larger one with a non-zero tail is EVN_ERROR_VERSION.
+ *  Options    Structs begin with `struct_size` and have an EVN_..._INIT macro, and for languages without such macros a
+ *             function evn_..._init, which is given the client's sizeof and makes the same bytes. They only grow at the end:
+ *             a smaller size is an older client and gets defaults; a larger one with a non-zero tail is EVN_ERROR_VERSION.
+ *  Infos      Structs that the library fills begin with `struct_size` too, which the caller sets to its sizeof (by the same
+ *             macros and functions). No more than that is written, and on return `struct_size` is how many bytes were: the
+ *             smaller of both sides' sizes. What lies behind is as it was before. Text in an info is cut to fit; the whole of
+ *             it comes from a function of its own.
+ *  User data  What a caller gives with a callback, to be handed to it (`user`), may come with a function that takes it back
+ *             (`release`, nullable). It is called once, after the last call of the callback, when the library has no more use
+ *             for both. Where the function that was given them fails it is not called: they stay the caller's. It may run on
+ *             any thread, must not throw, and must not call the library but to release other objects.
  *  Threads    Every function may be called from any thread at any time, unless it says otherwise. A tensor's bytes are
  *             the caller's: writing them while a run reads them is a race.
  *  Strings    UTF-8, ending in NUL. Functions that give text take `buffer`, `capacity` and `size`: they write the text
@@ -24,7 +33,8 @@
  *             is so again afterwards. On x86 CPUs what they compute below 2^-126 in magnitude is 0, and products and
  *             convolutions take inputs that small for 0; others, and tensors that are only moved, keep them.
  *  Cost       "No cost" means no allocation, no lock and no system call beyond the handle check (some 10 ns).
- *  Since      All functions are there since 0.1.
+ *  Since      What does not say otherwise is there since 0.1; "@since 0.2" is said of what came later. docs/abi.md says what
+ *             may change, and when.
  */
 #ifndef EVENER_EVENER_H
 #define EVENER_EVENER_H
@@ -84,11 +94,23 @@ typedef struct evn_error {
 } evn_error;
 #define EVN_ERROR_INIT {sizeof(evn_error), EVN_OK, {0}, {0}, {0}, 0, 0}
 
+/* Makes *error what EVN_ERROR_INIT makes it. So do all functions called evn_..._init with their structs.
+ *   struct_size  sizeof(evn_error) of the client: all of these bytes are written, and no others. Sizes that no client has (fewer
+ *                bytes than the field itself, more than 65536) leave *error as it is, and so does NULL
+ * No cost. @since 0.2 */
+EVN_API void evn_error_init(evn_error *error, uint32_t struct_size);
+
 /* --------------------------------------------------------------------------------------------------- version -- */
 
 #define EVN_ABI_MAJOR 0
 
-/* Returns the library's version, as "0.1.0". Static memory. No cost. */
+/* The version of this header. @since 0.2 */
+#define EVN_VERSION_MAJOR 0
+#define EVN_VERSION_MINOR 2
+#define EVN_VERSION_PATCH 0
+#define EVN_VERSION_NUMBER ((uint32_t)EVN_VERSION_MAJOR << 16 | (uint32_t)EVN_VERSION_MINOR << 8 | (uint32_t)EVN_VERSION_PATCH)
+
+/* Returns the library's version, as "0.2.0". Static memory. No cost. */
 EVN_API const char *evn_version(void);
 
 /* Returns major << 16 | minor << 8 | patch. No cost. */
@@ -144,6 +166,9 @@ enum {
 
 typedef int32_t evn_log_level;
 enum { EVN_LOG_ERROR = 0, EVN_LOG_WARNING = 1, EVN_LOG_INFO = 2, EVN_LOG_DEBUG = 3 };
+
+/* Takes back what was given to be handed to a callback; see "User data" above. @since 0.2 */
+typedef void (*evn_user_release)(void *user);
 
 /* Receives one line of log. Called from any thread that is inside the library; `message` lives for the call only. It must
  * return, must not throw, and must not call the library. */
@@ -221,14 +246,27 @@ typedef struct evn_runtime_options {
   void *log_sink_user;          /* handed to log_sink */
   evn_allocator allocator;      /* memory of the CPU device; both functions or none. All zero: the system's. It must outlive the
                                    runtime, which goes with the last object that was made of it */
+  /* Take back the `user` of what their names say, when the runtime has ended: the last object that was made of it has gone, its
+     threads have ended, its devices are closed, all memory has been given back. They are called in this order, behind those of
+     custom operators, and whether or not there is a callback. @since 0.2 */
+  evn_user_release parallel_release;  /* nullable; of parallel_user */
+  evn_user_release log_release;       /* nullable; of log_user */
+  evn_user_release log_sink_release;  /* nullable; of log_sink_user */
+  evn_user_release allocator_release; /* nullable; of allocator.user */
+  evn_user_release ended;       /* nullable. Called last: the runtime has ended. The call that ended it may still be returning, so that
+                                   the library must not be unloaded from here. @since 0.2 */
+  void *ended_user;             /* handed to ended */
 } evn_runtime_options;
 #define EVN_RUNTIME_OPTIONS_INIT                                                                                    \
   {sizeof(evn_runtime_options), 0, NULL, NULL, 0, NULL, NULL, EVN_LOG_WARNING, 0, NULL, 0, NULL, NULL, NULL, NULL, \
-   {NULL, NULL, NULL}}
+   {NULL, NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_runtime_options_init(evn_runtime_options *options, uint32_t struct_size);
 
 /* Makes a runtime: reads the configuration and opens the devices that it names (without one: only the CPU; OpenCL devices are opened
  * when evn_runtime_device_find first asks for them). EVN_CPU_ISA in the environment limits the CPU to an instruction set, as "avx2".
- *   options  nullable; copied
+ *   options  nullable; copied. What it has of `user`s is the library's from the moment that this succeeds
  *   runtime  out; the caller releases it
  * Returns EVN_ERROR_CONFIG, EVN_ERROR_IO (config_path), EVN_ERROR_INVALID_ARGUMENT (also: EVN_CPU_ISA is none that there is), or
  * EVN_ERROR_DEVICE_UNAVAILABLE (one that is configured and not `optional`). Allocates; may load OpenCL's loader and block on a driver. */
@@ -318,6 +356,9 @@ typedef struct evn_operator {
 } evn_operator;
 #define EVN_OPERATOR_INIT {sizeof(evn_operator), 1, NULL, NULL, 0, 0, 1, 1, 0, 0, NULL, NULL, NULL, NULL}
 
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_operator_init(evn_operator *op, uint32_t struct_size);
+
 /* Adds an operator to those that models which this runtime loads from now on may use. It runs on the CPU device; others refuse it, and
  * evn_session_explain says so. Its attributes may have any names. Nodes of it are never computed while a model loads.
  *   op   copied, strings included
@@ -359,6 +400,12 @@ EVN_API evn_status evn_operator_attribute_floats(evn_operator_node node, const c
                                                  evn_error *error);
 EVN_API evn_status evn_operator_attribute_tensor(evn_operator_node node, const char *name, evn_tensor_view *view, evn_error *error);
 
+/* The same of a list of strings: how many there are, and the one at `index`. They are bytes: *size is the string's length and 1 for the
+ * NUL behind it. Returns EVN_ERROR_INVALID_ARGUMENT also when there is none of that index. @since 0.2 */
+EVN_API evn_status evn_operator_attribute_string_count(evn_operator_node node, const char *name, uint32_t *count, evn_error *error);
+EVN_API evn_status evn_operator_attribute_string_at(evn_operator_node node, const char *name, uint32_t index, char *buffer,
+                                                    size_t capacity, size_t *size, evn_error *error);
+
 /* --------------------------------------------------------------------------------------------------- device -- */
 
 typedef int32_t evn_device_kind;
@@ -377,11 +424,18 @@ typedef struct evn_device_info {
 } evn_device_info;
 #define EVN_DEVICE_INFO_INIT {sizeof(evn_device_info), 0, {0}, {0}, {0}, 0, 0, 0}
 
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_device_info_init(evn_device_info *info, uint32_t struct_size);
+
 /* Ends the caller's hold of the view; the device lives as long as its runtime. No cost. */
 EVN_API evn_status evn_device_release(evn_device device);
 
 /* Fills *info, whose struct_size the caller sets. No cost. */
 EVN_API evn_status evn_device_get_info(evn_device device, evn_device_info *info, evn_error *error);
+
+/* Write the whole texts of which evn_device_info has as much as fits; a name always fits. @since 0.2 */
+EVN_API evn_status evn_device_description(evn_device device, char *buffer, size_t capacity, size_t *size, evn_error *error);
+EVN_API evn_status evn_device_driver(evn_device device, char *buffer, size_t capacity, size_t *size, evn_error *error);
 
 /* Classes of memory. EVN_MEMORY_CLASS_COUNT grows only with the ABI's major number. */
 enum {
@@ -408,6 +462,9 @@ typedef struct evn_memory_stats {
   uint64_t largest_free_block;                   /* largest cached block */
 } evn_memory_stats;
 #define EVN_MEMORY_STATS_INIT {sizeof(evn_memory_stats), 0, 0, 0, 0, 0, {0}, 0, 0, 0}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_memory_stats_init(evn_memory_stats *stats, uint32_t struct_size);
 
 /* Fills *stats, whose struct_size the caller sets. Takes the pool's lock for a moment. */
 EVN_API evn_status evn_device_get_memory_stats(evn_device device, evn_memory_stats *stats, evn_error *error);
@@ -438,6 +495,9 @@ typedef struct evn_tensor_info {
   char device[64];                /* name of the device that holds it */
 } evn_tensor_info;
 #define EVN_TENSOR_INFO_INIT {sizeof(evn_tensor_info), 0, 0, 0, {0}, 0, {0}}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_tensor_info_init(evn_tensor_info *info, uint32_t struct_size);
 
 /* Makes a tensor, row-major, with bytes set to zero.
  *   device  where its memory lies
@@ -566,6 +626,9 @@ typedef struct evn_model_options {
 } evn_model_options;
 #define EVN_MODEL_OPTIONS_INIT {sizeof(evn_model_options), 0, NULL}
 
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_model_options_init(evn_model_options *options, uint32_t struct_size);
+
 /* Reads an ONNX file, checks it and rewrites it (constant folding, dead code, batch-norm folding, activation fusion).
  * Weights in external files must lie inside the model's folder: no link, no device, no path that leaves it.
  * The file is read, never mapped, and stays open as long as the model: large weights are read when a session packs them, and let go
@@ -591,6 +654,52 @@ EVN_API evn_status evn_model_describe(evn_model model, evn_format format, char *
 EVN_API evn_status evn_model_get_metadata(evn_model model, const char *key, char *buffer, size_t capacity, size_t *size,
                                           evn_error *error);
 
+/* Set *count to the number of the model's metadata entries, and write the key of the one at `index`, in the order of the file.
+ * Returns EVN_ERROR_INVALID_ARGUMENT when there is none of that index. @since 0.2 */
+EVN_API evn_status evn_model_metadata_count(evn_model model, uint32_t *count, evn_error *error);
+EVN_API evn_status evn_model_metadata_key(evn_model model, uint32_t index, char *buffer, size_t capacity, size_t *size,
+                                          evn_error *error);
+
+/* An input or output of a model or session. */
+typedef struct evn_value_info {
+  uint32_t struct_size;
+  evn_dtype dtype;
+  uint32_t rank;                     /* UINT32_MAX: unknown until it runs */
+  uint32_t reserved;
+  int64_t dims[EVN_MAX_RANK];        /* -1: known only when it runs */
+  char name[256];                    /* cut to fit; the whole is given by evn_model_input_name and its like */
+  char symbols[EVN_MAX_RANK][64];    /* the model's name of a dim that is -1, or ""; cut to fit */
+  char type[128];                    /* "tensor(float32)", "seq(tensor(int64))": what is no tensor has no rank and dims, and is run
+                                        with by evn_session_run_values */
+} evn_value_info;
+#define EVN_VALUE_INFO_INIT {sizeof(evn_value_info), 0, 0, 0, {0}, {0}, {{0}}, {0}}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_value_info_init(evn_value_info *info, uint32_t struct_size);
+
+/* Set *count to the number of the model's inputs (weights are none) or outputs. No cost. @since 0.2 */
+EVN_API evn_status evn_model_input_count(evn_model model, uint32_t *count, evn_error *error);
+EVN_API evn_status evn_model_output_count(evn_model model, uint32_t *count, evn_error *error);
+
+/* Fill *info, whose struct_size the caller sets, of the input or output at `index`, in the model's order: as the model declares them,
+ * and where its nodes say more of an output, that too. Those of a session are the same.
+ * Return EVN_ERROR_INVALID_ARGUMENT when there is none of that index. @since 0.2 */
+EVN_API evn_status evn_model_get_input_info(evn_model model, uint32_t index, evn_value_info *info, evn_error *error);
+EVN_API evn_status evn_model_get_output_info(evn_model model, uint32_t index, evn_value_info *info, evn_error *error);
+
+/* Write the whole name of the input or output at `index`. @since 0.2 */
+EVN_API evn_status evn_model_input_name(evn_model model, uint32_t index, char *buffer, size_t capacity, size_t *size,
+                                        evn_error *error);
+EVN_API evn_status evn_model_output_name(evn_model model, uint32_t index, char *buffer, size_t capacity, size_t *size,
+                                         evn_error *error);
+
+/* Write the model's whole name of the dim `axis` of the input or output at `index`; "" where it has none, or the dim is known.
+ * Return EVN_ERROR_INVALID_ARGUMENT when there is no such index or axis. @since 0.2 */
+EVN_API evn_status evn_model_input_symbol(evn_model model, uint32_t index, uint32_t axis, char *buffer, size_t capacity,
+                                          size_t *size, evn_error *error);
+EVN_API evn_status evn_model_output_symbol(evn_model model, uint32_t index, uint32_t axis, char *buffer, size_t capacity,
+                                           size_t *size, evn_error *error);
+
 /* The dims of an input, for evn_model_inspect. */
 typedef struct evn_input_shape {
   const char *name;
@@ -610,6 +719,9 @@ typedef struct evn_inspect_options {
   const char *external_dir;      /* as in evn_model_options, for a model from `data` */
 } evn_inspect_options;
 #define EVN_INSPECT_OPTIONS_INIT {sizeof(evn_inspect_options), 0, NULL, NULL, 0, NULL}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_inspect_options_init(evn_inspect_options *options, uint32_t struct_size);
 
 /* Writes what a model needs, also when this library cannot load it: imports, inputs and outputs of any type, operators by domain and
  * version with counts (those in bodies of If, Loop and Scan and in functions that are called included), which of them are not supported
@@ -632,21 +744,6 @@ EVN_API evn_status evn_model_inspect(evn_runtime runtime, const char *path, cons
 
 /* -------------------------------------------------------------------------------------------------- session -- */
 
-/* An input or output of a session. */
-typedef struct evn_value_info {
-  uint32_t struct_size;
-  evn_dtype dtype;
-  uint32_t rank;                     /* UINT32_MAX: unknown until it runs */
-  uint32_t reserved;
-  int64_t dims[EVN_MAX_RANK];        /* -1: known only when it runs */
-  char name[256];                    /* cut to fit; evn_session_find_* compare the whole name */
-  char symbols[EVN_MAX_RANK][64];    /* the model's name of a dim that is -1, or "" */
-  char type[128];                    /* "tensor(float32)", "seq(tensor(int64))": what is no tensor has no rank and dims, and is run
-                                        with by evn_session_run_values */
-} evn_value_info;
-#define EVN_VALUE_INFO_INIT {sizeof(evn_value_info), 0, 0, 0, {0}, {0}, {{0}}, {0}}
-
-/* How a session is made. */
 /* How a cache file is used. */
 enum {
   EVN_CACHE_READ_ONLY = 1, /* it is never written */
@@ -667,6 +764,7 @@ enum {
   EVN_PRECISION_AUTO = 4     /* the one that is fastest on the node's device */
 };
 
+/* How a session is made. */
 typedef struct evn_session_options {
   uint32_t struct_size;
   uint32_t reserved;
@@ -681,6 +779,9 @@ typedef struct evn_session_options {
                                    their names, or "type:Softmax" */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
 
 /* Places the model's nodes on the runtime's devices, as the configuration's rules say, chooses kernels, packs weights. Sessions
  * of one model share its weights and their packed copies.
@@ -706,6 +807,12 @@ EVN_API evn_status evn_session_output_count(evn_session session, uint32_t *count
 EVN_API evn_status evn_session_get_input_info(evn_session session, uint32_t index, evn_value_info *info, evn_error *error);
 EVN_API evn_status evn_session_get_output_info(evn_session session, uint32_t index, evn_value_info *info, evn_error *error);
 
+/* Write the whole name of the input or output at `index`. @since 0.2 */
+EVN_API evn_status evn_session_input_name(evn_session session, uint32_t index, char *buffer, size_t capacity, size_t *size,
+                                          evn_error *error);
+EVN_API evn_status evn_session_output_name(evn_session session, uint32_t index, char *buffer, size_t capacity, size_t *size,
+                                           evn_error *error);
+
 /* Set *index to the position of the input or output called `name`. EVN_ERROR_INVALID_ARGUMENT lists the names there are. */
 EVN_API evn_status evn_session_find_input(evn_session session, const char *name, uint32_t *index, evn_error *error);
 EVN_API evn_status evn_session_find_output(evn_session session, const char *name, uint32_t *index, evn_error *error);
@@ -721,6 +828,9 @@ typedef struct evn_run_options {
                             the same bits in each run, another gives others */
 } evn_run_options;
 #define EVN_RUN_OPTIONS_INIT {sizeof(evn_run_options), 0, 0, 0}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_run_options_init(evn_run_options *options, uint32_t struct_size);
 
 /* Runs the model once and blocks until the outputs are there.
  *   inputs   input_count tensors in the model's order; not written

@@ -93,8 +93,12 @@ typedef struct evn_quantizer_options {
   uint32_t weight_bits;          /* of EVN_QUANTIZE_WEIGHTS: 8 or 4, of MatMul and Gemm; 0: 8 */
   uint32_t block_size;           /* of EVN_QUANTIZE_WEIGHTS: so many elements of a column share a scale, a power of two from 16
                                     on; 0: 32 */
+  evn_user_release progress_release; /* nullable; takes back progress_user when the quantizer has gone. @since 0.2 */
 } evn_quantizer_options;
-#define EVN_QUANTIZER_OPTIONS_INIT {sizeof(evn_quantizer_options), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, 0, 0}
+#define EVN_QUANTIZER_OPTIONS_INIT {sizeof(evn_quantizer_options), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, 0, 0, NULL}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_quantizer_options_init(evn_quantizer_options *options, uint32_t struct_size);
 
 /* Reads a float32 model and decides which of its nodes are to be quantized.
  *   path     an ONNX file, or NULL: `data` of the options
@@ -131,6 +135,9 @@ typedef struct evn_guard_options {
   double min_layer_sqnr_db;  /* signal to quantization noise of each layer alone; 0: 10 */
 } evn_guard_options;
 #define EVN_GUARD_OPTIONS_INIT {sizeof(evn_guard_options), 0, 0, 0}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_guard_options_init(evn_guard_options *options, uint32_t struct_size);
 
 /* Takes back layers that are not worth it: they stay float32, and the report says why. Looked at are, over these inputs
  * (best others than those of calibration), Conv, Gemm and MatMul nodes alone, with their float32 inputs in 8 bits; the

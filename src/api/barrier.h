@@ -56,14 +56,16 @@ T read_options(const T* given, const T& defaults, std::size_t smallest) {
   return options;
 }
 
-// Writes an info struct of the client's size. Throws EVN_ERROR_INVALID_ARGUMENT.
+// Writes an info struct, as far as the client's size goes, and says in struct_size how far that was. Throws
+// EVN_ERROR_INVALID_ARGUMENT.
 template <typename T>
 void write_info(T* out, T full) {
   require(out != nullptr, "the info struct");
   const std::size_t size = out->struct_size;
   if (size < 8 || size > 65536) fail(EVN_ERROR_INVALID_ARGUMENT, "struct_size is %zu", size);
-  full.struct_size = static_cast<std::uint32_t>(size);
-  std::memcpy(static_cast<void*>(out), &full, std::min(size, sizeof(T)));
+  const std::size_t filled = std::min(size, sizeof(T));
+  full.struct_size = static_cast<std::uint32_t>(filled);
+  std::memcpy(static_cast<void*>(out), &full, filled);
 }
 
 // The rule for functions that give text; see the header's conventions.

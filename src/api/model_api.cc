@@ -2,6 +2,7 @@
 #include "api/barrier.h"
 #include "api/model_source.h"
 #include "api/objects.h"
+#include "api/value_info.h"
 #include "runtime/inspect.h"
 
 namespace {
@@ -30,6 +31,16 @@ evn::InspectRequest read_request(const char* path, const evn_inspect_options* op
     request.shapes.emplace_back(s.name, shape);
   }
   return request;
+}
+
+// The model's name of a dim of an input or output.
+void write_symbol(evn_model model, bool inputs, uint32_t index, uint32_t axis, char* buffer, size_t capacity, size_t* size) {
+  const evn::Pin<evn::ModelPtr> m(model);
+  const evn::Value& v = evn::value_at((*m)->graph(), inputs, index);
+  const uint32_t rank = v.has_shape ? static_cast<uint32_t>(v.shape.rank()) : 0;
+  if (axis >= rank) evn::fail(EVN_ERROR_INVALID_ARGUMENT, "axis is %u, the known rank is %u", axis, rank);
+  const bool named = v.shape[static_cast<int>(axis)] < 0 && axis < v.symbols.size();
+  evn::write_text(named ? v.symbols[axis] : std::string(), buffer, capacity, size);
 }
 
 }  // namespace
@@ -83,6 +94,57 @@ evn_status evn_model_get_metadata(evn_model model, const char* key, char* buffer
     }
     fail(EVN_ERROR_INVALID_ARGUMENT, "the model has no metadata \"%s\"", key);
   });
+}
+
+evn_status evn_model_metadata_count(evn_model model, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<ModelPtr> m(model);
+    require(count != nullptr, "count");
+    *count = static_cast<uint32_t>((*m)->model.metadata.size());
+  });
+}
+
+evn_status evn_model_metadata_key(evn_model model, uint32_t index, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<ModelPtr> m(model);
+    const auto& entries = (*m)->model.metadata;
+    if (index >= entries.size()) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %u, there are %zu entries of metadata", index, entries.size());
+    write_text(entries[index].key, buffer, capacity, size);
+  });
+}
+
+evn_status evn_model_input_count(evn_model model, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] { count_values((*Pin<ModelPtr>(model))->graph(), true, count); });
+}
+
+evn_status evn_model_output_count(evn_model model, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] { count_values((*Pin<ModelPtr>(model))->graph(), false, count); });
+}
+
+evn_status evn_model_get_input_info(evn_model model, uint32_t index, evn_value_info* info, evn_error* error) {
+  return guarded(error, [&] { describe_value(value_at((*Pin<ModelPtr>(model))->graph(), true, index), info); });
+}
+
+evn_status evn_model_get_output_info(evn_model model, uint32_t index, evn_value_info* info, evn_error* error) {
+  return guarded(error, [&] { describe_value(value_at((*Pin<ModelPtr>(model))->graph(), false, index), info); });
+}
+
+evn_status evn_model_input_name(evn_model model, uint32_t index, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] { write_text(value_at((*Pin<ModelPtr>(model))->graph(), true, index).name, buffer, capacity, size); });
+}
+
+evn_status evn_model_output_name(evn_model model, uint32_t index, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] { write_text(value_at((*Pin<ModelPtr>(model))->graph(), false, index).name, buffer, capacity, size); });
+}
+
+evn_status evn_model_input_symbol(evn_model model, uint32_t index, uint32_t axis, char* buffer, size_t capacity, size_t* size,
+                                  evn_error* error) {
+  return guarded(error, [&] { write_symbol(model, true, index, axis, buffer, capacity, size); });
+}
+
+evn_status evn_model_output_symbol(evn_model model, uint32_t index, uint32_t axis, char* buffer, size_t capacity, size_t* size,
+                                   evn_error* error) {
+  return guarded(error, [&] { write_symbol(model, false, index, axis, buffer, capacity, size); });
 }
 
 evn_status evn_model_inspect(evn_runtime runtime, const char* path, const evn_inspect_options* options, evn_format format, char* buffer,

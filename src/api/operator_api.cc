@@ -11,6 +11,7 @@
 #include "api/objects.h"
 #include "base/os/os.h"
 #include "base/small_array.h"
+#include "base/user_data.h"
 #include "graph/edit.h"
 #include "ops/custom.h"
 #include "ops/merge.h"
@@ -49,15 +50,7 @@ evn_tensor_view view_of(const TensorDesc& d, const void* data, bool exact) {
 
 struct HostOp final : CustomOp {
   evn_operator op{};
-  evn_operator_release release = nullptr;  // set once it is registered
-
-  ~HostOp() override {
-    if (release == nullptr) return;
-    try {
-      release(op.user);
-    } catch (...) {  // nobody is there to be told
-    }
-  }
+  UserData user;  // adopted once it is registered
 
   // `what` the callback did, as an error of this operator.
   [[noreturn, gnu::format(printf, 3, 4)]] void blame(const Node& node, const char* format, ...) const;
@@ -367,7 +360,7 @@ evn_status evn_runtime_register_operator(evn_runtime runtime, const evn_operator
     ready_unwinder();
     HostOp* registered = host.get();
     (*r)->operators().add(std::move(host));
-    registered->release = o.release;
+    registered->user.adopt(o.release, o.user);
   });
 }
 
@@ -422,6 +415,24 @@ evn_status evn_operator_attribute_floats(evn_operator_node node, const char* nam
   return guarded(error, [&] {
     const NodePin n(node);
     give_list(attribute<std::vector<float>>(*(*n)->node, name), values, count);
+  });
+}
+
+evn_status evn_operator_attribute_string_count(evn_operator_node node, const char* name, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] {
+    const NodePin n(node);
+    require(count != nullptr, "count");
+    *count = static_cast<uint32_t>(attribute<std::vector<std::string>>(*(*n)->node, name).size());
+  });
+}
+
+evn_status evn_operator_attribute_string_at(evn_operator_node node, const char* name, uint32_t index, char* buffer, size_t capacity,
+                                            size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    const NodePin n(node);
+    const auto& list = attribute<std::vector<std::string>>(*(*n)->node, name);
+    if (index >= list.size()) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %u, attribute \"%s\" has %zu strings", index, name, list.size());
+    write_text(list[index], buffer, capacity, size);
   });
 }
 

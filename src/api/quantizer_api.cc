@@ -31,9 +31,7 @@ void read_weights(const evn_quantizer_options& o, QuantizerRequest* request) {
   request->contrib = (o.flags & EVN_QUANTIZE_CONTRIB) != 0;
 }
 
-QuantizerRequest read(const char* path, const evn_quantizer_options* options) {
-  const evn_quantizer_options defaults = EVN_QUANTIZER_OPTIONS_INIT;
-  const evn_quantizer_options o = read_options(options, defaults, offsetof(evn_quantizer_options, weight_bits));
+QuantizerRequest read(const char* path, const evn_quantizer_options& o) {
   QuantizerRequest request;
   request.source = read_source(path, o);
   if (o.mode < EVN_QUANTIZE_STATIC || o.mode > EVN_QUANTIZE_BFLOAT16) fail(EVN_ERROR_INVALID_ARGUMENT, "mode is %d", o.mode);
@@ -116,7 +114,12 @@ evn_status evn_quantizer_create(evn_runtime runtime, const char* path, const evn
   return guarded(error, [&] {
     const Pin<RuntimePtr> r(runtime);
     require(quantizer != nullptr, "quantizer");
-    *quantizer = static_cast<evn_quantizer>(make_handle(std::make_shared<Quantizer>(*r, read(path, options))));
+    const evn_quantizer_options defaults = EVN_QUANTIZER_OPTIONS_INIT;
+    const evn_quantizer_options o = read_options(options, defaults, offsetof(evn_quantizer_options, weight_bits));
+    const auto made = std::make_shared<Quantizer>(*r, read(path, o));
+    const auto handle = static_cast<evn_quantizer>(make_handle(made));
+    made->user().adopt(o.progress_release, o.progress_user);  // nothing can fail from here on
+    *quantizer = handle;
   });
 }
 

@@ -30,6 +30,14 @@ evn_status release(const void* handle, HandleKind kind) noexcept {
   return release_handle(handle, kind) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
 }
 
+void adopt_users(const evn_runtime_options& o, RuntimeUsers& users) {
+  users.parallel.adopt(o.parallel_release, o.parallel_user);
+  users.log.adopt(o.log_release, o.log_user);
+  users.log_sink.adopt(o.log_sink_release, o.log_sink_user);
+  users.allocator.adopt(o.allocator_release, o.allocator.user);
+  users.ended.adopt(o.ended, o.ended_user);
+}
+
 evn_device make_device(const RuntimePtr& runtime, Device* device) {
   return static_cast<evn_device>(make_handle(DeviceView{runtime, device}));
 }
@@ -61,7 +69,10 @@ evn_status evn_runtime_create(const evn_runtime_options* options, evn_runtime* r
     }
     inner.allocator = o.allocator;
     inner.backends = builtin_backends();
-    *runtime = static_cast<evn_runtime>(make_handle(std::make_shared<Runtime>(std::move(inner))));
+    const auto made = std::make_shared<Runtime>(std::move(inner));
+    const auto handle = static_cast<evn_runtime>(make_handle(made));
+    adopt_users(o, made->users());  // nothing can fail from here on
+    *runtime = handle;
   });
 }
 
@@ -118,6 +129,14 @@ evn_status evn_device_get_info(evn_device device, evn_device_info* info, evn_err
     full.memory_bytes = t.memory_bytes;
     write_info(info, full);
   });
+}
+
+evn_status evn_device_description(evn_device device, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] { write_text((*Pin<DeviceView>(device)).device->traits().description, buffer, capacity, size); });
+}
+
+evn_status evn_device_driver(evn_device device, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] { write_text((*Pin<DeviceView>(device)).device->traits().driver, buffer, capacity, size); });
 }
 
 evn_status evn_device_get_memory_stats(evn_device device, evn_memory_stats* stats, evn_error* error) {

@@ -4,6 +4,7 @@
 
 #include "api/barrier.h"
 #include "api/objects.h"
+#include "api/value_info.h"
 #include "base/small_array.h"
 #include "runtime/compare.h"
 
@@ -11,37 +12,11 @@ namespace {
 
 using namespace evn;
 
-// The ids of a session's inputs or outputs.
-const std::vector<ValueId>& ids(const Session& s, bool inputs) { return inputs ? s.graph().inputs : s.graph().outputs; }
-
-void count_values(evn_session session, bool inputs, uint32_t* count) {
-  const Pin<SessionPtr> s(session);
-  require(count != nullptr, "count");
-  *count = static_cast<uint32_t>(ids(**s, inputs).size());
-}
-
-void describe_value(evn_session session, bool inputs, uint32_t index, evn_value_info* info) {
-  const Pin<SessionPtr> s(session);
-  const auto& list = ids(**s, inputs);
-  if (index >= list.size()) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %u, there are %zu", index, list.size());
-  const Value& v = (*s)->graph().values[list[index]];
-  evn_value_info full = EVN_VALUE_INFO_INIT;
-  full.dtype = static_cast<evn_dtype>(v.dtype);
-  full.rank = v.has_shape ? static_cast<uint32_t>(v.shape.rank()) : UINT32_MAX;
-  for (int i = 0; v.has_shape && i < v.shape.rank(); ++i) {
-    full.dims[i] = v.shape[i];
-    if (v.shape[i] < 0 && static_cast<std::size_t>(i) < v.symbols.size()) copy_text(full.symbols[i], v.symbols[i]);
-  }
-  copy_text(full.name, v.name);
-  copy_text(full.type, TensorDesc{v.dtype, {}, v.wraps}.type_string());
-  write_info(info, full);
-}
-
 void find_value(evn_session session, bool inputs, const char* name, uint32_t* index) {
   const Pin<SessionPtr> s(session);
   require(name != nullptr, "name");
   require(index != nullptr, "index");
-  const auto& list = ids(**s, inputs);
+  const auto& list = ids_of((*s)->graph(), inputs);
   std::string names;
   for (std::size_t i = 0; i < list.size(); ++i) {
     const std::string& have = (*s)->graph().values[list[i]].name;
@@ -175,19 +150,27 @@ evn_status evn_session_release(evn_session session) {
 }
 
 evn_status evn_session_input_count(evn_session session, uint32_t* count, evn_error* error) {
-  return guarded(error, [&] { count_values(session, true, count); });
+  return guarded(error, [&] { count_values((*Pin<SessionPtr>(session))->graph(), true, count); });
 }
 
 evn_status evn_session_output_count(evn_session session, uint32_t* count, evn_error* error) {
-  return guarded(error, [&] { count_values(session, false, count); });
+  return guarded(error, [&] { count_values((*Pin<SessionPtr>(session))->graph(), false, count); });
 }
 
 evn_status evn_session_get_input_info(evn_session session, uint32_t index, evn_value_info* info, evn_error* error) {
-  return guarded(error, [&] { describe_value(session, true, index, info); });
+  return guarded(error, [&] { describe_value(value_at((*Pin<SessionPtr>(session))->graph(), true, index), info); });
 }
 
 evn_status evn_session_get_output_info(evn_session session, uint32_t index, evn_value_info* info, evn_error* error) {
-  return guarded(error, [&] { describe_value(session, false, index, info); });
+  return guarded(error, [&] { describe_value(value_at((*Pin<SessionPtr>(session))->graph(), false, index), info); });
+}
+
+evn_status evn_session_input_name(evn_session session, uint32_t index, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] { write_text(value_at((*Pin<SessionPtr>(session))->graph(), true, index).name, buffer, capacity, size); });
+}
+
+evn_status evn_session_output_name(evn_session session, uint32_t index, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] { write_text(value_at((*Pin<SessionPtr>(session))->graph(), false, index).name, buffer, capacity, size); });
 }
 
 evn_status evn_session_find_input(evn_session session, const char* name, uint32_t* index, evn_error* error) {

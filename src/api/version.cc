@@ -3,6 +3,9 @@
 #include "evener/evener.h"
 #include "version.h"
 
+static_assert(EVN_VERSION_NUMBER == EVN_PROJECT_VERSION, "evener.h and CMakeLists.txt have different versions");
+static_assert(EVN_VERSION_MAJOR == EVN_ABI_MAJOR);
+
 extern "C" {
 
 const char* evn_version(void) { return EVN_VERSION_STRING; }

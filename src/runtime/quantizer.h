@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/user_data.h"
 #include "evener/quantize.h"
 #include "model/save.h"
 #include "quant/closeness.h"
@@ -55,6 +56,8 @@ class Quantizer {
   Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request);
 
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+  // For the host's data of `progress`, once nothing can fail any more.
+  UserData& user() { return user_; }
   const Graph& graph() const { return model_.graph; }  // float32; it does not change
 
   // A calibration batch: the model's inputs in order. Throws EVN_ERROR_WRONG_STATE after finish, EVN_ERROR_INVALID_ARGUMENT
@@ -102,6 +105,7 @@ class Quantizer {
   };
 
   std::shared_ptr<Runtime> runtime_;
+  UserData user_;  // behind all else but the runtime
   QuantizerRequest request_;
   mutable std::mutex mutex_;
   Model model_;                        // float32; branches and bodies among the other nodes (graph/subgraphs.h)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/user_data.h"
 #include "config/config.h"
 #include "device/device.h"
 #include "ops/custom.h"
@@ -23,6 +24,11 @@ struct RuntimeOptions {
   HostExecutor executor;
   evn_allocator allocator{};
   std::span<const Backend* const> backends;  // static
+};
+
+// What the host gave with the callbacks of a runtime. Members go in reverse order, which the header promises.
+struct RuntimeUsers {
+  UserData ended, allocator, log_sink, log, parallel;
 };
 
 class Runtime : public std::enable_shared_from_this<Runtime> {
@@ -44,6 +50,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   Device* configured_device(const std::string& name, std::string* why) const;
 
   std::string describe_devices(evn_format format) const;
+
+  // For the host's data, once nothing can fail any more.
+  RuntimeUsers& users() { return users_; }
 
   // The host's own; models find them while they load.
   OperatorRegistry& operators() { return operators_; }
@@ -73,7 +82,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void check_same_settings(const Opened& opened, const DeviceConfig& second) const;
   std::string list_names() const;
 
-  OperatorRegistry operators_;  // goes last
+  RuntimeUsers users_;          // goes last
+  OperatorRegistry operators_;  // of what is used
   RuntimeOptions options_;
   std::mutex opening_;        // one thread opens at a time; guards opened_
   std::vector<Opened> opened_;

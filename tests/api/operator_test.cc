@@ -307,6 +307,16 @@ TEST_F(OperatorTest, NodesAnswerOnlyWhileTheirCallbackRuns) {
     expect(evn_operator_attribute_ints(node, "ints", &ints, &count, nullptr) == EVN_OK && count == 2 && ints[1] == 9, "ints");
     const float* floats = nullptr;
     expect(evn_operator_attribute_floats(node, "floats", &floats, &count, nullptr) == EVN_OK && count == 1 && floats[0] == 0.5f, "floats");
+    uint32_t n = 7;
+    expect(evn_operator_attribute_string_count(node, "text", &n, nullptr) == EVN_ERROR_INVALID_ARGUMENT && n == 7, "kind of text");
+    expect(evn_operator_attribute_string_count(node, "texts", nullptr, nullptr) == EVN_ERROR_INVALID_ARGUMENT, "no count");
+    expect(evn_operator_attribute_string_count(node, "texts", &n, nullptr) == EVN_OK && n == 3, "count of texts");
+    expect(evn_operator_attribute_string_at(node, "texts", 1, nullptr, 0, &size, nullptr) == EVN_OK && size == 4, "size of a text");
+    expect(evn_operator_attribute_string_at(node, "texts", 1, text, sizeof text, &size, nullptr) == EVN_OK && memcmp(text, "a\0b", 4) == 0, "texts");
+    expect(evn_operator_attribute_string_at(node, "texts", 2, text, sizeof text, &size, nullptr) == EVN_OK && size == 1, "an empty text");
+    expect(evn_operator_attribute_string_at(node, "texts", 0, text, 2, nullptr, nullptr) == EVN_ERROR_BUFFER_TOO_SMALL, "room for a text");
+    expect(evn_operator_attribute_string_at(node, "texts", 3, text, sizeof text, nullptr, nullptr) == EVN_ERROR_INVALID_ARGUMENT, "no such text");
+    expect(evn_operator_attribute_string_at(node, "none", 0, text, sizeof text, nullptr, nullptr) == EVN_ERROR_INVALID_ARGUMENT, "no texts");
     evn_tensor_view view;
     expect(evn_operator_attribute_tensor(node, "tensor", &view, nullptr) == EVN_OK && view.rank == 1 && view.size_bytes == 16 &&
                reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 && static_cast<const int64_t*>(view.data)[1] == 4,
@@ -315,14 +325,18 @@ TEST_F(OperatorTest, NodesAnswerOnlyWhileTheirCallbackRuns) {
     return EVN_OK;
   };
   ASSERT_OK(add(make_operator(&behaviour)));
+  const Attr texts(Proto().bytes(1, "texts").bytes(9, "one").bytes(9, std::string_view("a\0b", 3)).bytes(9, "").varint(20, 8));
   const Proto tensor = tensor_proto("t", kI64, {2}, bytes_of(std::vector<int64_t>{3, 4}));
   ASSERT_OK(load(double_model({{"int", -3}, {"float", 1.5f}, {"text", "words"}, {"ints", std::vector<int64_t>{8, 9}},
-                               {"floats", std::vector<float>{0.5f}}, Attr::tensor("tensor", tensor)})));
+                               {"floats", std::vector<float>{0.5f}}, Attr::tensor("tensor", tensor), texts})));
   ASSERT_OK(run({1, 2, 3}, {1, 3}));
   EXPECT_TRUE(wrong.empty()) << wrong[0];
   ASSERT_NE(stale, nullptr);
   int64_t i = 0;
   EXPECT_EQ(evn_operator_attribute_int(stale, "int", &i, &error), EVN_ERROR_INVALID_HANDLE);
+  uint32_t n = 0;
+  EXPECT_EQ(evn_operator_attribute_string_count(stale, "texts", &n, &error), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(evn_operator_attribute_string_at(stale, "texts", 0, nullptr, 0, nullptr, &error), EVN_ERROR_INVALID_HANDLE);
   EXPECT_EQ(evn_operator_node_name(nullptr, nullptr, 0, nullptr, &error), EVN_ERROR_INVALID_HANDLE);
   EXPECT_EQ(evn_operator_attribute_type(reinterpret_cast<evn_operator_node>(runtime), "int", nullptr, &error), EVN_ERROR_INVALID_HANDLE);
   EXPECT_EQ(load(double_model({{"twice", 1}, {"twice", 2}})), EVN_ERROR_INVALID_MODEL);

@@ -172,5 +172,5 @@ def library_path():
 
 
 def version():
-    """The library's version, as "0.1.0"."""
+    """The library's version, as "0.2.0"."""
     return library().evn_version().decode()

@@ -1,0 +1,172 @@
+/* One table of all functions, for hosts that open the library with dlopen: they look up evn_get_api and nothing else. The
+ * conventions of evener.h hold. @since 0.2
+ *
+ *   void *library = dlopen("libevener.so.0", RTLD_NOW | RTLD_LOCAL);
+ *   evn_get_api_function get_api = (evn_get_api_function)dlsym(library, "evn_get_api");
+ *   const evn_api *evn = NULL;
+ *   if (get_api == NULL || get_api(EVN_VERSION_NUMBER, &evn) != EVN_OK) ...         older than this header
+ *   evn->runtime_create(NULL, &runtime, &error);
+ */
+#ifndef EVENER_API_H
+#define EVENER_API_H
+
+#include "evener/evener.h"
+#include "evener/quantize.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --------------------------------------------------------------------------------------------- function table -- */
+
+/* The functions of evener.h and quantize.h, each under its name without evn_. Their order never changes; those of later versions are
+ * appended. */
+typedef struct evn_api {
+  uint32_t struct_size; /* of the library's table, which may be larger than the client's */
+  uint32_t api_version; /* of the library: what evn_version_number gives. `version` is evn_version */
+  /* 0.1 */
+  const char *(*status_name)(evn_status status);
+  const char *(*version)(void);
+  uint32_t (*version_number)(void);
+  evn_status (*runtime_create)(const evn_runtime_options *options, evn_runtime *runtime, evn_error *error);
+  evn_status (*runtime_release)(evn_runtime runtime);
+  evn_status (*runtime_device_count)(evn_runtime runtime, uint32_t *count, evn_error *error);
+  evn_status (*runtime_device_at)(evn_runtime runtime, uint32_t index, evn_device *device, evn_error *error);
+  evn_status (*runtime_device_find)(evn_runtime runtime, const char *name, evn_device *device, evn_error *error);
+  evn_status (*runtime_describe_devices)(evn_runtime runtime, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                         evn_error *error);
+  evn_status (*runtime_register_operator)(evn_runtime runtime, const evn_operator *op, evn_error *error);
+  evn_status (*operator_node_name)(evn_operator_node node, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*operator_attribute_type)(evn_operator_node node, const char *name, evn_attribute_type *type, evn_error *error);
+  evn_status (*operator_attribute_int)(evn_operator_node node, const char *name, int64_t *value, evn_error *error);
+  evn_status (*operator_attribute_float)(evn_operator_node node, const char *name, float *value, evn_error *error);
+  evn_status (*operator_attribute_string)(evn_operator_node node, const char *name, char *buffer, size_t capacity, size_t *size,
+                                          evn_error *error);
+  evn_status (*operator_attribute_ints)(evn_operator_node node, const char *name, const int64_t **values, size_t *count,
+                                        evn_error *error);
+  evn_status (*operator_attribute_floats)(evn_operator_node node, const char *name, const float **values, size_t *count,
+                                          evn_error *error);
+  evn_status (*operator_attribute_tensor)(evn_operator_node node, const char *name, evn_tensor_view *view, evn_error *error);
+  evn_status (*device_release)(evn_device device);
+  evn_status (*device_get_info)(evn_device device, evn_device_info *info, evn_error *error);
+  evn_status (*device_get_memory_stats)(evn_device device, evn_memory_stats *stats, evn_error *error);
+  evn_status (*device_reset_memory_peak)(evn_device device, evn_error *error);
+  evn_status (*device_trim_memory)(evn_device device, evn_error *error);
+  evn_status (*tensor_create)(evn_device device, evn_dtype dtype, const int64_t *dims, uint32_t rank, uint32_t flags,
+                              evn_tensor *tensor, evn_error *error);
+  evn_status (*tensor_wrap)(evn_runtime runtime, void *data, size_t size_bytes, evn_dtype dtype, const int64_t *dims,
+                            uint32_t rank, evn_deleter deleter, void *user, evn_tensor *tensor, evn_error *error);
+  evn_status (*tensor_release)(evn_tensor tensor);
+  evn_status (*tensor_get_info)(evn_tensor tensor, evn_tensor_info *info, evn_error *error);
+  evn_status (*tensor_copy)(evn_tensor source, evn_tensor target, evn_error *error);
+  evn_status (*tensor_copy_to)(evn_tensor source, evn_device device, evn_tensor *tensor, evn_error *error);
+  evn_status (*tensor_map)(evn_tensor tensor, uint32_t flags, void **data, size_t *size_bytes, evn_error *error);
+  evn_status (*tensor_unmap)(evn_tensor tensor, evn_error *error);
+  evn_status (*tensor_set_strings)(evn_tensor tensor, const char *const *strings, const size_t *sizes, size_t count,
+                                   evn_error *error);
+  evn_status (*tensor_get_string)(evn_tensor tensor, size_t index, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*tensor_to_dlpack)(evn_tensor tensor, uint32_t flags, void **managed, evn_error *error);
+  evn_status (*tensor_from_dlpack)(evn_runtime runtime, void *managed, uint32_t flags, evn_tensor *tensor, evn_error *error);
+  evn_status (*value_from_tensor)(evn_tensor tensor, evn_value *value, evn_error *error);
+  evn_status (*value_create)(evn_runtime runtime, const char *type, const evn_value *parts, uint32_t part_count, evn_value *value,
+                             evn_error *error);
+  evn_status (*value_release)(evn_value value);
+  evn_status (*value_get_type)(evn_value value, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*value_part_count)(evn_value value, uint32_t *count, evn_error *error);
+  evn_status (*value_part_at)(evn_value value, uint32_t index, evn_value *part, evn_error *error);
+  evn_status (*value_get_tensor)(evn_value value, evn_tensor *tensor, evn_error *error);
+  evn_status (*model_load_file)(evn_runtime runtime, const char *path, const evn_model_options *options, evn_model *model,
+                                evn_error *error);
+  evn_status (*model_load_buffer)(evn_runtime runtime, const void *data, size_t size, const evn_model_options *options,
+                                  evn_model *model, evn_error *error);
+  evn_status (*model_release)(evn_model model);
+  evn_status (*model_describe)(evn_model model, evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*model_get_metadata)(evn_model model, const char *key, char *buffer, size_t capacity, size_t *size,
+                                   evn_error *error);
+  evn_status (*model_inspect)(evn_runtime runtime, const char *path, const evn_inspect_options *options, evn_format format,
+                              char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*session_create)(evn_runtime runtime, evn_model model, const evn_session_options *options, evn_session *session,
+                               evn_error *error);
+  evn_status (*session_release)(evn_session session);
+  evn_status (*session_input_count)(evn_session session, uint32_t *count, evn_error *error);
+  evn_status (*session_output_count)(evn_session session, uint32_t *count, evn_error *error);
+  evn_status (*session_get_input_info)(evn_session session, uint32_t index, evn_value_info *info, evn_error *error);
+  evn_status (*session_get_output_info)(evn_session session, uint32_t index, evn_value_info *info, evn_error *error);
+  evn_status (*session_find_input)(evn_session session, const char *name, uint32_t *index, evn_error *error);
+  evn_status (*session_find_output)(evn_session session, const char *name, uint32_t *index, evn_error *error);
+  evn_status (*session_run)(evn_session session, const evn_tensor *inputs, uint32_t input_count, evn_tensor *outputs,
+                            uint32_t output_count, const evn_run_options *options, evn_error *error);
+  evn_status (*session_run_values)(evn_session session, const evn_value *inputs, uint32_t input_count, evn_value *outputs,
+                                   uint32_t output_count, const evn_run_options *options, evn_error *error);
+  evn_status (*session_explain)(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                evn_error *error);
+  evn_status (*session_compare)(evn_session expected, evn_session got, const evn_tensor *inputs, uint32_t input_count,
+                                evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*session_trace_start)(evn_session session, uint32_t event_capacity, evn_error *error);
+  evn_status (*session_trace_stop)(evn_session session, evn_error *error);
+  evn_status (*session_get_trace)(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                  evn_error *error);
+  evn_status (*quantizer_create)(evn_runtime runtime, const char *path, const evn_quantizer_options *options,
+                                 evn_quantizer *quantizer, evn_error *error);
+  evn_status (*quantizer_release)(evn_quantizer quantizer);
+  evn_status (*quantizer_input_count)(evn_quantizer quantizer, uint32_t *count, evn_error *error);
+  evn_status (*quantizer_find_input)(evn_quantizer quantizer, const char *name, uint32_t *index, evn_error *error);
+  evn_status (*quantizer_add_batch)(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count, evn_error *error);
+  evn_status (*quantizer_guard)(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count,
+                                const evn_guard_options *options, evn_error *error);
+  evn_status (*quantizer_finish)(evn_quantizer quantizer, evn_model *model, evn_error *error);
+  evn_status (*quantizer_save)(evn_quantizer quantizer, const char *path, evn_error *error);
+  evn_status (*quantizer_verify)(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count, evn_error *error);
+  evn_status (*quantizer_report)(evn_quantizer quantizer, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                 evn_error *error);
+  /* 0.2 */
+  void (*error_init)(evn_error *error, uint32_t struct_size);
+  void (*runtime_options_init)(evn_runtime_options *options, uint32_t struct_size);
+  void (*operator_init)(evn_operator *op, uint32_t struct_size);
+  evn_status (*operator_attribute_string_count)(evn_operator_node node, const char *name, uint32_t *count, evn_error *error);
+  evn_status (*operator_attribute_string_at)(evn_operator_node node, const char *name, uint32_t index, char *buffer,
+                                             size_t capacity, size_t *size, evn_error *error);
+  void (*device_info_init)(evn_device_info *info, uint32_t struct_size);
+  evn_status (*device_description)(evn_device device, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*device_driver)(evn_device device, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  void (*memory_stats_init)(evn_memory_stats *stats, uint32_t struct_size);
+  void (*tensor_info_init)(evn_tensor_info *info, uint32_t struct_size);
+  void (*model_options_init)(evn_model_options *options, uint32_t struct_size);
+  evn_status (*model_metadata_count)(evn_model model, uint32_t *count, evn_error *error);
+  evn_status (*model_metadata_key)(evn_model model, uint32_t index, char *buffer, size_t capacity, size_t *size,
+                                   evn_error *error);
+  void (*value_info_init)(evn_value_info *info, uint32_t struct_size);
+  evn_status (*model_input_count)(evn_model model, uint32_t *count, evn_error *error);
+  evn_status (*model_output_count)(evn_model model, uint32_t *count, evn_error *error);
+  evn_status (*model_get_input_info)(evn_model model, uint32_t index, evn_value_info *info, evn_error *error);
+  evn_status (*model_get_output_info)(evn_model model, uint32_t index, evn_value_info *info, evn_error *error);
+  evn_status (*model_input_name)(evn_model model, uint32_t index, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*model_output_name)(evn_model model, uint32_t index, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*model_input_symbol)(evn_model model, uint32_t index, uint32_t axis, char *buffer, size_t capacity, size_t *size,
+                                   evn_error *error);
+  evn_status (*model_output_symbol)(evn_model model, uint32_t index, uint32_t axis, char *buffer, size_t capacity, size_t *size,
+                                    evn_error *error);
+  void (*inspect_options_init)(evn_inspect_options *options, uint32_t struct_size);
+  void (*session_options_init)(evn_session_options *options, uint32_t struct_size);
+  evn_status (*session_input_name)(evn_session session, uint32_t index, char *buffer, size_t capacity, size_t *size,
+                                   evn_error *error);
+  evn_status (*session_output_name)(evn_session session, uint32_t index, char *buffer, size_t capacity, size_t *size,
+                                    evn_error *error);
+  void (*run_options_init)(evn_run_options *options, uint32_t struct_size);
+  void (*quantizer_options_init)(evn_quantizer_options *options, uint32_t struct_size);
+  void (*guard_options_init)(evn_guard_options *options, uint32_t struct_size);
+} evn_api;
+
+/* Sets *api to the library's table. It is static memory, valid until the library is unloaded.
+ *   version  EVN_VERSION_NUMBER of the header that the client was compiled with
+ * Returns EVN_ERROR_VERSION when that is newer than the library, or older than the oldest that the library still fits (0.2.0): the
+ * client must not go on; EVN_ERROR_INVALID_ARGUMENT when api is NULL. *api is then unchanged. No cost. @since 0.2 */
+EVN_API evn_status evn_get_api(uint32_t version, const evn_api **api);
+
+/* The type of evn_get_api, for what dlsym gives. @since 0.2 */
+typedef evn_status (*evn_get_api_function)(uint32_t version, const evn_api **api);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,128 @@
+// evn_get_api.
+#include "evener/api.h"
+
+namespace {
+
+// The oldest version whose clients find in this table, and in the structs that its functions take, what they were compiled with
+// (docs/abi.md).
+constexpr uint32_t kOldest = 2u << 8;
+
+constexpr evn_api kApi = {
+    .struct_size = sizeof(evn_api),
+    .api_version = EVN_VERSION_NUMBER,
+    .status_name = evn_status_name,
+    .version = evn_version,
+    .version_number = evn_version_number,
+    .runtime_create = evn_runtime_create,
+    .runtime_release = evn_runtime_release,
+    .runtime_device_count = evn_runtime_device_count,
+    .runtime_device_at = evn_runtime_device_at,
+    .runtime_device_find = evn_runtime_device_find,
+    .runtime_describe_devices = evn_runtime_describe_devices,
+    .runtime_register_operator = evn_runtime_register_operator,
+    .operator_node_name = evn_operator_node_name,
+    .operator_attribute_type = evn_operator_attribute_type,
+    .operator_attribute_int = evn_operator_attribute_int,
+    .operator_attribute_float = evn_operator_attribute_float,
+    .operator_attribute_string = evn_operator_attribute_string,
+    .operator_attribute_ints = evn_operator_attribute_ints,
+    .operator_attribute_floats = evn_operator_attribute_floats,
+    .operator_attribute_tensor = evn_operator_attribute_tensor,
+    .device_release = evn_device_release,
+    .device_get_info = evn_device_get_info,
+    .device_get_memory_stats = evn_device_get_memory_stats,
+    .device_reset_memory_peak = evn_device_reset_memory_peak,
+    .device_trim_memory = evn_device_trim_memory,
+    .tensor_create = evn_tensor_create,
+    .tensor_wrap = evn_tensor_wrap,
+    .tensor_release = evn_tensor_release,
+    .tensor_get_info = evn_tensor_get_info,
+    .tensor_copy = evn_tensor_copy,
+    .tensor_copy_to = evn_tensor_copy_to,
+    .tensor_map = evn_tensor_map,
+    .tensor_unmap = evn_tensor_unmap,
+    .tensor_set_strings = evn_tensor_set_strings,
+    .tensor_get_string = evn_tensor_get_string,
+    .tensor_to_dlpack = evn_tensor_to_dlpack,
+    .tensor_from_dlpack = evn_tensor_from_dlpack,
+    .value_from_tensor = evn_value_from_tensor,
+    .value_create = evn_value_create,
+    .value_release = evn_value_release,
+    .value_get_type = evn_value_get_type,
+    .value_part_count = evn_value_part_count,
+    .value_part_at = evn_value_part_at,
+    .value_get_tensor = evn_value_get_tensor,
+    .model_load_file = evn_model_load_file,
+    .model_load_buffer = evn_model_load_buffer,
+    .model_release = evn_model_release,
+    .model_describe = evn_model_describe,
+    .model_get_metadata = evn_model_get_metadata,
+    .model_inspect = evn_model_inspect,
+    .session_create = evn_session_create,
+    .session_release = evn_session_release,
+    .session_input_count = evn_session_input_count,
+    .session_output_count = evn_session_output_count,
+    .session_get_input_info = evn_session_get_input_info,
+    .session_get_output_info = evn_session_get_output_info,
+    .session_find_input = evn_session_find_input,
+    .session_find_output = evn_session_find_output,
+    .session_run = evn_session_run,
+    .session_run_values = evn_session_run_values,
+    .session_explain = evn_session_explain,
+    .session_compare = evn_session_compare,
+    .session_trace_start = evn_session_trace_start,
+    .session_trace_stop = evn_session_trace_stop,
+    .session_get_trace = evn_session_get_trace,
+    .quantizer_create = evn_quantizer_create,
+    .quantizer_release = evn_quantizer_release,
+    .quantizer_input_count = evn_quantizer_input_count,
+    .quantizer_find_input = evn_quantizer_find_input,
+    .quantizer_add_batch = evn_quantizer_add_batch,
+    .quantizer_guard = evn_quantizer_guard,
+    .quantizer_finish = evn_quantizer_finish,
+    .quantizer_save = evn_quantizer_save,
+    .quantizer_verify = evn_quantizer_verify,
+    .quantizer_report = evn_quantizer_report,
+    .error_init = evn_error_init,
+    .runtime_options_init = evn_runtime_options_init,
+    .operator_init = evn_operator_init,
+    .operator_attribute_string_count = evn_operator_attribute_string_count,
+    .operator_attribute_string_at = evn_operator_attribute_string_at,
+    .device_info_init = evn_device_info_init,
+    .device_description = evn_device_description,
+    .device_driver = evn_device_driver,
+    .memory_stats_init = evn_memory_stats_init,
+    .tensor_info_init = evn_tensor_info_init,
+    .model_options_init = evn_model_options_init,
+    .model_metadata_count = evn_model_metadata_count,
+    .model_metadata_key = evn_model_metadata_key,
+    .value_info_init = evn_value_info_init,
+    .model_input_count = evn_model_input_count,
+    .model_output_count = evn_model_output_count,
+    .model_get_input_info = evn_model_get_input_info,
+    .model_get_output_info = evn_model_get_output_info,
+    .model_input_name = evn_model_input_name,
+    .model_output_name = evn_model_output_name,
+    .model_input_symbol = evn_model_input_symbol,
+    .model_output_symbol = evn_model_output_symbol,
+    .inspect_options_init = evn_inspect_options_init,
+    .session_options_init = evn_session_options_init,
+    .session_input_name = evn_session_input_name,
+    .session_output_name = evn_session_output_name,
+    .run_options_init = evn_run_options_init,
+    .quantizer_options_init = evn_quantizer_options_init,
+    .guard_options_init = evn_guard_options_init,
+};
+
+}  // namespace
+
+extern "C" {
+
+evn_status evn_get_api(uint32_t version, const evn_api** api) {
+  if (api == nullptr) return EVN_ERROR_INVALID_ARGUMENT;
+  if (version > EVN_VERSION_NUMBER || version < kOldest) return EVN_ERROR_VERSION;
+  *api = &kApi;
+  return EVN_OK;
+}
+
+}  // extern "C"
