@@ -140,9 +140,6 @@ std::string text(F&& f) {
   }
 }
 
-// What the callbacks of a runtime need for as long as anything made of it is there.
-struct Callbacks;
-
 // Owns a handle. `Release` does nothing on an empty one and cannot throw.
 template <typename T, evn_status (*Release)(T)>
 class Handle {
@@ -171,19 +168,13 @@ class Object {
  public:
   Object() noexcept = default;
   Object(Object&&) noexcept = default;
-  Object& operator=(Object&& other) noexcept {
-    handle_ = std::move(other.handle_);  // before its callbacks
-    callbacks_ = std::move(other.callbacks_);
-    return *this;
-  }
+  Object& operator=(Object&&) noexcept = default;
   explicit operator bool() const noexcept { return handle_.get() != nullptr; }
   // The handle, for calls of the C API; it stays this object's.
   T get() const noexcept { return handle_.get(); }
 
  protected:
-  explicit Object(std::shared_ptr<Callbacks> callbacks) noexcept : callbacks_(std::move(callbacks)) {}
   ~Object() = default;
-  std::shared_ptr<Callbacks> callbacks_;  // outlives the handle: members go in reverse order
   Handle<T, Release> handle_;
 };
 
@@ -298,6 +289,7 @@ struct RuntimeOptions {
   std::uint64_t cpu_memory_limit_bytes = 0;  // 0: from the configuration, else none
   ParallelFor parallel_for;                  // empty: threads of the library
   evn_allocator allocator{};                 // memory of the CPU device; all zero: the system's
+  std::function<void()> ended;               // called last, when the runtime and all that was made of it have gone
 };
 
 struct ModelOptions {
@@ -328,9 +320,11 @@ struct RunOptions {
 
 namespace detail {
 
+// What the callbacks of a runtime need; the runtime has it until it ends.
 struct Callbacks {
   LogSink log;
   ParallelFor parallel_for;
+  std::function<void()> ended;
 
   static void on_log(void* user, const evn_log_record* record) noexcept {
     try {
@@ -345,6 +339,16 @@ struct Callbacks {
     }
   }
 };
+
+// Of a runtime that has ended.
+inline void release_callbacks(void* user) noexcept {
+  const std::unique_ptr<Callbacks> callbacks(static_cast<Callbacks*>(user));
+  if (!callbacks->ended) return;
+  try {
+    callbacks->ended();
+  } catch (...) {  // nobody is there to be told
+  }
+}
 
 inline std::uint32_t dlpack_flags(bool legacy) { return legacy ? static_cast<std::uint32_t>(EVN_DLPACK_LEGACY) : 0u; }
 

@@ -18,6 +18,42 @@ inline namespace EVENER_SPANS {
 
 // ------------------------------------------------------------------------------------------------- models and sessions --
 
+namespace detail {
+
+template <typename H, typename F>
+std::size_t count(H handle, F f) {
+  std::uint32_t n = 0;
+  check([&](evn_error* e) { return f(handle, &n, e); });
+  return n;
+}
+template <typename H, typename F>
+std::string text_at(H handle, F f, std::size_t index) {
+  return text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return f(handle, static_cast<std::uint32_t>(index), b, c, s, e); });
+}
+template <typename H, typename F, typename N>
+ValueInfo value(H handle, F f, N name, std::size_t index) {
+  evn_value_info info = EVN_VALUE_INFO_INIT;
+  check([&](evn_error* e) { return f(handle, static_cast<std::uint32_t>(index), &info, e); });
+  ValueInfo v;
+  v.name = text_at(handle, name, index);
+  v.dtype = static_cast<DType>(info.dtype);
+  v.type = info.type;
+  v.has_rank = info.rank <= EVN_MAX_RANK;
+  for (std::uint32_t i = 0; v.has_rank && i < info.rank; ++i) {
+    v.dims.push_back(info.dims[i]);
+    v.symbols.emplace_back(info.symbols[i]);
+  }
+  return v;
+}
+template <typename H, typename C, typename F, typename N>
+std::vector<ValueInfo> values(H handle, C counted, F f, N name) {
+  std::vector<ValueInfo> all(count(handle, counted));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = value(handle, f, name, i);
+  return all;
+}
+
+}  // namespace detail
+
 class Model : public detail::Object<evn_model, evn_model_release> {
  public:
   Model() noexcept = default;
@@ -26,6 +62,14 @@ class Model : public detail::Object<evn_model, evn_model_release> {
     return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
       return evn_model_describe(get(), static_cast<evn_format>(format), b, c, s, e);
     });
+  }
+  std::vector<ValueInfo> inputs() const { return detail::values(get(), evn_model_input_count, evn_model_get_input_info, evn_model_input_name); }
+  std::vector<ValueInfo> outputs() const { return detail::values(get(), evn_model_output_count, evn_model_get_output_info, evn_model_output_name); }
+  // In the order of the file.
+  std::vector<std::string> metadata_keys() const {
+    std::vector<std::string> keys(detail::count(get(), evn_model_metadata_count));
+    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = detail::text_at(get(), evn_model_metadata_key, i);
+    return keys;
   }
   // Throws EVN_ERROR_INVALID_ARGUMENT when there is none.
   std::string metadata(const std::string& key) const {
@@ -36,7 +80,6 @@ class Model : public detail::Object<evn_model, evn_model_release> {
 
  private:
   friend class Runtime;
-  explicit Model(std::shared_ptr<detail::Callbacks> callbacks) noexcept : Object(std::move(callbacks)) {}
 };
 
 // An input by its name, for Session::run. Refers to both.
@@ -49,12 +92,16 @@ class Session : public detail::Object<evn_session, evn_session_release> {
  public:
   Session() noexcept = default;
 
-  std::size_t input_count() const { return count(evn_session_input_count); }
-  std::size_t output_count() const { return count(evn_session_output_count); }
-  ValueInfo input(std::size_t index) const { return value(evn_session_get_input_info, index); }
-  ValueInfo output(std::size_t index) const { return value(evn_session_get_output_info, index); }
-  std::vector<ValueInfo> inputs() const { return values(evn_session_get_input_info, input_count()); }
-  std::vector<ValueInfo> outputs() const { return values(evn_session_get_output_info, output_count()); }
+  std::size_t input_count() const { return detail::count(get(), evn_session_input_count); }
+  std::size_t output_count() const { return detail::count(get(), evn_session_output_count); }
+  ValueInfo input(std::size_t index) const { return detail::value(get(), evn_session_get_input_info, evn_session_input_name, index); }
+  ValueInfo output(std::size_t index) const { return detail::value(get(), evn_session_get_output_info, evn_session_output_name, index); }
+  std::vector<ValueInfo> inputs() const {
+    return detail::values(get(), evn_session_input_count, evn_session_get_input_info, evn_session_input_name);
+  }
+  std::vector<ValueInfo> outputs() const {
+    return detail::values(get(), evn_session_output_count, evn_session_get_output_info, evn_session_output_name);
+  }
   // The position of the input or output of that name. Throws EVN_ERROR_INVALID_ARGUMENT listing the names there are.
   std::size_t find_input(const std::string& name) const { return find(evn_session_find_input, name.c_str()); }
   std::size_t find_output(const std::string& name) const { return find(evn_session_find_output, name.c_str()); }
@@ -98,7 +145,7 @@ class Session : public detail::Object<evn_session, evn_session_release> {
                                     static_cast<std::uint32_t>(out.size()), &o, e);
     });
     for (const evn_value v : out) {
-      outputs.push_back(Value(callbacks_));
+      outputs.emplace_back();
       *outputs.back().handle_.out() = v;
     }
     return outputs;
@@ -124,7 +171,6 @@ class Session : public detail::Object<evn_session, evn_session_release> {
 
  private:
   friend class Runtime;
-  explicit Session(std::shared_ptr<detail::Callbacks> callbacks) noexcept : Object(std::move(callbacks)) {}
 
   static evn_run_options c_options(const RunOptions& options) noexcept {
     evn_run_options o = EVN_RUN_OPTIONS_INIT;
@@ -145,43 +191,15 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     });
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (outputs[i]) continue;
-      outputs[i].callbacks_ = callbacks_;
       *outputs[i].handle_.out() = out[i];
     }
   }
 
   template <typename F>
-  std::size_t count(F f) const {
-    std::uint32_t n = 0;
-    detail::check([&](evn_error* e) { return f(get(), &n, e); });
-    return n;
-  }
-  template <typename F>
   std::size_t find(F f, const char* name) const {
     std::uint32_t index = 0;
     detail::check([&](evn_error* e) { return f(get(), name, &index, e); });
     return index;
-  }
-  template <typename F>
-  ValueInfo value(F f, std::size_t index) const {
-    evn_value_info info = EVN_VALUE_INFO_INIT;
-    detail::check([&](evn_error* e) { return f(get(), static_cast<std::uint32_t>(index), &info, e); });
-    ValueInfo v;
-    v.name = info.name;
-    v.dtype = static_cast<DType>(info.dtype);
-    v.type = info.type;
-    v.has_rank = info.rank <= EVN_MAX_RANK;
-    for (std::uint32_t i = 0; v.has_rank && i < info.rank; ++i) {
-      v.dims.push_back(info.dims[i]);
-      v.symbols.emplace_back(info.symbols[i]);
-    }
-    return v;
-  }
-  template <typename F>
-  std::vector<ValueInfo> values(F f, std::size_t n) const {
-    std::vector<ValueInfo> all;
-    for (std::size_t i = 0; i < n; ++i) all.push_back(value(f, i));
-    return all;
   }
 };
 
@@ -192,9 +210,10 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
   // With the default options: the CPU, all cores.
   Runtime() : Runtime(RuntimeOptions{}) {}
   explicit Runtime(RuntimeOptions options) {
-    callbacks_ = std::make_shared<detail::Callbacks>();
-    callbacks_->log = std::move(options.log);
-    callbacks_->parallel_for = std::move(options.parallel_for);
+    auto callbacks = std::make_unique<detail::Callbacks>();
+    callbacks->log = std::move(options.log);
+    callbacks->parallel_for = std::move(options.parallel_for);
+    callbacks->ended = std::move(options.ended);
     evn_runtime_options o = EVN_RUNTIME_OPTIONS_INIT;
     o.thread_count = options.thread_count;
     o.config_path = detail::c_str_or_null(options.config_path);
@@ -203,16 +222,19 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.log_level = static_cast<evn_log_level>(options.log_level);
     o.cache_dir = options.cache_dir ? options.cache_dir->c_str() : nullptr;
     o.cpu_memory_limit_bytes = options.cpu_memory_limit_bytes;
-    if (callbacks_->log) {
+    if (callbacks->log) {
       o.log_sink = detail::Callbacks::on_log;
-      o.log_sink_user = callbacks_.get();
+      o.log_sink_user = callbacks.get();
     }
-    if (callbacks_->parallel_for) {
+    if (callbacks->parallel_for) {
       o.parallel_for = detail::Callbacks::on_parallel_for;
-      o.parallel_user = callbacks_.get();
+      o.parallel_user = callbacks.get();
     }
     o.allocator = options.allocator;
+    o.ended = detail::release_callbacks;
+    o.ended_user = callbacks.get();
     detail::check([&](evn_error* e) { return evn_runtime_create(&o, handle_.out(), e); });
+    static_cast<void>(callbacks.release());  // the runtime has it now
   }
 
   std::size_t device_count() const {
@@ -222,13 +244,13 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
   }
   // By number: 0 is the CPU.
   Device device(std::uint32_t index = 0) const {
-    Device d(callbacks_);
+    Device d;
     detail::check([&](evn_error* e) { return evn_runtime_device_at(get(), index, d.handle_.out(), e); });
     return d;
   }
   // "cpu", "gpu", "gpu:1", "opencl:0", or a name of the configuration; opens it when it was not open.
   Device device(const std::string& name) const {
-    Device d(callbacks_);
+    Device d;
     detail::check([&](evn_error* e) { return evn_runtime_device_find(get(), name.c_str(), d.handle_.out(), e); });
     return d;
   }
@@ -243,7 +265,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
   Value value(const std::string& type, Span<const Value> parts) const {
     std::vector<evn_value> handles;
     for (const Value& p : parts) handles.push_back(p.get());
-    Value v(callbacks_);
+    Value v;
     detail::check([&](evn_error* e) {
       return evn_value_create(get(), type.c_str(), handles.data(), static_cast<std::uint32_t>(handles.size()), v.handle_.out(), e);
     });
@@ -289,7 +311,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
   }
   // Any dtype, with a deleter; see evn_tensor_wrap. When it throws, the memory stays the caller's.
   Tensor wrap(DType dtype, const Dims& dims, void* data, std::size_t size_bytes, evn_deleter deleter, void* user) const {
-    Tensor t(callbacks_);
+    Tensor t;
     detail::check([&](evn_error* e) {
       return evn_tensor_wrap(get(), data, size_bytes, static_cast<evn_dtype>(dtype), dims.data(), dims.rank(), deleter, user,
                              t.handle_.out(), e);
@@ -298,7 +320,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
   }
   // Takes over a DLManagedTensorVersioned, or with `legacy` a DLManagedTensor; when it throws, that stays the caller's.
   Tensor from_dlpack(void* managed, bool legacy = false) const {
-    Tensor t(callbacks_);
+    Tensor t;
     detail::check([&](evn_error* e) {
       return evn_tensor_from_dlpack(get(), managed, detail::dlpack_flags(legacy), t.handle_.out(), e);
     });
@@ -306,7 +328,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
   }
 
   Model load(const std::string& path) const {
-    Model m(callbacks_);
+    Model m;
     detail::check([&](evn_error* e) { return evn_model_load_file(get(), path.c_str(), nullptr, m.handle_.out(), e); });
     return m;
   }
@@ -314,7 +336,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
   Model load(const void* data, std::size_t size, const ModelOptions& options = {}) const {
     evn_model_options o = EVN_MODEL_OPTIONS_INIT;
     o.external_dir = detail::c_str_or_null(options.external_dir);
-    Model m(callbacks_);
+    Model m;
     detail::check([&](evn_error* e) { return evn_model_load_buffer(get(), data, size, &o, m.handle_.out(), e); });
     return m;
   }
@@ -329,7 +351,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     for (const std::string& pattern : options.keep_fp32) keep.push_back(pattern.c_str());
     o.keep_fp32 = keep.data();
     o.keep_fp32_count = static_cast<std::uint32_t>(keep.size());
-    Session s(callbacks_);
+    Session s;
     detail::check([&](evn_error* e) { return evn_session_create(get(), model.get(), &o, s.handle_.out(), e); });
     return s;
   }

@@ -39,6 +39,15 @@ class OperatorNode {
       return evn_operator_attribute_string(node_, attribute, b, c, s, e);
     });
   }
+  std::vector<std::string> get_strings(const char* attribute) const {
+    std::vector<std::string> all(value<std::uint32_t>(evn_operator_attribute_string_count, attribute));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i] = detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
+        return evn_operator_attribute_string_at(node_, attribute, static_cast<std::uint32_t>(i), b, c, s, e);
+      });
+    }
+    return all;
+  }
   Span<const std::int64_t> get_ints(const char* attribute) const { return list<std::int64_t>(evn_operator_attribute_ints, attribute); }
   Span<const float> get_floats(const char* attribute) const { return list<float>(evn_operator_attribute_floats, attribute); }
   evn_tensor_view get_tensor(const char* attribute) const { return value<evn_tensor_view>(evn_operator_attribute_tensor, attribute); }

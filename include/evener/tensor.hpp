@@ -131,7 +131,6 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
   friend class Runtime;
   friend class Session;
   friend class Value;
-  explicit Tensor(std::shared_ptr<detail::Callbacks> callbacks) noexcept : Object(std::move(callbacks)) {}
 
   template <typename T>
   void check_dtype() const {
@@ -169,7 +168,7 @@ class Device : public detail::Object<evn_device, evn_device_release> {
 
   // A tensor of zeros. `flags` is 0 or EVN_TENSOR_PINNED.
   Tensor tensor(DType dtype, const Dims& dims, std::uint32_t flags = 0) const {
-    Tensor t(callbacks_);
+    Tensor t;
     detail::check([&](evn_error* e) {
       return evn_tensor_create(get(), static_cast<evn_dtype>(dtype), dims.data(), dims.rank(), flags, t.handle_.out(), e);
     });
@@ -178,11 +177,10 @@ class Device : public detail::Object<evn_device, evn_device_release> {
 
  private:
   friend class Runtime;
-  explicit Device(std::shared_ptr<detail::Callbacks> callbacks) noexcept : Object(std::move(callbacks)) {}
 };
 
 inline Tensor Tensor::copy_to(const Device& device) const {
-  Tensor t(callbacks_);
+  Tensor t;
   detail::check([&](evn_error* e) { return evn_tensor_copy_to(get(), device.get(), t.handle_.out(), e); });
   return t;
 }
@@ -194,7 +192,7 @@ class Value : public detail::Object<evn_value, evn_value_release> {
  public:
   Value() noexcept = default;
   // Of a tensor, whose memory it shares.
-  explicit Value(const Tensor& tensor) : Object(tensor.callbacks_) {
+  explicit Value(const Tensor& tensor) {
     detail::check([&](evn_error* e) { return evn_value_from_tensor(tensor.get(), handle_.out(), e); });
   }
 
@@ -209,13 +207,13 @@ class Value : public detail::Object<evn_value, evn_value_release> {
     return count;
   }
   Value operator[](std::size_t index) const {
-    Value part(callbacks_);
+    Value part;
     detail::check([&](evn_error* e) { return evn_value_part_at(get(), static_cast<std::uint32_t>(index), part.handle_.out(), e); });
     return part;
   }
   // Throws EVN_ERROR_INVALID_ARGUMENT when it is no tensor.
   Tensor tensor() const {
-    Tensor t(callbacks_);
+    Tensor t;
     detail::check([&](evn_error* e) { return evn_value_get_tensor(get(), t.handle_.out(), e); });
     return t;
   }
@@ -223,7 +221,6 @@ class Value : public detail::Object<evn_value, evn_value_release> {
  private:
   friend class Runtime;
   friend class Session;
-  explicit Value(std::shared_ptr<detail::Callbacks> callbacks) noexcept : Object(std::move(callbacks)) {}
 };
 
 }  // inline namespace

@@ -215,6 +215,57 @@ TEST(WrapperCallbacks, OutliveTheRuntimeObjectAndMayThrow) {
   EXPECT_EQ(events.back(), "plan.created");
 }
 
+TEST(WrapperCallbacks, GoWhenTheRuntimeHasEnded) {
+  auto kept = std::make_shared<int>(0);
+  int ended = 0;
+  void* managed = nullptr;
+  {
+    evener::RuntimeOptions options = plain_options();
+    options.log = [kept](const evn_log_record&) { ++*kept; };
+    options.ended = [&ended, kept] {
+      ++ended;
+      throw 1;
+    };
+    const evener::Runtime runtime(std::move(options));
+    options = plain_options();
+    managed = runtime.device().tensor(DType::kFloat32, {2}).to_dlpack();
+  }
+  EXPECT_EQ(kept.use_count(), 3) << "what DLPack has keeps the runtime";
+  EXPECT_EQ(ended, 0);
+  struct Managed {  // the beginning of a DLManagedTensorVersioned
+    std::uint32_t major, minor;
+    void* context;
+    void (*deleter)(Managed*);
+  };
+  static_cast<Managed*>(managed)->deleter(static_cast<Managed*>(managed));
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(kept.use_count(), 1);
+
+  evener::RuntimeOptions wrong = plain_options();
+  wrong.config_text = "nonsense: 1";
+  wrong.ended = [&ended, kept] { ++ended; };
+  EXPECT_EQ(error_of([&] { evener::Runtime runtime(std::move(wrong)); }).status(), EVN_ERROR_CONFIG);
+  EXPECT_EQ(ended, 1) << "there was no runtime";
+  wrong = plain_options();
+  EXPECT_EQ(kept.use_count(), 1);
+}
+
+TEST_F(Wrapper, AModelTellsWhatItTakes) {
+  evn::test::OnnxWriter w(17);
+  const std::string name(300, 'n');
+  w.add_input(name, 1, {"batch", 3}).add_output("y", 1).add_node("Relu", {name}, {"y"});
+  w.model().message(14, evn::test::Proto().bytes(1, "author").bytes(2, "nobody"));
+  const std::string serialized = w.serialize();
+  const evener::Model model = runtime.load(serialized.data(), serialized.size());
+  ASSERT_EQ(model.inputs().size(), 1u);
+  EXPECT_EQ(model.inputs()[0].name, name);
+  EXPECT_EQ(model.inputs()[0].dims, (std::vector<std::int64_t>{-1, 3}));
+  EXPECT_EQ(model.inputs()[0].symbols[0], "batch");
+  EXPECT_EQ(model.outputs().at(0).name, "y");
+  EXPECT_EQ(model.metadata_keys(), std::vector<std::string>{"author"});
+  EXPECT_EQ(runtime.session(model).input(0).name, name);
+}
+
 TEST_F(Wrapper, AssignmentReleasesWhatWasHeld) {
   const evn_session old = session.get();
   session = evener::Session();
@@ -230,6 +281,7 @@ TEST_F(Wrapper, OperatorsOfTheProgram) {
   op.infer = [](const evener::OperatorNode&, evener::Span<const evn_tensor_view> in, evener::Span<evn_tensor_view> out) { out[0] = in[0]; };
   auto kept = std::make_shared<int>(0);
   op.run = [kept](const evener::OperatorNode& node, evener::Span<const evn_tensor_view> in, evener::Span<const evn_tensor_view> out) {
+    if (node.has("texts") && node.get_strings("texts") != std::vector<std::string>{"one", std::string("a\0b", 3)}) throw Error(EVN_ERROR_IO, "texts");
     if (node.get_int("fail", 0) == 1) throw Error(EVN_ERROR_LIMIT, "as asked");
     if (node.get_int("fail", 0) == 2) throw std::runtime_error("as asked too");
     const float by = node.get_float("by", 1.0f) + static_cast<float>(node.has("more") ? node.get_ints("more")[1] : 0);
@@ -246,7 +298,9 @@ TEST_F(Wrapper, OperatorsOfTheProgram) {
   };
   EXPECT_EQ(run({}), (std::vector<float>{2, 3}));
   EXPECT_EQ(run({{"by", 0.5f}, {"more", std::vector<std::int64_t>{7, 9}}}), (std::vector<float>{10.5f, 11.5f}));
-  EXPECT_EQ(*kept, 2);
+  const evn::test::Attr texts(evn::test::Proto().bytes(1, "texts").bytes(9, "one").bytes(9, std::string_view("a\0b", 3)).varint(20, 8));
+  EXPECT_EQ(run({texts}), (std::vector<float>{2, 3}));
+  EXPECT_EQ(*kept, 3);
   const Error asked = error_of([&] { run({{"fail", 1}}); });
   EXPECT_EQ(asked.status(), EVN_ERROR_LIMIT);
   EXPECT_STREQ(asked.node(), "shifted");
