@@ -34,7 +34,7 @@ class Node:
         return read_text(self._library.evn_operator_node_name, self._handle)
 
     def attribute(self, name, default=None):
-        """The value of an attribute: int, float, bytes, an array, or a list of ints or floats; `default` when it is not given."""
+        """The value of an attribute: int, float, bytes, an array, or a list of ints, floats or bytes; `default` when it is not given."""
         kind, error, key = ctypes.c_int32(), new_error(), c_text(name)
         check(self._library.evn_operator_attribute_type(self._handle, key, kind, error), error)
         if kind.value == _raw.EVN_ATTRIBUTE_NONE:
@@ -54,12 +54,12 @@ class Node:
         return value.value
 
     def _bytes(self, key, error):
-        size = ctypes.c_size_t()
-        function = self._library.evn_operator_attribute_string
-        check(function(self._handle, key, None, 0, size, error), error)
-        buffer = ctypes.create_string_buffer(size.value)
-        check(function(self._handle, key, buffer, len(buffer), size, error), error)
-        return buffer.raw[:-1]
+        return _read_bytes(self._library.evn_operator_attribute_string, error, self._handle, key)
+
+    def _strings(self, key, error):
+        count = ctypes.c_uint32()
+        check(self._library.evn_operator_attribute_string_count(self._handle, key, count, error), error)
+        return [_read_bytes(self._library.evn_operator_attribute_string_at, error, self._handle, key, index) for index in range(count.value)]
 
     def _ints(self, key, error):
         values, count = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_size_t()
@@ -77,9 +77,18 @@ class Node:
         return _array(view)
 
 
+def _read_bytes(function, error, *arguments):
+    size = ctypes.c_size_t()
+    check(function(*arguments, None, 0, size, error), error)
+    buffer = ctypes.create_string_buffer(size.value)
+    check(function(*arguments, buffer, len(buffer), size, error), error)
+    return buffer.raw[:-1]
+
+
 _READERS = {
     _raw.EVN_ATTRIBUTE_INT: Node._int, _raw.EVN_ATTRIBUTE_FLOAT: Node._float, _raw.EVN_ATTRIBUTE_STRING: Node._bytes,
     _raw.EVN_ATTRIBUTE_INTS: Node._ints, _raw.EVN_ATTRIBUTE_FLOATS: Node._floats, _raw.EVN_ATTRIBUTE_TENSOR: Node._tensor,
+    _raw.EVN_ATTRIBUTE_STRINGS: Node._strings,
 }
 
 

@@ -1,5 +1,7 @@
 """Quantizer: a float32 model becomes one of 8-bit numbers."""
+import contextlib
 import ctypes
+import itertools
 import json
 
 from . import _arrays, _raw
@@ -13,6 +15,42 @@ _ACTIVATIONS = {"uint8": _raw.EVN_DTYPE_UINT8, "int8": _raw.EVN_DTYPE_INT8, None
 
 _MODES = {"static": _raw.EVN_QUANTIZE_STATIC, "dynamic": _raw.EVN_QUANTIZE_DYNAMIC, "weights": _raw.EVN_QUANTIZE_WEIGHTS,
           "float16": _raw.EVN_QUANTIZE_FLOAT16, "bfloat16": _raw.EVN_QUANTIZE_BFLOAT16}
+
+
+def _progress(user, what, done, total):
+    try:
+        _registered[user](what.decode(), done, total)
+        return 0
+    except BaseException:  # noqa: B902: nothing may be raised through C
+        return 1
+
+
+def _release(user):
+    _registered.pop(user, None)
+
+
+_registered = {}  # number -> the function that a quantizer tells; the library says when it has no more use for it
+_numbers = itertools.count(1)
+# These may be called when the modules of an interpreter that ends are gone already: they must never be freed.
+_PROGRESS, _RELEASE = _raw.evn_quantize_progress(_progress), _raw.evn_user_release(_release)
+for _thunk in (_PROGRESS, _RELEASE):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_thunk))
+
+
+@contextlib.contextmanager
+def _told(options, progress):
+    """`progress` is in the options; it is the library's when the body ends well."""
+    if progress is None:
+        yield
+        return
+    number = next(_numbers)
+    options.progress, options.progress_user, options.progress_release = _PROGRESS, number, _RELEASE
+    _registered[number] = progress
+    try:
+        yield
+    except BaseException:
+        _registered.pop(number, None)
+        raise
 
 
 class Quantizer(_Object):
@@ -61,25 +99,14 @@ class Quantizer(_Object):
         options.flags = sum(flag for wanted, flag in flags if wanted)
         patterns = (ctypes.c_char_p * len(keep))(*(c_text(pattern) for pattern in keep))
         options.keep, options.keep_count = patterns, len(keep)
-        self._progress = _raw.evn_quantize_progress(self._guard(progress)) if progress is not None else _raw.evn_quantize_progress()
-        options.progress = self._progress
         path = set_source(options, model, external_dir)
-        check(lib.evn_quantizer_create(runtime._handle, path, options, handle, error), error)
+        with _told(options, progress):
+            check(lib.evn_quantizer_create(runtime._handle, path, options, handle, error), error)
         self._own(handle)
         self._runtime = runtime._owned
         count = ctypes.c_uint32()
         check(lib.evn_quantizer_input_count(handle, count, error), error)
         self._input_count = count.value
-
-    @staticmethod
-    def _guard(progress):
-        def call(_, what, done, total):
-            try:
-                progress(what.decode(), done, total)
-                return 0
-            except BaseException:  # noqa: B902: nothing may be raised through C
-                return 1
-        return call
 
     def _feed(self, function, inputs):
         error = new_error()

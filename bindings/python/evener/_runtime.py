@@ -167,6 +167,24 @@ class Model(_Object):
         check(status, error)
         self._own(handle)
 
+    @property
+    def inputs(self):
+        """A tuple of Value in the model's order."""
+        lib = self._library
+        return _values_of(self._handle, lib.evn_model_input_count, lib.evn_model_get_input_info, lib.evn_model_input_name)
+
+    @property
+    def outputs(self):
+        """A tuple of Value in the model's order."""
+        lib = self._library
+        return _values_of(self._handle, lib.evn_model_output_count, lib.evn_model_get_output_info, lib.evn_model_output_name)
+
+    def metadata_keys(self):
+        """The keys of the model's metadata, in the order of the file."""
+        count, error = ctypes.c_uint32(), new_error()
+        check(self._library.evn_model_metadata_count(self._handle, count, error), error)
+        return [read_text(self._library.evn_model_metadata_key, self._handle, index) for index in range(count.value)]
+
     def metadata(self, key):
         """The value of the model's metadata entry `key`; KeyError when there is none."""
         try:
@@ -183,7 +201,7 @@ class Model(_Object):
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """An input or output of a session."""
+    """An input or output of a model or session."""
 
     name: str
     shape: typing.Optional[tuple]  # ints, the model's symbol names, None where unknown; None: even the rank is unknown
@@ -195,12 +213,24 @@ class Value:
         return self.type.startswith("tensor(")
 
     @classmethod
-    def _of(cls, info):
+    def _of(cls, name, info):
         shape = None
         if info.rank != _UNKNOWN_RANK:
             symbols = [text_of(symbol.value) or None for symbol in info.symbols[:info.rank]]
             shape = tuple(dim if dim >= 0 else symbol for dim, symbol in zip(info.dims, symbols))
-        return cls(text_of(info.name), shape, _arrays.numpy_dtype(info.dtype), text_of(info.type))
+        return cls(name, shape, _arrays.numpy_dtype(info.dtype), text_of(info.type))
+
+
+def _values_of(handle, count_function, info_function, name_function):
+    """The inputs or outputs of a model or session."""
+    count, error = ctypes.c_uint32(), new_error()
+    check(count_function(handle, count, error), error)
+    values = []
+    for index in range(count.value):
+        info = sized(_raw.evn_value_info)
+        check(info_function(handle, index, info, error), error)
+        values.append(Value._of(read_text(name_function, handle, index), info))
+    return tuple(values)
 
 
 class Session(_Object):
@@ -229,8 +259,8 @@ class Session(_Object):
         self._own(handle)
         self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
         self.model = model
-        self.inputs = self._values(lib.evn_session_input_count, lib.evn_session_get_input_info)
-        self.outputs = self._values(lib.evn_session_output_count, lib.evn_session_get_output_info)
+        self.inputs = _values_of(handle, lib.evn_session_input_count, lib.evn_session_get_input_info, lib.evn_session_input_name)
+        self.outputs = _values_of(handle, lib.evn_session_output_count, lib.evn_session_get_output_info, lib.evn_session_output_name)
         self._only_tensors = all(value.is_tensor for value in self.inputs + self.outputs)
         self._index = {value.name: index for index, value in enumerate(self.inputs)}
         self._calls = []  # that are not running
@@ -239,18 +269,8 @@ class Session(_Object):
         super().close()
         self._calls.clear()
 
-    def _values(self, count_function, info_function):
-        count, error = ctypes.c_uint32(), new_error()
-        check(count_function(self._handle, count, error), error)
-        values = []
-        for index in range(count.value):
-            info = sized(_raw.evn_value_info)
-            check(info_function(self._handle, index, info, error), error)
-            values.append(Value._of(info))
-        return tuple(values)
-
     def _find_input(self, name, error):
-        """The index of an input whose whole name is longer than Value.name, or the library's Error with the names there are."""
+        """The index of an input by its name, or the library's Error with the names there are."""
         index = ctypes.c_uint32()
         check(self._library.evn_session_find_input(self._handle, c_text(name), index, error), error)
         return index.value

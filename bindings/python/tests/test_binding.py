@@ -92,6 +92,15 @@ def test_a_session_has_one_trace_at_a_time(runtime):
     assert caught.value.status == evener.Status.WRONG_STATE
 
 
+def test_a_model_tells_inputs_outputs_and_metadata_without_a_session(runtime):
+    model = runtime.model(tiny.scale(metadata={"one": "1", "k" * 300: "2"}))
+    session = runtime.session(model)
+    assert (model.inputs, model.outputs) == (session.inputs, session.outputs)
+    assert model.inputs[0].name == "x"
+    assert model.metadata_keys() == ["one", "k" * 300]
+    assert [model.metadata(key) for key in model.metadata_keys()] == ["1", "2"]
+
+
 def test_metadata_is_read_and_a_missing_key_is_a_key_error(runtime):
     session = runtime.session(tiny.scale(metadata={"alphabet": "a\nb\né"}))
     assert session.metadata("alphabet") == "a\nb\né"
@@ -444,6 +453,7 @@ def test_inputs_with_names_longer_than_the_c_struct_holds_are_found(runtime):
     node = tiny.helper.make_node("Neg", [name], ["y"], name="neg")
     session = runtime.session(tiny.model([node], [tiny.value(name, "float32", [1])], [tiny.value("y", "float32", [1])]))
     assert session.run({name: floats(3)})["y"] == -3
+    assert [value.name for value in session.inputs] == [value.name for value in session.model.inputs] == [name]
 
 
 # Devices and configuration

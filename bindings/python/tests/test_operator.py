@@ -35,15 +35,16 @@ def test_runs_and_reads_attributes(runtime):
     seen = []
 
     def run(node, arrays):
-        seen.append((node.name, node.attribute("words"), node.attribute("list"), node.attribute("floats"), node.attribute("none", 7)))
+        seen.append((node.name, node.attribute("words"), node.attribute("list"), node.attribute("floats"), node.attribute("none", 7),
+                     node.attribute("texts")))
         return [arrays[0] * node.attribute("factor") + node.attribute("bias")]
 
     runtime.register_operator("mine", "Scaled", same, run)
     bias = numpy_helper.from_array(numpy.array([1, 2, 3], "float32"))
-    session = runtime.session(scaled(factor=2.5, bias=bias, words="a b", list=[1, 2, 3], floats=[0.5, 2.0]))
+    session = runtime.session(scaled(factor=2.5, bias=bias, words="a b", list=[1, 2, 3], floats=[0.5, 2.0], texts=["one", "", b"a\0b"]))
     x = numpy.arange(6, dtype="float32").reshape(2, 3)
     assert numpy.array_equal(session.run({"x": x})["y"], x * 2.5 + [1, 2, 3])
-    assert seen == [("scaled_1", b"a b", [1, 2, 3], [0.5, 2.0], 7)]
+    assert seen == [("scaled_1", b"a b", [1, 2, 3], [0.5, 2.0], 7, [b"one", b"", b"a\0b"])]
     assert "scaled_1" in session.explain()
 
 

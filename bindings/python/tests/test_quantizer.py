@@ -1,4 +1,7 @@
 """evener.Quantizer: batches, cancelling, errors, and the model that it makes."""
+import gc
+import weakref
+
 import evener
 import numpy
 import onnx
@@ -126,6 +129,25 @@ def test_progress_is_told_and_cancels(runtime, network):
     with pytest.raises(evener.Error) as caught:
         quantizer.add_batch(batch(1))
     assert caught.value.status == evener.Status.CANCELLED
+
+
+def test_progress_is_let_go_with_the_quantizer(runtime, network):
+    class Kept:
+        def __call__(self, *_):
+            pass
+
+    kept = Kept()
+    gone = weakref.ref(kept)
+    quantizer = evener.Quantizer(runtime, network, progress=kept)
+    with pytest.raises(evener.Error):
+        evener.Quantizer(runtime, network, progress=kept, percentile=10.0)
+    del kept
+    gc.collect()
+    assert gone() is not None
+    quantizer.add_batch(batch(1))
+    quantizer.close()
+    gc.collect()
+    assert gone() is None
 
 
 def test_wrong_options_are_refused(runtime, network):
