@@ -62,7 +62,7 @@ def run(program, *arguments):
 
 
 def test_every_example_has_a_test(programs):
-    assert set(programs) == {"terse", "explained", "placement", "executor", "limits", "classify", "custom_operator"}
+    assert set(programs) == {"terse", "explained", "placement", "executor", "limits", "classify", "custom_operator", "opened"}
 
 
 @pytest.mark.parametrize("name", ["terse", "explained", "classify"])
@@ -79,6 +79,18 @@ def test_a_missing_model_is_told_and_ends_with_an_error(programs, tmp_path):
     for name in ("terse", "explained", "placement", "executor", "classify"):
         done = run(programs[name], tmp_path / "none.onnx")
         assert done.returncode == 1 and "EVN_ERROR_IO" in done.stderr, name
+
+
+def test_the_library_may_be_opened_while_a_program_runs(programs, model, tmp_path):
+    path, answer = model
+    assert "evn_" not in subprocess.run(["nm", "-u", str(programs["opened"])], check=True, capture_output=True, text=True).stdout
+    done = run(programs["opened"], LIBRARY, path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert numpy.allclose([float(line.split()[1]) for line in done.stdout.splitlines()], answer, atol=2e-5)
+    absent = run(programs["opened"], tmp_path / "none.so", path)
+    assert absent.returncode == 0 and absent.stdout.startswith("going on without")
+    other = run(programs["opened"], "libc.so.6", path)
+    assert other.returncode == 0 and other.stdout == "going on without libc.so.6: it is older than 0.2\n"
 
 
 def test_placement_explains_every_node(programs, model):

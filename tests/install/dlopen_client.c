@@ -1,15 +1,11 @@
-/* Opens the library, runs a model and closes it again, many times; prints the resident memory after the first rounds and at the end.
+/* Opens the library, runs a model by its table of functions and closes it again, many times; prints the resident memory after the first rounds and at the end.
  * Linked with libc only. usage: dlopen_client LIBRARY MODEL ROUNDS THREADS */
 #include <dlfcn.h>
-#include <evener/evener.h>
+#include <evener/api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define LOAD(name)                                   \
-  *(void **)&p_##name = dlsym(library, #name);       \
-  if (p_##name == NULL) return 10
 
 static long resident_kib(void) {
   long pages = 0;
@@ -40,16 +36,11 @@ static int mapped(const char *library) {
   return found;
 }
 
+static void count_end(void *user) { ++*(int *)user; }
+
 static int round_trip(const char *path, const char *model_path, int threads) {
-  evn_status (*p_evn_runtime_create)(const evn_runtime_options *, evn_runtime *, evn_error *);
-  evn_status (*p_evn_model_load_file)(evn_runtime, const char *, const evn_model_options *, evn_model *, evn_error *);
-  evn_status (*p_evn_session_create)(evn_runtime, evn_model, const evn_session_options *, evn_session *, evn_error *);
-  evn_status (*p_evn_tensor_wrap)(evn_runtime, void *, size_t, evn_dtype, const int64_t *, uint32_t, evn_deleter, void *, evn_tensor *, evn_error *);
-  evn_status (*p_evn_session_run)(evn_session, const evn_tensor *, uint32_t, evn_tensor *, uint32_t, const evn_run_options *, evn_error *);
-  evn_status (*p_evn_runtime_release)(evn_runtime);
-  evn_status (*p_evn_model_release)(evn_model);
-  evn_status (*p_evn_session_release)(evn_session);
-  evn_status (*p_evn_tensor_release)(evn_tensor);
+  evn_get_api_function get_api = NULL;
+  const evn_api *evn = NULL;
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
   evn_error error = EVN_ERROR_INIT;
   evn_runtime runtime = NULL;
@@ -59,33 +50,30 @@ static int round_trip(const char *path, const char *model_path, int threads) {
   evn_tensor output = NULL;
   float values[6] = {0, 1, 2, 3, 4, 5};
   int64_t dims[2] = {2, 3};
+  int ended = 0;
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     fprintf(stderr, "%s\n", dlerror());
     return 9;
   }
   if (thread_count() != 1) return 12; /* loading starts no thread */
-  LOAD(evn_runtime_create);
-  LOAD(evn_model_load_file);
-  LOAD(evn_session_create);
-  LOAD(evn_tensor_wrap);
-  LOAD(evn_session_run);
-  LOAD(evn_runtime_release);
-  LOAD(evn_model_release);
-  LOAD(evn_session_release);
-  LOAD(evn_tensor_release);
+  *(void **)&get_api = dlsym(library, "evn_get_api");
+  if (get_api == NULL || get_api(EVN_VERSION_NUMBER, &evn) != EVN_OK) return 10;
   options.thread_count = threads;
-  if (p_evn_model_load_file(NULL, model_path, NULL, &model, &error) != EVN_ERROR_INVALID_HANDLE) return 13; /* an exception inside */
-  if (p_evn_runtime_create(&options, &runtime, &error) != EVN_OK) return 14;
-  if (p_evn_model_load_file(runtime, model_path, NULL, &model, &error) != EVN_OK) return 15;
-  if (p_evn_session_create(runtime, model, NULL, &session, &error) != EVN_OK) return 16;
-  if (p_evn_tensor_wrap(runtime, values, sizeof values, EVN_DTYPE_FLOAT32, dims, 2, NULL, NULL, &input, &error) != EVN_OK) return 17;
-  if (p_evn_session_run(session, &input, 1, &output, 1, NULL, &error) != EVN_OK) return 18;
-  p_evn_tensor_release(output);
-  p_evn_tensor_release(input);
-  p_evn_session_release(session);
-  p_evn_model_release(model);
-  p_evn_runtime_release(runtime);
+  options.ended = count_end;
+  options.ended_user = &ended;
+  if (evn->model_load_file(NULL, model_path, NULL, &model, &error) != EVN_ERROR_INVALID_HANDLE) return 13; /* an exception inside */
+  if (evn->runtime_create(&options, &runtime, &error) != EVN_OK) return 14;
+  if (evn->model_load_file(runtime, model_path, NULL, &model, &error) != EVN_OK) return 15;
+  if (evn->session_create(runtime, model, NULL, &session, &error) != EVN_OK) return 16;
+  if (evn->tensor_wrap(runtime, values, sizeof values, EVN_DTYPE_FLOAT32, dims, 2, NULL, NULL, &input, &error) != EVN_OK) return 17;
+  if (evn->session_run(session, &input, 1, &output, 1, NULL, &error) != EVN_OK) return 18;
+  evn->tensor_release(output);
+  evn->tensor_release(input);
+  evn->session_release(session);
+  evn->model_release(model);
+  evn->runtime_release(runtime);
+  if (ended != 1) return 22;
   if (dlclose(library) != 0) return 19;
   if (mapped(path)) return 20;
   if (thread_count() != 1) return 21;
