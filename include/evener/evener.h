@@ -187,11 +187,12 @@ typedef struct evn_log_record {
   uint64_t timestamp_ns;       /* CLOCK_MONOTONIC */
   const char *message;         /* the line that evn_log_callback gets */
   const char *event;           /* what happened, for programs; these names stay. "runtime.created", "device.opened",
-                                  "device.absent", "model.loaded", "model.output_shape" (declared otherwise than
-                                  computed), "session.created", "plan.created", "program.compiling" (begins, and may
-                                  take seconds), "program.compiled", "program.restored" (from the cache),
-                                  "clblast.tried", "memory.refused" (a cap), "cache.opened", "cache.ignored" (a file of
-                                  packed weights that is not used), "cache.written", "cache.not_written" */
+                                  "device.named" (by another name, a device that is open), "device.absent", "model.loaded",
+                                  "model.output_shape" (declared otherwise than computed), "session.created",
+                                  "plan.created", "program.compiling" (begins, and may take seconds),
+                                  "program.compiled", "program.restored" (from the cache), "clblast.tried",
+                                  "memory.refused" (a cap), "cache.opened", "cache.ignored" (a file of packed weights that
+                                  is not used), "cache.written", "cache.not_written" */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */

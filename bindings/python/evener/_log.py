@@ -1,9 +1,8 @@
 """The log of a runtime, delivered to a Python function."""
+import contextlib
 import dataclasses
-import functools
-import itertools
 
-from . import _raw
+from . import _callbacks, _raw
 from ._library import text_of
 
 LEVELS = ("error", "warning", "info", "debug")
@@ -21,27 +20,25 @@ class LogRecord:
     fields: dict  # figures of the event, as text
 
 
-# One C function for all runtimes finds theirs by number: a record that comes after the end of the Python objects finds nothing.
-_functions = {}
-_numbers = itertools.count(1)
-
-
-@_raw.evn_log_sink
 def _deliver(user, record):
-    function = _functions.get(user)
-    if function is not None:
-        r = record.contents
-        fields = {text_of(r.fields[i].key): text_of(r.fields[i].value) for i in range(r.field_count)}
-        function(LogRecord(LEVELS[r.level], text_of(r.event), text_of(r.message), text_of(r.device), text_of(r.node), fields))
+    r = record.contents
+    fields = {text_of(r.fields[i].key): text_of(r.fields[i].value) for i in range(r.field_count)}
+    _callbacks.find(user)(LogRecord(LEVELS[r.level], text_of(r.event), text_of(r.message), text_of(r.device), text_of(r.node), fields))
 
 
-def begin(options, function, level):
-    """Puts a function of one LogRecord into options of a runtime; returns what ends its deliveries, which works at exit too."""
+_DELIVER = _callbacks.immortal(_raw.evn_log_sink(_deliver))
+
+
+@contextlib.contextmanager
+def delivered(options, function, level):
+    """Puts a function of one LogRecord, or None, into options of a runtime, which has it until it ends if the body makes it."""
+    if function is None:
+        yield
+        return
     if not callable(function):
         raise TypeError("log must be a function of one LogRecord")
     if level not in LEVELS:
         raise ValueError(f'log_level must be one of {", ".join(LEVELS)}, not {level!r}')
-    number = next(_numbers)
-    _functions[number] = function
-    options.log_sink, options.log_sink_user, options.log_level = _deliver, number, LEVELS.index(level)
-    return functools.partial(_functions.pop, number, None)
+    options.log_sink, options.log_sink_release, options.log_level = _DELIVER, _callbacks.RELEASE, LEVELS.index(level)
+    with _callbacks.lent(function) as options.log_sink_user:
+        yield

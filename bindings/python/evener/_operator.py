@@ -1,12 +1,11 @@
 """Custom operators: Python functions as the callbacks of evn_operator."""
 import ctypes
-import itertools
 import math
 import typing
 
 import numpy
 
-from . import _arrays, _raw
+from . import _arrays, _callbacks, _raw
 from ._library import Error, Status, c_text, check, library, new_error, read_text, sized
 
 _UNKNOWN_RANK = _VARIADIC = 2**32 - 1
@@ -172,7 +171,7 @@ def _expect(answers, count, what):
 
 def _infer(user, node, inputs, input_count, outputs, output_count, error):
     def body():
-        infer, _ = _registered[user]
+        infer, _ = _callbacks.find(user)
         answers = infer(Node(node), [_spec(inputs[i]) for i in range(input_count)])
         for i, answer in enumerate(_expect(answers, output_count, "infer")):
             _declare(outputs[i], answer)
@@ -182,7 +181,7 @@ def _infer(user, node, inputs, input_count, outputs, output_count, error):
 
 def _run(user, node, inputs, input_count, outputs, output_count, error):
     def body():
-        _, run = _registered[user]
+        _, run = _callbacks.find(user)
         arrays = run(Node(node), [_array(inputs[i]) for i in range(input_count)])
         for i, array in enumerate(_expect(arrays, output_count, "run")):
             _store(outputs[i], array)
@@ -190,16 +189,8 @@ def _run(user, node, inputs, input_count, outputs, output_count, error):
     return _guarded(error, body)
 
 
-def _release(user):
-    _registered.pop(user, None)
-
-
-_registered = {}  # number -> the functions of an operator
-_numbers = itertools.count(1)
-# These may be called when the modules of an interpreter that ends are gone already: they must never be freed.
-_INFER, _RUN, _RELEASE = _raw.evn_operator_infer(_infer), _raw.evn_operator_run(_run), _raw.evn_operator_release(_release)
-for _thunk in (_INFER, _RUN, _RELEASE):
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_thunk))
+_INFER = _callbacks.immortal(_raw.evn_operator_infer(_infer))
+_RUN = _callbacks.immortal(_raw.evn_operator_run(_run))
 
 
 def _range(counts):
@@ -208,15 +199,11 @@ def _range(counts):
 
 
 def register(lib, runtime, domain, name, infer, run, inputs, outputs, since_version, value_inputs):
-    op, error, number = sized(_raw.evn_operator), new_error(), next(_numbers)
+    op, error = sized(_raw.evn_operator), new_error()
     op.domain, op.name, op.since_version = c_text(domain), c_text(name), since_version
     op.min_inputs, op.max_inputs = _range(inputs)
     op.min_outputs, op.max_outputs = _range(outputs)
     op.value_inputs = sum(1 << index for index in set(value_inputs))
-    op.user, op.infer, op.run, op.release = number, _INFER, _RUN, _RELEASE
-    _registered[number] = (infer, run)
-    try:
+    op.infer, op.run, op.release = _INFER, _RUN, _callbacks.RELEASE
+    with _callbacks.lent((infer, run)) as op.user:
         check(lib.evn_runtime_register_operator(runtime, op, error), error)
-    except BaseException:
-        _registered.pop(number, None)
-        raise

@@ -1,10 +1,9 @@
 """Quantizer: a float32 model becomes one of 8-bit numbers."""
 import contextlib
 import ctypes
-import itertools
 import json
 
-from . import _arrays, _raw
+from . import _arrays, _callbacks, _raw
 from ._library import c_path, c_text, check, library, new_error, read_text, set_source, sized
 from ._runtime import Model, _format, _Object
 
@@ -19,38 +18,13 @@ _MODES = {"static": _raw.EVN_QUANTIZE_STATIC, "dynamic": _raw.EVN_QUANTIZE_DYNAM
 
 def _progress(user, what, done, total):
     try:
-        _registered[user](what.decode(), done, total)
+        _callbacks.find(user)(what.decode(), done, total)
         return 0
     except BaseException:  # noqa: B902: nothing may be raised through C
         return 1
 
 
-def _release(user):
-    _registered.pop(user, None)
-
-
-_registered = {}  # number -> the function that a quantizer tells; the library says when it has no more use for it
-_numbers = itertools.count(1)
-# These may be called when the modules of an interpreter that ends are gone already: they must never be freed.
-_PROGRESS, _RELEASE = _raw.evn_quantize_progress(_progress), _raw.evn_user_release(_release)
-for _thunk in (_PROGRESS, _RELEASE):
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_thunk))
-
-
-@contextlib.contextmanager
-def _told(options, progress):
-    """`progress` is in the options; it is the library's when the body ends well."""
-    if progress is None:
-        yield
-        return
-    number = next(_numbers)
-    options.progress, options.progress_user, options.progress_release = _PROGRESS, number, _RELEASE
-    _registered[number] = progress
-    try:
-        yield
-    except BaseException:
-        _registered.pop(number, None)
-        raise
+_PROGRESS = _callbacks.immortal(_raw.evn_quantize_progress(_progress))
 
 
 class Quantizer(_Object):
@@ -100,7 +74,9 @@ class Quantizer(_Object):
         patterns = (ctypes.c_char_p * len(keep))(*(c_text(pattern) for pattern in keep))
         options.keep, options.keep_count = patterns, len(keep)
         path = set_source(options, model, external_dir)
-        with _told(options, progress):
+        if progress is not None:
+            options.progress, options.progress_release = _PROGRESS, _callbacks.RELEASE
+        with _callbacks.lent(progress) if progress is not None else contextlib.nullcontext() as options.progress_user:
             check(lib.evn_quantizer_create(runtime._handle, path, options, handle, error), error)
         self._own(handle)
         self._runtime = runtime._owned

@@ -38,20 +38,6 @@ class _Owned:
         self._release(self.value)
 
 
-class _OwnedRuntime(_Owned):
-    """That of a runtime, with which its log ends."""
-
-    __slots__ = ("end_log",)
-
-    def __init__(self, value, release, end_log):
-        super().__init__(value, release)
-        self.end_log = end_log
-
-    def __del__(self):
-        super().__del__()
-        self.end_log()
-
-
 class _Object:
     """Owns one handle. Closing it, twice, or in any order with others, is safe: what others still use stays."""
 
@@ -448,14 +434,9 @@ class Runtime(_Object):
             options.config_text, options.config_size = text, len(text)
         if cache_dir is not None:
             options.cache_dir = c_path(cache_dir)
-        end_log = _log.begin(options, log, log_level) if log is not None else lambda: None
-        try:
+        with _log.delivered(options, log, log_level):
             check(lib.evn_runtime_create(options, handle, error), error)
-        except BaseException:
-            end_log()
-            raise
-        self._library = lib
-        self._owned = _OwnedRuntime(handle, lib.evn_runtime_release, end_log)
+        self._own(handle)
 
     @property
     def devices(self):

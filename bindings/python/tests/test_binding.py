@@ -16,7 +16,7 @@ import numpy
 import onnx
 import pytest
 import tiny
-from evener import _call, _library, _log
+from evener import _call, _callbacks, _library
 
 PACKAGES = pathlib.Path(__file__).resolve().parents[1]
 
@@ -684,16 +684,21 @@ def test_a_log_that_is_none_is_refused():
 
 
 def test_the_log_ends_with_the_last_session_of_its_runtime():
-    records = []
+    records, kept = [], set(_callbacks._kept)
     opened = evener.Runtime(threads=1, cache_dir="", log=records.append, log_level="debug")
+    assert len(_callbacks._kept) == len(kept) + 1
     session = opened.session(tiny.scale())
     opened.close()
     count = len(records)
     session.run({"x": numpy.ones(2, "float32")})
     assert [record.event for record in records[count:]] == ["plan.created"]
+    model = session.model
     del session, opened
     gc.collect()
-    assert not _log._functions
+    assert len(_callbacks._kept) == len(kept) + 1, "the model keeps the runtime"
+    del model
+    gc.collect()
+    assert set(_callbacks._kept) == kept
     with pytest.raises(evener.Error):
         evener.Runtime(threads=-1, log=records.append)
-    assert not _log._functions
+    assert set(_callbacks._kept) == kept
