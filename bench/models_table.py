@@ -185,8 +185,8 @@ def page(rows, cluster, opencl, rounds, seconds):
 - **Inputs**: for trained models pieces of a photographed page, of a portrait, of speech, of a source file; for the others noise.
   Two different ones are compared.
 - **Errors**: the largest absolute difference from ONNX Runtime, and the largest difference divided by the largest number of its
-  output. **Within**: |a - b| <= 1e-3 |b| + 1e-4 max|b| throughout; silero_vad_half, which is stored and computed in half
-  precision, has 1e-2 in the place of 1e-3. An expected output that is the same number throughout counts as a failure.
+  output. **Within**: |a - b| <= 1e-3 |b| + 1e-4 max|b| throughout. An expected output that is the same number
+  throughout counts as a failure.
 - **Times**: median processor time of a run with one thread each, taken in turns in one process for at least {rounds} runs and
   {seconds:g} s, and the median of the turns' ratios; below 1 Evener is faster. The machine is shared: figures to look at, not to
   rely on. `bench/compare.py` is for comparing.

@@ -18,7 +18,6 @@ from PIL import Image
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 MODELS = pathlib.Path(os.environ.get("EVENER_MODELS") or REPOSITORY / "build" / "models")
-HALF_RTOL = 1e-2  # of the network that is stored and computed in half precision
 RATE = numpy.array(16000, "int64")
 
 sys.path.append(str(REPOSITORY / "scripts"))
@@ -204,8 +203,7 @@ def package_of(file):
 
 
 def trained(name, file, feeds):
-    rtol = HALF_RTOL if name == "silero_vad_half" else 1e-3
-    return Model(name, package_of(file), functools.partial(fetched, file), lambda _, seed: feeds(seed), rtol)
+    return Model(name, package_of(file), functools.partial(fetched, file), lambda _, seed: feeds(seed))
 
 
 def reader(name):

@@ -6,7 +6,7 @@ import evener
 import numpy
 import pytest
 from common import assert_close, onnx_runtime
-from zoo import FEEDS, HALF_RTOL, MODELS, NPM, fetched, piece_of_page
+from zoo import FEEDS, MODELS, NPM, fetched, piece_of_page
 
 SEEDS = (1, 2)
 ONE_ONLY = ("blazeface_front", "blazeface_back", "silero_vad_openvino_16k", "silero_vad_16k_sequence", "akiki_vad",
@@ -24,16 +24,12 @@ def oracle(name):
     return onnx_runtime(path_of(name))
 
 
-def tolerance(name):
-    return {"rtol": HALF_RTOL} if name == "silero_vad_half" else {}
-
-
 @pytest.mark.parametrize("threads", (1, 2))
 @pytest.mark.parametrize("name", FEEDS)
 def test_the_cpu_matches_onnx_runtime(name, threads):
     session = evener.Runtime(threads=threads).session(path_of(name))
     for seed in SEEDS:
-        assert_close(list(session.run(FEEDS[name](seed)).values()), oracle(name).run(None, FEEDS[name](seed)), **tolerance(name))
+        assert_close(list(session.run(FEEDS[name](seed)).values()), oracle(name).run(None, FEEDS[name](seed)))
 
 
 def batch_of_two(name):
@@ -46,7 +42,7 @@ def batch_of_two(name):
 @pytest.mark.parametrize("name", [name for name in FEEDS if name not in ONE_ONLY])
 def test_a_batch_of_two_matches_onnx_runtime(name):
     actual = list(evener.Runtime(threads=2).session(path_of(name)).run(batch_of_two(name)).values())
-    assert_close(actual, oracle(name).run(None, batch_of_two(name)), **tolerance(name))
+    assert_close(actual, oracle(name).run(None, batch_of_two(name)))
 
 
 @pytest.mark.parametrize("name, height, width", [("PP-OCRv6_det_tiny", 96, 224), ("PP-OCRv6_det_small", 96, 224),
@@ -66,5 +62,5 @@ def test_the_state_may_be_carried_from_chunk_to_chunk(name):
     for chunk in range(5):
         ours["input"] = theirs["input"] = FEEDS[name](10 + chunk)["input"]
         mine, wanted = session.run(ours), dict(zip([o.name for o in oracle(name).get_outputs()], oracle(name).run(None, theirs)))
-        assert_close([mine[last]], [wanted[last]], **tolerance(name))
+        assert_close([mine[last]], [wanted[last]])
         ours["state"], theirs["state"] = mine[last], wanted[last]

@@ -25,8 +25,10 @@ sys.path[:0] = [str(ROOT / "bindings" / "python"), str(pathlib.Path(__file__).pa
 import cases as onnx_cases  # noqa: E402
 import evener  # noqa: E402
 
-# |a - b| <= rtol * |b| + atol * max|b|; other types are exact.
-TOLERANCE = {"float32": (1e-3, 1e-6), "float64": (1e-6, 1e-9), "float16": (2e-3, 1e-4), "bfloat16": (1e-2, 1e-3)}
+# |a - b| <= rtol * |b| + atol * max|b|; other types are exact. Of bfloat16 the library rounds once, by 2^-8 of a number at most, and what ONNX
+# recorded is rounded at each of its steps: of attention the weights, which sum to 1, and the result, so that 3 * 2^-8 = 1.2e-2 bounds them;
+# less has been seen.
+TOLERANCE = {"float32": (1e-3, 1e-6), "float64": (1e-6, 1e-9), "float16": (2e-3, 1e-4), "bfloat16": (1e-2, 1e-6)}
 MODULE = pathlib.Path(os.environ.get("EVENER_LIBRARY", "")).resolve().parent / "libevener_image.so"
 SIGMAS = 6  # of the means of two random streams; seeds are fixed, so that a run gives what another does
 

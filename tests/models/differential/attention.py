@@ -1,13 +1,13 @@
 """Attention, linear attention and rotary embeddings."""
 import numpy
 
-from .draw import operator
+from .draw import FLOATS, operator
 
 
 @operator("Attention")
 def attention(draw):
     batch, kv_heads, queries, keys, width = draw.int(1, 2), draw.int(1, 2), draw.int(1, 4), draw.int(1, 4), draw.int(1, 4)
-    heads, v_width, dtype, past = kv_heads * draw.int(1, 2), draw.int(1, 4), draw.dtype("float32", "float16", "float64"), 0
+    heads, v_width, dtype, past = kv_heads * draw.int(1, 2), draw.int(1, 4), draw.dtype(*FLOATS), 0
     flat = draw.maybe(0.4)
 
     def tensor(count, length, size):
@@ -37,7 +37,7 @@ def attention(draw):
 @operator("LinearAttention")
 def linear_attention(draw):
     batch, kv_heads, steps, width, v_width = draw.int(1, 2), draw.int(1, 2), draw.int(1, 4), draw.int(1, 3), draw.int(1, 3)
-    heads, rule, dtype = kv_heads * draw.int(1, 2), draw.one("linear", "gated", "delta", "gated_delta"), draw.dtype("float32", "float16")
+    heads, rule, dtype = kv_heads * draw.int(1, 2), draw.one("linear", "gated", "delta", "gated_delta"), draw.dtype("float32", "float16", "bfloat16")
     inputs = [draw.values((batch, steps, count * size), dtype, -1, 1) for count, size in ((heads, width), (kv_heads, width), (kv_heads, v_width))]
     inputs.append(draw.values((batch, kv_heads, width, v_width), dtype, -1, 1) if draw.maybe() else None)
     inputs.append(draw.values((batch, steps, draw.one(kv_heads, kv_heads * width)), dtype, -2, 0) if "gated" in rule else None)
@@ -51,7 +51,7 @@ def linear_attention(draw):
 @operator("RotaryEmbedding")
 def rotary_embedding(draw):
     batch, heads, steps, half = draw.int(1, 2), draw.int(1, 3), draw.int(1, 4), draw.int(1, 3)
-    width, dtype = half * 2, draw.dtype("float32", "float16")
+    width, dtype = half * 2, draw.dtype("float32", "float16", "bfloat16")
     rotated = 2 * draw.int(1, half) if draw.maybe(0.3) else 0
     attributes = draw.some(interleaved=draw.int(0, 1))
     if rotated:

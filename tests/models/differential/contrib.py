@@ -2,7 +2,7 @@
 import numpy
 
 from .conv import window
-from .draw import operator
+from .draw import in_half_too, operator
 from .products import exact_scale, power_of_two
 
 MICROSOFT = "com.microsoft"
@@ -104,6 +104,7 @@ def dynamic_product(draw):
 
 
 @operator("FusedMatMul", domain=MICROSOFT)
+@in_half_too
 def fused_product(draw):
     m, k, n, batch = draw.int(1, 6), draw.int(1, 9), draw.int(1, 6), draw.shape(0, 2, zero=0)
     trans_a, trans_b = draw.int(0, 1), draw.int(0, 1)
@@ -129,6 +130,7 @@ def fused_conv(draw):
 
 
 @operator("Gelu", "QuickGelu", "FastGelu", "BiasGelu", domain=MICROSOFT)
+@in_half_too
 def gelu(draw):
     shape = draw.shape(1, zero=0)
     inputs = [draw.values(shape, low=-6, high=6)]
@@ -138,6 +140,7 @@ def gelu(draw):
 
 
 @operator("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+@in_half_too
 def skip_layer_norm(draw):
     batch, steps, width = draw.int(1, 3), draw.int(1, 4), draw.int(2, 9)
     x = draw.spread((batch, steps, width), "float32")
@@ -148,6 +151,7 @@ def skip_layer_norm(draw):
 
 
 @operator("SimplifiedLayerNormalization")
+@in_half_too
 def simplified_layer_norm(draw):
     shape = draw.shape(1, 4, 2, zero=0)
     axis = draw.axis(len(shape))
@@ -168,6 +172,7 @@ def trilu(draw):
 
 
 @operator("RotaryEmbedding", domain=MICROSOFT)
+@in_half_too
 def rotary_embedding(draw):
     batch, heads, steps, half, length = draw.int(1, 2), draw.int(1, 3), draw.int(1, 4), draw.one(4, 8), draw.int(4, 9)
     x = draw.values(draw.one((batch, steps, heads * half * 2), (batch, heads, steps, half * 2)))
@@ -176,6 +181,7 @@ def rotary_embedding(draw):
 
 
 @operator("MatMulNBits", domain=MICROSOFT)
+@in_half_too
 def block_product(draw):
     bits, block, n = draw.one(4, 8), draw.one(16, 32), draw.int(1, 6)
     k = block * draw.int(1, 3) - draw.one(0, 0, 8)

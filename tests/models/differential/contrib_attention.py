@@ -3,7 +3,7 @@ import numpy
 import onnx
 
 from .contrib import MICROSOFT
-from .draw import operator
+from .draw import in_half_too, operator
 from .products import exact_scale, power_of_two
 
 
@@ -27,6 +27,7 @@ def _bias(draw, batch, heads, queries, keys):
 
 
 @operator("Attention", domain=MICROSOFT)
+@in_half_too
 def attention(draw):
     batch, steps, heads, depth, width = draw.int(1, 2), draw.int(1, 4), draw.int(1, 3), draw.one(4, 8), draw.int(1, 6)
     hidden, attributes, past, narrow = heads * depth, {"num_heads": heads}, None, 0
@@ -62,6 +63,7 @@ def quantized_attention(draw):
 
 
 @operator("MultiHeadAttention", domain=MICROSOFT)
+@in_half_too
 def multi_head_attention(draw):
     batch, queries, keys, heads, depth = draw.int(1, 3), draw.int(1, 4), draw.int(1, 5), draw.int(1, 3), draw.one(4, 8)
     hidden, attributes, inputs, outputs = heads * depth, {"num_heads": heads, **draw.some(scale=draw.real(0.1, 1))}, [None] * 10, 1
@@ -118,6 +120,7 @@ def _newest(prefix, names, outputs, attributes, rows):
 
 
 @operator("GroupQueryAttention", domain=MICROSOFT)
+@in_half_too
 def group_query_attention(draw):
     groups, depth, steps, past = draw.int(1, 2), draw.one(16, 32), draw.int(1, 5), draw.int(0, 6)
     heads, rotary, packed = groups * draw.int(1, 3), draw.maybe(), draw.maybe(0.3)
@@ -161,6 +164,7 @@ def group_query_attention(draw):
 
 
 @operator("EmbedLayerNormalization", domain=MICROSOFT)
+@in_half_too
 def embed_layer_norm(draw):
     batch, steps, hidden, words, places = draw.int(1, 3), draw.int(1, 4), draw.int(2, 8), draw.int(1, 9), draw.int(4, 9)
     segments = draw.int(1, 3) if draw.maybe() else 0
@@ -174,6 +178,7 @@ def embed_layer_norm(draw):
 
 
 @operator("GatherBlockQuantized", domain=MICROSOFT)
+@in_half_too
 def gather_blocks(draw):
     rows, columns, block, dtype = draw.int(1, 5), draw.int(1, 3) * 16, draw.one(16, 32), draw.one("uint8", "int4", "uint4")
     blocks, attributes = -(-columns // block), {"block_size": block, "quantize_axis": 1}

@@ -44,6 +44,19 @@ def operator(*names, domain=""):
     return register
 
 
+def in_half_too(generator):
+    """Of a generator that draws float32, some cases in half precision: all inputs of float32 in the same other type. Not graphs, which round
+    between their nodes, and not what is quantized, where numbers of few bits lie half-way between two steps."""
+    @functools.wraps(generator)
+    def drawn(draw):
+        case = generator(draw)
+        if not draw.maybe(0.3) or case.nodes is not None or "k_quant_type" in case.attributes:
+            return case
+        dtype = numpy_dtype(draw.one("float16", "bfloat16"))
+        return dataclasses.replace(case, inputs=[x.astype(dtype) if x is not None and x.dtype == "float32" else x for x in case.inputs])
+    return drawn
+
+
 @dataclasses.dataclass
 class Case:
     """One node. `inputs` are arrays, or None where an optional one is not given; those in `constant` become initializers."""

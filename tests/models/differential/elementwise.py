@@ -73,7 +73,7 @@ def mod(draw):
 @operator("Pow")
 def power(draw):
     a, b = draw.broadcasting(2)
-    base, exponent = draw.dtype("float32", "float64", "float16", "int32", "int64"), draw.dtype(index=1)
+    base, exponent = draw.dtype("float32", "float64", "float16", "bfloat16", "int32", "int64"), draw.dtype(index=1)
     if draw.opset < 12:
         exponent = base
     if base in INTEGERS:

@@ -1,7 +1,7 @@
 """LSTM, GRU and RNN."""
 import numpy
 
-from .draw import operator
+from .draw import FLOATS, operator
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _FUNCTIONS = ("Sigmoid", "Tanh", "Relu")
@@ -12,7 +12,7 @@ def recurrent(draw):
     gates = _GATES[draw.op]
     direction = draw.one("forward", "reverse", "bidirectional")
     ways = 2 if direction == "bidirectional" else 1
-    steps, batch, size, hidden, dtype = draw.int(1, 4), draw.int(1, 3), draw.int(1, 4), draw.int(1, 4), draw.dtype("float32", "float64")
+    steps, batch, size, hidden, dtype = draw.int(1, 4), draw.int(1, 3), draw.int(1, 4), draw.int(1, 4), draw.dtype(*FLOATS)
     attributes = {"hidden_size": hidden, **({"direction": direction} if direction != "forward" or draw.maybe() else {})}
     if draw.maybe(0.2):
         attributes["activations"] = [draw.one(*_FUNCTIONS) for _ in range(ways * max(gates - 1, 1))]

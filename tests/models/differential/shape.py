@@ -204,7 +204,7 @@ def constant(draw):
 @operator("EyeLike")
 def eye_like(draw):
     attributes = draw.some(k=draw.int(-4, 4), dtype=onnx_type(numpy_dtype(draw.one("float32", "float64", "int32", "int64", "uint8"))))
-    return draw.case([draw.values((draw.dim(), draw.dim()), draw.dtype("float32", "float64", "int32", "int64"))], attributes)
+    return draw.case([draw.values((draw.dim(), draw.dim()), draw.dtype(*FLOATS, "int32", "int64"))], attributes)
 
 
 @operator("Trilu")

@@ -1,7 +1,7 @@
 """Spectra and windows."""
 import numpy
 
-from .draw import numpy_dtype, onnx_type, operator
+from .draw import FLOATS, numpy_dtype, onnx_type, operator
 
 
 @operator("HannWindow", "HammingWindow", "BlackmanWindow")
@@ -12,7 +12,7 @@ def window_function(draw):
 
 @operator("DFT")
 def dft(draw):
-    rank, dtype = draw.int(1, 3), draw.dtype("float32", "float64")
+    rank, dtype = draw.int(1, 3), draw.dtype(*FLOATS)
     inverse = draw.maybe(0.3)
     complex_in = inverse or draw.maybe(0.4)
     shape = [draw.int(1, 2), *(draw.int(1, 6) for _ in range(rank)), 2 if complex_in else 1]
@@ -34,7 +34,7 @@ def dft(draw):
 @operator("STFT")
 def stft(draw):
     frame = draw.int(2, 8)
-    length, dtype = frame + draw.int(0, 12), draw.dtype("float32", "float64")
+    length, dtype = frame + draw.int(0, 12), draw.dtype(*FLOATS)
     inputs = [draw.values((draw.int(1, 2), length, 1), dtype), numpy.array(draw.int(1, 4), "int64")]
     inputs += draw.one([draw.values((frame,), dtype, 0, 1)], [None, numpy.array(frame, "int64")],
                        [draw.values((frame,), dtype, 0, 1), numpy.array(frame, "int64")])

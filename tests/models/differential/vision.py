@@ -1,7 +1,7 @@
 """Operators of pictures: resampling, regions of interest, boxes."""
 import numpy
 
-from .draw import operator
+from .draw import FLOATS, operator
 
 
 def _sizes(draw, shape, factors):
@@ -10,7 +10,7 @@ def _sizes(draw, shape, factors):
 
 @operator("Resize")
 def resize(draw):
-    shape, dtype = (draw.int(1, 2), draw.int(1, 2), draw.int(1, 5), draw.int(1, 5)), draw.dtype("float32", "float64", "uint8", "int8", "float16")
+    shape, dtype = (draw.int(1, 2), draw.int(1, 2), draw.int(1, 5), draw.int(1, 5)), draw.dtype(*FLOATS, "uint8", "int8")
     factors = [1.0, 1.0, draw.one(0.5, 0.6, 1.0, 2.0, 2.5, 3.0), draw.one(0.5, 0.8, 1.0, 2.0, 1.5, 3.0)]
     modes = ("nearest", "linear") if draw.opset < 11 else ("nearest", "linear", "linear", "cubic")
     attributes = draw.some(mode=draw.one(*modes))
@@ -48,7 +48,7 @@ def resize(draw):
 
 @operator("Upsample")
 def upsample(draw):
-    dtype = draw.dtype("float32", "int32", "uint8", "int8", "float64")
+    dtype = draw.dtype(*FLOATS, "int32", "uint8", "int8")
     x = draw.values((1, draw.int(1, 2), draw.int(1, 4), draw.int(1, 4)), dtype, 0, 9)
     factors = [1.0, 1.0, draw.one(1.0, 2.0, 3.0, 1.5), draw.one(1.0, 2.0, 2.5)]
     attributes = draw.some(mode=draw.one("nearest", "linear"))
@@ -65,21 +65,21 @@ def grid_sample(draw):
     rank = 2 if draw.opset < 20 or draw.maybe(0.7) else 3
     attributes = draw.some(mode=draw.one(*(modes if rank == 2 else modes[:2])), padding_mode=draw.one("zeros", "border", "reflection"),
                            align_corners=draw.int(0, 1))
-    n, dtype = draw.int(1, 2), draw.dtype("float32", "float64")
+    n, dtype = draw.int(1, 2), draw.dtype(*FLOATS)
     x = draw.values((n, draw.int(1, 2), *(draw.int(2, 5) for _ in range(rank))), dtype)
     return draw.case([x, draw.values((n, *(draw.int(1, 4) for _ in range(rank)), rank), dtype, -1.3, 1.3)], attributes)
 
 
 @operator("AffineGrid")
 def affine_grid(draw):
-    n, rank, dtype = draw.int(1, 2), draw.int(2, 3), draw.dtype("float32", "float64")
+    n, rank, dtype = draw.int(1, 2), draw.int(2, 3), draw.dtype(*FLOATS)
     size = [n, draw.int(1, 2), *(draw.int(2, 4) for _ in range(rank))]
     return draw.case([draw.values((n, rank, rank + 1), dtype), numpy.array(size, "int64")], draw.some(align_corners=draw.int(0, 1)))
 
 
 @operator("RoiAlign")
 def roi_align(draw):
-    n, height, width, count, dtype = draw.int(1, 2), draw.int(2, 6), draw.int(2, 6), draw.int(1, 3), draw.dtype("float32", "float64")
+    n, height, width, count, dtype = draw.int(1, 2), draw.int(2, 6), draw.int(2, 6), draw.int(1, 3), draw.dtype(*FLOATS)
     corners = draw.rng.uniform(0, [width, height], (count, 2))
     boxes = numpy.concatenate([corners, corners + draw.rng.uniform(0.1, 4, (count, 2))], 1).astype(dtype)
     attributes = draw.some(mode=draw.one("avg", "max"), output_height=draw.int(1, 3), output_width=draw.int(1, 3), sampling_ratio=draw.int(0, 3),
@@ -91,7 +91,7 @@ def roi_align(draw):
 
 @operator("MaxRoiPool")
 def max_roi_pool(draw):
-    n, height, width, count, dtype = draw.int(1, 2), draw.int(2, 6), draw.int(2, 6), draw.int(1, 3), draw.dtype("float32", "float64")
+    n, height, width, count, dtype = draw.int(1, 2), draw.int(2, 6), draw.int(2, 6), draw.int(1, 3), draw.dtype(*FLOATS)
     corners = draw.rng.integers(0, [width, height], (count, 2))
     regions = numpy.concatenate([draw.rng.integers(0, n, (count, 1)), corners, corners + draw.rng.integers(0, 4, (count, 2))], 1)
     attributes = {"pooled_shape": [draw.int(1, 3), draw.int(1, 3)], **draw.some(spatial_scale=draw.one(1.0, 0.25))}
