@@ -166,7 +166,7 @@ def left_out():
     """What the shape rules refuse as not supported, as their sources say it, by file."""
     refusal = re.compile(r'EVN_ERROR_UNSUPPORTED,\s*"((?:[^"\\]|\\.)+)"')
     for path in sorted((ROOT / "src" / "ops").glob("*.cc")):
-        texts = dict.fromkeys(re.sub(r"%(lld|d|s)", "...", text) for text in refusal.findall(path.read_text()))
+        texts = dict.fromkeys(re.sub(r"%(?:\.\d+)?(lld|d|s)", "...", text) for text in refusal.findall(path.read_text()))
         if texts:
             yield f"| {path.name} | {'; '.join(texts)} |"
 

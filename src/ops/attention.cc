@@ -6,6 +6,8 @@
 //            qk_matmul_output_mode: the scaled product, with softcap, with the bias, after the softmax
 // Fewer heads of K and V than of Q, of which they are a divisor, serve several each. With is_causal query i sees keys up to
 // i + offset; offset is P, or nonpad_kv_seqlen - S. Windows (25) bound the distance to either side. A row that sees nothing is 0.
+// softmax_precision is the type in which the softmax is computed: scores are rounded to it before and weights after it, as Casts around a
+// Softmax of that type would. Not given: that of Q, or float32 where Q is of half precision.
 // dtypes: floating point, all alike. Failures: dims and heads that do not fit, past and nonpad_kv_seqlen together.
 // Tolerance: rtol 1e-4, atol 1e-5.
 #include "ops/attention_core.h"
@@ -89,6 +91,18 @@ void check_mask(const InferContext& c, const Geometry& g) {
     if (!last && mask[i] != 1) require_dim(mask[i], whole, kMask);
   }
 }
+
+DType attention_dtype(const Node& node, std::span<const DType> inputs, int) {
+  const std::int64_t type = attr_int(node, kPrecision);
+  if (type != 0 && type != EVN_DTYPE_FLOAT32 && type != EVN_DTYPE_FLOAT64 && type != EVN_DTYPE_FLOAT16 && type != EVN_DTYPE_BFLOAT16) {
+    fail(EVN_ERROR_INVALID_MODEL, "attribute 'softmax_precision' is %lld, which is none of float32 (1), float16 (10), float64 (11) and bfloat16 (16)",
+         static_cast<long long>(type));
+  }
+  return inputs[0];
+}
+
+double to_half(double x) { return Float16::from(x).value(); }
+double to_bfloat(double x) { return Bfloat16::from(x).value(); }
 
 void infer_attention(InferContext& c) {
   for (int i = 0; i < 3; ++i) require_rank(c, i, 3, 4);
@@ -209,7 +223,10 @@ void reference_attention(const ReferenceContext& c) {
   const Shape* past = c.has_input(kPastKey) ? &c.input(kPastKey).desc.shape : nullptr;
   const Geometry g = geometry_of(c.node, c.input(kQ).desc.shape, c.input(kK).desc.shape, c.input(kV).desc.shape, past);
   const AttentionSizes sizes = {g.batch, g.heads, g.kv_heads, g.queries, g.total(), g.depth, g.value_depth};
-  const AttentionRule rule = {attention_scale(attr_float(c.node, kScale), g.depth), attr_float(c.node, kSoftcap)};
+  AttentionRule rule = {attention_scale(attr_float(c.node, kScale), g.depth), attr_float(c.node, kSoftcap)};
+  const std::int64_t precision = attr_int(c.node, kPrecision);
+  if (precision == EVN_DTYPE_FLOAT16) rule.round = to_half;
+  if (precision == EVN_DTYPE_BFLOAT16) rule.round = to_bfloat;
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     Rows<T> rows(c, g);
@@ -243,7 +260,7 @@ constexpr OpDef row(int since, int inputs, std::size_t attributes) {
           kFloats,
           0,
           0,
-          nullptr,
+          attention_dtype,
           infer_attention,
           reference_attention,
           {1e-4, 1e-5}};

@@ -22,6 +22,7 @@ struct AttentionSizes {
 struct AttentionRule {
   double scale = 1;
   double softcap = 0;  // x -> softcap * tanh(x / softcap) where it is not 0
+  double (*round)(double) = nullptr;  // scores before the softmax and weights after it, to the softmax's own type; nullptr: as they are
 };
 
 // 1 / sqrt(depth) where no scale is given.
@@ -79,7 +80,12 @@ void attend(const AttentionSizes& z, const AttentionRule& rule, Rows& r) {
     r.scores(1, b, h, s, std::span<const double>(row));
     for (std::size_t i = 0; i < row.size(); ++i) row[i] += bias[i];
     r.scores(2, b, h, s, std::span<const double>(row));
+    const auto round_row = [&] {
+      for (std::size_t i = 0; rule.round != nullptr && i < row.size(); ++i) row[i] = rule.round(row[i]);
+    };
+    round_row();
     attention_softmax(row, largest_bias, r.sink(h));
+    round_row();
     r.scores(3, b, h, s, std::span<const double>(row));
     auto* y = r.y(b, h, s);
     using Y = std::remove_reference_t<decltype(*y)>;

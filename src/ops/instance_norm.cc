@@ -12,6 +12,7 @@
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
+#include "ops/layer_norm.h"
 
 namespace evn {
 namespace {
@@ -26,6 +27,11 @@ void infer_instance_norm(InferContext& c) {
   require_vector(c, 1, c.shape(0)[1]);
   require_vector(c, 2, c.shape(0)[1]);
   infer_same_shape(c);
+}
+
+DType group_dtype(const Node& node, std::span<const DType> inputs, int) {
+  require_stash_type(node, kStash, true);
+  return inputs[0];
 }
 
 void infer_group_norm(InferContext& c) {
@@ -177,7 +183,15 @@ void infer_rms(InferContext& c) {
   for (int i = normalize_axis(attr_int(c.node, kRmsAxis), x.rank()); i < x.rank(); ++i) c.outputs[1].shape[i] = 1;
 }
 
-DType rms_dtype(const Node&, std::span<const DType> inputs, int output) { return output == 0 ? inputs[0] : DType::kFloat32; }
+DType rms_dtype(const Node& node, std::span<const DType> inputs, int) {
+  require_stash_type(node, kRmsStash, true);
+  return inputs[0];
+}
+
+DType simplified_dtype(const Node& node, std::span<const DType> inputs, int output) {
+  require_stash_type(node, kRmsStash, false);
+  return output == 0 ? inputs[0] : DType::kFloat32;
+}
 
 void reference_rms(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
@@ -215,13 +229,13 @@ constexpr Tolerance kNear = {1e-4, 1e-5};
 constexpr OpDef kOps[] = {
     {"InstanceNormalization", "", 6, 3, 3, 1, 1, kInstance, kFloats, 0, 0, nullptr, infer_instance_norm, reference_instance_norm,
      kNear},
-    {"GroupNormalization", "", 18, 3, 3, 1, 1, kGroup18, kFloats, 0, 0, nullptr, infer_group_norm, reference_group_norm, kNear},
-    {"GroupNormalization", "", 21, 3, 3, 1, 1, kGroup, kFloats, 0, 0, nullptr, infer_group_norm, reference_group_norm, kNear},
+    {"GroupNormalization", "", 18, 3, 3, 1, 1, kGroup18, kFloats, 0, 0, group_dtype, infer_group_norm, reference_group_norm, kNear},
+    {"GroupNormalization", "", 21, 3, 3, 1, 1, kGroup, kFloats, 0, 0, group_dtype, infer_group_norm, reference_group_norm, kNear},
     {"MeanVarianceNormalization", "", 9, 1, 1, 1, 1, kAxes, kFloats, 0, 0, nullptr, infer_mean_variance, reference_mean_variance,
      kNear},
     {"LpNormalization", "", 1, 1, 1, 1, 1, kLp, kFloats, 0, 0, nullptr, infer_lp, reference_lp, kNear},
-    {"RMSNormalization", "", 23, 2, 2, 1, 1, kRms, kFloats, 0, 0, nullptr, infer_rms, reference_rms, kNear},
-    {"SimplifiedLayerNormalization", "", 1, 2, 2, 1, 2, kRms, kFloats, 0, 0, rms_dtype, infer_rms, reference_rms, kNear},
+    {"RMSNormalization", "", 23, 2, 2, 1, 1, kRms, kFloats, 0, 0, rms_dtype, infer_rms, reference_rms, kNear},
+    {"SimplifiedLayerNormalization", "", 1, 2, 2, 1, 2, kRms, kFloats, 0, 0, simplified_dtype, infer_rms, reference_rms, kNear},
 };
 
 }  // namespace

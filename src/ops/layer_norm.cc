@@ -2,7 +2,7 @@
 // optional bias broadcast to x. Outputs 1 and 2, when wanted: the mean and 1 / sqrt(variance + epsilon), with axes of 1.
 // The variance is the mean of squared differences. Over no elements the mean is NaN.
 // dtypes: floating point. stash_type must be 1: outputs 1 and 2 are float32. Failures: axis outside the rank, shapes that do not
-// broadcast to x. Tolerance: rtol 1e-4, atol 1e-5.
+// broadcast to x, another stash_type. Tolerance: rtol 1e-4, atol 1e-5.
 #include "ops/layer_norm.h"
 
 #include "ops/infra/check.h"
@@ -10,15 +10,27 @@
 #include "ops/infra/walk.h"
 
 namespace evn {
+
+void require_stash_type(const Node& node, int index, bool doubles) {
+  if (!attr_given(node, index)) return;
+  const std::int64_t type = attr_int(node, index);
+  if (type == EVN_DTYPE_FLOAT32 || (doubles && type == EVN_DTYPE_FLOAT64)) return;
+  if (type != EVN_DTYPE_FLOAT64 && type != EVN_DTYPE_FLOAT16 && type != EVN_DTYPE_BFLOAT16) {
+    fail(EVN_ERROR_INVALID_MODEL, "attribute 'stash_type' is %lld, which is no floating type", static_cast<long long>(type));
+  }
+  fail(EVN_ERROR_UNSUPPORTED, "attribute 'stash_type' is %lld (%s); %s is computed in %s", static_cast<long long>(type),
+       dtype_name(static_cast<DType>(type)), node.op->name, doubles ? "float32 (1) or float64 (11)" : "float32 (1)");
+}
+
 namespace {
 
-DType layer_norm_dtype(const Node&, std::span<const DType> inputs, int output) {
+DType layer_norm_dtype(const Node& node, std::span<const DType> inputs, int output) {
+  require_stash_type(node, LayerNormAttr::kStashType, false);
   return output == 0 ? inputs[0] : DType::kFloat32;
 }
 
 void infer_layer_norm(InferContext& c) {
   require_same_dtype(c, 0, static_cast<int>(c.inputs.size()) - 1);
-  if (attr_int(c.node, LayerNormAttr::kStashType) != 1) fail(EVN_ERROR_UNSUPPORTED, "stash_type is not float32");
   const Shape& x = c.shape(0);
   const int axis = normalize_axis(attr_int(c.node, LayerNormAttr::kAxis), x.rank());
   for (int n = 1; n < 3 && c.has_input(n); ++n) {

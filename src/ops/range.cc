@@ -1,12 +1,15 @@
 // Range: start, start + delta, ... as long as that is before limit: max(ceil((limit - start) / delta), 0) elements.
 // Element i is start + i * delta, computed in double or, for integers, exactly (wrapping).
 // dtypes: float32, float64, int16, int32, int64; all three scalars alike. Failures: delta 0 or, where floating, anything that is no
-// number; more elements than a tensor can have (LIMIT). Exact.
+// number; more elements than a tensor can have (LIMIT); from 27, of float16 and bfloat16 (which are computed in float32 and cast), a
+// stash_type that is not float32. Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 
 namespace evn {
 namespace {
+
+enum : int { kStash };
 
 template <typename F>
 void dispatch_range(DType dtype, F&& f) {
@@ -30,6 +33,17 @@ std::int64_t count_of(std::int64_t start, std::int64_t limit, std::int64_t delta
   const std::uint64_t count = (to - from - 1) / step + 1;
   if (count > static_cast<std::uint64_t>(INT64_MAX)) fail(EVN_ERROR_LIMIT, "a range of too many elements");
   return static_cast<std::int64_t>(count);
+}
+
+// Asked with the model's own types, before half precision is widened.
+DType range_dtype(const Node& node, std::span<const DType> inputs, int) {
+  const std::int64_t stash = attr_int(node, kStash);
+  const bool is_half = inputs[0] == DType::kFloat16 || inputs[0] == DType::kBfloat16;
+  if (is_half && stash != EVN_DTYPE_FLOAT32) {
+    fail(EVN_ERROR_UNSUPPORTED, "attribute 'stash_type' is %lld; Range of %s is computed in float32 (1)", static_cast<long long>(stash),
+         dtype_name(inputs[0]));
+  }
+  return inputs[0];
 }
 
 void infer_range(InferContext& c) {
@@ -64,8 +78,10 @@ void reference_range(const ReferenceContext& c) {
 
 constexpr std::uint32_t kDtypes =
     kFloats | dtype_bit(DType::kInt16) | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64);
+constexpr AttributeSpec kAttributes27[] = {int_attribute("stash_type", 1)};
 constexpr OpDef kOps[] = {
     {"Range", "", 11, 3, 3, 1, 1, {}, kDtypes, 7, 0, nullptr, infer_range, reference_range, {}},
+    {"Range", "", 27, 3, 3, 1, 1, kAttributes27, kDtypes, 7, 0, range_dtype, infer_range, reference_range, {}},
 };
 
 }  // namespace

@@ -3,7 +3,8 @@
 //   StringSplit: the parts of each element between the delimiters (""  or none: runs of white space, none at the ends), at most maxsplit
 //     cuts; the further axis is as long as the most parts, "" behind an element's own; output 1 is how many there are.
 //   StringNormalizer: without the stop words (a list, or a list in a batch of one), in lower or upper case or as they are; "" alone where
-//     nothing is left. Case is that of ASCII and Latin-1, Greek and Cyrillic letters in UTF-8; locales change nothing.
+//     nothing is left. Case is that of ASCII and Latin-1, Greek and Cyrillic letters in UTF-8, as in every locale
+//     but those whose languages have rules of their own (Turkish, Azerbaijani, Lithuanian, ...): these are refused.
 //   RegexFullMatch: whether the pattern matches all of the element. The syntax is RE2's without Unicode classes and flags; it is matched by
 //     simulating an automaton, so that time grows with pattern times text and with nothing else.
 // dtypes: strings. Failures: shapes that do not broadcast; maxsplit below 0; more than a list to normalize; a pattern that is none. Exact.
@@ -137,6 +138,24 @@ std::string with_case(std::string_view text, bool lower) {
   return out;
 }
 
+// Whether case in that locale ("de_DE.UTF-8", "en-US", "C") is what changed() has.
+bool has_common_case(const std::string& locale) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto end = static_cast<std::size_t>(std::find_if_not(locale.begin(), locale.end(), is_letter) - locale.begin());
+  if (end < locale.size() && std::string_view("_-.@").find(locale[end]) == std::string_view::npos) return false;
+  const std::string language = with_case(std::string_view(locale).substr(0, end), true);
+  if (locale.empty() || language == "c" || language == "posix") return true;
+  constexpr std::string_view kOwnRules[] = {"tr", "tur", "az", "aze", "lt", "lit", "crh", "ku", "kur", "tt", "tat"};
+  return (end == 2 || end == 3) && std::find(std::begin(kOwnRules), std::end(kOwnRules), language) == std::end(kOwnRules);
+}
+
+void require_locale(const Node& node) {
+  const bool no_case = attr_string(node, kCaseChange) == "NONE" && (attr_strings(node, kStopWords).empty() || attr_int(node, kCaseSensitive) != 0);
+  if (no_case || !attr_given(node, kLocale) || has_common_case(attr_string(node, kLocale))) return;
+  fail(EVN_ERROR_UNSUPPORTED, "attribute 'locale' is '%.64s': upper and lower case are those of en_US and of what agrees with it",
+       attr_string(node, kLocale).c_str());
+}
+
 // Which elements stay.
 std::vector<std::string_view> without_stop_words(const Node& node, const ConstTensor& x) {
   const bool sensitive = attr_int(node, kCaseSensitive) != 0;
@@ -149,6 +168,11 @@ std::vector<std::string_view> without_stop_words(const Node& node, const ConstTe
     if (!stops) stay.push_back(text);
   }
   return stay;
+}
+
+DType normalize_dtype(const Node& node, std::span<const DType> inputs, int) {
+  require_locale(node);
+  return inputs[0];
 }
 
 void infer_normalize(InferContext& c) {
@@ -199,7 +223,7 @@ constexpr AttributeSpec kMatch[] = {optional_attribute("pattern", AttributeType:
 constexpr OpDef kOps[] = {
     {"StringConcat", "", 20, 2, 2, 1, 1, {}, kString, 0, 0, nullptr, infer_concat, reference_concat, {}},
     {"StringSplit", "", 20, 1, 1, 1, 2, kSplit, kString, 1, 0, split_dtype, infer_split, reference_split, {}},
-    {"StringNormalizer", "", 10, 1, 1, 1, 1, kNormalizer, kString, 1, 0, nullptr, infer_normalize, reference_normalize, {}},
+    {"StringNormalizer", "", 10, 1, 1, 1, 1, kNormalizer, kString, 1, 0, normalize_dtype, infer_normalize, reference_normalize, {}},
     {"RegexFullMatch", "", 20, 1, 1, 1, 1, kMatch, kString, 0, 0, bool_dtype, infer_match, reference_match, {}},
 };
 

@@ -1,5 +1,6 @@
 // Attention and RotaryEmbedding.
 #include <cmath>
+#include <initializer_list>
 
 #include "tests/ops/op_runner.h"
 
@@ -31,6 +32,35 @@ TEST(Attention, LengthsAndWindowsBoundTheKeys) {
   expect_near(Op("Attention", 24).run({zeros(1), zeros(4), v, absent(), absent(), absent(), i64({-7})})[0].floats(), {0});
   expect_near(Op("Attention", 25).with("left_window_size", 1).with("right_window_size", 0).run({zeros(2), zeros(4), v})[0].floats(),
               {3, 4});
+}
+
+// Two keys whose scores differ by less than half precision sees near 1000: float32 tells them apart.
+TEST(Attention, SoftmaxPrecisionRoundsScoresAndWeights) {
+  const auto attention = [](int precision) {
+    Op op("Attention", 23);
+    op.with("scale", AttributeValue(1.0f)).with("qk_matmul_output_mode", 3).outputs(4);
+    if (precision != 0) op.with("softmax_precision", precision);
+    return op.run({f32({1, 1, 1, 1}, {1}), f32({1, 1, 2, 1}, {1000, 1000.2f}), f32({1, 1, 2, 1}, {0, 1})});
+  };
+  const double exact = 1 / (1 + std::exp(-static_cast<double>(1000.2f - 1000.0f)));
+  for (const int precision : std::initializer_list<int>{0, EVN_DTYPE_FLOAT32, EVN_DTYPE_FLOAT64}) {
+    expect_near(attention(precision)[0].floats(), {static_cast<float>(exact)});
+  }
+  EXPECT_EQ(attention(EVN_DTYPE_FLOAT16)[0].floats(), (Floats{0.5f}));   // steps of 0.5 there
+  EXPECT_EQ(attention(EVN_DTYPE_BFLOAT16)[0].floats(), (Floats{0.5f}));  // of 4
+  // Scores that half precision has as they are: the weights alone are rounded.
+  const auto weights = [](int precision) {
+    return Op("Attention", 23).with("scale", AttributeValue(1.0f)).with("softmax_precision", precision).with("qk_matmul_output_mode", 3).outputs(4)
+        .run({f32({1, 1, 1, 1}, {1}), f32({1, 1, 2, 1}, {0, 1}), f32({1, 1, 2, 1}, {0, 1})})[3].floats();
+  };
+  EXPECT_EQ(weights(EVN_DTYPE_FLOAT16), (Floats{0.26904296875f, 0.73095703125f}));
+  EXPECT_EQ(weights(EVN_DTYPE_BFLOAT16), (Floats{0.26953125f, 0.73046875f}));
+}
+
+TEST(Attention, SoftmaxPrecisionIsAFloatingType) {
+  for (const int none : std::initializer_list<int>{EVN_DTYPE_INT32, -1, 99}) {
+    EXPECT_EQ(Op("Attention", 23).with("softmax_precision", none).status({zeros(1), zeros(1), zeros(1)}), EVN_ERROR_INVALID_MODEL) << none;
+  }
 }
 
 TEST(Attention, HeadsMustFit) {

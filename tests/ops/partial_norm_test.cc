@@ -1,5 +1,7 @@
 // Normalizations over parts of a tensor, LRN, Hardmax, and reductions by logarithms.
 #include <cmath>
+#include <functional>
+#include <initializer_list>
 #include <limits>
 
 #include "tests/ops/op_runner.h"
@@ -35,6 +37,30 @@ TEST(LpNormalization, RowOfZerosStays) {
   expect_near(Op("LpNormalization", 1).run({f32({2, 2}, {3, -4, 0, 0})})[0].floats(), {0.6f, -0.8f, 0, 0});
   expect_near(Op("LpNormalization", 1).with("p", 1).run({f32({1, 2}, {3, -1})})[0].floats(), {0.75f, -0.25f});
   EXPECT_EQ(Op("LpNormalization", 1).with("p", 3).status({f32({1, 2}, {3, -1})}), EVN_ERROR_INVALID_MODEL);
+}
+
+// float32 is computed, float64 too (by the reference, whose sums are double); to round on the way is refused.
+TEST(StashType, IsHonouredOrRefused) {
+  const auto group = [](int type) {
+    return Op("GroupNormalization", 21).with("num_groups", 1).with("stash_type", type)
+        .status({f32({1, 2, 1}, {1, 3}), f32({2}, {1, 1}), f32({2}, {0, 0})});
+  };
+  const auto rms = [](int type) { return Op("RMSNormalization", 23).with("stash_type", type).status({f32({1, 2}, {1, 7}), f32({2}, {1, 1})}); };
+  const auto simplified = [](int type) {
+    return Op("SimplifiedLayerNormalization", 13).with("stash_type", type).status({f32({1, 2}, {1, 7}), f32({2}, {1, 1})});
+  };
+  const auto layer = [](int type) { return Op("LayerNormalization", 17).with("stash_type", type).status({f32({1, 2}, {1, 7}), f32({2}, {1, 1})}); };
+  for (const auto& norm : {std::function<evn_status(int)>(group), std::function<evn_status(int)>(rms), std::function<evn_status(int)>(simplified),
+                           std::function<evn_status(int)>(layer)}) {
+    EXPECT_EQ(norm(EVN_DTYPE_FLOAT32), EVN_OK);
+    EXPECT_EQ(norm(EVN_DTYPE_FLOAT16), EVN_ERROR_UNSUPPORTED);
+    EXPECT_EQ(norm(EVN_DTYPE_BFLOAT16), EVN_ERROR_UNSUPPORTED);
+    for (const int none : std::initializer_list<int>{EVN_DTYPE_INT64, 0, -1, 99}) EXPECT_EQ(norm(none), EVN_ERROR_INVALID_MODEL) << none;
+  }
+  EXPECT_EQ(group(EVN_DTYPE_FLOAT64), EVN_OK);
+  EXPECT_EQ(rms(EVN_DTYPE_FLOAT64), EVN_OK);
+  EXPECT_EQ(simplified(EVN_DTYPE_FLOAT64), EVN_ERROR_UNSUPPORTED);  // its second output is float32
+  EXPECT_EQ(layer(EVN_DTYPE_FLOAT64), EVN_ERROR_UNSUPPORTED);
 }
 
 TEST(RmsNormalization, DividesByTheRootOfTheMeanSquare) {

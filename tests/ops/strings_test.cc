@@ -75,6 +75,26 @@ TEST(StringNormalizer, LeavesOutStopWordsAndChangesCase) {
   EXPECT_EQ(op.status({strings({2, 1}, {"a", "b"})}), EVN_ERROR_INVALID_MODEL);
 }
 
+TEST(StringNormalizer, RefusesLocalesWithRulesOfCaseOfTheirOwn) {
+  const auto status = [](const char* locale, const char* change, const Strings& stop = {}, int sensitive = 0) {
+    Op op("StringNormalizer", 10);
+    op.with("locale", locale).with("case_change_action", change).with("is_case_sensitive", sensitive);
+    if (!stop.empty()) op.with("stopwords", AttributeValue(stop));
+    return op.status({strings({1}, {"i"})});
+  };
+  for (const char* common : {"", "C", "POSIX", "C.UTF-8", "en_US", "en-US", "de_DE.UTF-8", "sr_RS@latin", "fil_PH"}) {
+    EXPECT_EQ(status(common, "UPPER"), EVN_OK) << common;
+  }
+  for (const char* own : {"tr_TR", "tr", "TR-tr", "az_AZ.UTF-8", "lt", "crh_UA", "tt_RU@iqtelif", "English_United States.1252", "e", "12", "_US",
+                          "en US"}) {
+    EXPECT_EQ(status(own, "UPPER"), EVN_ERROR_UNSUPPORTED) << own;
+    EXPECT_EQ(status(own, "LOWER"), EVN_ERROR_UNSUPPORTED) << own;
+    EXPECT_EQ(status(own, "NONE", {"I"}), EVN_ERROR_UNSUPPORTED) << own;  // stop words are compared without case
+    EXPECT_EQ(status(own, "NONE", {"I"}, 1), EVN_OK) << own;
+    EXPECT_EQ(status(own, "NONE"), EVN_OK) << own;
+  }
+}
+
 TEST(Equal, ComparesTexts) {
   EXPECT_EQ(bool_values(Op("Equal", 19).run({strings({3}, {"a", "", "ab"}), strings({3}, {"a", "b", "ab"})})[0]), (std::vector<std::uint8_t>{1, 0, 1}));
 }

@@ -44,6 +44,9 @@ void add_attention_cases(Cases* all) {
   }
   all->push_back(Case("Attention", 23).x({1, 2, 3, 4}).x({1, 2, 3, 4}).x({1, 2, 3, 4}).absent().x({1, 2, 5, 4}).x({1, 2, 5, 4})
                      .integer("is_causal", 1).integer("qk_matmul_output_mode", 3).outputs(4));
+  for (const int precision : {EVN_DTYPE_FLOAT32, EVN_DTYPE_FLOAT64, EVN_DTYPE_FLOAT16, EVN_DTYPE_BFLOAT16}) {
+    all->push_back(Case("Attention", 23).x({2, 4, 3, 5}).x({2, 2, 6, 5}).x({2, 2, 6, 7}).integer("softmax_precision", precision).batch(7));
+  }
   all->push_back(Case("Attention", 25)
                      .x({2, 2, 3, 4})
                      .x({2, 2, 6, 4})

@@ -104,6 +104,7 @@ void add_cast(Cases* all) {
   for (const int opset : {6, 19, 24}) all->push_back(Case("Cast", opset).x({31}, -9, 9).integer("to", EVN_DTYPE_INT64));
   all->push_back(Case("Cast", 13).x({31}).specials().integer("to", EVN_DTYPE_INT32));
   all->push_back(Case("CastLike", 19).x({31}, -9, 9).in(DType::kUint8, {2}));
+  all->push_back(Case("CastLike", 19).x({31}, -999, 999).in(DType::kFloat8E4M3FN, {2}).integer("saturate", 0));
 }
 
 void add_gates(Cases* all) {

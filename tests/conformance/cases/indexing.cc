@@ -107,6 +107,7 @@ void add_ranges(Cases* all) {
   for (const DType d : {kF32, kF64, DType::kInt16, kI32, kI64})
     all->push_back(Case("Range", 11).scalar(d, 3).scalar(d, -9).scalar(d, -2));
   all->push_back(Case("Range", 11).scalar(kF32, 0).scalar(kF32, 1).scalar(kF32, 0.3));
+  all->push_back(Case("Range", 27).scalar(kF32, 0).scalar(kF32, 2).scalar(kF32, 0.3).integer("stash_type", EVN_DTYPE_FLOAT32));
   all->push_back(Case("Range", 11).scalar(kI64, 3).scalar(kI64, 3).scalar(kI64, 1));
 }
 

@@ -137,6 +137,7 @@ void add_constants(Cases* all) {
   for_dtypes(kStoredDtype & ~kString, [&](DType d) {
     all->push_back(with_value("ConstantOfShape", 9, d, {1}).list({2, 3}).flat());
   });
+  for (const char* attribute : {"value", "sparse_value"}) all->push_back(with_value("Constant", 13, DType::kUint8, {3, 2}, attribute));
   all->push_back(Case("Constant", 13).real("value_float", 1.5f));
   all->push_back(Case("Constant", 13).attr("value_floats", Floats{1.5f, -2, 3}));
   all->push_back(Case("Constant", 13).integer("value_int", 7));

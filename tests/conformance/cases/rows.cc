@@ -17,6 +17,9 @@ void add_batch_norm(Cases* all) {
                        .integer("training_mode", 1).real("momentum", 0.75f).outputs(3));
   }
   all->push_back(Case("BatchNormalization", 7).x({2, 3, 5}).w({3}).w({3}).w({3}).w({3}, 0.1, 2).real("epsilon", 0.1f));
+  for (const int opset : {7, 9}) {  // training, which further outputs ask for
+    all->push_back(Case("BatchNormalization", opset).x({3, 4, 5}).x({4}).x({4}).x({4}).x({4}, 0.1, 2).real("momentum", 0.75f).outputs(5));
+  }
   all->push_back(Case("BatchNormalization", 9).x({2, 3, 5}).x({3}).x({3}).x({3}).x({3}, 0.1, 2));
   all->push_back(Case("BatchNormalization", 9).x({2, 3, 11}).specials().w({3}).w({3}).w({3}).w({3}, 0.1, 2));
   all->push_back(Case("BatchNormalization", 9).in(kF64, {2, 3, 5}).in(kF64, {3}).in(kF64, {3}).in(kF64, {3}).in(kF64, {3}, 0.1, 2));
@@ -99,12 +102,15 @@ void add_reduction(const Reduction& r, Cases* all) {
   all->push_back(now().x({}));
   all->push_back(now().x({3, 0}).list({1}).flat());
   for_dtypes(r.dtypes & ~dtype_bit(kF32), [&](DType d) { all->push_back(now().in(d, {5, 7}, -9, 9).list({1})); });
+  all->push_back(old().in(kI32, {3, 5, 7}, -9, 9).ints("axes", {1}));
+  for (const int noop : {0, 1}) all->push_back(now().in(kI32, {5, 7}, -9, 9).list({}).integer("noop_with_empty_axes", noop).flat());
 }
 
 void add_logarithms(Cases* all) {
   for (const char* op : {"ReduceLogSum", "ReduceLogSumExp"}) {
     for_dtypes(kWide, [&](DType d) { all->push_back(Case(op, 18).in(d, {5, 7}, 20, 90).list({1}).flat()); });
     all->push_back(Case(op, 13).x({3, 5, 7}, 0, 9).ints("axes", {0, 2}).integer("keepdims", 0));
+    for (const int noop : {0, 1}) all->push_back(Case(op, 18).x({4, 9}, 1, 9).list({}).integer("noop_with_empty_axes", noop).flat());
   }
   all->push_back(Case("ReduceLogSumExp", 18).x({4, 9}, -900, 900).list({1}));
 }
@@ -131,6 +137,8 @@ void add_partial_norms(Cases* all) {
     all->push_back(Case("LpNormalization", 1).in(d, {2, 3, 4}).integer("axis", 1).batch());
     all->push_back(Case("LpNormalization", 1).in(d, {2, 3, 4}).integer("p", 1));
     all->push_back(Case("RMSNormalization", 23).in(d, {2, 3, 4}).in(d, {4}).batch());
+    all->push_back(Case("RMSNormalization", 23).in(d, {2, 3, 4}).in(d, {4}).integer("stash_type", EVN_DTYPE_FLOAT64).batch());
+    all->push_back(Case("GroupNormalization", 21).in(d, {2, 4, 5}).in(d, {4}).in(d, {4}).integer("num_groups", 2).integer("stash_type", EVN_DTYPE_FLOAT64).batch());
     all->push_back(Case("RMSNormalization", 23).in(d, {2, 3, 4}).in(d, {3, 1}).integer("axis", 1).batch());
   }
 }
@@ -147,7 +155,9 @@ void add_quantization(Cases* all) {
   for_dtypes((kFloat8s | kSubByte) & ~dtype_bit(DType::kFloat8E8M0), [&](DType d) {
     all->push_back(Case("QuantizeLinear", 21).x({3, 4, 5}, -3, 3).floats({0.5f, 0.75f, 1, 2}).in(d, {4}, 0, 1));
     all->push_back(Case("QuantizeLinear", 21).x({3, 40}, -900, 900).scalar(kF32, 0.5).scalar(d, 0).integer("saturate", 0));
-    all->push_back(Case("DequantizeLinear", 21).in(d, {3, 4, 5}, -2, 2).floats({0.5f, 0.75f, 1}).in(d, {3}, 0, 1).integer("axis", 0));
+    for (const int opset : {21, 23}) {
+      all->push_back(Case("DequantizeLinear", opset).in(d, {3, 4, 5}, -2, 2).floats({0.5f, 0.75f, 1}).in(d, {3}, 0, 1).integer("axis", 0));
+    }
   });
   for (const DType scale : {DType::kFloat16, DType::kBfloat16}) {
     all->push_back(Case("DequantizeLinear", 21).in(DType::kInt8, {3, 40}, -90, 90).scalar(scale, 0.5));

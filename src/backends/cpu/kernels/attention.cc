@@ -148,6 +148,8 @@ Refusal supports(const OpDesc& d) {
     if (dtype != DType::kFloat32 && !(i == Input::kMask && dtype == DType::kBool)) return kNeedsFloat32;
   }
   if (attr_float(*d.node, Attr::kSoftcap) != 0) return "without softcap only";
+  const std::int64_t precision = attr_int(*d.node, Attr::kPrecision);
+  if (precision != 0 && precision != EVN_DTYPE_FLOAT32) return "softmax_precision is not float32";
   if (d.outputs.size() > 3 && d.outputs[3].dtype != DType::kUndefined) return "scores are an output";
   return nullptr;
 }

@@ -52,6 +52,7 @@ Refusal supports(const OpDesc& d) {
   for (std::size_t i = 1; i < d.outputs.size(); ++i) {
     if (d.outputs[i].dtype != DType::kUndefined) return "only one output";
   }
+  if (!stash_is_float32(*d.node, LayerNormAttr::kStashType)) return kStashRefusal;
   const Shape& x = d.inputs[0].shape;
   const int axis = normalize_axis(attr_int(*d.node, LayerNormAttr::kAxis), x.rank());
   for (int input = 1; input <= (Centered ? 2 : 1) && d.has_input(input); ++input) {

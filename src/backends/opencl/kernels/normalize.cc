@@ -33,6 +33,11 @@ Refusal supports_floats(const OpDesc& desc) {
   return desc.outputs[0].dtype == DType::kUndefined ? "without its first output" : nullptr;
 }
 
+// Of GroupNormalization, RMSNormalization and LayerNormalization, whose last attribute says in what they compute.
+Refusal supports_stashed(const OpDesc& desc) {
+  return stash_is_float32(*desc.node, LayerNormAttr::kStashType) ? supports_floats(desc) : kStashRefusal;
+}
+
 // ---- rows that lie side by side, then scale and bias ----
 
 struct RowState {
@@ -206,15 +211,18 @@ void run_hardmax(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
 using Plan = void (*)(const OpDesc&, KernelPlan*);
 using Run = void (*)(const KernelArgs&, std::int64_t, std::int64_t, const Cancel&);
 
-constexpr Kernel row(const char* name, const char* op, Plan plan, Run run, int rank = 10, const char* domain = "") {
-  return {name, op, domain, rank, supports_floats, nullptr, nullptr, nullptr, plan, run};
+using Supports = Refusal (*)(const OpDesc&);
+
+constexpr Kernel row(const char* name, const char* op, Plan plan, Run run, int rank = 10, const char* domain = "",
+                     Supports supports = supports_floats) {
+  return {name, op, domain, rank, supports, nullptr, nullptr, nullptr, plan, run};
 }
 
 constexpr Kernel kKernels[] = {
     row("instance_norm", "InstanceNormalization", plan_instance, run_rows),
-    row("group_norm", "GroupNormalization", plan_group, run_rows),
-    row("rms_norm", "RMSNormalization", plan_rms, run_rows),
-    row("layer_norm_broadcast", "LayerNormalization", plan_layer, run_rows, 5),
+    row("group_norm", "GroupNormalization", plan_group, run_rows, 10, "", supports_stashed),
+    row("rms_norm", "RMSNormalization", plan_rms, run_rows, 10, "", supports_stashed),
+    row("layer_norm_broadcast", "LayerNormalization", plan_layer, run_rows, 5, "", supports_stashed),
     row("skip_layer_norm", "SkipLayerNormalization", plan_skip, run_skip, 10, "com.microsoft"),
     row("mean_variance_norm", "MeanVarianceNormalization", plan_mean_variance, run_lines),
     row("lp_norm", "LpNormalization", plan_lp, run_lines),
