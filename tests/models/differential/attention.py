@@ -17,6 +17,8 @@ def attention(draw):
     attributes.update(draw.some(is_causal=draw.int(0, 1), scale=draw.real(0.1, 2)))
     if draw.maybe(0.2):
         attributes["softcap"] = draw.real(0.5, 3)
+    if draw.maybe(0.2):
+        attributes["softmax_precision"] = draw.one(1, 11)  # in half precision each judge rounds elsewhere
     inputs = [tensor(heads, queries, width), tensor(kv_heads, keys, width), tensor(kv_heads, keys, v_width), None, None, None]
     outputs = 1
     if draw.maybe(0.3):
