@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/cancel.h"
 #include "base/checked.h"
 
 namespace evn {
@@ -24,13 +25,16 @@ TextElement TextPool::add(std::string_view bytes) {
     size_ = size;
   }
   auto* text = new (static_cast<char*>(chunks_.back().get()) + used_) Text{bytes.size()};
-  std::memcpy(static_cast<void*>(text + 1), bytes.data(), bytes.size());
+  move_in_pieces(text + 1, bytes.data(), bytes.size());
   used_ += need;
   return text;
 }
 
 void TextPool::copy(const TextElement* from, std::size_t count, TextElement* to) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = add(text_of(from[i]));
+  for (std::size_t i = 0; i < count; ++i) {
+    cancellation_point();
+    to[i] = add(text_of(from[i]));
+  }
 }
 
 void TextPool::clear() {

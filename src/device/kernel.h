@@ -2,12 +2,12 @@
 // backend defines `<family>_kernels`; configure finds it by its name.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <type_traits>
 
+#include "base/cancel.h"
 #include "base/os/os.h"
 #include "core/graph.h"
 #include "core/precision.h"
@@ -106,15 +106,6 @@ struct Buffer {
 
   // CPU only.
   void* address() const { return static_cast<char*>(memory) + offset; }
-};
-
-// Says when a run must stop. Kernels look at it between tiles.
-struct Cancel {
-  std::atomic<bool> requested{false};
-  std::uint64_t deadline_ns = 0;  // os::now_ns(); 0: none
-  bool stop() const {
-    return requested.load(std::memory_order_relaxed) || (deadline_ns != 0 && os::now_ns() >= deadline_ns);
-  }
 };
 
 struct KernelArgs {
