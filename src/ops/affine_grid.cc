@@ -47,8 +47,10 @@ void grid(const ReferenceContext& c) {
   const std::int64_t points = y.elements(1, 1 + spatial);
   T* out = c.output().as<T>();
   for (std::int64_t n = 0; n < y[0]; ++n) {
+    cancellation_point();
     const T* theta = c.input(0).as<T>() + n * spatial * (spatial + 1);
     for (std::int64_t p = 0; p < points; ++p) {
+      cancellation_point();
       double at[4] = {};  // x is the last axis
       std::int64_t rest = p;
       for (int i = 0; i < spatial; ++i) {

@@ -45,9 +45,11 @@ void reference_arg(const ReferenceContext& c) {
   dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
       const T* from = c.input(0).as<T>() + i / inner * x[axis] * inner + i % inner;
       std::int64_t best = 0;
       for (std::int64_t n = 1; n < x[axis]; ++n) {
+        cancellation_point();
         if (beats<kMax>(from[n * inner], from[best * inner], last)) best = n;
       }
       c.output().as<std::int64_t>()[i] = best;

@@ -171,7 +171,10 @@ class Rows {
   void scores(int stage, std::int64_t b, std::int64_t h, std::int64_t s, std::span<const double> row) const {
     if (c_.outputs.size() < 4 || !c_.output(3).present() || attr_int(c_.node, kMode) != stage) return;
     T* to = c_.output(3).as<T>() + row_number(b, h, s) * g_.total();
-    for (const double x : row) *to++ = static_cast<T>(x);
+    for (const double x : row) {
+      cancellation_point();
+      *to++ = static_cast<T>(x);
+    }
   }
 
  private:
@@ -208,12 +211,15 @@ void store_present(const ReferenceContext& c, const Geometry& g, int input, int 
   const std::int64_t depth = input == kK ? g.depth : g.value_depth;
   T* to = c.output(output).as<T>();
   for (std::int64_t b = 0; b < g.batch; ++b) {
+    cancellation_point();
     for (std::int64_t h = 0; h < g.kv_heads; ++h) {
+      cancellation_point();
       for (std::int64_t t = 0; t < g.total(); ++t, to += depth) {
+        cancellation_point();
         const T* from = t < g.past
                             ? row_of<T>(c.input(input == kK ? kPastKey : kPastValue), false, b, h, t, g.kv_heads, g.past, depth)
                             : row_of<T>(c.input(input), g.flat, b, h, t - g.past, g.kv_heads, g.keys, depth);
-        std::copy_n(from, depth, to);
+        copy_in_pieces(from, depth, to);
       }
     }
   }

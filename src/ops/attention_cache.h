@@ -27,6 +27,7 @@ struct CacheFormat {
   void read(const void* cache, std::int64_t row, std::int64_t head, double* to) const {
     const std::int64_t begin = row * row_width();
     for (std::int64_t d = 0; d < depth; ++d) {
+      cancellation_point();
       if (bits == 0) to[d] = static_cast<double>(static_cast<const float*>(cache)[begin + d]);
       if (bits == 8) to[d] = static_cast<const std::int8_t*>(cache)[begin + d] * scale(head, d);
       if (bits == 4) to[d] = ((static_cast<const std::uint8_t*>(cache)[begin + d / 2] >> d % 2 * 4 & 15) - 8) * scale(head, d);
@@ -37,6 +38,7 @@ struct CacheFormat {
   void write(const double* x, std::int64_t head, void* cache, std::int64_t row) const {
     const std::int64_t begin = row * row_width();
     for (std::int64_t d = 0; d < depth; ++d) {
+      cancellation_point();
       if (bits == 0) static_cast<float*>(cache)[begin + d] = static_cast<float>(x[d]);
       if (bits == 8) static_cast<std::int8_t*>(cache)[begin + d] = number(x[d], head, d);
       if (bits != 4) continue;
@@ -48,7 +50,10 @@ struct CacheFormat {
 
   // What a row is once it has been in the cache.
   void round(double* x, std::int64_t head) const {
-    for (std::int64_t d = 0; d < depth && bits != 0; ++d) x[d] = number(x[d], head, d) * scale(head, d);
+    for (std::int64_t d = 0; d < depth && bits != 0; ++d) {
+      cancellation_point();
+      x[d] = number(x[d], head, d) * scale(head, d);
+    }
   }
 
  private:

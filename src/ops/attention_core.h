@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -42,13 +43,20 @@ inline void attention_softmax(std::span<double> row, double largest_bias, double
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (largest_bias == -kInfinity) return std::fill(row.begin(), row.end(), 0.0);
   double top = sink;
-  for (const double x : row) top = std::max(top, x);
+  for (const double x : row) {
+    cancellation_point();
+    top = std::max(top, x);
+  }
   double sum = sink == -kInfinity ? 0 : std::exp(sink - top);
   for (double& x : row) {
+    cancellation_point();
     x = std::exp(x - top);
     sum += x;
   }
-  for (double& x : row) x /= sum;
+  for (double& x : row) {
+    cancellation_point();
+    x /= sum;
+  }
 }
 
 // `r` has, for batch b, head h (kv_h of keys and values), query s, key t:
@@ -65,20 +73,28 @@ void attend(const AttentionSizes& z, const AttentionRule& rule, Rows& r) {
     const auto* q = r.q(b, h, s);
     double largest_bias = -std::numeric_limits<double>::infinity();
     for (std::int64_t t = 0; t < z.keys; ++t) {
+      cancellation_point();
       const auto i = static_cast<std::size_t>(t);
       const auto* k = r.k(b, kv_head, t);
       double sum = 0;
-      for (std::int64_t d = 0; d < z.depth; ++d) sum += static_cast<double>(q[d]) * static_cast<double>(k[d]);
+      for (std::int64_t d = 0; d < z.depth; ++d) {
+        cancellation_point();
+        sum += static_cast<double>(q[d]) * static_cast<double>(k[d]);
+      }
       row[i] = sum * rule.scale;
       bias[i] = r.bias(b, h, s, t);
       largest_bias = std::max(largest_bias, bias[i]);
     }
     r.scores(0, b, h, s, std::span<const double>(row));
     for (double& x : row) {
+      cancellation_point();
       if (rule.softcap != 0) x = rule.softcap * std::tanh(x / rule.softcap);
     }
     r.scores(1, b, h, s, std::span<const double>(row));
-    for (std::size_t i = 0; i < row.size(); ++i) row[i] += bias[i];
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      cancellation_point();
+      row[i] += bias[i];
+    }
     r.scores(2, b, h, s, std::span<const double>(row));
     const auto round_row = [&] {
       for (std::size_t i = 0; rule.round != nullptr && i < row.size(); ++i) row[i] = rule.round(row[i]);
@@ -90,8 +106,10 @@ void attend(const AttentionSizes& z, const AttentionRule& rule, Rows& r) {
     auto* y = r.y(b, h, s);
     using Y = std::remove_reference_t<decltype(*y)>;
     for (std::int64_t d = 0; d < z.value_depth; ++d) {
+      cancellation_point();
       double sum = 0;
       for (std::int64_t t = 0; t < z.keys; ++t) {
+        cancellation_point();
         const double weight = row[static_cast<std::size_t>(t)];
         if (weight != 0) sum += weight * static_cast<double>(r.v(b, kv_head, t)[d]);
       }
@@ -99,8 +117,13 @@ void attend(const AttentionSizes& z, const AttentionRule& rule, Rows& r) {
     }
   };
   for (std::int64_t b = 0; b < z.batch; ++b) {
+    cancellation_point();
     for (std::int64_t h = 0; h < z.heads; ++h) {
-      for (std::int64_t s = 0; s < z.queries; ++s) attend_row(b, h, s);
+      cancellation_point();
+      for (std::int64_t s = 0; s < z.queries; ++s) {
+        cancellation_point();
+        attend_row(b, h, s);
+      }
     }
   }
 }

@@ -69,6 +69,7 @@ Moments moments_of(const ConstTensor& t, const Extents& x, std::int64_t channel)
   const auto sum = [&](auto&& term) {
     double total = 0;
     for (std::int64_t i = 0; i < x.samples * x.inner; ++i) {
+      cancellation_point();
       total += term(static_cast<double>(t.as<T>()[(i / x.inner * x.channels + channel) * x.inner + i % x.inner]));
     }
     return total / static_cast<double>(x.samples * x.inner);
@@ -96,10 +97,12 @@ void train_batch_norm(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t channel = 0; channel < x.channels; ++channel) {
+      cancellation_point();
       const Moments m = moments_of<T>(c.input(0), x, channel);
       const double scale = element(c.input(BatchNormInput::kScale), channel) / std::sqrt(m.variance + epsilon);
       const double bias = element(c.input(BatchNormInput::kBias), channel);
       for (std::int64_t i = 0; i < x.samples * x.inner && c.output().present(); ++i) {
+        cancellation_point();
         const std::int64_t at = (i / x.inner * x.channels + channel) * x.inner + i % x.inner;
         c.output().as<T>()[at] = static_cast<T>((static_cast<double>(c.input(0).as<T>()[at]) - m.mean) * scale + bias);
       }
@@ -119,13 +122,16 @@ void reference_batch_norm(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t n = 0; n < x.samples; ++n) {
+      cancellation_point();
       for (std::int64_t channel = 0; channel < x.channels; ++channel) {
+        cancellation_point();
         const double deviation = std::sqrt(element(c.input(BatchNormInput::kVariance), channel) + epsilon);
         const double scale = element(c.input(BatchNormInput::kScale), channel) / deviation;
         const double mean = element(c.input(BatchNormInput::kMean), channel);
         const double bias = element(c.input(BatchNormInput::kBias), channel);
         const std::int64_t begin = (n * x.channels + channel) * x.inner;
         for (std::int64_t i = begin; i < begin + x.inner; ++i) {
+          cancellation_point();
           c.output().as<T>()[i] = static_cast<T>((static_cast<double>(c.input(0).as<T>()[i]) - mean) * scale + bias);
         }
       }

@@ -83,7 +83,10 @@ void reference_not(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_bits(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t i = 0; i < count; ++i) c.output().as<T>()[i] = static_cast<T>(~c.input(0).as<T>()[i]);
+    for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
+      c.output().as<T>()[i] = static_cast<T>(~c.input(0).as<T>()[i]);
+    }
   });
 }
 

@@ -78,6 +78,7 @@ double block_zero(const ReferenceContext& c, const BlockShape& s, std::int64_t n
 void weights_of(const ReferenceContext& c, const BlockShape& s, std::int64_t n, std::vector<double>& row) {
   const std::uint8_t* bytes = c.input(kB).as<std::uint8_t>() + n * s.blocks * (s.block / (8 / s.bits));
   for (std::int64_t k = 0; k < s.k; ++k) {
+    cancellation_point();
     const std::int64_t block = c.has_input(kGroups) ? c.input(kGroups).as<std::int32_t>()[k] : k / s.block;
     if (block < 0 || block >= s.blocks) fail(EVN_ERROR_INVALID_ARGUMENT, "g_idx names block %lld", static_cast<long long>(block));
     const auto scale = static_cast<double>(c.input(kScales).as<float>()[n * s.blocks + block]);
@@ -90,11 +91,16 @@ void reference_matmul(const ReferenceContext& c) {
   const std::int64_t rows = c.input(kA).desc.shape.elements() / s.k;
   std::vector<double> weights(static_cast<std::size_t>(s.k));
   for (std::int64_t n = 0; n < s.n; ++n) {
+    cancellation_point();
     weights_of(c, s, n, weights);
     for (std::int64_t m = 0; m < rows; ++m) {
+      cancellation_point();
       double sum = c.has_input(kBias) ? static_cast<double>(c.input(kBias).as<float>()[n]) : 0;
       const float* a = c.input(kA).as<float>() + m * s.k;
-      for (std::int64_t k = 0; k < s.k; ++k) sum += static_cast<double>(a[k]) * weights[static_cast<std::size_t>(k)];
+      for (std::int64_t k = 0; k < s.k; ++k) {
+        cancellation_point();
+        sum += static_cast<double>(a[k]) * weights[static_cast<std::size_t>(k)];
+      }
       c.output().as<float>()[m * s.n + n] = static_cast<float>(sum);
     }
   }
@@ -193,6 +199,7 @@ void reference_gather(const ReferenceContext& c) {
   const std::int64_t count = c.input(kIndices).desc.shape.elements();
   const std::int64_t inner = v.data.elements(v.gather + 1, v.data.rank());
   for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    cancellation_point();
     std::int64_t index = int_at(c.input(kIndices), i / inner % count);
     const std::int64_t dim = v.data[v.gather];
     if (index < -dim || index >= dim) {

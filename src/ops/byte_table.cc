@@ -20,7 +20,10 @@ void infer(InferContext& c) {
 void reference(const ReferenceContext& c) {
   const auto* x = c.input(0).as<std::uint8_t>();
   const auto* table = c.input(1).as<std::uint8_t>();
-  for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) c.output().as<std::uint8_t>()[i] = table[x[i]];
+  for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    cancellation_point();
+    c.output().as<std::uint8_t>()[i] = table[x[i]];
+  }
 }
 
 constexpr OpDef kOps[] = {

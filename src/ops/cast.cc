@@ -105,6 +105,7 @@ void cast_small(const ReferenceContext& c, std::int64_t count) {
     // y may lie over x: elements that grow are written from the last on.
     const bool grows = dtype_bits(y.desc.dtype) > dtype_bits(x.desc.dtype);
     for (std::int64_t n = 0; n < count; ++n) {
+      cancellation_point();
       const std::int64_t i = grows ? count - 1 - n : n;
       set_small(how, y, i, small_value(x.desc.dtype, x.data, i));
     }
@@ -112,6 +113,7 @@ void cast_small(const ReferenceContext& c, std::int64_t count) {
     dispatch_any(y.desc.dtype, [&](auto to) {
       using To = decltype(to);
       for (std::int64_t i = 0; i < count; ++i) {
+        cancellation_point();
         const double value = small_value(x.desc.dtype, x.data, i);
         if constexpr (std::is_integral_v<To>) {
           // Integers of 4 and 2 bits keep their sign's bits, as others do.
@@ -125,6 +127,7 @@ void cast_small(const ReferenceContext& c, std::int64_t count) {
     dispatch_any(x.desc.dtype, [&](auto from) {
       using From = decltype(from);
       for (std::int64_t i = 0; i < count; ++i) {
+        cancellation_point();
         const From element = x.as<From>()[i];
         if constexpr (std::is_same_v<From, Bool>) {
           set_small(how, y, i, element.byte != 0 ? 1 : 0);
@@ -167,6 +170,7 @@ void cast_strings(const ReferenceContext& c, std::int64_t count) {
   const ConstTensor& x = c.input(0);
   const MutableTensor& y = c.output();
   for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
     if (x.desc.dtype != DType::kString) {
       std::string text;
       if (is_small_type(x.desc.dtype)) {
@@ -211,7 +215,10 @@ void reference_cast(const ReferenceContext& c) {
       using To = decltype(to);
       const From* x = c.input(0).as<From>();
       To* y = c.output().as<To>();
-      for (std::int64_t i = 0; i < count; ++i) y[i] = convert<To>(x[i]);
+      for (std::int64_t i = 0; i < count; ++i) {
+        cancellation_point();
+        y[i] = convert<To>(x[i]);
+      }
     });
   });
 }

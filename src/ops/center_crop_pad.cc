@@ -52,7 +52,7 @@ void reference_center(const ReferenceContext& c) {
     start[1] += (y[i] - common[i]) / 2 * strides[1].step[i];
   }
   if (y.elements() == 0) return;
-  std::memset(c.output().data, 0, c.output().desc.size_bytes());
+  fill_in_pieces(c.output().data, 0, c.output().desc.size_bytes());
   with_width(c.input(0).desc.dtype, [&](auto width) {
     walk<2>(common, strides, [&](std::int64_t, const std::int64_t* at) {
       move_element<width()>(c.output().data, at[1], c.input(0).data, at[0]);

@@ -20,6 +20,7 @@ template <typename T>
 void clip(const ReferenceContext& c, T low, T high) {
   const std::int64_t count = c.output().desc.shape.elements();
   for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
     const T x = c.input(0).as<T>()[i];
     const T above = x < low ? low : x;
     c.output().as<T>()[i] = above > high ? high : above;

@@ -106,10 +106,16 @@ void reference_col2im(const ReferenceContext& c) {
     using T = decltype(zero);
     const T* x = c.input(0).as<T>();
     T* y = c.output().as<T>();
-    for (std::int64_t i = 0; i < planes * g.image_elements; ++i) y[i] = 0;
+    for (std::int64_t i = 0; i < planes * g.image_elements; ++i) {
+      cancellation_point();
+      y[i] = 0;
+    }
     for (std::int64_t plane = 0; plane < planes; ++plane, y += g.image_elements) {
+      cancellation_point();
       for (std::int64_t k = 0; k < g.block_elements; ++k) {
+        cancellation_point();
         for (std::int64_t l = 0; l < g.window_count; ++l, ++x) {
+          cancellation_point();
           const std::int64_t place = place_of(g, k, l);
           if (place < 0) continue;
           if constexpr (std::is_floating_point_v<T>) {

@@ -76,14 +76,20 @@ void reference_xor(const ReferenceContext& c) {
 
 void reference_not(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
-  for (std::int64_t i = 0; i < count; ++i) c.output().as<std::uint8_t>()[i] = c.input(0).as<std::uint8_t>()[i] == 0 ? 1 : 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
+    c.output().as<std::uint8_t>()[i] = c.input(0).as<std::uint8_t>()[i] == 0 ? 1 : 0;
+  }
 }
 
 void reference_is_nan(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t i = 0; i < count; ++i) c.output().as<std::uint8_t>()[i] = std::isnan(c.input(0).as<T>()[i]) ? 1 : 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
+      c.output().as<std::uint8_t>()[i] = std::isnan(c.input(0).as<T>()[i]) ? 1 : 0;
+    }
   });
 }
 
@@ -93,6 +99,7 @@ void reference_is_inf(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
       const auto x = c.input(0).as<decltype(zero)>()[i];
       c.output().as<std::uint8_t>()[i] = std::isinf(x) && (x < 0 ? negative : positive) ? 1 : 0;
     }

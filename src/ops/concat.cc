@@ -24,9 +24,11 @@ void reference_concat(const ReferenceContext& c) {
   const std::int64_t row = y.shape.elements(axis, y.shape.rank()) * size;
   std::int64_t begin = 0;
   for (const ConstTensor& x : c.inputs) {
+    cancellation_point();
     const std::int64_t block = x.desc.shape.elements(axis, y.shape.rank()) * size;
     for (std::int64_t i = 0; i < outer && block > 0; ++i) {
-      std::memcpy(c.output().as<char>() + i * row + begin, x.as<char>() + i * block, static_cast<std::size_t>(block));
+      cancellation_point();
+      move_in_pieces(c.output().as<char>() + i * row + begin, x.as<char>() + i * block, static_cast<std::size_t>(block));
     }
     begin += block;
   }

@@ -67,14 +67,14 @@ void infer_constant(InferContext& c) {
 
 template <typename T>
 void write(const ReferenceContext& c, std::span<const T> values) {
-  if (!values.empty()) std::memcpy(c.output().data, values.data(), values.size_bytes());
+  if (!values.empty()) move_in_pieces(c.output().data, values.data(), values.size_bytes());
 }
 
 void reference_constant(const ReferenceContext& c) {
   switch (given_attribute(c.node)) {
     case kValue: {
       const Weight& value = tensor_value(c.node);
-      if (value.size_bytes != 0) std::memcpy(c.output().data, value.data.get(), value.size_bytes);
+      if (value.size_bytes != 0) move_in_pieces(c.output().data, value.data.get(), value.size_bytes);
       break;
     }
     case kValueFloat: *c.output().as<float>() = attr_float(c.node, kValueFloat); break;
@@ -82,7 +82,10 @@ void reference_constant(const ReferenceContext& c) {
     case kValueString: *c.output().as<TextElement>() = c.add_text(attr_string(c.node, kValueString)); break;
     case kValueStrings: {
       auto* to = c.output().as<TextElement>();
-      for (const std::string& text : attr_strings(c.node, kValueStrings)) *to++ = c.add_text(text);
+      for (const std::string& text : attr_strings(c.node, kValueStrings)) {
+        cancellation_point();
+        *to++ = c.add_text(text);
+      }
       break;
     }
     case kValueInt: *c.output().as<std::int64_t>() = attr_int(c.node, kValueInt); break;

@@ -35,12 +35,18 @@ void reference_constant_of_shape(const ReferenceContext& c) {
   const DType dtype = c.output().desc.dtype;
   if (is_sub_byte(dtype)) {
     const std::uint8_t bits = small_bits(dtype, value->data.get(), 0);
-    for (std::int64_t i = 0; i < count; ++i) set_small_bits(dtype, c.output().data, i, bits);
+    for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
+      set_small_bits(dtype, c.output().data, i, bits);
+    }
     return clear_rest(dtype, c.output().data, count);
   }
   with_width(c.output().desc.dtype, [&](auto width) {
     const void* element = value != nullptr ? value->data.get() : &zero;
-    for (std::int64_t i = 0; i < count; ++i) move_element<width()>(c.output().data, i, element, 0);
+    for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
+      move_element<width()>(c.output().data, i, element, 0);
+    }
   });
 }
 

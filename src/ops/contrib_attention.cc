@@ -292,7 +292,10 @@ class Rows {
   void scores(int stage, std::int64_t b, std::int64_t h, std::int64_t s, std::span<const double> row) const {
     if (stage != 2 || c_.outputs.size() < 4 || !c_.output(3).present()) return;
     float* to = c_.output(3).as<float>() + ((b * z_.heads + h) * z_.queries + s) * z_.keys;
-    for (const double x : row) *to++ = static_cast<float>(x);
+    for (const double x : row) {
+      cancellation_point();
+      *to++ = static_cast<float>(x);
+    }
   }
 
   // Reads the past; then calls f(which, row, b, h, s) for each new row of Q (0), K (1) and V (2).
@@ -303,6 +306,7 @@ class Rows {
       HeadRows& to = which == 0 ? queries_ : which == 1 ? keys_ : values_;
       const std::int64_t begin = which == 0 ? 0 : past_;
       for (std::int64_t i = 0; i < z_.batch * z_.heads * step_counts[which]; ++i) {
+        cancellation_point();
         const std::int64_t s = i % step_counts[which], head = i / step_counts[which];
         f(which, to.row(head / z_.heads, head % z_.heads, s + begin), head / z_.heads, head % z_.heads, s);
       }
@@ -312,6 +316,7 @@ class Rows {
 
   void store_result() const {
     for (std::size_t i = 0; i < result_.size(); ++i) {
+      cancellation_point();
       put_scaled(c_.output(), static_cast<std::int64_t>(i), static_cast<double>(result_[i]));
     }
   }
@@ -341,10 +346,12 @@ class Rows {
     const bool joined = in_.past_value < 0, shared = !joined && c_.has_input(kPastLength);
     const std::int64_t rows = joined ? from.steps : present.desc.shape[2];
     for (std::int64_t i = 0; i < z_.batch * z_.heads * rows; ++i) {
+      cancellation_point();
       const std::int64_t head = i / rows, t = i % rows;
       const double* row = from.values.data() + (head * from.steps + t) * from.depth;
       const bool is_new = !shared || (t >= past_ && t < from.steps);
       for (std::int64_t d = i * from.depth; d < (i + 1) * from.depth; ++d) {
+        cancellation_point();
         const int past = output == 1 ? in_.past : in_.past_value;
         put_scaled(present, begin + d, is_new ? row[d - i * from.depth] : static_cast<double>(scale_value(c_.input(past), d)));
       }
@@ -367,9 +374,13 @@ class Rows {
     const std::int64_t rows = past.desc.shape[joined ? 3 : 2];
     const std::int64_t begin = joined && which == 2 ? z_.batch * z_.heads * past_ * z_.depth : 0;
     for (std::int64_t i = 0; i < z_.batch * z_.heads * past_; ++i) {
+      cancellation_point();
       const std::int64_t b = i / past_ / z_.heads, h = i / past_ % z_.heads, t = i % past_;
       const std::int64_t from = begin + ((source_of(b, t) * z_.heads + h) * rows + t) * to.depth;
-      for (std::int64_t d = 0; d < to.depth; ++d) to.row(b, h, t)[d] = static_cast<double>(scale_value(past, from + d));
+      for (std::int64_t d = 0; d < to.depth; ++d) {
+        cancellation_point();
+        to.row(b, h, t)[d] = static_cast<double>(scale_value(past, from + d));
+      }
     }
   }
 
@@ -399,6 +410,7 @@ void run_projected(const ReferenceContext& c, const AttentionInputs& in, Product
     const std::int64_t depth = which == 2 ? z.value_depth : z.depth;
     const std::int64_t first = (which == 0 ? 0 : which == 1 ? width.q : width.q + width.k) + h * depth;
     for (std::int64_t d = 0; d < depth; ++d) {
+      cancellation_point();
       const double bias = c.has_input(in.bias) ? static_cast<double>(scale_value(c.input(in.bias), first + d)) : 0;
       row[d] = product(b * z.queries + s, first + d) + bias;
     }
@@ -413,6 +425,7 @@ void reference_plain(const ReferenceContext& c) {
   run_projected(c, kPlain, [&](std::int64_t row, std::int64_t column) {
     double sum = 0;
     for (std::int64_t i = 0; i < inner; ++i) {
+      cancellation_point();
       sum += static_cast<double>(x[row * inner + i]) * static_cast<double>(weight[i * columns + column]);
     }
     return sum;
@@ -426,6 +439,7 @@ void reference_quantized(const ReferenceContext& c) {
   run_projected(c, kQuantized, [&](std::int64_t row, std::int64_t column) {
     std::int64_t sum = 0;
     for (std::int64_t i = 0; i < inner; ++i) {
+      cancellation_point();
       sum += std::int64_t{x[static_cast<std::size_t>(row * inner + i)]} * w[static_cast<std::size_t>(i * columns + column)];
     }
     return static_cast<double>(sum) * scale_at(c, kXScale) * scale_at(c, kWeightScale, column);
@@ -450,6 +464,7 @@ void reference_multi(const ReferenceContext& c) {
     const std::int64_t first = which * z.heads * z.depth + h * depth;  // of the bias
     const bool has_bias = c.has_input(kMulti.bias) && !by_head;
     for (std::int64_t d = 0; d < depth; ++d) {
+      cancellation_point();
       row[d] = static_cast<double>(from[d]) + (has_bias ? static_cast<double>(c.input(kMulti.bias).as<float>()[first + d]) : 0);
     }
   });

@@ -57,15 +57,20 @@ void conv(const ReferenceContext& c, bool channels_last) {
   const std::int64_t outputs = w[0];
   const ImageSteps step = channels_last ? ImageSteps{x[1], 1} : ImageSteps{1, window.input_elements()};
   for (std::int64_t n = 0; n < x[0]; ++n) {
+    cancellation_point();
     for (std::int64_t m = 0; m < outputs; ++m) {
+      cancellation_point();
       const std::int64_t places = window.output_elements();
       T* y = c.output().as<T>() + (channels_last ? n * places * outputs + m : (n * outputs + m) * places);
       const double bias = c.has_input(2) ? c.input(2).as<T>()[m] : 0;
       const T* image = c.input(0).as<T>() + n * x[1] * window.input_elements() + m / (outputs / group) * channels * step.channel;
       const T* weight = c.input(1).as<T>() + m * channels * window.kernel_elements();
       for (std::int64_t o0 = 0; o0 < window.axis[0].output; ++o0) {
+        cancellation_point();
         for (std::int64_t o1 = 0; o1 < window.axis[1].output; ++o1) {
+          cancellation_point();
           for (std::int64_t o2 = 0; o2 < window.axis[2].output; ++o2) {
+            cancellation_point();
             *y = static_cast<T>(bias + window_dot<double>(window, step, image, weight, channels, {o0, o1, o2}));
             y += channels_last ? outputs : 1;
           }
@@ -96,7 +101,10 @@ void reference_fused(const ReferenceContext& c) {
   conv<float>(c, false);
   float* y = c.output().as<float>();
   const std::int64_t count = c.output().desc.shape.elements();
-  for (std::int64_t i = 0; i < count && c.has_input(kAdded); ++i) y[i] += c.input(kAdded).as<float>()[i];
+  for (std::int64_t i = 0; i < count && c.has_input(kAdded); ++i) {
+    cancellation_point();
+    y[i] += c.input(kAdded).as<float>()[i];
+  }
   if (attr_given(c.node, kActivation)) apply_to_all(fused_step_of(c.node), c.output());
 }
 

@@ -36,13 +36,17 @@ A window_dot(const Window& window, const ImageSteps& step, const T* x, const T* 
   const WindowAxis* axis = window.axis;
   A sum = 0;
   for (std::int64_t c = 0; c < channels; ++c, x += step.channel, w += window.kernel_elements()) {
+    cancellation_point();
     for (std::int64_t k0 = 0; k0 < axis[0].kernel; ++k0) {
+      cancellation_point();
       const std::int64_t i0 = at[0] * axis[0].stride + k0 * axis[0].dilation - axis[0].pad_begin;
       if (i0 < 0 || i0 >= axis[0].input) continue;
       for (std::int64_t k1 = 0; k1 < axis[1].kernel; ++k1) {
+        cancellation_point();
         const std::int64_t i1 = at[1] * axis[1].stride + k1 * axis[1].dilation - axis[1].pad_begin;
         if (i1 < 0 || i1 >= axis[1].input) continue;
         for (std::int64_t k2 = 0; k2 < axis[2].kernel; ++k2) {
+          cancellation_point();
           const std::int64_t i2 = at[2] * axis[2].stride + k2 * axis[2].dilation - axis[2].pad_begin;
           if (i2 < 0 || i2 >= axis[2].input) continue;
           sum += static_cast<A>(x[((i0 * axis[1].input + i1) * axis[2].input + i2) * step.position]) *

@@ -33,14 +33,20 @@ void for_each_product(const Window& window, F&& f) {
   const WindowAxis* a = window.axis;
   std::int64_t o = 0;
   for (std::int64_t o0 = 0; o0 < a[0].output; ++o0) {
+    cancellation_point();
     for (std::int64_t o1 = 0; o1 < a[1].output; ++o1) {
+      cancellation_point();
       for (std::int64_t o2 = 0; o2 < a[2].output; ++o2, ++o) {
+        cancellation_point();
         std::int64_t k = 0;
         for (std::int64_t k0 = 0; k0 < a[0].kernel; ++k0) {
+          cancellation_point();
           const std::int64_t i0 = o0 * a[0].stride + k0 * a[0].dilation - a[0].pad_begin;
           for (std::int64_t k1 = 0; k1 < a[1].kernel; ++k1) {
+            cancellation_point();
             const std::int64_t i1 = o1 * a[1].stride + k1 * a[1].dilation - a[1].pad_begin;
             for (std::int64_t k2 = 0; k2 < a[2].kernel; ++k2, ++k) {
+              cancellation_point();
               const std::int64_t i2 = o2 * a[2].stride + k2 * a[2].dilation - a[2].pad_begin;
               const bool inside = i0 >= 0 && i0 < a[0].input && i1 >= 0 && i1 < a[1].input && i2 >= 0 && i2 < a[2].input;
               if (inside) f(o, (i0 * a[1].input + i1) * a[2].input + i2, k);
@@ -58,8 +64,11 @@ void for_each_term(const Node& node, const Shape& x, const Shape& w, F&& f) {
   const Window window = conv_window(node, x, w);
   const std::int64_t per_group = w[0] / attr_int(node, ConvAttr::kGroup);
   for (std::int64_t n = 0; n < x[0]; ++n) {
+    cancellation_point();
     for (std::int64_t m = 0; m < w[0]; ++m) {
+      cancellation_point();
       for (std::int64_t c = 0; c < w[1]; ++c) {
+        cancellation_point();
         const std::int64_t x_plane = n * x[1] + m / per_group * w[1] + c;
         const std::int64_t x_begin = x_plane * window.input_elements(), w_begin = (m * w[1] + c) * window.kernel_elements();
         const std::int64_t y_begin = (n * w[0] + m) * window.output_elements();
@@ -71,7 +80,10 @@ void for_each_term(const Node& node, const Shape& x, const Shape& w, F&& f) {
 
 template <typename T>
 void put_sums(const std::vector<double>& sums, const MutableTensor& y) {
-  for (std::size_t i = 0; i < sums.size(); ++i) y.as<T>()[i] = static_cast<T>(sums[i]);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    cancellation_point();
+    y.as<T>()[i] = static_cast<T>(sums[i]);
+  }
 }
 
 void reference_input_gradient(const ReferenceContext& c) {

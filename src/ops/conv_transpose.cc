@@ -51,15 +51,19 @@ double gather_taps(const Window& window, const T* x, const T* w, std::int64_t ch
   };
   double sum = 0;
   for (std::int64_t k0 = 0; k0 < axis[0].kernel; ++k0) {
+    cancellation_point();
     const std::int64_t i0 = source(0, at[0], k0);
     for (std::int64_t k1 = 0; k1 < axis[1].kernel && i0 >= 0; ++k1) {
+      cancellation_point();
       const std::int64_t i1 = source(1, at[1], k1);
       for (std::int64_t k2 = 0; k2 < axis[2].kernel && i1 >= 0; ++k2) {
+        cancellation_point();
         const std::int64_t i2 = source(2, at[2], k2);
         if (i2 < 0) continue;
         const T* image = x + (i0 * axis[1].input + i1) * axis[2].input + i2;
         const T* weight = w + (k0 * axis[1].kernel + k1) * axis[2].kernel + k2;
         for (std::int64_t c = 0; c < channels; ++c) {
+          cancellation_point();
           sum += static_cast<double>(image[c * window.input_elements()]) * static_cast<double>(weight[c * w_step]);
         }
       }
@@ -79,14 +83,19 @@ void conv_transpose(const ReferenceContext& c) {
   const std::int64_t w_step = w[1] * window.kernel_elements();
   T* y = c.output().as<T>();
   for (std::int64_t n = 0; n < x[0]; ++n) {
+    cancellation_point();
     for (std::int64_t m = 0; m < w[1] * group; ++m) {
+      cancellation_point();
       const std::int64_t g = m / w[1];
       const double bias = c.has_input(2) ? c.input(2).as<T>()[m] : 0;
       const T* image = c.input(0).as<T>() + (n * x[1] + g * channels) * window.input_elements();
       const T* weight = c.input(1).as<T>() + g * channels * w_step + m % w[1] * window.kernel_elements();
       for (std::int64_t o0 = 0; o0 < window.axis[0].output; ++o0) {
+        cancellation_point();
         for (std::int64_t o1 = 0; o1 < window.axis[1].output; ++o1) {
+          cancellation_point();
           for (std::int64_t o2 = 0; o2 < window.axis[2].output; ++o2) {
+            cancellation_point();
             *y++ = static_cast<T>(bias + gather_taps(window, image, weight, channels, w_step, {o0, o1, o2}));
           }
         }

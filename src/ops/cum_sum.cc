@@ -24,6 +24,7 @@ template <bool kProduct, typename T>
 void accumulate(const T* x, T* y, std::int64_t length, std::int64_t step, bool exclusive) {
   T total = kProduct ? 1 : 0;
   for (std::int64_t i = 0; i < length; ++i) {
+    cancellation_point();
     const auto element = static_cast<Accumulator<T>>(x[i * step]);
     const T next = static_cast<T>(kProduct ? static_cast<Accumulator<T>>(total) * element : static_cast<Accumulator<T>>(total) + element);
     y[i * step] = exclusive ? total : next;
@@ -47,6 +48,7 @@ void reference_cumulative(const ReferenceContext& c) {
   dispatch<float, double, std::int32_t, std::int64_t, std::uint32_t, std::uint64_t>(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t row = 0; row < outer * inner; ++row) {
+      cancellation_point();
       const std::int64_t begin = row / inner * x[axis] * inner + row % inner;
       const std::int64_t start = reverse ? begin + (x[axis] - 1) * inner : begin;
       accumulate<kProduct>(c.input(0).as<T>() + start, c.output().as<T>() + start, x[axis], reverse ? -inner : inner, exclusive);

@@ -81,9 +81,11 @@ void deform(const ReferenceContext& c) {
   const std::int64_t per_group = w[0] / attr_int(c.node, kGroup), offset_groups = attr_int(c.node, kOffsetGroup);
   const std::int64_t per_offset = x[1] / offset_groups;
   for (std::int64_t i = 0; i < y.elements(); ++i) {
+    cancellation_point();
     const std::int64_t place = i % places, m = i / places % w[0], n = i / places / w[0];
     double sum = c.has_input(kBias) ? static_cast<double>(c.input(kBias).as<T>()[m]) : 0;
     for (std::int64_t tap = 0; tap < w[1] * taps; ++tap) {
+      cancellation_point();
       const std::int64_t channel = m / per_group * w[1] + tap / taps, k = tap % taps;
       const std::int64_t moved = n * offset_groups * taps + channel / per_offset * taps + k;
       const T* offset = c.input(kOffset).as<T>() + 2 * moved * places + place;

@@ -98,6 +98,7 @@ void reference_reverse_sequence(const ReferenceContext& c) {
   const std::int64_t time = x[batch_first ? 1 : 0];
   const std::int64_t block = x.elements(2, x.rank());
   for (std::int64_t n = 0; n < batch; ++n) {
+    cancellation_point();
     const std::int64_t length = c.input(1).as<std::int64_t>()[n];
     if (length < 0 || length > time) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "a length of %lld for %lld steps", static_cast<long long>(length),
@@ -105,10 +106,14 @@ void reference_reverse_sequence(const ReferenceContext& c) {
     }
     with_width(c.input(0).desc.dtype, [&](auto width) {
       for (std::int64_t t = 0; t < time; ++t) {
+        cancellation_point();
         const std::int64_t source = t < length ? length - 1 - t : t;
         const std::int64_t to = (batch_first ? n * time + t : t * batch + n) * block;
         const std::int64_t from = (batch_first ? n * time + source : source * batch + n) * block;
-        for (std::int64_t i = 0; i < block; ++i) move_element<width()>(c.output().data, to + i, c.input(0).data, from + i);
+        for (std::int64_t i = 0; i < block; ++i) {
+          cancellation_point();
+          move_element<width()>(c.output().data, to + i, c.input(0).data, from + i);
+        }
       }
     });
   }

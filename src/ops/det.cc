@@ -22,19 +22,28 @@ double determinant(std::vector<double>& m, std::int64_t n) {
   const auto at = [&](std::int64_t row, std::int64_t column) -> double& { return m[static_cast<std::size_t>(row * n + column)]; };
   double result = 1;
   for (std::int64_t k = 0; k < n; ++k) {
+    cancellation_point();
     std::int64_t pivot = k;
     for (std::int64_t row = k + 1; row < n; ++row) {
+      cancellation_point();
       if (std::fabs(at(row, k)) > std::fabs(at(pivot, k))) pivot = row;
     }
     if (at(pivot, k) == 0) return 0;
     if (pivot != k) {
-      for (std::int64_t column = 0; column < n; ++column) std::swap(at(pivot, column), at(k, column));
+      for (std::int64_t column = 0; column < n; ++column) {
+        cancellation_point();
+        std::swap(at(pivot, column), at(k, column));
+      }
       result = -result;
     }
     result *= at(k, k);
     for (std::int64_t row = k + 1; row < n; ++row) {
+      cancellation_point();
       const double factor = at(row, k) / at(k, k);
-      for (std::int64_t column = k; column < n; ++column) at(row, column) -= factor * at(k, column);
+      for (std::int64_t column = k; column < n; ++column) {
+        cancellation_point();
+        at(row, column) -= factor * at(k, column);
+      }
     }
   }
   return result;
@@ -48,7 +57,8 @@ void reference_det(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
-      std::copy_n(c.input(0).as<T>() + i * n * n, n * n, matrix.begin());
+      cancellation_point();
+      copy_in_pieces(c.input(0).as<T>() + i * n * n, n * n, matrix.data());
       c.output().as<T>()[i] = static_cast<T>(determinant(matrix, n));
     }
   });
@@ -63,21 +73,26 @@ void infer_inverse(InferContext& c) {
 void invert(std::vector<double>& m, std::vector<double>& inverse, std::int64_t n) {
   const auto at = [&](std::int64_t row, std::int64_t column) { return static_cast<std::size_t>(row * n + column); };
   for (std::int64_t k = 0; k < n; ++k) {
+    cancellation_point();
     std::int64_t pivot = k;
     for (std::int64_t row = k + 1; row < n; ++row) {
+      cancellation_point();
       if (std::fabs(m[at(row, k)]) > std::fabs(m[at(pivot, k)])) pivot = row;
     }
     const double divisor = m[at(pivot, k)];
     for (std::int64_t column = 0; column < n; ++column) {
+      cancellation_point();
       for (std::vector<double>* side : {&m, &inverse}) {
         std::swap((*side)[at(pivot, column)], (*side)[at(k, column)]);
         (*side)[at(k, column)] /= divisor;
       }
     }
     for (std::int64_t row = 0; row < n; ++row) {
+      cancellation_point();
       const double factor = m[at(row, k)];
       if (row == k || factor == 0) continue;
       for (std::int64_t column = 0; column < n; ++column) {
+        cancellation_point();
         m[at(row, column)] -= factor * m[at(k, column)];
         inverse[at(row, column)] -= factor * inverse[at(k, column)];
       }
@@ -93,11 +108,15 @@ void reference_inverse(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t begin = 0; begin < x.elements(); begin += n * n) {
-      std::copy_n(c.input(0).as<T>() + begin, n * n, matrix.begin());
+      cancellation_point();
+      copy_in_pieces(c.input(0).as<T>() + begin, n * n, matrix.data());
       std::vector<double> inverse(matrix.size(), 0.0);
-      for (std::int64_t i = 0; i < n; ++i) inverse[static_cast<std::size_t>(i * (n + 1))] = 1;
+      for (std::int64_t i = 0; i < n; ++i) {
+        cancellation_point();
+        inverse[static_cast<std::size_t>(i * (n + 1))] = 1;
+      }
       invert(matrix, inverse, n);
-      std::transform(inverse.begin(), inverse.end(), c.output().as<T>() + begin, [](double v) { return static_cast<T>(v); });
+      copy_in_pieces(inverse.data(), n * n, c.output().as<T>() + begin);
     }
   });
 }

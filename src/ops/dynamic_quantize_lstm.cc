@@ -80,9 +80,11 @@ struct Weight {
     scales.resize(static_cast<std::size_t>(rows));
     numbers.resize(static_cast<std::size_t>(columns * rows));
     for (std::int64_t row = 0; row < rows; ++row) {
+      cancellation_point();
       scales[static_cast<std::size_t>(row)] = static_cast<double>(c.input(scale).as<float>()[number(scale, row)]);
     }
     for (std::int64_t i = 0; i < columns * rows; ++i) {
+      cancellation_point();
       const std::int32_t zero = byte_at(c.input(scale + 1), number(scale + 1, i % rows));
       numbers[static_cast<std::size_t>(i)] = byte_at(c.input(tensor), direction * columns * rows + i) - zero;
     }
@@ -92,11 +94,16 @@ struct Weight {
   void multiply(const DynamicRange& range, const float* x, std::vector<float>& sums) const {
     std::vector<std::int64_t> products(static_cast<std::size_t>(rows), 0);
     for (std::int64_t k = 0; k < columns; ++k) {
+      cancellation_point();
       const std::int64_t number = range.quantized(x[k]) - static_cast<std::int64_t>(range.zero);
       const std::int32_t* column = numbers.data() + k * rows;
-      for (std::size_t row = 0; row < products.size(); ++row) products[row] += number * column[row];
+      for (std::size_t row = 0; row < products.size(); ++row) {
+        cancellation_point();
+        products[row] += number * column[row];
+      }
     }
     for (std::size_t row = 0; row < products.size(); ++row) {
+      cancellation_point();
       sums[row] += static_cast<float>(wrapped(products[row])) * static_cast<float>(static_cast<double>(range.scale) * scales[row]);
     }
   }
@@ -109,7 +116,7 @@ std::vector<float> floats_of(const ReferenceContext& c, int input, std::int64_t 
 }
 
 void write(const ReferenceContext& c, std::size_t output, std::int64_t at, const float* values, std::int64_t count) {
-  if (output < c.outputs.size() && c.outputs[output].present()) std::copy_n(values, count, c.outputs[output].as<float>() + at);
+  if (output < c.outputs.size() && c.outputs[output].present()) copy_in_pieces(values, count, c.outputs[output].as<float>() + at);
 }
 
 // One direction over all sequences, which go step by step together, since they are quantized together.
@@ -124,7 +131,10 @@ class Direction {
     functions_ = {f[0], f[1], f[2], spec.clip > 0 ? spec.clip : std::numeric_limits<float>::infinity(), spec.own};
     bias_ = floats_of(c, In::kB, direction * 2 * w_.rows, w_.rows);
     const std::vector<float> r_bias = floats_of(c, In::kB, (direction * 2 + 1) * w_.rows, w_.rows);
-    for (std::size_t i = 0; i < bias_.size(); ++i) bias_[i] += r_bias[i];
+    for (std::size_t i = 0; i < bias_.size(); ++i) {
+      cancellation_point();
+      bias_[i] += r_bias[i];
+    }
     peepholes_ = floats_of(c, In::kPeepholes, direction * 3 * size_.hidden, 3 * size_.hidden);
     const std::int64_t states = size_.batch * size_.hidden;
     h_ = floats_of(c, In::kInitialH, direction * states, states);
@@ -133,9 +143,15 @@ class Direction {
 
   void run() {
     std::int64_t longest = 0;
-    for (std::int64_t n = 0; n < size_.batch; ++n) longest = std::max(longest, steps(n));
+    for (std::int64_t n = 0; n < size_.batch; ++n) {
+      cancellation_point();
+      longest = std::max(longest, steps(n));
+    }
     const DynamicRange x_range = dynamic_range(c_.input(In::kX).as<float>(), longest * size_.batch * size_.inputs);
-    for (std::int64_t s = 0; s < size_.steps; ++s) step(x_range, s);
+    for (std::int64_t s = 0; s < size_.steps; ++s) {
+      cancellation_point();
+      step(x_range, s);
+    }
     const std::int64_t states = size_.batch * size_.hidden;
     write(c_, 1, direction_ * states, h_.data(), states);
     write(c_, 2, direction_ * states, cells_.data(), states);
@@ -147,12 +163,14 @@ class Direction {
   void step(const DynamicRange& x_range, std::int64_t s) {
     float low = 0, high = 0;  // of h of the sequences that go on
     for (std::int64_t i = 0; i < size_.batch * size_.hidden; ++i) {
+      cancellation_point();
       if (s >= steps(i / size_.hidden)) continue;
       low = std::min(low, h_[static_cast<std::size_t>(i)]);
       high = std::max(high, h_[static_cast<std::size_t>(i)]);
     }
     const DynamicRange h_range = dynamic_range_of(low, high);
     for (std::int64_t n = 0; n < size_.batch; ++n) {
+      cancellation_point();
       if (s >= steps(n)) {
         const std::vector<float> none(static_cast<std::size_t>(size_.hidden));
         write(c_, 0, size_.y_at(spec_, direction_, s, n), none.data(), size_.hidden);
@@ -174,6 +192,7 @@ class Direction {
     const bool has_peepholes = c_.has_input(In::kPeepholes);
     const float* p = peepholes_.data();
     for (std::int64_t j = 0; j < hidden; ++j, ++sums, ++p) {
+      cancellation_point();
       const LstmSums<float> s = {sums[0], sums[hidden], sums[2 * hidden], sums[3 * hidden], has_peepholes, p[0], p[hidden], p[2 * hidden]};
       h[j] = lstm_form<FloatNumber>(functions_, s, cells + j);
     }

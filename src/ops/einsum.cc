@@ -55,6 +55,7 @@ Equation parse(const Node& node) {
   Equation e;
   Term* term = &e.term[0];
   for (std::size_t i = 0; i < text.size(); ++i) {
+    cancellation_point();
     if (text[i] == ' ') continue;
     if (text[i] == ',') {
       if (e.has_result || e.inputs + 1 >= kMaxInputs) bad_equation(node);
@@ -168,8 +169,10 @@ void einsum(const ReferenceContext& c, const Contraction& r) {
   };
   const std::int64_t terms = r.summed.elements();
   for (std::int64_t i = 0; i < r.kept.elements(); ++i) {
+    cancellation_point();
     Accumulator<T> sum = 0;
     for (std::int64_t k = 0; k < terms; ++k) {
+      cancellation_point();
       Accumulator<T> product = 1;
       for (int n = 0; n < r.operands; ++n) {
         const std::int64_t at = offset(r.kept_steps[n], r.kept, i) + offset(r.summed_steps[n], r.summed, k);

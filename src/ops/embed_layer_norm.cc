@@ -44,16 +44,26 @@ void add_row(const ConstTensor& table, std::int64_t id, std::vector<double>& sum
          static_cast<long long>(table.desc.shape[0]));
   }
   const auto size = static_cast<std::int64_t>(sum.size());
-  for (std::int64_t i = 0; i < size; ++i) sum[static_cast<std::size_t>(i)] += static_cast<double>(scale_value(table, id * size + i));
+  for (std::int64_t i = 0; i < size; ++i) {
+    cancellation_point();
+    sum[static_cast<std::size_t>(i)] += static_cast<double>(scale_value(table, id * size + i));
+  }
 }
 
 void normalize(const ReferenceContext& c, const std::vector<double>& sum, std::int64_t begin) {
   const auto size = static_cast<double>(sum.size());
   double mean = 0, variance = 0;
-  for (const double x : sum) mean += x / size;
-  for (const double x : sum) variance += (x - mean) * (x - mean) / size;
+  for (const double x : sum) {
+    cancellation_point();
+    mean += x / size;
+  }
+  for (const double x : sum) {
+    cancellation_point();
+    variance += (x - mean) * (x - mean) / size;
+  }
   const double inverse = 1 / std::sqrt(variance + static_cast<double>(attr_float(c.node, 0)));
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(sum.size()); ++i) {
+    cancellation_point();
     const double scaled = (sum[static_cast<std::size_t>(i)] - mean) * inverse * static_cast<double>(scale_value(c.input(kGamma), i));
     put_scaled(c.output(), begin + i, scaled + static_cast<double>(scale_value(c.input(kBeta), i)));
   }
@@ -63,8 +73,10 @@ bool wanted(const ReferenceContext& c, std::size_t i) { return c.outputs.size() 
 
 void count_mask(const ReferenceContext& c, std::int64_t batch, std::int64_t steps) {
   for (std::int64_t b = 0; b < batch; ++b) {
+    cancellation_point();
     std::int32_t count = 0;
     for (std::int64_t t = 0; t < steps && c.has_input(kMask); ++t) {
+      cancellation_point();
       if (c.input(kMask).as<std::int32_t>()[b * steps + t] == 1) ++count;
     }
     c.output(1).as<std::int32_t>()[b] = count;
@@ -76,6 +88,7 @@ void reference_embed(const ReferenceContext& c) {
   const std::int64_t hidden = c.input(kWord).desc.shape[1];
   const auto id_at = [&](int input, std::int64_t i) { return c.input(input).as<std::int32_t>()[i]; };
   for (std::int64_t i = 0; i < batch * steps && hidden > 0; ++i) {
+    cancellation_point();
     std::vector<double> sum(static_cast<std::size_t>(hidden), 0.0);
     add_row(c.input(kWord), id_at(kIds, i), sum);
     const bool shared = c.has_input(kPositionIds) && c.input(kPositionIds).desc.shape[0] == 1;
@@ -83,6 +96,7 @@ void reference_embed(const ReferenceContext& c) {
     if (c.has_input(kSegment)) add_row(c.input(kSegment), id_at(kSegmentIds, i), sum);
     if (c.output().present()) normalize(c, sum, i * hidden);
     for (std::int64_t h = 0; h < hidden && wanted(c, 2); ++h) {
+      cancellation_point();
       put_scaled(c.output(2), i * hidden + h, sum[static_cast<std::size_t>(h)]);
     }
   }

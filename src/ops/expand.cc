@@ -56,6 +56,7 @@ void reference_tile(const ReferenceContext& c) {
   const std::int64_t total = out.elements();
   with_width(c.output().desc.dtype, [&](auto width) {
     for (std::int64_t i = 0; i < total; ++i) {
+      cancellation_point();
       std::int64_t from = 0;
       std::int64_t rest = i;
       for (int axis = out.rank() - 1; axis >= 0; --axis) {

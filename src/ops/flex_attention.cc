@@ -77,11 +77,16 @@ void reference_scores(const ReferenceContext& c) {
   const std::int64_t group = k[1] == 0 ? 1 : q[1] / k[1];
   std::int64_t i = 0;
   for (std::int64_t b = 0; b < q[0]; ++b) {
+    cancellation_point();
     for (std::int64_t h = 0; h < q[1]; ++h) {
+      cancellation_point();
       for (std::int64_t l = 0; l < q[2]; ++l) {
+        cancellation_point();
         for (std::int64_t s = 0; s < k[2]; ++s, ++i) {
+          cancellation_point();
           double sum = 0;
           for (std::int64_t d = 0; d < depth; ++d) {
+            cancellation_point();
             sum += get(c.input(0), ((b * q[1] + h) * q[2] + l) * depth + d) * get(c.input(1), ((b * k[1] + h / group) * k[2] + s) * depth + d);
           }
           put(c.output(), i, scale * sum);
@@ -109,11 +114,16 @@ void reference_output(const ReferenceContext& c) {
   const std::int64_t group = v[1] == 0 ? 1 : p[1] / v[1];
   std::int64_t i = 0;
   for (std::int64_t b = 0; b < p[0]; ++b) {
+    cancellation_point();
     for (std::int64_t h = 0; h < p[1]; ++h) {
+      cancellation_point();
       for (std::int64_t l = 0; l < p[2]; ++l) {
+        cancellation_point();
         for (std::int64_t d = 0; d < v[3]; ++d, ++i) {
+          cancellation_point();
           double sum = 0;
           for (std::int64_t s = 0; s < p[3]; ++s) {
+            cancellation_point();
             sum += get(c.input(0), ((b * p[1] + h) * p[2] + l) * p[3] + s) * get(c.input(1), ((b * v[1] + h / group) * v[2] + s) * v[3] + d);
           }
           put(c.output(), i, sum);

@@ -85,13 +85,20 @@ const float* at(const ConstTensor& t, const AttentionOperand& o, std::int64_t b,
 // softmax as it is defined, also where a row is all minus infinity.
 void softmax(std::vector<double>& row) {
   double top = -std::numeric_limits<double>::infinity();
-  for (const double x : row) top = std::max(top, x);
+  for (const double x : row) {
+    cancellation_point();
+    top = std::max(top, x);
+  }
   double sum = 0;
   for (double& x : row) {
+    cancellation_point();
     x = std::exp(x - top);
     sum += x;
   }
-  for (double& x : row) x /= sum;
+  for (double& x : row) {
+    cancellation_point();
+    x /= sum;
+  }
 }
 
 void reference(const ReferenceContext& c) {
@@ -103,9 +110,11 @@ void reference(const ReferenceContext& c) {
   const auto attend = [&](std::int64_t b, std::int64_t h, std::int64_t s) {
     const float* q = at(c.input(Input::kQ), z.q, b, h, s);
     for (std::int64_t t = 0; t < z.keys; ++t) {
+      cancellation_point();
       const float* k = at(c.input(Input::kK), z.k, b, h, t);
       double sum = 0;
       for (std::int64_t d = 0; d < z.depth; ++d) {
+        cancellation_point();
         sum += static_cast<double>(q[d * z.q.step[3]]) * static_cast<double>(k[d * z.k.step[3]]);
       }
       const std::int64_t m = b * z.mask_step[0] + h * z.mask_step[1] + s * z.mask_step[2] + t * z.mask_step[3];
@@ -114,16 +123,23 @@ void reference(const ReferenceContext& c) {
     softmax(row);
     float* y = c.output().as<float>() + b * z.y_step[0] + h * z.y_step[1] + s * z.y_step[2];
     for (std::int64_t d = 0; d < z.value_depth; ++d) {
+      cancellation_point();
       double sum = 0;
       for (std::int64_t t = 0; t < z.keys; ++t) {
+        cancellation_point();
         sum += row[static_cast<std::size_t>(t)] * static_cast<double>(at(c.input(Input::kV), z.v, b, h, t)[d * z.v.step[3]]);
       }
       y[d * z.y_step[3]] = static_cast<float>(sum);
     }
   };
   for (std::int64_t b = 0; b < z.batch; ++b) {
+    cancellation_point();
     for (std::int64_t h = 0; h < z.heads; ++h) {
-      for (std::int64_t s = 0; s < z.queries; ++s) attend(b, h, s);
+      cancellation_point();
+      for (std::int64_t s = 0; s < z.queries; ++s) {
+        cancellation_point();
+        attend(b, h, s);
+      }
     }
   }
 }

@@ -32,9 +32,11 @@ void reference_gather(const ReferenceContext& c) {
   const auto block = static_cast<std::int64_t>(size);
   auto* to = c.output().as<char>();
   for (std::int64_t o = 0; o < outer; ++o) {
+    cancellation_point();
     for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
       const std::int64_t from = o * x.shape[axis] + index_at(c.input(1), i, x.shape[axis]);
-      if (size > 0) std::memcpy(to + (o * count + i) * block, c.input(0).as<char>() + from * block, size);
+      if (size > 0) move_in_pieces(to + (o * count + i) * block, c.input(0).as<char>() + from * block, size);
     }
   }
 }

@@ -73,10 +73,11 @@ void reference_gather_nd(const ReferenceContext& c) {
   const std::int64_t batch_step = x.elements(batch, x.rank());
   const std::int64_t block = x.elements(batch + depth, x.rank()) * static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
   for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
     std::int64_t from = i / per_batch * batch_step;
     for (int k = 0; k < depth; ++k) from += index_at(c.input(1), i * depth + k, x[batch + k]) * strides.step[batch + k];
     if (block == 0) continue;
-    std::memcpy(c.output().as<char>() + i * block,
+    move_in_pieces(c.output().as<char>() + i * block,
                 c.input(0).as<char>() + from * static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype)),
                 static_cast<std::size_t>(block));
   }

@@ -46,9 +46,12 @@ void gemm(const ReferenceContext& c) {
   const std::int64_t k_size = a[trans_a ? 0 : 1];
   const Strides bias = c.has_input(2) ? broadcast_strides(c.input(2).desc.shape, out) : Strides{};
   for (std::int64_t m = 0; m < out[0]; ++m) {
+    cancellation_point();
     for (std::int64_t n = 0; n < out[1]; ++n) {
+      cancellation_point();
       double sum = 0;
       for (std::int64_t k = 0; k < k_size; ++k) {
+        cancellation_point();
         sum += static_cast<double>(c.input(0).as<T>()[trans_a ? k * a[1] + m : m * a[1] + k]) *
                static_cast<double>(c.input(1).as<T>()[trans_b ? n * b[1] + k : k * b[1] + n]);
       }

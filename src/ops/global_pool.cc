@@ -23,8 +23,12 @@ void fold_planes(const ReferenceContext& c, double first, Fold&& fold, Finish&& 
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t p = 0; p < planes; ++p) {
+      cancellation_point();
       double value = first;
-      for (std::int64_t i = 0; i < size; ++i) value = fold(value, static_cast<double>(c.input(0).as<T>()[p * size + i]));
+      for (std::int64_t i = 0; i < size; ++i) {
+        cancellation_point();
+        value = fold(value, static_cast<double>(c.input(0).as<T>()[p * size + i]));
+      }
       c.output().as<T>()[p] = static_cast<T>(finish(value, size));
     }
   });

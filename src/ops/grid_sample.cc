@@ -143,6 +143,7 @@ void grid_sample(const ReferenceContext& c) {
   const std::int64_t plane = x.elements(2, x.rank());
   const std::int64_t places = c.input(1).desc.shape.elements(1, axes + 1);
   for (std::int64_t i = 0; i < x[0] * places; ++i) {
+    cancellation_point();
     const T* coordinates = c.input(1).as<T>() + i * axes;
     Taps taps[kMaxSpatial];
     for (int axis = 0; axis < kMaxSpatial; ++axis) {
@@ -155,6 +156,7 @@ void grid_sample(const ReferenceContext& c) {
       }
     }
     for (std::int64_t channel = 0; channel < x[1]; ++channel) {
+      cancellation_point();
       const std::int64_t image = i / places * x[1] + channel;
       c.output().as<T>()[image * places + i % places] = static_cast<T>(read(c.input(0).as<T>() + image * plane, size, taps));
     }

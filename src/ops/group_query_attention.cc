@@ -201,7 +201,10 @@ class Rows {
       const float* scales = bits == 0 ? nullptr : c.input(kKeyScale + i).as<float>();
       format_[i] = {bits, z.depth, scales, is_per_channel(c.node, kKeyQuantized + i)};
     }
-    for (std::int64_t b = 0; b < z.batch; ++b) fill_batch(b);
+    for (std::int64_t b = 0; b < z.batch; ++b) {
+      cancellation_point();
+      fill_batch(b);
+    }
   }
 
   const double* q(std::int64_t b, std::int64_t h, std::int64_t s) { return &query_[at(b, z_.heads, h, z_.steps, s)]; }
@@ -229,7 +232,10 @@ class Rows {
     const std::int64_t wanted = attr_int(c_.node, kQkOutput);
     if (c_.outputs.size() < 4 || !c_.output(3).present() || stage != (wanted == 1 ? 2 : 3)) return;
     float* to = c_.output(3).as<float>() + ((b * z_.heads + h) * z_.steps + s) * total_;
-    for (std::int64_t t = 0; t < total_; ++t) to[t] = sees(b, s, t) ? static_cast<float>(row[static_cast<std::size_t>(t)]) : 0.0f;
+    for (std::int64_t t = 0; t < total_; ++t) {
+      cancellation_point();
+      to[t] = sees(b, s, t) ? static_cast<float>(row[static_cast<std::size_t>(t)]) : 0.0f;
+    }
   }
 
   void store_present() const {
@@ -259,15 +265,18 @@ class Rows {
 
   void store_present(const MutableTensor& to, const std::vector<double>& from, const CacheFormat& format) const {
     const std::int64_t capacity = to.desc.shape[2];
-    std::memset(to.data, 0, to.desc.size_bytes());
+    fill_in_pieces(to.data, 0, to.desc.size_bytes());
     for (std::int64_t b = 0; b < z_.batch; ++b) {
+      cancellation_point();
       std::int64_t first = 0, count = resident_past(b) + z_.steps;  // the rows that stay
       if (sliding_) {
         count = resident_rows(length_of(b), capacity, window_);
         first = length_of(b) - count - first_of(b);
       }
       for (std::int64_t h = 0; h < z_.groups; ++h) {
+        cancellation_point();
         for (std::int64_t i = 0; i < count; ++i) {
+          cancellation_point();
           format.write(&from[at(b, z_.groups, h, keys_, first + i)], h, to.data, (b * z_.groups + h) * capacity + i);
         }
       }
@@ -291,7 +300,7 @@ class Rows {
   }
 
   void copy_row(const float* from, double* to, std::int64_t position, bool turn) const {
-    std::copy_n(from, z_.depth, to);
+    copy_in_pieces(from, z_.depth, to);
     if (!turn || attr_int(c_.node, kDoRotary) == 0) return;
     const Shape& cache = c_.input(kCosine).desc.shape;
     if (position < 0 || position >= cache[0]) {
@@ -314,11 +323,14 @@ class Rows {
     check_length(b);
     const std::int64_t resident = resident_past(b);
     for (std::int64_t s = 0; s < z_.steps; ++s) {
+      cancellation_point();
       const std::int64_t position = position_of(b, s);
       for (std::int64_t h = 0; h < z_.heads; ++h) {
+        cancellation_point();
         copy_row(given(0, b, h, s), &query_[at(b, z_.heads, h, z_.steps, s)], position, true);
       }
       for (std::int64_t h = 0; h < z_.groups; ++h) {
+        cancellation_point();
         const std::size_t to = at(b, z_.groups, h, keys_, resident + s);
         copy_row(given(1, b, h, s), &key_[to], position, true);
         copy_row(given(2, b, h, s), &value_[to], position, false);
@@ -327,6 +339,7 @@ class Rows {
       }
     }
     for (std::int64_t i = 0; i < z_.groups * resident; ++i) {
+      cancellation_point();
       const std::int64_t h = i / resident, row = (b * z_.groups + h) * z_.past + i % resident;
       const std::size_t to = at(b, z_.groups, h, keys_, i % resident);
       format_[0].read(c_.input(kPastKey).data, row, h, &key_[to]);

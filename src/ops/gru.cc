@@ -24,10 +24,17 @@ void step(const RecurrentLayer& layer, const std::vector<double>& wx, std::vecto
     return layer.activate(0, wx[row] + layer.recur(row, before) + layer.w_bias[row] + layer.r_bias[row]);
   };
   std::vector<double> reset(h.size());
-  for (std::int64_t j = 0; j < hidden; ++j) reset[j] = gate(kReset, j);
-  std::vector<double> kept = before;
-  for (std::int64_t j = 0; j < hidden; ++j) kept[j] *= reset[j];
   for (std::int64_t j = 0; j < hidden; ++j) {
+    cancellation_point();
+    reset[j] = gate(kReset, j);
+  }
+  std::vector<double> kept = before;
+  for (std::int64_t j = 0; j < hidden; ++j) {
+    cancellation_point();
+    kept[j] *= reset[j];
+  }
+  for (std::int64_t j = 0; j < hidden; ++j) {
+    cancellation_point();
     const std::int64_t row = kNew * hidden + j;
     const double recurrent =
         layer.spec->own ? reset[j] * (layer.recur(row, before) + layer.r_bias[row]) : layer.recur(row, kept) + layer.r_bias[row];

@@ -22,15 +22,20 @@ void reference_hardmax(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t row = 0; row < x.elements() / length; ++row) {
+      cancellation_point();
       const std::int64_t begin = row / inner * length * inner + row % inner;
       const T* from = c.input(0).as<T>() + begin;
       T* to = c.output().as<T>() + begin;
       std::int64_t best = 0;
       for (std::int64_t i = 1; i < length; ++i) {
+        cancellation_point();
         const T top = from[best * inner];
         if (from[i * inner] > top || (std::isnan(from[i * inner]) && !std::isnan(top))) best = i;
       }
-      for (std::int64_t i = 0; i < length; ++i) to[i * inner] = i == best ? 1 : 0;
+      for (std::int64_t i = 0; i < length; ++i) {
+        cancellation_point();
+        to[i * inner] = i == best ? 1 : 0;
+      }
     }
   });
 }

@@ -41,12 +41,20 @@ void reference_gather_gradient(const ReferenceContext& c) {
     std::vector<double> sums(static_cast<std::size_t>(x.elements()));
     const T* dy = c.input(2).as<T>();
     for (std::int64_t o = 0; o < outer; ++o) {
+      cancellation_point();
       for (std::int64_t i = 0; i < count; ++i) {
+        cancellation_point();
         const std::int64_t to = (o * x[axis] + index_at(c.input(1), i, x[axis])) * inner;
-        for (std::int64_t k = 0; k < inner; ++k) sums[static_cast<std::size_t>(to + k)] += static_cast<double>(*dy++);
+        for (std::int64_t k = 0; k < inner; ++k) {
+          cancellation_point();
+          sums[static_cast<std::size_t>(to + k)] += static_cast<double>(*dy++);
+        }
       }
     }
-    for (std::size_t i = 0; i < sums.size(); ++i) c.output().as<T>()[i] = static_cast<T>(sums[i]);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      cancellation_point();
+      c.output().as<T>()[i] = static_cast<T>(sums[i]);
+    }
   });
 }
 
@@ -66,7 +74,7 @@ void reference_slice_gradient(const ReferenceContext& c) {
   SliceAxis axes[kMaxRank];
   const Shape taken = resolve_slice(c.node, c.inputs, x, axes);
   if (taken != dy.desc.shape) fail(EVN_ERROR_INVALID_ARGUMENT, "dy has not the shape of the slice");
-  if (x.elements() > 0) std::memset(dx.data, 0, dx.desc.size_bytes());
+  if (x.elements() > 0) fill_in_pieces(dx.data, 0, dx.desc.size_bytes());
   if (taken.elements() == 0) return;
   Strides strides = dense_strides(x);
   std::int64_t start = 0;

@@ -56,10 +56,16 @@ struct Moments {
 template <typename T>
 Moments moments_of(const T* x, std::int64_t count, double epsilon) {
   double mean = 0;
-  for (std::int64_t i = 0; i < count; ++i) mean += static_cast<double>(x[i]);
+  for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
+    mean += static_cast<double>(x[i]);
+  }
   mean /= static_cast<double>(count);
   double variance = 0;
-  for (std::int64_t i = 0; i < count; ++i) variance += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
+  for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
+    variance += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
+  }
   return {mean, 1 / std::sqrt(variance / static_cast<double>(count) + epsilon)};
 }
 
@@ -73,9 +79,11 @@ void normalize_groups(const ReferenceContext& c, std::int64_t groups, std::int64
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t part = 0; part < x[0] * groups; ++part) {
+      cancellation_point();
       const T* from = c.input(0).as<T>() + part * size;
       const Moments m = moments_of(from, size, epsilon);
       for (std::int64_t i = 0; i < size; ++i) {
+        cancellation_point();
         const std::int64_t at = ((part % groups * size + i) / inner) / span;
         const double scale = static_cast<double>(c.input(1).as<T>()[at]);
         const double bias = static_cast<double>(c.input(2).as<T>()[at]);
@@ -154,14 +162,17 @@ void reference_lp(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t row = 0; row < rows; ++row) {
+      cancellation_point();
       const std::int64_t begin = row / inner * x[axis] * inner + row % inner;
       double norm = 0;
       for (std::int64_t i = 0; i < x[axis]; ++i) {
+        cancellation_point();
         const auto element = static_cast<double>(c.input(0).as<T>()[begin + i * inner]);
         norm += squares ? element * element : std::fabs(element);
       }
       if (squares) norm = std::sqrt(norm);
       for (std::int64_t i = 0; i < x[axis]; ++i) {
+        cancellation_point();
         const std::int64_t at = begin + i * inner;
         c.output().as<T>()[at] = static_cast<T>(norm == 0 ? 0 : static_cast<double>(c.input(0).as<T>()[at]) / norm);
       }
@@ -203,8 +214,10 @@ void reference_rms(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t row = 0; row < x.elements(0, axis); ++row) {
+      cancellation_point();
       double sum = 0;
       for (std::int64_t i = 0; i < size; ++i) {
+        cancellation_point();
         const auto element = static_cast<double>(c.input(0).as<T>()[row * size + i]);
         sum += element * element;
       }

@@ -53,16 +53,22 @@ void layer_norm(const ReferenceContext& c) {
   const T* from = c.input(0).as<T>();
   T* to = c.output().as<T>();
   for (std::int64_t o = 0; o < outer; ++o) {
+    cancellation_point();
     double mean = 0;
-    for (std::int64_t i = 0; i < size; ++i) mean += static_cast<double>(from[o * size + i]);
+    for (std::int64_t i = 0; i < size; ++i) {
+      cancellation_point();
+      mean += static_cast<double>(from[o * size + i]);
+    }
     mean /= static_cast<double>(size);
     double variance = 0;
     for (std::int64_t i = 0; i < size; ++i) {
+      cancellation_point();
       const double difference = static_cast<double>(from[o * size + i]) - mean;
       variance += difference * difference;
     }
     const double inverse = 1 / std::sqrt(variance / static_cast<double>(size) + epsilon);
     for (std::int64_t i = 0; i < size; ++i) {
+      cancellation_point();
       to[o * size + i] = static_cast<T>((static_cast<double>(from[o * size + i]) - mean) * inverse);
     }
     if (c.outputs.size() > 1 && c.output(1).present()) c.output(1).as<float>()[o] = static_cast<float>(mean);

@@ -90,19 +90,26 @@ class Head {
         state_(static_cast<std::size_t>(d_k_ * d_v_), 0.0) {
     scale_ = static_cast<double>(attr_float(c.node, kScale));
     if (scale_ == 0) scale_ = 1 / std::sqrt(static_cast<double>(d_k_));
-    for (std::size_t i = 0; c.has_input(kPast) && i < state_.size(); ++i) state_[i] = at<T>(c.input(kPast), state_at(i));
+    for (std::size_t i = 0; c.has_input(kPast) && i < state_.size(); ++i) {
+      cancellation_point();
+      state_[i] = at<T>(c.input(kPast), state_at(i));
+    }
   }
 
   void run() {
     const std::int64_t steps = c_.input(kQuery).desc.shape[1];
     for (std::int64_t t = 0; t < steps; ++t) {
+      cancellation_point();
       const std::int64_t row = batch_ * steps + t;
       if (rule_.gated) decay(row);
       update(row);
       answer(row);
     }
     if (c_.outputs.size() < 2 || !c_.output(1).present()) return;
-    for (std::size_t i = 0; i < state_.size(); ++i) c_.output(1).template as<T>()[state_at(i)] = static_cast<T>(state_[i]);
+    for (std::size_t i = 0; i < state_.size(); ++i) {
+      cancellation_point();
+      c_.output(1).template as<T>()[state_at(i)] = static_cast<T>(state_[i]);
+    }
   }
 
  private:
@@ -114,29 +121,45 @@ class Head {
     const ConstTensor& g = c_.input(kDecay);
     const bool one = g.desc.shape[2] == heads_;
     for (std::int64_t k = 0; k < d_k_; ++k) {
+      cancellation_point();
       const double factor = std::exp(at<T>(g, one ? row * heads_ + head_ : (row * heads_ + head_) * d_k_ + k));
-      for (std::int64_t v = 0; v < d_v_; ++v) state(k, v) *= factor;
+      for (std::int64_t v = 0; v < d_v_; ++v) {
+        cancellation_point();
+        state(k, v) *= factor;
+      }
     }
   }
 
   void update(std::int64_t row) {
     for (std::int64_t v = 0; v < d_v_; ++v) {
+      cancellation_point();
       double value = at<T>(c_.input(kValue), (row * heads_ + head_) * d_v_ + v);
       if (rule_.delta) {
-        for (std::int64_t k = 0; k < d_k_; ++k) value -= state(k, v) * key(row, k);
+        for (std::int64_t k = 0; k < d_k_; ++k) {
+          cancellation_point();
+          value -= state(k, v) * key(row, k);
+        }
         const ConstTensor& beta = c_.input(kBeta);
         value *= at<T>(beta, beta.desc.shape[2] == 1 ? row : row * heads_ + head_);
       }
-      for (std::int64_t k = 0; k < d_k_; ++k) state(k, v) += key(row, k) * value;
+      for (std::int64_t k = 0; k < d_k_; ++k) {
+        cancellation_point();
+        state(k, v) += key(row, k) * value;
+      }
     }
   }
 
   void answer(std::int64_t row) {
     for (std::int64_t g = 0; g < groups_; ++g) {
+      cancellation_point();
       const std::int64_t first = row * heads_ * groups_ + head_ * groups_ + g;
       for (std::int64_t v = 0; v < d_v_; ++v) {
+        cancellation_point();
         double sum = 0;
-        for (std::int64_t k = 0; k < d_k_; ++k) sum += at<T>(c_.input(kQuery), first * d_k_ + k) * state(k, v);
+        for (std::int64_t k = 0; k < d_k_; ++k) {
+          cancellation_point();
+          sum += at<T>(c_.input(kQuery), first * d_k_ + k) * state(k, v);
+        }
         if (c_.output().present()) c_.output().template as<T>()[first * d_v_ + v] = static_cast<T>(scale_ * sum);
       }
     }
@@ -152,7 +175,11 @@ class Head {
 void reference_attention(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     for (std::int64_t b = 0; b < c.input(kQuery).desc.shape[0]; ++b) {
-      for (std::int64_t h = 0; h < attr_int(c.node, kHeads); ++h) Head<decltype(zero)>(c, b, h).run();
+      cancellation_point();
+      for (std::int64_t h = 0; h < attr_int(c.node, kHeads); ++h) {
+        cancellation_point();
+        Head<decltype(zero)>(c, b, h).run();
+      }
     }
   });
 }
@@ -191,6 +218,7 @@ void conv(const ReferenceContext& c) {
   const std::int64_t length = x[2], taps = c.input(kWeight).desc.shape[2], before = taps - 1;
   const bool silu = has_silu(c.node);
   for (std::int64_t row = 0; row < x[0] * x[1]; ++row) {
+    cancellation_point();
     // Element i of the state and x together.
     const auto element = [&](std::int64_t i) {
       if (i >= before) return at<T>(c.input(kX), row * length + i - before);
@@ -198,11 +226,16 @@ void conv(const ReferenceContext& c) {
     };
     const std::int64_t channel = row % x[1];
     for (std::int64_t t = 0; t < length && c.output().present(); ++t) {
+      cancellation_point();
       double sum = c.has_input(kBias) ? at<T>(c.input(kBias), channel) : 0;
-      for (std::int64_t i = 0; i < taps; ++i) sum += at<T>(c.input(kWeight), channel * taps + i) * element(t + i);
+      for (std::int64_t i = 0; i < taps; ++i) {
+        cancellation_point();
+        sum += at<T>(c.input(kWeight), channel * taps + i) * element(t + i);
+      }
       c.output().as<T>()[row * length + t] = static_cast<T>(silu ? sum / (1 + std::exp(-sum)) : sum);
     }
     for (std::int64_t i = 0; i < before && c.outputs.size() > 1 && c.output(1).present(); ++i) {
+      cancellation_point();
       c.output(1).as<T>()[row * before + i] = static_cast<T>(element(length + i));
     }
   }

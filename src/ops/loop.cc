@@ -103,6 +103,7 @@ void host_loop(HostContext& c) {
   for (std::size_t k = kFixedInputs; k < c.inputs.size(); ++k) args.push_back(c.services.keep(c.inputs[k]));
   std::vector<std::vector<BoxPtr>> scans(static_cast<std::size_t>(n.scans));
   for (std::int64_t turn = 0; turn < turns && go; ++turn) {
+    cancellation_point();
     if (static_cast<std::uint64_t>(turn) >= c.services.limits().loop_iterations) {
       fail(EVN_ERROR_LIMIT, "more turns than the limit loop_iterations of %llu", static_cast<unsigned long long>(turn));
     }
@@ -111,10 +112,14 @@ void host_loop(HostContext& c) {
     std::vector<BoxPtr> made = c.services.run_body(args, static_cast<std::uint64_t>(turn));
     go = box_integer(made[0], "the body's condition") != 0;
     for (std::size_t i = 0; i < carried; ++i) {
+      cancellation_point();
       BoxPtr& arg = args[kFixedInputs + i];
       arg = with_wraps(made[1 + i], arg->desc.wraps);
     }
-    for (std::size_t s = 0; s < scans.size(); ++s) scans[s].push_back(std::move(made[1 + carried + s]));
+    for (std::size_t s = 0; s < scans.size(); ++s) {
+      cancellation_point();
+      scans[s].push_back(std::move(made[1 + carried + s]));
+    }
   }
   for (std::size_t k = 0; k < c.outputs.size(); ++k) {
     if (!c.wants(k)) continue;

@@ -36,9 +36,15 @@ void infer_loss(InferContext& c) {
 template <typename T>
 double log_sum(const T* x, std::int64_t classes, std::int64_t step) {
   double top = -std::numeric_limits<double>::infinity();
-  for (std::int64_t k = 0; k < classes; ++k) top = std::max(top, static_cast<double>(x[k * step]));
+  for (std::int64_t k = 0; k < classes; ++k) {
+    cancellation_point();
+    top = std::max(top, static_cast<double>(x[k * step]));
+  }
   double sum = 0;
-  for (std::int64_t k = 0; k < classes; ++k) sum += std::exp(static_cast<double>(x[k * step]) - top);
+  for (std::int64_t k = 0; k < classes; ++k) {
+    cancellation_point();
+    sum += std::exp(static_cast<double>(x[k * step]) - top);
+  }
   return top + std::log(sum);
 }
 
@@ -51,10 +57,12 @@ void loss(const ReferenceContext& c) {
   T* log_prob = kSoftmax && c.outputs.size() > 1 && c.output(1).present() ? c.output(1).as<T>() : nullptr;
   double sum = 0, weights = 0;
   for (std::int64_t i = 0; i < places; ++i) {
+    cancellation_point();
     const std::int64_t begin = i / inner * x[1] * inner + i % inner;
     const T* from = c.input(0).as<T>() + begin;
     const double shift = kSoftmax ? log_sum(from, x[1], inner) : 0;
     for (std::int64_t k = 0; log_prob != nullptr && k < x[1]; ++k) {
+      cancellation_point();
       log_prob[begin + k * inner] = static_cast<T>(static_cast<double>(from[k * inner]) - shift);
     }
     const std::int64_t target = int_at(c.input(1), i);

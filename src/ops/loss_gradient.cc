@@ -46,6 +46,7 @@ std::vector<double> weights_of(const ReferenceContext& c) {
   std::vector<double> weights(static_cast<std::size_t>(c.input(kTarget).desc.shape.elements()));
   const std::int64_t classes = c.input(kX).desc.shape[1];
   for (std::size_t i = 0; i < weights.size(); ++i) {
+    cancellation_point();
     const std::int64_t target = int_at(c.input(kTarget), static_cast<std::int64_t>(i));
     if (target == attr_int(c.node, kIgnore)) continue;
     if (target < 0 || target >= classes) fail(EVN_ERROR_INVALID_ARGUMENT, "target %lld is no class", static_cast<long long>(target));
@@ -61,11 +62,15 @@ void loss_gradient(const ReferenceContext& c) {
   const std::int64_t inner = x.elements(2, x.rank());
   const std::vector<double> weights = weights_of<T>(c);
   double total = 0;
-  for (const double w : weights) total += w;
+  for (const double w : weights) {
+    cancellation_point();
+    total += w;
+  }
   const double scale = reduction == "mean" ? 1 / total : 1;
   T* dx = c.output().as<T>();
-  std::fill_n(dx, x.elements(), T(0));
+  fill_in_pieces(dx, x.elements(), T(0));
   for (std::size_t p = 0; p < weights.size(); ++p) {
+    cancellation_point();
     const auto i = static_cast<std::int64_t>(p);
     const std::int64_t target = int_at(c.input(kTarget), i);
     if (target == attr_int(c.node, kIgnore)) continue;

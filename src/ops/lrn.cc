@@ -28,11 +28,13 @@ void reference_lrn(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < x.elements(); ++i) {
+      cancellation_point();
       const std::int64_t channel = i / inner % x[1];
       const T* first = c.input(0).as<T>() + i - channel * inner;
       double sum = 0;
       const std::int64_t end = std::min(channel + window.after, x[1] - 1);
       for (std::int64_t k = std::max<std::int64_t>(channel - window.before, 0); k <= end; ++k) {
+        cancellation_point();
         sum += static_cast<double>(first[k * inner]) * static_cast<double>(first[k * inner]);
       }
       c.output().as<T>()[i] = static_cast<T>(static_cast<double>(c.input(0).as<T>()[i]) / std::pow(bias + alpha * sum, beta));

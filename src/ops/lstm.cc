@@ -24,6 +24,7 @@ struct Gate {
 void lstm_cell(const RecurrentLayer& layer, const std::vector<double>& sums, std::vector<double>& h, std::vector<double>& c) {
   const auto hidden = static_cast<std::size_t>(layer.hidden);
   for (std::size_t j = 0; j < hidden; ++j) {
+    cancellation_point();
     const auto sum = [&](int gate) { return sums[static_cast<std::size_t>(gate) * hidden + j]; };
     const auto peephole = [&](int gate) { return layer.peephole[static_cast<std::size_t>(gate) * hidden + j]; };
     const double i = layer.activate(0, sum(Gate::kI) + peephole(Gate::kI) * c[j]);
@@ -37,6 +38,7 @@ void lstm_cell(const RecurrentLayer& layer, const std::vector<double>& sums, std
 void step(const RecurrentLayer& layer, const std::vector<double>& wx, std::vector<double>& h, std::vector<double>& c) {
   std::vector<double> sums(wx.size());
   for (std::size_t i = 0; i < sums.size(); ++i) {
+    cancellation_point();
     sums[i] = wx[i] + layer.recur(static_cast<std::int64_t>(i), h) + layer.w_bias[i] + layer.r_bias[i];
   }
   lstm_cell(layer, sums, h, c);

@@ -45,9 +45,12 @@ void infer_matmul(InferContext& c) {
 template <typename T>
 void multiply(const T* a, const T* b, T* y, std::int64_t m_size, std::int64_t n_size, std::int64_t k_size) {
   for (std::int64_t m = 0; m < m_size; ++m) {
+    cancellation_point();
     for (std::int64_t n = 0; n < n_size; ++n) {
+      cancellation_point();
       Accumulator<T> sum = 0;
       for (std::int64_t k = 0; k < k_size; ++k) {
+        cancellation_point();
         sum += static_cast<Accumulator<T>>(a[m * k_size + k]) * static_cast<Accumulator<T>>(b[k * n_size + n]);
       }
       y[m * n_size + n] = static_cast<T>(sum);

@@ -45,6 +45,7 @@ void reference(const ReferenceContext& c) {
     using T = decltype(zero);
     T* to = c.output().as<T>();
     for (std::int64_t r = 0; r < y[0]; ++r) {
+      cancellation_point();
       std::int64_t roi[5];
       for (int i = 0; i < 5; ++i) {
         const double given = static_cast<double>(c.input(1).as<T>()[r * 5 + i]);
@@ -54,15 +55,22 @@ void reference(const ReferenceContext& c) {
       }
       if (roi[0] < 0 || roi[0] >= x[0]) fail(EVN_ERROR_INVALID_ARGUMENT, "a region is of image %lld of %lld", static_cast<long long>(roi[0]), static_cast<long long>(x[0]));
       for (std::int64_t channel = 0; channel < x[1]; ++channel) {
+        cancellation_point();
         const T* plane = c.input(0).as<T>() + (roi[0] * x[1] + channel) * x[2] * x[3];
         for (std::int64_t h = 0; h < y[2]; ++h) {
+          cancellation_point();
           const Bin rows = bin_of(roi[2], roi[4], h, y[2], x[2]);
           for (std::int64_t w = 0; w < y[3]; ++w, ++to) {
+            cancellation_point();
             const Bin columns = bin_of(roi[1], roi[3], w, y[3], x[3]);
             const bool empty = rows.begin >= rows.end || columns.begin >= columns.end;
             *to = empty ? T{0} : plane[rows.begin * x[3] + columns.begin];
             for (std::int64_t i = rows.begin; i < rows.end && !empty; ++i) {
-              for (std::int64_t j = columns.begin; j < columns.end; ++j) *to = std::max(*to, plane[i * x[3] + j]);
+              cancellation_point();
+              for (std::int64_t j = columns.begin; j < columns.end; ++j) {
+                cancellation_point();
+                *to = std::max(*to, plane[i * x[3] + j]);
+              }
             }
           }
         }

@@ -34,12 +34,14 @@ void reference_extract(const ReferenceContext& c) {
   const std::int64_t count = c.input(1).desc.shape.elements();
   const auto* index = c.input(1).as<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
     if (index[i] >= 0 && index[i] < length) continue;
     fail(EVN_ERROR_INVALID_ARGUMENT, "index %lld of an axis of %lld", static_cast<long long>(index[i]), static_cast<long long>(length));
   }
   if (count == 0) return;
   with_width(c.output().desc.dtype, [&](auto width) {
     for (std::int64_t to = 0; to < c.output().desc.shape.elements(); ++to) {
+      cancellation_point();
       move_element<width()>(c.output().data, to, c.input(0).data, to / count * length + index[to % count]);
     }
   });
@@ -50,6 +52,7 @@ void reference_binarize(const ReferenceContext& c) {
   dispatch<float, double, std::int64_t, std::int32_t>(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+      cancellation_point();
       c.output().as<T>()[i] = static_cast<double>(c.input(0).as<T>()[i]) > threshold ? 1 : 0;
     }
   });
@@ -145,8 +148,12 @@ std::vector<std::int64_t> places(const ConstTensor& x, const List& keys) {
   std::vector<std::int64_t> found(static_cast<std::size_t>(x.desc.shape.elements()), -1);
   dispatch_labels(keys.dtype, [&](auto zero) {
     using T = decltype(zero);
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) { return less(keys.at<T>(i), keys.at<T>(j)); });
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
+      cancellation_point();
+      return less(keys.at<T>(i), keys.at<T>(j));
+    });
     for (std::size_t i = 0; i < found.size(); ++i) {
+      cancellation_point();
       const T key = element<T>(x, static_cast<std::int64_t>(i));
       const auto at = std::lower_bound(order.begin(), order.end(), key, [&](std::size_t k, const T& y) { return less(keys.at<T>(k), y); });
       if (at != order.end() && !less(key, keys.at<T>(*at))) found[i] = static_cast<std::int64_t>(*at);
@@ -159,6 +166,7 @@ std::vector<std::int64_t> places(const ConstTensor& x, const List& keys) {
 template <typename T>
 void write_values(const ReferenceContext& c, const std::vector<std::int64_t>& at, const List& values, T otherwise) {
   for (std::size_t i = 0; i < at.size(); ++i) {
+    cancellation_point();
     const T value = at[i] < 0 ? otherwise : values.at<T>(static_cast<std::size_t>(at[i]));
     if constexpr (std::is_same_v<T, std::string_view>) {
       c.output().as<TextElement>()[i] = c.add_text(value);
@@ -253,6 +261,7 @@ std::vector<std::int64_t> whole_numbers(const ConstTensor& x) {
   dispatch<float, double, std::int64_t, std::int32_t>(x.desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::size_t i = 0; i < numbers.size(); ++i) {
+      cancellation_point();
       if constexpr (std::is_floating_point_v<T>) {
         numbers[i] = saturate_to<std::int64_t>(static_cast<double>(x.as<T>()[i]));
       } else {
@@ -274,8 +283,9 @@ void reference_one_hot(const ReferenceContext& c) {
   }
   const Shape& y = c.output().desc.shape;
   const std::int64_t width = y[y.rank() - 1];
-  std::fill_n(c.output().as<float>(), y.elements(), 0.0f);
+  fill_in_pieces(c.output().as<float>(), y.elements(), 0.0f);
   for (std::size_t i = 0; i < at.size(); ++i) {
+    cancellation_point();
     if (at[i] >= 0) c.output().as<float>()[static_cast<std::int64_t>(i) * width + at[i]] = 1;
     if (at[i] < 0 && attr_int(c.node, kZeros) == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "element %zu is no category", i);
   }

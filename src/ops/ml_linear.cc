@@ -42,8 +42,10 @@ void linear_scores(const ReferenceContext& c, std::int64_t row, std::span<double
   const auto coefficients = attr_floats(c.node, kCoefficients), intercepts = attr_floats(c.node, kIntercepts);
   const std::size_t features = coefficients.size() / scores.size();
   for (std::size_t k = 0; k < scores.size(); ++k) {
+    cancellation_point();
     scores[k] = intercepts.empty() ? 0 : intercepts[k];
     for (std::size_t i = 0; i < features; ++i) {
+      cancellation_point();
       scores[k] += feature_at(c.input(0), row * static_cast<std::int64_t>(features) + static_cast<std::int64_t>(i)) * coefficients[k * features + i];
     }
   }
@@ -59,6 +61,7 @@ void reference_regressor(const ReferenceContext& c) {
   const Shape& y = c.output().desc.shape;
   std::vector<double> scores(static_cast<std::size_t>(y[1]));
   for (std::int64_t row = 0; row < y[0]; ++row) {
+    cancellation_point();
     linear_scores(c, row, scores);
     transform_scores(score_transform(attr_string(c.node, kTransform)), scores);
     std::copy(scores.begin(), scores.end(), c.output().as<float>() + row * y[1]);
@@ -94,6 +97,7 @@ void reference_classifier(const ReferenceContext& c) {
   const ScoreTransform transform = score_transform(attr_string(c.node, kTransform));
   std::vector<double> scores(labels.count());
   for (std::int64_t row = 0; row < row_count(c.input(0).desc.shape); ++row) {
+    cancellation_point();
     linear_scores(c, row, std::span(scores).first(pair ? 1 : scores.size()));
     labels.write(c, row, pair ? (scores[0] > 0 ? 1 : 0) : best_class(scores));
     if (pair) {
@@ -120,6 +124,7 @@ void infer_scaler(InferContext& c) {
 void reference_scaler(const ReferenceContext& c) {
   const auto offset = attr_floats(c.node, kOffset), scale = attr_floats(c.node, kScale);
   for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    cancellation_point();
     const std::size_t at = static_cast<std::size_t>(i) % scale.size();
     c.output().as<float>()[i] = static_cast<float>((feature_at(c.input(0), i) - offset[at]) * scale[at]);
   }
@@ -128,6 +133,7 @@ void reference_scaler(const ReferenceContext& c) {
 double divisor_of(const ConstTensor& x, std::int64_t start, std::int64_t count, const std::string& norm) {
   double result = norm == "MAX" ? -std::numeric_limits<double>::infinity() : 0;
   for (std::int64_t i = start; i < start + count; ++i) {
+    cancellation_point();
     const double v = feature_at(x, i);
     if (norm == "MAX") result = std::max(result, v);
     if (norm == "L1") result += std::fabs(v);
@@ -147,8 +153,10 @@ void reference_normalizer(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const std::int64_t count = feature_count(x);
   for (std::int64_t start = 0; start < x.elements(); start += count) {
+    cancellation_point();
     const double divisor = divisor_of(c.input(0), start, count, attr_string(c.node, 0));
     for (std::int64_t i = start; i < start + count; ++i) {
+      cancellation_point();
       const double v = feature_at(c.input(0), i);
       c.output().as<float>()[i] = static_cast<float>(divisor != 0 ? v / divisor : v);
     }
@@ -171,6 +179,7 @@ void reference_imputer(const ReferenceContext& c) {
   dispatch<float, double, std::int64_t, std::int32_t>(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+      cancellation_point();
       const T x = c.input(0).as<T>()[i];
       T& y = c.output().as<T>()[i];
       if constexpr (std::is_floating_point_v<T>) {
@@ -209,8 +218,10 @@ void reference_vectorizer(const ReferenceContext& c) {
   const Shape& y = c.output().desc.shape;
   std::int64_t start = 0;
   for (const ConstTensor& x : c.inputs) {
+    cancellation_point();
     const std::int64_t width = feature_count(x.desc.shape);
     for (std::int64_t i = 0; i < x.desc.shape.elements(); ++i) {
+      cancellation_point();
       c.output().as<float>()[i / width * y[1] + start + i % width] = static_cast<float>(feature_at(x, i));
     }
     start += width;

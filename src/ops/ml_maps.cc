@@ -45,8 +45,12 @@ template <typename T>
 void require_unlike(std::span<const T> labels, const char* what) {
   std::vector<std::size_t> order(labels.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return labels[a] < labels[b]; });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    cancellation_point();
+    return labels[a] < labels[b];
+  });
   for (std::size_t i = 1; i < order.size(); ++i) {
+    cancellation_point();
     if (!(labels[order[i - 1]] < labels[order[i]])) {
       fail(EVN_ERROR_INVALID_MODEL, "%s[%zu] and [%zu] are equal", what, std::min(order[i - 1], order[i]), std::max(order[i - 1], order[i]));
     }
@@ -73,12 +77,15 @@ BoxPtr labels_box(HostServices& services, const Node& node, bool strings) {
   void* to = nullptr;
   std::shared_ptr<Box> keys = services.make_tensor({strings ? DType::kString : DType::kInt64, {count}}, &to);
   if (!strings) {
-    std::memcpy(to, attr_ints(node, kLabelInts).data(), static_cast<std::size_t>(count) * sizeof(std::int64_t));
+    move_in_pieces(to, attr_ints(node, kLabelInts).data(), static_cast<std::size_t>(count) * sizeof(std::int64_t));
     return keys;
   }
   TextPool texts(nullptr);
   auto* label = static_cast<TextElement*>(to);
-  for (const std::string& text : attr_strings(node, kLabelStrings)) *label++ = texts.add(text);
+  for (const std::string& text : attr_strings(node, kLabelStrings)) {
+    cancellation_point();
+    *label++ = texts.add(text);
+  }
   return keep_texts(services, keys);
 }
 
@@ -94,6 +101,7 @@ void host_zip(HostContext& c) {
   const TensorDesc map_type{DType::kFloat32, {}, Wraps().in(strings ? Wrap::kMapOfStrings : Wrap::kMapOfInts)};
   std::vector<BoxPtr> maps;
   for (std::int64_t at = 0; at < shape.elements(); at += count) {
+    cancellation_point();
     auto values = std::make_shared<Box>();
     values->desc = {DType::kFloat32, {count}};
     values->data = std::shared_ptr<const void>(x, x->as<float>() + at);  // all maps share the bytes
@@ -127,6 +135,7 @@ void look_up(const BoxPtr& map, const Words& words, char* to) {
   const BoxPtr &keys = map->parts[0], &values = map->parts[1];
   std::map<Key, std::int64_t> place;
   for (std::int64_t i = 0; i < keys->desc.shape.elements(); ++i) {
+    cancellation_point();
     if constexpr (std::is_same_v<Key, std::string_view>) {
       place[text_of(keys->as<TextElement>()[i])] = i;
     } else {
@@ -135,6 +144,7 @@ void look_up(const BoxPtr& map, const Words& words, char* to) {
   }
   const std::size_t width = dtype_size(values->desc.dtype);
   for (std::size_t i = 0; i < words.size(); ++i) {
+    cancellation_point();
     const auto found = place.find(Key(words[i]));
     if (found != place.end()) std::memcpy(to + i * width, values->as<char>() + static_cast<std::size_t>(found->second) * width, width);
   }
@@ -217,17 +227,21 @@ void host_cast_map(HostContext& c) {
   const bool sparse = is_sparse(c.node);
   const DType dtype = cast_dtype(c.node, {}, 0);
   std::map<std::int64_t, std::int64_t> order;  // of equal keys the last counts
-  for (std::int64_t i = 0; i < keys.desc.shape.elements(); ++i) order[keys.as<std::int64_t>()[i]] = i;
+  for (std::int64_t i = 0; i < keys.desc.shape.elements(); ++i) {
+    cancellation_point();
+    order[keys.as<std::int64_t>()[i]] = i;
+  }
   const std::int64_t count = sparse ? attr_int(c.node, kMaxMap) : static_cast<std::int64_t>(order.size());
   void* to = nullptr;
   TextPool texts(nullptr);
   const auto made = c.services.make_tensor({dtype, {1, count}}, &to);
   if (sparse && dtype == DType::kString) {
     const TextElement absent = texts.add("0.f");
-    std::fill_n(static_cast<TextElement*>(to), count, absent);
+    fill_in_pieces(static_cast<TextElement*>(to), count, absent);
   }
   std::int64_t next = 0;
   for (const auto& [key, from] : order) {
+    cancellation_point();
     if (sparse && (key < 0 || key >= count)) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "key %lld, where max_map is %lld", static_cast<long long>(key), static_cast<long long>(count));
     }

@@ -37,6 +37,7 @@ KernelType kernel_type(const Node& node) {
 void require_finite(const Node& node, int attribute) {
   const auto list = attr_floats(node, attribute);
   for (std::size_t i = 0; i < list.size(); ++i) {
+    cancellation_point();
     if (!std::isfinite(list[i])) fail(EVN_ERROR_INVALID_MODEL, "%s[%zu] is not a finite number", node.op->attributes[static_cast<std::size_t>(attribute)].name, i);
   }
 }
@@ -80,6 +81,7 @@ struct Machine {
     const auto v = vectors.subspan(vector * x.size(), x.size());
     double dot = 0, distance = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
+      cancellation_point();
       dot += x[i] * v[i];
       distance += (x[i] - v[i]) * (x[i] - v[i]);
     }
@@ -97,12 +99,18 @@ struct Machine {
 };
 
 void read_row(const ConstTensor& x, std::int64_t row, std::span<double> to) {
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = feature_at(x, row * static_cast<std::int64_t>(to.size()) + static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    cancellation_point();
+    to[i] = feature_at(x, row * static_cast<std::int64_t>(to.size()) + static_cast<std::int64_t>(i));
+  }
 }
 
 double weighted(std::span<const float> coefficients, std::span<const double> values) {
   double sum = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) sum += coefficients[i] * values[i];
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    cancellation_point();
+    sum += coefficients[i] * values[i];
+  }
   return sum;
 }
 
@@ -133,8 +141,12 @@ void reference_regressor(const ReferenceContext& c) {
   const Shape& shape = c.input(0).desc.shape;
   std::vector<double> x(static_cast<std::size_t>(feature_count(shape))), kernels(static_cast<std::size_t>(attr_int(c.node, kSupports)));
   for (std::int64_t row = 0; row < row_count(shape); ++row) {
+    cancellation_point();
     read_row(c.input(0), row, x);
-    for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i] = machine.kernel(x, i);
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      cancellation_point();
+      kernels[i] = machine.kernel(x, i);
+    }
     double y = weighted(coefficients, kernels.empty() ? x : kernels) + attr_floats(c.node, kRho)[0];
     if (attr_int(c.node, kOneClass) != 0) {
       y = y > 0 ? 1 : -1;
@@ -155,6 +167,7 @@ std::size_t vector_count(const Node& node, std::size_t classes) {
   const std::size_t limit = attr_floats(node, kVectors).size();
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
+    cancellation_point();
     const auto count = static_cast<std::uint64_t>(counts[i]);
     if (counts[i] < 0 || count > limit) fail(EVN_ERROR_INVALID_MODEL, "vectors_per_class[%zu] is %lld", i, static_cast<long long>(counts[i]));
     sum += count;
@@ -221,12 +234,17 @@ struct Pairwise {
 
   void decide(std::span<const double> x) {
     const auto counts = attr_ints(node, kPerClass);
-    for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i] = machine.kernel(x, i);
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      cancellation_point();
+      kernels[i] = machine.kernel(x, i);
+    }
     std::fill(votes.begin(), votes.end(), 0.0);
     std::size_t pair = 0, first_i = 0;
     for (std::size_t i = 0; i < votes.size(); ++i) {
+      cancellation_point();
       std::size_t first_j = first_i + static_cast<std::size_t>(counts[i]);
       for (std::size_t j = i + 1; j < votes.size(); ++j, ++pair) {
+        cancellation_point();
         decisions[pair] = side(first_i, i, j) + side(first_j, j, i) + attr_floats(node, kRho)[pair];
         votes[decisions[pair] > 0 ? i : j] += 1;
         first_j += static_cast<std::size_t>(counts[j]);
@@ -247,7 +265,9 @@ void couple(std::span<const double> r, std::span<double> p) {
   const std::size_t k = p.size();
   std::vector<double> q(k * k), qp(k);
   for (std::size_t i = 0; i < k; ++i) {
+    cancellation_point();
     for (std::size_t j = 0; j < k; ++j) {
+      cancellation_point();
       if (j == i) continue;
       q[i * k + i] += r[j * k + i] * r[j * k + i];
       q[i * k + j] = -r[j * k + i] * r[i * k + j];
@@ -255,19 +275,29 @@ void couple(std::span<const double> r, std::span<double> p) {
   }
   std::fill(p.begin(), p.end(), 1.0 / static_cast<double>(k));
   for (std::size_t turn = 0; turn < std::max<std::size_t>(100, k); ++turn) {
+    cancellation_point();
     double pqp = 0, error = 0;
     for (std::size_t i = 0; i < k; ++i) {
+      cancellation_point();
       qp[i] = 0;
-      for (std::size_t j = 0; j < k; ++j) qp[i] += q[i * k + j] * p[j];
+      for (std::size_t j = 0; j < k; ++j) {
+        cancellation_point();
+        qp[i] += q[i * k + j] * p[j];
+      }
       pqp += p[i] * qp[i];
     }
-    for (const double v : qp) error = std::max(error, std::fabs(v - pqp));
+    for (const double v : qp) {
+      cancellation_point();
+      error = std::max(error, std::fabs(v - pqp));
+    }
     if (error < 0.005 / static_cast<double>(k)) return;
     for (std::size_t i = 0; i < k; ++i) {
+      cancellation_point();
       const double step = (pqp - qp[i]) / q[i * k + i];
       p[i] += step;
       pqp = (pqp + step * (step * q[i * k + i] + 2 * qp[i])) / ((1 + step) * (1 + step));
       for (std::size_t j = 0; j < k; ++j) {
+        cancellation_point();
         qp[j] = (qp[j] + step * q[i * k + j]) / (1 + step);
         p[j] /= 1 + step;
       }
@@ -281,7 +311,9 @@ void class_probabilities(const Node& node, std::span<const double> decisions, st
   std::vector<double> r(k * k);
   std::size_t pair = 0;
   for (std::size_t i = 0; i < k; ++i) {
+    cancellation_point();
     for (std::size_t j = i + 1; j < k; ++j, ++pair) {
+      cancellation_point();
       const double first = logistic(-(decisions[pair] * attr_floats(node, kProbA)[pair] + attr_floats(node, kProbB)[pair]));
       r[i * k + j] = std::min(std::max(first, kLeast), 1 - kLeast);
       r[j * k + i] = 1 - r[i * k + j];
@@ -298,9 +330,11 @@ void reference_classifier(const ReferenceContext& c) {
   const Shape& shape = c.input(0).desc.shape;
   std::vector<double> x(static_cast<std::size_t>(feature_count(shape))), scores(score_count(c.node, classes, vectors));
   for (std::int64_t row = 0; row < row_count(shape); ++row) {
+    cancellation_point();
     read_row(c.input(0), row, x);
     if (vectors == 0) {
       for (std::size_t k = 0; k < classes; ++k) {
+        cancellation_point();
         scores[k] = weighted(attr_floats(c.node, kCoefficients).subspan(k * x.size()), x) + attr_floats(c.node, kRho)[0];
       }
     } else {

@@ -76,6 +76,7 @@ void require_trees(const Forest& f, bool whole) {
   std::vector<bool> reached(f.branches.size());
   std::vector<std::size_t> open(f.roots);
   while (!open.empty()) {
+    cancellation_point();
     const std::size_t at = open.back();
     open.pop_back();
     if (reached[at]) fail(EVN_ERROR_INVALID_MODEL, "node %zu is reached twice: this is no tree", at);
@@ -92,6 +93,7 @@ void require_trees(const Forest& f, bool whole) {
 
 void require_features(const Forest& f, std::int64_t features) {
   for (const Branch& b : f.branches) {
+    cancellation_point();
     if (b.is_leaf) continue;
     if (b.feature < 0) fail(EVN_ERROR_INVALID_MODEL, "feature %lld", static_cast<long long>(b.feature));
     if (features < 0 || b.feature < features) continue;
@@ -120,9 +122,14 @@ void score_row(const Forest& f, Aggregate how, const ConstTensor& x, std::int64_
   voted->assign(scores.size(), false);
   const std::int64_t start = row * feature_count(x.desc.shape);
   for (const std::size_t root : f.roots) {
+    cancellation_point();
     const Branch* b = &f.branches[root];
-    while (!b->is_leaf) b = &f.branches[holds(f, *b, feature_at(x, start + b->feature)) ? b->yes : b->no];
+    while (!b->is_leaf) {
+      cancellation_point();
+      b = &f.branches[holds(f, *b, feature_at(x, start + b->feature)) ? b->yes : b->no];
+    }
     for (std::size_t v = b->first; v < b->end; ++v) {
+      cancellation_point();
       const auto target = static_cast<std::size_t>(f.votes[v].target);
       const double weight = f.votes[v].weight;
       double& score = scores[target];
@@ -136,7 +143,10 @@ void score_row(const Forest& f, Aggregate how, const ConstTensor& x, std::int64_
     }
   }
   if (how != Aggregate::kAverage) return;
-  for (double& s : scores) s /= static_cast<double>(f.roots.size());
+  for (double& s : scores) {
+    cancellation_point();
+    s /= static_cast<double>(f.roots.size());
+  }
 }
 
 // -------------------------------------------------------------------------------------------------------- TreeEnsemble --
@@ -148,12 +158,19 @@ enum : int { kAggregate5, kTransform5, kTargets5, kRoots, kMissing5, kModes5, kW
 void read_sets(const Weight* members, Forest* f) {
   std::size_t at = 0;
   f->members.resize(count_of(members));
-  for (std::size_t i = 0; i < f->members.size(); ++i) f->members[i] = tensor_at(*members, i);
+  for (std::size_t i = 0; i < f->members.size(); ++i) {
+    cancellation_point();
+    f->members[i] = tensor_at(*members, i);
+  }
   for (Branch& b : f->branches) {
+    cancellation_point();
     if (b.is_leaf || b.test != Test::kMember) continue;
     if (at >= f->members.size()) fail(EVN_ERROR_INVALID_MODEL, "membership_values has too few sets");
     b.first = at;
-    while (at < f->members.size() && !std::isnan(f->members[at])) ++at;
+    while (at < f->members.size() && !std::isnan(f->members[at])) {
+      cancellation_point();
+      ++at;
+    }
     b.end = at++;
   }
   if (at < f->members.size()) fail(EVN_ERROR_INVALID_MODEL, "membership_values has more sets than branches look into");
@@ -173,6 +190,7 @@ Forest forest_of_ensemble(const Node& n) {
   const auto missing = attr_ints(n, kMissing5);
   if (!missing.empty()) require_count(missing.size(), count, "nodes_missing_value_tracks_true");
   for (std::size_t i = 0; i < leaves; ++i) {
+    cancellation_point();
     const std::size_t target = require_index(attr_ints(n, kTargetIds5)[i], static_cast<std::size_t>(targets), "target");
     f.votes.push_back({static_cast<std::int64_t>(target), tensor_at(weights, i)});
   }
@@ -189,13 +207,17 @@ Forest forest_of_ensemble(const Node& n) {
     return f.branches.size() - 1;
   };
   for (std::size_t i = 0; i < count; ++i) {
+    cancellation_point();
     const double mode = tensor_at(modes, i);
     if (!(mode >= 0 && mode <= 6)) fail(EVN_ERROR_INVALID_MODEL, "element %zu of nodes_modes is not known", i);
     const std::size_t yes = edge(kTrue5, kTrueLeafs, i), no = edge(kFalse5, kFalseLeafs, i);
     f.branches[i] = {static_cast<Test>(static_cast<int>(mode)), false, !missing.empty() && missing[i] != 0, attr_ints(n, kFeatures5)[i],
                      tensor_at(splits, i), yes, no};
   }
-  for (const std::int64_t root : attr_ints(n, kRoots)) f.roots.push_back(require_index(root, count, "root"));
+  for (const std::int64_t root : attr_ints(n, kRoots)) {
+    cancellation_point();
+    f.roots.push_back(require_index(root, count, "root"));
+  }
   read_sets(attr_tensor(n, kMembers5), &f);
   require_trees(f, false);
   return f;
@@ -218,11 +240,15 @@ void reference_ensemble(const ReferenceContext& c) {
   std::vector<double> scores(static_cast<std::size_t>(y[1]));
   std::vector<bool> voted;
   for (std::int64_t row = 0; row < y[0]; ++row) {
+    cancellation_point();
     score_row(f, static_cast<Aggregate>(attr_int(c.node, kAggregate5)), c.input(0), row, scores, &voted);
     transform_scores(kTransforms[attr_int(c.node, kTransform5)], scores);
     dispatch_floats(c.output().desc.dtype, [&](auto zero) {
       using T = decltype(zero);
-      for (std::int64_t k = 0; k < y[1]; ++k) c.output().as<T>()[row * y[1] + k] = static_cast<T>(scores[static_cast<std::size_t>(k)]);
+      for (std::int64_t k = 0; k < y[1]; ++k) {
+        cancellation_point();
+        c.output().as<T>()[row * y[1] + k] = static_cast<T>(scores[static_cast<std::size_t>(k)]);
+      }
     });
   }
 }
@@ -241,7 +267,10 @@ std::vector<double> numbers(const Node& n, int list, int tensor) {
   if (given == nullptr) return all;
   if (!all.empty()) fail(EVN_ERROR_INVALID_MODEL, "a list of numbers is there twice, as floats and as tensor");
   all.resize(count_of(given));
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = tensor_at(*given, i);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    cancellation_point();
+    all[i] = tensor_at(*given, i);
+  }
   return all;
 }
 
@@ -250,9 +279,13 @@ class NodeTable {
  public:
   NodeTable(std::span<const std::int64_t> trees, std::span<const std::int64_t> ids) : trees_(trees), ids_(ids), order_(ids.size()) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
-    const auto less = [&](std::size_t i, std::size_t j) { return key(i) < key(j); };
+    const auto less = [&](std::size_t i, std::size_t j) {
+      cancellation_point();
+      return key(i) < key(j);
+    };
     if (!std::is_sorted(order_.begin(), order_.end(), less)) std::sort(order_.begin(), order_.end(), less);
     for (std::size_t i = 1; i < order_.size(); ++i) {
+      cancellation_point();
       if (key(order_[i - 1]) == key(order_[i])) fail(EVN_ERROR_INVALID_MODEL, "node %zu has the ids of another", order_[i]);
     }
   }
@@ -293,13 +326,18 @@ void read_votes(const Node& n, const NodeTable& table, std::size_t targets, Fore
   for (const std::size_t size : {trees.size(), nodes.size(), weights.size()}) require_count(size, ids.size(), "a list of votes");
   std::vector<std::size_t> leaf(ids.size()), order(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
+    cancellation_point();
     require_index(ids[i], targets, "target");
     leaf[i] = table.find(trees[i], nodes[i]);
     if (!f->branches[leaf[i]].is_leaf) fail(EVN_ERROR_INVALID_MODEL, "vote %zu is of a node that is no leaf", i);
   }
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) { return leaf[i] < leaf[j]; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
+    cancellation_point();
+    return leaf[i] < leaf[j];
+  });
   for (const std::size_t i : order) {
+    cancellation_point();
     Branch& b = f->branches[leaf[i]];
     if (b.end == 0) b.first = f->votes.size();
     f->votes.push_back({ids[i], weights[i]});
@@ -319,6 +357,7 @@ Forest forest_of_tables(const Node& n, std::size_t targets) {
   const NodeTable table(trees, ids);
   std::vector<bool> has_parent(count);
   for (std::size_t i = 0; i < count; ++i) {
+    cancellation_point();
     f.branches.push_back(read_branch(n, table, i, values[i]));
     const Branch& b = f.branches.back();
     if (!b.is_leaf) has_parent[b.yes] = has_parent[b.no] = true;
@@ -326,6 +365,7 @@ Forest forest_of_tables(const Node& n, std::size_t targets) {
   // A tree's root is the node that no branch leads to; where all have one, the tree is a circle.
   std::vector<std::int64_t> rooted, all(trees.begin(), trees.end());
   for (std::size_t i = 0; i < count; ++i) {
+    cancellation_point();
     if (has_parent[i]) continue;
     f.roots.push_back(i);
     rooted.push_back(trees[i]);
@@ -375,8 +415,12 @@ void reference_regressor(const ReferenceContext& c) {
   std::vector<double> scores(targets);
   std::vector<bool> voted;
   for (std::int64_t row = 0; row < c.output().desc.shape[0]; ++row) {
+    cancellation_point();
     score_row(f, aggregate_of(attr_string(c.node, kOwn0)), c.input(0), row, scores, &voted);
-    for (std::size_t k = 0; k < targets; ++k) scores[k] += base[k];
+    for (std::size_t k = 0; k < targets; ++k) {
+      cancellation_point();
+      scores[k] += base[k];
+    }
     transform_scores(score_transform(attr_string(c.node, kTransform)), scores);
     std::copy(scores.begin(), scores.end(), c.output().as<float>() + row * static_cast<std::int64_t>(targets));
   }
@@ -406,6 +450,7 @@ void infer_classifier(InferContext& c) {
 std::size_t voted_class(std::span<const double> scores, const std::vector<bool>& voted) {
   std::size_t best = scores.size();
   for (std::size_t k = 0; k < scores.size(); ++k) {
+    cancellation_point();
     if (voted[k] && (best == scores.size() || scores[k] > scores[best])) best = k;
   }
   return best == scores.size() ? best_class(scores) : best;
@@ -423,13 +468,17 @@ void reference_classifier(const ReferenceContext& c) {
   std::vector<double> scores(classes);
   std::vector<bool> voted;
   for (std::int64_t row = 0; row < row_count(c.input(0).desc.shape); ++row) {
+    cancellation_point();
     score_row(f, Aggregate::kSum, c.input(0), row, scores, &voted);
     if (is_pair) {
       const double s = scores[0] + base[1];
       transform_pair(transform, positive, s, scores);
       labels.write(c, row, s > (positive ? 0.5 : 0) ? 1 : 0);
     } else {
-      for (std::size_t k = 0; k < classes; ++k) scores[k] += base[k];
+      for (std::size_t k = 0; k < classes; ++k) {
+        cancellation_point();
+        scores[k] += base[k];
+      }
       labels.write(c, row, has_base ? best_class(scores) : voted_class(scores, voted));
       transform_scores(transform, scores);
     }

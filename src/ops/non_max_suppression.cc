@@ -54,18 +54,27 @@ void select(const Node& node, std::span<const ConstTensor> inputs, F&& take) {
   std::vector<std::int64_t> order;
   std::vector<Box> taken;
   for (std::int64_t row = 0; row < shape[0] * shape[1] && most > 0; ++row) {
+    cancellation_point();
     const float* scores = inputs[kScores].as<float>() + row * boxes;
     const float* corners = inputs[kBoxes].as<float>() + row / shape[1] * boxes * 4;
     order.clear();
     taken.clear();
     for (std::int64_t i = 0; i < boxes; ++i) {
+      cancellation_point();
       // A score that is no number is never taken; it would have no place in the order.
       if (scores[i] == scores[i] && (!has_least || scores[i] > least)) order.push_back(i);
     }
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return scores[a] > scores[b]; });
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+      cancellation_point();
+      return scores[a] > scores[b];
+    });
     for (const std::int64_t i : order) {
+      cancellation_point();
       const Box box = box_at(corners + i * 4, center);
-      if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) { return overlap(box, other) > limit; })) continue;
+      if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) {
+        cancellation_point();
+        return overlap(box, other) > limit;
+      })) continue;
       taken.push_back(box);
       take(row / shape[1], row % shape[1], i);
       if (static_cast<std::int64_t>(taken.size()) >= most) break;

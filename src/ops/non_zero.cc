@@ -20,6 +20,7 @@ void for_each_non_zero(const ConstTensor& x, F&& f) {
   const DType dtype = x.desc.dtype;
   if (dtype == DType::kFloat16 || dtype == DType::kBfloat16) {
     for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
       if ((x.as<std::uint16_t>()[i] & 0x7fff) != 0) f(i);  // -0 is 0
     }
     return;
@@ -28,6 +29,7 @@ void for_each_non_zero(const ConstTensor& x, F&& f) {
     dispatch_floats(complex_part(dtype), [&](auto zero) {
       const auto* parts = x.as<decltype(zero)>();
       for (std::int64_t i = 0; i < count; ++i) {
+        cancellation_point();
         if (parts[2 * i] != 0 || parts[2 * i + 1] != 0) f(i);
       }
     });
@@ -35,6 +37,7 @@ void for_each_non_zero(const ConstTensor& x, F&& f) {
   }
   dispatch_numbers(dtype == DType::kBool ? DType::kUint8 : dtype, [&](auto zero) {
     for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
       if (x.as<decltype(zero)>()[i] != 0) f(i);
     }
   });
@@ -98,8 +101,9 @@ void reference_compress(const ReferenceContext& c) {
   char* to = c.output().as<char>();
   if (c.output().desc.shape.elements() == 0) return;
   for (std::int64_t o = 0; o < outer; ++o) {
+    cancellation_point();
     for_each_non_zero(c.input(1), [&](std::int64_t i) {
-      std::memcpy(to, c.input(0).as<char>() + (o * length + i) * block, static_cast<std::size_t>(block));
+      move_in_pieces(to, c.input(0).as<char>() + (o * length + i) * block, static_cast<std::size_t>(block));
       to += block;
     });
   }

@@ -45,6 +45,7 @@ void reference_one_hot(const ReferenceContext& c) {
   const std::int64_t count = out.elements();
   with_width(c.output().desc.dtype, [&](auto width) {
     for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
       const std::int64_t at = i / inner % depth;
       std::int64_t index = whole(c.input(0), i / inner / depth * inner + i % inner);
       if (index < 0 && index >= -depth) index += depth;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "core/graph.h"
 #include "core/text.h"
@@ -185,7 +186,7 @@ struct OpDef {
   DType (*output_dtype)(const Node& node, std::span<const DType> inputs, int output);
   // Throws EVN_ERROR_INVALID_MODEL (or _ARGUMENT where only the caller's shapes can be wrong). Pure, allocates nothing.
   void (*infer)(InferContext& c);
-  // Written to be read; accumulates in double. The oracle and the fallback.
+  // Written to be read; accumulates in double. The oracle and the fallback. Its loops have cancellation points (base/cancel.h).
   void (*reference)(const ReferenceContext& c);
   Tolerance tolerance;
   // For values that are more than tensors, and for operators with a body; `reference` may then be null. ops/host.h

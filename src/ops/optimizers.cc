@@ -63,6 +63,7 @@ void step_all(const ReferenceContext& c, std::size_t kept, Step&& step) {
   dispatch_floats(c.input(kFirst).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::size_t n = 0; n < count; ++n) {
+      cancellation_point();
       const auto in = [&](std::size_t kind, std::int64_t i) {
         return kind < 2 + kept ? static_cast<double>(c.inputs[kFirst + kind * count + n].as<T>()[i]) : 0.0;
       };
@@ -70,6 +71,7 @@ void step_all(const ReferenceContext& c, std::size_t kept, Step&& step) {
         if (kind <= kept && c.outputs[kind * count + n].present()) c.outputs[kind * count + n].as<T>()[i] = static_cast<T>(value);
       };
       for (std::int64_t i = 0; i < c.inputs[kFirst + n].desc.shape.elements(); ++i) {
+        cancellation_point();
         Element e{in(0, i), in(1, i), in(2, i), in(3, i)};
         step(rate, updates, &e);
         out(0, i, e.x);

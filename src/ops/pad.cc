@@ -26,6 +26,7 @@ PadAmounts amounts_from(std::span<const std::int64_t> pads, std::span<const std:
   if (has_axes) axes_mask(axes, rank);
   PadAmounts amounts;
   for (std::size_t i = 0; i < count; ++i) {
+    cancellation_point();
     const int axis = has_axes ? normalize_axis(axes[i], rank) : static_cast<int>(i);
     amounts.begin[axis] = pads[i];
     amounts.end[axis] = pads[i + count];
@@ -84,6 +85,7 @@ void pad_with(const ReferenceContext& c, const void* value) {
   const std::int64_t total = out.elements();
   with_width(c.output().desc.dtype, [&](auto width) {
     for (std::int64_t i = 0; i < total; ++i) {
+      cancellation_point();
       std::int64_t from = 0;
       std::int64_t rest = i;
       for (int axis = out.rank() - 1; axis >= 0 && from >= 0; --axis) {

@@ -53,6 +53,7 @@ void max_pool(const ReferenceContext& c) {
   std::int64_t* indices = c.outputs.size() > 1 && c.output(1).present() ? c.output(1).as<std::int64_t>() : nullptr;
   const std::int64_t planes = x.elements(0, 2);
   for (std::int64_t p = 0; p < planes; ++p) {
+    cancellation_point();
     const T* plane = c.input(0).as<T>() + p * window.input_elements();
     for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
       T best = std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
@@ -77,11 +78,15 @@ void average_pool(const ReferenceContext& c) {
   T* y = c.output().as<T>();
   const std::int64_t planes = x.elements(0, 2);
   for (std::int64_t p = 0; p < planes; ++p) {
+    cancellation_point();
     const T* plane = c.input(0).as<T>() + p * window.input_elements();
     for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
       double sum = 0;
       double count = 1;
-      for (const Taps& t : taps) count *= static_cast<double>(include_pad ? t.padded : t.count);
+      for (const Taps& t : taps) {
+        cancellation_point();
+        count *= static_cast<double>(include_pad ? t.padded : t.count);
+      }
       for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
         sum += static_cast<double>(plane[(i0 * window.axis[1].input + i1) * window.axis[2].input + i2]);
       });
@@ -98,6 +103,7 @@ void lp_pool(const ReferenceContext& c) {
   T* y = c.output().as<T>();
   const std::int64_t planes = x.elements(0, 2);
   for (std::int64_t plane = 0; plane < planes; ++plane) {
+    cancellation_point();
     const T* from = c.input(0).as<T>() + plane * window.input_elements();
     for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
       double sum = 0;

@@ -57,8 +57,11 @@ inline Taps taps_of(const WindowAxis& a, std::int64_t output) {
 template <typename F>
 void for_each_window(const Window& window, F&& f) {
   for (std::int64_t o0 = 0; o0 < window.axis[0].output; ++o0) {
+    cancellation_point();
     for (std::int64_t o1 = 0; o1 < window.axis[1].output; ++o1) {
+      cancellation_point();
       for (std::int64_t o2 = 0; o2 < window.axis[2].output; ++o2) {
+        cancellation_point();
         const Taps taps[kMaxSpatial] = {taps_of(window.axis[0], o0), taps_of(window.axis[1], o1), taps_of(window.axis[2], o2)};
         f(taps);
       }
@@ -70,8 +73,11 @@ void for_each_window(const Window& window, F&& f) {
 template <typename F>
 void for_each_tap(const Window& window, const Taps (&taps)[kMaxSpatial], F&& f) {
   for (std::int64_t k0 = 0; k0 < taps[0].count; ++k0) {
+    cancellation_point();
     for (std::int64_t k1 = 0; k1 < taps[1].count; ++k1) {
+      cancellation_point();
       for (std::int64_t k2 = 0; k2 < taps[2].count; ++k2) {
+        cancellation_point();
         f(taps[0].first + k0 * window.axis[0].dilation, taps[1].first + k1 * window.axis[1].dilation,
           taps[2].first + k2 * window.axis[2].dilation);
       }

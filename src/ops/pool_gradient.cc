@@ -31,7 +31,7 @@ void sum_windows(const ReferenceContext& c, Add add) {
   const Shape& x = c.input(0).desc.shape;
   T* dx = c.output().as<T>();
   if (c.input(1).desc.shape.elements() == 0) {
-    std::fill_n(dx, x.elements(), T(0));
+    fill_in_pieces(dx, x.elements(), T(0));
     return;
   }
   const Window window = pool_window(c.node, x);
@@ -39,9 +39,13 @@ void sum_windows(const ReferenceContext& c, Add add) {
   const std::int64_t planes = x.elements(0, 2);
   std::vector<double> sums(static_cast<std::size_t>(window.input_elements()));
   for (std::int64_t p = 0; p < planes; ++p) {
-    std::fill(sums.begin(), sums.end(), 0.0);
+    cancellation_point();
+    fill_in_pieces(sums.data(), static_cast<std::int64_t>(sums.size()), 0.0);
     for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) { add(window, taps, p * window.input_elements(), *dy++, sums); });
-    for (const double sum : sums) *dx++ = static_cast<T>(sum);
+    for (const double sum : sums) {
+      cancellation_point();
+      *dx++ = static_cast<T>(sum);
+    }
   }
 }
 
@@ -71,7 +75,10 @@ void reference_average_pool_gradient(const ReferenceContext& c) {
     using T = decltype(zero);
     sum_windows<T>(c, [&](const Window& window, const Taps (&taps)[kMaxSpatial], std::int64_t, T dy, std::vector<double>& sums) {
       double count = 1;
-      for (const Taps& t : taps) count *= static_cast<double>(include_pad ? t.padded : t.count);
+      for (const Taps& t : taps) {
+        cancellation_point();
+        count *= static_cast<double>(include_pad ? t.padded : t.count);
+      }
       for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
         sums[offset_of(window, i0, i1, i2)] += static_cast<double>(dy) / count;
       });

@@ -101,6 +101,7 @@ void quantize_small(const ReferenceContext& c, const ScaleIndex& index) {
   const DType to = c.output().desc.dtype;
   const bool saturate = !attr_given(c.node, kSaturate) || attr_int(c.node, kSaturate) != 0;
   for (std::int64_t i = 0; i < c.input(0).desc.shape.elements(); ++i) {
+    cancellation_point();
     const std::int64_t at = index.of(i);
     const double quotient = static_cast<double>(c.input(0).as<float>()[i] / scale_value(c.input(1), at));
     const double shift = c.has_input(2) ? small_value(to, c.input(2).data, at) : 0;
@@ -117,6 +118,7 @@ void reference_quantize(const ReferenceContext& c) {
   dispatch<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t>(c.output().desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < x.elements(); ++i) {
+      cancellation_point();
       const std::int64_t at = index.of(i);
       // The quotient is a float32, as it is where the standard's own implementations divide.
       const float quotient = c.input(0).as<float>()[i] / scale_value(c.input(1), at);
@@ -149,6 +151,7 @@ void infer_dequantize(InferContext& c) {
 void dequantize_small(const ReferenceContext& c, const ScaleIndex& index) {
   const DType from = c.input(0).desc.dtype;
   for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    cancellation_point();
     const std::int64_t at = index.of(i);
     const double value = small_value(from, c.input(0).data, i) - (c.has_input(2) ? small_value(from, c.input(2).data, at) : 0);
     put_scaled(c.output(), i, value * static_cast<double>(scale_value(c.input(1), at)));
@@ -162,6 +165,7 @@ void reference_dequantize(const ReferenceContext& c) {
   dispatch<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::int32_t>(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < x.elements(); ++i) {
+      cancellation_point();
       const std::int64_t at = index.of(i);
       const double shift = c.has_input(2) ? static_cast<double>(c.input(2).as<T>()[at]) : 0;
       const double value = static_cast<double>(c.input(0).as<T>()[i]) - shift;
@@ -182,7 +186,10 @@ void reference_dynamic(const ReferenceContext& c) {
   const std::int64_t count = c.input(0).desc.shape.elements();
   const float* x = c.input(0).as<float>();
   const DynamicRange range = dynamic_range(x, count);
-  for (std::int64_t i = 0; i < count && c.output().present(); ++i) c.output().as<std::uint8_t>()[i] = range.quantized(x[i]);
+  for (std::int64_t i = 0; i < count && c.output().present(); ++i) {
+    cancellation_point();
+    c.output().as<std::uint8_t>()[i] = range.quantized(x[i]);
+  }
   if (c.output(1).present()) *c.output(1).as<float>() = range.scale;
   if (c.output(2).present()) *c.output(2).as<std::uint8_t>() = saturate_to<std::uint8_t>(range.zero);
 }

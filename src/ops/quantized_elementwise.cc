@@ -99,6 +99,7 @@ template <double (*kFunction)(double, double)>
 void reference_unary(const ReferenceContext& c) {
   const double alpha = c.node.op->attributes.empty() ? 0 : static_cast<double>(attr_float(c.node, 0));
   for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    cancellation_point();
     put_quantized(c, kUnaryScale, i, kFunction(dequantized_at(c, kX, i), alpha));
   }
 }

@@ -137,6 +137,7 @@ void reference_dynamic(const ReferenceContext& c) {
   const DynamicRange range = dynamic_range(c.input(0).as<float>(), count);
   std::vector<std::int32_t> whole(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
     whole[static_cast<std::size_t>(i)] = range.quantized(c.input(0).as<float>()[i]) - static_cast<std::int32_t>(range.zero);
   }
   matmul(c, kDynamic, static_cast<double>(range.scale), whole);

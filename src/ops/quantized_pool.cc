@@ -43,12 +43,16 @@ void reference_average(const ReferenceContext& c) {
   const std::int64_t step = last ? x[1] : 1;
   const double x_scale = scale_at(c, kXScale), y_scale = scale_at(c, kYScale);
   for (std::int64_t plane = 0; plane < x[0] * x[1]; ++plane) {
+    cancellation_point();
     const auto first = [&](std::int64_t positions) { return last ? plane / x[1] * positions * x[1] + plane % x[1] : plane * positions; };
     const std::int64_t from = first(window.input_elements());
     std::int64_t to = first(window.output_elements());
     for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
       std::int64_t sum = 0, count = 1;
-      for (const Taps& t : taps) count *= include_pad ? t.padded : t.count;
+      for (const Taps& t : taps) {
+        cancellation_point();
+        count *= include_pad ? t.padded : t.count;
+      }
       for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
         const std::int64_t at = (i0 * window.axis[1].input + i1) * window.axis[2].input + i2;
         sum += byte_at(c.input(kX), from + at * step) - zero_at(c, kXZero);

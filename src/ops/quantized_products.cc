@@ -102,6 +102,7 @@ void convolve(const ReferenceContext& c, const ConvInputs& in) {
   const std::vector<std::int32_t> numbers = centered(c, in.x, in.x_zero, 1, 1);
   const std::vector<std::int32_t> weights = centered(c, in.w, in.w_zero, taps, w[0]);
   for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    cancellation_point();
     const std::int64_t plane = i / window.output_elements(), n = plane / w[0], m = plane % w[0];
     const std::int64_t place[kMaxSpatial] = {i / window.axis[2].output / window.axis[1].output % window.axis[0].output,
                                              i / window.axis[2].output % window.axis[1].output, i % window.axis[2].output};

@@ -41,8 +41,10 @@ void reference_concat(const ReferenceContext& c) {
   const std::int64_t row = y.elements(axis, y.rank());
   std::int64_t begin = 0;
   for (int input = kFirst; input < static_cast<int>(c.inputs.size()); input += 3) {
+    cancellation_point();
     const std::int64_t block = c.input(input).desc.shape.elements(axis, y.rank());
     for (std::int64_t i = 0; i < outer * block; ++i) {
+      cancellation_point();
       put_quantized(c, kJoinedScale, i / block * row + begin + i % block, dequantized_at(c, input, i));
     }
     begin += block;
@@ -74,9 +76,11 @@ void reference_average(const ReferenceContext& c) {
   if (channels_last ? x[0] == 0 || channels == 0 : x.elements(0, 2) == 0) return;
   const std::int64_t size = channels_last ? x.elements(1, x.rank() - 1) : x.elements(2, x.rank());
   for (std::int64_t plane = 0; plane < x[0] * channels; ++plane) {
+    cancellation_point();
     const std::int64_t first = channels_last ? plane / channels * size * channels + plane % channels : plane * size;
     std::int64_t sum = 0;
     for (std::int64_t i = 0; i < size; ++i) {
+      cancellation_point();
       sum += byte_at(c.input(kX), first + i * (channels_last ? channels : 1)) - zero_at(c, kXZero);
     }
     // One rounding, of the quotient of exact products: what lies half-way between two steps stays there.
@@ -104,16 +108,26 @@ void reference_softmax(const ReferenceContext& c) {
   const std::int64_t inner = one_axis ? x.elements(axis + 1, x.rank()) : 1;
   const std::int64_t length = one_axis ? x[axis] : x.elements(axis, x.rank());
   for (std::int64_t row = 0; row < x.elements() / length; ++row) {
+    cancellation_point();
     const std::int64_t first = row / inner * length * inner + row % inner;
     std::int32_t top = byte_at(c.input(kX), first);
-    for (std::int64_t i = 1; i < length; ++i) top = std::max(top, byte_at(c.input(kX), first + i * inner));
+    for (std::int64_t i = 1; i < length; ++i) {
+      cancellation_point();
+      top = std::max(top, byte_at(c.input(kX), first + i * inner));
+    }
     // The zero point of x is subtracted from the largest too, and so does not matter.
     const auto power = [&](std::int64_t i) {
       return std::exp((byte_at(c.input(kX), first + i * inner) - top) * scale_at(c, kXScale));
     };
     double sum = 0;
-    for (std::int64_t i = 0; i < length; ++i) sum += power(i);
-    for (std::int64_t i = 0; i < length; ++i) put_quantized(c, kYScale, first + i * inner, power(i) / sum);
+    for (std::int64_t i = 0; i < length; ++i) {
+      cancellation_point();
+      sum += power(i);
+    }
+    for (std::int64_t i = 0; i < length; ++i) {
+      cancellation_point();
+      put_quantized(c, kYScale, first + i * inner, power(i) / sum);
+    }
   }
 }
 

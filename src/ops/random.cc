@@ -69,7 +69,10 @@ void draw_uniform(const ReferenceContext& c) {
   const double high = attr_float(c.node, kFirst);
   const double low = attr_float(c.node, kSecond);
   const std::int64_t count = c.output().desc.shape.elements();
-  for (std::int64_t i = 0; i < count; ++i) put(c.output(), i, low + (high - low) * stream.uniform(static_cast<std::uint64_t>(i)));
+  for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
+    put(c.output(), i, low + (high - low) * stream.uniform(static_cast<std::uint64_t>(i)));
+  }
 }
 
 void draw_normal(const ReferenceContext& c) {
@@ -77,7 +80,10 @@ void draw_normal(const ReferenceContext& c) {
   const double mean = attr_float(c.node, kFirst);
   const double scale = attr_float(c.node, kSecond);
   const std::int64_t count = c.output().desc.shape.elements();
-  for (std::int64_t i = 0; i < count; ++i) put(c.output(), i, mean + scale * stream.normal(static_cast<std::uint64_t>(i)));
+  for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
+    put(c.output(), i, mean + scale * stream.normal(static_cast<std::uint64_t>(i)));
+  }
 }
 
 // --------------------------------------------------------------------------------------------- Bernoulli, Multinomial --
@@ -92,7 +98,10 @@ DType bernoulli_dtype(const Node& node, std::span<const DType> inputs, int) {
 void reference_bernoulli(const ReferenceContext& c) {
   const RandomStream stream(c);
   const std::int64_t count = c.output().desc.shape.elements();
-  for (std::int64_t i = 0; i < count; ++i) put(c.output(), i, stream.uniform(static_cast<std::uint64_t>(i)) < get(c.input(0), i) ? 1 : 0);
+  for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
+    put(c.output(), i, stream.uniform(static_cast<std::uint64_t>(i)) < get(c.input(0), i) ? 1 : 0);
+  }
 }
 
 enum : int { kClassDtype, kSampleSize };
@@ -113,14 +122,25 @@ void reference_multinomial(const ReferenceContext& c) {
   const std::int64_t samples = c.output().desc.shape[1];
   std::vector<double> sums(static_cast<std::size_t>(x[1]));
   for (std::int64_t row = 0; row < x[0]; ++row) {
+    cancellation_point();
     double largest = -INFINITY;
-    for (std::int64_t k = 0; k < x[1]; ++k) largest = std::fmax(largest, get(c.input(0), row * x[1] + k));
+    for (std::int64_t k = 0; k < x[1]; ++k) {
+      cancellation_point();
+      largest = std::fmax(largest, get(c.input(0), row * x[1] + k));
+    }
     double sum = 0;
-    for (std::int64_t k = 0; k < x[1]; ++k) sums[static_cast<std::size_t>(k)] = sum += std::exp(get(c.input(0), row * x[1] + k) - largest);
+    for (std::int64_t k = 0; k < x[1]; ++k) {
+      cancellation_point();
+      sums[static_cast<std::size_t>(k)] = sum += std::exp(get(c.input(0), row * x[1] + k) - largest);
+    }
     for (std::int64_t s = 0; s < samples; ++s) {
+      cancellation_point();
       const double at = sum * stream.uniform(static_cast<std::uint64_t>(row * samples + s));
       std::int64_t k = 0;
-      while (k + 1 < x[1] && !(at < sums[static_cast<std::size_t>(k)])) ++k;
+      while (k + 1 < x[1] && !(at < sums[static_cast<std::size_t>(k)])) {
+        cancellation_point();
+        ++k;
+      }
       put(c.output(), row * samples + s, static_cast<double>(k));
     }
   }
@@ -147,6 +167,7 @@ void reference_dropout(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
   const bool masked = c.outputs.size() > 1 && c.output(1).present();
   for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
     const bool stays = ratio == 0 || stream.uniform(static_cast<std::uint64_t>(i)) >= ratio;
     put(c.output(), i, stays ? get(c.input(0), i) / (1 - ratio) : 0);
     if (masked) put(c.output(1), i, stays ? 1 : 0);

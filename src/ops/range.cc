@@ -72,7 +72,10 @@ void reference_range(const ReferenceContext& c) {
     using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
     const auto start = static_cast<Wide>(*c.input(0).as<T>());
     const auto delta = static_cast<Wide>(*c.input(2).as<T>());
-    for (std::int64_t i = 0; i < count; ++i) c.output().as<T>()[i] = static_cast<T>(start + static_cast<Wide>(i) * delta);
+    for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
+      c.output().as<T>()[i] = static_cast<T>(start + static_cast<Wide>(i) * delta);
+    }
   });
 }
 

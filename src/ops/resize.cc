@@ -76,6 +76,7 @@ void taps_of(const ResizeGeometry& g, int axis, std::int64_t position, std::vect
   const auto first = static_cast<std::int64_t>(std::floor(-reach / stretch)) + 1;
   double sum = 0;
   for (std::int64_t i = floor_position + first; i <= floor_position + 1 - first; ++i) {
+    cancellation_point();
     const double distance = (static_cast<double>(i) - static_cast<double>(coordinate)) * stretch;
     double weight = g.mode == ResizeMode::kLinear ? std::max(0.0, 1 - std::fabs(distance)) : cubic_weight(distance, g.cubic_a);
     if (g.exclude_outside && (i < 0 || i >= a.input)) weight = 0;
@@ -83,7 +84,10 @@ void taps_of(const ResizeGeometry& g, int axis, std::int64_t position, std::vect
     sum += weight;
   }
   if (!g.antialias && !g.exclude_outside) return;
-  for (Tap& tap : *taps) tap.weight /= sum;
+  for (Tap& tap : *taps) {
+    cancellation_point();
+    tap.weight /= sum;
+  }
 }
 
 // All taps of an axis: those of position p are [begin[p], begin[p + 1]).
@@ -96,6 +100,7 @@ AxisTaps axis_taps(const ResizeGeometry& g, int axis) {
   AxisTaps all;
   std::vector<Tap> one;
   for (std::int64_t p = 0; p < g.axis[axis].output; ++p) {
+    cancellation_point();
     all.begin.push_back(all.taps.size());
     taps_of(g, axis, p, &one);
     all.taps.insert(all.taps.end(), one.begin(), one.end());
@@ -116,6 +121,7 @@ bool sample(const std::vector<AxisTaps>& axes, const Strides& strides, const std
   const std::size_t end = axes[axis].begin[at[axis] + 1];
   *sum = 0;
   for (std::size_t i = begin; i < end; ++i) {
+    cancellation_point();
     double inner;
     const Tap& tap = axes[axis].taps[i];
     if (!sample(axes, strides, at, axis + 1, x + tap.index * strides.step[axis], &inner)) return false;
@@ -140,6 +146,7 @@ void resize(const ReferenceContext& c, const ResizeGeometry& g) {
   const bool rounds = g.antialias || g.mode == ResizeMode::kCubic;
   const std::int64_t total = out.elements();
   for (std::int64_t i = 0; i < total; ++i) {
+    cancellation_point();
     std::int64_t at[kMaxRank] = {};
     std::int64_t rest = i;
     for (int axis = out.rank() - 1; axis >= 0; --axis) {

@@ -14,6 +14,7 @@ void infer_rnn(InferContext& c) { infer_recurrent(c, kRnnForm); }
 void step(const RecurrentLayer& layer, const std::vector<double>& wx, std::vector<double>& h, std::vector<double>&) {
   const std::vector<double> before = h;
   for (std::int64_t j = 0; j < layer.hidden; ++j) {
+    cancellation_point();
     h[j] = layer.activate(0, wx[j] + layer.recur(j, before) + layer.w_bias[j] + layer.r_bias[j]);
   }
 }

@@ -74,8 +74,10 @@ double bin_value(const T* plane, std::int64_t height, std::int64_t width, const 
                  std::int64_t j, bool average) {
   double sum = 0, top = -std::numeric_limits<double>::infinity();
   for (std::int64_t k = 0; k < y.samples; ++k) {
+    cancellation_point();
     const Between v = between(y.at(i, k), height);
     for (std::int64_t l = 0; l < x.samples; ++l) {
+      cancellation_point();
       const Between h = between(x.at(j, l), width);
       double parts[4] = {};
       if (v.inside && h.inside) {
@@ -105,6 +107,7 @@ void roi_align(const ReferenceContext& c) {
   const bool average = attr_string(c.node, kMode) == "avg";
   T* to = c.output().as<T>();
   for (std::int64_t r = 0; r < out[0]; ++r) {
+    cancellation_point();
     const std::int64_t image = c.input(2).as<std::int64_t>()[r];
     if (image < 0 || image >= x[0]) fail(EVN_ERROR_INVALID_ARGUMENT, "region %lld is of no image", static_cast<long long>(r));
     const T* roi = c.input(1).as<T>() + r * 4;
@@ -112,9 +115,12 @@ void roi_align(const ReferenceContext& c) {
     const Side horizontal = side_of(edge(0), edge(2), out[3], ratio, !half_pixel);
     const Side vertical = side_of(edge(1), edge(3), out[2], ratio, !half_pixel);
     for (std::int64_t channel = 0; channel < x[1]; ++channel) {
+      cancellation_point();
       const T* plane = c.input(0).as<T>() + (image * x[1] + channel) * x[2] * x[3];
       for (std::int64_t i = 0; i < out[2]; ++i) {
+        cancellation_point();
         for (std::int64_t j = 0; j < out[3]; ++j) {
+          cancellation_point();
           *to++ = static_cast<T>(bin_value(plane, x[2], x[3], vertical, horizontal, i, j, average));
         }
       }

@@ -63,6 +63,7 @@ void turn(const ReferenceContext& c, const Geometry& g) {
   const bool interleaved = attr_int(c.node, kInterleaved) != 0;
   const std::int64_t pairs = g.turned / 2;
   for (std::int64_t i = 0; i < g.batch * g.heads * g.steps; ++i) {
+    cancellation_point();
     const std::int64_t step = g.flat ? i / g.heads % g.steps : i % g.steps;
     const std::int64_t batch = i / (g.heads * g.steps);
     std::int64_t angles = batch * g.steps + step;
@@ -133,6 +134,7 @@ void reference_contrib(const ReferenceContext& c) {
   dispatch_floats(c.input(kX).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < g.batch * g.heads * g.steps; ++i) {
+      cancellation_point();
       const std::int64_t step = g.flat ? i / g.heads % g.steps : i % g.steps;
       const std::int64_t angles = position_of(c, i / (g.heads * g.steps), step, g.steps) * pairs;
       turn_pairs(c.input(kX).as<T>() + i * g.depth, c.output().as<T>() + i * g.depth, g.depth, c.input(kCosine).as<T>() + angles,

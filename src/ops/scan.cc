@@ -89,6 +89,7 @@ DType scan_dtype(const Node& node, std::span<const DType>, int output) {
 void body_inputs(const Node& node, std::span<const TensorDesc> inputs, std::span<TensorDesc> to) {
   const Counts n = counts_of(node);
   for (std::size_t i = 0; i < n.states + n.scans; ++i) {
+    cancellation_point();
     TensorDesc d = without_batch(node, inputs[n.first + i]);
     if (d.wraps) fail(EVN_ERROR_INVALID_MODEL, "input %zu of Scan is of type %s", n.first + i, d.type_string().c_str());
     if (i >= n.states && !rank_unknown(d)) d.shape = without_dim(d.shape, input_axis(node, i - n.states, n.scans, d.shape));
@@ -109,6 +110,7 @@ template <typename DescOf>
 Lengths lengths_of(const Node& node, const Counts& n, const DescOf& desc_of) {
   Lengths l;
   for (std::size_t i = 0; i < n.scans; ++i) {
+    cancellation_point();
     const TensorDesc& full = desc_of(n.first + n.states + i);
     if (rank_unknown(full)) continue;
     const TensorDesc d = without_batch(node, full);
@@ -147,21 +149,27 @@ std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> ar
   const std::vector<BoxPtr> sources(args.begin() + static_cast<std::ptrdiff_t>(n.states), args.begin() + static_cast<std::ptrdiff_t>(n.states + n.scans));
   std::vector<std::vector<BoxPtr>> slices(n.outputs);
   for (std::int64_t turn = 0; turn < length; ++turn) {
+    cancellation_point();
     if (static_cast<std::uint64_t>(turn) >= c.services.limits().loop_iterations) {
       fail(EVN_ERROR_LIMIT, "more turns than the limit loop_iterations of %llu", static_cast<unsigned long long>(turn));
     }
     for (std::size_t i = 0; i < n.scans; ++i) {
+      cancellation_point();
       const int axis = input_axis(c.node, i, n.scans, sources[i]->desc.shape);
       const std::int64_t at = input_backwards(c.node, i, n.scans) ? length - 1 - turn : turn;
       args[n.states + i] = slice_box(c.services, sources[i], axis, at, at + 1, true);
     }
     std::vector<BoxPtr> made = c.services.run_body(args, first_turn + static_cast<std::uint64_t>(turn));
     std::move(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(n.states), args.begin());
-    for (std::size_t s = 0; s < n.outputs; ++s) slices[s].push_back(std::move(made[n.states + s]));
+    for (std::size_t s = 0; s < n.outputs; ++s) {
+      cancellation_point();
+      slices[s].push_back(std::move(made[n.states + s]));
+    }
   }
   std::vector<BoxPtr> results(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(n.states));
   const Graph& body = *c.node.body;
   for (std::size_t s = 0; s < n.outputs; ++s) {
+    cancellation_point();
     const Value& value = body.values[static_cast<std::size_t>(body.outputs[n.states + s])];
     if (slices[s].empty()) {
       TensorDesc desc{value.dtype, {}};
@@ -184,6 +192,7 @@ std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> ar
 std::int64_t common_length(const HostContext& c, const Counts& n) {
   std::int64_t length = -1;
   for (std::size_t i = 0; i < n.scans; ++i) {
+    cancellation_point();
     const TensorDesc d = without_batch(c.node, c.inputs[n.first + n.states + i]->desc);
     const std::int64_t own = d.shape[input_axis(c.node, i, n.scans, d.shape)];
     if (length >= 0 && own != length) fail(EVN_ERROR_INVALID_ARGUMENT, "the scan inputs have unlike lengths");
@@ -206,6 +215,7 @@ void host_batched(HostContext& c, const Counts& n) {
   const std::int64_t length = common_length(c, n);
   std::int64_t batch = -1;
   for (std::size_t i = 0; i < n.states + n.scans; ++i) {
+    cancellation_point();
     const Shape& shape = c.inputs[n.first + i]->desc.shape;
     if (shape.rank() == 0 || (batch >= 0 && shape[0] != batch)) fail(EVN_ERROR_INVALID_ARGUMENT, "the inputs of Scan have unlike batches");
     batch = shape[0];
@@ -213,8 +223,12 @@ void host_batched(HostContext& c, const Counts& n) {
   if (batch == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the batch of Scan is empty");
   std::vector<std::vector<BoxPtr>> results(n.states + n.outputs);
   for (std::int64_t b = 0; b < batch; ++b) {
+    cancellation_point();
     std::vector<BoxPtr> args;
-    for (std::size_t i = 0; i < n.states + n.scans; ++i) args.push_back(slice_box(c.services, c.inputs[n.first + i], 0, b, b + 1, true));
+    for (std::size_t i = 0; i < n.states + n.scans; ++i) {
+      cancellation_point();
+      args.push_back(slice_box(c.services, c.inputs[n.first + i], 0, b, b + 1, true));
+    }
     for (std::size_t i = n.first + n.states + n.scans; i < c.inputs.size(); ++i) args.push_back(c.services.keep(c.inputs[i]));
     std::int64_t own = length;
     if (c.has_input(0)) {
@@ -224,7 +238,10 @@ void host_batched(HostContext& c, const Counts& n) {
       if (own < 0 || own > length) fail(EVN_ERROR_INVALID_ARGUMENT, "a sequence has %lld elements of %lld", static_cast<long long>(own), static_cast<long long>(length));
     }
     std::vector<BoxPtr> made = scan(c, n, std::move(args), own, static_cast<std::uint64_t>(b) << 32);
-    for (std::size_t k = 0; k < made.size(); ++k) results[k].push_back(k < n.states ? made[k] : padded(c, made[k], length));
+    for (std::size_t k = 0; k < made.size(); ++k) {
+      cancellation_point();
+      results[k].push_back(k < n.states ? made[k] : padded(c, made[k], length));
+    }
   }
   for (std::size_t k = 0; k < c.outputs.size(); ++k) {
     if (c.wants(k)) c.outputs[k] = stack_boxes(c.services, results[k], 0);
@@ -235,7 +252,10 @@ void host_scan(HostContext& c) {
   const Counts n = counts_of(c.node);
   if (is_batched(c.node)) return host_batched(c, n);
   std::vector<BoxPtr> args;
-  for (const BoxPtr& input : c.inputs) args.push_back(c.services.keep(input));
+  for (const BoxPtr& input : c.inputs) {
+    cancellation_point();
+    args.push_back(c.services.keep(input));
+  }
   const std::vector<BoxPtr> made = scan(c, n, std::move(args), common_length(c, n), 0);
   for (std::size_t k = 0; k < c.outputs.size(); ++k) {
     if (c.wants(k)) c.outputs[k] = made[k];

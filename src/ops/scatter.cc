@@ -158,9 +158,13 @@ void reference_scatter_nd(const ReferenceContext& c) {
   copy_all(c.input(0), c.output());
   with_store(c, reduction_of(c.node, 0), [&](auto&& store) {
     for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
       std::int64_t to = 0;
       for (int k = 0; k < depth; ++k) to += index_at(c.input(1), i * depth + k, x[k]) * strides.step[k];
-      for (std::int64_t n = 0; n < inner; ++n) store(to + n, i * inner + n);
+      for (std::int64_t n = 0; n < inner; ++n) {
+        cancellation_point();
+        store(to + n, i * inner + n);
+      }
     }
   });
 }

@@ -25,7 +25,10 @@ void infer_construct(InferContext& c) {
 
 void host_construct(HostContext& c) {
   std::vector<BoxPtr> parts;
-  for (const BoxPtr& x : c.inputs) parts.push_back(c.services.keep(x));
+  for (const BoxPtr& x : c.inputs) {
+    cancellation_point();
+    parts.push_back(c.services.keep(x));
+  }
   c.outputs[0] = make_box({c.inputs[0]->desc.dtype, {}}, Wrap::kSequence, std::move(parts));
 }
 
@@ -128,6 +131,7 @@ std::vector<std::int64_t> piece_lengths(const HostContext& c, std::int64_t lengt
     read_ints(c.inputs[1]->tensor(), pieces.data());
     std::int64_t rest = length;
     for (const std::int64_t piece : pieces) {
+      cancellation_point();
       if (piece < 0 || piece > rest) rest = INT64_MIN;
       if (rest >= 0) rest -= piece;
     }
@@ -136,7 +140,10 @@ std::vector<std::int64_t> piece_lengths(const HostContext& c, std::int64_t lengt
   }
   const std::int64_t step = c.has_input(1) ? box_integer(c.inputs[1], "split") : 1;
   if (step < 1) fail(EVN_ERROR_INVALID_ARGUMENT, "split is %lld", static_cast<long long>(step));
-  for (std::int64_t at = 0; at < length; at += std::min(step, length - at)) pieces.push_back(std::min(step, length - at));
+  for (std::int64_t at = 0; at < length; at += std::min(step, length - at)) {
+    cancellation_point();
+    pieces.push_back(std::min(step, length - at));
+  }
   return pieces;
 }
 
@@ -147,6 +154,7 @@ void host_split(HostContext& c) {
   std::vector<BoxPtr> parts;
   std::int64_t at = 0;
   for (const std::int64_t piece : piece_lengths(c, shape[axis])) {
+    cancellation_point();
     parts.push_back(slice_box(c.services, c.inputs[0], axis, at, at + piece, drop));
     at += piece;
   }
@@ -188,7 +196,10 @@ DType map_dtype(const Node& node, std::span<const DType>, int output) {
 
 void map_body(const Node& node, std::span<const TensorDesc> inputs, std::span<TensorDesc> to) {
   const std::size_t count = map_inputs(node);
-  for (std::size_t i = 0; i < count; ++i) to[i] = inputs[i].wraps ? element_of(inputs[i]) : inputs[i];
+  for (std::size_t i = 0; i < count; ++i) {
+    cancellation_point();
+    to[i] = inputs[i].wraps ? element_of(inputs[i]) : inputs[i];
+  }
 }
 
 int no_feedback(const Node&, int) { return -1; }
@@ -202,22 +213,32 @@ void infer_map(InferContext& c) {
 void host_map(HostContext& c) {
   const std::size_t count = map_inputs(c.node);
   std::vector<BoxPtr> args;
-  for (const BoxPtr& x : c.inputs) args.push_back(c.services.keep(x));
+  for (const BoxPtr& x : c.inputs) {
+    cancellation_point();
+    args.push_back(c.services.keep(x));
+  }
   const std::vector<BoxPtr> given = args;
   std::vector<std::vector<BoxPtr>> results(c.outputs.size());
   const std::size_t length = given[0]->parts.size();
   for (std::size_t i = 0; i < count; ++i) {
+    cancellation_point();
     if (!given[i]->is_tensor() && given[i]->parts.size() != length) fail(EVN_ERROR_INVALID_ARGUMENT, "the sequences have unlike lengths");
   }
   for (std::size_t n = 0; n < length; ++n) {
+    cancellation_point();
     for (std::size_t i = 0; i < count; ++i) {
+      cancellation_point();
       if (!given[i]->is_tensor()) args[i] = given[i]->parts[n];
     }
     const std::vector<BoxPtr> made = c.services.run_body(args, n);
-    for (std::size_t k = 0; k < results.size(); ++k) results[k].push_back(made[k]);
+    for (std::size_t k = 0; k < results.size(); ++k) {
+      cancellation_point();
+      results[k].push_back(made[k]);
+    }
   }
   const Graph& body = *c.node.body;
   for (std::size_t k = 0; k < results.size(); ++k) {
+    cancellation_point();
     if (!c.wants(k)) continue;
     const Value& value = body.values[static_cast<std::size_t>(body.outputs[k])];
     c.outputs[k] = make_box({value.dtype, {}, value.wraps}, Wrap::kSequence, std::move(results[k]));

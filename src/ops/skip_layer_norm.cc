@@ -60,15 +60,23 @@ void skip_layer_norm(const ReferenceContext& c, const SkipForm& form) {
     return input >= 0 && c.has_input(input) ? static_cast<double>(c.input(input).as<T>()[i]) : 0.0;
   };
   for (std::int64_t begin = 0; begin < x.elements(); begin += size) {
+    cancellation_point();
     const auto sum_at = [&](std::int64_t i) {
       return element(kX, begin + i) + element(kSkip, (begin + i) % skipped) + element(form.bias, i);
     };
     double mean = 0, variance = 0;
-    for (std::int64_t i = 0; i < size && form.centered; ++i) mean += sum_at(i);
+    for (std::int64_t i = 0; i < size && form.centered; ++i) {
+      cancellation_point();
+      mean += sum_at(i);
+    }
     mean /= static_cast<double>(size);
-    for (std::int64_t i = 0; i < size; ++i) variance += (sum_at(i) - mean) * (sum_at(i) - mean);
+    for (std::int64_t i = 0; i < size; ++i) {
+      cancellation_point();
+      variance += (sum_at(i) - mean) * (sum_at(i) - mean);
+    }
     const double inverse = 1 / std::sqrt(variance / static_cast<double>(size) + epsilon);
     for (std::int64_t i = 0; i < size; ++i) {
+      cancellation_point();
       const double y = (sum_at(i) - mean) * inverse * element(kGamma, i) + element(form.beta, i);
       if (wanted(c, 0)) c.output().as<T>()[begin + i] = static_cast<T>(y);
       if (wanted(c, 3)) c.output(3).as<T>()[begin + i] = static_cast<T>(sum_at(i));
@@ -108,6 +116,7 @@ void reference_biased(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
       double x = c.input(0).as<T>()[i];
       if (c.has_input(1)) x += static_cast<double>(c.input(1).as<T>()[i % c.input(1).desc.shape[0]]);
       c.output().as<T>()[i] = static_cast<T>(kFunction(x, alpha));
@@ -131,6 +140,7 @@ void reference_split(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+      cancellation_point();
       const auto sum = [&](std::int64_t at) {
         const std::int64_t from = i / half * 2 * half + at;
         return static_cast<double>(c.input(0).as<T>()[from]) + static_cast<double>(c.input(1).as<T>()[at]);

@@ -18,11 +18,18 @@ void infer_softmax(InferContext& c) {
 template <typename T, bool kLog>
 void softmax_row(const T* x, T* y, std::int64_t length, std::int64_t step) {
   double top = -std::numeric_limits<double>::infinity();
-  for (std::int64_t i = 0; i < length; ++i) top = std::max(top, static_cast<double>(x[i * step]));
+  for (std::int64_t i = 0; i < length; ++i) {
+    cancellation_point();
+    top = std::max(top, static_cast<double>(x[i * step]));
+  }
   double sum = 0;
-  for (std::int64_t i = 0; i < length; ++i) sum += std::exp(static_cast<double>(x[i * step]) - top);
+  for (std::int64_t i = 0; i < length; ++i) {
+    cancellation_point();
+    sum += std::exp(static_cast<double>(x[i * step]) - top);
+  }
   const double log_sum = std::log(sum);
   for (std::int64_t i = 0; i < length; ++i) {
+    cancellation_point();
     const double shifted = static_cast<double>(x[i * step]) - top;
     y[i * step] = static_cast<T>(kLog ? shifted - log_sum : std::exp(shifted) / sum);
   }
@@ -34,7 +41,9 @@ void reference_softmax(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t o = 0; o < view.outer; ++o) {
+      cancellation_point();
       for (std::int64_t i = 0; i < view.inner; ++i) {
+        cancellation_point();
         const std::int64_t begin = o * view.length * view.inner + i;
         softmax_row<T, kLog>(c.input(0).as<T>() + begin, c.output().as<T>() + begin, view.length, view.inner);
       }

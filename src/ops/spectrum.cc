@@ -45,6 +45,7 @@ struct Complex {
 Complex transform(const Complex* x, std::int64_t length, std::int64_t k, bool inverse) {
   Complex sum{0, 0};
   for (std::int64_t n = 0; n < length; ++n) {
+    cancellation_point();
     const double angle = kTurn * static_cast<double>(k * n % length) / static_cast<double>(length) * (inverse ? 1 : -1);
     sum.real += x[n].real * std::cos(angle) - x[n].imaginary * std::sin(angle);
     sum.imaginary += x[n].real * std::sin(angle) + x[n].imaginary * std::cos(angle);
@@ -98,17 +99,21 @@ void dft(const ReferenceContext& c, int axis, std::int64_t length) {
   const std::int64_t inner = x.elements(axis + 1, parts);
   std::vector<Complex> signal(static_cast<std::size_t>(length));
   for (std::int64_t i = 0; i < x.elements(0, axis) * inner; ++i) {
+    cancellation_point();
     const std::int64_t outer = i / inner;
-    std::fill(signal.begin(), signal.end(), Complex{0, 0});
+    fill_in_pieces(signal.data(), static_cast<std::int64_t>(signal.size()), Complex{0, 0});
     for (std::int64_t n = 0; n < std::min(length, x[axis]); ++n) {
+      cancellation_point();
       const T* from = c.input(0).as<T>() + ((outer * x[axis] + n) * inner + i % inner) * x[parts];
       signal[static_cast<std::size_t>(n)] = {static_cast<double>(from[0]), x[parts] == 2 ? static_cast<double>(from[1]) : 0};
     }
     for (std::int64_t n = length / 2 + 1; to_real(c.node) && n < length; ++n) {
+      cancellation_point();
       const Complex other = signal[static_cast<std::size_t>(length - n)];
       signal[static_cast<std::size_t>(n)] = {other.real, -other.imaginary};
     }
     for (std::int64_t k = 0; k < y[axis]; ++k) {
+      cancellation_point();
       const Complex value = transform(signal.data(), length, k, inverse);
       const double unit = inverse ? static_cast<double>(length) : 1;
       T* to = c.output().as<T>() + ((outer * y[axis] + k) * inner + i % inner) * y[parts];
@@ -159,13 +164,16 @@ void stft(const ReferenceContext& c, std::int64_t length) {
   std::vector<Complex> frame(static_cast<std::size_t>(length));
   T* to = c.output().as<T>();
   for (std::int64_t i = 0; i < y[0] * y[1]; ++i) {
+    cancellation_point();
     const T* from = c.input(0).as<T>() + (i / y[1] * x[1] + i % y[1] * step) * parts;
     for (std::int64_t n = 0; n < length; ++n) {
+      cancellation_point();
       const double weight = c.has_input(2) ? static_cast<double>(c.input(2).as<T>()[n]) : 1;
       frame[static_cast<std::size_t>(n)] = {weight * static_cast<double>(from[n * parts]),
                                             parts == 2 ? weight * static_cast<double>(from[n * parts + 1]) : 0};
     }
     for (std::int64_t k = 0; k < y[2]; ++k) {
+      cancellation_point();
       const Complex value = transform(frame.data(), length, k, false);
       *to++ = static_cast<T>(value.real);
       *to++ = static_cast<T>(value.imaginary);
@@ -205,6 +213,7 @@ void write_numbers(const MutableTensor& y, F&& value_of) {
   dispatch_numbers(y.desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < y.desc.shape.elements(); ++i) {
+      cancellation_point();
       const double value = value_of(i);
       if constexpr (std::is_floating_point_v<T>) {
         y.as<T>()[i] = static_cast<T>(value);

@@ -93,7 +93,8 @@ void reference_split(const ReferenceContext& c) {
   for (std::size_t part = 0; part < c.outputs.size(); ++part) {
     const std::int64_t block = part_size(c, part, axis) * unit;
     for (std::int64_t i = 0; i < outer && c.outputs[part].present() && block > 0; ++i) {
-      std::memcpy(c.outputs[part].as<char>() + i * block, c.input(0).as<char>() + i * row + begin, static_cast<std::size_t>(block));
+      cancellation_point();
+      move_in_pieces(c.outputs[part].as<char>() + i * block, c.input(0).as<char>() + i * row + begin, static_cast<std::size_t>(block));
     }
     begin += block;
   }

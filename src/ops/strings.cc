@@ -44,18 +44,39 @@ enum : int { kDelimiter, kMaxSplit };
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+// As text.find(part), which is not empty.
+std::size_t find_in_pieces(std::string_view text, std::string_view part) {
+  constexpr std::size_t kPiece = 4096;
+  for (std::size_t begin = 0; begin < text.size(); begin += kPiece) {
+    cancellation_point(static_cast<std::int64_t>(kPiece) / kBytesPerWork);
+    const std::size_t at = text.substr(begin, kPiece + part.size() - 1).find(part);
+    if (at != std::string_view::npos) return begin + at;
+  }
+  return std::string_view::npos;
+}
+
 std::vector<std::string_view> parts_of(const Node& node, std::string_view text) {
   const std::string_view delimiter = attr_given(node, kDelimiter) ? std::string_view(attr_string(node, kDelimiter)) : std::string_view();
   std::int64_t cuts = attr_int(node, kMaxSplit);
   std::vector<std::string_view> parts;
   if (delimiter.empty()) {
     const auto skip = [&] {
-      while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+      while (!text.empty() && is_space(text.front())) {
+        cancellation_point();
+        text.remove_prefix(1);
+      }
     };
-    while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+    while (!text.empty() && is_space(text.back())) {
+      cancellation_point();
+      text.remove_suffix(1);
+    }
     for (skip(); !text.empty(); skip()) {
+      cancellation_point();
       std::size_t end = 0;
-      while (end < text.size() && !is_space(text[end])) ++end;
+      while (end < text.size() && !is_space(text[end])) {
+        cancellation_point();
+        ++end;
+      }
       if (cuts-- <= 0) end = text.size();
       parts.push_back(text.substr(0, end));
       text.remove_prefix(end);
@@ -63,7 +84,8 @@ std::vector<std::string_view> parts_of(const Node& node, std::string_view text) 
     return parts;
   }
   if (text.empty()) return parts;
-  for (std::size_t at; cuts > 0 && (at = text.find(delimiter)) != std::string_view::npos; --cuts) {
+  for (std::size_t at; cuts > 0 && (at = find_in_pieces(text, delimiter)) != std::string_view::npos; --cuts) {
+    cancellation_point();
     parts.push_back(text.substr(0, at));
     text.remove_prefix(at + delimiter.size());
   }
@@ -80,6 +102,7 @@ void infer_split(InferContext& c) {
   const bool empty = c.shape(0).is_known() && c.shape(0).elements() == 0;
   if (x.data != nullptr || empty) most = 0;
   for (std::int64_t i = 0; x.data != nullptr && i < x.desc.shape.elements(); ++i) {
+    cancellation_point();
     most = std::max(most, static_cast<std::int64_t>(parts_of(c.node, text_of(x.as<TextElement>()[i])).size()));
   }
   c.outputs[0].shape = c.shape(0);
@@ -92,8 +115,10 @@ void reference_split(const ReferenceContext& c) {
   const Shape& out = c.output().desc.shape;
   const std::int64_t width = out[out.rank() - 1];
   for (std::int64_t i = 0; i < x.desc.shape.elements(); ++i) {
+    cancellation_point();
     const std::vector<std::string_view> parts = parts_of(c.node, text_of(x.as<TextElement>()[i]));
     for (std::int64_t k = 0; k < width && c.output().present(); ++k) {
+      cancellation_point();
       const auto n = static_cast<std::size_t>(k);
       c.output().as<TextElement>()[i * width + k] = n < parts.size() ? c.add_text(parts[n]) : nullptr;
     }
@@ -122,6 +147,7 @@ std::uint32_t changed(std::uint32_t c, bool lower) {
 std::string with_case(std::string_view text, bool lower) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
+    cancellation_point();
     const auto a = static_cast<unsigned char>(text[i]);
     const auto b = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
     if (a < 0x80) {
@@ -160,11 +186,19 @@ void require_locale(const Node& node) {
 std::vector<std::string_view> without_stop_words(const Node& node, const ConstTensor& x) {
   const bool sensitive = attr_int(node, kCaseSensitive) != 0;
   std::vector<std::string> stop;
-  for (const std::string& word : attr_strings(node, kStopWords)) stop.push_back(sensitive ? word : with_case(word, true));
+  for (const std::string& word : attr_strings(node, kStopWords)) {
+    cancellation_point();
+    stop.push_back(sensitive ? word : with_case(word, true));
+  }
   std::vector<std::string_view> stay;
   for (std::int64_t i = 0; i < x.desc.shape.elements(); ++i) {
+    cancellation_point();
     const std::string_view text = text_of(x.as<TextElement>()[i]);
-    const bool stops = std::find(stop.begin(), stop.end(), sensitive ? std::string(text) : with_case(text, true)) != stop.end();
+    const std::string word = sensitive ? std::string(text) : with_case(text, true);
+    const bool stops = std::any_of(stop.begin(), stop.end(), [&](const std::string& s) {
+      cancellation_point();
+      return s == word;
+    });
     if (!stops) stay.push_back(text);
   }
   return stay;
@@ -193,6 +227,7 @@ void reference_normalize(const ReferenceContext& c) {
   auto* to = c.output().as<TextElement>();
   to[0] = nullptr;
   for (const std::string_view text : without_stop_words(c.node, c.input(0))) {
+    cancellation_point();
     *to++ = c.add_text(change == "NONE" ? std::string(text) : with_case(text, change == "LOWER"));
   }
 }
@@ -210,6 +245,7 @@ void infer_match(InferContext& c) {
 void reference_match(const ReferenceContext& c) {
   const Regex pattern(attr_string(c.node, 0));
   for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    cancellation_point();
     c.output().as<std::uint8_t>()[i] = pattern.matches_all(text_of(c.input(0).as<TextElement>()[i])) ? 1 : 0;
   }
 }

@@ -52,6 +52,7 @@ void walk_folded(const Shape& large, const Shape& small, F&& f) {
   const std::int64_t total = large.elements();
   std::int64_t folded = 0;
   for (std::int64_t position = 0; position < total; ++position) {
+    cancellation_point();
     f(position, folded);
     for (int axis = large.rank() - 1; axis >= 0; --axis) {
       folded += step[axis];
@@ -73,7 +74,10 @@ void reference_sum_to(const ReferenceContext& c) {
     std::vector<double> sums(static_cast<std::size_t>(small.elements()));
     const T* x = c.input(1).as<T>();
     walk_folded(large, small, [&](std::int64_t from, std::int64_t to) { sums[static_cast<std::size_t>(to)] += static_cast<double>(x[from]); });
-    for (std::size_t i = 0; i < sums.size(); ++i) c.output().as<T>()[i] = static_cast<T>(sums[i]);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      cancellation_point();
+      c.output().as<T>()[i] = static_cast<T>(sums[i]);
+    }
   });
 }
 

@@ -24,6 +24,7 @@ void reference_swiglu(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+      cancellation_point();
       const double a = static_cast<double>(c.input(0).as<T>()[i]);
       c.output().as<T>()[i] = static_cast<T>(a / (1 + std::exp(-alpha * a)) * static_cast<double>(c.input(1).as<T>()[i]));
     }

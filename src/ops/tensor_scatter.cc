@@ -46,6 +46,7 @@ void reference_scatter(const ReferenceContext& c) {
   if (update.elements() == 0) return;
   with_width(c.input(0).desc.dtype, [&](auto width) {
     for (std::int64_t i = 0; i < cache[0] * rows * update[axis]; ++i) {
+      cancellation_point();
       const std::int64_t row = i / update[axis];
       const std::int64_t first = c.has_input(2) ? c.input(2).as<std::int64_t>()[row / rows] : 0;
       std::int64_t position = 0;
@@ -56,6 +57,7 @@ void reference_scatter(const ReferenceContext& c) {
              static_cast<long long>(cache[axis]));
       }
       for (std::int64_t n = 0; n < inner; ++n) {
+        cancellation_point();
         move_element<width()>(c.output().data, (row * cache[axis] + position) * inner + n, c.input(1).data, i * inner + n);
       }
     }

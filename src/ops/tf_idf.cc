@@ -39,6 +39,7 @@ Pool pool_of(const Node& node, DType dtype) {
   if (p.max_skip < 0) refuse("max_skip_count is negative");
   std::size_t grams = 0;
   for (std::size_t n = 0; n < counts.size(); ++n) {
+    cancellation_point();
     const std::int64_t end = n + 1 < counts.size() ? counts[n + 1] : static_cast<std::int64_t>(p.size);
     if (counts[n] < 0 || end < counts[n] || end > static_cast<std::int64_t>(p.size) || (n == 0 && counts[0] != 0)) {
       refuse("ngram_counts does not rise from 0 to the pool's size");
@@ -49,6 +50,7 @@ Pool pool_of(const Node& node, DType dtype) {
   }
   if (grams != indexes.size()) refuse("ngram_indexes has another length than the pool has n-grams");
   for (const std::int64_t i : indexes) {
+    cancellation_point();
     if (i < 0 || i >= kMaxOutput) refuse("an index is outside [0, 2^24)");
     p.outputs = std::max(p.outputs, i + 1);
   }
@@ -87,10 +89,13 @@ std::map<Gram, std::int64_t> grams_of(const Node& node, const Pool& p, bool stri
   const std::span<const std::int64_t> counts = attr_ints(node, kCounts);
   std::size_t number = 0;
   for (std::size_t n = 0; n < counts.size(); ++n) {
+    cancellation_point();
     const std::int64_t end = n + 1 < counts.size() ? counts[n + 1] : static_cast<std::int64_t>(p.size);
     for (std::int64_t at = counts[n]; at < end; at += static_cast<std::int64_t>(n) + 1, ++number) {
+      cancellation_point();
       Gram gram;
       for (std::size_t k = 0; k <= n; ++k) {
+        cancellation_point();
         const std::size_t i = static_cast<std::size_t>(at) + k;
         gram.push_back(strings ? key_of(attr_strings(node, kStrings)[i]) : key_of(attr_ints(node, kInts)[i]));
       }
@@ -111,19 +116,27 @@ void reference(const ReferenceContext& c) {
   const std::span<const float> weights = attr_floats(c.node, kWeights);
   const std::string& mode = attr_string(c.node, kMode);
   for (std::int64_t row = 0; row < rows; ++row) {
+    cancellation_point();
     std::vector<std::int64_t> found(indexes.size(), 0);  // of each n-gram of the pool
     for (std::int64_t n = p.min_length; n <= std::min(p.max_length, length); ++n) {
+      cancellation_point();
       for (std::int64_t skip = 0; skip <= (n == 1 ? 0 : std::min(p.max_skip, length)); ++skip) {
+        cancellation_point();
         for (std::int64_t first = 0; first + (n - 1) * (skip + 1) < length; ++first) {
+          cancellation_point();
           Gram gram;
-          for (std::int64_t k = 0; k < n; ++k) gram.push_back(key_at(x, row * length + first + k * (skip + 1)));
+          for (std::int64_t k = 0; k < n; ++k) {
+            cancellation_point();
+            gram.push_back(key_at(x, row * length + first + k * (skip + 1)));
+          }
           if (const auto it = grams.find(gram); it != grams.end()) ++found[static_cast<std::size_t>(it->second)];
         }
       }
     }
     float* y = c.output().as<float>() + row * p.outputs;
-    std::fill_n(y, p.outputs, 0.0f);
+    fill_in_pieces(y, p.outputs, 0.0f);
     for (std::size_t i = 0; i < found.size(); ++i) {
+      cancellation_point();
       const auto count = static_cast<float>(found[i]);
       const float weight = weights.empty() || mode == "TF" ? 1 : weights[i];
       if (count == 0) continue;

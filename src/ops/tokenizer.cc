@@ -21,13 +21,24 @@ using Tokens = std::vector<std::string_view>;
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-std::int64_t characters_of(std::string_view text) { return std::count_if(text.begin(), text.end(), [](char c) { return !continues_character(c); }); }
+std::int64_t characters_of(std::string_view text) {
+  std::int64_t count = 0;
+  for (const char c : text) {
+    cancellation_point();
+    count += continues_character(c) ? 0 : 1;
+  }
+  return count;
+}
 
 Tokens characters_in(std::string_view text) {
   Tokens found;
   while (!text.empty()) {
+    cancellation_point();
     std::size_t size = 1;
-    while (size < text.size() && continues_character(text[size])) ++size;
+    while (size < text.size() && continues_character(text[size])) {
+      cancellation_point();
+      ++size;
+    }
     found.push_back(text.substr(0, size));
     text.remove_prefix(size);
   }
@@ -38,6 +49,7 @@ Tokens characters_in(std::string_view text) {
 template <typename F>
 void for_each_match(const Regex& pattern, std::string_view text, F&& matched) {
   for (std::size_t from = 0; from < text.size();) {
+    cancellation_point();
     const Regex::Match m = pattern.find(text, from);
     if (!m.found) return;
     if (m.end > m.begin) matched(m.begin, m.end);
@@ -61,6 +73,7 @@ class Tokenizer {
     by_character_ = separators.size() == 1 && separators[0].empty();
     if (by_character_ && least_ > 1) fail(EVN_ERROR_INVALID_MODEL, "mincharnum is %lld, of single characters", static_cast<long long>(least_));
     for (const std::string& s : separators) {
+      cancellation_point();
       if (!by_character_) patterns_.emplace_back(s);
     }
   }
@@ -81,8 +94,10 @@ class Tokenizer {
   Tokens separated(std::string_view text) const {
     Tokens parts = {text};
     for (const Regex& separator : patterns_) {
+      cancellation_point();
       Tokens smaller;
       for (const std::string_view part : parts) {
+        cancellation_point();
         std::size_t from = 0;
         for_each_match(separator, part, [&](std::size_t begin, std::size_t end) {
           smaller.push_back(part.substr(from, begin - from));
@@ -110,6 +125,7 @@ void infer_tokenizer(InferContext& c) {
   const bool empty = c.shape(0).is_known() && c.shape(0).elements() == 0;
   std::int64_t most = x.data != nullptr || empty ? 0 : -1;
   for (std::int64_t i = 0; x.data != nullptr && i < x.desc.shape.elements(); ++i) {
+    cancellation_point();
     most = std::max(most, static_cast<std::int64_t>(tokenizer.tokens_of(text_of(x.as<TextElement>()[i])).size()));
   }
   c.outputs[0].shape = c.shape(0);
@@ -123,13 +139,17 @@ void reference_tokenizer(const ReferenceContext& c) {
   const std::int64_t width = out[out.rank() - 1];
   if (width == 0) return;
   for (std::int64_t i = 0; i < c.input(0).desc.shape.elements(); ++i) {
+    cancellation_point();
     Tokens tokens = tokenizer.tokens_of(text_of(c.input(0).as<TextElement>()[i]));
     if (mark) {
       tokens.insert(tokens.begin(), "\x02");
       tokens.push_back("\x03");
     }
     tokens.resize(static_cast<std::size_t>(width), attr_string(c.node, kPadValue));
-    for (std::int64_t k = 0; k < width; ++k) c.output().as<TextElement>()[i * width + k] = c.add_text(tokens[static_cast<std::size_t>(k)]);
+    for (std::int64_t k = 0; k < width; ++k) {
+      cancellation_point();
+      c.output().as<TextElement>()[i * width + k] = c.add_text(tokens[static_cast<std::size_t>(k)]);
+    }
   }
 }
 

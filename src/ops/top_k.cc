@@ -58,9 +58,11 @@ void top_k(const ReferenceContext& c, int axis, bool largest) {
   const std::int64_t rows = x.elements(0, axis) * inner;
   std::vector<std::int64_t> order(static_cast<std::size_t>(x[axis]));
   for (std::int64_t row = 0; row < rows; ++row) {
+    cancellation_point();
     const T* from = c.input(0).as<T>() + row / inner * x[axis] * inner + row % inner;
-    std::iota(order.begin(), order.end(), std::int64_t{0});
+    in_pieces(x[axis], 1, [&](std::int64_t begin, std::int64_t end) { std::iota(order.begin() + begin, order.begin() + end, begin); });
     std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](std::int64_t i, std::int64_t j) {
+      cancellation_point();
       const T a = from[i * inner];
       const T b = from[j * inner];
       if (is_less(a, b)) return !largest;
@@ -68,6 +70,7 @@ void top_k(const ReferenceContext& c, int axis, bool largest) {
       return i < j;
     });
     for (std::int64_t n = 0; n < k; ++n) {
+      cancellation_point();
       const std::int64_t to = (row / inner * k + n) * inner + row % inner;
       const std::int64_t at = order[static_cast<std::size_t>(n)];
       if (c.outputs[0].present()) c.output().as<T>()[to] = from[at * inner];

@@ -30,6 +30,7 @@ void reference_trilu(const ReferenceContext& c) {
   const std::int64_t zero[2] = {};  // of any type
   with_width(c.input(0).desc.dtype, [&](auto width) {
     for (std::int64_t i = 0; i < x.elements(); ++i) {
+      cancellation_point();
       const std::int64_t row = i / columns % rows;
       const std::int64_t column = i % columns;
       const bool kept = upper ? column >= row + k : column <= row + k;
@@ -59,6 +60,7 @@ void reference_eye(const ReferenceContext& c) {
   dispatch_numbers(dtype == DType::kBool ? DType::kUint8 : dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < shape.elements(); ++i) {
+      cancellation_point();
       c.output().as<T>()[i] = static_cast<T>(i % shape[1] == i / shape[1] + k ? 1 : 0);
     }
   });

@@ -71,7 +71,10 @@ void reference_float(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t i = 0; i < count; ++i) c.output().as<T>()[i] = static_cast<T>(kFunction(c.input(0).as<T>()[i], a, b));
+    for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
+      c.output().as<T>()[i] = static_cast<T>(kFunction(c.input(0).as<T>()[i], a, b));
+    }
   });
 }
 
@@ -87,6 +90,7 @@ void reference_shrink(const ReferenceContext& c) {
   dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
       const double y = shrink(static_cast<double>(c.input(0).as<T>()[i]), bias, lambd);
       if constexpr (std::is_floating_point_v<T>) c.output().as<T>()[i] = static_cast<T>(y);
       else c.output().as<T>()[i] = saturate_to<T>(y);
@@ -144,7 +148,10 @@ void reference_number(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t i = 0; i < count; ++i) c.output().as<T>()[i] = Op::apply(c.input(0).as<T>()[i]);
+    for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
+      c.output().as<T>()[i] = Op::apply(c.input(0).as<T>()[i]);
+    }
   });
 }
 

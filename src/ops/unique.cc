@@ -58,7 +58,9 @@ template <typename T>
 int compare_slices(const void* data, const Slices& s, std::int64_t i, std::int64_t j) {
   const T* x = static_cast<const T*>(data);
   for (std::int64_t o = 0; o < s.outer; ++o) {
+    cancellation_point();
     for (std::int64_t n = 0; n < s.inner; ++n) {
+      cancellation_point();
       const int order = compare(x[(o * s.length + i) * s.inner + n], x[(o * s.length + j) * s.inner + n]);
       if (order != 0) return order;
     }
@@ -76,26 +78,37 @@ Found find(const Node& node, const ConstTensor& x) {
   Found found;
   found.inverse.resize(static_cast<std::size_t>(s.length));
   std::vector<std::int64_t> order(static_cast<std::size_t>(s.length));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
+  in_pieces(s.length, 1, [&](std::int64_t begin, std::int64_t end) { std::iota(order.begin() + begin, order.begin() + end, begin); });
   CompareSlices compare = compare_slices<TextElement>;
   if (is_complex(x.desc.dtype)) {
     dispatch_floats(complex_part(x.desc.dtype), [&](auto zero) { compare = compare_slices<std::complex<decltype(zero)>>; });
   } else if (x.desc.dtype != DType::kString) {
     dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, [&](auto zero) { compare = compare_slices<decltype(zero)>; });
   }
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) { return compare(x.data, s, i, j) < 0; });
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) {
+    cancellation_point();
+    return compare(x.data, s, i, j) < 0;
+  });
   for (std::size_t n = 0; n < order.size(); ++n) {
+    cancellation_point();
     if (n == 0 || compare(x.data, s, order[n - 1], order[n]) != 0) found.first.push_back(order[n]);
     found.inverse[static_cast<std::size_t>(order[n])] = static_cast<std::int64_t>(found.first.size()) - 1;
   }
   if (is_sorted(node)) return found;
   std::vector<std::int64_t> place(found.first.size());  // by the sorted number, the number in order of occurrence
   std::vector<std::int64_t> occurring = found.first;
-  std::sort(occurring.begin(), occurring.end());
+  std::sort(occurring.begin(), occurring.end(), [](std::int64_t a, std::int64_t b) {
+    cancellation_point();
+    return a < b;
+  });
   for (std::size_t n = 0; n < place.size(); ++n) {
+    cancellation_point();
     place[n] = std::lower_bound(occurring.begin(), occurring.end(), found.first[n]) - occurring.begin();
   }
-  for (std::int64_t& i : found.inverse) i = place[static_cast<std::size_t>(i)];
+  for (std::int64_t& i : found.inverse) {
+    cancellation_point();
+    i = place[static_cast<std::size_t>(i)];
+  }
   found.first = occurring;
   return found;
 }
@@ -124,19 +137,23 @@ void reference_unique(const ReferenceContext& c) {
   const std::int64_t bytes = s.inner * static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
   for (std::int64_t o = 0; o < s.outer && c.output().present() && bytes > 0; ++o) {
     for (std::int64_t n = 0; n < distinct; ++n) {
-      std::memcpy(c.output().as<char>() + (o * distinct + n) * bytes,
+      cancellation_point();
+      move_in_pieces(c.output().as<char>() + (o * distinct + n) * bytes,
                   c.input(0).as<char>() + (o * s.length + found.first[static_cast<std::size_t>(n)]) * bytes, static_cast<std::size_t>(bytes));
     }
   }
   const auto write = [&](std::size_t output, const std::vector<std::int64_t>& values) {
     if (output >= c.outputs.size() || !c.outputs[output].present()) return;
-    std::copy(values.begin(), values.end(), c.outputs[output].as<std::int64_t>());
+    copy_in_pieces(values.data(), static_cast<std::int64_t>(values.size()), c.outputs[output].as<std::int64_t>());
   };
   const std::size_t inverse = is_contrib(c.node) ? 1 : 2;
   if (inverse > 1) write(1, found.first);
   write(inverse, found.inverse);
   std::vector<std::int64_t> counts(found.first.size(), 0);
-  for (const std::int64_t i : found.inverse) ++counts[static_cast<std::size_t>(i)];
+  for (const std::int64_t i : found.inverse) {
+    cancellation_point();
+    ++counts[static_cast<std::size_t>(i)];
+  }
   write(inverse + 1, counts);
 }
 

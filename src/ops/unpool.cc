@@ -61,8 +61,9 @@ void reference_unpool(const ReferenceContext& c) {
   const std::int64_t places = counted.elements();
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    std::fill_n(c.output().as<T>(), out.elements(), T{0});
+    fill_in_pieces(c.output().as<T>(), out.elements(), T{0});
     for (std::int64_t i = 0; i < c.input(0).desc.shape.elements(); ++i) {
+      cancellation_point();
       std::int64_t rest = c.input(1).as<std::int64_t>()[i];
       if (rest < 0 || rest >= places) fail(EVN_ERROR_INVALID_ARGUMENT, "index %lld is outside", static_cast<long long>(rest));
       std::int64_t to = 0;

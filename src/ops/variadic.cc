@@ -35,8 +35,10 @@ void fold_inputs(const ReferenceContext& c, Fold&& fold, Finish&& finish) {
   const Shape& out = c.output().desc.shape;
   const std::int64_t count = out.elements();
   for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
     A value{};
     for (std::size_t n = 0; n < c.inputs.size(); ++n) {
+      cancellation_point();
       const A x = c.inputs[n].as<T>()[broadcast_offset(c.inputs[n].desc.shape, out, i)];
       value = n == 0 ? x : fold(value, x);
     }

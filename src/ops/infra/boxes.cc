@@ -19,6 +19,7 @@ std::shared_ptr<const void> texts_of(std::span<const BoxPtr> boxes) {
   if (boxes.empty() || boxes[0]->desc.dtype != DType::kString) return nullptr;
   auto all = std::make_shared<std::vector<std::shared_ptr<const void>>>();
   for (const BoxPtr& b : boxes) {
+    cancellation_point();
     if (b->texts != nullptr) all->push_back(b->texts);
   }
   return all;
@@ -28,13 +29,14 @@ std::shared_ptr<const void> texts_of(std::span<const BoxPtr> boxes) {
 std::vector<BoxPtr> kept_strings(HostServices& services, std::span<const BoxPtr> parts) {
   std::vector<BoxPtr> kept(parts.begin(), parts.end());
   for (BoxPtr& b : kept) {
+    cancellation_point();
     if (b->desc.dtype == DType::kString) b = services.keep(b);
   }
   return kept;
 }
 
 void copy_bytes(char* to, const char* from, std::size_t size) {
-  if (size > 0) std::memcpy(to, from, size);
+  if (size > 0) move_in_pieces(to, from, size);
 }
 
 }  // namespace
@@ -59,6 +61,7 @@ BoxPtr make_box(const TensorDesc& element, Wrap outer, std::vector<BoxPtr> parts
 
 void require_inputs(const Node& node, std::size_t first, std::size_t end) {
   for (std::size_t i = first; i < end; ++i) {
+    cancellation_point();
     if (node.inputs[i] == kNoValue) fail(EVN_ERROR_INVALID_MODEL, "input %zu of %s is missing", i, node.op->name);
   }
 }
@@ -140,6 +143,7 @@ BoxPtr slice_box(HostServices& services, const BoxPtr& given, int axis, std::int
   const std::int64_t inner = shape.elements(axis + 1, shape.rank()) * static_cast<std::int64_t>(dtype_size(desc.dtype));
   const std::int64_t block = inner * (end - begin);
   for (std::int64_t o = 0; o < outer; ++o) {
+    cancellation_point();
     copy_bytes(static_cast<char*>(to) + o * block, x->as<char>() + (o * shape[axis] + begin) * inner, static_cast<std::size_t>(block));
   }
   made->texts = x->texts;
@@ -153,6 +157,7 @@ BoxPtr concat_boxes(HostServices& services, std::span<const BoxPtr> given, int a
   require_whole_bytes(desc);
   std::int64_t length = 0;
   for (const BoxPtr& p : parts) {
+    cancellation_point();
     bool fits = p->desc.dtype == desc.dtype && p->desc.shape.rank() == desc.shape.rank();
     for (int i = 0; fits && i < desc.shape.rank(); ++i) fits = i == axis || p->desc.shape[i] == desc.shape[i];
     if (!fits) {
@@ -168,8 +173,10 @@ BoxPtr concat_boxes(HostServices& services, std::span<const BoxPtr> given, int a
   const std::int64_t inner = desc.shape.elements(axis + 1, desc.shape.rank()) * static_cast<std::int64_t>(dtype_size(desc.dtype));
   std::int64_t done = 0;
   for (const BoxPtr& p : parts) {
+    cancellation_point();
     const std::int64_t block = p->desc.shape[axis] * inner;
     for (std::int64_t o = 0; o < outer; ++o) {
+      cancellation_point();
       copy_bytes(static_cast<char*>(to) + (o * length + done) * inner, p->as<char>() + o * block, static_cast<std::size_t>(block));
     }
     done += p->desc.shape[axis];
@@ -184,6 +191,7 @@ BoxPtr stack_boxes(HostServices& services, std::span<const BoxPtr> given, int ax
   TensorDesc desc = parts[0]->desc;
   require_whole_bytes(desc);
   for (const BoxPtr& p : parts) {
+    cancellation_point();
     if (!(p->desc == desc)) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "tensors of shapes %s and %s cannot be stacked", desc.shape.to_string().c_str(),
            p->desc.shape.to_string().c_str());
@@ -196,7 +204,9 @@ BoxPtr stack_boxes(HostServices& services, std::span<const BoxPtr> given, int ax
   void* to = nullptr;
   std::shared_ptr<Box> made = services.make_tensor(desc, &to);
   for (std::int64_t n = 0; n < count; ++n) {
+    cancellation_point();
     for (std::int64_t o = 0; o < outer; ++o) {
+      cancellation_point();
       copy_bytes(static_cast<char*>(to) + (o * count + n) * block, parts[static_cast<std::size_t>(n)]->as<char>() + o * block,
                  static_cast<std::size_t>(block));
     }

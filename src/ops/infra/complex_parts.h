@@ -19,9 +19,15 @@ void for_each_complex_part(const ReferenceContext& c, F&& f) {
     inputs[0] = {{dtype, c.input(0).desc.shape}, x.data()};
     outputs[0] = {{dtype, c.output().desc.shape}, y.data()};
     for (std::size_t part = 0; part < 2; ++part) {
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] = c.input(0).as<T>()[2 * i + part];
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        cancellation_point();
+        x[i] = c.input(0).as<T>()[2 * i + part];
+      }
       f(ReferenceContext{c.node, inputs, outputs, c.services}, static_cast<int>(part));
-      for (std::size_t i = 0; i < y.size(); ++i) c.output().as<T>()[2 * i + part] = y[i];
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        cancellation_point();
+        c.output().as<T>()[2 * i + part] = y[i];
+      }
     }
   });
 }

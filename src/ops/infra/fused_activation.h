@@ -25,7 +25,10 @@ inline Step fused_step(const std::string& name, std::span<const float> parameter
 }
 
 inline void apply_to_all(const Step& step, const MutableTensor& y) {
-  for (std::int64_t i = 0; i < y.desc.shape.elements(); ++i) y.as<float>()[i] = apply_step(step, y.as<float>()[i]);
+  for (std::int64_t i = 0; i < y.desc.shape.elements(); ++i) {
+    cancellation_point();
+    y.as<float>()[i] = apply_step(step, y.as<float>()[i]);
+  }
 }
 
 }  // namespace evn

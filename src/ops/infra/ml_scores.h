@@ -62,12 +62,19 @@ inline double probit(double p) {
 inline void softmax_scores(std::span<double> scores, bool skip_zeros) {
   const auto counts = [&](double s) { return !skip_zeros || std::fabs(s) > 1e-7; };
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
-  for (const double s : scores) top = counts(s) ? std::max(top, s) : top;
+  for (const double s : scores) {
+    cancellation_point();
+    top = counts(s) ? std::max(top, s) : top;
+  }
   for (double& s : scores) {
+    cancellation_point();
     s = counts(s) ? std::exp(s - top) : 0;
     sum += s;
   }
-  for (double& s : scores) s = sum > 0 ? s / sum : s;
+  for (double& s : scores) {
+    cancellation_point();
+    s = sum > 0 ? s / sum : s;
+  }
 }
 
 // Of a row's scores. One score alone is no distribution: both forms of softmax leave it.
@@ -77,6 +84,7 @@ inline void transform_scores(ScoreTransform transform, std::span<double> scores)
     return;
   }
   for (double& s : scores) {
+    cancellation_point();
     if (transform == ScoreTransform::kLogistic) s = logistic(s);
     if (transform == ScoreTransform::kProbit) s = probit(s);
   }

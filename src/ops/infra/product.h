@@ -68,8 +68,12 @@ void turn_columns(ProductSide* b, std::vector<T>* values) {
   if (size == 0 || b->row_step != b->columns || b->column_step != 1) return;
   std::vector<T> matrix(static_cast<std::size_t>(size));
   for (auto from = values->begin(); from != values->end(); from += size) {
-    for (std::int64_t i = 0; i < size; ++i) matrix[static_cast<std::size_t>(i % b->columns * b->rows + i / b->columns)] = from[i];
-    std::copy(matrix.begin(), matrix.end(), from);
+    cancellation_point();
+    for (std::int64_t i = 0; i < size; ++i) {
+      cancellation_point();
+      matrix[static_cast<std::size_t>(i % b->columns * b->rows + i / b->columns)] = from[i];
+    }
+    copy_in_pieces(matrix.data(), size, &*from);
   }
   b->row_step = 1;
   b->column_step = b->rows;
@@ -81,9 +85,12 @@ void multiply(const ProductSide& a, const ProductSide& b, Term&& term, Store&& s
   const Shape batch = broadcast_partial(a.batch, b.batch);
   walk<2>(batch, {batch_steps_in(a, batch), batch_steps_in(b, batch)}, [&](std::int64_t i, const std::int64_t* at) {
     for (std::int64_t m = 0; m < a.rows; ++m) {
+      cancellation_point();
       for (std::int64_t n = 0; n < b.columns; ++n) {
+        cancellation_point();
         A sum = 0;
         for (std::int64_t k = 0; k < a.columns; ++k) {
+          cancellation_point();
           sum += term(at[0] + m * a.row_step + k * a.column_step, m, at[1] + k * b.row_step + n * b.column_step, n);
         }
         store((i * a.rows + m) * b.columns + n, m, n, sum);

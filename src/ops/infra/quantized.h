@@ -75,6 +75,7 @@ inline std::vector<std::int32_t> centered(const ReferenceContext& c, int tensor,
   const bool one = !c.has_input(zero) || c.input(zero).desc.shape.elements() == 1;
   const std::int32_t all = one ? zero_at(c, zero) : 0;
   for (std::int64_t i = 0; i < elements; ++i) {
+    cancellation_point();
     numbers[static_cast<std::size_t>(i)] = byte_at(c.input(tensor), i) - (one ? all : zero_at(c, zero, i / inner % count));
   }
   return numbers;

@@ -12,7 +12,10 @@ constexpr double kTwoPi = 6.283185307179586;
 // FNV-1a.
 std::uint64_t hash(std::string_view text) {
   std::uint64_t h = 0xcbf29ce484222325u;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  for (const char c : text) {
+    cancellation_point();
+    h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
   return h;
 }
 

@@ -58,6 +58,7 @@ void read_activations(const Node& node, const RecurrentForm& form, RecurrentSpec
   std::size_t alpha = 0;
   std::size_t beta = 0;
   for (std::size_t i = 0; i < count; ++i) {
+    cancellation_point();
     const int function = static_cast<int>(i) % form.functions;
     const ActivationRow& row = find_activation(names.empty() ? std::string_view(form.defaults[function]) : names[i]);
     Activation& activation = spec->activations[static_cast<int>(i) / form.functions][function];
@@ -101,7 +102,10 @@ double activation(const Activation& f, double x) {
 
 double dot(const double* a, const double* b, std::int64_t n) {
   double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  for (std::int64_t i = 0; i < n; ++i) {
+    cancellation_point();
+    sum += a[i] * b[i];
+  }
   return sum;
 }
 
@@ -129,11 +133,13 @@ class Direction {
     std::vector<double> h = recurrent_slice(c_, RecurrentInput::kInitialH, state, size_.hidden);
     std::vector<double> cell = recurrent_slice(c_, RecurrentInput::kInitialC, state, size_.hidden);
     for (std::int64_t s = 0; s < steps; ++s) {
+      cancellation_point();
       const std::int64_t t = spec_.backwards(direction_) ? steps - 1 - s : s;
       step(layer_, project(t, n), h, cell);
       write(0, size_.y_at(spec_, direction_, t, n), h);
     }
     for (std::int64_t t = steps; t < size_.steps; ++t) {
+      cancellation_point();
       write(0, size_.y_at(spec_, direction_, t, n), std::vector<double>(h.size(), 0.0));
     }
     write(1, state, h);
@@ -145,7 +151,10 @@ class Direction {
     const std::int64_t row = size_.x_row(spec_, t, n);
     const std::vector<double> x = recurrent_slice(c_, RecurrentInput::kX, row * size_.inputs, size_.inputs);
     std::vector<double> wx(static_cast<std::size_t>(rows_));
-    for (std::int64_t i = 0; i < rows_; ++i) wx[i] = dot(w_.data() + i * size_.inputs, x.data(), size_.inputs);
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      cancellation_point();
+      wx[i] = dot(w_.data() + i * size_.inputs, x.data(), size_.inputs);
+    }
     return wx;
   }
 
@@ -234,7 +243,7 @@ std::vector<double> recurrent_slice(const ReferenceContext& c, int input, std::i
   if (!c.has_input(input)) return values;
   dispatch_floats(c.input(input).desc.dtype, [&](auto zero) {
     const auto* from = c.input(input).as<decltype(zero)>() + begin;
-    std::transform(from, from + count, values.begin(), [](auto x) { return static_cast<double>(x); });
+    copy_in_pieces(from, count, values.data());
   });
   return values;
 }
@@ -243,7 +252,7 @@ void write_recurrent(const ReferenceContext& c, std::size_t output, std::int64_t
   if (output >= c.outputs.size() || !c.outputs[output].present()) return;
   dispatch_floats(c.outputs[output].desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    std::transform(values.begin(), values.end(), c.outputs[output].as<T>() + at, [](double x) { return static_cast<T>(x); });
+    copy_in_pieces(values.data(), static_cast<std::int64_t>(values.size()), c.outputs[output].as<T>() + at);
   });
 }
 
@@ -264,7 +273,10 @@ void reference_recurrent(const ReferenceContext& c, const RecurrentForm& form, R
   const std::int64_t batch = c.input(0).desc.shape[spec.batch_first ? 0 : 1];
   for (int d = 0; d < spec.directions; ++d) {
     Direction direction(c, form, spec, d);
-    for (std::int64_t n = 0; n < batch; ++n) direction.run_sequence(n, step);
+    for (std::int64_t n = 0; n < batch; ++n) {
+      cancellation_point();
+      direction.run_sequence(n, step);
+    }
   }
 }
 

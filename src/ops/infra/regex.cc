@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 namespace evn {
@@ -84,13 +85,19 @@ class RegexParser {
   Piece alternatives(int depth) {
     if (depth > kMaxDepth) fail(EVN_ERROR_LIMIT, "the pattern has groups in more than %d groups", kMaxDepth);
     Piece all = sequence(depth);
-    while (take('|')) all = either(all, sequence(depth));
+    while (take('|')) {
+      cancellation_point();
+      all = either(all, sequence(depth));
+    }
     return all;
   }
 
   Piece sequence(int depth) {
     Piece all = empty();
-    while (more() && text_[at_] != '|' && text_[at_] != ')') all = behind(all, repeated(depth));
+    while (more() && text_[at_] != '|' && text_[at_] != ')') {
+      cancellation_point();
+      all = behind(all, repeated(depth));
+    }
     return all;
   }
 
@@ -99,6 +106,7 @@ class RegexParser {
     const std::size_t begin = at_;
     Piece piece = atom(depth);
     while (more()) {
+      cancellation_point();
       if (take('*')) {
         piece = any_number(piece);
       } else if (take('+')) {
@@ -127,6 +135,7 @@ class RegexParser {
   int number() {
     int n = 0;
     while (more() && text_[at_] >= '0' && text_[at_] <= '9') {
+      cancellation_point();
       n = n * 10 + (text_[at_++] - '0');
       if (n > kMaxRepeat) fail(EVN_ERROR_LIMIT, "the pattern repeats something more than %d times", kMaxRepeat);
     }
@@ -259,6 +268,7 @@ class RegexParser {
     Regex::Class found;
     bool wide = false;
     for (bool first = true; first || !take(']'); first = false) {
+      cancellation_point();
       if (!more()) refuse("a '[' without its ']'");
       if (text_[at_] == '[' && at_ + 1 < text_.size() && text_[at_ + 1] == ':') {
         named(&found);
@@ -292,7 +302,10 @@ class RegexParser {
                                      {"[:word:]", "azAZ09__"}, {"[:blank:]", "\t\t  "}};
     for (const Row& row : kNames) {
       if (!text_.substr(at_).starts_with(row.name)) continue;
-      for (std::size_t i = 0; i < row.ranges.size(); i += 2) add_range(to, row.ranges[i], row.ranges[i + 1]);
+      for (std::size_t i = 0; i < row.ranges.size(); i += 2) {
+        cancellation_point();
+        add_range(to, row.ranges[i], row.ranges[i + 1]);
+      }
       at_ += row.name.size();
       return;
     }
@@ -313,6 +326,7 @@ void Regex::add(Thread thread, int before, int behind, Reached& to) const {
   const bool boundary = is_word(before) != is_word(behind);
   std::vector<std::int32_t> open = {thread.state};
   while (!open.empty()) {
+    cancellation_point();
     const std::int32_t s = open.back();
     open.pop_back();
     if (to.seen[static_cast<std::size_t>(s)] == to.mark) continue;
@@ -341,10 +355,12 @@ Regex::Match Regex::search(std::string_view text, std::size_t from, bool anchore
   to.seen.assign(states_.size(), 0);
   std::vector<Thread> now;
   for (std::size_t i = from;; ++i) {
+    cancellation_point();
     const int before = i > 0 ? at(i - 1) : -1;
     to.list.clear();
     ++to.mark;
     for (const Thread& t : now) {
+      cancellation_point();
       const State& it = states_[static_cast<std::size_t>(t.state)];
       if (best.found && t.begin > best.begin) break;
       if (it.kind == Kind::kByte && classes_[static_cast<std::size_t>(it.bytes)].test(static_cast<std::size_t>(before))) {
@@ -353,6 +369,7 @@ Regex::Match Regex::search(std::string_view text, std::size_t from, bool anchore
     }
     if (!best.found && (i == from || !anchored)) add({start_, i}, before, at(i), to);
     for (const Thread& t : to.list) {
+      cancellation_point();
       if (states_[static_cast<std::size_t>(t.state)].kind != Kind::kAccept || (best.found && t.begin > best.begin)) continue;
       best = {true, t.begin, i};
       break;

@@ -39,7 +39,10 @@ void run_reference(const ReferenceContext& c) {
   const MutableTensor& y = c.output();
   EVN_CHECK(y.desc.dtype == DType::kFloat32);
   const std::int64_t count = y.desc.shape.elements();
-  for (std::int64_t i = 0; i < count; ++i) y.as<float>()[i] = apply_epilogue(c.node.epilogue, y.as<float>()[i]);
+  for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point(kFunctionWork * c.node.epilogue.count);
+    y.as<float>()[i] = apply_epilogue(c.node.epilogue, y.as<float>()[i]);
+  }
 }
 
 }  // namespace evn

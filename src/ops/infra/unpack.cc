@@ -14,12 +14,18 @@ using Bytes = std::vector<std::uint8_t>;
 
 Bytes unpacked(const ConstTensor& t) {
   Bytes bytes(static_cast<std::size_t>(t.desc.shape.elements()));
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = small_bits(t.desc.dtype, t.data, static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    cancellation_point();
+    bytes[i] = small_bits(t.desc.dtype, t.data, static_cast<std::int64_t>(i));
+  }
   return bytes;
 }
 
 void pack(const Bytes& bytes, const MutableTensor& t) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) set_small_bits(t.desc.dtype, t.data, static_cast<std::int64_t>(i), bytes[i]);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    cancellation_point();
+    set_small_bits(t.desc.dtype, t.data, static_cast<std::int64_t>(i), bytes[i]);
+  }
   clear_rest(t.desc.dtype, t.data, static_cast<std::int64_t>(bytes.size()));
 }
 

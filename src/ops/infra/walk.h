@@ -38,6 +38,7 @@ void walk(const Shape& shape, const Strides (&strides)[N], F&& f, const std::int
   std::int64_t offsets[N] = {};
   for (int n = 0; n < N && start != nullptr; ++n) offsets[n] = start[n];
   for (std::int64_t position = 0; position < total; ++position) {
+    cancellation_point();
     f(position, static_cast<const std::int64_t*>(offsets));
     for (int axis = shape.rank() - 1; axis >= 0; --axis) {
       for (int n = 0; n < N; ++n) offsets[n] += strides[n].step[axis];
@@ -80,7 +81,7 @@ inline void gather_strided(const Shape& shape, DType dtype, void* dst, const voi
 // All bytes of a tensor to one of the same size, which may be the same memory.
 inline void copy_all(const ConstTensor& from, const MutableTensor& to) {
   const std::size_t size = from.desc.size_bytes();
-  if (size != 0 && from.data != to.data) std::memmove(to.data, from.data, size);
+  if (size != 0 && from.data != to.data) move_in_pieces(to.data, from.data, size);
 }
 
 }  // namespace evn
