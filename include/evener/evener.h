@@ -824,7 +824,7 @@ typedef struct evn_run_options {
   uint32_t allow_copies; /* 1: inputs and outputs may lie on another device than the plan has them, and are copied.
                             0: that is EVN_ERROR_INVALID_ARGUMENT, naming both devices. Host tensors (CPU device) are always
                             copied to where the plan wants them */
-  uint64_t timeout_ns;   /* 0: `run_time` of the configuration, else none. Checked between tiles of kernels */
+  uint64_t timeout_ns;   /* 0: `run_time` of the configuration, else none. On the CPU it ends a run within a node, too */
   uint64_t random_seed;  /* what operators that draw random numbers begin with, beside the seed that a node may have. One seed gives
                             the same bits in each run, another gives others */
 } evn_run_options;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "model/wire.h"
 
@@ -70,7 +71,7 @@ class Scanner {
   // False: malformed, nothing behind it is looked at.
   bool scan(Message message, std::uint64_t at, std::uint64_t end, int depth) {
     while (at < end) {
-      if (++fields_ % kFieldsPerLook == 0 && os::now_ns() > deadline_ns_) fail(EVN_ERROR_TIMEOUT, "loading the model took too long");
+      if (++fields_ % kFieldsPerLook == 0 && deadline_clock_ns() > deadline_ns_) fail(EVN_ERROR_TIMEOUT, "loading the model took too long");
       std::uint64_t tag = 0, size = 0;
       if (!read_varint(&at, end, &tag)) return false;
       switch (tag & 7) {

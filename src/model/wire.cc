@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/cancel.h"
 #include "base/error.h"
-#include "base/os/os.h"
 
 namespace evn::wire {
 namespace {
@@ -65,7 +65,7 @@ void File::enter(const std::uint8_t* at, const char* message) {
 }
 
 void File::check_time() const {
-  if (deadline_ns_ != UINT64_MAX && os::now_ns() > deadline_ns_) fail(EVN_ERROR_TIMEOUT, "loading the model took too long");
+  if (deadline_ns_ != UINT64_MAX && deadline_clock_ns() > deadline_ns_) fail(EVN_ERROR_TIMEOUT, "loading the model took too long");
 }
 
 bool read_varint(const std::uint8_t** at, const std::uint8_t* end, int max_bytes, std::uint64_t* value) {

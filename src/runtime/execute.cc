@@ -68,15 +68,11 @@ void Execution::run_steps() {
       }
       if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kKernel ? 0 : buffers_[step.buffers].size);
       if (step.wait_after) wait_for(1u << step.slot);
+      if (cancel_.stop()) cancel_.fail();
     } catch (Error& e) {
       if (e.node[0] == '\0' && step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
       if (e.device[0] == '\0') e.with_device(graph_.devices[step.slot]->name().c_str());
       throw;
-    }
-    if (cancel_.stop()) {
-      Error e = make_error(EVN_ERROR_TIMEOUT, "the run's time is over");
-      if (step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
-      throw e;
     }
   }
 }

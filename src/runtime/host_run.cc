@@ -73,7 +73,7 @@ std::shared_ptr<Box> HostRun::make_tensor(const TensorDesc& desc, void** bytes) 
   *bytes = nullptr;
   if (size > 0) {
     std::shared_ptr<void> memory = allocate_charged(runtime_.cpu().ledger(), size, MemoryClass::kArenas);
-    std::memset(memory.get(), 0, size);
+    fill_in_pieces(memory.get(), 0, size);
     *bytes = memory.get();
     box->data = std::move(memory);
   }
@@ -90,7 +90,7 @@ BoxPtr HostRun::keep(const BoxPtr& box) {
     texts->copy(box->as<TextElement>(), static_cast<std::size_t>(box->desc.shape.elements()), static_cast<TextElement*>(to));
     kept->texts = std::move(texts);
   } else if (size > 0) {
-    std::memcpy(to, box->data.get(), size);
+    move_in_pieces(to, box->data.get(), size);
   }
   return kept;
 }
@@ -102,7 +102,9 @@ std::vector<BoxPtr> HostRun::run_body(std::span<const BoxPtr> inputs, std::uint6
 }
 
 void HostRun::check_stop() {
-  if (deadline_ns_ != 0 && os::now_ns() >= deadline_ns_) fail(EVN_ERROR_TIMEOUT, "the run's time is over");
+  Cancel cancel;
+  cancel.deadline_ns = deadline_ns_;
+  if (cancel.stop()) cancel.fail();
 }
 
 const Limits& HostRun::limits() const { return runtime_.config().limits; }

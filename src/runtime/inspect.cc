@@ -229,7 +229,7 @@ class Pruner {
 class Inspector {
  public:
   Inspector(Runtime& runtime, const InspectRequest& request) : runtime_(runtime), request_(request), limits_(runtime.config().limits) {
-    deadline_ns_ = limits_.load_time_ns == 0 ? UINT64_MAX : os::now_ns() + limits_.load_time_ns;
+    deadline_ns_ = limits_.load_time_ns == 0 ? UINT64_MAX : deadline_clock_ns() + limits_.load_time_ns;
   }
 
   Inspection run() {

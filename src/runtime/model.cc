@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/json_writer.h"
@@ -105,6 +106,10 @@ std::vector<const char*> passes_of_running() {
 Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, std::vector<WrongShape>* wrong,
                  std::span<const char* const> disabled = {}) {
   const Runtime& runtime = *loaded.runtime;
+  Cancel cancel;
+  cancel.deadline_ns = deadline_ns;
+  cancel.over = "the time to load the model is over";
+  const CancelScope scope(cancel);
   Limits limits = runtime.config().limits;
   // What a host gives has been held against the limit by now; what the quantizer makes of it may be larger, in one piece.
   limits.model_bytes = std::max<std::uint64_t>(limits.model_bytes, size);
@@ -152,7 +157,7 @@ ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t siz
 
 std::uint64_t load_deadline(const Runtime& runtime) {
   const std::uint64_t limit = runtime.config().limits.load_time_ns;
-  return limit == 0 ? UINT64_MAX : os::now_ns() + limit;
+  return limit == 0 ? UINT64_MAX : deadline_clock_ns() + limit;
 }
 
 std::string dims_text(const Value& v) {

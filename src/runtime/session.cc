@@ -483,6 +483,9 @@ void Session::own_strings(Call& call) const {
 }
 
 void Session::run_call(Call& call, std::uint64_t deadline, std::uint64_t random_seed) {
+  Cancel cancel;  // of what this thread does itself: planning, host operators
+  cancel.deadline_ns = deadline;
+  const CancelScope scope(cancel);
   std::optional<RunTrace> trace;
   if (std::shared_ptr<Trace> to = trace_to_record()) trace.emplace(std::move(to));
   if (compiled_.has_boxes) call.boxes.resize(graph().values.size());
@@ -500,7 +503,7 @@ void Session::run_call(Call& call, std::uint64_t deadline, std::uint64_t random_
 
 void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
   const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : runtime()->config().limits.run_time_ns;
-  const std::uint64_t deadline = limit != 0 ? os::now_ns() + std::min(limit, UINT64_MAX / 2) : 0;
+  const std::uint64_t deadline = limit != 0 ? deadline_clock_ns() + std::min(limit, UINT64_MAX / 2) : 0;
   check_counts(inputs.size(), outputs.size());
   Call call{inputs, outputs, request.allow_copies};
   run_call(call, deadline, request.random_seed);

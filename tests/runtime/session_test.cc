@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 #include "tests/runtime/support.h"
+#include "tests/support/test_clock.h"
 
 namespace evn::test {
 namespace {
@@ -302,6 +303,91 @@ TEST_F(SessionTest, AnExpiredRunTimeIsATimeoutAndTheNextRunIsRight) {
   }
   EXPECT_EQ(out[0], nullptr);
   expect_close(run(session, in), reference(model, in));
+}
+
+// A row without an optimized kernel: the determinant of x [n, n].
+OnnxWriter determinant(std::int64_t n) {
+  OnnxWriter w(13);
+  w.add_node("Det", {"x"}, {"y"}, {}, "det").add_input("x", kF32, {n, n}).add_output("y");
+  return w;
+}
+
+TEST_F(SessionTest, ARunsTimeEndsWithinAReferenceKernel) {
+  const auto runtime = make_runtime();
+  const ModelPtr model = load(runtime, determinant(80));
+  Session session(model, "");
+  const std::vector<HostTensor> in = {random_tensor({80, 80}, 1, -1, 1)};
+  std::vector<TensorPtr> tensors = {to_tensor(runtime, in[0])};
+  TestClock clock;
+  std::vector<TensorPtr> want(1), again(1), out(1);
+  run_tensors(session, tensors, want, 1'000);
+  const std::int64_t looks = clock.looks();
+  EXPECT_GT(looks, 10);
+  clock.restart(looks / 2);
+  try {
+    run_tensors(session, tensors, out, 1'000);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT);
+    EXPECT_STREQ(e.node, "det");
+    EXPECT_STREQ(e.message, "the run's time is over");
+  }
+  EXPECT_EQ(out[0], nullptr);
+  EXPECT_LE(clock.looks(), looks / 2 + 3);
+  clock.restart();
+  run_tensors(session, tensors, again, 1'000);
+  EXPECT_EQ(std::memcmp(again[0]->buffer().address(), want[0]->buffer().address(), want[0]->size_bytes()), 0);
+}
+
+// Eight vectors, each element of one times each of all others: 128^8 products.
+OnnxWriter product_of_eight() {
+  OnnxWriter w(13);
+  std::vector<std::string> names;
+  for (char name = 'a'; name <= 'h'; ++name) {
+    names.emplace_back(1, name);
+    w.add_initializer(names.back(), {128}, std::vector<float>(128, 0.5f));
+  }
+  w.add_node("Einsum", names, {"p"}, {{"equation", "a,b,c,d,e,f,g,h->"}}, "product");
+  w.add_node("Add", {"x", "p"}, {"y"}).add_input("x", kF32, {1}).add_output("y");
+  return w;
+}
+
+TEST_F(SessionTest, AnEinsumThatNobodyCanWaitForIsLoadedAndEndsWithTheRunsTime) {
+  Config config;
+  config.limits.load_time_ns = 2'000'000'000;
+  const auto runtime = make_runtime(config);
+  Session session(load(runtime, product_of_eight()), "");
+  std::vector<TensorPtr> tensors = {to_tensor(runtime, random_tensor({1}, 1))};
+  std::vector<TensorPtr> out(1);
+  try {
+    run_tensors(session, tensors, out, 20'000'000);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT);
+    EXPECT_STREQ(e.node, "product");
+  }
+}
+
+// A shape that is computed: planning runs the determinant's reference.
+TEST_F(SessionTest, ARunsTimeEndsWithinPlanning) {
+  OnnxWriter w(13);
+  w.add_node("Shape", {"x"}, {"s"}).add_node("ConstantOfShape", {"s"}, {"m"}).add_node("Det", {"m"}, {"d"}, {}, "det");
+  w.add_node("Cast", {"d"}, {"i"}, {{"to", kI64}}).add_node("Unsqueeze", {"i", "axes"}, {"dims"}).add_node("Max", {"dims", "one"}, {"shape"});
+  w.add_initializer("axes", {1}, std::vector<std::int64_t>{0}).add_initializer("one", {1}, std::vector<std::int64_t>{1});
+  w.add_node("Expand", {"one", "shape"}, {"y"}).add_input("x", kF32, {"N", "N"}).add_output("y", kI64);
+  const auto runtime = make_runtime();
+  Session session(load(runtime, w), "");
+  std::vector<TensorPtr> tensors = {to_tensor(runtime, random_tensor({120, 120}, 1))};
+  std::vector<TensorPtr> out(1);
+  TestClock clock;
+  clock.restart(20);
+  try {
+    run_tensors(session, tensors, out, 1'000);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT);
+    EXPECT_STREQ(e.node, "det");
+  }
 }
 
 TEST_F(SessionTest, EmptyBatchesRun) {

@@ -153,6 +153,7 @@ class CpuDevice final : public Device {
     const Call& c = *static_cast<const Call*>(context);
     const Cancel& cancel = c.call->cancel != nullptr ? *c.call->cancel : never;
     if (cancel.stop()) return;
+    const CancelScope scope(cancel);
     KernelArgs args = c.call->args;
     if (c.thread_scratch != nullptr) args.thread_scratch = c.thread_scratch + static_cast<std::size_t>(thread) * c.scratch_stride;
     const FloatMode mode(*c.call->kernel);
