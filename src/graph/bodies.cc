@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 namespace evn {
@@ -39,11 +40,13 @@ class FreeNames {
       if (v.constant != nullptr) made.insert(v.name);
     }
     for (const Node& node : graph.nodes) {
+      cancellation_point(kNodeWork);
       for (const ValueId v : node.outputs) {
         if (v != kNoValue) made.insert(name(v));
       }
     }
     for (const Node& node : graph.nodes) {
+      cancellation_point(kNodeWork);
       for (const ValueId v : node.inputs) {
         if (v != kNoValue) use(name(v));
       }
@@ -78,6 +81,7 @@ void take_body(Graph& graph, Node& node, const std::function<ValueId(std::string
   auto body = std::make_shared<Graph>(*source);
   const std::string prefix = node.name + "/body/";
   for (std::size_t i = 0; i < body->nodes.size(); ++i) {
+    cancellation_point(kNodeWork);
     std::string& name = body->nodes[i].name;
     name = prefix + (name.empty() ? body->nodes[i].op_type + "_" + std::to_string(i) : name);
   }

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/cancel.h"
 #include "base/error.h"
-#include "base/os/os.h"
 
 namespace evn {
 
@@ -200,7 +200,7 @@ bool GraphEditor::commit() {
 
 void check_deadline(const PassContext& context, std::size_t count) {
   if (count % 64 != 0 || context.deadline_ns == UINT64_MAX) return;
-  if (os::now_ns() > context.deadline_ns) fail(EVN_ERROR_TIMEOUT, "the time to load the model ended while the graph was optimized");
+  if (deadline_clock_ns() > context.deadline_ns) fail(EVN_ERROR_TIMEOUT, "the time to load the model ended while the graph was optimized");
 }
 
 bool is_op(const Node& node, const char* op_type) { return node.domain.empty() && node.op_type == op_type; }

@@ -107,7 +107,10 @@ class Expander {
 
   void take_names(const Graph& graph) {
     for (const Value& value : graph.values) taken_.insert(value.name);
-    for (const Node& node : graph.nodes) for_each_body(node.attributes, [&](const Graph& body) { take_names(body); });
+    for (const Node& node : graph.nodes) {
+      cancellation_point(kNodeWork);
+      for_each_body(node.attributes, [&](const Graph& body) { take_names(body); });
+    }
   }
 
   std::string free_name(const std::string& path, const std::string& name) {
@@ -129,6 +132,7 @@ class Expander {
     std::vector<Node> nodes = std::exchange(graph.nodes, {});
     graph.nodes.reserve(nodes.size());
     for (std::size_t i = 0; i < nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       nodes[i].name = name_in_function(nodes[i], i);
       add(graph, std::move(nodes[i]), depth);
     }
@@ -153,13 +157,17 @@ class Expander {
     const std::vector<ValueId> ids = place_values(graph, call);
     Scope scope;
     bool has_bodies = false;
-    for (const Node& inner : body.nodes) for_each_body(inner.attributes, [&](const Graph&) { has_bodies = true; });
+    for (const Node& inner : body.nodes) {
+      cancellation_point(kNodeWork);
+      for_each_body(inner.attributes, [&](const Graph&) { has_bodies = true; });
+    }
     for (std::size_t v = 0; v < ids.size() && has_bodies; ++v) {
       const bool given = ids[v] != kNoValue;
       scope.names.emplace(body.values[v].name,
                           Scope::Meaning{given ? graph.values[static_cast<std::size_t>(ids[v])].name : "", given});
     }
     for (std::size_t i = 0; i < body.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       Node inner = copy_node(body.nodes[i], call, scope, [&](ValueId v) { return ids[static_cast<std::size_t>(v)]; });
       inner.name = path_name(call.path, name_in_function(inner, i));
       add(graph, std::move(inner), depth);
@@ -280,11 +288,13 @@ class Expander {
   std::shared_ptr<Graph> clone(const Graph& from) {
     charge(from.values.size() * sizeof(Value));
     for (const Node& node : from.nodes) {
+      cancellation_point(kNodeWork);
       charge(node);
       for (const Attribute& attribute : node.attributes) charge(attribute);
     }
     auto graph = std::make_shared<Graph>(from);
     for (Node& node : graph->nodes) {
+      cancellation_point(kNodeWork);
       for (Attribute& attribute : node.attributes) {
         if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value)) *body = clone(**body);
       }
@@ -297,6 +307,7 @@ class Expander {
     for (std::size_t v = 0; v < own.size(); ++v) own[v] = body.values[v].constant != nullptr;
     for (const ValueId v : body.inputs) own[static_cast<std::size_t>(v)] = true;
     for (const Node& node : body.nodes) {
+      cancellation_point(kNodeWork);
       for (const ValueId v : node.outputs) {
         if (v != kNoValue) own[static_cast<std::size_t>(v)] = true;
       }
@@ -328,7 +339,10 @@ class Expander {
         refuse_value(from.values[static_cast<std::size_t>(v)], call, "is an input that the call does not give");
       graph->outputs.push_back(rename(v));
     }
-    for (const Node& node : from.nodes) graph->nodes.push_back(copy_node(node, call, scope, rename));
+    for (const Node& node : from.nodes) {
+      cancellation_point(kNodeWork);
+      graph->nodes.push_back(copy_node(node, call, scope, rename));
+    }
     return graph;
   }
 

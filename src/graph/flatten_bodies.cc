@@ -18,7 +18,10 @@ class Flattener {
 
   void run() {
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
-    for (Node& node : nodes) add(std::move(node));
+    for (Node& node : nodes) {
+      cancellation_point(kNodeWork);
+      add(std::move(node));
+    }
   }
 
  private:
@@ -62,6 +65,7 @@ class Flattener {
     rename(enter.outputs);
     graph_.nodes.push_back(std::move(enter));
     for (Node& n : body.nodes) {
+      cancellation_point(kNodeWork);
       rename(n.inputs);
       rename(n.outputs);
       n.region = n.region < 0 ? region : inner + n.region;
@@ -106,6 +110,7 @@ std::int32_t body_region(const Node& node) {
 std::vector<std::int32_t> value_regions(const Graph& graph) {
   std::vector<std::int32_t> regions(graph.values.size(), -1);
   for (const Node& node : graph.nodes) {
+    cancellation_point(kNodeWork);
     for (const ValueId v : node.outputs) {
       if (v != kNoValue) regions[static_cast<std::size_t>(v)] = node.region;
     }

@@ -10,6 +10,7 @@ namespace {
 template <typename Visit>
 void for_each_node(const Graph& graph, Visit visit) {
   for (const Node& node : graph.nodes) {
+    cancellation_point(kNodeWork);
     visit(node);
     for_each_body(node.attributes, [&](const Graph& body) { for_each_node(body, visit); });
   }
@@ -81,6 +82,7 @@ std::uint64_t FunctionCalls::measure(const Graph& graph) {
   }
   std::size_t measured = 0;
   for (; !ready.empty(); ++measured) {
+    cancellation_point(kNodeWork);
     Callee* callee = ready.back();
     ready.pop_back();
     callee->size = size_of(*callee->function, callee->domains);

@@ -99,6 +99,7 @@ class GraphInference {
   void run(bool is_body, std::vector<WrongShape>* wrong = nullptr) {
     if (!is_body) remember_outputs();
     for (const Node& node : graph_.nodes) {
+      cancellation_point(kNodeWork);
       try {
         naming(node, [&] { infer(node); });
       } catch (Error& e) {

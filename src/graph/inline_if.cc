@@ -52,7 +52,10 @@ class Inliner {
     for (const ValueId v : graph_.inputs) set_made(v);
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     graph_.nodes.reserve(nodes.size());
-    for (Node& node : nodes) add(std::move(node), scope, -1);
+    for (Node& node : nodes) {
+      cancellation_point(kNodeWork);
+      add(std::move(node), scope, -1);
+    }
   }
 
  private:
@@ -194,6 +197,7 @@ class Inliner {
     std::vector<bool> own(body.values.size(), false);
     for (std::size_t v = 0; v < body.values.size(); ++v) own[v] = body.values[v].constant != nullptr;
     for (const Node& n : body.nodes) {
+      cancellation_point(kNodeWork);
       for (const ValueId v : n.outputs) {
         if (v == kNoValue) continue;
         own[static_cast<std::size_t>(v)] = true;
@@ -225,6 +229,7 @@ class Inliner {
       }
     };
     for (std::size_t i = 0; i < body.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       Node inner = body.nodes[i];
       inner.name = prefix + (inner.name.empty() ? inner.op_type + "_" + std::to_string(i) : inner.name);
       rename(inner.inputs);
@@ -252,13 +257,17 @@ bool is_taken_apart(std::string_view domain, std::string_view op_type) {
 
 void take_bodies(Graph& graph) {
   bool any = false;
-  for (const Node& node : graph.nodes) any |= is_if(node) || is_flex(node) || has_graph_attribute(node);
+  for (const Node& node : graph.nodes) {
+    cancellation_point(kNodeWork);
+    any |= is_if(node) || is_flex(node) || has_graph_attribute(node);
+  }
   if (any) Inliner(graph).run();
 }
 
 std::vector<ValueId> region_conditions(const Graph& graph) {
   std::vector<ValueId> conditions(graph.regions.size(), kNoValue);
   for (const Node& node : graph.nodes) {
+    cancellation_point(kNodeWork);
     if (!is_merge(node)) continue;
     const auto first = static_cast<std::size_t>(2 * merge_number(node));
     conditions[first] = conditions[first + 1] = node.inputs[0];

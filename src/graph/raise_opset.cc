@@ -313,6 +313,7 @@ void raise_opset(Model& model, std::int64_t version, const LedgerPtr& ledger) {
   version = std::max(version, from);
   bool all = from == version;
   for (const Node& n : model.graph.nodes) {
+    cancellation_point(kNodeWork);
     if (n.domain.empty()) {
       version = std::max(version, static_cast<std::int64_t>(n.since_version));
       all &= n.since_version == from;

@@ -190,7 +190,9 @@ std::vector<std::int32_t> find_producers(const Graph& graph) {
     producer = kGraphInput;
   }
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    cancellation_point(kNodeWork);
     for (const ValueId v : graph.nodes[n].outputs) {
+      cancellation_point(kNodeWork);
       if (v == kNoValue) continue;
       std::int32_t& producer = producers[static_cast<std::size_t>(v)];
       if (producer != kNobody) {
@@ -208,6 +210,7 @@ std::vector<std::int32_t> find_producers(const Graph& graph) {
 
 void check_uses(const Graph& graph, const std::vector<std::int32_t>& producers) {
   for (const Node& node : graph.nodes) {
+    cancellation_point(kNodeWork);
     for (const ValueId v : node.inputs) {
       if (v == kNoValue || producers[static_cast<std::size_t>(v)] != kNobody) continue;
       fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "input '%.128s' is made by nobody",
@@ -269,6 +272,7 @@ bool is_constant_node(const Node& node) { return node.domain.empty() && node.op_
 
 void take_constants(Graph& graph) {
   for (Node& node : graph.nodes) {
+    cancellation_point(kNodeWork);
     if (!is_constant_node(node)) continue;
     Value& value = graph.values[static_cast<std::size_t>(node.outputs[0])];
     value.constant = constant_value(node);
@@ -288,6 +292,7 @@ void take_constants(Graph& graph) {
 // What is known before inference: the types of inputs and constants. 16-bit floating types may be widened later.
 void check_dtypes(const Graph& graph) {
   for (const Node& node : graph.nodes) {
+    cancellation_point(kNodeWork);
     if (node.inputs.empty() || node.inputs[0] == kNoValue) continue;
     const DType dtype = graph.values[static_cast<std::size_t>(node.inputs[0])].dtype;
     if (dtype == DType::kUndefined || node.op->host != nullptr || (node.op->dtypes & dtype_bit(dtype)) != 0) continue;
@@ -313,8 +318,10 @@ void for_each_edge(const Graph& graph, const std::vector<std::int32_t>& producer
     if (v != kNoValue && producers[static_cast<std::size_t>(v)] >= 0) visit(static_cast<std::size_t>(producers[static_cast<std::size_t>(v)]), n);
   };
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    cancellation_point(kNodeWork);
     for (const ValueId v : graph.nodes[n].inputs) visit_value(v, n);
     for (std::int32_t r = graph.nodes[n].region; r >= 0; r = graph.regions[static_cast<std::size_t>(r)].parent) {
+      cancellation_point(kNodeWork);
       visit_value(conditions[static_cast<std::size_t>(r)], n);
     }
   }
@@ -324,7 +331,10 @@ Successors find_successors(const Graph& graph, const std::vector<std::int32_t>& 
   Successors s;
   s.first.assign(graph.nodes.size() + 1, 0);
   for_each_edge(graph, producers, [&](std::size_t from, std::size_t) { ++s.first[from + 1]; });
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n) s.first[n + 1] += s.first[n];
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    cancellation_point(kNodeWork);
+    s.first[n + 1] += s.first[n];
+  }
   s.edges.resize(s.first.back());
   std::vector<std::size_t> next(s.first.begin(), s.first.end() - 1);
   for_each_edge(graph, producers, [&](std::size_t from, std::size_t to) { s.edges[next[from]++] = static_cast<std::int32_t>(to); });
@@ -348,6 +358,7 @@ void sort_nodes(Graph& graph, const std::vector<std::int32_t>& producers) {
   std::vector<Node> ordered;
   ordered.reserve(count);
   while (!ready.empty()) {
+    cancellation_point(kNodeWork);
     const std::size_t n = ready.top();
     ready.pop();
     ordered.push_back(std::move(graph.nodes[n]));
@@ -375,6 +386,7 @@ void validate_graph(Graph& graph, OpFinder& finder, const Limits& limits) {
   take_bodies(graph);
   if (!graph.regions.empty()) name_nodes(graph);
   for (Node& node : graph.nodes) {
+    cancellation_point(kNodeWork);
     if (node.op != nullptr || is_bound_gradient(node)) continue;  // put in by take_bodies, or has no operator
     complete(node);
   }
@@ -385,6 +397,7 @@ void validate_graph(Graph& graph, OpFinder& finder, const Limits& limits) {
   check_dtypes(graph);
   widen_half(graph);
   for (Node& node : graph.nodes) {
+    cancellation_point(kNodeWork);
     if (node.body != nullptr) validate_graph(*node.body, finder, limits);
   }
 }

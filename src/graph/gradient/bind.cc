@@ -51,6 +51,7 @@ class Binder {
     Scope scope{outer};
     bool listed = false;
     for (Node& node : graph.nodes) {
+      cancellation_point(kNodeWork);
       bool has_bodies = false;
       for_each_body(node.attributes, [&](Graph&) { has_bodies = true; });
       if (!is_one(node) && !has_bodies) continue;

@@ -25,6 +25,7 @@ class Expander {
 
   void run() {
     for (Node& node : nodes_) {
+      cancellation_point(kNodeWork);
       if (is_bound_gradient(node)) {
         tape_.set_origin(node);
         expand(node);
@@ -138,6 +139,7 @@ class Expander {
   void find_active(Path& path) {
     path.active.insert(path.names.begin(), path.names.begin() + static_cast<std::ptrdiff_t>(path.xs));
     for (const std::size_t n : path.nodes) {
+      cancellation_point(kNodeWork);
       const Node& node = tape_.node(n);
       const GradientRule* rule = rules_.find(node);
       if (rule != nullptr && rule->emit == nullptr) continue;
@@ -172,6 +174,7 @@ class Expander {
   void copy_moved(Path& path) {
     if (path.moved.empty()) return;
     for (const std::size_t n : path.nodes) {
+      cancellation_point(kNodeWork);
       const auto is_moved = [&](ValueId v) { return path.moved.contains(v); };
       const std::vector<ValueId>& inputs = tape_.node(n).inputs;
       if (std::none_of(inputs.begin(), inputs.end(), is_moved)) continue;
@@ -204,6 +207,7 @@ class Expander {
   void go_back(Path& path) {
     path.adjoints.emplace(path.y, tape_.filled(1, here(path, path.y)));
     for (auto n = path.nodes.rbegin(); n != path.nodes.rend(); ++n) {
+      cancellation_point(kNodeWork);
       Node node = tape_.node(*n);
       const auto is_active = [&](ValueId v) { return path.active.contains(v); };
       const auto has_adjoint = [&](ValueId v) { return path.active.contains(v) && path.adjoints.contains(v); };

@@ -106,6 +106,7 @@ bool compose_batch_norm(const Graph& graph, const Node& node, std::int64_t chann
   if (scale.size() != n || bias.size() != n || mean.size() != n || variance.size() != n) return false;
   const double epsilon = attr_float(node, BatchNormAttr::kEpsilon);
   for (std::size_t c = 0; c < n; ++c) {
+    cancellation_point();
     const double factor = scale[c] / std::sqrt(variance[c] + epsilon);
     affine->scale[c] *= factor;
     affine->shift[c] = (affine->shift[c] - mean[c]) * factor + bias[c];
@@ -123,6 +124,7 @@ bool compose_arithmetic(const Graph& graph, const Node& node, ValueId x, const L
   std::vector<double> operand;
   if ((div && side != 0) || !per_channel(graph, node.inputs[1 - side], layout, &operand)) return false;
   for (std::size_t c = 0; c < operand.size(); ++c) {
+    cancellation_point();
     double& scale = affine->scale[c];
     double& shift = affine->shift[c];
     if (mul) {
@@ -234,6 +236,7 @@ class Folder {
     const std::int64_t count = w->desc.shape.elements();
     const char* from = w->as<char>();
     for (std::int64_t i = 0; i < count; i += layout.inner) {
+      cancellation_point();
       const double scale = affine.scale[static_cast<std::size_t>(layout.channel(i))];
       for (std::int64_t j = 0; j < layout.inner; ++j, from += sizeof(float)) {
         float v;

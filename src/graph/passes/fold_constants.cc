@@ -1,5 +1,5 @@
-// Runs the nodes whose inputs are all constants, with the reference kernels. What a hostile model could blow up is refused: an
-// output far larger than the constants that it comes from, and work far larger than its data.
+// Runs the nodes whose inputs are all constants, with the reference kernels. What a hostile model could blow up is left to the run: an
+// output far larger than the constants that it comes from, and work far larger than its data, which is counted while it is done.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -9,22 +9,21 @@
 #include "graph/infer.h"
 #include "graph/passes/rewrites.h"
 #include "ops/merge.h"
+#include "ops/multiply_adds.h"
 
 namespace evn {
 namespace {
 
 constexpr std::size_t kSmallBytes = 1 << 20;  // up to here a constant may be made from nothing (ConstantOfShape, Expand)
 constexpr std::size_t kMaxGrowth = 4;         // above: so many times the bytes of the model's constants behind it
-constexpr double kMaxProduct = 1 << 28;       // input times output elements, where the work may be the product
+// Units of work (base/cancel.h). What is linear in inputs and outputs is no more than so many, whatever the attributes are, and free;
+// what takes more is taken from PassContext::fold_work.
+constexpr std::int64_t kFreeWork = 1 << 16;
+constexpr std::int64_t kFreeWorkPerElement = 16;
+constexpr std::int64_t kMaxWork = std::int64_t{1} << 28;  // of one node, beyond what is free
 // The weight of a product may be made from nothing while the constants of the model are no more than this in all: packed kernels
 // want constants, and a run that makes a weight each time takes longer than the product.
 constexpr std::size_t kMaxConstants = std::size_t{1} << 30;
-
-// Work linear in input and output, whatever the attributes are. Element-wise operators and views are, too.
-constexpr const char* kLinear[] = {"Cast",    "Concat",    "ConstantOfShape", "DepthToSpace", "Expand",    "EyeLike",
-                                   "Flatten", "Gather",    "GatherElements",  "Pad",          "Range",     "Reshape",
-                                   "Shape",   "Size",      "Slice",           "SpaceToDepth", "Split",     "Squeeze",
-                                   "Tile",    "Transpose", "Unsqueeze",       "Where"};
 
 // Of more than one number, for the rewrites of quantized graphs look for them (fold_dequantize takes what is left).
 constexpr const char* kLater[] = {"DequantizeLinear", "QuantizeLinear"};
@@ -44,18 +43,16 @@ bool may_fold(const Node& node) {
                       [](const Attribute& a) { return attribute_type(a.value) == AttributeType::kGraph; });
 }
 
-bool is_linear(const Node& node) {
-  if ((node.op->flags & (kOpElementwise | kOpView | kOpShapeOnly)) != 0) return true;
-  return node.domain.empty() && is_in(kLinear, node.op_type);
-}
-
-double elements(const TensorDesc& desc) {
-  return desc.dtype == DType::kUndefined ? 0 : static_cast<double>(desc.shape.elements());
+// No more than any tensor has, so that sums and products of a few stay numbers.
+std::int64_t elements(const TensorDesc& desc) {
+  return desc.dtype == DType::kUndefined || !desc.shape.is_known() ? 0 : std::min(desc.shape.elements(), std::int64_t{1} << 48);
 }
 
 class Folder {
  public:
   Folder(Graph& graph, const PassContext& context) : edit_(graph), context_(context), origin_(graph.values.size(), 0) {
+    cancel_.deadline_ns = context.deadline_ns;
+    cancel_.over = "the time to load the model is over";
     for (std::size_t v = 0; v < graph.values.size(); ++v) {
       if (graph.values[v].constant == nullptr) continue;
       origin_[v] = graph.values[v].constant->size_bytes;
@@ -69,7 +66,8 @@ class Folder {
       try {
         fold(n);
       } catch (Error& e) {
-        if (edit_.node(n).region >= 0) continue;  // a branch that may never be taken
+        // A branch that may never be taken. A load that is out of time is.
+        if (edit_.node(n).region >= 0 && e.status != EVN_ERROR_TIMEOUT && e.status != EVN_ERROR_CANCELLED) continue;
         // All inputs are the model's own.
         if (e.status == EVN_ERROR_INVALID_ARGUMENT) e.status = EVN_ERROR_INVALID_MODEL;
         if (e.node[0] == '\0') e.with_node(edit_.node(n).name.c_str());
@@ -127,10 +125,9 @@ class Folder {
     for (const ConstTensor& t : inputs_) inputs.push_back(t.desc);
     descs_.assign(node.outputs.size(), TensorDesc{});
     infer_node(node, inputs, inputs_, descs_);
-    double in = 0;
-    double out = 0;
     made_bytes_ = 0;
-    for (const TensorDesc& d : inputs) in += d.shape.is_known() ? elements(d) : 0;
+    free_work_ = kFreeWork;
+    for (const TensorDesc& d : inputs) free_work_ += kFreeWorkPerElement * elements(d);
     for (std::size_t i = 0; i < descs_.size(); ++i) {
       const TensorDesc& d = descs_[i];
       if (d.dtype == DType::kUndefined) continue;
@@ -141,10 +138,12 @@ class Folder {
         if (!is_weight(node.outputs[i]) || checked_add(constant_bytes_, bytes) > kMaxConstants) return false;
         made_bytes_ = checked_add(made_bytes_, bytes);
       }
-      out += elements(d);
+      free_work_ += kFreeWorkPerElement * elements(d);
     }
-    return is_linear(node) || in * out <= kMaxProduct;
+    return multiply_adds(node, inputs, descs_) <= static_cast<double>(work_limit());  // a start in vain costs time
   }
+
+  std::int64_t work_limit() const { return free_work_ + std::min(kMaxWork, context_.fold_work); }
 
   void fold(int n) {
     const Node& node = edit_.node(n);
@@ -157,11 +156,29 @@ class Folder {
     if (is_in(kLater, node.op_type) && descs_[0].shape.elements() > 1) return;
     if (!allocate(node)) return;
     const auto texts = std::make_shared<TextPool>(context_.ledger);
-    run_reference({node, inputs_, outputs_, {texts.get(), 0}});
+    if (!evaluate(node, texts.get())) {
+      weights_.clear();
+      return;
+    }
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       if (outputs_[i].desc.dtype == DType::kString) own_texts(outputs_[i], texts, *weights_[i]);
     }
     store(n);
+  }
+
+  // False when it would be too much work.
+  bool evaluate(const Node& node, TextPool* texts) {
+    const CancelScope scope(cancel_, work_limit());
+    const auto charge = [&] { context_.fold_work -= std::clamp<std::int64_t>(scope.work() - free_work_, 0, context_.fold_work); };
+    try {
+      run_reference({node, inputs_, outputs_, {texts, 0}});
+    } catch (const Error&) {
+      charge();
+      if (scope.is_spent()) return false;
+      throw;
+    }
+    charge();
+    return true;
   }
 
   // The texts of the inputs' constants may go before those that are made of them.
@@ -206,6 +223,8 @@ class Folder {
 
   GraphEditor edit_;
   const PassContext& context_;
+  Cancel cancel_;
+  std::int64_t free_work_ = 0;  // of the node
   // Per constant: bytes of the model that it was made from. Chains of Tile and Expand grow by these, not by each other.
   std::vector<std::size_t> origin_;
   std::size_t origin_bytes_ = 0;

@@ -105,8 +105,12 @@ class Fuser {
     const Numbers numbers(x);
     const std::int64_t k_step = axis == 0 ? b->n : 1, n_step = axis == 0 ? 1 : b->k;
     for (std::int64_t j = 0; j < b->n; ++j) {
+      cancellation_point();
       std::uint8_t* const to = static_cast<std::uint8_t*>(bytes) + j * blocks * blob;
-      for (std::int64_t k = 0; k < b->k; ++k) put(to, b->bits, k, numbers.at(k * k_step + j * n_step));
+      for (std::int64_t k = 0; k < b->k; ++k) {
+        cancellation_point();
+        put(to, b->bits, k, numbers.at(k * k_step + j * n_step));
+      }
     }
     b->elements = edit_.add_constant("weight_blocks", std::move(weight));
   }
@@ -116,7 +120,9 @@ class Fuser {
     std::shared_ptr<Weight> weight = make_weight({DType::kFloat32, Shape{b->n, blocks}}, context_.ledger, &bytes);
     const char* const from = static_cast<const char*>(scale.bytes());
     for (std::int64_t j = 0; j < b->n; ++j) {
+      cancellation_point();
       for (std::int64_t i = 0; i < blocks; ++i) {
+        cancellation_point();
         const std::int64_t at = axis == 0 ? i * b->n + j : j * blocks + i;
         std::memcpy(static_cast<float*>(bytes) + j * blocks + i, from + at * static_cast<std::int64_t>(sizeof(float)), sizeof(float));
       }
@@ -130,9 +136,13 @@ class Fuser {
     void* bytes = nullptr;
     std::shared_ptr<Weight> weight = make_weight({DType::kUint8, Shape{b->n, row}}, context_.ledger, &bytes);
     for (std::int64_t j = 0; zero != nullptr && j < b->n; ++j) {
+      cancellation_point();
       const Numbers numbers(*zero);
       std::uint8_t* const to = static_cast<std::uint8_t*>(bytes) + j * row;
-      for (std::int64_t i = 0; i < blocks; ++i) put(to, b->bits, i, numbers.at(axis == 0 ? i * b->n + j : j * blocks + i));
+      for (std::int64_t i = 0; i < blocks; ++i) {
+        cancellation_point();
+        put(to, b->bits, i, numbers.at(axis == 0 ? i * b->n + j : j * blocks + i));
+      }
     }
     b->zeros = edit_.add_constant("weight_zero_points", std::move(weight));
   }
@@ -170,7 +180,10 @@ class Fuser {
     const std::vector<Attribute> attributes = {{"K", b->k}, {"N", b->n}, {"bits", b->bits}, {"block_size", b->block}};
     const std::vector<ValueId> inputs = {node.inputs[0], b->elements, b->scales, b->zeros, kNoValue, bias};
     if (!match_.set_op(last, "MatMulNBits", 1, attributes, "com.microsoft")) return;
-    for (std::size_t i = inputs.size(); i > 0; --i) edit_.set_input(last, static_cast<int>(i) - 1, inputs[i - 1]);
+    for (std::size_t i = inputs.size(); i > 0; --i) {
+      cancellation_point();
+      edit_.set_input(last, static_cast<int>(i) - 1, inputs[i - 1]);
+    }
     if (bias == kNoValue) edit_.shrink_inputs(last, b->zeros == kNoValue ? 3 : 4);
     if (last != product) {
       std::swap(edit_.node(last).name, edit_.node(product).name);

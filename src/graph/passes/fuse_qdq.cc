@@ -185,6 +185,7 @@ class Qdq {
     const auto* bytes = static_cast<const std::uint8_t*>(w.weight->bytes());
     const bool is_signed = w.q.dtype == DType::kInt8;
     for (std::int64_t i = 0; i < all; ++i) {
+      cancellation_point();
       const auto at = static_cast<std::size_t>(i / inner % count);
       const std::int32_t b = is_signed ? static_cast<std::int8_t>(bytes[i]) : bytes[i];
       sums[at] += std::abs(b - w.q.zeros[w.q.zeros.size() > 1 ? at : 0]);
@@ -220,6 +221,7 @@ class Qdq {
     std::vector<std::uint64_t> copy;
     const auto* steps = static_cast<const std::int32_t*>(aligned_bytes(*w, copy));
     for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point();
       const auto k = static_cast<std::size_t>(i);
       bias->whole.push_back(steps[i]);
       bias->scales.push_back(q.scales[q.single() ? 0 : k]);
@@ -236,6 +238,7 @@ class Qdq {
   // A step of a sum is no more than one of the result: what is lost of a bias is not seen.
   static bool is_fine(const Quantization& x, const ByteWeight& w, const Quantization& y) {
     for (std::size_t i = 0; i < w.q.scales.size(); ++i) {
+      cancellation_point();
       if (!(sum_scale(x, w, i) <= static_cast<double>(y.scales[0]))) return false;
     }
     return true;
@@ -250,6 +253,7 @@ class Qdq {
     std::vector<double> sums;
     const double any = any_sum(w, x, axis);
     for (std::size_t i = 0; i < steps.size(); ++i) {
+      cancellation_point();
       const double scale = sum_scale(x, w, i);
       // Scales of int32 biases are the product, rounded to float32.
       const bool fits = same && std::fabs(static_cast<double>(bias.scales[i]) - scale) <= 1e-6 * scale;
@@ -359,6 +363,7 @@ class Qdq {
   // Add of a matrix product and a bias, where both are matrices.
   bool biased_matmul(int head, Target& t) {
     for (std::size_t side = 0; side < 2 && node(head).inputs.size() == 2; ++side) {
+      cancellation_point();
       const int m = before(node(head).inputs[side], head);
       Product p;
       if (!match_.is(m, "MatMul") || value_rank(edit_.value(node(m).inputs[0])) != 2 || !product_of(m, &p)) continue;
@@ -391,7 +396,10 @@ class Qdq {
                                    zero_point(edit_, context_, p.a), zero_point(edit_, context_, p.b.q)};
     if (!bias.numbers.empty()) {
       std::vector<float> numbers(static_cast<std::size_t>(columns));
-      for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(bias.at(i) * p.beta);
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        cancellation_point();
+        numbers[i] = static_cast<float>(bias.at(i) * p.beta);
+      }
       inputs.push_back(add_vector(edit_, context_, "bias", numbers));
     }
     Target t;
@@ -470,6 +478,7 @@ class Qdq {
     std::vector<ValueId> inputs;
     std::vector<ByteValues> tables;
     for (std::size_t i = 2; i + 2 < in.size(); i += 3) {
+      cancellation_point();
       Quantization x;
       if (in[i] == kNoValue || edit_.value(in[i]).constant != nullptr) return;
       if (!numbers_of(edit_, in[i + 1], in[i + 2], dtype, &x) || !x.single()) return;
@@ -477,6 +486,7 @@ class Qdq {
       tables.push_back(requantized_wide(x, y));
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) {
+      cancellation_point();
       if (!is_identity(tables[i])) inputs[i] = table_before(n, inputs[i], dtype, tables[i], node(n).name + "/" + std::to_string(i));
     }
     edit_.node(n).model_op = node(n).op_type;
@@ -498,6 +508,7 @@ class Qdq {
     }
     const int since = node(head).op->since;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
+      cancellation_point();
       if (!same[i]) inputs[i] = table_before(t.node, inputs[i], t.y.dtype, tables[i], node(head).name + "/" + std::to_string(i));
     }
     become(head, t, "Concat", "", since, node(head).attributes, inputs);

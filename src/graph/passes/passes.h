@@ -12,7 +12,11 @@ namespace evn {
 struct PassContext {
   LedgerPtr ledger;           // new constants are charged here
   Limits limits;
-  std::uint64_t deadline_ns = UINT64_MAX;  // os::now_ns(); EVN_ERROR_TIMEOUT after it
+  std::uint64_t deadline_ns = UINT64_MAX;  // deadline_clock_ns(); EVN_ERROR_TIMEOUT after it
+  // Units of work (base/cancel.h) that fold_constants may still do in all rounds together, beyond some for each element that it reads
+  // and writes.
+  static constexpr std::int64_t kFoldWork = std::int64_t{1} << 30;
+  mutable std::int64_t fold_work = kFoldWork;
 };
 
 struct Pass {

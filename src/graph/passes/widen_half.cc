@@ -51,6 +51,7 @@ bool find_dtypes(const Graph& graph, DTypes* dtypes) {
     for (const Node& node : graph.nodes) {
       const DTypes inputs = input_dtypes(node, *dtypes);
       for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+        cancellation_point();
         if (node.outputs[i] != kNoValue) (*dtypes)[node.outputs[i]] = output_dtype(node, inputs, i);
       }
       found |= must_widen(node, *dtypes);
@@ -113,6 +114,7 @@ class Widener {
     const std::size_t at = graph_.nodes.size();
     graph_.nodes.emplace_back();
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      cancellation_point();
       if (node.outputs[i] != kNoValue) widen_output(&node.outputs[i], output_dtype(node, inputs, i), node.region);
     }
     graph_.nodes[at] = std::move(node);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "tests/support/pass_check.h"
+#include "tests/support/test_clock.h"
 
 namespace evn::test {
 namespace {
@@ -210,6 +211,74 @@ TEST(FoldConstants, DeadlineStopsTheLoad) {
     ADD_FAILURE() << "no error";
   } catch (const Error& e) {
     EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT);
+  }
+}
+
+// Eight vectors, each element of one times each of all others.
+Graph product_of_eight(std::int64_t length) {
+  GraphBuilder b;
+  std::vector<ValueId> in;
+  for (char name = 'a'; name <= 'h'; ++name) in.push_back(b.random(std::string(1, name), Shape{length}));
+  const ValueId product = b.node("Einsum", in, {{"equation", std::string("a,b,c,d,e,f,g,h->")}}, "product");
+  b.output(b.node("Add", {b.input("x", Shape{1}), product}, {}, "y"));
+  return b.build();
+}
+
+TEST(FoldConstants, WorkThatIsFarAboveItsDataIsLeftToTheRun) {
+  TestClock clock;
+  Graph graph = product_of_eight(128);
+  PassContext context;
+  context.deadline_ns = UINT64_MAX / 2;
+  EXPECT_FALSE(run_pass(graph, kPass, context));
+  EXPECT_EQ(graph.nodes.size(), 2u);
+  EXPECT_EQ(context.fold_work, PassContext::kFoldWork) << "what is known beforehand is not tried";
+  Graph small = product_of_eight(3);
+  EXPECT_TRUE(run_pass(small, kPass, context));
+  EXPECT_EQ(small.nodes.size(), 1u);
+}
+
+// The work of Det is not told by its shapes: n^3 / 3.
+Graph determinant(std::int64_t n) {
+  GraphBuilder b;
+  const ValueId det = b.node("Det", {b.random("a", Shape{n, n})}, {}, "det");
+  b.output(b.node("Add", {b.input("x", Shape{1}), det}, {}, "y"));
+  return b.build();
+}
+
+TEST(FoldConstants, WorkIsCountedWhileItIsDone) {
+  PassContext context;
+  context.fold_work = 1'000'000;
+  Graph small = determinant(50);
+  EXPECT_TRUE(run_pass(small, kPass, context));
+  EXPECT_EQ(context.fold_work, 1'000'000) << "a little is free";
+  Graph graph = determinant(400);
+  EXPECT_FALSE(run_pass(graph, kPass, context));
+  EXPECT_EQ(graph.nodes.size(), 2u);
+  EXPECT_EQ(context.fold_work, 0) << "what was tried in vain has been done too";
+  Graph again = determinant(50);
+  EXPECT_TRUE(run_pass(again, kPass, context)) << "what is linear in its data stays free";
+}
+
+TEST(FoldConstants, TheLoadsTimeEndsWithinANode) {
+  for (const bool in_branch : {false, true}) {
+    TestClock clock;
+    PassContext context;
+    context.deadline_ns = UINT64_MAX / 2;
+    Graph graph = determinant(200);
+    if (in_branch) {
+      graph.regions.push_back({});
+      graph.nodes[0].region = 0;
+    }
+    clock.restart(20);
+    try {
+      run_pass(graph, kPass, context);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT);
+      EXPECT_STREQ(e.message, "the time to load the model is over");
+      EXPECT_STREQ(e.node, "det");
+    }
+    EXPECT_LE(clock.looks(), 22);
   }
 }
 
