@@ -1,0 +1,139 @@
+#include "tests/cancellation/host_cases.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "ops/infra/boxes.h"
+
+namespace evn::test {
+namespace {
+
+constexpr std::int64_t kMany = 40'000;
+
+TestServices& services() {
+  static TestServices all;
+  return all;
+}
+
+template <typename T>
+BoxPtr tensor(const Shape& shape, const std::vector<T>& values) {
+  void* to = nullptr;
+  const std::shared_ptr<Box> box = services().make_tensor({kDTypeOf<T>, shape}, &to);
+  std::memcpy(to, values.data(), values.size() * sizeof(T));
+  return box;
+}
+
+BoxPtr integer(std::int64_t value) { return tensor<std::int64_t>({}, {value}); }
+BoxPtr floats(std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000);
+  return tensor<float>({count}, values);
+}
+
+// A sequence of tensors of one element.
+BoxPtr sequence(std::int64_t count) {
+  std::vector<BoxPtr> parts;
+  for (std::int64_t i = 0; i < count; ++i) parts.push_back(tensor<float>({1}, {static_cast<float>(i)}));
+  return make_box({DType::kFloat32, {}}, Wrap::kSequence, std::move(parts));
+}
+
+// From 0, 1, ... to their halves.
+BoxPtr map_of_floats(std::int64_t count) {
+  std::vector<std::int64_t> keys(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<std::int64_t>(i);
+  return make_box({DType::kFloat32, {}}, Wrap::kMapOfInts, {tensor<std::int64_t>({count}, keys), floats(count)});
+}
+
+HostCase make(const std::string& op, int opset, std::vector<BoxPtr> inputs, std::vector<Attribute> attributes = {}, int outputs = 1) {
+  GraphBuilder b(opset);
+  std::vector<ValueId> ids;
+  for (const BoxPtr& box : inputs) {
+    ids.push_back(box == nullptr ? kNoValue : b.input("x" + std::to_string(ids.size()), box->desc.shape, box->desc.dtype));
+  }
+  b.nodes(op, ids, outputs, std::move(attributes), "node");
+  return {b.graph().nodes.back(), std::move(inputs)};
+}
+
+// A body that hands on its inputs but the first `skipped`.
+std::shared_ptr<Graph> body(std::vector<TensorDesc> inputs, std::size_t skipped) {
+  auto graph = std::make_shared<Graph>();
+  for (const TensorDesc& d : inputs) {
+    Value v;
+    v.dtype = d.dtype;
+    v.has_shape = true;
+    v.shape = d.shape;
+    graph->inputs.push_back(static_cast<ValueId>(graph->values.size()));
+    graph->values.push_back(v);
+  }
+  graph->outputs.assign(graph->inputs.begin() + static_cast<std::ptrdiff_t>(skipped), graph->inputs.end());
+  return graph;
+}
+
+HostCase with_body(HostCase c, std::vector<TensorDesc> inputs, std::size_t skipped) {
+  c.node.body = body(std::move(inputs), skipped);
+  return c;
+}
+
+std::vector<std::int64_t> numbers(std::int64_t count) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
+  return all;
+}
+
+std::string text_of_box(const Box& box) {
+  std::string text = box.desc.type_string() + box.desc.shape.to_string();
+  if (box.is_tensor() && box.desc.dtype == DType::kString) {
+    for (std::int64_t i = 0; i < box.desc.shape.elements(); ++i) (text += text_of(box.as<TextElement>()[i])) += '\n';
+  } else if (box.is_tensor() && box.data != nullptr) {
+    text.append(box.as<char>(), box.desc.size_bytes());
+  }
+  for (const BoxPtr& part : box.parts) text += text_of_box(*part);
+  return text;
+}
+
+}  // namespace
+
+std::shared_ptr<Box> TestServices::make_tensor(const TensorDesc& desc, void** bytes) {
+  auto box = std::make_shared<Box>();
+  box->desc = desc;
+  const std::shared_ptr<char[]> memory(new char[desc.size_bytes() + 8]());
+  *bytes = memory.get();
+  box->data = memory;
+  return box;
+}
+
+// Loop, whose inputs begin with the turn and the condition, gives the condition and what it carries; Scan and SequenceMap all.
+std::vector<BoxPtr> TestServices::run_body(std::span<const BoxPtr> inputs, std::uint64_t) {
+  std::size_t first = 0;
+  if (inputs.size() > 1 && inputs[1]->desc.dtype == DType::kBool) first = 1;
+  return {inputs.begin() + static_cast<std::ptrdiff_t>(first), inputs.end()};
+}
+
+std::map<std::string, HostCase> host_cases() {
+  const TensorDesc one = {DType::kFloat32, {1}}, scalar = {DType::kFloat32, {}}, count = {DType::kInt64, {}}, truth = {DType::kBool, {}};
+  std::map<std::string, HostCase> all;
+  all["SequenceConstruct 11"] = make("SequenceConstruct", 13, sequence(kMany)->parts);
+  all["SequenceInsert 11"] = make("SequenceInsert", 13, {sequence(kMany), floats(1), integer(5)});
+  all["SequenceErase 11"] = make("SequenceErase", 13, {sequence(kMany), integer(-7)});
+  all["SplitToSequence 11"] = make("SplitToSequence", 13, {floats(kMany)}, {{"axis", std::int64_t{0}}});
+  all["ConcatFromSequence 11"] = make("ConcatFromSequence", 13, {sequence(kMany)}, {{"axis", std::int64_t{0}}});
+  all["SequenceMap 17"] = with_body(make("SequenceMap", 17, {sequence(kMany)}), {one}, 0);
+  all["Loop 1"] = with_body(make("Loop", 13, {integer(kMany), nullptr, floats(1)}, {}, 1), {count, truth, one}, 1);
+  all["Scan 8"] = with_body(make("Scan", 8, {nullptr, tensor<float>({1, kMany}, std::vector<float>(kMany, 1.0f))}, {{"num_scan_inputs", std::int64_t{1}}}), {scalar}, 0);
+  all["Scan 9"] = with_body(make("Scan", 13, {floats(kMany)}, {{"num_scan_inputs", std::int64_t{1}}}), {scalar}, 0);
+  all["ai.onnx.ml::ZipMap 1"] = make("ai.onnx.ml::ZipMap", 1, {floats(kMany)}, {{"classlabels_int64s", numbers(kMany)}});
+  all["ai.onnx.ml::DictVectorizer 1"] = make("ai.onnx.ml::DictVectorizer", 1, {map_of_floats(kMany)}, {{"int64_vocabulary", numbers(kMany)}});
+  all["ai.onnx.ml::CastMap 1"] = make("ai.onnx.ml::CastMap", 1, {map_of_floats(kMany)});
+  return all;
+}
+
+std::vector<std::string> results_of(const HostCase& c) {
+  std::vector<BoxPtr> outputs(c.node.outputs.size());
+  HostContext context{c.node, c.inputs, outputs, services()};
+  c.node.op->host(context);
+  std::vector<std::string> results;
+  for (const BoxPtr& box : outputs) results.push_back(box == nullptr ? "" : text_of_box(*box));
+  return results;
+}
+
+}  // namespace evn::test
