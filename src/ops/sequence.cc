@@ -65,10 +65,20 @@ void infer_insert(InferContext& c) {
   c.outputs[0].wraps = c.inputs[0].wraps;
 }
 
+void append(std::vector<BoxPtr>* to, const std::vector<BoxPtr>& from, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    cancellation_point();
+    to->push_back(from[i]);
+  }
+}
+
 void host_insert(HostContext& c) {
-  std::vector<BoxPtr> parts = c.inputs[0]->parts;
-  const std::size_t at = c.has_input(2) ? position(c, 2, static_cast<std::int64_t>(parts.size()) + 1) : parts.size();
-  parts.insert(parts.begin() + static_cast<std::ptrdiff_t>(at), c.services.keep(c.inputs[1]));
+  const std::vector<BoxPtr>& before = c.inputs[0]->parts;
+  const std::size_t at = c.has_input(2) ? position(c, 2, static_cast<std::int64_t>(before.size()) + 1) : before.size();
+  std::vector<BoxPtr> parts;
+  append(&parts, before, 0, at);
+  parts.push_back(c.services.keep(c.inputs[1]));
+  append(&parts, before, at, before.size());
   c.outputs[0] = make_box(element_of(c.inputs[0]->desc), Wrap::kSequence, std::move(parts));
 }
 
@@ -80,11 +90,13 @@ void infer_erase(InferContext& c) {
 }
 
 void host_erase(HostContext& c) {
-  std::vector<BoxPtr> parts = c.inputs[0]->parts;
-  const auto count = static_cast<std::int64_t>(parts.size());
+  const std::vector<BoxPtr>& before = c.inputs[0]->parts;
+  const auto count = static_cast<std::int64_t>(before.size());
   if (!c.has_input(1) && count == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the sequence is empty");
-  const std::size_t at = c.has_input(1) ? position(c, 1, count) : parts.size() - 1;
-  parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at));
+  const std::size_t at = c.has_input(1) ? position(c, 1, count) : before.size() - 1;
+  std::vector<BoxPtr> parts;
+  append(&parts, before, 0, at);
+  append(&parts, before, at + 1, before.size());
   c.outputs[0] = make_box(element_of(c.inputs[0]->desc), Wrap::kSequence, std::move(parts));
 }
 

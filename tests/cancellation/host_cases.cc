@@ -121,7 +121,7 @@ std::map<std::string, HostCase> host_cases() {
   all["Loop 1"] = with_body(make("Loop", 13, {integer(kMany), nullptr, floats(1)}, {}, 1), {count, truth, one}, 1);
   all["Scan 8"] = with_body(make("Scan", 8, {nullptr, tensor<float>({1, kMany}, std::vector<float>(kMany, 1.0f))}, {{"num_scan_inputs", std::int64_t{1}}}), {scalar}, 0);
   all["Scan 9"] = with_body(make("Scan", 13, {floats(kMany)}, {{"num_scan_inputs", std::int64_t{1}}}), {scalar}, 0);
-  all["ai.onnx.ml::ZipMap 1"] = make("ai.onnx.ml::ZipMap", 1, {floats(kMany)}, {{"classlabels_int64s", numbers(kMany)}});
+  all["ai.onnx.ml::ZipMap 1"] = make("ai.onnx.ml::ZipMap", 1, {tensor<float>({kMany, 1}, std::vector<float>(kMany, 0.5f))}, {{"classlabels_int64s", numbers(1)}});
   all["ai.onnx.ml::DictVectorizer 1"] = make("ai.onnx.ml::DictVectorizer", 1, {map_of_floats(kMany)}, {{"int64_vocabulary", numbers(kMany)}});
   all["ai.onnx.ml::CastMap 1"] = make("ai.onnx.ml::CastMap", 1, {map_of_floats(kMany)});
   return all;
