@@ -97,7 +97,10 @@ void attend(const AttentionSizes& z, const AttentionRule& rule, Rows& r) {
     }
     r.scores(2, b, h, s, std::span<const double>(row));
     const auto round_row = [&] {
-      for (std::size_t i = 0; rule.round != nullptr && i < row.size(); ++i) row[i] = rule.round(row[i]);
+      for (std::size_t i = 0; rule.round != nullptr && i < row.size(); ++i) {
+        cancellation_point();
+        row[i] = rule.round(row[i]);
+      }
     };
     round_row();
     attention_softmax(row, largest_bias, r.sink(h));
