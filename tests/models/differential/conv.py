@@ -25,8 +25,8 @@ def window(draw, ranks=(1, 3), group=True):
         attributes["auto_pad"] = auto
     if groups > 1 or draw.maybe(0.2):
         attributes["group"] = groups
-    channels = groups * draw.int(1, 3)
-    return (draw.int(1, 2), channels, *sizes), (groups * draw.int(1, 3), channels // groups, *kernel), attributes
+    channels, filters = (groups * (draw.int(8, 40) if draw.op == "Conv" and draw.maybe(0.15) else draw.int(1, 3)) for _ in range(2))
+    return (draw.int(1, 2), channels, *sizes), (filters, channels // groups, *kernel), attributes
 
 
 @operator("Conv")

@@ -4,9 +4,14 @@ import numpy
 from .draw import operator
 
 
+def sizes(draw):
+    """Of a product: mostly less than a block, now and then more."""
+    return (draw.int(8, 70) if draw.maybe(0.15) else draw.dim(high=7) for _ in range(3))
+
+
 @operator("MatMul")
 def matmul(draw):
-    m, k, n = draw.dim(high=7), draw.dim(high=7), draw.dim(high=7)
+    m, k, n = sizes(draw)
     a, b = draw.broadcasting(2, 2)
     a, b = [*a, m, k], [*b, k, n]
     if draw.maybe(0.15):
@@ -19,7 +24,7 @@ def matmul(draw):
 
 @operator("Gemm")
 def gemm(draw):
-    m, k, n, dtype = draw.dim(high=7), draw.dim(high=7), draw.dim(high=7), draw.dtype()
+    (m, k, n), dtype = sizes(draw), draw.dtype()
     attributes = draw.some(transA=draw.int(0, 1), transB=draw.int(0, 1))
     if "int" not in dtype:
         attributes.update(draw.some(alpha=draw.real(-2, 2), beta=draw.real(-2, 2)))
