@@ -4,6 +4,20 @@ include(GoogleTest)
 
 set(EVN_TEST_TIMEOUT 900)  # seconds a test
 
+# Tests are compiled as fast as can be: what they test is compiled as it is shipped, in libraries.
+set(EVN_TEST_OPTIONS "")
+if(EVN_QUICK_BUILD)
+  set(EVN_TEST_OPTIONS $<IF:$<BOOL:${EVN_SANITIZE}>,-O0,$<$<CONFIG:Release,RelWithDebInfo>:-O1>>)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/test_headers.cc CONTENT "")
+  add_library(evn_test_headers OBJECT ${CMAKE_BINARY_DIR}/generated/test_headers.cc)
+  target_include_directories(evn_test_headers PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(evn_test_headers PRIVATE GTest::gtest)
+  target_compile_definitions(evn_test_headers PRIVATE EVN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" EVN_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  set_target_properties(evn_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(evn_test_headers PRIVATE -fPIE ${EVN_TEST_OPTIONS})  # as executables are
+  evn_precompile(evn_test_headers <gtest/gtest.h> ${CMAKE_SOURCE_DIR}/src/ops/op.h)
+endif()
+
 # evn_test(name, folder under tests/, libraries...)
 function(evn_test name dir)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${dir}/*.cc)
@@ -19,6 +33,8 @@ function(evn_test name dir)
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(test_${name} PRIVATE ${ARGN} GTest::gtest GTest::gtest_main)
   target_compile_definitions(test_${name} PRIVATE EVN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" EVN_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_compile_options(test_${name} PRIVATE ${EVN_TEST_OPTIONS})
+  evn_precompile_as(test_${name} evn_test_headers)
   gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${EVN_TEST_TIMEOUT})
 endfunction()
 
@@ -95,7 +111,7 @@ endif()
 set(EVN_PYTHON "" CACHE FILEPATH "Python with the test packages; empty: the tests in Python are not registered")
 function(evn_pytest name path)
   if(EVN_PYTHON AND TARGET evener AND EXISTS ${CMAKE_SOURCE_DIR}/${path})
-    add_test(NAME python.${name} COMMAND ${EVN_PYTHON} -m pytest -q -p no:cacheprovider ${CMAKE_SOURCE_DIR}/${path} ${ARGN})
+    add_test(NAME python.${name} COMMAND ${EVN_PYTHON} -m pytest -q -rs -p no:cacheprovider ${CMAKE_SOURCE_DIR}/${path} ${ARGN})
     set_tests_properties(python.${name} PROPERTIES TIMEOUT 1800 ENVIRONMENT
       "EVENER_LIBRARY=$<TARGET_FILE:evener>;EVENER_COMMAND=${CMAKE_BINARY_DIR}/evener;EVENER_BUILD=${CMAKE_BINARY_DIR};EVENER_MODELS=${CMAKE_SOURCE_DIR}/build/models;PYTHONPATH=${CMAKE_SOURCE_DIR}/bindings/python;PYTHONDONTWRITEBYTECODE=1")
   endif()
