@@ -3,9 +3,17 @@
 
 usage: compare.py [--threads LIST] [--engines LIST] [--rounds N] [--slice SECONDS] [--starts N] [--isa avx2] [--peak PROGRAM]
                   [--command PROGRAM] [--models DIR] [--cache DIR] [--markdown FILE] [--int8 | --int8-isas | --precision bf16]
-                  [MODEL...]
+                  [--subnormals flush|keep|both] [MODEL...]
 
-MODEL is a name of the list below (default: all of them) or PATH[:INPUT=1x3x224x224]..., where dims that are not given are 1.
+MODEL is a name of the lists below or a trained model of bench/models/zoo.py (default: all of them), or PATH[:INPUT=1x3x224x224]...,
+where dims that are not given are 1. Trained models of the zoo have its inputs, pieces of real pictures and recordings; others noise.
+A page has at least 5 rounds of each model.
+
+Floats below 2^-126 slow some processors down, and engines differ in what they do with them unless told. They are 0 in all engines that
+can do so, and the page says which; with --subnormals keep they are kept by all that can, with `both` the page has a second part, with
+the first number of threads, in which they are.
+
+EVENER_COMPARE_CONFIG names a configuration (YAML) for Evener; the page has its text.
 
 Each engine has a process of its own, and they take turns: A B C A B C ..., so that a machine that gets slower gets slower
 for all. A process that waits is stopped, so that its threads cannot spin during another's turn. Outputs are compared with
@@ -43,21 +51,18 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 import numpy
 
 import isa
 import report
-from engines import ATOL, BFLOAT16_ENGINES, DEFAULT_ENGINES, ENGINES, INT8_ENGINES, KEPT_ENGINES, REPOSITORY, RTOL
+from engines import ATOL, BFLOAT16_ENGINES, DEFAULT_ENGINES, ENGINES, INT8_ENGINES, KEEP, KEPT_ENGINES, REPOSITORY, RTOL
 
 sys.path.append(str(REPOSITORY / "bench" / "models"))
 import networks  # noqa: E402
 
 MODELS = {  # name -> file, shapes of inputs
-    "det": ("ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 640, 960)}),
-    "cls": ("ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
-    "rec": ("ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 320)}),
-    "silero_vad": ("silero_vad.onnx", {"input": (1, 576), "state": (2, 1, 128)}),
     "minilm_l3": ("paraphrase_minilm_l3.onnx", {"input_ids": (1, 128), "attention_mask": (1, 128)}),
     **{name: (f"{name}.onnx", shapes[0]) for name, shapes in networks.SKELETONS.items()},
 }
@@ -72,8 +77,15 @@ INT8_MODELS = {  # name -> file, shapes of inputs, the float network
     "bge_small_q": ("bge_small_en_v15_q.onnx", networks.text_shapes(1, 128), None),
 }
 BFLOAT16_MODELS = ("resnet50", "densenet121", "vit_b_16", "bert_base")
-FIXED = {"silero_vad": {"sr": 16000}}  # inputs that noise says nothing about
+FEWEST_ROUNDS = 5                      # of a page
+SEED = 1                               # of the zoo's inputs
 PARTNER = "evener"                     # the engine whose ratio to the best of the others is given
+
+
+def trained():
+    """The trained models of bench/models/zoo.py, by name."""
+    import zoo  # needs pillow, which a worker does not
+    return {model.name: model for model in zoo.TRAINED}
 
 
 def memory_bytes(field):
@@ -141,17 +153,25 @@ def worker(arguments):
     numpy.savez(folder / f"{arguments.worker}.last.npz", *(numpy.asarray(output) for output in outputs))
 
 
+def worker_environment(name, threads, limit, keep):
+    """That of an engine's process. How its threads wait is left to it: who has no turn is stopped."""
+    environment = dict(limit.environment(name), OMP_NUM_THREADS=str(threads), **ENGINES[name].environment)
+    for variable in ("OMP_WAIT_POLICY", KEEP):
+        environment.pop(variable, None)
+    return dict(environment, **({KEEP: "1"} if keep else {}))
+
+
 class Worker:
     """A worker process as its parent sees it: it runs only between `resume` and `pause`."""
 
-    def __init__(self, name, path, threads, folder, cache, limit):
+    def __init__(self, name, path, threads, folder, cache, limit, keep=False):
         self.name = name
         self.log = folder / f"{name}.log"
         read_end, write_end = os.pipe()
         command = [sys.executable, os.path.abspath(__file__), "--worker", name, "--answers", str(write_end), "--folder", str(folder),
                    "--cache", str(cache), "--threads", str(threads), *(["--only-avx2"] if limit.masked else []), str(path)]
         self.rounds = []
-        environment = dict(limit.environment(name), OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", **ENGINES[name].environment)
+        environment = worker_environment(name, threads, limit, keep)
         partner = next((entry[2] for entry in INT8_MODELS.values() if entry[2] and entry[0] == path.name), None)
         if partner:
             environment["EVENER_COMPARE_FLOAT"] = str(path.with_name(partner))
@@ -223,9 +243,10 @@ def least_cosine(folder, name, reference):
     return least
 
 
-def compare_outputs(folder, name, reference):
+def compare_outputs(folder, name, reference, model_rtol=RTOL):
     """Why the outputs of an engine's first or last run are wrong, or ""."""
     engine = ENGINES[name]
+    tolerance = (max(engine.tolerance[0], model_rtol), engine.tolerance[1])
     if engine.cosine is not None:
         cosine = least_cosine(folder, name, reference)
         return "" if cosine >= engine.cosine else f"cosine {cosine:.4f}"
@@ -241,7 +262,7 @@ def compare_outputs(folder, name, reference):
                         continue  # the others prove enough
                     if not engine.keeps_shapes and got.size == wanted.size:
                         got = got.reshape(wanted.shape).astype(wanted.dtype)
-                    why = difference(got, wanted, engine.tolerance)
+                    why = difference(got, wanted, tolerance)
                     if why:
                         return f"output {index} of the {which} run {why}"
     return ""
@@ -275,15 +296,15 @@ def kernel_times(command, path, feeds_file, limit):
     return found
 
 
-def measure(label, path, shapes, engines, threads, limit, arguments):
+def measure(model, engines, threads, limit, arguments, keep=False):
     """The rows of one model, by engine, and the yardstick that was measured with them."""
+    path = model.path
     rows, workers = {}, {}
     yardstick = report.Yardstick()
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         try:
-            feeds = networks.noise_inputs(path, shapes)
-            feeds.update({name: numpy.full_like(feeds[name], value) for name, value in FIXED.get(label, {}).items()})
+            feeds = model.feeds()
             numpy.savez(folder / "feeds.npz", **feeds)
         except ValueError as error:
             raise SystemExit(f"compare.py: {path}: {error}") from None
@@ -295,14 +316,14 @@ def measure(label, path, shapes, engines, threads, limit, arguments):
             for _ in range(arguments.starts - 1):
                 for name in engines:
                     try:
-                        one = Worker(name, path, threads, folder, arguments.cache, limit)
+                        one = Worker(name, path, threads, folder, arguments.cache, limit, keep)
                     except RuntimeError:
                         continue
                     starts[name].append(one.started)
                     one.end()
             for name in engines:
                 try:
-                    workers[name] = Worker(name, path, threads, folder, arguments.cache, limit)
+                    workers[name] = Worker(name, path, threads, folder, arguments.cache, limit, keep)
                 except RuntimeError as error:
                     rows[name] = report.Row(name, str(error))
             for _ in range(arguments.rounds):
@@ -320,7 +341,7 @@ def measure(label, path, shapes, engines, threads, limit, arguments):
             yardstick.kernels = kernel_times(arguments.command, path, folder / "feeds.npz", limit) if threads == 1 else {}
         reference = next(iter(workers), None)
         for name, one in workers.items():
-            rows[name] = row_of(one, workers[reference], starts[name] + [one.started], compare_outputs(folder, name, reference))
+            rows[name] = row_of(one, workers[reference], starts[name] + [one.started], compare_outputs(folder, name, reference, model.rtol))
             if ENGINES[name].cosine is not None:
                 rows[name].cosine = least_cosine(folder, name, reference)
     return [rows[name] for name in engines], yardstick
@@ -335,8 +356,32 @@ def row_of(one, reference, starts, failure):
                       [entry["seconds"] for entry in one.rounds], ENGINES[one.name].is_peer)
 
 
-def parse_model(text, folder):
-    """(label, path, shapes) of a MODEL argument."""
+class Given(typing.NamedTuple):
+    """A model that is compared."""
+    label: str
+    path: pathlib.Path
+    feeds: typing.Callable  # () -> inputs by name
+    rtol: float = RTOL
+
+
+def trained_model(model, cache):
+    """A model of the zoo; one that is made, not fetched, is written to the cache."""
+    try:
+        content = model.content()
+    except FileNotFoundError as error:
+        raise SystemExit(f"compare.py: {error}") from None
+    path = content
+    if not isinstance(content, pathlib.Path):
+        cache.mkdir(parents=True, exist_ok=True)
+        path = cache / f"{model.name}.onnx"
+        path.write_bytes(content)
+    return Given(model.name, path.resolve(), lambda: model.feeds(content, SEED), model.rtol)
+
+
+def parse_model(text, folder, cache):
+    """The model of a MODEL argument."""
+    if text in trained():
+        return trained_model(trained()[text], cache)
     if text in MODELS or text in INT8_MODELS:
         name, shapes = (MODELS.get(text) or INT8_MODELS[text])[:2]
         path, label = folder / name, text
@@ -349,9 +394,9 @@ def parse_model(text, folder):
             raise SystemExit(f"compare.py: {text} is not PATH:INPUT=1x3x224x224") from None
         label = path.stem
     if not path.exists():
-        raise SystemExit(f"compare.py: there is no {path}; scripts/fetch_models.py ocr more minilm skeletons fetches: {', '.join(MODELS)}; "
+        raise SystemExit(f"compare.py: there is no {path}; scripts/fetch_models.py minilm skeletons fetches: {', '.join(MODELS)}; "
                          f"skeletons8 embeddings, and bench/models/quantized.py: {', '.join(INT8_MODELS)}")
-    return label, path.resolve(), shapes
+    return Given(label, path.resolve(), lambda: networks.noise_inputs(path, shapes))
 
 
 def parse_engines(text, limit):
@@ -387,6 +432,8 @@ def main():
     parser.add_argument("--command", metavar="PROGRAM", default=str(REPOSITORY / "build" / "release" / "evener"),
                         help="the evener command, which counts multiply-adds for --peak")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="also write a page with the results")
+    parser.add_argument("--subnormals", default="flush", choices=["flush", "keep", "both"],
+                        help="what becomes of floats below 2^-126 in engines that can do either")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--only-avx2", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=int, help=argparse.SUPPRESS)
@@ -395,6 +442,9 @@ def main():
     arguments = parser.parse_args()
     if arguments.worker:
         return worker(arguments)
+    if arguments.markdown and arguments.rounds < FEWEST_ROUNDS:
+        parser.error(f"a page has at least {FEWEST_ROUNDS} rounds of each model")
+    os.environ["EVENER_MODELS"] = str(arguments.models)  # where the zoo's are
     with tempfile.TemporaryDirectory() as folder:
         return compare(isa.OnlyAvx2(folder) if arguments.isa else isa.Unlimited(), arguments)
 
@@ -406,26 +456,32 @@ def compare(limit, arguments):
         raise SystemExit("compare.py: --int8, --int8-isas and --precision exclude each other")
     asked = (INT8_ENGINES if arguments.int8 else KEPT_ENGINES if quantized else
              BFLOAT16_ENGINES if arguments.precision else DEFAULT_ENGINES)
-    usual = INT8_MODELS if quantized else BFLOAT16_MODELS if arguments.precision else MODELS
+    usual = INT8_MODELS if quantized else BFLOAT16_MODELS if arguments.precision else [*trained(), *MODELS]
     engines, missing = parse_engines(arguments.engines or ",".join(engine.name for engine in asked), limit)
     if not engines:
         raise SystemExit("compare.py: no engine is there")
-    models = [parse_model(text, arguments.models) for text in arguments.model or usual]
-    results = report.Report(ENGINES, engines, missing, arguments.rounds, arguments.slice, limit)
-    print(results.machine)
-    if limit.method:
-        print(limit.method)
-    for threads in map(int, arguments.threads.split(",")):
-        print(report.HEADER.format(reference=engines[0]), flush=True)
-        for label, path, shapes in models:
-            rows, yardstick = measure(label, path, shapes, engines, threads, limit, arguments)
-            results.add(threads, label, rows, yardstick)
-            for row in rows:
-                print(report.line(label, row, threads, yardstick), flush=True)
-        print(results.against_best(threads) + results.against_float(threads) + results.cosines(threads), flush=True)
-        if arguments.markdown:
-            arguments.markdown.write_text(results.markdown())
-    return 1 if results.failures() else 0
+    models = [parse_model(text, arguments.models, arguments.cache) for text in arguments.model or usual]
+    counts = [int(count) for count in arguments.threads.split(",")]
+    passes = [(keep, counts[:1] if keep and arguments.subnormals == "both" else counts)
+              for keep in {"flush": [False], "keep": [True], "both": [False, True]}[arguments.subnormals]]
+    reports = []
+    for keep, threads_of_pass in passes:
+        results = report.Report(ENGINES, engines, missing, arguments.rounds, arguments.slice, limit, keep)
+        reports.append(results)
+        print(results.machine)
+        if limit.method:
+            print(limit.method)
+        for threads in threads_of_pass:
+            print(report.HEADER.format(reference=engines[0]), flush=True)
+            for model in models:
+                rows, yardstick = measure(model, engines, threads, limit, arguments, keep)
+                results.add(threads, model.label, rows, yardstick)
+                for row in rows:
+                    print(report.line(model.label, row, threads, yardstick), flush=True)
+            print(results.against_best(threads) + results.against_float(threads) + results.cosines(threads), flush=True)
+            if arguments.markdown:
+                arguments.markdown.write_text(report.page(reports))
+    return 1 if any(results.failures() for results in reports) else 0
 
 
 if __name__ == "__main__":

@@ -16,6 +16,11 @@ import tempfile
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 RTOL, ATOL = 1e-3, 1e-4
+KEEP = "EVENER_COMPARE_KEEP_SUBNORMALS"  # in a worker's environment: engines keep floats below 2^-126 that otherwise make them 0
+
+
+def keeps_subnormals():
+    return bool(os.environ.get(KEEP))
 
 
 class Engine:
@@ -30,6 +35,7 @@ class Engine:
     is_peer = True           # counts among the others that one may be compared with the best of
     environment = {}         # of its process, beside what all have
     reads_onnx = True        # itself, without a converter before
+    subnormals = ("are not spoken of by any option", "are not spoken of by any option")  # as 0 where it can, and kept where it can
 
     @classmethod
     def missing(cls):
@@ -68,6 +74,7 @@ class OnnxRuntime(Engine):
     name = "ort"
     title = "ONNX Runtime"
     packages = ("onnxruntime",)
+    subnormals = ("are 0 by `session.set_denormal_as_zero`", "are kept, its default")
 
     def prepare(self, path, feeds, cache):
         import onnxruntime
@@ -78,6 +85,8 @@ class OnnxRuntime(Engine):
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        if not keeps_subnormals():
+            options.add_session_config_entry("session.set_denormal_as_zero", "1")
         self.session = self.module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def run(self, feeds):
@@ -89,6 +98,7 @@ class Evener(Engine):
     title = "Evener"
     is_peer = False
     options = {}             # of a session
+    subnormals = ("are 0, its default", "are kept by `numerics: strict`, which has no Winograd either")
 
     @staticmethod
     def module():
@@ -114,7 +124,8 @@ class Evener(Engine):
 
     def load(self, path, threads, feeds):
         self.runtime = self.evener.Runtime(os.environ.get("EVENER_COMPARE_CONFIG") or None, threads=threads)
-        self.session = self.runtime.session(path, **self.options)
+        strict = {"numerics": "strict"} if keeps_subnormals() else {}
+        self.session = self.runtime.session(path, **self.options, **strict)
 
     def run(self, feeds):
         return list(self.session.run(feeds).values())
@@ -129,6 +140,7 @@ class OpenVino(Engine):
     title = "OpenVINO"
     packages = ("openvino",)
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    subnormals = ("are 0 by `CPU_DENORMALS_OPTIMIZATION`", "are kept by `CPU_DENORMALS_OPTIMIZATION`")
 
     def prepare(self, path, feeds, cache):
         import openvino
@@ -140,7 +152,7 @@ class OpenVino(Engine):
         model.reshape({name: list(value.shape) for name, value in feeds.items()})
         compiled = core.compile_model(model, "CPU", {
             "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False,
-            **self.settings})
+            "CPU_DENORMALS_OPTIMIZATION": not keeps_subnormals(), **self.settings})
         self.outputs = range(len(compiled.outputs))
         self.request = compiled.create_infer_request()
         for name, value in feeds.items():
@@ -220,6 +232,7 @@ class Ncnn(Engine):
     reads_onnx = False
     packages = ("ncnn", "pnnx")
     keeps_shapes = False
+    subnormals = ("are 0, its default", "are 0, its default, which its Python module cannot change")
 
     def prepare(self, path, feeds, cache):
         kinds = {"float32": "f32", "int64": "i64", "int32": "i32"}

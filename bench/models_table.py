@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -19,7 +20,7 @@ import time
 import numpy
 
 import report
-from compare import difference
+from compare import FEWEST_ROUNDS, difference
 from engines import ATOL, REPOSITORY, Evener, OnnxRuntime
 
 sys.path.append(str(REPOSITORY / "bench" / "models"))
@@ -170,6 +171,7 @@ def described(runtime, evener):
 
 def page(rows, cluster, opencl, rounds, seconds):
     right = sum(not row.failure for row in rows)
+    configured = bool(os.environ.get("EVENER_COMPARE_CONFIG"))
     command = " ".join(["bench/models_table.py", report.shown_arguments(sys.argv[1:])]).strip()
     tables = []
     for title, models in (("Trained models", zoo.TRAINED), ("Networks with noise for weights", zoo.NOISE)):
@@ -177,6 +179,7 @@ def page(rows, cluster, opencl, rounds, seconds):
         tables += [f"\n## {title}\n\n{HEADER}\n" + "\n".join(lines) + "\n"] if lines else []
     return f"""# Models
 
+{report.stamp()}
 {right} of {len(rows)} models give ONNX Runtime's results. Made by `{command}` on
 {datetime.date.today().isoformat()} with Evener {Evener.versions()}, {OnnxRuntime.versions()}, onnx {networks.onnx.__version__}.
 
@@ -187,6 +190,8 @@ def page(rows, cluster, opencl, rounds, seconds):
 - **Errors**: the largest absolute difference from ONNX Runtime, and the largest difference divided by the largest number of its
   output. **Within**: |a - b| <= 1e-3 |b| + 1e-4 max|b| throughout. An expected output that is the same number
   throughout counts as a failure.
+- **Subnormal numbers** (below 2^-126): Evener: {Evener.subnormals[False]}; ONNX Runtime: {OnnxRuntime.subnormals[False]}.
+- **Configuration** of Evener: {"as `EVENER_COMPARE_CONFIG` has it, at the end" if configured else "its default"}.
 - **Times**: median processor time of a run with one thread each, taken in turns in one process for at least {rounds} runs and
   {seconds:g} s, and the median of the turns' ratios; below 1 Evener is faster. The machine is shared: figures to look at, not to
   rely on. `bench/compare.py` is for comparing.
@@ -194,7 +199,7 @@ def page(rows, cluster, opencl, rounds, seconds):
   is said. Nodes that only compute shapes are not counted, and those that were fused count as one.
 - **Networks with noise for weights**: `light_*` are of the onnx package, where nodes make each weight, of one number throughout;
   those nodes are left out. The others are `bench/models/skeletons.tgz`. They tell that a network is computed rightly and how fast.
-""" + "".join(tables)
+""" + "".join(tables) + ("\n" + "\n".join(report.configuration()) + "\n" if configured else "")
 
 
 def main():
@@ -205,6 +210,8 @@ def main():
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the page here")
     parser.add_argument("model", nargs="*", metavar="MODEL", help="default: all of them")
     arguments = parser.parse_args()
+    if arguments.markdown and arguments.rounds < FEWEST_ROUNDS:
+        parser.error(f"a page has at least {FEWEST_ROUNDS} rounds of each model")
     unknown = set(arguments.model) - set(known)
     if unknown:
         parser.error(f"unknown model: {' '.join(sorted(unknown))}; there are: {' '.join(known)}")

@@ -6,10 +6,13 @@ import os
 import pathlib
 import platform
 import statistics
+import subprocess
 import sys
 
 import isa
 
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+MEASURED = ("src", "include", "bindings/python/evener", "bench", "cmake", "CMakeLists.txt", "CMakePresets.json")  # a page is about these
 HEADER = """
 | model | engine | threads | median ms | ratio to {reference} | of peak | load ms | first run ms | memory MiB |
 |---|---|---:|---:|---:|---:|---:|---:|---:|"""
@@ -88,8 +91,8 @@ def start_line(label, rows, partner):
     return f"| {label} | {ratio:.2f} | {megabytes(mine.memory)} | {megabytes(mine.bound)} | {megabytes(smallest)} |"
 
 
-def machine():
-    """The processor's name, what it has for inner products, and how many cores this process may use."""
+def processor():
+    """The processor's name, and what it has for inner products."""
     name, features = platform.processor() or platform.machine(), ""
     try:
         fields = dict(entry.split(":", 1) for entry in pathlib.Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines())
@@ -99,7 +102,32 @@ def machine():
         features = "".join(f", {flag}" for flag in known if flag in fields.get("flags", "").split())
     except OSError:
         pass
-    return f"{name}{features}, {len(os.sched_getaffinity(0))} cores"
+    return f"{name}{features}"
+
+
+def machine():
+    """The processor, and how many cores this process may use."""
+    return f"{processor()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def commit():
+    """The short hash of the commit that is checked out, and whether what is measured has been changed since; ("unknown", False) without
+    git."""
+    def git(*command):
+        return subprocess.run(["git", *command], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED))
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown", False
+
+
+def stamp():
+    """The lines of a page that tell which commit made it: one for programs (scripts/check_pages.py), one for readers."""
+    found, changed = commit()
+    date = datetime.date.today().isoformat()
+    also = ", with changes that were not committed" if changed else ""
+    return f"<!-- measured at {found}, {date}, {processor()} -->\n\nMeasured at commit {found}{also}, {date}, on {processor()}.\n"
 
 
 def shown_arguments(arguments):
@@ -111,10 +139,27 @@ def shown_arguments(arguments):
     return " ".join(shown)
 
 
+def configuration():
+    """Lines about what Evener was configured with."""
+    path = os.environ.get("EVENER_COMPARE_CONFIG")
+    if not path:
+        return ["Evener has its default configuration (`EVENER_COMPARE_CONFIG` is not set)."]
+    return ["Evener's configuration (`EVENER_COMPARE_CONFIG`):", "", "```yaml", *pathlib.Path(path).read_text().rstrip().splitlines(), "```"]
+
+
+def page(reports):
+    """The page of one report, or of one and another in which subnormal numbers are kept."""
+    text = reports[0].markdown()
+    for other in reports[1:]:
+        text += f"\n{other.subnormals()}\n{other.tables()}"
+    return text
+
+
 class Report:
     """All rows of a run of compare.py."""
 
-    def __init__(self, known, engines, missing, rounds, seconds, limit=None):
+    def __init__(self, known, engines, missing, rounds, seconds, limit=None, keep=False):
+        self.keep = keep  # floats below 2^-126, in engines that can
         self.known, self.engines, self.missing = known, engines, missing
         self.rounds, self.seconds = rounds, seconds
         self.limit = limit or isa.Unlimited()
@@ -248,13 +293,23 @@ class Report:
             return ("Skeletons have noise for weights (`scripts/fetch_models.py skeletons8 embeddings`); EfficientNet-Lite0, BERT-base and "
                     "the decoder are quantized by ONNX Runtime's tool (`bench/models/quantized.py`). Texts: 128 tokens; gpt_kv: one step "
                     "after 64. Outputs are compared by their cosine.")
-        return ("Network weights are noise with the moments of the real ones "
-                "(`scripts/fetch_models.py ocr more minilm skeletons`). bert: 128 tokens; gpt_kv: one step after 64; lstm_gru: 200 steps.")
+        return ("Trained models (`bench/models/zoo.py`, fetched by `scripts/fetch_models.py ocr more`) have pieces of real pictures and "
+                "recordings for inputs, as their tests do; those of `scripts/fetch_models.py minilm skeletons`, whose weights are noise "
+                "with the moments of the real ones but for minilm_l3, have noise. bert: 128 tokens; gpt_kv: one step after 64; "
+                "lstm_gru: 200 steps.")
+
+    def subnormals(self):
+        """What each engine makes of floats below 2^-126."""
+        texts = {}
+        for name in self.engines:
+            texts.setdefault(self.known[name].subnormals[self.keep], []).append(self.known[name].title)
+        said = "; ".join(f"{', '.join(dict.fromkeys(titles))}: {text}" for text, titles in texts.items())
+        return f"Floats below 2^-126 (subnormal numbers): {said}."
 
     def head(self):
         reference = self.known[self.engines[0]].title
         what = " of 8 bits" if self.is_int8() else " of bfloat16" if self.is_low() else ""
-        lines = ["# Benchmarks" + (" with AVX2" if self.limit.name else "") + what, "",
+        lines = ["# Benchmarks" + (" with AVX2" if self.limit.name else "") + what, "", stamp(),
                  f"Made by `bench/compare.py {shown_arguments(sys.argv[1:])}` on {datetime.date.today().isoformat()}.", "",
                  f"Machine: {self.machine}, {platform.system()} {platform.release().split('-')[0]}. It is shared: only ratios within a "
                  "line mean something.", "",
@@ -270,13 +325,18 @@ class Report:
         lines += [f"- {self.known[name].title}: not compared: {why}" for name, why in self.missing.items()]
         if self.limit.method:
             lines += ["", self.limit.method]
+        lines += ["", self.subnormals(), "", *configuration()]
         return "\n".join(lines) + "\n"
 
     def markdown(self):
+        return self.head() + self.tables()
+
+    def tables(self):
         reference = self.known[self.engines[0]].title
-        text = self.head()
+        kept = ", subnormal numbers kept" if self.keep else ""
+        text = ""
         for threads in self.rows:
-            text += f"\n## {threads} thread{'s' if threads > 1 else ''}\n"
+            text += f"\n## {threads} thread{'s' if threads > 1 else ''}{kept}\n"
             text += self.table(threads, f"Median ms of a run (median ratio to {reference}; below 1 is faster):",
                                lambda row: f"{row.median * 1e3:.2f} ({row.ratio:.2f})")
             text += self.table(threads, "Load ms / first run ms / peak of memory above the loaded library, MiB:",
@@ -285,10 +345,10 @@ class Report:
             text += self.starting_and_memory(threads, partner)
             text += self.against_best(threads)
             text += self.against_float(threads) + self.cosines(threads)
-        text += self.kernels()
+        text += "" if self.keep else self.kernels()
         failures = self.failures()
         if failures:
-            text += "\n## Failures\n\n"
+            text += f"\n## Failures{kept}\n\n"
             text += "\n".join(f"- {label}, {self.known[row.engine].title}, {threads} threads: {row.failure}"
                               for threads, label, row in failures) + "\n"
         return text

@@ -1,5 +1,7 @@
 """The scripts in Python: what bench/compare.py takes for a wrong output, the pages made, the noise that fills skeletons."""
+import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -14,6 +16,7 @@ sys.path[:0] = [str(REPOSITORY / "bench"), str(REPOSITORY / "bench" / "models"),
 import compare  # noqa: E402
 import draw_trace  # noqa: E402
 import engines  # noqa: E402
+import isa  # noqa: E402
 import models_table  # noqa: E402
 import report  # noqa: E402
 import skeleton  # noqa: E402
@@ -88,7 +91,7 @@ def test_unknown_sets_are_refused_by_fetch_models():
 
 def report_of(failure):
     class Known:
-        title, tolerance, cosine, is_peer = "Some Engine", (1e-3, 1e-4), None, True
+        title, tolerance, cosine, is_peer, subnormals = "Some Engine", (1e-3, 1e-4), None, True, ("are 0", "are kept")
 
         @staticmethod
         def versions():
@@ -104,6 +107,77 @@ def test_the_page_has_times_versions_and_what_is_missing():
     assert "| net | 12.50 (1.00) |" in text and "| net | 500 / 20.0 / 3 |" in text
     assert "some 1.0" in text and "not compared: no package other" in text and "## 2 threads" in text
     assert "Failures" not in text
+
+
+def test_a_page_says_which_commit_made_it_and_on_which_machine():
+    found = re.search(r"<!-- measured at ([0-9a-f]+|unknown), (\d{4}-\d\d-\d\d), (.+) -->\n\nMeasured at commit \1", report_of("").markdown())
+    assert found and found[3] in report.machine()
+
+
+PAGES = sorted((REPOSITORY / "docs").glob("benchmarks*.md")) + [REPOSITORY / "docs" / "models.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_page_that_was_measured_says_where_it_comes_from(page):
+    assert re.search(r"^<!-- measured at [0-9a-f]{7,}, \d{4}-\d\d-\d\d, .+ -->$", page.read_text()[:400], re.M)
+
+
+def test_a_page_says_what_becomes_of_subnormal_numbers_and_what_evener_was_configured_with(monkeypatch, tmp_path):
+    names = [engine.name for engine in compare.DEFAULT_ENGINES]
+    monkeypatch.delenv("EVENER_COMPARE_CONFIG", raising=False)
+    flushed, kept = (report.Report(compare.ENGINES, names, {}, 5, 0.5, keep=keep) for keep in (False, True))
+    for made in (flushed, kept):
+        made.add(1, "net", [report.Row(name, "", 0.01, 1.0, 0.5, 0.02, rounds=[0.01], is_peer=compare.ENGINES[name].is_peer) for name in names])
+    text = report.page([flushed, kept])
+    assert "set_denormal_as_zero" in text and "EVENER_COMPARE_CONFIG` is not set" in text
+    assert text.index("## 1 thread\n") < text.index("numerics: strict") < text.index("## 1 thread, subnormal numbers kept")
+    (tmp_path / "mine.yaml").write_text("session: {precision: bf16}\n")
+    monkeypatch.setenv("EVENER_COMPARE_CONFIG", str(tmp_path / "mine.yaml"))
+    assert "```yaml\nsession: {precision: bf16}\n```" in flushed.markdown() and str(tmp_path) not in flushed.markdown()
+
+
+def test_a_page_has_at_least_five_rounds(tmp_path):
+    for script in ("compare.py", "models_table.py"):
+        done = subprocess.run([sys.executable, REPOSITORY / "bench" / script, "--rounds", "4", "--markdown", tmp_path / "page.md"],
+                              capture_output=True, text=True)
+        assert done.returncode == 2 and "at least 5 rounds" in done.stderr
+
+
+def test_all_trained_models_are_compared_with_the_inputs_of_their_tests():
+    assert list(compare.trained()) == [model.name for model in zoo.TRAINED]
+    assert not set(compare.trained()) & set(compare.MODELS)
+
+
+def test_how_the_threads_of_an_engine_wait_is_left_to_it(monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    monkeypatch.setenv(engines.KEEP, "1")
+    for keep in (False, True):
+        environment = compare.worker_environment("ncnn", 2, isa.Unlimited(), keep)
+        assert "OMP_WAIT_POLICY" not in environment and (engines.KEEP in environment) == keep
+
+
+# The first session of a process decides what ONNX Runtime does.
+PRODUCT = """
+import sys, numpy, onnx
+sys.path.insert(0, sys.argv[1])
+import engines
+from onnx import helper
+values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "xy"]
+model = helper.make_model(helper.make_graph([helper.make_node("Mul", ["x", "x"], ["y"])], "product", values[:1], values[1:]), ir_version=8,
+                          opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+engine = engines.ENGINES[sys.argv[2]]()
+feeds = {"x": numpy.full(4, 1e-20, "float32")}
+engine.prepare(model, feeds, None)
+engine.load(model, 1, feeds)
+print((engine.run(feeds)[0].view("int32") != 0).all())
+"""
+
+
+@pytest.mark.parametrize("name", ["ort", "evener"])
+def test_engines_keep_subnormal_numbers_where_they_shall(name):
+    command = [sys.executable, "-c", PRODUCT, REPOSITORY / "bench", name]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, **{engines.KEEP: "1"}))
+    assert done.stdout.strip() == "True", done.stderr
 
 
 def test_a_page_of_a_lower_precision_has_cosines_to_the_reference():
