@@ -304,12 +304,19 @@ enum class Precision : std::int32_t {
   kAuto = EVN_PRECISION_AUTO,
 };
 
+enum class Numerics : std::int32_t {
+  kDefault = EVN_NUMERICS_DEFAULT,
+  kFast = EVN_NUMERICS_FAST,
+  kStrict = EVN_NUMERICS_STRICT,
+};
+
 struct SessionOptions {
   std::string device;             // of nodes that no rule places; "": the configuration's default
   std::string cache_file;         // of packed weights; "": as the configuration says
   std::uint32_t cache_flags = 0;  // EVN_CACHE_...
   Precision precision = Precision::kDefault;  // the lowest that products may round their operands to
   std::vector<std::string> keep_fp32;         // nodes that stay float32: globs of names, or "type:Softmax"
+  Numerics numerics = Numerics::kDefault;     // kStrict: no Winograd, and numbers below 2^-126 are kept
 };
 
 struct RunOptions {

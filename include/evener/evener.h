@@ -30,8 +30,10 @@
  *             and set *size to its length with the NUL. With buffer NULL and capacity 0 they only set *size. A
  *             capacity that is too small is EVN_ERROR_BUFFER_TOO_SMALL, with `bytes_requested` in the error.
  *  Numbers    Kernels round to nearest and raise no floating-point exception, whatever the calling thread has set, which
- *             is so again afterwards. On x86 CPUs what they compute below 2^-126 in magnitude is 0, and products and
- *             convolutions take inputs that small for 0; others, and tensors that are only moved, keep them.
+ *             is so again afterwards. By default they are fast: on x86 CPUs what they compute below 2^-126 in magnitude is 0,
+ *             and products and convolutions take inputs that small for 0 (others, and tensors that are only moved, keep
+ *             them); and convolutions may use Winograd's method, whose sums err by up to 9 times as much as plain ones.
+ *             EVN_NUMERICS_STRICT, or `numerics: strict` of the configuration, has neither, for all nodes or for some.
  *  Cost       "No cost" means no allocation, no lock and no system call beyond the handle check (some 10 ns).
  *  Since      What does not say otherwise is there since 0.1; "@since 0.2" is said of what came later. docs/abi.md says what
  *             may change, and when.
@@ -765,6 +767,17 @@ enum {
   EVN_PRECISION_AUTO = 4     /* the one that is fastest on the node's device */
 };
 
+/* How far float32 sums may be from plain ones. What is strict has no Winograd kernels, keeps numbers below 2^-126 in what it reads and
+ * computes, and its products are float32 whatever EVN_PRECISION_... allows: an element of a product or convolution of n terms is off
+ * by at most n 2^-24 / (1 - n 2^-24) of the sum of the terms' magnitudes, and n 2^-150. Sums may still be added in any order. A device
+ * that cannot keep such numbers (OpenCL without CL_FP_DENORM) does not run strict nodes, and explain says so. @since 0.2 */
+typedef int32_t evn_numerics;
+enum {
+  EVN_NUMERICS_DEFAULT = 0, /* as the configuration says; fast where it does not */
+  EVN_NUMERICS_FAST = 1,
+  EVN_NUMERICS_STRICT = 2
+};
+
 /* How a session is made. */
 typedef struct evn_session_options {
   uint32_t struct_size;
@@ -778,8 +791,11 @@ typedef struct evn_session_options {
   uint32_t keep_fp32_count; /* of keep_fp32 */
   const char *const *keep_fp32; /* nodes that stay float32 whatever else says otherwise, beside those of the configuration: globs of
                                    their names, or "type:Softmax" */
+  evn_numerics numerics;  /* EVN_NUMERICS_..., of nodes for which no rule has one. @since 0.2 */
+  uint32_t reserved2;     /* 0 */
 } evn_session_options;
-#define EVN_SESSION_OPTIONS_INIT {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL}
+#define EVN_SESSION_OPTIONS_INIT \
+  {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
@@ -853,7 +869,8 @@ EVN_API evn_status evn_session_run_values(evn_session session, const evn_value *
 
 /* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
  * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",
- * "device", "kernel", "reason", "rule_line", "refused", "precision", "precision_reason"}], "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}.
+ * "device", "kernel", "reason", "rule_line", "refused", "precision", "precision_reason", "numerics", "numerics_reason"}],
+ * "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}.
  * DOT and SVG draw the nodes, coloured by device, and the values between them; copies between devices are marked, values that are
  * read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,

@@ -116,7 +116,11 @@ SessionRequest request_of(const evn_session_options& o) {
   if (o.precision < EVN_PRECISION_DEFAULT || o.precision > EVN_PRECISION_AUTO) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "precision is %d", static_cast<int>(o.precision));
   }
+  if (o.numerics < EVN_NUMERICS_DEFAULT || o.numerics > EVN_NUMERICS_STRICT) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "numerics is %d", static_cast<int>(o.numerics));
+  }
   SessionRequest request(o.device != nullptr ? o.device : "");
+  request.numerics = static_cast<Numerics>(o.numerics);
   request.precision = static_cast<Precision>(o.precision);
   require(o.keep_fp32 != nullptr || o.keep_fp32_count == 0, "keep_fp32");
   for (uint32_t i = 0; i < o.keep_fp32_count; ++i) {
@@ -138,7 +142,7 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
     require(session != nullptr, "session");
     const evn_session_options defaults = EVN_SESSION_OPTIONS_INIT;
     const evn_session_options o = read_options(options, defaults, offsetof(evn_session_options, cache_file));
-    if (o.reserved != 0 || o.reserved1 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+    if (o.reserved != 0 || o.reserved1 != 0 || o.reserved2 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
     if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
     *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, request_of(o), cache_of(**r, o))));
   });

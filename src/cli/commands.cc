@@ -158,6 +158,7 @@ constexpr Option kRunOptions[] = {
     kDeviceOption,
     kPrecisionOption,
     kKeepFp32Option,
+    kNumericsOption,
     kCacheOption,
     kMapCacheOption,
     kThreadsOption,
@@ -168,6 +169,7 @@ constexpr Option kExplainOptions[] = {
     kDeviceOption,
     kPrecisionOption,
     kKeepFp32Option,
+    kNumericsOption,
     kCacheOption,
     kMapCacheOption,
     kThreadsOption,
@@ -209,9 +211,9 @@ constexpr Command kCommands[] = {
      "only when a run is planned are dashed.",
      kExplainOptions, run_explain},
     {"compare", "MODEL", "say what a lower precision or another model loses and gains",
-     "Runs MODEL in float32 on the CPU and, in turns, --with another model or in --precision, over the same inputs, and prints for\n"
-     "each float32 output how far they are apart (cosine, signal to error, rows with the same largest element, largest error), and\n"
-     "both median times.",
+     "Runs MODEL in float32 on the CPU and, in turns, --with another model, in --precision or --numerics, over the same inputs, and\n"
+     "prints for each float32 output how far they are apart (cosine, signal to error, rows with the same largest element, largest\n"
+     "error), and both median times.",
      kCompareOptions, run_compare},
     {"quantize", "MODEL", "make a model of 8-bit numbers",
      "Makes a float32 ONNX model into one that computes with 8-bit numbers, and writes it as ONNX (QuantizeLinear and\n"

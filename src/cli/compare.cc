@@ -6,7 +6,9 @@ namespace evn::cli {
 
 int run_compare(const Arguments& arguments) {
   const char* const other = arguments.get("--with");
-  if (other == nullptr && !arguments.has("--precision")) fail_usage("compare needs --with, --precision or both");
+  if (other == nullptr && !arguments.has("--precision") && !arguments.has("--numerics")) {
+    fail_usage("compare needs --with, --precision or --numerics");
+  }
   const Runtime runtime = open_runtime(arguments);
   const Model model = load_model(runtime, arguments.operand(0));
   evn_session_options options = EVN_SESSION_OPTIONS_INIT;

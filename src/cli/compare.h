@@ -6,13 +6,14 @@
 namespace evn::cli {
 
 inline constexpr Option kCompareOptions[] = {
-    {"--with", "MODEL", "another model, for example the same quantized; without it MODEL in --precision"},
+    {"--with", "MODEL", "another model, for example the same quantized; without it MODEL in --precision or --numerics"},
     kShapeOption,
     kInputOption,
     kConfigOption,
     kDeviceOption,
     kPrecisionOption,
     kKeepFp32Option,
+    kNumericsOption,
     kThreadsOption,
     kJsonOption,
 };

@@ -18,6 +18,12 @@ evn_precision parse_precision(std::string_view text) {
   fail_usage("--precision is fp32, bf16, fp16 or auto, not \"%s\"", std::string(text).c_str());
 }
 
+evn_numerics parse_numerics(std::string_view text) {
+  if (text == "fast") return EVN_NUMERICS_FAST;
+  if (text == "strict") return EVN_NUMERICS_STRICT;
+  fail_usage("--numerics is fast or strict, not \"%s\"", std::string(text).c_str());
+}
+
 }  // namespace
 
 evn_runtime_options default_options() {
@@ -53,6 +59,7 @@ Session open_session(const Arguments& arguments, const Runtime& runtime, const M
     options.cache_flags = EVN_CACHE_MAP;
   }
   if (const char* precision = arguments.get("--precision")) options.precision = parse_precision(precision);
+  if (const char* numerics = arguments.get("--numerics")) options.numerics = parse_numerics(numerics);
   const std::vector<std::string> keep = arguments.all("--keep-fp32");
   std::vector<const char*> patterns;
   for (const std::string& k : keep) patterns.push_back(k.c_str());

@@ -52,6 +52,9 @@ inline constexpr Option kKeepFp32Option = {"--keep-fp32", "PATTERN",
                                            "nodes that stay float32 all the same: a glob of names, or type:Gemm;\n"
                                            "may be repeated",
                                            true};
+inline constexpr Option kNumericsOption = {"--numerics", "N",
+                                           "fast or strict: strict has no Winograd and keeps numbers below 2^-126.\n"
+                                           "Without: as --config says, else fast"};
 inline constexpr Option kCacheOption = {"--cache", "FILE",
                                         "where packed weights are kept from one time to the next; a FILE that\n"
                                         "ends in / is a folder for several models. Without: as --config says"};
@@ -72,7 +75,7 @@ Runtime open_runtime(const Arguments& arguments);
 
 Model load_model(const Runtime& runtime, const std::string& path);
 
-// A session as --device, --precision, --keep-fp32, --cache and --map-cache say.
+// A session as --device, --precision, --keep-fp32, --numerics, --cache and --map-cache say.
 Session open_session(const Arguments& arguments, const Runtime& runtime, const Model& model);
 
 // The text that a function of the library gives: `call` takes buffer, capacity, size, error.

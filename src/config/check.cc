@@ -95,13 +95,15 @@ std::string match_key(const PlacementRule& rule) {
 // The first match wins, so a second rule with the same match can only add a device to avoid, or say what the first does not.
 bool contradict(const PlacementRule& a, const PlacementRule& b) {
   if (a.precision != Precision::kDefault && b.precision != Precision::kDefault) return true;
+  if (a.numerics != Numerics::kDefault && b.numerics != Numerics::kDefault) return true;
   if (a.device.empty() || b.device.empty()) return false;
   if (a.policy != Policy::kForbid && b.policy != Policy::kForbid) return true;
   return a.device == b.device;
 }
 
 const char* subject(const PlacementRule& rule) {
-  return rule.device.empty() ? precision_name(rule.precision) : rule.device.c_str();
+  if (!rule.device.empty()) return rule.device.c_str();
+  return rule.precision != Precision::kDefault ? precision_name(rule.precision) : numerics_name(rule.numerics);
 }
 
 void check_rules(const YamlSource& source, const ConfigDraft& draft) {
@@ -109,8 +111,8 @@ void check_rules(const YamlSource& source, const ConfigDraft& draft) {
   for (std::size_t i = 0; i < draft.config.rules.size(); ++i) {
     const PlacementRule& rule = draft.config.rules[i];
     const ConfigDraft::RulePlaces& places = draft.rule_places[i];
-    if (rule.device.empty() && rule.precision == Precision::kDefault) {
-      source.fail_at(places.rule, "the rule needs a \"device\" or a \"precision\"");
+    if (rule.device.empty() && rule.precision == Precision::kDefault && rule.numerics == Numerics::kDefault) {
+      source.fail_at(places.rule, "the rule needs a \"device\", a \"precision\" or \"numerics\"");
     }
     if (rule.device.empty() && places.policy != 0) source.fail_at(places.policy, "\"policy\" is for rules with a \"device\"");
     if (!rule.device.empty()) check_reference(source, draft.config, rule.device, places.device);

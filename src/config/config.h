@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/thread_pool.h"
+#include "core/numerics.h"
 #include "core/precision.h"
 
 namespace evn {
@@ -34,9 +35,10 @@ struct PlacementRule {
   std::vector<std::string> ops;     // operator names; empty: any
   std::vector<std::string> names;   // globs over node names; empty: any
   std::vector<std::string> models;  // globs over the model's file name without its folder ("" for a buffer); empty: any
-  std::string device;               // a name of `devices`, or "cpu"; "": a rule about the precision alone
+  std::string device;               // a name of `devices`, or "cpu"; "": a rule about the precision or the numerics alone
   Policy policy = Policy::kRequire;
   Precision precision = Precision::kDefault;
+  Numerics numerics = Numerics::kDefault;
   int line = 0;
 };
 
@@ -51,6 +53,7 @@ struct CacheConfig {
 struct SessionConfig {
   Precision precision = Precision::kDefault;
   std::vector<std::string> keep_fp32;  // nodes that stay float32: globs of names, or "type:Softmax"
+  Numerics numerics = Numerics::kDefault;
 };
 
 struct Config {

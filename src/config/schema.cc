@@ -29,6 +29,10 @@ constexpr KeyRow precision_row(const char* path, void (*store)(Draft, Value)) {
   return {path, KeyType::kChoice, "", 0, 0, kPrecisionWords, 0, store};
 }
 Precision precision_of(Value v) { return static_cast<Precision>(v.number + static_cast<std::uint64_t>(Precision::kFloat32)); }
+constexpr KeyRow numerics_row(const char* path, void (*store)(Draft, Value)) {
+  return {path, KeyType::kChoice, "", 0, 0, kNumericsWords, 0, store};
+}
+Numerics numerics_of(Value v) { return static_cast<Numerics>(v.number + static_cast<std::uint64_t>(Numerics::kFast)); }
 
 constexpr KeyRow kRows[] = {
     {"version", KeyType::kInteger, "1", 1, 1, "", 0, nullptr},
@@ -103,9 +107,11 @@ constexpr KeyRow kRows[] = {
        d.rule_places.back().policy = v.offset;
      }},
     precision_row("placement.rules.*.precision", [](Draft d, Value v) { rule(d).precision = precision_of(v); }),
+    numerics_row("placement.rules.*.numerics", [](Draft d, Value v) { rule(d).numerics = numerics_of(v); }),
 
     map_row("session"),
     precision_row("session.precision", [](Draft d, Value v) { d.config.session.precision = precision_of(v); }),
+    numerics_row("session.numerics", [](Draft d, Value v) { d.config.session.numerics = numerics_of(v); }),
     texts_row("session.keep_fp32", [](Draft d, Value v) { d.config.session.keep_fp32 = v.texts; }),
 
     map_row("cache"),

@@ -10,6 +10,7 @@
 #include "base/cancel.h"
 #include "base/os/os.h"
 #include "core/graph.h"
+#include "core/numerics.h"
 #include "core/precision.h"
 #include "device/layout.h"
 
@@ -45,6 +46,8 @@ struct OpDesc {
   // next; 0: the value lies by itself. null: all do (Kernel::pitched).
   const std::int64_t* pitches = nullptr;
 
+  // Sums are plain, and numbers below the smallest normal one are kept (Numerics::kStrict).
+  bool strict = false;
   // The lowest that the node's products may round their operands to: one that the device has, never kDefault or kAuto.
   Precision precision = Precision::kFloat32;
   // Which values lie there as the kernel's operands, though their desc says float32 (Kernel::narrow): bit i of input i, the last of output 0.

@@ -44,7 +44,8 @@ void find_sums(CompiledGraph& c) {
     if (placed.mode != NodeMode::kKernel || placed.kernel == nullptr || placed.kernel->takes == 0) continue;
     const auto beside = [&](std::int32_t other) {
       const NodePlacement& p = c.placement.nodes[other];
-      return p.mode == NodeMode::kKernel && p.device == placed.device;
+      const bool stays_strict = p.numerics != Numerics::kStrict || placed.numerics == Numerics::kStrict;
+      return p.mode == NodeMode::kKernel && p.device == placed.device && stays_strict;
     };
     const FollowingSums sums = finder.find(static_cast<std::int32_t>(i), placed.kernel->takes, beside);
     c.nodes[i].bias = sums.bias;
@@ -74,6 +75,7 @@ void find_readers(CompiledGraph& c) {
 OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs) {
   OpDesc desc{&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
   desc.precision = n.precision;
+  desc.strict = n.strict;
   return desc;
 }
 
@@ -134,6 +136,7 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   n.slot = slot_of(c, p.device);
   n.kernel = p.kernel;
   n.precision = p.precision;
+  n.strict = p.numerics == Numerics::kStrict;
   for (const ValueId v : node.inputs) {
     n.constants.push_back(v == kNoValue ? nullptr : graph.values[v].constant);
     n.has_planned_input |= v != kNoValue && c.needed[v];
@@ -161,7 +164,8 @@ void find_bands(CompiledGraph& c) {
   for (std::size_t i = 0; i < c.nodes.size(); ++i) parts[i] = is_part(i);
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     const std::int32_t reader = parts[i] ? finder.only_reader(static_cast<std::int32_t>(i)) : -1;
-    if (reader >= 0 && parts[static_cast<std::size_t>(reader)]) c.nodes[i].next = reader;
+    const auto r = static_cast<std::size_t>(reader);
+    if (reader >= 0 && parts[r] && c.nodes[r].strict == c.nodes[i].strict) c.nodes[i].next = reader;
   }
 }
 

@@ -17,6 +17,7 @@ struct CompiledNode {
   std::uint8_t slot = 0;                  // index into CompiledGraph::devices
   const Kernel* kernel = nullptr;
   Precision precision = Precision::kFloat32;  // OpDesc::precision
+  bool strict = false;                        // OpDesc::strict
   bool has_planned_input = false;         // an input is known only when a run is planned
   bool choose_late = false;               // a rank is not known yet: the kernel is chosen when a run is planned
   std::vector<WeightPtr> constants;       // per input

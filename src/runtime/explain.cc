@@ -83,6 +83,8 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
   json.field("refused", p.refused);
   json.field("precision", precision_name(operands));
   json.field("precision_reason", p.precision_reason);
+  json.field("numerics", numerics_name(p.numerics));
+  json.field("numerics_reason", p.numerics_reason);
   json.key("fused");
   json.begin_array();
   for (const std::string& name : node.fused) json.value(name);
@@ -94,6 +96,8 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
   if (!p.refused.empty()) text += "      refused by " + p.refused + "\n";
   const bool is_default = p.precision_reason.empty() || p.precision_reason == kDefaultPrecision;
   if (!is_default) text += std::string("      ") + precision_name(operands) + ": " + p.precision_reason + "\n";
+  const bool is_said = !p.numerics_reason.empty() && p.numerics_reason != kDefaultPrecision;
+  if (is_said) text += std::string("      ") + numerics_name(p.numerics) + ": " + p.numerics_reason + "\n";
 }
 
 void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, const std::vector<std::shared_ptr<Plan>>& chain) {

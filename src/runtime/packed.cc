@@ -203,6 +203,9 @@ void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   KernelCall call;
   call.kernel = &kPacking;
   call.args.plan = &plan;
+  OpDesc keeps_all;  // one copy may serve strict and other nodes
+  keeps_all.strict = true;
+  call.args.desc = &keeps_all;
   call.args.scratch = {scratch_.get(), 0, scratch_bytes_};
   call.args.thread_scratch = scratch_.get();
   if (threads) {

@@ -19,6 +19,12 @@ bool matches(const PlacementRule& rule, const Node& node, const std::string& mod
   return op && matches_any(rule.names, node.name) && matches_any(rule.models, model);
 }
 
+// A node that was fused into this one: nothing but its name is left of it.
+bool matches_fused(const PlacementRule& rule, const Node& node, const std::string& model) {
+  if (!rule.ops.empty() || !matches_any(rule.models, model)) return false;
+  return std::any_of(node.fused.begin(), node.fused.end(), [&](const std::string& name) { return matches_any(rule.names, name); });
+}
+
 const char* policy_name(Policy p) { return p == Policy::kRequire ? "require" : (p == Policy::kPrefer ? "prefer" : "forbid"); }
 
 // The descs of one node as far as they are known before a run.
@@ -84,6 +90,7 @@ class Placer {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       NodePlacement& p = result.nodes[i];
+      set_numerics(node, &p);
       const bool planned = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && needed[v] && known[v]; });
       if (runs_on_host(graph_, node)) {
         p.mode = NodeMode::kHost;
@@ -125,6 +132,23 @@ class Placer {
   };
 
   // What the first authority says that says anything.
+  void set_numerics(const Node& node, NodePlacement* p) const {
+    const auto decide = [&](Numerics numerics, std::string reason) {
+      p->numerics = numerics;
+      p->numerics_reason = std::move(reason);
+    };
+    for (const PlacementRule& rule : config_.rules) {
+      if (rule.numerics == Numerics::kDefault) continue;
+      if (matches(rule, node, model_.file_name) || (rule.numerics == Numerics::kStrict && matches_fused(rule, node, model_.file_name))) {
+        return decide(rule.numerics, "rule at line " + std::to_string(rule.line));
+      }
+    }
+    if (request_.numerics != Numerics::kDefault) return decide(request_.numerics, "the session's options");
+    if (config_.session.numerics != Numerics::kDefault) return decide(config_.session.numerics, "the configuration's session");
+    decide(Numerics::kFast, kDefaultPrecision);
+  }
+
+  // What the first authority says that says anything.
   WantedPrecision wanted_precision(const Node& node, const Device& device) const {
     for (const std::vector<std::string>* list : {&config_.session.keep_fp32, &request_.keep_fp32}) {
       for (const std::string& pattern : *list) {
@@ -147,6 +171,11 @@ class Placer {
   // Sets the lowest precision that the node may have on the device, and why.
   void set_precision(const Node& node, const Device& device, NodePlacement* p) const {
     const WantedPrecision wanted = wanted_precision(node, device);
+    if (p->numerics == Numerics::kStrict && wanted.precision != Precision::kFloat32) {
+      p->precision = Precision::kFloat32;
+      p->precision_reason = wanted.reason + "; " + precision_name(wanted.precision) + ": the node's numerics are strict";
+      return;
+    }
     std::string why;
     p->precision = wanted.precision == Precision::kFloat32 ? Precision::kFloat32 : device.lowest_precision(wanted.precision, &why);
     p->precision_reason = wanted.reason;
@@ -179,6 +208,7 @@ class Placer {
     OpDesc desc{&node, view.inputs, view.outputs, view.constants};
     set_precision(node, *device, p);
     desc.precision = p->precision;
+    desc.strict = p->numerics == Numerics::kStrict;
     if (far_strings) {
       why = "strings stay on the host";
     } else if (!view.ranks_known) {
@@ -197,12 +227,23 @@ class Placer {
         p->device = device;
         p->kernel = claim.segments[0].kernel;
         if (!claim.refusals[0].empty()) add_refusal(device->name() + ": " + claim.refusals[0], p);
+        if (desc.strict) note_strict(*device, desc, p);
         return true;
       }
       why = std::move(claim.refusals[0]);
     }
     add_refusal(device->name() + ": " + why, p);
     return false;
+  }
+
+  // Names the kernel that a strict node would have if it were not.
+  static void note_strict(const Device& device, const OpDesc& desc, NodePlacement* p) {
+    OpDesc fast = desc;
+    fast.strict = false;
+    const Kernel* const wanted = device.find_kernel(fast, nullptr);
+    if (wanted == nullptr || wanted == p->kernel || p->refused.find(wanted->name) != std::string::npos) return;
+    const Refusal why = wanted->supports(desc);
+    add_refusal(device.name() + ": " + wanted->name + ": " + (why != nullptr ? why : "numerics: strict"), p);
   }
 
   static void add_refusal(const std::string& why, NodePlacement* p) {

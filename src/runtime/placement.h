@@ -17,7 +17,7 @@ enum class NodeMode : std::uint8_t {
   kPlanned,  // shape arithmetic: evaluated on the host when a run is planned
 };
 
-// The reason where nothing says anything of a precision.
+// The reason where nothing says anything of a precision, or of numerics.
 inline constexpr char kDefaultPrecision[] = "the default";
 
 struct NodePlacement {
@@ -29,6 +29,8 @@ struct NodePlacement {
   std::string refused;             // "gpu: conv_1x1: weights must be constant", or ""
   Precision precision = Precision::kFloat32;  // that its kernel may have for operands
   std::string precision_reason;               // "the session's options", "Softmax stays fp32: it is no product"
+  Numerics numerics = Numerics::kFast;        // never kDefault
+  std::string numerics_reason;                // as of the precision
   bool may_move = false;           // a rank is not known yet; if the device refuses what a run brings, the CPU takes the node
 };
 
@@ -50,6 +52,7 @@ struct SessionRequest {
   std::string device;                          // of nodes that no rule places; "": the configuration's `default`
   Precision precision = Precision::kDefault;   // of nodes for which no rule has one
   std::vector<std::string> keep_fp32;          // beside the configuration's
+  Numerics numerics = Numerics::kDefault;      // of nodes for which no rule has one
   bool raw_outputs = false;                    // outputs may come in the order of elements in which kernels make them, for who only counts
 };
 

@@ -540,6 +540,7 @@ class PlanBuilder : PlanWork {
     OpDesc d{&graph_.nodes[index], {plan_->descs.data() + first, inputs}, {plan_->descs.data() + first + inputs, 1}, n.constants};
     d.layouts = n.layouts.data();
     d.threads = threads_of(0);
+    d.strict = n.strict;
     return d;
   }
 
@@ -597,6 +598,7 @@ class PlanBuilder : PlanWork {
     d.inputs = {parts.front().inputs.data(), parts.back().outputs.data()};
     d.outputs = parts.back().outputs;
     d.parts = parts;
+    d.strict = parts.front().strict;  // all are, or none
     d.threads = threads_of(0);
     std::vector<Layout>& layouts = plan_->layouts.emplace_back();
     std::vector<Buffer>& packed = plan_->packed.emplace_back();
@@ -641,6 +643,7 @@ class PlanBuilder : PlanWork {
     step.desc = {&node, all.first(inputs), all.subspan(inputs), n.constants};
     step.desc.threads = threads_of(n.slot);
     step.desc.precision = n.precision;
+    step.desc.strict = n.strict;
     if (n.has_planned_input) {
       std::vector<WeightPtr>& constants = plan_->constants.emplace_back(n.constants);
       // Only of inputs that are read by value: a kernel takes any other constant for one that it has packed.

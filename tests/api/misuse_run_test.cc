@@ -135,6 +135,26 @@ TEST_F(MisuseRun, M08_PrecisionsThatThereAreNotAreRefused) {
   EXPECT_EQ(evn_session_release(s), EVN_OK);
 }
 
+TEST_F(MisuseRun, M08_NumericsThatThereAreNotAreRefused) {
+  evn_session s = nullptr;
+  evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+  for (const evn_numerics wrong : {-1, EVN_NUMERICS_STRICT + 1}) {
+    options.numerics = wrong;
+    EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad) << wrong;
+  }
+  options.numerics = EVN_NUMERICS_STRICT;
+  options.reserved2 = 1;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad);
+  options.reserved2 = 0;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), EVN_OK);
+  EXPECT_EQ(evn_session_release(s), EVN_OK);
+  // A client that was built before there was such a choice.
+  options.struct_size = offsetof(evn_session_options, numerics);
+  options.numerics = -1;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), EVN_OK);
+  EXPECT_EQ(evn_session_release(s), EVN_OK);
+}
+
 TEST_F(MisuseRun, M09_SizesThatDtypeAndDimsDoNotGiveAreRefused) {
   int deleted = 0;
   const evn_deleter deleter = [](void* user, void*) { ++*static_cast<int*>(user); };

@@ -454,6 +454,15 @@ def test_explain_says_why_a_precision_is_what_it_is(conv):
     assert "fp32, bf16, fp16 or auto" in errors
 
 
+def test_explain_says_which_numerics_nodes_have(conv):
+    nodes = json.loads(evener("explain", conv, "--numerics", "strict", "--json")[0])["nodes"]
+    assert all((n["numerics"], n["numerics_reason"]) == ("strict", "the session's options") for n in nodes)
+    assert "      strict: the session's options" in evener("explain", conv, "--numerics", "strict")[0]
+    _, errors = evener("run", conv, "--numerics", "exact", code=USAGE)
+    assert "fast or strict" in errors
+    assert '"cosine"' in evener("compare", conv, "--numerics", "strict", "--json")[0]
+
+
 def test_rules_match_the_models_file_name(add, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text("placement:\n  rules:\n    - {match: {model: \"*dd.onnx\"}, device: cpu}\n"

@@ -208,7 +208,7 @@ TEST(Config, RulesThatDifferOrForbidDoNotConflict) {
 }
 
 TEST(Config, RulesNeedADevice) {
-  EXPECT_TRUE(fails_with("placement:\n  rules:\n    - {match: {op: Conv}}", "3:7: the rule needs a \"device\" or a \"precision\""));
+  EXPECT_TRUE(fails_with("placement:\n  rules:\n    - {match: {op: Conv}}", "3:7: the rule needs a \"device\", a \"precision\" or \"numerics\""));
   EXPECT_TRUE(fails_about("placement: {rules: [cpu]}", "a rule must be a map"));
   EXPECT_TRUE(fails_about("placement: {rules: {device: cpu}}", "\"placement.rules\" must be a list"));
 }
@@ -226,6 +226,22 @@ TEST(Config, PrecisionStandsOnDevicesRulesAndSessions) {
   EXPECT_EQ(c.session.precision, Precision::kAuto);
   EXPECT_EQ(c.session.keep_fp32, (std::vector<std::string>{"head/*", "type:Gemm"}));
   EXPECT_EQ(Config{}.session.precision, Precision::kDefault);
+}
+
+TEST(Config, NumericsStandOnRulesAndSessions) {
+  const Config c = parse_config(
+      "placement:\n  rules:\n  - {match: {op: Conv}, numerics: strict}\n  - {match: {op: Conv}, precision: bf16}\nsession: {numerics: fast}\n", "");
+  ASSERT_EQ(c.rules.size(), 2u);
+  EXPECT_EQ(c.rules[0].numerics, Numerics::kStrict);
+  EXPECT_EQ(c.rules[0].device, "");
+  EXPECT_EQ(c.rules[1].numerics, Numerics::kDefault);
+  EXPECT_EQ(c.session.numerics, Numerics::kFast);
+  EXPECT_EQ(Config{}.session.numerics, Numerics::kDefault);
+  for (const char* text : {"session: {numerics: exact}", "placement: {rules: [{match: {op: Conv}, numerics: exact}]}"}) {
+    EXPECT_TRUE(fails_about(text, "must be fast or strict")) << text;
+  }
+  EXPECT_TRUE(fails_about("placement: {rules: [{numerics: strict}, {numerics: fast}]}", "for \"strict\" and \"fast\""));
+  EXPECT_TRUE(fails_about("devices: {cpu: {type: cpu, numerics: strict}}", "unknown key"));
 }
 
 TEST(Config, MistakesInPrecisionNameThePlaceAndTheWords) {

@@ -88,6 +88,15 @@ def _precision(name):
     return _raw.EVN_PRECISION_FP32 + _PRECISIONS.index(name)
 
 
+_NUMERICS = ("fast", "strict")
+
+
+def _numerics(name):
+    if name not in _NUMERICS:
+        raise ValueError(f'numerics must be one of {", ".join(_NUMERICS)}, not {name!r}')
+    return _raw.EVN_NUMERICS_FAST + _NUMERICS.index(name)
+
+
 class Device(_Object):
     """A view of one device of a runtime.
 
@@ -228,7 +237,8 @@ class Session(_Object):
 
     _release = "evn_session_release"
 
-    def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=()):
+    def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
+                 numerics=None):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -238,6 +248,8 @@ class Session(_Object):
             options.cache_flags = (0 if cache_write else _raw.EVN_CACHE_READ_ONLY) | (_raw.EVN_CACHE_MAP if cache_map else 0)
         if precision is not None:
             options.precision = _precision(precision)
+        if numerics is not None:
+            options.numerics = _numerics(numerics)
         patterns = [c_text(pattern) for pattern in ([keep_fp32] if isinstance(keep_fp32, str) else keep_fp32)]
         options.keep_fp32 = (ctypes.c_char_p * len(patterns))(*patterns)
         options.keep_fp32_count = len(patterns)
@@ -502,7 +514,8 @@ class Runtime(_Object):
         """
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
-    def session(self, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=()):
+    def session(self, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
+                numerics=None):
         """A session of a model: a file's path, the bytes of one, or a Model.
 
         device       for nodes that no rule places
@@ -513,9 +526,11 @@ class Runtime(_Object):
         precision    "fp32", "bf16", "fp16" or "auto": the lowest to which products may round their operands. None: as the
                      configuration says, else fp32
         keep_fp32    nodes that stay float32 all the same: globs of their names, or "type:Gemm"
+        numerics     "fast" or "strict": strict has no Winograd and keeps numbers below 2^-126. None: as the configuration says,
+                     else fast
         """
         model = model if isinstance(model, Model) else self.model(model)
-        return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32)
+        return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32, numerics)
 
 
 def inspect(path_or_bytes, shapes=None, external_dir=None):

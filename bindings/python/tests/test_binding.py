@@ -139,6 +139,20 @@ def test_a_session_says_which_precision_its_nodes_have(runtime):
         runtime.session(model, precision="int8")
 
 
+def test_a_session_says_which_numerics_its_nodes_have_and_strict_ones_keep_small_numbers(runtime):
+    model = dense(1)
+
+    def node(**options):
+        return json.loads(runtime.session(model, **options).explain("json"))["nodes"][0]
+
+    assert (node()["numerics"], node()["numerics_reason"]) == ("fast", "the default")
+    assert (node(numerics="strict")["numerics"], node(numerics="strict")["numerics_reason"]) == ("strict", "the session's options")
+    with pytest.raises(ValueError, match="fast, strict"):
+        runtime.session(model, numerics="exact")
+    small = numpy.full((2, 96), 1e-40, "float32")
+    assert (runtime.session(model, numerics="strict").run({"x": small})["y"] != 0).any()
+
+
 def blocks(rows, columns):
     """Convolutions with sums around them, as residual networks have them: some values are read by convolutions alone."""
     random = numpy.random.default_rng(4)

@@ -156,7 +156,7 @@ class CpuDevice final : public Device {
     const CancelScope scope(cancel);
     KernelArgs args = c.call->args;
     if (c.thread_scratch != nullptr) args.thread_scratch = c.thread_scratch + static_cast<std::size_t>(thread) * c.scratch_stride;
-    const FloatMode mode(*c.call->kernel);
+    const FloatMode mode(*c.call->kernel, args.desc != nullptr && args.desc->strict);
     StepTrace* const trace = c.call->trace;
     if (trace == nullptr || trace->threads == nullptr || thread >= StepTrace::kThreads) {
       c.call->kernel->run(args, begin, end, cancel);

@@ -18,10 +18,10 @@ bool multiplies_by_constants(const Kernel& kernel) { return kernel.prepack_bytes
 
 }  // namespace
 
-FloatMode::FloatMode(const Kernel& kernel) noexcept {
+FloatMode::FloatMode(const Kernel& kernel, bool strict) noexcept {
   unsigned int wanted = kNoExceptions;
-  if (&kernel != &cpu_reference_kernel) wanted |= kFlushResults;
-  if (multiplies_by_constants(kernel)) wanted |= kInputsAreZero;
+  if (!strict && &kernel != &cpu_reference_kernel) wanted |= kFlushResults;
+  if (!strict && multiplies_by_constants(kernel)) wanted |= kInputsAreZero;
   before_ = __builtin_ia32_stmxcsr();
   if ((before_ & ~kExceptionFlags) == wanted) return;
   __builtin_ia32_ldmxcsr(wanted);
@@ -33,7 +33,7 @@ FloatMode::~FloatMode() {
 }
 #else
 // Other processors take such floats as fast as any.
-FloatMode::FloatMode(const Kernel&) noexcept {}
+FloatMode::FloatMode(const Kernel&, bool) noexcept {}
 FloatMode::~FloatMode() {}
 #endif
 

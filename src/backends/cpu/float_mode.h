@@ -6,12 +6,12 @@ namespace evn {
 
 struct Kernel;
 
-// While one lives the calling thread flushes: results that small become 0, and for kernels with packed constants, products and convolutions,
+// While one lives the calling thread flushes, unless the step is strict (OpDesc::strict): results that small become 0, and for kernels with packed constants, products and convolutions,
 // such inputs are taken for 0. The reference kernels, and operators of the host, keep them. Rounding is to nearest and no exception is
 // raised, whatever the host has set for its thread, which is so again afterwards.
 class FloatMode {
  public:
-  explicit FloatMode(const Kernel& kernel) noexcept;
+  FloatMode(const Kernel& kernel, bool strict) noexcept;
   ~FloatMode();
   FloatMode(const FloatMode&) = delete;
   FloatMode& operator=(const FloatMode&) = delete;

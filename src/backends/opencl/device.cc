@@ -116,9 +116,15 @@ Precision OpenClDevice::lowest_precision(Precision wanted, std::string* why) con
   return Precision::kFloat32;
 }
 
+// CLBlast builds its programs with options of its own, which strict nodes cannot rely on.
 const Kernel* OpenClDevice::find_kernel(const OpDesc& desc, std::string* reason) const {
+  if (desc.strict && !keeps_denormals()) {
+    if (reason != nullptr) *reason = "numerics: strict, and this device flushes floats below 2^-126 (no CL_FP_DENORM)";
+    return nullptr;
+  }
   const Kernel* own = Device::find_kernel(desc, reason);
-  const Kernel* theirs = own != nullptr && own->operands == Precision::kFloat32 ? clblast_->kernel_for(desc) : nullptr;
+  const bool may_be_theirs = own != nullptr && own->operands == Precision::kFloat32 && !desc.strict;
+  const Kernel* theirs = may_be_theirs ? clblast_->kernel_for(desc) : nullptr;
   return theirs != nullptr ? theirs : own;
 }
 

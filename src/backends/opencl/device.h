@@ -35,6 +35,8 @@ class OpenClDevice final : public Device {
   const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override;
   Precision lowest_precision(Precision wanted, std::string* why) const override;
 
+  // Strict nodes (OpDesc::strict) run here.
+  bool keeps_denormals() const { return found_.denormals; }
   const OpenClPrograms& programs() const { return programs_; }
   const ClBlast& clblast() const { return *clblast_; }
   ClBlastVerdict clblast_trial(std::uint64_t (*now)()) { return clblast_->measure(now); }

@@ -27,16 +27,19 @@ bool describe(OpenClFound* d) {
   const auto text = [&](cl_device_info what, std::string* out) { return read_text(opencl().get_device_info, d->id, what, out); };
   cl_uint units = 1, lanes = 1;
   cl_ulong memory = 0, largest = 0;
+  cl_device_fp_config floats = 0;
   cl_bool available = CL_FALSE, compiler = CL_FALSE, little = CL_FALSE;
   const bool ok = text(CL_DEVICE_NAME, &d->name) && text(CL_DEVICE_VENDOR, &d->vendor) && text(CL_DRIVER_VERSION, &d->driver_version) &&
                   read_value(d->id, CL_DEVICE_TYPE, &d->type) && read_value(d->id, CL_DEVICE_MAX_COMPUTE_UNITS, &units) &&
                   read_value(d->id, CL_DEVICE_GLOBAL_MEM_SIZE, &memory) && read_value(d->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE, &largest) &&
-                  read_value(d->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, &lanes) && read_value(d->id, CL_DEVICE_AVAILABLE, &available) &&
+                  read_value(d->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, &lanes) &&
+                  read_value(d->id, CL_DEVICE_SINGLE_FP_CONFIG, &floats) && read_value(d->id, CL_DEVICE_AVAILABLE, &available) &&
                   read_value(d->id, CL_DEVICE_COMPILER_AVAILABLE, &compiler) && read_value(d->id, CL_DEVICE_ENDIAN_LITTLE, &little);
   std::string extensions;
   if (!text(CL_DEVICE_EXTENSIONS, &extensions)) return false;
   d->dot_product = extensions.find("cl_khr_integer_dot_product") != std::string::npos;
   d->half = extensions.find("cl_khr_fp16") != std::string::npos;
+  d->denormals = (floats & CL_FP_DENORM) != 0;
   d->compute_units = units;
   d->float_lanes = lanes;
   d->memory_bytes = memory;

@@ -23,6 +23,7 @@ struct OpenClFound {
   std::uint32_t float_lanes = 1;         // the native vector width
   bool dot_product = false;              // cl_khr_integer_dot_product
   bool half = false;                     // cl_khr_fp16
+  bool denormals = false;                // keeps floats below 2^-126 (CL_FP_DENORM)
   bool usable = true;                    // available, little-endian, with a compiler
 };
 

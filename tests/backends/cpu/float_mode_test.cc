@@ -36,12 +36,15 @@ struct Arithmetic {
   static void run_throws(const KernelArgs&, std::int64_t, std::int64_t, const Cancel&) { fail(EVN_ERROR_LIMIT, "a tile"); }
 };
 
-std::vector<Answers> run_on(Device& device, const Kernel& kernel) {
+std::vector<Answers> run_on(Device& device, const Kernel& kernel, bool strict = false) {
   std::vector<Answers> answers(kTiles);
   KernelPlan plan;
   kernel.plan({}, &plan);
   KernelCall call;
   call.kernel = &kernel;
+  OpDesc desc;
+  desc.strict = strict;
+  call.args.desc = &desc;
   call.args.plan = &plan;
   call.args.scratch = {answers.data(), 0, answers.size() * sizeof(Answers)};
   device.wait(device.enqueue(call, {}));
@@ -66,6 +69,20 @@ TEST(FloatMode, ResultsThatAreTooSmallAreZeroAndInputsStay) {
 
 TEST(FloatMode, WithPackedConstantsInputsThatAreTooSmallAreZeroToo) {
   for (int threads : {1, 3}) expect_answers(run_on(*cpu_device(threads), kPacking), 0);
+}
+
+TEST(FloatMode, StrictStepsKeepAll) {
+  for (int threads : {1, 3}) {
+    const auto device = cpu_device(threads);
+    for (const Kernel* kernel : {&kPlain, &kPacking}) {
+      for (const Answers& a : run_on(*device, *kernel, true)) {
+        EXPECT_EQ(a.product, 1e-20f * 1e-20f);
+        EXPECT_EQ(a.input, 1e-40f * 1e10f);
+        EXPECT_EQ(a.rounded, 1);
+      }
+      for (const Answers& a : run_on(*device, *kernel)) EXPECT_EQ(a.product, 0);
+    }
+  }
 }
 
 // The device is opened and used by a thread that rounds upwards, flushes inputs and traps divisions by zero: its pool would inherit that.

@@ -156,6 +156,18 @@ TEST_F(ClBlastTest, TakesProductsAfterItsResultsWereRight) {
   EXPECT_EQ(device->clblast().trials(), 1);
 }
 
+// Its programs are built with options that are not ours.
+TEST_F(ClBlastTest, StrictProductsAreOurOwn) {
+  const auto device = open_with(&kHost);
+  if (!device->keeps_denormals()) GTEST_SKIP() << "the device has no CL_FP_DENORM";
+  NodeRun run(product(33, 45, 21), 1);
+  run.strict = true;
+  std::string reason;
+  const Kernel* const kernel = device->find_kernel(run.desc(), &reason);
+  ASSERT_NE(kernel, nullptr) << reason;
+  EXPECT_STREQ(kernel->name, "matmul");
+}
+
 TEST_F(ClBlastTest, AddendAndEpilogueFollow) {
   const auto device = open_with(&kHost);
   for (const int transposed : {0, 1, 2, 3}) {

@@ -252,5 +252,64 @@ TEST(OpenClDevice, OpensAndClosesManyTimes) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(round_trip(*open_opencl(), {1, 2, 3}), (std::vector<float>{1, 2, 3}));
 }
 
+// ---- numerics: strict ----
+
+std::shared_ptr<OpenClDevice> open_as(OpenClFound found) {
+  DeviceRequest request;
+  request.name = "test";
+  cl_int code = CL_SUCCESS;
+  ClContext context(opencl().create_context(nullptr, 1, &found.id, nullptr, nullptr, &code));
+  EXPECT_EQ(code, CL_SUCCESS);
+  ClQueue queue(opencl().create_command_queue(context.get(), found.id, 0, &code));
+  EXPECT_EQ(code, CL_SUCCESS);
+  return std::make_shared<OpenClDevice>(request, found, std::move(context), std::move(queue));
+}
+
+TEST(OpenClStrict, ADeviceThatFlushesTakesNoStrictNodeAndSaysWhy) {
+  EVN_NEEDS_OPENCL();
+  std::string why;
+  OpenClFound found = find_opencl_devices(&why).at(0);
+  found.denormals = false;
+  const auto device = open_as(found);
+  NodeRun run(relu_graph(8), 1);
+  std::string reason;
+  EXPECT_NE(device->find_kernel(run.desc(), &reason), nullptr) << reason;
+  run.strict = true;
+  EXPECT_EQ(device->find_kernel(run.desc(), &reason), nullptr);
+  EXPECT_NE(reason.find("no CL_FP_DENORM"), std::string::npos) << reason;
+}
+
+// What a driver says of itself must be so: results and inputs below 2^-126, elementwise and in sums of products.
+TEST(OpenClStrict, ADeviceWithDenormalsKeepsThem) {
+  EVN_NEEDS_OPENCL();
+  OpenClDevice& device = shared_device();
+  if (!device.keeps_denormals()) GTEST_SKIP() << "the device has no CL_FP_DENORM";
+  constexpr std::int64_t kCount = 1000, kInner = 24;
+  GraphBuilder m;
+  m.output(m.node("Mul", {m.input("a", {kCount}), m.input("b", {kCount})}));
+  const Graph times = m.build();
+  NodeRun mul(times, 1);
+  mul.strict = true;
+  mul.input(0).data.assign(kCount, 1e-20f);
+  mul.input(1).data.assign(kCount, 3e-20f);
+  for (const float v : mul.on(device)) ASSERT_EQ(v, 1e-20f * 3e-20f);
+  mul.input(0).data.assign(kCount, 1e-40f);
+  mul.input(1).data.assign(kCount, 1e10f);
+  for (const float v : mul.on(device)) ASSERT_EQ(v, 1e-40f * 1e10f);
+  GraphBuilder p;
+  p.output(p.node("MatMul", {p.input("a", {33, kInner}), p.input("b", {kInner, 45})}));
+  const Graph product = p.build();
+  NodeRun matmul(product, 1);
+  matmul.strict = true;
+  for (const float of_b : {3e-20f, 1e18f}) {
+    const float of_a = of_b < 1 ? 1e-20f : 1e-40f;
+    matmul.input(0).data.assign(33 * kInner, of_a);
+    matmul.input(1).data.assign(kInner * 45, of_b);
+    const double sum = kInner * static_cast<double>(of_a) * static_cast<double>(of_b);
+    // n u of the sum of magnitudes, and half of the smallest number for each term (tests/runtime/numerics_test.cc).
+    for (const float v : matmul.on(device)) ASSERT_NEAR(v, sum, kInner * 0x1p-24 * sum * 1.001 + kInner * 0x1p-150);
+  }
+}
+
 }  // namespace
 }  // namespace evn::test

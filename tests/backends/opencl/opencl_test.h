@@ -80,9 +80,11 @@ class NodeRun {
   OpDesc desc() const {
     OpDesc d{&node_, descs_, outputs_, constants_};
     d.precision = precision;
+    d.strict = strict;
     return d;
   }
   Precision precision = Precision::kFloat32;
+  bool strict = false;
   FloatTensor& input(int i) { return tensors_[i]; }
 
   std::vector<float> reference() {

@@ -60,6 +60,7 @@ bool is_small(const Shape& w, const Shape& y) { return w[0] * w[1] >= kManyPairs
 template <int Tile>
 Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
+  if (d.strict) return kStrictRefusesWinograd;
   const Shape& x = d.inputs[0].shape;
   if (x.rank() != 4) return "only two spatial axes";
   if (d.constant(1) == nullptr) return "the weight must be constant";
