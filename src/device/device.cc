@@ -1,5 +1,7 @@
 #include "device/device.h"
 
+#include "base/error.h"
+
 namespace evn {
 
 Device::Device(std::string name, std::uint64_t memory_limit)
@@ -30,6 +32,14 @@ const Kernel* Device::find_kernel(const OpDesc& desc, std::string* reason) const
   }
   if (best == nullptr && reason != nullptr && reason->empty()) *reason = no_kernel(desc);
   return best;
+}
+
+void Device::hold_until(const Event& event, std::shared_ptr<const void> held) noexcept {
+  try {
+    wait(event);
+  } catch (const Error&) {  // it has ended
+  }
+  held.reset();
 }
 
 Claim Device::claim(std::span<const OpDesc> nodes) {

@@ -79,11 +79,28 @@ class Device : public Backing {
   // device. The memory must stay valid until the event. Throws EVN_ERROR_DEVICE_LOST, EVN_ERROR_OUT_OF_MEMORY.
   virtual Event copy(const Location& from, const Location& to, std::span<const Event> waits) = 0;
 
-  // Runs a kernel of this device's tables.
+  // Runs a kernel of this device's tables. When it throws, a part of the kernel's commands may be under way: what the call points to must
+  // stay until all_enqueued() has happened.
   virtual Event enqueue(const KernelCall& call, std::span<const Event> waits) = 0;
 
   // Blocks until the event has happened; an error of the device is thrown here at the latest.
   virtual void wait(const Event& event) = 0;
+
+  // The same, but false, with the event still to come, when `cancel` says stop. Waits to the end where the system refuses a thread.
+  virtual bool wait_or_stop(const Event& event, const Cancel& /*cancel*/) {
+    wait(event);
+    return true;
+  }
+
+  // All that was enqueued so far, also by calls that threw. Without a device: what enqueue and copy gave are all there is.
+  virtual Event all_enqueued() { return {}; }
+
+  // Lets go of `held` when the event has happened, without holding up the caller; on whichever thread, and perhaps as the last thing that
+  // kept this device. Waits where the system refuses a thread or memory.
+  virtual void hold_until(const Event& event, std::shared_ptr<const void> held) noexcept;
+
+  // Waits until all that hold_until was given has been let go of. False when `cancel` says stop.
+  virtual bool settle(const Cancel& /*cancel*/) { return true; }
 
   // Tracing. Before the first step of a traced run the device is asked to prepare; then all steps of that run have a StepTrace.
   // finish_trace, after the step's event has happened, fills in the times and lets go of what was kept. The defaults measure
@@ -94,8 +111,11 @@ class Device : public Backing {
   }
   virtual void finish_trace(StepTrace* /*trace*/) noexcept {}
 
-  // Host access to pinned memory; nullptr when `memory` is not pinned.
-  virtual void* host_address(void* memory) = 0;
+  // Gives the host access to pinned memory until unmap, behind all that was enqueued; nullptr when it is not pinned. `read`: its bytes are
+  // wanted; otherwise they are undefined. Nothing that uses the memory may be enqueued meanwhile. unmap blocks too. Throw
+  // EVN_ERROR_DEVICE_LOST, EVN_ERROR_OUT_OF_MEMORY.
+  virtual void* map(const Buffer& /*buffer*/, bool /*read*/, bool /*write*/) { return nullptr; }
+  virtual void unmap(const Buffer& /*buffer*/, void* /*address*/) {}
 
   // The kernels of this device.
   virtual std::span<const KernelFamily* const> kernels() const = 0;

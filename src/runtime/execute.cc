@@ -1,5 +1,6 @@
 #include "runtime/execute.h"
 
+#include <cstring>
 #include <new>
 
 #include "base/error.h"
@@ -47,11 +48,13 @@ void Execution::run(const RunState& state) {
   cancel_.requested.store(false, std::memory_order_relaxed);
   cancel_.deadline_ns = state.deadline_ns;
   for (Event& e : last_) e = {};
+  used_ = in_flight_ = 0;
+  staged_.clear();
   try {
     run_steps();
     wait_for(UINT32_MAX);
   } catch (...) {
-    drain();
+    end_early();
     throw;
   }
 }
@@ -92,6 +95,7 @@ void Execution::run_kernel(const PlanStep& step, StepTrace* trace) {
   call.args.services = &services_;
   call.args.packed = step.packed;
   call.args.scratch = b[inputs + outputs];
+  used_ |= 1u << step.slot;
   last_[step.slot] = graph_.devices[step.slot]->enqueue(call, {});
 }
 
@@ -101,9 +105,19 @@ void Execution::run_copy(const PlanStep& step, StepTrace* trace) {
     return Location{device->traits().host_addressable ? nullptr : device, buffer};
   };
   Device* device = graph_.devices[step.slot];
-  const Location from = place(step.from_slot, buffers_[step.buffers]);
+  const bool of_box = plan_.buffers[step.buffers].source == Source::kBox;
+  const Location from = place(step.from_slot, of_box && cancel_.deadline_ns != 0 ? staged(step.buffers) : buffers_[step.buffers]);
   const Location to = place(step.to_slot, buffers_[step.buffers + 1]);
+  used_ |= 1u << step.slot;
   last_[step.slot] = trace != nullptr ? device->copy_traced(from, to, {}, trace) : device->copy(from, to, {});
+}
+
+// A run that may end before the device does: who gave the box may not keep its bytes.
+Buffer Execution::staged(std::uint32_t buffer) {
+  const Buffer& from = buffers_[buffer];
+  staged_.push_back(allocate_charged(graph_.devices[0]->ledger(), from.size, MemoryClass::kScratch));
+  std::memcpy(staged_.back().get(), from.address(), from.size);
+  return {staged_.back().get(), 0, from.size};
 }
 
 void Execution::wait_for(std::uint32_t slots) {
@@ -111,20 +125,43 @@ void Execution::wait_for(std::uint32_t slots) {
   bool waited = false;
   for (std::size_t slot = 0; slot < last_.size(); ++slot) {
     if ((slots >> slot & 1) == 0 || last_[slot].device == nullptr) continue;
-    last_[slot].device->wait(last_[slot]);
+    if (!last_[slot].device->wait_or_stop(last_[slot], cancel_)) cancel_.fail();
     waited = true;
   }
   if (trace_ != nullptr && waited) trace_->add_span(TraceKind::kWait, start);
 }
 
-void Execution::drain() noexcept {
-  for (const Event& e : last_) {
-    if (e.device == nullptr) continue;
+Event Execution::all_of(std::size_t slot) const {
+  const Event all = graph_.devices[slot]->all_enqueued();
+  return all.device != nullptr ? all : last_[slot];
+}
+
+// The error that brought us here is the one to report: what devices say now is of no interest.
+void Execution::end_early() noexcept {
+  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
+    if ((used_ >> slot & 1) == 0) continue;
     try {
-      e.device->wait(e);
+      const Event all = all_of(slot);
+      if (all.device != nullptr && !all.device->wait_or_stop(all, cancel_)) in_flight_ |= 1u << slot;
     } catch (const Error&) {
-      // The device failed; the error that brought us here is the one to report.
     } catch (const std::bad_alloc&) {
+      in_flight_ |= 1u << slot;
+    }
+  }
+}
+
+void Execution::hold_in_flight(const std::shared_ptr<const void>& held) noexcept {
+  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
+    if ((in_flight_ >> slot & 1) != 0) graph_.devices[slot]->hold_until(all_of(slot), held);
+  }
+}
+
+void Execution::wait_in_flight() noexcept {
+  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
+    if ((in_flight_ >> slot & 1) == 0) continue;
+    try {
+      graph_.devices[slot]->wait(all_of(slot));
+    } catch (const Error&) {
     }
   }
 }

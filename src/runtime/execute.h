@@ -26,8 +26,14 @@ class Execution {
   Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before = nullptr);
 
   // Runs all steps and waits for all devices. Allocates nothing, but for strings that are made. Throws EVN_ERROR_TIMEOUT after the
-  // deadline, and what kernels and devices throw, with node and device; all work has ended then too.
+  // deadline, and what kernels and devices throw, with node and device. All work has ended then too, unless is_in_flight(): then
+  // devices still work with all that the run was given.
   void run(const RunState& state);
+  bool is_in_flight() const { return in_flight_ != 0; }
+  // Has these devices let go of `held`, which keeps this object and all that the run was given, when they have done their work.
+  void hold_in_flight(const std::shared_ptr<const void>& held) noexcept;
+  // Waits for them instead.
+  void wait_in_flight() noexcept;
 
   // Where a buffer of the plan, which lies on the host, is.
   const void* address(std::uint32_t buffer) const { return buffers_[buffer].address(); }
@@ -38,7 +44,9 @@ class Execution {
   void run_kernel(const PlanStep& step, StepTrace* trace);
   void run_copy(const PlanStep& step, StepTrace* trace);
   void wait_for(std::uint32_t slots);
-  void drain() noexcept;
+  Event all_of(std::size_t slot) const;
+  void end_early() noexcept;
+  Buffer staged(std::uint32_t buffer);
 
   struct Patch {
     std::uint32_t buffer;
@@ -55,6 +63,9 @@ class Execution {
   TextPool texts_;                     // of strings that this run's steps made
   RunServices services_;
   std::vector<Event> last_;            // per device slot: its latest work of this run
+  std::uint32_t used_ = 0;             // device slots on which this run has put work, or tried to
+  std::uint32_t in_flight_ = 0;        // of these, those that had not done it when the run ended
+  std::vector<std::shared_ptr<void>> staged_;  // host memory that outlives the run where boxes do not
   Cancel cancel_;
   RunTrace* trace_ = nullptr;          // of the run under way
 };

@@ -32,6 +32,7 @@ TensorPtr tensor_of(const std::shared_ptr<Runtime>& runtime, const BoxPtr& box) 
   tensor->set_read_only();
   tensor->set_texts(box->texts);
   tensor->adopt([](void* user, void*) { delete static_cast<BoxPtr*>(user); }, holder.release());
+  if (box->borrowed) tensor->set_borrowed();
   return tensor;
 }
 

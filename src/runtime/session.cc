@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "base/error.h"
@@ -30,6 +31,9 @@ struct Session::Call {
   SmallArray<std::uint8_t> input_slots{inputs.size()};
   SmallArray<std::uint8_t> output_slots{outputs.size()};
   std::vector<BoxPtr> boxes = {};  // per value; empty where the graph has none
+  SmallArray<Tensor::Use> input_uses{inputs.size()};    // of the caller's tensors
+  SmallArray<Tensor::Use> output_uses{outputs.size()};
+  Cancel cancel = {};
 
   const TensorDesc& input_desc(std::size_t i) const { return from[i] != nullptr ? from[i]->desc() : inputs[i].box->desc; }
 };
@@ -38,7 +42,7 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
     : Session(std::move(model), request, cache, os::now_ns()) {}
 
 Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::uint64_t begin_ns)
-    : compiled_(compile(std::move(model), request, cache)) {
+    : owned_(std::make_shared<CompiledGraph>(compile(std::move(model), request, cache))) {
   plans_.reserve(kMaxPlans + 1);
   make_bodies(request);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
@@ -105,18 +109,11 @@ void Session::check_input(std::size_t index, const RunValue& given) const {
   }
 }
 
-namespace {
-
-[[noreturn]] void refuse_copy(const char* what, std::size_t index, const std::string& value, const Device& given, const std::string& wanted) {
-  throw make_error(EVN_ERROR_INVALID_ARGUMENT, "%s %zu \"%s\" lies on device %s, %s; allow_copies is 0", what, index, value.c_str(),
-                   given.name().c_str(), wanted.c_str())
+void Session::refuse_copy(bool output, std::size_t index, const Device& given, const std::string& wanted) const {
+  const std::string& value = graph().values[(output ? graph().outputs : graph().inputs)[index]].name;
+  throw make_error(EVN_ERROR_INVALID_ARGUMENT, "%s %zu \"%s\" lies on device %s, %s; allow_copies is 0", output ? "output" : "input", index,
+                   value.c_str(), given.name().c_str(), wanted.c_str())
       .with_device(given.name().c_str());
-}
-
-}  // namespace
-
-const std::string& Session::given_name(bool output, std::size_t index) const {
-  return graph().values[output ? graph().outputs[index] : graph().inputs[index]].name;
 }
 
 // The device slot of a tensor, or UINT8_MAX when it lies outside the session's devices.
@@ -125,9 +122,9 @@ std::uint8_t Session::slot_for(const Tensor& tensor, bool output, std::size_t in
     if (compiled_.devices[s] == tensor.device()) return static_cast<std::uint8_t>(s);
   }
   if (!allow_copies) {
-    std::string uses;
-    for (const Device* device : compiled_.devices) uses += (uses.empty() ? "" : ", ") + device->name();
-    refuse_copy(output ? "output" : "input", index, given_name(output, index), *tensor.device(), "which the session does not use (it uses " + uses + ")");
+    std::string names;
+    for (const Device* device : compiled_.devices) names += (names.empty() ? "" : ", ") + device->name();
+    refuse_copy(output, index, *tensor.device(), "which the session does not use (it uses " + names + ")");
   }
   return UINT8_MAX;
 }
@@ -137,8 +134,8 @@ void Session::check_copies(const Plan& plan, bool allow_copies) const {
   if (allow_copies || plan.given_copies.empty()) return;
   const GivenCopy& c = plan.given_copies.front();
   const std::string& wants = compiled_.devices[c.plan_slot]->name();
-  refuse_copy(c.is_output ? "output" : "input", static_cast<std::size_t>(c.index), given_name(c.is_output, static_cast<std::size_t>(c.index)),
-              *compiled_.devices[c.given_slot], (c.is_output ? "the plan makes it on " : "the plan reads it on ") + wants);
+  refuse_copy(c.is_output, static_cast<std::size_t>(c.index), *compiled_.devices[c.given_slot],
+              (c.is_output ? "the plan makes it on " : "the plan reads it on ") + wants);
 }
 
 bool Session::matches(const Plan& plan, const Call& call) const {
@@ -335,7 +332,22 @@ TensorPtr Session::stage(const TensorDesc& desc) const {
   return std::make_shared<Tensor>(runtime(), &runtime()->cpu(), desc, false, Tensor::Fill::kNone);
 }
 
+// Whether the run may end while devices still work for it: then they touch no host memory that is not the library's to keep, and none
+// that is given for outputs, which others could read and write at once.
+bool Session::may_leave(const Call& call) const {
+  return call.cancel.deadline_ns != 0 && std::any_of(compiled_.devices.begin(), compiled_.devices.end(),
+                                                     [](const Device* d) { return !d->traits().host_addressable; });
+}
+
+// What earlier runs have left to a device stands before all that this one would do there.
+void Session::settle_devices(const Call& call) const {
+  for (Device* device : compiled_.devices) {
+    if (!device->settle(call.cancel)) call.cancel.fail();
+  }
+}
+
 void Session::take_inputs(Call& call) const {
+  const bool keep = may_leave(call);
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
     check_input(i, call.inputs[i]);
     if (call.inputs[i].tensor == nullptr) {
@@ -343,18 +355,19 @@ void Session::take_inputs(Call& call) const {
       continue;
     }
     const Tensor& given = *call.inputs[i].tensor;
-    given.require_unmapped("an input");
+    call.input_uses[i] = Tensor::Use(given, "an input");
     call.from[i] = call.inputs[i].tensor;
     call.input_slots[i] = slot_for(given, false, i, call.allow_copies);
     const bool needs_host = is_key(compiled_, i, given.desc());
     if (needs_host && !given.on_host() && given.size_bytes() > 0 && !call.allow_copies) {
-      refuse_copy("input", i, given_name(false, i), *given.device(), "shapes depend on it and it is read on " + compiled_.devices[0]->name());
+      refuse_copy(false, i, *given.device(), "shapes depend on it and it is read on " + compiled_.devices[0]->name());
     }
     // Strings are taken as they are now: a caller may replace them during the run.
     const bool strings = given.desc().dtype == DType::kString;
-    if (call.input_slots[i] == UINT8_MAX || strings || misaligned(given) || (needs_host && !given.on_host())) {
+    const bool may_go = keep && given.on_host() && !given.keeps_memory();
+    if (call.input_slots[i] == UINT8_MAX || strings || may_go || misaligned(given) || (needs_host && !given.on_host())) {
       call.from[i] = stage(given.desc());
-      copy_tensor(given, *call.from[i]);
+      copy_tensor_or_stop(call.inputs[i].tensor, call.from[i], call.cancel);
       call.input_slots[i] = 0;
     }
   }
@@ -370,7 +383,7 @@ void Session::choose_output_slots(Call& call) const {
       fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is of type %s, a tensor is given for it", j, value.name.c_str(),
            TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
     }
-    given->require_unmapped("an output");
+    call.output_uses[j] = Tensor::Use(*given, "an output");
     given->require_writable("an output");
     const std::uint8_t slot = slot_for(*given, true, j, call.allow_copies);
     call.output_slots[j] = slot == UINT8_MAX ? 0 : slot;
@@ -379,12 +392,13 @@ void Session::choose_output_slots(Call& call) const {
 
 // Those whose descriptions the plan knows.
 void Session::take_outputs(Call& call, const Plan& plan) const {
+  const bool keep = may_leave(call);
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
     const TensorDesc& desc = plan.outputs[j];
     if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps) continue;
     const TensorPtr& given = call.outputs[j].tensor;
     if (given != nullptr) check_output(graph().values[graph().outputs[j]], desc, *given, j);
-    const bool direct = given != nullptr && desc.dtype != DType::kString && !misaligned(*given) &&
+    const bool direct = given != nullptr && desc.dtype != DType::kString && !misaligned(*given) && !(keep && given->on_host()) &&
                         given->device() == compiled_.devices[call.output_slots[j]];
     call.to[j] = direct ? given : stage(desc);
   }
@@ -431,6 +445,41 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
   return made;
 }
 
+// A run from its first step on, with all that it works with: what devices need when the run has ended before them. Members that use
+// others stand behind them.
+struct Session::Flight {
+  std::shared_ptr<const CompiledGraph> graph;
+  PreparedPtr first, last;
+  std::vector<TensorPtr> tensors;
+  std::vector<BoxPtr> boxes;
+  std::vector<Tensor::Use> uses;
+  std::unique_ptr<Execution> execution;
+  std::vector<std::unique_ptr<Execution>> parts;  // after the first; each uses the memory of those before
+
+  Execution& latest() const { return parts.empty() ? *execution : *parts.back(); }
+};
+
+// The run has failed, and devices still work for it: they get all that they use. Where there is no memory for that, the run waits.
+void Session::leave(Call& call, Flight& flight) const noexcept {
+  Execution& latest = flight.latest();
+  std::shared_ptr<Flight> held;
+  try {
+    flight.graph = owned_;
+    for (const auto& side : {call.from.span(), call.to.span()}) flight.tensors.insert(flight.tensors.end(), side.begin(), side.end());
+    for (const RunValue& v : call.inputs) flight.tensors.push_back(v.tensor);
+    for (const RunValue& v : call.outputs) flight.tensors.push_back(v.tensor);
+    flight.boxes = call.boxes;
+    for (const RunValue& v : call.inputs) flight.boxes.push_back(v.box);
+    for (auto* side : {&call.input_uses, &call.output_uses}) {
+      for (Tensor::Use& use : side->span()) flight.uses.push_back(std::move(use));
+    }
+    held = std::make_shared<Flight>(std::move(flight));
+  } catch (const std::bad_alloc&) {
+    return latest.wait_in_flight();
+  }
+  latest.hold_in_flight(held);
+}
+
 void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   SmallArray<Buffer> inputs(call.from.size());
   SmallArray<Buffer> outputs(call.to.size());
@@ -440,19 +489,25 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   state.inputs = inputs.span();
   state.outputs = outputs.span();
   state.boxes = call.boxes;
+  Flight flight;
+  flight.first = first;
+  flight.execution = take_execution(*first);
   const auto run_part = [&](const Plan& plan, Execution& execution) {
     check_copies(plan, call.allow_copies);
     take_outputs(call, plan);
     for (std::size_t j = 0; j < call.to.size(); ++j) outputs[j] = call.to[j] != nullptr ? call.to[j]->buffer() : Buffer{};
-    execution.run(state);
+    try {
+      execution.run(state);
+    } catch (...) {
+      if (execution.is_in_flight()) leave(call, flight);
+      throw;
+    }
   };
-  std::unique_ptr<Execution> execution = take_execution(*first);
   RunTrace* const trace = state.trace;
   if (trace != nullptr) trace->sample_memory(first->plan.get());
-  run_part(*first->plan, *execution);
-  std::vector<std::unique_ptr<Execution>> parts;  // after the first; each uses the memory of those before
+  run_part(*first->plan, *flight.execution);
   for (PreparedPtr p = first; p->plan->goes_on();) {
-    const Execution& done = parts.empty() ? *execution : *parts.back();
+    const Execution& done = flight.latest();
     std::vector<TensorDesc> made;
     if (p->plan->host_node >= 0) {
       const std::uint64_t begin = trace != nullptr ? os::now_ns() : 0;
@@ -460,14 +515,14 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
       if (trace != nullptr) trace->add_host_node(p->plan->host_node, begin);
     }
     const std::uint64_t start = trace != nullptr ? os::now_ns() : 0;
-    p = find_next(*p, done, made);
+    flight.last = p = find_next(*p, done, made);
     if (trace != nullptr) trace->add_span(TraceKind::kPrepare, start);
-    parts.push_back(std::make_unique<Execution>(compiled_, *p->plan, &done));
-    run_part(*p->plan, *parts.back());
+    flight.parts.push_back(std::make_unique<Execution>(compiled_, *p->plan, &done));
+    run_part(*p->plan, *flight.parts.back());
   }
   own_strings(call);
-  parts.clear();
-  keep_execution(first, std::move(execution));
+  flight.parts.clear();
+  keep_execution(first, std::move(flight.execution));
 }
 
 // What this run's steps and inputs keep, the outputs must keep for themselves.
@@ -483,12 +538,12 @@ void Session::own_strings(Call& call) const {
 }
 
 void Session::run_call(Call& call, std::uint64_t deadline, std::uint64_t random_seed) {
-  Cancel cancel;  // of what this thread does itself: planning, host operators
-  cancel.deadline_ns = deadline;
-  const CancelScope scope(cancel);
+  call.cancel.deadline_ns = deadline;
+  const CancelScope scope(call.cancel);  // of what this thread does itself: planning, host operators
   std::optional<RunTrace> trace;
   if (std::shared_ptr<Trace> to = trace_to_record()) trace.emplace(std::move(to));
   if (compiled_.has_boxes) call.boxes.resize(graph().values.size());
+  settle_devices(call);
   take_inputs(call);
   choose_output_slots(call);
   const std::uint64_t start = trace ? os::now_ns() : 0;
@@ -509,7 +564,7 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
   run_call(call, deadline, request.random_seed);
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     const TensorPtr& given = outputs[j].tensor;
-    if (given != nullptr && given != call.to[j]) copy_tensor(*call.to[j], *given);
+    if (given != nullptr && given != call.to[j]) copy_tensor_or_stop(call.to[j], given, call.cancel);
   }
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     if (outputs[j]) continue;
@@ -535,48 +590,6 @@ std::vector<BoxPtr> Session::run_boxes(std::span<const BoxPtr> inputs, std::uint
   std::vector<BoxPtr> made(out.size());
   for (std::size_t j = 0; j < made.size(); ++j) made[j] = call.to[j] != nullptr ? box_of(call.to[j]) : call.boxes[graph().outputs[j]];
   return made;
-}
-
-// ----------------------------------------------------------------------------------------------------------- tracing --
-
-void Session::start_trace(std::uint32_t event_capacity) {
-  auto trace = std::make_shared<Trace>(compiled_, event_capacity);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (tracing_.load()) fail(EVN_ERROR_WRONG_STATE, "the session is being traced already");
-  trace_.swap(trace);
-  tracing_.store(true);
-}
-
-void Session::stop_trace() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!tracing_.exchange(false)) fail(EVN_ERROR_WRONG_STATE, "the session is not being traced");
-}
-
-std::shared_ptr<Trace> Session::trace_to_record() const {
-  if (!tracing_.load(std::memory_order_relaxed)) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return tracing_.load() ? trace_ : nullptr;
-}
-
-std::shared_ptr<Trace> Session::latest_trace() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (trace_ == nullptr) fail(EVN_ERROR_WRONG_STATE, "the session has never been traced");
-  return trace_;
-}
-
-std::string Session::trace(evn_format format) const {
-  const std::shared_ptr<Trace> trace = latest_trace();
-  return format == EVN_FORMAT_JSON ? trace->to_json() : trace->to_text();
-}
-
-std::vector<std::uint64_t> Session::node_times() const {
-  const std::shared_ptr<Trace> trace = latest_trace();
-  std::vector<std::uint64_t> times(graph().nodes.size());
-  for (const TraceEvent* e : trace->events()) {
-    if (e->kind != TraceKind::kKernel && e->kind != TraceKind::kHost) continue;
-    if (e->node >= 0) times[static_cast<std::size_t>(e->node)] += e->end_ns - e->start_ns;
-  }
-  return times;
 }
 
 }  // namespace evn

@@ -65,10 +65,14 @@ class Session {
   void log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
   void check_input(std::size_t index, const RunValue& value) const;
-  const std::string& given_name(bool output, std::size_t index) const;
+  [[noreturn]] void refuse_copy(bool output, std::size_t index, const Device& given, const std::string& wanted) const;
   std::uint8_t slot_for(const Tensor& tensor, bool output, std::size_t index, bool allow_copies) const;
   void check_copies(const Plan& plan, bool allow_copies) const;
   TensorPtr stage(const TensorDesc& desc) const;
+  bool may_leave(const Call& call) const;
+  void settle_devices(const Call& call) const;
+  struct Flight;
+  void leave(Call& call, Flight& flight) const noexcept;
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
@@ -88,7 +92,8 @@ class Session {
   void keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execution> execution);
   void drop_idle_but(const Prepared* current);
 
-  CompiledGraph compiled_;
+  const std::shared_ptr<CompiledGraph> owned_;  // devices may work with it after the session has gone
+  CompiledGraph& compiled_ = *owned_;
   std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
   mutable std::mutex mutex_;              // guards plans_, idle executions and trace_
   std::shared_ptr<Trace> trace_;          // the latest

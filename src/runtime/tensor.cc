@@ -10,9 +10,36 @@ namespace {
 
 Location location(const Tensor& t) { return {t.on_host() ? nullptr : t.device(), t.buffer()}; }
 
-void copy_and_wait(Device* device, const Location& from, const Location& to) {
+// A copy that may be left to the device; what it reads and writes is then held.
+struct Leaving {
+  const Cancel& cancel;
+  const TensorPtr& from;
+  const TensorPtr& to;
+};
+
+// `staging`: what else the copy uses.
+void copy_and_wait(Device* device, const Location& from, const Location& to, const Leaving* leaving = nullptr,
+                   const std::shared_ptr<void>& staging = nullptr) {
+  static const Cancel never;
   if (from.buffer.size == 0) return;
-  device->wait(device->copy(from, to, {}));
+  if (!device->settle(leaving != nullptr ? leaving->cancel : never)) leaving->cancel.fail();
+  const Event event = device->copy(from, to, {});
+  if (leaving == nullptr) return device->wait(event);
+  struct Held {
+    TensorPtr from, to;
+    std::shared_ptr<void> staging;
+    Tensor::Use from_use, to_use;
+  };
+  if (device->wait_or_stop(event, leaving->cancel)) return;
+  std::shared_ptr<Held> held;
+  try {
+    held = std::make_shared<Held>(Held{leaving->from, leaving->to, staging, {*leaving->from, "the source"}, {*leaving->to, "the target"}});
+  } catch (...) {
+    device->wait(event);
+    throw;
+  }
+  device->hold_until(event, std::move(held));
+  leaving->cancel.fail();
 }
 
 }  // namespace
@@ -45,32 +72,53 @@ Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDes
   }
   memory_ = device->allocate(bytes, MemoryClass::kTensors, pinned);
   buffer_ = {memory_.memory(), 0, bytes};
-  if (bytes == 0) return;
+  if (bytes > 0 && (fill == Fill::kZero || desc.dtype == DType::kString)) clear();
+}
+
+void Tensor::clear() {
+  const std::size_t bytes = buffer_.size;
   if (on_host()) {
-    if (fill == Fill::kZero || desc.dtype == DType::kString) std::memset(buffer_.address(), 0, bytes);
-  } else if (fill == Fill::kZero) {
+    std::memset(buffer_.address(), 0, bytes);
+  } else if (void* address = pinned_ ? device_->map(buffer_, false, true) : nullptr) {
+    std::memset(address, 0, bytes);
+    device_->unmap(buffer_, address);
+  } else {
     const std::shared_ptr<void> zeros = allocate_charged(nullptr, bytes, MemoryClass::kTensors);
     std::memset(zeros.get(), 0, bytes);
-    copy_and_wait(device, {nullptr, {zeros.get(), 0, bytes}}, {device, buffer_});
+    copy_and_wait(device_, {nullptr, {zeros.get(), 0, bytes}}, {device_, buffer_});
   }
 }
 
 Tensor::Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc)
-    : runtime_(std::move(runtime)), device_(&runtime_->cpu()), desc_(desc), buffer_{data, 0, desc.size_bytes()} {}
+    : runtime_(std::move(runtime)), device_(&runtime_->cpu()), desc_(desc), borrowed_(true), buffer_{data, 0, desc.size_bytes()} {}
 
 void Tensor::adopt(evn_deleter deleter, void* user) {
+  borrowed_ = deleter == nullptr;
   deleter_ = deleter;
   user_ = user;
 }
 
 Tensor::~Tensor() {
+  if (pinned_address_ != nullptr) {
+    try {
+      device_->unmap(buffer_, pinned_address_);
+    } catch (const Error&) {  // the device undoes it when it maps the memory again
+    }
+  }
   if (deleter_ != nullptr) deleter_(user_, buffer_.memory);
 }
 
-void Tensor::require_unmapped(const char* what) const {
-  if (on_host()) return;
+bool Tensor::begin_use(const char* what) const {
+  if (on_host()) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "%s is mapped", what);
+  ++uses_;
+  return true;
+}
+
+void Tensor::end_use() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (--uses_ == 0) unused_.notify_all();
 }
 
 void Tensor::require_writable(const char* what) const {
@@ -127,15 +175,24 @@ void Tensor::copy_strings_to(Tensor& to) const {
 void* Tensor::map(std::uint32_t flags) {
   if (desc_.dtype == DType::kString) fail(EVN_ERROR_UNSUPPORTED, "strings are no bytes to map: evn_tensor_get_string, evn_tensor_set_strings");
   if ((flags & EVN_MAP_WRITE) != 0) require_writable("the tensor");
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is mapped already");
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto require_not_mapped = [&] {
+    if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is mapped already");
+  };
+  require_not_mapped();
+  unused_.wait(lock, [&] { return uses_ == 0; });
+  require_not_mapped();
+  const bool read = (flags & EVN_MAP_READ) != 0;
   void* data = nullptr;
   if (on_host()) {
     data = buffer_.size > 0 ? buffer_.address() : nullptr;
-  } else if (buffer_.size > 0) {
+  } else if (buffer_.size > 0 && pinned_) {
+    data = pinned_address_ = device_->map(buffer_, read, (flags & EVN_MAP_WRITE) != 0);
+  }
+  if (!on_host() && buffer_.size > 0 && data == nullptr) {
     std::shared_ptr<void> staging = allocate_charged(device_->ledger(), buffer_.size, MemoryClass::kTensors);
     std::memset(staging.get(), 0, buffer_.size);
-    if ((flags & EVN_MAP_READ) != 0) copy_and_wait(device_, {device_, buffer_}, {nullptr, {staging.get(), 0, buffer_.size}});
+    if (read) copy_and_wait(device_, {device_, buffer_}, {nullptr, {staging.get(), 0, buffer_.size}});
     staging_ = std::move(staging);
     data = staging_.get();
   }
@@ -146,20 +203,24 @@ void* Tensor::map(std::uint32_t flags) {
 void Tensor::unmap() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (map_flags_ == 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is not mapped");
-  if (!on_host() && (map_flags_ & EVN_MAP_WRITE) != 0 && staging_ != nullptr) {
+  if (pinned_address_ != nullptr) {
+    device_->unmap(buffer_, pinned_address_);
+    pinned_address_ = nullptr;
+  } else if (!on_host() && (map_flags_ & EVN_MAP_WRITE) != 0 && staging_ != nullptr) {
     copy_and_wait(device_, {nullptr, {staging_.get(), 0, buffer_.size}}, {device_, buffer_});
   }
   staging_.reset();
   map_flags_ = 0;
 }
 
-void copy_tensor(const Tensor& from, Tensor& to) {
+namespace {
+
+void copy_bytes(const Tensor& from, Tensor& to, const Leaving* leaving) {
   if (!(from.desc() == to.desc())) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "cannot copy %s%s into %s%s", dtype_name(from.desc().dtype), from.desc().shape.to_string().c_str(),
          dtype_name(to.desc().dtype), to.desc().shape.to_string().c_str());
   }
-  from.require_unmapped("the source");
-  to.require_unmapped("the target");
+  const Tensor::Use from_use(from, "the source"), to_use(to, "the target");
   to.require_writable("the target");
   if (from.desc().dtype == DType::kString) {
     if (&from != &to) from.copy_strings_to(to);
@@ -170,11 +231,20 @@ void copy_tensor(const Tensor& from, Tensor& to) {
     const std::size_t bytes = from.size_bytes();
     const std::shared_ptr<void> staging = allocate_charged(from.runtime()->cpu().ledger(), bytes, MemoryClass::kTensors);
     const Location host{nullptr, {staging.get(), 0, bytes}};
-    copy_and_wait(from.device(), location(from), host);
-    copy_and_wait(to.device(), host, location(to));
+    copy_and_wait(from.device(), location(from), host, leaving, staging);
+    copy_and_wait(to.device(), host, location(to), leaving, staging);
     return;
   }
-  copy_and_wait(from.on_host() ? to.device() : from.device(), location(from), location(to));
+  copy_and_wait(from.on_host() ? to.device() : from.device(), location(from), location(to), leaving);
+}
+
+}  // namespace
+
+void copy_tensor(const Tensor& from, Tensor& to) { copy_bytes(from, to, nullptr); }
+
+void copy_tensor_or_stop(const TensorPtr& from, const TensorPtr& to, const Cancel& cancel) {
+  const Leaving leaving{cancel, from, to};
+  copy_bytes(*from, *to, &leaving);
 }
 
 }  // namespace evn

@@ -1,11 +1,13 @@
 // A tensor of the caller: dtype, shape and storage on one device, or wrapped host memory.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "runtime/runtime.h"
 
@@ -25,11 +27,15 @@ class Tensor {
   // From now on wrapped memory is the tensor's to delete; until then a failure leaves it with the caller.
   void adopt(evn_deleter deleter, void* user);
   void set_read_only() { read_only_ = true; }
+  // The memory may go while this tensor is still there.
+  void set_borrowed() { borrowed_ = true; }
 
   const TensorDesc& desc() const { return desc_; }
   Device* device() const { return device_; }
   bool pinned() const { return pinned_; }
   bool read_only() const { return read_only_; }
+  // Whether the bytes are there as long as the tensor is: not those of wrapped memory without a deleter.
+  bool keeps_memory() const { return !borrowed_; }
   std::size_t size_bytes() const { return buffer_.size; }
   const Buffer& buffer() const { return buffer_; }
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
@@ -45,34 +51,62 @@ class Tensor {
   // Copies the elements of a string tensor and what keeps them, as they are at one moment.
   void copy_strings_to(Tensor& to) const;
 
-  // Throws EVN_ERROR_WRONG_STATE while the tensor is mapped on a device that does not share the host's memory.
-  void require_unmapped(const char* what) const;
+  // A run or a copy that uses the tensor on a device that does not share the host's memory: no map begins while it lives. Throws
+  // EVN_ERROR_WRONG_STATE while the tensor is mapped. The tensor must stay longer.
+  class Use {
+   public:
+    Use() = default;
+    Use(const Tensor& tensor, const char* what) : tensor_(tensor.begin_use(what) ? &tensor : nullptr) {}
+    Use(Use&& o) noexcept : tensor_(std::exchange(o.tensor_, nullptr)) {}
+    Use& operator=(Use&& o) noexcept {
+      std::swap(tensor_, o.tensor_);
+      return *this;
+    }
+    ~Use() {
+      if (tensor_ != nullptr) tensor_->end_use();
+    }
+
+   private:
+    const Tensor* tensor_ = nullptr;
+  };
 
   // Throws EVN_ERROR_INVALID_ARGUMENT for a read-only tensor.
   void require_writable(const char* what) const;
 
+  // Waits for the uses of the tensor to end.
   void* map(std::uint32_t flags);
   void unmap();
 
  private:
+  bool begin_use(const char* what) const;  // false: nothing to end
+  void end_use() const;
+  void clear();
+
   std::shared_ptr<Runtime> runtime_;
   Device* device_;
   TensorDesc desc_;
   bool pinned_ = false;
   bool read_only_ = false;
+  bool borrowed_ = false;
   PooledMemory memory_;
   Buffer buffer_;
   evn_deleter deleter_ = nullptr;
   void* user_ = nullptr;
-  mutable std::mutex mutex_;          // guards the map, and the elements and texts of strings
+  mutable std::mutex mutex_;          // guards the map, the uses, and the elements and texts of strings
+  mutable std::condition_variable unused_;
+  mutable std::uint32_t uses_ = 0;
   std::shared_ptr<const void> texts_;
   std::uint32_t map_flags_ = 0;
-  std::shared_ptr<void> staging_;     // host copy while mapped
+  std::shared_ptr<void> staging_;     // host copy while mapped, of memory that is not pinned
+  void* pinned_address_ = nullptr;    // while mapped
 };
 using TensorPtr = std::shared_ptr<Tensor>;
 
 // Copies all bytes; the descs must be equal. Blocks.
 void copy_tensor(const Tensor& from, Tensor& to);
+// The same for a run: throws EVN_ERROR_TIMEOUT when `cancel` says stop. Devices may then still read and write, and the tensors stay until
+// they have done so; both must keep their memory.
+void copy_tensor_or_stop(const TensorPtr& from, const TensorPtr& to, const Cancel& cancel);
 
 // Checks dtype, rank and dims of a tensor that the caller asks for.
 TensorDesc checked_desc(const Limits& limits, evn_dtype dtype, const std::int64_t* dims, std::uint32_t rank);

@@ -48,6 +48,20 @@ struct OpenClApiTest : testing::Test {
                               static_cast<uint32_t>(dims.size()), nullptr, nullptr, &t, &error));
     return t;
   }
+  // One Relu over any float32 tensor of rank 4, or `nodes` of them, on the OpenCL device.
+  void load_relu(evn_model* model, evn_session* session, int nodes = 1) {
+    OnnxWriter w(13);
+    w.add_input("x", kF32, {"a", "b", "c", "d"}).add_output("y", kF32);
+    for (int i = 0; i < nodes; ++i) {
+      const std::string from = i == 0 ? "x" : "v" + std::to_string(i), to = i + 1 == nodes ? "y" : "v" + std::to_string(i + 1);
+      w.add_node(i + 1 == nodes ? "Relu" : "Neg", {from}, {to});
+    }
+    const std::string bytes = w.serialize();
+    ASSERT_OK(evn_model_load_buffer(runtime, bytes.data(), bytes.size(), nullptr, model, &error));
+    evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+    options.device = "opencl:0";
+    ASSERT_OK(evn_session_create(runtime, *model, &options, session, &error));
+  }
   std::vector<float> read(evn_tensor tensor) {
     void* data = nullptr;
     std::size_t size = 0;

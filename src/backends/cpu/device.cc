@@ -92,7 +92,6 @@ class CpuDevice final : public Device {
   }
 
   void wait(const Event&) override {}
-  void* host_address(void* memory) override { return memory; }
   std::span<const KernelFamily* const> kernels() const override { return cpu_kernel_families(); }
 
   const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override {

@@ -101,6 +101,7 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
 }
 
 OpenClDevice::~OpenClDevice() {
+  reaper_.stop();
   drain();
   clblast_->release();
   close_pool();
@@ -141,62 +142,45 @@ void* OpenClDevice::obtain(std::size_t bytes, bool pinned) {
   }
   auto memory = std::make_unique<OpenClMemory>();
   memory->bytes = bytes;
+  memory->pinned = pinned;
   cl_int code = CL_SUCCESS;
   const cl_mem_flags flags = CL_MEM_READ_WRITE | (pinned ? CL_MEM_ALLOC_HOST_PTR : 0);
   memory->buffer = cl_create(&code, opencl().create_buffer, context_.get(), flags, bytes, static_cast<void*>(nullptr));
   if (code != CL_SUCCESS) return nullptr;
-  if (pinned) {
-    memory->mapped = map(queue_.get(), *memory, &code);
-    if (code == CL_SUCCESS) code = cl_call(opencl().finish, queue_.get());
-    if (code != CL_SUCCESS) {
-      drain();
-      opencl().release_mem_object(memory->buffer);
-      return nullptr;
-    }
-  }
   return memory.release();
 }
 
 void OpenClDevice::give_back(void* memory, std::size_t, bool) noexcept {
   const std::unique_ptr<OpenClMemory> owned(static_cast<OpenClMemory*>(memory));
-  if (owned->mapped != nullptr && !owned->lent) {
+  if (owned->mapped != nullptr) {
     opencl().enqueue_unmap_mem_object(queue_.get(), owned->buffer, owned->mapped, 0, nullptr, nullptr);
     drain();
   }
   opencl().release_mem_object(owned->buffer);
 }
 
-void* OpenClDevice::map(cl_command_queue queue, const OpenClMemory& memory, cl_int* code) {
-  return cl_create(code, opencl().enqueue_map_buffer, queue, memory.buffer, cl_bool{CL_FALSE},
-                   cl_map_flags{CL_MAP_READ | CL_MAP_WRITE}, std::size_t{0}, memory.bytes, cl_uint{0},
-                   static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr));
+void* OpenClDevice::map(const Buffer& buffer, bool read, bool write) {
+  auto* memory = static_cast<OpenClMemory*>(buffer.memory);
+  if (memory == nullptr || !memory->pinned) return nullptr;
+  if (memory->mapped != nullptr) unmap(memory);  // an earlier unmap failed
+  const cl_map_flags flags = read ? CL_MAP_READ | (write ? CL_MAP_WRITE : 0) : CL_MAP_WRITE_INVALIDATE_REGION;
+  cl_int code = CL_SUCCESS;
+  void* address = cl_create(&code, opencl().enqueue_map_buffer, queue_.get(), memory->buffer, cl_bool{CL_TRUE}, cl_map_flags{flags},
+                            buffer.offset, buffer.size, cl_uint{0}, static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr));
+  check_cl(code, "clEnqueueMapBuffer", name());
+  return memory->mapped = address;
 }
 
-void* OpenClDevice::host_address(void* memory) { return memory == nullptr ? nullptr : static_cast<OpenClMemory*>(memory)->mapped; }
+void OpenClDevice::unmap(const Buffer& buffer, void*) { unmap(static_cast<OpenClMemory*>(buffer.memory)); }
 
-// A kernel must not use memory that is mapped, so pinned memory is unmapped before and mapped after it.
-void OpenClDevice::lend_pinned(cl_command_queue queue, std::span<const Buffer> buffers) {
-  for (const Buffer& buffer : buffers) {
-    auto* memory = static_cast<OpenClMemory*>(buffer.memory);
-    if (memory == nullptr || memory->mapped == nullptr || memory->lent) continue;
-    check_cl(cl_call(opencl().enqueue_unmap_mem_object, queue, memory->buffer, memory->mapped, cl_uint{0},
-                     static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr)),
-             "clEnqueueUnmapMemObject", name());
-    memory->lent = true;
-  }
-}
-
-void OpenClDevice::take_back_pinned(cl_command_queue queue, std::span<const Buffer> buffers) {
-  for (const Buffer& buffer : buffers) {
-    auto* memory = static_cast<OpenClMemory*>(buffer.memory);
-    if (memory == nullptr || !memory->lent) continue;
-    cl_int code = CL_SUCCESS;
-    const void* mapped = map(queue, *memory, &code);
-    check_cl(code, "clEnqueueMapBuffer", name());
-    memory->lent = false;
-    if (mapped == memory->mapped) continue;
-    throw make_error(EVN_ERROR_DEVICE_LOST, "the driver has moved pinned memory").with_device(name().c_str());
-  }
+// To the end: a run of a traced session goes to another queue.
+void OpenClDevice::unmap(OpenClMemory* memory) {
+  if (memory->mapped == nullptr) return wait(event());  // an earlier call failed when it waited
+  check_cl(cl_call(opencl().enqueue_unmap_mem_object, queue_.get(), memory->buffer, memory->mapped, cl_uint{0},
+                   static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr)),
+           "clEnqueueUnmapMemObject", name());
+  memory->mapped = nullptr;
+  wait(event());
 }
 
 // --------------------------------------------------------------------------------------------------------------- work --
@@ -222,15 +206,37 @@ void OpenClDevice::wait_for_others(std::span<const Event> waits) {
   }
 }
 
-void OpenClDevice::wait(const Event& event) {
-  if (event.device != this || event.value <= done_.load()) return;
+OpenClReaper::Finished OpenClDevice::finish_all() noexcept {
   const std::uint64_t issued = issued_.load();
   const cl_int code = finish();
   if (code != CL_SUCCESS) drain();
   std::uint64_t done = done_.load();
   while (done < issued && !done_.compare_exchange_weak(done, issued)) {
   }
+  return {issued, code};
+}
+
+void OpenClDevice::wait(const Event& event) {
+  if (event.device != this || event.value <= done_.load()) return;
+  check_cl(finish_all().code, "clFinish", name());
+}
+
+// Nobody asks a run without a deadline to stop.
+bool OpenClDevice::wait_or_stop(const Event& event, const Cancel& cancel) {
+  if (event.device != this || event.value <= done_.load()) return true;
+  if (cancel.deadline_ns == 0 || !reaper_.start()) {
+    wait(event);
+    return true;
+  }
+  cl_int code = CL_SUCCESS;
+  if (!reaper_.wait(event.value, cancel, &code)) return false;
   check_cl(code, "clFinish", name());
+  return true;
+}
+
+void OpenClDevice::hold_until(const Event& event, std::shared_ptr<const void> held) noexcept {
+  if (reaper_.start() && reaper_.hold(event.value, held)) return;
+  Device::hold_until(event, std::move(held));
 }
 
 Event OpenClDevice::copy(const Location& from, const Location& to, std::span<const Event> waits) {
@@ -242,20 +248,11 @@ Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::s
   EVN_CHECK(from.buffer.size == to.buffer.size && (from.device == this || to.device == this));
   wait_for_others(waits);
   if (from.buffer.size == 0) return {};
-  const auto host = [this](const Location& l) -> char* {
-    if (l.device != this) return static_cast<char*>(l.buffer.memory) + l.buffer.offset;
-    auto* pinned = static_cast<char*>(host_address(l.buffer.memory));
-    return pinned == nullptr ? nullptr : pinned + l.buffer.offset;
-  };
+  const auto host = [this](const Location& l) { return l.device != this ? static_cast<char*>(l.buffer.memory) + l.buffer.offset : nullptr; };
   const auto* none = static_cast<const cl_event*>(nullptr);
   TracedCommand command(trace);
   char* source = host(from);
   char* target = host(to);
-  if (source != nullptr && target != nullptr) {
-    check_cl(finish(), "clFinish", name());
-    std::memmove(target, source, from.buffer.size);
-    return {};
-  }
   if (source != nullptr) {
     const cl_mem memory = static_cast<OpenClMemory*>(to.buffer.memory)->buffer;
     check_cl(cl_call(opencl().enqueue_write_buffer, queue, memory, cl_bool{CL_FALSE}, to.buffer.offset, to.buffer.size,
@@ -283,24 +280,8 @@ void OpenClDevice::run(const KernelCall& call) {
 
 Event OpenClDevice::enqueue(const KernelCall& call, std::span<const Event> waits) {
   wait_for_others(waits);
-  const cl_command_queue queue = queue_of(call.trace);
   const std::lock_guard<std::mutex> lock(mutex_);
-  try {
-    lend_pinned(queue, call.args.inputs);
-    lend_pinned(queue, call.args.outputs);
-    run(call);
-    take_back_pinned(queue, call.args.inputs);
-    take_back_pinned(queue, call.args.outputs);
-  } catch (...) {
-    drain();
-    try {
-      take_back_pinned(queue, call.args.inputs);
-      take_back_pinned(queue, call.args.outputs);
-      drain();
-    } catch (const Error&) {  // the first error says more
-    }
-    throw;
-  }
+  run(call);
   return event();
 }
 

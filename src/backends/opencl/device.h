@@ -1,5 +1,5 @@
 // An OpenCL device: one context and one in-order queue; a second one, which measures, for the runs of traced sessions. All of a run
-// goes to one queue. An event's value counts what was enqueued before it, on either.
+// goes to one queue. An event's value counts what was enqueued before it, on either. Whoever cannot wait to the end has the reaper do it.
 #pragma once
 
 #include <atomic>
@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "backends/opencl/clblast.h"
+#include "backends/opencl/reaper.h"
 #include "device/device.h"
 
 namespace evn {
@@ -25,10 +26,15 @@ class OpenClDevice final : public Device {
   Event copy(const Location& from, const Location& to, std::span<const Event> waits) override;
   Event enqueue(const KernelCall& call, std::span<const Event> waits) override;
   void wait(const Event& event) override;
+  bool wait_or_stop(const Event& event, const Cancel& cancel) override;
+  Event all_enqueued() override { return event(); }
+  void hold_until(const Event& event, std::shared_ptr<const void> held) noexcept override;
+  bool settle(const Cancel& cancel) override { return reaper_.settle(cancel); }
   void prepare_tracing() noexcept override;
   Event copy_traced(const Location& from, const Location& to, std::span<const Event> waits, StepTrace* trace) override;
   void finish_trace(StepTrace* trace) noexcept override;
-  void* host_address(void* memory) override;
+  void* map(const Buffer& buffer, bool read, bool write) override;
+  void unmap(const Buffer& buffer, void* address) override;
   std::span<const KernelFamily* const> kernels() const override;
 
   // CLBlast's kernel where that is to be used.
@@ -42,11 +48,10 @@ class OpenClDevice final : public Device {
   ClBlastVerdict clblast_trial(std::uint64_t (*now)()) { return clblast_->measure(now); }
 
  private:
-  void* map(cl_command_queue queue, const OpenClMemory& memory, cl_int* code);
-  void lend_pinned(cl_command_queue queue, std::span<const Buffer> buffers);
-  void take_back_pinned(cl_command_queue queue, std::span<const Buffer> buffers);
+  void unmap(OpenClMemory* memory);
   cl_command_queue queue_of(const StepTrace* trace) const;
   cl_int finish();
+  OpenClReaper::Finished finish_all() noexcept;
   void run(const KernelCall& call);
   void wait_for_others(std::span<const Event> waits);
   void drain() noexcept;
@@ -62,6 +67,7 @@ class OpenClDevice final : public Device {
   const std::unique_ptr<ClBlast> clblast_;
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> done_{0};
+  OpenClReaper reaper_{[](void* device) noexcept { return static_cast<OpenClDevice*>(device)->finish_all(); }, this};
 };
 
 }  // namespace evn

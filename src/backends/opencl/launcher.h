@@ -15,9 +15,9 @@ namespace evn {
 // A device's memory handle (Buffer::memory).
 struct OpenClMemory {
   cl_mem buffer = nullptr;
-  void* mapped = nullptr;   // pinned memory: where the host sees it
   std::size_t bytes = 0;
-  bool lent = false;        // pinned memory: unmapped, because a kernel uses it
+  bool pinned = false;
+  void* mapped = nullptr;   // where the host sees it, while it does
 };
 
 // The event of one command of a step that is measured; nothing when none is. The trace takes it over.

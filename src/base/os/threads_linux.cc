@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/os/background.h"
 #include "base/os/files_linux.h"
 #include "base/os/os.h"
 
@@ -33,6 +34,25 @@ void* thread_main(void* p) {
   delete static_cast<Start*>(p);
   start.body(start.argument);
   return nullptr;
+}
+
+pthread_t start_thread(void (*body)(void*), void* argument) {
+  auto start = std::make_unique<Start>(Start{body, argument});
+  pthread_t handle = 0;
+  pthread_attr_t attributes;
+  int error = fault_hit(Seam::kThread) ? EAGAIN : ::pthread_attr_init(&attributes);
+  if (error == 0) {
+    ::pthread_attr_setstacksize(&attributes, kStackBytes);
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
+    error = ::pthread_create(&handle, &attributes, thread_main, start.get());
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::pthread_attr_destroy(&attributes);
+  }
+  if (error != 0) fail(EVN_ERROR_NO_THREADS, "the system refused a thread: %s", system_reason(error).c_str());
+  start.release();
+  return handle;
 }
 
 // 65,536 CPUs, eight times what the kernel can be built for, so that no call finds the set too small.
@@ -61,26 +81,20 @@ int affinity_cores() noexcept {
 
 }  // namespace
 
-Thread::Thread(void (*body)(void*), void* argument) {
-  auto start = std::make_unique<Start>(Start{body, argument});
-  pthread_attr_t attributes;
-  int error = fault_hit(Seam::kThread) ? EAGAIN : ::pthread_attr_init(&attributes);
-  if (error == 0) {
-    ::pthread_attr_setstacksize(&attributes, kStackBytes);
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
-    error = ::pthread_create(&handle_, &attributes, thread_main, start.get());
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    ::pthread_attr_destroy(&attributes);
-  }
-  if (error != 0) fail(EVN_ERROR_NO_THREADS, "the system refused a thread: %s", system_reason(error).c_str());
-  start.release();
-  joinable_ = true;
-}
+Thread::Thread(void (*body)(void*), void* argument) : handle_(start_thread(body, argument)), joinable_(true) {}
 
 Thread::~Thread() {
   if (joinable_) ::pthread_join(handle_, nullptr);
+}
+
+BackgroundThread::BackgroundThread(void (*body)(void*), void* argument) : handle_(start_thread(body, argument)) {}
+
+BackgroundThread::~BackgroundThread() {
+  if (::pthread_equal(handle_, ::pthread_self()) != 0) {
+    ::pthread_detach(handle_);
+  } else {
+    ::pthread_join(handle_, nullptr);
+  }
 }
 
 bool allow_tiles() noexcept {

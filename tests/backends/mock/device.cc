@@ -77,8 +77,6 @@ class MockDevice final : public Device {
     }
   }
 
-  void* host_address(void*) override { return nullptr; }
-
   std::span<const KernelFamily* const> kernels() const override { return {}; }
 
   const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override;

@@ -1,0 +1,56 @@
+// Waits for a device on a thread of its own: for callers whose time may be over first, and for what they leave in flight. OpenCL can
+// only wait to the end. The thread starts when it is first needed, and may outlive the device: what it lets go of last may be all that
+// kept the device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "backends/opencl/loader.h"
+#include "base/os/background.h"
+#include "device/kernel.h"
+
+namespace evn {
+
+class OpenClReaper {
+ public:
+  // All up to event `upto` has ended; `code`: how.
+  struct Finished {
+    std::uint64_t upto;
+    cl_int code;
+  };
+  using Finish = Finished (*)(void* device) noexcept;
+  OpenClReaper(Finish finish, void* device) : finish_(finish), device_(device) {}
+  ~OpenClReaper() { stop(); }
+  OpenClReaper(const OpenClReaper&) = delete;
+  OpenClReaper& operator=(const OpenClReaper&) = delete;
+
+  // The device goes; nobody waits, and nothing is held, when it does.
+  void stop() noexcept;
+
+  // False where the system refuses the thread, or memory. Before wait and hold.
+  bool start() noexcept;
+
+  // Until the event has happened (*code tells how), or `cancel` says stop: then false.
+  bool wait(std::uint64_t value, const Cancel& cancel, cl_int* code);
+
+  // Takes `held` and lets go of it when the event has happened. False, with `held` as it was, where memory is short.
+  bool hold(std::uint64_t value, std::shared_ptr<const void>& held) noexcept;
+
+  // Until nothing is held any more, or `cancel` says stop: then false.
+  bool settle(const Cancel& cancel);
+
+ private:
+  struct State;
+  static void thread_main(void* argument);
+  static void loop(State& state);
+
+  const Finish finish_;
+  void* const device_;
+  std::mutex starting_;
+  std::shared_ptr<State> state_;  // null before the start
+  std::unique_ptr<os::BackgroundThread> thread_;
+};
+
+}  // namespace evn
