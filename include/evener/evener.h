@@ -7,6 +7,7 @@
  *             `load`, `wrap`, `find` and `at` functions give a handle that the caller owns and ends with the matching
  *             `release`. Children keep their parents alive inside, so handles may be released in any order, also while
  *             a call that uses them runs on another thread: that call ends normally. `release(NULL)` does nothing.
+ *             At most 262,144 handles are alive in a process at a time; one more is EVN_ERROR_LIMIT.
  *  Errors     A fallible function returns EVN_OK or an error and takes a nullable `error`, owned by the caller, whose
  *             `struct_size` must be set (EVN_ERROR_INIT). Nothing is kept per thread, nothing needs freeing. When a
  *             function fails, all its outputs are unchanged. Nothing is thrown, printed or aborted.
@@ -275,8 +276,8 @@ EVN_API void evn_runtime_options_init(evn_runtime_options *options, uint32_t str
  * EVN_ERROR_DEVICE_UNAVAILABLE (one that is configured and not `optional`). Allocates; may load OpenCL's loader and block on a driver. */
 EVN_API evn_status evn_runtime_create(const evn_runtime_options *options, evn_runtime *runtime, evn_error *error);
 
-/* Ends the caller's hold. The runtime itself goes when its last device, tensor, model and session have gone. May block for
- * its threads to end. Never fails on NULL. */
+/* Ends the caller's hold. The runtime itself goes when its last device, tensor, model and session have gone, and devices have done
+ * what runs that timed out have left to them. May block for its threads to end. Never fails on NULL. */
 EVN_API evn_status evn_runtime_release(evn_runtime runtime);
 
 /* Sets *count to the number of devices that the runtime has opened. */
@@ -287,7 +288,8 @@ EVN_API evn_status evn_runtime_device_count(evn_runtime runtime, uint32_t *count
 EVN_API evn_status evn_runtime_device_at(evn_runtime runtime, uint32_t index, evn_device *device, evn_error *error);
 
 /* Gives a device by its string: a name of the configuration, "cpu", "gpu" (the first OpenCL GPU), "gpu:1", "opencl:0" (the
- * first OpenCL device of any kind). Opens an OpenCL device that was not open yet.
+ * first OpenCL device of any kind). Opens an OpenCL device that was not open under any name yet: each is opened once in a
+ * runtime, and has one cap.
  * Returns EVN_ERROR_DEVICE_UNAVAILABLE; the message lists the devices that there are. May block on the driver. */
 EVN_API evn_status evn_runtime_device_find(evn_runtime runtime, const char *name, evn_device *device, evn_error *error);
 
@@ -482,7 +484,7 @@ EVN_API evn_status evn_device_trim_memory(evn_device device, evn_error *error);
 
 /* Flags of a tensor. Only EVN_TENSOR_PINNED can be asked for in evn_tensor_create. */
 enum {
-  EVN_TENSOR_PINNED = 1,   /* pinned host memory: the device's own DMA-able memory, mapped without a copy */
+  EVN_TENSOR_PINNED = 1,   /* pinned host memory: the device's own DMA-able memory, mapped without a copy of the library's */
   EVN_TENSOR_READ_ONLY = 2 /* came in by evn_tensor_from_dlpack with that flag: it can be no output, no target of a copy, and not
                               be mapped for writing */
 };
@@ -538,7 +540,8 @@ EVN_API evn_status evn_tensor_copy_to(evn_tensor source, evn_device device, evn_
 enum { EVN_MAP_READ = 1, EVN_MAP_WRITE = 2 };
 
 /* Gives host access to a tensor's bytes until evn_tensor_unmap. On a device that does not share memory with the host this
- * copies (READ: device to host now; WRITE: host to device at unmap; a map for WRITE alone has undefined bytes).
+ * copies (READ: device to host now; WRITE: host to device at unmap; a map for WRITE alone has undefined bytes), unless the tensor is
+ * EVN_TENSOR_PINNED: then the driver maps its memory. It waits for runs and copies that use the tensor.
  *   flags       EVN_MAP_READ, EVN_MAP_WRITE or both
  *   data        out; NULL for a tensor without elements
  *   size_bytes  out, nullable
@@ -840,7 +843,11 @@ typedef struct evn_run_options {
   uint32_t allow_copies; /* 1: inputs and outputs may lie on another device than the plan has them, and are copied.
                             0: that is EVN_ERROR_INVALID_ARGUMENT, naming both devices. Host tensors (CPU device) are always
                             copied to where the plan wants them */
-  uint64_t timeout_ns;   /* 0: `run_time` of the configuration, else none. On the CPU it ends a run within a node, too */
+  uint64_t timeout_ns;   /* 0: `run_time` of the configuration, else none. On the CPU it ends a run within a node, too. An OpenCL device
+                            cannot be stopped: the run returns, the device goes on with what it has been given, and what that uses is
+                            kept until it is done. A run that begins meanwhile on that device first waits for it, in its own time. With
+                            a limit, runs on such devices read and write memory of the host's by way of the library's own, where
+                            it is wrapped without a deleter or given for an output */
   uint64_t random_seed;  /* what operators that draw random numbers begin with, beside the seed that a node may have. One seed gives
                             the same bits in each run, another gives others */
 } evn_run_options;
