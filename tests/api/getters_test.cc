@@ -23,7 +23,7 @@ struct Getters : testing::Test {
   evn_runtime runtime = nullptr;
   evn_model model = nullptr;
   evn_session session = nullptr;
-  std::string long_name = std::string(300, 'n') + "_in", long_out = std::string(400, 'o'), long_symbol = std::string(100, 's');
+  std::string long_name = "in_" + std::string(300, 'n'), long_out = std::string(400, 'o'), long_symbol = std::string(100, 's');
 
   void SetUp() override {
     OnnxWriter w(17);
