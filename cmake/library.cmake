@@ -101,9 +101,9 @@ if(NOT CMAKE_CROSSCOMPILING AND TARGET evn_api)
     -static-libstdc++ -static-libgcc -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections -Wl,--no-undefined
     -Wl,--version-script=${CMAKE_SOURCE_DIR}/src/api/library/evener.map)
   include(CheckLinkerFlag)
-  check_linker_flag(CXX "-fuse-ld=gold;-Wl,--icf=safe" EVN_HAS_FOLDING)
+  check_linker_flag(CXX "-fuse-ld=gold;-Wl,--icf=safe,-O2" EVN_HAS_FOLDING)
   if(EVN_HAS_FOLDING AND NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)
-    target_link_options(evener PRIVATE -fuse-ld=gold -Wl,--icf=safe)
+    target_link_options(evener PRIVATE -fuse-ld=gold -Wl,--icf=safe,-O2)  # -O2: strings that end another one are not kept twice
   elseif(NOT EVN_HAS_FOLDING)
     message(STATUS "There is no gold to fold equal functions: libevener.so becomes larger (docs/decisions/0024-size.md)")
   endif()

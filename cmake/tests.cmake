@@ -96,12 +96,14 @@ endif()
 
 # Once more on each instruction-set cluster, chosen as a user would; drawn cases go to all clusters by themselves. What the machine
 # lacks is skipped.
-if(TARGET test_conformance)
-  foreach(isa ${EVN_ISAS})
-    add_test(NAME conformance.${isa} COMMAND test_conformance --gtest_brief=1 --gtest_filter=-*Drawn*)
-    set_tests_properties(conformance.${isa} PROPERTIES TIMEOUT 1800 ENVIRONMENT "EVN_CPU_ISA=${isa}" SKIP_REGULAR_EXPRESSION "this CPU has no ${isa}")
-  endforeach()
-endif()
+foreach(program conformance cpu)
+  if(TARGET test_${program})
+    foreach(isa ${EVN_ISAS})
+      add_test(NAME ${program}.${isa} COMMAND test_${program} --gtest_brief=1 --gtest_filter=-*Drawn*:*Exhaustive*)
+      set_tests_properties(${program}.${isa} PROPERTIES TIMEOUT 1800 ENVIRONMENT "EVN_CPU_ISA=${isa}" SKIP_REGULAR_EXPRESSION "this CPU has no ${isa}")
+    endforeach()
+  endif()
+endforeach()
 
 # The objects of each instruction-set cluster export one symbol each.
 if(TARGET evn_simd_baseline_o2)

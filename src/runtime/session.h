@@ -72,7 +72,7 @@ class Session {
   bool may_leave(const Call& call) const;
   void settle_devices(const Call& call) const;
   struct Flight;
-  void leave(Call& call, Flight& flight) const noexcept;
+  [[gnu::cold]] void leave(Call& call, Flight& flight) const noexcept;
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;

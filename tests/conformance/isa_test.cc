@@ -5,28 +5,13 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/error.h"
 #include "tests/conformance/targets.h"
+#include "tests/support/named_isa.h"
 
 namespace evn::conformance {
 namespace {
 
-// Every test here would fail with an EVN_CPU_ISA that this CPU has not: they are skipped as one.
-class NamedIsa : public testing::Environment {
- public:
-  void SetUp() override {
-    const char* name = std::getenv("EVN_CPU_ISA");
-    for (const Isa isa : test::kIsas) {
-      if (name == nullptr || isa_name(isa) != std::string(name)) continue;
-      try {
-        choose_isa(name);
-      } catch (const Error& e) {
-        GTEST_SKIP() << e.message;
-      }
-    }
-  }
-};
-const testing::Environment* const named_isa = testing::AddGlobalTestEnvironment(new NamedIsa);
+const testing::Environment* const named_isa = testing::AddGlobalTestEnvironment(new test::NamedIsa);
 
 TEST(Isa, ConformanceRunsOnAllOrOnTheOneThatTheEnvironmentNames) {
   const char* name = std::getenv("EVN_CPU_ISA");

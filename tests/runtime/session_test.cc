@@ -371,7 +371,8 @@ TEST_F(SessionTest, AnEinsumThatNobodyCanWaitForIsLoadedAndEndsWithTheRunsTime) 
 // A shape that is computed: planning runs the determinant's reference.
 TEST_F(SessionTest, ARunsTimeEndsWithinPlanning) {
   OnnxWriter w(13);
-  w.add_node("Shape", {"x"}, {"s"}).add_node("ConstantOfShape", {"s"}, {"m"}).add_node("Det", {"m"}, {"d"}, {}, "det");
+  w.add_node("Shape", {"x"}, {"s"}).add_node("ConstantOfShape", {"s"}, {"zeros"}).add_node("EyeLike", {"zeros"}, {"m"});
+  w.add_node("Det", {"m"}, {"d"}, {}, "det");  // of zeros it would end at the first pivot
   w.add_node("Cast", {"d"}, {"i"}, {{"to", kI64}}).add_node("Unsqueeze", {"i", "axes"}, {"dims"}).add_node("Max", {"dims", "one"}, {"shape"});
   w.add_initializer("axes", {1}, std::vector<std::int64_t>{0}).add_initializer("one", {1}, std::vector<std::int64_t>{1});
   w.add_node("Expand", {"one", "shape"}, {"y"}).add_input("x", kF32, {"N", "N"}).add_output("y", kI64);

@@ -70,6 +70,7 @@ std::vector<PartsCase> cases() {
       all.push_back({"Conv", {1, 3 * k, 9}, {{3 * n, k, 5}}, {{"group", std::int64_t{3}}}});
     }
   }
+  all.push_back({"Conv", {1, 256, 7, 9}, {{257, 256, 3, 3}}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}});  // Winograd's small tiles
   for (const std::int64_t n : {1, 16, 64, 130, 201}) {
     for (const std::int64_t k : {7, 33, 70}) {
       for (const std::int64_t bits : {4, 8}) {
