@@ -102,7 +102,8 @@ ProductTiling tile_product(const simd_product::Loops& loops, const ProductWork& 
     return t;
   };
   const std::int64_t most = w.copies ? loops.mc : 2 * loops.mc;
-  const std::int64_t least_rows = m > most ? ceil_div(m, loops.mc) : 1;
+  const std::int64_t block_panels = std::max<std::int64_t>(1, loops.mc / loops.mr);  // whole micro-tiles in a block of rows
+  const std::int64_t least_rows = m > most ? ceil_div(row_panels, block_panels) : 1;
   ProductTiling best = tiling(least_rows, 1);
   const double floats = static_cast<double>(w.n) * static_cast<double>(w.k);
   const double least_rate = floats >= kLargeB ? kRowsOfARead : 1;
