@@ -96,7 +96,11 @@ endif()
 
 # Once more on each instruction-set cluster, chosen as a user would; drawn cases go to all clusters by themselves. What the machine
 # lacks is skipped.
-foreach(program conformance cpu)
+set(programs_by_isa conformance)
+if(NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)  # where these take a quarter of an hour each
+  list(APPEND programs_by_isa cpu)
+endif()
+foreach(program ${programs_by_isa})
   if(TARGET test_${program})
     foreach(isa ${EVN_ISAS})
       add_test(NAME ${program}.${isa} COMMAND test_${program} --gtest_brief=1 --gtest_filter=-*Drawn*:*Exhaustive*)
