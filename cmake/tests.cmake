@@ -97,7 +97,7 @@ endif()
 # Once more on each instruction-set cluster, chosen as a user would; drawn cases go to all clusters by themselves. What the machine
 # lacks is skipped.
 set(programs_by_isa conformance)
-if(NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)  # where these take a quarter of an hour each
+if(NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)  # which make them several times slower
   list(APPEND programs_by_isa cpu)
 endif()
 foreach(program ${programs_by_isa})
