@@ -94,20 +94,24 @@ if(TARGET evener AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT EVN_SANITIZE AND
   target_compile_options(quiet_run PRIVATE -fno-builtin-malloc)
 endif()
 
-# Once more on each instruction-set cluster, chosen as a user would; drawn cases go to all clusters by themselves. What the machine
-# lacks is skipped.
-set(programs_by_isa conformance)
-if(NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)  # which make them several times slower
-  list(APPEND programs_by_isa cpu)
-endif()
-foreach(program ${programs_by_isa})
+# Once more with each instruction set, chosen as a user would; drawn cases go to all of them by themselves. What the machine lacks is
+# skipped. The CPU's tests also with the extensions of the clusters, but not under the sanitizers, which make them several times slower.
+function(evn_test_by_isa program)
   if(TARGET test_${program})
-    foreach(isa ${EVN_ISAS})
+    foreach(isa ${ARGN})
       add_test(NAME ${program}.${isa} COMMAND test_${program} --gtest_brief=1 --gtest_filter=-*Drawn*:*Exhaustive*)
       set_tests_properties(${program}.${isa} PROPERTIES TIMEOUT 1800 ENVIRONMENT "EVN_CPU_ISA=${isa}" SKIP_REGULAR_EXPRESSION "this CPU has no ${isa}")
     endforeach()
   endif()
-endforeach()
+endfunction()
+evn_test_by_isa(conformance ${EVN_ISAS})
+if(NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)
+  set(extensions "")
+  if("avx512" IN_LIST EVN_ISAS)
+    set(extensions avx2_vnni avx512_vnni avx512_bf16 avx512_fp16 avx512_amx)
+  endif()
+  evn_test_by_isa(cpu ${EVN_ISAS} ${extensions})
+endif()
 
 # The objects of each instruction-set cluster export one symbol each.
 if(TARGET evn_simd_baseline_o2)
