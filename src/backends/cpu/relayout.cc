@@ -11,7 +11,6 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kChannels = 64;      // that are cut off where there are very many are a multiple
 constexpr std::int64_t kWholeSquares = 64;  // a tile is a multiple of this many positions, so that only the last one has edges
 
 struct RelayoutState {
@@ -142,25 +141,18 @@ void copy(Isa isa, const float* x, std::int64_t x_step, std::int64_t rows, std::
 template <typename T>
 void run_typed(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<RelayoutState>();
-  CancelPoints points = points_of(cancel);
   for (std::int64_t t = begin; t < end && !cancel.stop(); ++t) {
     const std::int64_t image = t / s.tiles * s.positions;
     const std::int64_t first = t % s.tiles * s.per_tile;
     const std::int64_t count = std::min(s.per_tile, s.positions - first);
     const T* x = args.in<T>(0) + image * s.pitch;
     T* y = args.out<T>() + image * s.channels;
-    // All channels, unless these are very many.
-    const std::int64_t most = std::max(kChannels, kTileWorkPerLook / 4 / count / kChannels * kChannels);
-    for (std::int64_t c = 0; c < s.channels; c += most) {
-      const std::int64_t channels = std::min(most, s.channels - c);
-      if (stops(&points, count * channels * 2)) return;
-      if (s.from_last && s.to_last) {
-        copy(s.isa, x + first * s.pitch + c, s.pitch, count, channels, y + first * s.channels + c, s.channels);
-      } else if (s.to_last) {
-        transpose(s.isa, x + c * s.positions + first, s.positions, channels, count, y + first * s.channels + c, s.channels);
-      } else {
-        transpose(s.isa, x + first * s.pitch + c, s.pitch, count, channels, y + c * s.positions + first, s.positions);
-      }
+    if (s.from_last && s.to_last) {
+      copy(s.isa, x + first * s.pitch, s.pitch, count, s.channels, y + first * s.channels, s.channels);
+    } else if (s.to_last) {
+      transpose(s.isa, x + first, s.positions, s.channels, count, y + first * s.channels, s.channels);
+    } else {
+      transpose(s.isa, x + first * s.pitch, s.pitch, count, s.channels, y + first, s.positions);
     }
   }
 }

@@ -98,10 +98,10 @@ TEST_P(PastCaches, LinesAreWrittenTheSame) {
   chain.push({StepKind::kRelu, 0, 0});
   chain.push({StepKind::kTanh, 0, 0});
   for (const Epilogue* e : {static_cast<const Epilogue*>(nullptr), static_cast<const Epilogue*>(&chain)}) {
-    compare([&](bool past, std::int64_t n, float* y) { loops.softmax(x.data(), y, kRows, n, false, past, e, nullptr); });
+    compare([&](bool past, std::int64_t n, float* y) { loops.softmax(x.data(), y, kRows, n, false, past, e); });
     for (const bool centered : {true, false}) {
       compare([&](bool past, std::int64_t n, float* y) {
-        loops.layer_norm({scale.data(), nullptr, 1e-5f, centered, past, e}, x.data(), y, kRows, n, nullptr);
+        loops.layer_norm({scale.data(), nullptr, 1e-5f, centered, past, e}, x.data(), y, kRows, n);
       });
     }
   }
@@ -113,12 +113,12 @@ TEST_P(PastCaches, ALineGivesTheSameAlone) {
   const simd_rows::Loops& loops = simd_rows::loops(GetParam());
   for (const std::int64_t n : {1, 37, 100, 768, 3000}) {
     std::vector<float> all(kRows * kMost), one(kRows * kMost);
-    loops.softmax(x.data(), all.data(), kRows, n, false, false, nullptr, nullptr);
-    for (std::int64_t r = 0; r < kRows; ++r) loops.softmax(x.data() + r * n, one.data() + r * n, 1, n, false, false, nullptr, nullptr);
+    loops.softmax(x.data(), all.data(), kRows, n, false, false, nullptr);
+    for (std::int64_t r = 0; r < kRows; ++r) loops.softmax(x.data() + r * n, one.data() + r * n, 1, n, false, false, nullptr);
     EXPECT_EQ(all, one);
     const simd_rows::Norm norm = {scale.data(), nullptr, 1e-5f, true, false, nullptr};
-    loops.layer_norm(norm, x.data(), all.data(), kRows, n, nullptr);
-    for (std::int64_t r = 0; r < kRows; ++r) loops.layer_norm(norm, x.data() + r * n, one.data() + r * n, 1, n, nullptr);
+    loops.layer_norm(norm, x.data(), all.data(), kRows, n);
+    for (std::int64_t r = 0; r < kRows; ++r) loops.layer_norm(norm, x.data() + r * n, one.data() + r * n, 1, n);
     EXPECT_EQ(all, one);
   }
 }

@@ -38,7 +38,6 @@ template <typename F>
 void for_each_last_strip(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& f) {
   const auto& s = args.plan->state<WindowState>();
   const simd_window::Geometry& g = s.geometry;
-  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.strips;
     simd_window_last::Strip strip{};
@@ -51,7 +50,6 @@ void for_each_last_strip(const KernelArgs& args, std::int64_t begin, std::int64_
     strip.row_end = std::min(strip.row_begin + s.strip_rows, g.out_height);
     strip.out = args.out<float>() + (image * g.out_height + strip.row_begin) * g.out_width * strip.out_pixel;
     strip.epilogue = epilogue_of(*args.desc);
-    strip.points = &points;
     f(strip);
   }
 }
@@ -110,9 +108,6 @@ void global_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   const auto& s = args.plan->state<GlobalState>();
   const simd_rows::Loops& loops = simd_rows::loops(s.isa);
   const std::int64_t pitch = args.desc->input_pitch(0);
-  CancelPoints points = points_of(cancel);
-  // A tile of small planes is small.
-  const bool is_long = s.plane > (s.last ? kShortColumn : kElementsPerTile);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = first + s.per_tile < s.planes ? first + s.per_tile : s.planes;
@@ -120,15 +115,11 @@ void global_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
       for (std::int64_t i = first; i < last;) {
         const std::int64_t c = i % s.channels;
         const std::int64_t width = std::min(last - i, s.channels - c);
-        loops.reduce_columns(Op, args.in<float>(0) + i / s.channels * s.plane * pitch + c, args.out<float>() + i, s.plane, pitch, width,
-                             is_long ? &points : nullptr);
+        loops.reduce_columns(Op, args.in<float>(0) + i / s.channels * s.plane * pitch + c, args.out<float>() + i, s.plane, pitch, width);
         i += width;
       }
     } else {
-      for (std::int64_t i = first; i < last && !points.stopped; ++i) {
-        const float* const x = args.in<float>(0) + i * s.plane;
-        args.out<float>()[i] = is_long ? loops.reduce_long(Op, x, s.plane, &points) : loops.reduce(Op, x, s.plane);
-      }
+      for (std::int64_t i = first; i < last; ++i) args.out<float>()[i] = loops.reduce(Op, args.in<float>(0) + i * s.plane, s.plane);
     }
     simd_elementwise::loops(s.isa).chain(args.out<float>() + first, last - first, epilogue_of(*args.desc));
   }

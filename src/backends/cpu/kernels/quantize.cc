@@ -77,14 +77,11 @@ std::int32_t zero_of(const KernelArgs& args, bool is_signed, std::int64_t i) {
   return is_signed ? args.in<std::int8_t>(2)[at] : args.in<std::uint8_t>(2)[at];
 }
 
-constexpr std::int64_t kPartOfRow = 1 << 15;  // elements between two cancellation points
-
-// one(first, n, scale, zero) for runs of elements with one scale, each(first, n, scale) for such that have each their own, from that on.
+// one(first, n, scale, zero) for runs of elements with one scale, each(first, n) for such that have each their own.
 template <typename One, typename Each>
 void for_each_row(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, One&& one, Each&& each) {
   const auto& s = args.plan->state<QuantizeState>();
   const float* scales = args.in<float>(1);
-  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     if (s.rows == 1 && s.axis == 1) {
@@ -92,24 +89,17 @@ void for_each_row(const KernelArgs& args, std::int64_t begin, std::int64_t end, 
       continue;
     }
     const std::int64_t last = std::min(first + s.per_tile, s.rows);
-    const std::int64_t length = s.inner == 1 ? s.axis : s.inner;
-    const bool is_short = length <= kPerTile;  // then a tile of rows is small
-    const std::int64_t part = is_short ? length : kPartOfRow;
     for (std::int64_t row = first; row < last; ++row) {
-      for (std::int64_t from = 0; from < length; from += part) {
-        const std::int64_t n = is_short ? length : std::min(part, length - from);
-        if (!is_short && stops(&points, 2 * n)) return;
-        if (s.inner == 1) {
-          each(row * length + from, n, from);
-        } else {
-          one(row * length + from, n, scales[row % s.axis], zero_of(args, s.is_signed, row % s.axis));
-        }
+      if (s.inner == 1) {
+        each(row * s.axis, s.axis);
+      } else {
+        one(row * s.inner, s.inner, scales[row % s.axis], zero_of(args, s.is_signed, row % s.axis));
       }
     }
   }
 }
 
-const std::uint8_t* zeros_of(const KernelArgs& args, std::int64_t i) { return args.desc->has_input(2) ? args.in<std::uint8_t>(2) + i : nullptr; }
+const std::uint8_t* zeros_of(const KernelArgs& args) { return args.desc->has_input(2) ? args.in<std::uint8_t>(2) : nullptr; }
 
 void run_quantize(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<QuantizeState>();
@@ -119,9 +109,9 @@ void run_quantize(const KernelArgs& args, std::int64_t begin, std::int64_t end, 
       [&](std::int64_t first, std::int64_t n, float scale, std::int32_t zero) {
         loops.quantize(args.in<float>(0) + first, n, scale, zero, s.is_signed, args.out<std::uint8_t>() + first);
       },
-      [&](std::int64_t first, std::int64_t n, std::int64_t scale) {
+      [&](std::int64_t first, std::int64_t n) {
         std::uint8_t* const to = args.out<std::uint8_t>() + first;
-        loops.quantize_each(args.in<float>(0) + first, n, args.in<float>(1) + scale, zeros_of(args, scale), s.is_signed, to);
+        loops.quantize_each(args.in<float>(0) + first, n, args.in<float>(1), zeros_of(args), s.is_signed, to);
       });
 }
 
@@ -133,9 +123,9 @@ void run_dequantize(const KernelArgs& args, std::int64_t begin, std::int64_t end
       [&](std::int64_t first, std::int64_t n, float scale, std::int32_t zero) {
         loops.dequantize(args.in<std::uint8_t>(0) + first, n, scale, zero, s.is_signed, args.out<float>() + first);
       },
-      [&](std::int64_t first, std::int64_t n, std::int64_t scale) {
+      [&](std::int64_t first, std::int64_t n) {
         float* const to = args.out<float>() + first;
-        loops.dequantize_each(args.in<std::uint8_t>(0) + first, n, args.in<float>(1) + scale, zeros_of(args, scale), s.is_signed, to);
+        loops.dequantize_each(args.in<std::uint8_t>(0) + first, n, args.in<float>(1), zeros_of(args), s.is_signed, to);
       });
 }
 
@@ -159,11 +149,7 @@ void run_dynamic(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   const auto& s = args.plan->state<QuantizeState>();
   const simd_bytes::Loops& loops = simd_bytes::loops(s.isa);
   float low = 0, high = 0;
-  CancelPoints points = points_of(cancel);
-  const bool goes_on = by_parts(&points, s.inner, 64, 1, [&](std::int64_t from, std::int64_t until) {
-    loops.range(args.in<float>(0) + from, until - from, &low, &high);
-  });
-  if (!goes_on) return;
+  loops.range(args.in<float>(0), s.inner, &low, &high);
   const DynamicRange range = dynamic_range_of(low, high);
   const auto zero = static_cast<std::int32_t>(range.zero);
   const auto wanted = [&](std::size_t i) { return args.desc->outputs[i].dtype != DType::kUndefined; };
@@ -172,13 +158,11 @@ void run_dynamic(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   for (std::int64_t index = begin; index < end && wanted(0) && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile, n = std::min(s.per_tile, s.inner - first);
     std::uint8_t* const to = args.out<std::uint8_t>() + first;
-    by_parts(&points, n, 64, 2, [&](std::int64_t from, std::int64_t until) {
-      if (range.scale == 0) {
-        std::fill(to + from, to + until, static_cast<std::uint8_t>(zero));
-      } else {
-        loops.quantize(args.in<float>(0) + first + from, until - from, range.scale, zero, false, to + from);
-      }
-    });
+    if (range.scale == 0) {
+      std::fill_n(to, std::max<std::int64_t>(n, 0), static_cast<std::uint8_t>(zero));
+    } else {
+      loops.quantize(args.in<float>(0) + first, n, range.scale, zero, false, to);
+    }
   }
 }
 

@@ -16,8 +16,6 @@ bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUint8; }
 
 // -------------------------------------------------------------------------------------------------------------- max --
 
-constexpr std::int64_t kShortLine = 1 << 12;  // of positions, taps and channels
-
 struct MaxState {
   Isa isa;
   WindowAxis y, x;
@@ -59,51 +57,30 @@ void max_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const
   const std::uint8_t least = is_signed ? 128 : 0;
   auto* const line = static_cast<std::uint8_t*>(args.thread_scratch);
   const std::int64_t width = s.x.input * s.channels;
-  CancelPoints points = points_of(cancel);
-  const std::int64_t line_work = (s.y.kernel + 1) * (width + kFarElement * s.x.input) + s.x.output * s.x.kernel * (s.channels + kFarElement);
-  const bool is_short = s.y.kernel <= kShortLine && s.x.kernel <= kShortLine && s.x.input <= kShortLine && s.x.output <= kShortLine &&
-                        s.channels <= kShortLine && line_work <= kTileWorkPerLook;
-  // Some channels of a pixel, or many pixels.
-  const auto widen = [&](const std::uint8_t* from, std::uint8_t* to, std::int64_t n) {
-    if (is_short) {
-      loops.widen_max(from, to, n, is_signed);
-      return true;
-    }
-    return by_parts(&points, n, 64, 1, [&](std::int64_t first, std::int64_t last) { loops.widen_max(from + first, to + first, last - first, is_signed); }) &&
-           !stops(&points, kFarElement);
-  };
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.y.output, out_y = index % s.y.output;
-    if (is_short && stops(&points, line_work)) return;
-    if (!by_parts(&points, width, 64, 1, [&](std::int64_t first, std::int64_t last) { std::fill(line + first, line + last, least); })) return;
+    std::fill_n(line, width, least);
     for (std::int64_t k = 0; k < s.y.kernel; ++k) {
       const std::int64_t y = out_y * s.y.stride - s.y.pad_begin + k * s.y.dilation;
-      if (!is_short && stops(&points, kFarElement)) return;
       if (y < 0 || y >= s.y.input) continue;
       const std::uint8_t* from = args.in<std::uint8_t>(0) + (image * s.y.input + y) * s.x.input * s.in_pitch;
       if (s.in_pitch == s.channels) {
-        if (!widen(from, line, width)) return;
+        loops.widen_max(from, line, width, is_signed);
         continue;
       }
-      for (std::int64_t x = 0; x < s.x.input; ++x) {
-        if (!widen(from + x * s.in_pitch, line + x * s.channels, s.channels)) return;
-      }
+      for (std::int64_t x = 0; x < s.x.input; ++x) loops.widen_max(from + x * s.in_pitch, line + x * s.channels, s.channels, is_signed);
     }
     std::uint8_t* to = args.out<std::uint8_t>() + index * s.x.output * s.out_pitch;
     for (std::int64_t out_x = 0; out_x < s.x.output; ++out_x, to += s.out_pitch) {
       bool first = true;
       for (std::int64_t k = 0; k < s.x.kernel; ++k) {
         const std::int64_t x = out_x * s.x.stride - s.x.pad_begin + k * s.x.dilation;
-        if (!is_short && stops(&points, kFarElement)) return;
         if (x < 0 || x >= s.x.input) continue;
-        const std::uint8_t* const from = line + x * s.channels;
-        if (is_short && first) std::copy_n(from, s.channels, to);
-        else if (first ? !copy_by_parts(&points, to, from, s.channels) : !widen(from, to, s.channels)) return;
+        if (first) std::copy_n(line + x * s.channels, s.channels, to);
+        else loops.widen_max(line + x * s.channels, to, s.channels, is_signed);
         first = false;
       }
-      if (!first) continue;
-      if (stops(&points, s.channels)) return;
-      std::fill_n(to, s.channels, least);
+      if (first) std::fill_n(to, s.channels, least);
     }
   }
 }
@@ -159,7 +136,6 @@ void pool_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
   const auto x_zero = static_cast<std::uint32_t>(zero_of(args, kXZero) + (is_signed ? 128 : 0));
   auto* const taps = static_cast<const std::uint8_t**>(args.thread_scratch);
   simd_bytes::Mean mean{0, is_signed ? 0x80u : 0u, 0, zero_of(args, kYZero)};
-  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::uint8_t* const image = args.in<std::uint8_t>(kX) + index / s.y.output * s.y.input * s.x.input * s.in_pitch;
     const Taps lines = taps_of(s.y, index % s.y.output);
@@ -168,7 +144,6 @@ void pool_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
       const Taps columns = taps_of(s.x, x);
       std::int64_t count = 0;
       for (std::int64_t i = 0; i < lines.count; ++i) {
-        if (stops(&points, columns.count * 2 + kFarElement)) return;
         for (std::int64_t j = 0; j < columns.count; ++j) {
           taps[count++] = image + ((lines.first + i * s.y.dilation) * s.x.input + columns.first + j * s.x.dilation) * s.in_pitch;
         }
@@ -176,8 +151,7 @@ void pool_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
       const std::int64_t all = s.include_pad ? lines.padded * columns.padded : count;
       mean.start = x_zero * static_cast<std::uint32_t>(count);
       mean.scale = static_cast<float>(all == 0 ? 0 : x_scale / (y_scale * static_cast<double>(all)));
-      loops.average(mean, taps, count, s.channels, to, &points);
-      if (stops(&points, kFarElement)) return;
+      loops.average(mean, taps, count, s.channels, to);
     }
   }
 }
@@ -214,13 +188,9 @@ void average_plan(const OpDesc& d, KernelPlan* p) {
 }
 
 template <typename T>
-std::int64_t sum_of(const T* x, std::int64_t n, CancelPoints* points) {
+std::int64_t sum_of(const T* x, std::int64_t n) {
   std::int64_t sum = 0;
-  for (std::int64_t begin = 0, end = 0; begin < n; begin = end) {
-    end = n - begin <= kTileWorkPerPoint ? n : begin + kTileWorkPerPoint;
-    if (stops(points, end - begin)) return 0;
-    for (std::int64_t i = begin; i < end; ++i) sum += x[i];
-  }
+  for (std::int64_t i = 0; i < n; ++i) sum += x[i];
   return sum;
 }
 
@@ -236,7 +206,6 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   const double least = is_signed ? -128 : 0, x_zeros = static_cast<double>(zero(kXZero) * s.positions), y_zero = static_cast<double>(zero(kYZero));
   const double divisor = y_scale * static_cast<double>(s.positions);
   constexpr double kMiddle = 6755399441055744.0;  // 1.5 * 2^52
-  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.blocks, channel = index % s.blocks * kColumns;
     const std::int64_t n = std::min(kColumns, s.channels - channel);
@@ -245,19 +214,15 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
       const std::uint8_t* x = args.in<std::uint8_t>(kX) + image * s.positions * s.pitch + channel;
       for (std::int64_t first = 0; first < s.positions; first += kMostSummed) {
         std::int32_t part[kColumns] = {};
-        for (std::int64_t i = first; i < std::min(s.positions, first + kMostSummed); ++i) {
-          if (stops(&points, n + kFarElement)) return;
-          loops.add_to(x + i * s.pitch, part, n, is_signed);
-        }
+        for (std::int64_t i = first; i < std::min(s.positions, first + kMostSummed); ++i) loops.add_to(x + i * s.pitch, part, n, is_signed);
         for (std::int64_t c = 0; c < n; ++c) sums[c] += part[c];
       }
     } else {
       const std::int64_t at = (image * s.channels + channel) * s.positions;
       for (std::int64_t c = 0; c < n; ++c) {
-        sums[c] = is_signed ? sum_of(args.in<std::int8_t>(kX) + at + c * s.positions, s.positions, &points)
-                            : sum_of(args.in<std::uint8_t>(kX) + at + c * s.positions, s.positions, &points);
+        sums[c] = is_signed ? sum_of(args.in<std::int8_t>(kX) + at + c * s.positions, s.positions)
+                            : sum_of(args.in<std::uint8_t>(kX) + at + c * s.positions, s.positions);
       }
-      if (points.stopped) return;
     }
     for (std::int64_t c = 0; c < n; ++c) {
       const double sum = static_cast<double>(sums[c]) - x_zeros;

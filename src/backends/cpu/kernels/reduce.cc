@@ -89,9 +89,6 @@ template <simd_rows::Reduce Op>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<ReduceState>();
   const simd_rows::Loops& loops = simd_rows::loops(s.isa);
-  CancelPoints points = points_of(cancel);
-  // A tile of short lines is small.
-  const bool is_long = s.length > (s.inner == 1 ? kElementsPerTile : kShortColumn);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = first + s.per_tile < s.count ? first + s.per_tile : s.count;
@@ -101,12 +98,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       const float* x = args.in<float>(0) + at / s.inner * s.length * s.inner + column;
       const std::int64_t width = last - at < s.inner - column ? last - at : s.inner - column;
       if (s.inner == 1) {
-        y[at] = is_long ? loops.reduce_long(Op, x, s.length, &points) : loops.reduce(Op, x, s.length);
+        y[at] = loops.reduce(Op, x, s.length);
       } else {
-        loops.reduce_columns(Op, x, y + at, s.length, s.inner, width, is_long ? &points : nullptr);
+        loops.reduce_columns(Op, x, y + at, s.length, s.inner, width);
       }
       at += width;
-      if (is_long && stops(&points, kFarElement)) return;
     }
     simd_elementwise::loops(s.isa).chain(y + first, last - first, epilogue_of(*args.desc));
   }

@@ -16,8 +16,6 @@ constexpr int kTall3 = 4, kTall5 = 2;
 constexpr int kTall3 = 2, kTall5 = 2;  // 16 registers
 #endif
 static_assert(simd_depthwise::kRowsTogether % kTall3 == 0 && simd_depthwise::kRowsTogether % kTall5 == 0);
-constexpr std::int64_t kMostWork = 1 << 17;  // between two cancellation points
-constexpr std::int64_t kWidth = 512;  // outputs of a row between two cancellation points
 constexpr int kColumns = 4;  // outputs of a row that the kernel for any geometry computes together
 
 // Rows of outputs and kLanes channels of them, or fewer. Rows of pixels are numbered from the first tap of the first row of outputs.
@@ -105,26 +103,22 @@ void run_rows(const Tile& t, const Chain& chain, std::int64_t y) {
   b.pixel = g.pixel;
   b.y_pixel = g.out_pixel;
   b.width = g.width;
+  b.pad_left = g.pad_left;
   b.rows = inside(y0, 1, (Rows - 1) * SH + K, g.height);
   b.y_row_step = g.out_width * g.out_pixel;
+  b.out_width = g.out_width;
   b.weight_step = t.weight_step;
   const std::int64_t end = t.channel + t.channels;
   for (std::int64_t c = t.channel; c < end; c += kLanes) {
     b.x = t.x + y0 * b.row_step + c;
+    b.y = t.y + y * b.y_row_step + c;
     b.weight = t.weight + c;
     b.lanes = end - c < kLanes ? end - c : kLanes;
     b.bias = t.bias == nullptr ? zero() : load_some(t.bias + c, b.lanes);
-    // A part begins with what the outputs before it see too.
-    for (std::int64_t x = 0; x < g.out_width; x += b.out_width) {
-      b.out_width = g.out_width - x < kWidth + kWidth / 2 ? g.out_width - x : kWidth;
-      b.pad_left = g.pad_left - x * SW;
-      b.y = t.y + y * b.y_row_step + x * b.y_pixel + c;
-      if (stops(t.points, b.out_width * Rows * K * K * kLanes)) return;
-      if (b.lanes == kLanes) {
-        run_band<K, SH, SW, Rows, true>(b, chain);
-      } else {
-        run_band<K, SH, SW, Rows, false>(b, chain);
-      }
+    if (b.lanes == kLanes) {
+      run_band<K, SH, SW, Rows, true>(b, chain);
+    } else {
+      run_band<K, SH, SW, Rows, false>(b, chain);
     }
   }
 }
@@ -167,13 +161,7 @@ template <int Count>
 void any_outputs(const Tile& t, const float* x, float* y, Range rows, Range columns, const Chain& chain) {
   const std::int64_t end = t.channel + t.channels;
   std::int64_t c = t.channel;
-  const std::int64_t work = Count * (rows.end - rows.begin) * (columns.end - columns.begin) + 1;  // of a channel
-  const std::int64_t at_once = t.channels * work < kMostWork ? t.channels : kLanes;
-  if (stops(t.points, at_once * work)) return;
-  for (; c + kLanes <= end; c += kLanes) {
-    if (at_once < t.channels && stops(t.points, at_once * work)) return;
-    any_lanes<Count>(t, x, y, rows, columns, chain, c, kLanes);
-  }
+  for (; c + kLanes <= end; c += kLanes) any_lanes<Count>(t, x, y, rows, columns, chain, c, kLanes);
   if (c < end) any_lanes<Count>(t, x, y, rows, columns, chain, c, end - c);
 }
 

@@ -57,10 +57,7 @@ void run(const Tile& t) {
   for (std::int64_t line = 0; line < t.lines; ++line) {
     const std::uint8_t* const a = t.a + line * t.line_step;
     std::uint8_t* const c = static_cast<std::uint8_t*>(t.c) + line * t.line_c;
-    for (std::int64_t x = 0; x < t.width; ++x) {
-      if (stops(t.points, t.channels * t.groups)) return;
-      run_position(t, range, a + x * t.step, c + x * t.ldc);
-    }
+    for (std::int64_t x = 0; x < t.width; ++x) run_position(t, range, a + x * t.step, c + x * t.ldc);
   }
 }
 
@@ -168,7 +165,6 @@ void run_lines(const PlaneTile& t) {
     const int left = static_cast<int>(t.lines - line < L ? t.lines - line : L);
     std::uint8_t* const c = t.c + line * t.line_c;
     for (std::int64_t block = 0; block < t.blocks; ++block) {
-      if (stops(t.points, t.positions * kBlock * L * quads * t.kernel_width)) return;
       std::int64_t x = 0;
       for (; x + 2 <= t.positions; x += 2) run_block<2, L>(t, quads, packing, block, x, c, left);
       if (x < t.positions) run_block<1, L>(t, quads, packing, block, x, c, left);

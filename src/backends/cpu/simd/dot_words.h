@@ -27,8 +27,7 @@ struct WordMicro {
   std::int64_t segments, pairs;   // pairs: of k, in a segment
   const std::int16_t* b;          // [segment][b_pairs][NV][lane][2]
   std::int64_t b_pairs;
-  const std::int32_t* start;      // of each column, and row
-  std::int64_t start_step;        // from one row to the next
+  const std::int32_t* start;      // of each column
   std::int32_t* sums;
   std::int64_t ld;
 };
@@ -39,7 +38,7 @@ void word_micro(const WordMicro& g) {
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) acc[r][v] = load_bits(g.start + r * g.start_step + v * kLanes);
+    for (int v = 0; v < NV; ++v) acc[r][v] = load_bits(g.start + v * kLanes);
   }
   const std::int16_t* b = g.b;
   for (std::int64_t s = 0; s < g.segments; ++s, b += g.b_pairs * NV * 2 * kLanes) {
@@ -96,45 +95,11 @@ inline BitVec load_pairs(const std::int8_t* p) {
 #endif
 }
 
-constexpr std::int64_t kMostPairs = 1024;  // of k between two cancellation points
-
-// `pairs` pairs of k of NV blocks of B, `block` bytes apart. False: the run stops.
-bool widen_block(const std::int8_t* b, std::int64_t pairs, std::int64_t block, int nv, std::int16_t* to, CancelPoints* points) {
+// `pairs` pairs of k of NV blocks of B, `block` bytes apart.
+void widen_block(const std::int8_t* b, std::int64_t pairs, std::int64_t block, int nv, std::int16_t* to) {
   for (int v = 0; v < nv; ++v) {
-    for (std::int64_t p = 0; p < pairs;) {
-      const std::int64_t end = pairs - p < 2 * kMostPairs ? pairs : p + kMostPairs;
-      if (stops(points, (end - p) * 2 * kLanes)) return false;
-      for (; p < end; ++p) store_bits(to + (p * nv + v) * 2 * kLanes, load_pairs(b + v * block + p * 2 * kLanes));
-    }
+    for (std::int64_t p = 0; p < pairs; ++p) store_bits(to + (p * nv + v) * 2 * kLanes, load_pairs(b + v * block + p * 2 * kLanes));
   }
-  return true;
-}
-
-// All k, in parts where they are very many. False: the run stops.
-inline bool multiply_words(std::int64_t rows, int width, WordMicro g, CancelPoints* points) {
-  const WordMicroFn micro = kWordMicros[rows / 2][width];
-  const std::int64_t columns = kLanes << width;
-  if (g.segments * g.pairs <= kMostPairs + kMostPairs / 2) {
-    if (stops(points, rows * columns * g.segments * g.pairs * 2)) return false;
-    micro(g);
-    return true;
-  }
-  const std::int64_t segments = g.segments, pairs = g.pairs;
-  const std::int16_t* const a = g.a;
-  const std::int16_t* const b = g.b;
-  g.segments = 1;
-  for (std::int64_t s = 0; s < segments; ++s, ++g.offsets) {
-    for (std::int64_t p = 0; p < pairs; p += g.pairs) {
-      g.pairs = pairs - p < kMostPairs + kMostPairs / 2 ? pairs - p : kMostPairs;
-      g.a = a + 2 * p;
-      g.b = b + (s * g.b_pairs + p) * 2 * columns;
-      if (stops(points, rows * columns * g.pairs * 2)) return false;
-      micro(g);
-      g.start = g.sums;
-      g.start_step = g.ld;
-    }
-  }
-  return true;
 }
 
 constexpr std::int64_t kShorts = 2 * kLanes;

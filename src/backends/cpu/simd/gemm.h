@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
-#include "backends/cpu/simd/cancel_points.h"
 #include "core/epilogue.h"
 
 namespace evn::simd_gemm {
@@ -52,7 +51,6 @@ struct Tile {
   float init_scale;
   const Epilogue* epilogue;       // nullable
   float* buffer;                  // buffer_floats(m of a tile with kColumns A, else 0), aligned to 64
-  CancelPoints* points;           // null: none
 };
 
 struct Loops {

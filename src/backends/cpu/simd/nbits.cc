@@ -121,14 +121,8 @@ inline bool has_zeros(const Weights& w) { return w.zeros != nullptr || w.float_z
 // Rows that there are not are computed as the last one, and not stored: one row, and as many as fit, are all sizes.
 inline std::int64_t row_of(const Tile& t, int r) { return r < t.m ? r : t.m - 1; }
 
-// Some blocks of a panel; the sums of R rows, which end the call unless these are the last ones and begin the next.
-struct Part {
-  std::int64_t begin, end;  // blocks
-  float* sums;              // [R][kWidth]
-};
-
 template <int Bits, int R>
-void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::int64_t numbers, std::int64_t column, const Part& part) {
+void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::int64_t numbers, std::int64_t column) {
   const Weights& w = t.w;
   const Nibbles nibbles;
   const std::int64_t left = t.n - column;
@@ -143,15 +137,7 @@ void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::in
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) acc[r][v] = zero();
   }
-  if (part.begin > 0) {
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kNv; ++v) acc[r][v] = load(part.sums + (r * kNv + v) * kLanes);
-    }
-    numbers += part.begin * kWidth;
-  }
-  for (std::int64_t b = part.begin; b < part.end; ++b, numbers += kWidth) {
+  for (std::int64_t b = 0; b < blocks; ++b, numbers += kWidth) {
     const std::int64_t begin = b * w.block, end = b + 1 < blocks ? begin + w.block : w.k;
     Vec sum[R][kNv];
 #pragma GCC unroll 4
@@ -171,14 +157,6 @@ void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::in
       }
     }
   }
-  if (part.end < blocks) {
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kNv; ++v) store(part.sums + (r * kNv + v) * kLanes, acc[r][v]);
-    }
-    return;
-  }
   for (int r = 0; r < R && r < t.m; ++r) {
     float* const c = t.c + r * t.ldc + column;
     for (int v = 0; v < kNv && lanes(v) > 0; ++v) {
@@ -191,7 +169,7 @@ void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::in
   }
 }
 
-using PanelFn = void (*)(const Tile&, const Chain&, const void*, std::int64_t, std::int64_t, const Part&);
+using PanelFn = void (*)(const Tile&, const Chain&, const void*, std::int64_t, std::int64_t);
 constexpr PanelFn kPanels[2][2] = {{panel_rows<4, 1>, panel_rows<4, kRows>}, {panel_rows<8, 1>, panel_rows<8, kRows>}};
 
 // The sums of A over each block, four chains.
@@ -200,7 +178,6 @@ void sum_blocks(const Tile& t) {
   for (std::int64_t r = 0; r < t.m; ++r) {
     const float* const a = t.a + r * t.lda;
     for (std::int64_t b = 0; b < blocks; ++b) {
-      if (stops(t.points, t.w.block)) return;
       std::int64_t k = b * t.w.block;
       const std::int64_t end = b + 1 < blocks ? k + t.w.block : t.w.k;
       float s[4] = {};
@@ -217,18 +194,9 @@ void run(const Tile& t) {
   const Chain chain = split_chain(t.epilogue);
   if (has_zeros(t.w)) sum_blocks(t);
   const PanelFn panel_fn = kPanels[t.w.bits == 4 ? 0 : 1][t.m == 1 ? 0 : 1];
-  constexpr std::int64_t kMostRows = 4096;  // of k between two cancellation points
-  const std::int64_t blocks = t.w.blocks(), most = t.w.block < kMostRows ? kMostRows / t.w.block : 1;
-  const std::int64_t bytes = t.w.panel_bytes(kWidth), numbers = blocks * kWidth;
+  const std::int64_t bytes = t.w.panel_bytes(kWidth), numbers = t.w.blocks() * kWidth;
   for (std::int64_t column = 0, panel = t.panel; column < t.n; column += kWidth, ++panel) {
-    alignas(64) float sums[kRows * kWidth];
-    Part part{0, 0, sums};
-    do {
-      part.end = blocks - part.begin < most + most / 2 ? blocks : part.begin + most;
-      if (stops(t.points, t.m * kWidth * (part.end - part.begin) * t.w.block)) return;
-      panel_fn(t, chain, static_cast<const char*>(t.w.elements) + panel * bytes, panel * numbers, column, part);
-      part.begin = part.end;
-    } while (part.begin < blocks);
+    panel_fn(t, chain, static_cast<const char*>(t.w.elements) + panel * bytes, panel * numbers, column);
   }
 }
 

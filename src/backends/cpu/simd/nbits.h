@@ -12,7 +12,6 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
-#include "backends/cpu/simd/cancel_points.h"
 #include "core/epilogue.h"
 
 namespace evn::simd_nbits {
@@ -43,7 +42,6 @@ struct Tile {
   std::int64_t ldr;
   const Epilogue* epilogue;    // nullable
   float* sums;                 // m * blocks floats, where there are zero points
-  CancelPoints* points;        // null: none
 };
 
 struct Loops {

@@ -37,27 +37,15 @@ inline float fold_lanes(Vec all) {
   return all[0];
 }
 
-constexpr std::int64_t kPart = 1 << 14;     // elements between two cancellation points, whole steps of all loops
-constexpr std::int64_t kPartRows = 1 << 10;  // the same of a column: a multiple of its chains
-constexpr std::int64_t kRowWork = 16;        // of a row of a column, which is a line of memory of its own
-
-// Where the part of [i, n) from i on ends, of about `most`.
-inline std::int64_t part_end(std::int64_t i, std::int64_t n, std::int64_t most) { return n - i < most + most / 2 ? n : i + most; }
-
-// Four chains of vectors, the last of which also takes the tail, then the lanes in a tree. `f` maps an element first, with so much work.
-// Long: of more than kPart, with cancellation points between parts; who calls others has counted them.
-template <typename Op, bool Long, typename F>
-inline float fold(const float* x, std::int64_t n, F f, CancelPoints* points, std::int64_t work = 1) {
+// Four chains of vectors, the last of which also takes the tail, then the lanes in a tree. `f` maps an element first.
+template <typename Op, typename F>
+inline float fold(const float* x, std::int64_t n, F f) {
   Vec a[4] = {splat(Op::kStart), splat(Op::kStart), splat(Op::kStart), splat(Op::kStart)};
   std::int64_t i = 0;
-  do {
-    const std::int64_t end = Long ? part_end(i, n, kPart) : n;
-    if (Long && stops(points, (end - i) * work)) return 0;
-    for (; i + 4 * kLanes <= end; i += 4 * kLanes) {
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) a[j] = Op::add(a[j], f(load(x + i + j * kLanes)));
-    }
-  } while (Long && i + 4 * kLanes <= n);
+    for (int j = 0; j < 4; ++j) a[j] = Op::add(a[j], f(load(x + i + j * kLanes)));
+  }
   for (; i + kLanes <= n; i += kLanes) a[0] = Op::add(a[0], f(load(x + i)));
   if (i < n) a[3] = Op::add(a[3], first_lanes(f(load_n(x + i, n - i)), splat(Op::kStart), n - i));
   return fold_lanes<Op>(Op::add(Op::add(a[0], a[1]), Op::add(a[2], a[3])));
@@ -65,78 +53,57 @@ inline float fold(const float* x, std::int64_t n, F f, CancelPoints* points, std
 
 inline Vec same(Vec x) { return x; }
 
-template <bool Long>
-float reduce_line(Reduce op, const float* x, std::int64_t n, CancelPoints* points) {
+float reduce(Reduce op, const float* x, std::int64_t n) {
   switch (op) {
-    case Reduce::kSum: return fold<SumOp, Long>(x, n, same, points);
-    case Reduce::kMean: return fold<SumOp, Long>(x, n, same, points) / static_cast<float>(n);
-    case Reduce::kMax: return fold<MaxOp, Long>(x, n, same, points);
-    case Reduce::kMin: return fold<MinOp, Long>(x, n, same, points);
+    case Reduce::kSum: return fold<SumOp>(x, n, same);
+    case Reduce::kMean: return fold<SumOp>(x, n, same) / static_cast<float>(n);
+    case Reduce::kMax: return fold<MaxOp>(x, n, same);
+    case Reduce::kMin: return fold<MinOp>(x, n, same);
   }
   return 0;
 }
 
-float reduce(Reduce op, const float* x, std::int64_t n) { return reduce_line<false>(op, x, n, nullptr); }
-float reduce_long(Reduce op, const float* x, std::int64_t n, CancelPoints* points) {
-  return n > kPart ? reduce_line<true>(op, x, n, points) : reduce_line<false>(op, x, n, nullptr);
-}
-
-template <typename Op, bool Long>
-inline Vec fold_column(const float* x, std::int64_t n, std::int64_t step, std::int64_t lanes, CancelPoints* points) {
+template <typename Op>
+inline Vec fold_column(const float* x, std::int64_t n, std::int64_t step, std::int64_t lanes) {
   Vec a = splat(Op::kStart);
-  std::int64_t i = 0;
-  do {
-    const std::int64_t end = Long ? part_end(i, n, kPartRows) : n;
-    if (Long && stops(points, (end - i) * kRowWork)) break;
-    if (lanes == kLanes) {
-      for (; i < end; ++i) a = Op::add(a, load(x + i * step));
-    } else {
-      for (; i < end; ++i) a = Op::add(a, load_n(x + i * step, lanes));
-    }
-  } while (Long && i < n);
+  if (lanes == kLanes) {
+    for (std::int64_t i = 0; i < n; ++i) a = Op::add(a, load(x + i * step));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) a = Op::add(a, load_n(x + i * step, lanes));
+  }
   return a;
 }
 
 // Two vectors of columns, in four chains of rows each: row i belongs to chain i % 4.
-template <typename Op, bool Long>
-inline void fold_columns(const float* x, std::int64_t n, std::int64_t step, std::int64_t lanes, Vec (&to)[2], CancelPoints* points) {
+template <typename Op>
+inline void fold_columns(const float* x, std::int64_t n, std::int64_t step, std::int64_t lanes, Vec (&to)[2]) {
   Vec a[4][2];
   for (int j = 0; j < 4; ++j) a[j][0] = a[j][1] = splat(Op::kStart);
   const bool whole = lanes == 2 * kLanes;
   std::int64_t i = 0;
+  for (; whole && i + 4 <= n; i += 4) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      a[j][0] = Op::add(a[j][0], load(x + (i + j) * step));
+      a[j][1] = Op::add(a[j][1], load(x + (i + j) * step + kLanes));
+    }
+  }
   const std::int64_t first = lanes < kLanes ? lanes : kLanes;
   const std::int64_t second = lanes - first;
-  do {
-    const std::int64_t end = Long ? part_end(i, n, kPartRows) : n;
-    if (Long && stops(points, (end - i) * 2 * kRowWork)) break;
-    for (; whole && i + 4 <= end; i += 4) {
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {
-        a[j][0] = Op::add(a[j][0], load(x + (i + j) * step));
-        a[j][1] = Op::add(a[j][1], load(x + (i + j) * step + kLanes));
-      }
-    }
-    for (; i < end; ++i) {
-      const auto j = static_cast<int>(i % 4);
-      a[j][0] = Op::add(a[j][0], load_n(x + i * step, first));
-      if (second > 0) a[j][1] = Op::add(a[j][1], load_n(x + i * step + kLanes, second));
-    }
-  } while (Long && i < n);
+  for (; i < n; ++i) {
+    const auto j = static_cast<int>(i % 4);
+    a[j][0] = Op::add(a[j][0], load_n(x + i * step, first));
+    if (second > 0) a[j][1] = Op::add(a[j][1], load_n(x + i * step + kLanes, second));
+  }
   for (int k = 0; k < 2; ++k) to[k] = Op::add(Op::add(a[0][k], a[1][k]), Op::add(a[2][k], a[3][k]));
 }
 
 template <typename Op>
-void reduce_columns_of(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, float divisor, CancelPoints* points) {
+void reduce_columns_of(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, float divisor) {
   for (std::int64_t j = 0; j < width; j += 2 * kLanes) {
     const std::int64_t lanes = width - j < 2 * kLanes ? width - j : 2 * kLanes;
     Vec v[2];
-    if (points != nullptr && n > kPartRows) {
-      fold_columns<Op, true>(x + j, n, step, lanes, v, points);
-      if (has_stopped(points)) return;
-    } else {
-      if (stops(points, n * 2 * kRowWork)) return;
-      fold_columns<Op, false>(x + j, n, step, lanes, v, points);
-    }
+    fold_columns<Op>(x + j, n, step, lanes, v);
     for (int k = 0; k < 2 && k * kLanes < lanes; ++k) {
       const std::int64_t left = lanes - k * kLanes;
       store_n(y + j + k * kLanes, divisor == 1 ? v[k] : v[k] / splat(divisor), left < kLanes ? left : kLanes);
@@ -144,29 +111,24 @@ void reduce_columns_of(const float* x, float* y, std::int64_t n, std::int64_t st
   }
 }
 
-void reduce_columns(Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, CancelPoints* points) {
+void reduce_columns(Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width) {
   switch (op) {
-    case Reduce::kSum: return reduce_columns_of<SumOp>(x, y, n, step, width, 1, points);
-    case Reduce::kMean: return reduce_columns_of<SumOp>(x, y, n, step, width, static_cast<float>(n), points);
-    case Reduce::kMax: return reduce_columns_of<MaxOp>(x, y, n, step, width, 1, points);
-    case Reduce::kMin: return reduce_columns_of<MinOp>(x, y, n, step, width, 1, points);
+    case Reduce::kSum: return reduce_columns_of<SumOp>(x, y, n, step, width, 1);
+    case Reduce::kMean: return reduce_columns_of<SumOp>(x, y, n, step, width, static_cast<float>(n));
+    case Reduce::kMax: return reduce_columns_of<MaxOp>(x, y, n, step, width, 1);
+    case Reduce::kMin: return reduce_columns_of<MinOp>(x, y, n, step, width, 1);
   }
 }
 
 // y[i] = f(x[i]) over a line.
-template <bool Long, typename F>
-inline void map(const float* x, float* y, std::int64_t n, F f, CancelPoints* points) {
+template <typename F>
+inline void map(const float* x, float* y, std::int64_t n, F f) {
   std::int64_t i = 0;
-  do {
-    const std::int64_t end = Long ? part_end(i, n, kPart) : n;
-    if (Long && stops(points, end - i)) return;
-    for (; i + kLanes <= end; i += kLanes) store(y + i, f(load(x + i)));
-  } while (Long && i + kLanes <= n);
+  for (; i + kLanes <= n; i += kLanes) store(y + i, f(load(x + i)));
   if (i < n) store_n(y + i, f(load_n(x + i, n - i)), n - i);
 }
 
 constexpr std::int64_t kNearFloats = 2048;  // lines of so many wait in L1 for their second half
-constexpr std::int64_t kLineWork = 64;      // of a line, beside its elements
 constexpr std::int64_t kGroup = 4;          // short lines that go together, so that none waits for the sum of the other's lanes
 
 // How many lines of n go together, of those that are left.
@@ -198,8 +160,7 @@ class Line {
 };
 
 // 2^((x - top) log2 e) to y, and their sum in the chains of fold.
-template <bool Long>
-inline float exp_line(const float* x, float* y, std::int64_t n, Vec top, CancelPoints* points) {
+inline float exp_line(const float* x, float* y, std::int64_t n, Vec top) {
   const Vec log2e = splat(1.44269504088896341f);
   Vec a[4] = {zero(), zero(), zero(), zero()};
   const auto at = [&](std::int64_t i) {
@@ -208,14 +169,10 @@ inline float exp_line(const float* x, float* y, std::int64_t n, Vec top, CancelP
     return e;
   };
   std::int64_t i = 0;
-  do {
-    const std::int64_t end = Long ? part_end(i, n, kPart) : n;
-    if (Long && stops(points, (end - i) * kFunction)) return 0;
-    for (; i + 4 * kLanes <= end; i += 4 * kLanes) {
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) a[j] = a[j] + at(i + j * kLanes);
-    }
-  } while (Long && i + 4 * kLanes <= n);
+    for (int j = 0; j < 4; ++j) a[j] = a[j] + at(i + j * kLanes);
+  }
   for (; i + kLanes <= n; i += kLanes) a[0] = a[0] + at(i);
   if (i < n) {
     const Vec e = exp2_of((load_n(x + i, n - i) - top) * log2e);
@@ -225,21 +182,17 @@ inline float exp_line(const float* x, float* y, std::int64_t n, Vec top, CancelP
   return fold_lanes<SumOp>((a[0] + a[1]) + (a[2] + a[3]));
 }
 
-template <bool Long>
-void log_softmax(const float* x, float* y, std::int64_t n, const Chain& chain, CancelPoints* points) {
-  const Vec top = splat(fold<MaxOp, Long>(x, n, same, points));
-  const float sum = fold<SumOp, Long>(x, n, [&](Vec v) { return exp_of(v - top); }, points, kFunction);
-  if (has_stopped(points)) return;
+void log_softmax(const float* x, float* y, std::int64_t n, const Chain& chain) {
+  const Vec top = splat(fold<MaxOp>(x, n, same));
+  const float sum = fold<SumOp>(x, n, [&](Vec v) { return exp_of(v - top); });
   const Vec shift = splat(__builtin_logf(sum));
-  map<Long>(x, y, n, [&](Vec v) { return bounded(chain, v - top - shift); }, points);
-  apply_rest(chain, y, 1, 0, n, points);
+  map(x, y, n, [&](Vec v) { return bounded(chain, v - top - shift); });
+  apply_rest(chain, y, n);
 }
 
-template <bool Long>
-void softmax_lines(const float* x, float* y, std::int64_t rows, std::int64_t n, bool log, bool past, const Epilogue* epilogue, CancelPoints* points) {
+void softmax(const float* x, float* y, std::int64_t rows, std::int64_t n, bool log, bool past, const Epilogue* epilogue) {
   const Chain chain = split_chain(epilogue);
-  const std::int64_t line_work = kLineWork + (Long ? 0 : (kFunction + 2) * n);
-  for (std::int64_t r = 0; r < rows && log && !stops(points, line_work); ++r) log_softmax<Long>(x + r * n, y + r * n, n, chain, points);
+  for (std::int64_t r = 0; r < rows && log; ++r) log_softmax(x + r * n, y + r * n, n, chain);
   if (log) return;
   const bool is_near = n <= kNearFloats;
   const bool passes = past && is_near && chain.rest_count == 0;
@@ -248,23 +201,17 @@ void softmax_lines(const float* x, float* y, std::int64_t rows, std::int64_t n, 
   for (std::int64_t r = 0; r < rows;) {
     const std::int64_t count = group_of(rows - r, n, kNearFloats);
     float* const e = is_near ? near : y;
-    if (stops(points, count * line_work)) break;
     // A NaN may be lost here: it comes back with the sum.
-    for (std::int64_t q = 0; q < count; ++q) tops[q] = splat(fold<LooseMaxOp, Long>(x + q * n, n, Fetching{x + (q + count) * n}, points));
-    for (std::int64_t q = 0; q < count; ++q) scales[q] = splat(1.0f / exp_line<Long>(x + q * n, e + q * n, n, tops[q], points));
+    for (std::int64_t q = 0; q < count; ++q) tops[q] = splat(fold<LooseMaxOp>(x + q * n, n, Fetching{x + (q + count) * n}));
+    for (std::int64_t q = 0; q < count; ++q) scales[q] = splat(1.0f / exp_line(x + q * n, e + q * n, n, tops[q]));
     for (std::int64_t q = 0; q < count; ++q) {
       const Line line(y + q * n, n, passes);
       const float* const from = e + q * n;
       std::int64_t i = 0;
-      do {
-        const std::int64_t end = Long ? part_end(i, n, kPart) : n;
-        if (Long && stops(points, end - i)) break;
-        for (; i + kLanes <= end; i += kLanes) line.put(i, bounded(chain, load(from + i) * scales[q]));
-      } while (Long && i + kLanes <= n);
-      if (Long && has_stopped(points)) break;
+      for (; i + kLanes <= n; i += kLanes) line.put(i, bounded(chain, load(from + i) * scales[q]));
       if (i < n) line.put_n(i, bounded(chain, load_n(from + i, n - i) * scales[q]), n - i);
     }
-    apply_rest(chain, y, 1, 0, count * n, points);
+    apply_rest(chain, y, count * n);
     r += count;
     x += count * n;
     y += count * n;
@@ -272,29 +219,19 @@ void softmax_lines(const float* x, float* y, std::int64_t rows, std::int64_t n, 
   if (passes) fence_past();
 }
 
-void softmax(const float* x, float* y, std::int64_t rows, std::int64_t n, bool log, bool past, const Epilogue* epilogue, CancelPoints* points) {
-  const auto lines = n > kPart ? softmax_lines<true> : softmax_lines<false>;
-  lines(x, y, rows, n, log, past, epilogue, points);
-}
-
-template <bool Long>
-void softmax_of_columns(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue,
-                        CancelPoints* points) {
+void softmax_columns(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue) {
   const Chain chain = split_chain(epilogue);
   for (std::int64_t j = 0; j < width; j += kLanes) {
-    if (!Long && stops(points, n * (3 * kRowWork + kLanes * kFunction))) return;
     const std::int64_t lanes = width - j < kLanes ? width - j : kLanes;
-    const Vec top = fold_column<MaxOp, Long>(x + j, n, step, lanes, points);
+    const Vec top = fold_column<MaxOp>(x + j, n, step, lanes);
     Vec sum = zero();
     for (std::int64_t i = 0; i < n; ++i) {
-      if (Long && i % kPartRows == 0 && stops(points, kPartRows * (kRowWork + kLanes * kFunction))) return;
       const Vec e = exp_of(load_n(x + i * step + j, lanes) - top);
       sum = sum + e;
       store_n(y + i * step + j, e, lanes);
     }
     const Vec scale = splat(1.0f) / sum;
     for (std::int64_t i = 0; i < n; ++i) {
-      if (Long && i % kPartRows == 0 && stops(points, kPartRows * (kRowWork + (chain.rest_count > 0 ? kLanes * kFunction : 0)))) return;
       float* p = y + i * step + j;
       store_n(p, bounded(chain, load_n(p, lanes) * scale), lanes);
       apply_rest(chain, p, lanes);
@@ -302,14 +239,7 @@ void softmax_of_columns(const float* x, float* y, std::int64_t n, std::int64_t s
   }
 }
 
-void softmax_columns(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue,
-                     CancelPoints* points) {
-  const auto columns = n > kPartRows ? softmax_of_columns<true> : softmax_of_columns<false>;
-  columns(x, y, n, step, width, epilogue, points);
-}
-
-template <bool Long>
-void norm_lines(const Norm& norm, const float* x, float* y, std::int64_t rows, std::int64_t n, CancelPoints* points) {
+void layer_norm(const Norm& norm, const float* x, float* y, std::int64_t rows, std::int64_t n) {
   const Chain chain = split_chain(norm.epilogue);
   const float count = static_cast<float>(n);
   const float* const scale = norm.scale;
@@ -318,15 +248,14 @@ void norm_lines(const Norm& norm, const float* x, float* y, std::int64_t rows, s
   Vec means[kGroup], inverses[kGroup];
   for (std::int64_t r = 0; r < rows;) {
     const std::int64_t lines = group_of(rows - r, n, 2 * kNearFloats);
-    if (Long && stops(points, lines * kLineWork)) break;
     for (std::int64_t q = 0; q < lines; ++q) {
-      means[q] = norm.centered ? splat(fold<SumOp, Long>(x + q * n, n, Fetching{x + (q + lines) * n}, points) / count) : zero();
+      means[q] = norm.centered ? splat(fold<SumOp>(x + q * n, n, Fetching{x + (q + lines) * n}) / count) : zero();
     }
     for (std::int64_t q = 0; q < lines; ++q) {
       const Vec mean = means[q];
       const Fetching fetch = {x + (q + lines) * n};
-      const float squares = norm.centered ? fold<SumOp, Long>(x + q * n, n, [=](Vec v) { return (v - mean) * (v - mean); }, points)
-                                          : fold<SumOp, Long>(x + q * n, n, [f = fetch](Vec v) mutable { return f(v) * v; }, points);
+      const float squares = norm.centered ? fold<SumOp>(x + q * n, n, [=](Vec v) { return (v - mean) * (v - mean); })
+                                          : fold<SumOp>(x + q * n, n, [f = fetch](Vec v) mutable { return f(v) * v; });
       const float variance = squares / count;
       inverses[q] = splat(1.0f / __builtin_sqrtf(variance + norm.epsilon));
     }
@@ -334,34 +263,25 @@ void norm_lines(const Norm& norm, const float* x, float* y, std::int64_t rows, s
       const Vec mean = means[q], inverse = inverses[q];
       const Line line(y, n, past);
       std::int64_t i = 0;
-      do {
-        const std::int64_t end = Long ? part_end(i, n, kPart) : n;
-        if (Long && stops(points, end - i)) break;
-        for (; i + kLanes <= end; i += kLanes) {
-          const Vec v = (load(x + i) - mean) * inverse;
-          line.put(i, bounded(chain, fma(v, load(scale + i), bias == nullptr ? zero() : load(bias + i))));
-        }
-      } while (Long && i + kLanes <= n);
-      if (Long && has_stopped(points)) break;
+      for (; i + kLanes <= n; i += kLanes) {
+        const Vec v = (load(x + i) - mean) * inverse;
+        line.put(i, bounded(chain, fma(v, load(scale + i), bias == nullptr ? zero() : load(bias + i))));
+      }
       if (i < n) {
         const Vec v = (load_n(x + i, n - i) - mean) * inverse;
         const Vec b = bias == nullptr ? zero() : load_n(bias + i, n - i);
         line.put_n(i, bounded(chain, fma(v, load_n(scale + i, n - i), b)), n - i);
       }
-      if (chain.rest_count > 0) apply_rest(chain, y, 1, 0, n, points);
+      apply_rest(chain, y, n);
     }
     r += lines;
   }
   if (past) fence_past();
 }
 
-void layer_norm(const Norm& norm, const float* x, float* y, std::int64_t rows, std::int64_t n, CancelPoints* points) {
-  n > kPart ? norm_lines<true>(norm, x, y, rows, n, points) : norm_lines<false>(norm, x, y, rows, n, points);
-}
-
 }  // namespace
 
 extern const simd_rows::Loops loops_rows;
-const simd_rows::Loops loops_rows = {softmax, softmax_columns, reduce, reduce_long, reduce_columns, layer_norm};
+const simd_rows::Loops loops_rows = {softmax, softmax_columns, reduce, reduce_columns, layer_norm};
 
 }  // namespace evn::EVN_ISA

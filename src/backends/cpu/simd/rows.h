@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
-#include "backends/cpu/simd/cancel_points.h"
 #include "core/epilogue.h"
 
 namespace evn::simd_rows {
@@ -22,23 +21,18 @@ struct Norm {
   const Epilogue* epilogue;
 };
 
-// What has been stopped is unfinished. `points` may be null.
 struct Loops {
   // y[i] = exp(x[i] - max) / sum exp, or the logarithm of that, in each of `rows` lines of n that follow each other. y may be x, but not
   // where it is written past the caches.
-  void (*softmax)(const float* x, float* y, std::int64_t rows, std::int64_t n, bool log, bool past, const Epilogue* epilogue,
-                  CancelPoints* points);
+  void (*softmax)(const float* x, float* y, std::int64_t rows, std::int64_t n, bool log, bool past, const Epilogue* epilogue);
   // Softmax over `n` elements that lie `step` apart, for `width` neighbours, width <= step.
-  void (*softmax_columns)(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue,
-                          CancelPoints* points);
+  void (*softmax_columns)(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue);
   // All n elements to one (no epilogue).
   float (*reduce)(Reduce op, const float* x, std::int64_t n);
-  // The same, with cancellation points.
-  float (*reduce_long)(Reduce op, const float* x, std::int64_t n, CancelPoints* points);
   // y[j] = the reduction of x[i * step + j] over i < n, for j < width.
-  void (*reduce_columns)(Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, CancelPoints* points);
+  void (*reduce_columns)(Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width);
   // Lines of n that follow each other. y may be x, but not where it is written past the caches.
-  void (*layer_norm)(const Norm& norm, const float* x, float* y, std::int64_t rows, std::int64_t n, CancelPoints* points);
+  void (*layer_norm)(const Norm& norm, const float* x, float* y, std::int64_t rows, std::int64_t n);
 };
 const Loops& loops(Isa isa);
 

@@ -11,25 +11,12 @@ using simd_window::Geometry;
 using simd_window::Strip;
 
 constexpr int kAtOnce = 4;  // vectors of output in flight, to hide the latency of their chains
-constexpr std::int64_t kPart = 1 << 14;    // floats between two cancellation points, whole vectors
-constexpr std::int64_t kTurns = 4, kManyTaps = 64;
-constexpr std::int64_t kCounts = 1 << 10;  // positions whose taps are counted between two
 
 void fill(float* to, float value, std::int64_t n) {
   const Vec v = splat(value);
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(to + i, v);
   if (i < n) store_n(to + i, v, n - i);
-}
-
-// Calls f(begin, count) for parts of n floats.
-template <typename F>
-inline void by_parts(CancelPoints* points, std::int64_t n, F f) {
-  for (std::int64_t i = 0; i < n; i += kPart) {
-    const std::int64_t count = n - i < kPart ? n - i : kPart;
-    if (stops(points, count)) return;
-    f(i, count);
-  }
 }
 
 // What is the same for all strips of a node, at the start of the buffer: where each tap lies in the padded rows, and which part of
@@ -51,7 +38,7 @@ Areas areas_of(const Geometry& g, float* buffer) {
 }
 
 // Phase f of a padded row holds padded positions f, f + stride, ... (padded position = x + pad_left).
-void prepare(const Geometry& g, float* buffer, CancelPoints* points) {
+void prepare(const Geometry& g, float* buffer) {
   const Areas a = areas_of(g, buffer);
   const std::int64_t length = simd_window::phase_floats(g, kLanes);
   for (std::int64_t ky = 0; ky < g.kernel_h; ++ky) {
@@ -61,7 +48,6 @@ void prepare(const Geometry& g, float* buffer, CancelPoints* points) {
     }
   }
   for (std::int64_t f = 0; f < g.stride_w; ++f) {
-    if (stops(points, kFarElement)) return;
     const std::int64_t x0 = f - g.pad_left;
     std::int64_t low = x0 >= 0 ? 0 : (-x0 + g.stride_w - 1) / g.stride_w;
     std::int64_t high = x0 >= g.width ? 0 : (g.width - 1 - x0) / g.stride_w + 1;
@@ -73,39 +59,20 @@ void prepare(const Geometry& g, float* buffer, CancelPoints* points) {
 }
 
 // One input row. Copies run over the end of a phase by less than a vector, into what is filled next; the buffer has room for that.
-void fill_row(const Geometry& g, const Areas& a, const float* row, float pad, std::int64_t length, float* to, CancelPoints* points) {
-  const bool is_short = length * g.stride_w <= kPart;
-  if (is_short && stops(points, (length + kFarElement) * g.stride_w)) return;
+void fill_row(const Geometry& g, const Areas& a, const float* row, float pad, std::int64_t length, float* to) {
   for (std::int64_t f = 0; f < g.stride_w; ++f, to += length) {
     const std::int64_t low = a.phases[2 * f];
     const std::int64_t high = a.phases[2 * f + 1];
     const float* from = row + f - g.pad_left + low * g.stride_w;
-    if (is_short) {
-      fill(to, pad, low);
-      if (g.stride_w == 1) {
-        copy_over(to + low, from, high - low);
-      } else if (g.stride_w == 2) {
-        copy_even(to + low, from, high - low);
-      } else {
-        for (std::int64_t i = 0; i < high - low; ++i) to[low + i] = from[i * g.stride_w];
-      }
-      fill(to + high, pad, length - high);
-      continue;
+    fill(to, pad, low);
+    if (g.stride_w == 1) {
+      copy_over(to + low, from, high - low);
+    } else if (g.stride_w == 2) {
+      copy_even(to + low, from, high - low);
+    } else {
+      for (std::int64_t i = 0; i < high - low; ++i) to[low + i] = from[i * g.stride_w];
     }
-    if (stops(points, kFarElement)) return;
-    by_parts(points, low, [&](std::int64_t i, std::int64_t n) { fill(to + i, pad, n); });
-    by_parts(points, high - low, [&](std::int64_t first, std::int64_t n) {
-      float* const part = to + low + first;
-      const float* const source = from + first * g.stride_w;
-      if (g.stride_w == 1) {
-        copy_over(part, source, n);
-      } else if (g.stride_w == 2) {
-        copy_even(part, source, n);
-      } else {
-        for (std::int64_t i = 0; i < n; ++i) part[i] = source[i * g.stride_w];
-      }
-    });
-    by_parts(points, length - high, [&](std::int64_t i, std::int64_t n) { fill(to + high + i, pad, n); });
+    fill(to + high, pad, length - high);
   }
 }
 
@@ -118,11 +85,10 @@ void fill_rows(const Strip& s, const Areas& a, float pad) {
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t y = first + r;
     if (y < 0 || y >= g.height) {
-      by_parts(s.points, stride, [&](std::int64_t i, std::int64_t n) { fill(a.rows + r * stride + i, pad, n); });
+      fill(a.rows + r * stride, pad, stride);
     } else {
-      fill_row(g, a, s.plane + y * g.width, pad, length, a.rows + r * stride, s.points);
+      fill_row(g, a, s.plane + y * g.width, pad, length, a.rows + r * stride);
     }
-    if (has_stopped(s.points)) return;
   }
 }
 
@@ -156,15 +122,9 @@ inline void run_strip(const Strip& s, const Areas& areas, const float* weight, f
   const std::int64_t taps = g.kernel_h * g.kernel_w;
   const std::int64_t row_step = simd_window::row_floats(g, kLanes) * g.stride_h;
   const std::int64_t rows = s.row_end - s.row_begin;
-  const std::int64_t turns = taps < kManyTaps ? 8 * kTurns : kTurns;  // between two cancellation points
-  std::int64_t left = 0;
   std::int64_t y = 0;
   std::int64_t x = 0;
   while (y < rows) {
-    if (left-- == 0) {
-      if (stops(s.points, turns * kAtOnce * kLanes * taps)) return;
-      left = turns - 1;
-    }
     const float* from[kAtOnce] = {};
     Vec acc[kAtOnce];
     std::int64_t at_y[kAtOnce] = {};
@@ -199,7 +159,7 @@ inline void run_strip(const Strip& s, const Areas& areas, const float* weight, f
       }
     }
   }
-  apply_rest(chain, s.out, 1, 0, rows * g.out_width, s.points);
+  apply_rest(chain, s.out, rows * g.out_width);
 }
 
 void depthwise(const Strip& s) {
@@ -220,7 +180,6 @@ void average(const Strip& s) {
   fill_rows(s, areas, 0);
   const std::int64_t length = simd_window::phase_floats(g, kLanes);
   for (std::int64_t x = 0; x < length; ++x) {
-    if (x % kCounts == 0 && stops(s.points, kCounts * kFarElement)) return;
     areas.counts[x] = x >= g.out_width ? 1.0f
                                        : static_cast<float>(count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width,
                                                                        g.pad_right, s.include_pad));
