@@ -237,7 +237,8 @@ class Rewriter {
     const QuantizedWeight& numbers = made.numbers;
     const auto [back, is_new] = made.back.try_emplace(region_, kNoValue);
     ValueId& weight = node.inputs[static_cast<std::size_t>(q.weight)];
-    if (is_new) back->second = dequantized(graph_.values[at(weight)].name, made.constants, axis_of(q));
+    const std::string name = graph_.values[at(weight)].name;  // a copy: values are added
+    if (is_new) back->second = dequantized(name, made.constants, axis_of(q));
     weight = back->second;
     if (q.bias < 0) return;
     const ValueId bias = node.inputs[static_cast<std::size_t>(q.bias)];

@@ -1,0 +1,82 @@
+// Names of what a rewrite adds, wherever the graph's values lie when they move: adding one may move them all.
+#include "quant/rewrite.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "quant/layers.h"
+
+namespace evn {
+namespace {
+
+// y = x w + b, z = y v, with names too long to lie in a string itself and room for so many more values.
+Graph products(std::size_t room) {
+  Graph graph;
+  const auto value = [&](const char* name, const Shape& shape, bool constant) {
+    Value v;
+    v.name = std::string("a name that is longer than what a string has room for: ") + name;
+    v.dtype = DType::kFloat32;
+    v.has_shape = true;
+    v.shape = shape;
+    if (constant) v.constant = weight_of_floats(shape, std::vector<float>(static_cast<std::size_t>(shape.elements()), 0.5f), nullptr);
+    graph.values.push_back(std::move(v));
+    return static_cast<ValueId>(graph.values.size() - 1);
+  };
+  const ValueId x = value("x", {2, 3}, false), y = value("y", {2, 4}, false), z = value("z", {2, 5}, false);
+  const ValueId w = value("w", {3, 4}, true), b = value("b", {4}, true), v = value("v", {4, 5}, true);
+  const auto node = [&](const char* op, const char* name, std::vector<ValueId> inputs, ValueId output) {
+    Node n;
+    n.name = name;
+    n.op_type = op;
+    n.inputs = std::move(inputs);
+    n.outputs = {output};
+    graph.nodes.push_back(std::move(n));
+  };
+  node("Gemm", "first", {x, w, b}, y);
+  node("MatMul", "second", {y, v}, z);
+  graph.inputs = {x};
+  graph.outputs = {z};
+  std::vector<Value> values;
+  values.reserve(graph.values.size() + room);
+  for (Value& each : graph.values) values.push_back(std::move(each));
+  graph.values = std::move(values);
+  return graph;
+}
+
+std::vector<std::string> names_of(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Value& v : graph.values) names.push_back(v.name);
+  for (const Node& n : graph.nodes) names.push_back(n.name);
+  return names;
+}
+
+void expect_the_same_names(const std::function<void(Graph&, QuantScheme&)>& rewrite) {
+  std::vector<std::string> wanted;
+  for (std::size_t room = 64; room-- > 0;) {
+    Graph graph = products(room);
+    const std::size_t before = graph.values.size();
+    QuantScheme scheme = make_scheme(graph, {});
+    rewrite(graph, scheme);
+    const std::vector<std::string> names = names_of(graph);
+    EXPECT_GT(graph.values.size(), before + 6);
+    EXPECT_LT(graph.values.size(), before + 63);  // with the most room nothing moves
+    if (wanted.empty()) wanted = names;
+    EXPECT_EQ(names, wanted) << room;
+  }
+}
+
+TEST(Rewrite, StaticNamesDoNotDependOnWhereValuesLie) {
+  for (const bool per_tensor : {false, true}) {
+    expect_the_same_names([&](Graph& graph, QuantScheme& scheme) {
+      rewrite_static(&graph, &scheme, std::vector<QuantParams>(graph.values.size(), QuantParams{0.1f, 3}), {.per_tensor = per_tensor, .ledger = nullptr});
+    });
+  }
+}
+
+TEST(Rewrite, DynamicNamesDoNotDependOnWhereValuesLie) {
+  expect_the_same_names([](Graph& graph, QuantScheme& scheme) { rewrite_dynamic(&graph, &scheme, {.ledger = nullptr}); });
+}
+
+}  // namespace
+}  // namespace evn
