@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Runs ONNX's own backend node tests through the C API (by the Python binding) and compares what comes out with expected.txt.
 
-usage: run.py [--once] [--write] [PATTERN...]      PATTERN: a regular expression that a test's whole name must match
+usage: run.py [--once] [--write] [--sample N] [PATTERN...]      PATTERN: a regular expression that a test's whole name must match
 
 Each runs as it is written, with dims that the model does not tell, without even ranks, with all inputs but the first as
 initializers, and with all of them, so that it is folded; with --once as it is written only. Prints passed, failed, refused and
 skipped; the exit status is 1 when a test fails that is not in the list, or one of the list runs. --write takes from the list what
-runs now, and puts in what is refused.
+runs now, and puts in what is refused. --sample takes N of them, spread evenly over their names in order; under EVN_TEST_FULL=1 all.
 """
 import argparse
 import collections
@@ -174,6 +174,12 @@ def selected(patterns):
     return {name: case for name, case in onnx_cases.cases().items() if not patterns or any(re.fullmatch(p, name) for p in patterns)}
 
 
+def sampled(chosen, count):
+    """`count` of them, at even distances in the order of their names; the same ones each time."""
+    names = sorted(chosen)
+    return {name: chosen[name] for name in (names[at * len(names) // count] for at in range(min(count, len(names))))}
+
+
 def rewrite(expected, results):
     """expected.txt without what passes and with what is refused."""
     kept = {name: fields for name, fields in expected.items() if "expected.txt" not in results.get(name, "")}
@@ -190,10 +196,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--once", action="store_true", help="each test as it is written only")
     parser.add_argument("--write", action="store_true", help="bring expected.txt up to date")
+    parser.add_argument("--sample", type=int, metavar="N", help="N of them only, spread evenly; all under EVN_TEST_FULL=1")
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
     arguments = parser.parse_args()
     start = time.monotonic()
     expected, chosen = onnx_cases.expectations(), selected(arguments.patterns)
+    if arguments.sample and os.environ.get("EVN_TEST_FULL") != "1":
+        chosen = sampled(chosen, arguments.sample)
     failures = [f"{name}: in expected.txt, and no test of this version of onnx" for name in expected if name not in onnx_cases.cases()]
     if len(onnx_cases.cases()) != onnx_cases.COUNT:
         failures.append(f"this version of onnx has {len(onnx_cases.cases())} node tests, not {onnx_cases.COUNT}")
