@@ -19,7 +19,8 @@ HARDWARE = (r"this (CPU|machine|processor) has no ", r"no products of bfloat16 o
             r"no CPUID faulting: the processor has none", r"the kernel does not tell who uses AVX-512", r"no AVX-512 that could be hidden")
 # What is tested by another build or lane of scripts/test.
 ELSEWHERE = (r"set EVN_TEST_FULL=1", r"with EVN_TEST_FULL=1", r"runs once, on every cluster", r"sanitizers make frames larger",
-             r"only what is shipped is measured", r"the OpenBLAS module is not built", r"built without OpenBLAS", r"clang\+\+-14")
+             r"only what is shipped is measured", r"is built without the sanitizers", r"the OpenBLAS module is not built",
+             r"built without OpenBLAS", r"clang\+\+-14")
 # Software that scripts/test does not install.
 OPTIONAL = (r"could not import 'torch'", r"no locale with another point is installed")
 KINDS = ("hardware that is not there", "tested by another build or lane", "optional software", "another cause")

@@ -58,7 +58,9 @@ def model(tmp_path_factory):
 
 
 def run(program, *arguments):
-    return subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True)
+    preload = os.environ.get("EVN_SANITIZER_PRELOAD")  # a library with the sanitizers needs their runtime loaded before the program
+    environment = {**os.environ, "LD_PRELOAD": preload} if preload else None
+    return subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True, env=environment)
 
 
 def test_every_example_has_a_test(programs):

@@ -47,6 +47,7 @@ def test_each_cause_is_counted():
 
 
 @pytest.mark.parametrize("cause, kind", [("this machine has no avx512_fp16", 0), ("with EVN_TEST_FULL=1", 1),
+                                         ("the wheel's library is built without the sanitizers: the release tests it", 1),
                                          ("kokoro.onnx comes from npm, which could not be asked", -1), ("no cause given", -1)])
 def test_what_excuses_a_skip(cause, kind):
     assert skips.kind_of(cause) == skips.KINDS[kind]

@@ -12,6 +12,8 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 if not os.environ.get("EVN_TEST_FULL"):
     pytest.skip("a long form: set EVN_TEST_FULL=1", allow_module_level=True)
+if os.environ.get("EVN_SANITIZER_PRELOAD"):
+    pytest.skip("the wheel's library is built without the sanitizers: the release tests it", allow_module_level=True)
 
 
 def test_the_installed_package_brings_its_library(tmp_path):
