@@ -155,6 +155,9 @@ DISAGREEMENTS = [
     rule("LogSoftmax", "onnx", "in float64 ONNX Runtime has numbers and -infinity beside NaN and infinity", lambda c: of_no_logarithm(c) and c.opset >= 13),
     rule("LogSoftmax", "", "in float64 ONNX Runtime has numbers and -infinity beside NaN and infinity; the reference computes versions before 13 as 13", of_no_logarithm),
     rule("LogSoftmax", "ort", "the reference takes the logarithm of what has become 0", lambda c: spread_of_finite(c) > 80),
+    # Seen: 0.03417969 here and in the reference, where updates of one element add up to 0.03378296 of float32.
+    rule("ScatterElements ScatterND", "onnx", "ONNX Runtime combines the updates of an element in float32; in the reference, and here, each is rounded",
+         lambda c: kind(c) in HALF and c.attributes.get("reduction") in ("add", "mul")),
     rule("ScatterElements ScatterND", "ort", "a maximum with NaN is the update in ONNX Runtime, NaN in the reference",
          lambda c: c.attributes.get("reduction") in ("max", "min") and any(numpy.isnan(x.astype("float64")).any() for x in c.inputs[::2])),
     rule("ReduceLogSumExp", "ort", "the reference takes infinity from infinity", special),
