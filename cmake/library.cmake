@@ -16,12 +16,19 @@ endif()
 # What runs once per model or per load is compiled for size; the loops of the CPU's kernels are in clusters of their own. The files
 # run for every run, or whenever shapes are new.
 set(EVN_FAST_FOLDERS base memory)
-set(EVN_PRECOMPILED_FOLDERS device graph model quant config cpu opencl runtime api)  # all with the same options
+set(EVN_PRECOMPILED_FOLDERS device cpu)  # with the same options
+set(EVN_SMALL_FOLDERS graph model quant config opencl runtime api)  # as small as it gets; precompiled, with the same options
+include(CheckCXXCompilerFlag)
+check_cxx_compiler_flag(-Oz EVN_HAS_OZ)  # gcc 12 and clang
+set(EVN_SMALLEST -Os)
+if(EVN_HAS_OZ)
+  set(EVN_SMALLEST -Oz)
+endif()
 # Where tests spend little of their time: the sanitizers' instructions are not optimized there, which takes a compiler longest.
 set(EVN_PLAIN_FOLDERS graph model quant config opencl runtime api)
 # A section to each function: the linker leaves out those that nobody calls and, where it is gold, makes equal ones one.
 set(EVN_SECTIONS $<$<CONFIG:Release,RelWithDebInfo>:-ffunction-sections> $<$<CONFIG:Release,RelWithDebInfo>:-fdata-sections>)
-set(EVN_FAST_FILES backends/cpu/device.cc core/shape.cc graph/infer.cc quant/observer.cc runtime/execute.cc runtime/plan_work.cc runtime/replan.cc runtime/session.cc)
+set(EVN_FAST_FILES backends/cpu/device.cc backends/cpu/relayout.cc backends/cpu/strided_copy.cc backends/cpu/kernels/gather.cc backends/cpu/kernels/pad.cc backends/cpu/kernels/quantize.cc backends/cpu/kernels/resize.cc core/shape.cc graph/infer.cc quant/observer.cc runtime/execute.cc runtime/plan_work.cc runtime/replan.cc runtime/session.cc)
 foreach(file ${EVN_FAST_FILES})
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
 endforeach()
@@ -40,12 +47,18 @@ function(evn_folder name dir)
   endif()
   add_library(evn_${name} STATIC ${sources})
   if(NOT name IN_LIST EVN_FAST_FOLDERS)
-    target_compile_options(evn_${name} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-Os> ${EVN_NO_IPA_VRP} ${EVN_SECTIONS})
+    set(size -Os)
+    if(name IN_LIST EVN_SMALL_FOLDERS)
+      set(size ${EVN_SMALLEST})
+    endif()
+    target_compile_options(evn_${name} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:${size}> ${EVN_NO_IPA_VRP} ${EVN_SECTIONS})
   endif()
   if(name STREQUAL "ops")
     evn_precompile(evn_ops ${CMAKE_SOURCE_DIR}/src/ops/op.h)
   elseif(EVN_SANITIZE AND EVN_QUICK_BUILD AND name IN_LIST EVN_PLAIN_FOLDERS)
     target_compile_options(evn_${name} PRIVATE -O0)
+    evn_precompile_first(${name} graph)
+  elseif(name IN_LIST EVN_SMALL_FOLDERS)
     evn_precompile_first(${name} graph)
   elseif(name IN_LIST EVN_PRECOMPILED_FOLDERS)
     evn_precompile_first(${name} device)
@@ -100,12 +113,22 @@ if(NOT CMAKE_CROSSCOMPILING AND TARGET evn_api)
   target_link_options(evener PRIVATE
     -static-libstdc++ -static-libgcc -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections -Wl,--no-undefined
     -Wl,--version-script=${CMAKE_SOURCE_DIR}/src/api/library/evener.map)
+  # What makes the library smaller, best first: relative relocations as bitmaps, where the C library here reads them (then the library needs
+  # glibc 2.36 where it is used); else equal functions made one by gold. -O2: strings that end another one are not kept twice.
   include(CheckLinkerFlag)
+  include(CheckCXXSourceRuns)
+  set(CMAKE_REQUIRED_FLAGS -fPIE)
+  set(CMAKE_REQUIRED_LINK_OPTIONS -pie -Wl,-z,pack-relative-relocs)
+  check_cxx_source_runs("const char* volatile table[] = {\"a\", \"b\"}; int main() { return table[1][0] == 'b' ? 0 : 1; }" EVN_HAS_PACKED_RELOCATIONS)
+  unset(CMAKE_REQUIRED_FLAGS)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
   check_linker_flag(CXX "-fuse-ld=gold;-Wl,--icf=safe,-O2" EVN_HAS_FOLDING)
-  if(EVN_HAS_FOLDING AND NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)
-    target_link_options(evener PRIVATE -fuse-ld=gold -Wl,--icf=safe,-O2)  # -O2: strings that end another one are not kept twice
-  elseif(NOT EVN_HAS_FOLDING)
-    message(STATUS "There is no gold to fold equal functions: libevener.so becomes larger (docs/decisions/0024-size.md)")
+  if(EVN_HAS_PACKED_RELOCATIONS)
+    target_link_options(evener PRIVATE -Wl,-z,pack-relative-relocs,-O2)
+  elseif(EVN_HAS_FOLDING AND NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)
+    target_link_options(evener PRIVATE -fuse-ld=gold -Wl,--icf=safe,-O2)
+  else()
+    message(STATUS "The linker packs no relocations and folds no equal functions: libevener.so becomes larger (docs/decisions/0024-size.md)")
   endif()
   set_target_properties(evener PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/library/evener.map)
   file(GLOB cli CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc)

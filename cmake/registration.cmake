@@ -63,14 +63,22 @@ endif()
 # the few machines without AVX2. -Os is not for them (docs/decisions/0024).
 set(EVN_SIMD_O3 attention depthwise gemm product steps thin)
 set(EVN_SIMD_SPEED_baseline -O2)
+# Functions of the other clusters begin with a cache line, and short loops with half of one: else their speed (15 % of a pool) is a matter
+# of what is linked before them.
+set(EVN_SIMD_ALIGNMENT -falign-functions=64)
+set(EVN_SIMD_ALIGNMENT_baseline "")
 
 # evn_simd_objects(OUT list to append to, ISA cluster or extension, SPEED flags, FILES): one object library, of code that must not leak.
 function(evn_simd_objects)
-  cmake_parse_arguments(A "" "OUT;NAME;ISA;SPEED" "FILES" ${ARGN})
+  cmake_parse_arguments(A "" "OUT;NAME;ISA" "SPEED;FILES" ${ARGN})
   add_library(${A_NAME} OBJECT ${A_FILES})
   # No exceptions, no run-time types, nothing weak: code of one cluster must not leak into common code. Nothing is thrown through it
   # either, so that it needs no tables for that (debuggers have theirs beside the stripped library).
-  target_compile_options(${A_NAME} PRIVATE ${A_SPEED} ${EVN_NO_IPA_VRP} ${EVN_ISA_FLAGS_${A_ISA}} -fno-exceptions -fno-asynchronous-unwind-tables
+  set(alignment ${EVN_SIMD_ALIGNMENT})
+  if(DEFINED EVN_SIMD_ALIGNMENT_${A_ISA})
+    set(alignment ${EVN_SIMD_ALIGNMENT_${A_ISA}})
+  endif()
+  target_compile_options(${A_NAME} PRIVATE ${A_SPEED} ${alignment} ${EVN_NO_IPA_VRP} ${EVN_ISA_FLAGS_${A_ISA}} -fno-exceptions -fno-asynchronous-unwind-tables
     -fno-rtti -fno-trapping-math -Wpsabi -fno-stack-protector)
   target_compile_definitions(${A_NAME} PRIVATE EVN_ISA=${A_ISA})
   if(DEFINED EVN_ISA_BASE_${A_ISA})
@@ -111,7 +119,7 @@ function(evn_simd)
     list(FILTER o2_files EXCLUDE REGEX "/(${fastest})\\.cc$")
     list(FILTER o3_files INCLUDE REGEX "/(${fastest})\\.cc$")
     foreach(part o2 o3)
-      set(speed -O2)
+      set(speed -O2 -falign-loops=32)
       if(part STREQUAL o3)
         set(speed -O3)
       endif()
