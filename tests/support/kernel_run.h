@@ -151,8 +151,11 @@ class KernelRun {
 
   const KernelPlan& plan() const { return plan_; }
 
+  // Per input, then per output; none where the kernel has no wishes.
+  const std::vector<Layout>& layouts() const { return layouts_; }
+
   // The outputs' bytes. With in_place output 0 lies over that input, of the same size.
-  std::vector<Bytes> run(int in_place = -1) {
+  std::vector<Bytes> run(int in_place = -1, const Cancel& cancel = {}) {
     memory_.clear();
     values_ = s_.values;
     for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = in_layout(values_[i], s_.inputs[i], desc_.input_layout(static_cast<int>(i)), true);
@@ -174,8 +177,7 @@ class KernelRun {
     args.outputs = out;
     args.packed = packed;
     args.scratch = scratch();
-    const Cancel never{};
-    const Event done = device_.enqueue({&kernel_, args, &never}, {});
+    const Event done = device_.enqueue({&kernel_, args, &cancel}, {});
     device_.wait(done);
     for (std::size_t i = 0; i < results.size(); ++i) {
       const bool over = i == 0 && in_place >= 0;

@@ -249,11 +249,11 @@ struct Worker : Part {
 
 class Runner {
  public:
-  explicit Runner(const KernelArgs& args) : args_(args), s_(args.plan->state<BandsState>()), isa_(cpu_isa()) {
+  Runner(const KernelArgs& args, CancelPoints* points) : args_(args), points_(points), s_(args.plan->state<BandsState>()), isa_(cpu_isa()) {
     for (const OpDesc& part : args.desc->parts) add(part);
   }
 
-  void tile(std::int64_t index, const Cancel& cancel) {
+  void tile(std::int64_t index) {
     image_ = index / s_.row_tiles;
     Worker& last = part_[count_ - 1];
     const std::int64_t begin = index % s_.row_tiles * s_.rows;
@@ -262,11 +262,12 @@ class Runner {
     for (int p = count_ - 1; p > 0; --p) part_[p - 1].end = part_[p - 1].first = part_[p].first_line(part_[p].end);
     last.first = 0;
     last.buffer = args_.out<std::uint8_t>() + image_ * last.height * last.line;
-    for (std::int64_t y = begin; y < end && !cancel.stop(); y += s_.band) band(std::min(end, y + s_.band));
+    for (std::int64_t y = begin; y < end && !points_->stopped; y += s_.band) band(std::min(end, y + s_.band));
   }
 
  private:
   const KernelArgs& args_;
+  CancelPoints* const points_;
   const BandsState& s_;
   const Isa isa_;
   int count_ = 0;
@@ -285,7 +286,7 @@ class Runner {
     w.buffer = memory + s_.at[i];
     w.bytes = nullptr;
     if (w.of_bytes) {
-      w.bytes = lines_kernel(d, w).begin(args_, d, input, byte_part(s_, i, w.is_last), memory + s_.part_at[i]);
+      w.bytes = lines_kernel(d, w).begin(args_, d, input, byte_part(s_, i, w.is_last), memory + s_.part_at[i], points_);
       return;
     }
     w.weight = args_.pack<float>(input + 1);
@@ -353,6 +354,7 @@ class Runner {
     t.bias = w.bias;
     t.epilogue = epilogue_of(*w.desc);
     t.lines = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args_.thread_scratch) + s_.copied_at);
+    t.points = points_;
     simd_thin::loops(isa_).run(t);
   }
 
@@ -368,6 +370,7 @@ class Runner {
     t.weight_step = depthwise_weight_step(w.desc->inputs[1].shape);
     t.bias = w.bias;
     t.epilogue = epilogue_of(*w.desc);
+    t.points = points_;
     simd_depthwise::loops(isa_).run(t);
   }
 
@@ -391,13 +394,15 @@ class Runner {
     }
     t.epilogue = epilogue_of(*w.desc);
     t.far = w.is_last && args_.outputs[0].size >= kFarInBands;
+    t.points = points_;
     simd_product::loops(isa_).run(t);
   }
 };
 
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  Runner runner(args);
-  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) runner.tile(index, cancel);
+  CancelPoints points = points_of(cancel);
+  Runner runner(args, &points);
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) runner.tile(index);
 }
 
 Refusal supports(const OpDesc&) { return "only as part of a step in bands"; }

@@ -44,13 +44,14 @@ struct Parts {
 };
 
 // Rounds a row, and fills it up with zeros.
-void round_row(const simd_bfloat_dot::Loops& loops, const float* from, std::int64_t n, std::int64_t padded, std::uint16_t* to) {
-  loops.convert(from, n, to);
+void round_row(const simd_bfloat_dot::Loops& loops, const float* from, std::int64_t n, std::int64_t padded, std::uint16_t* to,
+               CancelPoints* points) {
+  by_parts(points, n, 64, 1, [&](std::int64_t begin, std::int64_t end) { loops.convert(from + begin, end - begin, to + begin); });
   std::fill(to + n, to + padded, std::uint16_t{0});
 }
 
 void multiply(const simd_bfloat_dot::Loops& loops, const std::uint16_t* a, std::int64_t lda, std::int64_t rows, std::int64_t padded,
-              const std::uint16_t* b, std::int64_t n, float* c, std::int64_t ldc, bool is_whole) {
+              const std::uint16_t* b, std::int64_t n, float* c, std::int64_t ldc, bool is_whole, CancelPoints* points) {
   const std::int64_t start = 0;
   simd_bfloat_dot::Tile t{};
   t.a = a;
@@ -65,6 +66,7 @@ void multiply(const simd_bfloat_dot::Loops& loops, const std::uint16_t* a, std::
   t.c = c;
   t.ldc = ldc;
   t.whole = is_whole;
+  t.points = points;
   loops.run(t);
 }
 
@@ -87,24 +89,25 @@ void run_bfloat_attention(const simd_bfloat_dot::Loops& loops, const simd_attent
   if (!is_packed) {
     const simd_bfloat_dot::Loops& pack = simd_bfloat_dot::loops(Isa::k_avx512_bf16);
     if (b.k.element_step == 1) {
-      pack.pack_columns(b.k.row, b.k.step, b.depth, b.keys, parts.padded_depth, keys);
+      pack.pack_columns(b.k.row, b.k.step, b.depth, b.keys, parts.padded_depth, keys, b.points);
     } else {
-      pack.pack_rows(b.k.row, b.k.element_step, b.depth, b.keys, parts.padded_depth, keys);
+      pack.pack_rows(b.k.row, b.k.element_step, b.depth, b.keys, parts.padded_depth, keys, b.points);
     }
-    pack.pack_rows(b.v.row, b.v.step, b.keys, b.value_depth, parts.padded_keys, values);
+    pack.pack_rows(b.v.row, b.v.step, b.keys, b.value_depth, parts.padded_keys, values, b.points);
   }
   for (std::int64_t first = 0; first < b.queries; first += kBfloatQueries) {
     const std::int64_t count = std::min(b.queries - first, kBfloatQueries);
+    if (has_stopped(b.points)) return;
     for (std::int64_t i = 0; i < count; ++i) {
-      round_row(loops, b.q + (first + i) * b.q_step, b.depth, parts.padded_depth, queries + i * parts.query_step);
+      round_row(loops, b.q + (first + i) * b.q_step, b.depth, parts.padded_depth, queries + i * parts.query_step, b.points);
     }
-    multiply(loops, queries, parts.query_step, count, parts.padded_depth, keys, b.keys, scores, parts.score_step, true);
+    multiply(loops, queries, parts.query_step, count, parts.padded_depth, keys, b.keys, scores, parts.score_step, true, b.points);
     rows.weigh(b, first, count, scores, parts.score_step, inverse);
     for (std::int64_t i = 0; i < count; ++i) {
-      round_row(loops, scores + i * parts.score_step, b.keys, parts.padded_keys, weights + i * parts.weight_step);
+      round_row(loops, scores + i * parts.score_step, b.keys, parts.padded_keys, weights + i * parts.weight_step, b.points);
     }
     float* const y = b.y + first * b.y_step;
-    multiply(loops, weights, parts.weight_step, count, parts.padded_keys, values, b.value_depth, y, b.y_step, b.value_depth % kVector == 0);
+    multiply(loops, weights, parts.weight_step, count, parts.padded_keys, values, b.value_depth, y, b.y_step, b.value_depth % kVector == 0, b.points);
     rows.scale_rows(y, b.y_step, count, b.value_depth, inverse);
   }
 }

@@ -25,7 +25,7 @@ class ByteLines {
 // part begin at `input`.
 struct ByteLinesKernel {
   std::size_t (*bytes)(const OpDesc& d, const BytePart& part);
-  ByteLines* (*begin)(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory);
+  ByteLines* (*begin)(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory, CancelPoints* points);
 };
 extern const ByteLinesKernel conv_lines, depthwise_lines, planes_lines;
 

@@ -70,7 +70,8 @@ inline __m128i load_columns(const std::uint8_t* p, const std::uint8_t* end, std:
 #endif
 
 // A block of columns whose rows lie one by one, as far as there are instructions for it: else false.
-bool pack_rows(const simd_dot::Loops& loops, const DotSource& from, std::int64_t first, std::int64_t columns, std::uint8_t* to, std::uint32_t* sum) {
+bool pack_rows(const simd_dot::Loops& loops, const DotSource& from, std::int64_t first, std::int64_t columns, std::uint8_t* to, std::uint32_t* sum,
+               CancelPoints* points) {
 #if defined(__x86_64__)
   const std::int64_t lanes = loops.lanes, group = loops.k_group;
   if ((lanes != 16 && lanes != 8) || (group != 4 && group != 2) || loops.k_step % 4 != 0) return false;
@@ -83,6 +84,7 @@ bool pack_rows(const simd_dot::Loops& loops, const DotSource& from, std::int64_t
     return _mm_srai_epi16(high ? _mm_unpackhi_epi8(bytes, bytes) : _mm_unpacklo_epi8(bytes, bytes), 8);
   };
   for (std::int64_t begin = 0; begin < from.channels; begin += kSummedRows) {
+    if (stops(points, kSummedRows * (lanes + kFarElement))) return true;
     __m128i low = _mm_setzero_si128(), high = low;
     const std::int64_t end = std::min(from.channels, begin + kSummedRows);
     for (std::int64_t k = begin; k < end; k += 4) {
@@ -103,30 +105,32 @@ bool pack_rows(const simd_dot::Loops& loops, const DotSource& from, std::int64_t
   }
   return true;
 #else
-  static_cast<void>(loops), static_cast<void>(from), static_cast<void>(first), static_cast<void>(columns), static_cast<void>(to), static_cast<void>(sum);
+  static_cast<void>(loops), static_cast<void>(from), static_cast<void>(first), static_cast<void>(columns), static_cast<void>(to), static_cast<void>(sum), static_cast<void>(points);
   return false;
 #endif
 }
 
 }  // namespace
 
-void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t columns, void* packed) {
+void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t columns, void* packed, CancelPoints* points) {
   const DotShape shape = from.shape(columns);
   const std::int64_t lanes = loops.lanes, padded = dot_padded(loops, shape.segment), block = dot_block_bytes(loops, shape), group = loops.k_group;
   auto* const to = static_cast<std::uint8_t*>(packed);
-  std::memset(to, 0, static_cast<std::size_t>(dot_bytes(loops, shape)));
+  by_parts(points, dot_bytes(loops, shape), 64, 1, [&](std::int64_t begin, std::int64_t end) { std::fill(to + begin, to + end, std::uint8_t{0}); });
   auto* const sums = reinterpret_cast<std::int32_t*>(to + dot_data_bytes(loops, shape));
   const unsigned change = from.flip ? 0x80u : 0;
   const std::int64_t taps = from.taps_h * from.taps_w;
   for (std::int64_t first = 0; first < columns; first += lanes) {
+    if (has_stopped(points)) return;
     std::uint8_t* const at = to + first / lanes * block;
     const std::int64_t count = std::min(lanes, columns - first);
     std::uint32_t sum[64] = {};
     EVN_CHECK(lanes <= 64);
     // In the order in which B lies in memory.
     const bool by_rows = from.column_step == 1;
-    if (by_rows && !pack_rows(loops, from, first, columns, at, sum)) {
+    if (by_rows && !pack_rows(loops, from, first, columns, at, sum, points)) {
       for (std::int64_t k = 0; k < from.channels; ++k) {
+        if (stops(points, 4 * count)) return;
         const std::uint8_t* const row = from.b + k * from.channel_step + first;
         std::uint8_t* const side_by_side = at + k / group * lanes * group + k % group;
         for (std::int64_t j = 0; j < count; ++j) {
@@ -142,12 +146,14 @@ void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t 
           const std::uint8_t* const source = from.b + tap + (first + j) * from.column_step;
           const std::int64_t begin = from.by_tap ? tap * padded : tap / from.taps_w * padded + tap % from.taps_w * from.channels;
           std::uint32_t total = 0;
-          for (std::int64_t channel = 0; channel < from.channels; ++channel) {
-            const auto byte = static_cast<std::uint8_t>(source[channel * from.channel_step] ^ change);
-            const std::int64_t k = begin + channel;
-            at[(k / group * lanes + j) * group + k % group] = byte;
-            total += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
-          }
+          by_parts(points, from.channels, 64, 4, [&](std::int64_t channel_begin, std::int64_t channel_end) {
+            for (std::int64_t channel = channel_begin; channel < channel_end; ++channel) {
+              const auto byte = static_cast<std::uint8_t>(source[channel * from.channel_step] ^ change);
+              const std::int64_t k = begin + channel;
+              at[(k / group * lanes + j) * group + k % group] = byte;
+              total += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
+            }
+          });
           sum[j] += total;
         }
       }
@@ -263,9 +269,14 @@ const DotConvInputs& conv_inputs_of(const OpDesc& d) {
 }
 
 void apply_steps(const Epilogue* epilogue, Isa isa, void* c, std::int64_t lines, std::int64_t line_step, std::int64_t width, std::int64_t ldc,
-                 std::int64_t n) {
+                 std::int64_t n, CancelPoints* points) {
   for (std::int64_t line = 0; epilogue != nullptr && line < lines; ++line) {
-    simd_steps::loops(isa).apply(epilogue->steps, epilogue->count, static_cast<float*>(c) + line * line_step, width, ldc, n);
+    by_parts(points, width, 1, n * kFunction, [&](std::int64_t x, std::int64_t end) {
+      float* const from = static_cast<float*>(c) + line * line_step + x * ldc;
+      by_parts(points, n, 64, (end - x) * kFunction, [&](std::int64_t column, std::int64_t end_column) {
+        simd_steps::loops(isa).apply(epilogue->steps, epilogue->count, from + column, end - x, ldc, end_column - column);
+      });
+    });
   }
 }
 

@@ -38,8 +38,8 @@ struct DotSource {
 };
 // Bytes of the room for columns of B as 16 bits.
 std::int64_t dot_room_bytes(const simd_dot::Loops& loops, const DotShape& shape);
-// Rows of B that lie column by column (column_step 1) are packed four at a time.
-void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t columns, void* to);
+// Rows of B that lie column by column (column_step 1) are packed four at a time. What has been stopped is unfinished.
+void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t columns, void* to, CancelPoints* points = nullptr);
 
 // Scales and zero points as they lie in a node's inputs. Steps are 0 where one number is for all columns, else 1.
 struct DotNumbers {
@@ -100,7 +100,7 @@ bool is_one_number(const OpDesc& d, int input);
 
 // The steps that are fused into a node (null: none), over the floats of a tile: `lines` of `width` rows of n.
 void apply_steps(const Epilogue* epilogue, Isa isa, void* c, std::int64_t lines, std::int64_t line_step, std::int64_t width, std::int64_t ldc,
-                 std::int64_t n);
+                 std::int64_t n, CancelPoints* points);
 
 struct DotWork {
   std::int64_t m, n, k;

@@ -11,6 +11,7 @@
 namespace evn {
 namespace {
 
+constexpr std::int64_t kChannels = 64;      // that are cut off where there are very many are a multiple
 constexpr std::int64_t kWholeSquares = 64;  // a tile is a multiple of this many positions, so that only the last one has edges
 
 struct RelayoutState {
@@ -62,6 +63,7 @@ constexpr std::int64_t kSquare = sizeof(Bytes);
 // 16 rows of 16 bytes become columns: four times, rows are dealt out like cards.
 void transpose_square(const std::uint8_t* x, std::int64_t x_step, std::uint8_t* y, std::int64_t y_step) {
   Bytes v[kSquare], w[kSquare];
+#pragma GCC unroll 16
   for (std::int64_t i = 0; i < kSquare; ++i) std::memcpy(&v[i], x + i * x_step, sizeof(Bytes));
 #pragma GCC unroll 4
   for (int round = 0; round < 4; ++round) {
@@ -73,6 +75,7 @@ void transpose_square(const std::uint8_t* x, std::int64_t x_step, std::uint8_t* 
 #pragma GCC unroll 16
     for (int i = 0; i < kSquare; ++i) v[i] = w[i];
   }
+#pragma GCC unroll 16
   for (std::int64_t j = 0; j < kSquare; ++j) std::memcpy(y + j * y_step, &v[j], sizeof(Bytes));
 }
 
@@ -141,18 +144,25 @@ void copy(Isa isa, const float* x, std::int64_t x_step, std::int64_t rows, std::
 template <typename T>
 void run_typed(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<RelayoutState>();
+  CancelPoints points = points_of(cancel);
   for (std::int64_t t = begin; t < end && !cancel.stop(); ++t) {
     const std::int64_t image = t / s.tiles * s.positions;
     const std::int64_t first = t % s.tiles * s.per_tile;
     const std::int64_t count = std::min(s.per_tile, s.positions - first);
     const T* x = args.in<T>(0) + image * s.pitch;
     T* y = args.out<T>() + image * s.channels;
-    if (s.from_last && s.to_last) {
-      copy(s.isa, x + first * s.pitch, s.pitch, count, s.channels, y + first * s.channels, s.channels);
-    } else if (s.to_last) {
-      transpose(s.isa, x + first, s.positions, s.channels, count, y + first * s.channels, s.channels);
-    } else {
-      transpose(s.isa, x + first * s.pitch, s.pitch, count, s.channels, y + first, s.positions);
+    // All channels, unless these are very many.
+    const std::int64_t most = std::max(kChannels, kTileWorkPerLook / 4 / count / kChannels * kChannels);
+    for (std::int64_t c = 0; c < s.channels; c += most) {
+      const std::int64_t channels = std::min(most, s.channels - c);
+      if (stops(&points, count * channels * 2)) return;
+      if (s.from_last && s.to_last) {
+        copy(s.isa, x + first * s.pitch + c, s.pitch, count, channels, y + first * s.channels + c, s.channels);
+      } else if (s.to_last) {
+        transpose(s.isa, x + c * s.positions + first, s.positions, channels, count, y + first * s.channels + c, s.channels);
+      } else {
+        transpose(s.isa, x + first * s.pitch + c, s.pitch, count, channels, y + c * s.positions + first, s.positions);
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cpu/simd/transpose.h"
 #include "base/error.h"
 
 namespace evn {
@@ -31,13 +32,14 @@ void copy_run(const T* from, std::int64_t step, T* to, std::int64_t n) {
   } else if (step == 0) {
     std::fill_n(to, n, *from);
   } else {
+#pragma GCC unroll 4
     for (std::int64_t i = 0; i < n; ++i) to[i] = from[i * step];
   }
 }
 
 // Lines [line, line + count) where the next line starts at the next input element: a transposition, in blocks.
 template <typename T>
-void transpose_lines(const T* from, std::int64_t step, T* to, std::int64_t count, std::int64_t width) {
+void transpose_lines(Isa, const T* from, std::int64_t step, T* to, std::int64_t count, std::int64_t width) {
   for (std::int64_t r0 = 0; r0 < count; r0 += kBlock) {
     const std::int64_t r1 = std::min(r0 + kBlock, count);
     for (std::int64_t x0 = 0; x0 < width; x0 += kBlock) {
@@ -49,8 +51,12 @@ void transpose_lines(const T* from, std::int64_t step, T* to, std::int64_t count
   }
 }
 
+void transpose_lines(Isa isa, const std::uint32_t* from, std::int64_t step, std::uint32_t* to, std::int64_t count, std::int64_t width) {
+  simd_transpose::loops(isa).transpose(reinterpret_cast<const float*>(from), step, width, count, reinterpret_cast<float*>(to), width);
+}
+
 template <typename T>
-void copy_range(const StridedCopy& c, const T* from, T* to, std::int64_t begin, std::int64_t end) {
+void copy_range(Isa isa, const StridedCopy& c, const T* from, T* to, std::int64_t begin, std::int64_t end) {
   const std::int64_t width = c.dims[0];
   const bool transposes = c.rank > 1 && c.steps[1] == 1 && c.steps[0] != 1 && c.steps[0] != 0;
   for (std::int64_t at = begin; at < end;) {
@@ -60,7 +66,7 @@ void copy_range(const StridedCopy& c, const T* from, T* to, std::int64_t begin, 
     const std::int64_t whole = (end - at) / width;
     if (transposes && x == 0 && whole > 1) {
       const std::int64_t lines = std::min(whole, c.dims[1] - line % c.dims[1]);
-      transpose_lines(source, c.steps[0], to + at, lines, width);
+      transpose_lines(isa, source, c.steps[0], to + at, lines, width);
       at += lines * width;
       continue;
     }
@@ -97,13 +103,13 @@ StridedCopy make_strided_copy(const Shape& out, const std::int64_t* steps, std::
   return c;
 }
 
-void strided_copy(const StridedCopy& c, std::size_t element, const void* from, void* to, std::int64_t begin, std::int64_t end) {
+void strided_copy(Isa isa, const StridedCopy& c, std::size_t element, const void* from, void* to, std::int64_t begin, std::int64_t end) {
   switch (element) {
-    case 1: return copy_range(c, static_cast<const std::uint8_t*>(from), static_cast<std::uint8_t*>(to), begin, end);
-    case 2: return copy_range(c, static_cast<const std::uint16_t*>(from), static_cast<std::uint16_t*>(to), begin, end);
-    case 4: return copy_range(c, static_cast<const std::uint32_t*>(from), static_cast<std::uint32_t*>(to), begin, end);
-    case 8: return copy_range(c, static_cast<const std::uint64_t*>(from), static_cast<std::uint64_t*>(to), begin, end);
-    case 16: return copy_range(c, static_cast<const Pair*>(from), static_cast<Pair*>(to), begin, end);
+    case 1: return copy_range(isa, c, static_cast<const std::uint8_t*>(from), static_cast<std::uint8_t*>(to), begin, end);
+    case 2: return copy_range(isa, c, static_cast<const std::uint16_t*>(from), static_cast<std::uint16_t*>(to), begin, end);
+    case 4: return copy_range(isa, c, static_cast<const std::uint32_t*>(from), static_cast<std::uint32_t*>(to), begin, end);
+    case 8: return copy_range(isa, c, static_cast<const std::uint64_t*>(from), static_cast<std::uint64_t*>(to), begin, end);
+    case 16: return copy_range(isa, c, static_cast<const Pair*>(from), static_cast<Pair*>(to), begin, end);
     default: fail(EVN_ERROR_INTERNAL, "an element of %zu bytes", element);
   }
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backends/cpu/isa.h"
 #include "core/shape.h"
 
 namespace evn {
@@ -19,6 +20,6 @@ struct StridedCopy {
 StridedCopy make_strided_copy(const Shape& out, const std::int64_t* steps, std::int64_t start);
 
 // Writes elements [begin, end) of the dense output. `element` is 1, 2, 4, 8 or 16 bytes.
-void strided_copy(const StridedCopy& c, std::size_t element, const void* from, void* to, std::int64_t begin, std::int64_t end);
+void strided_copy(Isa isa, const StridedCopy& c, std::size_t element, const void* from, void* to, std::int64_t begin, std::int64_t end);
 
 }  // namespace evn

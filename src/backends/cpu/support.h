@@ -1,8 +1,11 @@
 // What the kernel files share: checks for `supports`, and how work is cut into tiles.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
+#include "backends/cpu/simd/cancel_points.h"
 #include "base/checked.h"
 #include "device/kernel.h"
 
@@ -41,6 +44,33 @@ inline std::int64_t units_per_tile(std::int64_t count, double unit_cost, double 
 
 // Elements per tile of a loop that is bound by memory.
 inline constexpr std::int64_t kElementsPerTile = 1 << 15;
+
+// For a call of a kernel that looks at `cancel` within its tiles.
+CancelPoints points_of(const Cancel& cancel);
+
+// What by_parts cuts long counts into.
+std::int64_t part_of(std::int64_t unit, std::int64_t work);
+
+// Calls f(begin, end) for parts of [0, count), each but the last one a multiple of `unit`, with a cancellation point before each; `work`:
+// of one of count. False: the run stops.
+template <typename F>
+bool by_parts(CancelPoints* points, std::int64_t count, std::int64_t unit, std::int64_t work, F&& f) {
+  const bool is_short = count <= kTileWorkPerPoint && count * work <= kTileWorkPerPoint;
+  const std::int64_t part = is_short ? count : part_of(unit, work);
+  for (std::int64_t begin = 0; begin < count; begin += part) {
+    const std::int64_t end = count - begin < part ? count : begin + part;
+    if (stops(points, (end - begin) * work)) return false;
+    f(begin, end);
+  }
+  return true;
+}
+
+// memcpy in parts. False: the run stops.
+inline bool copy_by_parts(CancelPoints* points, void* to, const void* from, std::int64_t bytes) {
+  return by_parts(points, bytes, 64, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, static_cast<std::size_t>(end - begin));
+  });
+}
 
 // Outputs of so many bytes are written past the caches: who reads them next finds them in memory in any case, and a line that is stored
 // whole need not be read first. Not where the lines are those of input 0, which are there already.

@@ -29,7 +29,9 @@ template <typename F>
 void for_each_strip(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& f) {
   const auto& s = args.plan->state<WindowState>();
   const simd_window::Geometry& g = s.geometry;
-  simd_window::loops(s.isa).prepare(g, static_cast<float*>(args.thread_scratch));
+  CancelPoints points = points_of(cancel);
+  simd_window::loops(s.isa).prepare(g, static_cast<float*>(args.thread_scratch), &points);
+  if (points.stopped) return;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index / s.strips * s.planes_per_tile;
     const std::int64_t last = first + s.planes_per_tile < s.planes ? first + s.planes_per_tile : s.planes;
@@ -39,7 +41,8 @@ void for_each_strip(const KernelArgs& args, std::int64_t begin, std::int64_t end
     strip.row_end = strip.row_begin + s.strip_rows < g.out_height ? strip.row_begin + s.strip_rows : g.out_height;
     strip.epilogue = epilogue_of(*args.desc);
     strip.buffer = static_cast<float*>(args.thread_scratch);
-    for (std::int64_t plane = first; plane < last; ++plane) {
+    strip.points = &points;
+    for (std::int64_t plane = first; plane < last && !points.stopped; ++plane) {
       strip.plane = args.in<float>(0) + plane * g.height * g.width;
       strip.out = args.out<float>() + (plane * g.out_height + strip.row_begin) * g.out_width;
       f(strip, plane);

@@ -89,14 +89,50 @@ static size_t measure_buffer(void) {
   return pages * page + sizeof(double) * kRounding * (EVN_BLAS_MAX_ROWS + EVN_BLAS_MAX_COLUMNS);
 }
 
+enum { kProbeRows = EVN_BLAS_ROW_GROUP, kProbeColumns = 24, kProbeK = 3 * 768 + 101 };
+
+/* Whether products in calls of `depth` have the bits of one call: also block sizes of k are the core's secret. Numbers of all signs and
+ * magnitudes, so that sums in any other order differ somewhere. */
+static int is_depth(int depth, void* buffer) {
+  static double a[kProbeRows * kProbeK], b[kProbeK * kProbeColumns], whole[kProbeRows * kProbeColumns], cut[kProbeRows * kProbeColumns];
+  uint64_t state = 88172645463325252u;
+  for (int i = 0; i < kProbeRows * kProbeK + kProbeK * kProbeColumns; ++i) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    const double x = (double)(int64_t)state / 9.0e18;
+    if (i < kProbeRows * kProbeK) a[i] = x;
+    else b[i - kProbeRows * kProbeK] = x;
+  }
+  evn_blas_product p = {kProbeRows, kProbeColumns, kProbeK, 0, 0, kProbeK, kProbeColumns, kProbeColumns, 1.0, 0.0};
+  product_f64(&p, a, b, whole, buffer);
+  for (int k = 0; k < kProbeK; k += p.k) {
+    p.k = kProbeK - k < 2 * depth ? kProbeK - k : depth;
+    p.beta = k == 0 ? 0.0 : 1.0;
+    product_f64(&p, a + k, b + k * kProbeColumns, cut, buffer);
+  }
+  return memcmp(whole, cut, sizeof whole) == 0;
+}
+
+static int find_depth(size_t buffer_bytes) {
+  static const int kDepths[] = {128, 192, 256, 320, 384, 512, 640, 768};
+  void* const buffer = mmap(NULL, buffer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (buffer == MAP_FAILED) return 0;
+  int depth = 0;
+  for (size_t i = 0; i < sizeof kDepths / sizeof kDepths[0] && depth == 0; ++i) depth = is_depth(kDepths[i], buffer) ? kDepths[i] : 0;
+  munmap(buffer, buffer_bytes);
+  return depth;
+}
+
 EXPORT const evn_blas_module_table* evn_blas_module(const char* core);
 
 const evn_blas_module_table* evn_blas_module(const char* core) {
-  static evn_blas_module_table table = {EVN_BLAS_MODULE_ABI, NULL, 0, product_f64};
+  static evn_blas_module_table table = {EVN_BLAS_MODULE_ABI, NULL, 0, 0, product_f64};
   if (table.buffer_bytes != 0) return &table;
   g_core = core;
   gotoblas_dynamic_init();
   table.core = gotoblas_corename();
   table.buffer_bytes = measure_buffer();
+  if (table.buffer_bytes != 0) table.depth = find_depth(table.buffer_bytes);
   return table.buffer_bytes == 0 ? NULL : &table;
 }

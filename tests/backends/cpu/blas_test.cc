@@ -99,6 +99,31 @@ TEST_F(Products, RowsHaveTheSameBitsWhateverIsBesideThem) {
   }
 }
 
+// So that a run can stop between calls: of some k each, and of some groups of rows.
+TEST_F(Products, InCallsOfSomeDepthHaveTheSameBits) {
+  ASSERT_GT(module_->depth, 0) << "where " << module_->core << " cuts k is not known: products are not cut";
+  const int depth = module_->depth;
+  for (const int n : {1, 7, 40, EVN_BLAS_MAX_COLUMNS}) {
+    for (const int m : {EVN_BLAS_ROW_GROUP, 128}) {
+      for (const int k : {depth + 1, 2 * depth, 2 * depth + 77, 5 * depth + depth / 2}) {
+        for (const int transposed : {0, 1, 2, 3}) {
+          const bool ta = (transposed & 1) != 0, tb = (transposed & 2) != 0;
+          const std::vector<double> a = noise(static_cast<std::size_t>(m) * static_cast<std::size_t>(k), 7);
+          const std::vector<double> b = noise(static_cast<std::size_t>(n) * static_cast<std::size_t>(k), 8);
+          std::vector<double> whole = noise(static_cast<std::size_t>(m) * static_cast<std::size_t>(n), 9), cut = whole;
+          evn_blas_product p = {m, n, k, ta, tb, ta ? m : k, tb ? k : n, n, 0.7, 1.0};
+          module_->product_f64(&p, a.data(), b.data(), whole.data(), buffer_);
+          for (int at = 0; at < k; at += p.k) {
+            p.k = k - at < 2 * depth ? k - at : depth;
+            module_->product_f64(&p, a.data() + at * (ta ? m : 1), b.data() + at * (tb ? 1 : n), cut.data(), buffer_);
+          }
+          ASSERT_EQ(std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(double)), 0) << m << " x " << n << ", k " << k << ", " << transposed;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Products, AreRight) {
   constexpr int kRows = 37, kColumns = 29, kDepth = 700;
   const std::vector<double> a = noise(kRows * kDepth, 5);

@@ -214,8 +214,9 @@ void plan(const OpDesc& d, KernelPlan* p) {
 }
 
 // Past and new rows of one head of K or V, one behind the other.
-void store_present(const simd_attention::Rows& rows, std::int64_t count, std::int64_t depth, float* to) {
+void store_present(const simd_attention::Rows& rows, std::int64_t count, std::int64_t depth, float* to, CancelPoints* points) {
   for (std::int64_t t = 0; t < count; ++t, to += depth) {
+    if (stops(points, depth)) return;
     const float* from = t < rows.past_count ? rows.past + t * rows.past_step : rows.row + (t - rows.past_count) * rows.step;
     std::copy_n(from, depth, to);
   }
@@ -233,7 +234,8 @@ simd_attention::Rows rows_of(const AttentionOperand& o, const float* data, std::
 
 class Blocks {
  public:
-  Blocks(const KernelArgs& args, bool is_fused) : args_(args), s_(args.plan->state<AttentionState>()), is_fused_(is_fused) {}
+  Blocks(const KernelArgs& args, bool is_fused, CancelPoints* points)
+      : args_(args), s_(args.plan->state<AttentionState>()), is_fused_(is_fused), points_(points) {}
 
   void run(std::int64_t unit) {
     const std::int64_t block = unit % s_.blocks;
@@ -255,6 +257,7 @@ class Blocks {
     a.y = args_.out<float>() + b * s_.y_step[0] + h * s_.y_step[1] + first * s_.y_step[2];
     a.y_step = s_.y_step[2];
     a.buffer = static_cast<float*>(args_.thread_scratch);
+    a.points = points_;
     add_mask(b, h, first, &a);
     if (is_fused_) {
       a.first_high = kEverything;
@@ -263,7 +266,7 @@ class Blocks {
       add_bounds(b, first, &a);
       if (block == 0 && h % s_.group == 0) store_presents(b, h / s_.group, a);
     }
-    if (a.queries <= 0) return;
+    if (a.queries <= 0 || points_->stopped) return;
     const simd_attention::Loops& loops = simd_attention::loops(s_.isa);
     if (!s_.is_bfloat) return loops.run(a);
     const std::int64_t head = unit / s_.blocks;
@@ -311,24 +314,26 @@ class Blocks {
     const OpDesc& d = *args_.desc;
     const std::int64_t head = b * s_.k.dims[1] + kv_head;
     const auto wanted = [&](std::size_t i) { return d.outputs.size() > i && d.outputs[i].dtype != DType::kUndefined; };
-    if (wanted(1)) store_present(a.k, s_.keys, s_.depth, args_.out<float>(1) + head * s_.keys * s_.depth);
-    if (wanted(2)) store_present(a.v, s_.keys, s_.value_depth, args_.out<float>(2) + head * s_.keys * s_.value_depth);
+    if (wanted(1)) store_present(a.k, s_.keys, s_.depth, args_.out<float>(1) + head * s_.keys * s_.depth, points_);
+    if (wanted(2)) store_present(a.v, s_.keys, s_.value_depth, args_.out<float>(2) + head * s_.keys * s_.value_depth, points_);
   }
 
   const KernelArgs& args_;
   const AttentionState& s_;
   bool is_fused_;
+  CancelPoints* const points_;
   std::int64_t packed_head_ = -1;  // of which the thread's scratch has keys and values
 };
 
 template <bool Fused>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<AttentionState>();
-  Blocks blocks(args, Fused);
+  CancelPoints points = points_of(cancel);
+  Blocks blocks(args, Fused, &points);
   const std::int64_t units = s.batch * s.heads * s.blocks;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min((index + 1) * s.per_tile, units);
-    for (std::int64_t unit = index * s.per_tile; unit < last && !cancel.stop(); ++unit) blocks.run(unit);
+    for (std::int64_t unit = index * s.per_tile; unit < last && !points.stopped; ++unit) blocks.run(unit);
   }
 }
 

@@ -114,7 +114,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 template <typename T>
 class SlabFiller {
  public:
-  SlabFiller(const simd_bfloat_dot::Loops& loops, const ByteSlab& slab) : loops_(loops), slab_(slab) {}
+  SlabFiller(const simd_bfloat_dot::Loops& loops, const ByteSlab& slab, CancelPoints* points) : loops_(loops), slab_(slab), points_(points) {}
 
   bool fill(const T* image, const SlabPart& part, std::uint16_t* to) {
     const WindowAxis &y = slab_.y, &x = slab_.x;
@@ -124,7 +124,7 @@ class SlabFiller {
     for (std::int64_t i = 0; i < lines; ++i, to += all) {
       const std::int64_t line = first_y + i * slab_.skip_y();
       if (line < 0 || line >= y.input) {
-        std::fill_n(to, used, std::uint16_t{0});
+        zeros(to, used);
       } else {
         fill_line(image + line * x.input * slab_.pixel, first_x, count, to);
       }
@@ -136,11 +136,17 @@ class SlabFiller {
 
  private:
   void take(const T* from, std::int64_t n, std::uint16_t* to) {
-    if constexpr (sizeof(T) == sizeof(float)) {
-      finite_ &= loops_.convert(from, n, to);
-    } else {
-      finite_ &= loops_.copy(from, n, to);
-    }
+    by_parts(points_, n, 64, 1, [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (sizeof(T) == sizeof(float)) {
+        finite_ &= loops_.convert(from + begin, end - begin, to + begin);
+      } else {
+        finite_ &= loops_.copy(from + begin, end - begin, to + begin);
+      }
+    });
+  }
+
+  void zeros(std::uint16_t* to, std::int64_t n) {
+    by_parts(points_, n, 64, 1, [&](std::int64_t begin, std::int64_t end) { std::fill(to + begin, to + end, std::uint16_t{0}); });
   }
 
   // A line from a line of the image; `first` is where it begins there.
@@ -148,17 +154,18 @@ class SlabFiller {
     const std::int64_t skip = slab_.skip_x(), channels = slab_.channels, input = slab_.x.input;
     const std::int64_t begin = first >= 0 ? 0 : std::min(count, (-first + skip - 1) / skip);
     const std::int64_t end = std::clamp(first >= input ? begin : (input - first + skip - 1) / skip, begin, count);
-    std::fill_n(to, begin * channels, std::uint16_t{0});
+    zeros(to, begin * channels);
     if (slab_.pixel == channels && skip == 1) {
       if (end > begin) take(from + (first + begin) * channels, (end - begin) * channels, to + begin * channels);
     } else {
       for (std::int64_t i = begin; i < end; ++i) take(from + (first + i * skip) * slab_.pixel, channels, to + i * channels);
     }
-    std::fill_n(to + end * channels, (count - end) * channels, std::uint16_t{0});
+    zeros(to + end * channels, (count - end) * channels);
   }
 
   const simd_bfloat_dot::Loops& loops_;
   const ByteSlab& slab_;
+  CancelPoints* const points_;
   bool finite_ = true;
 };
 
@@ -178,6 +185,7 @@ void run_copied(const simd_bfloat_dot::Loops& loops, const ConvState& s, const s
       t.width = std::min(kCopiedRows, tile.width - x);
       const std::uint16_t* const from = tile.a + line * tile.line_step + x * tile.lda;
       for (std::int64_t r = 0; r < t.width; ++r) {
+        if (stops(t.points, ld)) return;
         for (std::int64_t i = 0; i < s.segments; ++i) std::copy_n(from + r * tile.lda + tile.offsets[i], s.segment, rows + r * ld + i * s.padded);
       }
       const std::int64_t c = line * tile.line_c + x * tile.ldc;
@@ -203,19 +211,22 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   std::int64_t offsets[kMostSegments];
   DotConvTile::Source filled{-1, 0, 0, 0};
   bool finite = true;
+  CancelPoints points = points_of(cancel);
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
     const DotConvTile at = s.tile(i);
     simd_bfloat_dot::Tile t{};
     t.n = at.columns;
     t.lines = at.lines;
     t.width = at.width;
+    t.points = &points;
     t.segments = s.segments;
     t.padded = s.padded;
     t.b = args.pack<std::uint16_t>(1) + at.from.group * s.group_elements + at.column * s.segments * s.padded;
     if (!s.in_place && !(at.from == filled)) {
       const SlabPart part{at.from.line, at.from.x, t.lines, t.width};
-      finite = s.is_bfloat ? SlabFiller<std::uint16_t>(loops, s.slab).fill(args.in<std::uint16_t>(0) + at.first, part, memory)
-                           : SlabFiller<float>(loops, s.slab).fill(args.in<float>(0) + at.first, part, memory);
+      finite = s.is_bfloat ? SlabFiller<std::uint16_t>(loops, s.slab, &points).fill(args.in<std::uint16_t>(0) + at.first, part, memory)
+                           : SlabFiller<float>(loops, s.slab, &points).fill(args.in<float>(0) + at.first, part, memory);
+      if (points.stopped) return;
       filled = at.from;
     }
     t.a = s.in_place ? args.in<std::uint16_t>(0) + at.first + s.in_image(at) : memory;

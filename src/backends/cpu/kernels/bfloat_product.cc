@@ -100,15 +100,18 @@ void plan(const OpDesc& d, KernelPlan* p) {
 
 // The padding of k is 0 by a weight that is 0.
 void copy_rows(const simd_bfloat_dot::Loops& loops, const KernelArgs& args, const ProductState& s, std::int64_t row, std::int64_t rows,
-               std::uint16_t* to) {
+               std::uint16_t* to, CancelPoints* points) {
   const bool is_bfloat = args.desc->reads_narrow();
   for (std::int64_t r = 0; r < rows; ++r, to += s.lda) {
     const std::int64_t at = (row + r) * s.k;
-    if (is_bfloat) {
-      std::copy_n(args.in<std::uint16_t>(0) + at, s.k, to);
-    } else {
-      loops.convert(args.in<float>(0) + at, s.k, to);
-    }
+    const bool goes_on = by_parts(points, s.k, 64, 1, [&](std::int64_t begin, std::int64_t end) {
+      if (is_bfloat) {
+        std::copy_n(args.in<std::uint16_t>(0) + at + begin, end - begin, to + begin);
+      } else {
+        loops.convert(args.in<float>(0) + at + begin, end - begin, to + begin);
+      }
+    });
+    if (!goes_on) return;
     std::fill(to + s.k, to + bfloat_padded(loops, s.k), std::uint16_t{0});
   }
 }
@@ -125,9 +128,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::int64_t start = 0;
   auto* const copied = static_cast<std::uint16_t*>(args.thread_scratch);
   std::int64_t copied_row = -1;
+  CancelPoints points = points_of(cancel);
   for_each_product_tile(s.tiling, s.m, s.n, begin, end,
                         [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    if (!s.in_place && copied_row != row) copy_rows(loops, args, s, row, rows, copied);
+    if (!s.in_place && copied_row != row) copy_rows(loops, args, s, row, rows, copied, &points);
+    if (points.stopped) return false;
     copied_row = row;
     simd_bfloat_dot::Tile t{};
     t.a = s.in_place ? args.in<std::uint16_t>(0) + row * s.k : copied;
@@ -150,6 +155,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.to_bfloat = d.writes_narrow();
     t.c = args.out<char>() + static_cast<std::size_t>(row * s.n + column) * element;
     t.ldc = s.n;
+    t.points = &points;
     loops.run(t);
     return !cancel.stop();
   });

@@ -45,15 +45,23 @@ void plan_rows(const TensorDesc& large, std::size_t pieces, int axis, Layout lay
 }
 
 // Rows of some bytes.
-void copy_rows(Isa isa, const char* from, std::int64_t from_step, char* to, std::int64_t to_step, std::int64_t rows, std::int64_t bytes) {
+void copy_rows(Isa isa, const char* from, std::int64_t from_step, char* to, std::int64_t to_step, std::int64_t rows, std::int64_t bytes,
+               CancelPoints* points) {
   constexpr std::int64_t kFloat = sizeof(float);
   if (bytes == 0 || rows == 0) return;
-  if (rows > 1 && bytes % kFloat == 0 && from_step % kFloat == 0 && to_step % kFloat == 0) {
-    simd_transpose::loops(isa).copy(reinterpret_cast<const float*>(from), from_step / kFloat, rows, bytes / kFloat,
-                                    reinterpret_cast<float*>(to), to_step / kFloat);
+  if (rows == 1) {
+    copy_by_parts(points, to, from, bytes);
     return;
   }
-  for (std::int64_t r = 0; r < rows; ++r) std::memcpy(to + r * to_step, from + r * from_step, static_cast<std::size_t>(bytes));
+  const bool by_floats = bytes % kFloat == 0 && from_step % kFloat == 0 && to_step % kFloat == 0;
+  by_parts(points, rows, 1, bytes + kFarElement, [&](std::int64_t begin, std::int64_t end) {
+    if (by_floats) {
+      simd_transpose::loops(isa).copy(reinterpret_cast<const float*>(from + begin * from_step), from_step / kFloat, end - begin, bytes / kFloat,
+                                      reinterpret_cast<float*>(to + begin * to_step), to_step / kFloat);
+      return;
+    }
+    for (std::int64_t r = begin; r < end; ++r) std::memcpy(to + r * to_step, from + r * from_step, static_cast<std::size_t>(bytes));
+  });
 }
 
 // Bytes from one row of a piece to the next, where this has so many bytes in a row.
@@ -65,7 +73,7 @@ std::int64_t piece_step(const RowsState& s, Layout layout, int rank, std::int64_
 // Calls f(piece, offset in the row, bytes of the piece, first row, rows) for what tiles [begin, end) have. `small`: the pieces' descs.
 template <typename F, typename Done>
 void for_each_piece(const RowsState& s, Layout layout, std::span<const TensorDesc> small, std::int64_t begin, std::int64_t end,
-                    const Cancel& cancel, F&& f, Done&& done) {
+                    const Cancel& cancel, CancelPoints* points, F&& f, Done&& done) {
   const auto bytes_of_piece = [&](std::size_t i) {
     return s.unit * (layout == Layout::kPlain ? small[i].shape[s.axis] : stored_shape(small[i].shape, layout)[s.axis]);
   };
@@ -77,6 +85,7 @@ void for_each_piece(const RowsState& s, Layout layout, std::span<const TensorDes
     std::int64_t offset = 0;
     if (!s.by_piece) {
       for (std::size_t i = 0; i < small.size(); ++i) {
+        if (stops(points, kFarElement)) return;
         const std::int64_t bytes = bytes_of_piece(i);
         f(i, offset, bytes, first, last - first);
         offset += bytes;
@@ -87,6 +96,7 @@ void for_each_piece(const RowsState& s, Layout layout, std::span<const TensorDes
     for (std::int64_t i = 0; i < first % count; ++i) offset += bytes_of_piece(static_cast<std::size_t>(i));
     for (std::int64_t unit = first; unit < last; ++unit) {
       const auto i = static_cast<std::size_t>(unit % count);
+      if (stops(points, kFarElement)) return;
       if (i == 0) offset = 0;
       const std::int64_t bytes = bytes_of_piece(i);
       f(i, offset, bytes, unit / count, std::int64_t{1});
@@ -127,16 +137,20 @@ void concat_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   const Epilogue* epilogue = epilogue_of(d);
   char* const to = static_cast<char*>(args.outputs[0].address());
   const int rank = d.outputs[0].shape.rank();
+  CancelPoints points = points_of(cancel);
   const auto chain = [&](char* at, std::int64_t bytes) {
-    simd_elementwise::loops(s.isa).chain(reinterpret_cast<float*>(at), bytes / static_cast<std::int64_t>(sizeof(float)), epilogue);
+    auto* const y = reinterpret_cast<float*>(at);
+    by_parts(&points, bytes / static_cast<std::int64_t>(sizeof(float)), 64, kFunction, [&](std::int64_t from, std::int64_t until) {
+      simd_elementwise::loops(s.isa).chain(y + from, until - from, epilogue);
+    });
   };
-  for_each_piece(s, d.output_layout(), d.inputs, begin, end, cancel,
+  for_each_piece(s, d.output_layout(), d.inputs, begin, end, cancel, &points,
                  [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {
     if (bytes == 0) return;
     const char* from = static_cast<const char*>(args.inputs[i].address());
     const std::int64_t step = piece_step(s, d.output_layout(), rank, bytes, [&] { return d.input_pitch(static_cast<int>(i)); });
     char* const at = to + row * s.large_step + offset;
-    if (from + row * step != at) copy_rows(s.isa, from + row * step, step, at, s.large_step, rows, bytes);
+    if (from + row * step != at) copy_rows(s.isa, from + row * step, step, at, s.large_step, rows, bytes, &points);
     if (s.by_piece && epilogue != nullptr) chain(at, bytes);
   }, [&](std::int64_t row, std::int64_t rows) {
     if (epilogue == nullptr) return;
@@ -175,12 +189,13 @@ void split_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
   const OpDesc& d = *args.desc;
   const char* const from = static_cast<const char*>(args.inputs[0].address());
   const int rank = d.inputs[0].shape.rank();
-  for_each_piece(s, d.input_layout(0), d.outputs, begin, end, cancel,
+  CancelPoints points = points_of(cancel);
+  for_each_piece(s, d.input_layout(0), d.outputs, begin, end, cancel, &points,
                  [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {
     if (bytes == 0) return;
     char* to = static_cast<char*>(args.outputs[i].address());
     const std::int64_t step = piece_step(s, d.input_layout(0), rank, bytes, [&] { return d.output_pitch(static_cast<int>(i)); });
-    copy_rows(s.isa, from + row * s.large_step + offset, s.large_step, to + row * step, step, rows, bytes);
+    copy_rows(s.isa, from + row * s.large_step + offset, s.large_step, to + row * step, step, rows, bytes, &points);
   }, [](std::int64_t, std::int64_t) {});
 }
 

@@ -88,6 +88,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<ConvState>();
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
   const float* bias = args.desc->has_input(2) ? args.in<float>(2) : nullptr;
+  CancelPoints points = points_of(cancel);
   const bool packed = s.a_kind == simd_gemm::AKind::kPacked;
   const float* weight = packed ? args.pack<float>(1) : args.in<float>(1);
   const std::int64_t group_floats = packed ? packed_a_floats(loops, s.rows, s.k) : s.rows * s.k;
@@ -119,6 +120,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.init_scale = 1;
     t.epilogue = epilogue_of(*args.desc);
     t.buffer = static_cast<float*>(args.thread_scratch);
+    t.points = &points;
     loops.run(t);
   }
 }

@@ -85,6 +85,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   tile.weight_step = s.weight_step;
   tile.bias = args.desc->has_input(2) ? args.in<float>(2) : nullptr;
   tile.epilogue = epilogue_of(*args.desc);
+  CancelPoints points = points_of(cancel);
+  tile.points = &points;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t blocks = s.row_blocks * s.channel_blocks;
     const std::int64_t image = index / blocks;

@@ -109,6 +109,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const float* const bias = args.desc->has_input(2) && args.desc->residual != 2 ? args.in<float>(2) : nullptr;
   const float* const residual = args.desc->residual >= 0 ? args.in<float>(args.desc->residual) : nullptr;
   const std::int64_t pitch = args.desc->output_pitch();
+  CancelPoints points = points_of(cancel);
   const std::int64_t residual_pitch = residual != nullptr ? args.desc->input_pitch(args.desc->residual) : 0;
   for_each_product_tile(s.tiling, s.rows, s.columns, begin, end,
                         [&](std::int64_t group, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
@@ -134,6 +135,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.epilogue = epilogue_of(*args.desc);
     t.far = is_far(args);
     t.buffer = static_cast<float*>(args.thread_scratch);
+    t.points = &points;
     loops.run(t);
     return !cancel.stop();
   });

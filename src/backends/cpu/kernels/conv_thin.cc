@@ -95,6 +95,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   tile.bias = args.desc->has_input(2) ? args.in<float>(2) : nullptr;
   tile.epilogue = epilogue_of(*args.desc);
   tile.lines = static_cast<float*>(args.thread_scratch);
+  CancelPoints points = points_of(cancel);
+  tile.points = &points;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.row_tiles;
     tile.x = args.in<float>(0) + image * g.channels * g.height * g.width;

@@ -150,7 +150,7 @@ void blocks_plan(const OpDesc& d, KernelPlan* p) {
       static_cast<std::size_t>(checked_add(simd_gemm::buffer_floats(loops, 0), spread)) * sizeof(float);
 }
 
-simd_gemm::Tile start_tile(const KernelArgs& args, const UpState& s, std::int64_t group, std::int64_t row) {
+simd_gemm::Tile start_tile(const KernelArgs& args, const UpState& s, std::int64_t group, std::int64_t row, CancelPoints* points) {
   simd_gemm::Tile t{};
   t.k = s.k;
   t.a_kind = simd_gemm::AKind::kPacked;
@@ -159,12 +159,14 @@ simd_gemm::Tile start_tile(const KernelArgs& args, const UpState& s, std::int64_
   t.init_scale = 1;
   t.epilogue = epilogue_of(*args.desc);
   t.buffer = static_cast<float*>(args.thread_scratch);
+  t.points = points;
   return t;
 }
 
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<UpState>();
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t column_tile = index % s.tiling.column_tiles;
     const std::int64_t row_tile = index / s.tiling.column_tiles % s.tiling.row_tiles;
@@ -172,7 +174,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     const std::int64_t group = plane_group % s.groups;
     const std::int64_t column = column_tile * s.tiling.columns;
     const std::int64_t row = row_tile * s.tiling.rows;
-    simd_gemm::Tile t = start_tile(args, s, group, row);
+    simd_gemm::Tile t = start_tile(args, s, group, row, &points);
     t.m = s.tiling.row_end(row_tile, s.rows) - row;
     t.n = s.tiling.column_end(column_tile, s.out_plane) - column;
     t.a = args.pack<float>(1) + group * packed_a_floats(loops, s.rows, s.k) + row * s.k;
@@ -207,12 +209,13 @@ void blocks_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   const auto& s = args.plan->state<UpState>();
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
   float* spread = static_cast<float*>(args.thread_scratch) + simd_gemm::buffer_floats(loops, 0);
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t column_tile = index % s.tiling.column_tiles;
     const std::int64_t plane_group = index / s.tiling.column_tiles;
     const std::int64_t group = plane_group % s.groups;
     const std::int64_t column = column_tile * s.tiling.columns;
-    simd_gemm::Tile t = start_tile(args, s, group, 0);
+    simd_gemm::Tile t = start_tile(args, s, group, 0, &points);
     t.m = s.rows;
     t.n = s.tiling.column_end(column_tile, s.in_plane) - column;
     t.b_kind = simd_gemm::BKind::kRows;
@@ -224,6 +227,7 @@ void blocks_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
       t.a = args.pack<float>(1) + (group * s.taps + tap) * packed_a_floats(loops, s.rows, s.k);
       loops.run(t);
       for (std::int64_t row = 0; row < s.rows; ++row) {
+        if (stops(&points, t.n)) return;
         spread_columns(s, spread + row * t.n, column, t.n, tap, args.out<float>() + (plane_group * s.rows + row) * s.out_plane);
       }
     }
@@ -232,6 +236,7 @@ void blocks_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
 
 // ---------------------------------------------------------------------------------------------- channels last --
 
+constexpr std::int64_t kBiasPerPoint = 1 << 15;
 constexpr std::int64_t kFewColumns = 4;  // products of so many are computed four columns at a time (simd/quads.h)
 
 struct LastState {
@@ -315,15 +320,17 @@ void last_plan(const OpDesc& d, KernelPlan* p) {
 }
 
 // Columns (ky, rest) of the pixels of one line go to line ky of the output.
-void deal_out(const LastState& s, const float* from, float* to) {
+void deal_out(const LastState& s, const float* from, float* to, CancelPoints* points) {
   const std::int64_t rest = s.kernel_w * s.outputs;
   for (std::int64_t ky = 0; ky < s.kernel_h; ++ky, to += s.width * rest) {
-    const float* p = from + ky * rest;
-    if (rest == 2) {
-      for (std::int64_t x = 0; x < s.width; ++x, p += s.kernel_h * 2) std::memcpy(to + x * 2, p, 2 * sizeof(float));
-    } else {
-      for (std::int64_t x = 0; x < s.width; ++x, p += s.kernel_h * rest) std::copy_n(p, rest, to + x * rest);
-    }
+    by_parts(points, s.width, 16, 4 * rest, [&](std::int64_t begin, std::int64_t end) {
+      const float* p = from + ky * rest + begin * s.kernel_h * rest;
+      if (rest == 2) {
+        for (std::int64_t x = begin; x < end; ++x, p += s.kernel_h * 2) std::memcpy(to + x * 2, p, 2 * sizeof(float));
+      } else {
+        for (std::int64_t x = begin; x < end; ++x, p += s.kernel_h * rest) std::copy_n(p, rest, to + x * rest);
+      }
+    });
   }
 }
 
@@ -332,7 +339,10 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
   const std::int64_t line_columns = s.kernel_w * s.outputs;
   const std::int64_t columns = s.joined ? s.kernel_h * line_columns : line_columns;
   float* const bias = static_cast<float*>(args.thread_scratch);  // repeated for each tap
-  for (std::int64_t i = 0; i < columns && args.desc->has_input(2); ++i) bias[i] = args.in<float>(2)[i % s.outputs];
+  for (std::int64_t i = 0; i < columns && args.desc->has_input(2); ++i) {
+    if (i % kBiasPerPoint == 0 && cancel.stop()) return;
+    bias[i] = args.in<float>(2)[i % s.outputs];
+  }
   simd_product::Tile t{};
   t.large_l2 = has_large_l2();
   t.m = s.width;
@@ -346,6 +356,15 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
   // Steps on rows that are narrower than a vector, or that are dealt out, wait for the whole line.
   const bool narrow = s.joined || columns < simd_product::loops(s.isa).lanes;
   t.epilogue = narrow ? nullptr : epilogue_of(*args.desc);
+  CancelPoints points = points_of(cancel);
+  t.points = &points;
+  const auto chain = [&](float* y, std::int64_t n) {
+    const Epilogue* const epilogue = epilogue_of(*args.desc);
+    if (epilogue == nullptr) return;
+    by_parts(&points, n, 64, kFunction, [&](std::int64_t first, std::int64_t end_of_part) {
+      simd_elementwise::loops(s.isa).chain(y + first, end_of_part - first, epilogue);
+    });
+  };
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min(s.lines, (index + 1) * s.per_tile);
     for (std::int64_t line = index * s.per_tile; line < last; ++line) {
@@ -355,15 +374,17 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
         t.b = args.pack<float>(1);
         t.c = bias + columns;
         simd_product::loops(s.isa).run(t);
-        deal_out(s, t.c, to);
-        simd_elementwise::loops(s.isa).chain(to, s.width * columns, epilogue_of(*args.desc));
+        deal_out(s, t.c, to, &points);
+        chain(to, s.width * columns);
+        if (points.stopped) return;
         continue;
       }
       for (std::int64_t ky = 0; ky < s.kernel_h; ++ky) {
         t.b = args.pack<float>(1) + ky * s.packed_floats;
         t.c = to + ky * s.width * columns;
         simd_product::loops(s.isa).run(t);
-        if (narrow) simd_elementwise::loops(s.isa).chain(t.c, s.width * columns, epilogue_of(*args.desc));
+        if (narrow) chain(t.c, s.width * columns);
+        if (points.stopped) return;
       }
     }
   }

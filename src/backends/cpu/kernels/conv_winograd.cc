@@ -194,6 +194,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   f.bias = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
   f.epilogue = epilogue_of(d);
   auto* const pixels = static_cast<float*>(args.thread_scratch);
+  CancelPoints points = points_of(cancel);
   const std::int64_t positions = positions_of(s.tile);
   float* const products = pixels + positions * step_of(s.block * g.channels);
   const ProductTiling tiling = {s.block, s.columns, s.blocks, s.column_tiles};
@@ -201,7 +202,9 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
                         [&](std::int64_t, std::int64_t first, std::int64_t count, std::int64_t column, std::int64_t columns) {
     const std::int64_t pixel_step = step_of(count * g.channels);
     const std::int64_t product_step = step_of(count * columns);
-    loops.pixels(g, args.in<float>(0), first, count, pixels, pixel_step);
+    by_parts(&points, count, 1, 4 * positions * g.channels, [&](std::int64_t from, std::int64_t until) {
+      loops.pixels(g, args.in<float>(0), first + from, until - from, pixels + from * g.channels, pixel_step);
+    });
     for (std::int64_t position = 0; position < positions; ++position) {
       simd_product::Tile t{};
       t.large_l2 = has_large_l2();
@@ -213,11 +216,15 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       t.b = args.pack<float>(1) + position * s.position_floats + column * g.channels;
       t.c = products + position * product_step;
       t.ldc = columns;
+      t.points = &points;
+      if (points.stopped) return false;
       product.run(t);
     }
     f.first = column;
     f.count = columns;
-    loops.products(g, products, product_step, first, count, f);
+    by_parts(&points, count, 1, (4 * positions + kFunction * 16) * columns, [&](std::int64_t from, std::int64_t until) {
+      loops.products(g, products + from * columns, product_step, first + from, until - from, f);
+    });
     return !cancel.stop();
   });
 }

@@ -12,6 +12,7 @@ namespace evn {
 namespace {
 
 constexpr std::int64_t kBytesPerTile = 1 << 17;
+constexpr std::int64_t kIndicesPerPoint = 1 << 12;
 
 struct GatherState {
   Isa isa;
@@ -47,7 +48,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.by_element = s.block == s.element;
   const std::int64_t units = s.by_element ? s.outer : checked_mul(s.outer, s.count);
   const double bytes = static_cast<double>(s.block) * static_cast<double>(s.by_element ? s.count : 1);
-  s.per_tile = units_per_tile(units, bytes, static_cast<double>(kBytesPerTile));
+  s.per_tile = units_per_tile(units, bytes + kFarElement, static_cast<double>(kBytesPerTile));
   p->tiles = ceil_div(units, s.per_tile);
   p->bytes = bytes_of(d);
 }
@@ -58,42 +59,49 @@ std::int64_t index_of(const KernelArgs& args, std::int64_t i) {
 }
 
 // g where the indices take element i of each of g parts of the line in turn, for all i; 0 otherwise.
-std::int64_t groups_of_shuffle(const KernelArgs& args) {
+std::int64_t groups_of_shuffle(const KernelArgs& args, CancelPoints* points) {
   const auto& s = args.plan->state<GatherState>();
   if (s.count != s.dim || s.dim < 4) return 0;
   const std::int64_t size = index_of(args, 1);
   if (size < 2 || s.dim % size != 0) return 0;
   const std::int64_t groups = s.dim / size;
   for (std::int64_t i = 0; i < s.count; ++i) {
+    if (i % kIndicesPerPoint == 0 && stops(points, kIndicesPerPoint * kFarElement)) return 0;
     if (index_of(args, i) != i % groups * size + i / groups) return 0;
   }
   return groups;
 }
 
 template <typename T>
-void gather_elements(const KernelArgs& args, std::int64_t first, std::int64_t last) {
+void gather_elements(const KernelArgs& args, std::int64_t first, std::int64_t last, CancelPoints* points) {
   const auto& s = args.plan->state<GatherState>();
   for (std::int64_t i = 0; i < s.count; ++i) {
+    if (i % kIndicesPerPoint == 0 && stops(points, std::min(kIndicesPerPoint, s.count - i) * (last - first) * kFarElement)) return;
     const T* from = args.in<T>(0) + index_of(args, i);
     T* to = args.out<T>() + i;
     for (std::int64_t line = first; line < last; ++line) to[line * s.count] = from[line * s.dim];
   }
 }
 
-void run_elements(const KernelArgs& args, std::int64_t first, std::int64_t last, std::int64_t groups) {
+void run_elements(const KernelArgs& args, std::int64_t first, std::int64_t last, std::int64_t groups, CancelPoints* points) {
   const auto& s = args.plan->state<GatherState>();
   if (groups > 1 && s.element == sizeof(float)) {
     const std::int64_t size = s.dim / groups;
     for (std::int64_t line = first; line < last; ++line) {
-      simd_transpose::loops(s.isa).transpose(args.in<float>(0) + line * s.dim, size, groups, size, args.out<float>() + line * s.dim, groups);
+      // Some elements of all groups at a time.
+      const bool goes_on = by_parts(points, size, 64, 4 * groups, [&](std::int64_t begin, std::int64_t end) {
+        const float* const from = args.in<float>(0) + line * s.dim + begin;
+        simd_transpose::loops(s.isa).transpose(from, size, groups, end - begin, args.out<float>() + line * s.dim + begin * groups, groups);
+      });
+      if (!goes_on) return;
     }
     return;
   }
   switch (s.element) {
-    case 1: return gather_elements<std::uint8_t>(args, first, last);
-    case 2: return gather_elements<std::uint16_t>(args, first, last);
-    case 4: return gather_elements<std::uint32_t>(args, first, last);
-    default: return gather_elements<std::uint64_t>(args, first, last);
+    case 1: return gather_elements<std::uint8_t>(args, first, last, points);
+    case 2: return gather_elements<std::uint16_t>(args, first, last, points);
+    case 4: return gather_elements<std::uint32_t>(args, first, last, points);
+    default: return gather_elements<std::uint64_t>(args, first, last, points);
   }
 }
 
@@ -101,20 +109,26 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<GatherState>();
   const std::int64_t units = s.by_element ? s.outer : s.outer * s.count;
   const bool by_element = s.by_element && s.element <= 8;
-  const std::int64_t groups = by_element ? groups_of_shuffle(args) : 0;
+  CancelPoints points = points_of(cancel);
+  const std::int64_t groups = by_element ? groups_of_shuffle(args, &points) : 0;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = std::min(first + s.per_tile, units);
     if (by_element) {
-      run_elements(args, first, last, groups);
+      run_elements(args, first, last, groups, &points);
       continue;
     }
     const char* from = static_cast<const char*>(args.inputs[0].address());
     char* to = static_cast<char*>(args.outputs[0].address());
     const std::int64_t per_unit = s.by_element ? s.count : 1;
+    const bool is_large = s.block > kBytesPerTile;  // else a tile is small
     for (std::int64_t at = first * per_unit; at < last * per_unit; ++at) {
       const std::int64_t source = at / s.count * s.dim + index_of(args, at % s.count);
-      std::memcpy(to + at * s.block, from + source * s.block, static_cast<std::size_t>(s.block));
+      if (is_large) {
+        if (!copy_by_parts(&points, to + at * s.block, from + source * s.block, s.block)) return;
+      } else {
+        std::memcpy(to + at * s.block, from + source * s.block, static_cast<std::size_t>(s.block));
+      }
     }
   }
 }

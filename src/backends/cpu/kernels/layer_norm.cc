@@ -2,6 +2,7 @@
 // trailing axes. A tile is some lines.
 #include "ops/layer_norm.h"
 
+#include "backends/cpu/long_lines.h"
 #include "backends/cpu/simd/bfloat_dot.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
@@ -34,13 +35,19 @@ void finish_plan(const OpDesc& d, int axis, float epsilon, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-// Calls body(first line, lines) for each tile.
+// Calls body(first line, lines, cancellation points) for each tile.
 template <typename F>
 void for_each_tile(const NormState& s, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& body) {
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
-    body(first, s.lines - first < s.per_tile ? s.lines - first : s.per_tile);
+    body(first, s.lines - first < s.per_tile ? s.lines - first : s.per_tile, &points);
   }
+}
+
+void normalize(const NormState& s, const simd_rows::Norm& norm, const float* x, float* y, std::int64_t lines, CancelPoints* points) {
+  if (s.line <= kLongLine) return simd_rows::loops(s.isa).layer_norm(norm, x, y, lines, s.line);
+  for (std::int64_t i = 0; i < lines; ++i) layer_norm_long(s.isa, norm, x + i * s.line, y + i * s.line, s.line, points);
 }
 
 // --------------------------------------------------------------------------------------------- over one input --
@@ -81,14 +88,18 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const float* const bias = Centered && args.desc->has_input(2) ? args.in<float>(2) : nullptr;
   const bool narrow = args.desc->writes_narrow();
   const simd_rows::Norm norm = {args.in<float>(1), bias, s.epsilon, Centered, !narrow && goes_past_caches(args), epilogue_of(*args.desc)};
-  for_each_tile(s, begin, end, cancel, [&](std::int64_t first, std::int64_t lines) {
+  for_each_tile(s, begin, end, cancel, [&](std::int64_t first, std::int64_t lines, CancelPoints* points) {
     auto* const floats = static_cast<float*>(args.thread_scratch);
     for (std::int64_t line = first; narrow && line < first + lines; ++line) {
-      simd_rows::loops(s.isa).layer_norm(norm, args.in<float>(0) + line * s.line, floats, 1, s.line);
-      simd_bfloat_dot::loops(bfloat16_isa()).convert(floats, s.line, args.out<std::uint16_t>() + line * s.line);
+      normalize(s, norm, args.in<float>(0) + line * s.line, floats, 1, points);
+      std::uint16_t* const to = args.out<std::uint16_t>() + line * s.line;
+      const bool goes_on = by_parts(points, s.line, 64, 1, [&](std::int64_t from, std::int64_t until) {
+        simd_bfloat_dot::loops(bfloat16_isa()).convert(floats + from, until - from, to + from);
+      });
+      if (!goes_on) return;
     }
     if (narrow) return;
-    simd_rows::loops(s.isa).layer_norm(norm, args.in<float>(0) + first * s.line, args.out<float>() + first * s.line, lines, s.line);
+    normalize(s, norm, args.in<float>(0) + first * s.line, args.out<float>() + first * s.line, lines, points);
   });
 }
 
@@ -127,13 +138,18 @@ void skip_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
   if constexpr (Centered) beta = d.has_input(Input::kBeta) ? args.in<float>(Input::kBeta) : nullptr;
   const float* const bias = d.has_input(Input::kBias) ? args.in<float>(Input::kBias) : nullptr;
   const simd_rows::Norm norm = {args.in<float>(2), beta, s.epsilon, Centered, false, epilogue_of(d)};
-  for_each_tile(s, begin, end, cancel, [&](std::int64_t first, std::int64_t lines) {
+  for_each_tile(s, begin, end, cancel, [&](std::int64_t first, std::int64_t lines, CancelPoints* points) {
     for (std::int64_t line = first; line < first + lines; ++line) {
       float* const sum = sums + line * s.line;
       const float* const skip = args.in<float>(1) + line % s.skip_lines * s.line;
-      loops.binary(Binary::kAdd, args.in<float>(0) + line * s.line, 1, skip, 1, sum, s.line, {1, 0, 0, 0}, false, nullptr);
-      if (bias != nullptr) loops.binary(Binary::kAdd, sum, 1, bias, 1, sum, s.line, {1, 0, 0, 0}, false, nullptr);
-      simd_rows::loops(s.isa).layer_norm(norm, sum, args.out<float>() + line * s.line, 1, s.line);
+      const float* const x = args.in<float>(0) + line * s.line;
+      const bool goes_on = by_parts(points, s.line, 64, 1, [&](std::int64_t from, std::int64_t until) {
+        const std::int64_t n = until - from;
+        loops.binary(Binary::kAdd, x + from, 1, skip + from, 1, sum + from, n, {1, 0, 0, 0}, false, nullptr);
+        if (bias != nullptr) loops.binary(Binary::kAdd, sum + from, 1, bias + from, 1, sum + from, n, {1, 0, 0, 0}, false, nullptr);
+      });
+      if (!goes_on) return;
+      normalize(s, norm, sum, args.out<float>() + line * s.line, 1, points);
     }
   });
 }

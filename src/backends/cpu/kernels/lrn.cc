@@ -46,7 +46,7 @@ void divide(const LrnState& s, const float* x, const float* base, std::int64_t n
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] / std::pow(base[i], s.beta);
 }
 
-void run_tile(const KernelArgs& args, const LrnState& s, std::int64_t tile) {
+void run_tile(const KernelArgs& args, const LrnState& s, std::int64_t tile, CancelPoints* points) {
   const std::int64_t column = tile % s.tiles_per_image * kColumns;
   const std::int64_t n = std::min(kColumns, s.inner - column);
   const std::int64_t begin = tile / s.tiles_per_image * s.channels * s.inner + column;
@@ -54,9 +54,11 @@ void run_tile(const KernelArgs& args, const LrnState& s, std::int64_t tile) {
   float* y = args.out<float>() + begin;
   float base[kColumns];
   for (std::int64_t channel = 0; channel < s.channels; ++channel) {
+    if (stops(points, n * 4 * kFunction)) return;
     std::fill_n(base, n, 0.0f);
     const std::int64_t end = std::min(channel + s.window.after, s.channels - 1);
     for (std::int64_t k = std::max<std::int64_t>(channel - s.window.before, 0); k <= end; ++k) {
+      if (stops(points, n + kFarElement)) return;
       const float* row = x + k * s.inner;
       for (std::int64_t i = 0; i < n; ++i) base[i] += row[i] * row[i];
     }
@@ -70,7 +72,8 @@ void run_tile(const KernelArgs& args, const LrnState& s, std::int64_t tile) {
 
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<LrnState>();
-  for (std::int64_t tile = begin; tile < end && !cancel.stop(); ++tile) run_tile(args, s, tile);
+  CancelPoints points = points_of(cancel);
+  for (std::int64_t tile = begin; tile < end && !cancel.stop(); ++tile) run_tile(args, s, tile, &points);
 }
 
 constexpr Kernel kKernels[] = {

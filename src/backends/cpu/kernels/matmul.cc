@@ -130,6 +130,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<ProductState>();
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
   const float* init = args.desc->has_input(2) ? args.in<float>(2) : nullptr;
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     // Rows change fastest, so that tiles that follow each other share their part of B.
     const std::int64_t row_tile = index % s.tiling.row_tiles;
@@ -164,6 +165,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.init_scale = s.init_scale;
     t.epilogue = epilogue_of(*args.desc);
     t.buffer = static_cast<float*>(args.thread_scratch);
+    t.points = &points;
     loops.run(t);
   }
 }

@@ -29,7 +29,7 @@ void plan_common(const OpDesc& d, KernelPlan* p) {
   s.isa = cpu_isa();
   s.count = d.outputs[0].shape.elements();
   s.element = dtype_size(d.outputs[0].dtype);
-  s.per_tile = kBytesPerTile / static_cast<std::int64_t>(s.element);
+  s.per_tile = std::min(kBytesPerTile / static_cast<std::int64_t>(s.element), kElementsPerTile);  // whose places are far apart at worst
   p->tiles = ceil_div(s.count, s.per_tile);
   p->bytes = 2.0 * static_cast<double>(s.count) * static_cast<double>(s.element);
 }
@@ -40,7 +40,7 @@ void run_copy(const KernelArgs& args, const StridedCopy& copy, std::int64_t begi
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = first + s.per_tile < s.count ? first + s.per_tile : s.count;
-    strided_copy(copy, s.element, args.inputs[0].address(), args.outputs[0].address(), first, last);
+    strided_copy(s.isa, copy, s.element, args.inputs[0].address(), args.outputs[0].address(), first, last);
     if (epilogue != nullptr) simd_elementwise::loops(s.isa).chain(args.out<float>() + first, last - first, epilogue);
   }
 }

@@ -214,6 +214,7 @@ struct Place {
 struct Operands {
   const float *a, *bias, *residual;
   float* c;
+  CancelPoints* points;
 };
 
 void run_stream(const KernelArgs& args, const NBitsState& s, const simd_nbits::Weights& w, const Operands& o, const Place& p) {
@@ -232,6 +233,7 @@ void run_stream(const KernelArgs& args, const NBitsState& s, const simd_nbits::W
   t.ldr = s.b.n;
   t.epilogue = epilogue_of(*args.desc);
   t.sums = static_cast<float*>(args.thread_scratch);
+  t.points = o.points;
   loops.run(t);
 }
 
@@ -253,6 +255,7 @@ void run_expanded(const KernelArgs& args, const NBitsState& s, const simd_nbits:
     t.init_scale = 1;
     t.init = o.bias == nullptr ? nullptr : o.bias + column;
     t.far = is_far(args);
+    t.points = o.points;
     for (std::int64_t k = 0; k < s.b.k; k += kExpandedRows) {
       t.k = std::min(kExpandedRows, s.b.k - k);
       t.a = o.a + p.row * s.b.k + k;
@@ -264,6 +267,7 @@ void run_expanded(const KernelArgs& args, const NBitsState& s, const simd_nbits:
         t.residual = o.residual == nullptr ? nullptr : o.residual + p.row * s.b.n + column;
         t.epilogue = epilogue_of(*args.desc);
       }
+      if (stops(o.points, t.k * loops.width)) return;
       loops.expand(w, column / loops.width, columns, product.nr, k, t.k, expanded);
       product.run(t);
     }
@@ -274,8 +278,9 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<NBitsState>();
   const OpDesc& d = *args.desc;
   const simd_nbits::Weights w = weights_of(args, s.b);
+  CancelPoints points = points_of(cancel);
   const Operands o = {args.in<float>(kA), given(d, kBias) ? args.in<float>(kBias) : nullptr,
-                      d.residual >= 0 ? args.in<float>(d.residual) : nullptr, args.out<float>()};
+                      d.residual >= 0 ? args.in<float>(d.residual) : nullptr, args.out<float>(), &points};
   for_each_product_tile(s.tiling, s.m, s.b.n, begin, end,
                         [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     const Place p = {row, rows, column, columns};

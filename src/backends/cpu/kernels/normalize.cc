@@ -1,5 +1,6 @@
 // BatchNormalization (one multiply-add for each element), Softmax and LogSoftmax, float32.
 #include "backends/cpu/follow.h"
+#include "backends/cpu/long_lines.h"
 #include "backends/cpu/simd/bfloat_dot.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
@@ -56,18 +57,28 @@ void batch_norm_last(const KernelArgs& args, std::int64_t begin, std::int64_t en
   float* scale = static_cast<float*>(args.thread_scratch);
   float* offset = scale + s.channels;
   const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
-  loops.norm_of_channels(batch_norm_of(args, 0), s.channels, scale, offset);
+  CancelPoints points = points_of(cancel);
+  const bool begins = by_parts(&points, s.channels, 64, kFunction, [&](std::int64_t from, std::int64_t until) {
+    loops.norm_of_channels(batch_norm_of(args, from), until - from, scale + from, offset + from);
+  });
+  if (!begins) return;
   const std::int64_t pitch = args.desc->input_pitch(0), to_pitch = args.desc->output_pitch();
   const bool narrow = args.desc->writes_narrow();
   float* const floats = offset + s.channels;
-  const std::int64_t at_once = narrow ? std::max<std::int64_t>(1, kFloatsAtOnce / std::max<std::int64_t>(1, s.channels)) : s.per_tile;
+  const Epilogue* const epilogue = epilogue_of(*args.desc);
+  const std::int64_t work = epilogue == nullptr ? 1 : kFunction;
+  const std::int64_t most = narrow ? kFloatsAtOnce : kElementsPerTile;
+  const std::int64_t at_once = std::max<std::int64_t>(1, most / std::max<std::int64_t>(1, s.channels));
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min((index + 1) * s.per_tile, s.lines);
     for (std::int64_t line = index * s.per_tile; line < last; line += at_once) {
       const std::int64_t count = std::min(at_once, last - line);
       const float* const x = args.in<float>(0) + line * pitch;
       float* const y = narrow ? floats : args.out<float>() + line * to_pitch;
-      loops.affine_rows(scale, offset, x, pitch, y, narrow ? s.line : to_pitch, count, s.line, epilogue_of(*args.desc));
+      const bool goes_on = by_parts(&points, s.line, kElementsPerTile, count * work, [&](std::int64_t from, std::int64_t until) {
+        loops.affine_rows(scale + from, offset + from, x + from, pitch, y + from, narrow ? s.line : to_pitch, count, until - from, epilogue);
+      });
+      if (!goes_on) return;
       if (narrow) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count * s.line, args.out<std::uint16_t>() + line * s.line);
     }
   }
@@ -77,15 +88,18 @@ void batch_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end
   const auto& s = args.plan->state<BatchNormState>();
   if (s.last) return batch_norm_last(args, begin, end, cancel);
   const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = (index + 1) * s.per_tile < s.lines ? (index + 1) * s.per_tile : s.lines;
     for (std::int64_t line = index * s.per_tile; line < last; ++line) {
+      if (stops(&points, kFarElement)) return;
       float scale, offset;
       loops.norm_of_channels(batch_norm_of(args, line % s.channels), 1, &scale, &offset);
       const bool narrow = args.desc->writes_narrow();
-      const std::int64_t end_of_line = (line + 1) * s.line, at_once = narrow ? kFloatsAtOnce : s.line;
+      const std::int64_t end_of_line = (line + 1) * s.line, at_once = narrow ? kFloatsAtOnce : kElementsPerTile / 4;
       for (std::int64_t at = line * s.line; at < end_of_line; at += at_once) {
         const std::int64_t count = std::min(at_once, end_of_line - at);
+        if (stops(&points, count * (epilogue_of(*args.desc) == nullptr ? 1 : kFunction))) return;
         float* const y = narrow ? static_cast<float*>(args.thread_scratch) : args.out<float>() + at;
         loops.affine(scale, offset, args.in<float>(0) + at, y, count, epilogue_of(*args.desc));
         if (narrow) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count, args.out<std::uint16_t>() + at);
@@ -141,20 +155,26 @@ void softmax_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   const simd_rows::Loops& loops = simd_rows::loops(s.isa);
   const Epilogue* epilogue = epilogue_of(*args.desc);
   const std::int64_t blocks = ceil_div(s.view.inner, kColumnsPerTile);
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = (index + 1) * s.per_tile < s.lines ? (index + 1) * s.per_tile : s.lines;
     if (s.view.inner == 1) {
       const std::int64_t first = index * s.per_tile;
       const std::int64_t at = first * s.view.length;
-      loops.softmax(args.in<float>(0) + at, args.out<float>() + at, last - first, s.view.length, Log, goes_past_caches(args),
-                    epilogue);
+      if (s.view.length <= kLongLine) {
+        loops.softmax(args.in<float>(0) + at, args.out<float>() + at, last - first, s.view.length, Log, goes_past_caches(args), epilogue);
+        continue;
+      }
+      for (std::int64_t line = at; line < last * s.view.length; line += s.view.length) {
+        softmax_long(s.isa, args.in<float>(0) + line, args.out<float>() + line, s.view.length, Log, epilogue, &points);
+      }
       continue;
     }
     for (std::int64_t line = index * s.per_tile; line < last; ++line) {
       const std::int64_t column = line % blocks * kColumnsPerTile;
       const std::int64_t at = line / blocks * s.view.length * s.view.inner + column;
       const std::int64_t width = s.view.inner - column < kColumnsPerTile ? s.view.inner - column : kColumnsPerTile;
-      loops.softmax_columns(args.in<float>(0) + at, args.out<float>() + at, s.view.length, s.view.inner, width, epilogue);
+      softmax_columns(s.isa, args.in<float>(0) + at, args.out<float>() + at, s.view.length, s.view.inner, width, epilogue, &points);
     }
   }
 }

@@ -1,11 +1,13 @@
 // MatMul and Gemm of float64, by OpenBLAS in libevener_openblas.so; without that module the reference code runs them. A tile is a
 // block of one product, cut by the product's own shape, and works in a buffer of its thread. Rows go in groups of eight: OpenBLAS
-// adds up a row the same way wherever it stands in a group, but not when the group is smaller. float32 is not here: this library's
+// adds up a row the same way wherever it stands in a group, but not when the group is smaller. A block is made in calls of some rows and some
+// of k, so that a run can stop between them. float32 is not here: this library's
 // own kernels win or draw on every shape that was measured (docs/decisions/0010-openblas.md).
 #include <algorithm>
 #include <climits>
 
 #include "backends/cpu/blas.h"
+#include "backends/cpu/isa.h"
 #include "backends/cpu/support.h"
 #include "base/error.h"
 #include "ops/gemm.h"
@@ -19,6 +21,7 @@ constexpr std::size_t kBufferAlignment = 4096;
 constexpr std::int64_t kTileRows = 128;     // the least that keeps packing a block of B below a few percent
 constexpr std::int64_t kTileColumns = 256;
 constexpr std::int64_t kRowGroup = EVN_BLAS_ROW_GROUP;
+constexpr std::int64_t kLeastRows = 32;      // of a call, or packing B takes long
 static_assert(kTileRows <= EVN_BLAS_MAX_ROWS && kTileColumns <= EVN_BLAS_MAX_COLUMNS && kTileRows % kRowGroup == 0);
 
 struct BlasState {
@@ -30,6 +33,7 @@ struct BlasState {
   std::int64_t batch[kMaxRank], a_stride[kMaxRank], b_stride[kMaxRank];  // in elements, 0 where broadcast
   std::int64_t init_row, init_column;
   std::int64_t row_tiles, column_tiles;
+  std::int64_t call;  // multiply-adds of one call: what a slow core does in a millisecond
 };
 
 Refusal supports(const OpDesc& d) {
@@ -47,6 +51,8 @@ void finish_plan(const OpDesc& d, std::int64_t outer, KernelPlan* p) {
   auto& s = p->state<BlasState>();
   if (s.k > INT_MAX || s.lda > INT_MAX || s.ldb > INT_MAX || s.n > INT_MAX) fail(EVN_ERROR_LIMIT, "a matrix with rows above 2^31 elements");
   s.module = blas_module();
+  const Isa isa = cpu_isa();
+  s.call = isa == Isa::k_baseline ? 1'100'000 : isa == Isa::k_avx2 ? 8'500'000 : 12'600'000;
   s.row_tiles = (s.m + kTileRows - 1) / kTileRows;
   s.column_tiles = (s.n + kTileColumns - 1) / kTileColumns;
   p->tiles = checked_mul(outer, checked_mul(s.row_tiles, s.column_tiles));
@@ -123,6 +129,23 @@ struct Block {
   const double* init;    // C of Gemm, or null
   std::int64_t row, column;
   double* out;
+  CancelPoints* points;
+
+  // The product in calls of bounded size, between which the run may stop: some of k each, as OpenBLAS cuts it itself, so that no bit is
+  // another. False: the run stops.
+  bool multiply(evn_blas_product p, const double* from_a, const double* from_b, double* c, void* buffer) const {
+    const std::int64_t unit = s.module->depth, all = p.k;
+    const std::int64_t a_step = p.transpose_a != 0 ? p.lda : 1, b_step = p.transpose_b != 0 ? 1 : p.ldb;
+    std::int64_t k = 0;
+    do {
+      p.k = static_cast<int>(unit == 0 || all - k < 2 * unit ? all - k : unit);
+      if (stops(points, kTileWorkPerLook + 1)) return false;  // each time
+      s.module->product_f64(&p, from_a + k * a_step, from_b + k * b_step, c, buffer);
+      p.beta = 1;
+      k += p.k;
+    } while (k < all);
+    return true;
+  }
 
   // Writes beta * C, which the product is then added to.
   void start(std::int64_t first, int rows, int columns, double* to, std::int64_t stride) const {
@@ -132,34 +155,42 @@ struct Block {
     }
   }
 
-  // Whole groups of rows, where they are.
-  void groups(evn_blas_product p, const Scratch& scratch) const {
+  // Whole groups of rows, where they are. False: the run stops.
+  bool groups(evn_blas_product p, const Scratch& scratch) const {
     if (init != nullptr) start(0, p.m, p.n, out, s.n);
-    s.module->product_f64(&p, a, b, out, scratch.buffer);
+    const std::int64_t all = p.m, depth = s.module->depth == 0 ? s.k : std::min<std::int64_t>(s.k, s.module->depth);
+    const std::int64_t fit = s.call / std::max<std::int64_t>(1, depth * p.n) / kRowGroup * kRowGroup, most = std::max(kLeastRows, fit);
+    for (std::int64_t first = 0; first < all; first += p.m) {
+      p.m = static_cast<int>(std::min(most, all - first));
+      if (!multiply(p, a + first * (s.transpose_a ? 1 : s.lda), b, out + first * s.n, scratch.buffer)) return false;
+    }
+    return true;
   }
 
   // The last rows, fewer than a group: filled up with zeros, so that their bits do not depend on how many there are.
   void rest(evn_blas_product p, std::int64_t first, int rows, const Scratch& scratch) const {
     double* padded = scratch.rows;
     double* result = padded + kRowGroup * s.k;
-    std::fill_n(padded, kRowGroup * s.k, 0.0);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t x = 0; x < s.k; ++x) {
-        padded[i * s.k + x] = s.transpose_a ? a[x * s.lda + first + i] : a[(first + i) * s.lda + x];
+    const bool copied = by_parts(points, s.k, 64, kRowGroup * 4, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = 0; i < kRowGroup; ++i) {
+        for (std::int64_t x = begin; x < end; ++x) {
+          padded[i * s.k + x] = i >= rows ? 0.0 : s.transpose_a ? a[x * s.lda + first + i] : a[(first + i) * s.lda + x];
+        }
       }
-    }
+    });
+    if (!copied) return;
     std::fill_n(result, kRowGroup * p.n, 0.0);
     if (init != nullptr) start(first, rows, p.n, result, p.n);
     p.m = static_cast<int>(kRowGroup);
     p.transpose_a = 0;
     p.lda = static_cast<int>(s.k);
     p.ldc = p.n;
-    s.module->product_f64(&p, padded, b, result, scratch.buffer);
+    if (!multiply(p, padded, b, result, scratch.buffer)) return;
     for (std::int64_t i = 0; i < rows; ++i) std::copy_n(result + i * p.n, p.n, out + (first + i) * s.n);
   }
 };
 
-void run_tile(const KernelArgs& args, std::int64_t index, const Scratch& scratch) {
+void run_tile(const KernelArgs& args, std::int64_t index, const Scratch& scratch, CancelPoints* points) {
   const auto& s = args.plan->state<BlasState>();
   const std::int64_t row = index % s.row_tiles * kTileRows;
   const std::int64_t column = index / s.row_tiles % s.column_tiles * kTileColumns;
@@ -174,7 +205,7 @@ void run_tile(const KernelArgs& args, std::int64_t index, const Scratch& scratch
   }
   const Block block = {s, a + (s.transpose_a ? row : row * s.lda), b + (s.transpose_b ? column * s.ldb : column),
                        args.desc->has_input(2) ? args.in<double>(2) : nullptr, row, column,
-                       args.out<double>() + (product * s.m + row) * s.n + column};
+                       args.out<double>() + (product * s.m + row) * s.n + column, points};
   const std::int64_t rows = std::min(kTileRows, s.m - row);
   const std::int64_t grouped = rows / kRowGroup * kRowGroup;
   evn_blas_product p = {};
@@ -188,13 +219,14 @@ void run_tile(const KernelArgs& args, std::int64_t index, const Scratch& scratch
   p.ldc = static_cast<int>(s.n);
   p.alpha = s.alpha;
   p.beta = block.init == nullptr ? 0 : 1;
-  if (grouped > 0) block.groups(p, scratch);
+  if (grouped > 0 && !block.groups(p, scratch)) return;
   if (grouped < rows) block.rest(p, grouped, static_cast<int>(rows - grouped), scratch);
 }
 
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const Scratch scratch(args.plan->state<BlasState>(), args.thread_scratch);
-  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) run_tile(args, index, scratch);
+  CancelPoints points = points_of(cancel);
+  for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) run_tile(args, index, scratch, &points);
 }
 
 constexpr Kernel kKernels[] = {

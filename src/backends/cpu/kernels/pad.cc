@@ -34,7 +34,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.element = static_cast<std::int64_t>(dtype_size(d.outputs[0].dtype));
   s.lines = y.elements(0, y.rank() - 1);
   const double line = static_cast<double>(y[y.rank() - 1]) * static_cast<double>(s.element);
-  s.per_tile = units_per_tile(s.lines, line, static_cast<double>(kBytesPerTile));
+  s.per_tile = units_per_tile(s.lines, line + kFarElement, static_cast<double>(kBytesPerTile));
   p->tiles = ceil_div(s.lines, s.per_tile);
   p->bytes = bytes_of(d);
 }
@@ -110,22 +110,40 @@ void pad_ends(PadMode mode, const Axis& row, const T* from, T value, T* to, std:
   for (std::int64_t i = begin; i < end; ++i) to[i] = from[pad_source(mode, i - row.shift, row.in)];
 }
 
+// A line whose parts are long, or take long.
 template <typename T>
-void pad_lines(const KernelArgs& args, const Lines& l, T value, std::int64_t first, std::int64_t last) {
+void pad_long_line(PadMode mode, const Axis& row, const T* from, T value, T* to, CancelPoints* points) {
+  for (const auto& [begin, end] : {std::pair{std::int64_t{0}, row.begin}, {row.end, row.out}}) {
+    by_parts(points, end - begin, 16, mode == PadMode::kConstant ? 1 : kFarElement, [&, start = begin](std::int64_t first, std::int64_t last) {
+      pad_ends(mode, row, from, value, to, start + first, start + last);
+    });
+  }
+  copy_by_parts(points, to + row.begin, from + row.begin - row.shift, (row.end - row.begin) * static_cast<std::int64_t>(sizeof(T)));
+}
+
+template <typename T>
+void pad_lines(const KernelArgs& args, const Lines& l, T value, std::int64_t first, std::int64_t last, CancelPoints* points) {
   const Axis& row = l.axis[l.rank - 1];
   const bool whole = row.begin == 0 && row.end == row.out && row.shift == 0 && row.in == row.out;
   T* to = args.out<T>() + first * row.out;
+  const std::int64_t ends = whole || l.mode == PadMode::kConstant ? 0 : row.begin + row.out - row.end;
+  const bool is_short = row.out <= kBytesPerTile && (last - first) * (row.out + ends * kFarElement) <= kTileWorkPerLook;
   for (std::int64_t line = first; line < last;) {
     const Run run = find_run(l, line, last - line);
     const std::int64_t count = run.at < 0 || whole ? run.count : 1;
+    const T* const from = run.at < 0 ? nullptr : args.in<T>(0) + run.at * row.in;
     if (run.at < 0) {
-      std::fill_n(to, count * row.out, value);
-    } else {
-      const T* const from = args.in<T>(0) + run.at * row.in;
+      by_parts(points, count * row.out, 16, 1, [&](std::int64_t begin, std::int64_t end) { std::fill(to + begin, to + end, value); });
+    } else if (whole) {
+      copy_by_parts(points, to, from, count * row.out * static_cast<std::int64_t>(sizeof(T)));
+    } else if (is_short) {
       pad_ends(l.mode, row, from, value, to, 0, row.begin);
-      std::copy_n(from + row.begin - row.shift, whole ? count * row.out : row.end - row.begin, to + row.begin);
-      if (!whole) pad_ends(l.mode, row, from, value, to, row.end, row.out);
+      std::copy_n(from + row.begin - row.shift, row.end - row.begin, to + row.begin);
+      pad_ends(l.mode, row, from, value, to, row.end, row.out);
+    } else {
+      pad_long_line(l.mode, row, from, value, to, points);
     }
+    if (points->stopped) return;
     to += count * row.out;
     line += count;
   }
@@ -142,8 +160,9 @@ void run_typed(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
   } else if (args.desc->has_input(2)) {
     std::memcpy(&value, args.inputs[2].address(), sizeof value);
   }
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
-    pad_lines<T>(args, lines, value, index * s.per_tile, std::min(s.lines, (index + 1) * s.per_tile));
+    pad_lines<T>(args, lines, value, index * s.per_tile, std::min(s.lines, (index + 1) * s.per_tile), &points);
   }
 }
 

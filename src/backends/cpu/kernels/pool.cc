@@ -3,6 +3,7 @@
 #include "ops/pool.h"
 
 #include "backends/cpu/follow.h"
+#include "backends/cpu/long_lines.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
 #include "backends/cpu/simd/window_last.h"
@@ -38,6 +39,7 @@ template <typename F>
 void for_each_last_strip(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& f) {
   const auto& s = args.plan->state<WindowState>();
   const simd_window::Geometry& g = s.geometry;
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.strips;
     simd_window_last::Strip strip{};
@@ -50,6 +52,7 @@ void for_each_last_strip(const KernelArgs& args, std::int64_t begin, std::int64_
     strip.row_end = std::min(strip.row_begin + s.strip_rows, g.out_height);
     strip.out = args.out<float>() + (image * g.out_height + strip.row_begin) * g.out_width * strip.out_pixel;
     strip.epilogue = epilogue_of(*args.desc);
+    strip.points = &points;
     f(strip);
   }
 }
@@ -108,6 +111,9 @@ void global_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   const auto& s = args.plan->state<GlobalState>();
   const simd_rows::Loops& loops = simd_rows::loops(s.isa);
   const std::int64_t pitch = args.desc->input_pitch(0);
+  CancelPoints points = points_of(cancel);
+  // A tile of small planes is small.
+  const bool is_long = s.plane > (s.last ? kLongColumn : kLongLine);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = first + s.per_tile < s.planes ? first + s.per_tile : s.planes;
@@ -115,11 +121,19 @@ void global_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
       for (std::int64_t i = first; i < last;) {
         const std::int64_t c = i % s.channels;
         const std::int64_t width = std::min(last - i, s.channels - c);
-        loops.reduce_columns(Op, args.in<float>(0) + i / s.channels * s.plane * pitch + c, args.out<float>() + i, s.plane, pitch, width);
+        const float* const x = args.in<float>(0) + i / s.channels * s.plane * pitch + c;
+        if (is_long) {
+          reduce_long_columns(s.isa, Op, x, args.out<float>() + i, s.plane, pitch, width, &points);
+        } else {
+          loops.reduce_columns(Op, x, args.out<float>() + i, s.plane, pitch, width);
+        }
         i += width;
       }
     } else {
-      for (std::int64_t i = first; i < last; ++i) args.out<float>()[i] = loops.reduce(Op, args.in<float>(0) + i * s.plane, s.plane);
+      for (std::int64_t i = first; i < last && !points.stopped; ++i) {
+        const float* const x = args.in<float>(0) + i * s.plane;
+        args.out<float>()[i] = is_long ? reduce_long(s.isa, Op, x, s.plane, &points) : loops.reduce(Op, x, s.plane);
+      }
     }
     simd_elementwise::loops(s.isa).chain(args.out<float>() + first, last - first, epilogue_of(*args.desc));
   }

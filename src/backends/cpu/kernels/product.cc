@@ -131,6 +131,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const simd_product::Loops& loops = simd_product::loops(s.isa);
   const float* const init = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
   const float* const residual = d.residual >= 0 ? args.in<float>(d.residual) : nullptr;
+  CancelPoints points = points_of(cancel);
   for_each_product_tile(s.tiling, s.m, s.n, begin, end,
                         [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     simd_product::Tile t{};
@@ -151,6 +152,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.residual = residual == nullptr ? nullptr : residual + row * s.n + column;
     t.ldr = s.n;
     t.epilogue = epilogue_of(d);
+    t.points = &points;
     loops.run(t);
     return !cancel.stop();
   });

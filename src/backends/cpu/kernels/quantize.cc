@@ -77,11 +77,14 @@ std::int32_t zero_of(const KernelArgs& args, bool is_signed, std::int64_t i) {
   return is_signed ? args.in<std::int8_t>(2)[at] : args.in<std::uint8_t>(2)[at];
 }
 
-// one(first, n, scale, zero) for runs of elements with one scale, each(first, n) for such that have each their own.
+constexpr std::int64_t kPartOfRow = 1 << 15;  // elements between two cancellation points
+
+// one(first, n, scale, zero) for runs of elements with one scale, each(first, n, scale) for such that have each their own, from that on.
 template <typename One, typename Each>
 void for_each_row(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, One&& one, Each&& each) {
   const auto& s = args.plan->state<QuantizeState>();
   const float* scales = args.in<float>(1);
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     if (s.rows == 1 && s.axis == 1) {
@@ -89,43 +92,61 @@ void for_each_row(const KernelArgs& args, std::int64_t begin, std::int64_t end, 
       continue;
     }
     const std::int64_t last = std::min(first + s.per_tile, s.rows);
-    for (std::int64_t row = first; row < last; ++row) {
+    const std::int64_t length = s.inner == 1 ? s.axis : s.inner;
+    const bool is_short = length <= kPerTile;  // then a tile of rows is small
+    const auto part = [&](std::int64_t row, std::int64_t from, std::int64_t n) {
       if (s.inner == 1) {
-        each(row * s.axis, s.axis);
+        each(row * length + from, n, from);
       } else {
-        one(row * s.inner, s.inner, scales[row % s.axis], zero_of(args, s.is_signed, row % s.axis));
+        one(row * length + from, n, scales[row % s.axis], zero_of(args, s.is_signed, row % s.axis));
+      }
+    };
+    for (std::int64_t row = first; row < last; ++row) {
+      if (is_short) {
+        part(row, 0, length);
+        continue;
+      }
+      for (std::int64_t from = 0; from < length; from += kPartOfRow) {
+        const std::int64_t n = std::min(kPartOfRow, length - from);
+        if (stops(&points, 2 * n)) return;
+        part(row, from, n);
       }
     }
   }
 }
 
 const std::uint8_t* zeros_of(const KernelArgs& args) { return args.desc->has_input(2) ? args.in<std::uint8_t>(2) : nullptr; }
+const std::uint8_t* from(const std::uint8_t* zeros, std::int64_t i) { return zeros == nullptr ? nullptr : zeros + i; }
 
 void run_quantize(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<QuantizeState>();
   const simd_bytes::Loops& loops = simd_bytes::loops(s.isa);
+  const float* const scales = args.in<float>(1);
+  const std::uint8_t* const zeros = zeros_of(args);
   for_each_row(
       args, begin, end, cancel,
       [&](std::int64_t first, std::int64_t n, float scale, std::int32_t zero) {
         loops.quantize(args.in<float>(0) + first, n, scale, zero, s.is_signed, args.out<std::uint8_t>() + first);
       },
-      [&](std::int64_t first, std::int64_t n) {
+      [&](std::int64_t first, std::int64_t n, std::int64_t scale) {
         std::uint8_t* const to = args.out<std::uint8_t>() + first;
-        loops.quantize_each(args.in<float>(0) + first, n, args.in<float>(1), zeros_of(args), s.is_signed, to);
+        loops.quantize_each(args.in<float>(0) + first, n, scales + scale, from(zeros, scale), s.is_signed, to);
       });
 }
 
 void run_dequantize(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<QuantizeState>();
   const simd_bytes::Loops& loops = simd_bytes::loops(s.isa);
+  const float* const scales = args.in<float>(1);
+  const std::uint8_t* const zeros = zeros_of(args);
   for_each_row(
       args, begin, end, cancel,
       [&](std::int64_t first, std::int64_t n, float scale, std::int32_t zero) {
         loops.dequantize(args.in<std::uint8_t>(0) + first, n, scale, zero, s.is_signed, args.out<float>() + first);
       },
-      [&](std::int64_t first, std::int64_t n) {
+      [&](std::int64_t first, std::int64_t n, std::int64_t scale) {
         float* const to = args.out<float>() + first;
-        loops.dequantize_each(args.in<std::uint8_t>(0) + first, n, args.in<float>(1), zeros_of(args), s.is_signed, to);
+        loops.dequantize_each(args.in<std::uint8_t>(0) + first, n, scales + scale, from(zeros, scale), s.is_signed, to);
       });
 }
 
@@ -149,7 +170,11 @@ void run_dynamic(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   const auto& s = args.plan->state<QuantizeState>();
   const simd_bytes::Loops& loops = simd_bytes::loops(s.isa);
   float low = 0, high = 0;
-  loops.range(args.in<float>(0), s.inner, &low, &high);
+  CancelPoints points = points_of(cancel);
+  const bool goes_on = by_parts(&points, s.inner, 64, 1, [&](std::int64_t from, std::int64_t until) {
+    loops.range(args.in<float>(0) + from, until - from, &low, &high);
+  });
+  if (!goes_on) return;
   const DynamicRange range = dynamic_range_of(low, high);
   const auto zero = static_cast<std::int32_t>(range.zero);
   const auto wanted = [&](std::size_t i) { return args.desc->outputs[i].dtype != DType::kUndefined; };
@@ -158,11 +183,13 @@ void run_dynamic(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   for (std::int64_t index = begin; index < end && wanted(0) && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile, n = std::min(s.per_tile, s.inner - first);
     std::uint8_t* const to = args.out<std::uint8_t>() + first;
-    if (range.scale == 0) {
-      std::fill_n(to, std::max<std::int64_t>(n, 0), static_cast<std::uint8_t>(zero));
-    } else {
-      loops.quantize(args.in<float>(0) + first, n, range.scale, zero, false, to);
-    }
+    by_parts(&points, n, 64, 2, [&](std::int64_t from, std::int64_t until) {
+      if (range.scale == 0) {
+        std::fill(to + from, to + until, static_cast<std::uint8_t>(zero));
+      } else {
+        loops.quantize(args.in<float>(0) + first + from, until - from, range.scale, zero, false, to + from);
+      }
+    });
   }
 }
 

@@ -15,6 +15,8 @@
 namespace evn {
 namespace {
 
+constexpr std::int64_t kColumnWork = 16;  // of finding a column's numbers
+
 struct ConvState : DotConv {
   Isa isa;
   bool in_place;
@@ -131,6 +133,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   auto* const memory = static_cast<std::uint8_t*>(args.thread_scratch);
   std::int64_t offsets[simd_dot::kMostSegments];
   DotConvTile::Source filled{-1, 0, 0, 0};
+  CancelPoints points = points_of(cancel);
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
     const DotConvTile at = s.tile(i);
     const std::int64_t group = at.from.group;
@@ -138,12 +141,15 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.n = at.columns;
     t.lines = at.lines;
     t.width = at.width;
+    t.points = &points;
+    if (stops(&points, kColumnWork * t.n)) return;
     const DotNumbers numbers = numbers_of(args, in, group * s.columns);
     set_columns(loops, numbers, shape, args.pack<std::uint8_t>(in.w) + group * packed_bytes, at.column, memory, &t);
     const std::uint8_t* const image = args.in<std::uint8_t>(0) + at.first;
     std::uint8_t* const slab = memory + s.slab_at;
     if (!s.in_place && !(at.from == filled)) {
-      s.slab.fill(loops, image, {at.from.line, at.from.x, t.lines, t.width}, static_cast<std::uint8_t>(numbers.a_zero), slab);
+      s.slab.fill(loops, image, {at.from.line, at.from.x, t.lines, t.width}, static_cast<std::uint8_t>(numbers.a_zero), slab, &points);
+      if (points.stopped) return;
       filled = at.from;
     }
     if (s.slab.words) {
@@ -165,7 +171,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       t.added = &added;
     }
     loops.run(t);
-    apply_steps(epilogue_of(d), cluster_of(s.isa), t.c, t.lines, t.line_c, t.width, t.ldc, t.n);
+    apply_steps(epilogue_of(d), cluster_of(s.isa), t.c, t.lines, t.line_c, t.width, t.ldc, t.n, &points);
   }
 }
 
@@ -201,8 +207,9 @@ class ConvLines final : public ByteLines {
     return slab_at() + (in_place_ ? 0 : static_cast<std::size_t>(conv_.slab.bytes(lines_, width_) + simd_dot::kOverread));
   }
 
-  void begin(const KernelArgs& args) {
+  void begin(const KernelArgs& args, CancelPoints* points) {
     const OpDesc& d = *args.desc;
+    points_ = points;
     auto* const memory = reinterpret_cast<std::uint8_t*>(this);
     const DotNumbers numbers = numbers_of(args, kIn, 0);
     pad_ = static_cast<std::uint8_t>(numbers.a_zero);
@@ -219,13 +226,14 @@ class ConvLines final : public ByteLines {
     tile_.line_c = line_ * conv_.columns;
     added_ = added_of(d);
     if (d.residual >= 0) tile_.added = &added_;
+    tile_.points = points;
   }
 
   void make(const std::uint8_t* x, std::int64_t from, std::int64_t to, std::uint8_t* y, const std::uint8_t* r) override {
     const SlabPart part = one_line_ ? SlabPart{0, from * line_, 1, (to - from) * line_} : SlabPart{from, 0, to - from, line_};
     tile_.lines = part.lines;
     tile_.width = part.width;
-    if (!in_place_) conv_.slab.fill(loops_, x, part, pad_, slab_);
+    if (!in_place_) conv_.slab.fill(loops_, x, part, pad_, slab_, points_);
     if (conv_.slab.words) {
       tile_.words = reinterpret_cast<const std::int16_t*>(slab_);
     } else {
@@ -245,6 +253,7 @@ class ConvLines final : public ByteLines {
   DotConv conv_;
   simd_dot::Tile tile_;
   simd_dot::Added added_;
+  CancelPoints* points_;
   std::uint8_t* slab_;
   std::int64_t line_, lines_, width_;  // positions of a line; of a tile, at most
   bool one_line_, in_place_;
@@ -254,9 +263,9 @@ class ConvLines final : public ByteLines {
 
 std::size_t lines_bytes(const OpDesc& d, const BytePart& part) { return ConvLines(d, part).bytes(); }
 
-ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory) {
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory, CancelPoints* points) {
   auto* const lines = new (memory) ConvLines(d, part);
-  lines->begin(args_of_part(step, d, input));
+  lines->begin(args_of_part(step, d, input), points);
   return lines;
 }
 

@@ -25,6 +25,7 @@ constexpr std::int64_t kSlabBytes = 64 << 10;
 constexpr std::int64_t kLeastPositions = 16;  // of a tile that is a part of a line
 constexpr std::int64_t kMostGroup = 4;
 constexpr double kTileCost = 1.5e6;           // in products
+constexpr std::int64_t kChannelsPerPoint = 1 << 12;
 constexpr std::size_t kArrays = 3;            // start, scale and bias of channels
 
 struct DepthwiseState {
@@ -172,7 +173,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 
 // start, scale and what is added to floats of all channels, in the order of the packed weight.
 void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t channels, std::int32_t x_zero, bool by_quads, const std::int32_t* sums,
-                  void* memory) {
+                  void* memory, CancelPoints* points) {
   auto* const start = static_cast<std::int32_t*>(memory);
   auto* const scale = reinterpret_cast<float*>(start + padded(channels));
   const OpDesc& d = *args.desc;
@@ -182,11 +183,14 @@ void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t 
   const double y_scale = in.y_scale >= 0 ? static_cast<double>(*args.in<float>(in.y_scale)) : 1;
   const float* const w_scale = scaled ? args.in<float>(in.w_scale) : nullptr;
   const std::int64_t step = scaled ? step_of(d, in.w_scale) : 0;
-  std::fill_n(start, static_cast<std::int64_t>(kArrays) * padded(channels), 0);
+  by_parts(points, static_cast<std::int64_t>(kArrays) * padded(channels), 64, 1, [&](std::int64_t from, std::int64_t until) { std::fill(start + from, start + until, 0); });
   if (in.added >= 0 && d.has_input(in.added)) std::copy_n(args.in<float>(in.added), channels, scale + padded(channels));
   const bool at_once = scaled && !by_quads && step != 0;
-  if (at_once) simd_bytes::loops(cpu_isa()).scale(x_scale, w_scale, channels, y_scale, scale);
+  by_parts(points, at_once ? channels : 0, 64, kFunction, [&](std::int64_t from, std::int64_t until) {
+    simd_bytes::loops(cpu_isa()).scale(x_scale, w_scale + from, until - from, y_scale, scale + from);
+  });
   for (std::int64_t c = 0; c < channels; ++c) {
+    if (c % kChannelsPerPoint == 0 && stops(points, kChannelsPerPoint * kFarElement)) return;
     const std::int64_t place = by_quads ? simd_dot_depthwise::quad_place(c) : c;
     const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
     start[place] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[place]));
@@ -203,13 +207,14 @@ struct Runner {
   std::uint8_t pad;
   std::int64_t offsets[kMostTaps + kMostGroup];
 
-  void begin(const KernelArgs& args, const DotConvInputs& in, std::uint8_t* memory) {
+  void begin(const KernelArgs& args, const DotConvInputs& in, std::uint8_t* memory, CancelPoints* points) {
     for (std::int64_t i = 0; i < s.taps; ++i) {
       offsets[i] = (i / s.slab.x.kernel * s.slab.y.dilation * s.slab.width + i % s.slab.x.kernel * s.slab.x.dilation) * s.channels;
     }
     std::fill(offsets + s.taps, offsets + kMostTaps + kMostGroup, std::int64_t{0});
     slab = memory + s.slab_at;
     t = {};
+    t.points = points;
     t.channels = s.channels;
     t.a = slab;
     t.line_step = s.slab.step_y() * s.slab.width * s.channels;
@@ -225,7 +230,7 @@ struct Runner {
     t.weight_step = padded(s.channels);
     const std::int32_t x_zero = zero_point_of(args, in.x_zero) + (s.slab.flip ? 128 : 0);
     pad = static_cast<std::uint8_t>(x_zero);
-    set_channels(args, in, s.channels, x_zero, by_quads, t.weight + t.groups * t.weight_step, memory);
+    set_channels(args, in, s.channels, x_zero, by_quads, t.weight + t.groups * t.weight_step, memory, points);
     t.start = reinterpret_cast<const std::int32_t*>(memory);
     t.scale = reinterpret_cast<const float*>(t.start + padded(s.channels));
     t.bias = in.added >= 0 && args.desc->has_input(in.added) ? t.scale + padded(s.channels) : nullptr;
@@ -235,14 +240,17 @@ struct Runner {
     t.line_c = s.slab.x.output * s.channels;
     if (!s.fits_floats || by_quads) return;
     auto* const start = reinterpret_cast<float*>(memory);
-    for (std::int64_t c = 0; c < padded(s.channels); ++c) start[c] = static_cast<float>(std::int32_t{t.start[c]});
+    by_parts(points, padded(s.channels), 64, 1, [&](std::int64_t from, std::int64_t until) {
+      for (std::int64_t c = from; c < until; ++c) start[c] = static_cast<float>(std::int32_t{t.start[c]});
+    });
     t.float_start = start;
   }
 
   void run(const std::uint8_t* image, const SlabPart& part, void* c) {
     t.lines = part.lines;
     t.width = part.width;
-    s.slab.fill(simd_dot::loops(s.isa), image, part, pad, slab);
+    s.slab.fill(simd_dot::loops(s.isa), image, part, pad, slab, t.points);
+    if (has_stopped(t.points)) return;
     t.c = c;
     loops->run(t);
   }
@@ -252,7 +260,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<DepthwiseState>();
   const std::size_t element = dtype_size(args.desc->outputs[0].dtype);
   Runner runner{s, {}, {}, {}, {}, {}};
-  runner.begin(args, conv_inputs_of(*args.desc), static_cast<std::uint8_t*>(args.thread_scratch));
+  CancelPoints points = points_of(cancel);
+  runner.begin(args, conv_inputs_of(*args.desc), static_cast<std::uint8_t*>(args.thread_scratch), &points);
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
     const std::int64_t x = i % s.width_tiles * s.width, line = i / s.width_tiles % s.line_tiles * s.lines;
     const std::int64_t image = i / s.width_tiles / s.line_tiles;
@@ -261,7 +270,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
                {line, x, std::min(s.lines, s.slab.y.output - line), std::min(s.width, s.slab.x.output - x)},
                args.out<std::uint8_t>() + static_cast<std::size_t>(position * s.channels) * element);
     const simd_dot_depthwise::Tile& t = runner.t;
-    apply_steps(epilogue_of(*args.desc), cluster_of(s.isa), t.c, t.lines, t.line_c, t.width, t.ldc, s.channels);
+    apply_steps(epilogue_of(*args.desc), cluster_of(s.isa), t.c, t.lines, t.line_c, t.width, t.ldc, s.channels, &points);
   }
 }
 
@@ -275,7 +284,9 @@ class DepthwiseLines final : public ByteLines {
   }
   std::size_t bytes() const { return memory_at() + bytes_of(s_, lines_); }
 
-  void begin(const KernelArgs& args) { runner_.begin(args, kQLinearConvInputs, reinterpret_cast<std::uint8_t*>(this) + memory_at()); }
+  void begin(const KernelArgs& args, CancelPoints* points) {
+    runner_.begin(args, kQLinearConvInputs, reinterpret_cast<std::uint8_t*>(this) + memory_at(), points);
+  }
   void make(const std::uint8_t* x, std::int64_t from, std::int64_t to, std::uint8_t* y, const std::uint8_t*) override {
     runner_.run(x, {from, 0, to - from, s_.width}, y + from * runner_.t.line_c);
   }
@@ -290,9 +301,9 @@ class DepthwiseLines final : public ByteLines {
 
 std::size_t lines_bytes(const OpDesc& d, const BytePart& part) { return DepthwiseLines(d, part).bytes(); }
 
-ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory) {
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory, CancelPoints* points) {
   auto* const lines = new (memory) DepthwiseLines(d, part);
-  lines->begin(args_of_part(step, d, input));
+  lines->begin(args_of_part(step, d, input), points);
   return lines;
 }
 

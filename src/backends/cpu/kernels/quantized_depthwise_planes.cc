@@ -22,6 +22,7 @@ using simd_dot_depthwise::PlaneTile;
 constexpr const DotConvInputs& kIn = kQLinearConvInputs;
 constexpr std::int64_t kPlaneBytes = 5 << 10;  // of one plane: four stay in the second-level cache, and most of the first
 constexpr std::int64_t kMostRun = 640;          // channels that are repeated until they are whole blocks
+constexpr std::int64_t kChannelsPerPoint = 1 << 12;
 constexpr double kPlaneTileCost = 4e5;          // in products
 
 // What the attributes and the weight's shape say.
@@ -145,15 +146,18 @@ void plan(const OpDesc& d, KernelPlan* p) {
 
 // start and scale of all blocks, in the order of the planes, by way of `plain`, which has room for two numbers for each channel.
 void set_channels(const KernelArgs& args, const Geometry& g, std::int32_t x_zero, const std::int32_t* sums, std::int32_t* plain,
-                  std::int32_t* start, float* scale) {
+                  std::int32_t* start, float* scale, CancelPoints* points) {
   const OpDesc& d = *args.desc;
   const std::int32_t* const bias = d.has_input(kIn.bias) ? args.in<std::int32_t>(kIn.bias) : nullptr;
   const double x_scale = static_cast<double>(*args.in<float>(kIn.x_scale)), y_scale = static_cast<double>(*args.in<float>(kIn.y_scale));
   auto* const factors = reinterpret_cast<float*>(plain + g.channels);
   const std::int64_t step = step_of(d, kIn.w_scale);
-  simd_bytes::loops(cpu_isa()).scale(x_scale, args.in<float>(kIn.w_scale), step == 0 ? 1 : g.channels, y_scale, factors);
+  by_parts(points, step == 0 ? 1 : g.channels, 64, kFunction, [&](std::int64_t from, std::int64_t until) {
+    simd_bytes::loops(cpu_isa()).scale(x_scale, args.in<float>(kIn.w_scale) + from, until - from, y_scale, factors + from);
+  });
   if (step == 0) std::fill_n(factors, g.channels, float{*factors});
   for (std::int64_t c = 0; c < g.channels; ++c) {
+    if (c % kChannelsPerPoint == 0 && stops(points, kChannelsPerPoint * 4)) return;
     const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
     plain[c] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[c]));
   }
@@ -161,13 +165,14 @@ void set_channels(const KernelArgs& args, const Geometry& g, std::int32_t x_zero
   std::fill_n(scale, g.run, 0.0f);
   const std::int64_t used = g.flat ? g.run : g.channels;
   for (std::int64_t i = 0, c = 0; i < used; i += 4, c = c + 4 == g.channels ? 0 : c + 4) {
+    if (i % kChannelsPerPoint == 0 && stops(points, kChannelsPerPoint * 4)) return;
     const std::int64_t place = simd_dot_depthwise::quad_place(i);
     std::copy_n(plain + c, 4, start + place);
     std::copy_n(factors + c, 4, scale + place);
   }
 }
 
-void begin_tile(const KernelArgs& args, const PlanesState& s, const Geometry& g, std::uint8_t* memory, PlaneTile* tile) {
+void begin_tile(const KernelArgs& args, const PlanesState& s, const Geometry& g, std::uint8_t* memory, PlaneTile* tile, CancelPoints* points) {
   const OpDesc& d = *args.desc;
   auto* const start = reinterpret_cast<std::int32_t*>(memory);
   auto* const scale = reinterpret_cast<float*>(start + g.run);
@@ -175,9 +180,10 @@ void begin_tile(const KernelArgs& args, const PlanesState& s, const Geometry& g,
   const bool flip = !is_uint8(d.inputs[0]);
   const std::int32_t x_zero = zero_point_of(args, kIn.x_zero) + (flip ? 128 : 0);
   set_channels(args, g, x_zero, reinterpret_cast<const std::int32_t*>(packed + g.blocks() * g.block_bytes()), start + 2 * g.run,
-               start, scale);
+               start, scale, points);
   PlaneTile& t = *tile;
   t = {};
+  t.points = points;
   t.pad = static_cast<std::uint8_t>(x_zero);
   t.flip = flip ? 0x80 : 0;
   std::fill(memory + s.pad_at, memory + s.planes_at, static_cast<std::uint8_t>(t.pad ^ t.flip));
@@ -228,7 +234,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<PlanesState>();
   const Geometry g(*args.desc);
   PlaneTile t;
-  begin_tile(args, s, g, static_cast<std::uint8_t*>(args.thread_scratch), &t);
+  CancelPoints points = points_of(cancel);
+  begin_tile(args, s, g, static_cast<std::uint8_t*>(args.thread_scratch), &t, &points);
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
     const std::int64_t line = i / s.width_tiles % s.line_tiles * s.lines, image = i / s.width_tiles / s.line_tiles;
     run_part(s, g, args.in<std::uint8_t>(0) + image * s.y.input * t.image_line, line, std::min(s.lines, s.y.output - line),
@@ -241,7 +248,9 @@ class PlanesLines final : public ByteLines {
   explicit PlanesLines(const OpDesc& d) : g_(d), bytes_(memory_at() + set_geometry(d, g_, &s_)) {}
   std::size_t bytes() const { return bytes_; }
 
-  void begin(const KernelArgs& args) { begin_tile(args, s_, g_, reinterpret_cast<std::uint8_t*>(this) + memory_at(), &tile_); }
+  void begin(const KernelArgs& args, CancelPoints* points) {
+    begin_tile(args, s_, g_, reinterpret_cast<std::uint8_t*>(this) + memory_at(), &tile_, points);
+  }
   void make(const std::uint8_t* x, std::int64_t from, std::int64_t to, std::uint8_t* y, const std::uint8_t*) override {
     for (std::int64_t at = 0; at < s_.x.output; at += s_.width) {
       run_part(s_, g_, x, from, to - from, at, y, &tile_);
@@ -259,9 +268,9 @@ class PlanesLines final : public ByteLines {
 
 std::size_t lines_bytes(const OpDesc& d, const BytePart&) { return PlanesLines(d).bytes(); }
 
-ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart&, void* memory) {
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart&, void* memory, CancelPoints* points) {
   auto* const lines = new (memory) PlanesLines(d);
-  lines->begin(args_of_part(step, d, input));
+  lines->begin(args_of_part(step, d, input), points);
   return lines;
 }
 

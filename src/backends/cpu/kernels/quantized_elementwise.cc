@@ -45,11 +45,14 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   a.zero = static_cast<float>(zero_of(args, kY + 1));
   a.is_signed = args.desc->outputs[0].dtype == DType::kInt8;
   const auto loop = Product ? loops.multiply : loops.add;
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t at = index * kPerTile;
     const std::int64_t last = std::min(s.count, at + kPerTile);
     for_each_run(s, at, last, [&](std::int64_t x, std::int64_t z, std::int64_t y, std::int64_t n, std::int64_t rows) {
+      if (stops(&points, kFarElement * s.rank)) return;
       for (std::int64_t r = 0; r < rows; ++r) {
+        if (stops(&points, 2 * n + kFarElement)) return;
         loop(a, args.in<std::uint8_t>(kA) + x, s.x_step[0], args.in<std::uint8_t>(kB) + z, s.z_step[0], args.out<std::uint8_t>() + y, n);
         if (r + 1 == rows) break;
         x += s.x_step[1];
@@ -91,6 +94,7 @@ void table_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
   const auto& s = args.plan->state<TableState>();
   const simd_bytes::Loops& loops = simd_bytes::loops(s.isa);
   const std::uint8_t* table = args.in<std::uint8_t>(1);
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     if (s.rows == 1) {
@@ -98,7 +102,10 @@ void table_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
       continue;
     }
     for (std::int64_t r = first; r < std::min(first + s.per_tile, s.rows); ++r) {
-      loops.look_up(table, args.in<std::uint8_t>(0) + r * s.x_step, args.out<std::uint8_t>() + r * s.y_step, s.row);
+      const bool goes_on = by_parts(&points, s.row, 64, 4, [&](std::int64_t from, std::int64_t until) {
+        loops.look_up(table, args.in<std::uint8_t>(0) + r * s.x_step + from, args.out<std::uint8_t>() + r * s.y_step + from, until - from);
+      });
+      if (!goes_on || stops(&points, kFarElement)) return;
     }
   }
 }

@@ -9,12 +9,18 @@
 #include "ops/infra/quantized.h"
 #include "ops/pool.h"
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 namespace evn {
 namespace {
 
 bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUint8; }
 
 // -------------------------------------------------------------------------------------------------------------- max --
+
+constexpr std::int64_t kShortLine = 1 << 12;  // of positions, taps and channels
 
 struct MaxState {
   Isa isa;
@@ -57,30 +63,51 @@ void max_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const
   const std::uint8_t least = is_signed ? 128 : 0;
   auto* const line = static_cast<std::uint8_t*>(args.thread_scratch);
   const std::int64_t width = s.x.input * s.channels;
+  CancelPoints points = points_of(cancel);
+  const std::int64_t line_work = (s.y.kernel + 1) * (width + kFarElement * s.x.input) + s.x.output * s.x.kernel * (s.channels + kFarElement);
+  const bool is_short = s.y.kernel <= kShortLine && s.x.kernel <= kShortLine && s.x.input <= kShortLine && s.x.output <= kShortLine &&
+                        s.channels <= kShortLine && line_work <= kTileWorkPerLook;
+  // Some channels of a pixel, or many pixels.
+  const auto widen = [&](const std::uint8_t* from, std::uint8_t* to, std::int64_t n) {
+    if (is_short) {
+      loops.widen_max(from, to, n, is_signed);
+      return true;
+    }
+    return by_parts(&points, n, 64, 1, [&](std::int64_t first, std::int64_t last) { loops.widen_max(from + first, to + first, last - first, is_signed); }) &&
+           !stops(&points, kFarElement);
+  };
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.y.output, out_y = index % s.y.output;
-    std::fill_n(line, width, least);
+    if (is_short && stops(&points, line_work)) return;
+    if (!by_parts(&points, width, 64, 1, [&](std::int64_t first, std::int64_t last) { std::fill(line + first, line + last, least); })) return;
     for (std::int64_t k = 0; k < s.y.kernel; ++k) {
       const std::int64_t y = out_y * s.y.stride - s.y.pad_begin + k * s.y.dilation;
+      if (!is_short && stops(&points, kFarElement)) return;
       if (y < 0 || y >= s.y.input) continue;
       const std::uint8_t* from = args.in<std::uint8_t>(0) + (image * s.y.input + y) * s.x.input * s.in_pitch;
       if (s.in_pitch == s.channels) {
-        loops.widen_max(from, line, width, is_signed);
+        if (!widen(from, line, width)) return;
         continue;
       }
-      for (std::int64_t x = 0; x < s.x.input; ++x) loops.widen_max(from + x * s.in_pitch, line + x * s.channels, s.channels, is_signed);
+      for (std::int64_t x = 0; x < s.x.input; ++x) {
+        if (!widen(from + x * s.in_pitch, line + x * s.channels, s.channels)) return;
+      }
     }
     std::uint8_t* to = args.out<std::uint8_t>() + index * s.x.output * s.out_pitch;
     for (std::int64_t out_x = 0; out_x < s.x.output; ++out_x, to += s.out_pitch) {
       bool first = true;
       for (std::int64_t k = 0; k < s.x.kernel; ++k) {
         const std::int64_t x = out_x * s.x.stride - s.x.pad_begin + k * s.x.dilation;
+        if (!is_short && stops(&points, kFarElement)) return;
         if (x < 0 || x >= s.x.input) continue;
-        if (first) std::copy_n(line + x * s.channels, s.channels, to);
-        else loops.widen_max(line + x * s.channels, to, s.channels, is_signed);
+        const std::uint8_t* const from = line + x * s.channels;
+        if (is_short && first) std::copy_n(from, s.channels, to);
+        else if (first ? !copy_by_parts(&points, to, from, s.channels) : !widen(from, to, s.channels)) return;
         first = false;
       }
-      if (first) std::fill_n(to, s.channels, least);
+      if (!first) continue;
+      if (stops(&points, s.channels)) return;
+      std::fill_n(to, s.channels, least);
     }
   }
 }
@@ -136,6 +163,7 @@ void pool_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
   const auto x_zero = static_cast<std::uint32_t>(zero_of(args, kXZero) + (is_signed ? 128 : 0));
   auto* const taps = static_cast<const std::uint8_t**>(args.thread_scratch);
   simd_bytes::Mean mean{0, is_signed ? 0x80u : 0u, 0, zero_of(args, kYZero)};
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::uint8_t* const image = args.in<std::uint8_t>(kX) + index / s.y.output * s.y.input * s.x.input * s.in_pitch;
     const Taps lines = taps_of(s.y, index % s.y.output);
@@ -144,6 +172,7 @@ void pool_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
       const Taps columns = taps_of(s.x, x);
       std::int64_t count = 0;
       for (std::int64_t i = 0; i < lines.count; ++i) {
+        if (stops(&points, columns.count * 2 + kFarElement)) return;
         for (std::int64_t j = 0; j < columns.count; ++j) {
           taps[count++] = image + ((lines.first + i * s.y.dilation) * s.x.input + columns.first + j * s.x.dilation) * s.in_pitch;
         }
@@ -151,7 +180,8 @@ void pool_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
       const std::int64_t all = s.include_pad ? lines.padded * columns.padded : count;
       mean.start = x_zero * static_cast<std::uint32_t>(count);
       mean.scale = static_cast<float>(all == 0 ? 0 : x_scale / (y_scale * static_cast<double>(all)));
-      loops.average(mean, taps, count, s.channels, to);
+      loops.average(mean, taps, count, s.channels, to, &points);
+      if (stops(&points, kFarElement)) return;
     }
   }
 }
@@ -187,11 +217,19 @@ void average_plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-template <typename T>
-std::int64_t sum_of(const T* x, std::int64_t n) {
-  std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += x[i];
-  return sum;
+// The sum of n bytes; what is signed is 128 less than x ^ flip.
+std::int64_t sum_of(const std::uint8_t* x, std::int64_t n, std::uint8_t flip) {
+  std::int64_t sum = 0, i = 0;
+#if defined(__x86_64__)
+  const __m128i change = _mm_set1_epi8(static_cast<char>(flip));
+  __m128i sums = _mm_setzero_si128();
+  for (; i + 16 <= n; i += 16) {
+    sums = _mm_add_epi64(sums, _mm_sad_epu8(_mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i)), change), _mm_setzero_si128()));
+  }
+  sum = _mm_cvtsi128_si64(sums) + _mm_cvtsi128_si64(_mm_unpackhi_epi64(sums, sums));
+#endif
+  for (; i < n; ++i) sum += x[i] ^ flip;
+  return sum - n * flip;
 }
 
 void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
@@ -206,6 +244,7 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   const double least = is_signed ? -128 : 0, x_zeros = static_cast<double>(zero(kXZero) * s.positions), y_zero = static_cast<double>(zero(kYZero));
   const double divisor = y_scale * static_cast<double>(s.positions);
   constexpr double kMiddle = 6755399441055744.0;  // 1.5 * 2^52
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.blocks, channel = index % s.blocks * kColumns;
     const std::int64_t n = std::min(kColumns, s.channels - channel);
@@ -214,15 +253,19 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
       const std::uint8_t* x = args.in<std::uint8_t>(kX) + image * s.positions * s.pitch + channel;
       for (std::int64_t first = 0; first < s.positions; first += kMostSummed) {
         std::int32_t part[kColumns] = {};
-        for (std::int64_t i = first; i < std::min(s.positions, first + kMostSummed); ++i) loops.add_to(x + i * s.pitch, part, n, is_signed);
+        by_parts(&points, std::min(s.positions - first, kMostSummed), 1, n + kFarElement, [&](std::int64_t from, std::int64_t until) {
+          for (std::int64_t i = first + from; i < first + until; ++i) loops.add_to(x + i * s.pitch, part, n, is_signed);
+        });
+        if (points.stopped) return;
         for (std::int64_t c = 0; c < n; ++c) sums[c] += part[c];
       }
     } else {
       const std::int64_t at = (image * s.channels + channel) * s.positions;
-      for (std::int64_t c = 0; c < n; ++c) {
-        sums[c] = is_signed ? sum_of(args.in<std::int8_t>(kX) + at + c * s.positions, s.positions)
-                            : sum_of(args.in<std::uint8_t>(kX) + at + c * s.positions, s.positions);
-      }
+      const bool goes_on = by_parts(&points, s.positions, 64, n, [&](std::int64_t from, std::int64_t until) {
+        const std::uint8_t* const x = args.in<std::uint8_t>(kX) + at + from;
+        for (std::int64_t c = 0; c < n; ++c) sums[c] += sum_of(x + c * s.positions, until - from, is_signed ? 128 : 0);
+      });
+      if (!goes_on) return;
     }
     for (std::int64_t c = 0; c < n; ++c) {
       const double sum = static_cast<double>(sums[c]) - x_zeros;

@@ -26,6 +26,8 @@ constexpr Inputs kToFloat = {2, 4, 1, 3, 5, -1, -1, -1, 6};
 constexpr Inputs kDynamic = {-1, -1, 1, 2, 3, -1, -1, -1, 4};
 enum : int { kAlpha, kTransA, kTransB };  // QGemm's attributes
 
+constexpr std::int64_t kMostColumns = 1 << 15;  // whose numbers are found at once
+constexpr std::int64_t kColumnWork = 16;     // of finding them
 constexpr std::int64_t kRowsForB = 128;  // of a tile that packs its B, at least
 
 struct ProductState {
@@ -191,35 +193,42 @@ DotNumbers numbers_of(const KernelArgs& args, const Inputs& in) {
 }
 
 // The range of all of A is found for each tile anew, for there is nothing before the tiles.
-DynamicRange range_of(const KernelArgs& args, const ProductState& s) {
+DynamicRange range_of(const KernelArgs& args, const ProductState& s, CancelPoints* points) {
   float low = 0, high = 0;
-  simd_bytes::loops(cluster_of(s.isa)).range(args.in<float>(0), s.m * s.k, &low, &high);
+  by_parts(points, s.m * s.k, 64, 1, [&](std::int64_t begin, std::int64_t end) {
+    simd_bytes::loops(cluster_of(s.isa)).range(args.in<float>(0) + begin, end - begin, &low, &high);
+  });
   return dynamic_range_of(low, high);
 }
 
 // Rows from element `first` of A on.
 void copy_rows(const simd_dot::Loops& loops, const KernelArgs& args, const ProductState& s, const DynamicRange& range, std::int64_t first,
-               std::int64_t rows, std::uint8_t* memory) {
+               std::int64_t rows, std::uint8_t* memory, CancelPoints* points) {
   const simd_bytes::Loops& floats = simd_bytes::loops(cluster_of(s.isa));
   const bool flip = args.desc->inputs[0].dtype == DType::kInt8;
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t at = first + r * s.k;
     auto* const words = reinterpret_cast<std::int16_t*>(memory + s.rows_at) + r * s.lda;
-    if (s.wide && !s.dynamic) {
-      loops.widen(args.in<std::uint8_t>(0) + at, flip, s.k, words);
-      continue;
-    }
-    std::uint8_t* const to = s.wide ? memory + s.row_at : memory + s.rows_at + r * s.lda;
-    if (s.dynamic && range.scale != 0) {
-      floats.quantize(args.in<float>(0) + at, s.k, range.scale, static_cast<std::int32_t>(range.zero), false, to);
-    } else if (s.dynamic) {
-      std::fill_n(to, s.k, static_cast<std::uint8_t>(range.zero));
-    } else if (flip) {
-      loops.flip(args.in<std::uint8_t>(0) + at, s.k, to);
-    } else {
-      std::copy_n(args.in<std::uint8_t>(0) + at, s.k, to);
-    }
-    if (s.wide) loops.widen(to, false, s.k, words);
+    std::uint8_t* const row = s.wide ? memory + s.row_at : memory + s.rows_at + r * s.lda;
+    const bool goes_on = by_parts(points, s.k, 64, s.dynamic ? 2 : 1, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t n = end - begin;
+      std::uint8_t* const to = row + begin;
+      if (s.wide && !s.dynamic) {
+        loops.widen(args.in<std::uint8_t>(0) + at + begin, flip, n, words + begin);
+        return;
+      }
+      if (s.dynamic && range.scale != 0) {
+        floats.quantize(args.in<float>(0) + at + begin, n, range.scale, static_cast<std::int32_t>(range.zero), false, to);
+      } else if (s.dynamic) {
+        std::fill_n(to, n, static_cast<std::uint8_t>(range.zero));
+      } else if (flip) {
+        loops.flip(args.in<std::uint8_t>(0) + at + begin, n, to);
+      } else {
+        std::copy_n(args.in<std::uint8_t>(0) + at + begin, n, to);
+      }
+      if (s.wide) loops.widen(to, false, n, words + begin);
+    });
+    if (!goes_on) return;
   }
 }
 
@@ -234,10 +243,12 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<ProductState>();
   const OpDesc& d = *args.desc;
   const simd_dot::Loops& loops = simd_dot::loops(s.isa);
+  CancelPoints points = points_of(cancel);
   DotNumbers numbers = numbers_of(args, in);
   DynamicRange range;
   if (s.dynamic) {
-    range = range_of(args, s);
+    range = range_of(args, s, &points);
+    if (points.stopped) return;
     numbers.a_scale = static_cast<double>(range.scale);
     numbers.a_zero = static_cast<std::int32_t>(range.zero);
   }
@@ -245,10 +256,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::size_t element = dtype_size(d.outputs[0].dtype);
   const std::int64_t start = 0;
   PackedColumns there{-1, 0, 0};
-  for_each_product_tile(s.tiling, s.m, s.n, begin, end,
-                        [&](std::int64_t product, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+  const auto run_columns = [&](std::int64_t product, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns, bool copies) {
     simd_dot::Tile t{};
     t.n = columns;
+    t.points = &points;
+    if (stops(&points, kColumnWork * columns)) return;
     std::int64_t a = row * s.k, b = 0;  // elements
     for (std::int64_t i = s.batch_rank - 1, rest = product; i >= 0; rest /= s.batch[i--]) {
       a += rest % s.batch[i] * s.a_stride[i];
@@ -260,7 +272,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       if (const PackedColumns wanted{product, column, columns}; !(wanted == there)) {
         DotSource source = source_of(d, in, args.in<std::uint8_t>(in.b) + b);
         source.b += column * source.column_step;
-        pack_dot(loops, source, columns, memory + s.b_at);
+        pack_dot(loops, source, columns, memory + s.b_at, &points);
         there = wanted;
       }
       set_columns(loops, numbers.from(column), {columns, 1, s.k}, memory + s.b_at, 0, memory, &t);
@@ -272,7 +284,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       t.a = s.copies ? memory + s.rows_at : args.in<std::uint8_t>(0) + a;
     }
     t.lda = s.copies ? s.lda : s.k;
-    if (s.copies) copy_rows(loops, args, s, range, a, rows, memory);
+    if (copies) copy_rows(loops, args, s, range, a, rows, memory, &points);
+    if (points.stopped) return;
     t.lines = 1;
     t.width = rows;
     t.offsets = &start;
@@ -282,7 +295,13 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.c = args.out<std::uint8_t>() + static_cast<std::size_t>((product * s.m + row) * s.n + column) * element;
     t.ldc = s.n;
     loops.run(t);
-    apply_steps(epilogue_of(d), cluster_of(s.isa), t.c, 1, 0, rows, s.n, columns);
+    apply_steps(epilogue_of(d), cluster_of(s.isa), t.c, 1, 0, rows, s.n, columns, &points);
+  };
+  for_each_product_tile(s.tiling, s.m, s.n, begin, end,
+                        [&](std::int64_t product, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+    for (std::int64_t done = 0; done < columns && !points.stopped; done += kMostColumns) {
+      run_columns(product, row, rows, column + done, std::min(kMostColumns, columns - done), s.copies && done == 0);
+    }
     return !cancel.stop();
   });
 }

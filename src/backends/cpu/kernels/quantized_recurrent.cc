@@ -130,29 +130,36 @@ void plan(const OpDesc& d, KernelPlan* p) {
 
 class Direction {
  public:
-  Direction(const KernelArgs& args, const State& s, int direction)
-      : args_(args), s_(s), direction_(direction), at_(scratch_of(s)), memory_(static_cast<std::uint8_t*>(args.thread_scratch)),
+  Direction(const KernelArgs& args, const State& s, int direction, CancelPoints* points)
+      : points_(points), args_(args), s_(s), direction_(direction), at_(scratch_of(s)), memory_(static_cast<std::uint8_t*>(args.thread_scratch)),
         lengths_(args.desc->has_input(In::kLengths) ? args.in<std::int32_t>(In::kLengths) : nullptr) {
     const Activation* f = s.spec.activations[direction];
     cell_ = {{f[0], f[1], f[2], s.spec.clip > 0 ? s.spec.clip : __builtin_inff(), s.spec.own}, s.columns.padded, nullptr};
   }
 
-  void run(const Cancel& cancel) {
+  void run() {
     load();
     std::int64_t longest = 0;
     for (std::int64_t n = 0; n < s_.size.batch; ++n) longest = std::max(longest, steps(n));
     float low = 0, high = 0;
-    bytes().range(args_.in<float>(In::kX), longest * s_.size.batch * s_.size.inputs, &low, &high);
+    const bool goes_on = by_parts(points_, longest * s_.size.batch * s_.size.inputs, 64, 1, [&](std::int64_t begin, std::int64_t end) {
+      bytes().range(args_.in<float>(In::kX) + begin, end - begin, &low, &high);
+    });
+    if (!goes_on) return;
     const DynamicRange x_range = dynamic_range_of(low, high);
-    for (std::int64_t done = 0; done < longest && !cancel.stop(); done += s_.chunk) {
+    for (std::int64_t done = 0; done < longest; done += s_.chunk) {
       const std::int64_t count = std::min(s_.chunk, longest - done);
       project(x_range, done, count);
-      for (std::int64_t i = 0; i < count; ++i) step(done + i, projected(i, 0));
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (has_stopped(points_)) return;
+        step(done + i, projected(i, 0));
+      }
     }
     finish();
   }
 
  private:
+  CancelPoints* const points_;
   const KernelArgs& args_;
   const State& s_;
   int direction_;
@@ -186,7 +193,7 @@ class Direction {
     add_padded(In::kB, biases + kGates * hidden, kGates, floats(at_.bias));
     add_padded(In::kPeepholes, direction_ * 3 * hidden, 3, floats(at_.peepholes));
     if (args_.desc->has_input(In::kPeepholes)) cell_.peepholes = floats(at_.peepholes);
-    for (std::int64_t n = 0; n < s_.size.batch; ++n) {
+    for (std::int64_t n = 0; n < s_.size.batch && !stops(points_, 2 * s_.columns.padded); ++n) {
       const std::int64_t state = s_.size.state_at(s_.spec, direction_, n);
       add_padded(In::kInitialH, state, 1, h(n));
       add_padded(In::kInitialC, state, 1, c(n));
@@ -231,6 +238,8 @@ class Direction {
       t.output = simd_dot::Output::kFloat;
       t.c = to + part * s_.columns.padded;
       t.ldc = kGates * s_.columns.padded;
+      t.points = points_;
+      if (stops(points_, kGates * columns)) return;
       loops.run(t);
     }
   }
@@ -242,6 +251,7 @@ class Direction {
     const std::int64_t inputs = s_.size.inputs, batch = s_.size.batch;
     for (std::int64_t i = 0; i < count; ++i) {
       for (std::int64_t n = 0; n < batch; ++n) {
+        if (stops(points_, 2 * inputs)) return;
         const std::int64_t t = std::max<std::int64_t>(time(begin + i, n), 0);  // of sequences that have ended, whatever
         quantize(range, args_.in<float>(In::kX) + s_.size.x_row(s_.spec, t, n) * inputs, inputs, memory_ + at_.rows + (i * batch + n) * at_.x_row);
       }
@@ -255,16 +265,18 @@ class Direction {
     std::int64_t count = 0;
     float low = 0, high = 0;
     for (std::int64_t n = 0; n < s_.size.batch; ++n) {
+      if (stops(points_, hidden)) return;
       if (s >= steps(n)) continue;
       active[count++] = n;
       bytes().range(h(n), hidden, &low, &high);
     }
     const DynamicRange range = dynamic_range_of(low, high);
-    for (std::int64_t i = 0; i < count; ++i) quantize(range, h(active[i]), hidden, memory_ + at_.rows + i * at_.h_row);
+    for (std::int64_t i = 0; i < count && !stops(points_, 2 * hidden); ++i) quantize(range, h(active[i]), hidden, memory_ + at_.rows + i * at_.h_row);
     const bool alone = count == 1;
     multiply(In::kR, range, count, at_.h_row, alone ? projected + active[0] * all : nullptr, gates(0));
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t n = active[i];
+      if (stops(points_, kGates * kFunction * s_.columns.padded)) return;
       const float* const added = projected + n * all;
       if (!alone) floats_.binary(simd_elementwise::Binary::kAdd, gates(i), 1, added, 1, gates(i), all, {1, 0, 0, 0}, false, nullptr);
       simd_recurrent::loops(cluster_of(s_.isa)).lstm_exact(cell_, gates(i), c(n), h(n));
@@ -279,7 +291,7 @@ class Direction {
 
   void finish() const {
     for (std::int64_t n = 0; n < s_.size.batch; ++n) {
-      for (std::int64_t t = steps(n); t < s_.size.steps && wanted(0); ++t) {
+      for (std::int64_t t = steps(n); t < s_.size.steps && wanted(0) && !stops(points_, s_.size.hidden + kFarElement); ++t) {
         std::memset(args_.out<float>() + s_.size.y_at(s_.spec, direction_, t, n), 0, row_bytes());
       }
       const std::int64_t state = s_.size.state_at(s_.spec, direction_, n);
@@ -290,7 +302,8 @@ class Direction {
 };
 
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  for (std::int64_t d = begin; d < end && !cancel.stop(); ++d) Direction(args, args.plan->state<State>(), static_cast<int>(d)).run(cancel);
+  CancelPoints points = points_of(cancel);
+  for (std::int64_t d = begin; d < end && !cancel.stop(); ++d) Direction(args, args.plan->state<State>(), static_cast<int>(d), &points).run();
 }
 
 constexpr Kernel kKernels[] = {

@@ -26,6 +26,8 @@ constexpr std::int64_t kBlockBytes = 768 << 10;  // of transformed pixels, produ
 constexpr std::int64_t kFewestInBlock = 16;
 constexpr std::int64_t kTilesPerThread = 4;
 constexpr std::int64_t kMostLanes = 16;
+constexpr std::int64_t kMostColumns = 1 << 15;   // of a tile, which finds their numbers
+constexpr std::int64_t kColumnWork = 16;         // of finding a column's
 // Pairs of channels whose outputs are below kWinogradMost, whatever the weight is.
 constexpr std::int64_t kSafePairs = 56;
 static_assert(2 * kSafePairs * 9 * 128 * 255 < simd_dot::kWinogradMost);
@@ -163,7 +165,7 @@ void cut(std::int64_t channels, std::int64_t columns, std::uint32_t threads, Win
   s->blocks = ceil_div(s->tiles, s->block);
   const std::int64_t ranges = ceil_div(columns, kWinogradColumns);
   const std::int64_t wanted = s->blocks >= 2 * std::int64_t{threads} ? 1 : std::min(ranges, ceil_div(pieces, std::max<std::int64_t>(1, s->blocks)));
-  s->columns = ceil_div(ranges, wanted) * kWinogradColumns;
+  s->columns = std::min(ceil_div(ranges, wanted) * kWinogradColumns, kMostColumns);
   s->column_tiles = ceil_div(columns, s->columns);
 }
 
@@ -246,29 +248,39 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const ByteSum sum = d.byte_sum == nullptr ? ByteSum{} : *d.byte_sum;
   simd_dot::Added added{nullptr, sum.x_scale, sum.r_scale, sum.zero, sum.x_zero, sum.r_zero};
   std::int64_t transformed = -1;
+  CancelPoints points = points_of(cancel);
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
     const std::int64_t column = i % s.column_tiles * s.columns, first = i / s.column_tiles * s.block;
     const std::int64_t count = std::min(s.block, s.tiles - first);
     simd_dot::Tile t{};
     t.n = std::min(s.columns, at.columns - column);
+    if (stops(&points, kColumnWork * t.n)) return;
     // Without segments the sums of the columns are all that is packed.
     set_columns(loops, numbers, {at.columns, 0, 0}, packed + sizeof(Packed), column, memory, &t);
     t.zero = zero_point_of(args, kIn.y_zero);
     t.output = dot_output(d.outputs[0].dtype);
     t.ldc = at.columns;
     t.line_c = s.out_width * at.columns;
-    if (transformed != first) winograd.pixels(image, first, count, lda, pixels, v_step);
+    if (transformed != first) {
+      const bool goes_on = by_parts(&points, count, 1, 4 * kWinogradPositions * image.channels, [&](std::int64_t from, std::int64_t until) {
+        winograd.pixels(image, first + from, until - from, lda, pixels + from * lda, v_step);
+      });
+      if (!goes_on) return;
+    }
     transformed = first;
     for (std::int64_t range = 0; range < t.n; range += kWinogradColumns) {
       const std::int64_t n = std::min(kWinogradColumns, t.n - range);
       const std::int64_t padded = std::min(kWinogradColumns, at.padded - column - range);
       for (std::int64_t pair = 0; pair < at.pairs; pair += part) {
         for (std::int64_t position = 0; position < kWinogradPositions; ++position) {
+          if (stops(&points, 2 * count * padded * std::min(part, at.pairs - pair))) return;
           winograd.product({pixels + position * v_step + 2 * pair, lda, count, filters + position * at.position() + 2 * (column + range) * at.pairs,
                             at.pairs, pair, std::min(part, at.pairs - pair), padded, products + position * m_step});
         }
+        if (stops(&points, 4 * kWinogradPositions * count * padded)) return;
         winograd.outputs({products, m_step, sums, count, padded, pair > 0, t.start + range});
       }
+      if (stops(&points, kWinogradOutputs * count * n)) return;
       store(s, winograd, sums, first, count, range, n, &t, args.out<std::uint8_t>() + column,
             d.residual >= 0 ? args.in<std::uint8_t>(d.residual) + column : nullptr, &added);
     }

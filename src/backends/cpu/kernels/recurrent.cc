@@ -190,8 +190,9 @@ void plan(const OpDesc& d, KernelPlan* p) {
 // One direction of the sequences [first, first + rows).
 class Layer {
  public:
-  Layer(const KernelArgs& args, const State& s, int direction, std::int64_t first, std::int64_t rows)
-      : args_(args),
+  Layer(const KernelArgs& args, const State& s, int direction, std::int64_t first, std::int64_t rows, CancelPoints* points)
+      : points_(points),
+        args_(args),
         s_(s),
         direction_(direction),
         first_(first),
@@ -207,14 +208,15 @@ class Layer {
     cell_ = {{f[0], f[1], f[2], s.spec.clip > 0 ? s.spec.clip : __builtin_inff(), s.spec.own}, s.padded, nullptr};
   }
 
-  void run(const Cancel& cancel) {
+  void run() {
     load();
     const bool backwards = s_.spec.backwards(direction_);
-    for (std::int64_t done = 0; done < steps_ && !cancel.stop(); done += s_.chunk) {
+    for (std::int64_t done = 0; done < steps_; done += s_.chunk) {
       const std::int64_t count = std::min(s_.chunk, steps_ - done);
       const std::int64_t begin = backwards ? steps_ - done - count : done;
       project(begin, count);
       for (std::int64_t i = 0; i < count; ++i) {
+        if (has_stopped(points_)) return;
         const std::int64_t t = backwards ? count - 1 - i : i;
         // Neighbours in the batch are `stride` floats apart.
         const std::int64_t stride = (s_.spec.batch_first ? count : 1) * s_.gates * s_.padded;
@@ -254,7 +256,7 @@ class Layer {
       load_padded(In::kPeepholes, direction_ * 3 * hidden, 3, scratch_ + at_.peepholes);
       cell_.peepholes = scratch_ + at_.peepholes;
     }
-    for (std::int64_t i = 0; i < rows_; ++i) {
+    for (std::int64_t i = 0; i < rows_ && !stops(points_, 2 * s_.padded); ++i) {
       const std::int64_t state = s_.size.state_at(s_.spec, direction_, first_ + i);
       load_padded(In::kInitialH, state, 1, h(i));
       load_padded(In::kInitialC, state, 1, c(i));
@@ -276,7 +278,7 @@ class Layer {
     bool backwards = false;
   };
   void multiply(const Product& p) const {
-    if (p.m == 1) return loops_.row(p.a, p.k, p.b, simd_gemm::loops(s_.isa).nr, p.n, p.backwards, p.init, p.to);
+    if (p.m == 1) return loops_.row(p.a, p.k, p.b, simd_gemm::loops(s_.isa).nr, p.n, p.backwards, p.init, p.to, points_);
     simd_gemm::Tile t{};
     t.m = p.m;
     t.n = p.n;
@@ -293,6 +295,7 @@ class Layer {
     t.init_column = 1;
     t.init_scale = 1;
     t.buffer = scratch_;
+    t.points = points_;
     simd_gemm::loops(s_.isa).run(t);
   }
 
@@ -316,6 +319,7 @@ class Layer {
       t.init = scratch_ + at_.bias;
       t.init_column = 1;
       t.init_scale = 1;
+      t.points = points_;
       simd_product::loops(s_.isa).run(t);
     }
   }
@@ -332,11 +336,11 @@ class Layer {
         multiply({h(0), size, rows_, r, hidden, size, scratch_ + at_.recurrent_bias, 0, gates(0) + 2 * size});
       } else {
         float* reset = scratch_ + at_.reset;
-        for (std::int64_t i = 0; i < rows_; ++i) loops_.gru_reset(cell_, gates(i), h(i), reset + i * size);
+        for (std::int64_t i = 0; i < rows_ && !stops(points_, kFunction * size); ++i) loops_.gru_reset(cell_, gates(i), h(i), reset + i * size);
         multiply({reset, size, rows_, r, hidden, size, projected + 2 * size, stride, gates(0) + 2 * size});
       }
     }
-    for (std::int64_t i = 0; i < rows_; ++i) {
+    for (std::int64_t i = 0; i < rows_ && !stops(points_, s_.gates * kFunction * size); ++i) {
       switch (s_.gates) {
         case 4:
           loops_.lstm(cell_, gates(i), c(i), h(i));
@@ -364,18 +368,19 @@ class Layer {
   }
 
   void write_step(std::int64_t t) const {
-    for (std::int64_t i = 0; i < rows_ && wanted(0); ++i) write_row(t, i, h(i));
+    for (std::int64_t i = 0; i < rows_ && wanted(0) && !stops(points_, s_.size.hidden); ++i) write_row(t, i, h(i));
   }
 
   void finish() const {
     for (std::int64_t i = 0; i < rows_; ++i) {
-      for (std::int64_t t = steps_; t < s_.size.steps && wanted(0); ++t) write_row(t, i, nullptr);
+      for (std::int64_t t = steps_; t < s_.size.steps && wanted(0) && !stops(points_, s_.size.hidden + kFarElement); ++t) write_row(t, i, nullptr);
       const std::int64_t state = s_.size.state_at(s_.spec, direction_, first_ + i);
       if (wanted(1)) std::memcpy(args_.out<float>(1) + state, h(i), row_bytes());
       if (wanted(2)) std::memcpy(args_.out<float>(2) + state, c(i), row_bytes());
     }
   }
 
+  CancelPoints* const points_;
   const KernelArgs& args_;
   const State& s_;
   int direction_;
@@ -391,10 +396,11 @@ class Layer {
 
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<State>();
+  CancelPoints points = points_of(cancel);
   for (std::int64_t tile = begin; tile < end && !cancel.stop(); ++tile) {
     const std::int64_t first = tile % s.row_tiles * s.rows;
-    Layer layer(args, s, static_cast<int>(tile / s.row_tiles), first, std::min(s.rows, s.size.batch - first));
-    layer.run(cancel);
+    Layer layer(args, s, static_cast<int>(tile / s.row_tiles), first, std::min(s.rows, s.size.batch - first), &points);
+    layer.run();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "backends/cpu/long_lines.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
 #include "backends/cpu/support.h"
@@ -89,6 +90,9 @@ template <simd_rows::Reduce Op>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<ReduceState>();
   const simd_rows::Loops& loops = simd_rows::loops(s.isa);
+  CancelPoints points = points_of(cancel);
+  // A tile of short lines is small.
+  const bool is_long = s.length > (s.inner == 1 ? kLongLine : kLongColumn);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = first + s.per_tile < s.count ? first + s.per_tile : s.count;
@@ -98,11 +102,14 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       const float* x = args.in<float>(0) + at / s.inner * s.length * s.inner + column;
       const std::int64_t width = last - at < s.inner - column ? last - at : s.inner - column;
       if (s.inner == 1) {
-        y[at] = loops.reduce(Op, x, s.length);
+        y[at] = is_long ? reduce_long(s.isa, Op, x, s.length, &points) : loops.reduce(Op, x, s.length);
+      } else if (is_long) {
+        reduce_long_columns(s.isa, Op, x, y + at, s.length, s.inner, width, &points);
       } else {
         loops.reduce_columns(Op, x, y + at, s.length, s.inner, width);
       }
       at += width;
+      if (is_long && points.stopped) return;
     }
     simd_elementwise::loops(s.isa).chain(y + first, last - first, epilogue_of(*args.desc));
   }

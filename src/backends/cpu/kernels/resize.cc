@@ -25,6 +25,8 @@ struct Column {
   float weight;
 };
 
+constexpr std::int64_t kColumnsPerPoint = 1 << 12;
+
 std::string mode_of(const Node& n) { return attr_string(n, ResizeAttr::kMode); }
 
 Refusal supports(const OpDesc& d) {
@@ -84,8 +86,10 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-void fill_columns(const ResizeGeometry& g, int axis, std::int64_t width, Column* columns) {
+// False: the run stops.
+bool fill_columns(const ResizeGeometry& g, int axis, std::int64_t width, Column* columns, CancelPoints* points) {
   for (std::int64_t x = 0; x < width; ++x) {
+    if (x % kColumnsPerPoint == 0 && stops(points, kColumnsPerPoint * kFarElement)) return false;
     if (g.is_identity(axis)) {
       columns[x] = {static_cast<std::int32_t>(x), static_cast<std::int32_t>(x), 0};
       continue;
@@ -99,6 +103,7 @@ void fill_columns(const ResizeGeometry& g, int axis, std::int64_t width, Column*
       columns[x] = {static_cast<std::int32_t>(tap.low), static_cast<std::int32_t>(tap.high), tap.weight};
     }
   }
+  return true;
 }
 
 // Where output line `line` lies in the input: the two input lines and the weight of the second.
@@ -155,38 +160,75 @@ struct Channels {
   bool same;  // otherwise nearest, which also picks channels
 };
 
+// Of few channels.
+std::int64_t positions_per_point(const Channels& c) { return kColumnsPerPoint / std::max<std::int64_t>(1, c.out); }
+
 void run_line_last(Isa isa, const ResizeGeometry& g, const Line& at, const float* low, const float* high, const Column* columns,
-                   std::int64_t width, const Channels& c, float* to) {
+                   std::int64_t width, const Channels& c, float* to, CancelPoints* points) {
   const simd_elementwise::Loops& loops = simd_elementwise::loops(isa);
+  const std::int64_t work = !c.same ? kFarElement : g.mode == ResizeMode::kNearest ? 1 : 4;  // of a channel
+  const bool few = c.out <= kColumnsPerPoint && c.same;
+  const std::int64_t at_once = few ? positions_per_point(c) : width;
+  std::int64_t left = 0;  // of the positions that go together
   for (std::int64_t i = 0; i < width; ++i, to += c.out_pitch) {
     const Column& q = columns[i];
     const float* const from = low + q.low * c.in_pitch;
-    if (!c.same) {
-      for (std::int64_t k = 0; k < c.out; ++k) to[k] = from[resize_nearest(g, 1, resize_coordinate(g, 1, k))];
-    } else if (g.mode == ResizeMode::kNearest) {
-      simd_transpose::loops(isa).copy(from, c.in, 1, c.in, to, c.in);
-    } else {
-      loops.bilinear(from, low + q.high * c.in_pitch, high + q.low * c.in_pitch, high + q.high * c.in_pitch, q.weight, at.weight, to, c.out);
+    if (few) {
+      if (left-- == 0) {
+        if (stops(points, at_once * c.out * work)) return;
+        left = at_once - 1;
+      }
+      if (g.mode == ResizeMode::kNearest) {
+        simd_transpose::loops(isa).copy(from, c.in, 1, c.in, to, c.in);
+      } else {
+        loops.bilinear(from, low + q.high * c.in_pitch, high + q.low * c.in_pitch, high + q.high * c.in_pitch, q.weight, at.weight, to, c.out);
+      }
+      continue;
     }
+    const float* const right = low + q.high * c.in_pitch;
+    const float* const below = high + q.low * c.in_pitch;
+    const float* const across = high + q.high * c.in_pitch;
+    const bool goes_on = by_parts(points, c.out, 64, work, [&](std::int64_t begin, std::int64_t end) {
+      if (!c.same) {
+        for (std::int64_t k = begin; k < end; ++k) to[k] = from[resize_nearest(g, 1, resize_coordinate(g, 1, k))];
+      } else if (g.mode == ResizeMode::kNearest) {
+        simd_transpose::loops(isa).copy(from + begin, c.in, 1, end - begin, to + begin, c.in);
+      } else {
+        loops.bilinear(from + begin, right + begin, below + begin, across + begin, q.weight, at.weight, to + begin, end - begin);
+      }
+    });
+    if (!goes_on) return;
   }
 }
 
 void run_bytes(const KernelArgs& args, const ResizeGeometry& g, const Channels& c, const Column* columns, std::int64_t begin, std::int64_t end,
-               const Cancel& cancel) {
+               CancelPoints* points) {
   const auto& s = args.plan->state<ResizeState>();
   const Shape& x = args.desc->inputs[0].shape;
   const std::int64_t in_width = x[x.rank() - 1] * c.in_pitch;
-  for (std::int64_t line = begin * s.per_tile; line < std::min(end * s.per_tile, s.lines) && !cancel.stop(); ++line) {
+  for (std::int64_t line = begin * s.per_tile; line < std::min(end * s.per_tile, s.lines) && !stops(points, kFarElement); ++line) {
     const Line at = find_line(g, x, args.desc->outputs[0].shape, line, s.last);
     const auto* from = args.in<std::uint8_t>(0) + at.low * in_width;
     auto* to = args.out<std::uint8_t>() + line * s.width * c.out_pitch;
+    if (c.same && c.out <= kColumnsPerPoint) {
+      const std::int64_t at_once = positions_per_point(c);
+      for (std::int64_t first = 0; first < s.width; first += at_once) {
+        const std::int64_t last = std::min(s.width, first + at_once);
+        if (stops(points, (last - first) * (c.out + kFarElement / 4))) return;
+        for (std::int64_t i = first; i < last; ++i, to += c.out_pitch) std::copy_n(from + columns[i].low * c.in_pitch, c.out, to);
+      }
+      continue;
+    }
     for (std::int64_t i = 0; i < s.width; ++i, to += c.out_pitch) {
       const std::uint8_t* const pixel = from + columns[i].low * c.in_pitch;
-      if (c.same) {
-        std::copy_n(pixel, c.out, to);
-        continue;
-      }
-      for (std::int64_t k = 0; k < c.out; ++k) to[k] = pixel[resize_nearest(g, 1, resize_coordinate(g, 1, k))];
+      const bool goes_on = by_parts(points, c.out, 64, c.same ? 1 : kFarElement, [&](std::int64_t first, std::int64_t last) {
+        if (c.same) {
+          std::copy(pixel + first, pixel + last, to + first);
+          return;
+        }
+        for (std::int64_t k = first; k < last; ++k) to[k] = pixel[resize_nearest(g, 1, resize_coordinate(g, 1, k))];
+      });
+      if (!goes_on) return;
     }
   }
 }
@@ -203,32 +245,45 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   }
   const ResizeGeometry g = resize_geometry(*d.node, {inputs, given}, y);
   auto* columns = static_cast<Column*>(args.thread_scratch);
-  fill_columns(g, x.rank() - 1, s.width, columns);
+  CancelPoints points = points_of(cancel);
+  if (!fill_columns(g, x.rank() - 1, s.width, columns, &points)) return;
   const Channels channels = s.last ? Channels{x[1], y[1], d.input_pitch(0), d.output_pitch(), g.is_identity(1)} : Channels{1, 1, 1, 1, true};
-  if (d.inputs[0].dtype != DType::kFloat32) return run_bytes(args, g, channels, columns, begin, end, cancel);
+  if (d.inputs[0].dtype != DType::kFloat32) return run_bytes(args, g, channels, columns, begin, end, &points);
   const std::int64_t in_width = x[x.rank() - 1] * channels.in_pitch;
   const std::int64_t out_width = s.width * channels.out_pitch;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = std::min(first + s.per_tile, s.lines);
     for (std::int64_t line = first; line < last; ++line) {
+      const bool is_short = !s.last && s.width <= kColumnsPerPoint;
+      if (stops(&points, kFarElement + (is_short ? s.width * kFunction : 0))) return;
       const Line at = find_line(g, x, y, line, s.last);
       const float* low = args.in<float>(0) + at.low * in_width;
       const float* high = args.in<float>(0) + at.high * in_width;
       float* to = args.out<float>() + line * out_width;
-      if (s.last) {
-        run_line_last(s.isa, g, at, low, high, columns, s.width, channels, to);
-      } else {
+      if (is_short) {
         run_line(g, at, low, high, columns, s.width, to);
+      } else if (s.last) {
+        run_line_last(s.isa, g, at, low, high, columns, s.width, channels, to, &points);
+      } else {
+        for (std::int64_t column = 0; column < s.width; column += kColumnsPerPoint) {
+          const std::int64_t n = std::min(kColumnsPerPoint, s.width - column);
+          if (stops(&points, n * kFunction)) return;
+          run_line(g, at, low, high, columns + column, n, to + column);
+        }
       }
     }
     float* const y_first = args.out<float>() + first * out_width;
     const Epilogue* const epilogue = epilogue_of(d);
-    if (channels.out == channels.out_pitch) {
-      simd_elementwise::loops(s.isa).chain(y_first, (last - first) * out_width, epilogue);
-    } else if (epilogue != nullptr) {
-      const std::int64_t positions = (last - first) * s.width;
-      for (std::int64_t i = 0; i < positions; ++i) simd_elementwise::loops(s.isa).chain(y_first + i * channels.out_pitch, channels.out, epilogue);
+    if (epilogue == nullptr) continue;
+    // All at once, or position by position.
+    const bool dense = channels.out == channels.out_pitch;
+    const std::int64_t rows = dense ? 1 : (last - first) * s.width, row = dense ? (last - first) * out_width : channels.out;
+    for (std::int64_t i = 0; i < rows && !points.stopped; ++i) {
+      float* const to = y_first + i * channels.out_pitch;
+      by_parts(&points, row, 64, kFunction, [&](std::int64_t from, std::int64_t until) {
+        simd_elementwise::loops(s.isa).chain(to + from, until - from, epilogue);
+      });
     }
   }
 }

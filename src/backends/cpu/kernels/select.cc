@@ -56,6 +56,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 template <typename F>
 void each_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& f) {
   const auto& s = args.plan->state<SelectState>();
+  CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min(s.count, (index + 1) * kElementsPerTile);
     for (std::int64_t at = index * kElementsPerTile; at < last;) {
@@ -68,6 +69,7 @@ void each_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
         for (int k = 0; k < kMost; ++k) from[k] += row % s.dims[i] * s.step[k][i];
         row /= s.dims[i];
       }
+      if (stops(&points, n * 2 + kFarElement * s.rank)) return;
       f(from, at, n);
       at += n;
     }

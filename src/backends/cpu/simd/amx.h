@@ -21,6 +21,7 @@ namespace {
 constexpr std::int64_t kTileRows = 16;
 constexpr std::int64_t kTileBytes = 1024;
 constexpr std::int64_t kBlockColumns = 2 * kLanes;
+constexpr std::int64_t kProductsPerUnit = 32;  // multiply-adds that are a unit of work
 
 // What ldtilecfg reads. Tiles 0 to 3 are sums, 4 and 5 of A, 6 and 7 of B.
 struct alignas(64) TileConfig {
@@ -79,14 +80,16 @@ class AmxProduct {
       // C is written and residuals are read by whole rows.
       for (Panel next; next.line < t_.lines;) {
         Group g = group_from(&next, 2);
-        for (; g.column < t_.n; g.column += kBlockColumns) multiply_group(g);
+        for (; g.column < t_.n; g.column += kBlockColumns) {
+          if (!multiply_group(g)) return;
+        }
       }
     } else {
       for (std::int64_t column = 0; column < t_.n; column += kBlockColumns) {
         for (Panel next; next.line < t_.lines;) {
           Group g = group_from(&next, most_panels_);
           g.column = column;
-          multiply_group(g);
+          if (!multiply_group(g)) return;
         }
       }
     }
@@ -160,7 +163,8 @@ class AmxProduct {
   Sum* slot(std::int64_t i) { return i < kSlots / 2 ? sums_ + i * 2 * kPanelSums : more_ + (i - kSlots / 2) * 2 * kPanelSums; }
   const Element* rows_of(const Panel& p) const { return t_.a + p.line * t_.line_step + p.x * t_.lda; }
 
-  __attribute__((noinline)) void multiply_group(const Group& g) {
+  // False: the run stops.
+  __attribute__((noinline)) bool multiply_group(const Group& g) {
     const std::int64_t blocks = steps_ <= kBlockSteps ? 1 : (steps_ + kBlockSteps - 1) / kBlockSteps;
     const auto* const b = reinterpret_cast<const Element*>(t_.b) + g.column / kLanes * block_;
     const std::int64_t pairs = (g.count + 1) / 2;
@@ -169,6 +173,7 @@ class AmxProduct {
     for (std::int64_t i = 0, first = 0; i < blocks; ++i) {
       const bool ends = i + 1 == blocks;
       const std::int64_t last = ends ? steps_ : steps_ * (i + 1) / blocks;
+      if (stops(t_.points, pairs * 2 * kTileRows * kBlockColumns * (last - first) * Kind::kTileK / kProductsPerUnit)) return false;
       ahead_ = Ahead{};
       if (g.is_first && (!ends || g.column + kBlockColumns < t_.n)) {
         const std::int64_t bytes = (ends ? steps_ / blocks : steps_ * (i + 2) / blocks - last) * kTileBytes;
@@ -187,6 +192,7 @@ class AmxProduct {
       first = last;
     }
     waiting_slot_ = (slot_ + pairs - 1) % slots_;
+    return true;
   }
 
   void multiply_pair(const Group& g, std::int64_t p, const Block& block) {

@@ -20,6 +20,7 @@ constexpr int kMr = 6, kNv = 2, kKc = 64;
 constexpr int kMr = 4, kNv = 2, kKc = 64;
 #endif
 constexpr std::int64_t kFewRows = 3;  // up to here packing keys costs more than it saves
+constexpr std::int64_t kKeysPerPoint = 8192;  // of a row, a multiple of two vectors
 
 inline std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
@@ -86,10 +87,11 @@ constexpr MicroFn kMicros[][kNv] = {EVN_MICROS(1), EVN_MICROS(2), EVN_MICROS(3),
 };
 
 // `rows` rows by `vectors` vectors of columns, in register tiles of like heights.
-void product(Product g, std::int64_t rows, std::int64_t vectors) {
+void product(CancelPoints* points, Product g, std::int64_t rows, std::int64_t vectors) {
   const std::int64_t blocks = (rows + kMr - 1) / kMr;
   for (std::int64_t i = 0; i < blocks; ++i) {
     const std::int64_t height = rows / blocks + (i < rows % blocks ? 1 : 0);
+    if (stops(points, height * vectors * kLanes * g.k)) return;
     kMicros[height - 1][vectors - 1](g);
     g.a += height * g.lda;
     g.c += height * g.ldc;
@@ -178,6 +180,7 @@ bool sees_nothing(const Block& b, std::int64_t row, std::int64_t low, std::int64
   // Most see the first or the last key.
   if (low < high && mask_at(b, row, high - 1, 1)[0] != -__builtin_inff()) return false;
   for (std::int64_t t = low; t < high; ++t) {
+    if (t % kKeysPerPoint == 0 && stops(b.points, kKeysPerPoint * 4)) return true;
     if (mask_at(b, row, t, 1)[0] != -__builtin_inff()) return false;
   }
   return true;
@@ -208,10 +211,14 @@ Vec mask_row(const Block& b, std::int64_t row, float* s, std::int64_t low, std::
     top[i] = max_of(top[i], v);
   };
   const std::int64_t end = round_up(b.keys, kLanes);
-  for (; t + 2 * kLanes <= end; t += kLanes) {
-    at(0);
-    t += kLanes;
-    at(1);
+  while (t + 2 * kLanes <= end) {
+    const std::int64_t part_end = smaller(end, t + kKeysPerPoint);
+    if (stops(b.points, (part_end - t) * (masked ? 4 : 1))) break;
+    for (; t + 2 * kLanes <= part_end; t += kLanes) {
+      at(0);
+      t += kLanes;
+      at(1);
+    }
   }
   if (t < end) at(0);
   return max_of(top[0], top[1]);
@@ -224,13 +231,17 @@ Vec weigh_row(const Block& b, float* s, float top) {
   const std::int64_t end = round_up(b.keys, kLanes);
   Vec sum[2] = {zero(), zero()};
   std::int64_t t = 0;
-  for (; t + 2 * kLanes <= end; t += 2 * kLanes) {
-    const Vec x = exp2_of((load(s + t) - shift) * log2e);
-    const Vec y = exp2_of((load(s + t + kLanes) - shift) * log2e);
-    store(s + t, x);
-    store(s + t + kLanes, y);
-    sum[0] = sum[0] + x;
-    sum[1] = sum[1] + y;
+  while (t + 2 * kLanes <= end) {
+    const std::int64_t part_end = smaller(end, t + kKeysPerPoint);
+    if (stops(b.points, (part_end - t) * kFunction)) break;
+    for (; t + 2 * kLanes <= part_end; t += 2 * kLanes) {
+      const Vec x = exp2_of((load(s + t) - shift) * log2e);
+      const Vec y = exp2_of((load(s + t + kLanes) - shift) * log2e);
+      store(s + t, x);
+      store(s + t + kLanes, y);
+      sum[0] = sum[0] + x;
+      sum[1] = sum[1] + y;
+    }
   }
   if (t < end) {
     const Vec x = exp2_of((load(s + t) - shift) * log2e);
@@ -259,7 +270,10 @@ void weigh_rows(const Block& b, std::int64_t first, std::int64_t count, float* s
     lanes[i] = zero();
     if (i >= count) continue;
     if (blind[i]) {
-      zero_over(scores + i * step, round_up(b.keys, kLanes));
+      const std::int64_t end = round_up(b.keys, kLanes);
+      for (std::int64_t t = 0; t < end && !stops(b.points, kKeysPerPoint); t += kKeysPerPoint) {
+        zero_over(scores + i * step + t, smaller(end - t, kKeysPerPoint));
+      }
     } else {
       lanes[i] = weigh_row(b, scores + i * step, top[i]);
     }
@@ -306,6 +320,7 @@ Buffers cut_buffer(const Block& b) {
 // One row of scores, from keys where they lie.
 void score_row(const Block& b, const float* q, float* s) {
   for (std::int64_t t = 0; t < b.keys; t += kLanes) {
+    if (stops(b.points, kLanes * b.depth)) return;
     Vec acc[kLanes];
     for (int i = 0; i < kLanes; ++i) {
       acc[i] = zero();
@@ -328,10 +343,11 @@ void score(const Block& b, const Buffers& f) {
   each_panel(f.score_step / kLanes, [&](std::int64_t first, std::int64_t vectors) {
     const std::int64_t t = first * kLanes;
     const std::int64_t columns = vectors * kLanes;
+    if (stops(b.points, columns * b.depth)) return;
     pack_keys(b, t, smaller(b.keys - t, columns), f.panel, columns);
     expect(b.v, t, smaller(b.keys - t, columns), b.value_depth);
     if (b.k.element_step == 1) expect(b.k, smaller(b.keys, t + columns), larger(0, smaller(b.keys - t - columns, columns)), b.depth);
-    product({b.q, b.q_step, f.panel, columns, b.depth, nullptr, 0, f.scores + t, f.score_step, b.scale, nullptr}, b.queries, vectors);
+    product(b.points, {b.q, b.q_step, f.panel, columns, b.depth, nullptr, 0, f.scores + t, f.score_step, b.scale, nullptr}, b.queries, vectors);
   });
 }
 
@@ -341,7 +357,7 @@ void add_values(const Block& b, const Buffers& f, const float* values, std::int6
   each_panel(f.width / kLanes, [&](std::int64_t at, std::int64_t vectors) {
     const std::int64_t d = at * kLanes;
     const float* start = first == 0 ? nullptr : f.result + d;
-    product({f.scores + first, f.score_step, values + d, ldb, count, start, f.width, last ? b.y + d : f.result + d, last ? b.y_step : f.width,
+    product(b.points, {f.scores + first, f.score_step, values + d, ldb, count, start, f.width, last ? b.y + d : f.result + d, last ? b.y_step : f.width,
              1.0f, last ? f.inverse : nullptr},
             b.queries, vectors);
   });
@@ -363,10 +379,12 @@ void weigh_values(const Block& b, const Buffers& f) {
   if (f.width == b.value_depth) return weigh_values_in_place(b, f);
   for (std::int64_t t = 0; t < b.keys; t += kKc) {
     const std::int64_t count = smaller(b.keys - t, kKc);
+    if (stops(b.points, count * f.width)) return;
     pack_values(b, t, count, f.panel, f.width);
     add_values(b, f, f.panel, f.width, t, count);
   }
   for (std::int64_t i = 0; i < b.queries; ++i) {
+    if (stops(b.points, f.width)) return;
     const Vec scale = splat(f.inverse[i]);
     const float* from = f.result + i * f.width;
     float* y = b.y + i * b.y_step;
@@ -385,7 +403,7 @@ void run(const Block& b) {
     return;
   }
   score(b, f);
-  for (std::int64_t i = 0; i < b.queries; i += kLanes) {
+  for (std::int64_t i = 0; i < b.queries && !has_stopped(b.points); i += kLanes) {
     weigh_rows(b, i, smaller(b.queries - i, kLanes), f.scores + i * f.score_step, f.score_step, f.inverse + i);
   }
   weigh_values(b, f);
@@ -397,6 +415,7 @@ void weigh(const Block& b, std::int64_t first, std::int64_t count, float* scores
     const std::int64_t some = smaller(count - i, kLanes);
     float* const rows = scores + i * step;
     for (std::int64_t r = 0; r < some; ++r) {
+      if (stops(b.points, b.keys)) return;
       float* const s = rows + r * step;
       for (std::int64_t t = 0; t < b.keys; t += kLanes) store(s + t, load(s + t) * scale);
     }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/cancel_points.h"
 
 namespace evn::simd_attention {
 
@@ -33,6 +34,7 @@ struct Block {
   float* y;
   std::int64_t y_step;
   float* buffer;                   // buffer_floats, aligned to 64
+  CancelPoints* points;            // null: none
 };
 
 struct Loops {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/cancel_points.h"
 #include "core/epilogue.h"
 
 namespace evn::simd_bfloat_dot {
@@ -37,6 +38,7 @@ struct Tile {
   std::int64_t line_c, ldc;       // elements from a line or row of C to the next
   // Nothing follows the product, there is one line of floats, and whole vectors of 16 columns may be written.
   bool whole;
+  CancelPoints* points;           // null: none
 };
 
 struct Loops {
@@ -52,10 +54,10 @@ struct Loops {
   bool is_float16 = false;        // else bfloat16
   // B of floats that a run computes, in one segment `padded` long: the k of a column lie together and columns `step` apart, or the columns
   // of a row and rows `step` apart. Of k_avx512_bf16 alone, for k_avx512_amx too.
-  void (*pack_columns)(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded,
-                       std::uint16_t* to) = nullptr;
-  void (*pack_rows)(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded,
-                    std::uint16_t* to) = nullptr;
+  void (*pack_columns)(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to,
+                       CancelPoints* points) = nullptr;
+  void (*pack_rows)(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to,
+                    CancelPoints* points) = nullptr;
 };
 const Loops& loops(Isa isa);
 

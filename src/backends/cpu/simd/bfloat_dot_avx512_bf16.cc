@@ -57,6 +57,7 @@ void run(const Tile& t) {
       std::int64_t x = 0;
       for (std::int64_t piece = pieces; piece > 0; --piece) {
         const std::int64_t rows = (t.width - x + piece - 1) / piece;
+        if (stops(t.points, kMostRows * kSumColumns * t.segments * t.padded / kPairsPerUnit)) return;
         multiply(t, t.a + line * t.line_step + x * t.lda, rows, t.b + column / kLanes * block, columns > kLanes ? block : 0, sums);
         store_sums(t, chain, {sums, rows, line, x, column, columns});
         x += rows;
@@ -66,10 +67,12 @@ void run(const Tile& t) {
 }
 
 // 16 columns by 32 of k are a square of pairs.
-void pack_columns(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to) {
+void pack_columns(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to,
+                  CancelPoints* points) {
   constexpr std::int64_t kSquare = 2 * kLanes;
   for (std::int64_t column = 0; column < n; column += kLanes, to += padded * kLanes) {
     for (std::int64_t at = 0; at < padded; at += kSquare) {
+      if (stops(points, kLanes * kSquare)) return;
       Vec v[kLanes];
 #pragma GCC unroll 1
       for (std::int64_t i = 0; i < kLanes; ++i) {
@@ -87,10 +90,12 @@ void pack_columns(const float* from, std::int64_t step, std::int64_t k, std::int
   }
 }
 
-void pack_rows(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to) {
+void pack_rows(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to,
+               CancelPoints* points) {
   typedef std::int16_t Halves __attribute__((vector_size(64)));
   const Halves in_turns = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   for (std::int64_t row = 0; row < padded; row += 2) {
+    if (stops(points, 2 * n)) return;
     const float* const p = from + row * step;
     for (std::int64_t column = 0; column < n; column += kLanes) {
       const std::int64_t left = n - column < kLanes ? n - column : kLanes;

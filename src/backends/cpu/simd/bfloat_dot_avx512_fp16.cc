@@ -112,6 +112,7 @@ void run(const Tile& t) {
       for (std::int64_t done = 0; done < parts; done += kPartsNear) {
         const std::int64_t some = parts - done < kPartsNear ? parts - done : kPartsNear;
         for (std::int64_t i = 0; i < count; ++i) {
+          if (stops(t.points, group[i].count * kBlocks * kColumns * some * kPart / kPairsPerUnit)) return;
           kMultiply[log_rows(group[i].count)](t, group[i], columns, blocks == 2 ? block : 0, part, some);
         }
         for (std::int64_t i = 0; i < some; ++i) part.next(t);

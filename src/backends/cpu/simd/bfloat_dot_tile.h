@@ -10,6 +10,7 @@ namespace {
 using simd_bfloat_dot::Tile;
 
 constexpr std::int64_t kSumColumns = 2 * kLanes;  // of a block of sums that is stored
+[[maybe_unused]] constexpr std::int64_t kPairsPerUnit = 4;  // multiply-adds by vectors that are a unit of work
 
 #if defined(__AVX512FP16__)
 // Rounded to float16, nearest even; what is 65520 and more is infinite.

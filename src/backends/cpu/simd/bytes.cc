@@ -317,29 +317,35 @@ void add_to(const std::uint8_t* x, std::int32_t* sums, std::int64_t n, bool is_s
 // V vectors from `at` on, the last of which has n lanes.
 template <int V>
 inline void average_some(const Mean& m, const ByteRange& range, const std::uint8_t* const* taps, std::int64_t count, std::int64_t at,
-                         std::int64_t n, std::uint8_t* to) {
+                         std::int64_t n, std::uint8_t* to, CancelPoints* points) {
+  constexpr std::int64_t kPart = 2048;  // taps between two cancellation points
   BitVec sums[V];
   const BitVec flip = splat_bits(m.flip);
 #pragma GCC unroll 4
   for (int v = 0; v < V; ++v) sums[v] = splat_bits(0u - m.start);
-  for (std::int64_t tap = 0; tap < count; ++tap) {
-    const std::uint8_t* const x = taps[tap] + at;
+  for (std::int64_t tap = 0; tap < count;) {
+    const std::int64_t end = count - tap < kPart ? count : tap + kPart;
+    if (stops(points, (end - tap) * (V * kLanes + kFarElement))) return;
+    for (; tap < end; ++tap) {
+      const std::uint8_t* const x = taps[tap] + at;
 #pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) {
-      const IntVec bytes = V > 1 ? load_steps<false>(x + v * kLanes) : load_some_steps<false>(x, n);
-      sums[v] += reinterpret_cast<BitVec>(bytes) ^ flip;
+      for (int v = 0; v < V; ++v) {
+        const IntVec bytes = V > 1 ? load_steps<false>(x + v * kLanes) : load_some_steps<false>(x, n);
+        sums[v] += reinterpret_cast<BitVec>(bytes) ^ flip;
+      }
     }
   }
 #pragma GCC unroll 4
   for (int v = 0; v < V; ++v) store_bytes(to + at + v * kLanes, saturated(range, float_of(sums[v]) * splat(m.scale)), V > 1 ? kLanes : n);
 }
 
-void average(const Mean& m, const std::uint8_t* const* taps, std::int64_t count, std::int64_t n, std::uint8_t* to) {
+void average(const Mean& m, const std::uint8_t* const* taps, std::int64_t count, std::int64_t n, std::uint8_t* to,
+             CancelPoints* points) {
   const std::int32_t least = m.flip != 0 ? -128 : 0;
   const ByteRange range = byte_range(least, least + 255, m.zero);
   std::int64_t at = 0;
-  for (; at + 4 * kLanes <= n; at += 4 * kLanes) average_some<4>(m, range, taps, count, at, kLanes, to);
-  for (; at < n; at += kLanes) average_some<1>(m, range, taps, count, at, n - at < kLanes ? n - at : kLanes, to);
+  for (; at + 4 * kLanes <= n; at += 4 * kLanes) average_some<4>(m, range, taps, count, at, kLanes, to, points);
+  for (; at < n; at += kLanes) average_some<1>(m, range, taps, count, at, n - at < kLanes ? n - at : kLanes, to, points);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/cancel_points.h"
 
 namespace evn::simd_bytes {
 
@@ -46,7 +47,8 @@ struct Loops {
   // sums[i] += x[i].
   void (*add_to)(const std::uint8_t* x, std::int32_t* sums, std::int64_t n, bool is_signed);
   // to[i] = the mean of taps[0][i], taps[1][i], ... of `count`, which is of the same type.
-  void (*average)(const Mean& m, const std::uint8_t* const* taps, std::int64_t count, std::int64_t n, std::uint8_t* to);
+  void (*average)(const Mean& m, const std::uint8_t* const* taps, std::int64_t count, std::int64_t n, std::uint8_t* to,
+                  CancelPoints* points);
 };
 const Loops& loops(Isa isa);
 

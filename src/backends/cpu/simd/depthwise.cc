@@ -16,6 +16,8 @@ constexpr int kTall3 = 4, kTall5 = 2;
 constexpr int kTall3 = 2, kTall5 = 2;  // 16 registers
 #endif
 static_assert(simd_depthwise::kRowsTogether % kTall3 == 0 && simd_depthwise::kRowsTogether % kTall5 == 0);
+constexpr std::int64_t kMostWork = 1 << 17;  // between two cancellation points
+constexpr std::int64_t kWidth = 512;  // outputs of a row between two cancellation points
 constexpr int kColumns = 4;  // outputs of a row that the kernel for any geometry computes together
 
 // Rows of outputs and kLanes channels of them, or fewer. Rows of pixels are numbered from the first tap of the first row of outputs.
@@ -94,8 +96,9 @@ void run_band(const Band& b, const Chain& chain) {
   for (int r = 0; r < Rows; ++r) apply_rest(chain, b.y + r * b.y_row_step, b.out_width, b.y_pixel, b.lanes);
 }
 
+// Outputs [x, x + width) of Rows rows. The first columns of taps of a part that begins within a row are those of the outputs before it too.
 template <int K, int SH, int SW, int Rows>
-void run_rows(const Tile& t, const Chain& chain, std::int64_t y) {
+void run_rows(const Tile& t, const Chain& chain, std::int64_t y, std::int64_t x, std::int64_t width) {
   const Geometry& g = *t.geometry;
   const std::int64_t y0 = y * SH - g.pad_top;
   Band b{};
@@ -103,15 +106,16 @@ void run_rows(const Tile& t, const Chain& chain, std::int64_t y) {
   b.pixel = g.pixel;
   b.y_pixel = g.out_pixel;
   b.width = g.width;
-  b.pad_left = g.pad_left;
+  b.pad_left = g.pad_left - x * SW;
   b.rows = inside(y0, 1, (Rows - 1) * SH + K, g.height);
   b.y_row_step = g.out_width * g.out_pixel;
-  b.out_width = g.out_width;
+  b.out_width = width;
   b.weight_step = t.weight_step;
   const std::int64_t end = t.channel + t.channels;
   for (std::int64_t c = t.channel; c < end; c += kLanes) {
+    if (stops(t.points, width * Rows * K * K * kLanes)) return;
     b.x = t.x + y0 * b.row_step + c;
-    b.y = t.y + y * b.y_row_step + c;
+    b.y = t.y + y * b.y_row_step + x * b.y_pixel + c;
     b.weight = t.weight + c;
     b.lanes = end - c < kLanes ? end - c : kLanes;
     b.bias = t.bias == nullptr ? zero() : load_some(t.bias + c, b.lanes);
@@ -127,12 +131,16 @@ template <int K, int SH, int SW>
 void square(const Tile& t) {
   constexpr int kTall = K == 3 ? kTall3 : kTall5;
   const Chain chain = split_chain(t.epilogue);
-  std::int64_t y = t.row_begin;
-  for (; y + kTall <= t.row_end; y += kTall) run_rows<K, SH, SW, kTall>(t, chain, y);
-  if constexpr (kTall > 2) {
-    for (; y + 2 <= t.row_end; y += 2) run_rows<K, SH, SW, 2>(t, chain, y);
+  const std::int64_t all = t.geometry->out_width;
+  for (std::int64_t x = 0, width = 0; x < all; x += width) {
+    width = all - x < kWidth + kWidth / 2 ? all - x : kWidth;
+    std::int64_t y = t.row_begin;
+    for (; y + kTall <= t.row_end; y += kTall) run_rows<K, SH, SW, kTall>(t, chain, y, x, width);
+    if constexpr (kTall > 2) {
+      for (; y + 2 <= t.row_end; y += 2) run_rows<K, SH, SW, 2>(t, chain, y, x, width);
+    }
+    for (; y < t.row_end; ++y) run_rows<K, SH, SW, 1>(t, chain, y, x, width);
   }
-  for (; y < t.row_end; ++y) run_rows<K, SH, SW, 1>(t, chain, y);
 }
 
 // Count outputs of a row whose taps (of `taps`, inside the image for all of them) begin at x.
@@ -161,7 +169,13 @@ template <int Count>
 void any_outputs(const Tile& t, const float* x, float* y, Range rows, Range columns, const Chain& chain) {
   const std::int64_t end = t.channel + t.channels;
   std::int64_t c = t.channel;
-  for (; c + kLanes <= end; c += kLanes) any_lanes<Count>(t, x, y, rows, columns, chain, c, kLanes);
+  const std::int64_t work = Count * (rows.end - rows.begin) * (columns.end - columns.begin) + 1;  // of a channel
+  const std::int64_t at_once = t.channels * work < kMostWork ? t.channels : kLanes;
+  if (stops(t.points, at_once * work)) return;
+  for (; c + kLanes <= end; c += kLanes) {
+    if (at_once < t.channels && stops(t.points, at_once * work)) return;
+    any_lanes<Count>(t, x, y, rows, columns, chain, c, kLanes);
+  }
   if (c < end) any_lanes<Count>(t, x, y, rows, columns, chain, c, end - c);
 }
 

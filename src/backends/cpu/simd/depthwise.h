@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/cancel_points.h"
 #include "core/epilogue.h"
 
 namespace evn::simd_depthwise {
@@ -30,6 +31,7 @@ struct Tile {
   std::int64_t weight_step;
   const float* bias;                // per channel; may be null
   const Epilogue* epilogue;
+  CancelPoints* points;             // null: none
 };
 
 inline constexpr std::int64_t kPackedLanes = 16;  // channels of the packed weight are padded to a multiple, the same in all clusters

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/cancel_points.h"
 #include "backends/cpu/simd/dot_winograd.h"
 
 namespace evn::simd_dot {
@@ -52,6 +53,7 @@ struct Tile {
   Output output;
   void* c;
   std::int64_t line_c, ldc;       // elements from a line or row of C to the next
+  CancelPoints* points;           // null: none
 };
 
 struct Loops {

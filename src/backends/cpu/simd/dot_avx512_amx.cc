@@ -39,6 +39,7 @@ struct Bytes {
 void run(const Tile& t) {
   if (t.lines * t.width <= kFewRows) return run_vectors(t);
   sum_rows(t);
+  if (stops(t.points, 0)) return;
   run_amx<Bytes>(t);
 }
 

@@ -125,6 +125,7 @@ void run(const Tile& t) {
       const std::int64_t begin = many && end - next < kPositions ? end - kPositions : next;
       const std::uint8_t* const a = t.a + line * t.line_step;
       for (std::int64_t channel = 0; channel < t.channels; channel += 2 * kLanes) {
+        if (stops(t.points, (end - begin) * 2 * kLanes * t.groups)) return;
         for (std::int64_t x = begin; x < end; x += together) {
           const std::int64_t from = end - x < together ? end - together : x;
           std::int32_t* const to = sums + (from - begin) * 2 * kLanes;
@@ -174,6 +175,7 @@ template <int P>
 void run_positions(const Tile& t, const ByteRange& range, const std::uint8_t* a, std::int64_t at) {
   for (std::int64_t channel = 0; channel < t.channels; channel += kLanes) {
     const std::int64_t left = t.channels - channel, n = left < kLanes ? left : kLanes;
+    if (stops(t.points, P * kLanes * t.groups * kGroup)) return;
     BitVec acc[P];
     sum_taps<P>(t, a, channel, acc);
     if (!is_byte(t.output)) {

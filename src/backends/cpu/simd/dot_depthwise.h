@@ -38,6 +38,7 @@ struct Tile {
   simd_dot::Output output;
   void* c;
   std::int64_t line_c, ldc;
+  CancelPoints* points;         // null: none
 };
 
 // The same by planes: for one line of the output, or two where the stride is 1, four lines of the input at a time are interleaved, so that a
@@ -71,6 +72,7 @@ struct PlaneTile {
   bool is_signed;                   // the output
   std::uint8_t* c;
   std::int64_t line_c;
+  CancelPoints* points;             // null: none
 };
 
 struct Loops {

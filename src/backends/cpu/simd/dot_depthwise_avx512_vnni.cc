@@ -14,6 +14,7 @@ using simd_dot_depthwise::Tile;
 using simd_dot::Output;
 
 constexpr std::int64_t kBlock = 64;
+constexpr std::int64_t kFewProducts = 1 << 12;
 
 inline void add_dot(__m512i a, __m512i b, __m512i& sum) { __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b)); }
 
@@ -54,10 +55,16 @@ inline void run_position(const Tile& t, const ByteRange& range, const std::uint8
 void run(const Tile& t) {
   const bool is_signed = t.output == Output::kInt8;
   const ByteRange range = byte_range(is_signed ? -128 : 0, is_signed ? 127 : 255, t.zero);
+  const std::int64_t work = t.channels * t.groups;             // of a position
+  const std::int64_t at_once = work < kFewProducts ? 32 : 1;  // positions between two cancellation points
   for (std::int64_t line = 0; line < t.lines; ++line) {
     const std::uint8_t* const a = t.a + line * t.line_step;
     std::uint8_t* const c = static_cast<std::uint8_t*>(t.c) + line * t.line_c;
-    for (std::int64_t x = 0; x < t.width; ++x) run_position(t, range, a + x * t.step, c + x * t.ldc);
+    for (std::int64_t x = 0, end = 0; x < t.width;) {
+      end = t.width - x < at_once ? t.width : x + at_once;
+      if (stops(t.points, (end - x) * work)) return;
+      for (; x < end; ++x) run_position(t, range, a + x * t.step, c + x * t.ldc);
+    }
   }
 }
 
@@ -165,6 +172,7 @@ void run_lines(const PlaneTile& t) {
     const int left = static_cast<int>(t.lines - line < L ? t.lines - line : L);
     std::uint8_t* const c = t.c + line * t.line_c;
     for (std::int64_t block = 0; block < t.blocks; ++block) {
+      if (stops(t.points, t.positions * kBlock * L * quads * t.kernel_width)) return;
       std::int64_t x = 0;
       for (; x + 2 <= t.positions; x += 2) run_block<2, L>(t, quads, packing, block, x, c, left);
       if (x < t.positions) run_block<1, L>(t, quads, packing, block, x, c, left);

@@ -37,6 +37,16 @@ constexpr int kDotMr = 4, kDotNv = 2;
 constexpr std::int64_t kDotColumns = kDotNv * kLanes;
 constexpr std::int64_t kQuadBytes = 4 * kLanes;  // of one k quad of a block of B
 
+// Multiply-adds of bytes that are a unit of work.
+#if defined(__AVX512VNNI__)
+constexpr std::int64_t kDotsPerUnit = 8;
+#elif defined(__AVXVNNI__)
+constexpr std::int64_t kDotsPerUnit = 4;
+#else
+constexpr std::int64_t kDotsPerUnit = 1;
+#endif
+constexpr std::int64_t kMostQuads = 4096;  // of k between two cancellation points
+
 inline BitVec quad_of(const std::uint8_t* p) {
   std::uint32_t bits;
   std::memcpy(&bits, p, sizeof bits);
@@ -132,23 +142,31 @@ struct DotMicro {
   const std::int8_t* b;
   const std::int32_t* start;
   std::int32_t* sums;  // rows of kDotColumns
+  std::int64_t segment_begin, segment_end, quad_begin, quad_end;  // of k
+  bool goes_on;        // from the sums
 };
 
 template <int R, int NV>
 void dot_micro(const DotMicro& g) {
   const Tile& t = *g.tile;
-  const std::int64_t quads = (t.segment + 3) / 4;
-  const std::int64_t block = t.segments * t.padded * kLanes;
+  const std::int64_t block = t.segments * t.padded * kLanes, quad_begin = g.quad_begin, quad_end = g.quad_end;
   BitVec acc[R][NV] = {};
   for (int v = 0; kStarted && v < NV; ++v) acc[0][v] = load_bits(g.start + v * kLanes);  // of one row
-  const std::int8_t* b = g.b;
-  for (std::int64_t s = 0; s < t.segments; ++s, b += t.padded * kLanes) {
+  if (g.goes_on) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < NV; ++v) acc[r][v] = load_bits(g.sums + r * kDotColumns + v * kLanes);
+    }
+  }
+  const std::int8_t* b = g.b + g.segment_begin * t.padded * kLanes;
+  for (std::int64_t s = g.segment_begin; s < g.segment_end; ++s, b += t.padded * kLanes) {
     const std::uint8_t* rows[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) rows[r] = g.a + r * t.lda + t.offsets[s];
-    const std::int8_t* at = b;
+    const std::int8_t* at = b + quad_begin * kQuadBytes;
 #pragma GCC unroll 2
-    for (std::int64_t q = 0; q < quads; ++q, at += kQuadBytes) multiply_quad(rows, 4 * q, at, block, acc);
+    for (std::int64_t q = quad_begin; q < quad_end; ++q, at += kQuadBytes) multiply_quad(rows, 4 * q, at, block, acc);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -183,6 +201,31 @@ constexpr DotMicroFn kDotMicros[kDotMr][kWidest + 1] = {
 #undef EVN_DOT_ROW
 #undef EVN_DOT_FEW
 
+// All k, in parts where they are very many. False: the run stops.
+inline bool multiply_rows(std::int64_t rows, int width, DotMicro& g) {
+  const Tile& t = *g.tile;
+  const DotMicroFn micro = kDotMicros[rows - 1][width];
+  const std::int64_t quads = (t.segment + 3) / 4, columns = kDotWidths[width] * kLanes;
+  g.segment_begin = g.quad_begin = 0;
+  g.segment_end = t.segments;
+  g.quad_end = quads;
+  if (t.segments * quads <= kMostQuads + kMostQuads / 2) {
+    if (stops(t.points, rows * columns * t.segments * quads * 4 / kDotsPerUnit)) return false;
+    micro(g);
+    return true;
+  }
+  for (; g.segment_begin < t.segments; ++g.segment_begin) {
+    g.segment_end = g.segment_begin + 1;
+    for (g.quad_begin = 0; g.quad_begin < quads; g.quad_begin = g.quad_end) {
+      g.quad_end = quads - g.quad_begin < kMostQuads + kMostQuads / 2 ? quads : g.quad_begin + kMostQuads;
+      if (stops(t.points, rows * columns * (g.quad_end - g.quad_begin) * 4 / kDotsPerUnit)) return false;
+      micro(g);
+      g.goes_on = true;
+    }
+  }
+  return true;
+}
+
 // --------------------------------------------------------------------------------------------------------- stores --
 
 inline BitVec bits_at(const void* p) {
@@ -209,7 +252,11 @@ inline std::uint32_t sum_row(const Tile& t, const Byte* row) {
 #if defined(__x86_64__)
     constexpr std::int64_t kStep = sizeof(BitVec) / sizeof(Byte);
     BitVec sums = {};
-    for (; i + kStep <= t.segment; i += kStep) sums += quads_sum(p + i);
+    while (i + kStep <= t.segment) {
+      const std::int64_t end = t.segment - i < 8 * kMostQuads ? t.segment : i + 4 * kMostQuads;
+      if (stops(t.points, end - i)) return 0;
+      for (; i + kStep <= end; i += kStep) sums += quads_sum(p + i);
+    }
     for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
 #endif
     for (; i < t.segment; ++i) sum += static_cast<std::uint32_t>(p[i]);
@@ -421,8 +468,13 @@ void run_vectors(const Tile& t) {
         std::int64_t rows = 0;
         do {
           const std::int64_t next = (t.width - x - rows + piece - 1) / piece;
-          kDotMicros[next - 1][width]({&t, t.a + line * t.line_step + (x + rows) * t.lda, t.b + column / kLanes * block, t.start + column,
-                                       sums + rows * kDotColumns});
+          DotMicro micro{};
+          micro.tile = &t;
+          micro.a = t.a + line * t.line_step + (x + rows) * t.lda;
+          micro.b = t.b + column / kLanes * block;
+          micro.start = t.start + column;
+          micro.sums = sums + rows * kDotColumns;
+          if (!multiply_rows(next, width, micro)) return;
           rows += next;
         } while (--piece > 0 && rows + kDotMr <= kRowsToStore);
         store_block(t, {sums, kDotColumns, rows, line, x, column, columns});
@@ -437,20 +489,34 @@ void run_vectors(const Tile& t) {
 void run_words(const Tile& t) {
   alignas(64) std::int32_t sums[kRowsToStore * kWordColumns];
   const std::int64_t block = t.segments * t.padded * kLanes;
+  const bool is_long = has_many_pairs(t.segments, (t.segment + 1) / 2);
+  WordMicro micro = {nullptr, t.lda, t.offsets, t.segments, (t.segment + 1) / 2, t.room, t.padded / 2, nullptr, 0, nullptr, kWordColumns};
+  std::int64_t work = 0;  // since the last cancellation point
   sum_rows(t);
   for (std::int64_t column = 0; column < t.n;) {
     const int width = word_width(t.n - column), blocks = 1 << width;
-    const std::int64_t most = blocks * kLanes;
+    const std::int64_t most = blocks * kLanes, row_work = most * t.segments * t.segment;
     const std::int64_t columns = t.n - column < most ? t.n - column : most;
-    widen_block(t.b + column / kLanes * block, t.segments * t.padded / 2, block, blocks, t.room);
+    micro.start = t.start + column;
+    if (!widen_block(t.b + column / kLanes * block, t.segments * t.padded / 2, block, blocks, t.room, t.points)) return;
     for (std::int64_t line = 0; line < t.lines; ++line) {
       for (std::int64_t x = 0, rows = 0; x < t.width; x += rows) {
         rows = 0;
         do {
           const std::int64_t next = word_rows(t.width - x - rows);
-          kWordMicros[next / 2][width]({t.words + line * t.line_step + (x + rows) * t.lda, t.lda, t.offsets, t.segments, (t.segment + 1) / 2,
-                                        t.room, t.padded / 2, t.start + column, sums + rows * kWordColumns, kWordColumns});
+          micro.a = t.words + line * t.line_step + (x + rows) * t.lda;
+          micro.sums = sums + rows * kWordColumns;
           rows += next;
+          if (is_long) {
+            if (!multiply_words(next, width, micro, t.points)) return;
+            continue;
+          }
+          work += next * row_work;
+          if (work > kMostWordWork) {
+            if (stops(t.points, work)) return;
+            work = 0;
+          }
+          kWordMicros[next / 2][width](micro);
         } while (rows + kWordMr <= kRowsToStore && x + rows < t.width);
         store_block(t, {sums, kWordColumns, rows, line, x, column, columns});
       }

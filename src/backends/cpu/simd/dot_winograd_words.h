@@ -105,7 +105,7 @@ void winograd_product(const simd_dot::WinogradProduct& p) {
     const std::int16_t* const b = p.b + 2 * (column * p.all_pairs + p.pair * columns);
     for (std::int64_t row = 0, rows = 0; row < p.m; row += rows) {
       rows = word_rows(p.m - row);
-      kWordMicros[rows / 2][width]({p.a + row * p.lda, p.lda, &none, 1, p.pairs, b, p.pairs, kZeros, p.c + row * simd_dot::kWinogradColumns + column,
+      kWordMicros[rows / 2][width]({p.a + row * p.lda, p.lda, &none, 1, p.pairs, b, p.pairs, kZeros, 0, p.c + row * simd_dot::kWinogradColumns + column,
                                            simd_dot::kWinogradColumns});
     }
     column += columns;

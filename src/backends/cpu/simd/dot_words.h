@@ -27,7 +27,8 @@ struct WordMicro {
   std::int64_t segments, pairs;   // pairs: of k, in a segment
   const std::int16_t* b;          // [segment][b_pairs][NV][lane][2]
   std::int64_t b_pairs;
-  const std::int32_t* start;      // of each column
+  const std::int32_t* start;      // of each column, and row
+  std::int64_t start_step;        // from one row to the next
   std::int32_t* sums;
   std::int64_t ld;
 };
@@ -38,7 +39,7 @@ void word_micro(const WordMicro& g) {
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) acc[r][v] = load_bits(g.start + v * kLanes);
+    for (int v = 0; v < NV; ++v) acc[r][v] = load_bits(g.start + r * g.start_step + v * kLanes);
   }
   const std::int16_t* b = g.b;
   for (std::int64_t s = 0; s < g.segments; ++s, b += g.b_pairs * NV * 2 * kLanes) {
@@ -95,11 +96,43 @@ inline BitVec load_pairs(const std::int8_t* p) {
 #endif
 }
 
-// `pairs` pairs of k of NV blocks of B, `block` bytes apart.
-void widen_block(const std::int8_t* b, std::int64_t pairs, std::int64_t block, int nv, std::int16_t* to) {
+constexpr std::int64_t kMostPairs = 1024;  // of k between two cancellation points
+
+// `pairs` pairs of k of NV blocks of B, `block` bytes apart. False: the run stops.
+bool widen_block(const std::int8_t* b, std::int64_t pairs, std::int64_t block, int nv, std::int16_t* to, CancelPoints* points) {
   for (int v = 0; v < nv; ++v) {
-    for (std::int64_t p = 0; p < pairs; ++p) store_bits(to + (p * nv + v) * 2 * kLanes, load_pairs(b + v * block + p * 2 * kLanes));
+    for (std::int64_t p = 0; p < pairs;) {
+      const std::int64_t end = pairs - p < 2 * kMostPairs ? pairs : p + kMostPairs;
+      if (stops(points, (end - p) * 2 * kLanes)) return false;
+      for (; p < end; ++p) store_bits(to + (p * nv + v) * 2 * kLanes, load_pairs(b + v * block + p * 2 * kLanes));
+    }
   }
+  return true;
+}
+
+inline bool has_many_pairs(std::int64_t segments, std::int64_t pairs) { return segments * pairs > kMostPairs + kMostPairs / 2; }
+constexpr std::int64_t kMostWordWork = 1 << 17;  // between two cancellation points of fewer
+
+// Very many k, in parts. False: the run stops.
+inline bool multiply_words(std::int64_t rows, int width, WordMicro g, CancelPoints* points) {
+  const WordMicroFn micro = kWordMicros[rows / 2][width];
+  const std::int64_t columns = kLanes << width;
+  const std::int64_t segments = g.segments, pairs = g.pairs;
+  const std::int16_t* const a = g.a;
+  const std::int16_t* const b = g.b;
+  g.segments = 1;
+  for (std::int64_t s = 0; s < segments; ++s, ++g.offsets) {
+    for (std::int64_t p = 0; p < pairs; p += g.pairs) {
+      g.pairs = pairs - p < kMostPairs + kMostPairs / 2 ? pairs - p : kMostPairs;
+      g.a = a + 2 * p;
+      g.b = b + (s * g.b_pairs + p) * 2 * columns;
+      if (stops(points, rows * columns * g.pairs * 2)) return false;
+      micro(g);
+      g.start = g.sums;
+      g.start_step = g.ld;
+    }
+  }
+  return true;
 }
 
 constexpr std::int64_t kShorts = 2 * kLanes;

@@ -1,6 +1,7 @@
 // Epilogue chains for one cluster. Included by simd/*.cc only.
 #pragma once
 
+#include "backends/cpu/simd/cancel_points.h"
 #include "backends/cpu/simd/steps.h"
 #include "backends/cpu/simd/vec.h"
 #include "core/epilogue.h"
@@ -95,5 +96,20 @@ static inline void apply_rest(const Chain& c, float* p, std::int64_t rows, std::
   if (c.rest_count > 0) loops_steps.apply(c.rest, c.rest_count, p, rows, ld, n);
 }
 static inline void apply_rest(const Chain& c, float* p, std::int64_t n) { apply_rest(c, p, 1, 0, n); }
+
+// The same in parts, with cancellation points.
+static inline void apply_rest(const Chain& c, float* p, std::int64_t rows, std::int64_t ld, std::int64_t n, CancelPoints* points) {
+  constexpr std::int64_t kPart = 1 << 14;  // floats
+  if (c.rest_count == 0 || n == 0) return;
+  const std::int64_t at_once = n < kPart ? kPart / n : 1;
+  for (std::int64_t row = 0; row < rows; row += at_once) {
+    const std::int64_t some = rows - row < at_once ? rows - row : at_once;
+    for (std::int64_t i = 0; i < n; i += kPart) {
+      const std::int64_t count = n - i < kPart ? n - i : kPart;
+      if (stops(points, some * count * kFunction)) return;
+      apply_rest(c, p + row * ld + i, some, ld, count);
+    }
+  }
+}
 
 }  // namespace evn::EVN_ISA

@@ -132,7 +132,10 @@ void narrow_panels(const Tile& t, const Micro& g, std::int64_t k0, std::int64_t 
 template <int N>
 void narrow(const Tile& t, const Micro& g, std::int64_t k0) {
   std::int64_t row = 0;
-  for (; row + 3 * kMr < t.m; row += 4 * kMr) narrow_panels<4, N>(t, g, k0, row);
+  for (; row + 3 * kMr < t.m; row += 4 * kMr) {
+    if (stops(t.points, 4 * kMr * N * g.k)) return;
+    narrow_panels<4, N>(t, g, k0, row);
+  }
   for (; row < t.m; row += kMr) narrow_panels<1, N>(t, g, k0, row);
 }
 
@@ -168,6 +171,7 @@ const float* block_of_b(const Tile& t, std::int64_t k0, std::int64_t kc, std::in
 // Block k0 of a transposed A, as panels of kc rows.
 void pack_a_columns(const Tile& t, std::int64_t k0, std::int64_t kc, float* to) {
   for (std::int64_t row = 0; row < t.m; row += kMr) {
+    if (stops(t.points, kMr * kc)) return;
     const std::int64_t rows = t.m - row < kMr ? t.m - row : kMr;
     for (std::int64_t k = 0; k < kc; ++k) {
       const float* from = t.a + (k0 + k) * t.lda + row;
@@ -186,6 +190,7 @@ void run_column(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t co
   if (cols <= kNarrow && t.a_kind == AKind::kPacked) return run_narrow(t, *g, k0, cols);
   for (std::int64_t row = 0; row < t.m; row += kMr) {
     const std::int64_t rows = t.m - row < kMr ? t.m - row : kMr;
+    if (stops(t.points, rows * nv * kLanes * kc)) return;
     switch (t.a_kind) {
       case AKind::kPacked: g->a = t.a + row * t.k + k0 * kMr; break;
       case AKind::kRows: g->a = t.a + row * t.lda + k0; break;
@@ -206,7 +211,10 @@ void run(const Tile& t) {
   g.ldc = t.ldc;
   g.bias_step = t.init_row;
   const bool by_c = t.init != nullptr && (t.init_column != 0 || t.init_scale != 1);
-  if (by_c) write_start(t, 0, t.m);
+  for (std::int64_t row = 0; by_c && row < t.m; ++row) {
+    if (stops(t.points, t.n)) return;
+    write_start(t, row, 1);
+  }
   g.low = chain.low;
   g.high = chain.high;
   std::int64_t k0 = 0;
@@ -219,9 +227,10 @@ void run(const Tile& t) {
     if (t.a_kind == AKind::kColumns) pack_a_columns(t, k0, kc, a_block);
     for (std::int64_t column = 0; column < t.n; column += kNr) {
       run_column(t, k0, kc, column, a_block, &g);
+      if (has_stopped(t.points)) return;
       if (last && chain.rest_count > 0) {
         const std::int64_t cols = t.n - column < kNr ? t.n - column : kNr;
-        apply_rest(chain, t.c + column, t.m, t.ldc, cols);
+        apply_rest(chain, t.c + column, t.m, t.ldc, cols, t.points);
       }
     }
     k0 += kc;

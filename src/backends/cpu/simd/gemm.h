@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/cancel_points.h"
 #include "core/epilogue.h"
 
 namespace evn::simd_gemm {
@@ -51,6 +52,7 @@ struct Tile {
   float init_scale;
   const Epilogue* epilogue;       // nullable
   float* buffer;                  // buffer_floats(m of a tile with kColumns A, else 0), aligned to 64
+  CancelPoints* points;           // null: none
 };
 
 struct Loops {

@@ -121,8 +121,14 @@ inline bool has_zeros(const Weights& w) { return w.zeros != nullptr || w.float_z
 // Rows that there are not are computed as the last one, and not stored: one row, and as many as fit, are all sizes.
 inline std::int64_t row_of(const Tile& t, int r) { return r < t.m ? r : t.m - 1; }
 
+// Some blocks of a panel; the sums of R rows, which end the call unless these are the last ones and begin the next.
+struct Part {
+  std::int64_t begin, end;  // blocks
+  float* sums;              // [R][kWidth]
+};
+
 template <int Bits, int R>
-void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::int64_t numbers, std::int64_t column) {
+void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::int64_t numbers, std::int64_t column, const Part& part) {
   const Weights& w = t.w;
   const Nibbles nibbles;
   const std::int64_t left = t.n - column;
@@ -137,7 +143,15 @@ void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::in
 #pragma GCC unroll 4
     for (int v = 0; v < kNv; ++v) acc[r][v] = zero();
   }
-  for (std::int64_t b = 0; b < blocks; ++b, numbers += kWidth) {
+  if (part.begin > 0) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kNv; ++v) acc[r][v] = load(part.sums + (r * kNv + v) * kLanes);
+    }
+    numbers += part.begin * kWidth;
+  }
+  for (std::int64_t b = part.begin; b < part.end; ++b, numbers += kWidth) {
     const std::int64_t begin = b * w.block, end = b + 1 < blocks ? begin + w.block : w.k;
     Vec sum[R][kNv];
 #pragma GCC unroll 4
@@ -157,6 +171,14 @@ void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::in
       }
     }
   }
+  if (part.end < blocks) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kNv; ++v) store(part.sums + (r * kNv + v) * kLanes, acc[r][v]);
+    }
+    return;
+  }
   for (int r = 0; r < R && r < t.m; ++r) {
     float* const c = t.c + r * t.ldc + column;
     for (int v = 0; v < kNv && lanes(v) > 0; ++v) {
@@ -169,7 +191,7 @@ void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::in
   }
 }
 
-using PanelFn = void (*)(const Tile&, const Chain&, const void*, std::int64_t, std::int64_t);
+using PanelFn = void (*)(const Tile&, const Chain&, const void*, std::int64_t, std::int64_t, const Part&);
 constexpr PanelFn kPanels[2][2] = {{panel_rows<4, 1>, panel_rows<4, kRows>}, {panel_rows<8, 1>, panel_rows<8, kRows>}};
 
 // The sums of A over each block, four chains.
@@ -178,6 +200,7 @@ void sum_blocks(const Tile& t) {
   for (std::int64_t r = 0; r < t.m; ++r) {
     const float* const a = t.a + r * t.lda;
     for (std::int64_t b = 0; b < blocks; ++b) {
+      if (stops(t.points, t.w.block)) return;
       std::int64_t k = b * t.w.block;
       const std::int64_t end = b + 1 < blocks ? k + t.w.block : t.w.k;
       float s[4] = {};
@@ -194,9 +217,18 @@ void run(const Tile& t) {
   const Chain chain = split_chain(t.epilogue);
   if (has_zeros(t.w)) sum_blocks(t);
   const PanelFn panel_fn = kPanels[t.w.bits == 4 ? 0 : 1][t.m == 1 ? 0 : 1];
-  const std::int64_t bytes = t.w.panel_bytes(kWidth), numbers = t.w.blocks() * kWidth;
+  constexpr std::int64_t kMostRows = 4096;  // of k between two cancellation points
+  const std::int64_t blocks = t.w.blocks(), most = t.w.block < kMostRows ? kMostRows / t.w.block : 1;
+  const std::int64_t bytes = t.w.panel_bytes(kWidth), numbers = blocks * kWidth;
   for (std::int64_t column = 0, panel = t.panel; column < t.n; column += kWidth, ++panel) {
-    panel_fn(t, chain, static_cast<const char*>(t.w.elements) + panel * bytes, panel * numbers, column);
+    alignas(64) float sums[kRows * kWidth];
+    Part part{0, 0, sums};
+    do {
+      part.end = blocks - part.begin < most + most / 2 ? blocks : part.begin + most;
+      if (stops(t.points, t.m * kWidth * (part.end - part.begin) * t.w.block)) return;
+      panel_fn(t, chain, static_cast<const char*>(t.w.elements) + panel * bytes, panel * numbers, column, part);
+      part.begin = part.end;
+    } while (part.begin < blocks);
   }
 }
 

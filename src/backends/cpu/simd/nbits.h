@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/cancel_points.h"
 #include "core/epilogue.h"
 
 namespace evn::simd_nbits {
@@ -42,6 +43,7 @@ struct Tile {
   std::int64_t ldr;
   const Epilogue* epilogue;    // nullable
   float* sums;                 // m * blocks floats, where there are zero points
+  CancelPoints* points;        // null: none
 };
 
 struct Loops {

@@ -153,16 +153,18 @@ class Block {
     for (int i = 0; i < panel_count_; ++i) any_copied_ |= panels_[i].a == nullptr;
   }
 
-  void run() {
+  // False: the run stops.
+  bool run() {
     const std::int64_t most = t_.window == nullptr ? kMatrixKc : kKc;
     const std::int64_t blocks = t_.k <= most ? 1 : (t_.k + most - 1) / most;
     const std::int64_t size = (t_.k + blocks - 1) / blocks;
     std::int64_t k0 = 0;
     do {
       const std::int64_t kc = t_.k - k0 < size ? t_.k - k0 : size;
-      run_k(k0, kc);
+      if (!run_k(k0, kc)) return false;
       k0 += kc;
     } while (k0 < t_.k);
+    return true;
   }
 
  private:
@@ -181,19 +183,25 @@ class Block {
     return a.a == nullptr || b.a == a.a + a.rows * lda;
   }
 
-  void run_k(std::int64_t k0, std::int64_t kc) {
+  bool run_k(std::int64_t k0, std::int64_t kc) {
     Segment segments[kMaxSegments];
     const Segment whole = {0, kc};
     const bool all_copied = t_.window != nullptr && has_short_runs(*t_.window);
     const int segment_count = all_copied ? 0 : find_segments(t_, k0, kc, segments);
     const std::int64_t step = (kc + 15) / 16 * 16 + kPadding;
     const std::int64_t lda = t_.window == nullptr ? t_.lda : t_.window->stride_w * t_.window->pixel;
-    if (any_copied_) copy(k0, kc, step);
+    if (any_copied_) {
+      if (stops(t_.points, m_ * kc)) return false;
+      copy(k0, kc, step);
+    }
 
     Micro g{};
     const bool last = k0 + kc == t_.k;
     const bool by_c = t_.init != nullptr && (t_.init_row != 0 || t_.init_column != 1 || t_.init_scale != 1);
-    if (by_c && k0 == 0 && t_.init != t_.c) write_start(t_, row_, m_);
+    for (std::int64_t r = 0; by_c && k0 == 0 && t_.init != t_.c && r < m_; ++r) {
+      if (stops(t_.points, t_.n)) return false;
+      write_start(t_, row_ + r, 1);
+    }
     g.from_c = by_c || k0 > 0;
     g.bound = last && (chain_.low > -__builtin_inff() || chain_.high < __builtin_inff());
     g.low = chain_.low;
@@ -221,6 +229,7 @@ class Block {
         Panel p = panels_[i];
         const bool copied = p.a == nullptr;
         if (vectors <= kHalfNv && !by_quads() && i + 1 < panel_count_ && follows(p, panels_[i + 1], lda)) p.rows += panels_[++i].rows;
+        if (stops(t_.points, p.rows * vectors * kLanes * kc)) return false;
         const std::int64_t row = row_ + p.row;
         g.a = copied ? t_.buffer + p.row * step : p.a;
         g.lda = copied ? step : lda;
@@ -240,6 +249,7 @@ class Block {
         if (last && chain_.rest_count > 0) apply_rest(chain_, g.c, p.rows, t_.ldc, cols);
       }
     }
+    return true;
   }
 
   // Not inlined: the stack of `parts` is only for those who need it.
@@ -259,7 +269,9 @@ void run(const Tile& t) {
   std::int64_t size = (t.m + blocks - 1) / blocks;
   size = (size + kMr - 1) / kMr * kMr;
   if (size > most) size = most;
-  for (std::int64_t row = 0; row < t.m; row += size) Block(t, chain, row, t.m - row < size ? t.m - row : size).run();
+  for (std::int64_t row = 0; row < t.m; row += size) {
+    if (!Block(t, chain, row, t.m - row < size ? t.m - row : size).run()) return;
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/cancel_points.h"
 #include "core/epilogue.h"
 
 namespace evn::simd_product {
@@ -43,6 +44,7 @@ struct Tile {
   bool far;                       // C is far away, as large outputs are
   bool large_l2;                  // B is fetched ahead little by little, as L2 has room for it to wait there
   float* buffer;                  // buffer_floats, aligned to 64
+  CancelPoints* points;           // null: none
 };
 
 struct Loops {

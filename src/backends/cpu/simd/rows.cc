@@ -63,17 +63,6 @@ float reduce(Reduce op, const float* x, std::int64_t n) {
   return 0;
 }
 
-template <typename Op>
-inline Vec fold_column(const float* x, std::int64_t n, std::int64_t step, std::int64_t lanes) {
-  Vec a = splat(Op::kStart);
-  if (lanes == kLanes) {
-    for (std::int64_t i = 0; i < n; ++i) a = Op::add(a, load(x + i * step));
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) a = Op::add(a, load_n(x + i * step, lanes));
-  }
-  return a;
-}
-
 // Two vectors of columns, in four chains of rows each: row i belongs to chain i % 4.
 template <typename Op>
 inline void fold_columns(const float* x, std::int64_t n, std::int64_t step, std::int64_t lanes, Vec (&to)[2]) {
@@ -219,31 +208,44 @@ void softmax(const float* x, float* y, std::int64_t rows, std::int64_t n, bool l
   if (passes) fence_past();
 }
 
-void softmax_columns(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue) {
-  const Chain chain = split_chain(epilogue);
+void exponential_columns(const float* x, const float* tops, float* y, float* sums, std::int64_t n, std::int64_t step, std::int64_t width) {
   for (std::int64_t j = 0; j < width; j += kLanes) {
     const std::int64_t lanes = width - j < kLanes ? width - j : kLanes;
-    const Vec top = fold_column<MaxOp>(x + j, n, step, lanes);
-    Vec sum = zero();
+    const Vec top = load_n(tops + j, lanes);
+    Vec sum = load_n(sums + j, lanes);
     for (std::int64_t i = 0; i < n; ++i) {
       const Vec e = exp_of(load_n(x + i * step + j, lanes) - top);
       sum = sum + e;
       store_n(y + i * step + j, e, lanes);
     }
-    const Vec scale = splat(1.0f) / sum;
-    for (std::int64_t i = 0; i < n; ++i) {
-      float* p = y + i * step + j;
-      store_n(p, bounded(chain, load_n(p, lanes) * scale), lanes);
-      apply_rest(chain, p, lanes);
-    }
+    store_n(sums + j, sum, lanes);
+  }
+}
+
+float exponentials(const float* x, float top, float* y, std::int64_t n) { return exp_line(x, y, n, splat(top)); }
+
+inline float squares_of(const float* x, Vec mean, std::int64_t n) {
+  return fold<SumOp>(x, n, [=](Vec v) { return (v - mean) * (v - mean); });
+}
+
+// (x - mean) * inverse * scale + bias, bounded.
+inline void write_line(const float* scale, const float* bias, const Chain& chain, Vec mean, Vec inverse, const float* x, const Line& line,
+                       std::int64_t n) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec v = (load(x + i) - mean) * inverse;
+    line.put(i, bounded(chain, fma(v, load(scale + i), bias == nullptr ? zero() : load(bias + i))));
+  }
+  if (i < n) {
+    const Vec v = (load_n(x + i, n - i) - mean) * inverse;
+    const Vec b = bias == nullptr ? zero() : load_n(bias + i, n - i);
+    line.put_n(i, bounded(chain, fma(v, load_n(scale + i, n - i), b)), n - i);
   }
 }
 
 void layer_norm(const Norm& norm, const float* x, float* y, std::int64_t rows, std::int64_t n) {
   const Chain chain = split_chain(norm.epilogue);
   const float count = static_cast<float>(n);
-  const float* const scale = norm.scale;
-  const float* const bias = norm.bias;
   const bool past = norm.past && chain.rest_count == 0;
   Vec means[kGroup], inverses[kGroup];
   for (std::int64_t r = 0; r < rows;) {
@@ -254,7 +256,7 @@ void layer_norm(const Norm& norm, const float* x, float* y, std::int64_t rows, s
     for (std::int64_t q = 0; q < lines; ++q) {
       const Vec mean = means[q];
       const Fetching fetch = {x + (q + lines) * n};
-      const float squares = norm.centered ? fold<SumOp>(x + q * n, n, [=](Vec v) { return (v - mean) * (v - mean); })
+      const float squares = norm.centered ? squares_of(x + q * n, mean, n)
                                           : fold<SumOp>(x + q * n, n, [f = fetch](Vec v) mutable { return f(v) * v; });
       const float variance = squares / count;
       inverses[q] = splat(1.0f / __builtin_sqrtf(variance + norm.epsilon));
@@ -262,16 +264,7 @@ void layer_norm(const Norm& norm, const float* x, float* y, std::int64_t rows, s
     for (std::int64_t q = 0; q < lines; ++q, x += n, y += n) {
       const Vec mean = means[q], inverse = inverses[q];
       const Line line(y, n, past);
-      std::int64_t i = 0;
-      for (; i + kLanes <= n; i += kLanes) {
-        const Vec v = (load(x + i) - mean) * inverse;
-        line.put(i, bounded(chain, fma(v, load(scale + i), bias == nullptr ? zero() : load(bias + i))));
-      }
-      if (i < n) {
-        const Vec v = (load_n(x + i, n - i) - mean) * inverse;
-        const Vec b = bias == nullptr ? zero() : load_n(bias + i, n - i);
-        line.put_n(i, bounded(chain, fma(v, load_n(scale + i, n - i), b)), n - i);
-      }
+      write_line(norm.scale, norm.bias, chain, mean, inverse, x, line, n);
       apply_rest(chain, y, n);
     }
     r += lines;
@@ -279,9 +272,17 @@ void layer_norm(const Norm& norm, const float* x, float* y, std::int64_t rows, s
   if (past) fence_past();
 }
 
+float squares(const float* x, float mean, std::int64_t n) { return squares_of(x, splat(mean), n); }
+
+void normalize(const Norm& norm, float mean, float inverse, std::int64_t first, const float* x, float* y, std::int64_t n) {
+  const Chain chain = split_chain(norm.epilogue);
+  write_line(norm.scale + first, norm.bias == nullptr ? nullptr : norm.bias + first, chain, splat(mean), splat(inverse), x, Line(y, n, false), n);
+  apply_rest(chain, y, n);
+}
+
 }  // namespace
 
 extern const simd_rows::Loops loops_rows;
-const simd_rows::Loops loops_rows = {softmax, softmax_columns, reduce, reduce_columns, layer_norm};
+const simd_rows::Loops loops_rows = {softmax, reduce, reduce_columns, layer_norm, exponentials, exponential_columns, squares, normalize};
 
 }  // namespace evn::EVN_ISA

@@ -25,14 +25,20 @@ struct Loops {
   // y[i] = exp(x[i] - max) / sum exp, or the logarithm of that, in each of `rows` lines of n that follow each other. y may be x, but not
   // where it is written past the caches.
   void (*softmax)(const float* x, float* y, std::int64_t rows, std::int64_t n, bool log, bool past, const Epilogue* epilogue);
-  // Softmax over `n` elements that lie `step` apart, for `width` neighbours, width <= step.
-  void (*softmax_columns)(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue);
   // All n elements to one (no epilogue).
   float (*reduce)(Reduce op, const float* x, std::int64_t n);
   // y[j] = the reduction of x[i * step + j] over i < n, for j < width.
   void (*reduce_columns)(Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width);
   // Lines of n that follow each other. y may be x, but not where it is written past the caches.
   void (*layer_norm)(const Norm& norm, const float* x, float* y, std::int64_t rows, std::int64_t n);
+  // y[i] = exp(x[i] - top), and their sum, without an epilogue.
+  float (*exponentials)(const float* x, float top, float* y, std::int64_t n);
+  // y[i * step + j] = exp(x[i * step + j] - tops[j]) for i < n and j < width; sums[j] grows by their sum. y may be x.
+  void (*exponential_columns)(const float* x, const float* tops, float* y, float* sums, std::int64_t n, std::int64_t step, std::int64_t width);
+  // The sum of (x[i] - mean)^2.
+  float (*squares)(const float* x, float mean, std::int64_t n);
+  // y[i] = (x[i] - mean) * inverse * scale[first + i] + bias[first + i]. y may be x.
+  void (*normalize)(const Norm& norm, float mean, float inverse, std::int64_t first, const float* x, float* y, std::int64_t n);
 };
 const Loops& loops(Isa isa);
 

@@ -66,9 +66,9 @@ void run_outputs(const Run& g, std::int64_t offset, const Chain& chain) {
 }
 
 template <int Count, int NV>
-void run_line(const Tile& t, Run g, float* y, const Chain& chain) {
+void run_part(const Tile& t, Run g, float* y, const Chain& chain, std::int64_t begin, std::int64_t end) {
   const Geometry& geometry = *t.geometry;
-  for (std::int64_t x = 0; x < geometry.out_width; x += Count) {
+  for (std::int64_t x = begin; x < end; x += Count) {
     g.y = y + x * g.y_step;
     g.outputs = geometry.out_width - x;
     if (geometry.stride_w == 1) {
@@ -79,7 +79,30 @@ void run_line(const Tile& t, Run g, float* y, const Chain& chain) {
   }
 }
 
+// With a cancellation point between parts of a line.
+template <int Count, int NV>
+void run_line(const Tile& t, const Run& g, float* y, const Chain& chain) {
+  constexpr std::int64_t kPart = 16 * Count;
+  const std::int64_t width = t.geometry->out_width;
+  for (std::int64_t x = 0; x < width; x += kPart) {
+    const std::int64_t end = width - x < kPart ? width : x + kPart;
+    if (stops(t.points, (end - x) * NV * kLanes * g.line_count * g.kernel_w)) return;
+    run_part<Count, NV>(t, g, y, chain, x, end);
+  }
+}
+
 inline std::int64_t slot_of(const Geometry& g, std::int64_t y) { return (y % g.kernel_h + g.kernel_h) % g.kernel_h; }
+
+// Calls f(begin, count) for parts of n floats.
+template <typename F>
+inline void by_parts(CancelPoints* points, std::int64_t n, F f) {
+  constexpr std::int64_t kPart = 1 << 14;
+  for (std::int64_t i = 0; i < n; i += kPart) {
+    const std::int64_t count = n - i < kPart ? n - i : kPart;
+    if (stops(points, count)) return;
+    f(i, count);
+  }
+}
 
 // The ring's copies of rows [from, to) of pixels.
 void copy_lines(const Tile& t, std::int64_t from, std::int64_t to, std::int64_t floats, std::int64_t line_step) {
@@ -90,12 +113,13 @@ void copy_lines(const Tile& t, std::int64_t from, std::int64_t to, std::int64_t 
     for (std::int64_t c = 0; c < g.channels; ++c) {
       float* const line = t.lines + (c * g.kernel_h + slot_of(g, y)) * line_step;
       if (y < 0 || y >= g.height) {
-        zero_over(line, floats);
+        by_parts(t.points, floats, [&](std::int64_t i, std::int64_t n) { zero_over(line + i, n); });
         continue;
       }
-      zero_over(line, pad);
-      copy_over(line + pad, t.x + (c * g.height + y) * g.width, count);
-      zero_over(line + pad + count, floats - pad - count);
+      by_parts(t.points, pad, [&](std::int64_t i, std::int64_t n) { zero_over(line + i, n); });
+      const float* const pixels = t.x + (c * g.height + y) * g.width;
+      by_parts(t.points, count, [&](std::int64_t i, std::int64_t n) { copy_over(line + pad + i, pixels + i, n); });
+      by_parts(t.points, floats - pad - count, [&](std::int64_t i, std::int64_t n) { zero_over(line + pad + count + i, n); });
     }
   }
 }
@@ -116,6 +140,7 @@ void run(const Tile& t) {
     const std::int64_t y0 = row * g.stride_h - g.pad_top;
     copy_lines(t, copied > y0 ? copied : y0, y0 + g.kernel_h, floats, line_step);
     copied = y0 + g.kernel_h;
+    if (has_stopped(t.points)) return;
     for (std::int64_t c = 0; c < g.channels; ++c) {
       for (std::int64_t ky = 0; ky < g.kernel_h; ++ky) {
         lines[c * g.kernel_h + ky] = t.lines + (c * g.kernel_h + slot_of(g, y0 + ky)) * line_step;
@@ -134,7 +159,7 @@ void run(const Tile& t) {
         run_line<kOne, 1>(t, r, y, chain);
       }
     }
-    if (!chain.gate.is_rest) apply_rest(chain, t.y + row * g.out_width * g.out_pixel, g.out_width, g.out_pixel, g.out_channels);
+    if (!chain.gate.is_rest) apply_rest(chain, t.y + row * g.out_width * g.out_pixel, g.out_width, g.out_pixel, g.out_channels, t.points);
   }
 }
 

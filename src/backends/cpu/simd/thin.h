@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/cancel_points.h"
 #include "core/epilogue.h"
 
 namespace evn::simd_thin {
@@ -31,6 +32,7 @@ struct Tile {
   const float* bias;                // per channel; may be null
   const Epilogue* epilogue;         // may be null
   float* lines;                     // channels * kernel_h * line_floats, aligned to 64
+  CancelPoints* points;             // null: none
 };
 
 struct Loops {

@@ -11,12 +11,25 @@ using simd_window::Geometry;
 using simd_window::Strip;
 
 constexpr int kAtOnce = 4;  // vectors of output in flight, to hide the latency of their chains
+constexpr std::int64_t kPart = 1 << 14;    // floats between two cancellation points, whole vectors
+constexpr std::int64_t kMostWork = 1 << 14;  // multiply-adds between two
+constexpr std::int64_t kCounts = 1 << 10;  // positions whose taps are counted between two
 
 void fill(float* to, float value, std::int64_t n) {
   const Vec v = splat(value);
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(to + i, v);
   if (i < n) store_n(to + i, v, n - i);
+}
+
+// Calls f(begin, count) for parts of n floats.
+template <typename F>
+inline void by_parts(CancelPoints* points, std::int64_t n, F f) {
+  for (std::int64_t i = 0; i < n; i += kPart) {
+    const std::int64_t count = n - i < kPart ? n - i : kPart;
+    if (stops(points, count)) return;
+    f(i, count);
+  }
 }
 
 // What is the same for all strips of a node, at the start of the buffer: where each tap lies in the padded rows, and which part of
@@ -38,7 +51,7 @@ Areas areas_of(const Geometry& g, float* buffer) {
 }
 
 // Phase f of a padded row holds padded positions f, f + stride, ... (padded position = x + pad_left).
-void prepare(const Geometry& g, float* buffer) {
+void prepare(const Geometry& g, float* buffer, CancelPoints* points) {
   const Areas a = areas_of(g, buffer);
   const std::int64_t length = simd_window::phase_floats(g, kLanes);
   for (std::int64_t ky = 0; ky < g.kernel_h; ++ky) {
@@ -48,6 +61,7 @@ void prepare(const Geometry& g, float* buffer) {
     }
   }
   for (std::int64_t f = 0; f < g.stride_w; ++f) {
+    if (stops(points, kFarElement)) return;
     const std::int64_t x0 = f - g.pad_left;
     std::int64_t low = x0 >= 0 ? 0 : (-x0 + g.stride_w - 1) / g.stride_w;
     std::int64_t high = x0 >= g.width ? 0 : (g.width - 1 - x0) / g.stride_w + 1;
@@ -58,21 +72,39 @@ void prepare(const Geometry& g, float* buffer) {
   }
 }
 
+// n positions of a phase of an input row.
+inline void fill_phase(const Geometry& g, const float* from, std::int64_t n, float* to) {
+  if (g.stride_w == 1) {
+    copy_over(to, from, n);
+  } else if (g.stride_w == 2) {
+    copy_even(to, from, n);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = from[i * g.stride_w];
+  }
+}
+
 // One input row. Copies run over the end of a phase by less than a vector, into what is filled next; the buffer has room for that.
 void fill_row(const Geometry& g, const Areas& a, const float* row, float pad, std::int64_t length, float* to) {
   for (std::int64_t f = 0; f < g.stride_w; ++f, to += length) {
     const std::int64_t low = a.phases[2 * f];
     const std::int64_t high = a.phases[2 * f + 1];
-    const float* from = row + f - g.pad_left + low * g.stride_w;
     fill(to, pad, low);
-    if (g.stride_w == 1) {
-      copy_over(to + low, from, high - low);
-    } else if (g.stride_w == 2) {
-      copy_even(to + low, from, high - low);
-    } else {
-      for (std::int64_t i = 0; i < high - low; ++i) to[low + i] = from[i * g.stride_w];
-    }
+    fill_phase(g, row + f - g.pad_left + low * g.stride_w, high - low, to + low);
     fill(to + high, pad, length - high);
+  }
+}
+
+// The same for a long one, with cancellation points.
+__attribute__((noinline)) void fill_long_row(const Geometry& g, const Areas& a, const float* row, float pad, std::int64_t length, float* to,
+                                             CancelPoints* points) {
+  for (std::int64_t f = 0; f < g.stride_w; ++f, to += length) {
+    const std::int64_t low = a.phases[2 * f];
+    const std::int64_t high = a.phases[2 * f + 1];
+    const float* const from = row + f - g.pad_left + low * g.stride_w;
+    if (stops(points, kFarElement)) return;
+    by_parts(points, low, [&](std::int64_t i, std::int64_t n) { fill(to + i, pad, n); });
+    by_parts(points, high - low, [&](std::int64_t i, std::int64_t n) { fill_phase(g, from + i * g.stride_w, n, to + low + i); });
+    by_parts(points, length - high, [&](std::int64_t i, std::int64_t n) { fill(to + high + i, pad, n); });
   }
 }
 
@@ -82,12 +114,22 @@ void fill_rows(const Strip& s, const Areas& a, float pad) {
   const std::int64_t length = simd_window::phase_floats(g, kLanes);
   const std::int64_t stride = length * g.stride_w;
   const std::int64_t first = s.row_begin * g.stride_h - g.pad_top;
+  const bool is_short = stride <= kPart;
+  std::int64_t work = 0;  // since the last cancellation point
   for (std::int64_t r = 0; r < rows; ++r) {
+    work += stride + kFarElement * g.stride_w;
+    if (work > kPart) {
+      if (stops(s.points, work)) return;
+      work = 0;
+    }
     const std::int64_t y = first + r;
+    float* const to = a.rows + r * stride;
     if (y < 0 || y >= g.height) {
-      fill(a.rows + r * stride, pad, stride);
+      by_parts(s.points, stride, [&](std::int64_t i, std::int64_t n) { fill(to + i, pad, n); });
+    } else if (is_short) {
+      fill_row(g, a, s.plane + y * g.width, pad, length, to);
     } else {
-      fill_row(g, a, s.plane + y * g.width, pad, length, a.rows + r * stride);
+      fill_long_row(g, a, s.plane + y * g.width, pad, length, to, s.points);
     }
   }
 }
@@ -122,9 +164,16 @@ inline void run_strip(const Strip& s, const Areas& areas, const float* weight, f
   const std::int64_t taps = g.kernel_h * g.kernel_w;
   const std::int64_t row_step = simd_window::row_floats(g, kLanes) * g.stride_h;
   const std::int64_t rows = s.row_end - s.row_begin;
+  const std::int64_t turn_work = kAtOnce * kLanes * taps;
+  std::int64_t work = 0;  // since the last cancellation point
   std::int64_t y = 0;
   std::int64_t x = 0;
   while (y < rows) {
+    work += turn_work;
+    if (__builtin_expect(work > kMostWork, 0)) {
+      if (stops(s.points, work)) return;
+      work = 0;
+    }
     const float* from[kAtOnce] = {};
     Vec acc[kAtOnce];
     std::int64_t at_y[kAtOnce] = {};
@@ -159,7 +208,8 @@ inline void run_strip(const Strip& s, const Areas& areas, const float* weight, f
       }
     }
   }
-  apply_rest(chain, s.out, rows * g.out_width);
+  if (stops(s.points, work)) return;
+  apply_rest(chain, s.out, 1, 0, rows * g.out_width, s.points);
 }
 
 void depthwise(const Strip& s) {
@@ -179,10 +229,14 @@ void average(const Strip& s) {
   const Areas areas = areas_of(g, s.buffer);
   fill_rows(s, areas, 0);
   const std::int64_t length = simd_window::phase_floats(g, kLanes);
-  for (std::int64_t x = 0; x < length; ++x) {
-    areas.counts[x] = x >= g.out_width ? 1.0f
-                                       : static_cast<float>(count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width,
-                                                                       g.pad_right, s.include_pad));
+  for (std::int64_t begin = 0; begin < length; begin += kCounts) {
+    const std::int64_t end = length - begin < kCounts ? length : begin + kCounts;
+    if (stops(s.points, (end - begin) * kFarElement)) return;
+    for (std::int64_t x = begin; x < end; ++x) {
+      areas.counts[x] = x >= g.out_width ? 1.0f
+                                         : static_cast<float>(count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width,
+                                                                         g.pad_right, s.include_pad));
+    }
   }
   run_strip<SumOp>(s, areas, nullptr, 0, [&](Vec v, std::int64_t y, std::int64_t x) {
     const Vec count = load(areas.counts + x) * splat(static_cast<float>(count_taps(y + s.row_begin, g.stride_h, g.pad_top, g.dilation_h,

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/simd/cancel_points.h"
 #include "core/epilogue.h"
 
 namespace evn::simd_window {
@@ -28,12 +29,13 @@ struct Strip {
   bool include_pad;                 // average: padding counts
   const Epilogue* epilogue;
   float* buffer;                    // buffer_floats, aligned to 64, prepared for the geometry
+  CancelPoints* points;             // null: none
 };
 
 struct Loops {
   int lanes;
   // Writes the tables at the start of the buffer; once for any number of strips.
-  void (*prepare)(const Geometry& geometry, float* buffer);
+  void (*prepare)(const Geometry& geometry, float* buffer, CancelPoints* points);
   void (*depthwise)(const Strip&);
   void (*max)(const Strip&);
   void (*average)(const Strip&);

@@ -10,6 +10,7 @@ using simd_window::Geometry;
 using simd_window_last::Strip;
 
 constexpr int kAtOnce = 4;  // vectors of channels whose chains run side by side
+constexpr std::int64_t kMostWork = 1 << 17;  // between two cancellation points
 
 // The taps of one output that lie inside the image.
 struct Pixels {
@@ -115,28 +116,49 @@ inline void last_vectors(const Pixels& p, float count, float* y, std::int64_t c,
   if (left > 0) output<Op, 1>(p, count, y, c, left, chain);
 }
 
+// One output, of channels with so much work each. Long: with cancellation points between channels.
+template <typename Op, bool Long>
+inline void all_channels(const Strip& s, const Pixels& p, float count, float* y, std::int64_t work, const Chain& chain) {
+  const std::int64_t channels = s.channels;
+  std::int64_t c = 0;
+  for (; c + kAtOnce * kLanes <= channels; c += kAtOnce * kLanes) {
+    if (Long && stops(s.points, kAtOnce * kLanes * work)) return;
+    output<Op, kAtOnce>(p, count, y, c, kLanes, chain);
+  }
+  last_vectors<Op>(p, count, y, c, channels - c, chain);
+}
+
+template <typename Op>
+__attribute__((noinline)) void many_channels(const Strip& s, const Pixels& p, float count, float* y, std::int64_t work, const Chain& chain) {
+  all_channels<Op, true>(s, p, count, y, work, chain);
+}
+
 template <typename Op>
 void run(const Strip& s, bool counts) {
   const Geometry& g = *s.geometry;
   const Chain chain = split_chain(s.epilogue);
-  const std::int64_t channels = s.channels;
   float* y = s.out;
   for (std::int64_t row = s.row_begin; row < s.row_end; ++row) {
     const std::int64_t y0 = row * g.stride_h - g.pad_top;
     const std::int64_t rows = counts ? count_taps(row, g.stride_h, g.pad_top, g.dilation_h, g.kernel_h, g.height, g.pad_bottom, s.include_pad) : 0;
     const Range row_taps = inside(y0, g.dilation_h, g.kernel_h, g.height);
+    const std::int64_t work = 2 * (row_taps.end - row_taps.begin) * g.kernel_w + 1;  // of a channel, at most
+    const bool many = s.channels * work > kMostWork;
+    const std::int64_t at_once = many ? 1 : kMostWork / (s.channels * work + 1) + 1;
     float* const line = y;
-    for (std::int64_t x = 0; x < g.out_width; ++x, y += s.out_pixel) {
-      const std::int64_t x0 = x * g.stride_w - g.pad_left;
-      const std::int64_t columns = counts ? count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width, g.pad_right, s.include_pad) : 0;
-      const Pixels p = {s.image + (y0 * g.width + x0) * s.pixel, g.dilation_h * g.width * s.pixel, g.dilation_w * s.pixel,
-                        row_taps, inside(x0, g.dilation_w, g.kernel_w, g.width)};
-      const auto count = static_cast<float>(rows * columns);
-      std::int64_t c = 0;
-      for (; c + kAtOnce * kLanes <= channels; c += kAtOnce * kLanes) output<Op, kAtOnce>(p, count, y, c, kLanes, chain);
-      last_vectors<Op>(p, count, y, c, channels - c, chain);
+    for (std::int64_t begin = 0; begin < g.out_width; begin += at_once) {
+      const std::int64_t end = g.out_width - begin < at_once ? g.out_width : begin + at_once;
+      if (stops(s.points, many ? kFarElement : (end - begin) * s.channels * work)) return;
+      for (std::int64_t x = begin; x < end; ++x, y += s.out_pixel) {
+        const std::int64_t x0 = x * g.stride_w - g.pad_left;
+        const std::int64_t columns = counts ? count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width, g.pad_right, s.include_pad) : 0;
+        const Pixels p = {s.image + (y0 * g.width + x0) * s.pixel, g.dilation_h * g.width * s.pixel, g.dilation_w * s.pixel,
+                          row_taps, inside(x0, g.dilation_w, g.kernel_w, g.width)};
+        const auto count = static_cast<float>(rows * columns);
+        many ? many_channels<Op>(s, p, count, y, work, chain) : all_channels<Op, false>(s, p, count, y, work, chain);
+      }
     }
-    apply_rest(chain, line, g.out_width, s.out_pixel, channels);
+    apply_rest(chain, line, g.out_width, s.out_pixel, s.channels, s.points);
   }
 }
 

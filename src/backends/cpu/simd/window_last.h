@@ -14,6 +14,7 @@ struct Strip {
   std::int64_t row_begin, row_end;
   bool include_pad;                 // average: padding counts
   const Epilogue* epilogue;
+  CancelPoints* points;             // null: none
 };
 
 struct Loops {
