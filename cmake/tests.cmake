@@ -94,12 +94,12 @@ if(TARGET evener AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT EVN_SANITIZE AND
   target_compile_options(quiet_run PRIVATE -fno-builtin-malloc)
 endif()
 
-# Once more with each instruction set, chosen as a user would; drawn cases go to all of them by themselves. What the machine lacks is
+# Once more with each instruction set, chosen as a user would; drawn cases and cancelled runs go to all of them by themselves. What the machine lacks is
 # skipped. The CPU's tests also with the extensions of the clusters, but not under the sanitizers, which make them several times slower.
 function(evn_test_by_isa program)
   if(TARGET test_${program})
     foreach(isa ${ARGN})
-      add_test(NAME ${program}.${isa} COMMAND test_${program} --gtest_brief=1 --gtest_filter=-*Drawn*:*Exhaustive*)
+      add_test(NAME ${program}.${isa} COMMAND test_${program} --gtest_brief=1 --gtest_filter=-*Drawn*:*Exhaustive*:Cancelled.*)
       set_tests_properties(${program}.${isa} PROPERTIES TIMEOUT 1800 ENVIRONMENT "EVN_CPU_ISA=${isa}" SKIP_REGULAR_EXPRESSION "this CPU has no ${isa}")
     endforeach()
   endif()
