@@ -6,7 +6,7 @@
 
 #include "tests/api/support.h"
 
-namespace evn::test {
+namespace evn::test::hostile_rows_test {
 namespace {
 
 constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
@@ -543,4 +543,4 @@ TEST_F(HostileRow, H58_BytesOfOneSessionAreNotSeenByTheNext) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::hostile_rows_test

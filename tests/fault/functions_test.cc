@@ -34,7 +34,7 @@ void __wrap__ZN3evn10free_bytesEPv(void* p) noexcept {
 }
 }
 
-namespace evn::test {
+namespace evn::test::functions_test {
 namespace {
 
 // Functions that have no part in the use below, because they came later: their own tests fail their allocations.
@@ -317,4 +317,4 @@ TEST(FaultCoverage, E01_TheUseHasEveryFunctionOfTheHeader) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::functions_test

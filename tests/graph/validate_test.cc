@@ -7,7 +7,7 @@
 #include "ops/op.h"
 #include "tests/model/onnx_writer.h"
 
-namespace evn {
+namespace evn::validate_test {
 namespace {
 
 using namespace test;
@@ -345,4 +345,4 @@ TEST(Validate, NodesAreLimited) {
 }
 
 }  // namespace
-}  // namespace evn
+}  // namespace evn::validate_test

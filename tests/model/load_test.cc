@@ -6,7 +6,7 @@
 
 #include "tests/model/load_helpers.h"
 
-namespace evn {
+namespace evn::load_test {
 namespace {
 
 using namespace test;
@@ -307,4 +307,4 @@ TEST(LoadOnnx, H17_AClaimWithoutBytesTakesNoMemory) {
 }
 
 }  // namespace
-}  // namespace evn
+}  // namespace evn::load_test

@@ -3,7 +3,7 @@
 
 #include "tests/ops/op_runner.h"
 
-namespace evn::test {
+namespace evn::test::contrib_quantized_test {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
@@ -159,4 +159,4 @@ TEST(DynamicQuantizeLstm, SumsOfWholeNumbersGoThroughTheCell) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::contrib_quantized_test

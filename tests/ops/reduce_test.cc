@@ -4,7 +4,7 @@
 
 #include "tests/ops/op_runner.h"
 
-namespace evn::test {
+namespace evn::test::reduce_test {
 namespace {
 
 const Tensor kTable = f32({2, 3}, {1, 2, 3, 4, 5, 6});
@@ -119,4 +119,4 @@ TEST(ArgMax, AxisMustBeThereAndHaveElements) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::reduce_test

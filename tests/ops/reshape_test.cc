@@ -4,7 +4,7 @@
 
 #include "tests/ops/op_runner.h"
 
-namespace evn::test {
+namespace evn::test::reshape_test {
 namespace {
 
 const Tensor kTable = f32({2, 6}, counting(12));
@@ -151,4 +151,4 @@ TEST(ConstantOfShape, DimsMustNotBeNegativeNorTooMany) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::reshape_test

@@ -3,7 +3,7 @@
 
 #include "tests/ops/op_runner.h"
 
-namespace evn::test {
+namespace evn::test::slice_test {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -107,4 +107,4 @@ TEST(Pad, UnknownAmountsKeepTheRank) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::slice_test

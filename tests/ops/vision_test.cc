@@ -4,7 +4,7 @@
 
 #include "tests/ops/op_runner.h"
 
-namespace evn::test {
+namespace evn::test::vision_test {
 namespace {
 
 Tensor i64_of(const Shape& shape, const Ints& values) { return tensor<std::int64_t>(shape, values); }
@@ -137,4 +137,4 @@ TEST(Fused, SkipLayerNormalizationAddsFirst) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::vision_test

@@ -3,7 +3,7 @@
 
 #include "tests/runtime/support.h"
 
-namespace evn::test {
+namespace evn::test::bands_test {
 namespace {
 
 constexpr Isa kIsas[] = {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512};
@@ -306,4 +306,4 @@ TEST_F(BandsTest, ARunWhoseTimeIsOverEnds) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::bands_test

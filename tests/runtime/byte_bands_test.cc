@@ -3,7 +3,7 @@
 #include "tests/runtime/support.h"
 #include "tests/support/isas.h"
 
-namespace evn::test {
+namespace evn::test::byte_bands_test {
 namespace {
 
 class ByteBandsTest : public RuntimeTest {
@@ -260,4 +260,4 @@ TEST_F(ByteBandsTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::byte_bands_test

@@ -2,7 +2,7 @@
 // gives, with any number of threads and for dims that come and go.
 #include "tests/runtime/support.h"
 
-namespace evn::test {
+namespace evn::test::joints_test {
 namespace {
 
 using JointsTest = RuntimeTest;
@@ -311,4 +311,4 @@ TEST_F(JointsTest, DrawnGraphsGiveWhatTheReferenceGivesWithAnyNumberOfThreads) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::joints_test

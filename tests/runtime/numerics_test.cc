@@ -6,7 +6,7 @@
 #include "tests/runtime/support.h"
 #include "tests/support/isas.h"
 
-namespace evn::test {
+namespace evn::test::numerics_test {
 namespace {
 
 constexpr Numerics kBoth[] = {Numerics::kFast, Numerics::kStrict};
@@ -375,4 +375,4 @@ TEST_F(NumericsTest, FastAndStrictSessionsShareACacheFile) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::numerics_test

@@ -7,7 +7,7 @@
 #include "base/fault.h"
 #include "tests/runtime/support.h"
 
-namespace evn::test {
+namespace evn::test::plain_weights_test {
 namespace {
 
 constexpr std::int64_t kInner = 96, kColumns = 80;
@@ -285,4 +285,4 @@ TEST_F(PlainWeightsTest, ASmallModelIsLoadedInLittleMoreThanItHolds) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::plain_weights_test

@@ -3,7 +3,7 @@
 #include "base/fault.h"
 #include "tests/runtime/support.h"
 
-namespace evn::test {
+namespace evn::test::replan_test {
 namespace {
 
 using ReplanTest = RuntimeTest;
@@ -180,4 +180,4 @@ TEST_F(ReplanTest, AFailedAllocationWhileAPlanIsMadeOverDoesNoHarm) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::replan_test

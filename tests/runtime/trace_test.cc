@@ -5,7 +5,7 @@
 #include "base/fault.h"
 #include "tests/runtime/support.h"
 
-namespace evn::test {
+namespace evn::test::trace_test {
 namespace {
 
 using TraceTest = RuntimeTest;
@@ -170,4 +170,4 @@ TEST_F(TraceTest, ThreadsThatRunOneSessionHaveTracksOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::trace_test

@@ -13,7 +13,7 @@
 #include "base/hash.h"
 #include "tests/runtime/support.h"
 
-namespace evn::test {
+namespace evn::test::weight_cache_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -443,4 +443,4 @@ TEST_F(WeightCacheTest, SeveralMayWriteAtOnce) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::weight_cache_test

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "tests/backends/cpu/kernel_check.h"
 
-namespace evn::test {
+namespace evn::test::cancel_test {
 namespace {
 
 using conformance::Case;
@@ -296,4 +296,4 @@ TEST_F(Cancelled, BandsLookAndStop) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::cancel_test

@@ -1,7 +1,7 @@
 // Conv and ConvTranspose on the CPU: shapes with remainders in every direction, groups, strides, dilations, pads, epilogues.
 #include "tests/backends/cpu/kernel_check.h"
 
-namespace evn::test {
+namespace evn::test::conv_test {
 namespace {
 
 struct Spatial {
@@ -205,4 +205,4 @@ TEST(CpuConvTranspose, BlocksAndGeneral) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::conv_test

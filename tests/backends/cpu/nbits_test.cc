@@ -1,7 +1,7 @@
 // MatMulNBits of all numbers of rows that take another way, of blocks that end before K, and of all kinds of zero points.
 #include "tests/backends/cpu/kernel_check.h"
 
-namespace evn::test {
+namespace evn::test::nbits_test {
 namespace {
 
 enum class Zeros { kNone, kPacked, kFloats };
@@ -65,4 +65,4 @@ TEST(MatMulNBitsKernel, ManyColumnsAreCutIntoTiles) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::nbits_test

@@ -6,7 +6,7 @@
 
 #include "tests/backends/opencl/opencl_test.h"
 
-namespace evn::test {
+namespace evn::test::platform_test {
 namespace {
 
 // Runs one disabled test of this program with variables set; true when it passes.
@@ -108,4 +108,4 @@ TEST(OpenClChild, DISABLED_NoDriver) {
 TEST(OpenClChild, DISABLED_NoDevice) { expect_unavailable("has no device"); }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::platform_test

@@ -18,7 +18,7 @@ Case by_sizes(const Shape& x, const Ints& sizes, const char* mode, const char* c
 
 constexpr const char* kCoordinates[] = {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"};
 
-void add_modes(Cases* all) {
+void add_resize_modes(Cases* all) {
   for (const char* coordinates : kCoordinates) {
     for (const char* mode : {"nearest", "linear", "cubic"}) {
       all->push_back(by_scales({2, 3, 5, 7}, {1, 1, 2, 2}, mode, coordinates));
@@ -41,7 +41,7 @@ void add_modes(Cases* all) {
   }
 }
 
-void add_shapes(Cases* all) {
+void add_resize_shapes(Cases* all) {
   for (const char* mode : {"nearest", "linear"}) {
     all->push_back(by_scales({4, 5}, {2, 3}, mode, "half_pixel"));
     all->push_back(by_scales({9}, {2}, mode, "half_pixel"));
@@ -81,8 +81,8 @@ void add_old(Cases* all) {
 }  // namespace
 
 void add_resize_cases(Cases* all) {
-  add_modes(all);
-  add_shapes(all);
+  add_resize_modes(all);
+  add_resize_shapes(all);
   add_old(all);
 }
 

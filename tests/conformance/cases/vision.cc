@@ -88,7 +88,7 @@ void add_algebra(Cases* all) {
   }
 }
 
-void add_fused(Cases* all) {
+void add_fused_vision(Cases* all) {
   for (const DType d : {kF32, kF64}) {
     all->push_back(Case("com.microsoft::FusedMatMul", 1)
                        .in(d, {2, 5, 3})
@@ -117,7 +117,7 @@ void add_fused(Cases* all) {
 void add_vision_cases(Cases* all) {
   add_samplers(all);
   add_algebra(all);
-  add_fused(all);
+  add_fused_vision(all);
 }
 
 }  // namespace evn::conformance

@@ -143,7 +143,7 @@ void add_pool(const char* op, int opset, Cases* all) {
   all->push_back(Case(op, opset).in(kF64, {1, 2, 7, 9}).ints("kernel_shape", {3, 2}));
 }
 
-void add_pools(Cases* all) {
+void add_plain_pools(Cases* all) {
   add_pool("MaxPool", 12, all);
   add_pool("AveragePool", 11, all);
   add_pool("AveragePool", 19, all);
@@ -191,7 +191,7 @@ void add_window_cases(Cases* all) {
   add_group_conv(all);
   add_other_conv(all);
   add_conv_transpose(all);
-  add_pools(all);
+  add_plain_pools(all);
 }
 
 }  // namespace evn::conformance

@@ -3,7 +3,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::eliminate_identity_test {
 namespace {
 
 constexpr char kPass[] = "eliminate_identity";
@@ -101,4 +101,4 @@ TEST(EliminateIdentity, OneDividedByXStays) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::eliminate_identity_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::fold_batch_norm_test {
 namespace {
 
 constexpr char kPass[] = "fold_batch_norm";
@@ -170,4 +170,4 @@ TEST(FoldBatchNorm, NodeAfterAnEpilogueStays) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fold_batch_norm_test

@@ -5,7 +5,7 @@
 #include "tests/support/pass_check.h"
 #include "tests/support/test_clock.h"
 
-namespace evn::test {
+namespace evn::test::fold_constants_test {
 namespace {
 
 constexpr char kPass[] = "fold_constants";
@@ -283,4 +283,4 @@ TEST(FoldConstants, TheLoadsTimeEndsWithinANode) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fold_constants_test

@@ -3,7 +3,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::fold_gate_test {
 namespace {
 
 constexpr char kPass[] = "fold_gate";
@@ -63,4 +63,4 @@ TEST(FoldGate, BecomesAStepOfWhatComputesTheGate) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fold_gate_test

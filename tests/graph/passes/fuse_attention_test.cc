@@ -3,7 +3,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::fuse_attention_test {
 namespace {
 
 constexpr char kPass[] = "fuse_attention";
@@ -202,4 +202,4 @@ TEST(FuseAttention, MaskMayBroadenTheScores) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fuse_attention_test

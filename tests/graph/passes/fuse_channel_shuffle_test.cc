@@ -3,7 +3,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::fuse_channel_shuffle_test {
 namespace {
 
 constexpr char kPass[] = "fuse_channel_shuffle";
@@ -49,4 +49,4 @@ TEST(FuseChannelShuffle, IntermediateThatIsReadElsewhereStays) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fuse_channel_shuffle_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::fuse_epilogue_test {
 namespace {
 
 constexpr char kPass[] = "fuse_epilogue";
@@ -148,4 +148,4 @@ TEST(FuseEpilogue, IntegersStay) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fuse_epilogue_test

@@ -3,7 +3,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::fuse_gelu_test {
 namespace {
 
 constexpr char kPass[] = "fuse_gelu";
@@ -109,4 +109,4 @@ TEST(FuseGelu, FactorOfAnotherTensorStays) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fuse_gelu_test

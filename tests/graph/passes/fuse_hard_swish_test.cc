@@ -3,7 +3,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::fuse_hard_swish_test {
 namespace {
 
 constexpr char kPass[] = "fuse_hard_swish";
@@ -183,4 +183,4 @@ TEST(FuseHardSwish, EpilogueBehindTheLastNodeStaysThere) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fuse_hard_swish_test

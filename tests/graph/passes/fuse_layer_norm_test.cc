@@ -3,7 +3,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::fuse_layer_norm_test {
 namespace {
 
 constexpr char kPass[] = "fuse_layer_norm";
@@ -94,4 +94,4 @@ TEST(FuseLayerNorm, IntermediateThatIsReadElsewhereStays) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fuse_layer_norm_test

@@ -3,7 +3,7 @@
 
 #include "tests/graph/passes/qdq_builder.h"
 
-namespace evn::test {
+namespace evn::test::fuse_qdq_test {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
@@ -384,4 +384,4 @@ TEST(FuseQdq, SumsOfUnlikeTypesStay) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fuse_qdq_test

@@ -3,7 +3,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::fuse_rms_norm_test {
 namespace {
 
 constexpr char kPass[] = "fuse_rms_norm";
@@ -78,4 +78,4 @@ TEST(FuseRmsNorm, NearMissesStay) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::fuse_rms_norm_test

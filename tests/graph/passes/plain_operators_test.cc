@@ -3,7 +3,7 @@
 
 #include "tests/support/pass_check.h"
 
-namespace evn::test {
+namespace evn::test::plain_operators_test {
 namespace {
 
 constexpr char kPass[] = "plain_operators";
@@ -83,4 +83,4 @@ TEST(PlainOperators, GeluIsOnnxs) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::plain_operators_test

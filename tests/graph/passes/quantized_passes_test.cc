@@ -3,7 +3,7 @@
 
 #include "tests/graph/passes/qdq_builder.h"
 
-namespace evn::test {
+namespace evn::test::quantized_passes_test {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
@@ -311,4 +311,4 @@ TEST(FoldDequantize, WeightsThatRewritesHaveTakenDoNot) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::quantized_passes_test
