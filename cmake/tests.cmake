@@ -7,7 +7,8 @@ set(EVN_TEST_TIMEOUT 900)  # seconds a test
 # Tests are compiled as fast as can be: what they test is compiled as it is shipped, in libraries.
 set(EVN_TEST_OPTIONS "")
 if(EVN_QUICK_BUILD)
-  set(EVN_TEST_OPTIONS $<IF:$<BOOL:${EVN_SANITIZE}>,-O0,$<$<CONFIG:Release,RelWithDebInfo>:-O1>>)
+  # Sources that are compiled together see each other's names, and are headers to gcc: the warnings of that say nothing here.
+  set(EVN_TEST_OPTIONS $<IF:$<BOOL:${EVN_SANITIZE}>,-O0,$<$<CONFIG:Release,RelWithDebInfo>:-O1>> $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage> -Wno-shadow)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/test_headers.cc CONTENT "")
   add_library(evn_test_headers OBJECT ${CMAKE_BINARY_DIR}/generated/test_headers.cc)
   target_include_directories(evn_test_headers PRIVATE ${CMAKE_SOURCE_DIR})
@@ -17,6 +18,27 @@ if(EVN_QUICK_BUILD)
   target_compile_options(evn_test_headers PRIVATE -fPIE ${EVN_TEST_OPTIONS})  # as executables are
   evn_precompile(evn_test_headers <gtest/gtest.h> ${CMAKE_SOURCE_DIR}/src/ops/op.h)
 endif()
+
+# How tests are compiled, in programs and in what several of them link: several sources at a time, which then have the names of their
+# anonymous namespaces in common.
+function(evn_compile_test target)
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(${target} PRIVATE EVN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" EVN_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_compile_options(${target} PRIVATE ${EVN_TEST_OPTIONS})
+  if(EVN_QUICK_BUILD)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
+endfunction()
+
+# evn_test_objects(name, sources...): what several test programs link, compiled once.
+function(evn_test_objects name)
+  add_library(${name} OBJECT ${ARGN})
+  target_link_libraries(${name} PRIVATE GTest::gtest)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIE)  # as executables are
+  evn_compile_test(${name})
+  evn_precompile_as(${name} evn_test_headers)
+endfunction()
 
 # evn_test(name, folder under tests/, libraries...)
 function(evn_test name dir)
@@ -29,16 +51,20 @@ function(evn_test name dir)
   if(NOT sources)
     return()
   endif()
-  add_executable(test_${name} ${sources} ${CMAKE_SOURCE_DIR}/src/api/library/new.cc)
-  target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  list(FILTER sources EXCLUDE REGEX "/tests/conformance/case(s/.*)?\\.cc$")  # evn_cases
+  add_executable(test_${name} ${sources} $<TARGET_OBJECTS:evn_new>)
+  evn_compile_test(test_${name})
   target_link_libraries(test_${name} PRIVATE ${ARGN} GTest::gtest GTest::gtest_main)
-  target_compile_definitions(test_${name} PRIVATE EVN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" EVN_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  target_compile_options(test_${name} PRIVATE ${EVN_TEST_OPTIONS})
   if(NOT name STREQUAL "config")  # whose key types have the names of operators' element types
     evn_precompile_as(test_${name} evn_test_headers)
   endif()
   gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${EVN_TEST_TIMEOUT})
 endfunction()
+
+# The library's operator new, and the conformance tables.
+add_library(evn_new OBJECT ${CMAKE_SOURCE_DIR}/src/api/library/new.cc)
+file(GLOB cases CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/conformance/cases/*.cc)
+evn_test_objects(evn_cases ${cases} ${CMAKE_SOURCE_DIR}/tests/conformance/case.cc)
 
 # The mock backend stands outside src/: nothing there knows it.
 file(GLOB mock CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/backends/mock/*.cc)
@@ -56,8 +82,7 @@ evn_test(graph graph evn_graph evn_model)
 # All rows of the operator tables against the clock, on the cases of the conformance tables.
 evn_test(cancellation cancellation evn_graph)
 if(TARGET test_cancellation)
-  file(GLOB cases CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/conformance/cases/*.cc)
-  target_sources(test_cancellation PRIVATE ${cases} ${CMAKE_SOURCE_DIR}/tests/conformance/case.cc)
+  target_sources(test_cancellation PRIVATE $<TARGET_OBJECTS:evn_cases>)
 endif()
 evn_test(opencl backends/opencl evn_opencl evn_cpu)
 evn_test(runtime runtime evn_mock evn_api)
@@ -71,7 +96,9 @@ set(EVN_TEST_TIMEOUT 7200)  # their long forms, under a sanitizer too
 evn_test(cpu backends/cpu evn_cpu)
 evn_test(fuzz fuzz evn_api)
 evn_test(conformance conformance evn_mock evn_api)
-if(TARGET test_conformance)  # notes which attributes the library reads: tests/conformance/attributes_test.cc
+if(TARGET test_conformance)
+  target_sources(test_conformance PRIVATE $<TARGET_OBJECTS:evn_cases>)
+  # Notes which attributes the library reads: tests/conformance/attributes_test.cc.
   foreach(reader 8attr_int 10attr_float 11attr_stringB5cxx11 9attr_ints 11attr_floats 12attr_stringsB5cxx11 11attr_tensor 10attr_given)
     target_link_options(test_conformance PRIVATE -Wl,--wrap=_ZN3evn${reader}ERKNS_4NodeEi)
   endforeach()
@@ -83,7 +110,7 @@ endif()
 
 # What the tests in Python and scripts/make_operators.py know of the operator tables.
 if(TARGET evn_api)
-  add_executable(list_operators ${CMAKE_SOURCE_DIR}/tests/tools/list_operators.cc ${CMAKE_SOURCE_DIR}/src/api/library/new.cc)
+  add_executable(list_operators ${CMAKE_SOURCE_DIR}/tests/tools/list_operators.cc $<TARGET_OBJECTS:evn_new>)
   target_link_libraries(list_operators PRIVATE evn_api)
 endif()
 
