@@ -63,6 +63,10 @@ endif()
 # the few machines without AVX2. -Os is not for them (docs/decisions/0024).
 set(EVN_SIMD_O3 attention depthwise gemm product steps thin)
 set(EVN_SIMD_SPEED_baseline -O2)
+set(EVN_SIMD_FAST -O3)
+if(EVN_SANITIZE AND EVN_QUICK_BUILD)  # what the sanitizers add to loops that -O3 unrolls takes a compiler up to seven times longer
+  set(EVN_SIMD_FAST -O1 -finline-functions -finline-small-functions)
+endif()
 # Functions of the other clusters begin with a cache line, and short loops with half of one: else their speed (15 % of a pool) is a matter
 # of what is linked before them.
 set(EVN_SIMD_ALIGNMENT -falign-functions=64)
@@ -121,7 +125,7 @@ function(evn_simd)
     foreach(part o2 o3)
       set(speed -O2 -falign-loops=32)
       if(part STREQUAL o3)
-        set(speed -O3)
+        set(speed ${EVN_SIMD_FAST})
       endif()
       if(DEFINED EVN_SIMD_SPEED_${isa})
         set(speed ${EVN_SIMD_SPEED_${isa}})
