@@ -42,7 +42,7 @@ void expect_variety(const KernelSubject& s, const std::vector<Bytes>& expected) 
 void check_on_all(const KernelSubject& s, const std::vector<Bytes>& expected) {
   for (const Target& target : targets()) {
     if (!target.differs(s)) continue;
-    const ForcedIsa forced(target.isa);
+    const test::ForcedIsa forced(target.isa);
     if (target.precision == Precision::kFloat32) {
       for (const Kernel* kernel : kernels_for(*target.device, s)) check_kernel(target, *kernel, s, expected);
       continue;
@@ -140,7 +140,7 @@ TEST_P(Determinism, AnyNumberOfThreadsGivesTheSameBits) {
     for (const Target& target : targets()) {
       if (!target.isa || !target.differs(plain)) continue;
       const Isa isa = *target.isa;
-      const ForcedIsa forced(isa);
+      const test::ForcedIsa forced(isa);
       const KernelSubject s = target.subject(plain);
       for (const Kernel* kernel : test::supporting_kernels(*devices[0], s.desc())) {
         const std::vector<Bytes> one = KernelRun(*devices[0], *kernel, s).run();
@@ -192,7 +192,7 @@ TEST_P(Determinism, NeighboursInTheBatchDoNotCount) {
     const KernelSubject s = fused_subject(c, 7);
     for (const Target& target : targets()) {
       if (!target.differs(s)) continue;
-      const ForcedIsa forced(target.isa);
+      const test::ForcedIsa forced(target.isa);
       const KernelSubject t = target.subject(s);
       for (const Kernel* kernel : test::supporting_kernels(*target.device, t.desc())) check_neighbours(target, *kernel, t, c);
     }

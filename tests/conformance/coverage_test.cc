@@ -63,7 +63,7 @@ TEST(Coverage, EveryKernelRunsACase) {
   for (const Case& c : cases()) {
     const KernelSubject s = make_subject(c, 1, {});
     for (const Target& target : targets()) {
-      const ForcedIsa forced(target.isa);
+      const test::ForcedIsa forced(target.isa);
       for (const Kernel* k : test::supporting_kernels(*target.device, target.subject(s).desc())) {
         if (s.outputs[0].shape.elements() > 0) reached.insert(k);
       }
@@ -101,7 +101,7 @@ TEST(Ranks, TheHighestDecidesAndNoTwoAreEqual) {
     SCOPED_TRACE(c.describe());
     const KernelSubject plain = make_subject(c, 1, {});
     for (const Target& target : targets()) {
-      const ForcedIsa forced(target.isa);
+      const test::ForcedIsa forced(target.isa);
       const KernelSubject s = target.subject(plain);
       std::map<int, const Kernel*> by_rank;
       for (const Kernel* k : test::supporting_kernels(*target.device, s.desc())) {

@@ -56,7 +56,7 @@ bool check_optimized(const KernelSubject& s, const std::vector<Bytes>& expected)
   bool any = false;
   for (const Target& target : targets()) {
     if (!target.differs(s) || target.precision != Precision::kFloat32) continue;
-    const ForcedIsa forced(target.isa);
+    const test::ForcedIsa forced(target.isa);
     for (const Kernel* kernel : test::supporting_kernels(*target.device, s.desc())) {
       check_kernel(target, *kernel, s, expected);
       any = true;

@@ -31,7 +31,7 @@ void open_one(const Backend& backend, Opened* all) {
     for (const Isa isa : isas()) {
       const bool has_floats_only = isa == Isa::k_avx512_bf16 || isa == Isa::k_avx512_fp16;
       if (!has_floats_only) all->targets.push_back({std::string("cpu ") + isa_name(isa), device, isa});
-      const ForcedIsa forced(isa);
+      const test::ForcedIsa forced(isa);
       // The baseline is what bfloat16_isa() says where there are no such products.
       const bool has_bfloat16 = bfloat16_isa() == isa && cluster_of(isa) != isa;
       if (has_bfloat16) all->targets.push_back({std::string("cpu bf16 ") + isa_name(isa), device, isa, Precision::kBfloat16});

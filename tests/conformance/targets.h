@@ -45,18 +45,4 @@ bool devices_are_required();
 // The clusters that this machine has.
 std::vector<Isa> isas();
 
-// Plans kernels for a cluster until it goes.
-class ForcedIsa {
- public:
-  explicit ForcedIsa(std::optional<Isa> isa) : before_(integer_isa()) {
-    if (isa) force_isa(*isa);
-  }
-  ~ForcedIsa() { force_isa(before_); }
-  ForcedIsa(const ForcedIsa&) = delete;
-  ForcedIsa& operator=(const ForcedIsa&) = delete;
-
- private:
-  Isa before_;
-};
-
 }  // namespace evn::conformance

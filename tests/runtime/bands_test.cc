@@ -2,6 +2,7 @@
 #include "backends/cpu/bands.h"
 
 #include "tests/runtime/support.h"
+#include "tests/support/isas.h"
 
 namespace evn::test::bands_test {
 namespace {
@@ -10,12 +11,7 @@ constexpr Isa kIsas[] = {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512};
 
 class BandsTest : public RuntimeTest {
  protected:
-  ~BandsTest() override {
-    force_bands(BandsUse::kWhereItPays);
-    force_isa(isa_);
-  }
-
-  const Isa isa_ = integer_isa();
+  ~BandsTest() override { force_bands(BandsUse::kWhereItPays); }
 };
 
 void expect_same_bytes(const std::vector<HostTensor>& got, const std::vector<HostTensor>& want) {
@@ -132,8 +128,8 @@ TEST_F(BandsTest, DrawnNetworksGiveTheSameBytesInBands) {
   int in_bands = 0, sums = 0;
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    force_isa(kIsas[seed % 3]);
-    if (!isa_available(kIsas[seed % 3])) force_isa(isa_);
+    const Isa isa = kIsas[seed % 3];
+    const ForcedIsa forced(isa_available(isa) ? std::optional(isa) : std::nullopt);
     Network network(seed);
     const OnnxWriter w = network.draw(seed % 2 == 0, 1 + static_cast<int>(seed % 4));
     std::vector<std::vector<HostTensor>> inputs;

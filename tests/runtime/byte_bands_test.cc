@@ -8,12 +8,7 @@ namespace {
 
 class ByteBandsTest : public RuntimeTest {
  protected:
-  ~ByteBandsTest() override {
-    force_bands(BandsUse::kWhereItPays);
-    force_isa(isa_);
-  }
-
-  const Isa isa_ = integer_isa();
+  ~ByteBandsTest() override { force_bands(BandsUse::kWhereItPays); }
 };
 
 std::vector<std::uint8_t> bytes_of_tensor(const HostTensor& t) {
@@ -144,7 +139,7 @@ TEST_F(ByteBandsTest, DrawnNetworksGiveTheReference) {
   int in_bands = 0, sums = 0;
   for (const Isa isa : available_isas(true)) {
     SCOPED_TRACE(isa_name(isa));
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     for (std::uint32_t seed = 0; seed < 24; ++seed) {
       SCOPED_TRACE("seed " + std::to_string(seed));
       const bool is_signed = seed % 3 == 0;
@@ -217,7 +212,7 @@ OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded, std::
 TEST_F(ByteBandsTest, QuantizedFloatOperatorsRunInBandsWhereImagesAreLarge) {
   for (const Isa isa : available_isas(true)) {
     SCOPED_TRACE(isa_name(isa));
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     for (const std::int64_t step : {1, 2}) {
       for (const auto& [channels, expanded] : {std::pair<std::int64_t, std::int64_t>{16, 96}, {12, 90}}) {
         const ModelPtr model = load(make_runtime({}, 0, 2), inverted_residual(channels, expanded, step));

@@ -236,14 +236,12 @@ TEST_F(FollowingBytesTest, ResidualOfUint8) { EXPECT_TRUE(check({})); }
 TEST_F(FollowingBytesTest, ResidualOfInt8) { EXPECT_TRUE(check({.is_signed = true, .conv_is_second = true})); }
 // By direct products and by transforms.
 TEST_F(FollowingBytesTest, ResidualOnEveryInstructionSet) {
-  const Isa before = integer_isa();
   for (const Isa isa : available_isas()) {
     SCOPED_TRACE(isa_name(isa));
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     w_ = OnnxWriter(13);
     EXPECT_TRUE(check({.is_signed = true}));
   }
-  force_isa(before);
 }
 TEST_F(FollowingBytesTest, TheResidualIsNoBias) { EXPECT_TRUE(check({.has_bias = false})); }
 // Windows still read what a sum in its place would have written over.

@@ -109,11 +109,7 @@ Exact exact_convolution(const HostTensor& x, const std::vector<float>& w) {
 
 class NumericsTest : public RuntimeTest {
  protected:
-  ~NumericsTest() override {
-    force_bands(BandsUse::kWhereItPays);
-    force_isa(isa_);
-  }
-  const Isa isa_ = integer_isa();
+  ~NumericsTest() override { force_bands(BandsUse::kWhereItPays); }
 };
 
 TEST_F(NumericsTest, StrictConvolutionsHaveTheErrorOfPlainSumsWhereWinogradsIsLarger) {
@@ -122,7 +118,7 @@ TEST_F(NumericsTest, StrictConvolutionsHaveTheErrorOfPlainSumsWhereWinogradsIsLa
   const Exact exact = exact_convolution(x, w);
   for (const Isa isa : available_isas()) {
     SCOPED_TRACE(isa_name(isa));
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     for (const int threads : {1, 3}) {
       const ModelPtr model = load(make_runtime({}, 0, threads), convolution(w));
       Session fast(model, asks(Numerics::kDefault)), strict(model, asks(Numerics::kStrict));
@@ -144,7 +140,7 @@ TEST_F(NumericsTest, TheBytesFormOfWinogradIsRefusedToo) {
   m.add_node("QLinearConv", {"x", "s", "z", "w", "s", "wz", "s", "z"}, {"y"}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}, "conv");
   for (const Isa isa : available_isas()) {
     SCOPED_TRACE(isa_name(isa));
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     const ModelPtr model = load(make_runtime(), m);
     if (isa == Isa::k_avx2 || isa == Isa::k_avx512) {  // which have this kernel
       EXPECT_STREQ(placed(Session(model, asks(Numerics::kFast)), "conv").kernel->name, "qlinear_conv_winograd");
@@ -215,7 +211,7 @@ TEST_F(NumericsTest, AStrictProductKeepsWhatItsFastNeighbourFlushes) {
     config.rules[0].numerics = Numerics::kStrict;
     for (const Isa isa : available_isas()) {
       SCOPED_TRACE(isa_name(isa));
-      force_isa(isa);
+      const ForcedIsa forced(isa);
       for (const int threads : {1, 4}) {
         Session session(load(make_runtime(config, 0, threads), two_products(w)), "");
         const std::vector<HostTensor> got = run(session, {x});

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 #include "backends/cpu/isa.h"
@@ -29,6 +30,20 @@ inline std::vector<Isa> available_isas(bool extensions = false) {
   return all;
 }
 
+// Plans kernels for an instruction set until it goes.
+class ForcedIsa {
+ public:
+  explicit ForcedIsa(std::optional<Isa> isa) : before_(integer_isa()) {
+    if (isa) force_isa(*isa);
+  }
+  ~ForcedIsa() { force_isa(before_); }
+  ForcedIsa(const ForcedIsa&) = delete;
+  ForcedIsa& operator=(const ForcedIsa&) = delete;
+
+ private:
+  const Isa before_;
+};
+
 // A test on the instruction set that is its parameter, where this machine has it and the system lets the process use it.
 class OnIsa : public testing::TestWithParam<Isa> {
  protected:
@@ -37,13 +52,12 @@ class OnIsa : public testing::TestWithParam<Isa> {
 
   void SetUp() override {
     if (!isa_available(GetParam())) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
-    force_isa(GetParam());
+    forced_.emplace(GetParam());
     if (taken() != GetParam()) GTEST_SKIP() << "these loops do not run on it, or the system does not let this process use it";
   }
-  void TearDown() override { force_isa(before_); }
 
  private:
-  const Isa before_ = integer_isa();
+  std::optional<ForcedIsa> forced_;
 };
 
 }  // namespace evn::test

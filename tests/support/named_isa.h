@@ -1,4 +1,5 @@
-// For test programs that run once more with EVN_CPU_ISA: an instruction set that this CPU lacks skips the whole program.
+// For test programs that run once more with EVN_CPU_ISA: an instruction set that this CPU lacks skips the whole program, and no test
+// leaves another one behind.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,10 +13,22 @@
 
 namespace evn::test {
 
+// A test that leaves another instruction set than it found fails: those behind it would run on the wrong one.
+class IsaStays : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo&) override { before_ = integer_isa(); }
+  void OnTestEnd(const testing::TestInfo&) override {
+    EXPECT_STREQ(isa_name(integer_isa()), isa_name(before_)) << "the test forced it and left it so";
+    force_isa(before_);
+  }
+
+  Isa before_ = Isa::k_baseline;
+};
+
 // Every test would fail with an EVN_CPU_ISA that this CPU has not.
 class NamedIsa : public testing::Environment {
  public:
   void SetUp() override {
+    testing::UnitTest::GetInstance()->listeners().Append(new IsaStays);
     const char* name = std::getenv("EVN_CPU_ISA");
     for (const Isa isa : kIsas) {
       if (name == nullptr || isa_name(isa) != std::string(name)) continue;

@@ -205,16 +205,14 @@ TEST(BfloatKernels, AreNotForNodesThatMayNotHaveThem) {
 }
 
 TEST(BfloatKernels, TheDeviceSaysWhatItLacks) {
-  const Isa before = integer_isa();
   const std::shared_ptr<Device> device = cpu_device(1);
-  force_isa(Isa::k_baseline);
+  const ForcedIsa forced(Isa::k_baseline);
   std::string why;
   EXPECT_EQ(device->lowest_precision(Precision::kBfloat16, &why), Precision::kFloat32);
   EXPECT_EQ(why, "this CPU has no AMX or AVX512-BF16");
   EXPECT_EQ(device->lowest_precision(Precision::kFloat16, &why), Precision::kFloat32);
   EXPECT_EQ(why, "this CPU has no AVX512-FP16");
   EXPECT_EQ(device->lowest_precision(Precision::kAuto, &why), Precision::kFloat32);
-  force_isa(before);
 }
 
 INSTANTIATE_TEST_SUITE_P(On, Bfloat, testing::Values(Isa::k_avx512_bf16, Isa::k_avx512_fp16, Isa::k_avx512_amx),

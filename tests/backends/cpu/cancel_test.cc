@@ -39,13 +39,7 @@ constexpr std::int64_t kNever = INT64_MAX;
 class Cancelled : public testing::Test {
  protected:
   void SetUp() override { set_deadline_clock(&Clock::now); }
-  void TearDown() override {
-    set_deadline_clock(nullptr);
-    force_isa(before_);
-  }
-
- private:
-  const Isa before_ = integer_isa();
+  void TearDown() override { set_deadline_clock(nullptr); }
 };
 
 // ---------------------------------------------------------------------------------------------------------- nodes --
@@ -180,7 +174,7 @@ TEST_F(Cancelled, EveryKernelLooksAndStops) {
     for (const Isa isa : available_isas(true)) {
       // An extension of a cluster differs from it by these products alone.
       if (s.node.op == nullptr || (cluster_of(isa) != isa && !has_bytes(s) && c.precision == Precision::kFloat32)) continue;
-      force_isa(isa);
+      const ForcedIsa forced(isa);
       SCOPED_TRACE(isa_name(isa));
       const std::vector<const Kernel*> kernels = supporting_kernels(*device, s.desc());
       const auto found = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel* k) { return k->name == c.kernel; });
@@ -222,7 +216,7 @@ std::vector<Bytes> run_call(Device& device, const Kernel& kernel, const KernelAr
 
 TEST_F(Cancelled, ARelayoutLooksAndStops) {
   for (const Isa isa : available_isas()) {
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     SCOPED_TRACE(isa_name(isa));
     const std::shared_ptr<Device> device = cpu_device(1);
     const Kernel& kernel = *device->relayout_kernel();
@@ -251,7 +245,7 @@ TEST_F(Cancelled, ARelayoutLooksAndStops) {
 TEST_F(Cancelled, BandsLookAndStop) {
   const Shape image{1, 16, 24, 2048};
   for (const Isa isa : available_isas()) {
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     SCOPED_TRACE(isa_name(isa));
     const std::shared_ptr<Device> device = cpu_device(1);
     const CancelCase depthwise{"conv_depthwise_last", Case("Conv", 11).x(image).w({16, 1, 3, 3}).ints("pads", {1, 1, 1, 1}).integer("group", 16)};

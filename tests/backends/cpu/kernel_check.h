@@ -107,10 +107,9 @@ class KernelCheck {
     if (subject_.node.op == nullptr) return {};
     const std::vector<Bytes> expected = reference_result(subject_);
     std::vector<Bytes> last;
-    const Isa before = integer_isa();
     for (Isa isa : available_isas(has_bytes(subject_))) {
       if (!only_.empty() && std::find(only_.begin(), only_.end(), isa) == only_.end()) continue;
-      force_isa(isa);
+      const ForcedIsa forced(isa);
       SCOPED_TRACE(isa_name(isa));
       for (const Layout layout : {Layout::kChannelsLast, Layout::kPlain}) {
         SCOPED_TRACE(layout == Layout::kPlain ? "plain" : "channels last");
@@ -121,7 +120,6 @@ class KernelCheck {
       }
       if (testing::Test::HasFailure()) break;
     }
-    force_isa(before);
     return last;
   }
 

@@ -99,9 +99,8 @@ Precision precision_on(Isa isa) {
 
 TEST(CpuPrepack, PartsMakeWhatTheWholeMakes) {
   std::set<std::string> with_parts, seen;
-  const Isa before = integer_isa();
   for (const Isa isa : available_isas(true)) {
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     const Precision precision = precision_on(isa);
     if (cluster_of(isa) != isa && precision == Precision::kFloat32) continue;
     SCOPED_TRACE(isa_name(isa));
@@ -121,7 +120,6 @@ TEST(CpuPrepack, PartsMakeWhatTheWholeMakes) {
       }
     }
   }
-  force_isa(before);
   EXPECT_EQ(seen, with_parts);
   EXPECT_GE(seen.size(), 8u);
 }

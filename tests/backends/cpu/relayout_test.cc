@@ -49,7 +49,7 @@ TEST(CpuRelayout, MovesEveryElementToItsPlaceAndBack) {
   const Shape shapes[] = {{1, 3, 50, 40}, {2, 3, 7, 5},   {1, 16, 8, 8},  {2, 17, 9, 15},  {1, 40, 31, 33}, {1, 5, 1, 1},
                           {3, 1, 4, 4},   {1, 64, 70, 65}, {2, 24, 100}, {1, 2, 3, 4, 5}, {1, 130, 16, 1}, {1, 4, 200, 200}};
   for (const Isa isa : available_isas()) {
-    force_isa(isa);
+    const ForcedIsa forced(isa);
     for (const Shape& shape : shapes) {
       for (const DType dtype : {DType::kFloat32, DType::kUint8, DType::kInt16, DType::kInt64}) {
         const Bytes plain = numbered(shape.elements(), dtype_size(dtype));
