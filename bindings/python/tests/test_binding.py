@@ -10,15 +10,7 @@ import onnx
 import pytest
 import tiny
 from evener import _call
-
-@pytest.fixture(scope="module")
-def runtime():
-    with evener.Runtime(threads=1) as opened:
-        yield opened
-
-
-def floats(*values):
-    return numpy.array(values, "float32")
+from helpers import floats
 
 
 # What a session tells

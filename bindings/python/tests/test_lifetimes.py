@@ -13,18 +13,9 @@ import numpy
 import pytest
 import tiny
 from evener import _callbacks, _library
+from helpers import floats, in_threads
 
 PACKAGES = pathlib.Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with evener.Runtime(threads=1) as opened:
-        yield opened
-
-
-def floats(*values):
-    return numpy.array(values, "float32")
 
 
 def run_python(code, **environment):
@@ -128,11 +119,7 @@ def test_many_threads_run_one_session(runtime):
             if not (session.run({"x": x})["y"] == number * 32).all():
                 wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 4)
     assert not wrong
 
 

@@ -1,10 +1,10 @@
 """Custom operators in Python."""
 import gc
-import threading
 
 import numpy
 import pytest
 import tiny
+from helpers import in_threads
 from onnx import helper, numpy_helper
 
 import evener
@@ -199,9 +199,5 @@ def test_runs_on_several_threads(runtime):
             if not numpy.array_equal(session.run({"x": x})["y"], x + 1):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 4)
     assert not wrong

@@ -21,12 +21,6 @@ def network():
     return model.SerializeToString()
 
 
-@pytest.fixture
-def runtime():
-    with evener.Runtime(threads=1) as runtime:
-        yield runtime
-
-
 def batch(seed):
     return {"x": numpy.random.default_rng(seed).standard_normal((2, 3, 8, 8)).astype("float32")}
 
