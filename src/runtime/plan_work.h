@@ -1,5 +1,5 @@
-// What making a plan (plan.cc) and making one anew for other dims (replan.cc) share: the state of the work, shape rules, shape
-// arithmetic, and the places of values in arenas.
+// What making a plan (plan_roots.h, plan_steps.h, plan.cc: each builds on the one before it) and making one anew for other dims
+// (replan.cc) share: the state of the work, shape rules, shape arithmetic, and the places of values in arenas.
 #pragma once
 
 #include "runtime/plan.h"

@@ -1,0 +1,288 @@
+#include "runtime/plan_roots.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked.h"
+
+namespace evn {
+
+std::int32_t PlanRoots::add_root(const PlanRoot& r) {
+  s_.roots.push_back(r);
+  return static_cast<std::int32_t>(s_.roots.size() - 1);
+}
+
+std::int32_t PlanRoots::add_arena_root(ValueId v, int slot, std::int32_t step) {
+  PlanRoot r;
+  r.source = Source::kArena;
+  r.slot = static_cast<std::uint8_t>(slot);
+  r.bytes = s_.descs[v].size_bytes();
+  r.first = r.last = step;
+  r.last_user = c_.last_user[v];
+  r.part = plan_->part;
+  return add_root(r);
+}
+
+std::uint32_t PlanRoots::add_buffer(std::int32_t r) {
+  plan_->buffers.emplace_back();
+  s_.buffer_roots.push_back(r);
+  if (r >= 0 && s_.roots[r].part == plan_->part) {
+    PlanRoot& used = s_.roots[s_.roots[r].whole >= 0 ? s_.roots[r].whole : r];
+    used.last = std::max(used.last, now());
+  }
+  return static_cast<std::uint32_t>(plan_->buffers.size() - 1);
+}
+
+void PlanRoots::add_copy(ValueId v, std::int32_t from, std::int32_t to) {
+  if (s_.roots[from].bytes == 0) return;
+  PlanStep step;
+  step.kind = PlanStep::Kind::kCopy;
+  step.value = v;
+  step.from_slot = s_.roots[from].slot;
+  step.to_slot = s_.roots[to].slot;
+  const bool from_host = host(step.from_slot);
+  const bool to_host = host(step.to_slot);
+  step.slot = from_host ? step.to_slot : step.from_slot;
+  step.wait_slots = from_host ? s_.roots[from].pending_slots : 0;
+  step.wait_after = from_host && !to_host && s_.roots[from].source == Source::kArena;
+  if (to_host && !from_host) s_.roots[to].pending_slots |= 1u << step.from_slot;
+  step.buffers = add_buffer(from);
+  add_buffer(to);
+  s_.other_steps.push_back(now());
+  plan_->steps.push_back(step);
+}
+
+void PlanRoots::add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layout wanted) {
+  static constexpr Layout kLayouts[] = {Layout::kPlain, Layout::kChannelsLast, Layout::kChannelsLast, Layout::kPlain};
+  const bool from_last = from == root(v, 0, Layout::kChannelsLast);
+  if (s_.roots[from].bytes == 0) return;
+  const TensorDesc& desc = plan_->relayouts.emplace_back(s_.descs[v]);
+  PlanStep step;
+  step.kind = PlanStep::Kind::kRelayout;
+  step.value = v;
+  step.kernel = c_.devices[0]->relayout_kernel();
+  step.desc = {nullptr, {&desc, 1}, {&desc, 1}, {}, kLayouts + (wanted == Layout::kPlain ? 2 : from_last ? 1 : 0)};
+  step.desc.threads = threads_of(step.slot);
+  if (const PlanRoot& r = s_.roots[from]; r.whole >= 0) step.desc.pitches = plan_->pitches.emplace_back(std::vector{r.pitch, std::int64_t{0}}).data();
+  step.kernel->plan(step.desc, &step.plan);
+  step.wait_slots = s_.roots[from].pending_slots;
+  step.buffers = add_buffer(from);
+  add_buffer(to);
+  add_buffer(-1);
+  s_.other_steps.push_back(now());
+  plan_->steps.push_back(step);
+}
+
+std::int32_t PlanRoots::relayout(ValueId v, std::int32_t from, Layout wanted) {
+  if (same_in_all_layouts(s_.descs[v].shape) && s_.roots[from].whole < 0) return root(v, 0, wanted) = from;
+  const std::int32_t to = add_arena_root(v, 0, now());
+  add_relayout(v, from, to, wanted);
+  return root(v, 0, wanted) = to;
+}
+
+std::int32_t PlanRoots::need(ValueId v, int slot, Layout layout, bool pitched) {
+  if (layout == Layout::kPlain) return need(v, slot);
+  const std::int32_t r = root(v, slot, layout);
+  if (r < 0) return relayout(v, need(v, slot), layout);
+  if (pitched || s_.roots[r].whole < 0) return r;
+  const int alone = static_cast<int>(c_.devices.size()) + 1;
+  if (root(v, alone) < 0) {
+    root(v, alone) = add_arena_root(v, 0, now());
+    add_relayout(v, r, root(v, alone), layout);
+  }
+  return root(v, alone);
+}
+
+std::int32_t PlanRoots::need(ValueId v, int slot) {
+  if (const std::int32_t r = root(v, slot); r >= 0) return r;
+  if (const std::int32_t r = root(v, 0, Layout::kChannelsLast); r >= 0 && root(v, 0) < 0) {
+    relayout(v, r, Layout::kPlain);
+    return need(v, slot);
+  }
+  const WeightPtr& constant = graph_.values[v].constant;
+  if (constant != nullptr || (s_.values[v] != nullptr && host(slot))) {
+    if (s_.values[v] == nullptr) PlainWeights::Access(*c_.model).keep(*constant);
+    PlanRoot r;
+    r.source = Source::kFixed;
+    r.slot = static_cast<std::uint8_t>(slot);
+    r.bytes = s_.descs[v].size_bytes();
+    r.last_user = INT32_MAX;
+    r.fixed = constant != nullptr ? c_.model->store.plain(*c_.devices[slot], *constant)
+                                  : Buffer{const_cast<void*>(s_.values[v]), 0, r.bytes};
+    return root(v, slot) = add_root(r);
+  }
+  std::int32_t from = s_.values[v] != nullptr ? need(v, 0) : -1;
+  for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
+  EVN_CHECK(from >= 0);
+  note_copy_of_input(from, slot);
+  if (!host(s_.roots[from].slot) && !host(slot)) from = need(v, 0);  // between two devices by way of the host
+  const std::int32_t to = add_arena_root(v, slot, now());
+  add_copy(v, from, to);
+  return root(v, slot) = to;
+}
+
+void PlanRoots::note_given_copy(const GivenCopy& copy, std::size_t bytes) {
+  const auto same = [&](const GivenCopy& c) { return c.is_output == copy.is_output && c.index == copy.index; };
+  std::vector<GivenCopy>& all = plan_->given_copies;
+  if (bytes > 0 && !host(copy.given_slot) && std::none_of(all.begin(), all.end(), same)) all.push_back(copy);
+}
+
+void PlanRoots::note_copy_of_input(std::int32_t from, int slot) {
+  const PlanRoot& r = s_.roots[from];
+  if (r.source == Source::kInput) note_given_copy({false, r.index, r.slot, static_cast<std::uint8_t>(slot)}, r.bytes);
+}
+
+std::int32_t PlanRoots::input_root(const Node& node, std::size_t k, int slot, Layout layout, std::uint8_t pitched) {
+  const ValueId v = node.inputs[k];
+  if (v == kNoValue || (k == 0 && (node.op->flags & kOpShapeOnly) != 0)) return -1;
+  const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
+  if (by_value && !host(slot)) return -1;  // kernels of other devices read it from OpDesc::constants
+  const std::uint8_t wanted = k == 0 ? kPitchedInput : kPitchedInputs;
+  return need(v, slot, layout, (pitched & wanted) == wanted);
+}
+
+std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs) {
+  const ValueId v = step.desc.tail != nullptr ? step.desc.tail->outputs[0] : graph_.nodes[step.node].outputs[k];
+  const int slot = step.slot;
+  if (v == kNoValue) return -1;
+  const Layout layout = step.desc.output_layout(static_cast<int>(k));
+  const bool plain = layout == Layout::kPlain || same_in_all_layouts(s_.descs[v].shape);
+  if (const std::int32_t j = s_.output_of[v]; (plain || c_.raw_outputs) && j >= 0 && plan_->signature.output_slots[j] == slot) {
+    plan_->outputs[j] = s_.descs[v];
+    return root(v, slot, plain ? Layout::kPlain : layout) = add_output_root(static_cast<std::size_t>(j), slot);
+  }
+  if (placed_[k] >= 0) return root(v, slot, layout) = placed_[k];
+  for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
+    if ((step.plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
+    PlanRoot& r = s_.roots[inputs[i]];
+    if (r.source != Source::kArena || r.whole >= 0 || r.last_user != step.node || r.bytes != s_.descs[v].size_bytes()) continue;
+    r.last_user = c_.last_user[v];
+    r.last = std::max(r.last, now());
+    r.pending_slots = 0;
+    return root(v, slot, layout) = inputs[i];
+  }
+  return root(v, slot, layout) = add_arena_root(v, slot, now());
+}
+
+std::int32_t PlanRoots::add_output_root(std::size_t j, int slot) {
+  PlanRoot r;
+  r.source = Source::kOutput;
+  r.slot = static_cast<std::uint8_t>(slot);
+  r.index = static_cast<std::int32_t>(j);
+  r.bytes = s_.descs[graph_.outputs[j]].size_bytes();
+  r.last_user = INT32_MAX;
+  return add_root(r);
+}
+
+std::int32_t PlanRoots::scratch_root(int slot, const KernelPlan& p) {
+  const std::size_t bytes = scratch_bytes(slot, p);
+  if (bytes == 0) return -1;
+  PlanRoot r;
+  r.source = Source::kArena;
+  r.slot = static_cast<std::uint8_t>(slot);
+  r.part = plan_->part;
+  r.bytes = bytes;
+  r.first = r.last = now();
+  return add_root(r);
+}
+
+std::uint8_t PlanRoots::slot_that_made(ValueId v) {
+  if (s_.values[v] != nullptr) return 0;
+  for (std::size_t s = 0; s < c_.devices.size(); ++s) {
+    if (const std::int32_t r = root(v, static_cast<int>(s)); r >= 0) return s_.roots[r].slot;
+  }
+  return 0;  // channels last
+}
+
+std::int32_t PlanRoots::add_view_root(ValueId v, std::int32_t of, const Place& place) {
+  const std::int32_t whole = s_.roots[of].whole >= 0 ? s_.roots[of].whole : of;
+  PlanRoot r = s_.roots[of];
+  r.whole = whole;
+  r.channels = place.channels;
+  if (whole == of) r.pitch = place.pitch;
+  r.skip += static_cast<std::size_t>(place.first) * dtype_size(s_.descs[v].dtype);
+  r.bytes = s_.descs[v].size_bytes();
+  r.joined = s_.roots[whole].joined = true;
+  s_.roots[whole].last_user = std::max(s_.roots[whole].last_user, c_.last_user[v]);
+  return add_root(r);
+}
+
+std::int32_t PlanRoots::place_of(ValueId v, std::int32_t node) {
+  const Place& place = c_.joints.places[v];
+  if (place.whole == kNoValue) {
+    const std::int32_t r = s_.whole_of[v];
+    return r >= 0 && s_.roots[r].bytes == s_.descs[v].size_bytes() ? r : -1;
+  }
+  const TensorDesc& d = s_.descs[v];
+  if (d.shape.elements() == 0 || d.shape[1] != place.channels) return -1;
+  const std::size_t bytes = checked_mul(d.size_bytes() / static_cast<std::size_t>(place.channels), static_cast<std::size_t>(place.pitch));
+  std::int32_t whole = s_.whole_of[place.whole];
+  if (whole < 0) {
+    if (bytes > limits_.tensor_bytes) return -1;
+    whole = root_to_write_over(c_.joints.overs[place.whole], bytes, node);
+    if (whole < 0) {
+      whole = add_arena_root(place.whole, 0, now());
+      s_.roots[whole].bytes = bytes;
+    }
+    s_.whole_of[place.whole] = whole;
+  }
+  return s_.roots[whole].bytes == bytes ? add_view_root(v, whole, place) : -1;
+}
+
+std::int32_t PlanRoots::root_to_write_over(const Over& over, std::size_t bytes, std::int32_t node) {
+  if (over.value == kNoValue || over.last >= node || same_in_all_layouts(s_.descs[over.value].shape)) return -1;
+  const std::int32_t r = root(over.value, 0, Layout::kChannelsLast);
+  if (r < 0 || s_.roots[r].source != Source::kArena || s_.roots[r].whole >= 0 || s_.roots[r].bytes != bytes) return -1;
+  return std::exchange(s_.roots[r].written_over, true) ? -1 : r;
+}
+
+bool PlanRoots::join(const Node& node) {
+  const ValueId out = node.outputs[0];
+  if (node.op_type != "Concat") return false;
+  const std::int32_t to = place_of(out, static_cast<std::int32_t>(&node - graph_.nodes.data()));
+  if (to < 0) return false;
+  const std::int32_t whole = s_.roots[to].whole >= 0 ? s_.roots[to].whole : to;
+  std::size_t at = s_.roots[to].skip;
+  for (const ValueId v : node.inputs) {
+    const std::int32_t r = root(v, 0, Layout::kChannelsLast);
+    if (r < 0 || s_.roots[r].whole != whole || s_.roots[r].skip != at) return false;
+    at += static_cast<std::size_t>(s_.descs[v].shape[1]) * dtype_size(s_.descs[v].dtype);
+  }
+  root(out, 0, Layout::kChannelsLast) = to;
+  s_.roots[whole].last_user = std::max(s_.roots[whole].last_user, c_.last_user[out]);
+  return true;
+}
+
+bool PlanRoots::cut_out(const Node& node) {
+  for (const ValueId v : node.outputs) {
+    const Place& cut = v == kNoValue ? Place{} : c_.joints.cuts[v];
+    if (cut.whole == kNoValue || s_.descs[v].shape.elements() == 0) return false;
+    if (s_.descs[v].shape[1] != cut.channels || s_.descs[cut.whole].shape[1] != cut.pitch) return false;
+  }
+  const std::int32_t from = need(node.inputs[0], 0, Layout::kChannelsLast, true);
+  if (s_.roots[from].source != Source::kArena) return false;
+  for (const ValueId v : node.outputs) root(v, 0, Layout::kChannelsLast) = add_view_root(v, from, c_.joints.cuts[v]);
+  return true;
+}
+
+void PlanRoots::set_places(PlanStep* step, std::uint8_t pitched, const std::vector<std::int32_t>& inputs) {
+  const std::size_t outputs = step->desc.outputs.size();
+  placed_.assign(outputs, -1);
+  bool any = false;
+  for (std::size_t k = 0; k < outputs && (pitched & kPitchedOutputs) != 0; ++k) {
+    const ValueId v = step->desc.tail != nullptr ? step->desc.tail->outputs[0] : graph_.nodes[step->node].outputs[k];
+    if (v == kNoValue || step->desc.output_layout(static_cast<int>(k)) != Layout::kChannelsLast) continue;
+    const bool plain = same_in_all_layouts(s_.descs[v].shape) || c_.raw_outputs;
+    if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == step->slot) continue;
+    placed_[k] = place_of(v, step->node);
+    any |= placed_[k] >= 0 && s_.roots[placed_[k]].whole >= 0;
+  }
+  for (const std::int32_t r : inputs) any |= r >= 0 && s_.roots[r].whole >= 0;
+  if (!any) return;
+  std::vector<std::int64_t>& pitches = plan_->pitches.emplace_back();
+  for (const std::int32_t r : inputs) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
+  for (const std::int32_t r : placed_) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
+  step->desc.pitches = pitches.data();
+}
+
+}  // namespace evn

@@ -1,0 +1,78 @@
+// The memory of a plan's values: roots, of which each is a piece of memory that one or several values share, the copies and re-layouts that
+// bring a value to where it is read, and the places of values that are joined to or cut out of a wider one (joints.h).
+#pragma once
+
+#include "runtime/plan_work.h"
+
+namespace evn {
+
+class PlanRoots : protected PlanWork {
+ protected:
+  using PlanWork::PlanWork;
+
+  // The number of the next step.
+  std::int32_t now() const { return static_cast<std::int32_t>(plan_->steps.size()); }
+
+  // Add a root and return its number: as it is; of the arena of a slot, for v from a step on.
+  std::int32_t add_root(const PlanRoot& r);
+  std::int32_t add_arena_root(ValueId v, int slot, std::int32_t step);
+
+  // Adds a buffer of the next step, which lies in root r (-1: there is none), and returns its number.
+  std::uint32_t add_buffer(std::int32_t r);
+
+  // Add a step that copies v between two devices, or into its other layout.
+  void add_copy(ValueId v, std::int32_t from, std::int32_t to);
+  void add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layout wanted);
+
+  // The root that holds v on a slot, copying it there first when it is elsewhere.
+  std::int32_t need(ValueId v, int slot);
+
+  // As need(v, slot), in a layout; some channels of a wider value where the reader copes with them.
+  std::int32_t need(ValueId v, int slot, Layout layout, bool pitched);
+
+  // Notes a copy of a tensor that the caller gives, for runs that allow none.
+  void note_given_copy(const GivenCopy& copy, std::size_t bytes);
+
+  // The buffer of input k, or -1 where the kernel does not read one.
+  std::int32_t input_root(const Node& node, std::size_t k, int slot, Layout layout, std::uint8_t pitched);
+
+  // The root of output k of a step: an output of the graph, its place in a wider value, an input that it is written over, or a new one.
+  std::int32_t output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs);
+
+  // Add roots: of output j of the graph; of the memory that a kernel wants for itself, or -1.
+  std::int32_t add_output_root(std::size_t j, int slot);
+  std::int32_t scratch_root(int slot, const KernelPlan& p);
+
+  // The slot on which v was made: the host, where it is known when the run is planned.
+  std::uint8_t slot_that_made(ValueId v);
+
+  // Whether all that the node, a Concat, joins is in its place already.
+  bool join(const Node& node);
+
+  // Whether what the node, a Split or Slice, cuts out stays where it lies.
+  bool cut_out(const Node& node);
+
+  // Finds where the step's outputs go, as far as they are joined (placed_), and sets the pitches of what is some channels of a wider value.
+  void set_places(PlanStep* step, std::uint8_t pitched, const std::vector<std::int32_t>& inputs);
+
+  std::vector<std::int32_t> placed_;  // work space of one node, per output: the root that it is written into, or -1
+
+ private:
+  // The root that holds v on slot 0 in a layout in which it is not yet there, from the other one.
+  std::int32_t relayout(ValueId v, std::int32_t from, Layout wanted);
+
+  // A step on `slot` is going to read the root, which lies elsewhere. Between two devices `need` calls itself: the first call counts.
+  void note_copy_of_input(std::int32_t from, int slot);
+
+  // Adds a root for v, which is some channels of the value of another one.
+  std::int32_t add_view_root(ValueId v, std::int32_t of, const Place& place);
+
+  // The root that v, channels last, is to be written into: its place in the value that it is joined to, or where others have been
+  // joined. -1: there is none. `node`: the first one of the step that writes it.
+  std::int32_t place_of(ValueId v, std::int32_t node);
+
+  // The root of a value that may be written over, as nobody reads its other channels from the node on; -1: there is none.
+  std::int32_t root_to_write_over(const Over& over, std::size_t bytes, std::int32_t node);
+};
+
+}  // namespace evn
