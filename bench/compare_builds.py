@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times one-node models on two builds of the library in one process, run by run in turns: what a change costs or gains.
+"""Times two builds of the library in one process, run by run in turns: models of one node, and what a run costs beside its kernels.
 
 usage: compare_builds.py OLD/libevener.so NEW/libevener.so [--threads N] [--seconds S] [PART OF A NAME...]
 
@@ -8,6 +8,8 @@ Ratios are NEW to OLD: of medians, the median of neighbouring runs, and of the f
 1.02. EVN_CPU_ISA=avx2 and the like choose the kernels of both.
 """
 import argparse
+import functools
+import itertools
 import os
 import pathlib
 import statistics
@@ -227,19 +229,49 @@ def load(library):
     return evener
 
 
-def compare(sessions, feeds, seconds):
-    """Times of one run of both in turns, in ns."""
-    def run(session):
+def operators(runtimes):
+    """Runs of one-node models: a name, and a call for each runtime."""
+    for name, make in (case for family in FAMILIES for case in family()):
+        def calls(make=make):
+            model, feeds = make(Maker())
+            return [functools.partial(runtime.session(model).run, feeds) for runtime in runtimes]
+
+        yield name, calls
+
+
+def overheads(runtimes):
+    """What is done for each run, each new shape and each session beside the kernels, with one node and with 40."""
+    for count in (1, 40):
+        def chain(count=count):
+            nodes = [helper.make_node("Sigmoid", [f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
+            ends = [helper.make_tensor_value_info(f"v{i}", TensorProto.FLOAT, ["rows", 4]) for i in (0, count)]
+            graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+            return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9).SerializeToString()
+
+        x = numpy.ones((3, 4), numpy.float32)
+
+        def new_shapes(runtime, chain=chain):
+            session, lengths = runtime.session(chain()), itertools.cycle(range(1, 700))
+            return lambda: session.run({"v0": numpy.ones((next(lengths), 4), numpy.float32)})
+
+        yield f"run of {count} small", lambda c=chain: [functools.partial(r.session(c()).run, {"v0": x}) for r in runtimes]
+        yield f"new shape of {count} small", lambda n=new_shapes: [n(r) for r in runtimes]
+        yield f"session of {count} small", lambda c=chain: [lambda r=r, m=c(): r.session(m).run({"v0": x}) for r in runtimes]
+
+
+def compare(calls, seconds):
+    """Times of both calls in turns, in ns."""
+    def timed(call):
         begin = time.perf_counter_ns()
-        session.run(feeds)
+        call()
         return time.perf_counter_ns() - begin
 
     for _ in range(5):
-        once = sum(run(s) for s in sessions)
+        once = sum(timed(call) for call in calls)
     times = ([], [])
     for i in range(int(max(60, min(4000, seconds * 1e9 / once)))):
         for which in ((0, 1) if i % 2 else (1, 0)):
-            times[which].append(run(sessions[which]))
+            times[which].append(timed(calls[which]))
     return times
 
 
@@ -252,11 +284,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.0, help="for each case")
     options = parser.parse_args()
     runtimes = [load(path).Runtime(threads=options.threads) for path in (options.old, options.new)]
-    for name, make in (case for family in FAMILIES for case in family()):
+    for name, make_calls in itertools.chain(operators(runtimes), overheads(runtimes)):
         if options.names and not any(part in name for part in options.names):
             continue
-        model, feeds = make(Maker())
-        old, new = compare([r.session(model) for r in runtimes], feeds, options.seconds)
+        old, new = compare(make_calls(), options.seconds)
         ratios = [statistics.median(new) / statistics.median(old), statistics.median(n / o for o, n in zip(old, new)),
                   sorted(new)[len(new) // 10] / sorted(old)[len(old) // 10]]
         print(f"{name:32} {statistics.median(old) / 1e3:9.1f} {statistics.median(new) / 1e3:9.1f} us  "

@@ -13,11 +13,11 @@ if(NOT CMAKE_CROSSCOMPILING)
   find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 endif()
 
-# What runs once per model or per load is compiled for size; the loops of the CPU's kernels are in clusters of their own. The files
-# run for every run, or whenever shapes are new.
+# Compiled for size (decision 0024): the loops of the CPU's kernels are in clusters of their own, and EVN_FAST_FILES, which spend their time
+# in loops or work for each run and each new shape, have -O2.
 set(EVN_FAST_FOLDERS base memory)
 set(EVN_PRECOMPILED_FOLDERS device cpu)  # with the same options
-set(EVN_SMALL_FOLDERS graph model quant config opencl runtime api)  # as small as it gets; precompiled, with the same options
+set(EVN_SMALL_FOLDERS graph model quant config opencl runtime api)  # with no loops over elements; precompiled, with the same options
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-Oz EVN_HAS_OZ)  # gcc 12 and clang
 set(EVN_SMALLEST -Os)
