@@ -13,21 +13,26 @@ class PlanRoots : protected PlanWork {
   // The number of the next step.
   std::int32_t now() const { return static_cast<std::int32_t>(plan_->steps.size()); }
 
-  // Add a root and return its number: as it is; of the arena of a slot, for v from a step on.
+  // Adds root r and returns its number.
   std::int32_t add_root(const PlanRoot& r);
+
+  // Adds a root in the arena of `slot` for v, which step `step` writes, and returns its number.
   std::int32_t add_arena_root(ValueId v, int slot, std::int32_t step);
 
   // Adds a buffer of the next step, which lies in root r (-1: there is none), and returns its number.
   std::uint32_t add_buffer(std::int32_t r);
 
-  // Add a step that copies v between two devices, or into its other layout.
+  // Adds a step that copies v from root `from` to root `to` on another device.
   void add_copy(ValueId v, std::int32_t from, std::int32_t to);
+
+  // Adds a step that converts v from root `from` to root `to` in layout `wanted`.
   void add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layout wanted);
 
   // The root that holds v on a slot, copying it there first when it is elsewhere.
   std::int32_t need(ValueId v, int slot);
 
-  // As need(v, slot), in a layout; some channels of a wider value where the reader copes with them.
+  // The root that holds v on a slot in the given layout; v is copied or converted first if needed. If `pitched`, the reader accepts a value
+  // that is a range of channels of a wider one.
   std::int32_t need(ValueId v, int slot, Layout layout, bool pitched);
 
   // Notes a copy of a tensor that the caller gives, for runs that allow none.
@@ -39,8 +44,10 @@ class PlanRoots : protected PlanWork {
   // The root of output k of a step: an output of the graph, its place in a wider value, an input that it is written over, or a new one.
   std::int32_t output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs);
 
-  // Add roots: of output j of the graph; of the memory that a kernel wants for itself, or -1.
+  // Adds the root of graph output j.
   std::int32_t add_output_root(std::size_t j, int slot);
+
+  // Adds the root of the scratch memory of a kernel, or returns -1 if it needs none.
   std::int32_t scratch_root(int slot, const KernelPlan& p);
 
   // The slot on which v was made: the host, where it is known when the run is planned.
@@ -61,7 +68,8 @@ class PlanRoots : protected PlanWork {
   // The root that holds v on slot 0 in a layout in which it is not yet there, from the other one.
   std::int32_t relayout(ValueId v, std::int32_t from, Layout wanted);
 
-  // A step on `slot` is going to read the root, which lies elsewhere. Between two devices `need` calls itself: the first call counts.
+  // Counts the copy of an input of the run that a step on `slot` needs. need() calls itself for a copy between two devices by way of the
+  // host; only the first call counts.
   void note_copy_of_input(std::int32_t from, int slot);
 
   // Adds a root for v, which is some channels of the value of another one.

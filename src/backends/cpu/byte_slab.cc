@@ -29,7 +29,7 @@ void ByteSlab::pad_some(std::uint8_t pad, std::int64_t n, std::uint8_t* to) cons
   std::memcpy(to, &four, static_cast<std::size_t>(n) * sizeof(std::int16_t));
 }
 
-// null points: a part that is small.
+// With null `points` the copy is made at once; fill() passes null for short lines.
 void ByteSlab::copy(const simd_dot::Loops& loops, const std::uint8_t* from, std::int64_t n, std::uint8_t* to, CancelPoints* points) const {
   if (points == nullptr) return copy_some(loops, from, n, to);
   by_parts(points, n, 64, 1, [&](std::int64_t begin, std::int64_t end) { copy_some(loops, from + begin, end - begin, to + begin * element()); });
@@ -50,6 +50,7 @@ void ByteSlab::fill_line(const simd_dot::Loops& loops, const std::uint8_t* from,
   const std::int64_t skip = skip_x();
   if (skip > 1) {
     for (std::int64_t i = 0; i < count; ++i, to += channels * element()) {
+      if (stops(points, kFarElement / 4)) return;
       const std::int64_t at = first + i * skip;
       if (at >= 0 && at < x.input) {
         copy(loops, from + at * pixel, channels, to, points);
@@ -65,7 +66,9 @@ void ByteSlab::fill_line(const simd_dot::Loops& loops, const std::uint8_t* from,
   if (pixel == channels && end > begin) {
     copy(loops, from + (first + begin) * pixel, (end - begin) * channels, to + begin * channels * element(), points);
   } else {
-    for (std::int64_t i = begin; i < end; ++i) copy(loops, from + (first + i) * pixel, channels, to + i * channels * element(), points);
+    for (std::int64_t i = begin; i < end && !stops(points, kFarElement / 4); ++i) {
+      copy(loops, from + (first + i) * pixel, channels, to + i * channels * element(), points);
+    }
   }
   pad_with(pad, (count - end) * channels, to + end * channels * element(), points);
 }

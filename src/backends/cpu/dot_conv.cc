@@ -10,7 +10,6 @@ namespace evn {
 namespace {
 
 constexpr std::int64_t kLeastPositions = 32;  // of a tile
-constexpr std::int64_t kMostColumns = 1 << 15;  // of a tile, which finds their numbers
 
 }  // namespace
 
@@ -48,7 +47,7 @@ void DotConv::cut(std::int64_t all, std::int64_t k, std::int64_t most) {
   const bool by_columns = columns * k > slab.y.input * slab.x.input * slab.channels;
   column_tiles = by_columns ? std::min(pieces, column_blocks) : 1;
   const std::int64_t rest = ceil_div(pieces, column_tiles);
-  column_tiles = std::max(column_tiles, ceil_div(columns, kMostColumns));
+  column_tiles = std::max(column_tiles, ceil_div(columns, kMostDotColumns));
   const bool one_line = slab.y.output == 1;
   lines = one_line ? 1 : ceil_div(slab.y.output, std::min(rest, slab.y.output));
   width = one_line ? std::max(kLeastPositions, ceil_div(slab.x.output, rest)) : slab.x.output;

@@ -116,7 +116,7 @@ void pack_dot(const simd_dot::Loops& loops, const DotSource& from, std::int64_t 
   const DotShape shape = from.shape(columns);
   const std::int64_t lanes = loops.lanes, padded = dot_padded(loops, shape.segment), block = dot_block_bytes(loops, shape), group = loops.k_group;
   auto* const to = static_cast<std::uint8_t*>(packed);
-  by_parts(points, dot_bytes(loops, shape), 64, 1, [&](std::int64_t begin, std::int64_t end) { std::fill(to + begin, to + end, std::uint8_t{0}); });
+  fill_by_parts(points, to, dot_bytes(loops, shape), std::uint8_t{0});
   auto* const sums = reinterpret_cast<std::int32_t*>(to + dot_data_bytes(loops, shape));
   const unsigned change = from.flip ? 0x80u : 0;
   const std::int64_t taps = from.taps_h * from.taps_w;
@@ -187,9 +187,11 @@ std::size_t dot_columns_bytes(const simd_dot::Loops& loops, std::int64_t columns
   return static_cast<std::size_t>(checked_mul<std::int64_t>(column_step(loops, columns), kArrays * sizeof(float)));
 }
 
-void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const DotShape& shape, const void* packed, std::int64_t column,
+bool set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const DotShape& shape, const void* packed, std::int64_t column,
                  void* memory, simd_dot::Tile* tile) {
+  constexpr std::int64_t kColumnWork = 16;  // units per column
   const std::int64_t n = tile->n, step = column_step(loops, n);
+  if (stops(tile->points, kColumnWork * n)) return false;
   const auto* const bytes = static_cast<const std::int8_t*>(packed);
   const auto* const sums = reinterpret_cast<const std::int32_t*>(bytes + dot_data_bytes(loops, shape)) + column;
   auto* const start = static_cast<std::int32_t*>(memory);
@@ -246,6 +248,7 @@ void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const 
   tile->segments = shape.segments;
   tile->segment = shape.segment;
   tile->padded = dot_padded(loops, shape.segment);
+  return true;
 }
 
 simd_dot::Output dot_output(DType dtype) {
@@ -271,7 +274,8 @@ const DotConvInputs& conv_inputs_of(const OpDesc& d) {
 void apply_steps(const Epilogue* epilogue, Isa isa, void* c, std::int64_t lines, std::int64_t line_step, std::int64_t width, std::int64_t ldc,
                  std::int64_t n, CancelPoints* points) {
   for (std::int64_t line = 0; epilogue != nullptr && line < lines; ++line) {
-    by_parts(points, width, 1, n * kFunction, [&](std::int64_t x, std::int64_t end) {
+    // The inner parts count the work.
+    by_parts(nullptr, has_stopped(points) ? 0 : width, 1, n * kFunction, [&](std::int64_t x, std::int64_t end) {
       float* const from = static_cast<float*>(c) + line * line_step + x * ldc;
       by_parts(points, n, 64, (end - x) * kFunction, [&](std::int64_t column, std::int64_t end_column) {
         simd_steps::loops(isa).apply(epilogue->steps, epilogue->count, from + column, end - x, ldc, end_column - column);

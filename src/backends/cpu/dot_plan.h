@@ -68,9 +68,13 @@ struct DotNumbers {
 // What a thread needs for the columns, in bytes.
 std::size_t dot_columns_bytes(const simd_dot::Loops& loops, std::int64_t columns);
 
+// Columns of a tile, at most: set_columns has no cancellation point within.
+inline constexpr std::int64_t kMostDotColumns = std::int64_t{1} << 15;
+
 // Fills in what belongs to columns [column, column + tile->n): b, start, b_zero, scale and bias. `packed` is what pack_dot wrote,
-// `memory` is dot_columns_bytes of so many columns, aligned to 64.
-void set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const DotShape& shape, const void* packed, std::int64_t column,
+// `memory` is dot_columns_bytes of so many columns, aligned to 64. Returns false if the run is to stop: tile->points has a cancellation
+// point before it.
+[[nodiscard]] bool set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const DotShape& shape, const void* packed, std::int64_t column,
                  void* memory, simd_dot::Tile* tile);
 
 // Numbers of the inputs of convolutions; -1: the operator has none.

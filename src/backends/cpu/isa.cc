@@ -142,6 +142,8 @@ bool has_large_l2() {
   return answer != 0;
 }
 
+Isa chosen_isa() { return chosen(); }
+
 void force_isa(Isa isa) { g_isa.store(static_cast<int>(isa), std::memory_order_relaxed); }
 
 const char* isa_name(Isa isa) {

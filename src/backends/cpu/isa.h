@@ -52,4 +52,7 @@ const char* isa_name(Isa isa);
 // For tests: overrides what these functions say for kernels planned from now on. The caller checks isa_available first.
 void force_isa(Isa isa);
 
+// What force_isa was last given, else the choice of choose_isa, whether or not its products exist for bytes. For tests that put it back.
+Isa chosen_isa();
+
 }  // namespace evn

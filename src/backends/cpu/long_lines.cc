@@ -13,27 +13,16 @@ using simd_rows::Reduce;
 
 constexpr std::int64_t kPart = 4096;      // elements of a line, which stay in the first cache between two loops
 constexpr std::int64_t kPartRows = 1024;   // of a column
-constexpr std::int64_t kLeastColumns = 32, kMostColumns = 256;  // that are reduced together
-constexpr std::int64_t kRowWork = 16;     // of a row of a column, which is a line of memory of its own
-
-// Calls f(begin, count) for parts of n, each with so much work an element. False: the run stops.
-template <typename F>
-bool each_part(CancelPoints* points, std::int64_t n, std::int64_t part, std::int64_t work, F&& f) {
-  for (std::int64_t begin = 0; begin < n; begin += part) {
-    const std::int64_t count = std::min(part, n - begin);
-    if (stops(points, count * work)) return false;
-    f(begin, count);
-  }
-  return true;
-}
+constexpr std::int64_t kLeastColumns = 32, kMostColumns = 256;  // columns that are processed together
+constexpr std::int64_t kRowWork = 16;     // units per row for its first access: rows lie in different cache lines
 
 Reduce sum_for(Reduce op) { return op == Reduce::kMean ? Reduce::kSum : op; }
 
-// Up to kMostColumns columns to `to`, which has room for two rows of them.
+// Reduces up to kMostColumns columns into `to`, which has room for two rows of `width` floats.
 bool reduce_some_columns(const simd_rows::Loops& loops, Reduce op, const float* x, std::int64_t n, std::int64_t step, std::int64_t width,
                          float* to, CancelPoints* points) {
-  return each_part(points, n, kPartRows, width + kRowWork, [&](std::int64_t row, std::int64_t rows) {
-    loops.reduce_columns(op, x + row * step, row == 0 ? to : to + width, rows, step, width);
+  return in_parts(points, n, kPartRows, width + kRowWork, [&](std::int64_t row, std::int64_t end) {
+    loops.reduce_columns(op, x + row * step, row == 0 ? to : to + width, end - row, step, width);
     if (row > 0) loops.reduce_columns(op, to, to, 2, width, width);
   });
 }
@@ -43,8 +32,8 @@ bool reduce_some_columns(const simd_rows::Loops& loops, Reduce op, const float* 
 float reduce_long(Isa isa, Reduce op, const float* x, std::int64_t n, CancelPoints* points) {
   const simd_rows::Loops& loops = simd_rows::loops(isa);
   float both[2] = {};
-  const bool goes_on = each_part(points, n, kLongLine, 1, [&](std::int64_t i, std::int64_t count) {
-    both[i == 0 ? 0 : 1] = loops.reduce(sum_for(op), x + i, count);
+  const bool goes_on = in_parts(points, n, kLongLine, 1, [&](std::int64_t i, std::int64_t end) {
+    both[i == 0 ? 0 : 1] = loops.reduce(sum_for(op), x + i, end - i);
     if (i > 0) both[0] = loops.reduce(sum_for(op), both, 2);
   });
   if (!goes_on) return 0;
@@ -67,13 +56,13 @@ void softmax_long(Isa isa, const float* x, float* y, std::int64_t n, bool log, c
   const simd_elementwise::Loops& maps = simd_elementwise::loops(isa);
   const float top = reduce_long(isa, Reduce::kMax, x, n, points);
   float sum = 0;
-  if (!each_part(points, n, kPart, kFunction, [&](std::int64_t i, std::int64_t count) {
+  if (!in_parts(points, n, kPart, kFunction, [&](std::int64_t i, std::int64_t end) {
         float e[kPart];
-        sum += loops.exponentials(x + i, top, log ? e : y + i, count);
+        sum += loops.exponentials(x + i, top, log ? e : y + i, end - i);
       })) return;
-  each_part(points, n, kPart, epilogue == nullptr ? 2 : kFunction, [&](std::int64_t i, std::int64_t count) {
-    if (log) maps.affine(1, -top, x + i, y + i, count, nullptr);
-    maps.affine(log ? 1 : 1 / sum, log ? -std::log(sum) : 0, y + i, y + i, count, epilogue);
+  in_parts(points, n, kPart, epilogue == nullptr ? 2 : kFunction, [&](std::int64_t i, std::int64_t end) {
+    if (log) maps.affine(1, -top, x + i, y + i, end - i, nullptr);
+    maps.affine(log ? 1 : 1 / sum, log ? -std::log(sum) : 0, y + i, y + i, end - i, epilogue);
   });
 }
 
@@ -82,31 +71,35 @@ void softmax_columns(Isa isa, const float* x, float* y, std::int64_t n, std::int
   const simd_rows::Loops& loops = simd_rows::loops(isa);
   // Some columns at a time stay in the first cache, if they are not long.
   const std::int64_t most = std::clamp<std::int64_t>(kPart / std::max<std::int64_t>(n, 1) / kLeastColumns * kLeastColumns, kLeastColumns, kMostColumns);
+  const float offsets[kMostColumns] = {};
   for (std::int64_t j = 0; j < width && !has_stopped(points); j += most) {
     const std::int64_t columns = std::min(most, width - j);
     float tops[2 * kMostColumns], sums[kMostColumns] = {};
     if (!reduce_some_columns(loops, Reduce::kMax, x + j, n, step, columns, tops, points)) return;
-    const bool goes_on = each_part(points, n, kPartRows, columns * kFunction + kRowWork, [&](std::int64_t row, std::int64_t rows) {
-      loops.exponential_columns(x + row * step + j, tops, y + row * step + j, sums, rows, step, columns);
+    const bool goes_on = in_parts(points, n, kPartRows, columns * kFunction + kRowWork, [&](std::int64_t row, std::int64_t end) {
+      loops.exponential_columns(x + row * step + j, tops, y + row * step + j, sums, end - row, step, columns);
     });
     if (!goes_on) return;
-    constexpr float kNothing[kMostColumns] = {};
     for (std::int64_t c = 0; c < columns; ++c) sums[c] = 1 / sums[c];
-    each_part(points, n, kPartRows, columns * (epilogue == nullptr ? 1 : kFunction) + kRowWork, [&](std::int64_t row, std::int64_t rows) {
+    in_parts(points, n, kPartRows, columns * (epilogue == nullptr ? 1 : kFunction) + kRowWork, [&](std::int64_t row, std::int64_t end) {
       float* const to = y + row * step + j;
-      simd_elementwise::loops(isa).affine_rows(sums, kNothing, to, step, to, step, rows, columns, epilogue);
+      simd_elementwise::loops(isa).affine_rows(sums, offsets, to, step, to, step, end - row, columns, epilogue);
     });
   }
+}
+
+void chain_long(Isa isa, float* y, std::int64_t n, const Epilogue* epilogue, CancelPoints* points) {
+  by_parts(points, n, 64, kFunction, [&](std::int64_t i, std::int64_t end) { simd_elementwise::loops(isa).chain(y + i, end - i, epilogue); });
 }
 
 void layer_norm_long(Isa isa, const simd_rows::Norm& norm, const float* x, float* y, std::int64_t n, CancelPoints* points) {
   const simd_rows::Loops& loops = simd_rows::loops(isa);
   const float mean = norm.centered ? reduce_long(isa, Reduce::kMean, x, n, points) : 0;
   float squares = 0;
-  if (!each_part(points, n, kPart, 1, [&](std::int64_t i, std::int64_t count) { squares += loops.squares(x + i, mean, count); })) return;
+  if (!in_parts(points, n, kPart, 1, [&](std::int64_t i, std::int64_t end) { squares += loops.squares(x + i, mean, end - i); })) return;
   const float inverse = 1.0f / std::sqrt(squares / static_cast<float>(n) + norm.epsilon);
-  each_part(points, n, kPart, norm.epilogue == nullptr ? 2 : kFunction,
-            [&](std::int64_t i, std::int64_t count) { loops.normalize(norm, mean, inverse, i, x + i, y + i, count); });
+  in_parts(points, n, kPart, norm.epilogue == nullptr ? 2 : kFunction,
+            [&](std::int64_t i, std::int64_t end) { loops.normalize(norm, mean, inverse, i, x + i, y + i, end - i); });
 }
 
 }  // namespace evn

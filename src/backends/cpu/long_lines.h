@@ -14,7 +14,8 @@ namespace evn {
 inline constexpr std::int64_t kLongLine = std::int64_t{1} << 15;
 inline constexpr std::int64_t kLongColumn = std::int64_t{1} << 12;
 
-// What the loops of simd/rows.h of the same names compute. What has been stopped is unfinished; a reduction is 0 then.
+// reduce_long and reduce_long_columns compute what reduce and reduce_columns of simd/rows.h do. If the run stops, outputs are incomplete and
+// reduce_long returns 0.
 float reduce_long(Isa isa, simd_rows::Reduce op, const float* x, std::int64_t n, CancelPoints* points);
 void reduce_long_columns(Isa isa, simd_rows::Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width,
                          CancelPoints* points);
@@ -22,7 +23,9 @@ void softmax_long(Isa isa, const float* x, float* y, std::int64_t n, bool log, c
 // Softmax over `n` elements that lie `step` apart, for `width` neighbours, width <= step. Columns of any length.
 void softmax_columns(Isa isa, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, const Epilogue* epilogue,
                      CancelPoints* points);
-// One line. y may be x.
+// The steps of an epilogue on n elements, in place.
+void chain_long(Isa isa, float* y, std::int64_t n, const Epilogue* epilogue, CancelPoints* points);
+// Layer normalization of one line of n elements. y may be x.
 void layer_norm_long(Isa isa, const simd_rows::Norm& norm, const float* x, float* y, std::int64_t n, CancelPoints* points);
 
 }  // namespace evn

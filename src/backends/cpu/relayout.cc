@@ -11,7 +11,7 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kChannels = 64;      // that are cut off where there are very many are a multiple
+constexpr std::int64_t kChannels = 64;      // very many channels are split into parts of a multiple of this
 constexpr std::int64_t kWholeSquares = 64;  // a tile is a multiple of this many positions, so that only the last one has edges
 
 struct RelayoutState {

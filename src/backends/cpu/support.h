@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "backends/cpu/simd/cancel_points.h"
 #include "base/checked.h"
@@ -48,28 +49,28 @@ inline constexpr std::int64_t kElementsPerTile = 1 << 15;
 // For a call of a kernel that looks at `cancel` within its tiles.
 CancelPoints points_of(const Cancel& cancel);
 
-// What by_parts cuts long counts into.
+// Elements of one part for by_parts: a multiple of `unit`, of about kTileWorkPerPoint units of work.
 std::int64_t part_of(std::int64_t unit, std::int64_t work);
 
-// Calls f(begin, end) for parts of [0, count), each but the last one a multiple of `unit`, with a cancellation point before each; `work`:
-// of one of count. False: the run stops.
+// Calls f(begin, end) for consecutive parts of [0, count), with a cancellation point before each. All parts but the last are multiples of
+// `unit`; one element takes `work` units. Returns false if the run is to stop.
 template <typename F>
 bool by_parts(CancelPoints* points, std::int64_t count, std::int64_t unit, std::int64_t work, F&& f) {
   const bool is_short = count <= kTileWorkPerPoint && count * work <= kTileWorkPerPoint;
-  const std::int64_t part = is_short ? count : part_of(unit, work);
-  for (std::int64_t begin = 0; begin < count; begin += part) {
-    const std::int64_t end = count - begin < part ? count : begin + part;
-    if (stops(points, (end - begin) * work)) return false;
-    f(begin, end);
-  }
-  return true;
+  return in_parts(points, count, is_short ? count : part_of(unit, work), work, std::forward<F>(f));
 }
 
-// memcpy in parts. False: the run stops.
+// memcpy with cancellation points. Returns false if the run is to stop.
 inline bool copy_by_parts(CancelPoints* points, void* to, const void* from, std::int64_t bytes) {
   return by_parts(points, bytes, 64, 1, [&](std::int64_t begin, std::int64_t end) {
     std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, static_cast<std::size_t>(end - begin));
   });
+}
+
+// std::fill_n with cancellation points. Returns false if the run is to stop.
+template <typename T>
+bool fill_by_parts(CancelPoints* points, T* to, std::int64_t count, T value) {
+  return by_parts(points, count, 64, 1, [&](std::int64_t begin, std::int64_t end) { std::fill(to + begin, to + end, value); });
 }
 
 // Outputs of so many bytes are written past the caches: who reads them next finds them in memory in any case, and a line that is stored

@@ -91,8 +91,8 @@ static size_t measure_buffer(void) {
 
 enum { kProbeRows = EVN_BLAS_ROW_GROUP, kProbeColumns = 24, kProbeK = 3 * 768 + 101 };
 
-/* Whether products in calls of `depth` have the bits of one call: also block sizes of k are the core's secret. Numbers of all signs and
- * magnitudes, so that sums in any other order differ somewhere. */
+/* Whether a product split along k into calls of `depth` is bit-equal to one call. OpenBLAS does not tell its block sizes, so they are
+ * probed with random values of both signs. */
 static int is_depth(int depth, void* buffer) {
   static double a[kProbeRows * kProbeK], b[kProbeK * kProbeColumns], whole[kProbeRows * kProbeColumns], cut[kProbeRows * kProbeColumns];
   uint64_t state = 88172645463325252u;

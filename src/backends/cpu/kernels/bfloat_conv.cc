@@ -146,7 +146,7 @@ class SlabFiller {
   }
 
   void zeros(std::uint16_t* to, std::int64_t n) {
-    by_parts(points_, n, 64, 1, [&](std::int64_t begin, std::int64_t end) { std::fill(to + begin, to + end, std::uint16_t{0}); });
+    fill_by_parts(points_, to, n, std::uint16_t{0});
   }
 
   // A line from a line of the image; `first` is where it begins there.
@@ -158,7 +158,7 @@ class SlabFiller {
     if (slab_.pixel == channels && skip == 1) {
       if (end > begin) take(from + (first + begin) * channels, (end - begin) * channels, to + begin * channels);
     } else {
-      for (std::int64_t i = begin; i < end; ++i) take(from + (first + i * skip) * slab_.pixel, channels, to + i * channels);
+      for (std::int64_t i = begin; i < end && !stops(points_, kFarElement / 4); ++i) take(from + (first + i * skip) * slab_.pixel, channels, to + i * channels);
     }
     zeros(to + end * channels, (count - end) * channels);
   }

@@ -2,7 +2,7 @@
 // is a piece of each of the small ones. A tile is a run of rows, or a run of pieces where rows are long.
 #include <algorithm>
 
-#include "backends/cpu/simd/elementwise.h"
+#include "backends/cpu/long_lines.h"
 #include "backends/cpu/simd/transpose.h"
 #include "backends/cpu/support.h"
 #include "ops/concat.h"
@@ -139,10 +139,7 @@ void concat_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   const int rank = d.outputs[0].shape.rank();
   CancelPoints points = points_of(cancel);
   const auto chain = [&](char* at, std::int64_t bytes) {
-    auto* const y = reinterpret_cast<float*>(at);
-    by_parts(&points, bytes / static_cast<std::int64_t>(sizeof(float)), 64, kFunction, [&](std::int64_t from, std::int64_t until) {
-      simd_elementwise::loops(s.isa).chain(y + from, until - from, epilogue);
-    });
+    chain_long(s.isa, reinterpret_cast<float*>(at), bytes / static_cast<std::int64_t>(sizeof(float)), epilogue, &points);
   };
   for_each_piece(s, d.output_layout(), d.inputs, begin, end, cancel, &points,
                  [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <vector>
 
+#include "backends/cpu/long_lines.h"
 #include "backends/cpu/pack.h"
 #include "backends/cpu/product_plan.h"
-#include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/support.h"
 
 namespace evn {
@@ -236,7 +236,6 @@ void blocks_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
 
 // ---------------------------------------------------------------------------------------------- channels last --
 
-constexpr std::int64_t kBiasPerPoint = 1 << 15;
 constexpr std::int64_t kFewColumns = 4;  // products of so many are computed four columns at a time (simd/quads.h)
 
 struct LastState {
@@ -323,7 +322,7 @@ void last_plan(const OpDesc& d, KernelPlan* p) {
 void deal_out(const LastState& s, const float* from, float* to, CancelPoints* points) {
   const std::int64_t rest = s.kernel_w * s.outputs;
   for (std::int64_t ky = 0; ky < s.kernel_h; ++ky, to += s.width * rest) {
-    by_parts(points, s.width, 16, 4 * rest, [&](std::int64_t begin, std::int64_t end) {
+    by_parts(points, s.width, 1, 4 * rest, [&](std::int64_t begin, std::int64_t end) {
       const float* p = from + ky * rest + begin * s.kernel_h * rest;
       if (rest == 2) {
         for (std::int64_t x = begin; x < end; ++x, p += s.kernel_h * 2) std::memcpy(to + x * 2, p, 2 * sizeof(float));
@@ -339,9 +338,12 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
   const std::int64_t line_columns = s.kernel_w * s.outputs;
   const std::int64_t columns = s.joined ? s.kernel_h * line_columns : line_columns;
   float* const bias = static_cast<float*>(args.thread_scratch);  // repeated for each tap
-  for (std::int64_t i = 0; i < columns && args.desc->has_input(2); ++i) {
-    if (i % kBiasPerPoint == 0 && cancel.stop()) return;
-    bias[i] = args.in<float>(2)[i % s.outputs];
+  CancelPoints points = points_of(cancel);
+  if (args.desc->has_input(2)) {
+    const bool goes_on = by_parts(&points, columns, 64, kFarElement, [&](std::int64_t from, std::int64_t until) {
+      for (std::int64_t i = from; i < until; ++i) bias[i] = args.in<float>(2)[i % s.outputs];
+    });
+    if (!goes_on) return;
   }
   simd_product::Tile t{};
   t.large_l2 = has_large_l2();
@@ -356,14 +358,11 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
   // Steps on rows that are narrower than a vector, or that are dealt out, wait for the whole line.
   const bool narrow = s.joined || columns < simd_product::loops(s.isa).lanes;
   t.epilogue = narrow ? nullptr : epilogue_of(*args.desc);
-  CancelPoints points = points_of(cancel);
   t.points = &points;
   const auto chain = [&](float* y, std::int64_t n) {
     const Epilogue* const epilogue = epilogue_of(*args.desc);
     if (epilogue == nullptr) return;
-    by_parts(&points, n, 64, kFunction, [&](std::int64_t first, std::int64_t end_of_part) {
-      simd_elementwise::loops(s.isa).chain(y + first, end_of_part - first, epilogue);
-    });
+    chain_long(s.isa, y, n, epilogue, &points);
   };
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min(s.lines, (index + 1) * s.per_tile);

@@ -12,7 +12,6 @@ namespace evn {
 namespace {
 
 constexpr std::int64_t kBytesPerTile = 1 << 17;
-constexpr std::int64_t kIndicesPerPoint = 1 << 12;
 
 struct GatherState {
   Isa isa;
@@ -65,22 +64,23 @@ std::int64_t groups_of_shuffle(const KernelArgs& args, CancelPoints* points) {
   const std::int64_t size = index_of(args, 1);
   if (size < 2 || s.dim % size != 0) return 0;
   const std::int64_t groups = s.dim / size;
-  for (std::int64_t i = 0; i < s.count; ++i) {
-    if (i % kIndicesPerPoint == 0 && stops(points, kIndicesPerPoint * kFarElement)) return 0;
-    if (index_of(args, i) != i % groups * size + i / groups) return 0;
-  }
-  return groups;
+  bool shuffles = true;
+  const bool goes_on = by_parts(points, s.count, 1, kFarElement, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end && shuffles; ++i) shuffles = index_of(args, i) == i % groups * size + i / groups;
+  });
+  return goes_on && shuffles ? groups : 0;
 }
 
 template <typename T>
 void gather_elements(const KernelArgs& args, std::int64_t first, std::int64_t last, CancelPoints* points) {
   const auto& s = args.plan->state<GatherState>();
-  for (std::int64_t i = 0; i < s.count; ++i) {
-    if (i % kIndicesPerPoint == 0 && stops(points, std::min(kIndicesPerPoint, s.count - i) * (last - first) * kFarElement)) return;
-    const T* from = args.in<T>(0) + index_of(args, i);
-    T* to = args.out<T>() + i;
-    for (std::int64_t line = first; line < last; ++line) to[line * s.count] = from[line * s.dim];
-  }
+  by_parts(points, s.count, 1, (last - first) * kFarElement, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T* from = args.in<T>(0) + index_of(args, i);
+      T* to = args.out<T>() + i;
+      for (std::int64_t line = first; line < last; ++line) to[line * s.count] = from[line * s.dim];
+    }
+  });
 }
 
 void run_elements(const KernelArgs& args, std::int64_t first, std::int64_t last, std::int64_t groups, CancelPoints* points) {
@@ -88,10 +88,16 @@ void run_elements(const KernelArgs& args, std::int64_t first, std::int64_t last,
   if (groups > 1 && s.element == sizeof(float)) {
     const std::int64_t size = s.dim / groups;
     for (std::int64_t line = first; line < last; ++line) {
-      // Some elements of all groups at a time.
-      const bool goes_on = by_parts(points, size, 64, 4 * groups, [&](std::int64_t begin, std::int64_t end) {
-        const float* const from = args.in<float>(0) + line * s.dim + begin;
-        simd_transpose::loops(s.isa).transpose(from, size, groups, end - begin, args.out<float>() + line * s.dim + begin * groups, groups);
+      // The longer of the two dimensions is split.
+      const float* const from = args.in<float>(0) + line * s.dim;
+      float* const to = args.out<float>() + line * s.dim;
+      const bool many_groups = groups > size;
+      const bool goes_on = by_parts(points, std::max(groups, size), 16, 4 * std::min(groups, size), [&](std::int64_t begin, std::int64_t end) {
+        if (many_groups) {
+          simd_transpose::loops(s.isa).transpose(from + begin * size, size, end - begin, size, to + begin, groups);
+        } else {
+          simd_transpose::loops(s.isa).transpose(from + begin, size, groups, end - begin, to + begin * groups, groups);
+        }
       });
       if (!goes_on) return;
     }

@@ -29,7 +29,7 @@ void plan_common(const OpDesc& d, KernelPlan* p) {
   s.isa = cpu_isa();
   s.count = d.outputs[0].shape.elements();
   s.element = dtype_size(d.outputs[0].dtype);
-  s.per_tile = std::min(kBytesPerTile / static_cast<std::int64_t>(s.element), kElementsPerTile);  // whose places are far apart at worst
+  s.per_tile = std::min(kBytesPerTile / static_cast<std::int64_t>(s.element), kElementsPerTile);  // elements that may each miss all caches
   p->tiles = ceil_div(s.count, s.per_tile);
   p->bytes = 2.0 * static_cast<double>(s.count) * static_cast<double>(s.element);
 }

@@ -89,19 +89,21 @@ void batch_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end
   if (s.last) return batch_norm_last(args, begin, end, cancel);
   const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
   CancelPoints points = points_of(cancel);
+  const Epilogue* const epilogue = epilogue_of(*args.desc);
+  const bool narrow = args.desc->writes_narrow();
+  const std::int64_t at_once = narrow ? kFloatsAtOnce : kElementsPerTile / 4;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = (index + 1) * s.per_tile < s.lines ? (index + 1) * s.per_tile : s.lines;
     for (std::int64_t line = index * s.per_tile; line < last; ++line) {
       if (stops(&points, kFarElement)) return;
       float scale, offset;
       loops.norm_of_channels(batch_norm_of(args, line % s.channels), 1, &scale, &offset);
-      const bool narrow = args.desc->writes_narrow();
-      const std::int64_t end_of_line = (line + 1) * s.line, at_once = narrow ? kFloatsAtOnce : kElementsPerTile / 4;
+      const std::int64_t end_of_line = (line + 1) * s.line;
       for (std::int64_t at = line * s.line; at < end_of_line; at += at_once) {
         const std::int64_t count = std::min(at_once, end_of_line - at);
-        if (stops(&points, count * (epilogue_of(*args.desc) == nullptr ? 1 : kFunction))) return;
+        if (stops(&points, count * (epilogue == nullptr ? 1 : kFunction))) return;
         float* const y = narrow ? static_cast<float*>(args.thread_scratch) : args.out<float>() + at;
-        loops.affine(scale, offset, args.in<float>(0) + at, y, count, epilogue_of(*args.desc));
+        loops.affine(scale, offset, args.in<float>(0) + at, y, count, epilogue);
         if (narrow) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count, args.out<std::uint16_t>() + at);
       }
     }

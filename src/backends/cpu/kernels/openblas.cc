@@ -21,7 +21,7 @@ constexpr std::size_t kBufferAlignment = 4096;
 constexpr std::int64_t kTileRows = 128;     // the least that keeps packing a block of B below a few percent
 constexpr std::int64_t kTileColumns = 256;
 constexpr std::int64_t kRowGroup = EVN_BLAS_ROW_GROUP;
-constexpr std::int64_t kLeastRows = 32;      // of a call, or packing B takes long
+constexpr std::int64_t kLeastRows = 32;      // of one call: with fewer, packing B dominates
 static_assert(kTileRows <= EVN_BLAS_MAX_ROWS && kTileColumns <= EVN_BLAS_MAX_COLUMNS && kTileRows % kRowGroup == 0);
 
 struct BlasState {
@@ -33,7 +33,7 @@ struct BlasState {
   std::int64_t batch[kMaxRank], a_stride[kMaxRank], b_stride[kMaxRank];  // in elements, 0 where broadcast
   std::int64_t init_row, init_column;
   std::int64_t row_tiles, column_tiles;
-  std::int64_t call;  // multiply-adds of one call: what a slow core does in a millisecond
+  std::int64_t call;  // multiply-adds of one call: what a slow core of the instruction set does in a millisecond
 };
 
 Refusal supports(const OpDesc& d) {
@@ -139,7 +139,7 @@ struct Block {
     std::int64_t k = 0;
     do {
       p.k = static_cast<int>(unit == 0 || all - k < 2 * unit ? all - k : unit);
-      if (stops(points, kTileWorkPerLook + 1)) return false;  // each time
+      if (stops_now(points)) return false;
       s.module->product_f64(&p, from_a + k * a_step, from_b + k * b_step, c, buffer);
       p.beta = 1;
       k += p.k;

@@ -110,7 +110,7 @@ void pad_ends(PadMode mode, const Axis& row, const T* from, T value, T* to, std:
   for (std::int64_t i = begin; i < end; ++i) to[i] = from[pad_source(mode, i - row.shift, row.in)];
 }
 
-// A line whose parts are long, or take long.
+// Pads one long line in parts, with cancellation points.
 template <typename T>
 void pad_long_line(PadMode mode, const Axis& row, const T* from, T value, T* to, CancelPoints* points) {
   for (const auto& [begin, end] : {std::pair{std::int64_t{0}, row.begin}, {row.end, row.out}}) {
@@ -133,7 +133,7 @@ void pad_lines(const KernelArgs& args, const Lines& l, T value, std::int64_t fir
     const std::int64_t count = run.at < 0 || whole ? run.count : 1;
     const T* const from = run.at < 0 ? nullptr : args.in<T>(0) + run.at * row.in;
     if (run.at < 0) {
-      by_parts(points, count * row.out, 16, 1, [&](std::int64_t begin, std::int64_t end) { std::fill(to + begin, to + end, value); });
+      fill_by_parts(points, to, count * row.out, value);
     } else if (whole) {
       copy_by_parts(points, to, from, count * row.out * static_cast<std::int64_t>(sizeof(T)));
     } else if (is_short) {

@@ -79,7 +79,8 @@ std::int32_t zero_of(const KernelArgs& args, bool is_signed, std::int64_t i) {
 
 constexpr std::int64_t kPartOfRow = 1 << 15;  // elements between two cancellation points
 
-// one(first, n, scale, zero) for runs of elements with one scale, each(first, n, scale) for such that have each their own, from that on.
+// Calls one(first, n, scale, zero) for n elements that share a scale, and each(first, n, index) for n elements with a scale each, the first
+// of which is scales[index].
 template <typename One, typename Each>
 void for_each_row(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, One&& one, Each&& each) {
   const auto& s = args.plan->state<QuantizeState>();

@@ -15,7 +15,6 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kColumnWork = 16;  // of finding a column's numbers
 
 struct ConvState : DotConv {
   Isa isa;
@@ -142,9 +141,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.lines = at.lines;
     t.width = at.width;
     t.points = &points;
-    if (stops(&points, kColumnWork * t.n)) return;
     const DotNumbers numbers = numbers_of(args, in, group * s.columns);
-    set_columns(loops, numbers, shape, args.pack<std::uint8_t>(in.w) + group * packed_bytes, at.column, memory, &t);
+    if (!set_columns(loops, numbers, shape, args.pack<std::uint8_t>(in.w) + group * packed_bytes, at.column, memory, &t)) return;
     const std::uint8_t* const image = args.in<std::uint8_t>(0) + at.first;
     std::uint8_t* const slab = memory + s.slab_at;
     if (!s.in_place && !(at.from == filled)) {
@@ -209,13 +207,13 @@ class ConvLines final : public ByteLines {
 
   void begin(const KernelArgs& args, CancelPoints* points) {
     const OpDesc& d = *args.desc;
-    points_ = points;
     auto* const memory = reinterpret_cast<std::uint8_t*>(this);
     const DotNumbers numbers = numbers_of(args, kIn, 0);
     pad_ = static_cast<std::uint8_t>(numbers.a_zero);
     tile_ = {};
     tile_.n = conv_.columns;
-    set_columns(loops_, numbers, shape_, args.pack<std::uint8_t>(kIn.w), 0, memory + align_up(sizeof(ConvLines), 64), &tile_);
+    tile_.points = points;
+    if (!set_columns(loops_, numbers, shape_, args.pack<std::uint8_t>(kIn.w), 0, memory + align_up(sizeof(ConvLines), 64), &tile_)) return;
     slab_ = memory + slab_at();
     conv_.set_rows(in_place_, shape_.segments, offsets_, &tile_);
     tile_.row_sums = reinterpret_cast<std::int32_t*>(memory + row_sums_at());
@@ -226,14 +224,13 @@ class ConvLines final : public ByteLines {
     tile_.line_c = line_ * conv_.columns;
     added_ = added_of(d);
     if (d.residual >= 0) tile_.added = &added_;
-    tile_.points = points;
   }
 
   void make(const std::uint8_t* x, std::int64_t from, std::int64_t to, std::uint8_t* y, const std::uint8_t* r) override {
     const SlabPart part = one_line_ ? SlabPart{0, from * line_, 1, (to - from) * line_} : SlabPart{from, 0, to - from, line_};
     tile_.lines = part.lines;
     tile_.width = part.width;
-    if (!in_place_) conv_.slab.fill(loops_, x, part, pad_, slab_, points_);
+    if (!in_place_) conv_.slab.fill(loops_, x, part, pad_, slab_, tile_.points);
     if (conv_.slab.words) {
       tile_.words = reinterpret_cast<const std::int16_t*>(slab_);
     } else {
@@ -253,7 +250,6 @@ class ConvLines final : public ByteLines {
   DotConv conv_;
   simd_dot::Tile tile_;
   simd_dot::Added added_;
-  CancelPoints* points_;
   std::uint8_t* slab_;
   std::int64_t line_, lines_, width_;  // positions of a line; of a tile, at most
   bool one_line_, in_place_;

@@ -25,7 +25,6 @@ constexpr std::int64_t kSlabBytes = 64 << 10;
 constexpr std::int64_t kLeastPositions = 16;  // of a tile that is a part of a line
 constexpr std::int64_t kMostGroup = 4;
 constexpr double kTileCost = 1.5e6;           // in products
-constexpr std::int64_t kChannelsPerPoint = 1 << 12;
 constexpr std::size_t kArrays = 3;            // start, scale and bias of channels
 
 struct DepthwiseState {
@@ -183,19 +182,20 @@ void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t 
   const double y_scale = in.y_scale >= 0 ? static_cast<double>(*args.in<float>(in.y_scale)) : 1;
   const float* const w_scale = scaled ? args.in<float>(in.w_scale) : nullptr;
   const std::int64_t step = scaled ? step_of(d, in.w_scale) : 0;
-  by_parts(points, static_cast<std::int64_t>(kArrays) * padded(channels), 64, 1, [&](std::int64_t from, std::int64_t until) { std::fill(start + from, start + until, 0); });
+  fill_by_parts(points, start, static_cast<std::int64_t>(kArrays) * padded(channels), 0);
   if (in.added >= 0 && d.has_input(in.added)) std::copy_n(args.in<float>(in.added), channels, scale + padded(channels));
   const bool at_once = scaled && !by_quads && step != 0;
   by_parts(points, at_once ? channels : 0, 64, kFunction, [&](std::int64_t from, std::int64_t until) {
     simd_bytes::loops(cpu_isa()).scale(x_scale, w_scale + from, until - from, y_scale, scale + from);
   });
-  for (std::int64_t c = 0; c < channels; ++c) {
-    if (c % kChannelsPerPoint == 0 && stops(points, kChannelsPerPoint * kFarElement)) return;
-    const std::int64_t place = by_quads ? simd_dot_depthwise::quad_place(c) : c;
-    const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
-    start[place] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[place]));
-    if (scaled && !at_once) scale[place] = static_cast<float>(x_scale * static_cast<double>(w_scale[c * step]) / y_scale);
-  }
+  by_parts(points, channels, 64, kFarElement, [&](std::int64_t from, std::int64_t until) {
+    for (std::int64_t c = from; c < until; ++c) {
+      const std::int64_t place = by_quads ? simd_dot_depthwise::quad_place(c) : c;
+      const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
+      start[place] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[place]));
+      if (scaled && !at_once) scale[place] = static_cast<float>(x_scale * static_cast<double>(w_scale[c * step]) / y_scale);
+    }
+  });
 }
 
 // What a thread needs for its tiles; `memory` is what slab_at and the slab say.

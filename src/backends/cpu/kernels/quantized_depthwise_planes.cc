@@ -22,7 +22,6 @@ using simd_dot_depthwise::PlaneTile;
 constexpr const DotConvInputs& kIn = kQLinearConvInputs;
 constexpr std::int64_t kPlaneBytes = 5 << 10;  // of one plane: four stay in the second-level cache, and most of the first
 constexpr std::int64_t kMostRun = 640;          // channels that are repeated until they are whole blocks
-constexpr std::int64_t kChannelsPerPoint = 1 << 12;
 constexpr double kPlaneTileCost = 4e5;          // in products
 
 // What the attributes and the weight's shape say.
@@ -156,20 +155,23 @@ void set_channels(const KernelArgs& args, const Geometry& g, std::int32_t x_zero
     simd_bytes::loops(cpu_isa()).scale(x_scale, args.in<float>(kIn.w_scale) + from, until - from, y_scale, factors + from);
   });
   if (step == 0) std::fill_n(factors, g.channels, float{*factors});
-  for (std::int64_t c = 0; c < g.channels; ++c) {
-    if (c % kChannelsPerPoint == 0 && stops(points, kChannelsPerPoint * 4)) return;
-    const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
-    plain[c] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[c]));
-  }
-  std::fill_n(start, g.run, 0);
-  std::fill_n(scale, g.run, 0.0f);
+  by_parts(points, g.channels, 64, 4, [&](std::int64_t from, std::int64_t until) {
+    for (std::int64_t c = from; c < until; ++c) {
+      const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
+      plain[c] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[c]));
+    }
+  });
+  fill_by_parts(points, start, g.run, 0);
+  fill_by_parts(points, scale, g.run, 0.0f);
   const std::int64_t used = g.flat ? g.run : g.channels;
-  for (std::int64_t i = 0, c = 0; i < used; i += 4, c = c + 4 == g.channels ? 0 : c + 4) {
-    if (i % kChannelsPerPoint == 0 && stops(points, kChannelsPerPoint * 4)) return;
-    const std::int64_t place = simd_dot_depthwise::quad_place(i);
-    std::copy_n(plain + c, 4, start + place);
-    std::copy_n(factors + c, 4, scale + place);
-  }
+  std::int64_t c = 0;
+  by_parts(points, used, 64, 4, [&](std::int64_t from, std::int64_t until) {
+    for (std::int64_t i = from; i < until; i += 4, c = c + 4 == g.channels ? 0 : c + 4) {
+      const std::int64_t place = simd_dot_depthwise::quad_place(i);
+      std::copy_n(plain + c, 4, start + place);
+      std::copy_n(factors + c, 4, scale + place);
+    }
+  });
 }
 
 void begin_tile(const KernelArgs& args, const PlanesState& s, const Geometry& g, std::uint8_t* memory, PlaneTile* tile, CancelPoints* points) {

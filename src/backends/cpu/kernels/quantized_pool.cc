@@ -67,7 +67,7 @@ void max_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const
   const std::int64_t line_work = (s.y.kernel + 1) * (width + kFarElement * s.x.input) + s.x.output * s.x.kernel * (s.channels + kFarElement);
   const bool is_short = s.y.kernel <= kShortLine && s.x.kernel <= kShortLine && s.x.input <= kShortLine && s.x.output <= kShortLine &&
                         s.channels <= kShortLine && line_work <= kTileWorkPerLook;
-  // Some channels of a pixel, or many pixels.
+  // widen_max over n contiguous bytes.
   const auto widen = [&](const std::uint8_t* from, std::uint8_t* to, std::int64_t n) {
     if (is_short) {
       loops.widen_max(from, to, n, is_signed);
@@ -79,7 +79,7 @@ void max_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.y.output, out_y = index % s.y.output;
     if (is_short && stops(&points, line_work)) return;
-    if (!by_parts(&points, width, 64, 1, [&](std::int64_t first, std::int64_t last) { std::fill(line + first, line + last, least); })) return;
+    if (!fill_by_parts(&points, line, width, least)) return;
     for (std::int64_t k = 0; k < s.y.kernel; ++k) {
       const std::int64_t y = out_y * s.y.stride - s.y.pad_begin + k * s.y.dilation;
       if (!is_short && stops(&points, kFarElement)) return;
@@ -217,7 +217,7 @@ void average_plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-// The sum of n bytes; what is signed is 128 less than x ^ flip.
+// The sum of n bytes. With flip = 128 they are int8: x ^ 128 is the value + 128, which is subtracted at the end.
 std::int64_t sum_of(const std::uint8_t* x, std::int64_t n, std::uint8_t flip) {
   std::int64_t sum = 0, i = 0;
 #if defined(__x86_64__)

@@ -26,8 +26,6 @@ constexpr Inputs kToFloat = {2, 4, 1, 3, 5, -1, -1, -1, 6};
 constexpr Inputs kDynamic = {-1, -1, 1, 2, 3, -1, -1, -1, 4};
 enum : int { kAlpha, kTransA, kTransB };  // QGemm's attributes
 
-constexpr std::int64_t kMostColumns = 1 << 15;  // whose numbers are found at once
-constexpr std::int64_t kColumnWork = 16;     // of finding them
 constexpr std::int64_t kRowsForB = 128;  // of a tile that packs its B, at least
 
 struct ProductState {
@@ -260,14 +258,13 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     simd_dot::Tile t{};
     t.n = columns;
     t.points = &points;
-    if (stops(&points, kColumnWork * columns)) return;
     std::int64_t a = row * s.k, b = 0;  // elements
     for (std::int64_t i = s.batch_rank - 1, rest = product; i >= 0; rest /= s.batch[i--]) {
       a += rest % s.batch[i] * s.a_stride[i];
       b += rest % s.batch[i] * s.b_stride[i];
     }
     if (s.packed) {
-      set_columns(loops, numbers, {s.n, 1, s.k}, args.pack<std::uint8_t>(in.b), column, memory, &t);
+      if (!set_columns(loops, numbers, {s.n, 1, s.k}, args.pack<std::uint8_t>(in.b), column, memory, &t)) return;
     } else {
       if (const PackedColumns wanted{product, column, columns}; !(wanted == there)) {
         DotSource source = source_of(d, in, args.in<std::uint8_t>(in.b) + b);
@@ -275,7 +272,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
         pack_dot(loops, source, columns, memory + s.b_at, &points);
         there = wanted;
       }
-      set_columns(loops, numbers.from(column), {columns, 1, s.k}, memory + s.b_at, 0, memory, &t);
+      if (!set_columns(loops, numbers.from(column), {columns, 1, s.k}, memory + s.b_at, 0, memory, &t)) return;
     }
     if (s.wide) {
       t.words = reinterpret_cast<const std::int16_t*>(memory + s.rows_at);
@@ -299,8 +296,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   };
   for_each_product_tile(s.tiling, s.m, s.n, begin, end,
                         [&](std::int64_t product, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    for (std::int64_t done = 0; done < columns && !points.stopped; done += kMostColumns) {
-      run_columns(product, row, rows, column + done, std::min(kMostColumns, columns - done), s.copies && done == 0);
+    for (std::int64_t done = 0; done < columns && !points.stopped; done += kMostDotColumns) {
+      run_columns(product, row, rows, column + done, std::min(kMostDotColumns, columns - done), s.copies && done == 0);
     }
     return !cancel.stop();
   });

@@ -227,7 +227,8 @@ class Direction {
       simd_dot::Tile t{};
       t.n = columns;
       const std::int64_t packed = (direction_ * s_.columns.parts + part) * part_bytes(s_.isa, s_.columns, depth);
-      set_columns(loops, numbers, {columns, 1, depth}, args_.pack<std::uint8_t>(input) + packed, 0, memory_ + at_.columns, &t);
+      t.points = points_;
+      if (!set_columns(loops, numbers, {columns, 1, depth}, args_.pack<std::uint8_t>(input) + packed, 0, memory_ + at_.columns, &t)) return;
       t.bias = bias == nullptr ? nullptr : bias + part * s_.columns.padded;
       t.a = memory_ + at_.rows;
       t.lda = row_step;
@@ -238,8 +239,6 @@ class Direction {
       t.output = simd_dot::Output::kFloat;
       t.c = to + part * s_.columns.padded;
       t.ldc = kGates * s_.columns.padded;
-      t.points = points_;
-      if (stops(points_, kGates * columns)) return;
       loops.run(t);
     }
   }

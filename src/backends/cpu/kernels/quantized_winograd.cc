@@ -26,8 +26,6 @@ constexpr std::int64_t kBlockBytes = 768 << 10;  // of transformed pixels, produ
 constexpr std::int64_t kFewestInBlock = 16;
 constexpr std::int64_t kTilesPerThread = 4;
 constexpr std::int64_t kMostLanes = 16;
-constexpr std::int64_t kMostColumns = 1 << 15;   // of a tile, which finds their numbers
-constexpr std::int64_t kColumnWork = 16;         // of finding a column's
 // Pairs of channels whose outputs are below kWinogradMost, whatever the weight is.
 constexpr std::int64_t kSafePairs = 56;
 static_assert(2 * kSafePairs * 9 * 128 * 255 < simd_dot::kWinogradMost);
@@ -165,7 +163,7 @@ void cut(std::int64_t channels, std::int64_t columns, std::uint32_t threads, Win
   s->blocks = ceil_div(s->tiles, s->block);
   const std::int64_t ranges = ceil_div(columns, kWinogradColumns);
   const std::int64_t wanted = s->blocks >= 2 * std::int64_t{threads} ? 1 : std::min(ranges, ceil_div(pieces, std::max<std::int64_t>(1, s->blocks)));
-  s->columns = std::min(ceil_div(ranges, wanted) * kWinogradColumns, kMostColumns);
+  s->columns = std::min(ceil_div(ranges, wanted) * kWinogradColumns, kMostDotColumns);
   s->column_tiles = ceil_div(columns, s->columns);
 }
 
@@ -254,9 +252,9 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     const std::int64_t count = std::min(s.block, s.tiles - first);
     simd_dot::Tile t{};
     t.n = std::min(s.columns, at.columns - column);
-    if (stops(&points, kColumnWork * t.n)) return;
+    t.points = &points;
     // Without segments the sums of the columns are all that is packed.
-    set_columns(loops, numbers, {at.columns, 0, 0}, packed + sizeof(Packed), column, memory, &t);
+    if (!set_columns(loops, numbers, {at.columns, 0, 0}, packed + sizeof(Packed), column, memory, &t)) return;
     t.zero = zero_point_of(args, kIn.y_zero);
     t.output = dot_output(d.outputs[0].dtype);
     t.ldc = at.columns;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backends/cpu/follow.h"
+#include "backends/cpu/long_lines.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/transpose.h"
 #include "backends/cpu/support.h"
@@ -86,24 +87,24 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-// False: the run stops.
+// Returns false if the run is to stop.
 bool fill_columns(const ResizeGeometry& g, int axis, std::int64_t width, Column* columns, CancelPoints* points) {
-  for (std::int64_t x = 0; x < width; ++x) {
-    if (x % kColumnsPerPoint == 0 && stops(points, kColumnsPerPoint * kFarElement)) return false;
-    if (g.is_identity(axis)) {
-      columns[x] = {static_cast<std::int32_t>(x), static_cast<std::int32_t>(x), 0};
-      continue;
+  return in_parts(points, width, kColumnsPerPoint, kFarElement, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t x = begin; x < end; ++x) {
+      if (g.is_identity(axis)) {
+        columns[x] = {static_cast<std::int32_t>(x), static_cast<std::int32_t>(x), 0};
+        continue;
+      }
+      const float at = resize_coordinate(g, axis, x);
+      if (g.mode == ResizeMode::kNearest) {
+        const auto i = static_cast<std::int32_t>(resize_nearest(g, axis, at));
+        columns[x] = {i, i, 0};
+      } else {
+        const LinearTap tap = resize_linear(g, axis, at);
+        columns[x] = {static_cast<std::int32_t>(tap.low), static_cast<std::int32_t>(tap.high), tap.weight};
+      }
     }
-    const float at = resize_coordinate(g, axis, x);
-    if (g.mode == ResizeMode::kNearest) {
-      const auto i = static_cast<std::int32_t>(resize_nearest(g, axis, at));
-      columns[x] = {i, i, 0};
-    } else {
-      const LinearTap tap = resize_linear(g, axis, at);
-      columns[x] = {static_cast<std::int32_t>(tap.low), static_cast<std::int32_t>(tap.high), tap.weight};
-    }
-  }
-  return true;
+  });
 }
 
 // Where output line `line` lies in the input: the two input lines and the weight of the second.
@@ -160,7 +161,7 @@ struct Channels {
   bool same;  // otherwise nearest, which also picks channels
 };
 
-// Of few channels.
+// Positions between two cancellation points, for at most kColumnsPerPoint channels.
 std::int64_t positions_per_point(const Channels& c) { return kColumnsPerPoint / std::max<std::int64_t>(1, c.out); }
 
 void run_line_last(Isa isa, const ResizeGeometry& g, const Line& at, const float* low, const float* high, const Column* columns,
@@ -212,11 +213,10 @@ void run_bytes(const KernelArgs& args, const ResizeGeometry& g, const Channels& 
     auto* to = args.out<std::uint8_t>() + line * s.width * c.out_pitch;
     if (c.same && c.out <= kColumnsPerPoint) {
       const std::int64_t at_once = positions_per_point(c);
-      for (std::int64_t first = 0; first < s.width; first += at_once) {
-        const std::int64_t last = std::min(s.width, first + at_once);
-        if (stops(points, (last - first) * (c.out + kFarElement / 4))) return;
+      const bool goes_on = in_parts(points, s.width, at_once, c.out + kFarElement / 4, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t i = first; i < last; ++i, to += c.out_pitch) std::copy_n(from + columns[i].low * c.in_pitch, c.out, to);
-      }
+      });
+      if (!goes_on) return;
       continue;
     }
     for (std::int64_t i = 0; i < s.width; ++i, to += c.out_pitch) {
@@ -251,11 +251,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   if (d.inputs[0].dtype != DType::kFloat32) return run_bytes(args, g, channels, columns, begin, end, &points);
   const std::int64_t in_width = x[x.rank() - 1] * channels.in_pitch;
   const std::int64_t out_width = s.width * channels.out_pitch;
+  const bool is_short = !s.last && s.width <= kColumnsPerPoint;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = std::min(first + s.per_tile, s.lines);
     for (std::int64_t line = first; line < last; ++line) {
-      const bool is_short = !s.last && s.width <= kColumnsPerPoint;
       if (stops(&points, kFarElement + (is_short ? s.width * kFunction : 0))) return;
       const Line at = find_line(g, x, y, line, s.last);
       const float* low = args.in<float>(0) + at.low * in_width;
@@ -266,24 +266,20 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       } else if (s.last) {
         run_line_last(s.isa, g, at, low, high, columns, s.width, channels, to, &points);
       } else {
-        for (std::int64_t column = 0; column < s.width; column += kColumnsPerPoint) {
-          const std::int64_t n = std::min(kColumnsPerPoint, s.width - column);
-          if (stops(&points, n * kFunction)) return;
-          run_line(g, at, low, high, columns + column, n, to + column);
-        }
+        const bool goes_on = in_parts(&points, s.width, kColumnsPerPoint, kFunction, [&](std::int64_t column, std::int64_t end_column) {
+          run_line(g, at, low, high, columns + column, end_column - column, to + column);
+        });
+        if (!goes_on) return;
       }
     }
     float* const y_first = args.out<float>() + first * out_width;
     const Epilogue* const epilogue = epilogue_of(d);
     if (epilogue == nullptr) continue;
-    // All at once, or position by position.
+    // A dense output is one run of floats; otherwise each position is a run of its own.
     const bool dense = channels.out == channels.out_pitch;
     const std::int64_t rows = dense ? 1 : (last - first) * s.width, row = dense ? (last - first) * out_width : channels.out;
     for (std::int64_t i = 0; i < rows && !points.stopped; ++i) {
-      float* const to = y_first + i * channels.out_pitch;
-      by_parts(&points, row, 64, kFunction, [&](std::int64_t from, std::int64_t until) {
-        simd_elementwise::loops(s.isa).chain(to + from, until - from, epilogue);
-      });
+      chain_long(s.isa, y_first + i * channels.out_pitch, row, epilogue, &points);
     }
   }
 }

@@ -175,15 +175,15 @@ inline Vec mask_at(const Block& b, std::int64_t row, std::int64_t t, std::int64_
   return v;
 }
 
-bool sees_nothing(const Block& b, std::int64_t row, std::int64_t low, std::int64_t high) {
+__attribute__((noinline)) bool sees_nothing(const Block& b, std::int64_t row, std::int64_t low, std::int64_t high) {
   if (b.mask == nullptr && b.bool_mask == nullptr) return low >= high;
   // Most see the first or the last key.
   if (low < high && mask_at(b, row, high - 1, 1)[0] != -__builtin_inff()) return false;
-  for (std::int64_t t = low; t < high; ++t) {
-    if (t % kKeysPerPoint == 0 && stops(b.points, kKeysPerPoint * 4)) return true;
-    if (mask_at(b, row, t, 1)[0] != -__builtin_inff()) return false;
-  }
-  return true;
+  bool none = true;
+  in_parts(b.points, high - low, kKeysPerPoint, 4, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = low + begin; t < low + end && none; ++t) none = mask_at(b, row, t, 1)[0] == -__builtin_inff();
+  });
+  return none;
 }
 
 // Adds the mask of one row of scores, and hides [0, low) and [high, whole vectors of keys). The largest is among the lanes returned.

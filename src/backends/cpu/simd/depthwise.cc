@@ -96,7 +96,8 @@ void run_band(const Band& b, const Chain& chain) {
   for (int r = 0; r < Rows; ++r) apply_rest(chain, b.y + r * b.y_row_step, b.out_width, b.y_pixel, b.lanes);
 }
 
-// Outputs [x, x + width) of Rows rows. The first columns of taps of a part that begins within a row are those of the outputs before it too.
+// Computes outputs [x, x + width) of Rows rows. A part that begins within a row reads the pixels that its first outputs share with the part
+// before it once more.
 template <int K, int SH, int SW, int Rows>
 void run_rows(const Tile& t, const Chain& chain, std::int64_t y, std::int64_t x, std::int64_t width) {
   const Geometry& g = *t.geometry;
@@ -165,18 +166,20 @@ inline void any_lanes(const Tile& t, const float* x, float* y, Range rows, Range
   for (int i = 0; i < Count; ++i) store_some(y + i * g.out_pixel + c, acc[i], lanes);
 }
 
+// Returns false if the run is to stop.
 template <int Count>
-void any_outputs(const Tile& t, const float* x, float* y, Range rows, Range columns, const Chain& chain) {
+bool any_outputs(const Tile& t, const float* x, float* y, Range rows, Range columns, const Chain& chain) {
   const std::int64_t end = t.channel + t.channels;
   std::int64_t c = t.channel;
   const std::int64_t work = Count * (rows.end - rows.begin) * (columns.end - columns.begin) + 1;  // of a channel
   const std::int64_t at_once = t.channels * work < kMostWork ? t.channels : kLanes;
-  if (stops(t.points, at_once * work)) return;
+  if (stops(t.points, at_once * work)) return false;
   for (; c + kLanes <= end; c += kLanes) {
-    if (at_once < t.channels && stops(t.points, at_once * work)) return;
+    if (at_once < t.channels && stops(t.points, at_once * work)) return false;
     any_lanes<Count>(t, x, y, rows, columns, chain, c, kLanes);
   }
   if (c < end) any_lanes<Count>(t, x, y, rows, columns, chain, c, end - c);
+  return true;
 }
 
 // Any kernel, stride and dilation.
@@ -193,10 +196,10 @@ void any(const Tile& t) {
       const float* const from = t.x + (y0 * g.width + x0) * g.pixel;
       float* const to = t.y + (y * g.out_width + x) * g.out_pixel;
       if (x + kColumns <= g.out_width && first.begin == 0 && last.end == g.kernel_w) {
-        any_outputs<kColumns>(t, from, to, rows, first, chain);
+        if (!any_outputs<kColumns>(t, from, to, rows, first, chain)) return;
         x += kColumns;
       } else {
-        any_outputs<1>(t, from, to, rows, first, chain);
+        if (!any_outputs<1>(t, from, to, rows, first, chain)) return;
         ++x;
       }
     }

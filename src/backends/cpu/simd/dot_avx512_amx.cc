@@ -39,7 +39,7 @@ struct Bytes {
 void run(const Tile& t) {
   if (t.lines * t.width <= kFewRows) return run_vectors(t);
   sum_rows(t);
-  if (stops(t.points, 0)) return;
+  if (has_stopped(t.points)) return;
   run_amx<Bytes>(t);
 }
 

@@ -142,8 +142,8 @@ struct DotMicro {
   const std::int8_t* b;
   const std::int32_t* start;
   std::int32_t* sums;  // rows of kDotColumns
-  std::int64_t segment_begin, segment_end, quad_begin, quad_end;  // of k
-  bool goes_on;        // from the sums
+  std::int64_t segment_begin, segment_end, quad_begin, quad_end;  // the range of k: segments, and quads within each
+  bool goes_on;        // accumulators start from `sums`, for k in several calls
 };
 
 template <int R, int NV>
@@ -201,7 +201,7 @@ constexpr DotMicroFn kDotMicros[kDotMr][kWidest + 1] = {
 #undef EVN_DOT_ROW
 #undef EVN_DOT_FEW
 
-// All k, in parts where they are very many. False: the run stops.
+// Multiplies over all of k; long k is split into several calls of the micro-kernel. Returns false if the run is to stop.
 inline bool multiply_rows(std::int64_t rows, int width, DotMicro& g) {
   const Tile& t = *g.tile;
   const DotMicroFn micro = kDotMicros[rows - 1][width];
@@ -249,17 +249,22 @@ inline std::uint32_t sum_row(const Tile& t, const Byte* row) {
   for (std::int64_t s = 0; s < t.segments; ++s) {
     const Byte* const p = row + t.offsets[s];
     std::int64_t i = 0;
-#if defined(__x86_64__)
-    constexpr std::int64_t kStep = sizeof(BitVec) / sizeof(Byte);
-    BitVec sums = {};
-    while (i + kStep <= t.segment) {
+    [[maybe_unused]] BitVec sums = {};
+    while (i < t.segment) {
       const std::int64_t end = t.segment - i < 8 * kMostQuads ? t.segment : i + 4 * kMostQuads;
       if (stops(t.points, end - i)) return 0;
+#if defined(__x86_64__)
+      constexpr std::int64_t kStep = sizeof(BitVec) / sizeof(Byte);
       for (; i + kStep <= end; i += kStep) sums += quads_sum(p + i);
+      for (; i < end; ++i) {
+        sum += static_cast<std::uint32_t>(p[i]);
+        __asm__("" : "+r"(sum));  // less than a vector: the compiler would vectorize it once more, which is 1 KB of each instruction set
+      }
+#else
+      for (; i < end; ++i) sum += static_cast<std::uint32_t>(p[i]);
+#endif
     }
     for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
-#endif
-    for (; i < t.segment; ++i) sum += static_cast<std::uint32_t>(p[i]);
   }
   return sum;
 }
@@ -491,7 +496,7 @@ void run_words(const Tile& t) {
   const std::int64_t block = t.segments * t.padded * kLanes;
   const bool is_long = has_many_pairs(t.segments, (t.segment + 1) / 2);
   WordMicro micro = {nullptr, t.lda, t.offsets, t.segments, (t.segment + 1) / 2, t.room, t.padded / 2, nullptr, 0, nullptr, kWordColumns};
-  std::int64_t work = 0;  // since the last cancellation point
+  WorkBatch batch{t.points, kMostWordWork};
   sum_rows(t);
   for (std::int64_t column = 0; column < t.n;) {
     const int width = word_width(t.n - column), blocks = 1 << width;
@@ -511,11 +516,7 @@ void run_words(const Tile& t) {
             if (!multiply_words(next, width, micro, t.points)) return;
             continue;
           }
-          work += next * row_work;
-          if (work > kMostWordWork) {
-            if (stops(t.points, work)) return;
-            work = 0;
-          }
+          if (stops_before(&batch, next * row_work)) return;
           kWordMicros[next / 2][width](micro);
         } while (rows + kWordMr <= kRowsToStore && x + rows < t.width);
         store_block(t, {sums, kWordColumns, rows, line, x, column, columns});
@@ -523,6 +524,7 @@ void run_words(const Tile& t) {
     }
     column += most;
   }
+  stops_behind(&batch);
 }
 
 void winograd_store(const simd_dot::WinogradStore& s) {

@@ -111,9 +111,9 @@ bool widen_block(const std::int8_t* b, std::int64_t pairs, std::int64_t block, i
 }
 
 inline bool has_many_pairs(std::int64_t segments, std::int64_t pairs) { return segments * pairs > kMostPairs + kMostPairs / 2; }
-constexpr std::int64_t kMostWordWork = 1 << 17;  // between two cancellation points of fewer
+constexpr std::int64_t kMostWordWork = 1 << 17;  // multiply-adds between two cancellation points where k is not split
 
-// Very many k, in parts. False: the run stops.
+// Multiplies over a long k in parts of kMostPairs pairs. Returns false if the run is to stop.
 inline bool multiply_words(std::int64_t rows, int width, WordMicro g, CancelPoints* points) {
   const WordMicroFn micro = kWordMicros[rows / 2][width];
   const std::int64_t columns = kLanes << width;

@@ -97,7 +97,7 @@ static inline void apply_rest(const Chain& c, float* p, std::int64_t rows, std::
 }
 static inline void apply_rest(const Chain& c, float* p, std::int64_t n) { apply_rest(c, p, 1, 0, n); }
 
-// The same in parts, with cancellation points.
+// apply_rest in parts of kPart floats, with a cancellation point before each.
 static inline void apply_rest(const Chain& c, float* p, std::int64_t rows, std::int64_t ld, std::int64_t n, CancelPoints* points) {
   constexpr std::int64_t kPart = 1 << 14;  // floats
   if (c.rest_count == 0 || n == 0) return;

@@ -121,7 +121,8 @@ inline bool has_zeros(const Weights& w) { return w.zeros != nullptr || w.float_z
 // Rows that there are not are computed as the last one, and not stored: one row, and as many as fit, are all sizes.
 inline std::int64_t row_of(const Tile& t, int r) { return r < t.m ? r : t.m - 1; }
 
-// Some blocks of a panel; the sums of R rows, which end the call unless these are the last ones and begin the next.
+// A range of blocks along k of one panel. Unless the range reaches the last block, the accumulators of the R rows are stored in `sums`, and
+// the next range starts from them.
 struct Part {
   std::int64_t begin, end;  // blocks
   float* sums;              // [R][kWidth]

@@ -7,7 +7,8 @@ namespace {
 
 using simd_recurrent::Cell;
 
-// P panels of NV vectors; of the last one the first `count` are wanted. The k are some of `depth` that there are.
+// Accumulates `k_size` of the `depth` rows of P packed panels of NV vectors each. Of the last panel only the first `count` vectors are
+// read from init and stored.
 template <int NV, int P>
 void row_part(const float* a, std::int64_t k_size, const float* b, std::int64_t depth, std::int64_t count, const float* init, float* to) {
   Vec acc[P][NV];

@@ -93,16 +93,7 @@ void run_line(const Tile& t, const Run& g, float* y, const Chain& chain) {
 
 inline std::int64_t slot_of(const Geometry& g, std::int64_t y) { return (y % g.kernel_h + g.kernel_h) % g.kernel_h; }
 
-// Calls f(begin, count) for parts of n floats.
-template <typename F>
-inline void by_parts(CancelPoints* points, std::int64_t n, F f) {
-  constexpr std::int64_t kPart = 1 << 14;
-  for (std::int64_t i = 0; i < n; i += kPart) {
-    const std::int64_t count = n - i < kPart ? n - i : kPart;
-    if (stops(points, count)) return;
-    f(i, count);
-  }
-}
+constexpr std::int64_t kCopied = 1 << 14;  // floats between two cancellation points
 
 // The ring's copies of rows [from, to) of pixels.
 void copy_lines(const Tile& t, std::int64_t from, std::int64_t to, std::int64_t floats, std::int64_t line_step) {
@@ -113,13 +104,13 @@ void copy_lines(const Tile& t, std::int64_t from, std::int64_t to, std::int64_t 
     for (std::int64_t c = 0; c < g.channels; ++c) {
       float* const line = t.lines + (c * g.kernel_h + slot_of(g, y)) * line_step;
       if (y < 0 || y >= g.height) {
-        by_parts(t.points, floats, [&](std::int64_t i, std::int64_t n) { zero_over(line + i, n); });
+        in_parts(t.points, floats, kCopied, 1, [&](std::int64_t i, std::int64_t end) { zero_over(line + i, end - i); });
         continue;
       }
-      by_parts(t.points, pad, [&](std::int64_t i, std::int64_t n) { zero_over(line + i, n); });
+      in_parts(t.points, pad, kCopied, 1, [&](std::int64_t i, std::int64_t end) { zero_over(line + i, end - i); });
       const float* const pixels = t.x + (c * g.height + y) * g.width;
-      by_parts(t.points, count, [&](std::int64_t i, std::int64_t n) { copy_over(line + pad + i, pixels + i, n); });
-      by_parts(t.points, floats - pad - count, [&](std::int64_t i, std::int64_t n) { zero_over(line + pad + count + i, n); });
+      in_parts(t.points, count, kCopied, 1, [&](std::int64_t i, std::int64_t end) { copy_over(line + pad + i, pixels + i, end - i); });
+      in_parts(t.points, floats - pad - count, kCopied, 1, [&](std::int64_t i, std::int64_t end) { zero_over(line + pad + count + i, end - i); });
     }
   }
 }

@@ -12,24 +12,14 @@ using simd_window::Strip;
 
 constexpr int kAtOnce = 4;  // vectors of output in flight, to hide the latency of their chains
 constexpr std::int64_t kPart = 1 << 14;    // floats between two cancellation points, whole vectors
-constexpr std::int64_t kMostWork = 1 << 14;  // multiply-adds between two
-constexpr std::int64_t kCounts = 1 << 10;  // positions whose taps are counted between two
+constexpr std::int64_t kMostWork = 1 << 14;  // multiply-adds between two cancellation points
+constexpr std::int64_t kCounts = 1 << 10;  // positions between two cancellation points while taps are counted
 
 void fill(float* to, float value, std::int64_t n) {
   const Vec v = splat(value);
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(to + i, v);
   if (i < n) store_n(to + i, v, n - i);
-}
-
-// Calls f(begin, count) for parts of n floats.
-template <typename F>
-inline void by_parts(CancelPoints* points, std::int64_t n, F f) {
-  for (std::int64_t i = 0; i < n; i += kPart) {
-    const std::int64_t count = n - i < kPart ? n - i : kPart;
-    if (stops(points, count)) return;
-    f(i, count);
-  }
 }
 
 // What is the same for all strips of a node, at the start of the buffer: where each tap lies in the padded rows, and which part of
@@ -94,7 +84,7 @@ void fill_row(const Geometry& g, const Areas& a, const float* row, float pad, st
   }
 }
 
-// The same for a long one, with cancellation points.
+// Fills one long input row, with cancellation points.
 __attribute__((noinline)) void fill_long_row(const Geometry& g, const Areas& a, const float* row, float pad, std::int64_t length, float* to,
                                              CancelPoints* points) {
   for (std::int64_t f = 0; f < g.stride_w; ++f, to += length) {
@@ -102,9 +92,9 @@ __attribute__((noinline)) void fill_long_row(const Geometry& g, const Areas& a, 
     const std::int64_t high = a.phases[2 * f + 1];
     const float* const from = row + f - g.pad_left + low * g.stride_w;
     if (stops(points, kFarElement)) return;
-    by_parts(points, low, [&](std::int64_t i, std::int64_t n) { fill(to + i, pad, n); });
-    by_parts(points, high - low, [&](std::int64_t i, std::int64_t n) { fill_phase(g, from + i * g.stride_w, n, to + low + i); });
-    by_parts(points, length - high, [&](std::int64_t i, std::int64_t n) { fill(to + high + i, pad, n); });
+    in_parts(points, low, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill(to + i, pad, end - i); });
+    in_parts(points, high - low, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill_phase(g, from + i * g.stride_w, end - i, to + low + i); });
+    in_parts(points, length - high, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill(to + high + i, pad, end - i); });
   }
 }
 
@@ -115,17 +105,13 @@ void fill_rows(const Strip& s, const Areas& a, float pad) {
   const std::int64_t stride = length * g.stride_w;
   const std::int64_t first = s.row_begin * g.stride_h - g.pad_top;
   const bool is_short = stride <= kPart;
-  std::int64_t work = 0;  // since the last cancellation point
+  WorkBatch batch{s.points, kPart};
   for (std::int64_t r = 0; r < rows; ++r) {
-    work += stride + kFarElement * g.stride_w;
-    if (work > kPart) {
-      if (stops(s.points, work)) return;
-      work = 0;
-    }
+    if (stops_before(&batch, stride + kFarElement * g.stride_w)) return;
     const std::int64_t y = first + r;
     float* const to = a.rows + r * stride;
     if (y < 0 || y >= g.height) {
-      by_parts(s.points, stride, [&](std::int64_t i, std::int64_t n) { fill(to + i, pad, n); });
+      in_parts(s.points, stride, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill(to + i, pad, end - i); });
     } else if (is_short) {
       fill_row(g, a, s.plane + y * g.width, pad, length, to);
     } else {
@@ -165,15 +151,11 @@ inline void run_strip(const Strip& s, const Areas& areas, const float* weight, f
   const std::int64_t row_step = simd_window::row_floats(g, kLanes) * g.stride_h;
   const std::int64_t rows = s.row_end - s.row_begin;
   const std::int64_t turn_work = kAtOnce * kLanes * taps;
-  std::int64_t work = 0;  // since the last cancellation point
+  WorkBatch batch{s.points, kMostWork};
   std::int64_t y = 0;
   std::int64_t x = 0;
   while (y < rows) {
-    work += turn_work;
-    if (__builtin_expect(work > kMostWork, 0)) {
-      if (stops(s.points, work)) return;
-      work = 0;
-    }
+    if (stops_before(&batch, turn_work)) return;
     const float* from[kAtOnce] = {};
     Vec acc[kAtOnce];
     std::int64_t at_y[kAtOnce] = {};
@@ -208,7 +190,7 @@ inline void run_strip(const Strip& s, const Areas& areas, const float* weight, f
       }
     }
   }
-  if (stops(s.points, work)) return;
+  if (stops_behind(&batch)) return;
   apply_rest(chain, s.out, 1, 0, rows * g.out_width, s.points);
 }
 

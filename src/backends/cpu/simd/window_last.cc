@@ -116,7 +116,8 @@ inline void last_vectors(const Pixels& p, float count, float* y, std::int64_t c,
   if (left > 0) output<Op, 1>(p, count, y, c, left, chain);
 }
 
-// One output, of channels with so much work each. Long: with cancellation points between channels.
+// Computes all channels of one output position; a channel takes `work` units. If Long, there is a cancellation point before each group of
+// kAtOnce vectors.
 template <typename Op, bool Long>
 inline void all_channels(const Strip& s, const Pixels& p, float count, float* y, std::int64_t work, const Chain& chain) {
   const std::int64_t channels = s.channels;
