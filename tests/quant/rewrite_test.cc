@@ -1,4 +1,4 @@
-// Names of what a rewrite adds, wherever the graph's values lie when they move: adding one may move them all.
+// The names that a rewrite gives do not depend on whether the graph's list of values is reallocated while it adds some.
 #include "quant/rewrite.h"
 
 #include <gtest/gtest.h>

@@ -33,7 +33,7 @@ inline std::vector<Isa> available_isas(bool extensions = false) {
 // Plans kernels for an instruction set until it goes.
 class ForcedIsa {
  public:
-  explicit ForcedIsa(std::optional<Isa> isa) : before_(integer_isa()) {
+  explicit ForcedIsa(std::optional<Isa> isa) : before_(chosen_isa()) {
     if (isa) force_isa(*isa);
   }
   ~ForcedIsa() { force_isa(before_); }

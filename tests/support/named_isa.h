@@ -15,20 +15,25 @@ namespace evn::test {
 
 // A test that leaves another instruction set than it found fails: those behind it would run on the wrong one.
 class IsaStays : public testing::EmptyTestEventListener {
-  void OnTestStart(const testing::TestInfo&) override { before_ = integer_isa(); }
+  void OnTestStart(const testing::TestInfo&) override { before_ = chosen_isa(); }
   void OnTestEnd(const testing::TestInfo&) override {
-    EXPECT_STREQ(isa_name(integer_isa()), isa_name(before_)) << "the test forced it and left it so";
+    EXPECT_STREQ(isa_name(chosen_isa()), isa_name(before_)) << "the test forced it and left it so";
     force_isa(before_);
   }
 
   Isa before_ = Isa::k_baseline;
 };
 
+// Has every test of the program watched.
+struct WatchedIsa : testing::Environment {
+  void SetUp() override { testing::UnitTest::GetInstance()->listeners().Append(new IsaStays); }
+};
+
 // Every test would fail with an EVN_CPU_ISA that this CPU has not.
-class NamedIsa : public testing::Environment {
+class NamedIsa : public WatchedIsa {
  public:
   void SetUp() override {
-    testing::UnitTest::GetInstance()->listeners().Append(new IsaStays);
+    WatchedIsa::SetUp();
     const char* name = std::getenv("EVN_CPU_ISA");
     for (const Isa isa : kIsas) {
       if (name == nullptr || isa_name(isa) != std::string(name)) continue;

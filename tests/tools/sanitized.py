@@ -34,7 +34,7 @@ ERROR = re.compile(r"ERROR: AddressSanitizer|: runtime error: |encountered a fat
 
 
 def is_our_leak(block):
-    """Of one paragraph of a report: whether it tells of a leak of the library's. Indirect ones hang on others."""
+    """Whether a paragraph of a report is a direct leak of memory that the library asked for. Indirect leaks follow from direct ones."""
     if not re.match(r"\s*Direct leak of ", block):
         return False
     modules = [found[-1].rsplit("/", 1)[-1] for found in map(MODULE.findall, block.splitlines()) if found]
@@ -42,7 +42,7 @@ def is_our_leak(block):
 
 
 def findings(report):
-    """What of a process's report is to be mended."""
+    """The parts of a process's report that are errors or leaks of the library."""
     if ERROR.search(report):
         return [report]
     return [block for block in re.split(r"\n\s*\n", report) if is_our_leak(block)]

@@ -11,5 +11,5 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 def runtime():
     import evener  # importable from here on
 
-    with evener.Runtime(threads=1) as opened:
+    with evener.Runtime(threads=1, cache_dir="") as opened:
         yield opened

@@ -12,11 +12,6 @@ import pytest
 import tiny
 
 
-@pytest.fixture
-def runtime():
-    return evener.Runtime(threads=1, cache_dir="")
-
-
 class Wrapped:
     """Has __dlpack__ and nothing else. `legacy`: as libraries were before DLPack 1.0."""
 

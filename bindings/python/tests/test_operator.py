@@ -25,6 +25,7 @@ def same(node, inputs):
     return [inputs[0][:2]]
 
 
+# One for each test, which registers operators of its own.
 @pytest.fixture
 def runtime():
     with evener.Runtime(threads=1, cache_dir="") as opened:

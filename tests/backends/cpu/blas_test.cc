@@ -99,7 +99,7 @@ TEST_F(Products, RowsHaveTheSameBitsWhateverIsBesideThem) {
   }
 }
 
-// So that a run can stop between calls: of some k each, and of some groups of rows.
+// A product made in several calls, of some k and some groups of rows each, has the bits of one call: a run can stop between calls.
 TEST_F(Products, InCallsOfSomeDepthHaveTheSameBits) {
   ASSERT_GT(module_->depth, 0) << "where " << module_->core << " cuts k is not known: products are not cut";
   const int depth = module_->depth;

@@ -1,8 +1,10 @@
-// For every kernel of the CPU device nodes that keep one thread busy for many milliseconds, and of which a tile is as large as it can be:
-// one long line, one long sum, one block.
+// Nodes for every kernel of the CPU device that keep one thread busy for many milliseconds, in which one tile is as large as it can be: one
+// long line, one long sum, one block.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/conformance/case.h"
@@ -13,14 +15,17 @@ struct CancelCase {
   std::string kernel;
   conformance::Case node;
   Precision precision = Precision::kFloat32;
-  // Elements of the outputs get their values one after the other, and not all of them at the end.
+  // Elements of the outputs get their values one after the other. False: outputs are written or change at the end only (sums, states); then
+  // the number of looks is checked, but not how evenly they come.
   bool gradual = true;
-  bool all_flops = true;  // of the plan are done
+  bool all_flops = true;  // false: the plan counts more flops than are done (sequences that have ended)
 };
+
+inline constexpr std::int64_t kMany = 1 << 19;
 
 std::vector<CancelCase> cancel_cases();
 
-// Kernels that some instruction sets do not have: there they refuse every node.
-bool needs_instructions(const std::string& kernel);
+// Pairs of convolutions that run as one step in bands.
+std::vector<std::pair<CancelCase, CancelCase>> cancelled_bands();
 
 }  // namespace evn::test

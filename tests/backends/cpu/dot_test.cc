@@ -61,7 +61,7 @@ class Dot : public test::OnIsa {
     row_sums_.assign(static_cast<std::size_t>(s.m), 0);
     const std::int64_t start = 0;
     t->n = s.n;
-    set_columns(loops_, numbers, shape, packed, 0, columns_.data(), t);
+    ASSERT_TRUE(set_columns(loops_, numbers, shape, packed, 0, columns_.data(), t));
     t->a = rows_.data();
     if (as_words) {
       words_.resize(rows_.size());

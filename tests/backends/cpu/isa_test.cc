@@ -18,5 +18,15 @@ TEST(CpuIsa, TheEnvironmentNamesTheClusterThatRuns) {
   EXPECT_STREQ(isa_name(cpu_isa()), isa_name(cluster_of(expected)));
 }
 
+TEST(CpuIsa, AForcedOneIsPutBackWhole) {
+  for (const Isa isa : test::available_isas(true)) {
+    const test::ForcedIsa outer(isa);
+    {
+      const test::ForcedIsa inner(Isa::k_baseline);
+    }
+    EXPECT_STREQ(isa_name(chosen_isa()), isa_name(isa));
+  }
+}
+
 }  // namespace
 }  // namespace evn

@@ -68,11 +68,11 @@ struct Reduction {
   std::uint32_t dtypes;
 };
 
-constexpr std::uint32_t kWideFloats = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) |
-                                dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
+constexpr std::uint32_t kWideNumbers = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) |
+                                       dtype_bit(DType::kUint64);
 constexpr Reduction kReductions[] = {
-    {"ReduceSum", 13, kWideFloats},  {"ReduceMean", 18, kWideFloats},    {"ReduceMax", 18, kNumbers}, {"ReduceMin", 18, kNumbers},
-    {"ReduceProd", 18, kWideFloats}, {"ReduceSumSquare", 18, kWideFloats}, {"ReduceL1", 18, kWideFloats},     {"ReduceL2", 18, kWideFloats},
+    {"ReduceSum", 13, kWideNumbers},  {"ReduceMean", 18, kWideNumbers},      {"ReduceMax", 18, kNumbers},    {"ReduceMin", 18, kNumbers},
+    {"ReduceProd", 18, kWideNumbers}, {"ReduceSumSquare", 18, kWideNumbers}, {"ReduceL1", 18, kWideNumbers}, {"ReduceL2", 18, kWideNumbers},
 };
 
 void add_reduction(const Reduction& r, Cases* all) {
@@ -108,7 +108,7 @@ void add_reduction(const Reduction& r, Cases* all) {
 
 void add_logarithms(Cases* all) {
   for (const char* op : {"ReduceLogSum", "ReduceLogSumExp"}) {
-    for_dtypes(kWideFloats, [&](DType d) { all->push_back(Case(op, 18).in(d, {5, 7}, 20, 90).list({1}).flat()); });
+    for_dtypes(kWideNumbers, [&](DType d) { all->push_back(Case(op, 18).in(d, {5, 7}, 20, 90).list({1}).flat()); });
     all->push_back(Case(op, 13).x({3, 5, 7}, 0, 9).ints("axes", {0, 2}).integer("keepdims", 0));
     for (const int noop : {0, 1}) all->push_back(Case(op, 18).x({4, 9}, 1, 9).list({}).integer("noop_with_empty_axes", noop).flat());
   }
