@@ -62,15 +62,17 @@ endif()
 # How clusters are compiled: what was measured to gain by -O3, which makes half as much code again, has it, but not in the cluster for
 # the few machines without AVX2. -Os is not for them (docs/decisions/0024).
 set(EVN_SIMD_O3 attention depthwise gemm product steps thin)
-set(EVN_SIMD_SPEED_baseline -O2)
 set(EVN_SIMD_FAST -O3)
 if(EVN_SANITIZE AND EVN_QUICK_BUILD)  # what the sanitizers add to loops that -O3 unrolls takes a compiler up to seven times longer
   set(EVN_SIMD_FAST -O1 -finline-functions -finline-small-functions)
 endif()
-# Functions of the other clusters begin with a cache line, and short loops with half of one: else their speed (15 % of a pool) is a matter
-# of what is linked before them.
+# Functions are aligned to a cache line, and loops of -O2 to half of one: otherwise the speed of the same code (15 % of a pool) depends on
+# what is linked before it.
 set(EVN_SIMD_ALIGNMENT -falign-functions=64)
-set(EVN_SIMD_ALIGNMENT_baseline "")
+if("avx2" IN_LIST EVN_ISAS)  # the baseline is for the few machines without it
+  set(EVN_SIMD_SPEED_baseline -O2)
+  set(EVN_SIMD_ALIGNMENT_baseline "")
+endif()
 
 # evn_simd_objects(OUT list to append to, ISA cluster or extension, SPEED flags, FILES): one object library, of code that must not leak.
 function(evn_simd_objects)
@@ -113,7 +115,7 @@ function(evn_simd)
       list(APPEND extended_${extension} ${name})
     endforeach()
     if(extended_files AND extension IN_LIST EVN_ISA_EXTENSIONS)
-      evn_simd_objects(OUT objects NAME evn_simd_${extension}_o3 ISA ${extension} SPEED -O3 FILES ${extended_files})
+      evn_simd_objects(OUT objects NAME evn_simd_${extension}_o3 ISA ${extension} SPEED ${EVN_SIMD_FAST} FILES ${extended_files})
     endif()
   endforeach()
   foreach(isa ${EVN_ISAS})

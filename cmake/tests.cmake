@@ -7,20 +7,12 @@ set(EVN_TEST_TIMEOUT 900)  # seconds a test
 # Tests are compiled as fast as can be: what they test is compiled as it is shipped, in libraries.
 set(EVN_TEST_OPTIONS "")
 if(EVN_QUICK_BUILD)
-  # Sources that are compiled together see each other's names, and are headers to gcc: the warnings of that say nothing here.
+  # Sources of a unity build see each other's names, and gcc takes them for headers: -Wshadow and -Wsubobject-linkage would warn of both.
   set(EVN_TEST_OPTIONS $<IF:$<BOOL:${EVN_SANITIZE}>,-O0,$<$<CONFIG:Release,RelWithDebInfo>:-O1>> $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage> -Wno-shadow)
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/test_headers.cc CONTENT "")
-  add_library(evn_test_headers OBJECT ${CMAKE_BINARY_DIR}/generated/test_headers.cc)
-  target_include_directories(evn_test_headers PRIVATE ${CMAKE_SOURCE_DIR})
-  target_link_libraries(evn_test_headers PRIVATE GTest::gtest)
-  target_compile_definitions(evn_test_headers PRIVATE EVN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" EVN_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  set_target_properties(evn_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(evn_test_headers PRIVATE -fPIE ${EVN_TEST_OPTIONS})  # as executables are
-  evn_precompile(evn_test_headers <gtest/gtest.h> ${CMAKE_SOURCE_DIR}/src/ops/op.h)
 endif()
 
-# How tests are compiled, in programs and in what several of them link: several sources at a time, which then have the names of their
-# anonymous namespaces in common.
+# How tests are compiled, in programs and in what several of them link: in a unity build, whose batches have the names of their anonymous
+# namespaces in common.
 function(evn_compile_test target)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE EVN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" EVN_BINARY_DIR="${CMAKE_BINARY_DIR}")
@@ -30,13 +22,23 @@ function(evn_compile_test target)
   endif()
 endfunction()
 
-# evn_test_objects(name, sources...): what several test programs link, compiled once.
-function(evn_test_objects name)
+# An object library that test programs link, or whose precompiled headers they use: compiled as executables are.
+function(evn_add_test_objects name)
   add_library(${name} OBJECT ${ARGN})
   target_link_libraries(${name} PRIVATE GTest::gtest)
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${name} PRIVATE -fPIE)  # as executables are
+  target_compile_options(${name} PRIVATE -fPIE)
   evn_compile_test(${name})
+endfunction()
+if(EVN_QUICK_BUILD)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/test_headers.cc CONTENT "")
+  evn_add_test_objects(evn_test_headers ${CMAKE_BINARY_DIR}/generated/test_headers.cc)
+  evn_precompile(evn_test_headers <gtest/gtest.h> ${CMAKE_SOURCE_DIR}/src/ops/op.h)
+endif()
+
+# evn_test_objects(name, sources...): what several test programs link, compiled once.
+function(evn_test_objects name)
+  evn_add_test_objects(${name} ${ARGN})
   evn_precompile_as(${name} evn_test_headers)
 endfunction()
 
@@ -121,8 +123,9 @@ if(TARGET evener AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT EVN_SANITIZE AND
   target_compile_options(quiet_run PRIVATE -fno-builtin-malloc)
 endif()
 
-# Once more with each instruction set, chosen as a user would; drawn cases and cancelled runs go to all of them by themselves. What the machine lacks is
-# skipped. The CPU's tests also with the extensions of the clusters, but not under the sanitizers, which make them several times slower.
+# The tests again with each instruction set, chosen by EVN_CPU_ISA; one that the machine lacks is skipped. Tests with random cases and
+# cancellation tests go through all instruction sets by themselves and are left out. The CPU's tests also run with the extensions of the
+# clusters, but not under the sanitizers, which make them several times slower.
 function(evn_test_by_isa program)
   if(TARGET test_${program})
     foreach(isa ${ARGN})
