@@ -284,14 +284,19 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.0, help="for each case")
     options = parser.parse_args()
     runtimes = [load(path).Runtime(threads=options.threads) for path in (options.old, options.new)]
+    found = False
+    print(f"{'case':32} {'old':>9} {'new':>9}     medians, pairs, tenths")
     for name, make_calls in itertools.chain(operators(runtimes), overheads(runtimes)):
         if options.names and not any(part in name for part in options.names):
             continue
+        found = True
         old, new = compare(make_calls(), options.seconds)
         ratios = [statistics.median(new) / statistics.median(old), statistics.median(n / o for o, n in zip(old, new)),
                   sorted(new)[len(new) // 10] / sorted(old)[len(old) // 10]]
         print(f"{name:32} {statistics.median(old) / 1e3:9.1f} {statistics.median(new) / 1e3:9.1f} us  "
               + "  ".join(f"{r:.3f}" for r in ratios) + ("  slower" if min(ratios) > 1.02 else ""), flush=True)
+    if not found:
+        parser.error(f"no case's name contains {' or '.join(options.names)}")
 
 
 if __name__ == "__main__":

@@ -293,7 +293,7 @@ class Report:
             return ("Skeletons have noise for weights (`scripts/fetch_models.py skeletons8 embeddings`); EfficientNet-Lite0, BERT-base and "
                     "the decoder are quantized by ONNX Runtime's tool (`bench/models/quantized.py`). Texts: 128 tokens; gpt_kv: one step "
                     "after 64. Outputs are compared by their cosine.")
-        return ("Trained models (`bench/models/zoo.py`, fetched by `scripts/fetch_models.py ocr more`) have pieces of real pictures and "
+        return ("Trained models (`bench/models/zoo.py`, fetched by `scripts/fetch_models.py ocr photo more faces web people`) have pieces of real pictures and "
                 "recordings for inputs, as their tests do; those of `scripts/fetch_models.py minilm skeletons`, whose weights are noise "
                 "with the moments of the real ones but for minilm_l3, have noise. bert: 128 tokens; gpt_kv: one step after 64; "
                 "lstm_gru: 200 steps.")
