@@ -74,11 +74,12 @@ std::int64_t groups_of_shuffle(const KernelArgs& args, CancelPoints* points) {
 template <typename T>
 void gather_elements(const KernelArgs& args, std::int64_t first, std::int64_t last, CancelPoints* points) {
   const auto& s = args.plan->state<GatherState>();
-  by_parts(points, s.count, 1, (last - first) * kFarElement, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t count = s.count, dim = s.dim;
+  by_parts(points, count, 1, (last - first) * kFarElement, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const T* from = args.in<T>(0) + index_of(args, i);
       T* to = args.out<T>() + i;
-      for (std::int64_t line = first; line < last; ++line) to[line * s.count] = from[line * s.dim];
+      for (std::int64_t line = first; line < last; ++line) to[line * count] = from[line * dim];
     }
   });
 }
