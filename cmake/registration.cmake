@@ -63,7 +63,7 @@ endif()
 # the few machines without AVX2. -Os is not for them (docs/decisions/0024).
 set(EVN_SIMD_O3 attention depthwise gemm product steps thin)
 set(EVN_SIMD_FAST -O3)
-if(EVN_SANITIZE AND EVN_QUICK_BUILD)  # what the sanitizers add to loops that -O3 unrolls takes a compiler up to seven times longer
+if(EVN_SANITIZED AND EVN_QUICK_BUILD)  # what the sanitizers add to loops that -O3 unrolls takes a compiler up to seven times longer
   set(EVN_SIMD_FAST -O1 -finline-functions -finline-small-functions)
 endif()
 # Functions are aligned to a cache line, and loops of -O2 to half of one: otherwise the speed of the same code (15 % of a pool) depends on

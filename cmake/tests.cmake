@@ -8,7 +8,7 @@ set(EVN_TEST_TIMEOUT 900)  # seconds a test
 set(EVN_TEST_OPTIONS "")
 if(EVN_QUICK_BUILD)
   # Sources of a unity build see each other's names, and gcc takes them for headers: -Wshadow and -Wsubobject-linkage would warn of both.
-  set(EVN_TEST_OPTIONS $<IF:$<BOOL:${EVN_SANITIZE}>,-O0,$<$<CONFIG:Release,RelWithDebInfo>:-O1>> $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage> -Wno-shadow)
+  set(EVN_TEST_OPTIONS $<IF:$<BOOL:${EVN_SANITIZED}>,-O0,$<$<CONFIG:Release,RelWithDebInfo>:-O1>> $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage> -Wno-shadow)
 endif()
 
 # How tests are compiled, in programs and in what several of them link: in a unity build, whose batches have the names of their anonymous
@@ -117,7 +117,7 @@ if(TARGET evn_api)
 endif()
 
 # What tests/models/test_quiet.py runs. Sanitizers have a malloc and system calls of their own.
-if(TARGET evener AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)
+if(TARGET evener AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT EVN_SANITIZED)
   add_executable(quiet_run ${CMAKE_SOURCE_DIR}/tests/tools/quiet_run.c)
   target_link_libraries(quiet_run PRIVATE evener)
   target_compile_options(quiet_run PRIVATE -fno-builtin-malloc)
@@ -135,7 +135,7 @@ function(evn_test_by_isa program)
   endif()
 endfunction()
 evn_test_by_isa(conformance ${EVN_ISAS})
-if(NOT EVN_SANITIZE AND NOT EVN_SANITIZE_THREAD)
+if(NOT EVN_SANITIZED)
   set(extensions "")
   if("avx512" IN_LIST EVN_ISAS)
     set(extensions avx2_vnni avx512_vnni avx512_bf16 avx512_fp16 avx512_amx)
