@@ -47,6 +47,10 @@ constexpr std::uint8_t narrow_of(Precision operands) {
   return kNarrowInput | kNarrowOutput | (operands == Precision::kBfloat16 ? kNarrowResidual : std::uint8_t{0});
 }
 
+// Products of one sum, at most: without tiles a micro-tile computes all of k before its next cancellation point.
+inline constexpr std::int64_t kMostHalfDepth = std::int64_t{1} << 17;
+inline constexpr Refusal kTooDeep = "more than 2^17 products in a sum";
+
 // What a node must say for the kernels to look at it further.
 Refusal refuses_half(const OpDesc& d);
 

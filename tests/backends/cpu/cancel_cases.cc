@@ -239,6 +239,25 @@ std::vector<CancelCase> cancel_cases() {
   return all;
 }
 
+std::vector<std::pair<CancelCase, CancelCase>> largest_cases() {
+  std::vector<std::pair<CancelCase, CancelCase>> all;
+  const auto add = [&](const char* kernel, std::int64_t most, std::int64_t more, auto&& make, Precision p = Precision::kFloat32) {
+    all.push_back({{kernel, make(most), p}, {kernel, make(more), p}});
+  };
+  constexpr std::int64_t kTaps = 4096, kDepth = 1 << 17, kBlock = 1 << 15;
+  add("max_pool", kTaps, kTaps + 1, [](std::int64_t n) { return Case("MaxPool", 12).x({1, 1, 1, 8192}).ints("kernel_shape", {1, n}); });
+  add("average_pool", kTaps, kTaps + 1, [](std::int64_t n) { return Case("AveragePool", 12).x({1, 1, 1, 8192}).ints("kernel_shape", {1, n}); });
+  add("conv_depthwise", kTaps, kTaps + 1, [](std::int64_t n) { return Case("Conv", 11).x({1, 1, 1, 8192}).w({1, 1, 1, n}); });
+  add("conv_depthwise_last", kTaps, kTaps + 1, [](std::int64_t n) { return Case("Conv", 11).x({1, 16, 1, 8192}).w({16, 1, 1, n}).integer("group", 16); });
+  add("matmul_bf16", kDepth, kDepth + 1, [](std::int64_t n) { return Case("MatMul", 13).x({1, n}).w({n, 32}); }, Precision::kBfloat16);
+  add("conv_bf16", kDepth, kDepth + 1, [](std::int64_t n) { return Case("Conv", 11).x({1, n, 1, 1}).w({32, n, 1, 1}); }, Precision::kBfloat16);
+  add("matmul_nbits", kBlock, 2 * kBlock, [](std::int64_t n) {
+    Case c = contrib("MatMulNBits").x({1, n}).constant(kU8, {16, 1, n / 2}, 0, 255).w({16, 1}, 0.01, 0.02);
+    return c.integer("K", n).integer("N", 16).integer("bits", 4).integer("block_size", n);
+  });
+  return all;
+}
+
 std::vector<std::pair<CancelCase, CancelCase>> cancelled_bands() {
   const auto conv = [](const Shape& x, const Shape& w, std::int64_t pad, std::int64_t group = 1) {
     return Case("Conv", 11).x(x).w(w).ints("pads", {pad, pad, pad, pad}).integer("group", group);

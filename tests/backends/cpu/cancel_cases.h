@@ -25,6 +25,9 @@ inline constexpr std::int64_t kMany = 1 << 19;
 
 std::vector<CancelCase> cancel_cases();
 
+// Pairs of nodes: the largest that a kernel takes, and one that it refuses, as it has no cancellation point within what that wants of it.
+std::vector<std::pair<CancelCase, CancelCase>> largest_cases();
+
 // Pairs of convolutions that run as one step in bands.
 std::vector<std::pair<CancelCase, CancelCase>> cancelled_bands();
 

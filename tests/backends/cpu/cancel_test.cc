@@ -196,6 +196,24 @@ TEST_F(Cancelled, EveryKernelLooksAndStops) {
   }
 }
 
+// What a kernel would have to finish before it could look again, the reference takes.
+TEST_F(Cancelled, KernelsRefuseWhatTheyDoNotCut) {
+  const std::shared_ptr<Device> device = cpu_device(1);
+  const auto takes = [&](const CancelCase& c) {
+    const KernelSubject s = subject_of(c);
+    const std::vector<const Kernel*> kernels = supporting_kernels(*device, s.desc());
+    return std::any_of(kernels.begin(), kernels.end(), [&](const Kernel* k) { return k->name == c.kernel; });
+  };
+  for (const auto& [largest, larger] : largest_cases()) {
+    for (const Isa isa : available_isas(true)) {
+      const ForcedIsa forced(isa);
+      SCOPED_TRACE(largest.kernel + " on " + isa_name(isa));
+      EXPECT_EQ(takes(largest), !is_absent(largest.kernel));
+      EXPECT_FALSE(takes(larger));
+    }
+  }
+}
+
 // ------------------------------------------------------------------------------------- what no node has for itself --
 
 Buffer buffer_of(Bytes* bytes) { return {bytes->data(), 0, bytes->size()}; }

@@ -41,6 +41,7 @@ Refusal supports(const OpDesc& d) {
   if (d.constant(1) == nullptr) return "the weight must be constant";
   const BfloatSource from = source_of(d, nullptr);
   if (from.segments() > kMostSegments) return "the kernel is too large";
+  if (from.segments() * from.segment() > kMostHalfDepth) return kTooDeep;
   if (columns_of(d) < kFewest || from.segments() * from.segment() < kFewest || from.segment() < kLeastSegment) return "too narrow";
   return nullptr;
 }

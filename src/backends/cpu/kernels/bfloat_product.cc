@@ -40,6 +40,7 @@ Refusal supports(const OpDesc& d) {
   if (d.inputs[0].shape.rank() < 1) return "a scalar";
   if (is_gemm(d) && attr_int(*d.node, GemmAttr::kTransA) != 0) return "a transposed left-hand matrix";
   const Shape& b = d.inputs[1].shape;
+  if (b[trans_b(d) ? 1 : 0] > kMostHalfDepth) return kTooDeep;
   return b[0] < kFewest || b[1] < kFewest ? "too narrow" : nullptr;
 }
 

@@ -30,12 +30,15 @@ struct NBitsState {
 // Of the node's own inputs: a residual may stand where one that is not given would.
 bool given(const OpDesc& d, int i) { return d.has_input(i) && i != d.residual; }
 
+constexpr std::int64_t kMostInBlock = 1 << 15;  // weights, which have no cancellation point between them
+
 Refusal supports(const OpDesc& d) {
   for (const int i : {kA, kScales, kBias}) {
     if (given(d, i) && d.inputs[static_cast<std::size_t>(i)].dtype != DType::kFloat32) return kNeedsFloat32;
   }
   const std::int64_t bits = attr_int(*d.node, kBits);
   if (bits != 4 && bits != 8) return "neither 4 nor 8 bits";
+  if (block_shape(*d.node).block > kMostInBlock) return "blocks of more than 2^15 weights";
   for (const int i : {kB, kScales, kZeros}) {
     if (given(d, i) && d.constant(i) == nullptr) return "weights, scales and zero points must be constant";
   }
