@@ -170,7 +170,13 @@ TEST_F(Files, MakeFoldersMakesParentsOnce) {
 }
 
 // Both ways to open below a folder must agree: openat2, and the walk for kernels without it.
-class Beneath : public Files, public testing::WithParamInterface<Fd (*)(int, const std::string&) noexcept> {
+struct Way {
+  const char* name;
+  Fd (*open)(int, const std::string&) noexcept;
+};
+void PrintTo(const Way& way, std::ostream* to) { *to << way.name; }
+
+class Beneath : public Files, public testing::WithParamInterface<Way> {
  protected:
   void SetUp() override {
     Files::SetUp();
@@ -188,7 +194,7 @@ class Beneath : public Files, public testing::WithParamInterface<Fd (*)(int, con
     Files::TearDown();
   }
   std::string text_at(const std::string& location) const {
-    const Fd fd = GetParam()(folder_, location);
+    const Fd fd = GetParam().open(folder_, location);
     if (!fd.ok()) return "refused";
     char buffer[64];
     const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
@@ -210,7 +216,8 @@ TEST_P(Beneath, OpensFilesBelowTheFolderOnly) {
   EXPECT_EQ(text_at("missing"), "refused");
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Beneath, testing::Values(&open_beneath, &open_beneath_by_walk));
+INSTANTIATE_TEST_SUITE_P(Ways, Beneath, testing::Values(Way{"openat2", &open_beneath}, Way{"walk", &open_beneath_by_walk}),
+                         [](const auto& i) { return std::string(i.param.name); });
 
 TEST_F(Files, RangesBeneathAreChecked) {
   write("f", "0123456789");
