@@ -273,14 +273,16 @@ const DotConvInputs& conv_inputs_of(const OpDesc& d) {
 
 void apply_steps(const Epilogue* epilogue, Isa isa, void* c, std::int64_t lines, std::int64_t line_step, std::int64_t width, std::int64_t ldc,
                  std::int64_t n, CancelPoints* points) {
-  for (std::int64_t line = 0; epilogue != nullptr && line < lines; ++line) {
-    // The inner parts count the work.
-    by_parts(nullptr, has_stopped(points) ? 0 : width, 1, n * kFunction, [&](std::int64_t x, std::int64_t end) {
+  if (epilogue == nullptr) return;
+  const std::int64_t most = part_of(1, n * kFunction);  // rows whose columns are counted together
+  for (std::int64_t line = 0; line < lines; ++line) {
+    for (std::int64_t x = 0; x < width && !has_stopped(points); x += most) {
+      const std::int64_t rows = std::min(most, width - x);
       float* const from = static_cast<float*>(c) + line * line_step + x * ldc;
-      by_parts(points, n, 64, (end - x) * kFunction, [&](std::int64_t column, std::int64_t end_column) {
-        simd_steps::loops(isa).apply(epilogue->steps, epilogue->count, from + column, end - x, ldc, end_column - column);
+      by_parts(points, n, 64, rows * kFunction, [&](std::int64_t column, std::int64_t end) {
+        simd_steps::loops(isa).apply(epilogue->steps, epilogue->count, from + column, rows, ldc, end - column);
       });
-    });
+    }
   }
 }
 

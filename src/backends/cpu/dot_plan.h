@@ -74,8 +74,8 @@ inline constexpr std::int64_t kMostDotColumns = std::int64_t{1} << 15;
 // Fills in what belongs to columns [column, column + tile->n): b, start, b_zero, scale and bias. `packed` is what pack_dot wrote,
 // `memory` is dot_columns_bytes of so many columns, aligned to 64. Returns false if the run is to stop: tile->points has a cancellation
 // point before it.
-[[nodiscard]] bool set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const DotShape& shape, const void* packed, std::int64_t column,
-                 void* memory, simd_dot::Tile* tile);
+[[nodiscard]] bool set_columns(const simd_dot::Loops& loops, const DotNumbers& numbers, const DotShape& shape, const void* packed,
+                               std::int64_t column, void* memory, simd_dot::Tile* tile);
 
 // Numbers of the inputs of convolutions; -1: the operator has none.
 struct DotConvInputs {

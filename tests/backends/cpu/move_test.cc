@@ -83,7 +83,7 @@ TEST(CpuMove, GatherOfBlocksAndOfChannels) {
         .integer("axis", axis).kernel("gather").run();
   };
   for (const std::int64_t axis : {0, 1, 2, -1}) gather(Shape{4, 5, 6, 7}, {3, 0, -1, 2, 2}, axis);
-  for (const std::int64_t groups : {2, 3, 4}) {
+  for (const std::int64_t groups : {2, 3, 4, 12, 30}) {
     std::vector<std::int64_t> shuffle;
     for (std::int64_t i = 0; i < 60; ++i) shuffle.push_back(i % groups * (60 / groups) + i / groups);
     gather(Shape{2, 60, 9, 7}, shuffle, 1);

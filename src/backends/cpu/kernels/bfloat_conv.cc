@@ -159,7 +159,9 @@ class SlabFiller {
     if (slab_.pixel == channels && skip == 1) {
       if (end > begin) take(from + (first + begin) * channels, (end - begin) * channels, to + begin * channels);
     } else {
-      for (std::int64_t i = begin; i < end && !stops(points_, kFarElement / 4); ++i) take(from + (first + i * skip) * slab_.pixel, channels, to + i * channels);
+      for (std::int64_t i = begin; i < end && !stops(points_, kFarElement / 4); ++i) {
+        take(from + (first + i * skip) * slab_.pixel, channels, to + i * channels);
+      }
     }
     zeros(to + end * channels, (count - end) * channels);
   }
