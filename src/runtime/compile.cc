@@ -144,7 +144,9 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   }
   for (const ValueId v : node.outputs) n.choose_late |= v != kNoValue && !graph.values[v].has_shape;
   n.packed.resize(node.inputs.size());
-  c.arg_count += node.inputs.size() + node.outputs.size() + (n.bias.node >= 0 ? 1u : 0u) + (n.residual.node >= 0 ? 1u : 0u);
+  const std::size_t args = node.inputs.size() + node.outputs.size() + (n.bias.node >= 0 ? 1u : 0u) + (n.residual.node >= 0 ? 1u : 0u);
+  c.arg_count += args;
+  c.most_step_args = std::max(c.most_step_args, args);
   c.packed_count += node.inputs.size();
   c.kernel_nodes += n.mode == NodeMode::kKernel ? 1u : 0u;
 }
@@ -162,11 +164,16 @@ void find_bands(CompiledGraph& c) {
   };
   std::vector<bool> parts(c.nodes.size());
   for (std::size_t i = 0; i < c.nodes.size(); ++i) parts[i] = is_part(i);
+  const auto args_of = [&](std::size_t i) { return c.graph().nodes[i].inputs.size() + 2; };
+  std::size_t most = 0;  // inputs and outputs of a part
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     const std::int32_t reader = parts[i] ? finder.only_reader(static_cast<std::int32_t>(i)) : -1;
     const auto r = static_cast<std::size_t>(reader);
-    if (reader >= 0 && parts[r] && c.nodes[r].strict == c.nodes[i].strict) c.nodes[i].next = reader;
+    if (reader < 0 || !parts[r] || c.nodes[r].strict != c.nodes[i].strict) continue;
+    c.nodes[i].next = reader;
+    most = std::max({most, args_of(i), args_of(r)});
   }
+  c.most_step_args = std::max(c.most_step_args, kMostParts * most);
 }
 
 bool packs_now(const CompiledNode& n) { return n.mode == NodeMode::kKernel && !n.choose_late; }

@@ -42,6 +42,7 @@ struct CompiledGraph {
   std::vector<std::int32_t> readers;      // of each value, one after the other: the nodes that read it, sums' operands included
   std::vector<std::uint32_t> reader_begin;  // per value, and behind the last: where its readers begin
   std::size_t arg_count = 0;              // inputs and outputs of all nodes together
+  std::size_t most_step_args = 0;         // inputs and outputs of no step are more
   std::size_t kernel_nodes = 0;           // nodes that kernels run
   std::size_t packed_count = 0;
   bool raw_outputs = false;               // SessionRequest's

@@ -41,18 +41,17 @@ class PlanBuilder : PlanSteps {
   }
 
   std::shared_ptr<Plan> run() {
-    for (; s_.next_node < graph_.nodes.size(); ++s_.next_node) {
-      const auto i = static_cast<std::int32_t>(s_.next_node);
+    const End end = walk();
+    for (const std::int32_t i : runs_) {
       try {
-        if (!is_ready(i)) return cut();
-        if (s_.absorbed[s_.next_node] || !is_active(i)) continue;
-        if (c_.nodes[i].mode == NodeMode::kHost) return cut_for_host(i);
-        add_node(i);
+        if (!s_.absorbed[static_cast<std::size_t>(i)]) add_node(i);
       } catch (Error& e) {
         if (e.node[0] == '\0') e.with_node(graph_.nodes[i].name.c_str());
         throw;
       }
     }
+    if (end == End::kMissing) return cut();
+    if (end == End::kHost) return cut_for_host(static_cast<std::int32_t>(s_.next_node));
     add_outputs();
     place_arenas();
     return finish();
@@ -102,56 +101,6 @@ class PlanBuilder : PlanSteps {
     }
   }
 
-  // Whether the condition, a truth value on the host, holds.
-  bool is_true(ValueId condition) const {
-    const std::int64_t elements = s_.descs[condition].shape.elements();
-    if (elements != 1) fail(EVN_ERROR_INVALID_ARGUMENT, "the condition of an If has %lld elements", static_cast<long long>(elements));
-    return *static_cast<const std::uint8_t*>(s_.values[condition]) != 0;
-  }
-
-  // Whether the branches around the node, which is ready, are taken.
-  bool is_active(std::int32_t index) const {
-    for (std::int32_t r = graph_.nodes[index].region; r >= 0; r = graph_.regions[r].parent) {
-      // A condition that is not known now would be computed in an outer branch, which is not taken.
-      if (s_.values[c_.conditions[r]] == nullptr) return false;
-      if (is_true(c_.conditions[r]) != (r % 2 == 0)) return false;
-    }
-    return true;
-  }
-
-  void require(ValueId v) {
-    if (v != kNoValue && s_.values[v] == nullptr && s_.descs[v].shape.elements() != 0) missing_.push_back(v);
-  }
-
-  // Whether all is known that the node's shapes, or whether it runs, depend on; else missing_ says what is not.
-  bool is_ready(std::int32_t index) {
-    const Node& node = graph_.nodes[index];
-    const CompiledNode& n = c_.nodes[index];
-    missing_.clear();
-    conditions_around_.clear();
-    for (std::int32_t r = node.region; r >= 0; r = graph_.regions[r].parent) conditions_around_.push_back(r);
-    while (!conditions_around_.empty()) {  // outermost first: what is in a branch that is not taken is never known
-      const std::int32_t r = conditions_around_.back();
-      conditions_around_.pop_back();
-      require(c_.conditions[r]);
-      if (!missing_.empty()) return false;
-      if (is_true(c_.conditions[r]) != (r % 2 == 0)) return true;
-    }
-    if (is_merge(node)) {
-      require(node.inputs[0]);
-      if (missing_.empty() && n.mode == NodeMode::kPlanned) require(chosen_by(node));
-      return missing_.empty();
-    }
-    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-      const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
-      const bool evaluated = n.mode == NodeMode::kPlanned && (k != 0 || (node.op->flags & kOpShapeOnly) == 0);
-      if (by_value || evaluated) require(node.inputs[k]);
-    }
-    return missing_.empty();
-  }
-
-  ValueId chosen_by(const Node& merge) const { return merge.inputs[is_true(merge.inputs[0]) ? 1 : 2]; }
-
   // Ends the plan before the next node: the missing values are brought to the host, and all that is used later stays.
   std::shared_ptr<Plan> cut() {
     for (const ValueId v : missing_) {
@@ -199,15 +148,11 @@ class PlanBuilder : PlanSteps {
     ++s_.next_node;
   }
 
-  // The output is what the branch that is taken made, wherever that lies.
+  // The output lies where what the branch that is taken made lies.
   void add_merge(const Node& node) {
     const ValueId from = chosen_by(node);
     const ValueId to = node.outputs[0];
     if (root(from, 0, Layout::kChannelsLast) >= 0) need(from, 0);
-    if (s_.descs[from].dtype != graph_.values[to].dtype) fail(EVN_ERROR_INVALID_MODEL, "the branches of an If have unlike dtypes");
-    s_.descs[to] = s_.descs[from];
-    s_.values[to] = s_.values[from];
-    plan_->known[to] = graph_.values[from].constant != nullptr ? graph_.values[from].constant : plan_->known[from];
     for (std::size_t slot = 0; slot < c_.devices.size(); ++slot) {
       std::int32_t r = root(from, static_cast<int>(slot));
       if (r < 0 && s_.values[from] != nullptr && slot == 0) r = need(from, 0);
@@ -220,23 +165,7 @@ class PlanBuilder : PlanSteps {
     const Node& node = graph_.nodes[index];
     const CompiledNode& n = c_.nodes[index];
     if (is_merge(node)) return add_merge(node);
-    const std::size_t first_desc = plan_->descs.size();
-    for (const ValueId v : node.inputs) plan_->descs.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
-    for (const FollowingSum& sum : {n.bias, n.residual}) {
-      if (sum.node >= 0) plan_->descs.emplace_back();
-    }
-    const std::size_t inputs = plan_->descs.size() - first_desc;
-    for (const ValueId v : node.outputs) {
-      plan_->descs.push_back({v == kNoValue ? DType::kUndefined : graph_.values[v].dtype, {}});
-    }
-    infer(node, {plan_->descs.data() + first_desc, inputs + node.outputs.size()});
-    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-      if (node.outputs[k] != kNoValue) s_.descs[node.outputs[k]] = plan_->descs[first_desc + inputs + k];
-    }
-    if (n.next >= 0 && add_bands(index, first_desc)) return;
-    if (n.mode == NodeMode::kKernel) return add_kernel(index, first_desc, inputs);
-    plan_->descs.resize(first_desc);
-    if (n.mode == NodeMode::kPlanned) evaluate(node);
+    if (n.mode == NodeMode::kKernel) add_kernel(index);
     if (n.mode == NodeMode::kView) add_view(index, n.slot);
   }
 
@@ -272,9 +201,6 @@ class PlanBuilder : PlanSteps {
       add_copy(v, from, add_output_root(j, slot));
     }
   }
-
-  std::vector<ValueId> missing_;                 // what is_ready found unknown
-  std::vector<std::int32_t> conditions_around_;  // work space of one node
 };
 
 }  // namespace

@@ -59,6 +59,8 @@ struct PlanStep {
   std::uint8_t to_slot = 0;        // kCopy
   std::uint32_t wait_slots = 0;    // devices whose downloads must have arrived
   std::uint32_t buffers = 0;       // first of: inputs, outputs, scratch (kKernel); from, to (kCopy)
+  std::uint32_t first_desc = 0;    // kKernel: of its descs in Plan::descs; kRelayout: its desc in Plan::relayouts
+  std::int32_t constants = -1;     // kKernel: which of the plan's constants its desc has; -1: the compiled node's
   const Kernel* kernel = nullptr;  // kKernel, kRelayout
   std::span<const Buffer> packed;  // kKernel: per input
   OpDesc desc;                     // kKernel, kRelayout: spans into the plan
@@ -73,7 +75,7 @@ struct GivenCopy {
   std::uint8_t plan_slot = 0;      // where the plan reads or makes the value
 };
 
-struct PlanState;  // plan_work.h
+struct PlanState;  // plan_state.h
 
 struct Plan {
   Plan();

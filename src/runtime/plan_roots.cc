@@ -58,6 +58,7 @@ void PlanRoots::add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layo
   if (s_.roots[from].bytes == 0) return;
   const TensorDesc& desc = plan_->relayouts.emplace_back(s_.descs[v]);
   PlanStep step;
+  step.first_desc = static_cast<std::uint32_t>(plan_->relayouts.size() - 1);
   step.kind = PlanStep::Kind::kRelayout;
   step.value = v;
   step.kernel = c_.devices[0]->relayout_kernel();
@@ -283,6 +284,23 @@ void PlanRoots::set_places(PlanStep* step, std::uint8_t pitched, const std::vect
   for (const std::int32_t r : inputs) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
   for (const std::int32_t r : placed_) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
   step->desc.pitches = pitches.data();
+}
+
+std::uint32_t PlanRoots::narrow_of(const PlanStep& step, const std::vector<std::int32_t>& inputs, bool placed) const {
+  if (c_.narrow.empty()) return 0;
+  std::uint32_t narrow = 0;
+  for (std::size_t k = 0; k < inputs.size() && k < 31; ++k) {
+    if (inputs[k] < 0 || !s_.roots[inputs[k]].narrow) continue;
+    narrow |= 1u << k;
+    const std::uint8_t needed = static_cast<int>(k) == step.desc.residual ? kNarrowResidual : k == 0 ? kNarrowInput : 0;
+    if ((step.kernel->narrow & needed) == 0) {  // inputs without elements have made other kernels run than those that were chosen
+      fail(EVN_ERROR_UNSUPPORTED, "a value that is kept as bfloat16 is read as float32: precision fp32 can run this");
+    }
+  }
+  const Node& last = step.desc.tail != nullptr ? *step.desc.tail : graph_.nodes[step.node];
+  const bool may = !last.outputs.empty() && last.outputs[0] != kNoValue && c_.narrow[last.outputs[0]];
+  if (may && !placed && (step.kernel->narrow & kNarrowOutput) != 0) narrow |= OpDesc::kNarrowWritten;
+  return narrow;
 }
 
 }  // namespace evn

@@ -2,13 +2,13 @@
 // bring a value to where it is read, and the places of values that are joined to or cut out of a wider one (joints.h).
 #pragma once
 
-#include "runtime/plan_work.h"
+#include "runtime/plan_arenas.h"
 
 namespace evn {
 
-class PlanRoots : protected PlanWork {
+class PlanRoots : protected PlanArenas {
  protected:
-  using PlanWork::PlanWork;
+  using PlanArenas::PlanArenas;
 
   // The number of the next step.
   std::int32_t now() const { return static_cast<std::int32_t>(plan_->steps.size()); }
@@ -61,6 +61,9 @@ class PlanRoots : protected PlanWork {
 
   // Finds where the step's outputs go, as far as they are joined (placed_), and sets the pitches of what is some channels of a wider value.
   void set_places(PlanStep* step, std::uint8_t pitched, const std::vector<std::int32_t>& inputs);
+
+  // OpDesc::narrow of a step whose inputs have these roots. `placed`: its output has a place in a wider value.
+  std::uint32_t narrow_of(const PlanStep& step, const std::vector<std::int32_t>& inputs, bool placed) const;
 
   std::vector<std::int32_t> placed_;  // work space of one node, per output: the root that it is written into, or -1
 

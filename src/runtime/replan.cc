@@ -5,32 +5,35 @@
 #include <cstring>
 
 #include "ops/merge.h"
-#include "runtime/plan_work.h"
+#include "runtime/plan_arenas.h"
 
 namespace evn {
 namespace {
 
 constexpr std::size_t kMostWithSlack = 64 << 10;
 
-class Replanner : PlanWork {
+class Replanner : PlanArenas {
  public:
-  Replanner(const CompiledGraph& compiled, std::shared_ptr<Plan> old) : PlanWork(compiled, std::move(old)) {
+  Replanner(const CompiledGraph& compiled, std::shared_ptr<Plan> old) : PlanArenas(compiled, std::move(old)) {
     s_ = std::move(*plan_->state);
     changed_.assign(graph_.values.size(), false);
-    dirty_.assign((graph_.nodes.size() + 63) / 64, 0);
+    dirty_.assign(words(graph_.nodes.size()), 0);
+    dirty_steps_.assign(words(plan_->steps.size()), 0);
   }
 
   // Null: it cannot be done.
   std::shared_ptr<Plan> run(Signature signature) {
     if (!take_inputs(signature)) return nullptr;
-    for (std::size_t word = 0; word < dirty_.size(); ++word) {
-      while (dirty_[word] != 0) {  // readers come after what they read
-        const auto bit = static_cast<std::size_t>(__builtin_ctzll(dirty_[word]));
-        dirty_[word] &= dirty_[word] - 1;
-        fetch_behind(word, dirty_[word] & (dirty_[word] - 1));
-        if (!update(static_cast<std::int32_t>(word * 64 + bit))) return nullptr;
-      }
-    }
+    const bool same = for_each_bit(dirty_, [&](std::size_t node, std::size_t next) {  // readers come after what they read
+      fetch_node(next);
+      return update_shapes(static_cast<std::int32_t>(node));
+    });
+    if (!same) return nullptr;
+    const bool formed = for_each_bit(dirty_steps_, [&](std::size_t step, std::size_t next) {
+      fetch_step(next);
+      return update_step(static_cast<std::int32_t>(step));
+    });
+    if (!formed) return nullptr;
     for (const std::int32_t i : s_.other_steps) update_other(&plan_->steps[static_cast<std::size_t>(i)]);
     for (std::size_t j = 0; j < graph_.outputs.size(); ++j) {
       if (changed_[graph_.outputs[j]]) plan_->outputs[j] = s_.descs[graph_.outputs[j]];
@@ -41,11 +44,32 @@ class Replanner : PlanWork {
   }
 
  private:
+  using Bits = std::vector<std::uint64_t>;
+  static constexpr std::size_t kNone = SIZE_MAX;
+
   std::vector<bool> changed_;           // per value: its desc
-  std::vector<std::uint64_t> dirty_;    // per node, a bit: an input changed
-  std::vector<TensorDesc> descs_;       // work space of one node without a step
-  std::vector<WeightPtr> old_known_;    // the same: what its outputs were
+  Bits dirty_;                          // per node: an input changed
+  Bits dirty_steps_;                    // per step: one of its nodes is dirty
+  std::vector<WeightPtr> old_known_;    // work space of one node: what its outputs were
   bool arenas_changed_ = false;
+
+  static std::size_t words(std::size_t bits) { return (bits + 63) / 64; }
+  static void set_bit(Bits* bits, std::size_t i) { (*bits)[i / 64] |= std::uint64_t{1} << i % 64; }
+
+  // Clears the bits that are set and calls visit(bit, next) for each, in order, also for those that it sets behind that one: `next`: the one that
+  // comes then as far as it is known, or kNone. False where a call gives that.
+  template <typename F>
+  static bool for_each_bit(Bits& bits, F&& visit) {
+    for (std::size_t word = 0; word < bits.size(); ++word) {
+      while (bits[word] != 0) {
+        const auto bit = static_cast<std::size_t>(__builtin_ctzll(bits[word]));
+        bits[word] &= bits[word] - 1;
+        const std::size_t next = bits[word] == 0 ? kNone : word * 64 + static_cast<std::size_t>(__builtin_ctzll(bits[word]));
+        if (!visit(word * 64 + bit, next)) return false;
+      }
+    }
+    return true;
+  }
 
   bool take_inputs(const Signature& signature) {
     const Signature& old = plan_->signature;
@@ -76,26 +100,27 @@ class Replanner : PlanWork {
   void mark_readers(ValueId v) {
     for (std::uint32_t i = c_.reader_begin[v]; i < c_.reader_begin[static_cast<std::size_t>(v) + 1]; ++i) {
       const auto node = static_cast<std::size_t>(c_.readers[i]);
-      const std::uint64_t bit = std::uint64_t{1} << node % 64;
-      if ((dirty_[node / 64] & bit) != 0) continue;
-      dirty_[node / 64] |= bit;
+      if ((dirty_[node / 64] >> node % 64 & 1) != 0) continue;
+      set_bit(&dirty_, node);
       fetch(&graph_.nodes[node], sizeof(Node));
       fetch(&c_.nodes[node], sizeof(CompiledNode));
-      if (const std::int32_t at = s_.step_of[node]; at >= 0) fetch(&plan_->steps[static_cast<std::size_t>(at)], sizeof(PlanStep));
     }
   }
 
-  // The same of what a node that comes soon, the first of these bits, points to.
-  void fetch_behind(std::size_t word, std::uint64_t bits) const {
-    if (bits == 0) return;
-    const std::size_t i = word * 64 + static_cast<std::size_t>(__builtin_ctzll(bits));
+  // The same of what the node that comes next points to.
+  void fetch_node(std::size_t i) const {
+    if (i == kNone) return;
     const Node& node = graph_.nodes[i];
     fetch(node.inputs.data(), node.inputs.size() * sizeof(ValueId));
     fetch(node.outputs.data(), node.outputs.size() * sizeof(ValueId));
     fetch(node.resolved.data(), node.resolved.size() * sizeof(AttributeValue));
-    if (s_.step_of[i] < 0) return;
-    const PlanStep& step = plan_->steps[static_cast<std::size_t>(s_.step_of[i])];
-    fetch(step.desc.inputs.data(), (step.desc.inputs.size() + step.desc.outputs.size()) * sizeof(TensorDesc));
+  }
+
+  void fetch_step(std::size_t i) const {
+    if (i == kNone) return;
+    const PlanStep& step = plan_->steps[i];
+    fetch(&step, sizeof(PlanStep));
+    fetch(plan_->descs.data() + step.first_desc, (step.desc.inputs.size() + step.desc.outputs.size()) * sizeof(TensorDesc));
     fetch(s_.buffer_roots.data() + step.buffers, (step.desc.inputs.size() + step.desc.outputs.size() + 1) * sizeof(std::int32_t));
   }
 
@@ -134,48 +159,18 @@ class Replanner : PlanWork {
     mark_readers(v);
   }
 
-  bool update(std::int32_t index) {
+  // Gives the node's outputs their descs, and their bytes where these are known.
+  bool update_shapes(std::int32_t index) {
     const Node& node = graph_.nodes[index];
     const CompiledNode& n = c_.nodes[index];
-    if (s_.absorbed[static_cast<std::size_t>(index)]) return is_part_right(n);  // with the node before it
     if (is_merge(node) || node.region >= 0 || n.choose_late) return false;
     const std::int32_t at = s_.step_of[static_cast<std::size_t>(index)];
-    if (at >= 0) return update_step(node, n, &plan_->steps[static_cast<std::size_t>(at)], at);
-    descs_.clear();
-    for (const ValueId v : node.inputs) descs_.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
-    for (const ValueId v : node.outputs) descs_.push_back({v == kNoValue ? DType::kUndefined : graph_.values[v].dtype, {}});
-    infer(node, descs_);
-    return n.mode == NodeMode::kPlanned ? update_known(node) : change_outputs(node, std::span<const TensorDesc>(descs_).subspan(node.inputs.size()));
-  }
-
-  // A node that was computed with one before it is met when that is done, or when only the operand of its sum changed.
-  bool is_part_right(const CompiledNode& n) const {
-    if (n.residual.node < 0 || !s_.absorbed[static_cast<std::size_t>(n.residual.node)]) return true;
-    return s_.descs[n.residual.operand] == s_.descs[graph_.nodes[n.residual.node].outputs[0]];
-  }
-
-  // A step in bands: it must have the parts that it had.
-  bool update_bands(PlanStep* step, std::int32_t at) {
-    const Bands& bands = *c_.devices[0]->bands();
-    const std::span<const OpDesc> parts = step->desc.parts;
-    std::int32_t index = step->node;
-    for (std::size_t p = 0; p < parts.size(); ++p) {
-      const OpDesc& part = parts[p];
-      const CompiledNode& n = c_.nodes[index];
-      if (p == 0) const_cast<TensorDesc&>(part.inputs[0]) = s_.descs[part.node->inputs[0]];  // the plan's own, as those below
-      infer_step(*part.node, part);
-      if (part.residual >= 0) {
-        const_cast<TensorDesc&>(part.inputs.back()) = s_.descs[n.residual.operand];
-        if (part.inputs.back() != part.outputs[0] || !change(part.tail->outputs[0], part.outputs[0])) return false;
-      }
-      if (!change(part.node->outputs[0], part.outputs[0])) return false;
-      const bool goes_on = n.next >= 0 && p + 1 < kMostParts && bands.joins(parts.first(p + 1));
-      if (goes_on != (p + 1 < parts.size())) return false;
-      index = n.next;
+    if (at >= 0) {
+      set_bit(&dirty_steps_, static_cast<std::size_t>(at));
+      fetch(&plan_->steps[static_cast<std::size_t>(at)], sizeof(PlanStep));
     }
-    step->plan = KernelPlan{};
-    step->kernel->plan(step->desc, &step->plan);
-    return update_scratch(*step, at);
+    const std::span<const TensorDesc> outputs = infer(node);
+    return n.mode == NodeMode::kPlanned ? update_known(node, outputs) : change_outputs(node, outputs);
   }
 
   bool change_outputs(const Node& node, std::span<const TensorDesc> outputs) {
@@ -185,13 +180,13 @@ class Replanner : PlanWork {
     return true;
   }
 
-  bool update_known(const Node& node) {
+  bool update_known(const Node& node, std::span<const TensorDesc> outputs) {
     old_known_.clear();
     for (const ValueId v : node.outputs) {
       if (v != kNoValue && graph_.values[v].dtype == DType::kString) return false;  // strings of every plan would pile up
       old_known_.push_back(v == kNoValue ? nullptr : plan_->known[v]);
     }
-    if (!change_outputs(node, std::span<const TensorDesc>(descs_).subspan(node.inputs.size()))) return false;
+    if (!change_outputs(node, outputs)) return false;
     evaluate(node);
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       const ValueId v = node.outputs[k];
@@ -207,60 +202,28 @@ class Replanner : PlanWork {
     return true;
   }
 
-  bool update_step(const Node& node, const CompiledNode& n, PlanStep* step, std::int32_t at) {
-    OpDesc& d = step->desc;
-    if (!d.parts.empty()) return update_bands(step, at);
-    auto* const descs = const_cast<TensorDesc*>(d.inputs.data());  // the plan's own
-    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-      if (node.inputs[k] != kNoValue) descs[k] = s_.descs[node.inputs[k]];
-    }
-    infer_step(node, d);
-    if (!same_sums(n, *step, descs)) return false;
-    if (n.next >= 0 && c_.devices[0]->bands()->joins({&d, 1})) return false;  // it would run in bands
-    if (n.has_planned_input) update_constants(node, d);
-    step->plan = KernelPlan{};
-    step->kernel->plan(d, &step->plan);
-    const std::int32_t* const in = s_.buffer_roots.data() + step->buffers;
-    const std::int32_t* const out = in + d.inputs.size();
-    if (!shares_as_before(*step, in, out[0])) return false;
-    if (!update_scratch(*step, at)) return false;
-    for (const std::int32_t with : step->absorbed) {
-      if (!change(graph_.nodes[with].outputs[0], d.outputs[0])) return false;
-    }
-    return change_outputs(node, d.outputs);
+  // Forms the step anew. It must have the nodes and the kernel that it had.
+  bool update_step(std::int32_t at) {
+    PlanStep& step = plan_->steps[static_cast<std::size_t>(at)];
+    form(step.node);
+    if (!is_as_before(step)) return false;
+    std::copy(draft_.descs.begin(), draft_.descs.end(), plan_->descs.begin() + step.first_desc);
+    if (step.constants >= 0) std::move(draft_.constants.begin(), draft_.constants.end(), plan_->constants[static_cast<std::size_t>(step.constants)].begin());
+    step.plan = KernelPlan{};
+    step.kernel->plan(step.desc, &step.plan);
+    return shares_as_before(step) && update_scratch(step, at);
   }
 
-  // Between the descs of a node's own inputs and its outputs there may be those of sums' operands.
-  void infer_step(const Node& node, const OpDesc& d) {
-    if (d.inputs.size() == node.inputs.size()) {
-      return infer(node, {const_cast<TensorDesc*>(d.inputs.data()), d.inputs.size() + d.outputs.size()});
-    }
-    descs_.assign(d.inputs.begin(), d.inputs.begin() + static_cast<std::ptrdiff_t>(node.inputs.size()));
-    descs_.insert(descs_.end(), d.outputs.begin(), d.outputs.end());
-    infer(node, descs_);
-    std::copy(descs_.end() - static_cast<std::ptrdiff_t>(d.outputs.size()), descs_.end(), const_cast<TensorDesc*>(d.outputs.data()));
-  }
-
-  // Whether the sums that the step took, and no others, still go with it.
-  bool same_sums(const CompiledNode& n, const PlanStep& step, TensorDesc* descs) const {
-    if (n.residual.node < 0 || step.kernel != n.kernel) return true;
-    const TensorDesc& operand = s_.descs[n.residual.operand];
-    const bool taken = step.desc.residual >= 0;
-    if ((operand.shape == step.desc.outputs[0].shape) != taken) return false;
-    if (taken) descs[step.desc.residual] = operand;
-    return true;
-  }
-
-  void update_constants(const Node& node, const OpDesc& d) {
-    auto* const constants = const_cast<WeightPtr*>(d.constants.data());  // the plan's own
-    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-      const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
-      if (by_value && node.inputs[k] != kNoValue && plan_->known[node.inputs[k]] != nullptr) constants[k] = plan_->known[node.inputs[k]];
-    }
+  bool is_as_before(const PlanStep& step) const {
+    const StepDraft& d = draft_;
+    return d.computes && d.kernel == step.kernel && d.slot == step.slot && d.desc.bias == step.desc.bias && d.desc.residual == step.desc.residual &&
+           d.parts.size() == step.desc.parts.size() && std::equal(d.absorbed.begin(), d.absorbed.end(), step.absorbed.begin(), step.absorbed.end());
   }
 
   // Where output 0 was written over an input, the kernel must still allow it, and the sizes.
-  bool shares_as_before(const PlanStep& step, const std::int32_t* in, std::int32_t out) const {
+  bool shares_as_before(const PlanStep& step) const {
+    const std::int32_t* const in = s_.buffer_roots.data() + step.buffers;
+    const std::int32_t out = in[step.desc.inputs.size()];
     if (out < 0 || s_.roots[out].source != Source::kArena) return true;
     bool shared = false;
     for (std::size_t i = 0; i < step.desc.inputs.size(); ++i) {
@@ -293,7 +256,7 @@ class Replanner : PlanWork {
     const std::size_t bytes = s_.descs[step->value].size_bytes();
     for (std::uint32_t b = step->buffers; b < step->buffers + 2; ++b) set_bytes(s_.buffer_roots[b], bytes);
     if (step->kind != PlanStep::Kind::kRelayout) return;
-    *const_cast<TensorDesc*>(step->desc.inputs.data()) = s_.descs[step->value];  // the plan's own, and the output's as well
+    plan_->relayouts[static_cast<std::size_t>(step->first_desc)] = s_.descs[step->value];
     step->plan = KernelPlan{};
     step->kernel->plan(step->desc, &step->plan);
   }

@@ -1,5 +1,5 @@
-// What making a plan (plan_roots.h, plan_steps.h, plan.cc: each builds on the one before it) and making one anew for other dims
-// (replan.cc) share: the state of the work, shape rules, shape arithmetic, and the places of values in arenas.
+// The state of making a plan. Shapes (shape_walk.h), steps (step_former.h) and their memory (plan_roots.h, plan_steps.h) are decided one after
+// the other; plan.cc puts them together for a new signature, replan.cc for one whose dims differ.
 #pragma once
 
 #include "runtime/plan.h"
@@ -41,20 +41,16 @@ struct PlanState {
   std::vector<PlanRoot> roots;
   std::vector<bool> absorbed;             // per node: computed with one before it
   std::vector<std::int32_t> buffer_roots; // per plan buffer: its root, or -1
-  std::vector<std::int32_t> step_of;      // per node: its step, or -1
+  std::vector<std::int32_t> step_of;      // per node: the step that computes it, or -1
   std::vector<std::int32_t> other_steps;  // copies and re-layouts
 };
 
+// What all that make a plan work on.
 class PlanWork {
  protected:
   PlanWork(const CompiledGraph& compiled, std::shared_ptr<Plan> plan)
       : c_(compiled), graph_(compiled.graph()), limits_(compiled.model->runtime->config().limits), plan_(std::move(plan)) {}
 
-  std::int32_t& root(ValueId v, int slot) { return s_.root_of[static_cast<std::size_t>(v) * roots_of_value() + slot]; }
-  std::size_t roots_of_value() const { return c_.devices.size() + 2; }
-  std::int32_t& root(ValueId v, int slot, Layout layout) {
-    return root(v, layout == Layout::kPlain ? slot : static_cast<int>(c_.devices.size()));
-  }
   bool host(int slot) const { return c_.devices[slot]->traits().host_addressable; }
 
   // Threads of the device; 0 where it is not the host's.
@@ -65,37 +61,11 @@ class PlanWork {
     return shape.rank() < 3 || shape[1] == 1 || shape.elements(2, shape.rank()) == 1;
   }
 
-  // Keeps bytes of v, or room for them (`size` is 0), with the plan.
-  void set_known(ValueId v, const void* bytes, std::size_t size);
-
-  // Infers the outputs' descs of a node: `all` has those of the inputs, the node's own first, and of the outputs.
-  void infer(const Node& node, std::span<TensorDesc> all);
-
-  // Runs shape arithmetic now, with the reference kernel. Behind infer().
-  void evaluate(const Node& node);
-
-  // OpDesc::narrow of a step whose inputs have these roots. `placed`: its output has a place in a wider value.
-  std::uint32_t narrow_of(const PlanStep& step, const std::vector<std::int32_t>& inputs, bool placed) const;
-
-  std::size_t scratch_bytes(int slot, const KernelPlan& p) const;
-
-  // Sets the places of all roots, and the plan's buffers by them.
-  void place_arenas();
-  void set_buffers();
-
-  // The plan, with the state of the work for what comes later.
-  std::shared_ptr<Plan> finish();
-
   const CompiledGraph& c_;
   const Graph& graph_;
   const Limits& limits_;
   std::shared_ptr<Plan> plan_;
   PlanState s_;
-
- private:
-  void check_agreement(const Node& node, std::size_t k, const TensorDesc& now) const;
-
-  std::vector<ConstTensor> node_values_;   // work space of one node
 };
 
 }  // namespace evn

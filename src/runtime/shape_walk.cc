@@ -1,0 +1,159 @@
+#include "runtime/shape_walk.h"
+
+#include <cstring>
+
+#include "base/checked.h"
+#include "graph/infer.h"
+#include "ops/merge.h"
+
+namespace evn {
+
+ShapeWalk::End ShapeWalk::walk() {
+  runs_.clear();
+  for (; s_.next_node < graph_.nodes.size(); ++s_.next_node) {
+    const auto i = static_cast<std::int32_t>(s_.next_node);
+    try {
+      if (!is_ready(i)) return End::kMissing;
+      if (!is_active(i)) continue;
+      if (c_.nodes[i].mode == NodeMode::kHost) return End::kHost;
+      pass(i);
+    } catch (Error& e) {
+      if (e.node[0] == '\0') e.with_node(graph_.nodes[i].name.c_str());
+      throw;
+    }
+  }
+  return End::kGraph;
+}
+
+void ShapeWalk::pass(std::int32_t index) {
+  const Node& node = graph_.nodes[index];
+  runs_.push_back(index);
+  if (is_merge(node)) return pass_merge(node);
+  const std::span<const TensorDesc> outputs = infer(node);
+  for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+    if (node.outputs[k] != kNoValue) s_.descs[node.outputs[k]] = outputs[k];
+  }
+  if (c_.nodes[index].mode == NodeMode::kPlanned) evaluate(node);
+}
+
+// The output is what the branch that is taken made.
+void ShapeWalk::pass_merge(const Node& node) {
+  const ValueId from = chosen_by(node);
+  const ValueId to = node.outputs[0];
+  if (s_.descs[from].dtype != graph_.values[to].dtype) fail(EVN_ERROR_INVALID_MODEL, "the branches of an If have unlike dtypes");
+  s_.descs[to] = s_.descs[from];
+  s_.values[to] = s_.values[from];
+  plan_->known[to] = graph_.values[from].constant != nullptr ? graph_.values[from].constant : plan_->known[from];
+}
+
+// Whether the condition, a truth value on the host, holds.
+bool ShapeWalk::is_true(ValueId condition) const {
+  const std::int64_t elements = s_.descs[condition].shape.elements();
+  if (elements != 1) fail(EVN_ERROR_INVALID_ARGUMENT, "the condition of an If has %lld elements", static_cast<long long>(elements));
+  return *static_cast<const std::uint8_t*>(s_.values[condition]) != 0;
+}
+
+// Whether the branches around the node, which is ready, are taken.
+bool ShapeWalk::is_active(std::int32_t index) const {
+  for (std::int32_t r = graph_.nodes[index].region; r >= 0; r = graph_.regions[r].parent) {
+    // A condition that is not known now would be computed in an outer branch, which is not taken.
+    if (s_.values[c_.conditions[r]] == nullptr) return false;
+    if (is_true(c_.conditions[r]) != (r % 2 == 0)) return false;
+  }
+  return true;
+}
+
+void ShapeWalk::require(ValueId v) {
+  if (v != kNoValue && s_.values[v] == nullptr && s_.descs[v].shape.elements() != 0) missing_.push_back(v);
+}
+
+// Whether all is known that the node's shapes, or whether it runs, depend on; else missing_ says what is not.
+bool ShapeWalk::is_ready(std::int32_t index) {
+  const Node& node = graph_.nodes[index];
+  const CompiledNode& n = c_.nodes[index];
+  missing_.clear();
+  conditions_around_.clear();
+  for (std::int32_t r = node.region; r >= 0; r = graph_.regions[r].parent) conditions_around_.push_back(r);
+  while (!conditions_around_.empty()) {  // outermost first: what is in a branch that is not taken is never known
+    const std::int32_t r = conditions_around_.back();
+    conditions_around_.pop_back();
+    require(c_.conditions[r]);
+    if (!missing_.empty()) return false;
+    if (is_true(c_.conditions[r]) != (r % 2 == 0)) return true;
+  }
+  if (is_merge(node)) {
+    require(node.inputs[0]);
+    if (missing_.empty() && n.mode == NodeMode::kPlanned) require(chosen_by(node));
+    return missing_.empty();
+  }
+  for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+    const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
+    const bool evaluated = n.mode == NodeMode::kPlanned && (k != 0 || (node.op->flags & kOpShapeOnly) == 0);
+    if (by_value || evaluated) require(node.inputs[k]);
+  }
+  return missing_.empty();
+}
+
+void ShapeWalk::set_known(ValueId v, const void* bytes, std::size_t size) {
+  void* to = nullptr;
+  plan_->known[v] = make_weight(s_.descs[v], nullptr, &to);
+  if (size > 0) std::memcpy(to, bytes, size);
+  s_.values[v] = to;
+}
+
+std::span<const TensorDesc> ShapeWalk::infer(const Node& node) {
+  node_values_.clear();
+  inputs_.clear();
+  outputs_.clear();
+  for (const ValueId v : node.inputs) {
+    node_values_.push_back(v == kNoValue ? ConstTensor{} : ConstTensor{s_.descs[v], s_.values[v]});
+    inputs_.push_back(node_values_.back().desc);
+  }
+  for (const ValueId v : node.outputs) outputs_.push_back({v == kNoValue ? DType::kUndefined : graph_.values[v].dtype, {}});
+  try {
+    infer_node(node, inputs_, node_values_, outputs_);
+  } catch (Error& e) {
+    // The model was found right for the dims that it declares; what it does not fit are the run's.
+    if (e.status == EVN_ERROR_INVALID_MODEL) e.status = EVN_ERROR_INVALID_ARGUMENT;
+    throw;
+  }
+  for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+    if (node.outputs[k] != kNoValue) check_output(node, k, outputs_[k]);
+  }
+  return outputs_;
+}
+
+void ShapeWalk::check_output(const Node& node, std::size_t k, const TensorDesc& d) const {
+  if (!d.shape.is_known()) fail(EVN_ERROR_UNSUPPORTED, "the shape of output %zu of %s depends on data", k, node.op_type.c_str());
+  if (const std::size_t bytes = d.size_bytes(); bytes > limits_.tensor_bytes) {
+    throw make_error(EVN_ERROR_LIMIT, "output %zu of shape %s has %zu bytes, above the limit tensor_bytes", k, d.shape.to_string().c_str(),
+                     bytes)
+        .with_bytes(bytes, limits_.tensor_bytes);
+  }
+  if (node.op->custom != nullptr) check_agreement(node, k, d);
+}
+
+// Kernels of other nodes were chosen by what a host's operator said while the model loaded.
+void ShapeWalk::check_agreement(const Node& node, std::size_t k, const TensorDesc& now) const {
+  const Value& then = graph_.values[node.outputs[k]];
+  bool same = now.dtype == then.dtype && (!then.has_shape || then.shape.rank() == now.shape.rank());
+  for (int i = 0; same && then.has_shape && i < now.shape.rank(); ++i) same = then.shape[i] < 0 || then.shape[i] == now.shape[i];
+  if (same) return;
+  fail(EVN_ERROR_INTERNAL, "operator %.128s says that output %zu is %s%s, and said %s%s when the model was loaded", node.op_type.c_str(), k,
+       dtype_name(now.dtype), now.shape.to_string().c_str(), dtype_name(then.dtype), then.has_shape ? then.shape.to_string().c_str() : "");
+}
+
+void ShapeWalk::evaluate(const Node& node) {
+  std::vector<MutableTensor> outputs(node.outputs.size());
+  if ((node.op->flags & kOpShapeOnly) != 0) node_values_[0].data = nullptr;
+  for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+    const ValueId v = node.outputs[k];
+    if (v == kNoValue) continue;
+    set_known(v, nullptr, 0);
+    outputs[k] = {s_.descs[v], const_cast<void*>(s_.values[v])};
+  }
+  if (plan_->texts == nullptr) plan_->texts = std::make_unique<TextPool>(c_.devices[0]->ledger());
+  run_reference({node, node_values_, outputs, {plan_->texts.get(), 0}});
+}
+
+}  // namespace evn

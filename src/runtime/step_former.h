@@ -1,0 +1,67 @@
+// Which nodes run as one step, on which kernel, and what that is asked about: decided by the shapes of a signature and nothing else, so that
+// making a plan and making one over for other dims ask the same.
+#pragma once
+
+#include "runtime/shape_walk.h"
+
+namespace evn {
+
+// A step that is being formed. Plain data: its memory is decided later.
+struct StepDraft {
+  std::int32_t node = -1;            // the first of its nodes
+  std::uint8_t slot = 0;
+  const Kernel* kernel = nullptr;
+  bool computes = true;              // false: no output has elements
+  AbsorbedNodes absorbed;
+  OpDesc desc;                       // its spans are of the vectors below, or of the compiled graph
+  std::span<const Buffer> packed;    // per input
+  std::vector<TensorDesc> descs;     // of inputs, then of outputs; the output of a part is input 0 of the next one
+  std::vector<OpDesc> parts;         // of a step in bands
+  std::vector<WeightPtr> constants;  // where some are known since planning
+  std::vector<Layout> late_layouts;  // of a kernel that was chosen now
+  std::vector<Buffer> late_packed;   // the same
+};
+
+class StepFormer : protected ShapeWalk {
+ protected:
+  StepFormer(const CompiledGraph& compiled, std::shared_ptr<Plan> plan) : ShapeWalk(compiled, std::move(plan)) {
+    draft_.descs.reserve(compiled.most_step_args);
+  }
+
+  // Forms the step that begins with the node, whose shapes and those of what follows are known; draft_ stays until the next call. Throws where
+  // no kernel can run it.
+  void form(std::int32_t index);
+
+  StepDraft draft_;
+
+ private:
+  // Adds the descs of a node to the draft, of its inputs from input `first` on, of sums' operands, and of its outputs.
+  void add_descs(std::int32_t index, std::size_t first);
+
+  // Runs the node, the first of the draft, and some that follow it, in bands. False: it should run alone.
+  bool form_bands();
+
+  // Whether the walk has reached the node (-1: there is none).
+  bool may_join(std::int32_t node) const { return node >= 0 && static_cast<std::size_t>(node) < s_.next_node; }
+
+  // A part of a step in bands: its inputs begin at `first` of the draft's descs.
+  OpDesc part_desc(std::int32_t index, std::size_t first) const;
+
+  // The sum that follows the last part, if what is added is there when the first one runs.
+  void take_residual(std::int32_t last);
+
+  // Takes the sums that follow the node, as far as the shapes allow it. Their operands stand behind its own inputs.
+  void take_sums();
+
+  void set_constants();
+
+  // A kernel for a node whose ranks were not known when the session was made: of its device, or where a rule only prefers that, of
+  // the CPU.
+  void choose_late();
+
+  // Kernels need not cope with inputs that have no elements; the reference does. Inputs that are read by value are lists, which
+  // may be empty.
+  void choose_for_empty();
+};
+
+}  // namespace evn
