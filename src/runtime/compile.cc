@@ -348,22 +348,16 @@ class Packer {
 
 }  // namespace
 
-CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache) {
-  CompiledGraph c;
-  c.model = std::move(model);
-  c.placement = place(*c.model, request);
-  c.raw_outputs = request.raw_outputs;
-  c.devices.push_back(&c.model->runtime->cpu());
+namespace {
+
+// All but the packing. Placed.
+void analyse(CompiledGraph& c) {
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());
   find_sums(c);
   find_readers(c);
   for_each_node(c, [&](std::size_t i) { compile_node(c, i); });
   find_bands(c);
-  std::optional<WeightCache> file;
-  if (!cache.file.empty()) file.emplace(*c.model, cache);
-  Packer(c, file ? &*file : nullptr).run();
-  if (file) file->save();
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for_each_node(c, [&](std::size_t i) {
     if (packs_now(c.nodes[i]) && c.nodes[i].kernel->layouts != nullptr) {
@@ -372,7 +366,48 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
   });
   c.joints = joints_of(c);
   c.narrow = find_narrow(c);
+}
+
+}  // namespace
+
+CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache) {
+  CompiledGraph c;
+  c.model = std::move(model);
+  c.source = &c.model->graph();
+  c.limits = &c.model->runtime->config().limits;
+  c.placement = place(*c.model, request);
+  c.raw_outputs = request.raw_outputs;
+  c.devices.push_back(&c.model->runtime->cpu());
+  analyse(c);
+  std::optional<WeightCache> file;
+  if (!cache.file.empty()) file.emplace(*c.model, cache);
+  Packer(c, file ? &*file : nullptr).run();
+  if (file) file->save();
   c.devices[0]->pool().trim_models();
+  return c;
+}
+
+CompiledGraph compile_for_estimate(const Graph& graph, Device& cpu, const Limits& limits) {
+  CompiledGraph c;
+  c.source = &graph;
+  c.limits = &limits;
+  c.placement = place_on(graph, cpu);
+  c.devices.push_back(&cpu);
+  analyse(c);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    if (const Weight* w = graph.values[v].constant.get()) c.constants[v] = {w->desc, w->data.get()};
+  }
+  for_each_node(c, [&](std::size_t i) {
+    CompiledNode& n = c.nodes[i];
+    if (!packs_now(n) || n.kernel->prepack_bytes == nullptr) return;
+    const std::vector<TensorDesc> descs = descs_of(graph, graph.nodes[i]);
+    const OpDesc desc = desc_of(graph.nodes[i], n, descs);
+    for (std::size_t k = 0; k < n.packed.size(); ++k) {
+      if (n.constants[k] == nullptr) continue;
+      const std::size_t bytes = n.kernel->prepack_bytes(desc, static_cast<int>(k));
+      if (bytes != 0) n.packed[k] = {&n, 0, bytes};  // somewhere: nobody looks
+    }
+  });
   return c;
 }
 

@@ -29,7 +29,9 @@ struct CompiledNode {
 };
 
 struct CompiledGraph {
-  ModelPtr model;
+  ModelPtr model;                         // null: compiled to be estimated, with nothing packed
+  const Graph* source = nullptr;          // the model's
+  const Limits* limits = nullptr;
   Placement placement;
   std::vector<Device*> devices;           // slot 0 is the CPU
   std::vector<CompiledNode> nodes;
@@ -49,10 +51,15 @@ struct CompiledGraph {
   std::vector<bool> narrow;               // per value: stored as bfloat16 where its readers round it (runtime/narrow.h); empty: none
   bool has_boxes = false;                 // some node runs on the host, or an input is no tensor
 
-  const Graph& graph() const { return model->graph(); }
+  const Graph& graph() const { return *source; }
+  bool only_estimated() const { return model == nullptr; }
 };
 
 // Places the model and packs its constants, or takes their packed copies from a cache file.
 CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache);
+
+// The same of a graph whose nodes all go to the CPU, to tell what a run of it takes (estimate.cc): in the place of packed copies there are
+// buffers of their sizes that lie nowhere. Nodes that no kernel takes have NodeMode::kHost. The graph and the limits outlive the result.
+CompiledGraph compile_for_estimate(const Graph& graph, Device& cpu, const Limits& limits);
 
 }  // namespace evn

@@ -299,7 +299,7 @@ class Inspector {
   void estimate(const Graph& graph, std::size_t left_out) {
     std::size_t held = size_;
     for (const Gap& gap : image_.gaps) held -= static_cast<std::size_t>(gap.size);
-    out_.estimate = estimate_run(graph, runtime_.cpu(), {{static_cast<const unsigned char*>(bytes_.get()), size_}, held, image_.file != nullptr});
+    out_.estimate = estimate_run(graph, runtime_.cpu(), limits_, {{static_cast<const unsigned char*>(bytes_.get()), size_}, held, image_.file != nullptr});
     out_.estimate->nodes_left_out = left_out;
     out_.estimate->complete &= left_out == 0;
   }

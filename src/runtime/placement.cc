@@ -66,6 +66,14 @@ const Kernel* any_kernel(const Device& device, const Node& node) {
   return nullptr;
 }
 
+// How a node runs where that does not depend on a device: kKernel where it does.
+NodeMode settled_mode(const Graph& graph, const Node& node, const std::vector<bool>& needed, const std::vector<bool>& known) {
+  if (runs_on_host(graph, node)) return NodeMode::kHost;
+  const auto planned = [&](ValueId v) { return v != kNoValue && needed[v] && known[v]; };
+  if (std::any_of(node.outputs.begin(), node.outputs.end(), planned)) return NodeMode::kPlanned;
+  return is_merge(node) ? NodeMode::kMerge : NodeMode::kKernel;
+}
+
 class Placer {
  public:
   Placer(const LoadedModel& model, const SessionRequest& request)
@@ -91,18 +99,14 @@ class Placer {
       const Node& node = graph_.nodes[i];
       NodePlacement& p = result.nodes[i];
       set_numerics(node, &p);
-      const bool planned = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && needed[v] && known[v]; });
-      if (runs_on_host(graph_, node)) {
-        p.mode = NodeMode::kHost;
-        p.device = &runtime_.cpu();
+      p.mode = settled_mode(graph_, node, needed, known);
+      if (p.mode != NodeMode::kKernel) p.device = &runtime_.cpu();
+      if (p.mode == NodeMode::kHost) {
         p.reason = node.body != nullptr ? "runs its body, whose nodes are placed on their own" : "not about tensors alone: on the host";
-      } else if (planned) {
-        p.mode = NodeMode::kPlanned;
-        p.device = &runtime_.cpu();
+      } else if (p.mode == NodeMode::kPlanned) {
         p.reason = "shape arithmetic: evaluated when a run is planned";
-      } else if (is_merge(node)) {
-        p.mode = NodeMode::kMerge;
-        p.device = home_[node.inputs[1]] != nullptr ? home_[node.inputs[1]] : &runtime_.cpu();
+      } else if (p.mode == NodeMode::kMerge) {
+        if (home_[node.inputs[1]] != nullptr) p.device = home_[node.inputs[1]];
         p.reason = "an If: hands on what the branch that is taken makes";
       } else {
         place_node(node, &p);
@@ -366,5 +370,33 @@ std::vector<bool> values_known_before_run(const Graph& graph) {
 }
 
 Placement place(const LoadedModel& model, const SessionRequest& request) { return Placer(model, request).run(); }
+
+Placement place_on(const Graph& graph, Device& device) {
+  const std::vector<bool> needed = values_needed_for_shapes(graph);
+  const std::vector<bool> known = values_known_before_run(graph);
+  Placement result;
+  result.nodes.resize(graph.nodes.size());
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    NodePlacement& p = result.nodes[i];
+    p.device = &device;
+    p.numerics = Numerics::kFast;
+    p.mode = settled_mode(graph, node, needed, known);
+    if (p.mode != NodeMode::kKernel) continue;
+    if ((node.op->flags & kOpView) != 0 && node.epilogue.empty()) {
+      p.mode = NodeMode::kView;
+      continue;
+    }
+    const NodeView view(graph, node);
+    const OpDesc desc{&node, view.inputs, view.outputs, view.constants};
+    if (!view.ranks_known) {
+      p.kernel = device.reference_kernel(desc);
+    } else if (const Claim claim = device.claim({&desc, 1}); !claim.segments.empty()) {
+      p.kernel = claim.segments[0].kernel;
+    }
+    if (p.kernel == nullptr) p.mode = NodeMode::kHost;
+  }
+  return result;
+}
 
 }  // namespace evn

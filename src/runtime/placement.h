@@ -59,4 +59,7 @@ struct SessionRequest {
 // Throws EVN_ERROR_UNSUPPORTED with every device's reason for a node that its rule's device, or no allowed device, can run; EVN_ERROR_DEVICE_UNAVAILABLE for a device that is not there.
 Placement place(const LoadedModel& model, const SessionRequest& request);
 
+// All nodes on one device, in float32, whatever rules there are. NodeMode::kHost: no kernel of it takes the node.
+Placement place_on(const Graph& graph, Device& device);
+
 }  // namespace evn

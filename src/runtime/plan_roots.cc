@@ -23,6 +23,16 @@ std::int32_t PlanRoots::add_arena_root(ValueId v, int slot, std::int32_t step) {
   return add_root(r);
 }
 
+std::int32_t PlanRoots::add_fixed_root(ValueId v, int slot, const Buffer& fixed) {
+  PlanRoot r;
+  r.source = Source::kFixed;
+  r.slot = static_cast<std::uint8_t>(slot);
+  r.bytes = s_.descs[v].size_bytes();
+  r.last_user = INT32_MAX;
+  r.fixed = fixed;
+  return add_root(r);
+}
+
 std::uint32_t PlanRoots::add_buffer(std::int32_t r) {
   plan_->buffers.emplace_back();
   s_.buffer_roots.push_back(r);
@@ -102,15 +112,12 @@ std::int32_t PlanRoots::need(ValueId v, int slot) {
   }
   const WeightPtr& constant = graph_.values[v].constant;
   if (constant != nullptr || (s_.values[v] != nullptr && host(slot))) {
-    if (s_.values[v] == nullptr) PlainWeights::Access(*c_.model).keep(*constant);
-    PlanRoot r;
-    r.source = Source::kFixed;
-    r.slot = static_cast<std::uint8_t>(slot);
-    r.bytes = s_.descs[v].size_bytes();
-    r.last_user = INT32_MAX;
-    r.fixed = constant != nullptr ? c_.model->store.plain(*c_.devices[slot], *constant)
-                                  : Buffer{const_cast<void*>(s_.values[v]), 0, r.bytes};
-    return root(v, slot) = add_root(r);
+    Buffer fixed = {const_cast<void*>(s_.values[v]), 0, s_.descs[v].size_bytes()};
+    if (constant != nullptr && !c_.only_estimated()) {
+      if (s_.values[v] == nullptr) PlainWeights::Access(*c_.model).keep(*constant);
+      fixed = c_.model->store.plain(*c_.devices[slot], *constant);
+    }
+    return root(v, slot) = add_fixed_root(v, slot, fixed);
   }
   std::int32_t from = s_.values[v] != nullptr ? need(v, 0) : -1;
   for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));

@@ -19,6 +19,9 @@ class PlanRoots : protected PlanArenas {
   // Adds a root in the arena of `slot` for v, which step `step` writes, and returns its number.
   std::int32_t add_arena_root(ValueId v, int slot, std::int32_t step);
 
+  // Adds a root of v on `slot` that lies there for good, and returns its number.
+  std::int32_t add_fixed_root(ValueId v, int slot, const Buffer& fixed);
+
   // Adds a buffer of the next step, which lies in root r (-1: there is none), and returns its number.
   std::uint32_t add_buffer(std::int32_t r);
 

@@ -49,7 +49,7 @@ struct PlanState {
 class PlanWork {
  protected:
   PlanWork(const CompiledGraph& compiled, std::shared_ptr<Plan> plan)
-      : c_(compiled), graph_(compiled.graph()), limits_(compiled.model->runtime->config().limits), plan_(std::move(plan)) {}
+      : c_(compiled), graph_(compiled.graph()), limits_(*compiled.limits), plan_(std::move(plan)) {}
 
   bool host(int slot) const { return c_.devices[slot]->traits().host_addressable; }
 

@@ -1,0 +1,96 @@
+#include "runtime/plan_builder.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace evn {
+
+void PlanBuilder::reserve() {
+  plan_->descs.reserve(c_.arg_count);
+  plan_->steps.reserve(c_.kernel_nodes + 2 * graph_.outputs.size());
+  plan_->buffers.reserve(c_.arg_count + graph_.nodes.size());
+  s_.buffer_roots.clear();
+  s_.buffer_roots.reserve(plan_->buffers.capacity());
+  s_.step_of.assign(graph_.nodes.size(), -1);
+  s_.other_steps.clear();
+}
+void PlanBuilder::start() {
+  const std::size_t n = graph_.values.size();
+  reserve();
+  s_.descs.resize(n);
+  s_.values.resize(n);
+  for (std::size_t v = 0; v < n; ++v) {
+    s_.descs[v] = c_.constants[v].desc;
+    s_.values[v] = c_.constants[v].data;
+  }
+  s_.root_of.assign(checked_mul(n, roots_of_value()), -1);
+  s_.whole_of.assign(n, -1);
+  s_.output_of.assign(n, -1);
+  for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
+  plan_->known.resize(n);
+  s_.absorbed.assign(graph_.nodes.size(), false);
+  plan_->outputs.resize(graph_.outputs.size());
+  s_.roots.reserve(n);
+  for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
+    const ValueId v = graph_.inputs[i];
+    s_.descs[v] = plan_->signature.inputs[i];
+    if (s_.descs[v].wraps || !s_.descs[v].shape.is_known()) continue;
+    const int slot = plan_->signature.input_slots[i];
+    PlanRoot r;
+    r.source = Source::kInput;
+    r.slot = static_cast<std::uint8_t>(slot);
+    r.index = static_cast<std::int32_t>(i);
+    r.bytes = s_.descs[v].size_bytes();
+    r.last_user = INT32_MAX;  // never written over
+    root(v, slot) = add_root(r);
+    if (const auto& bytes = plan_->signature.values[i]; !c_.only_estimated() && is_key(c_, i, s_.descs[v])) set_known(v, bytes.data(), bytes.size());
+  }
+}
+
+void PlanBuilder::add_node(std::int32_t index) {
+  const NodeMode mode = c_.nodes[index].mode;
+  if (mode == NodeMode::kKernel) add_kernel(index);
+  if (mode == NodeMode::kView) add_view(index);
+}
+
+void PlanBuilder::add_view(std::int32_t index) {
+  const Node& node = graph_.nodes[index];
+  const ValueId out = node.outputs[0];
+  const int slot = c_.nodes[index].slot;
+  const std::int32_t r = need(node.inputs[0], slot);
+  root(out, slot) = r;
+  if (s_.roots[r].last_user != INT32_MAX) s_.roots[r].last_user = std::max(s_.roots[r].last_user, c_.last_user[out]);
+}
+
+void PlanBuilder::share(ValueId from, ValueId to) {
+  if (root(from, 0, Layout::kChannelsLast) >= 0) need(from, 0);
+  for (std::size_t slot = 0; slot < c_.devices.size(); ++slot) {
+    std::int32_t r = root(from, static_cast<int>(slot));
+    if (r < 0 && s_.values[from] != nullptr && slot == 0) r = need(from, 0);
+    root(to, static_cast<int>(slot)) = r;
+    if (r >= 0 && s_.roots[r].last_user != INT32_MAX) s_.roots[r].last_user = std::max(s_.roots[r].last_user, c_.last_user[to]);
+  }
+}
+
+void PlanBuilder::add_output(std::size_t j) {
+  const ValueId v = graph_.outputs[j];
+  const int slot = plan_->signature.output_slots[j];
+  plan_->outputs[j] = s_.descs[v];
+  if (s_.descs[v].wraps) return;
+  const std::int32_t last = slot == 0 && root(v, 0) < 0 ? root(v, 0, Layout::kChannelsLast) : -1;
+  if (last >= 0 && s_.roots[last].source == Source::kOutput) return;  // raw
+  if (last >= 0 && !same_in_all_layouts(s_.descs[v].shape)) return add_relayout(v, last, add_output_root(j, slot), Layout::kPlain);
+  const std::int32_t made = last >= 0 ? need(v, 0) : root(v, slot);
+  if (made >= 0 && s_.roots[made].source == Source::kOutput && s_.roots[made].index == static_cast<std::int32_t>(j)) return;
+  std::int32_t from = made >= 0 || s_.values[v] != nullptr ? need(v, slot) : -1;
+  for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
+  EVN_CHECK(from >= 0);
+  const auto index = static_cast<std::int32_t>(j);
+  const auto output_slot = static_cast<std::uint8_t>(slot);
+  if (made < 0 && graph_.values[v].constant == nullptr) note_given_copy({true, index, output_slot, slot_that_made(v)}, s_.roots[from].bytes);
+  if (!host(s_.roots[from].slot) && !host(slot) && s_.roots[from].slot != slot) from = need(v, 0);
+  add_copy(v, from, add_output_root(j, slot));
+}
+
+}  // namespace evn

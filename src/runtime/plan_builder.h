@@ -1,0 +1,32 @@
+// What making a plan for a run (plan.cc) and telling what one would take (estimate.cc) share: from a signature's inputs to its outputs, node by
+// node. Which nodes there are, and their shapes, is decided by who derives from it.
+#pragma once
+
+#include "runtime/plan_steps.h"
+
+namespace evn {
+
+class PlanBuilder : protected PlanSteps {
+ protected:
+  using PlanSteps::PlanSteps;
+
+  // Empty state with room for all that the graph makes.
+  void reserve();
+
+  // Begins the plan of its signature: constants, and the graph's inputs.
+  void start();
+
+  // Adds what a node that is not absorbed needs: a step, or none.
+  void add_node(std::int32_t index);
+
+  // Brings output j of the graph to where it is wanted.
+  void add_output(std::size_t j);
+
+  // Makes `to` lie where `from` does.
+  void share(ValueId from, ValueId to);
+
+ private:
+  void add_view(std::int32_t index);
+};
+
+}  // namespace evn
