@@ -26,7 +26,7 @@ if(EVN_HAS_OZ)
 endif()
 # A section to each function: the linker leaves out those that nobody calls and, where it is gold, makes equal ones one.
 set(EVN_SECTIONS $<$<CONFIG:Release,RelWithDebInfo>:-ffunction-sections> $<$<CONFIG:Release,RelWithDebInfo>:-fdata-sections>)
-set(EVN_FAST_FILES backends/cpu/device.cc backends/cpu/relayout.cc backends/cpu/strided_copy.cc backends/cpu/kernels/gather.cc backends/cpu/kernels/lrn.cc backends/cpu/kernels/pad.cc backends/cpu/kernels/quantize.cc backends/cpu/kernels/resize.cc core/shape.cc graph/infer.cc quant/observer.cc runtime/execute.cc runtime/plan_arenas.cc runtime/replan.cc runtime/shape_walk.cc runtime/step_former.cc runtime/session.cc)
+set(EVN_FAST_FILES backends/cpu/device.cc backends/cpu/relayout.cc backends/cpu/strided_copy.cc backends/cpu/kernels/gather.cc backends/cpu/kernels/lrn.cc backends/cpu/kernels/pad.cc backends/cpu/kernels/quantize.cc backends/cpu/kernels/resize.cc core/shape.cc graph/infer.cc quant/observer.cc runtime/execute.cc runtime/lower/plan_arenas.cc runtime/lower/replan.cc runtime/lower/shape_walk.cc runtime/lower/step_former.cc runtime/session.cc)
 foreach(file ${EVN_FAST_FILES})
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
 endforeach()
@@ -84,7 +84,8 @@ evn_folder(cpu backends/cpu ${cpu_kernels} ${cpu_simd})
 evn_table(OUT opencl_kernels DIR ${CMAKE_SOURCE_DIR}/src/backends/opencl/kernels TYPE KernelFamily SUFFIX opencl_kernels FUNCTION opencl_kernel_families HEADER device/kernel.h)
 evn_embed(OUT opencl_sources DIR ${CMAKE_SOURCE_DIR}/src/backends/opencl/kernels FUNCTION opencl_sources)
 evn_folder(opencl backends/opencl ${opencl_kernels} ${opencl_sources})
-evn_folder(runtime runtime)
+file(GLOB lower CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/runtime/lower/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/lower/passes/*.cc)
+evn_folder(runtime runtime ${lower})
 evn_folder(api api)
 
 # Later folders use earlier ones; each test links the folders up to its own.

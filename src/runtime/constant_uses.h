@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "runtime/compile.h"
+#include "runtime/lower/compile.h"
 
 namespace evn {
 

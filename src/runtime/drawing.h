@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "runtime/compile.h"
+#include "runtime/lower/compile.h"
 
 namespace evn {
 

@@ -10,7 +10,7 @@
 #include "ops/op.h"
 #include "runtime/inspect.h"
 #include "runtime/plain_weights.h"
-#include "runtime/plan_builder.h"
+#include "runtime/lower/plan_builder.h"
 
 namespace evn {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ops/host.h"
-#include "runtime/plan.h"
+#include "runtime/lower/plan.h"
 #include "runtime/trace.h"
 
 namespace evn {

@@ -149,7 +149,7 @@ Session::Latest Session::latest() const {
     }
   }
   for (const auto& plan : l.chain) {
-    for (const std::int32_t node : plan->joined) l.placed[static_cast<std::size_t>(node)].mode = NodeMode::kView;
+    for (const ElidedNode& e : plan->elided) l.placed[static_cast<std::size_t>(e.node)].mode = NodeMode::kView;
     for (const PlanStep& step : plan->steps) {
       if (step.kind != PlanStep::Kind::kKernel) continue;
       l.kernels[step.node] = step.kernel;

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <memory>
 
-#include "runtime/plan.h"
+#include "runtime/lower/plan.h"
 
 namespace evn {
 

@@ -292,7 +292,7 @@ TEST_F(NumericsTest, AStrictSumIsNotComputedWithAFastProduct) {
     config.rules[0].numerics = Numerics::kStrict;
     Session session(load(make_runtime(config), m), "");
     const HostTensor y = run(session, {scaled_rows(0), r})[0];
-    const bool with_the_product = session.compiled().nodes[0].residual.node >= 0;
+    const bool with_the_product = session.compiled().nodes[0].fused_as(FusedOperand::Role::kResidual) != nullptr;
     EXPECT_EQ(with_the_product, std::string(strict) != "sum") << strict;
     EXPECT_EQ(y.as<float>()[7], 1e-40f) << strict;
   }

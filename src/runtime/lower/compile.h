@@ -4,13 +4,24 @@
 #include <vector>
 
 #include "ops/op.h"
-#include "runtime/following.h"
-#include "runtime/joints.h"
+#include "runtime/lower/pass.h"
 #include "runtime/placement.h"
 
 namespace evn {
 
 inline constexpr int kMaxSlots = 32;  // devices of one session
+
+// An operand of a node that may be computed with another one, as a further input of that one's kernel.
+struct FusedOperand {
+  enum class Role : std::uint8_t { kBias, kResidual } role = Role::kResidual;
+  std::int32_t node = -1;     // whose operand it is
+  ValueId value = kNoValue;
+  std::int32_t maker = -1;    // the node that makes the value; -1: none
+  bool of_bytes = false;      // the node is a QLinearAdd
+  ByteSum bytes = {};
+
+  const ByteSum* byte_sum() const { return of_bytes ? &bytes : nullptr; }
+};
 
 struct CompiledNode {
   NodeMode mode = NodeMode::kKernel;
@@ -24,8 +35,19 @@ struct CompiledNode {
   std::vector<Buffer> packed;             // per input
   std::vector<Layout> layouts;            // per input, then per output; empty: all plain
   std::uint8_t pitched = 0;               // what Kernel::pitched said
-  FollowingSum bias, residual;            // if the shapes of a run allow it; bias first
-  std::int32_t next = -1;                 // the node with which it runs in bands (device/bands.h), if the shapes of a run allow it
+  std::vector<FusedOperand> fused;        // if the shapes of a run allow it; behind its own inputs, in this order
+
+  const FusedOperand* fused_as(FusedOperand::Role role) const {
+    for (const FusedOperand& f : fused) {
+      if (f.role == role) return &f;
+    }
+    return nullptr;
+  }
+};
+
+struct ActivePass {
+  std::uint8_t number;                    // in lowering_passes()
+  std::unique_ptr<LoweringPass> pass;
 };
 
 struct CompiledGraph {
@@ -39,7 +61,9 @@ struct CompiledGraph {
   std::vector<bool> needed;               // per value: a shape depends on its bytes
   std::vector<ConstTensor> constants;     // per value: data null where it is no constant, or all that read it have packed copies
   std::vector<ValueId> conditions;        // per region of the graph
-  Joints joints;
+  std::vector<bool> viewed;               // per value: it may be some channels of another one; empty: none
+  std::vector<bool> narrow;               // per value: it is stored as bfloat16 or float16; empty: none
+  std::vector<ActivePass> passes;         // that found something
   std::vector<std::int32_t> input_of;     // per value: position among the graph inputs, or -1
   std::vector<std::int32_t> readers;      // of each value, one after the other: the nodes that read it, sums' operands included
   std::vector<std::uint32_t> reader_begin;  // per value, and behind the last: where its readers begin
@@ -48,12 +72,18 @@ struct CompiledGraph {
   std::size_t kernel_nodes = 0;           // nodes that kernels run
   std::size_t packed_count = 0;
   bool raw_outputs = false;               // SessionRequest's
-  std::vector<bool> narrow;               // per value: stored as bfloat16 where its readers round it (runtime/narrow.h); empty: none
   bool has_boxes = false;                 // some node runs on the host, or an input is no tensor
 
   const Graph& graph() const { return *source; }
   bool only_estimated() const { return model == nullptr; }
 };
+
+// The node that alone reads what this one, which has one output, makes, and as its input 0, in the same region. -1: there is none.
+std::int32_t only_reader(const CompiledGraph& c, std::int32_t node);
+
+// Of a node's inputs, then of its outputs, as far as they are known before a run.
+std::vector<TensorDesc> descs_of(const Graph& graph, const Node& node);
+OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs);
 
 // Places the model and packs its constants, or takes their packed copies from a cache file.
 CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache);

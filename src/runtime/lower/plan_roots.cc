@@ -1,4 +1,4 @@
-#include "runtime/plan_roots.h"
+#include "runtime/lower/plan_roots.h"
 
 #include <algorithm>
 #include <utility>
@@ -140,15 +140,6 @@ void PlanRoots::note_copy_of_input(std::int32_t from, int slot) {
   if (r.source == Source::kInput) note_given_copy({false, r.index, r.slot, static_cast<std::uint8_t>(slot)}, r.bytes);
 }
 
-std::int32_t PlanRoots::input_root(const Node& node, std::size_t k, int slot, Layout layout, std::uint8_t pitched) {
-  const ValueId v = node.inputs[k];
-  if (v == kNoValue || (k == 0 && (node.op->flags & kOpShapeOnly) != 0)) return -1;
-  const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
-  if (by_value && !host(slot)) return -1;  // kernels of other devices read it from OpDesc::constants
-  const std::uint8_t wanted = k == 0 ? kPitchedInput : kPitchedInputs;
-  return need(v, slot, layout, (pitched & wanted) == wanted);
-}
-
 std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs) {
   const ValueId v = step.desc.tail != nullptr ? step.desc.tail->outputs[0] : graph_.nodes[step.node].outputs[k];
   const int slot = step.slot;
@@ -202,75 +193,17 @@ std::uint8_t PlanRoots::slot_that_made(ValueId v) {
   return 0;  // channels last
 }
 
-std::int32_t PlanRoots::add_view_root(ValueId v, std::int32_t of, const Place& place) {
+std::int32_t PlanRoots::add_view_root(ValueId v, std::int32_t of, std::int64_t first, std::int64_t channels, std::int64_t pitch) {
   const std::int32_t whole = s_.roots[of].whole >= 0 ? s_.roots[of].whole : of;
   PlanRoot r = s_.roots[of];
   r.whole = whole;
-  r.channels = place.channels;
-  if (whole == of) r.pitch = place.pitch;
-  r.skip += static_cast<std::size_t>(place.first) * dtype_size(s_.descs[v].dtype);
+  r.channels = channels;
+  if (whole == of) r.pitch = pitch;
+  r.skip += static_cast<std::size_t>(first) * dtype_size(s_.descs[v].dtype);
   r.bytes = s_.descs[v].size_bytes();
   r.joined = s_.roots[whole].joined = true;
   s_.roots[whole].last_user = std::max(s_.roots[whole].last_user, c_.last_user[v]);
   return add_root(r);
-}
-
-std::int32_t PlanRoots::place_of(ValueId v, std::int32_t node) {
-  const Place& place = c_.joints.places[v];
-  if (place.whole == kNoValue) {
-    const std::int32_t r = s_.whole_of[v];
-    return r >= 0 && s_.roots[r].bytes == s_.descs[v].size_bytes() ? r : -1;
-  }
-  const TensorDesc& d = s_.descs[v];
-  if (d.shape.elements() == 0 || d.shape[1] != place.channels) return -1;
-  const std::size_t bytes = checked_mul(d.size_bytes() / static_cast<std::size_t>(place.channels), static_cast<std::size_t>(place.pitch));
-  std::int32_t whole = s_.whole_of[place.whole];
-  if (whole < 0) {
-    if (bytes > limits_.tensor_bytes) return -1;
-    whole = root_to_write_over(c_.joints.overs[place.whole], bytes, node);
-    if (whole < 0) {
-      whole = add_arena_root(place.whole, 0, now());
-      s_.roots[whole].bytes = bytes;
-    }
-    s_.whole_of[place.whole] = whole;
-  }
-  return s_.roots[whole].bytes == bytes ? add_view_root(v, whole, place) : -1;
-}
-
-std::int32_t PlanRoots::root_to_write_over(const Over& over, std::size_t bytes, std::int32_t node) {
-  if (over.value == kNoValue || over.last >= node || same_in_all_layouts(s_.descs[over.value].shape)) return -1;
-  const std::int32_t r = root(over.value, 0, Layout::kChannelsLast);
-  if (r < 0 || s_.roots[r].source != Source::kArena || s_.roots[r].whole >= 0 || s_.roots[r].bytes != bytes) return -1;
-  return std::exchange(s_.roots[r].written_over, true) ? -1 : r;
-}
-
-bool PlanRoots::join(const Node& node) {
-  const ValueId out = node.outputs[0];
-  if (node.op_type != "Concat") return false;
-  const std::int32_t to = place_of(out, static_cast<std::int32_t>(&node - graph_.nodes.data()));
-  if (to < 0) return false;
-  const std::int32_t whole = s_.roots[to].whole >= 0 ? s_.roots[to].whole : to;
-  std::size_t at = s_.roots[to].skip;
-  for (const ValueId v : node.inputs) {
-    const std::int32_t r = root(v, 0, Layout::kChannelsLast);
-    if (r < 0 || s_.roots[r].whole != whole || s_.roots[r].skip != at) return false;
-    at += static_cast<std::size_t>(s_.descs[v].shape[1]) * dtype_size(s_.descs[v].dtype);
-  }
-  root(out, 0, Layout::kChannelsLast) = to;
-  s_.roots[whole].last_user = std::max(s_.roots[whole].last_user, c_.last_user[out]);
-  return true;
-}
-
-bool PlanRoots::cut_out(const Node& node) {
-  for (const ValueId v : node.outputs) {
-    const Place& cut = v == kNoValue ? Place{} : c_.joints.cuts[v];
-    if (cut.whole == kNoValue || s_.descs[v].shape.elements() == 0) return false;
-    if (s_.descs[v].shape[1] != cut.channels || s_.descs[cut.whole].shape[1] != cut.pitch) return false;
-  }
-  const std::int32_t from = need(node.inputs[0], 0, Layout::kChannelsLast, true);
-  if (s_.roots[from].source != Source::kArena) return false;
-  for (const ValueId v : node.outputs) root(v, 0, Layout::kChannelsLast) = add_view_root(v, from, c_.joints.cuts[v]);
-  return true;
 }
 
 void PlanRoots::set_places(PlanStep* step, std::uint8_t pitched, const std::vector<std::int32_t>& inputs) {
@@ -282,7 +215,10 @@ void PlanRoots::set_places(PlanStep* step, std::uint8_t pitched, const std::vect
     if (v == kNoValue || step->desc.output_layout(static_cast<int>(k)) != Layout::kChannelsLast) continue;
     const bool plain = same_in_all_layouts(s_.descs[v].shape) || c_.raw_outputs;
     if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == step->slot) continue;
-    placed_[k] = place_of(v, step->node);
+    for (std::size_t p = 0; p < c_.passes.size() && placed_[k] < 0; ++p) {
+      placed_[k] = c_.passes[p].pass->place(*this, v, step->node);
+      if (placed_[k] >= 0) step->passes |= 1u << c_.passes[p].number;
+    }
     any |= placed_[k] >= 0 && s_.roots[placed_[k]].whole >= 0;
   }
   for (const std::int32_t r : inputs) any |= r >= 0 && s_.roots[r].whole >= 0;
@@ -291,23 +227,6 @@ void PlanRoots::set_places(PlanStep* step, std::uint8_t pitched, const std::vect
   for (const std::int32_t r : inputs) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
   for (const std::int32_t r : placed_) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
   step->desc.pitches = pitches.data();
-}
-
-std::uint32_t PlanRoots::narrow_of(const PlanStep& step, const std::vector<std::int32_t>& inputs, bool placed) const {
-  if (c_.narrow.empty()) return 0;
-  std::uint32_t narrow = 0;
-  for (std::size_t k = 0; k < inputs.size() && k < 31; ++k) {
-    if (inputs[k] < 0 || !s_.roots[inputs[k]].narrow) continue;
-    narrow |= 1u << k;
-    const std::uint8_t needed = static_cast<int>(k) == step.desc.residual ? kNarrowResidual : k == 0 ? kNarrowInput : 0;
-    if ((step.kernel->narrow & needed) == 0) {  // inputs without elements have made other kernels run than those that were chosen
-      fail(EVN_ERROR_UNSUPPORTED, "a value that is kept as bfloat16 is read as float32: precision fp32 can run this");
-    }
-  }
-  const Node& last = step.desc.tail != nullptr ? *step.desc.tail : graph_.nodes[step.node];
-  const bool may = !last.outputs.empty() && last.outputs[0] != kNoValue && c_.narrow[last.outputs[0]];
-  if (may && !placed && (step.kernel->narrow & kNarrowOutput) != 0) narrow |= OpDesc::kNarrowWritten;
-  return narrow;
 }
 
 }  // namespace evn

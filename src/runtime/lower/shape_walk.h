@@ -2,12 +2,12 @@
 // or the branch of an If, depends on what a run computes.
 #pragma once
 
-#include "runtime/plan_state.h"
+#include "runtime/lower/plan_state.h"
 
 namespace evn {
 
-class ShapeWalk : protected PlanWork {
- protected:
+class ShapeWalk : public PlanWork {
+ public:
   using PlanWork::PlanWork;
 
   enum class End {

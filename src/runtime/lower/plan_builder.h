@@ -2,12 +2,12 @@
 // node. Which nodes there are, and their shapes, is decided by who derives from it.
 #pragma once
 
-#include "runtime/plan_steps.h"
+#include "runtime/lower/plan_steps.h"
 
 namespace evn {
 
-class PlanBuilder : protected PlanSteps {
- protected:
+class PlanBuilder : public PlanSteps {
+ public:
   using PlanSteps::PlanSteps;
 
   // Empty state with room for all that the graph makes.

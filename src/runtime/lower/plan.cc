@@ -1,10 +1,10 @@
-#include "runtime/plan.h"
+#include "runtime/lower/plan.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "ops/merge.h"
-#include "runtime/plan_builder.h"
+#include "runtime/lower/plan_builder.h"
 
 namespace evn {
 

@@ -1,4 +1,6 @@
-#include "runtime/narrow.h"
+// 16-bit activation storage: values are stored as bfloat16 or float16 that products of that type alone read, as the operand that they would round,
+// or, of bfloat16, to add it to what they sum.
+#include "runtime/lower/plan_roots.h"
 
 namespace evn {
 namespace {
@@ -19,7 +21,7 @@ Precision written_as(const Kernel& kernel) { return kernel.operands == Precision
 // What the node's step writes where the sums behind it are computed with it.
 ValueId written(const CompiledGraph& c, std::size_t i) {
   const CompiledNode& n = c.nodes[i];
-  const std::int32_t tail = n.residual.node >= 0 ? n.residual.node : n.bias.node;
+  const std::int32_t tail = n.fused.empty() ? -1 : n.fused.back().node;
   return c.graph().nodes[tail >= 0 ? static_cast<std::size_t>(tail) : i].outputs[0];
 }
 
@@ -39,7 +41,7 @@ class Finder {
  public:
   explicit Finder(const CompiledGraph& c) : c_(c), graph_(c.graph()), takes_(c.nodes.size(), -1) {
     for (std::size_t i = 0; i < c.nodes.size(); ++i) {
-      if (c.nodes[i].residual.node >= 0) takes_[static_cast<std::size_t>(c.nodes[i].residual.node)] = static_cast<std::int32_t>(i);
+      if (const FusedOperand* r = residual_of(i)) takes_[static_cast<std::size_t>(r->node)] = static_cast<std::int32_t>(i);
     }
   }
 
@@ -49,13 +51,15 @@ class Finder {
     for (std::uint32_t i = begin; i < end; ++i) {
       const auto reader = static_cast<std::size_t>(c_.readers[i]);
       const std::int32_t by = takes_[reader];  // a sum that is computed with another node, which is a reader as well
-      const bool is_sum = by >= 0 && c_.nodes[static_cast<std::size_t>(by)].residual.operand == v;
+      const bool is_sum = by >= 0 && residual_of(static_cast<std::size_t>(by))->value == v;
       if (!is_sum && !reads_narrow(reader, v, as, layout)) return false;
     }
     return begin != end;
   }
 
  private:
+  const FusedOperand* residual_of(std::size_t node) const { return c_.nodes[node].fused_as(FusedOperand::Role::kResidual); }
+
   bool reads_narrow(std::size_t reader, ValueId v, Precision as, Layout layout) const {
     const CompiledNode& n = c_.nodes[reader];
     const Node& node = graph_.nodes[reader];
@@ -63,7 +67,7 @@ class Finder {
     if (kernel == nullptr || kernel->operands != as) return false;
     int uses = 0;
     for (const ValueId input : node.inputs) uses += input == v ? 1 : 0;
-    if (n.residual.operand == v) {
+    if (const FusedOperand* r = residual_of(reader); r != nullptr && r->value == v) {
       // Only where it is sure to be computed with the node.
       return uses == 0 && (kernel->narrow & kNarrowResidual) != 0 && output_layout(n, node) == layout &&
              same_shape(graph_.values[v], graph_.values[node.outputs[0]]);
@@ -76,21 +80,44 @@ class Finder {
   std::vector<std::int32_t> takes_;  // per node, if it is a residual's sum: which node is computed with it; else -1
 };
 
-}  // namespace
+class NarrowStorage final : public LoweringPass {
+ public:
+  // Sets OpDesc::narrow.
+  bool finish(PlanRoots& plan, PlanStep* step, std::span<const std::int32_t> inputs, std::int32_t placed) const override {
+    if (!step->desc.parts.empty()) return false;
+    for (std::size_t k = 0; k < inputs.size() && k < 31; ++k) {
+      if (inputs[k] < 0 || !plan.s_.roots[inputs[k]].narrow) continue;
+      step->desc.narrow |= 1u << k;
+      const std::uint8_t needed = static_cast<int>(k) == step->desc.residual ? kNarrowResidual : k == 0 ? kNarrowInput : 0;
+      if ((step->kernel->narrow & needed) == 0) {  // inputs without elements have made other kernels run than those that were chosen
+        fail(EVN_ERROR_UNSUPPORTED, "a value that is kept as bfloat16 is read as float32: precision fp32 can run this");
+      }
+    }
+    const Node& last = step->desc.tail != nullptr ? *step->desc.tail : plan.graph_.nodes[step->node];
+    const bool may = !last.outputs.empty() && last.outputs[0] != kNoValue && plan.c_.narrow[static_cast<std::size_t>(last.outputs[0])];
+    if (may && placed < 0 && (step->kernel->narrow & kNarrowOutput) != 0) step->desc.narrow |= OpDesc::kNarrowWritten;
+    return step->desc.narrow != 0;
+  }
+};
 
-std::vector<bool> find_narrow(const CompiledGraph& c) {
-  std::vector<bool> narrow;
+std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
+  std::vector<bool>& narrow = c.narrow;
   const Finder finder(c);
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     const Kernel* const kernel = settled_kernel(c.nodes[i]);
     if (kernel == nullptr || (kernel->narrow & kNarrowOutput) == 0) continue;
     const ValueId v = written(c, i);
-    if (v == kNoValue || c.last_user[v] == INT32_MAX || c.needed[v] || c.joints.places[v].whole != kNoValue) continue;
+    if (v == kNoValue || c.last_user[v] == INT32_MAX || c.needed[v] || (!c.viewed.empty() && c.viewed[v])) continue;
     if (!finder.is_read_narrow(v, written_as(*kernel), output_layout(c.nodes[i], c.graph().nodes[i]))) continue;
     narrow.resize(c.graph().values.size());
     narrow[v] = true;
   }
-  return narrow;
+  return narrow.empty() ? nullptr : std::make_unique<NarrowStorage>();
 }
+
+}  // namespace
+
+extern const LoweringPassInfo narrow_storage_pass;
+const LoweringPassInfo narrow_storage_pass = {"narrow-storage", "stores what 16-bit products alone read in 16 bits", true, find};
 
 }  // namespace evn

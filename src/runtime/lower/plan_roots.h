@@ -1,13 +1,13 @@
 // The memory of a plan's values: roots, of which each is a piece of memory that one or several values share, the copies and re-layouts that
-// bring a value to where it is read, and the places of values that are joined to or cut out of a wider one (joints.h).
+// bring a value to where it is read, and views of some channels of a value.
 #pragma once
 
-#include "runtime/plan_arenas.h"
+#include "runtime/lower/plan_arenas.h"
 
 namespace evn {
 
-class PlanRoots : protected PlanArenas {
- protected:
+class PlanRoots : public PlanArenas {
+ public:
   using PlanArenas::PlanArenas;
 
   // The number of the next step.
@@ -41,9 +41,6 @@ class PlanRoots : protected PlanArenas {
   // Notes a copy of a tensor that the caller gives, for runs that allow none.
   void note_given_copy(const GivenCopy& copy, std::size_t bytes);
 
-  // The buffer of input k, or -1 where the kernel does not read one.
-  std::int32_t input_root(const Node& node, std::size_t k, int slot, Layout layout, std::uint8_t pitched);
-
   // The root of output k of a step: an output of the graph, its place in a wider value, an input that it is written over, or a new one.
   std::int32_t output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs);
 
@@ -53,20 +50,14 @@ class PlanRoots : protected PlanArenas {
   // Adds the root of the scratch memory of a kernel, or returns -1 if it needs none.
   std::int32_t scratch_root(int slot, const KernelPlan& p);
 
+  // Adds a root for v, which is channels [first, first + channels) of the value of root `of`, of `pitch` channels, all channels last.
+  std::int32_t add_view_root(ValueId v, std::int32_t of, std::int64_t first, std::int64_t channels, std::int64_t pitch);
+
   // The slot on which v was made: the host, where it is known when the run is planned.
   std::uint8_t slot_that_made(ValueId v);
 
-  // Whether all that the node, a Concat, joins is in its place already.
-  bool join(const Node& node);
-
-  // Whether what the node, a Split or Slice, cuts out stays where it lies.
-  bool cut_out(const Node& node);
-
   // Finds where the step's outputs go, as far as they are joined (placed_), and sets the pitches of what is some channels of a wider value.
   void set_places(PlanStep* step, std::uint8_t pitched, const std::vector<std::int32_t>& inputs);
-
-  // OpDesc::narrow of a step whose inputs have these roots. `placed`: its output has a place in a wider value.
-  std::uint32_t narrow_of(const PlanStep& step, const std::vector<std::int32_t>& inputs, bool placed) const;
 
   std::vector<std::int32_t> placed_;  // work space of one node, per output: the root that it is written into, or -1
 
@@ -78,15 +69,6 @@ class PlanRoots : protected PlanArenas {
   // host; only the first call counts.
   void note_copy_of_input(std::int32_t from, int slot);
 
-  // Adds a root for v, which is some channels of the value of another one.
-  std::int32_t add_view_root(ValueId v, std::int32_t of, const Place& place);
-
-  // The root that v, channels last, is to be written into: its place in the value that it is joined to, or where others have been
-  // joined. -1: there is none. `node`: the first one of the step that writes it.
-  std::int32_t place_of(ValueId v, std::int32_t node);
-
-  // The root of a value that may be written over, as nobody reads its other channels from the node on; -1: there is none.
-  std::int32_t root_to_write_over(const Over& over, std::size_t bytes, std::int32_t node);
 };
 
 }  // namespace evn

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "memory/planner.h"
-#include "runtime/compile.h"
+#include "runtime/lower/compile.h"
 
 namespace evn {
 
@@ -60,6 +60,7 @@ struct PlanStep {
   std::uint32_t wait_slots = 0;    // devices whose downloads must have arrived
   std::uint32_t buffers = 0;       // first of: inputs, outputs, scratch (kKernel); from, to (kCopy)
   std::uint32_t first_desc = 0;    // kKernel: of its descs in Plan::descs; kRelayout: its desc in Plan::relayouts
+  std::uint32_t passes = 0;        // kKernel: bit i: the i-th of lowering_passes() took part
   std::int32_t constants = -1;     // kKernel: which of the plan's constants its desc has; -1: the compiled node's
   const Kernel* kernel = nullptr;  // kKernel, kRelayout
   std::span<const Buffer> packed;  // kKernel: per input
@@ -73,6 +74,12 @@ struct GivenCopy {
   std::int32_t index = 0;          // of the graph's inputs or outputs
   std::uint8_t given_slot = 0;     // where the tensor lies
   std::uint8_t plan_slot = 0;      // where the plan reads or makes the value
+};
+
+// A node that needs no step.
+struct ElidedNode {
+  std::int32_t node;
+  std::uint32_t passes;  // as of a step
 };
 
 struct PlanState;  // plan_state.h
@@ -111,7 +118,7 @@ struct Plan {
   std::deque<std::vector<Buffer>> packed;  // the same
   std::deque<std::vector<OpDesc>> parts;   // of steps in bands
   std::deque<std::vector<std::int64_t>> pitches;
-  std::vector<std::int32_t> joined;        // nodes that join or cut channels, and have nothing to do
+  std::vector<ElidedNode> elided;
   std::vector<WeightPtr> known;           // per value: bytes known since planning, or null
   std::unique_ptr<TextPool> texts;        // of strings that were made while planning
 };

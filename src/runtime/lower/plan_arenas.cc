@@ -1,4 +1,4 @@
-#include "runtime/plan_arenas.h"
+#include "runtime/lower/plan_arenas.h"
 
 #include "base/checked.h"
 

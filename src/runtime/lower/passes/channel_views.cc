@@ -1,12 +1,44 @@
-#include "runtime/joints.h"
-
+// Concat and split elision by channel views: values that lie channels last may be some channels of a wider one. What a Concat of channels joins is
+// written into its output by whoever makes it; what Split and Slice cut out stays where it lies. Found once for a graph, from the kernels and
+// layouts of its nodes; a plan may always copy.
 #include <algorithm>
+#include <utility>
 
+#include "base/checked.h"
 #include "ops/concat.h"
 #include "ops/slice.h"
+#include "runtime/lower/plan_roots.h"
 
 namespace evn {
 namespace {
+
+// Where a value is to be written.
+struct Place {
+  ValueId whole = kNoValue;                // the wider value; kNoValue: by itself
+  std::int64_t first = 0;                  // channel of the whole
+  std::int64_t channels = 0, pitch = 0;    // the value's, and the whole's
+};
+
+// What is known of a node that a kernel of the CPU runs.
+struct JointNode {
+  std::span<const Layout> layouts;         // per input, ..., per output; empty: all plain, or no such node
+  std::uint8_t pitched = 0;                // what Kernel::pitched said
+  ValueId residual = kNoValue;             // operand of a sum that is computed with it
+  std::int32_t computed_by = -1;           // this node is a sum that is computed with that one
+};
+
+// A Concat of some channels of a value, where these lie, and of a new value in the place of the others, when nobody reads these any more
+// (the channels that a unit of ShuffleNet passes on, and those that it computes).
+struct Over {
+  ValueId value = kNoValue;
+  std::int32_t last = 0;                   // the last node that reads it, or those of its channels that are written over
+};
+
+struct Joints {
+  std::vector<Place> places;               // per value
+  std::vector<Over> overs;                 // per whole
+  std::vector<Place> cuts;                 // per value that stays where it is cut out: `whole` is the input of its Split or Slice
+};
 
 class JointFinder {
  public:
@@ -196,8 +228,108 @@ class JointFinder {
   }
 };
 
+class ChannelViews final : public LoweringPass {
+ public:
+  explicit ChannelViews(Joints joints) : joints_(std::move(joints)) {}
+
+  bool elide(PlanRoots& p, std::int32_t node) const override {
+    return p.c_.nodes[node].pitched != 0 && (join(p, node) || cut_out(p, node));
+  }
+
+  // Its place in the value that v is joined to, or where others have been joined.
+  std::int32_t place(PlanRoots& p, ValueId v, std::int32_t node) const override {
+    const Place& place = joints_.places[v];
+    if (place.whole == kNoValue) {
+      const std::int32_t r = p.s_.whole_of[v];
+      return r >= 0 && p.s_.roots[r].bytes == p.s_.descs[v].size_bytes() ? r : -1;
+    }
+    const TensorDesc& d = p.s_.descs[v];
+    if (d.shape.elements() == 0 || d.shape[1] != place.channels) return -1;
+    const std::size_t bytes = checked_mul(d.size_bytes() / static_cast<std::size_t>(place.channels), static_cast<std::size_t>(place.pitch));
+    std::int32_t whole = p.s_.whole_of[place.whole];
+    if (whole < 0) {
+      if (bytes > p.limits_.tensor_bytes) return -1;
+      whole = root_to_write_over(p, joints_.overs[place.whole], bytes, node);
+      if (whole < 0) {
+        whole = p.add_arena_root(place.whole, 0, p.now());
+        p.s_.roots[whole].bytes = bytes;
+      }
+      p.s_.whole_of[place.whole] = whole;
+    }
+    return p.s_.roots[whole].bytes == bytes ? add_view(p, v, whole, place) : -1;
+  }
+
+ private:
+  const Joints joints_;
+
+  static std::int32_t add_view(PlanRoots& p, ValueId v, std::int32_t of, const Place& place) {
+    return p.add_view_root(v, of, place.first, place.channels, place.pitch);
+  }
+
+  // The root of a value that may be written over, as nobody reads its other channels from the node on; -1: there is none.
+  static std::int32_t root_to_write_over(PlanRoots& p, const Over& over, std::size_t bytes, std::int32_t node) {
+    if (over.value == kNoValue || over.last >= node || PlanRoots::same_in_all_layouts(p.s_.descs[over.value].shape)) return -1;
+    const std::int32_t r = p.root(over.value, 0, Layout::kChannelsLast);
+    if (r < 0 || p.s_.roots[r].source != Source::kArena || p.s_.roots[r].whole >= 0 || p.s_.roots[r].bytes != bytes) return -1;
+    return std::exchange(p.s_.roots[r].written_over, true) ? -1 : r;
+  }
+
+  // Whether all that the node, a Concat, joins is in its place already.
+  bool join(PlanRoots& p, std::int32_t index) const {
+    const Node& node = p.graph_.nodes[index];
+    const ValueId out = node.outputs[0];
+    if (node.op_type != "Concat") return false;
+    const std::int32_t to = place(p, out, index);
+    if (to < 0) return false;
+    const std::int32_t whole = p.s_.roots[to].whole >= 0 ? p.s_.roots[to].whole : to;
+    std::size_t at = p.s_.roots[to].skip;
+    for (const ValueId v : node.inputs) {
+      const std::int32_t r = p.root(v, 0, Layout::kChannelsLast);
+      if (r < 0 || p.s_.roots[r].whole != whole || p.s_.roots[r].skip != at) return false;
+      at += static_cast<std::size_t>(p.s_.descs[v].shape[1]) * dtype_size(p.s_.descs[v].dtype);
+    }
+    p.root(out, 0, Layout::kChannelsLast) = to;
+    p.s_.roots[whole].last_user = std::max(p.s_.roots[whole].last_user, p.c_.last_user[out]);
+    return true;
+  }
+
+  // Whether what the node, a Split or Slice, cuts out stays where it lies.
+  bool cut_out(PlanRoots& p, std::int32_t index) const {
+    const Node& node = p.graph_.nodes[index];
+    for (const ValueId v : node.outputs) {
+      const Place& cut = v == kNoValue ? Place{} : joints_.cuts[v];
+      if (cut.whole == kNoValue || p.s_.descs[v].shape.elements() == 0) return false;
+      if (p.s_.descs[v].shape[1] != cut.channels || p.s_.descs[cut.whole].shape[1] != cut.pitch) return false;
+    }
+    const std::int32_t from = p.need(node.inputs[0], 0, Layout::kChannelsLast, true);
+    if (p.s_.roots[from].source != Source::kArena) return false;
+    for (const ValueId v : node.outputs) p.root(v, 0, Layout::kChannelsLast) = add_view(p, v, from, joints_.cuts[v]);
+    return true;
+  }
+};
+
+std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
+  std::vector<JointNode> nodes(c.nodes.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const CompiledNode& n = c.nodes[i];
+    nodes[i].layouts = n.layouts;
+    nodes[i].pitched = n.pitched;
+    if (const FusedOperand* r = n.fused_as(FusedOperand::Role::kResidual)) nodes[i].residual = r->value;
+    for (const FusedOperand& f : n.fused) nodes[static_cast<std::size_t>(f.node)].computed_by = static_cast<std::int32_t>(i);
+  }
+  Joints joints = JointFinder(c.graph(), nodes).run();
+  bool any = false;
+  c.viewed.resize(c.graph().values.size());
+  for (std::size_t v = 0; v < joints.places.size(); ++v) {
+    c.viewed[v] = joints.places[v].whole != kNoValue;
+    any |= c.viewed[v] || joints.cuts[v].whole != kNoValue || joints.overs[v].value != kNoValue;
+  }
+  return any ? std::make_unique<ChannelViews>(std::move(joints)) : nullptr;
+}
+
 }  // namespace
 
-Joints find_joints(const Graph& graph, std::span<const JointNode> nodes) { return JointFinder(graph, nodes).run(); }
+extern const LoweringPassInfo channel_views_pass;
+const LoweringPassInfo channel_views_pass = {"channel-views", "joins and splits channels without a copy", true, find};
 
 }  // namespace evn

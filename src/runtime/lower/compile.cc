@@ -1,4 +1,4 @@
-#include "runtime/compile.h"
+#include "runtime/lower/compile.h"
 
 #include <algorithm>
 #include <optional>
@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "graph/inline_if.h"
 #include "runtime/constant_uses.h"
-#include "runtime/narrow.h"
 
 namespace evn {
 namespace {
@@ -37,23 +36,7 @@ void compile_values(CompiledGraph& c) {
   for (const ValueId v : graph.inputs) c.has_boxes |= static_cast<bool>(graph.values[v].wraps);
 }
 
-void find_sums(CompiledGraph& c) {
-  const FollowingSumFinder finder(c.graph());
-  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
-    const NodePlacement& placed = c.placement.nodes[i];
-    if (placed.mode != NodeMode::kKernel || placed.kernel == nullptr || placed.kernel->takes == 0) continue;
-    const auto beside = [&](std::int32_t other) {
-      const NodePlacement& p = c.placement.nodes[other];
-      const bool stays_strict = p.numerics != Numerics::kStrict || placed.numerics == Numerics::kStrict;
-      return p.mode == NodeMode::kKernel && p.device == placed.device && stays_strict;
-    };
-    const FollowingSums sums = finder.find(static_cast<std::int32_t>(i), placed.kernel->takes, beside);
-    c.nodes[i].bias = sums.bias;
-    c.nodes[i].residual = sums.residual;
-  }
-}
-
-// A sum's operand is read by the node with which it is computed as well.
+// What may be fused into a node is read by it as well.
 void find_readers(CompiledGraph& c) {
   const Graph& graph = c.graph();
   const auto each = [&](const auto& visit) {
@@ -61,7 +44,9 @@ void find_readers(CompiledGraph& c) {
       for (const ValueId v : graph.nodes[i].inputs) {
         if (v != kNoValue) visit(v, i);
       }
-      if (c.nodes[i].residual.node >= 0) visit(c.nodes[i].residual.operand, i);
+      for (const FusedOperand& f : c.nodes[i].fused) {
+        if (f.role == FusedOperand::Role::kResidual) visit(f.value, i);  // others are constants
+      }
     }
   };
   c.reader_begin.assign(graph.values.size() + 1, 0);
@@ -70,13 +55,6 @@ void find_readers(CompiledGraph& c) {
   c.readers.resize(c.reader_begin.back());
   std::vector<std::uint32_t> next(c.reader_begin.begin(), c.reader_begin.end() - 1);
   each([&](ValueId v, std::size_t i) { c.readers[next[v]++] = static_cast<std::int32_t>(i); });
-}
-
-OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs) {
-  OpDesc desc{&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
-  desc.precision = n.precision;
-  desc.strict = n.strict;
-  return desc;
 }
 
 // `made`: per value, the layout in which its node makes it.
@@ -94,36 +72,12 @@ void choose_layouts(const Node& node, std::span<const TensorDesc> descs, Compile
   for (std::size_t k = 0; k < node.outputs.size(); ++k) {
     if (node.outputs[k] != kNoValue) (*made)[node.outputs[k]] = layouts[inputs + k];
   }
-  // Before the outputs, the operands of sums that follow.
-  if (n->residual.node >= 0) layouts.insert(layouts.begin() + static_cast<std::ptrdiff_t>(inputs), layouts[inputs]);
-  if (n->bias.node >= 0) layouts.insert(layouts.begin() + static_cast<std::ptrdiff_t>(inputs), Layout::kPlain);
+  // Before the outputs, what may be fused: a residual lies as the output does.
+  const Layout output = layouts[inputs];
+  auto at = layouts.begin() + static_cast<std::ptrdiff_t>(inputs);
+  for (const FusedOperand& f : n->fused) at = layouts.insert(at, f.role == FusedOperand::Role::kResidual ? output : Layout::kPlain) + 1;
   n->layouts = std::move(layouts);
   if (n->kernel->pitched != nullptr) n->pitched = n->kernel->pitched(desc);
-}
-
-Joints joints_of(const CompiledGraph& c) {
-  std::vector<JointNode> nodes(c.nodes.size());
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const CompiledNode& n = c.nodes[i];
-    nodes[i].layouts = n.layouts;
-    nodes[i].pitched = n.pitched;
-    nodes[i].residual = n.residual.operand;
-    for (const FollowingSum& sum : {n.bias, n.residual}) {
-      if (sum.node >= 0) nodes[static_cast<std::size_t>(sum.node)].computed_by = static_cast<std::int32_t>(i);
-    }
-  }
-  return find_joints(c.graph(), nodes);
-}
-
-// Of a node's inputs, then of its outputs.
-std::vector<TensorDesc> descs_of(const Graph& graph, const Node& node) {
-  std::vector<TensorDesc> descs;
-  const auto add = [&](ValueId v) {
-    descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
-  };
-  std::for_each(node.inputs.begin(), node.inputs.end(), add);
-  std::for_each(node.outputs.begin(), node.outputs.end(), add);
-  return descs;
 }
 
 void compile_node(CompiledGraph& c, std::size_t index) {
@@ -144,36 +98,8 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   }
   for (const ValueId v : node.outputs) n.choose_late |= v != kNoValue && !graph.values[v].has_shape;
   n.packed.resize(node.inputs.size());
-  const std::size_t args = node.inputs.size() + node.outputs.size() + (n.bias.node >= 0 ? 1u : 0u) + (n.residual.node >= 0 ? 1u : 0u);
-  c.arg_count += args;
-  c.most_step_args = std::max(c.most_step_args, args);
   c.packed_count += node.inputs.size();
   c.kernel_nodes += n.mode == NodeMode::kKernel ? 1u : 0u;
-}
-
-// Nodes that may run in bands.
-void find_bands(CompiledGraph& c) {
-  const Bands* const bands = c.devices[0]->bands();
-  if (bands == nullptr) return;
-  const FollowingSumFinder finder(c.graph());
-  const auto is_part = [&](std::size_t i) {
-    const CompiledNode& n = c.nodes[i];
-    if (n.mode != NodeMode::kKernel || n.slot != 0 || n.choose_late || n.has_planned_input || n.bias.node >= 0) return false;
-    const std::vector<TensorDesc> descs = descs_of(c.graph(), c.graph().nodes[i]);
-    return bands->takes(*n.kernel, desc_of(c.graph().nodes[i], n, descs));
-  };
-  std::vector<bool> parts(c.nodes.size());
-  for (std::size_t i = 0; i < c.nodes.size(); ++i) parts[i] = is_part(i);
-  const auto args_of = [&](std::size_t i) { return c.graph().nodes[i].inputs.size() + 2; };
-  std::size_t most = 0;  // inputs and outputs of a part
-  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
-    const std::int32_t reader = parts[i] ? finder.only_reader(static_cast<std::int32_t>(i)) : -1;
-    const auto r = static_cast<std::size_t>(reader);
-    if (reader < 0 || !parts[r] || c.nodes[r].strict != c.nodes[i].strict) continue;
-    c.nodes[i].next = reader;
-    most = std::max({most, args_of(i), args_of(r)});
-  }
-  c.most_step_args = std::max(c.most_step_args, kMostParts * most);
 }
 
 bool packs_now(const CompiledNode& n) { return n.mode == NodeMode::kKernel && !n.choose_late; }
@@ -350,25 +276,64 @@ class Packer {
 
 namespace {
 
+void find_passes(CompiledGraph& c, bool of_storage) {
+  const std::span<const LoweringPassInfo* const> all = lowering_passes();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->of_storage != of_storage) continue;
+    std::unique_ptr<LoweringPass> pass = all[i]->find(c);
+    if (pass == nullptr) continue;
+    c.passes.push_back({static_cast<std::uint8_t>(i), std::move(pass)});
+    if (!of_storage) find_readers(c);
+  }
+}
+
 // All but the packing. Placed.
 void analyse(CompiledGraph& c) {
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());
-  find_sums(c);
-  find_readers(c);
   for_each_node(c, [&](std::size_t i) { compile_node(c, i); });
-  find_bands(c);
+  find_readers(c);
+  find_passes(c, false);
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for_each_node(c, [&](std::size_t i) {
-    if (packs_now(c.nodes[i]) && c.nodes[i].kernel->layouts != nullptr) {
-      choose_layouts(c.graph().nodes[i], descs_of(c.graph(), c.graph().nodes[i]), &c.nodes[i], &layouts);
-    }
+    const Node& node = c.graph().nodes[i];
+    CompiledNode& n = c.nodes[i];
+    const std::size_t args = node.inputs.size() + n.fused.size() + node.outputs.size();
+    c.arg_count += args;
+    c.most_step_args = std::max(c.most_step_args, args);
+    if (packs_now(n) && n.kernel->layouts != nullptr) choose_layouts(node, descs_of(c.graph(), node), &n, &layouts);
   });
-  c.joints = joints_of(c);
-  c.narrow = find_narrow(c);
+  find_passes(c, true);
 }
 
 }  // namespace
+
+std::vector<TensorDesc> descs_of(const Graph& graph, const Node& node) {
+  std::vector<TensorDesc> descs;
+  const auto add = [&](ValueId v) {
+    descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
+  };
+  std::for_each(node.inputs.begin(), node.inputs.end(), add);
+  std::for_each(node.outputs.begin(), node.outputs.end(), add);
+  return descs;
+}
+
+OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs) {
+  OpDesc desc{&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
+  desc.precision = n.precision;
+  desc.strict = n.strict;
+  return desc;
+}
+
+std::int32_t only_reader(const CompiledGraph& c, std::int32_t node) {
+  const Node& maker = c.graph().nodes[node];
+  if (maker.outputs.size() != 1 || maker.outputs[0] == kNoValue) return -1;
+  const auto v = static_cast<std::size_t>(maker.outputs[0]);
+  if (c.reader_begin[v + 1] - c.reader_begin[v] != 1 || c.last_user[v] == INT32_MAX) return -1;
+  const std::int32_t reader = c.readers[c.reader_begin[v]];
+  const Node& node_after = c.graph().nodes[reader];
+  return node_after.region == maker.region && node_after.inputs[0] == maker.outputs[0] ? reader : -1;
+}
 
 CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache) {
   CompiledGraph c;

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "ops/merge.h"
-#include "runtime/plan_arenas.h"
+#include "runtime/lower/plan_arenas.h"
 
 namespace evn {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/shape_walk.h"
+#include "runtime/lower/shape_walk.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "runtime/plan_builder.h"
+#include "runtime/lower/plan_builder.h"
 
 #include <algorithm>
 

@@ -1,31 +1,27 @@
 // Steps of a plan that run kernels: formed steps (step_former.h) and their memory (plan_roots.h).
 #pragma once
 
-#include "runtime/plan_roots.h"
+#include "runtime/lower/plan_roots.h"
 
 namespace evn {
 
-class PlanSteps : protected PlanRoots {
- protected:
+class PlanSteps : public PlanRoots {
+ public:
   using PlanRoots::PlanRoots;
 
   // Adds the step that the node begins, whose shapes are known, unless its outputs are in place already.
   void add_kernel(std::int32_t index);
 
  private:
+  std::size_t number_of(const Node& node) const { return static_cast<std::size_t>(&node - graph_.nodes.data()); }
+
   // What the plan keeps of the draft.
   PlanStep keep_draft();
   // The same of layouts and packed copies of a step in bands.
   void keep_parts(PlanStep* step);
 
-  // Which arguments of a step may be some channels of wider values (kPitched...), where its layouts are those that were chosen with the session.
-  std::uint8_t pitched_of(const PlanStep& step) const;
-
-  std::size_t number_of(const Node& node) const { return static_cast<std::size_t>(&node - graph_.nodes.data()); }
-
-  // Finds the roots of the step's inputs.
+  // Finds the roots of the draft's operands.
   void find_inputs(const PlanStep& step);
-  void find_inputs_of_parts(const PlanStep& step);
 
   // Adds the step, with the buffers of its inputs, unless there is nothing to write.
   void add_step(PlanStep* step);

@@ -2,11 +2,17 @@
 // making a plan and making one over for other dims ask the same.
 #pragma once
 
-#include "runtime/shape_walk.h"
+#include "runtime/lower/shape_walk.h"
 
 namespace evn {
 
 // A step that is being formed. Plain data: its memory is decided later.
+// What a kernel reads as one of its inputs.
+struct StepOperand {
+  ValueId value = kNoValue;  // kNoValue: nothing that lies in memory
+  bool pitched = false;      // it may be some channels of a wider value
+};
+
 struct StepDraft {
   std::int32_t node = -1;            // the first of its nodes
   std::uint8_t slot = 0;
@@ -15,6 +21,9 @@ struct StepDraft {
   AbsorbedNodes absorbed;
   OpDesc desc;                       // its spans are of the vectors below, or of the compiled graph
   std::span<const Buffer> packed;    // per input
+  std::vector<StepOperand> operands; // per input
+  std::uint8_t pitched = 0;         // which arguments may be some channels of wider values (kPitched...)
+  std::uint32_t passes = 0;          // bit i: the i-th of lowering_passes() took part
   std::vector<TensorDesc> descs;     // of inputs, then of outputs; the output of a part is input 0 of the next one
   std::vector<OpDesc> parts;         // of a step in bands
   std::vector<WeightPtr> constants;  // where some are known since planning
@@ -22,8 +31,8 @@ struct StepDraft {
   std::vector<Buffer> late_packed;   // the same
 };
 
-class StepFormer : protected ShapeWalk {
- protected:
+class StepFormer : public ShapeWalk {
+ public:
   StepFormer(const CompiledGraph& compiled, std::shared_ptr<Plan> plan) : ShapeWalk(compiled, std::move(plan)) {
     draft_.descs.reserve(compiled.most_step_args);
   }
@@ -34,25 +43,18 @@ class StepFormer : protected ShapeWalk {
 
   StepDraft draft_;
 
- private:
-  // Adds the descs of a node to the draft, of its inputs from input `first` on, of sums' operands, and of its outputs.
+  // Adds the descs of a node to the draft, of its inputs from input `first` on, of what may be fused, and of its outputs.
   void add_descs(std::int32_t index, std::size_t first);
+  // The same of its operands. `packed`: per input.
+  void add_operands(std::int32_t index, std::size_t first, int slot, std::span<const Buffer> packed, std::uint8_t pitched);
 
-  // Runs the node, the first of the draft, and some that follow it, in bands. False: it should run alone.
-  bool form_bands();
+  // Whether the shapes of the node (-1: there is none) are known.
+  bool is_passed(std::int32_t node) const { return node >= 0 && static_cast<std::size_t>(node) < s_.next_node; }
 
-  // Whether the walk has reached the node (-1: there is none).
-  bool may_join(std::int32_t node) const { return node >= 0 && static_cast<std::size_t>(node) < s_.next_node; }
+  // Notes that the step computes the node too, and that this makes its output of desc `made`.
+  void absorb(std::int32_t node, const TensorDesc& made);
 
-  // A part of a step in bands: its inputs begin at `first` of the draft's descs.
-  OpDesc part_desc(std::int32_t index, std::size_t first) const;
-
-  // The sum that follows the last part, if what is added is there when the first one runs.
-  void take_residual(std::int32_t last);
-
-  // Takes the sums that follow the node, as far as the shapes allow it. Their operands stand behind its own inputs.
-  void take_sums();
-
+ private:
   void set_constants();
 
   // A kernel for a node whose ranks were not known when the session was made: of its device, or where a rule only prefers that, of

@@ -2,7 +2,7 @@
 // the other; plan.cc puts them together for a new signature, replan.cc for one whose dims differ.
 #pragma once
 
-#include "runtime/plan.h"
+#include "runtime/lower/plan.h"
 
 namespace evn {
 
@@ -47,7 +47,7 @@ struct PlanState {
 
 // What all that make a plan work on.
 class PlanWork {
- protected:
+ public:
   PlanWork(const CompiledGraph& compiled, std::shared_ptr<Plan> plan)
       : c_(compiled), graph_(compiled.graph()), limits_(*compiled.limits), plan_(std::move(plan)) {}
 

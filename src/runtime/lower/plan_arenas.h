@@ -1,12 +1,12 @@
 // The memory of a plan's roots: their places in one arena for each device, and the plan's buffers by these.
 #pragma once
 
-#include "runtime/step_former.h"
+#include "runtime/lower/step_former.h"
 
 namespace evn {
 
-class PlanArenas : protected StepFormer {
- protected:
+class PlanArenas : public StepFormer {
+ public:
   using StepFormer::StepFormer;
 
   // The root of v on a slot; -1: it is not there.

@@ -1,26 +1,24 @@
-#include "runtime/plan_steps.h"
+#include "runtime/lower/plan_steps.h"
 
 #include <algorithm>
 
 namespace evn {
 
 void PlanSteps::add_kernel(std::int32_t index) {
-  const Node& node = graph_.nodes[index];
-  const CompiledNode& n = c_.nodes[index];
-  if (n.pitched != 0 && (join(node) || cut_out(node))) {
-    plan_->joined.push_back(index);
+  for (const ActivePass& p : c_.passes) {
+    if (!p.pass->elide(*this, index)) continue;
+    plan_->elided.push_back({index, 1u << p.number});
     return;
   }
   form(index);
   PlanStep step = keep_draft();
-  const bool in_bands = !step.desc.parts.empty();
-  in_bands ? find_inputs_of_parts(step) : find_inputs(step);
-  const std::uint8_t pitched = in_bands ? kPitchedOutputs : pitched_of(step);
-  set_places(&step, pitched, input_roots_);
-  if (in_bands) {
-    for (OpDesc& part : plan_->parts.back()) part.pitches = step.desc.pitches == nullptr ? nullptr : step.desc.pitches + (part.inputs.data() - step.desc.inputs.data());
-  } else {
-    step.desc.narrow = narrow_of(step, input_roots_, placed_[0] >= 0);
+  find_inputs(step);
+  set_places(&step, draft_.pitched, input_roots_);
+  for (OpDesc& part : draft_.parts.empty() ? std::span<OpDesc>() : std::span<OpDesc>(plan_->parts.back())) {
+    part.pitches = step.desc.pitches == nullptr ? nullptr : step.desc.pitches + (part.inputs.data() - step.desc.inputs.data());
+  }
+  for (const ActivePass& p : c_.passes) {
+    if (p.pass->finish(*this, &step, input_roots_, placed_[0])) step.passes |= 1u << p.number;
   }
   if (draft_.computes) step.kernel->plan(step.desc, &step.plan);
   add_step(&step);
@@ -34,6 +32,7 @@ PlanStep PlanSteps::keep_draft() {
   step.kernel = d.kernel;
   step.absorbed = d.absorbed;
   step.packed = d.packed;
+  step.passes = d.passes;
   step.desc = d.desc;
   step.first_desc = static_cast<std::uint32_t>(plan_->descs.size());
   plan_->descs.insert(plan_->descs.end(), d.descs.begin(), d.descs.end());
@@ -77,40 +76,11 @@ void PlanSteps::keep_parts(PlanStep* step) {
   step->packed = packed;
 }
 
-std::uint8_t PlanSteps::pitched_of(const PlanStep& step) const {
-  const CompiledNode& n = c_.nodes[step.node];
-  return step.desc.layouts == n.layouts.data() ? n.pitched : 0;
-}
-
 void PlanSteps::find_inputs(const PlanStep& step) {
-  const OpDesc& d = step.desc;
-  const Node& node = graph_.nodes[step.node];
-  const CompiledNode& n = c_.nodes[step.node];
-  const std::uint8_t pitched = pitched_of(step);
-  input_roots_.assign(d.inputs.size(), -1);
-  for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-    const bool by_copy = k < step.packed.size() && step.packed[k].memory != nullptr && host(step.slot);
-    if (!by_copy) input_roots_[k] = input_root(node, k, step.slot, d.input_layout(static_cast<int>(k)), pitched);
-  }
-  if (d.bias >= 0) input_roots_[static_cast<std::size_t>(d.bias)] = need(n.bias.operand, step.slot);
-  if (d.residual >= 0) {
-    input_roots_[static_cast<std::size_t>(d.residual)] = need(n.residual.operand, step.slot, d.output_layout(), (pitched & kPitchedResidual) != 0);
-  }
-}
-
-void PlanSteps::find_inputs_of_parts(const PlanStep& step) {
   input_roots_.clear();
-  for (const OpDesc& part : step.desc.parts) {
-    const CompiledNode& n = c_.nodes[number_of(*part.node)];
-    for (std::size_t k = 0; k < part.inputs.size(); ++k) {
-      const bool is_between = k == 0 && &part != &step.desc.parts.front();
-      const bool is_sum = k >= part.node->inputs.size();
-      const bool by_copy = !is_sum && n.packed[k].memory != nullptr;
-      std::int32_t r = -1;
-      if (is_sum && part.residual >= 0) r = need(n.residual.operand, 0, part.output_layout(), (n.pitched & kPitchedResidual) != 0);
-      if (!is_sum && !is_between && !by_copy) r = input_root(*part.node, k, 0, part.input_layout(static_cast<int>(k)), n.pitched);
-      input_roots_.push_back(r);
-    }
+  for (std::size_t k = 0; k < draft_.operands.size(); ++k) {
+    const StepOperand& o = draft_.operands[k];
+    input_roots_.push_back(o.value == kNoValue ? -1 : need(o.value, step.slot, step.desc.input_layout(static_cast<int>(k)), o.pitched));
   }
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/step_former.h"
+#include "runtime/lower/step_former.h"
 
 #include <algorithm>
 
@@ -11,14 +11,14 @@ void StepFormer::form(std::int32_t index) {
   d.node = index;
   d.slot = n.slot;
   d.kernel = n.kernel;
-  d.computes = true;
   d.absorbed = {};
   d.packed = n.packed;
+  d.passes = 0;
+  d.operands.clear();
   d.descs.clear();
   d.parts.clear();
   d.constants.clear();
   add_descs(index, 0);
-  if (n.next >= 0 && form_bands()) return;
   const std::size_t inputs = d.descs.size() - node.outputs.size();
   const std::span<const TensorDesc> all(d.descs);
   d.desc = {&node, all.first(inputs), all.subspan(inputs), n.constants};
@@ -29,87 +29,38 @@ void StepFormer::form(std::int32_t index) {
   if (n.has_planned_input) set_constants();
   if (n.choose_late) choose_late();
   choose_for_empty();
-  if (d.computes && d.kernel == n.kernel) take_sums();
+  const bool as_compiled = d.kernel == n.kernel && d.desc.layouts == n.layouts.data();
+  d.pitched = as_compiled ? n.pitched : std::uint8_t{0};
+  add_operands(index, 0, d.slot, d.packed, d.pitched);
+  for (std::size_t p = 0; p < c_.passes.size() && d.computes && d.kernel == n.kernel; ++p) {
+    if (c_.passes[p].pass->extend(*this)) d.passes |= 1u << c_.passes[p].number;
+  }
 }
 
 void StepFormer::add_descs(std::int32_t index, std::size_t first) {
   const Node& node = graph_.nodes[index];
-  const CompiledNode& n = c_.nodes[index];
   std::vector<TensorDesc>& descs = draft_.descs;
   for (std::size_t k = first; k < node.inputs.size(); ++k) descs.push_back(node.inputs[k] == kNoValue ? TensorDesc{} : s_.descs[node.inputs[k]]);
-  for (const FollowingSum* sum : {&n.bias, &n.residual}) {
-    if (sum->node >= 0) descs.emplace_back();
-  }
+  descs.resize(descs.size() + c_.nodes[index].fused.size());
   for (const ValueId v : node.outputs) descs.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
 }
 
-OpDesc StepFormer::part_desc(std::int32_t index, std::size_t first) const {
-  const CompiledNode& n = c_.nodes[index];
-  const std::size_t inputs = draft_.descs.size() - 1 - first;
-  OpDesc d{&graph_.nodes[index], {draft_.descs.data() + first, inputs}, {draft_.descs.data() + first + inputs, 1}, n.constants};
-  d.layouts = n.layouts.data();
-  d.threads = threads_of(0);
-  d.strict = n.strict;
-  return d;
-}
-
-bool StepFormer::form_bands() {
-  const Bands& bands = *c_.devices[0]->bands();
-  StepDraft& d = draft_;
-  std::int32_t last = d.node;
-  d.parts.push_back(part_desc(last, 0));
-  while (d.parts.size() < kMostParts && may_join(c_.nodes[last].next) && bands.joins(d.parts)) {
-    last = c_.nodes[last].next;
-    const std::size_t first = d.descs.size() - 1;
-    add_descs(last, 1);
-    d.parts.push_back(part_desc(last, first));
-    d.absorbed.push(last);
+void StepFormer::add_operands(std::int32_t index, std::size_t first, int slot, std::span<const Buffer> packed, std::uint8_t pitched) {
+  const Node& node = graph_.nodes[index];
+  for (std::size_t k = first; k < node.inputs.size(); ++k) {
+    const std::uint8_t wanted = k == 0 ? kPitchedInput : kPitchedInputs;
+    const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;  // kernels of other devices than the host read it from OpDesc::constants
+    const bool by_copy = host(slot) && k < packed.size() && packed[k].memory != nullptr;
+    const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;
+    const bool reads = !by_copy && !by_shape && (!by_value || host(slot));
+    draft_.operands.push_back({reads ? node.inputs[k] : kNoValue, (pitched & wanted) == wanted});
   }
-  if (d.parts.size() == 1) {
-    d.parts.clear();
-    return false;
-  }
-  take_residual(last);
-  const OpDesc& front = d.parts.front();
-  const OpDesc& back = d.parts.back();
-  d.kernel = &bands.kernel;
-  d.desc = {};
-  d.desc.node = front.node;
-  d.desc.tail = back.tail != nullptr ? back.tail : back.node;
-  d.desc.inputs = {front.inputs.data(), back.outputs.data()};
-  d.desc.outputs = back.outputs;
-  d.desc.parts = d.parts;
-  d.desc.strict = front.strict;  // all are, or none
-  d.desc.threads = threads_of(0);
-  return true;
+  draft_.operands.resize(draft_.operands.size() + c_.nodes[index].fused.size());
 }
 
-void StepFormer::take_residual(std::int32_t last) {
-  OpDesc& part = draft_.parts.back();
-  const FollowingSum& sum = c_.nodes[last].residual;
-  if (sum.node < 0 || sum.maker >= draft_.node || s_.descs[sum.operand].shape != part.outputs[0].shape) return;
-  part.residual = static_cast<int>(part.inputs.size()) - 1;
-  part.tail = &graph_.nodes[sum.node];
-  part.byte_sum = sum.byte_sum();
-  draft_.descs[draft_.descs.size() - 2] = s_.descs[sum.operand];
-  s_.descs[part.tail->outputs[0]] = part.outputs[0];
-  draft_.absorbed.push(sum.node);
-}
-
-void StepFormer::take_sums() {
-  StepDraft& d = draft_;
-  const CompiledNode& n = c_.nodes[d.node];
-  auto at = static_cast<int>(d.desc.node->inputs.size());
-  const auto take = [&](const FollowingSum& sum) {
-    d.desc.tail = &graph_.nodes[sum.node];
-    d.desc.byte_sum = sum.byte_sum();
-    d.descs[static_cast<std::size_t>(at)] = s_.descs[sum.operand];
-    s_.descs[d.desc.tail->outputs[0]] = d.desc.outputs[0];  // which the walk may not have reached
-    d.absorbed.push(sum.node);
-    return at++;
-  };
-  if (n.bias.node >= 0) d.desc.bias = take(n.bias);
-  if (n.residual.node >= 0 && s_.descs[n.residual.operand].shape == d.desc.outputs[0].shape) d.desc.residual = take(n.residual);
+void StepFormer::absorb(std::int32_t node, const TensorDesc& made) {
+  s_.descs[graph_.nodes[node].outputs[0]] = made;  // which the walk over the shapes may not have reached
+  draft_.absorbed.push(node);
 }
 
 // Only of inputs that are read by value: a kernel takes any other constant for one that it has packed.

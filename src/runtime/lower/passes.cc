@@ -1,0 +1,20 @@
+#include "runtime/lower/pass.h"
+
+namespace evn {
+
+extern const LoweringPassInfo sum_epilogue_pass;
+extern const LoweringPassInfo cascade_pass;
+extern const LoweringPassInfo channel_views_pass;
+extern const LoweringPassInfo narrow_storage_pass;
+
+std::span<const LoweringPassInfo* const> lowering_passes() {
+  static constexpr const LoweringPassInfo* kPasses[] = {
+      &sum_epilogue_pass,
+      &cascade_pass,
+      &channel_views_pass,
+      &narrow_storage_pass,
+  };
+  return kPasses;
+}
+
+}  // namespace evn

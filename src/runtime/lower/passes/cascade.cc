@@ -1,0 +1,99 @@
+// Cascade: convolutions that follow each other run as one step, a band of lines of an image at a time (device/bands.h).
+#include "runtime/lower/passes/sum_epilogue.h"
+
+namespace evn {
+namespace {
+
+class Cascade final : public LoweringPass {
+ public:
+  Cascade(const Bands& bands, std::vector<std::int32_t> next) : bands_(bands), next_(std::move(next)) {}
+
+  bool extend(StepFormer& f) const override {
+    StepDraft& d = f.draft_;
+    if (next_[static_cast<std::size_t>(d.node)] < 0) return false;
+    std::int32_t last = d.node;
+    d.parts.push_back(part_desc(f, last, 0));
+    for (std::int32_t next = next_of(last); d.parts.size() < kMostParts && f.is_passed(next) && bands_.joins(d.parts); next = next_of(last)) {
+      last = next;
+      const std::size_t first = d.descs.size() - 1;
+      d.operands.emplace_back();  // what lies between two parts
+      f.add_descs(last, 1);
+      f.add_operands(last, 1, 0, f.c_.nodes[last].packed, f.c_.nodes[last].pitched);
+      d.parts.push_back(part_desc(f, last, first));
+      f.absorb(last, d.descs.back());
+    }
+    if (d.parts.size() == 1) {
+      d.parts.clear();
+      return false;
+    }
+    OpDesc& back = d.parts.back();
+    take_sums(f, last, &back, back.node->inputs.size(), f.c_.nodes[last].pitched);
+    finish_desc(f);
+    return true;
+  }
+
+ private:
+  const Bands& bands_;
+  const std::vector<std::int32_t> next_;  // per node: the one with which it may run; -1: none
+
+  std::int32_t next_of(std::int32_t node) const { return next_[static_cast<std::size_t>(node)]; }
+
+  // A part: its inputs begin at `first` of the draft's descs.
+  static OpDesc part_desc(const StepFormer& f, std::int32_t index, std::size_t first) {
+    const CompiledNode& n = f.c_.nodes[index];
+    const std::span<const TensorDesc> all = std::span<const TensorDesc>(f.draft_.descs).subspan(first);
+    OpDesc d{&f.graph_.nodes[index], all.first(all.size() - 1), all.last(1), n.constants};
+    d.layouts = n.layouts.data();
+    d.threads = f.threads_of(0);
+    d.strict = n.strict;
+    return d;
+  }
+
+  void finish_desc(StepFormer& f) const {
+    StepDraft& d = f.draft_;
+    const OpDesc& front = d.parts.front();
+    const OpDesc& back = d.parts.back();
+    d.kernel = &bands_.kernel;
+    d.pitched = kPitchedOutputs;
+    d.desc = {};
+    d.desc.node = front.node;
+    d.desc.tail = back.tail != nullptr ? back.tail : back.node;
+    d.desc.inputs = {front.inputs.data(), back.outputs.data()};
+    d.desc.outputs = back.outputs;
+    d.desc.parts = d.parts;
+    d.desc.strict = front.strict;  // all are, or none
+    d.desc.threads = f.threads_of(0);
+  }
+};
+
+std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
+  const Bands* const bands = c.devices[0]->bands();
+  if (bands == nullptr) return nullptr;
+  std::vector<bool> parts(c.nodes.size());
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    const CompiledNode& n = c.nodes[i];
+    if (n.mode != NodeMode::kKernel || n.slot != 0 || n.choose_late || n.has_planned_input) continue;
+    if (n.fused_as(FusedOperand::Role::kBias) != nullptr) continue;
+    const std::vector<TensorDesc> descs = descs_of(c.graph(), c.graph().nodes[i]);
+    parts[i] = bands->takes(*n.kernel, desc_of(c.graph().nodes[i], n, descs));
+  }
+  std::vector<std::int32_t> next(c.nodes.size(), -1);
+  std::size_t most_args = 0;  // of a part
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    const std::int32_t reader = parts[i] ? only_reader(c, static_cast<std::int32_t>(i)) : -1;
+    const auto r = static_cast<std::size_t>(reader);
+    if (reader < 0 || !parts[r] || c.nodes[r].strict != c.nodes[i].strict) continue;
+    next[i] = reader;
+    for (const std::size_t part : {i, r}) most_args = std::max(most_args, c.graph().nodes[part].inputs.size() + c.nodes[part].fused.size() + 1);
+  }
+  if (most_args == 0) return nullptr;
+  c.most_step_args = std::max(c.most_step_args, kMostParts * most_args);
+  return std::make_unique<Cascade>(*bands, std::move(next));
+}
+
+}  // namespace
+
+extern const LoweringPassInfo cascade_pass;
+const LoweringPassInfo cascade_pass = {"cascade", "runs convolutions that follow each other as one step, some lines of the image at a time", false, find};
+
+}  // namespace evn
