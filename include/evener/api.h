@@ -155,6 +155,7 @@ typedef struct evn_api {
   void (*run_options_init)(evn_run_options *options, uint32_t struct_size);
   void (*quantizer_options_init)(evn_quantizer_options *options, uint32_t struct_size);
   void (*guard_options_init)(evn_guard_options *options, uint32_t struct_size);
+  evn_status (*describe_passes)(evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

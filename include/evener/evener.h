@@ -795,13 +795,21 @@ typedef struct evn_session_options {
   const char *const *keep_fp32; /* nodes that stay float32 whatever else says otherwise, beside those of the configuration: globs of
                                    their names, or "type:Softmax" */
   evn_numerics numerics;  /* EVN_NUMERICS_..., of nodes for which no rule has one. @since 0.2 */
-  uint32_t reserved2;     /* 0 */
+  uint32_t disabled_pass_count; /* of disabled_passes. @since 0.2 */
+  const char *const *disabled_passes; /* passes of `when` "session" (evn_describe_passes) that are left out, beside those of the
+                                         configuration's `passes: {disable: [...]}`. @since 0.2 */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT \
-  {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0}
+  {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
+
+/* Writes the list of passes, which change how a model is computed and not what: JSON: [{"name", "when": "load" (rewrites of the graph,
+ * for all sessions of a model) or "session" (which nodes run as one step, and where values lie), "summary"}]. The configuration's
+ * `passes: {disable: [NAME, ...]}` leaves out any of them, evn_session_options.disabled_passes those of sessions; evn_session_explain
+ * says which of them each node went through. Returns EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_BUFFER_TOO_SMALL. Thread-safe. @since 0.2 */
+EVN_API evn_status evn_describe_passes(evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
 
 /* Places the model's nodes on the runtime's devices, as the configuration's rules say, chooses kernels, packs weights. Sessions
  * of one model share its weights and their packed copies.
@@ -876,8 +884,8 @@ EVN_API evn_status evn_session_run_values(evn_session session, const evn_value *
 
 /* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
  * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",
- * "device", "kernel", "reason", "rule_line", "refused", "precision", "precision_reason", "numerics", "numerics_reason"}],
- * "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}.
+ * "device", "kernel", "reason", "rule_line", "refused", "precision", "precision_reason", "numerics", "numerics_reason",
+ * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run)}], "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}.
  * DOT and SVG draw the nodes, coloured by device, and the values between them; copies between devices are marked, values that are
  * read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,

@@ -7,6 +7,7 @@
 #include "api/value_info.h"
 #include "base/small_array.h"
 #include "runtime/compare.h"
+#include "runtime/pass_list.h"
 
 namespace {
 
@@ -127,12 +128,24 @@ SessionRequest request_of(const evn_session_options& o) {
     require(o.keep_fp32[i] != nullptr, "an entry of keep_fp32");
     request.keep_fp32.emplace_back(o.keep_fp32[i]);
   }
+  require(o.disabled_passes != nullptr || o.disabled_pass_count == 0, "disabled_passes");
+  for (uint32_t i = 0; i < o.disabled_pass_count; ++i) {
+    require(o.disabled_passes[i] != nullptr, "an entry of disabled_passes");
+    request.disabled_passes.emplace_back(o.disabled_passes[i]);
+  }
   return request;
 }
 
 }  // namespace
 
 extern "C" {
+
+evn_status evn_describe_passes(evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text(describe_passes(format), buffer, capacity, size);
+  });
+}
 
 evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_session_options* options, evn_session* session,
                               evn_error* error) {
@@ -142,7 +155,7 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
     require(session != nullptr, "session");
     const evn_session_options defaults = EVN_SESSION_OPTIONS_INIT;
     const evn_session_options o = read_options(options, defaults, offsetof(evn_session_options, cache_file));
-    if (o.reserved != 0 || o.reserved1 != 0 || o.reserved2 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+    if (o.reserved != 0 || o.reserved1 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
     if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
     *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, request_of(o), cache_of(**r, o))));
   });

@@ -112,6 +112,7 @@ constexpr evn_api kApi = {
     .run_options_init = evn_run_options_init,
     .quantizer_options_init = evn_quantizer_options_init,
     .guard_options_init = evn_guard_options_init,
+    .describe_passes = evn_describe_passes,
 };
 
 }  // namespace

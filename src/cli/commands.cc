@@ -135,6 +135,13 @@ int run_check_config(const Arguments& arguments) {
        describe(error).c_str());
 }
 
+int run_passes(const Arguments& arguments) {
+  print_text(read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+    return evn_describe_passes(text_format(arguments), buffer, capacity, size, error);
+  }));
+  return kExitOk;
+}
+
 int run_version(const Arguments&) {
   std::printf("evener %s\n", evn_version());
   return kExitOk;
@@ -158,6 +165,7 @@ constexpr Option kRunOptions[] = {
     kDeviceOption,
     kPrecisionOption,
     kKeepFp32Option,
+    kDisablePassOption,
     kNumericsOption,
     kCacheOption,
     kMapCacheOption,
@@ -169,6 +177,7 @@ constexpr Option kExplainOptions[] = {
     kDeviceOption,
     kPrecisionOption,
     kKeepFp32Option,
+    kDisablePassOption,
     kNumericsOption,
     kCacheOption,
     kMapCacheOption,
@@ -178,6 +187,7 @@ constexpr Option kExplainOptions[] = {
     {"--svg", nullptr, "print the graph as an SVG picture, coloured by device"},
 };
 
+constexpr Option kPassesOptions[] = {kJsonOption};
 constexpr Command kCommands[] = {
     {"devices", nullptr, "list the devices of this machine",
      "Lists every platform and device that this machine offers, and says why when there is no OpenCL.", kDevicesOptions,
@@ -229,6 +239,13 @@ constexpr Command kCommands[] = {
      "and with 5 when the file is right but a device that is not optional is absent on this machine.",
      {},
      run_check_config},
+    {"passes",
+     nullptr,
+     "list the passes over models",
+     "Prints what is done to a model so that it runs faster: when it is loaded, and when a session is made of it. Each may be left out\n"
+     "by its name: `passes: {disable: [NAME]}` in a configuration, and --disable-pass for those of sessions.",
+     kPassesOptions,
+     run_passes},
     {"version", nullptr, "print the version", "Prints the library's version.", {}, run_version},
 };
 

@@ -13,6 +13,7 @@ inline constexpr Option kCompareOptions[] = {
     kDeviceOption,
     kPrecisionOption,
     kKeepFp32Option,
+    kDisablePassOption,
     kNumericsOption,
     kThreadsOption,
     kJsonOption,

@@ -65,6 +65,11 @@ Session open_session(const Arguments& arguments, const Runtime& runtime, const M
   for (const std::string& k : keep) patterns.push_back(k.c_str());
   options.keep_fp32 = patterns.data();
   options.keep_fp32_count = static_cast<std::uint32_t>(patterns.size());
+  const std::vector<std::string> disabled = arguments.all("--disable-pass");
+  std::vector<const char*> names;
+  for (const std::string& name : disabled) names.push_back(name.c_str());
+  options.disabled_passes = names.data();
+  options.disabled_pass_count = static_cast<std::uint32_t>(names.size());
   if (options.device != nullptr) {
     Device device;  // an OpenCL device that the configuration does not name is opened by being looked for
     Call find(kExitDevice);

@@ -55,6 +55,10 @@ inline constexpr Option kKeepFp32Option = {"--keep-fp32", "PATTERN",
 inline constexpr Option kNumericsOption = {"--numerics", "N",
                                            "fast or strict: strict has no Winograd and keeps numbers below 2^-126.\n"
                                            "Without: as --config says, else fast"};
+inline constexpr Option kDisablePassOption = {"--disable-pass", "NAME",
+                                              "a pass of sessions that is left out (evener passes lists them); may be\n"
+                                              "repeated",
+                                              true};
 inline constexpr Option kCacheOption = {"--cache", "FILE",
                                         "where packed weights are kept from one time to the next; a FILE that\n"
                                         "ends in / is a folder for several models. Without: as --config says"};
@@ -75,7 +79,7 @@ Runtime open_runtime(const Arguments& arguments);
 
 Model load_model(const Runtime& runtime, const std::string& path);
 
-// A session as --device, --precision, --keep-fp32, --numerics, --cache and --map-cache say.
+// A session as --device, --precision, --keep-fp32, --numerics, --disable-pass, --cache and --map-cache say.
 Session open_session(const Arguments& arguments, const Runtime& runtime, const Model& model);
 
 // The text that a function of the library gives: `call` takes buffer, capacity, size, error.

@@ -65,6 +65,8 @@ struct Config {
   CacheConfig cache;
   std::vector<PlacementRule> rules;
   SessionConfig session;
+  std::vector<std::string> disabled_passes;  // of rewrites and of what is done across nodes
+  int passes_line = 0;
 
   const DeviceConfig* find_device(const std::string& name) const;
 };

@@ -114,6 +114,13 @@ constexpr KeyRow kRows[] = {
     numerics_row("session.numerics", [](Draft d, Value v) { d.config.session.numerics = numerics_of(v); }),
     texts_row("session.keep_fp32", [](Draft d, Value v) { d.config.session.keep_fp32 = v.texts; }),
 
+    map_row("passes"),
+    texts_row("passes.disable",
+              [](Draft d, Value v) {
+                d.config.disabled_passes = v.texts;
+                d.config.passes_line = v.line;
+              }),
+
     map_row("cache"),
     text_row("cache.file", "none", [](Draft d, Value v) { d.config.cache.file = v.text == "none" ? "" : v.text; }),
     flag_row("cache.write", "true", [](Draft d, Value v) { d.config.cache.write = v.number != 0; }),

@@ -39,6 +39,8 @@ struct Node {
   std::vector<Attribute> attributes;  // as the model gives them
   std::vector<AttributeValue> resolved;  // by index into the op's attribute table, defaults filled in; set by graph/validate
   Epilogue epilogue;                  // fused element-wise steps, applied to output 0 in order
+  std::uint32_t rewrites = 0;         // bit i: the i-th of passes() (graph/passes) made or changed it
+  std::uint32_t fingerprint = 0;      // of what that goes by
   std::vector<std::string> fused;     // names of the nodes that were folded into this one, for explain
   std::int32_t region = -1;           // index into Graph::regions; -1: runs always
   // Of Loop, Scan and SequenceMap: the graph that is run many times, this node's own. Its last inputs are what it uses of the graphs

@@ -27,7 +27,8 @@ Signature declared_signature(const Graph& graph) {
 class Estimator : PlanBuilder {
  public:
   // `weights`: those that have been counted. `compiled`: for an estimate.
-  Estimator(const CompiledGraph& compiled, std::set<std::uint64_t>& weights) : PlanBuilder(compiled, std::make_shared<Plan>()), weights_(weights) {
+  Estimator(const CompiledGraph& compiled, Runtime& runtime, std::set<std::uint64_t>& weights)
+      : PlanBuilder(compiled, std::make_shared<Plan>()), runtime_(runtime), weights_(weights) {
     plan_->signature = declared_signature(graph_);
     start();
     for (std::size_t v = 0; v < graph_.values.size(); ++v) s_.descs[v] = {graph_.values[v].dtype, graph_.values[v].shape};
@@ -50,6 +51,7 @@ class Estimator : PlanBuilder {
   }
 
  private:
+  Runtime& runtime_;
   std::set<std::uint64_t>& weights_;
   ModelBytes bytes_;
   bool in_file_ = false;  // some weight of this graph or its bodies lies in the file's bytes, and keeps all of them
@@ -87,7 +89,7 @@ class Estimator : PlanBuilder {
       add_opaque(node, 0);
     } else {
       if (n.mode == NodeMode::kKernel) add_work(node);
-      if (!s_.absorbed[static_cast<std::size_t>(index)]) add_node(index);
+      if (!s_.without_step[static_cast<std::size_t>(index)]) add_node(index);
     }
   }
 
@@ -141,8 +143,8 @@ class Estimator : PlanBuilder {
 
   // The turns of a node's body follow each other: they take the work of all and the memory of one, with what goes in and comes out.
   void add_body(const Node& node) {
-    const CompiledGraph compiled = compile_for_estimate(*node.body, *c_.devices[0], limits_);
-    Estimator body(compiled, weights_);
+    const CompiledGraph compiled = compile_for_estimate(*node.body, runtime_);
+    Estimator body(compiled, runtime_, weights_);
     const Estimate one = body.run({bytes_.all, bytes_.held, false});
     in_file_ |= body.in_file_;
     std::vector<ConstTensor> inputs;
@@ -183,10 +185,10 @@ class Estimator : PlanBuilder {
 
 }  // namespace
 
-Estimate estimate_run(const Graph& graph, Device& cpu, const Limits& limits, const ModelBytes& bytes) {
+Estimate estimate_run(const Graph& graph, Runtime& runtime, const ModelBytes& bytes) {
   std::set<std::uint64_t> weights;
-  const CompiledGraph compiled = compile_for_estimate(graph, cpu, limits);
-  return Estimator(compiled, weights).run(bytes);
+  const CompiledGraph compiled = compile_for_estimate(graph, runtime);
+  return Estimator(compiled, runtime, weights).run(bytes);
 }
 
 }  // namespace evn

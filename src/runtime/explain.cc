@@ -3,6 +3,7 @@
 
 #include "base/json_writer.h"
 #include "runtime/drawing.h"
+#include "runtime/pass_list.h"
 #include "runtime/session.h"
 
 namespace evn {
@@ -67,7 +68,10 @@ void add_planned_copies(const CompiledGraph& c, const Plan& plan, std::vector<Co
 }
 
 // `operands`: of the kernel that runs the node, where one does.
-void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel, Precision operands) {
+// `lowering`: the passes that its step went through (PlanStep::passes).
+void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel, Precision operands,
+                std::uint32_t lowering) {
+  const std::vector<const char*> passes = pass_names(node.rewrites, lowering);
   json.begin_object();
   json.field("name", node.name);
   json.field("op", node.op_type);
@@ -89,10 +93,19 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
   json.begin_array();
   for (const std::string& name : node.fused) json.value(name);
   json.end_array();
+  json.key("passes");
+  json.begin_array();
+  for (const char* name : passes) json.value(name);
+  json.end_array();
   json.end_object();
   text += "  " + node.name + "  " + node.op_type;
   if (!node.fused.empty()) text += " (+" + std::to_string(node.fused.size()) + " fused)";
   text += "  " + p.device->name() + "  " + kernel + "  " + p.reason + "\n";
+  if (!passes.empty()) {
+    text += "      by";
+    for (const char* name : passes) text += std::string(" ") + name;
+    text += "\n";
+  }
   if (!p.refused.empty()) text += "      refused by " + p.refused + "\n";
   const bool is_default = p.precision_reason.empty() || p.precision_reason == kDefaultPrecision;
   if (!is_default) text += std::string("      ") + precision_name(operands) + ": " + p.precision_reason + "\n";
@@ -136,12 +149,13 @@ void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, c
 struct Session::Latest {
   std::vector<std::shared_ptr<Plan>> chain;
   std::vector<const Kernel*> kernels;  // per node: the one that ran it, or null
+  std::vector<std::uint32_t> passes;   // per node: those that its step went through
   std::vector<NodePlacement> placed;   // per node
 };
 
 Session::Latest Session::latest() const {
   const CompiledGraph& c = compiled_;
-  Latest l{{}, std::vector<const Kernel*>(c.nodes.size(), nullptr), c.placement.nodes};
+  Latest l{{}, std::vector<const Kernel*>(c.nodes.size(), nullptr), std::vector<std::uint32_t>(c.nodes.size()), c.placement.nodes};
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) {
@@ -149,11 +163,18 @@ Session::Latest Session::latest() const {
     }
   }
   for (const auto& plan : l.chain) {
-    for (const ElidedNode& e : plan->elided) l.placed[static_cast<std::size_t>(e.node)].mode = NodeMode::kView;
+    for (const ElidedNode& e : plan->elided) {
+      l.placed[static_cast<std::size_t>(e.node)].mode = NodeMode::kView;
+      l.passes[static_cast<std::size_t>(e.node)] = e.passes;
+    }
     for (const PlanStep& step : plan->steps) {
       if (step.kind != PlanStep::Kind::kKernel) continue;
       l.kernels[step.node] = step.kernel;
-      for (const std::int32_t with : step.absorbed) l.kernels[with] = step.kernel;
+      l.passes[step.node] = step.passes;
+      for (const std::int32_t with : step.absorbed) {
+        l.kernels[with] = step.kernel;
+        l.passes[with] = step.passes;
+      }
       note_move(c.devices[step.slot], &l.placed[step.node]);
     }
   }
@@ -167,14 +188,14 @@ void Session::write_nodes(JsonWriter& json, std::string& text) const {
     const NodePlacement& p = l.placed[i];
     const Kernel* const kernel = l.kernels[i] != nullptr ? l.kernels[i] : p.kernel;
     const bool runs = p.mode == NodeMode::kKernel && kernel != nullptr;
-    write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32);
+    write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32, l.passes[i]);
     if (body(i) != nullptr) body(i)->write_nodes(json, text);
   }
 }
 
 std::string Session::explain(evn_format format) const {
   const CompiledGraph& c = compiled_;
-  const auto [chain, planned, placed] = latest();
+  const auto [chain, planned, passes, placed] = latest();
   if (format == EVN_FORMAT_DOT || format == EVN_FORMAT_SVG) {
     std::vector<const char*> kernels;
     for (std::size_t i = 0; i < c.nodes.size(); ++i) kernels.push_back(kernel_name(placed[i], planned[i]));

@@ -293,13 +293,15 @@ class Inspector {
     }
     validate_model(model, limits_, &runtime_.operators());
     infer_graph(model.graph);
-    optimize_graph(model.graph, {runtime_.cpu().ledger(), limits_, deadline_ns_});
+    std::vector<const char*> disabled;
+    for (const std::string& name : runtime_.config().disabled_passes) disabled.push_back(name.c_str());
+    optimize_graph(model.graph, {runtime_.cpu().ledger(), limits_, deadline_ns_}, disabled);
   }
 
   void estimate(const Graph& graph, std::size_t left_out) {
     std::size_t held = size_;
     for (const Gap& gap : image_.gaps) held -= static_cast<std::size_t>(gap.size);
-    out_.estimate = estimate_run(graph, runtime_.cpu(), limits_, {{static_cast<const unsigned char*>(bytes_.get()), size_}, held, image_.file != nullptr});
+    out_.estimate = estimate_run(graph, runtime_, {{static_cast<const unsigned char*>(bytes_.get()), size_}, held, image_.file != nullptr});
     out_.estimate->nodes_left_out = left_out;
     out_.estimate->complete &= left_out == 0;
   }

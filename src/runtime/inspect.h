@@ -71,7 +71,7 @@ struct ModelBytes {
   std::size_t held = 0;                // of them in memory
   bool may_let_go = false;             // weights of which all users have packed copies are not held (plain_weights.h)
 };
-Estimate estimate_run(const Graph& graph, Device& cpu, const Limits& limits, const ModelBytes& bytes);
+Estimate estimate_run(const Graph& graph, Runtime& runtime, const ModelBytes& bytes);
 
 // inspect_render.cc
 std::string render_inspection(const Inspection& inspection, evn_format format);

@@ -119,7 +119,9 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   if (image.file != nullptr) image.file->check_unchanged();
   validate_model(model, limits, &loaded.runtime->operators());
   infer_graph(model.graph, wrong);
-  optimize_graph(model.graph, {ledger, limits, deadline_ns}, disabled);
+  std::vector<const char*> left_out(disabled.begin(), disabled.end());
+  for (const std::string& name : runtime.config().disabled_passes) left_out.push_back(name.c_str());
+  optimize_graph(model.graph, {ledger, limits, deadline_ns}, left_out);
   read_constants_of_bodies(model.graph);
   if (image.file != nullptr) image.file->check_unchanged();
   return model;

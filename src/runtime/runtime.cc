@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json_writer.h"
+#include "runtime/pass_list.h"
 
 namespace evn {
 namespace {
@@ -24,6 +25,7 @@ bool split_index(const std::string& name, std::string* type, int* index) {
 
 Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
   const Config& config = options_.config;
+  check_pass_names(config.disabled_passes, false, EVN_ERROR_CONFIG, config.source + ":" + std::to_string(config.passes_line));
   const DeviceConfig* cpu = nullptr;
   for (const DeviceConfig& d : config.devices) {
     if (d.type != "cpu") continue;

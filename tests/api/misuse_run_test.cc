@@ -143,9 +143,20 @@ TEST_F(MisuseRun, M08_NumericsThatThereAreNotAreRefused) {
     EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad) << wrong;
   }
   options.numerics = EVN_NUMERICS_STRICT;
-  options.reserved2 = 1;
+  options.disabled_pass_count = 1;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad) << "no names";
+  const char* none = nullptr;
+  options.disabled_passes = &none;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad) << "no name";
+  const char* unknown = "no_pass";
+  options.disabled_passes = &unknown;
   EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad);
-  options.reserved2 = 0;
+  EXPECT_NE(std::string(error.message).find("cascade"), std::string::npos) << error.message;
+  const char* known = "cascade";
+  options.disabled_passes = &known;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), EVN_OK);
+  EXPECT_EQ(evn_session_release(s), EVN_OK);
+  options.disabled_pass_count = 0;
   EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), EVN_OK);
   EXPECT_EQ(evn_session_release(s), EVN_OK);
   // A client that was built before there was such a choice.

@@ -238,7 +238,7 @@ class Session(_Object):
     _release = "evn_session_release"
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                 numerics=None):
+                 numerics=None, disabled_passes=()):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -253,6 +253,9 @@ class Session(_Object):
         patterns = [c_text(pattern) for pattern in ([keep_fp32] if isinstance(keep_fp32, str) else keep_fp32)]
         options.keep_fp32 = (ctypes.c_char_p * len(patterns))(*patterns)
         options.keep_fp32_count = len(patterns)
+        names = [c_text(name) for name in ([disabled_passes] if isinstance(disabled_passes, str) else disabled_passes)]
+        options.disabled_passes = (ctypes.c_char_p * len(names))(*names)
+        options.disabled_pass_count = len(names)
         check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
         self._own(handle)
         self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
@@ -515,7 +518,7 @@ class Runtime(_Object):
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
     def session(self, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                numerics=None):
+                numerics=None, disabled_passes=()):
         """A session of a model: a file's path, the bytes of one, or a Model.
 
         device       for nodes that no rule places
@@ -528,9 +531,15 @@ class Runtime(_Object):
         keep_fp32    nodes that stay float32 all the same: globs of their names, or "type:Gemm"
         numerics     "fast" or "strict": strict has no Winograd and keeps numbers below 2^-126. None: as the configuration says,
                      else fast
+        disabled_passes  names of passes of "when" "session" (passes()) that are left out, beside the configuration's
         """
         model = model if isinstance(model, Model) else self.model(model)
-        return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32, numerics)
+        return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes)
+
+
+def passes():
+    """What is done to models so that they run faster: a list of dicts of "name", "when" ("load" or "session") and "summary"."""
+    return json.loads(read_text(library().evn_describe_passes, _format("json")))
 
 
 def inspect(path_or_bytes, shapes=None, external_dir=None):

@@ -15,28 +15,30 @@ namespace {
 // Constants come first and whole, so that patterns see the numbers in them. Patterns with a meaning of their own come before fold_batch_norm, which would take their first constant into a weight. Those of quantized graphs come before all
 // that: what stands between a DequantizeLinear and a QuantizeLinear is one operator of the model's, and must not be a step of another yet.
 constexpr Pass kPasses[] = {
-    {"eliminate_identity", eliminate_identity},
-    {"fold_constants", fold_constants, true},
-    {"resolve_branches", resolve_branches},
-    {"plain_operators", plain_operators},
-    {"sink_constants", sink_constants},
-    {"fuse_byte_tables", fuse_byte_tables},
-    {"move_bytes", move_bytes},
-    {"fuse_qdq", fuse_qdq},
-    {"fuse_dynamic_quantize", fuse_dynamic_quantize},
-    {"fuse_block_weights", fuse_block_weights},
-    {"fold_dequantize", fold_dequantize},
-    {"fuse_hard_swish", fuse_hard_swish},
-    {"fuse_layer_norm", fuse_layer_norm},
-    {"fuse_rms_norm", fuse_rms_norm},
-    {"fuse_gelu", fuse_gelu},
-    {"fuse_channel_shuffle", fuse_channel_shuffle},
-    {"fuse_attention", fuse_attention},
-    {"fold_batch_norm", fold_batch_norm},
-    {"fold_gate", fold_gate},
-    {"fuse_epilogue", fuse_epilogue},
-    {"dead_code", dead_code},
+    {"eliminate_identity", "drops nodes that change nothing", eliminate_identity},
+    {"fold_constants", "computes what depends on constants alone", fold_constants, true},
+    {"resolve_branches", "keeps the branch of an If whose condition is known", resolve_branches},
+    {"plain_operators", "takes operators of com.microsoft apart into those of ONNX", plain_operators},
+    {"sink_constants", "moves a constant factor or sum behind what it commutes with", sink_constants},
+    {"fuse_byte_tables", "looks element-wise functions of bytes up in a table", fuse_byte_tables},
+    {"move_bytes", "moves bytes in place of the floats that they stand for", move_bytes},
+    {"fuse_qdq", "runs what stands between DequantizeLinear and QuantizeLinear in 8 bits", fuse_qdq},
+    {"fuse_dynamic_quantize", "puts scales, bias and sum into dynamically quantized products", fuse_dynamic_quantize},
+    {"fuse_block_weights", "multiplies by weights of 4 and 8 bits in blocks as they are", fuse_block_weights},
+    {"fold_dequantize", "dequantizes constants", fold_dequantize},
+    {"fuse_hard_swish", "HardSwish from its parts", fuse_hard_swish},
+    {"fuse_layer_norm", "LayerNormalization from its parts", fuse_layer_norm},
+    {"fuse_rms_norm", "RMSNormalization from its parts", fuse_rms_norm},
+    {"fuse_gelu", "Gelu from its parts", fuse_gelu},
+    {"fuse_channel_shuffle", "one transposition for Reshape, Transpose, Reshape", fuse_channel_shuffle},
+    {"fuse_attention", "attention from its products and its Softmax", fuse_attention},
+    {"fold_batch_norm", "folds BatchNormalization into the weights before it", fold_batch_norm},
+    {"fold_gate", "multiplies by a gate of channels within the convolution behind it", fold_gate},
+    {"fuse_epilogue", "applies activations where the node before them writes", fuse_epilogue},
+    {"dead_code", "drops what nobody reads", dead_code},
 };
+
+static_assert(std::size(kPasses) <= 32, "Node::rewrites has 32 bits");
 
 constexpr int kMaxRounds = 4;
 constexpr int kMaxRepeats = 8;  // of a pass that settles
@@ -66,9 +68,27 @@ void infer(Graph& graph, bool is_body) {
   }
 }
 
+// Tells a node that was made or changed from one that was not.
+std::uint32_t fingerprint_of(const Node& node) {
+  std::uint32_t f = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(node.op) >> 4);
+  for (const std::size_t part : {node.inputs.size(), node.fused.size(), static_cast<std::size_t>(node.epilogue.count)}) {
+    f = f * 31 + static_cast<std::uint32_t>(part);
+  }
+  return f | 1;  // never that of a new node
+}
+
+void mark_rewritten(Graph& graph, std::uint32_t pass) {
+  for (Node& node : graph.nodes) {
+    const std::uint32_t f = fingerprint_of(node);
+    if (f != node.fingerprint) node.rewrites |= pass;
+    node.fingerprint = f;
+  }
+}
+
 void optimize(Graph& graph, const PassContext& context, std::span<const char* const> disabled, bool is_body) {
   infer(graph, is_body);
   check_sizes(graph, context);
+  mark_rewritten(graph, 0);
   bool changed = true;
   for (int round = 0; changed && round < kMaxRounds; ++round) {
     changed = false;
@@ -78,6 +98,7 @@ void optimize(Graph& graph, const PassContext& context, std::span<const char* co
         check_deadline(context);
         if (!pass.run(graph, context)) break;
         changed = true;
+        mark_rewritten(graph, 1u << (&pass - kPasses));
         infer(graph, is_body);
       }
     }

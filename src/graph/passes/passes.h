@@ -21,6 +21,7 @@ struct PassContext {
 
 struct Pass {
   const char* name;           // "fold_constants"
+  const char* summary;        // what it does, for who reads a list
   bool (*run)(Graph& graph, const PassContext& context);
   bool settles = false;       // runs again, with inference between, as long as it changes something (within reason)
 };
@@ -29,7 +30,7 @@ struct Pass {
 std::span<const Pass> passes();
 
 // Runs all passes (a null `disabled` entry list: all), repeating the list until nothing changes (at most 4 rounds), with inference
-// after each change. `disabled` names passes to leave out: for tests.
+// after each change. `disabled` names passes to leave out. Node::rewrites says which made or changed a node.
 void optimize_graph(Graph& graph, const PassContext& context, std::span<const char* const> disabled = {});
 
 }  // namespace evn

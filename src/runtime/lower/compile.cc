@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "graph/inline_if.h"
 #include "runtime/constant_uses.h"
+#include "runtime/pass_list.h"
 
 namespace evn {
 namespace {
@@ -276,10 +277,14 @@ class Packer {
 
 namespace {
 
-void find_passes(CompiledGraph& c, bool of_storage) {
+using Names = std::vector<std::string>;
+
+bool is_among(const char* name, const Names& names) { return std::find(names.begin(), names.end(), name) != names.end(); }
+
+void find_passes(CompiledGraph& c, bool of_storage, const Names& configured, const Names& requested) {
   const std::span<const LoweringPassInfo* const> all = lowering_passes();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i]->of_storage != of_storage) continue;
+    if (all[i]->of_storage != of_storage || is_among(all[i]->name, configured) || is_among(all[i]->name, requested)) continue;
     std::unique_ptr<LoweringPass> pass = all[i]->find(c);
     if (pass == nullptr) continue;
     c.passes.push_back({static_cast<std::uint8_t>(i), std::move(pass)});
@@ -288,12 +293,12 @@ void find_passes(CompiledGraph& c, bool of_storage) {
 }
 
 // All but the packing. Placed.
-void analyse(CompiledGraph& c) {
+void analyse(CompiledGraph& c, const Names& configured, const Names& requested) {
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());
   for_each_node(c, [&](std::size_t i) { compile_node(c, i); });
   find_readers(c);
-  find_passes(c, false);
+  find_passes(c, false, configured, requested);
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for_each_node(c, [&](std::size_t i) {
     const Node& node = c.graph().nodes[i];
@@ -303,7 +308,7 @@ void analyse(CompiledGraph& c) {
     c.most_step_args = std::max(c.most_step_args, args);
     if (packs_now(n) && n.kernel->layouts != nullptr) choose_layouts(node, descs_of(c.graph(), node), &n, &layouts);
   });
-  find_passes(c, true);
+  find_passes(c, true, configured, requested);
 }
 
 }  // namespace
@@ -340,10 +345,11 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
   c.model = std::move(model);
   c.source = &c.model->graph();
   c.limits = &c.model->runtime->config().limits;
+  check_pass_names(request.disabled_passes, true, EVN_ERROR_INVALID_ARGUMENT, "disabled_passes");
   c.placement = place(*c.model, request);
   c.raw_outputs = request.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());
-  analyse(c);
+  analyse(c, c.model->runtime->config().disabled_passes, request.disabled_passes);
   std::optional<WeightCache> file;
   if (!cache.file.empty()) file.emplace(*c.model, cache);
   Packer(c, file ? &*file : nullptr).run();
@@ -352,13 +358,13 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
   return c;
 }
 
-CompiledGraph compile_for_estimate(const Graph& graph, Device& cpu, const Limits& limits) {
+CompiledGraph compile_for_estimate(const Graph& graph, Runtime& runtime) {
   CompiledGraph c;
   c.source = &graph;
-  c.limits = &limits;
-  c.placement = place_on(graph, cpu);
-  c.devices.push_back(&cpu);
-  analyse(c);
+  c.limits = &runtime.config().limits;
+  c.placement = place_on(graph, runtime.cpu());
+  c.devices.push_back(&runtime.cpu());
+  analyse(c, runtime.config().disabled_passes, {});
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     if (const Weight* w = graph.values[v].constant.get()) c.constants[v] = {w->desc, w->data.get()};
   }

@@ -90,6 +90,6 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
 
 // The same of a graph whose nodes all go to the CPU, to tell what a run of it takes (estimate.cc): in the place of packed copies there are
 // buffers of their sizes that lie nowhere. Nodes that no kernel takes have NodeMode::kHost. The graph and the limits outlive the result.
-CompiledGraph compile_for_estimate(const Graph& graph, Device& cpu, const Limits& limits);
+CompiledGraph compile_for_estimate(const Graph& graph, Runtime& runtime);
 
 }  // namespace evn

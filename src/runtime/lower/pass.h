@@ -44,4 +44,7 @@ struct LoweringPassInfo {
 // In the order in which they are asked.
 std::span<const LoweringPassInfo* const> lowering_passes();
 
+// Its bit in PlanStep::passes.
+std::uint32_t lowering_pass_bit(const LoweringPassInfo& pass);
+
 }  // namespace evn

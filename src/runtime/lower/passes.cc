@@ -17,4 +17,13 @@ std::span<const LoweringPassInfo* const> lowering_passes() {
   return kPasses;
 }
 
+std::uint32_t lowering_pass_bit(const LoweringPassInfo& pass) {
+  std::uint32_t bit = 1;
+  for (const LoweringPassInfo* p : lowering_passes()) {
+    if (p == &pass) break;
+    bit <<= 1;
+  }
+  return bit;
+}
+
 }  // namespace evn

@@ -40,10 +40,11 @@ class RunPlanner : PlanBuilder {
   }
 
   std::shared_ptr<Plan> run() {
+    const std::size_t first = s_.next_node;
     const End end = walk();
-    for (const std::int32_t i : runs_) {
+    for (std::size_t i = first; i < s_.next_node; ++i) {
       try {
-        if (!s_.absorbed[static_cast<std::size_t>(i)]) add(i);
+        if (!s_.without_step[i]) add(static_cast<std::int32_t>(i));
       } catch (Error& e) {
         if (e.node[0] == '\0') e.with_node(graph_.nodes[i].name.c_str());
         throw;

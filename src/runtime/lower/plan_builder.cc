@@ -29,7 +29,7 @@ void PlanBuilder::start() {
   s_.output_of.assign(n, -1);
   for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
   plan_->known.resize(n);
-  s_.absorbed.assign(graph_.nodes.size(), false);
+  s_.without_step.assign(graph_.nodes.size(), false);
   plan_->outputs.resize(graph_.outputs.size());
   s_.roots.reserve(n);
   for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {

@@ -39,7 +39,7 @@ struct PlanState {
   std::vector<std::int32_t> whole_of;     // per value: the root that others' channels are written into before it is made, or -1
   std::vector<std::int32_t> output_of;    // per value: first output position that it is, or -1
   std::vector<PlanRoot> roots;
-  std::vector<bool> absorbed;             // per node: computed with one before it
+  std::vector<bool> without_step;         // per node: computed with one before it, or in a branch that is not taken
   std::vector<std::int32_t> buffer_roots; // per plan buffer: its root, or -1
   std::vector<std::int32_t> step_of;      // per node: the step that computes it, or -1
   std::vector<std::int32_t> other_steps;  // copies and re-layouts

@@ -42,7 +42,7 @@ PlanStep PlanSteps::keep_draft() {
   };
   step.desc.inputs = kept(d.desc.inputs);
   step.desc.outputs = kept(d.desc.outputs);
-  for (const std::int32_t with : d.absorbed) s_.absorbed[static_cast<std::size_t>(with)] = true;
+  for (const std::int32_t with : d.absorbed) s_.without_step[static_cast<std::size_t>(with)] = true;
   if (!d.parts.empty()) {
     std::vector<OpDesc>& parts = plan_->parts.emplace_back(d.parts);
     for (OpDesc& part : parts) {

@@ -9,12 +9,14 @@
 namespace evn {
 
 ShapeWalk::End ShapeWalk::walk() {
-  runs_.clear();
   for (; s_.next_node < graph_.nodes.size(); ++s_.next_node) {
     const auto i = static_cast<std::int32_t>(s_.next_node);
     try {
       if (!is_ready(i)) return End::kMissing;
-      if (!is_active(i)) continue;
+      if (!is_active(i)) {
+        s_.without_step[s_.next_node] = true;
+        continue;
+      }
       if (c_.nodes[i].mode == NodeMode::kHost) return End::kHost;
       pass(i);
     } catch (Error& e) {
@@ -27,7 +29,6 @@ ShapeWalk::End ShapeWalk::walk() {
 
 void ShapeWalk::pass(std::int32_t index) {
   const Node& node = graph_.nodes[index];
-  runs_.push_back(index);
   if (is_merge(node)) return pass_merge(node);
   const std::span<const TensorDesc> outputs = infer(node);
   for (std::size_t k = 0; k < node.outputs.size(); ++k) {
@@ -103,24 +104,25 @@ void ShapeWalk::set_known(ValueId v, const void* bytes, std::size_t size) {
 
 std::span<const TensorDesc> ShapeWalk::infer(const Node& node) {
   node_values_.clear();
-  inputs_.clear();
-  outputs_.clear();
+  node_descs_.clear();
   for (const ValueId v : node.inputs) {
     node_values_.push_back(v == kNoValue ? ConstTensor{} : ConstTensor{s_.descs[v], s_.values[v]});
-    inputs_.push_back(node_values_.back().desc);
+    node_descs_.push_back(node_values_.back().desc);
   }
-  for (const ValueId v : node.outputs) outputs_.push_back({v == kNoValue ? DType::kUndefined : graph_.values[v].dtype, {}});
+  for (const ValueId v : node.outputs) node_descs_.push_back({v == kNoValue ? DType::kUndefined : graph_.values[v].dtype, {}});
+  const std::span<TensorDesc> inputs = std::span<TensorDesc>(node_descs_).first(node.inputs.size());
+  const std::span<TensorDesc> outputs = std::span<TensorDesc>(node_descs_).last(node.outputs.size());
   try {
-    infer_node(node, inputs_, node_values_, outputs_);
+    infer_node(node, inputs, node_values_, outputs);
   } catch (Error& e) {
     // The model was found right for the dims that it declares; what it does not fit are the run's.
     if (e.status == EVN_ERROR_INVALID_MODEL) e.status = EVN_ERROR_INVALID_ARGUMENT;
     throw;
   }
   for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-    if (node.outputs[k] != kNoValue) check_output(node, k, outputs_[k]);
+    if (node.outputs[k] != kNoValue) check_output(node, k, outputs[k]);
   }
-  return outputs_;
+  return outputs;
 }
 
 void ShapeWalk::check_output(const Node& node, std::size_t k, const TensorDesc& d) const {

@@ -8,7 +8,10 @@ namespace evn {
 
 class ShapeWalk : public PlanWork {
  public:
-  using PlanWork::PlanWork;
+  ShapeWalk(const CompiledGraph& compiled, std::shared_ptr<Plan> plan) : PlanWork(compiled, std::move(plan)) {
+    node_values_.reserve(compiled.most_step_args);
+    node_descs_.reserve(compiled.most_step_args);
+  }
 
   enum class End {
     kGraph,    // behind the last node
@@ -16,8 +19,8 @@ class ShapeWalk : public PlanWork {
     kHost,     // the next node runs on the host (ops/host.h)
   };
 
-  // Goes on from s_.next_node. Afterwards that is the node before which the walk ended, and runs_ holds those that it passed and that are in no
-  // branch that is not taken. Throws what shape rules throw, with the node.
+  // Goes on from s_.next_node. Afterwards that is the node before which the walk ended; of those that it passed,
+  // s_.without_step has those in a branch that is not taken. Throws what shape rules throw, with the node.
   End walk();
 
   // Keeps bytes of v, or room for them (`size` is 0), with the plan.
@@ -32,7 +35,6 @@ class ShapeWalk : public PlanWork {
   // The branch's value that a merge hands on.
   ValueId chosen_by(const Node& merge) const { return merge.inputs[is_true(merge.inputs[0]) ? 1 : 2]; }
 
-  std::vector<std::int32_t> runs_;
   std::vector<ValueId> missing_;
 
  private:
@@ -48,7 +50,7 @@ class ShapeWalk : public PlanWork {
   // Work space of one node.
   std::vector<std::int32_t> conditions_around_;
   std::vector<ConstTensor> node_values_;
-  std::vector<TensorDesc> inputs_, outputs_;
+  std::vector<TensorDesc> node_descs_;  // of inputs, then of outputs
 };
 
 }  // namespace evn

@@ -35,6 +35,7 @@ class StepFormer : public ShapeWalk {
  public:
   StepFormer(const CompiledGraph& compiled, std::shared_ptr<Plan> plan) : ShapeWalk(compiled, std::move(plan)) {
     draft_.descs.reserve(compiled.most_step_args);
+    draft_.operands.reserve(compiled.most_step_args);
   }
 
   // Forms the step that begins with the node, whose shapes and those of what follows are known; draft_ stays until the next call. Throws where

@@ -330,6 +330,6 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
 }  // namespace
 
 extern const LoweringPassInfo channel_views_pass;
-const LoweringPassInfo channel_views_pass = {"channel-views", "joins and splits channels without a copy", true, find};
+const LoweringPassInfo channel_views_pass = {"channel_views", "joins and splits channels without a copy", true, find};
 
 }  // namespace evn

@@ -118,6 +118,6 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
 }  // namespace
 
 extern const LoweringPassInfo narrow_storage_pass;
-const LoweringPassInfo narrow_storage_pass = {"narrow-storage", "stores what 16-bit products alone read in 16 bits", true, find};
+const LoweringPassInfo narrow_storage_pass = {"narrow_storage", "stores what 16-bit products alone read in 16 bits", true, find};
 
 }  // namespace evn

@@ -7,6 +7,9 @@
 #include "ops/gemm.h"
 
 namespace evn {
+
+extern const LoweringPassInfo sum_epilogue_pass;
+
 namespace {
 
 using Role = FusedOperand::Role;
@@ -187,10 +190,10 @@ bool take_sums(StepFormer& f, std::int32_t node, OpDesc* desc, std::size_t at, s
     ++at;
     taken = true;
   }
+  if (taken) d.passes |= lowering_pass_bit(sum_epilogue_pass);
   return taken;
 }
 
-extern const LoweringPassInfo sum_epilogue_pass;
-const LoweringPassInfo sum_epilogue_pass = {"sum-epilogue", "adds a bias and a residual where the kernel before them writes its output", false, find};
+const LoweringPassInfo sum_epilogue_pass = {"sum_epilogue", "adds a bias and a residual where the kernel before them writes its output", false, find};
 
 }  // namespace evn
