@@ -117,7 +117,7 @@ def photo(name, seed=0):
 
 
 def source_code(seed):
-    data = (REPOSITORY / "src" / "runtime" / "plan.cc").read_bytes()[seed:seed + 2048]
+    data = (REPOSITORY / "src" / "base" / "thread_pool.cc").read_bytes()[seed:seed + 2048]
     return numpy.frombuffer(data, "uint8").astype("int32")[None]
 
 

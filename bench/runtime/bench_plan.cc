@@ -9,7 +9,7 @@
 
 #include "api/objects.h"
 #include "evener/evener.h"
-#include "runtime/plan.h"
+#include "runtime/lower/plan.h"
 
 namespace evn {
 extern const Backend cpu_backend;

@@ -317,6 +317,7 @@ struct SessionOptions {
   Precision precision = Precision::kDefault;  // the lowest that products may round their operands to
   std::vector<std::string> keep_fp32;         // nodes that stay float32: globs of names, or "type:Softmax"
   Numerics numerics = Numerics::kDefault;     // kStrict: no Winograd, and numbers below 2^-126 are kept
+  std::vector<std::string> disabled_passes;   // left out, beside those of the configuration: names of describe_passes()
 };
 
 struct RunOptions {

@@ -54,6 +54,11 @@ std::vector<ValueInfo> values(H handle, C counted, F f, N name) {
 
 }  // namespace detail
 
+// What is done to models so that they run faster; each may be left out by its name.
+inline std::string describe_passes(Format format = Format::kText) {
+  return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_describe_passes(static_cast<evn_format>(format), b, c, s, e); });
+}
+
 class Model : public detail::Object<evn_model, evn_model_release> {
  public:
   Model() noexcept = default;
@@ -352,6 +357,10 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     for (const std::string& pattern : options.keep_fp32) keep.push_back(pattern.c_str());
     o.keep_fp32 = keep.data();
     o.keep_fp32_count = static_cast<std::uint32_t>(keep.size());
+    std::vector<const char*> disabled;
+    for (const std::string& name : options.disabled_passes) disabled.push_back(name.c_str());
+    o.disabled_passes = disabled.data();
+    o.disabled_pass_count = static_cast<std::uint32_t>(disabled.size());
     Session s;
     detail::check([&](evn_error* e) { return evn_session_create(get(), model.get(), &o, s.handle_.out(), e); });
     return s;

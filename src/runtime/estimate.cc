@@ -84,6 +84,7 @@ class Estimator : PlanBuilder {
     } else if (has_body) {
       add_body(node);
     } else if (n.mode == NodeMode::kMerge) {
+      need(node.inputs[1], 0);
       share(node.inputs[1], node.outputs[0]);
     } else if (n.mode == NodeMode::kHost) {
       add_opaque(node, 0);

@@ -463,6 +463,23 @@ def test_explain_says_which_numerics_nodes_have(conv):
     assert '"cosine"' in evener("compare", conv, "--numerics", "strict", "--json")[0]
 
 
+def test_passes_are_listed_and_left_out_by_name(conv, tmp_path):
+    listed = json.loads(evener("passes", "--json")[0])
+    assert {row["when"] for row in listed} == {"load", "session"} and all(row["summary"] for row in listed)
+    text, _ = evener("passes")
+    assert all(row["name"] in text for row in listed)
+    for row in listed:
+        options = ["--disable-pass", row["name"]] if row["when"] == "session" else ["--config", tmp_path / "passes.yaml"]
+        (tmp_path / "passes.yaml").write_text(f"passes: {{disable: {row['name']}}}\n")
+        nodes = json.loads(evener("explain", conv, *options, "--json")[0])["nodes"]
+        assert nodes and not any(row["name"] in node["passes"] for node in nodes)
+    _, errors = evener("run", conv, "--disable-pass", "fuse_gelu", code=FAILURE)
+    assert "when the model is loaded" in errors
+    (tmp_path / "passes.yaml").write_text("version: 1\npasses:\n  disable: [cascade, fuse_gleu]\n")
+    _, errors = evener("check-config", tmp_path / "passes.yaml", code=CONFIG)
+    assert 'passes.yaml:3: there is no pass "fuse_gleu"; there are eliminate_identity' in errors
+
+
 def test_rules_match_the_models_file_name(add, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text("placement:\n  rules:\n    - {match: {model: \"*dd.onnx\"}, device: cpu}\n"

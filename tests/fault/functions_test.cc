@@ -197,6 +197,7 @@ class Use {
       step(name, [&] { return call(text_, sizeof text_, &size); });
     };
     text("evn_runtime_describe_devices", [&](char* b, size_t c, size_t* s) { return evn_runtime_describe_devices(runtime_, EVN_FORMAT_JSON, b, c, s, &error_); });
+    text("evn_describe_passes", [&](char* b, size_t c, size_t* s) { return evn_describe_passes(EVN_FORMAT_JSON, b, c, s, &error_); });
     text("evn_model_describe", [&](char* b, size_t c, size_t* s) { return evn_model_describe(second_, EVN_FORMAT_TEXT, b, c, s, &error_); });
     text("evn_model_get_metadata", [&](char* b, size_t c, size_t* s) { return evn_model_get_metadata(model_, "author", b, c, s, &error_); });
     text("evn_model_metadata_key", [&](char* b, size_t c, size_t* s) { return evn_model_metadata_key(model_, 0, b, c, s, &error_); });

@@ -262,6 +262,7 @@ class Sequence {
   void ask_model() {
     const evn_model m = pick(models_);
     const evn_format format = static_cast<evn_format>(below(3));
+    ask_text("evn_describe_passes", [&](char* b, std::size_t c, std::size_t* s) { return evn_describe_passes(format, b, c, s, error()); });
     ask_text("evn_model_describe", [&](char* b, std::size_t c, std::size_t* s) { return evn_model_describe(m, format, b, c, s, error()); });
     const char* key = chance(70) ? "author" : "nobody";
     ask_text("evn_model_get_metadata", [&](char* b, std::size_t c, std::size_t* s) { return evn_model_get_metadata(m, key, b, c, s, error()); });

@@ -23,7 +23,9 @@ def test_the_estimate_of_memory_is_what_a_run_takes(name, shape, tmp_path):
         found = runtime.inspect(path, {session.inputs[0].name: array.shape})
     estimate = found["estimate"]
     assert found["loads"] and estimate["complete"] and estimate["multiply_adds"] > 0
-    # The array is the caller's memory. Some alignment is all that an estimate does not know.
+    # The estimate makes the plan that a run makes.
+    assert estimate["arena_bytes"] == took.by_class["arenas"] and estimate["packed_bytes"] <= took.by_class["packed"]
+    # The array is the caller's memory. Some alignment of packed copies is all that an estimate does not know.
     held = estimate["peak_bytes"] - estimate["input_bytes"] - estimate["output_bytes"]
     ran = sum(took.by_class[kind] for kind in ("weights", "packed", "arenas"))
     assert abs(held - ran) <= 0.01 * ran + 4096, (held, ran)

@@ -90,6 +90,12 @@ TEST_F(Wrapper, NamesShapesAndTexts) {
   EXPECT_EQ(model.metadata("author"), "nobody");
   EXPECT_NE(model.describe().find("rows"), std::string::npos);
   EXPECT_NE(runtime.describe_devices().find("cpu"), std::string::npos);
+  EXPECT_NE(evener::describe_passes(evener::Format::kJson).find("\"cascade\""), std::string::npos);
+  evener::SessionOptions without;
+  without.disabled_passes = {"cascade", "sum_epilogue"};
+  EXPECT_NO_THROW(runtime.session(model, without));
+  without.disabled_passes = {"cascde"};
+  EXPECT_THROW(runtime.session(model, without), evener::Error);
   EXPECT_EQ(runtime.device().name(), "cpu");
   EXPECT_EQ(runtime.device_count(), 1u);
 }

@@ -115,6 +115,16 @@ def test_a_session_says_which_precision_its_nodes_have(runtime):
         runtime.session(model, precision="int8")
 
 
+def test_passes_are_listed_and_left_out_of_a_session(runtime):
+    names = [row["name"] for row in evener.passes() if row["when"] == "session"]
+    assert "cascade" in names
+    model = dense(1)
+    for disabled in ("cascade", names):
+        assert runtime.session(model, disabled_passes=disabled).explain("json")
+    with pytest.raises(evener.Error, match='there is no pass "cascde"; there are .*cascade'):
+        runtime.session(model, disabled_passes=["cascde"])
+
+
 def test_a_session_says_which_numerics_its_nodes_have_and_strict_ones_keep_small_numbers(runtime):
     model = dense(1)
 
