@@ -1,6 +1,5 @@
 // Sums that a kernel computes together with the node before them, and values in the layout that kernels ask for: the results are those
 // of nodes that run one by one on plain values.
-
 #include "tests/runtime/support.h"
 #include "tests/support/isas.h"
 

@@ -273,10 +273,6 @@ class Packer {
   std::vector<std::vector<TensorDesc>> descs_;
 };
 
-}  // namespace
-
-namespace {
-
 using Names = std::vector<std::string>;
 
 bool is_among(const char* name, const Names& names) { return std::find(names.begin(), names.end(), name) != names.end(); }
@@ -292,7 +288,7 @@ void find_passes(CompiledGraph& c, bool of_storage, const Names& configured, con
   }
 }
 
-// All but the packing. Placed.
+// Everything but the packing, for a graph whose nodes have been placed.
 void analyse(CompiledGraph& c, const Names& configured, const Names& requested) {
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());

@@ -45,6 +45,7 @@ struct CompiledNode {
   }
 };
 
+// A pass that found something in the graph.
 struct ActivePass {
   std::uint8_t number;                    // in lowering_passes()
   std::unique_ptr<LoweringPass> pass;
@@ -81,14 +82,14 @@ struct CompiledGraph {
 // The node that alone reads what this one, which has one output, makes, and as its input 0, in the same region. -1: there is none.
 std::int32_t only_reader(const CompiledGraph& c, std::int32_t node);
 
-// Of a node's inputs, then of its outputs, as far as they are known before a run.
+// Descs of a node's inputs, then of its outputs, as far as they are known before a run.
 std::vector<TensorDesc> descs_of(const Graph& graph, const Node& node);
 OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs);
 
 // Places the model and packs its constants, or takes their packed copies from a cache file.
 CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache);
 
-// The same of a graph whose nodes all go to the CPU, to tell what a run of it takes (estimate.cc): in the place of packed copies there are
+// Compiles a graph whose nodes all go to the CPU, to tell what a run of it takes (estimate.cc): in the place of packed copies there are
 // buffers of their sizes that lie nowhere. Nodes that no kernel takes have NodeMode::kHost. The graph and the limits outlive the result.
 CompiledGraph compile_for_estimate(const Graph& graph, Runtime& runtime);
 

@@ -16,7 +16,7 @@ class PlanBuilder : public PlanSteps {
   // Begins the plan of its signature: constants, and the graph's inputs.
   void start();
 
-  // Adds what a node that is not absorbed needs: a step, or none.
+  // Adds what a node that no earlier step computes needs: a step, or none.
   void add_node(std::int32_t index);
 
   // Brings output j of the graph to where it is wanted.

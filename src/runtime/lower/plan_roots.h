@@ -68,7 +68,6 @@ class PlanRoots : public PlanArenas {
   // Counts the copy of an input of the run that a step on `slot` needs. need() calls itself for a copy between two devices by way of the
   // host; only the first call counts.
   void note_copy_of_input(std::int32_t from, int slot);
-
 };
 
 }  // namespace evn

@@ -36,7 +36,7 @@ PlanStep PlanSteps::keep_draft() {
   step.desc = d.desc;
   step.first_desc = static_cast<std::uint32_t>(plan_->descs.size());
   plan_->descs.insert(plan_->descs.end(), d.descs.begin(), d.descs.end());
-  // The same descs, now the plan's.
+  // Where the plan keeps descs of the draft.
   const auto kept = [&](std::span<const TensorDesc> descs) -> std::span<const TensorDesc> {
     return {plan_->descs.data() + step.first_desc + (descs.data() - d.descs.data()), descs.size()};
   };

@@ -15,9 +15,9 @@ class PlanSteps : public PlanRoots {
  private:
   std::size_t number_of(const Node& node) const { return static_cast<std::size_t>(&node - graph_.nodes.data()); }
 
-  // What the plan keeps of the draft.
+  // Makes a step whose descs, parts and constants the plan owns out of the draft.
   PlanStep keep_draft();
-  // The same of layouts and packed copies of a step in bands.
+  // Gives a cascade the layouts and packed copies of its parts.
   void keep_parts(PlanStep* step);
 
   // Finds the roots of the draft's operands.

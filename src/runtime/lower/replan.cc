@@ -107,7 +107,7 @@ class Replanner : PlanArenas {
     }
   }
 
-  // The same of what the node that comes next points to.
+  // Prefetches what the node that comes next points to.
   void fetch_node(std::size_t i) const {
     if (i == kNone) return;
     const Node& node = graph_.nodes[i];

@@ -6,13 +6,13 @@
 
 namespace evn {
 
-// A step that is being formed. Plain data: its memory is decided later.
 // What a kernel reads as one of its inputs.
 struct StepOperand {
   ValueId value = kNoValue;  // kNoValue: nothing that lies in memory
   bool pitched = false;      // it may be some channels of a wider value
 };
 
+// A step that is being formed. Plain data: its memory is decided later.
 struct StepDraft {
   std::int32_t node = -1;            // the first of its nodes
   std::uint8_t slot = 0;
@@ -22,13 +22,13 @@ struct StepDraft {
   OpDesc desc;                       // its spans are of the vectors below, or of the compiled graph
   std::span<const Buffer> packed;    // per input
   std::vector<StepOperand> operands; // per input
-  std::uint8_t pitched = 0;         // which arguments may be some channels of wider values (kPitched...)
+  std::uint8_t pitched = 0;          // which arguments may be some channels of wider values (kPitched...)
   std::uint32_t passes = 0;          // bit i: the i-th of lowering_passes() took part
   std::vector<TensorDesc> descs;     // of inputs, then of outputs; the output of a part is input 0 of the next one
   std::vector<OpDesc> parts;         // of a step in bands
   std::vector<WeightPtr> constants;  // where some are known since planning
   std::vector<Layout> late_layouts;  // of a kernel that was chosen now
-  std::vector<Buffer> late_packed;   // the same
+  std::vector<Buffer> late_packed;   // packed constants of such a kernel
 };
 
 class StepFormer : public ShapeWalk {
@@ -46,7 +46,7 @@ class StepFormer : public ShapeWalk {
 
   // Adds the descs of a node to the draft, of its inputs from input `first` on, of what may be fused, and of its outputs.
   void add_descs(std::int32_t index, std::size_t first);
-  // The same of its operands. `packed`: per input.
+  // Adds the operands that these descs describe. `packed`: per input.
   void add_operands(std::int32_t index, std::size_t first, int slot, std::span<const Buffer> packed, std::uint8_t pitched);
 
   // Whether the shapes of the node (-1: there is none) are known.
