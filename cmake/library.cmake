@@ -26,7 +26,7 @@ if(EVN_HAS_OZ)
 endif()
 # A section to each function: the linker leaves out those that nobody calls and, where it is gold, makes equal ones one.
 set(EVN_SECTIONS $<$<CONFIG:Release,RelWithDebInfo>:-ffunction-sections> $<$<CONFIG:Release,RelWithDebInfo>:-fdata-sections>)
-set(EVN_FAST_FILES backends/cpu/device.cc backends/cpu/relayout.cc backends/cpu/strided_copy.cc backends/cpu/kernels/gather.cc backends/cpu/kernels/lrn.cc backends/cpu/kernels/pad.cc backends/cpu/kernels/quantize.cc backends/cpu/kernels/resize.cc core/shape.cc graph/infer.cc quant/observer.cc runtime/execute.cc runtime/lower/shape_walk.cc runtime/session.cc)
+set(EVN_FAST_FILES backends/cpu/device.cc backends/cpu/relayout.cc backends/cpu/strided_copy.cc backends/cpu/kernels/gather.cc backends/cpu/kernels/lrn.cc backends/cpu/kernels/pad.cc backends/cpu/kernels/quantize.cc backends/cpu/kernels/resize.cc core/shape.cc graph/infer.cc quant/observer.cc runtime/execute.cc runtime/lower/shape_walk.cc runtime/session_run.cc)
 foreach(file ${EVN_FAST_FILES})
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
 endforeach()

@@ -23,6 +23,7 @@ struct RunRequest {
 class Session {
  public:
   explicit Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache = {});
+  ~Session();
 
   const CompiledGraph& compiled() const { return compiled_; }
   const Graph& graph() const { return compiled_.graph(); }
@@ -64,8 +65,13 @@ class Session {
   void write_nodes(JsonWriter& json, std::string& text) const;
   void log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
+  // Whether the input is a tensor of a shape that the model declares; where it is not, check_input throws if it is wrong.
+  bool is_right(std::size_t index, const RunValue& value) const;
   void check_input(std::size_t index, const RunValue& value) const;
-  [[noreturn]] void refuse_copy(bool output, std::size_t index, const Device& given, const std::string& wanted) const;
+  [[noreturn]] void refuse_output(std::size_t index, const TensorDesc& want, const Tensor& have) const;
+  // The message is about the device where the tensor lies, and ends with `why` and `what`.
+  [[noreturn]] void refuse_copy(bool output, std::size_t index, const Device& given, const char* why, const char* what) const;
+  [[noreturn]] void refuse_foreign(bool output, std::size_t index, const Device& given) const;
   std::uint8_t slot_for(const Tensor& tensor, bool output, std::size_t index, bool allow_copies) const;
   void check_copies(const Plan& plan, bool allow_copies) const;
   TensorPtr stage(const TensorDesc& desc) const;
@@ -85,6 +91,7 @@ class Session {
   bool matches(const Plan& plan, const Call& call) const;
   Signature signature_of(const Call& call) const;
   PreparedPtr find_plan(const Call& call);
+  PreparedPtr prepare(const Call& call);
   std::shared_ptr<Plan> take_stale_plan();
   PreparedPtr remember(std::shared_ptr<Plan> plan);
   PreparedPtr find_next(Prepared& prepared, const Execution& done, std::span<const TensorDesc> made);
