@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when a folder of src/ includes from a folder that the layers do not allow.
+"""Fails when a folder of src/ includes from a folder that the layers do not allow, or its README says something else.
 
 usage: check_layers.py REPOSITORY
 """
@@ -32,6 +32,7 @@ ALLOWED = {
     "cli": [],
     "modules": DEVICE,
 }
+MOST_README_LINES = 15
 
 
 def folder_of(path):
@@ -41,9 +42,28 @@ def folder_of(path):
     return None
 
 
+def check_readme(root, folder, allowed):
+    """Returns what is wrong with a folder's README.md: it has at most 15 lines, one of which names all that the folder may include."""
+    file = root / "src" / folder / "README.md"
+    if not file.exists():
+        return f"src/{folder}/README.md is missing"
+    lines = file.read_text().splitlines()
+    if len(lines) > MOST_README_LINES:
+        return f"src/{folder}/README.md has {len(lines)} lines, more than {MOST_README_LINES}"
+    named = [line.split(".")[0] for line in lines if line.startswith("May include: ")]
+    if len(named) != 1 or set(re.findall(r"`([a-z/]+)`", named[0])) - {"src/"} != set(allowed):
+        return f"src/{folder}/README.md: one line must be: May include: {', '.join(f'`{name}`' for name in allowed)}."
+    return None
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     bad = 0
+    for folder, allowed in ALLOWED.items():
+        wrong = check_readme(root, folder, allowed)
+        if wrong is not None:
+            print(wrong)
+            bad += 1
     for file in sorted(root.glob("src/**/*")):
         if file.suffix not in (".h", ".cc", ".c"):
             continue

@@ -84,6 +84,25 @@ def test_the_layers_are_kept():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.parametrize("file, text, said", [
+    ("src/core/extra.h", '#include "device/kernel.h"\n', "src/core/extra.h:1: core must not include device/kernel.h"),
+    ("src/core/README.md", "May include: `base`, `device`.\n", "src/core/README.md: one line must be: May include: `base`."),
+    ("src/core/README.md", "May include: `base`.\n" + "More.\n" * 15, "src/core/README.md has 16 lines, more than 15"),
+    ("src/core/README.md", None, "src/core/README.md is missing"),
+])
+def test_broken_layers_are_told(tmp_path, file, text, said):
+    for readme in REPOSITORY.glob("src/**/README.md"):
+        copy = tmp_path / readme.relative_to(REPOSITORY)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(readme.read_text())
+    if text is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_text(text)
+    done = subprocess.run([sys.executable, REPOSITORY / "scripts" / "check_layers.py", tmp_path], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, said + "\n")
+
+
 def test_unknown_sets_are_refused_by_fetch_models():
     done = subprocess.run([sys.executable, REPOSITORY / "scripts" / "fetch_models.py", "nothing"], capture_output=True, text=True)
     assert done.returncode == 2 and "there are: ocr photo more" in done.stderr
