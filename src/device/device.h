@@ -36,6 +36,7 @@ struct DeviceTraits {
   std::string driver;
   std::uint32_t compute_units = 1;
   std::uint64_t memory_bytes = 0;
+  bool claims_segments = false;     // claim may return segments of several nodes
 };
 
 // One call of a kernel. Everything it points to lives until the device has been waited for.
@@ -46,8 +47,8 @@ struct KernelCall {
   StepTrace* trace = nullptr;  // not null: the run is traced; prepare_tracing has been called
 };
 
-// What a device takes of a graph: nodes that one kernel of it runs. A device that compiles whole subgraphs returns segments of
-// several nodes; the planner of today runs segments of one node.
+// What a device takes of a graph: nodes that one kernel of it runs as one step. The kernel of several nodes has no prepack and no layouts, and
+// takes empty inputs; `plan` and `run` are asked with OpDesc::values and OpDesc::parts. Constants are inputs like others.
 struct Segment {
   std::vector<int> nodes;           // indices into the span that claim was given
   const Kernel* kernel = nullptr;
@@ -120,7 +121,10 @@ class Device : public Backing {
   // The kernels of this device.
   virtual std::span<const KernelFamily* const> kernels() const = 0;
 
-  // Asks which of the nodes this device runs. The default goes node by node through the kernel tables.
+  // Asks which of the nodes this device runs. The default goes node by node through the kernel tables. Where claims_segments is set, nodes of a
+  // graph are offered together, in topological order; connected by the ids in Node::inputs and outputs. Not offered are nodes in a branch
+  // of an If, with inputs that are read by value and not constant, or of unknown rank. Segments whose nodes rules send to several devices, or
+  // give several precisions, and those that would close a cycle are not used: then the device is asked again, with fewer nodes or one alone.
   virtual Claim claim(std::span<const OpDesc> nodes);
 
   // The kernel of highest rank that takes the node; else nullptr, and *reason says what each one said.

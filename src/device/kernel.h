@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "base/cancel.h"
 #include "base/os/os.h"
@@ -25,6 +26,11 @@ struct ByteSum {
   std::int32_t x_zero = 0, r_zero = 0;
 };
 
+// Which values of the graph the inputs and outputs of a segment are: what its nodes read of others, each value once, and what others read of it.
+struct SegmentValues {
+  std::vector<ValueId> inputs, outputs;
+};
+
 // What a kernel is asked about. Dims may be -1 (and a shape may be missing: rank 0 with has_shape false is never passed; such a
 // node goes to the reference) while nodes are placed; all are known in `plan` and `run`.
 struct OpDesc {
@@ -42,6 +48,9 @@ struct OpDesc {
   // Nodes that run as one step (device/bands.h): what each is asked about. Their inputs stand in `inputs` one after the other,
   // `tail` is the last node, and output 0 its. Empty: one node.
   std::span<const OpDesc> parts = {};
+  // Of a segment of several nodes that the device claimed (Device::claim): its values. Then `parts` has its nodes in topological order, whose
+  // descs do not overlap, and Node::inputs and Node::outputs say which values they read and make.
+  const SegmentValues* values = nullptr;
   // Per input, then per output, of values that lie channels last and are some channels of wider ones: elements from one position to the
   // next; 0: the value lies by itself. null: all do (Kernel::pitched).
   const std::int64_t* pitches = nullptr;

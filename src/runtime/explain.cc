@@ -187,7 +187,7 @@ void Session::write_nodes(JsonWriter& json, std::string& text) const {
   for (std::size_t i = 0; i < compiled_.nodes.size(); ++i) {
     const NodePlacement& p = l.placed[i];
     const Kernel* const kernel = l.kernels[i] != nullptr ? l.kernels[i] : p.kernel;
-    const bool runs = p.mode == NodeMode::kKernel && kernel != nullptr;
+    const bool runs = (p.mode == NodeMode::kKernel || p.mode == NodeMode::kSegment) && kernel != nullptr;
     write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32, l.passes[i]);
     if (body(i) != nullptr) body(i)->write_nodes(json, text);
   }

@@ -1,6 +1,7 @@
 #include "runtime/placement.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -32,6 +33,15 @@ struct NodeView {
   std::vector<TensorDesc> inputs, outputs;
   std::vector<WeightPtr> constants;
   bool ranks_known = true;
+
+  // Whether nothing that is known only in a run decides what a kernel of a segment has to do.
+  bool fits_segments(const Node& node) const {
+    if (node.region >= 0 || !ranks_known || has_strings() || (node.op->flags & kOpShapeOnly) != 0) return false;
+    for (std::size_t k = 0; k < node.inputs.size() && k < 32; ++k) {
+      if ((node.op->value_inputs >> k & 1) != 0 && node.inputs[k] != kNoValue && constants[k] == nullptr) return false;
+    }
+    return true;
+  }
 
   bool has_strings() const {
     const auto is_string = [](const TensorDesc& d) { return d.dtype == DType::kString; };
@@ -77,7 +87,8 @@ NodeMode settled_mode(const Graph& graph, const Node& node, const std::vector<bo
 class Placer {
  public:
   Placer(const LoadedModel& model, const SessionRequest& request)
-      : model_(model), graph_(model.graph()), runtime_(*model.runtime), config_(model.runtime->config()), request_(request) {
+      : model_(model), graph_(model.graph()), runtime_(*model.runtime), config_(model.runtime->config()), request_(request),
+        needed_(values_needed_for_shapes(graph_)), known_(values_known_before_run(graph_)) {
     const std::string& default_device = request.device;
     default_name_ = !default_device.empty() ? default_device : config_.default_device;
     if (default_name_.empty()) return;
@@ -90,8 +101,15 @@ class Placer {
   }
 
   Placement run() {
-    const std::vector<bool> needed = values_needed_for_shapes(graph_);
-    const std::vector<bool> known = values_known_before_run(graph_);
+    // A claim of several nodes that does not hold is taken back, and the nodes are placed anew.
+    for (;;) {
+      Placement result = place_nodes();
+      if (!drop_claims(result)) return keep_claims(std::move(result));
+    }
+  }
+
+ private:
+  Placement place_nodes() {
     Placement result;
     result.nodes.resize(graph_.nodes.size());
     home_.assign(graph_.values.size(), nullptr);
@@ -99,7 +117,7 @@ class Placer {
       const Node& node = graph_.nodes[i];
       NodePlacement& p = result.nodes[i];
       set_numerics(node, &p);
-      p.mode = settled_mode(graph_, node, needed, known);
+      p.mode = settled_mode(graph_, node, needed_, known_);
       if (p.mode != NodeMode::kKernel) p.device = &runtime_.cpu();
       if (p.mode == NodeMode::kHost) {
         p.reason = node.body != nullptr ? "runs its body, whose nodes are placed on their own" : "not about tensors alone: on the host";
@@ -119,7 +137,6 @@ class Placer {
     return result;
   }
 
- private:
   const LoadedModel& model_;
   const Graph& graph_;
   Runtime& runtime_;
@@ -129,6 +146,127 @@ class Placer {
   Device* default_ = nullptr;
   std::string default_absent_;
   std::vector<Device*> home_;  // per value, where it is made
+  const std::vector<bool> needed_, known_;  // values_needed_for_shapes, values_known_before_run
+
+  // What a device that takes segments of several nodes has claimed.
+  struct Claims {
+    Device* device = nullptr;
+    bool asked = false;
+    std::vector<PlacedSegment> segments;
+    std::vector<std::int32_t> segment_of;  // per node, or -1
+    std::vector<const char*> excluded;     // per node: null where it is offered; why no segment of it is used, or "" where it is elsewhere
+  };
+  std::vector<Claims> claims_;
+
+  Claims* find_claims(const Device* device) {
+    for (Claims& c : claims_) {
+      if (c.device == device) return &c;
+    }
+    return nullptr;
+  }
+
+  const Claims& claims_of(Device* device) {
+    Claims* c = find_claims(device);
+    if (c == nullptr) {
+      c = &claims_.emplace_back();
+      c->device = device;
+      c->excluded.resize(graph_.nodes.size());
+    }
+    if (!c->asked) ask(c);
+    return *c;
+  }
+
+  void ask(Claims* c) {
+    std::vector<std::unique_ptr<NodeView>> views;
+    std::vector<OpDesc> descs;
+    std::vector<std::int32_t> nodes;
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (c->excluded[i] != nullptr || settled_mode(graph_, node, needed_, known_) != NodeMode::kKernel) continue;
+      const NodeView& view = *views.emplace_back(std::make_unique<NodeView>(graph_, node));
+      if (!view.fits_segments(node)) continue;
+      NodePlacement p;
+      set_numerics(node, &p);
+      set_precision(node, *c->device, &p);
+      OpDesc& desc = descs.emplace_back(OpDesc{&node, view.inputs, view.outputs, view.constants});
+      desc.precision = p.precision;
+      desc.strict = p.numerics == Numerics::kStrict;
+      nodes.push_back(static_cast<std::int32_t>(i));
+    }
+    c->segments = claim_segments(*c->device, descs, nodes);
+    c->segment_of.assign(graph_.nodes.size(), -1);
+    for (std::size_t s = 0; s < c->segments.size(); ++s) {
+      for (const std::int32_t node : c->segments[s].nodes) c->segment_of[static_cast<std::size_t>(node)] = static_cast<std::int32_t>(s);
+    }
+    c->asked = true;
+  }
+
+  static void exclude(Claims* c, std::span<const std::int32_t> nodes, const char* why) {
+    for (const std::int32_t node : nodes) c->excluded[static_cast<std::size_t>(node)] = why;
+    c->asked = false;
+  }
+
+  // Excludes nodes whose segment cannot be what was claimed. False where there are none.
+  bool drop_claims(const Placement& placed) {
+    bool dropped = false;
+    for (Claims& c : claims_) {
+      for (const PlacedSegment& s : c.segments) {
+        std::vector<std::int32_t> elsewhere;
+        bool alike = true;
+        const NodePlacement& first = placed.nodes[static_cast<std::size_t>(s.nodes[0])];
+        for (const std::int32_t node : s.nodes) {
+          const NodePlacement& p = placed.nodes[static_cast<std::size_t>(node)];
+          if (p.mode != NodeMode::kSegment || p.device != c.device) elsewhere.push_back(node);
+          alike = alike && p.precision == first.precision && p.numerics == first.numerics;
+        }
+        if (!elsewhere.empty()) {
+          exclude(&c, elsewhere, "");
+        } else if (!alike) {
+          exclude(&c, s.nodes, "its segment differs in precision or numerics");
+        }
+      }
+      dropped |= !c.asked;
+    }
+    if (dropped) return true;
+    std::vector<PlacedSegment> all;
+    for (const Claims& c : claims_) all.insert(all.end(), c.segments.begin(), c.segments.end());
+    for (const std::size_t cyclic : segments_in_cycles(graph_, all)) {
+      exclude(find_claims(all[cyclic].device), all[cyclic].nodes, "what its segment reads depends on what that makes");
+      dropped = true;
+    }
+    return dropped;
+  }
+
+  Placement keep_claims(Placement placed) const {
+    for (const Claims& c : claims_) {
+      for (const PlacedSegment& s : c.segments) {
+        for (const std::int32_t node : s.nodes) {
+          NodePlacement& p = placed.nodes[static_cast<std::size_t>(node)];
+          p.segment = static_cast<std::int32_t>(placed.segments.size());
+          p.reason += ", in a segment of " + std::to_string(s.nodes.size()) + " nodes";
+        }
+        placed.segments.push_back(s);
+      }
+    }
+    return placed;
+  }
+
+  // True when the device has claimed the node with others.
+  bool take_claimed(const Node& node, Device* device, NodePlacement* p) {
+    if (!device->traits().claims_segments) return false;
+    const Claims& c = claims_of(device);
+    const auto index = static_cast<std::size_t>(&node - graph_.nodes.data());
+    if (c.segment_of[index] < 0) {
+      const char* const why = c.excluded[index];
+      if (why != nullptr && *why != '\0') add_refusal(device->name() + ": " + why, p);
+      return false;
+    }
+    p->mode = NodeMode::kSegment;
+    p->device = device;
+    p->kernel = c.segments[static_cast<std::size_t>(c.segment_of[index])].kernel;
+    set_precision(node, *device, p);
+    return true;
+  }
 
   struct WantedPrecision {
     Precision precision;
@@ -189,7 +327,7 @@ class Placer {
   // Says why the kernel does not have the precision that it may have.
   static void explain_precision(const Node& node, NodePlacement* p) {
     const Precision lowest = p->precision;
-    const bool has = p->mode == NodeMode::kKernel && p->kernel != nullptr && p->kernel->operands == lowest;
+    const bool has = p->kernel != nullptr && p->kernel->operands == lowest;
     if (lowest == Precision::kFloat32 || has) return;
     bool is_product = false;
     for (const KernelFamily* family : p->device->kernels()) {
@@ -201,7 +339,8 @@ class Placer {
   }
 
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
-  bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) const {
+  bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) {
+    if (take_claimed(node, device, p)) return true;
     const bool far_strings = !device->traits().host_addressable && view.has_strings();
     if ((node.op->flags & kOpView) != 0 && node.epilogue.empty() && !far_strings) {
       p->mode = NodeMode::kView;

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "runtime/model.h"
+#include "runtime/segments.h"
 
 namespace evn {
 
 enum class NodeMode : std::uint8_t {
   kKernel,   // a kernel of the device runs it
+  kSegment,  // a kernel of the device runs it together with others (Placement::segments)
   kMerge,    // no work: the output is the bytes of what the branch that was taken made
   kView,     // no work: the output is the input's bytes
   kHost,     // between the parts of a plan (ops/host.h)
@@ -23,7 +25,7 @@ inline constexpr char kDefaultPrecision[] = "the default";
 struct NodePlacement {
   NodeMode mode = NodeMode::kKernel;
   Device* device = nullptr;
-  const Kernel* kernel = nullptr;  // kKernel only
+  const Kernel* kernel = nullptr;  // kKernel and kSegment only
   std::string reason;              // "rule 2: op Conv requires gpu"
   int rule_line = 0;               // line of the configuration, 0: none
   std::string refused;             // "gpu: conv_1x1: weights must be constant", or ""
@@ -31,11 +33,13 @@ struct NodePlacement {
   std::string precision_reason;               // "the session's options", "Softmax stays fp32: it is no product"
   Numerics numerics = Numerics::kFast;        // never kDefault
   std::string numerics_reason;                // as of the precision
+  std::int32_t segment = -1;       // kSegment: index into Placement::segments
   bool may_move = false;           // a rank is not known yet; if the device refuses what a run brings, the CPU takes the node
 };
 
 struct Placement {
   std::vector<NodePlacement> nodes;  // per graph node
+  std::vector<PlacedSegment> segments;
 };
 
 // Values whose bytes must be known to plan on, because a shape or the branch of an If depends on them; per value.

@@ -90,6 +90,7 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   c.has_boxes |= p.mode == NodeMode::kHost;
   n.slot = slot_of(c, p.device);
   n.kernel = p.kernel;
+  n.segment = p.segment;
   n.precision = p.precision;
   n.strict = p.numerics == Numerics::kStrict;
   for (const ValueId v : node.inputs) {
@@ -100,7 +101,65 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   for (const ValueId v : node.outputs) n.choose_late |= v != kNoValue && !graph.values[v].has_shape;
   n.packed.resize(node.inputs.size());
   c.packed_count += node.inputs.size();
-  c.kernel_nodes += n.mode == NodeMode::kKernel ? 1u : 0u;
+  c.kernel_nodes += n.mode == NodeMode::kKernel || n.mode == NodeMode::kSegment ? 1u : 0u;
+}
+
+// Brings the nodes of each segment together.
+void order_segments(CompiledGraph& c) {
+  const std::vector<std::int32_t> order = *contiguous_order(c.graph(), c.placement.segments);
+  if (std::is_sorted(order.begin(), order.end())) return;
+  c.ordered = std::make_unique<Graph>(c.graph());
+  std::vector<Node> nodes;
+  std::vector<NodePlacement> placed;
+  std::vector<std::int32_t> place_of(order.size());
+  for (const std::int32_t from : order) {
+    place_of[static_cast<std::size_t>(from)] = static_cast<std::int32_t>(nodes.size());
+    nodes.push_back(std::move(c.ordered->nodes[static_cast<std::size_t>(from)]));
+    placed.push_back(std::move(c.placement.nodes[static_cast<std::size_t>(from)]));
+  }
+  c.ordered->nodes = std::move(nodes);
+  for (PlacedSegment& s : c.placement.segments) {
+    for (std::int32_t& node : s.nodes) node = place_of[static_cast<std::size_t>(node)];
+  }
+  c.placement.nodes = std::move(placed);
+  c.source = c.ordered.get();
+}
+
+// What a segment's step reads, makes and needs. `readers` are known.
+void compile_segments(CompiledGraph& c) {
+  const Graph& graph = c.graph();
+  for (std::size_t number = 0; number < c.placement.segments.size(); ++number) {
+    const std::vector<std::int32_t>& nodes = c.placement.segments[number].nodes;
+    CompiledSegment& s = c.segments.emplace_back();
+    s.first = nodes[0];
+    s.others.assign(nodes.begin() + 1, nodes.end());
+    const auto is_inside = [&](std::int32_t node) { return c.nodes[static_cast<std::size_t>(node)].segment == static_cast<std::int32_t>(number); };
+    std::vector<bool> seen(graph.values.size(), false);  // made in it, or an input already
+    std::size_t args = 0;
+    for (const std::int32_t index : nodes) {
+      const Node& node = graph.nodes[static_cast<std::size_t>(index)];
+      args += node.inputs.size() + node.outputs.size();
+      for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+        const ValueId v = node.inputs[k];
+        const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
+        if (v == kNoValue || by_value || seen[static_cast<std::size_t>(v)]) continue;
+        seen[static_cast<std::size_t>(v)] = true;
+        s.values.inputs.push_back(v);
+        s.constants.push_back(graph.values[static_cast<std::size_t>(v)].constant);
+      }
+      for (const ValueId v : node.outputs) {
+        if (v == kNoValue) continue;
+        seen[static_cast<std::size_t>(v)] = true;
+        const auto begin = c.readers.begin() + c.reader_begin[static_cast<std::size_t>(v)];
+        const auto end = c.readers.begin() + c.reader_begin[static_cast<std::size_t>(v) + 1];
+        if (c.last_user[static_cast<std::size_t>(v)] == INT32_MAX || !std::all_of(begin, end, is_inside)) s.values.outputs.push_back(v);
+      }
+    }
+    s.packed.resize(s.values.inputs.size());
+    args += s.values.inputs.size() + s.values.outputs.size();
+    c.arg_count += args;
+    c.most_step_args = std::max(c.most_step_args, args);
+  }
 }
 
 bool packs_now(const CompiledNode& n) { return n.mode == NodeMode::kKernel && !n.choose_late; }
@@ -290,10 +349,12 @@ void find_passes(CompiledGraph& c, bool of_storage, const Names& configured, con
 
 // Everything but the packing, for a graph whose nodes have been placed.
 void analyse(CompiledGraph& c, const Names& configured, const Names& requested) {
+  if (!c.placement.segments.empty()) order_segments(c);
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());
   for_each_node(c, [&](std::size_t i) { compile_node(c, i); });
   find_readers(c);
+  compile_segments(c);
   find_passes(c, false, configured, requested);
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);
   for_each_node(c, [&](std::size_t i) {

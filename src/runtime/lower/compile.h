@@ -30,6 +30,7 @@ struct CompiledNode {
   Precision precision = Precision::kFloat32;  // OpDesc::precision
   bool strict = false;                        // OpDesc::strict
   bool has_planned_input = false;         // an input is known only when a run is planned
+  std::int32_t segment = -1;              // NodeMode::kSegment: index into CompiledGraph::segments
   bool choose_late = false;               // a rank is not known yet: the kernel is chosen when a run is planned
   std::vector<WeightPtr> constants;       // per input
   std::vector<Buffer> packed;             // per input
@@ -45,6 +46,15 @@ struct CompiledNode {
   }
 };
 
+// Nodes that a device runs as one step. They stand one behind the other.
+struct CompiledSegment {
+  std::int32_t first = -1;
+  std::vector<std::int32_t> others;       // the nodes behind it
+  SegmentValues values;
+  std::vector<WeightPtr> constants;       // per input
+  std::vector<Buffer> packed;             // per input: none
+};
+
 // A pass that found something in the graph.
 struct ActivePass {
   std::uint8_t number;                    // in lowering_passes()
@@ -53,11 +63,13 @@ struct ActivePass {
 
 struct CompiledGraph {
   ModelPtr model;                         // null: compiled to be estimated, with nothing packed
-  const Graph* source = nullptr;          // the model's
+  const Graph* source = nullptr;          // the model's, or `ordered`
+  std::unique_ptr<Graph> ordered;         // the model's with its nodes in an order in which those of each segment stand together
   const Limits* limits = nullptr;
   Placement placement;
   std::vector<Device*> devices;           // slot 0 is the CPU
   std::vector<CompiledNode> nodes;
+  std::vector<CompiledSegment> segments;
   std::vector<std::int32_t> last_user;    // per value: last node that reads it; INT32_MAX for graph outputs; -1: none
   std::vector<bool> needed;               // per value: a shape depends on its bytes
   std::vector<ConstTensor> constants;     // per value: data null where it is no constant, or all that read it have packed copies

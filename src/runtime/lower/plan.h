@@ -37,14 +37,19 @@ struct BufferSource {
   Buffer buffer;              // kArena: offset and size; kFixed: the buffer; else the size
 };
 
-// Nodes that are computed with another: sums that follow it, or parts of a step in bands and the sum behind the last.
+// Nodes that are computed with another: sums that follow it, parts of a cascade and the sum behind the last, or the others of its segment.
 struct AbsorbedNodes {
   std::int32_t count = 0;
   std::int32_t nodes[kMostParts];
+  const std::int32_t* of_segment = nullptr;  // the compiled graph's
 
   void push(std::int32_t node) { nodes[count++] = node; }
-  const std::int32_t* begin() const { return nodes; }
-  const std::int32_t* end() const { return nodes + count; }
+  void refer(const std::vector<std::int32_t>& others) {
+    of_segment = others.data();
+    count = static_cast<std::int32_t>(others.size());
+  }
+  const std::int32_t* begin() const { return of_segment != nullptr ? of_segment : nodes; }
+  const std::int32_t* end() const { return begin() + count; }
 };
 
 struct PlanStep {
@@ -116,7 +121,7 @@ struct Plan {
   std::deque<std::vector<WeightPtr>> constants;
   std::deque<std::vector<Layout>> layouts;  // of kernels that were chosen now, and of steps in bands
   std::deque<std::vector<Buffer>> packed;  // the same
-  std::deque<std::vector<OpDesc>> parts;   // of steps in bands
+  std::deque<std::vector<OpDesc>> parts;   // of cascades and segments
   std::deque<std::vector<std::int64_t>> pitches;
   std::vector<ElidedNode> elided;
   std::vector<WeightPtr> known;           // per value: bytes known since planning, or null

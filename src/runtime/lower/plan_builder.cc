@@ -50,7 +50,7 @@ void PlanBuilder::start() {
 
 void PlanBuilder::add_node(std::int32_t index) {
   const NodeMode mode = c_.nodes[index].mode;
-  if (mode == NodeMode::kKernel) add_kernel(index);
+  if (mode == NodeMode::kKernel || mode == NodeMode::kSegment) add_kernel(index);
   if (mode == NodeMode::kView) add_view(index);
 }
 

@@ -141,9 +141,10 @@ void PlanRoots::note_copy_of_input(std::int32_t from, int slot) {
 }
 
 std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs) {
-  const ValueId v = step.desc.tail != nullptr ? step.desc.tail->outputs[0] : graph_.nodes[step.node].outputs[k];
+  const ValueId v = draft_.outputs[k];
   const int slot = step.slot;
   if (v == kNoValue) return -1;
+  const std::int32_t last_node = step.absorbed.of_segment != nullptr ? step.absorbed.end()[-1] : step.node;
   const Layout layout = step.desc.output_layout(static_cast<int>(k));
   const bool plain = layout == Layout::kPlain || same_in_all_layouts(s_.descs[v].shape);
   if (const std::int32_t j = s_.output_of[v]; (plain || c_.raw_outputs) && j >= 0 && plan_->signature.output_slots[j] == slot) {
@@ -154,7 +155,7 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
   for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
     if ((step.plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
     PlanRoot& r = s_.roots[inputs[i]];
-    if (r.source != Source::kArena || r.whole >= 0 || r.last_user != step.node || r.bytes != s_.descs[v].size_bytes()) continue;
+    if (r.source != Source::kArena || r.whole >= 0 || r.last_user != last_node || r.bytes != s_.descs[v].size_bytes()) continue;
     r.last_user = c_.last_user[v];
     r.last = std::max(r.last, now());
     r.pending_slots = 0;
@@ -211,7 +212,7 @@ void PlanRoots::set_places(PlanStep* step, std::uint8_t pitched, const std::vect
   placed_.assign(outputs, -1);
   bool any = false;
   for (std::size_t k = 0; k < outputs && (pitched & kPitchedOutputs) != 0; ++k) {
-    const ValueId v = step->desc.tail != nullptr ? step->desc.tail->outputs[0] : graph_.nodes[step->node].outputs[k];
+    const ValueId v = draft_.outputs[k];
     if (v == kNoValue || step->desc.output_layout(static_cast<int>(k)) != Layout::kChannelsLast) continue;
     const bool plain = same_in_all_layouts(s_.descs[v].shape) || c_.raw_outputs;
     if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == step->slot) continue;

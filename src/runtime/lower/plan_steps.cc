@@ -6,7 +6,7 @@ namespace evn {
 
 void PlanSteps::add_kernel(std::int32_t index) {
   for (const ActivePass& p : c_.passes) {
-    if (!p.pass->elide(*this, index)) continue;
+    if (c_.nodes[index].mode == NodeMode::kSegment || !p.pass->elide(*this, index)) continue;
     plan_->elided.push_back({index, 1u << p.number});
     return;
   }
@@ -50,7 +50,7 @@ PlanStep PlanSteps::keep_draft() {
       part.outputs = kept(part.outputs);
     }
     step.desc.parts = parts;
-    keep_parts(&step);
+    if (step.desc.values == nullptr) keep_parts(&step);
     return step;
   }
   if (!d.constants.empty()) {

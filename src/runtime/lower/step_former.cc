@@ -18,6 +18,8 @@ void StepFormer::form(std::int32_t index) {
   d.descs.clear();
   d.parts.clear();
   d.constants.clear();
+  if (n.segment >= 0) return form_segment(c_.segments[static_cast<std::size_t>(n.segment)]);
+  d.outputs = node.outputs;
   add_descs(index, 0);
   const std::size_t inputs = d.descs.size() - node.outputs.size();
   const std::span<const TensorDesc> all(d.descs);
@@ -35,6 +37,39 @@ void StepFormer::form(std::int32_t index) {
   for (std::size_t p = 0; p < c_.passes.size() && d.computes && d.kernel == n.kernel; ++p) {
     if (c_.passes[p].pass->extend(*this)) d.passes |= 1u << c_.passes[p].number;
   }
+  if (d.desc.tail != nullptr) d.outputs = d.desc.tail->outputs;
+}
+
+void StepFormer::form_segment(const CompiledSegment& segment) {
+  StepDraft& d = draft_;
+  const CompiledNode& n = c_.nodes[segment.first];
+  d.absorbed.refer(segment.others);
+  d.packed = segment.packed;
+  d.pitched = 0;
+  d.outputs = segment.values.outputs;
+  const auto descs_of = [&](std::span<const ValueId> values) {
+    const std::size_t first = d.descs.size();
+    for (const ValueId v : values) d.descs.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
+    return std::span<const TensorDesc>(d.descs).subspan(first);
+  };
+  const auto desc_of = [&](std::int32_t node, std::span<const ValueId> inputs, std::span<const ValueId> outputs, std::span<const WeightPtr> constants) {
+    OpDesc desc{&graph_.nodes[node], descs_of(inputs), descs_of(outputs), constants};
+    desc.threads = threads_of(n.slot);
+    desc.precision = n.precision;
+    desc.strict = n.strict;
+    return desc;
+  };
+  d.desc = desc_of(segment.first, segment.values.inputs, segment.values.outputs, segment.constants);
+  d.computes = std::any_of(d.desc.outputs.begin(), d.desc.outputs.end(), [](const TensorDesc& desc) { return desc.shape.elements() != 0; });
+  for (const ValueId v : segment.values.inputs) d.operands.push_back({v, false});
+  const auto add_part = [&](std::int32_t index) {
+    const Node& node = graph_.nodes[index];
+    d.parts.push_back(desc_of(index, node.inputs, node.outputs, c_.nodes[index].constants));
+  };
+  add_part(segment.first);
+  for (const std::int32_t other : segment.others) add_part(other);
+  d.desc.parts = d.parts;
+  d.desc.values = &segment.values;
 }
 
 void StepFormer::add_descs(std::int32_t index, std::size_t first) {

@@ -22,10 +22,11 @@ struct StepDraft {
   OpDesc desc;                       // its spans are of the vectors below, or of the compiled graph
   std::span<const Buffer> packed;    // per input
   std::vector<StepOperand> operands; // per input
+  std::span<const ValueId> outputs;  // per output
   std::uint8_t pitched = 0;          // which arguments may be some channels of wider values (kPitched...)
   std::uint32_t passes = 0;          // bit i: the i-th of lowering_passes() took part
   std::vector<TensorDesc> descs;     // of inputs, then of outputs; the output of a part is input 0 of the next one
-  std::vector<OpDesc> parts;         // of a step in bands
+  std::vector<OpDesc> parts;         // of a cascade or a segment
   std::vector<WeightPtr> constants;  // where some are known since planning
   std::vector<Layout> late_layouts;  // of a kernel that was chosen now
   std::vector<Buffer> late_packed;   // packed constants of such a kernel
@@ -56,6 +57,9 @@ class StepFormer : public ShapeWalk {
   void absorb(std::int32_t node, const TensorDesc& made);
 
  private:
+  // Forms the step of a segment.
+  void form_segment(const CompiledSegment& segment);
+
   void set_constants();
 
   // A kernel for a node whose ranks were not known when the session was made: of its device, or where a rule only prefers that, of

@@ -27,6 +27,7 @@ class MockDevice final : public Device {
     traits_.description = "mock device";
     traits_.driver = "tests";
     traits_.memory_bytes = 1 << 30;
+    traits_.claims_segments = mock_settings().segments != nullptr;
   }
 
   ~MockDevice() override { close_pool(); }
@@ -80,6 +81,7 @@ class MockDevice final : public Device {
   std::span<const KernelFamily* const> kernels() const override { return {}; }
 
   const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override;
+  Claim claim(std::span<const OpDesc> nodes) override;
   const Kernel* reference_kernel(const OpDesc&) const override;
   Precision lowest_precision(Precision wanted, std::string* why) const override {
     if (wanted != Precision::kFloat16) return Precision::kBfloat16;
@@ -170,6 +172,56 @@ const Kernel* MockDevice::find_kernel(const OpDesc& desc, std::string* reason) c
   }
   if (reason != nullptr) *reason = "mock: refused by the test";
   return nullptr;
+}
+
+// Runs the nodes of a segment one after the other. What lies between them is the host's.
+void run_segment(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  auto& device = *static_cast<MockDevice*>(args.context);
+  const OpDesc& desc = *args.desc;
+  std::map<ValueId, const void*> values;
+  std::deque<std::vector<unsigned char>> made;
+  for (std::size_t k = 0; k < desc.inputs.size(); ++k) values[desc.values->inputs[k]] = device.address(args.inputs[k]);
+  for (const OpDesc& part : desc.parts) {
+    ++mock_counters().segment_nodes;
+    std::vector<ConstTensor> inputs;
+    std::vector<MutableTensor> outputs;
+    for (std::size_t k = 0; k < part.inputs.size(); ++k) {
+      const ValueId v = part.node->inputs[k];
+      const Weight* const constant = part.constant(static_cast<int>(k));
+      const bool by_value = (part.node->op->value_inputs >> k & 1) != 0;
+      const void* const data = v == kNoValue ? nullptr : by_value && constant != nullptr ? constant->data.get() : values.at(v);
+      inputs.push_back({part.inputs[k], data});
+    }
+    for (std::size_t k = 0; k < part.outputs.size(); ++k) {
+      const TensorDesc& d = part.outputs[k];
+      made.emplace_back(d.dtype == DType::kUndefined ? 1 : d.size_bytes() + 1);
+      outputs.push_back({d, made.back().data()});
+      if (part.node->outputs[k] != kNoValue) values[part.node->outputs[k]] = made.back().data();
+    }
+    run_reference({*part.node, inputs, outputs});
+  }
+  for (std::size_t k = 0; k < desc.outputs.size(); ++k) {
+    if (args.outputs[k].memory != nullptr) std::memcpy(device.address(args.outputs[k]), values.at(desc.values->outputs[k]), args.outputs[k].size);
+  }
+}
+
+void plan_segment(const OpDesc& desc, KernelPlan* p) {
+  EVN_CHECK(desc.values != nullptr && desc.parts.size() > 1);
+  p->tiles = 1;
+}
+
+constexpr Kernel kMockSegmentKernel = [] {
+  Kernel k = {"mock_segment", "", "", 1, supports_any, nullptr, nullptr, nullptr, plan_segment, run_segment};
+  k.takes_empty = true;
+  return k;
+}();
+
+Claim MockDevice::claim(std::span<const OpDesc> nodes) {
+  Claim claim = Device::claim(nodes);
+  if (!traits_.claims_segments || nodes.size() < 2) return claim;
+  claim.segments.clear();
+  for (std::vector<int>& segment : mock_settings().segments(nodes)) claim.segments.push_back({std::move(segment), &kMockSegmentKernel});
+  return claim;
 }
 
 const Kernel* MockDevice::reference_kernel(const OpDesc&) const { return &kMockKernel; }

@@ -2,6 +2,7 @@
 // refuses, calls that fail. It stands outside src/: that it works shows that a new backend needs no edit elsewhere.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@ namespace evn {
 struct MockSettings {
   std::vector<std::string> refused_ops;
   std::int64_t fail_call = 0;    // the k-th copy or kernel from now on fails with EVN_ERROR_DEVICE_LOST; 0: none
+  // Segments of several nodes that devices opened from now on claim of what they are offered (Device::claim); empty: none.
+  std::function<std::vector<std::vector<int>>(std::span<const OpDesc>)> segments;
   std::uint64_t memory_bytes = UINT64_MAX;  // above it, obtain() refuses
 };
 
@@ -23,6 +26,7 @@ struct MockCounters {
   std::int64_t uploads = 0;
   std::int64_t downloads = 0;
   std::int64_t kernels = 0;
+  std::int64_t segment_nodes = 0;  // nodes that kernels of segments have run
   std::int64_t packed_reads = 0;
 };
 MockCounters& mock_counters();
