@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/thread_pool.h"
-#include "device/bands.h"
+#include "device/cascade.h"
 #include "device/step_trace.h"
 #include "memory/pool.h"
 
@@ -145,8 +145,8 @@ class Device : public Backing {
   // it asks for others.
   virtual const Kernel* relayout_kernel() const { return nullptr; }
 
-  // How nodes that follow each other run in bands. nullptr: each is a step of its own.
-  virtual const Bands* bands() const { return nullptr; }
+  // How nodes that follow each other run as a cascade. nullptr: each is a step of its own.
+  virtual const Cascades* cascades() const { return nullptr; }
 
  protected:
   DeviceTraits traits_;

@@ -45,7 +45,7 @@ struct OpDesc {
   const ByteSum* byte_sum = nullptr;       // where a QLinearAdd adds the residual, of output 0's dtype; null: an Add
   const Node* tail = nullptr;              // the last of these sums: its epilogue counts, and output 0 is its. null: none
   std::uint32_t threads = 1;               // that share the tiles, where the host's own run them: tiles may depend on it, results not
-  // Nodes that run as one step (device/bands.h): what each is asked about. Their inputs stand in `inputs` one after the other,
+  // Nodes that run as one step (device/cascade.h): what each is asked about. Their inputs stand in `inputs` one after the other,
   // `tail` is the last node, and output 0 its. Empty: one node.
   std::span<const OpDesc> parts = {};
   // Of a segment of several nodes that the device claimed (Device::claim): its values. Then `parts` has its nodes in topological order, whose

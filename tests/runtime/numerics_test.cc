@@ -2,7 +2,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "backends/cpu/bands.h"
+#include "backends/cpu/cascade.h"
 #include "tests/runtime/support.h"
 #include "tests/support/isas.h"
 
@@ -109,7 +109,7 @@ Exact exact_convolution(const HostTensor& x, const std::vector<float>& w) {
 
 class NumericsTest : public RuntimeTest {
  protected:
-  ~NumericsTest() override { force_bands(BandsUse::kWhereItPays); }
+  ~NumericsTest() override { force_cascades(CascadeUse::kWhereItPays); }
 };
 
 TEST_F(NumericsTest, StrictConvolutionsHaveTheErrorOfPlainSumsWhereWinogradsIsLarger) {
@@ -227,8 +227,8 @@ TEST_F(NumericsTest, AStrictProductKeepsWhatItsFastNeighbourFlushes) {
   }
 }
 
-// y = Relu(Conv(x)) + r in bands, with pixels and weights whose products are below 2^-126.
-TEST_F(NumericsTest, BandsAreStrictAsTheirNodesAre) {
+// y = Relu(Conv(x)) + r as a cascade, with pixels and weights whose products are below 2^-126.
+TEST_F(NumericsTest, CascadesAreStrictAsTheirNodesAre) {
   OnnxWriter m(14);
   m.add_input("x", kF32, {1, 16, 40, 40}).add_output("y");
   m.add_initializer("a", {32, 16, 1, 1}, std::vector<float>(32 * 16, 1e-20f)).add_initializer("b", {32, 1, 3, 3}, std::vector<float>(32 * 9, 1.0f));
@@ -236,12 +236,12 @@ TEST_F(NumericsTest, BandsAreStrictAsTheirNodesAre) {
   m.add_node("Conv", {"c", "b"}, {"y"}, {{"group", 32}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}, "depthwise");
   HostTensor x({DType::kFloat32, {1, 16, 40, 40}});
   for (float& v : x.as<float>()) v = 1e-20f;
-  force_bands(BandsUse::kAlways);
+  force_cascades(CascadeUse::kAlways);
   for (const Numerics numerics : kBoth) {
     const ModelPtr model = load(make_runtime({}, 0, 3), m);
     Session session(model, asks(numerics));
     const HostTensor y = run(session, {x})[0];
-    ASSERT_NE(session.explain(EVN_FORMAT_TEXT).find("conv_bands"), std::string::npos);
+    ASSERT_NE(session.explain(EVN_FORMAT_TEXT).find("conv_cascade"), std::string::npos);
     if (numerics == Numerics::kFast && kFastFlushes) {
       EXPECT_TRUE(all_zero(y));
     }

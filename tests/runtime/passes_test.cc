@@ -1,5 +1,5 @@
 // Passes by name: left out by a configuration or a session's options, and named by explain for what they did.
-#include "backends/cpu/bands.h"
+#include "backends/cpu/cascade.h"
 #include "graph/passes/passes.h"
 #include "runtime/lower/pass.h"
 #include "runtime/pass_list.h"
@@ -31,8 +31,8 @@ OnnxWriter network() {
 
 class PassesTest : public RuntimeTest {
  protected:
-  PassesTest() { force_bands(BandsUse::kAlways); }
-  ~PassesTest() override { force_bands(BandsUse::kWhereItPays); }
+  PassesTest() { force_cascades(CascadeUse::kAlways); }
+  ~PassesTest() override { force_cascades(CascadeUse::kWhereItPays); }
 };
 
 // What explain says of a node, from its name to the end of it.

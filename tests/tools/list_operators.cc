@@ -10,7 +10,7 @@
 #include "backends/cpu/blas.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/simd/dot.h"
-#include "device/bands.h"
+#include "device/cascade.h"
 #include "device/device.h"
 #include "device/kernel.h"
 #include "ops/op.h"
@@ -94,7 +94,7 @@ void print_cpu_kernels() {
   for (const KernelFamily* family : cpu->kernels()) {
     for (const Kernel& kernel : family->kernels) print(kernel);
   }
-  print(cpu->bands()->kernel);
+  print(cpu->cascades()->kernel);
   std::printf("\n]\n");
 }
 

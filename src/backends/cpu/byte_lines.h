@@ -1,12 +1,12 @@
-// QLinearConv, channels last, that makes some lines of an image at a time: what its kernels give to steps in bands (bands.h).
+// QLinearConv, channels last, that makes some lines of an image at a time: what its kernels give to a cascade (cascade.h).
 #pragma once
 
 #include "backends/cpu/dot_plan.h"
 
 namespace evn {
 
-// How a part stands in its step.
-struct BytePart {
+// How a stage stands in its step.
+struct Int8Stage {
   std::int64_t lines = 0;         // that are made at a time, at most
   bool may_overread = false;      // simd_dot::kOverread bytes behind the input are there
 };
@@ -21,19 +21,19 @@ class ByteLines {
   ~ByteLines() = default;
 };
 
-// Of a kernel: the memory that a part takes, aligned to 64, and what it makes there. `step` has the step's arguments, in which those of the
-// part begin at `input`.
+// Of a kernel: the memory that a stage takes, aligned to 64, and what it makes there. `step` has the step's arguments, in which those of the
+// stage begin at `input`.
 struct ByteLinesKernel {
-  std::size_t (*bytes)(const OpDesc& d, const BytePart& part);
-  ByteLines* (*begin)(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory, CancelPoints* points);
+  std::size_t (*bytes)(const OpDesc& d, const Int8Stage& stage);
+  ByteLines* (*begin)(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage& stage, void* memory, CancelPoints* points);
 };
 extern const ByteLinesKernel conv_lines, depthwise_lines, planes_lines;
 
 // Whether a depthwise QLinearConv runs by planes.
 bool runs_by_planes(const OpDesc& d);
 
-// The part's arguments among those of its step.
-inline KernelArgs args_of_part(const KernelArgs& step, const OpDesc& d, int input) {
+// The stage's arguments among those of its step.
+inline KernelArgs args_of_stage(const KernelArgs& step, const OpDesc& d, int input) {
   KernelArgs args = step;
   args.desc = &d;
   args.inputs = step.inputs.subspan(static_cast<std::size_t>(input), d.inputs.size());

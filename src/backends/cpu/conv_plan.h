@@ -1,4 +1,4 @@
-// How convolutions that lie channels last are told to their loops: what the kernels of one node and those in bands share.
+// How convolutions that lie channels last are told to their loops: what the kernels of one node and cascades share.
 #pragma once
 
 #include "backends/cpu/simd/depthwise.h"

@@ -9,7 +9,7 @@
 #include <cpuid.h>
 #endif
 
-#include "backends/cpu/bands.h"
+#include "backends/cpu/cascade.h"
 #include "backends/cpu/blas.h"
 #include "backends/cpu/float_mode.h"
 #include "backends/cpu/isa.h"
@@ -123,7 +123,7 @@ class CpuDevice final : public Device {
   }
 
   const Kernel* relayout_kernel() const override { return &cpu_relayout_kernel; }
-  const Bands* bands() const override { return &cpu_bands; }
+  const Cascades* cascades() const override { return &cpu_cascades; }
 
   const Kernel* reference_kernel(const OpDesc& desc) const override {
     return cpu_reference_kernel.supports(desc) == nullptr ? &cpu_reference_kernel : nullptr;

@@ -1,6 +1,6 @@
 #include "backends/cpu/float_mode.h"
 
-#include "backends/cpu/bands.h"
+#include "backends/cpu/cascade.h"
 #include "backends/cpu/reference.h"
 
 namespace evn {
@@ -14,7 +14,7 @@ constexpr unsigned int kFlushResults = 0x8000;
 constexpr unsigned int kInputsAreZero = 0x0040;
 constexpr unsigned int kExceptionFlags = 0x003f;
 
-bool multiplies_by_constants(const Kernel& kernel) { return kernel.prepack_bytes != nullptr || &kernel == &cpu_bands.kernel; }
+bool multiplies_by_constants(const Kernel& kernel) { return kernel.prepack_bytes != nullptr || &kernel == &cpu_cascades.kernel; }
 
 }  // namespace
 

@@ -40,7 +40,7 @@ struct BufferSource {
 // Nodes that are computed with another: sums that follow it, parts of a cascade and the sum behind the last, or the others of its segment.
 struct AbsorbedNodes {
   std::int32_t count = 0;
-  std::int32_t nodes[kMostParts];
+  std::int32_t nodes[kMaxStages];
   const std::int32_t* of_segment = nullptr;  // the compiled graph's
 
   void push(std::int32_t node) { nodes[count++] = node; }
@@ -119,7 +119,7 @@ struct Plan {
   std::vector<TensorDesc> descs;
   std::deque<TensorDesc> relayouts;        // the value of each re-layout
   std::deque<std::vector<WeightPtr>> constants;
-  std::deque<std::vector<Layout>> layouts;  // of kernels that were chosen now, and of steps in bands
+  std::deque<std::vector<Layout>> layouts;  // of kernels that were chosen now, and of cascades
   std::deque<std::vector<Buffer>> packed;  // the same
   std::deque<std::vector<OpDesc>> parts;   // of cascades and segments
   std::deque<std::vector<std::int64_t>> pitches;

@@ -28,7 +28,7 @@ std::vector<CancelCase> cancel_cases();
 // Pairs of nodes: the largest that a kernel takes, and one that it refuses, as it has no cancellation point within what that wants of it.
 std::vector<std::pair<CancelCase, CancelCase>> largest_cases();
 
-// Pairs of convolutions that run as one step in bands.
+// Pairs of convolutions that run as a cascade.
 std::vector<std::pair<CancelCase, CancelCase>> cancelled_bands();
 
 }  // namespace evn::test

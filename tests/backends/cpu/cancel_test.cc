@@ -7,7 +7,7 @@
 #include <functional>
 #include <set>
 
-#include "backends/cpu/bands.h"
+#include "backends/cpu/cascade.h"
 #include "backends/cpu/blas.h"
 #include "base/error.h"
 #include "tests/backends/cpu/kernel_check.h"
@@ -292,7 +292,7 @@ void Cancelled::check_bands(const CancelCase& first, const CancelCase& second, I
     const std::vector<const Kernel*> kernels = supporting_kernels(*device, parts[i]);
     const auto found = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel* k) { return k->name == name; });
     ASSERT_NE(found, kernels.end()) << name;
-    ASSERT_TRUE(device->bands()->takes(**found, parts[i])) << name;
+    ASSERT_TRUE(device->cascades()->takes(**found, parts[i])) << name;
     for (std::size_t k = 1; k < each; ++k) {
       if ((*found)->prepack_bytes == nullptr) continue;
       Bytes& to = packed[each * i + k];
@@ -305,7 +305,7 @@ void Cancelled::check_bands(const CancelCase& first, const CancelCase& second, I
   d.constants = constants;
   d.layouts = layouts.data();
   d.parts = parts;
-  const Kernel& kernel = device->bands()->kernel;
+  const Kernel& kernel = device->cascades()->kernel;
   KernelPlan plan;
   kernel.plan(d, &plan);
   std::vector<Buffer> weights;
@@ -319,7 +319,7 @@ void Cancelled::check_bands(const CancelCase& first, const CancelCase& second, I
   check({plan.flops, plan.bytes, at_once, true, [&](const Cancel& cancel) { return run_call(*device, kernel, args, cancel); }});
 }
 
-TEST_F(Cancelled, BandsLookAndStop) {
+TEST_F(Cancelled, CascadesLookAndStop) {
   for (const auto& [first, second] : cancelled_bands()) {
     SCOPED_TRACE(first.kernel + ", " + second.kernel);
     for (const Isa isa : available_isas(first.node.operands[0].desc.dtype != DType::kFloat32)) {

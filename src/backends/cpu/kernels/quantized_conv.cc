@@ -180,7 +180,7 @@ constexpr const DotConvInputs& kIn = kQLinearConvInputs;
 // Without groups, all columns at once.
 class ConvLines final : public ByteLines {
  public:
-  ConvLines(const OpDesc& d, const BytePart& part)
+  ConvLines(const OpDesc& d, const Int8Stage& part)
       : loops_(simd_dot::loops(integer_isa())), shape_(source_of(d, kIn, nullptr).shape(columns_of(d, kIn))) {
     const Shape& w = d.inputs[static_cast<std::size_t>(kIn.w)].shape;
     conv_.set(d, w, d.inputs[0].shape[1]);
@@ -257,11 +257,11 @@ class ConvLines final : public ByteLines {
   std::int64_t offsets_[simd_dot::kMostSegments];
 };
 
-std::size_t lines_bytes(const OpDesc& d, const BytePart& part) { return ConvLines(d, part).bytes(); }
+std::size_t lines_bytes(const OpDesc& d, const Int8Stage& part) { return ConvLines(d, part).bytes(); }
 
-ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory, CancelPoints* points) {
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage& part, void* memory, CancelPoints* points) {
   auto* const lines = new (memory) ConvLines(d, part);
-  lines->begin(args_of_part(step, d, input), points);
+  lines->begin(args_of_stage(step, d, input), points);
   return lines;
 }
 

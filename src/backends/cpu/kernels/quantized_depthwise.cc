@@ -278,7 +278,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 class DepthwiseLines final : public ByteLines {
  public:
-  DepthwiseLines(const OpDesc& d, const BytePart& part) : runner_{s_, {}, {}, {}, {}, {}}, lines_(part.lines) {
+  DepthwiseLines(const OpDesc& d, const Int8Stage& part) : runner_{s_, {}, {}, {}, {}, {}}, lines_(part.lines) {
     set_geometry(d, kQLinearConvInputs, &s_);
     s_.slab.width = s_.slab.pixels(s_.width);
   }
@@ -299,11 +299,11 @@ class DepthwiseLines final : public ByteLines {
   std::int64_t lines_;
 };
 
-std::size_t lines_bytes(const OpDesc& d, const BytePart& part) { return DepthwiseLines(d, part).bytes(); }
+std::size_t lines_bytes(const OpDesc& d, const Int8Stage& part) { return DepthwiseLines(d, part).bytes(); }
 
-ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart& part, void* memory, CancelPoints* points) {
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage& part, void* memory, CancelPoints* points) {
   auto* const lines = new (memory) DepthwiseLines(d, part);
-  lines->begin(args_of_part(step, d, input), points);
+  lines->begin(args_of_stage(step, d, input), points);
   return lines;
 }
 

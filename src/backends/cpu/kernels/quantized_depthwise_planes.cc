@@ -268,11 +268,11 @@ class PlanesLines final : public ByteLines {
   PlaneTile tile_;
 };
 
-std::size_t lines_bytes(const OpDesc& d, const BytePart&) { return PlanesLines(d).bytes(); }
+std::size_t lines_bytes(const OpDesc& d, const Int8Stage&) { return PlanesLines(d).bytes(); }
 
-ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const BytePart&, void* memory, CancelPoints* points) {
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage&, void* memory, CancelPoints* points) {
   auto* const lines = new (memory) PlanesLines(d);
-  lines->begin(args_of_part(step, d, input), points);
+  lines->begin(args_of_stage(step, d, input), points);
   return lines;
 }
 

@@ -1,19 +1,19 @@
-// Cascade: convolutions that follow each other run as one step, a band of lines of an image at a time (device/bands.h).
+// Cascade: convolutions that follow each other run as one step, some lines of an image at a time (device/cascade.h).
 #include "runtime/lower/passes/sum_epilogue.h"
 
 namespace evn {
 namespace {
 
-class Cascade final : public LoweringPass {
+class CascadePass final : public LoweringPass {
  public:
-  Cascade(const Bands& bands, std::vector<std::int32_t> next) : bands_(bands), next_(std::move(next)) {}
+  CascadePass(const Cascades& cascades, std::vector<std::int32_t> next) : cascades_(cascades), next_(std::move(next)) {}
 
   bool extend(StepFormer& f) const override {
     StepDraft& d = f.draft_;
     if (next_[static_cast<std::size_t>(d.node)] < 0) return false;
     std::int32_t last = d.node;
     d.parts.push_back(part_desc(f, last, 0));
-    for (std::int32_t next = next_of(last); d.parts.size() < kMostParts && f.is_passed(next) && bands_.joins(d.parts); next = next_of(last)) {
+    for (std::int32_t next = next_of(last); d.parts.size() < kMaxStages && f.is_passed(next) && cascades_.joins(d.parts); next = next_of(last)) {
       last = next;
       const std::size_t first = d.descs.size() - 1;
       d.operands.emplace_back();  // what lies between two parts
@@ -33,7 +33,7 @@ class Cascade final : public LoweringPass {
   }
 
  private:
-  const Bands& bands_;
+  const Cascades& cascades_;
   const std::vector<std::int32_t> next_;  // per node: the one with which it may run; -1: none
 
   std::int32_t next_of(std::int32_t node) const { return next_[static_cast<std::size_t>(node)]; }
@@ -53,7 +53,7 @@ class Cascade final : public LoweringPass {
     StepDraft& d = f.draft_;
     const OpDesc& front = d.parts.front();
     const OpDesc& back = d.parts.back();
-    d.kernel = &bands_.kernel;
+    d.kernel = &cascades_.kernel;
     d.pitched = kPitchedOutputs;
     d.desc = {};
     d.desc.node = front.node;
@@ -67,15 +67,15 @@ class Cascade final : public LoweringPass {
 };
 
 std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
-  const Bands* const bands = c.devices[0]->bands();
-  if (bands == nullptr) return nullptr;
+  const Cascades* const cascades = c.devices[0]->cascades();
+  if (cascades == nullptr) return nullptr;
   std::vector<bool> parts(c.nodes.size());
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     const CompiledNode& n = c.nodes[i];
     if (n.mode != NodeMode::kKernel || n.slot != 0 || n.choose_late || n.has_planned_input) continue;
     if (n.fused_as(FusedOperand::Role::kBias) != nullptr) continue;
     const std::vector<TensorDesc> descs = descs_of(c.graph(), c.graph().nodes[i]);
-    parts[i] = bands->takes(*n.kernel, desc_of(c.graph().nodes[i], n, descs));
+    parts[i] = cascades->takes(*n.kernel, desc_of(c.graph().nodes[i], n, descs));
   }
   std::vector<std::int32_t> next(c.nodes.size(), -1);
   std::size_t most_args = 0;  // of a part
@@ -87,8 +87,8 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
     for (const std::size_t part : {i, r}) most_args = std::max(most_args, c.graph().nodes[part].inputs.size() + c.nodes[part].fused.size() + 1);
   }
   if (most_args == 0) return nullptr;
-  c.most_step_args = std::max(c.most_step_args, kMostParts * most_args);
-  return std::make_unique<Cascade>(*bands, std::move(next));
+  c.most_step_args = std::max(c.most_step_args, kMaxStages * most_args);
+  return std::make_unique<CascadePass>(*cascades, std::move(next));
 }
 
 }  // namespace

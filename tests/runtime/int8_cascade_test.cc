@@ -1,14 +1,14 @@
-// Convolutions of bytes that run in bands give the bytes of the reference, whatever their sizes, numbers, threads and instruction sets.
-#include "backends/cpu/bands.h"
+// int8 convolutions that run as a cascade give the bytes of the reference, whatever their sizes, numbers, threads and instruction sets.
+#include "backends/cpu/cascade.h"
 #include "tests/runtime/support.h"
 #include "tests/support/isas.h"
 
-namespace evn::test::byte_bands_test {
+namespace evn::test::int8_cascade_test {
 namespace {
 
-class ByteBandsTest : public RuntimeTest {
+class Int8CascadeTest : public RuntimeTest {
  protected:
-  ~ByteBandsTest() override { force_bands(BandsUse::kWhereItPays); }
+  ~Int8CascadeTest() override { force_cascades(CascadeUse::kWhereItPays); }
 };
 
 std::vector<std::uint8_t> bytes_of_tensor(const HostTensor& t) {
@@ -16,10 +16,10 @@ std::vector<std::uint8_t> bytes_of_tensor(const HostTensor& t) {
   return {p, p + t.desc.size_bytes()};
 }
 
-int count_in_bands(const Session& session, const std::string& what = "conv_bands") {
+int count_in_bands(const Session& session, const std::string& what = "conv_cascade") {
   const std::string text = session.explain(EVN_FORMAT_TEXT);
   int count = 0;
-  for (std::size_t at = text.find("conv_bands"); at != std::string::npos; at = text.find("conv_bands", at + 1)) {
+  for (std::size_t at = text.find("conv_cascade"); at != std::string::npos; at = text.find("conv_cascade", at + 1)) {
     const std::size_t line = text.rfind('\n', at) + 1;
     count += text.substr(line, text.find('\n', at) - line).find(what) != std::string::npos ? 1 : 0;
   }
@@ -135,7 +135,7 @@ class Network {
   }
 };
 
-TEST_F(ByteBandsTest, DrawnNetworksGiveTheReference) {
+TEST_F(Int8CascadeTest, DrawnNetworksGiveTheReference) {
   int in_bands = 0, sums = 0;
   for (const Isa isa : available_isas(true)) {
     SCOPED_TRACE(isa_name(isa));
@@ -150,7 +150,7 @@ TEST_F(ByteBandsTest, DrawnNetworksGiveTheReference) {
         const std::vector<HostTensor> in = {
             random_bytes(is_signed, {network.pick({1, 1, 2}), network.input_channels(), height, width}, seed * 10 + i)};
         std::vector<std::uint8_t> want;
-        force_bands(BandsUse::kAlways);
+        force_cascades(CascadeUse::kAlways);
         for (const int threads : {1, 3}) {
           const ModelPtr model = load(make_runtime({}, 0, threads), w);
           Session session(model, "");
@@ -165,7 +165,7 @@ TEST_F(ByteBandsTest, DrawnNetworksGiveTheReference) {
           sums += count_in_bands(session, "QLinearAdd");
         }
         if (want.empty()) continue;
-        force_bands(BandsUse::kNever);
+        force_cascades(CascadeUse::kNever);
         Session session(load(make_runtime({}, 0, 2), w), "");
         EXPECT_EQ(bytes_of_tensor(run(session, in)[0]), want) << "one by one";
         EXPECT_EQ(count_in_bands(session), 0);
@@ -209,7 +209,7 @@ OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded, std::
   return w;
 }
 
-TEST_F(ByteBandsTest, QuantizedFloatOperatorsRunInBandsWhereImagesAreLarge) {
+TEST_F(Int8CascadeTest, QuantizedFloatOperatorsAreCascadesWhereImagesAreLarge) {
   for (const Isa isa : available_isas(true)) {
     SCOPED_TRACE(isa_name(isa));
     const ForcedIsa forced(isa);
@@ -227,8 +227,8 @@ TEST_F(ByteBandsTest, QuantizedFloatOperatorsRunInBandsWhereImagesAreLarge) {
   }
 }
 
-TEST_F(ByteBandsTest, PlansThatAreMadeOverGiveTheSameBytes) {
-  force_bands(BandsUse::kAlways);
+TEST_F(Int8CascadeTest, RespecializedPlansGiveTheSameBytes) {
+  force_cascades(CascadeUse::kAlways);
   std::mt19937 random(3);
   const ModelPtr model = load(make_runtime({}, 0, 2), inverted_residual(12, 90, 1));
   Session session(model, "");
@@ -240,19 +240,19 @@ TEST_F(ByteBandsTest, PlansThatAreMadeOverGiveTheSameBytes) {
   }
 }
 
-TEST_F(ByteBandsTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
+TEST_F(Int8CascadeTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
   const std::vector<HostTensor> in = {random_tensor({1, 16, 112, 112}, 1)};
-  const auto peak = [&](BandsUse use) {
-    force_bands(use);
+  const auto peak = [&](CascadeUse use) {
+    force_cascades(use);
     const auto runtime = make_runtime({}, 0, 1);
     Session session(load(runtime, inverted_residual(16, 96, 2)), "");
     run(session, in);
     return runtime->cpu().pool().stats().by_class[EVN_MEMORY_ARENAS];
   };
-  const std::uint64_t whole = peak(BandsUse::kNever), bands = peak(BandsUse::kWhereItPays);
+  const std::uint64_t whole = peak(CascadeUse::kNever), cascade = peak(CascadeUse::kWhereItPays);
   EXPECT_GE(whole, 96u * 112 * 112);
-  EXPECT_LT(bands, whole * 3 / 4);
+  EXPECT_LT(cascade, whole * 3 / 4);
 }
 
 }  // namespace
-}  // namespace evn::test::byte_bands_test
+}  // namespace evn::test::int8_cascade_test

@@ -1,17 +1,17 @@
-// Convolutions that run in bands give the bytes that they give one by one, whatever their sizes, epilogues and threads.
-#include "backends/cpu/bands.h"
+// Convolutions that run as a cascade give the bytes that they give one by one, whatever their sizes, epilogues and threads.
+#include "backends/cpu/cascade.h"
 
 #include "tests/runtime/support.h"
 #include "tests/support/isas.h"
 
-namespace evn::test::bands_test {
+namespace evn::test::cascade_test {
 namespace {
 
 constexpr Isa kIsas[] = {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512};
 
-class BandsTest : public RuntimeTest {
+class CascadeTest : public RuntimeTest {
  protected:
-  ~BandsTest() override { force_bands(BandsUse::kWhereItPays); }
+  ~CascadeTest() override { force_cascades(CascadeUse::kWhereItPays); }
 };
 
 void expect_same_bytes(const std::vector<HostTensor>& got, const std::vector<HostTensor>& want) {
@@ -25,7 +25,7 @@ void expect_same_bytes(const std::vector<HostTensor>& got, const std::vector<Hos
 int count_in_bands(const Session& session) {
   const std::string text = session.explain(EVN_FORMAT_TEXT);
   int count = 0;
-  for (std::size_t at = text.find("conv_bands"); at != std::string::npos; at = text.find("conv_bands", at + 1)) ++count;
+  for (std::size_t at = text.find("conv_cascade"); at != std::string::npos; at = text.find("conv_cascade", at + 1)) ++count;
   return count;
 }
 
@@ -124,7 +124,7 @@ class Network {
   }
 };
 
-TEST_F(BandsTest, DrawnNetworksGiveTheSameBytesInBands) {
+TEST_F(CascadeTest, DrawnNetworksGiveTheSameBytes) {
   int in_bands = 0, sums = 0;
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -138,7 +138,7 @@ TEST_F(BandsTest, DrawnNetworksGiveTheSameBytesInBands) {
       inputs.push_back({random_tensor({network.pick({1, 1, 2, 3}), network.input_channels(), height, width}, seed * 10 + i)});
     }
     std::vector<std::vector<HostTensor>> want;
-    force_bands(BandsUse::kNever);
+    force_cascades(CascadeUse::kNever);
     {
       Session session(load(make_runtime({}, 0, 1), w), "");
       for (const auto& in : inputs) {
@@ -150,7 +150,7 @@ TEST_F(BandsTest, DrawnNetworksGiveTheSameBytesInBands) {
       }
       EXPECT_EQ(count_in_bands(session), 0);
     }
-    force_bands(BandsUse::kAlways);
+    force_cascades(CascadeUse::kAlways);
     for (const int threads : {1, 2, 3, 7}) {
       Session session(load(make_runtime({}, 0, threads), w), "");
       for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -162,7 +162,7 @@ TEST_F(BandsTest, DrawnNetworksGiveTheSameBytesInBands) {
       }
       const std::string text = session.explain(EVN_FORMAT_TEXT);
       for (std::size_t at = text.find("  Add "); at != std::string::npos; at = text.find("  Add ", at + 1)) {
-        sums += text.substr(at, text.find('\n', at) - at).find("conv_bands") != std::string::npos ? 1 : 0;
+        sums += text.substr(at, text.find('\n', at) - at).find("conv_cascade") != std::string::npos ? 1 : 0;
       }
       in_bands += count_in_bands(session);
     }
@@ -192,7 +192,7 @@ OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded) {
   return w;
 }
 
-TEST_F(BandsTest, TheUsualRuleTakesLargeImagesOnlyAndGivesTheReference) {
+TEST_F(CascadeTest, TheUsualRuleTakesLargeImagesOnlyAndGivesTheReference) {
   const auto runtime = make_runtime({}, 0, 2);
   const ModelPtr model = load(runtime, inverted_residual(16, 96));
   Session session(model, "");
@@ -203,11 +203,11 @@ TEST_F(BandsTest, TheUsualRuleTakesLargeImagesOnlyAndGivesTheReference) {
   }
 }
 
-TEST_F(BandsTest, PlansThatAreMadeOverRunTheSameNodesInBands) {
+TEST_F(CascadeTest, RespecializedPlansRunTheSameNodesAsOneStep) {
   const OnnxWriter w = inverted_residual(16, 96);
   std::mt19937 random(3);
-  for (const BandsUse use : {BandsUse::kWhereItPays, BandsUse::kAlways}) {
-    force_bands(use);
+  for (const CascadeUse use : {CascadeUse::kWhereItPays, CascadeUse::kAlways}) {
+    force_cascades(use);
     Session session(load(make_runtime({}, 0, 2), w), "");
     for (int turn = 0; turn < 40; ++turn) {
       const std::int64_t height = 41 + static_cast<std::int64_t>(random() % 9), width = 38 + static_cast<std::int64_t>(random() % 16);
@@ -221,8 +221,8 @@ TEST_F(BandsTest, PlansThatAreMadeOverRunTheSameNodesInBands) {
   }
 }
 
-TEST_F(BandsTest, WhatIsReadElsewhereIsWritten) {
-  force_bands(BandsUse::kAlways);
+TEST_F(CascadeTest, WhatIsReadElsewhereIsWritten) {
+  force_cascades(CascadeUse::kAlways);
   OnnxWriter w(14);
   std::vector<float> ones(24 * 24, 0.01f);
   w.add_initializer("w", {24, 24, 1, 1}, ones).add_initializer("d", {24, 1, 3, 3}, std::vector<float>(24 * 9, 0.1f));
@@ -236,8 +236,8 @@ TEST_F(BandsTest, WhatIsReadElsewhereIsWritten) {
   EXPECT_EQ(count_in_bands(session), 2);
 }
 
-// Values that are some channels of wider ones go into bands, come out of them, and are added to what they make.
-TEST_F(BandsTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
+// Values that are some channels of wider ones go into cascades, come out of them, and are added to what they make.
+TEST_F(CascadeTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
   OnnxWriter w(14);
   std::vector<float> values(32 * 32);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * static_cast<float>(i % 23) - 0.1f;
@@ -252,30 +252,30 @@ TEST_F(BandsTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
   w.add_node("Conv", {"i", "d"}, {"j"}, depthwise).add_node("Relu", {"j"}, {"y"});
   for (const std::int64_t size : {5, 14, 33}) {
     const std::vector<HostTensor> in = {random_tensor({2, 32, size, size + 3}, 1)};
-    force_bands(BandsUse::kNever);
+    force_cascades(CascadeUse::kNever);
     const ModelPtr model = load(make_runtime({}, 0, 1), w);
     Session one_by_one(model, "");
     const std::vector<HostTensor> want = run(one_by_one, in);
     expect_close(want, GraphRunner(model->graph()).run(in));
-    force_bands(BandsUse::kAlways);
+    force_cascades(CascadeUse::kAlways);
     Session session(load(make_runtime({}, 0, 3), w), "");
     expect_same_bytes(run(session, in), want);
     EXPECT_GE(count_in_bands(session), 5);
   }
 }
 
-TEST_F(BandsTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
+TEST_F(CascadeTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
   const std::vector<HostTensor> in = {random_tensor({1, 16, 112, 112}, 1), random_tensor({1, 16, 112, 112}, 2)};
-  const auto peak = [&](BandsUse use) {
-    force_bands(use);
+  const auto peak = [&](CascadeUse use) {
+    force_cascades(use);
     const auto runtime = make_runtime({}, 0, 2);
     Session session(load(runtime, inverted_residual(16, 96)), "");
     run(session, in);
     return runtime->cpu().pool().stats().by_class[EVN_MEMORY_ARENAS];
   };
-  const std::uint64_t whole = peak(BandsUse::kNever), bands = peak(BandsUse::kAlways);
+  const std::uint64_t whole = peak(CascadeUse::kNever), cascade = peak(CascadeUse::kAlways);
   EXPECT_GE(whole, 2u * 96 * 112 * 112 * 4);
-  EXPECT_LT(bands, whole / 2);
+  EXPECT_LT(cascade, whole / 2);
   // The lines count: a little less than they need is too little.
   const auto runtime = make_runtime({}, 2 << 20, 2);
   Session session(load(runtime, inverted_residual(16, 96)), "");
@@ -287,8 +287,8 @@ TEST_F(BandsTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
   }
 }
 
-TEST_F(BandsTest, ARunWhoseTimeIsOverEnds) {
-  force_bands(BandsUse::kAlways);
+TEST_F(CascadeTest, ARunWhoseTimeIsOverEnds) {
+  force_cascades(CascadeUse::kAlways);
   const auto runtime = make_runtime({}, 0, 1);
   Session session(load(runtime, inverted_residual(16, 96)), "");
   const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({1, 16, 80, 80}, 1)), to_tensor(runtime, random_tensor({1, 16, 80, 80}, 2))};
@@ -302,4 +302,4 @@ TEST_F(BandsTest, ARunWhoseTimeIsOverEnds) {
 }
 
 }  // namespace
-}  // namespace evn::test::bands_test
+}  // namespace evn::test::cascade_test

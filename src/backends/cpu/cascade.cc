@@ -1,4 +1,4 @@
-#include "backends/cpu/bands.h"
+#include "backends/cpu/cascade.h"
 
 #include <algorithm>
 #include <atomic>
@@ -20,9 +20,9 @@ extern const KernelFamily quantized_depthwise_planes_kernels;
 namespace {
 
 // Where it pays. What a product of more columns of A writes is hidden behind its multiply-adds; depthwise layers never are.
-constexpr std::int64_t kLeastBetween = 192 << 10;  // elements between two parts, where other threads made some of them
-constexpr std::int64_t kLeastAlone = 256 << 10;    // the same behind one thread's first part: fewer stay in L2 anyway
-constexpr std::int64_t kWideShare = 4;             // so many times these where bytes are widened for products, B for each band anew
+constexpr std::int64_t kLeastBetween = 192 << 10;  // elements between two stages, where other threads made some of them
+constexpr std::int64_t kLeastAlone = 256 << 10;    // the same behind one thread's first stage: fewer stay in L2 anyway
+constexpr std::int64_t kWideShare = 4;             // so many times these where bytes are widened for products, B for each group of lines anew
 constexpr std::int64_t kDeepest = 48;              // channels that a product reads
 constexpr std::int64_t kMostAhead = 96;    // channels of a depthwise layer, that the product behind it has not too many weights
 constexpr std::int64_t kMostWithin = 192;  // the same where others stand before it
@@ -30,13 +30,13 @@ constexpr double kMostTwice = 0.125;       // of the multiply-adds, for lines th
 
 constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kThinChannels = 4;                  // of a first layer of bytes
-constexpr std::int64_t kMostInBands = 1 << 20;             // bytes of all lines that a thread keeps
-constexpr std::size_t kFarInBands = std::size_t{1} << 20;  // bytes of the output that the lines leave no room for in L2
-constexpr std::int64_t kUsualBand = 4;                     // lines of the last part
-constexpr std::int64_t kByteBand = 8;                      // the same of bytes, which are fewer, where one thread keeps them
-constexpr std::int64_t kEnoughRows = 128;                  // pixels of a band, so that panels of weights are read for many of them
+constexpr std::int64_t kMostLineBytes = 1 << 20;             // bytes of all lines that a thread keeps
+constexpr std::size_t kFarOutput = std::size_t{1} << 20;  // bytes of the output that the lines leave no room for in L2
+constexpr std::int64_t kUsualLines = 4;                     // lines of the last stage
+constexpr std::int64_t kInt8Lines = 8;                      // the same of bytes, which are fewer, where one thread keeps them
+constexpr std::int64_t kEnoughRows = 128;                  // pixels of a group of lines, so that panels of weights are read for many of them
 
-std::atomic<BandsUse> g_use{BandsUse::kWhereItPays};
+std::atomic<CascadeUse> g_use{CascadeUse::kWhereItPays};
 
 // The weight among the inputs.
 int weight_of(const OpDesc& d) { return d.inputs[0].dtype == DType::kFloat32 ? 1 : kQLinearConvInputs.w; }
@@ -48,8 +48,8 @@ bool is_one_pixel(const Window& window) {
   return is_one(window.axis[0]) && is_one(window.axis[1]);
 }
 
-// A part without its memory. Lines are rows of the output's pixels; a line of it is made of lines of the part before.
-struct Part {
+// A stage without its memory. Lines are rows of the output's pixels; a line of it is made of lines of the stage before.
+struct Stage {
   enum class Kind { kThin, kDepthwise, kProduct } kind;
   bool of_bytes;
   std::int64_t in_height, height;
@@ -57,8 +57,8 @@ struct Part {
   std::int64_t in_line, line;        // bytes of a line
   double work;                       // multiply-adds of a line
 
-  Part() = default;
-  explicit Part(const OpDesc& d) {
+  Stage() = default;
+  explicit Stage(const OpDesc& d) {
     const Shape& w = d.inputs[static_cast<std::size_t>(weight_of(d))].shape;
     const Window window = window_of(d);
     const WindowAxis& v = window.axis[0];
@@ -84,39 +84,39 @@ struct Part {
   std::int64_t end_line(std::int64_t to) const { return std::clamp<std::int64_t>((to - 1) * stride - pad + kernel, 0, in_height); }
 };
 
-struct Parts {
+struct Stages {
   int count = 0;
-  Part part[kMostParts] = {};
+  Stage stage[kMaxStages] = {};
 
-  explicit Parts(std::span<const OpDesc> descs) {
-    for (const OpDesc& d : descs) part[count++] = Part(d);
+  explicit Stages(std::span<const OpDesc> descs) {
+    for (const OpDesc& d : descs) stage[count++] = Stage(d);
   }
-  const Part& last() const { return part[count - 1]; }
+  const Stage& last() const { return stage[count - 1]; }
 
-  // Lines that a thread keeps of each part but the last, for bands of `band` lines of that. Returns their bytes.
-  std::int64_t room_for(std::int64_t band, std::int64_t* lines) const {
-    std::int64_t bytes = 0, needed = band;
+  // Lines that a thread keeps of each stage but the last, where `group` lines of that are computed at a time. Returns their bytes.
+  std::int64_t room_for(std::int64_t group, std::int64_t* lines) const {
+    std::int64_t bytes = 0, needed = group;
     for (int p = count - 1; p > 0; --p) {
-      needed = std::min((needed - 1) * part[p].stride + part[p].kernel, part[p].in_height);
+      needed = std::min((needed - 1) * stage[p].stride + stage[p].kernel, stage[p].in_height);
       lines[p - 1] = needed;
-      bytes = checked_add(bytes, checked_mul(needed, part[p - 1].line));
+      bytes = checked_add(bytes, checked_mul(needed, stage[p - 1].line));
     }
     return bytes;
   }
 
-  // Multiply-adds for the lines that a tile makes though another does, too; `extra`: so many of the last part's.
+  // Multiply-adds for the lines that a tile makes though another does, too; `extra`: so many of the last stage's.
   double work_twice(std::int64_t extra) const {
     double work = static_cast<double>(extra) * last().work;
     for (int p = count - 1; p > 0; --p) {
-      extra = std::min(extra * part[p].stride + part[p].kernel - part[p].stride, part[p - 1].height);
-      if (extra > 0) work += static_cast<double>(extra) * part[p - 1].work;
+      extra = std::min(extra * stage[p].stride + stage[p].kernel - stage[p].stride, stage[p - 1].height);
+      if (extra > 0) work += static_cast<double>(extra) * stage[p - 1].work;
     }
     return work;
   }
 
   double work() const {
     double all = 0;
-    for (int p = 0; p < count; ++p) all += part[p].work * static_cast<double>(part[p].height);
+    for (int p = 0; p < count; ++p) all += stage[p].work * static_cast<double>(stage[p].height);
     return all;
   }
 };
@@ -125,7 +125,7 @@ bool takes(const Kernel& kernel, const OpDesc& d) {
   const auto is = [&](const KernelFamily& family) { return &kernel == family.kernels.data(); };
   const bool depthwise = is(conv_depthwise_last_kernels) || is(quantized_depthwise_kernels) || is(quantized_depthwise_planes_kernels);
   const bool thin = is(conv_thin_kernels), of_bytes = is(quantized_conv_kernels);
-  if ((!depthwise && !thin && !of_bytes && !is(conv_last_kernels)) || g_use.load(std::memory_order_relaxed) == BandsUse::kNever) return false;
+  if ((!depthwise && !thin && !of_bytes && !is(conv_last_kernels)) || g_use.load(std::memory_order_relaxed) == CascadeUse::kNever) return false;
   if (d.inputs[0].shape.rank() != 4) return false;
   const Window window = window_of(d);
   const bool dense = window.axis[0].dilation == 1 && window.axis[1].dilation == 1;
@@ -138,47 +138,47 @@ bool takes(const Kernel& kernel, const OpDesc& d) {
 // What comes is taken for a 3 x 3 window.
 bool joins(std::span<const OpDesc> descs) {
   const Shape& y = descs.back().outputs[0].shape;
-  const BandsUse use = g_use.load(std::memory_order_relaxed);
-  if (y.elements() == 0 || use != BandsUse::kWhereItPays) return y.elements() != 0 && use == BandsUse::kAlways;
-  const Parts parts(descs);
-  const Part& last = parts.last();
-  const bool depthwise = last.kind == Part::Kind::kDepthwise;
+  const CascadeUse use = g_use.load(std::memory_order_relaxed);
+  if (y.elements() == 0 || use != CascadeUse::kWhereItPays) return y.elements() != 0 && use == CascadeUse::kAlways;
+  const Stages stages(descs);
+  const Stage& last = stages.last();
+  const bool depthwise = last.kind == Stage::Kind::kDepthwise;
   const std::int64_t threads = descs.back().threads;
   const std::int64_t share = last.of_bytes && simd_dot::loops(integer_isa()).wide_columns != 0 ? kWideShare : 1;
   const bool enough = y.elements(1, 4) >= share * (descs.size() == 1 && threads == 1 ? kLeastAlone : kLeastBetween);
-  const std::int64_t ahead = depthwise ? kUsualBand : kUsualBand + 2;
-  std::int64_t lines[kMostParts];
-  if (parts.room_for(ahead, lines) + ahead * last.line > kMostInBands) return false;
+  const std::int64_t ahead = depthwise ? kUsualLines : kUsualLines + 2;
+  std::int64_t lines[kMaxStages];
+  if (stages.room_for(ahead, lines) + ahead * last.line > kMostLineBytes) return false;
   if (depthwise) return descs.size() > 1 ? y[1] <= kMostWithin : y[1] <= kMostAhead && enough;
-  if (!enough || (last.kind == Part::Kind::kProduct && descs.back().inputs[0].shape[1] > kDeepest)) return false;
-  return y[0] >= threads || parts.work_twice(2) * static_cast<double>(threads) <= kMostTwice * parts.work();
+  if (!enough || (last.kind == Stage::Kind::kProduct && descs.back().inputs[0].shape[1] > kDeepest)) return false;
+  return y[0] >= threads || stages.work_twice(2) * static_cast<double>(threads) <= kMostTwice * stages.work();
 }
 
-struct BandsState {
-  std::int64_t rows, row_tiles;  // of the last part's lines
-  std::int64_t band;
-  std::int64_t lines[kMostParts],
-      at[kMostParts];      // of each part but the last: its buffer, in lines, and where it begins, in bytes
+struct CascadeState {
+  std::int64_t rows, row_tiles;  // of the last stage's lines
+  std::int64_t group;
+  std::int64_t lines[kMaxStages],
+      at[kMaxStages];      // of each stage but the last: its buffer, in lines, and where it begins, in bytes
   std::int64_t copied_at;  // of lines that a first layer copies
-  std::int64_t part_at[kMostParts];  // of bytes: its own memory
+  std::int64_t stage_at[kMaxStages];  // of bytes: its own memory
 };
 
 // Lines that begin at a multiple of a line of the cache.
 std::int64_t padded(std::int64_t bytes) { return static_cast<std::int64_t>(align_up(static_cast<std::size_t>(bytes), 64)); }
 
-const ByteLinesKernel& lines_kernel(const OpDesc& d, const Part& part) {
-  if (part.kind != Part::Kind::kDepthwise) return conv_lines;
+const ByteLinesKernel& lines_kernel(const OpDesc& d, const Stage& stage) {
+  if (stage.kind != Stage::Kind::kDepthwise) return conv_lines;
   return runs_by_planes(d) ? planes_lines : depthwise_lines;
 }
 
-// How the i-th part stands among the others.
-BytePart byte_part(const BandsState& s, int i, bool is_last) { return {is_last ? s.band : s.lines[i], i > 0}; }
+// How the i-th stage stands among the others.
+Int8Stage int8_stage(const CascadeState& s, int i, bool is_last) { return {is_last ? s.group : s.lines[i], i > 0}; }
 
 // Tiles such that the last thread ends soonest, when each takes the next tile as it gets free; few, as each begins with lines that
 // another has as well.
-std::int64_t rows_of_tile(const Parts& parts, std::int64_t images, std::int64_t threads) {
-  const std::int64_t height = parts.last().height;
-  const double work = parts.work(), twice = parts.work_twice(0);
+std::int64_t rows_of_tile(const Stages& stages, std::int64_t images, std::int64_t threads) {
+  const std::int64_t height = stages.last().height;
+  const double work = stages.work(), twice = stages.work_twice(0);
   double least = 0;
   std::int64_t best = height;
   for (std::int64_t tiles = 1; tiles <= std::min(height, 4 * threads); ++tiles) {
@@ -193,46 +193,46 @@ std::int64_t rows_of_tile(const Parts& parts, std::int64_t images, std::int64_t 
 }
 
 void plan(const OpDesc& d, KernelPlan* p) {
-  auto& s = p->state<BandsState>();
-  const Parts parts(d.parts);
+  auto& s = p->state<CascadeState>();
+  const Stages stages(d.parts);
   const std::int64_t images = d.parts[0].inputs[0].shape[0];
-  const std::int64_t height = parts.last().height;
-  s.rows = rows_of_tile(parts, images, std::max<std::uint32_t>(1, d.threads));
+  const std::int64_t height = stages.last().height;
+  s.rows = rows_of_tile(stages, images, std::max<std::uint32_t>(1, d.threads));
   s.row_tiles = ceil_div(height, s.rows);
   const std::int64_t width = d.parts.back().outputs[0].shape[3];
-  const std::int64_t usual = parts.part[0].of_bytes && d.threads <= 1 ? kByteBand : kUsualBand;
-  s.band = std::min(height, std::max(usual, ceil_div(ceil_div(kEnoughRows, width), kUsualBand) * kUsualBand));
-  while (s.band > 1 && parts.room_for(s.band, s.lines) > kMostInBands) s.band = ceil_div(s.band, std::int64_t{2});
-  parts.room_for(s.band, s.lines);
+  const std::int64_t usual = stages.stage[0].of_bytes && d.threads <= 1 ? kInt8Lines : kUsualLines;
+  s.group = std::min(height, std::max(usual, ceil_div(ceil_div(kEnoughRows, width), kUsualLines) * kUsualLines));
+  while (s.group > 1 && stages.room_for(s.group, s.lines) > kMostLineBytes) s.group = ceil_div(s.group, std::int64_t{2});
+  stages.room_for(s.group, s.lines);
   std::int64_t bytes = 0;
-  for (int i = 0; i + 1 < parts.count; ++i) {
+  for (int i = 0; i + 1 < stages.count; ++i) {
     s.at[i] = bytes;
-    bytes = checked_add(bytes, padded(checked_mul(s.lines[i], parts.part[i].line)));
-    if (parts.part[i].of_bytes) bytes += simd_dot::kOverread;
+    bytes = checked_add(bytes, padded(checked_mul(s.lines[i], stages.stage[i].line)));
+    if (stages.stage[i].of_bytes) bytes += simd_dot::kOverread;
   }
   s.copied_at = bytes;
-  if (parts.part[0].kind == Part::Kind::kThin && !parts.part[0].of_bytes) {
+  if (stages.stage[0].kind == Stage::Kind::kThin && !stages.stage[0].of_bytes) {
     bytes += static_cast<std::int64_t>(sizeof(float)) * thin_lines_floats(simd_thin::loops(cpu_isa()), thin_geometry(d.parts[0]));
   }
-  for (int i = 0; i < parts.count && parts.part[i].of_bytes; ++i) {
-    const OpDesc& part = d.parts[static_cast<std::size_t>(i)];
-    s.part_at[i] = bytes;
-    const std::size_t own = lines_kernel(part, parts.part[i]).bytes(part, byte_part(s, i, i + 1 == parts.count));
+  for (int i = 0; i < stages.count && stages.stage[i].of_bytes; ++i) {
+    const OpDesc& stage = d.parts[static_cast<std::size_t>(i)];
+    s.stage_at[i] = bytes;
+    const std::size_t own = lines_kernel(stage, stages.stage[i]).bytes(stage, int8_stage(s, i, i + 1 == stages.count));
     bytes = checked_add(bytes, padded(static_cast<std::int64_t>(own)));
   }
   p->thread_scratch_bytes = static_cast<std::size_t>(bytes);
   p->tiles = checked_mul(images, s.row_tiles);
-  for (const OpDesc& part : d.parts) {
-    const Shape& w = part.inputs[static_cast<std::size_t>(weight_of(part))].shape;
-    p->flops += 2.0 * static_cast<double>(w.elements(1, w.rank())) * static_cast<double>(part.outputs[0].shape.elements());
-    const TensorDesc& between = part.inputs[0];
-    p->bytes += bytes_of(part) - 2 * static_cast<double>(between.size_bytes());
+  for (const OpDesc& stage : d.parts) {
+    const Shape& w = stage.inputs[static_cast<std::size_t>(weight_of(stage))].shape;
+    p->flops += 2.0 * static_cast<double>(w.elements(1, w.rank())) * static_cast<double>(stage.outputs[0].shape.elements());
+    const TensorDesc& between = stage.inputs[0];
+    p->bytes += bytes_of(stage) - 2 * static_cast<double>(between.size_bytes());
   }
   p->bytes += 2 * static_cast<double>(d.parts[0].inputs[0].size_bytes());
 }
 
-// A part with its memory, for one thread.
-struct Worker : Part {
+// A stage with its memory, for one thread.
+struct Worker : Stage {
   const OpDesc* desc;
   simd_depthwise::Geometry depthwise;
   simd_thin::Geometry thin;
@@ -249,44 +249,44 @@ struct Worker : Part {
 
 class Runner {
  public:
-  Runner(const KernelArgs& args, CancelPoints* points) : args_(args), points_(points), s_(args.plan->state<BandsState>()), isa_(cpu_isa()) {
-    for (const OpDesc& part : args.desc->parts) add(part);
+  Runner(const KernelArgs& args, CancelPoints* points) : args_(args), points_(points), s_(args.plan->state<CascadeState>()), isa_(cpu_isa()) {
+    for (const OpDesc& stage : args.desc->parts) add(stage);
   }
 
   void tile(std::int64_t index) {
     image_ = index / s_.row_tiles;
-    Worker& last = part_[count_ - 1];
+    Worker& last = stage_[count_ - 1];
     const std::int64_t begin = index % s_.row_tiles * s_.rows;
     const std::int64_t end = std::min(last.height, begin + s_.rows);
     last.end = begin;
-    for (int p = count_ - 1; p > 0; --p) part_[p - 1].end = part_[p - 1].first = part_[p].first_line(part_[p].end);
+    for (int p = count_ - 1; p > 0; --p) stage_[p - 1].end = stage_[p - 1].first = stage_[p].first_line(stage_[p].end);
     last.first = 0;
     last.buffer = args_.out<std::uint8_t>() + image_ * last.height * last.line;
-    for (std::int64_t y = begin; y < end && !points_->stopped; y += s_.band) band(std::min(end, y + s_.band));
+    for (std::int64_t y = begin; y < end && !points_->stopped; y += s_.group) group(std::min(end, y + s_.group));
   }
 
  private:
   const KernelArgs& args_;
   CancelPoints* const points_;
-  const BandsState& s_;
+  const CascadeState& s_;
   const Isa isa_;
   int count_ = 0;
   std::int64_t image_ = 0;
-  Worker part_[kMostParts];
+  Worker stage_[kMaxStages];
 
   void add(const OpDesc& d) {
     const auto input = static_cast<int>(d.inputs.data() - args_.desc->inputs.data());
     auto* const memory = static_cast<std::uint8_t*>(args_.thread_scratch);
     const int i = count_++;
-    Worker& w = part_[i];
-    static_cast<Part&>(w) = Part(d);
+    Worker& w = stage_[i];
+    static_cast<Stage&>(w) = Stage(d);
     w.desc = &d;
     w.is_last = &d == &args_.desc->parts.back();
     w.residual = d.residual >= 0 ? args_.in<std::uint8_t>(input + d.residual) : nullptr;
     w.buffer = memory + s_.at[i];
     w.bytes = nullptr;
     if (w.of_bytes) {
-      w.bytes = lines_kernel(d, w).begin(args_, d, input, byte_part(s_, i, w.is_last), memory + s_.part_at[i], points_);
+      w.bytes = lines_kernel(d, w).begin(args_, d, input, int8_stage(s_, i, w.is_last), memory + s_.stage_at[i], points_);
       return;
     }
     w.weight = args_.pack<float>(input + 1);
@@ -294,39 +294,39 @@ class Runner {
     w.in_channels = d.inputs[0].shape[1];
     w.width = d.outputs[0].shape[3];
     w.channels = d.outputs[0].shape[1];
-    if (w.kind == Part::Kind::kDepthwise) w.depthwise = depthwise_geometry(d);
-    if (w.kind == Part::Kind::kThin) w.thin = thin_geometry(d);
+    if (w.kind == Stage::Kind::kDepthwise) w.depthwise = depthwise_geometry(d);
+    if (w.kind == Stage::Kind::kThin) w.thin = thin_geometry(d);
   }
 
-  // Makes the last part's lines up to `to`, from where they end.
-  void band(std::int64_t to) {
-    std::int64_t ends[kMostParts];
+  // Makes the last stage's lines up to `to`, from where they end.
+  void group(std::int64_t to) {
+    std::int64_t ends[kMaxStages];
     for (int p = count_ - 1; p >= 0; --p) {
       ends[p] = to;
-      to = part_[p].end_line(to);
+      to = stage_[p].end_line(to);
     }
     for (int p = 0; p < count_; ++p) {
-      if (ends[p] <= part_[p].end) continue;
+      if (ends[p] <= stage_[p].end) continue;
       if (p + 1 < count_) make_room(p, ends[p]);
-      make(p, part_[p].end, ends[p]);
-      part_[p].end = ends[p];
+      make(p, stage_[p].end, ends[p]);
+      stage_[p].end = ends[p];
     }
   }
 
-  // Lines that the next part has used make room for others.
+  // Lines that the next stage has used make room for others.
   void make_room(int p, std::int64_t to) {
-    Worker& w = part_[p];
+    Worker& w = stage_[p];
     if (to - w.first <= s_.lines[p]) return;
-    const std::int64_t keep = std::max(w.first, part_[p + 1].first_line(part_[p + 1].end));
+    const std::int64_t keep = std::max(w.first, stage_[p + 1].first_line(stage_[p + 1].end));
     if (keep < w.end) std::copy(w.buffer + (keep - w.first) * w.line, w.buffer + (w.end - w.first) * w.line, w.buffer);
     w.first = keep;
     w.end = std::max(w.end, keep);
   }
 
   void make(int p, std::int64_t from, std::int64_t to) {
-    Worker& w = part_[p];
+    Worker& w = stage_[p];
     const std::uint8_t* const first = p == 0 ? args_.in<std::uint8_t>(0) + image_ * w.in_height * w.in_line
-                                             : part_[p - 1].buffer - part_[p - 1].first * w.in_line;
+                                             : stage_[p - 1].buffer - stage_[p - 1].first * w.in_line;
     std::uint8_t* const to_lines = w.buffer - w.first * w.line;
     if (w.bytes != nullptr) {
       return w.bytes->make(first, from, to, to_lines, w.residual == nullptr ? nullptr : w.residual + image_ * w.height * w.line);
@@ -334,11 +334,11 @@ class Runner {
     const auto* const x = reinterpret_cast<const float*>(first);
     auto* const y = reinterpret_cast<float*>(to_lines);
     switch (w.kind) {
-      case Part::Kind::kThin:
+      case Stage::Kind::kThin:
         return make_thin(w, x, y, from, to);
-      case Part::Kind::kDepthwise:
+      case Stage::Kind::kDepthwise:
         return make_depthwise(w, x, y, from, to);
-      case Part::Kind::kProduct:
+      case Stage::Kind::kProduct:
         return make_product(w, x, y, from, to);
     }
   }
@@ -393,7 +393,7 @@ class Runner {
       t.residual = reinterpret_cast<const float*>(w.residual) + (image_ * w.height + from) * w.width * t.ldr;
     }
     t.epilogue = epilogue_of(*w.desc);
-    t.far = w.is_last && args_.outputs[0].size >= kFarInBands;
+    t.far = w.is_last && args_.outputs[0].size >= kFarOutput;
     t.points = points_;
     simd_product::loops(isa_).run(t);
   }
@@ -405,12 +405,12 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) runner.tile(index);
 }
 
-Refusal supports(const OpDesc&) { return "only as part of a step in bands"; }
+Refusal supports(const OpDesc&) { return "only as a stage of a cascade"; }
 
 }  // namespace
 
-void force_bands(BandsUse use) { g_use.store(use, std::memory_order_relaxed); }
+void force_cascades(CascadeUse use) { g_use.store(use, std::memory_order_relaxed); }
 
-const Bands cpu_bands = {takes, joins, {"conv_bands", "", "", 0, supports, nullptr, nullptr, nullptr, plan, run}};
+const Cascades cpu_cascades = {takes, joins, {"conv_cascade", "", "", 0, supports, nullptr, nullptr, nullptr, plan, run}};
 
 }  // namespace evn
