@@ -25,7 +25,7 @@ void PlanBuilder::start() {
     s_.values[v] = c_.constants[v].data;
   }
   s_.root_of.assign(checked_mul(n, roots_of_value()), -1);
-  s_.whole_of.assign(n, -1);
+  s_.parent_of.assign(n, -1);
   s_.output_of.assign(n, -1);
   for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
   plan_->known.resize(n);

@@ -37,7 +37,7 @@ std::uint32_t PlanRoots::add_buffer(std::int32_t r) {
   plan_->buffers.emplace_back();
   s_.buffer_roots.push_back(r);
   if (r >= 0 && s_.roots[r].part == plan_->part) {
-    PlanRoot& used = s_.roots[s_.roots[r].whole >= 0 ? s_.roots[r].whole : r];
+    PlanRoot& used = s_.roots[s_.roots[r].parent >= 0 ? s_.roots[r].parent : r];
     used.last = std::max(used.last, now());
   }
   return static_cast<std::uint32_t>(plan_->buffers.size() - 1);
@@ -74,7 +74,7 @@ void PlanRoots::add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layo
   step.kernel = c_.devices[0]->relayout_kernel();
   step.desc = {nullptr, {&desc, 1}, {&desc, 1}, {}, kLayouts + (wanted == Layout::kPlain ? 2 : from_last ? 1 : 0)};
   step.desc.threads = threads_of(step.slot);
-  if (const PlanRoot& r = s_.roots[from]; r.whole >= 0) step.desc.pitches = plan_->pitches.emplace_back(std::vector{r.pitch, std::int64_t{0}}).data();
+  if (const PlanRoot& r = s_.roots[from]; r.parent >= 0) step.desc.pitches = plan_->pitches.emplace_back(std::vector{r.pitch, std::int64_t{0}}).data();
   step.kernel->plan(step.desc, &step.plan);
   step.wait_slots = s_.roots[from].pending_slots;
   step.buffers = add_buffer(from);
@@ -85,7 +85,7 @@ void PlanRoots::add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layo
 }
 
 std::int32_t PlanRoots::relayout(ValueId v, std::int32_t from, Layout wanted) {
-  if (same_in_all_layouts(s_.descs[v].shape) && s_.roots[from].whole < 0) return root(v, 0, wanted) = from;
+  if (same_in_all_layouts(s_.descs[v].shape) && s_.roots[from].parent < 0) return root(v, 0, wanted) = from;
   const std::int32_t to = add_arena_root(v, 0, now());
   add_relayout(v, from, to, wanted);
   return root(v, 0, wanted) = to;
@@ -95,13 +95,13 @@ std::int32_t PlanRoots::need(ValueId v, int slot, Layout layout, bool pitched) {
   if (layout == Layout::kPlain) return need(v, slot);
   const std::int32_t r = root(v, slot, layout);
   if (r < 0) return relayout(v, need(v, slot), layout);
-  if (pitched || s_.roots[r].whole < 0) return r;
-  const int alone = static_cast<int>(c_.devices.size()) + 1;
-  if (root(v, alone) < 0) {
-    root(v, alone) = add_arena_root(v, 0, now());
-    add_relayout(v, r, root(v, alone), layout);
+  if (pitched || s_.roots[r].parent < 0) return r;
+  const int materialized = static_cast<int>(c_.devices.size()) + 1;
+  if (root(v, materialized) < 0) {
+    root(v, materialized) = add_arena_root(v, 0, now());
+    add_relayout(v, r, root(v, materialized), layout);
   }
-  return root(v, alone);
+  return root(v, materialized);
 }
 
 std::int32_t PlanRoots::need(ValueId v, int slot) {
@@ -155,7 +155,7 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
   for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
     if ((step.plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
     PlanRoot& r = s_.roots[inputs[i]];
-    if (r.source != Source::kArena || r.whole >= 0 || r.last_user != last_node || r.bytes != s_.descs[v].size_bytes()) continue;
+    if (r.source != Source::kArena || r.parent >= 0 || r.last_user != last_node || r.bytes != s_.descs[v].size_bytes()) continue;
     r.last_user = c_.last_user[v];
     r.last = std::max(r.last, now());
     r.pending_slots = 0;
@@ -195,15 +195,15 @@ std::uint8_t PlanRoots::slot_that_made(ValueId v) {
 }
 
 std::int32_t PlanRoots::add_view_root(ValueId v, std::int32_t of, std::int64_t first, std::int64_t channels, std::int64_t pitch) {
-  const std::int32_t whole = s_.roots[of].whole >= 0 ? s_.roots[of].whole : of;
+  const std::int32_t parent = s_.roots[of].parent >= 0 ? s_.roots[of].parent : of;
   PlanRoot r = s_.roots[of];
-  r.whole = whole;
+  r.parent = parent;
   r.channels = channels;
-  if (whole == of) r.pitch = pitch;
+  if (parent == of) r.pitch = pitch;
   r.skip += static_cast<std::size_t>(first) * dtype_size(s_.descs[v].dtype);
   r.bytes = s_.descs[v].size_bytes();
-  r.joined = s_.roots[whole].joined = true;
-  s_.roots[whole].last_user = std::max(s_.roots[whole].last_user, c_.last_user[v]);
+  r.is_viewed = s_.roots[parent].is_viewed = true;
+  s_.roots[parent].last_user = std::max(s_.roots[parent].last_user, c_.last_user[v]);
   return add_root(r);
 }
 
@@ -220,9 +220,9 @@ void PlanRoots::set_places(PlanStep* step, std::uint8_t pitched, const std::vect
       placed_[k] = c_.passes[p].pass->place(*this, v, step->node);
       if (placed_[k] >= 0) step->passes |= 1u << c_.passes[p].number;
     }
-    any |= placed_[k] >= 0 && s_.roots[placed_[k]].whole >= 0;
+    any |= placed_[k] >= 0 && s_.roots[placed_[k]].parent >= 0;
   }
-  for (const std::int32_t r : inputs) any |= r >= 0 && s_.roots[r].whole >= 0;
+  for (const std::int32_t r : inputs) any |= r >= 0 && s_.roots[r].parent >= 0;
   if (!any) return;
   std::vector<std::int64_t>& pitches = plan_->pitches.emplace_back();
   for (const std::int32_t r : inputs) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);

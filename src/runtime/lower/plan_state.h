@@ -22,11 +22,11 @@ struct PlanRoot {
   std::uint32_t pending_slots = 0;     // a download from these devices writes it
   // Some channels of the values of another root, which lie channels last: that one, -1: none; bytes in front of the first; how many, of how many.
   // Its place and life are the other's.
-  std::int32_t whole = -1;
+  std::int32_t parent = -1;
   std::size_t skip = 0;
   std::int64_t channels = 0, pitch = 0;
   bool narrow = false;                 // bfloat16, in half of the bytes
-  bool joined = false;                 // is some channels of another one, or the other way round
+  bool is_viewed = false;              // is some channels of another one, or the other way round
   bool written_over = false;           // some of its channels are those of a later value
 };
 
@@ -36,7 +36,7 @@ struct PlanState {
   std::vector<TensorDesc> descs;          // per value
   std::vector<const void*> values;        // per value: known bytes, or null
   std::vector<std::int32_t> root_of;      // per value: for each slot; on slot 0 with channels last; the same by itself, where that is some channels
-  std::vector<std::int32_t> whole_of;     // per value: the root that others' channels are written into before it is made, or -1
+  std::vector<std::int32_t> parent_of;     // per value: the root that others' channels are written into before it is made, or -1
   std::vector<std::int32_t> output_of;    // per value: first output position that it is, or -1
   std::vector<PlanRoot> roots;
   std::vector<bool> without_step;         // per node: computed with one before it, or in a branch that is not taken

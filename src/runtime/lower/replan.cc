@@ -90,7 +90,7 @@ class Replanner : PlanArenas {
     if (r < 0 || s_.roots[r].bytes == bytes) return;
     PlanRoot& root = s_.roots[r];
     root.bytes = bytes;
-    if (root.whole >= 0) return set_bytes(root.whole, bytes / static_cast<std::size_t>(root.channels) * static_cast<std::size_t>(root.pitch));
+    if (root.parent >= 0) return set_bytes(root.parent, bytes / static_cast<std::size_t>(root.channels) * static_cast<std::size_t>(root.pitch));
     if (root.source != Source::kArena || bytes <= root.room) return;
     arenas_changed_ = true;
     if (bytes <= kMostWithSlack) root.slack = bytes / 4;  // what grows a little will do so again
@@ -135,7 +135,7 @@ class Replanner : PlanArenas {
     if (now.dtype != old.dtype || now.shape.rank() != old.shape.rank()) return false;
     if ((now.shape.elements() == 0) != (old.shape.elements() == 0)) return false;
     if (same_in_all_layouts(now.shape) != same_in_all_layouts(old.shape)) return false;
-    if (now.shape.rank() > 1 && now.shape[1] != old.shape[1] && is_joined(v)) return false;
+    if (now.shape.rank() > 1 && now.shape[1] != old.shape[1] && is_viewed(v)) return false;
     s_.descs[v] = now;
     changed_[v] = true;
     const std::size_t bytes = now.size_bytes();
@@ -145,9 +145,9 @@ class Replanner : PlanArenas {
   }
 
   // Whether channels of v are those of another value, or the other way round.
-  bool is_joined(ValueId v) {
+  bool is_viewed(ValueId v) {
     const std::int32_t r = root(v, 0, Layout::kChannelsLast);
-    return r >= 0 && s_.roots[r].joined;
+    return r >= 0 && s_.roots[r].is_viewed;
   }
 
   // Other bytes are known of v, elsewhere.

@@ -1,5 +1,5 @@
-// Concat and split elision by channel views: values that lie channels last may be some channels of a wider one. What a Concat of channels joins is
-// written into its output by whoever makes it; what Split and Slice cut out stays where it lies. Found once for a graph, from the kernels and
+// Concat and split elision by channel views: values that lie channels last may be some channels of a wider one. The inputs of a Concat of
+// channels are written into its output by the kernels that make them; outputs of Split and Slice stay where they lie in the input. Found once for a graph, from the kernels and
 // layouts of its nodes; a plan may always copy.
 #include <algorithm>
 #include <utility>
@@ -12,15 +12,15 @@
 namespace evn {
 namespace {
 
-// Where a value is to be written.
-struct Place {
-  ValueId whole = kNoValue;                // the wider value; kNoValue: by itself
-  std::int64_t first = 0;                  // channel of the whole
-  std::int64_t channels = 0, pitch = 0;    // the value's, and the whole's
+// Where a value lies within a wider one.
+struct View {
+  ValueId parent = kNoValue;               // the wider value; kNoValue: there is none
+  std::int64_t first = 0;                  // channel of the parent
+  std::int64_t channels = 0, pitch = 0;    // the value's, and the parent's
 };
 
 // What is known of a node that a kernel of the CPU runs.
-struct JointNode {
+struct ViewNode {
   std::span<const Layout> layouts;         // per input, ..., per output; empty: all plain, or no such node
   std::uint8_t pitched = 0;                // what Kernel::pitched said
   ValueId residual = kNoValue;             // operand of a sum that is computed with it
@@ -29,23 +29,23 @@ struct JointNode {
 
 // A Concat of some channels of a value, where these lie, and of a new value in the place of the others, when nobody reads these any more
 // (the channels that a unit of ShuffleNet passes on, and those that it computes).
-struct Over {
+struct Reuse {
   ValueId value = kNoValue;
   std::int32_t last = 0;                   // the last node that reads it, or those of its channels that are written over
 };
 
-struct Joints {
-  std::vector<Place> places;               // per value
-  std::vector<Over> overs;                 // per whole
-  std::vector<Place> cuts;                 // per value that stays where it is cut out: `whole` is the input of its Split or Slice
+struct Views {
+  std::vector<View> concat_views;          // per value that is written into the output of a Concat
+  std::vector<Reuse> reuses;               // per parent
+  std::vector<View> split_views;           // per value that stays in the input of its Split or Slice
 };
 
-class JointFinder {
+class ViewFinder {
  public:
-  JointFinder(const Graph& graph, std::span<const JointNode> nodes) : graph_(graph), nodes_(nodes) {
-    joints_.places.resize(graph.values.size());
-    joints_.cuts.resize(graph.values.size());
-    joints_.overs.resize(graph.values.size());
+  ViewFinder(const Graph& graph, std::span<const ViewNode> nodes) : graph_(graph), nodes_(nodes) {
+    views_.concat_views.resize(graph.values.size());
+    views_.split_views.resize(graph.values.size());
+    views_.reuses.resize(graph.values.size());
     last_reader_.assign(graph.values.size(), -1);
     maker_.assign(graph.values.size(), -1);
     copes_.assign(graph.values.size(), true);
@@ -53,13 +53,13 @@ class JointFinder {
     for (const ValueId v : graph.outputs) last_reader_[v] = INT32_MAX;
   }
 
-  // From the last node to the first, so that a Concat whose output is joined on finds its place.
-  Joints run() {
+  // From the last node to the first, so that a Concat whose output goes into another one's finds its view.
+  Views run() {
     for (std::size_t i = 0; i < nodes_.size(); ++i) find_view(i);
     for (std::size_t i = nodes_.size(); i-- > 0;) {
-      if (is_joint(graph_.nodes[i], "Concat", kPitchedInputs | kPitchedOutputs, nodes_[i])) join(graph_.nodes[i]);
+      if (is_candidate(graph_.nodes[i], "Concat", kPitchedInputs | kPitchedOutputs, nodes_[i])) elide_concat(graph_.nodes[i]);
     }
-    return std::move(joints_);
+    return std::move(views_);
   }
 
  private:
@@ -70,15 +70,15 @@ class JointFinder {
   };
 
   const Graph& graph_;
-  std::span<const JointNode> nodes_;
-  Joints joints_;
+  std::span<const ViewNode> nodes_;
+  Views views_;
   std::vector<std::int32_t> maker_;   // per value: the node whose kernel writes it, or -1
   std::vector<std::int32_t> last_reader_;  // per value; INT32_MAX for graph outputs
   std::vector<bool> copes_;           // per value: who reads it channels last copes with a pitch
 
   void add_node(std::size_t i) {
     const Node& node = graph_.nodes[i];
-    const JointNode& n = nodes_[i];
+    const ViewNode& n = nodes_[i];
     for (const ValueId v : node.outputs) {
       if (v != kNoValue) maker_[v] = n.computed_by >= 0 ? n.computed_by : static_cast<std::int32_t>(i);
     }
@@ -99,15 +99,15 @@ class JointFinder {
     return v != kNoValue && value.has_shape && value.shape.rank() >= 3 && value.shape[1] > 0 ? value.shape[1] : -1;
   }
 
-  static bool is_joint(const Node& node, const char* op, int wanted, const JointNode& n) {
+  static bool is_candidate(const Node& node, const char* op, int wanted, const ViewNode& n) {
     return node.op_type == op && node.domain.empty() && node.epilogue.empty() && (n.pitched & wanted) == wanted && !n.layouts.empty() &&
            n.layouts[0] == Layout::kChannelsLast;
   }
 
   void find_view(std::size_t i) {
     const Node& node = graph_.nodes[i];
-    const JointNode& n = nodes_[i];
-    if (is_joint(node, "Split", kPitchedInput, n)) {
+    const ViewNode& n = nodes_[i];
+    if (is_candidate(node, "Split", kPitchedInput, n)) {
       std::int64_t first = 0;
       for (const ValueId v : node.outputs) {
         if (v == kNoValue || channels_of(v) < 0 || !copes_[v]) return;
@@ -116,12 +116,12 @@ class JointFinder {
       if (first != channels_of(node.inputs[0])) return;
       first = 0;
       for (const ValueId v : node.outputs) {
-        joints_.cuts[v] = {node.inputs[0], first, channels_of(v), channels_of(node.inputs[0])};
+        views_.split_views[v] = {node.inputs[0], first, channels_of(v), channels_of(node.inputs[0])};
         first += channels_of(v);
       }
-    } else if (is_joint(node, "Slice", kPitchedInput, n) && channels_of(node.outputs[0]) > 0 && copes_[node.outputs[0]]) {
+    } else if (is_candidate(node, "Slice", kPitchedInput, n) && channels_of(node.outputs[0]) > 0 && copes_[node.outputs[0]]) {
       const std::int64_t first = first_channel(node);
-      if (first >= 0) joints_.cuts[node.outputs[0]] = {node.inputs[0], first, channels_of(node.outputs[0]), channels_of(node.inputs[0])};
+      if (first >= 0) views_.split_views[node.outputs[0]] = {node.inputs[0], first, channels_of(node.outputs[0]), channels_of(node.inputs[0])};
     }
   }
 
@@ -153,22 +153,22 @@ class JointFinder {
   // Whose channels the value is, in the end.
   Range origin(ValueId v) const {
     Range r = {v, 0, channels_of(v)};
-    for (const Place* cut = &joints_.cuts[v]; cut->whole != kNoValue; cut = &joints_.cuts[r.value]) {
-      r.first += cut->first;
-      r.value = cut->whole;
+    for (const View* view = &views_.split_views[v]; view->parent != kNoValue; view = &views_.split_views[r.value]) {
+      r.first += view->first;
+      r.value = view->parent;
     }
     return r;
   }
 
-  bool may_be_placed(ValueId v) const {
+  bool may_be_view(ValueId v) const {
     const std::int32_t maker = maker_[v];
-    if (maker < 0 || joints_.places[v].whole != kNoValue || !copes_[v]) return false;
-    const JointNode& n = nodes_[static_cast<std::size_t>(maker)];
+    if (maker < 0 || views_.concat_views[v].parent != kNoValue || !copes_[v]) return false;
+    const ViewNode& n = nodes_[static_cast<std::size_t>(maker)];
     return (n.pitched & kPitchedOutputs) != 0 && !n.layouts.empty() && n.layouts.back() == Layout::kChannelsLast;
   }
 
-  void join(const Node& node) {
-    const ValueId whole = node.outputs[0];
+  void elide_concat(const Node& node) {
+    const ValueId parent = node.outputs[0];
     std::vector<Range> ranges;  // inputs one after the other, those that were cut from one value together
     std::int64_t sum = 0;
     for (const ValueId v : node.inputs) {
@@ -181,32 +181,32 @@ class JointFinder {
         ranges.push_back(r);
       }
     }
-    if (channels_of(whole) != sum || maker_[whole] < 0) return;
-    Place place = joints_.places[whole];
-    if (place.whole == kNoValue && copes_[whole]) place = joints_.places[whole] = common_place(ranges, sum);
-    if (place.whole == kNoValue) {
-      place = {whole, 0, sum, sum};
-      joints_.overs[whole] = over(ranges, sum);
+    if (channels_of(parent) != sum || maker_[parent] < 0) return;
+    View view = views_.concat_views[parent];
+    if (view.parent == kNoValue && copes_[parent]) view = views_.concat_views[parent] = common_view(ranges, sum);
+    if (view.parent == kNoValue) {
+      view = {parent, 0, sum, sum};
+      views_.reuses[parent] = reuse_of(ranges, sum);
     }
-    std::int64_t first = place.first;
+    std::int64_t first = view.first;
     for (const Range& r : ranges) {
       const bool is_all = r.first == 0 && r.channels == channels_of(r.value);
-      if (is_all && may_be_placed(r.value)) joints_.places[r.value] = {place.whole, first, r.channels, place.pitch};
+      if (is_all && may_be_view(r.value)) views_.concat_views[r.value] = {view.parent, first, r.channels, view.pitch};
       first += r.channels;
     }
   }
 
   // Of two ranges, one of channels where they lie in a value as wide as both.
-  Over over(std::span<const Range> ranges, std::int64_t sum) const {
+  Reuse reuse_of(std::span<const Range> ranges, std::int64_t sum) const {
     if (ranges.size() != 2) return {};
     const bool is_second = ranges[0].first == 0 && ranges[0].channels == channels_of(ranges[0].value);  // which stays
     const Range& stays = ranges[is_second ? 1 : 0];
     const std::int64_t first = is_second ? ranges[0].channels : 0;  // of what stays
     if (stays.first != first || channels_of(stays.value) != sum || maker_[stays.value] < 0) return {};
-    Over o = {stays.value, last_reader_[stays.value]};
-    for (std::size_t i = 0; i < joints_.cuts.size(); ++i) {
+    Reuse o = {stays.value, last_reader_[stays.value]};
+    for (std::size_t i = 0; i < views_.split_views.size(); ++i) {
       const auto v = static_cast<ValueId>(i);
-      if (joints_.cuts[i].whole == kNoValue) continue;
+      if (views_.split_views[i].parent == kNoValue) continue;
       const Range r = origin(v);
       const bool is_kept = r.first >= first && r.first + r.channels <= first + stays.channels;
       if (r.value == stays.value && !is_kept) o.last = std::max(o.last, last_reader_[v]);
@@ -214,102 +214,102 @@ class JointFinder {
     return o;
   }
 
-  // Where all of them have places already, side by side: those of a Concat that begins with this one.
-  Place common_place(std::span<const Range> ranges, std::int64_t sum) const {
-    const Place begin = joints_.places[ranges[0].value];
-    if (begin.whole == kNoValue) return {};
+  // The view of all of them, which lie side by side already: in the output of a Concat that begins with this one.
+  View common_view(std::span<const Range> ranges, std::int64_t sum) const {
+    const View begin = views_.concat_views[ranges[0].value];
+    if (begin.parent == kNoValue) return {};
     std::int64_t first = begin.first;
     for (const Range& r : ranges) {
-      const Place& p = joints_.places[r.value];
-      if (p.whole != begin.whole || p.first != first || r.first != 0 || r.channels != p.channels) return {};
+      const View& p = views_.concat_views[r.value];
+      if (p.parent != begin.parent || p.first != first || r.first != 0 || r.channels != p.channels) return {};
       first += r.channels;
     }
-    return {begin.whole, begin.first, sum, begin.pitch};
+    return {begin.parent, begin.first, sum, begin.pitch};
   }
 };
 
 class ChannelViews final : public LoweringPass {
  public:
-  explicit ChannelViews(Joints joints) : joints_(std::move(joints)) {}
+  explicit ChannelViews(Views views) : views_(std::move(views)) {}
 
   bool elide(PlanRoots& p, std::int32_t node) const override {
-    return p.c_.nodes[node].pitched != 0 && (join(p, node) || cut_out(p, node));
+    return p.c_.nodes[node].pitched != 0 && (elide_concat(p, node) || elide_split(p, node));
   }
 
-  // Its place in the value that v is joined to, or where others have been joined.
+  // The root of its view in its parent, or its own, where others have been written into it.
   std::int32_t place(PlanRoots& p, ValueId v, std::int32_t node) const override {
-    const Place& place = joints_.places[v];
-    if (place.whole == kNoValue) {
-      const std::int32_t r = p.s_.whole_of[v];
+    const View& view = views_.concat_views[v];
+    if (view.parent == kNoValue) {
+      const std::int32_t r = p.s_.parent_of[v];
       return r >= 0 && p.s_.roots[r].bytes == p.s_.descs[v].size_bytes() ? r : -1;
     }
     const TensorDesc& d = p.s_.descs[v];
-    if (d.shape.elements() == 0 || d.shape[1] != place.channels) return -1;
-    const std::size_t bytes = checked_mul(d.size_bytes() / static_cast<std::size_t>(place.channels), static_cast<std::size_t>(place.pitch));
-    std::int32_t whole = p.s_.whole_of[place.whole];
-    if (whole < 0) {
+    if (d.shape.elements() == 0 || d.shape[1] != view.channels) return -1;
+    const std::size_t bytes = checked_mul(d.size_bytes() / static_cast<std::size_t>(view.channels), static_cast<std::size_t>(view.pitch));
+    std::int32_t parent = p.s_.parent_of[view.parent];
+    if (parent < 0) {
       if (bytes > p.limits_.tensor_bytes) return -1;
-      whole = root_to_write_over(p, joints_.overs[place.whole], bytes, node);
-      if (whole < 0) {
-        whole = p.add_arena_root(place.whole, 0, p.now());
-        p.s_.roots[whole].bytes = bytes;
+      parent = root_to_write_over(p, views_.reuses[view.parent], bytes, node);
+      if (parent < 0) {
+        parent = p.add_arena_root(view.parent, 0, p.now());
+        p.s_.roots[parent].bytes = bytes;
       }
-      p.s_.whole_of[place.whole] = whole;
+      p.s_.parent_of[view.parent] = parent;
     }
-    return p.s_.roots[whole].bytes == bytes ? add_view(p, v, whole, place) : -1;
+    return p.s_.roots[parent].bytes == bytes ? add_view(p, v, parent, view) : -1;
   }
 
  private:
-  const Joints joints_;
+  const Views views_;
 
-  static std::int32_t add_view(PlanRoots& p, ValueId v, std::int32_t of, const Place& place) {
-    return p.add_view_root(v, of, place.first, place.channels, place.pitch);
+  static std::int32_t add_view(PlanRoots& p, ValueId v, std::int32_t of, const View& view) {
+    return p.add_view_root(v, of, view.first, view.channels, view.pitch);
   }
 
   // The root of a value that may be written over, as nobody reads its other channels from the node on; -1: there is none.
-  static std::int32_t root_to_write_over(PlanRoots& p, const Over& over, std::size_t bytes, std::int32_t node) {
-    if (over.value == kNoValue || over.last >= node || PlanRoots::same_in_all_layouts(p.s_.descs[over.value].shape)) return -1;
-    const std::int32_t r = p.root(over.value, 0, Layout::kChannelsLast);
-    if (r < 0 || p.s_.roots[r].source != Source::kArena || p.s_.roots[r].whole >= 0 || p.s_.roots[r].bytes != bytes) return -1;
+  static std::int32_t root_to_write_over(PlanRoots& p, const Reuse& reuse, std::size_t bytes, std::int32_t node) {
+    if (reuse.value == kNoValue || reuse.last >= node || PlanRoots::same_in_all_layouts(p.s_.descs[reuse.value].shape)) return -1;
+    const std::int32_t r = p.root(reuse.value, 0, Layout::kChannelsLast);
+    if (r < 0 || p.s_.roots[r].source != Source::kArena || p.s_.roots[r].parent >= 0 || p.s_.roots[r].bytes != bytes) return -1;
     return std::exchange(p.s_.roots[r].written_over, true) ? -1 : r;
   }
 
-  // Whether all that the node, a Concat, joins is in its place already.
-  bool join(PlanRoots& p, std::int32_t index) const {
+  // Whether all inputs of the node, a Concat, lie in its output already.
+  bool elide_concat(PlanRoots& p, std::int32_t index) const {
     const Node& node = p.graph_.nodes[index];
     const ValueId out = node.outputs[0];
     if (node.op_type != "Concat") return false;
     const std::int32_t to = place(p, out, index);
     if (to < 0) return false;
-    const std::int32_t whole = p.s_.roots[to].whole >= 0 ? p.s_.roots[to].whole : to;
+    const std::int32_t parent = p.s_.roots[to].parent >= 0 ? p.s_.roots[to].parent : to;
     std::size_t at = p.s_.roots[to].skip;
     for (const ValueId v : node.inputs) {
       const std::int32_t r = p.root(v, 0, Layout::kChannelsLast);
-      if (r < 0 || p.s_.roots[r].whole != whole || p.s_.roots[r].skip != at) return false;
+      if (r < 0 || p.s_.roots[r].parent != parent || p.s_.roots[r].skip != at) return false;
       at += static_cast<std::size_t>(p.s_.descs[v].shape[1]) * dtype_size(p.s_.descs[v].dtype);
     }
     p.root(out, 0, Layout::kChannelsLast) = to;
-    p.s_.roots[whole].last_user = std::max(p.s_.roots[whole].last_user, p.c_.last_user[out]);
+    p.s_.roots[parent].last_user = std::max(p.s_.roots[parent].last_user, p.c_.last_user[out]);
     return true;
   }
 
-  // Whether what the node, a Split or Slice, cuts out stays where it lies.
-  bool cut_out(PlanRoots& p, std::int32_t index) const {
+  // Whether the outputs of the node, a Split or Slice, stay where they lie.
+  bool elide_split(PlanRoots& p, std::int32_t index) const {
     const Node& node = p.graph_.nodes[index];
     for (const ValueId v : node.outputs) {
-      const Place& cut = v == kNoValue ? Place{} : joints_.cuts[v];
-      if (cut.whole == kNoValue || p.s_.descs[v].shape.elements() == 0) return false;
-      if (p.s_.descs[v].shape[1] != cut.channels || p.s_.descs[cut.whole].shape[1] != cut.pitch) return false;
+      const View& view = v == kNoValue ? View{} : views_.split_views[v];
+      if (view.parent == kNoValue || p.s_.descs[v].shape.elements() == 0) return false;
+      if (p.s_.descs[v].shape[1] != view.channels || p.s_.descs[view.parent].shape[1] != view.pitch) return false;
     }
     const std::int32_t from = p.need(node.inputs[0], 0, Layout::kChannelsLast, true);
     if (p.s_.roots[from].source != Source::kArena) return false;
-    for (const ValueId v : node.outputs) p.root(v, 0, Layout::kChannelsLast) = add_view(p, v, from, joints_.cuts[v]);
+    for (const ValueId v : node.outputs) p.root(v, 0, Layout::kChannelsLast) = add_view(p, v, from, views_.split_views[v]);
     return true;
   }
 };
 
 std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
-  std::vector<JointNode> nodes(c.nodes.size());
+  std::vector<ViewNode> nodes(c.nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const CompiledNode& n = c.nodes[i];
     nodes[i].layouts = n.layouts;
@@ -317,14 +317,14 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
     if (const FusedOperand* r = n.fused_as(FusedOperand::Role::kResidual)) nodes[i].residual = r->value;
     for (const FusedOperand& f : n.fused) nodes[static_cast<std::size_t>(f.node)].computed_by = static_cast<std::int32_t>(i);
   }
-  Joints joints = JointFinder(c.graph(), nodes).run();
+  Views views = ViewFinder(c.graph(), nodes).run();
   bool any = false;
   c.viewed.resize(c.graph().values.size());
-  for (std::size_t v = 0; v < joints.places.size(); ++v) {
-    c.viewed[v] = joints.places[v].whole != kNoValue;
-    any |= c.viewed[v] || joints.cuts[v].whole != kNoValue || joints.overs[v].value != kNoValue;
+  for (std::size_t v = 0; v < views.concat_views.size(); ++v) {
+    c.viewed[v] = views.concat_views[v].parent != kNoValue;
+    any |= c.viewed[v] || views.split_views[v].parent != kNoValue || views.reuses[v].value != kNoValue;
   }
-  return any ? std::make_unique<ChannelViews>(std::move(joints)) : nullptr;
+  return any ? std::make_unique<ChannelViews>(std::move(views)) : nullptr;
 }
 
 }  // namespace

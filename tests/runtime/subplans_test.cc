@@ -1,10 +1,10 @@
-// Runs of several parts: branches of If, and shapes that depend on what the run computes.
+// Runs of several subplans: branches of If, and shapes that depend on what the run computes.
 #include "tests/runtime/support.h"
 
 namespace evn::test {
 namespace {
 
-using PartsTest = RuntimeTest;
+using SubplansTest = RuntimeTest;
 
 HostTensor floats_of_shape(const Shape& shape, const std::vector<float>& values) {
   HostTensor t({DType::kFloat32, shape});
@@ -38,7 +38,7 @@ OnnxWriter computed_choice() {
   return w;
 }
 
-TEST_F(PartsTest, AnIfTakesTheBranchThatItsInputSays) {
+TEST_F(SubplansTest, AnIfTakesTheBranchThatItsInputSays) {
   OnnxWriter w(13);
   w.add_input("c", kBool, {}).add_input("x", kF32, {2}).add_output("y", kF32);
   w.add_node("If", {"c"}, {"y"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))}, "choice");
@@ -48,7 +48,7 @@ TEST_F(PartsTest, AnIfTakesTheBranchThatItsInputSays) {
   }
 }
 
-TEST_F(PartsTest, AnIfMayDependOnWhatTheRunComputes) {
+TEST_F(SubplansTest, AnIfMayDependOnWhatTheRunComputes) {
   Session session(load(make_runtime(), computed_choice()), "");
   for (int i = 0; i < 3; ++i) {
     expect_close(run(session, {matrix({-1, 2})}), {matrix({std::exp(1.0f), std::exp(-2.0f)})});
@@ -56,7 +56,7 @@ TEST_F(PartsTest, AnIfMayDependOnWhatTheRunComputes) {
   }
 }
 
-TEST_F(PartsTest, ConditionsAreFetchedFromOtherDevices) {
+TEST_F(SubplansTest, ConditionsAreFetchedFromOtherDevices) {
   Config config = two_mocks();
   config.rules = {rule({"ReduceMax", "Greater"}, {}, "m", Policy::kRequire, 1), rule({"Neg"}, {}, "n", Policy::kRequire, 2)};
   Session session(load(make_runtime(config), computed_choice()), "");
@@ -66,7 +66,7 @@ TEST_F(PartsTest, ConditionsAreFetchedFromOtherDevices) {
   EXPECT_NE(text.find("choice/then/Neg"), std::string::npos) << text;
 }
 
-TEST_F(PartsTest, BranchesMayNestAndHaveRanksOfTheirOwn) {
+TEST_F(SubplansTest, BranchesMayNestAndHaveRanksOfTheirOwn) {
   OnnxWriter inner(13);
   inner.add_initializer("axes", {1}, std::vector<std::int64_t>{0});
   inner.add_node("If", {"d"}, {"i"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))}, "inner");
@@ -84,7 +84,7 @@ TEST_F(PartsTest, BranchesMayNestAndHaveRanksOfTheirOwn) {
   EXPECT_EQ(out.desc.shape, (Shape{2}));
 }
 
-TEST_F(PartsTest, ConditionOfANestedIfMayBeComputedInABranchThatIsNotTaken) {
+TEST_F(SubplansTest, ConditionOfANestedIfMayBeComputedInABranchThatIsNotTaken) {
   OnnxWriter inner(13);
   inner.add_initializer("zero", {}, std::vector<float>{0}).add_node("ReduceMax", {"x"}, {"m"}, {{"keepdims", 0}}, "max");
   inner.add_node("Greater", {"m", "zero"}, {"d"}, {}, "greater").add_output("i");
@@ -98,7 +98,7 @@ TEST_F(PartsTest, ConditionOfANestedIfMayBeComputedInABranchThatIsNotTaken) {
   EXPECT_EQ(floats(run(session, {truth(true), list({-1, -2})})[0]), (std::vector<float>{1, 2}));
 }
 
-TEST_F(PartsTest, ABranchThatIsNotTakenMayBeImpossible) {
+TEST_F(SubplansTest, ABranchThatIsNotTakenMayBeImpossible) {
   OnnxWriter w(13);
   w.add_input("c", kBool, {}).add_input("x", kF32, {2}).add_initializer("m", {3, 3}, std::vector<float>(9, 1.0f)).add_output("y", kF32);
   w.add_node("If", {"c"}, {"y"}, {branch("then_branch", body_of("MatMul", {"x", "m"})), branch("else_branch", body_of("Abs", {"x"}))}, "choice");
@@ -107,7 +107,7 @@ TEST_F(PartsTest, ABranchThatIsNotTakenMayBeImpossible) {
   EXPECT_THROW(run(session, {truth(true), list({-1, 2})}), Error);
 }
 
-TEST_F(PartsTest, ShapesMayDependOnComputedDataSeveralTimes) {
+TEST_F(SubplansTest, ShapesMayDependOnComputedDataSeveralTimes) {
   OnnxWriter w(13);  // x is cut to its largest value's length, and that again
   w.add_input("x", kF32, {1, "n"}).add_output("a", kF32).add_output("z", kF32);
   w.add_initializer("begin", {1}, std::vector<std::int64_t>{0}).add_initializer("axis", {1}, std::vector<std::int64_t>{1});
@@ -132,7 +132,7 @@ TEST_F(PartsTest, ShapesMayDependOnComputedDataSeveralTimes) {
   }
 }
 
-TEST_F(PartsTest, AValueThatWasFetchedIsNoWeight) {
+TEST_F(SubplansTest, AValueThatWasFetchedIsNoWeight) {
   OnnxWriter w(13);
   w.add_input("x", kF32, {"rows", "columns"}).add_output("y", kF32).add_output("where", kI64);
   w.add_node("Abs", {"x"}, {"a"}, {}, "abs").add_node("NonZero", {"a"}, {"where"}, {}, "where");

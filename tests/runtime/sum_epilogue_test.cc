@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kChannels = 20;
 
-class FollowingTest : public RuntimeTest {
+class SumEpilogueTest : public RuntimeTest {
  protected:
   OnnxWriter w_{13};
   std::mt19937 random_{11};
@@ -45,7 +45,7 @@ class FollowingTest : public RuntimeTest {
   }
 };
 
-TEST_F(FollowingTest, ResidualOfConv) {
+TEST_F(SumEpilogueTest, ResidualOfConv) {
   w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("y", kF32);
   weight("w1", {kChannels, kChannels, 3, 3});
   weight("w2", {kChannels, kChannels, 3, 3});
@@ -57,7 +57,7 @@ TEST_F(FollowingTest, ResidualOfConv) {
   EXPECT_EQ(check({image(1, 5, 7), image(2, 14, 14), image(1, 1, 1), image(1, 33, 20)}), 1);
 }
 
-TEST_F(FollowingTest, TheLaterOfTwoConvsTakesTheSum) {
+TEST_F(SumEpilogueTest, TheLaterOfTwoConvsTakesTheSum) {
   w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("y", kF32);
   weight("w1", {kChannels, kChannels, 3, 3});
   weight("w2", {kChannels, kChannels, 3, 3});
@@ -67,7 +67,7 @@ TEST_F(FollowingTest, TheLaterOfTwoConvsTakesTheSum) {
   EXPECT_EQ(check({image(1, 9, 9), image(3, 4, 6)}), 1);
 }
 
-TEST_F(FollowingTest, BiasAndResidualOfConv) {
+TEST_F(SumEpilogueTest, BiasAndResidualOfConv) {
   w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("y", kF32);
   weight("w", {kChannels, kChannels, 3, 3});
   weight("k", {kChannels, 1, 1});
@@ -77,7 +77,7 @@ TEST_F(FollowingTest, BiasAndResidualOfConv) {
   EXPECT_GE(check({image(1, 9, 9), image(2, 20, 17)}), 1);
 }
 
-TEST_F(FollowingTest, ASumOfAnotherShapeRunsAlone) {
+TEST_F(SumEpilogueTest, ASumOfAnotherShapeRunsAlone) {
   w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_input("r", kF32, {"N", kChannels, "P", "Q"}).add_output("y", kF32);
   weight("w", {kChannels, kChannels, 3, 3});
   conv("x", "w", "a");
@@ -86,7 +86,7 @@ TEST_F(FollowingTest, ASumOfAnotherShapeRunsAlone) {
   EXPECT_EQ(check({{image(1, 9, 9)[0], random_tensor({1, kChannels, 1, 1}, 3)}, {image(1, 9, 9)[0], random_tensor({1, kChannels, 9, 9}, 3)}}), 1);
 }
 
-TEST_F(FollowingTest, WhatIsReadElsewhereOrAddedToItselfStays) {
+TEST_F(SumEpilogueTest, WhatIsReadElsewhereOrAddedToItselfStays) {
   w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("y", kF32).add_output("a", kF32).add_output("z", kF32);
   weight("w", {kChannels, kChannels, 3, 3});
   conv("x", "w", "a");
@@ -96,7 +96,7 @@ TEST_F(FollowingTest, WhatIsReadElsewhereOrAddedToItselfStays) {
   EXPECT_EQ(check({image(1, 9, 9), image(2, 3, 4)}), 0);
 }
 
-TEST_F(FollowingTest, BiasAndResidualOfMatMul) {
+TEST_F(SumEpilogueTest, BiasAndResidualOfMatMul) {
   w_.add_input("x", kF32, {"N", "S", 24}).add_output("y", kF32);
   weight("w1", {24, 40});
   weight("b1", {40});
@@ -112,7 +112,7 @@ TEST_F(FollowingTest, BiasAndResidualOfMatMul) {
 }
 
 // What is added stands where a node without zero points or bias has none.
-TEST_F(FollowingTest, ResidualOfMatMulNBits) {
+TEST_F(SumEpilogueTest, ResidualOfMatMulNBits) {
   w_.import("com.microsoft", 1).add_input("x", kF32, {"N", "S", 32}).add_output("y", kF32);
   std::vector<std::uint8_t> elements(32 * 16);
   for (std::uint8_t& e : elements) e = static_cast<std::uint8_t>(random_());
@@ -128,7 +128,7 @@ TEST_F(FollowingTest, ResidualOfMatMulNBits) {
 }
 
 // The weight's columns are its first axis here: a sum that widens the product is no bias of it. The other one is folded before.
-TEST_F(FollowingTest, SumsOfGemmByATransposedWeight) {
+TEST_F(SumEpilogueTest, SumsOfGemmByATransposedWeight) {
   w_.add_input("x", kF32, {"N", 5}).add_output("wide", kF32).add_output("y", kF32);
   weight("column", {1, 5});
   weight("five", {5});
@@ -142,7 +142,7 @@ TEST_F(FollowingTest, SumsOfGemmByATransposedWeight) {
 }
 
 // What reads channels-last values: a graph output, views, kernels of plain values, a body's worth of users of both layouts.
-TEST_F(FollowingTest, ValuesAreReadInBothLayouts) {
+TEST_F(SumEpilogueTest, ValuesAreReadInBothLayouts) {
   w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("a", kF32).add_output("t", kF32).add_output("f", kF32).add_output("g", kF32);
   weight("w", {kChannels, kChannels, 3, 3});
   conv("x", "w", "a");
@@ -157,7 +157,7 @@ TEST_F(FollowingTest, ValuesAreReadInBothLayouts) {
 // ------------------------------------------------------------------------------------------------------------ bytes --
 
 // y = QLinearAdd(QLinearConv(x), r), of the type of x; numbers are scalars' names.
-class FollowingBytesTest : public RuntimeTest {
+class Int8SumEpilogueTest : public RuntimeTest {
  protected:
   struct Form {
     bool is_signed = false, conv_is_second = false, has_bias = true, has_zeros = true, other_zero = false;
@@ -230,10 +230,10 @@ class FollowingBytesTest : public RuntimeTest {
   }
 };
 
-TEST_F(FollowingBytesTest, ResidualOfUint8) { EXPECT_TRUE(check({})); }
-TEST_F(FollowingBytesTest, ResidualOfInt8) { EXPECT_TRUE(check({.is_signed = true, .conv_is_second = true})); }
+TEST_F(Int8SumEpilogueTest, ResidualOfUint8) { EXPECT_TRUE(check({})); }
+TEST_F(Int8SumEpilogueTest, ResidualOfInt8) { EXPECT_TRUE(check({.is_signed = true, .conv_is_second = true})); }
 // By direct products and by transforms.
-TEST_F(FollowingBytesTest, ResidualOnEveryInstructionSet) {
+TEST_F(Int8SumEpilogueTest, ResidualOnEveryInstructionSet) {
   for (const Isa isa : available_isas()) {
     SCOPED_TRACE(isa_name(isa));
     const ForcedIsa forced(isa);
@@ -241,21 +241,21 @@ TEST_F(FollowingBytesTest, ResidualOnEveryInstructionSet) {
     EXPECT_TRUE(check({.is_signed = true}));
   }
 }
-TEST_F(FollowingBytesTest, TheResidualIsNoBias) { EXPECT_TRUE(check({.has_bias = false})); }
+TEST_F(Int8SumEpilogueTest, TheResidualIsNoBias) { EXPECT_TRUE(check({.has_bias = false})); }
 // Windows still read what a sum in its place would have written over.
-TEST_F(FollowingBytesTest, TheInputIsTheResidual) { EXPECT_TRUE(check({.adds_its_input = true})); }
-TEST_F(FollowingBytesTest, ZeroPointsThatAreNotGivenOrOthers) {
+TEST_F(Int8SumEpilogueTest, TheInputIsTheResidual) { EXPECT_TRUE(check({.adds_its_input = true})); }
+TEST_F(Int8SumEpilogueTest, ZeroPointsThatAreNotGivenOrOthers) {
   EXPECT_TRUE(check({.has_zeros = false}));
   w_ = OnnxWriter(13);
   EXPECT_TRUE(check({.is_signed = true, .other_zero = true}));
 }
-TEST_F(FollowingBytesTest, SumsThatMayBeInfiniteRunAlone) {
+TEST_F(Int8SumEpilogueTest, SumsThatMayBeInfiniteRunAlone) {
   EXPECT_FALSE(check({.sum_scale = 1e-9f}));
   w_ = OnnxWriter(13);
   EXPECT_FALSE(check({.sum_scale = 0.0f}));
 }
-TEST_F(FollowingBytesTest, WhatStandsBetweenKeepsThemApart) { EXPECT_FALSE(check({.between = "Abs"})); }
-TEST_F(FollowingBytesTest, ASumOfAnotherShapeRunsAlone) {
+TEST_F(Int8SumEpilogueTest, WhatStandsBetweenKeepsThemApart) { EXPECT_FALSE(check({.between = "Abs"})); }
+TEST_F(Int8SumEpilogueTest, ASumOfAnotherShapeRunsAlone) {
   make<std::uint8_t>({}, {"N", kChannels, "P", "Q"});
   const Shape whole = {1, kChannels, 9, 9}, one = {1, kChannels, 1, 1};
   EXPECT_FALSE(check({}, {{whole, whole}, {whole, one}}));

@@ -2,10 +2,10 @@
 // gives, with any number of threads and for dims that come and go.
 #include "tests/runtime/support.h"
 
-namespace evn::test::joints_test {
+namespace evn::test::channel_views_test {
 namespace {
 
-using JointsTest = RuntimeTest;
+using ChannelViewsTest = RuntimeTest;
 
 std::vector<float> weights(std::int64_t count, std::uint64_t seed) {
   Random random(seed);
@@ -130,14 +130,14 @@ int run_and_count(const Network& network, const std::string& op, const Shape& x 
   return count_views(session, op);
 }
 
-TEST_F(JointsTest, AConcatOfConvolutionsAndPoolsIsWrittenByThem) {
+TEST_F(ChannelViewsTest, AConcatOfConvolutionsAndPoolsIsWrittenByThem) {
   Network n(false);
   const std::string a = n.conv("x", 24, 1), b = n.conv(a, 20, 3), c = n.pool(a, "MaxPool");
   n.output(n.conv(n.concat({b, c, n.depthwise(a)}), 16, 1));
   EXPECT_EQ(run_and_count(n, "Concat"), 1);
 }
 
-TEST_F(JointsTest, ConcatsThatBeginWithEachOtherShareOneBuffer) {
+TEST_F(ChannelViewsTest, ConcatsThatBeginWithEachOtherShareOneBuffer) {
   Network n(true);
   std::vector<std::string> all = {n.conv("x", 32, 1)};
   for (int layer = 0; layer < 4; ++layer) {
@@ -147,7 +147,7 @@ TEST_F(JointsTest, ConcatsThatBeginWithEachOtherShareOneBuffer) {
   EXPECT_EQ(run_and_count(n, "Concat"), 4);
 }
 
-TEST_F(JointsTest, AConcatInsideAConcatIsNoCopyEither) {
+TEST_F(ChannelViewsTest, AConcatInsideAConcatIsNoCopyEither) {
   Network n(false);
   const std::string a = n.conv("x", 16, 1), b = n.conv("x", 17, 1), c = n.conv(b, 18, 3);
   const std::string inner = n.concat({a, b});
@@ -155,7 +155,7 @@ TEST_F(JointsTest, AConcatInsideAConcatIsNoCopyEither) {
   EXPECT_EQ(run_and_count(n, "Concat"), 2);
 }
 
-TEST_F(JointsTest, WhatIsJoinedTwiceOrComesFromOutsideIsCopiedIntoItsPlace) {
+TEST_F(ChannelViewsTest, WhatIsJoinedTwiceOrComesFromOutsideIsCopiedIntoItsPlace) {
   Network n(false);
   const std::string a = n.conv("x", 16, 1), b = n.conv("x", 24, 3);
   n.output(n.conv(n.concat({a, b, a}), 16, 1));
@@ -163,7 +163,7 @@ TEST_F(JointsTest, WhatIsJoinedTwiceOrComesFromOutsideIsCopiedIntoItsPlace) {
   EXPECT_EQ(run_and_count(n, "Concat"), 0);
 }
 
-TEST_F(JointsTest, AJoinedValueMayBeAnOutput) {
+TEST_F(ChannelViewsTest, AJoinedValueMayBeAnOutput) {
   Network n(false);
   const std::string a = n.conv("x", 16, 1), b = n.conv("x", 24, 3), c = n.concat({a, b});
   n.output(a);
@@ -172,7 +172,7 @@ TEST_F(JointsTest, AJoinedValueMayBeAnOutput) {
   EXPECT_EQ(run_and_count(n, "Concat"), 1);
 }
 
-TEST_F(JointsTest, WhatASplitCutsOutStaysWhereItLies) {
+TEST_F(ChannelViewsTest, WhatASplitCutsOutStaysWhereItLies) {
   Network n(true);
   const std::string a = n.conv("x", 48, 1);
   const std::vector<std::string> parts = n.split(a, {16, 32});
@@ -182,14 +182,14 @@ TEST_F(JointsTest, WhatASplitCutsOutStaysWhereItLies) {
   EXPECT_EQ(run_and_count(n, "Concat"), 1) << "both parts lie side by side in the Concat as they do in the Split's input";
 }
 
-TEST_F(JointsTest, ASliceOfChannelsStaysWhereItLies) {
+TEST_F(ChannelViewsTest, ASliceOfChannelsStaysWhereItLies) {
   Network n(true);
   const std::string a = n.conv("x", 40, 1);
   n.output(n.add(n.conv(n.slice(a, 3, 23), 24, 3), n.depthwise(n.slice(a, -24, 40))));
   EXPECT_EQ(run_and_count(n, "Slice"), 2);
 }
 
-TEST_F(JointsTest, TheFirstLayerAndResizedImagesAreWrittenIntoTheirPlaces) {
+TEST_F(ChannelViewsTest, TheFirstLayerAndResizedImagesAreWrittenIntoTheirPlaces) {
   Network n(true, 3);
   const std::string a = n.conv("x", 24, 3), b = n.conv(n.halve(a), 33, 3);
   const std::string joined = n.concat({a, n.twice(b, "nearest"), n.twice(b, "linear")});
@@ -199,7 +199,7 @@ TEST_F(JointsTest, TheFirstLayerAndResizedImagesAreWrittenIntoTheirPlaces) {
   EXPECT_EQ(run_and_count(n, "Concat", {2, 3, 8, 10}), 3);
 }
 
-TEST_F(JointsTest, SumsProductsAndMeansReadWhatIsJoined) {
+TEST_F(ChannelViewsTest, SumsProductsAndMeansReadWhatIsJoined) {
   Network n(true);
   const std::string a = n.conv("x", 33, 1), b = n.conv("x", 33, 3), one = n.conv("x", 16, 1);
   const std::string gate = n.unary(n.conv(n.unary(a, "GlobalAveragePool"), 33, 1), "Sigmoid");
@@ -210,7 +210,7 @@ TEST_F(JointsTest, SumsProductsAndMeansReadWhatIsJoined) {
 }
 
 // Units of ShuffleNet: the channels that are passed on stay, and new ones take the place of those that were read.
-TEST_F(JointsTest, NewChannelsAreWrittenOverThoseThatNobodyReadsAnyMore) {
+TEST_F(ChannelViewsTest, NewChannelsAreWrittenOverThoseThatNobodyReadsAnyMore) {
   Network n(true);
   std::string x = n.conv("x", 48, 1);
   for (int unit = 0; unit < 3; ++unit) {
@@ -222,7 +222,7 @@ TEST_F(JointsTest, NewChannelsAreWrittenOverThoseThatNobodyReadsAnyMore) {
   EXPECT_EQ(run_and_count(n, "Concat"), 3) << "the last convolution reads what it would write over";
 }
 
-TEST_F(JointsTest, WhatIsStillReadIsNotWrittenOver) {
+TEST_F(ChannelViewsTest, WhatIsStillReadIsNotWrittenOver) {
   Network n(true);
   const std::string x = n.conv("x", 48, 1), y = n.conv("x", 40, 3), z = n.conv("x", 32, 1);
   const std::string front = n.slice(x, 0, 24), back = n.slice(x, 24, 48);
@@ -240,7 +240,7 @@ TEST_F(JointsTest, WhatIsStillReadIsNotWrittenOver) {
 }
 
 // What lies in a wider value is not written over while a neighbour is read, and has room that nobody else is given.
-TEST_F(JointsTest, AReaderWritesNothingOverItsNeighbours) {
+TEST_F(ChannelViewsTest, AReaderWritesNothingOverItsNeighbours) {
   Network n(false);
   const std::string a = n.conv("x", 16, 1), b = n.conv("x", 16, 3);
   const std::string joined = n.concat({a, b});
@@ -290,7 +290,7 @@ Network draw(Random& random, bool any_dims) {
   return n;
 }
 
-TEST_F(JointsTest, DrawnGraphsGiveWhatTheReferenceGivesWithAnyNumberOfThreads) {
+TEST_F(ChannelViewsTest, DrawnGraphsGiveWhatTheReferenceGivesWithAnyNumberOfThreads) {
   Random random(11);
   int views = 0;
   for (int round = 0; round < 24; ++round) {
@@ -311,4 +311,4 @@ TEST_F(JointsTest, DrawnGraphsGiveWhatTheReferenceGivesWithAnyNumberOfThreads) {
 }
 
 }  // namespace
-}  // namespace evn::test::joints_test
+}  // namespace evn::test::channel_views_test
