@@ -8,7 +8,7 @@ namespace evn {
 
 inline constexpr int kMaxStages = 8;  // of a step
 
-// What a device says of them. Each stage but the first reads what the one before it makes, as its input 0, and nobody else does.
+// How a device runs cascades. Each stage but the first reads what the one before it makes, as its input 0, and nobody else does.
 struct Cascades {
   // Whether a node that this kernel of the device runs may be a stage. Asked when the session is made; dims may be -1.
   bool (*takes)(const Kernel& kernel, const OpDesc& desc);

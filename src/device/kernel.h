@@ -26,7 +26,8 @@ struct ByteSum {
   std::int32_t x_zero = 0, r_zero = 0;
 };
 
-// Which values of the graph the inputs and outputs of a segment are: what its nodes read of others, each value once, and what others read of it.
+// The values of the graph that a segment's inputs and outputs are: each value that its nodes read and do not make, once, and each that nodes
+// outside of it read.
 struct SegmentValues {
   std::vector<ValueId> inputs, outputs;
 };
@@ -48,8 +49,8 @@ struct OpDesc {
   // Nodes that run as one step (device/cascade.h): what each is asked about. Their inputs stand in `inputs` one after the other,
   // `tail` is the last node, and output 0 its. Empty: one node.
   std::span<const OpDesc> parts = {};
-  // Of a segment of several nodes that the device claimed (Device::claim): its values. Then `parts` has its nodes in topological order, whose
-  // descs do not overlap, and Node::inputs and Node::outputs say which values they read and make.
+  // The inputs and outputs of a segment of several nodes that the device claimed (Device::claim). Then `parts` has its nodes in topological order,
+  // whose descs do not overlap, and Node::inputs and Node::outputs say which values they read and make. null: no segment.
   const SegmentValues* values = nullptr;
   // Per input, then per output, of values that lie channels last and are some channels of wider ones: elements from one position to the
   // next; 0: the value lies by itself. null: all do (Kernel::pitched).

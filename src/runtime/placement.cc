@@ -34,7 +34,7 @@ struct NodeView {
   std::vector<WeightPtr> constants;
   bool ranks_known = true;
 
-  // Whether nothing that is known only in a run decides what a kernel of a segment has to do.
+  // Whether the node may be in a segment: its rank and the inputs that it reads by value are known before a run.
   bool fits_segments(const Node& node) const {
     if (node.region >= 0 || !ranks_known || has_strings() || (node.op->flags & kOpShapeOnly) != 0) return false;
     for (std::size_t k = 0; k < node.inputs.size() && k < 32; ++k) {
@@ -101,7 +101,7 @@ class Placer {
   }
 
   Placement run() {
-    // A claim of several nodes that does not hold is taken back, and the nodes are placed anew.
+    // Claims that do not hold are dropped, and the nodes are placed again. Each turn excludes a node at least, so this ends.
     for (;;) {
       Placement result = place_nodes();
       if (!drop_claims(result)) return keep_claims(std::move(result));
@@ -148,13 +148,13 @@ class Placer {
   std::vector<Device*> home_;  // per value, where it is made
   const std::vector<bool> needed_, known_;  // values_needed_for_shapes, values_known_before_run
 
-  // What a device that takes segments of several nodes has claimed.
+  // Claims of a device that takes segments of several nodes.
   struct Claims {
     Device* device = nullptr;
     bool asked = false;
     std::vector<PlacedSegment> segments;
     std::vector<std::int32_t> segment_of;  // per node, or -1
-    std::vector<const char*> excluded;     // per node: null where it is offered; why no segment of it is used, or "" where it is elsewhere
+    std::vector<const char*> excluded;     // per node: null: it is offered; else why not, or "" where a rule sends it to another device
   };
   std::vector<Claims> claims_;
 
@@ -222,7 +222,7 @@ class Placer {
         if (!elsewhere.empty()) {
           exclude(&c, elsewhere, "");
         } else if (!alike) {
-          exclude(&c, s.nodes, "its segment differs in precision or numerics");
+          exclude(&c, s.nodes, "the nodes of its segment differ in precision or numerics");
         }
       }
       dropped |= !c.asked;
@@ -231,7 +231,7 @@ class Placer {
     std::vector<PlacedSegment> all;
     for (const Claims& c : claims_) all.insert(all.end(), c.segments.begin(), c.segments.end());
     for (const std::size_t cyclic : segments_in_cycles(graph_, all)) {
-      exclude(find_claims(all[cyclic].device), all[cyclic].nodes, "what its segment reads depends on what that makes");
+      exclude(find_claims(all[cyclic].device), all[cyclic].nodes, "its segment would close a cycle in the graph");
       dropped = true;
     }
     return dropped;

@@ -8,7 +8,7 @@
 namespace evn {
 namespace {
 
-// The graph whose nodes are groups: segments, and nodes that are in none. Segment s is group s; node i of none has a number behind these.
+// The graph with each segment as one node. Its nodes are groups: segment s is group s, node i outside of segments is group (segments + i).
 class SegmentGraph {
  public:
   SegmentGraph(const Graph& graph, std::span<const PlacedSegment> segments)
@@ -25,7 +25,7 @@ class SegmentGraph {
     state_.assign(segments.size() + graph.nodes.size(), kNew);
   }
 
-  // Depth first, from the nodes in their order: what a group depends on, then its nodes.
+  // Depth-first topological sort, from the nodes in their order: what a group depends on, then its nodes.
   std::optional<std::vector<std::int32_t>> order() {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (state(group_of_[i]) == kNew) enter(group_of_[i]);
@@ -69,7 +69,9 @@ class SegmentGraph {
     for (const std::int32_t index : members(group, &single)) {
       const Node& node = graph_.nodes[static_cast<std::size_t>(index)];
       for (const ValueId v : node.inputs) depend(group, v);
-      for (std::int32_t r = node.region; r >= 0; r = graph_.regions[static_cast<std::size_t>(r)].parent) depend(group, conditions_[static_cast<std::size_t>(r)]);
+      for (std::int32_t r = node.region; r >= 0; r = graph_.regions[static_cast<std::size_t>(r)].parent) {
+        depend(group, conditions_[static_cast<std::size_t>(r)]);
+      }
     }
   }
 
@@ -87,8 +89,8 @@ class SegmentGraph {
   std::vector<std::int32_t> maker_;         // per value: the group that makes it, or -1
   const std::vector<ValueId> conditions_;   // per region
   std::vector<std::int32_t> state_;         // per group
-  std::vector<std::int32_t> open_;          // groups of which some dependence is not done, each needed by the one before
-  std::vector<std::int32_t> next_;          // of these, one after the other: dependences that have not been looked at
+  std::vector<std::int32_t> open_;          // the stack: groups with a dependence that is not done
+  std::vector<std::int32_t> next_;          // dependences of the open groups that have not been visited, one group after the other
   std::vector<std::size_t> next_begin_;     // per open group
   std::vector<std::int32_t> order_;
 };
@@ -123,7 +125,7 @@ std::vector<PlacedSegment> claim_segments(Device& device, std::span<const OpDesc
     if (segment.nodes.size() < 2) continue;
     const Kernel* const kernel = segment.kernel;
     if (kernel == nullptr || !kernel->takes_empty || kernel->prepack_bytes != nullptr || kernel->layouts != nullptr) {
-      refuse_claim(device, "whose kernel is none for segments");
+      refuse_claim(device, "whose kernel is missing, packs constants, asks for layouts or takes no empty inputs");
     }
     PlacedSegment placed{&device, kernel, {}};
     for (const int i : segment.nodes) {

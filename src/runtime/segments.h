@@ -17,15 +17,15 @@ struct PlacedSegment {
   std::vector<std::int32_t> nodes;  // ascending
 };
 
-// An order of the nodes in which each segment's stand one behind the other and every node behind what it depends on. The given
-// one where that is such. None where there is none: the graph of segments has a cycle.
+// A topological order in which the nodes of each segment are contiguous; the nodes' own order where it is one already. None where the graph has a
+// cycle once each segment is one node.
 std::optional<std::vector<std::int32_t>> contiguous_order(const Graph& graph, std::span<const PlacedSegment> segments);
 
-// Numbers of segments that would close a cycle with those before them that would not.
+// Indices of the segments to drop so that the graph stays acyclic: each would close a cycle with those that are kept before it.
 std::vector<std::size_t> segments_in_cycles(const Graph& graph, std::span<const PlacedSegment> segments);
 
-// Asks the device for its segments of several nodes among those that `offered` describes; `nodes`: their numbers, ascending. Throws
-// EVN_ERROR_INTERNAL where the claim makes no sense.
+// Asks the device for its segments of several nodes among those that `offered` describes; `nodes`: their indices, ascending. Throws
+// EVN_ERROR_INTERNAL where a segment has a node that was not offered, or twice, or a kernel that segments may not have (device.h).
 std::vector<PlacedSegment> claim_segments(Device& device, std::span<const OpDesc> offered, std::span<const std::int32_t> nodes);
 
 }  // namespace evn

@@ -1,4 +1,4 @@
-// Sessions: making them, the cache of their plans, and what is rare in a run of theirs (session_run.cc).
+// Sessions: their creation, the cache of plans, and the rare paths of a run (session_run.cc), compiled for size.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -82,10 +82,7 @@ void Session::check_input(std::size_t index, const RunValue& given) const {
     fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" has dtype %s, the model wants %s", index, want.name.c_str(), dtype_name(have.dtype),
          dtype_name(want.dtype));
   }
-  if (!want.has_shape) return;
-  bool fits = have.shape.rank() == want.shape.rank();
-  for (int i = 0; fits && i < want.shape.rank(); ++i) fits = want.shape[i] < 0 || want.shape[i] == have.shape[i];
-  if (!fits) {
+  if (want.has_shape && !fits_declared_shape(index, given)) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" has shape %s, the model wants %s", index, want.name.c_str(),
          have.shape.to_string().c_str(), want.shape.to_string().c_str());
   }

@@ -65,8 +65,8 @@ class Session {
   void write_nodes(JsonWriter& json, std::string& text) const;
   void log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
-  // Whether the input is a tensor of a shape that the model declares; where it is not, check_input throws if it is wrong.
-  bool is_right(std::size_t index, const RunValue& value) const;
+  // Whether the input is a tensor of the dtype and within the shape that the model declares. Others may still be right (check_input).
+  bool fits_declared_shape(std::size_t index, const RunValue& value) const;
   void check_input(std::size_t index, const RunValue& value) const;
   [[noreturn]] void refuse_output(std::size_t index, const TensorDesc& want, const Tensor& have) const;
   // The message is about the device where the tensor lies, and ends with `why` and `what`.

@@ -1,4 +1,4 @@
-// One run of a session: checks, staging, the plan, its execution. Compiled for speed; what is rare is in session.cc.
+// One run of a session: checks, staging, the plan, its execution. Compiled for speed; rare paths are in session.cc.
 #include "runtime/session_call.h"
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 #include "base/error.h"
 
 namespace evn {
-bool Session::is_right(std::size_t index, const RunValue& given) const {
+bool Session::fits_declared_shape(std::size_t index, const RunValue& given) const {
   const Value& want = graph().values[graph().inputs[index]];
   const TensorDesc& have = given.tensor != nullptr ? given.tensor->desc() : given.box->desc;
-  if (want.wraps || have.wraps || have.dtype != want.dtype || !want.has_shape) return false;  // check_input has more to say
+  if (want.wraps || have.wraps || have.dtype != want.dtype || !want.has_shape) return false;
   bool fits = have.shape.rank() == want.shape.rank();
   for (int i = 0; fits && i < want.shape.rank(); ++i) fits = want.shape[i] < 0 || want.shape[i] == have.shape[i];
   return fits;
@@ -135,7 +135,7 @@ void Session::settle_devices(const Call& call) const {
 void Session::take_inputs(Call& call) const {
   const bool keep = may_leave(call);
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    if (!is_right(i, call.inputs[i])) check_input(i, call.inputs[i]);
+    if (!fits_declared_shape(i, call.inputs[i])) check_input(i, call.inputs[i]);
     if (call.inputs[i].tensor == nullptr) {
       call.boxes[graph().inputs[i]] = call.inputs[i].box;
       continue;

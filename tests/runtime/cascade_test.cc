@@ -22,7 +22,7 @@ void expect_same_bytes(const std::vector<HostTensor>& got, const std::vector<Hos
   }
 }
 
-int count_in_bands(const Session& session) {
+int count_in_cascades(const Session& session) {
   const std::string text = session.explain(EVN_FORMAT_TEXT);
   int count = 0;
   for (std::size_t at = text.find("conv_cascade"); at != std::string::npos; at = text.find("conv_cascade", at + 1)) ++count;
@@ -125,7 +125,7 @@ class Network {
 };
 
 TEST_F(CascadeTest, DrawnNetworksGiveTheSameBytes) {
-  int in_bands = 0, sums = 0;
+  int in_cascades = 0, sums = 0;
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Isa isa = kIsas[seed % 3];
@@ -148,7 +148,7 @@ TEST_F(CascadeTest, DrawnNetworksGiveTheSameBytes) {
           want.emplace_back();  // steps and kernels without pads left nothing of it
         }
       }
-      EXPECT_EQ(count_in_bands(session), 0);
+      EXPECT_EQ(count_in_cascades(session), 0);
     }
     force_cascades(CascadeUse::kAlways);
     for (const int threads : {1, 2, 3, 7}) {
@@ -164,10 +164,10 @@ TEST_F(CascadeTest, DrawnNetworksGiveTheSameBytes) {
       for (std::size_t at = text.find("  Add "); at != std::string::npos; at = text.find("  Add ", at + 1)) {
         sums += text.substr(at, text.find('\n', at) - at).find("conv_cascade") != std::string::npos ? 1 : 0;
       }
-      in_bands += count_in_bands(session);
+      in_cascades += count_in_cascades(session);
     }
   }
-  EXPECT_GT(in_bands, 400);
+  EXPECT_GT(in_cascades, 400);
   EXPECT_GT(sums, 10);
 }
 
@@ -199,7 +199,7 @@ TEST_F(CascadeTest, TheUsualRuleTakesLargeImagesOnlyAndGivesTheReference) {
   for (const std::int64_t size : {7, 56, 14, 60}) {
     const std::vector<HostTensor> in = {random_tensor({1, 16, size, size}, 1), random_tensor({1, 16, size, size}, 2)};
     expect_close(run(session, in), GraphRunner(model->graph()).run(in));
-    EXPECT_EQ(count_in_bands(session), size > 50 ? 4 : 0) << size;  // three convolutions and the sum
+    EXPECT_EQ(count_in_cascades(session), size > 50 ? 4 : 0) << size;  // three convolutions and the sum
   }
 }
 
@@ -216,7 +216,7 @@ TEST_F(CascadeTest, RespecializedPlansRunTheSameNodesAsOneStep) {
                                           random_tensor({1, 16, broadcast ? 1 : height, broadcast ? 1 : width}, random())};
       Session fresh(load(make_runtime({}, 0, 2), w), "");
       expect_same_bytes(run(session, in), run(fresh, in));
-      EXPECT_EQ(count_in_bands(session), count_in_bands(fresh)) << height << " x " << width;
+      EXPECT_EQ(count_in_cascades(session), count_in_cascades(fresh)) << height << " x " << width;
     }
   }
 }
@@ -233,7 +233,7 @@ TEST_F(CascadeTest, WhatIsReadElsewhereIsWritten) {
   Session session(model, "");
   const std::vector<HostTensor> in = {random_tensor({2, 24, 12, 9}, 1)};
   expect_close(run(session, in), GraphRunner(model->graph()).run(in));
-  EXPECT_EQ(count_in_bands(session), 2);
+  EXPECT_EQ(count_in_cascades(session), 2);
 }
 
 // Values that are some channels of wider ones go into cascades, come out of them, and are added to what they make.
@@ -260,7 +260,7 @@ TEST_F(CascadeTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
     force_cascades(CascadeUse::kAlways);
     Session session(load(make_runtime({}, 0, 3), w), "");
     expect_same_bytes(run(session, in), want);
-    EXPECT_GE(count_in_bands(session), 5);
+    EXPECT_GE(count_in_cascades(session), 5);
   }
 }
 

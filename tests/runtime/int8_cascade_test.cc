@@ -16,7 +16,7 @@ std::vector<std::uint8_t> bytes_of_tensor(const HostTensor& t) {
   return {p, p + t.desc.size_bytes()};
 }
 
-int count_in_bands(const Session& session, const std::string& what = "conv_cascade") {
+int count_in_cascades(const Session& session, const std::string& what = "conv_cascade") {
   const std::string text = session.explain(EVN_FORMAT_TEXT);
   int count = 0;
   for (std::size_t at = text.find("conv_cascade"); at != std::string::npos; at = text.find("conv_cascade", at + 1)) {
@@ -136,7 +136,7 @@ class Network {
 };
 
 TEST_F(Int8CascadeTest, DrawnNetworksGiveTheReference) {
-  int in_bands = 0, sums = 0;
+  int in_cascades = 0, sums = 0;
   for (const Isa isa : available_isas(true)) {
     SCOPED_TRACE(isa_name(isa));
     const ForcedIsa forced(isa);
@@ -161,18 +161,18 @@ TEST_F(Int8CascadeTest, DrawnNetworksGiveTheReference) {
             break;
           }
           EXPECT_EQ(bytes_of_tensor(run(session, in)[0]), want) << threads << " threads";
-          in_bands += count_in_bands(session);
-          sums += count_in_bands(session, "QLinearAdd");
+          in_cascades += count_in_cascades(session);
+          sums += count_in_cascades(session, "QLinearAdd");
         }
         if (want.empty()) continue;
         force_cascades(CascadeUse::kNever);
         Session session(load(make_runtime({}, 0, 2), w), "");
         EXPECT_EQ(bytes_of_tensor(run(session, in)[0]), want) << "one by one";
-        EXPECT_EQ(count_in_bands(session), 0);
+        EXPECT_EQ(count_in_cascades(session), 0);
       }
     }
   }
-  EXPECT_GT(in_bands, 300);
+  EXPECT_GT(in_cascades, 300);
   EXPECT_GT(sums, 10);
 }
 
@@ -220,7 +220,7 @@ TEST_F(Int8CascadeTest, QuantizedFloatOperatorsAreCascadesWhereImagesAreLarge) {
         for (const std::int64_t size : {9, 110}) {
           const std::vector<HostTensor> in = {random_tensor({1, channels, size, size}, 1)};
           EXPECT_EQ(bytes_of_tensor(run(session, in)[0]), bytes_of_tensor(GraphRunner(model->graph()).run(in)[0])) << size;
-          EXPECT_EQ(count_in_bands(session), size == 110 ? 3 : 0);
+          EXPECT_EQ(count_in_cascades(session), size == 110 ? 3 : 0);
         }
       }
     }
@@ -236,7 +236,7 @@ TEST_F(Int8CascadeTest, RespecializedPlansGiveTheSameBytes) {
     const std::int64_t height = 3 + static_cast<std::int64_t>(random() % 20), width = 4 + static_cast<std::int64_t>(random() % 20);
     const std::vector<HostTensor> in = {random_tensor({1, 12, height, width}, random())};
     EXPECT_EQ(bytes_of_tensor(run(session, in)[0]), bytes_of_tensor(GraphRunner(model->graph()).run(in)[0]));
-    EXPECT_EQ(count_in_bands(session), 3);
+    EXPECT_EQ(count_in_cascades(session), 3);
   }
 }
 

@@ -11,7 +11,7 @@ struct Int8Stage {
   bool may_overread = false;      // simd_dot::kOverread bytes behind the input are there
 };
 
-// Of one thread.
+// Computes lines of a stage's output, for one thread.
 class ByteLines {
  public:
   // Lines [from, to) of an image. x, y and r, which is added (OpDesc::residual), are where its line 0 lies, or would.
@@ -21,8 +21,8 @@ class ByteLines {
   ~ByteLines() = default;
 };
 
-// Of a kernel: the memory that a stage takes, aligned to 64, and what it makes there. `step` has the step's arguments, in which those of the
-// stage begin at `input`.
+// How a kernel makes the ByteLines of a stage: the memory that they take, aligned to 64, and the object there. `step` has the step's
+// arguments, in which those of the stage begin at `input`.
 struct ByteLinesKernel {
   std::size_t (*bytes)(const OpDesc& d, const Int8Stage& stage);
   ByteLines* (*begin)(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage& stage, void* memory, CancelPoints* points);

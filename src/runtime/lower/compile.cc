@@ -104,28 +104,28 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   c.kernel_nodes += n.mode == NodeMode::kKernel || n.mode == NodeMode::kSegment ? 1u : 0u;
 }
 
-// Brings the nodes of each segment together.
+// Gives the session an order of the nodes in which those of each segment are contiguous.
 void order_segments(CompiledGraph& c) {
   const std::vector<std::int32_t> order = *contiguous_order(c.graph(), c.placement.segments);
   if (std::is_sorted(order.begin(), order.end())) return;
   c.ordered = std::make_unique<Graph>(c.graph());
   std::vector<Node> nodes;
   std::vector<NodePlacement> placed;
-  std::vector<std::int32_t> place_of(order.size());
+  std::vector<std::int32_t> index_of(order.size());
   for (const std::int32_t from : order) {
-    place_of[static_cast<std::size_t>(from)] = static_cast<std::int32_t>(nodes.size());
+    index_of[static_cast<std::size_t>(from)] = static_cast<std::int32_t>(nodes.size());
     nodes.push_back(std::move(c.ordered->nodes[static_cast<std::size_t>(from)]));
     placed.push_back(std::move(c.placement.nodes[static_cast<std::size_t>(from)]));
   }
   c.ordered->nodes = std::move(nodes);
   for (PlacedSegment& s : c.placement.segments) {
-    for (std::int32_t& node : s.nodes) node = place_of[static_cast<std::size_t>(node)];
+    for (std::int32_t& node : s.nodes) node = index_of[static_cast<std::size_t>(node)];
   }
   c.placement.nodes = std::move(placed);
   c.source = c.ordered.get();
 }
 
-// What a segment's step reads, makes and needs. `readers` are known.
+// Finds the inputs and outputs of each segment; find_readers has run.
 void compile_segments(CompiledGraph& c) {
   const Graph& graph = c.graph();
   for (std::size_t number = 0; number < c.placement.segments.size(); ++number) {

@@ -46,7 +46,7 @@ struct CompiledNode {
   }
 };
 
-// Nodes that a device runs as one step. They stand one behind the other.
+// Nodes that a device runs as one step, contiguous in CompiledGraph::graph().
 struct CompiledSegment {
   std::int32_t first = -1;
   std::vector<std::int32_t> others;       // the nodes behind it

@@ -258,7 +258,7 @@ std::vector<std::pair<CancelCase, CancelCase>> largest_cases() {
   return all;
 }
 
-std::vector<std::pair<CancelCase, CancelCase>> cancelled_bands() {
+std::vector<std::pair<CancelCase, CancelCase>> cancelled_cascades() {
   const auto conv = [](const Shape& x, const Shape& w, std::int64_t pad, std::int64_t group = 1) {
     return Case("Conv", 11).x(x).w(w).ints("pads", {pad, pad, pad, pad}).integer("group", group);
   };

@@ -29,6 +29,6 @@ std::vector<CancelCase> cancel_cases();
 std::vector<std::pair<CancelCase, CancelCase>> largest_cases();
 
 // Pairs of convolutions that run as a cascade.
-std::vector<std::pair<CancelCase, CancelCase>> cancelled_bands();
+std::vector<std::pair<CancelCase, CancelCase>> cancelled_cascades();
 
 }  // namespace evn::test

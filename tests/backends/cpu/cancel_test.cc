@@ -137,7 +137,7 @@ class Cancelled : public testing::Test {
     check({c.all_flops ? run->plan().flops : 0, run->plan().bytes, flops_of_millisecond(c, s, isa), c.gradual, [run](const Cancel& cancel) { return run->run(-1, cancel); }});
   }
 
-  void check_bands(const CancelCase& first, const CancelCase& second, Isa isa);
+  void check_cascade(const CancelCase& first, const CancelCase& second, Isa isa);
 
  private:
   // The outputs of a run that is told at its `look`-th look that its time is over.
@@ -266,7 +266,7 @@ TEST_F(Cancelled, ARelayoutLooksAndStops) {
 }
 
 // Two convolutions as one step, of which the second one reads what the first one writes.
-void Cancelled::check_bands(const CancelCase& first, const CancelCase& second, Isa isa) {
+void Cancelled::check_cascade(const CancelCase& first, const CancelCase& second, Isa isa) {
   const std::shared_ptr<Device> device = cpu_device(1);
   KernelSubject s[] = {subject_of(first), subject_of(second)};
   std::vector<TensorDesc> inputs;
@@ -320,12 +320,12 @@ void Cancelled::check_bands(const CancelCase& first, const CancelCase& second, I
 }
 
 TEST_F(Cancelled, CascadesLookAndStop) {
-  for (const auto& [first, second] : cancelled_bands()) {
+  for (const auto& [first, second] : cancelled_cascades()) {
     SCOPED_TRACE(first.kernel + ", " + second.kernel);
     for (const Isa isa : available_isas(first.node.operands[0].desc.dtype != DType::kFloat32)) {
       const ForcedIsa forced(isa);
       SCOPED_TRACE(isa_name(isa));
-      check_bands(first, second, isa);
+      check_cascade(first, second, isa);
     }
   }
 }

@@ -112,7 +112,7 @@ def conv_thin(draw):
     return _conv(draw, (draw.int(1, 2), draw.int(1, 4), *_plane(draw, 12, 48)), (size(draw, 6, 70), None, *kernel), strides=[stride, stride], pads=[draw.int(0, 2)] * 4)
 
 
-def _bands_of_bytes(draw):
+def _cascade_of_bytes(draw):
     """The same of bytes, whose rounding nothing decides."""
     side, channels, filters = draw.int(130, 150), draw.one(16, 24, 32), size(draw, 8, 40)
     shapes = (channels, 3, 3, 3), (channels, 1, 3, 3), (filters, channels, 1, 1)
@@ -132,11 +132,11 @@ def _bands_of_bytes(draw):
     return dataclasses.replace(draw.graph(inputs, nodes, {"bytes": True}), constant=set(range(1, len(inputs))), open_dims=False)
 
 
-@reaches("conv_bands", op="Conv")
-def conv_bands(draw):
-    """A large image, of floats or of bytes, goes through a first layer, a depthwise one and one of 1 x 1, a band of lines at a time."""
+@reaches("conv_cascade", op="Conv")
+def conv_cascade(draw):
+    """A large image, of floats or of bytes, goes through a first layer, a depthwise one and one of 1 x 1, a few lines at a time."""
     if draw.maybe(0.4):
-        return _bands_of_bytes(draw)
+        return _cascade_of_bytes(draw)
     side, channels, filters = draw.int(112, 140), draw.one(16, 24, 32), size(draw, 8, 40)
     x = draw.values((draw.int(1, 2), 3, 2 * side, 2 * side), low=-1, high=1)
     first, depth, last = (draw.values(shape, low=-1, high=1) for shape in ((channels, 3, 3, 3), (channels, 1, 3, 3), (filters, channels, 1, 1)))
