@@ -10,11 +10,12 @@ inline constexpr int kMaxStages = 8;  // of a step
 
 // How a device runs cascades. Each stage but the first reads what the one before it makes, as its input 0, and nobody else does.
 struct Cascades {
-  // Whether a node that this kernel of the device runs may be a stage. Asked when the session is made; dims may be -1.
+  // Whether a node that this kernel of the device runs may be a stage, by KernelFusion::stages. Asked when the session is made;
+  // dims may be -1.
   bool (*takes)(const Kernel& kernel, const OpDesc& desc);
   // Whether the node that reads what the last of these makes should be a stage too. All dims are known.
   bool (*joins)(std::span<const OpDesc> stages);
-  // Its `plan` and `run` are asked with OpDesc::parts. These are its stages, and `plan` looks at them and at OpDesc::threads.
+  // Its `plan` and `run` are asked with OpDesc::nodes. These are its stages, and `plan` looks at them and at OpDesc::threads.
   Kernel kernel;
 };
 

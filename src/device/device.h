@@ -47,8 +47,9 @@ struct KernelCall {
   StepTrace* trace = nullptr;  // not null: the run is traced; prepare_tracing has been called
 };
 
-// What a device takes of a graph: nodes that one kernel of it runs as one step. The kernel of several nodes has no prepack and no layouts, and
-// takes empty inputs; `plan` and `run` are asked with OpDesc::values and OpDesc::parts. Constants are inputs like others.
+// What a device takes of a graph: nodes that one kernel of it runs as one step. The kernel of several nodes has no prepack and no
+// layouts, and takes empty inputs; `plan` and `run` are asked with OpDesc::values and OpDesc::nodes. Constants are inputs like
+// others.
 struct Segment {
   std::vector<int> nodes;           // indices into the span that claim was given
   const Kernel* kernel = nullptr;

@@ -13,18 +13,13 @@
 #include "core/graph.h"
 #include "core/numerics.h"
 #include "core/precision.h"
+#include "device/fusion.h"
 #include "device/layout.h"
+#include "device/prepack.h"
 
 namespace evn {
 
 struct RunServices;
-
-// What QLinearAdd makes of a node's own result x, rounded to bytes before, and r, which is added: saturate(round((x - x_zero) * x_scale
-// + (r - r_zero) * r_scale + zero)), in float32. Scales are those of the operands over the sum's, no more than 1e6.
-struct ByteSum {
-  float x_scale = 0, r_scale = 0, zero = 0;
-  std::int32_t x_zero = 0, r_zero = 0;
-};
 
 // The values of the graph that a segment's inputs and outputs are: each value that its nodes read and do not make, once, and each that nodes
 // outside of it read.
@@ -40,48 +35,46 @@ struct OpDesc {
   std::span<const TensorDesc> outputs;     // dtype kUndefined: not wanted
   std::span<const WeightPtr> constants;    // per input: its constant, or null. In `plan` also what is known only then (shapes)
   const Layout* layouts = nullptr;         // per input, then per output: what Kernel::layouts said; null: all plain
-  // Sums that follow the node and are computed with it (Kernel::takes): further inputs, behind the node's own. -1: none.
-  int bias = -1;                           // a constant, one element for each channel of a Conv or column of a product
-  int residual = -1;                       // as output 0, in its layout
-  const ByteSum* byte_sum = nullptr;       // where a QLinearAdd adds the residual, of output 0's dtype; null: an Add
-  const Node* tail = nullptr;              // the last of these sums: its epilogue counts, and output 0 is its. null: none
   std::uint32_t threads = 1;               // that share the tiles, where the host's own run them: tiles may depend on it, results not
-  // Nodes that run as one step (device/cascade.h): what each is asked about. Their inputs stand in `inputs` one after the other,
-  // `tail` is the last node, and output 0 its. Empty: one node.
-  std::span<const OpDesc> parts = {};
-  // The inputs and outputs of a segment of several nodes that the device claimed (Device::claim). Then `parts` has its nodes in topological order,
-  // whose descs do not overlap, and Node::inputs and Node::outputs say which values they read and make. null: no segment.
-  const SegmentValues* values = nullptr;
-  // Per input, then per output, of values that lie channels last and are some channels of wider ones: elements from one position to the
-  // next; 0: the value lies by itself. null: all do (Kernel::pitched).
-  const std::int64_t* pitches = nullptr;
-
-  // Sums are plain, and numbers below the smallest normal one are kept (Numerics::kStrict).
-  bool strict = false;
+  bool strict = false;                     // sums are plain, and subnormal numbers are kept (Numerics::kStrict)
   // The lowest that the node's products may round their operands to: one that the device has, never kDefault or kAuto.
   Precision precision = Precision::kFloat32;
-  // Which values lie there as the kernel's operands, though their desc says float32 (Kernel::narrow): bit i of input i, the last of output 0.
-  std::uint32_t narrow = 0;
-  static constexpr std::uint32_t kNarrowWritten = 1u << 31;
-  bool reads_narrow(int i = 0) const { return (narrow >> i & 1u) != 0; }
-  bool writes_narrow() const { return (narrow & kNarrowWritten) != 0; }
+  // What the nodes are asked about that run as one step. Of a segment: in topological order, the descs do not overlap, and
+  // Node::inputs and Node::outputs say which values they read and make. Of a cascade (device/cascade.h): `inputs` has the inputs of
+  // all. Empty: one node.
+  std::span<const OpDesc> nodes = {};
+  // The inputs and outputs of a segment that the device claimed (Device::claim). null: no segment.
+  const SegmentValues* values = nullptr;
+  Fusion fusion = {};  // what the lowering passes added to the node
 
+  // Whether the node has input i; operands of fused sums are none of its inputs.
   bool has_input(int i) const {
-    return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;
+    return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined && i != fusion.bias &&
+           i != fusion.residual;
   }
   Layout input_layout(int i) const { return layouts == nullptr ? Layout::kPlain : layouts[i]; }
   Layout output_layout(int i = 0) const { return layouts == nullptr ? Layout::kPlain : layouts[inputs.size() + static_cast<std::size_t>(i)]; }
-  // Channels last: elements from one position to the next.
+  const Weight* constant(int i) const { return static_cast<std::size_t>(i) < constants.size() ? constants[i].get() : nullptr; }
+
+  // The input that is the bias: the node's own, `own`, or one that is fused; -1: there is none.
+  int bias_input(int own) const { return has_input(own) ? own : fusion.bias; }
+  bool has_residual() const { return fusion.residual >= 0; }
+
+  // Elements from one position to the next of an argument that lies channels last.
   std::int64_t input_pitch(int i) const {
-    const std::int64_t pitch = pitches == nullptr ? 0 : pitches[i];
+    const std::int64_t pitch = fusion.pitches == nullptr ? 0 : fusion.pitches[i];
     return pitch == 0 ? inputs[static_cast<std::size_t>(i)].shape[1] : pitch;
   }
   std::int64_t output_pitch(int i = 0) const {
     const std::size_t k = static_cast<std::size_t>(i);
-    const std::int64_t pitch = pitches == nullptr ? 0 : pitches[inputs.size() + k];
+    const std::int64_t pitch = fusion.pitches == nullptr ? 0 : fusion.pitches[inputs.size() + k];
     return pitch == 0 ? outputs[k].shape[1] : pitch;
   }
-  const Weight* constant(int i) const { return static_cast<std::size_t>(i) < constants.size() ? constants[i].get() : nullptr; }
+  std::int64_t residual_pitch() const { return has_residual() ? input_pitch(fusion.residual) : 0; }
+
+  // Whether arguments are stored as 16 bits.
+  bool reads_16bit(int i = 0) const { return (fusion.stored_16bit >> i & 1u) != 0; }
+  bool writes_16bit() const { return (fusion.stored_16bit & Fusion::kOutputStored16Bit) != 0; }
 };
 
 // Why a kernel does not take a node: a static sentence ("only float32"), or nullptr when it does.
@@ -139,35 +132,21 @@ struct KernelArgs {
   T* out(int i = 0) const { return static_cast<T*>(outputs[i].address()); }
   template <typename T>
   const T* pack(int i) const { return static_cast<const T*>(packed[i].address()); }
-};
+  // nullptr: there is none.
+  template <typename T>
+  const T* bias(int own) const {
+    return in_or_null<T>(desc->bias_input(own));
+  }
+  template <typename T>
+  const T* residual() const {
+    return in_or_null<T>(desc->fusion.residual);
+  }
 
-inline constexpr std::uint8_t kTakesBias = 1;
-inline constexpr std::uint8_t kTakesResidual = 2;
-inline constexpr std::uint8_t kTakesByteResidual = 4;  // of a QLinearAdd
-
-// Which arguments may be some channels of wider values (OpDesc::pitches), where they lie channels last.
-inline constexpr std::uint8_t kPitchedInput = 1;     // input 0
-inline constexpr std::uint8_t kPitchedInputs = 3;    // all of the node's own
-inline constexpr std::uint8_t kPitchedResidual = 4;
-inline constexpr std::uint8_t kPitchedOutputs = 8;
-template <std::uint8_t Arguments>
-std::uint8_t pitched(const OpDesc&) { return Arguments; }
-
-// Which arguments may lie there as what the kernel rounds its operands to (OpDesc::narrow).
-inline constexpr std::uint8_t kNarrowInput = 1;   // input 0, which the kernel would round
-inline constexpr std::uint8_t kNarrowResidual = 2;
-inline constexpr std::uint8_t kNarrowOutput = 4;  // output 0
-
-// How a packed copy is made of some rows of its constant at a time, by several threads: rows of its first axes, which lie together in
-// memory.
-struct PrepackParts {
-  // Parts begin at multiples of so many rows. 0: there are no parts of this one.
-  std::int64_t (*step)(const OpDesc& desc, int input) = nullptr;
-  // Writes what rows [begin, end) are in the packed copy; they lie at `rows`. Parts write no common bytes, and together all.
-  void (*run)(const OpDesc& desc, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) = nullptr;
-  int axes = 1;  // whose indices together count rows
-
-  std::int64_t rows(const Weight& weight) const { return weight.desc.shape.elements(0, axes); }
+ private:
+  template <typename T>
+  const T* in_or_null(int i) const {
+    return i < 0 ? nullptr : in<T>(i);
+  }
 };
 
 // Kernel::prepack where there are parts: one of all rows.
@@ -179,19 +158,19 @@ void prepack_all(const OpDesc& desc, int input, void* packed) {
 
 struct Kernel {
   const char* name;    // unique in its backend: "conv_gemm"
-  const char* op;      // operator name
-  const char* domain;  // "" is ai.onnx
+  const char* op = "";      // operator name
+  const char* domain = "";  // "" is ai.onnx
   int rank;            // the highest rank that supports a node runs it; two equal ranks for one operator are a test failure
   // Looks at dtypes, attributes, ranks, constants and the epilogue; at dims only where they are constant (weights).
   Refusal (*supports)(const OpDesc& desc);
   // Bytes that the kernel wants of a packed copy of constant input i; 0: none. Nullable: packs nothing. On the CPU the plain bytes of
   // such an input are there for `prepack` only: `plan` and `run` find the constant in the desc, but not its data, and no input buffer.
   // `supports` looks at the values of small constants only.
-  std::size_t (*prepack_bytes)(const OpDesc& desc, int input);
+  std::size_t (*prepack_bytes)(const OpDesc& desc, int input) = nullptr;
   // Tells apart packed copies of one weight that differ by more than the kernel (the group of a convolution, say). Nullable: 0.
-  std::uint64_t (*prepack_variant)(const OpDesc& desc, int input);
+  std::uint64_t (*prepack_variant)(const OpDesc& desc, int input) = nullptr;
   // Writes the packed copy to host memory; devices upload it.
-  void (*prepack)(const OpDesc& desc, int input, void* packed);
+  void (*prepack)(const OpDesc& desc, int input, void* packed) = nullptr;
   // All dims are known. Allocates nothing; below 1 us.
   void (*plan)(const OpDesc& desc, KernelPlan* plan);
   // Runs tiles [begin, end). On the CPU: called from several threads with disjoint ranges. On other devices: called once with all
@@ -204,15 +183,10 @@ struct Kernel {
   // constants plain, `outputs` all plain; the kernel writes its wishes over them, the same for any dims of these ranks. Nullable:
   // all are plain.
   void (*layouts)(const OpDesc& desc, std::span<Layout> inputs, std::span<Layout> outputs) = nullptr;
-  // Sums that the kernel computes with the node when they follow it: a bias, then a residual (OpDesc::bias, residual).
-  std::uint8_t takes = 0;
-  // Which arguments may be some channels of wider values where they lie channels last: kPitched... Nullable: none.
-  std::uint8_t (*pitched)(const OpDesc& desc) = nullptr;
-  // CPU only.
-  PrepackParts parts = {};
   // What its products round their operands to. Only nodes that may have it so low are offered to the kernel (OpDesc::precision).
   Precision operands = Precision::kFloat32;
-  std::uint8_t narrow = 0;  // kNarrow...
+  PrepackParts prepack_parts = {};  // CPU only
+  KernelFusion fusion = {};
 };
 
 struct KernelFamily {

@@ -15,19 +15,20 @@ namespace {
 constexpr std::size_t kPartBytes = std::size_t{256} << 10;
 
 std::size_t row_bytes(const Kernel& kernel, const Weight& weight) {
-  return weight.size_bytes / static_cast<std::size_t>(kernel.parts.rows(weight));
+  return weight.size_bytes / static_cast<std::size_t>(kernel.prepack_parts.rows(weight));
 }
 
 // 0: the constant is packed as a whole. Parts begin on lines of the checksum.
 std::int64_t rows_of_part(const Kernel& kernel, const OpDesc& desc, int input) {
   const Weight& weight = *desc.constant(input);
-  const std::int64_t step = kernel.parts.step == nullptr || weight.size_bytes == 0 ? 0 : kernel.parts.step(desc, input);
+  const std::int64_t step =
+      kernel.prepack_parts.step == nullptr || weight.size_bytes == 0 ? 0 : kernel.prepack_parts.step(desc, input);
   if (step == 0) return 0;
   const std::size_t row = row_bytes(kernel, weight);
   const std::size_t line = Checksum::kLineBytes / std::gcd(row, Checksum::kLineBytes);
   const std::size_t unit = std::lcm(static_cast<std::size_t>(step), line);
   const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, kPartBytes / (unit * row)) * unit);
-  return std::min(rows, kernel.parts.rows(weight));
+  return std::min(rows, kernel.prepack_parts.rows(weight));
 }
 
 // Of the block from which the constant is packed when it is in the file yet.
@@ -126,7 +127,7 @@ void PackedStore::Batch::run_part(const Part& part, const Work& work, void* bloc
     bytes = static_cast<const char*>(weight.data.get()) + part.offset;
   }
   if (part.end != 0) {
-    job.kernel->parts.run(job.desc, input, bytes, part.begin, part.end, job.copy.memory());
+    job.kernel->prepack_parts.run(job.desc, input, bytes, part.begin, part.end, job.copy.memory());
   } else {
     OpDesc read = job.desc;
     std::vector<WeightPtr> constants(read.constants.begin(), read.constants.end());
@@ -155,7 +156,7 @@ std::vector<PackedStore::Batch::Part> PackedStore::Batch::cut_jobs() {
     const Weight& weight = *j.desc.constant(j.key.input);
     const std::int64_t rows = j.cached != nullptr ? 0 : rows_of_part(*j.kernel, j.desc, j.key.input);
     if (rows == 0) parts.push_back({&j, 0, 0, 0, weight.size_bytes});
-    const std::int64_t all = rows == 0 ? 0 : j.kernel->parts.rows(weight);
+    const std::int64_t all = rows == 0 ? 0 : j.kernel->prepack_parts.rows(weight);
     for (std::int64_t begin = 0; begin < all; begin += rows) {
       const std::int64_t end = std::min(begin + rows, all);
       const std::size_t row = row_bytes(*j.kernel, weight);

@@ -43,8 +43,8 @@ std::int64_t bfloat_pieces(const simd_bfloat_dot::Loops& loops, const DotWork& w
 ProductTiling tile_bfloat(const simd_bfloat_dot::Loops& loops, const DotWork& work);
 
 // Sums may be larger than the largest float16: as residuals they stay float32.
-constexpr std::uint8_t narrow_of(Precision operands) {
-  return kNarrowInput | kNarrowOutput | (operands == Precision::kBfloat16 ? kNarrowResidual : std::uint8_t{0});
+constexpr std::uint8_t storage_16bit(Precision operands) {
+  return k16BitInput | k16BitOutput | (operands == Precision::kBfloat16 ? k16BitResidual : std::uint8_t{0});
 }
 
 // Products of one sum, at most: without tiles a micro-tile computes all of k before its next cancellation point.

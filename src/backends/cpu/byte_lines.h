@@ -14,7 +14,7 @@ struct Int8Stage {
 // Computes lines of a stage's output, for one thread.
 class ByteLines {
  public:
-  // Lines [from, to) of an image. x, y and r, which is added (OpDesc::residual), are where its line 0 lies, or would.
+  // Lines [from, to) of an image. x, y and r, which is added (Fusion::residual), are where its line 0 lies, or would.
   virtual void make(const std::uint8_t* x, std::int64_t from, std::int64_t to, std::uint8_t* y, const std::uint8_t* r) = 0;
 
  protected:

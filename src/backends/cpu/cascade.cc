@@ -10,13 +10,6 @@
 
 namespace evn {
 
-extern const KernelFamily conv_depthwise_last_kernels;
-extern const KernelFamily conv_last_kernels;
-extern const KernelFamily conv_thin_kernels;
-extern const KernelFamily quantized_conv_kernels;
-extern const KernelFamily quantized_depthwise_kernels;
-extern const KernelFamily quantized_depthwise_planes_kernels;
-
 namespace {
 
 // Where it pays. What a product of more columns of A writes is hidden behind its multiply-adds; depthwise layers never are.
@@ -29,7 +22,7 @@ constexpr std::int64_t kMostWithin = 192;  // the same where others stand before
 constexpr double kMostTwice = 0.125;       // of the multiply-adds, for lines that two tiles need
 
 constexpr std::int64_t kFloat = sizeof(float);
-constexpr std::int64_t kThinChannels = 4;                  // of a first layer of bytes
+constexpr std::int64_t kThinChannels = 4;                    // of a first layer
 constexpr std::int64_t kMostLineBytes = 1 << 20;             // bytes of all lines that a thread keeps
 constexpr std::size_t kFarOutput = std::size_t{1} << 20;  // bytes of the output that the lines leave no room for in L2
 constexpr std::int64_t kUsualLines = 4;                     // lines of the last stage
@@ -122,17 +115,14 @@ struct Stages {
 };
 
 bool takes(const Kernel& kernel, const OpDesc& d) {
-  const auto is = [&](const KernelFamily& family) { return &kernel == family.kernels.data(); };
-  const bool depthwise = is(conv_depthwise_last_kernels) || is(quantized_depthwise_kernels) || is(quantized_depthwise_planes_kernels);
-  const bool thin = is(conv_thin_kernels), of_bytes = is(quantized_conv_kernels);
-  if ((!depthwise && !thin && !of_bytes && !is(conv_last_kernels)) || g_use.load(std::memory_order_relaxed) == CascadeUse::kNever) return false;
-  if (d.inputs[0].shape.rank() != 4) return false;
+  const std::uint8_t stages = kernel.fusion.stages;
+  if (stages == 0 || g_use.load(std::memory_order_relaxed) == CascadeUse::kNever || d.inputs[0].shape.rank() != 4) return false;
   const Window window = window_of(d);
   const bool dense = window.axis[0].dilation == 1 && window.axis[1].dilation == 1;
-  if (depthwise) return dense;
-  if (thin) return true;
+  if ((stages & kDepthwiseStage) != 0) return dense;
   if (attr_int(*d.node, ConvAttr::kGroup) != 1) return false;
-  return is_one_pixel(window) || (of_bytes && dense && d.inputs[static_cast<std::size_t>(weight_of(d))].shape[1] <= kThinChannels);
+  const bool few_channels = d.inputs[static_cast<std::size_t>(weight_of(d))].shape[1] <= kThinChannels;
+  return ((stages & kPointwiseStage) != 0 && is_one_pixel(window)) || ((stages & kFirstLayerStage) != 0 && dense && few_channels);
 }
 
 // What comes is taken for a 3 x 3 window.
@@ -194,12 +184,12 @@ std::int64_t rows_of_tile(const Stages& stages, std::int64_t images, std::int64_
 
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<CascadeState>();
-  const Stages stages(d.parts);
-  const std::int64_t images = d.parts[0].inputs[0].shape[0];
+  const Stages stages(d.nodes);
+  const std::int64_t images = d.nodes[0].inputs[0].shape[0];
   const std::int64_t height = stages.last().height;
   s.rows = rows_of_tile(stages, images, std::max<std::uint32_t>(1, d.threads));
   s.row_tiles = ceil_div(height, s.rows);
-  const std::int64_t width = d.parts.back().outputs[0].shape[3];
+  const std::int64_t width = d.nodes.back().outputs[0].shape[3];
   const std::int64_t usual = stages.stage[0].of_bytes && d.threads <= 1 ? kInt8Lines : kUsualLines;
   s.group = std::min(height, std::max(usual, ceil_div(ceil_div(kEnoughRows, width), kUsualLines) * kUsualLines));
   while (s.group > 1 && stages.room_for(s.group, s.lines) > kMostLineBytes) s.group = ceil_div(s.group, std::int64_t{2});
@@ -212,23 +202,23 @@ void plan(const OpDesc& d, KernelPlan* p) {
   }
   s.copied_at = bytes;
   if (stages.stage[0].kind == Stage::Kind::kThin && !stages.stage[0].of_bytes) {
-    bytes += static_cast<std::int64_t>(sizeof(float)) * thin_lines_floats(simd_thin::loops(cpu_isa()), thin_geometry(d.parts[0]));
+    bytes += static_cast<std::int64_t>(sizeof(float)) * thin_lines_floats(simd_thin::loops(cpu_isa()), thin_geometry(d.nodes[0]));
   }
   for (int i = 0; i < stages.count && stages.stage[i].of_bytes; ++i) {
-    const OpDesc& stage = d.parts[static_cast<std::size_t>(i)];
+    const OpDesc& stage = d.nodes[static_cast<std::size_t>(i)];
     s.stage_at[i] = bytes;
     const std::size_t own = lines_kernel(stage, stages.stage[i]).bytes(stage, int8_stage(s, i, i + 1 == stages.count));
     bytes = checked_add(bytes, padded(static_cast<std::int64_t>(own)));
   }
   p->thread_scratch_bytes = static_cast<std::size_t>(bytes);
   p->tiles = checked_mul(images, s.row_tiles);
-  for (const OpDesc& stage : d.parts) {
+  for (const OpDesc& stage : d.nodes) {
     const Shape& w = stage.inputs[static_cast<std::size_t>(weight_of(stage))].shape;
     p->flops += 2.0 * static_cast<double>(w.elements(1, w.rank())) * static_cast<double>(stage.outputs[0].shape.elements());
     const TensorDesc& between = stage.inputs[0];
     p->bytes += bytes_of(stage) - 2 * static_cast<double>(between.size_bytes());
   }
-  p->bytes += 2 * static_cast<double>(d.parts[0].inputs[0].size_bytes());
+  p->bytes += 2 * static_cast<double>(d.nodes[0].inputs[0].size_bytes());
 }
 
 // A stage with its memory, for one thread.
@@ -250,7 +240,7 @@ struct Worker : Stage {
 class Runner {
  public:
   Runner(const KernelArgs& args, CancelPoints* points) : args_(args), points_(points), s_(args.plan->state<CascadeState>()), isa_(cpu_isa()) {
-    for (const OpDesc& stage : args.desc->parts) add(stage);
+    for (const OpDesc& stage : args.desc->nodes) add(stage);
   }
 
   void tile(std::int64_t index) {
@@ -281,8 +271,8 @@ class Runner {
     Worker& w = stage_[i];
     static_cast<Stage&>(w) = Stage(d);
     w.desc = &d;
-    w.is_last = &d == &args_.desc->parts.back();
-    w.residual = d.residual >= 0 ? args_.in<std::uint8_t>(input + d.residual) : nullptr;
+    w.is_last = &d == &args_.desc->nodes.back();
+    w.residual = d.has_residual() ? args_.in<std::uint8_t>(input + d.fusion.residual) : nullptr;
     w.buffer = memory + s_.at[i];
     w.bytes = nullptr;
     if (w.of_bytes) {
@@ -290,7 +280,7 @@ class Runner {
       return;
     }
     w.weight = args_.pack<float>(input + 1);
-    w.bias = d.has_input(2) && d.residual != 2 ? args_.in<float>(input + 2) : nullptr;
+    w.bias = d.has_input(2) ? args_.in<float>(input + 2) : nullptr;
     w.in_channels = d.inputs[0].shape[1];
     w.width = d.outputs[0].shape[3];
     w.channels = d.outputs[0].shape[1];
@@ -389,7 +379,7 @@ class Runner {
     t.init_column = 1;
     t.init_scale = 1;
     if (w.residual != nullptr) {
-      t.ldr = w.desc->input_pitch(w.desc->residual);
+      t.ldr = w.desc->residual_pitch();
       t.residual = reinterpret_cast<const float*>(w.residual) + (image_ * w.height + from) * w.width * t.ldr;
     }
     t.epilogue = epilogue_of(*w.desc);
@@ -411,6 +401,10 @@ Refusal supports(const OpDesc&) { return "only as a stage of a cascade"; }
 
 void force_cascades(CascadeUse use) { g_use.store(use, std::memory_order_relaxed); }
 
-const Cascades cpu_cascades = {takes, joins, {"conv_cascade", "", "", 0, supports, nullptr, nullptr, nullptr, plan, run}};
+const Cascades cpu_cascades = {
+    .takes = takes,
+    .joins = joins,
+    .kernel = {.name = "conv_cascade", .op = "", .domain = "", .rank = 0, .supports = supports, .plan = plan, .run = run},
+};
 
 }  // namespace evn

@@ -64,6 +64,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 
 }  // namespace
 
-const Kernel cpu_reference_kernel = {"reference", "*", "*", 0, supports, nullptr, nullptr, nullptr, plan, run};
+const Kernel cpu_reference_kernel = {
+    .name = "reference", .op = "*", .domain = "*", .rank = 0, .supports = supports, .plan = plan, .run = run};
 
 }  // namespace evn

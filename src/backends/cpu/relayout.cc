@@ -178,7 +178,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 }  // namespace
 
-const Kernel cpu_relayout_kernel = {"relayout", "", "", 0, supports, nullptr, nullptr, nullptr, plan, run, false, nullptr, 0,
-                                    pitched<kPitchedInput>};
+const Kernel cpu_relayout_kernel = {.name = "relayout",
+                                    .rank = 0,
+                                    .supports = supports,
+                                    .plan = plan,
+                                    .run = run,
+                                    .fusion = {.channel_views = channel_views<kViewInput>}};
 
 }  // namespace evn

@@ -26,7 +26,7 @@ inline bool all_float32(const OpDesc& d) {
 }
 
 inline const Epilogue* epilogue_of(const OpDesc& d) {
-  const Epilogue& e = d.tail != nullptr ? d.tail->epilogue : d.node->epilogue;
+  const Epilogue& e = d.fusion.tail != nullptr ? d.fusion.tail->epilogue : d.node->epilogue;
   return e.empty() ? nullptr : &e;
 }
 

@@ -65,8 +65,8 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 }
 
 constexpr Kernel kKernels[] = {
-    {"matmul_clblast", "MatMul", "", 20, supports_matmul, nullptr, nullptr, nullptr, plan_matmul, run},
-    {"gemm_clblast", "Gemm", "", 20, supports_gemm, nullptr, nullptr, nullptr, plan_gemm, run},
+    {.name = "matmul_clblast", .op = "MatMul", .rank = 20, .supports = supports_matmul, .plan = plan_matmul, .run = run},
+    {.name = "gemm_clblast", .op = "Gemm", .rank = 20, .supports = supports_gemm, .plan = plan_gemm, .run = run},
 };
 
 }  // namespace

@@ -121,7 +121,7 @@ struct Plan {
   std::deque<std::vector<WeightPtr>> constants;
   std::deque<std::vector<Layout>> layouts;  // of kernels that were chosen now, and of cascades
   std::deque<std::vector<Buffer>> packed;  // the same
-  std::deque<std::vector<OpDesc>> parts;   // of cascades and segments
+  std::deque<std::vector<OpDesc>> step_nodes;  // of cascades and segments
   std::deque<std::vector<std::int64_t>> pitches;
   std::vector<ElidedNode> elided;
   std::vector<WeightPtr> known;           // per value: bytes known since planning, or null

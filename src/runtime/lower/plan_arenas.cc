@@ -43,7 +43,7 @@ std::shared_ptr<Plan> PlanArenas::finish() {
                              plan_->descs.size() * sizeof(TensorDesc) +
                              plan_->known.size() * (sizeof(WeightPtr) + sizeof(TensorDesc) + sizeof(void*) + 2 * sizeof(std::int32_t)) +
                              s_.roots.size() * sizeof(PlanRoot) + s_.step_of.size() * sizeof(std::int32_t);
-  for (const std::vector<OpDesc>& parts : plan_->parts) plan_->bookkeeping_bytes += parts.capacity() * sizeof(OpDesc);
+  for (const std::vector<OpDesc>& nodes : plan_->step_nodes) plan_->bookkeeping_bytes += nodes.capacity() * sizeof(OpDesc);
   plan_->state = std::make_unique<PlanState>(std::move(s_));
   return std::move(plan_);
 }

@@ -74,7 +74,8 @@ void PlanRoots::add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layo
   step.kernel = c_.devices[0]->relayout_kernel();
   step.desc = {nullptr, {&desc, 1}, {&desc, 1}, {}, kLayouts + (wanted == Layout::kPlain ? 2 : from_last ? 1 : 0)};
   step.desc.threads = threads_of(step.slot);
-  if (const PlanRoot& r = s_.roots[from]; r.parent >= 0) step.desc.pitches = plan_->pitches.emplace_back(std::vector{r.pitch, std::int64_t{0}}).data();
+  if (const PlanRoot& r = s_.roots[from]; r.parent >= 0)
+    step.desc.fusion.pitches = plan_->pitches.emplace_back(std::vector{r.pitch, std::int64_t{0}}).data();
   step.kernel->plan(step.desc, &step.plan);
   step.wait_slots = s_.roots[from].pending_slots;
   step.buffers = add_buffer(from);
@@ -211,7 +212,7 @@ void PlanRoots::set_places(PlanStep* step, std::uint8_t pitched, const std::vect
   const std::size_t outputs = step->desc.outputs.size();
   placed_.assign(outputs, -1);
   bool any = false;
-  for (std::size_t k = 0; k < outputs && (pitched & kPitchedOutputs) != 0; ++k) {
+  for (std::size_t k = 0; k < outputs && (pitched & kViewOutputs) != 0; ++k) {
     const ValueId v = draft_.outputs[k];
     if (v == kNoValue || step->desc.output_layout(static_cast<int>(k)) != Layout::kChannelsLast) continue;
     const bool plain = same_in_all_layouts(s_.descs[v].shape) || c_.raw_outputs;
@@ -227,7 +228,7 @@ void PlanRoots::set_places(PlanStep* step, std::uint8_t pitched, const std::vect
   std::vector<std::int64_t>& pitches = plan_->pitches.emplace_back();
   for (const std::int32_t r : inputs) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
   for (const std::int32_t r : placed_) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
-  step->desc.pitches = pitches.data();
+  step->desc.fusion.pitches = pitches.data();
 }
 
 }  // namespace evn

@@ -14,8 +14,9 @@ void PlanSteps::add_kernel(std::int32_t index) {
   PlanStep step = keep_draft();
   find_inputs(step);
   set_places(&step, draft_.pitched, input_roots_);
-  for (OpDesc& part : draft_.parts.empty() ? std::span<OpDesc>() : std::span<OpDesc>(plan_->parts.back())) {
-    part.pitches = step.desc.pitches == nullptr ? nullptr : step.desc.pitches + (part.inputs.data() - step.desc.inputs.data());
+  for (OpDesc& stage : draft_.nodes.empty() ? std::span<OpDesc>() : std::span<OpDesc>(plan_->step_nodes.back())) {
+    stage.fusion.pitches =
+        step.desc.fusion.pitches == nullptr ? nullptr : step.desc.fusion.pitches + (stage.inputs.data() - step.desc.inputs.data());
   }
   for (const ActivePass& p : c_.passes) {
     if (p.pass->finish(*this, &step, input_roots_, placed_[0])) step.passes |= 1u << p.number;
@@ -43,14 +44,14 @@ PlanStep PlanSteps::keep_draft() {
   step.desc.inputs = kept(d.desc.inputs);
   step.desc.outputs = kept(d.desc.outputs);
   for (const std::int32_t with : d.absorbed) s_.without_step[static_cast<std::size_t>(with)] = true;
-  if (!d.parts.empty()) {
-    std::vector<OpDesc>& parts = plan_->parts.emplace_back(d.parts);
-    for (OpDesc& part : parts) {
-      part.inputs = kept(part.inputs);
-      part.outputs = kept(part.outputs);
+  if (!d.nodes.empty()) {
+    std::vector<OpDesc>& nodes = plan_->step_nodes.emplace_back(d.nodes);
+    for (OpDesc& node : nodes) {
+      node.inputs = kept(node.inputs);
+      node.outputs = kept(node.outputs);
     }
-    step.desc.parts = parts;
-    if (step.desc.values == nullptr) keep_parts(&step);
+    step.desc.nodes = nodes;
+    if (step.desc.values == nullptr) keep_stages(&step);
     return step;
   }
   if (!d.constants.empty()) {
@@ -62,16 +63,16 @@ PlanStep PlanSteps::keep_draft() {
   return step;
 }
 
-void PlanSteps::keep_parts(PlanStep* step) {
+void PlanSteps::keep_stages(PlanStep* step) {
   std::vector<Layout>& layouts = plan_->layouts.emplace_back();
   std::vector<Buffer>& packed = plan_->packed.emplace_back();
-  for (const OpDesc& part : step->desc.parts) {
-    const CompiledNode& n = c_.nodes[number_of(*part.node)];
-    layouts.insert(layouts.end(), n.layouts.begin(), n.layouts.begin() + static_cast<std::ptrdiff_t>(part.inputs.size()));
+  for (const OpDesc& stage : step->desc.nodes) {
+    const CompiledNode& n = c_.nodes[number_of(*stage.node)];
+    layouts.insert(layouts.end(), n.layouts.begin(), n.layouts.begin() + static_cast<std::ptrdiff_t>(stage.inputs.size()));
     packed.insert(packed.end(), n.packed.begin(), n.packed.end());
     packed.resize(layouts.size());
   }
-  layouts.push_back(step->desc.parts.back().output_layout());
+  layouts.push_back(step->desc.nodes.back().output_layout());
   step->desc.layouts = layouts.data();
   step->packed = packed;
 }
@@ -94,7 +95,7 @@ void PlanSteps::add_step(PlanStep* step) {
   for (std::size_t k = 0; k < step->desc.outputs.size(); ++k) {
     const std::int32_t r = output_root(*step, k, input_roots_);
     any_output |= r >= 0 && s_.roots[r].bytes > 0;
-    if (k == 0 && r >= 0) s_.roots[r].narrow = step->desc.writes_narrow();
+    if (k == 0 && r >= 0) s_.roots[r].narrow = step->desc.writes_16bit();
     add_buffer(r);
   }
   add_buffer(scratch_root(step->slot, step->plan));

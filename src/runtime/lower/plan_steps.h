@@ -18,7 +18,7 @@ class PlanSteps : public PlanRoots {
   // Makes a step whose descs, parts and constants the plan owns out of the draft.
   PlanStep keep_draft();
   // Gives a cascade the layouts and packed copies of its parts.
-  void keep_parts(PlanStep* step);
+  void keep_stages(PlanStep* step);
 
   // Finds the roots of the draft's operands.
   void find_inputs(const PlanStep& step);

@@ -216,8 +216,9 @@ class Replanner : PlanArenas {
 
   bool is_as_before(const PlanStep& step) const {
     const StepDraft& d = draft_;
-    return d.computes && d.kernel == step.kernel && d.slot == step.slot && d.desc.bias == step.desc.bias && d.desc.residual == step.desc.residual &&
-           d.parts.size() == step.desc.parts.size() && std::equal(d.absorbed.begin(), d.absorbed.end(), step.absorbed.begin(), step.absorbed.end());
+    return d.computes && d.kernel == step.kernel && d.slot == step.slot && d.desc.fusion.bias == step.desc.fusion.bias &&
+           d.desc.fusion.residual == step.desc.fusion.residual && d.nodes.size() == step.desc.nodes.size() &&
+           std::equal(d.absorbed.begin(), d.absorbed.end(), step.absorbed.begin(), step.absorbed.end());
   }
 
   // Where output 0 was written over an input, the kernel must still allow it, and the sizes.

@@ -16,7 +16,7 @@ void StepFormer::form(std::int32_t index) {
   d.passes = 0;
   d.operands.clear();
   d.descs.clear();
-  d.parts.clear();
+  d.nodes.clear();
   d.constants.clear();
   if (n.segment >= 0) return form_segment(c_.segments[static_cast<std::size_t>(n.segment)]);
   d.outputs = node.outputs;
@@ -37,7 +37,7 @@ void StepFormer::form(std::int32_t index) {
   for (std::size_t p = 0; p < c_.passes.size() && d.computes && d.kernel == n.kernel; ++p) {
     if (c_.passes[p].pass->extend(*this)) d.passes |= 1u << c_.passes[p].number;
   }
-  if (d.desc.tail != nullptr) d.outputs = d.desc.tail->outputs;
+  if (d.desc.fusion.tail != nullptr) d.outputs = d.desc.fusion.tail->outputs;
 }
 
 void StepFormer::form_segment(const CompiledSegment& segment) {
@@ -62,13 +62,13 @@ void StepFormer::form_segment(const CompiledSegment& segment) {
   d.desc = desc_of(segment.first, segment.values.inputs, segment.values.outputs, segment.constants);
   d.computes = std::any_of(d.desc.outputs.begin(), d.desc.outputs.end(), [](const TensorDesc& desc) { return desc.shape.elements() != 0; });
   for (const ValueId v : segment.values.inputs) d.operands.push_back({v, false});
-  const auto add_part = [&](std::int32_t index) {
+  const auto add_node = [&](std::int32_t index) {
     const Node& node = graph_.nodes[index];
-    d.parts.push_back(desc_of(index, node.inputs, node.outputs, c_.nodes[index].constants));
+    d.nodes.push_back(desc_of(index, node.inputs, node.outputs, c_.nodes[index].constants));
   };
-  add_part(segment.first);
-  for (const std::int32_t other : segment.others) add_part(other);
-  d.desc.parts = d.parts;
+  add_node(segment.first);
+  for (const std::int32_t other : segment.others) add_node(other);
+  d.desc.nodes = d.nodes;
   d.desc.values = &segment.values;
 }
 
@@ -83,7 +83,7 @@ void StepFormer::add_descs(std::int32_t index, std::size_t first) {
 void StepFormer::add_operands(std::int32_t index, std::size_t first, int slot, std::span<const Buffer> packed, std::uint8_t pitched) {
   const Node& node = graph_.nodes[index];
   for (std::size_t k = first; k < node.inputs.size(); ++k) {
-    const std::uint8_t wanted = k == 0 ? kPitchedInput : kPitchedInputs;
+    const std::uint8_t wanted = k == 0 ? kViewInput : kViewInputs;
     const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;  // kernels of other devices than the host read it from OpDesc::constants
     const bool by_copy = host(slot) && k < packed.size() && packed[k].memory != nullptr;
     const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;

@@ -25,8 +25,8 @@ struct StepDraft {
   std::span<const ValueId> outputs;  // per output
   std::uint8_t pitched = 0;          // which arguments may be some channels of wider values (kPitched...)
   std::uint32_t passes = 0;          // bit i: the i-th of lowering_passes() took part
-  std::vector<TensorDesc> descs;     // of inputs, then of outputs; the output of a part is input 0 of the next one
-  std::vector<OpDesc> parts;         // of a cascade or a segment
+  std::vector<TensorDesc> descs;     // of inputs, then of outputs; the output of a stage is input 0 of the next one
+  std::vector<OpDesc> nodes;         // of a cascade or a segment
   std::vector<WeightPtr> constants;  // where some are known since planning
   std::vector<Layout> late_layouts;  // of a kernel that was chosen now
   std::vector<Buffer> late_packed;   // packed constants of such a kernel

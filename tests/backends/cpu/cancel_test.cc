@@ -304,7 +304,7 @@ void Cancelled::check_cascade(const CancelCase& first, const CancelCase& second,
   d.inputs = inputs;
   d.constants = constants;
   d.layouts = layouts.data();
-  d.parts = parts;
+  d.nodes = parts;
   const Kernel& kernel = device->cascades()->kernel;
   KernelPlan plan;
   kernel.plan(d, &plan);

@@ -136,7 +136,8 @@ struct Counted {
 
 TEST(CpuDevice, CancelStopsBetweenTiles) {
   const auto device = cpu_device(1);
-  const Kernel kernel = {"counted", "X", "", 1, Counted::supports, nullptr, nullptr, nullptr, Counted::plan, Counted::run};
+  const Kernel kernel = {
+      .name = "counted", .op = "X", .rank = 1, .supports = Counted::supports, .plan = Counted::plan, .run = Counted::run};
   KernelPlan plan;
   kernel.plan({}, &plan);
   Cancel cancel;
@@ -151,7 +152,8 @@ TEST(CpuDevice, CancelStopsBetweenTiles) {
 TEST(CpuDevice, AnErrorOfAKernelComesOutOfEnqueue) {
   for (int threads : {1, 3}) {
     const auto device = cpu_device(threads);
-    const Kernel kernel = {"throws", "X", "", 1, Counted::supports, nullptr, nullptr, nullptr, Counted::plan, Counted::run_throws};
+    const Kernel kernel = {
+        .name = "throws", .op = "X", .rank = 1, .supports = Counted::supports, .plan = Counted::plan, .run = Counted::run_throws};
     KernelPlan plan;
     kernel.plan({}, &plan);
     KernelCall call;

@@ -51,8 +51,15 @@ std::vector<Answers> run_on(Device& device, const Kernel& kernel, bool strict = 
   return answers;
 }
 
-constexpr Kernel kPlain = {"plain", "X", "", 1, Arithmetic::supports, nullptr, nullptr, nullptr, Arithmetic::plan, Arithmetic::run};
-constexpr Kernel kPacking = {"packing", "X", "", 1, Arithmetic::supports, Arithmetic::packs, nullptr, nullptr, Arithmetic::plan, Arithmetic::run};
+constexpr Kernel kPlain = {
+    .name = "plain", .op = "X", .rank = 1, .supports = Arithmetic::supports, .plan = Arithmetic::plan, .run = Arithmetic::run};
+constexpr Kernel kPacking = {.name = "packing",
+                             .op = "X",
+                             .rank = 1,
+                             .supports = Arithmetic::supports,
+                             .prepack_bytes = Arithmetic::packs,
+                             .plan = Arithmetic::plan,
+                             .run = Arithmetic::run};
 
 void expect_answers(const std::vector<Answers>& answers, float input) {
   for (const Answers& a : answers) {

@@ -43,7 +43,7 @@ void expect_same(const Kernel& kernel, const KernelSubject& s, int input) {
   Bytes whole(bytes, '\0');
   kernel.prepack(d, input, whole.data());
   const Bytes& values = s.values[static_cast<std::size_t>(input)];
-  const std::int64_t rows = kernel.parts.rows(*d.constant(input)), step = kernel.parts.step(d, input);
+  const std::int64_t rows = kernel.prepack_parts.rows(*d.constant(input)), step = kernel.prepack_parts.step(d, input);
   const std::size_t row = values.size() / static_cast<std::size_t>(rows);
   ASSERT_GT(step, 0);
   for (const std::int64_t steps : {1, 2, 5, 1000}) {
@@ -52,7 +52,7 @@ void expect_same(const Kernel& kernel, const KernelSubject& s, int input) {
       const std::int64_t end = std::min(begin + steps * step, rows);
       const auto from = values.begin();
       const Bytes some(from + static_cast<std::ptrdiff_t>(row) * begin, from + static_cast<std::ptrdiff_t>(row) * end);
-      kernel.parts.run(d, input, some.data(), begin, end, parts.data());
+      kernel.prepack_parts.run(d, input, some.data(), begin, end, parts.data());
     }
     EXPECT_TRUE(parts == whole) << kernel.name << ", " << d.inputs[input].shape.to_string() << ", parts of " << steps * step << " rows";
   }
@@ -107,14 +107,14 @@ TEST(CpuPrepack, PartsMakeWhatTheWholeMakes) {
     const std::shared_ptr<Device> device = cpu_device(1);
     for (const KernelFamily* family : device->kernels()) {
       for (const Kernel& k : family->kernels) {
-        if (k.parts.run != nullptr && k.operands == precision) with_parts.insert(k.name);
+        if (k.prepack_parts.run != nullptr && k.operands == precision) with_parts.insert(k.name);
       }
     }
     for (const PartsCase& c : cases()) {
       KernelSubject s = subject_of(c);
       s.precision = precision;
       for (const Kernel* kernel : supporting_kernels(*device, s.desc())) {
-        if (kernel->parts.run == nullptr) continue;
+        if (kernel->prepack_parts.run == nullptr) continue;
         seen.insert(kernel->name);
         for (int input = 1; input <= static_cast<int>(c.weights.size()); ++input) expect_same(*kernel, s, input);
       }

@@ -156,7 +156,13 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   }
 }
 
-constexpr Kernel kMockKernel = {"mock", "", "", 1, supports_any, prepack_bytes, nullptr, prepack, plan, run};
+constexpr Kernel kMockKernel = {.name = "mock",
+                                .rank = 1,
+                                .supports = supports_any,
+                                .prepack_bytes = prepack_bytes,
+                                .prepack = prepack,
+                                .plan = plan,
+                                .run = run};
 // Of Conv alone; computes as the other does.
 constexpr Kernel kMockBfloat16Kernel = [] {
   Kernel k = kMockKernel;
@@ -181,7 +187,7 @@ void run_segment(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
   std::map<ValueId, const void*> values;
   std::deque<std::vector<unsigned char>> made;
   for (std::size_t k = 0; k < desc.inputs.size(); ++k) values[desc.values->inputs[k]] = device.address(args.inputs[k]);
-  for (const OpDesc& part : desc.parts) {
+  for (const OpDesc& part : desc.nodes) {
     ++mock_counters().segment_nodes;
     std::vector<ConstTensor> inputs;
     std::vector<MutableTensor> outputs;
@@ -206,12 +212,12 @@ void run_segment(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
 }
 
 void plan_segment(const OpDesc& desc, KernelPlan* p) {
-  EVN_CHECK(desc.values != nullptr && desc.parts.size() > 1);
+  EVN_CHECK(desc.values != nullptr && desc.nodes.size() > 1);
   p->tiles = 1;
 }
 
 constexpr Kernel kMockSegmentKernel = [] {
-  Kernel k = {"mock_segment", "", "", 1, supports_any, nullptr, nullptr, nullptr, plan_segment, run_segment};
+  Kernel k = {.name = "mock_segment", .rank = 1, .supports = supports_any, .plan = plan_segment, .run = run_segment};
   k.takes_empty = true;
   return k;
 }();

@@ -337,16 +337,29 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   }
 }
 
-constexpr Kernel bfloat_kernel() {
-  Kernel k{"fused_attention_bf16", kFusedAttention, kMergeDomain, 20, bfloat_supports, nullptr, nullptr, nullptr, bfloat_plan, run<true>};
-  k.operands = Precision::kBfloat16;
-  return k;
-}
-
 constexpr Kernel kKernels[] = {
-    {"attention", "Attention", "", 10, supports, nullptr, nullptr, nullptr, plan, run<false>, true},
-    {"fused_attention", kFusedAttention, kMergeDomain, 10, fused_supports, nullptr, nullptr, nullptr, fused_plan, run<true>},
-    bfloat_kernel(),
+    {.name = "attention",
+     .op = "Attention",
+     .rank = 10,
+     .supports = supports,
+     .plan = plan,
+     .run = run<false>,
+     .takes_empty = true},
+    {.name = "fused_attention",
+     .op = kFusedAttention,
+     .domain = kMergeDomain,
+     .rank = 10,
+     .supports = fused_supports,
+     .plan = fused_plan,
+     .run = run<true>},
+    {.name = "fused_attention_bf16",
+     .op = kFusedAttention,
+     .domain = kMergeDomain,
+     .rank = 20,
+     .supports = bfloat_supports,
+     .plan = bfloat_plan,
+     .run = run<true>,
+     .operands = Precision::kBfloat16},
 };
 
 }  // namespace

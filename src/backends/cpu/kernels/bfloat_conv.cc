@@ -87,7 +87,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.isa = half_isa(d);
   const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
   s.set(d, w, d.input_pitch(0));
-  s.is_bfloat = d.reads_narrow();
+  s.is_bfloat = d.reads_16bit();
   const BfloatSource from = source_of(d, nullptr);
   s.segments = from.segments();
   s.segment = from.segment();
@@ -204,12 +204,12 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<ConvState>();
   const OpDesc& d = *args.desc;
   const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
-  const float* const bias = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
-  const bool narrow_residual = d.residual >= 0 && d.reads_narrow(d.residual);
-  const std::size_t residual_element = narrow_residual ? sizeof(std::uint16_t) : sizeof(float);
-  const char* const residual = d.residual >= 0 ? args.in<char>(d.residual) : nullptr;
-  const std::int64_t y_pixel = d.output_pitch(), r_pixel = residual != nullptr ? d.input_pitch(d.residual) : 0;
-  const std::size_t element = d.writes_narrow() ? sizeof(std::uint16_t) : sizeof(float);
+  const float* const bias = args.bias<float>(2);
+  const bool is_16bit_residual = d.has_residual() && d.reads_16bit(d.fusion.residual);
+  const std::size_t residual_element = is_16bit_residual ? sizeof(std::uint16_t) : sizeof(float);
+  const char* const residual = args.residual<char>();
+  const std::int64_t y_pixel = d.output_pitch(), r_pixel = d.residual_pitch();
+  const std::size_t element = d.writes_16bit() ? sizeof(std::uint16_t) : sizeof(float);
   auto* const memory = static_cast<std::uint16_t*>(args.thread_scratch);
   std::int64_t offsets[kMostSegments];
   DotConvTile::Source filled{-1, 0, 0, 0};
@@ -239,11 +239,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.init_column = 1;
     t.init_scale = 1;
     t.residual = residual == nullptr ? nullptr : residual + static_cast<std::size_t>(at.position * r_pixel + channel) * residual_element;
-    t.residual_is_bfloat = narrow_residual;
+    t.residual_is_bfloat = is_16bit_residual;
     t.ldr = r_pixel;
     t.line_r = s.slab.x.output * r_pixel;
     t.epilogue = epilogue_of(d);
-    t.to_bfloat = d.writes_narrow();
+    t.to_bfloat = d.writes_16bit();
     t.c = args.out<char>() + static_cast<std::size_t>(at.position * y_pixel + channel) * element;
     t.ldc = y_pixel;
     t.line_c = s.slab.x.output * y_pixel;
@@ -256,13 +256,21 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel conv(const char* name, int rank, Precision operands) {
-  Kernel k{name, "Conv", "", rank, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, layouts};
-  k.takes = kTakesBias | kTakesResidual;
-  k.pitched = pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>;
-  k.parts = {part_step, prepack};
-  k.operands = operands;
-  k.narrow = narrow_of(operands);
-  return k;
+  return {.name = name,
+          .op = "Conv",
+          .rank = rank,
+          .supports = supports,
+          .prepack_bytes = prepack_bytes,
+          .prepack_variant = prepack_variant,
+          .prepack = prepack_all<prepack>,
+          .plan = plan,
+          .run = run,
+          .layouts = layouts,
+          .operands = operands,
+          .prepack_parts = {.step = part_step, .run = prepack},
+          .fusion = {.epilogue = kFusesBias | kFusesResidual,
+                     .channel_views = channel_views<kViewInput | kViewResidual | kViewOutputs>,
+                     .storage_16bit = storage_16bit(operands)}};
 }
 // Winograd's method in float32 is faster than float16.
 constexpr Kernel kKernels[] = {conv("conv_bf16", 40, Precision::kBfloat16), conv("conv_fp16", 17, Precision::kFloat16)};

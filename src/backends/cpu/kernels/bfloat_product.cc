@@ -79,14 +79,14 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.n = columns_of(d);
   s.init_column = 1;
   s.init_scale = 1;
-  if (d.has_input(2) && is_gemm(d) && d.bias != 2 && d.residual != 2) {
+  if (d.has_input(2) && is_gemm(d)) {
     const Shape& c = d.inputs[2].shape;
     const std::int64_t columns = c.rank() == 0 ? 1 : c[c.rank() - 1];
     s.init_column = columns == 1 ? 0 : 1;
     s.init_row = (c.rank() == 2 ? c[0] : 1) == 1 ? 0 : columns;
     s.init_scale = attr_float(*d.node, GemmAttr::kBeta);
   }
-  s.in_place = d.reads_narrow() && s.k % loops.k_step == 0;
+  s.in_place = d.reads_16bit() && s.k % loops.k_step == 0;
   s.lda = s.k;
   if (!s.in_place) {
     s.lda = bfloat_padded(loops, s.k);
@@ -102,7 +102,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 // The padding of k is 0 by a weight that is 0.
 void copy_rows(const simd_bfloat_dot::Loops& loops, const KernelArgs& args, const ProductState& s, std::int64_t row, std::int64_t rows,
                std::uint16_t* to, CancelPoints* points) {
-  const bool is_bfloat = args.desc->reads_narrow();
+  const bool is_bfloat = args.desc->reads_16bit();
   for (std::int64_t r = 0; r < rows; ++r, to += s.lda) {
     const std::int64_t at = (row + r) * s.k;
     const bool goes_on = by_parts(points, s.k, 64, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -121,11 +121,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<ProductState>();
   const OpDesc& d = *args.desc;
   const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
-  const float* const init = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
-  const bool narrow_residual = d.residual >= 0 && d.reads_narrow(d.residual);
-  const std::size_t residual_element = narrow_residual ? sizeof(std::uint16_t) : sizeof(float);
-  const char* const residual = d.residual >= 0 ? args.in<char>(d.residual) : nullptr;
-  const std::size_t element = d.writes_narrow() ? sizeof(std::uint16_t) : sizeof(float);
+  const float* const init = args.bias<float>(2);
+  const bool is_16bit_residual = d.has_residual() && d.reads_16bit(d.fusion.residual);
+  const std::size_t residual_element = is_16bit_residual ? sizeof(std::uint16_t) : sizeof(float);
+  const char* const residual = args.residual<char>();
+  const std::size_t element = d.writes_16bit() ? sizeof(std::uint16_t) : sizeof(float);
   const std::int64_t start = 0;
   auto* const copied = static_cast<std::uint16_t*>(args.thread_scratch);
   std::int64_t copied_row = -1;
@@ -150,10 +150,10 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.init_column = s.init_column;
     t.init_scale = s.init_scale;
     t.residual = residual == nullptr ? nullptr : residual + static_cast<std::size_t>(row * s.n + column) * residual_element;
-    t.residual_is_bfloat = narrow_residual;
+    t.residual_is_bfloat = is_16bit_residual;
     t.ldr = s.n;
     t.epilogue = epilogue_of(d);
-    t.to_bfloat = d.writes_narrow();
+    t.to_bfloat = d.writes_16bit();
     t.c = args.out<char>() + static_cast<std::size_t>(row * s.n + column) * element;
     t.ldc = s.n;
     t.points = &points;
@@ -163,12 +163,18 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kernel(const char* name, const char* op, Precision operands) {
-  Kernel k{name, op, "", operands == Precision::kBfloat16 ? 20 : 21, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run};
-  k.takes = kTakesBias | kTakesResidual;
-  k.parts = {part_step, prepack};
-  k.operands = operands;
-  k.narrow = narrow_of(operands);
-  return k;
+  return {.name = name,
+          .op = op,
+          .rank = operands == Precision::kBfloat16 ? 20 : 21,
+          .supports = supports,
+          .prepack_bytes = prepack_bytes,
+          .prepack_variant = prepack_variant,
+          .prepack = prepack_all<prepack>,
+          .plan = plan,
+          .run = run,
+          .operands = operands,
+          .prepack_parts = {.step = part_step, .run = prepack},
+          .fusion = {.epilogue = kFusesBias | kFusesResidual, .storage_16bit = storage_16bit(operands)}};
 }
 constexpr Kernel kKernels[] = {
     kernel("matmul_bf16", "MatMul", Precision::kBfloat16),

@@ -66,8 +66,14 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 template <Binary Op>
 constexpr Kernel row(const char* name, const char* op) {
-  return {name, op, "", 10, supports, nullptr, nullptr, nullptr, plan, run<Op>, false, follow_broadcast, 0,
-          pitched<kPitchedInputs | kPitchedOutputs>};
+  return {.name = name,
+          .op = op,
+          .rank = 10,
+          .supports = supports,
+          .plan = plan,
+          .run = run<Op>,
+          .layouts = follow_broadcast,
+          .fusion = {.channel_views = channel_views<kViewInputs | kViewOutputs>}};
 }
 
 constexpr Kernel kKernels[] = {

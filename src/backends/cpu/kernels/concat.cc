@@ -121,9 +121,9 @@ void concat_layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout>
 }
 
 // Inputs that lie in their places already are not copied.
-std::uint8_t concat_pitched(const OpDesc& d) {
+std::uint8_t concat_views(const OpDesc& d) {
   const bool channels = normalize_axis(attr_int(*d.node, ConcatAttr::kAxis), d.outputs[0].shape.rank()) == 1;
-  return channels ? kPitchedInputs | kPitchedOutputs : 0;
+  return channels ? kViewInputs | kViewOutputs : 0;
 }
 
 void concat_plan(const OpDesc& d, KernelPlan* p) {
@@ -172,8 +172,8 @@ void split_layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> ou
   std::fill(inputs.begin() + 1, inputs.end(), Layout::kPlain);
 }
 
-std::uint8_t split_pitched(const OpDesc& d) {
-  return normalize_axis(attr_int(*d.node, SplitAttr::kAxis), d.inputs[0].shape.rank()) == 1 ? kPitchedInput | kPitchedOutputs : 0;
+std::uint8_t split_views(const OpDesc& d) {
+  return normalize_axis(attr_int(*d.node, SplitAttr::kAxis), d.inputs[0].shape.rank()) == 1 ? kViewInput | kViewOutputs : 0;
 }
 
 void split_plan(const OpDesc& d, KernelPlan* p) {
@@ -197,9 +197,23 @@ void split_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
 }
 
 constexpr Kernel kKernels[] = {
-    {"concat", "Concat", "", 10, concat_supports, nullptr, nullptr, nullptr, concat_plan, concat_run, true, concat_layouts, 0,
-     concat_pitched},
-    {"split", "Split", "", 10, split_supports, nullptr, nullptr, nullptr, split_plan, split_run, false, split_layouts, 0, split_pitched},
+    {.name = "concat",
+     .op = "Concat",
+     .rank = 10,
+     .supports = concat_supports,
+     .plan = concat_plan,
+     .run = concat_run,
+     .takes_empty = true,
+     .layouts = concat_layouts,
+     .fusion = {.channel_views = concat_views}},
+    {.name = "split",
+     .op = "Split",
+     .rank = 10,
+     .supports = split_supports,
+     .plan = split_plan,
+     .run = split_run,
+     .layouts = split_layouts,
+     .fusion = {.channel_views = split_views}},
 };
 
 }  // namespace

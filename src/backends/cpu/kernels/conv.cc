@@ -126,7 +126,15 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_gemm", "Conv", "", 10, supports, prepack_bytes, prepack_variant, prepack, plan, run},
+    {.name = "conv_gemm",
+     .op = "Conv",
+     .rank = 10,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run},
 };
 
 }  // namespace

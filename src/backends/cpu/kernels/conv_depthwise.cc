@@ -36,7 +36,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_depthwise", "Conv", "", 20, supports, nullptr, nullptr, nullptr, plan, run},
+    {.name = "conv_depthwise", .op = "Conv", .rank = 20, .supports = supports, .plan = plan, .run = run},
 };
 
 }  // namespace

@@ -101,8 +101,16 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_depthwise_last", "Conv", "", 30, supports, prepack_bytes, nullptr, prepack, plan, run, false, channels_last, 0,
-     pitched<kPitchedInput | kPitchedOutputs>},
+    {.name = "conv_depthwise_last",
+     .op = "Conv",
+     .rank = 30,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run,
+     .layouts = channels_last,
+     .fusion = {.channel_views = channel_views<kViewInput | kViewOutputs>, .stages = kDepthwiseStage}},
 };
 
 }  // namespace

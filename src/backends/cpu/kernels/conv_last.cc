@@ -106,11 +106,11 @@ void plan(const OpDesc& d, KernelPlan* p) {
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<ConvState>();
   const simd_product::Loops& loops = simd_product::loops(s.isa);
-  const float* const bias = args.desc->has_input(2) && args.desc->residual != 2 ? args.in<float>(2) : nullptr;
-  const float* const residual = args.desc->residual >= 0 ? args.in<float>(args.desc->residual) : nullptr;
+  const float* const bias = args.bias<float>(2);
+  const float* const residual = args.residual<float>();
   const std::int64_t pitch = args.desc->output_pitch();
   CancelPoints points = points_of(cancel);
-  const std::int64_t residual_pitch = residual != nullptr ? args.desc->input_pitch(args.desc->residual) : 0;
+  const std::int64_t residual_pitch = args.desc->residual_pitch();
   for_each_product_tile(s.tiling, s.rows, s.columns, begin, end,
                         [&](std::int64_t group, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     const float* const x = args.in<float>(0) + group * s.window.channels;
@@ -142,8 +142,20 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_last", "Conv", "", 15, supports, prepack_bytes, prepack_variant, prepack_all<prepack>, plan, run, false, channels_last,
-     kTakesBias | kTakesResidual, pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>, {part_step, prepack}},
+    {.name = "conv_last",
+     .op = "Conv",
+     .rank = 15,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack_all<prepack>,
+     .plan = plan,
+     .run = run,
+     .layouts = channels_last,
+     .prepack_parts = {.step = part_step, .run = prepack},
+     .fusion = {.epilogue = kFusesBias | kFusesResidual,
+                .channel_views = channel_views<kViewInput | kViewResidual | kViewOutputs>,
+                .stages = kPointwiseStage}},
 };
 
 }  // namespace

@@ -92,7 +92,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   simd_thin::Tile tile{};
   tile.geometry = &g;
   tile.weight = args.pack<float>(1);
-  tile.bias = args.desc->has_input(2) ? args.in<float>(2) : nullptr;
+  tile.bias = args.bias<float>(2);
   tile.epilogue = epilogue_of(*args.desc);
   tile.lines = static_cast<float*>(args.thread_scratch);
   CancelPoints points = points_of(cancel);
@@ -108,8 +108,17 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_thin", "Conv", "", 24, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, layouts, kTakesBias,
-     pitched<kPitchedOutputs>},
+    {.name = "conv_thin",
+     .op = "Conv",
+     .rank = 24,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run,
+     .layouts = layouts,
+     .fusion = {.epilogue = kFusesBias, .channel_views = channel_views<kViewOutputs>, .stages = kFirstLayerStage}},
 };
 
 }  // namespace

@@ -158,7 +158,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   g.channels = w[1];
   g.pixel = d.input_pitch(0);
   g.out_pixel = d.output_pitch();
-  g.residual_pixel = d.residual >= 0 ? d.input_pitch(d.residual) : 0;
+  g.residual_pixel = d.residual_pitch();
   g.out_height = window.axis[0].output;
   g.out_width = window.axis[1].output;
   g.out_channels = w[0];
@@ -190,8 +190,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const simd_winograd::Geometry& g = s.geometry;
   simd_winograd::Finish f{};
   f.y = args.out<float>();
-  f.residual = d.residual >= 0 ? args.in<float>(d.residual) : nullptr;
-  f.bias = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
+  f.residual = args.residual<float>();
+  f.bias = args.bias<float>(2);
   f.epilogue = epilogue_of(d);
   auto* const pixels = static_cast<float*>(args.thread_scratch);
   CancelPoints points = points_of(cancel);
@@ -231,8 +231,19 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 template <int Tile>
 constexpr Kernel kernel(const char* name, int rank) {
-  return {name, "Conv", "", rank, supports<Tile>, prepack_bytes<Tile>, prepack_variant, prepack_all<prepack<Tile>>, plan<Tile>, run, false, channels_last,
-          kTakesBias | kTakesResidual, pitched<kPitchedInput | kPitchedResidual | kPitchedOutputs>, {part_step, prepack<Tile>}};
+  return {.name = name,
+          .op = "Conv",
+          .rank = rank,
+          .supports = supports<Tile>,
+          .prepack_bytes = prepack_bytes<Tile>,
+          .prepack_variant = prepack_variant,
+          .prepack = prepack_all<prepack<Tile>>,
+          .plan = plan<Tile>,
+          .run = run,
+          .layouts = channels_last,
+          .prepack_parts = {.step = part_step, .run = prepack<Tile>},
+          .fusion = {.epilogue = kFusesBias | kFusesResidual,
+                     .channel_views = channel_views<kViewInput | kViewResidual | kViewOutputs>}};
 }
 
 constexpr Kernel kKernels[] = {kernel<kLargeTile>("conv_winograd", 18), kernel<kSmallTile>("conv_winograd_small", 19)};

@@ -79,7 +79,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 template <Unary F>
 constexpr Kernel row(const char* name, const char* op, Refusal (*check)(const OpDesc&) = supports, int rank = 10) {
-  return {name, op, "", rank, check, nullptr, nullptr, nullptr, plan, run<F>, false, follow_first};
+  return {.name = name, .op = op, .rank = rank, .supports = check, .plan = plan, .run = run<F>, .layouts = follow_first};
 }
 
 constexpr Kernel kKernels[] = {

@@ -141,7 +141,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"gather", "Gather", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, layouts},
+    {.name = "gather", .op = "Gather", .rank = 10, .supports = supports, .plan = plan, .run = run, .layouts = layouts},
 };
 
 }  // namespace

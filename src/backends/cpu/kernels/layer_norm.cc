@@ -77,7 +77,7 @@ Refusal supports(const OpDesc& d) {
 void plan(const OpDesc& d, KernelPlan* p) {
   const int axis = normalize_axis(attr_int(*d.node, LayerNormAttr::kAxis), d.inputs[0].shape.rank());
   finish_plan(d, axis, attr_float(*d.node, LayerNormAttr::kEpsilon), p);
-  if (!d.writes_narrow()) return;
+  if (!d.writes_16bit()) return;
   p->in_place = 0;  // elements of two widths do not lie in each other's place
   p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(p->state<NormState>().line, sizeof(float)));
 }
@@ -86,7 +86,7 @@ template <bool Centered>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<NormState>();
   const float* const bias = Centered && args.desc->has_input(2) ? args.in<float>(2) : nullptr;
-  const bool narrow = args.desc->writes_narrow();
+  const bool narrow = args.desc->writes_16bit();
   const simd_rows::Norm norm = {args.in<float>(1), bias, s.epsilon, Centered, !narrow && goes_past_caches(args), epilogue_of(*args.desc)};
   for_each_tile(s, begin, end, cancel, [&](std::int64_t first, std::int64_t lines, CancelPoints* points) {
     auto* const floats = static_cast<float*>(args.thread_scratch);
@@ -157,18 +157,33 @@ void skip_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
 constexpr const char* kMicrosoft = "com.microsoft";
 template <bool Centered>
 constexpr Kernel norm(const char* name, const char* op) {
-  Kernel k{name, op, "", 10, supports<Centered>, nullptr, nullptr, nullptr, plan, run<Centered>};
-  k.narrow = kNarrowOutput;
-  return k;
+  return {.name = name,
+          .op = op,
+          .rank = 10,
+          .supports = supports<Centered>,
+          .plan = plan,
+          .run = run<Centered>,
+          .fusion = {.storage_16bit = k16BitOutput}};
 }
 
 constexpr Kernel kKernels[] = {
     norm<true>("layer_norm", "LayerNormalization"),
     norm<false>("rms_norm", "RMSNormalization"),
     norm<false>("rms_norm_simplified", "SimplifiedLayerNormalization"),
-    {"skip_layer_norm", "SkipLayerNormalization", kMicrosoft, 10, skip_supports, nullptr, nullptr, nullptr, skip_plan, skip_run<true>},
-    {"skip_rms_norm", "SkipSimplifiedLayerNormalization", kMicrosoft, 10, skip_supports, nullptr, nullptr, nullptr, skip_plan,
-     skip_run<false>},
+    {.name = "skip_layer_norm",
+     .op = "SkipLayerNormalization",
+     .domain = kMicrosoft,
+     .rank = 10,
+     .supports = skip_supports,
+     .plan = skip_plan,
+     .run = skip_run<true>},
+    {.name = "skip_rms_norm",
+     .op = "SkipSimplifiedLayerNormalization",
+     .domain = kMicrosoft,
+     .rank = 10,
+     .supports = skip_supports,
+     .plan = skip_plan,
+     .run = skip_run<false>},
 };
 
 }  // namespace

@@ -77,7 +77,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"lrn", "LRN", "", 10, supports, nullptr, nullptr, nullptr, plan, run},
+    {.name = "lrn", .op = "LRN", .rank = 10, .supports = supports, .plan = plan, .run = run},
 };
 
 }  // namespace

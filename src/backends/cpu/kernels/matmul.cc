@@ -171,8 +171,16 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"matmul_gemm", "MatMul", "", 10, matmul_supports, nullptr, nullptr, nullptr, matmul_plan, run},
-    {"gemm_gemm", "Gemm", "", 10, gemm_supports, gemm_prepack_bytes, gemm_prepack_variant, gemm_prepack, gemm_plan, run},
+    {.name = "matmul_gemm", .op = "MatMul", .rank = 10, .supports = matmul_supports, .plan = matmul_plan, .run = run},
+    {.name = "gemm_gemm",
+     .op = "Gemm",
+     .rank = 10,
+     .supports = gemm_supports,
+     .prepack_bytes = gemm_prepack_bytes,
+     .prepack_variant = gemm_prepack_variant,
+     .prepack = gemm_prepack,
+     .plan = gemm_plan,
+     .run = run},
 };
 
 }  // namespace

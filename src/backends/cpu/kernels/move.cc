@@ -119,10 +119,22 @@ void slice_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
 }
 
 constexpr Kernel kKernels[] = {
-    {"transpose", "Transpose", "", 10, supports, nullptr, nullptr, nullptr, transpose_plan, run_planned, false, transpose_layouts},
-    {"expand", "Expand", "", 10, supports, nullptr, nullptr, nullptr, expand_plan, run_planned},
-    {"slice", "Slice", "", 10, supports, nullptr, nullptr, nullptr, plan_common, slice_run, false, follow_first, 0,
-     pitched<kPitchedInput>},
+    {.name = "transpose",
+     .op = "Transpose",
+     .rank = 10,
+     .supports = supports,
+     .plan = transpose_plan,
+     .run = run_planned,
+     .layouts = transpose_layouts},
+    {.name = "expand", .op = "Expand", .rank = 10, .supports = supports, .plan = expand_plan, .run = run_planned},
+    {.name = "slice",
+     .op = "Slice",
+     .rank = 10,
+     .supports = supports,
+     .plan = plan_common,
+     .run = slice_run,
+     .layouts = follow_first,
+     .fusion = {.channel_views = channel_views<kViewInput>}},
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ struct NBitsState {
 };
 
 // Of the node's own inputs: a residual may stand where one that is not given would.
-bool given(const OpDesc& d, int i) { return d.has_input(i) && i != d.residual; }
+bool given(const OpDesc& d, int i) { return d.has_input(i); }
 
 constexpr std::int64_t kMostInBlock = 1 << 15;  // weights, which have no cancellation point between them
 
@@ -282,8 +282,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const OpDesc& d = *args.desc;
   const simd_nbits::Weights w = weights_of(args, s.b);
   CancelPoints points = points_of(cancel);
-  const Operands o = {args.in<float>(kA), given(d, kBias) ? args.in<float>(kBias) : nullptr,
-                      d.residual >= 0 ? args.in<float>(d.residual) : nullptr, args.out<float>(), &points};
+  const Operands o = {args.in<float>(kA), given(d, kBias) ? args.in<float>(kBias) : nullptr, args.residual<float>(),
+                      args.out<float>(), &points};
   for_each_product_tile(s.tiling, s.m, s.b.n, begin, end,
                         [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     const Place p = {row, rows, column, columns};
@@ -297,8 +297,18 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"matmul_nbits", "MatMulNBits", "com.microsoft", 10, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, nullptr,
-     kTakesResidual, nullptr, {part_step, prepack_part}},
+    {.name = "matmul_nbits",
+     .op = "MatMulNBits",
+     .domain = "com.microsoft",
+     .rank = 10,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run,
+     .prepack_parts = {.step = part_step, .run = prepack_part},
+     .fusion = {.epilogue = kFusesResidual}},
 };
 
 }  // namespace

@@ -39,9 +39,9 @@ void batch_norm_plan(const OpDesc& d, KernelPlan* p) {
   s.per_tile = units_per_tile(s.lines, static_cast<double>(s.line), kElementsPerTile);
   p->tiles = ceil_div(s.lines, s.per_tile);
   std::int64_t floats = s.last ? 2 * s.channels : 0;
-  if (d.writes_narrow()) floats = checked_add(floats, std::max(s.last ? s.channels : 0, kFloatsAtOnce));
+  if (d.writes_16bit()) floats = checked_add(floats, std::max(s.last ? s.channels : 0, kFloatsAtOnce));
   p->thread_scratch_bytes = sizeof(float) * static_cast<std::size_t>(floats);
-  p->in_place = d.writes_narrow() ? 0 : 1;  // elements of two widths do not lie in each other's place
+  p->in_place = d.writes_16bit() ? 0 : 1;  // elements of two widths do not lie in each other's place
   p->flops = 2.0 * static_cast<double>(x.elements());
   p->bytes = bytes_of(d);
 }
@@ -63,7 +63,7 @@ void batch_norm_last(const KernelArgs& args, std::int64_t begin, std::int64_t en
   });
   if (!begins) return;
   const std::int64_t pitch = args.desc->input_pitch(0), to_pitch = args.desc->output_pitch();
-  const bool narrow = args.desc->writes_narrow();
+  const bool narrow = args.desc->writes_16bit();
   float* const floats = offset + s.channels;
   const Epilogue* const epilogue = epilogue_of(*args.desc);
   const std::int64_t work = epilogue == nullptr ? 1 : kFunction;
@@ -90,7 +90,7 @@ void batch_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end
   const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
   CancelPoints points = points_of(cancel);
   const Epilogue* const epilogue = epilogue_of(*args.desc);
-  const bool narrow = args.desc->writes_narrow();
+  const bool narrow = args.desc->writes_16bit();
   const std::int64_t at_once = narrow ? kFloatsAtOnce : kElementsPerTile / 4;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = (index + 1) * s.per_tile < s.lines ? (index + 1) * s.per_tile : s.lines;
@@ -181,17 +181,28 @@ void softmax_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   }
 }
 
-constexpr Kernel batch_norm() {
-  Kernel k{"batch_norm", "BatchNormalization", "", 10, batch_norm_supports, nullptr, nullptr, nullptr, batch_norm_plan, batch_norm_run,
-           false, follow_first, 0, pitched<kPitchedInput | kPitchedOutputs>};
-  k.narrow = kNarrowOutput;
-  return k;
-}
-
 constexpr Kernel kKernels[] = {
-    batch_norm(),
-    {"softmax", "Softmax", "", 10, softmax_supports, nullptr, nullptr, nullptr, softmax_plan, softmax_run<false>, false, softmax_layouts},
-    {"log_softmax", "LogSoftmax", "", 10, log_softmax_supports, nullptr, nullptr, nullptr, softmax_plan, softmax_run<true>},
+    {.name = "batch_norm",
+     .op = "BatchNormalization",
+     .rank = 10,
+     .supports = batch_norm_supports,
+     .plan = batch_norm_plan,
+     .run = batch_norm_run,
+     .layouts = follow_first,
+     .fusion = {.channel_views = channel_views<kViewInput | kViewOutputs>, .storage_16bit = k16BitOutput}},
+    {.name = "softmax",
+     .op = "Softmax",
+     .rank = 10,
+     .supports = softmax_supports,
+     .plan = softmax_plan,
+     .run = softmax_run<false>,
+     .layouts = softmax_layouts},
+    {.name = "log_softmax",
+     .op = "LogSoftmax",
+     .rank = 10,
+     .supports = log_softmax_supports,
+     .plan = softmax_plan,
+     .run = softmax_run<true>},
 };
 
 }  // namespace

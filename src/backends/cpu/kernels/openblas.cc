@@ -230,8 +230,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"matmul_openblas", "MatMul", "", 8, supports, nullptr, nullptr, nullptr, matmul_plan, run},
-    {"gemm_openblas", "Gemm", "", 8, supports, nullptr, nullptr, nullptr, gemm_plan, run},
+    {.name = "matmul_openblas", .op = "MatMul", .rank = 8, .supports = supports, .plan = matmul_plan, .run = run},
+    {.name = "gemm_openblas", .op = "Gemm", .rank = 8, .supports = supports, .plan = gemm_plan, .run = run},
 };
 
 }  // namespace

@@ -176,7 +176,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"pad", "Pad", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, follow_first},
+    {.name = "pad", .op = "Pad", .rank = 10, .supports = supports, .plan = plan, .run = run, .layouts = follow_first},
 };
 
 }  // namespace

@@ -112,7 +112,7 @@ void gemm_plan(const OpDesc& d, KernelPlan* p) {
   s.k = a[1];
   s.init_column = 1;
   s.init_scale = 1;
-  if (d.has_input(2) && d.bias != 2 && d.residual != 2) {
+  if (d.has_input(2)) {
     const Shape& c = d.inputs[2].shape;
     const std::int64_t columns = c.rank() == 0 ? 1 : c[c.rank() - 1];
     const std::int64_t rows = c.rank() == 2 ? c[0] : 1;
@@ -129,8 +129,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<ProductState>();
   const OpDesc& d = *args.desc;
   const simd_product::Loops& loops = simd_product::loops(s.isa);
-  const float* const init = d.has_input(2) && d.residual != 2 ? args.in<float>(2) : nullptr;
-  const float* const residual = d.residual >= 0 ? args.in<float>(d.residual) : nullptr;
+  const float* const init = args.bias<float>(2);
+  const float* const residual = args.residual<float>();
   CancelPoints points = points_of(cancel);
   for_each_product_tile(s.tiling, s.m, s.n, begin, end,
                         [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
@@ -158,12 +158,30 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   });
 }
 
-constexpr std::uint8_t kTakes = kTakesBias | kTakesResidual;
+constexpr std::uint8_t kFuses = kFusesBias | kFusesResidual;
 constexpr Kernel kKernels[] = {
-    {"matmul_packed", "MatMul", "", 15, matmul_supports, matmul_prepack_bytes, matmul_prepack_variant, prepack_all<matmul_prepack>,
-     matmul_plan, run, false, nullptr, kTakes, nullptr, {matmul_part_step, matmul_prepack}},
-    {"gemm_packed", "Gemm", "", 15, gemm_supports, gemm_prepack_bytes, gemm_prepack_variant, prepack_all<gemm_prepack>, gemm_plan, run,
-     false, nullptr, kTakes, nullptr, {gemm_part_step, gemm_prepack}},
+    {.name = "matmul_packed",
+     .op = "MatMul",
+     .rank = 15,
+     .supports = matmul_supports,
+     .prepack_bytes = matmul_prepack_bytes,
+     .prepack_variant = matmul_prepack_variant,
+     .prepack = prepack_all<matmul_prepack>,
+     .plan = matmul_plan,
+     .run = run,
+     .prepack_parts = {.step = matmul_part_step, .run = matmul_prepack},
+     .fusion = {.epilogue = kFuses}},
+    {.name = "gemm_packed",
+     .op = "Gemm",
+     .rank = 15,
+     .supports = gemm_supports,
+     .prepack_bytes = gemm_prepack_bytes,
+     .prepack_variant = gemm_prepack_variant,
+     .prepack = prepack_all<gemm_prepack>,
+     .plan = gemm_plan,
+     .run = run,
+     .prepack_parts = {.step = gemm_part_step, .run = gemm_prepack},
+     .fusion = {.epilogue = kFuses}},
 };
 
 }  // namespace

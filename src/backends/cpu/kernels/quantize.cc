@@ -195,10 +195,27 @@ void run_dynamic(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
 }
 
 constexpr Kernel kKernels[] = {
-    {"quantize", "QuantizeLinear", "", 10, supports<-1, 0>, nullptr, nullptr, nullptr, plan, run_quantize, false, follow_first},
-    {"dequantize", "DequantizeLinear", "", 10, supports<0, -1>, nullptr, nullptr, nullptr, plan, run_dequantize, false, follow_first},
-    {"dynamic_quantize", "DynamicQuantizeLinear", "", 10, dynamic_supports, nullptr, nullptr, nullptr, dynamic_plan, run_dynamic, false,
-     follow_first},
+    {.name = "quantize",
+     .op = "QuantizeLinear",
+     .rank = 10,
+     .supports = supports<-1, 0>,
+     .plan = plan,
+     .run = run_quantize,
+     .layouts = follow_first},
+    {.name = "dequantize",
+     .op = "DequantizeLinear",
+     .rank = 10,
+     .supports = supports<0, -1>,
+     .plan = plan,
+     .run = run_dequantize,
+     .layouts = follow_first},
+    {.name = "dynamic_quantize",
+     .op = "DynamicQuantizeLinear",
+     .rank = 10,
+     .supports = dynamic_supports,
+     .plan = dynamic_plan,
+     .run = run_dynamic,
+     .layouts = follow_first},
 };
 
 }  // namespace

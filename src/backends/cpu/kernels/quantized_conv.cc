@@ -109,13 +109,13 @@ DotNumbers numbers_of(const KernelArgs& args, const DotConvInputs& in, std::int6
   n.b_scale_step = step_of(d, in.w_scale);
   n.b_scale = args.in<float>(in.w_scale) + channel * n.b_scale_step;
   n.added_step = 1;
-  if (in.bias >= 0 && d.has_input(in.bias) && d.residual != in.bias) n.added = args.in<std::int32_t>(in.bias) + channel;
+  if (in.bias >= 0 && d.has_input(in.bias)) n.added = args.in<std::int32_t>(in.bias) + channel;
   if (in.added >= 0 && d.has_input(in.added)) n.bias = args.in<float>(in.added) + channel;
   return n;
 }
 
 simd_dot::Added added_of(const OpDesc& d) {
-  const ByteSum sum = d.byte_sum == nullptr ? ByteSum{} : *d.byte_sum;
+  const ByteSum sum = d.fusion.byte_sum == nullptr ? ByteSum{} : *d.fusion.byte_sum;
   return {nullptr, sum.x_scale, sum.r_scale, sum.zero, sum.x_zero, sum.r_zero};
 }
 
@@ -164,8 +164,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.c = args.out<std::uint8_t>() + static_cast<std::size_t>(to) * element;
     t.ldc = y_pixel;
     t.line_c = s.slab.x.output * y_pixel;
-    if (d.residual >= 0) {
-      added.r = args.in<std::uint8_t>(d.residual) + to;
+    if (d.has_residual()) {
+      added.r = args.residual<std::uint8_t>() + to;
       t.added = &added;
     }
     loops.run(t);
@@ -223,7 +223,7 @@ class ConvLines final : public ByteLines {
     tile_.ldc = conv_.columns;
     tile_.line_c = line_ * conv_.columns;
     added_ = added_of(d);
-    if (d.residual >= 0) tile_.added = &added_;
+    if (d.has_residual()) tile_.added = &added_;
   }
 
   void make(const std::uint8_t* x, std::int64_t from, std::int64_t to, std::uint8_t* y, const std::uint8_t* r) override {
@@ -265,14 +265,25 @@ ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const
   return lines;
 }
 
-constexpr Kernel kernel(const char* name, const char* op, const char* domain, std::uint8_t takes) {
-  return {name, op, domain, 10, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, channels_last, takes};
+constexpr Kernel kernel(const char* name, const char* op, const char* domain, KernelFusion fusion) {
+  return {.name = name,
+          .op = op,
+          .domain = domain,
+          .rank = 10,
+          .supports = supports,
+          .prepack_bytes = prepack_bytes,
+          .prepack_variant = prepack_variant,
+          .prepack = prepack,
+          .plan = plan,
+          .run = run,
+          .layouts = channels_last,
+          .fusion = fusion};
 }
 
 constexpr Kernel kKernels[] = {
-    kernel("qlinear_conv_last", "QLinearConv", "", kTakesByteResidual),
-    kernel("conv_integer_last", "ConvInteger", "", 0),
-    kernel("conv_integer_to_float_last", kConvIntegerToFloat, kMergeDomain, 0),
+    kernel("qlinear_conv_last", "QLinearConv", "", {.epilogue = kFusesByteResidual, .stages = kFirstLayerStage | kPointwiseStage}),
+    kernel("conv_integer_last", "ConvInteger", "", {}),
+    kernel("conv_integer_to_float_last", kConvIntegerToFloat, kMergeDomain, {}),
 };
 
 }  // namespace

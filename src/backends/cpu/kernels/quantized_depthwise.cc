@@ -307,12 +307,23 @@ ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const
   return lines;
 }
 
-constexpr Kernel kernel(const char* name, const char* op, const char* domain) {
-  return {name, op, domain, 20, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, channels_last};
+constexpr Kernel kernel(const char* name, const char* op, const char* domain, KernelFusion fusion = {}) {
+  return {.name = name,
+          .op = op,
+          .domain = domain,
+          .rank = 20,
+          .supports = supports,
+          .prepack_bytes = prepack_bytes,
+          .prepack_variant = prepack_variant,
+          .prepack = prepack,
+          .plan = plan,
+          .run = run,
+          .layouts = channels_last,
+          .fusion = fusion};
 }
 
 constexpr Kernel kKernels[] = {
-    kernel("qlinear_conv_depthwise", "QLinearConv", ""),
+    kernel("qlinear_conv_depthwise", "QLinearConv", "", {.stages = kDepthwiseStage}),
     kernel("conv_integer_depthwise", "ConvInteger", ""),
     kernel("conv_integer_to_float_depthwise", kConvIntegerToFloat, kMergeDomain),
 };

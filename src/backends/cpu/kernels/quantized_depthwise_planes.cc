@@ -277,7 +277,17 @@ ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const
 }
 
 constexpr Kernel kKernels[] = {
-    {"qlinear_conv_depthwise_planes", "QLinearConv", "", 30, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, channels_last},
+    {.name = "qlinear_conv_depthwise_planes",
+     .op = "QLinearConv",
+     .rank = 30,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run,
+     .layouts = channels_last,
+     .fusion = {.stages = kDepthwiseStage}},
 };
 
 }  // namespace

@@ -77,7 +77,8 @@ void table_plan(const OpDesc& d, KernelPlan* p) {
   s.isa = cpu_isa();
   s.rows = 1;
   s.row = s.x_step = s.y_step = x.elements();
-  if (d.output_layout() == Layout::kChannelsLast && d.pitches != nullptr && (d.input_pitch(0) != x[1] || d.output_pitch() != x[1])) {
+  if (d.output_layout() == Layout::kChannelsLast && d.fusion.pitches != nullptr &&
+      (d.input_pitch(0) != x[1] || d.output_pitch() != x[1])) {
     s.row = x[1];
     s.rows = x[1] == 0 ? 0 : x.elements() / x[1];
     s.x_step = d.input_pitch(0);
@@ -112,12 +113,33 @@ void table_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
 
 constexpr const char* kContrib = "com.microsoft";
 constexpr Kernel kKernels[] = {
-    {"qlinear_add", "QLinearAdd", kContrib, 10, supports, nullptr, nullptr, nullptr, plan, run<false>, false, follow_broadcast, 0,
-     pitched<kPitchedInputs | kPitchedOutputs>},
-    {"qlinear_mul", "QLinearMul", kContrib, 10, supports, nullptr, nullptr, nullptr, plan, run<true>, false, follow_broadcast, 0,
-     pitched<kPitchedInputs | kPitchedOutputs>},
-    {"byte_table", kByteTable, kMergeDomain, 10, supports, nullptr, nullptr, nullptr, table_plan, table_run, false, follow_first, 0,
-     pitched<kPitchedInput | kPitchedOutputs>},
+    {.name = "qlinear_add",
+     .op = "QLinearAdd",
+     .domain = kContrib,
+     .rank = 10,
+     .supports = supports,
+     .plan = plan,
+     .run = run<false>,
+     .layouts = follow_broadcast,
+     .fusion = {.channel_views = channel_views<kViewInputs | kViewOutputs>}},
+    {.name = "qlinear_mul",
+     .op = "QLinearMul",
+     .domain = kContrib,
+     .rank = 10,
+     .supports = supports,
+     .plan = plan,
+     .run = run<true>,
+     .layouts = follow_broadcast,
+     .fusion = {.channel_views = channel_views<kViewInputs | kViewOutputs>}},
+    {.name = "byte_table",
+     .op = kByteTable,
+     .domain = kMergeDomain,
+     .rank = 10,
+     .supports = supports,
+     .plan = table_plan,
+     .run = table_run,
+     .layouts = follow_first,
+     .fusion = {.channel_views = channel_views<kViewInput | kViewOutputs>}},
 };
 
 }  // namespace

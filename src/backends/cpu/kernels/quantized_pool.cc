@@ -281,12 +281,32 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
 }
 
 constexpr Kernel kKernels[] = {
-    {"max_pool_bytes", "MaxPool", "", 9, max_supports, nullptr, nullptr, nullptr, max_plan, max_run, false, max_layouts, 0,
-     pitched<kPitchedInput | kPitchedOutputs>},
-    {"qlinear_average_pool", "QLinearAveragePool", "com.microsoft", 10, pool_supports, nullptr, nullptr, nullptr, pool_plan, pool_run, false,
-     channels_last, 0, pitched<kPitchedInput | kPitchedOutputs>},
-    {"qlinear_global_average_pool", "QLinearGlobalAveragePool", "com.microsoft", 10, average_supports, nullptr, nullptr, nullptr,
-     average_plan, average_run, false, follow_first, 0, pitched<kPitchedInput>},
+    {.name = "max_pool_bytes",
+     .op = "MaxPool",
+     .rank = 9,
+     .supports = max_supports,
+     .plan = max_plan,
+     .run = max_run,
+     .layouts = max_layouts,
+     .fusion = {.channel_views = channel_views<kViewInput | kViewOutputs>}},
+    {.name = "qlinear_average_pool",
+     .op = "QLinearAveragePool",
+     .domain = "com.microsoft",
+     .rank = 10,
+     .supports = pool_supports,
+     .plan = pool_plan,
+     .run = pool_run,
+     .layouts = channels_last,
+     .fusion = {.channel_views = channel_views<kViewInput | kViewOutputs>}},
+    {.name = "qlinear_global_average_pool",
+     .op = "QLinearGlobalAveragePool",
+     .domain = "com.microsoft",
+     .rank = 10,
+     .supports = average_supports,
+     .plan = average_plan,
+     .run = average_run,
+     .layouts = follow_first,
+     .fusion = {.channel_views = channel_views<kViewInput>}},
 };
 
 }  // namespace

@@ -306,7 +306,16 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"dynamic_quantize_lstm_packed", "DynamicQuantizeLSTM", "com.microsoft", 10, supports, prepack_bytes, prepack_variant, prepack, plan, run},
+    {.name = "dynamic_quantize_lstm_packed",
+     .op = "DynamicQuantizeLSTM",
+     .domain = "com.microsoft",
+     .rank = 10,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run},
 };
 
 }  // namespace

@@ -200,7 +200,7 @@ DotNumbers numbers_of(const KernelArgs& args, const WinogradState& s) {
   n.b_scale = args.in<float>(kIn.w_scale);
   n.b_scale_step = step_of(d, kIn.w_scale);
   n.added_step = 1;
-  if (d.has_input(kIn.bias) && d.residual != kIn.bias) n.added = args.in<std::int32_t>(kIn.bias);
+  if (d.has_input(kIn.bias)) n.added = args.in<std::int32_t>(kIn.bias);
   return n;
 }
 
@@ -243,7 +243,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto* const filters = reinterpret_cast<const std::int16_t*>(packed + at.filters_at());
   const std::int64_t lda = ceil_div(image.channels, kWinogradGranule) * kWinogradGranule;
   const std::int64_t v_step = pixel_step(s), m_step = product_step(s);
-  const ByteSum sum = d.byte_sum == nullptr ? ByteSum{} : *d.byte_sum;
+  const ByteSum sum = d.fusion.byte_sum == nullptr ? ByteSum{} : *d.fusion.byte_sum;
   simd_dot::Added added{nullptr, sum.x_scale, sum.r_scale, sum.zero, sum.x_zero, sum.r_zero};
   std::int64_t transformed = -1;
   CancelPoints points = points_of(cancel);
@@ -280,13 +280,23 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       }
       if (stops(&points, kWinogradOutputs * count * n)) return;
       store(s, winograd, sums, first, count, range, n, &t, args.out<std::uint8_t>() + column,
-            d.residual >= 0 ? args.in<std::uint8_t>(d.residual) + column : nullptr, &added);
+            d.has_residual() ? args.residual<std::uint8_t>() + column : nullptr, &added);
     }
   }
 }
 
 constexpr Kernel kKernels[] = {
-    {"qlinear_conv_winograd", "QLinearConv", "", 12, supports, prepack_bytes, prepack_variant, prepack, plan, run, false, channels_last, kTakesByteResidual},
+    {.name = "qlinear_conv_winograd",
+     .op = "QLinearConv",
+     .rank = 12,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run,
+     .layouts = channels_last,
+     .fusion = {.epilogue = kFusesByteResidual}},
 };
 
 }  // namespace

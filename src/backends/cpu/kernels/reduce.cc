@@ -117,7 +117,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 template <simd_rows::Reduce Op>
 constexpr Kernel row(const char* name, const char* op) {
-  return {name, op, "", 10, supports, nullptr, nullptr, nullptr, plan, run<Op>, false, layouts};
+  return {.name = name, .op = op, .rank = 10, .supports = supports, .plan = plan, .run = run<Op>, .layouts = layouts};
 }
 
 constexpr Kernel kKernels[] = {

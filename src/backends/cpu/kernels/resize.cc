@@ -285,8 +285,22 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {"resize", "Resize", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, layouts, 0, pitched<kPitchedInput | kPitchedOutputs>},
-    {"upsample", "Upsample", "", 10, supports, nullptr, nullptr, nullptr, plan, run, false, layouts, 0, pitched<kPitchedInput | kPitchedOutputs>},
+    {.name = "resize",
+     .op = "Resize",
+     .rank = 10,
+     .supports = supports,
+     .plan = plan,
+     .run = run,
+     .layouts = layouts,
+     .fusion = {.channel_views = channel_views<kViewInput | kViewOutputs>}},
+    {.name = "upsample",
+     .op = "Upsample",
+     .rank = 10,
+     .supports = supports,
+     .plan = plan,
+     .run = run,
+     .layouts = layouts,
+     .fusion = {.channel_views = channel_views<kViewInput | kViewOutputs>}},
 };
 
 }  // namespace

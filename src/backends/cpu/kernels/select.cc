@@ -115,8 +115,8 @@ void logical_and(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
 }
 
 constexpr Kernel kKernels[] = {
-    {"where", "Where", "", 10, supports, nullptr, nullptr, nullptr, plan, where},
-    {"and", "And", "", 10, supports, nullptr, nullptr, nullptr, plan, logical_and},
+    {.name = "where", .op = "Where", .rank = 10, .supports = supports, .plan = plan, .run = where},
+    {.name = "and", .op = "And", .rank = 10, .supports = supports, .plan = plan, .run = logical_and},
 };
 
 }  // namespace

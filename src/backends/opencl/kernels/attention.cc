@@ -61,7 +61,13 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 }
 
 constexpr Kernel kKernels[] = {
-    {"attention", kFusedAttention, kMergeDomain, 10, supports, nullptr, nullptr, nullptr, plan, run},
+    {.name = "attention",
+     .op = kFusedAttention,
+     .domain = kMergeDomain,
+     .rank = 10,
+     .supports = supports,
+     .plan = plan,
+     .run = run},
 };
 
 }  // namespace

@@ -43,8 +43,8 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 }
 
 constexpr Kernel kKernels[] = {
-    {"cast", "Cast", "", 10, supports, nullptr, nullptr, nullptr, plan, run},
-    {"cast_like", "CastLike", "", 10, supports, nullptr, nullptr, nullptr, plan, run},
+    {.name = "cast", .op = "Cast", .rank = 10, .supports = supports, .plan = plan, .run = run},
+    {.name = "cast_like", .op = "CastLike", .rank = 10, .supports = supports, .plan = plan, .run = run},
 };
 
 }  // namespace

@@ -115,7 +115,7 @@ void run_where(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&
 
 template <std::int32_t kOp>
 constexpr Kernel comparison(const char* name, const char* op) {
-  return {name, op, "", 10, supports_compare, nullptr, nullptr, nullptr, plan_compare<kOp>, run_compare};
+  return {.name = name, .op = op, .rank = 10, .supports = supports_compare, .plan = plan_compare<kOp>, .run = run_compare};
 }
 
 constexpr Kernel kKernels[] = {
@@ -129,8 +129,8 @@ constexpr Kernel kKernels[] = {
     comparison<kXor>("xor", "Xor"),
     comparison<kNot>("not", "Not"),
     comparison<kIsNan>("is_nan", "IsNaN"),
-    {"is_inf", "IsInf", "", 10, supports_compare, nullptr, nullptr, nullptr, plan_is_inf, run_compare},
-    {"where", "Where", "", 10, supports_where, nullptr, nullptr, nullptr, plan_where, run_where},
+    {.name = "is_inf", .op = "IsInf", .rank = 10, .supports = supports_compare, .plan = plan_is_inf, .run = run_compare},
+    {.name = "where", .op = "Where", .rank = 10, .supports = supports_where, .plan = plan_where, .run = run_where},
 };
 
 }  // namespace

@@ -101,8 +101,14 @@ void plan_product(const OpDesc& desc, KernelPlan* plan) {
 }
 
 constexpr Kernel kKernels[] = {
-    {"einsum", "Einsum", "", 10, supports_einsum, nullptr, nullptr, nullptr, plan_einsum, run},
-    {"fused_matmul", "FusedMatMul", "com.microsoft", 10, supports_product, nullptr, nullptr, nullptr, plan_product, run},
+    {.name = "einsum", .op = "Einsum", .rank = 10, .supports = supports_einsum, .plan = plan_einsum, .run = run},
+    {.name = "fused_matmul",
+     .op = "FusedMatMul",
+     .domain = "com.microsoft",
+     .rank = 10,
+     .supports = supports_product,
+     .plan = plan_product,
+     .run = run},
 };
 
 }  // namespace

@@ -276,13 +276,32 @@ constexpr Kernel half_row(const char* name, int rank, Supports supports, void (*
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_direct", "Conv", "", 10, supports_direct, prepack_bytes<float>, prepack_variant, prepack<float>, plan_direct<float>,
-     run_direct<float>},
+    {.name = "conv_direct",
+     .op = "Conv",
+     .rank = 10,
+     .supports = supports_direct,
+     .prepack_bytes = prepack_bytes<float>,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack<float>,
+     .plan = plan_direct<float>,
+     .run = run_direct<float>},
     half_row("conv_direct_half", 11, supports_half<supports_direct>, plan_direct<Float16>, run_direct<Float16>),
-    {"conv_1x1", "Conv", "", 20, supports_pointwise, prepack_bytes<float>, prepack_variant, prepack<float>, plan_pointwise,
-     run_pointwise<float>},
+    {.name = "conv_1x1",
+     .op = "Conv",
+     .rank = 20,
+     .supports = supports_pointwise,
+     .prepack_bytes = prepack_bytes<float>,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack<float>,
+     .plan = plan_pointwise,
+     .run = run_pointwise<float>},
     half_row("conv_1x1_half", 21, supports_half<supports_pointwise>, plan_pointwise, run_pointwise<Float16>),
-    {"conv_depthwise", "Conv", "", 30, supports_depthwise, nullptr, nullptr, nullptr, plan_depthwise, run_depthwise},
+    {.name = "conv_depthwise",
+     .op = "Conv",
+     .rank = 30,
+     .supports = supports_depthwise,
+     .plan = plan_depthwise,
+     .run = run_depthwise},
 };
 
 }  // namespace

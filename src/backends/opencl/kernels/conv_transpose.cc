@@ -106,7 +106,15 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 }
 
 constexpr Kernel kKernels[] = {
-    {"conv_transpose", "ConvTranspose", "", 10, supports, prepack_bytes, prepack_variant, prepack, plan, run},
+    {.name = "conv_transpose",
+     .op = "ConvTranspose",
+     .rank = 10,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run},
 };
 
 }  // namespace

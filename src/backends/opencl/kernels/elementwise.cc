@@ -262,17 +262,18 @@ void run_many(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
 using Plan = void (*)(const OpDesc&, KernelPlan*);
 
 constexpr Kernel biased(const char* name, const char* op, Plan plan) {
-  return {name, op, "com.microsoft", 10, supports_biased, nullptr, nullptr, nullptr, plan, run_biased};
+  return {
+      .name = name, .op = op, .domain = "com.microsoft", .rank = 10, .supports = supports_biased, .plan = plan, .run = run_biased};
 }
 constexpr Kernel unary(const char* name, const char* op, Plan plan) {
-  return {name, op, "", 10, supports_unary, nullptr, nullptr, nullptr, plan, run_unary};
+  return {.name = name, .op = op, .rank = 10, .supports = supports_unary, .plan = plan, .run = run_unary};
 }
 constexpr Kernel binary(const char* name, const char* op, Plan plan) {
-  return {name, op, "", 10, supports_binary, nullptr, nullptr, nullptr, plan, run_binary};
+  return {.name = name, .op = op, .rank = 10, .supports = supports_binary, .plan = plan, .run = run_binary};
 }
 template <std::int32_t kOp>
 constexpr Kernel many(const char* name, const char* op) {
-  return {name, op, "", 10, supports_binary, nullptr, nullptr, nullptr, plan_many, run_many<kOp>};
+  return {.name = name, .op = op, .rank = 10, .supports = supports_binary, .plan = plan_many, .run = run_many<kOp>};
 }
 constexpr Kernel kKernels[] = {
     unary("relu", "Relu", plan_function<number(StepKind::kRelu)>),
@@ -281,7 +282,7 @@ constexpr Kernel kKernels[] = {
     unary("leaky_relu", "LeakyRelu", plan_leaky_relu),
     unary("hard_sigmoid", "HardSigmoid", plan_hard_sigmoid),
     unary("hard_swish", "HardSwish", plan_hard_swish),
-    {"clip", "Clip", "", 10, supports_unary, nullptr, nullptr, nullptr, plan_clip, run_clip},
+    {.name = "clip", .op = "Clip", .rank = 10, .supports = supports_unary, .plan = plan_clip, .run = run_clip},
     unary("sqrt", "Sqrt", plan_function<kSqrtFunction>),
     unary("exp", "Exp", plan_function<kExpFunction>),
     unary("abs", "Abs", plan_function<kAbsFunction>),
@@ -322,11 +323,11 @@ constexpr Kernel kKernels[] = {
     binary("sub", "Sub", plan_binary<kSub>),
     binary("mul", "Mul", plan_binary<kMul>),
     binary("div", "Div", plan_binary<kDiv>),
-    {"fmod", "Mod", "", 10, supports_mod, nullptr, nullptr, nullptr, plan_binary<kFmod>, run_fmod},
+    {.name = "fmod", .op = "Mod", .rank = 10, .supports = supports_mod, .plan = plan_binary<kFmod>, .run = run_fmod},
     binary("prelu", "PRelu", plan_binary<kPRelu>),
-    {"pow", "Pow", "", 10, supports_power, nullptr, nullptr, nullptr, plan_power, run_power},
+    {.name = "pow", .op = "Pow", .rank = 10, .supports = supports_power, .plan = plan_power, .run = run_power},
     many<kAdd>("sum", "Sum"),
-    {"mean", "Mean", "", 10, supports_mean, nullptr, nullptr, nullptr, plan_many, run_many<kAdd, true>},
+    {.name = "mean", .op = "Mean", .rank = 10, .supports = supports_mean, .plan = plan_many, .run = run_many<kAdd, true>},
     many<kMin>("min", "Min"),
     many<kMax>("max", "Max"),
 };

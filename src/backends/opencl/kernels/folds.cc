@@ -159,7 +159,7 @@ void run_accumulate(const KernelArgs& args, std::int64_t, std::int64_t, const Ca
 
 template <std::int32_t kOp>
 constexpr Kernel integers(const char* name, const char* op) {
-  return {name, op, "", 10, supports_integers, nullptr, nullptr, nullptr, plan_fold<kOp>, run_integers};
+  return {.name = name, .op = op, .rank = 10, .supports = supports_integers, .plan = plan_fold<kOp>, .run = run_integers};
 }
 
 constexpr Kernel kKernels[] = {
@@ -170,12 +170,32 @@ constexpr Kernel kKernels[] = {
     integers<kProd>("reduce_prod_integer", "ReduceProd"),
     integers<kL1>("reduce_l1_integer", "ReduceL1"),
     integers<kSumSquare>("reduce_sum_square_integer", "ReduceSumSquare"),
-    {"reduce_log_sum", "ReduceLogSum", "", 10, supports_logs, nullptr, nullptr, nullptr, plan_fold<kLogSum>, run_logs},
-    {"reduce_log_sum_exp", "ReduceLogSumExp", "", 10, supports_logs, nullptr, nullptr, nullptr, plan_fold<kLogSumExp>, run_logs},
-    {"arg_max_integer", "ArgMax", "", 10, supports_arg, nullptr, nullptr, nullptr, plan_arg, run_arg<1>},
-    {"arg_min_integer", "ArgMin", "", 10, supports_arg, nullptr, nullptr, nullptr, plan_arg, run_arg<0>},
-    {"cum_sum", "CumSum", "", 10, supports_accumulate, nullptr, nullptr, nullptr, plan_accumulate<0>, run_accumulate},
-    {"cum_prod", "CumProd", "", 10, supports_accumulate, nullptr, nullptr, nullptr, plan_accumulate<1>, run_accumulate},
+    {.name = "reduce_log_sum",
+     .op = "ReduceLogSum",
+     .rank = 10,
+     .supports = supports_logs,
+     .plan = plan_fold<kLogSum>,
+     .run = run_logs},
+    {.name = "reduce_log_sum_exp",
+     .op = "ReduceLogSumExp",
+     .rank = 10,
+     .supports = supports_logs,
+     .plan = plan_fold<kLogSumExp>,
+     .run = run_logs},
+    {.name = "arg_max_integer", .op = "ArgMax", .rank = 10, .supports = supports_arg, .plan = plan_arg, .run = run_arg<1>},
+    {.name = "arg_min_integer", .op = "ArgMin", .rank = 10, .supports = supports_arg, .plan = plan_arg, .run = run_arg<0>},
+    {.name = "cum_sum",
+     .op = "CumSum",
+     .rank = 10,
+     .supports = supports_accumulate,
+     .plan = plan_accumulate<0>,
+     .run = run_accumulate},
+    {.name = "cum_prod",
+     .op = "CumProd",
+     .rank = 10,
+     .supports = supports_accumulate,
+     .plan = plan_accumulate<1>,
+     .run = run_accumulate},
 };
 
 }  // namespace

@@ -110,10 +110,10 @@ void run_eye(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) 
 }
 
 constexpr Kernel kKernels[] = {
-    {"range", "Range", "", 10, supports_range, nullptr, nullptr, nullptr, plan_range, run_range},
-    {"shape", "Shape", "", 10, supports_any, nullptr, nullptr, nullptr, plan_shape, run_put, true},
-    {"size", "Size", "", 10, supports_any, nullptr, nullptr, nullptr, plan_size, run_put, true},
-    {"eye_like", "EyeLike", "", 10, supports_eye, nullptr, nullptr, nullptr, plan_eye, run_eye},
+    {.name = "range", .op = "Range", .rank = 10, .supports = supports_range, .plan = plan_range, .run = run_range},
+    {.name = "shape", .op = "Shape", .rank = 10, .supports = supports_any, .plan = plan_shape, .run = run_put, .takes_empty = true},
+    {.name = "size", .op = "Size", .rank = 10, .supports = supports_any, .plan = plan_size, .run = run_put, .takes_empty = true},
+    {.name = "eye_like", .op = "EyeLike", .rank = 10, .supports = supports_eye, .plan = plan_eye, .run = run_eye},
 };
 
 }  // namespace

@@ -53,7 +53,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 }
 
 constexpr Kernel kKernels[] = {
-    {"grid_sample", "GridSample", "", 10, supports, nullptr, nullptr, nullptr, plan, run},
+    {.name = "grid_sample", .op = "GridSample", .rank = 10, .supports = supports, .plan = plan, .run = run},
 };
 
 }  // namespace

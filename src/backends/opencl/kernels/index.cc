@@ -381,7 +381,7 @@ using Plan = void (*)(const OpDesc&, KernelPlan*);
 using Run = void (*)(const KernelArgs&, std::int64_t, std::int64_t, const Cancel&);
 
 constexpr Kernel row(const char* name, const char* op, Plan plan, Run run, Refusal (*supports)(const OpDesc&) = refuse_unless_movable) {
-  return {name, op, "", 10, supports, nullptr, nullptr, nullptr, plan, run};
+  return {.name = name, .op = op, .rank = 10, .supports = supports, .plan = plan, .run = run};
 }
 
 constexpr Kernel kKernels[] = {

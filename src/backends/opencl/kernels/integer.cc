@@ -96,7 +96,7 @@ void run_clip(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
 using Plan = void (*)(const OpDesc&, KernelPlan*);
 
 constexpr Kernel row(const char* name, const char* op, Plan plan) {
-  return {name, op, "", 10, refuse_unless_whole, nullptr, nullptr, nullptr, plan, run_whole};
+  return {.name = name, .op = op, .rank = 10, .supports = refuse_unless_whole, .plan = plan, .run = run_whole};
 }
 
 constexpr Kernel kKernels[] = {
@@ -115,9 +115,9 @@ constexpr Kernel kKernels[] = {
     row("neg_integer", "Neg", plan_whole<kNeg>),
     row("sign_integer", "Sign", plan_whole<kSign>),
     row("relu_integer", "Relu", plan_whole<kRelu>),
-    {"min_integer", "Min", "", 10, refuse_unless_whole, nullptr, nullptr, nullptr, plan_many, run_many<kMin>},
-    {"max_integer", "Max", "", 10, refuse_unless_whole, nullptr, nullptr, nullptr, plan_many, run_many<kMax>},
-    {"clip_integer", "Clip", "", 10, refuse_unless_whole, nullptr, nullptr, nullptr, plan_many, run_clip},
+    {.name = "min_integer", .op = "Min", .rank = 10, .supports = refuse_unless_whole, .plan = plan_many, .run = run_many<kMin>},
+    {.name = "max_integer", .op = "Max", .rank = 10, .supports = refuse_unless_whole, .plan = plan_many, .run = run_many<kMax>},
+    {.name = "clip_integer", .op = "Clip", .rank = 10, .supports = refuse_unless_whole, .plan = plan_many, .run = run_clip},
 };
 
 }  // namespace

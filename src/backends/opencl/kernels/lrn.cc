@@ -35,7 +35,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
          s.scale, s.beta, s.bias, args.desc->node->epilogue);
 }
 
-constexpr Kernel kKernels[] = {{"lrn", "LRN", "", 10, supports, nullptr, nullptr, nullptr, plan, run}};
+constexpr Kernel kKernels[] = {{.name = "lrn", .op = "LRN", .rank = 10, .supports = supports, .plan = plan, .run = run}};
 
 }  // namespace
 

@@ -167,8 +167,24 @@ constexpr Kernel half_row(const char* name, const char* op, Refusal (*supports)(
 }
 
 constexpr Kernel kKernels[] = {
-    {"matmul", "MatMul", "", 10, supports_matmul, prepack_bytes, prepack_variant, prepack<float>, plan_matmul, run<false>},
-    {"gemm", "Gemm", "", 10, supports_gemm, prepack_bytes, prepack_variant, prepack<float>, plan_gemm, run<false>},
+    {.name = "matmul",
+     .op = "MatMul",
+     .rank = 10,
+     .supports = supports_matmul,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack<float>,
+     .plan = plan_matmul,
+     .run = run<false>},
+    {.name = "gemm",
+     .op = "Gemm",
+     .rank = 10,
+     .supports = supports_gemm,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack<float>,
+     .plan = plan_gemm,
+     .run = run<false>},
     half_row("matmul_half", "MatMul", supports_half<supports_matmul>, plan_matmul),
     half_row("gemm_half", "Gemm", supports_half<supports_gemm>, plan_gemm),
 };

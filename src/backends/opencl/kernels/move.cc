@@ -96,8 +96,13 @@ void run_batch_norm(const KernelArgs& args, std::int64_t, std::int64_t, const Ca
 }
 
 constexpr Kernel kKernels[] = {
-    {"resize_nearest", "Resize", "", 10, supports_resize, nullptr, nullptr, nullptr, plan_resize, run_resize},
-    {"batch_norm", "BatchNormalization", "", 10, supports_batch_norm, nullptr, nullptr, nullptr, plan_batch_norm, run_batch_norm},
+    {.name = "resize_nearest", .op = "Resize", .rank = 10, .supports = supports_resize, .plan = plan_resize, .run = run_resize},
+    {.name = "batch_norm",
+     .op = "BatchNormalization",
+     .rank = 10,
+     .supports = supports_batch_norm,
+     .plan = plan_batch_norm,
+     .run = run_batch_norm},
 };
 
 }  // namespace

@@ -107,7 +107,16 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 }
 
 constexpr Kernel kKernels[] = {
-    {"matmul_nbits", "MatMulNBits", "com.microsoft", 10, supports, prepack_bytes, prepack_variant, prepack, plan, run},
+    {.name = "matmul_nbits",
+     .op = "MatMulNBits",
+     .domain = "com.microsoft",
+     .rank = 10,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run},
 };
 
 }  // namespace

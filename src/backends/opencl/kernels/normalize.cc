@@ -215,7 +215,7 @@ using Supports = Refusal (*)(const OpDesc&);
 
 constexpr Kernel row(const char* name, const char* op, Plan plan, Run run, int rank = 10, const char* domain = "",
                      Supports supports = supports_floats) {
-  return {name, op, domain, rank, supports, nullptr, nullptr, nullptr, plan, run};
+  return {.name = name, .op = op, .domain = domain, .rank = rank, .supports = supports, .plan = plan, .run = run};
 }
 
 constexpr Kernel kKernels[] = {

@@ -77,11 +77,20 @@ void run_pool(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
 }
 
 constexpr Kernel kKernels[] = {
-    {"global_average_pool", "GlobalAveragePool", "", 10, supports_global, nullptr, nullptr, nullptr, plan_global, run_global<kGlobalAverage>},
-    {"global_max_pool", "GlobalMaxPool", "", 10, supports_global, nullptr, nullptr, nullptr, plan_global,
-     run_global<kGlobalMaximum>},
-    {"max_pool", "MaxPool", "", 10, supports_pool, nullptr, nullptr, nullptr, plan_max, run_pool},
-    {"average_pool", "AveragePool", "", 10, supports_pool, nullptr, nullptr, nullptr, plan_average, run_pool},
+    {.name = "global_average_pool",
+     .op = "GlobalAveragePool",
+     .rank = 10,
+     .supports = supports_global,
+     .plan = plan_global,
+     .run = run_global<kGlobalAverage>},
+    {.name = "global_max_pool",
+     .op = "GlobalMaxPool",
+     .rank = 10,
+     .supports = supports_global,
+     .plan = plan_global,
+     .run = run_global<kGlobalMaximum>},
+    {.name = "max_pool", .op = "MaxPool", .rank = 10, .supports = supports_pool, .plan = plan_max, .run = run_pool},
+    {.name = "average_pool", .op = "AveragePool", .rank = 10, .supports = supports_pool, .plan = plan_average, .run = run_pool},
 };
 
 }  // namespace

@@ -254,7 +254,7 @@ constexpr const char* kMicrosoft = "com.microsoft";
 constexpr Kernel row(const char* name, const char* op, const char* domain, Refusal (*supports)(const OpDesc&),
                      void (*plan)(const OpDesc&, KernelPlan*),
                      void (*run)(const KernelArgs&, std::int64_t, std::int64_t, const Cancel&)) {
-  return {name, op, domain, 10, supports, nullptr, nullptr, nullptr, plan, run};
+  return {.name = name, .op = op, .domain = domain, .rank = 10, .supports = supports, .plan = plan, .run = run};
 }
 
 constexpr Kernel kKernels[] = {

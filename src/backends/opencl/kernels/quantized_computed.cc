@@ -102,7 +102,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 }
 
 constexpr Kernel row(const char* name, const char* op, const char* domain) {
-  return {name, op, domain, 5, supports, nullptr, nullptr, nullptr, plan, run};
+  return {.name = name, .op = op, .domain = domain, .rank = 5, .supports = supports, .plan = plan, .run = run};
 }
 
 constexpr Kernel kKernels[] = {

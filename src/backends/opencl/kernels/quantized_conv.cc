@@ -250,10 +250,28 @@ void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
 }
 
 constexpr Kernel any(const char* name, const char* op, const char* domain = "") {
-  return {name, op, domain, 10, supports_any, prepack_bytes<false>, prepack_variant, prepack, plan_any, run_any};
+  return {.name = name,
+          .op = op,
+          .domain = domain,
+          .rank = 10,
+          .supports = supports_any,
+          .prepack_bytes = prepack_bytes<false>,
+          .prepack_variant = prepack_variant,
+          .prepack = prepack,
+          .plan = plan_any,
+          .run = run_any};
 }
 constexpr Kernel depthwise(const char* name, const char* op, const char* domain = "") {
-  return {name, op, domain, 20, supports_depthwise, prepack_bytes<true>, prepack_variant, prepack_depthwise, plan_depthwise, run_depthwise};
+  return {.name = name,
+          .op = op,
+          .domain = domain,
+          .rank = 20,
+          .supports = supports_depthwise,
+          .prepack_bytes = prepack_bytes<true>,
+          .prepack_variant = prepack_variant,
+          .prepack = prepack_depthwise,
+          .plan = plan_depthwise,
+          .run = run_depthwise};
 }
 
 constexpr Kernel kKernels[] = {

@@ -237,7 +237,16 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 
 constexpr const char* kMicrosoft = "com.microsoft";
 constexpr Kernel row(const char* name, const char* op, const char* domain) {
-  return {name, op, domain, 10, supports, prepack_bytes, prepack_variant, prepack, plan, run};
+  return {.name = name,
+          .op = op,
+          .domain = domain,
+          .rank = 10,
+          .supports = supports,
+          .prepack_bytes = prepack_bytes,
+          .prepack_variant = prepack_variant,
+          .prepack = prepack,
+          .plan = plan,
+          .run = run};
 }
 
 constexpr Kernel kKernels[] = {

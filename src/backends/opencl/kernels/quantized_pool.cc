@@ -114,8 +114,14 @@ void run_average(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
 }
 
 constexpr Kernel kKernels[] = {
-    {"max_pool_bytes", "MaxPool", "", 11, supports, nullptr, nullptr, nullptr, plan, run},
-    {"qlinear_average_pool", "QLinearAveragePool", "com.microsoft", 10, supports_average, nullptr, nullptr, nullptr, plan_average, run_average},
+    {.name = "max_pool_bytes", .op = "MaxPool", .rank = 11, .supports = supports, .plan = plan, .run = run},
+    {.name = "qlinear_average_pool",
+     .op = "QLinearAveragePool",
+     .domain = "com.microsoft",
+     .rank = 10,
+     .supports = supports_average,
+     .plan = plan_average,
+     .run = run_average},
 };
 
 }  // namespace

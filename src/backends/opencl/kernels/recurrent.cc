@@ -200,9 +200,30 @@ class Layer {
 void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) { Layer(args).run(); }
 
 constexpr Kernel kKernels[] = {
-    {"lstm", "LSTM", "", 10, supports, prepack_bytes, nullptr, prepack, plan, run},
-    {"gru", "GRU", "", 10, supports, prepack_bytes, nullptr, prepack, plan, run},
-    {"rnn", "RNN", "", 10, supports, prepack_bytes, nullptr, prepack, plan, run},
+    {.name = "lstm",
+     .op = "LSTM",
+     .rank = 10,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run},
+    {.name = "gru",
+     .op = "GRU",
+     .rank = 10,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run},
+    {.name = "rnn",
+     .op = "RNN",
+     .rank = 10,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run},
 };
 
 }  // namespace

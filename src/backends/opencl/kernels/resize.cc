@@ -136,10 +136,10 @@ void run_resample(const KernelArgs& args, std::int64_t, std::int64_t, const Canc
 }
 
 constexpr Kernel kKernels[] = {
-    {"resize", "Resize", "", 5, supports, nullptr, nullptr, nullptr, plan, run},
-    {"upsample", "Upsample", "", 5, supports, nullptr, nullptr, nullptr, plan, run},
-    {"resample", "Resize", "", 2, supports_any, nullptr, nullptr, nullptr, plan_resample, run_resample},
-    {"resample_old", "Upsample", "", 2, supports_any, nullptr, nullptr, nullptr, plan_resample, run_resample},
+    {.name = "resize", .op = "Resize", .rank = 5, .supports = supports, .plan = plan, .run = run},
+    {.name = "upsample", .op = "Upsample", .rank = 5, .supports = supports, .plan = plan, .run = run},
+    {.name = "resample", .op = "Resize", .rank = 2, .supports = supports_any, .plan = plan_resample, .run = run_resample},
+    {.name = "resample_old", .op = "Upsample", .rank = 2, .supports = supports_any, .plan = plan_resample, .run = run_resample},
 };
 
 }  // namespace

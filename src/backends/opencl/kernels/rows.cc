@@ -210,7 +210,7 @@ void run_layer_norm(const KernelArgs& args, std::int64_t, std::int64_t, const Ca
 
 template <Fold kFold>
 constexpr Kernel reduction(const char* name, const char* op) {
-  return {name, op, "", 10, supports_reduce, nullptr, nullptr, nullptr, plan_reduce<kFold>, run_reduce};
+  return {.name = name, .op = op, .rank = 10, .supports = supports_reduce, .plan = plan_reduce<kFold>, .run = run_reduce};
 }
 
 constexpr Kernel kKernels[] = {
@@ -222,11 +222,21 @@ constexpr Kernel kKernels[] = {
     reduction<Fold::kL1>("reduce_l1", "ReduceL1"),
     reduction<Fold::kL2>("reduce_l2", "ReduceL2"),
     reduction<Fold::kSumSquare>("reduce_sum_square", "ReduceSumSquare"),
-    {"arg_max", "ArgMax", "", 10, supports_arg, nullptr, nullptr, nullptr, plan_arg, run_arg<1>},
-    {"arg_min", "ArgMin", "", 10, supports_arg, nullptr, nullptr, nullptr, plan_arg, run_arg<0>},
-    {"softmax", "Softmax", "", 10, supports_softmax, nullptr, nullptr, nullptr, plan_softmax, run_softmax<0>},
-    {"log_softmax", "LogSoftmax", "", 10, supports_softmax, nullptr, nullptr, nullptr, plan_softmax, run_softmax<1>},
-    {"layer_norm", "LayerNormalization", "", 10, supports_layer_norm, nullptr, nullptr, nullptr, plan_layer_norm, run_layer_norm},
+    {.name = "arg_max", .op = "ArgMax", .rank = 10, .supports = supports_arg, .plan = plan_arg, .run = run_arg<1>},
+    {.name = "arg_min", .op = "ArgMin", .rank = 10, .supports = supports_arg, .plan = plan_arg, .run = run_arg<0>},
+    {.name = "softmax", .op = "Softmax", .rank = 10, .supports = supports_softmax, .plan = plan_softmax, .run = run_softmax<0>},
+    {.name = "log_softmax",
+     .op = "LogSoftmax",
+     .rank = 10,
+     .supports = supports_softmax,
+     .plan = plan_softmax,
+     .run = run_softmax<1>},
+    {.name = "layer_norm",
+     .op = "LayerNormalization",
+     .rank = 10,
+     .supports = supports_layer_norm,
+     .plan = plan_layer_norm,
+     .run = run_layer_norm},
 };
 
 }  // namespace

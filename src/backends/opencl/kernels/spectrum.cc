@@ -138,10 +138,15 @@ void run_window(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
 }
 
 constexpr Kernel kKernels[] = {
-    {"dft", "DFT", "", 10, supports, nullptr, nullptr, nullptr, plan_dft, run_transform},
-    {"stft", "STFT", "", 10, supports, nullptr, nullptr, nullptr, plan_stft, run_transform},
-    {"hann_window", "HannWindow", "", 10, supports_window, nullptr, nullptr, nullptr, plan_hann, run_window},
-    {"hamming_window", "HammingWindow", "", 10, supports_window, nullptr, nullptr, nullptr, plan_hamming, run_window},
+    {.name = "dft", .op = "DFT", .rank = 10, .supports = supports, .plan = plan_dft, .run = run_transform},
+    {.name = "stft", .op = "STFT", .rank = 10, .supports = supports, .plan = plan_stft, .run = run_transform},
+    {.name = "hann_window", .op = "HannWindow", .rank = 10, .supports = supports_window, .plan = plan_hann, .run = run_window},
+    {.name = "hamming_window",
+     .op = "HammingWindow",
+     .rank = 10,
+     .supports = supports_window,
+     .plan = plan_hamming,
+     .run = run_window},
 };
 
 }  // namespace

@@ -322,14 +322,30 @@ void run_fill(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
 }
 
 constexpr Kernel kKernels[] = {
-    {"transpose", "Transpose", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_transpose, run_copy},
-    {"slice", "Slice", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_slice, run_copy},
-    {"expand", "Expand", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_expand, run_copy},
-    {"concat", "Concat", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_concat, run_concat, true},
-    {"split", "Split", "", 10, supports_split, nullptr, nullptr, nullptr, plan_split, run_split},
-    {"pad", "Pad", "", 10, supports_pad, nullptr, nullptr, nullptr, plan_pad, run_pad},
-    {"gather", "Gather", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_gather, run_gather},
-    {"constant_of_shape", "ConstantOfShape", "", 10, refuse_unless_movable, nullptr, nullptr, nullptr, plan_fill, run_fill},
+    {.name = "transpose",
+     .op = "Transpose",
+     .rank = 10,
+     .supports = refuse_unless_movable,
+     .plan = plan_transpose,
+     .run = run_copy},
+    {.name = "slice", .op = "Slice", .rank = 10, .supports = refuse_unless_movable, .plan = plan_slice, .run = run_copy},
+    {.name = "expand", .op = "Expand", .rank = 10, .supports = refuse_unless_movable, .plan = plan_expand, .run = run_copy},
+    {.name = "concat",
+     .op = "Concat",
+     .rank = 10,
+     .supports = refuse_unless_movable,
+     .plan = plan_concat,
+     .run = run_concat,
+     .takes_empty = true},
+    {.name = "split", .op = "Split", .rank = 10, .supports = supports_split, .plan = plan_split, .run = run_split},
+    {.name = "pad", .op = "Pad", .rank = 10, .supports = supports_pad, .plan = plan_pad, .run = run_pad},
+    {.name = "gather", .op = "Gather", .rank = 10, .supports = refuse_unless_movable, .plan = plan_gather, .run = run_gather},
+    {.name = "constant_of_shape",
+     .op = "ConstantOfShape",
+     .rank = 10,
+     .supports = refuse_unless_movable,
+     .plan = plan_fill,
+     .run = run_fill},
 };
 
 }  // namespace

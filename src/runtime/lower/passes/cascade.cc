@@ -12,21 +12,22 @@ class CascadePass final : public LoweringPass {
     StepDraft& d = f.draft_;
     if (next_[static_cast<std::size_t>(d.node)] < 0) return false;
     std::int32_t last = d.node;
-    d.parts.push_back(part_desc(f, last, 0));
-    for (std::int32_t next = next_of(last); d.parts.size() < kMaxStages && f.is_passed(next) && cascades_.joins(d.parts); next = next_of(last)) {
+    d.nodes.push_back(stage_desc(f, last, 0));
+    for (std::int32_t next = next_of(last); d.nodes.size() < kMaxStages && f.is_passed(next) && cascades_.joins(d.nodes);
+         next = next_of(last)) {
       last = next;
       const std::size_t first = d.descs.size() - 1;
-      d.operands.emplace_back();  // what lies between two parts
+      d.operands.emplace_back();  // what lies between two stages
       f.add_descs(last, 1);
       f.add_operands(last, 1, 0, f.c_.nodes[last].packed, f.c_.nodes[last].pitched);
-      d.parts.push_back(part_desc(f, last, first));
+      d.nodes.push_back(stage_desc(f, last, first));
       f.absorb(last, d.descs.back());
     }
-    if (d.parts.size() == 1) {
-      d.parts.clear();
+    if (d.nodes.size() == 1) {
+      d.nodes.clear();
       return false;
     }
-    OpDesc& back = d.parts.back();
+    OpDesc& back = d.nodes.back();
     take_sums(f, last, &back, back.node->inputs.size(), f.c_.nodes[last].pitched);
     finish_desc(f);
     return true;
@@ -38,8 +39,8 @@ class CascadePass final : public LoweringPass {
 
   std::int32_t next_of(std::int32_t node) const { return next_[static_cast<std::size_t>(node)]; }
 
-  // A part: its inputs begin at `first` of the draft's descs.
-  static OpDesc part_desc(const StepFormer& f, std::int32_t index, std::size_t first) {
+  // The desc of a stage: its inputs begin at `first` of the draft's descs.
+  static OpDesc stage_desc(const StepFormer& f, std::int32_t index, std::size_t first) {
     const CompiledNode& n = f.c_.nodes[index];
     const std::span<const TensorDesc> all = std::span<const TensorDesc>(f.draft_.descs).subspan(first);
     OpDesc d{&f.graph_.nodes[index], all.first(all.size() - 1), all.last(1), n.constants};
@@ -51,16 +52,16 @@ class CascadePass final : public LoweringPass {
 
   void finish_desc(StepFormer& f) const {
     StepDraft& d = f.draft_;
-    const OpDesc& front = d.parts.front();
-    const OpDesc& back = d.parts.back();
+    const OpDesc& front = d.nodes.front();
+    const OpDesc& back = d.nodes.back();
     d.kernel = &cascades_.kernel;
-    d.pitched = kPitchedOutputs;
+    d.pitched = kViewOutputs;
     d.desc = {};
     d.desc.node = front.node;
-    d.desc.tail = back.tail != nullptr ? back.tail : back.node;
+    d.desc.fusion.tail = back.fusion.tail != nullptr ? back.fusion.tail : back.node;
     d.desc.inputs = {front.inputs.data(), back.outputs.data()};
     d.desc.outputs = back.outputs;
-    d.desc.parts = d.parts;
+    d.desc.nodes = d.nodes;
     d.desc.strict = front.strict;  // all are, or none
     d.desc.threads = f.threads_of(0);
   }
@@ -69,22 +70,23 @@ class CascadePass final : public LoweringPass {
 std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   const Cascades* const cascades = c.devices[0]->cascades();
   if (cascades == nullptr) return nullptr;
-  std::vector<bool> parts(c.nodes.size());
+  std::vector<bool> may_be_stage(c.nodes.size());
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     const CompiledNode& n = c.nodes[i];
     if (n.mode != NodeMode::kKernel || n.slot != 0 || n.choose_late || n.has_planned_input) continue;
     if (n.fused_as(FusedOperand::Role::kBias) != nullptr) continue;
     const std::vector<TensorDesc> descs = descs_of(c.graph(), c.graph().nodes[i]);
-    parts[i] = cascades->takes(*n.kernel, desc_of(c.graph().nodes[i], n, descs));
+    may_be_stage[i] = cascades->takes(*n.kernel, desc_of(c.graph().nodes[i], n, descs));
   }
   std::vector<std::int32_t> next(c.nodes.size(), -1);
-  std::size_t most_args = 0;  // of a part
+  std::size_t most_args = 0;  // of a stage
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
-    const std::int32_t reader = parts[i] ? only_reader(c, static_cast<std::int32_t>(i)) : -1;
+    const std::int32_t reader = may_be_stage[i] ? only_reader(c, static_cast<std::int32_t>(i)) : -1;
     const auto r = static_cast<std::size_t>(reader);
-    if (reader < 0 || !parts[r] || c.nodes[r].strict != c.nodes[i].strict) continue;
+    if (reader < 0 || !may_be_stage[r] || c.nodes[r].strict != c.nodes[i].strict) continue;
     next[i] = reader;
-    for (const std::size_t part : {i, r}) most_args = std::max(most_args, c.graph().nodes[part].inputs.size() + c.nodes[part].fused.size() + 1);
+    for (const std::size_t stage : {i, r})
+      most_args = std::max(most_args, c.graph().nodes[stage].inputs.size() + c.nodes[stage].fused.size() + 1);
   }
   if (most_args == 0) return nullptr;
   c.most_step_args = std::max(c.most_step_args, kMaxStages * most_args);

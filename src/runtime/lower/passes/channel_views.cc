@@ -22,7 +22,7 @@ struct View {
 // What is known of a node that a kernel of the CPU runs.
 struct ViewNode {
   std::span<const Layout> layouts;         // per input, ..., per output; empty: all plain, or no such node
-  std::uint8_t pitched = 0;                // what Kernel::pitched said
+  std::uint8_t pitched = 0;                // what KernelFusion::channel_views said
   ValueId residual = kNoValue;             // operand of a sum that is computed with it
   std::int32_t computed_by = -1;           // this node is a sum that is computed with that one
 };
@@ -57,7 +57,7 @@ class ViewFinder {
   Views run() {
     for (std::size_t i = 0; i < nodes_.size(); ++i) find_view(i);
     for (std::size_t i = nodes_.size(); i-- > 0;) {
-      if (is_candidate(graph_.nodes[i], "Concat", kPitchedInputs | kPitchedOutputs, nodes_[i])) elide_concat(graph_.nodes[i]);
+      if (is_candidate(graph_.nodes[i], "Concat", kViewInputs | kViewOutputs, nodes_[i])) elide_concat(graph_.nodes[i]);
     }
     return std::move(views_);
   }
@@ -87,10 +87,10 @@ class ViewFinder {
     }
     if (n.computed_by >= 0) return;
     for (std::size_t k = 0; k < node.inputs.size() && k < n.layouts.size(); ++k) {
-      const std::uint8_t wanted = k == 0 ? kPitchedInput : kPitchedInputs;
+      const std::uint8_t wanted = k == 0 ? kViewInput : kViewInputs;
       if (node.inputs[k] != kNoValue && n.layouts[k] == Layout::kChannelsLast && (n.pitched & wanted) != wanted) copes_[node.inputs[k]] = false;
     }
-    if (n.residual != kNoValue && (n.pitched & kPitchedResidual) == 0) copes_[n.residual] = false;
+    if (n.residual != kNoValue && (n.pitched & kViewResidual) == 0) copes_[n.residual] = false;
   }
 
   // -1 where it is not known.
@@ -107,7 +107,7 @@ class ViewFinder {
   void find_view(std::size_t i) {
     const Node& node = graph_.nodes[i];
     const ViewNode& n = nodes_[i];
-    if (is_candidate(node, "Split", kPitchedInput, n)) {
+    if (is_candidate(node, "Split", kViewInput, n)) {
       std::int64_t first = 0;
       for (const ValueId v : node.outputs) {
         if (v == kNoValue || channels_of(v) < 0 || !copes_[v]) return;
@@ -119,7 +119,7 @@ class ViewFinder {
         views_.split_views[v] = {node.inputs[0], first, channels_of(v), channels_of(node.inputs[0])};
         first += channels_of(v);
       }
-    } else if (is_candidate(node, "Slice", kPitchedInput, n) && channels_of(node.outputs[0]) > 0 && copes_[node.outputs[0]]) {
+    } else if (is_candidate(node, "Slice", kViewInput, n) && channels_of(node.outputs[0]) > 0 && copes_[node.outputs[0]]) {
       const std::int64_t first = first_channel(node);
       if (first >= 0) views_.split_views[node.outputs[0]] = {node.inputs[0], first, channels_of(node.outputs[0]), channels_of(node.inputs[0])};
     }
@@ -164,7 +164,7 @@ class ViewFinder {
     const std::int32_t maker = maker_[v];
     if (maker < 0 || views_.concat_views[v].parent != kNoValue || !copes_[v]) return false;
     const ViewNode& n = nodes_[static_cast<std::size_t>(maker)];
-    return (n.pitched & kPitchedOutputs) != 0 && !n.layouts.empty() && n.layouts.back() == Layout::kChannelsLast;
+    return (n.pitched & kViewOutputs) != 0 && !n.layouts.empty() && n.layouts.back() == Layout::kChannelsLast;
   }
 
   void elide_concat(const Node& node) {

@@ -52,7 +52,7 @@ class Finder {
       const auto reader = static_cast<std::size_t>(c_.readers[i]);
       const std::int32_t by = takes_[reader];  // a sum that is computed with another node, which is a reader as well
       const bool is_sum = by >= 0 && residual_of(static_cast<std::size_t>(by))->value == v;
-      if (!is_sum && !reads_narrow(reader, v, as, layout)) return false;
+      if (!is_sum && !reads_16bit(reader, v, as, layout)) return false;
     }
     return begin != end;
   }
@@ -60,7 +60,7 @@ class Finder {
  private:
   const FusedOperand* residual_of(std::size_t node) const { return c_.nodes[node].fused_as(FusedOperand::Role::kResidual); }
 
-  bool reads_narrow(std::size_t reader, ValueId v, Precision as, Layout layout) const {
+  bool reads_16bit(std::size_t reader, ValueId v, Precision as, Layout layout) const {
     const CompiledNode& n = c_.nodes[reader];
     const Node& node = graph_.nodes[reader];
     const Kernel* const kernel = settled_kernel(n);
@@ -69,10 +69,10 @@ class Finder {
     for (const ValueId input : node.inputs) uses += input == v ? 1 : 0;
     if (const FusedOperand* r = residual_of(reader); r != nullptr && r->value == v) {
       // Only where it is sure to be computed with the node.
-      return uses == 0 && (kernel->narrow & kNarrowResidual) != 0 && output_layout(n, node) == layout &&
+      return uses == 0 && (kernel->fusion.storage_16bit & k16BitResidual) != 0 && output_layout(n, node) == layout &&
              same_shape(graph_.values[v], graph_.values[node.outputs[0]]);
     }
-    return uses == 1 && node.inputs[0] == v && (kernel->narrow & kNarrowInput) != 0 && input_layout(n) == layout;
+    return uses == 1 && node.inputs[0] == v && (kernel->fusion.storage_16bit & k16BitInput) != 0 && input_layout(n) == layout;
   }
 
   const CompiledGraph& c_;
@@ -82,21 +82,23 @@ class Finder {
 
 class NarrowStorage final : public LoweringPass {
  public:
-  // Sets OpDesc::narrow.
+  // Sets Fusion::stored_16bit.
   bool finish(PlanRoots& plan, PlanStep* step, std::span<const std::int32_t> inputs, std::int32_t placed) const override {
-    if (!step->desc.parts.empty()) return false;
+    if (!step->desc.nodes.empty()) return false;
     for (std::size_t k = 0; k < inputs.size() && k < 31; ++k) {
       if (inputs[k] < 0 || !plan.s_.roots[inputs[k]].narrow) continue;
-      step->desc.narrow |= 1u << k;
-      const std::uint8_t needed = static_cast<int>(k) == step->desc.residual ? kNarrowResidual : k == 0 ? kNarrowInput : 0;
-      if ((step->kernel->narrow & needed) == 0) {  // inputs without elements have made other kernels run than those that were chosen
+      step->desc.fusion.stored_16bit |= 1u << k;
+      const std::uint8_t needed = static_cast<int>(k) == step->desc.fusion.residual ? k16BitResidual : k == 0 ? k16BitInput : 0;
+      if ((step->kernel->fusion.storage_16bit & needed) ==
+          0) {  // inputs without elements have made other kernels run than those that were chosen
         fail(EVN_ERROR_UNSUPPORTED, "a value that is kept as bfloat16 is read as float32: precision fp32 can run this");
       }
     }
-    const Node& last = step->desc.tail != nullptr ? *step->desc.tail : plan.graph_.nodes[step->node];
+    const Node& last = step->desc.fusion.tail != nullptr ? *step->desc.fusion.tail : plan.graph_.nodes[step->node];
     const bool may = !last.outputs.empty() && last.outputs[0] != kNoValue && plan.c_.narrow[static_cast<std::size_t>(last.outputs[0])];
-    if (may && placed < 0 && (step->kernel->narrow & kNarrowOutput) != 0) step->desc.narrow |= OpDesc::kNarrowWritten;
-    return step->desc.narrow != 0;
+    if (may && placed < 0 && (step->kernel->fusion.storage_16bit & k16BitOutput) != 0)
+      step->desc.fusion.stored_16bit |= Fusion::kOutputStored16Bit;
+    return step->desc.fusion.stored_16bit != 0;
   }
 };
 
@@ -105,7 +107,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   const Finder finder(c);
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     const Kernel* const kernel = settled_kernel(c.nodes[i]);
-    if (kernel == nullptr || (kernel->narrow & kNarrowOutput) == 0) continue;
+    if (kernel == nullptr || (kernel->fusion.storage_16bit & k16BitOutput) == 0) continue;
     const ValueId v = written(c, i);
     if (v == kNoValue || c.last_user[v] == INT32_MAX || c.needed[v] || (!c.viewed.empty() && c.viewed[v])) continue;
     if (!finder.is_read_narrow(v, written_as(*kernel), output_layout(c.nodes[i], c.graph().nodes[i]))) continue;

@@ -1,5 +1,5 @@
-// Sum epilogue: an Add of a bias or a residual, or a QLinearAdd of a residual, is computed where the kernel of the node before it writes its
-// output (Kernel::takes).
+// Sum epilogue: an Add of a bias or a residual, or a QLinearAdd of a residual, is computed where the kernel of the node before it
+// writes its output (KernelFusion::epilogue).
 #include "runtime/lower/passes/sum_epilogue.h"
 
 #include <cmath>
@@ -38,9 +38,9 @@ class Finder {
   bool find(std::int32_t node) {
     first_ = node;
     std::vector<FusedOperand>& fused = c_.nodes[node].fused;
-    const std::uint8_t takes = c_.nodes[node].kernel->takes;
+    const std::uint8_t fuses = c_.nodes[node].kernel->fusion.epilogue;
     std::int32_t at = node;
-    if ((takes & kTakesBias) != 0 && graph_.nodes[node].inputs.size() <= 2) {
+    if ((fuses & kFusesBias) != 0 && graph_.nodes[node].inputs.size() <= 2) {
       FusedOperand sum = next_sum(at);
       if (sum.node >= 0 && is_bias(graph_.nodes[node], sum.value)) {
         sum.role = Role::kBias;
@@ -48,8 +48,10 @@ class Finder {
         fused.push_back(sum);
       }
     }
-    if (const FusedOperand sum = (takes & kTakesResidual) != 0 ? next_sum(at) : FusedOperand{}; is_there_before(sum)) fused.push_back(sum);
-    if (const FusedOperand sum = (takes & kTakesByteResidual) != 0 ? next_byte_sum(node) : FusedOperand{}; is_there_before(sum)) fused.push_back(sum);
+    if (const FusedOperand sum = (fuses & kFusesResidual) != 0 ? next_sum(at) : FusedOperand{}; is_there_before(sum))
+      fused.push_back(sum);
+    if (const FusedOperand sum = (fuses & kFusesByteResidual) != 0 ? next_byte_sum(node) : FusedOperand{}; is_there_before(sum))
+      fused.push_back(sum);
     return !fused.empty();
   }
 
@@ -166,7 +168,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   bool any = false;
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     const CompiledNode& n = c.nodes[i];
-    if (n.mode == NodeMode::kKernel && n.kernel->takes != 0) any |= finder.find(static_cast<std::int32_t>(i));
+    if (n.mode == NodeMode::kKernel && n.kernel->fusion.epilogue != 0) any |= finder.find(static_cast<std::int32_t>(i));
   }
   return any ? std::make_unique<SumEpilogue>() : nullptr;
 }
@@ -181,11 +183,11 @@ bool take_sums(StepFormer& f, std::int32_t node, OpDesc* desc, std::size_t at, s
     const TensorDesc& operand = f.s_.descs[sum.value];
     const bool is_residual = sum.role == Role::kResidual;
     if (is_residual && (sum.maker >= d.node || operand.shape != desc->outputs[0].shape)) break;
-    (is_residual ? desc->residual : desc->bias) = static_cast<int>(at);
-    desc->tail = &f.graph_.nodes[sum.node];
-    desc->byte_sum = sum.byte_sum();
+    (is_residual ? desc->fusion.residual : desc->fusion.bias) = static_cast<int>(at);
+    desc->fusion.tail = &f.graph_.nodes[sum.node];
+    desc->fusion.byte_sum = sum.byte_sum();
     d.descs[first + at] = operand;
-    d.operands[first + at] = {sum.value, is_residual && (pitched & kPitchedResidual) != 0};
+    d.operands[first + at] = {sum.value, is_residual && (pitched & kViewResidual) != 0};
     f.absorb(sum.node, desc->outputs[0]);
     ++at;
     taken = true;
