@@ -74,7 +74,16 @@ void reference_grid(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAlign[] = {int_attribute("align_corners", 0)};
 constexpr OpDef kOps[] = {
-    {"AffineGrid", "", 20, 2, 2, 1, 1, kAlign, kFloats, 2, 0, nullptr, infer_grid, reference_grid, {1e-5, 1e-6}},
+    {.name = "AffineGrid",
+     .since = 20,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kAlign,
+     .dtypes = kFloats,
+     .value_inputs = 2,
+     .infer = infer_grid,
+     .reference = reference_grid,
+     .tolerance = {1e-5, 1e-6}},
 };
 
 }  // namespace

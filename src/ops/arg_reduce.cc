@@ -62,10 +62,34 @@ constexpr AttributeSpec kAttributes12[] = {int_attribute("axis", 0), int_attribu
                                            int_attribute("select_last_index", 0)};
 
 constexpr OpDef kOps[] = {
-    {"ArgMax", "", 1, 1, 1, 1, 1, kAttributes1, kNumbers, 0, 0, int64_output, infer_arg, reference_arg<true>, {}},
-    {"ArgMax", "", 12, 1, 1, 1, 1, kAttributes12, kNumbers, 0, 0, int64_output, infer_arg, reference_arg<true>, {}},
-    {"ArgMin", "", 1, 1, 1, 1, 1, kAttributes1, kNumbers, 0, 0, int64_output, infer_arg, reference_arg<false>, {}},
-    {"ArgMin", "", 12, 1, 1, 1, 1, kAttributes12, kNumbers, 0, 0, int64_output, infer_arg, reference_arg<false>, {}},
+    {.name = "ArgMax",
+     .since = 1,
+     .attributes = kAttributes1,
+     .dtypes = kNumbers,
+     .output_dtype = int64_output,
+     .infer = infer_arg,
+     .reference = reference_arg<true>},
+    {.name = "ArgMax",
+     .since = 12,
+     .attributes = kAttributes12,
+     .dtypes = kNumbers,
+     .output_dtype = int64_output,
+     .infer = infer_arg,
+     .reference = reference_arg<true>},
+    {.name = "ArgMin",
+     .since = 1,
+     .attributes = kAttributes1,
+     .dtypes = kNumbers,
+     .output_dtype = int64_output,
+     .infer = infer_arg,
+     .reference = reference_arg<false>},
+    {.name = "ArgMin",
+     .since = 12,
+     .attributes = kAttributes12,
+     .dtypes = kNumbers,
+     .output_dtype = int64_output,
+     .infer = infer_arg,
+     .reference = reference_arg<false>},
 };
 
 }  // namespace

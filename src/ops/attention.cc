@@ -255,21 +255,17 @@ constexpr AttributeSpec kAttributes[] = {
 };
 
 constexpr OpDef row(int since, int inputs, std::size_t attributes) {
-  return {"Attention",
-          "",
-          since,
-          3,
-          inputs,
-          1,
-          4,
-          std::span<const AttributeSpec>(kAttributes).first(attributes),
-          kFloats,
-          0,
-          0,
-          attention_dtype,
-          infer_attention,
-          reference_attention,
-          {1e-4, 1e-5}};
+  return {.name = "Attention",
+          .since = since,
+          .min_inputs = 3,
+          .max_inputs = inputs,
+          .max_outputs = 4,
+          .attributes = std::span<const AttributeSpec>(kAttributes).first(attributes),
+          .dtypes = kFloats,
+          .output_dtype = attention_dtype,
+          .infer = infer_attention,
+          .reference = reference_attention,
+          .tolerance = {1e-4, 1e-5}};
 }
 constexpr OpDef kOps[] = {row(23, 6, 7), row(24, 7, 7), row(25, 7, 9)};
 

@@ -150,8 +150,17 @@ DType output_dtype(const Node&, std::span<const DType> inputs, int output) {
 }
 
 constexpr OpDef row(int since, int outputs, std::span<const AttributeSpec> attributes) {
-  return {"BatchNormalization", "", since, 5, 5, 1, outputs, attributes, kFloats, 0, 0, output_dtype, infer_batch_norm,
-          reference_batch_norm, {1e-4, 1e-5}};
+  return {.name = "BatchNormalization",
+          .since = since,
+          .min_inputs = 5,
+          .max_inputs = 5,
+          .max_outputs = outputs,
+          .attributes = attributes,
+          .dtypes = kFloats,
+          .output_dtype = output_dtype,
+          .infer = infer_batch_norm,
+          .reference = reference_batch_norm,
+          .tolerance = {1e-4, 1e-5}};
 }
 
 constexpr OpDef kOps[] = {row(7, 5, kAttributes7), row(9, 5, kAttributes9), row(14, 3, kAttributes14)};

@@ -226,9 +226,27 @@ constexpr AttributeSpec kMatMul[] = {required_attribute("K", AttributeType::kInt
 constexpr AttributeSpec kGather[] = {int_attribute("bits", 4), int_attribute("block_size", 128), int_attribute("gather_axis", 0),
                                      int_attribute("quantize_axis", 1)};
 constexpr OpDef kOps[] = {
-    {"MatMulNBits", kDomain, 1, 3, 6, 1, 1, kMatMul, kFloat, 0, 0, nullptr, infer_matmul, reference_matmul, {1e-4, 1e-5}},
-    {"GatherBlockQuantized", kDomain, 1, 3, 4, 1, 1, kGather, kGathered, 0, 0, gathered_dtype, infer_gather, reference_gather,
-     {1e-6, 0}},
+    {.name = "MatMulNBits",
+     .domain = kDomain,
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = 6,
+     .attributes = kMatMul,
+     .dtypes = kFloat,
+     .infer = infer_matmul,
+     .reference = reference_matmul,
+     .tolerance = {1e-4, 1e-5}},
+    {.name = "GatherBlockQuantized",
+     .domain = kDomain,
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = 4,
+     .attributes = kGather,
+     .dtypes = kGathered,
+     .output_dtype = gathered_dtype,
+     .infer = infer_gather,
+     .reference = reference_gather,
+     .tolerance = {1e-6, 0}},
 };
 
 }  // namespace

@@ -27,7 +27,16 @@ void reference(const ReferenceContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {kByteTable, kMergeDomain, 1, 2, 2, 1, 1, {}, kByteDtypes, 0, kOpElementwise, table_dtype, infer, reference, {}},
+    {.name = kByteTable,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .dtypes = kByteDtypes,
+     .flags = kOpElementwise,
+     .output_dtype = table_dtype,
+     .infer = infer,
+     .reference = reference},
 };
 
 }  // namespace

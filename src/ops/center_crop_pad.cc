@@ -62,7 +62,16 @@ void reference_center(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAxes[] = {optional_attribute("axes", AttributeType::kInts)};
 constexpr OpDef kOps[] = {
-    {"CenterCropPad", "", 18, 2, 2, 1, 1, kAxes, kMoved, 2, kOpMoves, nullptr, infer_center, reference_center, {}},
+    {.name = "CenterCropPad",
+     .since = 18,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kAxes,
+     .dtypes = kMoved,
+     .value_inputs = 2,
+     .flags = kOpMoves,
+     .infer = infer_center,
+     .reference = reference_center},
 };
 
 }  // namespace

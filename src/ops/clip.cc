@@ -48,8 +48,20 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr AttributeSpec kBounds[] = {float_attribute("min", -kLargest), float_attribute("max", kLargest)};
 
 constexpr OpDef kOps[] = {
-    {"Clip", "", 6, 1, 1, 1, 1, kBounds, kFloats, 0, kOpElementwise, nullptr, infer_clip, reference_clip_attributes, {}},
-    {"Clip", "", 11, 1, 3, 1, 1, {}, kNumbers, 0, kOpElementwise, nullptr, infer_clip, reference_clip, {}},
+    {.name = "Clip",
+     .since = 6,
+     .attributes = kBounds,
+     .dtypes = kFloats,
+     .flags = kOpElementwise,
+     .infer = infer_clip,
+     .reference = reference_clip_attributes},
+    {.name = "Clip",
+     .since = 11,
+     .max_inputs = 3,
+     .dtypes = kNumbers,
+     .flags = kOpElementwise,
+     .infer = infer_clip,
+     .reference = reference_clip},
 };
 
 }  // namespace

@@ -132,7 +132,16 @@ void reference_col2im(const ReferenceContext& c) {
 constexpr AttributeSpec kAttributes[] = {optional_attribute("dilations", AttributeType::kInts), optional_attribute("pads", AttributeType::kInts),
                                          optional_attribute("strides", AttributeType::kInts)};
 constexpr OpDef kOps[] = {
-    {"Col2Im", "", 18, 3, 3, 1, 1, kAttributes, kNumbers | kComplex, 6, 0, nullptr, infer_col2im, reference_col2im, {1e-5, 1e-6}},
+    {.name = "Col2Im",
+     .since = 18,
+     .min_inputs = 3,
+     .max_inputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kNumbers | kComplex,
+     .value_inputs = 6,
+     .infer = infer_col2im,
+     .reference = reference_col2im,
+     .tolerance = {1e-5, 1e-6}},
 };
 
 }  // namespace

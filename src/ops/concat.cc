@@ -36,7 +36,14 @@ void reference_concat(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {required_attribute("axis", AttributeType::kInt)};
 constexpr OpDef kOps[] = {
-    {"Concat", "", 4, 1, kVariadic, 1, 1, kAttributes, kMoved, 0, kOpMoves, nullptr, infer_concat, reference_concat, {}},
+    {.name = "Concat",
+     .since = 4,
+     .max_inputs = kVariadic,
+     .attributes = kAttributes,
+     .dtypes = kMoved,
+     .flags = kOpMoves,
+     .infer = infer_concat,
+     .reference = reference_concat},
 };
 
 }  // namespace

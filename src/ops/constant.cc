@@ -94,9 +94,33 @@ void reference_constant(const ReferenceContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"Constant", "", 1, 0, 0, 1, 1, kConstant1, kStoredDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
-    {"Constant", "", 11, 0, 0, 1, 1, kConstant11, kStoredDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
-    {"Constant", "", 12, 0, 0, 1, 1, kConstant12, kStoredDtype, 0, 0, constant_dtype, infer_constant, reference_constant, {}},
+    {.name = "Constant",
+     .since = 1,
+     .min_inputs = 0,
+     .max_inputs = 0,
+     .attributes = kConstant1,
+     .dtypes = kStoredDtype,
+     .output_dtype = constant_dtype,
+     .infer = infer_constant,
+     .reference = reference_constant},
+    {.name = "Constant",
+     .since = 11,
+     .min_inputs = 0,
+     .max_inputs = 0,
+     .attributes = kConstant11,
+     .dtypes = kStoredDtype,
+     .output_dtype = constant_dtype,
+     .infer = infer_constant,
+     .reference = reference_constant},
+    {.name = "Constant",
+     .since = 12,
+     .min_inputs = 0,
+     .max_inputs = 0,
+     .attributes = kConstant12,
+     .dtypes = kStoredDtype,
+     .output_dtype = constant_dtype,
+     .infer = infer_constant,
+     .reference = reference_constant},
 };
 
 }  // namespace

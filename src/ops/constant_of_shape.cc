@@ -52,8 +52,14 @@ void reference_constant_of_shape(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {optional_attribute("value", AttributeType::kTensor)};
 constexpr OpDef kOps[] = {
-    {"ConstantOfShape", "", 9, 1, 1, 1, 1, kAttributes, dtype_bit(DType::kInt64), 1, 0, value_dtype, infer_constant_of_shape,
-     reference_constant_of_shape, {}},
+    {.name = "ConstantOfShape",
+     .since = 9,
+     .attributes = kAttributes,
+     .dtypes = dtype_bit(DType::kInt64),
+     .value_inputs = 1,
+     .output_dtype = value_dtype,
+     .infer = infer_constant_of_shape,
+     .reference = reference_constant_of_shape},
 };
 
 }  // namespace

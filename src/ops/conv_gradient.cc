@@ -116,10 +116,28 @@ void reference_weight_gradient(const ReferenceContext& c) {
 
 constexpr Tolerance kNear = {1e-4, 1e-5};
 constexpr OpDef kOps[] = {
-    {kConvInputGradient, kMergeDomain, 1, 3, 3, 1, 1, kConvAttributes, kFloats, 0, kOpShapeOnly, nullptr, infer_input_gradient,
-     reference_input_gradient, kNear},
-    {kConvWeightGradient, kMergeDomain, 1, 3, 3, 1, 1, kConvAttributes, kFloats, 0, kOpShapeOnly, nullptr, infer_weight_gradient,
-     reference_weight_gradient, kNear},
+    {.name = kConvInputGradient,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = 3,
+     .attributes = kConvAttributes,
+     .dtypes = kFloats,
+     .flags = kOpShapeOnly,
+     .infer = infer_input_gradient,
+     .reference = reference_input_gradient,
+     .tolerance = kNear},
+    {.name = kConvWeightGradient,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = 3,
+     .attributes = kConvAttributes,
+     .dtypes = kFloats,
+     .flags = kOpShapeOnly,
+     .infer = infer_weight_gradient,
+     .reference = reference_weight_gradient,
+     .tolerance = kNear},
 };
 
 }  // namespace

@@ -134,8 +134,15 @@ constexpr AttributeSpec kAttributes[] = {
 };
 
 constexpr OpDef kOps[] = {
-    {"ConvTranspose", "", 1, 2, 3, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_conv_transpose, reference_conv_transpose,
-     {1e-4, 1e-5}},
+    {.name = "ConvTranspose",
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .infer = infer_conv_transpose,
+     .reference = reference_conv_transpose,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

@@ -61,8 +61,24 @@ constexpr std::uint32_t kDtypes = kFloats | dtype_bit(DType::kInt32) | dtype_bit
                                   dtype_bit(DType::kUint64);
 constexpr Tolerance kNear = {1e-5, 1e-6};
 constexpr OpDef kOps[] = {
-    {"CumSum", "", 11, 2, 2, 1, 1, kAttributes, kDtypes, 0, 0, nullptr, infer_cumulative, reference_cumulative<false>, kNear},
-    {"CumProd", "", 26, 2, 2, 1, 1, kAttributes, kDtypes, 0, 0, nullptr, infer_cumulative, reference_cumulative<true>, kNear},
+    {.name = "CumSum",
+     .since = 11,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kAttributes,
+     .dtypes = kDtypes,
+     .infer = infer_cumulative,
+     .reference = reference_cumulative<false>,
+     .tolerance = kNear},
+    {.name = "CumProd",
+     .since = 26,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kAttributes,
+     .dtypes = kDtypes,
+     .infer = infer_cumulative,
+     .reference = reference_cumulative<true>,
+     .tolerance = kNear},
 };
 
 }  // namespace

@@ -112,7 +112,15 @@ constexpr AttributeSpec kAttributes[] = {
     optional_attribute("pads", AttributeType::kInts), optional_attribute("strides", AttributeType::kInts),
 };
 constexpr OpDef kOps[] = {
-    {"DeformConv", "", 19, 3, 5, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_deform, reference_deform, {1e-4, 1e-5}},
+    {.name = "DeformConv",
+     .since = 19,
+     .min_inputs = 3,
+     .max_inputs = 5,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .infer = infer_deform,
+     .reference = reference_deform,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

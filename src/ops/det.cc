@@ -122,8 +122,14 @@ void reference_inverse(const ReferenceContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"Det", "", 11, 1, 1, 1, 1, {}, kFloats, 0, 0, nullptr, infer_det, reference_det, {1e-5, 1e-6}},
-    {"Inverse", "com.microsoft", 1, 1, 1, 1, 1, {}, kFloats, 0, 0, nullptr, infer_inverse, reference_inverse, {1e-4, 1e-5}},
+    {.name = "Det", .since = 11, .dtypes = kFloats, .infer = infer_det, .reference = reference_det, .tolerance = {1e-5, 1e-6}},
+    {.name = "Inverse",
+     .domain = "com.microsoft",
+     .since = 1,
+     .dtypes = kFloats,
+     .infer = infer_inverse,
+     .reference = reference_inverse,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

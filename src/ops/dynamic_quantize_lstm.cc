@@ -221,8 +221,18 @@ constexpr AttributeSpec kAttributes[] = {optional_attribute("activation_alpha", 
                                          int_attribute("hidden_size", 0),
                                          int_attribute("input_forget", 0)};
 constexpr OpDef kOps[] = {
-    {"DynamicQuantizeLSTM", "com.microsoft", 1, 3, 12, 0, 3, kAttributes, kFloat, 0, 0, nullptr, infer_lstm, reference_lstm,
-     {0, 1e-37}},
+    {.name = "DynamicQuantizeLSTM",
+     .domain = "com.microsoft",
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = 12,
+     .min_outputs = 0,
+     .max_outputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kFloat,
+     .infer = infer_lstm,
+     .reference = reference_lstm,
+     .tolerance = {0, 1e-37}},
 };
 
 }  // namespace

@@ -196,7 +196,14 @@ constexpr AttributeSpec kAttributes[] = {required_attribute("equation", Attribut
 constexpr std::uint32_t kDtypes = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) |
                                   dtype_bit(DType::kUint64);
 constexpr OpDef kOps[] = {
-    {"Einsum", "", 12, 1, kMaxInputs, 1, 1, kAttributes, kDtypes, 0, 0, nullptr, infer_einsum, reference_einsum, {1e-4, 1e-5}},
+    {.name = "Einsum",
+     .since = 12,
+     .max_inputs = kMaxInputs,
+     .attributes = kAttributes,
+     .dtypes = kDtypes,
+     .infer = infer_einsum,
+     .reference = reference_einsum,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

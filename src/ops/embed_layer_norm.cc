@@ -105,8 +105,17 @@ void reference_embed(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {float_attribute("epsilon", 1e-12f), int_attribute("mask_index_type", 0)};
 constexpr OpDef kOps[] = {
-    {"EmbedLayerNormalization", "com.microsoft", 1, 1, 9, 1, 3, kAttributes, kInt, 0, 0, embed_dtype, infer_embed, reference_embed,
-     {1e-4, 1e-5}},
+    {.name = "EmbedLayerNormalization",
+     .domain = "com.microsoft",
+     .since = 1,
+     .max_inputs = 9,
+     .max_outputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kInt,
+     .output_dtype = embed_dtype,
+     .infer = infer_embed,
+     .reference = reference_embed,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

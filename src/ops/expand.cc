@@ -69,8 +69,24 @@ void reference_tile(const ReferenceContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"Expand", "", 8, 2, 2, 1, 1, {}, kMoved, 2, kOpMoves, nullptr, infer_expand, reference_expand, {}},
-    {"Tile", "", 6, 2, 2, 1, 1, {}, kMoved, 2, kOpMoves, nullptr, infer_tile, reference_tile, {}},
+    {.name = "Expand",
+     .since = 8,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .dtypes = kMoved,
+     .value_inputs = 2,
+     .flags = kOpMoves,
+     .infer = infer_expand,
+     .reference = reference_expand},
+    {.name = "Tile",
+     .since = 6,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .dtypes = kMoved,
+     .value_inputs = 2,
+     .flags = kOpMoves,
+     .infer = infer_tile,
+     .reference = reference_tile},
 };
 
 }  // namespace

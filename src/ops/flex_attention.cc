@@ -136,8 +136,27 @@ void reference_output(const ReferenceContext& c) {
 constexpr AttributeSpec kScores[] = {float_attribute("scale", 0), int_attribute("softmax_precision", 0)};
 constexpr Tolerance kTolerance = {1e-4, 1e-5};
 constexpr OpDef kOps[] = {
-    {kFlexScores, kMergeDomain, 1, 2, 2, 1, 1, kScores, kDtypes, 0, 0, score_dtype, infer_scores, reference_scores, kTolerance},
-    {kFlexOutput, kMergeDomain, 1, 2, 2, 1, 1, {}, kDtypes, 0, 0, value_dtype, infer_output, reference_output, kTolerance},
+    {.name = kFlexScores,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kScores,
+     .dtypes = kDtypes,
+     .output_dtype = score_dtype,
+     .infer = infer_scores,
+     .reference = reference_scores,
+     .tolerance = kTolerance},
+    {.name = kFlexOutput,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .dtypes = kDtypes,
+     .output_dtype = value_dtype,
+     .infer = infer_output,
+     .reference = reference_output,
+     .tolerance = kTolerance},
 };
 
 }  // namespace

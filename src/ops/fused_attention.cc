@@ -155,7 +155,16 @@ constexpr AttributeSpec kAttributes[] = {
     optional_attribute("v_view", AttributeType::kInts),
 };
 constexpr OpDef kOps[] = {
-    {kFusedAttention, kMergeDomain, 1, 3, 4, 1, 1, kAttributes, dtype_bit(DType::kFloat32), 0, 0, nullptr, infer, reference, {1e-4, 1e-5}},
+    {.name = kFusedAttention,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = 4,
+     .attributes = kAttributes,
+     .dtypes = dtype_bit(DType::kFloat32),
+     .infer = infer,
+     .reference = reference,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

@@ -89,8 +89,24 @@ void reference_integer(const ReferenceContext& c) {
 constexpr AttributeSpec kFused[] = {float_attribute("alpha", 1), int_attribute("transA", 0), int_attribute("transB", 0),
                                     int_attribute("transBatchA", 0), int_attribute("transBatchB", 0)};
 constexpr OpDef kOps[] = {
-    {"FusedMatMul", "com.microsoft", 1, 2, 2, 1, 1, kFused, kFloats, 0, 0, nullptr, infer_fused, reference_fused, {1e-4, 1e-5}},
-    {"MatMulInteger", "", 10, 2, 4, 1, 1, {}, kByteDtypes, 0, 0, int32_output, infer_integer, reference_integer, {}},
+    {.name = "FusedMatMul",
+     .domain = "com.microsoft",
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kFused,
+     .dtypes = kFloats,
+     .infer = infer_fused,
+     .reference = reference_fused,
+     .tolerance = {1e-4, 1e-5}},
+    {.name = "MatMulInteger",
+     .since = 10,
+     .min_inputs = 2,
+     .max_inputs = 4,
+     .dtypes = kByteDtypes,
+     .output_dtype = int32_output,
+     .infer = infer_integer,
+     .reference = reference_integer},
 };
 
 }  // namespace

@@ -43,7 +43,15 @@ void reference_gather(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {int_attribute("axis", 0)};
 constexpr OpDef kOps[] = {
-    {"Gather", "", 1, 2, 2, 1, 1, kAttributes, kMoved, 0, kOpMoves, nullptr, infer_gather, reference_gather, {}},
+    {.name = "Gather",
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kAttributes,
+     .dtypes = kMoved,
+     .flags = kOpMoves,
+     .infer = infer_gather,
+     .reference = reference_gather},
 };
 
 }  // namespace

@@ -86,9 +86,32 @@ void reference_gather_nd(const ReferenceContext& c) {
 constexpr AttributeSpec kAxis[] = {int_attribute("axis", 0)};
 constexpr AttributeSpec kBatchDims[] = {int_attribute("batch_dims", 0)};
 constexpr OpDef kOps[] = {
-    {"GatherElements", "", 11, 2, 2, 1, 1, kAxis, kMoved, 0, kOpMoves, nullptr, infer_gather_elements, reference_gather_elements, {}},
-    {"GatherND", "", 11, 2, 2, 1, 1, {}, kMoved, 0, kOpMoves, nullptr, infer_gather_nd, reference_gather_nd, {}},
-    {"GatherND", "", 12, 2, 2, 1, 1, kBatchDims, kMoved, 0, kOpMoves, nullptr, infer_gather_nd, reference_gather_nd, {}},
+    {.name = "GatherElements",
+     .since = 11,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kAxis,
+     .dtypes = kMoved,
+     .flags = kOpMoves,
+     .infer = infer_gather_elements,
+     .reference = reference_gather_elements},
+    {.name = "GatherND",
+     .since = 11,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .dtypes = kMoved,
+     .flags = kOpMoves,
+     .infer = infer_gather_nd,
+     .reference = reference_gather_nd},
+    {.name = "GatherND",
+     .since = 12,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kBatchDims,
+     .dtypes = kMoved,
+     .flags = kOpMoves,
+     .infer = infer_gather_nd,
+     .reference = reference_gather_nd},
 };
 
 }  // namespace

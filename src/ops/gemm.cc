@@ -92,10 +92,34 @@ constexpr AttributeSpec kFused[] = {
 };
 constexpr std::span<const AttributeSpec> kAttributes = std::span<const AttributeSpec>(kFused).first(4);
 constexpr OpDef kOps[] = {
-    {"Gemm", "", 7, 3, 3, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_gemm, reference_gemm, {1e-4, 1e-5}},
-    {"FusedGemm", "com.microsoft", 1, 2, 3, 1, 1, kFused, dtype_bit(DType::kFloat32), 0, 0, nullptr, infer_fused, reference_fused,
-     {1e-4, 1e-5}},
-    {"Gemm", "", 11, 2, 3, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_gemm, reference_gemm, {1e-4, 1e-5}},
+    {.name = "Gemm",
+     .since = 7,
+     .min_inputs = 3,
+     .max_inputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .infer = infer_gemm,
+     .reference = reference_gemm,
+     .tolerance = {1e-4, 1e-5}},
+    {.name = "FusedGemm",
+     .domain = "com.microsoft",
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 3,
+     .attributes = kFused,
+     .dtypes = dtype_bit(DType::kFloat32),
+     .infer = infer_fused,
+     .reference = reference_fused,
+     .tolerance = {1e-4, 1e-5}},
+    {.name = "Gemm",
+     .since = 11,
+     .min_inputs = 2,
+     .max_inputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .infer = infer_gemm,
+     .reference = reference_gemm,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

@@ -55,9 +55,20 @@ void reference_norm(const ReferenceContext& c) {
 
 constexpr AttributeSpec kNorm[] = {int_attribute("p", 2)};
 constexpr OpDef kOps[] = {
-    {"GlobalAveragePool", "", 1, 1, 1, 1, 1, {}, kFloats, 0, 0, nullptr, infer_global, reference_average, {1e-5, 1e-6}},
-    {"GlobalMaxPool", "", 1, 1, 1, 1, 1, {}, kFloats, 0, 0, nullptr, infer_global, reference_max, {}},
-    {"GlobalLpPool", "", 2, 1, 1, 1, 1, kNorm, kFloats, 0, 0, nullptr, infer_norm, reference_norm, {1e-5, 1e-6}},
+    {.name = "GlobalAveragePool",
+     .since = 1,
+     .dtypes = kFloats,
+     .infer = infer_global,
+     .reference = reference_average,
+     .tolerance = {1e-5, 1e-6}},
+    {.name = "GlobalMaxPool", .since = 1, .dtypes = kFloats, .infer = infer_global, .reference = reference_max},
+    {.name = "GlobalLpPool",
+     .since = 2,
+     .attributes = kNorm,
+     .dtypes = kFloats,
+     .infer = infer_norm,
+     .reference = reference_norm,
+     .tolerance = {1e-5, 1e-6}},
 };
 
 }  // namespace

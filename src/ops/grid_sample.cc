@@ -181,8 +181,15 @@ constexpr AttributeSpec kAttributes16[] = {int_attribute("align_corners", 0), st
 constexpr AttributeSpec kAttributes20[] = {int_attribute("align_corners", 0), string_attribute("mode", "linear"),
                                            string_attribute("padding_mode", "zeros")};
 constexpr OpDef row(int since, std::span<const AttributeSpec> attributes) {
-  return {"GridSample", "", since, 2, 2, 1, 1, attributes, kFloats | kComplex, 0, 0, nullptr, infer_grid_sample, reference_grid_sample,
-          {1e-4, 1e-5}};
+  return {.name = "GridSample",
+          .since = since,
+          .min_inputs = 2,
+          .max_inputs = 2,
+          .attributes = attributes,
+          .dtypes = kFloats | kComplex,
+          .infer = infer_grid_sample,
+          .reference = reference_grid_sample,
+          .tolerance = {1e-4, 1e-5}};
 }
 constexpr OpDef kOps[] = {row(16, kAttributes16), row(20, kAttributes20)};
 

@@ -386,8 +386,18 @@ constexpr AttributeSpec kAttributes[] = {
     float_attribute("qk_norm_epsilon", 1e-6f),
 };
 constexpr OpDef kOps[] = {
-    {"GroupQueryAttention", "com.microsoft", 1, 1, 16, 1, 4, kAttributes, dtype_bit(DType::kFloat32), 1u << kTotal, 0, output_dtype,
-     infer_group, reference_group, {1e-4, 1e-5}},
+    {.name = "GroupQueryAttention",
+     .domain = "com.microsoft",
+     .since = 1,
+     .max_inputs = 16,
+     .max_outputs = 4,
+     .attributes = kAttributes,
+     .dtypes = dtype_bit(DType::kFloat32),
+     .value_inputs = 1u << kTotal,
+     .output_dtype = output_dtype,
+     .infer = infer_group,
+     .reference = reference_group,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

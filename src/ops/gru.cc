@@ -57,8 +57,28 @@ constexpr AttributeSpec kAttributes[] = {optional_attribute("activation_alpha", 
 constexpr std::span<const AttributeSpec> kAll(kAttributes);
 
 constexpr OpDef kOps[] = {
-    {"GRU", "", 7, 3, 6, 0, 2, kAll.first(7), kFloats, 0, 0, nullptr, infer_gru, reference_gru, {1e-4, 1e-5}},
-    {"GRU", "", 14, 3, 6, 0, 2, kAll, kFloats, 0, 0, nullptr, infer_gru, reference_gru, {1e-4, 1e-5}},
+    {.name = "GRU",
+     .since = 7,
+     .min_inputs = 3,
+     .max_inputs = 6,
+     .min_outputs = 0,
+     .max_outputs = 2,
+     .attributes = kAll.first(7),
+     .dtypes = kFloats,
+     .infer = infer_gru,
+     .reference = reference_gru,
+     .tolerance = {1e-4, 1e-5}},
+    {.name = "GRU",
+     .since = 14,
+     .min_inputs = 3,
+     .max_inputs = 6,
+     .min_outputs = 0,
+     .max_outputs = 2,
+     .attributes = kAll,
+     .dtypes = kFloats,
+     .infer = infer_gru,
+     .reference = reference_gru,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

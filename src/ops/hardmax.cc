@@ -43,8 +43,18 @@ void reference_hardmax(const ReferenceContext& c) {
 constexpr AttributeSpec kAxis1[] = {int_attribute("axis", 1)};
 constexpr AttributeSpec kAxis13[] = {int_attribute("axis", -1)};
 constexpr OpDef kOps[] = {
-    {"Hardmax", "", 1, 1, 1, 1, 1, kAxis1, kFloats, 0, 0, nullptr, infer_hardmax, reference_hardmax, {}},
-    {"Hardmax", "", 13, 1, 1, 1, 1, kAxis13, kFloats, 0, 0, nullptr, infer_hardmax, reference_hardmax, {}},
+    {.name = "Hardmax",
+     .since = 1,
+     .attributes = kAxis1,
+     .dtypes = kFloats,
+     .infer = infer_hardmax,
+     .reference = reference_hardmax},
+    {.name = "Hardmax",
+     .since = 13,
+     .attributes = kAxis13,
+     .dtypes = kFloats,
+     .infer = infer_hardmax,
+     .reference = reference_hardmax},
 };
 
 }  // namespace

@@ -95,7 +95,13 @@ void host_decoder(HostContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {string_attribute("pixel_format", "RGB")};
 constexpr OpDef kOps[] = {
-    {"ImageDecoder", "", 20, 1, 1, 1, 1, kAttributes, dtype_bit(DType::kUint8), 0, kOpAnyRank, nullptr, infer_decoder, nullptr, {}, host_decoder},
+    {.name = "ImageDecoder",
+     .since = 20,
+     .attributes = kAttributes,
+     .dtypes = dtype_bit(DType::kUint8),
+     .flags = kOpAnyRank,
+     .infer = infer_decoder,
+     .host = host_decoder},
 };
 
 }  // namespace

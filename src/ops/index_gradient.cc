@@ -89,9 +89,26 @@ void reference_slice_gradient(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAxis[] = {int_attribute("axis", 0)};
 constexpr OpDef kOps[] = {
-    {kGatherGradient, kMergeDomain, 1, 3, 3, 1, 1, kAxis, kFloats, 0, kOpShapeOnly, nullptr, infer_gather_gradient,
-     reference_gather_gradient, {1e-5, 1e-6}},
-    {kSliceGradient, kMergeDomain, 1, 3, 6, 1, 1, {}, kFloats, 0, kOpShapeOnly, nullptr, infer_slice_gradient, reference_slice_gradient, {}},
+    {.name = kGatherGradient,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = 3,
+     .attributes = kAxis,
+     .dtypes = kFloats,
+     .flags = kOpShapeOnly,
+     .infer = infer_gather_gradient,
+     .reference = reference_gather_gradient,
+     .tolerance = {1e-5, 1e-6}},
+    {.name = kSliceGradient,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = 6,
+     .dtypes = kFloats,
+     .flags = kOpShapeOnly,
+     .infer = infer_slice_gradient,
+     .reference = reference_slice_gradient},
 };
 
 }  // namespace

@@ -89,8 +89,17 @@ void reference_layer_norm(const ReferenceContext& c) {
 constexpr AttributeSpec kAttributes[] = {int_attribute("axis", -1), float_attribute("epsilon", 1e-5f),
                                          int_attribute("stash_type", 1)};
 constexpr OpDef kOps[] = {
-    {"LayerNormalization", "", 17, 2, 3, 1, 3, kAttributes, kFloats, 0, 0, layer_norm_dtype, infer_layer_norm, reference_layer_norm,
-     {1e-4, 1e-5}},
+    {.name = "LayerNormalization",
+     .since = 17,
+     .min_inputs = 2,
+     .max_inputs = 3,
+     .max_outputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .output_dtype = layer_norm_dtype,
+     .infer = infer_layer_norm,
+     .reference = reference_layer_norm,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

@@ -250,8 +250,26 @@ constexpr AttributeSpec kAttention[] = {int_attribute("chunk_size", 64), require
                                         string_attribute("update_rule", "gated_delta")};
 constexpr AttributeSpec kConv[] = {string_attribute("activation", "none")};
 constexpr OpDef kOps[] = {
-    {"LinearAttention", "", 27, 3, 6, 1, 2, kAttention, kFloats, 0, 0, nullptr, infer_attention, reference_attention, {1e-4, 1e-5}},
-    {"CausalConvWithState", "", 27, 2, 4, 1, 2, kConv, kFloats, 0, 0, nullptr, infer_conv, reference_conv, {1e-4, 1e-5}},
+    {.name = "LinearAttention",
+     .since = 27,
+     .min_inputs = 3,
+     .max_inputs = 6,
+     .max_outputs = 2,
+     .attributes = kAttention,
+     .dtypes = kFloats,
+     .infer = infer_attention,
+     .reference = reference_attention,
+     .tolerance = {1e-4, 1e-5}},
+    {.name = "CausalConvWithState",
+     .since = 27,
+     .min_inputs = 2,
+     .max_inputs = 4,
+     .max_outputs = 2,
+     .attributes = kConv,
+     .dtypes = kFloats,
+     .infer = infer_conv,
+     .reference = reference_conv,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

@@ -136,7 +136,18 @@ void host_loop(HostContext& c) {
 constexpr BodyRule kBody = {body_inputs, feedback, turns};
 constexpr AttributeSpec kAttributes[] = {required_attribute("body", AttributeType::kGraph)};
 constexpr OpDef kOps[] = {
-    {"Loop", "", 1, 2, kVariadic, 1, kVariadic, kAttributes, kStoredDtype, 0, kOpAnyRank, loop_dtype, infer_loop, nullptr, {}, host_loop, &kBody},
+    {.name = "Loop",
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = kVariadic,
+     .max_outputs = kVariadic,
+     .attributes = kAttributes,
+     .dtypes = kStoredDtype,
+     .flags = kOpAnyRank,
+     .output_dtype = loop_dtype,
+     .infer = infer_loop,
+     .host = host_loop,
+     .body = &kBody},
 };
 
 }  // namespace

@@ -87,9 +87,25 @@ void reference_loss(const ReferenceContext& c) {
 constexpr AttributeSpec kAttributes[] = {string_attribute("reduction", "mean"), int_attribute("ignore_index", kNothing)};
 constexpr Tolerance kNear = {1e-5, 1e-6};
 constexpr OpDef kOps[] = {
-    {"NegativeLogLikelihoodLoss", "", 12, 2, 3, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_loss, reference_loss<false>,
-     kNear},
-    {"SoftmaxCrossEntropyLoss", "", 12, 2, 3, 1, 2, kAttributes, kFloats, 0, 0, nullptr, infer_loss, reference_loss<true>, kNear},
+    {.name = "NegativeLogLikelihoodLoss",
+     .since = 12,
+     .min_inputs = 2,
+     .max_inputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .infer = infer_loss,
+     .reference = reference_loss<false>,
+     .tolerance = kNear},
+    {.name = "SoftmaxCrossEntropyLoss",
+     .since = 12,
+     .min_inputs = 2,
+     .max_inputs = 3,
+     .max_outputs = 2,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .infer = infer_loss,
+     .reference = reference_loss<true>,
+     .tolerance = kNear},
 };
 
 }  // namespace

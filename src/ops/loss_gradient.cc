@@ -85,8 +85,17 @@ void reference_loss_gradient(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {string_attribute("reduction", "mean"), int_attribute("ignore_index", kNothing)};
 constexpr OpDef kOps[] = {
-    {kLossGradient, kMergeDomain, 1, 3, 4, 1, 1, kAttributes, kFloats, 0, kOpShapeOnly, nullptr, infer_loss_gradient,
-     reference_loss_gradient, {1e-5, 1e-6}},
+    {.name = kLossGradient,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = 4,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .flags = kOpShapeOnly,
+     .infer = infer_loss_gradient,
+     .reference = reference_loss_gradient,
+     .tolerance = {1e-5, 1e-6}},
 };
 
 }  // namespace

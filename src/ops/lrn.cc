@@ -45,7 +45,13 @@ void reference_lrn(const ReferenceContext& c) {
 constexpr AttributeSpec kAttributes[] = {float_attribute("alpha", 1e-4f), float_attribute("beta", 0.75f),
                                          float_attribute("bias", 1), required_attribute("size", AttributeType::kInt)};
 constexpr OpDef kOps[] = {
-    {"LRN", "", 1, 1, 1, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_lrn, reference_lrn, {1e-5, 1e-6}},
+    {.name = "LRN",
+     .since = 1,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .infer = infer_lrn,
+     .reference = reference_lrn,
+     .tolerance = {1e-5, 1e-6}},
 };
 
 }  // namespace

@@ -57,8 +57,28 @@ constexpr AttributeSpec kAttributes[] = {optional_attribute("activation_alpha", 
 constexpr std::span<const AttributeSpec> kAll(kAttributes);
 
 constexpr OpDef kOps[] = {
-    {"LSTM", "", 7, 3, 8, 0, 3, kAll.first(7), kFloats, 0, 0, nullptr, infer_lstm, reference_lstm, {1e-4, 1e-5}},
-    {"LSTM", "", 14, 3, 8, 0, 3, kAll, kFloats, 0, 0, nullptr, infer_lstm, reference_lstm, {1e-4, 1e-5}},
+    {.name = "LSTM",
+     .since = 7,
+     .min_inputs = 3,
+     .max_inputs = 8,
+     .min_outputs = 0,
+     .max_outputs = 3,
+     .attributes = kAll.first(7),
+     .dtypes = kFloats,
+     .infer = infer_lstm,
+     .reference = reference_lstm,
+     .tolerance = {1e-4, 1e-5}},
+    {.name = "LSTM",
+     .since = 14,
+     .min_inputs = 3,
+     .max_inputs = 8,
+     .min_outputs = 0,
+     .max_outputs = 3,
+     .attributes = kAll,
+     .dtypes = kFloats,
+     .infer = infer_lstm,
+     .reference = reference_lstm,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

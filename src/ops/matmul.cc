@@ -78,7 +78,14 @@ void reference_matmul(const ReferenceContext& c) {
 constexpr std::uint32_t kDtypes = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) |
                                   dtype_bit(DType::kUint64);
 constexpr OpDef kOps[] = {
-    {"MatMul", "", 1, 2, 2, 1, 1, {}, kDtypes, 0, 0, nullptr, infer_matmul, reference_matmul, {1e-4, 1e-5}},
+    {.name = "MatMul",
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .dtypes = kDtypes,
+     .infer = infer_matmul,
+     .reference = reference_matmul,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

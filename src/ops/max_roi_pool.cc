@@ -81,7 +81,14 @@ void reference(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {required_attribute("pooled_shape", AttributeType::kInts), float_attribute("spatial_scale", 1)};
 constexpr OpDef kOps[] = {
-    {"MaxRoiPool", "", 1, 2, 2, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer, reference, {}},
+    {.name = "MaxRoiPool",
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .infer = infer,
+     .reference = reference},
 };
 
 }  // namespace

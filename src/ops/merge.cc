@@ -48,8 +48,19 @@ void host_merge(HostContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"Merge", kMergeDomain, 1, 3, 3, 1, 1, kAttributes, dtype_bit(DType::kBool), 1, kOpMerge | kOpAnyRank, merged_dtype, infer_merge, reference_merge,
-     {}, host_merge},
+    {.name = "Merge",
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = 3,
+     .attributes = kAttributes,
+     .dtypes = dtype_bit(DType::kBool),
+     .value_inputs = 1,
+     .flags = kOpMerge | kOpAnyRank,
+     .output_dtype = merged_dtype,
+     .infer = infer_merge,
+     .reference = reference_merge,
+     .host = host_merge},
 };
 
 }  // namespace

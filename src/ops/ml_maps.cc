@@ -259,10 +259,31 @@ constexpr AttributeSpec kDict[] = {optional_attribute("int64_vocabulary", Attrib
                                    optional_attribute("string_vocabulary", AttributeType::kStrings)};
 constexpr AttributeSpec kCast[] = {string_attribute("cast_to", "TO_FLOAT"), string_attribute("map_form", "DENSE"), int_attribute("max_map", 1)};
 constexpr OpDef kOps[] = {
-    {"ZipMap", kDomain, 1, 1, 1, 1, 1, kZip, dtype_bit(DType::kFloat32), 0, kOpAnyRank, nullptr, infer_zip, nullptr, {}, host_zip},
-    {"DictVectorizer", kDomain, 1, 1, 1, 1, 1, kDict, kDictValues, 0, kOpAnyRank, nullptr, infer_dict, nullptr, {}, host_dict},
-    {"CastMap", kDomain, 1, 1, 1, 1, 1, kCast, dtype_bit(DType::kFloat32) | kString, 0, kOpAnyRank, cast_dtype, infer_cast_map, nullptr, {},
-     host_cast_map},
+    {.name = "ZipMap",
+     .domain = kDomain,
+     .since = 1,
+     .attributes = kZip,
+     .dtypes = dtype_bit(DType::kFloat32),
+     .flags = kOpAnyRank,
+     .infer = infer_zip,
+     .host = host_zip},
+    {.name = "DictVectorizer",
+     .domain = kDomain,
+     .since = 1,
+     .attributes = kDict,
+     .dtypes = kDictValues,
+     .flags = kOpAnyRank,
+     .infer = infer_dict,
+     .host = host_dict},
+    {.name = "CastMap",
+     .domain = kDomain,
+     .since = 1,
+     .attributes = kCast,
+     .dtypes = dtype_bit(DType::kFloat32) | kString,
+     .flags = kOpAnyRank,
+     .output_dtype = cast_dtype,
+     .infer = infer_cast_map,
+     .host = host_cast_map},
 };
 
 }  // namespace

@@ -380,9 +380,26 @@ constexpr AttributeSpec kClassify[] = {string_attribute("kernel_type", "LINEAR")
                                        optional_attribute("classlabels_strings", AttributeType::kStrings)};
 constexpr Tolerance kTolerance{1e-6, 1e-6};
 constexpr OpDef kOps[] = {
-    {"SVMRegressor", kDomain, 1, 1, 1, 1, 1, kRegress, kFeatureDtypes, 0, 0, float_dtype, infer_regressor, reference_regressor, kTolerance},
-    {"SVMClassifier", kDomain, 1, 1, 1, 2, 2, kClassify, kFeatureDtypes, 0, 0, classifier_dtype, infer_classifier, reference_classifier,
-     kTolerance},
+    {.name = "SVMRegressor",
+     .domain = kDomain,
+     .since = 1,
+     .attributes = kRegress,
+     .dtypes = kFeatureDtypes,
+     .output_dtype = float_dtype,
+     .infer = infer_regressor,
+     .reference = reference_regressor,
+     .tolerance = kTolerance},
+    {.name = "SVMClassifier",
+     .domain = kDomain,
+     .since = 1,
+     .min_outputs = 2,
+     .max_outputs = 2,
+     .attributes = kClassify,
+     .dtypes = kFeatureDtypes,
+     .output_dtype = classifier_dtype,
+     .infer = infer_classifier,
+     .reference = reference_classifier,
+     .tolerance = kTolerance},
 };
 
 }  // namespace

@@ -535,16 +535,44 @@ constexpr std::span<const AttributeSpec> kRegressAll(kRegress), kClassifyAll(kCl
 constexpr Tolerance kTolerance{1e-6, 1e-6};
 
 constexpr OpDef regressor(int since) {
-  return {"TreeEnsembleRegressor", kDomain, since, 1, 1, 1, 1, since < 3 ? kRegressAll.first(kBaseTensor) : kRegressAll, kFeatureDtypes,
-          0, 0, float_dtype, infer_regressor, reference_regressor, kTolerance};
+  return {.name = "TreeEnsembleRegressor",
+          .domain = kDomain,
+          .since = since,
+          .attributes = since < 3 ? kRegressAll.first(kBaseTensor) : kRegressAll,
+          .dtypes = kFeatureDtypes,
+          .output_dtype = float_dtype,
+          .infer = infer_regressor,
+          .reference = reference_regressor,
+          .tolerance = kTolerance};
 }
 constexpr OpDef classifier(int since) {
-  return {"TreeEnsembleClassifier", kDomain, since, 1, 1, 2, 2, since < 3 ? kClassifyAll.first(kBaseTensor) : kClassifyAll, kFeatureDtypes,
-          0, 0, classifier_dtype, infer_classifier, reference_classifier, kTolerance};
+  return {.name = "TreeEnsembleClassifier",
+          .domain = kDomain,
+          .since = since,
+          .min_outputs = 2,
+          .max_outputs = 2,
+          .attributes = since < 3 ? kClassifyAll.first(kBaseTensor) : kClassifyAll,
+          .dtypes = kFeatureDtypes,
+          .output_dtype = classifier_dtype,
+          .infer = infer_classifier,
+          .reference = reference_classifier,
+          .tolerance = kTolerance};
 }
 constexpr OpDef kOps[] = {
-    {"TreeEnsemble", kDomain, 5, 1, 1, 1, 1, kEnsemble, kFloats, 0, 0, nullptr, infer_ensemble, reference_ensemble, kTolerance},
-    regressor(1), regressor(3), regressor(5), classifier(1), classifier(3), classifier(5),
+    {.name = "TreeEnsemble",
+     .domain = kDomain,
+     .since = 5,
+     .attributes = kEnsemble,
+     .dtypes = kFloats,
+     .infer = infer_ensemble,
+     .reference = reference_ensemble,
+     .tolerance = kTolerance},
+    regressor(1),
+    regressor(3),
+    regressor(5),
+    classifier(1),
+    classifier(3),
+    classifier(5),
 };
 
 }  // namespace

@@ -118,8 +118,16 @@ void reference_suppression(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {int_attribute("center_point_box", 0)};
 constexpr OpDef kOps[] = {
-    {"NonMaxSuppression", "", 10, 2, 5, 1, 1, kAttributes, dtype_bit(DType::kFloat32), 31, 0, int64_output, infer_suppression,
-     reference_suppression, {}},
+    {.name = "NonMaxSuppression",
+     .since = 10,
+     .min_inputs = 2,
+     .max_inputs = 5,
+     .attributes = kAttributes,
+     .dtypes = dtype_bit(DType::kFloat32),
+     .value_inputs = 31,
+     .output_dtype = int64_output,
+     .infer = infer_suppression,
+     .reference = reference_suppression},
 };
 
 }  // namespace

@@ -111,8 +111,23 @@ void reference_compress(const ReferenceContext& c) {
 
 constexpr AttributeSpec kCompress[] = {optional_attribute("axis", AttributeType::kInt)};
 constexpr OpDef kOps[] = {
-    {"NonZero", "", 9, 1, 1, 1, 1, {}, kAnyDtype | kComplex, 1, 0, int64_output, infer_non_zero, reference_non_zero, {}},
-    {"Compress", "", 9, 2, 2, 1, 1, kCompress, kMoved, 2, kOpMoves, nullptr, infer_compress, reference_compress, {}},
+    {.name = "NonZero",
+     .since = 9,
+     .dtypes = kAnyDtype | kComplex,
+     .value_inputs = 1,
+     .output_dtype = int64_output,
+     .infer = infer_non_zero,
+     .reference = reference_non_zero},
+    {.name = "Compress",
+     .since = 9,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kCompress,
+     .dtypes = kMoved,
+     .value_inputs = 2,
+     .flags = kOpMoves,
+     .infer = infer_compress,
+     .reference = reference_compress},
 };
 
 }  // namespace

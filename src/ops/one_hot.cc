@@ -56,7 +56,16 @@ void reference_one_hot(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {int_attribute("axis", -1)};
 constexpr OpDef kOps[] = {
-    {"OneHot", "", 9, 3, 3, 1, 1, kAttributes, kNumbers, 2, 0, values_dtype, infer_one_hot, reference_one_hot, {}},
+    {.name = "OneHot",
+     .since = 9,
+     .min_inputs = 3,
+     .max_inputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kNumbers,
+     .value_inputs = 2,
+     .output_dtype = values_dtype,
+     .infer = infer_one_hot,
+     .reference = reference_one_hot},
 };
 
 }  // namespace

@@ -172,23 +172,23 @@ struct BodyRule;
 
 struct OpDef {
   const char* name;
-  const char* domain;  // "" is ai.onnx
+  const char* domain = "";  // "" is ai.onnx
   int since;           // first opset version that this row describes; the row with the highest `since` <= the import applies
-  int min_inputs;
-  int max_inputs;
-  int min_outputs;
-  int max_outputs;
-  std::span<const AttributeSpec> attributes;
+  int min_inputs = 1;
+  int max_inputs = 1;
+  int min_outputs = 1;
+  int max_outputs = 1;
+  std::span<const AttributeSpec> attributes = {};
   std::uint32_t dtypes;        // of input 0 (of output 0 where there is no input) that the reference takes
-  std::uint32_t value_inputs;  // bit i: a shape depends on the value of input i
-  std::uint32_t flags;
+  std::uint32_t value_inputs = 0;  // bit i: a shape depends on the value of input i
+  std::uint32_t flags = 0;
   // nullptr: every output has the dtype of input 0. Inputs that are absent are kUndefined.
-  DType (*output_dtype)(const Node& node, std::span<const DType> inputs, int output);
+  DType (*output_dtype)(const Node& node, std::span<const DType> inputs, int output) = nullptr;
   // Throws EVN_ERROR_INVALID_MODEL (or _ARGUMENT where only the caller's shapes can be wrong). Pure, allocates nothing.
-  void (*infer)(InferContext& c);
+  void (*infer)(InferContext& c) = nullptr;
   // Written to be read; accumulates in double. The oracle and the fallback. Its loops have cancellation points (base/cancel.h).
-  void (*reference)(const ReferenceContext& c);
-  Tolerance tolerance;
+  void (*reference)(const ReferenceContext& c) = nullptr;
+  Tolerance tolerance = {};  // the default: exact
   // For values that are more than tensors, and for operators with a body; `reference` may then be null. ops/host.h
   void (*host)(HostContext& c) = nullptr;
   const BodyRule* body = nullptr;

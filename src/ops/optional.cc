@@ -64,11 +64,32 @@ void host_get(HostContext& c) {
 constexpr AttributeSpec kOptional[] = {optional_attribute("type", AttributeType::kType)};
 constexpr std::uint32_t kFlags = kOpAnyRank;
 constexpr OpDef kOps[] = {
-    {"Optional", "", 15, 0, 1, 1, 1, kOptional, kStoredDtype, 0, kFlags, optional_dtype, infer_optional, nullptr, {}, host_optional},
-    {"OptionalHasElement", "", 15, 1, 1, 1, 1, {}, kStoredDtype, 0, kFlags, bool_dtype, infer_has, nullptr, {}, host_has},
-    {"OptionalHasElement", "", 18, 0, 1, 1, 1, {}, kStoredDtype, 0, kFlags, bool_dtype, infer_has, nullptr, {}, host_has},
-    {"OptionalGetElement", "", 15, 1, 1, 1, 1, {}, kStoredDtype, 0, kFlags, nullptr, infer_get, nullptr, {}, host_get},
-    {"OptionalGetElement", "", 18, 1, 1, 1, 1, {}, kStoredDtype, 0, kFlags, nullptr, infer_get, nullptr, {}, host_get},
+    {.name = "Optional",
+     .since = 15,
+     .min_inputs = 0,
+     .attributes = kOptional,
+     .dtypes = kStoredDtype,
+     .flags = kFlags,
+     .output_dtype = optional_dtype,
+     .infer = infer_optional,
+     .host = host_optional},
+    {.name = "OptionalHasElement",
+     .since = 15,
+     .dtypes = kStoredDtype,
+     .flags = kFlags,
+     .output_dtype = bool_dtype,
+     .infer = infer_has,
+     .host = host_has},
+    {.name = "OptionalHasElement",
+     .since = 18,
+     .min_inputs = 0,
+     .dtypes = kStoredDtype,
+     .flags = kFlags,
+     .output_dtype = bool_dtype,
+     .infer = infer_has,
+     .host = host_has},
+    {.name = "OptionalGetElement", .since = 15, .dtypes = kStoredDtype, .flags = kFlags, .infer = infer_get, .host = host_get},
+    {.name = "OptionalGetElement", .since = 18, .dtypes = kStoredDtype, .flags = kFlags, .infer = infer_get, .host = host_get},
 };
 
 }  // namespace

@@ -116,9 +116,27 @@ constexpr AttributeSpec kPad2[] = {string_attribute("mode", "constant"), require
 constexpr AttributeSpec kPad11[] = {string_attribute("mode", "constant")};
 
 constexpr OpDef kOps[] = {
-    {"Pad", "", 2, 1, 1, 1, 1, kPad2, kFloats, 0, 0, nullptr, infer_pad, reference_pad_attributes, {}},
-    {"Pad", "", 11, 2, 3, 1, 1, kPad11, kMoved, 0b10, kOpMoves, nullptr, infer_pad, reference_pad, {}},
-    {"Pad", "", 18, 2, 4, 1, 1, kPad11, kMoved, 0b1010, kOpMoves, nullptr, infer_pad, reference_pad, {}},
+    {.name = "Pad", .since = 2, .attributes = kPad2, .dtypes = kFloats, .infer = infer_pad, .reference = reference_pad_attributes},
+    {.name = "Pad",
+     .since = 11,
+     .min_inputs = 2,
+     .max_inputs = 3,
+     .attributes = kPad11,
+     .dtypes = kMoved,
+     .value_inputs = 0b10,
+     .flags = kOpMoves,
+     .infer = infer_pad,
+     .reference = reference_pad},
+    {.name = "Pad",
+     .since = 18,
+     .min_inputs = 2,
+     .max_inputs = 4,
+     .attributes = kPad11,
+     .dtypes = kMoved,
+     .value_inputs = 0b1010,
+     .flags = kOpMoves,
+     .infer = infer_pad,
+     .reference = reference_pad},
 };
 
 }  // namespace

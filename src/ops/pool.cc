@@ -145,18 +145,34 @@ using Attributes = std::span<const AttributeSpec>;
 
 constexpr OpDef max_row(int since, int outputs, std::size_t attributes) {
   const std::uint32_t dtypes = since < 12 ? kFloats : kFloats | dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8);
-  return {"MaxPool", "", since, 1, 1, 1, outputs, Attributes(kMaxPoolAttributes).first(attributes), dtypes, 0, 0, max_pool_dtype, infer_pool,
-          reference_max_pool, {}};
+  return {.name = "MaxPool",
+          .since = since,
+          .max_outputs = outputs,
+          .attributes = Attributes(kMaxPoolAttributes).first(attributes),
+          .dtypes = dtypes,
+          .output_dtype = max_pool_dtype,
+          .infer = infer_pool,
+          .reference = reference_max_pool};
 }
 
 constexpr OpDef average_row(int since, std::size_t attributes) {
-  return {"AveragePool", "", since, 1, 1, 1, 1, Attributes(kAveragePoolAttributes).first(attributes), kFloats, 0, 0, nullptr, infer_pool,
-          reference_average_pool, {1e-5, 1e-6}};
+  return {.name = "AveragePool",
+          .since = since,
+          .attributes = Attributes(kAveragePoolAttributes).first(attributes),
+          .dtypes = kFloats,
+          .infer = infer_pool,
+          .reference = reference_average_pool,
+          .tolerance = {1e-5, 1e-6}};
 }
 
 constexpr OpDef lp_row(int since, std::size_t attributes) {
-  return {"LpPool", "", since, 1, 1, 1, 1, Attributes(kLpPool).first(attributes), kFloats, 0, 0, nullptr, infer_lp_pool,
-          reference_lp_pool, {1e-5, 1e-6}};
+  return {.name = "LpPool",
+          .since = since,
+          .attributes = Attributes(kLpPool).first(attributes),
+          .dtypes = kFloats,
+          .infer = infer_lp_pool,
+          .reference = reference_lp_pool,
+          .tolerance = {1e-5, 1e-6}};
 }
 
 constexpr OpDef kOps[] = {

@@ -88,10 +88,27 @@ void reference_average_pool_gradient(const ReferenceContext& c) {
 
 constexpr Tolerance kNear = {1e-5, 1e-6};
 constexpr OpDef kOps[] = {
-    {kMaxPoolGradient, kMergeDomain, 1, 2, 2, 1, 1, kMaxPoolAttributes, kFloats, 0, 0, nullptr, infer_pool_gradient, reference_max_pool_gradient,
-     kNear},
-    {kAveragePoolGradient, kMergeDomain, 1, 2, 2, 1, 1, kAveragePoolAttributes, kFloats, 0, kOpShapeOnly, nullptr, infer_pool_gradient,
-     reference_average_pool_gradient, kNear},
+    {.name = kMaxPoolGradient,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kMaxPoolAttributes,
+     .dtypes = kFloats,
+     .infer = infer_pool_gradient,
+     .reference = reference_max_pool_gradient,
+     .tolerance = kNear},
+    {.name = kAveragePoolGradient,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kAveragePoolAttributes,
+     .dtypes = kFloats,
+     .flags = kOpShapeOnly,
+     .infer = infer_pool_gradient,
+     .reference = reference_average_pool_gradient,
+     .tolerance = kNear},
 };
 
 }  // namespace

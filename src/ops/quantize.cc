@@ -205,12 +205,27 @@ constexpr std::uint32_t kTo = kQuantized | dtype_bit(DType::kInt32);
 constexpr Tolerance kRounded = {2.5e-7, 0};
 
 constexpr OpDef quantize_row(int since, std::span<const AttributeSpec> attributes) {
-  return {"QuantizeLinear",   "", since, 2, 3, 1, 1, attributes, kFloat, 0, 0, quantized_dtype, infer_quantize,
-          reference_quantize, {}};
+  return {.name = "QuantizeLinear",
+          .since = since,
+          .min_inputs = 2,
+          .max_inputs = 3,
+          .attributes = attributes,
+          .dtypes = kFloat,
+          .output_dtype = quantized_dtype,
+          .infer = infer_quantize,
+          .reference = reference_quantize};
 }
 constexpr OpDef dequantize_row(int since, std::span<const AttributeSpec> attributes) {
-  return {"DequantizeLinear", "", since, 2, 3, 1, 1, attributes, kTo, 0, 0, float_output, infer_dequantize, reference_dequantize,
-          kRounded};
+  return {.name = "DequantizeLinear",
+          .since = since,
+          .min_inputs = 2,
+          .max_inputs = 3,
+          .attributes = attributes,
+          .dtypes = kTo,
+          .output_dtype = float_output,
+          .infer = infer_dequantize,
+          .reference = reference_dequantize,
+          .tolerance = kRounded};
 }
 
 constexpr OpDef kOps[] = {
@@ -222,7 +237,14 @@ constexpr OpDef kOps[] = {
     dequantize_row(13, kAxis13),
     dequantize_row(21, kDequantize21),
     dequantize_row(23, kDequantize23),
-    {"DynamicQuantizeLinear", "", 11, 1, 1, 3, 3, {}, kFloat, 0, 0, dynamic_dtype, infer_dynamic, reference_dynamic, {}},
+    {.name = "DynamicQuantizeLinear",
+     .since = 11,
+     .min_outputs = 3,
+     .max_outputs = 3,
+     .dtypes = kFloat,
+     .output_dtype = dynamic_dtype,
+     .infer = infer_dynamic,
+     .reference = reference_dynamic},
 };
 
 }  // namespace

@@ -69,7 +69,15 @@ constexpr AttributeSpec kAttributes[] = {
     kAveragePoolAttributes[4], kAveragePoolAttributes[5], kAveragePoolAttributes[6], int_attribute("channels_last", 0),
 };
 constexpr OpDef kOps[] = {
-    {"QLinearAveragePool", "com.microsoft", 1, 4, 5, 1, 1, kAttributes, kByteDtypes, 0, 0, nullptr, infer_average, reference_average, {}},
+    {.name = "QLinearAveragePool",
+     .domain = "com.microsoft",
+     .since = 1,
+     .min_inputs = 4,
+     .max_inputs = 5,
+     .attributes = kAttributes,
+     .dtypes = kByteDtypes,
+     .infer = infer_average,
+     .reference = reference_average},
 };
 
 }  // namespace

@@ -136,9 +136,34 @@ constexpr AttributeSpec kConcat[] = {required_attribute("axis", AttributeType::k
 constexpr AttributeSpec kPool[] = {int_attribute("channels_last", 0)};
 constexpr AttributeSpec kSoftmax[] = {int_attribute("axis", -1), required_attribute("opset", AttributeType::kInt)};
 constexpr OpDef kOps[] = {
-    {"QLinearConcat", kDomain, 1, 3, kVariadic, 1, 1, kConcat, kFloat, 0, 0, zero_dtype, infer_concat, reference_concat, {}},
-    {"QLinearGlobalAveragePool", kDomain, 1, 5, 5, 1, 1, kPool, kByteDtypes, 0, 0, nullptr, infer_average, reference_average, {}},
-    {"QLinearSoftmax", kDomain, 1, 2, 5, 1, 1, kSoftmax, kByteDtypes, 0, 0, nullptr, infer_softmax, reference_softmax, {}},
+    {.name = "QLinearConcat",
+     .domain = kDomain,
+     .since = 1,
+     .min_inputs = 3,
+     .max_inputs = kVariadic,
+     .attributes = kConcat,
+     .dtypes = kFloat,
+     .output_dtype = zero_dtype,
+     .infer = infer_concat,
+     .reference = reference_concat},
+    {.name = "QLinearGlobalAveragePool",
+     .domain = kDomain,
+     .since = 1,
+     .min_inputs = 5,
+     .max_inputs = 5,
+     .attributes = kPool,
+     .dtypes = kByteDtypes,
+     .infer = infer_average,
+     .reference = reference_average},
+    {.name = "QLinearSoftmax",
+     .domain = kDomain,
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 5,
+     .attributes = kSoftmax,
+     .dtypes = kByteDtypes,
+     .infer = infer_softmax,
+     .reference = reference_softmax},
 };
 
 }  // namespace

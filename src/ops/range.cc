@@ -83,8 +83,24 @@ constexpr std::uint32_t kDtypes =
     kFloats | dtype_bit(DType::kInt16) | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64);
 constexpr AttributeSpec kAttributes27[] = {int_attribute("stash_type", 1)};
 constexpr OpDef kOps[] = {
-    {"Range", "", 11, 3, 3, 1, 1, {}, kDtypes, 7, 0, nullptr, infer_range, reference_range, {}},
-    {"Range", "", 27, 3, 3, 1, 1, kAttributes27, kDtypes, 7, 0, range_dtype, infer_range, reference_range, {}},
+    {.name = "Range",
+     .since = 11,
+     .min_inputs = 3,
+     .max_inputs = 3,
+     .dtypes = kDtypes,
+     .value_inputs = 7,
+     .infer = infer_range,
+     .reference = reference_range},
+    {.name = "Range",
+     .since = 27,
+     .min_inputs = 3,
+     .max_inputs = 3,
+     .attributes = kAttributes27,
+     .dtypes = kDtypes,
+     .value_inputs = 7,
+     .output_dtype = range_dtype,
+     .infer = infer_range,
+     .reference = reference_range},
 };
 
 }  // namespace

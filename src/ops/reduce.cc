@@ -210,11 +210,25 @@ constexpr Tolerance kExact = {};
 using Reference = void (*)(const ReferenceContext&);
 
 constexpr OpDef by_attribute(const char* name, Reference reference, std::uint32_t dtypes = kSumDtypes, Tolerance near = kNear) {
-  return {name, "", 1, 1, 1, 1, 1, kWithAxes, dtypes, 0, 0, nullptr, infer_reduce, reference, near};
+  return {.name = name,
+          .since = 1,
+          .attributes = kWithAxes,
+          .dtypes = dtypes,
+          .infer = infer_reduce,
+          .reference = reference,
+          .tolerance = near};
 }
 constexpr OpDef by_input(const char* name, int since, Reference reference, std::uint32_t dtypes = kSumDtypes,
                          Tolerance near = kNear) {
-  return {name, "", since, 1, 2, 1, 1, kWithNoop, dtypes, 2, 0, nullptr, infer_reduce, reference, near};
+  return {.name = name,
+          .since = since,
+          .max_inputs = 2,
+          .attributes = kWithNoop,
+          .dtypes = dtypes,
+          .value_inputs = 2,
+          .infer = infer_reduce,
+          .reference = reference,
+          .tolerance = near};
 }
 
 constexpr OpDef kOps[] = {

@@ -203,17 +203,38 @@ constexpr std::uint32_t kResized = kNumbers | kComplex;
 using Attributes = std::span<const AttributeSpec>;
 
 constexpr OpDef resize_row(int since, std::size_t attributes) {
-  return {"Resize", "", since, 1, 4, 1, 1, Attributes(kResize).first(attributes), kResized, 0b1110, 0, nullptr, infer_resize,
-          reference_resize, {1e-4, 1e-5}};
+  return {.name = "Resize",
+          .since = since,
+          .max_inputs = 4,
+          .attributes = Attributes(kResize).first(attributes),
+          .dtypes = kResized,
+          .value_inputs = 0b1110,
+          .infer = infer_resize,
+          .reference = reference_resize,
+          .tolerance = {1e-4, 1e-5}};
 }
 
 constexpr OpDef two_inputs_row(const char* name, int since) {
-  return {name, "", since, 2, 2, 1, 1, Attributes(kResize).first(1), kResized, 0b10, 0, nullptr, infer_resize, reference_resize,
-          {1e-4, 1e-5}};
+  return {.name = name,
+          .since = since,
+          .min_inputs = 2,
+          .max_inputs = 2,
+          .attributes = Attributes(kResize).first(1),
+          .dtypes = kResized,
+          .value_inputs = 0b10,
+          .infer = infer_resize,
+          .reference = reference_resize,
+          .tolerance = {1e-4, 1e-5}};
 }
 
 constexpr OpDef kOps[] = {
-    {"Upsample", "", 7, 1, 1, 1, 1, kUpsample7, kResized, 0, 0, nullptr, infer_resize, reference_resize, {1e-4, 1e-5}},
+    {.name = "Upsample",
+     .since = 7,
+     .attributes = kUpsample7,
+     .dtypes = kResized,
+     .infer = infer_resize,
+     .reference = reference_resize,
+     .tolerance = {1e-4, 1e-5}},
     two_inputs_row("Upsample", 9),
     two_inputs_row("Resize", 10),
     resize_row(11, 6),

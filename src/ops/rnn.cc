@@ -31,8 +31,28 @@ constexpr AttributeSpec kAttributes[] = {optional_attribute("activation_alpha", 
 constexpr std::span<const AttributeSpec> kAll(kAttributes);
 
 constexpr OpDef kOps[] = {
-    {"RNN", "", 7, 3, 6, 0, 2, kAll.first(6), kFloats, 0, 0, nullptr, infer_rnn, reference_rnn, {1e-4, 1e-5}},
-    {"RNN", "", 14, 3, 6, 0, 2, kAll, kFloats, 0, 0, nullptr, infer_rnn, reference_rnn, {1e-4, 1e-5}},
+    {.name = "RNN",
+     .since = 7,
+     .min_inputs = 3,
+     .max_inputs = 6,
+     .min_outputs = 0,
+     .max_outputs = 2,
+     .attributes = kAll.first(6),
+     .dtypes = kFloats,
+     .infer = infer_rnn,
+     .reference = reference_rnn,
+     .tolerance = {1e-4, 1e-5}},
+    {.name = "RNN",
+     .since = 14,
+     .min_inputs = 3,
+     .max_inputs = 6,
+     .min_outputs = 0,
+     .max_outputs = 2,
+     .attributes = kAll,
+     .dtypes = kFloats,
+     .infer = infer_rnn,
+     .reference = reference_rnn,
+     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

@@ -140,8 +140,15 @@ constexpr AttributeSpec kAttributes[] = {
     int_attribute("output_width", 1),    int_attribute("sampling_ratio", 0),
     float_attribute("spatial_scale", 1), string_attribute("coordinate_transformation_mode", "half_pixel")};
 constexpr OpDef row(int since, std::size_t attributes) {
-  return {"RoiAlign", "", since, 3, 3, 1, 1, std::span<const AttributeSpec>(kAttributes).first(attributes), kFloats, 0, 0, nullptr,
-          infer_roi_align, reference_roi_align, {1e-4, 1e-5}};
+  return {.name = "RoiAlign",
+          .since = since,
+          .min_inputs = 3,
+          .max_inputs = 3,
+          .attributes = std::span<const AttributeSpec>(kAttributes).first(attributes),
+          .dtypes = kFloats,
+          .infer = infer_roi_align,
+          .reference = reference_roi_align,
+          .tolerance = {1e-4, 1e-5}};
 }
 constexpr OpDef kOps[] = {row(10, 5), row(16, 6)};
 

@@ -149,9 +149,25 @@ constexpr AttributeSpec kContrib[] = {int_attribute("interleaved", 0), int_attri
 constexpr AttributeSpec kAttributes[] = {int_attribute("interleaved", 0), int_attribute("num_heads", 0),
                                          int_attribute("rotary_embedding_dim", 0)};
 constexpr OpDef kOps[] = {
-    {"RotaryEmbedding", "", 23, 3, 4, 1, 1, kAttributes, kFloats, 0, 0, nullptr, infer_rotary, reference_rotary, {1e-5, 1e-6}},
-    {"RotaryEmbedding", "com.microsoft", 1, 4, 4, 1, 1, kContrib, kFloats, 0, 0, nullptr, infer_contrib, reference_contrib,
-     {1e-5, 1e-6}},
+    {.name = "RotaryEmbedding",
+     .since = 23,
+     .min_inputs = 3,
+     .max_inputs = 4,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .infer = infer_rotary,
+     .reference = reference_rotary,
+     .tolerance = {1e-5, 1e-6}},
+    {.name = "RotaryEmbedding",
+     .domain = "com.microsoft",
+     .since = 1,
+     .min_inputs = 4,
+     .max_inputs = 4,
+     .attributes = kContrib,
+     .dtypes = kFloats,
+     .infer = infer_contrib,
+     .reference = reference_contrib,
+     .tolerance = {1e-5, 1e-6}},
 };
 
 }  // namespace

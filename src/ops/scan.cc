@@ -271,8 +271,29 @@ constexpr AttributeSpec kScan9[] = {
     optional_attribute("scan_output_axes", AttributeType::kInts), optional_attribute("scan_output_directions", AttributeType::kInts)};
 
 constexpr OpDef kOps[] = {
-    {"Scan", "", 8, 2, kVariadic, 1, kVariadic, kScan8, kStoredDtype, 0, kOpAnyRank, scan_dtype, infer_scan, nullptr, {}, host_scan, &kBody},
-    {"Scan", "", 9, 1, kVariadic, 1, kVariadic, kScan9, kStoredDtype, 0, kOpAnyRank, scan_dtype, infer_scan, nullptr, {}, host_scan, &kBody},
+    {.name = "Scan",
+     .since = 8,
+     .min_inputs = 2,
+     .max_inputs = kVariadic,
+     .max_outputs = kVariadic,
+     .attributes = kScan8,
+     .dtypes = kStoredDtype,
+     .flags = kOpAnyRank,
+     .output_dtype = scan_dtype,
+     .infer = infer_scan,
+     .host = host_scan,
+     .body = &kBody},
+    {.name = "Scan",
+     .since = 9,
+     .max_inputs = kVariadic,
+     .max_outputs = kVariadic,
+     .attributes = kScan9,
+     .dtypes = kStoredDtype,
+     .flags = kOpAnyRank,
+     .output_dtype = scan_dtype,
+     .infer = infer_scan,
+     .host = host_scan,
+     .body = &kBody},
 };
 
 }  // namespace

@@ -173,12 +173,26 @@ constexpr AttributeSpec kElements[] = {int_attribute("axis", 0), string_attribut
 constexpr AttributeSpec kNd[] = {string_attribute("reduction", "none")};
 
 constexpr OpDef elements_row(const char* name, int since, std::size_t attributes) {
-  return {name, "", since, 3, 3, 1, 1, std::span<const AttributeSpec>(kElements).first(attributes), kMoved, 0, kOpMoves, nullptr,
-          infer_scatter_elements, reference_scatter_elements, {}};
+  return {.name = name,
+          .since = since,
+          .min_inputs = 3,
+          .max_inputs = 3,
+          .attributes = std::span<const AttributeSpec>(kElements).first(attributes),
+          .dtypes = kMoved,
+          .flags = kOpMoves,
+          .infer = infer_scatter_elements,
+          .reference = reference_scatter_elements};
 }
 constexpr OpDef nd_row(int since, std::size_t attributes) {
-  return {"ScatterND", "", since, 3, 3, 1, 1, std::span<const AttributeSpec>(kNd).first(attributes), kMoved, 0, kOpMoves, nullptr,
-          infer_scatter_nd, reference_scatter_nd, {}};
+  return {.name = "ScatterND",
+          .since = since,
+          .min_inputs = 3,
+          .max_inputs = 3,
+          .attributes = std::span<const AttributeSpec>(kNd).first(attributes),
+          .dtypes = kMoved,
+          .flags = kOpMoves,
+          .infer = infer_scatter_nd,
+          .reference = reference_scatter_nd};
 }
 
 constexpr OpDef kOps[] = {

@@ -44,9 +44,28 @@ void reference_size(const ReferenceContext& c) { *c.output().as<std::int64_t>() 
 constexpr AttributeSpec kShape15[] = {int_attribute("start", 0), int_attribute("end", INT64_MAX)};
 
 constexpr OpDef kOps[] = {
-    {"Shape", "", 1, 1, 1, 1, 1, {}, kStoredDtype, 0, kOpShapeOnly, int64_output, infer_shape, reference_shape, {}},
-    {"Shape", "", 15, 1, 1, 1, 1, kShape15, kStoredDtype, 0, kOpShapeOnly, int64_output, infer_shape, reference_shape, {}},
-    {"Size", "", 1, 1, 1, 1, 1, {}, kStoredDtype, 0, kOpShapeOnly, int64_output, infer_size, reference_size, {}},
+    {.name = "Shape",
+     .since = 1,
+     .dtypes = kStoredDtype,
+     .flags = kOpShapeOnly,
+     .output_dtype = int64_output,
+     .infer = infer_shape,
+     .reference = reference_shape},
+    {.name = "Shape",
+     .since = 15,
+     .attributes = kShape15,
+     .dtypes = kStoredDtype,
+     .flags = kOpShapeOnly,
+     .output_dtype = int64_output,
+     .infer = infer_shape,
+     .reference = reference_shape},
+    {.name = "Size",
+     .since = 1,
+     .dtypes = kStoredDtype,
+     .flags = kOpShapeOnly,
+     .output_dtype = int64_output,
+     .infer = infer_size,
+     .reference = reference_size},
 };
 
 }  // namespace

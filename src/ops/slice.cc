@@ -119,8 +119,22 @@ constexpr AttributeSpec kSlice1[] = {required_attribute("starts", AttributeType:
 constexpr std::uint32_t kLists = 0b11110;
 
 constexpr OpDef kOps[] = {
-    {"Slice", "", 1, 1, 1, 1, 1, kSlice1, kMoved, 0, kOpMoves, nullptr, infer_slice, reference_slice, {}},
-    {"Slice", "", 10, 3, 5, 1, 1, {}, kMoved, kLists, kOpMoves, nullptr, infer_slice, reference_slice, {}},
+    {.name = "Slice",
+     .since = 1,
+     .attributes = kSlice1,
+     .dtypes = kMoved,
+     .flags = kOpMoves,
+     .infer = infer_slice,
+     .reference = reference_slice},
+    {.name = "Slice",
+     .since = 10,
+     .min_inputs = 3,
+     .max_inputs = 5,
+     .dtypes = kMoved,
+     .value_inputs = kLists,
+     .flags = kOpMoves,
+     .infer = infer_slice,
+     .reference = reference_slice},
 };
 
 }  // namespace

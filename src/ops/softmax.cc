@@ -56,10 +56,34 @@ constexpr AttributeSpec kAxis13[] = {int_attribute("axis", -1)};
 constexpr Tolerance kNear = {1e-4, 1e-6};
 
 constexpr OpDef kOps[] = {
-    {"Softmax", "", 1, 1, 1, 1, 1, kAxis1, kFloats, 0, 0, nullptr, infer_softmax, reference_softmax<false>, kNear},
-    {"Softmax", "", 13, 1, 1, 1, 1, kAxis13, kFloats, 0, 0, nullptr, infer_softmax, reference_softmax<false>, kNear},
-    {"LogSoftmax", "", 1, 1, 1, 1, 1, kAxis1, kFloats, 0, 0, nullptr, infer_softmax, reference_softmax<true>, kNear},
-    {"LogSoftmax", "", 13, 1, 1, 1, 1, kAxis13, kFloats, 0, 0, nullptr, infer_softmax, reference_softmax<true>, kNear},
+    {.name = "Softmax",
+     .since = 1,
+     .attributes = kAxis1,
+     .dtypes = kFloats,
+     .infer = infer_softmax,
+     .reference = reference_softmax<false>,
+     .tolerance = kNear},
+    {.name = "Softmax",
+     .since = 13,
+     .attributes = kAxis13,
+     .dtypes = kFloats,
+     .infer = infer_softmax,
+     .reference = reference_softmax<false>,
+     .tolerance = kNear},
+    {.name = "LogSoftmax",
+     .since = 1,
+     .attributes = kAxis1,
+     .dtypes = kFloats,
+     .infer = infer_softmax,
+     .reference = reference_softmax<true>,
+     .tolerance = kNear},
+    {.name = "LogSoftmax",
+     .since = 13,
+     .attributes = kAxis13,
+     .dtypes = kFloats,
+     .infer = infer_softmax,
+     .reference = reference_softmax<true>,
+     .tolerance = kNear},
 };
 
 }  // namespace

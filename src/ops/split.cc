@@ -105,9 +105,34 @@ constexpr AttributeSpec kSplit13[] = {int_attribute("axis", 0)};
 constexpr AttributeSpec kSplit18[] = {int_attribute("axis", 0), int_attribute("num_outputs", 0)};
 
 constexpr OpDef kOps[] = {
-    {"Split", "", 2, 1, 1, 1, kVariadic, kSplit2, kMoved, 0, kOpMoves, nullptr, infer_split, reference_split, {}},
-    {"Split", "", 13, 1, 2, 1, kVariadic, kSplit13, kMoved, 2, kOpMoves, nullptr, infer_split, reference_split, {}},
-    {"Split", "", 18, 1, 2, 1, kVariadic, kSplit18, kMoved, 2, kOpMoves, nullptr, infer_split, reference_split, {}},
+    {.name = "Split",
+     .since = 2,
+     .max_outputs = kVariadic,
+     .attributes = kSplit2,
+     .dtypes = kMoved,
+     .flags = kOpMoves,
+     .infer = infer_split,
+     .reference = reference_split},
+    {.name = "Split",
+     .since = 13,
+     .max_inputs = 2,
+     .max_outputs = kVariadic,
+     .attributes = kSplit13,
+     .dtypes = kMoved,
+     .value_inputs = 2,
+     .flags = kOpMoves,
+     .infer = infer_split,
+     .reference = reference_split},
+    {.name = "Split",
+     .since = 18,
+     .max_inputs = 2,
+     .max_outputs = kVariadic,
+     .attributes = kSplit18,
+     .dtypes = kMoved,
+     .value_inputs = 2,
+     .flags = kOpMoves,
+     .infer = infer_split,
+     .reference = reference_split},
 };
 
 }  // namespace

@@ -91,8 +91,25 @@ void reference_repeat_to(const ReferenceContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {kSumTo, kMergeDomain, 1, 2, 2, 1, 1, {}, kFloats, 0, kOpShapeOnly, nullptr, infer_sum_to, reference_sum_to, {1e-5, 1e-6}},
-    {kRepeatTo, kMergeDomain, 1, 2, 2, 1, 1, {}, kFloats, 0, kOpShapeOnly, nullptr, infer_repeat_to, reference_repeat_to, {}},
+    {.name = kSumTo,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .dtypes = kFloats,
+     .flags = kOpShapeOnly,
+     .infer = infer_sum_to,
+     .reference = reference_sum_to,
+     .tolerance = {1e-5, 1e-6}},
+    {.name = kRepeatTo,
+     .domain = kMergeDomain,
+     .since = 1,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .dtypes = kFloats,
+     .flags = kOpShapeOnly,
+     .infer = infer_repeat_to,
+     .reference = reference_repeat_to},
 };
 
 }  // namespace

@@ -33,7 +33,16 @@ void reference_swiglu(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAlpha[] = {float_attribute("alpha", 1)};
 constexpr OpDef kOps[] = {
-    {"SwiGLU", "", 28, 2, 2, 1, 1, kAlpha, kFloats, 0, kOpElementwise, nullptr, infer_swiglu, reference_swiglu, {1e-5, 1e-6}},
+    {.name = "SwiGLU",
+     .since = 28,
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .attributes = kAlpha,
+     .dtypes = kFloats,
+     .flags = kOpElementwise,
+     .infer = infer_swiglu,
+     .reference = reference_swiglu,
+     .tolerance = {1e-5, 1e-6}},
 };
 
 }  // namespace

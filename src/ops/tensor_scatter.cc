@@ -66,7 +66,15 @@ void reference_scatter(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {int_attribute("axis", -2), string_attribute("mode", "linear")};
 constexpr OpDef kOps[] = {
-    {"TensorScatter", "", 24, 2, 3, 1, 1, kAttributes, kMoved, 0, kOpMoves, nullptr, infer_scatter, reference_scatter, {}},
+    {.name = "TensorScatter",
+     .since = 24,
+     .min_inputs = 2,
+     .max_inputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kMoved,
+     .flags = kOpMoves,
+     .infer = infer_scatter,
+     .reference = reference_scatter},
 };
 
 }  // namespace

@@ -152,7 +152,13 @@ constexpr AttributeSpec kAttributes[] = {
     optional_attribute("pool_int64s", AttributeType::kInts),     optional_attribute("pool_strings", AttributeType::kStrings),
     optional_attribute("weights", AttributeType::kFloats)};
 constexpr OpDef kOps[] = {
-    {"TfIdfVectorizer", "", 9, 1, 1, 1, 1, kAttributes, kIndexDtypes | kString, 0, 0, float_dtype, infer, reference, {}},
+    {.name = "TfIdfVectorizer",
+     .since = 9,
+     .attributes = kAttributes,
+     .dtypes = kIndexDtypes | kString,
+     .output_dtype = float_dtype,
+     .infer = infer,
+     .reference = reference},
 };
 
 }  // namespace

@@ -158,7 +158,14 @@ constexpr AttributeSpec kAttributes[] = {int_attribute("mark", 0), int_attribute
                                          optional_attribute("separators", AttributeType::kStrings),
                                          optional_attribute("tokenexp", AttributeType::kString)};
 constexpr OpDef kOps[] = {
-    {"Tokenizer", "com.microsoft", 1, 1, 1, 1, 1, kAttributes, kString, 1, 0, nullptr, infer_tokenizer, reference_tokenizer, {}},
+    {.name = "Tokenizer",
+     .domain = "com.microsoft",
+     .since = 1,
+     .attributes = kAttributes,
+     .dtypes = kString,
+     .value_inputs = 1,
+     .infer = infer_tokenizer,
+     .reference = reference_tokenizer},
 };
 
 }  // namespace

@@ -29,7 +29,13 @@ void reference_transpose(const ReferenceContext& c) {
 
 constexpr AttributeSpec kAttributes[] = {optional_attribute("perm", AttributeType::kInts)};
 constexpr OpDef kOps[] = {
-    {"Transpose", "", 1, 1, 1, 1, 1, kAttributes, kMoved, 0, kOpMoves, nullptr, infer_transpose, reference_transpose, {}},
+    {.name = "Transpose",
+     .since = 1,
+     .attributes = kAttributes,
+     .dtypes = kMoved,
+     .flags = kOpMoves,
+     .infer = infer_transpose,
+     .reference = reference_transpose},
 };
 
 }  // namespace

@@ -70,9 +70,31 @@ constexpr AttributeSpec kTrilu[] = {int_attribute("upper", 1)};
 constexpr AttributeSpec kEye[] = {int_attribute("dtype", 0), int_attribute("k", 0)};
 constexpr std::uint32_t kEyeDtypes = kNumbers | dtype_bit(DType::kBool);
 constexpr OpDef kOps[] = {
-    {"Trilu", "", 14, 1, 2, 1, 1, kTrilu, kMoved & ~kString, 0, kOpMoves, nullptr, infer_trilu, reference_trilu, {}},
-    {"Trilu", "com.microsoft", 1, 1, 2, 1, 1, kTrilu, kMoved & ~kString, 0, kOpMoves, nullptr, infer_trilu, reference_trilu, {}},
-    {"EyeLike", "", 9, 1, 1, 1, 1, kEye, kEyeDtypes, 0, kOpShapeOnly, eye_dtype, infer_eye, reference_eye, {}},
+    {.name = "Trilu",
+     .since = 14,
+     .max_inputs = 2,
+     .attributes = kTrilu,
+     .dtypes = kMoved & ~kString,
+     .flags = kOpMoves,
+     .infer = infer_trilu,
+     .reference = reference_trilu},
+    {.name = "Trilu",
+     .domain = "com.microsoft",
+     .since = 1,
+     .max_inputs = 2,
+     .attributes = kTrilu,
+     .dtypes = kMoved & ~kString,
+     .flags = kOpMoves,
+     .infer = infer_trilu,
+     .reference = reference_trilu},
+    {.name = "EyeLike",
+     .since = 9,
+     .attributes = kEye,
+     .dtypes = kEyeDtypes,
+     .flags = kOpShapeOnly,
+     .output_dtype = eye_dtype,
+     .infer = infer_eye,
+     .reference = reference_eye},
 };
 
 }  // namespace

@@ -165,8 +165,25 @@ void infer_vector(InferContext& c) {
 constexpr AttributeSpec kAttributes[] = {optional_attribute("axis", AttributeType::kInt), int_attribute("sorted", 1)};
 constexpr std::uint32_t kDtypes = kNumbers | dtype_bit(DType::kBool) | kString | kComplex;
 constexpr OpDef kOps[] = {
-    {"Unique", "", 11, 1, 1, 1, 4, kAttributes, kDtypes, 1, 0, output_dtype, infer_unique, reference_unique, {}},
-    {"Unique", "com.microsoft", 1, 1, 1, 3, 3, {}, kDtypes, 1, 0, output_dtype, infer_vector, reference_unique, {}},
+    {.name = "Unique",
+     .since = 11,
+     .max_outputs = 4,
+     .attributes = kAttributes,
+     .dtypes = kDtypes,
+     .value_inputs = 1,
+     .output_dtype = output_dtype,
+     .infer = infer_unique,
+     .reference = reference_unique},
+    {.name = "Unique",
+     .domain = "com.microsoft",
+     .since = 1,
+     .min_outputs = 3,
+     .max_outputs = 3,
+     .dtypes = kDtypes,
+     .value_inputs = 1,
+     .output_dtype = output_dtype,
+     .infer = infer_vector,
+     .reference = reference_unique},
 };
 
 }  // namespace

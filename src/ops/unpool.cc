@@ -82,7 +82,15 @@ constexpr AttributeSpec kAttributes[] = {required_attribute("kernel_shape", Attr
                                          optional_attribute("pads", AttributeType::kInts),
                                          optional_attribute("strides", AttributeType::kInts)};
 constexpr OpDef kOps[] = {
-    {"MaxUnpool", "", 9, 2, 3, 1, 1, kAttributes, kFloats, 4, 0, nullptr, infer_unpool, reference_unpool, {}},
+    {.name = "MaxUnpool",
+     .since = 9,
+     .min_inputs = 2,
+     .max_inputs = 3,
+     .attributes = kAttributes,
+     .dtypes = kFloats,
+     .value_inputs = 4,
+     .infer = infer_unpool,
+     .reference = reference_unpool},
 };
 
 }  // namespace

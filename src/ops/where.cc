@@ -28,7 +28,15 @@ void reference_where(const ReferenceContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {"Where", "", 9, 3, 3, 1, 1, {}, dtype_bit(DType::kBool), 0, kOpElementwise | kOpMoves, second_dtype, infer_where, reference_where, {}},
+    {.name = "Where",
+     .since = 9,
+     .min_inputs = 3,
+     .max_inputs = 3,
+     .dtypes = dtype_bit(DType::kBool),
+     .flags = kOpElementwise | kOpMoves,
+     .output_dtype = second_dtype,
+     .infer = infer_where,
+     .reference = reference_where},
 };
 
 }  // namespace
