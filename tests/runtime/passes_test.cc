@@ -108,7 +108,7 @@ TEST_F(PassesTest, NamesThatAreNoneAreErrorsThatListThem) {
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_EQ(e.status, EVN_ERROR_CONFIG);
-    for (const char* part : {"test.yaml:7", "\"cascde\"", "fold_constants", "narrow_storage"}) EXPECT_NE(std::string(e.message).find(part), std::string::npos) << e.message;
+    for (const char* part : {"test.yaml:7", "\"cascde\"", "fold_constants", "storage_16bit"}) EXPECT_NE(std::string(e.message).find(part), std::string::npos) << e.message;
   }
   const ModelPtr model = load(make_runtime(), network());
   const auto refused = [&](const char* name, const char* why) {

@@ -42,7 +42,7 @@ void pack_bfloat_rows(const simd_bfloat_dot::Loops& loops, const BfloatSource& f
 std::int64_t bfloat_pieces(const simd_bfloat_dot::Loops& loops, const DotWork& work);
 ProductTiling tile_bfloat(const simd_bfloat_dot::Loops& loops, const DotWork& work);
 
-// Sums may be larger than the largest float16: as residuals they stay float32.
+// Arguments that may be stored as the operands' type. Sums may be larger than the largest float16: as residuals they stay float32.
 constexpr std::uint8_t storage_16bit(Precision operands) {
   return k16BitInput | k16BitOutput | (operands == Precision::kBfloat16 ? k16BitResidual : std::uint8_t{0});
 }

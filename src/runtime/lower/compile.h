@@ -75,7 +75,7 @@ struct CompiledGraph {
   std::vector<ConstTensor> constants;     // per value: data null where it is no constant, or all that read it have packed copies
   std::vector<ValueId> conditions;        // per region of the graph
   std::vector<bool> viewed;               // per value: it may be some channels of another one; empty: none
-  std::vector<bool> narrow;               // per value: it is stored as bfloat16 or float16; empty: none
+  std::vector<bool> stored_16bit;         // per value: it is stored as bfloat16 or float16; empty: none
   std::vector<ActivePass> passes;         // that found something
   std::vector<std::int32_t> input_of;     // per value: position among the graph inputs, or -1
   std::vector<std::int32_t> readers;      // of each value, one after the other: the nodes that read it, sums' operands included

@@ -5,14 +5,14 @@ namespace evn {
 extern const LoweringPassInfo sum_epilogue_pass;
 extern const LoweringPassInfo cascade_pass;
 extern const LoweringPassInfo channel_views_pass;
-extern const LoweringPassInfo narrow_storage_pass;
+extern const LoweringPassInfo storage_16bit_pass;
 
 std::span<const LoweringPassInfo* const> lowering_passes() {
   static constexpr const LoweringPassInfo* kPasses[] = {
       &sum_epilogue_pass,
       &cascade_pass,
       &channel_views_pass,
-      &narrow_storage_pass,
+      &storage_16bit_pass,
   };
   return kPasses;
 }

@@ -25,7 +25,7 @@ struct PlanRoot {
   std::int32_t parent = -1;
   std::size_t skip = 0;
   std::int64_t channels = 0, pitch = 0;
-  bool narrow = false;                 // bfloat16, in half of the bytes
+  bool is_16bit = false;               // stored as bfloat16 or float16, in half of the bytes
   bool is_viewed = false;              // is some channels of another one, or the other way round
   bool written_over = false;           // some of its channels are those of a later value
 };

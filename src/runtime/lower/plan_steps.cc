@@ -95,7 +95,7 @@ void PlanSteps::add_step(PlanStep* step) {
   for (std::size_t k = 0; k < step->desc.outputs.size(); ++k) {
     const std::int32_t r = output_root(*step, k, input_roots_);
     any_output |= r >= 0 && s_.roots[r].bytes > 0;
-    if (k == 0 && r >= 0) s_.roots[r].narrow = step->desc.writes_16bit();
+    if (k == 0 && r >= 0) s_.roots[r].is_16bit = step->desc.writes_16bit();
     add_buffer(r);
   }
   add_buffer(scratch_root(step->slot, step->plan));

@@ -86,11 +86,11 @@ template <bool Centered>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<NormState>();
   const float* const bias = Centered && args.desc->has_input(2) ? args.in<float>(2) : nullptr;
-  const bool narrow = args.desc->writes_16bit();
-  const simd_rows::Norm norm = {args.in<float>(1), bias, s.epsilon, Centered, !narrow && goes_past_caches(args), epilogue_of(*args.desc)};
+  const bool to_16bit = args.desc->writes_16bit();
+  const simd_rows::Norm norm = {args.in<float>(1), bias, s.epsilon, Centered, !to_16bit && goes_past_caches(args), epilogue_of(*args.desc)};
   for_each_tile(s, begin, end, cancel, [&](std::int64_t first, std::int64_t lines, CancelPoints* points) {
     auto* const floats = static_cast<float*>(args.thread_scratch);
-    for (std::int64_t line = first; narrow && line < first + lines; ++line) {
+    for (std::int64_t line = first; to_16bit && line < first + lines; ++line) {
       normalize(s, norm, args.in<float>(0) + line * s.line, floats, 1, points);
       std::uint16_t* const to = args.out<std::uint16_t>() + line * s.line;
       const bool goes_on = by_parts(points, s.line, 64, 1, [&](std::int64_t from, std::int64_t until) {
@@ -98,7 +98,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       });
       if (!goes_on) return;
     }
-    if (narrow) return;
+    if (to_16bit) return;
     normalize(s, norm, args.in<float>(0) + first * s.line, args.out<float>() + first * s.line, lines, points);
   });
 }

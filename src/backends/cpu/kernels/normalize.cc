@@ -63,23 +63,23 @@ void batch_norm_last(const KernelArgs& args, std::int64_t begin, std::int64_t en
   });
   if (!begins) return;
   const std::int64_t pitch = args.desc->input_pitch(0), to_pitch = args.desc->output_pitch();
-  const bool narrow = args.desc->writes_16bit();
+  const bool to_16bit = args.desc->writes_16bit();
   float* const floats = offset + s.channels;
   const Epilogue* const epilogue = epilogue_of(*args.desc);
   const std::int64_t work = epilogue == nullptr ? 1 : kFunction;
-  const std::int64_t most = narrow ? kFloatsAtOnce : kElementsPerTile;
+  const std::int64_t most = to_16bit ? kFloatsAtOnce : kElementsPerTile;
   const std::int64_t at_once = std::max<std::int64_t>(1, most / std::max<std::int64_t>(1, s.channels));
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min((index + 1) * s.per_tile, s.lines);
     for (std::int64_t line = index * s.per_tile; line < last; line += at_once) {
       const std::int64_t count = std::min(at_once, last - line);
       const float* const x = args.in<float>(0) + line * pitch;
-      float* const y = narrow ? floats : args.out<float>() + line * to_pitch;
+      float* const y = to_16bit ? floats : args.out<float>() + line * to_pitch;
       const bool goes_on = by_parts(&points, s.line, kElementsPerTile, count * work, [&](std::int64_t from, std::int64_t until) {
-        loops.affine_rows(scale + from, offset + from, x + from, pitch, y + from, narrow ? s.line : to_pitch, count, until - from, epilogue);
+        loops.affine_rows(scale + from, offset + from, x + from, pitch, y + from, to_16bit ? s.line : to_pitch, count, until - from, epilogue);
       });
       if (!goes_on) return;
-      if (narrow) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count * s.line, args.out<std::uint16_t>() + line * s.line);
+      if (to_16bit) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count * s.line, args.out<std::uint16_t>() + line * s.line);
     }
   }
 }
@@ -90,8 +90,8 @@ void batch_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end
   const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
   CancelPoints points = points_of(cancel);
   const Epilogue* const epilogue = epilogue_of(*args.desc);
-  const bool narrow = args.desc->writes_16bit();
-  const std::int64_t at_once = narrow ? kFloatsAtOnce : kElementsPerTile / 4;
+  const bool to_16bit = args.desc->writes_16bit();
+  const std::int64_t at_once = to_16bit ? kFloatsAtOnce : kElementsPerTile / 4;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = (index + 1) * s.per_tile < s.lines ? (index + 1) * s.per_tile : s.lines;
     for (std::int64_t line = index * s.per_tile; line < last; ++line) {
@@ -102,9 +102,9 @@ void batch_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end
       for (std::int64_t at = line * s.line; at < end_of_line; at += at_once) {
         const std::int64_t count = std::min(at_once, end_of_line - at);
         if (stops(&points, count * (epilogue == nullptr ? 1 : kFunction))) return;
-        float* const y = narrow ? static_cast<float*>(args.thread_scratch) : args.out<float>() + at;
+        float* const y = to_16bit ? static_cast<float*>(args.thread_scratch) : args.out<float>() + at;
         loops.affine(scale, offset, args.in<float>(0) + at, y, count, epilogue);
-        if (narrow) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count, args.out<std::uint16_t>() + at);
+        if (to_16bit) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count, args.out<std::uint16_t>() + at);
       }
     }
   }

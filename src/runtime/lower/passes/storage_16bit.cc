@@ -15,7 +15,7 @@ Layout output_layout(const CompiledNode& n, const Node& node) {
   return n.layouts.empty() ? Layout::kPlain : n.layouts[n.layouts.size() - node.outputs.size()];
 }
 
-// As what a kernel writes a value that is kept narrow: as its operands, and where these are float32, as bfloat16.
+// The type in which a kernel stores an output in 16 bits: that of its operands; bfloat16 where these are float32.
 Precision written_as(const Kernel& kernel) { return kernel.operands == Precision::kFloat32 ? Precision::kBfloat16 : kernel.operands; }
 
 // What the node's step writes where the sums behind it are computed with it.
@@ -45,8 +45,8 @@ class Finder {
     }
   }
 
-  // Whether each node that reads the value would round it so, or adds it to what it sums.
-  bool is_read_narrow(ValueId v, Precision as, Layout layout) const {
+  // Whether each node that reads the value would round it to this type anyway, or adds it as a residual.
+  bool is_read_as_16bit(ValueId v, Precision as, Layout layout) const {
     const std::uint32_t begin = c_.reader_begin[v], end = c_.reader_begin[static_cast<std::size_t>(v) + 1];
     for (std::uint32_t i = begin; i < end; ++i) {
       const auto reader = static_cast<std::size_t>(c_.readers[i]);
@@ -80,13 +80,13 @@ class Finder {
   std::vector<std::int32_t> takes_;  // per node, if it is a residual's sum: which node is computed with it; else -1
 };
 
-class NarrowStorage final : public LoweringPass {
+class Storage16Bit final : public LoweringPass {
  public:
   // Sets Fusion::stored_16bit.
   bool finish(PlanRoots& plan, PlanStep* step, std::span<const std::int32_t> inputs, std::int32_t placed) const override {
     if (!step->desc.nodes.empty()) return false;
     for (std::size_t k = 0; k < inputs.size() && k < 31; ++k) {
-      if (inputs[k] < 0 || !plan.s_.roots[inputs[k]].narrow) continue;
+      if (inputs[k] < 0 || !plan.s_.roots[inputs[k]].is_16bit) continue;
       step->desc.fusion.stored_16bit |= 1u << k;
       const std::uint8_t needed = static_cast<int>(k) == step->desc.fusion.residual ? k16BitResidual : k == 0 ? k16BitInput : 0;
       if ((step->kernel->fusion.storage_16bit & needed) ==
@@ -95,7 +95,7 @@ class NarrowStorage final : public LoweringPass {
       }
     }
     const Node& last = step->desc.fusion.tail != nullptr ? *step->desc.fusion.tail : plan.graph_.nodes[step->node];
-    const bool may = !last.outputs.empty() && last.outputs[0] != kNoValue && plan.c_.narrow[static_cast<std::size_t>(last.outputs[0])];
+    const bool may = !last.outputs.empty() && last.outputs[0] != kNoValue && plan.c_.stored_16bit[static_cast<std::size_t>(last.outputs[0])];
     if (may && placed < 0 && (step->kernel->fusion.storage_16bit & k16BitOutput) != 0)
       step->desc.fusion.stored_16bit |= Fusion::kOutputStored16Bit;
     return step->desc.fusion.stored_16bit != 0;
@@ -103,23 +103,23 @@ class NarrowStorage final : public LoweringPass {
 };
 
 std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
-  std::vector<bool>& narrow = c.narrow;
+  std::vector<bool>& stored_16bit = c.stored_16bit;
   const Finder finder(c);
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     const Kernel* const kernel = settled_kernel(c.nodes[i]);
     if (kernel == nullptr || (kernel->fusion.storage_16bit & k16BitOutput) == 0) continue;
     const ValueId v = written(c, i);
     if (v == kNoValue || c.last_user[v] == INT32_MAX || c.needed[v] || (!c.viewed.empty() && c.viewed[v])) continue;
-    if (!finder.is_read_narrow(v, written_as(*kernel), output_layout(c.nodes[i], c.graph().nodes[i]))) continue;
-    narrow.resize(c.graph().values.size());
-    narrow[v] = true;
+    if (!finder.is_read_as_16bit(v, written_as(*kernel), output_layout(c.nodes[i], c.graph().nodes[i]))) continue;
+    stored_16bit.resize(c.graph().values.size());
+    stored_16bit[v] = true;
   }
-  return narrow.empty() ? nullptr : std::make_unique<NarrowStorage>();
+  return stored_16bit.empty() ? nullptr : std::make_unique<Storage16Bit>();
 }
 
 }  // namespace
 
-extern const LoweringPassInfo narrow_storage_pass;
-const LoweringPassInfo narrow_storage_pass = {"narrow_storage", "stores what 16-bit products alone read in 16 bits", true, find};
+extern const LoweringPassInfo storage_16bit_pass;
+const LoweringPassInfo storage_16bit_pass = {"storage_16bit", "stores what 16-bit products alone read in 16 bits", true, find};
 
 }  // namespace evn

@@ -6,7 +6,7 @@
 namespace evn::test {
 namespace {
 
-class NarrowTest : public RuntimeTest {
+class Storage16BitTest : public RuntimeTest {
  protected:
   void SetUp() override {
     RuntimeTest::SetUp();
@@ -75,17 +75,17 @@ class NarrowTest : public RuntimeTest {
   }
 
   static std::int64_t count(const Session& session) {
-    const std::vector<bool>& narrow = session.compiled().narrow;
-    return std::count(narrow.begin(), narrow.end(), true);
+    const std::vector<bool>& stored_16bit = session.compiled().stored_16bit;
+    return std::count(stored_16bit.begin(), stored_16bit.end(), true);
   }
 
   // One value of the first network is kept as bfloat16, and none of the second.
-  static void check(const OnnxWriter& narrow, const OnnxWriter& wide, const Shape& x) {
+  static void check(const OnnxWriter& with, const OnnxWriter& wide, const Shape& x) {
     SessionRequest bf16("");
     bf16.precision = Precision::kBfloat16;
     for (const int threads : {1, 3}) {
       const auto runtime = make_runtime({}, 0, threads);
-      Session one(load(runtime, narrow), bf16), other(load(runtime, wide), bf16);
+      Session one(load(runtime, with), bf16), other(load(runtime, wide), bf16);
       EXPECT_EQ(count(one), 1);
       EXPECT_EQ(count(other), 0);
       const std::vector<HostTensor> in = {random_tensor(x, 3, -1, 1)};
@@ -98,17 +98,17 @@ class NarrowTest : public RuntimeTest {
   }
 };
 
-TEST_F(NarrowTest, ANormalizationBeforeAProduct) { check(normalized_rows(96, false), normalized_rows(96, true), {7, 96}); }
+TEST_F(Storage16BitTest, ANormalizationBeforeAProduct) { check(normalized_rows(96, false), normalized_rows(96, true), {7, 96}); }
 
-TEST_F(NarrowTest, ALayerNormalizationBeforeTwoProducts) { check(layers(false), layers(true), {3, 5, 96}); }
+TEST_F(Storage16BitTest, ALayerNormalizationBeforeTwoProducts) { check(layers(false), layers(true), {3, 5, 96}); }
 
-TEST_F(NarrowTest, ANormalizationBeforeAConvolution) {
+TEST_F(Storage16BitTest, ANormalizationBeforeAConvolution) {
   for (const std::int64_t channels : {32, 48, 2080}) check(normalized(channels, false), normalized(channels, true), {2, 16, 13, 11});
 }
 
 // Products of two precisions never hand such values to each other. Where the CPU lacks a precision, nodes stay float32, which these tests
 // then are about.
-class NarrowChainTest : public RuntimeTest, public testing::WithParamInterface<Precision> {
+class Storage16BitChainTest : public RuntimeTest, public testing::WithParamInterface<Precision> {
  protected:
   static constexpr std::int64_t kWidth = 96;
 
@@ -139,9 +139,9 @@ class NarrowChainTest : public RuntimeTest, public testing::WithParamInterface<P
   }
 };
 
-TEST_P(NarrowChainTest, NoBitOfAnOperandIsLost) { EXPECT_EQ(result(chain(false), GetParam()), result(chain(true), GetParam())); }
+TEST_P(Storage16BitChainTest, NoBitOfAnOperandIsLost) { EXPECT_EQ(result(chain(false), GetParam()), result(chain(true), GetParam())); }
 
-TEST_P(NarrowChainTest, AnotherPrecisionReadsFloats) {
+TEST_P(Storage16BitChainTest, AnotherPrecisionReadsFloats) {
   for (const char* node : {"first", "second"}) {
     for (const Precision other : {Precision::kFloat32, Precision::kBfloat16, Precision::kFloat16}) {
       Config config;
@@ -153,7 +153,7 @@ TEST_P(NarrowChainTest, AnotherPrecisionReadsFloats) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, NarrowChainTest, testing::Values(Precision::kBfloat16, Precision::kFloat16),
+INSTANTIATE_TEST_SUITE_P(Of, Storage16BitChainTest, testing::Values(Precision::kBfloat16, Precision::kFloat16),
                          [](const auto& i) { return std::string(precision_name(i.param)); });
 
 }  // namespace
