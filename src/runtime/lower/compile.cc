@@ -78,7 +78,7 @@ void choose_layouts(const Node& node, std::span<const TensorDesc> descs, Compile
   auto at = layouts.begin() + static_cast<std::ptrdiff_t>(inputs);
   for (const FusedOperand& f : n->fused) at = layouts.insert(at, f.role == FusedOperand::Role::kResidual ? output : Layout::kPlain) + 1;
   n->layouts = std::move(layouts);
-  if (n->kernel->fusion.channel_views != nullptr) n->pitched = n->kernel->fusion.channel_views(desc);
+  if (n->kernel->fusion.channel_views != nullptr) n->views = n->kernel->fusion.channel_views(desc);
 }
 
 void compile_node(CompiledGraph& c, std::size_t index) {

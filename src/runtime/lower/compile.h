@@ -35,7 +35,7 @@ struct CompiledNode {
   std::vector<WeightPtr> constants;       // per input
   std::vector<Buffer> packed;             // per input
   std::vector<Layout> layouts;            // per input, then per output; empty: all plain
-  std::uint8_t pitched = 0;               // what KernelFusion::channel_views said
+  std::uint8_t views = 0;                 // what KernelFusion::channel_views said
   std::vector<FusedOperand> fused;        // if the shapes of a run allow it; behind its own inputs, in this order
 
   const FusedOperand* fused_as(FusedOperand::Role role) const {

@@ -92,11 +92,11 @@ std::int32_t PlanRoots::relayout(ValueId v, std::int32_t from, Layout wanted) {
   return root(v, 0, wanted) = to;
 }
 
-std::int32_t PlanRoots::need(ValueId v, int slot, Layout layout, bool pitched) {
+std::int32_t PlanRoots::need(ValueId v, int slot, Layout layout, bool may_be_view) {
   if (layout == Layout::kPlain) return need(v, slot);
   const std::int32_t r = root(v, slot, layout);
   if (r < 0) return relayout(v, need(v, slot), layout);
-  if (pitched || s_.roots[r].parent < 0) return r;
+  if (may_be_view || s_.roots[r].parent < 0) return r;
   const int materialized = static_cast<int>(c_.devices.size()) + 1;
   if (root(v, materialized) < 0) {
     root(v, materialized) = add_arena_root(v, 0, now());
@@ -208,11 +208,11 @@ std::int32_t PlanRoots::add_view_root(ValueId v, std::int32_t of, std::int64_t f
   return add_root(r);
 }
 
-void PlanRoots::set_places(PlanStep* step, std::uint8_t pitched, const std::vector<std::int32_t>& inputs) {
+void PlanRoots::set_places(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs) {
   const std::size_t outputs = step->desc.outputs.size();
   placed_.assign(outputs, -1);
   bool any = false;
-  for (std::size_t k = 0; k < outputs && (pitched & kViewOutputs) != 0; ++k) {
+  for (std::size_t k = 0; k < outputs && (views & kViewOutputs) != 0; ++k) {
     const ValueId v = draft_.outputs[k];
     if (v == kNoValue || step->desc.output_layout(static_cast<int>(k)) != Layout::kChannelsLast) continue;
     const bool plain = same_in_all_layouts(s_.descs[v].shape) || c_.raw_outputs;

@@ -34,9 +34,9 @@ class PlanRoots : public PlanArenas {
   // The root that holds v on a slot, copying it there first when it is elsewhere.
   std::int32_t need(ValueId v, int slot);
 
-  // The root that holds v on a slot in the given layout; v is copied or converted first if needed. If `pitched`, the reader accepts a value
+  // The root that holds v on a slot in the given layout; v is copied or converted first if needed. If `may_be_view`, the reader accepts a value
   // that is a range of channels of a wider one.
-  std::int32_t need(ValueId v, int slot, Layout layout, bool pitched);
+  std::int32_t need(ValueId v, int slot, Layout layout, bool may_be_view);
 
   // Notes a copy of a tensor that the caller gives, for runs that allow none.
   void note_given_copy(const GivenCopy& copy, std::size_t bytes);
@@ -57,7 +57,7 @@ class PlanRoots : public PlanArenas {
   std::uint8_t slot_that_made(ValueId v);
 
   // Finds where the step's outputs go, as far as they are channel views (placed_), and sets the pitches of what is some channels of a wider value.
-  void set_places(PlanStep* step, std::uint8_t pitched, const std::vector<std::int32_t>& inputs);
+  void set_places(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs);
 
   std::vector<std::int32_t> placed_;  // work space of one node, per output: the root that it is written into, or -1
 

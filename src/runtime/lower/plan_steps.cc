@@ -13,7 +13,7 @@ void PlanSteps::add_kernel(std::int32_t index) {
   form(index);
   PlanStep step = keep_draft();
   find_inputs(step);
-  set_places(&step, draft_.pitched, input_roots_);
+  set_places(&step, draft_.views, input_roots_);
   for (OpDesc& stage : draft_.nodes.empty() ? std::span<OpDesc>() : std::span<OpDesc>(plan_->step_nodes.back())) {
     stage.fusion.pitches =
         step.desc.fusion.pitches == nullptr ? nullptr : step.desc.fusion.pitches + (stage.inputs.data() - step.desc.inputs.data());
@@ -81,7 +81,7 @@ void PlanSteps::find_inputs(const PlanStep& step) {
   input_roots_.clear();
   for (std::size_t k = 0; k < draft_.operands.size(); ++k) {
     const StepOperand& o = draft_.operands[k];
-    input_roots_.push_back(o.value == kNoValue ? -1 : need(o.value, step.slot, step.desc.input_layout(static_cast<int>(k)), o.pitched));
+    input_roots_.push_back(o.value == kNoValue ? -1 : need(o.value, step.slot, step.desc.input_layout(static_cast<int>(k)), o.may_be_view));
   }
 }
 

@@ -32,8 +32,8 @@ void StepFormer::form(std::int32_t index) {
   if (n.choose_late) choose_late();
   choose_for_empty();
   const bool as_compiled = d.kernel == n.kernel && d.desc.layouts == n.layouts.data();
-  d.pitched = as_compiled ? n.pitched : std::uint8_t{0};
-  add_operands(index, 0, d.slot, d.packed, d.pitched);
+  d.views = as_compiled ? n.views : std::uint8_t{0};
+  add_operands(index, 0, d.slot, d.packed, d.views);
   for (std::size_t p = 0; p < c_.passes.size() && d.computes && d.kernel == n.kernel; ++p) {
     if (c_.passes[p].pass->extend(*this)) d.passes |= 1u << c_.passes[p].number;
   }
@@ -45,7 +45,7 @@ void StepFormer::form_segment(const CompiledSegment& segment) {
   const CompiledNode& n = c_.nodes[segment.first];
   d.absorbed.refer(segment.others);
   d.packed = segment.packed;
-  d.pitched = 0;
+  d.views = 0;
   d.outputs = segment.values.outputs;
   const auto descs_of = [&](std::span<const ValueId> values) {
     const std::size_t first = d.descs.size();
@@ -80,7 +80,7 @@ void StepFormer::add_descs(std::int32_t index, std::size_t first) {
   for (const ValueId v : node.outputs) descs.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
 }
 
-void StepFormer::add_operands(std::int32_t index, std::size_t first, int slot, std::span<const Buffer> packed, std::uint8_t pitched) {
+void StepFormer::add_operands(std::int32_t index, std::size_t first, int slot, std::span<const Buffer> packed, std::uint8_t views) {
   const Node& node = graph_.nodes[index];
   for (std::size_t k = first; k < node.inputs.size(); ++k) {
     const std::uint8_t wanted = k == 0 ? kViewInput : kViewInputs;
@@ -88,7 +88,7 @@ void StepFormer::add_operands(std::int32_t index, std::size_t first, int slot, s
     const bool by_copy = host(slot) && k < packed.size() && packed[k].memory != nullptr;
     const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;
     const bool reads = !by_copy && !by_shape && (!by_value || host(slot));
-    draft_.operands.push_back({reads ? node.inputs[k] : kNoValue, (pitched & wanted) == wanted});
+    draft_.operands.push_back({reads ? node.inputs[k] : kNoValue, (views & wanted) == wanted});
   }
   draft_.operands.resize(draft_.operands.size() + c_.nodes[index].fused.size());
 }

@@ -9,7 +9,7 @@ namespace evn {
 // What a kernel reads as one of its inputs.
 struct StepOperand {
   ValueId value = kNoValue;  // kNoValue: nothing that lies in memory
-  bool pitched = false;      // it may be some channels of a wider value
+  bool may_be_view = false;  // it may be a channel view
 };
 
 // A step that is being formed. Plain data: its memory is decided later.
@@ -23,7 +23,7 @@ struct StepDraft {
   std::span<const Buffer> packed;    // per input
   std::vector<StepOperand> operands; // per input
   std::span<const ValueId> outputs;  // per output
-  std::uint8_t pitched = 0;          // which arguments may be some channels of wider values (kPitched...)
+  std::uint8_t views = 0;            // which arguments may be channel views (kView...)
   std::uint32_t passes = 0;          // bit i: the i-th of lowering_passes() took part
   std::vector<TensorDesc> descs;     // of inputs, then of outputs; the output of a stage is input 0 of the next one
   std::vector<OpDesc> nodes;         // of a cascade or a segment
@@ -48,7 +48,7 @@ class StepFormer : public ShapeWalk {
   // Adds the descs of a node to the draft, of its inputs from input `first` on, of what may be fused, and of its outputs.
   void add_descs(std::int32_t index, std::size_t first);
   // Adds the operands that these descs describe. `packed`: per input.
-  void add_operands(std::int32_t index, std::size_t first, int slot, std::span<const Buffer> packed, std::uint8_t pitched);
+  void add_operands(std::int32_t index, std::size_t first, int slot, std::span<const Buffer> packed, std::uint8_t views);
 
   // Whether the shapes of the node (-1: there is none) are known.
   bool is_passed(std::int32_t node) const { return node >= 0 && static_cast<std::size_t>(node) < s_.next_node; }

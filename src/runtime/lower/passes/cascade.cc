@@ -19,7 +19,7 @@ class CascadePass final : public LoweringPass {
       const std::size_t first = d.descs.size() - 1;
       d.operands.emplace_back();  // what lies between two stages
       f.add_descs(last, 1);
-      f.add_operands(last, 1, 0, f.c_.nodes[last].packed, f.c_.nodes[last].pitched);
+      f.add_operands(last, 1, 0, f.c_.nodes[last].packed, f.c_.nodes[last].views);
       d.nodes.push_back(stage_desc(f, last, first));
       f.absorb(last, d.descs.back());
     }
@@ -28,7 +28,7 @@ class CascadePass final : public LoweringPass {
       return false;
     }
     OpDesc& back = d.nodes.back();
-    take_sums(f, last, &back, back.node->inputs.size(), f.c_.nodes[last].pitched);
+    take_sums(f, last, &back, back.node->inputs.size(), f.c_.nodes[last].views);
     finish_desc(f);
     return true;
   }
@@ -55,7 +55,7 @@ class CascadePass final : public LoweringPass {
     const OpDesc& front = d.nodes.front();
     const OpDesc& back = d.nodes.back();
     d.kernel = &cascades_.kernel;
-    d.pitched = kViewOutputs;
+    d.views = kViewOutputs;
     d.desc = {};
     d.desc.node = front.node;
     d.desc.fusion.tail = back.fusion.tail != nullptr ? back.fusion.tail : back.node;

@@ -22,7 +22,7 @@ struct View {
 // What is known of a node that a kernel of the CPU runs.
 struct ViewNode {
   std::span<const Layout> layouts;         // per input, ..., per output; empty: all plain, or no such node
-  std::uint8_t pitched = 0;                // what KernelFusion::channel_views said
+  std::uint8_t views = 0;                  // what KernelFusion::channel_views said
   ValueId residual = kNoValue;             // operand of a sum that is computed with it
   std::int32_t computed_by = -1;           // this node is a sum that is computed with that one
 };
@@ -88,9 +88,9 @@ class ViewFinder {
     if (n.computed_by >= 0) return;
     for (std::size_t k = 0; k < node.inputs.size() && k < n.layouts.size(); ++k) {
       const std::uint8_t wanted = k == 0 ? kViewInput : kViewInputs;
-      if (node.inputs[k] != kNoValue && n.layouts[k] == Layout::kChannelsLast && (n.pitched & wanted) != wanted) copes_[node.inputs[k]] = false;
+      if (node.inputs[k] != kNoValue && n.layouts[k] == Layout::kChannelsLast && (n.views & wanted) != wanted) copes_[node.inputs[k]] = false;
     }
-    if (n.residual != kNoValue && (n.pitched & kViewResidual) == 0) copes_[n.residual] = false;
+    if (n.residual != kNoValue && (n.views & kViewResidual) == 0) copes_[n.residual] = false;
   }
 
   // -1 where it is not known.
@@ -100,7 +100,7 @@ class ViewFinder {
   }
 
   static bool is_candidate(const Node& node, const char* op, int wanted, const ViewNode& n) {
-    return node.op_type == op && node.domain.empty() && node.epilogue.empty() && (n.pitched & wanted) == wanted && !n.layouts.empty() &&
+    return node.op_type == op && node.domain.empty() && node.epilogue.empty() && (n.views & wanted) == wanted && !n.layouts.empty() &&
            n.layouts[0] == Layout::kChannelsLast;
   }
 
@@ -164,7 +164,7 @@ class ViewFinder {
     const std::int32_t maker = maker_[v];
     if (maker < 0 || views_.concat_views[v].parent != kNoValue || !copes_[v]) return false;
     const ViewNode& n = nodes_[static_cast<std::size_t>(maker)];
-    return (n.pitched & kViewOutputs) != 0 && !n.layouts.empty() && n.layouts.back() == Layout::kChannelsLast;
+    return (n.views & kViewOutputs) != 0 && !n.layouts.empty() && n.layouts.back() == Layout::kChannelsLast;
   }
 
   void elide_concat(const Node& node) {
@@ -233,7 +233,7 @@ class ChannelViews final : public LoweringPass {
   explicit ChannelViews(Views views) : views_(std::move(views)) {}
 
   bool elide(PlanRoots& p, std::int32_t node) const override {
-    return p.c_.nodes[node].pitched != 0 && (elide_concat(p, node) || elide_split(p, node));
+    return p.c_.nodes[node].views != 0 && (elide_concat(p, node) || elide_split(p, node));
   }
 
   // The root of its view in its parent, or its own, where others have been written into it.
@@ -313,7 +313,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const CompiledNode& n = c.nodes[i];
     nodes[i].layouts = n.layouts;
-    nodes[i].pitched = n.pitched;
+    nodes[i].views = n.views;
     if (const FusedOperand* r = n.fused_as(FusedOperand::Role::kResidual)) nodes[i].residual = r->value;
     for (const FusedOperand& f : n.fused) nodes[static_cast<std::size_t>(f.node)].computed_by = static_cast<std::int32_t>(i);
   }

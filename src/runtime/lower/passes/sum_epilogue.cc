@@ -159,7 +159,7 @@ class SumEpilogue final : public LoweringPass {
  public:
   bool extend(StepFormer& f) const override {
     StepDraft& d = f.draft_;
-    return take_sums(f, d.node, &d.desc, d.desc.node->inputs.size(), d.pitched);
+    return take_sums(f, d.node, &d.desc, d.desc.node->inputs.size(), d.views);
   }
 };
 
@@ -175,7 +175,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
 
 }  // namespace
 
-bool take_sums(StepFormer& f, std::int32_t node, OpDesc* desc, std::size_t at, std::uint8_t pitched) {
+bool take_sums(StepFormer& f, std::int32_t node, OpDesc* desc, std::size_t at, std::uint8_t views) {
   StepDraft& d = f.draft_;
   const std::size_t first = static_cast<std::size_t>(desc->inputs.data() - d.descs.data());  // of the desc's inputs, among all
   bool taken = false;
@@ -187,7 +187,7 @@ bool take_sums(StepFormer& f, std::int32_t node, OpDesc* desc, std::size_t at, s
     desc->fusion.tail = &f.graph_.nodes[sum.node];
     desc->fusion.byte_sum = sum.byte_sum();
     d.descs[first + at] = operand;
-    d.operands[first + at] = {sum.value, is_residual && (pitched & kViewResidual) != 0};
+    d.operands[first + at] = {sum.value, is_residual && (views & kViewResidual) != 0};
     f.absorb(sum.node, desc->outputs[0]);
     ++at;
     taken = true;
