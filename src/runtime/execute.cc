@@ -20,7 +20,7 @@ Execution::Execution(const CompiledGraph& graph, const Plan& plan, const Executi
     buffers_[i] = from.buffer;
     if (from.source == Source::kArena) {
       const Execution* owner = this;
-      while (owner->plan_.part != from.part) owner = owner->before_;
+      while (owner->plan_.subplan != from.subplan) owner = owner->before_;
       buffers_[i].memory = owner->arenas_[from.slot].memory();
     }
     if (from.source == Source::kInput || from.source == Source::kOutput || from.source == Source::kBox) {

@@ -61,7 +61,7 @@ void Session::log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_ov
   LogEvent(log, EVN_LOG_DEBUG, "plan.created")
       .field("file", compiled_.model->file_name.c_str())
       .field("shapes", shapes.c_str())
-      .field("part", plan.part)
+      .field("part", plan.subplan)
       .field("steps", plan.steps.size())
       .field("arena_bytes", arena_bytes)
       .field("made_over", made_over ? 1 : 0)

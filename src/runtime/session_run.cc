@@ -213,7 +213,7 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   RunTrace* const trace = state.trace;
   if (trace != nullptr) trace->sample_memory(first->plan.get());
   run_part(*first->plan, *flight.execution);
-  for (PreparedPtr p = first; p->plan->goes_on();) {
+  for (PreparedPtr p = first; p->plan->has_continuation();) {
     const Execution& done = flight.latest();
     std::vector<TensorDesc> made;
     if (p->plan->host_node >= 0) {

@@ -25,8 +25,8 @@ class RunPlanner : PlanBuilder {
       : PlanBuilder(compiled, std::make_shared<Plan>()) {
     s_ = *before->state;
     plan_->signature = before->signature;
-    plan_->part = static_cast<std::uint16_t>(before->part + 1);
-    if (before->part == UINT16_MAX) fail(EVN_ERROR_LIMIT, "the run has too many parts whose shapes depend on data");
+    plan_->subplan = static_cast<std::uint16_t>(before->subplan + 1);
+    if (before->subplan == UINT16_MAX) fail(EVN_ERROR_LIMIT, "the run has too many parts whose shapes depend on data");
     plan_->outputs = before->outputs;
     plan_->known = before->known;
     for (PlanRoot& r : s_.roots) r.pending_slots = 0;
@@ -72,7 +72,7 @@ class RunPlanner : PlanBuilder {
     }
     for (PlanRoot& r : s_.roots) {
       const bool later = r.last_user >= static_cast<std::int32_t>(s_.next_node);
-      if (r.source == Source::kArena && r.part == plan_->part && later) r.last = now();
+      if (r.source == Source::kArena && r.subplan == plan_->subplan && later) r.last = now();
     }
     place_arenas();
     return finish();
@@ -104,7 +104,7 @@ class RunPlanner : PlanBuilder {
       r.index = v;
       r.bytes = made[k].size_bytes();
       r.last_user = INT32_MAX;
-      r.part = plan_->part;
+      r.subplan = plan_->subplan;
       root(v, 0) = add_root(r);
     }
     ++s_.next_node;

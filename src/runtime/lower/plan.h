@@ -32,7 +32,7 @@ enum class Source : std::uint8_t { kNone, kArena, kInput, kOutput, kFixed, kBox 
 struct BufferSource {
   Source source = Source::kNone;
   std::uint8_t slot = 0;      // kArena: the device slot
-  std::uint16_t part = 0;     // kArena: the number of the plan, in its chain, that has the arena
+  std::uint16_t subplan = 0;  // kArena: the number, in its chain, of the subplan that has the arena
   std::int32_t index = -1;    // kInput, kOutput: position; kBox: value
   Buffer buffer;              // kArena: offset and size; kFixed: the buffer; else the size
 };
@@ -103,7 +103,7 @@ struct Plan {
 
   // A chain of plans.
   std::shared_ptr<const Plan> before;     // null: the first
-  std::uint16_t part = 0;                 // number in the chain
+  std::uint16_t subplan = 0;              // number in the chain
   std::vector<ValueId> fetch;             // what must be known to go on; empty: the plan is the last
   std::vector<std::uint32_t> fetch_buffers;  // where it lies, on the host, when the steps have run
   std::unique_ptr<PlanState> state;       // where the next plan begins
@@ -113,7 +113,7 @@ struct Plan {
   std::vector<std::uint32_t> host_buffers;   // per input that is a tensor where it lies, on the host; kNoBuffer: a box, or absent
   std::vector<TensorDesc> made;              // what the host node that `before` ended with made, per output
   static constexpr std::uint32_t kNoBuffer = UINT32_MAX;
-  bool goes_on() const { return host_node >= 0 || !fetch.empty(); }
+  bool has_continuation() const { return host_node >= 0 || !fetch.empty(); }
 
   // Owned by the plan so that the spans in `steps` stay valid.
   std::vector<TensorDesc> descs;

@@ -17,7 +17,7 @@ void PlanArenas::place_arenas() {
     ids.clear();
     for (std::size_t r = 0; r < s_.roots.size(); ++r) {
       PlanRoot& root = s_.roots[r];
-      if (root.source != Source::kArena || root.part != plan_->part || root.slot != slot || root.bytes == 0 || root.parent >= 0) continue;
+      if (root.source != Source::kArena || root.subplan != plan_->subplan || root.slot != slot || root.bytes == 0 || root.parent >= 0) continue;
       root.room = checked_add(root.bytes, root.slack);
       lifetimes.push_back({root.room, root.first, root.last, 0});
       ids.push_back(static_cast<std::int32_t>(r));
@@ -34,7 +34,7 @@ void PlanArenas::set_buffers() {
     if (r < 0) continue;
     const PlanRoot& from = s_.roots[r];
     const Buffer& place = from.parent < 0 ? from.fixed : s_.roots[static_cast<std::size_t>(from.parent)].fixed;
-    plan_->buffers[b] = {from.source, from.slot, from.part, from.index, {place.memory, place.offset + from.skip, from.bytes}};
+    plan_->buffers[b] = {from.source, from.slot, from.subplan, from.index, {place.memory, place.offset + from.skip, from.bytes}};
   }
 }
 

@@ -19,7 +19,7 @@ std::int32_t PlanRoots::add_arena_root(ValueId v, int slot, std::int32_t step) {
   r.bytes = s_.descs[v].size_bytes();
   r.first = r.last = step;
   r.last_user = c_.last_user[v];
-  r.part = plan_->part;
+  r.subplan = plan_->subplan;
   return add_root(r);
 }
 
@@ -36,7 +36,7 @@ std::int32_t PlanRoots::add_fixed_root(ValueId v, int slot, const Buffer& fixed)
 std::uint32_t PlanRoots::add_buffer(std::int32_t r) {
   plan_->buffers.emplace_back();
   s_.buffer_roots.push_back(r);
-  if (r >= 0 && s_.roots[r].part == plan_->part) {
+  if (r >= 0 && s_.roots[r].subplan == plan_->subplan) {
     PlanRoot& used = s_.roots[s_.roots[r].parent >= 0 ? s_.roots[r].parent : r];
     used.last = std::max(used.last, now());
   }
@@ -181,7 +181,7 @@ std::int32_t PlanRoots::scratch_root(int slot, const KernelPlan& p) {
   PlanRoot r;
   r.source = Source::kArena;
   r.slot = static_cast<std::uint8_t>(slot);
-  r.part = plan_->part;
+  r.subplan = plan_->subplan;
   r.bytes = bytes;
   r.first = r.last = now();
   return add_root(r);

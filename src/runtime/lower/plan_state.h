@@ -10,7 +10,7 @@ namespace evn {
 struct PlanRoot {
   Source source = Source::kNone;
   std::uint8_t slot = 0;
-  std::uint16_t part = 0;
+  std::uint16_t subplan = 0;
   std::int32_t index = -1;
   Buffer fixed;
   std::size_t bytes = 0;

@@ -243,7 +243,7 @@ class Replanner : PlanArenas {
     PlanRoot scratch;
     scratch.source = Source::kArena;
     scratch.slot = step.slot;
-    scratch.part = plan_->part;
+    scratch.subplan = plan_->subplan;
     scratch.bytes = bytes;
     scratch.first = scratch.last = at;
     r = static_cast<std::int32_t>(s_.roots.size());
@@ -266,7 +266,7 @@ class Replanner : PlanArenas {
 }  // namespace
 
 std::shared_ptr<Plan> replan(const CompiledGraph& graph, std::shared_ptr<Plan> old, const Signature& signature) {
-  if (old->state == nullptr || old->before != nullptr || old->goes_on()) return nullptr;
+  if (old->state == nullptr || old->before != nullptr || old->has_continuation()) return nullptr;
   try {
     return Replanner(graph, std::move(old)).run(signature);
   } catch (const Error&) {
