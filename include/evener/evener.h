@@ -735,7 +735,7 @@ EVN_API void evn_inspect_options_init(evn_inspect_options *options, uint32_t str
  * and, for the shapes that are known, an estimate of multiply-adds and of the peak memory of a run on the CPU (weights, their packed
  * copies, intermediate values as the planner shares them, inputs, outputs). Nodes that are not supported, or whose shapes depend on
  * data or on dims that are not known, are left out of the estimate, which then says that it is not complete. A body of Loop or Scan
- * is counted for all turns where the model says how many there are at most, and else for one.
+ * is counted for all iterations where the model says how many there are at most, and else for one.
  *   path     an ONNX file, or NULL: `data` of the options. What lies outside the file is kept out as evn_model_load_file keeps it
  *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"ir_version", "opsets", "functions", "inputs", "outputs", "node_count", "operators":
  *            [{"domain", "name", "opset", "since", "count", "supported"}], "parameters", "weight_bytes", "weights": [{"dtype", "tensors",

@@ -166,7 +166,7 @@ class GraphInference {
     value.symbols.clear();
   }
 
-  // The types of a body's outputs for the inputs that the node has now. Where an output is an input of the next turn, dims that do not
+  // The types of a body's outputs for the inputs that the node has now. Where an output is an input of the next iteration, dims that do not
   // stay what they were are unknown, and if that does not settle, the rank.
   void infer_body(const Node& node) {
     constexpr int kRounds = 4;
@@ -195,7 +195,7 @@ class GraphInference {
   static bool widen(TensorDesc* desc, const TensorDesc& also, bool at_once) {
     const bool fills = desc->wraps.outer() == Wrap::kOptional && desc->wraps.inside() == also.wraps;  // an optional
     if (desc->dtype != also.dtype || (desc->wraps != also.wraps && !fills)) {
-      fail(EVN_ERROR_INVALID_MODEL, "a value of the body is %s in one turn and %s in the next", desc->type_string().c_str(),
+      fail(EVN_ERROR_INVALID_MODEL, "a value of the body is %s in one iteration and %s in the next", desc->type_string().c_str(),
            also.type_string().c_str());
     }
     if (desc->wraps || desc->shape == also.shape || InferContext::is_unknown_rank(desc->shape)) return false;

@@ -285,7 +285,7 @@ class Outliner {
       made.graph.values.push_back(std::move(value));
       made.graph.nodes.push_back(std::move(identity));
     }
-    // Shapes may be others in each turn and each branch; of what goes into a body inference has said what holds in all turns.
+    // Shapes may be others in each iteration and each branch; of what goes into a body inference has said what holds in all iterations.
     for (Value& v : made.graph.values) v.has_shape = v.constant != nullptr;
     if (enter_[at(region)] < 0) return std::make_shared<Graph>(std::move(made.graph));
     for (const ValueId v : node(static_cast<std::size_t>(enter_[at(region)])).outputs) {

@@ -37,8 +37,8 @@ class HostServices {
   virtual std::shared_ptr<Box> make_tensor(const TensorDesc& desc, void** bytes) = 0;
   // The same value in a box that may outlive the call.
   virtual BoxPtr keep(const BoxPtr& box) = 0;
-  // Runs the node's body once; the boxes given must not be borrowed. `turn` tells calls apart where something random is drawn.
-  virtual std::vector<BoxPtr> run_body(std::span<const BoxPtr> inputs, std::uint64_t turn) = 0;
+  // Runs the node's body once; the boxes given must not be borrowed. `iteration` tells calls apart where something random is drawn.
+  virtual std::vector<BoxPtr> run_body(std::span<const BoxPtr> inputs, std::uint64_t iteration) = 0;
   // Throws EVN_ERROR_TIMEOUT or EVN_ERROR_CANCELLED when the run is to end.
   virtual void check_stop() = 0;
   virtual const Limits& limits() const = 0;
@@ -59,10 +59,10 @@ struct BodyRule {
   // The types of the body's inputs, as far as the node's own (whose shapes may be InferContext's unknown rank) tell them. The
   // captured ones, at the end, are filled in already. `body_inputs` without its captures is how many the body has.
   void (*inputs)(const Node& node, std::span<const TensorDesc> inputs, std::span<TensorDesc> body_inputs);
-  // The body's output that becomes its input number `input` in the next turn, or -1.
+  // The body's output that becomes its input number `input` in the next iteration, or -1.
   int (*feedback)(const Node& node, int input);
   // How often it runs, or at most runs, as far as the node's inputs tell (data: null where not constant); -1: not known.
-  std::int64_t (*turns)(const Node& node, std::span<const ConstTensor> inputs);
+  std::int64_t (*iterations)(const Node& node, std::span<const ConstTensor> inputs);
 };
 
 // The one element of a bool or integer tensor. Throws EVN_ERROR_INVALID_ARGUMENT, calling it `what`, when there is not just one.

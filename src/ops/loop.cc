@@ -1,9 +1,9 @@
 // Loop: runs its body at most M times while `cond` holds.
 //   inputs: M (int64, one element; absent: no bound), cond (bool, one element; absent: true), then the first values of what is carried
-//   from turn to turn. The body gets the number of the turn, cond and the carried values, and gives the next cond, the next carried
+//   from iteration to iteration. The body gets the number of the iteration, cond and the carried values, and gives the next cond, the next carried
 //   values and one element for each scan output. Outputs: the last carried values, and the scan outputs stacked along a new axis 0.
 // dtypes: any, sequences and optionals included. Failures: counts of inputs and outputs that do not fit the body's; a carried value
-// that changes its type (an optional may become what it holds); elements of a scan output of unlike shapes; more turns than the limit
+// that changes its type (an optional may become what it holds); elements of a scan output of unlike shapes; more iterations than the limit
 // loop_iterations (LIMIT). Exact.
 #include <algorithm>
 
@@ -55,7 +55,7 @@ int feedback(const Node& node, int input) {
   return input >= kFixedInputs && input < kFixedInputs + counts_of(node).carried ? input - 1 : -1;
 }
 
-std::int64_t turns(const Node&, std::span<const ConstTensor> inputs) {
+std::int64_t iterations(const Node&, std::span<const ConstTensor> inputs) {
   const ConstTensor& bound = inputs[0];
   if (bound.data == nullptr || bound.desc.dtype != DType::kInt64 || bound.desc.shape.elements() != 1) return -1;
   return std::max<std::int64_t>(*bound.as<std::int64_t>(), 0);
@@ -74,7 +74,7 @@ void infer_loop(InferContext& c) {
     const TensorDesc& made = c.body[k + 1];
     if (static_cast<int>(k) < n.carried) {
       const TensorDesc& first = c.inputs[k + kFixedInputs];
-      const bool filled = first.wraps.outer() == Wrap::kOptional && first.wraps.inside() == made.wraps;  // an optional that a turn fills
+      const bool filled = first.wraps.outer() == Wrap::kOptional && first.wraps.inside() == made.wraps;  // an optional that an iteration fills
       c.outputs[k] = filled ? made : common_type(first, made, "a carried value changes its type");
     } else if (made.wraps) {
       fail(EVN_ERROR_INVALID_MODEL, "a scan output is of type %s", made.type_string().c_str());
@@ -84,7 +84,7 @@ void infer_loop(InferContext& c) {
   }
 }
 
-// What a scan output is when there was no turn.
+// What a scan output is when there was no iteration.
 BoxPtr empty_scan(HostContext& c, std::size_t body_output) {
   const Graph& body = *c.node.body;
   const Value& value = body.values[static_cast<std::size_t>(body.outputs[body_output])];
@@ -97,19 +97,19 @@ BoxPtr empty_scan(HostContext& c, std::size_t body_output) {
 void host_loop(HostContext& c) {
   const Counts n = counts_of(c.node);
   const auto carried = static_cast<std::size_t>(n.carried);
-  const std::int64_t turns = c.has_input(0) ? box_integer(c.inputs[0], "M") : INT64_MAX;
+  const std::int64_t iterations = c.has_input(0) ? box_integer(c.inputs[0], "M") : INT64_MAX;
   bool go = !c.has_input(1) || box_integer(c.inputs[1], "cond") != 0;
   std::vector<BoxPtr> args(kFixedInputs);
   for (std::size_t k = kFixedInputs; k < c.inputs.size(); ++k) args.push_back(c.services.keep(c.inputs[k]));
   std::vector<std::vector<BoxPtr>> scans(static_cast<std::size_t>(n.scans));
-  for (std::int64_t turn = 0; turn < turns && go; ++turn) {
+  for (std::int64_t iteration = 0; iteration < iterations && go; ++iteration) {
     cancellation_point();
-    if (static_cast<std::uint64_t>(turn) >= c.services.limits().loop_iterations) {
-      fail(EVN_ERROR_LIMIT, "more turns than the limit loop_iterations of %llu", static_cast<unsigned long long>(turn));
+    if (static_cast<std::uint64_t>(iteration) >= c.services.limits().loop_iterations) {
+      fail(EVN_ERROR_LIMIT, "more iterations than the limit loop_iterations of %llu", static_cast<unsigned long long>(iteration));
     }
-    args[0] = integer_box(c.services, turn);
+    args[0] = integer_box(c.services, iteration);
     args[1] = bool_box(c.services, go);
-    std::vector<BoxPtr> made = c.services.run_body(args, static_cast<std::uint64_t>(turn));
+    std::vector<BoxPtr> made = c.services.run_body(args, static_cast<std::uint64_t>(iteration));
     go = box_integer(made[0], "the body's condition") != 0;
     for (std::size_t i = 0; i < carried; ++i) {
       cancellation_point();
@@ -133,7 +133,7 @@ void host_loop(HostContext& c) {
   }
 }
 
-constexpr BodyRule kBody = {body_inputs, feedback, turns};
+constexpr BodyRule kBody = {body_inputs, feedback, iterations};
 constexpr AttributeSpec kAttributes[] = {required_attribute("body", AttributeType::kGraph)};
 constexpr OpDef kOps[] = {
     {.name = "Loop",

@@ -108,7 +108,7 @@ inline std::int64_t dim_product(std::int64_t a, std::int64_t b) { return a < 0 |
 // What a run lends to the reference kernels of its nodes.
 struct RunServices {
   TextPool* texts = nullptr;     // keeps the strings that they make. nullptr: the operator that asks for it is refused
-  std::uint64_t random_seed = 0; // of evn_run_options, and in a body of the turn
+  std::uint64_t random_seed = 0; // of evn_run_options, and in a body of the iteration
 };
 
 struct ReferenceContext {

@@ -122,7 +122,7 @@ Lengths lengths_of(const Node& node, const Counts& n, const DescOf& desc_of) {
   return l;
 }
 
-std::int64_t turns(const Node& node, std::span<const ConstTensor> inputs) {
+std::int64_t iterations(const Node& node, std::span<const ConstTensor> inputs) {
   const Lengths l = lengths_of(node, counts_of(node), [&](std::size_t i) -> const TensorDesc& { return inputs[i].desc; });
   if (!is_batched(node)) return l.length;
   return l.batch < 0 || l.length < 0 ? -1 : checked_mul(l.batch, l.length);
@@ -144,22 +144,22 @@ void infer_scan(InferContext& c) {
   }
 }
 
-// One sequence: `args` are the states, the scan inputs and the captures. Returns the states and the scan outputs of `length` turns.
-std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> args, std::int64_t length, std::uint64_t first_turn) {
+// One sequence: `args` are the states, the scan inputs and the captures. Returns the states and the scan outputs of `length` iterations.
+std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> args, std::int64_t length, std::uint64_t first_iteration) {
   const std::vector<BoxPtr> sources(args.begin() + static_cast<std::ptrdiff_t>(n.states), args.begin() + static_cast<std::ptrdiff_t>(n.states + n.scans));
   std::vector<std::vector<BoxPtr>> slices(n.outputs);
-  for (std::int64_t turn = 0; turn < length; ++turn) {
+  for (std::int64_t iteration = 0; iteration < length; ++iteration) {
     cancellation_point();
-    if (static_cast<std::uint64_t>(turn) >= c.services.limits().loop_iterations) {
-      fail(EVN_ERROR_LIMIT, "more turns than the limit loop_iterations of %llu", static_cast<unsigned long long>(turn));
+    if (static_cast<std::uint64_t>(iteration) >= c.services.limits().loop_iterations) {
+      fail(EVN_ERROR_LIMIT, "more iterations than the limit loop_iterations of %llu", static_cast<unsigned long long>(iteration));
     }
     for (std::size_t i = 0; i < n.scans; ++i) {
       cancellation_point();
       const int axis = input_axis(c.node, i, n.scans, sources[i]->desc.shape);
-      const std::int64_t at = input_backwards(c.node, i, n.scans) ? length - 1 - turn : turn;
+      const std::int64_t at = input_backwards(c.node, i, n.scans) ? length - 1 - iteration : iteration;
       args[n.states + i] = slice_box(c.services, sources[i], axis, at, at + 1, true);
     }
-    std::vector<BoxPtr> made = c.services.run_body(args, first_turn + static_cast<std::uint64_t>(turn));
+    std::vector<BoxPtr> made = c.services.run_body(args, first_iteration + static_cast<std::uint64_t>(iteration));
     std::move(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(n.states), args.begin());
     for (std::size_t s = 0; s < n.outputs; ++s) {
       cancellation_point();
@@ -262,7 +262,7 @@ void host_scan(HostContext& c) {
   }
 }
 
-constexpr BodyRule kBody = {body_inputs, feedback, turns};
+constexpr BodyRule kBody = {body_inputs, feedback, iterations};
 constexpr AttributeSpec kScan8[] = {required_attribute("body", AttributeType::kGraph), required_attribute("num_scan_inputs", AttributeType::kInt),
                                     optional_attribute("directions", AttributeType::kInts)};
 constexpr AttributeSpec kScan9[] = {

@@ -215,7 +215,7 @@ void map_body(const Node& node, std::span<const TensorDesc> inputs, std::span<Te
 }
 
 int no_feedback(const Node&, int) { return -1; }
-std::int64_t turns(const Node&, std::span<const ConstTensor>) { return -1; }
+std::int64_t iterations(const Node&, std::span<const ConstTensor>) { return -1; }
 
 void infer_map(InferContext& c) {
   require_wrap(c, 0, Wrap::kSequence);
@@ -257,7 +257,7 @@ void host_map(HostContext& c) {
   }
 }
 
-constexpr BodyRule kMapBody = {map_body, no_feedback, turns};
+constexpr BodyRule kMapBody = {map_body, no_feedback, iterations};
 constexpr AttributeSpec kEmpty[] = {int_attribute("dtype", EVN_DTYPE_FLOAT32)};
 constexpr AttributeSpec kSplit[] = {int_attribute("axis", 0), int_attribute("keepdims", 1)};
 constexpr AttributeSpec kConcat[] = {required_attribute("axis", AttributeType::kInt), int_attribute("new_axis", 0)};

@@ -142,7 +142,7 @@ class Estimator : PlanBuilder {
     add_work(node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type, multiply_adds(node, inputs, outputs));
   }
 
-  // The turns of a node's body follow each other: they take the work of all and the memory of one, with what goes in and comes out.
+  // The iterations of a node's body follow each other: they take the work of all and the memory of one, with what goes in and comes out.
   void add_body(const Node& node) {
     const CompiledGraph compiled = compile_for_estimate(*node.body, runtime_);
     Estimator body(compiled, runtime_, weights_);
@@ -153,12 +153,12 @@ class Estimator : PlanBuilder {
       const WeightPtr constant = v == kNoValue ? nullptr : graph_.values[v].constant;
       inputs.push_back({v == kNoValue ? TensorDesc{} : s_.descs[v], constant == nullptr ? nullptr : constant->bytes()});
     }
-    const std::int64_t turns = node.op->body->turns(node, inputs);
-    for (const auto& [op, work] : one.by_operator) add_work(op, work * static_cast<double>(turns < 0 ? 1 : turns));
-    e_.bodies_of_unknown_turns += one.bodies_of_unknown_turns + (turns < 0 ? 1 : 0);
+    const std::int64_t iterations = node.op->body->iterations(node, inputs);
+    for (const auto& [op, work] : one.by_operator) add_work(op, work * static_cast<double>(iterations < 0 ? 1 : iterations));
+    e_.bodies_of_unknown_iterations += one.bodies_of_unknown_iterations + (iterations < 0 ? 1 : 0);
     if (e_.nodes_of_unknown_shape == 0) e_.first_unknown = one.first_unknown;
     e_.nodes_of_unknown_shape += one.nodes_of_unknown_shape;
-    e_.complete &= one.complete && turns >= 0;
+    e_.complete &= one.complete && iterations >= 0;
     e_.weights_bytes += one.weights_bytes - (body.in_file_ ? bytes_.held : 0);
     e_.packed_bytes += one.packed_bytes;
     add_opaque(node, one.arena_bytes + one.input_bytes + one.output_bytes);

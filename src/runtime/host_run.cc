@@ -96,10 +96,10 @@ BoxPtr HostRun::keep(const BoxPtr& box) {
   return kept;
 }
 
-std::vector<BoxPtr> HostRun::run_body(std::span<const BoxPtr> inputs, std::uint64_t turn) {
+std::vector<BoxPtr> HostRun::run_body(std::span<const BoxPtr> inputs, std::uint64_t iteration) {
   EVN_CHECK(body_ != nullptr);
   check_stop();
-  return body_->run_boxes(inputs, deadline_ns_, mix(random_seed_, turn));
+  return body_->run_boxes(inputs, deadline_ns_, mix(random_seed_, iteration));
 }
 
 void HostRun::check_stop() {

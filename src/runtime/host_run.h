@@ -1,4 +1,4 @@
-// Runs the nodes that stand between the parts of a plan, and turns tensors into boxes and back.
+// Runs the nodes that stand between the subplans of a run, and makes tensors runtime values on the host and back.
 #pragma once
 
 #include "ops/host.h"
@@ -33,7 +33,7 @@ class HostRun final : public HostServices {
 
   std::shared_ptr<Box> make_tensor(const TensorDesc& desc, void** bytes) override;
   BoxPtr keep(const BoxPtr& box) override;
-  std::vector<BoxPtr> run_body(std::span<const BoxPtr> inputs, std::uint64_t turn) override;
+  std::vector<BoxPtr> run_body(std::span<const BoxPtr> inputs, std::uint64_t iteration) override;
   void check_stop() override;
   const Limits& limits() const override;
 

@@ -40,7 +40,7 @@ struct Estimate {
   std::size_t nodes_left_out = 0;       // not supported
   std::size_t nodes_of_unknown_shape = 0;
   std::string first_unknown;            // the first of these
-  std::size_t bodies_of_unknown_turns = 0;  // counted as one turn
+  std::size_t bodies_of_unknown_iterations = 0;  // counted as one iteration
   double multiply_adds = 0;
   std::map<std::string, double> by_operator;  // those that have any
   std::uint64_t weights_bytes = 0;      // the file and what is made of it while loading

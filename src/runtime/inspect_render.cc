@@ -268,13 +268,13 @@ class Renderer {
     json_.field("nodes_left_out", std::uint64_t{e.nodes_left_out});
     json_.field("nodes_of_unknown_shape", std::uint64_t{e.nodes_of_unknown_shape});
     json_.field("first_unknown", e.first_unknown);
-    json_.field("bodies_of_unknown_turns", std::uint64_t{e.bodies_of_unknown_turns});
+    json_.field("bodies_of_unknown_turns", std::uint64_t{e.bodies_of_unknown_iterations});
     if (e.nodes_left_out > 0) text_ += "    without " + std::to_string(e.nodes_left_out) + " nodes that are not supported\n";
     if (e.nodes_of_unknown_shape > 0) {
       text_ += "    without " + std::to_string(e.nodes_of_unknown_shape) + " nodes whose shapes are not known, the first is " + e.first_unknown + "\n";
     }
-    if (e.bodies_of_unknown_turns > 0) {
-      text_ += "    with one turn of each of " + std::to_string(e.bodies_of_unknown_turns) + " bodies whose turns are not known\n";
+    if (e.bodies_of_unknown_iterations > 0) {
+      text_ += "    with one iteration of each of " + std::to_string(e.bodies_of_unknown_iterations) + " bodies whose iterations are not known\n";
     }
     text_ += "    multiply-adds " + whole(e.multiply_adds) + "\n";
     json_.key("multiply_adds");

@@ -31,7 +31,7 @@ class Session {
 
   // Runs once. `outputs` has a slot per graph output; empty slots are filled with new values on success only.
   void run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request);
-  // The same as one turn of a body.
+  // The same as one iteration of a body.
   std::vector<BoxPtr> run_boxes(std::span<const BoxPtr> inputs, std::uint64_t deadline_ns, std::uint64_t random_seed);
 
   // Of a node with a body: what runs that; else nullptr.

@@ -102,7 +102,7 @@ std::shared_ptr<Box> TestServices::make_tensor(const TensorDesc& desc, void** by
   return box;
 }
 
-// Loop, whose inputs begin with the turn and the condition, gives the condition and what it carries; Scan and SequenceMap all.
+// Loop, whose inputs begin with the iteration and the condition, gives the condition and what it carries; Scan and SequenceMap all.
 std::vector<BoxPtr> TestServices::run_body(std::span<const BoxPtr> inputs, std::uint64_t) {
   std::size_t first = 0;
   if (inputs.size() > 1 && inputs[1]->desc.dtype == DType::kBool) first = 1;

@@ -19,7 +19,7 @@ class TestServices final : public HostServices {
  public:
   std::shared_ptr<Box> make_tensor(const TensorDesc& desc, void** bytes) override;
   BoxPtr keep(const BoxPtr& box) override { return box; }
-  std::vector<BoxPtr> run_body(std::span<const BoxPtr> inputs, std::uint64_t turn) override;
+  std::vector<BoxPtr> run_body(std::span<const BoxPtr> inputs, std::uint64_t iteration) override;
   void check_stop() override {}
   const Limits& limits() const override { return limits_; }
 

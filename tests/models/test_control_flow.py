@@ -237,7 +237,7 @@ def test_a_state_that_doubles_hits_the_limit_of_a_tensor():
     ("""main (float x, int64 n) => (float y) {
        yes = Constant <value = bool {1}> ()
        y = Loop (n, yes, x) <body = body (int64 turn, bool go, float s) => (bool on, int64 t) { t = Cast <to = 7> (s)  on = Identity (go) }>
-     }""", "turn"),
+     }""", "iteration"),
     ("""main (float x, int64 n) => (float y) {
        yes = Constant <value = bool {1}> ()
        y = Loop (n, yes, x) <body = body (int64 turn, bool go, float s) => (bool on, float t) { t = Add (s, nowhere)  on = Identity (go) }>
