@@ -61,7 +61,7 @@ endif()
 
 # How clusters are compiled: what was measured to gain by -O3, which makes half as much code again, has it, but not in the cluster for
 # the few machines without AVX2. -Os is not for them (docs/decisions/0024).
-set(EVN_SIMD_O3 attention depthwise gemm product steps thin)
+set(EVN_SIMD_O3 attention depthwise gemm packed_gemm steps few_channels)
 set(EVN_SIMD_FAST -O3)
 if(EVN_SANITIZED AND EVN_QUICK_BUILD)  # what the sanitizers add to loops that -O3 unrolls takes a compiler up to seven times longer
   set(EVN_SIMD_FAST -O1 -finline-functions -finline-small-functions)

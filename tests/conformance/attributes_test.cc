@@ -258,7 +258,7 @@ constexpr Exemption kUnreadByKernels[] = {
     {"attention", "qk_matmul_output_mode", "takes no nodes whose scores are an output"},
     {"batch_norm", "momentum", "takes no training"},
     {"max_pool max_pool_bytes", "storage_order", "takes no nodes whose indices are an output"},
-    {"conv_transpose_last", "kernel_shape", "the weight's own dims, with which the shape rule has compared it"},
+    {"conv_transpose_nhwc", "kernel_shape", "the weight's own dims, with which the shape rule has compared it"},
     {"quantize quantize_linear cast cast_like", "saturate", "of floating formats of 8 bits, which it does not take"},
     {"cast cast_like", "round_mode", "of float8e8m0, which it does not take"},
     {"clip_integer", "min", "of versions before 11, which take floats alone"},

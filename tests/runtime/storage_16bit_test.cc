@@ -1,6 +1,6 @@
 // Values that are kept as bfloat16 or float16 because all that read them round them: that they are found, and that no bit of a result
 // changes beside a session in which they are kept as float32, as they are outputs too.
-#include "backends/cpu/simd/bfloat_dot.h"
+#include "backends/cpu/simd/bfloat_gemm.h"
 #include "tests/runtime/support.h"
 
 namespace evn::test {
@@ -10,7 +10,7 @@ class Storage16BitTest : public RuntimeTest {
  protected:
   void SetUp() override {
     RuntimeTest::SetUp();
-    if (simd_bfloat_dot::loops(bfloat16_isa()).lanes == 0) GTEST_SKIP() << "no products of bfloat16 on this machine";
+    if (simd_bfloat_gemm::loops(bfloat16_isa()).lanes == 0) GTEST_SKIP() << "no products of bfloat16 on this machine";
   }
 
   static std::vector<float> draw(std::int64_t count, std::uint64_t seed, float least = -1) {

@@ -9,7 +9,7 @@
 
 #include "backends/cpu/blas.h"
 #include "backends/cpu/isa.h"
-#include "backends/cpu/simd/dot.h"
+#include "backends/cpu/simd/qgemm.h"
 #include "device/cascade.h"
 #include "device/device.h"
 #include "device/kernel.h"
@@ -76,7 +76,7 @@ bool has_what_it_needs(const Device& cpu, const Kernel& kernel) {
   std::string why;
   if (kernel.operands != Precision::kFloat32) return cpu.lowest_precision(kernel.operands, &why) == kernel.operands;
   if (name == "matmul_openblas" || name == "gemm_openblas") return blas_module() != nullptr;
-  if (name == "qlinear_conv_winograd") return simd_dot::loops(integer_isa()).winograd != nullptr;
+  if (name == "qlinear_conv_winograd") return simd_qgemm::loops(integer_isa()).winograd != nullptr;
   if (name == "qlinear_conv_depthwise_planes") return integer_isa() == Isa::k_avx512_vnni || integer_isa() == Isa::k_avx512_amx;
   return true;
 }

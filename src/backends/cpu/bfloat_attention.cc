@@ -24,7 +24,7 @@ struct Parts {
   std::int64_t query_step, weight_step, score_step;   // elements
   std::int64_t values, queries, weights, scores, inverse, end;
 
-  Parts(const simd_bfloat_dot::Loops& loops, const BfloatAttentionSizes& s)
+  Parts(const simd_bfloat_gemm::Loops& loops, const BfloatAttentionSizes& s)
       : padded_depth(bfloat_padded(loops, s.depth)),
         padded_keys(bfloat_padded(loops, s.keys)),
         query_step(spread(padded_depth, sizeof(std::uint16_t))),
@@ -44,16 +44,16 @@ struct Parts {
 };
 
 // Rounds a row, and fills it up with zeros.
-void round_row(const simd_bfloat_dot::Loops& loops, const float* from, std::int64_t n, std::int64_t padded, std::uint16_t* to,
+void round_row(const simd_bfloat_gemm::Loops& loops, const float* from, std::int64_t n, std::int64_t padded, std::uint16_t* to,
                CancelPoints* points) {
   by_parts(points, n, 64, 1, [&](std::int64_t begin, std::int64_t end) { loops.convert(from + begin, end - begin, to + begin); });
   std::fill(to + n, to + padded, std::uint16_t{0});
 }
 
-void multiply(const simd_bfloat_dot::Loops& loops, const std::uint16_t* a, std::int64_t lda, std::int64_t rows, std::int64_t padded,
+void multiply(const simd_bfloat_gemm::Loops& loops, const std::uint16_t* a, std::int64_t lda, std::int64_t rows, std::int64_t padded,
               const std::uint16_t* b, std::int64_t n, float* c, std::int64_t ldc, bool is_whole, CancelPoints* points) {
   const std::int64_t start = 0;
-  simd_bfloat_dot::Tile t{};
+  simd_bfloat_gemm::Tile t{};
   t.a = a;
   t.lines = 1;
   t.width = rows;
@@ -72,11 +72,11 @@ void multiply(const simd_bfloat_dot::Loops& loops, const std::uint16_t* a, std::
 
 }  // namespace
 
-std::size_t bfloat_attention_bytes(const simd_bfloat_dot::Loops& loops, const BfloatAttentionSizes& sizes) {
+std::size_t bfloat_attention_bytes(const simd_bfloat_gemm::Loops& loops, const BfloatAttentionSizes& sizes) {
   return static_cast<std::size_t>(Parts(loops, sizes).end);
 }
 
-void run_bfloat_attention(const simd_bfloat_dot::Loops& loops, const simd_attention::Loops& rows, const simd_attention::Block& b,
+void run_bfloat_attention(const simd_bfloat_gemm::Loops& loops, const simd_attention::Loops& rows, const simd_attention::Block& b,
                           bool is_packed) {
   const Parts parts(loops, {b.keys, b.depth, b.value_depth});
   char* const buffer = reinterpret_cast<char*>(b.buffer);
@@ -87,7 +87,7 @@ void run_bfloat_attention(const simd_bfloat_dot::Loops& loops, const simd_attent
   auto* const scores = reinterpret_cast<float*>(buffer + parts.scores);
   auto* const inverse = reinterpret_cast<float*>(buffer + parts.inverse);
   if (!is_packed) {
-    const simd_bfloat_dot::Loops& pack = simd_bfloat_dot::loops(Isa::k_avx512_bf16);
+    const simd_bfloat_gemm::Loops& pack = simd_bfloat_gemm::loops(Isa::k_avx512_bf16);
     if (b.k.element_step == 1) {
       pack.pack_columns(b.k.row, b.k.step, b.depth, b.keys, parts.padded_depth, keys, b.points);
     } else {

@@ -1,4 +1,4 @@
-// Attention of one head whose two products have operands of bfloat16 (simd/bfloat_dot.h); what lies between them is float32
+// Attention of one head whose two products have operands of bfloat16 (simd/bfloat_gemm.h); what lies between them is float32
 // (simd/attention.h). Keys and values are packed once for some rows of queries, which pass by a few at a time.
 #pragma once
 
@@ -15,10 +15,10 @@ struct BfloatAttentionSizes {
   std::int64_t keys, depth, value_depth;
 };
 // Of simd_attention::Block::buffer.
-std::size_t bfloat_attention_bytes(const simd_bfloat_dot::Loops& loops, const BfloatAttentionSizes& sizes);
+std::size_t bfloat_attention_bytes(const simd_bfloat_gemm::Loops& loops, const BfloatAttentionSizes& sizes);
 
 // Rows of keys have no past. `is_packed`: the buffer has this head's keys and values from the call before.
-void run_bfloat_attention(const simd_bfloat_dot::Loops& loops, const simd_attention::Loops& rows, const simd_attention::Block& block,
+void run_bfloat_attention(const simd_bfloat_gemm::Loops& loops, const simd_attention::Loops& rows, const simd_attention::Block& block,
                           bool is_packed);
 
 }  // namespace evn

@@ -6,15 +6,15 @@
 #include "backends/cpu/support.h"
 
 namespace evn {
-std::int64_t bfloat_padded(const simd_bfloat_dot::Loops& loops, std::int64_t segment) {
+std::int64_t bfloat_padded(const simd_bfloat_gemm::Loops& loops, std::int64_t segment) {
   return ceil_div(segment, std::int64_t{loops.k_step}) * loops.k_step;
 }
 
-std::int64_t bfloat_block(const simd_bfloat_dot::Loops& loops, const BfloatSource& from) {
+std::int64_t bfloat_block(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from) {
   return checked_mul(checked_mul(from.segments(), bfloat_padded(loops, from.segment())), std::int64_t{loops.lanes});
 }
 
-std::int64_t bfloat_elements(const simd_bfloat_dot::Loops& loops, const BfloatSource& from, std::int64_t columns) {
+std::int64_t bfloat_elements(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t columns) {
   return checked_mul(bfloat_block(loops, from), ceil_div(columns, std::int64_t{loops.lanes}));
 }
 
@@ -24,7 +24,7 @@ constexpr std::int64_t kRounded = 512;  // elements at a time
 
 // Calls take(i, bits) for each of n numbers that lie together, scaled and rounded.
 template <typename F>
-void each_rounded(const simd_bfloat_dot::Loops& loops, const float* from, float scale, std::int64_t n, F&& take) {
+void each_rounded(const simd_bfloat_gemm::Loops& loops, const float* from, float scale, std::int64_t n, F&& take) {
   float scaled[kRounded];
   std::uint16_t bits[kRounded];
   for (std::int64_t first = 0; first < n; first += kRounded) {
@@ -37,7 +37,7 @@ void each_rounded(const simd_bfloat_dot::Loops& loops, const float* from, float 
 
 }  // namespace
 
-void pack_bfloat_columns(const simd_bfloat_dot::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
+void pack_bfloat_columns(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
                          std::int64_t columns, std::uint16_t* to) {
   const std::int64_t lanes = loops.lanes, padded = bfloat_padded(loops, from.segment()), block = bfloat_block(loops, from);
   const std::int64_t taps = from.taps_h * from.taps_w, unit = loops.unit;
@@ -59,7 +59,7 @@ void pack_bfloat_columns(const simd_bfloat_dot::Loops& loops, const BfloatSource
   }
 }
 
-void pack_bfloat_rows(const simd_bfloat_dot::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
+void pack_bfloat_rows(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
                       std::int64_t columns, std::uint16_t* to) {
   const std::int64_t lanes = loops.lanes, k = from.channels, block = bfloat_block(loops, from), unit = loops.unit;
   const std::int64_t last = end == k ? bfloat_padded(loops, k) : end;
@@ -85,15 +85,15 @@ constexpr std::int64_t kRowsBytesLarge = 1344 << 10;
 
 }  // namespace
 
-std::int64_t bfloat_pieces(const simd_bfloat_dot::Loops& loops, const DotWork& w) {
+std::int64_t bfloat_pieces(const simd_bfloat_gemm::Loops& loops, const QgemmWork& w) {
   if (w.threads < 2) return 1;
   const double rows = static_cast<double>(w.outer) * std::max(kRowsOfRead, static_cast<double>(w.m));
   const double tiles = rows * static_cast<double>(w.n) * static_cast<double>(w.k) / loops.tile_cost;
   return std::max<std::int64_t>(1, std::min(static_cast<std::int64_t>(std::min(tiles, 1e6)), kTilesPerThread * w.threads));
 }
 
-ProductTiling tile_bfloat(const simd_bfloat_dot::Loops& loops, const DotWork& w) {
-  return tile_rows(w, bfloat_pieces(loops, w), (has_large_l2() ? kRowsBytesLarge : kDotRowsBytes) / 2);
+PackedGemmTiling tile_bfloat(const simd_bfloat_gemm::Loops& loops, const QgemmWork& w) {
+  return tile_rows(w, bfloat_pieces(loops, w), (has_large_l2() ? kRowsBytesLarge : kQgemmRowsBytes) / 2);
 }
 
 Refusal refuses_half(const OpDesc& d) {

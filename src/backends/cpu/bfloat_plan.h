@@ -1,9 +1,9 @@
-// What the kernels on simd/bfloat_dot.h share: the packed constant B, and how a product is cut into tiles. As dot_plan.h is for bytes.
+// What the kernels on simd/bfloat_gemm.h share: the packed constant B, and how a product is cut into tiles. As qgemm_plan.h is for bytes.
 // Kernels of bfloat16 and of float16 differ in their loops alone.
 #pragma once
 
-#include "backends/cpu/dot_plan.h"
-#include "backends/cpu/simd/bfloat_dot.h"
+#include "backends/cpu/qgemm_plan.h"
+#include "backends/cpu/simd/bfloat_gemm.h"
 
 namespace evn {
 
@@ -23,24 +23,24 @@ struct BfloatSource {
 
 // The instruction set for a node's precision, which may be one without such loops.
 inline Isa half_isa(const OpDesc& d) { return d.precision == Precision::kFloat16 ? float16_isa() : bfloat16_isa(); }
-inline const simd_bfloat_dot::Loops& half_loops(const OpDesc& d) { return simd_bfloat_dot::loops(half_isa(d)); }
+inline const simd_bfloat_gemm::Loops& half_loops(const OpDesc& d) { return simd_bfloat_gemm::loops(half_isa(d)); }
 
-std::int64_t bfloat_padded(const simd_bfloat_dot::Loops& loops, std::int64_t segment);
+std::int64_t bfloat_padded(const simd_bfloat_gemm::Loops& loops, std::int64_t segment);
 // Elements of one block of columns, and of all. Throw EVN_ERROR_LIMIT on overflow.
-std::int64_t bfloat_block(const simd_bfloat_dot::Loops& loops, const BfloatSource& from);
-std::int64_t bfloat_elements(const simd_bfloat_dot::Loops& loops, const BfloatSource& from, std::int64_t columns);
+std::int64_t bfloat_block(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from);
+std::int64_t bfloat_elements(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t columns);
 
 // Writes blocks [begin, end) of columns, of so many in all; `from` begins with the column begin * lanes.
-void pack_bfloat_columns(const simd_bfloat_dot::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
+void pack_bfloat_columns(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
                          std::int64_t columns, std::uint16_t* to);
 // Writes rows [begin, end) of k of a matrix whose columns lie side by side; `from` begins with the row `begin`, which is even, and
 // the last part writes the padding too.
-void pack_bfloat_rows(const simd_bfloat_dot::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
+void pack_bfloat_rows(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
                       std::int64_t columns, std::uint16_t* to);
 
-// As tile_dot and dot_pieces.
-std::int64_t bfloat_pieces(const simd_bfloat_dot::Loops& loops, const DotWork& work);
-ProductTiling tile_bfloat(const simd_bfloat_dot::Loops& loops, const DotWork& work);
+// As tile_qgemm and qgemm_pieces.
+std::int64_t bfloat_pieces(const simd_bfloat_gemm::Loops& loops, const QgemmWork& work);
+PackedGemmTiling tile_bfloat(const simd_bfloat_gemm::Loops& loops, const QgemmWork& work);
 
 // Arguments that may be stored as the operands' type. Sums may be larger than the largest float16: as residuals they stay float32.
 constexpr std::uint8_t storage_16bit(Precision operands) {

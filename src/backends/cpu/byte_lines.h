@@ -1,14 +1,14 @@
 // QLinearConv, channels last, that makes some lines of an image at a time: what its kernels give to a cascade (cascade.h).
 #pragma once
 
-#include "backends/cpu/dot_plan.h"
+#include "backends/cpu/qgemm_plan.h"
 
 namespace evn {
 
 // How a stage stands in its step.
 struct Int8Stage {
   std::int64_t lines = 0;         // that are made at a time, at most
-  bool may_overread = false;      // simd_dot::kOverread bytes behind the input are there
+  bool may_overread = false;      // simd_qgemm::kOverread bytes behind the input are there
 };
 
 // Computes lines of a stage's output, for one thread.

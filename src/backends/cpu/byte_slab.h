@@ -3,7 +3,7 @@
 // stops at.
 #pragma once
 
-#include "backends/cpu/simd/dot.h"
+#include "backends/cpu/simd/qgemm.h"
 #include "ops/infra/window.h"
 
 namespace evn {
@@ -34,15 +34,15 @@ struct ByteSlab {
   std::int64_t element() const { return words ? 2 : 1; }
 
   // `image` is the first of the channels. What has been stopped is unfinished.
-  void fill(const simd_dot::Loops& loops, const std::uint8_t* image, const SlabPart& part, std::uint8_t pad, std::uint8_t* to,
+  void fill(const simd_qgemm::Loops& loops, const std::uint8_t* image, const SlabPart& part, std::uint8_t pad, std::uint8_t* to,
             CancelPoints* points) const;
 
  private:
-  void copy_some(const simd_dot::Loops& loops, const std::uint8_t* from, std::int64_t n, std::uint8_t* to) const;
+  void copy_some(const simd_qgemm::Loops& loops, const std::uint8_t* from, std::int64_t n, std::uint8_t* to) const;
   void pad_some(std::uint8_t pad, std::int64_t n, std::uint8_t* to) const;
-  void copy(const simd_dot::Loops& loops, const std::uint8_t* from, std::int64_t n, std::uint8_t* to, CancelPoints* points) const;
+  void copy(const simd_qgemm::Loops& loops, const std::uint8_t* from, std::int64_t n, std::uint8_t* to, CancelPoints* points) const;
   void pad_with(std::uint8_t pad, std::int64_t n, std::uint8_t* to, CancelPoints* points) const;
-  void fill_line(const simd_dot::Loops& loops, const std::uint8_t* from, std::int64_t first, std::int64_t count, std::uint8_t pad,
+  void fill_line(const simd_qgemm::Loops& loops, const std::uint8_t* from, std::int64_t first, std::int64_t count, std::uint8_t pad,
                  std::uint8_t* to, CancelPoints* points) const;
 };
 

@@ -5,7 +5,7 @@
 
 #include "backends/cpu/byte_lines.h"
 #include "backends/cpu/conv_plan.h"
-#include "backends/cpu/product_plan.h"
+#include "backends/cpu/packed_gemm_plan.h"
 #include "ops/conv.h"
 
 namespace evn {
@@ -22,7 +22,7 @@ constexpr std::int64_t kMostWithin = 192;  // the same where others stand before
 constexpr double kMostTwice = 0.125;       // of the multiply-adds, for lines that two tiles need
 
 constexpr std::int64_t kFloat = sizeof(float);
-constexpr std::int64_t kThinChannels = 4;                    // of a first layer
+constexpr std::int64_t kFewChannels = 4;                    // of a first layer
 constexpr std::int64_t kMostLineBytes = 1 << 20;             // bytes of all lines that a thread keeps
 constexpr std::size_t kFarOutput = std::size_t{1} << 20;  // bytes of the output that the lines leave no room for in L2
 constexpr std::int64_t kUsualLines = 4;                     // lines of the last stage
@@ -43,7 +43,7 @@ bool is_one_pixel(const Window& window) {
 
 // A stage without its memory. Lines are rows of the output's pixels; a line of it is made of lines of the stage before.
 struct Stage {
-  enum class Kind { kThin, kDepthwise, kProduct } kind;
+  enum class Kind { kFirstLayer, kDepthwise, kPointwise } kind;
   bool of_bytes;
   std::int64_t in_height, height;
   std::int64_t kernel, stride, pad;  // between these lines
@@ -59,7 +59,7 @@ struct Stage {
     if (attr_int(*d.node, ConvAttr::kGroup) > 1) {
       kind = Kind::kDepthwise;
     } else {
-      kind = d.input_layout(0) == Layout::kPlain || !is_one_pixel(window) ? Kind::kThin : Kind::kProduct;
+      kind = d.input_layout(0) == Layout::kPlain || !is_one_pixel(window) ? Kind::kFirstLayer : Kind::kPointwise;
     }
     in_height = v.input;
     height = v.output;
@@ -121,7 +121,7 @@ bool takes(const Kernel& kernel, const OpDesc& d) {
   const bool dense = window.axis[0].dilation == 1 && window.axis[1].dilation == 1;
   if ((stages & kDepthwiseStage) != 0) return dense;
   if (attr_int(*d.node, ConvAttr::kGroup) != 1) return false;
-  const bool few_channels = d.inputs[static_cast<std::size_t>(weight_of(d))].shape[1] <= kThinChannels;
+  const bool few_channels = d.inputs[static_cast<std::size_t>(weight_of(d))].shape[1] <= kFewChannels;
   return ((stages & kPointwiseStage) != 0 && is_one_pixel(window)) || ((stages & kFirstLayerStage) != 0 && dense && few_channels);
 }
 
@@ -134,13 +134,13 @@ bool joins(std::span<const OpDesc> descs) {
   const Stage& last = stages.last();
   const bool depthwise = last.kind == Stage::Kind::kDepthwise;
   const std::int64_t threads = descs.back().threads;
-  const std::int64_t share = last.of_bytes && simd_dot::loops(integer_isa()).wide_columns != 0 ? kWideShare : 1;
+  const std::int64_t share = last.of_bytes && simd_qgemm::loops(integer_isa()).wide_columns != 0 ? kWideShare : 1;
   const bool enough = y.elements(1, 4) >= share * (descs.size() == 1 && threads == 1 ? kLeastAlone : kLeastBetween);
   const std::int64_t ahead = depthwise ? kUsualLines : kUsualLines + 2;
   std::int64_t lines[kMaxStages];
   if (stages.room_for(ahead, lines) + ahead * last.line > kMostLineBytes) return false;
   if (depthwise) return descs.size() > 1 ? y[1] <= kMostWithin : y[1] <= kMostAhead && enough;
-  if (!enough || (last.kind == Stage::Kind::kProduct && descs.back().inputs[0].shape[1] > kDeepest)) return false;
+  if (!enough || (last.kind == Stage::Kind::kPointwise && descs.back().inputs[0].shape[1] > kDeepest)) return false;
   return y[0] >= threads || stages.work_twice(2) * static_cast<double>(threads) <= kMostTwice * stages.work();
 }
 
@@ -198,11 +198,11 @@ void plan(const OpDesc& d, KernelPlan* p) {
   for (int i = 0; i + 1 < stages.count; ++i) {
     s.at[i] = bytes;
     bytes = checked_add(bytes, padded(checked_mul(s.lines[i], stages.stage[i].line)));
-    if (stages.stage[i].of_bytes) bytes += simd_dot::kOverread;
+    if (stages.stage[i].of_bytes) bytes += simd_qgemm::kOverread;
   }
   s.copied_at = bytes;
-  if (stages.stage[0].kind == Stage::Kind::kThin && !stages.stage[0].of_bytes) {
-    bytes += static_cast<std::int64_t>(sizeof(float)) * thin_lines_floats(simd_thin::loops(cpu_isa()), thin_geometry(d.nodes[0]));
+  if (stages.stage[0].kind == Stage::Kind::kFirstLayer && !stages.stage[0].of_bytes) {
+    bytes += static_cast<std::int64_t>(sizeof(float)) * few_channels_line_floats(simd_few_channels::loops(cpu_isa()), few_channels_geometry(d.nodes[0]));
   }
   for (int i = 0; i < stages.count && stages.stage[i].of_bytes; ++i) {
     const OpDesc& stage = d.nodes[static_cast<std::size_t>(i)];
@@ -225,7 +225,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 struct Worker : Stage {
   const OpDesc* desc;
   simd_depthwise::Geometry depthwise;
-  simd_thin::Geometry thin;
+  simd_few_channels::Geometry few_channels;
   ByteLines* bytes;  // null: floats, with what follows
   const float* weight;
   const float* bias;
@@ -285,7 +285,7 @@ class Runner {
     w.width = d.outputs[0].shape[3];
     w.channels = d.outputs[0].shape[1];
     if (w.kind == Stage::Kind::kDepthwise) w.depthwise = depthwise_geometry(d);
-    if (w.kind == Stage::Kind::kThin) w.thin = thin_geometry(d);
+    if (w.kind == Stage::Kind::kFirstLayer) w.few_channels = few_channels_geometry(d);
   }
 
   // Makes the last stage's lines up to `to`, from where they end.
@@ -324,18 +324,18 @@ class Runner {
     const auto* const x = reinterpret_cast<const float*>(first);
     auto* const y = reinterpret_cast<float*>(to_lines);
     switch (w.kind) {
-      case Stage::Kind::kThin:
-        return make_thin(w, x, y, from, to);
+      case Stage::Kind::kFirstLayer:
+        return make_first_layer(w, x, y, from, to);
       case Stage::Kind::kDepthwise:
         return make_depthwise(w, x, y, from, to);
-      case Stage::Kind::kProduct:
-        return make_product(w, x, y, from, to);
+      case Stage::Kind::kPointwise:
+        return make_pointwise(w, x, y, from, to);
     }
   }
 
-  void make_thin(const Worker& w, const float* x, float* y, std::int64_t from, std::int64_t to) const {
-    simd_thin::Tile t{};
-    t.geometry = &w.thin;
+  void make_first_layer(const Worker& w, const float* x, float* y, std::int64_t from, std::int64_t to) const {
+    simd_few_channels::Tile t{};
+    t.geometry = &w.few_channels;
     t.x = x;
     t.y = y;
     t.row_begin = from;
@@ -345,7 +345,7 @@ class Runner {
     t.epilogue = epilogue_of(*w.desc);
     t.lines = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args_.thread_scratch) + s_.copied_at);
     t.points = points_;
-    simd_thin::loops(isa_).run(t);
+    simd_few_channels::loops(isa_).run(t);
   }
 
   void make_depthwise(const Worker& w, const float* x, float* y, std::int64_t from, std::int64_t to) const {
@@ -364,8 +364,8 @@ class Runner {
     simd_depthwise::loops(isa_).run(t);
   }
 
-  void make_product(const Worker& w, const float* x, float* y, std::int64_t from, std::int64_t to) const {
-    simd_product::Tile t{};
+  void make_pointwise(const Worker& w, const float* x, float* y, std::int64_t from, std::int64_t to) const {
+    simd_packed_gemm::Tile t{};
     t.large_l2 = has_large_l2();
     t.m = (to - from) * w.width;
     t.n = w.channels;
@@ -385,7 +385,7 @@ class Runner {
     t.epilogue = epilogue_of(*w.desc);
     t.far = w.is_last && args_.outputs[0].size >= kFarOutput;
     t.points = points_;
-    simd_product::loops(isa_).run(t);
+    simd_packed_gemm::loops(isa_).run(t);
   }
 };
 

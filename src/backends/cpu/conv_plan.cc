@@ -28,15 +28,15 @@ std::int64_t depthwise_weight_step(const Shape& weight) {
   return ceil_div(weight[0], simd_depthwise::kPackedLanes) * simd_depthwise::kPackedLanes;
 }
 
-simd_thin::Geometry thin_geometry(const OpDesc& d) {
+simd_few_channels::Geometry few_channels_geometry(const OpDesc& d) {
   const auto [v, h] = Axes(d);
   return {
       d.inputs[0].shape[1], v.input,    h.input, d.inputs[1].shape[0], v.output, h.output, v.kernel, h.kernel, v.stride, h.stride,
       v.pad_begin,          h.pad_begin, d.output_pitch()};
 }
 
-std::int64_t thin_lines_floats(const simd_thin::Loops& loops, const simd_thin::Geometry& g) {
-  return checked_mul(g.channels * g.kernel_h, simd_thin::line_floats(loops.columns, g));
+std::int64_t few_channels_line_floats(const simd_few_channels::Loops& loops, const simd_few_channels::Geometry& g) {
+  return checked_mul(g.channels * g.kernel_h, simd_few_channels::line_floats(loops.columns, g));
 }
 
 }  // namespace evn

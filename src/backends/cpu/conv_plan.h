@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/cpu/simd/depthwise.h"
-#include "backends/cpu/simd/thin.h"
+#include "backends/cpu/simd/few_channels.h"
 #include "backends/cpu/support.h"
 
 namespace evn {
@@ -10,8 +10,8 @@ namespace evn {
 simd_depthwise::Geometry depthwise_geometry(const OpDesc& d);
 std::int64_t depthwise_weight_step(const Shape& weight);  // floats from one tap of the packed weight to the next
 
-simd_thin::Geometry thin_geometry(const OpDesc& d);
+simd_few_channels::Geometry few_channels_geometry(const OpDesc& d);
 // Of the lines that a tile copies.
-std::int64_t thin_lines_floats(const simd_thin::Loops& loops, const simd_thin::Geometry& g);
+std::int64_t few_channels_line_floats(const simd_few_channels::Loops& loops, const simd_few_channels::Geometry& g);
 
 }  // namespace evn

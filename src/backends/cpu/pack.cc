@@ -59,7 +59,7 @@ void pack_b(const simd_gemm::Loops& loops, const float* b, std::int64_t row, std
   }
 }
 
-Tiling tile_product(const simd_gemm::Loops& loops, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outer,
+Tiling tile_packed_gemm(const simd_gemm::Loops& loops, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outer,
                     std::int64_t least_rows) {
   const double total = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(std::max<std::int64_t>(k, 1)) *
                        static_cast<double>(outer);

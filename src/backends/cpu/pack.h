@@ -35,7 +35,7 @@ struct Tiling {
 };
 
 // `least_rows`: 0 when B is packed already and rows may be cut freely; else the rows that make packing a block of B worth its while.
-Tiling tile_product(const simd_gemm::Loops& loops, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outer,
+Tiling tile_packed_gemm(const simd_gemm::Loops& loops, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outer,
                     std::int64_t least_rows);
 
 }  // namespace evn

@@ -17,7 +17,7 @@ simd_window::Geometry geometry_of(const Window& window) {
 
 }  // namespace
 
-void plan_window_last(const OpDesc& d, const Window& window, KernelPlan* plan) {
+void plan_window_nhwc(const OpDesc& d, const Window& window, KernelPlan* plan) {
   auto& s = plan->state<WindowState>();
   const Shape& x = d.inputs[0].shape;
   s.isa = cpu_isa();

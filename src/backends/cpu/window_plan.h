@@ -21,8 +21,8 @@ struct WindowState {
 // Fills plan->state<WindowState>(), tiles, scratch and costs for a node whose input 0 and output 0 are [N, C, spatial...].
 void plan_window(const OpDesc& d, const Window& window, KernelPlan* plan);
 
-// As plan_window, of values that lie channels last (simd/window_last.h): strips of an image.
-void plan_window_last(const OpDesc& d, const Window& window, KernelPlan* plan);
+// As plan_window, of values that lie channels last (simd/window_nhwc.h): strips of an image.
+void plan_window_nhwc(const OpDesc& d, const Window& window, KernelPlan* plan);
 
 // Calls f(strip, plane) for each strip of the tiles; f sets what is its own and runs a loop on it.
 template <typename F>

@@ -157,22 +157,22 @@ void add_convolutions(Cases* all) {
   };
   all->push_back({"conv_gemm", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back(at_end("conv_gemm", conv({1, 1, 1, 32768 + 15}, {32, 1, 1, 32768}, {0, 0, 0, 0})));
-  all->push_back({"conv_last", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
+  all->push_back({"conv_nhwc", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_winograd", conv({1, 32, 48, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_winograd_small", conv({1, 1024, 8, 16}, {64, 1024, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_depthwise", conv({1, 1, 4, kMany / 2}, {1, 1, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_depthwise", conv({1, 1, 2, 16384}, {1, 1, 1, 4096}, {0, 0, 0, 0})});
-  all->push_back({"conv_depthwise_last", conv({1, 16, 4, 1 << 15}, {16, 1, 3, 3}, {1, 1, 1, 1}, 16)});
-  all->push_back({"conv_depthwise_last", conv({1, 1 << 14, 3, 8}, {1 << 14, 1, 7, 7}, {3, 3, 3, 3}, 1 << 14)});
-  all->push_back({"conv_thin", conv({1, 3, 8, 1 << 13}, {16, 3, 3, 3}, {1, 1, 1, 1})});
+  all->push_back({"conv_depthwise_nhwc", conv({1, 16, 4, 1 << 15}, {16, 1, 3, 3}, {1, 1, 1, 1}, 16)});
+  all->push_back({"conv_depthwise_nhwc", conv({1, 1 << 14, 3, 8}, {1 << 14, 1, 7, 7}, {3, 3, 3, 3}, 1 << 14)});
+  all->push_back({"conv_few_channels", conv({1, 3, 8, 1 << 13}, {16, 3, 3, 3}, {1, 1, 1, 1})});
 
   const auto up = [](const Shape& x, const Shape& w, std::int64_t stride, std::int64_t group = 1) {
     return Case("ConvTranspose", 11).x(x).w(w).ints("strides", {stride, stride}).integer("group", group);
   };
   all->push_back(at_end("conv_transpose_gemm", up({1, 2048, 8, 8}, {2048, 8, 3, 3}, 2)));
   all->push_back({"conv_transpose_blocks", up({1, 64, 64, 64}, {64, 32, 2, 2}, 2, 2)});
-  all->push_back({"conv_transpose_last", up({1, 64, 2, 4096}, {64, 16, 2, 2}, 2)});
-  all->push_back(at_end("conv_transpose_last", up({1, 64, 1, 1 << 16}, {64, 1, 2, 2}, 2)));
+  all->push_back({"conv_transpose_nhwc", up({1, 64, 2, 4096}, {64, 16, 2, 2}, 2)});
+  all->push_back(at_end("conv_transpose_nhwc", up({1, 64, 1, 1 << 16}, {64, 1, 2, 2}, 2)));
 
   const auto integer = [](const Shape& x, const Shape& w, Ints pads, std::int64_t group = 1) {
     return Case("ConvInteger", 10).in(kU8, x, 0, 255).constant(kI8, w, -90, 90).scalar(kU8, 3).ints("pads", std::move(pads)).integer("group", group);
@@ -183,11 +183,11 @@ void add_convolutions(Cases* all) {
   };
   const Shape x{1, 64, 32, 64}, w{64, 64, 3, 3}, wide{1, 64, 32, 512}, taps{64, 1, 3, 3};
   const Ints one = {1, 1, 1, 1};
-  all->push_back({"qlinear_conv_last", linear_conv(x, w, one)});
-  all->push_back({"qlinear_conv_last", linear_conv({1, 1 << 14, 1, 64}, {32, 1 << 14, 1, 1}, {0, 0, 0, 0})});
+  all->push_back({"qlinear_conv_nhwc", linear_conv(x, w, one)});
+  all->push_back({"qlinear_conv_nhwc", linear_conv({1, 1 << 14, 1, 64}, {32, 1 << 14, 1, 1}, {0, 0, 0, 0})});
   all->push_back({"qlinear_conv_winograd", linear_conv(x, w, one)});
-  all->push_back({"conv_integer_last", integer(x, w, one)});
-  all->push_back({"conv_integer_to_float_last", to_float(x, w, one)});
+  all->push_back({"conv_integer_nhwc", integer(x, w, one)});
+  all->push_back({"conv_integer_to_float_nhwc", to_float(x, w, one)});
   all->push_back({"qlinear_conv_depthwise", linear_conv(wide, taps, one, 64)});
   all->push_back({"qlinear_conv_depthwise_planes", linear_conv(wide, taps, one, 64)});
   all->push_back({"conv_integer_depthwise", integer(wide, taps, one, 64)});
@@ -248,7 +248,7 @@ std::vector<std::pair<CancelCase, CancelCase>> largest_cases() {
   add("max_pool", kTaps, kTaps + 1, [](std::int64_t n) { return Case("MaxPool", 12).x({1, 1, 1, 8192}).ints("kernel_shape", {1, n}); });
   add("average_pool", kTaps, kTaps + 1, [](std::int64_t n) { return Case("AveragePool", 12).x({1, 1, 1, 8192}).ints("kernel_shape", {1, n}); });
   add("conv_depthwise", kTaps, kTaps + 1, [](std::int64_t n) { return Case("Conv", 11).x({1, 1, 1, 8192}).w({1, 1, 1, n}); });
-  add("conv_depthwise_last", kTaps, kTaps + 1, [](std::int64_t n) { return Case("Conv", 11).x({1, 16, 1, 8192}).w({16, 1, 1, n}).integer("group", 16); });
+  add("conv_depthwise_nhwc", kTaps, kTaps + 1, [](std::int64_t n) { return Case("Conv", 11).x({1, 16, 1, 8192}).w({16, 1, 1, n}).integer("group", 16); });
   add("matmul_bf16", kDepth, kDepth + 1, [](std::int64_t n) { return Case("MatMul", 13).x({1, n}).w({n, 32}); }, Precision::kBfloat16);
   add("conv_bf16", kDepth, kDepth + 1, [](std::int64_t n) { return Case("Conv", 11).x({1, n, 1, 1}).w({32, n, 1, 1}); }, Precision::kBfloat16);
   add("matmul_nbits", kBlock, 2 * kBlock, [](std::int64_t n) {
@@ -263,9 +263,9 @@ std::vector<std::pair<CancelCase, CancelCase>> cancelled_cascades() {
     return Case("Conv", 11).x(x).w(w).ints("pads", {pad, pad, pad, pad}).integer("group", group);
   };
   const Shape image{1, 16, 24, 2048}, photo{1, 3, 24, 2048};
-  return {{{"conv_depthwise_last", conv(image, {16, 1, 3, 3}, 1, 16)}, {"conv_last", conv(image, {16, 16, 1, 1}, 0)}},
-          {{"conv_thin", conv(photo, {16, 3, 3, 3}, 1)}, {"conv_depthwise_last", conv(image, {16, 1, 3, 3}, 1, 16)}},
-          {{"qlinear_conv_depthwise", linear_conv(image, {16, 1, 3, 3}, {1, 1, 1, 1}, 16)}, {"qlinear_conv_last", linear_conv(image, {16, 16, 1, 1}, {0, 0, 0, 0})}}};
+  return {{{"conv_depthwise_nhwc", conv(image, {16, 1, 3, 3}, 1, 16)}, {"conv_nhwc", conv(image, {16, 16, 1, 1}, 0)}},
+          {{"conv_few_channels", conv(photo, {16, 3, 3, 3}, 1)}, {"conv_depthwise_nhwc", conv(image, {16, 1, 3, 3}, 1, 16)}},
+          {{"qlinear_conv_depthwise", linear_conv(image, {16, 1, 3, 3}, {1, 1, 1, 1}, 16)}, {"qlinear_conv_nhwc", linear_conv(image, {16, 16, 1, 1}, {0, 0, 0, 0})}}};
 }
 
 }  // namespace evn::test

@@ -19,7 +19,7 @@ KernelCheck conv(std::int64_t n, std::int64_t cin, std::int64_t cout, std::int64
 TEST(CpuConv, OneByOneOfEverySize) {
   for (std::int64_t hw : {1, 2, 3, 4, 5, 7, 14, 17}) {
     for (std::int64_t cout : {1, 3, 8, 17, 40}) {
-      conv(2, 19, cout, 1, {hw, hw, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).kernels({"conv_gemm", "conv_last"}).run();
+      conv(2, 19, cout, 1, {hw, hw, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).kernels({"conv_gemm", "conv_nhwc"}).run();
     }
   }
 }
@@ -32,18 +32,18 @@ TEST(CpuConv, KernelsStridesDilationsAndPads) {
       {33, 100, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1}, {9, 130, 3, 3, 1, 4, 1, 1, 1, 1, 1, 1}, {14, 14, 1, 1, 2, 2, 1, 1, 0, 0, 0, 0},
   };
   for (const Spatial& s : cases) {
-    conv(1, 3, 10, 1, s).kernels({"conv_gemm", "conv_last"}).run();
+    conv(1, 3, 10, 1, s).kernels({"conv_gemm", "conv_nhwc"}).run();
     conv(2, 8, 12, 4, s, false).kernel("conv_gemm").run();
-    conv(2, 40, 50, 2, s).kernels({"conv_gemm", "conv_last"}).run();
+    conv(2, 40, 50, 2, s).kernels({"conv_gemm", "conv_nhwc"}).run();
   }
 }
 
 TEST(CpuConv, LongInnerDimensionIsCarriedBetweenBlocks) {
-  conv(1, 70, 24, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_last"}).run();
-  conv(1, 600, 33, 1, {3, 17, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).kernels({"conv_gemm", "conv_last"}).run();
-  conv(1, 300, 20, 1, {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).step(StepKind::kRelu).kernels({"conv_gemm", "conv_last"}).run();
-  conv(2, 16, 20, 1, {300, 33, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_last"}).run();
-  conv(1, 64, 300, 1, {14, 14, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_last"}).run();
+  conv(1, 70, 24, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_nhwc"}).run();
+  conv(1, 600, 33, 1, {3, 17, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).kernels({"conv_gemm", "conv_nhwc"}).run();
+  conv(1, 300, 20, 1, {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}).step(StepKind::kRelu).kernels({"conv_gemm", "conv_nhwc"}).run();
+  conv(2, 16, 20, 1, {300, 33, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_nhwc"}).run();
+  conv(1, 64, 300, 1, {14, 14, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_nhwc"}).run();
 }
 
 TEST(CpuConv, FewInputChannels) {
@@ -53,22 +53,22 @@ TEST(CpuConv, FewInputChannels) {
       {5, 3, 2, 1, 5, 2, 1, 1, 1, 0, 0, 1},   {1, 1, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},   {70, 28, 16, 3, 1, 1, 1, 1, 15, 0, 3, 2},
   };
   for (const Spatial& s : cases) {
-    for (const std::int64_t cout : {6, 8, 16, 19, 24, 32, 53}) conv(2, 3, cout, 1, s, cout != 16).kernel("conv_thin").run();
-    conv(1, 1, 40, 1, s).step(StepKind::kRelu).kernel("conv_thin").run();
-    conv(1, 4, 12, 1, s).step(StepKind::kClip, -0.3f, 0.4f).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).kernel("conv_thin").run();
-    conv(1, 2, 30, 1, s).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).step(StepKind::kSigmoid).kernel("conv_thin").run();
+    for (const std::int64_t cout : {6, 8, 16, 19, 24, 32, 53}) conv(2, 3, cout, 1, s, cout != 16).kernel("conv_few_channels").run();
+    conv(1, 1, 40, 1, s).step(StepKind::kRelu).kernel("conv_few_channels").run();
+    conv(1, 4, 12, 1, s).step(StepKind::kClip, -0.3f, 0.4f).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).kernel("conv_few_channels").run();
+    conv(1, 2, 30, 1, s).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).step(StepKind::kSigmoid).kernel("conv_few_channels").run();
   }
-  KernelCheck("Conv").input(Shape{2, 3, 40}).weight(Shape{11, 3, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernel("conv_thin").run();
+  KernelCheck("Conv").input(Shape{2, 3, 40}).weight(Shape{11, 3, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernel("conv_few_channels").run();
 }
 
 TEST(CpuConv, Winograd) {
-  const std::vector<std::string> names = {"conv_gemm", "conv_last", "conv_winograd"};
+  const std::vector<std::string> names = {"conv_gemm", "conv_nhwc", "conv_winograd"};
   for (const std::int64_t h : {9, 12, 14, 15}) {
     for (const std::int64_t w : {9, 13, 18}) {
       for (const std::int64_t pad : {0, 1, 3}) conv(2, 19, 37, 1, {h + 4, w + 4, 3, 3, 1, 1, 1, 1, pad, 1, 1, pad}).kernels(names).run();
     }
   }
-  const std::vector<std::string> small = {"conv_gemm", "conv_last", "conv_winograd_small"};
+  const std::vector<std::string> small = {"conv_gemm", "conv_nhwc", "conv_winograd_small"};
   conv(2, 257, 260, 1, {6, 9, 3, 3, 1, 1, 1, 1, 1, 0, 1, 0}).kernels(small).run();
   conv(1, 260, 257, 1, {7, 8, 3, 3, 1, 1, 1, 1, 0, 1, 1, 1}).step(StepKind::kRelu).kernels(small).run();
   conv(1, 256, 256, 1, {14, 14, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels(small).run();
@@ -87,9 +87,9 @@ TEST(CpuConv, Depthwise) {
   };
   for (const Spatial& s : cases) {
     conv(2, 5, 5, 5, s).kernel("conv_depthwise").run();
-    conv(2, 21, 21, 21, s).kernel("conv_depthwise_last").run();
+    conv(2, 21, 21, 21, s).kernel("conv_depthwise_nhwc").run();
   }
-  conv(1, 40, 40, 40, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, false).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).kernel("conv_depthwise_last").run();
+  conv(1, 40, 40, 40, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, false).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).kernel("conv_depthwise_nhwc").run();
 }
 
 // Every place of a block of outputs at every border, with tails of channels.
@@ -100,8 +100,8 @@ TEST(CpuConv, DepthwiseOfSmallImages) {
         for (std::int64_t size = 2; size <= 11; ++size) {
           const std::int64_t pad = kernel / 2;
           const Spatial s = {size, 13 - size, kernel, kernel, down, across, 1, 1, pad, pad, pad, pad};
-          conv(1, 19, 19, 19, s).step(StepKind::kClip, -0.5f, 0.4f).kernel("conv_depthwise_last").run();
-          conv(1, 9, 9, 9, s, false).step(StepKind::kSwish, 1.2f).kernel("conv_depthwise_last").run();
+          conv(1, 19, 19, 19, s).step(StepKind::kClip, -0.5f, 0.4f).kernel("conv_depthwise_nhwc").run();
+          conv(1, 9, 9, 9, s, false).step(StepKind::kSwish, 1.2f).kernel("conv_depthwise_nhwc").run();
         }
       }
     }
@@ -120,7 +120,7 @@ TEST(CpuConv, EveryEpilogueStepAndChains) {
                         {StepKind::kGelu, 0, 0},       {StepKind::kGeluTanh, 0, 0},    {StepKind::kSwish, 1.3f, 0}};
   for (const Step& a : steps) {
     for (const std::int64_t group : {1, 6}) {
-      const std::vector<std::string> names = group == 1 ? std::vector<std::string>{"conv_gemm", "conv_last"} : std::vector<std::string>{"conv_depthwise"};
+      const std::vector<std::string> names = group == 1 ? std::vector<std::string>{"conv_gemm", "conv_nhwc"} : std::vector<std::string>{"conv_depthwise"};
       conv(1, 6, 6, group, s).step(a.kind, a.a, a.b).kernels(names).run();
       conv(1, 6, 6, group, s).step(StepKind::kRelu).step(a.kind, a.a, a.b).step(StepKind::kOffset, -0.1f).kernels(names).run();
     }
@@ -134,36 +134,36 @@ TEST(CpuConv, HardSwishAndASumOfItsMultiple) {
   };
   for (const bool scaled : {false, true}) {
     const auto end = [&](KernelCheck c) { return scaled ? c.step(StepKind::kScale, -1.5f).step(StepKind::kOffset, 0.25f) : c.step(StepKind::kOffset, 0.25f); };
-    end(check(21, 21, 21)).kernel("conv_depthwise_last").run();
-    end(check(3, 21, 1)).kernels({"conv_thin", "conv_last", "conv_gemm"}).run();
-    end(check(20, 40, 1)).kernels({"conv_last", "conv_winograd"}).run();
-    end(check(20, 40, 1)).step(StepKind::kRelu).kernels({"conv_last", "conv_winograd"}).run();
+    end(check(21, 21, 21)).kernel("conv_depthwise_nhwc").run();
+    end(check(3, 21, 1)).kernels({"conv_few_channels", "conv_nhwc", "conv_gemm"}).run();
+    end(check(20, 40, 1)).kernels({"conv_nhwc", "conv_winograd"}).run();
+    end(check(20, 40, 1)).step(StepKind::kRelu).kernels({"conv_nhwc", "conv_winograd"}).run();
   }
 }
 
 TEST(CpuConv, OneSpatialAxis) {
-  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{11, 9, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernels({"conv_gemm", "conv_last"}).run();
+  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{11, 9, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernels({"conv_gemm", "conv_nhwc"}).run();
   KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise").run();
-  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise_last").run();
+  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise_nhwc").run();
 }
 
 TEST(CpuConv, SamePadding) {
-  KernelCheck("Conv").input(Shape{1, 3, 12, 15}).weight(Shape{4, 3, 4, 4}).ints("strides", {2, 2}).attribute("auto_pad", std::string("SAME_UPPER")).kernels({"conv_gemm", "conv_last"}).run();
+  KernelCheck("Conv").input(Shape{1, 3, 12, 15}).weight(Shape{4, 3, 4, 4}).ints("strides", {2, 2}).attribute("auto_pad", std::string("SAME_UPPER")).kernels({"conv_gemm", "conv_nhwc"}).run();
 }
 
 TEST(CpuConv, NaNStaysWhereItIs) {
   std::vector<float> x(36, 1.0f);
   x[14] = std::nanf("");
-  KernelCheck("Conv").input_of<float>(Shape{1, 1, 6, 6}, x).weight(Shape{2, 1, 3, 3}).step(StepKind::kRelu).kernels({"conv_gemm", "conv_last"}).run();
+  KernelCheck("Conv").input_of<float>(Shape{1, 1, 6, 6}, x).weight(Shape{2, 1, 3, 3}).step(StepKind::kRelu).kernels({"conv_gemm", "conv_nhwc"}).run();
   KernelCheck("Conv").input_of<float>(Shape{1, 1, 6, 6}, x).weight(Shape{1, 1, 3, 3}).step(StepKind::kClip, 0, 6).kernel("conv_depthwise").run();
 }
 
 TEST(CpuConv, BatchNeighboursDoNotChangeABit) {
   const Spatial s = {13, 17, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
   Random random(5);
-  for (const char* const name : {"conv_gemm", "conv_last", "conv_winograd", "conv_depthwise", "conv_depthwise_last", "conv_thin"}) {
+  for (const char* const name : {"conv_gemm", "conv_nhwc", "conv_winograd", "conv_depthwise", "conv_depthwise_nhwc", "conv_few_channels"}) {
     const std::int64_t group = std::string(name).starts_with("conv_depthwise") ? 20 : 1;
-    const std::int64_t channels = std::string(name) == "conv_thin" ? 3 : 20;
+    const std::int64_t channels = std::string(name) == "conv_few_channels" ? 3 : 20;
     std::vector<float> one(static_cast<std::size_t>(channels * s.h * s.w)), many;
     for (float& v : one) v = random.uniform(-1, 1);
     for (int i = 0; i < 3; ++i) many.insert(many.end(), one.begin(), one.end());
@@ -185,11 +185,11 @@ TEST(CpuConvTranspose, BlocksAndGeneral) {
     const char* kernel;
   };
   const Case cases[] = {
-      {6, 5, 1, 7, 9, 2, 2, 2, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_last"},
-      {24, 1, 1, 20, 30, 2, 2, 2, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_last"},
-      {24, 1, 1, 7, 33, 2, 1, 2, 1, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_last"},
-      {5, 2, 1, 9, 19, 2, 1, 2, 1, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_last"},
-      {24, 20, 1, 9, 15, 3, 2, 3, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_last"},
+      {6, 5, 1, 7, 9, 2, 2, 2, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_nhwc"},
+      {24, 1, 1, 20, 30, 2, 2, 2, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_nhwc"},
+      {24, 1, 1, 7, 33, 2, 1, 2, 1, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_nhwc"},
+      {5, 2, 1, 9, 19, 2, 1, 2, 1, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_nhwc"},
+      {24, 20, 1, 9, 15, 3, 2, 3, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_nhwc"},
       {4, 6, 2, 5, 6, 3, 2, 3, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_blocks"},
       {6, 5, 1, 7, 9, 3, 3, 2, 2, {1, 1, 1, 1}, {1, 1}, {1, 1}, "conv_transpose_gemm"},
       {6, 4, 2, 7, 20, 4, 4, 2, 2, {1, 1, 1, 1}, {1, 1}, {0, 0}, "conv_transpose_gemm"},

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "backends/cpu/product_plan.h"
+#include "backends/cpu/packed_gemm_plan.h"
 
 namespace evn::test {
 namespace {
@@ -34,11 +34,11 @@ TEST(CpuPack, PanelOfRowsOfColumnsOrOfNeither) {
   }
 }
 
-void check_product(const ProductSource& from, std::int64_t n, float scale) {
-  const simd_product::Loops& loops = simd_product::loops(cpu_isa());
+void check_product(const PackedGemmSource& from, std::int64_t n, float scale) {
+  const simd_packed_gemm::Loops& loops = simd_packed_gemm::loops(cpu_isa());
   const std::int64_t depth = from.taps * from.channels;
-  std::vector<float> packed(static_cast<std::size_t>(product_floats(loops, n, depth)), -1.0f);
-  pack_product(loops, from, n, scale, packed.data());
+  std::vector<float> packed(static_cast<std::size_t>(packed_gemm_floats(loops, n, depth)), -1.0f);
+  pack_packed_gemm(loops, from, n, scale, packed.data());
   const float* at = packed.data();
   for (std::int64_t first = 0; first < n; first += loops.nr) {
     const std::int64_t columns = std::min<std::int64_t>(loops.nr, n - first);

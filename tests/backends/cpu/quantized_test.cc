@@ -59,7 +59,7 @@ TEST(QuantizedProduct, ByComputedMatricesIsTheReference) {
   check_computed<std::int8_t>({1, 700, 64}, {2, 64, 130});
 }
 
-constexpr const char* kDense = "qlinear_conv_last";
+constexpr const char* kDense = "qlinear_conv_nhwc";
 TEST(QuantizedConv, CutIntoChannelsIsTheReference) { check_conv<std::uint8_t>({1, 64, 14, 14}, {330, 64, 3, 3}, {1, 1, 1, 1}, 1, kDense); }
 TEST(QuantizedConv, CutIntoLinesIsTheReference) { check_conv<std::int8_t>({1, 16, 41, 40}, {50, 16, 5, 5}, {2, 2, 2, 2}, 1, kDense); }
 TEST(QuantizedConv, CutIntoPartsOfALineIsTheReference) {

@@ -70,15 +70,15 @@ def conv_depthwise(draw):
     return dataclasses.replace(case, constant=set())
 
 
-@reaches("conv_depthwise_last", op="Conv")
-def conv_depthwise_last(draw):
+@reaches("conv_depthwise_nhwc", op="Conv")
+def conv_depthwise_nhwc(draw):
     channels, stride = size(draw, 8, 80), draw.int(1, 2)
     return _conv(draw, (draw.int(1, 2), channels, *_plane(draw, 9)), (channels, 1, draw.int(1, 5), draw.int(1, 5)), group=channels, strides=[stride, stride],
                  pads=[draw.int(0, 2)] * 4, dilations=[draw.int(1, 2)] * 2)
 
 
-@reaches("conv_last", op="Conv")
-def conv_last(draw):
+@reaches("conv_nhwc", op="Conv")
+def conv_nhwc(draw):
     """Products of pixels and filters: 1 x 1 and others, with strides, dilations and groups, of any number of channels."""
     groups, kernel = draw.one(1, 1, 1, 2), draw.one((1, 1), (1, 1), (3, 3), (5, 3), (1, 7))
     channels, filters = size(draw, 8, 72), size(draw, 8, 72)
@@ -106,8 +106,8 @@ def _winograd_of_many_channels(draw, filters):
     return _conv(draw, (draw.int(1, 2), 256, draw.int(9, 16), draw.int(9, 16)), (filters, None, 3, 3), pads=[draw.int(0, 1) for _ in range(4)])
 
 
-@reaches("conv_thin", op="Conv")
-def conv_thin(draw):
+@reaches("conv_few_channels", op="Conv")
+def conv_few_channels(draw):
     kernel, stride = draw.one((3, 3), (5, 5), (7, 7), (3, 9)), draw.int(1, 2)
     return _conv(draw, (draw.int(1, 2), draw.int(1, 4), *_plane(draw, 12, 48)), (size(draw, 6, 70), None, *kernel), strides=[stride, stride], pads=[draw.int(0, 2)] * 4)
 
@@ -166,8 +166,8 @@ def conv_transpose_blocks(draw):
     return _conv(draw, (draw.int(1, 2), channels * 2, *_plane(draw, 4, 16)), (channels * 2, size(draw, 1, 20), stride, stride), bias=False, group=2, strides=[stride] * 2)
 
 
-@reaches("conv_transpose_last", op="ConvTranspose")
-def conv_transpose_last(draw):
+@reaches("conv_transpose_nhwc", op="ConvTranspose")
+def conv_transpose_nhwc(draw):
     channels, stride = size(draw, 2, 48), draw.int(2, 3)
     return _conv(draw, (draw.int(1, 2), channels, *_plane(draw, 4, 16)), (channels, size(draw, 1, 40), stride, stride), bias=False, strides=[stride] * 2)
 
@@ -314,8 +314,8 @@ def _quantized_conv(draw, x, w, bias=True, symmetric=False, **attributes):
     return dataclasses.replace(draw.case(inputs, attributes), constant=set(range(1, len(inputs))))
 
 
-@reaches("qlinear_conv_last", op="QLinearConv")
-def qlinear_conv_last(draw):
+@reaches("qlinear_conv_nhwc", op="QLinearConv")
+def qlinear_conv_nhwc(draw):
     channels, kernel, stride = size(draw, 3, 64), draw.one(1, 1, 3), draw.int(1, 2)
     return _quantized_conv(draw, (draw.int(1, 2), channels, *_plane(draw, 5, 20)), (size(draw, 4, 64), channels, kernel, kernel), strides=[stride] * 2,
                            pads=[kernel // 2] * 4)
@@ -346,8 +346,8 @@ def _conv_integer(draw, x, w, **attributes):
     return dataclasses.replace(draw.case(inputs, attributes), constant={1, 2})
 
 
-@reaches("conv_integer_last", op="ConvInteger")
-def conv_integer_last(draw):
+@reaches("conv_integer_nhwc", op="ConvInteger")
+def conv_integer_nhwc(draw):
     channels, kernel = size(draw, 3, 64), draw.one(1, 3)
     return _conv_integer(draw, (draw.int(1, 2), channels, *_plane(draw, 5, 20)), (size(draw, 4, 64), channels, kernel, kernel), pads=[kernel // 2] * 4)
 
@@ -378,8 +378,8 @@ def _dynamic_conv(draw, x, w, **attributes):
     return dataclasses.replace(draw.graph([image, weight, scale], nodes, attributes), constant={1, 2}, open_dims=False)
 
 
-@reaches("conv_integer_to_float_last", op="ConvInteger")
-def dynamic_conv_last(draw):
+@reaches("conv_integer_to_float_nhwc", op="ConvInteger")
+def dynamic_conv_nhwc(draw):
     channels, kernel = size(draw, 3, 48), draw.one(1, 3)
     return _dynamic_conv(draw, (1, channels, *_plane(draw, 5, 20)), (size(draw, 4, 48), channels, kernel, kernel), pads=[kernel // 2] * 4)
 

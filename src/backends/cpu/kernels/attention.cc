@@ -56,7 +56,7 @@ void finish_plan(const OpDesc& d, KernelPlan* p) {
 // As many blocks as keep threads busy: each packs its head's keys and values for itself.
 void finish_bfloat_plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<AttentionState>();
-  const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.bfloat_isa);
+  const simd_bfloat_gemm::Loops& loops = simd_bfloat_gemm::loops(s.bfloat_isa);
   const std::int64_t heads = checked_mul(s.batch, s.heads);
   const std::int64_t wanted = d.threads < 2 ? 1 : kBlocksPerThread * static_cast<std::int64_t>(d.threads);
   const std::int64_t most = ceil_div(s.queries, kLeastBfloatRows);
@@ -270,7 +270,7 @@ class Blocks {
     const simd_attention::Loops& loops = simd_attention::loops(s_.isa);
     if (!s_.is_bfloat) return loops.run(a);
     const std::int64_t head = unit / s_.blocks;
-    run_bfloat_attention(simd_bfloat_dot::loops(s_.bfloat_isa), loops, a, head == packed_head_);
+    run_bfloat_attention(simd_bfloat_gemm::loops(s_.bfloat_isa), loops, a, head == packed_head_);
     packed_head_ = head;
   }
 

@@ -1,25 +1,25 @@
 // Conv over one or two spatial axes, channels last, with a constant weight, operands of bfloat16 or float16 and float32 sums:
-// kernels/conv_last.cc where a node may have it so. A tile is some lines, or some positions of a line, of an image, and output
+// kernels/conv_nhwc.cc where a node may have it so. A tile is some lines, or some positions of a line, of an image, and output
 // channels of one group. What it reads of the image is rounded into a slab, with its pads, in which rows of A are read where they
 // lie. What stands behind a row there is read as well and multiplied by 0: where it is not finite, rows are copied one by one.
 #include <algorithm>
 
 #include "backends/cpu/bfloat_plan.h"
-#include "backends/cpu/dot_conv.h"
+#include "backends/cpu/qgemm_conv.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
 
 namespace evn {
 namespace {
 
-using simd_bfloat_dot::kMostSegments;
-using simd_bfloat_dot::kOverread;
+using simd_bfloat_gemm::kMostSegments;
+using simd_bfloat_gemm::kOverread;
 
 constexpr std::int64_t kFewest = 16;          // output channels of a group, and k: less wastes most of a tile
 constexpr std::int64_t kLeastSegment = 8;
 constexpr std::int64_t kCopiedRows = 16;      // at a time
 
-struct ConvState : DotConv {
+struct ConvState : QgemmConv {
   Isa isa;
   bool in_place, is_bfloat, overreads;
   std::int64_t segments, segment, padded, group_elements;
@@ -67,7 +67,7 @@ std::uint64_t prepack_variant(const OpDesc& d, int) {
 std::int64_t part_step(const OpDesc& d, int) { return conv_groups(d) == 1 ? half_loops(d).lanes : columns_of(d); }
 
 void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
-  const simd_bfloat_dot::Loops& loops = half_loops(d);
+  const simd_bfloat_gemm::Loops& loops = half_loops(d);
   const std::int64_t columns = columns_of(d), elements = group_elements(d);
   BfloatSource from = source_of(d, rows);
   for (std::int64_t row = begin; row < end;) {
@@ -85,7 +85,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ConvState>();
   const Shape& w = d.inputs[1].shape;
   s.isa = half_isa(d);
-  const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
+  const simd_bfloat_gemm::Loops& loops = simd_bfloat_gemm::loops(s.isa);
   s.set(d, w, d.input_pitch(0));
   s.is_bfloat = d.reads_16bit();
   const BfloatSource from = source_of(d, nullptr);
@@ -97,7 +97,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const bool lies_together = s.slab.pixel == s.slab.channels || s.by_tap || s.slab.x.kernel == 1;
   s.in_place = s.is_bfloat && s.unpadded && !s.overreads && lies_together;
   const std::int64_t k = w.elements(1, w.rank());
-  s.cut(bfloat_pieces(loops, {s.positions(), s.columns, k, s.groups, d.threads}), k, kDotRowsBytes / 2);
+  s.cut(bfloat_pieces(loops, {s.positions(), s.columns, k, s.groups, d.threads}), k, kQgemmRowsBytes / 2);
   p->tiles = d.outputs[0].shape.elements() == 0 ? 0 : s.tiles();
   if (!s.in_place) {
     const std::int64_t slab = s.slab.bytes(s.lines, s.width) + kOverread;
@@ -115,7 +115,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 template <typename T>
 class SlabFiller {
  public:
-  SlabFiller(const simd_bfloat_dot::Loops& loops, const ByteSlab& slab, CancelPoints* points) : loops_(loops), slab_(slab), points_(points) {}
+  SlabFiller(const simd_bfloat_gemm::Loops& loops, const ByteSlab& slab, CancelPoints* points) : loops_(loops), slab_(slab), points_(points) {}
 
   bool fill(const T* image, const SlabPart& part, std::uint16_t* to) {
     const WindowAxis &y = slab_.y, &x = slab_.x;
@@ -166,19 +166,19 @@ class SlabFiller {
     zeros(to + end * channels, (count - end) * channels);
   }
 
-  const simd_bfloat_dot::Loops& loops_;
+  const simd_bfloat_gemm::Loops& loops_;
   const ByteSlab& slab_;
   CancelPoints* const points_;
   bool finite_ = true;
 };
 
 // The tile by copies of its rows, with zeros behind each segment.
-void run_copied(const simd_bfloat_dot::Loops& loops, const ConvState& s, const simd_bfloat_dot::Tile& tile, std::uint16_t* rows) {
+void run_copied(const simd_bfloat_gemm::Loops& loops, const ConvState& s, const simd_bfloat_gemm::Tile& tile, std::uint16_t* rows) {
   std::int64_t offsets[kMostSegments];
   for (std::int64_t i = 0; i < s.segments; ++i) offsets[i] = i * s.padded;
   const std::int64_t ld = s.segments * s.padded;
   std::fill_n(rows, kCopiedRows * ld, std::uint16_t{0});
-  simd_bfloat_dot::Tile t = tile;
+  simd_bfloat_gemm::Tile t = tile;
   t.a = rows;
   t.lines = 1;
   t.lda = ld;
@@ -203,7 +203,7 @@ void run_copied(const simd_bfloat_dot::Loops& loops, const ConvState& s, const s
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<ConvState>();
   const OpDesc& d = *args.desc;
-  const simd_bfloat_dot::Loops& loops = simd_bfloat_dot::loops(s.isa);
+  const simd_bfloat_gemm::Loops& loops = simd_bfloat_gemm::loops(s.isa);
   const float* const bias = args.bias<float>(2);
   const bool is_16bit_residual = d.has_residual() && d.reads_16bit(d.fusion.residual);
   const std::size_t residual_element = is_16bit_residual ? sizeof(std::uint16_t) : sizeof(float);
@@ -212,12 +212,12 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::size_t element = d.writes_16bit() ? sizeof(std::uint16_t) : sizeof(float);
   auto* const memory = static_cast<std::uint16_t*>(args.thread_scratch);
   std::int64_t offsets[kMostSegments];
-  DotConvTile::Source filled{-1, 0, 0, 0};
+  QgemmConvTile::Source filled{-1, 0, 0, 0};
   bool finite = true;
   CancelPoints points = points_of(cancel);
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
-    const DotConvTile at = s.tile(i);
-    simd_bfloat_dot::Tile t{};
+    const QgemmConvTile at = s.tile(i);
+    simd_bfloat_gemm::Tile t{};
     t.n = at.columns;
     t.lines = at.lines;
     t.width = at.width;

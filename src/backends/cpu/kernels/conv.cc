@@ -77,7 +77,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
                s.in_plane == s.out_plane;
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
   const std::int64_t outer = checked_mul(x[0], s.groups);
-  s.tiling = tile_product(loops, s.rows, s.out_plane, s.k, outer, s.in_place ? 32 : 128);
+  s.tiling = tile_packed_gemm(loops, s.rows, s.out_plane, s.k, outer, s.in_place ? 32 : 128);
   p->tiles = checked_mul(outer, s.tiling.tiles());
   p->thread_scratch_bytes = static_cast<std::size_t>(simd_gemm::buffer_floats(loops, 0)) * sizeof(float);
   p->flops = 2.0 * static_cast<double>(s.k) * static_cast<double>(d.outputs[0].shape.elements());

@@ -1,7 +1,7 @@
 // ConvTranspose over one or two spatial axes. Where stride equals kernel and nothing is padded, each tap of the kernel is a product
 // of its own whose columns are spread over the output (conv_transpose_blocks); else the output is a product with patches of the
 // input that has zeros between its elements (conv_transpose_gemm). Channels last, a row of blocks is a few products whose results lie
-// one after the other: each row of taps by a row of the input (conv_transpose_last).
+// one after the other: each row of taps by a row of the input (conv_transpose_nhwc).
 #include "ops/conv_transpose.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 #include "backends/cpu/long_lines.h"
 #include "backends/cpu/pack.h"
-#include "backends/cpu/product_plan.h"
+#include "backends/cpu/packed_gemm_plan.h"
 #include "backends/cpu/support.h"
 
 namespace evn {
@@ -132,7 +132,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
   s.k = s.channels * s.taps;
   const std::int64_t outer = checked_mul(d.inputs[0].shape[0], s.groups);
-  s.tiling = tile_product(loops, s.rows, s.out_plane, s.k, outer, 128);
+  s.tiling = tile_packed_gemm(loops, s.rows, s.out_plane, s.k, outer, 128);
   p->tiles = checked_mul(outer, s.tiling.tiles());
   p->thread_scratch_bytes = static_cast<std::size_t>(simd_gemm::buffer_floats(loops, 0)) * sizeof(float);
 }
@@ -143,7 +143,7 @@ void blocks_plan(const OpDesc& d, KernelPlan* p) {
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
   s.k = s.channels;
   const std::int64_t outer = checked_mul(d.inputs[0].shape[0], s.groups);
-  s.tiling = tile_product(loops, s.rows, s.in_plane, s.k * s.taps, outer, s.rows);
+  s.tiling = tile_packed_gemm(loops, s.rows, s.in_plane, s.k * s.taps, outer, s.rows);
   p->tiles = checked_mul(outer, s.tiling.column_tiles);
   const std::int64_t spread = checked_mul(s.rows, s.tiling.columns + loops.nr);
   p->thread_scratch_bytes =
@@ -264,7 +264,7 @@ bool is_joined(const Shape& w) { return kernel_h(w) > 1 && w.elements(1, w.rank(
 
 std::int64_t last_floats(const Shape& w) {
   const std::int64_t columns = is_joined(w) ? w.elements(1, w.rank()) : checked_mul(w[w.rank() - 1], w[1]);
-  return product_floats(simd_product::loops(cpu_isa()), columns, w[0]);
+  return packed_gemm_floats(simd_packed_gemm::loops(cpu_isa()), columns, w[0]);
 }
 
 std::size_t last_prepack_bytes(const OpDesc& d, int input) {
@@ -289,7 +289,7 @@ void last_prepack(const OpDesc& d, int, void* packed) {
         for (std::int64_t o = 0; o < outputs; ++o) *to++ = from[((c * outputs + o) * rows + ky) * taps + kx];
       }
     }
-    pack_product(simd_product::loops(cpu_isa()), {matrix.data(), 1, w[0], columns, 1}, columns, 1.0f,
+    pack_packed_gemm(simd_packed_gemm::loops(cpu_isa()), {matrix.data(), 1, w[0], columns, 1}, columns, 1.0f,
                  static_cast<float*>(packed) + ky * last_floats(w));
   }
 }
@@ -345,7 +345,7 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
     });
     if (!goes_on) return;
   }
-  simd_product::Tile t{};
+  simd_packed_gemm::Tile t{};
   t.large_l2 = has_large_l2();
   t.m = s.width;
   t.n = columns;
@@ -356,7 +356,7 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
   t.init_column = 1;
   t.init_scale = 1;
   // Steps on rows that are narrower than a vector, or that are dealt out, wait for the whole line.
-  const bool narrow = s.joined || columns < simd_product::loops(s.isa).lanes;
+  const bool narrow = s.joined || columns < simd_packed_gemm::loops(s.isa).lanes;
   t.epilogue = narrow ? nullptr : epilogue_of(*args.desc);
   t.points = &points;
   const auto chain = [&](float* y, std::int64_t n) {
@@ -372,7 +372,7 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
       if (s.joined) {
         t.b = args.pack<float>(1);
         t.c = bias + columns;
-        simd_product::loops(s.isa).run(t);
+        simd_packed_gemm::loops(s.isa).run(t);
         deal_out(s, t.c, to, &points);
         chain(to, s.width * columns);
         if (points.stopped) return;
@@ -381,7 +381,7 @@ void last_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
       for (std::int64_t ky = 0; ky < s.kernel_h; ++ky) {
         t.b = args.pack<float>(1) + ky * s.packed_floats;
         t.c = to + ky * s.width * columns;
-        simd_product::loops(s.isa).run(t);
+        simd_packed_gemm::loops(s.isa).run(t);
         if (narrow) chain(t.c, s.width * columns);
         if (points.stopped) return;
       }
@@ -408,7 +408,7 @@ constexpr Kernel kKernels[] = {
      .prepack = blocks_prepack,
      .plan = blocks_plan,
      .run = blocks_run},
-    {.name = "conv_transpose_last",
+    {.name = "conv_transpose_nhwc",
      .op = "ConvTranspose",
      .rank = 30,
      .supports = last_supports,

@@ -5,7 +5,7 @@
 
 #include "backends/cpu/follow.h"
 #include "backends/cpu/pack.h"
-#include "backends/cpu/product_plan.h"
+#include "backends/cpu/packed_gemm_plan.h"
 #include "backends/cpu/simd/winograd.h"
 #include "backends/cpu/support.h"
 #include "base/error.h"
@@ -81,7 +81,7 @@ Refusal supports(const OpDesc& d) {
 }
 
 std::int64_t position_floats(const OpDesc& d) {
-  return product_floats(simd_product::loops(cpu_isa()), d.inputs[1].shape[0], d.inputs[1].shape[1]);
+  return packed_gemm_floats(simd_packed_gemm::loops(cpu_isa()), d.inputs[1].shape[0], d.inputs[1].shape[1]);
 }
 
 template <int Tile>
@@ -92,11 +92,11 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 
 std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
 
-std::int64_t part_step(const OpDesc&, int) { return simd_product::loops(cpu_isa()).nr; }
+std::int64_t part_step(const OpDesc&, int) { return simd_packed_gemm::loops(cpu_isa()).nr; }
 
 template <int Tile>
 void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
-  const simd_product::Loops& product = simd_product::loops(cpu_isa());
+  const simd_packed_gemm::Loops& product = simd_packed_gemm::loops(cpu_isa());
   const simd_winograd::Transforms& loops = simd_winograd::loops(cpu_isa()).of(Tile);
   const Shape& w = d.inputs[1].shape;
   const std::int64_t floats = position_floats(d);
@@ -121,7 +121,7 @@ std::int64_t step_of(std::int64_t floats) { return (ceil_div(floats, std::int64_
 // Cuts the tiles of all images into blocks of at most `most`, and the output channels into ranges, so that the last thread ends soon.
 // Each range transforms the block's pixels again, which costs as much as some columns of the product; each block reads the filters
 // again, which costs as much as some rows.
-void cut(std::int64_t tiles, std::int64_t most, std::int64_t panels, const simd_product::Loops& product, std::uint32_t threads, WinogradState* s) {
+void cut(std::int64_t tiles, std::int64_t most, std::int64_t panels, const simd_packed_gemm::Loops& product, std::uint32_t threads, WinogradState* s) {
   constexpr std::int64_t kTransform = 12, kFilters = 7, kFinestCut = 4;
   const std::int64_t fewest = ceil_div(tiles, most);
   const std::int64_t finest = threads > 1 && fewest < kManyTiles * threads ? kFinestCut * fewest : fewest;
@@ -168,7 +168,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   g.tiles_x = ceil_div(g.out_width, std::int64_t{s.tile});
   s.tiles = checked_mul(x[0], checked_mul(g.tiles_y, g.tiles_x));
   s.position_floats = position_floats(d);
-  const simd_product::Loops& product = simd_product::loops(s.isa);
+  const simd_packed_gemm::Loops& product = simd_packed_gemm::loops(s.isa);
 
   const std::int64_t per_tile = positions * (w[0] + w[1]) * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t most = std::max<std::int64_t>(kFewestInBlock, kBlockBytes / per_tile / product.mr * product.mr);
@@ -186,7 +186,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<WinogradState>();
   const OpDesc& d = *args.desc;
   const simd_winograd::Transforms& loops = simd_winograd::loops(s.isa).of(s.tile);
-  const simd_product::Loops& product = simd_product::loops(s.isa);
+  const simd_packed_gemm::Loops& product = simd_packed_gemm::loops(s.isa);
   const simd_winograd::Geometry& g = s.geometry;
   simd_winograd::Finish f{};
   f.y = args.out<float>();
@@ -197,16 +197,16 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   CancelPoints points = points_of(cancel);
   const std::int64_t positions = positions_of(s.tile);
   float* const products = pixels + positions * step_of(s.block * g.channels);
-  const ProductTiling tiling = {s.block, s.columns, s.blocks, s.column_tiles};
-  for_each_product_tile(tiling, s.tiles, g.out_channels, begin, end,
+  const PackedGemmTiling tiling = {s.block, s.columns, s.blocks, s.column_tiles};
+  for_each_packed_gemm_tile(tiling, s.tiles, g.out_channels, begin, end,
                         [&](std::int64_t, std::int64_t first, std::int64_t count, std::int64_t column, std::int64_t columns) {
     const std::int64_t pixel_step = step_of(count * g.channels);
-    const std::int64_t product_step = step_of(count * columns);
+    const std::int64_t packed_gemm_step = step_of(count * columns);
     by_parts(&points, count, 1, 4 * positions * g.channels, [&](std::int64_t from, std::int64_t until) {
       loops.pixels(g, args.in<float>(0), first + from, until - from, pixels + from * g.channels, pixel_step);
     });
     for (std::int64_t position = 0; position < positions; ++position) {
-      simd_product::Tile t{};
+      simd_packed_gemm::Tile t{};
       t.large_l2 = has_large_l2();
       t.m = count;
       t.n = columns;
@@ -214,7 +214,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       t.a = pixels + position * pixel_step;
       t.lda = g.channels;
       t.b = args.pack<float>(1) + position * s.position_floats + column * g.channels;
-      t.c = products + position * product_step;
+      t.c = products + position * packed_gemm_step;
       t.ldc = columns;
       t.points = &points;
       if (points.stopped) return false;
@@ -223,7 +223,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     f.first = column;
     f.count = columns;
     by_parts(&points, count, 1, (4 * positions + kFunction * 16) * columns, [&](std::int64_t from, std::int64_t until) {
-      loops.products(g, products + from * columns, product_step, first + from, until - from, f);
+      loops.products(g, products + from * columns, packed_gemm_step, first + from, until - from, f);
     });
     return !cancel.stop();
   });

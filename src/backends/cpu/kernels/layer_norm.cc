@@ -3,7 +3,7 @@
 #include "ops/layer_norm.h"
 
 #include "backends/cpu/long_lines.h"
-#include "backends/cpu/simd/bfloat_dot.h"
+#include "backends/cpu/simd/bfloat_gemm.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
 #include "backends/cpu/support.h"
@@ -94,7 +94,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       normalize(s, norm, args.in<float>(0) + line * s.line, floats, 1, points);
       std::uint16_t* const to = args.out<std::uint16_t>() + line * s.line;
       const bool goes_on = by_parts(points, s.line, 64, 1, [&](std::int64_t from, std::int64_t until) {
-        simd_bfloat_dot::loops(bfloat16_isa()).convert(floats + from, until - from, to + from);
+        simd_bfloat_gemm::loops(bfloat16_isa()).convert(floats + from, until - from, to + from);
       });
       if (!goes_on) return;
     }

@@ -1,4 +1,4 @@
-// MatMul and Gemm, float32, as kernels/product.cc does not take them: the right-hand matrix is computed, has batch axes, or the left
+// MatMul and Gemm, float32, as kernels/packed_gemm.cc does not take them: the right-hand matrix is computed, has batch axes, or the left
 // one is transposed. Blocks of the right-hand matrix are packed as they are used. A tile is a range of rows and columns of one product.
 #include <bit>
 
@@ -13,7 +13,7 @@ namespace {
 using simd_gemm::AKind;
 using simd_gemm::BKind;
 
-struct ProductState {
+struct PackedGemmState {
   Isa isa;
   AKind a_kind;
   BKind b_kind;
@@ -34,9 +34,9 @@ Refusal matmul_supports(const OpDesc& d) {
 }
 
 void finish_plan(const OpDesc& d, std::int64_t outer, KernelPlan* p) {
-  auto& s = p->state<ProductState>();
+  auto& s = p->state<PackedGemmState>();
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
-  s.tiling = tile_product(loops, s.m, s.n, s.k, outer, s.b_kind == BKind::kPacked ? 0 : 64);
+  s.tiling = tile_packed_gemm(loops, s.m, s.n, s.k, outer, s.b_kind == BKind::kPacked ? 0 : 64);
   p->tiles = s.m == 0 || s.n == 0 ? 0 : checked_mul(outer, s.tiling.tiles());
   const std::int64_t floats = simd_gemm::buffer_floats(loops, s.a_kind == AKind::kColumns ? s.tiling.rows : 0);
   p->thread_scratch_bytes = static_cast<std::size_t>(floats) * sizeof(float);
@@ -45,8 +45,8 @@ void finish_plan(const OpDesc& d, std::int64_t outer, KernelPlan* p) {
 }
 
 void matmul_plan(const OpDesc& d, KernelPlan* p) {
-  auto& s = p->state<ProductState>();
-  s = ProductState{};
+  auto& s = p->state<PackedGemmState>();
+  s = PackedGemmState{};
   const Shape& a = d.inputs[0].shape;
   const Shape& b = d.inputs[1].shape;
   s.isa = cpu_isa();
@@ -100,8 +100,8 @@ void gemm_prepack(const OpDesc& d, int, void* packed) {
 }
 
 void gemm_plan(const OpDesc& d, KernelPlan* p) {
-  auto& s = p->state<ProductState>();
-  s = ProductState{};
+  auto& s = p->state<PackedGemmState>();
+  s = PackedGemmState{};
   const Shape& a = d.inputs[0].shape;
   const bool trans_a = attr_int(*d.node, GemmAttr::kTransA) != 0;
   const bool trans_b = attr_int(*d.node, GemmAttr::kTransB) != 0;
@@ -127,7 +127,7 @@ void gemm_plan(const OpDesc& d, KernelPlan* p) {
 // ---------------------------------------------------------------------------------------------------------- run --
 
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  const auto& s = args.plan->state<ProductState>();
+  const auto& s = args.plan->state<PackedGemmState>();
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
   const float* init = args.desc->has_input(2) ? args.in<float>(2) : nullptr;
   CancelPoints points = points_of(cancel);

@@ -1,7 +1,7 @@
 // BatchNormalization (one multiply-add for each element), Softmax and LogSoftmax, float32.
 #include "backends/cpu/follow.h"
 #include "backends/cpu/long_lines.h"
-#include "backends/cpu/simd/bfloat_dot.h"
+#include "backends/cpu/simd/bfloat_gemm.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
 #include "backends/cpu/support.h"
@@ -79,7 +79,7 @@ void batch_norm_last(const KernelArgs& args, std::int64_t begin, std::int64_t en
         loops.affine_rows(scale + from, offset + from, x + from, pitch, y + from, to_16bit ? s.line : to_pitch, count, until - from, epilogue);
       });
       if (!goes_on) return;
-      if (to_16bit) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count * s.line, args.out<std::uint16_t>() + line * s.line);
+      if (to_16bit) simd_bfloat_gemm::loops(bfloat16_isa()).convert(y, count * s.line, args.out<std::uint16_t>() + line * s.line);
     }
   }
 }
@@ -104,7 +104,7 @@ void batch_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end
         if (stops(&points, count * (epilogue == nullptr ? 1 : kFunction))) return;
         float* const y = to_16bit ? static_cast<float*>(args.thread_scratch) : args.out<float>() + at;
         loops.affine(scale, offset, args.in<float>(0) + at, y, count, epilogue);
-        if (to_16bit) simd_bfloat_dot::loops(bfloat16_isa()).convert(y, count, args.out<std::uint16_t>() + at);
+        if (to_16bit) simd_bfloat_gemm::loops(bfloat16_isa()).convert(y, count, args.out<std::uint16_t>() + at);
       }
     }
   }

@@ -6,7 +6,7 @@
 #include "backends/cpu/long_lines.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/rows.h"
-#include "backends/cpu/simd/window_last.h"
+#include "backends/cpu/simd/window_nhwc.h"
 #include "backends/cpu/support.h"
 #include "backends/cpu/window_plan.h"
 
@@ -28,7 +28,7 @@ Refusal supports(const OpDesc& d) {
 void plan(const OpDesc& d, KernelPlan* p) {
   const Window window = pool_window(*d.node, d.inputs[0].shape);
   if (d.output_layout() == Layout::kChannelsLast) {
-    plan_window_last(d, window, p);
+    plan_window_nhwc(d, window, p);
   } else {
     plan_window(d, window, p);
   }
@@ -42,7 +42,7 @@ void for_each_last_strip(const KernelArgs& args, std::int64_t begin, std::int64_
   CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t image = index / s.strips;
-    simd_window_last::Strip strip{};
+    simd_window_nhwc::Strip strip{};
     strip.geometry = &g;
     strip.channels = s.channels;
     strip.pixel = args.desc->input_pitch(0);
@@ -60,7 +60,7 @@ void for_each_last_strip(const KernelArgs& args, std::int64_t begin, std::int64_
 void run_max(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<WindowState>();
   const simd_window::Loops& loops = simd_window::loops(s.isa);
-  if (s.last) return for_each_last_strip(args, begin, end, cancel, simd_window_last::loops(s.isa).max);
+  if (s.last) return for_each_last_strip(args, begin, end, cancel, simd_window_nhwc::loops(s.isa).max);
   for_each_strip(args, begin, end, cancel, [&](simd_window::Strip& strip, std::int64_t) { loops.max(strip); });
 }
 
@@ -69,9 +69,9 @@ void run_average(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   const simd_window::Loops& loops = simd_window::loops(s.isa);
   const bool include_pad = attr_int(*args.desc->node, AveragePoolAttr::kCountIncludePad) != 0;
   if (s.last) {
-    return for_each_last_strip(args, begin, end, cancel, [&](simd_window_last::Strip& strip) {
+    return for_each_last_strip(args, begin, end, cancel, [&](simd_window_nhwc::Strip& strip) {
       strip.include_pad = include_pad;
-      simd_window_last::loops(s.isa).average(strip);
+      simd_window_nhwc::loops(s.isa).average(strip);
     });
   }
   for_each_strip(args, begin, end, cancel, [&](simd_window::Strip& strip, std::int64_t) {

@@ -8,7 +8,7 @@
 #include "backends/cpu/byte_slab.h"
 #include "backends/cpu/follow.h"
 #include "backends/cpu/simd/bytes.h"
-#include "backends/cpu/simd/dot_depthwise.h"
+#include "backends/cpu/simd/qdepthwise.h"
 #include "backends/cpu/support.h"
 #include "base/hash.h"
 #include "ops/conv.h"
@@ -17,8 +17,8 @@
 namespace evn {
 namespace {
 
-using simd_dot_depthwise::kBlock;
-using simd_dot_depthwise::kMostTaps;
+using simd_qdepthwise::kBlock;
+using simd_qdepthwise::kMostTaps;
 
 constexpr std::int64_t kFewestChannels = 8;   // fewer leave most lanes of a vector empty
 constexpr std::int64_t kSlabBytes = 64 << 10;
@@ -39,9 +39,9 @@ struct DepthwiseState {
 std::int64_t padded(std::int64_t channels) { return ceil_div(channels, kBlock) * kBlock; }
 
 // The loops that take four taps at a time, where this machine has them and the output is bytes.
-const simd_dot_depthwise::Loops* quads_of(Isa isa, bool to_bytes) {
+const simd_qdepthwise::Loops* quads_of(Isa isa, bool to_bytes) {
   const bool has_vnni = isa == Isa::k_avx512_vnni || isa == Isa::k_avx512_amx;
-  return has_vnni && to_bytes ? &simd_dot_depthwise::loops(Isa::k_avx512_vnni) : nullptr;
+  return has_vnni && to_bytes ? &simd_qdepthwise::loops(Isa::k_avx512_vnni) : nullptr;
 }
 
 // What stands in front of a packed weight.
@@ -51,13 +51,13 @@ struct Packed {
 };
 
 // Taps side by side without these.
-std::int64_t plain_group() { return simd_dot_depthwise::loops(cpu_isa()).group; }
+std::int64_t plain_group() { return simd_qdepthwise::loops(cpu_isa()).group; }
 
 // Behind it: the weight and the sum of each channel's.
 std::int64_t words_of(const Shape& w) { return checked_mul(ceil_div(w.elements(2, w.rank()), plain_group()) + 1, padded(w[0])); }
 
 Refusal supports(const OpDesc& d) {
-  const DotConvInputs& in = conv_inputs_of(d);
+  const QgemmConvInputs& in = conv_inputs_of(d);
   const int rank = d.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
   if (d.constant(in.w) == nullptr || (d.has_input(in.w_zero) && d.constant(in.w_zero) == nullptr)) return "the weight must be constant";
@@ -68,7 +68,7 @@ Refusal supports(const OpDesc& d) {
 }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
-  const DotConvInputs& in = conv_inputs_of(d);
+  const QgemmConvInputs& in = conv_inputs_of(d);
   if (input != in.w) return 0;
   const Shape& w = d.inputs[static_cast<std::size_t>(in.w)].shape;
   return static_cast<std::size_t>(checked_add<std::int64_t>(checked_mul<std::int64_t>(words_of(w), sizeof(std::int32_t)), sizeof(Packed)));
@@ -76,7 +76,7 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 
 // The zero points are in the packed copy, and the isa and the type of the output choose its form.
 std::uint64_t prepack_variant(const OpDesc& d, int) {
-  const DotConvInputs& in = conv_inputs_of(d);
+  const QgemmConvInputs& in = conv_inputs_of(d);
   const std::uint64_t form = quads_of(integer_isa(), in.y_scale >= 0) != nullptr ? 0 : static_cast<std::uint64_t>(plain_group());
   if (!d.has_input(in.w_zero)) return form;
   const Weight& zero = *d.constant(in.w_zero);
@@ -84,7 +84,7 @@ std::uint64_t prepack_variant(const OpDesc& d, int) {
 }
 
 void prepack(const OpDesc& d, int input, void* packed) {
-  const DotConvInputs& in = conv_inputs_of(d);
+  const QgemmConvInputs& in = conv_inputs_of(d);
   const TensorDesc& desc = d.inputs[static_cast<std::size_t>(input)];
   const std::int64_t channels = desc.shape[0], step = padded(channels), taps = desc.shape.elements(2, desc.shape.rank());
   const auto number = [&](const Weight& from, std::int64_t i) -> std::int32_t {
@@ -108,7 +108,7 @@ void prepack(const OpDesc& d, int input, void* packed) {
   const std::int64_t group = head->group, bits = 32 / group;
   std::uint32_t* const sums = to + ceil_div(taps, group) * step;
   for (std::int64_t c = 0; c < channels; ++c) {
-    const std::int64_t place = fits ? simd_dot_depthwise::quad_place(c) : c;
+    const std::int64_t place = fits ? simd_qdepthwise::quad_place(c) : c;
     for (std::int64_t tap = 0; tap < taps; ++tap) {
       const auto value = static_cast<std::uint32_t>(value_of(c, tap));
       std::uint32_t& word = to[tap / group * step + place];
@@ -121,7 +121,7 @@ void prepack(const OpDesc& d, int input, void* packed) {
 
 // Whether sums are below 2^24 with what is added to them, so that they are exact as floats: those of the taps and what the zero point
 // makes of them are at most 64 x 255 x 255.
-bool sums_fit_floats(const OpDesc& d, const DotConvInputs& in) {
+bool sums_fit_floats(const OpDesc& d, const QgemmConvInputs& in) {
   constexpr std::int32_t kMostBias = 1 << 23;
   if (!d.has_input(in.bias)) return true;
   const Weight* const bias = d.constant(in.bias);
@@ -130,7 +130,7 @@ bool sums_fit_floats(const OpDesc& d, const DotConvInputs& in) {
   return std::all_of(b, b + bias->desc.shape.elements(), [](std::int32_t x) { return x >= -kMostBias && x <= kMostBias; });
 }
 
-void set_geometry(const OpDesc& d, const DotConvInputs& in, DepthwiseState* s) {
+void set_geometry(const OpDesc& d, const QgemmConvInputs& in, DepthwiseState* s) {
   const Shape& w = d.inputs[static_cast<std::size_t>(in.w)].shape;
   const Shape& x = d.inputs[0].shape;
   const Window window = conv_window(*d.node, x, w);
@@ -148,7 +148,7 @@ void set_geometry(const OpDesc& d, const DotConvInputs& in, DepthwiseState* s) {
 
 // That a thread needs for tiles of so many lines.
 std::size_t bytes_of(const DepthwiseState& s, std::int64_t lines) {
-  return s.slab_at + static_cast<std::size_t>(s.slab.bytes(lines, s.width) + simd_dot::kOverread);
+  return s.slab_at + static_cast<std::size_t>(s.slab.bytes(lines, s.width) + simd_qgemm::kOverread);
 }
 
 void plan(const OpDesc& d, KernelPlan* p) {
@@ -171,7 +171,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 }
 
 // start, scale and what is added to floats of all channels, in the order of the packed weight.
-void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t channels, std::int32_t x_zero, bool by_quads, const std::int32_t* sums,
+void set_channels(const KernelArgs& args, const QgemmConvInputs& in, std::int64_t channels, std::int32_t x_zero, bool by_quads, const std::int32_t* sums,
                   void* memory, CancelPoints* points) {
   auto* const start = static_cast<std::int32_t*>(memory);
   auto* const scale = reinterpret_cast<float*>(start + padded(channels));
@@ -190,7 +190,7 @@ void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t 
   });
   by_parts(points, channels, 64, kFarElement, [&](std::int64_t from, std::int64_t until) {
     for (std::int64_t c = from; c < until; ++c) {
-      const std::int64_t place = by_quads ? simd_dot_depthwise::quad_place(c) : c;
+      const std::int64_t place = by_quads ? simd_qdepthwise::quad_place(c) : c;
       const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
       start[place] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[place]));
       if (scaled && !at_once) scale[place] = static_cast<float>(x_scale * static_cast<double>(w_scale[c * step]) / y_scale);
@@ -201,13 +201,13 @@ void set_channels(const KernelArgs& args, const DotConvInputs& in, std::int64_t 
 // What a thread needs for its tiles; `memory` is what slab_at and the slab say.
 struct Runner {
   const DepthwiseState& s;
-  const simd_dot_depthwise::Loops* loops;
-  simd_dot_depthwise::Tile t;
+  const simd_qdepthwise::Loops* loops;
+  simd_qdepthwise::Tile t;
   std::uint8_t* slab;
   std::uint8_t pad;
   std::int64_t offsets[kMostTaps + kMostGroup];
 
-  void begin(const KernelArgs& args, const DotConvInputs& in, std::uint8_t* memory, CancelPoints* points) {
+  void begin(const KernelArgs& args, const QgemmConvInputs& in, std::uint8_t* memory, CancelPoints* points) {
     for (std::int64_t i = 0; i < s.taps; ++i) {
       offsets[i] = (i / s.slab.x.kernel * s.slab.y.dilation * s.slab.width + i % s.slab.x.kernel * s.slab.x.dilation) * s.channels;
     }
@@ -224,7 +224,7 @@ struct Runner {
     t.pixel = s.channels;
     const auto* const head = args.pack<Packed>(in.w);
     const bool by_quads = head->group == 4;
-    loops = by_quads ? quads_of(s.isa, true) : &simd_dot_depthwise::loops(cluster_of(s.isa));
+    loops = by_quads ? quads_of(s.isa, true) : &simd_qdepthwise::loops(cluster_of(s.isa));
     t.groups = ceil_div(s.taps, head->group);
     t.weight = reinterpret_cast<const std::int32_t*>(head + 1);
     t.weight_step = padded(s.channels);
@@ -235,7 +235,7 @@ struct Runner {
     t.scale = reinterpret_cast<const float*>(t.start + padded(s.channels));
     t.bias = in.added >= 0 && args.desc->has_input(in.added) ? t.scale + padded(s.channels) : nullptr;
     t.zero = zero_point_of(args, in.y_zero);
-    t.output = dot_output(args.desc->outputs[0].dtype);
+    t.output = qgemm_output(args.desc->outputs[0].dtype);
     t.ldc = s.channels;
     t.line_c = s.slab.x.output * s.channels;
     if (!s.fits_floats || by_quads) return;
@@ -249,7 +249,7 @@ struct Runner {
   void run(const std::uint8_t* image, const SlabPart& part, void* c) {
     t.lines = part.lines;
     t.width = part.width;
-    s.slab.fill(simd_dot::loops(s.isa), image, part, pad, slab, t.points);
+    s.slab.fill(simd_qgemm::loops(s.isa), image, part, pad, slab, t.points);
     if (has_stopped(t.points)) return;
     t.c = c;
     loops->run(t);
@@ -269,7 +269,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     runner.run(args.in<std::uint8_t>(0) + image * s.slab.y.input * s.slab.x.input * s.channels,
                {line, x, std::min(s.lines, s.slab.y.output - line), std::min(s.width, s.slab.x.output - x)},
                args.out<std::uint8_t>() + static_cast<std::size_t>(position * s.channels) * element);
-    const simd_dot_depthwise::Tile& t = runner.t;
+    const simd_qdepthwise::Tile& t = runner.t;
     apply_steps(epilogue_of(*args.desc), cluster_of(s.isa), t.c, t.lines, t.line_c, t.width, t.ldc, s.channels, &points);
   }
 }

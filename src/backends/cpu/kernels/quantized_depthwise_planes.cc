@@ -7,19 +7,19 @@
 #include "backends/cpu/byte_lines.h"
 #include "backends/cpu/follow.h"
 #include "backends/cpu/simd/bytes.h"
-#include "backends/cpu/simd/dot_depthwise.h"
+#include "backends/cpu/simd/qdepthwise.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
 
 namespace evn {
 namespace {
 
-using simd_dot_depthwise::kBlock;
-using simd_dot_depthwise::kGranule;
-using simd_dot_depthwise::kMostQuads;
-using simd_dot_depthwise::PlaneTile;
+using simd_qdepthwise::kBlock;
+using simd_qdepthwise::kGranule;
+using simd_qdepthwise::kMostQuads;
+using simd_qdepthwise::PlaneTile;
 
-constexpr const DotConvInputs& kIn = kQLinearConvInputs;
+constexpr const QgemmConvInputs& kIn = kQLinearConvInputs;
 constexpr std::int64_t kPlaneBytes = 5 << 10;  // of one plane: four stay in the second-level cache, and most of the first
 constexpr std::int64_t kMostRun = 640;          // channels that are repeated until they are whole blocks
 constexpr double kPlaneTileCost = 4e5;          // in products
@@ -55,9 +55,9 @@ struct PlanesState {
   std::size_t pad_at, planes_at;
 };
 
-const simd_dot_depthwise::Loops* loops_of(Isa isa) {
+const simd_qdepthwise::Loops* loops_of(Isa isa) {
   const bool has_vnni = isa == Isa::k_avx512_vnni || isa == Isa::k_avx512_amx;
-  return has_vnni ? &simd_dot_depthwise::loops(Isa::k_avx512_vnni) : nullptr;
+  return has_vnni ? &simd_qdepthwise::loops(Isa::k_avx512_vnni) : nullptr;
 }
 
 Refusal supports(const OpDesc& d) {
@@ -167,7 +167,7 @@ void set_channels(const KernelArgs& args, const Geometry& g, std::int32_t x_zero
   std::int64_t c = 0;
   by_parts(points, used, 64, 4, [&](std::int64_t from, std::int64_t until) {
     for (std::int64_t i = from; i < until; i += 4, c = c + 4 == g.channels ? 0 : c + 4) {
-      const std::int64_t place = simd_dot_depthwise::quad_place(i);
+      const std::int64_t place = simd_qdepthwise::quad_place(i);
       std::copy_n(plain + c, 4, start + place);
       std::copy_n(factors + c, 4, scale + place);
     }

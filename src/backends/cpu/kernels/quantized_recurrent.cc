@@ -1,10 +1,10 @@
-// DynamicQuantizeLSTM of com.microsoft: W and R are packed as simd/dot.h has them. x is quantized as a whole, its products with W are made
+// DynamicQuantizeLSTM of com.microsoft: W and R are packed as simd/qgemm.h has them. x is quantized as a whole, its products with W are made
 // for many steps at once; in each step h of all sequences that go on is quantized and multiplied by R. A tile is a direction: its
 // sequences share a scale in each step. Exact, as the reference.
 #include <algorithm>
 #include <cstring>
 
-#include "backends/cpu/dot_plan.h"
+#include "backends/cpu/qgemm_plan.h"
 #include "backends/cpu/simd/bytes.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/recurrent.h"
@@ -41,7 +41,7 @@ Columns columns_of(std::int64_t hidden) {
 
 std::int64_t hidden_of(const OpDesc& d) { return d.inputs[In::kR].shape[1]; }
 
-std::int64_t part_bytes(Isa isa, const Columns& c, std::int64_t depth) { return dot_bytes(simd_dot::loops(isa), {c.columns, 1, depth}); }
+std::int64_t part_bytes(Isa isa, const Columns& c, std::int64_t depth) { return qgemm_bytes(simd_qgemm::loops(isa), {c.columns, 1, depth}); }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != In::kW && input != In::kR) return 0;
@@ -60,9 +60,9 @@ void prepack(const OpDesc& d, int input, void* packed) {
   for (std::int64_t direction = 0; direction < desc.shape[0]; ++direction) {
     const std::uint8_t* const from = d.constant(input)->as<std::uint8_t>() + direction * depth * row;
     for (int part = 0; part < c.parts; ++part, to += bytes) {
-      DotSource s{from + part * c.columns, 1, depth, row};
+      QgemmSource s{from + part * c.columns, 1, depth, row};
       s.flip = is_uint8(desc);
-      pack_dot(simd_dot::loops(integer_isa()), s, c.columns, to);
+      pack_qgemm(simd_qgemm::loops(integer_isa()), s, c.columns, to);
     }
   }
 }
@@ -84,7 +84,7 @@ struct Scratch {
 };
 
 Scratch scratch_of(const State& s) {
-  const simd_dot::Loops& loops = simd_dot::loops(s.isa);
+  const simd_qgemm::Loops& loops = simd_qgemm::loops(s.isa);
   const std::int64_t size = s.columns.padded, batch = s.size.batch, rows = checked_mul(s.chunk, batch);
   Scratch at;
   std::int64_t next = 0;
@@ -94,11 +94,11 @@ Scratch scratch_of(const State& s) {
     return begin;
   };
   const auto floats = [&](std::int64_t count, std::int64_t each) { return take(checked_mul<std::int64_t>(checked_mul(count, each), sizeof(float))); };
-  at.x_row = dot_padded(loops, s.size.inputs);
-  at.h_row = dot_padded(loops, s.size.hidden);
-  at.columns = take(static_cast<std::int64_t>(dot_columns_bytes(loops, s.columns.columns)));
+  at.x_row = qgemm_padded(loops, s.size.inputs);
+  at.h_row = qgemm_padded(loops, s.size.hidden);
+  at.columns = take(static_cast<std::int64_t>(qgemm_columns_bytes(loops, s.columns.columns)));
   at.row_sums = floats(rows, 1);
-  at.rows = take(checked_add(std::max(checked_mul(rows, at.x_row), checked_mul(batch, at.h_row)), simd_dot::kOverread));
+  at.rows = take(checked_add(std::max(checked_mul(rows, at.x_row), checked_mul(batch, at.h_row)), simd_qgemm::kOverread));
   at.bias = floats(kGates, size);
   at.peepholes = floats(3, size);
   at.h = floats(batch, size);
@@ -210,13 +210,13 @@ class Direction {
 
   // to = bias + products of `rows` rows of bytes with W or R. bias: [4][padded]; null: none.
   void multiply(int input, const DynamicRange& range, std::int64_t rows, std::int64_t row_step, const float* bias, float* to) const {
-    const simd_dot::Loops& loops = simd_dot::loops(s_.isa);
+    const simd_qgemm::Loops& loops = simd_qgemm::loops(s_.isa);
     const OpDesc& d = *args_.desc;
     const int scale = input == In::kW ? kWScale : kRScale, zero = scale + 1;
     const std::int64_t depth = d.inputs[static_cast<std::size_t>(input)].shape[1], columns = s_.columns.columns, start = 0;
     const auto numbers_of = [&](int i) { return d.inputs[static_cast<std::size_t>(i)].shape.elements() / s_.spec.directions; };
     for (int part = 0; part < s_.columns.parts; ++part) {
-      DotNumbers numbers;
+      QgemmParameters numbers;
       numbers.a_scale = static_cast<double>(range.scale);
       numbers.a_zero = static_cast<std::int32_t>(range.zero);
       numbers.flip_b = is_uint8(d.inputs[static_cast<std::size_t>(input)]);
@@ -224,7 +224,7 @@ class Direction {
       numbers.b_zero_step = numbers_of(zero) == 1 ? 0 : 1;
       numbers.b_scale = args_.in<float>(scale) + direction_ * numbers_of(scale) + part * columns * numbers.b_scale_step;
       numbers.b_zero = args_.in<std::uint8_t>(zero) + direction_ * numbers_of(zero) + part * columns * numbers.b_zero_step;
-      simd_dot::Tile t{};
+      simd_qgemm::Tile t{};
       t.n = columns;
       const std::int64_t packed = (direction_ * s_.columns.parts + part) * part_bytes(s_.isa, s_.columns, depth);
       t.points = points_;
@@ -236,7 +236,7 @@ class Direction {
       t.width = rows;
       t.offsets = &start;
       t.row_sums = reinterpret_cast<std::int32_t*>(memory_ + at_.row_sums);
-      t.output = simd_dot::Output::kFloat;
+      t.output = simd_qgemm::Output::kFloat;
       t.c = to + part * s_.columns.padded;
       t.ldc = kGates * s_.columns.padded;
       loops.run(t);

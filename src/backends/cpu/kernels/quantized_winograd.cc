@@ -1,9 +1,9 @@
-// QLinearConv 3 x 3 without strides, channels last, by Winograd's F(4 x 4, 3 x 3) on whole numbers (simd/dot_winograd.h), where bytes are
+// QLinearConv 3 x 3 without strides, channels last, by Winograd's F(4 x 4, 3 x 3) on whole numbers (simd/qwinograd.h), where bytes are
 // widened to 16 bits to be multiplied. Exact, as the reference. A tile is a block of output tiles of all images, and a range of output
 // channels: its pixels are transformed, multiplied by the filters of 36 positions, and transformed back, kWinogradColumns at a time.
 #include <algorithm>
 
-#include "backends/cpu/dot_plan.h"
+#include "backends/cpu/qgemm_plan.h"
 #include "backends/cpu/follow.h"
 #include "backends/cpu/support.h"
 #include "base/error.h"
@@ -12,13 +12,13 @@
 namespace evn {
 namespace {
 
-using simd_dot::kWinogradColumns;
-using simd_dot::kWinogradGranule;
-using simd_dot::kWinogradOutputs;
-using simd_dot::kWinogradPositions;
-using simd_dot::kWinogradTile;
+using simd_qgemm::kWinogradColumns;
+using simd_qgemm::kWinogradGranule;
+using simd_qgemm::kWinogradOutputs;
+using simd_qgemm::kWinogradPositions;
+using simd_qgemm::kWinogradTile;
 
-constexpr const DotConvInputs& kIn = kQLinearConvInputs;
+constexpr const QgemmConvInputs& kIn = kQLinearConvInputs;
 constexpr std::int64_t kFewestChannels = 16;
 constexpr std::int64_t kFewestTiles = 9;         // of an image: below, the filters, eight times as large as the weight, are what is waited for
 constexpr std::int64_t kManyPairs = 256 * 256;   // of channels; more only where the size of images is known
@@ -28,11 +28,11 @@ constexpr std::int64_t kTilesPerThread = 4;
 constexpr std::int64_t kMostLanes = 16;
 // Pairs of channels whose outputs are below kWinogradMost, whatever the weight is.
 constexpr std::int64_t kSafePairs = 56;
-static_assert(2 * kSafePairs * 9 * 128 * 255 < simd_dot::kWinogradMost);
+static_assert(2 * kSafePairs * 9 * 128 * 255 < simd_qgemm::kWinogradMost);
 
 struct WinogradState {
   Isa isa;
-  simd_dot::WinogradImage image;
+  simd_qgemm::WinogradImage image;
   std::int64_t tiles, images;          // of all images
   std::int64_t block, blocks;          // tiles of a block
   std::int64_t columns, column_tiles;
@@ -52,7 +52,7 @@ struct Layout36 {
 
   explicit Layout36(const OpDesc& d) {
     const Shape& w = d.inputs[static_cast<std::size_t>(kIn.w)].shape;
-    lanes = simd_dot::loops(integer_isa()).lanes;
+    lanes = simd_qgemm::loops(integer_isa()).lanes;
     columns = w[0];
     padded = ceil_div(w[0], kMostLanes) * kMostLanes;
     pairs = ceil_div(w[1], std::int64_t{2});
@@ -79,7 +79,7 @@ bool is_plain_3x3(const OpDesc& d, const Shape& w) {
 
 Refusal supports(const OpDesc& d) {
   if (d.strict) return kStrictRefusesWinograd;
-  if (simd_dot::loops(integer_isa()).winograd == nullptr) return "bytes are multiplied without widening them";
+  if (simd_qgemm::loops(integer_isa()).winograd == nullptr) return "bytes are multiplied without widening them";
   if (d.inputs[0].shape.rank() != 4) return "only two spatial axes";
   if (d.constant(kIn.w) == nullptr) return "the weight must be constant";
   if (attr_int(*d.node, ConvAttr::kGroup) != 1) return "only one group";
@@ -111,7 +111,7 @@ void take_taps(const std::int8_t* w, const Shape& shape, std::int64_t first, std
 }
 
 void prepack(const OpDesc& d, int input, void* packed) {
-  const simd_dot::Loops& loops = simd_dot::loops(integer_isa());
+  const simd_qgemm::Loops& loops = simd_qgemm::loops(integer_isa());
   const Layout36 at(d);
   const Shape& shape = d.inputs[static_cast<std::size_t>(input)].shape;
   const auto* const w = d.constant(input)->as<std::int8_t>();
@@ -129,11 +129,11 @@ void prepack(const OpDesc& d, int input, void* packed) {
     sums[j] = static_cast<std::int32_t>(sum);
     largest = std::max({largest, (magnitude + sum) / 2, (magnitude - sum) / 2});
   }
-  *head = {largest * 255 < simd_dot::kWinogradMost ? at.pairs : kSafePairs, {}};
+  *head = {largest * 255 < simd_qgemm::kWinogradMost ? at.pairs : kSafePairs, {}};
   auto* const filters = reinterpret_cast<std::int16_t*>(static_cast<std::uint8_t*>(packed) + at.filters_at());
   alignas(64) std::int32_t taps[2 * 9 * kMostLanes];
   EVN_CHECK(at.lanes <= kMostLanes);
-  // Columns as simd/dot multiplies them: wide_columns, half of them, and so on; pair by pair.
+  // Columns as simd/qgemm multiplies them: wide_columns, half of them, and so on; pair by pair.
   for (std::int64_t begin = 0, width = 0; begin < at.padded; begin += width) {
     const std::int64_t left = std::min(kWinogradColumns - begin % kWinogradColumns, at.padded - begin);
     for (width = loops.wide_columns; width > left;) width /= 2;
@@ -151,7 +151,7 @@ std::int64_t step_of(std::int64_t elements, std::int64_t of_line) { return (ceil
 std::int64_t pixel_step(const WinogradState& s) {
   return step_of(checked_mul(s.block, ceil_div(s.image.channels, kWinogradGranule) * kWinogradGranule), 32);
 }
-std::int64_t product_step(const WinogradState& s) { return step_of(s.block * kWinogradColumns, 16); }
+std::int64_t packed_gemm_step(const WinogradState& s) { return step_of(s.block * kWinogradColumns, 16); }
 
 // Blocks that fill L2, or fewer tiles and ranges of columns where there are threads to share them.
 void cut(std::int64_t channels, std::int64_t columns, std::uint32_t threads, WinogradState* s) {
@@ -163,7 +163,7 @@ void cut(std::int64_t channels, std::int64_t columns, std::uint32_t threads, Win
   s->blocks = ceil_div(s->tiles, s->block);
   const std::int64_t ranges = ceil_div(columns, kWinogradColumns);
   const std::int64_t wanted = s->blocks >= 2 * std::int64_t{threads} ? 1 : std::min(ranges, ceil_div(pieces, std::max<std::int64_t>(1, s->blocks)));
-  s->columns = std::min(ceil_div(ranges, wanted) * kWinogradColumns, kMostDotColumns);
+  s->columns = std::min(ceil_div(ranges, wanted) * kWinogradColumns, kMostQgemmColumns);
   s->column_tiles = ceil_div(columns, s->columns);
 }
 
@@ -183,17 +183,17 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.tiles = checked_mul(x[0], checked_mul(s.image.tiles_y, s.image.tiles_x));
   cut(x[1], w[0], d.threads, &s);
   p->tiles = checked_mul(s.blocks, s.column_tiles);
-  s.pixels_at = dot_columns_bytes(simd_dot::loops(s.isa), s.columns);
+  s.pixels_at = qgemm_columns_bytes(simd_qgemm::loops(s.isa), s.columns);
   s.products_at = s.pixels_at + sizeof(std::int16_t) * static_cast<std::size_t>(checked_mul<std::int64_t>(kWinogradPositions, pixel_step(s)));
-  s.sums_at = s.products_at + sizeof(std::int32_t) * static_cast<std::size_t>(checked_mul<std::int64_t>(kWinogradPositions, product_step(s)));
+  s.sums_at = s.products_at + sizeof(std::int32_t) * static_cast<std::size_t>(checked_mul<std::int64_t>(kWinogradPositions, packed_gemm_step(s)));
   p->thread_scratch_bytes = s.sums_at + sizeof(std::int32_t) * static_cast<std::size_t>(checked_mul(s.block, kWinogradOutputs * kWinogradColumns));
   p->flops = 18.0 * static_cast<double>(w[1]) * static_cast<double>(d.outputs[0].shape.elements());  // of the direct method
   p->bytes = bytes_of(d);
 }
 
-DotNumbers numbers_of(const KernelArgs& args, const WinogradState& s) {
+QgemmParameters numbers_of(const KernelArgs& args, const WinogradState& s) {
   const OpDesc& d = *args.desc;
-  DotNumbers n;
+  QgemmParameters n;
   n.a_zero = zero_point_of(args, kIn.x_zero) + (s.image.flip ? 128 : 0);
   n.a_scale = static_cast<double>(*args.in<float>(kIn.x_scale));
   n.divisor = static_cast<double>(*args.in<float>(kIn.y_scale));
@@ -206,9 +206,9 @@ DotNumbers numbers_of(const KernelArgs& args, const WinogradState& s) {
 
 // Output tiles [first, first + count), whose sums are there, of `n` columns from `column` on, counted in t; c: its first column, r: what is
 // added, or null.
-void store(const WinogradState& s, const simd_dot::WinogradLoops& loops, const std::int32_t* sums, std::int64_t first,
-           std::int64_t count, std::int64_t column, std::int64_t n, simd_dot::Tile* t, std::uint8_t* c, const std::uint8_t* r,
-           simd_dot::Added* added) {
+void store(const WinogradState& s, const simd_qgemm::WinogradLoops& loops, const std::int32_t* sums, std::int64_t first,
+           std::int64_t count, std::int64_t column, std::int64_t n, simd_qgemm::Tile* t, std::uint8_t* c, const std::uint8_t* r,
+           simd_qgemm::Added* added) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t line = (first + i) / s.image.tiles_x;
     const std::int64_t y = line % s.image.tiles_y * kWinogradTile, x = (first + i) % s.image.tiles_x * kWinogradTile;
@@ -226,11 +226,11 @@ void store(const WinogradState& s, const simd_dot::WinogradLoops& loops, const s
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<WinogradState>();
   const OpDesc& d = *args.desc;
-  const simd_dot::Loops& loops = simd_dot::loops(s.isa);
-  const simd_dot::WinogradLoops& winograd = *loops.winograd;
+  const simd_qgemm::Loops& loops = simd_qgemm::loops(s.isa);
+  const simd_qgemm::WinogradLoops& winograd = *loops.winograd;
   const Layout36 at(d);
-  const DotNumbers numbers = numbers_of(args, s);
-  simd_dot::WinogradImage image = s.image;
+  const QgemmParameters numbers = numbers_of(args, s);
+  simd_qgemm::WinogradImage image = s.image;
   image.x = args.in<std::uint8_t>(0);
   image.end = image.x + s.images * image.height * image.width * image.channels;
   image.pad = static_cast<std::uint8_t>(numbers.a_zero);
@@ -242,21 +242,21 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::int64_t part = reinterpret_cast<const Packed*>(packed)->part;
   const auto* const filters = reinterpret_cast<const std::int16_t*>(packed + at.filters_at());
   const std::int64_t lda = ceil_div(image.channels, kWinogradGranule) * kWinogradGranule;
-  const std::int64_t v_step = pixel_step(s), m_step = product_step(s);
+  const std::int64_t v_step = pixel_step(s), m_step = packed_gemm_step(s);
   const ByteSum sum = d.fusion.byte_sum == nullptr ? ByteSum{} : *d.fusion.byte_sum;
-  simd_dot::Added added{nullptr, sum.x_scale, sum.r_scale, sum.zero, sum.x_zero, sum.r_zero};
+  simd_qgemm::Added added{nullptr, sum.x_scale, sum.r_scale, sum.zero, sum.x_zero, sum.r_zero};
   std::int64_t transformed = -1;
   CancelPoints points = points_of(cancel);
   for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
     const std::int64_t column = i % s.column_tiles * s.columns, first = i / s.column_tiles * s.block;
     const std::int64_t count = std::min(s.block, s.tiles - first);
-    simd_dot::Tile t{};
+    simd_qgemm::Tile t{};
     t.n = std::min(s.columns, at.columns - column);
     t.points = &points;
     // Without segments the sums of the columns are all that is packed.
     if (!set_columns(loops, numbers, {at.columns, 0, 0}, packed + sizeof(Packed), column, memory, &t)) return;
     t.zero = zero_point_of(args, kIn.y_zero);
-    t.output = dot_output(d.outputs[0].dtype);
+    t.output = qgemm_output(d.outputs[0].dtype);
     t.ldc = at.columns;
     t.line_c = s.out_width * at.columns;
     if (transformed != first) {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "backends/cpu/pack.h"
-#include "backends/cpu/product_plan.h"
+#include "backends/cpu/packed_gemm_plan.h"
 #include "backends/cpu/simd/elementwise.h"
 #include "backends/cpu/simd/recurrent.h"
 #include "backends/cpu/simd/transpose.h"
@@ -44,9 +44,9 @@ Refusal supports(const OpDesc& d) {
 // A GRU's third product waits for the first two: its columns of R are a matrix of their own.
 int joined_gates(int gates, int input) { return gates == 3 && input == In::kR ? 2 : gates; }
 
-// Floats of one direction. W is packed as simd/product.h has it, R as simd/gemm.h does.
+// Floats of one direction. W is packed as simd/packed_gemm.h has it, R as simd/gemm.h does.
 std::int64_t packed_floats(Isa isa, int gates, std::int64_t padded, std::int64_t depth, int input) {
-  if (input == In::kW) return product_floats(simd_product::loops(isa), checked_mul<std::int64_t>(padded, gates), depth);
+  if (input == In::kW) return packed_gemm_floats(simd_packed_gemm::loops(isa), checked_mul<std::int64_t>(padded, gates), depth);
   const simd_gemm::Loops& loops = simd_gemm::loops(isa);
   const int joined = joined_gates(gates, input);
   const std::int64_t rest = joined < gates ? packed_b_floats(loops, padded, depth) : 0;
@@ -95,7 +95,7 @@ void prepack(const OpDesc& d, int input, const void* rows, std::int64_t begin, s
   const simd_transpose::Loops& move = simd_transpose::loops(isa);
   const bool is_w = input == In::kW;
   const std::int64_t hidden = d.inputs[In::kR].shape[2], padded = padded_size(hidden), depth = d.inputs[input].shape[2];
-  const std::int64_t nr = is_w ? simd_product::loops(isa).nr : simd_gemm::loops(isa).nr;
+  const std::int64_t nr = is_w ? simd_packed_gemm::loops(isa).nr : simd_gemm::loops(isa).nr;
   const int gates = gates_of(d), joined = joined_gates(gates, input);
   const std::int64_t floats = packed_floats(isa, gates, padded, depth, input);
   const auto* from = static_cast<const float*>(rows);
@@ -308,7 +308,7 @@ class Layer {
     for (std::int64_t i = 0; i < runs; ++i) {
       const std::int64_t row =
           s_.spec.batch_first ? s_.size.x_row(s_.spec, begin, first_ + i) : s_.size.x_row(s_.spec, begin + i, first_);
-      simd_product::Tile t{};
+      simd_packed_gemm::Tile t{};
       t.large_l2 = has_large_l2();
       t.m = m;
       t.n = t.ldc = s_.gates * s_.padded;
@@ -320,7 +320,7 @@ class Layer {
       t.init_column = 1;
       t.init_scale = 1;
       t.points = points_;
-      simd_product::loops(s_.isa).run(t);
+      simd_packed_gemm::loops(s_.isa).run(t);
     }
   }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "backends/cpu/simd/dot_store.h"
+#include "backends/cpu/simd/qgemm_store.h"
 
 namespace evn::EVN_ISA {
 namespace {

@@ -1,4 +1,4 @@
-// Where the accumulators of a micro-tile, R rows by NV vectors, begin and end: what simd/gemm.cc and simd/product.cc share. Included by
+// Where the accumulators of a micro-tile, R rows by NV vectors, begin and end: what simd/gemm.cc and simd/packed_gemm.cc share. Included by
 // these only. These lines are compiled for every size of a tile: each way to begin that is not frequent is by way of C.
 #pragma once
 

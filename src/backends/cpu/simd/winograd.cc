@@ -35,7 +35,7 @@ inline void pixel_line(const Vec (&d)[4], Vec (&t)[4]) {
 }
 
 // A^T m for one line of six, or of four.
-inline void product_line(const Vec (&m)[6], Vec (&y)[4]) {
+inline void packed_gemm_line(const Vec (&m)[6], Vec (&y)[4]) {
   const Vec even_a = m[1] + m[2];
   const Vec odd_a = m[1] - m[2];
   const Vec even_b = m[3] + m[4];
@@ -46,7 +46,7 @@ inline void product_line(const Vec (&m)[6], Vec (&y)[4]) {
   y[3] = fma(splat(2.0f * kRoot), odd_b, fma(splat(0.5f * kHalfRoot), odd_a, m[5]));
 }
 
-inline void product_line(const Vec (&m)[4], Vec (&y)[2]) {
+inline void packed_gemm_line(const Vec (&m)[4], Vec (&y)[2]) {
   y[0] = m[0] + m[1] + m[2];
   y[1] = m[1] - m[2] - m[3];
 }
@@ -192,7 +192,7 @@ struct Steps {
 
 // One vector of channels of one tile; rows x columns of it are in the image.
 template <int T>
-inline void product_tile(const float* m, std::int64_t step, const Chain& chain, Vec bias, const float* residual,
+inline void packed_gemm_tile(const float* m, std::int64_t step, const Chain& chain, Vec bias, const float* residual,
                          const Steps& residual_steps, float* y, const Steps& steps, int rows, int columns, std::int64_t n) {
   constexpr int kPatch = patch_of(T);
   Vec t[T][kPatch];
@@ -202,7 +202,7 @@ inline void product_tile(const float* m, std::int64_t step, const Chain& chain, 
 #pragma GCC unroll 6
     for (int i = 0; i < kPatch; ++i) d[i] = n == kLanes ? load(m + (i * kPatch + j) * step) : load_n(m + (i * kPatch + j) * step, n);
     Vec r[T];
-    product_line(d, r);
+    packed_gemm_line(d, r);
 #pragma GCC unroll 4
     for (int i = 0; i < T; ++i) t[i][j] = r[i];
   }
@@ -210,7 +210,7 @@ inline void product_tile(const float* m, std::int64_t step, const Chain& chain, 
   for (int i = 0; i < T; ++i) {
     if (i >= rows) break;
     Vec r[T];
-    product_line(t[i], r);
+    packed_gemm_line(t[i], r);
 #pragma GCC unroll 4
     for (int j = 0; j < T; ++j) {
       r[j] = r[j] + bias;
@@ -239,7 +239,7 @@ void products(const Geometry& g, const float* m, std::int64_t step, std::int64_t
     for (std::int64_t c = 0; c < f.count; c += kLanes) {
       const std::int64_t n = f.count - c < kLanes ? f.count - c : kLanes;
       const Vec bias = f.bias == nullptr ? zero() : load_n(f.bias + f.first + c, n);
-      product_tile<T>(m + i * f.count + c, step, chain, bias, residual == nullptr ? nullptr : residual + c, residual_steps, y + c, steps, rows,
+      packed_gemm_tile<T>(m + i * f.count + c, step, chain, bias, residual == nullptr ? nullptr : residual + c, residual_steps, y + c, steps, rows,
                       columns, n);
     }
   }

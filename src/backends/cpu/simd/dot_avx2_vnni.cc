@@ -1,9 +1,0 @@
-// The loops of simd/dot.h by vpdpbusd.
-#include "backends/cpu/simd/dot_tile.h"
-
-namespace evn::EVN_ISA {
-
-extern const simd_dot::Loops loops_dot;
-const simd_dot::Loops loops_dot = {kLanes, 4, 6e6, run_vectors, flip_bytes};
-
-}  // namespace evn::EVN_ISA
