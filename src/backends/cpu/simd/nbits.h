@@ -1,5 +1,5 @@
 // y = A W for a matrix W of 4 or 8 bits an element, with a scale, and maybe a zero point, for each block of k: the core of
-// MatMulNBits. A few rows of A multiply W as it is read (run); for more rows panels of W become float32 (expand), and simd/product
+// MatMulNBits. A few rows of A multiply W as it is read (run); for more rows panels of W become float32 (expand), and simd/packed_gemm
 // multiplies by these. W is packed in panels of `width` columns:
 //   elements   signed. 4 bits: [panel][k / 8][column] words of eight elements that follow each other in k, the first in the lowest bits
 //              or, with high_first, in the highest ones;
@@ -51,7 +51,7 @@ struct Loops {
   int rows;                    // most rows of a tile
   bool high_first;             // the order of 4 bits in a word
   void (*run)(const Tile& tile);
-  // Rows [k0, k0 + kc) of `columns` columns of panel `panel`, as simd/product packs a matrix of kc rows in panels of `nr`,
+  // Rows [k0, k0 + kc) of `columns` columns of panel `panel`, as simd/packed_gemm packs a matrix of kc rows in panels of `nr`,
   // a divisor of `width`. k0 is a multiple of 8.
   void (*expand)(const Weights& w, std::int64_t panel, std::int64_t columns, std::int64_t nr, std::int64_t k0, std::int64_t kc, float* to);
 };
