@@ -1,9 +1,9 @@
-// What the CPU's kernels make of the machine: products by few rows as a share of the read bandwidth, large products as a share of the
-// multiply-add peak, element-wise, normalizing and reducing operators out of cache as a share of a stream that reads and writes as
-// they do. Both are measured in turns, so that a noisy neighbour meets both. Models of one node are run through the C API.
+// What the CPU's kernels make of the machine: products by few rows as a share of the read bandwidth, large products as a share of
+// the multiply-add peak, element-wise, normalizing and reducing operators out of cache as a share of a stream that reads and writes
+// as they do. Both are measured in turns, so that a noisy neighbour meets both. Models of one node are run through the C API.
 //   usage: bandwidth [--threads N] [--mib M] [--rounds R] [FILTER]
-// Element-wise arrays have M MiB (64). Of each pair of times the least of R rounds (9) counts. Streams: "read" sums an array, "copy"
-// and "triad" go over whole arrays, the faster of plain and of non-temporal stores.
+// Element-wise arrays have M MiB (64). Of each pair of times the least of R rounds (9) counts. Streams: "read" sums an array,
+// "copy" and "triad" go over whole arrays, the faster of plain and of non-temporal stores.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -157,7 +157,7 @@ double fma_gflops() {
 struct Row {
   std::string name;
   Stream stream;
-  double bytes;                   // that must be moved; 0: a product, judged by its operations
+  double bytes;  // that must be moved; 0: a product, judged by its operations
   double operations;
   std::function<Network*()> make;
 };
@@ -196,7 +196,8 @@ Row product(std::int64_t m, std::int64_t k, std::int64_t n) {
 }
 
 // An operator of arrays of `mib` MiB as rows of `line`; `vectors` further inputs are constant vectors of a line.
-Row operation(const char* op, int arrays, std::int64_t line, int vectors, bool reduces, std::vector<Attr> attributes, int opset = 17) {
+Row operation(const char* op, int arrays, std::int64_t line, int vectors, bool reduces, std::vector<Attr> attributes,
+              int opset = 17) {
   Row r;
   r.name = std::string(op) + (line > 0 ? " over " + std::to_string(line) : "");
   r.stream = reduces ? Stream::kRead : arrays == 2 ? Stream::kTriad : Stream::kCopy;

@@ -138,7 +138,8 @@ Timing time_case(Device& device, const Case& c) {
   }
   KernelPlan plan;
   kernel->plan(desc, &plan);
-  const std::size_t scratch = align_up(plan.scratch_bytes, 64) + align_up(plan.thread_scratch_bytes, 64) * device.traits().compute_units;
+  const std::size_t scratch =
+      align_up(plan.scratch_bytes, 64) + align_up(plan.thread_scratch_bytes, 64) * device.traits().compute_units;
   memory.push_back(device.allocate(scratch, MemoryClass::kScratch));
   const Buffer scratch_buffer = {memory.back().memory(), 0, scratch};
   memory.push_back(device.allocate(outs[0].size_bytes(), MemoryClass::kTensors));
@@ -165,9 +166,9 @@ Timing time_case(Device& device, const Case& c) {
 Case conv(const char* net, std::int64_t cin, std::int64_t h, std::int64_t w, std::int64_t cout, std::int64_t k, std::int64_t stride,
           std::int64_t group = 1) {
   char name[128];
-  std::snprintf(name, sizeof name, "%s conv %lldx%lld/%lld %lld->%lld @%lldx%lld%s", net, static_cast<long long>(k), static_cast<long long>(k),
-                static_cast<long long>(stride), static_cast<long long>(cin), static_cast<long long>(cout), static_cast<long long>(h),
-                static_cast<long long>(w), group > 1 ? " dw" : "");
+  std::snprintf(name, sizeof name, "%s conv %lldx%lld/%lld %lld->%lld @%lldx%lld%s", net, static_cast<long long>(k),
+                static_cast<long long>(k), static_cast<long long>(stride), static_cast<long long>(cin),
+                static_cast<long long>(cout), static_cast<long long>(h), static_cast<long long>(w), group > 1 ? " dw" : "");
   const std::int64_t p = k / 2;
   Case c = {name, "Conv", {{Shape{1, cin, h, w}}, {Shape{cout, cin / group, k, k}, true}, {Shape{cout}, true}}, {}};
   c.attributes.push_back({"pads", std::vector<std::int64_t>{p, p, p, p}});
@@ -178,8 +179,8 @@ Case conv(const char* net, std::int64_t cin, std::int64_t h, std::int64_t w, std
 
 Case matmul(const char* net, std::int64_t batch, std::int64_t m, std::int64_t k, std::int64_t n, bool constant) {
   char name[128];
-  std::snprintf(name, sizeof name, "%s matmul %lldx %lldx%lldx%lld%s", net, static_cast<long long>(batch), static_cast<long long>(m),
-                static_cast<long long>(n), static_cast<long long>(k), constant ? " const" : "");
+  std::snprintf(name, sizeof name, "%s matmul %lldx %lldx%lldx%lld%s", net, static_cast<long long>(batch),
+                static_cast<long long>(m), static_cast<long long>(n), static_cast<long long>(k), constant ? " const" : "");
   if (constant) return {name, "MatMul", {{Shape{batch, m, k}}, {Shape{k, n}, true}}, {}};
   return {name, "MatMul", {{Shape{batch, m, k}}, {Shape{batch, k, n}}}, {}};
 }
@@ -188,22 +189,52 @@ Case unary(const char* op, Shape s) { return {op + s.to_string(), op, {{s}}, {}}
 
 std::vector<Case> cases() {
   std::vector<Case> all = {
-      conv("resnet50", 3, 224, 224, 64, 7, 2),    conv("resnet50", 64, 56, 56, 64, 1, 1),    conv("resnet50", 64, 56, 56, 64, 3, 1),
-      conv("resnet50", 64, 56, 56, 256, 1, 1),    conv("resnet50", 256, 56, 56, 64, 1, 1),   conv("resnet50", 256, 56, 56, 128, 1, 1),
-      conv("resnet50", 128, 56, 56, 128, 3, 2),   conv("resnet50", 128, 28, 28, 512, 1, 1),  conv("resnet50", 256, 56, 56, 512, 1, 2),
-      conv("resnet50", 128, 28, 28, 128, 3, 1),   conv("resnet50", 512, 28, 28, 128, 1, 1),  conv("resnet50", 256, 14, 14, 256, 3, 1),
-      conv("resnet50", 256, 28, 28, 256, 3, 2),   conv("resnet50", 1024, 14, 14, 256, 1, 1), conv("resnet50", 256, 14, 14, 1024, 1, 1),
-      conv("resnet50", 512, 7, 7, 512, 3, 1),     conv("resnet50", 2048, 7, 7, 512, 1, 1),   conv("resnet50", 512, 7, 7, 2048, 1, 1),
-      conv("mobilenetv2", 3, 224, 224, 32, 3, 2), conv("mobilenetv2", 32, 112, 112, 32, 3, 1, 32), conv("mobilenetv2", 32, 112, 112, 16, 1, 1),
-      conv("mobilenetv2", 16, 112, 112, 96, 1, 1), conv("mobilenetv2", 96, 112, 112, 96, 3, 2, 96), conv("mobilenetv2", 96, 56, 56, 24, 1, 1),
-      conv("mobilenetv2", 144, 56, 56, 144, 3, 1, 144), conv("mobilenetv2", 192, 28, 28, 192, 3, 1, 192), conv("mobilenetv2", 384, 14, 14, 64, 1, 1),
-      conv("mobilenetv2", 384, 14, 14, 384, 3, 1, 384), conv("mobilenetv2", 960, 7, 7, 960, 3, 1, 960), conv("mobilenetv2", 960, 7, 7, 160, 1, 1),
-      conv("mobilenetv2", 320, 7, 7, 1280, 1, 1), conv("ppocr4 det", 16, 320, 480, 16, 3, 1, 16), conv("ppocr4 det", 96, 160, 240, 24, 3, 1),
-      conv("ppocr4 det", 96, 160, 240, 96, 5, 1, 96), conv("ppocr4 det", 96, 20, 30, 24, 3, 1), conv("ppocr4 rec", 64, 12, 320, 128, 1, 1),
+      conv("resnet50", 3, 224, 224, 64, 7, 2),
+      conv("resnet50", 64, 56, 56, 64, 1, 1),
+      conv("resnet50", 64, 56, 56, 64, 3, 1),
+      conv("resnet50", 64, 56, 56, 256, 1, 1),
+      conv("resnet50", 256, 56, 56, 64, 1, 1),
+      conv("resnet50", 256, 56, 56, 128, 1, 1),
+      conv("resnet50", 128, 56, 56, 128, 3, 2),
+      conv("resnet50", 128, 28, 28, 512, 1, 1),
+      conv("resnet50", 256, 56, 56, 512, 1, 2),
+      conv("resnet50", 128, 28, 28, 128, 3, 1),
+      conv("resnet50", 512, 28, 28, 128, 1, 1),
+      conv("resnet50", 256, 14, 14, 256, 3, 1),
+      conv("resnet50", 256, 28, 28, 256, 3, 2),
+      conv("resnet50", 1024, 14, 14, 256, 1, 1),
+      conv("resnet50", 256, 14, 14, 1024, 1, 1),
+      conv("resnet50", 512, 7, 7, 512, 3, 1),
+      conv("resnet50", 2048, 7, 7, 512, 1, 1),
+      conv("resnet50", 512, 7, 7, 2048, 1, 1),
+      conv("mobilenetv2", 3, 224, 224, 32, 3, 2),
+      conv("mobilenetv2", 32, 112, 112, 32, 3, 1, 32),
+      conv("mobilenetv2", 32, 112, 112, 16, 1, 1),
+      conv("mobilenetv2", 16, 112, 112, 96, 1, 1),
+      conv("mobilenetv2", 96, 112, 112, 96, 3, 2, 96),
+      conv("mobilenetv2", 96, 56, 56, 24, 1, 1),
+      conv("mobilenetv2", 144, 56, 56, 144, 3, 1, 144),
+      conv("mobilenetv2", 192, 28, 28, 192, 3, 1, 192),
+      conv("mobilenetv2", 384, 14, 14, 64, 1, 1),
+      conv("mobilenetv2", 384, 14, 14, 384, 3, 1, 384),
+      conv("mobilenetv2", 960, 7, 7, 960, 3, 1, 960),
+      conv("mobilenetv2", 960, 7, 7, 160, 1, 1),
+      conv("mobilenetv2", 320, 7, 7, 1280, 1, 1),
+      conv("ppocr4 det", 16, 320, 480, 16, 3, 1, 16),
+      conv("ppocr4 det", 96, 160, 240, 24, 3, 1),
+      conv("ppocr4 det", 96, 160, 240, 96, 5, 1, 96),
+      conv("ppocr4 det", 96, 20, 30, 24, 3, 1),
+      conv("ppocr4 rec", 64, 12, 320, 128, 1, 1),
       conv("se", 240, 1, 1, 64, 1, 1),
-      matmul("square", 1, 512, 512, 512, true), matmul("bert", 1, 128, 768, 768, true), matmul("bert", 1, 128, 768, 3072, true),
-      matmul("bert", 1, 128, 3072, 768, true), matmul("bert", 12, 128, 64, 128, false), matmul("bert", 12, 128, 128, 64, false),
-      matmul("gemv", 1, 1, 4096, 4096, true), matmul("gpt", 1, 1, 384, 1536, true), matmul("ppocr4 rec", 1, 40, 120, 6625, true),
+      matmul("square", 1, 512, 512, 512, true),
+      matmul("bert", 1, 128, 768, 768, true),
+      matmul("bert", 1, 128, 768, 3072, true),
+      matmul("bert", 1, 128, 3072, 768, true),
+      matmul("bert", 12, 128, 64, 128, false),
+      matmul("bert", 12, 128, 128, 64, false),
+      matmul("gemv", 1, 1, 4096, 4096, true),
+      matmul("gpt", 1, 1, 384, 1536, true),
+      matmul("ppocr4 rec", 1, 40, 120, 6625, true),
   };
   const Shape plane{1, 96, 112, 112};
   for (const char* op : {"Relu", "Sigmoid", "Tanh", "Exp", "Erf", "Sqrt"}) all.push_back(unary(op, plane));
@@ -211,11 +242,16 @@ std::vector<Case> cases() {
   all.push_back({"Mul per channel", "Mul", {{plane}, {Shape{1, 96, 1, 1}}}, {}});
   all.push_back({"Add trailing", "Add", {{Shape{128, 768}}, {Shape{768}}}, {}});
   all.push_back({"GlobalAveragePool", "GlobalAveragePool", {{plane}}, {}});
-  all.push_back({"MaxPool 3x3/2", "MaxPool", {{Shape{1, 64, 112, 112}}}, {{"kernel_shape", std::vector<std::int64_t>{3, 3}},
-                 {"strides", std::vector<std::int64_t>{2, 2}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}});
+  all.push_back({"MaxPool 3x3/2",
+                 "MaxPool",
+                 {{Shape{1, 64, 112, 112}}},
+                 {{"kernel_shape", std::vector<std::int64_t>{3, 3}},
+                  {"strides", std::vector<std::int64_t>{2, 2}},
+                  {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}});
   all.push_back(unary("Softmax", Shape{12, 128, 128}));
   all.push_back({"LayerNormalization", "LayerNormalization", {{Shape{128, 768}}, {Shape{768}}, {Shape{768}}}, {}});
-  all.push_back({"Transpose NHWC->NCHW", "Transpose", {{Shape{1, 112, 112, 96}}}, {{"perm", std::vector<std::int64_t>{0, 3, 1, 2}}}});
+  all.push_back(
+      {"Transpose NHWC->NCHW", "Transpose", {{Shape{1, 112, 112, 96}}}, {{"perm", std::vector<std::int64_t>{0, 3, 1, 2}}}});
   all.push_back({"Transpose heads", "Transpose", {{Shape{1, 128, 12, 64}}}, {{"perm", std::vector<std::int64_t>{0, 2, 3, 1}}}});
   return all;
 }
@@ -231,13 +267,14 @@ int main(int argc, char** argv) {
   const char* filter = argc > 2 ? argv[2] : "";
   const std::shared_ptr<Device> device = cpu_backend.open(request);
   const double top = peak() * request.thread_count;
-  std::printf("%s, %s, %d thread(s), peak %.1f GFLOPS\n", device->traits().description.c_str(), isa_name(cpu_isa()), request.thread_count, top / 1e9);
+  std::printf("%s, %s, %d thread(s), peak %.1f GFLOPS\n", device->traits().description.c_str(), isa_name(cpu_isa()),
+              request.thread_count, top / 1e9);
   for (const Case& c : cases()) {
     if (std::strstr(c.name.c_str(), filter) == nullptr) continue;
     const Timing t = time_case(*device, c);
     std::printf("%-44s %-16s %4lld tiles %9.1f us %7.1f GFLOPS %5.1f %% %6.1f GB/s\n", c.name.c_str(), t.kernel.c_str(),
-                static_cast<long long>(t.tiles), t.seconds * 1e6, t.flops / t.seconds / 1e9, top > 0 ? 100 * t.flops / t.seconds / top : 0.0,
-                t.bytes / t.seconds / 1e9);
+                static_cast<long long>(t.tiles), t.seconds * 1e6, t.flops / t.seconds / 1e9,
+                top > 0 ? 100 * t.flops / t.seconds / top : 0.0, t.bytes / t.seconds / 1e9);
   }
   return 0;
 }

@@ -21,7 +21,7 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kInL2 = 384 << 10;    // bytes of all arrays of a thread
+constexpr std::int64_t kInL2 = 384 << 10;  // bytes of all arrays of a thread
 constexpr std::int64_t kOutOfCache = 192 << 20;
 constexpr int kTries = 5;
 

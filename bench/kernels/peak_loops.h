@@ -9,7 +9,7 @@ struct PeakLoops {
   int lanes;
   // rounds x kPeakChains independent vector multiply-adds; the result depends on all.
   float (*multiply_adds)(std::int64_t rounds);
-  float (*read)(const float* from, std::int64_t count);  // the sum; count is a multiple of 256
+  float (*read)(const float* from, std::int64_t count);                                       // the sum; count is a multiple of 256
   void (*triad)(float* to, const float* a, const float* b, float scale, std::int64_t count);  // to = a + scale * b
   // The same with stores that pass by the caches; `to` is aligned to a vector.
   void (*triad_past)(float* to, const float* a, const float* b, float scale, std::int64_t count);

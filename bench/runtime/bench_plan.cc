@@ -43,7 +43,8 @@ void time_plan(const char* path, const Shape& shape) {
   signature.output_slots.assign(graph.outputs.size(), 0);
   signature.values.resize(1);
   const double seconds = median_seconds(101, [&] { make_plan(compiled, signature); });
-  std::printf("%zu nodes: %.1f us a plan, %.2f us a node\n", graph.nodes.size(), seconds * 1e6, seconds * 1e6 / static_cast<double>(graph.nodes.size()));
+  std::printf("%zu nodes: %.1f us a plan, %.2f us a node\n", graph.nodes.size(), seconds * 1e6,
+              seconds * 1e6 / static_cast<double>(graph.nodes.size()));
 }
 
 void time_handles() {

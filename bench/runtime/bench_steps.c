@@ -1,8 +1,8 @@
 /* Steps of a decoder whose cache grows: each run's outputs from the second on are the next run's inputs from the third on, so that
  * every run has shapes that no run had before. Prints which share of their time goes into what new shapes cost.
- *   usage: bench_steps MODEL [STEPS [THREADS]]    inputs: ids [1, 1], positions [1, 1], then caches; their open axes but the first are empty at first
- * "planning" is what the library says of its own plans (log event plan.created). "new shapes" is the difference to a second run of
- * each step, whose plan and memory are there: planning, arenas, and what the caches have lost meanwhile. */
+ *   usage: bench_steps MODEL [STEPS [THREADS]]    inputs: ids [1, 1], positions [1, 1], then caches; their open axes but the first
+ * are empty at first "planning" is what the library says of its own plans (log event plan.created). "new shapes" is the difference
+ * to a second run of each step, whose plan and memory are there: planning, arenas, and what the caches have lost meanwhile. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,8 +101,8 @@ int main(int argc, char** argv) {
     memset(out, 0, sizeof out);
   }
   printf("%d steps: %.1f ms, and %.1f ms with all plans there\n", steps, 1e3 * first, 1e3 * second);
-  printf("planning: %d plans, %d of them full, %.1f us each, %.2f %% of the time\n", g_plans, g_full_plans, 1e-3 * g_plan_ns / g_plans,
-         1e-7 * g_plan_ns / first);
+  printf("planning: %d plans, %d of them full, %.1f us each, %.2f %% of the time\n", g_plans, g_full_plans,
+         1e-3 * g_plan_ns / g_plans, 1e-7 * g_plan_ns / first);
   printf("new shapes: %.2f %% of the time\n", 100 * (first - second) / first);
   for (uint32_t i = 0; i < inputs; ++i) evn_tensor_release(in[i]);
   evn_session_release(session);

@@ -24,23 +24,23 @@ static void check(evn_status status) {
 
 typedef struct share {
   evn_task task;
-  void *context;
+  void* context;
   uint32_t index;
 } share;
 
-static void *run_share(void *argument) {
-  const share *s = argument;
+static void* run_share(void* argument) {
+  const share* s = argument;
   s->task(s->context, s->index);
   return NULL;
 }
 
 /* The contract: task(context, i) once for each i < count, on any threads, and no return before all have ended. `count` is never
  * above the runtime's thread_count. */
-static void parallel_for(void *user, uint32_t count, evn_task task, void *context) {
+static void parallel_for(void* user, uint32_t count, evn_task task, void* context) {
   pthread_t threads[THREADS];
   share shares[THREADS];
   int started[THREADS] = {0};
-  ++*(unsigned *)user;
+  ++*(unsigned*)user;
   for (uint32_t i = 1; i < count; ++i) {
     shares[i] = (share){task, context, i};
     started[i] = pthread_create(&threads[i], NULL, run_share, &shares[i]) == 0;
@@ -56,14 +56,14 @@ static void parallel_for(void *user, uint32_t count, evn_task task, void *contex
 }
 
 /* Runs the model once on an input of ones and returns the output's bytes, which the caller frees. */
-static void *run_model(const evn_runtime_options *options, const char *path, size_t *size) {
+static void* run_model(const evn_runtime_options* options, const char* path, size_t* size) {
   evn_runtime runtime = NULL;
   evn_device cpu = NULL;
   evn_model model = NULL;
   evn_session session = NULL;
   evn_tensor x = NULL, y = NULL;
   evn_value_info info = EVN_VALUE_INFO_INIT;
-  void *data = NULL;
+  void* data = NULL;
   check(evn_runtime_create(options, &runtime, &error));
   check(evn_runtime_device_at(runtime, 0, &cpu, &error));
   check(evn_model_load_file(runtime, path, NULL, &model, &error));
@@ -72,11 +72,11 @@ static void *run_model(const evn_runtime_options *options, const char *path, siz
   for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] < 0 ? 16 : info.dims[i];
   check(evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error));
   check(evn_tensor_map(x, EVN_MAP_WRITE, &data, size, &error));
-  for (size_t i = 0; i < *size / sizeof(float); ++i) ((float *)data)[i] = (float)(i % 256) / 255;
+  for (size_t i = 0; i < *size / sizeof(float); ++i) ((float*)data)[i] = (float)(i % 256) / 255;
   check(evn_tensor_unmap(x, &error));
   check(evn_session_run(session, &x, 1, &y, 1, NULL, &error));
   check(evn_tensor_map(y, EVN_MAP_READ, &data, size, &error));
-  void *copy = malloc(*size);
+  void* copy = malloc(*size);
   if (copy == NULL) exit(1);
   memcpy(copy, data, *size);
   evn_tensor_release(x);
@@ -88,7 +88,7 @@ static void *run_model(const evn_runtime_options *options, const char *path, siz
   return copy;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   if (argc != 2) {
     fprintf(stderr, "usage: %s MODEL.onnx\n", argv[0]);
     return 2;
@@ -96,11 +96,11 @@ int main(int argc, char **argv) {
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
   options.thread_count = THREADS;
   size_t size = 0, own_size = 0;
-  void *own = run_model(&options, argv[1], &own_size);
+  void* own = run_model(&options, argv[1], &own_size);
   unsigned calls = 0;
   options.parallel_for = parallel_for;
   options.parallel_user = &calls;
-  void *ours = run_model(&options, argv[1], &size);
+  void* ours = run_model(&options, argv[1], &size);
   const int same = size == own_size && memcmp(own, ours, size) == 0;
   printf("the executor was called %s; the results are %s\n", calls > 0 ? "for some operators" : "never: the model is too small",
          same ? "the same bits" : "different");

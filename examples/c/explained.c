@@ -24,7 +24,7 @@ typedef struct program {
 } program;
 
 /* The order does not matter: a session keeps its model alive inside, a tensor its runtime, and so on. */
-static void close_all(program *p) {
+static void close_all(program* p) {
   evn_runtime_release(p->runtime);
   evn_device_release(p->cpu);
   evn_model_release(p->model);
@@ -35,7 +35,7 @@ static void close_all(program *p) {
 
 /* An error says more than its status: a line of text, and where it applies the graph node, the device and the bytes that were
  * asked for and left. It is the caller's own struct, so there is nothing to free and nothing that another thread can change. */
-static int report(const char *what, const evn_error *error) {
+static int report(const char* what, const evn_error* error) {
   fprintf(stderr, "%s failed: %s: %s\n", what, evn_status_name(error->status), error->message);
   if (error->node[0] != '\0') fprintf(stderr, "  node: %s\n", error->node);
   if (error->device[0] != '\0') fprintf(stderr, "  device: %s\n", error->device);
@@ -48,7 +48,7 @@ static int report(const char *what, const evn_error *error) {
 
 /* A runtime owns devices, memory and threads. Options begin with EVN_..._INIT, which sets struct_size and the defaults; NULL for
  * the options means the same. A program may hold several runtimes; they share nothing. */
-static int open_runtime(program *p, evn_error *error) {
+static int open_runtime(program* p, evn_error* error) {
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
   options.thread_count = 0; /* as many as this process may use */
   if (evn_runtime_create(&options, &p->runtime, error) != EVN_OK) return report("making a runtime", error);
@@ -59,7 +59,7 @@ static int open_runtime(program *p, evn_error *error) {
 
 /* A model is a graph and its weights. A session is a model placed on devices, with kernels chosen and weights packed. Several
  * sessions of one model share the weights. */
-static int open_session(program *p, const char *path, evn_error *error) {
+static int open_session(program* p, const char* path, evn_error* error) {
   if (evn_model_load_file(p->runtime, path, NULL, &p->model, error) != EVN_OK) return report("loading the model", error);
   if (evn_session_create(p->runtime, p->model, NULL, &p->session, error) != EVN_OK) return report("making a session", error);
   uint32_t inputs = 0, outputs = 0;
@@ -74,7 +74,7 @@ static int open_session(program *p, const char *path, evn_error *error) {
 }
 
 /* Makes the input tensor and fills it. A dimension of -1 is known only when the model runs: 1 does for a batch. */
-static int make_input(program *p, evn_error *error) {
+static int make_input(program* p, evn_error* error) {
   evn_value_info info = EVN_VALUE_INFO_INIT;
   if (evn_session_get_input_info(p->session, 0, &info, error) != EVN_OK) return report("asking for the input", error);
   if (info.dtype != EVN_DTYPE_FLOAT32 || info.rank > EVN_MAX_RANK) {
@@ -88,21 +88,21 @@ static int make_input(program *p, evn_error *error) {
   if (made != EVN_OK) return report("making the input", error);
   /* A map gives the bytes. On the CPU it is free; on another device it copies at unmap what was written. Memory of the program's
    * own would need no copy and no map: evn_tensor_wrap. */
-  void *data = NULL;
+  void* data = NULL;
   size_t size = 0;
   if (evn_tensor_map(p->input, EVN_MAP_WRITE, &data, &size, error) != EVN_OK) return report("mapping the input", error);
-  float *values = data;
+  float* values = data;
   for (size_t i = 0; i < size / sizeof(float); ++i) values[i] = (float)(i % 256) / 255;
   if (evn_tensor_unmap(p->input, error) != EVN_OK) return report("unmapping the input", error);
   return 0;
 }
 
 /* Prints the largest values, the largest first. */
-static int print_top(program *p, evn_error *error) {
-  void *data = NULL;
+static int print_top(program* p, evn_error* error) {
+  void* data = NULL;
   size_t size = 0;
   if (evn_tensor_map(p->output, EVN_MAP_READ, &data, &size, error) != EVN_OK) return report("mapping the output", error);
-  const float *values = data;
+  const float* values = data;
   const size_t count = size / sizeof(float);
   size_t best[TOP];
   size_t found = 0;
@@ -121,13 +121,13 @@ static int print_top(program *p, evn_error *error) {
 
 /* A NULL slot among the outputs gets a new tensor, which is then ours; a tensor in the slot would be written in place. The first
  * run with an input's shape plans and allocates, later ones do not. Runs of one session may go on in several threads at a time. */
-static int run(program *p, const char *path, evn_error *error) {
+static int run(program* p, const char* path, evn_error* error) {
   if (open_runtime(p, error) != 0 || open_session(p, path, error) != 0 || make_input(p, error) != 0) return 1;
   if (evn_session_run(p->session, &p->input, 1, &p->output, 1, NULL, error) != EVN_OK) return report("the run", error);
   return print_top(p, error);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   if (argc != 2) {
     fprintf(stderr, "usage: %s MODEL.onnx\n", argv[0]);
     return 2;

@@ -15,24 +15,24 @@ typedef struct heap {
   atomic_llong blocks;
 } heap;
 
-static void *heap_allocate(void *user, size_t size, size_t alignment) {
-  heap *h = user;
-  void *memory = NULL;
+static void* heap_allocate(void* user, size_t size, size_t alignment) {
+  heap* h = user;
+  void* memory = NULL;
   if (posix_memalign(&memory, alignment, size) != 0) return NULL;
   atomic_fetch_add(&h->bytes, (long long)size);
   atomic_fetch_add(&h->blocks, 1);
   return memory;
 }
 
-static void heap_free(void *user, void *memory, size_t size) {
-  heap *h = user;
+static void heap_free(void* user, void* memory, size_t size) {
+  heap* h = user;
   atomic_fetch_sub(&h->bytes, (long long)size);
   atomic_fetch_sub(&h->blocks, 1);
   free(memory);
 }
 
 /* Every call that fails fills the error; the program goes on and releases what it has. */
-static evn_status load_and_run(evn_runtime runtime, const char *path, evn_error *error) {
+static evn_status load_and_run(evn_runtime runtime, const char* path, evn_error* error) {
   evn_device cpu = NULL;
   evn_model model = NULL;
   evn_session session = NULL;
@@ -60,7 +60,7 @@ static evn_status load_and_run(evn_runtime runtime, const char *path, evn_error 
   return status;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   if (argc != 3) {
     fprintf(stderr, "usage: %s MODEL.onnx BYTES\n", argv[0]);
     return 2;

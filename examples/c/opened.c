@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const evn_api *evn = NULL;
+static const evn_api* evn = NULL;
 static evn_error error;
 
 static void check(evn_status status) {
@@ -20,11 +20,11 @@ static void check(evn_status status) {
 }
 
 /* The table of functions, or NULL and a reason. */
-static const evn_api *open_library(const char *name, const char **why) {
-  const evn_api *table = NULL;
+static const evn_api* open_library(const char* name, const char** why) {
+  const evn_api* table = NULL;
   evn_get_api_function get_api = NULL;
-  void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-  void *found = library != NULL ? dlsym(library, "evn_get_api") : NULL;
+  void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  void* found = library != NULL ? dlsym(library, "evn_get_api") : NULL;
   *why = library == NULL ? dlerror() : "it is older than 0.2";
   if (found == NULL) return NULL;
   memcpy(&get_api, &found, sizeof found); /* C has no cast from an object's pointer to a function's */
@@ -32,7 +32,7 @@ static const evn_api *open_library(const char *name, const char **why) {
   return get_api(EVN_VERSION_NUMBER, &table) == EVN_OK ? table : NULL;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   evn_runtime_options options;
   evn_value_info info;
   evn_runtime runtime = NULL;
@@ -40,8 +40,8 @@ int main(int argc, char **argv) {
   evn_model model = NULL;
   evn_session session = NULL;
   evn_tensor x = NULL, y = NULL;
-  const char *why = NULL;
-  void *data = NULL;
+  const char* why = NULL;
+  void* data = NULL;
   size_t size = 0;
   if (argc != 3) {
     fprintf(stderr, "usage: %s LIBRARY MODEL.onnx\n", argv[0]);
@@ -66,11 +66,11 @@ int main(int argc, char **argv) {
   for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] < 0 ? 1 : info.dims[i];
   check(evn->tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error));
   check(evn->tensor_map(x, EVN_MAP_WRITE, &data, &size, &error));
-  for (size_t i = 0; i < size / sizeof(float); ++i) ((float *)data)[i] = (float)(i % 256) / 255;
+  for (size_t i = 0; i < size / sizeof(float); ++i) ((float*)data)[i] = (float)(i % 256) / 255;
   check(evn->tensor_unmap(x, &error));
   check(evn->session_run(session, &x, 1, &y, 1, NULL, &error));
   check(evn->tensor_map(y, EVN_MAP_READ, &data, &size, &error));
-  for (size_t i = 0; i < size / sizeof(float); ++i) printf("%zu %.5f\n", i, (double)((float *)data)[i]);
+  for (size_t i = 0; i < size / sizeof(float); ++i) printf("%zu %.5f\n", i, (double)((float*)data)[i]);
 
   evn->tensor_release(x);
   evn->tensor_release(y);

@@ -32,7 +32,7 @@ static void check(evn_status status) {
   exit(1);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   if (argc < 2 || argc > 3) {
     fprintf(stderr, "usage: %s MODEL.onnx [CONFIG.yaml]\n", argv[0]);
     return 2;
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
   /* Text of unknown length: the first call gives its size, the second the text. */
   size_t size = 0;
   check(evn_session_explain(session, EVN_FORMAT_TEXT, NULL, 0, &size, &error));
-  char *text = malloc(size);
+  char* text = malloc(size);
   if (text == NULL) return 1;
   check(evn_session_explain(session, EVN_FORMAT_TEXT, text, size, &size, &error));
   fputs(text, stdout);

@@ -12,14 +12,14 @@ static void check(evn_status status) {
   exit(1);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   evn_runtime runtime = NULL;
   evn_device cpu = NULL;
   evn_model model = NULL;
   evn_session session = NULL;
   evn_tensor x = NULL, y = NULL;
   evn_value_info info = EVN_VALUE_INFO_INIT;
-  void *data = NULL;
+  void* data = NULL;
   size_t size = 0;
   if (argc != 2) return 2;
 
@@ -32,13 +32,13 @@ int main(int argc, char **argv) {
   for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] < 0 ? 1 : info.dims[i];
   check(evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error));
   check(evn_tensor_map(x, EVN_MAP_WRITE, &data, &size, &error));
-  for (size_t i = 0; i < size / sizeof(float); ++i) ((float *)data)[i] = (float)(i % 256) / 255;
+  for (size_t i = 0; i < size / sizeof(float); ++i) ((float*)data)[i] = (float)(i % 256) / 255;
   check(evn_tensor_unmap(x, &error));
 
   check(evn_session_run(session, &x, 1, &y, 1, NULL, &error));
 
   check(evn_tensor_map(y, EVN_MAP_READ | EVN_MAP_WRITE, &data, &size, &error));
-  float *value = data;
+  float* value = data;
   for (size_t rank = 0; rank < 5 && rank < size / sizeof(float); ++rank) {
     size_t best = 0;
     for (size_t i = 1; i < size / sizeof(float); ++i) best = value[i] > value[best] ? i : best;

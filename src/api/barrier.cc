@@ -34,7 +34,8 @@ void write_text(const std::string& text, char* buffer, std::size_t capacity, std
     return;
   }
   if (capacity < need) {
-    throw make_error(EVN_ERROR_BUFFER_TOO_SMALL, "the text has %zu bytes, the buffer %zu", need, capacity).with_bytes(need, capacity);
+    throw make_error(EVN_ERROR_BUFFER_TOO_SMALL, "the text has %zu bytes, the buffer %zu", need, capacity)
+        .with_bytes(need, capacity);
   }
   std::memcpy(buffer, text.c_str(), need);
   if (size != nullptr) *size = need;

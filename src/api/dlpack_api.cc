@@ -13,10 +13,10 @@ struct TypeRow {
 };
 
 constexpr TypeRow kTypes[] = {
-    {DType::kInt8, dlpack::kInt, 8},      {DType::kInt16, dlpack::kInt, 16},    {DType::kInt32, dlpack::kInt, 32},
-    {DType::kInt64, dlpack::kInt, 64},    {DType::kUint8, dlpack::kUint, 8},    {DType::kUint16, dlpack::kUint, 16},
-    {DType::kUint32, dlpack::kUint, 32},  {DType::kUint64, dlpack::kUint, 64},  {DType::kFloat16, dlpack::kFloat, 16},
-    {DType::kFloat32, dlpack::kFloat, 32}, {DType::kFloat64, dlpack::kFloat, 64}, {DType::kBfloat16, dlpack::kBfloat, 16},
+    {DType::kInt8, dlpack::kInt, 8},       {DType::kInt16, dlpack::kInt, 16},         {DType::kInt32, dlpack::kInt, 32},
+    {DType::kInt64, dlpack::kInt, 64},     {DType::kUint8, dlpack::kUint, 8},         {DType::kUint16, dlpack::kUint, 16},
+    {DType::kUint32, dlpack::kUint, 32},   {DType::kUint64, dlpack::kUint, 64},       {DType::kFloat16, dlpack::kFloat, 16},
+    {DType::kFloat32, dlpack::kFloat, 32}, {DType::kFloat64, dlpack::kFloat, 64},     {DType::kBfloat16, dlpack::kBfloat, 16},
     {DType::kBool, dlpack::kBool, 8},      {DType::kComplex64, dlpack::kComplex, 64}, {DType::kComplex128, dlpack::kComplex, 128},
 };
 
@@ -120,7 +120,8 @@ struct Checked {
 
 Checked check_view(const Limits& limits, const dlpack::TensorView& view) {
   if (view.device_type != dlpack::kCpu && view.device_type != dlpack::kCudaHost && view.device_type != dlpack::kRocmHost) {
-    fail(EVN_ERROR_UNSUPPORTED, "the memory is of DLPack device type %d; only host memory is supported: kDLCPU, kDLCUDAHost, kDLROCMHost",
+    fail(EVN_ERROR_UNSUPPORTED,
+         "the memory is of DLPack device type %d; only host memory is supported: kDLCPU, kDLCUDAHost, kDLROCMHost",
          static_cast<int>(view.device_type));
   }
   if (view.ndim < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "ndim is %d", static_cast<int>(view.ndim));
@@ -132,7 +133,8 @@ Checked check_view(const Limits& limits, const dlpack::TensorView& view) {
   require(view.data != nullptr, "data");
   const auto base = reinterpret_cast<std::uintptr_t>(view.data);
   if (view.byte_offset > UINTPTR_MAX - base || size > UINTPTR_MAX - base - view.byte_offset) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "byte_offset %llu leaves the address space", static_cast<unsigned long long>(view.byte_offset));
+    fail(EVN_ERROR_INVALID_ARGUMENT, "byte_offset %llu leaves the address space",
+         static_cast<unsigned long long>(view.byte_offset));
   }
   return {desc, reinterpret_cast<void*>(base + static_cast<std::uintptr_t>(view.byte_offset))};
 }

@@ -29,9 +29,9 @@ struct Slot {
 
 // Constant-initialized and never destroyed: zero pages until they are used, gone with the library.
 Slot g_slots[kSlots];
-constinit std::mutex g_mutex;       // guards the free list
-std::uint32_t g_free = 0;           // slot + 1
-std::uint32_t g_used = 0;           // slots ever used
+constinit std::mutex g_mutex;  // guards the free list
+std::uint32_t g_free = 0;      // slot + 1
+std::uint32_t g_used = 0;      // slots ever used
 
 struct Decoded {
   Slot* slot;

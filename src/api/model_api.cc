@@ -49,7 +49,8 @@ using namespace evn;
 
 extern "C" {
 
-evn_status evn_model_load_file(evn_runtime runtime, const char* path, const evn_model_options* options, evn_model* model, evn_error* error) {
+evn_status evn_model_load_file(evn_runtime runtime, const char* path, const evn_model_options* options, evn_model* model,
+                               evn_error* error) {
   return guarded(error, [&] {
     const Pin<RuntimePtr> r(runtime);
     require(path != nullptr, "path");
@@ -61,14 +62,15 @@ evn_status evn_model_load_file(evn_runtime runtime, const char* path, const evn_
   });
 }
 
-evn_status evn_model_load_buffer(evn_runtime runtime, const void* data, size_t size, const evn_model_options* options, evn_model* model,
-                                 evn_error* error) {
+evn_status evn_model_load_buffer(evn_runtime runtime, const void* data, size_t size, const evn_model_options* options,
+                                 evn_model* model, evn_error* error) {
   return guarded(error, [&] {
     const Pin<RuntimePtr> r(runtime);
     require(data != nullptr || size == 0, "data");
     require(model != nullptr, "model");
     const evn_model_options o = read(options);
-    *model = static_cast<evn_model>(make_handle(load_model_buffer(*r, data, size, o.external_dir != nullptr ? o.external_dir : "")));
+    *model =
+        static_cast<evn_model>(make_handle(load_model_buffer(*r, data, size, o.external_dir != nullptr ? o.external_dir : "")));
   });
 }
 
@@ -108,7 +110,8 @@ evn_status evn_model_metadata_key(evn_model model, uint32_t index, char* buffer,
   return guarded(error, [&] {
     const Pin<ModelPtr> m(model);
     const auto& entries = (*m)->model.metadata;
-    if (index >= entries.size()) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %u, there are %zu entries of metadata", index, entries.size());
+    if (index >= entries.size())
+      fail(EVN_ERROR_INVALID_ARGUMENT, "index is %u, there are %zu entries of metadata", index, entries.size());
     write_text(entries[index].key, buffer, capacity, size);
   });
 }
@@ -147,8 +150,8 @@ evn_status evn_model_output_symbol(evn_model model, uint32_t index, uint32_t axi
   return guarded(error, [&] { write_symbol(model, false, index, axis, buffer, capacity, size); });
 }
 
-evn_status evn_model_inspect(evn_runtime runtime, const char* path, const evn_inspect_options* options, evn_format format, char* buffer,
-                             size_t capacity, size_t* size, evn_error* error) {
+evn_status evn_model_inspect(evn_runtime runtime, const char* path, const evn_inspect_options* options, evn_format format,
+                             char* buffer, size_t capacity, size_t* size, evn_error* error) {
   return guarded(error, [&] {
     const Pin<RuntimePtr> r(runtime);
     if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);

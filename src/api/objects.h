@@ -23,13 +23,41 @@ using RuntimePtr = std::shared_ptr<Runtime>;
 using SessionPtr = std::shared_ptr<Session>;
 using QuantizerPtr = std::shared_ptr<Quantizer>;
 
-template <> struct HandleTraits<RuntimePtr> { static constexpr HandleKind kind = HandleKind::kRuntime; static constexpr const char* name = "runtime"; };
-template <> struct HandleTraits<DeviceView> { static constexpr HandleKind kind = HandleKind::kDevice; static constexpr const char* name = "device"; };
-template <> struct HandleTraits<TensorPtr> { static constexpr HandleKind kind = HandleKind::kTensor; static constexpr const char* name = "tensor"; };
-template <> struct HandleTraits<ModelPtr> { static constexpr HandleKind kind = HandleKind::kModel; static constexpr const char* name = "model"; };
-template <> struct HandleTraits<SessionPtr> { static constexpr HandleKind kind = HandleKind::kSession; static constexpr const char* name = "session"; };
+template <>
+struct HandleTraits<RuntimePtr> {
+  static constexpr HandleKind kind = HandleKind::kRuntime;
+  static constexpr const char* name = "runtime";
+};
+template <>
+struct HandleTraits<DeviceView> {
+  static constexpr HandleKind kind = HandleKind::kDevice;
+  static constexpr const char* name = "device";
+};
+template <>
+struct HandleTraits<TensorPtr> {
+  static constexpr HandleKind kind = HandleKind::kTensor;
+  static constexpr const char* name = "tensor";
+};
+template <>
+struct HandleTraits<ModelPtr> {
+  static constexpr HandleKind kind = HandleKind::kModel;
+  static constexpr const char* name = "model";
+};
+template <>
+struct HandleTraits<SessionPtr> {
+  static constexpr HandleKind kind = HandleKind::kSession;
+  static constexpr const char* name = "session";
+};
 
-template <> struct HandleTraits<ValueObject> { static constexpr HandleKind kind = HandleKind::kValue; static constexpr const char* name = "value"; };
-template <> struct HandleTraits<QuantizerPtr> { static constexpr HandleKind kind = HandleKind::kQuantizer; static constexpr const char* name = "quantizer"; };
+template <>
+struct HandleTraits<ValueObject> {
+  static constexpr HandleKind kind = HandleKind::kValue;
+  static constexpr const char* name = "value";
+};
+template <>
+struct HandleTraits<QuantizerPtr> {
+  static constexpr HandleKind kind = HandleKind::kQuantizer;
+  static constexpr const char* name = "quantizer";
+};
 
 }  // namespace evn

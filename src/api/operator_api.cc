@@ -1,10 +1,10 @@
 // Operators of a host: evn_runtime_register_operator, the callbacks and what they return, and the nodes that callbacks look at.
 #include <cxxabi.h>
 
-#include <cstddef>
-#include <deque>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
+#include <deque>
 #include <exception>
 
 #include "api/barrier.h"
@@ -20,8 +20,8 @@
 namespace evn {
 namespace {
 
-constexpr std::size_t kMaxText = 256;         // bytes of a domain or name
-constexpr std::uint32_t kMaxCount = 65'536;   // inputs or outputs
+constexpr std::size_t kMaxText = 256;        // bytes of a domain or name
+constexpr std::uint32_t kMaxCount = 65'536;  // inputs or outputs
 
 // What a callback may ask about.
 struct NodeView {
@@ -39,7 +39,8 @@ evn_tensor_view view_of(const TensorDesc& d, const void* data, bool exact) {
   v.dtype = static_cast<evn_dtype>(d.dtype);
   if (d.dtype == DType::kUndefined) return v;
   v.rank = has_unknown_rank(d) ? EVN_UNKNOWN_RANK : static_cast<std::uint32_t>(d.shape.rank());
-  for (int i = 0; i < EVN_MAX_RANK; ++i) v.dims[i] = !has_unknown_rank(d) && i < d.shape.rank() ? d.shape[i] : (has_unknown_rank(d) ? -1 : 0);
+  for (int i = 0; i < EVN_MAX_RANK; ++i)
+    v.dims[i] = !has_unknown_rank(d) && i < d.shape.rank() ? d.shape[i] : (has_unknown_rank(d) ? -1 : 0);
   v.data = const_cast<void*>(data);
   if (exact) v.size_bytes = d.size_bytes();
   if (v.size_bytes == 0) v.data = nullptr;
@@ -67,7 +68,8 @@ struct HostOp final : CustomOp {
 
 }  // namespace
 
-template <> struct HandleTraits<std::shared_ptr<NodeView>> {
+template <>
+struct HandleTraits<std::shared_ptr<NodeView>> {
   static constexpr HandleKind kind = HandleKind::kOperatorNode;
   static constexpr const char* name = "operator node";
 };
@@ -99,11 +101,12 @@ void HostOp::blame(const Node& node, const char* format, ...) const {
   va_start(list, format);
   std::vsnprintf(text, sizeof text, format, list);
   va_end(list);
-  throw make_error(EVN_ERROR_INTERNAL, "custom operator %.64s::%.64s: %s", domain.c_str(), name.c_str(), text).with_node(node.name.c_str());
+  throw make_error(EVN_ERROR_INTERNAL, "custom operator %.64s::%.64s: %s", domain.c_str(), name.c_str(), text)
+      .with_node(node.name.c_str());
 }
 
-// An exception that the host's C++ runtime threw is counted there, and was counted off here, where it was caught: puts both right, so
-// that std::uncaught_exceptions() of the host tells the truth.
+// An exception that the host's C++ runtime threw is counted there, and was counted off here, where it was caught: puts both right,
+// so that std::uncaught_exceptions() of the host tells the truth.
 void settle_counts(int before) noexcept {
   const int now = std::uncaught_exceptions();
   if (now == before) return;
@@ -147,7 +150,8 @@ void HostOp::guard(const Node& node, const char* callback, Call call) const {
 // Checks and takes over what `infer` said of output k.
 void HostOp::take(const Node& node, std::size_t k, const evn_tensor_view& view, bool all_known, TensorDesc* out) const {
   const auto dtype = static_cast<DType>(view.dtype);
-  if (view.dtype <= 0 || view.dtype >= kDTypeCount || !is_stored(dtype) || dtype == DType::kString) blame(node, "infer gave output %zu the dtype %d", k, view.dtype);
+  if (view.dtype <= 0 || view.dtype >= kDTypeCount || !is_stored(dtype) || dtype == DType::kString)
+    blame(node, "infer gave output %zu the dtype %d", k, view.dtype);
   out->dtype = dtype;
   if (view.rank == EVN_UNKNOWN_RANK) {
     if (all_known) blame(node, "infer left the rank of output %zu unknown, though all of its inputs are known", k);
@@ -171,7 +175,8 @@ void HostOp::take(const Node& node, std::size_t k, const evn_tensor_view& view, 
 void HostOp::infer(const Node& node, std::span<const TensorDesc> inputs, std::span<const ConstTensor> values,
                    std::span<TensorDesc> outputs) const {
   for (const TensorDesc& d : inputs) {
-    if (d.dtype == DType::kString) fail(EVN_ERROR_UNSUPPORTED, "operators of the host do not take strings");  // whose elements are addresses
+    if (d.dtype == DType::kString)
+      fail(EVN_ERROR_UNSUPPORTED, "operators of the host do not take strings");  // whose elements are addresses
   }
   SmallArray<evn_tensor_view> in(inputs.size());
   SmallArray<evn_tensor_view> out(outputs.size());
@@ -192,7 +197,8 @@ void HostOp::infer(const Node& node, std::span<const TensorDesc> inputs, std::sp
     std::fill(std::begin(out[k].dims), std::end(out[k].dims), -1);
   }
   guard(node, "infer", [&](evn_operator_node handle, evn_error* error) {
-    return op.infer(op.user, handle, in.data(), static_cast<std::uint32_t>(in.size()), out.data(), static_cast<std::uint32_t>(out.size()), error);
+    return op.infer(op.user, handle, in.data(), static_cast<std::uint32_t>(in.size()), out.data(),
+                    static_cast<std::uint32_t>(out.size()), error);
   });
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     outputs[k] = TensorDesc{};
@@ -208,7 +214,8 @@ void tidy(const MutableTensor& t) {
     const std::int64_t n = t.desc.shape.elements();
     for (std::int64_t i = 0; i < n; ++i) bytes[i] = bytes[i] != 0 ? 1 : 0;
   } else if (is_sub_byte(t.desc.dtype)) {
-    const std::size_t bits = dtype_bits(t.desc.dtype) * (static_cast<std::size_t>(t.desc.shape.elements()) % (8 / dtype_bits(t.desc.dtype)));
+    const std::size_t bits =
+        dtype_bits(t.desc.dtype) * (static_cast<std::size_t>(t.desc.shape.elements()) % (8 / dtype_bits(t.desc.dtype)));
     const std::size_t size = t.desc.size_bytes();
     if (bits != 0) bytes[size - 1] = static_cast<std::uint8_t>(bytes[size - 1] & ((1u << bits) - 1));
   }
@@ -220,7 +227,8 @@ void HostOp::run(const ReferenceContext& c) const {
   for (std::size_t i = 0; i < c.inputs.size(); ++i) in[i] = view_of(c.inputs[i].desc, c.inputs[i].data, true);
   for (std::size_t k = 0; k < c.outputs.size(); ++k) out[k] = view_of(c.outputs[k].desc, c.outputs[k].data, true);
   guard(c.node, "run", [&](evn_operator_node handle, evn_error* error) {
-    return op.run(op.user, handle, in.data(), static_cast<std::uint32_t>(in.size()), out.data(), static_cast<std::uint32_t>(out.size()), error);
+    return op.run(op.user, handle, in.data(), static_cast<std::uint32_t>(in.size()), out.data(),
+                  static_cast<std::uint32_t>(out.size()), error);
   });
   for (const MutableTensor& t : c.outputs) {
     if (t.present() && t.data != nullptr) tidy(t);
@@ -241,8 +249,8 @@ void infer_shapes(InferContext& c) { host_op(c.node).infer(c.node, c.inputs, c.v
 
 void run_host(const ReferenceContext& c) { host_op(c.node).run(c); }
 
-// The unwinder that is linked into libevener makes itself ready at its first throw. An exception that a callback throws comes with the
-// host's unwinder, and would find it unready where it is caught.
+// The unwinder that is linked into libevener makes itself ready at its first throw. An exception that a callback throws comes with
+// the host's unwinder, and would find it unready where it is caught.
 void ready_unwinder() {
   try {
     throw Error{};
@@ -404,14 +412,16 @@ evn_status evn_operator_attribute_string(evn_operator_node node, const char* nam
   });
 }
 
-evn_status evn_operator_attribute_ints(evn_operator_node node, const char* name, const int64_t** values, size_t* count, evn_error* error) {
+evn_status evn_operator_attribute_ints(evn_operator_node node, const char* name, const int64_t** values, size_t* count,
+                                       evn_error* error) {
   return guarded(error, [&] {
     const NodePin n(node);
     give_list(attribute<std::vector<std::int64_t>>(*(*n)->node, name), values, count);
   });
 }
 
-evn_status evn_operator_attribute_floats(evn_operator_node node, const char* name, const float** values, size_t* count, evn_error* error) {
+evn_status evn_operator_attribute_floats(evn_operator_node node, const char* name, const float** values, size_t* count,
+                                         evn_error* error) {
   return guarded(error, [&] {
     const NodePin n(node);
     give_list(attribute<std::vector<float>>(*(*n)->node, name), values, count);
@@ -431,7 +441,8 @@ evn_status evn_operator_attribute_string_at(evn_operator_node node, const char* 
   return guarded(error, [&] {
     const NodePin n(node);
     const auto& list = attribute<std::vector<std::string>>(*(*n)->node, name);
-    if (index >= list.size()) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %u, attribute \"%s\" has %zu strings", index, name, list.size());
+    if (index >= list.size())
+      fail(EVN_ERROR_INVALID_ARGUMENT, "index is %u, attribute \"%s\" has %zu strings", index, name, list.size());
     write_text(list[index], buffer, capacity, size);
   });
 }

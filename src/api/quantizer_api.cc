@@ -15,7 +15,8 @@ void read_weights(const evn_quantizer_options& o, QuantizerRequest* request) {
   const auto refuse = [](const char* field) { fail(EVN_ERROR_INVALID_ARGUMENT, "%s means nothing in this mode", field); };
   if (!weights && o.weight_bits != 0) refuse("weight_bits");
   if (!weights && o.block_size != 0) refuse("block_size");
-  if (!weights && request->mode != QuantMode::kDynamic && (o.flags & EVN_QUANTIZE_CONTRIB) != 0) refuse("EVN_QUANTIZE_CONTRIB of flags");
+  if (!weights && request->mode != QuantMode::kDynamic && (o.flags & EVN_QUANTIZE_CONTRIB) != 0)
+    refuse("EVN_QUANTIZE_CONTRIB of flags");
   if (!bytes && (o.flags & ~static_cast<uint32_t>(EVN_QUANTIZE_CONTRIB | EVN_QUANTIZE_EXTERNAL_DATA)) != 0) refuse("flags");
   if (!bytes && o.calibration != 0) refuse("calibration");
   if (!bytes && o.activation != 0) refuse("activation");
@@ -49,11 +50,14 @@ QuantizerRequest read(const char* path, const evn_quantizer_options& o) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "percentile is %g, which is not between 50 and 100", o.percentile);
   }
   if (o.percentile != 0) request.percentile = o.percentile;
-  constexpr auto kStatic = static_cast<uint32_t>(EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS | EVN_QUANTIZE_QOPERATOR);
-  constexpr auto kAll = static_cast<uint32_t>(kStatic | EVN_QUANTIZE_PER_TENSOR | EVN_QUANTIZE_CONTRIB | EVN_QUANTIZE_EXTERNAL_DATA);
+  constexpr auto kStatic =
+      static_cast<uint32_t>(EVN_QUANTIZE_EQUALIZE | EVN_QUANTIZE_SMOOTH | EVN_QUANTIZE_CORRECT_BIAS | EVN_QUANTIZE_QOPERATOR);
+  constexpr auto kAll =
+      static_cast<uint32_t>(kStatic | EVN_QUANTIZE_PER_TENSOR | EVN_QUANTIZE_CONTRIB | EVN_QUANTIZE_EXTERNAL_DATA);
   if ((o.flags & ~kAll) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
   if ((o.flags & kStatic) != 0 && request.dynamic()) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u: QOperator form, equalization, smoothing and the correction of biases are for static quantization", o.flags);
+    fail(EVN_ERROR_INVALID_ARGUMENT,
+         "flags are %u: QOperator form, equalization, smoothing and the correction of biases are for static quantization", o.flags);
   }
   request.external = (o.flags & EVN_QUANTIZE_EXTERNAL_DATA) != 0;
   request.operators = (o.flags & EVN_QUANTIZE_QOPERATOR) != 0;
@@ -75,12 +79,14 @@ GuardBudget read(const evn_guard_options* options) {
   const evn_guard_options defaults = EVN_GUARD_OPTIONS_INIT;
   const evn_guard_options o = read_options(options, defaults, sizeof(evn_guard_options));
   GuardBudget budget;
-  if ((o.flags & ~static_cast<uint32_t>(EVN_GUARD_ERROR | EVN_GUARD_SPEED)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
+  if ((o.flags & ~static_cast<uint32_t>(EVN_GUARD_ERROR | EVN_GUARD_SPEED)) != 0)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "flags are %u", o.flags);
   if (o.flags != 0) {
     budget.error = (o.flags & EVN_GUARD_ERROR) != 0;
     budget.speed = (o.flags & EVN_GUARD_SPEED) != 0;
   }
-  if (!(o.min_cosine >= 0 && o.min_cosine <= 1)) fail(EVN_ERROR_INVALID_ARGUMENT, "min_cosine is %g, which is not between 0 and 1", o.min_cosine);
+  if (!(o.min_cosine >= 0 && o.min_cosine <= 1))
+    fail(EVN_ERROR_INVALID_ARGUMENT, "min_cosine is %g, which is not between 0 and 1", o.min_cosine);
   if (o.min_cosine != 0) budget.min_cosine = o.min_cosine;
   if (!(o.min_layer_sqnr_db >= 0 && o.min_layer_sqnr_db <= 1000)) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "min_layer_sqnr_db is %g, which is not between 0 and 1000", o.min_layer_sqnr_db);
@@ -109,8 +115,8 @@ void with_batch(evn_quantizer quantizer, const evn_tensor* inputs, uint32_t coun
 
 extern "C" {
 
-evn_status evn_quantizer_create(evn_runtime runtime, const char* path, const evn_quantizer_options* options, evn_quantizer* quantizer,
-                                evn_error* error) {
+evn_status evn_quantizer_create(evn_runtime runtime, const char* path, const evn_quantizer_options* options,
+                                evn_quantizer* quantizer, evn_error* error) {
   return guarded(error, [&] {
     const Pin<RuntimePtr> r(runtime);
     require(quantizer != nullptr, "quantizer");
@@ -157,8 +163,8 @@ evn_status evn_quantizer_add_batch(evn_quantizer quantizer, const evn_tensor* in
   });
 }
 
-evn_status evn_quantizer_guard(evn_quantizer quantizer, const evn_tensor* inputs, uint32_t input_count, const evn_guard_options* options,
-                               evn_error* error) {
+evn_status evn_quantizer_guard(evn_quantizer quantizer, const evn_tensor* inputs, uint32_t input_count,
+                               const evn_guard_options* options, evn_error* error) {
   return guarded(error, [&] {
     const GuardBudget budget = read(options);
     with_batch(quantizer, inputs, input_count, [&](Quantizer& q, std::span<const RunValue> values) { q.guard(values, budget); });
@@ -188,7 +194,8 @@ evn_status evn_quantizer_verify(evn_quantizer quantizer, const evn_tensor* input
   });
 }
 
-evn_status evn_quantizer_report(evn_quantizer quantizer, evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+evn_status evn_quantizer_report(evn_quantizer quantizer, evn_format format, char* buffer, size_t capacity, size_t* size,
+                                evn_error* error) {
   return guarded(error, [&] {
     const Pin<QuantizerPtr> q(quantizer);
     if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);

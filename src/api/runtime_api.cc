@@ -55,7 +55,8 @@ evn_status evn_runtime_create(const evn_runtime_options* options, evn_runtime* r
     const evn_runtime_options defaults = EVN_RUNTIME_OPTIONS_INIT;
     const evn_runtime_options o = read_options(options, defaults, kSmallestRuntimeOptions);
     if (o.thread_count < 0 || o.thread_count > 1024) fail(EVN_ERROR_INVALID_ARGUMENT, "thread_count is %d", o.thread_count);
-    if (o.log_level < EVN_LOG_ERROR || o.log_level > EVN_LOG_DEBUG) fail(EVN_ERROR_INVALID_ARGUMENT, "log_level is %d", o.log_level);
+    if (o.log_level < EVN_LOG_ERROR || o.log_level > EVN_LOG_DEBUG)
+      fail(EVN_ERROR_INVALID_ARGUMENT, "log_level is %d", o.log_level);
     if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
     RuntimeOptions inner;
     inner.config = read_config(o);

@@ -182,12 +182,16 @@ evn_status evn_session_get_output_info(evn_session session, uint32_t index, evn_
   return guarded(error, [&] { describe_value(value_at((*Pin<SessionPtr>(session))->graph(), false, index), info); });
 }
 
-evn_status evn_session_input_name(evn_session session, uint32_t index, char* buffer, size_t capacity, size_t* size, evn_error* error) {
-  return guarded(error, [&] { write_text(value_at((*Pin<SessionPtr>(session))->graph(), true, index).name, buffer, capacity, size); });
+evn_status evn_session_input_name(evn_session session, uint32_t index, char* buffer, size_t capacity, size_t* size,
+                                  evn_error* error) {
+  return guarded(error,
+                 [&] { write_text(value_at((*Pin<SessionPtr>(session))->graph(), true, index).name, buffer, capacity, size); });
 }
 
-evn_status evn_session_output_name(evn_session session, uint32_t index, char* buffer, size_t capacity, size_t* size, evn_error* error) {
-  return guarded(error, [&] { write_text(value_at((*Pin<SessionPtr>(session))->graph(), false, index).name, buffer, capacity, size); });
+evn_status evn_session_output_name(evn_session session, uint32_t index, char* buffer, size_t capacity, size_t* size,
+                                   evn_error* error) {
+  return guarded(error,
+                 [&] { write_text(value_at((*Pin<SessionPtr>(session))->graph(), false, index).name, buffer, capacity, size); });
 }
 
 evn_status evn_session_find_input(evn_session session, const char* name, uint32_t* index, evn_error* error) {
@@ -198,8 +202,8 @@ evn_status evn_session_find_output(evn_session session, const char* name, uint32
   return guarded(error, [&] { find_value(session, false, name, index); });
 }
 
-evn_status evn_session_run(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs, uint32_t output_count,
-                           const evn_run_options* options, evn_error* error) {
+evn_status evn_session_run(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs,
+                           uint32_t output_count, const evn_run_options* options, evn_error* error) {
   return guarded(error, [&] { run<Tensors>(session, inputs, input_count, outputs, output_count, options); });
 }
 
@@ -208,7 +212,8 @@ evn_status evn_session_run_values(evn_session session, const evn_value* inputs, 
   return guarded(error, [&] { run<Values>(session, inputs, input_count, outputs, output_count, options); });
 }
 
-evn_status evn_session_explain(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+evn_status evn_session_explain(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size,
+                               evn_error* error) {
   return guarded(error, [&] {
     const Pin<SessionPtr> s(session);
     if (format < EVN_FORMAT_TEXT || format > EVN_FORMAT_SVG) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
@@ -216,8 +221,8 @@ evn_status evn_session_explain(evn_session session, evn_format format, char* buf
   });
 }
 
-evn_status evn_session_compare(evn_session expected, evn_session got, const evn_tensor* inputs, uint32_t input_count, evn_format format,
-                               char* buffer, size_t capacity, size_t* size, evn_error* error) {
+evn_status evn_session_compare(evn_session expected, evn_session got, const evn_tensor* inputs, uint32_t input_count,
+                               evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
   return guarded(error, [&] {
     const Pin<SessionPtr> a(expected), b(got);
     if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
@@ -250,7 +255,8 @@ evn_status evn_session_trace_stop(evn_session session, evn_error* error) {
   });
 }
 
-evn_status evn_session_get_trace(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+evn_status evn_session_get_trace(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size,
+                                 evn_error* error) {
   return guarded(error, [&] {
     const Pin<SessionPtr> s(session);
     if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);

@@ -19,10 +19,10 @@ void init(void* out, std::uint32_t struct_size, const void* defaults, std::size_
 
 }  // namespace
 
-#define EVN_STRUCT(name, macro)                                                      \
-  extern "C" void name##_init(name* out, uint32_t struct_size) {                     \
-    static_assert(offsetof(name, struct_size) == 0);                                 \
-    static const name defaults = macro;                                              \
-    init(out, struct_size, &defaults, sizeof defaults);                              \
+#define EVN_STRUCT(name, macro)                                  \
+  extern "C" void name##_init(name* out, uint32_t struct_size) { \
+    static_assert(offsetof(name, struct_size) == 0);             \
+    static const name defaults = macro;                          \
+    init(out, struct_size, &defaults, sizeof defaults);          \
   }
 EVN_STRUCTS(EVN_STRUCT)

@@ -6,8 +6,8 @@ using namespace evn;
 
 extern "C" {
 
-evn_status evn_tensor_create(evn_device device, evn_dtype dtype, const int64_t* dims, uint32_t rank, uint32_t flags, evn_tensor* tensor,
-                             evn_error* error) {
+evn_status evn_tensor_create(evn_device device, evn_dtype dtype, const int64_t* dims, uint32_t rank, uint32_t flags,
+                             evn_tensor* tensor, evn_error* error) {
   return guarded(error, [&] {
     const Pin<DeviceView> d(device);
     require(tensor != nullptr, "tensor");
@@ -25,7 +25,8 @@ evn_status evn_tensor_wrap(evn_runtime runtime, void* data, size_t size_bytes, e
     const Pin<RuntimePtr> r(runtime);
     require(tensor != nullptr, "tensor");
     const TensorDesc desc = checked_desc((*r)->config().limits, dtype, dims, rank);
-    if (desc.dtype == DType::kString) fail(EVN_ERROR_UNSUPPORTED, "strings are no memory to wrap: evn_tensor_create, evn_tensor_set_strings");
+    if (desc.dtype == DType::kString)
+      fail(EVN_ERROR_UNSUPPORTED, "strings are no memory to wrap: evn_tensor_create, evn_tensor_set_strings");
     if (desc.size_bytes() != size_bytes) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "size_bytes is %zu, dtype and dims %s give %zu", size_bytes, desc.shape.to_string().c_str(),
            desc.size_bytes());
@@ -95,7 +96,8 @@ evn_status evn_tensor_unmap(evn_tensor tensor, evn_error* error) {
   return guarded(error, [&] { (*Pin<TensorPtr>(tensor))->unmap(); });
 }
 
-evn_status evn_tensor_set_strings(evn_tensor tensor, const char* const* strings, const size_t* sizes, size_t count, evn_error* error) {
+evn_status evn_tensor_set_strings(evn_tensor tensor, const char* const* strings, const size_t* sizes, size_t count,
+                                  evn_error* error) {
   return guarded(error, [&] {
     const Pin<TensorPtr> t(tensor);
     require(strings != nullptr || count == 0, "strings");
@@ -106,7 +108,8 @@ evn_status evn_tensor_set_strings(evn_tensor tensor, const char* const* strings,
     std::vector<std::string_view> views(count);
     for (std::size_t i = 0; i < count; ++i) {
       require(strings[i] != nullptr || (sizes != nullptr && sizes[i] == 0), "one of strings");
-      if (strings[i] != nullptr) views[i] = sizes != nullptr ? std::string_view(strings[i], sizes[i]) : std::string_view(strings[i]);
+      if (strings[i] != nullptr)
+        views[i] = sizes != nullptr ? std::string_view(strings[i], sizes[i]) : std::string_view(strings[i]);
     }
     (*t)->set_strings(views);
   });

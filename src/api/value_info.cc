@@ -19,7 +19,8 @@ void describe_value(const Value& v, evn_value_info* info) {
   full.rank = v.has_shape ? static_cast<uint32_t>(v.shape.rank()) : UINT32_MAX;
   for (int i = 0; v.has_shape && i < v.shape.rank(); ++i) {
     full.dims[i] = v.shape[i];
-    if (v.shape[i] < 0 && static_cast<std::size_t>(i) < v.symbols.size()) copy_text(full.symbols[i], v.symbols[static_cast<std::size_t>(i)]);
+    if (v.shape[i] < 0 && static_cast<std::size_t>(i) < v.symbols.size())
+      copy_text(full.symbols[i], v.symbols[static_cast<std::size_t>(i)]);
   }
   copy_text(full.name, v.name);
   copy_text(full.type, TensorDesc{v.dtype, {}, v.wraps}.type_string());

@@ -31,7 +31,11 @@ void Cancel::fail() const {
 
 // What a thread had left is left to the scope inside too: many short ones must not put off a look for ever.
 CancelScope::CancelScope(const Cancel& cancel, std::int64_t limit) noexcept
-    : cancel_(cancel), limit_(limit), outer_(t_work_meter.scope), outer_left_(t_work_meter.left), outer_granted_(t_work_meter.granted) {
+    : cancel_(cancel),
+      limit_(limit),
+      outer_(t_work_meter.scope),
+      outer_left_(t_work_meter.left),
+      outer_granted_(t_work_meter.granted) {
   t_work_meter.scope = this;
   t_work_meter.left = t_work_meter.granted = std::clamp<std::int64_t>(outer_left_, 0, limit);
 }

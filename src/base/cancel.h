@@ -1,5 +1,5 @@
-// When work must stop, and how long loops find out: the deadline or request that a thread's work obeys, and the points at which loops
-// say how much they have done. docs/decisions/0043-cancellation-points.md
+// When work must stop, and how long loops find out: the deadline or request that a thread's work obeys, and the points at which
+// loops say how much they have done. docs/decisions/0043-cancellation-points.md
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ void set_deadline_clock(std::uint64_t (*clock)()) noexcept;
 // Says when work must stop. Optimized kernels look at it between pieces of a tile and return; all else has cancellation points.
 struct Cancel {
   std::atomic<bool> requested{false};
-  std::uint64_t deadline_ns = 0;  // deadline_clock_ns(); 0: none
+  std::uint64_t deadline_ns = 0;                // deadline_clock_ns(); 0: none
   const char* over = "the run's time is over";  // message of the Error after the deadline
   bool stop() const {
     return requested.load(std::memory_order_relaxed) || (deadline_ns != 0 && deadline_clock_ns() >= deadline_ns);
@@ -26,8 +26,8 @@ struct Cancel {
   [[noreturn]] void fail() const;
 };
 
-// Units of work between two looks at the clock. A unit is a multiply-add, a comparison or an element that is moved, none of which takes
-// more than some 100 ns where every access misses all caches; what takes longer counts for more.
+// Units of work between two looks at the clock. A unit is a multiply-add, a comparison or an element that is moved, none of which
+// takes more than some 100 ns where every access misses all caches; what takes longer counts for more.
 inline constexpr std::int64_t kWorkPerLook = 8192;
 // Of a function like exp, pow or erf.
 inline constexpr std::int64_t kFunctionWork = 4;
@@ -36,8 +36,8 @@ inline constexpr std::int64_t kNodeWork = 64;
 // Bytes in a row that are copied, hashed or compared for one unit.
 inline constexpr std::int64_t kBytesPerWork = 64;
 
-// While it lives, the calling thread's cancellation points obey `cancel`, and not those of scopes around it. Not more than `limit` units
-// may be done in it: then a point throws EVN_ERROR_LIMIT, and is_spent() is true.
+// While it lives, the calling thread's cancellation points obey `cancel`, and not those of scopes around it. Not more than `limit`
+// units may be done in it: then a point throws EVN_ERROR_LIMIT, and is_spent() is true.
 class CancelScope {
  public:
   static constexpr std::int64_t kNoLimit = INT64_MAX;
@@ -49,7 +49,8 @@ class CancelScope {
   bool is_spent() const { return spent_; }
   // Units that were done in it, those of scopes inside it included.
   std::int64_t work() const noexcept;
-  // The most that was done between two looks; no more than 2 * kWorkPerLook where no loop does more than kWorkPerLook between two points.
+  // The most that was done between two looks; no more than 2 * kWorkPerLook where no loop does more than kWorkPerLook between two
+  // points.
   std::int64_t longest() const { return longest_; }
 
  private:
@@ -75,10 +76,12 @@ struct WorkMeter {
 };
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local WorkMeter t_work_meter;
 
-// To be called by every loop whose length a model or a caller decides: `work` units are about to be done, no more than kWorkPerLook. Looks
-// at the clock when so many have been done since the last look, and throws the Error of the scope's Cancel when it must stop.
+// To be called by every loop whose length a model or a caller decides: `work` units are about to be done, no more than
+// kWorkPerLook. Looks at the clock when so many have been done since the last look, and throws the Error of the scope's Cancel when
+// it must stop.
 inline void cancellation_point(std::int64_t work = 1) {
-  if ((t_work_meter.left -= work) < 0) [[unlikely]] t_work_meter.look();
+  if ((t_work_meter.left -= work) < 0) [[unlikely]]
+    t_work_meter.look();
 }
 
 // Calls f(begin, end) for pieces of [0, count) with a point before each; `work`: units for one of count.

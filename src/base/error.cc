@@ -10,8 +10,8 @@
 namespace evn {
 namespace {
 
-// Copies whole UTF-8 characters, cut to capacity - 1 bytes. Control characters (C0, DEL, C1) and bytes that are no UTF-8 become \xNN:
-// names come from hostile models, and messages end on terminals and in decoders.
+// Copies whole UTF-8 characters, cut to capacity - 1 bytes. Control characters (C0, DEL, C1) and bytes that are no UTF-8 become
+// \xNN: names come from hostile models, and messages end on terminals and in decoders.
 void copy_escaped(char* to, std::size_t capacity, const char* from) {
   static const char kHex[] = "0123456789abcdef";
   std::size_t n = 0;

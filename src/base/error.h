@@ -27,11 +27,11 @@ struct Error {
 [[noreturn, gnu::format(printf, 2, 3)]] void fail(evn_status status, const char* format, ...);
 
 // For what no input can cause. Throws EVN_ERROR_INTERNAL, in release builds too.
-#define EVN_CHECK(condition)                                                                   \
-  do {                                                                                         \
-    if (__builtin_expect(!(condition), 0)) {                                                   \
+#define EVN_CHECK(condition)                                                                                \
+  do {                                                                                                      \
+    if (__builtin_expect(!(condition), 0)) {                                                                \
       ::evn::fail(EVN_ERROR_INTERNAL, "internal check failed: %s (%s:%d)", #condition, __FILE__, __LINE__); \
-    }                                                                                          \
+    }                                                                                                       \
   } while (0)
 
 }  // namespace evn

@@ -20,8 +20,8 @@ void Checksum::add(const void* bytes, std::size_t size, std::uint64_t offset) {
   const auto* p = static_cast<const unsigned char*>(bytes);
   size_ += size;
   const std::uint64_t line = offset / kLineBytes, lines = (size + kLineBytes - 1) / kLineBytes;
-  // Word i of n is in `orders` n - i times. Changes of one bit in many words must not add up to nothing: it reaches another bit too,
-  // and what they add to a sum has a sign that depends on the line.
+  // Word i of n is in `orders` n - i times. Changes of one bit in many words must not add up to nothing: it reaches another bit
+  // too, and what they add to a sum has a sign that depends on the line.
   constexpr Lanes kKeyStep = {0x9e3779b97f4a7c15u, 0xd1b54a32d192ed03u};
   Lanes sums[kLanes] = {}, orders[kLanes] = {}, words[kLanes], key = kKeyStep * line;
   const auto add = [&](const void* from) {

@@ -44,7 +44,8 @@ class Ledger {
 };
 using LedgerPtr = std::shared_ptr<Ledger>;
 
-// Memory of the ledger's host_memory, aligned to 64 and charged to `ledger` (nullable: not counted) until the last owner lets go. Not zeroed.
+// Memory of the ledger's host_memory, aligned to 64 and charged to `ledger` (nullable: not counted) until the last owner lets go.
+// Not zeroed.
 std::shared_ptr<void> allocate_charged(const LedgerPtr& ledger, std::size_t bytes, MemoryClass cls);
 
 }  // namespace evn

@@ -62,10 +62,12 @@ std::string scientific(const Decimal& d) {
 
 std::string plain(const Decimal& d, double x) {
   if (d.exponent >= d.count) return fixed_text(std::fabs(x), 0);  // an integer: all of its digits
-  if (d.exponent < 0) return "0." + std::string(static_cast<std::size_t>(-d.exponent - 1), '0').append(d.digits, static_cast<std::size_t>(d.count));
+  if (d.exponent < 0)
+    return "0." + std::string(static_cast<std::size_t>(-d.exponent - 1), '0').append(d.digits, static_cast<std::size_t>(d.count));
   const auto whole = static_cast<std::size_t>(d.exponent) + 1;
   std::string s(d.digits, whole);
-  if (static_cast<std::size_t>(d.count) > whole) s.append(1, '.').append(d.digits + whole, static_cast<std::size_t>(d.count) - whole);
+  if (static_cast<std::size_t>(d.count) > whole)
+    s.append(1, '.').append(d.digits + whole, static_cast<std::size_t>(d.count) - whole);
   return s;
 }
 

@@ -1,5 +1,6 @@
-// A range of addresses for blocks that live together: the packed constants of a model. It is touched in huge pages where the system has
-// them, so that a hundred megabytes cost fifty page faults, not twenty-five thousand, and kernels that read them few entries of the TLB.
+// A range of addresses for blocks that live together: the packed constants of a model. It is touched in huge pages where the system
+// has them, so that a hundred megabytes cost fifty page faults, not twenty-five thousand, and kernels that read them few entries of
+// the TLB.
 #pragma once
 
 #include <memory>
@@ -20,8 +21,8 @@ class Slab : public std::enable_shared_from_this<Slab> {
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
 
-  // The next block, aligned to 64 and charged to the ledger until its last owner lets go; the memory returns to the system with the last
-  // of all blocks. nullptr when there is no room left. Throws EVN_ERROR_OUT_OF_MEMORY at the ledger's cap.
+  // The next block, aligned to 64 and charged to the ledger until its last owner lets go; the memory returns to the system with the
+  // last of all blocks. nullptr when there is no room left. Throws EVN_ERROR_OUT_OF_MEMORY at the ledger's cap.
   std::shared_ptr<void> take(std::size_t bytes, MemoryClass cls);
 
  private:

@@ -14,16 +14,16 @@
 namespace evn {
 namespace {
 
-constexpr std::uint32_t kOpen = 1u << 31;        // workers may join
+constexpr std::uint32_t kOpen = 1u << 31;          // workers may join
 constexpr std::uint32_t kCallerSleeps = 1u << 30;  // the last worker to leave must wake the caller
 constexpr int kRelaxPerLook = 32;
 constexpr std::int64_t kMostRanges = std::int64_t{1} << 31;
 constexpr std::uint64_t kLongLook = 8;  // times the spin budget: where jobs come often
 
-// A worker whose core another process wants holds up the caller: by some milliseconds when it is stopped in the midst of a range, by
-// some 100 us each time when both end up on one core, where a worker does not even begin. Such waits, which the length of the ranges
-// does not explain, are a debt that is paid off by an eighth of the time of jobs; when it is too large the caller works alone for a
-// time, so that they cost a sixteenth.
+// A worker whose core another process wants holds up the caller: by some milliseconds when it is stopped in the midst of a range,
+// by some 100 us each time when both end up on one core, where a worker does not even begin. Such waits, which the length of the
+// ranges does not explain, are a debt that is paid off by an eighth of the time of jobs; when it is too large the caller works
+// alone for a time, so that they cost a sixteenth.
 constexpr std::uint64_t kMostDebt = 200'000;
 constexpr std::uint64_t kCostOfSharedCore = 40'000;
 constexpr std::uint64_t kPaidOff = 8;
@@ -83,9 +83,9 @@ struct ThreadPool::Job {
   void* context = nullptr;
   std::int64_t count = 0;
   std::int64_t grain = 1;
-  Share* shares = nullptr;             // of the threads
+  Share* shares = nullptr;  // of the threads
   std::uint32_t share_count = 0;
-  std::atomic<bool> failed{false};     // set once; its setter writes what follows
+  std::atomic<bool> failed{false};  // set once; its setter writes what follows
   Failure failure = Failure::kNone;
   Error error;
 
@@ -148,7 +148,7 @@ struct ThreadPool::Shared {
     int index;
   };
 
-  std::atomic<bool> busy{false};  // held by the caller of the job that runs, and while threads start
+  std::atomic<bool> busy{false};                         // held by the caller of the job that runs, and while threads start
   alignas(64) std::atomic<std::uint32_t> gate{0};        // kOpen, kCallerSleeps, and the number of workers inside
   alignas(64) std::atomic<std::uint32_t> generation{0};  // grows with each job; idle workers sleep on it
   std::atomic<std::uint32_t> sleepers{0};
@@ -157,8 +157,8 @@ struct ThreadPool::Shared {
   std::uint64_t spin_ns = 0;
   std::atomic<int> caller_core{-1};
   std::atomic<std::uint32_t> on_one_core{0};  // workers who found themselves on the caller's core
-  std::uint64_t debt = 0;         // ns
-  std::uint64_t alone_until = 0;  // the caller of a job asks for no worker before
+  std::uint64_t debt = 0;                     // ns
+  std::uint64_t alone_until = 0;              // the caller of a job asks for no worker before
   bool started = false;
   pid_t owner = 0;
   std::vector<Worker> workers;

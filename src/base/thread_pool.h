@@ -26,8 +26,8 @@ class ThreadPool {
  public:
   // `thread_count` counts the caller; 1 starts no thread ever. With an executor none is started, and thread_count is the number of
   // its tasks; at most kMaxThreads.
-  // `spin_ns`: how long a thread looks for work, or for the end of others' work, before it sleeps; eight times as long where the job
-  // before came within that time, and for the end of what others have in hand.
+  // `spin_ns`: how long a thread looks for work, or for the end of others' work, before it sleeps; eight times as long where the
+  // job before came within that time, and for the end of what others have in hand.
   static constexpr int kMaxThreads = 1024;
   explicit ThreadPool(int thread_count, HostExecutor executor = {}, std::uint64_t spin_ns = kDefaultSpinNs);
   ~ThreadPool();

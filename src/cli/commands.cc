@@ -221,7 +221,8 @@ constexpr Command kCommands[] = {
      "only when a run is planned are dashed.",
      kExplainOptions, run_explain},
     {"compare", "MODEL", "say what a lower precision or another model loses and gains",
-     "Runs MODEL in float32 on the CPU and, in turns, --with another model, in --precision or --numerics, over the same inputs, and\n"
+     "Runs MODEL in float32 on the CPU and, in turns, --with another model, in --precision or --numerics, over the same inputs, "
+     "and\n"
      "prints for each float32 output how far they are apart (cosine, signal to error, rows with the same largest element, largest\n"
      "error), and both median times.",
      kCompareOptions, run_compare},
@@ -239,13 +240,11 @@ constexpr Command kCommands[] = {
      "and with 5 when the file is right but a device that is not optional is absent on this machine.",
      {},
      run_check_config},
-    {"passes",
-     nullptr,
-     "list the passes over models",
-     "Prints what is done to a model so that it runs faster: when it is loaded, and when a session is made of it. Each may be left out\n"
+    {"passes", nullptr, "list the passes over models",
+     "Prints what is done to a model so that it runs faster: when it is loaded, and when a session is made of it. Each may be left "
+     "out\n"
      "by its name: `passes: {disable: [NAME]}` in a configuration, and --disable-pass for those of sessions.",
-     kPassesOptions,
-     run_passes},
+     kPassesOptions, run_passes},
     {"version", nullptr, "print the version", "Prints the library's version.", {}, run_version},
 };
 

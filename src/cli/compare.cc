@@ -26,8 +26,9 @@ int run_compare(const Arguments& arguments) {
   for (;;) {
     std::size_t size = 0;
     evn_error error = EVN_ERROR_INIT;
-    const evn_status status = evn_session_compare(expected.get(), got.get(), handles.data(), static_cast<std::uint32_t>(handles.size()),
-                                                  text_format(arguments), text.data(), text.size(), &size, &error);
+    const evn_status status =
+        evn_session_compare(expected.get(), got.get(), handles.data(), static_cast<std::uint32_t>(handles.size()),
+                            text_format(arguments), text.data(), text.size(), &size, &error);
     if (status == EVN_ERROR_BUFFER_TOO_SMALL) {
       text.resize(2 * error.bytes_requested);
       continue;

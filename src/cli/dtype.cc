@@ -7,11 +7,21 @@ namespace evn::cli {
 namespace {
 
 constexpr DTypeRow kRows[] = {
-    {EVN_DTYPE_FLOAT32, "float32", "<f4", 4}, {EVN_DTYPE_FLOAT64, "float64", "<f8", 8}, {EVN_DTYPE_FLOAT16, "float16", "<f2", 2},
-    {EVN_DTYPE_BFLOAT16, "bfloat16", "", 2},  {EVN_DTYPE_INT8, "int8", "|i1", 1},       {EVN_DTYPE_INT16, "int16", "<i2", 2},
-    {EVN_DTYPE_INT32, "int32", "<i4", 4},     {EVN_DTYPE_INT64, "int64", "<i8", 8},     {EVN_DTYPE_UINT8, "uint8", "|u1", 1},
-    {EVN_DTYPE_UINT16, "uint16", "<u2", 2},   {EVN_DTYPE_UINT32, "uint32", "<u4", 4},   {EVN_DTYPE_UINT64, "uint64", "<u8", 8},
-    {EVN_DTYPE_BOOL, "bool", "|b1", 1},       {EVN_DTYPE_COMPLEX64, "complex64", "<c8", 8}, {EVN_DTYPE_COMPLEX128, "complex128", "<c16", 16},
+    {EVN_DTYPE_FLOAT32, "float32", "<f4", 4},
+    {EVN_DTYPE_FLOAT64, "float64", "<f8", 8},
+    {EVN_DTYPE_FLOAT16, "float16", "<f2", 2},
+    {EVN_DTYPE_BFLOAT16, "bfloat16", "", 2},
+    {EVN_DTYPE_INT8, "int8", "|i1", 1},
+    {EVN_DTYPE_INT16, "int16", "<i2", 2},
+    {EVN_DTYPE_INT32, "int32", "<i4", 4},
+    {EVN_DTYPE_INT64, "int64", "<i8", 8},
+    {EVN_DTYPE_UINT8, "uint8", "|u1", 1},
+    {EVN_DTYPE_UINT16, "uint16", "<u2", 2},
+    {EVN_DTYPE_UINT32, "uint32", "<u4", 4},
+    {EVN_DTYPE_UINT64, "uint64", "<u8", 8},
+    {EVN_DTYPE_BOOL, "bool", "|b1", 1},
+    {EVN_DTYPE_COMPLEX64, "complex64", "<c8", 8},
+    {EVN_DTYPE_COMPLEX128, "complex128", "<c16", 16},
 };
 
 template <typename T>
@@ -103,69 +113,39 @@ std::optional<std::size_t> byte_size(evn_dtype dtype, const std::vector<std::int
 
 double element_at(evn_dtype dtype, const void* data, std::size_t index) {
   switch (dtype) {
-    case EVN_DTYPE_FLOAT32:
-      return load<float>(data, index);
-    case EVN_DTYPE_FLOAT64:
-      return load<double>(data, index);
-    case EVN_DTYPE_FLOAT16:
-      return half_value(load_u16(data, index));
-    case EVN_DTYPE_BFLOAT16:
-      return bfloat_value(load_u16(data, index));
-    case EVN_DTYPE_INT8:
-      return load<std::int8_t>(data, index);
-    case EVN_DTYPE_INT16:
-      return load<std::int16_t>(data, index);
-    case EVN_DTYPE_INT32:
-      return load<std::int32_t>(data, index);
-    case EVN_DTYPE_INT64:
-      return load<std::int64_t>(data, index);
+    case EVN_DTYPE_FLOAT32: return load<float>(data, index);
+    case EVN_DTYPE_FLOAT64: return load<double>(data, index);
+    case EVN_DTYPE_FLOAT16: return half_value(load_u16(data, index));
+    case EVN_DTYPE_BFLOAT16: return bfloat_value(load_u16(data, index));
+    case EVN_DTYPE_INT8: return load<std::int8_t>(data, index);
+    case EVN_DTYPE_INT16: return load<std::int16_t>(data, index);
+    case EVN_DTYPE_INT32: return load<std::int32_t>(data, index);
+    case EVN_DTYPE_INT64: return load<std::int64_t>(data, index);
     case EVN_DTYPE_UINT8:
-    case EVN_DTYPE_BOOL:
-      return load<std::uint8_t>(data, index);
-    case EVN_DTYPE_UINT16:
-      return load<std::uint16_t>(data, index);
-    case EVN_DTYPE_UINT32:
-      return load<std::uint32_t>(data, index);
-    case EVN_DTYPE_UINT64:
-      return load<std::uint64_t>(data, index);
-    default:
-      return 0;
+    case EVN_DTYPE_BOOL: return load<std::uint8_t>(data, index);
+    case EVN_DTYPE_UINT16: return load<std::uint16_t>(data, index);
+    case EVN_DTYPE_UINT32: return load<std::uint32_t>(data, index);
+    case EVN_DTYPE_UINT64: return load<std::uint64_t>(data, index);
+    default: return 0;
   }
 }
 
 void set_element(evn_dtype dtype, void* data, std::size_t index, double value) {
   switch (dtype) {
-    case EVN_DTYPE_FLOAT32:
-      store<float>(data, index, value);
-      break;
-    case EVN_DTYPE_FLOAT64:
-      store<double>(data, index, value);
-      break;
-    case EVN_DTYPE_FLOAT16:
-      store<std::uint16_t>(data, index, half_bits(value));
-      break;
-    case EVN_DTYPE_BFLOAT16:
-      store<std::uint16_t>(data, index, bfloat_bits(value));
-      break;
+    case EVN_DTYPE_FLOAT32: store<float>(data, index, value); break;
+    case EVN_DTYPE_FLOAT64: store<double>(data, index, value); break;
+    case EVN_DTYPE_FLOAT16: store<std::uint16_t>(data, index, half_bits(value)); break;
+    case EVN_DTYPE_BFLOAT16: store<std::uint16_t>(data, index, bfloat_bits(value)); break;
     case EVN_DTYPE_INT8:
     case EVN_DTYPE_UINT8:
-    case EVN_DTYPE_BOOL:
-      store<std::uint8_t>(data, index, value);
-      break;
+    case EVN_DTYPE_BOOL: store<std::uint8_t>(data, index, value); break;
     case EVN_DTYPE_INT16:
-    case EVN_DTYPE_UINT16:
-      store<std::uint16_t>(data, index, value);
-      break;
+    case EVN_DTYPE_UINT16: store<std::uint16_t>(data, index, value); break;
     case EVN_DTYPE_INT32:
-    case EVN_DTYPE_UINT32:
-      store<std::uint32_t>(data, index, value);
-      break;
+    case EVN_DTYPE_UINT32: store<std::uint32_t>(data, index, value); break;
     case EVN_DTYPE_INT64:
-    case EVN_DTYPE_UINT64:
-      store<std::uint64_t>(data, index, value);
-      break;
-    default:
-      break;
+    case EVN_DTYPE_UINT64: store<std::uint64_t>(data, index, value); break;
+    default: break;
   }
 }
 

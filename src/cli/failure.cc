@@ -14,16 +14,12 @@ std::string format_text(const char* format, std::va_list args) {
 
 ExitCode code_of(evn_status status, ExitCode otherwise) {
   switch (status) {
-    case EVN_ERROR_CONFIG:
-      return kExitConfig;
+    case EVN_ERROR_CONFIG: return kExitConfig;
     case EVN_ERROR_INVALID_MODEL:
-    case EVN_ERROR_UNSUPPORTED:
-      return kExitModel;
+    case EVN_ERROR_UNSUPPORTED: return kExitModel;
     case EVN_ERROR_DEVICE_UNAVAILABLE:
-    case EVN_ERROR_DEVICE_LOST:
-      return kExitDevice;
-    default:
-      return otherwise;
+    case EVN_ERROR_DEVICE_LOST: return kExitDevice;
+    default: return otherwise;
   }
 }
 

@@ -132,13 +132,11 @@ int run_quantize(const Arguments& arguments) {
   options.calibration = method_of(arguments);
   options.percentile = number_of(arguments, "--percentile", 50, 100);
   options.activation = arguments.has("--int8") ? EVN_DTYPE_INT8 : 0;
-  constexpr std::pair<const char*, std::uint32_t> kFlags[] = {{"--per-tensor", EVN_QUANTIZE_PER_TENSOR},
-                                                              {"--equalize", EVN_QUANTIZE_EQUALIZE},
-                                                              {"--smooth", EVN_QUANTIZE_SMOOTH},
-                                                              {"--correct-bias", EVN_QUANTIZE_CORRECT_BIAS},
-                                                              {"--contrib", EVN_QUANTIZE_CONTRIB},
-                                                              {"--external-data", EVN_QUANTIZE_EXTERNAL_DATA},
-                                                              {"--qoperator", EVN_QUANTIZE_QOPERATOR}};
+  constexpr std::pair<const char*, std::uint32_t> kFlags[] = {
+      {"--per-tensor", EVN_QUANTIZE_PER_TENSOR}, {"--equalize", EVN_QUANTIZE_EQUALIZE},
+      {"--smooth", EVN_QUANTIZE_SMOOTH},         {"--correct-bias", EVN_QUANTIZE_CORRECT_BIAS},
+      {"--contrib", EVN_QUANTIZE_CONTRIB},       {"--external-data", EVN_QUANTIZE_EXTERNAL_DATA},
+      {"--qoperator", EVN_QUANTIZE_QOPERATOR}};
   for (const auto& [option, flag] : kFlags) options.flags |= arguments.has(option) ? flag : 0;
   options.weight_bits = static_cast<std::uint32_t>(number_of(arguments, "--bits", 1, 64));
   options.block_size = static_cast<std::uint32_t>(number_of(arguments, "--block", 1, 65536));

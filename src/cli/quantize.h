@@ -9,7 +9,10 @@ inline constexpr Option kQuantizeOptions[] = {
     {"-o", "FILE", "where the quantized model goes"},
     {"--calibration", "FILE.npz", "inputs to calibrate with, or a folder of such files; may be repeated", true},
     {"--verify", "FILE.npz", "inputs to compare both models with, or a folder; may be repeated", true},
-    {"--guard", "FILE.npz", "inputs by which layers that lose too much or time go back to float32, or a\nfolder; may be repeated. Default: the first of --verify, else the last of\n--calibration", true},
+    {"--guard", "FILE.npz",
+     "inputs by which layers that lose too much or time go back to float32, or a\nfolder; may be repeated. Default: the first of "
+     "--verify, else the last of\n--calibration",
+     true},
     {"--no-guard", nullptr, "quantize whatever can be"},
     {"--guard-only", "WHAT", "look at error or speed alone"},
     {"--min-cosine", "C", "of each output with the float32 model's; default 0.99"},
@@ -26,7 +29,9 @@ inline constexpr Option kQuantizeOptions[] = {
     {"--correct-bias", nullptr, "put the mean error of each channel into biases"},
     {"--bits", "N", "of --mode weights: 8 (the default) or 4"},
     {"--block", "N", "of --mode weights: so many elements share a scale; default 32"},
-    {"--contrib", nullptr, "operators of com.microsoft: of --mode weights MatMulNBits in place of\nDequantizeLinear, with --dynamic DynamicQuantizeLSTM in place of LSTM"},
+    {"--contrib", nullptr,
+     "operators of com.microsoft: of --mode weights MatMulNBits in place of\nDequantizeLinear, with --dynamic DynamicQuantizeLSTM "
+     "in place of LSTM"},
     {"--external-data", nullptr, "larger constants go into OUTPUT.data (always, where the file would have 2 GiB)"},
     {"--keep", "PATTERN", "nodes that stay float32: a glob of their names, or type:Softmax; may be\nrepeated", true},
     kConfigOption,

@@ -132,7 +132,9 @@ Tensor pattern_input(const Runtime& runtime, const evn_value_info& info, std::ui
                      const std::vector<std::int64_t>& dims) {
   Tensor tensor = make_tensor(runtime, info.dtype, dims);
   const Map map(tensor, EVN_MAP_WRITE);
-  const evn_dtype part = info.dtype == EVN_DTYPE_COMPLEX64 ? EVN_DTYPE_FLOAT32 : info.dtype == EVN_DTYPE_COMPLEX128 ? EVN_DTYPE_FLOAT64 : info.dtype;
+  const evn_dtype part = info.dtype == EVN_DTYPE_COMPLEX64    ? EVN_DTYPE_FLOAT32
+                         : info.dtype == EVN_DTYPE_COMPLEX128 ? EVN_DTYPE_FLOAT64
+                                                              : info.dtype;
   const DTypeRow* const row = find_dtype(part);
   if (row != nullptr) fill_pattern(part, index, map.data(), map.size() / row->size);
   return tensor;
@@ -256,7 +258,8 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
     } else {
       const auto dims = shape != shapes.end() ? parse_dims(shape->second.first, shape->second.second) : known_dims(info);
       inputs.push_back(pattern_input(runtime, info, i, dims));
-      origin = std::string("filled with a fixed pseudo-random pattern ") + (is_floating(info.dtype) || is_complex(info.dtype) ? "in [0, 1)" : "of 0 and 1");
+      origin = std::string("filled with a fixed pseudo-random pattern ") +
+               (is_floating(info.dtype) || is_complex(info.dtype) ? "in [0, 1)" : "of 0 and 1");
     }
     if (!say) continue;
     const evn_tensor_info made = tensor_info(inputs.back());

@@ -35,7 +35,8 @@ void check_device(const YamlSource& source, const DeviceConfig& device, const Co
                    device.type.c_str());
   }
   if (!cpu && places.spin != 0) {
-    source.fail_at(places.spin, "\"spin\" is for devices of type cpu; \"%s\" is of type %s", device.name.c_str(), device.type.c_str());
+    source.fail_at(places.spin, "\"spin\" is for devices of type cpu; \"%s\" is of type %s", device.name.c_str(),
+                   device.type.c_str());
   }
   if (cpu && places.clblast != 0) {
     source.fail_at(places.clblast, "\"clblast\" is for devices of type opencl; \"%s\" is of type cpu", device.name.c_str());

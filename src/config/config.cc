@@ -127,7 +127,8 @@ class ConfigReader {
   void read_rules(const KeyRow& row, const YamlNode& list) {
     const std::string path = std::string(row.path) + ".*";
     for (const YamlNode& item : list.items) {
-      if (item.kind != YamlNode::Kind::kMap) source_.fail_at(item.offset, "a rule must be a map with a \"device\", a \"precision\" or \"numerics\"");
+      if (item.kind != YamlNode::Kind::kMap)
+        source_.fail_at(item.offset, "a rule must be a map with a \"device\", a \"precision\" or \"numerics\"");
       PlacementRule rule;
       rule.line = item.line;
       draft_.config.rules.push_back(std::move(rule));

@@ -14,8 +14,8 @@ namespace evn {
 
 struct DeviceConfig {
   std::string name;
-  std::string type;  // "cpu", "opencl"
-  int threads = 0;   // CPU; 0: auto
+  std::string type;                        // "cpu", "opencl"
+  int threads = 0;                         // CPU; 0: auto
   std::uint64_t spin_ns = kDefaultSpinNs;  // CPU
   std::uint64_t memory_limit = UINT64_MAX;
   bool optional = false;
@@ -23,7 +23,7 @@ struct DeviceConfig {
   std::string match_vendor = "*";
   std::string match_device = "*";
   std::string match_platform = "*";
-  std::string clblast = "auto";  // auto | always | never
+  std::string clblast = "auto";    // auto | always | never
   std::string match_kind = "any";  // any | gpu | cpu | accelerator
   Precision precision = Precision::kDefault;
   int line = 0;

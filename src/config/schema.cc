@@ -133,26 +133,16 @@ std::span<const KeyRow> config_schema() { return kRows; }
 
 const char* key_type_name(KeyType type) {
   switch (type) {
-    case KeyType::kMap:
-      return "map";
-    case KeyType::kNames:
-      return "names";
-    case KeyType::kList:
-      return "list";
-    case KeyType::kInteger:
-      return "integer";
-    case KeyType::kBytes:
-      return "bytes";
-    case KeyType::kDuration:
-      return "duration";
-    case KeyType::kBoolean:
-      return "boolean";
-    case KeyType::kString:
-      return "string";
-    case KeyType::kStrings:
-      return "strings";
-    case KeyType::kChoice:
-      return "choice";
+    case KeyType::kMap: return "map";
+    case KeyType::kNames: return "names";
+    case KeyType::kList: return "list";
+    case KeyType::kInteger: return "integer";
+    case KeyType::kBytes: return "bytes";
+    case KeyType::kDuration: return "duration";
+    case KeyType::kBoolean: return "boolean";
+    case KeyType::kString: return "string";
+    case KeyType::kStrings: return "strings";
+    case KeyType::kChoice: return "choice";
   }
   return "";
 }

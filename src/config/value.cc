@@ -39,14 +39,10 @@ bool looks_numeric(std::string_view text) {
 // What a value is, as a YAML reader sees it.
 const char* kind_name(const YamlNode& node) {
   switch (node.kind) {
-    case YamlNode::Kind::kNull:
-      return "nothing (null)";
-    case YamlNode::Kind::kList:
-      return "a list";
-    case YamlNode::Kind::kMap:
-      return "a map";
-    case YamlNode::Kind::kScalar:
-      break;
+    case YamlNode::Kind::kNull: return "nothing (null)";
+    case YamlNode::Kind::kList: return "a list";
+    case YamlNode::Kind::kMap: return "a map";
+    case YamlNode::Kind::kScalar: break;
   }
   if (node.quoted) return "quoted text";
   if (looks_boolean(node.text)) return "a boolean";
@@ -66,14 +62,10 @@ std::string shown(const YamlNode& node) {
 
 const char* expectation(const KeyRow& row) {
   switch (row.type) {
-    case KeyType::kInteger:
-      return row.words[0] != '\0' ? "a whole decimal number or auto" : "a whole decimal number";
-    case KeyType::kBytes:
-      return "a size such as 1048576, 64KiB, 512MiB or 2GiB (a whole number and the unit, no blank)";
-    case KeyType::kDuration:
-      return "a time such as 100us, 2ms, 5s or 1min (a whole number and ns, us, ms, s, min or h, no blank)";
-    default:
-      return "";
+    case KeyType::kInteger: return row.words[0] != '\0' ? "a whole decimal number or auto" : "a whole decimal number";
+    case KeyType::kBytes: return "a size such as 1048576, 64KiB, 512MiB or 2GiB (a whole number and the unit, no blank)";
+    case KeyType::kDuration: return "a time such as 100us, 2ms, 5s or 1min (a whole number and ns, us, ms, s, min or h, no blank)";
+    default: return "";
   }
 }
 
@@ -181,26 +173,17 @@ KeyValue read_value(const YamlSource& source, const KeyRow& row, const YamlNode&
   switch (row.type) {
     case KeyType::kInteger:
     case KeyType::kBytes:
-    case KeyType::kDuration:
-      out.number = read_number(source, row, key, value);
-      break;
-    case KeyType::kBoolean:
-      out.number = read_boolean(source, row, key, value) ? 1 : 0;
-      break;
-    case KeyType::kChoice:
-      read_choice(source, row, key, value, &out);
-      break;
-    case KeyType::kStrings:
-      out.texts = read_texts(source, row, key, value);
-      break;
+    case KeyType::kDuration: out.number = read_number(source, row, key, value); break;
+    case KeyType::kBoolean: out.number = read_boolean(source, row, key, value) ? 1 : 0; break;
+    case KeyType::kChoice: read_choice(source, row, key, value, &out); break;
+    case KeyType::kStrings: out.texts = read_texts(source, row, key, value); break;
     case KeyType::kString:
       if (value.kind == YamlNode::Kind::kNull) fail_type(source, row, key, value, "text");
       out.text = read_text(source, row.path, value);
       break;
     case KeyType::kMap:
     case KeyType::kNames:
-    case KeyType::kList:
-      break;
+    case KeyType::kList: break;
   }
   return out;
 }

@@ -33,7 +33,8 @@ std::size_t quotation_end(std::string_view text, std::size_t i) {
   return std::string_view::npos;
 }
 
-// yaml-cpp reads the whole of a text of open brackets before its first event, so their depth is looked at first. Brackets in plain text count too: no configuration has 32 of those open.
+// yaml-cpp reads the whole of a text of open brackets before its first event, so their depth is looked at first. Brackets in plain
+// text count too: no configuration has 32 of those open.
 void refuse_open_brackets(const YamlSource& source) {
   const std::string_view text = source.text;
   std::size_t depth = 0;
@@ -92,14 +93,16 @@ void refuse_bytes(const YamlSource& source) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     const bool line_start = i == 0 || text[i - 1] == '\n' || text[i - 1] == '\r';
-    if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f) source.fail_at(i, "the control character 0x%02x is not allowed", c);
+    if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f)
+      source.fail_at(i, "the control character 0x%02x is not allowed", c);
     const unsigned next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0u;
     if (c == 0xc2 && next >= 0x80 && next < 0xa0 && next != 0x85) {  // U+0080 to U+009F but for U+0085, a line break
       source.fail_at(i, "the control character 0x%02x is not allowed", next);
     }
     if (c == '\t' && indentation) source.fail_at(i, "a tab is no indentation: use spaces");
     if (c == '%' && line_start) {
-      if (++directives > kMaxYamlDirectives) source.fail_at(i, "more than %zu directives (lines that begin with %%)", kMaxYamlDirectives);
+      if (++directives > kMaxYamlDirectives)
+        source.fail_at(i, "more than %zu directives (lines that begin with %%)", kMaxYamlDirectives);
       const std::string_view line = text.substr(i, 6);
       if (!line.starts_with("%YAML ") && !line.starts_with("%TAG ")) {
         source.fail_at(i, "not valid YAML: only the directives %%YAML and %%TAG begin with %%; text that does needs quotes");

@@ -1,6 +1,6 @@
-// yaml-cpp's events built into YamlNodes. Depth, aliases and tags are refused while the events come, so neither yaml-cpp's recursive
-// parser nor a later walk goes deeper than kMaxYamlDepth. yaml-cpp reads from a stream: this file has the only one. Its memory comes
-// from operator new, and so from base/alloc; no exception of its own leaves this file.
+// yaml-cpp's events built into YamlNodes. Depth, aliases and tags are refused while the events come, so neither yaml-cpp's
+// recursive parser nor a later walk goes deeper than kMaxYamlDepth. yaml-cpp reads from a stream: this file has the only one. Its
+// memory comes from operator new, and so from base/alloc; no exception of its own leaves this file.
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/mark.h>
@@ -35,8 +35,8 @@ void refuse_duplicate_keys(const YamlSource& source, const YamlNode& map) {
 // check_yaml_text lets no such byte pass.
 constexpr char kQuestionMark = '\x01';
 
-// The text with the same places that yaml-cpp reads as YAML says: a carriage return alone is a line break, and a question mark beside a
-// character of a word belongs to it.
+// The text with the same places that yaml-cpp reads as YAML says: a carriage return alone is a line break, and a question mark
+// beside a character of a word belongs to it.
 std::string for_yaml_cpp(std::string_view text) {
   std::string copy(text);
   for (std::size_t i = 0; i < copy.size(); ++i) {
@@ -64,8 +64,7 @@ class TreeBuilder : public YAML::EventHandler {
       TextBuffer buffer(text);
       std::istream stream(&buffer);
       YAML::Parser parser(stream);
-      while (parser.HandleNextDocument(*this)) {
-      }
+      while (parser.HandleNextDocument(*this)) {}
     } catch (const YAML::Exception& e) {
       fail_on_syntax(e);
     }
@@ -152,7 +151,8 @@ class TreeBuilder : public YAML::EventHandler {
     source_.fail_at(colon, "not valid YAML: a blank must follow this \":\"");
   }
 
-  // Where the line begins, behind its indentation, that stands before the one of `offset`; npos: it is indented otherwise or has a ":".
+  // Where the line begins, behind its indentation, that stands before the one of `offset`; npos: it is indented otherwise or has a
+  // ":".
   std::size_t line_without_colon_before(std::size_t offset) const {
     const std::string_view text = source_.text;
     const std::size_t line = text.rfind('\n', offset) + 1;  // 0 where there is none

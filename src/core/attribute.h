@@ -13,8 +13,8 @@ namespace evn {
 
 struct Graph;
 
-// No value. It is not trivially copyable on purpose: libstdc++ 12 takes a variant of nothing but what moves without throwing for one that
-// always has a value, and destroys what is not there when copying it runs out of memory.
+// No value. It is not trivially copyable on purpose: libstdc++ 12 takes a variant of nothing but what moves without throwing for
+// one that always has a value, and destroys what is not there when copying it runs out of memory.
 struct NoAttribute {
   NoAttribute() = default;
   NoAttribute(const NoAttribute&) noexcept {}

@@ -42,8 +42,8 @@ inline constexpr int kDTypeCount = EVN_DTYPE_INT2 + 1;
 // ONNX's name ("float32"); "undefined" for a number that is no type.
 const char* dtype_name(DType dtype);
 
-// Bits of one element: 2, 4 or a multiple of 8; 0 for numbers that are no type. A complex number is its real and its imaginary part.
-// A string's are those of an address (core/text.h).
+// Bits of one element: 2, 4 or a multiple of 8; 0 for numbers that are no type. A complex number is its real and its imaginary
+// part. A string's are those of an address (core/text.h).
 std::size_t dtype_bits(DType dtype);
 
 // Bytes of one element; 0 for types that are not stored and for those of less than a byte.
@@ -67,17 +67,50 @@ inline std::size_t dtype_alignment(DType dtype) {
 // The DType of a C++ element type.
 template <typename T>
 struct DTypeOf;
-template <> struct DTypeOf<float> { static constexpr DType value = DType::kFloat32; };
-template <> struct DTypeOf<double> { static constexpr DType value = DType::kFloat64; };
-template <> struct DTypeOf<std::int8_t> { static constexpr DType value = DType::kInt8; };
-template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::kUint8; };
-template <> struct DTypeOf<std::int16_t> { static constexpr DType value = DType::kInt16; };
-template <> struct DTypeOf<std::uint16_t> { static constexpr DType value = DType::kUint16; };
-template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::kInt32; };
-template <> struct DTypeOf<std::uint32_t> { static constexpr DType value = DType::kUint32; };
-template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::kInt64; };
-template <> struct DTypeOf<std::uint64_t> { static constexpr DType value = DType::kUint64; };
-template <> struct DTypeOf<bool> { static constexpr DType value = DType::kBool; };
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kFloat32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kFloat64;
+};
+template <>
+struct DTypeOf<std::int8_t> {
+  static constexpr DType value = DType::kInt8;
+};
+template <>
+struct DTypeOf<std::uint8_t> {
+  static constexpr DType value = DType::kUint8;
+};
+template <>
+struct DTypeOf<std::int16_t> {
+  static constexpr DType value = DType::kInt16;
+};
+template <>
+struct DTypeOf<std::uint16_t> {
+  static constexpr DType value = DType::kUint16;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::kInt32;
+};
+template <>
+struct DTypeOf<std::uint32_t> {
+  static constexpr DType value = DType::kUint32;
+};
+template <>
+struct DTypeOf<std::int64_t> {
+  static constexpr DType value = DType::kInt64;
+};
+template <>
+struct DTypeOf<std::uint64_t> {
+  static constexpr DType value = DType::kUint64;
+};
+template <>
+struct DTypeOf<bool> {
+  static constexpr DType value = DType::kBool;
+};
 template <typename T>
 inline constexpr DType kDTypeOf = DTypeOf<T>::value;
 

@@ -14,11 +14,11 @@ enum class StepKind : std::int32_t {
   kHardSwish,    // x * min(max(a * x + b, 0), 1)
   kSigmoid,      // 1 / (1 + exp(-x))
   kTanh,
-  kScale,        // a * x
-  kOffset,       // x + a
-  kGelu,         // x * Phi(x)
-  kGeluTanh,     // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
-  kSwish,        // x / (1 + exp(-a * x))
+  kScale,     // a * x
+  kOffset,    // x + a
+  kGelu,      // x * Phi(x)
+  kGeluTanh,  // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
+  kSwish,     // x / (1 + exp(-a * x))
 };
 
 struct Step {

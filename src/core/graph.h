@@ -18,35 +18,36 @@ inline constexpr ValueId kNoValue = -1;  // an optional input that is not given
 
 struct Value {
   std::string name;
-  DType dtype = DType::kUndefined;          // kUndefined: not known yet
-  bool has_shape = false;                   // the rank is known
-  Shape shape;                              // -1 where a dim is not known
-  std::vector<std::string> symbols;         // per dim, the name of an unknown one or ""; may be empty
-  WeightPtr constant;                       // the value itself, when it is a constant
-  Wraps wraps;                              // sequences, optionals and maps have no shape
+  DType dtype = DType::kUndefined;   // kUndefined: not known yet
+  bool has_shape = false;            // the rank is known
+  Shape shape;                       // -1 where a dim is not known
+  std::vector<std::string> symbols;  // per dim, the name of an unknown one or ""; may be empty
+  WeightPtr constant;                // the value itself, when it is a constant
+  Wraps wraps;                       // sequences, optionals and maps have no shape
 };
 
 struct Node {
-  std::string name;     // unique in its graph; made up when the model gives none
+  std::string name;  // unique in its graph; made up when the model gives none
   std::string op_type;
-  std::string domain;   // "" is ai.onnx
-  std::string overload; // of a call of one of the model's functions
-  std::string model_op; // the model's operator, where a rewrite has put one on bytes in its place; rules match either. "": op_type is it
-  int since_version = 0;              // the domain's opset version that applies; 0 until graph/validate: the one that the model imports
-  const OpDef* op = nullptr;          // set by graph/validate
-  std::vector<ValueId> inputs;        // kNoValue: not given
-  std::vector<ValueId> outputs;       // kNoValue: not wanted
-  std::vector<Attribute> attributes;  // as the model gives them
+  std::string domain;    // "" is ai.onnx
+  std::string overload;  // of a call of one of the model's functions
+  std::string
+      model_op;  // the model's operator, where a rewrite has put one on bytes in its place; rules match either. "": op_type is it
+  int since_version = 0;         // the domain's opset version that applies; 0 until graph/validate: the one that the model imports
+  const OpDef* op = nullptr;     // set by graph/validate
+  std::vector<ValueId> inputs;   // kNoValue: not given
+  std::vector<ValueId> outputs;  // kNoValue: not wanted
+  std::vector<Attribute> attributes;     // as the model gives them
   std::vector<AttributeValue> resolved;  // by index into the op's attribute table, defaults filled in; set by graph/validate
-  Epilogue epilogue;                  // fused element-wise steps, applied to output 0 in order
-  std::uint32_t rewrites = 0;         // bit i: the i-th of passes() (graph/passes) made or changed it
-  std::uint32_t fingerprint = 0;      // of what that goes by
-  std::vector<std::string> fused;     // names of the nodes that were folded into this one, for explain
-  std::int32_t region = -1;           // index into Graph::regions; -1: runs always
-  // Of Loop, Scan and SequenceMap: the graph that is run many times, this node's own. Its last inputs are what it uses of the graphs
-  // around it, which are also the node's last inputs (graph/bodies).
+  Epilogue epilogue;                     // fused element-wise steps, applied to output 0 in order
+  std::uint32_t rewrites = 0;            // bit i: the i-th of passes() (graph/passes) made or changed it
+  std::uint32_t fingerprint = 0;         // of what that goes by
+  std::vector<std::string> fused;        // names of the nodes that were folded into this one, for explain
+  std::int32_t region = -1;              // index into Graph::regions; -1: runs always
+  // Of Loop, Scan and SequenceMap: the graph that is run many times, this node's own. Its last inputs are what it uses of the
+  // graphs around it, which are also the node's last inputs (graph/bodies).
   std::shared_ptr<Graph> body;
-  std::int32_t captures = 0;          // how many of the inputs these are
+  std::int32_t captures = 0;  // how many of the inputs these are
 };
 
 // One branch of an If. Its nodes stand among the others (graph/inline_if) and run only when the branch is taken; Merge nodes hand
@@ -59,9 +60,9 @@ struct Region {
 struct Graph {
   std::string name;
   std::vector<Value> values;
-  std::vector<Node> nodes;            // in topological order after graph/validate
+  std::vector<Node> nodes;  // in topological order after graph/validate
   std::vector<Region> regions;
-  std::vector<ValueId> inputs;        // without initializers
+  std::vector<ValueId> inputs;  // without initializers
   std::vector<ValueId> outputs;
 };
 

@@ -12,7 +12,7 @@ enum class Precision : std::int32_t {
   kFloat32 = EVN_PRECISION_FP32,
   kBfloat16 = EVN_PRECISION_BF16,
   kFloat16 = EVN_PRECISION_FP16,
-  kAuto = EVN_PRECISION_AUTO,        // what is fastest on the device
+  kAuto = EVN_PRECISION_AUTO,  // what is fastest on the device
 };
 
 // As the configuration has them.

@@ -56,9 +56,7 @@ std::string Shape::to_string() const {
   return s + "]";
 }
 
-bool operator==(const Shape& a, const Shape& b) {
-  return a.rank_ == b.rank_ && std::equal(a.dims_, a.dims_ + a.rank_, b.dims_);
-}
+bool operator==(const Shape& a, const Shape& b) { return a.rank_ == b.rank_ && std::equal(a.dims_, a.dims_ + a.rank_, b.dims_); }
 
 int normalize_axis(std::int64_t axis, int rank, const char* what) {
   if (axis < -rank || axis >= rank) {
@@ -152,7 +150,8 @@ TensorDesc parse_type(std::string_view text) {
   }
   TensorDesc type;
   if (take(&rest, "tensor(")) type.dtype = dtype_of_name(rest);
-  if (type.dtype == DType::kUndefined) fail(EVN_ERROR_INVALID_ARGUMENT, "\"%.64s\" is no type", std::string(text.substr(0, 64)).c_str());
+  if (type.dtype == DType::kUndefined)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "\"%.64s\" is no type", std::string(text.substr(0, 64)).c_str());
   if (!is_stored(type.dtype)) fail(EVN_ERROR_UNSUPPORTED, "tensors of %s", dtype_name(type.dtype));
   while (depth > 0) type.wraps = type.wraps.in(found[--depth]);
   return type;

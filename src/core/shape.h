@@ -32,7 +32,7 @@ class Shape {
   std::int64_t elements() const { return elements(0, rank_); }
   std::int64_t elements(int begin, int end) const;
 
-  bool is_known() const;  // no dim is negative
+  bool is_known() const;          // no dim is negative
   std::string to_string() const;  // "[1,3,?]"
 
   friend bool operator==(const Shape& a, const Shape& b);
@@ -86,7 +86,8 @@ struct TensorDesc {
   friend bool operator==(const TensorDesc& a, const TensorDesc& b) = default;
 };
 
-// The type that such a text names; ONNX's own names of dtypes ("float", "double") are taken as well. Throws EVN_ERROR_INVALID_ARGUMENT.
+// The type that such a text names; ONNX's own names of dtypes ("float", "double") are taken as well. Throws
+// EVN_ERROR_INVALID_ARGUMENT.
 TensorDesc parse_type(std::string_view text);
 
 }  // namespace evn

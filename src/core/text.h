@@ -39,8 +39,8 @@ class TextPool {
  private:
   LedgerPtr ledger_;
   std::vector<std::shared_ptr<void>> chunks_;
-  std::size_t used_ = 0;   // of the last chunk
-  std::size_t size_ = 0;   // of the last chunk
+  std::size_t used_ = 0;  // of the last chunk
+  std::size_t size_ = 0;  // of the last chunk
 };
 using TextPoolPtr = std::shared_ptr<TextPool>;
 

@@ -27,7 +27,7 @@ struct Weight {
   std::shared_ptr<const void> data;  // row-major bytes; shares ownership of whatever holds them. Null where they are still in the
                                      // file, or a session has let go of them for packed copies (runtime/plain_weights.h)
   std::size_t size_bytes = 0;
-  bool aligned = true;               // data is aligned for its dtype
+  bool aligned = true;                         // data is aligned for its dtype
   std::shared_ptr<const WeightSource> source;  // null: the bytes are no part of a file
 
   // For those who have the model to themselves, while it is loaded: bytes that are still in the file are read and stay. Where

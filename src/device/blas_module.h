@@ -32,10 +32,10 @@ typedef struct evn_blas_product {
 
 typedef struct evn_blas_module_table {
   uint32_t abi;
-  const char* core; /* OpenBLAS's name of the kernels that it uses: "SkylakeX" */
+  const char* core;    /* OpenBLAS's name of the kernels that it uses: "SkylakeX" */
   size_t buffer_bytes; /* that each call needs to itself, aligned to 4096. OpenBLAS allocates nothing else */
-  /* Where OpenBLAS cuts k itself: a product may be made in calls of so many k, or a multiple, the later ones of which add to C (beta 1),
-   * to the same bits; the last one has at least as many. 0: it is not known. */
+  /* Where OpenBLAS cuts k itself: a product may be made in calls of so many k, or a multiple, the later ones of which add to C
+   * (beta 1), to the same bits; the last one has at least as many. 0: it is not known. */
   int depth;
   void (*product_f64)(const evn_blas_product* p, const double* a, const double* b, double* c, void* buffer);
 } evn_blas_module_table;

@@ -1,5 +1,5 @@
-// Cascades: nodes that follow each other and run as one step, some lines of an image at a time, so that what lies between them stays in
-// the caches of a thread and is never written as a whole. The planner asks which nodes these are; a kernel runs them.
+// Cascades: nodes that follow each other and run as one step, some lines of an image at a time, so that what lies between them
+// stays in the caches of a thread and is never written as a whole. The planner asks which nodes these are; a kernel runs them.
 #pragma once
 
 #include "device/kernel.h"

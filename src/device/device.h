@@ -29,14 +29,14 @@ struct Location {
 };
 
 struct DeviceTraits {
-  bool host_addressable = false;    // Buffer::address() is valid on the host
-  std::size_t alignment = 64;       // of buffers inside an arena
+  bool host_addressable = false;  // Buffer::address() is valid on the host
+  std::size_t alignment = 64;     // of buffers inside an arena
   evn_device_kind kind = EVN_DEVICE_OTHER;
   std::string description;
   std::string driver;
   std::uint32_t compute_units = 1;
   std::uint64_t memory_bytes = 0;
-  bool claims_segments = false;     // claim may return segments of several nodes
+  bool claims_segments = false;  // claim may return segments of several nodes
 };
 
 // One call of a kernel. Everything it points to lives until the device has been waited for.
@@ -51,7 +51,7 @@ struct KernelCall {
 // layouts, and takes empty inputs; `plan` and `run` are asked with OpDesc::values and OpDesc::nodes. Constants are inputs like
 // others.
 struct Segment {
-  std::vector<int> nodes;           // indices into the span that claim was given
+  std::vector<int> nodes;  // indices into the span that claim was given
   const Kernel* kernel = nullptr;
 };
 
@@ -72,17 +72,15 @@ class Device : public Backing {
   Pool& pool() { return *pool_; }
 
   // Memory of the device's pool. The result keeps the pool; the device must outlive it.
-  PooledMemory allocate(std::size_t bytes, MemoryClass cls, bool pinned = false) {
-    return PooledMemory(pool_, bytes, cls, pinned);
-  }
+  PooledMemory allocate(std::size_t bytes, MemoryClass cls, bool pinned = false) { return PooledMemory(pool_, bytes, cls, pinned); }
   LedgerPtr ledger() const { return pool_; }
 
   // Copies buffer.size bytes (equal on both sides) between this device and the host (a host-addressable device), or within this
   // device. The memory must stay valid until the event. Throws EVN_ERROR_DEVICE_LOST, EVN_ERROR_OUT_OF_MEMORY.
   virtual Event copy(const Location& from, const Location& to, std::span<const Event> waits) = 0;
 
-  // Runs a kernel of this device's tables. When it throws, a part of the kernel's commands may be under way: what the call points to must
-  // stay until all_enqueued() has happened.
+  // Runs a kernel of this device's tables. When it throws, a part of the kernel's commands may be under way: what the call points
+  // to must stay until all_enqueued() has happened.
   virtual Event enqueue(const KernelCall& call, std::span<const Event> waits) = 0;
 
   // Blocks until the event has happened; an error of the device is thrown here at the latest.
@@ -97,8 +95,8 @@ class Device : public Backing {
   // All that was enqueued so far, also by calls that threw. Without a device: what enqueue and copy gave are all there is.
   virtual Event all_enqueued() { return {}; }
 
-  // Lets go of `held` when the event has happened, without holding up the caller; on whichever thread, and perhaps as the last thing that
-  // kept this device. Waits where the system refuses a thread or memory.
+  // Lets go of `held` when the event has happened, without holding up the caller; on whichever thread, and perhaps as the last
+  // thing that kept this device. Waits where the system refuses a thread or memory.
   virtual void hold_until(const Event& event, std::shared_ptr<const void> held) noexcept;
 
   // Waits until all that hold_until was given has been let go of. False when `cancel` says stop.
@@ -113,8 +111,8 @@ class Device : public Backing {
   }
   virtual void finish_trace(StepTrace* /*trace*/) noexcept {}
 
-  // Gives the host access to pinned memory until unmap, behind all that was enqueued; nullptr when it is not pinned. `read`: its bytes are
-  // wanted; otherwise they are undefined. Nothing that uses the memory may be enqueued meanwhile. unmap blocks too. Throw
+  // Gives the host access to pinned memory until unmap, behind all that was enqueued; nullptr when it is not pinned. `read`: its
+  // bytes are wanted; otherwise they are undefined. Nothing that uses the memory may be enqueued meanwhile. unmap blocks too. Throw
   // EVN_ERROR_DEVICE_LOST, EVN_ERROR_OUT_OF_MEMORY.
   virtual void* map(const Buffer& /*buffer*/, bool /*read*/, bool /*write*/) { return nullptr; }
   virtual void unmap(const Buffer& /*buffer*/, void* /*address*/) {}
@@ -122,10 +120,11 @@ class Device : public Backing {
   // The kernels of this device.
   virtual std::span<const KernelFamily* const> kernels() const = 0;
 
-  // Asks which of the nodes this device runs. The default goes node by node through the kernel tables. Where claims_segments is set, nodes of a
-  // graph are offered together, in topological order; connected by the ids in Node::inputs and outputs. Not offered are nodes in a branch
-  // of an If, with inputs that are read by value and not constant, or of unknown rank. Segments whose nodes rules send to several devices, or
-  // give several precisions, and those that would close a cycle are not used: then the device is asked again, with fewer nodes or one alone.
+  // Asks which of the nodes this device runs. The default goes node by node through the kernel tables. Where claims_segments is
+  // set, nodes of a graph are offered together, in topological order; connected by the ids in Node::inputs and outputs. Not offered
+  // are nodes in a branch of an If, with inputs that are read by value and not constant, or of unknown rank. Segments whose nodes
+  // rules send to several devices, or give several precisions, and those that would close a cycle are not used: then the device is
+  // asked again, with fewer nodes or one alone.
   virtual Claim claim(std::span<const OpDesc> nodes);
 
   // The kernel of highest rank that takes the node; else nullptr, and *reason says what each one said.
@@ -135,8 +134,8 @@ class Device : public Backing {
   // placed (there its `supports` must not look at shapes). nullptr: this device has none.
   virtual const Kernel* reference_kernel(const OpDesc& /*desc*/) const { return nullptr; }
 
-  // The lowest precision of operands that products have here where `wanted`, which is not kDefault, is allowed. kFloat32 for a lower
-  // one: *why says why.
+  // The lowest precision of operands that products have here where `wanted`, which is not kDefault, is allowed. kFloat32 for a
+  // lower one: *why says why.
   virtual Precision lowest_precision(Precision /*wanted*/, std::string* why) const {
     *why = "this device has float32 products alone";
     return Precision::kFloat32;
@@ -161,32 +160,32 @@ class Device : public Backing {
 
 // What a backend needs to open its devices.
 struct DeviceRequest {
-  std::string name;                 // for errors, statistics and explain
-  int index = 0;                    // among the devices that match
-  std::string vendor = "*";         // globs
+  std::string name;          // for errors, statistics and explain
+  int index = 0;             // among the devices that match
+  std::string vendor = "*";  // globs
   std::string device = "*";
   std::string platform = "*";
-  std::string kind = "any";         // any | gpu | cpu | accelerator
-  int thread_count = 0;             // CPU
+  std::string kind = "any";                // any | gpu | cpu | accelerator
+  int thread_count = 0;                    // CPU
   std::uint64_t spin_ns = kDefaultSpinNs;  // CPU
   std::uint64_t memory_limit = UINT64_MAX;
-  std::string clblast = "auto";     // OpenCL: auto | always | never
-  std::string cache_dir;            // "": no cache on disk
-  HostExecutor executor;            // CPU: threads of the host
-  evn_allocator allocator{};        // CPU: memory of the host
+  std::string clblast = "auto";  // OpenCL: auto | always | never
+  std::string cache_dir;         // "": no cache on disk
+  HostExecutor executor;         // CPU: threads of the host
+  evn_allocator allocator{};     // CPU: memory of the host
   LogSink log;
 };
 
 // One device that this machine offers, opened or not.
 struct DeviceListing {
-  std::string id;                   // "cpu", "opencl:0"
+  std::string id;  // "cpu", "opencl:0"
   std::string description;
   std::string platform;
   std::string driver;
-  std::string kind;                 // "cpu", "gpu", "accelerator"
+  std::string kind;  // "cpu", "gpu", "accelerator"
   std::uint32_t compute_units = 0;
   std::uint64_t memory_bytes = 0;
-  std::string libraries;            // which other libraries it may call, and whether they are there
+  std::string libraries;  // which other libraries it may call, and whether they are there
 };
 
 // A backend folder defines `<folder>_backend` in its device.cc; api/builtin.cc is the only file that names them.
@@ -196,8 +195,8 @@ struct Backend {
   std::shared_ptr<Device> (*open)(const DeviceRequest& request);
   // Lists what there is; when nothing, *why says so ("libOpenCL.so.1 cannot be opened: ...").
   std::vector<DeviceListing> (*list)(std::string* why);
-  // What tells the physical device that `open` would open from others: requests with one identity are requests for one device. Throws
-  // as `open`, and opens nothing. nullptr: each request has a device of its own.
+  // What tells the physical device that `open` would open from others: requests with one identity are requests for one device.
+  // Throws as `open`, and opens nothing. nullptr: each request has a device of its own.
   const void* (*identify)(const DeviceRequest& request) = nullptr;
 };
 

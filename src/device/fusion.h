@@ -1,5 +1,6 @@
-// What a step computes beyond its node, and how the values that it reads and writes are stored: the result of the lowering passes. Only a
-// kernel that offers such a fusion (KernelFusion) sees one; other kernels, and backends that have none, need not look at this.
+// What a step computes beyond its node, and how the values that it reads and writes are stored: the result of the lowering passes.
+// Only a kernel that offers such a fusion (KernelFusion) sees one; other kernels, and backends that have none, need not look at
+// this.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@ namespace evn {
 struct OpDesc;
 
 // Parameters of a QLinearAdd in an epilogue. It makes of the node's own result x, rounded to bytes before, and the residual r:
-// saturate(round((x - x_zero) * x_scale + (r - r_zero) * r_scale + zero)), in float32. Scales are those of the operands over the sum's, no
-// more than 1e6.
+// saturate(round((x - x_zero) * x_scale + (r - r_zero) * r_scale + zero)), in float32. Scales are those of the operands over the
+// sum's, no more than 1e6.
 struct ByteSum {
   float x_scale = 0, r_scale = 0, zero = 0;
   std::int32_t x_zero = 0, r_zero = 0;
@@ -25,12 +26,12 @@ struct Fusion {
   const ByteSum* byte_sum = nullptr;  // the residual is added by a QLinearAdd, and has the dtype of output 0; null: by an Add
   const Node* tail = nullptr;         // the last of these sums, whose epilogue and output the step has; null: none
 
-  // Channel views. Per input, then per output: elements from one position to the next of a value that lies channels last and is a range of a
-  // wider value's channels; 0: it lies by itself. null: all do.
+  // Channel views. Per input, then per output: elements from one position to the next of a value that lies channels last and is a
+  // range of a wider value's channels; 0: it lies by itself. null: all do.
   const std::int64_t* pitches = nullptr;
 
-  // 16-bit activation storage: values that are stored as what the kernel rounds its operands to, though their desc says float32. Bit i:
-  // input i.
+  // 16-bit activation storage: values that are stored as what the kernel rounds its operands to, though their desc says float32.
+  // Bit i: input i.
   std::uint32_t stored_16bit = 0;
   static constexpr std::uint32_t kOutputStored16Bit = 1u << 31;  // output 0
 };
@@ -60,7 +61,7 @@ inline constexpr std::uint8_t k16BitOutput = 4;  // output 0
 // Stages of a cascade (device/cascade.h) that a kernel's nodes can be.
 inline constexpr std::uint8_t kFirstLayerStage = 1;  // a convolution of few channels that lie in plain order
 inline constexpr std::uint8_t kDepthwiseStage = 2;
-inline constexpr std::uint8_t kPointwiseStage = 4;   // 1 x 1, one group
+inline constexpr std::uint8_t kPointwiseStage = 4;  // 1 x 1, one group
 
 // What a kernel offers to the lowering passes.
 struct KernelFusion {

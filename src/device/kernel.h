@@ -21,8 +21,8 @@ namespace evn {
 
 struct RunServices;
 
-// The values of the graph that a segment's inputs and outputs are: each value that its nodes read and do not make, once, and each that nodes
-// outside of it read.
+// The values of the graph that a segment's inputs and outputs are: each value that its nodes read and do not make, once, and each
+// that nodes outside of it read.
 struct SegmentValues {
   std::vector<ValueId> inputs, outputs;
 };
@@ -31,12 +31,12 @@ struct SegmentValues {
 // node goes to the reference) while nodes are placed; all are known in `plan` and `run`.
 struct OpDesc {
   const Node* node = nullptr;
-  std::span<const TensorDesc> inputs;      // dtype kUndefined: not given
-  std::span<const TensorDesc> outputs;     // dtype kUndefined: not wanted
-  std::span<const WeightPtr> constants;    // per input: its constant, or null. In `plan` also what is known only then (shapes)
-  const Layout* layouts = nullptr;         // per input, then per output: what Kernel::layouts said; null: all plain
-  std::uint32_t threads = 1;               // that share the tiles, where the host's own run them: tiles may depend on it, results not
-  bool strict = false;                     // sums are plain, and subnormal numbers are kept (Numerics::kStrict)
+  std::span<const TensorDesc> inputs;    // dtype kUndefined: not given
+  std::span<const TensorDesc> outputs;   // dtype kUndefined: not wanted
+  std::span<const WeightPtr> constants;  // per input: its constant, or null. In `plan` also what is known only then (shapes)
+  const Layout* layouts = nullptr;       // per input, then per output: what Kernel::layouts said; null: all plain
+  std::uint32_t threads = 1;             // that share the tiles, where the host's own run them: tiles may depend on it, results not
+  bool strict = false;                   // sums are plain, and subnormal numbers are kept (Numerics::kStrict)
   // The lowest that the node's products may round their operands to: one that the device has, never kDefault or kAuto.
   Precision precision = Precision::kFloat32;
   // What the nodes are asked about that run as one step. Of a segment: in topological order, the descs do not overlap, and
@@ -53,7 +53,9 @@ struct OpDesc {
            i != fusion.residual;
   }
   Layout input_layout(int i) const { return layouts == nullptr ? Layout::kPlain : layouts[i]; }
-  Layout output_layout(int i = 0) const { return layouts == nullptr ? Layout::kPlain : layouts[inputs.size() + static_cast<std::size_t>(i)]; }
+  Layout output_layout(int i = 0) const {
+    return layouts == nullptr ? Layout::kPlain : layouts[inputs.size() + static_cast<std::size_t>(i)];
+  }
   const Weight* constant(int i) const { return static_cast<std::size_t>(i) < constants.size() ? constants[i].get() : nullptr; }
 
   // The input that is the bias: the node's own, `own`, or one that is fused; -1: there is none.
@@ -82,12 +84,12 @@ using Refusal = const char*;
 
 // What a kernel decides once per shape. `state` is the kernel's own.
 struct KernelPlan {
-  std::int64_t tiles = 1;               // units of threads, cancellation and tracing; independent of each other
-  std::size_t scratch_bytes = 0;        // one block for the whole call, on the device
-  std::size_t thread_scratch_bytes = 0; // a block for each thread (CPU only)
-  std::uint32_t in_place = 0;           // bit i: output 0 may have the memory of input i
-  double flops = 0;                     // operations, for the cost estimate: a multiply-add is two
-  double bytes = 0;                     // bytes read and written
+  std::int64_t tiles = 1;                // units of threads, cancellation and tracing; independent of each other
+  std::size_t scratch_bytes = 0;         // one block for the whole call, on the device
+  std::size_t thread_scratch_bytes = 0;  // a block for each thread (CPU only)
+  std::uint32_t in_place = 0;            // bit i: output 0 may have the memory of input i
+  double flops = 0;                      // operations, for the cost estimate: a multiply-add is two
+  double bytes = 0;                      // bytes read and written
 
   static constexpr std::size_t kStateBytes = 512;
   template <typename T>
@@ -117,21 +119,27 @@ struct Buffer {
 struct KernelArgs {
   const OpDesc* desc = nullptr;
   const KernelPlan* plan = nullptr;
-  std::span<const Buffer> inputs;       // in the layouts of the desc; memory null: not given
+  std::span<const Buffer> inputs;  // in the layouts of the desc; memory null: not given
   std::span<const Buffer> outputs;
-  std::span<const Buffer> packed;       // per input: what `prepack` wrote; memory null: not packed
+  std::span<const Buffer> packed;  // per input: what `prepack` wrote; memory null: not packed
   Buffer scratch;
-  void* thread_scratch = nullptr;       // CPU: this thread's block
-  void* context = nullptr;              // the device's own (OpenCL: what enqueues)
+  void* thread_scratch = nullptr;         // CPU: this thread's block
+  void* context = nullptr;                // the device's own (OpenCL: what enqueues)
   const RunServices* services = nullptr;  // of the run (ops/op.h)
 
   // CPU only: typed addresses.
   template <typename T>
-  const T* in(int i) const { return static_cast<const T*>(inputs[i].address()); }
+  const T* in(int i) const {
+    return static_cast<const T*>(inputs[i].address());
+  }
   template <typename T>
-  T* out(int i = 0) const { return static_cast<T*>(outputs[i].address()); }
+  T* out(int i = 0) const {
+    return static_cast<T*>(outputs[i].address());
+  }
   template <typename T>
-  const T* pack(int i) const { return static_cast<const T*>(packed[i].address()); }
+  const T* pack(int i) const {
+    return static_cast<const T*>(packed[i].address());
+  }
   // nullptr: there is none.
   template <typename T>
   const T* bias(int own) const {
@@ -157,15 +165,15 @@ void prepack_all(const OpDesc& desc, int input, void* packed) {
 }
 
 struct Kernel {
-  const char* name;    // unique in its backend: "conv_gemm"
+  const char* name;         // unique in its backend: "conv_gemm"
   const char* op = "";      // operator name
   const char* domain = "";  // "" is ai.onnx
-  int rank;            // the highest rank that supports a node runs it; two equal ranks for one operator are a test failure
+  int rank;                 // the highest rank that supports a node runs it; two equal ranks for one operator are a test failure
   // Looks at dtypes, attributes, ranks, constants and the epilogue; at dims only where they are constant (weights).
   Refusal (*supports)(const OpDesc& desc);
-  // Bytes that the kernel wants of a packed copy of constant input i; 0: none. Nullable: packs nothing. On the CPU the plain bytes of
-  // such an input are there for `prepack` only: `plan` and `run` find the constant in the desc, but not its data, and no input buffer.
-  // `supports` looks at the values of small constants only.
+  // Bytes that the kernel wants of a packed copy of constant input i; 0: none. Nullable: packs nothing. On the CPU the plain bytes
+  // of such an input are there for `prepack` only: `plan` and `run` find the constant in the desc, but not its data, and no input
+  // buffer. `supports` looks at the values of small constants only.
   std::size_t (*prepack_bytes)(const OpDesc& desc, int input) = nullptr;
   // Tells apart packed copies of one weight that differ by more than the kernel (the group of a convolution, say). Nullable: 0.
   std::uint64_t (*prepack_variant)(const OpDesc& desc, int input) = nullptr;

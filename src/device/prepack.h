@@ -9,8 +9,8 @@ namespace evn {
 
 struct OpDesc;
 
-// How a packed copy is made of some rows of its constant at a time: rows are counted by the indices of its first axes, and lie together in
-// memory.
+// How a packed copy is made of some rows of its constant at a time: rows are counted by the indices of its first axes, and lie
+// together in memory.
 struct PrepackParts {
   // Returns the number of rows of which each part's beginning is a multiple; 0: this constant is packed as a whole.
   std::int64_t (*step)(const OpDesc& desc, int input) = nullptr;

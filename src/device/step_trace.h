@@ -10,7 +10,7 @@ namespace evn {
 struct alignas(64) ThreadSpan {  // threads write side by side
   std::uint64_t start_ns = 0;    // os::now_ns()
   std::uint64_t end_ns = 0;
-  std::int64_t tiles = 0;        // 0: took no part
+  std::int64_t tiles = 0;  // 0: took no part
 };
 
 struct StepTrace {
@@ -19,9 +19,9 @@ struct StepTrace {
   bool wanted = false;                 // a device with a clock of its own is to measure
   void* first = nullptr;               // the device's own, until Device::finish_trace: first and last command of the step
   void* last = nullptr;
-  std::uint64_t queued = 0;            // the device's clock in ns, after finish_trace
+  std::uint64_t queued = 0;  // the device's clock in ns, after finish_trace
   std::uint64_t start = 0;
-  std::uint64_t end = 0;               // 0: not measured
+  std::uint64_t end = 0;  // 0: not measured
 };
 
 }  // namespace evn

@@ -75,7 +75,8 @@ bool has_graph_attribute(const Node& node) {
 void take_body(Graph& graph, Node& node, const std::function<ValueId(std::string_view)>& find) {
   const Graph* source = nullptr;
   for_each_graph(node, [&](const Graph& g) {
-    if (source != nullptr) throw make_error(EVN_ERROR_INVALID_MODEL, "%.64s has two graphs", node.op_type.c_str()).with_node(node.name.c_str());
+    if (source != nullptr)
+      throw make_error(EVN_ERROR_INVALID_MODEL, "%.64s has two graphs", node.op_type.c_str()).with_node(node.name.c_str());
     source = &g;
   });
   auto body = std::make_shared<Graph>(*source);

@@ -200,7 +200,8 @@ bool GraphEditor::commit() {
 
 void check_deadline(const PassContext& context, std::size_t count) {
   if (count % 64 != 0 || context.deadline_ns == UINT64_MAX) return;
-  if (deadline_clock_ns() > context.deadline_ns) fail(EVN_ERROR_TIMEOUT, "the time to load the model ended while the graph was optimized");
+  if (deadline_clock_ns() > context.deadline_ns)
+    fail(EVN_ERROR_TIMEOUT, "the time to load the model ended while the graph was optimized");
 }
 
 bool is_op(const Node& node, const char* op_type) { return node.domain.empty() && node.op_type == op_type; }

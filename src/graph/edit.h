@@ -39,9 +39,9 @@ class GraphEditor {
   int only_consumer(ValueId v) const;
 
   // Constants that nobody reads any more lose their bytes at once, here and below.
-  void set_input(int n, int input, ValueId v);   // past the end: inputs between are not given
+  void set_input(int n, int input, ValueId v);  // past the end: inputs between are not given
   void shrink_inputs(int n, int count);
-  void set_output(int n, int output, ValueId v); // the value's former producer must be gone or about to be
+  void set_output(int n, int output, ValueId v);  // the value's former producer must be gone or about to be
   // Uses by nodes only; the graph's outputs stay what they are.
   void replace_uses(ValueId from, ValueId to);
   void remove_node(int n);

@@ -51,7 +51,8 @@ struct Scope {
 
 class Expander {
  public:
-  Expander(Model& model, const Limits& limits, const OperatorRegistry* custom) : limits_(limits), functions_(model, custom), graph_(model.graph) {}
+  Expander(Model& model, const Limits& limits, const OperatorRegistry* custom)
+      : limits_(limits), functions_(model, custom), graph_(model.graph) {}
 
   void run() {
     if (functions_.measure(graph_) > limits_.nodes) refuse_nodes();

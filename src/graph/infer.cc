@@ -166,8 +166,8 @@ class GraphInference {
     value.symbols.clear();
   }
 
-  // The types of a body's outputs for the inputs that the node has now. Where an output is an input of the next iteration, dims that do not
-  // stay what they were are unknown, and if that does not settle, the rank.
+  // The types of a body's outputs for the inputs that the node has now. Where an output is an input of the next iteration, dims
+  // that do not stay what they were are unknown, and if that does not settle, the rank.
   void infer_body(const Node& node) {
     constexpr int kRounds = 4;
     Graph& body = *node.body;
@@ -243,14 +243,15 @@ class GraphInference {
     }
   }
 
-  // A graph output is what the model promises to its user: dims that only the declaration knows are taken over. Returns false where the
-  // declared shape contradicts the computed one, which stands.
+  // A graph output is what the model promises to its user: dims that only the declaration knows are taken over. Returns false where
+  // the declared shape contradicts the computed one, which stands.
   bool merge(Declared& declared) {
     Value& value = graph_.values[declared.value];
     const char* name = value.name.c_str();
     if (declared.dtype != DType::kUndefined && (declared.dtype != value.dtype || declared.wraps != value.wraps)) {
       fail(EVN_ERROR_INVALID_MODEL, "output \"%s\" is declared as %s but computed as %s", name,
-           TensorDesc{declared.dtype, {}, declared.wraps}.type_string().c_str(), TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
+           TensorDesc{declared.dtype, {}, declared.wraps}.type_string().c_str(),
+           TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
     }
     if (!declared.has_shape || value.wraps) return true;
     // Some exporters declare no dims where they know none.

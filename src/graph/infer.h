@@ -14,8 +14,8 @@ struct WrongShape {
 };
 
 // Sets dtype, has_shape and shape of every value that can be told. An output of another dtype than declared is
-// EVN_ERROR_INVALID_MODEL naming it. Of its dims those are taken over that only the declaration knows; where the two contradict, as in
-// what some exporters write, the computed shape stands and the output goes into `wrong` (nullable).
+// EVN_ERROR_INVALID_MODEL naming it. Of its dims those are taken over that only the declaration knows; where the two contradict, as
+// in what some exporters write, the computed shape stands and the output goes into `wrong` (nullable).
 void infer_graph(Graph& graph, std::vector<WrongShape>* wrong = nullptr);
 
 // The same for the body of a Loop, Scan or SequenceMap, whose inputs' types have been set.

@@ -69,7 +69,9 @@ class Inliner {
     if (made_.size() <= index) made_.resize(std::max(graph_.values.size(), index + 1));
     made_[index] = true;
   }
-  bool is_made(ValueId v) const { return v != kNoValue && static_cast<std::size_t>(v) < made_.size() && made_[static_cast<std::size_t>(v)]; }
+  bool is_made(ValueId v) const {
+    return v != kNoValue && static_cast<std::size_t>(v) < made_.size() && made_[static_cast<std::size_t>(v)];
+  }
 
   void add(Node node, const Scope& scope, std::int32_t region) {
     node.region = region;
@@ -91,7 +93,8 @@ class Inliner {
     const std::shared_ptr<Graph>* body = nullptr;
     for (const Attribute& a : node.attributes) {
       if (a.name != name) continue;
-      if (body != nullptr) throw make_error(EVN_ERROR_INVALID_MODEL, "attribute '%s' is given twice", name).with_node(node.name.c_str());
+      if (body != nullptr)
+        throw make_error(EVN_ERROR_INVALID_MODEL, "attribute '%s' is given twice", name).with_node(node.name.c_str());
       body = std::get_if<std::shared_ptr<Graph>>(&a.value);
     }
     if (body == nullptr || *body == nullptr) {
@@ -105,15 +108,18 @@ class Inliner {
     if (node.inputs.size() != 1 || node.inputs[0] == kNoValue) {
       throw make_error(EVN_ERROR_INVALID_MODEL, "If takes 1 input, it has %zu", node.inputs.size()).with_node(name);
     }
-    if (node.attributes.size() != 2) throw make_error(EVN_ERROR_INVALID_MODEL, "If has attributes that it does not take").with_node(name);
+    if (node.attributes.size() != 2)
+      throw make_error(EVN_ERROR_INVALID_MODEL, "If has attributes that it does not take").with_node(name);
     const auto number = static_cast<std::int64_t>(graph_.regions.size() / 2);
     graph_.regions.push_back({node.region});
     graph_.regions.push_back({node.region});
-    const std::vector<ValueId> made[2] = {add_body(node, *body_of(node, "then_branch"), "/then/", scope, static_cast<std::int32_t>(2 * number)),
-                                          add_body(node, *body_of(node, "else_branch"), "/else/", scope, static_cast<std::int32_t>(2 * number + 1))};
+    const std::vector<ValueId> made[2] = {
+        add_body(node, *body_of(node, "then_branch"), "/then/", scope, static_cast<std::int32_t>(2 * number)),
+        add_body(node, *body_of(node, "else_branch"), "/else/", scope, static_cast<std::int32_t>(2 * number + 1))};
     for (const std::vector<ValueId>& outputs : made) {
       if (outputs.size() == node.outputs.size()) continue;
-      throw make_error(EVN_ERROR_INVALID_MODEL, "If has %zu outputs, a branch has %zu", node.outputs.size(), outputs.size()).with_node(name);
+      throw make_error(EVN_ERROR_INVALID_MODEL, "If has %zu outputs, a branch has %zu", node.outputs.size(), outputs.size())
+          .with_node(name);
     }
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       if (node.outputs[k] == kNoValue) continue;
@@ -149,10 +155,12 @@ class Inliner {
       } else if (a.name == "softmax_precision" && attribute_type(a.value) == AttributeType::kInt) {
         precision = a.value;
       } else {
-        throw make_error(EVN_ERROR_INVALID_MODEL, "FlexAttention has an attribute '%.64s' that it does not take", a.name.c_str()).with_node(name);
+        throw make_error(EVN_ERROR_INVALID_MODEL, "FlexAttention has an attribute '%.64s' that it does not take", a.name.c_str())
+            .with_node(name);
       }
     }
-    ValueId at = add_made(node, "scores", find_op(kMergeDomain, kFlexScores, 1), {node.inputs[0], node.inputs[1]}, {scale, precision});
+    ValueId at =
+        add_made(node, "scores", find_op(kMergeDomain, kFlexScores, 1), {node.inputs[0], node.inputs[1]}, {scale, precision});
     at = add_modifier(node, modifiers[0], "/score_mod/", scope, at);
     at = add_made(node, "softmax", find_op("", "Softmax", 13), {at}, {AttributeValue(std::int64_t{-1})});
     at = add_modifier(node, modifiers[1], "/prob_mod/", scope, at);
@@ -162,14 +170,15 @@ class Inliner {
   ValueId add_modifier(const Node& node, Graph* body, const char* prefix, const Scope& scope, ValueId input) {
     if (body == nullptr) return input;
     if (body->inputs.size() != 1 || body->outputs.size() != 1) {
-      throw make_error(EVN_ERROR_INVALID_MODEL, "a graph of FlexAttention has one input and one output").with_node(node.name.c_str());
+      throw make_error(EVN_ERROR_INVALID_MODEL, "a graph of FlexAttention has one input and one output")
+          .with_node(node.name.c_str());
     }
     return add_body(node, *body, prefix, scope, node.region, {&input, 1})[0];
   }
 
   // A node with its operator and attributes, below the name of `from`. Returns its output, a new value unless one is given.
-  ValueId add_made(const Node& from, const char* name, const OpDef* op, std::vector<ValueId> inputs, std::vector<AttributeValue> resolved,
-                   ValueId output = kNoValue) {
+  ValueId add_made(const Node& from, const char* name, const OpDef* op, std::vector<ValueId> inputs,
+                   std::vector<AttributeValue> resolved, ValueId output = kNoValue) {
     Node node;
     node.name = from.name + "/" + name;
     node.op_type = op->name;
@@ -192,7 +201,8 @@ class Inliner {
   // Returns the graph's values of the body's outputs. `bound`: what the body's inputs are.
   std::vector<ValueId> add_body(const Node& node, Graph& body, const char* branch, const Scope& outer, std::int32_t region,
                                 std::span<const ValueId> bound = {}) {
-    if (body.inputs.size() != bound.size()) throw make_error(EVN_ERROR_INVALID_MODEL, "a branch of If has inputs").with_node(node.name.c_str());
+    if (body.inputs.size() != bound.size())
+      throw make_error(EVN_ERROR_INVALID_MODEL, "a branch of If has inputs").with_node(node.name.c_str());
     const std::string prefix = node.name + branch;
     std::vector<bool> own(body.values.size(), false);
     for (std::size_t v = 0; v < body.values.size(); ++v) own[v] = body.values[v].constant != nullptr;
@@ -220,7 +230,8 @@ class Inliner {
       ids[v] = own[v] ? add_value(value, prefix) : outer.find(value.name);
       if (own[v]) scope.names.emplace(value.name, ids[v]);
       if (ids[v] == kNoValue) {
-        throw make_error(EVN_ERROR_INVALID_MODEL, "value '%.128s' of a branch is made by nobody", value.name.c_str()).with_node(node.name.c_str());
+        throw make_error(EVN_ERROR_INVALID_MODEL, "value '%.128s' of a branch is made by nobody", value.name.c_str())
+            .with_node(node.name.c_str());
       }
     }
     const auto rename = [&](std::vector<ValueId>& values) {

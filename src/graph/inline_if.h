@@ -14,7 +14,8 @@ namespace evn {
 // Nodes with another graph among their attributes get a body of their own (graph/bodies.h).
 void take_bodies(Graph& graph);
 
-// Whether others are put in the operator's place while a model is loaded (If, FlexAttention, Gradient), which then has no row of its own.
+// Whether others are put in the operator's place while a model is loaded (If, FlexAttention, Gradient), which then has no row of
+// its own.
 bool is_taken_apart(std::string_view domain, std::string_view op_type);
 
 // Per region, the value that decides whether it runs: true for the then-branch. kNoValue where no Merge is left.

@@ -126,7 +126,8 @@ class Raiser {
   void same(Node& /*node*/) {}
 
   void batch_normalization(Node& node) {
-    if (const std::optional<std::int64_t> spatial = take_int(node, "spatial"); spatial.value_or(1) != 1) refuse(node, "spatial is 0");
+    if (const std::optional<std::int64_t> spatial = take_int(node, "spatial"); spatial.value_or(1) != 1)
+      refuse(node, "spatial is 0");
     if (node.outputs.size() > 1) refuse(node, "it has more than one output");
   }
 
@@ -134,7 +135,8 @@ class Raiser {
     for (const char* name : {"min", "max"}) {
       const std::optional<Attribute> a = take(node, name);
       if (!a.has_value() && std::strcmp(name, "min") != 0) break;
-      node.inputs.push_back(a.has_value() ? constant<float>(node, name, DType::kFloat32, {std::get<float>(a->value)}, true) : kNoValue);
+      node.inputs.push_back(a.has_value() ? constant<float>(node, name, DType::kFloat32, {std::get<float>(a->value)}, true)
+                                          : kNoValue);
     }
     while (node.inputs.back() == kNoValue) node.inputs.pop_back();
     const DType dtype = graph_.values[static_cast<std::size_t>(node.inputs[0])].dtype;
@@ -227,7 +229,8 @@ class Raiser {
     if (const std::optional<Attribute> a = take(node, "split")) {
       node.inputs.push_back(ints(node, "split", std::get<std::vector<std::int64_t>>(a->value)));
     }
-    if (to_ >= 18 && node.inputs.size() < 2) node.attributes.push_back({"num_outputs", static_cast<std::int64_t>(node.outputs.size())});
+    if (to_ >= 18 && node.inputs.size() < 2)
+      node.attributes.push_back({"num_outputs", static_cast<std::int64_t>(node.outputs.size())});
   }
 
   void top_k(Node& node) {
@@ -237,7 +240,8 @@ class Raiser {
   // -------------------------------------------------------------------------------------------------------- parts --
 
   static std::optional<Attribute> take(Node& node, std::string_view name) {
-    const auto it = std::find_if(node.attributes.begin(), node.attributes.end(), [&](const Attribute& a) { return a.name == name; });
+    const auto it =
+        std::find_if(node.attributes.begin(), node.attributes.end(), [&](const Attribute& a) { return a.name == name; });
     if (it == node.attributes.end()) return std::nullopt;
     Attribute a = std::move(*it);
     node.attributes.erase(it);
@@ -289,7 +293,8 @@ namespace {
 
 // Functions import for themselves.
 void import_domain(Model& model, const Node& node) {
-  const auto it = std::find_if(model.opsets.begin(), model.opsets.end(), [&](const OpsetImport& o) { return o.domain == node.domain; });
+  const auto it =
+      std::find_if(model.opsets.begin(), model.opsets.end(), [&](const OpsetImport& o) { return o.domain == node.domain; });
   if (it == model.opsets.end()) {
     model.opsets.push_back({node.domain, node.since_version});
   } else if (it->version != node.since_version && find_op(node.domain, node.op_type, it->version) != node.op) {

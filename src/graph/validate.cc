@@ -1,5 +1,5 @@
-// What makes a graph fit for the rest of the library, once, when a model is loaded. In this order: names, branches, operators with their
-// attributes, one producer per value, constants, topological order. Shapes and most dtypes come later, in infer.
+// What makes a graph fit for the rest of the library, once, when a model is loaded. In this order: names, branches, operators with
+// their attributes, one producer per value, constants, topological order. Shapes and most dtypes come later, in infer.
 #include "graph/validate.h"
 
 #include <algorithm>
@@ -32,7 +32,8 @@ constexpr std::string_view kIgnoredAttribute = "consumed_inputs";
 void name_nodes(Graph& graph) {
   std::vector<std::size_t> order(graph.nodes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return graph.nodes[a].name < graph.nodes[b].name; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return graph.nodes[a].name < graph.nodes[b].name; });
   std::vector<std::string> taken;
   std::vector<std::size_t> nameless;
   for (const std::size_t i : order) {
@@ -65,7 +66,8 @@ class OpFinder {
     if (known == found_.end()) {
       const OpDef* op = find_op(custom_, node.domain, node.op_type, node.since_version);
       if (op == nullptr) refuse(node);
-      known = found_.emplace(std::make_tuple(std::string_view(op->domain), std::string_view(op->name), node.since_version), op).first;
+      known =
+          found_.emplace(std::make_tuple(std::string_view(op->domain), std::string_view(op->name), node.since_version), op).first;
     }
     node.op = known->second;
   }
@@ -110,21 +112,19 @@ void check_arity(Node& node) {
     if (node.inputs[i] == kNoValue) fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "input %zu of %s is missing", i, op.name));
   }
   for (std::size_t i = 0; i < static_cast<std::size_t>(op.min_outputs); ++i) {
-    if (node.outputs[i] == kNoValue) fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "output %zu of %s has no name", i, op.name));
+    if (node.outputs[i] == kNoValue)
+      fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "output %zu of %s has no name", i, op.name));
   }
 }
 
 AttributeValue default_value(const AttributeSpec& spec) {
   switch (spec.type) {
-    case AttributeType::kInt:
-      return spec.default_int;
-    case AttributeType::kFloat:
-      return spec.default_float;
+    case AttributeType::kInt: return spec.default_int;
+    case AttributeType::kFloat: return spec.default_float;
     case AttributeType::kString:
       if (spec.default_string != nullptr) return std::string(spec.default_string);
       return {};
-    default:
-      return {};
+    default: return {};
   }
 }
 
@@ -185,7 +185,8 @@ std::vector<std::int32_t> find_producers(const Graph& graph) {
   for (const ValueId v : graph.inputs) {
     std::int32_t& producer = producers[static_cast<std::size_t>(v)];
     if (producer != kNobody) {
-      fail(EVN_ERROR_INVALID_MODEL, "input '%.128s' is there twice or is a constant", graph.values[static_cast<std::size_t>(v)].name.c_str());
+      fail(EVN_ERROR_INVALID_MODEL, "input '%.128s' is there twice or is a constant",
+           graph.values[static_cast<std::size_t>(v)].name.c_str());
     }
     producer = kGraphInput;
   }
@@ -220,7 +221,8 @@ void check_uses(const Graph& graph, const std::vector<std::int32_t>& producers) 
   if (graph.outputs.empty()) fail(EVN_ERROR_INVALID_MODEL, "the graph has no outputs");
   for (const ValueId v : graph.outputs) {
     if (producers[static_cast<std::size_t>(v)] == kNobody) {
-      fail(EVN_ERROR_INVALID_MODEL, "output '%.128s' of the graph is made by nobody", graph.values[static_cast<std::size_t>(v)].name.c_str());
+      fail(EVN_ERROR_INVALID_MODEL, "output '%.128s' of the graph is made by nobody",
+           graph.values[static_cast<std::size_t>(v)].name.c_str());
     }
   }
 }
@@ -259,13 +261,15 @@ WeightPtr constant_value(const Node& node) {
   if (const auto* tensor = std::get_if<WeightPtr>(&value)) return *tensor;
   if (const auto* f = std::get_if<float>(&value)) return weight_of<float>(DType::kFloat32, {}, {f, 1});
   if (const auto* i = std::get_if<std::int64_t>(&value)) return weight_of<std::int64_t>(DType::kInt64, {}, {i, 1});
-  if (const auto* fs = std::get_if<std::vector<float>>(&value)) return weight_of<float>(DType::kFloat32, list_shape(fs->size()), *fs);
+  if (const auto* fs = std::get_if<std::vector<float>>(&value))
+    return weight_of<float>(DType::kFloat32, list_shape(fs->size()), *fs);
   if (const auto* is = std::get_if<std::vector<std::int64_t>>(&value)) {
     return weight_of<std::int64_t>(DType::kInt64, list_shape(is->size()), *is);
   }
   if (const auto* s = std::get_if<std::string>(&value)) return weight_of_strings({}, {s, 1});
   if (const auto* ss = std::get_if<std::vector<std::string>>(&value)) return weight_of_strings(list_shape(ss->size()), *ss);
-  fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "a Constant of type %s is not supported", attribute_type_name(attribute_type(value))));
+  fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "a Constant of type %s is not supported",
+                             attribute_type_name(attribute_type(value))));
 }
 
 bool is_constant_node(const Node& node) { return node.domain.empty() && node.op_type == "Constant"; }
@@ -315,7 +319,8 @@ template <typename Visit>
 void for_each_edge(const Graph& graph, const std::vector<std::int32_t>& producers, Visit visit) {
   const std::vector<ValueId> conditions = region_conditions(graph);
   const auto visit_value = [&](ValueId v, std::size_t n) {
-    if (v != kNoValue && producers[static_cast<std::size_t>(v)] >= 0) visit(static_cast<std::size_t>(producers[static_cast<std::size_t>(v)]), n);
+    if (v != kNoValue && producers[static_cast<std::size_t>(v)] >= 0)
+      visit(static_cast<std::size_t>(producers[static_cast<std::size_t>(v)]), n);
   };
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     cancellation_point(kNodeWork);
@@ -406,7 +411,8 @@ void validate_graph(Graph& graph, OpFinder& finder, const Limits& limits) {
 
 void validate_model(Model& model, const Limits& limits, const OperatorRegistry* custom) {
   if (model.graph.nodes.size() > limits.nodes) {
-    fail(EVN_ERROR_LIMIT, "the model has %zu nodes, the limit is %llu", model.graph.nodes.size(), static_cast<unsigned long long>(limits.nodes));
+    fail(EVN_ERROR_LIMIT, "the model has %zu nodes, the limit is %llu", model.graph.nodes.size(),
+         static_cast<unsigned long long>(limits.nodes));
   }
   const Domains domains = import_domains(model.opsets);
   name_nodes(model.graph);

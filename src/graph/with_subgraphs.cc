@@ -1,5 +1,5 @@
-// See subgraphs.h. A unit is what is one node of a saved graph: a node, or all Merge nodes of one If with its branches. Units of a region
-// are put in an order in which each follows what it, or a graph in it, reads.
+// See subgraphs.h. A unit is what is one node of a saved graph: a node, or all Merge nodes of one If with its branches. Units of a
+// region are put in an order in which each follows what it, or a graph in it, reads.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -42,20 +42,20 @@ class Outliner {
  private:
   struct Unit {
     std::int32_t region = -1;
-    std::vector<std::size_t> nodes;        // one, or the Merge nodes of an If
-    std::vector<std::int32_t> followers;   // units of the same region
+    std::vector<std::size_t> nodes;       // one, or the Merge nodes of an If
+    std::vector<std::int32_t> followers;  // units of the same region
     std::int32_t waits = 0;
   };
 
   const Graph& flat_;
   std::vector<Unit> units_;
-  std::vector<std::int32_t> unit_of_;         // by node; -1: an Enter
-  std::vector<std::int32_t> owner_;           // by region: the unit whose graph it is; -1: it is nobody's, and goes
-  std::vector<std::int64_t> enter_;           // by region: its Enter, or -1
-  std::vector<std::int64_t> producer_;        // by value
-  std::vector<std::int32_t> constant_region_; // by value
+  std::vector<std::int32_t> unit_of_;            // by node; -1: an Enter
+  std::vector<std::int32_t> owner_;              // by region: the unit whose graph it is; -1: it is nobody's, and goes
+  std::vector<std::int64_t> enter_;              // by region: its Enter, or -1
+  std::vector<std::int64_t> producer_;           // by value
+  std::vector<std::int32_t> constant_region_;    // by value
   std::vector<std::vector<ValueId>> constants_;  // by region + 1
-  std::vector<std::string> names_;            // by value
+  std::vector<std::string> names_;               // by value
   std::set<std::string> taken_;
   std::vector<std::vector<std::int32_t>> order_;  // by region + 1: its units
 
@@ -119,7 +119,8 @@ class Outliner {
         if (p < 0) return;
         const std::int32_t made = node(static_cast<std::size_t>(p)).region;
         if (!is_in(made, region)) {
-          throw make_error(EVN_ERROR_INTERNAL, "value \"%.128s\" is read outside of the branch or body that makes it", flat_.values[at(v)].name.c_str())
+          throw make_error(EVN_ERROR_INTERNAL, "value \"%.128s\" is read outside of the branch or body that makes it",
+                           flat_.values[at(v)].name.c_str())
               .with_node(node(i).name.c_str());
         }
         const std::int32_t from = unit_of_[static_cast<std::size_t>(p)];
@@ -207,7 +208,8 @@ class Outliner {
   }
 
   void fill(Made& made, std::int32_t region) {
-    for (const ValueId v : constants_[at(region + 1)]) made.graph.values[at(id_in(made, v))].constant = flat_.values[at(v)].constant;
+    for (const ValueId v : constants_[at(region + 1)])
+      made.graph.values[at(id_in(made, v))].constant = flat_.values[at(v)].constant;
     const std::string prefix = prefix_of(region);
     for (const std::int32_t u : order_[at(region + 1)]) made.graph.nodes.push_back(node_of(made, units_[at(u)], prefix));
   }
@@ -261,7 +263,8 @@ class Outliner {
     Made made;
     made.graph.name = name;
     if (enter_[at(region)] >= 0) {
-      for (const ValueId v : node(static_cast<std::size_t>(enter_[at(region)])).outputs) made.graph.inputs.push_back(id_in(made, v));
+      for (const ValueId v : node(static_cast<std::size_t>(enter_[at(region)])).outputs)
+        made.graph.inputs.push_back(id_in(made, v));
     }
     fill(made, region);
     std::set<ValueId> given;
@@ -285,7 +288,8 @@ class Outliner {
       made.graph.values.push_back(std::move(value));
       made.graph.nodes.push_back(std::move(identity));
     }
-    // Shapes may be others in each iteration and each branch; of what goes into a body inference has said what holds in all iterations.
+    // Shapes may be others in each iteration and each branch; of what goes into a body inference has said what holds in all
+    // iterations.
     for (Value& v : made.graph.values) v.has_shape = v.constant != nullptr;
     if (enter_[at(region)] < 0) return std::make_shared<Graph>(std::move(made.graph));
     for (const ValueId v : node(static_cast<std::size_t>(enter_[at(region)])).outputs) {

@@ -34,7 +34,8 @@ std::size_t plan_arena(std::vector<Lifetime>& values, std::size_t alignment) {
     }
     v.offset = best_offset != SIZE_MAX ? best_offset : end;
     total = std::max(total, checked_add(v.offset, bytes));
-    const auto at = std::upper_bound(placed.begin(), placed.end(), id, [&](int a, int b) { return values[a].offset < values[b].offset; });
+    const auto at =
+        std::upper_bound(placed.begin(), placed.end(), id, [&](int a, int b) { return values[a].offset < values[b].offset; });
     placed.insert(at, id);
   }
   return total;

@@ -24,7 +24,8 @@ constexpr std::size_t kMostKeptOfModels = std::size_t{12} << 20;  // in the cach
 
 }  // namespace
 
-Pool::Pool(Backing* backing, std::string device_name, std::uint64_t limit) : backing_(backing), device_name_(std::move(device_name)) {
+Pool::Pool(Backing* backing, std::string device_name, std::uint64_t limit)
+    : backing_(backing), device_name_(std::move(device_name)) {
   stats_.limit = limit;
 }
 

@@ -79,7 +79,7 @@ class Pool final : public Ledger {
   Block allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned);
   template <typename F>
   auto logging_refusals(F&& body) const;
-  void make_room(std::size_t bytes);       // trims the cache until bytes fit under the cap; throws when they cannot
+  void make_room(std::size_t bytes);  // trims the cache until bytes fit under the cap; throws when they cannot
   void trim_locked(bool models_only = false) noexcept;
   void* take_cached(std::size_t capacity, std::size_t largest, bool pinned, std::size_t* got) noexcept;
 

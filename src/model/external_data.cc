@@ -46,7 +46,8 @@ std::shared_ptr<const void> read_external_bytes(Loader& loader, std::size_t size
   const Place place = read_place(loader, entries, at);
   const std::uint64_t offset = place.offset ? number(loader, *place.offset, at) : 0;
   const std::uint64_t length = place.length ? number(loader, *place.length, at) : size_bytes;
-  if (length != size_bytes) loader.file.fail_field("TensorProto", "external_data", at, "has a length that does not fit the tensor's shape");
+  if (length != size_bytes)
+    loader.file.fail_field("TensorProto", "external_data", at, "has a length that does not fit the tensor's shape");
   const LoadOptions& options = loader.options;
   if (options.external_dir.empty()) {
     loader.file.fail_field("TensorProto", "external_data", at, "is used, but no folder for external data is given");

@@ -54,10 +54,12 @@ struct Reader {
 void declare(Reader& r, Value& value, TypeRead& type, const std::uint8_t* at) {
   if (!type.is_known) return;
   const auto dtype = is_stored_type(type.data_type) ? static_cast<DType>(type.data_type) : DType::kUndefined;
-  const bool unlike = dtype != DType::kUndefined && value.dtype != DType::kUndefined && (dtype != value.dtype || type.wraps != value.wraps);
+  const bool unlike =
+      dtype != DType::kUndefined && value.dtype != DType::kUndefined && (dtype != value.dtype || type.wraps != value.wraps);
   if (unlike) {
     r.loader.file.fail_at(EVN_ERROR_INVALID_MODEL, at, "ValueInfoProto", "'%.128s' is declared as %s and as %s", value.name.c_str(),
-                          TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str(), TensorDesc{dtype, {}, type.wraps}.type_string().c_str());
+                          TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str(),
+                          TensorDesc{dtype, {}, type.wraps}.type_string().c_str());
   }
   if (dtype != DType::kUndefined) value.dtype = dtype;
   value.wraps = type.wraps;
@@ -93,7 +95,8 @@ void read_output(Reader& r, const Field& f) {
 }
 
 void read_initializer(Reader& r, const Field& f) {
-  TensorRead tensor = f.number == kSparseInitializer ? read_sparse_tensor(r.loader, f.bytes) : read_tensor(r.loader, f.bytes, !r.is_body);
+  TensorRead tensor =
+      f.number == kSparseInitializer ? read_sparse_tensor(r.loader, f.bytes) : read_tensor(r.loader, f.bytes, !r.is_body);
   if (tensor.name.empty()) r.loader.file.fail_field("GraphProto", "initializer", f.at, "has no name");
   const ValueId id = r.id(tensor.name);
   r.set_role(id, kIsInitializer, "initializer", f.at);

@@ -71,7 +71,8 @@ class Scanner {
   // False: malformed, nothing behind it is looked at.
   bool scan(Message message, std::uint64_t at, std::uint64_t end, int depth) {
     while (at < end) {
-      if (++fields_ % kFieldsPerLook == 0 && deadline_clock_ns() > deadline_ns_) fail(EVN_ERROR_TIMEOUT, "loading the model took too long");
+      if (++fields_ % kFieldsPerLook == 0 && deadline_clock_ns() > deadline_ns_)
+        fail(EVN_ERROR_TIMEOUT, "loading the model took too long");
       std::uint64_t tag = 0, size = 0;
       if (!read_varint(&at, end, &tag)) return false;
       switch (tag & 7) {
@@ -142,7 +143,8 @@ FileImage read_image(std::shared_ptr<const os::File> file, const LedgerPtr& ledg
   std::uint64_t missing = 0;
   for (const Gap& gap : image.gaps) missing += gap.size;
   const auto present = static_cast<std::size_t>(file->size() - missing);
-  const std::shared_ptr<void> bytes = missing == 0 ? allocate_charged(ledger, size, MemoryClass::kWeights) : reserve_region(size, present, ledger);
+  const std::shared_ptr<void> bytes =
+      missing == 0 ? allocate_charged(ledger, size, MemoryClass::kWeights) : reserve_region(size, present, ledger);
   std::uint64_t at = 0;
   const auto read_to = [&](std::uint64_t end) {
     if (end > at) file->read(at, static_cast<char*>(bytes.get()) + at, static_cast<std::size_t>(end - at));

@@ -22,8 +22,8 @@ struct FileImage {
   std::vector<Gap> gaps;              // by offset
 };
 
-// Reads all but the gaps: the raw_data fields of at least kLeastGap bytes of the tensors of nodes and initializers, as far as the file
-// is well-formed up to there. Throws EVN_ERROR_IO, EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_TIMEOUT.
+// Reads all but the gaps: the raw_data fields of at least kLeastGap bytes of the tensors of nodes and initializers, as far as the
+// file is well-formed up to there. Throws EVN_ERROR_IO, EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_TIMEOUT.
 inline constexpr std::uint64_t kLeastGap = 16 << 10;
 FileImage read_image(std::shared_ptr<const os::File> file, const LedgerPtr& ledger, std::uint64_t deadline_ns);
 

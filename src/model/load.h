@@ -12,10 +12,10 @@
 namespace evn {
 
 struct LoadOptions {
-  LedgerPtr ledger;            // weights and file bytes are charged here
+  LedgerPtr ledger;  // weights and file bytes are charged here
   Limits limits;
-  std::string external_dir;    // "": external data is refused
-  std::string source;          // file name for messages
+  std::string external_dir;  // "": external data is refused
+  std::string source;        // file name for messages
   std::uint64_t deadline_ns = UINT64_MAX;
   const FileImage* image = nullptr;  // of whose gaps tensors are read; its bytes are the model's
 };

@@ -16,10 +16,10 @@ struct Loader {
   const LoadOptions& options;
   std::shared_ptr<const void> bytes;  // the file; weights may stay in it
   wire::File file;
-  std::uint64_t nodes = 0;            // so far, in all graphs
-  std::int64_t ir_version = 0;        // known when graphs are read
-  bool in_function = false;           // attributes may come from the function's own
-  bool has_external_data = false;     // some tensor so far
+  std::uint64_t nodes = 0;         // so far, in all graphs
+  std::int64_t ir_version = 0;     // known when graphs are read
+  bool in_function = false;        // attributes may come from the function's own
+  bool has_external_data = false;  // some tensor so far
 
   void count_node(const std::uint8_t* at);
 
@@ -53,13 +53,13 @@ inline constexpr std::size_t kMaxExternalEntries = 16;
 std::shared_ptr<const void> read_external_bytes(Loader& loader, std::size_t size_bytes, std::span<const StringEntry> entries,
                                                 const std::uint8_t* at);
 
-// A TypeProto: of a tensor, or of what `wraps` puts around tensors. `is_known` is false for opaque and sparse types, and for one that
-// says nothing.
+// A TypeProto: of a tensor, or of what `wraps` puts around tensors. `is_known` is false for opaque and sparse types, and for one
+// that says nothing.
 struct TypeRead {
   bool is_known = false;
   Wraps wraps;
-  std::int32_t data_type = 0;        // of the tensors; 0: not said
-  bool has_shape = false;            // of the tensors
+  std::int32_t data_type = 0;  // of the tensors; 0: not said
+  bool has_shape = false;      // of the tensors
   Shape shape;
   std::vector<std::string> symbols;  // empty, or one per dim
 };

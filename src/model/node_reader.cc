@@ -18,11 +18,25 @@ constexpr std::size_t kMaxValuesOfNode = 65'536;
 
 // AttributeProto.type.
 enum OnnxAttribute : std::int32_t {
-  kUndefined = 0, kFloat = 1, kInt = 2, kString = 3, kTensor = 4, kGraph = 5, kFloats = 6, kInts = 7, kStrings = 8,
-  kTensors = 9, kGraphs = 10, kSparseTensor = 11, kSparseTensors = 12, kTypeProto = 13, kTypeProtos = 14,
+  kUndefined = 0,
+  kFloat = 1,
+  kInt = 2,
+  kString = 3,
+  kTensor = 4,
+  kGraph = 5,
+  kFloats = 6,
+  kInts = 7,
+  kStrings = 8,
+  kTensors = 9,
+  kGraphs = 10,
+  kSparseTensor = 11,
+  kSparseTensors = 12,
+  kTypeProto = 13,
+  kTypeProtos = 14,
 };
-constexpr const char* kTypeNames[] = {"undefined", "float",   "int",    "string",        "tensor",         "graph",     "floats",     "ints",
-                                      "strings",   "tensors", "graphs", "sparse_tensor", "sparse_tensors", "type_proto", "type_protos"};
+constexpr const char* kTypeNames[] = {"undefined",      "float",      "int",        "string",  "tensor", "graph",
+                                      "floats",         "ints",       "strings",    "tensors", "graphs", "sparse_tensor",
+                                      "sparse_tensors", "type_proto", "type_protos"};
 
 struct AttributeReader {
   Loader& loader;
@@ -131,28 +145,21 @@ AttributeValue value_of(AttributeReader& r, const std::uint8_t* at) {
     r.loader.file.fail_field("AttributeProto", kTypeNames[type], at, "is missing");
   }
   switch (type) {
-    case kFloat:
-      return r.f;
-    case kInt:
-      return r.i;
-    case kString:
-      return std::string(r.s);
+    case kFloat: return r.f;
+    case kInt: return r.i;
+    case kString: return std::string(r.s);
     case kTensor:
     case kSparseTensor:  // only Constant has one
       return tensor_of(r, type, at);
-    case kGraph:
-      return std::make_shared<Graph>(read_graph(r.loader, r.message, true));
-    case kFloats:
-      return std::move(r.floats);
-    case kInts:
-      return std::move(r.ints);
-    case kStrings:
-      return std::move(r.strings);
+    case kGraph: return std::make_shared<Graph>(read_graph(r.loader, r.message, true));
+    case kFloats: return std::move(r.floats);
+    case kInts: return std::move(r.ints);
+    case kStrings: return std::move(r.strings);
     case kTypeProto: {
       const TypeRead said = read_type(r.loader, r.message);
       if (!said.is_known || !is_stored_type(said.data_type)) {
-        r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, at, "AttributeProto.tp", "attribute '%.64s' is of a type that is not supported",
-                              std::string(r.name).c_str());
+        r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, at, "AttributeProto.tp",
+                              "attribute '%.64s' is of a type that is not supported", std::string(r.name).c_str());
       }
       return TensorDesc{static_cast<DType>(said.data_type), said.shape, said.wraps};
     }
@@ -179,10 +186,8 @@ void add_value(NodeReader& r, const Field& f, const char* field, std::vector<Val
 }
 
 constexpr wire::Row<NodeReader> kNodeRows[] = {
-    {{1, "input", Kind::kBytes, Count::kMany},
-     [](NodeReader& r, const Field& f) { add_value(r, f, "input", r.node.inputs); }},
-    {{2, "output", Kind::kBytes, Count::kMany},
-     [](NodeReader& r, const Field& f) { add_value(r, f, "output", r.node.outputs); }},
+    {{1, "input", Kind::kBytes, Count::kMany}, [](NodeReader& r, const Field& f) { add_value(r, f, "input", r.node.inputs); }},
+    {{2, "output", Kind::kBytes, Count::kMany}, [](NodeReader& r, const Field& f) { add_value(r, f, "output", r.node.outputs); }},
     {{3, "name", Kind::kBytes, Count::kOnce},
      [](NodeReader& r, const Field& f) { r.node.name = r.loader.text(f, "NodeProto", "name"); }},
     {{4, "op_type", Kind::kBytes, Count::kOnce},

@@ -12,9 +12,9 @@
 namespace evn {
 namespace {
 
-constexpr std::size_t kCopied = 256;          // bytes of tensors below which they are not pieces of their own
-constexpr std::size_t kExternal = 1024;       // bytes from which a constant goes into a file of its own, where there is one
-constexpr std::size_t kExternalStep = 64;     // where such constants begin
+constexpr std::size_t kCopied = 256;       // bytes of tensors below which they are not pieces of their own
+constexpr std::size_t kExternal = 1024;    // bytes from which a constant goes into a file of its own, where there is one
+constexpr std::size_t kExternalStep = 64;  // where such constants begin
 
 // The file beside the model's.
 struct External {
@@ -281,7 +281,8 @@ void write_model_file(const std::string& path, const SavedModel& model) {
     os::NewFile& file = files.emplace_back();
     file.path = from == &model.external ? path + ".data" : path;
     for (const SavedPiece& p : *from) {
-      file.pieces.push_back(p.data != nullptr ? os::Piece{p.data->bytes(), p.data->size_bytes} : os::Piece{p.bytes.data(), p.bytes.size()});
+      file.pieces.push_back(p.data != nullptr ? os::Piece{p.data->bytes(), p.data->size_bytes}
+                                              : os::Piece{p.bytes.data(), p.bytes.size()});
     }
   }
   os::write_files_atomically(files);

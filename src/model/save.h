@@ -24,18 +24,18 @@ struct SavedModel {
 
 inline constexpr std::uint64_t kMostModelBytes = INT32_MAX;  // of a protobuf message in a file
 
-// A model, with this graph for its own, whose graphs have operators of ONNX's domains only: as load_onnx gives it, or later where no
-// rewrite put in what ONNX lacks (Node::epilogue, inlined If, bodies). Throws EVN_ERROR_UNSUPPORTED naming the node where one did.
-// `external`: not empty: the name of a file beside the model's for all larger constants of graphs.
+// A model, with this graph for its own, whose graphs have operators of ONNX's domains only: as load_onnx gives it, or later where
+// no rewrite put in what ONNX lacks (Node::epilogue, inlined If, bodies). Throws EVN_ERROR_UNSUPPORTED naming the node where one
+// did. `external`: not empty: the name of a file beside the model's for all larger constants of graphs.
 SavedModel save_onnx(const Model& model, const Graph& graph, const std::string& external = "");
 inline SavedModel save_onnx(const Model& model) { return save_onnx(model, model.graph); }
 
 // The name of the file beside a model's.
 std::string external_name(const std::string& path);
 
-// Writes the file, and that of external data under its name, so that a reader sees the old one or the whole new one; both are on the disk
-// before either takes an old one's place. Throws EVN_ERROR_IO, EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_LIMIT where the file would have 2 GiB or
-// more.
+// Writes the file, and that of external data under its name, so that a reader sees the old one or the whole new one; both are on
+// the disk before either takes an old one's place. Throws EVN_ERROR_IO, EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_LIMIT where the file
+// would have 2 GiB or more.
 void write_model_file(const std::string& path, const SavedModel& model);
 
 // All bytes of a model without external data, charged to `ledger` (nullable). Throws EVN_ERROR_OUT_OF_MEMORY.

@@ -39,7 +39,9 @@ struct Surveyor {
   std::map<std::tuple<std::string, std::string, std::string>, Function> functions;
   std::vector<Function*> called;  // to be walked
 
-  std::string text(const Field& f, const char* message, const char* name) const { return std::string(loader.text(f, message, name)); }
+  std::string text(const Field& f, const char* message, const char* name) const {
+    return std::string(loader.text(f, message, name));
+  }
 };
 
 // ---------------------------------------------------------------------------------------------------------- tensors --
@@ -63,7 +65,8 @@ struct EntryReader {
 };
 
 constexpr wire::Row<EntryReader> kEntryRows[] = {
-    {{1, "key", Kind::kBytes, Count::kOnce}, [](EntryReader& r, const Field& f) { r.key = r.s.loader.text(f, "StringStringEntryProto", "key"); }},
+    {{1, "key", Kind::kBytes, Count::kOnce},
+     [](EntryReader& r, const Field& f) { r.key = r.s.loader.text(f, "StringStringEntryProto", "key"); }},
     {{2, "value", Kind::kBytes, Count::kOnce},
      [](EntryReader& r, const Field& f) { r.value = r.s.loader.text(f, "StringStringEntryProto", "value"); }},
 };
@@ -156,7 +159,8 @@ constexpr wire::Row<TypeReader> kShapeRows[] = {
      [](TypeReader& r, const Field& f) {
        std::pair<Surveyor*, SurveyDim> dim{&r.s, {}};
        wire::read_message(r.s.loader.file, f.bytes, "TensorShapeProto.Dimension", kDimRows, dim);
-       if (r.value.dims.size() >= kMaxDims) r.s.loader.file.fail_at(EVN_ERROR_LIMIT, f.at, "TensorShapeProto.dim", "more than %zu", kMaxDims);
+       if (r.value.dims.size() >= kMaxDims)
+         r.s.loader.file.fail_at(EVN_ERROR_LIMIT, f.at, "TensorShapeProto.dim", "more than %zu", kMaxDims);
        r.value.dims.push_back(std::move(dim.second));
      }},
 };
@@ -175,16 +179,19 @@ constexpr wire::Row<TypeReader> kTensorTypeRows[] = {
 };
 
 constexpr wire::Row<TypeReader> kElementRows[] = {
-    {{1, "elem_type", Kind::kBytes, Count::kOnce}, [](TypeReader& r, const Field& f) { r.type = read_type(r.s, f.bytes, r.value); }},
+    {{1, "elem_type", Kind::kBytes, Count::kOnce},
+     [](TypeReader& r, const Field& f) { r.type = read_type(r.s, f.bytes, r.value); }},
 };
 
 constexpr wire::Row<TypeReader> kMapRows[] = {
     {{1, "key_type", Kind::kVarint, Count::kOnce}, nullptr},
-    {{2, "value_type", Kind::kBytes, Count::kOnce}, [](TypeReader& r, const Field& f) { r.type = read_type(r.s, f.bytes, r.value); }},
+    {{2, "value_type", Kind::kBytes, Count::kOnce},
+     [](TypeReader& r, const Field& f) { r.type = read_type(r.s, f.bytes, r.value); }},
 };
 
 template <std::size_t kRows>
-void read_inner(TypeReader& r, const Field& f, const char* message, const wire::Row<TypeReader> (&rows)[kRows], const char* around) {
+void read_inner(TypeReader& r, const Field& f, const char* message, const wire::Row<TypeReader> (&rows)[kRows],
+                const char* around) {
   TypeReader inner{r.s, r.value, {}};
   wire::read_message(r.s.loader.file, f.bytes, message, rows, inner);
   r.type = around == nullptr ? inner.type : around + ("(" + inner.type + ")");
@@ -195,7 +202,8 @@ constexpr wire::Row<TypeReader> kTypeRows[] = {
      [](TypeReader& r, const Field& f) { read_inner(r, f, "TypeProto.Tensor", kTensorTypeRows, nullptr); }},
     {{4, "sequence_type", Kind::kBytes, Count::kOnce},
      [](TypeReader& r, const Field& f) { read_inner(r, f, "TypeProto.Sequence", kElementRows, "sequence"); }},
-    {{5, "map_type", Kind::kBytes, Count::kOnce}, [](TypeReader& r, const Field& f) { read_inner(r, f, "TypeProto.Map", kMapRows, "map"); }},
+    {{5, "map_type", Kind::kBytes, Count::kOnce},
+     [](TypeReader& r, const Field& f) { read_inner(r, f, "TypeProto.Map", kMapRows, "map"); }},
     {{8, "sparse_tensor_type", Kind::kBytes, Count::kOnce},
      [](TypeReader& r, const Field& f) { read_inner(r, f, "TypeProto.SparseTensor", kTensorTypeRows, "sparse"); }},
     {{9, "optional_type", Kind::kBytes, Count::kOnce},
@@ -214,8 +222,10 @@ struct ValueReader {
 };
 
 constexpr wire::Row<ValueReader> kValueRows[] = {
-    {{1, "name", Kind::kBytes, Count::kOnce}, [](ValueReader& r, const Field& f) { r.value.name = r.s.text(f, "ValueInfoProto", "name"); }},
-    {{2, "type", Kind::kBytes, Count::kOnce}, [](ValueReader& r, const Field& f) { r.value.type = read_type(r.s, f.bytes, r.value); }},
+    {{1, "name", Kind::kBytes, Count::kOnce},
+     [](ValueReader& r, const Field& f) { r.value.name = r.s.text(f, "ValueInfoProto", "name"); }},
+    {{2, "type", Kind::kBytes, Count::kOnce},
+     [](ValueReader& r, const Field& f) { r.value.type = read_type(r.s, f.bytes, r.value); }},
 };
 
 SurveyValue read_value(Surveyor& s, const Field& f) {
@@ -309,7 +319,8 @@ void read_node(Surveyor& s, wire::Bytes range, std::size_t body, std::size_t num
 
 constexpr wire::Row<GraphReader> kGraphRows[] = {
     {{1, "node", Kind::kBytes, Count::kMany}, [](GraphReader& r, const Field& f) { read_node(r.s, f.bytes, r.body, r.nodes++); }},
-    {{5, "initializer", Kind::kBytes, Count::kMany}, [](GraphReader& r, const Field& f) { r.initializers.insert(add_tensor(r.s, f.bytes)); }},
+    {{5, "initializer", Kind::kBytes, Count::kMany},
+     [](GraphReader& r, const Field& f) { r.initializers.insert(add_tensor(r.s, f.bytes)); }},
     {{11, "input", Kind::kBytes, Count::kMany}, [](GraphReader& r, const Field& f) { r.inputs.push_back(read_value(r.s, f)); }},
     {{12, "output", Kind::kBytes, Count::kMany}, [](GraphReader& r, const Field& f) { r.outputs.push_back(read_value(r.s, f)); }},
     {{15, "sparse_initializer", Kind::kBytes, Count::kMany},
@@ -343,7 +354,9 @@ struct OpsetReader {
 
 constexpr wire::Row<OpsetReader> kOpsetRows[] = {
     {{1, "domain", Kind::kBytes, Count::kOnce},
-     [](OpsetReader& r, const Field& f) { r.opset.domain = cut(plain_domain(r.s.loader.text(f, "OperatorSetIdProto", "domain")), kMaxName); }},
+     [](OpsetReader& r, const Field& f) {
+       r.opset.domain = cut(plain_domain(r.s.loader.text(f, "OperatorSetIdProto", "domain")), kMaxName);
+     }},
     {{2, "version", Kind::kVarint, Count::kOnce}, [](OpsetReader& r, const Field& f) { r.opset.version = f.as_int64(); }},
 };
 
@@ -372,7 +385,9 @@ constexpr wire::Row<FunctionReader> kFunctionRows[] = {
        r.function.name.domain = cut(plain_domain(r.s.loader.text(f, "FunctionProto", "domain")), kMaxName);
      }},
     {{13, "overload", Kind::kBytes, Count::kOnce},
-     [](FunctionReader& r, const Field& f) { r.function.name.overload = cut(r.s.loader.text(f, "FunctionProto", "overload"), kMaxName); }},
+     [](FunctionReader& r, const Field& f) {
+       r.function.name.overload = cut(r.s.loader.text(f, "FunctionProto", "overload"), kMaxName);
+     }},
 };
 
 constexpr std::size_t kMaxOpsets = 256;
@@ -383,7 +398,8 @@ constexpr wire::Row<Surveyor> kModelRows[] = {
        s.result.ir_version = f.as_int64();
        s.has_ir_version = true;
      }},
-    {{2, "producer_name", Kind::kBytes, Count::kOnce}, [](Surveyor& s, const Field& f) { s.result.producer = s.text(f, "ModelProto", "producer_name"); }},
+    {{2, "producer_name", Kind::kBytes, Count::kOnce},
+     [](Surveyor& s, const Field& f) { s.result.producer = s.text(f, "ModelProto", "producer_name"); }},
     {{7, "graph", Kind::kBytes, Count::kOnce},
      [](Surveyor& s, const Field& f) {
        s.graph = f.bytes;
@@ -391,7 +407,8 @@ constexpr wire::Row<Surveyor> kModelRows[] = {
      }},
     {{8, "opset_import", Kind::kBytes, Count::kMany},
      [](Surveyor& s, const Field& f) {
-       if (s.result.opsets.size() >= kMaxOpsets) s.loader.file.fail_at(EVN_ERROR_LIMIT, f.at, "ModelProto.opset_import", "more than %zu domains", kMaxOpsets);
+       if (s.result.opsets.size() >= kMaxOpsets)
+         s.loader.file.fail_at(EVN_ERROR_LIMIT, f.at, "ModelProto.opset_import", "more than %zu domains", kMaxOpsets);
        s.result.opsets.push_back(read_opset(s, f));
      }},
     {{25, "functions", Kind::kBytes, Count::kMany},
@@ -408,7 +425,8 @@ void read_functions(Surveyor& s) {
     Surveyor::Function& f = *s.called[i];
     s.result.functions.push_back(f.name);
     const std::string shown = f.name.domain.empty() ? "" : f.name.domain + "::";
-    const std::size_t body = add_body(s, shown + f.name.name + "/", std::make_shared<const std::map<std::string, std::int64_t>>(std::move(f.opsets)));
+    const std::size_t body =
+        add_body(s, shown + f.name.name + "/", std::make_shared<const std::map<std::string, std::int64_t>>(std::move(f.opsets)));
     for (std::size_t n = 0; n < f.nodes.size(); ++n) read_node(s, f.nodes[n], body, n);
   }
 }
@@ -424,7 +442,12 @@ Survey survey_onnx(std::shared_ptr<const void> bytes, std::size_t size, const Lo
   const auto* begin = static_cast<const std::uint8_t*>(bytes.get());
   const wire::Bytes all{begin, begin + size};
   wire::File file(all, options.source.c_str(), options.limits.nesting, options.deadline_ns);
-  Surveyor s{.loader = {options, std::move(bytes), file}, .is_operator = is_operator, .result = {}, .graph = {}, .functions = {}, .called = {}};
+  Surveyor s{.loader = {options, std::move(bytes), file},
+             .is_operator = is_operator,
+             .result = {},
+             .graph = {},
+             .functions = {},
+             .called = {}};
   wire::read_message(s.loader.file, all, "ModelProto", kModelRows, s);
   if (!s.has_ir_version) s.loader.file.fail_field("ModelProto", "ir_version", begin, "is missing: this is not an ONNX model");
   if (!s.has_graph) s.loader.file.fail_field("ModelProto", "graph", begin, "is missing");

@@ -26,7 +26,7 @@ struct SurveyValue {
 };
 
 struct SurveyNode {
-  std::string name;      // its own, cut to 128 bytes; made up of operator and number when the model gives none
+  std::string name;  // its own, cut to 128 bytes; made up of operator and number when the model gives none
   std::string op_type;
   std::string domain;    // "" is ai.onnx
   std::size_t body = 0;  // index into Survey::bodies
@@ -35,7 +35,7 @@ struct SurveyNode {
 
 // A list of nodes: the main graph, the body of a node, or a function of the model's own.
 struct SurveyBody {
-  std::string prefix;                 // "", "if_3/then/", "my.domain::gelu/"; cut to 512 bytes at the front
+  std::string prefix;  // "", "if_3/then/", "my.domain::gelu/"; cut to 512 bytes at the front
   std::shared_ptr<const std::map<std::string, std::int64_t>> opsets;  // imported versions by domain
 };
 
@@ -43,7 +43,7 @@ struct SurveyWeights {
   std::uint64_t tensors = 0;
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t external_bytes = 0;   // of `bytes`, in other files
+  std::uint64_t external_bytes = 0;  // of `bytes`, in other files
 };
 
 struct SurveyFunction {
@@ -57,12 +57,12 @@ struct Survey {
   std::string producer;
   std::vector<OpsetImport> opsets;
   std::vector<SurveyBody> bodies;
-  std::vector<SurveyNode> nodes;           // of the graph, of bodies, and of functions that are called
-  std::vector<SurveyValue> inputs;         // without initializers
+  std::vector<SurveyNode> nodes;    // of the graph, of bodies, and of functions that are called
+  std::vector<SurveyValue> inputs;  // without initializers
   std::vector<SurveyValue> outputs;
-  std::vector<SurveyFunction> functions;   // that are called
+  std::vector<SurveyFunction> functions;         // that are called
   std::map<std::string, SurveyWeights> weights;  // by element type: initializers, and tensors in attributes
-  std::set<std::string> external_files;    // as the model names them
+  std::set<std::string> external_files;          // as the model names them
 };
 
 // Whether an operator stands above a function of its name.

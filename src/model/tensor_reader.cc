@@ -15,7 +15,8 @@ using wire::Field;
 using wire::Kind;
 
 enum Typed : int { kFloatData, kInt32Data, kInt64Data, kDoubleData, kUint64Data, kStringData, kTypedCount };
-constexpr const char* kTypedNames[kTypedCount] = {"float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"};
+constexpr const char* kTypedNames[kTypedCount] = {"float_data",  "int32_data",  "int64_data",
+                                                  "double_data", "uint64_data", "string_data"};
 
 struct Reader {
   Loader& loader;
@@ -164,18 +165,12 @@ constexpr wire::Row<Filler> kFillRows[] = {
 void fill(Filler& filler, wire::Bytes range, Typed typed) {
   wire::File& file = filler.loader.file;
   switch (typed) {
-    case kFloatData:
-      return wire::read_message(file, range, "TensorProto", kFillRows<4, Kind::kFixed32s>, filler);
-    case kInt32Data:
-      return wire::read_message(file, range, "TensorProto", kFillRows<5, Kind::kVarints>, filler);
-    case kInt64Data:
-      return wire::read_message(file, range, "TensorProto", kFillRows<7, Kind::kVarints>, filler);
-    case kDoubleData:
-      return wire::read_message(file, range, "TensorProto", kFillRows<10, Kind::kFixed64s>, filler);
-    case kStringData:
-      return wire::read_message(file, range, "TensorProto", kFillRows<6, Kind::kBytes>, filler);
-    default:
-      return wire::read_message(file, range, "TensorProto", kFillRows<11, Kind::kVarints>, filler);
+    case kFloatData: return wire::read_message(file, range, "TensorProto", kFillRows<4, Kind::kFixed32s>, filler);
+    case kInt32Data: return wire::read_message(file, range, "TensorProto", kFillRows<5, Kind::kVarints>, filler);
+    case kInt64Data: return wire::read_message(file, range, "TensorProto", kFillRows<7, Kind::kVarints>, filler);
+    case kDoubleData: return wire::read_message(file, range, "TensorProto", kFillRows<10, Kind::kFixed64s>, filler);
+    case kStringData: return wire::read_message(file, range, "TensorProto", kFillRows<6, Kind::kBytes>, filler);
+    default: return wire::read_message(file, range, "TensorProto", kFillRows<11, Kind::kVarints>, filler);
   }
 }
 
@@ -188,8 +183,8 @@ const Storage& storage_of(DType dtype) {
   fail(EVN_ERROR_INTERNAL, "no storage for element type %s", dtype_name(dtype));
 }
 
-// Bytes of a tensor as its dims claim them, and the numbers that a typed field has for it: two to a complex number. A claim that no machine can hold is the
-// model's fault.
+// Bytes of a tensor as its dims claim them, and the numbers that a typed field has for it: two to a complex number. A claim that no
+// machine can hold is the model's fault.
 void size_of(const Reader& r, const std::uint8_t* at, DType dtype, std::uint64_t* numbers, std::size_t* bytes) {
   std::uint64_t n = 1;
   bool overflow = false;
@@ -200,7 +195,8 @@ void size_of(const Reader& r, const std::uint8_t* at, DType dtype, std::uint64_t
   }
   std::uint64_t size = 0;
   if (const std::size_t bits = dtype_bits(dtype); bits < 8) n = n / (8 / bits) + (n % (8 / bits) != 0 ? 1 : 0);
-  overflow |= __builtin_mul_overflow(n, std::max<std::size_t>(dtype_size(dtype), 1), &size) || size > static_cast<std::uint64_t>(INT64_MAX);
+  overflow |=
+      __builtin_mul_overflow(n, std::max<std::size_t>(dtype_size(dtype), 1), &size) || size > static_cast<std::uint64_t>(INT64_MAX);
   if (overflow && !empty) r.refuse(at, "dims", "claims more bytes than 64 bits can count");
   *numbers = empty ? 0 : is_complex(dtype) ? 2 * n : n;
   *bytes = empty ? 0 : static_cast<std::size_t>(size);
@@ -224,7 +220,8 @@ WeightPtr weight_of_gap(const Reader& r, const TensorDesc& desc) {
   const FileImage* image = r.loader.options.image;
   if (image == nullptr || r.raw.size() < kLeastGap) return nullptr;
   const auto offset = static_cast<std::uint64_t>(r.raw.begin - r.loader.file.all().begin);
-  const auto gap = std::lower_bound(image->gaps.begin(), image->gaps.end(), offset, [](const Gap& g, std::uint64_t at) { return g.offset < at; });
+  const auto gap = std::lower_bound(image->gaps.begin(), image->gaps.end(), offset,
+                                    [](const Gap& g, std::uint64_t at) { return g.offset < at; });
   if (gap == image->gaps.end() || gap->offset != offset || gap->size != r.raw.size()) return nullptr;
   r.loader.file.check_time();
   if (r.stays_in_file && desc.dtype != DType::kBool) {
@@ -277,7 +274,8 @@ WeightPtr read_values(const Reader& r, wire::Bytes range, DType dtype) {
     has_typed = true;
     if (i != storage.typed) r.refuse(at, kTypedNames[i], "does not hold this element type");
   }
-  if (dtype == DType::kString && (r.location != 0 || r.has_raw)) r.refuse(at, "data_type", "is string, which stands in string_data alone");
+  if (dtype == DType::kString && (r.location != 0 || r.has_raw))
+    r.refuse(at, "data_type", "is string, which stands in string_data alone");
   if (r.location == 1) {
     if (r.has_raw || has_typed) r.refuse(at, "data_location", "is external, but values are in the model");
     check_limit(r, bytes);

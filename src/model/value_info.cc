@@ -10,10 +10,11 @@ using wire::Field;
 using wire::Kind;
 
 // By ONNX's numbers.
-constexpr const char* kTypeNames[] = {
-    nullptr,     "float32",    "uint8",    "int8",         "uint16",     "int16",          "int32",  "int64",      "string",     "bool",
-    "float16",   "float64",    "uint32",   "uint64",       "complex64",  "complex128",     "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2",
-    "float8e5m2fnuz", "uint4", "int4",     "float4e2m1",   "float8e8m0", "uint2",          "int2",   "float6e2m3", "float6e3m2"};
+constexpr const char* kTypeNames[] = {nullptr,          "float32",    "uint8",          "int8",       "uint16",    "int16",
+                                      "int32",          "int64",      "string",         "bool",       "float16",   "float64",
+                                      "uint32",         "uint64",     "complex64",      "complex128", "bfloat16",  "float8e4m3fn",
+                                      "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",      "int4",      "float4e2m1",
+                                      "float8e8m0",     "uint2",      "int2",           "float6e2m3", "float6e3m2"};
 
 struct TypeReader {
   Loader& loader;
@@ -69,9 +70,7 @@ constexpr wire::Row<TypeReader> kTensorTypeRows[] = {
      }},
 };
 
-void wrap(TypeReader& r, Wrap outer) {
-  r.type.wraps = r.type.wraps.in(outer);
-}
+void wrap(TypeReader& r, Wrap outer) { r.type.wraps = r.type.wraps.in(outer); }
 
 // The type that stands in a field of a message of its own: TypeProto.Sequence, Optional, Map.
 struct InnerReader {
@@ -94,7 +93,8 @@ constexpr wire::Row<InnerReader> kMapRows[] = {
 template <Wrap kOuter>
 void read_element(TypeReader& r, const Field& f) {
   InnerReader inner{.outer = r};
-  wire::read_message(r.loader.file, f.bytes, kOuter == Wrap::kSequence ? "TypeProto.Sequence" : "TypeProto.Optional", kElementRows, inner);
+  wire::read_message(r.loader.file, f.bytes, kOuter == Wrap::kSequence ? "TypeProto.Sequence" : "TypeProto.Optional", kElementRows,
+                     inner);
   if (!inner.has_type) r.loader.file.fail_field("TypeProto", "elem_type", f.at, "is missing");
   wrap(r, kOuter);
 }

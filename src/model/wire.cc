@@ -10,22 +10,18 @@
 namespace evn::wire {
 namespace {
 
-constexpr int kTagBytes = 5;      // as protobuf's own readers take it
+constexpr int kTagBytes = 5;  // as protobuf's own readers take it
 constexpr int kVarintBytes = 10;
 
 Type wire_type(Kind kind) {
   switch (kind) {
     case Kind::kVarint:
-    case Kind::kVarints:
-      return Type::kVarint;
+    case Kind::kVarints: return Type::kVarint;
     case Kind::kFixed32:
-    case Kind::kFixed32s:
-      return Type::kFixed32;
+    case Kind::kFixed32s: return Type::kFixed32;
     case Kind::kFixed64:
-    case Kind::kFixed64s:
-      return Type::kFixed64;
-    case Kind::kBytes:
-      break;
+    case Kind::kFixed64s: return Type::kFixed64;
+    case Kind::kBytes: break;
   }
   return Type::kBytes;
 }
@@ -95,7 +91,8 @@ bool Cursor::next(Field* field) {
   switch (tag & 7) {
     case 0:
       field->type = Type::kVarint;
-      if (!read_varint(&at_, end_, kVarintBytes, &field->value)) file_.fail_field(message_, "", field->at, "a number is cut or too long");
+      if (!read_varint(&at_, end_, kVarintBytes, &field->value))
+        file_.fail_field(message_, "", field->at, "a number is cut or too long");
       return true;
     case 1:
     case 5: {
@@ -115,8 +112,7 @@ bool Cursor::next(Field* field) {
       at_ += length;
       return true;
     }
-    default:
-      file_.fail_field(message_, "", field->at, "a wire type is not known");
+    default: file_.fail_field(message_, "", field->at, "a wire type is not known");
   }
 }
 

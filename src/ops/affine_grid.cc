@@ -1,5 +1,5 @@
-// AffineGrid: positions for GridSample. Each point of a regular grid from -1 to 1 in each of two or three axes, x first, is mapped by the
-// affine matrix of its batch element: y = theta * (x, y, [z,] 1).
+// AffineGrid: positions for GridSample. Each point of a regular grid from -1 to 1 in each of two or three axes, x first, is mapped
+// by the affine matrix of its batch element: y = theta * (x, y, [z,] 1).
 //   inputs      theta [N, 2, 3] or [N, 3, 4]; size: [N, C, H, W] or [N, C, D, H, W]
 //   attributes  align_corners: -1 and 1 are the centres of the corner pixels, else their outer edges
 // dtypes: floating point; size int64. Failures: ranks, sizes and dims that do not fit. Tolerance: rtol 1e-5, atol 1e-6.

@@ -6,10 +6,9 @@
 //            qk_matmul_output_mode: the scaled product, with softcap, with the bias, after the softmax
 // Fewer heads of K and V than of Q, of which they are a divisor, serve several each. With is_causal query i sees keys up to
 // i + offset; offset is P, or nonpad_kv_seqlen - S. Windows (25) bound the distance to either side. A row that sees nothing is 0.
-// softmax_precision is the type in which the softmax is computed: scores are rounded to it before and weights after it, as Casts around a
-// Softmax of that type would. Not given: that of Q, or float32 where Q is of half precision.
-// dtypes: floating point, all alike. Failures: dims and heads that do not fit, past and nonpad_kv_seqlen together.
-// Tolerance: rtol 1e-4, atol 1e-5.
+// softmax_precision is the type in which the softmax is computed: scores are rounded to it before and weights after it, as Casts
+// around a Softmax of that type would. Not given: that of Q, or float32 where Q is of half precision. dtypes: floating point, all
+// alike. Failures: dims and heads that do not fit, past and nonpad_kv_seqlen together. Tolerance: rtol 1e-4, atol 1e-5.
 #include "ops/attention_core.h"
 
 #include "ops/infra/check.h"
@@ -94,8 +93,10 @@ void check_mask(const InferContext& c, const Geometry& g) {
 
 DType attention_dtype(const Node& node, std::span<const DType> inputs, int) {
   const std::int64_t type = attr_int(node, kPrecision);
-  if (type != 0 && type != EVN_DTYPE_FLOAT32 && type != EVN_DTYPE_FLOAT64 && type != EVN_DTYPE_FLOAT16 && type != EVN_DTYPE_BFLOAT16) {
-    fail(EVN_ERROR_INVALID_MODEL, "attribute 'softmax_precision' is %lld, which is none of float32 (1), float16 (10), float64 (11) and bfloat16 (16)",
+  if (type != 0 && type != EVN_DTYPE_FLOAT32 && type != EVN_DTYPE_FLOAT64 && type != EVN_DTYPE_FLOAT16 &&
+      type != EVN_DTYPE_BFLOAT16) {
+    fail(EVN_ERROR_INVALID_MODEL,
+         "attribute 'softmax_precision' is %lld, which is none of float32 (1), float16 (10), float64 (11) and bfloat16 (16)",
          static_cast<long long>(type));
   }
   return inputs[0];
@@ -243,15 +244,11 @@ void reference_attention(const ReferenceContext& c) {
 }
 
 constexpr AttributeSpec kAttributes[] = {
-    int_attribute("is_causal", 0),
-    int_attribute("kv_num_heads", 0),
-    int_attribute("q_num_heads", 0),
-    int_attribute("qk_matmul_output_mode", 0),
+    int_attribute("is_causal", 0),         int_attribute("kv_num_heads", 0),
+    int_attribute("q_num_heads", 0),       int_attribute("qk_matmul_output_mode", 0),
     float_attribute("scale", 0),  // 0: 1 / sqrt(D)
-    float_attribute("softcap", 0),
-    int_attribute("softmax_precision", 0),
-    int_attribute("left_window_size", -1),
-    int_attribute("right_window_size", -1),
+    float_attribute("softcap", 0),         int_attribute("softmax_precision", 0),
+    int_attribute("left_window_size", -1), int_attribute("right_window_size", -1),
 };
 
 constexpr OpDef row(int since, int inputs, std::size_t attributes) {

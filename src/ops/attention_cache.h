@@ -13,9 +13,9 @@ namespace evn {
 // One of the two caches, past or present: [batch, heads, capacity, depth]; with 4 bits two numbers lie in a byte, the first in the
 // lower half, 8 more than they are.
 struct CacheFormat {
-  int bits = 0;                    // 0: float32
-  std::int64_t depth = 0;          // numbers in a row
-  const float* scales = nullptr;   // one, or with `per_channel` [heads, depth]
+  int bits = 0;                   // 0: float32
+  std::int64_t depth = 0;         // numbers in a row
+  const float* scales = nullptr;  // one, or with `per_channel` [heads, depth]
   bool per_channel = false;
 
   std::int64_t row_width() const { return bits == 4 ? (depth + 1) / 2 : depth; }

@@ -23,7 +23,8 @@ struct AttentionSizes {
 struct AttentionRule {
   double scale = 1;
   double softcap = 0;  // x -> softcap * tanh(x / softcap) where it is not 0
-  double (*round)(double) = nullptr;  // scores before the softmax and weights after it, to the softmax's own type; nullptr: as they are
+  double (*round)(double) =
+      nullptr;  // scores before the softmax and weights after it, to the softmax's own type; nullptr: as they are
 };
 
 // 1 / sqrt(depth) where no scale is given.

@@ -1,7 +1,7 @@
-// BatchNormalization: y = (x - mean[c]) / sqrt(variance[c] + epsilon) * scale[c] + bias[c], where c is the index on axis 1, or, with
-// spatial = 0 (before 9), that on all axes but the first. In training mode (from 14; before, when one of the outputs from 1 on is there)
-// mean and variance are those of x itself, outputs 1 and 2 are momentum * (inputs 3, 4) + (1 - momentum) * (those), and outputs 3 and
-// 4 (before 14) those.
+// BatchNormalization: y = (x - mean[c]) / sqrt(variance[c] + epsilon) * scale[c] + bias[c], where c is the index on axis 1, or,
+// with spatial = 0 (before 9), that on all axes but the first. In training mode (from 14; before, when one of the outputs from 1 on
+// is there) mean and variance are those of x itself, outputs 1 and 2 are momentum * (inputs 3, 4) + (1 - momentum) * (those), and
+// outputs 3 and 4 (before 14) those.
 //   inputs      x [N, C, ...], scale, bias, mean, variance [C], with spatial = 0 [C, ...]
 //   attributes  epsilon; momentum; training_mode (from 14); spatial (before 9)
 // dtypes: floating point; scale and bias, mean and variance may have another one than x. Failures: dims that do not fit; training
@@ -31,7 +31,8 @@ void infer_batch_norm(InferContext& c) {
   require_same_dtype(c, BatchNormInput::kScale, BatchNormInput::kBias);
   require_same_dtype(c, BatchNormInput::kMean, BatchNormInput::kVariance);
   for (std::size_t i = 1; i < c.node.outputs.size(); ++i) {
-    if (c.node.outputs[i] != kNoValue && !batch_norm_trains(c.node)) fail(EVN_ERROR_INVALID_MODEL, "training outputs without training_mode");
+    if (c.node.outputs[i] != kNoValue && !batch_norm_trains(c.node))
+      fail(EVN_ERROR_INVALID_MODEL, "training outputs without training_mode");
     c.outputs[i].shape = c.shape(BatchNormInput::kMean);
   }
   c.outputs[0].shape = c.shape(0);
@@ -108,8 +109,9 @@ void train_batch_norm(const ReferenceContext& c) {
       }
       for (std::size_t i = 1; i < c.outputs.size(); ++i) {
         if (!c.outputs[i].present()) continue;
-        set_element(c.outputs[i], channel, statistic(i, m, momentum, element(c.input(BatchNormInput::kMean), channel),
-                                                     element(c.input(BatchNormInput::kVariance), channel)));
+        set_element(c.outputs[i], channel,
+                    statistic(i, m, momentum, element(c.input(BatchNormInput::kMean), channel),
+                              element(c.input(BatchNormInput::kVariance), channel)));
       }
     }
   });

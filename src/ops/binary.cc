@@ -91,7 +91,9 @@ struct ModOp {
 };
 struct PReluOp {
   template <typename T>
-  static T apply(T x, T slope) { return x < 0 ? MulOp::apply(x, slope) : x; }
+  static T apply(T x, T slope) {
+    return x < 0 ? MulOp::apply(x, slope) : x;
+  }
 };
 
 template <typename T, typename U>

@@ -1,9 +1,9 @@
 // BitwiseAnd, BitwiseOr, BitwiseXor, BitShift of two broadcast inputs, BitwiseNot of one, and BitCast, which reads the same bytes
 // as another dtype of the same size.
-// BitShift moves to `direction` LEFT or RIGHT; a shift by as many bits as there are, or more, or by a negative number gives 0. Signed
-// numbers keep their sign to the right: -1 is what is left of a negative one.
-// dtypes: integers (BitShift: unsigned ones, from 28 all), both inputs alike; BitCast any. Failures: shapes that do not broadcast, unlike
-// dtypes, another direction, a cast to another size. Exact.
+// BitShift moves to `direction` LEFT or RIGHT; a shift by as many bits as there are, or more, or by a negative number gives 0.
+// Signed numbers keep their sign to the right: -1 is what is left of a negative one. dtypes: integers (BitShift: unsigned ones,
+// from 28 all), both inputs alike; BitCast any. Failures: shapes that do not broadcast, unlike dtypes, another direction, a cast to
+// another size. Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"

@@ -115,7 +115,7 @@ constexpr std::uint32_t kFloatFormats = (kFloat8s & ~dtype_bit(DType::kFloat8E8M
 constexpr std::uint32_t kGathered = kByte | kFloatFormats | dtype_bit(DType::kInt4) | dtype_bit(DType::kUint4);
 
 struct GatherView {
-  Shape data;        // of numbers, not of bytes
+  Shape data;  // of numbers, not of bytes
   int gather, quantize;
   std::int64_t bits;   // of each in uint8; 0 for the other types
   std::int64_t block;  // the length of a block

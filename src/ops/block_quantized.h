@@ -32,8 +32,8 @@ struct BlockShape {
 };
 
 inline BlockShape block_shape(const Node& node) {
-  BlockShape s{attr_int(node, kK), attr_int(node, kN), checked_bits(attr_int(node, kBits)),
-               checked_block(attr_int(node, kBlockSize)), 0, 0};
+  BlockShape s{
+      attr_int(node, kK), attr_int(node, kN), checked_bits(attr_int(node, kBits)), checked_block(attr_int(node, kBlockSize)), 0, 0};
   if (s.k < 1 || s.n < 1) fail(EVN_ERROR_INVALID_MODEL, "K and N must be positive");
   s.blocks = ceil_div(s.k, s.block);
   s.zero_bytes = ceil_div(checked_mul(s.blocks, s.bits), std::int64_t{8});

@@ -1,6 +1,6 @@
-// ByteTable: y = table[x], where the bits of an element of x count as a number of 0 to 255. Of the domain of our own: what is left of
-// element-wise functions between a DequantizeLinear and a QuantizeLinear (graph/passes/fuse_byte_tables).
-// dtypes: x and the table int8 or uint8; y is of the table's. Failures: a table that has not 256 elements. Exact.
+// ByteTable: y = table[x], where the bits of an element of x count as a number of 0 to 255. Of the domain of our own: what is left
+// of element-wise functions between a DequantizeLinear and a QuantizeLinear (graph/passes/fuse_byte_tables). dtypes: x and the
+// table int8 or uint8; y is of the table's. Failures: a table that has not 256 elements. Exact.
 #include "ops/byte_table.h"
 
 #include "ops/infra/quantized.h"

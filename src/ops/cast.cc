@@ -3,10 +3,12 @@
 //   float to integer: towards zero; outside the range the nearest end of it, but modulo 2^bits for 4 and 2 bits; NaN is 0
 //   integer to integer: modulo 2^bits          to floating point: to nearest, ties to even; too large gives infinity
 //   to floats of 8 and 4 bits: as `saturate` and `round_mode` say (ops/infra/small_types.h)
-//   from a string: the decimal number that it is, inf or nan; to a string: the shortest text that gives the number again, bools 1 and 0
+//   from a string: the decimal number that it is, inf or nan; to a string: the shortest text that gives the number again, bools 1
+//   and 0
 // ONNX leaves out-of-range conversions open; the above holds on every machine.
 // dtypes: all that are stored but complex numbers, in every pair.
-// Failures: a string that is no number (INVALID_ARGUMENT); `to` is no dtype (INVALID_MODEL) or one that is not stored (UNSUPPORTED). Exact.
+// Failures: a string that is no number (INVALID_ARGUMENT); `to` is no dtype (INVALID_MODEL) or one that is not stored
+// (UNSUPPORTED). Exact.
 #include <algorithm>
 #include <charconv>
 #include <string>
@@ -117,7 +119,8 @@ void cast_small(const ReferenceContext& c, std::int64_t count) {
         const double value = small_value(x.desc.dtype, x.data, i);
         if constexpr (std::is_integral_v<To>) {
           // Integers of 4 and 2 bits keep their sign's bits, as others do.
-          y.as<To>()[i] = is_small_integer(x.desc.dtype) ? static_cast<To>(static_cast<std::int64_t>(value)) : saturate_to<To>(value);
+          y.as<To>()[i] =
+              is_small_integer(x.desc.dtype) ? static_cast<To>(static_cast<std::int64_t>(value)) : saturate_to<To>(value);
         } else {
           y.as<To>()[i] = convert<To>(value);
         }

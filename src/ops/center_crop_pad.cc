@@ -1,6 +1,6 @@
-// CenterCropPad: each of `axes` (default: all) is cut or padded with zeros to the size that input 1 gives, on both sides alike; of an odd
-// number of elements one more goes, or comes, at the end.
-// dtypes: any. Failures: axes outside the rank or given twice, a size below 0, as many sizes as axes. Exact.
+// CenterCropPad: each of `axes` (default: all) is cut or padded with zeros to the size that input 1 gives, on both sides alike; of
+// an odd number of elements one more goes, or comes, at the end. dtypes: any. Failures: axes outside the rank or given twice, a
+// size below 0, as many sizes as axes. Exact.
 #include <algorithm>
 
 #include "ops/infra/check.h"
@@ -54,9 +54,10 @@ void reference_center(const ReferenceContext& c) {
   if (y.elements() == 0) return;
   fill_in_pieces(c.output().data, 0, c.output().desc.size_bytes());
   with_width(c.input(0).desc.dtype, [&](auto width) {
-    walk<2>(common, strides, [&](std::int64_t, const std::int64_t* at) {
-      move_element<width()>(c.output().data, at[1], c.input(0).data, at[0]);
-    }, start);
+    walk<2>(
+        common, strides,
+        [&](std::int64_t, const std::int64_t* at) { move_element<width()>(c.output().data, at[1], c.input(0).data, at[0]); },
+        start);
   });
 }
 

@@ -1,9 +1,9 @@
-// Col2Im: the columns that a sliding window makes of images, put back: y[n, c, p...] is the sum of all x[n, c * K + k, l] whose element k
-// of the block at window l lies at p. K is the number of elements of a block; windows are counted in row-major order.
+// Col2Im: the columns that a sliding window makes of images, put back: y[n, c, p...] is the sum of all x[n, c * K + k, l] whose
+// element k of the block at window l lies at p. K is the number of elements of a block; windows are counted in row-major order.
 //   inputs      x [N, C * K, L]; image_shape, block_shape: lists of the spatial axes
 //   attributes  dilations, pads, strides
-// dtypes: all numbers, complex ones too. Failures: list lengths, sizes and strides below 1, dims that do not fit. Tolerance: rtol 1e-5, atol 1e-6; integers
-// exact (sums wrap).
+// dtypes: all numbers, complex ones too. Failures: list lengths, sizes and strides below 1, dims that do not fit. Tolerance: rtol
+// 1e-5, atol 1e-6; integers exact (sums wrap).
 #include "base/checked.h"
 #include "ops/infra/check.h"
 #include "ops/infra/complex_parts.h"
@@ -22,8 +22,10 @@ struct Geometry {
   std::int64_t block_elements = 1, window_count = 1, image_elements = 1;
 };
 
-void fill(std::span<const std::int64_t> given, int count, std::int64_t fallback, std::int64_t least, const char* name, std::int64_t* out) {
-  if (!given.empty() && given.size() != static_cast<std::size_t>(count)) fail(EVN_ERROR_INVALID_MODEL, "%s has another length than the image", name);
+void fill(std::span<const std::int64_t> given, int count, std::int64_t fallback, std::int64_t least, const char* name,
+          std::int64_t* out) {
+  if (!given.empty() && given.size() != static_cast<std::size_t>(count))
+    fail(EVN_ERROR_INVALID_MODEL, "%s has another length than the image", name);
   for (int i = 0; i < count; ++i) {
     out[i] = given.empty() ? fallback : given[static_cast<std::size_t>(i)];
     if (out[i] < least) fail(EVN_ERROR_INVALID_MODEL, "%s has a value below %lld", name, static_cast<long long>(least));
@@ -69,7 +71,8 @@ void infer_col2im(InferContext& c) {
   for (int i = 0; i < rank; ++i) y.push_back(-1);
   InferContext::Ints image, block;
   if (c.int_value(1, &image) && c.int_value(2, &block)) {
-    const Geometry g = geometry_of(c.node, {image.v, static_cast<std::size_t>(image.count)}, {block.v, static_cast<std::size_t>(block.count)});
+    const Geometry g =
+        geometry_of(c.node, {image.v, static_cast<std::size_t>(image.count)}, {block.v, static_cast<std::size_t>(block.count)});
     if (x[1] >= 0 && x[1] % g.block_elements != 0) fail(EVN_ERROR_INVALID_MODEL, "the block's elements do not divide axis 1");
     require_dim(x[2], g.window_count, 0);
     if (x[1] >= 0) y[1] = x[1] / g.block_elements;
@@ -129,7 +132,8 @@ void reference_col2im(const ReferenceContext& c) {
   });
 }
 
-constexpr AttributeSpec kAttributes[] = {optional_attribute("dilations", AttributeType::kInts), optional_attribute("pads", AttributeType::kInts),
+constexpr AttributeSpec kAttributes[] = {optional_attribute("dilations", AttributeType::kInts),
+                                         optional_attribute("pads", AttributeType::kInts),
                                          optional_attribute("strides", AttributeType::kInts)};
 constexpr OpDef kOps[] = {
     {.name = "Col2Im",

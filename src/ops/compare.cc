@@ -1,7 +1,7 @@
 // Comparisons and logic: Equal, Less, Greater, LessOrEqual, GreaterOrEqual, And, Or, Xor, Not, IsNaN, IsInf.
 //   C = A op B as bool, NumPy broadcasting; comparisons with NaN are false
-// dtypes: comparisons of all numbers (Equal of bool and strings too), both inputs alike; logic of bool; IsNaN and IsInf of floating point.
-// Failures: shapes that do not broadcast, unlike dtypes. Exact.
+// dtypes: comparisons of all numbers (Equal of bool and strings too), both inputs alike; logic of bool; IsNaN and IsInf of floating
+// point. Failures: shapes that do not broadcast, unlike dtypes. Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
@@ -29,23 +29,33 @@ void apply_broadcast(const ReferenceContext& c, F&& f) {
 
 struct EqualOp {
   template <typename T>
-  static bool apply(T a, T b) { return a == b; }
+  static bool apply(T a, T b) {
+    return a == b;
+  }
 };
 struct LessOp {
   template <typename T>
-  static bool apply(T a, T b) { return a < b; }
+  static bool apply(T a, T b) {
+    return a < b;
+  }
 };
 struct GreaterOp {
   template <typename T>
-  static bool apply(T a, T b) { return a > b; }
+  static bool apply(T a, T b) {
+    return a > b;
+  }
 };
 struct LessOrEqualOp {
   template <typename T>
-  static bool apply(T a, T b) { return a <= b; }
+  static bool apply(T a, T b) {
+    return a <= b;
+  }
 };
 struct GreaterOrEqualOp {
   template <typename T>
-  static bool apply(T a, T b) { return a >= b; }
+  static bool apply(T a, T b) {
+    return a >= b;
+  }
 };
 
 template <typename Op>

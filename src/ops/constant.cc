@@ -1,6 +1,6 @@
 // Constant: its attribute as a tensor. graph/validate turns these nodes into constant values; the row is for completeness.
-//   value and sparse_value (tensors; model/ makes a sparse one dense), value_float, value_int and value_string (scalars), value_floats,
-//   value_ints and value_strings (lists): exactly one
+//   value and sparse_value (tensors; model/ makes a sparse one dense), value_float, value_int and value_string (scalars),
+//   value_floats, value_ints and value_strings (lists): exactly one
 // dtypes: any. Failures: none or two of the attributes (INVALID_MODEL). Exact.
 #include <cstring>
 
@@ -15,9 +15,9 @@ constexpr AttributeSpec kConstant1[] = {required_attribute("value", AttributeTyp
 constexpr AttributeSpec kConstant11[] = {optional_attribute("value", AttributeType::kTensor),
                                          optional_attribute("sparse_value", AttributeType::kTensor)};
 constexpr AttributeSpec kConstant12[] = {
-    optional_attribute("value", AttributeType::kTensor),        optional_attribute("value_float", AttributeType::kFloat),
-    optional_attribute("value_floats", AttributeType::kFloats), optional_attribute("value_int", AttributeType::kInt),
-    optional_attribute("value_ints", AttributeType::kInts),     optional_attribute("value_string", AttributeType::kString),
+    optional_attribute("value", AttributeType::kTensor),          optional_attribute("value_float", AttributeType::kFloat),
+    optional_attribute("value_floats", AttributeType::kFloats),   optional_attribute("value_int", AttributeType::kInt),
+    optional_attribute("value_ints", AttributeType::kInts),       optional_attribute("value_string", AttributeType::kString),
     optional_attribute("value_strings", AttributeType::kStrings), optional_attribute("sparse_value", AttributeType::kTensor)};
 
 // The resolved scalars have defaults, so what was given is seen in the model's own list.

@@ -257,7 +257,9 @@ struct HeadRows {
   std::vector<double> values;
 
   HeadRows(std::int64_t batch, std::int64_t head_count, std::int64_t step_count, std::int64_t row_depth)
-      : heads(head_count), steps(step_count), depth(row_depth),
+      : heads(head_count),
+        steps(step_count),
+        depth(row_depth),
         values(static_cast<std::size_t>(Shape{batch, head_count, step_count, row_depth}.elements())) {}
   double* row(std::int64_t b, std::int64_t h, std::int64_t s) { return values.data() + ((b * heads + h) * steps + s) * depth; }
 };
@@ -266,8 +268,13 @@ struct HeadRows {
 class Rows {
  public:
   Rows(const ReferenceContext& c, const AttentionInputs& in, const AttentionSizes& z, std::int64_t past_steps)
-      : c_(c), in_(in), z_(z), past_(past_steps), queries_(z.batch, z.heads, z.queries, z.depth),
-        keys_(z.batch, z.heads, z.keys, z.depth), values_(z.batch, z.heads, z.keys, z.value_depth),
+      : c_(c),
+        in_(in),
+        z_(z),
+        past_(past_steps),
+        queries_(z.batch, z.heads, z.queries, z.depth),
+        keys_(z.batch, z.heads, z.keys, z.depth),
+        values_(z.batch, z.heads, z.keys, z.value_depth),
         result_(static_cast<std::size_t>(c.output().desc.shape.elements())) {}
 
   const double* q(std::int64_t b, std::int64_t h, std::int64_t s) { return queries_.row(b, h, s); }
@@ -363,7 +370,8 @@ class Rows {
     if (in_.past_value < 0 || !c_.has_input(kIndirection)) return b;
     const ConstTensor& indirection = c_.input(kIndirection);
     const std::int64_t beams = indirection.desc.shape[1], beam = indirection.as<std::int32_t>()[b * indirection.desc.shape[2] + t];
-    if (beam < 0 || beam >= beams) fail(EVN_ERROR_INVALID_ARGUMENT, "cache_indirection names beam %lld", static_cast<long long>(beam));
+    if (beam < 0 || beam >= beams)
+      fail(EVN_ERROR_INVALID_ARGUMENT, "cache_indirection names beam %lld", static_cast<long long>(beam));
     return b / beams * beams + beam;
   }
 

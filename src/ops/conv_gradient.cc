@@ -1,7 +1,8 @@
 // The derivatives of Conv (ops/conv.cc), with its attributes. Not operators of the format (ops/gradient.h).
 //   ConvInputGradient: of inputs x, w, dy: dx[n, c, i...] = sum over m, o, k with o * stride + k * dilation - pad_begin = i of
 //     dy[n, m, o...] w[m, c, k...], each group for itself; of x only the shape is used.
-//   ConvWeightGradient: of inputs w, x, dy: dw[m, c, k...] = sum over n, o of dy[n, m, o...] x[n, c, o * stride + k * dilation - pad_begin];
+//   ConvWeightGradient: of inputs w, x, dy: dw[m, c, k...] = sum over n, o of dy[n, m, o...] x[n, c, o * stride + k * dilation -
+//   pad_begin];
 //     of w only the shape is used.
 // dtypes: floating point. Failures: those of Conv, a dy that has not the shape of its result. Tolerance: of a convolution.
 #include <vector>

@@ -26,7 +26,8 @@ void accumulate(const T* x, T* y, std::int64_t length, std::int64_t step, bool e
   for (std::int64_t i = 0; i < length; ++i) {
     cancellation_point();
     const auto element = static_cast<Accumulator<T>>(x[i * step]);
-    const T next = static_cast<T>(kProduct ? static_cast<Accumulator<T>>(total) * element : static_cast<Accumulator<T>>(total) + element);
+    const T next =
+        static_cast<T>(kProduct ? static_cast<Accumulator<T>>(total) * element : static_cast<Accumulator<T>>(total) + element);
     y[i * step] = exclusive ? total : next;
     total = next;
   }
@@ -57,8 +58,8 @@ void reference_cumulative(const ReferenceContext& c) {
 }
 
 constexpr AttributeSpec kAttributes[] = {int_attribute("exclusive", 0), int_attribute("reverse", 0)};
-constexpr std::uint32_t kDtypes = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) |
-                                  dtype_bit(DType::kUint64);
+constexpr std::uint32_t kDtypes =
+    kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
 constexpr Tolerance kNear = {1e-5, 1e-6};
 constexpr OpDef kOps[] = {
     {.name = "CumSum",

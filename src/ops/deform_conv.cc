@@ -1,6 +1,6 @@
-// DeformConv: Conv whose taps are moved (Dai et al., "Deformable Convolutional Networks", 2017; Zhu et al., "Deformable ConvNets v2",
-// 2018): y[n, m, o] = bias[m] + sum over c, k of w[m, c, k] * mask[n, k, o] * x[n, c, o * stride + k * dilation - pad + offset[n, k, o]],
-// where x between its elements is interpolated bilinearly, and is 0 outside. Two spatial axes.
+// DeformConv: Conv whose taps are moved (Dai et al., "Deformable Convolutional Networks", 2017; Zhu et al., "Deformable ConvNets
+// v2", 2018): y[n, m, o] = bias[m] + sum over c, k of w[m, c, k] * mask[n, k, o] * x[n, c, o * stride + k * dilation - pad +
+// offset[n, k, o]], where x between its elements is interpolated bilinearly, and is 0 outside. Two spatial axes.
 //   inputs      x [N, C, H, W], w [M, C / group, kH, kW], offset [N, offset_group * kH * kW * 2, oH, oW] (row, then column),
 //               optional bias [M], optional mask [N, offset_group * kH * kW, oH, oW]
 // dtypes: floating point, all alike. Failures: those of Conv, an offset_group that does not divide C; other numbers of spatial axes
@@ -47,7 +47,8 @@ void infer_deform(InferContext& c) {
     if (!c.has_input(i)) continue;
     const Shape& s = c.shape(i);
     require_dim(s[0], y[0], i);
-    if (taps_known) require_dim(s[1], checked_mul(checked_mul(offsets, window.kernel_elements()), std::int64_t{i == kOffset ? 2 : 1}), i);
+    if (taps_known)
+      require_dim(s[1], checked_mul(checked_mul(offsets, window.kernel_elements()), std::int64_t{i == kOffset ? 2 : 1}), i);
     require_dim(s[2], y[2], i);
     require_dim(s[3], y[3], i);
   }
@@ -89,10 +90,12 @@ void deform(const ReferenceContext& c) {
       const std::int64_t channel = m / per_group * w[1] + tap / taps, k = tap % taps;
       const std::int64_t moved = n * offset_groups * taps + channel / per_offset * taps + k;
       const T* offset = c.input(kOffset).as<T>() + 2 * moved * places + place;
-      const double row = static_cast<double>(place / columns.output * rows.stride + k / columns.kernel * rows.dilation - rows.pad_begin) +
-                         static_cast<double>(offset[0]);
-      const double column = static_cast<double>(place % columns.output * columns.stride + k % columns.kernel * columns.dilation - columns.pad_begin) +
-                            static_cast<double>(offset[places]);
+      const double row =
+          static_cast<double>(place / columns.output * rows.stride + k / columns.kernel * rows.dilation - rows.pad_begin) +
+          static_cast<double>(offset[0]);
+      const double column =
+          static_cast<double>(place % columns.output * columns.stride + k % columns.kernel * columns.dilation - columns.pad_begin) +
+          static_cast<double>(offset[places]);
       const double weight = static_cast<double>(c.input(kW).as<T>()[m * w[1] * taps + tap]) *
                             (c.has_input(kMask) ? static_cast<double>(c.input(kMask).as<T>()[moved * places + place]) : 1);
       sum += weight * interpolate(c.input(kX).as<T>() + (n * x[1] + channel) * x[2] * x[3], x[2], x[3], row, column);
@@ -107,9 +110,9 @@ void reference_deform(const ReferenceContext& c) {
 }
 
 constexpr AttributeSpec kAttributes[] = {
-    optional_attribute("dilations", AttributeType::kInts), int_attribute("group", 1),
+    optional_attribute("dilations", AttributeType::kInts),    int_attribute("group", 1),
     optional_attribute("kernel_shape", AttributeType::kInts), int_attribute("offset_group", 1),
-    optional_attribute("pads", AttributeType::kInts), optional_attribute("strides", AttributeType::kInts),
+    optional_attribute("pads", AttributeType::kInts),         optional_attribute("strides", AttributeType::kInts),
 };
 constexpr OpDef kOps[] = {
     {.name = "DeformConv",

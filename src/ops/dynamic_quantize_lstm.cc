@@ -2,10 +2,10 @@
 // each step h of all sequences, are quantized as DynamicQuantizeLinear does it; W and R are quantized already and stand transposed.
 //   inputs   x [T, B, I], W [directions, I, 4 * hidden], R [directions, hidden, 4 * hidden]; B, lengths, initial h and c, P as
 //            LSTM's; then scale and zero point of W and of R, [directions] or [directions, 4 * hidden]
-// A sum of products is int32, which wraps, and then float32, times its scale, which is computed in float64 and is then a float32; from
-// there on all is float32: + (Wb + Rb) to W x, + that to R h, and the cell of ops/lstm_cell.h.
-// dtypes: x float32, W and R int8 or uint8. Failures: those of LSTM, scales that do not fit. Exact, but for numbers below 1.2e-38, which
-// kernels take for 0; ONNX Runtime's own activations differ in the 7th digit, so that now and then an h is quantized one step beside ours.
+// A sum of products is int32, which wraps, and then float32, times its scale, which is computed in float64 and is then a float32;
+// from there on all is float32: + (Wb + Rb) to W x, + that to R h, and the cell of ops/lstm_cell.h. dtypes: x float32, W and R int8
+// or uint8. Failures: those of LSTM, scales that do not fit. Exact, but for numbers below 1.2e-38, which kernels take for 0; ONNX
+// Runtime's own activations differ in the 7th digit, so that now and then an h is quantized one step beside ours.
 #include "ops/lstm_cell.h"
 
 #include <limits>
@@ -123,9 +123,12 @@ void write(const ReferenceContext& c, std::size_t output, std::int64_t at, const
 class Direction {
  public:
   Direction(const ReferenceContext& c, const RecurrentSpec& spec, int direction)
-      : c_(c), spec_(spec), direction_(direction),
+      : c_(c),
+        spec_(spec),
+        direction_(direction),
         size_(recurrent_sizes(spec, c.input(In::kX).desc.shape, {0, 0, c.input(In::kR).desc.shape[1]})),
-        w_(c, In::kW, kWScale, direction), r_(c, In::kR, kRScale, direction),
+        w_(c, In::kW, kWScale, direction),
+        r_(c, In::kR, kRScale, direction),
         lengths_(c.has_input(In::kLengths) ? c.input(In::kLengths).as<std::int32_t>() : nullptr) {
     const Activation* f = spec.activations[direction];
     functions_ = {f[0], f[1], f[2], spec.clip > 0 ? spec.clip : std::numeric_limits<float>::infinity(), spec.own};
@@ -193,7 +196,8 @@ class Direction {
     const float* p = peepholes_.data();
     for (std::int64_t j = 0; j < hidden; ++j, ++sums, ++p) {
       cancellation_point();
-      const LstmSums<float> s = {sums[0], sums[hidden], sums[2 * hidden], sums[3 * hidden], has_peepholes, p[0], p[hidden], p[2 * hidden]};
+      const LstmSums<float> s = {sums[0],       sums[hidden], sums[2 * hidden], sums[3 * hidden],
+                                 has_peepholes, p[0],         p[hidden],        p[2 * hidden]};
       h[j] = lstm_form<FloatNumber>(functions_, s, cells + j);
     }
   }

@@ -193,8 +193,8 @@ void reference_einsum(const ReferenceContext& c) {
 }
 
 constexpr AttributeSpec kAttributes[] = {required_attribute("equation", AttributeType::kString)};
-constexpr std::uint32_t kDtypes = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) |
-                                  dtype_bit(DType::kUint64);
+constexpr std::uint32_t kDtypes =
+    kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
 constexpr OpDef kOps[] = {
     {.name = "Einsum",
      .since = 12,

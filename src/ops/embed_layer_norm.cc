@@ -1,10 +1,10 @@
-// EmbedLayerNormalization (com.microsoft): s[b, t] = word[ids[b, t]] + position[t] + segment[segment_ids[b, t]], or with position_ids
-// position[position_ids[b, t]]; y = (s - mean) / sqrt(variance + epsilon) * gamma + beta over the last axis.
+// EmbedLayerNormalization (com.microsoft): s[b, t] = word[ids[b, t]] + position[t] + segment[segment_ids[b, t]], or with
+// position_ids position[position_ids[b, t]]; y = (s - mean) / sqrt(variance + epsilon) * gamma + beta over the last axis.
 //   inputs   ids [B, T], segment_ids [B, T] (optional), word [W, H], position [P, H], segment [S, H] (optional), gamma [H],
 //            beta [H], mask [B, T] (optional), position_ids [B, T] or [1, T] (optional); ids and mask int32
 //   outputs  y [B, T, H]; optional: of each row of the mask how many are 1 (without a mask 0), [B] int32; s
-// dtypes: float32, float16, bfloat16. Failures: dims that do not fit, one of segment and segment_ids without the other; at run: an id that is no row.
-// Tolerance: rtol 1e-4, atol 1e-5.
+// dtypes: float32, float16, bfloat16. Failures: dims that do not fit, one of segment and segment_ids without the other; at run: an
+// id that is no row. Tolerance: rtol 1e-4, atol 1e-5.
 #include <vector>
 
 #include "ops/infra/quantized.h"
@@ -64,7 +64,8 @@ void normalize(const ReferenceContext& c, const std::vector<double>& sum, std::i
   const double inverse = 1 / std::sqrt(variance + static_cast<double>(attr_float(c.node, 0)));
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(sum.size()); ++i) {
     cancellation_point();
-    const double scaled = (sum[static_cast<std::size_t>(i)] - mean) * inverse * static_cast<double>(scale_value(c.input(kGamma), i));
+    const double scaled =
+        (sum[static_cast<std::size_t>(i)] - mean) * inverse * static_cast<double>(scale_value(c.input(kGamma), i));
     put_scaled(c.output(), begin + i, scaled + static_cast<double>(scale_value(c.input(kBeta), i)));
   }
 }

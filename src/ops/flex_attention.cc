@@ -1,5 +1,7 @@
-// FlexScores and FlexOutput: what is left of a FlexAttention once its bodies stand among the other nodes. Not operators of the format.
-//   FlexScores: scores[b,h,l,s] = scale * sum over d of Q[b,h,l,d] K[b,h / g,s,d], g query heads to each head of K; scale is 1 / sqrt(D)
+// FlexScores and FlexOutput: what is left of a FlexAttention once its bodies stand among the other nodes. Not operators of the
+// format.
+//   FlexScores: scores[b,h,l,s] = scale * sum over d of Q[b,h,l,d] K[b,h / g,s,d], g query heads to each head of K; scale is 1 /
+//   sqrt(D)
 //     where it is not given, in the type that `softmax_precision` says (0: float64 for float64, else float32).
 //   FlexOutput: Y[b,h,l,v] = sum over s of P[b,h,l,s] V[b,h / g,s,v], in the type of V.
 // dtypes: floating. Failures: ranks other than 4, heads that do not divide, unlike batches, lengths or depths.
@@ -45,7 +47,8 @@ void put(const MutableTensor& y, std::int64_t i, double x) {
 
 void require_heads(std::int64_t queries, std::int64_t heads) {
   if (queries >= 0 && heads >= 0 && (heads == 0 ? queries != 0 : queries % heads != 0)) {
-    fail(EVN_ERROR_INVALID_MODEL, "%lld query heads are no multiple of %lld", static_cast<long long>(queries), static_cast<long long>(heads));
+    fail(EVN_ERROR_INVALID_MODEL, "%lld query heads are no multiple of %lld", static_cast<long long>(queries),
+         static_cast<long long>(heads));
   }
 }
 
@@ -87,7 +90,8 @@ void reference_scores(const ReferenceContext& c) {
           double sum = 0;
           for (std::int64_t d = 0; d < depth; ++d) {
             cancellation_point();
-            sum += get(c.input(0), ((b * q[1] + h) * q[2] + l) * depth + d) * get(c.input(1), ((b * k[1] + h / group) * k[2] + s) * depth + d);
+            sum += get(c.input(0), ((b * q[1] + h) * q[2] + l) * depth + d) *
+                   get(c.input(1), ((b * k[1] + h / group) * k[2] + s) * depth + d);
           }
           put(c.output(), i, scale * sum);
         }
@@ -124,7 +128,8 @@ void reference_output(const ReferenceContext& c) {
           double sum = 0;
           for (std::int64_t s = 0; s < p[3]; ++s) {
             cancellation_point();
-            sum += get(c.input(0), ((b * p[1] + h) * p[2] + l) * p[3] + s) * get(c.input(1), ((b * v[1] + h / group) * v[2] + s) * v[3] + d);
+            sum += get(c.input(0), ((b * p[1] + h) * p[2] + l) * p[3] + s) *
+                   get(c.input(1), ((b * v[1] + h / group) * v[2] + s) * v[3] + d);
           }
           put(c.output(), i, sum);
         }

@@ -1,5 +1,5 @@
-// e^x, the sigmoid and the tangent of float32 as kernels compute them, for any form of numbers N, so that a reference that has to agree
-// with vectors to the last bit runs the same operations on one float. N has a type V (a float or a vector of them) and
+// e^x, the sigmoid and the tangent of float32 as kernels compute them, for any form of numbers N, so that a reference that has to
+// agree with vectors to the last bit runs the same operations on one float. N has a type V (a float or a vector of them) and
 //   splat(f), fma(a, b, c), rounded once; min_of(bound, x) and max_of(bound, x), which are x where it is NaN; scaled(p, n, shifted,
 //   magic), which is p 2^n where shifted = n + magic.
 // Bounds in units in the last place are what tests/backends/cpu/vector_math_test.cc finds over all floats.
@@ -10,8 +10,8 @@
 
 namespace evn {
 
-// e^x within 2 units: x = n ln 2 + r, |r| <= ln 2 / 2, Taylor's series of degree 7 in r, and a scale of 2^n, so that subnormal results
-// and n = 128 come out right. Overflows to inf, underflows to 0, NaN stays NaN.
+// e^x within 2 units: x = n ln 2 + r, |r| <= ln 2 / 2, Taylor's series of degree 7 in r, and a scale of 2^n, so that subnormal
+// results and n = 128 come out right. Overflows to inf, underflows to 0, NaN stays NaN.
 template <typename N>
 static inline typename N::V exp_form(typename N::V x) {
   using V = typename N::V;

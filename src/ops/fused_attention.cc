@@ -1,10 +1,10 @@
-// Attention of the domain of our own: what is left of MatMul, Softmax and MatMul with what stands around them. Not an operator of the
-// format (ai.onnx has one of that name, which masks and lays out otherwise).
+// Attention of the domain of our own: what is left of MatMul, Softmax and MatMul with what stands around them. Not an operator of
+// the format (ai.onnx has one of that name, which masks and lays out otherwise).
 //   Y = softmax(scale * Q K^T + mask) V over the last axis, for each batch and head
 // Q, K and V are [batch, heads, steps, depth] once their axes are taken in the order of q_perm, k_perm, v_perm; or they are what
-// q_view, k_view, v_view cut out of any tensor: four dims, four steps and an offset, in elements. Y is [batch, heads, queries, depth
-// of V] with its axes in the order of y_perm. Batches, heads and the mask broadcast as they do in MatMul and Add.
-// dtypes: float32. Failures: dims that do not fit; a view that leaves its tensor. Tolerance: rtol 1e-4, atol 1e-5.
+// q_view, k_view, v_view cut out of any tensor: four dims, four steps and an offset, in elements. Y is [batch, heads, queries,
+// depth of V] with its axes in the order of y_perm. Batches, heads and the mask broadcast as they do in MatMul and Add. dtypes:
+// float32. Failures: dims that do not fit; a view that leaves its tensor. Tolerance: rtol 1e-4, atol 1e-5.
 #include "ops/fused_attention.h"
 
 #include <cmath>
@@ -25,7 +25,8 @@ void read_perm(const Node& node, int attribute, int* perm) {
   std::uint32_t seen = 0;
   for (int i = 0; i < 4; ++i) {
     const std::int64_t axis = given.empty() ? i : given.size() == 4 ? given[static_cast<std::size_t>(i)] : -1;
-    if (axis < 0 || axis > 3 || (seen >> axis & 1u) != 0) fail(EVN_ERROR_INVALID_MODEL, "attribute %d is no order of four axes", attribute);
+    if (axis < 0 || axis > 3 || (seen >> axis & 1u) != 0)
+      fail(EVN_ERROR_INVALID_MODEL, "attribute %d is no order of four axes", attribute);
     seen |= 1u << axis;
     perm[i] = static_cast<int>(axis);
   }

@@ -26,8 +26,8 @@ struct AttentionOperand {
 struct FusedAttentionSizes {
   AttentionOperand q, k, v;
   std::int64_t batch = 0, heads = 0, queries = 0, keys = 0, depth = 0, value_depth = 0;
-  std::int64_t y_step[4] = {};      // of [batch, heads, queries, value_depth]
-  std::int64_t mask_step[4] = {};   // of [batch, heads, queries, keys]
+  std::int64_t y_step[4] = {};     // of [batch, heads, queries, value_depth]
+  std::int64_t mask_step[4] = {};  // of [batch, heads, queries, keys]
 };
 
 // The inputs' shapes, then what follows from them. Throws what the shape rule throws.

@@ -78,8 +78,8 @@ void reference_gather_nd(const ReferenceContext& c) {
     for (int k = 0; k < depth; ++k) from += index_at(c.input(1), i * depth + k, x[batch + k]) * strides.step[batch + k];
     if (block == 0) continue;
     move_in_pieces(c.output().as<char>() + i * block,
-                c.input(0).as<char>() + from * static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype)),
-                static_cast<std::size_t>(block));
+                   c.input(0).as<char>() + from * static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype)),
+                   static_cast<std::size_t>(block));
   }
 }
 

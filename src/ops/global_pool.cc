@@ -1,6 +1,6 @@
-// GlobalAveragePool, GlobalMaxPool, GlobalLpPool: the mean, the maximum or the p-norm of each plane; x [N, C, spatial...] -> y [N, C, 1...].
-// A NaN in a plane gives NaN. Of a plane without elements the mean is NaN, the maximum -infinity and the norm 0.
-// dtypes: floating point. Failures: a rank below 2, p below 1. Tolerance: rtol 1e-5, maximum exact.
+// GlobalAveragePool, GlobalMaxPool, GlobalLpPool: the mean, the maximum or the p-norm of each plane; x [N, C, spatial...] -> y [N,
+// C, 1...]. A NaN in a plane gives NaN. Of a plane without elements the mean is NaN, the maximum -infinity and the norm 0. dtypes:
+// floating point. Failures: a rank below 2, p below 1. Tolerance: rtol 1e-5, maximum exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 
@@ -35,12 +35,14 @@ void fold_planes(const ReferenceContext& c, double first, Fold&& fold, Finish&& 
 }
 
 void reference_average(const ReferenceContext& c) {
-  fold_planes(c, 0, [](double a, double x) { return a + x; }, [](double a, std::int64_t n) { return a / static_cast<double>(n); });
+  fold_planes(
+      c, 0, [](double a, double x) { return a + x; }, [](double a, std::int64_t n) { return a / static_cast<double>(n); });
 }
 
 void reference_max(const ReferenceContext& c) {
-  fold_planes(c, -std::numeric_limits<double>::infinity(),
-              [](double a, double x) { return std::isnan(a) || a > x ? a : x; }, [](double a, std::int64_t) { return a; });
+  fold_planes(
+      c, -std::numeric_limits<double>::infinity(), [](double a, double x) { return std::isnan(a) || a > x ? a : x; },
+      [](double a, std::int64_t) { return a; });
 }
 
 void infer_norm(InferContext& c) {
@@ -50,7 +52,9 @@ void infer_norm(InferContext& c) {
 
 void reference_norm(const ReferenceContext& c) {
   const auto p = static_cast<double>(attr_int(c.node, 0));
-  fold_planes(c, 0, [p](double a, double x) { return a + std::pow(std::fabs(x), p); }, [p](double a, std::int64_t) { return std::pow(a, 1 / p); });
+  fold_planes(
+      c, 0, [p](double a, double x) { return a + std::pow(std::fabs(x), p); },
+      [p](double a, std::int64_t) { return std::pow(a, 1 / p); });
 }
 
 constexpr AttributeSpec kNorm[] = {int_attribute("p", 2)};

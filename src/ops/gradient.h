@@ -4,14 +4,14 @@
 
 namespace evn {
 
-inline constexpr const char kSumTo[] = "SumTo";                              // sum_to.cc
+inline constexpr const char kSumTo[] = "SumTo";  // sum_to.cc
 inline constexpr const char kRepeatTo[] = "RepeatTo";
-inline constexpr const char kConvInputGradient[] = "ConvInputGradient";      // conv_gradient.cc
+inline constexpr const char kConvInputGradient[] = "ConvInputGradient";  // conv_gradient.cc
 inline constexpr const char kConvWeightGradient[] = "ConvWeightGradient";
-inline constexpr const char kMaxPoolGradient[] = "MaxPoolGradient";          // pool_gradient.cc
+inline constexpr const char kMaxPoolGradient[] = "MaxPoolGradient";  // pool_gradient.cc
 inline constexpr const char kAveragePoolGradient[] = "AveragePoolGradient";
-inline constexpr const char kGatherGradient[] = "GatherGradient";            // index_gradient.cc
+inline constexpr const char kGatherGradient[] = "GatherGradient";  // index_gradient.cc
 inline constexpr const char kSliceGradient[] = "SliceGradient";
-inline constexpr const char kLossGradient[] = "LossGradient";                // loss_gradient.cc
+inline constexpr const char kLossGradient[] = "LossGradient";  // loss_gradient.cc
 
 }  // namespace evn

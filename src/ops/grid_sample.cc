@@ -3,7 +3,8 @@
 //   mode          linear (bilinear before 20), nearest (ties to even), cubic (bicubic; a = -0.75)
 //   padding_mode  outside the image: zeros, border (the nearest element), reflection (at the same edges or centers)
 // 1, 2 or 3 spatial axes. A coordinate that is no number lies outside.
-// dtypes: floating point, both alike; x may be complex, with the grid of the type of its parts. Failures: dims that do not fit, unknown modes. Tolerance: rtol 1e-4, atol 1e-5.
+// dtypes: floating point, both alike; x may be complex, with the grid of the type of its parts. Failures: dims that do not fit,
+// unknown modes. Tolerance: rtol 1e-4, atol 1e-5.
 #include <algorithm>
 
 #include "ops/infra/check.h"

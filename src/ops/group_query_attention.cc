@@ -5,14 +5,14 @@
 //   outputs  [B, S, N * D]; present_key, present_value [B, G, max(P, total), D], zeros behind what counts; the scores
 //            [B, N, S, total], before (qk_output 1) or after (2) the softmax, 0 for what a query does not see
 // While S < total_sequence_length, the new keys of batch b go behind the first seqlens_k[b] + 1 - S of the past; otherwise nothing
-// is past. With do_rotary Q and the new K are turned (RotaryEmbedding) by position_ids (with no past by the first of them, and on) or by where the keys go. Query i sees keys
-// up to its own, with local_window_size the last that many; with causal 0 all that count. head_sink[n], or with smooth_softmax 0,
-// stands for a key without a value.
-// Quantized caches (k_quant_type, v_quant_type) are int8, or with kv_cache_bit_width 4 uint8 of two numbers; k_scale and v_scale
-// have one number, or one for each of [G, D]. New keys and values are rounded before they are used. With sliding_window_cache a
-// cache has P >= local_window_size rows for the newest positions only (attention_cache.h), and present_key is of its size.
-// dtypes: float32. Failures: dims that do not fit; caches of float8e4m3fn, normalized Q and K, the scores of a sliding cache
-// (UNSUPPORTED); at run: lengths or positions that do not fit. Tolerance: rtol 1e-4, atol 1e-5.
+// is past. With do_rotary Q and the new K are turned (RotaryEmbedding) by position_ids (with no past by the first of them, and on)
+// or by where the keys go. Query i sees keys up to its own, with local_window_size the last that many; with causal 0 all that
+// count. head_sink[n], or with smooth_softmax 0, stands for a key without a value. Quantized caches (k_quant_type, v_quant_type)
+// are int8, or with kv_cache_bit_width 4 uint8 of two numbers; k_scale and v_scale have one number, or one for each of [G, D]. New
+// keys and values are rounded before they are used. With sliding_window_cache a cache has P >= local_window_size rows for the
+// newest positions only (attention_cache.h), and present_key is of its size. dtypes: float32. Failures: dims that do not fit;
+// caches of float8e4m3fn, normalized Q and K, the scores of a sliding cache (UNSUPPORTED); at run: lengths or positions that do not
+// fit. Tolerance: rtol 1e-4, atol 1e-5.
 #include <cstring>
 
 #include "ops/attention_cache.h"
@@ -28,11 +28,37 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 enum : int {
-  kQuery, kKey, kValue, kPastKey, kPastValue, kLengths, kTotal, kCosine, kSine, kPositions, kBias, kSink, kKeyScale, kValueScale, kFirstRefused
+  kQuery,
+  kKey,
+  kValue,
+  kPastKey,
+  kPastValue,
+  kLengths,
+  kTotal,
+  kCosine,
+  kSine,
+  kPositions,
+  kBias,
+  kSink,
+  kKeyScale,
+  kValueScale,
+  kFirstRefused
 };
 enum : int {
-  kHeads, kGroups, kScale, kSoftcap, kDoRotary, kInterleaved, kWindow, kSmooth, kCausal, kQkOutput, kSlidingCache, kKeyQuantized,
-  kValueQuantized, kBitWidth
+  kHeads,
+  kGroups,
+  kScale,
+  kSoftcap,
+  kDoRotary,
+  kInterleaved,
+  kWindow,
+  kSmooth,
+  kCausal,
+  kQkOutput,
+  kSlidingCache,
+  kKeyQuantized,
+  kValueQuantized,
+  kBitWidth
 };
 
 struct Sizes {

@@ -1,5 +1,5 @@
-// Operators that run on the host between the parts of a plan: over values that are more than tensors (sequences, optionals, maps), and
-// those that run a graph of their own many times (Loop, Scan, SequenceMap). docs/decisions/0015.
+// Operators that run on the host between the parts of a plan: over values that are more than tensors (sequences, optionals, maps),
+// and those that run a graph of their own many times (Loop, Scan, SequenceMap). docs/decisions/0015.
 #pragma once
 
 #include <memory>
@@ -16,15 +16,17 @@ using BoxPtr = std::shared_ptr<const Box>;
 
 // A value while a run is under way: a tensor, or what is made of boxes. Never changes once others can see it, and is shared freely.
 struct Box {
-  TensorDesc desc;                    // dtype, and the shape of a tensor or the wraps of anything else
-  std::shared_ptr<const void> data;   // of a tensor: row-major bytes, aligned for the dtype; may be null where there are no elements
+  TensorDesc desc;                   // dtype, and the shape of a tensor or the wraps of anything else
+  std::shared_ptr<const void> data;  // of a tensor: row-major bytes, aligned for the dtype; may be null where there are no elements
   std::shared_ptr<const void> texts;  // of a string tensor: keeps its texts
   std::vector<BoxPtr> parts;          // sequence: the elements; optional: none or one; map: keys and values, both of rank 1
   bool borrowed = false;              // the bytes are an arena's, for this call only: HostServices::keep makes a box to hold on to
 
   bool is_tensor() const { return !desc.wraps; }
   template <typename T>
-  const T* as() const { return static_cast<const T*>(data.get()); }
+  const T* as() const {
+    return static_cast<const T*>(data.get());
+  }
   ConstTensor tensor() const { return {desc, data.get()}; }
 };
 

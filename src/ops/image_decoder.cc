@@ -1,6 +1,6 @@
-// ImageDecoder: the pixels of a picture file, (height, width, channels) from the top left: three channels for pixel_format "RGB" and
-// "BGR", one for "Grayscale" (0.299 R + 0.587 G + 0.114 B). The file's own format is found by its first bytes: BMP, JPEG, JPEG 2000, PNG,
-// PNM, TIFF, WebP. Gray pictures become three equal channels, of 16 bits the upper eight are taken, alpha is dropped.
+// ImageDecoder: the pixels of a picture file, (height, width, channels) from the top left: three channels for pixel_format "RGB"
+// and "BGR", one for "Grayscale" (0.299 R + 0.587 G + 0.114 B). The file's own format is found by its first bytes: BMP, JPEG, JPEG
+// 2000, PNG, PNM, TIFF, WebP. Gray pictures become three equal channels, of 16 bits the upper eight are taken, alpha is dropped.
 // dtypes: uint8. Failures: bytes that are no such file, or a damaged one; no libevener_image.so beside this library. Exact.
 #include <algorithm>
 #include <optional>
@@ -16,7 +16,8 @@ namespace {
 
 enum : int { kPixelFormat };
 
-// What decoders may allocate beside the result: the buffers of a progressive JPEG or of JPEG 2000, which go with the number of pixels.
+// What decoders may allocate beside the result: the buffers of a progressive JPEG or of JPEG 2000, which go with the number of
+// pixels.
 constexpr std::uint64_t kWorkBytes = 64 << 20;
 constexpr std::uint64_t kWorkBytesPerPixel = 96;
 
@@ -31,7 +32,8 @@ int pixels_of(const Node& node) {
 const evn_image_module_table& require_module() {
   std::string why;
   const evn_image_module_table* module = image_module(&why);
-  if (module == nullptr) fail(EVN_ERROR_UNSUPPORTED, "ImageDecoder needs libevener_image.so, which cannot be used: %s", why.c_str());
+  if (module == nullptr)
+    fail(EVN_ERROR_UNSUPPORTED, "ImageDecoder needs libevener_image.so, which cannot be used: %s", why.c_str());
   return *module;
 }
 
@@ -67,13 +69,15 @@ void check(int status, const evn_image_call& call, const Stop& stop) {
                           : status == EVN_IMAGE_LIMIT     ? EVN_ERROR_LIMIT
                           : status == EVN_IMAGE_NO_MEMORY ? EVN_ERROR_OUT_OF_MEMORY
                                                           : EVN_ERROR_INVALID_ARGUMENT;
-  fail(code, "ImageDecoder cannot decode the %zu bytes given%s%s: %s", call.size, call.format[0] == '\0' ? "" : " as ", call.format, call.why);
+  fail(code, "ImageDecoder cannot decode the %zu bytes given%s%s: %s", call.size, call.format[0] == '\0' ? "" : " as ", call.format,
+       call.why);
 }
 
 void host_decoder(HostContext& c) {
   const evn_image_module_table& module = require_module();
   const BoxPtr& encoded = c.inputs[0];
-  if (encoded->desc.dtype != DType::kUint8 || encoded->desc.shape.rank() != 1) fail(EVN_ERROR_INVALID_ARGUMENT, "ImageDecoder needs bytes in one dimension");
+  if (encoded->desc.dtype != DType::kUint8 || encoded->desc.shape.rank() != 1)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "ImageDecoder needs bytes in one dimension");
   Stop stop{c.services, {}};
   evn_image_call call{};
   call.bytes = encoded->as<unsigned char>();

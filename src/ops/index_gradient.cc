@@ -1,8 +1,9 @@
-// The derivatives of Gather and Slice. Not operators of the format (ops/gradient.h). dx has the shape of x, of which nothing else is used;
-// what is not read is 0.
-//   GatherGradient: of inputs x, indices, dy: the sum of the dy that Gather with this `axis` and these indices takes from each place.
-//   SliceGradient: of inputs x, starts, ends, axes, steps, dy: dy where Slice takes it from.
-// dtypes: floating point. Failures: those of the operators, a dy of another shape; at run: an index outside. Tolerance: sums of float32.
+// The derivatives of Gather and Slice. Not operators of the format (ops/gradient.h). dx has the shape of x, of which nothing else
+// is used; what is not read is 0.
+//   GatherGradient: of inputs x, indices, dy: the sum of the dy that Gather with this `axis` and these indices takes from each
+//   place. SliceGradient: of inputs x, starts, ends, axes, steps, dy: dy where Slice takes it from.
+// dtypes: floating point. Failures: those of the operators, a dy of another shape; at run: an index outside. Tolerance: sums of
+// float32.
 #include <vector>
 
 #include "ops/gather.h"
@@ -83,7 +84,9 @@ void reference_slice_gradient(const ReferenceContext& c) {
     strides.step[i] = axes[i].count > 1 ? strides.step[i] * axes[i].step : 0;
   }
   with_width(dx.desc.dtype, [&](auto width) {
-    walk<1>(taken, {strides}, [&](std::int64_t from, const std::int64_t* to) { move_element<width()>(dx.data, to[0], dy.data, from); }, &start);
+    walk<1>(
+        taken, {strides}, [&](std::int64_t from, const std::int64_t* to) { move_element<width()>(dx.data, to[0], dy.data, from); },
+        &start);
   });
 }
 

@@ -4,7 +4,8 @@
 //   MeanVarianceNormalization  over `axes` (default 0, 2, 3): y = (x - mean) / (sqrt(variance) + 1e-9)
 //   LpNormalization            along `axis`: y = x / (sum |x|^p)^(1/p), p 1 or 2; a row of zeros stays 0
 //   RMSNormalization           over the axes from `axis` on: y = x / sqrt(mean of x^2 + epsilon) * scale; scale broadcasts to x
-//   SimplifiedLayerNormalization   ONNX Runtime's name for the same; output 1, when wanted: 1 / sqrt(mean of x^2 + epsilon), float32
+//   SimplifiedLayerNormalization   ONNX Runtime's name for the same; output 1, when wanted: 1 / sqrt(mean of x^2 + epsilon),
+//   float32
 // dtypes: floating point. Failures: ranks and dims that do not fit, groups that do not divide the channels.
 // Tolerance: rtol 1e-4, atol 1e-5.
 #include <vector>

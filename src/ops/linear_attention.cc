@@ -1,14 +1,15 @@
-// LinearAttention: a state S [d_k, d_v] for each head goes through the sequence (Yang et al., "Parallelizing Linear Transformers with the
-// Delta Rule", 2024); at each step, with key k, value v, decay g, rate beta:
+// LinearAttention: a state S [d_k, d_v] for each head goes through the sequence (Yang et al., "Parallelizing Linear Transformers
+// with the Delta Rule", 2024); at each step, with key k, value v, decay g, rate beta:
 //   linear S += k v'    gated S = exp(g) S + k v'    delta S += beta k (v - S' k)'    gated_delta: exp(g) S first, then delta
-// and y = scale * S' q. Query heads share the state of their key and value head. The state is carried from past_state (0) to output 1.
+// and y = scale * S' q. Query heads share the state of their key and value head. The state is carried from past_state (0) to
+// output 1.
 //   inputs      query [B, T, Hq * d_k], key [B, T, H * d_k], value [B, T, H * d_v], past_state [B, H, d_k, d_v],
 //               decay [B, T, H * d_k] or [B, T, H], beta [B, T, H] or [B, T, 1]
 //   attributes  scale: 0 is 1 / sqrt(d_k); chunk_size is for other implementations
-// CausalConvWithState: y[b, c, t] = bias[c] + sum over i < k of w[c, 0, i] * x[b, c, t + i - (k - 1)], where x before the beginning is
-// past_state (0); output 1 has the last k - 1 elements of both. `activation` silu or swish follows.
-// dtypes: floating point, all alike. Failures: ranks and dims that do not fit, other words, a rule without the decay or rate that it
-// needs. Tolerance: rtol 1e-4, atol 1e-5.
+// CausalConvWithState: y[b, c, t] = bias[c] + sum over i < k of w[c, 0, i] * x[b, c, t + i - (k - 1)], where x before the beginning
+// is past_state (0); output 1 has the last k - 1 elements of both. `activation` silu or swish follows. dtypes: floating point, all
+// alike. Failures: ranks and dims that do not fit, other words, a rule without the decay or rate that it needs. Tolerance: rtol
+// 1e-4, atol 1e-5.
 #include <cmath>
 #include <vector>
 
@@ -47,7 +48,8 @@ void infer_attention(InferContext& c) {
   const Rule rule = rule_of(c.node);
   const std::int64_t heads = attr_int(c.node, kHeads), query_heads = attr_int(c.node, kQueryHeads);
   if (heads < 1 || query_heads < 1 || query_heads % heads != 0) {
-    fail(EVN_ERROR_INVALID_MODEL, "%lld query heads for %lld others", static_cast<long long>(query_heads), static_cast<long long>(heads));
+    fail(EVN_ERROR_INVALID_MODEL, "%lld query heads for %lld others", static_cast<long long>(query_heads),
+         static_cast<long long>(heads));
   }
   if (rule.gated && !c.has_input(kDecay)) fail(EVN_ERROR_INVALID_MODEL, "the rule needs a decay");
   if (rule.delta && !c.has_input(kBeta)) fail(EVN_ERROR_INVALID_MODEL, "the rule needs a rate");
@@ -63,7 +65,8 @@ void infer_attention(InferContext& c) {
   const Shape state = {q[0], heads, d_k, d_v};
   require_rank(c, kPast, 4, 4);
   for (int i = 0; i < 4 && c.has_input(kPast); ++i) require_dim(c.shape(kPast)[i], state[i], kPast);
-  if (c.has_input(kDecay) && c.shape(kDecay)[2] != heads && c.shape(kKey)[2] >= 0) require_dim(c.shape(kDecay)[2], c.shape(kKey)[2], kDecay);
+  if (c.has_input(kDecay) && c.shape(kDecay)[2] != heads && c.shape(kKey)[2] >= 0)
+    require_dim(c.shape(kDecay)[2], c.shape(kKey)[2], kDecay);
   if (c.has_input(kBeta) && c.shape(kBeta)[2] != 1) require_dim(c.shape(kBeta)[2], heads, kBeta);
   c.outputs[0].shape = {q[0], q[1], d_v < 0 ? -1 : checked_mul(query_heads, d_v)};
   if (c.outputs.size() > 1) c.outputs[1].shape = state;
@@ -190,7 +193,8 @@ enum : int { kX, kWeight, kBias, kState };
 
 bool has_silu(const Node& node) {
   const std::string& word = attr_string(node, 0);
-  if (word != "none" && word != "silu" && word != "swish") fail(EVN_ERROR_INVALID_MODEL, "activation must not be '%s'", word.c_str());
+  if (word != "none" && word != "silu" && word != "swish")
+    fail(EVN_ERROR_INVALID_MODEL, "activation must not be '%s'", word.c_str());
   return word != "none";
 }
 

@@ -1,10 +1,11 @@
 // Loop: runs its body at most M times while `cond` holds.
-//   inputs: M (int64, one element; absent: no bound), cond (bool, one element; absent: true), then the first values of what is carried
-//   from iteration to iteration. The body gets the number of the iteration, cond and the carried values, and gives the next cond, the next carried
-//   values and one element for each scan output. Outputs: the last carried values, and the scan outputs stacked along a new axis 0.
+//   inputs: M (int64, one element; absent: no bound), cond (bool, one element; absent: true), then the first values of what is
+//   carried from iteration to iteration. The body gets the number of the iteration, cond and the carried values, and gives the next
+//   cond, the next carried values and one element for each scan output. Outputs: the last carried values, and the scan outputs
+//   stacked along a new axis 0.
 // dtypes: any, sequences and optionals included. Failures: counts of inputs and outputs that do not fit the body's; a carried value
-// that changes its type (an optional may become what it holds); elements of a scan output of unlike shapes; more iterations than the limit
-// loop_iterations (LIMIT). Exact.
+// that changes its type (an optional may become what it holds); elements of a scan output of unlike shapes; more iterations than
+// the limit loop_iterations (LIMIT). Exact.
 #include <algorithm>
 
 #include "ops/infra/boxes.h"
@@ -28,8 +29,8 @@ Counts counts_of(const Node& node) {
   const int inputs = static_cast<int>(node.body->inputs.size()) - n.captures;
   n.scans = static_cast<int>(node.body->outputs.size()) - 1 - n.carried;
   if (inputs != kFixedInputs + n.carried || n.scans < 0) {
-    fail(EVN_ERROR_INVALID_MODEL, "the body of Loop has %d inputs and %zu outputs, for %d carried values", inputs, node.body->outputs.size(),
-         n.carried);
+    fail(EVN_ERROR_INVALID_MODEL, "the body of Loop has %d inputs and %zu outputs, for %d carried values", inputs,
+         node.body->outputs.size(), n.carried);
   }
   require_inputs(node, kFixedInputs, node.inputs.size());
   if (static_cast<int>(node.outputs.size()) > n.carried + n.scans) {
@@ -48,7 +49,8 @@ void body_inputs(const Node& node, std::span<const TensorDesc> inputs, std::span
   const Counts n = counts_of(node);
   to[0] = {DType::kInt64, {}};
   to[1] = {DType::kBool, {}};
-  for (int i = 0; i < n.carried; ++i) to[static_cast<std::size_t>(kFixedInputs + i)] = inputs[static_cast<std::size_t>(kFixedInputs + i)];
+  for (int i = 0; i < n.carried; ++i)
+    to[static_cast<std::size_t>(kFixedInputs + i)] = inputs[static_cast<std::size_t>(kFixedInputs + i)];
 }
 
 int feedback(const Node& node, int input) {
@@ -74,7 +76,8 @@ void infer_loop(InferContext& c) {
     const TensorDesc& made = c.body[k + 1];
     if (static_cast<int>(k) < n.carried) {
       const TensorDesc& first = c.inputs[k + kFixedInputs];
-      const bool filled = first.wraps.outer() == Wrap::kOptional && first.wraps.inside() == made.wraps;  // an optional that an iteration fills
+      const bool filled =
+          first.wraps.outer() == Wrap::kOptional && first.wraps.inside() == made.wraps;  // an optional that an iteration fills
       c.outputs[k] = filled ? made : common_type(first, made, "a carried value changes its type");
     } else if (made.wraps) {
       fail(EVN_ERROR_INVALID_MODEL, "a scan output is of type %s", made.type_string().c_str());

@@ -3,7 +3,8 @@
 //   inputs x [N, C, ...], of which only the shape is used, target [N, ...], dy of the loss's shape, optional weights [C]
 //   dx[n, target, ...] = -weight[target] * dy, over the weights' sum where the reduction is mean; 0 elsewhere and where target is
 //   ignore_index.
-// dtypes: floating point; targets int32 or int64. Failures: dims that do not fit, another reduction; at run: a target that is no class.
+// dtypes: floating point; targets int32 or int64. Failures: dims that do not fit, another reduction; at run: a target that is no
+// class.
 #include <vector>
 
 #include "ops/gradient.h"
@@ -35,7 +36,8 @@ void infer_loss_gradient(InferContext& c) {
   for (int i = 0; i < rank; ++i) require_dim(c.shape(kDy)[i], c.shape(kTarget)[i], kDy);
   require_vector(c, kWeight, x[1]);
   for (const int i : {int{kDy}, int{kWeight}}) {
-    if (c.has_input(i) && c.inputs[i].dtype != c.inputs[kX].dtype) fail(EVN_ERROR_INVALID_MODEL, "input %d has another element type than x", i);
+    if (c.has_input(i) && c.inputs[i].dtype != c.inputs[kX].dtype)
+      fail(EVN_ERROR_INVALID_MODEL, "input %d has another element type than x", i);
   }
   c.outputs[0].shape = x;
 }
@@ -49,7 +51,8 @@ std::vector<double> weights_of(const ReferenceContext& c) {
     cancellation_point();
     const std::int64_t target = int_at(c.input(kTarget), static_cast<std::int64_t>(i));
     if (target == attr_int(c.node, kIgnore)) continue;
-    if (target < 0 || target >= classes) fail(EVN_ERROR_INVALID_ARGUMENT, "target %lld is no class", static_cast<long long>(target));
+    if (target < 0 || target >= classes)
+      fail(EVN_ERROR_INVALID_ARGUMENT, "target %lld is no class", static_cast<long long>(target));
     weights[i] = c.has_input(kWeight) ? static_cast<double>(c.input(kWeight).as<T>()[target]) : 1;
   }
   return weights;

@@ -1,5 +1,5 @@
-// What LSTM does with the sums of its gates, in float32, and the activations of recurrent layers: written once for any form of numbers
-// (ops/float_functions.h), one float of a reference or a vector of a kernel.
+// What LSTM does with the sums of its gates, in float32, and the activations of recurrent layers: written once for any form of
+// numbers (ops/float_functions.h), one float of a reference or a vector of a kernel.
 #pragma once
 
 #include "ops/float_functions.h"
@@ -15,28 +15,18 @@ __attribute__((noinline)) static typename N::V activation_form(const Activation&
   if (f.kind == ActivationKind::kTanh) return tanh_form<N>(x);
   const V none = N::splat(0), a = N::splat(f.a), b = N::splat(f.b);
   switch (f.kind) {
-    case ActivationKind::kRelu:
-      return N::max_of(none, x);
-    case ActivationKind::kAffine:
-      return N::fma(a, x, b);
-    case ActivationKind::kLeakyRelu:
-      return x < none ? a * x : x;
-    case ActivationKind::kThresholdedRelu:
-      return x > a ? x : none;
-    case ActivationKind::kScaledTanh:
-      return a * tanh_form<N>(b * x);
-    case ActivationKind::kHardSigmoid:
-      return N::min_of(N::splat(1.0f), N::max_of(none, N::fma(a, x, b)));
-    case ActivationKind::kElu:
-      return N::each(x, [&](float y) { return y < 0 ? f.a * __builtin_expm1f(y) : y; });
-    case ActivationKind::kSoftsign:
-      return x / (N::splat(1.0f) + N::abs_of(x));
+    case ActivationKind::kRelu: return N::max_of(none, x);
+    case ActivationKind::kAffine: return N::fma(a, x, b);
+    case ActivationKind::kLeakyRelu: return x < none ? a * x : x;
+    case ActivationKind::kThresholdedRelu: return x > a ? x : none;
+    case ActivationKind::kScaledTanh: return a * tanh_form<N>(b * x);
+    case ActivationKind::kHardSigmoid: return N::min_of(N::splat(1.0f), N::max_of(none, N::fma(a, x, b)));
+    case ActivationKind::kElu: return N::each(x, [&](float y) { return y < 0 ? f.a * __builtin_expm1f(y) : y; });
+    case ActivationKind::kSoftsign: return x / (N::splat(1.0f) + N::abs_of(x));
     case ActivationKind::kSoftplus:
-      return N::each(x, [](float y) {
-        return y > 0 ? y + __builtin_log1pf(__builtin_expf(-y)) : __builtin_log1pf(__builtin_expf(y));
-      });
-    default:
-      return x;
+      return N::each(
+          x, [](float y) { return y > 0 ? y + __builtin_log1pf(__builtin_expf(-y)) : __builtin_log1pf(__builtin_expf(y)); });
+    default: return x;
   }
 }
 

@@ -10,9 +10,9 @@ namespace evn {
 namespace {
 
 struct Operands {
-  Shape a;          // [batch..., M, K], 1-D operands with the axis that they lack
-  Shape b;          // [batch..., K, N]
-  Shape batch;      // broadcast
+  Shape a;      // [batch..., M, K], 1-D operands with the axis that they lack
+  Shape b;      // [batch..., K, N]
+  Shape batch;  // broadcast
 };
 
 Shape without_matrix(const Shape& s) { return Shape(s.dims().first(static_cast<std::size_t>(s.rank() - 2))); }
@@ -75,8 +75,8 @@ void reference_matmul(const ReferenceContext& c) {
   });
 }
 
-constexpr std::uint32_t kDtypes = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) |
-                                  dtype_bit(DType::kUint64);
+constexpr std::uint32_t kDtypes =
+    kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
 constexpr OpDef kOps[] = {
     {.name = "MatMul",
      .since = 1,

@@ -1,8 +1,8 @@
 // MaxRoiPool: for each region of interest the maximum of each of pooled_shape bins, x [N, C, H, W], rois [R, 5] -> y [R, C, h, w].
-//   A region is (image, x1, y1, x2, y2); its corners times spatial_scale are rounded half away from zero, both ends belong to it, and it is at
-//   least one element wide. A bin takes in each element that it touches; one outside the image gives 0.
-// Source: R. Girshick, "Fast R-CNN", 2015. dtypes: floating, both alike. Failures: ranks, pooled_shape of other than two positive sizes; at run
-// an image that there is not, a corner that is not finite. Exact.
+//   A region is (image, x1, y1, x2, y2); its corners times spatial_scale are rounded half away from zero, both ends belong to it,
+//   and it is at least one element wide. A bin takes in each element that it touches; one outside the image gives 0.
+// Source: R. Girshick, "Fast R-CNN", 2015. dtypes: floating, both alike. Failures: ranks, pooled_shape of other than two positive
+// sizes; at run an image that there is not, a corner that is not finite. Exact.
 #include <algorithm>
 #include <cmath>
 
@@ -53,7 +53,9 @@ void reference(const ReferenceContext& c) {
         if (!(std::fabs(value) < 0x1p40)) fail(EVN_ERROR_INVALID_ARGUMENT, "a region of MaxRoiPool is not finite");
         roi[i] = static_cast<std::int64_t>(value);
       }
-      if (roi[0] < 0 || roi[0] >= x[0]) fail(EVN_ERROR_INVALID_ARGUMENT, "a region is of image %lld of %lld", static_cast<long long>(roi[0]), static_cast<long long>(x[0]));
+      if (roi[0] < 0 || roi[0] >= x[0])
+        fail(EVN_ERROR_INVALID_ARGUMENT, "a region is of image %lld of %lld", static_cast<long long>(roi[0]),
+             static_cast<long long>(x[0]));
       for (std::int64_t channel = 0; channel < x[1]; ++channel) {
         cancellation_point();
         const T* plane = c.input(0).as<T>() + (roi[0] * x[1] + channel) * x[2] * x[3];
@@ -79,7 +81,8 @@ void reference(const ReferenceContext& c) {
   });
 }
 
-constexpr AttributeSpec kAttributes[] = {required_attribute("pooled_shape", AttributeType::kInts), float_attribute("spatial_scale", 1)};
+constexpr AttributeSpec kAttributes[] = {required_attribute("pooled_shape", AttributeType::kInts),
+                                         float_attribute("spatial_scale", 1)};
 constexpr OpDef kOps[] = {
     {.name = "MaxRoiPool",
      .since = 1,

@@ -3,10 +3,10 @@
 //   inputs: condition (bool, one element), what the then-branch made, what the else-branch made. output: one of the two.
 //   attribute: the number of the If, which leads to its regions (core/graph.h).
 // Failures: branches of unlike dtype.
+#include "ops/merge.h"
 #include "ops/host.h"
 #include "ops/infra/check.h"
 #include "ops/infra/walk.h"
-#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -18,7 +18,8 @@ DType merged_dtype(const Node&, std::span<const DType> inputs, int) { return inp
 // What both branches agree on.
 void infer_merge(InferContext& c) {
   if (c.inputs[1].wraps != c.inputs[2].wraps) {
-    fail(EVN_ERROR_INVALID_MODEL, "the branches of an If give %s and %s", c.inputs[1].type_string().c_str(), c.inputs[2].type_string().c_str());
+    fail(EVN_ERROR_INVALID_MODEL, "the branches of an If give %s and %s", c.inputs[1].type_string().c_str(),
+         c.inputs[2].type_string().c_str());
   }
   require_same_dtype(c, 1, 2);
   c.outputs[0].wraps = c.inputs[1].wraps;

@@ -3,8 +3,9 @@
 //   LabelEncoder: keys[i] becomes values[i], what is no key the default; of equal keys the first counts, NaN is a key as any other.
 //   Version 1 maps strings to their places in classes_strings and back, CategoryMapper between cats_strings and cats_int64s.
 //   OneHotEncoder: a further axis, 1 at the place of x (as a whole number where it is none) among the categories.
-// dtypes: int64, int32, floats, strings; LabelEncoder int16 too. Failures: lists of unlike lengths or that are not there or there twice,
-// a type of x that is not the keys'; at run: an index outside, with zeros = 0 a value that is no category (INVALID_ARGUMENT). Exact.
+// dtypes: int64, int32, floats, strings; LabelEncoder int16 too. Failures: lists of unlike lengths or that are not there or there
+// twice, a type of x that is not the keys'; at run: an index outside, with zeros = 0 a value that is no category
+// (INVALID_ARGUMENT). Exact.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -36,7 +37,8 @@ void reference_extract(const ReferenceContext& c) {
   for (std::int64_t i = 0; i < count; ++i) {
     cancellation_point();
     if (index[i] >= 0 && index[i] < length) continue;
-    fail(EVN_ERROR_INVALID_ARGUMENT, "index %lld of an axis of %lld", static_cast<long long>(index[i]), static_cast<long long>(length));
+    fail(EVN_ERROR_INVALID_ARGUMENT, "index %lld of an axis of %lld", static_cast<long long>(index[i]),
+         static_cast<long long>(length));
   }
   if (count == 0) return;
   with_width(c.output().desc.dtype, [&](auto width) {
@@ -103,7 +105,8 @@ List list_of(std::span<const std::int64_t> v) { return {DType::kInt64, v.size(),
 List list_of(std::span<const float> v) { return {DType::kFloat32, v.size(), {}, v}; }
 
 List list_of(const Weight& tensor) {
-  if ((dtype_bit(tensor.desc.dtype) & kLabels) == 0) fail(EVN_ERROR_UNSUPPORTED, "labels of type %s", dtype_name(tensor.desc.dtype));
+  if ((dtype_bit(tensor.desc.dtype) & kLabels) == 0)
+    fail(EVN_ERROR_UNSUPPORTED, "labels of type %s", dtype_name(tensor.desc.dtype));
   return {tensor.desc.dtype, static_cast<std::size_t>(tensor.desc.shape.elements()), {}, {}, {}, &tensor};
 }
 
@@ -155,7 +158,8 @@ std::vector<std::int64_t> places(const ConstTensor& x, const List& keys) {
     for (std::size_t i = 0; i < found.size(); ++i) {
       cancellation_point();
       const T key = element<T>(x, static_cast<std::int64_t>(i));
-      const auto at = std::lower_bound(order.begin(), order.end(), key, [&](std::size_t k, const T& y) { return less(keys.at<T>(k), y); });
+      const auto at =
+          std::lower_bound(order.begin(), order.end(), key, [&](std::size_t k, const T& y) { return less(keys.at<T>(k), y); });
       if (at != order.end() && !less(key, keys.at<T>(*at))) found[i] = static_cast<std::int64_t>(*at);
     }
   });

@@ -1,9 +1,9 @@
 // ai.onnx.ml, rows of features: LinearRegressor, LinearClassifier, Scaler, Normalizer, Imputer, FeatureVectorizer.
-//   Linear: x . coefficients + intercepts per target or class, then the transform. The label is that of the largest score; with one row of
-//   coefficients for two classes the score is the second's, which is chosen above 0. Scaler: (x - offset) * scale. Normalizer: each row by
-//   its largest element, its sum of magnitudes or its length; a row for which that is 0 stays. Imputer: elements that are
-//   replaced_value (NaN is one as any other) become imputed_value, of their column where there are several. FeatureVectorizer: inputs
-//   side by side.
+//   Linear: x . coefficients + intercepts per target or class, then the transform. The label is that of the largest score; with one
+//   row of coefficients for two classes the score is the second's, which is chosen above 0. Scaler: (x - offset) * scale.
+//   Normalizer: each row by its largest element, its sum of magnitudes or its length; a row for which that is 0 stays. Imputer:
+//   elements that are replaced_value (NaN is one as any other) become imputed_value, of their column where there are several.
+//   FeatureVectorizer: inputs side by side.
 // dtypes: floats, int64, int32; float32 comes out (of Imputer what went in). Failures: lists of unlike lengths or not of the row's.
 // Sums in double; the tolerance is of sums and transforms.
 #include <vector>
@@ -33,7 +33,8 @@ void require_coefficients(const InferContext& c, std::int64_t targets) {
   if (targets < 1 || count == 0 || rows > count || count % rows != 0) {
     fail(EVN_ERROR_INVALID_MODEL, "%zu coefficients for %lld targets", count, static_cast<long long>(targets));
   }
-  if (intercepts != 0 && intercepts != rows) fail(EVN_ERROR_INVALID_MODEL, "%zu intercepts for %lld targets", intercepts, static_cast<long long>(targets));
+  if (intercepts != 0 && intercepts != rows)
+    fail(EVN_ERROR_INVALID_MODEL, "%zu intercepts for %lld targets", intercepts, static_cast<long long>(targets));
   require_dim(feature_count(c.shape(0)), static_cast<std::int64_t>(count / rows), 0);
   score_transform(attr_string(c.node, kTransform));
 }
@@ -46,7 +47,8 @@ void linear_scores(const ReferenceContext& c, std::int64_t row, std::span<double
     scores[k] = intercepts.empty() ? 0 : intercepts[k];
     for (std::size_t i = 0; i < features; ++i) {
       cancellation_point();
-      scores[k] += feature_at(c.input(0), row * static_cast<std::int64_t>(features) + static_cast<std::int64_t>(i)) * coefficients[k * features + i];
+      scores[k] += feature_at(c.input(0), row * static_cast<std::int64_t>(features) + static_cast<std::int64_t>(i)) *
+                   coefficients[k * features + i];
     }
   }
 }
@@ -170,8 +172,10 @@ enum : int { kImputedFloats, kImputedInts, kReplacedFloat, kReplacedInt };
 void infer_imputer(InferContext& c) {
   require_dtype(c, 0, kFeatureDtypes);
   const bool is_float = (kFloats & dtype_bit(c.inputs[0].dtype)) != 0;
-  if (attr_given(c.node, is_float ? kImputedInts : kImputedFloats)) fail(EVN_ERROR_INVALID_MODEL, "the imputed values are not of the input's type");
-  require_per_feature(c, is_float ? attr_floats(c.node, kImputedFloats).size() : attr_ints(c.node, kImputedInts).size(), "imputed_value");
+  if (attr_given(c.node, is_float ? kImputedInts : kImputedFloats))
+    fail(EVN_ERROR_INVALID_MODEL, "the imputed values are not of the input's type");
+  require_per_feature(c, is_float ? attr_floats(c.node, kImputedFloats).size() : attr_ints(c.node, kImputedInts).size(),
+                      "imputed_value");
   infer_same_shape(c);
 }
 
@@ -231,13 +235,17 @@ void reference_vectorizer(const ReferenceContext& c) {
 // --------------------------------------------------------------------------------------------------------------- table --
 
 constexpr const char* kDomain = "ai.onnx.ml";
-constexpr AttributeSpec kRegress[] = {string_attribute("post_transform", "NONE"), optional_attribute("coefficients", AttributeType::kFloats),
+constexpr AttributeSpec kRegress[] = {string_attribute("post_transform", "NONE"),
+                                      optional_attribute("coefficients", AttributeType::kFloats),
                                       optional_attribute("intercepts", AttributeType::kFloats), int_attribute("targets", 1)};
-constexpr AttributeSpec kClassify[] = {string_attribute("post_transform", "NONE"), required_attribute("coefficients", AttributeType::kFloats),
+constexpr AttributeSpec kClassify[] = {string_attribute("post_transform", "NONE"),
+                                       required_attribute("coefficients", AttributeType::kFloats),
                                        optional_attribute("intercepts", AttributeType::kFloats),
                                        optional_attribute("classlabels_ints", AttributeType::kInts),
-                                       optional_attribute("classlabels_strings", AttributeType::kStrings), int_attribute("multi_class", 0)};
-constexpr AttributeSpec kScaler[] = {optional_attribute("offset", AttributeType::kFloats), optional_attribute("scale", AttributeType::kFloats)};
+                                       optional_attribute("classlabels_strings", AttributeType::kStrings),
+                                       int_attribute("multi_class", 0)};
+constexpr AttributeSpec kScaler[] = {optional_attribute("offset", AttributeType::kFloats),
+                                     optional_attribute("scale", AttributeType::kFloats)};
 constexpr AttributeSpec kNormalizer[] = {string_attribute("norm", "MAX")};
 constexpr AttributeSpec kImputer[] = {optional_attribute("imputed_value_floats", AttributeType::kFloats),
                                       optional_attribute("imputed_value_int64s", AttributeType::kInts),

@@ -1,9 +1,10 @@
 // ai.onnx.ml, maps: ZipMap, DictVectorizer, CastMap. They run on the host (ops/host.h).
-//   ZipMap: of each row of x a map from the class labels to its elements; a vector is one row. DictVectorizer: [1, count], of each word of the
-//   vocabulary the map's value, where the map has none 0 or "". CastMap: [1, n], the values in the order of their keys; SPARSE: the value of
-//   key k stands at k, of max_map places. A number becomes a text of six decimals, and absent texts "0.f", as ONNX Runtime writes them.
-// dtypes: x float32; maps as in the specification. Failures: class labels or a vocabulary that are not there, or there twice; a class label
-// given twice; at run (INVALID_ARGUMENT): with SPARSE a key outside [0, max_map), a text that is no number. Exact.
+//   ZipMap: of each row of x a map from the class labels to its elements; a vector is one row. DictVectorizer: [1, count], of each
+//   word of the vocabulary the map's value, where the map has none 0 or "". CastMap: [1, n], the values in the order of their keys;
+//   SPARSE: the value of key k stands at k, of max_map places. A number becomes a text of six decimals, and absent texts "0.f", as
+//   ONNX Runtime writes them.
+// dtypes: x float32; maps as in the specification. Failures: class labels or a vocabulary that are not there, or there twice; a
+// class label given twice; at run (INVALID_ARGUMENT): with SPARSE a key outside [0, max_map), a text that is no number. Exact.
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -52,7 +53,8 @@ void require_unlike(std::span<const T> labels, const char* what) {
   for (std::size_t i = 1; i < order.size(); ++i) {
     cancellation_point();
     if (!(labels[order[i - 1]] < labels[order[i]])) {
-      fail(EVN_ERROR_INVALID_MODEL, "%s[%zu] and [%zu] are equal", what, std::min(order[i - 1], order[i]), std::max(order[i - 1], order[i]));
+      fail(EVN_ERROR_INVALID_MODEL, "%s[%zu] and [%zu] are equal", what, std::min(order[i - 1], order[i]),
+           std::max(order[i - 1], order[i]));
     }
   }
 }
@@ -95,7 +97,8 @@ void host_zip(HostContext& c) {
   const auto count = static_cast<std::int64_t>(label_count(c.node));
   const Shape& shape = x->desc.shape;
   if (shape.rank() < 1 || shape.rank() > 2 || shape[shape.rank() - 1] != count) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "an input of shape %s for %lld class labels", shape.to_string().c_str(), static_cast<long long>(count));
+    fail(EVN_ERROR_INVALID_ARGUMENT, "an input of shape %s for %lld class labels", shape.to_string().c_str(),
+         static_cast<long long>(count));
   }
   const BoxPtr keys = labels_box(c.services, c.node, strings);
   const TensorDesc map_type{DType::kFloat32, {}, Wraps().in(strings ? Wrap::kMapOfStrings : Wrap::kMapOfInts)};
@@ -124,7 +127,8 @@ void infer_dict(InferContext& c) {
   require_wrap(c, 0, strings ? Wrap::kMapOfStrings : Wrap::kMapOfInts);
   const DType value = c.inputs[0].dtype;
   const bool known = value == DType::kFloat32 || value == DType::kFloat64 || value == (strings ? DType::kInt64 : DType::kString);
-  if (c.inputs[0].wraps.inside() || !known) fail(EVN_ERROR_INVALID_MODEL, "input 0 of DictVectorizer is of type %s", c.inputs[0].type_string().c_str());
+  if (c.inputs[0].wraps.inside() || !known)
+    fail(EVN_ERROR_INVALID_MODEL, "input 0 of DictVectorizer is of type %s", c.inputs[0].type_string().c_str());
   const std::size_t count = attr_ints(c.node, kVocabularyInts).size() + attr_strings(c.node, kVocabularyStrings).size();
   c.outputs[0] = {value, {1, static_cast<std::int64_t>(count)}};
 }
@@ -146,7 +150,8 @@ void look_up(const BoxPtr& map, const Words& words, char* to) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     cancellation_point();
     const auto found = place.find(Key(words[i]));
-    if (found != place.end()) std::memcpy(to + i * width, values->as<char>() + static_cast<std::size_t>(found->second) * width, width);
+    if (found != place.end())
+      std::memcpy(to + i * width, values->as<char>() + static_cast<std::size_t>(found->second) * width, width);
   }
 }
 
@@ -243,7 +248,8 @@ void host_cast_map(HostContext& c) {
   for (const auto& [key, from] : order) {
     cancellation_point();
     if (sparse && (key < 0 || key >= count)) {
-      fail(EVN_ERROR_INVALID_ARGUMENT, "key %lld, where max_map is %lld", static_cast<long long>(key), static_cast<long long>(count));
+      fail(EVN_ERROR_INVALID_ARGUMENT, "key %lld, where max_map is %lld", static_cast<long long>(key),
+           static_cast<long long>(count));
     }
     cast_value(values, from, dtype, to, sparse ? key : next++, &texts);
   }
@@ -257,7 +263,8 @@ constexpr AttributeSpec kZip[] = {optional_attribute("classlabels_int64s", Attri
                                   optional_attribute("classlabels_strings", AttributeType::kStrings)};
 constexpr AttributeSpec kDict[] = {optional_attribute("int64_vocabulary", AttributeType::kInts),
                                    optional_attribute("string_vocabulary", AttributeType::kStrings)};
-constexpr AttributeSpec kCast[] = {string_attribute("cast_to", "TO_FLOAT"), string_attribute("map_form", "DENSE"), int_attribute("max_map", 1)};
+constexpr AttributeSpec kCast[] = {string_attribute("cast_to", "TO_FLOAT"), string_attribute("map_form", "DENSE"),
+                                   int_attribute("max_map", 1)};
 constexpr OpDef kOps[] = {
     {.name = "ZipMap",
      .domain = kDomain,

@@ -1,10 +1,11 @@
 // ai.onnx.ml, support vector machines: SVMRegressor, SVMClassifier.
-//   K(x, v) by kernel_type: LINEAR x.v, POLY (gamma x.v + coef0)^degree, RBF exp(-gamma |x - v|^2), SIGMOID tanh(gamma x.v + coef0).
-//   SVMRegressor: sum of coefficients[i] K(x, vector i) + rho, without vectors x . coefficients + rho, then the transform; one_class: 1 where
-//   that is above 0, else -1. SVMClassifier: a decision for each pair of classes, sum over the vectors of both + rho of the pair, is a vote
-//   for the first where it is above 0; the label is that of the most votes. The scores are the decisions (of two classes: -s and s) or, with
-//   prob_a and prob_b, probabilities of the classes from those of the pairs, 1 / (1 + exp(a s + b)). Without vectors the score of a class is
-//   x . its coefficients + rho[0], the label that of the largest, and there are no probabilities.
+//   K(x, v) by kernel_type: LINEAR x.v, POLY (gamma x.v + coef0)^degree, RBF exp(-gamma |x - v|^2), SIGMOID tanh(gamma x.v +
+//   coef0). SVMRegressor: sum of coefficients[i] K(x, vector i) + rho, without vectors x . coefficients + rho, then the transform;
+//   one_class: 1 where that is above 0, else -1. SVMClassifier: a decision for each pair of classes, sum over the vectors of both +
+//   rho of the pair, is a vote for the first where it is above 0; the label is that of the most votes. The scores are the decisions
+//   (of two classes: -s and s) or, with prob_a and prob_b, probabilities of the classes from those of the pairs, 1 / (1 + exp(a s +
+//   b)). Without vectors the score of a class is x . its coefficients + rho[0], the label that of the largest, and there are no
+//   probabilities.
 // dtypes: floats, int64, int32; float32 comes out. Failures: lists that do not fit each other, numbers that are not finite.
 // Sums in double; the tolerance is of sums, kernels and transforms.
 #include <vector>
@@ -38,15 +39,17 @@ void require_finite(const Node& node, int attribute) {
   const auto list = attr_floats(node, attribute);
   for (std::size_t i = 0; i < list.size(); ++i) {
     cancellation_point();
-    if (!std::isfinite(list[i])) fail(EVN_ERROR_INVALID_MODEL, "%s[%zu] is not a finite number", node.op->attributes[static_cast<std::size_t>(attribute)].name, i);
+    if (!std::isfinite(list[i]))
+      fail(EVN_ERROR_INVALID_MODEL, "%s[%zu] is not a finite number", node.op->attributes[static_cast<std::size_t>(attribute)].name,
+           i);
   }
 }
 
 void require_count(const Node& node, int attribute, std::uint64_t expected) {
   const std::size_t count = attr_floats(node, attribute).size();
   if (count == expected) return;
-  fail(EVN_ERROR_INVALID_MODEL, "%s has %zu elements, not %llu", node.op->attributes[static_cast<std::size_t>(attribute)].name, count,
-       static_cast<unsigned long long>(expected));
+  fail(EVN_ERROR_INVALID_MODEL, "%s has %zu elements, not %llu", node.op->attributes[static_cast<std::size_t>(attribute)].name,
+       count, static_cast<unsigned long long>(expected));
 }
 
 void require_machine(const InferContext& c) {
@@ -61,7 +64,8 @@ void require_machine(const InferContext& c) {
 void require_vectors(const InferContext& c, std::uint64_t vectors) {
   const std::size_t count = attr_floats(c.node, kVectors).size();
   if (count == 0 || vectors > count || count % vectors != 0) {
-    fail(EVN_ERROR_INVALID_MODEL, "support_vectors has %zu elements for %llu vectors", count, static_cast<unsigned long long>(vectors));
+    fail(EVN_ERROR_INVALID_MODEL, "support_vectors has %zu elements for %llu vectors", count,
+         static_cast<unsigned long long>(vectors));
   }
   require_dim(feature_count(c.shape(0)), static_cast<std::int64_t>(count / vectors), 0);
 }
@@ -139,7 +143,8 @@ void reference_regressor(const ReferenceContext& c) {
   const Machine machine(c.node);
   const auto coefficients = attr_floats(c.node, kCoefficients);
   const Shape& shape = c.input(0).desc.shape;
-  std::vector<double> x(static_cast<std::size_t>(feature_count(shape))), kernels(static_cast<std::size_t>(attr_int(c.node, kSupports)));
+  std::vector<double> x(static_cast<std::size_t>(feature_count(shape))),
+      kernels(static_cast<std::size_t>(attr_int(c.node, kSupports)));
   for (std::int64_t row = 0; row < row_count(shape); ++row) {
     cancellation_point();
     read_row(c.input(0), row, x);
@@ -169,12 +174,15 @@ std::size_t vector_count(const Node& node, std::size_t classes) {
   for (std::size_t i = 0; i < counts.size(); ++i) {
     cancellation_point();
     const auto count = static_cast<std::uint64_t>(counts[i]);
-    if (counts[i] < 0 || count > limit) fail(EVN_ERROR_INVALID_MODEL, "vectors_per_class[%zu] is %lld", i, static_cast<long long>(counts[i]));
+    if (counts[i] < 0 || count > limit)
+      fail(EVN_ERROR_INVALID_MODEL, "vectors_per_class[%zu] is %lld", i, static_cast<long long>(counts[i]));
     sum += count;
   }
-  if (sum > limit) fail(EVN_ERROR_INVALID_MODEL, "vectors_per_class is of %llu vectors, support_vectors has %zu elements",
-                        static_cast<unsigned long long>(sum), limit);
-  if (sum > 0 && counts.size() != classes) fail(EVN_ERROR_INVALID_MODEL, "vectors_per_class has %zu elements for %zu classes", counts.size(), classes);
+  if (sum > limit)
+    fail(EVN_ERROR_INVALID_MODEL, "vectors_per_class is of %llu vectors, support_vectors has %zu elements",
+         static_cast<unsigned long long>(sum), limit);
+  if (sum > 0 && counts.size() != classes)
+    fail(EVN_ERROR_INVALID_MODEL, "vectors_per_class has %zu elements for %zu classes", counts.size(), classes);
   return static_cast<std::size_t>(sum);
 }
 
@@ -190,7 +198,8 @@ void require_pairs(const InferContext& c, std::size_t classes, std::size_t vecto
 
 void require_linear(const InferContext& c, std::size_t classes) {
   const std::size_t count = attr_floats(c.node, kCoefficients).size(), rho = attr_floats(c.node, kRho).size();
-  if (count == 0 || count % classes != 0) fail(EVN_ERROR_INVALID_MODEL, "coefficients has %zu elements for %zu classes", count, classes);
+  if (count == 0 || count % classes != 0)
+    fail(EVN_ERROR_INVALID_MODEL, "coefficients has %zu elements for %zu classes", count, classes);
   if (rho != 1 && rho != classes) fail(EVN_ERROR_INVALID_MODEL, "rho has %zu elements for %zu classes", rho, classes);
   require_count(c.node, kVectors, 0);
   require_dim(feature_count(c.shape(0)), static_cast<std::int64_t>(count / classes), 0);
@@ -213,7 +222,8 @@ void infer_classifier(InferContext& c) {
     require_linear(c, classes);
   }
   c.outputs[0].shape = {row_count(c.shape(0))};
-  if (c.outputs.size() > 1) c.outputs[1].shape = {row_count(c.shape(0)), static_cast<std::int64_t>(score_count(c.node, classes, vectors))};
+  if (c.outputs.size() > 1)
+    c.outputs[1].shape = {row_count(c.shape(0)), static_cast<std::int64_t>(score_count(c.node, classes, vectors))};
 }
 
 DType classifier_dtype(const Node& node, std::span<const DType>, int output) {
@@ -223,13 +233,15 @@ DType classifier_dtype(const Node& node, std::span<const DType>, int output) {
 
 // The decisions of all pairs, and the votes of the classes.
 struct Pairwise {
-  Pairwise(const Node& n, std::size_t classes, std::size_t vectors) : node(n), machine(n), kernels(vectors), decisions(pair_count(classes)), votes(classes) {}
+  Pairwise(const Node& n, std::size_t classes, std::size_t vectors)
+      : node(n), machine(n), kernels(vectors), decisions(pair_count(classes)), votes(classes) {}
 
   // Of a class's vectors as they count against another one, which has its row in the coefficients.
   double side(std::size_t first, std::size_t own, std::size_t other) const {
     const std::size_t row = other > own ? other - 1 : other;
     const auto count = static_cast<std::size_t>(attr_ints(node, kPerClass)[own]);
-    return weighted(attr_floats(node, kCoefficients).subspan(row * kernels.size() + first), std::span(kernels).subspan(first, count));
+    return weighted(attr_floats(node, kCoefficients).subspan(row * kernels.size() + first),
+                    std::span(kernels).subspan(first, count));
   }
 
   void decide(std::span<const double> x) {
@@ -259,8 +271,8 @@ struct Pairwise {
 };
 
 // The probabilities p of k classes from those of pairs, r[i][j] = P(i | i or j): the p for which the sum over all pairs of
-// (r[j][i] p[i] - r[i][j] p[j])^2 is least, by the iteration of Wu, Lin and Weng, "Probability estimates for multi-class classification by
-// pairwise coupling" (2004), stopped where it is stopped everywhere.
+// (r[j][i] p[i] - r[i][j] p[j])^2 is least, by the iteration of Wu, Lin and Weng, "Probability estimates for multi-class
+// classification by pairwise coupling" (2004), stopped where it is stopped everywhere.
 void couple(std::span<const double> r, std::span<double> p) {
   const std::size_t k = p.size();
   std::vector<double> q(k * k), qp(k);

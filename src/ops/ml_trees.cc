@@ -1,10 +1,11 @@
 // Trees of ai.onnx.ml: TreeEnsemble, TreeEnsembleRegressor, TreeEnsembleClassifier.
-//   A row walks each tree from its root: at a branch the row's feature is compared with the branch's value (or looked up in its set), a
-//   NaN goes where nodes_missing_value_tracks_true says. The votes of the leaves are summed (or averaged over the trees, or the least or
-//   largest is taken) per target, base_values added, and the row's scores transformed. The label is that of the largest score; of two
-//   classes with votes for the first only, these speak for the second: above 0.5 where no vote is negative, else above 0.
-// dtypes: floats, the two older ones int64 and int32 too. Failures: tables of unlike lengths; ids, features, classes outside; a node
-// that two branches lead to; no trees. Sums in double; the tolerance is of the transforms.
+//   A row walks each tree from its root: at a branch the row's feature is compared with the branch's value (or looked up in its
+//   set), a NaN goes where nodes_missing_value_tracks_true says. The votes of the leaves are summed (or averaged over the trees, or
+//   the least or largest is taken) per target, base_values added, and the row's scores transformed. The label is that of the
+//   largest score; of two classes with votes for the first only, these speak for the second: above 0.5 where no vote is negative,
+//   else above 0.
+// dtypes: floats, the two older ones int64 and int32 too. Failures: tables of unlike lengths; ids, features, classes outside; a
+// node that two branches lead to; no trees. Sums in double; the tolerance is of the transforms.
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -25,8 +26,8 @@ struct Branch {
   bool nan_is_true = false;
   std::int64_t feature = 0;
   double value = 0;
-  std::size_t yes = 0, no = 0;      // branches
-  std::size_t first = 0, end = 0;   // votes of a leaf; members of a set
+  std::size_t yes = 0, no = 0;     // branches
+  std::size_t first = 0, end = 0;  // votes of a leaf; members of a set
 };
 
 struct Vote {
@@ -57,7 +58,9 @@ double tensor_at(const Weight& tensor, std::size_t i) {
   return value;
 }
 
-std::size_t count_of(const Weight* tensor) { return tensor == nullptr ? 0 : static_cast<std::size_t>(tensor->desc.shape.elements()); }
+std::size_t count_of(const Weight* tensor) {
+  return tensor == nullptr ? 0 : static_cast<std::size_t>(tensor->desc.shape.elements());
+}
 
 void require_count(std::size_t count, std::size_t expected, const char* what) {
   if (count != expected) fail(EVN_ERROR_INVALID_MODEL, "%s has %zu elements, expected %zu", what, count, expected);
@@ -117,7 +120,8 @@ bool holds(const Forest& f, const Branch& b, double x) {
 }
 
 // A row's scores of all targets; `voted` tells which targets a leaf spoke for.
-void score_row(const Forest& f, Aggregate how, const ConstTensor& x, std::int64_t row, std::span<double> scores, std::vector<bool>* voted) {
+void score_row(const Forest& f, Aggregate how, const ConstTensor& x, std::int64_t row, std::span<double> scores,
+               std::vector<bool>* voted) {
   std::fill(scores.begin(), scores.end(), 0.0);
   voted->assign(scores.size(), false);
   const std::int64_t start = row * feature_count(x.desc.shape);
@@ -151,8 +155,24 @@ void score_row(const Forest& f, Aggregate how, const ConstTensor& x, std::int64_
 
 // -------------------------------------------------------------------------------------------------------- TreeEnsemble --
 
-enum : int { kAggregate5, kTransform5, kTargets5, kRoots, kMissing5, kModes5, kWeights5, kTargetIds5, kFalse5, kFalseLeafs, kTrue5,
-             kTrueLeafs, kFeatures5, kSplits5, kMembers5, kHitrates5 };
+enum : int {
+  kAggregate5,
+  kTransform5,
+  kTargets5,
+  kRoots,
+  kMissing5,
+  kModes5,
+  kWeights5,
+  kTargetIds5,
+  kFalse5,
+  kFalseLeafs,
+  kTrue5,
+  kTrueLeafs,
+  kFeatures5,
+  kSplits5,
+  kMembers5,
+  kHitrates5
+};
 
 // The sets of the branches that look for members, one behind the other and each ended by NaN.
 void read_sets(const Weight* members, Forest* f) {
@@ -186,7 +206,8 @@ Forest forest_of_ensemble(const Node& n) {
   require_count(count_of(&modes), count, "nodes_modes");
   require_count(count_of(&splits), count, "nodes_splits");
   require_count(count_of(&weights), leaves, "leaf_weights");
-  for (const int list : {kFalse5, kFalseLeafs, kTrue5, kTrueLeafs}) require_count(attr_ints(n, list).size(), count, "a list of nodes_");
+  for (const int list : {kFalse5, kFalseLeafs, kTrue5, kTrueLeafs})
+    require_count(attr_ints(n, list).size(), count, "a list of nodes_");
   const auto missing = attr_ints(n, kMissing5);
   if (!missing.empty()) require_count(missing.size(), count, "nodes_missing_value_tracks_true");
   for (std::size_t i = 0; i < leaves; ++i) {
@@ -211,8 +232,13 @@ Forest forest_of_ensemble(const Node& n) {
     const double mode = tensor_at(modes, i);
     if (!(mode >= 0 && mode <= 6)) fail(EVN_ERROR_INVALID_MODEL, "element %zu of nodes_modes is not known", i);
     const std::size_t yes = edge(kTrue5, kTrueLeafs, i), no = edge(kFalse5, kFalseLeafs, i);
-    f.branches[i] = {static_cast<Test>(static_cast<int>(mode)), false, !missing.empty() && missing[i] != 0, attr_ints(n, kFeatures5)[i],
-                     tensor_at(splits, i), yes, no};
+    f.branches[i] = {static_cast<Test>(static_cast<int>(mode)),
+                     false,
+                     !missing.empty() && missing[i] != 0,
+                     attr_ints(n, kFeatures5)[i],
+                     tensor_at(splits, i),
+                     yes,
+                     no};
   }
   for (const std::int64_t root : attr_ints(n, kRoots)) {
     cancellation_point();
@@ -256,8 +282,29 @@ void reference_ensemble(const ReferenceContext& c) {
 // -------------------------------------------------------------------------------------------- the two older operators --
 
 // Shared by both; then the regressor's two and the classifier's two; then, from version 3 on, the tensors.
-enum : int { kTransform, kTreeIds, kNodeIds, kFeatures, kModes, kValues, kTrue, kFalse, kMissing, kHitrates, kBase, kVoteTrees, kVoteNodes,
-             kVoteIds, kVoteWeights, kOwn0, kOwn1, kBaseTensor, kValuesTensor, kWeightsTensor, kHitratesTensor };
+enum : int {
+  kTransform,
+  kTreeIds,
+  kNodeIds,
+  kFeatures,
+  kModes,
+  kValues,
+  kTrue,
+  kFalse,
+  kMissing,
+  kHitrates,
+  kBase,
+  kVoteTrees,
+  kVoteNodes,
+  kVoteIds,
+  kVoteWeights,
+  kOwn0,
+  kOwn1,
+  kBaseTensor,
+  kValuesTensor,
+  kWeightsTensor,
+  kHitratesTensor
+};
 
 // Numbers from a list of floats, or from the tensor that may stand for it.
 std::vector<double> numbers(const Node& n, int list, int tensor) {
@@ -292,7 +339,8 @@ class NodeTable {
 
   std::size_t find(std::int64_t tree, std::int64_t id) const {
     const std::pair wanted(tree, id);
-    const auto at = std::lower_bound(order_.begin(), order_.end(), wanted, [&](std::size_t i, const auto& k) { return key(i) < k; });
+    const auto at =
+        std::lower_bound(order_.begin(), order_.end(), wanted, [&](std::size_t i, const auto& k) { return key(i) < k; });
     if (at != order_.end() && key(*at) == wanted) return *at;
     fail(EVN_ERROR_INVALID_MODEL, "tree %lld has no node %lld", static_cast<long long>(tree), static_cast<long long>(id));
   }
@@ -507,21 +555,21 @@ constexpr AttributeSpec kEnsemble[] = {int_attribute("aggregate_function", 1),
                                        optional_attribute("membership_values", AttributeType::kTensor),
                                        optional_attribute("nodes_hitrates", AttributeType::kTensor)};
 
-#define EVN_TREE_ATTRIBUTES(votes, own0, own1)                                                                                    \
-  {                                                                                                                               \
-    string_attribute("post_transform", "NONE"), optional_attribute("nodes_treeids", AttributeType::kInts),                        \
-        optional_attribute("nodes_nodeids", AttributeType::kInts), optional_attribute("nodes_featureids", AttributeType::kInts),  \
-        optional_attribute("nodes_modes", AttributeType::kStrings), optional_attribute("nodes_values", AttributeType::kFloats),   \
-        optional_attribute("nodes_truenodeids", AttributeType::kInts),                                                            \
-        optional_attribute("nodes_falsenodeids", AttributeType::kInts),                                                           \
-        optional_attribute("nodes_missing_value_tracks_true", AttributeType::kInts),                                              \
-        optional_attribute("nodes_hitrates", AttributeType::kFloats), optional_attribute("base_values", AttributeType::kFloats),  \
-        optional_attribute(votes "_treeids", AttributeType::kInts), optional_attribute(votes "_nodeids", AttributeType::kInts),   \
-        optional_attribute(votes "_ids", AttributeType::kInts), optional_attribute(votes "_weights", AttributeType::kFloats),     \
-        own0, own1, optional_attribute("base_values_as_tensor", AttributeType::kTensor),                                          \
-        optional_attribute("nodes_values_as_tensor", AttributeType::kTensor),                                                     \
-        optional_attribute(votes "_weights_as_tensor", AttributeType::kTensor),                                                   \
-        optional_attribute("nodes_hitrates_as_tensor", AttributeType::kTensor)                                                    \
+#define EVN_TREE_ATTRIBUTES(votes, own0, own1)                                                                                   \
+  {                                                                                                                              \
+    string_attribute("post_transform", "NONE"), optional_attribute("nodes_treeids", AttributeType::kInts),                       \
+        optional_attribute("nodes_nodeids", AttributeType::kInts), optional_attribute("nodes_featureids", AttributeType::kInts), \
+        optional_attribute("nodes_modes", AttributeType::kStrings), optional_attribute("nodes_values", AttributeType::kFloats),  \
+        optional_attribute("nodes_truenodeids", AttributeType::kInts),                                                           \
+        optional_attribute("nodes_falsenodeids", AttributeType::kInts),                                                          \
+        optional_attribute("nodes_missing_value_tracks_true", AttributeType::kInts),                                             \
+        optional_attribute("nodes_hitrates", AttributeType::kFloats), optional_attribute("base_values", AttributeType::kFloats), \
+        optional_attribute(votes "_treeids", AttributeType::kInts), optional_attribute(votes "_nodeids", AttributeType::kInts),  \
+        optional_attribute(votes "_ids", AttributeType::kInts), optional_attribute(votes "_weights", AttributeType::kFloats),    \
+        own0, own1, optional_attribute("base_values_as_tensor", AttributeType::kTensor),                                         \
+        optional_attribute("nodes_values_as_tensor", AttributeType::kTensor),                                                    \
+        optional_attribute(votes "_weights_as_tensor", AttributeType::kTensor),                                                  \
+        optional_attribute("nodes_hitrates_as_tensor", AttributeType::kTensor)                                                   \
   }
 constexpr AttributeSpec kRegress[] = EVN_TREE_ATTRIBUTES("target", string_attribute("aggregate_function", "SUM"),
                                                          optional_attribute("n_targets", AttributeType::kInt));

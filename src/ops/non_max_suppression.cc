@@ -72,9 +72,10 @@ void select(const Node& node, std::span<const ConstTensor> inputs, F&& take) {
       cancellation_point();
       const Box box = box_at(corners + i * 4, center);
       if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) {
-        cancellation_point();
-        return overlap(box, other) > limit;
-      })) continue;
+            cancellation_point();
+            return overlap(box, other) > limit;
+          }))
+        continue;
       taken.push_back(box);
       take(row / shape[1], row % shape[1], i);
       if (static_cast<std::int64_t>(taken.size()) >= most) break;

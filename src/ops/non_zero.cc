@@ -10,7 +10,6 @@
 namespace evn {
 namespace {
 
-
 DType int64_output(const Node&, std::span<const DType>, int) { return DType::kInt64; }
 
 // Calls f(i) for each element that is not 0.

@@ -26,9 +26,7 @@ struct AttributeSpec {
 };
 
 constexpr AttributeSpec int_attribute(const char* name, std::int64_t value) { return {name, AttributeType::kInt, false, value}; }
-constexpr AttributeSpec float_attribute(const char* name, float value) {
-  return {name, AttributeType::kFloat, false, 0, value};
-}
+constexpr AttributeSpec float_attribute(const char* name, float value) { return {name, AttributeType::kFloat, false, 0, value}; }
 constexpr AttributeSpec string_attribute(const char* name, const char* value) {
   return {name, AttributeType::kString, false, 0, 0, value};
 }
@@ -53,7 +51,9 @@ struct ConstTensor {
   const void* data = nullptr;
   bool present() const { return desc.dtype != DType::kUndefined; }
   template <typename T>
-  const T* as() const { return static_cast<const T*>(data); }
+  const T* as() const {
+    return static_cast<const T*>(data);
+  }
 };
 
 struct MutableTensor {
@@ -61,7 +61,9 @@ struct MutableTensor {
   void* data = nullptr;
   bool present() const { return desc.dtype != DType::kUndefined; }
   template <typename T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
 // ------------------------------------------------------------------------------------------------- shape rules --
@@ -72,13 +74,11 @@ struct MutableTensor {
 struct InferContext {
   const Node& node;
   std::span<const TensorDesc> inputs;
-  std::span<const ConstTensor> values;  // per input, its value where it is known now (`data` not null)
-  std::span<TensorDesc> outputs;        // dtypes are set already; the rule sets the shapes (and the wraps)
+  std::span<const ConstTensor> values;    // per input, its value where it is known now (`data` not null)
+  std::span<TensorDesc> outputs;          // dtypes are set already; the rule sets the shapes (and the wraps)
   std::span<const TensorDesc> body = {};  // of an operator with a body: the types of the body's outputs
 
-  bool has_input(int i) const {
-    return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined;
-  }
+  bool has_input(int i) const { return static_cast<std::size_t>(i) < inputs.size() && inputs[i].dtype != DType::kUndefined; }
   const Shape& shape(int i) const { return inputs[i].shape; }
   // The value of a known integer input (int32 or int64) as a shape-like list; false when it is not known now. Throws
   // EVN_ERROR_INVALID_MODEL on another dtype or more than kMaxValues elements.
@@ -107,13 +107,13 @@ inline std::int64_t dim_product(std::int64_t a, std::int64_t b) { return a < 0 |
 
 // What a run lends to the reference kernels of its nodes.
 struct RunServices {
-  TextPool* texts = nullptr;     // keeps the strings that they make. nullptr: the operator that asks for it is refused
-  std::uint64_t random_seed = 0; // of evn_run_options, and in a body of the iteration
+  TextPool* texts = nullptr;      // keeps the strings that they make. nullptr: the operator that asks for it is refused
+  std::uint64_t random_seed = 0;  // of evn_run_options, and in a body of the iteration
 };
 
 struct ReferenceContext {
   const Node& node;
-  std::span<const ConstTensor> inputs;   // [i].present() is false where an optional input is not given
+  std::span<const ConstTensor> inputs;  // [i].present() is false where an optional input is not given
   std::span<const MutableTensor> outputs;
   RunServices services = {};
 
@@ -137,15 +137,19 @@ struct Tolerance {
 // A set of dtypes, for tables.
 constexpr std::uint32_t dtype_bit(DType d) { return 1u << static_cast<int>(d); }
 inline constexpr std::uint32_t kFloats = dtype_bit(DType::kFloat32) | dtype_bit(DType::kFloat64);
-inline constexpr std::uint32_t kSignedInts = dtype_bit(DType::kInt8) | dtype_bit(DType::kInt16) | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64);
-inline constexpr std::uint32_t kUnsignedInts = dtype_bit(DType::kUint8) | dtype_bit(DType::kUint16) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
+inline constexpr std::uint32_t kSignedInts =
+    dtype_bit(DType::kInt8) | dtype_bit(DType::kInt16) | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64);
+inline constexpr std::uint32_t kUnsignedInts =
+    dtype_bit(DType::kUint8) | dtype_bit(DType::kUint16) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
 inline constexpr std::uint32_t kNumbers = kFloats | kSignedInts | kUnsignedInts;
 // Elements of whole bytes that operators compute with or move.
-inline constexpr std::uint32_t kAnyDtype = kNumbers | dtype_bit(DType::kBool) | dtype_bit(DType::kFloat16) | dtype_bit(DType::kBfloat16);
+inline constexpr std::uint32_t kAnyDtype =
+    kNumbers | dtype_bit(DType::kBool) | dtype_bit(DType::kFloat16) | dtype_bit(DType::kBfloat16);
 
 // And the floating formats of 8 bits, and what is smaller than a byte.
-inline constexpr std::uint32_t kFloat8s = dtype_bit(DType::kFloat8E4M3FN) | dtype_bit(DType::kFloat8E4M3FNUZ) | dtype_bit(DType::kFloat8E5M2) |
-                                          dtype_bit(DType::kFloat8E5M2FNUZ) | dtype_bit(DType::kFloat8E8M0);
+inline constexpr std::uint32_t kFloat8s = dtype_bit(DType::kFloat8E4M3FN) | dtype_bit(DType::kFloat8E4M3FNUZ) |
+                                          dtype_bit(DType::kFloat8E5M2) | dtype_bit(DType::kFloat8E5M2FNUZ) |
+                                          dtype_bit(DType::kFloat8E8M0);
 inline constexpr std::uint32_t kSubByte = dtype_bit(DType::kUint4) | dtype_bit(DType::kInt4) | dtype_bit(DType::kFloat4E2M1) |
                                           dtype_bit(DType::kUint2) | dtype_bit(DType::kInt2);
 inline constexpr std::uint32_t kString = dtype_bit(DType::kString);
@@ -158,13 +162,13 @@ inline constexpr std::uint32_t kMoved = kStoredDtype;
 inline constexpr int kVariadic = 1 << 20;  // as max_inputs or max_outputs
 
 enum OpFlags : std::uint32_t {
-  kOpView = 1,        // output 0 has the bytes of input 0: the planner may share them
-  kOpShapeOnly = 2,   // reads input 0's shape and never its bytes
-  kOpElementwise = 4, // output 0 depends, element by element, on the inputs: it may be written over an input of its size
-  kOpMerge = 8,       // hands on one of its inputs, as its condition says (ops/merge.h)
-  kOpAnyRank = 16,    // its shape rule is called also while ranks of inputs are unknown
-  kOpRandom = 32,     // another seed of the run gives another result
-  kOpMoves = 64,      // only moves elements: the reference may be given those of less than a byte as bytes (ops/infra/unpack.h)
+  kOpView = 1,         // output 0 has the bytes of input 0: the planner may share them
+  kOpShapeOnly = 2,    // reads input 0's shape and never its bytes
+  kOpElementwise = 4,  // output 0 depends, element by element, on the inputs: it may be written over an input of its size
+  kOpMerge = 8,        // hands on one of its inputs, as its condition says (ops/merge.h)
+  kOpAnyRank = 16,     // its shape rule is called also while ranks of inputs are unknown
+  kOpRandom = 32,      // another seed of the run gives another result
+  kOpMoves = 64,       // only moves elements: the reference may be given those of less than a byte as bytes (ops/infra/unpack.h)
 };
 
 struct HostContext;  // ops/host.h
@@ -173,13 +177,13 @@ struct BodyRule;
 struct OpDef {
   const char* name;
   const char* domain = "";  // "" is ai.onnx
-  int since;           // first opset version that this row describes; the row with the highest `since` <= the import applies
+  int since;                // first opset version that this row describes; the row with the highest `since` <= the import applies
   int min_inputs = 1;
   int max_inputs = 1;
   int min_outputs = 1;
   int max_outputs = 1;
   std::span<const AttributeSpec> attributes = {};
-  std::uint32_t dtypes;        // of input 0 (of output 0 where there is no input) that the reference takes
+  std::uint32_t dtypes;            // of input 0 (of output 0 where there is no input) that the reference takes
   std::uint32_t value_inputs = 0;  // bit i: a shape depends on the value of input i
   std::uint32_t flags = 0;
   // nullptr: every output has the dtype of input 0. Inputs that are absent are kUndefined.

@@ -1,5 +1,6 @@
-// Momentum, Adagrad, Adam: one step of a training run (Duchi et al., "Adaptive Subgradient Methods", 2011; Kingma and Ba, "Adam", 2014) for
-// any number of tensors X with gradients G and what earlier steps have left: V, H, or V and H. With G' = norm_coefficient * X + G:
+// Momentum, Adagrad, Adam: one step of a training run (Duchi et al., "Adaptive Subgradient Methods", 2011; Kingma and Ba, "Adam",
+// 2014) for any number of tensors X with gradients G and what earlier steps have left: V, H, or V and H. With G' = norm_coefficient
+// * X + G:
 //   Momentum  V = alpha * V + (T > 0 ? beta : 1) * G'; X -= R * V, or with mode nesterov R * (G' + alpha * V)
 //   Adagrad   H += G'^2; X -= R / (1 + T * decay_factor) * G' / (sqrt(H) + epsilon)
 //   Adam      V = alpha * V + (1 - alpha) * G'; H = beta * H + (1 - beta) * G'^2;
@@ -21,7 +22,8 @@ constexpr int kFirst = 2;  // input
 // How many tensors of each kind: X and G, and the `kept` ones that are inputs and outputs.
 std::size_t count_of(const InferContext& c, std::size_t kept) {
   const std::size_t tensors = c.inputs.size() - kFirst;
-  if (tensors == 0 || tensors % (2 + kept) != 0) fail(EVN_ERROR_INVALID_MODEL, "%zu tensors are no multiple of %zu", tensors, 2 + kept);
+  if (tensors == 0 || tensors % (2 + kept) != 0)
+    fail(EVN_ERROR_INVALID_MODEL, "%zu tensors are no multiple of %zu", tensors, 2 + kept);
   const std::size_t count = tensors / (2 + kept);
   if (c.outputs.size() != count * (1 + kept)) {
     fail(EVN_ERROR_INVALID_MODEL, "%zu outputs where there are %zu", c.outputs.size(), count * (1 + kept));
@@ -44,7 +46,9 @@ void infer_step(InferContext& c, std::size_t kept) {
   }
 }
 
-DType tensor_dtype(const Node&, std::span<const DType> inputs, int) { return inputs.size() > kFirst ? inputs[kFirst] : DType::kUndefined; }
+DType tensor_dtype(const Node&, std::span<const DType> inputs, int) {
+  return inputs.size() > kFirst ? inputs[kFirst] : DType::kUndefined;
+}
 
 void infer_one(InferContext& c) { infer_step(c, 1); }
 void infer_two(InferContext& c) { infer_step(c, 2); }
@@ -118,7 +122,8 @@ enum : int { kDecay, kEpsilon, kNorm };
 }
 
 void reference_adagrad(const ReferenceContext& c) {
-  const double decay = real(c.node, adagrad::kDecay), epsilon = real(c.node, adagrad::kEpsilon), norm = real(c.node, adagrad::kNorm);
+  const double decay = real(c.node, adagrad::kDecay), epsilon = real(c.node, adagrad::kEpsilon),
+               norm = real(c.node, adagrad::kNorm);
   step_all(c, 1, [&](double rate, double updates, Element* e) {
     const double g = norm * e->x + e->g;
     e->v += g * g;  // H, the one that is kept
@@ -144,13 +149,14 @@ void reference_adam(const ReferenceContext& c) {
   });
 }
 
-constexpr AttributeSpec kMomentum[] = {required_attribute("alpha", AttributeType::kFloat), required_attribute("beta", AttributeType::kFloat),
-                                       required_attribute("mode", AttributeType::kString),
-                                       required_attribute("norm_coefficient", AttributeType::kFloat)};
+constexpr AttributeSpec kMomentum[] = {
+    required_attribute("alpha", AttributeType::kFloat), required_attribute("beta", AttributeType::kFloat),
+    required_attribute("mode", AttributeType::kString), required_attribute("norm_coefficient", AttributeType::kFloat)};
 constexpr AttributeSpec kAdagrad[] = {float_attribute("decay_factor", 0), float_attribute("epsilon", 1e-6f),
                                       float_attribute("norm_coefficient", 0)};
-constexpr AttributeSpec kAdam[] = {float_attribute("alpha", 0.9f), float_attribute("beta", 0.999f), float_attribute("epsilon", 1e-6f),
-                                   float_attribute("norm_coefficient", 0), float_attribute("norm_coefficient_post", 0)};
+constexpr AttributeSpec kAdam[] = {float_attribute("alpha", 0.9f), float_attribute("beta", 0.999f),
+                                   float_attribute("epsilon", 1e-6f), float_attribute("norm_coefficient", 0),
+                                   float_attribute("norm_coefficient_post", 0)};
 constexpr const char* kDomain = "ai.onnx.preview.training";
 constexpr int kAny = kVariadic;
 constexpr OpDef kOps[] = {

@@ -1,6 +1,6 @@
 // Optional: a value that may be there. OptionalHasElement: whether it is. OptionalGetElement: what it holds.
-//   Optional without an input is empty, of the type that its attribute `type` says. From version 18 on the other two take tensors and
-//   sequences as well, which are there always, and OptionalHasElement takes no input at all: false.
+//   Optional without an input is empty, of the type that its attribute `type` says. From version 18 on the other two take tensors
+//   and sequences as well, which are there always, and OptionalHasElement takes no input at all: false.
 // dtypes: any. Failures: neither input nor type; an element asked of an empty optional (INVALID_ARGUMENT). Exact.
 #include "ops/infra/boxes.h"
 

@@ -55,7 +55,7 @@ void max_pool(const ReferenceContext& c) {
   for (std::int64_t p = 0; p < planes; ++p) {
     cancellation_point();
     const T* plane = c.input(0).as<T>() + p * window.input_elements();
-    for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
+    for_each_window(window, [&](const Taps(&taps)[kMaxSpatial]) {
       T best = std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
       std::int64_t at = -1;
       for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
@@ -80,7 +80,7 @@ void average_pool(const ReferenceContext& c) {
   for (std::int64_t p = 0; p < planes; ++p) {
     cancellation_point();
     const T* plane = c.input(0).as<T>() + p * window.input_elements();
-    for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
+    for_each_window(window, [&](const Taps(&taps)[kMaxSpatial]) {
       double sum = 0;
       double count = 1;
       for (const Taps& t : taps) {
@@ -105,7 +105,7 @@ void lp_pool(const ReferenceContext& c) {
   for (std::int64_t plane = 0; plane < planes; ++plane) {
     cancellation_point();
     const T* from = c.input(0).as<T>() + plane * window.input_elements();
-    for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
+    for_each_window(window, [&](const Taps(&taps)[kMaxSpatial]) {
       double sum = 0;
       for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
         const auto element = static_cast<double>(from[(i0 * window.axis[1].input + i1) * window.axis[2].input + i2]);
@@ -176,8 +176,8 @@ constexpr OpDef lp_row(int since, std::size_t attributes) {
 }
 
 constexpr OpDef kOps[] = {
-    max_row(1, 1, 4), max_row(8, 2, 5), max_row(10, 2, 7), max_row(12, 2, 7),
-    average_row(7, 5), average_row(10, 6), average_row(19, 7), lp_row(2, 5), lp_row(18, 7),
+    max_row(1, 1, 4),   max_row(8, 2, 5),   max_row(10, 2, 7), max_row(12, 2, 7), average_row(7, 5),
+    average_row(10, 6), average_row(19, 7), lp_row(2, 5),      lp_row(18, 7),
 };
 
 }  // namespace

@@ -29,8 +29,13 @@ inline constexpr AttributeSpec kMaxPoolAttributes[] = {
     optional_attribute("dilations", AttributeType::kInts),
 };
 inline constexpr AttributeSpec kAveragePoolAttributes[] = {
-    kMaxPoolAttributes[0], kMaxPoolAttributes[1], kMaxPoolAttributes[2], kMaxPoolAttributes[3],
-    int_attribute("count_include_pad", 0), kMaxPoolAttributes[5], kMaxPoolAttributes[6],
+    kMaxPoolAttributes[0],
+    kMaxPoolAttributes[1],
+    kMaxPoolAttributes[2],
+    kMaxPoolAttributes[3],
+    int_attribute("count_include_pad", 0),
+    kMaxPoolAttributes[5],
+    kMaxPoolAttributes[6],
 };
 
 // Of either pool over `x` [N, C, spatial...]. With ceil_mode the last window may reach beyond input + pad_end: taps there count
@@ -39,9 +44,9 @@ Window pool_window(const Node& node, const Shape& x);
 
 // The taps of one axis that lie inside the input, and those that an average with padding counts.
 struct Taps {
-  std::int64_t first;    // input position of the first tap inside
-  std::int64_t count;    // taps inside
-  std::int64_t padded;   // taps inside the input and its padding
+  std::int64_t first;   // input position of the first tap inside
+  std::int64_t count;   // taps inside
+  std::int64_t padded;  // taps inside the input and its padding
 };
 
 inline Taps taps_of(const WindowAxis& a, std::int64_t output) {

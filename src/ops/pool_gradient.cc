@@ -1,7 +1,7 @@
 // The derivatives of MaxPool and AveragePool (ops/pool.cc), with their attributes. Not operators of the format (ops/gradient.h).
-//   inputs x [N, C, spatial...] and dy of the pool's shape; dx has the shape of x. Of AveragePoolGradient's x only the shape is used.
-//   MaxPoolGradient gives dy of a window to the element that MaxPool takes (of equal ones the first; a NaN), AveragePoolGradient the same
-//   share of it to each element of the window.
+//   inputs x [N, C, spatial...] and dy of the pool's shape; dx has the shape of x. Of AveragePoolGradient's x only the shape is
+//   used. MaxPoolGradient gives dy of a window to the element that MaxPool takes (of equal ones the first; a NaN),
+//   AveragePoolGradient the same share of it to each element of the window.
 // dtypes: floating point. Failures: those of the pools, a dy of another shape. Tolerance: sums of float32.
 #include <vector>
 
@@ -41,7 +41,7 @@ void sum_windows(const ReferenceContext& c, Add add) {
   for (std::int64_t p = 0; p < planes; ++p) {
     cancellation_point();
     fill_in_pieces(sums.data(), static_cast<std::int64_t>(sums.size()), 0.0);
-    for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) { add(window, taps, p * window.input_elements(), *dy++, sums); });
+    for_each_window(window, [&](const Taps(&taps)[kMaxSpatial]) { add(window, taps, p * window.input_elements(), *dy++, sums); });
     for (const double sum : sums) {
       cancellation_point();
       *dx++ = static_cast<T>(sum);
@@ -57,15 +57,16 @@ void reference_max_pool_gradient(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = c.input(0).as<T>();
-    sum_windows<T>(c, [&](const Window& window, const Taps (&taps)[kMaxSpatial], std::int64_t plane, T dy, std::vector<double>& sums) {
-      const std::size_t nowhere = sums.size();
-      std::size_t at = nowhere;
-      for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
-        const std::size_t i = offset_of(window, i0, i1, i2);
-        if (at == nowhere || beats(x[plane + static_cast<std::int64_t>(i)], x[plane + static_cast<std::int64_t>(at)])) at = i;
-      });
-      if (at != nowhere) sums[at] += static_cast<double>(dy);
-    });
+    sum_windows<T>(
+        c, [&](const Window& window, const Taps(&taps)[kMaxSpatial], std::int64_t plane, T dy, std::vector<double>& sums) {
+          const std::size_t nowhere = sums.size();
+          std::size_t at = nowhere;
+          for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
+            const std::size_t i = offset_of(window, i0, i1, i2);
+            if (at == nowhere || beats(x[plane + static_cast<std::int64_t>(i)], x[plane + static_cast<std::int64_t>(at)])) at = i;
+          });
+          if (at != nowhere) sums[at] += static_cast<double>(dy);
+        });
   });
 }
 
@@ -73,7 +74,7 @@ void reference_average_pool_gradient(const ReferenceContext& c) {
   const bool include_pad = attr_int(c.node, AveragePoolAttr::kCountIncludePad) != 0;
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    sum_windows<T>(c, [&](const Window& window, const Taps (&taps)[kMaxSpatial], std::int64_t, T dy, std::vector<double>& sums) {
+    sum_windows<T>(c, [&](const Window& window, const Taps(&taps)[kMaxSpatial], std::int64_t, T dy, std::vector<double>& sums) {
       double count = 1;
       for (const Taps& t : taps) {
         cancellation_point();

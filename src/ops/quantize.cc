@@ -3,9 +3,9 @@
 // The zero point is optional (0); from 21 output_dtype may name the quantized type instead (default uint8).
 // DynamicQuantizeLinear: uint8 with scale (max(x, 0) - min(x, 0)) / 255 and the zero point that makes 0 exact.
 // To the floating formats of 8 and 4 bits nothing is rounded to whole numbers; `saturate` says what becomes of what is too large.
-// dtypes: float32 (dequantized also float16 and bfloat16, as the scale) to and from int8, uint8, int16, uint16 and the types of 8 bits
-// and less; int32 also to float32. Failures: dims, axes or blocks that do not fit, an output_dtype that is not the zero point's; a
-// `precision` of the quotient other than float32. Exact, dequantized rtol 2.5e-7.
+// dtypes: float32 (dequantized also float16 and bfloat16, as the scale) to and from int8, uint8, int16, uint16 and the types of 8
+// bits and less; int32 also to float32. Failures: dims, axes or blocks that do not fit, an output_dtype that is not the zero
+// point's; a `precision` of the quotient other than float32. Exact, dequantized rtol 2.5e-7.
 #include "ops/infra/dynamic.h"
 #include "ops/infra/quantized.h"
 #include "ops/infra/small_types.h"
@@ -16,15 +16,12 @@ namespace {
 enum : int { kAxis, kBlockSize, kOutputDtype, kSaturate, kPrecision };
 
 constexpr std::uint32_t kFloat = dtype_bit(DType::kFloat32);
-constexpr std::uint32_t kQuantized =
-    dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8) | dtype_bit(DType::kInt16) | dtype_bit(DType::kUint16) | kSubByte |
-    (kFloat8s & ~dtype_bit(DType::kFloat8E8M0));
+constexpr std::uint32_t kQuantized = dtype_bit(DType::kInt8) | dtype_bit(DType::kUint8) | dtype_bit(DType::kInt16) |
+                                     dtype_bit(DType::kUint16) | kSubByte | (kFloat8s & ~dtype_bit(DType::kFloat8E8M0));
 
 std::int64_t block_size(const Node& node) { return attr_given(node, kBlockSize) ? attr_int(node, kBlockSize) : 0; }
 
-bool per_tensor(const Shape& scale) {
-  return scale.rank() == 0 || (scale.rank() == 1 && scale[0] == 1);
-}
+bool per_tensor(const Shape& scale) { return scale.rank() == 0 || (scale.rank() == 1 && scale[0] == 1); }
 
 void check_scales(const InferContext& c) {
   require_dtype(c, 1, kScaleDtypes);
@@ -83,11 +80,13 @@ DType quantized_dtype(const Node& node, std::span<const DType> inputs, int) {
     fail(EVN_ERROR_UNSUPPORTED, "quantization to dtype %lld is not supported", static_cast<long long>(number));
   }
   if (by_input && named != 0 && named != number) {
-    fail(EVN_ERROR_INVALID_MODEL, "attribute 'output_dtype' is %lld, but the zero point is of %s", static_cast<long long>(named), dtype_name(dtype));
+    fail(EVN_ERROR_INVALID_MODEL, "attribute 'output_dtype' is %lld, but the zero point is of %s", static_cast<long long>(named),
+         dtype_name(dtype));
   }
   const std::int64_t precision = attr_given(node, kPrecision) ? attr_int(node, kPrecision) : 0;
   if (precision != 0 && precision != EVN_DTYPE_FLOAT32) {
-    fail(EVN_ERROR_UNSUPPORTED, "attribute 'precision' is %lld; QuantizeLinear divides in float32 (1)", static_cast<long long>(precision));
+    fail(EVN_ERROR_UNSUPPORTED, "attribute 'precision' is %lld; QuantizeLinear divides in float32 (1)",
+         static_cast<long long>(precision));
   }
   return dtype;
 }

@@ -1,8 +1,9 @@
 // com.microsoft's element-wise operators on quantized tensors. Each dequantizes, x = (q - zero point) * scale, computes, and
 // quantizes the result, q = saturate(round(y / y scale) + zero point), ties to even:
-//   QLinearAdd, QLinearMul           y = a + b, y = a * b; a and b broadcast. In float32, as in ONNX Runtime, and rounded with the zero
-//                                    point in it: a (a scale / y scale) + b (b scale / y scale) + y zero point, where a and b are less
-//                                    their zero points, and a b (a scale * b scale / y scale) + y zero point
+//   QLinearAdd, QLinearMul           y = a + b, y = a * b; a and b broadcast. In float32, as in ONNX Runtime, and rounded with the
+//   zero
+//                                    point in it: a (a scale / y scale) + b (b scale / y scale) + y zero point, where a and b are
+//                                    less their zero points, and a b (a scale * b scale / y scale) + y zero point
 //   QLinearWhere                     y = condition ? a : b, all three broadcast
 //   QLinearSigmoid                   y = 1 / (1 + exp(-x))
 //   QLinearLeakyRelu                 y = x < 0 ? alpha * x : x

@@ -1,14 +1,14 @@
 // com.microsoft's products of quantized matrices, whose sums are int32, which wraps:
-//   QGemm                   y = saturate(round(S * m) + y zero point), where S = A' B' + C, m = alpha * a scale * b scale / y scale, A'
+//   QGemm                   y = saturate(round(S * m) + y zero point), where S = A' B' + C, m = alpha * a scale * b scale / y
+//   scale, A'
 //                           is A less its zero point, with transA transposed, and B' likewise; C is int32 and broadcasts to y.
 //                           Without a zero point of y: y = S * m with m = alpha * a scale * b scale, float32
-//   MatMulIntegerToFloat    y = A' B' * (a scale * b scale) + bias, in the type of a scale, as MatMul; zero points may be missing (0)
-//   DynamicQuantizeMatMul   the same where A is float32 and is quantized first as DynamicQuantizeLinear does it
-// A's scale and zero point are one number; B's one, or one for each column; the bias [columns] may be missing. What the scales give is
-// computed in float64 and is then a float32; from the sum on all is float32, and rounding is to even.
-// dtypes: int8 and uint8; scales and bias float32. Failures: those of MatMul and Gemm, scales, zero points and biases that do not
-// fit. Tolerance: rtol 1e-5, atol 1e-6; quantized results exact, where ONNX Runtime, which multiplies scales in float32, may be one
-// step off.
+//   MatMulIntegerToFloat    y = A' B' * (a scale * b scale) + bias, in the type of a scale, as MatMul; zero points may be missing
+//   (0) DynamicQuantizeMatMul   the same where A is float32 and is quantized first as DynamicQuantizeLinear does it
+// A's scale and zero point are one number; B's one, or one for each column; the bias [columns] may be missing. What the scales give
+// is computed in float64 and is then a float32; from the sum on all is float32, and rounding is to even. dtypes: int8 and uint8;
+// scales and bias float32. Failures: those of MatMul and Gemm, scales, zero points and biases that do not fit. Tolerance: rtol
+// 1e-5, atol 1e-6; quantized results exact, where ONNX Runtime, which multiplies scales in float32, may be one step off.
 #include <algorithm>
 #include <vector>
 

@@ -1,9 +1,9 @@
-// QLinearAveragePool (com.microsoft): AveragePool of a quantized tensor, y = saturate(round(S * m) + y zero point), where S is the sum of a
-// window's elements less their zero point, m = x scale / (y scale * count) is computed in float64 and is then a float32, as S is, and
-// rounding is to even. `count` is AveragePool's. With channels_last x is [N, spatial..., C]. 1, 2 or 3 spatial axes.
+// QLinearAveragePool (com.microsoft): AveragePool of a quantized tensor, y = saturate(round(S * m) + y zero point), where S is the
+// sum of a window's elements less their zero point, m = x scale / (y scale * count) is computed in float64 and is then a float32,
+// as S is, and rounding is to even. `count` is AveragePool's. With channels_last x is [N, spatial..., C]. 1, 2 or 3 spatial axes.
 // Scales and zero points are one number each. Pads add nothing to S.
-// dtypes: int8 and uint8, x and y alike; scales float32. Failures: those of AveragePool, more than one scale. Exact; ONNX Runtime, which
-// divides in float32, may be one step beside.
+// dtypes: int8 and uint8, x and y alike; scales float32. Failures: those of AveragePool, more than one scale. Exact; ONNX Runtime,
+// which divides in float32, may be one step beside.
 #include "ops/infra/quantized.h"
 #include "ops/pool.h"
 
@@ -44,10 +44,12 @@ void reference_average(const ReferenceContext& c) {
   const double x_scale = scale_at(c, kXScale), y_scale = scale_at(c, kYScale);
   for (std::int64_t plane = 0; plane < x[0] * x[1]; ++plane) {
     cancellation_point();
-    const auto first = [&](std::int64_t positions) { return last ? plane / x[1] * positions * x[1] + plane % x[1] : plane * positions; };
+    const auto first = [&](std::int64_t positions) {
+      return last ? plane / x[1] * positions * x[1] + plane % x[1] : plane * positions;
+    };
     const std::int64_t from = first(window.input_elements());
     std::int64_t to = first(window.output_elements());
-    for_each_window(window, [&](const Taps (&taps)[kMaxSpatial]) {
+    for_each_window(window, [&](const Taps(&taps)[kMaxSpatial]) {
       std::int64_t sum = 0, count = 1;
       for (const Taps& t : taps) {
         cancellation_point();

@@ -1,12 +1,12 @@
 // QLinearMatMul: y = saturate(round((A - a zero point) x (B - b zero point) * m) + y zero point), as MatMul.
 // ConvInteger: Conv of x - x zero point with w - w zero point, int32, which wraps. Padding is the zero point, which adds nothing.
-// ConvIntegerToFloat (our own): y = that sum * m + bias, float32, where m = x scale * w scale is computed in float64 and is then a float32, as
+// ConvIntegerToFloat (our own): y = that sum * m + bias, float32, where m = x scale * w scale is computed in float64 and is then a
+// float32, as
 //   is the sum; inputs x, w, x scale, w scale, x zero point, w zero point, bias [M], of which the last three may be missing.
 // QLinearConv: y = saturate(round((that sum + bias) * m) + y zero point); the bias is int32.
-//   A sum is int32, which wraps, and then float32; m = (one scale * the other / y scale) is computed in float64 and is then a float32, as
-//   its product with the sum. Rounding is to even.
-//   A scale and its zero point are one number; of the left-hand matrix also one for each row, of the right-hand one for each column, of
-//   the weight of a convolution one for each output channel.
+//   A sum is int32, which wraps, and then float32; m = (one scale * the other / y scale) is computed in float64 and is then a
+//   float32, as its product with the sum. Rounding is to even. A scale and its zero point are one number; of the left-hand matrix
+//   also one for each row, of the right-hand one for each column, of the weight of a convolution one for each output channel.
 // dtypes: int8 and uint8; scales float32, of QLinearMatMul from 21 also float16 and bfloat16. Failures: those of MatMul and Conv,
 // scales and zero points that do not fit. Exact; ConvIntegerToFloat but for numbers below 1.2e-38, which kernels take for 0.
 #include "ops/conv.h"

@@ -84,7 +84,8 @@ void reference_average(const ReferenceContext& c) {
       sum += byte_at(c.input(kX), first + i * (channels_last ? channels : 1)) - zero_at(c, kXZero);
     }
     // One rounding, of the quotient of exact products: what lies half-way between two steps stays there.
-    const double steps = size == 0 ? 0 : static_cast<double>(sum) * scale_at(c, kXScale) / (scale_at(c, kYScale) * static_cast<double>(size));
+    const double steps =
+        size == 0 ? 0 : static_cast<double>(sum) * scale_at(c, kXScale) / (scale_at(c, kYScale) * static_cast<double>(size));
     put_byte(c.output(), plane, round_even(steps) + zero_at(c, kYScale + 1));
   }
 }

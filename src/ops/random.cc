@@ -1,11 +1,11 @@
 // Random numbers: RandomUniform(Like), RandomNormal(Like), Bernoulli, Multinomial, Dropout.
-//   Uniform on [low, high), normal of `mean` and `scale`; Bernoulli is 1 with the probability that the input says; Multinomial draws
-//   sample_size classes for each row of logarithms of weights; Dropout in training mode leaves each element out with probability `ratio`
-//   and divides the others by 1 - ratio; else it hands its input on.
-// A stream is made from the node's `seed` (without one: from its name) and the seed of the run (evn_run_options): the same seeds give the
-// same bits, in every run. ONNX leaves the generator open.
-// dtypes: floating; Bernoulli's output and the shape of ...Like any number or bool. Failures: a `dtype` that cannot be drawn; a ratio outside
-// [0, 1); for Multinomial no classes or a sample_size below 1. Tolerance: none is defined.
+//   Uniform on [low, high), normal of `mean` and `scale`; Bernoulli is 1 with the probability that the input says; Multinomial
+//   draws sample_size classes for each row of logarithms of weights; Dropout in training mode leaves each element out with
+//   probability `ratio` and divides the others by 1 - ratio; else it hands its input on.
+// A stream is made from the node's `seed` (without one: from its name) and the seed of the run (evn_run_options): the same seeds
+// give the same bits, in every run. ONNX leaves the generator open. dtypes: floating; Bernoulli's output and the shape of ...Like
+// any number or bool. Failures: a `dtype` that cannot be drawn; a ratio outside [0, 1); for Multinomial no classes or a sample_size
+// below 1. Tolerance: none is defined.
 #include <cmath>
 #include <vector>
 
@@ -174,10 +174,12 @@ void reference_dropout(const ReferenceContext& c) {
   }
 }
 
-constexpr AttributeSpec kUniform[] = {int_attribute("dtype", EVN_DTYPE_FLOAT32), float_attribute("high", 1), float_attribute("low", 0),
-                                      optional_attribute("seed", AttributeType::kFloat), required_attribute("shape", AttributeType::kInts)};
-constexpr AttributeSpec kNormal[] = {int_attribute("dtype", EVN_DTYPE_FLOAT32), float_attribute("mean", 0), float_attribute("scale", 1),
-                                     optional_attribute("seed", AttributeType::kFloat), required_attribute("shape", AttributeType::kInts)};
+constexpr AttributeSpec kUniform[] = {int_attribute("dtype", EVN_DTYPE_FLOAT32), float_attribute("high", 1),
+                                      float_attribute("low", 0), optional_attribute("seed", AttributeType::kFloat),
+                                      required_attribute("shape", AttributeType::kInts)};
+constexpr AttributeSpec kNormal[] = {int_attribute("dtype", EVN_DTYPE_FLOAT32), float_attribute("mean", 0),
+                                     float_attribute("scale", 1), optional_attribute("seed", AttributeType::kFloat),
+                                     required_attribute("shape", AttributeType::kInts)};
 constexpr AttributeSpec kUniformLike[] = {int_attribute("dtype", 0), float_attribute("high", 1), float_attribute("low", 0),
                                           optional_attribute("seed", AttributeType::kFloat)};
 constexpr AttributeSpec kNormalLike[] = {int_attribute("dtype", 0), float_attribute("mean", 0), float_attribute("scale", 1),

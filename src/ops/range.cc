@@ -1,8 +1,8 @@
 // Range: start, start + delta, ... as long as that is before limit: max(ceil((limit - start) / delta), 0) elements.
 // Element i is start + i * delta, computed in double or, for integers, exactly (wrapping).
 // dtypes: float32, float64, int16, int32, int64; all three scalars alike. Failures: delta 0 or, where floating, anything that is no
-// number; more elements than a tensor can have (LIMIT); from 27, of float16 and bfloat16 (which are computed in float32 and cast), a
-// stash_type that is not float32. Exact.
+// number; more elements than a tensor can have (LIMIT); from 27, of float16 and bfloat16 (which are computed in float32 and cast),
+// a stash_type that is not float32. Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 
@@ -40,8 +40,8 @@ DType range_dtype(const Node& node, std::span<const DType> inputs, int) {
   const std::int64_t stash = attr_int(node, kStash);
   const bool is_half = inputs[0] == DType::kFloat16 || inputs[0] == DType::kBfloat16;
   if (is_half && stash != EVN_DTYPE_FLOAT32) {
-    fail(EVN_ERROR_UNSUPPORTED, "attribute 'stash_type' is %lld; Range of %s is computed in float32 (1)", static_cast<long long>(stash),
-         dtype_name(inputs[0]));
+    fail(EVN_ERROR_UNSUPPORTED, "attribute 'stash_type' is %lld; Range of %s is computed in float32 (1)",
+         static_cast<long long>(stash), dtype_name(inputs[0]));
   }
   return inputs[0];
 }
@@ -79,8 +79,7 @@ void reference_range(const ReferenceContext& c) {
   });
 }
 
-constexpr std::uint32_t kDtypes =
-    kFloats | dtype_bit(DType::kInt16) | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64);
+constexpr std::uint32_t kDtypes = kFloats | dtype_bit(DType::kInt16) | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64);
 constexpr AttributeSpec kAttributes27[] = {int_attribute("stash_type", 1)};
 constexpr OpDef kOps[] = {
     {.name = "Range",

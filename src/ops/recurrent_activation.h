@@ -6,7 +6,7 @@
 namespace evn {
 
 enum class ActivationKind : std::int32_t {
-  kSigmoid,          // 1 / (1 + exp(-x))
+  kSigmoid,  // 1 / (1 + exp(-x))
   kTanh,
   kRelu,             // max(x, 0)
   kAffine,           // a * x + b

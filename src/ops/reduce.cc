@@ -93,8 +93,8 @@ void sum_terms(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulator<T>;
-    reduce<T, A>(c, A{0}, [](A a, T x) { return a + kTerm(static_cast<A>(x)); },
-                 [](A a, std::int64_t) { return static_cast<T>(a); });
+    reduce<T, A>(
+        c, A{0}, [](A a, T x) { return a + kTerm(static_cast<A>(x)); }, [](A a, std::int64_t) { return static_cast<T>(a); });
   });
 }
 
@@ -113,11 +113,12 @@ void reference_l1(const ReferenceContext& c) {
 void reference_l2(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
-    reduce<T, double>(c, 0.0, [](double a, T x) { return a + static_cast<double>(x) * static_cast<double>(x); },
-                      [](double a, std::int64_t) {
-                        if constexpr (std::is_integral_v<T>) return saturate_to<T>(std::sqrt(a));
-                        else return static_cast<T>(std::sqrt(a));
-                      });
+    reduce<T, double>(
+        c, 0.0, [](double a, T x) { return a + static_cast<double>(x) * static_cast<double>(x); },
+        [](double a, std::int64_t) {
+          if constexpr (std::is_integral_v<T>) return saturate_to<T>(std::sqrt(a));
+          else return static_cast<T>(std::sqrt(a));
+        });
   });
 }
 
@@ -131,8 +132,9 @@ T from_double(double x) {
 void reference_log_sum(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
-    reduce<T, double>(c, 0.0, [](double a, T x) { return a + static_cast<double>(x); },
-                      [](double a, std::int64_t) { return from_double<T>(std::log(a)); });
+    reduce<T, double>(
+        c, 0.0, [](double a, T x) { return a + static_cast<double>(x); },
+        [](double a, std::int64_t) { return from_double<T>(std::log(a)); });
   });
 }
 
@@ -152,8 +154,9 @@ struct ScaledSum {
 void reference_log_sum_exp(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
-    reduce<T, ScaledSum>(c, ScaledSum{}, [](const ScaledSum& a, T x) { return a.plus(static_cast<double>(x)); },
-                         [](const ScaledSum& a, std::int64_t) { return from_double<T>(a.largest + std::log(a.sum)); });
+    reduce<T, ScaledSum>(
+        c, ScaledSum{}, [](const ScaledSum& a, T x) { return a.plus(static_cast<double>(x)); },
+        [](const ScaledSum& a, std::int64_t) { return from_double<T>(a.largest + std::log(a.sum)); });
   });
 }
 
@@ -162,13 +165,14 @@ void reference_mean(const ReferenceContext& c) {
     using T = decltype(zero);
     using A = Accumulator<T>;
     using Signed = std::conditional_t<std::is_signed_v<T> && std::is_integral_v<T>, std::int64_t, A>;
-    reduce<T, A>(c, A{0}, [](A a, T x) { return a + static_cast<A>(x); },
-                 [](A a, std::int64_t n) {
-                   if constexpr (std::is_integral_v<T>) {
-                     if (n == 0) return T{0};
-                   }
-                   return static_cast<T>(static_cast<Signed>(a) / static_cast<Signed>(n));
-                 });
+    reduce<T, A>(
+        c, A{0}, [](A a, T x) { return a + static_cast<A>(x); },
+        [](A a, std::int64_t n) {
+          if constexpr (std::is_integral_v<T>) {
+            if (n == 0) return T{0};
+          }
+          return static_cast<T>(static_cast<Signed>(a) / static_cast<Signed>(n));
+        });
   });
 }
 
@@ -176,7 +180,8 @@ void reference_prod(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulator<T>;
-    reduce<T, A>(c, A{1}, [](A a, T x) { return a * static_cast<A>(x); }, [](A a, std::int64_t) { return static_cast<T>(a); });
+    reduce<T, A>(
+        c, A{1}, [](A a, T x) { return a * static_cast<A>(x); }, [](A a, std::int64_t) { return static_cast<T>(a); });
   });
 }
 
@@ -194,15 +199,16 @@ void reference_extreme(const ReferenceContext& c) {
     using Limits = std::numeric_limits<T>;
     const T lowest = Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
     const T highest = Limits::has_infinity ? Limits::infinity() : dtype == DType::kBool ? T{1} : Limits::max();
-    reduce<T, T>(c, kMax ? lowest : highest, [](T a, T x) { return is_nan(a) || (kMax ? a > x : a < x) ? a : x; },
-                 [](T a, std::int64_t) { return a; });
+    reduce<T, T>(
+        c, kMax ? lowest : highest, [](T a, T x) { return is_nan(a) || (kMax ? a > x : a < x) ? a : x; },
+        [](T a, std::int64_t) { return a; });
   });
 }
 
 constexpr AttributeSpec kWithAxes[] = {int_attribute("keepdims", 1), optional_attribute("axes", AttributeType::kInts)};
 constexpr AttributeSpec kWithNoop[] = {int_attribute("keepdims", 1), int_attribute("noop_with_empty_axes", 0)};
-constexpr std::uint32_t kSumDtypes = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) |
-                                     dtype_bit(DType::kUint64);
+constexpr std::uint32_t kSumDtypes =
+    kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
 constexpr std::uint32_t kOrdered = kNumbers | dtype_bit(DType::kBool);
 constexpr Tolerance kNear = {1e-5, 1e-6};
 constexpr Tolerance kExact = {};
@@ -232,14 +238,22 @@ constexpr OpDef by_input(const char* name, int since, Reference reference, std::
 }
 
 constexpr OpDef kOps[] = {
-    by_attribute("ReduceSum", sum_terms<kSame>),        by_input("ReduceSum", 13, sum_terms<kSame>),
-    by_attribute("ReduceMean", reference_mean),         by_input("ReduceMean", 18, reference_mean),
-    by_attribute("ReduceProd", reference_prod),         by_input("ReduceProd", 18, reference_prod),
-    by_attribute("ReduceL1", reference_l1),             by_input("ReduceL1", 18, reference_l1),
-    by_attribute("ReduceL2", reference_l2),             by_input("ReduceL2", 18, reference_l2),
-    by_attribute("ReduceSumSquare", sum_terms<kSquare>), by_input("ReduceSumSquare", 18, sum_terms<kSquare>),
-    by_attribute("ReduceLogSum", reference_log_sum),     by_input("ReduceLogSum", 18, reference_log_sum),
-    by_attribute("ReduceLogSumExp", reference_log_sum_exp), by_input("ReduceLogSumExp", 18, reference_log_sum_exp),
+    by_attribute("ReduceSum", sum_terms<kSame>),
+    by_input("ReduceSum", 13, sum_terms<kSame>),
+    by_attribute("ReduceMean", reference_mean),
+    by_input("ReduceMean", 18, reference_mean),
+    by_attribute("ReduceProd", reference_prod),
+    by_input("ReduceProd", 18, reference_prod),
+    by_attribute("ReduceL1", reference_l1),
+    by_input("ReduceL1", 18, reference_l1),
+    by_attribute("ReduceL2", reference_l2),
+    by_input("ReduceL2", 18, reference_l2),
+    by_attribute("ReduceSumSquare", sum_terms<kSquare>),
+    by_input("ReduceSumSquare", 18, sum_terms<kSquare>),
+    by_attribute("ReduceLogSum", reference_log_sum),
+    by_input("ReduceLogSum", 18, reference_log_sum),
+    by_attribute("ReduceLogSumExp", reference_log_sum_exp),
+    by_input("ReduceLogSumExp", 18, reference_log_sum_exp),
     by_attribute("ReduceMax", reference_extreme<true>, kNumbers, kExact),
     by_input("ReduceMax", 18, reference_extreme<true>, kNumbers, kExact),
     by_input("ReduceMax", 20, reference_extreme<true>, kOrdered, kExact),

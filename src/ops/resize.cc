@@ -6,10 +6,10 @@
 //   Output dims are floor(dim * scale), or sizes; from 18 for the listed `axes` only, and keep_aspect_ratio_policy not_larger or
 //   not_smaller takes one scale, the smallest or largest of size / dim, and round(dim * scale).
 //   Before 11 coordinates are asymmetric, and nearest rounds down where an axis grows and up where it shrinks.
-// dtypes: all numbers, of complex ones both parts alike (extrapolation_value is real); integers saturate, and are cut towards zero from
-// linear, rounded to even from cubic and with antialias, as in ONNX Runtime or, where that has no integers, in ONNX's own evaluator.
-// Failures: not exactly one of scales and sizes, lists of a wrong length, scales that are not positive and finite, sizes below 1, unknown
-// words. Tolerance: rtol 1e-4, atol 1e-5; nearest exact.
+// dtypes: all numbers, of complex ones both parts alike (extrapolation_value is real); integers saturate, and are cut towards zero
+// from linear, rounded to even from cubic and with antialias, as in ONNX Runtime or, where that has no integers, in ONNX's own
+// evaluator. Failures: not exactly one of scales and sizes, lists of a wrong length, scales that are not positive and finite, sizes
+// below 1, unknown words. Tolerance: rtol 1e-4, atol 1e-5; nearest exact.
 #include "ops/resize.h"
 
 #include <algorithm>

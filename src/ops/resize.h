@@ -8,8 +8,15 @@ namespace evn {
 // Attributes that an older version lacks read as "not given". Upsample and Resize-10 have kMode only (Upsample-7 has kScales too).
 struct ResizeAttr {
   enum : int {
-    kMode, kCoordinateTransformationMode, kCubicCoeffA, kExcludeOutside, kExtrapolationValue, kNearestMode,
-    kAntialias, kAxes, kKeepAspectRatioPolicy,
+    kMode,
+    kCoordinateTransformationMode,
+    kCubicCoeffA,
+    kExcludeOutside,
+    kExtrapolationValue,
+    kNearestMode,
+    kAntialias,
+    kAxes,
+    kKeepAspectRatioPolicy,
     kScales = 1,  // Upsample-7
   };
 };
@@ -22,8 +29,8 @@ enum class NearestMode { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil, kFl
 struct ResizeAxis {
   std::int64_t input = 1;
   std::int64_t output = 1;
-  float scale = 1;         // as given, or output / input where sizes are given
-  float roi_begin = 0;     // tf_crop_and_resize only, in [0, 1] of the input
+  float scale = 1;      // as given, or output / input where sizes are given
+  float roi_begin = 0;  // tf_crop_and_resize only, in [0, 1] of the input
   float roi_end = 1;
 };
 

@@ -1,11 +1,11 @@
 // Scan: runs its body once for each slice of its scan inputs.
-//   inputs: N first states, then M (num_scan_inputs) tensors that are cut along their scan axes. The body gets the states and one slice
-//   of each, and gives the next states and one slice of each scan output. Outputs: the last states, and the scan outputs, stacked.
-//   attributes: scan_input_axes, scan_output_axes (default 0), scan_input_directions, scan_output_directions (1: backwards).
-//   Version 8: input 0 (optional) has the length of each sequence of a batch; all others, and the outputs, have the batch as axis 0 and
-//   the scan axis as axis 1; what is behind the end of a sequence is zero in the outputs.
-// dtypes: any. Failures: counts that do not fit the body's; scan inputs of unlike lengths; directions other than 0 and 1; axes outside
-// the rank; states that change their type; a sequence length outside [0, length]. Exact.
+//   inputs: N first states, then M (num_scan_inputs) tensors that are cut along their scan axes. The body gets the states and one
+//   slice of each, and gives the next states and one slice of each scan output. Outputs: the last states, and the scan outputs,
+//   stacked. attributes: scan_input_axes, scan_output_axes (default 0), scan_input_directions, scan_output_directions (1:
+//   backwards). Version 8: input 0 (optional) has the length of each sequence of a batch; all others, and the outputs, have the
+//   batch as axis 0 and the scan axis as axis 1; what is behind the end of a sequence is zero in the outputs.
+// dtypes: any. Failures: counts that do not fit the body's; scan inputs of unlike lengths; directions other than 0 and 1; axes
+// outside the rank; states that change their type; a sequence length outside [0, length]. Exact.
 #include <algorithm>
 #include <cstring>
 
@@ -20,7 +20,7 @@ enum : int { kBodyAttr, kNumScanInputs, kInputAxes, kInputDirections, kOutputAxe
 enum : int { kDirections8 = 2 };
 
 struct Counts {
-  std::size_t first;    // inputs before the states: sequence_lens of version 8
+  std::size_t first;  // inputs before the states: sequence_lens of version 8
   std::size_t states;
   std::size_t scans;    // inputs
   std::size_t outputs;  // scan outputs
@@ -54,15 +54,16 @@ std::int64_t entry(const Node& node, int attribute, std::size_t i, std::size_t c
   const std::span<const std::int64_t> list = attr_ints(node, attribute);
   if (list.empty()) return 0;
   if (list.size() != count) {
-    fail(EVN_ERROR_INVALID_MODEL, "%s has %zu entries for %zu values", node.op->attributes[static_cast<std::size_t>(attribute)].name, list.size(),
-         count);
+    fail(EVN_ERROR_INVALID_MODEL, "%s has %zu entries for %zu values",
+         node.op->attributes[static_cast<std::size_t>(attribute)].name, list.size(), count);
   }
   return list[i];
 }
 
 bool is_backwards(const Node& node, int attribute, std::size_t i, std::size_t count) {
   const std::int64_t direction = entry(node, attribute, i, count);
-  if (direction != 0 && direction != 1) fail(EVN_ERROR_INVALID_MODEL, "a direction of Scan is %lld", static_cast<long long>(direction));
+  if (direction != 0 && direction != 1)
+    fail(EVN_ERROR_INVALID_MODEL, "a direction of Scan is %lld", static_cast<long long>(direction));
   return direction == 1;
 }
 
@@ -144,9 +145,12 @@ void infer_scan(InferContext& c) {
   }
 }
 
-// One sequence: `args` are the states, the scan inputs and the captures. Returns the states and the scan outputs of `length` iterations.
-std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> args, std::int64_t length, std::uint64_t first_iteration) {
-  const std::vector<BoxPtr> sources(args.begin() + static_cast<std::ptrdiff_t>(n.states), args.begin() + static_cast<std::ptrdiff_t>(n.states + n.scans));
+// One sequence: `args` are the states, the scan inputs and the captures. Returns the states and the scan outputs of `length`
+// iterations.
+std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> args, std::int64_t length,
+                         std::uint64_t first_iteration) {
+  const std::vector<BoxPtr> sources(args.begin() + static_cast<std::ptrdiff_t>(n.states),
+                                    args.begin() + static_cast<std::ptrdiff_t>(n.states + n.scans));
   std::vector<std::vector<BoxPtr>> slices(n.outputs);
   for (std::int64_t iteration = 0; iteration < length; ++iteration) {
     cancellation_point();
@@ -180,7 +184,8 @@ std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> ar
       results.push_back(c.services.make_tensor(desc, &to));
       continue;
     }
-    if (!is_batched(c.node) && is_backwards(c.node, kOutputDirections, s, n.outputs)) std::reverse(slices[s].begin(), slices[s].end());
+    if (!is_batched(c.node) && is_backwards(c.node, kOutputDirections, s, n.outputs))
+      std::reverse(slices[s].begin(), slices[s].end());
     const int rank = slices[s][0]->desc.shape.rank() + 1;
     const int axis = is_batched(c.node) ? 0 : normalize_axis(entry(c.node, kOutputAxes, s, n.outputs), rank, "scan_output_axes");
     results.push_back(stack_boxes(c.services, slices[s], axis));
@@ -217,7 +222,8 @@ void host_batched(HostContext& c, const Counts& n) {
   for (std::size_t i = 0; i < n.states + n.scans; ++i) {
     cancellation_point();
     const Shape& shape = c.inputs[n.first + i]->desc.shape;
-    if (shape.rank() == 0 || (batch >= 0 && shape[0] != batch)) fail(EVN_ERROR_INVALID_ARGUMENT, "the inputs of Scan have unlike batches");
+    if (shape.rank() == 0 || (batch >= 0 && shape[0] != batch))
+      fail(EVN_ERROR_INVALID_ARGUMENT, "the inputs of Scan have unlike batches");
     batch = shape[0];
   }
   if (batch == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the batch of Scan is empty");
@@ -233,9 +239,12 @@ void host_batched(HostContext& c, const Counts& n) {
     std::int64_t own = length;
     if (c.has_input(0)) {
       const Box& lens = *c.inputs[0];
-      if (lens.desc.dtype != DType::kInt64 || lens.desc.shape != Shape{batch}) fail(EVN_ERROR_INVALID_ARGUMENT, "sequence_lens is no int64 list of the batch's length");
+      if (lens.desc.dtype != DType::kInt64 || lens.desc.shape != Shape{batch})
+        fail(EVN_ERROR_INVALID_ARGUMENT, "sequence_lens is no int64 list of the batch's length");
       own = lens.as<std::int64_t>()[b];
-      if (own < 0 || own > length) fail(EVN_ERROR_INVALID_ARGUMENT, "a sequence has %lld elements of %lld", static_cast<long long>(own), static_cast<long long>(length));
+      if (own < 0 || own > length)
+        fail(EVN_ERROR_INVALID_ARGUMENT, "a sequence has %lld elements of %lld", static_cast<long long>(own),
+             static_cast<long long>(length));
     }
     std::vector<BoxPtr> made = scan(c, n, std::move(args), own, static_cast<std::uint64_t>(b) << 32);
     for (std::size_t k = 0; k < made.size(); ++k) {
@@ -263,12 +272,15 @@ void host_scan(HostContext& c) {
 }
 
 constexpr BodyRule kBody = {body_inputs, feedback, iterations};
-constexpr AttributeSpec kScan8[] = {required_attribute("body", AttributeType::kGraph), required_attribute("num_scan_inputs", AttributeType::kInt),
+constexpr AttributeSpec kScan8[] = {required_attribute("body", AttributeType::kGraph),
+                                    required_attribute("num_scan_inputs", AttributeType::kInt),
                                     optional_attribute("directions", AttributeType::kInts)};
-constexpr AttributeSpec kScan9[] = {
-    required_attribute("body", AttributeType::kGraph),           required_attribute("num_scan_inputs", AttributeType::kInt),
-    optional_attribute("scan_input_axes", AttributeType::kInts), optional_attribute("scan_input_directions", AttributeType::kInts),
-    optional_attribute("scan_output_axes", AttributeType::kInts), optional_attribute("scan_output_directions", AttributeType::kInts)};
+constexpr AttributeSpec kScan9[] = {required_attribute("body", AttributeType::kGraph),
+                                    required_attribute("num_scan_inputs", AttributeType::kInt),
+                                    optional_attribute("scan_input_axes", AttributeType::kInts),
+                                    optional_attribute("scan_input_directions", AttributeType::kInts),
+                                    optional_attribute("scan_output_axes", AttributeType::kInts),
+                                    optional_attribute("scan_output_directions", AttributeType::kInts)};
 
 constexpr OpDef kOps[] = {
     {.name = "Scan",

@@ -1,8 +1,8 @@
 // ScatterElements (and Scatter, its first name): y = x, then y[p..., indices[p..., i, q...], q...] = updates[p..., i, q...] along
 // `axis`. ScatterND: y = x, then y[indices[i..., :]] = updates[i..., ...]: the last axis of the indices holds leading coordinates.
 // `reduction` (from 16; min and max from 18) combines instead: y op updates, in the order of the updates.
-// dtypes: any; with a reduction all numbers, those of 16 bits rounded after each update, of complex ones add and mul. Failures: axis outside the rank, ranks and
-// dims that do not fit; at run: an index outside [-dim, dim). Exact.
+// dtypes: any; with a reduction all numbers, those of 16 bits rounded after each update, of complex ones add and mul. Failures:
+// axis outside the rank, ranks and dims that do not fit; at run: an index outside [-dim, dim). Exact.
 #include <complex>
 
 #include "ops/infra/check.h"
@@ -122,9 +122,8 @@ void reference_scatter_elements(const ReferenceContext& c) {
   strides.step[axis] = 0;
   copy_all(c.input(0), c.output());
   with_store(c, reduction_of(c.node, 1), [&](auto&& store) {
-    walk<1>(c.input(1).desc.shape, {strides}, [&](std::int64_t i, const std::int64_t* at) {
-      store(at[0] + index_at(c.input(1), i, x[axis]) * step, i);
-    });
+    walk<1>(c.input(1).desc.shape, {strides},
+            [&](std::int64_t i, const std::int64_t* at) { store(at[0] + index_at(c.input(1), i, x[axis]) * step, i); });
   });
 }
 
@@ -196,8 +195,12 @@ constexpr OpDef nd_row(int since, std::size_t attributes) {
 }
 
 constexpr OpDef kOps[] = {
-    elements_row("Scatter", 9, 1),          elements_row("ScatterElements", 11, 1), elements_row("ScatterElements", 16, 2),
-    elements_row("ScatterElements", 18, 2), nd_row(11, 0),                          nd_row(16, 1),
+    elements_row("Scatter", 9, 1),
+    elements_row("ScatterElements", 11, 1),
+    elements_row("ScatterElements", 16, 2),
+    elements_row("ScatterElements", 18, 2),
+    nd_row(11, 0),
+    nd_row(16, 1),
     nd_row(18, 1),
 };
 

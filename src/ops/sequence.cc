@@ -1,10 +1,10 @@
 // Sequences: SequenceConstruct, SequenceEmpty, SequenceInsert, SequenceErase, SequenceAt, SequenceLength, SplitToSequence,
 // ConcatFromSequence, SequenceMap.
-//   Positions count from the end when negative; an insertion's lies in [-n, n], others in [-n, n). SplitToSequence cuts along `axis`
-//   into pieces of the length that `split` says (a list: of those lengths; absent: of one, and keepdims = 0 takes the axis away);
-//   ConcatFromSequence joins along `axis`, or along a new one. SequenceMap runs its body for each position of its sequences.
-// dtypes: tensors of any. Failures: elements of unlike dtype; positions outside; lengths that do not add up; an empty sequence to join;
-// sequences of unlike lengths. Exact.
+//   Positions count from the end when negative; an insertion's lies in [-n, n], others in [-n, n). SplitToSequence cuts along
+//   `axis` into pieces of the length that `split` says (a list: of those lengths; absent: of one, and keepdims = 0 takes the axis
+//   away); ConcatFromSequence joins along `axis`, or along a new one. SequenceMap runs its body for each position of its sequences.
+// dtypes: tensors of any. Failures: elements of unlike dtype; positions outside; lengths that do not add up; an empty sequence to
+// join; sequences of unlike lengths. Exact.
 #include <algorithm>
 
 #include "ops/infra/boxes.h"
@@ -49,7 +49,8 @@ std::size_t position(const HostContext& c, std::size_t i, std::int64_t count) {
   const std::int64_t size = static_cast<std::int64_t>(c.inputs[0]->parts.size());
   const std::int64_t from_start = at < 0 ? at + size : at;
   if (from_start < 0 || from_start >= count) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "position %lld of a sequence of %lld", static_cast<long long>(at), static_cast<long long>(size));
+    fail(EVN_ERROR_INVALID_ARGUMENT, "position %lld of a sequence of %lld", static_cast<long long>(at),
+         static_cast<long long>(size));
   }
   return static_cast<std::size_t>(from_start);
 }
@@ -192,9 +193,10 @@ void host_concat(HostContext& c) {
 
 std::size_t map_inputs(const Node& node) {
   const std::size_t inputs = node.inputs.size() - static_cast<std::size_t>(node.captures);
-  if (node.body->inputs.size() - static_cast<std::size_t>(node.captures) != inputs || node.outputs.size() > node.body->outputs.size()) {
-    fail(EVN_ERROR_INVALID_MODEL, "the body of SequenceMap has %zu inputs and %zu outputs", node.body->inputs.size() - static_cast<std::size_t>(node.captures),
-         node.body->outputs.size());
+  if (node.body->inputs.size() - static_cast<std::size_t>(node.captures) != inputs ||
+      node.outputs.size() > node.body->outputs.size()) {
+    fail(EVN_ERROR_INVALID_MODEL, "the body of SequenceMap has %zu inputs and %zu outputs",
+         node.body->inputs.size() - static_cast<std::size_t>(node.captures), node.body->outputs.size());
   }
   require_inputs(node, 0, inputs);
   return inputs;
@@ -234,7 +236,8 @@ void host_map(HostContext& c) {
   const std::size_t length = given[0]->parts.size();
   for (std::size_t i = 0; i < count; ++i) {
     cancellation_point();
-    if (!given[i]->is_tensor() && given[i]->parts.size() != length) fail(EVN_ERROR_INVALID_ARGUMENT, "the sequences have unlike lengths");
+    if (!given[i]->is_tensor() && given[i]->parts.size() != length)
+      fail(EVN_ERROR_INVALID_ARGUMENT, "the sequences have unlike lengths");
   }
   for (std::size_t n = 0; n < length; ++n) {
     cancellation_point();

@@ -1,12 +1,11 @@
-// DFT: y[k] = sum over n of x[n] * exp(-2 pi i k n / N) along an axis of complex numbers (the last axis has the real and the imaginary
-// part; real input has one part), cut or padded with zeros to N = dft_length. `inverse`: exp(+...), divided by N. `onesided`: the first
-// N / 2 + 1 of a real input's; inverse: real numbers out of such a half, of which the rest are the conjugates.
-// STFT: DFTs of frames of `frame_length` elements, `frame_step` apart, each multiplied with the window.
-// HannWindow, HammingWindow, BlackmanWindow: cosine sums over `size` points; `periodic` leaves the last one out.
-// MelWeightMatrix: [dft_length / 2 + 1, num_mel_bins] triangles between points that are equally far apart on the mel scale,
-// mel(f) = 2595 log10(1 + f / 700).
-// dtypes: DFT and STFT floating point; windows and MelWeightMatrix int32 or int64 to any number (`output_datatype`). Failures: axes, lengths
-// and steps that do not fit; at run: a mel band outside of the spectrum. Tolerance: rtol 1e-4, atol 1e-5.
+// DFT: y[k] = sum over n of x[n] * exp(-2 pi i k n / N) along an axis of complex numbers (the last axis has the real and the
+// imaginary part; real input has one part), cut or padded with zeros to N = dft_length. `inverse`: exp(+...), divided by N.
+// `onesided`: the first N / 2 + 1 of a real input's; inverse: real numbers out of such a half, of which the rest are the
+// conjugates. STFT: DFTs of frames of `frame_length` elements, `frame_step` apart, each multiplied with the window. HannWindow,
+// HammingWindow, BlackmanWindow: cosine sums over `size` points; `periodic` leaves the last one out. MelWeightMatrix: [dft_length /
+// 2 + 1, num_mel_bins] triangles between points that are equally far apart on the mel scale, mel(f) = 2595 log10(1 + f / 700).
+// dtypes: DFT and STFT floating point; windows and MelWeightMatrix int32 or int64 to any number (`output_datatype`). Failures:
+// axes, lengths and steps that do not fit; at run: a mel band outside of the spectrum. Tolerance: rtol 1e-4, atol 1e-5.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -140,8 +139,10 @@ void infer_stft(InferContext& c) {
   require_rank(c, 2, 1, 1);
   const Shape& x = c.shape(0);
   const bool complex = x.rank() == 3 && x[2] == 2;
-  if (x.rank() == 3 && x[2] >= 0 && x[2] != 1 && x[2] != 2) fail(EVN_ERROR_INVALID_MODEL, "the last axis has neither one part nor two");
-  if (c.has_input(2) && c.inputs[2].dtype != c.inputs[0].dtype) fail(EVN_ERROR_INVALID_MODEL, "the window has another element type");
+  if (x.rank() == 3 && x[2] >= 0 && x[2] != 1 && x[2] != 2)
+    fail(EVN_ERROR_INVALID_MODEL, "the last axis has neither one part nor two");
+  if (c.has_input(2) && c.inputs[2].dtype != c.inputs[0].dtype)
+    fail(EVN_ERROR_INVALID_MODEL, "the window has another element type");
   std::int64_t step = 0, length = 0;
   const bool step_known = scalar_value(c, 1, -1, &step);
   const bool length_known = scalar_value(c, 3, c.has_input(2) ? c.shape(2)[0] : x[1], &length);
@@ -272,7 +273,8 @@ void reference_mel(const ReferenceContext& c) {
   // The spectrum's index of point i.
   const auto point = [&](std::int64_t i) {
     const double index = std::floor(length * (700 * (std::pow(10, (low + static_cast<double>(i) * step) / 2595) - 1)) / rate);
-    if (!(index >= 0 && index < static_cast<double>(y[0]))) fail(EVN_ERROR_INVALID_ARGUMENT, "mel bin %lld lies outside of the spectrum", static_cast<long long>(i));
+    if (!(index >= 0 && index < static_cast<double>(y[0])))
+      fail(EVN_ERROR_INVALID_ARGUMENT, "mel bin %lld lies outside of the spectrum", static_cast<long long>(i));
     return static_cast<std::int64_t>(index);
   };
   write_numbers(c.output(), [&](std::int64_t i) {

@@ -94,7 +94,8 @@ void reference_split(const ReferenceContext& c) {
     const std::int64_t block = part_size(c, part, axis) * unit;
     for (std::int64_t i = 0; i < outer && c.outputs[part].present() && block > 0; ++i) {
       cancellation_point();
-      move_in_pieces(c.outputs[part].as<char>() + i * block, c.input(0).as<char>() + i * row + begin, static_cast<std::size_t>(block));
+      move_in_pieces(c.outputs[part].as<char>() + i * block, c.input(0).as<char>() + i * row + begin,
+                     static_cast<std::size_t>(block));
     }
     begin += block;
   }

@@ -1,13 +1,17 @@
 // Strings: StringConcat, StringSplit, StringNormalizer, RegexFullMatch.
 //   StringConcat: each element of X and Y one behind the other, NumPy broadcasting.
-//   StringSplit: the parts of each element between the delimiters (""  or none: runs of white space, none at the ends), at most maxsplit
+//   StringSplit: the parts of each element between the delimiters (""  or none: runs of white space, none at the ends), at most
+//   maxsplit
 //     cuts; the further axis is as long as the most parts, "" behind an element's own; output 1 is how many there are.
-//   StringNormalizer: without the stop words (a list, or a list in a batch of one), in lower or upper case or as they are; "" alone where
+//   StringNormalizer: without the stop words (a list, or a list in a batch of one), in lower or upper case or as they are; "" alone
+//   where
 //     nothing is left. Case is that of ASCII and Latin-1, Greek and Cyrillic letters in UTF-8, as in every locale
 //     but those whose languages have rules of their own (Turkish, Azerbaijani, Lithuanian, ...): these are refused.
-//   RegexFullMatch: whether the pattern matches all of the element. The syntax is RE2's without Unicode classes and flags; it is matched by
+//   RegexFullMatch: whether the pattern matches all of the element. The syntax is RE2's without Unicode classes and flags; it is
+//   matched by
 //     simulating an automaton, so that time grows with pattern times text and with nothing else.
-// dtypes: strings. Failures: shapes that do not broadcast; maxsplit below 0; more than a list to normalize; a pattern that is none. Exact.
+// dtypes: strings. Failures: shapes that do not broadcast; maxsplit below 0; more than a list to normalize; a pattern that is none.
+// Exact.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -31,11 +35,12 @@ void reference_concat(const ReferenceContext& c) {
   const ConstTensor& b = c.input(1);
   const Shape& out = c.output().desc.shape;
   std::string both;
-  walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)}, [&](std::int64_t i, const std::int64_t* at) {
-    both = text_of(a.as<TextElement>()[at[0]]);
-    both += text_of(b.as<TextElement>()[at[1]]);
-    c.output().as<TextElement>()[i] = c.add_text(both);
-  });
+  walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)},
+          [&](std::int64_t i, const std::int64_t* at) {
+            both = text_of(a.as<TextElement>()[at[0]]);
+            both += text_of(b.as<TextElement>()[at[1]]);
+            c.output().as<TextElement>()[i] = c.add_text(both);
+          });
 }
 
 // ------------------------------------------------------------------------------------------------------------ split --
@@ -56,7 +61,8 @@ std::size_t find_in_pieces(std::string_view text, std::string_view part) {
 }
 
 std::vector<std::string_view> parts_of(const Node& node, std::string_view text) {
-  const std::string_view delimiter = attr_given(node, kDelimiter) ? std::string_view(attr_string(node, kDelimiter)) : std::string_view();
+  const std::string_view delimiter =
+      attr_given(node, kDelimiter) ? std::string_view(attr_string(node, kDelimiter)) : std::string_view();
   std::int64_t cuts = attr_int(node, kMaxSplit);
   std::vector<std::string_view> parts;
   if (delimiter.empty()) {
@@ -96,7 +102,8 @@ std::vector<std::string_view> parts_of(const Node& node, std::string_view text) 
 DType split_dtype(const Node&, std::span<const DType>, int output) { return output == 0 ? DType::kString : DType::kInt64; }
 
 void infer_split(InferContext& c) {
-  if (attr_int(c.node, kMaxSplit) < 0) fail(EVN_ERROR_INVALID_MODEL, "maxsplit is %lld", static_cast<long long>(attr_int(c.node, kMaxSplit)));
+  if (attr_int(c.node, kMaxSplit) < 0)
+    fail(EVN_ERROR_INVALID_MODEL, "maxsplit is %lld", static_cast<long long>(attr_int(c.node, kMaxSplit)));
   const ConstTensor x = known_input(c, 0);
   std::int64_t most = -1;
   const bool empty = c.shape(0).is_known() && c.shape(0).elements() == 0;
@@ -176,7 +183,8 @@ bool has_common_case(const std::string& locale) {
 }
 
 void require_locale(const Node& node) {
-  const bool no_case = attr_string(node, kCaseChange) == "NONE" && (attr_strings(node, kStopWords).empty() || attr_int(node, kCaseSensitive) != 0);
+  const bool no_case =
+      attr_string(node, kCaseChange) == "NONE" && (attr_strings(node, kStopWords).empty() || attr_int(node, kCaseSensitive) != 0);
   if (no_case || !attr_given(node, kLocale) || has_common_case(attr_string(node, kLocale))) return;
   fail(EVN_ERROR_UNSUPPORTED, "attribute 'locale' is '%.64s': upper and lower case are those of en_US and of what agrees with it",
        attr_string(node, kLocale).c_str());
@@ -212,7 +220,8 @@ DType normalize_dtype(const Node& node, std::span<const DType> inputs, int) {
 void infer_normalize(InferContext& c) {
   require_rank(c, 0, 1, 2);
   const std::string& change = attr_string(c.node, kCaseChange);
-  if (change != "NONE" && change != "LOWER" && change != "UPPER") fail(EVN_ERROR_INVALID_MODEL, "case_change_action is none of NONE, LOWER, UPPER");
+  if (change != "NONE" && change != "LOWER" && change != "UPPER")
+    fail(EVN_ERROR_INVALID_MODEL, "case_change_action is none of NONE, LOWER, UPPER");
   const Shape& x = c.shape(0);
   if (x.rank() == 2) require_dim(x[0], 1, 0);
   std::int64_t count = -1;

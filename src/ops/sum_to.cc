@@ -2,7 +2,8 @@
 // from the last one: what undoes broadcasting (where a dim is 1, or not there) and tiling.
 // RepeatTo: y has the shape of input 0; y[i] is the element of input 1 at i modulo the shape of input 1: what undoes SumTo.
 // Not operators of the format (ops/gradient.h).
-// dtypes: floating point. Failures: dims of the larger shape that are no multiples of the smaller one's. Tolerance: sums of float32.
+// dtypes: floating point. Failures: dims of the larger shape that are no multiples of the smaller one's. Tolerance: sums of
+// float32.
 #include <vector>
 
 #include "ops/gradient.h"
@@ -73,7 +74,8 @@ void reference_sum_to(const ReferenceContext& c) {
     using T = decltype(zero);
     std::vector<double> sums(static_cast<std::size_t>(small.elements()));
     const T* x = c.input(1).as<T>();
-    walk_folded(large, small, [&](std::int64_t from, std::int64_t to) { sums[static_cast<std::size_t>(to)] += static_cast<double>(x[from]); });
+    walk_folded(large, small,
+                [&](std::int64_t from, std::int64_t to) { sums[static_cast<std::size_t>(to)] += static_cast<double>(x[from]); });
     for (std::size_t i = 0; i < sums.size(); ++i) {
       cancellation_point();
       c.output().as<T>()[i] = static_cast<T>(sums[i]);

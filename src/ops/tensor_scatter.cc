@@ -1,8 +1,8 @@
-// TensorScatter: y = past_cache with the updates written along `axis`, for each index of axis 0 from its write index on (0 where input 2 is
-// not given). `mode` circular: positions are taken modulo the length of the axis.
+// TensorScatter: y = past_cache with the updates written along `axis`, for each index of axis 0 from its write index on (0 where
+// input 2 is not given). `mode` circular: positions are taken modulo the length of the axis.
 //   inputs      past_cache [batch, ..., length, ...], update (the same but for the axis), write_indices [batch]
-// dtypes: any; write_indices int64. Failures: axis 0 or outside the rank, dims that do not fit, an update longer than the cache, another
-// mode; at run: a position outside the cache. Exact.
+// dtypes: any; write_indices int64. Failures: axis 0 or outside the rank, dims that do not fit, an update longer than the cache,
+// another mode; at run: a position outside the cache. Exact.
 #include "ops/infra/check.h"
 #include "ops/infra/index.h"
 #include "ops/infra/walk.h"

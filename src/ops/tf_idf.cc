@@ -1,8 +1,9 @@
 // TfIdfVectorizer: how often each n-gram of a pool occurs in a list, or in each row of a batch of them.
-//   The pool holds the n-grams one behind the other; ngram_counts says where those of each length begin, ngram_indexes which element of the
-//   output counts each. N-grams of min_gram_length to max_gram_length elements are looked for, with 0 to max_skip_count elements left
-//   out between two of theirs (the same number throughout). `mode`: TF the count; IDF the weight where it is not 0; TFIDF their
-//   product. A weight belongs to an n-gram of the pool; of several that one element counts TFIDF adds up, IDF takes the last found.
+//   The pool holds the n-grams one behind the other; ngram_counts says where those of each length begin, ngram_indexes which
+//   element of the output counts each. N-grams of min_gram_length to max_gram_length elements are looked for, with 0 to
+//   max_skip_count elements left out between two of theirs (the same number throughout). `mode`: TF the count; IDF the weight where
+//   it is not 0; TFIDF their product. A weight belongs to an n-gram of the pool; of several that one element counts TFIDF adds up,
+//   IDF takes the last found.
 // dtypes: int32 and int64 with pool_int64s, strings with pool_strings; gives float32. Failures: both pools or none, lists of unlike
 // lengths, counts that do not rise or pass the pool, indexes below 0 or above 2^24, lengths below 1, a negative skip. Exact.
 #include <algorithm>
@@ -20,7 +21,7 @@ constexpr std::int64_t kMaxOutput = std::int64_t{1} << 24;
 
 struct Pool {
   std::int64_t min_length, max_length, max_skip;
-  std::size_t size;         // elements of the pool
+  std::size_t size;  // elements of the pool
   std::int64_t outputs = 0;
 };
 
@@ -146,10 +147,10 @@ void reference(const ReferenceContext& c) {
 }
 
 constexpr AttributeSpec kAttributes[] = {
-    required_attribute("max_gram_length", AttributeType::kInt),  required_attribute("max_skip_count", AttributeType::kInt),
-    required_attribute("min_gram_length", AttributeType::kInt),  required_attribute("mode", AttributeType::kString),
-    required_attribute("ngram_counts", AttributeType::kInts),    required_attribute("ngram_indexes", AttributeType::kInts),
-    optional_attribute("pool_int64s", AttributeType::kInts),     optional_attribute("pool_strings", AttributeType::kStrings),
+    required_attribute("max_gram_length", AttributeType::kInt), required_attribute("max_skip_count", AttributeType::kInt),
+    required_attribute("min_gram_length", AttributeType::kInt), required_attribute("mode", AttributeType::kString),
+    required_attribute("ngram_counts", AttributeType::kInts),   required_attribute("ngram_indexes", AttributeType::kInts),
+    optional_attribute("pool_int64s", AttributeType::kInts),    optional_attribute("pool_strings", AttributeType::kStrings),
     optional_attribute("weights", AttributeType::kFloats)};
 constexpr OpDef kOps[] = {
     {.name = "TfIdfVectorizer",

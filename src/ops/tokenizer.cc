@@ -1,8 +1,8 @@
-// com.microsoft's Tokenizer: the tokens of each element along a further last axis, which is as long as the most tokens, pad_value behind
-// an element's own. Tokens are what is left between the matches of `separators` (patterns, one after the other), the characters of
-// UTF-8 where the only separator is "", or the matches of `tokenexp`, the longest from the leftmost place on. Those of fewer than
-// mincharnum characters and empty ones are left out; with `mark` U+0002 stands before an element's tokens and U+0003 behind them,
-// unless no element has any: then the axis has no elements.
+// com.microsoft's Tokenizer: the tokens of each element along a further last axis, which is as long as the most tokens, pad_value
+// behind an element's own. Tokens are what is left between the matches of `separators` (patterns, one after the other), the
+// characters of UTF-8 where the only separator is "", or the matches of `tokenexp`, the longest from the leftmost place on. Those
+// of fewer than mincharnum characters and empty ones are left out; with `mark` U+0002 stands before an element's tokens and U+0003
+// behind them, unless no element has any: then the axis has no elements.
 //   attributes  mark; mincharnum; pad_value; one of separators and tokenexp
 // dtypes: strings, of rank 1 or 2. Patterns: ops/infra/regex.h; matches of nothing separate nothing. Exact.
 #include <algorithm>
@@ -62,7 +62,8 @@ class Tokenizer {
  public:
   explicit Tokenizer(const Node& node) : least_(attr_int(node, kMinCharacters)) {
     if (least_ < 1) fail(EVN_ERROR_INVALID_MODEL, "mincharnum is %lld", static_cast<long long>(least_));
-    if (attr_given(node, kSeparators) == attr_given(node, kTokenPattern)) fail(EVN_ERROR_INVALID_MODEL, "needs one of separators and tokenexp");
+    if (attr_given(node, kSeparators) == attr_given(node, kTokenPattern))
+      fail(EVN_ERROR_INVALID_MODEL, "needs one of separators and tokenexp");
     if (attr_given(node, kTokenPattern)) {
       patterns_.emplace_back(attr_string(node, kTokenPattern));
       matches_are_tokens_ = true;
@@ -71,7 +72,8 @@ class Tokenizer {
     const std::span<const std::string> separators = attr_strings(node, kSeparators);
     if (separators.empty()) fail(EVN_ERROR_INVALID_MODEL, "separators is empty");
     by_character_ = separators.size() == 1 && separators[0].empty();
-    if (by_character_ && least_ > 1) fail(EVN_ERROR_INVALID_MODEL, "mincharnum is %lld, of single characters", static_cast<long long>(least_));
+    if (by_character_ && least_ > 1)
+      fail(EVN_ERROR_INVALID_MODEL, "mincharnum is %lld, of single characters", static_cast<long long>(least_));
     for (const std::string& s : separators) {
       cancellation_point();
       if (!by_character_) patterns_.emplace_back(s);
@@ -87,7 +89,8 @@ class Tokenizer {
  private:
   Tokens matches_in(std::string_view text) const {
     Tokens found;
-    for_each_match(patterns_[0], text, [&](std::size_t begin, std::size_t end) { found.push_back(text.substr(begin, end - begin)); });
+    for_each_match(patterns_[0], text,
+                   [&](std::size_t begin, std::size_t end) { found.push_back(text.substr(begin, end - begin)); });
     return found;
   }
 
@@ -154,9 +157,9 @@ void reference_tokenizer(const ReferenceContext& c) {
 }
 
 constexpr std::uint32_t kString = dtype_bit(DType::kString);
-constexpr AttributeSpec kAttributes[] = {int_attribute("mark", 0), int_attribute("mincharnum", 1), optional_attribute("pad_value", AttributeType::kString),
-                                         optional_attribute("separators", AttributeType::kStrings),
-                                         optional_attribute("tokenexp", AttributeType::kString)};
+constexpr AttributeSpec kAttributes[] = {
+    int_attribute("mark", 0), int_attribute("mincharnum", 1), optional_attribute("pad_value", AttributeType::kString),
+    optional_attribute("separators", AttributeType::kStrings), optional_attribute("tokenexp", AttributeType::kString)};
 constexpr OpDef kOps[] = {
     {.name = "Tokenizer",
      .domain = "com.microsoft",

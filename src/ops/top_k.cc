@@ -60,7 +60,8 @@ void top_k(const ReferenceContext& c, int axis, bool largest) {
   for (std::int64_t row = 0; row < rows; ++row) {
     cancellation_point();
     const T* from = c.input(0).as<T>() + row / inner * x[axis] * inner + row % inner;
-    in_pieces(x[axis], 1, [&](std::int64_t begin, std::int64_t end) { std::iota(order.begin() + begin, order.begin() + end, begin); });
+    in_pieces(x[axis], 1,
+              [&](std::int64_t begin, std::int64_t end) { std::iota(order.begin() + begin, order.begin() + end, begin); });
     std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](std::int64_t i, std::int64_t j) {
       cancellation_point();
       const T a = from[i * inner];

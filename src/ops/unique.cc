@@ -1,8 +1,8 @@
-// Unique: the distinct elements of x as one list, or with `axis` its distinct slices along that; ascending (slices by their elements in
-// order), or with sorted = 0 as they first occur. Further outputs: where each first occurs, which of them each element or slice of x is,
-// how often each occurs. All NaN are one element, behind all others.
-// com.microsoft's is of a vector, as its elements first occur, and lacks the first of the further outputs.
-// dtypes: all numbers, complex ones (by their real part, then by the imaginary one), bool, strings (by their bytes). Failures: axis outside the rank. Exact.
+// Unique: the distinct elements of x as one list, or with `axis` its distinct slices along that; ascending (slices by their
+// elements in order), or with sorted = 0 as they first occur. Further outputs: where each first occurs, which of them each element
+// or slice of x is, how often each occurs. All NaN are one element, behind all others. com.microsoft's is of a vector, as its
+// elements first occur, and lacks the first of the further outputs. dtypes: all numbers, complex ones (by their real part, then by
+// the imaginary one), bool, strings (by their bytes). Failures: axis outside the rank. Exact.
 #include <algorithm>
 #include <complex>
 #include <cstring>
@@ -78,12 +78,14 @@ Found find(const Node& node, const ConstTensor& x) {
   Found found;
   found.inverse.resize(static_cast<std::size_t>(s.length));
   std::vector<std::int64_t> order(static_cast<std::size_t>(s.length));
-  in_pieces(s.length, 1, [&](std::int64_t begin, std::int64_t end) { std::iota(order.begin() + begin, order.begin() + end, begin); });
+  in_pieces(s.length, 1,
+            [&](std::int64_t begin, std::int64_t end) { std::iota(order.begin() + begin, order.begin() + end, begin); });
   CompareSlices compare = compare_slices<TextElement>;
   if (is_complex(x.desc.dtype)) {
     dispatch_floats(complex_part(x.desc.dtype), [&](auto zero) { compare = compare_slices<std::complex<decltype(zero)>>; });
   } else if (x.desc.dtype != DType::kString) {
-    dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, [&](auto zero) { compare = compare_slices<decltype(zero)>; });
+    dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype,
+                     [&](auto zero) { compare = compare_slices<decltype(zero)>; });
   }
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) {
     cancellation_point();
@@ -139,7 +141,8 @@ void reference_unique(const ReferenceContext& c) {
     for (std::int64_t n = 0; n < distinct; ++n) {
       cancellation_point();
       move_in_pieces(c.output().as<char>() + (o * distinct + n) * bytes,
-                  c.input(0).as<char>() + (o * s.length + found.first[static_cast<std::size_t>(n)]) * bytes, static_cast<std::size_t>(bytes));
+                     c.input(0).as<char>() + (o * s.length + found.first[static_cast<std::size_t>(n)]) * bytes,
+                     static_cast<std::size_t>(bytes));
     }
   }
   const auto write = [&](std::size_t output, const std::vector<std::int64_t>& values) {

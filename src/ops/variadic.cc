@@ -55,21 +55,24 @@ bool is_nan(T x) {
 void reference_min(const ReferenceContext& c) {
   dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    fold_inputs<T, T>(c, [](T a, T b) { return is_nan(a) || a < b ? a : b; }, [](T a) { return a; });
+    fold_inputs<T, T>(
+        c, [](T a, T b) { return is_nan(a) || a < b ? a : b; }, [](T a) { return a; });
   });
 }
 
 void reference_max(const ReferenceContext& c) {
   dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    fold_inputs<T, T>(c, [](T a, T b) { return is_nan(a) || a > b ? a : b; }, [](T a) { return a; });
+    fold_inputs<T, T>(
+        c, [](T a, T b) { return is_nan(a) || a > b ? a : b; }, [](T a) { return a; });
   });
 }
 
 void sum_inputs(const ReferenceContext& c, double divisor) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    fold_inputs<T, double>(c, [](double a, double b) { return a + b; }, [divisor](double a) { return a / divisor; });
+    fold_inputs<T, double>(
+        c, [](double a, double b) { return a + b; }, [divisor](double a) { return a / divisor; });
   });
 }
 

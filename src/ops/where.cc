@@ -18,8 +18,9 @@ void reference_where(const ReferenceContext& c) {
   const Shape& out = c.output().desc.shape;
   const auto* condition = c.input(0).as<std::uint8_t>();
   with_width(c.output().desc.dtype, [&](auto width) {
-    walk<3>(out, {broadcast_strides(c.input(0).desc.shape, out), broadcast_strides(c.input(1).desc.shape, out),
-                  broadcast_strides(c.input(2).desc.shape, out)},
+    walk<3>(out,
+            {broadcast_strides(c.input(0).desc.shape, out), broadcast_strides(c.input(1).desc.shape, out),
+             broadcast_strides(c.input(2).desc.shape, out)},
             [&](std::int64_t i, const std::int64_t* at) {
               const bool first = condition[at[0]] != 0;
               move_element<width()>(c.output().data, i, c.input(first ? 1 : 2).data, at[first ? 1 : 2]);

@@ -81,7 +81,8 @@ BlockWeight quantize_blocks(const Weight& weight, int axis, int bits, std::int64
   std::vector<float> row(static_cast<std::size_t>(w.k));
   for (std::int64_t j = 0; j < w.n; ++j) {
     for (std::int64_t k = 0; k < w.k; ++k) {
-      std::memcpy(&row[static_cast<std::size_t>(k)], from + (k * k_step + j * n_step) * static_cast<std::int64_t>(sizeof(float)), sizeof(float));
+      std::memcpy(&row[static_cast<std::size_t>(k)], from + (k * k_step + j * n_step) * static_cast<std::int64_t>(sizeof(float)),
+                  sizeof(float));
     }
     if (!std::all_of(row.begin(), row.end(), [](float x) { return std::fabs(x) <= FLT_MAX; })) {
       fail(EVN_ERROR_INVALID_MODEL, "a weight has elements that are NaN or infinite");

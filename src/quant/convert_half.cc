@@ -23,10 +23,12 @@ bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) 
 bool is_product(const Node& node) { return is_one_of(node, {"MatMul", "Gemm", "Conv", "ConvTranspose"}); }
 
 bool may_follow(const Node& node) {
-  return is_one_of(node, {"Abs", "Add", "AveragePool", "Clip", "Concat", "DepthToSpace", "Div", "Elu", "Erf", "Expand", "Flatten", "Gelu",
-                          "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "MaxPool", "Mish", "Mul", "Neg", "PRelu", "Pad", "Relu", "Reshape",
-                          "Selu", "Sigmoid", "Slice", "SpaceToDepth", "Split", "Squeeze", "Sub", "Tanh", "Tile", "Transpose", "Unsqueeze",
-                          "Where"});
+  return is_one_of(
+      node,
+      {"Abs",          "Add",     "AveragePool", "Clip",        "Concat",    "DepthToSpace", "Div",       "Elu",       "Erf",
+       "Expand",       "Flatten", "Gelu",        "HardSigmoid", "HardSwish", "Identity",     "LeakyRelu", "MaxPool",   "Mish",
+       "Mul",          "Neg",     "PRelu",       "Pad",         "Relu",      "Reshape",      "Selu",      "Sigmoid",   "Slice",
+       "SpaceToDepth", "Split",   "Squeeze",     "Sub",         "Tanh",      "Tile",         "Transpose", "Unsqueeze", "Where"});
 }
 
 class View {
@@ -37,7 +39,8 @@ class View {
   const Value& at(ValueId v) const { return graph_.values[static_cast<std::size_t>(v)]; }
 
   bool is_table(const Node& node) const {
-    return is_one_of(node, {"Gather"}) && is_float(node.inputs[0]) && is_constant(node.inputs[0]) && at(node.inputs[0]).shape.rank() > 1;
+    return is_one_of(node, {"Gather"}) && is_float(node.inputs[0]) && is_constant(node.inputs[0]) &&
+           at(node.inputs[0]).shape.rank() > 1;
   }
 
  private:
@@ -88,12 +91,12 @@ class Converter {
   const QuantScheme& scheme_;
   const DType half_;
   GraphWriter writer_;
-  std::int32_t region_ = -1;              // of the node that is looked at
-  std::vector<std::int32_t> regions_;     // by value of the model
+  std::int32_t region_ = -1;           // of the node that is looked at
+  std::vector<std::int32_t> regions_;  // by value of the model
   // By value of the model and region: the same in half; for bfloat16, what a Cast makes of the weight.
   std::vector<std::map<std::int32_t, ValueId>> halves_;
   std::map<ValueId, ValueId> constants_;  // in bfloat16
-  std::vector<bool> needs_cast_;  // values of the model that half nodes make: nobody has cast them back yet
+  std::vector<bool> needs_cast_;          // values of the model that half nodes make: nobody has cast them back yet
 
   bool is_float(ValueId v) const { return View(graph_).is_float(v); }
 
@@ -108,7 +111,8 @@ class Converter {
     for (std::size_t i = 0; i < weight->size_bytes / sizeof(float); ++i) {
       float x;
       std::memcpy(&x, bytes + i * sizeof x, sizeof x);
-      halves[i] = half_ == DType::kFloat16 ? Float16::from(static_cast<double>(x)).bits : Bfloat16::from(static_cast<double>(x)).bits;
+      halves[i] =
+          half_ == DType::kFloat16 ? Float16::from(static_cast<double>(x)).bits : Bfloat16::from(static_cast<double>(x)).bits;
     }
     return writer_.add_constant(half_name(v), "", std::move(made));
   }
@@ -192,8 +196,8 @@ QuantScheme make_half_scheme(const Graph& graph, const std::vector<std::string>&
     if (half == DType::kBfloat16 && std::none_of(node.inputs.begin(), node.inputs.end(), is_weight)) continue;
     if (is_kept_by(keep, node, &q.reason)) continue;
     const bool large = half == DType::kFloat16 && std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) {
-      return is_weight(v) && largest_of(*view.at(v).constant) > kLargestHalf;
-    });
+                         return is_weight(v) && largest_of(*view.at(v).constant) > kLargestHalf;
+                       });
     if (large) {
       q.reason = "a constant of its is beyond 65504, float16's largest number";
       continue;
@@ -206,6 +210,8 @@ QuantScheme make_half_scheme(const Graph& graph, const std::vector<std::string>&
   return scheme;
 }
 
-void convert_half(Graph* graph, const QuantScheme& scheme, DType half, const LedgerPtr& ledger) { Converter(*graph, scheme, half, ledger).run(); }
+void convert_half(Graph* graph, const QuantScheme& scheme, DType half, const LedgerPtr& ledger) {
+  Converter(*graph, scheme, half, ledger).run();
+}
 
 }  // namespace evn

@@ -8,7 +8,7 @@ namespace evn {
 namespace {
 
 constexpr int kSweeps = 20;
-constexpr float kNear = 1e-3f;            // factors that are no change any more
+constexpr float kNear = 1e-3f;  // factors that are no change any more
 constexpr float kLeast = 1e-3f, kMost = 1e3f;
 
 struct Layer {
@@ -59,7 +59,8 @@ class Equalizer {
   static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
   const Shape& shape_of(const Layer& l) const {
-    return graph_.values[at(graph_.nodes[l.node].inputs[static_cast<std::size_t>(scheme_.nodes[l.node].weight)])].constant->desc.shape;
+    return graph_.values[at(graph_.nodes[l.node].inputs[static_cast<std::size_t>(scheme_.nodes[l.node].weight)])]
+        .constant->desc.shape;
   }
 
   // A product whose constants nobody else reads.
@@ -83,7 +84,8 @@ class Equalizer {
       if (scheme_.nodes[static_cast<std::size_t>(r)].role == QuantRole::kProduct) {
         return is_own(static_cast<std::size_t>(r)) && node.inputs[0] == v && node.op_type == graph_.nodes[i].op_type ? r : -1;
       }
-      const bool commutes = node.domain.empty() && std::find(std::begin(kCommute), std::end(kCommute), node.op_type) != std::end(kCommute);
+      const bool commutes =
+          node.domain.empty() && std::find(std::begin(kCommute), std::end(kCommute), node.op_type) != std::end(kCommute);
       if (!commutes || node.outputs.size() != 1) return -1;
       v = node.outputs[0];
     }
@@ -94,7 +96,9 @@ class Equalizer {
     if (layer_of_[i] >= 0) return static_cast<std::size_t>(layer_of_[i]);
     const Node& node = graph_.nodes[i];
     const QuantNode& q = scheme_.nodes[i];
-    const auto numbers = [&](int input) { return floats_of_weight(*graph_.values[at(node.inputs[static_cast<std::size_t>(input)])].constant); };
+    const auto numbers = [&](int input) {
+      return floats_of_weight(*graph_.values[at(node.inputs[static_cast<std::size_t>(input)])].constant);
+    };
     layer_of_[i] = static_cast<std::int32_t>(layers_.size());
     layers_.push_back({i, numbers(q.weight), q.bias >= 0 ? numbers(q.bias) : std::vector<float>{}, false});
     return layers_.size() - 1;
@@ -137,6 +141,8 @@ class Equalizer {
 
 }  // namespace
 
-int equalize_layers(Graph& graph, const QuantScheme& scheme, const LedgerPtr& ledger) { return Equalizer(graph, scheme, ledger).run(); }
+int equalize_layers(Graph& graph, const QuantScheme& scheme, const LedgerPtr& ledger) {
+  return Equalizer(graph, scheme, ledger).run();
+}
 
 }  // namespace evn

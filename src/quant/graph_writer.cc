@@ -34,7 +34,8 @@ ValueId GraphWriter::add_bytes(const std::string& name, const char* suffix, DTyp
   return add_constant(name, suffix, std::move(weight));
 }
 
-void GraphWriter::add_node(const char* op, const std::string& name, const char* suffix, std::span<const ValueId> inputs, ValueId output, const char* domain) {
+void GraphWriter::add_node(const char* op, const std::string& name, const char* suffix, std::span<const ValueId> inputs,
+                           ValueId output, const char* domain) {
   Node n;
   n.name = unique_name(node_names_, name, suffix);
   n.op_type = op;
@@ -45,9 +46,7 @@ void GraphWriter::add_node(const char* op, const std::string& name, const char* 
   graph_.nodes.push_back(std::move(n));
 }
 
-void GraphWriter::set_int(const char* name, std::int64_t value) {
-  add_int(graph_.nodes.back(), name, value);
-}
+void GraphWriter::set_int(const char* name, std::int64_t value) { add_int(graph_.nodes.back(), name, value); }
 
 void GraphWriter::add_cast(const std::string& name, ValueId from, ValueId to, DType dtype) {
   add_node("Cast", name, "_Cast", {&from, 1}, to);

@@ -32,7 +32,8 @@ class GraphWriter {
   void set_region(std::int32_t region) { region_ = region; }
 
   // Behind the nodes that the graph has now.
-  void add_node(const char* op, const std::string& name, const char* suffix, std::span<const ValueId> inputs, ValueId output, const char* domain = "");
+  void add_node(const char* op, const std::string& name, const char* suffix, std::span<const ValueId> inputs, ValueId output,
+                const char* domain = "");
   // An attribute of the last node.
   void set_int(const char* name, std::int64_t value);
   void add_cast(const std::string& name, ValueId from, ValueId to, DType dtype);

@@ -35,7 +35,8 @@ void for_output_channels(const Shape& w, int axis, F&& body) {
 template <typename F>
 void for_input_channels(const Node& node, const QuantNode& q, const Shape& w, F&& body) {
   if (node.op_type != "Conv") return for_output_channels(w, 1 - q.weight_axis, body);
-  const std::int64_t groups = std::max<std::int64_t>(int_attribute_of(node, "group", 1), 1), outputs = std::max<std::int64_t>(w[0] / groups, 1);
+  const std::int64_t groups = std::max<std::int64_t>(int_attribute_of(node, "group", 1), 1),
+                     outputs = std::max<std::int64_t>(w[0] / groups, 1);
   const std::int64_t inner = w.elements(2, w.rank()), all = w.elements();
   for (std::int64_t i = 0; i < all; ++i) {
     const std::int64_t o = i / (w[1] * inner);

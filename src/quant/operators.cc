@@ -135,7 +135,8 @@ class Rewriter {
       if (is_dilated(n)) return;
       drop_attribute(n, "dilations");
       inputs.insert(inputs.end(), {to[1], to[2]});
-    } else if (bounds < 0 && is_one_of(n, {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Identity"})) {
+    } else if (bounds < 0 &&
+               is_one_of(n, {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Identity"})) {
       if (!moves_bytes(n, node(q))) return;
       const std::size_t operands = is(n, "Concat") ? n.inputs.size() : 1;
       inputs = n.inputs;
@@ -174,7 +175,9 @@ class Rewriter {
     const std::size_t operands = is(n, "Concat") ? n.inputs.size() : 1;
     for (std::size_t k = 0; k < operands; ++k) {
       const Node* const d = dequantizer(n.inputs[k]);
-      if (d == nullptr || d->inputs.size() < 3 || !same(d->inputs[1], quantize.inputs[1]) || !same(d->inputs[2], quantize.inputs[2])) return false;
+      if (d == nullptr || d->inputs.size() < 3 || !same(d->inputs[1], quantize.inputs[1]) ||
+          !same(d->inputs[2], quantize.inputs[2]))
+        return false;
     }
     return true;
   }

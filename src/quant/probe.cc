@@ -29,14 +29,16 @@ Probe make_probe(const Graph& graph, const QuantScheme& scheme) {
     twin.name += "/probe";
     y.name += "/probe";
     *wanted = layer.twin;
-    std::replace_if(wanted + 1, twin.outputs.end(), [](ValueId) { return true; }, kNoValue);
+    std::replace_if(
+        wanted + 1, twin.outputs.end(), [](ValueId) { return true; }, kNoValue);
     probe.graph.values.push_back(std::move(y));
     probe.graph.nodes.push_back(std::move(twin));
     probe.scheme.nodes.push_back(scheme.nodes[i]);
   }
   // What is in branches and bodies is there for these.
   for (const ValueId v : graph.outputs) {
-    if (inside && std::find(probe.graph.outputs.begin(), probe.graph.outputs.end(), v) == probe.graph.outputs.end()) probe.graph.outputs.push_back(v);
+    if (inside && std::find(probe.graph.outputs.begin(), probe.graph.outputs.end(), v) == probe.graph.outputs.end())
+      probe.graph.outputs.push_back(v);
   }
   probe.scheme.group.resize(probe.graph.values.size(), -1);
   return probe;

@@ -8,11 +8,11 @@
 namespace evn {
 
 struct Probe {
-  Graph graph;                     // its outputs
-  QuantScheme scheme;              // groups have the numbers that they have in the scheme that the probe is of
+  Graph graph;         // its outputs
+  QuantScheme scheme;  // groups have the numbers that they have in the scheme that the probe is of
   struct Layer {
-    std::size_t node = 0;                        // of the graph that the probe is of
-    ValueId product = kNoValue, twin = kNoValue; // outputs, unless the layer is in a branch or body
+    std::size_t node = 0;                         // of the graph that the probe is of
+    ValueId product = kNoValue, twin = kNoValue;  // outputs, unless the layer is in a branch or body
     bool is_output = false;
   };
   std::vector<Layer> layers;

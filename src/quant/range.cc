@@ -7,8 +7,8 @@
 namespace evn {
 namespace {
 
-constexpr int kLevels = 255;        // steps of 8 bits
-constexpr int kTrials = 40;         // ranges that are tried, from a fifth of what was seen to all of it
+constexpr int kLevels = 255;  // steps of 8 bits
+constexpr int kTrials = 40;   // ranges that are tried, from a fifth of what was seen to all of it
 constexpr double kLeastPart = 0.2;
 
 double center(const Observer& seen, int bin) { return (bin - Observer::kHalf + 0.5) * seen.width(); }
@@ -45,11 +45,12 @@ double square_error(const Observer& seen, const Range& r) {
 }
 
 // Divergence of what was seen, with what is outside moved to the edge, from its image in kLevels steps, each spread evenly
-// over the bins of the step that are not empty. Zero has a step of its own in every range: what a Relu leaves there says nothing, and
-// spread over a step's bins it would let the narrowest range win. Its bin counts as the larger of its neighbours.
+// over the bins of the step that are not empty. Zero has a step of its own in every range: what a Relu leaves there says nothing,
+// and spread over a step's bins it would let the narrowest range win. Its bin counts as the larger of its neighbours.
 double divergence(const Observer& seen, const Range& r) {
   const int first = std::clamp(static_cast<int>(std::floor(r.low / seen.width())) + Observer::kHalf, 0, 2 * Observer::kHalf - 1);
-  const int last = std::clamp(static_cast<int>(std::floor(r.high / seen.width())) + Observer::kHalf, first, 2 * Observer::kHalf - 1);
+  const int last =
+      std::clamp(static_cast<int>(std::floor(r.high / seen.width())) + Observer::kHalf, first, 2 * Observer::kHalf - 1);
   const int bins = last - first + 1;
   std::vector<double> p(static_cast<std::size_t>(bins)), inside(static_cast<std::size_t>(bins));
   double total = 0, kept = 0;
@@ -67,7 +68,8 @@ double divergence(const Observer& seen, const Range& r) {
   const int levels = std::min(kLevels, bins);
   double result = 0;
   for (int level = 0; level < levels; ++level) {
-    const int begin = static_cast<int>(std::int64_t{bins} * level / levels), end = static_cast<int>(std::int64_t{bins} * (level + 1) / levels);
+    const int begin = static_cast<int>(std::int64_t{bins} * level / levels),
+              end = static_cast<int>(std::int64_t{bins} * (level + 1) / levels);
     double sum = 0;
     int used = 0;
     for (int i = begin; i < end; ++i) {

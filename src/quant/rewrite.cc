@@ -81,15 +81,15 @@ class Rewriter {
   };
   // A value of the graph before.
   struct Old {
-    std::int32_t region = -1;     // of the node that makes it
-    bool wanted = false;          // somebody in that region reads it in 8 bits
+    std::int32_t region = -1;  // of the node that makes it
+    bool wanted = false;       // somebody in that region reads it in 8 bits
     bool made_of_bytes = false;
     ValueId bytes = kNoValue, scale = kNoValue, zero = kNoValue;
     std::map<std::int32_t, ValueId> back = {};  // by region: what stands for it in 8 bits and back
   };
   struct MadeWeight {
     QuantizedWeight numbers;
-    std::vector<ValueId> constants;                 // inputs of a DequantizeLinear
+    std::vector<ValueId> constants;             // inputs of a DequantizeLinear
     std::map<std::int32_t, ValueId> back = {};  // by region
   };
 
@@ -98,9 +98,10 @@ class Rewriter {
   const RewriteOptions& options_;
   GraphWriter writer_;
   std::span<const QuantParams> params_;
-  std::int32_t region_ = -1;        // of new nodes
+  std::int32_t region_ = -1;  // of new nodes
   std::vector<Old> old_;
-  // By weight, axis, the input by whose smoothing its rows are multiplied and whose scale the bias has, and the bias: its numbers, dequantized.
+  // By weight, axis, the input by whose smoothing its rows are multiplied and whose scale the bias has, and the bias: its numbers,
+  // dequantized.
   std::map<std::tuple<ValueId, int, ValueId, ValueId>, MadeWeight> weights_;
 
   std::map<ValueId, std::pair<ValueId, ValueId>> tables_;  // by matrix: its bytes, and a column of scales
@@ -115,7 +116,8 @@ class Rewriter {
     return writer_.add_bytes(name, suffix, DType::kInt8, scalar ? Shape{} : Shape{static_cast<std::int64_t>(count)}, zeros.data());
   }
 
-  void add_node(const char* op, const std::string& name, const char* suffix, std::initializer_list<ValueId> inputs, ValueId output) {
+  void add_node(const char* op, const std::string& name, const char* suffix, std::initializer_list<ValueId> inputs,
+                ValueId output) {
     writer_.add_node(op, name, suffix, {inputs.begin(), inputs.size()}, output);
   }
 
@@ -142,8 +144,9 @@ class Rewriter {
     }
   }
 
-  // What a node of the present region reads in the place of v. Of what is made in 8 bits nobody sees more; of what is made in float32 only
-  // those who want 8 bits see these. They have a DequantizeLinear in their own region: engines make one operator of it and of theirs.
+  // What a node of the present region reads in the place of v. Of what is made in 8 bits nobody sees more; of what is made in
+  // float32 only those who want 8 bits see these. They have a DequantizeLinear in their own region: engines make one operator of it
+  // and of theirs.
   ValueId read_of(ValueId v, bool wants) {
     const Old& old = old_[at(v)];
     const bool here = region_ == old.region || !region_contains(graph_, old.region, region_);
@@ -204,7 +207,8 @@ class Rewriter {
     return it->second;
   }
 
-  std::vector<ValueId> add_constants(const std::string& name, const WeightPtr& values, std::span<const float> scales, bool one, bool with_zero) {
+  std::vector<ValueId> add_constants(const std::string& name, const WeightPtr& values, std::span<const float> scales, bool one,
+                                     bool with_zero) {
     std::vector<ValueId> inputs{writer_.add_constant(name, "_quantized", values), add_numbers(name, "_scale", scales, one)};
     if (with_zero) inputs.push_back(add_zeros(name, "_zero_point", scales.size(), one));
     return inputs;
@@ -265,7 +269,8 @@ class Rewriter {
       const Shape column{static_cast<std::int64_t>(q.scales.size()), 1};
       it->second = {writer_.add_constant(name, "_quantized", q.values), writer_.add_floats(name, "_scales", column, q.scales)};
     }
-    const ValueId bytes = writer_.add_value(node.name, "_bytes", DType::kInt8), steps = writer_.add_value(node.name, "_steps", DType::kFloat32);
+    const ValueId bytes = writer_.add_value(node.name, "_bytes", DType::kInt8),
+                  steps = writer_.add_value(node.name, "_steps", DType::kFloat32);
     const ValueId scales = writer_.add_value(node.name, "_scales", DType::kFloat32);
     add_node("Gather", node.name, "_bytes_Gather", {it->second.first, rows}, bytes);
     add_node("Gather", node.name, "_scales_Gather", {it->second.second, rows}, scales);
@@ -290,7 +295,8 @@ class Rewriter {
     const Shape numbers = options_.per_tensor ? Shape{directions} : Shape{directions, rows};
     const std::vector<std::int8_t> zeros(q.scales.size(), 0);
     return {writer_.add_bytes(name, "_quantized", DType::kInt8, {directions, columns, rows}, turned.data()),
-            writer_.add_floats(name, "_scale", numbers, q.scales), writer_.add_bytes(name, "_zero_point", DType::kInt8, numbers, zeros.data())};
+            writer_.add_floats(name, "_scale", numbers, q.scales),
+            writer_.add_bytes(name, "_zero_point", DType::kInt8, numbers, zeros.data())};
   }
 
   void replace_lstm(Node node) {
@@ -334,7 +340,8 @@ class Rewriter {
     const bool turned = node.op_type == "Gemm" && q.weight_axis == 0;
     QuantizedWeight numbers = quantize_weight(plain, options_.per_tensor ? -1 : q.weight_axis, options_.ledger);
     if (turned) numbers.values = transposed_bytes(*numbers.values, options_.ledger);
-    const ValueId sum = writer_.add_value(node.name, "_sum", DType::kInt32), real = writer_.add_value(node.name, "_sum_float", DType::kFloat32);
+    const ValueId sum = writer_.add_value(node.name, "_sum", DType::kInt32),
+                  real = writer_.add_value(node.name, "_sum_float", DType::kFloat32);
     const ValueId scales = writer_.add_value(node.name, "_scales", DType::kFloat32);
     const ValueId product = q.bias < 0 ? y : writer_.add_value(node.name, "_product", DType::kFloat32);
     ValueId scale = kNoValue, bias = q.bias >= 0 ? node.inputs[static_cast<std::size_t>(q.bias)] : kNoValue;
@@ -359,7 +366,6 @@ class Rewriter {
     add_node("Mul", node.name, "_Mul", {real, scales}, product);
     if (bias != kNoValue) add_node("Add", node.name, "_Add", {product, bias}, y);
   }
-
 };
 
 }  // namespace

@@ -9,9 +9,9 @@
 namespace evn {
 
 struct RewriteOptions {
-  bool per_tensor = false;              // one scale for a weight instead of one for each of its columns or output channels
-  DType activation = DType::kUint8;     // or kInt8
-  LedgerPtr ledger;                     // new constants are charged here
+  bool per_tensor = false;                      // one scale for a weight instead of one for each of its columns or output channels
+  DType activation = DType::kUint8;             // or kInt8
+  LedgerPtr ledger;                             // new constants are charged here
   std::map<ValueId, Smoothing> smoothing = {};  // static: inputs of products
 };
 

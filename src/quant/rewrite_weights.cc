@@ -71,8 +71,8 @@ class Rewriter {
   static int axis_of(const QuantNode& q) { return 1 - q.weight_axis; }  // of k
 
   // Rows of numbers of `bits` each, padded to `length`.
-  ValueId add_packed(const std::string& name, DType dtype, const Shape& shape, int bits, std::span<const std::uint8_t> numbers, std::int64_t row,
-                     std::int64_t length) {
+  ValueId add_packed(const std::string& name, DType dtype, const Shape& shape, int bits, std::span<const std::uint8_t> numbers,
+                     std::int64_t row, std::int64_t length) {
     void* to = nullptr;
     std::shared_ptr<Weight> weight = make_weight({dtype, shape}, options_.ledger, &to);
     auto* const bytes = static_cast<std::uint8_t*>(to);
@@ -100,13 +100,15 @@ class Rewriter {
     const std::int64_t count = static_cast<std::int64_t>(rows.size()) / n;
     std::vector<T> turned(rows.size());
     for (std::int64_t j = 0; j < n; ++j) {
-      for (std::int64_t i = 0; i < count; ++i) turned[static_cast<std::size_t>(i * n + j)] = rows[static_cast<std::size_t>(j * count + i)];
+      for (std::int64_t i = 0; i < count; ++i)
+        turned[static_cast<std::size_t>(i * n + j)] = rows[static_cast<std::size_t>(j * count + i)];
     }
     return turned;
   }
 
   // Elements of DequantizeLinear: int8 for 8 bits, which are around 0, and uint4.
-  ValueId add_laid(const std::string& name, const BlockWeight& w, const Shape& shape, const std::vector<std::uint8_t>& rows, int axis) {
+  ValueId add_laid(const std::string& name, const BlockWeight& w, const Shape& shape, const std::vector<std::uint8_t>& rows,
+                   int axis) {
     std::vector<std::uint8_t> numbers = laid(rows, w.n, axis);
     if (w.bits == 8) {
       for (std::uint8_t& x : numbers) x = static_cast<std::uint8_t>(x ^ 0x80u);
@@ -150,22 +152,26 @@ class Rewriter {
     const ValueId weight = node.inputs[1], y = node.outputs[0];
     const int axis = axis_of(q);
     const Shape shape = constant(weight).desc.shape;
-    const std::int64_t k = shape[axis], n = shape[1 - axis], blocks = (k + options_.block - 1) / options_.block, bits = options_.bits;
+    const std::int64_t k = shape[axis], n = shape[1 - axis], blocks = (k + options_.block - 1) / options_.block,
+                       bits = options_.bits;
     Made& made = made_of(weight, axis);
     if (made.ids[0] == kNoValue) {
       const std::string name = name_of(weight);
       const BlockWeight w = blocks_of(weight, axis);
       const std::int64_t zero_bytes = (blocks * bits + 7) / 8;
-      made.ids[0] = add_packed(name + "_quantized", DType::kUint8, {n, blocks, w.block * bits / 8}, w.bits, w.numbers, k, blocks * w.block);
+      made.ids[0] =
+          add_packed(name + "_quantized", DType::kUint8, {n, blocks, w.block * bits / 8}, w.bits, w.numbers, k, blocks * w.block);
       made.ids[1] = writer_.add_floats(name, "_scale", {n * blocks}, w.scales);
-      if (bits == 4) made.ids[2] = add_packed(name + "_zero_point", DType::kUint8, {n * zero_bytes}, w.bits, w.zeros, blocks, zero_bytes * 2);
+      if (bits == 4)
+        made.ids[2] = add_packed(name + "_zero_point", DType::kUint8, {n * zero_bytes}, w.bits, w.zeros, blocks, zero_bytes * 2);
     }
     const ValueId inputs[] = {node.inputs[0], made.ids[0], made.ids[1], made.ids[2]};
     const ValueId product = q.bias < 0 ? y : writer_.add_value(node.name, "_product", DType::kFloat32);
     writer_.add_node("MatMulNBits", node.name, "", {inputs, bits == 4 ? 4u : 3u}, product, "com.microsoft");
     writer_.set_int("K", k);
     writer_.set_int("N", n);
-    writer_.set_int("accuracy_level", 4);  // inputs may be quantized, as ONNX Runtime does behind DequantizeLinear: else its 8 bits are slow
+    writer_.set_int("accuracy_level",
+                    4);  // inputs may be quantized, as ONNX Runtime does behind DequantizeLinear: else its 8 bits are slow
     writer_.set_int("bits", bits);
     writer_.set_int("block_size", options_.block);
     if (q.bias < 0) return;
@@ -188,8 +194,8 @@ class Rewriter {
     graph_.nodes.push_back(std::move(node));
   }
 
-  // Rows are gathered as bytes, and become float32 then: a table that is dequantized first would be so in each run. Where the shape of
-  // what is gathered can be said, rows have a scale for each block.
+  // Rows are gathered as bytes, and become float32 then: a table that is dequantized first would be so in each run. Where the shape
+  // of what is gathered can be said, rows have a scale for each block.
   void replace_gather(const Node& node) {
     const ValueId table = node.inputs[0], index = node.inputs[1], y = node.outputs[0];
     const std::string name = name_of(table);
@@ -199,7 +205,8 @@ class Rewriter {
     const int index_rank = cut ? at.shape.rank() : 0;
     Made& made = made_of(table, cut ? kCutRows : kRows);
     if (made.ids[0] == kNoValue) add_table(name, table, cut, &made);
-    const ValueId bytes = writer_.add_value(node.name, "_bytes", DType::kInt8), scale = writer_.add_value(node.name, "_scale", DType::kFloat32);
+    const ValueId bytes = writer_.add_value(node.name, "_bytes", DType::kInt8),
+                  scale = writer_.add_value(node.name, "_scale", DType::kFloat32);
     const ValueId real = writer_.add_value(node.name, "_float", DType::kFloat32);
     const ValueId product = cut ? writer_.add_value(node.name, "_blocks", DType::kFloat32) : y;
     const ValueId rows[] = {made.ids[0], index}, scales[] = {made.ids[1], index}, factors[] = {real, scale};

@@ -6,9 +6,9 @@
 namespace evn {
 
 struct WeightOptions {
-  int bits = 8;              // of MatMul and Gemm: 8 or 4; others have 8
-  std::int64_t block = 32;   // of k that share a scale: a power of two from 16 on
-  bool contrib = false;      // MatMul and Gemm as com.microsoft's MatMulNBits; else by DequantizeLinear with blocks (opset 21)
+  int bits = 8;             // of MatMul and Gemm: 8 or 4; others have 8
+  std::int64_t block = 32;  // of k that share a scale: a power of two from 16 on
+  bool contrib = false;     // MatMul and Gemm as com.microsoft's MatMulNBits; else by DequantizeLinear with blocks (opset 21)
   LedgerPtr ledger;
 };
 

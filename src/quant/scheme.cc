@@ -41,8 +41,7 @@ class Maker {
     }
     if (!options_.dynamic) {
       for (std::size_t i = 0; i < graph_.nodes.size(); ++i) join(i);
-      while (leave()) {
-      }
+      while (leave()) {}
       make_groups();
     }
     return std::move(s_);
@@ -100,7 +99,8 @@ class Maker {
       if (!one("alpha") || (has_bias && !one("beta"))) return refuse("its product is scaled");
       const Shape* c = has_bias ? &value(node.inputs[2]).shape : nullptr;
       const std::int64_t columns = w[int_attribute_of(node, "transB", 0) != 0 ? 0 : 1];
-      if (c != nullptr && (!is_constant(node.inputs[2]) || c->rank() != 1 || (*c)[0] != columns)) return refuse("its bias is no constant vector");
+      if (c != nullptr && (!is_constant(node.inputs[2]) || c->rank() != 1 || (*c)[0] != columns))
+        return refuse("its bias is no constant vector");
     }
     if (conv && has_bias && !is_constant(node.inputs[2])) return refuse("its bias is computed");
     q.role = QuantRole::kProduct;
@@ -146,10 +146,13 @@ class Maker {
   }
 
   static bool is_unary(const Node& node) {
-    return is_one_of(node, {"Abs", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "Sigmoid", "Sqrt", "Relu", "Clip", "Tanh", "Softplus"});
+    return is_one_of(node, {"Abs", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "Sigmoid", "Sqrt", "Relu", "Clip", "Tanh",
+                            "Softplus"});
   }
 
-  bool is_one_number(ValueId v) const { return is_constant(v) && value(v).shape.elements() == 1 && value(v).dtype == DType::kFloat32; }
+  bool is_one_number(ValueId v) const {
+    return is_constant(v) && value(v).shape.elements() == 1 && value(v).dtype == DType::kFloat32;
+  }
 
   // The value of 8-bit numbers that the node is an element-wise function of; kNoValue: it is none.
   ValueId function_of(const Node& node) const {
@@ -165,7 +168,8 @@ class Maker {
     }
     // A constant of a higher rank would give the result another shape.
     const auto higher = [&](ValueId v) { return is_constant(v) && value(v).shape.rank() > 1; };
-    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return v != kNoValue && higher(v); }) ? kNoValue : source;
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return v != kNoValue && higher(v); }) ? kNoValue
+                                                                                                                      : source;
   }
 
   // Relu or Clip that alone reads what a product or a node between makes.
@@ -174,7 +178,8 @@ class Maker {
     const std::int32_t p = producer_[at(node.inputs[0])];
     const bool alone = p >= 0 && readers_[at(node.inputs[0])].size() == 1 && !is_output_[at(node.inputs[0])] &&
                        graph_.nodes[static_cast<std::size_t>(p)].region == node.region;
-    const bool bounds = std::all_of(node.inputs.begin() + 1, node.inputs.end(), [&](ValueId v) { return v == kNoValue || is_constant(v); });
+    const bool bounds =
+        std::all_of(node.inputs.begin() + 1, node.inputs.end(), [&](ValueId v) { return v == kNoValue || is_constant(v); });
     return alone && bounds && (role(p) == QuantRole::kProduct || role(p) == QuantRole::kBetween);
   }
 
@@ -184,8 +189,8 @@ class Maker {
       const std::string* crop = string_attribute(node, "coordinate_transformation_mode");
       return (mode == nullptr || *mode == "nearest") && (crop == nullptr || *crop != "tf_crop_and_resize");
     }
-    return is_one_of(node, {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "DepthToSpace", "SpaceToDepth",
-                            "Slice", "Identity"});
+    return is_one_of(node, {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "DepthToSpace",
+                            "SpaceToDepth", "Slice", "Identity"});
   }
 
   static const std::string* string_attribute(const Node& node, std::string_view name) {
@@ -227,7 +232,8 @@ class Maker {
   }
 
   bool is_read_by_quantized(ValueId v) const {
-    return std::any_of(readers_[at(v)].begin(), readers_[at(v)].end(), [&](std::int32_t r) { return role(r) != QuantRole::kFloat; });
+    return std::any_of(readers_[at(v)].begin(), readers_[at(v)].end(),
+                       [&](std::int32_t r) { return role(r) != QuantRole::kFloat; });
   }
 
   // Takes back nodes whose results only float32 nodes read. Whether one was.
@@ -271,7 +277,8 @@ class Maker {
       if (r == QuantRole::kFunction) quantized[at(source_[at(graph_.nodes[i].outputs[0])])] = true;
       if (r == QuantRole::kFloat || r == QuantRole::kBounds || r == QuantRole::kFunction) continue;
       for (const ValueId v : operands(i)) quantized[at(v)] = true;
-      if (r == QuantRole::kProduct && graph_.nodes[i].op_type == "Conv" && !is_output_[at(made_by(i))]) quantized[at(made_by(i))] = true;
+      if (r == QuantRole::kProduct && graph_.nodes[i].op_type == "Conv" && !is_output_[at(made_by(i))])
+        quantized[at(made_by(i))] = true;
       if (r != QuantRole::kHandsOn) continue;
       // All outputs of a node that hands elements on are quantized: its reader would otherwise find them in float32 and in 8 bits.
       for (const ValueId v : graph_.nodes[i].outputs) {
@@ -279,7 +286,8 @@ class Maker {
         quantized[at(v)] = true;
         parent[static_cast<std::size_t>(find(parent, v))] = find(parent, graph_.nodes[i].inputs[0]);
       }
-      for (const ValueId v : operands(i)) parent[static_cast<std::size_t>(find(parent, v))] = find(parent, graph_.nodes[i].inputs[0]);
+      for (const ValueId v : operands(i))
+        parent[static_cast<std::size_t>(find(parent, v))] = find(parent, graph_.nodes[i].inputs[0]);
     }
     std::vector<std::int32_t> number(graph_.values.size(), -1);
     for (std::size_t v = 0; v < parent.size(); ++v) {

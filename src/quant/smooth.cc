@@ -28,8 +28,8 @@ std::int64_t columns_of(const Graph& graph, const QuantScheme& scheme, const std
 }
 
 // The LayerNormalization that takes the division into its constants, or -1.
-std::int32_t norm_of(const Graph& graph, const QuantScheme& scheme, const std::vector<std::int32_t>& readers, std::int32_t producer, ValueId v,
-                     std::int64_t columns) {
+std::int32_t norm_of(const Graph& graph, const QuantScheme& scheme, const std::vector<std::int32_t>& readers, std::int32_t producer,
+                     ValueId v, std::int64_t columns) {
   if (producer < 0 || std::find(graph.outputs.begin(), graph.outputs.end(), v) != graph.outputs.end()) return -1;
   const Node& node = graph.nodes[static_cast<std::size_t>(producer)];
   if (node.op_type != "LayerNormalization" || !node.domain.empty() || node.outputs[0] != v) return -1;
@@ -103,7 +103,8 @@ std::map<ValueId, Smoothing> smooth(const Graph& graph, const QuantScheme& schem
       if (q.role != QuantRole::kProduct) continue;
       const Weight& w = *graph.values[static_cast<std::size_t>(node.inputs[static_cast<std::size_t>(q.weight)])].constant;
       const std::vector<float> numbers = floats_of_weight(w);
-      for_input_channels(node, q, w.desc.shape, [&](std::size_t c, std::size_t i) { rows[c] = std::max(rows[c], std::fabs(numbers[i])); });
+      for_input_channels(node, q, w.desc.shape,
+                         [&](std::size_t c, std::size_t i) { rows[c] = std::max(rows[c], std::fabs(numbers[i])); });
     }
     Smoothing s;
     s.factors.assign(columns, 1.0f);

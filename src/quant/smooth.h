@@ -22,8 +22,8 @@ struct ColumnRanges {
 struct Smoothing {
   std::vector<float> factors;  // by column
   Range range;                 // of the input divided by them
-  std::int32_t norm = -1;      // the LayerNormalization that makes the input for these products alone and takes the division into its
-                               // constants; -1: a Mul does it
+  std::int32_t norm = -1;  // the LayerNormalization that makes the input for these products alone and takes the division into its
+                           // constants; -1: a Mul does it
 };
 
 // Values that could be smoothed: all that reads them in 8 bits are MatMul and Gemm with a matrix.

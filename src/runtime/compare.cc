@@ -10,7 +10,7 @@
 namespace evn {
 namespace {
 
-constexpr std::uint64_t kTimedNs = 60'000'000;   // of each model, at least, ...
+constexpr std::uint64_t kTimedNs = 60'000'000;          // of each model, at least, ...
 constexpr std::size_t kLeastRuns = 7, kMostRuns = 301;  // ... within these
 
 }  // namespace
@@ -75,7 +75,8 @@ std::string compare_sessions(Session& expected, Session& got, std::span<const Ru
   json.begin_array();
   for (std::size_t k = 0; k < wanted.size(); ++k) {
     const std::string& name = a.values[static_cast<std::size_t>(a.outputs[k])].name;
-    if (is_float_on_host(wanted[k]) && is_float_on_host(made[k]) && wanted[k].tensor->desc().shape != made[k].tensor->desc().shape) {
+    if (is_float_on_host(wanted[k]) && is_float_on_host(made[k]) &&
+        wanted[k].tensor->desc().shape != made[k].tensor->desc().shape) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%s\" has another shape in the other session", name.c_str());
     }
     Closeness c;

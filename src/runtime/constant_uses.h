@@ -1,5 +1,5 @@
-// Who reads which constant of a graph while it is compiled: the plain bytes of a constant are let go as soon as all that read it have
-// packed copies, so that the plain and the packed bytes of all constants never exist together.
+// Who reads which constant of a graph while it is compiled: the plain bytes of a constant are let go as soon as all that read it
+// have packed copies, so that the plain and the packed bytes of all constants never exist together.
 #pragma once
 
 #include <map>

@@ -11,20 +11,20 @@ namespace evn {
 // What is drawn: inputs, nodes and outputs as boxes, values as edges. Constants and values that nothing uses are left out.
 struct Drawing {
   struct Box {
-    std::string title;    // one line; names come from models and may hold any bytes
-    std::string detail;   // a second line, or ""
-    std::string reason;   // shown when pointed at
-    int slot = -1;        // device, or -1 for inputs and outputs
-    int layer = 0;        // longest path from an input
+    std::string title;   // one line; names come from models and may hold any bytes
+    std::string detail;  // a second line, or ""
+    std::string reason;  // shown when pointed at
+    int slot = -1;       // device, or -1 for inputs and outputs
+    int layer = 0;       // longest path from an input
   };
   struct Edge {
     int from = 0;
     int to = 0;
     std::string value;
-    bool copy = false;    // crosses from one device to another
+    bool copy = false;        // crosses from one device to another
     bool shape_only = false;  // its bytes, or only its shape, are read on the host when a run is planned
   };
-  std::vector<Box> boxes;   // in topological order
+  std::vector<Box> boxes;  // in topological order
   std::vector<Edge> edges;
   std::vector<std::string> devices;  // by slot
 };

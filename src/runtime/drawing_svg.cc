@@ -9,12 +9,12 @@
 namespace evn {
 namespace {
 
-constexpr int kCharacter = 7;    // width of one, in pixels at 12 px
+constexpr int kCharacter = 7;  // width of one, in pixels at 12 px
 constexpr int kBoxHeight = 40;
 constexpr int kGapX = 24;
 constexpr int kGapY = 44;
 constexpr int kMargin = 24;
-constexpr int kLegend = 28;      // height of the line that names the devices
+constexpr int kLegend = 28;  // height of the line that names the devices
 constexpr std::size_t kLabelBytes = 44;
 
 // Text for XML: markup escaped, what XML may not hold replaced.
@@ -118,7 +118,8 @@ std::string text_line(int x, int y, std::string_view text, const char* more = ""
 
 std::string box_svg(const Drawing::Box& box, const Place& p) {
   const std::string rest = attribute("x", p.x) + attribute("y", p.y) + attribute("width", p.width) +
-                           attribute("height", kBoxHeight) + attribute("rx", box.slot < 0 ? 18 : 4) + " fill=\"" + drawing_fill(box.slot) + "\" stroke=\"#555\"";
+                           attribute("height", kBoxHeight) + attribute("rx", box.slot < 0 ? 18 : 4) + " fill=\"" +
+                           drawing_fill(box.slot) + "\" stroke=\"#555\"";
   return "<g><title>" + escaped(box.title + (box.reason.empty() ? "" : "\n" + box.reason)) + "</title><rect" + rest + "/>" +
          text_line(p.centre(), p.y + 17, box.title) + text_line(p.centre(), p.y + 33, box.detail, " fill=\"#444\"") + "</g>\n";
 }
@@ -130,8 +131,8 @@ std::string edge_svg(const Drawing::Edge& edge, const Place& from, const Place& 
   const int y2 = to.y;
   const int bend = std::max((y2 - y1) / 2, 12);
   const auto point = [](int x, int y) { return std::to_string(x) + "," + std::to_string(y); };
-  std::string text = "<g><title>" + escaped(edge.value) + "</title><path d=\"M" + point(x1, y1) + " C" +
-                     point(x1, y1 + bend) + " " + point(x2, y2 - bend) + " " + point(x2, y2) + "\" fill=\"none\" marker-end=\"url(#tip)\"";
+  std::string text = "<g><title>" + escaped(edge.value) + "</title><path d=\"M" + point(x1, y1) + " C" + point(x1, y1 + bend) +
+                     " " + point(x2, y2 - bend) + " " + point(x2, y2) + "\" fill=\"none\" marker-end=\"url(#tip)\"";
   text += edge.copy ? " stroke=\"#c0392b\" stroke-width=\"2\"" : " stroke=\"#888\"";
   if (edge.shape_only) text += " stroke-dasharray=\"4 3\"";
   text += "/>";
@@ -144,7 +145,8 @@ std::string edge_svg(const Drawing::Edge& edge, const Place& from, const Place& 
 std::string drawing_to_svg(const Drawing& drawing) {
   const Arrangement layout(drawing);
   std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\"" + attribute("width", layout.width) +
-                     attribute("height", layout.height) + " viewBox=\"0 0 " + std::to_string(layout.width) + " " + std::to_string(layout.height) +
+                     attribute("height", layout.height) + " viewBox=\"0 0 " + std::to_string(layout.width) + " " +
+                     std::to_string(layout.height) +
                      "\" font-family=\"sans-serif\" font-size=\"12\" text-anchor=\"middle\">\n"
                      "<defs><marker id=\"tip\" markerWidth=\"8\" markerHeight=\"8\" refX=\"7\" refY=\"4\" orient=\"auto\">"
                      "<path d=\"M0,0 L8,4 L0,8 z\" fill=\"#888\"/></marker></defs>\n"

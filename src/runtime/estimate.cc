@@ -1,5 +1,5 @@
-// What a run of a graph would take: its plan for the shapes that the graph declares, with the kernels that the CPU device would choose, of which
-// nothing is packed and nothing runs.
+// What a run of a graph would take: its plan for the shapes that the graph declares, with the kernels that the CPU device would
+// choose, of which nothing is packed and nothing runs.
 #include <algorithm>
 #include <set>
 
@@ -9,8 +9,8 @@
 #include "ops/multiply_adds.h"
 #include "ops/op.h"
 #include "runtime/inspect.h"
-#include "runtime/plain_weights.h"
 #include "runtime/lower/plan_builder.h"
+#include "runtime/plain_weights.h"
 
 namespace evn {
 namespace {
@@ -74,7 +74,8 @@ class Estimator : PlanBuilder {
     const CompiledNode& n = c_.nodes[index];
     count_plain(index);
     const auto known = [&](ValueId v) { return is_known(v); };
-    const bool all_known = std::all_of(node.inputs.begin(), node.inputs.end(), known) && std::all_of(node.outputs.begin(), node.outputs.end(), known);
+    const bool all_known =
+        std::all_of(node.inputs.begin(), node.inputs.end(), known) && std::all_of(node.outputs.begin(), node.outputs.end(), known);
     const bool has_body = node.body != nullptr && node.op->body != nullptr;
     if (n.mode == NodeMode::kPlanned || (!all_known && !has_body)) {
       if (n.mode != NodeMode::kPlanned) count_unknown(node);
@@ -142,7 +143,8 @@ class Estimator : PlanBuilder {
     add_work(node.domain.empty() ? node.op_type : node.domain + "::" + node.op_type, multiply_adds(node, inputs, outputs));
   }
 
-  // The iterations of a node's body follow each other: they take the work of all and the memory of one, with what goes in and comes out.
+  // The iterations of a node's body follow each other: they take the work of all and the memory of one, with what goes in and comes
+  // out.
   void add_body(const Node& node) {
     const CompiledGraph compiled = compile_for_estimate(*node.body, runtime_);
     Estimator body(compiled, runtime_, weights_);
@@ -164,7 +166,8 @@ class Estimator : PlanBuilder {
     add_opaque(node, one.arena_bytes + one.input_bytes + one.output_bytes);
   }
 
-  // A node that no kernel runs: a step that reads its inputs and makes its outputs, as far as they are known, and needs so many bytes meanwhile.
+  // A node that no kernel runs: a step that reads its inputs and makes its outputs, as far as they are known, and needs so many
+  // bytes meanwhile.
   void add_opaque(const Node& node, std::size_t bytes) {
     for (const ValueId v : node.inputs) {
       if (v != kNoValue && is_known(v)) add_buffer(need(v, 0));
@@ -177,7 +180,9 @@ class Estimator : PlanBuilder {
     for (const ValueId v : node.outputs) {
       if (v == kNoValue) continue;
       const bool is_output = s_.output_of[v] >= 0;
-      root(v, 0) = !is_known(v) ? add_absent_root() : is_output ? add_output_root(static_cast<std::size_t>(s_.output_of[v]), 0) : add_arena_root(v, 0, now());
+      root(v, 0) = !is_known(v) ? add_absent_root()
+                   : is_output  ? add_output_root(static_cast<std::size_t>(s_.output_of[v]), 0)
+                                : add_arena_root(v, 0, now());
       add_buffer(root(v, 0));
     }
     plan_->steps.emplace_back();

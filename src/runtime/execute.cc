@@ -161,8 +161,7 @@ void Execution::wait_in_flight() noexcept {
     if ((in_flight_ >> slot & 1) == 0) continue;
     try {
       graph_.devices[slot]->wait(all_of(slot));
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
   }
 }
 

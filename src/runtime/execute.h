@@ -11,12 +11,12 @@ namespace evn {
 
 // What all parts of one run share.
 struct RunState {
-  std::span<const Buffer> inputs;      // where the signature says
+  std::span<const Buffer> inputs;  // where the signature says
   std::span<const Buffer> outputs;
-  std::span<const BoxPtr> boxes;       // per value; empty where the graph has none
-  std::uint64_t deadline_ns = 0;       // os::now_ns(); 0: none
+  std::span<const BoxPtr> boxes;  // per value; empty where the graph has none
+  std::uint64_t deadline_ns = 0;  // os::now_ns(); 0: none
   std::uint64_t random_seed = 0;
-  RunTrace* trace = nullptr;           // records the steps; nullptr: nothing does
+  RunTrace* trace = nullptr;  // records the steps; nullptr: nothing does
 };
 
 // What one run at a time needs: arenas, and the plan's buffers with their addresses filled in. Kept by the session between runs.
@@ -57,17 +57,17 @@ class Execution {
   const CompiledGraph& graph_;
   const Plan& plan_;
   const Execution* before_;
-  std::vector<PooledMemory> arenas_;   // per device slot
+  std::vector<PooledMemory> arenas_;  // per device slot
   std::vector<Buffer> buffers_;
-  std::vector<Patch> patches_;         // buffers that are inputs, outputs or boxes
-  TextPool texts_;                     // of strings that this run's steps made
+  std::vector<Patch> patches_;  // buffers that are inputs, outputs or boxes
+  TextPool texts_;              // of strings that this run's steps made
   RunServices services_;
-  std::vector<Event> last_;            // per device slot: its latest work of this run
-  std::uint32_t used_ = 0;             // device slots on which this run has put work, or tried to
-  std::uint32_t in_flight_ = 0;        // of these, those that had not done it when the run ended
+  std::vector<Event> last_;                    // per device slot: its latest work of this run
+  std::uint32_t used_ = 0;                     // device slots on which this run has put work, or tried to
+  std::uint32_t in_flight_ = 0;                // of these, those that had not done it when the run ended
   std::vector<std::shared_ptr<void>> staged_;  // host memory that outlives the run where boxes do not
   Cancel cancel_;
-  RunTrace* trace_ = nullptr;          // of the run under way
+  RunTrace* trace_ = nullptr;  // of the run under way
 };
 
 }  // namespace evn

@@ -69,8 +69,8 @@ void add_planned_copies(const CompiledGraph& c, const Plan& plan, std::vector<Co
 
 // `operands`: of the kernel that runs the node, where one does.
 // `lowering`: the passes that its step went through (PlanStep::passes).
-void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel, Precision operands,
-                std::uint32_t lowering) {
+void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel,
+                Precision operands, std::uint32_t lowering) {
   const std::vector<const char*> passes = pass_names(node.rewrites, lowering);
   json.begin_object();
   json.field("name", node.name);
@@ -188,7 +188,8 @@ void Session::write_nodes(JsonWriter& json, std::string& text) const {
     const NodePlacement& p = l.placed[i];
     const Kernel* const kernel = l.kernels[i] != nullptr ? l.kernels[i] : p.kernel;
     const bool runs = (p.mode == NodeMode::kKernel || p.mode == NodeMode::kSegment) && kernel != nullptr;
-    write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32, l.passes[i]);
+    write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32,
+               l.passes[i]);
     if (body(i) != nullptr) body(i)->write_nodes(json, text);
   }
 }
@@ -223,7 +224,8 @@ std::string Session::explain(evn_format format) const {
     json.field("to", row.to);
     json.field("bytes", row.bytes);
     json.end_object();
-    text += "  " + row.value + "  " + row.from + " -> " + row.to + "  " + (row.bytes > 0 ? std::to_string(row.bytes) + " bytes" : "size known when it runs") + "\n";
+    text += "  " + row.value + "  " + row.from + " -> " + row.to + "  " +
+            (row.bytes > 0 ? std::to_string(row.bytes) + " bytes" : "size known when it runs") + "\n";
   }
   json.end_array();
   write_memory(json, text, c, chain);

@@ -66,7 +66,8 @@ void check_box(const Box& box) {
 std::shared_ptr<Box> HostRun::make_tensor(const TensorDesc& desc, void** bytes) {
   const std::size_t size = desc.size_bytes();
   if (size > limits().tensor_bytes) {
-    throw make_error(EVN_ERROR_LIMIT, "a tensor of shape %s has %zu bytes, above the limit tensor_bytes", desc.shape.to_string().c_str(), size)
+    throw make_error(EVN_ERROR_LIMIT, "a tensor of shape %s has %zu bytes, above the limit tensor_bytes",
+                     desc.shape.to_string().c_str(), size)
         .with_bytes(size, limits().tensor_bytes);
   }
   auto box = std::make_shared<Box>();

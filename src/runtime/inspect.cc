@@ -1,5 +1,5 @@
-// See inspect.h. A survey of the file, which asks nothing of the library; then the steps of loading, on a copy, with the nodes left out
-// that the library does not have, so that the rest of the graph can be followed.
+// See inspect.h. A survey of the file, which asks nothing of the library; then the steps of loading, on a copy, with the nodes left
+// out that the library does not have, so that the rest of the graph can be followed.
 #include "runtime/inspect.h"
 
 #include <algorithm>
@@ -64,7 +64,8 @@ class InputShapes {
   InputShapes(const Survey& survey, const std::vector<std::pair<std::string, Shape>>& given) {
     for (const auto& [name, shape] : given) bind(survey, name, shape);
     for (const SurveyValue& input : survey.inputs) {
-      if (input.has_shape && input.dims.size() <= static_cast<std::size_t>(kMaxRank) && !shapes_.contains(input.name)) resolve(input);
+      if (input.has_shape && input.dims.size() <= static_cast<std::size_t>(kMaxRank) && !shapes_.contains(input.name))
+        resolve(input);
     }
   }
 
@@ -95,7 +96,8 @@ class InputShapes {
   bool any_given_ = false;
 
   void bind(const Survey& survey, const std::string& name, const Shape& shape) {
-    const auto input = std::find_if(survey.inputs.begin(), survey.inputs.end(), [&](const SurveyValue& v) { return v.name == name; });
+    const auto input =
+        std::find_if(survey.inputs.begin(), survey.inputs.end(), [&](const SurveyValue& v) { return v.name == name; });
     if (input == survey.inputs.end()) {
       std::string names;
       for (const SurveyValue& v : survey.inputs) {
@@ -228,16 +230,18 @@ class Pruner {
 
 class Inspector {
  public:
-  Inspector(Runtime& runtime, const InspectRequest& request) : runtime_(runtime), request_(request), limits_(runtime.config().limits) {
+  Inspector(Runtime& runtime, const InspectRequest& request)
+      : runtime_(runtime), request_(request), limits_(runtime.config().limits) {
     deadline_ns_ = limits_.load_time_ns == 0 ? UINT64_MAX : deadline_clock_ns() + limits_.load_time_ns;
   }
 
   Inspection run() {
     read_file();
     const LoadOptions options{runtime_.cpu().ledger(), limits_, external_dir_, out_.file_name, deadline_ns_, &image_};
-    out_.survey = survey_onnx(bytes_, size_, options, [this](const std::string& domain, const std::string& name, std::int64_t opset) {
-      return find_op(&runtime_.operators(), domain, name, opset) != nullptr;
-    });
+    out_.survey =
+        survey_onnx(bytes_, size_, options, [this](const std::string& domain, const std::string& name, std::int64_t opset) {
+          return find_op(&runtime_.operators(), domain, name, opset) != nullptr;
+        });
     out_.operators = count_operators(out_.survey, runtime_.operators());
     const InputShapes shapes(out_.survey, request_.shapes);
     out_.shapes = shapes.list(out_.survey);
@@ -285,7 +289,8 @@ class Inspector {
     if (!out_.error.has_value()) out_.error = e;
   }
 
-  // The steps of loading after the file has been read. Nodes of these names, and with `prune` all that are not supported, are left out.
+  // The steps of loading after the file has been read. Nodes of these names, and with `prune` all that are not supported, are left
+  // out.
   void prepare(Model& model, bool prune, const std::set<std::string>& names, std::size_t* left_out) const {
     if (prune) {
       expand_functions(model, limits_, &runtime_.operators());
@@ -301,7 +306,8 @@ class Inspector {
   void estimate(const Graph& graph, std::size_t left_out) {
     std::size_t held = size_;
     for (const Gap& gap : image_.gaps) held -= static_cast<std::size_t>(gap.size);
-    out_.estimate = estimate_run(graph, runtime_, {{static_cast<const unsigned char*>(bytes_.get()), size_}, held, image_.file != nullptr});
+    out_.estimate =
+        estimate_run(graph, runtime_, {{static_cast<const unsigned char*>(bytes_.get()), size_}, held, image_.file != nullptr});
     out_.estimate->nodes_left_out = left_out;
     out_.estimate->complete &= left_out == 0;
   }
@@ -317,7 +323,8 @@ class Inspector {
         return estimate(model.graph, left_out);
       } catch (const Error& e) {
         if (shapes.given() && loads_without_shapes(read, prune, names)) {
-          misfit_ = make_error(EVN_ERROR_INVALID_ARGUMENT, "the model cannot run with these shapes: %s", e.message).with_node(e.node);
+          misfit_ =
+              make_error(EVN_ERROR_INVALID_ARGUMENT, "the model cannot run with these shapes: %s", e.message).with_node(e.node);
           return;
         }
         record(e);

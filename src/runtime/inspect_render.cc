@@ -51,8 +51,8 @@ class Renderer {
 
   void head() {
     const Survey& s = i_.survey;
-    text_ += "model " + (i_.file_name.empty() ? std::string("(from a buffer)") : i_.file_name) + ", IR version " + std::to_string(s.ir_version) +
-             ", producer " + s.producer + "\n";
+    text_ += "model " + (i_.file_name.empty() ? std::string("(from a buffer)") : i_.file_name) + ", IR version " +
+             std::to_string(s.ir_version) + ", producer " + s.producer + "\n";
     json_.field("file", i_.file_name);
     json_.field("ir_version", s.ir_version);
     json_.field("producer", s.producer);
@@ -194,8 +194,8 @@ class Renderer {
     json_.begin_array();
     for (const OperatorUse& use : i_.operators) {
       if (use.refusal.empty()) continue;
-      text_ += "  not supported: " + shown_op(use) + " (opset " + std::to_string(use.opset) + "), " + std::to_string(use.nodes.size()) +
-               " nodes: " + use.refusal + "\n";
+      text_ += "  not supported: " + shown_op(use) + " (opset " + std::to_string(use.opset) + "), " +
+               std::to_string(use.nodes.size()) + " nodes: " + use.refusal + "\n";
       begin_refused(shown_domain(use.domain), use.name, use.nodes.size(), use.refusal);
       for (const std::size_t n : use.nodes) name_node(i_.survey.bodies[i_.survey.nodes[n].body].prefix + i_.survey.nodes[n].name);
       end_refused();
@@ -271,10 +271,12 @@ class Renderer {
     json_.field("bodies_of_unknown_turns", std::uint64_t{e.bodies_of_unknown_iterations});
     if (e.nodes_left_out > 0) text_ += "    without " + std::to_string(e.nodes_left_out) + " nodes that are not supported\n";
     if (e.nodes_of_unknown_shape > 0) {
-      text_ += "    without " + std::to_string(e.nodes_of_unknown_shape) + " nodes whose shapes are not known, the first is " + e.first_unknown + "\n";
+      text_ += "    without " + std::to_string(e.nodes_of_unknown_shape) + " nodes whose shapes are not known, the first is " +
+               e.first_unknown + "\n";
     }
     if (e.bodies_of_unknown_iterations > 0) {
-      text_ += "    with one iteration of each of " + std::to_string(e.bodies_of_unknown_iterations) + " bodies whose iterations are not known\n";
+      text_ += "    with one iteration of each of " + std::to_string(e.bodies_of_unknown_iterations) +
+               " bodies whose iterations are not known\n";
     }
     text_ += "    multiply-adds " + whole(e.multiply_adds) + "\n";
     json_.key("multiply_adds");

@@ -64,8 +64,8 @@ void log_wrong_shape(const Runtime& runtime, const LoadedModel& model, const Wro
       .field("output", output.name.c_str())
       .field("declared", declared.c_str())
       .field("computed", computed.c_str())
-      .write("output \"%s\" is declared with shape %s, and computed with shape %s, which counts", output.name.c_str(), declared.c_str(),
-             computed.c_str());
+      .write("output \"%s\" is declared with shape %s, and computed with shape %s, which counts", output.name.c_str(),
+             declared.c_str(), computed.c_str());
 }
 
 void take_bodies(LoadedModel& model) {
@@ -91,10 +91,11 @@ void read_constants_of_bodies(const Graph& graph) {
   }
 }
 
-// Passes that are left out where a model is to be saved again: those that put in what ONNX has no operator for, or that are a matter of
-// how fast it runs.
+// Passes that are left out where a model is to be saved again: those that put in what ONNX has no operator for, or that are a
+// matter of how fast it runs.
 std::vector<const char*> passes_of_running() {
-  constexpr std::string_view kOfSaving[] = {"eliminate_identity", "fold_constants", "resolve_branches", "fold_batch_norm", "dead_code"};
+  constexpr std::string_view kOfSaving[] = {"eliminate_identity", "fold_constants", "resolve_branches", "fold_batch_norm",
+                                            "dead_code"};
   std::vector<const char*> names;
   for (const Pass& p : passes()) {
     if (std::find(std::begin(kOfSaving), std::end(kOfSaving), p.name) == std::end(kOfSaving)) names.push_back(p.name);
@@ -103,8 +104,8 @@ std::vector<const char*> passes_of_running() {
 }
 
 // From bytes to the graph that is run. `loaded` has all that is not the model itself.
-Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, std::vector<WrongShape>* wrong,
-                 std::span<const char* const> disabled = {}) {
+Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns,
+                 std::vector<WrongShape>* wrong, std::span<const char* const> disabled = {}) {
   const Runtime& runtime = *loaded.runtime;
   Cancel cancel;
   cancel.deadline_ns = deadline_ns;
@@ -256,7 +257,8 @@ ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, s
   return load(std::move(runtime), std::move(s.image), size, "", external_dir, deadline);
 }
 
-ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size, const std::string& name) {
+ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size,
+                          const std::string& name) {
   const std::uint64_t deadline = load_deadline(*runtime);
   FileImage image;
   image.bytes = std::move(bytes);
@@ -265,7 +267,8 @@ ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<cons
 
 Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source) {
   const std::uint64_t deadline = load_deadline(*runtime);
-  Source s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir) : open_file(*runtime, source.path, deadline);
+  Source s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir)
+                                 : open_file(*runtime, source.path, deadline);
   LoadedModel loaded;
   loaded.runtime = runtime;
   loaded.file_name = s.name;
@@ -292,7 +295,8 @@ std::string describe_model(const LoadedModel& model, evn_format format) {
   json.end_object();
   write_values(json, "inputs", graph, graph.inputs, &text);
   write_values(json, "outputs", graph, graph.outputs, &text);
-  text += "  nodes   " + std::to_string(graph.nodes.size()) + " after optimization, " + std::to_string(s.fused) + " more fused into them\n";
+  text += "  nodes   " + std::to_string(graph.nodes.size()) + " after optimization, " + std::to_string(s.fused) +
+          " more fused into them\n";
   text += "  weights " + std::to_string(s.parameters) + " values, " + std::to_string(s.weight_bytes) + " bytes\n  operators:\n";
   json.field("node_count", std::uint64_t{graph.nodes.size()});
   json.field("fused_nodes", std::uint64_t{s.fused});

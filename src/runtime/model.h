@@ -17,9 +17,9 @@ using ModelPtr = std::shared_ptr<const LoadedModel>;
 
 struct LoadedModel {
   std::shared_ptr<Runtime> runtime;
-  std::string file_name;       // base name of the file, "" for a buffer; rules match it
+  std::string file_name;  // base name of the file, "" for a buffer; rules match it
   Model model;
-  std::string external_dir;    // "": none
+  std::string external_dir;              // "": none
   std::shared_ptr<const os::File> file;  // which can be read again; null for a buffer, and for bodies
   std::uint64_t bytes_hash = 0;          // of what the file had in it but its large tensors
   mutable PlainWeights plain;
@@ -35,7 +35,8 @@ ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& pa
 ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir);
 
 // The same of bytes that nobody else changes. `name` is for messages.
-ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size, const std::string& name);
+ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size,
+                          const std::string& name);
 
 // Where a model comes from: a file, or `size` bytes at `data`.
 struct ModelSource {

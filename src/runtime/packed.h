@@ -38,8 +38,9 @@ class PackedStore {
   class Batch {
    public:
     explicit Batch(PackedStore& store) : store_(store), lock_(store.mutex_) {}
-    // The packed copy of constant input `input`; memory null when the kernel packs nothing. It is written by the time of `run`, and what
-    // `desc` points to lives till then. `plain` (nullable: they are there) brings the constant's bytes back where they are needed.
+    // The packed copy of constant input `input`; memory null when the kernel packs nothing. It is written by the time of `run`, and
+    // what `desc` points to lives till then. `plain` (nullable: they are there) brings the constant's bytes back where they are
+    // needed.
     Buffer add(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
     // Whether `add` makes a copy of plain bytes.
     bool packs(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) const;
@@ -58,7 +59,7 @@ class PackedStore {
       const Kernel* kernel;
       OpDesc desc;
       Copy copy;
-      bool noted;                  // somebody wants the checksum
+      bool noted;                                  // somebody wants the checksum
       const WeightCache::Entry* cached = nullptr;  // it is read from there
       bool done = false;
       Checksum checksum = {};

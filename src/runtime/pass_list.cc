@@ -34,7 +34,8 @@ void check_pass_names(const std::vector<std::string>& names, bool lowering_only,
     const auto row = std::find_if(all.begin(), all.end(), [&](const Row& r) { return name == r.name; });
     if (row != all.end() && !(row->at_load && lowering_only)) continue;
     if (row != all.end()) {
-      fail(status, "%s: %s is done when the model is loaded: passes.disable of the configuration leaves it out", where.c_str(), row->name);
+      fail(status, "%s: %s is done when the model is loaded: passes.disable of the configuration leaves it out", where.c_str(),
+           row->name);
     }
     std::string there;
     for (const Row& r : all) {

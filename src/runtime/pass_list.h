@@ -1,4 +1,5 @@
-// All passes by name: the rewrites of a model's graph (graph/passes) and those across the nodes of a session (runtime/lower/pass.h).
+// All passes by name: the rewrites of a model's graph (graph/passes) and those across the nodes of a session
+// (runtime/lower/pass.h).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@ namespace evn {
 
 class JsonWriter;
 
-// Throws `status` where a name is none, or of a rewrite where only `lowering` passes can be switched off. `where` begins the message.
+// Throws `status` where a name is none, or of a rewrite where only `lowering` passes can be switched off. `where` begins the
+// message.
 void check_pass_names(const std::vector<std::string>& names, bool lowering_only, evn_status status, const std::string& where);
 
 // What evn_describe_passes writes.

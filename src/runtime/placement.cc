@@ -87,8 +87,13 @@ NodeMode settled_mode(const Graph& graph, const Node& node, const std::vector<bo
 class Placer {
  public:
   Placer(const LoadedModel& model, const SessionRequest& request)
-      : model_(model), graph_(model.graph()), runtime_(*model.runtime), config_(model.runtime->config()), request_(request),
-        needed_(values_needed_for_shapes(graph_)), known_(values_known_before_run(graph_)) {
+      : model_(model),
+        graph_(model.graph()),
+        runtime_(*model.runtime),
+        config_(model.runtime->config()),
+        request_(request),
+        needed_(values_needed_for_shapes(graph_)),
+        known_(values_known_before_run(graph_)) {
     const std::string& default_device = request.device;
     default_name_ = !default_device.empty() ? default_device : config_.default_device;
     if (default_name_.empty()) return;
@@ -120,7 +125,8 @@ class Placer {
       p.mode = settled_mode(graph_, node, needed_, known_);
       if (p.mode != NodeMode::kKernel) p.device = &runtime_.cpu();
       if (p.mode == NodeMode::kHost) {
-        p.reason = node.body != nullptr ? "runs its body, whose nodes are placed on their own" : "not about tensors alone: on the host";
+        p.reason =
+            node.body != nullptr ? "runs its body, whose nodes are placed on their own" : "not about tensors alone: on the host";
       } else if (p.mode == NodeMode::kPlanned) {
         p.reason = "shape arithmetic: evaluated when a run is planned";
       } else if (p.mode == NodeMode::kMerge) {
@@ -145,7 +151,7 @@ class Placer {
   std::string default_name_;
   Device* default_ = nullptr;
   std::string default_absent_;
-  std::vector<Device*> home_;  // per value, where it is made
+  std::vector<Device*> home_;               // per value, where it is made
   const std::vector<bool> needed_, known_;  // values_needed_for_shapes, values_known_before_run
 
   // Claims of a device that takes segments of several nodes.
@@ -154,7 +160,8 @@ class Placer {
     bool asked = false;
     std::vector<PlacedSegment> segments;
     std::vector<std::int32_t> segment_of;  // per node, or -1
-    std::vector<const char*> excluded;     // per node: null: it is offered; else why not, or "" where a rule sends it to another device
+    std::vector<const char*>
+        excluded;  // per node: null: it is offered; else why not, or "" where a rule sends it to another device
   };
   std::vector<Claims> claims_;
 
@@ -196,7 +203,8 @@ class Placer {
     c->segments = claim_segments(*c->device, descs, nodes);
     c->segment_of.assign(graph_.nodes.size(), -1);
     for (std::size_t s = 0; s < c->segments.size(); ++s) {
-      for (const std::int32_t node : c->segments[s].nodes) c->segment_of[static_cast<std::size_t>(node)] = static_cast<std::int32_t>(s);
+      for (const std::int32_t node : c->segments[s].nodes)
+        c->segment_of[static_cast<std::size_t>(node)] = static_cast<std::int32_t>(s);
     }
     c->asked = true;
   }
@@ -281,7 +289,8 @@ class Placer {
     };
     for (const PlacementRule& rule : config_.rules) {
       if (rule.numerics == Numerics::kDefault) continue;
-      if (matches(rule, node, model_.file_name) || (rule.numerics == Numerics::kStrict && matches_fused(rule, node, model_.file_name))) {
+      if (matches(rule, node, model_.file_name) ||
+          (rule.numerics == Numerics::kStrict && matches_fused(rule, node, model_.file_name))) {
         return decide(rule.numerics, "rule at line " + std::to_string(rule.line));
       }
     }
@@ -335,7 +344,8 @@ class Placer {
         is_product |= kernel.operands == lowest && node.op_type == kernel.op && node.domain == kernel.domain;
       }
     }
-    p->precision_reason += is_product ? std::string("; no ") + precision_name(lowest) + " kernel takes it" : "; " + node.op_type + " stays fp32";
+    p->precision_reason +=
+        is_product ? std::string("; no ") + precision_name(lowest) + " kernel takes it" : "; " + node.op_type + " stays fp32";
   }
 
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
@@ -404,7 +414,8 @@ class Placer {
     for (std::size_t i = 0; i < config_.rules.size(); ++i) {
       const PlacementRule& rule = config_.rules[i];
       if (rule.device.empty() || !matches(rule, node, model_.file_name)) continue;
-      const std::string label = "rule at line " + std::to_string(rule.line) + " (" + policy_name(rule.policy) + " " + rule.device + ")";
+      const std::string label =
+          "rule at line " + std::to_string(rule.line) + " (" + policy_name(rule.policy) + " " + rule.device + ")";
       std::string absent;
       Device* device = runtime_.configured_device(rule.device, &absent);
       if (device == nullptr) {
@@ -455,7 +466,8 @@ class Placer {
   }
 
   // Without a rule: the CPU, and where that is forbidden the first other device that can.
-  void place_automatically(const Node& node, const NodeView& view, NodePlacement* p, const Device* forbidden, const std::string& note) {
+  void place_automatically(const Node& node, const NodeView& view, NodePlacement* p, const Device* forbidden,
+                           const std::string& note) {
     for (std::size_t i = 0; i < runtime_.device_count(); ++i) {
       Device* device = runtime_.device_at(i);
       if (device == forbidden || device == default_) continue;
@@ -474,7 +486,8 @@ std::vector<bool> values_needed_for_shapes(const Graph& graph) {
   std::vector<bool> needed(graph.values.size(), false);
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    const bool shapes_depend = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && needed[v]; });
+    const bool shapes_depend =
+        std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && needed[v]; });
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId v = node.inputs[k];
       if (v == kNoValue || graph.values[v].constant != nullptr) continue;
@@ -491,7 +504,8 @@ std::vector<bool> values_known_before_run(const Graph& graph) {
   for (std::size_t v = 0; v < graph.values.size(); ++v) known[v] = graph.values[v].constant != nullptr;
   for (const ValueId v : graph.inputs) {
     const Value& value = graph.values[v];
-    const bool is_float = (kFloats >> static_cast<int>(value.dtype) & 1) != 0 || value.dtype == DType::kFloat16 || value.dtype == DType::kBfloat16;
+    const bool is_float =
+        (kFloats >> static_cast<int>(value.dtype) & 1) != 0 || value.dtype == DType::kFloat16 || value.dtype == DType::kBfloat16;
     const bool never = value.wraps || value.dtype == DType::kString;
     known[v] = !never && (!is_float || (value.has_shape && value.shape.rank() <= 1));  // a list of scales, say
   }

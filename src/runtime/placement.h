@@ -25,16 +25,16 @@ inline constexpr char kDefaultPrecision[] = "the default";
 struct NodePlacement {
   NodeMode mode = NodeMode::kKernel;
   Device* device = nullptr;
-  const Kernel* kernel = nullptr;  // kKernel and kSegment only
-  std::string reason;              // "rule 2: op Conv requires gpu"
-  int rule_line = 0;               // line of the configuration, 0: none
-  std::string refused;             // "gpu: conv_1x1: weights must be constant", or ""
+  const Kernel* kernel = nullptr;             // kKernel and kSegment only
+  std::string reason;                         // "rule 2: op Conv requires gpu"
+  int rule_line = 0;                          // line of the configuration, 0: none
+  std::string refused;                        // "gpu: conv_1x1: weights must be constant", or ""
   Precision precision = Precision::kFloat32;  // that its kernel may have for operands
   std::string precision_reason;               // "the session's options", "Softmax stays fp32: it is no product"
   Numerics numerics = Numerics::kFast;        // never kDefault
   std::string numerics_reason;                // as of the precision
-  std::int32_t segment = -1;       // kSegment: index into Placement::segments
-  bool may_move = false;           // a rank is not known yet; if the device refuses what a run brings, the CPU takes the node
+  std::int32_t segment = -1;                  // kSegment: index into Placement::segments
+  bool may_move = false;  // a rank is not known yet; if the device refuses what a run brings, the CPU takes the node
 };
 
 struct Placement {
@@ -50,18 +50,19 @@ std::vector<bool> values_known_before_run(const Graph& graph);
 
 // What a session is made with.
 struct SessionRequest {
-  SessionRequest(const char* default_device) : device(default_device) {}                 // NOLINT: most ask for no more
-  SessionRequest(std::string default_device) : device(std::move(default_device)) {}      // NOLINT
+  SessionRequest(const char* default_device) : device(default_device) {}             // NOLINT: most ask for no more
+  SessionRequest(std::string default_device) : device(std::move(default_device)) {}  // NOLINT
 
-  std::string device;                          // of nodes that no rule places; "": the configuration's `default`
-  Precision precision = Precision::kDefault;   // of nodes for which no rule has one
-  std::vector<std::string> keep_fp32;          // beside the configuration's
-  Numerics numerics = Numerics::kDefault;      // of nodes for which no rule has one
-  std::vector<std::string> disabled_passes;    // beside the configuration's
-  bool raw_outputs = false;                    // outputs may come in the order of elements in which kernels make them, for who only counts
+  std::string device;                         // of nodes that no rule places; "": the configuration's `default`
+  Precision precision = Precision::kDefault;  // of nodes for which no rule has one
+  std::vector<std::string> keep_fp32;         // beside the configuration's
+  Numerics numerics = Numerics::kDefault;     // of nodes for which no rule has one
+  std::vector<std::string> disabled_passes;   // beside the configuration's
+  bool raw_outputs = false;  // outputs may come in the order of elements in which kernels make them, for who only counts
 };
 
-// Throws EVN_ERROR_UNSUPPORTED with every device's reason for a node that its rule's device, or no allowed device, can run; EVN_ERROR_DEVICE_UNAVAILABLE for a device that is not there.
+// Throws EVN_ERROR_UNSUPPORTED with every device's reason for a node that its rule's device, or no allowed device, can run;
+// EVN_ERROR_DEVICE_UNAVAILABLE for a device that is not there.
 Placement place(const LoadedModel& model, const SessionRequest& request);
 
 // All nodes on one device, in float32, whatever rules there are. NodeMode::kHost: no kernel of it takes the node.

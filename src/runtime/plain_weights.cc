@@ -11,7 +11,8 @@ namespace evn {
 namespace {
 
 [[noreturn]] void fail_changed(const LoadedModel& model) {
-  fail(EVN_ERROR_IO, "'%s' has changed since it was loaded: constants that were let go cannot be read again", model.file_name.c_str());
+  fail(EVN_ERROR_IO, "'%s' has changed since it was loaded: constants that were let go cannot be read again",
+       model.file_name.c_str());
 }
 
 // What the file holds now. It was a good model when it was loaded.
@@ -20,7 +21,8 @@ Model read_unchanged(const LoadedModel& model) {
   try {
     return read_again(model);
   } catch (const Error& e) {
-    if (e.status == EVN_ERROR_INVALID_MODEL || e.status == EVN_ERROR_UNSUPPORTED || e.status == EVN_ERROR_LIMIT) fail_changed(model);
+    if (e.status == EVN_ERROR_INVALID_MODEL || e.status == EVN_ERROR_UNSUPPORTED || e.status == EVN_ERROR_LIMIT)
+      fail_changed(model);
     throw;
   }
 }

@@ -1,6 +1,6 @@
-// The plain bytes of a model's constants, which take as much memory as the packed copies that kernels read instead. They stay in the
-// model's file until somebody wants them, are let go when all that read a constant have packed copies, and are brought back from the
-// file. docs/decisions/0019.
+// The plain bytes of a model's constants, which take as much memory as the packed copies that kernels read instead. They stay in
+// the model's file until somebody wants them, are let go when all that read a constant have packed copies, and are brought back
+// from the file. docs/decisions/0019.
 #pragma once
 
 #include <map>

@@ -26,7 +26,8 @@ void import_contrib(Model& model) {
 
 }  // namespace
 
-Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request) : runtime_(std::move(runtime)), request_(std::move(request)) {
+Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
+    : runtime_(std::move(runtime)), request_(std::move(request)) {
   model_ = read_plain_model(runtime_, request_.source);
   request_.source.data = nullptr;
   flatten_bodies(model_.graph);
@@ -34,14 +35,16 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
   raise_to_needed_opset();
   if (request_.contrib) import_contrib(model_);
   scheme_ = calibrated_ = scheme_without({});
-  const auto products = std::count_if(scheme_.nodes.begin(), scheme_.nodes.end(), [](const QuantNode& q) { return q.role == QuantRole::kProduct; });
+  const auto products =
+      std::count_if(scheme_.nodes.begin(), scheme_.nodes.end(), [](const QuantNode& q) { return q.role == QuantRole::kProduct; });
   if (products == 0) {
     std::string reasons;
     for (std::size_t i = 0; i < scheme_.nodes.size() && reasons.size() < 256; ++i) {
       if (scheme_.nodes[i].reason.empty()) continue;
       reasons += (reasons.empty() ? ": \"" : "; \"") + model_.graph.nodes[i].name + "\" " + scheme_.nodes[i].reason;
     }
-    fail(EVN_ERROR_INVALID_ARGUMENT, "no node can be quantized%s", reasons.empty() ? ": there is no Conv, Gemm or MatMul" : reasons.c_str());
+    fail(EVN_ERROR_INVALID_ARGUMENT, "no node can be quantized%s",
+         reasons.empty() ? ": there is no Conv, Gemm or MatMul" : reasons.c_str());
   }
   if (request_.equalize) equalized_ = equalize_layers(model_.graph, scheme_, runtime_->cpu().ledger());
   const SavedModel plain = save_flat(model_);  // also finds what cannot be saved before anybody calibrates

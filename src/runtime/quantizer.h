@@ -26,11 +26,11 @@ enum class QuantMode : std::uint8_t { kStatic, kDynamic, kWeights, kFloat16, kBf
 struct QuantizerRequest {
   ModelSource source;
   QuantMode mode = QuantMode::kStatic;
-  int weight_bits = 8;                 // of kWeights
+  int weight_bits = 8;  // of kWeights
   std::int64_t block_size = 32;
   bool contrib = false;
-  bool external = false;               // constants of a file that is saved go into a file beside it
-  bool operators = false;              // QOperator form, of kStatic
+  bool external = false;   // constants of a file that is saved go into a file beside it
+  bool operators = false;  // QOperator form, of kStatic
   Calibration calibration = Calibration::kMinMax;
   double percentile = 99.99;
   bool per_tensor = false;
@@ -45,9 +45,9 @@ struct QuantizerRequest {
 
 // What the quantized model may lose and must gain.
 struct GuardBudget {
-  double min_cosine = 0.99;        // of each output with the float32 model's
-  double min_layer_sqnr_db = 10;   // of each layer alone
-  bool error = true, speed = true; // what is looked at
+  double min_cosine = 0.99;         // of each output with the float32 model's
+  double min_layer_sqnr_db = 10;    // of each layer alone
+  bool error = true, speed = true;  // what is looked at
 };
 
 // One thread at a time: the others wait.
@@ -65,9 +65,9 @@ class Quantizer {
   // no effect.
   void add_batch(std::span<const RunValue> inputs);
 
-  // Takes back layers that lose too much over these inputs, which should be others than those of calibration, or that are slower in 8
-  // bits on this machine; all of them where the whole is. Throws EVN_ERROR_WRONG_STATE after finish and without a batch where
-  // one is needed, and what add_batch throws.
+  // Takes back layers that lose too much over these inputs, which should be others than those of calibration, or that are slower in
+  // 8 bits on this machine; all of them where the whole is. Throws EVN_ERROR_WRONG_STATE after finish and without a batch where one
+  // is needed, and what add_batch throws.
   void guard(std::span<const RunValue> inputs, const GuardBudget& budget);
 
   // The quantized model. Throws EVN_ERROR_WRONG_STATE without a batch where one is needed. Later calls give the same.
@@ -87,7 +87,7 @@ class Quantizer {
   };
   // Of a product, from guard.
   struct LayerFigures {
-    Closeness closeness;                          // alone: with float32 inputs
+    Closeness closeness;                           // alone: with float32 inputs
     std::uint64_t float_ns = 0, quantized_ns = 0;  // of a run, with a share of the conversions around it; 0: not measured
   };
   // What a batch adds, if it runs to its end.
@@ -108,17 +108,17 @@ class Quantizer {
   UserData user_;  // behind all else but the runtime
   QuantizerRequest request_;
   mutable std::mutex mutex_;
-  Model model_;                        // float32; branches and bodies among the other nodes (graph/subgraphs.h)
+  Model model_;  // float32; branches and bodies among the other nodes (graph/subgraphs.h)
   QuantScheme scheme_;
-  QuantScheme calibrated_;             // the first one, to which observers belong
+  QuantScheme calibrated_;  // the first one, to which observers belong
   std::vector<ValueId> observed_;
-  std::vector<Observer> observers_;    // by position in observed_
-  std::map<ValueId, ColumnRanges> columns_;  // of values that could be smoothed
-  int equalized_ = 0;                  // pairs of layers
-  std::size_t smoothed_ = 0;           // inputs, of the model that was made
+  std::vector<Observer> observers_;                        // by position in observed_
+  std::map<ValueId, ColumnRanges> columns_;                // of values that could be smoothed
+  int equalized_ = 0;                                      // pairs of layers
+  std::size_t smoothed_ = 0;                               // inputs, of the model that was made
   std::map<std::size_t, std::vector<float>> bias_shifts_;  // by node
-  bool refined_ = false;               // biases have been corrected
-  std::vector<RunValue> last_batch_;   // copies, for that
+  bool refined_ = false;                                   // biases have been corrected
+  std::vector<RunValue> last_batch_;                       // copies, for that
   // By position in observed_: output of the observing session; -1 - its graph input; kWatched: it is in a branch or body.
   static constexpr std::int32_t kWatched = INT32_MIN;
   std::vector<std::int32_t> output_of_;
@@ -126,17 +126,17 @@ class Quantizer {
   std::unique_ptr<Session> observing_;  // until finish
   std::vector<RunValue> observed_outputs_;
   std::vector<TensorDesc> observed_shapes_;  // of the inputs for which these are
-  std::vector<bool> seen_;              // by region: a batch went there
-  Pending* pending_ = nullptr;          // what the batch that is being run adds
+  std::vector<bool> seen_;                   // by region: a batch went there
+  Pending* pending_ = nullptr;               // what the batch that is being run adds
   std::uint64_t batches_ = 0;
   std::optional<SavedModel> saved_;
-  Model flat_;                         // of which it is
+  Model flat_;  // of which it is
   ModelPtr quantized_;
   std::uint64_t float_bytes_ = 0;
-  std::vector<std::string> refused_;    // by node, why the guard has taken it back
-  std::vector<LayerFigures> layers_;    // by node; empty before guard
+  std::vector<std::string> refused_;  // by node, why the guard has taken it back
+  std::vector<LayerFigures> layers_;  // by node; empty before guard
   std::uint64_t guarded_batches_ = 0;
-  GuardBudget budget_;                  // of the latest call
+  GuardBudget budget_;                                          // of the latest call
   std::unique_ptr<Session> float_session_, quantized_session_;  // of verify
   std::vector<OutputFigures> outputs_;
   std::vector<std::uint64_t> float_ns_, quantized_ns_;
@@ -163,7 +163,8 @@ class Quantizer {
 
   // quantizer_refine.cc
   void keep_batch(std::span<const RunValue> inputs);
-  void observe_columns(std::map<ValueId, ColumnRanges>& columns, ValueId v, const Shape& shape, std::span<const float> elements) const;
+  void observe_columns(std::map<ValueId, ColumnRanges>& columns, ValueId v, const Shape& shape,
+                       std::span<const float> elements) const;
   void refine();
 
   // quantizer_report.cc
@@ -173,7 +174,8 @@ class Quantizer {
   // quantizer_guard.cc
   std::vector<std::size_t> products() const, quantized_layers() const;
   void take_back(std::span<const std::size_t> nodes, const std::string& reason);
-  using ProbeVisit = std::function<void(std::size_t node, const Shape& shape, std::span<const float> expected, std::span<const float> got)>;
+  using ProbeVisit =
+      std::function<void(std::size_t node, const Shape& shape, std::span<const float> expected, std::span<const float> got)>;
   void run_probe(std::span<const RunValue> inputs, const ProbeVisit& visit) const;
   void probe_layers(std::span<const RunValue> inputs);
   double worst_cosine(const Candidate& candidate, std::span<const RunValue> inputs, std::span<const RunValue> expected) const;

@@ -16,9 +16,9 @@
 namespace evn {
 namespace {
 
-constexpr int kSpeedRounds = 3;                  // of taking back what is slower
+constexpr int kSpeedRounds = 3;  // of taking back what is slower
 constexpr std::uint32_t kTracedRuns = 5;
-constexpr double kNoise = 0.02;                  // by which one of two equal layers may seem to be slower
+constexpr double kNoise = 0.02;  // by which one of two equal layers may seem to be slower
 
 // Nanoseconds of a run in each node's steps.
 std::vector<std::uint64_t> node_times(Session& session, std::span<const RunValue> inputs) {
@@ -102,7 +102,9 @@ void Quantizer::run_probe(std::span<const RunValue> inputs, const ProbeVisit& vi
   std::pair<const ProbeVisit*, const Probe*> seer{&visit, &probe};
   const WatchFunction see = [](void* user, std::size_t k, std::span<const ConstTensor> tensors) {
     const auto& [to, from] = *static_cast<decltype(seer)*>(user);
-    const auto floats = [](const ConstTensor& t) { return std::span(t.as<float>(), static_cast<std::size_t>(t.desc.shape.elements())); };
+    const auto floats = [](const ConstTensor& t) {
+      return std::span(t.as<float>(), static_cast<std::size_t>(t.desc.shape.elements()));
+    };
     (*to)(from->layers[k].node, tensors[0].desc.shape, floats(tensors[0]), floats(tensors[1]));
   };
   const Watching watching(*runtime_, see, &seer);
@@ -130,7 +132,8 @@ void Quantizer::probe_layers(std::span<const RunValue> inputs) {
   });
 }
 
-double Quantizer::worst_cosine(const Candidate& candidate, std::span<const RunValue> inputs, std::span<const RunValue> expected) const {
+double Quantizer::worst_cosine(const Candidate& candidate, std::span<const RunValue> inputs,
+                               std::span<const RunValue> expected) const {
   Session session(candidate.model, in_float32());
   const std::vector<RunValue> got = run_once(session, inputs);
   double worst = 1;
@@ -151,7 +154,8 @@ void Quantizer::guard_error(std::span<const RunValue> inputs) {
     const double noise = layers_[n].closeness.sqnr_db();
     if (noise >= budget_.min_layer_sqnr_db || layers_[n].closeness.elements == 0) continue;
     const std::size_t one[] = {n};
-    take_back(one, "guard: alone it keeps " + fixed_text(noise, 1) + " dB, the budget is " + fixed_text(budget_.min_layer_sqnr_db, 1));
+    take_back(one,
+              "guard: alone it keeps " + fixed_text(noise, 1) + " dB, the budget is " + fixed_text(budget_.min_layer_sqnr_db, 1));
   }
   std::vector<std::size_t> worst_first = products();
   std::stable_sort(worst_first.begin(), worst_first.end(),
@@ -179,7 +183,8 @@ void Quantizer::guard_error(std::span<const RunValue> inputs) {
 
 // ------------------------------------------------------------------------------------------------------------ time --
 
-// Sets the times of layers. A step is a layer's that has its name or has swallowed it; a conversion is shared by the layers next to it.
+// Sets the times of layers. A step is a layer's that has its name or has swallowed it; a conversion is shared by the layers next to
+// it.
 void Quantizer::time_layers(Session& in_float, Session& quantized, std::span<const RunValue> inputs) {
   std::map<std::string, std::size_t> layer_names;
   for (const std::size_t n : products()) layer_names.emplace(model_.graph.nodes[n].name, n);
@@ -217,7 +222,8 @@ void Quantizer::time_layers(Session& in_float, Session& quantized, std::span<con
       const Node& node = graph.nodes[i];
       if (!is_conversion(node)) continue;
       std::vector<std::int64_t> beside = around[static_cast<std::size_t>(node.outputs[0])];
-      if (const auto& makers = around[static_cast<std::size_t>(node.inputs[0])]; node.op_type == "DequantizeLinear" && !makers.empty()) {
+      if (const auto& makers = around[static_cast<std::size_t>(node.inputs[0])];
+          node.op_type == "DequantizeLinear" && !makers.empty()) {
         beside.push_back(makers.front());
       }
       for (const std::int64_t n : beside) time_of(n) += times[i] / beside.size();
@@ -262,7 +268,8 @@ void Quantizer::guard_speed(std::span<const RunValue> inputs) {
   Session* const both[] = {&float_session(), &session};
   const std::vector<std::uint64_t> times = time_in_turns(both, inputs);
   if (times[1] > times[0]) {
-    take_back(quantized_layers(), "guard: the whole model takes " + ms_text(times[1]) + " in 8 bits, " + ms_text(times[0]) + " in float32");
+    take_back(quantized_layers(),
+              "guard: the whole model takes " + ms_text(times[1]) + " in 8 bits, " + ms_text(times[0]) + " in float32");
   }
 }
 

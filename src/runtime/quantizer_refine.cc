@@ -1,6 +1,6 @@
-// What a quantizer does for better numbers with what calibration has shown: columns for smoothing, and the correction of biases (Nagel et
-// al., "Data-Free Quantization Through Weight Equalization and Bias Correction", ICCV 2019, section 4.2, with data): what a layer makes
-// in 8 bits is on average off by some number in each channel, which goes into its bias.
+// What a quantizer does for better numbers with what calibration has shown: columns for smoothing, and the correction of biases
+// (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", ICCV 2019, section 4.2, with data): what
+// a layer makes in 8 bits is on average off by some number in each channel, which goes into its bias.
 #include "runtime/quantizer.h"
 #include "runtime/run_values.h"
 
@@ -16,7 +16,8 @@ struct MeanDifference {
     const std::int64_t inner = shape.elements(axis + 1, shape.rank()), channels = shape[axis];
     sums.resize(static_cast<std::size_t>(channels));
     for (std::size_t i = 0; i < a.size(); ++i) {
-      sums[static_cast<std::size_t>(static_cast<std::int64_t>(i) / inner % channels)] += static_cast<double>(a[i]) - static_cast<double>(b[i]);
+      sums[static_cast<std::size_t>(static_cast<std::int64_t>(i) / inner % channels)] +=
+          static_cast<double>(a[i]) - static_cast<double>(b[i]);
     }
     elements += a.size();
   }

@@ -24,11 +24,12 @@ void Quantizer::write_guard(JsonWriter& json, std::string& text) const {
   json.field("speed", budget_.speed);
   number_field(json, "min_cosine", budget_.min_cosine);
   number_field(json, "min_layer_sqnr_db", budget_.min_layer_sqnr_db);
-  const auto taken = static_cast<std::uint64_t>(std::count_if(refused_.begin(), refused_.end(), [](const std::string& r) { return !r.empty(); }));
+  const auto taken =
+      static_cast<std::uint64_t>(std::count_if(refused_.begin(), refused_.end(), [](const std::string& r) { return !r.empty(); }));
   json.field("taken_back", taken);
   json.end_object();
-  text += "  the guard has looked at " + std::to_string(guarded_batches_) + (guarded_batches_ == 1 ? " batch" : " batches") + " and taken back " +
-          std::to_string(taken) + " layers\n";
+  text += "  the guard has looked at " + std::to_string(guarded_batches_) + (guarded_batches_ == 1 ? " batch" : " batches") +
+          " and taken back " + std::to_string(taken) + " layers\n";
 }
 
 void Quantizer::write_layers(JsonWriter& json, std::string& text) const {
@@ -130,7 +131,8 @@ std::string Quantizer::report(evn_format format) const {
   json.key("slower");
   if (timed) {
     json.value(after > before);
-    text += "  " + fixed_text(static_cast<double>(before) / 1e6, 3) + " ms before, " + fixed_text(static_cast<double>(after) / 1e6, 3) + " ms after" +
+    text += "  " + fixed_text(static_cast<double>(before) / 1e6, 3) + " ms before, " +
+            fixed_text(static_cast<double>(after) / 1e6, 3) + " ms after" +
             (after > before ? ": the quantized model is slower on this machine" : "") + "\n";
   } else {
     json.null();

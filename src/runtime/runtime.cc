@@ -30,7 +30,8 @@ Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
   for (const DeviceConfig& d : config.devices) {
     if (d.type != "cpu") continue;
     if (cpu != nullptr) {
-      fail(EVN_ERROR_CONFIG, "%s:%d: a second device of type cpu (the first is at line %d)", config.source.c_str(), d.line, cpu->line);
+      fail(EVN_ERROR_CONFIG, "%s:%d: a second device of type cpu (the first is at line %d)", config.source.c_str(), d.line,
+           cpu->line);
     }
     cpu = &d;
   }
@@ -84,8 +85,8 @@ void Runtime::open_configured(const DeviceConfig& device) {
     if (e.status != EVN_ERROR_DEVICE_UNAVAILABLE) throw;
     if (!device.optional) {
       const Error inner = e;
-      throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "%s:%d: device %s is not there: %s", options_.config.source.c_str(), device.line,
-                       device.name.c_str(), inner.message)
+      throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "%s:%d: device %s is not there: %s", options_.config.source.c_str(),
+                       device.line, device.name.c_str(), inner.message)
           .with_device(device.name.c_str());
     }
     LogEvent(options_.log, EVN_LOG_WARNING, "device.absent")
@@ -100,12 +101,15 @@ void Runtime::open_configured(const DeviceConfig& device) {
 void Runtime::check_same_settings(const Opened& opened, const DeviceConfig& second) const {
   const DeviceConfig& first = *opened.configured;
   const auto limit = [](const DeviceConfig& d) { return d.memory_limit == UINT64_MAX ? "none" : std::to_string(d.memory_limit); };
-  const auto precision = [](const DeviceConfig& d) { return std::string(d.precision == Precision::kDefault ? "none" : precision_name(d.precision)); };
+  const auto precision = [](const DeviceConfig& d) {
+    return std::string(d.precision == Precision::kDefault ? "none" : precision_name(d.precision));
+  };
   const auto check = [&](const char* key, const std::string& a, const std::string& b) {
     if (a == b) return;
-    throw make_error(EVN_ERROR_CONFIG, "%s:%d: devices %s (line %d) and %s are one device, \"%s\", and have one %s: %s says %s, %s says %s",
-                     options_.config.source.c_str(), second.line, first.name.c_str(), first.line, second.name.c_str(),
-                     opened.device->traits().description.c_str(), key, first.name.c_str(), a.c_str(), second.name.c_str(), b.c_str())
+    throw make_error(
+        EVN_ERROR_CONFIG, "%s:%d: devices %s (line %d) and %s are one device, \"%s\", and have one %s: %s says %s, %s says %s",
+        options_.config.source.c_str(), second.line, first.name.c_str(), first.line, second.name.c_str(),
+        opened.device->traits().description.c_str(), key, first.name.c_str(), a.c_str(), second.name.c_str(), b.c_str())
         .with_device(second.name.c_str());
   };
   check("memory_limit", limit(first), limit(second));
@@ -202,7 +206,8 @@ Device* Runtime::find_device(const std::string& name) {
   std::string why;
   if (Device* d = configured_device(name, &why)) return d;
   if (!why.empty()) {
-    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "device %s is not there: %s", name.c_str(), why.c_str()).with_device(name.c_str());
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "device %s is not there: %s", name.c_str(), why.c_str())
+        .with_device(name.c_str());
   }
   std::string type;
   int index = 0;
@@ -237,8 +242,9 @@ std::string Runtime::describe_devices(evn_format format) const {
     json.key("devices");
     json.begin_array();
     for (const DeviceListing& d : found) {
-      text += d.id + "  " + d.description + "\n  platform: " + d.platform + "\n  driver:   " + d.driver + "\n  kind:     " + d.kind +
-              ", " + std::to_string(d.compute_units) + " compute units, " + std::to_string(d.memory_bytes >> 20) + " MiB\n";
+      text += d.id + "  " + d.description + "\n  platform: " + d.platform + "\n  driver:   " + d.driver +
+              "\n  kind:     " + d.kind + ", " + std::to_string(d.compute_units) + " compute units, " +
+              std::to_string(d.memory_bytes >> 20) + " MiB\n";
       if (!d.libraries.empty()) text += "  uses:     " + d.libraries + "\n";
       json.begin_object();
       json.field("id", d.id);

@@ -17,9 +17,9 @@ namespace evn {
 
 struct RuntimeOptions {
   Config config;
-  int thread_count = 0;              // 0: from the configuration, else all usable cores
+  int thread_count = 0;                // 0: from the configuration, else all usable cores
   std::uint64_t cpu_memory_limit = 0;  // 0: from the configuration
-  std::string cache_dir;             // "": no cache of compiled programs
+  std::string cache_dir;               // "": no cache of compiled programs
   LogSink log;
   HostExecutor executor;
   evn_allocator allocator{};
@@ -43,8 +43,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::size_t device_count() const;
   // nullptr when there is none of that index.
   Device* device_at(std::size_t index) const;
-  // By a configured name, "cpu", "gpu[:n]" or "opencl[:n]"; opens what is not open under any name. Throws EVN_ERROR_DEVICE_UNAVAILABLE listing
-  // the devices that there are.
+  // By a configured name, "cpu", "gpu[:n]" or "opencl[:n]"; opens what is not open under any name. Throws
+  // EVN_ERROR_DEVICE_UNAVAILABLE listing the devices that there are.
   Device* find_device(const std::string& name);
   // The device of a configured name; nullptr and *why when it is optional and absent.
   Device* configured_device(const std::string& name, std::string* why) const;
@@ -85,11 +85,11 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   RuntimeUsers users_;          // goes last
   OperatorRegistry operators_;  // of what is used
   RuntimeOptions options_;
-  std::mutex opening_;        // one thread opens at a time; guards opened_
+  std::mutex opening_;  // one thread opens at a time; guards opened_
   std::vector<Opened> opened_;
   mutable std::mutex mutex_;  // guards devices_ and names_ while runs go on
   std::vector<std::shared_ptr<Device>> devices_;
-  std::vector<Name> names_;   // of devices that are open, other than their own
+  std::vector<Name> names_;  // of devices that are open, other than their own
   std::vector<Absent> absent_;
 };
 

@@ -8,11 +8,16 @@
 namespace evn {
 namespace {
 
-// The graph with each segment as one node. Its nodes are groups: segment s is group s, node i outside of segments is group (segments + i).
+// The graph with each segment as one node. Its nodes are groups: segment s is group s, node i outside of segments is group
+// (segments + i).
 class SegmentGraph {
  public:
   SegmentGraph(const Graph& graph, std::span<const PlacedSegment> segments)
-      : graph_(graph), segments_(segments), group_of_(graph.nodes.size()), maker_(graph.values.size(), -1), conditions_(region_conditions(graph)) {
+      : graph_(graph),
+        segments_(segments),
+        group_of_(graph.nodes.size()),
+        maker_(graph.values.size(), -1),
+        conditions_(region_conditions(graph)) {
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) group_of_[i] = static_cast<std::int32_t>(segments.size() + i);
     for (std::size_t s = 0; s < segments.size(); ++s) {
       for (const std::int32_t node : segments[s].nodes) group_of_[static_cast<std::size_t>(node)] = static_cast<std::int32_t>(s);
@@ -85,13 +90,13 @@ class SegmentGraph {
 
   const Graph& graph_;
   std::span<const PlacedSegment> segments_;
-  std::vector<std::int32_t> group_of_;      // per node
-  std::vector<std::int32_t> maker_;         // per value: the group that makes it, or -1
-  const std::vector<ValueId> conditions_;   // per region
-  std::vector<std::int32_t> state_;         // per group
-  std::vector<std::int32_t> open_;          // the stack: groups with a dependence that is not done
-  std::vector<std::int32_t> next_;          // dependences of the open groups that have not been visited, one group after the other
-  std::vector<std::size_t> next_begin_;     // per open group
+  std::vector<std::int32_t> group_of_;     // per node
+  std::vector<std::int32_t> maker_;        // per value: the group that makes it, or -1
+  const std::vector<ValueId> conditions_;  // per region
+  std::vector<std::int32_t> state_;        // per group
+  std::vector<std::int32_t> open_;         // the stack: groups with a dependence that is not done
+  std::vector<std::int32_t> next_;         // dependences of the open groups that have not been visited, one group after the other
+  std::vector<std::size_t> next_begin_;    // per open group
   std::vector<std::int32_t> order_;
 };
 

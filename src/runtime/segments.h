@@ -17,8 +17,8 @@ struct PlacedSegment {
   std::vector<std::int32_t> nodes;  // ascending
 };
 
-// A topological order in which the nodes of each segment are contiguous; the nodes' own order where it is one already. None where the graph has a
-// cycle once each segment is one node.
+// A topological order in which the nodes of each segment are contiguous; the nodes' own order where it is one already. None where
+// the graph has a cycle once each segment is one node.
 std::optional<std::vector<std::int32_t>> contiguous_order(const Graph& graph, std::span<const PlacedSegment> segments);
 
 // Indices of the segments to drop so that the graph stays acyclic: each would close a cycle with those that are kept before it.

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kPlanCacheBytes = 16u << 20;  // bookkeeping of all plans of a session; the newest is always kept
 constexpr std::size_t kMaxPlans = 64;
-constexpr std::size_t kFewPlans = 8;                // from so many on, a plan that was used for one run of shapes only is made over
-constexpr std::size_t kMaxNext = 8;                  // plans that go on from one
+constexpr std::size_t kFewPlans = 8;  // from so many on, a plan that was used for one run of shapes only is made over
+constexpr std::size_t kMaxNext = 8;   // plans that go on from one
 
 const char* model_name(const LoadedModel& model) { return model.file_name.empty() ? "(from a buffer)" : model.file_name.c_str(); }
 
@@ -66,8 +66,8 @@ void Session::log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_ov
       .field("arena_bytes", arena_bytes)
       .field("made_over", made_over ? 1 : 0)
       .field("duration_ns", duration_ns)
-      .write("planned %s for %s: %zu steps, %llu bytes of arenas, %llu us", model_name(*compiled_.model), shapes.c_str(), plan.steps.size(),
-             static_cast<unsigned long long>(arena_bytes), static_cast<unsigned long long>(duration_ns / 1000));
+      .write("planned %s for %s: %zu steps, %llu bytes of arenas, %llu us", model_name(*compiled_.model), shapes.c_str(),
+             plan.steps.size(), static_cast<unsigned long long>(arena_bytes), static_cast<unsigned long long>(duration_ns / 1000));
 }
 
 void Session::check_input(std::size_t index, const RunValue& given) const {
@@ -79,8 +79,8 @@ void Session::check_input(std::size_t index, const RunValue& given) const {
          have.type_string().c_str(), TensorDesc{want.dtype, {}, want.wraps}.type_string().c_str());
   }
   if (have.dtype != want.dtype) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" has dtype %s, the model wants %s", index, want.name.c_str(), dtype_name(have.dtype),
-         dtype_name(want.dtype));
+    fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" has dtype %s, the model wants %s", index, want.name.c_str(),
+         dtype_name(have.dtype), dtype_name(want.dtype));
   }
   if (want.has_shape && !fits_declared_shape(index, given)) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" has shape %s, the model wants %s", index, want.name.c_str(),
@@ -94,14 +94,15 @@ void Session::refuse_output(std::size_t index, const TensorDesc& want, const Ten
     fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is of type %s, a tensor is given for it", index, value.name.c_str(),
          TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
   }
-  fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is %s%s, the given tensor is %s%s", index, value.name.c_str(), dtype_name(want.dtype),
-       want.shape.to_string().c_str(), dtype_name(have.desc().dtype), have.desc().shape.to_string().c_str());
+  fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is %s%s, the given tensor is %s%s", index, value.name.c_str(),
+       dtype_name(want.dtype), want.shape.to_string().c_str(), dtype_name(have.desc().dtype),
+       have.desc().shape.to_string().c_str());
 }
 
 void Session::refuse_copy(bool output, std::size_t index, const Device& given, const char* why, const char* what) const {
   const std::string& value = graph().values[(output ? graph().outputs : graph().inputs)[index]].name;
-  throw make_error(EVN_ERROR_INVALID_ARGUMENT, "%s %zu \"%s\" lies on device %s, %s%s; allow_copies is 0", output ? "output" : "input", index,
-                   value.c_str(), given.name().c_str(), why, what)
+  throw make_error(EVN_ERROR_INVALID_ARGUMENT, "%s %zu \"%s\" lies on device %s, %s%s; allow_copies is 0",
+                   output ? "output" : "input", index, value.c_str(), given.name().c_str(), why, what)
       .with_device(given.name().c_str());
 }
 
@@ -142,8 +143,8 @@ Session::PreparedPtr Session::prepare(const Call& call) {
 }
 
 // A plan to be made over, when there are some: shapes that never come again (a cache that grows) would fill the cache of plans with
-// what costs time to make and is never used. The latest goes first, whose memory is the nearest, and where many shapes come in turns the
-// others stay. One that came back is left where it is.
+// what costs time to make and is never used. The latest goes first, whose memory is the nearest, and where many shapes come in
+// turns the others stay. One that came back is left where it is.
 std::shared_ptr<Plan> Session::take_stale_plan() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (plans_.size() < kFewPlans) return nullptr;
@@ -248,8 +249,8 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
       const Value& value = graph().values[v];
       made[k] = outputs[k]->desc;
       if (made[k].dtype != value.dtype || made[k].wraps != value.wraps) {
-        fail(EVN_ERROR_INVALID_MODEL, "output %zu of %s is of type %s, %s was expected", k, node.op->name, made[k].type_string().c_str(),
-             TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
+        fail(EVN_ERROR_INVALID_MODEL, "output %zu of %s is of type %s, %s was expected", k, node.op->name,
+             made[k].type_string().c_str(), TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
       }
       call.boxes[v] = services.keep(outputs[k]);
     }
@@ -266,7 +267,8 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
   std::shared_ptr<Flight> held;
   try {
     flight.graph = owned_;
-    for (const auto& side : {call.from.span(), call.to.span()}) flight.tensors.insert(flight.tensors.end(), side.begin(), side.end());
+    for (const auto& side : {call.from.span(), call.to.span()})
+      flight.tensors.insert(flight.tensors.end(), side.begin(), side.end());
     for (const RunValue& v : call.inputs) flight.tensors.push_back(v.tensor);
     for (const RunValue& v : call.outputs) flight.tensors.push_back(v.tensor);
     flight.boxes = call.boxes;
@@ -296,7 +298,8 @@ std::vector<BoxPtr> Session::run_boxes(std::span<const BoxPtr> inputs, std::uint
   Call call{in.span(), out.span(), false};
   run_call(call, deadline_ns, random_seed);
   std::vector<BoxPtr> made(out.size());
-  for (std::size_t j = 0; j < made.size(); ++j) made[j] = call.to[j] != nullptr ? box_of(call.to[j]) : call.boxes[graph().outputs[j]];
+  for (std::size_t j = 0; j < made.size(); ++j)
+    made[j] = call.to[j] != nullptr ? box_of(call.to[j]) : call.boxes[graph().outputs[j]];
   return made;
 }
 

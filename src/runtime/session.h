@@ -16,7 +16,7 @@ class JsonWriter;
 
 struct RunRequest {
   bool allow_copies = false;
-  std::uint64_t timeout_ns = 0;   // 0: the configuration's
+  std::uint64_t timeout_ns = 0;  // 0: the configuration's
   std::uint64_t random_seed = 0;
 };
 
@@ -65,7 +65,8 @@ class Session {
   void write_nodes(JsonWriter& json, std::string& text) const;
   void log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
-  // Whether the input is a tensor of the dtype and within the shape that the model declares. Others may still be right (check_input).
+  // Whether the input is a tensor of the dtype and within the shape that the model declares. Others may still be right
+  // (check_input).
   bool fits_declared_shape(std::size_t index, const RunValue& value) const;
   void check_input(std::size_t index, const RunValue& value) const;
   [[noreturn]] void refuse_output(std::size_t index, const TensorDesc& want, const Tensor& have) const;
@@ -102,10 +103,10 @@ class Session {
   const std::shared_ptr<CompiledGraph> owned_;  // devices may work with it after the session has gone
   CompiledGraph& compiled_ = *owned_;
   std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
-  mutable std::mutex mutex_;              // guards plans_, idle executions and trace_
-  std::shared_ptr<Trace> trace_;          // the latest
-  std::atomic<bool> tracing_{false};      // runs that begin now record into trace_
-  std::vector<PreparedPtr> plans_;        // most recently used first
+  mutable std::mutex mutex_;                      // guards plans_, idle executions and trace_
+  std::shared_ptr<Trace> trace_;                  // the latest
+  std::atomic<bool> tracing_{false};              // runs that begin now record into trace_
+  std::vector<PreparedPtr> plans_;                // most recently used first
 };
 
 }  // namespace evn

@@ -10,14 +10,14 @@ namespace evn {
 // lies outside the session's devices or is not aligned.
 struct Session::Call {
   std::span<const RunValue> inputs;
-  std::span<RunValue> outputs;   // empty: to be created
+  std::span<RunValue> outputs;  // empty: to be created
   bool allow_copies;
   SmallArray<TensorPtr> from{inputs.size()};
   SmallArray<TensorPtr> to{outputs.size()};
   SmallArray<std::uint8_t> input_slots{inputs.size()};
   SmallArray<std::uint8_t> output_slots{outputs.size()};
-  std::vector<BoxPtr> boxes = {};  // per value; empty where the graph has none
-  SmallArray<Tensor::Use> input_uses{inputs.size()};    // of the caller's tensors
+  std::vector<BoxPtr> boxes = {};                     // per value; empty where the graph has none
+  SmallArray<Tensor::Use> input_uses{inputs.size()};  // of the caller's tensors
   SmallArray<Tensor::Use> output_uses{outputs.size()};
   Cancel cancel = {};
 

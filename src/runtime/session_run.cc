@@ -53,7 +53,8 @@ Session::PreparedPtr Session::find_plan(const Call& call) {
       if (!matches(*plans_[i]->plan, call)) continue;
       if (i > 0) {
         plans_[i]->came_back = true;
-        std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(i), plans_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+        std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(i),
+                    plans_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
         drop_idle_but(plans_[0].get());
       }
       return plans_[0];
@@ -92,10 +93,12 @@ void check_overlap(std::span<const TensorPtr> inputs, std::span<const TensorPtr>
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     if (outputs[j] == nullptr) continue;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i] != nullptr && overlap(*inputs[i], *outputs[j])) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps input %zu", j, i);
+      if (inputs[i] != nullptr && overlap(*inputs[i], *outputs[j]))
+        fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps input %zu", j, i);
     }
     for (std::size_t k = 0; k < j; ++k) {
-      if (outputs[k] != nullptr && overlap(*outputs[k], *outputs[j])) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps output %zu", j, k);
+      if (outputs[k] != nullptr && overlap(*outputs[k], *outputs[j]))
+        fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps output %zu", j, k);
     }
   }
 }
@@ -118,8 +121,8 @@ TensorPtr Session::stage(const TensorDesc& desc) const {
   return std::make_shared<Tensor>(runtime(), &runtime()->cpu(), desc, false, Tensor::Fill::kNone);
 }
 
-// Whether the run may end while devices still work for it: then they touch no host memory that is not the library's to keep, and none
-// that is given for outputs, which others could read and write at once.
+// Whether the run may end while devices still work for it: then they touch no host memory that is not the library's to keep, and
+// none that is given for outputs, which others could read and write at once.
 bool Session::may_leave(const Call& call) const {
   return call.cancel.deadline_ns != 0 && std::any_of(compiled_.devices.begin(), compiled_.devices.end(),
                                                      [](const Device* d) { return !d->traits().host_addressable; });

@@ -33,7 +33,8 @@ void copy_and_wait(Device* device, const Location& from, const Location& to, con
   if (device->wait_or_stop(event, leaving->cancel)) return;
   std::shared_ptr<Held> held;
   try {
-    held = std::make_shared<Held>(Held{leaving->from, leaving->to, staging, {*leaving->from, "the source"}, {*leaving->to, "the target"}});
+    held = std::make_shared<Held>(
+        Held{leaving->from, leaving->to, staging, {*leaving->from, "the source"}, {*leaving->to, "the target"}});
   } catch (...) {
     device->wait(event);
     throw;
@@ -46,14 +47,16 @@ void copy_and_wait(Device* device, const Location& from, const Location& to, con
 
 TensorDesc checked_desc(const Limits& limits, evn_dtype dtype, const std::int64_t* dims, std::uint32_t rank) {
   const auto type = static_cast<DType>(dtype);
-  if (dtype <= EVN_DTYPE_UNDEFINED || dtype >= kDTypeCount) fail(EVN_ERROR_INVALID_ARGUMENT, "dtype %d is no type", static_cast<int>(dtype));
+  if (dtype <= EVN_DTYPE_UNDEFINED || dtype >= kDTypeCount)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "dtype %d is no type", static_cast<int>(dtype));
   if (!is_stored(type)) fail(EVN_ERROR_UNSUPPORTED, "tensors of dtype %s are not supported", dtype_name(type));
   if (rank > EVN_MAX_RANK) fail(EVN_ERROR_LIMIT, "rank %u is above the limit of %d", static_cast<unsigned>(rank), EVN_MAX_RANK);
   if (rank > 0 && dims == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "dims is NULL for rank %u", static_cast<unsigned>(rank));
   TensorDesc desc;
   desc.dtype = type;
   for (std::uint32_t i = 0; i < rank; ++i) {
-    if (dims[i] < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "dims[%u] is %lld", static_cast<unsigned>(i), static_cast<long long>(dims[i]));
+    if (dims[i] < 0)
+      fail(EVN_ERROR_INVALID_ARGUMENT, "dims[%u] is %lld", static_cast<unsigned>(i), static_cast<long long>(dims[i]));
     desc.shape.push_back(dims[i]);
   }
   if (const std::size_t bytes = desc.size_bytes(); bytes > limits.tensor_bytes) {
@@ -140,7 +143,8 @@ void Tensor::set_strings(std::span<const std::string_view> strings) {
   if (desc_.dtype != DType::kString) fail(EVN_ERROR_INVALID_ARGUMENT, "the tensor has elements of %s", dtype_name(desc_.dtype));
   require_writable("the tensor");
   const auto count = static_cast<std::size_t>(desc_.shape.elements());
-  if (strings.size() != count) fail(EVN_ERROR_INVALID_ARGUMENT, "%zu strings are given, the tensor has %zu elements", strings.size(), count);
+  if (strings.size() != count)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "%zu strings are given, the tensor has %zu elements", strings.size(), count);
   auto texts = std::make_shared<TextPool>(device_->ledger());
   std::vector<TextElement> elements;
   elements.reserve(count);
@@ -173,7 +177,8 @@ void Tensor::copy_strings_to(Tensor& to) const {
 }
 
 void* Tensor::map(std::uint32_t flags) {
-  if (desc_.dtype == DType::kString) fail(EVN_ERROR_UNSUPPORTED, "strings are no bytes to map: evn_tensor_get_string, evn_tensor_set_strings");
+  if (desc_.dtype == DType::kString)
+    fail(EVN_ERROR_UNSUPPORTED, "strings are no bytes to map: evn_tensor_get_string, evn_tensor_set_strings");
   if ((flags & EVN_MAP_WRITE) != 0) require_writable("the tensor");
   std::unique_lock<std::mutex> lock(mutex_);
   const auto require_not_mapped = [&] {
@@ -217,8 +222,8 @@ namespace {
 
 void copy_bytes(const Tensor& from, Tensor& to, const Leaving* leaving) {
   if (!(from.desc() == to.desc())) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "cannot copy %s%s into %s%s", dtype_name(from.desc().dtype), from.desc().shape.to_string().c_str(),
-         dtype_name(to.desc().dtype), to.desc().shape.to_string().c_str());
+    fail(EVN_ERROR_INVALID_ARGUMENT, "cannot copy %s%s into %s%s", dtype_name(from.desc().dtype),
+         from.desc().shape.to_string().c_str(), dtype_name(to.desc().dtype), to.desc().shape.to_string().c_str());
   }
   const Tensor::Use from_use(from, "the source"), to_use(to, "the target");
   to.require_writable("the target");

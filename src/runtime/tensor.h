@@ -41,11 +41,12 @@ class Tensor {
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   bool on_host() const { return device_->traits().host_addressable; }
 
-  // What keeps the texts of a string tensor, whose elements are their addresses; null where all are empty. The texts never change: new
-  // elements come with a new keeper.
+  // What keeps the texts of a string tensor, whose elements are their addresses; null where all are empty. The texts never change:
+  // new elements come with a new keeper.
   std::shared_ptr<const void> texts() const;
   void set_texts(std::shared_ptr<const void> texts);
-  // Replaces all elements of a string tensor, and gives the one at `index`. Throws EVN_ERROR_INVALID_ARGUMENT (dtype, count, index).
+  // Replaces all elements of a string tensor, and gives the one at `index`. Throws EVN_ERROR_INVALID_ARGUMENT (dtype, count,
+  // index).
   void set_strings(std::span<const std::string_view> strings);
   std::string string_at(std::size_t index) const;
   // Copies the elements of a string tensor and what keeps them, as they are at one moment.
@@ -92,20 +93,20 @@ class Tensor {
   Buffer buffer_;
   evn_deleter deleter_ = nullptr;
   void* user_ = nullptr;
-  mutable std::mutex mutex_;          // guards the map, the uses, and the elements and texts of strings
+  mutable std::mutex mutex_;  // guards the map, the uses, and the elements and texts of strings
   mutable std::condition_variable unused_;
   mutable std::uint32_t uses_ = 0;
   std::shared_ptr<const void> texts_;
   std::uint32_t map_flags_ = 0;
-  std::shared_ptr<void> staging_;     // host copy while mapped, of memory that is not pinned
-  void* pinned_address_ = nullptr;    // while mapped
+  std::shared_ptr<void> staging_;   // host copy while mapped, of memory that is not pinned
+  void* pinned_address_ = nullptr;  // while mapped
 };
 using TensorPtr = std::shared_ptr<Tensor>;
 
 // Copies all bytes; the descs must be equal. Blocks.
 void copy_tensor(const Tensor& from, Tensor& to);
-// The same for a run: throws EVN_ERROR_TIMEOUT when `cancel` says stop. Devices may then still read and write, and the tensors stay until
-// they have done so; both must keep their memory.
+// The same for a run: throws EVN_ERROR_TIMEOUT when `cancel` says stop. Devices may then still read and write, and the tensors stay
+// until they have done so; both must keep their memory.
 void copy_tensor_or_stop(const TensorPtr& from, const TensorPtr& to, const Cancel& cancel);
 
 // Checks dtype, rank and dims of a tensor that the caller asks for.

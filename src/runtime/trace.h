@@ -14,31 +14,31 @@ enum class TraceKind : std::uint8_t {
   kPrepare,  // finding or making the plan, and its memory
   kKernel,
   kCopy,
-  kWait,     // the caller waits for devices
-  kHost,     // a node that runs on the host between the parts of a plan
-  kTiles,    // what a thread besides the caller did of a kernel
-  kMemory,   // a sample of a device's memory
+  kWait,    // the caller waits for devices
+  kHost,    // a node that runs on the host between the parts of a plan
+  kTiles,   // what a thread besides the caller did of a kernel
+  kMemory,  // a sample of a device's memory
 };
 
 struct TraceEvent {
   std::atomic<bool> ready{false};  // everything below is written
   TraceKind kind = TraceKind::kRun;
   std::uint8_t slot = 0;
-  std::uint8_t from_slot = 0;      // kCopy
+  std::uint8_t from_slot = 0;  // kCopy
   std::uint8_t to_slot = 0;
-  std::uint16_t worker = 0;        // kTiles: number of the pool's thread
-  std::int32_t node = -1;          // kKernel, kTiles
-  ValueId value = kNoValue;        // kCopy
+  std::uint16_t worker = 0;  // kTiles: number of the pool's thread
+  std::int32_t node = -1;    // kKernel, kTiles
+  ValueId value = kNoValue;  // kCopy
   const Kernel* kernel = nullptr;
-  std::uint64_t caller = 0;        // tells the threads apart that run the session
-  std::uint64_t start_ns = 0;      // os::now_ns(); of a device with a queue: when the step was handed over
+  std::uint64_t caller = 0;    // tells the threads apart that run the session
+  std::uint64_t start_ns = 0;  // os::now_ns(); of a device with a queue: when the step was handed over
   std::uint64_t end_ns = 0;
-  std::uint64_t bytes = 0;         // read and written; kMemory: in use
-  std::uint64_t arena_bytes = 0;   // kMemory
-  double flops = 0;                // a multiply-add is two
-  StepTrace device;                // times by the device's own clock
-  TraceEvent* next = nullptr;      // while the run goes on: steps whose device times are still to come
-  char shapes[128] = {};           // "float32[1,3] float32[3] -> float32[1,3]", cut to fit
+  std::uint64_t bytes = 0;        // read and written; kMemory: in use
+  std::uint64_t arena_bytes = 0;  // kMemory
+  double flops = 0;               // a multiply-add is two
+  StepTrace device;               // times by the device's own clock
+  TraceEvent* next = nullptr;     // while the run goes on: steps whose device times are still to come
+  char shapes[128] = {};          // "float32[1,3] float32[3] -> float32[1,3]", cut to fit
 };
 
 class Trace {

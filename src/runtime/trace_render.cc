@@ -161,7 +161,8 @@ class JsonTrace {
       case TraceKind::kKernel:
       case TraceKind::kCopy: return write_step(e, name);
       default:
-        open_span(name, e.kind == TraceKind::kHost ? "host" : name.c_str(), kHost, callers_.at(e.caller), e.start_ns, e.end_ns - e.start_ns);
+        open_span(name, e.kind == TraceKind::kHost ? "host" : name.c_str(), kHost, callers_.at(e.caller), e.start_ns,
+                  e.end_ns - e.start_ns);
         return close();
     }
   }
@@ -284,11 +285,12 @@ std::string Trace::to_text() const {
       return row.is_step && amount > 0 && ns > 0 ? fixed_text(amount / ns, 2) : std::string("-");
     };
     const std::string share = row.is_step && all > 0 ? fixed_text(100 * ns / static_cast<double>(all), 1) + "%" : "-";
-    table.push_back({row.node, row.op, std::to_string(row.times.size()), fixed_text(static_cast<double>(median(row.times)) / 1e3, 1),
-                     fixed_text(ns / 1e3, 1), share, per_second(row.flops), per_second(row.bytes), row.device, row.kernel});
+    table.push_back({row.node, row.op, std::to_string(row.times.size()),
+                     fixed_text(static_cast<double>(median(row.times)) / 1e3, 1), fixed_text(ns / 1e3, 1), share,
+                     per_second(row.flops), per_second(row.bytes), row.device, row.kernel});
   }
-  std::string text = std::to_string(runs.size()) + " runs, median " + fixed_text(static_cast<double>(median(runs)) / 1e6, 3) + " ms; " +
-                     std::to_string(list.size()) + " events, " + std::to_string(dropped()) + " dropped\n";
+  std::string text = std::to_string(runs.size()) + " runs, median " + fixed_text(static_cast<double>(median(runs)) / 1e6, 3) +
+                     " ms; " + std::to_string(list.size()) + " events, " + std::to_string(dropped()) + " dropped\n";
   return text + align(table, 2, 7);
 }
 

@@ -84,7 +84,8 @@ Watching::~Watching() {
   op.entries.erase(id_);
 }
 
-void Watching::add_node(GraphWriter& writer, std::int32_t region, std::span<const ValueId> inputs, ValueId output, std::size_t what) const {
+void Watching::add_node(GraphWriter& writer, std::int32_t region, std::span<const ValueId> inputs, ValueId output,
+                        std::size_t what) const {
   writer.set_region(region);
   writer.add_node(kWatch, writer.value(output).name, "/watch", inputs, output, kQuantizerDomain);
   writer.set_int("watcher", id_);

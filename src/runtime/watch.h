@@ -1,5 +1,5 @@
-// Looking at values while a model runs, also where they cannot be outputs: in branches and bodies. A node of an operator that models do
-// not have stands in the way of the value, hands it on as it is, and calls back.
+// Looking at values while a model runs, also where they cannot be outputs: in branches and bodies. A node of an operator that
+// models do not have stands in the way of the value, hands it on as it is, and calls back.
 #pragma once
 
 #include "quant/graph_writer.h"

@@ -39,7 +39,8 @@ TEST_F(Api, MisalignedWrappedMemoryIsRightByACopy) {
   evn_tensor out = nullptr;
   evn_tensor plain = input();
   evn_tensor want = nullptr;
-  ASSERT_OK(evn_tensor_wrap(runtime, block.data() + 1, values.size() * 4, EVN_DTYPE_FLOAT32, dims, 4, nullptr, nullptr, &t, &error));
+  ASSERT_OK(
+      evn_tensor_wrap(runtime, block.data() + 1, values.size() * 4, EVN_DTYPE_FLOAT32, dims, 4, nullptr, nullptr, &t, &error));
   std::vector<char> result(81);
   const int64_t out_dims[2] = {2, 10};
   ASSERT_OK(evn_tensor_wrap(runtime, result.data() + 1, 80, EVN_DTYPE_FLOAT32, out_dims, 2, nullptr, nullptr, &out, &error));

@@ -1,5 +1,5 @@
-// Hostile configurations as a runtime meets them: rows C13, C14, C17, C19 and C20 of the list of hostile cases. The rows before them
-// are the business of tests/config.
+// Hostile configurations as a runtime meets them: rows C13, C14, C17, C19 and C20 of the list of hostile cases. The rows before
+// them are the business of tests/config.
 #include <sys/stat.h>
 
 #include <atomic>
@@ -64,8 +64,8 @@ TEST_F(ConfigRows, C13_NothingInAConfigurationNamesALibrary) {
 
 TEST_F(ConfigRows, C14_APathThatIsNoFileIsAnIoErrorAtOnce) {
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
-  for (const std::string& path : {folder.string(), (folder / "fifo").string(), std::string("/dev/zero"), std::string("/dev/stdin/x"),
-                                  (folder / "absent").string(), std::string()}) {
+  for (const std::string& path : {folder.string(), (folder / "fifo").string(), std::string("/dev/zero"),
+                                  std::string("/dev/stdin/x"), (folder / "absent").string(), std::string()}) {
     EXPECT_EQ(create_from_file(path), EVN_ERROR_IO) << path;
   }
 }

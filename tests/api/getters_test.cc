@@ -27,7 +27,9 @@ struct Getters : testing::Test {
 
   void SetUp() override {
     OnnxWriter w(17);
-    w.add_input(long_name, kF32, {Dim(long_symbol.c_str()), 3, "m", -1}).add_input("b", kI64, {}).add_initializer<float>("w", {1}, {2.0f});
+    w.add_input(long_name, kF32, {Dim(long_symbol.c_str()), 3, "m", -1})
+        .add_input("b", kI64, {})
+        .add_initializer<float>("w", {1}, {2.0f});
     w.add_output(long_out, kF32, {Dim(long_symbol.c_str()), 3, "m", -1}).add_output("c", kI64);
     w.add_node("Mul", {long_name, "w"}, {long_out}).add_node("Add", {"b", "b"}, {"c"});
     w.model().message(14, Proto().bytes(1, "author").bytes(2, "nobody")).message(14, Proto().bytes(1, "").bytes(2, "empty key"));

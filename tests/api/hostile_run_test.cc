@@ -12,7 +12,8 @@ struct HostileRun : testing::Test {
 
   void SetUp() override {
     static const char kYaml[] =
-        "limits: {run_time: 2s, load_time: 2s, tensor_bytes: 16MiB}\ndevices:\n  cpu: {type: cpu, threads: 1, memory_limit: 64MiB}\n";
+        "limits: {run_time: 2s, load_time: 2s, tensor_bytes: 16MiB}\ndevices:\n  cpu: {type: cpu, threads: 1, memory_limit: "
+        "64MiB}\n";
     evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
     options.cache_dir = "";
     options.config_text = kYaml;

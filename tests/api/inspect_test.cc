@@ -12,7 +12,8 @@ using Floats = std::vector<float>;
 struct Inspect : ApiTest {
   evn_status last = EVN_OK;
 
-  std::string inspect(const std::string& model_bytes, std::vector<evn_input_shape> shapes = {}, evn_format format = EVN_FORMAT_JSON) {
+  std::string inspect(const std::string& model_bytes, std::vector<evn_input_shape> shapes = {},
+                      evn_format format = EVN_FORMAT_JSON) {
     evn_inspect_options o = EVN_INSPECT_OPTIONS_INIT;
     o.data = model_bytes.data();
     o.size = model_bytes.size();
@@ -47,7 +48,8 @@ std::string strange_model() {
   w.add_node("Conv", {"x", "w"}, {"c"}, {}, "conv");
   w.add_node("Strange", {"c"}, {"s"}, {}, "strange_1", "my.domain");
   w.add_node("Relu", {"s"}, {"y"});
-  w.add_node("If", {"which"}, {"z"}, {Attr::graph("then_branch", then_body.graph()), Attr::graph("else_branch", else_body.graph())}, "choice");
+  w.add_node("If", {"which"}, {"z"}, {Attr::graph("then_branch", then_body.graph()), Attr::graph("else_branch", else_body.graph())},
+             "choice");
   return w.serialize();
 }
 
@@ -109,8 +111,12 @@ TEST_F(Inspect, EstimatesWhatARunTakes) {
 TEST_F(Inspect, NamesEveryNodeThatIsNotSupportedAndGoesOn) {
   const std::string json = inspect(strange_model());
   ASSERT_EQ(last, EVN_OK) << error.message;
-  EXPECT_TRUE(has(json, R"({"domain":"ai.onnx","name":"Odd","count":2,"reason":"not supported","nodes":["choice/then/odd_one","choice/else/Odd_0"]})")) << json;
-  EXPECT_TRUE(has(json, R"({"domain":"my.domain","name":"Strange","count":1,"reason":"not supported","nodes":["strange_1"]})")) << json;
+  EXPECT_TRUE(has(
+      json,
+      R"({"domain":"ai.onnx","name":"Odd","count":2,"reason":"not supported","nodes":["choice/then/odd_one","choice/else/Odd_0"]})"))
+      << json;
+  EXPECT_TRUE(has(json, R"({"domain":"my.domain","name":"Strange","count":1,"reason":"not supported","nodes":["strange_1"]})"))
+      << json;
   EXPECT_TRUE(has(json, R"("loads":false,"error":{"status":"EVN_ERROR_UNSUPPORTED")"));
   EXPECT_TRUE(has(json, R"("complete":false,"nodes_left_out":3)")) << json;
   EXPECT_EQ(number(json, "Conv"), 4.0 * 36 * 27) << "the rest is followed";
@@ -121,7 +127,9 @@ TEST_F(Inspect, NamesEveryNodeThatIsNotSupportedAndGoesOn) {
 TEST_F(Inspect, CollectsNodesThatAreRefusedForTheirTypes) {
   OnnxWriter w(17);
   w.add_input("a", kI64, {4}).add_input("x", kF32, {4, 4}).add_output("b", kI64).add_output("d", kI64).add_output("y");
-  w.add_node("Sin", {"a"}, {"b"}, {}, "sin_of_int").add_node("Erf", {"a"}, {"d"}, {}, "erf_of_int").add_node("MatMul", {"x", "x"}, {"y"});
+  w.add_node("Sin", {"a"}, {"b"}, {}, "sin_of_int")
+      .add_node("Erf", {"a"}, {"d"}, {}, "erf_of_int")
+      .add_node("MatMul", {"x", "x"}, {"y"});
   const std::string json = inspect(w.serialize());
   ASSERT_EQ(last, EVN_OK) << error.message;
   EXPECT_TRUE(has(json, R"("nodes":["sin_of_int"])")) << json;
@@ -216,8 +224,10 @@ TEST_F(Inspect, ArgumentsAreChecked) {
   EXPECT_EQ(evn_model_inspect(runtime, nullptr, nullptr, EVN_FORMAT_JSON, nullptr, 0, &size, &error), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(evn_model_inspect(runtime, "", nullptr, EVN_FORMAT_JSON, nullptr, 0, &size, &error), EVN_ERROR_IO);
   EXPECT_EQ(evn_model_inspect(runtime, "no-such.onnx", nullptr, EVN_FORMAT_JSON, nullptr, 0, &size, &error), EVN_ERROR_IO);
-  EXPECT_EQ(evn_model_inspect(runtime, "no-such.onnx", nullptr, EVN_FORMAT_DOT, nullptr, 0, &size, &error), EVN_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(evn_model_inspect(runtime, "no-such.onnx", nullptr, EVN_FORMAT_JSON, nullptr, 0, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_model_inspect(runtime, "no-such.onnx", nullptr, EVN_FORMAT_DOT, nullptr, 0, &size, &error),
+            EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_model_inspect(runtime, "no-such.onnx", nullptr, EVN_FORMAT_JSON, nullptr, 0, nullptr, &error),
+            EVN_ERROR_INVALID_ARGUMENT);
   o.data = bytes.data();
   o.size = bytes.size();
   EXPECT_EQ(evn_model_inspect(runtime, "x", &o, EVN_FORMAT_JSON, nullptr, 0, &size, &error), EVN_ERROR_INVALID_ARGUMENT);
@@ -230,7 +240,8 @@ TEST_F(Inspect, ArgumentsAreChecked) {
   EXPECT_EQ(size, 0u);
   EXPECT_OK(evn_model_inspect(runtime, nullptr, &o, EVN_FORMAT_JSON, nullptr, 0, &size, &error));
   char small[4];
-  EXPECT_EQ(evn_model_inspect(runtime, nullptr, &o, EVN_FORMAT_JSON, small, sizeof small, &size, &error), EVN_ERROR_BUFFER_TOO_SMALL);
+  EXPECT_EQ(evn_model_inspect(runtime, nullptr, &o, EVN_FORMAT_JSON, small, sizeof small, &size, &error),
+            EVN_ERROR_BUFFER_TOO_SMALL);
   EXPECT_EQ(error.bytes_requested, size);
 }
 

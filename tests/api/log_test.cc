@@ -105,8 +105,8 @@ struct LogTest : testing::Test {
 TEST_F(LogTest, TellsALifeInOrder) {
   open(EVN_LOG_DEBUG);
   run_twice();
-  EXPECT_EQ(journal.events(), (std::vector<std::string>{"device.opened", "runtime.created", "model.loaded", "session.created",
-                                                           "plan.created"}));
+  EXPECT_EQ(journal.events(),
+            (std::vector<std::string>{"device.opened", "runtime.created", "model.loaded", "session.created", "plan.created"}));
   EXPECT_EQ(journal.find("device.opened").device, "cpu");
   EXPECT_EQ(journal.find("runtime.created").fields.at("threads"), "2");
   EXPECT_EQ(journal.find("model.loaded").fields.at("bytes"), std::to_string(bytes.size()));

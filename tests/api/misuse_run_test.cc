@@ -33,7 +33,8 @@ struct MisuseRun : ApiTest {
   }
   evn_tensor wrap(void* data, size_t size, evn_dtype dtype, std::vector<int64_t> shape) {
     evn_tensor t = nullptr;
-    EXPECT_OK(evn_tensor_wrap(runtime, data, size, dtype, shape.data(), static_cast<uint32_t>(shape.size()), nullptr, nullptr, &t, &error));
+    EXPECT_OK(evn_tensor_wrap(runtime, data, size, dtype, shape.data(), static_cast<uint32_t>(shape.size()), nullptr, nullptr, &t,
+                              &error));
     return t;
   }
 };
@@ -75,7 +76,8 @@ TEST_F(MisuseRun, M07_OfTwoThreadsThatReleaseTheSameHandlesOneSucceedsForEach) {
   float x = 0;
   for (int round = 0; round < kRounds; ++round) {
     std::vector<evn_tensor> handles(kHandles);
-    for (evn_tensor& t : handles) ASSERT_EQ(evn_tensor_wrap(runtime, &x, 4, EVN_DTYPE_FLOAT32, nullptr, 0, nullptr, nullptr, &t, nullptr), EVN_OK);
+    for (evn_tensor& t : handles)
+      ASSERT_EQ(evn_tensor_wrap(runtime, &x, 4, EVN_DTYPE_FLOAT32, nullptr, 0, nullptr, nullptr, &t, nullptr), EVN_OK);
     std::atomic<int> ready{0};
     std::atomic<std::size_t> released{0};
     std::atomic<std::size_t> refused{0};
@@ -172,11 +174,13 @@ TEST_F(MisuseRun, M09_SizesThatDtypeAndDimsDoNotGiveAreRefused) {
   evn_tensor t = nullptr;
   const std::size_t size = values.size() * sizeof(float);
   for (const std::size_t wrong : {size - 1, size + 1, std::size_t{0}, std::numeric_limits<std::size_t>::max()}) {
-    EXPECT_EQ(evn_tensor_wrap(runtime, values.data(), wrong, EVN_DTYPE_FLOAT32, dims, 4, deleter, &deleted, &t, &error), kBad) << wrong;
+    EXPECT_EQ(evn_tensor_wrap(runtime, values.data(), wrong, EVN_DTYPE_FLOAT32, dims, 4, deleter, &deleted, &t, &error), kBad)
+        << wrong;
   }
   EXPECT_EQ(evn_tensor_wrap(runtime, values.data(), size, EVN_DTYPE_FLOAT64, dims, 4, deleter, &deleted, &t, &error), kBad);
   EXPECT_EQ(evn_tensor_wrap(runtime, values.data(), size, EVN_DTYPE_FLOAT32, dims, 3, deleter, &deleted, &t, &error), kBad);
-  EXPECT_EQ(evn_tensor_wrap(runtime, values.data(), size, EVN_DTYPE_FLOAT32, dims, UINT32_MAX, deleter, &deleted, &t, &error), EVN_ERROR_LIMIT);
+  EXPECT_EQ(evn_tensor_wrap(runtime, values.data(), size, EVN_DTYPE_FLOAT32, dims, UINT32_MAX, deleter, &deleted, &t, &error),
+            EVN_ERROR_LIMIT);
   EXPECT_EQ(t, nullptr);
   EXPECT_EQ(deleted, 0);  // the memory stays the caller's
 }
@@ -186,8 +190,9 @@ TEST_F(MisuseRun, M09_InputsOfWrongDtypeRankOrShapeAreRefusedAndOutputsUntouched
     evn_dtype dtype;
     std::vector<int64_t> dims;
   };
-  const std::vector<Wrong> all = {{EVN_DTYPE_INT32, {2, 3, 8, 8}}, {EVN_DTYPE_FLOAT32, {2, 3, 64}},       {EVN_DTYPE_FLOAT32, {2, 3, 8, 8, 1}},
-                                  {EVN_DTYPE_FLOAT32, {2, 4, 6, 8}}, {EVN_DTYPE_FLOAT32, {3, 2, 8, 8}}, {EVN_DTYPE_FLOAT32, {384}}};
+  const std::vector<Wrong> all = {{EVN_DTYPE_INT32, {2, 3, 8, 8}},      {EVN_DTYPE_FLOAT32, {2, 3, 64}},
+                                  {EVN_DTYPE_FLOAT32, {2, 3, 8, 8, 1}}, {EVN_DTYPE_FLOAT32, {2, 4, 6, 8}},
+                                  {EVN_DTYPE_FLOAT32, {3, 2, 8, 8}},    {EVN_DTYPE_FLOAT32, {384}}};
   std::vector<float> y(20, 7.0f);
   evn_tensor out = wrap(y.data(), y.size() * sizeof(float), EVN_DTYPE_FLOAT32, {2, 10});
   const evn_tensor given = out;
@@ -213,7 +218,8 @@ TEST_F(MisuseRun, M10_NamesThatAreNoInputsAreRefused) {
   uint32_t index = 77;
   const std::string huge(1u << 20, 'x');
   const std::string odd = "x\x1b[31m\n\xff";
-  for (const std::string& name : {std::string("unknown"), std::string(), std::string("x "), std::string("X"), std::string("y"), huge, odd}) {
+  for (const std::string& name :
+       {std::string("unknown"), std::string(), std::string("x "), std::string("X"), std::string("y"), huge, odd}) {
     EXPECT_EQ(evn_session_find_input(session, name.c_str(), &index, &error), kBad);
     EXPECT_LT(std::strlen(error.message), sizeof error.message);
     EXPECT_EQ(std::string(error.message).find_first_of("\x1b\n\xff"), std::string::npos);

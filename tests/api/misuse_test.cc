@@ -283,7 +283,8 @@ TEST_F(Misuse, BytesOfElementsOfLessThanAByteAreCounted) {
   const int64_t three[] = {3};
   unsigned char packed[2] = {0x21, 0x03};
   evn_tensor t = nullptr;
-  EXPECT_EQ(evn_tensor_wrap(runtime, packed, 1, EVN_DTYPE_INT4, three, 1, nullptr, nullptr, &t, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_tensor_wrap(runtime, packed, 1, EVN_DTYPE_INT4, three, 1, nullptr, nullptr, &t, &error),
+            EVN_ERROR_INVALID_ARGUMENT);
   ASSERT_EQ(evn_tensor_wrap(runtime, packed, 2, EVN_DTYPE_INT4, three, 1, nullptr, nullptr, &t, &error), EVN_OK) << error.message;
   void* data = nullptr;
   size_t size = 0;
@@ -297,7 +298,8 @@ TEST_F(Misuse, UnknownEnumsAndFlagsAreRefused) {
   evn_tensor t = nullptr;
   size_t size = 0;
   void* data = nullptr;
-  for (int32_t dtype : {-1, 0, 27, 999}) EXPECT_EQ(evn_tensor_create(cpu, dtype, dims, 4, 0, &t, &error), EVN_ERROR_INVALID_ARGUMENT);
+  for (int32_t dtype : {-1, 0, 27, 999})
+    EXPECT_EQ(evn_tensor_create(cpu, dtype, dims, 4, 0, &t, &error), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(evn_tensor_create(cpu, EVN_DTYPE_FLOAT32, dims, 4, 8, &t, &error), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(evn_tensor_create(cpu, EVN_DTYPE_FLOAT32, dims, 9, 0, &t, &error), EVN_ERROR_LIMIT);
   EXPECT_EQ(evn_model_describe(model, 7, nullptr, 0, &size, &error), EVN_ERROR_INVALID_ARGUMENT);

@@ -1,5 +1,5 @@
-// Runs whose time ends while an OpenCL device works for them. The driver holds the device until the test has seen what it wants to see:
-// nothing here depends on how long anything takes.
+// Runs whose time ends while an OpenCL device works for them. The driver holds the device until the test has seen what it wants to
+// see: nothing here depends on how long anything takes.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -208,7 +208,8 @@ TEST_F(OpenClDeadlines, AnErrorDoesNotWaitEither) {
     const evn_status status = run(20'000'000);
     const bool reached = fault_count(Seam::kOpenCl) >= k;
     fault_arm(Seam::kOpenCl, 0, false);
-    EXPECT_TRUE(status == EVN_ERROR_TIMEOUT || status == EVN_ERROR_DEVICE_LOST || status == EVN_ERROR_OUT_OF_MEMORY) << status << error.message;
+    EXPECT_TRUE(status == EVN_ERROR_TIMEOUT || status == EVN_ERROR_DEVICE_LOST || status == EVN_ERROR_OUT_OF_MEMORY)
+        << status << error.message;
     lost += status == EVN_ERROR_DEVICE_LOST;
     ASSERT_EQ(driver->waited_for_held(), 0) << k;
     driver->let_go();
@@ -242,7 +243,9 @@ TEST_F(OpenClDeadlines, ManyThreadsAndManyRuns) {
         evn_tensor x = nullptr, y = nullptr;
         evn_run_options options = EVN_RUN_OPTIONS_INIT;
         options.timeout_ns = t % 2 == 0 ? 0 : 200'000;
-        EXPECT_EQ(evn_tensor_wrap(runtime, mine.data(), mine.size() * sizeof(float), EVN_DTYPE_FLOAT32, dims, 4, nullptr, nullptr, &x, &own), EVN_OK);
+        EXPECT_EQ(evn_tensor_wrap(runtime, mine.data(), mine.size() * sizeof(float), EVN_DTYPE_FLOAT32, dims, 4, nullptr, nullptr,
+                                  &x, &own),
+                  EVN_OK);
         const evn_status status = evn_session_run(session, &x, 1, &y, 1, &options, &own);
         EXPECT_TRUE(status == EVN_OK || (t % 2 == 1 && status == EVN_ERROR_TIMEOUT)) << own.message;
         if (status == EVN_OK) {

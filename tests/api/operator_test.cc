@@ -22,8 +22,8 @@ struct Behaviour {
   std::atomic<int> released{0};
 };
 
-evn_status call_infer(void* user, evn_operator_node node, const evn_tensor_view* in, uint32_t in_count, evn_tensor_view* out, uint32_t out_count,
-                      evn_error* error) {
+evn_status call_infer(void* user, evn_operator_node node, const evn_tensor_view* in, uint32_t in_count, evn_tensor_view* out,
+                      uint32_t out_count, evn_error* error) {
   auto& b = *static_cast<Behaviour*>(user);
   ++b.infers;
   if (b.infer) return b.infer(node, in, in_count, out, out_count, error);
@@ -40,7 +40,8 @@ evn_status call_run(void* user, evn_operator_node node, const evn_tensor_view* i
   auto& b = *static_cast<Behaviour*>(user);
   ++b.runs;
   if (b.run) return b.run(node, in, in_count, out, out_count, error);
-  for (uint64_t i = 0; i < in[0].size_bytes / 4; ++i) static_cast<float*>(out[0].data)[i] = 2 * static_cast<const float*>(in[0].data)[i];
+  for (uint64_t i = 0; i < in[0].size_bytes / 4; ++i)
+    static_cast<float*>(out[0].data)[i] = 2 * static_cast<const float*>(in[0].data)[i];
   return EVN_OK;
 }
 
@@ -106,8 +107,8 @@ struct OperatorTest : testing::Test {
     evn_tensor in = nullptr;
     evn_tensor out = nullptr;
     error = EVN_ERROR_INIT;
-    EXPECT_EQ(evn_tensor_wrap(runtime, x.data(), x.size() * 4, EVN_DTYPE_FLOAT32, dims.data(), static_cast<uint32_t>(dims.size()), nullptr, nullptr,
-                              &in, &error),
+    EXPECT_EQ(evn_tensor_wrap(runtime, x.data(), x.size() * 4, EVN_DTYPE_FLOAT32, dims.data(), static_cast<uint32_t>(dims.size()),
+                              nullptr, nullptr, &in, &error),
               EVN_OK);
     const evn_status status = evn_session_run(session, &in, 1, &out, 1, nullptr, &error);
     if (status == EVN_OK) {
@@ -191,7 +192,8 @@ TEST_F(OperatorTest, WrongRegistrationsAreRefusedAndNotReleased) {
 
 TEST_F(OperatorTest, WhatInferSaysIsChecked) {
   ASSERT_OK(add(make_operator(&behaviour)));
-  const auto refused = [&](evn_status status, const char* part, const std::function<evn_status(evn_tensor_view&, evn_error*)>& answer) {
+  const auto refused = [&](evn_status status, const char* part,
+                           const std::function<evn_status(evn_tensor_view&, evn_error*)>& answer) {
     behaviour.infer = [&](evn_operator_node, const evn_tensor_view*, uint32_t, evn_tensor_view* out, uint32_t, evn_error* e) {
       out[0].dtype = EVN_DTYPE_FLOAT32;
       out[0].rank = 2;
@@ -229,7 +231,8 @@ TEST_F(OperatorTest, WhatInferSaysIsChecked) {
   });
   refused(bad, "no status", [](evn_tensor_view&, evn_error*) { return 18; });
   refused(bad, "no status", [](evn_tensor_view&, evn_error*) { return -1; });
-  refused(bad, "threw an exception: thrown", [](evn_tensor_view&, evn_error*) -> evn_status { throw std::runtime_error("thrown"); });
+  refused(bad, "threw an exception: thrown",
+          [](evn_tensor_view&, evn_error*) -> evn_status { throw std::runtime_error("thrown"); });
   refused(bad, "threw an exception", [](evn_tensor_view&, evn_error*) -> evn_status { throw 7; });
 }
 
@@ -259,7 +262,9 @@ TEST_F(OperatorTest, WhatRunReturnsIsChecked) {
   ASSERT_OK(add(make_operator(&behaviour)));
   ASSERT_OK(load(double_model()));
   const auto refused = [&](evn_status status, const char* part, const std::function<evn_status(evn_error*)>& answer) {
-    behaviour.run = [&](evn_operator_node, const evn_tensor_view*, uint32_t, const evn_tensor_view*, uint32_t, evn_error* e) { return answer(e); };
+    behaviour.run = [&](evn_operator_node, const evn_tensor_view*, uint32_t, const evn_tensor_view*, uint32_t, evn_error* e) {
+      return answer(e);
+    };
     EXPECT_EQ(run({1, 2, 3}, {1, 3}), status) << part << ": " << error.message;
     EXPECT_TRUE(says(part) && says("mine::Double")) << part << ": " << error.message;
     EXPECT_STREQ(error.node, "double_1");
@@ -301,22 +306,30 @@ TEST_F(OperatorTest, NodesAnswerOnlyWhileTheirCallbackRuns) {
     char text[32] = "";
     size_t size = 0;
     expect(evn_operator_attribute_string(node, "text", nullptr, 0, &size, nullptr) == EVN_OK && size == 6, "size of text");
-    expect(evn_operator_attribute_string(node, "text", text, sizeof text, &size, nullptr) == EVN_OK && std::string(text) == "words", "text");
+    expect(evn_operator_attribute_string(node, "text", text, sizeof text, &size, nullptr) == EVN_OK && std::string(text) == "words",
+           "text");
     const int64_t* ints = nullptr;
     size_t count = 0;
     expect(evn_operator_attribute_ints(node, "ints", &ints, &count, nullptr) == EVN_OK && count == 2 && ints[1] == 9, "ints");
     const float* floats = nullptr;
-    expect(evn_operator_attribute_floats(node, "floats", &floats, &count, nullptr) == EVN_OK && count == 1 && floats[0] == 0.5f, "floats");
+    expect(evn_operator_attribute_floats(node, "floats", &floats, &count, nullptr) == EVN_OK && count == 1 && floats[0] == 0.5f,
+           "floats");
     uint32_t n = 7;
     expect(evn_operator_attribute_string_count(node, "text", &n, nullptr) == EVN_ERROR_INVALID_ARGUMENT && n == 7, "kind of text");
     expect(evn_operator_attribute_string_count(node, "texts", nullptr, nullptr) == EVN_ERROR_INVALID_ARGUMENT, "no count");
     expect(evn_operator_attribute_string_count(node, "texts", &n, nullptr) == EVN_OK && n == 3, "count of texts");
     expect(evn_operator_attribute_string_at(node, "texts", 1, nullptr, 0, &size, nullptr) == EVN_OK && size == 4, "size of a text");
-    expect(evn_operator_attribute_string_at(node, "texts", 1, text, sizeof text, &size, nullptr) == EVN_OK && memcmp(text, "a\0b", 4) == 0, "texts");
-    expect(evn_operator_attribute_string_at(node, "texts", 2, text, sizeof text, &size, nullptr) == EVN_OK && size == 1, "an empty text");
-    expect(evn_operator_attribute_string_at(node, "texts", 0, text, 2, nullptr, nullptr) == EVN_ERROR_BUFFER_TOO_SMALL, "room for a text");
-    expect(evn_operator_attribute_string_at(node, "texts", 3, text, sizeof text, nullptr, nullptr) == EVN_ERROR_INVALID_ARGUMENT, "no such text");
-    expect(evn_operator_attribute_string_at(node, "none", 0, text, sizeof text, nullptr, nullptr) == EVN_ERROR_INVALID_ARGUMENT, "no texts");
+    expect(evn_operator_attribute_string_at(node, "texts", 1, text, sizeof text, &size, nullptr) == EVN_OK &&
+               memcmp(text, "a\0b", 4) == 0,
+           "texts");
+    expect(evn_operator_attribute_string_at(node, "texts", 2, text, sizeof text, &size, nullptr) == EVN_OK && size == 1,
+           "an empty text");
+    expect(evn_operator_attribute_string_at(node, "texts", 0, text, 2, nullptr, nullptr) == EVN_ERROR_BUFFER_TOO_SMALL,
+           "room for a text");
+    expect(evn_operator_attribute_string_at(node, "texts", 3, text, sizeof text, nullptr, nullptr) == EVN_ERROR_INVALID_ARGUMENT,
+           "no such text");
+    expect(evn_operator_attribute_string_at(node, "none", 0, text, sizeof text, nullptr, nullptr) == EVN_ERROR_INVALID_ARGUMENT,
+           "no texts");
     evn_tensor_view view;
     expect(evn_operator_attribute_tensor(node, "tensor", &view, nullptr) == EVN_OK && view.rank == 1 && view.size_bytes == 16 &&
                reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 && static_cast<const int64_t*>(view.data)[1] == 4,
@@ -327,8 +340,13 @@ TEST_F(OperatorTest, NodesAnswerOnlyWhileTheirCallbackRuns) {
   ASSERT_OK(add(make_operator(&behaviour)));
   const Attr texts(Proto().bytes(1, "texts").bytes(9, "one").bytes(9, std::string_view("a\0b", 3)).bytes(9, "").varint(20, 8));
   const Proto tensor = tensor_proto("t", kI64, {2}, bytes_of(std::vector<int64_t>{3, 4}));
-  ASSERT_OK(load(double_model({{"int", -3}, {"float", 1.5f}, {"text", "words"}, {"ints", std::vector<int64_t>{8, 9}},
-                               {"floats", std::vector<float>{0.5f}}, Attr::tensor("tensor", tensor), texts})));
+  ASSERT_OK(load(double_model({{"int", -3},
+                               {"float", 1.5f},
+                               {"text", "words"},
+                               {"ints", std::vector<int64_t>{8, 9}},
+                               {"floats", std::vector<float>{0.5f}},
+                               Attr::tensor("tensor", tensor),
+                               texts})));
   ASSERT_OK(run({1, 2, 3}, {1, 3}));
   EXPECT_TRUE(wrong.empty()) << wrong[0];
   ASSERT_NE(stale, nullptr);
@@ -338,7 +356,8 @@ TEST_F(OperatorTest, NodesAnswerOnlyWhileTheirCallbackRuns) {
   EXPECT_EQ(evn_operator_attribute_string_count(stale, "texts", &n, &error), EVN_ERROR_INVALID_HANDLE);
   EXPECT_EQ(evn_operator_attribute_string_at(stale, "texts", 0, nullptr, 0, nullptr, &error), EVN_ERROR_INVALID_HANDLE);
   EXPECT_EQ(evn_operator_node_name(nullptr, nullptr, 0, nullptr, &error), EVN_ERROR_INVALID_HANDLE);
-  EXPECT_EQ(evn_operator_attribute_type(reinterpret_cast<evn_operator_node>(runtime), "int", nullptr, &error), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(evn_operator_attribute_type(reinterpret_cast<evn_operator_node>(runtime), "int", nullptr, &error),
+            EVN_ERROR_INVALID_HANDLE);
   EXPECT_EQ(load(double_model({{"twice", 1}, {"twice", 2}})), EVN_ERROR_INVALID_MODEL);
 }
 
@@ -352,7 +371,9 @@ TEST_F(OperatorTest, GetsTheTypesThatTheModelSaysAmongWidenedOnes) {
   ASSERT_OK(add(make_operator(&behaviour)));
   OnnxWriter w(17);
   w.import("mine", 1).add_input("x", kF32, {1, 3}).add_output("y", kF32);
-  w.add_node("Cast", {"x"}, {"h"}, {{"to", static_cast<int>(kF16)}}).add_node("Erf", {"h"}, {"e"}).add_node("Double", {"e"}, {"d"}, {}, "d", "mine");
+  w.add_node("Cast", {"x"}, {"h"}, {{"to", static_cast<int>(kF16)}})
+      .add_node("Erf", {"h"}, {"e"})
+      .add_node("Double", {"e"}, {"d"}, {}, "d", "mine");
   w.add_node("Erf", {"d"}, {"f"}).add_node("Cast", {"f"}, {"y"}, {{"to", static_cast<int>(kF32)}});
   ASSERT_OK(load(w.serialize()));
   ASSERT_OK(run({0.5f, -1, 2}, {1, 3}));

@@ -107,8 +107,10 @@ TEST_F(QuantizerMisuse, OptionsOfAnotherModeAreRefusedByName) {
     EXPECT_NE(std::string(error.message).find(field), std::string::npos) << error.message;
   };
   refused(5, "mode", [](auto&) {});
-  for (const uint32_t bits : {1u, 3u, 5u, 16u}) refused(EVN_QUANTIZE_WEIGHTS, "weight_bits", [=](auto& o) { o.weight_bits = bits; });
-  for (const uint32_t block : {1u, 7u, 8u, 48u, 131072u}) refused(EVN_QUANTIZE_WEIGHTS, "block_size", [=](auto& o) { o.block_size = block; });
+  for (const uint32_t bits : {1u, 3u, 5u, 16u})
+    refused(EVN_QUANTIZE_WEIGHTS, "weight_bits", [=](auto& o) { o.weight_bits = bits; });
+  for (const uint32_t block : {1u, 7u, 8u, 48u, 131072u})
+    refused(EVN_QUANTIZE_WEIGHTS, "block_size", [=](auto& o) { o.block_size = block; });
   refused(EVN_QUANTIZE_DYNAMIC, "flags", [](auto& o) { o.flags = EVN_QUANTIZE_QOPERATOR; });
   for (const evn_quantize_mode mode : {EVN_QUANTIZE_STATIC, EVN_QUANTIZE_DYNAMIC, EVN_QUANTIZE_FLOAT16, EVN_QUANTIZE_BFLOAT16}) {
     refused(mode, "weight_bits", [](auto& o) { o.weight_bits = 8; });

@@ -18,7 +18,8 @@ struct Row {
 #define EVN_STRUCT(name, macro) static const name k_##name = macro;
 EVN_STRUCTS(EVN_STRUCT)
 #undef EVN_STRUCT
-#define EVN_STRUCT(name, macro) {#name, &k_##name, sizeof(name), [](void* out, uint32_t size) { name##_init(static_cast<name*>(out), size); }},
+#define EVN_STRUCT(name, macro) \
+  {#name, &k_##name, sizeof(name), [](void* out, uint32_t size) { name##_init(static_cast<name*>(out), size); }},
 const Row kRows[] = {EVN_STRUCTS(EVN_STRUCT)};
 #undef EVN_STRUCT
 
@@ -82,8 +83,10 @@ void check_info(const char* name, void (*init)(Info*, uint32_t), std::size_t old
 
 TEST_F(Infos, SayHowMuchOfThemWasFilled) {
   const evn_tensor t = input();
-  check_info<evn_device_info>("device", evn_device_info_init, offsetof(evn_device_info, description), [&](auto* i) { return evn_device_get_info(cpu, i, &error); });
-  check_info<evn_tensor_info>("tensor", evn_tensor_info_init, offsetof(evn_tensor_info, size_bytes), [&](auto* i) { return evn_tensor_get_info(t, i, &error); });
+  check_info<evn_device_info>("device", evn_device_info_init, offsetof(evn_device_info, description),
+                              [&](auto* i) { return evn_device_get_info(cpu, i, &error); });
+  check_info<evn_tensor_info>("tensor", evn_tensor_info_init, offsetof(evn_tensor_info, size_bytes),
+                              [&](auto* i) { return evn_tensor_get_info(t, i, &error); });
   check_info<evn_value_info>("session input", evn_value_info_init, offsetof(evn_value_info, symbols),
                              [&](auto* i) { return evn_session_get_input_info(session, 0, i, &error); });
   check_info<evn_value_info>("model output", evn_value_info_init, offsetof(evn_value_info, dims),
@@ -106,7 +109,8 @@ TEST(ApiTable, IsThatOfAVersionThatTheLibraryHas) {
   ASSERT_EQ(evn_get_api(2u << 8, &older), EVN_OK);
   EXPECT_EQ(older, api);
   const evn_api* none = api;
-  for (const uint32_t version : {EVN_VERSION_NUMBER + 1, EVN_VERSION_NUMBER + (1u << 8), 1u << 16, UINT32_MAX, (2u << 8) - 1, 1u << 8, 0u}) {
+  for (const uint32_t version :
+       {EVN_VERSION_NUMBER + 1, EVN_VERSION_NUMBER + (1u << 8), 1u << 16, UINT32_MAX, (2u << 8) - 1, 1u << 8, 0u}) {
     EXPECT_EQ(evn_get_api(version, &none), EVN_ERROR_VERSION) << version;
   }
   EXPECT_EQ(none, api);

@@ -12,15 +12,15 @@
 namespace evn::test {
 
 // Expects OK and shows the error's text otherwise.
-#define EXPECT_OK(call)                                                     \
-  do {                                                                      \
-    error = EVN_ERROR_INIT;                                                 \
-    EXPECT_EQ(call, EVN_OK) << error.message << " " << error.node;          \
+#define EXPECT_OK(call)                                            \
+  do {                                                             \
+    error = EVN_ERROR_INIT;                                        \
+    EXPECT_EQ(call, EVN_OK) << error.message << " " << error.node; \
   } while (0)
-#define ASSERT_OK(call)                                                     \
-  do {                                                                      \
-    error = EVN_ERROR_INIT;                                                 \
-    ASSERT_EQ(call, EVN_OK) << error.message << " " << error.node;          \
+#define ASSERT_OK(call)                                            \
+  do {                                                             \
+    error = EVN_ERROR_INIT;                                        \
+    ASSERT_EQ(call, EVN_OK) << error.message << " " << error.node; \
   } while (0)
 
 struct ApiTest : testing::Test {

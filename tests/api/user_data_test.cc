@@ -1,4 +1,5 @@
-// What a host gives with its callbacks comes back once, in order, when the runtime has ended, and not at all where it was not taken.
+// What a host gives with its callbacks comes back once, in order, when the runtime has ended, and not at all where it was not
+// taken.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -17,10 +18,10 @@ namespace {
 // A host of one runtime: counts what its callbacks get, and writes down what comes back.
 struct Host {
   std::mutex mutex;
-  std::vector<std::string> back;        // in order
+  std::vector<std::string> back;  // in order
   std::atomic<int> live_blocks{0}, blocks_at_release{-1};
   std::atomic<int> lines{0}, records{0}, jobs{0};
-  std::atomic<int> late{0};             // callbacks after their release
+  std::atomic<int> late{0};  // callbacks after their release
   bool throws = false;
 
   struct Part {  // what is handed to one callback
@@ -28,7 +29,8 @@ struct Host {
     const char* name = "";
     std::atomic<bool> gone{false};
   };
-  Part parallel{this, "parallel"}, log{this, "log"}, sink{this, "log_sink"}, heap{this, "allocator"}, end{this, "ended"}, op{this, "operator"};
+  Part parallel{this, "parallel"}, log{this, "log"}, sink{this, "log_sink"}, heap{this, "allocator"}, end{this, "ended"},
+      op{this, "operator"};
   Part progress{this, "progress"};
 
   static Host& called(void* user) {
@@ -128,9 +130,10 @@ TEST_F(UserData, StaysWhileAnyChildOfTheRuntimeIsThere) {
     ASSERT_OK(evn_session_run(session, &x, 1, &y, 1, nullptr, &error));
     ASSERT_OK(evn_value_from_tensor(y, &value, &error));
     EXPECT_GT(h.jobs, 0);
-    const std::function<evn_status()> ends[] = {[&] { return evn_device_release(cpu); },    [&] { return evn_model_release(model); },
-                                               [&] { return evn_session_release(session); }, [&] { return evn_tensor_release(x); },
-                                               [&] { return evn_value_release(value); },     [&] { return evn_runtime_release(r); }};
+    const std::function<evn_status()> ends[] = {
+        [&] { return evn_device_release(cpu); },      [&] { return evn_model_release(model); },
+        [&] { return evn_session_release(session); }, [&] { return evn_tensor_release(x); },
+        [&] { return evn_value_release(value); },     [&] { return evn_runtime_release(r); }};
     EXPECT_EQ(evn_tensor_release(y), EVN_OK);
     for (int i = 0; i < 6; ++i) {
       if (i == last) continue;
@@ -173,8 +176,11 @@ TEST_F(UserData, WrappedMemoryAndOperatorsGoBeforeIt) {
   evn_operator op = EVN_OPERATOR_INIT;
   op.domain = "mine", op.name = "Same", op.min_inputs = op.max_inputs = 1;
   op.user = &host.op;
-  op.infer = [](void*, evn_operator_node, const evn_tensor_view*, uint32_t, evn_tensor_view*, uint32_t, evn_error*) -> evn_status { return EVN_OK; };
-  op.run = [](void*, evn_operator_node, const evn_tensor_view*, uint32_t, const evn_tensor_view*, uint32_t, evn_error*) -> evn_status { return EVN_OK; };
+  op.infer = [](void*, evn_operator_node, const evn_tensor_view*, uint32_t, evn_tensor_view*, uint32_t, evn_error*) -> evn_status {
+    return EVN_OK;
+  };
+  op.run = [](void*, evn_operator_node, const evn_tensor_view*, uint32_t, const evn_tensor_view*, uint32_t,
+              evn_error*) -> evn_status { return EVN_OK; };
   op.release = &Host::release;
   ASSERT_OK(evn_runtime_register_operator(runtime, &op, &error));
   float data[2] = {};

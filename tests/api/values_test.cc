@@ -61,7 +61,8 @@ TEST_F(Values, StringsAreNoMemory) {
   const int64_t one = 1;
   uint64_t address = 0xdeadbeef;
   evn_tensor wrapped = nullptr;
-  EXPECT_EQ(evn_tensor_wrap(runtime, &address, 8, EVN_DTYPE_STRING, &one, 1, nullptr, nullptr, &wrapped, &error), EVN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(evn_tensor_wrap(runtime, &address, 8, EVN_DTYPE_STRING, &one, 1, nullptr, nullptr, &wrapped, &error),
+            EVN_ERROR_UNSUPPORTED);
   ASSERT_OK(evn_tensor_release(t));
 }
 
@@ -118,7 +119,8 @@ TEST_F(Values, CreateChecksTypesAndParts) {
   const evn_value v = value_of(t);
   evn_value made = nullptr;
   const evn_value pair[] = {v, v};
-  for (const char* wrong : {"", "seq", "seq(", "seq(tensor(string)", "tensor(string)", "seq(tensor(strings))", "map(float,tensor(string))", "seq(tensor(string)))"}) {
+  for (const char* wrong : {"", "seq", "seq(", "seq(tensor(string)", "tensor(string)", "seq(tensor(strings))",
+                            "map(float,tensor(string))", "seq(tensor(string)))"}) {
     EXPECT_EQ(evn_value_create(runtime, wrong, &v, 1, &made, &error), EVN_ERROR_INVALID_ARGUMENT) << wrong;
   }
   EXPECT_EQ(evn_value_create(runtime, "seq(tensor(float6e2m3))", nullptr, 0, &made, &error), EVN_ERROR_INVALID_ARGUMENT);

@@ -24,7 +24,8 @@ std::string standard_fixed(double x, int digits) {
 }
 
 TEST(NumberText, ShortestIsWhatTheStandardWrites) {
-  for (const float x : {0.0f, -0.0f, 1.0f, 0.1f, 1e5f, 123456.0f, 1e-5f, 0.00123f, 1e20f, 16777216.0f, 3.4028235e38f, 1e-45f, 1.17549435e-38f}) {
+  for (const float x :
+       {0.0f, -0.0f, 1.0f, 0.1f, 1e5f, 123456.0f, 1e-5f, 0.00123f, 1e20f, 16777216.0f, 3.4028235e38f, 1e-45f, 1.17549435e-38f}) {
     EXPECT_EQ(shortest_text(x), standard(x));
     EXPECT_EQ(shortest_text(-x), standard(-x));
   }

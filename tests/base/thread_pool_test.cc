@@ -129,8 +129,7 @@ TEST(ThreadPool, HoldsOverManyJobs) {
 // Work, not sleep: threads that sleep may share a core for ever.
 void compute_for(std::chrono::microseconds time) {
   const std::uint64_t end = os::now_ns() + static_cast<std::uint64_t>(time.count()) * 1000;
-  while (os::now_ns() < end) {
-  }
+  while (os::now_ns() < end) {}
 }
 
 // A worker takes no part while it has no core of its own, which on a busy machine may be long.
@@ -203,7 +202,8 @@ TEST(ThreadPool, AThreadThatWasKeptFromItsWorkIsLeftAloneForATime) {
     if (!seen.stall) compute_for(std::chrono::microseconds(50));
   };
   int next_by_worker = 1;
-  for (int attempt = 0; attempt < 5 && next_by_worker > 0; ++attempt) {  // again where the machine kept the caller from its own work
+  for (int attempt = 0; attempt < 5 && next_by_worker > 0;
+       ++attempt) {  // again where the machine kept the caller from its own work
     s.stall = true;
     s.by_worker = 0;
     while (s.by_worker == 0) pool.parallel_for(2, 1, body, &s);
@@ -277,7 +277,11 @@ TEST(ThreadPool, FirstErrorIsRethrownAndThePoolStaysUsable) {
     for (int round = 0; round < 50; ++round) {
       try {
         pool.parallel_for(
-            100, 1, [](void*, int, std::int64_t begin, std::int64_t) { if (begin == 37) fail(EVN_ERROR_LIMIT, "tile 37"); }, nullptr);
+            100, 1,
+            [](void*, int, std::int64_t begin, std::int64_t) {
+              if (begin == 37) fail(EVN_ERROR_LIMIT, "tile 37");
+            },
+            nullptr);
         FAIL() << "nothing was thrown";
       } catch (const Error& e) {
         EXPECT_EQ(e.status, EVN_ERROR_LIMIT);

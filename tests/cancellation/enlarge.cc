@@ -43,7 +43,8 @@ Case apply(const Case& base, const Growth& g) {
     const bool whole = o.desc.dtype == DType::kInt64 || o.desc.dtype == DType::kInt32 || c.op == "Range";
     for (double& v : o.literal) {
       if (std::fabs(v) >= static_cast<double>(kLargest)) continue;
-      if (g.literals && whole && v == static_cast<double>(static_cast<std::int64_t>(v))) v = static_cast<double>(grown(g, static_cast<std::int64_t>(v)));
+      if (g.literals && whole && v == static_cast<double>(static_cast<std::int64_t>(v)))
+        v = static_cast<double>(grown(g, static_cast<std::int64_t>(v)));
     }
   }
   for (Attribute& a : c.attributes) {
@@ -76,7 +77,11 @@ std::vector<Growth> growths(const Case& c) {
     for (int axis = 0; axis < rank; ++axis) all.push_back({.number = 0, .axis = axis, .factor = factor});
     for (const int follow : {0, 1, 2, 3}) {
       for (const std::int64_t number : numbers) {
-        all.push_back({.number = number, .axis = -1, .factor = number == 0 && factor > 64 ? factor / 64 : factor, .literals = (follow & 1) != 0, .attributes = (follow & 2) != 0});
+        all.push_back({.number = number,
+                       .axis = -1,
+                       .factor = number == 0 && factor > 64 ? factor / 64 : factor,
+                       .literals = (follow & 1) != 0,
+                       .attributes = (follow & 2) != 0});
       }
     }
   }
@@ -84,8 +89,9 @@ std::vector<Growth> growths(const Case& c) {
 }
 
 bool is_small(const Case& c) {
-  return std::all_of(c.operands.begin(), c.operands.end(),
-                     [](const Operand& o) { return o.desc.dtype == DType::kUndefined || o.desc.shape.elements() <= kMostElements; });
+  return std::all_of(c.operands.begin(), c.operands.end(), [](const Operand& o) {
+    return o.desc.dtype == DType::kUndefined || o.desc.shape.elements() <= kMostElements;
+  });
 }
 
 }  // namespace
@@ -122,11 +128,12 @@ std::optional<KernelSubject> enlarged(const Case& base, std::int64_t least) {
       KernelSubject s = conformance::make_subject(c, 1, {});
       const std::int64_t before = scope.work();
       for (const TensorDesc& d : s.outputs) {
-        if (d.dtype != DType::kUndefined && (!d.shape.is_known() || d.shape.elements() > kMostElements)) fail(EVN_ERROR_LIMIT, "too large");
+        if (d.dtype != DType::kUndefined && (!d.shape.is_known() || d.shape.elements() > kMostElements))
+          fail(EVN_ERROR_LIMIT, "too large");
       }
       results_of(s);
       if (scope.work() - before >= least) return s;
-    } catch (const Error&) {  // no legal node, or too much work
+    } catch (const Error&) {           // no legal node, or too much work
     } catch (const std::exception&) {  // a literal that has too few numbers for its dims
     }
   }

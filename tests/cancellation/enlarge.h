@@ -10,7 +10,8 @@ namespace evn::test {
 // What a reference made: bytes, and for strings the texts, whose addresses differ from run to run.
 std::vector<std::string> results_of(const KernelSubject& subject);
 
-// `base` with larger dims, such that its reference does at least `least` units of work, and not far more; nullopt where none is found.
+// `base` with larger dims, such that its reference does at least `least` units of work, and not far more; nullopt where none is
+// found.
 std::optional<KernelSubject> enlarged(const conformance::Case& base, std::int64_t least);
 
 }  // namespace evn::test

@@ -44,7 +44,8 @@ BoxPtr map_of_floats(std::int64_t count) {
   return make_box({DType::kFloat32, {}}, Wrap::kMapOfInts, {tensor<std::int64_t>({count}, keys), floats(count)});
 }
 
-HostCase make(const std::string& op, int opset, std::vector<BoxPtr> inputs, std::vector<Attribute> attributes = {}, int outputs = 1) {
+HostCase make(const std::string& op, int opset, std::vector<BoxPtr> inputs, std::vector<Attribute> attributes = {},
+              int outputs = 1) {
   GraphBuilder b(opset);
   std::vector<ValueId> ids;
   for (const BoxPtr& box : inputs) {
@@ -110,7 +111,8 @@ std::vector<BoxPtr> TestServices::run_body(std::span<const BoxPtr> inputs, std::
 }
 
 std::map<std::string, HostCase> host_cases() {
-  const TensorDesc one = {DType::kFloat32, {1}}, scalar = {DType::kFloat32, {}}, count = {DType::kInt64, {}}, truth = {DType::kBool, {}};
+  const TensorDesc one = {DType::kFloat32, {1}}, scalar = {DType::kFloat32, {}}, count = {DType::kInt64, {}},
+                   truth = {DType::kBool, {}};
   std::map<std::string, HostCase> all;
   all["SequenceConstruct 11"] = make("SequenceConstruct", 13, sequence(kMany)->parts);
   all["SequenceInsert 11"] = make("SequenceInsert", 13, {sequence(kMany), floats(1), integer(5)});
@@ -119,10 +121,14 @@ std::map<std::string, HostCase> host_cases() {
   all["ConcatFromSequence 11"] = make("ConcatFromSequence", 13, {sequence(kMany)}, {{"axis", std::int64_t{0}}});
   all["SequenceMap 17"] = with_body(make("SequenceMap", 17, {sequence(kMany)}), {one}, 0);
   all["Loop 1"] = with_body(make("Loop", 13, {integer(kMany), nullptr, floats(1)}, {}, 1), {count, truth, one}, 1);
-  all["Scan 8"] = with_body(make("Scan", 8, {nullptr, tensor<float>({1, kMany}, std::vector<float>(kMany, 1.0f))}, {{"num_scan_inputs", std::int64_t{1}}}), {scalar}, 0);
+  all["Scan 8"] = with_body(make("Scan", 8, {nullptr, tensor<float>({1, kMany}, std::vector<float>(kMany, 1.0f))},
+                                 {{"num_scan_inputs", std::int64_t{1}}}),
+                            {scalar}, 0);
   all["Scan 9"] = with_body(make("Scan", 13, {floats(kMany)}, {{"num_scan_inputs", std::int64_t{1}}}), {scalar}, 0);
-  all["ai.onnx.ml::ZipMap 1"] = make("ai.onnx.ml::ZipMap", 1, {tensor<float>({kMany, 1}, std::vector<float>(kMany, 0.5f))}, {{"classlabels_int64s", numbers(1)}});
-  all["ai.onnx.ml::DictVectorizer 1"] = make("ai.onnx.ml::DictVectorizer", 1, {map_of_floats(kMany)}, {{"int64_vocabulary", numbers(kMany)}});
+  all["ai.onnx.ml::ZipMap 1"] = make("ai.onnx.ml::ZipMap", 1, {tensor<float>({kMany, 1}, std::vector<float>(kMany, 0.5f))},
+                                     {{"classlabels_int64s", numbers(1)}});
+  all["ai.onnx.ml::DictVectorizer 1"] =
+      make("ai.onnx.ml::DictVectorizer", 1, {map_of_floats(kMany)}, {{"int64_vocabulary", numbers(kMany)}});
   all["ai.onnx.ml::CastMap 1"] = make("ai.onnx.ml::CastMap", 1, {map_of_floats(kMany)});
   return all;
 }

@@ -1,6 +1,6 @@
-// No row of the operator tables escapes the clock: each has a case that is long enough to be looked at several times, and ends in the
-// middle of it when it must; what is run again then gives what it gives undisturbed. While a model loads (constants that are folded) as
-// in a run.
+// No row of the operator tables escapes the clock: each has a case that is long enough to be looked at several times, and ends in
+// the middle of it when it must; what is run again then gives what it gives undisturbed. While a model loads (constants that are
+// folded) as in a run.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -57,7 +57,9 @@ std::vector<const OpDef*> rows() {
   return all;
 }
 
-Case strings_case(const std::string& op, int opset, std::int64_t count) { return Case(op, opset).in(DType::kString, {count}, 100, 999); }
+Case strings_case(const std::string& op, int opset, std::int64_t count) {
+  return Case(op, opset).in(DType::kString, {count}, 100, 999);
+}
 
 // A Constant whose value, in that attribute, has `count` elements.
 Case constant_case(int opset, const char* attribute, std::int64_t count) {
@@ -90,12 +92,21 @@ void add_indices(std::vector<Case>* all) {
   all->push_back(Case("GatherElements", 11).x({kMany}).in(kI64, {kMany}, 0, kMany));
   for (const int opset : {11, 12}) all->push_back(Case("GatherND", opset).x({100, 4}).in(kI64, {kMany, 1}, 0, 100));
   all->push_back(Case("Scatter", 9).x({kMany}).in(kI64, {kMany}, 0, kMany).x({kMany}));
-  for (const int opset : {11, 16, 18}) all->push_back(Case("ScatterElements", opset).x({kMany}).in(kI64, {kMany}, 0, kMany).x({kMany}));
+  for (const int opset : {11, 16, 18})
+    all->push_back(Case("ScatterElements", opset).x({kMany}).in(kI64, {kMany}, 0, kMany).x({kMany}));
   for (const int opset : {16, 18}) all->push_back(Case("ScatterND", opset).x({1000}).in(kI64, {kMany, 1}, 0, 1000).x({kMany}));
   for (const int opset : {9, 11}) all->push_back(Case("Compress", opset).x({kMany}).in(DType::kBool, {kMany}));
   all->push_back(Case("NegativeLogLikelihoodLoss", 13).x({kMany, 3}).in(kI64, {kMany}, 0, 3));
-  all->push_back(Case("MaxUnpool", 9).x({1, 1, 200, 200}).in(kI64, {1, 1, 200, 200}, 0, 1000).ints("kernel_shape", {2, 2}).ints("strides", {2, 2}));
-  all->push_back(Case("com.microsoft::GatherBlockQuantized", 1).constant(DType::kInt4, {6, 40}).in(kI64, {2000}, 0, 6).w({6, 3}, 0.01, 0.1).integer("block_size", 16));
+  all->push_back(Case("MaxUnpool", 9)
+                     .x({1, 1, 200, 200})
+                     .in(kI64, {1, 1, 200, 200}, 0, 1000)
+                     .ints("kernel_shape", {2, 2})
+                     .ints("strides", {2, 2}));
+  all->push_back(Case("com.microsoft::GatherBlockQuantized", 1)
+                     .constant(DType::kInt4, {6, 40})
+                     .in(kI64, {2000}, 0, 6)
+                     .w({6, 3}, 0.01, 0.1)
+                     .integer("block_size", 16));
   all->push_back(Case("com.microsoft::Unique", 1).x({5000}, -1000, 1000).outputs(3));
 }
 
@@ -104,12 +115,20 @@ std::vector<Case> more_cases() {
   std::vector<Case> all;
   add_moves(&all);
   add_indices(&all);
-  all.push_back(Case("com.microsoft::FusedConv", 1).x({64, 4, 6, 5}).w({4, 2, 3, 3}).w({4}).x({64, 4, 4, 3}).integer("group", 2).word("activation", "Relu"));
+  all.push_back(Case("com.microsoft::FusedConv", 1)
+                    .x({64, 4, 6, 5})
+                    .w({4, 2, 3, 3})
+                    .w({4})
+                    .x({64, 4, 4, 3})
+                    .integer("group", 2)
+                    .word("activation", "Relu"));
   all.push_back(strings_case("StringConcat", 20, 40'000).in(DType::kString, {40'000}, 1, 9));
   all.push_back(strings_case("StringSplit", 20, 10'000).outputs(2).word("delimiter", "5"));
   all.push_back(strings_case("StringNormalizer", 10, 10'000).word("case_change_action", "UPPER"));
   all.push_back(strings_case("RegexFullMatch", 20, 10'000).word("pattern", "[0-4]+5*"));
-  all.push_back(strings_case("ai.onnx.ml::CategoryMapper", 1, 40'000).ints("cats_int64s", {1, 2}).attr("cats_strings", std::vector<std::string>{"101", "102"}));
+  all.push_back(strings_case("ai.onnx.ml::CategoryMapper", 1, 40'000)
+                    .ints("cats_int64s", {1, 2})
+                    .attr("cats_strings", std::vector<std::string>{"101", "102"}));
   all.push_back(strings_case("com.microsoft::Tokenizer", 1, 10'000)
                     .integer("mark", 1)
                     .integer("mincharnum", 1)
@@ -189,7 +208,8 @@ Graph over_constants(const KernelSubject& s) {
   GraphBuilder b(s.node.since_version);
   std::vector<ValueId> in;
   for (std::size_t i = 0; i < s.inputs.size(); ++i) {
-    in.push_back(s.inputs[i].dtype == DType::kUndefined ? kNoValue : b.input("c" + std::to_string(i), s.inputs[i].shape, s.inputs[i].dtype));
+    in.push_back(s.inputs[i].dtype == DType::kUndefined ? kNoValue
+                                                        : b.input("c" + std::to_string(i), s.inputs[i].shape, s.inputs[i].dtype));
     if (in.back() == kNoValue) continue;
     b.graph().values[static_cast<std::size_t>(in.back())].constant = copy_of(s.inputs[i], s.values[i]);
   }

@@ -135,13 +135,13 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
   EXPECT_TRUE(fails_with("threads: 2", "1:1: unknown key \"threads\" here; it belongs to devices.NAME.threads"));
   EXPECT_TRUE(fails_with("placement:\n  rules:\n  - {device: cpu, name: x}",
                          "3:19: unknown key \"name\" here; it belongs to placement.rules[].match.name"));
-  EXPECT_TRUE(fails_with("wibble: 1", "1:1: unknown key \"wibble\"; here may stand: version, limits, devices, placement, session, passes, cache"));
+  EXPECT_TRUE(fails_with(
+      "wibble: 1", "1:1: unknown key \"wibble\"; here may stand: version, limits, devices, placement, session, passes, cache"));
 }
 
 TEST(Config, KeysOfLaterVersionsAreUnknown) {
-  for (const char* text :
-       {"session: {concurrency: 2}", "placement: {objective: latency}", "session: {batching: {max_batch: 8}}",
-        "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
+  for (const char* text : {"session: {concurrency: 2}", "placement: {objective: latency}", "session: {batching: {max_batch: 8}}",
+                           "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
     EXPECT_TRUE(fails_about(text, "unknown key")) << text;
   }
 }
@@ -208,7 +208,8 @@ TEST(Config, RulesThatDifferOrForbidDoNotConflict) {
 }
 
 TEST(Config, RulesNeedADevice) {
-  EXPECT_TRUE(fails_with("placement:\n  rules:\n    - {match: {op: Conv}}", "3:7: the rule needs a \"device\", a \"precision\" or \"numerics\""));
+  EXPECT_TRUE(fails_with("placement:\n  rules:\n    - {match: {op: Conv}}",
+                         "3:7: the rule needs a \"device\", a \"precision\" or \"numerics\""));
   EXPECT_TRUE(fails_about("placement: {rules: [cpu]}", "a rule must be a map"));
   EXPECT_TRUE(fails_about("placement: {rules: {device: cpu}}", "\"placement.rules\" must be a list"));
 }
@@ -230,7 +231,9 @@ TEST(Config, PrecisionStandsOnDevicesRulesAndSessions) {
 
 TEST(Config, NumericsStandOnRulesAndSessions) {
   const Config c = parse_config(
-      "placement:\n  rules:\n  - {match: {op: Conv}, numerics: strict}\n  - {match: {op: Conv}, precision: bf16}\nsession: {numerics: fast}\n", "");
+      "placement:\n  rules:\n  - {match: {op: Conv}, numerics: strict}\n  - {match: {op: Conv}, precision: bf16}\nsession: "
+      "{numerics: fast}\n",
+      "");
   ASSERT_EQ(c.rules.size(), 2u);
   EXPECT_EQ(c.rules[0].numerics, Numerics::kStrict);
   EXPECT_EQ(c.rules[0].device, "");
@@ -251,7 +254,8 @@ TEST(Config, MistakesInPrecisionNameThePlaceAndTheWords) {
   }
   EXPECT_TRUE(fails_about("session: {precision: int8}", "1:22: "));
   EXPECT_TRUE(fails_about("session: {precison: bf16}", "did you mean \"precision\""));
-  EXPECT_TRUE(fails_with("placement: {rules: [{precision: bf16, policy: prefer}]}", "1:47: \"policy\" is for rules with a \"device\""));
+  EXPECT_TRUE(
+      fails_with("placement: {rules: [{precision: bf16, policy: prefer}]}", "1:47: \"policy\" is for rules with a \"device\""));
   EXPECT_TRUE(fails_about("placement: {rules: [{match: {op: A}, precision: bf16}, {match: {op: A}, precision: fp32}]}",
                           "conflicting rules"));
 }

@@ -113,11 +113,12 @@ TEST(ConfigYaml, C02Depth32ItselfIsRead) {
 
 TEST(ConfigYaml, C02LongTextsOfOneKindEndWithAnError) {
   const std::size_t kMax = kMaxYamlBytes;
-  for (const char* unit : {"[",   "{a:", "- ",  "{",       "? ",    "- [",         "[a,",        "a: ", "'",      "\"",    "!",
-                           "&a ", "*a ", "|\n", "---\n",   "...\n", "%YAML 1.2\n", "%TAG ! a\n", ":",   "a: b\n", "{},",   "[? ",
-                           "a, ", "\\",  ">\n", "{a: b, ", "[] ",   "''\n",        "[:",         "{,",  "&a\n",   "\"a\":",
-                           ": ",  "a",   "a ",   "a\n", "\"a\" ", "\xc3\xa9", "x: |\n",
-                           "-\n", "- a\n", "? a\n", "%TAG !a! b\n", "a#", "\\x41"}) {
+  for (const char* unit :
+       {"[",     "{a:",    "- ",           "{",   "? ",    "- [",     "[a,",         "a: ",        "'",      "\"",
+        "!",     "&a ",    "*a ",          "|\n", "---\n", "...\n",   "%YAML 1.2\n", "%TAG ! a\n", ":",      "a: b\n",
+        "{},",   "[? ",    "a, ",          "\\",  ">\n",   "{a: b, ", "[] ",         "''\n",       "[:",     "{,",
+        "&a\n",  "\"a\":", ": ",           "a",   "a ",    "a\n",     "\"a\" ",      "\xc3\xa9",   "x: |\n", "-\n",
+        "- a\n", "? a\n",  "%TAG !a! b\n", "a#",  "\\x41"}) {
     for (const char* before : {"", "[", "a: ", "\"", "- "}) {
       const std::string text = before + repeat(unit, kMax / std::string(unit).size() - 8);
       const Error e = error_on_small_stack(text);
@@ -173,7 +174,8 @@ TEST(ConfigYaml, C04AnchorsAndMergeKeysAreRefused) {
   EXPECT_TRUE(fails_with("&k a: 1", "1:1: anchors (&name) are not allowed"));
   EXPECT_TRUE(fails_with("limits:\n  <<: {nodes: 5}", "2:3: merge keys (<<) are not allowed"));
   EXPECT_TRUE(fails_with("{<<: {nodes: 5}}", "1:2: merge keys (<<) are not allowed"));
-  EXPECT_TRUE(fails_with("\"<<\": 1", "1:1: unknown key \"<<\"; here may stand: version, limits, devices, placement, session, passes, cache"));
+  EXPECT_TRUE(fails_with("\"<<\": 1",
+                         "1:1: unknown key \"<<\"; here may stand: version, limits, devices, placement, session, passes, cache"));
 }
 
 TEST(ConfigYaml, C05DuplicateKeysNameBothLines) {
@@ -248,7 +250,8 @@ TEST(ConfigYaml, C11TabsAreNoIndentation) {
 }
 
 TEST(ConfigYaml, SyntaxErrorsHaveAPlace) {
-  EXPECT_TRUE(fails_with("limits: {nodes: 5", "1:18: not valid YAML: end of map flow not found (in the map that begins in line 1)"));
+  EXPECT_TRUE(
+      fails_with("limits: {nodes: 5", "1:18: not valid YAML: end of map flow not found (in the map that begins in line 1)"));
   EXPECT_TRUE(fails_about("a: b: c", "1:5: not valid YAML: "));
   EXPECT_TRUE(fails_about("version: 1\n]", "2:1: not valid YAML: "));
   EXPECT_TRUE(fails_about("# \xc3\xa9\na: `x`", "2:4: not valid YAML: "));
@@ -259,7 +262,8 @@ TEST(ConfigYaml, SyntaxErrorsHaveAPlace) {
   EXPECT_TRUE(fails_with("limits: {nodes:[5]}", "1:15: not valid YAML: a blank must follow this \":\""));
   EXPECT_TRUE(fails_with("limits:\n  nodes: 5\n  values\n", "3:3: not valid YAML: a \":\" must follow this key, in its line"));
   for (const char* text : {"\"", "'", "'x\n", "version: \"1", "{a: 'x"}) EXPECT_TRUE(fails_about(text, "not valid YAML: ")) << text;
-  for (const char* text : {"%foo\n---\nversion: 1\n", "version: 1\n%foo\n", "%"}) EXPECT_TRUE(fails_about(text, "only the directives")) << text;
+  for (const char* text : {"%foo\n---\nversion: 1\n", "version: 1\n%foo\n", "%"})
+    EXPECT_TRUE(fails_about(text, "only the directives")) << text;
   EXPECT_TRUE(fails_about("version: 1\nlimits: [a\n\nb: c", "(in the list that begins in line 2)"));
 }
 

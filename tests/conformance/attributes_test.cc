@@ -1,6 +1,7 @@
-// Attributes are honoured or refused: each attribute that a row of the operator tables takes is read by its shape rule, its dtype rule, its
-// reference, or a kernel; and what a reference computes by, each faster kernel of the operator looks at too, if only to refuse the node.
-// The linker puts the readers at the end of this file before the library's (cmake/tests.cmake). docs/decisions/0048-attributes.md
+// Attributes are honoured or refused: each attribute that a row of the operator tables takes is read by its shape rule, its dtype
+// rule, its reference, or a kernel; and what a reference computes by, each faster kernel of the operator looks at too, if only to
+// refuse the node. The linker puts the readers at the end of this file before the library's (cmake/tests.cmake).
+// docs/decisions/0048-attributes.md
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -22,7 +23,8 @@ using test::KernelRun;
 using test::KernelSubject;
 
 // Rows that differ in their number alone, and share a table, are one: a case of either reaches both.
-using RowKey = std::tuple<std::string, const AttributeSpec*, void (*)(InferContext&), void (*)(const ReferenceContext&), void (*)(HostContext&)>;
+using RowKey = std::tuple<std::string, const AttributeSpec*, void (*)(InferContext&), void (*)(const ReferenceContext&),
+                          void (*)(HostContext&)>;
 
 RowKey key_of(const OpDef& op, std::size_t index) {
   return {std::string(op.domain) + "::" + op.name, &op.attributes[index], op.infer, op.reference, op.host};
@@ -64,7 +66,8 @@ void note_read(const Node& node, int index) {
 void note_question(const Node& node, int index) {
   if (node.op == nullptr || static_cast<std::size_t>(index) >= node.op->attributes.size()) return;
   const AttributeSpec& spec = node.op->attributes[static_cast<std::size_t>(index)];
-  const bool has_default = spec.required || spec.type == AttributeType::kFloat || spec.type == AttributeType::kInt || spec.default_string != nullptr;
+  const bool has_default =
+      spec.required || spec.type == AttributeType::kFloat || spec.type == AttributeType::kInt || spec.default_string != nullptr;
   if (!has_default) note_read(node, index);
 }
 
@@ -115,7 +118,9 @@ void observe_texts(Reads* reads) {
   const TextElement word = pool.add("Aa bb");
   test::Tensor text = test::blank(DType::kString, {1});
   std::memcpy(text.bytes.data(), &word, sizeof word);
-  watch(reads, [&] { Op("StringNormalizer", 10).with("case_change_action", "UPPER").with("stopwords", Texts{"x"}).with("locale", "C").run({text}); });
+  watch(reads, [&] {
+    Op("StringNormalizer", 10).with("case_change_action", "UPPER").with("stopwords", Texts{"x"}).with("locale", "C").run({text});
+  });
   watch(reads, [&] { Op("StringSplit", 20).outputs(2).run({text}); });
   watch(reads, [&] { Op("RegexFullMatch", 20).with("pattern", "a").run({text}); });
   watch(reads, [&] { Op("com.microsoft::Tokenizer", 1).with("separators", Texts{" "}).with("pad_value", "#").run({text}); });
@@ -183,8 +188,9 @@ void observe_host(Reads* reads) {
   });
   watch(reads, [&] {
     auto w = model(9);
-    w.add_node("Scan", {"x"}, {"y"}, {Attr::graph("body", scan_body()), Attr("num_scan_inputs", 1), Attr("scan_input_axes", none),
-                                      Attr("scan_input_directions", one), Attr("scan_output_axes", one), Attr("scan_output_directions", one)});
+    w.add_node("Scan", {"x"}, {"y"},
+               {Attr::graph("body", scan_body()), Attr("num_scan_inputs", 1), Attr("scan_input_axes", none),
+                Attr("scan_input_directions", one), Attr("scan_output_axes", one), Attr("scan_output_directions", one)});
     use(w.add_output("y", test::kF32));
   });
   watch(reads, [&] {
@@ -233,9 +239,11 @@ constexpr Exemption kUnread[] = {
     {"TopK", "sorted", "0 allows any order"},
     {"Optional", "type", "a value of its own kind, which ops/optional.cc takes without a reader"},
     {"LinearAttention", "chunk_size", "how a kernel may cut its work"},
-    {"TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor", "nodes_hitrates", "how often nodes are visited, for kernels that care"},
+    {"TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor", "nodes_hitrates",
+     "how often nodes are visited, for kernels that care"},
     {"TreeEnsembleClassifier TreeEnsembleRegressor", "nodes_hitrates_as_tensor", "the same"},
-    {"LinearClassifier", "multi_class", "how the classifier was trained; its scores are those of coefficients, intercepts and post_transform"},
+    {"LinearClassifier", "multi_class",
+     "how the classifier was trained; its scores are those of coefficients, intercepts and post_transform"},
     {"CastMap", "cast_to", "maps: tests/models/test_ml_maps.py gives it each of its values"},
     {"CastMap", "map_form", "the same"},
     {"CastMap", "max_map", "the same"},
@@ -244,7 +252,8 @@ constexpr Exemption kUnread[] = {
     {"ZipMap", "classlabels_int64s", "the same"},
     {"ZipMap", "classlabels_strings", "the same"},
     {"Attention", "rotary_embedding_dim", "of do_rotary, which is refused"},
-    {"EmbedLayerNormalization", "mask_index_type", "whether there is a mask, which the inputs tell; ONNX Runtime computes nothing by it"},
+    {"EmbedLayerNormalization", "mask_index_type",
+     "whether there is a mask, which the inputs tell; ONNX Runtime computes nothing by it"},
     {"FusedGemm", "activation_gamma", "no activation that is taken has a third parameter"},
     {"GroupQueryAttention", "qk_norm_epsilon", "of normalized queries and keys, which are refused"},
     {"MatMulNBits", "accuracy_level", "the least precision that is enough; float32 is above all of them"},
@@ -280,12 +289,14 @@ TEST(Attributes, EachIsReadByARuleAReferenceOrAKernel) {
         if (spec.type == AttributeType::kGraph && op.body != nullptr) continue;  // the node's body by the time that it has a row
         if (observed().all.rows.count(key_of(op, i)) == 1) continue;
         const Exemption* const exempt = exemption(kUnread, op.name, spec.name);
-        EXPECT_NE(exempt, nullptr) << op.domain << "::" << op.name << " since " << op.since << ": nothing reads \"" << spec.name << "\"";
+        EXPECT_NE(exempt, nullptr) << op.domain << "::" << op.name << " since " << op.since << ": nothing reads \"" << spec.name
+                                   << "\"";
         used.insert(exempt);
       }
     }
   }
-  for (const Exemption& e : kUnread) EXPECT_EQ(used.count(&e), 1u) << e.names << ": \"" << e.attribute << "\" is read, or is no more";
+  for (const Exemption& e : kUnread)
+    EXPECT_EQ(used.count(&e), 1u) << e.names << ": \"" << e.attribute << "\" is read, or is no more";
 }
 
 TEST(Attributes, KernelsLookAtWhatTheReferenceComputesBy) {
@@ -305,14 +316,14 @@ TEST(Attributes, KernelsLookAtWhatTheReferenceComputesBy) {
 
 // ------------------------------------------------------------------------------------------------ before the library's --
 
-#define EVN_READER(result, name, mangled, note)                                              \
-  namespace evn {                                                                            \
-  result real_##name(const Node& node, int index) __asm__("__real_" mangled);                \
-  result wrap_##name(const Node& node, int index) __asm__("__wrap_" mangled);                \
-  result wrap_##name(const Node& node, int index) {                                          \
-    conformance::note(node, index);                                                          \
-    return real_##name(node, index);                                                         \
-  }                                                                                          \
+#define EVN_READER(result, name, mangled, note)                               \
+  namespace evn {                                                             \
+  result real_##name(const Node& node, int index) __asm__("__real_" mangled); \
+  result wrap_##name(const Node& node, int index) __asm__("__wrap_" mangled); \
+  result wrap_##name(const Node& node, int index) {                           \
+    conformance::note(node, index);                                           \
+    return real_##name(node, index);                                          \
+  }                                                                           \
   }
 
 EVN_READER(std::int64_t, attr_int, "_ZN3evn8attr_intERKNS_4NodeEi", note_read)

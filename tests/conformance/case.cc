@@ -38,12 +38,8 @@ void store(DType dtype, char* data, std::size_t i, double x) {
     case DType::kFloat16: return put(to, Float16::from(x));
     case DType::kBfloat16: return put(to, Bfloat16::from(x));
     case DType::kBool: return put(to, static_cast<std::uint8_t>(x != 0 ? 1 : 0));
-    case DType::kComplex64:
-      put(to, static_cast<float>(x));
-      return put(to + 4, static_cast<float>(-x / 4));
-    case DType::kComplex128:
-      put(to, x);
-      return put(to + 8, -x / 4);
+    case DType::kComplex64: put(to, static_cast<float>(x)); return put(to + 4, static_cast<float>(-x / 4));
+    case DType::kComplex128: put(to, x); return put(to + 8, -x / 4);
     default: break;
   }
   dispatch_numbers(dtype, [&](auto zero) { put(to, saturate_to<decltype(zero)>(std::floor(x))); });
@@ -105,9 +101,14 @@ const std::vector<Epilogue>& chains() {
       make_chain({{StepKind::kHardSigmoid, 0.05f, 0.5f}}),
       make_chain({{StepKind::kGelu, 0, 0}, {StepKind::kOffset, 0.5f, 0}}),
       make_chain({{StepKind::kSwish, 1.5f, 0}, {StepKind::kGeluTanh, 0, 0}, {StepKind::kOffset, 0.5f, 0}}),
-      make_chain({{StepKind::kScale, 0.5f, 0}, {StepKind::kOffset, 0.1f, 0}, {StepKind::kLeakyRelu, 0.2f, 0},
-                  {StepKind::kHardSwish, 0.1f, 0.5f}, {StepKind::kClip, -3.0f, 3.0f}, {StepKind::kTanh, 0, 0},
-                  {StepKind::kHardSigmoid, 0.4f, 0.5f}, {StepKind::kSigmoid, 0, 0}}),
+      make_chain({{StepKind::kScale, 0.5f, 0},
+                  {StepKind::kOffset, 0.1f, 0},
+                  {StepKind::kLeakyRelu, 0.2f, 0},
+                  {StepKind::kHardSwish, 0.1f, 0.5f},
+                  {StepKind::kClip, -3.0f, 3.0f},
+                  {StepKind::kTanh, 0, 0},
+                  {StepKind::kHardSigmoid, 0.4f, 0.5f},
+                  {StepKind::kSigmoid, 0, 0}}),
   };
   return all;
 }

@@ -19,13 +19,13 @@ inline constexpr DType kI64 = DType::kInt64;
 inline constexpr DType kI32 = DType::kInt32;
 
 struct Operand {
-  TensorDesc desc;               // no dtype: absent
+  TensorDesc desc;  // no dtype: absent
   bool constant = false;
-  bool specials = false;         // NaN, infinities and zeros of both signs among the random ones
-  bool whole = false;            // random values are whole numbers
-  double low = -2, high = 2;     // of the random values; integers are rounded towards low
+  bool specials = false;      // NaN, infinities and zeros of both signs among the random ones
+  bool whole = false;         // random values are whole numbers
+  double low = -2, high = 2;  // of the random values; integers are rounded towards low
   bool random = true;
-  std::vector<double> literal;   // the values themselves, when they are not random
+  std::vector<double> literal;  // the values themselves, when they are not random
 };
 
 class Case {

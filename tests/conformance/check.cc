@@ -35,8 +35,8 @@ void check_in_place(const Target& target, const Kernel& kernel, const KernelSubj
   }
 }
 
-// As the operator says; but attention in bfloat16 rounds its weights too, which sum to 1, each by 2^-8 of itself: the result is off by as
-// much of the largest value.
+// As the operator says; but attention in bfloat16 rounds its weights too, which sum to 1, each by 2^-8 of itself: the result is off
+// by as much of the largest value.
 Tolerance tolerance_for(const Kernel& kernel, const KernelSubject& s) {
   Tolerance t = test::tolerance_of(s.node);
   if (std::string_view(kernel.name) != "fused_attention_bf16") return t;

@@ -16,7 +16,8 @@ bool needs_no_kernel(const test::KernelSubject& s);
 std::string label(const Target& target, const Kernel& kernel);
 
 // Fails the test where the kernel throws, differs from `expected`, or differs when it writes over an input.
-void check_kernel(const Target& target, const Kernel& kernel, const test::KernelSubject& s, const std::vector<test::Bytes>& expected);
+void check_kernel(const Target& target, const Kernel& kernel, const test::KernelSubject& s,
+                  const std::vector<test::Bytes>& expected);
 
 // The bytes of a float32 output after the steps.
 test::Bytes fused(const Epilogue& epilogue, const test::Bytes& plain);

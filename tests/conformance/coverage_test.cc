@@ -90,7 +90,8 @@ TEST(Coverage, EveryKernelRunsACase) {
                                    why.count("bytes are multiplied without widening them") == 1);
       };
       for (const Kernel& k : family->kernels) {
-        EXPECT_TRUE(has_no_instructions(k) || untried(k) || reached.count(&k) == 1u) << target.name << ": no case reaches " << k.name;
+        EXPECT_TRUE(has_no_instructions(k) || untried(k) || reached.count(&k) == 1u)
+            << target.name << ": no case reaches " << k.name;
       }
     }
   }

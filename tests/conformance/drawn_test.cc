@@ -1,5 +1,5 @@
-// Every optimized kernel against the reference over cases drawn from the rows of the tables: other dims, attributes and values, with
-// a fixed seed. EVN_DRAWN_CASES=n: so many of each operator; 50 otherwise, and 10,000 with EVN_TEST_FULL=1.
+// Every optimized kernel against the reference over cases drawn from the rows of the tables: other dims, attributes and values,
+// with a fixed seed. EVN_DRAWN_CASES=n: so many of each operator; 50 otherwise, and 10,000 with EVN_TEST_FULL=1.
 // EVN_DRAWN_OPS=Add,Conv: of these operators only.
 #include <algorithm>
 #include <cmath>
@@ -67,9 +67,9 @@ bool check_optimized(const KernelSubject& s, const std::vector<Bytes>& expected)
 
 constexpr std::int64_t kTiny = 16;  // elements of an output, of which all may be sums that cancel out
 
-// Whether rounding alone does not make the result: a product may have passed below the smallest float on its way, the deviation of a
-// few elements (whose inverse is a further output) may be no more than their last bits, and a few sums of numbers around 1 what is
-// left of a difference.
+// Whether rounding alone does not make the result: a product may have passed below the smallest float on its way, the deviation of
+// a few elements (whose inverse is a further output) may be no more than their last bits, and a few sums of numbers around 1 what
+// is left of a difference.
 bool is_conditioned(const KernelSubject& s, const std::vector<Bytes>& expected) {
   const float smallest = s.node.op->name == std::string_view("ReduceProd") ? 1e-30f : 0;
   for (std::size_t k = 0; k < expected.size(); ++k) {

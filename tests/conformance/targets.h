@@ -13,9 +13,9 @@
 namespace evn::conformance {
 
 struct Target {
-  std::string name;              // "cpu avx2", "opencl", "mock"
+  std::string name;  // "cpu avx2", "opencl", "mock"
   std::shared_ptr<Device> device;
-  std::optional<Isa> isa;        // the CPU's: forced while the target is in use
+  std::optional<Isa> isa;                     // the CPU's: forced while the target is in use
   Precision precision = Precision::kFloat32;  // of its kernels' operands
 
   // Extensions of a cluster differ from it in products of bytes or of a lower precision only.

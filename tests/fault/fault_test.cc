@@ -35,7 +35,9 @@ evn_status whole_use(const char* path, int threads, std::vector<float>* result, 
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
   options.cache_dir = "";
   options.thread_count = threads;
-  static const char kYaml[] = "limits: {nodes: 1000}\ndevices:\n  cpu: {type: cpu}\nplacement:\n  rules:\n    - {match: {op: Conv}, device: cpu, policy: prefer}\n";
+  static const char kYaml[] =
+      "limits: {nodes: 1000}\ndevices:\n  cpu: {type: cpu}\nplacement:\n  rules:\n    - {match: {op: Conv}, device: cpu, policy: "
+      "prefer}\n";
   options.config_text = kYaml;
   options.config_size = sizeof kYaml - 1;
   evn_status s = evn_runtime_create(&options, &h.runtime, error);

@@ -1,6 +1,6 @@
-// Row E01 of the list of hostile cases: in a use of every function of the C API, allocation number k fails, once or from then on, for
-// each k. The call that met it says EVN_ERROR_OUT_OF_MEMORY and changes nothing; repeated on the same objects it succeeds, the results
-// have the same bits, and in the end every block has been given back.
+// Row E01 of the list of hostile cases: in a use of every function of the C API, allocation number k fails, once or from then on,
+// for each k. The call that met it says EVN_ERROR_OUT_OF_MEMORY and changes nothing; repeated on the same objects it succeeds, the
+// results have the same bits, and in the end every block has been given back.
 #include <atomic>
 #include <cctype>
 #include <cstdio>
@@ -38,12 +38,24 @@ namespace evn::test::functions_test {
 namespace {
 
 // Functions that have no part in the use below, because they came later: their own tests fail their allocations.
-const std::set<std::string> kElsewhere = {"evn_model_inspect", "evn_operator_attribute_float", "evn_operator_attribute_floats",
-                                           "evn_operator_attribute_int", "evn_operator_attribute_ints", "evn_operator_attribute_string",
-                                           "evn_operator_attribute_string_at", "evn_operator_attribute_string_count",
-                                           "evn_operator_attribute_tensor", "evn_operator_attribute_type", "evn_operator_node_name",
-                                           "evn_runtime_register_operator", "evn_session_compare", "evn_session_get_trace", "evn_session_trace_start", "evn_session_trace_stop",
-                                           "evn_tensor_from_dlpack", "evn_tensor_to_dlpack"};
+const std::set<std::string> kElsewhere = {"evn_model_inspect",
+                                          "evn_operator_attribute_float",
+                                          "evn_operator_attribute_floats",
+                                          "evn_operator_attribute_int",
+                                          "evn_operator_attribute_ints",
+                                          "evn_operator_attribute_string",
+                                          "evn_operator_attribute_string_at",
+                                          "evn_operator_attribute_string_count",
+                                          "evn_operator_attribute_tensor",
+                                          "evn_operator_attribute_type",
+                                          "evn_operator_node_name",
+                                          "evn_runtime_register_operator",
+                                          "evn_session_compare",
+                                          "evn_session_get_trace",
+                                          "evn_session_trace_start",
+                                          "evn_session_trace_stop",
+                                          "evn_tensor_from_dlpack",
+                                          "evn_tensor_to_dlpack"};
 
 constexpr int64_t kDims[4] = {2, 3, 8, 8};
 constexpr std::size_t kOutputs = 20;
@@ -126,7 +138,8 @@ class Use {
   }
   void made() {
     static const char kYaml[] =
-        "limits: {nodes: 1000}\ndevices:\n  cpu: {type: cpu}\nplacement:\n  rules:\n    - {match: {op: Conv}, device: cpu, policy: prefer}\n";
+        "limits: {nodes: 1000}\ndevices:\n  cpu: {type: cpu}\nplacement:\n  rules:\n    - {match: {op: Conv}, device: cpu, policy: "
+        "prefer}\n";
     evn_runtime_options o = EVN_RUNTIME_OPTIONS_INIT;
     o.cache_dir = "";
     o.thread_count = 2;
@@ -140,30 +153,38 @@ class Use {
     evn_device_info info = EVN_DEVICE_INFO_INIT;
     step("evn_device_get_info", [&] { return evn_device_get_info(cpu_, &info, &error_); });
     make("evn_model_load_file", &model_, [&](evn_model* h) { return evn_model_load_file(runtime_, path_, nullptr, h, &error_); });
-    make("evn_model_load_buffer", &second_, [&](evn_model* h) { return evn_model_load_buffer(runtime_, bytes_.data(), bytes_.size(), nullptr, h, &error_); });
-    make("evn_session_create", &session_, [&](evn_session* h) { return evn_session_create(runtime_, model_, nullptr, h, &error_); });
+    make("evn_model_load_buffer", &second_,
+         [&](evn_model* h) { return evn_model_load_buffer(runtime_, bytes_.data(), bytes_.size(), nullptr, h, &error_); });
+    make("evn_session_create", &session_,
+         [&](evn_session* h) { return evn_session_create(runtime_, model_, nullptr, h, &error_); });
   }
   void tensors() {
-    make("evn_tensor_create", &in_, [&](evn_tensor* h) { return evn_tensor_create(cpu_, EVN_DTYPE_FLOAT32, kDims, 4, 0, h, &error_); });
-    make("evn_tensor_wrap", &wrapped_, [&](evn_tensor* h) { return evn_tensor_wrap(runtime_, x_, sizeof x_, EVN_DTYPE_FLOAT32, kDims, 4, nullptr, nullptr, h, &error_); });
+    make("evn_tensor_create", &in_,
+         [&](evn_tensor* h) { return evn_tensor_create(cpu_, EVN_DTYPE_FLOAT32, kDims, 4, 0, h, &error_); });
+    make("evn_tensor_wrap", &wrapped_, [&](evn_tensor* h) {
+      return evn_tensor_wrap(runtime_, x_, sizeof x_, EVN_DTYPE_FLOAT32, kDims, 4, nullptr, nullptr, h, &error_);
+    });
     step("evn_tensor_copy", [&] { return evn_tensor_copy(wrapped_, in_, &error_); });
     make("evn_tensor_copy_to", &copy_, [&](evn_tensor* h) { return evn_tensor_copy_to(in_, cpu_, h, &error_); });
     evn_tensor_info info = EVN_TENSOR_INFO_INIT;
     step("evn_tensor_get_info", [&] { return evn_tensor_get_info(copy_, &info, &error_); });
     const int64_t two = 2;
     const char* const words[] = {"one", "two"};
-    make("evn_tensor_create of strings", &words_, [&](evn_tensor* h) { return evn_tensor_create(cpu_, EVN_DTYPE_STRING, &two, 1, 0, h, &error_); });
+    make("evn_tensor_create of strings", &words_,
+         [&](evn_tensor* h) { return evn_tensor_create(cpu_, EVN_DTYPE_STRING, &two, 1, 0, h, &error_); });
     step("evn_tensor_set_strings", [&] { return evn_tensor_set_strings(words_, words, nullptr, 2, &error_); });
   }
   void values() {
     make("evn_value_from_tensor", &part_, [&](evn_value* h) { return evn_value_from_tensor(words_, h, &error_); });
-    make("evn_value_create", &list_, [&](evn_value* h) { return evn_value_create(runtime_, "seq(tensor(string))", &part_, 1, h, &error_); });
+    make("evn_value_create", &list_,
+         [&](evn_value* h) { return evn_value_create(runtime_, "seq(tensor(string))", &part_, 1, h, &error_); });
     uint32_t count = 0;
     step("evn_value_part_count", [&] { return evn_value_part_count(list_, &count, &error_); });
     make("evn_value_part_at", &first_, [&](evn_value* h) { return evn_value_part_at(list_, 0, h, &error_); });
     make("evn_value_get_tensor", &back_, [&](evn_tensor* h) { return evn_value_get_tensor(first_, h, &error_); });
     make("evn_value_from_tensor of numbers", &x_value_, [&](evn_value* h) { return evn_value_from_tensor(copy_, h, &error_); });
-    make("evn_session_run_values", &y_value_, [&](evn_value* h) { return evn_session_run_values(session_, &x_value_, 1, h, 1, nullptr, &error_); });
+    make("evn_session_run_values", &y_value_,
+         [&](evn_value* h) { return evn_session_run_values(session_, &x_value_, 1, h, 1, nullptr, &error_); });
   }
   void ran() {
     make("evn_session_run", &out_, [&](evn_tensor* h) { return evn_session_run(session_, &copy_, 1, h, 1, nullptr, &error_); });
@@ -196,22 +217,32 @@ class Use {
       step(name, [&] { return call(nullptr, size_t{0}, &size); });
       step(name, [&] { return call(text_, sizeof text_, &size); });
     };
-    text("evn_runtime_describe_devices", [&](char* b, size_t c, size_t* s) { return evn_runtime_describe_devices(runtime_, EVN_FORMAT_JSON, b, c, s, &error_); });
-    text("evn_describe_passes", [&](char* b, size_t c, size_t* s) { return evn_describe_passes(EVN_FORMAT_JSON, b, c, s, &error_); });
-    text("evn_model_describe", [&](char* b, size_t c, size_t* s) { return evn_model_describe(second_, EVN_FORMAT_TEXT, b, c, s, &error_); });
-    text("evn_model_get_metadata", [&](char* b, size_t c, size_t* s) { return evn_model_get_metadata(model_, "author", b, c, s, &error_); });
-    text("evn_model_metadata_key", [&](char* b, size_t c, size_t* s) { return evn_model_metadata_key(model_, 0, b, c, s, &error_); });
+    text("evn_runtime_describe_devices",
+         [&](char* b, size_t c, size_t* s) { return evn_runtime_describe_devices(runtime_, EVN_FORMAT_JSON, b, c, s, &error_); });
+    text("evn_describe_passes",
+         [&](char* b, size_t c, size_t* s) { return evn_describe_passes(EVN_FORMAT_JSON, b, c, s, &error_); });
+    text("evn_model_describe",
+         [&](char* b, size_t c, size_t* s) { return evn_model_describe(second_, EVN_FORMAT_TEXT, b, c, s, &error_); });
+    text("evn_model_get_metadata",
+         [&](char* b, size_t c, size_t* s) { return evn_model_get_metadata(model_, "author", b, c, s, &error_); });
+    text("evn_model_metadata_key",
+         [&](char* b, size_t c, size_t* s) { return evn_model_metadata_key(model_, 0, b, c, s, &error_); });
     text("evn_model_input_name", [&](char* b, size_t c, size_t* s) { return evn_model_input_name(model_, 0, b, c, s, &error_); });
     text("evn_model_output_name", [&](char* b, size_t c, size_t* s) { return evn_model_output_name(model_, 0, b, c, s, &error_); });
-    text("evn_model_input_symbol", [&](char* b, size_t c, size_t* s) { return evn_model_input_symbol(model_, 0, 0, b, c, s, &error_); });
-    text("evn_model_output_symbol", [&](char* b, size_t c, size_t* s) { return evn_model_output_symbol(model_, 0, 0, b, c, s, &error_); });
-    text("evn_session_input_name", [&](char* b, size_t c, size_t* s) { return evn_session_input_name(session_, 0, b, c, s, &error_); });
-    text("evn_session_output_name", [&](char* b, size_t c, size_t* s) { return evn_session_output_name(session_, 0, b, c, s, &error_); });
+    text("evn_model_input_symbol",
+         [&](char* b, size_t c, size_t* s) { return evn_model_input_symbol(model_, 0, 0, b, c, s, &error_); });
+    text("evn_model_output_symbol",
+         [&](char* b, size_t c, size_t* s) { return evn_model_output_symbol(model_, 0, 0, b, c, s, &error_); });
+    text("evn_session_input_name",
+         [&](char* b, size_t c, size_t* s) { return evn_session_input_name(session_, 0, b, c, s, &error_); });
+    text("evn_session_output_name",
+         [&](char* b, size_t c, size_t* s) { return evn_session_output_name(session_, 0, b, c, s, &error_); });
     text("evn_device_description", [&](char* b, size_t c, size_t* s) { return evn_device_description(cpu_, b, c, s, &error_); });
     text("evn_device_driver", [&](char* b, size_t c, size_t* s) { return evn_device_driver(cpu_, b, c, s, &error_); });
     text("evn_tensor_get_string", [&](char* b, size_t c, size_t* s) { return evn_tensor_get_string(back_, 1, b, c, s, &error_); });
     text("evn_value_get_type", [&](char* b, size_t c, size_t* s) { return evn_value_get_type(list_, b, c, s, &error_); });
-    text("evn_session_explain", [&](char* b, size_t c, size_t* s) { return evn_session_explain(session_, EVN_FORMAT_TEXT, b, c, s, &error_); });
+    text("evn_session_explain",
+         [&](char* b, size_t c, size_t* s) { return evn_session_explain(session_, EVN_FORMAT_TEXT, b, c, s, &error_); });
   }
   // Cannot fail; all but the last have no error to give.
   void ended() {

@@ -1,5 +1,5 @@
-// The k-th allocation or file call fails, for every k, while a small model is quantized: a status each time, the file that was there stays,
-// and the same bytes come once the fault is gone.
+// The k-th allocation or file call fails, for every k, while a small model is quantized: a status each time, the file that was
+// there stays, and the same bytes come once the fault is gone.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -34,8 +34,8 @@ struct Uses {
 };
 
 // `guarded`: by its error, as times would not come out the same.
-evn_status quantize(const std::string& from, const std::string& to, bool guarded, evn_error* error, evn_quantize_mode mode = EVN_QUANTIZE_STATIC,
-                    bool external = false) {
+evn_status quantize(const std::string& from, const std::string& to, bool guarded, evn_error* error,
+                    evn_quantize_mode mode = EVN_QUANTIZE_STATIC, bool external = false) {
   Uses u;
   const int64_t dims[4] = {1, 3, 8, 8};
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
@@ -153,7 +153,11 @@ std::string network_with_branches(bool wide = false) {
   product(no, "h", "b", "yb");
   yes.add_output("ya");
   no.add_output("yb");
-  body.add_input("i", kI64, {}).add_input("go", kBool, {}).add_input("state", kF32, {1, 3, 8, 8}).add_output("on", kBool).add_output("next");
+  body.add_input("i", kI64, {})
+      .add_input("go", kBool, {})
+      .add_input("state", kF32, {1, 3, 8, 8})
+      .add_output("on", kBool)
+      .add_output("next");
   product(body, "state", "c", "made");
   body.add_node("Add", {"made", "h"}, {"next"}).add_node("Identity", {"go"}, {"on"});
   w.add_input("x", kF32, {1, 3, 8, 8}).add_output(wide ? "all" : "out");

@@ -1,5 +1,5 @@
-// The k-th allocation fails, for every k, over load, session and runs of a model of sequences, bodies and strings: a status each time,
-// nothing lost, and the same bits once the fault is gone.
+// The k-th allocation fails, for every k, over load, session and runs of a model of sequences, bodies and strings: a status each
+// time, nothing lost, and the same bits once the fault is gone.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -30,11 +30,13 @@ std::string model_of_values() {
   OnnxWriter w(21, 10);
   w.add_input("x", kF32, {kCount}).add_initializer("turns", {}, std::vector<std::int64_t>{3});
   w.add_node("SplitToSequence", {"x"}, {"parts"});
-  w.add_node("SequenceMap", {"parts"}, {"squares"}, {Attr::graph("body", unary_body(node_proto("Mul", {"e", "e"}, {"s"}), "e", "s"))});
+  w.add_node("SequenceMap", {"parts"}, {"squares"},
+             {Attr::graph("body", unary_body(node_proto("Mul", {"e", "e"}, {"s"}), "e", "s"))});
   w.add_node("ConcatFromSequence", {"squares"}, {"joined"}, {{"axis", 0}});
   w.add_node("Loop", {"turns", "", "joined"}, {"sum", "seen"}, {Attr::graph("body", loop_body())});
   w.add_node("Cast", {"sum"}, {"words"}, {{"to", 8}}).add_node("StringConcat", {"words", "words"}, {"twice"});
-  w.add_node("RegexFullMatch", {"twice"}, {"like"}, {{"pattern", "[-0-9.e]+"}}).add_node("Cast", {"like"}, {"ones"}, {{"to", kF32}});
+  w.add_node("RegexFullMatch", {"twice"}, {"like"}, {{"pattern", "[-0-9.e]+"}})
+      .add_node("Cast", {"like"}, {"ones"}, {{"to", kF32}});
   w.add_node("Add", {"sum", "ones"}, {"y"});
   return w.add_output("y", kF32).add_output("seen", kF32).serialize();
 }

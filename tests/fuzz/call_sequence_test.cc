@@ -149,11 +149,12 @@ class Sequence {
   evn_dtype dtype() { return chance(85) ? EVN_DTYPE_FLOAT32 : static_cast<evn_dtype>(below(20)) - 1; }
 
   void one_call() {
-    static constexpr void (Sequence::*kCalls[])() = {
-        &Sequence::runtime_create, &Sequence::find_device,   &Sequence::ask_device,  &Sequence::tensor_create, &Sequence::tensor_create,
-        &Sequence::tensor_wrap,    &Sequence::tensor_wrap,   &Sequence::tensor_map,  &Sequence::tensor_copy,   &Sequence::model_load,
-        &Sequence::ask_model,      &Sequence::session_create, &Sequence::session_run, &Sequence::session_run,   &Sequence::session_run,
-        &Sequence::ask_session,    &Sequence::release_any,   &Sequence::release_any};
+    static constexpr void (Sequence::*kCalls[])() = {&Sequence::runtime_create, &Sequence::find_device,   &Sequence::ask_device,
+                                                     &Sequence::tensor_create,  &Sequence::tensor_create, &Sequence::tensor_wrap,
+                                                     &Sequence::tensor_wrap,    &Sequence::tensor_map,    &Sequence::tensor_copy,
+                                                     &Sequence::model_load,     &Sequence::ask_model,     &Sequence::session_create,
+                                                     &Sequence::session_run,    &Sequence::session_run,   &Sequence::session_run,
+                                                     &Sequence::ask_session,    &Sequence::release_any,   &Sequence::release_any};
     (this->*kCalls[below(std::size(kCalls))])();
   }
 
@@ -166,7 +167,8 @@ class Sequence {
     evn_runtime_options& o = room.options;
     o.cache_dir = "";
     o.thread_count = static_cast<std::int32_t>(below(4)) - (chance(5) ? 10 : 0);
-    static constexpr const char* kTexts[] = {"", "devices: {cpu: {type: cpu, threads: 1}}", "devices: {cpu: {threads: 0}}", "[", "limits: {nodes: 3}"};
+    static constexpr const char* kTexts[] = {"", "devices: {cpu: {type: cpu, threads: 1}}", "devices: {cpu: {threads: 0}}", "[",
+                                             "limits: {nodes: 3}"};
     const char* text = kTexts[below(std::size(kTexts))];
     if (chance(40)) {
       o.config_text = text;
@@ -216,7 +218,8 @@ class Sequence {
     if (at + size > memory_.size() || size > memory_.size()) size = 5;
     evn_tensor t = sentinel<evn_tensor>();
     took(tensors_, "evn_tensor_wrap",
-         evn_tensor_wrap(runtime(), memory_.data() + at, size, EVN_DTYPE_FLOAT32, d.data(), rank, nullptr, nullptr, &t, error()), t);
+         evn_tensor_wrap(runtime(), memory_.data() + at, size, EVN_DTYPE_FLOAT32, d.data(), rank, nullptr, nullptr, &t, error()),
+         t);
   }
   void tensor_map() {
     evn_tensor t = pick(tensors_);
@@ -262,10 +265,13 @@ class Sequence {
   void ask_model() {
     const evn_model m = pick(models_);
     const evn_format format = static_cast<evn_format>(below(3));
-    ask_text("evn_describe_passes", [&](char* b, std::size_t c, std::size_t* s) { return evn_describe_passes(format, b, c, s, error()); });
-    ask_text("evn_model_describe", [&](char* b, std::size_t c, std::size_t* s) { return evn_model_describe(m, format, b, c, s, error()); });
+    ask_text("evn_describe_passes",
+             [&](char* b, std::size_t c, std::size_t* s) { return evn_describe_passes(format, b, c, s, error()); });
+    ask_text("evn_model_describe",
+             [&](char* b, std::size_t c, std::size_t* s) { return evn_model_describe(m, format, b, c, s, error()); });
     const char* key = chance(70) ? "author" : "nobody";
-    ask_text("evn_model_get_metadata", [&](char* b, std::size_t c, std::size_t* s) { return evn_model_get_metadata(m, key, b, c, s, error()); });
+    ask_text("evn_model_get_metadata",
+             [&](char* b, std::size_t c, std::size_t* s) { return evn_model_get_metadata(m, key, b, c, s, error()); });
   }
   void session_create() {
     evn_session s = sentinel<evn_session>();
@@ -284,7 +290,8 @@ class Sequence {
     const std::uint32_t outputs = chance(90) ? 1 : static_cast<std::uint32_t>(below(4));
     const evn_status status = evn_session_run(pick(sessions_), in, inputs, out, outputs, chance(50) ? nullptr : &o, error());
     check("evn_session_run", status);
-    expect(status == EVN_OK ? out[0] != nullptr && (given == nullptr || out[0] == given) : out[0] == given, "evn_session_run", status);
+    expect(status == EVN_OK ? out[0] != nullptr && (given == nullptr || out[0] == given) : out[0] == given, "evn_session_run",
+           status);
     if (status == EVN_OK && given == nullptr) tensors_.live.push_back(out[0]);
     runs_ += status == EVN_OK;
   }
@@ -300,7 +307,9 @@ class Sequence {
     check("evn_session_find_input", evn_session_find_input(s, chance(50) ? "x" : "?", &n, error()));
     check("evn_session_find_output", evn_session_find_output(s, chance(50) ? "y" : "?", &n, error()));
     const evn_format format = static_cast<evn_format>(below(3));
-    if (chance(30)) ask_text("evn_session_explain", [&](char* b, std::size_t c, std::size_t* z) { return evn_session_explain(s, format, b, c, z, error()); });
+    if (chance(30))
+      ask_text("evn_session_explain",
+               [&](char* b, std::size_t c, std::size_t* z) { return evn_session_explain(s, format, b, c, z, error()); });
   }
   void release_any() {
     switch (below(6)) {

@@ -60,7 +60,11 @@ TEST(Gradient, ValuesOfTheGraphAreSharedWhereTheyAreGivenAsTheyAre) {
 }
 
 TEST(Gradient, OnlyNodesThatOtherValuesChangeAreCopied) {
-  OnnxWriter w = base().add_input("z1", kF32, {2, 3}).add_node("Tanh", {"x"}, {"t"}).add_node("Exp", {"z"}, {"e"}).add_node("Mul", {"t", "e"}, {"y"});
+  OnnxWriter w = base()
+                     .add_input("z1", kF32, {2, 3})
+                     .add_node("Tanh", {"x"}, {"t"})
+                     .add_node("Exp", {"z"}, {"e"})
+                     .add_node("Mul", {"t", "e"}, {"y"});
   w.add_node("Gradient", {"x", "z1"}, {"dx", "dz"}, by({"x", "z"}, "y"), "g", kTraining).add_output("dx").add_output("dz");
   const Model m = loaded(w);
   EXPECT_EQ(count(m.graph, "Tanh"), 1);
@@ -127,8 +131,8 @@ TEST(Gradient, ANodeOfTheLibrarysDomainInAModelIsNone) {
 
 TEST(Gradient, EveryRuleIsOfAnOperatorThatThereIs) {
   const GradientRuleIndex index;
-  for (const GradientRules* rules : {&kElementwiseGradients, &kShapeGradients, &kReduceGradients, &kProductGradients, &kWindowGradients,
-                                     &kNormGradients, &kIndifferent}) {
+  for (const GradientRules* rules : {&kElementwiseGradients, &kShapeGradients, &kReduceGradients, &kProductGradients,
+                                     &kWindowGradients, &kNormGradients, &kIndifferent}) {
     for (const GradientRule& rule : *rules) EXPECT_TRUE(op_known(rule.domain, rule.op)) << rule.op;
   }
 }

@@ -146,7 +146,8 @@ TEST(Validate, H36_ANameInABranchDoesNotHideOneThatIsSeenThere) {
     };
     OnnxWriter w;
     w.add_input("c", kBool, {}).add_input("x", kF32, {1}).add_initializer("k", {1}, std::vector<float>{1});
-    w.add_node("Exp", {"x"}, {"t"}).add_node("If", {"c"}, {"z"}, {Attr::graph("then_branch", branch(name)), Attr::graph("else_branch", branch("q"))}, "n");
+    w.add_node("Exp", {"x"}, {"t"})
+        .add_node("If", {"c"}, {"z"}, {Attr::graph("then_branch", branch(name)), Attr::graph("else_branch", branch("q"))}, "n");
     w.add_node("Add", {"z", "t"}, {"y"}).add_output("y");
     return status_of(w);
   };
@@ -195,7 +196,8 @@ TEST(Validate, H37_EveryOperatorRefusesTooFewAndTooManyInputs) {
         if (count < 0 || count > 1000) continue;
         OnnxWriter w(std::max(op.since, 1));
         if (op.domain[0] != '\0') w.import(op.domain, op.since);
-        w.add_input("x", kF32, {1}).add_node(op.name, std::vector<std::string>(static_cast<std::size_t>(count), "x"), {"y"}, {}, "n", op.domain);
+        w.add_input("x", kF32, {1})
+            .add_node(op.name, std::vector<std::string>(static_cast<std::size_t>(count), "x"), {"y"}, {}, "n", op.domain);
         const Error e = error_of(w.add_output("y"));
         EXPECT_EQ(e.status, EVN_ERROR_INVALID_MODEL) << op.name << " with " << count << ": " << e.message;
         ++rows;
@@ -236,8 +238,8 @@ TEST(Validate, AnOutputMayBeAnInputOrAConstant) {
 
 TEST(Validate, H39_AttributesAreChecked) {
   EXPECT_EQ(status_of(one_node("Concat", {"x"}, {{"axis", 0}})), EVN_OK);
-  EXPECT_EQ(status_of(one_node("Concat", {"x"})), EVN_ERROR_INVALID_MODEL);                            // required
-  EXPECT_EQ(status_of(one_node("Concat", {"x"}, {{"axis", 0.0f}})), EVN_ERROR_INVALID_MODEL);          // wrong type
+  EXPECT_EQ(status_of(one_node("Concat", {"x"})), EVN_ERROR_INVALID_MODEL);                    // required
+  EXPECT_EQ(status_of(one_node("Concat", {"x"}, {{"axis", 0.0f}})), EVN_ERROR_INVALID_MODEL);  // wrong type
   EXPECT_EQ(status_of(one_node("Concat", {"x"}, {{"axis", 0}, {"axis", 0}})), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status_of(one_node("Concat", {"x"}, {{"axis", 0}, {"axle", 0}})), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status_of(one_node("Relu", {"x"}, {{"consumed_inputs", std::vector<std::int64_t>{0}}}, 6)), EVN_OK);
@@ -256,7 +258,9 @@ TEST(Validate, NodesGetUniqueNames) {
 
 TEST(Validate, NodesComeInTopologicalOrder) {
   OnnxWriter w;
-  w.add_node("Relu", {"b"}, {"y"}, {}, "third").add_node("Relu", {"x"}, {"a"}, {}, "first").add_node("Relu", {"a"}, {"b"}, {}, "second");
+  w.add_node("Relu", {"b"}, {"y"}, {}, "third")
+      .add_node("Relu", {"x"}, {"a"}, {}, "first")
+      .add_node("Relu", {"a"}, {"b"}, {}, "second");
   w.add_node("Neg", {"x"}, {"z"}, {}, "other").add_input("x", kF32, {1}).add_output("y").add_output("z");
   EXPECT_EQ(names(validated(w).graph), (std::vector<std::string>{"first", "second", "third", "other"}));
 }
@@ -281,7 +285,10 @@ TEST(Validate, H36_EachValueHasOneProducer) {
   twice.add_input("x", kF32, {1}).add_node("Relu", {"x"}, {"y"}).add_node("Neg", {"x"}, {"y"}).add_output("y");
   EXPECT_EQ(status_of(twice), EVN_ERROR_INVALID_MODEL);
   OnnxWriter initializer;
-  initializer.add_input("x", kF32, {1}).add_initializer("y", {1}, std::vector<float>{1}).add_node("Relu", {"x"}, {"y"}).add_output("y");
+  initializer.add_input("x", kF32, {1})
+      .add_initializer("y", {1}, std::vector<float>{1})
+      .add_node("Relu", {"x"}, {"y"})
+      .add_output("y");
   EXPECT_EQ(status_of(initializer), EVN_ERROR_INVALID_MODEL);
   OnnxWriter input;
   input.add_input("x", kF32, {1}).add_input("y", kF32, {1}).add_node("Relu", {"x"}, {"y"}).add_output("y");

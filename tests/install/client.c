@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void check(evn_status status, const evn_error *error, const char *what) {
+static void check(evn_status status, const evn_error* error, const char* what) {
   if (status == EVN_OK) return;
   fprintf(stderr, "%s: %s: %s\n", what, evn_status_name(status), error->message);
   exit(1);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   evn_error error = EVN_ERROR_INIT;
   evn_runtime runtime = NULL;
   evn_model model = NULL;
@@ -18,7 +18,7 @@ int main(int argc, char **argv) {
   evn_tensor output = NULL;
   float values[6] = {0, 1, 2, 3, 4, -5};
   int64_t dims[2] = {2, 3};
-  void *data = NULL;
+  void* data = NULL;
   size_t size = 0;
   int i;
   if (argc != 2) return 2;
@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
   check(evn_tensor_map(output, EVN_MAP_READ, &data, &size, &error), &error, "map");
   if (size != sizeof values) return 3;
   for (i = 0; i < 6; ++i) {
-    if (((const float *)data)[i] != 2 * values[i] + 1) return 4;
+    if (((const float*)data)[i] != 2 * values[i] + 1) return 4;
   }
   /* Any order of release is right. */
   evn_runtime_release(runtime);

@@ -1,5 +1,5 @@
-/* Opens the library, runs a model by its table of functions and closes it again, many times; prints the resident memory after the first rounds and at the end.
- * Linked with libc only. usage: dlopen_client LIBRARY MODEL ROUNDS THREADS */
+/* Opens the library, runs a model by its table of functions and closes it again, many times; prints the resident memory after the
+ * first rounds and at the end. Linked with libc only. usage: dlopen_client LIBRARY MODEL ROUNDS THREADS */
 #include <dlfcn.h>
 #include <evener/api.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 static long resident_kib(void) {
   long pages = 0;
   long shared = 0;
-  FILE *f = fopen("/proc/self/statm", "r");
+  FILE* f = fopen("/proc/self/statm", "r");
   if (f == NULL || fscanf(f, "%ld %ld", &pages, &shared) != 2) exit(11);
   fclose(f);
   return shared * (sysconf(_SC_PAGESIZE) / 1024);
@@ -19,7 +19,7 @@ static long resident_kib(void) {
 static int thread_count(void) {
   char line[256];
   int n = -1;
-  FILE *f = fopen("/proc/self/status", "r");
+  FILE* f = fopen("/proc/self/status", "r");
   while (f != NULL && fgets(line, sizeof line, f) != NULL) {
     if (strncmp(line, "Threads:", 8) == 0) n = atoi(line + 8);
   }
@@ -27,20 +27,20 @@ static int thread_count(void) {
   return n;
 }
 
-static int mapped(const char *library) {
+static int mapped(const char* library) {
   char line[4096];
   int found = 0;
-  FILE *f = fopen("/proc/self/maps", "r");
+  FILE* f = fopen("/proc/self/maps", "r");
   while (f != NULL && fgets(line, sizeof line, f) != NULL) found |= strstr(line, library) != NULL;
   if (f != NULL) fclose(f);
   return found;
 }
 
-static void count_end(void *user) { ++*(int *)user; }
+static void count_end(void* user) { ++*(int*)user; }
 
-static int round_trip(const char *path, const char *model_path, int threads) {
+static int round_trip(const char* path, const char* model_path, int threads) {
   evn_get_api_function get_api = NULL;
-  const evn_api *evn = NULL;
+  const evn_api* evn = NULL;
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
   evn_error error = EVN_ERROR_INIT;
   evn_runtime runtime = NULL;
@@ -51,13 +51,13 @@ static int round_trip(const char *path, const char *model_path, int threads) {
   float values[6] = {0, 1, 2, 3, 4, 5};
   int64_t dims[2] = {2, 3};
   int ended = 0;
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     fprintf(stderr, "%s\n", dlerror());
     return 9;
   }
   if (thread_count() != 1) return 12; /* loading starts no thread */
-  *(void **)&get_api = dlsym(library, "evn_get_api");
+  *(void**)&get_api = dlsym(library, "evn_get_api");
   if (get_api == NULL || get_api(EVN_VERSION_NUMBER, &evn) != EVN_OK) return 10;
   options.thread_count = threads;
   options.ended = count_end;
@@ -80,7 +80,7 @@ static int round_trip(const char *path, const char *model_path, int threads) {
   return 0;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   long early = 0;
   int rounds;
   int i;

@@ -1,4 +1,5 @@
-// A C++ client whose operator throws: each run must end with EVN_ERROR_INTERNAL, and the client's own C++ runtime must be none the worse.
+// A C++ client whose operator throws: each run must end with EVN_ERROR_INTERNAL, and the client's own C++ runtime must be none the
+// worse.
 #include <evener/evener.h>
 
 #include <cstdio>

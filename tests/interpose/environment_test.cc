@@ -74,7 +74,9 @@ struct EnvironmentTest : testing::Test {
     EXPECT_OK(evn_runtime_create(&options, &r, &error));
     return r;
   }
-  static void write(const std::string& to, const std::string& bytes) { std::ofstream(to, std::ios::binary | std::ios::trunc) << bytes; }
+  static void write(const std::string& to, const std::string& bytes) {
+    std::ofstream(to, std::ios::binary | std::ios::trunc) << bytes;
+  }
 
   evn_status load_and_run(std::vector<float>* result) { return load_and_run_in(runtime, result); }
   evn_status load_and_run_in(evn_runtime r, std::vector<float>* result) {
@@ -95,8 +97,11 @@ struct EnvironmentTest : testing::Test {
     result->assign(64 * 10, 0);
     const int64_t out_dims[2] = {64, 10};
     evn_status status = evn_session_create(r, model, nullptr, &session, &error);
-    if (status == EVN_OK) status = evn_tensor_wrap(r, x.data(), x.size() * 4, EVN_DTYPE_FLOAT32, dims, 4, nullptr, nullptr, &in, &error);
-    if (status == EVN_OK) status = evn_tensor_wrap(r, result->data(), result->size() * 4, EVN_DTYPE_FLOAT32, out_dims, 2, nullptr, nullptr, &out, &error);
+    if (status == EVN_OK)
+      status = evn_tensor_wrap(r, x.data(), x.size() * 4, EVN_DTYPE_FLOAT32, dims, 4, nullptr, nullptr, &in, &error);
+    if (status == EVN_OK)
+      status =
+          evn_tensor_wrap(r, result->data(), result->size() * 4, EVN_DTYPE_FLOAT32, out_dims, 2, nullptr, nullptr, &out, &error);
     if (status == EVN_OK) status = evn_session_run(session, &in, 1, &out, 1, nullptr, &error);
     EXPECT_EQ(evn_tensor_release(in), EVN_OK);
     EXPECT_EQ(evn_tensor_release(out), EVN_OK);
@@ -248,7 +253,8 @@ TEST_F(EnvironmentTest, E09_OneCoreOfAffinityIsOneThreadAndNothingIsPrinted) {
     evn_runtime r = make_runtime(0);
     evn_device cpu = nullptr;
     evn_device_info info = EVN_DEVICE_INFO_INIT;
-    if (evn_runtime_device_at(r, 0, &cpu, &error) == EVN_OK && evn_device_get_info(cpu, &info, &error) == EVN_OK) threads = info.compute_units;
+    if (evn_runtime_device_at(r, 0, &cpu, &error) == EVN_OK && evn_device_get_info(cpu, &info, &error) == EVN_OK)
+      threads = info.compute_units;
     status = load_and_run_in(r, &got);
     evn_device_release(cpu);
     evn_runtime_release(r);

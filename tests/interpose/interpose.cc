@@ -77,5 +77,4 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   if (k > 0 && interposer().thread_calls.fetch_add(1) + 1 >= k) return EAGAIN;
   return next(thread, attributes, body, argument);
 }
-
 }

@@ -9,11 +9,11 @@
 namespace evn::test {
 
 struct Interposer {
-  std::atomic<bool> short_transfers{false};     // pread, read and write move one byte; every second call is interrupted
-  std::atomic<std::int64_t> transfers{0};       // calls of these while short
-  std::atomic<std::int64_t> thread_fails_at{0}; // pthread_create number k and all later ones give EAGAIN; 0: none
+  std::atomic<bool> short_transfers{false};      // pread, read and write move one byte; every second call is interrupted
+  std::atomic<std::int64_t> transfers{0};        // calls of these while short
+  std::atomic<std::int64_t> thread_fails_at{0};  // pthread_create number k and all later ones give EAGAIN; 0: none
   std::atomic<std::int64_t> thread_calls{0};
-  std::function<void()> before_pread;           // called once, before the next pread
+  std::function<void()> before_pread;  // called once, before the next pread
 };
 
 Interposer& interposer();

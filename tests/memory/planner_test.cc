@@ -14,7 +14,8 @@ void expect_disjoint(const std::vector<Lifetime>& values, std::size_t total) {
     for (std::size_t k = 0; k < i; ++k) {
       const bool together = values[i].first <= values[k].last && values[k].first <= values[i].last;
       if (!together || values[k].bytes == 0) continue;
-      const bool apart = values[i].offset + values[i].bytes <= values[k].offset || values[k].offset + values[k].bytes <= values[i].offset;
+      const bool apart =
+          values[i].offset + values[i].bytes <= values[k].offset || values[k].offset + values[k].bytes <= values[i].offset;
       EXPECT_TRUE(apart) << i << " and " << k << " overlap";
     }
   }

@@ -17,12 +17,12 @@ struct Encoding {
   std::size_t bytes;  // of one number
 };
 constexpr Encoding kEncodings[] = {
-    {1, 4, Encoding::kFloat, 4},   {2, 5, Encoding::kVarint, 1},   {3, 5, Encoding::kVarint, 1},   {4, 5, Encoding::kVarint, 2},
-    {5, 5, Encoding::kVarint, 2},  {6, 5, Encoding::kVarint, 4},   {7, 7, Encoding::kVarint, 8},   {9, 5, Encoding::kVarint, 1},
-    {10, 5, Encoding::kVarint, 2}, {11, 10, Encoding::kDouble, 8}, {12, 11, Encoding::kVarint, 4}, {13, 11, Encoding::kVarint, 8},
-    {16, 5, Encoding::kVarint, 2}, {17, 5, Encoding::kVarint, 1},  {18, 5, Encoding::kVarint, 1},  {19, 5, Encoding::kVarint, 1},
-    {20, 5, Encoding::kVarint, 1}, {21, 5, Encoding::kVarint, 1},  {22, 5, Encoding::kVarint, 1},  {23, 5, Encoding::kVarint, 1},
-    {24, 5, Encoding::kVarint, 1}, {25, 5, Encoding::kVarint, 1},  {26, 5, Encoding::kVarint, 1},  {14, 4, Encoding::kFloat, 4},
+    {1, 4, Encoding::kFloat, 4},    {2, 5, Encoding::kVarint, 1},   {3, 5, Encoding::kVarint, 1},   {4, 5, Encoding::kVarint, 2},
+    {5, 5, Encoding::kVarint, 2},   {6, 5, Encoding::kVarint, 4},   {7, 7, Encoding::kVarint, 8},   {9, 5, Encoding::kVarint, 1},
+    {10, 5, Encoding::kVarint, 2},  {11, 10, Encoding::kDouble, 8}, {12, 11, Encoding::kVarint, 4}, {13, 11, Encoding::kVarint, 8},
+    {16, 5, Encoding::kVarint, 2},  {17, 5, Encoding::kVarint, 1},  {18, 5, Encoding::kVarint, 1},  {19, 5, Encoding::kVarint, 1},
+    {20, 5, Encoding::kVarint, 1},  {21, 5, Encoding::kVarint, 1},  {22, 5, Encoding::kVarint, 1},  {23, 5, Encoding::kVarint, 1},
+    {24, 5, Encoding::kVarint, 1},  {25, 5, Encoding::kVarint, 1},  {26, 5, Encoding::kVarint, 1},  {14, 4, Encoding::kFloat, 4},
     {15, 10, Encoding::kDouble, 8},
 };
 constexpr bool is_signed(int dtype) { return dtype == 3 || dtype == 5 || dtype == 6 || dtype == 7; }

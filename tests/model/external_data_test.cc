@@ -93,12 +93,15 @@ TEST_F(ExternalData, OffsetsMayLieBeyondFourGigabytes) {
   file.seekp((1ll << 32) + 5).write("far away", 8);
   file.seekp((5ll << 30) - 8).write("the  end", 8);
   file.close();
-  const auto at = [&](std::uint64_t offset) { return bytes({{"location", "large"}, {"offset", std::to_string(offset)}, {"length", "8"}}); };
+  const auto at = [&](std::uint64_t offset) {
+    return bytes({{"location", "large"}, {"offset", std::to_string(offset)}, {"length", "8"}});
+  };
   EXPECT_EQ(at((1ull << 32) + 5), "far away");
   EXPECT_EQ(at((5ull << 30) - 8), "the  end");
   EXPECT_EQ(at(0), kGood);
   EXPECT_EQ(at(1ull << 32), std::string(5, '\0') + "far");
-  EXPECT_EQ(status({{"location", "large"}, {"offset", std::to_string((5ull << 30) - 7)}, {"length", "8"}}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(status({{"location", "large"}, {"offset", std::to_string((5ull << 30) - 7)}, {"length", "8"}}),
+            EVN_ERROR_INVALID_MODEL);
 }
 
 TEST_F(ExternalData, ATensorMayBeLargerThanTheModelFileMayBe) {
@@ -117,7 +120,8 @@ TEST_F(ExternalData, TensorLimitHoldsBeforeTheFileIsRead) {
 TEST_F(ExternalData, H24_LocationsStayInTheFolder) {
   EXPECT_EQ(location("./data"), EVN_OK);
   EXPECT_EQ(location("./sub/./data"), EVN_OK);
-  for (const std::string bad : {"/etc/passwd", "../decoy", "sub/../../decoy", "sub/../data", "sub\\..\\..\\decoy", "", "..", "data/", "/"}) {
+  for (const std::string bad :
+       {"/etc/passwd", "../decoy", "sub/../../decoy", "sub/../data", "sub\\..\\..\\decoy", "", "..", "data/", "/"}) {
     EXPECT_EQ(location(bad), EVN_ERROR_INVALID_MODEL) << bad;
   }
   EXPECT_EQ(location((root_ / "model" / "data").string()), EVN_ERROR_INVALID_MODEL);
@@ -176,7 +180,8 @@ TEST_F(ExternalData, H29_OffsetsAndLengthsAreDecimalAndInside) {
     return status({{"location", "data"}, {"offset", offset}, {"length", length}});
   };
   EXPECT_EQ(place("0", "8"), EVN_OK);
-  for (const std::string bad : {"-1", "12abc", "0x10", " 1", "+1", "", "1.0", "18446744073709551616", "18446744073709551608", "9", "1"}) {
+  for (const std::string bad :
+       {"-1", "12abc", "0x10", " 1", "+1", "", "1.0", "18446744073709551616", "18446744073709551608", "9", "1"}) {
     EXPECT_EQ(place(bad, "8"), EVN_ERROR_INVALID_MODEL) << bad;
     EXPECT_EQ(place("0", bad), EVN_ERROR_INVALID_MODEL) << bad;
   }
@@ -194,7 +199,8 @@ TEST_F(ExternalData, H30_WithoutAFolderThereIsNone) {
 }
 
 TEST_F(ExternalData, H31_KeysAreKnownAndSingle) {
-  EXPECT_EQ(status({{"location", "*/_ORT_MEM_ADDR_/*"}, {"offset", "140737488355328"}, {"length", "8"}}), EVN_ERROR_IO);  // just a name
+  EXPECT_EQ(status({{"location", "*/_ORT_MEM_ADDR_/*"}, {"offset", "140737488355328"}, {"length", "8"}}),
+            EVN_ERROR_IO);  // just a name
   EXPECT_EQ(status({{"location", "data"}, {"basepath", "/"}}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status({{"location", "data"}, {"location", "data"}}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status(Entries(1'000'000, {"k", "v"})), EVN_ERROR_INVALID_MODEL);
@@ -203,7 +209,9 @@ TEST_F(ExternalData, H31_KeysAreKnownAndSingle) {
 TEST_F(ExternalData, H31_ExternalAndInlineDataExcludeEachOther) {
   const auto entry = Proto().bytes(1, "location").bytes(2, "data");
   const auto tensor = [] { return Proto().varint(1, 8).varint(2, kU8).bytes(8, "t"); };
-  const auto read = [&](const Proto& t) { return read_status(OnnxWriter().add_initializer(t).add_output("t", 0).serialize(), options_); };
+  const auto read = [&](const Proto& t) {
+    return read_status(OnnxWriter().add_initializer(t).add_output("t", 0).serialize(), options_);
+  };
   EXPECT_EQ(read(tensor().varint(14, 1).message(13, entry)), EVN_OK);
   EXPECT_EQ(read(tensor().varint(14, 1).message(13, entry).bytes(9, kGood)), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(read(tensor().message(13, entry).bytes(9, kGood)), EVN_ERROR_INVALID_MODEL);

@@ -85,42 +85,107 @@ struct KnownField {
   const char* name;
 };
 constexpr KnownField kKnownFields[] = {
-    {"ModelProto", 1, 'v', "ir_version"}, {"ModelProto", 2, 'b', "producer_name"}, {"ModelProto", 3, 'b', "producer_version"},
-    {"ModelProto", 4, 'b', "domain"}, {"ModelProto", 5, 'v', "model_version"}, {"ModelProto", 6, 'b', "doc_string"},
-    {"ModelProto", 7, 'b', "graph"}, {"ModelProto", 8, 'b', "opset_import"}, {"ModelProto", 14, 'b', "metadata_props"},
-    {"ModelProto", 20, 'b', "training_info"}, {"ModelProto", 25, 'b', "functions"}, {"ModelProto", 26, 'b', "configuration"},
-    {"OperatorSetIdProto", 1, 'b', "domain"}, {"OperatorSetIdProto", 2, 'v', "version"},
-    {"StringStringEntryProto", 1, 'b', "key"}, {"StringStringEntryProto", 2, 'b', "value"},
-    {"FunctionProto", 1, 'b', "name"}, {"FunctionProto", 4, 'b', "input"}, {"FunctionProto", 5, 'b', "output"},
-    {"FunctionProto", 6, 'b', "attribute"}, {"FunctionProto", 7, 'b', "node"}, {"FunctionProto", 8, 'b', "doc_string"},
-    {"FunctionProto", 9, 'b', "opset_import"}, {"FunctionProto", 10, 'b', "domain"}, {"FunctionProto", 11, 'b', "attribute_proto"},
-    {"FunctionProto", 12, 'b', "value_info"}, {"FunctionProto", 13, 'b', "overload"}, {"FunctionProto", 14, 'b', "metadata_props"},
-    {"GraphProto", 1, 'b', "node"}, {"GraphProto", 2, 'b', "name"}, {"GraphProto", 5, 'b', "initializer"},
-    {"GraphProto", 10, 'b', "doc_string"}, {"GraphProto", 11, 'b', "input"}, {"GraphProto", 12, 'b', "output"},
-    {"GraphProto", 13, 'b', "value_info"}, {"GraphProto", 14, 'b', "quantization_annotation"},
-    {"GraphProto", 15, 'b', "sparse_initializer"}, {"GraphProto", 16, 'b', "metadata_props"},
-    {"NodeProto", 1, 'b', "input"}, {"NodeProto", 2, 'b', "output"}, {"NodeProto", 3, 'b', "name"}, {"NodeProto", 4, 'b', "op_type"},
-    {"NodeProto", 5, 'b', "attribute"}, {"NodeProto", 6, 'b', "doc_string"}, {"NodeProto", 7, 'b', "domain"},
-    {"NodeProto", 8, 'b', "overload"}, {"NodeProto", 9, 'b', "metadata_props"}, {"NodeProto", 10, 'b', "device_configurations"},
-    {"AttributeProto", 1, 'b', "name"}, {"AttributeProto", 2, 'f', "f"}, {"AttributeProto", 3, 'v', "i"}, {"AttributeProto", 4, 'b', "s"},
-    {"AttributeProto", 5, 'b', "t"}, {"AttributeProto", 6, 'b', "g"}, {"AttributeProto", 7, 'F', "floats"},
-    {"AttributeProto", 8, 'V', "ints"}, {"AttributeProto", 9, 'b', "strings"}, {"AttributeProto", 10, 'b', "tensors"},
-    {"AttributeProto", 11, 'b', "graphs"}, {"AttributeProto", 13, 'b', "doc_string"}, {"AttributeProto", 14, 'b', "tp"},
-    {"AttributeProto", 15, 'b', "type_protos"}, {"AttributeProto", 20, 'v', "type"}, {"AttributeProto", 21, 'b', "ref_attr_name"},
-    {"AttributeProto", 22, 'b', "sparse_tensor"}, {"AttributeProto", 23, 'b', "sparse_tensors"},
-    {"TensorProto", 1, 'V', "dims"}, {"TensorProto", 2, 'v', "data_type"}, {"TensorProto", 3, 'b', "segment"},
-    {"TensorProto", 4, 'F', "float_data"}, {"TensorProto", 5, 'V', "int32_data"}, {"TensorProto", 6, 'b', "string_data"},
-    {"TensorProto", 7, 'V', "int64_data"}, {"TensorProto", 8, 'b', "name"}, {"TensorProto", 9, 'b', "raw_data"},
-    {"TensorProto", 10, 'D', "double_data"}, {"TensorProto", 11, 'V', "uint64_data"}, {"TensorProto", 12, 'b', "doc_string"},
-    {"TensorProto", 13, 'b', "external_data"}, {"TensorProto", 14, 'v', "data_location"}, {"TensorProto", 16, 'b', "metadata_props"},
-    {"SparseTensorProto", 1, 'b', "values"}, {"SparseTensorProto", 2, 'b', "indices"}, {"SparseTensorProto", 3, 'V', "dims"},
-    {"ValueInfoProto", 1, 'b', "name"}, {"ValueInfoProto", 2, 'b', "type"}, {"ValueInfoProto", 3, 'b', "doc_string"},
+    {"ModelProto", 1, 'v', "ir_version"},
+    {"ModelProto", 2, 'b', "producer_name"},
+    {"ModelProto", 3, 'b', "producer_version"},
+    {"ModelProto", 4, 'b', "domain"},
+    {"ModelProto", 5, 'v', "model_version"},
+    {"ModelProto", 6, 'b', "doc_string"},
+    {"ModelProto", 7, 'b', "graph"},
+    {"ModelProto", 8, 'b', "opset_import"},
+    {"ModelProto", 14, 'b', "metadata_props"},
+    {"ModelProto", 20, 'b', "training_info"},
+    {"ModelProto", 25, 'b', "functions"},
+    {"ModelProto", 26, 'b', "configuration"},
+    {"OperatorSetIdProto", 1, 'b', "domain"},
+    {"OperatorSetIdProto", 2, 'v', "version"},
+    {"StringStringEntryProto", 1, 'b', "key"},
+    {"StringStringEntryProto", 2, 'b', "value"},
+    {"FunctionProto", 1, 'b', "name"},
+    {"FunctionProto", 4, 'b', "input"},
+    {"FunctionProto", 5, 'b', "output"},
+    {"FunctionProto", 6, 'b', "attribute"},
+    {"FunctionProto", 7, 'b', "node"},
+    {"FunctionProto", 8, 'b', "doc_string"},
+    {"FunctionProto", 9, 'b', "opset_import"},
+    {"FunctionProto", 10, 'b', "domain"},
+    {"FunctionProto", 11, 'b', "attribute_proto"},
+    {"FunctionProto", 12, 'b', "value_info"},
+    {"FunctionProto", 13, 'b', "overload"},
+    {"FunctionProto", 14, 'b', "metadata_props"},
+    {"GraphProto", 1, 'b', "node"},
+    {"GraphProto", 2, 'b', "name"},
+    {"GraphProto", 5, 'b', "initializer"},
+    {"GraphProto", 10, 'b', "doc_string"},
+    {"GraphProto", 11, 'b', "input"},
+    {"GraphProto", 12, 'b', "output"},
+    {"GraphProto", 13, 'b', "value_info"},
+    {"GraphProto", 14, 'b', "quantization_annotation"},
+    {"GraphProto", 15, 'b', "sparse_initializer"},
+    {"GraphProto", 16, 'b', "metadata_props"},
+    {"NodeProto", 1, 'b', "input"},
+    {"NodeProto", 2, 'b', "output"},
+    {"NodeProto", 3, 'b', "name"},
+    {"NodeProto", 4, 'b', "op_type"},
+    {"NodeProto", 5, 'b', "attribute"},
+    {"NodeProto", 6, 'b', "doc_string"},
+    {"NodeProto", 7, 'b', "domain"},
+    {"NodeProto", 8, 'b', "overload"},
+    {"NodeProto", 9, 'b', "metadata_props"},
+    {"NodeProto", 10, 'b', "device_configurations"},
+    {"AttributeProto", 1, 'b', "name"},
+    {"AttributeProto", 2, 'f', "f"},
+    {"AttributeProto", 3, 'v', "i"},
+    {"AttributeProto", 4, 'b', "s"},
+    {"AttributeProto", 5, 'b', "t"},
+    {"AttributeProto", 6, 'b', "g"},
+    {"AttributeProto", 7, 'F', "floats"},
+    {"AttributeProto", 8, 'V', "ints"},
+    {"AttributeProto", 9, 'b', "strings"},
+    {"AttributeProto", 10, 'b', "tensors"},
+    {"AttributeProto", 11, 'b', "graphs"},
+    {"AttributeProto", 13, 'b', "doc_string"},
+    {"AttributeProto", 14, 'b', "tp"},
+    {"AttributeProto", 15, 'b', "type_protos"},
+    {"AttributeProto", 20, 'v', "type"},
+    {"AttributeProto", 21, 'b', "ref_attr_name"},
+    {"AttributeProto", 22, 'b', "sparse_tensor"},
+    {"AttributeProto", 23, 'b', "sparse_tensors"},
+    {"TensorProto", 1, 'V', "dims"},
+    {"TensorProto", 2, 'v', "data_type"},
+    {"TensorProto", 3, 'b', "segment"},
+    {"TensorProto", 4, 'F', "float_data"},
+    {"TensorProto", 5, 'V', "int32_data"},
+    {"TensorProto", 6, 'b', "string_data"},
+    {"TensorProto", 7, 'V', "int64_data"},
+    {"TensorProto", 8, 'b', "name"},
+    {"TensorProto", 9, 'b', "raw_data"},
+    {"TensorProto", 10, 'D', "double_data"},
+    {"TensorProto", 11, 'V', "uint64_data"},
+    {"TensorProto", 12, 'b', "doc_string"},
+    {"TensorProto", 13, 'b', "external_data"},
+    {"TensorProto", 14, 'v', "data_location"},
+    {"TensorProto", 16, 'b', "metadata_props"},
+    {"SparseTensorProto", 1, 'b', "values"},
+    {"SparseTensorProto", 2, 'b', "indices"},
+    {"SparseTensorProto", 3, 'V', "dims"},
+    {"ValueInfoProto", 1, 'b', "name"},
+    {"ValueInfoProto", 2, 'b', "type"},
+    {"ValueInfoProto", 3, 'b', "doc_string"},
     {"ValueInfoProto", 4, 'b', "metadata_props"},
-    {"TypeProto", 1, 'b', "tensor_type"}, {"TypeProto", 4, 'b', "sequence_type"}, {"TypeProto", 5, 'b', "map_type"},
-    {"TypeProto", 6, 'b', "denotation"}, {"TypeProto", 7, 'b', "opaque_type"}, {"TypeProto", 8, 'b', "sparse_tensor_type"},
-    {"TypeProto", 9, 'b', "optional_type"}, {"TypeProto.Tensor", 1, 'v', "elem_type"}, {"TypeProto.Tensor", 2, 'b', "shape"},
-    {"TensorShapeProto", 1, 'b', "dim"}, {"TensorShapeProto.Dimension", 1, 'v', "dim_value"},
-    {"TensorShapeProto.Dimension", 2, 'b', "dim_param"}, {"TensorShapeProto.Dimension", 3, 'b', "denotation"},
+    {"TypeProto", 1, 'b', "tensor_type"},
+    {"TypeProto", 4, 'b', "sequence_type"},
+    {"TypeProto", 5, 'b', "map_type"},
+    {"TypeProto", 6, 'b', "denotation"},
+    {"TypeProto", 7, 'b', "opaque_type"},
+    {"TypeProto", 8, 'b', "sparse_tensor_type"},
+    {"TypeProto", 9, 'b', "optional_type"},
+    {"TypeProto.Tensor", 1, 'v', "elem_type"},
+    {"TypeProto.Tensor", 2, 'b', "shape"},
+    {"TensorShapeProto", 1, 'b', "dim"},
+    {"TensorShapeProto.Dimension", 1, 'v', "dim_value"},
+    {"TensorShapeProto.Dimension", 2, 'b', "dim_param"},
+    {"TensorShapeProto.Dimension", 3, 'b', "denotation"},
 };
 
 // A model in which `field` stands as the first field of the first message of its kind.
@@ -244,7 +309,8 @@ TEST(HostileModel, H11_SingularFieldsStandOnce) {
 
 TEST(HostileModel, H12_NamesAreBytesWithoutNul) {
   const auto error = [](const std::string& name) {
-    return load_error(OnnxWriter().add_input(name, kF32, {1}).add_node("Nope", {name}, {"y"}, {}, name).add_output("y").serialize());
+    return load_error(
+        OnnxWriter().add_input(name, kF32, {1}).add_node("Nope", {name}, {"y"}, {}, name).add_output("y").serialize());
   };
   EXPECT_EQ(error(std::string("a\0b", 3)).status, EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(error("\xff\xfe").status, EVN_ERROR_UNSUPPORTED);
@@ -286,7 +352,9 @@ Proto numbers(int dtype, const std::vector<std::int64_t>& dims) {
   return p.varint(2, dtype).bytes(8, "t");
 }
 
-evn_status tensor_status(const Proto& tensor) { return read_status(OnnxWriter().add_initializer(tensor).add_output("t", 0).serialize()); }
+evn_status tensor_status(const Proto& tensor) {
+  return read_status(OnnxWriter().add_initializer(tensor).add_output("t", 0).serialize());
+}
 
 TEST(HostileModel, H14_H15_H16_DimsAreChecked) {
   EXPECT_EQ(tensor_status(numbers(kF32, {-1, 4}).bytes(9, "")), EVN_ERROR_INVALID_MODEL);
@@ -309,7 +377,8 @@ TEST(HostileModel, H18_H19_ValuesMustFitTheTensor) {
   EXPECT_EQ(tensor_status(numbers(kU8, {1}).varint(5, -1)), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(tensor_status(numbers(kI8, {1}).varint(5, 128)), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(tensor_status(numbers(kU32, {1}).varint(11, 1ll << 32)), EVN_ERROR_INVALID_MODEL);
-  const Model m = load_bytes(OnnxWriter().add_initializer(numbers(kBool, {3}).bytes(9, std::string("\x00\x02\xff", 3))).add_output("t", 0).serialize());
+  const Model m = load_bytes(
+      OnnxWriter().add_initializer(numbers(kBool, {3}).bytes(9, std::string("\x00\x02\xff", 3))).add_output("t", 0).serialize());
   const Weight& w = *m.graph.values[0].constant;
   EXPECT_EQ(std::string_view(w.as<char>(), 3), std::string_view("\x00\x01\x01", 3));
 }

@@ -26,7 +26,9 @@ inline Error read_error(const std::string& bytes, const LoadOptions& options = {
   ok.status = EVN_OK;
   return ok;
 }
-inline evn_status read_status(const std::string& bytes, const LoadOptions& options = {}) { return read_error(bytes, options).status; }
+inline evn_status read_status(const std::string& bytes, const LoadOptions& options = {}) {
+  return read_error(bytes, options).status;
+}
 
 // What reading, validation and inference come to.
 inline Error load_error(const std::string& bytes, const LoadOptions& options = {}) {
@@ -41,6 +43,8 @@ inline Error load_error(const std::string& bytes, const LoadOptions& options = {
   ok.status = EVN_OK;
   return ok;
 }
-inline evn_status load_status(const std::string& bytes, const LoadOptions& options = {}) { return load_error(bytes, options).status; }
+inline evn_status load_status(const std::string& bytes, const LoadOptions& options = {}) {
+  return load_error(bytes, options).status;
+}
 
 }  // namespace evn::test

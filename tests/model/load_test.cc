@@ -75,8 +75,14 @@ TEST(LoadOnnx, ReadsEveryAttributeType) {
   OnnxWriter body;
   body.add_node("Relu", {"outer"}, {"inner"}).add_output("inner");
   w.add_node("Foo", {}, {"y"},
-             {{"f", 1.5f}, {"i", -3}, {"s", "text"}, {"floats", std::vector<float>{1, 2}}, {"ints", std::vector<std::int64_t>{-1, 1}},
-              Attr(strings), Attr::tensor("t", tensor_proto("", kF32, {1}, bytes_of(std::vector<float>{7}))), Attr::graph("g", body.graph())});
+             {{"f", 1.5f},
+              {"i", -3},
+              {"s", "text"},
+              {"floats", std::vector<float>{1, 2}},
+              {"ints", std::vector<std::int64_t>{-1, 1}},
+              Attr(strings),
+              Attr::tensor("t", tensor_proto("", kF32, {1}, bytes_of(std::vector<float>{7}))),
+              Attr::graph("g", body.graph())});
   const Model m = load_bytes(w.add_output("y").serialize());
   const std::vector<Attribute>& a = m.graph.nodes[0].attributes;
   ASSERT_EQ(a.size(), 8u);
@@ -98,8 +104,8 @@ TEST(LoadOnnx, AttributeTypeMustAgreeWithTheValue) {
   };
   const auto named = [] { return Proto().bytes(1, "a"); };
   EXPECT_EQ(status(named().varint(3, 1).varint(20, 2)), EVN_OK);
-  EXPECT_EQ(status(named().varint(20, 2)), EVN_OK);                  // proto3 writers leave a zero out
-  EXPECT_EQ(status(named().varint(3, 1)), EVN_OK);                   // old writers leave the type out
+  EXPECT_EQ(status(named().varint(20, 2)), EVN_OK);  // proto3 writers leave a zero out
+  EXPECT_EQ(status(named().varint(3, 1)), EVN_OK);   // old writers leave the type out
   EXPECT_EQ(status(named().varint(3, 1).fixed32(2, 1)), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status(named()), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status(named().varint(3, 1).varint(20, 1)), EVN_ERROR_INVALID_MODEL);
@@ -120,11 +126,13 @@ TEST(LoadOnnx, ReadsTypedTensors) {
   EXPECT_EQ(values_of<std::int64_t>(*tensor_of(tensor_head(kI64, {2}).varint(7, INT64_MIN).varint(7, 5))),
             (std::vector<std::int64_t>{INT64_MIN, 5}));
   EXPECT_EQ(values_of<std::uint64_t>(*tensor_of(tensor_head(kU64, {1}).varint(11, -1))), std::vector<std::uint64_t>{UINT64_MAX});
-  EXPECT_EQ(values_of<std::uint32_t>(*tensor_of(tensor_head(kU32, {1}).varint(11, 0xffffffff))), std::vector<std::uint32_t>{UINT32_MAX});
+  EXPECT_EQ(values_of<std::uint32_t>(*tensor_of(tensor_head(kU32, {1}).varint(11, 0xffffffff))),
+            std::vector<std::uint32_t>{UINT32_MAX});
   EXPECT_EQ(values_of<std::int32_t>(*tensor_of(tensor_head(kI32, {2}).varint(5, -7).varint(5, INT32_MAX))),
             (std::vector<std::int32_t>{-7, INT32_MAX}));
   EXPECT_EQ(values_of<std::int16_t>(*tensor_of(tensor_head(kI16, {1}).varint(5, -32768))), std::vector<std::int16_t>{-32768});
-  EXPECT_EQ(values_of<std::int8_t>(*tensor_of(tensor_head(kI8, {2}).varint(5, -128).varint(5, 127))), (std::vector<std::int8_t>{-128, 127}));
+  EXPECT_EQ(values_of<std::int8_t>(*tensor_of(tensor_head(kI8, {2}).varint(5, -128).varint(5, 127))),
+            (std::vector<std::int8_t>{-128, 127}));
   EXPECT_EQ(values_of<std::uint8_t>(*tensor_of(tensor_head(kU8, {1}).varint(5, 255))), std::vector<std::uint8_t>{255});
   EXPECT_EQ(values_of<std::uint16_t>(*tensor_of(tensor_head(kF16, {1}).varint(5, 0x3c00))), std::vector<std::uint16_t>{0x3c00});
   EXPECT_EQ(values_of<std::uint8_t>(*tensor_of(tensor_head(kBool, {3}).varint(5, 0).varint(5, 1).varint(5, 2))),
@@ -151,7 +159,8 @@ TEST(LoadOnnx, AlignedRawDataStaysInTheFileAndOtherIsCopied) {
 }
 
 TEST(LoadOnnx, WeightsOutliveTheFileThatHoldsThem) {
-  const std::string bytes = OnnxWriter().add_initializer("t", {4}, std::vector<std::uint8_t>{1, 2, 3, 4}).add_output("t", 0).serialize();
+  const std::string bytes =
+      OnnxWriter().add_initializer("t", {4}, std::vector<std::uint8_t>{1, 2, 3, 4}).add_output("t", 0).serialize();
   WeightPtr t = value_of(load_bytes(bytes).graph, "t").constant;
   EXPECT_EQ(values_of<std::uint8_t>(*t), (std::vector<std::uint8_t>{1, 2, 3, 4}));
 }
@@ -237,7 +246,8 @@ TEST(LoadOnnx, ComplexNumbersArePairs) {
     EXPECT_EQ(tensor_status(numbers(type, 1)), EVN_ERROR_INVALID_MODEL);
     EXPECT_EQ(tensor_status(numbers(type, 3)), EVN_ERROR_INVALID_MODEL);
     EXPECT_EQ(tensor_status(tensor_head(type, {1}).bytes(9, std::string(type == kComplex64 ? 8 : 16, 'x'))), EVN_OK);
-    EXPECT_EQ(tensor_status(tensor_head(type, {1}).bytes(9, std::string(type == kComplex64 ? 4 : 8, 'x'))), EVN_ERROR_INVALID_MODEL);
+    EXPECT_EQ(tensor_status(tensor_head(type, {1}).bytes(9, std::string(type == kComplex64 ? 4 : 8, 'x'))),
+              EVN_ERROR_INVALID_MODEL);
   }
 }
 

@@ -42,7 +42,24 @@ std::string_view bytes_of(const std::vector<T>& values) {
 }
 
 // Element types by ONNX's numbers.
-enum : int { kF32 = 1, kU8 = 2, kI8 = 3, kU16 = 4, kI16 = 5, kI32 = 6, kI64 = 7, kStr = 8, kBool = 9, kF16 = 10, kF64 = 11, kU32 = 12, kU64 = 13, kComplex64 = 14, kComplex128 = 15, kFloat6 = 27 };
+enum : int {
+  kF32 = 1,
+  kU8 = 2,
+  kI8 = 3,
+  kU16 = 4,
+  kI16 = 5,
+  kI32 = 6,
+  kI64 = 7,
+  kStr = 8,
+  kBool = 9,
+  kF16 = 10,
+  kF64 = 11,
+  kU32 = 12,
+  kU64 = 13,
+  kComplex64 = 14,
+  kComplex128 = 15,
+  kFloat6 = 27
+};
 
 template <typename T>
 constexpr int onnx_type() {
@@ -98,9 +115,15 @@ struct Attr {
     proto.varint(20, 6);
   }
   // What a node in a function takes from the function's attribute `ref`.
-  static Attr refer(std::string_view name, std::string_view ref, int type) { return Attr(Proto().bytes(1, name).varint(20, type).bytes(21, ref)); }
-  static Attr tensor(std::string_view name, const Proto& tensor) { return Attr(Proto().bytes(1, name).message(5, tensor).varint(20, 4)); }
-  static Attr graph(std::string_view name, const Proto& graph) { return Attr(Proto().bytes(1, name).message(6, graph).varint(20, 5)); }
+  static Attr refer(std::string_view name, std::string_view ref, int type) {
+    return Attr(Proto().bytes(1, name).varint(20, type).bytes(21, ref));
+  }
+  static Attr tensor(std::string_view name, const Proto& tensor) {
+    return Attr(Proto().bytes(1, name).message(5, tensor).varint(20, 4));
+  }
+  static Attr graph(std::string_view name, const Proto& graph) {
+    return Attr(Proto().bytes(1, name).message(6, graph).varint(20, 5));
+  }
   explicit Attr(Proto p) : proto(std::move(p)) {}
 };
 
@@ -142,8 +165,9 @@ struct FunctionWriter {
     proto.message(7, node);
     return *this;
   }
-  FunctionWriter& add_node(std::string_view op_type, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
-                           const std::vector<Attr>& attributes = {}, std::string_view name = "", std::string_view domain = "") {
+  FunctionWriter& add_node(std::string_view op_type, const std::vector<std::string>& inputs,
+                           const std::vector<std::string>& outputs, const std::vector<Attr>& attributes = {},
+                           std::string_view name = "", std::string_view domain = "") {
     return add_node(node_proto(op_type, inputs, outputs, attributes, name, domain));
   }
 };
@@ -221,13 +245,18 @@ inline OnnxWriter small_network() {
   for (std::size_t i = 0; i < conv.size(); ++i) conv[i] = 0.01f * static_cast<float>(i % 17) - 0.08f;
   for (std::size_t i = 0; i < gemm.size(); ++i) gemm[i] = 0.02f * static_cast<float>(i % 13) - 0.12f;
   Proto bias;
-  bias.varint(1, 8).varint(2, kF32).bytes(4, bytes_of(std::vector<float>{0.1f, -0.1f, 0.2f, 0.3f, 0, 0, 0.5f, -1})).bytes(8, "conv.bias");
+  bias.varint(1, 8)
+      .varint(2, kF32)
+      .bytes(4, bytes_of(std::vector<float>{0.1f, -0.1f, 0.2f, 0.3f, 0, 0, 0.5f, -1}))
+      .bytes(8, "conv.bias");
   Proto shape;
   shape.bytes(1, Proto::encode_varint(2)).varint(2, kI64).bytes(8, "shape").varint(7, -1).varint(7, 8);
   OnnxWriter w(13);
   w.add_node("Conv", {"x", "conv.weight", "conv.bias"}, {"c"},
-             {{"kernel_shape", std::vector<std::int64_t>{3, 3}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}},
-              {"strides", std::vector<std::int64_t>{2, 2}}, {"group", 1}},
+             {{"kernel_shape", std::vector<std::int64_t>{3, 3}},
+              {"pads", std::vector<std::int64_t>{1, 1, 1, 1}},
+              {"strides", std::vector<std::int64_t>{2, 2}},
+              {"group", 1}},
              "conv");
   w.add_node("Relu", {"c"}, {"r"}, {}, "relu");
   w.add_node("GlobalAveragePool", {"r"}, {"p"}, {}, "pool");

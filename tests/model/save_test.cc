@@ -22,7 +22,9 @@ std::string saved_bytes(const Model& model) {
 
 void expect_same_graph(const Graph& a, const Graph& b) {
   ASSERT_EQ(a.nodes.size(), b.nodes.size());
-  const auto name = [](const Graph& g, ValueId v) { return v == kNoValue ? std::string() : g.values[static_cast<std::size_t>(v)].name; };
+  const auto name = [](const Graph& g, ValueId v) {
+    return v == kNoValue ? std::string() : g.values[static_cast<std::size_t>(v)].name;
+  };
   for (std::size_t i = 0; i < a.nodes.size(); ++i) {
     const Node &x = a.nodes[i], &y = b.nodes[i];
     EXPECT_EQ(x.op_type, y.op_type);
@@ -99,13 +101,18 @@ TEST(Save, LargeTensorsArePiecesOfTheirOwn) {
 TEST(Save, BodiesTextsAndTypesReadBack) {
   Proto texts;
   texts.varint(1, 2).varint(2, kStr).bytes(6, "one").bytes(6, std::string_view("t\0o", 3)).bytes(8, "texts");
-  Proto body = Proto().message(1, node_proto("Add", {"x", "x"}, {"twice"})).bytes(2, "then").message(12, value_info_proto("twice", kF32, {2}));
-  Proto other = Proto().message(1, node_proto("Identity", {"x"}, {"same"})).bytes(2, "else").message(12, value_info_proto("same", kF32, {2}));
+  Proto body = Proto()
+                   .message(1, node_proto("Add", {"x", "x"}, {"twice"}))
+                   .bytes(2, "then")
+                   .message(12, value_info_proto("twice", kF32, {2}));
+  Proto other =
+      Proto().message(1, node_proto("Identity", {"x"}, {"same"})).bytes(2, "else").message(12, value_info_proto("same", kF32, {2}));
   OnnxWriter w(18);
   w.add_input("c", kBool, {}).add_input("x", kF32, {"N"}).add_output("y").add_output("s", kStr);
   w.add_node("If", {"c"}, {"y"}, {Attr::graph("then_branch", body), Attr::graph("else_branch", other)}, "if");
   w.add_node("Identity", {"texts"}, {"s"}).add_initializer(texts);
-  w.graph().message(11, Proto().bytes(1, "q").message(2, Proto().message(4, Proto().message(1, Proto().message(1, Proto().varint(1, kF32))))));
+  w.graph().message(
+      11, Proto().bytes(1, "q").message(2, Proto().message(4, Proto().message(1, Proto().message(1, Proto().varint(1, kF32))))));
   expect_round_trip(w.serialize());
   const Model again = load_bytes(saved_bytes(load_bytes(w.serialize())));
   for (const Value& v : again.graph.values) {

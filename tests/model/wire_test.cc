@@ -58,10 +58,10 @@ TEST(Wire, ReadsEveryWireType) {
 TEST(Wire, H04_VarintsEndWithinTenBytes) {
   const auto value = [](const std::string& varint) { return fields_of("\x08" + varint).at(0).value; };
   EXPECT_EQ(value("\x01"), 1u);
-  EXPECT_EQ(value(std::string("\x81\x00", 2)), 1u);                                  // over-long, as protobuf accepts
+  EXPECT_EQ(value(std::string("\x81\x00", 2)), 1u);  // over-long, as protobuf accepts
   EXPECT_EQ(value(std::string("\x81\x80\x80\x80\x80\x80\x80\x80\x80\x00", 10)), 1u);
   EXPECT_EQ(value("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), UINT64_MAX);
-  EXPECT_EQ(value("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), UINT64_MAX);          // bits beyond 64 fall away
+  EXPECT_EQ(value("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), UINT64_MAX);                           // bits beyond 64 fall away
   EXPECT_EQ(status_of("\x08\x81\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"), EVN_ERROR_INVALID_MODEL);  // 11 bytes
   EXPECT_EQ(status_of("\x08"), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status_of("\x08\x80"), EVN_ERROR_INVALID_MODEL);
@@ -74,15 +74,20 @@ TEST(Wire, H05_LengthsStayInsideTheMessage) {
   EXPECT_EQ(status_of("\x0a" + Proto::encode_varint((1ull << 32) + 3) + "abc"), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status_of("\x0a" + Proto::encode_varint(1ull << 63) + "abc"), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status_of("\x0a" + Proto::encode_varint(UINT64_MAX) + "abc"), EVN_ERROR_INVALID_MODEL);
-  EXPECT_EQ(status_of("\x0d" "abc"), EVN_ERROR_INVALID_MODEL);       // fixed32 cut
-  EXPECT_EQ(status_of("\x09" "abcdefg"), EVN_ERROR_INVALID_MODEL);   // fixed64 cut
+  EXPECT_EQ(status_of("\x0d"
+                      "abc"),
+            EVN_ERROR_INVALID_MODEL);  // fixed32 cut
+  EXPECT_EQ(status_of("\x09"
+                      "abcdefg"),
+            EVN_ERROR_INVALID_MODEL);  // fixed64 cut
 }
 
 TEST(Wire, H07_TagsOutsideTheFormatAreRefused) {
-  for (const unsigned type : {3u, 4u, 6u, 7u}) EXPECT_EQ(status_of(Proto().tag(1, type).raw("\x01\x01").str()), EVN_ERROR_INVALID_MODEL) << type;
-  EXPECT_EQ(status_of(std::string("\x00\x01", 2)), EVN_ERROR_INVALID_MODEL);                    // field 0
-  EXPECT_EQ(status_of(Proto().varint(1ull << 29, 1).str()), EVN_ERROR_INVALID_MODEL);           // field 2^29
-  EXPECT_EQ(status_of(Proto().varint(19000, 1).varint(19999, 1).str()), EVN_OK);                // reserved, harmless
+  for (const unsigned type : {3u, 4u, 6u, 7u})
+    EXPECT_EQ(status_of(Proto().tag(1, type).raw("\x01\x01").str()), EVN_ERROR_INVALID_MODEL) << type;
+  EXPECT_EQ(status_of(std::string("\x00\x01", 2)), EVN_ERROR_INVALID_MODEL);           // field 0
+  EXPECT_EQ(status_of(Proto().varint(1ull << 29, 1).str()), EVN_ERROR_INVALID_MODEL);  // field 2^29
+  EXPECT_EQ(status_of(Proto().varint(19000, 1).varint(19999, 1).str()), EVN_OK);       // reserved, harmless
 }
 
 struct Numbers {
@@ -113,7 +118,8 @@ std::string message_of(const std::string& bytes) {
 
 TEST(Wire, H10_RepeatedNumbersMayBePackedOrNot) {
   const std::vector<std::int64_t> want = {1, -2, 300};
-  const std::string packed = Proto::encode_varint(1) + Proto::encode_varint(static_cast<std::uint64_t>(-2)) + Proto::encode_varint(300);
+  const std::string packed =
+      Proto::encode_varint(1) + Proto::encode_varint(static_cast<std::uint64_t>(-2)) + Proto::encode_varint(300);
   EXPECT_EQ(read_numbers(Proto().varint(1, 1).varint(1, -2).varint(1, 300).str()).ints, want);
   EXPECT_EQ(read_numbers(Proto().bytes(1, packed).str()).ints, want);
   EXPECT_EQ(read_numbers(Proto().varint(1, 1).varint(1, -2).bytes(1, Proto::encode_varint(300)).str()).ints, want);

@@ -14,8 +14,10 @@ TEST(Attention, CausalRowsSeeThePast) {
   const Tensor v = f32({1, 1, 3, 1}, {3, 5, 10});
   expect_near(Op("Attention", 23).run({zeros(3), zeros(3), v})[0].floats(), {6, 6, 6});
   expect_near(Op("Attention", 23).with("is_causal", 1).run({zeros(3), zeros(3), v})[0].floats(), {3, 4, 6});
-  const auto y = Op("Attention", 23).with("is_causal", 1).outputs(3).run(
-      {zeros(1), zeros(1), f32({1, 1, 1, 1}, {9}), absent(), zeros(2), f32({1, 1, 2, 1}, {3, 6})});
+  const auto y = Op("Attention", 23)
+                     .with("is_causal", 1)
+                     .outputs(3)
+                     .run({zeros(1), zeros(1), f32({1, 1, 1, 1}, {9}), absent(), zeros(2), f32({1, 1, 2, 1}, {3, 6})});
   expect_near(y[0].floats(), {6});
   EXPECT_EQ(y[2].floats(), (Floats{3, 6, 9}));
 }
@@ -50,8 +52,13 @@ TEST(Attention, SoftmaxPrecisionRoundsScoresAndWeights) {
   EXPECT_EQ(attention(EVN_DTYPE_BFLOAT16)[0].floats(), (Floats{0.5f}));  // of 4
   // Scores that half precision has as they are: the weights alone are rounded.
   const auto weights = [](int precision) {
-    return Op("Attention", 23).with("scale", AttributeValue(1.0f)).with("softmax_precision", precision).with("qk_matmul_output_mode", 3).outputs(4)
-        .run({f32({1, 1, 1, 1}, {1}), f32({1, 1, 2, 1}, {0, 1}), f32({1, 1, 2, 1}, {0, 1})})[3].floats();
+    return Op("Attention", 23)
+        .with("scale", AttributeValue(1.0f))
+        .with("softmax_precision", precision)
+        .with("qk_matmul_output_mode", 3)
+        .outputs(4)
+        .run({f32({1, 1, 1, 1}, {1}), f32({1, 1, 2, 1}, {0, 1}), f32({1, 1, 2, 1}, {0, 1})})[3]
+        .floats();
   };
   EXPECT_EQ(weights(EVN_DTYPE_FLOAT16), (Floats{0.26904296875f, 0.73095703125f}));
   EXPECT_EQ(weights(EVN_DTYPE_BFLOAT16), (Floats{0.26953125f, 0.73046875f}));
@@ -59,7 +66,8 @@ TEST(Attention, SoftmaxPrecisionRoundsScoresAndWeights) {
 
 TEST(Attention, SoftmaxPrecisionIsAFloatingType) {
   for (const int none : std::initializer_list<int>{EVN_DTYPE_INT32, -1, 99}) {
-    EXPECT_EQ(Op("Attention", 23).with("softmax_precision", none).status({zeros(1), zeros(1), zeros(1)}), EVN_ERROR_INVALID_MODEL) << none;
+    EXPECT_EQ(Op("Attention", 23).with("softmax_precision", none).status({zeros(1), zeros(1), zeros(1)}), EVN_ERROR_INVALID_MODEL)
+        << none;
   }
 }
 

@@ -88,7 +88,8 @@ TEST(Cast, Float8WithoutSaturationOverflowsToWhatTheFormatHas) {
 }
 
 TEST(Cast, EveryFloat8SurvivesTheWayThroughFloat) {
-  for (const DType type : {DType::kFloat8E4M3FN, DType::kFloat8E4M3FNUZ, DType::kFloat8E5M2, DType::kFloat8E5M2FNUZ, DType::kFloat8E8M0}) {
+  for (const DType type :
+       {DType::kFloat8E4M3FN, DType::kFloat8E4M3FNUZ, DType::kFloat8E5M2, DType::kFloat8E5M2FNUZ, DType::kFloat8E8M0}) {
     Codes every(256);
     std::iota(every.begin(), every.end(), std::uint8_t{0});
     Tensor all = tensor<std::uint8_t>({256}, every);
@@ -124,7 +125,10 @@ TEST(Cast, Float4HasEightNumbersAndTheirNegatives) {
 
 TEST(Cast, ScalesArePowersOfTwo) {
   const auto to_scale = [](const char* mode, int saturate) {
-    return codes(Op("Cast", 24).with("to", static_cast<int>(DType::kFloat8E8M0)).with("round_mode", mode).with("saturate", saturate)
+    return codes(Op("Cast", 24)
+                     .with("to", static_cast<int>(DType::kFloat8E8M0))
+                     .with("round_mode", mode)
+                     .with("saturate", saturate)
                      .run({f32({5}, {1, 1.5f, 1.25f, 0, kInf})})[0]);
   };
   EXPECT_EQ(to_scale("up", 1), (Codes{127, 128, 128, 0, 254}));

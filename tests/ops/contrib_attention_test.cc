@@ -81,8 +81,8 @@ TEST_F(GroupQueryAttention, ThePresentIsAsLongAsTheTotal) {
   const auto y = op().run(inputs(past_, 1, 4));
   EXPECT_EQ(y[2].floats(), (Floats{1, 10, 6, 60, 0, 0, 0, 0}));
   expect_near(y[0].floats(), {3.5f, 35, 3.5f, 35});
-  const std::vector<TensorDesc> in = {desc({1, 1, 4}), desc({1, 1, 2}), desc({1, 1, 2}), desc({1, 1, 3, 2}), desc({1, 1, 3, 2}),
-                                      desc({1}, DType::kInt32), desc({}, DType::kInt32)};
+  const std::vector<TensorDesc> in = {desc({1, 1, 4}),    desc({1, 1, 2}),          desc({1, 1, 2}),        desc({1, 1, 3, 2}),
+                                      desc({1, 1, 3, 2}), desc({1}, DType::kInt32), desc({}, DType::kInt32)};
   EXPECT_EQ(op().infer(in)[1], (Shape{1, 1, -1, 2}));
 }
 

@@ -28,7 +28,8 @@ TEST(QLinearAdd, SumsWhatTheNumbersStandForAndSaturates) {
   // Half-way between two: the even one.
   EXPECT_EQ(plain(u8({2}, {1, 3}), 0.5f, u8({1}, {0})), (Bytes{0, 2}));
   // The zero point counts: 0.5 + 1 and 1.5 + 1 become 2.
-  EXPECT_EQ(bytes_of(Op(add).run({u8({2}, {1, 3}), scale(0.5f), absent(), u8({1}, {0}), scale(1), absent(), scale(1), zero(1)})), (Bytes{2, 2}));
+  EXPECT_EQ(bytes_of(Op(add).run({u8({2}, {1, 3}), scale(0.5f), absent(), u8({1}, {0}), scale(1), absent(), scale(1), zero(1)})),
+            (Bytes{2, 2}));
 }
 
 TEST(QLinearAdd, RefusesWhatDoesNotFit) {
@@ -99,7 +100,7 @@ TEST(QLinearSoftmax, OpsetSaysWhatIsOneRow) {
 }
 
 TEST(QGemm, WithoutAZeroPointTheResultIsFloat) {
-  const std::vector<Tensor> in = {u8({1, 2}, {3, 5}), scale(0.5f),      zero(1),            u8({2, 2}, {1, 2, 3, 4}),
+  const std::vector<Tensor> in = {u8({1, 2}, {3, 5}), scale(0.5f),     zero(1),           u8({2, 2}, {1, 2, 3, 4}),
                                   f32({2}, {1, 2}),   u8({2}, {0, 1}), i32({2}, {10, -4})};
   // [2 4] x [[1 1] [3 3]] + [10 -4] = [24 10], times 0.5 * {1, 2} * 2
   const Op gemm = Op("com.microsoft::QGemm", 1).with("alpha", AttributeValue(2.0f));
@@ -115,8 +116,8 @@ TEST(QGemm, WithoutAZeroPointTheResultIsFloat) {
 
 TEST(MatMulIntegerToFloat, ColumnsHaveScalesAndABias) {
   const Op product("com.microsoft::MatMulIntegerToFloat", 1);
-  const std::vector<Tensor> in = {u8({1, 2}, {3, 5}), i8({2, 2}, {1, -2, 3, 4}), scale(0.5f), f32({2}, {1, 2}), zero(1), absent(),
-                                  f32({2}, {100, 200})};
+  const std::vector<Tensor> in = {u8({1, 2}, {3, 5}), i8({2, 2}, {1, -2, 3, 4}), scale(0.5f), f32({2}, {1, 2}), zero(1),
+                                  absent(),           f32({2}, {100, 200})};
   EXPECT_EQ(Op(product).run(in)[0].floats(), (Floats{107, 212}));
   EXPECT_EQ(Op(product).status({in[0], in[1], f32({2}, {1, 2}), in[3]}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(Op(product).status({in[0], in[1], in[2], f32({3}, {1, 2, 3})}), EVN_ERROR_INVALID_MODEL);
@@ -140,8 +141,8 @@ TEST(FusedMatMul, RowsMayStandBeforeTheBatch) {
 // Weights that only reach the cell's gate; the other gates are 1/2 without biases. x and h are whole multiples of their scales.
 TEST(DynamicQuantizeLstm, SumsOfWholeNumbersGoThroughTheCell) {
   const Tensor x = f32({2, 1, 2}, {0, 255, 255, 0}), w = i8({1, 2, 4}, {0, 0, 0, 1, 0, 0, 0, 2}), r = i8({1, 1, 4}, {0, 0, 0, 0});
-  const std::vector<Tensor> in = {x, w, r, absent(), absent(), absent(), absent(), absent(),
-                                  f32({1}, {1.0f / 255}), i8({1}, {0}), f32({1}, {1}), i8({1}, {0})};
+  const std::vector<Tensor> in = {
+      x, w, r, absent(), absent(), absent(), absent(), absent(), f32({1}, {1.0f / 255}), i8({1}, {0}), f32({1}, {1}), i8({1}, {0})};
   const Op lstm = Op("com.microsoft::DynamicQuantizeLSTM", 1).outputs(3);
   const float first = 0.5f * std::tanh(2.0f), second = 0.5f * first + 0.5f * std::tanh(1.0f);
   const auto y = Op(lstm).run(in);

@@ -1,5 +1,5 @@
-// ImageDecoder's shape rule, and the module behind it: how it is found, what it makes of good and damaged files. Pixels are compared with
-// Pillow's in tests/models/test_image_decoder.py; here it is memory that matters, under AddressSanitizer.
+// ImageDecoder's shape rule, and the module behind it: how it is found, what it makes of good and damaged files. Pixels are
+// compared with Pillow's in tests/models/test_image_decoder.py; here it is memory that matters, under AddressSanitizer.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -41,7 +41,8 @@ TEST(ImageModule, AnotherLibraryIsNone) {
 Bytes bytes_of(const PictureFile& file) {
   const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
   Bytes bytes(file.hex.size() / 2);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(digit(file.hex[2 * i]) * 16 + digit(file.hex[2 * i + 1]));
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<unsigned char>(digit(file.hex[2 * i]) * 16 + digit(file.hex[2 * i + 1]));
   return bytes;
 }
 
@@ -167,7 +168,8 @@ TEST_F(Decoders, WhatMayNotBeAllocatedIsNot) {
     ASSERT_EQ(module_->measure(&call), EVN_IMAGE_OK);
     call.work_bytes = 1;
     Bytes out(std::size_t{3} * call.width * call.height, 0);
-    if (file.name.find("JPEG of") != std::string_view::npos || file.name == "a baseline JPEG") continue;  // a row of blocks is always allowed
+    if (file.name.find("JPEG of") != std::string_view::npos || file.name == "a baseline JPEG")
+      continue;  // a row of blocks is always allowed
     EXPECT_NE(module_->decode(&call, out.data()), EVN_IMAGE_OK) << file.name;
   }
 }

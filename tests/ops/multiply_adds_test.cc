@@ -32,7 +32,8 @@ TEST(MultiplyAdds, OfProducts) {
   EXPECT_EQ(count("MatMul", {{3}, {3}}, {{}}), 3);
   EXPECT_EQ(count("Gemm", {{2, 3}, {3, 4}}, {{2, 4}}), 24);
   EXPECT_EQ(count("Gemm", {{3, 2}, {3, 4}}, {{2, 4}}, {{"transA", std::int64_t{1}}}), 24);
-  EXPECT_EQ(count("MatMulNBits", {{2, 64}}, {{2, 8}}, {{"K", std::int64_t{64}}, {"N", std::int64_t{8}}}, "com.microsoft"), 2.0 * 8 * 64);
+  EXPECT_EQ(count("MatMulNBits", {{2, 64}}, {{2, 8}}, {{"K", std::int64_t{64}}, {"N", std::int64_t{8}}}, "com.microsoft"),
+            2.0 * 8 * 64);
 }
 
 TEST(MultiplyAdds, OfRecurrences) {

@@ -32,8 +32,12 @@ TEST(BatchNorm, EpsilonIsAddedToTheVariance) {
 }
 
 TEST(BatchNorm, TrainingTakesTheMomentsOfItsInput) {
-  const auto y = Op("BatchNormalization", 15).with("training_mode", 1).with("momentum", AttributeValue(0.75f)).with("epsilon", AttributeValue(0.0f))
-                     .outputs(3).run({f32({2, 1}, {1, 5}), f32({1}, {2}), f32({1}, {1}), f32({1}, {7}), f32({1}, {8})});
+  const auto y = Op("BatchNormalization", 15)
+                     .with("training_mode", 1)
+                     .with("momentum", AttributeValue(0.75f))
+                     .with("epsilon", AttributeValue(0.0f))
+                     .outputs(3)
+                     .run({f32({2, 1}, {1, 5}), f32({1}, {2}), f32({1}, {1}), f32({1}, {7}), f32({1}, {8})});
   EXPECT_EQ(y[0].floats(), (Floats{-1, 3}));
   EXPECT_EQ(y[1].floats(), (Floats{0.75f * 7 + 0.25f * 3}));
   EXPECT_EQ(y[2].floats(), (Floats{0.75f * 8 + 0.25f * 4}));
@@ -41,7 +45,10 @@ TEST(BatchNorm, TrainingTakesTheMomentsOfItsInput) {
 
 TEST(BatchNorm, Before14OutputsMakeItTrain) {
   for (const int opset : {7, 9}) {
-    const auto y = Op("BatchNormalization", opset).with("momentum", AttributeValue(0.75f)).with("epsilon", AttributeValue(0.0f)).outputs(5)
+    const auto y = Op("BatchNormalization", opset)
+                       .with("momentum", AttributeValue(0.75f))
+                       .with("epsilon", AttributeValue(0.0f))
+                       .outputs(5)
                        .run({f32({2, 1}, {1, 5}), f32({1}, {2}), f32({1}, {1}), f32({1}, {7}), f32({1}, {8})});
     EXPECT_EQ(y[0].floats(), (Floats{-1, 3}));
     EXPECT_EQ(y[1].floats(), (Floats{0.75f * 7 + 0.25f * 3}));
@@ -57,7 +64,8 @@ TEST(BatchNorm, TrainingOutputsNeedTheModeFrom14On) {
 }
 
 TEST(BatchNorm, WithoutSpatialEachElementHasItsParameters) {
-  const Tensor x = f32({2, 1, 2}, {1, 2, 5, 8}), mean = f32({1, 2}, {1, 2}), variance = f32({1, 2}, {4, 9}), one = f32({1, 2}, {1, 1});
+  const Tensor x = f32({2, 1, 2}, {1, 2, 5, 8}), mean = f32({1, 2}, {1, 2}), variance = f32({1, 2}, {4, 9}),
+               one = f32({1, 2}, {1, 1});
   const auto op = [] { return without_epsilon("BatchNormalization", 7).with("spatial", 0); };
   EXPECT_EQ(op().run({x, one, f32({1, 2}, {0, 1}), mean, variance})[0].floats(), (Floats{0, 1, 2, 3}));
   const auto trained = op().with("momentum", AttributeValue(0.0f)).outputs(3).run({x, one, one, mean, variance});

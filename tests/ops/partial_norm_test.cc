@@ -10,7 +10,8 @@ namespace evn::test {
 namespace {
 
 TEST(InstanceNormalization, EachChannelByItself) {
-  const auto y = Op("InstanceNormalization", 6).with("epsilon", AttributeValue(0.0f))
+  const auto y = Op("InstanceNormalization", 6)
+                     .with("epsilon", AttributeValue(0.0f))
                      .run({f32({1, 2, 2}, {1, 3, 10, 30}), f32({2}, {1, 2}), f32({2}, {0, 5})});
   expect_near(y[0].floats(), {-1, 1, 3, 7});
 }
@@ -42,20 +43,27 @@ TEST(LpNormalization, RowOfZerosStays) {
 // float32 is computed, float64 too (by the reference, whose sums are double); to round on the way is refused.
 TEST(StashType, IsHonouredOrRefused) {
   const auto group = [](int type) {
-    return Op("GroupNormalization", 21).with("num_groups", 1).with("stash_type", type)
+    return Op("GroupNormalization", 21)
+        .with("num_groups", 1)
+        .with("stash_type", type)
         .status({f32({1, 2, 1}, {1, 3}), f32({2}, {1, 1}), f32({2}, {0, 0})});
   };
-  const auto rms = [](int type) { return Op("RMSNormalization", 23).with("stash_type", type).status({f32({1, 2}, {1, 7}), f32({2}, {1, 1})}); };
+  const auto rms = [](int type) {
+    return Op("RMSNormalization", 23).with("stash_type", type).status({f32({1, 2}, {1, 7}), f32({2}, {1, 1})});
+  };
   const auto simplified = [](int type) {
     return Op("SimplifiedLayerNormalization", 13).with("stash_type", type).status({f32({1, 2}, {1, 7}), f32({2}, {1, 1})});
   };
-  const auto layer = [](int type) { return Op("LayerNormalization", 17).with("stash_type", type).status({f32({1, 2}, {1, 7}), f32({2}, {1, 1})}); };
-  for (const auto& norm : {std::function<evn_status(int)>(group), std::function<evn_status(int)>(rms), std::function<evn_status(int)>(simplified),
-                           std::function<evn_status(int)>(layer)}) {
+  const auto layer = [](int type) {
+    return Op("LayerNormalization", 17).with("stash_type", type).status({f32({1, 2}, {1, 7}), f32({2}, {1, 1})});
+  };
+  for (const auto& norm : {std::function<evn_status(int)>(group), std::function<evn_status(int)>(rms),
+                           std::function<evn_status(int)>(simplified), std::function<evn_status(int)>(layer)}) {
     EXPECT_EQ(norm(EVN_DTYPE_FLOAT32), EVN_OK);
     EXPECT_EQ(norm(EVN_DTYPE_FLOAT16), EVN_ERROR_UNSUPPORTED);
     EXPECT_EQ(norm(EVN_DTYPE_BFLOAT16), EVN_ERROR_UNSUPPORTED);
-    for (const int none : std::initializer_list<int>{EVN_DTYPE_INT64, 0, -1, 99}) EXPECT_EQ(norm(none), EVN_ERROR_INVALID_MODEL) << none;
+    for (const int none : std::initializer_list<int>{EVN_DTYPE_INT64, 0, -1, 99})
+      EXPECT_EQ(norm(none), EVN_ERROR_INVALID_MODEL) << none;
   }
   EXPECT_EQ(group(EVN_DTYPE_FLOAT64), EVN_OK);
   EXPECT_EQ(rms(EVN_DTYPE_FLOAT64), EVN_OK);

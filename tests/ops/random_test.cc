@@ -22,7 +22,12 @@ Moments moments(const Floats& x) {
 }
 
 TEST(RandomUniform, FillsItsRange) {
-  const Floats y = Op("RandomUniform", 22).with("shape", Ints{100, 100}).with("low", AttributeValue(-1.0f)).with("high", AttributeValue(3.0f)).run({})[0].floats();
+  const Floats y = Op("RandomUniform", 22)
+                       .with("shape", Ints{100, 100})
+                       .with("low", AttributeValue(-1.0f))
+                       .with("high", AttributeValue(3.0f))
+                       .run({})[0]
+                       .floats();
   for (const float v : y) {
     ASSERT_GE(v, -1.0f);
     ASSERT_LE(v, 3.0f);
@@ -33,7 +38,12 @@ TEST(RandomUniform, FillsItsRange) {
 }
 
 TEST(RandomNormal, HasItsMeanAndScale) {
-  const Moments m = moments(Op("RandomNormal", 22).with("shape", Ints{100, 100}).with("mean", AttributeValue(5.0f)).with("scale", AttributeValue(2.0f)).run({})[0].floats());
+  const Moments m = moments(Op("RandomNormal", 22)
+                                .with("shape", Ints{100, 100})
+                                .with("mean", AttributeValue(5.0f))
+                                .with("scale", AttributeValue(2.0f))
+                                .run({})[0]
+                                .floats());
   EXPECT_NEAR(m.mean, 5, 0.1);
   EXPECT_NEAR(m.deviation, 2, 0.07);
 }
@@ -45,7 +55,9 @@ TEST(RandomNormalLike, TakesTheShapeAndItsOwnDtype) {
 }
 
 TEST(RandomUniform, OneSeedGivesTheSameAndAnotherOtherNumbers) {
-  const auto draw = [](float seed) { return Op("RandomUniform", 22).with("shape", Ints{8}).with("seed", AttributeValue(seed)).run({})[0].floats(); };
+  const auto draw = [](float seed) {
+    return Op("RandomUniform", 22).with("shape", Ints{8}).with("seed", AttributeValue(seed)).run({})[0].floats();
+  };
   EXPECT_EQ(draw(1), draw(1));
   EXPECT_NE(draw(1), draw(2));
 }
@@ -62,7 +74,11 @@ TEST(Bernoulli, DrawsWithTheGivenProbability) {
 }
 
 TEST(Multinomial, DrawsClassesByTheirWeights) {
-  const auto y = Op("Multinomial", 22).with("sample_size", 4000).with("dtype", EVN_DTYPE_INT64).run({f32({2, 3}, {0, -INFINITY, 0, 5, 5, 5})})[0].ints();
+  const auto y = Op("Multinomial", 22)
+                     .with("sample_size", 4000)
+                     .with("dtype", EVN_DTYPE_INT64)
+                     .run({f32({2, 3}, {0, -INFINITY, 0, 5, 5, 5})})[0]
+                     .ints();
   Ints counts(6, 0);
   for (std::size_t i = 0; i < y.size(); ++i) ++counts[static_cast<std::size_t>(y[i]) + (i < 4000 ? 0 : 3)];
   EXPECT_EQ(counts[1], 0);

@@ -44,7 +44,9 @@ TEST(Dft, WhatDoesNotFitIsRefused) {
 TEST(Stft, FramesThatDoNotFitAreRefused) {
   const Tensor x = f32({1, 8, 1}, Floats(8, 1));
   const auto scalar = [](std::int64_t v) { return tensor<std::int64_t>({}, {v}); };
-  const auto status = [&](std::int64_t step, std::int64_t length) { return Op("STFT", 17).status({x, scalar(step), {}, scalar(length)}); };
+  const auto status = [&](std::int64_t step, std::int64_t length) {
+    return Op("STFT", 17).status({x, scalar(step), {}, scalar(length)});
+  };
   EXPECT_EQ(status(2, 4), EVN_OK);
   EXPECT_EQ(status(0, 4), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(status(-1, 4), EVN_ERROR_INVALID_MODEL);
@@ -88,7 +90,9 @@ TEST(TensorScatter, PositionsOutsideTheCacheAreRefused) {
 
 TEST(Col2Im, BlocksThatDoNotFitAreRefused) {
   const auto status = [](const Shape& x, const Ints& image, const Ints& block, const Ints& strides = {1, 1}) {
-    return Op("Col2Im", 18).with("strides", strides).status({f32(x, Floats(static_cast<std::size_t>(x.elements()), 1)), i64(image), i64(block)});
+    return Op("Col2Im", 18)
+        .with("strides", strides)
+        .status({f32(x, Floats(static_cast<std::size_t>(x.elements()), 1)), i64(image), i64(block)});
   };
   EXPECT_EQ(status({1, 4, 4}, {3, 3}, {2, 2}), EVN_OK);
   EXPECT_EQ(status({1, 4, 4}, {1, 3}, {2, 2}), EVN_ERROR_INVALID_MODEL);
@@ -132,7 +136,11 @@ TEST(BitShift, OfSignedNumbersKeepsTheSign) {
 TEST(LinearAttention, RulesAndHeadsAreChecked) {
   const Tensor x = f32({1, 2, 4}, {1, 0, 0, 1, 1, 1, 0, 0});
   const auto status = [&](const char* rule, int heads, int query_heads) {
-    return Op("LinearAttention", 27).with("update_rule", rule).with("kv_num_heads", heads).with("q_num_heads", query_heads).status({x, x, x});
+    return Op("LinearAttention", 27)
+        .with("update_rule", rule)
+        .with("kv_num_heads", heads)
+        .with("q_num_heads", query_heads)
+        .status({x, x, x});
   };
   EXPECT_EQ(status("linear", 2, 2), EVN_OK);
   EXPECT_EQ(status("gated", 2, 2), EVN_ERROR_INVALID_MODEL);

@@ -63,7 +63,8 @@ TEST(StringSplit, WithoutDelimiterCutsAtRunsOfSpace) {
   const auto y = Op("StringSplit", 20).outputs(2).run({strings({2}, {"  one \t two  ", ""})});
   EXPECT_EQ(texts(y[0]), (Strings{"one", "two", "", ""}));
   EXPECT_EQ(y[1].ints(), (Ints{2, 0}));
-  EXPECT_EQ(texts(Op("StringSplit", 20).with("maxsplit", 1).outputs(2).run({strings({1}, {" a b  c "})})[0]), (Strings{"a", "b  c"}));
+  EXPECT_EQ(texts(Op("StringSplit", 20).with("maxsplit", 1).outputs(2).run({strings({1}, {" a b  c "})})[0]),
+            (Strings{"a", "b  c"}));
   EXPECT_EQ(Op("StringSplit", 20).with("maxsplit", -1).outputs(2).status({strings({1}, {"a"})}), EVN_ERROR_INVALID_MODEL);
 }
 
@@ -85,8 +86,8 @@ TEST(StringNormalizer, RefusesLocalesWithRulesOfCaseOfTheirOwn) {
   for (const char* common : {"", "C", "POSIX", "C.UTF-8", "en_US", "en-US", "de_DE.UTF-8", "sr_RS@latin", "fil_PH"}) {
     EXPECT_EQ(status(common, "UPPER"), EVN_OK) << common;
   }
-  for (const char* own : {"tr_TR", "tr", "TR-tr", "az_AZ.UTF-8", "lt", "crh_UA", "tt_RU@iqtelif", "English_United States.1252", "e", "12", "_US",
-                          "en US"}) {
+  for (const char* own : {"tr_TR", "tr", "TR-tr", "az_AZ.UTF-8", "lt", "crh_UA", "tt_RU@iqtelif", "English_United States.1252", "e",
+                          "12", "_US", "en US"}) {
     EXPECT_EQ(status(own, "UPPER"), EVN_ERROR_UNSUPPORTED) << own;
     EXPECT_EQ(status(own, "LOWER"), EVN_ERROR_UNSUPPORTED) << own;
     EXPECT_EQ(status(own, "NONE", {"I"}), EVN_ERROR_UNSUPPORTED) << own;  // stop words are compared without case
@@ -96,15 +97,18 @@ TEST(StringNormalizer, RefusesLocalesWithRulesOfCaseOfTheirOwn) {
 }
 
 TEST(Equal, ComparesTexts) {
-  EXPECT_EQ(bool_values(Op("Equal", 19).run({strings({3}, {"a", "", "ab"}), strings({3}, {"a", "b", "ab"})})[0]), (std::vector<std::uint8_t>{1, 0, 1}));
+  EXPECT_EQ(bool_values(Op("Equal", 19).run({strings({3}, {"a", "", "ab"}), strings({3}, {"a", "b", "ab"})})[0]),
+            (std::vector<std::uint8_t>{1, 0, 1}));
 }
 
 TEST(Cast, ReadsAndWritesNumbersAsText) {
   const auto to = [](evn_dtype dtype) { return Op("Cast", 13).with("to", dtype); };
-  EXPECT_EQ(to(EVN_DTYPE_FLOAT32).run({strings({4}, {"1.5", "-1e-2", "+INF", "7"})})[0].floats(), (Floats{1.5f, -0.01f, INFINITY, 7}));
+  EXPECT_EQ(to(EVN_DTYPE_FLOAT32).run({strings({4}, {"1.5", "-1e-2", "+INF", "7"})})[0].floats(),
+            (Floats{1.5f, -0.01f, INFINITY, 7}));
   EXPECT_EQ(to(EVN_DTYPE_INT64).run({strings({2}, {"9223372036854775807", "-3"})})[0].ints(), (Ints{INT64_MAX, -3}));
   EXPECT_EQ(texts(to(EVN_DTYPE_STRING).run({f32({3}, {1.5f, -3, 0.1f})})[0]), (Strings{"1.5", "-3", "0.1"}));
-  for (const char* wrong : {"", "x", "1.5x", "--1", "+-1"}) EXPECT_EQ(to(EVN_DTYPE_FLOAT32).status({strings({1}, {wrong})}), EVN_ERROR_INVALID_ARGUMENT) << wrong;
+  for (const char* wrong : {"", "x", "1.5x", "--1", "+-1"})
+    EXPECT_EQ(to(EVN_DTYPE_FLOAT32).status({strings({1}, {wrong})}), EVN_ERROR_INVALID_ARGUMENT) << wrong;
 }
 
 TEST(Unique, OrdersTextsByTheirBytes) {
@@ -167,8 +171,10 @@ evn_status status_of(std::string_view pattern) {
 }
 
 TEST(Regex, RefusesWhatIsNoPattern) {
-  for (const char* wrong : {"(", ")", "[", "[a", "*a", "a\\", "[b-a]", "a{3,1}"}) EXPECT_EQ(status_of(wrong), EVN_ERROR_INVALID_MODEL) << wrong;
-  for (const char* unknown : {"(?=a)", "\\1", "\\pL", "[[:foo:]]", "[\\t-a]", "\\x4", "\\xe9"}) EXPECT_EQ(status_of(unknown), EVN_ERROR_UNSUPPORTED) << unknown;
+  for (const char* wrong : {"(", ")", "[", "[a", "*a", "a\\", "[b-a]", "a{3,1}"})
+    EXPECT_EQ(status_of(wrong), EVN_ERROR_INVALID_MODEL) << wrong;
+  for (const char* unknown : {"(?=a)", "\\1", "\\pL", "[[:foo:]]", "[\\t-a]", "\\x4", "\\xe9"})
+    EXPECT_EQ(status_of(unknown), EVN_ERROR_UNSUPPORTED) << unknown;
   EXPECT_EQ(status_of("((((a{1000}){1000}){1000}){1000})"), EVN_ERROR_LIMIT);
   EXPECT_EQ(status_of(std::string(1000, '(')), EVN_ERROR_LIMIT);
 }

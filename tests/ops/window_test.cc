@@ -12,9 +12,7 @@ namespace {
 const Tensor kImage = f32({1, 1, 3, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
 const Tensor kOnes2 = f32({1, 1, 2, 2}, {1, 1, 1, 1});
 
-TEST(Conv, SumsWindows) {
-  EXPECT_EQ(Op("Conv", 11).run({kImage, kOnes2})[0].floats(), (Floats{12, 16, 24, 28}));
-}
+TEST(Conv, SumsWindows) { EXPECT_EQ(Op("Conv", 11).run({kImage, kOnes2})[0].floats(), (Floats{12, 16, 24, 28})); }
 
 TEST(Conv, PaddingCountsAsZeroAndBiasIsAdded) {
   const auto y = Op("Conv", 11).with("pads", Ints{1, 0, 0, 0}).run({kImage, kOnes2, f32({1}, {100})});

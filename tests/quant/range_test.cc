@@ -45,14 +45,18 @@ TEST(Observer, GrownBinsAreThoseOfOneLook) {
   ASSERT_TRUE(grown.add(large));  // eight times as wide now
   for (int i = 0; i < 2 * Observer::kHalf; ++i) {
     const double low = (i - Observer::kHalf) * grown.width(), high = low + grown.width();
-    const auto inside = std::count_if(all.begin(), all.end(), [&](float x) { return static_cast<double>(x) >= low && static_cast<double>(x) < high; });
+    const auto inside = std::count_if(all.begin(), all.end(),
+                                      [&](float x) { return static_cast<double>(x) >= low && static_cast<double>(x) < high; });
     const std::uint64_t extra = static_cast<double>(large[0]) >= low && static_cast<double>(large[0]) < high ? 1 : 0;
-    EXPECT_NEAR(static_cast<double>(grown.bins()[static_cast<std::size_t>(i)]), static_cast<double>(inside) + static_cast<double>(extra), 2) << i;
+    EXPECT_NEAR(static_cast<double>(grown.bins()[static_cast<std::size_t>(i)]),
+                static_cast<double>(inside) + static_cast<double>(extra), 2)
+        << i;
   }
 }
 
 TEST(Observer, RefusesWhatIsNotFiniteAndAddsNothingOfIt) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
     for (const std::size_t place : {0u, 7u, 40u}) {
       std::vector<float> x(41, 1.0f);
       x[place] = bad;
@@ -136,7 +140,8 @@ WeightPtr weight_of(const Shape& shape, const std::vector<float>& values) {
 
 TEST(Weights, HaveAScaleForEachIndexOfTheAxis) {
   const WeightPtr w = weight_of({2, 3}, {1, -2, 0.5f, 0, 0, 0});
-  const QuantizedWeight rows = quantize_weight(*w, 0, nullptr), columns = quantize_weight(*w, 1, nullptr), one = quantize_weight(*w, -1, nullptr);
+  const QuantizedWeight rows = quantize_weight(*w, 0, nullptr), columns = quantize_weight(*w, 1, nullptr),
+                        one = quantize_weight(*w, -1, nullptr);
   EXPECT_EQ(rows.scales, (std::vector<float>{2.0f / 127, 1}));
   EXPECT_EQ(columns.scales, (std::vector<float>{1.0f / 127, 2.0f / 127, 0.5f / 127}));
   EXPECT_EQ(one.scales, (std::vector<float>{2.0f / 127}));

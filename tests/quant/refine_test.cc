@@ -45,7 +45,8 @@ struct Net {
 
 TEST(Equalize, BalancesChannelsOfConvolutionsAndKeepsTheProductOfTheirWeights) {
   Net net;
-  const ValueId x = net.value("x", {1, 2, 4, 4}), h = net.value("h", {1, 3, 4, 4}), r = net.value("r", {1, 3, 4, 4}), y = net.value("y", {1, 4, 4, 4});
+  const ValueId x = net.value("x", {1, 2, 4, 4}), h = net.value("h", {1, 3, 4, 4}), r = net.value("r", {1, 3, 4, 4}),
+                y = net.value("y", {1, 4, 4, 4});
   const ValueId w = net.constant("w", {3, 2, 1, 1}, {100, -50, 1, 0.5f, 0.01f, 0.02f}), b = net.constant("b", {3}, {7, 8, 9});
   const ValueId v = net.constant("v", {4, 3, 1, 1});
   net.node("Conv", {x, w, b}, h);
@@ -72,7 +73,8 @@ TEST(Equalize, BalancesChannelsOfConvolutionsAndKeepsTheProductOfTheirWeights) {
 TEST(Equalize, LeavesAloneWhatSomebodyElseReads) {
   for (const bool output : {false, true}) {
     Net net;
-    const ValueId x = net.value("x", {1, 2, 4, 4}), h = net.value("h", {1, 3, 4, 4}), y = net.value("y", {1, 4, 4, 4}), z = net.value("z", {1, 3, 4, 4});
+    const ValueId x = net.value("x", {1, 2, 4, 4}), h = net.value("h", {1, 3, 4, 4}), y = net.value("y", {1, 4, 4, 4}),
+                  z = net.value("z", {1, 3, 4, 4});
     const ValueId w = net.constant("w", {3, 2, 1, 1}), v = net.constant("v", {4, 3, 1, 1});
     net.node("Conv", {x, w}, h);
     net.node("Conv", {h, v}, y);
@@ -90,7 +92,8 @@ TEST(Equalize, KnowsTheChannelsOfGroups) {
   node.op_type = "Conv";
   node.attributes.push_back({"group", std::int64_t{3}});
   std::vector<std::size_t> channels;
-  for_input_channels(node, {}, net.graph.values[static_cast<std::size_t>(w)].shape, [&](std::size_t c, std::size_t) { channels.push_back(c); });
+  for_input_channels(node, {}, net.graph.values[static_cast<std::size_t>(w)].shape,
+                     [&](std::size_t c, std::size_t) { channels.push_back(c); });
   EXPECT_EQ(channels, (std::vector<std::size_t>{0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5}));
 }
 
@@ -130,9 +133,11 @@ TEST(Smooth, MovesHalfOfAnUnevenColumnIntoTheWeight) {
   EXPECT_TRUE(net.smoothed(3).empty());  // even enough
 }
 
-TEST(Smooth, ANormalizationThatSomebodyElseReadsStaysWhatItIs) { const Normed net(true);
+TEST(Smooth, ANormalizationThatSomebodyElseReadsStaysWhatItIs) {
+  const Normed net(true);
   EXPECT_EQ(net.smoothed(80).at(net.n).norm, -1);
-; }
+  ;
+}
 
 }  // namespace
 }  // namespace evn

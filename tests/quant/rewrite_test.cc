@@ -19,7 +19,8 @@ Graph products(std::size_t room) {
     v.dtype = DType::kFloat32;
     v.has_shape = true;
     v.shape = shape;
-    if (constant) v.constant = weight_of_floats(shape, std::vector<float>(static_cast<std::size_t>(shape.elements()), 0.5f), nullptr);
+    if (constant)
+      v.constant = weight_of_floats(shape, std::vector<float>(static_cast<std::size_t>(shape.elements()), 0.5f), nullptr);
     graph.values.push_back(std::move(v));
     return static_cast<ValueId>(graph.values.size() - 1);
   };
@@ -69,7 +70,8 @@ void expect_the_same_names(const std::function<void(Graph&, QuantScheme&)>& rewr
 TEST(Rewrite, StaticNamesDoNotDependOnWhereValuesLie) {
   for (const bool per_tensor : {false, true}) {
     expect_the_same_names([&](Graph& graph, QuantScheme& scheme) {
-      rewrite_static(&graph, &scheme, std::vector<QuantParams>(graph.values.size(), QuantParams{0.1f, 3}), {.per_tensor = per_tensor, .ledger = nullptr});
+      rewrite_static(&graph, &scheme, std::vector<QuantParams>(graph.values.size(), QuantParams{0.1f, 3}),
+                     {.per_tensor = per_tensor, .ledger = nullptr});
     });
   }
 }

@@ -93,14 +93,16 @@ class Network {
     return y;
   }
 
-  std::string conv(const std::string& x, std::int64_t in, std::int64_t out, std::int64_t kh, std::int64_t kw, const std::vector<std::int64_t>& steps,
-                   bool depthwise) {
+  std::string conv(const std::string& x, std::int64_t in, std::int64_t out, std::int64_t kh, std::int64_t kw,
+                   const std::vector<std::int64_t>& steps, bool depthwise) {
     std::vector<std::string> inputs = {x, weight({out, depthwise ? 1 : in, kh, kw})};
     if (random_() % 4 != 0) inputs.push_back(weight({out}));
     const std::string y = name();
     const std::int64_t top = depthwise && random_() % 4 == 0 ? 0 : kh / 2;
     w_.add_node("Conv", inputs, {y},
-                {{"group", depthwise ? out : std::int64_t{1}}, {"strides", steps}, {"pads", std::vector<std::int64_t>{top, kw / 2, kh / 2, kw / 2}}});
+                {{"group", depthwise ? out : std::int64_t{1}},
+                 {"strides", steps},
+                 {"pads", std::vector<std::int64_t>{top, kw / 2, kh / 2, kw / 2}}});
     channels_ = out;
     return random_() % 3 != 0 ? activation(y) : y;
   }
@@ -187,7 +189,8 @@ OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded) {
   weight("project", {channels, expanded, 1, 1});
   w.add_input("x", kF32, {"N", channels, "H", "W"}).add_input("r", kF32, {"N", channels, "P", "Q"}).add_output("y", kF32);
   w.add_node("Conv", {"x", "expand"}, {"a"}).add_node("Relu", {"a"}, {"b"});
-  w.add_node("Conv", {"b", "depthwise"}, {"c"}, {{"group", expanded}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}).add_node("Relu", {"c"}, {"d"});
+  w.add_node("Conv", {"b", "depthwise"}, {"c"}, {{"group", expanded}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}})
+      .add_node("Relu", {"c"}, {"d"});
   w.add_node("Conv", {"d", "project"}, {"e"}).add_node("Add", {"e", "r"}, {"y"});
   return w;
 }
@@ -210,7 +213,8 @@ TEST_F(CascadeTest, RespecializedPlansRunTheSameNodesAsOneStep) {
     force_cascades(use);
     Session session(load(make_runtime({}, 0, 2), w), "");
     for (int turn = 0; turn < 40; ++turn) {
-      const std::int64_t height = 41 + static_cast<std::int64_t>(random() % 9), width = 38 + static_cast<std::int64_t>(random() % 16);
+      const std::int64_t height = 41 + static_cast<std::int64_t>(random() % 9),
+                         width = 38 + static_cast<std::int64_t>(random() % 16);
       const bool broadcast = random() % 4 == 0;
       const std::vector<HostTensor> in = {random_tensor({1, 16, height, width}, random()),
                                           random_tensor({1, 16, broadcast ? 1 : height, broadcast ? 1 : width}, random())};
@@ -245,7 +249,9 @@ TEST_F(CascadeTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
   w.add_initializer("d", {32, 1, 3, 3}, std::vector<float>(values.begin(), values.begin() + 32 * 9));
   const std::vector<Attr> depthwise = {{"group", std::int64_t{32}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}};
   w.add_input("x", kF32, {"N", 32, "H", "W"}).add_output("y", kF32);
-  w.add_node("Conv", {"x", "wide"}, {"a"}).add_node("Relu", {"a"}, {"b"}).add_node("Split", {"b"}, {"left", "right"}, {{"axis", std::int64_t{1}}});
+  w.add_node("Conv", {"x", "wide"}, {"a"})
+      .add_node("Relu", {"a"}, {"b"})
+      .add_node("Split", {"b"}, {"left", "right"}, {{"axis", std::int64_t{1}}});
   w.add_node("Conv", {"right", "w"}, {"c"}).add_node("Conv", {"c", "d"}, {"e"}, depthwise).add_node("Conv", {"e", "w"}, {"f"});
   w.add_node("Add", {"f", "left"}, {"g"}).add_node("Concat", {"left", "g"}, {"h"}, {{"axis", std::int64_t{1}}});
   w.add_initializer("down", {32, 64, 1, 1}, std::vector<float>(64 * 32, 0.03f)).add_node("Conv", {"h", "down"}, {"i"});
@@ -291,7 +297,8 @@ TEST_F(CascadeTest, ARunWhoseTimeIsOverEnds) {
   force_cascades(CascadeUse::kAlways);
   const auto runtime = make_runtime({}, 0, 1);
   Session session(load(runtime, inverted_residual(16, 96)), "");
-  const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({1, 16, 80, 80}, 1)), to_tensor(runtime, random_tensor({1, 16, 80, 80}, 2))};
+  const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({1, 16, 80, 80}, 1)),
+                                     to_tensor(runtime, random_tensor({1, 16, 80, 80}, 2))};
   std::vector<TensorPtr> out(1);
   try {
     run_tensors(session, in, out, 1);

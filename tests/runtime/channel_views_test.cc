@@ -28,13 +28,15 @@ class Network {
     const std::int64_t in = channels_[x] / groups;
     writer_.add_initializer(w, {channels, in, kernel, kernel}, weights(channels * in * kernel * kernel, channels_.size()));
     const std::vector<std::int64_t> pads(4, kernel / 2);
-    writer_.add_node("Conv", {x, w}, {y}, {{"kernel_shape", std::vector<std::int64_t>{kernel, kernel}}, {"pads", pads}, {"group", groups}});
+    writer_.add_node("Conv", {x, w}, {y},
+                     {{"kernel_shape", std::vector<std::int64_t>{kernel, kernel}}, {"pads", pads}, {"group", groups}});
     return y;
   }
   std::string depthwise(const std::string& x) { return conv(x, channels_[x], 3, channels_[x]); }
   std::string pool(const std::string& x, const char* op) {
     const std::string y = next(channels_[x]);
-    writer_.add_node(op, {x}, {y}, {{"kernel_shape", std::vector<std::int64_t>{3, 3}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
+    writer_.add_node(op, {x}, {y},
+                     {{"kernel_shape", std::vector<std::int64_t>{3, 3}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
     return y;
   }
   std::string halve(const std::string& x) {
@@ -93,7 +95,8 @@ class Network {
   }
   std::string slice(const std::string& x, std::int64_t begin, std::int64_t end) {
     const std::string y = next(end - begin - (begin < 0 ? channels_[x] : 0));
-    writer_.add_initializer("begin_" + y, {1}, std::vector<std::int64_t>{begin}).add_initializer("end_" + y, {1}, std::vector<std::int64_t>{end});
+    writer_.add_initializer("begin_" + y, {1}, std::vector<std::int64_t>{begin})
+        .add_initializer("end_" + y, {1}, std::vector<std::int64_t>{end});
     writer_.add_initializer("axis_" + y, {1}, std::vector<std::int64_t>{1});
     writer_.add_node("Slice", {x, "begin_" + y, "end_" + y, "axis_" + y}, {y});
     return y;
@@ -260,11 +263,15 @@ Network draw(Random& random, bool any_dims) {
     const std::string x = pick();
     const std::int64_t c = n.channels(x);
     switch (random.next() % 13) {
-      case 0: case 1: values.push_back(n.conv(x, kChannels[random.next() % 6], 1)); break;
-      case 2: case 3: values.push_back(n.conv(x, kChannels[random.next() % 6], 3)); break;
+      case 0:
+      case 1: values.push_back(n.conv(x, kChannels[random.next() % 6], 1)); break;
+      case 2:
+      case 3: values.push_back(n.conv(x, kChannels[random.next() % 6], 3)); break;
       case 4: values.push_back(n.depthwise(x)); break;
       case 5: values.push_back(n.pool(x, random.next() % 2 == 0 ? "MaxPool" : "AveragePool")); break;
-      case 6: values.push_back(n.unary(random.next() % 2 == 0 ? x : n.batch_norm(x), random.next() % 2 == 0 ? "Relu" : "Sigmoid")); break;
+      case 6:
+        values.push_back(n.unary(random.next() % 2 == 0 ? x : n.batch_norm(x), random.next() % 2 == 0 ? "Relu" : "Sigmoid"));
+        break;
       case 7: values.push_back(n.add(n.conv(pick(), c, 1), x)); break;
       case 8:
         for (const std::string& part : n.split(x, {c / 2, c - c / 2})) values.push_back(part);
@@ -298,7 +305,8 @@ TEST_F(ChannelViewsTest, DrawnGraphsGiveWhatTheReferenceGivesWithAnyNumberOfThre
     const ModelPtr model = load(make_runtime({}, 0, 1), n.writer());
     const ModelPtr other = load(make_runtime({}, 0, 3), n.writer());
     Session one(model, ""), three(other, "");
-    for (const Shape& shape : {Shape{2, 16, 9, 7}, Shape{1, 16, 12, 13}, Shape{3, 16, 1, 1}, Shape{0, 16, 5, 5}, Shape{2, 16, 5, 9}}) {
+    for (const Shape& shape :
+         {Shape{2, 16, 9, 7}, Shape{1, 16, 12, 13}, Shape{3, 16, 1, 1}, Shape{0, 16, 5, 5}, Shape{2, 16, 5, 9}}) {
       if (round % 2 != 0 && !(shape == Shape{2, 16, 9, 7})) continue;
       const std::vector<HostTensor> in = {random_tensor(shape, random.next(), -1, 1)};
       const std::vector<HostTensor> got = run(one, in), again = run(three, in);

@@ -33,7 +33,8 @@ struct GivenCopies : RuntimeTest {
     return {first, first + t->size_bytes() / sizeof(float)};
   }
 
-  static std::vector<TensorPtr> run(Session& session, const std::vector<TensorPtr>& in, const std::vector<TensorPtr>& out, bool allow_copies) {
+  static std::vector<TensorPtr> run(Session& session, const std::vector<TensorPtr>& in, const std::vector<TensorPtr>& out,
+                                    bool allow_copies) {
     std::vector<RunValue> inputs, outputs;
     for (const TensorPtr& t : in) inputs.push_back({t, nullptr});
     for (const TensorPtr& t : out) outputs.push_back({t, nullptr});
@@ -44,8 +45,8 @@ struct GivenCopies : RuntimeTest {
   }
 
   // Refused with both names, and without a transfer.
-  static void expect_refused(Session& session, const std::vector<TensorPtr>& in, const std::vector<TensorPtr>& out, const char* value,
-                             const char* given, const char* wanted) {
+  static void expect_refused(Session& session, const std::vector<TensorPtr>& in, const std::vector<TensorPtr>& out,
+                             const char* value, const char* given, const char* wanted) {
     const MockCounters before = mock_counters();
     try {
       run(session, in, out, false);
@@ -123,11 +124,16 @@ TEST_F(GivenCopies, TensorsWhereThePlanHasThemAndHostTensorsAreNoError) {
 
 TEST_F(GivenCopies, AnInputThatIsAnOutputGoesToTheHost) {
   OnnxWriter w(13);
-  w.add_input("x", kF32, {4, 6}).add_input("z", kF32, {4, 6}).add_output("x", kF32).add_output("y", kF32).add_node("Relu", {"z"}, {"y"});
+  w.add_input("x", kF32, {4, 6})
+      .add_input("z", kF32, {4, 6})
+      .add_output("x", kF32)
+      .add_output("y", kF32)
+      .add_node("Relu", {"z"}, {"y"});
   runtime = make_runtime(two_mocks());
   Session session(load(runtime, w), "m");
   const std::span<const float> want = x.as<float>();
-  EXPECT_EQ(floats(run(session, {on("m", x), on("m", x)}, {nullptr, nullptr}, false)[0]), std::vector<float>(want.begin(), want.end()));
+  EXPECT_EQ(floats(run(session, {on("m", x), on("m", x)}, {nullptr, nullptr}, false)[0]),
+            std::vector<float>(want.begin(), want.end()));
   expect_refused(session, {to_tensor(runtime, x), on("m", x)}, {on("m", x), nullptr}, "x", "m", "cpu");
 }
 
@@ -135,8 +141,12 @@ TEST_F(GivenCopies, AnInputThatShapesDependOn) {
   for (const std::int64_t count : {2, 2000}) {  // few values are looked at before the run, many in the course of it
     OnnxWriter w(13);
     w.add_input("x", kF32, {4, 6}).add_input("shape", kI64, {count}).add_output("y", kF32).add_output("n", kI64);
-    w.add_node("Relu", {"x"}, {"r"}).add_initializer("zero", {1}, std::vector<std::int64_t>{0}).add_initializer("two", {1}, std::vector<std::int64_t>{2});
-    w.add_node("Slice", {"shape", "zero", "two"}, {"front"}).add_node("Reshape", {"r", "front"}, {"y"}).add_node("Size", {"shape"}, {"n"});
+    w.add_node("Relu", {"x"}, {"r"})
+        .add_initializer("zero", {1}, std::vector<std::int64_t>{0})
+        .add_initializer("two", {1}, std::vector<std::int64_t>{2});
+    w.add_node("Slice", {"shape", "zero", "two"}, {"front"})
+        .add_node("Reshape", {"r", "front"}, {"y"})
+        .add_node("Size", {"shape"}, {"n"});
     runtime = make_runtime(two_mocks());
     Session session(load(runtime, w), "m");
     std::vector<std::int64_t> shape(static_cast<std::size_t>(count), 1);

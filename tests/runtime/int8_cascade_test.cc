@@ -1,4 +1,5 @@
-// int8 convolutions that run as a cascade give the bytes of the reference, whatever their sizes, numbers, threads and instruction sets.
+// int8 convolutions that run as a cascade give the bytes of the reference, whatever their sizes, numbers, threads and instruction
+// sets.
 #include "backends/cpu/cascade.h"
 #include "tests/runtime/support.h"
 #include "tests/support/isas.h"
@@ -85,12 +86,14 @@ class Network {
     return values;
   }
 
-  std::string conv(const std::string& x, std::int64_t out, std::int64_t kh, std::int64_t kw, const std::vector<std::int64_t>& steps, bool depthwise) {
+  std::string conv(const std::string& x, std::int64_t out, std::int64_t kh, std::int64_t kw, const std::vector<std::int64_t>& steps,
+                   bool depthwise) {
     const std::int64_t in = depthwise ? 1 : channels_, taps = in * kh * kw;
     const std::vector<std::int64_t> dims = {out, in, kh, kw};
     const bool plain_weight = random_() % 3 != 0, by_channel = random_() % 2 == 0;
     std::vector<float> scales(static_cast<std::size_t>(by_channel ? out : 1));
-    for (float& s : scales) s = std::uniform_real_distribution<float>(0.5f, 2.0f)(random_) * 0.02f / std::sqrt(static_cast<float>(taps));
+    for (float& s : scales)
+      s = std::uniform_real_distribution<float>(0.5f, 2.0f)(random_) * 0.02f / std::sqrt(static_cast<float>(taps));
     const std::vector<std::int64_t> scale_dims = by_channel ? std::vector<std::int64_t>{out} : std::vector<std::int64_t>{};
     std::vector<std::string> inputs = {x, scale_, random_() % 8 == 0 ? byte() : zero_};
     if (plain_weight) {
@@ -98,7 +101,8 @@ class Network {
       inputs.insert(inputs.end(), {constant(scale_dims, scales), constant<std::int8_t>({}, {0})});
     } else {
       inputs.push_back(constant(dims, drawn<std::uint8_t>(out * taps)));
-      inputs.insert(inputs.end(), {constant(scale_dims, scales), constant<std::uint8_t>({}, {static_cast<std::uint8_t>(random_())})});
+      inputs.insert(inputs.end(),
+                    {constant(scale_dims, scales), constant<std::uint8_t>({}, {static_cast<std::uint8_t>(random_())})});
     }
     scale_ = scalar(0.02f), zero_ = byte();
     inputs.insert(inputs.end(), {scale_, zero_});
@@ -111,7 +115,9 @@ class Network {
     const std::string y = name();
     const std::int64_t top = depthwise && random_() % 4 == 0 ? 0 : kh / 2;
     w_.add_node("QLinearConv", inputs, {y},
-                {{"group", depthwise ? out : std::int64_t{1}}, {"strides", steps}, {"pads", std::vector<std::int64_t>{top, kw / 2, kh / 2, kw / 2}}});
+                {{"group", depthwise ? out : std::int64_t{1}},
+                 {"strides", steps},
+                 {"pads", std::vector<std::int64_t>{top, kw / 2, kh / 2, kw / 2}}});
     channels_ = out;
     return y;
   }
@@ -176,7 +182,8 @@ TEST_F(Int8CascadeTest, DrawnNetworksGiveTheReference) {
   EXPECT_GT(sums, 10);
 }
 
-// Channels that are no whole blocks and such that are, as quantizers write them: float operators between DequantizeLinear and QuantizeLinear.
+// Channels that are no whole blocks and such that are, as quantizers write them: float operators between DequantizeLinear and
+// QuantizeLinear.
 OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded, std::int64_t step) {
   std::mt19937 random(5);
   OnnxWriter w(13);
@@ -188,7 +195,8 @@ OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded, std::
     w.add_initializer(name + "_8", dims, values).add_node("DequantizeLinear", {name + "_8", "ws", "wz"}, {name});
   };
   const auto through_bytes = [&](const std::string& name, const std::string& scale) {
-    w.add_node("QuantizeLinear", {name, scale, "z"}, {name + "_q"}).add_node("DequantizeLinear", {name + "_q", scale, "z"}, {name + "_d"});
+    w.add_node("QuantizeLinear", {name, scale, "z"}, {name + "_q"})
+        .add_node("DequantizeLinear", {name + "_q", scale, "z"}, {name + "_d"});
   };
   w.add_initializer("ws", {}, std::vector<float>{0.004f}).add_initializer("wz", {}, std::vector<std::int8_t>{0});
   w.add_initializer("s", {}, std::vector<float>{0.05f}).add_initializer("t", {}, std::vector<float>{0.02f});
@@ -200,8 +208,9 @@ OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded, std::
   through_bytes("x", "s");
   w.add_node("Conv", {"x_d", "expand"}, {"b"});
   through_bytes("b", "t");
-  w.add_node("Conv", {"b_d", "depthwise"}, {"c"},
-             {{"group", expanded}, {"strides", std::vector<std::int64_t>{step, step}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
+  w.add_node(
+      "Conv", {"b_d", "depthwise"}, {"c"},
+      {{"group", expanded}, {"strides", std::vector<std::int64_t>{step, step}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
   through_bytes("c", "t");
   w.add_node("Conv", {"c_d", "project"}, {"e"});
   through_bytes("e", "s");

@@ -33,10 +33,10 @@ const NodePlacement& placed(const Session& session, const std::string& node) {
   throw std::runtime_error("no node " + node);
 }
 
-// A sum of n terms in float32, added in any order and each rounded at most once as a product and once as it is added, is off by at most
-// n u / (1 - n u) of the sum of the terms' magnitudes, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1 and 4.2: the
-// first term needs no addition), and by half of the smallest subnormal number for each product that falls below 2^-126: n 2^-150. The
-// result in float64 is off by less than 2^-28 of that.
+// A sum of n terms in float32, added in any order and each rounded at most once as a product and once as it is added, is off by at
+// most n u / (1 - n u) of the sum of the terms' magnitudes, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1
+// and 4.2: the first term needs no addition), and by half of the smallest subnormal number for each product that falls below
+// 2^-126: n 2^-150. The result in float64 is off by less than 2^-28 of that.
 double bound(double n, double magnitudes) { return n * 0x1p-24 / (1 - n * 0x1p-24) * magnitudes + n * 0x1p-150; }
 
 struct Exact {
@@ -78,7 +78,8 @@ HostTensor uneven_image() {
   const std::vector<float> values = noise(x.as<float>().size(), 3);
   std::copy(values.begin(), values.end(), x.as<float>().begin());
   for (std::int64_t c = 0; c < kChannels; ++c) {
-    for (const std::int64_t at : {2 * kSide + 3, 9 * kSide + 14, 17 * kSide + 6}) x.as<float>()[static_cast<std::size_t>(c * kSide * kSide + at)] = 1e7f;
+    for (const std::int64_t at : {2 * kSide + 3, 9 * kSide + 14, 17 * kSide + 6})
+      x.as<float>()[static_cast<std::size_t>(c * kSide * kSide + at)] = 1e7f;
   }
   return x;
 }
@@ -137,7 +138,8 @@ TEST_F(NumericsTest, TheBytesFormOfWinogradIsRefusedToo) {
   m.add_input("x", kU8, {1, 64, 16, 16}).add_output("y", kU8).add_initializer("s", {}, std::vector<float>{0.5f});
   m.add_initializer("z", {}, std::vector<std::uint8_t>{0}).add_initializer("wz", {}, std::vector<std::int8_t>{0});
   m.add_initializer("w", {64, 64, 3, 3}, std::vector<std::int8_t>(64 * 64 * 9, 3));
-  m.add_node("QLinearConv", {"x", "s", "z", "w", "s", "wz", "s", "z"}, {"y"}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}, "conv");
+  m.add_node("QLinearConv", {"x", "s", "z", "w", "s", "wz", "s", "z"}, {"y"}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}},
+             "conv");
   for (const Isa isa : available_isas()) {
     SCOPED_TRACE(isa_name(isa));
     const ForcedIsa forced(isa);
@@ -181,7 +183,8 @@ Exact exact_product(const HostTensor& x, const std::vector<float>& w) {
     for (std::int64_t j = 0; j < kColumns; ++j) {
       double sum = 0, magnitude = 0;
       for (std::int64_t k = 0; k < kInner; ++k) {
-        const double term = static_cast<double>(x.as<float>()[static_cast<std::size_t>(i * kInner + k)]) * w[static_cast<std::size_t>(k * kColumns + j)];
+        const double term = static_cast<double>(x.as<float>()[static_cast<std::size_t>(i * kInner + k)]) *
+                            w[static_cast<std::size_t>(k * kColumns + j)];
         sum += term;
         magnitude += std::abs(term);
       }
@@ -231,7 +234,8 @@ TEST_F(NumericsTest, AStrictProductKeepsWhatItsFastNeighbourFlushes) {
 TEST_F(NumericsTest, CascadesAreStrictAsTheirNodesAre) {
   OnnxWriter m(14);
   m.add_input("x", kF32, {1, 16, 40, 40}).add_output("y");
-  m.add_initializer("a", {32, 16, 1, 1}, std::vector<float>(32 * 16, 1e-20f)).add_initializer("b", {32, 1, 3, 3}, std::vector<float>(32 * 9, 1.0f));
+  m.add_initializer("a", {32, 16, 1, 1}, std::vector<float>(32 * 16, 1e-20f))
+      .add_initializer("b", {32, 1, 3, 3}, std::vector<float>(32 * 9, 1.0f));
   m.add_node("Conv", {"x", "a"}, {"c"}, {}, "expand");
   m.add_node("Conv", {"c", "b"}, {"y"}, {{"group", 32}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}, "depthwise");
   HostTensor x({DType::kFloat32, {1, 16, 40, 40}});
@@ -260,11 +264,13 @@ TEST_F(NumericsTest, ElementwiseNodesReductionsAndSoftmaxKeepSmallResults) {
   m.add_node("ReduceSum", {"product", "axes"}, {"sum"});
   m.add_node("Mul", {"x", "low"}, {"t"}).add_node("Exp", {"t"}, {"exp"}).add_node("Softmax", {"t"}, {"softmax"}, {{"axis", 0}});
   HostTensor x({DType::kFloat32, {64, 256}});
-  for (std::size_t i = 0; i < x.as<float>().size(); ++i) x.as<float>()[i] = i < 256 ? 0.0f : 1.0f;  // the first row is the largest of each column's e^x
+  for (std::size_t i = 0; i < x.as<float>().size(); ++i)
+    x.as<float>()[i] = i < 256 ? 0.0f : 1.0f;  // the first row is the largest of each column's e^x
   const auto square = static_cast<double>(1e-30f) * 1e-30f * 1e22;
   HostTensor larger = x;
   for (float& v : larger.as<float>()) v *= 1e11f;
-  Session strict(load(make_runtime({}, 0, 3), m), asks(Numerics::kStrict)), fast(load(make_runtime({}, 0, 3), m), asks(Numerics::kFast));
+  Session strict(load(make_runtime({}, 0, 3), m), asks(Numerics::kStrict)),
+      fast(load(make_runtime({}, 0, 3), m), asks(Numerics::kFast));
   const std::vector<HostTensor> got = run(strict, {larger});
   EXPECT_NEAR(got[0].as<float>()[300], square, bound(3, square));
   EXPECT_NEAR(got[1].as<float>()[3], 256 * square, bound(258, 256 * square));
@@ -323,7 +329,8 @@ TEST_F(NumericsTest, ARuleForAFusedNodeMakesTheWholeStrict) {
   OnnxWriter w(14);
   w.add_input("x", kF32, {1, kChannels, kSide, kSide}).add_output("y");
   w.add_initializer("w", {kChannels, kChannels, 3, 3}, noise(kChannels * kChannels * 9, 5));
-  w.add_node("Conv", {"x", "w"}, {"c"}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}, "conv").add_node("Relu", {"c"}, {"y"}, {}, "relu");
+  w.add_node("Conv", {"x", "w"}, {"c"}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}, "conv")
+      .add_node("Relu", {"c"}, {"y"}, {}, "relu");
   Config c;
   c.rules = {rule({}, {"relu"}, "", Policy::kRequire, 9)};
   c.rules[0].numerics = Numerics::kStrict;
@@ -351,7 +358,8 @@ TEST_F(NumericsTest, ExplainSaysItOfEachNode) {
 
 // Fast and strict sessions of one model share a file of packed weights, where a copy is named by its kernel.
 TEST_F(NumericsTest, FastAndStrictSessionsShareACacheFile) {
-  const std::string path = (std::filesystem::temp_directory_path() / ("evener_numerics_" + std::to_string(getpid()) + ".evc")).string();
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("evener_numerics_" + std::to_string(getpid()) + ".evc")).string();
   const OnnxWriter m = convolution(noise(kChannels * kChannels * 9, 5));
   const HostTensor x = uneven_image();
   std::vector<HostTensor> without;

@@ -111,8 +111,9 @@ TEST_F(OneDevice, NamesWithOtherSettingsContradictEachOther) {
         ADD_FAILURE() << row.key;
       } catch (const Error& e) {
         EXPECT_EQ(e.status, EVN_ERROR_CONFIG);
-        EXPECT_EQ(std::string(e.message), std::string("test.yaml:9: devices mine (line 3) and yours are one device, \"mock device\", and have one ") +
-                                              row.key + ": " + row.says);
+        EXPECT_EQ(std::string(e.message),
+                  std::string("test.yaml:9: devices mine (line 3) and yours are one device, \"mock device\", and have one ") +
+                      row.key + ": " + row.says);
         EXPECT_STREQ(e.device, "yours");
       }
     }

@@ -1,6 +1,6 @@
 // Passes by name: left out by a configuration or a session's options, and named by explain for what they did.
-#include "backends/cpu/cascade.h"
 #include "graph/passes/passes.h"
+#include "backends/cpu/cascade.h"
 #include "runtime/lower/pass.h"
 #include "runtime/pass_list.h"
 #include "tests/runtime/support.h"
@@ -19,9 +19,12 @@ OnnxWriter network() {
   constexpr std::int64_t kIn = 16, kWide = 48;
   OnnxWriter m(14);
   m.add_input("x", kF32, {1, kIn, 12, 10}).add_output("y").add_initializer("w_expand", {kWide, kIn, 1, 1}, weights(kWide * kIn, 1));
-  m.add_initializer("w_depthwise", {kWide, 1, 3, 3}, weights(kWide * 9, 5)).add_initializer("w_project", {kIn, kWide, 1, 1}, weights(kIn * kWide, 3));
-  m.add_initializer("w_branch", {kIn, kIn, 1, 1}, weights(kIn * kIn, 11)).add_initializer("w_last", {kIn, 2 * kIn, 1, 1}, weights(2 * kIn * kIn, 7));
-  const std::vector<Attr> same = {{"kernel_shape", std::vector<std::int64_t>{3, 3}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}, {"group", kWide}};
+  m.add_initializer("w_depthwise", {kWide, 1, 3, 3}, weights(kWide * 9, 5))
+      .add_initializer("w_project", {kIn, kWide, 1, 1}, weights(kIn * kWide, 3));
+  m.add_initializer("w_branch", {kIn, kIn, 1, 1}, weights(kIn * kIn, 11))
+      .add_initializer("w_last", {kIn, 2 * kIn, 1, 1}, weights(2 * kIn * kIn, 7));
+  const std::vector<Attr> same = {
+      {"kernel_shape", std::vector<std::int64_t>{3, 3}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}, {"group", kWide}};
   m.add_node("Conv", {"x", "w_expand"}, {"a"}, {}, "expand").add_node("Relu", {"a"}, {"b"}, {}, "relu");
   m.add_node("Conv", {"b", "w_depthwise"}, {"c"}, same, "depthwise").add_node("Conv", {"c", "w_project"}, {"d"}, {}, "project");
   m.add_node("Add", {"d", "x"}, {"e"}, {}, "sum").add_node("Conv", {"e", "w_branch"}, {"f"}, {}, "left");
@@ -92,7 +95,8 @@ TEST_F(PassesTest, AnyMayBeLeftOutByTheConfiguration) {
     if (!name.empty()) config.disabled_passes = {name};
     Session session(load(make_runtime(config), network()), "");
     expect_close(run(session, in), want);
-    for (const char* node : {"expand", "sum", "joint"}) EXPECT_FALSE(went_through(session, node, name)) << name << ": " << part_of(session, node);
+    for (const char* node : {"expand", "sum", "joint"})
+      EXPECT_FALSE(went_through(session, node, name)) << name << ": " << part_of(session, node);
     if (!name.empty()) continue;
     EXPECT_NE(part_of(session, "joint").find("\"passes\":[]"), std::string::npos) << part_of(session, "joint");
   }
@@ -108,7 +112,8 @@ TEST_F(PassesTest, NamesThatAreNoneAreErrorsThatListThem) {
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_EQ(e.status, EVN_ERROR_CONFIG);
-    for (const char* part : {"test.yaml:7", "\"cascde\"", "fold_constants", "storage_16bit"}) EXPECT_NE(std::string(e.message).find(part), std::string::npos) << e.message;
+    for (const char* part : {"test.yaml:7", "\"cascde\"", "fold_constants", "storage_16bit"})
+      EXPECT_NE(std::string(e.message).find(part), std::string::npos) << e.message;
   }
   const ModelPtr model = load(make_runtime(), network());
   const auto refused = [&](const char* name, const char* why) {
@@ -128,7 +133,8 @@ TEST_F(PassesTest, NamesThatAreNoneAreErrorsThatListThem) {
 
 TEST_F(PassesTest, TheListHasAllOfThem) {
   const std::string text = describe_passes(EVN_FORMAT_TEXT), json = describe_passes(EVN_FORMAT_JSON);
-  for (const Pass& p : passes()) EXPECT_NE(json.find(std::string("{\"name\":\"") + p.name + "\",\"when\":\"load\""), std::string::npos) << p.name;
+  for (const Pass& p : passes())
+    EXPECT_NE(json.find(std::string("{\"name\":\"") + p.name + "\",\"when\":\"load\""), std::string::npos) << p.name;
   for (const LoweringPassInfo* p : lowering_passes()) {
     EXPECT_NE(json.find(std::string("{\"name\":\"") + p->name + "\",\"when\":\"session\""), std::string::npos) << p->name;
     EXPECT_NE(text.find(p->summary), std::string::npos) << p->name;

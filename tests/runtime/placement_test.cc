@@ -103,14 +103,13 @@ TEST_F(PlacementTest, RulesOnAnAbsentOptionalDeviceAreSkippedAndSaidSo) {
   absent.type = "missing-mock";
   absent.optional = true;
   c.rules = {rule({"Conv"}, {}, "gpu", Policy::kRequire, 5)};
-  static constexpr const Backend kMissing = {"missing-mock",
-                                             [](const DeviceRequest&) -> std::shared_ptr<Device> {
-                                               fail(EVN_ERROR_DEVICE_UNAVAILABLE, "nobody is at home");
-                                             },
-                                             [](std::string* why) {
-                                               *why = "nobody is at home";
-                                               return std::vector<DeviceListing>();
-                                             }};
+  static constexpr const Backend kMissing = {
+      "missing-mock",
+      [](const DeviceRequest&) -> std::shared_ptr<Device> { fail(EVN_ERROR_DEVICE_UNAVAILABLE, "nobody is at home"); },
+      [](std::string* why) {
+        *why = "nobody is at home";
+        return std::vector<DeviceListing>();
+      }};
   static constexpr const Backend* kBackends[] = {&cpu_backend, &mock_backend, &kMissing};
   c.devices.push_back(absent);
   RuntimeOptions o;

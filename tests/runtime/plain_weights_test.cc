@@ -31,7 +31,8 @@ HostTensor rows(std::int64_t n, std::int64_t inner = kInner) {
 }
 
 struct PlainWeightsTest : RuntimeTest {
-  std::string path = (std::filesystem::temp_directory_path() / ("evener_plain_weights_" + std::to_string(getpid()) + ".onnx")).string();
+  std::string path =
+      (std::filesystem::temp_directory_path() / ("evener_plain_weights_" + std::to_string(getpid()) + ".onnx")).string();
 
   void SetUp() override {
     RuntimeTest::SetUp();
@@ -243,7 +244,9 @@ TEST_F(PlainWeightsTest, AFileIsRefusedForWhatABufferIs) {
   const auto runtime = make_runtime();
   const std::string good = product().serialize();
   std::uint64_t state = 1;
-  const auto draw = [&](std::size_t below) { return static_cast<std::size_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % below; };
+  const auto draw = [&](std::size_t below) {
+    return static_cast<std::size_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % below;
+  };
   int refused = 0;
   for (int i = 0; i < 2000; ++i) {
     std::string bytes = good;

@@ -1,5 +1,5 @@
-// Plans that are made over for other dims: how many are made from the start, and that runs give the bytes that a session gives which
-// never saw another shape.
+// Plans that are made over for other dims: how many are made from the start, and that runs give the bytes that a session gives
+// which never saw another shape.
 #include "base/fault.h"
 #include "tests/runtime/support.h"
 
@@ -17,7 +17,8 @@ void count_plans(void* user, const evn_log_record* record) {
   if (std::strcmp(record->event, "plan.created") != 0) return;
   auto* count = static_cast<PlanCount*>(user);
   for (std::uint32_t i = 0; i < record->field_count; ++i) {
-    if (std::strcmp(record->fields[i].key, "made_over") == 0) ++(record->fields[i].value[0] == '1' ? count->made_over : count->full);
+    if (std::strcmp(record->fields[i].key, "made_over") == 0)
+      ++(record->fields[i].value[0] == '1' ? count->made_over : count->full);
   }
 }
 
@@ -41,10 +42,15 @@ void expect_same_bytes(const std::vector<HostTensor>& got, const std::vector<Hos
   }
 }
 
-// A step of a decoder: keys join a cache, scores are masked by positions that are counted from the cache's length, and weigh the cache.
+// A step of a decoder: keys join a cache, scores are masked by positions that are counted from the cache's length, and weigh the
+// cache.
 OnnxWriter decoder() {
   OnnxWriter w(13);
-  w.add_input("x", kF32, {1, 4, 16}).add_input("past", kF32, {1, "P", 16}).add_output("y", kF32).add_output("now", kF32).add_output("count", kI64);
+  w.add_input("x", kF32, {1, 4, 16})
+      .add_input("past", kF32, {1, "P", 16})
+      .add_output("y", kF32)
+      .add_output("now", kF32)
+      .add_output("count", kI64);
   std::vector<float> weight(16 * 16);
   for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = 0.01f * static_cast<float>(i % 29) - 0.13f;
   w.add_initializer("w", {16, 16}, weight).add_initializer("one", {}, std::vector<std::int64_t>{1});
@@ -52,8 +58,11 @@ OnnxWriter decoder() {
   w.add_node("MatMul", {"x", "w"}, {"k"}).add_node("Concat", {"past", "k"}, {"now"}, {{"axis", 1}});
   w.add_node("Shape", {"now"}, {"s"}).add_node("Gather", {"s", "one"}, {"n"}, {{"axis", 0}}).add_node("Identity", {"n"}, {"count"});
   w.add_node("Range", {"zero", "n", "one"}, {"positions"}).add_node("Cast", {"positions"}, {"at"}, {{"to", 1}});
-  w.add_node("Unsqueeze", {"at", "axis"}, {"row"}).add_node("Transpose", {"now"}, {"t"}, {{"perm", std::vector<std::int64_t>{0, 2, 1}}});
-  w.add_node("MatMul", {"k", "t"}, {"scores"}).add_node("Add", {"scores", "row"}, {"masked"}).add_node("Softmax", {"masked"}, {"p"}, {{"axis", -1}});
+  w.add_node("Unsqueeze", {"at", "axis"}, {"row"})
+      .add_node("Transpose", {"now"}, {"t"}, {{"perm", std::vector<std::int64_t>{0, 2, 1}}});
+  w.add_node("MatMul", {"k", "t"}, {"scores"})
+      .add_node("Add", {"scores", "row"}, {"masked"})
+      .add_node("Softmax", {"masked"}, {"p"}, {{"axis", -1}});
   w.add_node("MatMul", {"p", "now"}, {"z"}).add_node("Add", {"z", "x"}, {"y"});
   return w;
 }
@@ -87,7 +96,8 @@ TEST_F(ReplanTest, AShapeThatCameBackKeepsItsPlan) {
 }
 
 // Runs with dims that come and go, among them those where a plan is of another kind: an empty cache, an axis of 1.
-void compare_with_fresh(const OnnxWriter& w, const std::string& device, const std::vector<std::vector<Shape>>& shapes, PlanCount* count) {
+void compare_with_fresh(const OnnxWriter& w, const std::string& device, const std::vector<std::vector<Shape>>& shapes,
+                        PlanCount* count) {
   const auto runtime = counting_runtime(count);
   Session session(load(runtime, w), device);
   std::mt19937 random(7);
@@ -108,15 +118,20 @@ TEST_F(ReplanTest, RunsGiveTheBytesOfASessionThatSawOneShape) {
   EXPECT_GT(count.made_over, 20);
 }
 
-// Convolutions, whose values lie channels last and change their layout on the way; sums that run with the node before them where the
-// shapes agree; sums that are written in place where they do not broadcast.
+// Convolutions, whose values lie channels last and change their layout on the way; sums that run with the node before them where
+// the shapes agree; sums that are written in place where they do not broadcast.
 OnnxWriter image_network() {
   std::vector<float> conv(8 * 8 * 3 * 3);
   for (std::size_t i = 0; i < conv.size(); ++i) conv[i] = 0.01f * static_cast<float>(i % 17) - 0.08f;
   OnnxWriter w(13);
-  w.add_input("x", kF32, {"N", 8, "H", "W"}).add_input("z", kF32, {"M", 8, "I", "J"}).add_output("y", kF32).add_output("s", kF32).add_output("t", kF32);
+  w.add_input("x", kF32, {"N", 8, "H", "W"})
+      .add_input("z", kF32, {"M", 8, "I", "J"})
+      .add_output("y", kF32)
+      .add_output("s", kF32)
+      .add_output("t", kF32);
   w.add_initializer("w", {8, 8, 3, 3}, conv).add_initializer("shape", {3}, std::vector<std::int64_t>{0, 8, -1});
-  const std::vector<Attr> same = {{"kernel_shape", std::vector<std::int64_t>{3, 3}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}};
+  const std::vector<Attr> same = {{"kernel_shape", std::vector<std::int64_t>{3, 3}},
+                                  {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}};
   w.add_node("Conv", {"x", "w"}, {"a"}, same).add_node("Relu", {"a"}, {"b"}).add_node("Conv", {"b", "w"}, {"c"}, same);
   w.add_node("Add", {"c", "z"}, {"d"}).add_node("Relu", {"d"}, {"e"}).add_node("Conv", {"e", "w"}, {"f"}, same);
   w.add_node("Reshape", {"f", "shape"}, {"y"}).add_node("Sigmoid", {"z"}, {"g"}).add_node("Add", {"e", "g"}, {"h"});

@@ -1,6 +1,7 @@
-// Segments of several nodes that a device claims: they run as one step, whatever the order of the nodes; claims that cannot hold are not used.
-#include "graph/passes/passes.h"
+// Segments of several nodes that a device claims: they run as one step, whatever the order of the nodes; claims that cannot hold
+// are not used.
 #include "runtime/segments.h"
+#include "graph/passes/passes.h"
 #include "tests/runtime/support.h"
 
 namespace evn::test::segments_test {
@@ -63,7 +64,8 @@ TEST_F(SegmentsTest, AChainOfThreeIsOneStep) {
   EXPECT_EQ(mock_counters().segment_nodes, 3);
   EXPECT_EQ(mock_counters().downloads, 1);
   const std::string json = session.explain(EVN_FORMAT_JSON);
-  EXPECT_NE(json.find("\"name\":\"mul\",\"op\":\"Mul\",\"device\":\"m\",\"kernel\":\"mock_segment\",\"reason\":\"the default device, in a segment of 3 nodes\""),
+  EXPECT_NE(json.find("\"name\":\"mul\",\"op\":\"Mul\",\"device\":\"m\",\"kernel\":\"mock_segment\",\"reason\":\"the default "
+                      "device, in a segment of 3 nodes\""),
             std::string::npos)
       << json;
 }
@@ -84,7 +86,9 @@ TEST_F(SegmentsTest, ADiamondIsOneStepWithTwoOutputs) {
 TEST_F(SegmentsTest, ItsNodesNeedNotStandTogether) {
   OnnxWriter m(14);
   m.add_input("x", kF32, {4, 3}).add_output("y");
-  m.add_node("Neg", {"x"}, {"a"}, {}, "first").add_node("Relu", {"a"}, {"r"}, {}, "reader").add_node("Abs", {"x"}, {"b"}, {}, "before");
+  m.add_node("Neg", {"x"}, {"a"}, {}, "first")
+      .add_node("Relu", {"a"}, {"r"}, {}, "reader")
+      .add_node("Abs", {"x"}, {"b"}, {}, "before");
   m.add_node("Add", {"a", "b"}, {"c"}, {}, "second").add_node("Mul", {"c", "r"}, {"y"}, {}, "last");
   claim_groups({{"first", "second"}});
   Session session(load(make_runtime(on_mock()), m), "");
@@ -107,7 +111,9 @@ TEST_F(SegmentsTest, OtherDimsTakeTheSameStep) {
 TEST_F(SegmentsTest, AConstantThatIsReadByValueIsKnownInIt) {
   OnnxWriter m(14);
   m.add_input("x", kF32, {"n", 6}).add_output("y").add_initializer("shape", {2}, std::vector<std::int64_t>{-1, 3});
-  m.add_node("Neg", {"x"}, {"a"}, {}, "neg").add_node("Reshape", {"a", "shape"}, {"b"}, {}, "reshape").add_node("Exp", {"b"}, {"y"}, {}, "exp");
+  m.add_node("Neg", {"x"}, {"a"}, {}, "neg")
+      .add_node("Reshape", {"a", "shape"}, {"b"}, {}, "reshape")
+      .add_node("Exp", {"b"}, {"y"}, {}, "exp");
   claim_groups({{"neg", "reshape", "exp"}});
   Session session(load(make_runtime(on_mock()), m), "");
   const std::vector<HostTensor> in = {random_tensor({4, 6}, 1)};
@@ -157,7 +163,8 @@ TEST_F(SegmentsTest, TwoThatAreRightAloneMayCloseACycle) {
 }
 
 TEST_F(SegmentsTest, ClaimsOfWhatWasNotOfferedAreRefused) {
-  for (const std::vector<std::vector<int>>& claim : {std::vector<std::vector<int>>{{0, 99}}, {{-1, 0}}, {{0, 0}}, {{0, 1}, {1, 2}}}) {
+  for (const std::vector<std::vector<int>>& claim :
+       {std::vector<std::vector<int>>{{0, 99}}, {{-1, 0}}, {{0, 0}}, {{0, 1}, {1, 2}}}) {
     mock_settings().segments = [&](std::span<const OpDesc>) { return claim; };
     const ModelPtr model = load(make_runtime(on_mock()), chain());
     try {
@@ -170,7 +177,8 @@ TEST_F(SegmentsTest, ClaimsOfWhatWasNotOfferedAreRefused) {
   }
 }
 
-// What is in a segment stands before and behind an If whose branch is chosen by a part of it; the nodes of the branches are not offered.
+// What is in a segment stands before and behind an If whose branch is chosen by a part of it; the nodes of the branches are not
+// offered.
 TEST_F(SegmentsTest, BranchesStayOutside) {
   const auto body = [](const char* name, const char* op) {
     OnnxWriter b(14);
@@ -219,7 +227,8 @@ OnnxWriter drawn_model(Random* random, int nodes) {
   std::vector<bool> read(static_cast<std::size_t>(nodes) + 1, false);
   for (int i = 0; i < nodes; ++i) {
     const auto pick = [&] {
-      const std::size_t from = values.size() < 4 || below(random, 3) == 0 ? below(random, values.size()) : values.size() - 1 - below(random, 4);
+      const std::size_t from =
+          values.size() < 4 || below(random, 3) == 0 ? below(random, values.size()) : values.size() - 1 - below(random, 4);
       read[from] = true;
       return values[from];
     };
@@ -275,7 +284,8 @@ void expect_order(const Graph& graph, std::span<const PlacedSegment> segments, c
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     ASSERT_GE(place[i], 0) << "node " << i << " is missing";
     for (const ValueId v : graph.nodes[i].inputs) {
-      ASSERT_TRUE(maker[static_cast<std::size_t>(v)] < 0 || place[static_cast<std::size_t>(maker[static_cast<std::size_t>(v)])] < place[i]);
+      ASSERT_TRUE(maker[static_cast<std::size_t>(v)] < 0 ||
+                  place[static_cast<std::size_t>(maker[static_cast<std::size_t>(v)])] < place[i]);
     }
     for (const ValueId v : graph.nodes[i].outputs) maker[static_cast<std::size_t>(v)] = static_cast<std::int32_t>(i);
   }
@@ -295,14 +305,17 @@ TEST_F(SegmentsTest, DrawnClaimsOfDrawnGraphsStayAcyclic) {
     const OnnxWriter model = drawn_model(&random, nodes);
     const std::uint64_t groups = 1 + below(&random, 4);
     std::vector<std::uint64_t> group_of;  // per node; the last: in none
-    for (int i = 0; i < nodes; ++i) group_of.push_back(i > 0 && below(&random, 3) != 0 ? group_of.back() : below(&random, groups + 1));
+    for (int i = 0; i < nodes; ++i)
+      group_of.push_back(i > 0 && below(&random, 3) != 0 ? group_of.back() : below(&random, groups + 1));
     Groups names(groups);
     for (std::size_t i = 0; i < group_of.size(); ++i) {
       if (group_of[i] < groups) names[group_of[i]].push_back("n" + std::to_string(i));
     }
     claim_groups(names);
     Config config = on_mock();
-    if (below(&random, 2) == 0) config.rules = {rule({}, {"n" + std::to_string(below(&random, static_cast<std::uint64_t>(nodes)))}, "cpu", Policy::kRequire, 3)};
+    if (below(&random, 2) == 0)
+      config.rules = {
+          rule({}, {"n" + std::to_string(below(&random, static_cast<std::uint64_t>(nodes)))}, "cpu", Policy::kRequire, 3)};
     const ModelPtr loaded = load(make_runtime(config), model);
     const Graph& graph = loaded->graph();
     ASSERT_EQ(graph.nodes.size(), static_cast<std::size_t>(nodes));
@@ -310,7 +323,8 @@ TEST_F(SegmentsTest, DrawnClaimsOfDrawnGraphsStayAcyclic) {
     for (const auto& group : names) {
       PlacedSegment s;
       for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-        if (std::find(group.begin(), group.end(), graph.nodes[i].name) != group.end()) s.nodes.push_back(static_cast<std::int32_t>(i));
+        if (std::find(group.begin(), group.end(), graph.nodes[i].name) != group.end())
+          s.nodes.push_back(static_cast<std::int32_t>(i));
       }
       if (s.nodes.size() > 1) claimed.push_back(s);
     }

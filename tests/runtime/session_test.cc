@@ -159,7 +159,9 @@ TEST_F(SessionTest, AShapeMayDependOnASmallInputsData) {
 
 TEST_F(SessionTest, OutputsMayBeInputsConstantsViewsAndEachOther) {
   OnnxWriter w(13);
-  w.add_input("x", kF32, {2, 3}).add_initializer("c", {2}, std::vector<float>{1, 2}).add_initializer("flat", {1}, std::vector<std::int64_t>{6});
+  w.add_input("x", kF32, {2, 3})
+      .add_initializer("c", {2}, std::vector<float>{1, 2})
+      .add_initializer("flat", {1}, std::vector<std::int64_t>{6});
   w.add_node("Reshape", {"x", "flat"}, {"v"}).add_node("Relu", {"v"}, {"r"}).add_node("Relu", {"r"}, {"rr"});
   w.add_output("x", kF32, {2, 3}).add_output("c", kF32, {2}).add_output("v", kF32).add_output("r", kF32).add_output("rr", kF32);
   for (const char* device : {"", "m"}) {
@@ -172,7 +174,11 @@ TEST_F(SessionTest, OutputsMayBeInputsConstantsViewsAndEachOther) {
 
 TEST_F(SessionTest, OutputsBetweenThoseThatAreWantedMayBeLeftOut) {
   OnnxWriter w(17);
-  w.import("com.microsoft", 1).add_input("x", kF32, {2, 3, 40}).add_input("z", kF32, {1, 3, 40}).add_output("y", kF32).add_output("s", kF32);
+  w.import("com.microsoft", 1)
+      .add_input("x", kF32, {2, 3, 40})
+      .add_input("z", kF32, {1, 3, 40})
+      .add_output("y", kF32)
+      .add_output("s", kF32);
   w.add_initializer("scale", {40}, std::vector<float>(40, 1.5f)).add_initializer("bias", {40}, std::vector<float>(40, 0.25f));
   w.add_node("SkipLayerNormalization", {"x", "z", "scale", "bias"}, {"y", "", "", "s"}, {}, "", "com.microsoft");
   const ModelPtr model = load(make_runtime(), w);
@@ -203,7 +209,10 @@ TEST_F(SessionTest, LayerNormalizationOverADimensionThatOnlyARunKnowsHasAFastKer
 TEST_F(SessionTest, AChainWrittenInPlaceLeavesTheInputAlone) {
   OnnxWriter w(13);
   w.add_input("x", kF32, {64}).add_initializer("k", {64}, std::vector<float>(64, 0.5f)).add_output("y", kF32);
-  w.add_node("Add", {"x", "k"}, {"a"}).add_node("Mul", {"a", "x"}, {"b"}).add_node("Sub", {"b", "a"}, {"c"}).add_node("Add", {"c", "b"}, {"y"});
+  w.add_node("Add", {"x", "k"}, {"a"})
+      .add_node("Mul", {"a", "x"}, {"b"})
+      .add_node("Sub", {"b", "a"}, {"c"})
+      .add_node("Add", {"c", "b"}, {"y"});
   const ModelPtr model = load(make_runtime(two_mocks()), w);
   const std::vector<HostTensor> in = {random_tensor({64}, 2)};
   for (const char* device : {"", "m"}) {
@@ -232,7 +241,8 @@ TEST_F(SessionTest, AfterTheFirstRunNothingIsAllocated) {
   const auto runtime = make_runtime({}, 0, 1);
   Session session(load(runtime, small_network()), "");
   const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({1, 3, 8, 8}, 3))};
-  const std::vector<TensorPtr> out = {std::make_shared<Tensor>(runtime, &runtime->cpu(), TensorDesc{DType::kFloat32, {1, 10}}, false)};
+  const std::vector<TensorPtr> out = {
+      std::make_shared<Tensor>(runtime, &runtime->cpu(), TensorDesc{DType::kFloat32, {1, 10}}, false)};
   const RunValue inputs[] = {{in[0], nullptr}};
   RunValue outputs[] = {{out[0], nullptr}};
   for (int i = 0; i < 2; ++i) session.run(inputs, outputs, {});
@@ -373,7 +383,9 @@ TEST_F(SessionTest, ARunsTimeEndsWithinPlanning) {
   OnnxWriter w(13);
   w.add_node("Shape", {"x"}, {"s"}).add_node("ConstantOfShape", {"s"}, {"zeros"}).add_node("EyeLike", {"zeros"}, {"m"});
   w.add_node("Det", {"m"}, {"d"}, {}, "det");  // of zeros it would end at the first pivot
-  w.add_node("Cast", {"d"}, {"i"}, {{"to", kI64}}).add_node("Unsqueeze", {"i", "axes"}, {"dims"}).add_node("Max", {"dims", "one"}, {"shape"});
+  w.add_node("Cast", {"d"}, {"i"}, {{"to", kI64}})
+      .add_node("Unsqueeze", {"i", "axes"}, {"dims"})
+      .add_node("Max", {"dims", "one"}, {"shape"});
   w.add_initializer("axes", {1}, std::vector<std::int64_t>{0}).add_initializer("one", {1}, std::vector<std::int64_t>{1});
   w.add_node("Expand", {"one", "shape"}, {"y"}).add_input("x", kF32, {"N", "N"}).add_output("y", kI64);
   const auto runtime = make_runtime();

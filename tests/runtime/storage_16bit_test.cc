@@ -1,5 +1,5 @@
-// Values that are kept as bfloat16 or float16 because all that read them round them: that they are found, and that no bit of a result
-// changes beside a session in which they are kept as float32, as they are outputs too.
+// Values that are kept as bfloat16 or float16 because all that read them round them: that they are found, and that no bit of a
+// result changes beside a session in which they are kept as float32, as they are outputs too.
 #include "backends/cpu/simd/bfloat_gemm.h"
 #include "tests/runtime/support.h"
 
@@ -103,11 +103,12 @@ TEST_F(Storage16BitTest, ANormalizationBeforeAProduct) { check(normalized_rows(9
 TEST_F(Storage16BitTest, ALayerNormalizationBeforeTwoProducts) { check(layers(false), layers(true), {3, 5, 96}); }
 
 TEST_F(Storage16BitTest, ANormalizationBeforeAConvolution) {
-  for (const std::int64_t channels : {32, 48, 2080}) check(normalized(channels, false), normalized(channels, true), {2, 16, 13, 11});
+  for (const std::int64_t channels : {32, 48, 2080})
+    check(normalized(channels, false), normalized(channels, true), {2, 16, 13, 11});
 }
 
-// Products of two precisions never hand such values to each other. Where the CPU lacks a precision, nodes stay float32, which these tests
-// then are about.
+// Products of two precisions never hand such values to each other. Where the CPU lacks a precision, nodes stay float32, which these
+// tests then are about.
 class Storage16BitChainTest : public RuntimeTest, public testing::WithParamInterface<Precision> {
  protected:
   static constexpr std::int64_t kWidth = 96;
@@ -139,7 +140,9 @@ class Storage16BitChainTest : public RuntimeTest, public testing::WithParamInter
   }
 };
 
-TEST_P(Storage16BitChainTest, NoBitOfAnOperandIsLost) { EXPECT_EQ(result(chain(false), GetParam()), result(chain(true), GetParam())); }
+TEST_P(Storage16BitChainTest, NoBitOfAnOperandIsLost) {
+  EXPECT_EQ(result(chain(false), GetParam()), result(chain(true), GetParam()));
+}
 
 TEST_P(Storage16BitChainTest, AnotherPrecisionReadsFloats) {
   for (const char* node : {"first", "second"}) {
@@ -148,7 +151,8 @@ TEST_P(Storage16BitChainTest, AnotherPrecisionReadsFloats) {
       PlacementRule r = rule({}, {node}, "cpu", Policy::kRequire, 1);
       r.precision = other;
       config.rules = {r};
-      EXPECT_EQ(result(chain(false), GetParam(), config), result(chain(true), GetParam(), config)) << node << " " << precision_name(other);
+      EXPECT_EQ(result(chain(false), GetParam(), config), result(chain(true), GetParam(), config))
+          << node << " " << precision_name(other);
     }
   }
 }

@@ -12,7 +12,9 @@ HostTensor floats_of_shape(const Shape& shape, const std::vector<float>& values)
   return t;
 }
 HostTensor list(const std::vector<float>& values) { return floats_of_shape({static_cast<std::int64_t>(values.size())}, values); }
-HostTensor matrix(const std::vector<float>& values) { return floats_of_shape({1, static_cast<std::int64_t>(values.size())}, values); }
+HostTensor matrix(const std::vector<float>& values) {
+  return floats_of_shape({1, static_cast<std::int64_t>(values.size())}, values);
+}
 HostTensor truth(bool value) {
   HostTensor t({DType::kBool, {}});
   t.as<std::uint8_t>()[0] = value ? 1 : 0;
@@ -33,7 +35,8 @@ OnnxWriter computed_choice() {
   OnnxWriter w(13);
   w.add_input("x", kF32, {"rows", "columns"}).add_initializer("zero", {}, std::vector<float>{0}).add_output("z", kF32);
   w.add_node("ReduceMax", {"x"}, {"m"}, {{"keepdims", 0}}, "max").add_node("Greater", {"m", "zero"}, {"c"}, {}, "greater");
-  w.add_node("If", {"c"}, {"y"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))}, "choice");
+  w.add_node("If", {"c"}, {"y"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))},
+             "choice");
   w.add_node("Exp", {"y"}, {"z"}, {}, "exp");
   return w;
 }
@@ -41,10 +44,12 @@ OnnxWriter computed_choice() {
 TEST_F(SubplansTest, AnIfTakesTheBranchThatItsInputSays) {
   OnnxWriter w(13);
   w.add_input("c", kBool, {}).add_input("x", kF32, {2}).add_output("y", kF32);
-  w.add_node("If", {"c"}, {"y"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))}, "choice");
+  w.add_node("If", {"c"}, {"y"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))},
+             "choice");
   Session session(load(make_runtime(), w), "");
   for (const bool taken : {true, false, true}) {
-    EXPECT_EQ(floats(run(session, {truth(taken), list({-1, 2})})[0]), (taken ? std::vector<float>{1, -2} : std::vector<float>{1, 2}));
+    EXPECT_EQ(floats(run(session, {truth(taken), list({-1, 2})})[0]),
+              (taken ? std::vector<float>{1, -2} : std::vector<float>{1, 2}));
   }
 }
 
@@ -69,7 +74,8 @@ TEST_F(SubplansTest, ConditionsAreFetchedFromOtherDevices) {
 TEST_F(SubplansTest, BranchesMayNestAndHaveRanksOfTheirOwn) {
   OnnxWriter inner(13);
   inner.add_initializer("axes", {1}, std::vector<std::int64_t>{0});
-  inner.add_node("If", {"d"}, {"i"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))}, "inner");
+  inner.add_node("If", {"d"}, {"i"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))},
+                 "inner");
   inner.add_node("Unsqueeze", {"i", "axes"}, {"u"}, {}, "up").add_output("u");
   OnnxWriter w(13);
   w.add_input("c", kBool, {}).add_input("d", kBool, {}).add_input("x", kF32, {2}).add_output("z", kF32);
@@ -88,7 +94,8 @@ TEST_F(SubplansTest, ConditionOfANestedIfMayBeComputedInABranchThatIsNotTaken) {
   OnnxWriter inner(13);
   inner.add_initializer("zero", {}, std::vector<float>{0}).add_node("ReduceMax", {"x"}, {"m"}, {{"keepdims", 0}}, "max");
   inner.add_node("Greater", {"m", "zero"}, {"d"}, {}, "greater").add_output("i");
-  inner.add_node("If", {"d"}, {"i"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))}, "inner");
+  inner.add_node("If", {"d"}, {"i"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))},
+                 "inner");
   OnnxWriter w(13);
   w.add_input("c", kBool, {}).add_input("x", kF32, {2}).add_output("y", kF32);
   w.add_node("If", {"c"}, {"y"}, {branch("then_branch", inner), branch("else_branch", body_of("Relu", {"x"}))}, "outer");
@@ -100,8 +107,12 @@ TEST_F(SubplansTest, ConditionOfANestedIfMayBeComputedInABranchThatIsNotTaken) {
 
 TEST_F(SubplansTest, ABranchThatIsNotTakenMayBeImpossible) {
   OnnxWriter w(13);
-  w.add_input("c", kBool, {}).add_input("x", kF32, {2}).add_initializer("m", {3, 3}, std::vector<float>(9, 1.0f)).add_output("y", kF32);
-  w.add_node("If", {"c"}, {"y"}, {branch("then_branch", body_of("MatMul", {"x", "m"})), branch("else_branch", body_of("Abs", {"x"}))}, "choice");
+  w.add_input("c", kBool, {})
+      .add_input("x", kF32, {2})
+      .add_initializer("m", {3, 3}, std::vector<float>(9, 1.0f))
+      .add_output("y", kF32);
+  w.add_node("If", {"c"}, {"y"},
+             {branch("then_branch", body_of("MatMul", {"x", "m"})), branch("else_branch", body_of("Abs", {"x"}))}, "choice");
   Session session(load(make_runtime(), w), "");
   EXPECT_EQ(floats(run(session, {truth(false), list({-1, 2})})[0]), (std::vector<float>{1, 2}));
   EXPECT_THROW(run(session, {truth(true), list({-1, 2})}), Error);

@@ -1,5 +1,5 @@
-// Sums that a kernel computes together with the node before them, and values in the layout that kernels ask for: the results are those
-// of nodes that run one by one on plain values.
+// Sums that a kernel computes together with the node before them, and values in the layout that kernels ask for: the results are
+// those of nodes that run one by one on plain values.
 #include "tests/runtime/support.h"
 #include "tests/support/isas.h"
 
@@ -22,7 +22,9 @@ class SumEpilogueTest : public RuntimeTest {
     w_.add_initializer(name, dims, values);
   }
 
-  void conv(const char* x, const char* w, const char* y) { w_.add_node("Conv", {x, w}, {y}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}); }
+  void conv(const char* x, const char* w, const char* y) {
+    w_.add_node("Conv", {x, w}, {y}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
+  }
 
   // Runs on several shapes against the reference. Says how many Adds ran with the node before them.
   int check(const std::vector<std::vector<HostTensor>>& inputs) {
@@ -82,8 +84,12 @@ TEST_F(SumEpilogueTest, ASumOfAnotherShapeRunsAlone) {
   weight("w", {kChannels, kChannels, 3, 3});
   conv("x", "w", "a");
   w_.add_node("Add", {"a", "r"}, {"y"});
-  EXPECT_EQ(check({{image(1, 9, 9)[0], random_tensor({1, kChannels, 1, 1}, 3)}, {image(1, 9, 9)[0], random_tensor({1, kChannels, 1, 9}, 3)}}), 0);
-  EXPECT_EQ(check({{image(1, 9, 9)[0], random_tensor({1, kChannels, 1, 1}, 3)}, {image(1, 9, 9)[0], random_tensor({1, kChannels, 9, 9}, 3)}}), 1);
+  EXPECT_EQ(check({{image(1, 9, 9)[0], random_tensor({1, kChannels, 1, 1}, 3)},
+                   {image(1, 9, 9)[0], random_tensor({1, kChannels, 1, 9}, 3)}}),
+            0);
+  EXPECT_EQ(check({{image(1, 9, 9)[0], random_tensor({1, kChannels, 1, 1}, 3)},
+                   {image(1, 9, 9)[0], random_tensor({1, kChannels, 9, 9}, 3)}}),
+            1);
 }
 
 TEST_F(SumEpilogueTest, WhatIsReadElsewhereOrAddedToItselfStays) {
@@ -143,7 +149,11 @@ TEST_F(SumEpilogueTest, SumsOfGemmByATransposedWeight) {
 
 // What reads channels-last values: a graph output, views, kernels of plain values, a body's worth of users of both layouts.
 TEST_F(SumEpilogueTest, ValuesAreReadInBothLayouts) {
-  w_.add_input("x", kF32, {"N", kChannels, "H", "W"}).add_output("a", kF32).add_output("t", kF32).add_output("f", kF32).add_output("g", kF32);
+  w_.add_input("x", kF32, {"N", kChannels, "H", "W"})
+      .add_output("a", kF32)
+      .add_output("t", kF32)
+      .add_output("f", kF32)
+      .add_output("g", kF32);
   weight("w", {kChannels, kChannels, 3, 3});
   conv("x", "w", "a");
   w_.add_node("Transpose", {"a"}, {"t"}, {{"perm", std::vector<std::int64_t>{3, 1, 0, 2}}});
@@ -169,18 +179,24 @@ class Int8SumEpilogueTest : public RuntimeTest {
   OnnxWriter w_{13};
 
   template <typename T>
-  void scalar(const char* name, T value) { w_.add_initializer(name, {}, std::vector<T>{value}); }
+  void scalar(const char* name, T value) {
+    w_.add_initializer(name, {}, std::vector<T>{value});
+  }
 
   template <typename T>
   void make(const Form& f, const std::vector<Dim>& r_dims) {
     const std::int32_t type = f.is_signed ? kI8 : kU8;
-    w_.import("com.microsoft", 1).add_input("x", type, {"N", kChannels, "H", "W"}).add_input("r", type, r_dims).add_output("y", type);
+    w_.import("com.microsoft", 1)
+        .add_input("x", type, {"N", kChannels, "H", "W"})
+        .add_input("r", type, r_dims)
+        .add_output("y", type);
     std::mt19937 random(7);
     std::vector<std::int8_t> weight(static_cast<std::size_t>(kChannels * kChannels * 9));
     for (std::int8_t& v : weight) v = static_cast<std::int8_t>(random());
     w_.add_initializer("w", {kChannels, kChannels, 3, 3}, weight);
     scalar("xs", 0.02f), scalar("ws", 0.01f), scalar("cs", 0.03f), scalar("rs", 0.04f), scalar("ys", f.sum_scale);
-    scalar("xz", static_cast<T>(3)), scalar("wz", std::int8_t{0}), scalar("cz", static_cast<T>(60)), scalar("rz", static_cast<T>(9));
+    scalar("xz", static_cast<T>(3)), scalar("wz", std::int8_t{0}), scalar("cz", static_cast<T>(60)),
+        scalar("rz", static_cast<T>(9));
     scalar("az", static_cast<T>(f.other_zero ? 55 : 60)), scalar("yz", static_cast<T>(20));
     const std::string x = f.adds_its_input ? "first" : "x", r = f.adds_its_input ? "first" : "r";
     const std::vector<Attr> pads = {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}};
@@ -193,8 +209,8 @@ class Int8SumEpilogueTest : public RuntimeTest {
     w_.add_node("QLinearConv", in, {"c"}, pads);
     if (f.between != nullptr) w_.add_node(f.between, {"c"}, {"m"});
     const std::string c = f.between != nullptr ? "m" : "c", az = f.has_zeros ? "az" : "", rz = f.has_zeros ? "rz" : "";
-    const std::vector<std::string> sum =
-        f.conv_is_second ? std::vector<std::string>{r, "rs", rz, c, "cs", az, "ys"} : std::vector<std::string>{c, "cs", az, r, "rs", rz, "ys"};
+    const std::vector<std::string> sum = f.conv_is_second ? std::vector<std::string>{r, "rs", rz, c, "cs", az, "ys"}
+                                                          : std::vector<std::string>{c, "cs", az, r, "rs", rz, "ys"};
     w_.add_node("QLinearAdd", sum, {"y"}, {}, "sum", "com.microsoft");
   }
 

@@ -26,7 +26,8 @@ inline DeviceConfig mock_device(const std::string& name, bool optional = false) 
   return d;
 }
 
-inline PlacementRule rule(std::vector<std::string> ops, std::vector<std::string> names, const std::string& device, Policy policy, int line) {
+inline PlacementRule rule(std::vector<std::string> ops, std::vector<std::string> names, const std::string& device, Policy policy,
+                          int line) {
   PlacementRule r;
   r.ops = std::move(ops);
   r.names = std::move(names);
@@ -72,7 +73,8 @@ inline HostTensor int_tensor(const std::vector<std::int64_t>& values) {
 }
 
 // Runs with tensors; empty slots of `out` are filled.
-inline void run_tensors(Session& session, const std::vector<TensorPtr>& in, std::vector<TensorPtr>& out, std::uint64_t timeout_ns = 0) {
+inline void run_tensors(Session& session, const std::vector<TensorPtr>& in, std::vector<TensorPtr>& out,
+                        std::uint64_t timeout_ns = 0) {
   std::vector<RunValue> inputs, outputs;
   for (const TensorPtr& t : in) inputs.push_back({t, nullptr});
   for (const TensorPtr& t : out) outputs.push_back({t, nullptr});
@@ -94,7 +96,8 @@ inline std::vector<HostTensor> run(Session& session, const std::vector<HostTenso
   return results;
 }
 
-inline void expect_close(const std::vector<HostTensor>& got, const std::vector<HostTensor>& want, double rtol = 1e-4, double atol = 1e-5) {
+inline void expect_close(const std::vector<HostTensor>& got, const std::vector<HostTensor>& want, double rtol = 1e-4,
+                         double atol = 1e-5) {
   ASSERT_EQ(got.size(), want.size());
   for (std::size_t k = 0; k < got.size(); ++k) {
     ASSERT_EQ(got[k].desc, want[k].desc) << "output " << k;

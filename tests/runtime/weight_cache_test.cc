@@ -384,10 +384,8 @@ TEST_F(WeightCacheTest, RefusalsLeaveNoHarmBehind) {
       for (const Seam seam : {Seam::kAlloc, Seam::kIo}) {
         int refused = 0, steps = 0;
         for (std::int64_t k = 1;; ++k, ++steps) {
-          if (warm)
-            write_bytes(path, good);
-          else
-            fs::remove(path);
+          if (warm) write_bytes(path, good);
+          else fs::remove(path);
           std::vector<HostTensor> results;
           evn_status status = EVN_OK;
           bool hit = false;

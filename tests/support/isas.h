@@ -11,8 +11,8 @@
 
 namespace evn::test {
 
-inline constexpr Isa kIsas[] = {Isa::k_baseline, Isa::k_avx2, Isa::k_avx2_vnni, Isa::k_avx512, Isa::k_avx512_vnni, Isa::k_avx512_bf16,
-                                Isa::k_avx512_fp16, Isa::k_avx512_amx};
+inline constexpr Isa kIsas[] = {Isa::k_baseline,    Isa::k_avx2,        Isa::k_avx2_vnni,   Isa::k_avx512,
+                                Isa::k_avx512_vnni, Isa::k_avx512_bf16, Isa::k_avx512_fp16, Isa::k_avx512_amx};
 
 // Whether it has inputs of bytes, by whose products alone an extension differs from its cluster.
 inline bool has_bytes(const KernelSubject& s) {

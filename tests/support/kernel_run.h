@@ -25,8 +25,8 @@ using Bytes = std::vector<char>;
 struct KernelSubject {
   Node node;
   std::vector<TensorDesc> inputs, outputs;
-  std::vector<Bytes> values;          // per input; an absent one has none
-  std::vector<WeightPtr> constants;   // per input: a copy of its value where it is constant, or null
+  std::vector<Bytes> values;         // per input; an absent one has none
+  std::vector<WeightPtr> constants;  // per input: a copy of its value where it is constant, or null
   Precision precision = Precision::kFloat32;
 
   OpDesc desc() const {
@@ -96,8 +96,8 @@ inline float rounded_to_bfloat(float x) {
 
 inline float rounded_to_half(float x) { return static_cast<float>(Float16::from(static_cast<double>(x)).value()); }
 
-// The subject with all float32 inputs such that a product of a lower precision need not round them: there its result is that of float32,
-// but for the order of sums.
+// The subject with all float32 inputs such that a product of a lower precision need not round them: there its result is that of
+// float32, but for the order of sums.
 inline KernelSubject rounded(const KernelSubject& s, Precision precision) {
   KernelSubject r = s;
   r.precision = precision;
@@ -158,7 +158,8 @@ class KernelRun {
   std::vector<Bytes> run(int in_place = -1, const Cancel& cancel = {}) {
     memory_.clear();
     values_ = s_.values;
-    for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = in_layout(values_[i], s_.inputs[i], desc_.input_layout(static_cast<int>(i)), true);
+    for (std::size_t i = 0; i < values_.size(); ++i)
+      values_[i] = in_layout(values_[i], s_.inputs[i], desc_.input_layout(static_cast<int>(i)), true);
     const std::vector<Bytes> given = values_;
     std::vector<Bytes> results = blank_outputs(s_);
     std::vector<Buffer> in, packed, out;
@@ -201,7 +202,8 @@ class KernelRun {
     kernel_.layouts(desc_, all.first(s_.inputs.size()), all.subspan(s_.inputs.size()));
     for (std::size_t i = 0; i < layouts_.size(); ++i) {
       const TensorDesc& d = i < s_.inputs.size() ? s_.inputs[i] : s_.outputs[i - s_.inputs.size()];
-      EXPECT_TRUE(layouts_[i] == Layout::kPlain || d.shape.rank() >= 3) << kernel_.name << ": channels last of rank " << d.shape.rank();
+      EXPECT_TRUE(layouts_[i] == Layout::kPlain || d.shape.rank() >= 3)
+          << kernel_.name << ": channels last of rank " << d.shape.rank();
     }
     desc_.layouts = layouts_.data();
   }
@@ -307,7 +309,8 @@ testing::AssertionResult floats_near(const T* got, const T* expected, std::size_
 // The same of Bytes.
 template <typename T>
 testing::AssertionResult bytes_near(const Bytes& got, const Bytes& expected, Tolerance t) {
-  return floats_near(reinterpret_cast<const T*>(got.data()), reinterpret_cast<const T*>(expected.data()), got.size() / sizeof(T), t);
+  return floats_near(reinterpret_cast<const T*>(got.data()), reinterpret_cast<const T*>(expected.data()), got.size() / sizeof(T),
+                     t);
 }
 
 // Float32 within the tolerance, float64 where there is one within roundings of sums in another order, everything else bit for bit.
@@ -320,8 +323,8 @@ inline testing::AssertionResult outputs_near(const KernelSubject& s, const std::
       continue;
     }
     const Tolerance doubles = is_exact(t) ? t : Tolerance{1e-12, 1e-13};
-    const testing::AssertionResult near = dtype == DType::kFloat32 ? bytes_near<float>(got[k], expected[k], t)
-                                                                   : bytes_near<double>(got[k], expected[k], doubles);
+    const testing::AssertionResult near =
+        dtype == DType::kFloat32 ? bytes_near<float>(got[k], expected[k], t) : bytes_near<double>(got[k], expected[k], doubles);
     if (!near) return testing::AssertionFailure() << "output " << k << ", " << near.message();
   }
   return testing::AssertionSuccess();

@@ -1,5 +1,5 @@
-// For test programs that run once more with EVN_CPU_ISA: an instruction set that this CPU lacks skips the whole program, and no test
-// leaves another one behind.
+// For test programs that run once more with EVN_CPU_ISA: an instruction set that this CPU lacks skips the whole program, and no
+// test leaves another one behind.
 #pragma once
 
 #include <gtest/gtest.h>

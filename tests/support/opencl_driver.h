@@ -34,10 +34,18 @@ class OpenClDriver {
       self_->count(kReleaseContext);
       return code;
     };
-    api.enqueue_read_buffer = [](cl_command_queue q, auto... a) { return self_->before(kRead, q), system_.enqueue_read_buffer(q, a...); };
-    api.enqueue_write_buffer = [](cl_command_queue q, auto... a) { return self_->before(kWrite, q), system_.enqueue_write_buffer(q, a...); };
-    api.enqueue_copy_buffer = [](cl_command_queue q, auto... a) { return self_->before(kCopy, q), system_.enqueue_copy_buffer(q, a...); };
-    api.enqueue_map_buffer = [](cl_command_queue q, auto... a) { return self_->before(kMap, q), system_.enqueue_map_buffer(q, a...); };
+    api.enqueue_read_buffer = [](cl_command_queue q, auto... a) {
+      return self_->before(kRead, q), system_.enqueue_read_buffer(q, a...);
+    };
+    api.enqueue_write_buffer = [](cl_command_queue q, auto... a) {
+      return self_->before(kWrite, q), system_.enqueue_write_buffer(q, a...);
+    };
+    api.enqueue_copy_buffer = [](cl_command_queue q, auto... a) {
+      return self_->before(kCopy, q), system_.enqueue_copy_buffer(q, a...);
+    };
+    api.enqueue_map_buffer = [](cl_command_queue q, auto... a) {
+      return self_->before(kMap, q), system_.enqueue_map_buffer(q, a...);
+    };
     api.enqueue_unmap_mem_object = [](cl_command_queue q, auto... a) {
       return self_->before(kUnmap, q), system_.enqueue_unmap_mem_object(q, a...);
     };
@@ -103,11 +111,13 @@ class OpenClDriver {
     if (!hold_next_ || held_ != nullptr) return;
     hold_next_ = false;
     cl_context context = nullptr;
-    cl_int code = symbol<decltype(&::clGetCommandQueueInfo)>("clGetCommandQueueInfo")(queue, CL_QUEUE_CONTEXT, sizeof context, &context, nullptr);
+    cl_int code = symbol<decltype(&::clGetCommandQueueInfo)>("clGetCommandQueueInfo")(queue, CL_QUEUE_CONTEXT, sizeof context,
+                                                                                      &context, nullptr);
     EXPECT_EQ(code, CL_SUCCESS);
     held_ = symbol<decltype(&::clCreateUserEvent)>("clCreateUserEvent")(context, &code);
     EXPECT_EQ(code, CL_SUCCESS);
-    EXPECT_EQ(symbol<decltype(&::clEnqueueBarrierWithWaitList)>("clEnqueueBarrierWithWaitList")(queue, 1, &held_, nullptr), CL_SUCCESS);
+    EXPECT_EQ(symbol<decltype(&::clEnqueueBarrierWithWaitList)>("clEnqueueBarrierWithWaitList")(queue, 1, &held_, nullptr),
+              CL_SUCCESS);
   }
 
   void before_finish() {
@@ -144,12 +154,12 @@ inline std::string missing_opencl() {
 }
 
 // Skips a test on a machine without OpenCL, or fails it where EVN_REQUIRE_OPENCL=1 says that there must be one.
-#define EVN_NEEDS_OPENCL()                                                                    \
-  do {                                                                                        \
-    const std::string why_ = ::evn::test::missing_opencl();                                   \
-    const char* required_ = std::getenv("EVN_REQUIRE_OPENCL");                                \
+#define EVN_NEEDS_OPENCL()                                                                      \
+  do {                                                                                          \
+    const std::string why_ = ::evn::test::missing_opencl();                                     \
+    const char* required_ = std::getenv("EVN_REQUIRE_OPENCL");                                  \
     if (!why_.empty() && required_ != nullptr && std::string(required_) == "1") FAIL() << why_; \
-    if (!why_.empty()) GTEST_SKIP() << why_;                                                  \
+    if (!why_.empty()) GTEST_SKIP() << why_;                                                    \
   } while (0)
 
 }  // namespace evn::test

@@ -1,7 +1,7 @@
-// Prints the operator tables of the library as JSON: each version of each operator with arity, attributes, dtypes, tolerance, and the
-// names of the kernels that backends have for it. scripts/make_operators.py and tests/models/differential read it.
-// With --kernels: all kernels of the CPU, to what they round the operands of products, and whether this CPU and build have what they need
-// (EVN_CPU_ISA counts). tests/models/test_kernels.py reads it.
+// Prints the operator tables of the library as JSON: each version of each operator with arity, attributes, dtypes, tolerance, and
+// the names of the kernels that backends have for it. scripts/make_operators.py and tests/models/differential read it. With
+// --kernels: all kernels of the CPU, to what they round the operands of products, and whether this CPU and build have what they
+// need (EVN_CPU_ISA counts). tests/models/test_kernels.py reads it.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -56,8 +56,8 @@ void print_attributes(const OpDef& op) {
 }
 
 void print_operator(const OpDef& op) {
-  std::printf("{\"domain\": \"%s\", \"name\": \"%s\", \"since\": %d, \"inputs\": [%d, %d], \"outputs\": [%d, %d], ", op.domain, op.name,
-              op.since, op.min_inputs, op.max_inputs, op.min_outputs, op.max_outputs);
+  std::printf("{\"domain\": \"%s\", \"name\": \"%s\", \"since\": %d, \"inputs\": [%d, %d], \"outputs\": [%d, %d], ", op.domain,
+              op.name, op.since, op.min_inputs, op.max_inputs, op.min_outputs, op.max_outputs);
   std::printf("\"merge\": %s, \"rtol\": %g, \"atol\": %g, \"dtypes\": [", (op.flags & kOpMerge) != 0 ? "true" : "false",
               op.tolerance.rtol, op.tolerance.atol);
   print_dtypes(op.dtypes);
@@ -87,8 +87,9 @@ void print_cpu_kernels() {
   const std::shared_ptr<Device> cpu = cpu_backend.open(request);
   const char* separator = "[\n";
   const auto print = [&](const Kernel& kernel) {
-    std::printf("%s{\"name\": \"%s\", \"operator\": \"%s\", \"domain\": \"%s\", \"operands\": \"%s\", \"available\": %s}", separator, kernel.name,
-                kernel.op, kernel.domain, precision_name(kernel.operands), has_what_it_needs(*cpu, kernel) ? "true" : "false");
+    std::printf("%s{\"name\": \"%s\", \"operator\": \"%s\", \"domain\": \"%s\", \"operands\": \"%s\", \"available\": %s}",
+                separator, kernel.name, kernel.op, kernel.domain, precision_name(kernel.operands),
+                has_what_it_needs(*cpu, kernel) ? "true" : "false");
     separator = ",\n";
   };
   for (const KernelFamily* family : cpu->kernels()) {

@@ -1,7 +1,7 @@
 /* Runs a model, and then looks at what its further runs ask of the system: allocations are counted by a malloc of this program that
- * stands before the C library's, and system calls end the program (a seccomp filter), but for futex where there are several threads.
- *   usage: quiet_run MODEL THREADS RUNS [NAME=DIM,DIM,...=FILE]...    FILE: the input's bytes
- * Prints "allocations N", then "quiet" or "system call N". tests/models/test_quiet.py runs it. */
+ * stands before the C library's, and system calls end the program (a seccomp filter), but for futex where there are several
+ * threads. usage: quiet_run MODEL THREADS RUNS [NAME=DIM,DIM,...=FILE]...    FILE: the input's bytes Prints "allocations N", then
+ * "quiet" or "system call N". tests/models/test_quiet.py runs it. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@ extern void* __libc_calloc(size_t count, size_t size);
 extern void* __libc_realloc(void* old, size_t size);
 extern void* __libc_memalign(size_t alignment, size_t size);
 
-static int g_counting;     /* both by atomic operations */
+static int g_counting; /* both by atomic operations */
 static long g_allocations;
 
 static void count_one(void) {
@@ -93,7 +93,8 @@ static int forbid_system_calls(int allow_futex) {
   return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program);
 }
 
-/* Threads that have just been started make calls of their own before they do what they are for: waits until all but this one sleep. */
+/* Threads that have just been started make calls of their own before they do what they are for: waits until all but this one sleep.
+ */
 static void await_sleepers(void) {
   int awake = 1;
   while (awake != 0) {

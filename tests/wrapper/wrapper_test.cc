@@ -156,7 +156,8 @@ TEST_F(Wrapper, WrappedMemoryIsDeletedOnceAndOnlyOnSuccess) {
   int deleted = 0;
   float data[2] = {1, 2};
   const evn_deleter count = [](void* user, void*) { ++*static_cast<int*>(user); };
-  EXPECT_EQ(error_of([&] { runtime.wrap(DType::kFloat32, {3}, data, sizeof data, count, &deleted); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(error_of([&] { runtime.wrap(DType::kFloat32, {3}, data, sizeof data, count, &deleted); }).status(),
+            EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(deleted, 0);
   {
     Tensor t = runtime.wrap(DType::kFloat32, {2}, data, sizeof data, count, &deleted);
@@ -284,27 +285,36 @@ TEST_F(Wrapper, OperatorsOfTheProgram) {
   evener::Operator op;
   op.domain = "mine";
   op.name = "Shifted";
-  op.infer = [](const evener::OperatorNode&, evener::Span<const evn_tensor_view> in, evener::Span<evn_tensor_view> out) { out[0] = in[0]; };
+  op.infer = [](const evener::OperatorNode&, evener::Span<const evn_tensor_view> in, evener::Span<evn_tensor_view> out) {
+    out[0] = in[0];
+  };
   auto kept = std::make_shared<int>(0);
-  op.run = [kept](const evener::OperatorNode& node, evener::Span<const evn_tensor_view> in, evener::Span<const evn_tensor_view> out) {
-    if (node.has("texts") && node.get_strings("texts") != std::vector<std::string>{"one", std::string("a\0b", 3)}) throw Error(EVN_ERROR_IO, "texts");
+  op.run = [kept](const evener::OperatorNode& node, evener::Span<const evn_tensor_view> in,
+                  evener::Span<const evn_tensor_view> out) {
+    if (node.has("texts") && node.get_strings("texts") != std::vector<std::string>{"one", std::string("a\0b", 3)})
+      throw Error(EVN_ERROR_IO, "texts");
     if (node.get_int("fail", 0) == 1) throw Error(EVN_ERROR_LIMIT, "as asked");
     if (node.get_int("fail", 0) == 2) throw std::runtime_error("as asked too");
     const float by = node.get_float("by", 1.0f) + static_cast<float>(node.has("more") ? node.get_ints("more")[1] : 0);
-    for (std::size_t i = 0; i < in[0].size_bytes / 4; ++i) static_cast<float*>(out[0].data)[i] = static_cast<float*>(in[0].data)[i] + by;
+    for (std::size_t i = 0; i < in[0].size_bytes / 4; ++i)
+      static_cast<float*>(out[0].data)[i] = static_cast<float*>(in[0].data)[i] + by;
     ++*kept;
   };
   evener::register_operator(runtime, op);
   EXPECT_EQ(error_of([&] { evener::register_operator(runtime, op); }).status(), EVN_ERROR_INVALID_ARGUMENT);
   const auto run = [&](const std::vector<evn::test::Attr>& attributes) {
     evn::test::OnnxWriter w;
-    w.import("mine", 1).add_input("x", evn::test::kF32, {2}).add_output("y").add_node("Shifted", {"x"}, {"y"}, attributes, "shifted", "mine");
+    w.import("mine", 1)
+        .add_input("x", evn::test::kF32, {2})
+        .add_output("y")
+        .add_node("Shifted", {"x"}, {"y"}, attributes, "shifted", "mine");
     const std::string model = w.serialize();
     return runtime.session(runtime.load(model.data(), model.size())).run(runtime.tensor<float>({2}, {1, 2}))[0].to_vector<float>();
   };
   EXPECT_EQ(run({}), (std::vector<float>{2, 3}));
   EXPECT_EQ(run({{"by", 0.5f}, {"more", std::vector<std::int64_t>{7, 9}}}), (std::vector<float>{10.5f, 11.5f}));
-  const evn::test::Attr texts(evn::test::Proto().bytes(1, "texts").bytes(9, "one").bytes(9, std::string_view("a\0b", 3)).varint(20, 8));
+  const evn::test::Attr texts(
+      evn::test::Proto().bytes(1, "texts").bytes(9, "one").bytes(9, std::string_view("a\0b", 3)).varint(20, 8));
   EXPECT_EQ(run({texts}), (std::vector<float>{2, 3}));
   EXPECT_EQ(*kept, 3);
   const Error asked = error_of([&] { run({{"fail", 1}}); });

@@ -7,7 +7,7 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kLine = 64;   // bytes
+constexpr std::int64_t kLine = 64;    // bytes
 constexpr std::int64_t kVector = 16;  // floats
 
 std::int64_t whole(std::int64_t n, std::int64_t unit) { return checked_mul(ceil_div(n, unit), unit); }
@@ -20,8 +20,8 @@ std::int64_t spread(std::int64_t n, std::int64_t element) {
 
 // Bytes from the start of the buffer.
 struct Parts {
-  std::int64_t padded_depth, padded_keys;             // of k in the first product and in the second
-  std::int64_t query_step, weight_step, score_step;   // elements
+  std::int64_t padded_depth, padded_keys;            // of k in the first product and in the second
+  std::int64_t query_step, weight_step, score_step;  // elements
   std::int64_t values, queries, weights, scores, inverse, end;
 
   Parts(const simd_bfloat_gemm::Loops& loops, const BfloatAttentionSizes& s)
@@ -50,8 +50,9 @@ void round_row(const simd_bfloat_gemm::Loops& loops, const float* from, std::int
   std::fill(to + n, to + padded, std::uint16_t{0});
 }
 
-void multiply(const simd_bfloat_gemm::Loops& loops, const std::uint16_t* a, std::int64_t lda, std::int64_t rows, std::int64_t padded,
-              const std::uint16_t* b, std::int64_t n, float* c, std::int64_t ldc, bool is_whole, CancelPoints* points) {
+void multiply(const simd_bfloat_gemm::Loops& loops, const std::uint16_t* a, std::int64_t lda, std::int64_t rows,
+              std::int64_t padded, const std::uint16_t* b, std::int64_t n, float* c, std::int64_t ldc, bool is_whole,
+              CancelPoints* points) {
   const std::int64_t start = 0;
   simd_bfloat_gemm::Tile t{};
   t.a = a;
@@ -107,7 +108,8 @@ void run_bfloat_attention(const simd_bfloat_gemm::Loops& loops, const simd_atten
       round_row(loops, scores + i * parts.score_step, b.keys, parts.padded_keys, weights + i * parts.weight_step, b.points);
     }
     float* const y = b.y + first * b.y_step;
-    multiply(loops, weights, parts.weight_step, count, parts.padded_keys, values, b.value_depth, y, b.y_step, b.value_depth % kVector == 0, b.points);
+    multiply(loops, weights, parts.weight_step, count, parts.padded_keys, values, b.value_depth, y, b.y_step,
+             b.value_depth % kVector == 0, b.points);
     rows.scale_rows(y, b.y_step, count, b.value_depth, inverse);
   }
 }

@@ -9,7 +9,7 @@ namespace evn {
 
 // Up to so many queries packing takes longer than it saves: they are left to simd/attention.h, in float32.
 inline constexpr std::int64_t kFewBfloatQueries = 3;
-inline constexpr std::int64_t kBfloatQueries = 32;   // that pass by together: two panels of matrix tiles
+inline constexpr std::int64_t kBfloatQueries = 32;  // that pass by together: two panels of matrix tiles
 
 struct BfloatAttentionSizes {
   std::int64_t keys, depth, value_depth;
@@ -18,7 +18,7 @@ struct BfloatAttentionSizes {
 std::size_t bfloat_attention_bytes(const simd_bfloat_gemm::Loops& loops, const BfloatAttentionSizes& sizes);
 
 // Rows of keys have no past. `is_packed`: the buffer has this head's keys and values from the call before.
-void run_bfloat_attention(const simd_bfloat_gemm::Loops& loops, const simd_attention::Loops& rows, const simd_attention::Block& block,
-                          bool is_packed);
+void run_bfloat_attention(const simd_bfloat_gemm::Loops& loops, const simd_attention::Loops& rows,
+                          const simd_attention::Block& block, bool is_packed);
 
 }  // namespace evn

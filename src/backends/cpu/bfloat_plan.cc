@@ -49,7 +49,8 @@ void pack_bfloat_columns(const simd_bfloat_gemm::Loops& loops, const BfloatSourc
     for (std::int64_t j = 0; j < count; ++j, column += from.column_step) {
       std::int64_t tap = 0, channel = 0;
       each_rounded(loops, column, from.scale, from.column_step, [&](std::int64_t, std::uint16_t bits) {
-        const std::int64_t k = from.by_tap ? tap * padded + channel : tap / from.taps_w * padded + tap % from.taps_w * from.channels + channel;
+        const std::int64_t k =
+            from.by_tap ? tap * padded + channel : tap / from.taps_w * padded + tap % from.taps_w * from.channels + channel;
         at[(k / unit * lanes + j) * unit + k % unit] = bits;
         if (++tap < taps) return;
         tap = 0;
@@ -79,7 +80,7 @@ void pack_bfloat_rows(const simd_bfloat_gemm::Loops& loops, const BfloatSource& 
 namespace {
 
 constexpr std::int64_t kTilesPerThread = 2;  // each reads its rows of A once more
-constexpr double kRowsOfRead = 24;      // it takes to read B
+constexpr double kRowsOfRead = 24;           // it takes to read B
 // Of A in a tile, where the second-level cache has 2 MB: what does not fit B is read for once more, and B is the larger one.
 constexpr std::int64_t kRowsBytesLarge = 1344 << 10;
 

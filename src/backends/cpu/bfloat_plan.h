@@ -1,5 +1,5 @@
-// What the kernels on simd/bfloat_gemm.h share: the packed constant B, and how a product is cut into tiles. As qgemm_plan.h is for bytes.
-// Kernels of bfloat16 and of float16 differ in their loops alone.
+// What the kernels on simd/bfloat_gemm.h share: the packed constant B, and how a product is cut into tiles. As qgemm_plan.h is for
+// bytes. Kernels of bfloat16 and of float16 differ in their loops alone.
 #pragma once
 
 #include "backends/cpu/qgemm_plan.h"
@@ -8,8 +8,8 @@
 namespace evn {
 
 // Element (tap, channel, column) of B is b[tap + channel * channel_step + column * column_step], where taps are numbered line by
-// line. A segment is a tap, or a line of them, each with its channels. In columns that are packed as such, channel_step is the number of
-// taps, and column_step all of them.
+// line. A segment is a tap, or a line of them, each with its channels. In columns that are packed as such, channel_step is the
+// number of taps, and column_step all of them.
 struct BfloatSource {
   const float* b;
   std::int64_t column_step, channels, channel_step;

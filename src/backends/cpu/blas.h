@@ -7,7 +7,8 @@
 
 namespace evn {
 
-// The module's table, or nullptr when it cannot be used. A failure is not remembered: the next call tries again. Once open it stays.
+// The module's table, or nullptr when it cannot be used. A failure is not remembered: the next call tries again. Once open it
+// stays.
 const evn_blas_module_table* blas_module();
 
 // What `evener devices` says of it: the core whose kernels it uses, or why it cannot be used.

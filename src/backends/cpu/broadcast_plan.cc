@@ -47,7 +47,9 @@ void plan_broadcast(const OpDesc& d, int x_input, int z_input, BroadcastState* s
   int rank = 0;
   for (int i = out.rank() - 1; i >= 0; --i) {
     if (out[i] == 1 && (i != innermost || d.fusion.pitches == nullptr)) continue;  // the innermost steps are 0 or 1
-    const auto goes_on = [&](const std::int64_t* step, const std::int64_t* inner) { return step[i] == inner[rank - 1] * s->dims[rank - 1]; };
+    const auto goes_on = [&](const std::int64_t* step, const std::int64_t* inner) {
+      return step[i] == inner[rank - 1] * s->dims[rank - 1];
+    };
     if (rank > 0 && goes_on(x, s->x_step) && goes_on(z, s->z_step) && goes_on(y, s->y_step)) {
       s->dims[rank - 1] *= out[i];
       continue;

@@ -19,8 +19,8 @@ struct BroadcastState {
 // For the inputs of these numbers.
 void plan_broadcast(const OpDesc& d, int x, int z, BroadcastState* s);
 
-// Calls f(x, z, y, n, rows) for runs of n elements of the output's elements [at, last): where each begins, in elements; steps within a
-// run are those of axis 0, and `rows` like runs follow each other with the steps of axis 1.
+// Calls f(x, z, y, n, rows) for runs of n elements of the output's elements [at, last): where each begins, in elements; steps
+// within a run are those of axis 0, and `rows` like runs follow each other with the steps of axis 1.
 template <typename F>
 void for_each_run(const BroadcastState& s, std::int64_t at, std::int64_t last, F&& f) {
   const std::int64_t inner = s.dims[0];

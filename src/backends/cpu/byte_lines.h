@@ -7,8 +7,8 @@ namespace evn {
 
 // How a stage stands in its step.
 struct Int8Stage {
-  std::int64_t lines = 0;         // that are made at a time, at most
-  bool may_overread = false;      // simd_qgemm::kOverread bytes behind the input are there
+  std::int64_t lines = 0;     // that are made at a time, at most
+  bool may_overread = false;  // simd_qgemm::kOverread bytes behind the input are there
 };
 
 // Computes lines of a stage's output, for one thread.
@@ -21,11 +21,12 @@ class ByteLines {
   ~ByteLines() = default;
 };
 
-// How a kernel makes the ByteLines of a stage: the memory that they take, aligned to 64, and the object there. `step` has the step's
-// arguments, in which those of the stage begin at `input`.
+// How a kernel makes the ByteLines of a stage: the memory that they take, aligned to 64, and the object there. `step` has the
+// step's arguments, in which those of the stage begin at `input`.
 struct ByteLinesKernel {
   std::size_t (*bytes)(const OpDesc& d, const Int8Stage& stage);
-  ByteLines* (*begin)(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage& stage, void* memory, CancelPoints* points);
+  ByteLines* (*begin)(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage& stage, void* memory,
+                      CancelPoints* points);
 };
 extern const ByteLinesKernel conv_lines, depthwise_lines, planes_lines;
 

@@ -30,9 +30,11 @@ void ByteSlab::pad_some(std::uint8_t pad, std::int64_t n, std::uint8_t* to) cons
 }
 
 // With null `points` the copy is made at once; fill() passes null for short lines.
-void ByteSlab::copy(const simd_qgemm::Loops& loops, const std::uint8_t* from, std::int64_t n, std::uint8_t* to, CancelPoints* points) const {
+void ByteSlab::copy(const simd_qgemm::Loops& loops, const std::uint8_t* from, std::int64_t n, std::uint8_t* to,
+                    CancelPoints* points) const {
   if (points == nullptr) return copy_some(loops, from, n, to);
-  by_parts(points, n, 64, 1, [&](std::int64_t begin, std::int64_t end) { copy_some(loops, from + begin, end - begin, to + begin * element()); });
+  by_parts(points, n, 64, 1,
+           [&](std::int64_t begin, std::int64_t end) { copy_some(loops, from + begin, end - begin, to + begin * element()); });
 }
 
 void ByteSlab::pad_with(std::uint8_t pad, std::int64_t n, std::uint8_t* to, CancelPoints* points) const {
@@ -45,8 +47,8 @@ std::int64_t ByteSlab::bytes(std::int64_t output_lines, std::int64_t output_widt
 }
 
 // A line from a line of the image; `first` is where it begins there.
-void ByteSlab::fill_line(const simd_qgemm::Loops& loops, const std::uint8_t* from, std::int64_t first, std::int64_t count, std::uint8_t pad,
-                         std::uint8_t* to, CancelPoints* points) const {
+void ByteSlab::fill_line(const simd_qgemm::Loops& loops, const std::uint8_t* from, std::int64_t first, std::int64_t count,
+                         std::uint8_t pad, std::uint8_t* to, CancelPoints* points) const {
   const std::int64_t skip = skip_x();
   if (skip > 1) {
     for (std::int64_t i = 0; i < count; ++i, to += channels * element()) {
@@ -73,8 +75,8 @@ void ByteSlab::fill_line(const simd_qgemm::Loops& loops, const std::uint8_t* fro
   pad_with(pad, (count - end) * channels, to + end * channels * element(), points);
 }
 
-void ByteSlab::fill(const simd_qgemm::Loops& loops, const std::uint8_t* image, const SlabPart& part, std::uint8_t pad, std::uint8_t* to,
-                    CancelPoints* points) const {
+void ByteSlab::fill(const simd_qgemm::Loops& loops, const std::uint8_t* image, const SlabPart& part, std::uint8_t pad,
+                    std::uint8_t* to, CancelPoints* points) const {
   const std::int64_t first_y = part.line * y.stride - y.pad_begin, first_x = part.x * x.stride - x.pad_begin;
   const std::int64_t count = pixels(part.width), line_count = lines(part.lines);
   const std::int64_t line_work = count * (channels + kFarElement / 4) + kFarElement;

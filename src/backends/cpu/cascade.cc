@@ -15,26 +15,28 @@ namespace {
 // Where it pays. What a product of more columns of A writes is hidden behind its multiply-adds; depthwise layers never are.
 constexpr std::int64_t kLeastBetween = 192 << 10;  // elements between two stages, where other threads made some of them
 constexpr std::int64_t kLeastAlone = 256 << 10;    // the same behind one thread's first stage: fewer stay in L2 anyway
-constexpr std::int64_t kWideShare = 4;             // so many times these where bytes are widened for products, B for each group of lines anew
-constexpr std::int64_t kDeepest = 48;              // channels that a product reads
-constexpr std::int64_t kMostAhead = 96;    // channels of a depthwise layer, that the product behind it has not too many weights
+constexpr std::int64_t kWideShare = 4;   // so many times these where bytes are widened for products, B for each group of lines anew
+constexpr std::int64_t kDeepest = 48;    // channels that a product reads
+constexpr std::int64_t kMostAhead = 96;  // channels of a depthwise layer, that the product behind it has not too many weights
 constexpr std::int64_t kMostWithin = 192;  // the same where others stand before it
 constexpr double kMostTwice = 0.125;       // of the multiply-adds, for lines that two tiles need
 
 constexpr std::int64_t kFloat = sizeof(float);
-constexpr std::int64_t kFewChannels = 4;                    // of a first layer
-constexpr std::int64_t kMostLineBytes = 1 << 20;             // bytes of all lines that a thread keeps
+constexpr std::int64_t kFewChannels = 4;                  // of a first layer
+constexpr std::int64_t kMostLineBytes = 1 << 20;          // bytes of all lines that a thread keeps
 constexpr std::size_t kFarOutput = std::size_t{1} << 20;  // bytes of the output that the lines leave no room for in L2
-constexpr std::int64_t kUsualLines = 4;                     // lines of the last stage
-constexpr std::int64_t kInt8Lines = 8;                      // the same of bytes, which are fewer, where one thread keeps them
-constexpr std::int64_t kEnoughRows = 128;                  // pixels of a group of lines, so that panels of weights are read for many of them
+constexpr std::int64_t kUsualLines = 4;                   // lines of the last stage
+constexpr std::int64_t kInt8Lines = 8;                    // the same of bytes, which are fewer, where one thread keeps them
+constexpr std::int64_t kEnoughRows = 128;  // pixels of a group of lines, so that panels of weights are read for many of them
 
 std::atomic<CascadeUse> g_use{CascadeUse::kWhereItPays};
 
 // The weight among the inputs.
 int weight_of(const OpDesc& d) { return d.inputs[0].dtype == DType::kFloat32 ? 1 : kQLinearConvInputs.w; }
 
-Window window_of(const OpDesc& d) { return conv_window(*d.node, d.inputs[0].shape, d.inputs[static_cast<std::size_t>(weight_of(d))].shape); }
+Window window_of(const OpDesc& d) {
+  return conv_window(*d.node, d.inputs[0].shape, d.inputs[static_cast<std::size_t>(weight_of(d))].shape);
+}
 
 bool is_one_pixel(const Window& window) {
   const auto is_one = [](const WindowAxis& a) { return a.kernel == 1 && a.stride == 1 && a.pad_begin == 0 && a.pad_end == 0; };
@@ -148,8 +150,8 @@ struct CascadeState {
   std::int64_t rows, row_tiles;  // of the last stage's lines
   std::int64_t group;
   std::int64_t lines[kMaxStages],
-      at[kMaxStages];      // of each stage but the last: its buffer, in lines, and where it begins, in bytes
-  std::int64_t copied_at;  // of lines that a first layer copies
+      at[kMaxStages];                 // of each stage but the last: its buffer, in lines, and where it begins, in bytes
+  std::int64_t copied_at;             // of lines that a first layer copies
   std::int64_t stage_at[kMaxStages];  // of bytes: its own memory
 };
 
@@ -202,7 +204,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   }
   s.copied_at = bytes;
   if (stages.stage[0].kind == Stage::Kind::kFirstLayer && !stages.stage[0].of_bytes) {
-    bytes += static_cast<std::int64_t>(sizeof(float)) * few_channels_line_floats(simd_few_channels::loops(cpu_isa()), few_channels_geometry(d.nodes[0]));
+    bytes += static_cast<std::int64_t>(sizeof(float)) *
+             few_channels_line_floats(simd_few_channels::loops(cpu_isa()), few_channels_geometry(d.nodes[0]));
   }
   for (int i = 0; i < stages.count && stages.stage[i].of_bytes; ++i) {
     const OpDesc& stage = d.nodes[static_cast<std::size_t>(i)];
@@ -239,7 +242,8 @@ struct Worker : Stage {
 
 class Runner {
  public:
-  Runner(const KernelArgs& args, CancelPoints* points) : args_(args), points_(points), s_(args.plan->state<CascadeState>()), isa_(cpu_isa()) {
+  Runner(const KernelArgs& args, CancelPoints* points)
+      : args_(args), points_(points), s_(args.plan->state<CascadeState>()), isa_(cpu_isa()) {
     for (const OpDesc& stage : args.desc->nodes) add(stage);
   }
 
@@ -324,12 +328,9 @@ class Runner {
     const auto* const x = reinterpret_cast<const float*>(first);
     auto* const y = reinterpret_cast<float*>(to_lines);
     switch (w.kind) {
-      case Stage::Kind::kFirstLayer:
-        return make_first_layer(w, x, y, from, to);
-      case Stage::Kind::kDepthwise:
-        return make_depthwise(w, x, y, from, to);
-      case Stage::Kind::kPointwise:
-        return make_pointwise(w, x, y, from, to);
+      case Stage::Kind::kFirstLayer: return make_first_layer(w, x, y, from, to);
+      case Stage::Kind::kDepthwise: return make_depthwise(w, x, y, from, to);
+      case Stage::Kind::kPointwise: return make_pointwise(w, x, y, from, to);
     }
   }
 

@@ -20,8 +20,8 @@ struct Axes {
 
 simd_depthwise::Geometry depthwise_geometry(const OpDesc& d) {
   const auto [v, h] = Axes(d);
-  return {v.input,  h.input,  d.inputs[0].shape[1], v.output,   h.output,    v.kernel,   h.kernel,
-          v.stride, h.stride, v.dilation,           h.dilation, v.pad_begin, h.pad_begin, d.input_pitch(0), d.output_pitch()};
+  return {v.input,  h.input,    d.inputs[0].shape[1], v.output,    h.output,    v.kernel,         h.kernel,        v.stride,
+          h.stride, v.dilation, h.dilation,           v.pad_begin, h.pad_begin, d.input_pitch(0), d.output_pitch()};
 }
 
 std::int64_t depthwise_weight_step(const Shape& weight) {
@@ -30,9 +30,19 @@ std::int64_t depthwise_weight_step(const Shape& weight) {
 
 simd_few_channels::Geometry few_channels_geometry(const OpDesc& d) {
   const auto [v, h] = Axes(d);
-  return {
-      d.inputs[0].shape[1], v.input,    h.input, d.inputs[1].shape[0], v.output, h.output, v.kernel, h.kernel, v.stride, h.stride,
-      v.pad_begin,          h.pad_begin, d.output_pitch()};
+  return {d.inputs[0].shape[1],
+          v.input,
+          h.input,
+          d.inputs[1].shape[0],
+          v.output,
+          h.output,
+          v.kernel,
+          h.kernel,
+          v.stride,
+          h.stride,
+          v.pad_begin,
+          h.pad_begin,
+          d.output_pitch()};
 }
 
 std::int64_t few_channels_line_floats(const simd_few_channels::Loops& loops, const simd_few_channels::Geometry& g) {

@@ -9,8 +9,8 @@
 #include <cpuid.h>
 #endif
 
-#include "backends/cpu/cascade.h"
 #include "backends/cpu/blas.h"
+#include "backends/cpu/cascade.h"
 #include "backends/cpu/float_mode.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/reference.h"
@@ -58,7 +58,9 @@ std::string cpu_description() {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const DeviceRequest& request)
-      : Device(request.name, request.memory_limit), memory_{request.allocator}, threads_(thread_count(request), request.executor, request.spin_ns) {
+      : Device(request.name, request.memory_limit),
+        memory_{request.allocator},
+        threads_(thread_count(request), request.executor, request.spin_ns) {
     pool().set_host_memory(memory_);
     traits_.host_addressable = true;
     traits_.alignment = kLine;
@@ -84,7 +86,8 @@ class CpuDevice final : public Device {
     const KernelPlan& plan = *call.args.plan;
     if (plan.tiles <= 0) return {};
     Call c{&call, nullptr, align_up(plan.thread_scratch_bytes, kLine)};
-    if (plan.thread_scratch_bytes != 0) c.thread_scratch = static_cast<char*>(call.args.scratch.address()) + align_up(plan.scratch_bytes, kLine);
+    if (plan.thread_scratch_bytes != 0)
+      c.thread_scratch = static_cast<char*>(call.args.scratch.address()) + align_up(plan.scratch_bytes, kLine);
     const int threads = threads_.thread_count();
     const std::int64_t ranges = threads == 1 ? 1 : static_cast<std::int64_t>(threads) * kRangesPerThread;
     threads_.parallel_for(plan.tiles, is_brief(plan) ? plan.tiles : plan.tiles / ranges, &run_range, &c);

@@ -1,4 +1,5 @@
-// Layout hooks (Kernel::layouts): of kernels that want one layout, and of such that can work in either and take their inputs as these lie.
+// Layout hooks (Kernel::layouts): of kernels that want one layout, and of such that can work in either and take their inputs as
+// these lie.
 #pragma once
 
 #include <algorithm>

@@ -58,7 +58,8 @@ bool has_avx512_fp16() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 23 & 1u) != 0;
 }
 
-// The tiles, for bytes and for bfloat16, and that the system keeps their state. Whether this process may use them is another question.
+// The tiles, for bytes and for bfloat16, and that the system keeps their state. Whether this process may use them is another
+// question.
 bool has_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> 24 & 3u) != 3u || (d >> 22 & 1u) == 0) return false;
@@ -106,9 +107,11 @@ Isa choose_isa(const std::string& wanted) {
     available = isa_name(isa) + (available.empty() ? "" : ", " + available);
   }
   if (missing != nullptr) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "EVN_CPU_ISA: this CPU has no %s that this process may use; there are: %s", missing, available.c_str());
+    fail(EVN_ERROR_INVALID_ARGUMENT, "EVN_CPU_ISA: this CPU has no %s that this process may use; there are: %s", missing,
+         available.c_str());
   }
-  fail(EVN_ERROR_INVALID_ARGUMENT, "EVN_CPU_ISA: there is no instruction set \"%.80s\"; there are: %s", wanted.c_str(), available.c_str());
+  fail(EVN_ERROR_INVALID_ARGUMENT, "EVN_CPU_ISA: there is no instruction set \"%.80s\"; there are: %s", wanted.c_str(),
+       available.c_str());
 }
 
 Isa cpu_isa() { return cluster_of(chosen()); }

@@ -9,8 +9,8 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kFewColumns = 4;        // a remainder that is cheaper as part of the tile before it
-constexpr std::int64_t kMostRows = 192;        // with B packed, rows that use a block of it while it is in L1
+constexpr std::int64_t kFewColumns = 4;            // a remainder that is cheaper as part of the tile before it
+constexpr std::int64_t kMostRows = 192;            // with B packed, rows that use a block of it while it is in L1
 constexpr std::int64_t kMostTileFloats = 1 << 17;  // of C, so that partial sums stay in L2
 
 std::int64_t round_up(std::int64_t n, std::int64_t step) { return checked_mul(ceil_div(n, step), step); }
@@ -24,8 +24,8 @@ std::int64_t packed_b_floats(const simd_gemm::Loops& loops, std::int64_t n, std:
   return checked_mul(round_up(n, loops.nr), k);
 }
 
-void pack_columns(const float* b, std::int64_t row, std::int64_t column, std::int64_t columns, std::int64_t width, std::int64_t depth,
-                  std::int64_t step, float* to) {
+void pack_columns(const float* b, std::int64_t row, std::int64_t column, std::int64_t columns, std::int64_t width,
+                  std::int64_t depth, std::int64_t step, float* to) {
   const simd_transpose::Loops& move = simd_transpose::loops(cpu_isa());
   if (column == 1) {
     move.copy(b, row, depth, columns, to, step);
@@ -60,7 +60,7 @@ void pack_b(const simd_gemm::Loops& loops, const float* b, std::int64_t row, std
 }
 
 Tiling tile_packed_gemm(const simd_gemm::Loops& loops, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outer,
-                    std::int64_t least_rows) {
+                        std::int64_t least_rows) {
   const double total = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(std::max<std::int64_t>(k, 1)) *
                        static_cast<double>(outer);
   const auto wanted = static_cast<std::int64_t>(std::clamp(total / kTileCost, 1.0, static_cast<double>(kManyTiles)));

@@ -18,7 +18,8 @@ constexpr std::int64_t kTurned = 32;  // rows of a panel
 constexpr std::int64_t kMostWidth = 64;
 
 // Columns of a panel of filters: the rows of taps of a channel follow each other in memory, and belong `channels` rows apart.
-void pack_taps(const PackedGemmSource& from, const float* b, std::int64_t columns, std::int64_t width, std::int64_t step, float* to) {
+void pack_taps(const PackedGemmSource& from, const float* b, std::int64_t columns, std::int64_t width, std::int64_t step,
+               float* to) {
   alignas(64) float turned[kTurned * kMostWidth];
   const std::int64_t depth = from.taps * from.channels;
   std::int64_t tap = 0, channel = 0;
@@ -36,7 +37,8 @@ void pack_taps(const PackedGemmSource& from, const float* b, std::int64_t column
 
 }  // namespace
 
-void pack_packed_gemm(const simd_packed_gemm::Loops& loops, const PackedGemmSource& from, const PackedGemmPart& part, float scale, float* to) {
+void pack_packed_gemm(const simd_packed_gemm::Loops& loops, const PackedGemmSource& from, const PackedGemmPart& part, float scale,
+                      float* to) {
   EVN_CHECK(loops.nr <= kMostWidth);
   const std::int64_t rows = from.taps * from.channels;
   const auto padded = [&](std::int64_t columns) { return ceil_div(columns, loops.lanes) * loops.lanes; };
@@ -66,14 +68,14 @@ void pack_packed_gemm(const simd_packed_gemm::Loops& loops, const PackedGemmSour
 namespace {
 
 // In multiply-adds of one core.
-constexpr double kLeastTile = 400'000;       // a tile that is worth dealing out, some 3 us
-constexpr double kLeastShare = 100'000;      // of a thread, else it is not worth waking
+constexpr double kLeastTile = 400'000;   // a tile that is worth dealing out, some 3 us
+constexpr double kLeastShare = 100'000;  // of a thread, else it is not worth waking
 constexpr double kTileStart = 20'000;
-constexpr double kFetch = 2;                 // to read a float of A or B once more
-constexpr double kCopy = 6;                  // to copy a float of A once more
+constexpr double kFetch = 2;  // to read a float of A or B once more
+constexpr double kCopy = 6;   // to copy a float of A once more
 constexpr std::int64_t kTilesPerThread = 8;
-constexpr double kLargeB = 1 << 17;           // floats of B that do not stay near: products by fewer rows than these take as long as
-constexpr double kRowsOfARead = 8;           // it takes to read B
+constexpr double kLargeB = 1 << 17;  // floats of B that do not stay near: products by fewer rows than these take as long as
+constexpr double kRowsOfARead = 8;   // it takes to read B
 
 // The time of the last thread to end, when each takes the next tile as it gets free.
 double span_of(const PackedGemmWork& w, const PackedGemmTiling& t) {
@@ -81,9 +83,12 @@ double span_of(const PackedGemmWork& w, const PackedGemmTiling& t) {
   const double m = static_cast<double>(w.m), n = static_cast<double>(w.n), k = static_cast<double>(w.k);
   const std::int64_t tiles = w.outer * t.tiles();
   const double turns = static_cast<double>(ceil_div(tiles, std::int64_t{w.threads}));
-  const double reads = outer * k * (static_cast<double>(t.row_tiles) * n * kFetch + static_cast<double>(t.column_tiles) * m * (w.copies ? kCopy : kFetch));
+  const double reads =
+      outer * k *
+      (static_cast<double>(t.row_tiles) * n * kFetch + static_cast<double>(t.column_tiles) * m * (w.copies ? kCopy : kFetch));
   const double all = outer * m * n * k + reads + static_cast<double>(tiles) * kTileStart;
-  const double largest = all * static_cast<double>(std::min(t.rows, w.m)) * static_cast<double>(std::min(t.columns, w.n)) / (outer * m * n);
+  const double largest =
+      all * static_cast<double>(std::min(t.rows, w.m)) * static_cast<double>(std::min(t.columns, w.n)) / (outer * m * n);
   return std::max(all / w.threads, (turns - 1) * all / static_cast<double>(tiles) + largest);
 }
 
@@ -109,7 +114,8 @@ PackedGemmTiling tile_packed_gemm(const simd_packed_gemm::Loops& loops, const Pa
   const double least_rate = floats >= kLargeB ? kRowsOfARead : 1;
   const double all = static_cast<double>(w.outer) * floats * std::max(least_rate, static_cast<double>(m));
   if (w.threads < 2 || all < 2 * kLeastShare) return best;
-  const auto wanted = std::max<std::int64_t>(w.threads, std::min(kTilesPerThread * w.threads, static_cast<std::int64_t>(all / kLeastTile)));
+  const auto wanted =
+      std::max<std::int64_t>(w.threads, std::min(kTilesPerThread * w.threads, static_cast<std::int64_t>(all / kLeastTile)));
   double least = span_of(w, best);
   for (std::int64_t columns = 1; columns <= std::min(column_panels, wanted); ++columns) {
     for (std::int64_t rows = least_rows; rows <= row_panels; ++rows) {

@@ -24,7 +24,7 @@ struct QgemmConvTile {
 };
 
 struct QgemmConv {
-  ByteSlab slab;  // of elements
+  ByteSlab slab;                         // of elements
   std::int64_t images, groups, columns;  // columns: output channels of a group
   bool by_tap, unpadded;
   // Of a tile, and how many there are.

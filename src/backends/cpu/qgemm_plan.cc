@@ -27,7 +27,8 @@ std::int64_t qgemm_data_bytes(const simd_qgemm::Loops& loops, const QgemmShape& 
 }
 
 std::int64_t qgemm_room_bytes(const simd_qgemm::Loops& loops, const QgemmShape& shape) {
-  return checked_mul<std::int64_t>(checked_mul(shape.segments, qgemm_padded(loops, shape.segment)), loops.wide_columns * std::int64_t{sizeof(std::int16_t)});
+  return checked_mul<std::int64_t>(checked_mul(shape.segments, qgemm_padded(loops, shape.segment)),
+                                   loops.wide_columns * std::int64_t{sizeof(std::int16_t)});
 }
 
 namespace {
@@ -37,7 +38,8 @@ std::int64_t whole_lines(std::int64_t bytes) { return static_cast<std::int64_t>(
 }  // namespace
 
 std::int64_t qgemm_bytes(const simd_qgemm::Loops& loops, const QgemmShape& shape) {
-  const std::int64_t sums = checked_mul<std::int64_t>(ceil_div(shape.columns, std::int64_t{loops.lanes}) * loops.lanes, sizeof(std::int32_t));
+  const std::int64_t sums =
+      checked_mul<std::int64_t>(ceil_div(shape.columns, std::int64_t{loops.lanes}) * loops.lanes, sizeof(std::int32_t));
   return whole_lines(checked_add(qgemm_data_bytes(loops, shape), sums));
 }
 
@@ -65,13 +67,14 @@ inline __m128i load_columns(const std::uint8_t* p, const std::uint8_t* end, std:
     std::memcpy(part, p, static_cast<std::size_t>(count));
     p = part;
   }
-  return lanes == 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p)) : _mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p));
+  return lanes == 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p))
+                     : _mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p));
 }
 #endif
 
 // A block of columns whose rows lie one by one, as far as there are instructions for it: else false.
-bool pack_rows(const simd_qgemm::Loops& loops, const QgemmSource& from, std::int64_t first, std::int64_t columns, std::uint8_t* to, std::uint32_t* sum,
-               CancelPoints* points) {
+bool pack_rows(const simd_qgemm::Loops& loops, const QgemmSource& from, std::int64_t first, std::int64_t columns, std::uint8_t* to,
+               std::uint32_t* sum, CancelPoints* points) {
 #if defined(__x86_64__)
   const std::int64_t lanes = loops.lanes, group = loops.k_group;
   if ((lanes != 16 && lanes != 8) || (group != 4 && group != 2) || loops.k_step % 4 != 0) return false;
@@ -105,7 +108,8 @@ bool pack_rows(const simd_qgemm::Loops& loops, const QgemmSource& from, std::int
   }
   return true;
 #else
-  static_cast<void>(loops), static_cast<void>(from), static_cast<void>(first), static_cast<void>(columns), static_cast<void>(to), static_cast<void>(sum), static_cast<void>(points);
+  static_cast<void>(loops), static_cast<void>(from), static_cast<void>(first), static_cast<void>(columns), static_cast<void>(to),
+      static_cast<void>(sum), static_cast<void>(points);
   return false;
 #endif
 }
@@ -114,7 +118,8 @@ bool pack_rows(const simd_qgemm::Loops& loops, const QgemmSource& from, std::int
 
 void pack_qgemm(const simd_qgemm::Loops& loops, const QgemmSource& from, std::int64_t columns, void* packed, CancelPoints* points) {
   const QgemmShape shape = from.shape(columns);
-  const std::int64_t lanes = loops.lanes, padded = qgemm_padded(loops, shape.segment), block = qgemm_block_bytes(loops, shape), group = loops.k_group;
+  const std::int64_t lanes = loops.lanes, padded = qgemm_padded(loops, shape.segment), block = qgemm_block_bytes(loops, shape),
+                     group = loops.k_group;
   auto* const to = static_cast<std::uint8_t*>(packed);
   fill_by_parts(points, to, qgemm_bytes(loops, shape), std::uint8_t{0});
   auto* const sums = reinterpret_cast<std::int32_t*>(to + qgemm_data_bytes(loops, shape));
@@ -170,7 +175,7 @@ std::int64_t column_step(const simd_qgemm::Loops& loops, std::int64_t columns) {
   return ceil_div(columns, step) * step;
 }
 
-constexpr int kArrays = 4;  // start, b_zero, scale, bias
+constexpr int kArrays = 4;              // start, b_zero, scale, bias
 constexpr float kBoundedScale = 0.99f;  // of which 2^31 times are below it
 
 bool all_zero(const std::uint8_t* bytes, std::int64_t n) {
@@ -179,7 +184,9 @@ bool all_zero(const std::uint8_t* bytes, std::int64_t n) {
   return any == 0;
 }
 
-std::int32_t wrapped_sum(std::int32_t a, std::int32_t b) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b)); }
+std::int32_t wrapped_sum(std::int32_t a, std::int32_t b) {
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
+}
 
 }  // namespace
 
@@ -187,8 +194,8 @@ std::size_t qgemm_columns_bytes(const simd_qgemm::Loops& loops, std::int64_t col
   return static_cast<std::size_t>(checked_mul<std::int64_t>(column_step(loops, columns), kArrays * sizeof(float)));
 }
 
-bool set_columns(const simd_qgemm::Loops& loops, const QgemmParameters& numbers, const QgemmShape& shape, const void* packed, std::int64_t column,
-                 void* memory, simd_qgemm::Tile* tile) {
+bool set_columns(const simd_qgemm::Loops& loops, const QgemmParameters& numbers, const QgemmShape& shape, const void* packed,
+                 std::int64_t column, void* memory, simd_qgemm::Tile* tile) {
   constexpr std::int64_t kColumnWork = 16;  // units per column
   const std::int64_t n = tile->n, step = column_step(loops, n);
   if (stops(tile->points, kColumnWork * n)) return false;
@@ -202,7 +209,8 @@ bool set_columns(const simd_qgemm::Loops& loops, const QgemmParameters& numbers,
   const auto k = static_cast<std::uint32_t>(shape.segments * shape.segment);
   const auto a_zero = static_cast<std::uint32_t>(numbers.a_zero);
   std::uint32_t any_zero = 0;
-  const bool has_zeros = numbers.flip_b || (numbers.b_zero != nullptr && !all_zero(numbers.b_zero, numbers.b_zero_step == 0 ? 1 : column + n));
+  const bool has_zeros =
+      numbers.flip_b || (numbers.b_zero != nullptr && !all_zero(numbers.b_zero, numbers.b_zero_step == 0 ? 1 : column + n));
   if (!has_zeros) {
     for (std::int64_t j = 0; j < n; ++j) start[j] = static_cast<std::int32_t>(0u - a_zero * static_cast<std::uint32_t>(sums[j]));
     if (numbers.added != nullptr) {
@@ -271,8 +279,8 @@ const QgemmConvInputs& conv_inputs_of(const OpDesc& d) {
   return d.node->op_type == "ConvInteger" ? kConvIntegerInputs : kConvIntegerToFloatInputs;
 }
 
-void apply_steps(const Epilogue* epilogue, Isa isa, void* c, std::int64_t lines, std::int64_t line_step, std::int64_t width, std::int64_t ldc,
-                 std::int64_t n, CancelPoints* points) {
+void apply_steps(const Epilogue* epilogue, Isa isa, void* c, std::int64_t lines, std::int64_t line_step, std::int64_t width,
+                 std::int64_t ldc, std::int64_t n, CancelPoints* points) {
   if (epilogue == nullptr) return;
   const std::int64_t most = part_of(1, n * kFunction);  // rows whose columns are counted together
   for (std::int64_t line = 0; line < lines; ++line) {
@@ -292,7 +300,8 @@ Refusal refuses_unsymmetric(const OpDesc& d, const QgemmConvInputs& in) {
   const Weight* const zeros = d.constant(in.w_zero);
   if (zeros == nullptr) return "the zero points must be constant";
   const auto* const zero = zeros->as<std::int8_t>();
-  return std::all_of(zero, zero + zeros->desc.shape.elements(), [](std::int8_t z) { return z == 0; }) ? nullptr : "zero points of the weight";
+  return std::all_of(zero, zero + zeros->desc.shape.elements(), [](std::int8_t z) { return z == 0; }) ? nullptr
+                                                                                                      : "zero points of the weight";
 }
 
 bool is_one_number(const OpDesc& d, int input) {
@@ -309,7 +318,7 @@ namespace {
 constexpr std::int64_t kTilesPerThread = 4;
 // Nanoseconds, roughly: of a tile, of an element of B that is read, of one of C that is stored.
 constexpr double kTileTime = 1e4, kReadTime = 0.06, kStoreTime = 0.12;
-constexpr std::int64_t kRowStep = 32;   // of a tile: those of two tiles of AMX
+constexpr std::int64_t kRowStep = 32;  // of a tile: those of two tiles of AMX
 
 }  // namespace
 

@@ -39,20 +39,21 @@ struct QgemmSource {
 // Bytes of the room for columns of B as 16 bits.
 std::int64_t qgemm_room_bytes(const simd_qgemm::Loops& loops, const QgemmShape& shape);
 // Rows of B that lie column by column (column_step 1) are packed four at a time. What has been stopped is unfinished.
-void pack_qgemm(const simd_qgemm::Loops& loops, const QgemmSource& from, std::int64_t columns, void* to, CancelPoints* points = nullptr);
+void pack_qgemm(const simd_qgemm::Loops& loops, const QgemmSource& from, std::int64_t columns, void* to,
+                CancelPoints* points = nullptr);
 
 // Scales and zero points as they lie in a node's inputs. Steps are 0 where one number is for all columns, else 1.
 struct QgemmParameters {
-  std::int32_t a_zero = 0;                 // of A as uint8
-  const std::uint8_t* b_zero = nullptr;    // null: 0
+  std::int32_t a_zero = 0;               // of A as uint8
+  const std::uint8_t* b_zero = nullptr;  // null: 0
   std::int64_t b_zero_step = 0;
-  bool flip_b = false;                     // B is uint8, and its zero points
-  const std::int32_t* added = nullptr;     // to sums; null: 0
+  bool flip_b = false;                  // B is uint8, and its zero points
+  const std::int32_t* added = nullptr;  // to sums; null: 0
   std::int64_t added_step = 0;
-  double a_scale = 1, divisor = 1;         // a sum's scale is a_scale * b_scale / divisor
-  const float* b_scale = nullptr;          // null: no scale
+  double a_scale = 1, divisor = 1;  // a sum's scale is a_scale * b_scale / divisor
+  const float* b_scale = nullptr;   // null: no scale
   std::int64_t b_scale_step = 0;
-  const float* bias = nullptr;             // added to floats
+  const float* bias = nullptr;  // added to floats
 
   // Those of the columns from `column` on.
   QgemmParameters from(std::int64_t column) const {
@@ -72,10 +73,10 @@ std::size_t qgemm_columns_bytes(const simd_qgemm::Loops& loops, std::int64_t col
 inline constexpr std::int64_t kMostQgemmColumns = std::int64_t{1} << 15;
 
 // Fills in what belongs to columns [column, column + tile->n): b, start, b_zero, scale and bias. `packed` is what pack_qgemm wrote,
-// `memory` is qgemm_columns_bytes of so many columns, aligned to 64. Returns false if the run is to stop: tile->points has a cancellation
-// point before it.
-[[nodiscard]] bool set_columns(const simd_qgemm::Loops& loops, const QgemmParameters& numbers, const QgemmShape& shape, const void* packed,
-                               std::int64_t column, void* memory, simd_qgemm::Tile* tile);
+// `memory` is qgemm_columns_bytes of so many columns, aligned to 64. Returns false if the run is to stop: tile->points has a
+// cancellation point before it.
+[[nodiscard]] bool set_columns(const simd_qgemm::Loops& loops, const QgemmParameters& numbers, const QgemmShape& shape,
+                               const void* packed, std::int64_t column, void* memory, simd_qgemm::Tile* tile);
 
 // Numbers of the inputs of convolutions; -1: the operator has none.
 struct QgemmConvInputs {
@@ -98,17 +99,19 @@ simd_qgemm::Output qgemm_output(DType dtype);
 // An input that is one int8 or uint8 number, as int32; 0 when it is not given.
 std::int32_t zero_point_of(const KernelArgs& args, int input);
 // 1 where an input has a number for each column, 0 where it has one for all.
-inline std::int64_t step_of(const OpDesc& d, int input) { return d.inputs[static_cast<std::size_t>(input)].shape.elements() == 1 ? 0 : 1; }
+inline std::int64_t step_of(const OpDesc& d, int input) {
+  return d.inputs[static_cast<std::size_t>(input)].shape.elements() == 1 ? 0 : 1;
+}
 // Whether an input is not given, or known to be one number.
 bool is_one_number(const OpDesc& d, int input);
 
 // The steps that are fused into a node (null: none), over the floats of a tile: `lines` of `width` rows of n.
-void apply_steps(const Epilogue* epilogue, Isa isa, void* c, std::int64_t lines, std::int64_t line_step, std::int64_t width, std::int64_t ldc,
-                 std::int64_t n, CancelPoints* points);
+void apply_steps(const Epilogue* epilogue, Isa isa, void* c, std::int64_t lines, std::int64_t line_step, std::int64_t width,
+                 std::int64_t ldc, std::int64_t n, CancelPoints* points);
 
 struct QgemmWork {
   std::int64_t m, n, k;
-  std::int64_t outer;     // as many like products are in the same call
+  std::int64_t outer;  // as many like products are in the same call
   std::uint32_t threads;
 };
 // How many tiles are worth while, of all products together.
@@ -117,8 +120,8 @@ PackedGemmTiling tile_qgemm(const simd_qgemm::Loops& loops, const QgemmWork& wor
 // About so many tiles, whose rows of A have at most so many elements.
 PackedGemmTiling tile_rows(const QgemmWork& work, std::int64_t pieces, std::int64_t most_elements);
 
-inline constexpr std::int64_t kQgemmColumnStep = 64;          // columns of a tile are a multiple, all clusters' vectors
-inline constexpr std::int64_t kQgemmRowsBytes = 256 << 10;    // of A in a tile: it stays in L2 while the columns of B pass by
+inline constexpr std::int64_t kQgemmColumnStep = 64;             // columns of a tile are a multiple, all clusters' vectors
+inline constexpr std::int64_t kQgemmRowsBytes = 256 << 10;       // of A in a tile: it stays in L2 while the columns of B pass by
 inline constexpr std::int64_t kQgemmRowsBytesLarge = 640 << 10;  // where that has 2 MB
 
 }  // namespace evn

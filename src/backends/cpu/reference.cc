@@ -58,7 +58,9 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   }
   bind(desc.inputs, args.inputs, inputs);
   bind(desc.outputs, args.outputs, outputs);
-  run_reference({*desc.node, {inputs, desc.inputs.size()}, {outputs, desc.outputs.size()},
+  run_reference({*desc.node,
+                 {inputs, desc.inputs.size()},
+                 {outputs, desc.outputs.size()},
                  args.services != nullptr ? *args.services : RunServices{}});
 }
 

@@ -35,7 +35,9 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.from_last = d.input_layout(0) == Layout::kChannelsLast;
   s.pitch = d.input_pitch(0);
   s.to_last = d.output_layout() == Layout::kChannelsLast;
-  s.per_tile = ceil_div(units_per_tile(s.positions, static_cast<double>(s.channels), static_cast<double>(kElementsPerTile)), kWholeSquares) * kWholeSquares;
+  s.per_tile =
+      ceil_div(units_per_tile(s.positions, static_cast<double>(s.channels), static_cast<double>(kElementsPerTile)), kWholeSquares) *
+      kWholeSquares;
   s.tiles = ceil_div(s.positions, s.per_tile);
   p->tiles = checked_mul(x[0], s.tiles);
   p->bytes = bytes_of(d);
@@ -53,7 +55,8 @@ void transpose(Isa, const T* x, std::int64_t x_step, std::int64_t rows, std::int
   }
 }
 
-void transpose(Isa isa, const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y, std::int64_t y_step) {
+void transpose(Isa isa, const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y,
+               std::int64_t y_step) {
   simd_transpose::loops(isa).transpose(x, x_step, rows, columns, y, y_step);
 }
 
@@ -70,7 +73,8 @@ void transpose_square(const std::uint8_t* x, std::int64_t x_step, std::uint8_t* 
 #pragma GCC unroll 8
     for (int i = 0; i < kSquare / 2; ++i) {
       w[2 * i] = __builtin_shufflevector(v[i], v[i + kSquare / 2], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-      w[2 * i + 1] = __builtin_shufflevector(v[i], v[i + kSquare / 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+      w[2 * i + 1] =
+          __builtin_shufflevector(v[i], v[i + kSquare / 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kSquare; ++i) v[i] = w[i];
@@ -95,8 +99,12 @@ void interleave_pixels(const std::uint8_t* x, std::int64_t x_step, std::uint8_t*
   Bytes v[4] = {};
 #pragma GCC unroll 4
   for (int i = 0; i < Rows; ++i) std::memcpy(&v[i], x + i * x_step, sizeof(Bytes));
-  const auto low = [](Bytes a, Bytes b) { return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23); };
-  const auto high = [](Bytes a, Bytes b) { return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31); };
+  const auto low = [](Bytes a, Bytes b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  };
+  const auto high = [](Bytes a, Bytes b) {
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  };
   // First and third, second and fourth; then these.
   const Bytes even[2] = {low(v[0], v[2]), high(v[0], v[2])}, odd[2] = {low(v[1], v[3]), high(v[1], v[3])};
 #pragma GCC unroll 2
@@ -110,8 +118,8 @@ void interleave_pixels(const std::uint8_t* x, std::int64_t x_step, std::uint8_t*
   }
 }
 
-// Bytes, by squares; the last ones of rows and columns overlap those before. Pictures of three channels, or four, are stored four pixels
-// at a time, of which the next ones write over the last four bytes; the last pixels are not.
+// Bytes, by squares; the last ones of rows and columns overlap those before. Pictures of three channels, or four, are stored four
+// pixels at a time, of which the next ones write over the last four bytes; the last pixels are not.
 void transpose(Isa isa, const std::uint8_t* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, std::uint8_t* y,
                std::int64_t y_step) {
   if (columns < kSquare || (rows < kSquare && (rows < 3 || rows > 4 || y_step != rows))) {
@@ -119,7 +127,8 @@ void transpose(Isa isa, const std::uint8_t* x, std::int64_t x_step, std::int64_t
   }
   if (rows < kSquare) {
     std::int64_t j = 0;
-    for (; j + kSquare + 1 < columns; j += kSquare) (rows == 3 ? interleave_pixels<3> : interleave_pixels<4>)(x + j, x_step, y + j * rows);
+    for (; j + kSquare + 1 < columns; j += kSquare)
+      (rows == 3 ? interleave_pixels<3> : interleave_pixels<4>)(x + j, x_step, y + j * rows);
     return transpose<std::uint8_t>(isa, x + j, x_step, rows, columns - j, y + j * y_step, y_step);
   }
   for (std::int64_t i = 0; i < rows; i += kSquare) {

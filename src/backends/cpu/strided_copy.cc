@@ -51,8 +51,10 @@ void transpose_lines(Isa, const T* from, std::int64_t step, T* to, std::int64_t 
   }
 }
 
-void transpose_lines(Isa isa, const std::uint32_t* from, std::int64_t step, std::uint32_t* to, std::int64_t count, std::int64_t width) {
-  simd_transpose::loops(isa).transpose(reinterpret_cast<const float*>(from), step, width, count, reinterpret_cast<float*>(to), width);
+void transpose_lines(Isa isa, const std::uint32_t* from, std::int64_t step, std::uint32_t* to, std::int64_t count,
+                     std::int64_t width) {
+  simd_transpose::loops(isa).transpose(reinterpret_cast<const float*>(from), step, width, count, reinterpret_cast<float*>(to),
+                                       width);
 }
 
 template <typename T>
@@ -103,7 +105,8 @@ StridedCopy make_strided_copy(const Shape& out, const std::int64_t* steps, std::
   return c;
 }
 
-void strided_copy(Isa isa, const StridedCopy& c, std::size_t element, const void* from, void* to, std::int64_t begin, std::int64_t end) {
+void strided_copy(Isa isa, const StridedCopy& c, std::size_t element, const void* from, void* to, std::int64_t begin,
+                  std::int64_t end) {
   switch (element) {
     case 1: return copy_range(isa, c, static_cast<const std::uint8_t*>(from), static_cast<std::uint8_t*>(to), begin, end);
     case 2: return copy_range(isa, c, static_cast<const std::uint16_t*>(from), static_cast<std::uint16_t*>(to), begin, end);

@@ -10,7 +10,7 @@
 namespace evn {
 
 struct StridedCopy {
-  int rank = 0;                      // of the merged axes, at least 1; axis 0 is the innermost
+  int rank = 0;  // of the merged axes, at least 1; axis 0 is the innermost
   std::int64_t dims[kMaxRank] = {};
   std::int64_t steps[kMaxRank] = {};  // in elements of the input; may be negative or 0
   std::int64_t start = 0;
@@ -20,6 +20,7 @@ struct StridedCopy {
 StridedCopy make_strided_copy(const Shape& out, const std::int64_t* steps, std::int64_t start);
 
 // Writes elements [begin, end) of the dense output. `element` is 1, 2, 4, 8 or 16 bytes.
-void strided_copy(Isa isa, const StridedCopy& c, std::size_t element, const void* from, void* to, std::int64_t begin, std::int64_t end);
+void strided_copy(Isa isa, const StridedCopy& c, std::size_t element, const void* from, void* to, std::int64_t begin,
+                  std::int64_t end);
 
 }  // namespace evn

@@ -32,7 +32,7 @@ inline const Epilogue* epilogue_of(const OpDesc& d) {
 
 // A tile should cost some 20 us, and there should be enough of them for eight threads where there is that much work. Costs are in
 // elements touched or multiply-adds divided by what one core does in a nanosecond, so they do not depend on the machine.
-inline constexpr double kTileCost = 1.0e6;   // multiply-adds of a tile
+inline constexpr double kTileCost = 1.0e6;  // multiply-adds of a tile
 inline constexpr std::int64_t kManyTiles = 8;
 
 // How many of `count` like units, of `unit_cost` multiply-adds each, make one tile: at least 1.
@@ -52,8 +52,8 @@ CancelPoints points_of(const Cancel& cancel);
 // Elements of one part for by_parts: a multiple of `unit`, of about kTileWorkPerPoint units of work.
 std::int64_t part_of(std::int64_t unit, std::int64_t work);
 
-// Calls f(begin, end) for consecutive parts of [0, count), with a cancellation point before each. All parts but the last are multiples of
-// `unit`; one element takes `work` units. Returns false if the run is to stop.
+// Calls f(begin, end) for consecutive parts of [0, count), with a cancellation point before each. All parts but the last are
+// multiples of `unit`; one element takes `work` units. Returns false if the run is to stop.
 template <typename F>
 bool by_parts(CancelPoints* points, std::int64_t count, std::int64_t unit, std::int64_t work, F&& f) {
   const bool is_short = count <= kTileWorkPerPoint && count * work <= kTileWorkPerPoint;
@@ -73,8 +73,8 @@ bool fill_by_parts(CancelPoints* points, T* to, std::int64_t count, T value) {
   return by_parts(points, count, 64, 1, [&](std::int64_t begin, std::int64_t end) { std::fill(to + begin, to + end, value); });
 }
 
-// Outputs of so many bytes are written past the caches: who reads them next finds them in memory in any case, and a line that is stored
-// whole need not be read first. Not where the lines are those of input 0, which are there already.
+// Outputs of so many bytes are written past the caches: who reads them next finds them in memory in any case, and a line that is
+// stored whole need not be read first. Not where the lines are those of input 0, which are there already.
 inline constexpr std::size_t kPastCaches = std::size_t{32} << 20;
 inline bool goes_past_caches(const KernelArgs& args) {
   return args.outputs[0].size >= kPastCaches && args.outputs[0].address() != args.inputs[0].address();

@@ -57,8 +57,8 @@ void plan_window(const OpDesc& d, const Window& window, KernelPlan* plan) {
     s.planes_per_tile = units_per_tile(std::max<std::int64_t>(1, s.planes / kManyTiles), cost);
   }
   plan->tiles = checked_mul(ceil_div(s.planes, s.planes_per_tile), s.strips);
-  plan->thread_scratch_bytes = static_cast<std::size_t>(
-      checked_mul<std::int64_t>(simd_window::buffer_floats(g, lanes, s.strip_rows), sizeof(float)));
+  plan->thread_scratch_bytes =
+      static_cast<std::size_t>(checked_mul<std::int64_t>(simd_window::buffer_floats(g, lanes, s.strip_rows), sizeof(float)));
   plan->bytes = bytes_of(d);
 }
 

@@ -13,9 +13,9 @@ struct WindowState {
   Isa isa;
   simd_window::Geometry geometry;
   std::int64_t channels, planes;
-  std::int64_t strip_rows, strips;    // of a plane
-  std::int64_t planes_per_tile;       // 1 where a plane has several strips
-  bool last;                          // channels last: a strip has rows of all channels
+  std::int64_t strip_rows, strips;  // of a plane
+  std::int64_t planes_per_tile;     // 1 where a plane has several strips
+  bool last;                        // channels last: a strip has rows of all channels
 };
 
 // Fills plan->state<WindowState>(), tiles, scratch and costs for a node whose input 0 and output 0 are [N, C, spatial...].

@@ -66,8 +66,7 @@ void CacheFile::write(std::string_view content) const noexcept {
     std::string file(reinterpret_cast<const char*>(&header), sizeof header);
     file += content;
     if (os::make_folders(folder_)) os::write_file_atomically(path_, file.data(), file.size());
-  } catch (...) {
-  }
+  } catch (...) {}
 }
 
 }  // namespace evn

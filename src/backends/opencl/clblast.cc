@@ -124,8 +124,8 @@ void ClBlast::multiply(cl_command_queue queue, StepTrace* trace, const ClBlastPr
   const auto first = [](const Buffer& buffer) { return buffer.offset / sizeof(float); };
   const auto check = [&](int status, const char* call) {
     if (status == CL_SUCCESS) return;
-    throw make_error(cl_status(status), "CLBlast's %s of %lld x %lld x %lld failed with status %d", call, static_cast<long long>(p.m),
-                     static_cast<long long>(p.n), static_cast<long long>(p.k), status)
+    throw make_error(cl_status(status), "CLBlast's %s of %lld x %lld x %lld failed with status %d", call,
+                     static_cast<long long>(p.m), static_cast<long long>(p.n), static_cast<long long>(p.k), status)
         .with_device(device_.name().c_str());
   };
   const int a_transpose = p.transpose_a ? kClBlastTransposed : kClBlastNotTransposed;
@@ -143,8 +143,8 @@ void ClBlast::multiply(cl_command_queue queue, StepTrace* trace, const ClBlastPr
              "clEnqueueMarkerWithWaitList", device_.name());
   }
   TracedCommand command(trace);
-  check(cl_call(api_->sgemm, kClBlastRowMajor, a_transpose, b_transpose, m, n, k, p.alpha, memory(a), first(a), a_ld, memory(b), first(b),
-                b_ld, 0.0f, memory(c), first(c), n, &queue, command.out(), temp),
+  check(cl_call(api_->sgemm, kClBlastRowMajor, a_transpose, b_transpose, m, n, k, p.alpha, memory(a), first(a), a_ld, memory(b),
+                first(b), b_ld, 0.0f, memory(c), first(c), n, &queue, command.out(), temp),
         "Sgemm");
 }
 

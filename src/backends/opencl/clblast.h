@@ -22,8 +22,8 @@ struct ClBlastProduct {
 
 class ClBlast {
  public:
-  static constexpr std::int64_t kSmallestSide = 16;                         // of a product that may go there: it is slow for vectors
-  static constexpr std::uint64_t kSmallestProduct = 128ull * 128 * 128;     // multiply-adds; smaller ones start no trial
+  static constexpr std::int64_t kSmallestSide = 16;                      // of a product that may go there: it is slow for vectors
+  static constexpr std::uint64_t kSmallestProduct = 128ull * 128 * 128;  // multiply-adds; smaller ones start no trial
 
   // `mode` is the configuration's: "auto" (a device that is no CPU), "always" (each product that it can take, if its results are
   // right), "never". `identity` tells the device and its driver. For tests: `api` instead of the system's library.
@@ -34,7 +34,8 @@ class ClBlast {
   const Kernel* kernel_for(const OpDesc& desc);
 
   // Enqueues. Under the device's lock.
-  void multiply(cl_command_queue queue, StepTrace* trace, const ClBlastProduct& p, const Buffer& a, const Buffer& b, const Buffer& c);
+  void multiply(cl_command_queue queue, StepTrace* trace, const ClBlastProduct& p, const Buffer& a, const Buffer& b,
+                const Buffer& c);
 
   // Gives up its memory; nothing may follow.
   void release() noexcept {

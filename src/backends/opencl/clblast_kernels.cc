@@ -1,5 +1,6 @@
-// MatMul and Gemm through CLBlast. They stand outside kernels/, whose tables hold for each device alike: ClBlast::kernel_for says where
-// these are used. What CLBlast does not do (adding C, which may be broadcast, and the epilogue) follows in a kernel of our own.
+// MatMul and Gemm through CLBlast. They stand outside kernels/, whose tables hold for each device alike: ClBlast::kernel_for says
+// where these are used. What CLBlast does not do (adding C, which may be broadcast, and the epilogue) follows in a kernel of our
+// own.
 #include "backends/opencl/clblast.h"
 #include "backends/opencl/kernels/product.h"
 #include "backends/opencl/kernels/support.h"
@@ -61,7 +62,8 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const Epilogue& epilogue = args.desc->node->epilogue;
   if (s.finish.has_c == 0 && epilogue.count == 0) return;
   const Buffer& c = s.finish.has_c != 0 ? args.inputs[kC] : args.inputs[kA];
-  cl.run(kFinish, Grid{ceil_div(s.finish.n, static_cast<std::int64_t>(cl.lanes())), s.finish.m}, c, args.outputs[0], s.finish, epilogue);
+  cl.run(kFinish, Grid{ceil_div(s.finish.n, static_cast<std::int64_t>(cl.lanes())), s.finish.m}, c, args.outputs[0], s.finish,
+         epilogue);
 }
 
 constexpr Kernel kKernels[] = {

@@ -11,7 +11,8 @@ namespace evn {
 // CLBlastLayout, CLBlastTranspose.
 enum : int { kClBlastRowMajor = 101, kClBlastNotTransposed = 111, kClBlastTransposed = 112 };
 
-// Sizes, offsets and leading dimensions are in elements; a status of 0 is success, others are OpenCL's or CLBlast's own below -1023.
+// Sizes, offsets and leading dimensions are in elements; a status of 0 is success, others are OpenCL's or CLBlast's own below
+// -1023.
 struct ClBlastApi {
   // CLBlastSgemmWithTempBuffer: C = alpha * A' * B' + beta * C.
   int (*sgemm)(int layout, int a_transpose, int b_transpose, std::size_t m, std::size_t n, std::size_t k, float alpha, cl_mem a,

@@ -187,8 +187,9 @@ ClBlastVerdict try_clblast(Device& device, bool measure, std::uint64_t (*now)())
     verdict.from = wins ? std::min(verdict.from, size) : UINT64_MAX;
     if (t.own > kSlow || t.clblast > kSlow) break;
   }
-  verdict.text = "its speed against the own kernels is " + speeds + "; " +
-                 (verdict.from == UINT64_MAX ? std::string("not used") : "used from " + std::to_string(verdict.from) + " multiply-adds on");
+  verdict.text =
+      "its speed against the own kernels is " + speeds + "; " +
+      (verdict.from == UINT64_MAX ? std::string("not used") : "used from " + std::to_string(verdict.from) + " multiply-adds on");
   return verdict;
 }
 

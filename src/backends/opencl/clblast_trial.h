@@ -14,9 +14,9 @@ struct ClBlastVerdict {
 };
 
 // Runs products of small whole numbers, whose sums float32 holds exactly, with CLBlast's kernels and with the device's own: any
-// difference from the exact result ends the trial. With `measure` both are timed, in turns, and a product goes to CLBlast if it was at
-// least a tenth faster for that size and every larger one; without, all products do. `now` is a clock in nanoseconds. Throws Error
-// when the device fails.
+// difference from the exact result ends the trial. With `measure` both are timed, in turns, and a product goes to CLBlast if it was
+// at least a tenth faster for that size and every larger one; without, all products do. `now` is a clock in nanoseconds. Throws
+// Error when the device fails.
 ClBlastVerdict try_clblast(Device& device, bool measure, std::uint64_t (*now)());
 
 }  // namespace evn

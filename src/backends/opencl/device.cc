@@ -21,7 +21,8 @@ bool matches(const DeviceRequest& request, const OpenClFound& found) {
 std::string names_of(const std::vector<OpenClFound>& all) {
   std::string names;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    names += (i == 0 ? "" : ", ") + ("opencl:" + std::to_string(i)) + " is \"" + all[i].name + "\" of \"" + all[i].platform_name + "\"";
+    names +=
+        (i == 0 ? "" : ", ") + ("opencl:" + std::to_string(i)) + " is \"" + all[i].name + "\" of \"" + all[i].platform_name + "\"";
   }
   return names;
 }
@@ -29,7 +30,8 @@ std::string names_of(const std::vector<OpenClFound>& all) {
 OpenClFound choose(const DeviceRequest& request) {
   std::string why;
   const std::vector<OpenClFound> all = find_opencl_devices(&why);
-  if (all.empty()) throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "no OpenCL device: %s", why.c_str()).with_device(request.name.c_str());
+  if (all.empty())
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "no OpenCL device: %s", why.c_str()).with_device(request.name.c_str());
   int left = request.index;
   int matching = 0;
   for (const OpenClFound& found : all) {
@@ -41,8 +43,9 @@ OpenClFound choose(const DeviceRequest& request) {
         .with_device(request.name.c_str());
   }
   throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE,
-                   "no OpenCL device number %d matches vendor \"%s\", device \"%s\", platform \"%s\", kind %s: %d match; %s", request.index,
-                   request.vendor.c_str(), request.device.c_str(), request.platform.c_str(), request.kind.c_str(), matching, names_of(all).c_str())
+                   "no OpenCL device number %d matches vendor \"%s\", device \"%s\", platform \"%s\", kind %s: %d match; %s",
+                   request.index, request.vendor.c_str(), request.device.c_str(), request.platform.c_str(), request.kind.c_str(),
+                   matching, names_of(all).c_str())
       .with_device(request.name.c_str());
 }
 
@@ -66,9 +69,9 @@ std::shared_ptr<Device> open_device(const DeviceRequest& request) {
 std::vector<DeviceListing> list_devices(std::string* why) {
   std::vector<DeviceListing> listings;
   for (const OpenClFound& found : find_opencl_devices(why)) {
-    listings.push_back({"opencl:" + std::to_string(listings.size()), found.name, found.platform_name + ", " + found.platform_version,
-                        found.driver_version, opencl_kind(found), found.compute_units, found.memory_bytes,
-                        clblast_outlook((found.type & CL_DEVICE_TYPE_CPU) != 0)});
+    listings.push_back({"opencl:" + std::to_string(listings.size()), found.name,
+                        found.platform_name + ", " + found.platform_version, found.driver_version, opencl_kind(found),
+                        found.compute_units, found.memory_bytes, clblast_outlook((found.type & CL_DEVICE_TYPE_CPU) != 0)});
   }
   return listings;
 }
@@ -76,7 +79,8 @@ std::vector<DeviceListing> list_devices(std::string* why) {
 const void* identify_device(const DeviceRequest& request) { return choose(request).id; }
 
 std::string identity_of(const OpenClFound& found) {
-  return found.name + "\n" + found.vendor + "\n" + found.driver_version + "\n" + found.platform_name + "\n" + found.platform_version;
+  return found.name + "\n" + found.vendor + "\n" + found.driver_version + "\n" + found.platform_name + "\n" +
+         found.platform_version;
 }
 
 }  // namespace
@@ -165,8 +169,9 @@ void* OpenClDevice::map(const Buffer& buffer, bool read, bool write) {
   if (memory->mapped != nullptr) unmap(memory);  // an earlier unmap failed
   const cl_map_flags flags = read ? CL_MAP_READ | (write ? CL_MAP_WRITE : 0) : CL_MAP_WRITE_INVALIDATE_REGION;
   cl_int code = CL_SUCCESS;
-  void* address = cl_create(&code, opencl().enqueue_map_buffer, queue_.get(), memory->buffer, cl_bool{CL_TRUE}, cl_map_flags{flags},
-                            buffer.offset, buffer.size, cl_uint{0}, static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr));
+  void* address =
+      cl_create(&code, opencl().enqueue_map_buffer, queue_.get(), memory->buffer, cl_bool{CL_TRUE}, cl_map_flags{flags},
+                buffer.offset, buffer.size, cl_uint{0}, static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr));
   check_cl(code, "clEnqueueMapBuffer", name());
   return memory->mapped = address;
 }
@@ -211,8 +216,7 @@ OpenClReaper::Finished OpenClDevice::finish_all() noexcept {
   const cl_int code = finish();
   if (code != CL_SUCCESS) drain();
   std::uint64_t done = done_.load();
-  while (done < issued && !done_.compare_exchange_weak(done, issued)) {
-  }
+  while (done < issued && !done_.compare_exchange_weak(done, issued)) {}
   return {issued, code};
 }
 
@@ -248,7 +252,9 @@ Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::s
   EVN_CHECK(from.buffer.size == to.buffer.size && (from.device == this || to.device == this));
   wait_for_others(waits);
   if (from.buffer.size == 0) return {};
-  const auto host = [this](const Location& l) { return l.device != this ? static_cast<char*>(l.buffer.memory) + l.buffer.offset : nullptr; };
+  const auto host = [this](const Location& l) {
+    return l.device != this ? static_cast<char*>(l.buffer.memory) + l.buffer.offset : nullptr;
+  };
   const auto* none = static_cast<const cl_event*>(nullptr);
   TracedCommand command(trace);
   char* source = host(from);
@@ -271,8 +277,7 @@ Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::s
 
 void OpenClDevice::run(const KernelCall& call) {
   static const Cancel kNever;
-  Launcher context(programs_, queue_of(call.trace), (found_.type & CL_DEVICE_TYPE_CPU) != 0, name(), call.trace,
-                   clblast_.get());
+  Launcher context(programs_, queue_of(call.trace), (found_.type & CL_DEVICE_TYPE_CPU) != 0, name(), call.trace, clblast_.get());
   KernelArgs args = call.args;
   args.context = &context;
   call.kernel->run(args, 0, args.plan->tiles, call.cancel != nullptr ? *call.cancel : kNever);

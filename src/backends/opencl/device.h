@@ -1,5 +1,6 @@
 // An OpenCL device: one context and one in-order queue; a second one, which measures, for the runs of traced sessions. All of a run
-// goes to one queue. An event's value counts what was enqueued before it, on either. Whoever cannot wait to the end has the reaper do it.
+// goes to one queue. An event's value counts what was enqueued before it, on either. Whoever cannot wait to the end has the reaper
+// do it.
 #pragma once
 
 #include <atomic>

@@ -8,7 +8,8 @@ bool read_text(Get get, Object object, unsigned what, std::string* text) {
   std::size_t size = 0;
   if (cl_call(get, object, what, std::size_t{0}, static_cast<void*>(nullptr), &size) != CL_SUCCESS || size > 65536) return false;
   text->resize(size);
-  if (size > 0 && cl_call(get, object, what, size, static_cast<void*>(text->data()), static_cast<std::size_t*>(nullptr)) != CL_SUCCESS) {
+  if (size > 0 &&
+      cl_call(get, object, what, size, static_cast<void*>(text->data()), static_cast<std::size_t*>(nullptr)) != CL_SUCCESS) {
     return false;
   }
   while (!text->empty() && (text->back() == '\0' || text->back() == ' ')) text->pop_back();
@@ -19,8 +20,8 @@ bool read_text(Get get, Object object, unsigned what, std::string* text) {
 
 template <typename T>
 bool read_value(cl_device_id device, cl_device_info what, T* value) {
-  return cl_call(opencl().get_device_info, device, what, sizeof(T), static_cast<void*>(value), static_cast<std::size_t*>(nullptr)) ==
-         CL_SUCCESS;
+  return cl_call(opencl().get_device_info, device, what, sizeof(T), static_cast<void*>(value),
+                 static_cast<std::size_t*>(nullptr)) == CL_SUCCESS;
 }
 
 bool describe(OpenClFound* d) {
@@ -29,9 +30,10 @@ bool describe(OpenClFound* d) {
   cl_ulong memory = 0, largest = 0;
   cl_device_fp_config floats = 0;
   cl_bool available = CL_FALSE, compiler = CL_FALSE, little = CL_FALSE;
-  const bool ok = text(CL_DEVICE_NAME, &d->name) && text(CL_DEVICE_VENDOR, &d->vendor) && text(CL_DRIVER_VERSION, &d->driver_version) &&
-                  read_value(d->id, CL_DEVICE_TYPE, &d->type) && read_value(d->id, CL_DEVICE_MAX_COMPUTE_UNITS, &units) &&
-                  read_value(d->id, CL_DEVICE_GLOBAL_MEM_SIZE, &memory) && read_value(d->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE, &largest) &&
+  const bool ok = text(CL_DEVICE_NAME, &d->name) && text(CL_DEVICE_VENDOR, &d->vendor) &&
+                  text(CL_DRIVER_VERSION, &d->driver_version) && read_value(d->id, CL_DEVICE_TYPE, &d->type) &&
+                  read_value(d->id, CL_DEVICE_MAX_COMPUTE_UNITS, &units) && read_value(d->id, CL_DEVICE_GLOBAL_MEM_SIZE, &memory) &&
+                  read_value(d->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE, &largest) &&
                   read_value(d->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, &lanes) &&
                   read_value(d->id, CL_DEVICE_SINGLE_FP_CONFIG, &floats) && read_value(d->id, CL_DEVICE_AVAILABLE, &available) &&
                   read_value(d->id, CL_DEVICE_COMPILER_AVAILABLE, &compiler) && read_value(d->id, CL_DEVICE_ENDIAN_LITTLE, &little);
@@ -67,7 +69,8 @@ void add_platform(cl_platform_id platform, std::vector<OpenClFound>* found, std:
   if (!ids.empty()) code = cl_call(opencl().get_device_ids, platform, all, count, ids.data(), static_cast<cl_uint*>(nullptr));
   if (code != CL_SUCCESS || ids.empty()) {
     const bool none = code == CL_SUCCESS || code == CL_DEVICE_NOT_FOUND;
-    return note(why, "platform \"" + d.platform_name + "\" " + (none ? "has no device" : std::string("fails: ") + cl_error_name(code)));
+    return note(why,
+                "platform \"" + d.platform_name + "\" " + (none ? "has no device" : std::string("fails: ") + cl_error_name(code)));
   }
   for (cl_device_id id : ids) {
     d.id = id;

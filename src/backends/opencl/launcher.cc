@@ -29,8 +29,9 @@ void Launcher::enqueue(const OpenClFunction& function, Grid grid) {
   const std::size_t global[3] = {align_up(static_cast<std::size_t>(grid.x), local_x), static_cast<std::size_t>(grid.y),
                                  static_cast<std::size_t>(grid.z)};
   TracedCommand command(trace_);
-  const cl_int code = cl_call(opencl().enqueue_nd_range_kernel, queue_, kernel_, cl_uint{3}, static_cast<const std::size_t*>(nullptr),
-                              global, local, cl_uint{0}, static_cast<const cl_event*>(nullptr), command.out());
+  const cl_int code =
+      cl_call(opencl().enqueue_nd_range_kernel, queue_, kernel_, cl_uint{3}, static_cast<const std::size_t*>(nullptr), global,
+              local, cl_uint{0}, static_cast<const cl_event*>(nullptr), command.out());
   if (code == CL_SUCCESS) return;
   throw make_error(cl_status(code), "clEnqueueNDRangeKernel of %s failed: %s (%d)", function.name, cl_error_name(code),
                    static_cast<int>(code))

@@ -17,7 +17,7 @@ struct OpenClMemory {
   cl_mem buffer = nullptr;
   std::size_t bytes = 0;
   bool pinned = false;
-  void* mapped = nullptr;   // where the host sees it, while it does
+  void* mapped = nullptr;  // where the host sees it, while it does
 };
 
 // The event of one command of a step that is measured; nothing when none is. The trace takes it over.

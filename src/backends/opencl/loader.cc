@@ -46,8 +46,7 @@ bool bind_programs(void* library, OpenClApi* api, std::string* why) {
          bind(library, "clGetProgramInfo", &api->get_program_info, why) &&
          bind(library, "clGetProgramBuildInfo", &api->get_program_build_info, why) &&
          bind(library, "clReleaseProgram", &api->release_program, why) &&
-         bind(library, "clCreateKernel", &api->create_kernel, why) &&
-         bind(library, "clSetKernelArg", &api->set_kernel_arg, why) &&
+         bind(library, "clCreateKernel", &api->create_kernel, why) && bind(library, "clSetKernelArg", &api->set_kernel_arg, why) &&
          bind(library, "clReleaseKernel", &api->release_kernel, why);
 }
 
@@ -73,7 +72,8 @@ bool open_opencl_library(const char* name, OpenClApi* api, std::string* why) {
     *why = std::string(name) + " cannot be opened: " + (reason.empty() ? "the system refused" : reason);
     return false;
   }
-  if (bind_objects(library, api, &reason) && bind_programs(library, api, &reason) && bind_commands(library, api, &reason)) return true;
+  if (bind_objects(library, api, &reason) && bind_programs(library, api, &reason) && bind_commands(library, api, &reason))
+    return true;
   os::close_library(library);
   *why = std::string(name) + " is no OpenCL library: " + reason;
   return false;
@@ -151,7 +151,8 @@ evn_status cl_status(cl_int code) {
 
 void check_cl(cl_int code, const char* call, const std::string& device) {
   if (code == CL_SUCCESS) return;
-  throw make_error(cl_status(code), "%s failed: %s (%d)", call, cl_error_name(code), static_cast<int>(code)).with_device(device.c_str());
+  throw make_error(cl_status(code), "%s failed: %s (%d)", call, cl_error_name(code), static_cast<int>(code))
+      .with_device(device.c_str());
 }
 
 }  // namespace evn

@@ -69,10 +69,10 @@ std::string OpenClPrograms::options_of(std::string_view source) const {
 std::string OpenClPrograms::identity_text(std::string_view text, const std::string& options) const {
   const std::string common = find_source("common");
   std::string all;
-  for (const std::string_view part : {std::string_view(EVN_VERSION_STRING), std::string_view(options), std::string_view(found_.name),
-                                      std::string_view(found_.vendor), std::string_view(found_.driver_version),
-                                      std::string_view(found_.platform_name), std::string_view(found_.platform_version),
-                                      std::string_view(common), text}) {
+  for (const std::string_view part :
+       {std::string_view(EVN_VERSION_STRING), std::string_view(options), std::string_view(found_.name),
+        std::string_view(found_.vendor), std::string_view(found_.driver_version), std::string_view(found_.platform_name),
+        std::string_view(found_.platform_version), std::string_view(common), text}) {
     all += part;
     all.push_back('\0');
   }
@@ -135,7 +135,8 @@ ClProgram OpenClPrograms::restore(const CacheFile& cached, const std::string& op
   const cl_device_id device = found_.id;
   ClProgram program(cl_create(&code, opencl().create_program_with_binary, context_, cl_uint{1}, &device, &size, &binary, &status));
   if (code != CL_SUCCESS || status != CL_SUCCESS) return {};
-  if (cl_call(opencl().build_program, program.get(), cl_uint{1}, &device, options.c_str(), nullptr, nullptr) != CL_SUCCESS) return {};
+  if (cl_call(opencl().build_program, program.get(), cl_uint{1}, &device, options.c_str(), nullptr, nullptr) != CL_SUCCESS)
+    return {};
   ++restored_;
   return program;
 }
@@ -158,8 +159,8 @@ ClProgram OpenClPrograms::compile(std::string_view source, std::string_view text
           log.size() - 1, static_cast<void*>(log.data()), static_cast<std::size_t*>(nullptr));
   const char* line = std::strstr(log.c_str(), "error");
   if (line == nullptr) line = log.c_str();
-  throw make_error(cl_status(code), "kernels/%.*s.cl cannot be built: %s (%d): %.*s", static_cast<int>(source.size()), source.data(),
-                   cl_error_name(code), static_cast<int>(code), static_cast<int>(std::strcspn(line, "\r\n")), line)
+  throw make_error(cl_status(code), "kernels/%.*s.cl cannot be built: %s (%d): %.*s", static_cast<int>(source.size()),
+                   source.data(), cl_error_name(code), static_cast<int>(code), static_cast<int>(std::strcspn(line, "\r\n")), line)
       .with_device(device_name_.c_str());
 }
 
@@ -175,8 +176,7 @@ void OpenClPrograms::store(cl_program program, const CacheFile& cached) noexcept
     std::string binary(size, '\0');
     auto* out = reinterpret_cast<unsigned char*>(binary.data());
     if (info(CL_PROGRAM_BINARIES, sizeof out, &out)) cached.write(binary);
-  } catch (...) {
-  }
+  } catch (...) {}
 }
 
 }  // namespace evn

@@ -91,8 +91,7 @@ bool OpenClReaper::start() noexcept {
     argument.release();
     return true;
   } catch (const Error&) {
-  } catch (const std::bad_alloc&) {
-  }
+  } catch (const std::bad_alloc&) {}
   return false;
 }
 

@@ -1,6 +1,6 @@
-// Waits for a device on a thread of its own: for callers whose time may be over first, and for what they leave in flight. OpenCL can
-// only wait to the end. The thread starts when it is first needed, and may outlive the device: what it lets go of last may be all that
-// kept the device.
+// Waits for a device on a thread of its own: for callers whose time may be over first, and for what they leave in flight. OpenCL
+// can only wait to the end. The thread starts when it is first needed, and may outlive the device: what it lets go of last may be
+// all that kept the device.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,8 @@
 
 namespace evn::os {
 
-// A thread with all signals blocked. The destructor joins it; on that thread itself it lets go of it, and the thread ends by itself.
+// A thread with all signals blocked. The destructor joins it; on that thread itself it lets go of it, and the thread ends by
+// itself.
 class BackgroundThread {
  public:
   BackgroundThread(void (*body)(void*), void* argument);  // throws EVN_ERROR_NO_THREADS

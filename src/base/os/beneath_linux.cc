@@ -45,15 +45,12 @@ void check_location(const std::string& location) {
 [[noreturn]] void fail_open(const std::string& location, int error) {
   switch (error) {
     case ELOOP:
-    case EXDEV:
-      refuse(location, "goes through a link or leaves its folder");
+    case EXDEV: refuse(location, "goes through a link or leaves its folder");
     case ENOTDIR:
     case ENXIO:
     case ENODEV:
-    case ENAMETOOLONG:
-      refuse(location, "is not a regular file in its folder");
-    default:
-      fail(EVN_ERROR_IO, "cannot open external data '%.200s': %s", location.c_str(), system_reason(error).c_str());
+    case ENAMETOOLONG: refuse(location, "is not a regular file in its folder");
+    default: fail(EVN_ERROR_IO, "cannot open external data '%.200s': %s", location.c_str(), system_reason(error).c_str());
   }
 }
 

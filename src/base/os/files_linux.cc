@@ -141,8 +141,8 @@ FileBytes read_file(const std::string& path, std::uint64_t max_bytes, const Ledg
   if (!S_ISREG(st.st_mode)) fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
   const auto size = static_cast<std::uint64_t>(st.st_size);
   if (size > max_bytes) {
-    throw make_error(EVN_ERROR_LIMIT, "'%s' has %llu bytes, the limit is %llu", path.c_str(),
-                     static_cast<unsigned long long>(size), static_cast<unsigned long long>(max_bytes))
+    throw make_error(EVN_ERROR_LIMIT, "'%s' has %llu bytes, the limit is %llu", path.c_str(), static_cast<unsigned long long>(size),
+                     static_cast<unsigned long long>(max_bytes))
         .with_bytes(size, max_bytes);
   }
   return read_open_file(fd.get(), st, 0, size, path, ledger, cls);
@@ -155,7 +155,8 @@ void write_files_atomically(std::span<const NewFile> files) {
     if (path.find('\0') != std::string::npos) fail(EVN_ERROR_IO, "a path has a NUL byte in it");
     // A device must not become a file because somebody names it.
     struct stat there = {};
-    if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
+    if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
+      fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
     Temporary& temporary = temporaries.emplace_back();
     temporary.present = false;
     Fd fd = create_beside(path, &temporary.path);

@@ -106,8 +106,8 @@ void* map_pages(std::size_t bytes, Touch touch) noexcept {
 }
 
 bool touch_huge_page(void* at) noexcept {
-  // To clear one takes some 50 us. In a virtual machine whose host has taken back what was free in large pieces it takes 5 ms and more,
-  // while small pages come out of pieces that the host has left.
+  // To clear one takes some 50 us. In a virtual machine whose host has taken back what was free in large pieces it takes 5 ms and
+  // more, while small pages come out of pieces that the host has left.
   constexpr std::uint64_t kSlowNs = 2'000'000;
   const std::uint64_t begin_ns = now_ns();
   *static_cast<volatile char*>(at) = 0;

@@ -113,7 +113,8 @@ bool allow_tiles() noexcept;
 // The core on which the calling thread is now; -1 where that is not known. No system call.
 int current_core() noexcept;
 
-// Moves the calling thread off its core to another that it may use, where there is one; the set of those that it may use stays as it is.
+// Moves the calling thread off its core to another that it may use, where there is one; the set of those that it may use stays as
+// it is.
 void leave_core() noexcept;
 
 // ------------------------------------------------------------------------------------------------------- the rest --

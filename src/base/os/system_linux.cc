@@ -54,7 +54,7 @@ std::string own_folder() {
 namespace {
 
 // The note of the GNU linker that is called so; nullptr where [at, end) holds none.
-const ElfW(Nhdr)* find_build_id(const char* at, const char* end) {
+const ElfW(Nhdr) * find_build_id(const char* at, const char* end) {
   while (end - at >= static_cast<std::ptrdiff_t>(sizeof(ElfW(Nhdr)))) {
     const auto* note = reinterpret_cast<const ElfW(Nhdr)*>(at);
     if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && std::memcmp(note + 1, "GNU", 4) == 0) return note;

@@ -99,7 +99,8 @@ BackgroundThread::~BackgroundThread() {
 
 bool allow_tiles() noexcept {
 #if defined(__x86_64__)
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h, which older headers do not have
+  constexpr long kRequestPermission = 0x1023,
+                 kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h, which older headers do not have
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
   return false;

@@ -75,8 +75,9 @@ class Binder {
   static const T* read(const Node& node, const Attribute& a) {
     const T* value = std::get_if<T>(&a.value);
     if (value != nullptr && a.ref.empty()) return value;
-    refuse(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute '%.64s' of Gradient has no list of names, but type %s", a.name.c_str(),
-                            a.ref.empty() ? attribute_type_name(attribute_type(a.value)) : "of a function's attribute"));
+    refuse(node,
+           make_error(EVN_ERROR_INVALID_MODEL, "attribute '%.64s' of Gradient has no list of names, but type %s", a.name.c_str(),
+                      a.ref.empty() ? attribute_type_name(attribute_type(a.value)) : "of a function's attribute"));
   }
 
   void bind(Graph& graph, Scope& scope, Node& node) const {
@@ -91,10 +92,12 @@ class Binder {
       } else if (a.name == "y" && y == nullptr) {
         y = read<std::string>(node, a);
       } else {
-        refuse(node, make_error(EVN_ERROR_INVALID_MODEL, "Gradient has an attribute '%.64s' twice, or does not take it", a.name.c_str()));
+        refuse(node,
+               make_error(EVN_ERROR_INVALID_MODEL, "Gradient has an attribute '%.64s' twice, or does not take it", a.name.c_str()));
       }
     }
-    if (xs == nullptr || xs->empty()) refuse(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute 'xs' of Gradient is missing or empty"));
+    if (xs == nullptr || xs->empty())
+      refuse(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute 'xs' of Gradient is missing or empty"));
     if (y == nullptr) refuse(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute 'y' of Gradient is missing"));
     check_counts(node, xs->size(), zs == nullptr ? 0 : zs->size());
     std::unordered_set<std::string, KeyedHash> seen;
@@ -119,7 +122,8 @@ class Binder {
     }
     while (!node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
     if (node.outputs.empty() || node.outputs.size() > xs) {
-      refuse(node, make_error(EVN_ERROR_INVALID_MODEL, "Gradient has %zu outputs for %zu names in attribute 'xs'", node.outputs.size(), xs));
+      refuse(node, make_error(EVN_ERROR_INVALID_MODEL, "Gradient has %zu outputs for %zu names in attribute 'xs'",
+                              node.outputs.size(), xs));
     }
   }
 
@@ -127,7 +131,8 @@ class Binder {
   static ValueId find(Graph& graph, Scope& scope, const Node& node, const char* attribute, const std::string& name,
                       std::unordered_set<std::string, KeyedHash>* seen) {
     if (name.empty() || !scope.sees(name)) {
-      refuse(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute '%s' of Gradient names '%.128s', which is no tensor here", attribute, name.c_str()));
+      refuse(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute '%s' of Gradient names '%.128s', which is no tensor here",
+                              attribute, name.c_str()));
     }
     if (seen != nullptr && !seen->insert(name).second) {
       refuse(node, make_error(EVN_ERROR_INVALID_MODEL, "attributes 'xs' and 'zs' of Gradient name '%.128s' twice", name.c_str()));

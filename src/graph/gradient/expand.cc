@@ -38,12 +38,12 @@ class Expander {
  private:
   // The graph between the named tensors and y, for one Gradient.
   struct Path {
-    std::vector<ValueId> names;                 // xs, then zs
-    std::size_t xs = 0;                         // how many of them
+    std::vector<ValueId> names;  // xs, then zs
+    std::size_t xs = 0;          // how many of them
     ValueId y = kNoValue;
-    std::vector<std::size_t> nodes;             // what y depends on, in order
-    std::unordered_set<ValueId> active;         // what depends on xs differentiably
-    std::unordered_map<ValueId, ValueId> moved; // what stands for a value where another is given for a name
+    std::vector<std::size_t> nodes;                       // what y depends on, in order
+    std::unordered_set<ValueId> active;                   // what depends on xs differentiably
+    std::unordered_map<ValueId, ValueId> moved;           // what stands for a value where another is given for a name
     std::unordered_map<std::size_t, std::size_t> copies;  // the node for one that makes moved values
     std::unordered_map<ValueId, ValueId> adjoints;        // the derivative of y by a value
   };
@@ -88,7 +88,8 @@ class Expander {
     return it == path.moved.end() ? v : it->second;
   }
 
-  // Calls visit(node number) for all nodes that the values depend on, without going behind those of `ends`, at which it calls end(value).
+  // Calls visit(node number) for all nodes that the values depend on, without going behind those of `ends`, at which it calls
+  // end(value).
   template <typename Visit, typename End>
   void walk_back(std::vector<ValueId> open, const std::unordered_set<ValueId>& ends, Visit visit, End end) {
     std::unordered_set<std::size_t> seen;
@@ -120,9 +121,12 @@ class Expander {
         if (input != kNoValue) before.push_back(input);
       }
     }
-    walk_back(before, names, [](std::size_t) {}, [&](ValueId v) {
-      tape_.refuse(EVN_ERROR_INVALID_MODEL, "attributes 'xs' and 'zs' of Gradient name '%.128s' and what is computed from it", tape_.name(v).c_str());
-    });
+    walk_back(
+        before, names, [](std::size_t) {},
+        [&](ValueId v) {
+          tape_.refuse(EVN_ERROR_INVALID_MODEL, "attributes 'xs' and 'zs' of Gradient name '%.128s' and what is computed from it",
+                       tape_.name(v).c_str());
+        });
   }
 
   void find_nodes(Path& path) {
@@ -130,9 +134,11 @@ class Expander {
     const auto xs_end = path.names.begin() + static_cast<std::ptrdiff_t>(path.xs);
     const bool is_x = std::find(path.names.begin(), xs_end, path.y) != xs_end;
     if (!is_x && (names.contains(path.y) || tape_.producer(path.y) < 0)) {
-      tape_.refuse(EVN_ERROR_INVALID_MODEL, "'%.128s', attribute 'y' of Gradient, is computed by no node here", tape_.name(path.y).c_str());
+      tape_.refuse(EVN_ERROR_INVALID_MODEL, "'%.128s', attribute 'y' of Gradient, is computed by no node here",
+                   tape_.name(path.y).c_str());
     }
-    walk_back({path.y}, names, [&](std::size_t n) { path.nodes.push_back(n); }, [](ValueId) {});
+    walk_back(
+        {path.y}, names, [&](std::size_t n) { path.nodes.push_back(n); }, [](ValueId) {});
     std::sort(path.nodes.begin(), path.nodes.end());
   }
 
@@ -153,8 +159,8 @@ class Expander {
   void check_types(const Node& gradient, const Path& path) {
     const auto require_float = [&](ValueId v, const char* attribute) {
       if (tape_.may_be_float(v)) return;
-      tape_.refuse(EVN_ERROR_INVALID_MODEL, "'%.128s' of attribute '%s' of Gradient is %s, not floating point", tape_.name(v).c_str(), attribute,
-                   dtype_name(tape_.dtype(v)));
+      tape_.refuse(EVN_ERROR_INVALID_MODEL, "'%.128s' of attribute '%s' of Gradient is %s, not floating point",
+                   tape_.name(v).c_str(), attribute, dtype_name(tape_.dtype(v)));
     };
     require_float(path.y, "y");
     for (std::size_t i = 0; i < gradient.outputs.size(); ++i) {
@@ -184,7 +190,8 @@ class Expander {
   }
 
   std::size_t copy(Path& path, Node node) {
-    if (is_merge(node)) tape_.refuse(EVN_ERROR_UNSUPPORTED, "the If of node '%.96s' would have to run for other values", node.name.c_str());
+    if (is_merge(node))
+      tape_.refuse(EVN_ERROR_UNSUPPORTED, "the If of node '%.96s' would have to run for other values", node.name.c_str());
     tape_.set_origin(tape_.gradient_name() + "/" + node.name);
     node.name = tape_.fresh_name("copy");
     for (ValueId& v : node.inputs) {

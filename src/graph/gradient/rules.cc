@@ -12,15 +12,32 @@ namespace {
 
 // Their results are integers or flags, or do not change with small changes of the inputs.
 constexpr GradientRule kRows[] = {
-    {"Shape", nullptr},      {"Size", nullptr},         {"Equal", nullptr},
-    {"Greater", nullptr},    {"GreaterOrEqual", nullptr}, {"Less", nullptr},
-    {"LessOrEqual", nullptr}, {"And", nullptr},         {"Or", nullptr},
-    {"Not", nullptr},        {"Xor", nullptr},          {"IsNaN", nullptr},
-    {"IsInf", nullptr},      {"ArgMax", nullptr},       {"ArgMin", nullptr},
-    {"NonZero", nullptr},    {"Sign", nullptr},         {"Floor", nullptr},
-    {"Ceil", nullptr},       {"Round", nullptr},        {"ConstantOfShape", nullptr},
-    {"EyeLike", nullptr},    {"RandomNormalLike", nullptr}, {"RandomUniformLike", nullptr},
-    {"Bernoulli", nullptr},  {"Hardmax", nullptr},
+    {"Shape", nullptr},
+    {"Size", nullptr},
+    {"Equal", nullptr},
+    {"Greater", nullptr},
+    {"GreaterOrEqual", nullptr},
+    {"Less", nullptr},
+    {"LessOrEqual", nullptr},
+    {"And", nullptr},
+    {"Or", nullptr},
+    {"Not", nullptr},
+    {"Xor", nullptr},
+    {"IsNaN", nullptr},
+    {"IsInf", nullptr},
+    {"ArgMax", nullptr},
+    {"ArgMin", nullptr},
+    {"NonZero", nullptr},
+    {"Sign", nullptr},
+    {"Floor", nullptr},
+    {"Ceil", nullptr},
+    {"Round", nullptr},
+    {"ConstantOfShape", nullptr},
+    {"EyeLike", nullptr},
+    {"RandomNormalLike", nullptr},
+    {"RandomUniformLike", nullptr},
+    {"Bernoulli", nullptr},
+    {"Hardmax", nullptr},
 };
 
 }  // namespace
@@ -28,9 +45,10 @@ constexpr GradientRule kRows[] = {
 extern const GradientRules kIndifferent = kRows;
 
 GradientRuleIndex::GradientRuleIndex() {
-  for (const GradientRules* rules : {&kElementwiseGradients, &kShapeGradients, &kReduceGradients, &kProductGradients, &kWindowGradients,
-                                     &kNormGradients, &kIndifferent}) {
-    for (const GradientRule& rule : *rules) EVN_CHECK(rules_.emplace(std::pair(std::string_view(rule.domain), std::string_view(rule.op)), &rule).second);
+  for (const GradientRules* rules : {&kElementwiseGradients, &kShapeGradients, &kReduceGradients, &kProductGradients,
+                                     &kWindowGradients, &kNormGradients, &kIndifferent}) {
+    for (const GradientRule& rule : *rules)
+      EVN_CHECK(rules_.emplace(std::pair(std::string_view(rule.domain), std::string_view(rule.op)), &rule).second);
   }
 }
 
@@ -81,8 +99,8 @@ ValueId Backward::list_or_input(std::string_view name, std::size_t input) {
 }
 
 void Backward::refuse(const char* why) const {
-  tape.refuse(EVN_ERROR_UNSUPPORTED, "operator %.64s (domain %.64s) of node '%.96s' cannot be differentiated: %s", node.op_type.c_str(),
-              shown_domain(node), node.name.c_str(), why);
+  tape.refuse(EVN_ERROR_UNSUPPORTED, "operator %.64s (domain %.64s) of node '%.96s' cannot be differentiated: %s",
+              node.op_type.c_str(), shown_domain(node), node.name.c_str(), why);
 }
 
 int Backward::known_rank(std::size_t input) const {

@@ -1,6 +1,6 @@
-// How an operator is differentiated: one row in a table of rules_<topic>.cc for each. A rule gets the node and dy, the derivative by the
-// node's output, and gives the derivative by each input that is wanted, made of nodes that it puts on the tape. To add an operator, add its
-// row, and a case to tests/models/test_gradient.py, where finite differences judge it.
+// How an operator is differentiated: one row in a table of rules_<topic>.cc for each. A rule gets the node and dy, the derivative
+// by the node's output, and gives the derivative by each input that is wanted, made of nodes that it puts on the tape. To add an
+// operator, add its row, and a case to tests/models/test_gradient.py, where finite differences judge it.
 #pragma once
 
 #include <initializer_list>
@@ -21,12 +21,12 @@ class Backward {
   Backward(Tape& t, std::size_t forward_number, Node n) : tape(t), node(std::move(n)), number_(forward_number) {}
 
   Tape& tape;
-  const Node node;               // as the model has it: operator and attributes
-  std::vector<ValueId> inputs;   // what it reads and makes where the derivative is taken; kNoValue: not given
+  const Node node;              // as the model has it: operator and attributes
+  std::vector<ValueId> inputs;  // what it reads and makes where the derivative is taken; kNoValue: not given
   std::vector<ValueId> outputs;
-  std::vector<ValueId> dys;      // per output; kNoValue: nothing depends on it
-  std::vector<bool> wanted;      // per input
-  std::vector<ValueId> given;    // the result, per input
+  std::vector<ValueId> dys;    // per output; kNoValue: nothing depends on it
+  std::vector<bool> wanted;    // per input
+  std::vector<ValueId> given;  // the result, per input
 
   ValueId x(std::size_t i = 0) const { return i < inputs.size() ? inputs[i] : kNoValue; }
   ValueId y(std::size_t i = 0) const { return i < outputs.size() ? outputs[i] : kNoValue; }

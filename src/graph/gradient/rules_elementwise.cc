@@ -1,5 +1,6 @@
-// Operators that work on each element for itself, with or without broadcasting. Where one is not differentiable, it is the derivative of
-// one side: Relu, Abs and their like take 0 at 0, Clip passes dy on at its bounds, Min and Max share it among equal inputs.
+// Operators that work on each element for itself, with or without broadcasting. Where one is not differentiable, it is the
+// derivative of one side: Relu, Abs and their like take 0 at 0, Clip passes dy on at its bounds, Min and Max share it among equal
+// inputs.
 #include <cmath>
 #include <numbers>
 
@@ -149,9 +150,7 @@ ValueId cosh_slope(Backward& b) { return b.tape.op("Sinh", {b.x()}); }
 ValueId abs_slope(Backward& b) { return b.tape.op("Sign", {b.x()}); }
 ValueId softplus_slope(Backward& b) { return b.tape.op("Sigmoid", {b.x()}); }
 
-ValueId softsign_slope(Backward& b) {
-  return b.tape.op("Reciprocal", {b.tape.square(b.tape.add(b.tape.op("Abs", {b.x()}), 1.0))});
-}
+ValueId softsign_slope(Backward& b) { return b.tape.op("Reciprocal", {b.tape.square(b.tape.add(b.tape.op("Abs", {b.x()}), 1.0))}); }
 
 ValueId bell(Backward& b, ValueId x, double inner, double outer) {  // outer * exp(inner * x^2)
   return b.tape.mul(b.tape.op("Exp", {b.tape.mul(b.tape.square(x), inner)}), outer);

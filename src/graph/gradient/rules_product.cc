@@ -43,8 +43,10 @@ void general(Backward& b) {
   Tape& t = b.tape;
   const bool trans_a = b.integer("transA") != 0, trans_b = b.integer("transB") != 0;
   const float alpha = b.real("alpha", 1), beta = b.real("beta", 1);
-  if (b.wants(0)) b.give(0, trans_a ? gemm(t, b.x(1), trans_b, b.dy(), true, alpha) : gemm(t, b.dy(), false, b.x(1), !trans_b, alpha));
-  if (b.wants(1)) b.give(1, trans_b ? gemm(t, b.dy(), true, b.x(0), trans_a, alpha) : gemm(t, b.x(0), !trans_a, b.dy(), false, alpha));
+  if (b.wants(0))
+    b.give(0, trans_a ? gemm(t, b.x(1), trans_b, b.dy(), true, alpha) : gemm(t, b.dy(), false, b.x(1), !trans_b, alpha));
+  if (b.wants(1))
+    b.give(1, trans_b ? gemm(t, b.dy(), true, b.x(0), trans_a, alpha) : gemm(t, b.x(0), !trans_a, b.dy(), false, alpha));
   if (b.wants(2)) b.give_sum(2, beta == 1 ? b.dy() : t.mul(b.dy(), static_cast<double>(beta)));
 }
 

@@ -65,8 +65,8 @@ ValueId log_sum_slope(Backward& b) {
 
 // ----------------------------------------------------------------------------------------------------------- softmax --
 
-// Calls emit(y, dy, axes) for the axis that the operator works along, and gives what it returns. Before version 13 the operator works on
-// rows of all dims from the axis on.
+// Calls emit(y, dy, axes) for the axis that the operator works along, and gives what it returns. Before version 13 the operator
+// works on rows of all dims from the axis on.
 template <typename Emit>
 void along_axis(Backward& b, Emit emit) {
   Tape& t = b.tape;
@@ -92,7 +92,8 @@ void log_softmax(Backward& b) {  // dy - exp(y) sum(dy)
 }
 
 void cum_sum(Backward& b) {
-  const Tape::Attributes attributes = {{"exclusive", b.integer("exclusive"), {}}, {"reverse", std::int64_t{b.integer("reverse") == 0}, {}}};
+  const Tape::Attributes attributes = {{"exclusive", b.integer("exclusive"), {}},
+                                       {"reverse", std::int64_t{b.integer("reverse") == 0}, {}}};
   b.give(0, b.tape.op("CumSum", {b.dy(), b.x(1)}, attributes));
 }
 

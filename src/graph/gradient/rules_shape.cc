@@ -118,7 +118,8 @@ void top_k(Backward& b) {
 
 void expand(Backward& b) { b.give_sum(0, b.dy()); }
 void trilu(Backward& b) {
-  b.give(0, b.tape.op("Trilu", b.x(1) == kNoValue ? std::vector<ValueId>{b.dy()} : std::vector<ValueId>{b.dy(), b.x(1)}, b.copied({"upper"})));
+  b.give(0, b.tape.op("Trilu", b.x(1) == kNoValue ? std::vector<ValueId>{b.dy()} : std::vector<ValueId>{b.dy(), b.x(1)},
+                      b.copied({"upper"})));
 }
 void reverse_sequence(Backward& b) {
   b.give(0, b.tape.op("ReverseSequence", {b.dy(), b.x(1)}, b.copied({"batch_axis", "time_axis"})));

@@ -60,7 +60,8 @@ std::size_t Tape::add(Node node) {
 
 std::size_t Tape::push(Node node) {
   if (graph_.nodes.size() >= limits_.nodes) {
-    refuse(EVN_ERROR_LIMIT, "with its derivatives the graph has more than %llu nodes", static_cast<unsigned long long>(limits_.nodes));
+    refuse(EVN_ERROR_LIMIT, "with its derivatives the graph has more than %llu nodes",
+           static_cast<unsigned long long>(limits_.nodes));
   }
   for (const ValueId v : node.outputs) {
     if (v != kNoValue) producers_[static_cast<std::size_t>(v)] = static_cast<std::int64_t>(graph_.nodes.size());
@@ -199,7 +200,9 @@ void Tape::into(ValueId output, const char* op, std::vector<ValueId> inputs) {
 
 int Tape::rank(ValueId v) const { return InferContext::is_unknown_rank(shape(v)) ? -1 : shape(v).rank(); }
 bool Tape::has_known_shape(ValueId v) const { return rank(v) >= 0 && shape(v).is_known(); }
-bool Tape::same_shape(ValueId a, ValueId b) const { return a == b || (has_known_shape(a) && has_known_shape(b) && shape(a) == shape(b)); }
+bool Tape::same_shape(ValueId a, ValueId b) const {
+  return a == b || (has_known_shape(a) && has_known_shape(b) && shape(a) == shape(b));
+}
 
 bool Tape::may_be_float(ValueId v) const {
   switch (dtype(v)) {
@@ -207,10 +210,8 @@ bool Tape::may_be_float(ValueId v) const {
     case DType::kFloat32:
     case DType::kFloat64:
     case DType::kFloat16:
-    case DType::kBfloat16:
-      return true;
-    default:
-      return false;
+    case DType::kBfloat16: return true;
+    default: return false;
   }
 }
 

@@ -1,5 +1,5 @@
-// Puts nodes at the end of a graph and knows of each value what can be told of its dtype and shape already, so that rules may choose
-// plainer forms. Everything that is put in is an ordinary operator of one opset, or one of ops/gradient.h.
+// Puts nodes at the end of a graph and knows of each value what can be told of its dtype and shape already, so that rules may
+// choose plainer forms. Everything that is put in is an ordinary operator of one opset, or one of ops/gradient.h.
 #pragma once
 
 #include <functional>
@@ -42,10 +42,12 @@ class Tape {
 
   // What is known. kUndefined: the dtype is not.
   DType dtype(ValueId v) const { return descs_[static_cast<std::size_t>(v)].dtype; }
-  const Shape& shape(ValueId v) const { return descs_[static_cast<std::size_t>(v)].shape; }  // with dims of -1; rank() must be known
-  int rank(ValueId v) const;                                                                // -1: not known
-  bool has_known_shape(ValueId v) const;                                                    // all dims
-  bool same_shape(ValueId a, ValueId b) const;                                              // surely
+  const Shape& shape(ValueId v) const {
+    return descs_[static_cast<std::size_t>(v)].shape;
+  }                                             // with dims of -1; rank() must be known
+  int rank(ValueId v) const;                    // -1: not known
+  bool has_known_shape(ValueId v) const;        // all dims
+  bool same_shape(ValueId a, ValueId b) const;  // surely
   // Floating point, or perhaps.
   bool may_be_float(ValueId v) const;
 

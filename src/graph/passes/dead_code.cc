@@ -14,8 +14,8 @@ void remove_unused_nodes(GraphEditor& edit, const PassContext& context) {
   for (int n = edit.node_count() - 1; n >= 0; --n) {
     check_deadline(context, static_cast<std::size_t>(n));
     const Node& node = edit.node(n);
-    const bool used = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                  [&](ValueId v) { return v != kNoValue && !edit.is_dead(v); });
+    const bool used =
+        std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && !edit.is_dead(v); });
     if (!used) edit.remove_node(n);
   }
 }

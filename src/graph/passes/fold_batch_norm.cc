@@ -33,11 +33,11 @@ struct Affine {
 
 // Where a node's weight has the output channel: index = (i / inner) % size within block (i / (inner * size)) of the weight.
 struct Layout {
-  std::int64_t channels = 0;         // of the output
-  std::int64_t inner = 1;            // elements between neighbours along the weight's channel axis
-  std::int64_t size = 0;             // extent of that axis
-  std::int64_t blocks_per_group = 0; // ConvTranspose: input channels of a group; 0: one group
-  int rank = 0;                      // of the output
+  std::int64_t channels = 0;          // of the output
+  std::int64_t inner = 1;             // elements between neighbours along the weight's channel axis
+  std::int64_t size = 0;              // extent of that axis
+  std::int64_t blocks_per_group = 0;  // ConvTranspose: input channels of a group; 0: one group
+  int rank = 0;                       // of the output
 
   std::int64_t channel(std::int64_t i) const {
     const std::int64_t along = i / inner % size;

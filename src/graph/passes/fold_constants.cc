@@ -1,5 +1,5 @@
-// Runs the nodes whose inputs are all constants, with the reference kernels. What a hostile model could blow up is left to the run: an
-// output far larger than the constants that it comes from, and work far larger than its data, which is counted while it is done.
+// Runs the nodes whose inputs are all constants, with the reference kernels. What a hostile model could blow up is left to the run:
+// an output far larger than the constants that it comes from, and work far larger than its data, which is counted while it is done.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t kSmallBytes = 1 << 20;  // up to here a constant may be made from nothing (ConstantOfShape, Expand)
 constexpr std::size_t kMaxGrowth = 4;         // above: so many times the bytes of the model's constants behind it
-// Units of work (base/cancel.h). What is linear in inputs and outputs is no more than so many, whatever the attributes are, and free;
-// what takes more is taken from PassContext::fold_work.
+// Units of work (base/cancel.h). What is linear in inputs and outputs is no more than so many, whatever the attributes are, and
+// free; what takes more is taken from PassContext::fold_work.
 constexpr std::int64_t kFreeWork = 1 << 16;
 constexpr std::int64_t kFreeWorkPerElement = 16;
 constexpr std::int64_t kMaxWork = std::int64_t{1} << 28;  // of one node, beyond what is free

@@ -1,5 +1,5 @@
-// What DequantizeLinear makes of constants becomes a constant of float32, where no rewrite before has taken the bytes: the weights of
-// models of which only these are quantized. Better four times the memory than that work in each run, up to a limit in all.
+// What DequantizeLinear makes of constants becomes a constant of float32, where no rewrite before has taken the bytes: the weights
+// of models of which only these are quantized. Better four times the memory than that work in each run, up to a limit in all.
 #include "base/checked.h"
 #include "graph/infer.h"
 #include "graph/passes/quantization.h"

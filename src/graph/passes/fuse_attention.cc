@@ -1,8 +1,8 @@
 // Finds scaled dot-product attention as exporters write it, for tensors of four axes:
 //   MatMul(softmax(MatMul(q, k^T) * c + mask), v)
-// The scale may be a division, stand before the product on either side, and be missing; so may the mask. Transpositions around it, and
-// where all shapes are known reshapes, slices and picks of one index too, are not run any more: the operator reads its operands where
-// they lie, and writes Y in the order in which it is wanted.
+// The scale may be a division, stand before the product on either side, and be missing; so may the mask. Transpositions around it,
+// and where all shapes are known reshapes, slices and picks of one index too, are not run any more: the operator reads its operands
+// where they lie, and writes Y in the order in which it is wanted.
 #include <algorithm>
 #include <cmath>
 
@@ -111,7 +111,9 @@ class FuseAttention {
       Found attempt = *f;
       const bool fits = mask != kNoValue && edit_.value(mask).has_shape && edit_.value(mask).shape.rank() <= kRank &&
                         edit_.value(mask).dtype == DType::kFloat32;
-      if (!fits || sum.inputs[static_cast<std::size_t>(i)] == kNoValue || !find_product(sum.inputs[static_cast<std::size_t>(i)], &attempt)) continue;
+      if (!fits || sum.inputs[static_cast<std::size_t>(i)] == kNoValue ||
+          !find_product(sum.inputs[static_cast<std::size_t>(i)], &attempt))
+        continue;
       *f = attempt;
       f->mask = mask;
       return true;
@@ -207,7 +209,8 @@ class FuseAttention {
 
   // ---- the rewrite ----
 
-  static void describe(const Operand& o, Role role, const char* perm_name, const char* view_name, std::vector<Attribute>* attributes) {
+  static void describe(const Operand& o, Role role, const char* perm_name, const char* view_name,
+                       std::vector<Attribute>* attributes) {
     if (o.is_view) {
       const std::size_t order[] = {0, 1, role == Role::kKeys ? std::size_t{3} : 2, role == Role::kKeys ? std::size_t{2} : 3};
       std::vector<std::int64_t> numbers;
@@ -217,7 +220,8 @@ class FuseAttention {
       attributes->push_back({view_name, std::move(numbers)});
       return;
     }
-    const std::vector<std::int64_t> axes = {o.perm[0], o.perm[1], o.perm[role == Role::kKeys ? 3 : 2], o.perm[role == Role::kKeys ? 2 : 3]};
+    const std::vector<std::int64_t> axes = {o.perm[0], o.perm[1], o.perm[role == Role::kKeys ? 3 : 2],
+                                            o.perm[role == Role::kKeys ? 2 : 3]};
     if (axes != std::vector<std::int64_t>{0, 1, 2, 3}) attributes->push_back({perm_name, axes});
   }
 

@@ -1,6 +1,6 @@
-// MatMul and Gemm by a constant that DequantizeLinear gives in blocks of k, of 8 or 4 bits (ONNX from opset 21 on), become com.microsoft's
-// MatMulNBits, whose kernels read the weights as they are: neither float32 weights in memory nor that work in each run. A constant
-// vector that is added to a MatMul's result is its bias.
+// MatMul and Gemm by a constant that DequantizeLinear gives in blocks of k, of 8 or 4 bits (ONNX from opset 21 on), become
+// com.microsoft's MatMulNBits, whose kernels read the weights as they are: neither float32 weights in memory nor that work in each
+// run. A constant vector that is added to a MatMul's result is its bias.
 #include <cstring>
 
 #include "base/checked.h"
@@ -124,7 +124,8 @@ class Fuser {
       for (std::int64_t i = 0; i < blocks; ++i) {
         cancellation_point();
         const std::int64_t at = axis == 0 ? i * b->n + j : j * blocks + i;
-        std::memcpy(static_cast<float*>(bytes) + j * blocks + i, from + at * static_cast<std::int64_t>(sizeof(float)), sizeof(float));
+        std::memcpy(static_cast<float*>(bytes) + j * blocks + i, from + at * static_cast<std::int64_t>(sizeof(float)),
+                    sizeof(float));
       }
     }
     b->scales = edit_.add_constant("weight_scales", std::move(weight));
@@ -170,7 +171,8 @@ class Fuser {
     const Blocks* const b = blocks_of(d, turned ? 1 : 0);
     if (b == nullptr) return;
     int last = product;
-    if (const int add = gemm ? -1 : match_.next(product); match_.is(add, "Add") && match_.plain(add) && edit_.node(add).region == node.region) {
+    if (const int add = gemm ? -1 : match_.next(product);
+        match_.is(add, "Add") && match_.plain(add) && edit_.node(add).region == node.region) {
       const ValueId other = match_.beside(add, match_.out(product));
       if (is_bias(other, b->n)) {
         bias = other;

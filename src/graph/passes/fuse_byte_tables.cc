@@ -1,8 +1,8 @@
 // Element-wise functions of one quantized tensor become one table of 256 elements (ops/byte_table.h):
 //   DequantizeLinear -> Sigmoid, HardSwish, Clip, Add of a number, ... -> QuantizeLinear
 // and com.microsoft's QLinearSigmoid, QLinearLeakyRelu. What comes of one tensor on several ways is still a function of it: SiLU,
-// which quantizers leave as x * (sigmoid of x, quantized), is one table. The operators' own references compute it, so that it is right
-// whatever the scales are; kernels of float32 differ by an ulp, and so may the step where a result lies half-way between two.
+// which quantizers leave as x * (sigmoid of x, quantized), is one table. The operators' own references compute it, so that it is
+// right whatever the scales are; kernels of float32 differ by an ulp, and so may the step where a result lies half-way between two.
 // A QuantizeLinear of what a DequantizeLinear gives back is nothing at all where the numbers are equal.
 #include <cstring>
 #include <memory>
@@ -64,7 +64,8 @@ class Tables {
 
   // Whether a node may make a curve of bytes, or go on from one.
   static bool takes_part(const Node& node) {
-    if (node.op == nullptr || node.op->custom != nullptr || node.op->reference == nullptr || (node.op->flags & kOpRandom) != 0) return false;
+    if (node.op == nullptr || node.op->custom != nullptr || node.op->reference == nullptr || (node.op->flags & kOpRandom) != 0)
+      return false;
     if (node.outputs.size() != 1 || node.outputs[0] == kNoValue || !node.epilogue.empty()) return false;
     if (is_op(node, "DequantizeLinear") || is_op(node, "QuantizeLinear") || is_byte_function(node)) return true;
     return (node.op->flags & kOpElementwise) != 0 && !is_table(node);

@@ -30,7 +30,9 @@ class Shuffle {
     if (before < 0 || !match_.is(after, "Reshape") || edit_.node(after).inputs[0] != match_.out(transpose)) return;
     const ValueId x = edit_.node(before).inputs[0];
     const bool plain = edit_.node(before).epilogue.empty() && edit_.node(transpose).epilogue.empty();
-    if (!plain || !swaps_axes_1_and_2(edit_.node(transpose), split) || !is_split(edit_.value(x), split, edit_.value(match_.out(after)))) return;
+    if (!plain || !swaps_axes_1_and_2(edit_.node(transpose), split) ||
+        !is_split(edit_.value(x), split, edit_.value(match_.out(after))))
+      return;
     const std::int64_t channels = edit_.value(x).shape[1], groups = split.shape[1];
     void* to = nullptr;
     const WeightPtr indices = make_weight({DType::kInt64, Shape{channels}}, context_.ledger, &to);

@@ -1,7 +1,9 @@
 // Matrix products and convolutions as quantizers of activations on the fly write them:
-//   DynamicQuantizeLinear(x) -> MatMulInteger or ConvInteger with a constant -> Cast -> Mul by (x scale * w scale) [-> Add of a bias]
-// become DynamicQuantizeLinear and com.microsoft's MatMulIntegerToFloat, or ConvIntegerToFloat of our own. Not DynamicQuantizeMatMul, each
-// tile of which would have to quantize the rows that it needs anew. The result differs by the rounding of a multiplication.
+//   DynamicQuantizeLinear(x) -> MatMulInteger or ConvInteger with a constant -> Cast -> Mul by (x scale * w scale) [-> Add of a
+//   bias]
+// become DynamicQuantizeLinear and com.microsoft's MatMulIntegerToFloat, or ConvIntegerToFloat of our own. Not
+// DynamicQuantizeMatMul, each tile of which would have to quantize the rows that it needs anew. The result differs by the rounding
+// of a multiplication.
 #include "graph/passes/match.h"
 #include "graph/passes/quantization.h"
 #include "graph/passes/rewrites.h"
@@ -64,7 +66,8 @@ class Dynamic {
     const bool is_conv = match_.is(product, "ConvInteger");
     const ValueId a = input(product, 0), b = input(product, 1), b_zero = input(product, 3);
     const int quantize = edit_.producer(a);
-    if (!match_.is(quantize, "DynamicQuantizeLinear") || node(quantize).outputs.size() != 3 || node(quantize).outputs[0] != a) return;
+    if (!match_.is(quantize, "DynamicQuantizeLinear") || node(quantize).outputs.size() != 3 || node(quantize).outputs[0] != a)
+      return;
     if (input(product, 2) == kNoValue || input(product, 2) != node(quantize).outputs[2]) return;
     const Weight* w = b == kNoValue ? nullptr : edit_.value(b).constant.get();
     const int rank = value_rank(edit_.value(a));  // of the result, too

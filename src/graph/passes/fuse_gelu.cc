@@ -1,5 +1,5 @@
-// Finds the GELU as exporters write it before opset 20, with h = 1 + erf(x / sqrt(2)), or h = 1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)),
-// where x^3 is a power or x times its square:
+// Finds the GELU as exporters write it before opset 20, with h = 1 + erf(x / sqrt(2)), or h = 1 + tanh(sqrt(2 / pi) (x + 0.044715
+// x^3)), where x^3 is a power or x times its square:
 //   (x * h) * 0.5    or    (x * 0.5) * h
 #include <cmath>
 

@@ -7,9 +7,9 @@
 //   ReduceMean over all spatial axes         -> QLinearGlobalAveragePool, flattened where the axes do not stay
 //   Concat                                   -> Concat of bytes, behind a table where an input has other numbers
 // com.microsoft's QLinearConcat becomes the same.
-// Relu and Clip in front of the QuantizeLinear are what saturation does, or a table behind the operator. A bias becomes int32 in steps of
-// x scale * w scale, where sums cannot overflow with it. What is not told here stays as it is: other types, scales that are not
-// constant, are zero or no number.
+// Relu and Clip in front of the QuantizeLinear are what saturation does, or a table behind the operator. A bias becomes int32 in
+// steps of x scale * w scale, where sums cannot overflow with it. What is not told here stays as it is: other types, scales that
+// are not constant, are zero or no number.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -35,7 +35,7 @@ constexpr double kUnseen = 1.0 / 32;  // of a step of the result: as much may be
 
 // Where the result goes: the node that becomes the operator, and what is behind it.
 struct Target {
-  int node = -1;           // the QuantizeLinear, or the Relu or Clip whose place the operator takes
+  int node = -1;  // the QuantizeLinear, or the Relu or Clip whose place the operator takes
   Quantization y;
   std::vector<int> spent;  // nodes that vanish into it
 };
@@ -145,8 +145,10 @@ class Qdq {
   ValueId y_zero(const Target& t) { return zero_point(edit_, context_, t.y); }
 
   // What operators of two operands read: each with its scale and zero point, and those of the result.
-  std::vector<ValueId> operands(ValueId a, const Quantization& a_numbers, ValueId b, const Quantization& b_numbers, const Target& t) {
-    return {a, a_numbers.scale, zero_point(edit_, context_, a_numbers), b, b_numbers.scale, zero_point(edit_, context_, b_numbers),
+  std::vector<ValueId> operands(ValueId a, const Quantization& a_numbers, ValueId b, const Quantization& b_numbers,
+                                const Target& t) {
+    return {a,         a_numbers.scale, zero_point(edit_, context_, a_numbers),
+            b,         b_numbers.scale, zero_point(edit_, context_, b_numbers),
             t.y.scale, y_zero(t)};
   }
 
@@ -198,8 +200,8 @@ class Qdq {
   // What a bias is: numbers, and where they are int32 in the right steps, those.
   struct Bias {
     std::vector<double> numbers;
-    bool one = false;                     // for all columns
-    ValueId steps = kNoValue;             // int32
+    bool one = false;          // for all columns
+    ValueId steps = kNoValue;  // int32
     std::vector<std::int32_t> whole;
     std::vector<float> scales;
     double at(std::size_t i) const { return numbers[one ? 0 : i]; }
@@ -244,8 +246,8 @@ class Qdq {
     return true;
   }
 
-  // The bias, times `factor`, as int32 in steps of sums; false where too much would be lost. It is cut where sums could overflow with
-  // it: weights that are next to nothing make steps so small that quantizers let their biases reach the ends of int32.
+  // The bias, times `factor`, as int32 in steps of sums; false where too much would be lost. It is cut where sums could overflow
+  // with it: weights that are next to nothing make steps so small that quantizers let their biases reach the ends of int32.
   bool whole_bias(const Bias& bias, double factor, const Quantization& x, const ByteWeight& w, int axis, const Quantization& y,
                   ValueId* v) {
     std::vector<std::int32_t> steps(static_cast<std::size_t>(w.weight->desc.shape[axis]));
@@ -301,7 +303,7 @@ class Qdq {
     int dequantize = -1;
     Quantization a;
     ByteWeight b;
-    int axis = 1;             // of B that has the columns
+    int axis = 1;  // of B that has the columns
     ValueId bias = kNoValue;
     double beta = 1;
     bool transposed = false;
@@ -392,8 +394,9 @@ class Qdq {
       const bool flat = other != kNoValue && value_rank(edit_.value(other)) <= 1;
       if (flat && node(add).region == node(head).region && bias_of(other, columns, &bias)) last = add;
     }
-    std::vector<ValueId> inputs = {node(p.dequantize).inputs[0], p.transposed ? transposed(p.b) : p.b.value, p.a.scale, p.b.q.scale,
-                                   zero_point(edit_, context_, p.a), zero_point(edit_, context_, p.b.q)};
+    std::vector<ValueId> inputs = {
+        node(p.dequantize).inputs[0],     p.transposed ? transposed(p.b) : p.b.value, p.a.scale, p.b.q.scale,
+        zero_point(edit_, context_, p.a), zero_point(edit_, context_, p.b.q)};
     if (!bias.numbers.empty()) {
       std::vector<float> numbers(static_cast<std::size_t>(columns));
       for (std::size_t i = 0; i < numbers.size(); ++i) {

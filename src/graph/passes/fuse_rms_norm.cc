@@ -73,7 +73,8 @@ class RmsNorm {
     Found f;
     if (!find_mean(sqrt, &f) || edit_.value(f.x).dtype != DType::kFloat32 || !find_product(&f)) return;
     const int last = match_.next(f.product);
-    const ValueId scale = last < 0 || !match_.plain(last) ? kNoValue : row_operand(edit_, match_, last, "Mul", match_.out(f.product), f.x);
+    const ValueId scale =
+        last < 0 || !match_.plain(last) ? kNoValue : row_operand(edit_, match_, last, "Mul", match_.out(f.product), f.x);
     if (scale == kNoValue) return;
     if (!match_.set_op(last, "RMSNormalization", 23, {{"axis", std::int64_t{-1}}, {"epsilon", f.epsilon}})) return;
     edit_.set_input(last, 1, scale);

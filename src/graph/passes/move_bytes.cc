@@ -1,7 +1,7 @@
 // Operators that only move or choose elements, between a DequantizeLinear and QuantizeLinears, run on bytes:
 //   DequantizeLinear -> MaxPool, Reshape, Transpose, Slice, Split, Pad, Resize (nearest), ... -> QuantizeLinear
-// Nothing is left of the two where their numbers are equal, otherwise a table of 256 elements. Exact: scales are positive, so that the
-// largest element is that of the largest step. A padding value must be a step of the scale.
+// Nothing is left of the two where their numbers are equal, otherwise a table of 256 elements. Exact: scales are positive, so that
+// the largest element is that of the largest step. A padding value must be a step of the scale.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -16,8 +16,8 @@ namespace evn {
 namespace {
 
 // Input 0 is what they move.
-constexpr const char* kMovers[] = {"MaxPool",   "Reshape", "Flatten", "Transpose",    "Squeeze",      "Unsqueeze", "Slice", "Split",
-                                   "Pad",       "Resize",  "Expand",  "DepthToSpace", "SpaceToDepth", "Identity",  "Tile",  "Gather"};
+constexpr const char* kMovers[] = {"MaxPool", "Reshape", "Flatten", "Transpose",    "Squeeze",      "Unsqueeze", "Slice", "Split",
+                                   "Pad",     "Resize",  "Expand",  "DepthToSpace", "SpaceToDepth", "Identity",  "Tile",  "Gather"};
 constexpr int kLongest = 8;  // of a chain of them
 
 class Moves {
@@ -47,7 +47,9 @@ class Moves {
     return !is_op(node, "MaxPool") || node.outputs.size() == 1;
   }
 
-  static bool crops(const Node& node) { return attr_string(node, ResizeAttr::kCoordinateTransformationMode) == "tf_crop_and_resize"; }
+  static bool crops(const Node& node) {
+    return attr_string(node, ResizeAttr::kCoordinateTransformationMode) == "tf_crop_and_resize";
+  }
 
   // Whether each of its outputs goes to one QuantizeLinear and nowhere else.
   bool only_quantized(const Node& node) const {

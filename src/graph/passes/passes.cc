@@ -12,8 +12,9 @@
 namespace evn {
 namespace {
 
-// Constants come first and whole, so that patterns see the numbers in them. Patterns with a meaning of their own come before fold_batch_norm, which would take their first constant into a weight. Those of quantized graphs come before all
-// that: what stands between a DequantizeLinear and a QuantizeLinear is one operator of the model's, and must not be a step of another yet.
+// Constants come first and whole, so that patterns see the numbers in them. Patterns with a meaning of their own come before
+// fold_batch_norm, which would take their first constant into a weight. Those of quantized graphs come before all that: what stands
+// between a DequantizeLinear and a QuantizeLinear is one operator of the model's, and must not be a step of another yet.
 constexpr Pass kPasses[] = {
     {"eliminate_identity", "drops nodes that change nothing", eliminate_identity},
     {"fold_constants", "computes what depends on constants alone", fold_constants, true},

@@ -10,20 +10,20 @@
 namespace evn {
 
 struct PassContext {
-  LedgerPtr ledger;           // new constants are charged here
+  LedgerPtr ledger;  // new constants are charged here
   Limits limits;
   std::uint64_t deadline_ns = UINT64_MAX;  // deadline_clock_ns(); EVN_ERROR_TIMEOUT after it
-  // Units of work (base/cancel.h) that fold_constants may still do in all rounds together, beyond some for each element that it reads
-  // and writes.
+  // Units of work (base/cancel.h) that fold_constants may still do in all rounds together, beyond some for each element that it
+  // reads and writes.
   static constexpr std::int64_t kFoldWork = std::int64_t{1} << 30;
   mutable std::int64_t fold_work = kFoldWork;
 };
 
 struct Pass {
-  const char* name;           // "fold_constants"
-  const char* summary;        // what it does, for who reads a list
+  const char* name;     // "fold_constants"
+  const char* summary;  // what it does, for who reads a list
   bool (*run)(Graph& graph, const PassContext& context);
-  bool settles = false;       // runs again, with inference between, as long as it changes something (within reason)
+  bool settles = false;  // runs again, with inference between, as long as it changes something (within reason)
 };
 
 // In the order in which they run.

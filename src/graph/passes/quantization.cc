@@ -125,7 +125,8 @@ ByteValues requantized_wide(const Quantization& from, const Quantization& to) {
     const std::int32_t step = from.dtype == DType::kInt8 ? static_cast<std::int8_t>(i) : i;
     const double x = static_cast<double>(step - from.zeros[0]) * static_cast<double>(from.scales[0]);
     const double y = round_even(x / static_cast<double>(to.scales[0])) + to.zeros[0];
-    values[static_cast<std::size_t>(i)] = to.dtype == DType::kInt8 ? static_cast<std::uint8_t>(saturate_to<std::int8_t>(y)) : saturate_to<std::uint8_t>(y);
+    values[static_cast<std::size_t>(i)] =
+        to.dtype == DType::kInt8 ? static_cast<std::uint8_t>(saturate_to<std::int8_t>(y)) : saturate_to<std::uint8_t>(y);
   }
   return values;
 }

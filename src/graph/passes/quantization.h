@@ -12,11 +12,11 @@ namespace evn {
 // The constant numbers of a QuantizeLinear or DequantizeLinear: one scale and zero point, or one for each index of an axis.
 struct Quantization {
   ValueId scale = kNoValue;
-  ValueId zero = kNoValue;           // kNoValue: 0
-  DType dtype = DType::kUndefined;   // of the quantized side: int8, uint8 or int32
-  std::vector<float> scales;         // positive, no subnormal numbers, finite
-  std::vector<std::int32_t> zeros;   // as many, or one
-  int axis = 0;                      // where there are several; may be negative
+  ValueId zero = kNoValue;          // kNoValue: 0
+  DType dtype = DType::kUndefined;  // of the quantized side: int8, uint8 or int32
+  std::vector<float> scales;        // positive, no subnormal numbers, finite
+  std::vector<std::int32_t> zeros;  // as many, or one
+  int axis = 0;                     // where there are several; may be negative
   bool single() const { return scales.size() == 1; }
   bool is_byte() const { return dtype == DType::kInt8 || dtype == DType::kUint8; }
   std::int32_t least() const { return dtype == DType::kInt8 ? -128 : 0; }
@@ -60,7 +60,8 @@ bool become_table(GraphEditor& edit, const PassContext& context, int n, ValueId 
 template <typename T>
 ValueId add_vector(GraphEditor& edit, const PassContext& context, const char* name, const std::vector<T>& elements) {
   void* bytes = nullptr;
-  std::shared_ptr<Weight> weight = make_weight({kDTypeOf<T>, Shape{static_cast<std::int64_t>(elements.size())}}, context.ledger, &bytes);
+  std::shared_ptr<Weight> weight =
+      make_weight({kDTypeOf<T>, Shape{static_cast<std::int64_t>(elements.size())}}, context.ledger, &bytes);
   for (std::size_t i = 0; i < elements.size(); ++i) static_cast<T*>(bytes)[i] = elements[i];
   return edit.add_constant(name, std::move(weight));
 }

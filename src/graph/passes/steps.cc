@@ -17,9 +17,10 @@ namespace evn {
 namespace {
 
 constexpr const char* kTakers[] = {
-    "Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "Add", "Sub", "Mul", "Div", "GlobalAveragePool",
-    "AveragePool", "MaxPool", "Relu", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh",
-    "Swish",
+    "Conv",        "ConvTranspose", "Gemm",    "MatMul",    "BatchNormalization",
+    "Add",         "Sub",           "Mul",     "Div",       "GlobalAveragePool",
+    "AveragePool", "MaxPool",       "Relu",    "LeakyRelu", "Clip",
+    "HardSigmoid", "HardSwish",     "Sigmoid", "Tanh",      "Swish",
 };
 
 // 1 / c, where multiplying by it stands for dividing by c: normal, so that nothing overflows or vanishes that did not before.

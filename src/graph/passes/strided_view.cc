@@ -57,7 +57,8 @@ void transpose(const Node& node, StridedView* view) {
 bool gather(const Graph& graph, const Node& node, const Shape& to, StridedView* view) {
   std::vector<std::int64_t> indices;
   if (!int_constant(graph, node.inputs[1], &indices) || indices.size() != 1) return false;
-  const auto axis = static_cast<std::size_t>(normalize_axis(attr_int(node, GatherAttr::kAxis), static_cast<int>(view->dims.size())));
+  const auto axis =
+      static_cast<std::size_t>(normalize_axis(attr_int(node, GatherAttr::kAxis), static_cast<int>(view->dims.size())));
   const std::int64_t dim = view->dims[axis];
   const std::int64_t index = indices[0] < 0 ? indices[0] + dim : indices[0];
   if (index < 0 || index >= dim) return false;

@@ -1,5 +1,5 @@
-/* BMP: our own reader. Headers of OS/2 1 and of Windows; 1, 4, 8, 16, 24 and 32 bits, RLE4 and RLE8, bit fields, bottom-up and top-down.
- * Alpha is dropped; pixels that a run-length file skips have colour 0. Embedded JPEG and PNG are refused.
+/* BMP: our own reader. Headers of OS/2 1 and of Windows; 1, 4, 8, 16, 24 and 32 bits, RLE4 and RLE8, bit fields, bottom-up and
+ * top-down. Alpha is dropped; pixels that a run-length file skips have colour 0. Embedded JPEG and PNG are refused.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +17,15 @@ typedef struct Reader {
   Job* job;
   const Byte* bytes;
   uint64_t size;
-  uint64_t header;    /* bytes of the header behind the file's */
-  uint64_t data;      /* where pixels begin */
+  uint64_t header; /* bytes of the header behind the file's */
+  uint64_t data;   /* where pixels begin */
   uint32_t width, height;
   int top_down;
   uint32_t bits, packing;
   uint32_t colours;
   Byte palette[256][3];
   Field fields[3];
-  Byte* row;          /* of indices where there is a palette, else of colours */
+  Byte* row; /* of indices where there is a palette, else of colours */
   Byte* rgb;
 } Reader;
 
@@ -34,7 +34,8 @@ static int set_field(Reader* r, int i, uint32_t mask) {
   *f = (Field){mask, 0, mask};
   if (mask == 0) return EVN_IMAGE_OK;
   for (; (f->max & 1) == 0; f->max >>= 1) ++f->shift;
-  return (f->max & (f->max + 1)) != 0 ? image_fail(r->job, EVN_IMAGE_BAD, "the bits of a colour are not side by side") : EVN_IMAGE_OK;
+  return (f->max & (f->max + 1)) != 0 ? image_fail(r->job, EVN_IMAGE_BAD, "the bits of a colour are not side by side")
+                                      : EVN_IMAGE_OK;
 }
 
 static int read_fields(Reader* r) {
@@ -63,12 +64,13 @@ static int read_palette(Reader* r, uint32_t used) {
 
 static int check_kind(Reader* r) {
   const uint32_t b = r->bits;
-  const int fits = r->packing == kRgb                                     ? b == 1 || b == 4 || b == 8 || b == 16 || b == 24 || b == 32
-                   : r->packing == kRle8                                  ? b == 8 && !r->top_down
-                   : r->packing == kRle4                                  ? b == 4 && !r->top_down
+  const int fits = r->packing == kRgb    ? b == 1 || b == 4 || b == 8 || b == 16 || b == 24 || b == 32
+                   : r->packing == kRle8 ? b == 8 && !r->top_down
+                   : r->packing == kRle4 ? b == 4 && !r->top_down
                    : r->packing == kFields || r->packing == kAlphaFields ? b == 16 || b == 32
-                                                                          : 0;
-  return fits ? EVN_IMAGE_OK : image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "%u bits of compression %u are not decoded", b, r->packing);
+                                                                         : 0;
+  return fits ? EVN_IMAGE_OK
+              : image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "%u bits of compression %u are not decoded", b, r->packing);
 }
 
 static int read_header(Reader* r) {

@@ -1,5 +1,5 @@
-/* What the readers of libevener_image.so share. Each format has a file; a reader runs twice, to measure and to decode, and finds out
- * which by job->out. All bytes come from outside: every length is checked before it is used.
+/* What the readers of libevener_image.so share. Each format has a file; a reader runs twice, to measure and to decode, and finds
+ * out which by job->out. All bytes come from outside: every length is checked before it is used.
  */
 #ifndef EVN_MODULES_IMAGE_IMAGE_H
 #define EVN_MODULES_IMAGE_IMAGE_H
@@ -21,7 +21,8 @@ typedef struct Job {
 int image_fail(Job* job, int status, const char* format, ...) __attribute__((format(printf, 3, 4)));
 int image_truncated(Job* job);
 
-/* Measuring: notes the size. Decoding: checks that it is the one that was measured, and sets the steps. EVN_IMAGE_OK or a failure. */
+/* Measuring: notes the size. Decoding: checks that it is the one that was measured, and sets the steps. EVN_IMAGE_OK or a failure.
+ */
 int image_size(Job* job, uint64_t width, uint64_t height);
 
 /* The same for a picture whose stored rows and columns go elsewhere, as TIFF's Orientation (1 to 8) says. */

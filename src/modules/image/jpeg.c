@@ -1,5 +1,6 @@
-/* JPEG by libjpeg-turbo with its defaults: accurate integer DCT, "fancy" chroma upsampling, as ONNX asks. Four components are taken for
- * Adobe's inverted CMYK. EXIF is not read. A file that ends too early is refused; damage that libjpeg can pass over is passed over.
+/* JPEG by libjpeg-turbo with its defaults: accurate integer DCT, "fancy" chroma upsampling, as ONNX asks. Four components are taken
+ * for Adobe's inverted CMYK. EXIF is not read. A file that ends too early is refused; damage that libjpeg can pass over is passed
+ * over.
  */
 #include <limits.h>
 #include <setjmp.h>
@@ -47,7 +48,8 @@ static void on_output(j_common_ptr jpeg) { (void)jpeg; }
 static void on_progress(j_common_ptr jpeg) {
   Reader* r = (Reader*)jpeg;
   r->status = EVN_IMAGE_OK;
-  if (r->jpeg.input_scan_number > kMaxScans) r->status = image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "it has more than %d scans", kMaxScans);
+  if (r->jpeg.input_scan_number > kMaxScans)
+    r->status = image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "it has more than %d scans", kMaxScans);
   if (image_stopped(r->job)) r->status = EVN_IMAGE_STOPPED;
   if (r->status != EVN_IMAGE_OK) longjmp(r->back, 1);
 }

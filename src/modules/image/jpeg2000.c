@@ -1,6 +1,6 @@
-/* JPEG 2000 by OpenJPEG, as a file (JP2) or a bare code stream: gray, RGB, sYCC, CMYK and palettes, up to 16 bits a sample; alpha is
- * dropped. OpenJPEG bounds none of its memory, so the code stream's headers are read here first, and what would make it allocate much
- * more than the picture is worth is refused: components, tiles, precincts.
+/* JPEG 2000 by OpenJPEG, as a file (JP2) or a bare code stream: gray, RGB, sYCC, CMYK and palettes, up to 16 bits a sample; alpha
+ * is dropped. OpenJPEG bounds none of its memory, so the code stream's headers are read here first, and what would make it allocate
+ * much more than the picture is worth is refused: components, tiles, precincts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +9,24 @@
 
 #include "modules/image/image.h"
 
-enum { kMaxComponents = 4, kSoc = 0xff4f, kSiz = 0xff51, kCod = 0xff52, kCoc = 0xff53, kSot = 0xff90, kSod = 0xff93, kEoc = 0xffd9 };
+enum {
+  kMaxComponents = 4,
+  kSoc = 0xff4f,
+  kSiz = 0xff51,
+  kCod = 0xff52,
+  kCoc = 0xff53,
+  kSot = 0xff90,
+  kSod = 0xff93,
+  kEoc = 0xffd9
+};
 enum { kTileBytes = 8 << 10, kPrecinctBytes = 512, kSampleBytes = 20 }; /* what OpenJPEG takes for each, with what belongs to it */
 
 typedef struct Reader {
   Job* job;
   const Byte* bytes;
   uint64_t size;
-  uint64_t at;              /* of the stream that OpenJPEG reads */
-  uint64_t begin;           /* of the code stream */
+  uint64_t at;    /* of the stream that OpenJPEG reads */
+  uint64_t begin; /* of the code stream */
   uint64_t end;
   uint32_t width, height, tile_width, tile_height;
   uint32_t components;
@@ -115,7 +124,8 @@ static int check_style(Reader* r, const Byte* p, uint32_t length, int has_precin
 static int check_headers(Reader* r) {
   uint64_t at = r->begin;
   const uint64_t end = r->end;
-  if (end - at < 4 || image_be16(r->bytes + at) != kSoc || image_be16(r->bytes + at + 2) != kSiz) return damaged(r, "its code stream has no size");
+  if (end - at < 4 || image_be16(r->bytes + at) != kSoc || image_be16(r->bytes + at + 2) != kSiz)
+    return damaged(r, "its code stream has no size");
   uint64_t part_end = 0; /* 0: in the main header */
   for (at += 2; end - at >= 4;) {
     const uint32_t marker = image_be16(r->bytes + at);
@@ -199,13 +209,16 @@ static void ycc_to_rgb(Byte* p) {
 }
 
 static int check_image(Reader* r, const opj_image_t* image) {
-  if (image->x1 - image->x0 != r->width || image->y1 - image->y0 != r->height || image->numcomps == 0 || image->numcomps > kMaxComponents) {
+  if (image->x1 - image->x0 != r->width || image->y1 - image->y0 != r->height || image->numcomps == 0 ||
+      image->numcomps > kMaxComponents) {
     return damaged(r, "it has another size than its header says");
   }
   for (uint32_t k = 0; k < image->numcomps; ++k) {
     const opj_image_comp_t* c = &image->comps[k];
-    if (c->data == NULL || c->w == 0 || c->h == 0 || c->w > r->width || c->h > r->height) return damaged(r, "a component has no samples");
-    if (c->prec < 1 || c->prec > 16) return image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "samples of %u bits are not decoded", c->prec);
+    if (c->data == NULL || c->w == 0 || c->h == 0 || c->w > r->width || c->h > r->height)
+      return damaged(r, "a component has no samples");
+    if (c->prec < 1 || c->prec > 16)
+      return image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "samples of %u bits are not decoded", c->prec);
   }
   return EVN_IMAGE_OK;
 }

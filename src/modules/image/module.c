@@ -1,5 +1,5 @@
-/* libevener_image.so: pictures of seven formats, behind ops/infra/image_module.h. JPEG, PNG, TIFF, WebP and JPEG 2000 are read by the
- * system's libraries, BMP and PNM here. Nothing in it prints, ends the process, or keeps anything between calls.
+/* libevener_image.so: pictures of seven formats, behind ops/infra/image_module.h. JPEG, PNG, TIFF, WebP and JPEG 2000 are read by
+ * the system's libraries, BMP and PNM here. Nothing in it prints, ends the process, or keeps anything between calls.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,7 +35,8 @@ int image_size_oriented(Job* job, uint64_t width, uint64_t height, int orientati
     call->height = shown_height;
     return EVN_IMAGE_OK;
   }
-  if (call->width != shown_width || call->height != shown_height) return image_fail(job, EVN_IMAGE_BAD, "the file changed while it was read");
+  if (call->width != shown_width || call->height != shown_height)
+    return image_fail(job, EVN_IMAGE_BAD, "the file changed while it was read");
   const ptrdiff_t pixel = call->pixels == EVN_IMAGE_GRAY ? 1 : 3;
   const ptrdiff_t row = pixel * (ptrdiff_t)shown_width;
   job->step_x = pixel;
@@ -63,7 +64,8 @@ int image_size(Job* job, uint64_t width, uint64_t height) { return image_size_or
 int image_work(Job* job, uint64_t bytes) {
   const uint64_t most = job->call->work_bytes;
   if (bytes <= most) return EVN_IMAGE_OK;
-  return image_fail(job, EVN_IMAGE_LIMIT, "decoding needs %llu bytes, %llu are allowed", (unsigned long long)bytes, (unsigned long long)most);
+  return image_fail(job, EVN_IMAGE_LIMIT, "decoding needs %llu bytes, %llu are allowed", (unsigned long long)bytes,
+                    (unsigned long long)most);
 }
 
 int image_plausible(Job* job, uint64_t pixels, uint64_t most) {

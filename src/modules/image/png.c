@@ -99,7 +99,9 @@ int image_read_png(Job* job) {
   Reader r = {job, 0, NULL, NULL, NULL, EVN_IMAGE_BAD};
   r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, on_error, on_warning);
   if (r.png != NULL) r.info = png_create_info_struct(r.png);
-  const int status = r.info == NULL ? image_fail(job, EVN_IMAGE_NO_MEMORY, "no memory for libpng, or another one than it was built for") : read_all(&r);
+  const int status = r.info == NULL
+                         ? image_fail(job, EVN_IMAGE_NO_MEMORY, "no memory for libpng, or another one than it was built for")
+                         : read_all(&r);
   png_destroy_read_struct(&r.png, &r.info, NULL);
   free(r.pixels);
   return status;

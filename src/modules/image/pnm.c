@@ -44,7 +44,8 @@ static Byte scaled(const Reader* r, uint32_t value) {
 }
 
 static int read_header(Reader* r) {
-  if (r->at < r->end && !is_space(*r->at) && *r->at != '#') return image_fail(r->job, EVN_IMAGE_BAD, "there is no space behind its first two letters");
+  if (r->at < r->end && !is_space(*r->at) && *r->at != '#')
+    return image_fail(r->job, EVN_IMAGE_BAD, "there is no space behind its first two letters");
   int status = read_number(r, &r->width);
   if (status == EVN_IMAGE_OK) status = read_number(r, &r->height);
   r->max = 1;

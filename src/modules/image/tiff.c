@@ -1,6 +1,6 @@
-/* TIFF by libtiff: the first picture of a file, turned as Orientation says. Gray, palettes, RGB, CMYK and YCbCr of 1, 2, 4, 8 and (upper
- * eight bits) 16 bits, in strips or tiles, planes together or apart; of the codecs those in `kCodecs`, whose memory is known.
- * Floats, CIE L*a*b* and the rest are refused.
+/* TIFF by libtiff: the first picture of a file, turned as Orientation says. Gray, palettes, RGB, CMYK and YCbCr of 1, 2, 4, 8 and
+ * (upper eight bits) 16 bits, in strips or tiles, planes together or apart; of the codecs those in `kCodecs`, whose memory is
+ * known. Floats, CIE L*a*b* and the rest are refused.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,8 +13,9 @@
 
 enum { kMaxPlanes = 4, kMaxSamples = 16 };
 
-static const uint16_t kCodecs[] = {COMPRESSION_NONE,     COMPRESSION_CCITTRLE,      COMPRESSION_CCITTFAX3, COMPRESSION_CCITTFAX4, COMPRESSION_LZW,
-                                   COMPRESSION_JPEG,     COMPRESSION_ADOBE_DEFLATE, COMPRESSION_DEFLATE,   COMPRESSION_PACKBITS};
+static const uint16_t kCodecs[] = {COMPRESSION_NONE,          COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX3,
+                                   COMPRESSION_CCITTFAX4,     COMPRESSION_LZW,      COMPRESSION_JPEG,
+                                   COMPRESSION_ADOBE_DEFLATE, COMPRESSION_DEFLATE,  COMPRESSION_PACKBITS};
 
 typedef struct Reader {
   Job* job;
@@ -27,7 +28,7 @@ typedef struct Reader {
   int premultiplied;          /* colours are multiplied by the sample behind them */
   const uint16_t* palette[3]; /* libtiff's */
   uint32_t block_width, block_height;
-  Byte* memory;               /* blocks of all planes, or the whole picture; then a row */
+  Byte* memory; /* blocks of all planes, or the whole picture; then a row */
   Byte* row;
 } Reader;
 
@@ -88,7 +89,9 @@ static TIFF* open_tiff(Reader* r) {
 
 /* ------------------------------------------------------------------------------------------------------------- header -- */
 
-static int refuse(Reader* r, const char* what, unsigned value) { return image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "%s %u is not decoded", what, value); }
+static int refuse(Reader* r, const char* what, unsigned value) {
+  return image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "%s %u is not decoded", what, value);
+}
 
 static int check_codec(Reader* r) {
   for (size_t i = 0; i < sizeof kCodecs / sizeof kCodecs[0]; ++i) {
@@ -206,7 +209,8 @@ static void put_row(Reader* r, const Byte* const* rows, uint32_t x, uint32_t y, 
 }
 
 /* The block whose first pixel is (x, y), of a plane; `rows` are those inside the picture. */
-static int read_block(Reader* r, Byte* to, uint64_t bytes, uint64_t row_bytes, uint32_t x, uint32_t y, uint32_t rows, uint16_t plane) {
+static int read_block(Reader* r, Byte* to, uint64_t bytes, uint64_t row_bytes, uint32_t x, uint32_t y, uint32_t rows,
+                      uint16_t plane) {
   const int tiled = TIFFIsTiled(r->tiff);
   const tmsize_t got = tiled ? TIFFReadEncodedTile(r->tiff, TIFFComputeTile(r->tiff, x, y, 0, plane), to, (tmsize_t)bytes)
                              : TIFFReadEncodedStrip(r->tiff, TIFFComputeStrip(r->tiff, y, plane), to, (tmsize_t)(row_bytes * rows));

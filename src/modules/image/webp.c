@@ -31,7 +31,8 @@ static int read_still(Job* job, WebPDecoderConfig* config) {
   config->output.u.RGBA.size = (size_t)bytes;
   const VP8StatusCode code = WebPDecode(call->bytes, call->size, config);
   if (code != VP8_STATUS_OK) status = fail_with(job, code);
-  for (uint32_t y = 0; gray && status == EVN_IMAGE_OK && y < call->height; ++y) image_put_rgb(job, 0, y, rgb + stride * y, call->width);
+  for (uint32_t y = 0; gray && status == EVN_IMAGE_OK && y < call->height; ++y)
+    image_put_rgb(job, 0, y, rgb + stride * y, call->width);
   WebPFreeDecBuffer(&config->output);
   if (gray) free(rgb);
   return status;
@@ -40,7 +41,8 @@ static int read_still(Job* job, WebPDecoderConfig* config) {
 static int read_first_frame(Job* job) {
   const uint32_t width = job->call->width;
   WebPAnimDecoderOptions options;
-  if (!WebPAnimDecoderOptionsInit(&options)) return image_fail(job, EVN_IMAGE_UNSUPPORTED, "libwebp is another one than it was built for");
+  if (!WebPAnimDecoderOptionsInit(&options))
+    return image_fail(job, EVN_IMAGE_UNSUPPORTED, "libwebp is another one than it was built for");
   options.color_mode = MODE_RGBA;
   options.use_threads = 0;
   const WebPData data = {job->call->bytes, job->call->size};
@@ -67,7 +69,8 @@ static int read_first_frame(Job* job) {
 
 int image_read_webp(Job* job) {
   WebPDecoderConfig config;
-  if (!WebPInitDecoderConfig(&config)) return image_fail(job, EVN_IMAGE_UNSUPPORTED, "libwebp is another one than it was built for");
+  if (!WebPInitDecoderConfig(&config))
+    return image_fail(job, EVN_IMAGE_UNSUPPORTED, "libwebp is another one than it was built for");
   const VP8StatusCode code = WebPGetFeatures(job->call->bytes, job->call->size, &config.input);
   if (code != VP8_STATUS_OK) return fail_with(job, code);
   if (config.input.width <= 0 || config.input.height <= 0) return image_fail(job, EVN_IMAGE_BAD, "the picture has no pixels");

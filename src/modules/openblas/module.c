@@ -1,8 +1,8 @@
 /* libevener_openblas.so: Debian's serial OpenBLAS, linked statically and hidden, behind device/blas_module.h.
  *
  * OpenBLAS's own memory.o is not linked: what the archive's other members need of it is defined here. With it go the constructor
- * that runs at load time, the buffers that no ledger counts, the environment variables, and the loop that never ends when the system
- * has no memory. Calls work in the caller's buffer instead, so they are independent of each other.
+ * that runs at load time, the buffers that no ledger counts, the environment variables, and the loop that never ends when the
+ * system has no memory. Calls work in the caller's buffer instead, so they are independent of each other.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -57,8 +57,8 @@ char* __wrap_getenv(const char* name) { return strcmp(name, "OPENBLAS_CORETYPE")
 
 static void product_f64(const evn_blas_product* p, const double* a, const double* b, double* c, void* buffer) {
   t_buffer = buffer;
-  cblas_dgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans, p->m, p->n, p->k,
-              p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc);
+  cblas_dgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans, p->m, p->n,
+              p->k, p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc);
   t_buffer = NULL;
 }
 
@@ -69,7 +69,8 @@ enum {
 };
 
 /* How much of its buffer the largest product touches: block sizes are the core's secret. Packed A comes first, then packed B, which
- * has at most (block size + rounding) x 256 elements; so what the probe touches and the rounding bound every product. 0: no memory. */
+ * has at most (block size + rounding) x 256 elements; so what the probe touches and the rounding bound every product. 0: no memory.
+ */
 static size_t measure_buffer(void) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   const size_t matrix = sizeof(double) * EVN_BLAS_MAX_COLUMNS * kProbeDepth;
@@ -78,8 +79,8 @@ static size_t measure_buffer(void) {
   if (memory == MAP_FAILED) return 0;
   madvise(memory, all, MADV_NOHUGEPAGE);
   double* a = (double*)(memory + kProbeBytes);
-  const evn_blas_product p = {EVN_BLAS_MAX_ROWS, EVN_BLAS_MAX_COLUMNS, kProbeDepth, 0, 0, kProbeDepth, EVN_BLAS_MAX_COLUMNS,
-                              EVN_BLAS_MAX_COLUMNS, 1.0, 0.0};
+  const evn_blas_product p = {EVN_BLAS_MAX_ROWS, EVN_BLAS_MAX_COLUMNS, kProbeDepth,          0,   0,
+                              kProbeDepth,       EVN_BLAS_MAX_COLUMNS, EVN_BLAS_MAX_COLUMNS, 1.0, 0.0};
   product_f64(&p, a, a + matrix / sizeof(double), a + 2 * (matrix / sizeof(double)), memory);
   size_t pages = kProbeBytes / page;
   static unsigned char resident[kProbeBytes / 4096];
@@ -91,10 +92,11 @@ static size_t measure_buffer(void) {
 
 enum { kProbeRows = EVN_BLAS_ROW_GROUP, kProbeColumns = 24, kProbeK = 3 * 768 + 101 };
 
-/* Whether a product split along k into calls of `depth` is bit-equal to one call. OpenBLAS does not tell its block sizes, so they are
- * probed with random values of both signs. */
+/* Whether a product split along k into calls of `depth` is bit-equal to one call. OpenBLAS does not tell its block sizes, so they
+ * are probed with random values of both signs. */
 static int is_depth(int depth, void* buffer) {
-  static double a[kProbeRows * kProbeK], b[kProbeK * kProbeColumns], whole[kProbeRows * kProbeColumns], cut[kProbeRows * kProbeColumns];
+  static double a[kProbeRows * kProbeK], b[kProbeK * kProbeColumns], whole[kProbeRows * kProbeColumns],
+      cut[kProbeRows * kProbeColumns];
   uint64_t state = 88172645463325252u;
   for (int i = 0; i < kProbeRows * kProbeK + kProbeK * kProbeColumns; ++i) {
     state ^= state << 13;
@@ -119,7 +121,8 @@ static int find_depth(size_t buffer_bytes) {
   void* const buffer = mmap(NULL, buffer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (buffer == MAP_FAILED) return 0;
   int depth = 0;
-  for (size_t i = 0; i < sizeof kDepths / sizeof kDepths[0] && depth == 0; ++i) depth = is_depth(kDepths[i], buffer) ? kDepths[i] : 0;
+  for (size_t i = 0; i < sizeof kDepths / sizeof kDepths[0] && depth == 0; ++i)
+    depth = is_depth(kDepths[i], buffer) ? kDepths[i] : 0;
   munmap(buffer, buffer_bytes);
   return depth;
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
 #include "base/checked.h"
+#include "base/error.h"
 #include "ops/infra/small_types.h"
 
 namespace evn {
@@ -144,7 +144,8 @@ BoxPtr slice_box(HostServices& services, const BoxPtr& given, int axis, std::int
   const std::int64_t block = inner * (end - begin);
   for (std::int64_t o = 0; o < outer; ++o) {
     cancellation_point();
-    copy_bytes(static_cast<char*>(to) + o * block, x->as<char>() + (o * shape[axis] + begin) * inner, static_cast<std::size_t>(block));
+    copy_bytes(static_cast<char*>(to) + o * block, x->as<char>() + (o * shape[axis] + begin) * inner,
+               static_cast<std::size_t>(block));
   }
   made->texts = x->texts;
   return made;

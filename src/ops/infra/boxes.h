@@ -12,7 +12,8 @@ inline Shape unknown_rank() { return Shape::of_rank(1, InferContext::kUnknownRan
 // Inputs [first, end) of a node with a body are there. Throws EVN_ERROR_INVALID_MODEL.
 void require_inputs(const Node& node, std::size_t first, std::size_t end);
 
-// The value with these wraps: itself, put into an optional, or taken out of one. Throws EVN_ERROR_INVALID_ARGUMENT for an empty optional.
+// The value with these wraps: itself, put into an optional, or taken out of one. Throws EVN_ERROR_INVALID_ARGUMENT for an empty
+// optional.
 BoxPtr with_wraps(const BoxPtr& box, Wraps wraps);
 
 // The type that covers both; the wraps and dtypes are alike. Throws EVN_ERROR_INVALID_MODEL naming `what` when they are not.
@@ -33,7 +34,8 @@ BoxPtr bool_box(HostServices& services, bool value);
 // [begin, end) of a tensor along an axis; with `drop`, of one element, without the axis.
 BoxPtr slice_box(HostServices& services, const BoxPtr& x, int axis, std::int64_t begin, std::int64_t end, bool drop);
 
-// Tensors of one dtype joined along an axis that they have (axis in [0, rank)). Throws EVN_ERROR_INVALID_ARGUMENT where other dims differ.
+// Tensors of one dtype joined along an axis that they have (axis in [0, rank)). Throws EVN_ERROR_INVALID_ARGUMENT where other dims
+// differ.
 BoxPtr concat_boxes(HostServices& services, std::span<const BoxPtr> parts, int axis);
 
 // Tensors of one shape joined along a new axis, which is `axis` of the result.

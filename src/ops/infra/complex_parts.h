@@ -1,4 +1,5 @@
-// Operators that are sums with real factors, on complex numbers: their references see the real and the imaginary parts, one after the other.
+// Operators that are sums with real factors, on complex numbers: their references see the real and the imaginary parts, one after
+// the other.
 #pragma once
 
 #include <vector>
@@ -7,13 +8,15 @@
 
 namespace evn {
 
-// Calls f(context, part) for part 0 (real) and 1 (imaginary), with input 0 and output 0, which are complex, replaced by that part of them.
+// Calls f(context, part) for part 0 (real) and 1 (imaginary), with input 0 and output 0, which are complex, replaced by that part
+// of them.
 template <typename F>
 void for_each_complex_part(const ReferenceContext& c, F&& f) {
   const DType dtype = complex_part(c.input(0).desc.dtype);
   dispatch_floats(dtype, [&](auto zero) {
     using T = decltype(zero);
-    std::vector<T> x(static_cast<std::size_t>(c.input(0).desc.shape.elements())), y(static_cast<std::size_t>(c.output().desc.shape.elements()));
+    std::vector<T> x(static_cast<std::size_t>(c.input(0).desc.shape.elements())),
+        y(static_cast<std::size_t>(c.output().desc.shape.elements()));
     std::vector<ConstTensor> inputs(c.inputs.begin(), c.inputs.end());
     std::vector<MutableTensor> outputs(c.outputs.begin(), c.outputs.end());
     inputs[0] = {{dtype, c.input(0).desc.shape}, x.data()};

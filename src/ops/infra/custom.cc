@@ -5,7 +5,8 @@ namespace evn {
 
 void OperatorRegistry::add(std::unique_ptr<CustomOp> op) {
   if (op_known(op->domain, op->name)) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "operator %.128s (domain %.128s) is one of the library's own", op->name.c_str(), op->domain.c_str());
+    fail(EVN_ERROR_INVALID_ARGUMENT, "operator %.128s (domain %.128s) is one of the library's own", op->name.c_str(),
+         op->domain.c_str());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& other : ops_) {
@@ -21,7 +22,8 @@ const OpDef* OperatorRegistry::find(const std::string& domain, const std::string
   const std::lock_guard<std::mutex> lock(mutex_);
   const OpDef* best = nullptr;
   for (const auto& op : ops_) {
-    if (op->def.since <= opset && (best == nullptr || op->def.since > best->since) && op->name == name && op->domain == domain) best = &op->def;
+    if (op->def.since <= opset && (best == nullptr || op->def.since > best->since) && op->name == name && op->domain == domain)
+      best = &op->def;
   }
   return best;
 }

@@ -13,12 +13,13 @@ inline Step fused_step(const std::string& name, std::span<const float> parameter
     StepKind kind;
     std::size_t parameters;
   };
-  constexpr Row kRows[] = {{"Relu", StepKind::kRelu, 0},           {"Sigmoid", StepKind::kSigmoid, 0},
-                           {"Tanh", StepKind::kTanh, 0},           {"LeakyRelu", StepKind::kLeakyRelu, 1},
-                           {"HardSigmoid", StepKind::kHardSigmoid, 2}, {"Clip", StepKind::kClip, 2}};
+  constexpr Row kRows[] = {
+      {"Relu", StepKind::kRelu, 0},           {"Sigmoid", StepKind::kSigmoid, 0},         {"Tanh", StepKind::kTanh, 0},
+      {"LeakyRelu", StepKind::kLeakyRelu, 1}, {"HardSigmoid", StepKind::kHardSigmoid, 2}, {"Clip", StepKind::kClip, 2}};
   for (const Row& row : kRows) {
     if (name != row.name) continue;
-    if (parameters.size() < row.parameters) fail(EVN_ERROR_INVALID_MODEL, "activation %s needs %zu parameters", row.name, row.parameters);
+    if (parameters.size() < row.parameters)
+      fail(EVN_ERROR_INVALID_MODEL, "activation %s needs %zu parameters", row.name, row.parameters);
     return {row.kind, row.parameters > 0 ? parameters[0] : 0, row.parameters > 1 ? parameters[1] : 0};
   }
   fail(EVN_ERROR_UNSUPPORTED, "a fused operator with activation '%.64s'", name.c_str());

@@ -32,12 +32,12 @@ typedef struct evn_image_call {
   const unsigned char* bytes; /* the file */
   size_t size;
   int pixels;
-  uint64_t work_bytes;      /* that decoding may allocate, as far as the libraries can be held to it */
-  int (*stop)(void* user);  /* asked now and then while decoding; other than 0: give up */
+  uint64_t work_bytes;     /* that decoding may allocate, as far as the libraries can be held to it */
+  int (*stop)(void* user); /* asked now and then while decoding; other than 0: give up */
   void* user;
-  uint32_t width, height;   /* set by `measure`; `decode` refuses a file of another size */
-  const char* format;       /* set by both: "PNG", or "" */
-  char why[160];            /* printable, set on failure */
+  uint32_t width, height; /* set by `measure`; `decode` refuses a file of another size */
+  const char* format;     /* set by both: "PNG", or "" */
+  char why[160];          /* printable, set on failure */
 } evn_image_call;
 
 typedef struct evn_image_module_table {

@@ -24,7 +24,8 @@ inline void require_rows(const InferContext& c) {
 
 inline double feature_at(const ConstTensor& x, std::int64_t i) {
   double value = 0;
-  dispatch<float, double, std::int64_t, std::int32_t>(x.desc.dtype, [&](auto zero) { value = static_cast<double>(x.as<decltype(zero)>()[i]); });
+  dispatch<float, double, std::int64_t, std::int32_t>(x.desc.dtype,
+                                                      [&](auto zero) { value = static_cast<double>(x.as<decltype(zero)>()[i]); });
   return value;
 }
 

@@ -17,7 +17,9 @@ struct Work {
 
   bool has(std::size_t i) const { return i < inputs.size() && inputs[i].dtype != DType::kUndefined; }
   double size(std::size_t i) const { return has(i) ? elements(inputs[i]) : 0; }
-  double out(std::size_t i = 0) const { return i < outputs.size() && outputs[i].dtype != DType::kUndefined ? elements(outputs[i]) : 0; }
+  double out(std::size_t i = 0) const {
+    return i < outputs.size() && outputs[i].dtype != DType::kUndefined ? elements(outputs[i]) : 0;
+  }
   // The dim of an input, from the end where it is negative; 1 where there is none.
   double dim(std::size_t i, int d) const {
     if (!has(i)) return 1;

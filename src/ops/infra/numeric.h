@@ -2,12 +2,12 @@
 // floating point to integers, and the 16-bit floating types.
 #pragma once
 
-#include "base/error.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include "base/error.h"
 
 #include "ops/op.h"
 
@@ -33,11 +33,17 @@ void dispatch_numbers(DType dtype, F&& f) {
 
 // Two's-complement results for signed and unsigned T alike.
 template <typename T>
-T wrap_add(T a, T b) { return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b)); }
+T wrap_add(T a, T b) {
+  return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
 template <typename T>
-T wrap_sub(T a, T b) { return static_cast<T>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b)); }
+T wrap_sub(T a, T b) {
+  return static_cast<T>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
+}
 template <typename T>
-T wrap_mul(T a, T b) { return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b)); }
+T wrap_mul(T a, T b) {
+  return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+}
 
 // What sums of T accumulate in: double, or unsigned 64 bit for integers, whose low bits are the wrapped sum.
 template <typename T>
@@ -92,7 +98,13 @@ struct SmallFloat {
 using Float16 = SmallFloat<5, 10>;
 using Bfloat16 = SmallFloat<8, 7>;
 
-template <> struct DTypeOf<Float16> { static constexpr DType value = DType::kFloat16; };
-template <> struct DTypeOf<Bfloat16> { static constexpr DType value = DType::kBfloat16; };
+template <>
+struct DTypeOf<Float16> {
+  static constexpr DType value = DType::kFloat16;
+};
+template <>
+struct DTypeOf<Bfloat16> {
+  static constexpr DType value = DType::kBfloat16;
+};
 
 }  // namespace evn

@@ -49,8 +49,8 @@ inline void put_byte(const MutableTensor& t, std::int64_t i, double value) {
 // A sum of products of bytes, as the 32 bits that products have for it.
 inline std::int32_t wrapped(std::int64_t sum) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(sum)); }
 
-// Writes y = saturate(round(sum * scale) + zero), where the product is a float32, as it is in the standard's own implementations, and
-// rounding is to even. A product that is NaN (0 times an infinite scale) becomes the least number of the type.
+// Writes y = saturate(round(sum * scale) + zero), where the product is a float32, as it is in the standard's own implementations,
+// and rounding is to even. A product that is NaN (0 times an infinite scale) becomes the least number of the type.
 inline void put_requantized(const MutableTensor& t, std::int64_t i, std::int32_t sum, float scale, std::int32_t zero) {
   const float y = static_cast<float>(sum) * scale;
   put_byte(t, i, std::isnan(y) ? -1000.0 : round_even(static_cast<double>(y)) + zero);

@@ -43,7 +43,8 @@ RandomStream::RandomStream(const ReferenceContext& c) : key_(seed_of(c.node)), r
 RandomStream::Block RandomStream::block(std::uint64_t i) const {
   std::uint32_t k0 = static_cast<std::uint32_t>(key_);
   std::uint32_t k1 = static_cast<std::uint32_t>(key_ >> 32);
-  Block b{{static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), static_cast<std::uint32_t>(run_), static_cast<std::uint32_t>(run_ >> 32)}};
+  Block b{{static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), static_cast<std::uint32_t>(run_),
+           static_cast<std::uint32_t>(run_ >> 32)}};
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p = std::uint64_t{0xD2511F53u} * b.word[0];
     const std::uint64_t q = std::uint64_t{0xCD9E8D57u} * b.word[2];

@@ -1,5 +1,5 @@
-// Random numbers by position: number i of a stream is a function of the stream's key and i, so that results do not depend on who asks for
-// which first. Philox4x32-10 (J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+// Random numbers by position: number i of a stream is a function of the stream's key and i, so that results do not depend on who
+// asks for which first. Philox4x32-10 (J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 #pragma once
 
 #include <cstdint>

@@ -72,28 +72,17 @@ double activation(const Activation& f, double x) {
   const double a = static_cast<double>(f.a);
   const double b = static_cast<double>(f.b);
   switch (f.kind) {
-    case ActivationKind::kSigmoid:
-      return 1 / (1 + std::exp(-x));
-    case ActivationKind::kTanh:
-      return std::tanh(x);
-    case ActivationKind::kRelu:
-      return x < 0 ? 0 : x;
-    case ActivationKind::kAffine:
-      return a * x + b;
-    case ActivationKind::kLeakyRelu:
-      return x < 0 ? a * x : x;
-    case ActivationKind::kThresholdedRelu:
-      return x > a ? x : 0;
-    case ActivationKind::kScaledTanh:
-      return a * std::tanh(b * x);
-    case ActivationKind::kHardSigmoid:
-      return std::min(std::max(a * x + b, 0.0), 1.0);
-    case ActivationKind::kElu:
-      return x < 0 ? a * std::expm1(x) : x;
-    case ActivationKind::kSoftsign:
-      return x / (1 + std::fabs(x));
-    case ActivationKind::kSoftplus:
-      return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+    case ActivationKind::kSigmoid: return 1 / (1 + std::exp(-x));
+    case ActivationKind::kTanh: return std::tanh(x);
+    case ActivationKind::kRelu: return x < 0 ? 0 : x;
+    case ActivationKind::kAffine: return a * x + b;
+    case ActivationKind::kLeakyRelu: return x < 0 ? a * x : x;
+    case ActivationKind::kThresholdedRelu: return x > a ? x : 0;
+    case ActivationKind::kScaledTanh: return a * std::tanh(b * x);
+    case ActivationKind::kHardSigmoid: return std::min(std::max(a * x + b, 0.0), 1.0);
+    case ActivationKind::kElu: return x < 0 ? a * std::expm1(x) : x;
+    case ActivationKind::kSoftsign: return x / (1 + std::fabs(x));
+    case ActivationKind::kSoftplus: return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
   }
   return x;
 }

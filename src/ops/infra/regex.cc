@@ -1,4 +1,5 @@
-// See regex.h: a recursive descent over the pattern makes fragments of an automaton; matching keeps the set of states that are reached.
+// See regex.h: a recursive descent over the pattern makes fragments of an automaton; matching keeps the set of states that are
+// reached.
 #include "ops/infra/regex.h"
 
 #include <string>
@@ -278,7 +279,8 @@ class RegexParser {
       if (low == '\\') {
         const bool one = more() && std::string_view("dwsDWS").find(text_[at_]) == std::string_view::npos;
         wide |= escape(&found);
-        if (one && at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']') refuse_unknown("a range that begins with an escape");
+        if (one && at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']')
+          refuse_unknown("a range that begins with an escape");
         continue;
       }
       if (low >= 0x80) refuse_unknown("a character beyond ASCII in a class");
@@ -296,10 +298,14 @@ class RegexParser {
 
   // "[:alpha:]" and its kin, in a class.
   void named(Regex::Class* to) {
-    struct Row { std::string_view name; std::string_view ranges; };
-    static constexpr Row kNames[] = {{"[:alpha:]", "azAZ"}, {"[:digit:]", "09"}, {"[:alnum:]", "azAZ09"}, {"[:lower:]", "az"},
-                                     {"[:upper:]", "AZ"}, {"[:xdigit:]", "afAF09"}, {"[:space:]", "\t\r  "}, {"[:punct:]", "!/:@[`{~"},
-                                     {"[:word:]", "azAZ09__"}, {"[:blank:]", "\t\t  "}};
+    struct Row {
+      std::string_view name;
+      std::string_view ranges;
+    };
+    static constexpr Row kNames[] = {{"[:alpha:]", "azAZ"},   {"[:digit:]", "09"},       {"[:alnum:]", "azAZ09"},
+                                     {"[:lower:]", "az"},     {"[:upper:]", "AZ"},       {"[:xdigit:]", "afAF09"},
+                                     {"[:space:]", "\t\r  "}, {"[:punct:]", "!/:@[`{~"}, {"[:word:]", "azAZ09__"},
+                                     {"[:blank:]", "\t\t  "}};
     for (const Row& row : kNames) {
       if (!text_.substr(at_).starts_with(row.name)) continue;
       for (std::size_t i = 0; i < row.ranges.size(); i += 2) {
@@ -340,9 +346,7 @@ void Regex::add(Thread thread, int before, int behind, Reached& to) const {
       case Kind::kEnd: passes = behind < 0; break;
       case Kind::kBoundary: passes = boundary; break;
       case Kind::kNoBoundary: passes = !boundary; break;
-      default:
-        to.list.push_back({s, thread.begin});
-        passes = false;
+      default: to.list.push_back({s, thread.begin}); passes = false;
     }
     if (passes) open.push_back(it.next);
   }

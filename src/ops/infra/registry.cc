@@ -22,7 +22,8 @@ bool runs_on_host(const Graph& graph, const Node& node) {
   if (node.op->host == nullptr) return false;
   if (node.op->reference == nullptr) return true;
   const auto wrapped = [&](ValueId v) { return v != kNoValue && graph.values[static_cast<std::size_t>(v)].wraps; };
-  return std::any_of(node.inputs.begin(), node.inputs.end(), wrapped) || std::any_of(node.outputs.begin(), node.outputs.end(), wrapped);
+  return std::any_of(node.inputs.begin(), node.inputs.end(), wrapped) ||
+         std::any_of(node.outputs.begin(), node.outputs.end(), wrapped);
 }
 
 void run_reference(const ReferenceContext& c) {

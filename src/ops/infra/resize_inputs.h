@@ -9,7 +9,7 @@ struct ResizeInputs {
   std::uint32_t axes = 0;  // bit i: axis i may be resized
   int count = 0;           // entries of the lists below, one for each axis of `order`
   int order[kMaxRank] = {};
-  bool known = false;      // scales or sizes have values
+  bool known = false;  // scales or sizes have values
   bool by_sizes = false;
   float scales[kMaxRank] = {};
   std::int64_t sizes[kMaxRank] = {};

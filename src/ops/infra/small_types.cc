@@ -16,7 +16,7 @@ constexpr int kNone = -1;
 // A floating format of a sign, exponent bits and M mantissa bits, by its codes without the sign.
 struct Format {
   DType dtype;
-  int bits;            // of an element, the sign included
+  int bits;  // of an element, the sign included
   int mantissa;
   int bias;
   int largest;         // code of the largest finite number
@@ -25,8 +25,8 @@ struct Format {
   bool negative_zero;  // false: its code is the only NaN
 };
 constexpr Format kFormats[] = {
-    {DType::kFloat8E4M3FN, 8, 3, 7, 0x7E, kNone, 0x7F, true},  {DType::kFloat8E4M3FNUZ, 8, 3, 8, 0x7F, kNone, kNone, false},
-    {DType::kFloat8E5M2, 8, 2, 15, 0x7B, 0x7C, 0x7F, true},    {DType::kFloat8E5M2FNUZ, 8, 2, 16, 0x7F, kNone, kNone, false},
+    {DType::kFloat8E4M3FN, 8, 3, 7, 0x7E, kNone, 0x7F, true}, {DType::kFloat8E4M3FNUZ, 8, 3, 8, 0x7F, kNone, kNone, false},
+    {DType::kFloat8E5M2, 8, 2, 15, 0x7B, 0x7C, 0x7F, true},   {DType::kFloat8E5M2FNUZ, 8, 2, 16, 0x7F, kNone, kNone, false},
     {DType::kFloat4E2M1, 4, 1, 1, 0x7, kNone, kNone, true},
 };
 
@@ -96,7 +96,8 @@ int code_of(const Format& f, double x, bool saturate) {
   } else if (!std::isinf(a) && std::ilogb(a) <= 64) {
     const int exponent = std::max(std::ilogb(a), 1 - f.bias);
     // A mantissa that rounds up to the next power of two carries into the exponent.
-    code = static_cast<std::int64_t>(exponent + f.bias - 1) * (1 << f.mantissa) + round_to_units(std::ldexp(a, f.mantissa - exponent));
+    code =
+        static_cast<std::int64_t>(exponent + f.bias - 1) * (1 << f.mantissa) + round_to_units(std::ldexp(a, f.mantissa - exponent));
   }
   if (code > f.largest) {
     if (saturate || (f.nan == kNone && f.negative_zero)) return sign | f.largest;
@@ -176,6 +177,8 @@ std::uint8_t small_bits(DType dtype, const void* data, std::int64_t i) {
   return static_cast<std::uint8_t>(get_code(dtype, data, i));
 }
 
-void set_small_bits(DType dtype, void* data, std::int64_t i, std::uint64_t x) { set_code(dtype, data, i, static_cast<int>(x & 255)); }
+void set_small_bits(DType dtype, void* data, std::int64_t i, std::uint64_t x) {
+  set_code(dtype, data, i, static_cast<int>(x & 255));
+}
 
 }  // namespace evn

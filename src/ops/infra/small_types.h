@@ -17,8 +17,8 @@ double small_value(DType dtype, const void* data, std::int64_t i);
 
 // Writes element `i`. Floating formats: to nearest, ties to even; a number beyond the largest finite one becomes that one with
 // `saturate`, else infinity or NaN, whichever the format has; float4e2m1 always saturates, and NaN becomes -0.
-// float8e8m0 has powers of two only: it rounds as `rounding` says, and numbers below its smallest become that with `saturate`, else NaN.
-// Integers: towards zero; outside of the range the nearest end of it; NaN is 0. Neighbours in the same byte stay.
+// float8e8m0 has powers of two only: it rounds as `rounding` says, and numbers below its smallest become that with `saturate`, else
+// NaN. Integers: towards zero; outside of the range the nearest end of it; NaN is 0. Neighbours in the same byte stay.
 void set_small_value(DType dtype, void* data, std::int64_t i, double x, bool saturate, Rounding rounding);
 
 // Sets what is left of the last byte after `count` elements to 0. Every tensor that is written element by element ends with this.

@@ -76,7 +76,8 @@ void choose_layouts(const Node& node, std::span<const TensorDesc> descs, Compile
   // Before the outputs, what may be fused: a residual lies as the output does.
   const Layout output = layouts[inputs];
   auto at = layouts.begin() + static_cast<std::ptrdiff_t>(inputs);
-  for (const FusedOperand& f : n->fused) at = layouts.insert(at, f.role == FusedOperand::Role::kResidual ? output : Layout::kPlain) + 1;
+  for (const FusedOperand& f : n->fused)
+    at = layouts.insert(at, f.role == FusedOperand::Role::kResidual ? output : Layout::kPlain) + 1;
   n->layouts = std::move(layouts);
   if (n->kernel->fusion.channel_views != nullptr) n->views = n->kernel->fusion.channel_views(desc);
 }
@@ -133,7 +134,9 @@ void compile_segments(CompiledGraph& c) {
     CompiledSegment& s = c.segments.emplace_back();
     s.first = nodes[0];
     s.others.assign(nodes.begin() + 1, nodes.end());
-    const auto is_inside = [&](std::int32_t node) { return c.nodes[static_cast<std::size_t>(node)].segment == static_cast<std::int32_t>(number); };
+    const auto is_inside = [&](std::int32_t node) {
+      return c.nodes[static_cast<std::size_t>(node)].segment == static_cast<std::int32_t>(number);
+    };
     std::vector<bool> seen(graph.values.size(), false);  // made in it, or an input already
     std::size_t args = 0;
     for (const std::int32_t index : nodes) {
@@ -152,7 +155,8 @@ void compile_segments(CompiledGraph& c) {
         seen[static_cast<std::size_t>(v)] = true;
         const auto begin = c.readers.begin() + c.reader_begin[static_cast<std::size_t>(v)];
         const auto end = c.readers.begin() + c.reader_begin[static_cast<std::size_t>(v) + 1];
-        if (c.last_user[static_cast<std::size_t>(v)] == INT32_MAX || !std::all_of(begin, end, is_inside)) s.values.outputs.push_back(v);
+        if (c.last_user[static_cast<std::size_t>(v)] == INT32_MAX || !std::all_of(begin, end, is_inside))
+          s.values.outputs.push_back(v);
       }
     }
     s.packed.resize(s.values.inputs.size());
@@ -180,10 +184,10 @@ void for_each_node(const CompiledGraph& c, F&& body) {
   for (std::size_t i = 0; i < c.nodes.size(); ++i) with_node(c, i, body);
 }
 
-// Packs constants node by node and lets plain ones go. Where most are in the file yet, nodes with one that is not packed in parts and large
-// come first, the largest before all: its plain and its packed bytes are there together, and little else then. With threads, small ones
-// of several nodes at once: as many as make kWindowBytes, since so much of plain and packed bytes is there together for longer than
-// it needs to be.
+// Packs constants node by node and lets plain ones go. Where most are in the file yet, nodes with one that is not packed in parts
+// and large come first, the largest before all: its plain and its packed bytes are there together, and little else then. With
+// threads, small ones of several nodes at once: as many as make kWindowBytes, since so much of plain and packed bytes is there
+// together for longer than it needs to be.
 class Packer {
  public:
   // `cache` is nullable.
@@ -199,7 +203,8 @@ class Packer {
     const std::size_t block_bytes = open_slab();
     PackedStore::Batch batch(store_);
     batch.reserve(cpu_, block_bytes);
-    std::sort(large_.begin(), large_.end(), [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
+    std::sort(large_.begin(), large_.end(),
+              [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
     std::vector<bool> done(c_.nodes.size());
     for (const Large& l : large_) {
       if (batch.trim(l.bytes)) cpu_.pool().trim_models();
@@ -324,8 +329,8 @@ class Packer {
     std::size_t node;
     std::size_t bytes;
   };
-  std::vector<Large> large_;                  // nodes with a constant that is read from the file into a large block
-  std::size_t small_bytes_ = 0;               // the others' blocks
+  std::vector<Large> large_;     // nodes with a constant that is read from the file into a large block
+  std::size_t small_bytes_ = 0;  // the others' blocks
   std::size_t window_bytes_;
   std::size_t largest_small_ = kWindowBytes;  // of constants that are packed beside others
   std::vector<std::size_t> window_;           // nodes whose constants the batch packs, or that have none

@@ -14,10 +14,10 @@ inline constexpr int kMaxSlots = 32;  // devices of one session
 // An operand of a node that may be computed with another one, as a further input of that one's kernel.
 struct FusedOperand {
   enum class Role : std::uint8_t { kBias, kResidual } role = Role::kResidual;
-  std::int32_t node = -1;     // whose operand it is
+  std::int32_t node = -1;  // whose operand it is
   ValueId value = kNoValue;
-  std::int32_t maker = -1;    // the node that makes the value; -1: none
-  bool of_bytes = false;      // the node is a QLinearAdd
+  std::int32_t maker = -1;  // the node that makes the value; -1: none
+  bool of_bytes = false;    // the node is a QLinearAdd
   ByteSum bytes = {};
 
   const ByteSum* byte_sum() const { return of_bytes ? &bytes : nullptr; }
@@ -25,18 +25,18 @@ struct FusedOperand {
 
 struct CompiledNode {
   NodeMode mode = NodeMode::kKernel;
-  std::uint8_t slot = 0;                  // index into CompiledGraph::devices
+  std::uint8_t slot = 0;  // index into CompiledGraph::devices
   const Kernel* kernel = nullptr;
   Precision precision = Precision::kFloat32;  // OpDesc::precision
   bool strict = false;                        // OpDesc::strict
-  bool has_planned_input = false;         // an input is known only when a run is planned
-  std::int32_t segment = -1;              // NodeMode::kSegment: index into CompiledGraph::segments
-  bool choose_late = false;               // a rank is not known yet: the kernel is chosen when a run is planned
-  std::vector<WeightPtr> constants;       // per input
-  std::vector<Buffer> packed;             // per input
-  std::vector<Layout> layouts;            // per input, then per output; empty: all plain
-  std::uint8_t views = 0;                 // what KernelFusion::channel_views said
-  std::vector<FusedOperand> fused;        // if the shapes of a run allow it; behind its own inputs, in this order
+  bool has_planned_input = false;             // an input is known only when a run is planned
+  std::int32_t segment = -1;                  // NodeMode::kSegment: index into CompiledGraph::segments
+  bool choose_late = false;                   // a rank is not known yet: the kernel is chosen when a run is planned
+  std::vector<WeightPtr> constants;           // per input
+  std::vector<Buffer> packed;                 // per input
+  std::vector<Layout> layouts;                // per input, then per output; empty: all plain
+  std::uint8_t views = 0;                     // what KernelFusion::channel_views said
+  std::vector<FusedOperand> fused;            // if the shapes of a run allow it; behind its own inputs, in this order
 
   const FusedOperand* fused_as(FusedOperand::Role role) const {
     for (const FusedOperand& f : fused) {
@@ -49,43 +49,43 @@ struct CompiledNode {
 // Nodes that a device runs as one step, contiguous in CompiledGraph::graph().
 struct CompiledSegment {
   std::int32_t first = -1;
-  std::vector<std::int32_t> others;       // the nodes behind it
+  std::vector<std::int32_t> others;  // the nodes behind it
   SegmentValues values;
-  std::vector<WeightPtr> constants;       // per input
-  std::vector<Buffer> packed;             // per input: none
+  std::vector<WeightPtr> constants;  // per input
+  std::vector<Buffer> packed;        // per input: none
 };
 
 // A pass that found something in the graph.
 struct ActivePass {
-  std::uint8_t number;                    // in lowering_passes()
+  std::uint8_t number;  // in lowering_passes()
   std::unique_ptr<LoweringPass> pass;
 };
 
 struct CompiledGraph {
-  ModelPtr model;                         // null: compiled to be estimated, with nothing packed
-  const Graph* source = nullptr;          // the model's, or `ordered`
-  std::unique_ptr<Graph> ordered;         // the model's with its nodes in an order in which those of each segment stand together
+  ModelPtr model;                  // null: compiled to be estimated, with nothing packed
+  const Graph* source = nullptr;   // the model's, or `ordered`
+  std::unique_ptr<Graph> ordered;  // the model's with its nodes in an order in which those of each segment stand together
   const Limits* limits = nullptr;
   Placement placement;
-  std::vector<Device*> devices;           // slot 0 is the CPU
+  std::vector<Device*> devices;  // slot 0 is the CPU
   std::vector<CompiledNode> nodes;
   std::vector<CompiledSegment> segments;
-  std::vector<std::int32_t> last_user;    // per value: last node that reads it; INT32_MAX for graph outputs; -1: none
-  std::vector<bool> needed;               // per value: a shape depends on its bytes
-  std::vector<ConstTensor> constants;     // per value: data null where it is no constant, or all that read it have packed copies
-  std::vector<ValueId> conditions;        // per region of the graph
-  std::vector<bool> viewed;               // per value: it may be some channels of another one; empty: none
-  std::vector<bool> stored_16bit;         // per value: it is stored as bfloat16 or float16; empty: none
-  std::vector<ActivePass> passes;         // that found something
-  std::vector<std::int32_t> input_of;     // per value: position among the graph inputs, or -1
-  std::vector<std::int32_t> readers;      // of each value, one after the other: the nodes that read it, sums' operands included
+  std::vector<std::int32_t> last_user;      // per value: last node that reads it; INT32_MAX for graph outputs; -1: none
+  std::vector<bool> needed;                 // per value: a shape depends on its bytes
+  std::vector<ConstTensor> constants;       // per value: data null where it is no constant, or all that read it have packed copies
+  std::vector<ValueId> conditions;          // per region of the graph
+  std::vector<bool> viewed;                 // per value: it may be some channels of another one; empty: none
+  std::vector<bool> stored_16bit;           // per value: it is stored as bfloat16 or float16; empty: none
+  std::vector<ActivePass> passes;           // that found something
+  std::vector<std::int32_t> input_of;       // per value: position among the graph inputs, or -1
+  std::vector<std::int32_t> readers;        // of each value, one after the other: the nodes that read it, sums' operands included
   std::vector<std::uint32_t> reader_begin;  // per value, and behind the last: where its readers begin
-  std::size_t arg_count = 0;              // inputs and outputs of all nodes together
-  std::size_t most_step_args = 0;         // inputs and outputs of no step are more
-  std::size_t kernel_nodes = 0;           // nodes that kernels run
+  std::size_t arg_count = 0;                // inputs and outputs of all nodes together
+  std::size_t most_step_args = 0;           // inputs and outputs of no step are more
+  std::size_t kernel_nodes = 0;             // nodes that kernels run
   std::size_t packed_count = 0;
-  bool raw_outputs = false;               // SessionRequest's
-  bool has_boxes = false;                 // some node runs on the host, or an input is no tensor
+  bool raw_outputs = false;  // SessionRequest's
+  bool has_boxes = false;    // some node runs on the host, or an input is no tensor
 
   const Graph& graph() const { return *source; }
   bool only_estimated() const { return model == nullptr; }
@@ -101,8 +101,9 @@ OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDe
 // Places the model and packs its constants, or takes their packed copies from a cache file.
 CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache);
 
-// Compiles a graph whose nodes all go to the CPU, to tell what a run of it takes (estimate.cc): in the place of packed copies there are
-// buffers of their sizes that lie nowhere. Nodes that no kernel takes have NodeMode::kHost. The graph and the limits outlive the result.
+// Compiles a graph whose nodes all go to the CPU, to tell what a run of it takes (estimate.cc): in the place of packed copies there
+// are buffers of their sizes that lie nowhere. Nodes that no kernel takes have NodeMode::kHost. The graph and the limits outlive
+// the result.
 CompiledGraph compile_for_estimate(const Graph& graph, Runtime& runtime);
 
 }  // namespace evn

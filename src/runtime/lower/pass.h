@@ -1,5 +1,6 @@
-// Optimizations across nodes. Each is one file in runtime/lower/passes/: what it finds in a graph when a session is made, and what it does of
-// that for the shapes of a run. Making a plan, making one over, and the estimate of a run all go through it. passes.cc lists them.
+// Optimizations across nodes. Each is one file in runtime/lower/passes/: what it finds in a graph when a session is made, and what
+// it does of that for the shapes of a run. Making a plan, making one over, and the estimate of a run all go through it. passes.cc
+// lists them.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +30,17 @@ class LoweringPass {
   // The root into which the step that begins with `node` should write v, channels last; -1: where it likes.
   virtual std::int32_t place(PlanRoots&, ValueId /*v*/, std::int32_t /*node*/) const { return -1; }
 
-  // Changes a step whose inputs have these roots before its kernel plans. `placed`: the root that output 0 is to be written into, or -1.
-  virtual bool finish(PlanRoots&, PlanStep*, std::span<const std::int32_t> /*inputs*/, std::int32_t /*placed*/) const { return false; }
+  // Changes a step whose inputs have these roots before its kernel plans. `placed`: the root that output 0 is to be written into,
+  // or -1.
+  virtual bool finish(PlanRoots&, PlanStep*, std::span<const std::int32_t> /*inputs*/, std::int32_t /*placed*/) const {
+    return false;
+  }
 };
 
 struct LoweringPassInfo {
-  const char* name;     // in explain, and where it is switched off
+  const char* name;  // in explain, and where it is switched off
   const char* summary;
-  bool of_storage;      // decides where values lie, once layouts are chosen; others decide which nodes run as one step
+  bool of_storage;  // decides where values lie, once layouts are chosen; others decide which nodes run as one step
   // nullptr: there is nothing to do in this graph.
   std::unique_ptr<LoweringPass> (*find)(CompiledGraph& c);
 };

@@ -21,7 +21,7 @@ class RunPlanner : PlanBuilder {
   }
 
   RunPlanner(const CompiledGraph& compiled, std::shared_ptr<const Plan> before, std::span<const void* const> fetched,
-              std::span<const TensorDesc> made)
+             std::span<const TensorDesc> made)
       : PlanBuilder(compiled, std::make_shared<Plan>()) {
     s_ = *before->state;
     plan_->signature = before->signature;
@@ -117,8 +117,8 @@ std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature)
   return RunPlanner(graph, std::move(signature)).run();
 }
 
-std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before, std::span<const void* const> fetched,
-                                    std::span<const TensorDesc> made) {
+std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before,
+                                    std::span<const void* const> fetched, std::span<const TensorDesc> made) {
   return RunPlanner(graph, std::move(before), fetched, made).run();
 }
 

@@ -15,12 +15,13 @@ namespace evn {
 // What a run is asked with; plans are found by it.
 struct Signature {
   std::vector<TensorDesc> inputs;
-  std::vector<std::uint8_t> input_slots;              // where each input lies
-  std::vector<std::uint8_t> output_slots;             // where each output is wanted
-  std::vector<std::vector<unsigned char>> values;     // per input: its bytes where they are part of the key, else empty
+  std::vector<std::uint8_t> input_slots;           // where each input lies
+  std::vector<std::uint8_t> output_slots;          // where each output is wanted
+  std::vector<std::vector<unsigned char>> values;  // per input: its bytes where they are part of the key, else empty
 };
 
-// Whether an input's bytes are part of the key: a shape depends on them, and they are few. Others are fetched in the course of a run.
+// Whether an input's bytes are part of the key: a shape depends on them, and they are few. Others are fetched in the course of a
+// run.
 inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline bool is_key(const CompiledGraph& graph, std::size_t input, const TensorDesc& desc) {
   return graph.needed[graph.graph().inputs[input]] && desc.dtype != DType::kString && desc.size_bytes() <= kMaxKeyBytes;
@@ -37,7 +38,8 @@ struct BufferSource {
   Buffer buffer;              // kArena: offset and size; kFixed: the buffer; else the size
 };
 
-// Nodes that are computed with another: sums that follow it, parts of a cascade and the sum behind the last, or the others of its segment.
+// Nodes that are computed with another: sums that follow it, parts of a cascade and the sum behind the last, or the others of its
+// segment.
 struct AbsorbedNodes {
   std::int32_t count = 0;
   std::int32_t nodes[kMaxStages];
@@ -55,9 +57,9 @@ struct AbsorbedNodes {
 struct PlanStep {
   enum class Kind : std::uint8_t { kKernel, kCopy, kRelayout };
   Kind kind = Kind::kKernel;
-  std::uint8_t slot = 0;           // the device that does it
-  bool wait_after = false;         // the source of an upload is reused soon
-  std::int32_t node = -1;          // kKernel: graph node. Others: -1
+  std::uint8_t slot = 0;    // the device that does it
+  bool wait_after = false;  // the source of an upload is reused soon
+  std::int32_t node = -1;   // kKernel: graph node. Others: -1
   AbsorbedNodes absorbed;
   ValueId value = kNoValue;        // kCopy, kRelayout: what is copied
   std::uint8_t from_slot = 0;      // kCopy
@@ -76,9 +78,9 @@ struct PlanStep {
 // A tensor of the caller's, not of the host, that the plan copies because it is wanted on, or made by, another device.
 struct GivenCopy {
   bool is_output = false;
-  std::int32_t index = 0;          // of the graph's inputs or outputs
-  std::uint8_t given_slot = 0;     // where the tensor lies
-  std::uint8_t plan_slot = 0;      // where the plan reads or makes the value
+  std::int32_t index = 0;       // of the graph's inputs or outputs
+  std::uint8_t given_slot = 0;  // where the tensor lies
+  std::uint8_t plan_slot = 0;   // where the plan reads or makes the value
 };
 
 // A node that needs no step.
@@ -94,38 +96,38 @@ struct Plan {
   ~Plan();
 
   Signature signature;
-  std::vector<TensorDesc> outputs;        // per graph output; kUndefined: known only to a plan that follows
+  std::vector<TensorDesc> outputs;  // per graph output; kUndefined: known only to a plan that follows
   std::vector<PlanStep> steps;
   std::vector<BufferSource> buffers;
-  std::vector<std::size_t> arena_bytes;   // per device slot
-  std::vector<GivenCopy> given_copies;    // that RunRequest::allow_copies must allow
+  std::vector<std::size_t> arena_bytes;  // per device slot
+  std::vector<GivenCopy> given_copies;   // that RunRequest::allow_copies must allow
   std::size_t bookkeeping_bytes = 0;
 
   // A chain of plans.
-  std::shared_ptr<const Plan> before;     // null: the first
-  std::uint16_t subplan = 0;              // number in the chain
-  std::vector<ValueId> fetch;             // what must be known to go on; empty: the plan is the last
+  std::shared_ptr<const Plan> before;        // null: the first
+  std::uint16_t subplan = 0;                 // number in the chain
+  std::vector<ValueId> fetch;                // what must be known to go on; empty: the plan is the last
   std::vector<std::uint32_t> fetch_buffers;  // where it lies, on the host, when the steps have run
-  std::unique_ptr<PlanState> state;       // where the next plan begins
+  std::unique_ptr<PlanState> state;          // where the next plan begins
   // Or a node that runs on the host must be run to go on (ops/host.h); then `fetch` is empty.
   std::int32_t host_node = -1;
-  std::vector<TensorDesc> host_inputs;       // per input of the node
-  std::vector<std::uint32_t> host_buffers;   // per input that is a tensor where it lies, on the host; kNoBuffer: a box, or absent
-  std::vector<TensorDesc> made;              // what the host node that `before` ended with made, per output
+  std::vector<TensorDesc> host_inputs;      // per input of the node
+  std::vector<std::uint32_t> host_buffers;  // per input that is a tensor where it lies, on the host; kNoBuffer: a box, or absent
+  std::vector<TensorDesc> made;             // what the host node that `before` ended with made, per output
   static constexpr std::uint32_t kNoBuffer = UINT32_MAX;
   bool has_continuation() const { return host_node >= 0 || !fetch.empty(); }
 
   // Owned by the plan so that the spans in `steps` stay valid.
   std::vector<TensorDesc> descs;
-  std::deque<TensorDesc> relayouts;        // the value of each re-layout
+  std::deque<TensorDesc> relayouts;  // the value of each re-layout
   std::deque<std::vector<WeightPtr>> constants;
-  std::deque<std::vector<Layout>> layouts;  // of kernels that were chosen now, and of cascades
-  std::deque<std::vector<Buffer>> packed;  // the same
+  std::deque<std::vector<Layout>> layouts;     // of kernels that were chosen now, and of cascades
+  std::deque<std::vector<Buffer>> packed;      // the same
   std::deque<std::vector<OpDesc>> step_nodes;  // of cascades and segments
   std::deque<std::vector<std::int64_t>> pitches;
   std::vector<ElidedNode> elided;
-  std::vector<WeightPtr> known;           // per value: bytes known since planning, or null
-  std::unique_ptr<TextPool> texts;        // of strings that were made while planning
+  std::vector<WeightPtr> known;     // per value: bytes known since planning, or null
+  std::unique_ptr<TextPool> texts;  // of strings that were made while planning
 };
 
 // Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_MODEL or EVN_ERROR_UNSUPPORTED with the node, EVN_ERROR_LIMIT.
@@ -134,7 +136,7 @@ std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature)
 // concern. Null where it cannot be done; `old` is gone either way.
 std::shared_ptr<Plan> replan(const CompiledGraph& graph, std::shared_ptr<Plan> old, const Signature& signature);
 // Goes on after `before`; `fetched` holds the bytes of before->fetch, or `made` what before->host_node made.
-std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before, std::span<const void* const> fetched,
-                                    std::span<const TensorDesc> made);
+std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before,
+                                    std::span<const void* const> fetched, std::span<const TensorDesc> made);
 
 }  // namespace evn

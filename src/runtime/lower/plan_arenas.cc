@@ -5,7 +5,8 @@
 namespace evn {
 
 std::size_t PlanArenas::scratch_bytes(int slot, const KernelPlan& p) const {
-  return checked_add(align_up(p.scratch_bytes, 64), checked_mul<std::size_t>(threads_of(slot), align_up(p.thread_scratch_bytes, 64)));
+  return checked_add(align_up(p.scratch_bytes, 64),
+                     checked_mul<std::size_t>(threads_of(slot), align_up(p.thread_scratch_bytes, 64)));
 }
 
 void PlanArenas::place_arenas() {
@@ -17,7 +18,9 @@ void PlanArenas::place_arenas() {
     ids.clear();
     for (std::size_t r = 0; r < s_.roots.size(); ++r) {
       PlanRoot& root = s_.roots[r];
-      if (root.source != Source::kArena || root.subplan != plan_->subplan || root.slot != slot || root.bytes == 0 || root.parent >= 0) continue;
+      if (root.source != Source::kArena || root.subplan != plan_->subplan || root.slot != slot || root.bytes == 0 ||
+          root.parent >= 0)
+        continue;
       root.room = checked_add(root.bytes, root.slack);
       lifetimes.push_back({root.room, root.first, root.last, 0});
       ids.push_back(static_cast<std::int32_t>(r));
@@ -39,10 +42,11 @@ void PlanArenas::set_buffers() {
 }
 
 std::shared_ptr<Plan> PlanArenas::finish() {
-  plan_->bookkeeping_bytes = plan_->steps.size() * sizeof(PlanStep) + plan_->buffers.size() * (sizeof(BufferSource) + sizeof(std::int32_t)) +
-                             plan_->descs.size() * sizeof(TensorDesc) +
-                             plan_->known.size() * (sizeof(WeightPtr) + sizeof(TensorDesc) + sizeof(void*) + 2 * sizeof(std::int32_t)) +
-                             s_.roots.size() * sizeof(PlanRoot) + s_.step_of.size() * sizeof(std::int32_t);
+  plan_->bookkeeping_bytes =
+      plan_->steps.size() * sizeof(PlanStep) + plan_->buffers.size() * (sizeof(BufferSource) + sizeof(std::int32_t)) +
+      plan_->descs.size() * sizeof(TensorDesc) +
+      plan_->known.size() * (sizeof(WeightPtr) + sizeof(TensorDesc) + sizeof(void*) + 2 * sizeof(std::int32_t)) +
+      s_.roots.size() * sizeof(PlanRoot) + s_.step_of.size() * sizeof(std::int32_t);
   for (const std::vector<OpDesc>& nodes : plan_->step_nodes) plan_->bookkeeping_bytes += nodes.capacity() * sizeof(OpDesc);
   plan_->state = std::make_unique<PlanState>(std::move(s_));
   return std::move(plan_);

@@ -44,7 +44,8 @@ void PlanBuilder::start() {
     r.bytes = s_.descs[v].size_bytes();
     r.last_user = INT32_MAX;  // never written over
     root(v, slot) = add_root(r);
-    if (const auto& bytes = plan_->signature.values[i]; !c_.only_estimated() && is_key(c_, i, s_.descs[v])) set_known(v, bytes.data(), bytes.size());
+    if (const auto& bytes = plan_->signature.values[i]; !c_.only_estimated() && is_key(c_, i, s_.descs[v]))
+      set_known(v, bytes.data(), bytes.size());
   }
 }
 
@@ -88,7 +89,8 @@ void PlanBuilder::add_output(std::size_t j) {
   EVN_CHECK(from >= 0);
   const auto index = static_cast<std::int32_t>(j);
   const auto output_slot = static_cast<std::uint8_t>(slot);
-  if (made < 0 && graph_.values[v].constant == nullptr) note_given_copy({true, index, output_slot, slot_that_made(v)}, s_.roots[from].bytes);
+  if (made < 0 && graph_.values[v].constant == nullptr)
+    note_given_copy({true, index, output_slot, slot_that_made(v)}, s_.roots[from].bytes);
   if (!host(s_.roots[from].slot) && !host(slot) && s_.roots[from].slot != slot) from = need(v, 0);
   add_copy(v, from, add_output_root(j, slot));
 }

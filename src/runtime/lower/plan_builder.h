@@ -1,5 +1,5 @@
-// What making a plan for a run (plan.cc) and telling what one would take (estimate.cc) share: from a signature's inputs to its outputs, node by
-// node. Which nodes there are, and their shapes, is decided by who derives from it.
+// What making a plan for a run (plan.cc) and telling what one would take (estimate.cc) share: from a signature's inputs to its
+// outputs, node by node. Which nodes there are, and their shapes, is decided by who derives from it.
 #pragma once
 
 #include "runtime/lower/plan_steps.h"

@@ -1,5 +1,5 @@
-// The memory of a plan's values: roots, of which each is a piece of memory that one or several values share, the copies and re-layouts that
-// bring a value to where it is read, and views of some channels of a value.
+// The memory of a plan's values: roots, of which each is a piece of memory that one or several values share, the copies and
+// re-layouts that bring a value to where it is read, and views of some channels of a value.
 #pragma once
 
 #include "runtime/lower/plan_arenas.h"
@@ -34,14 +34,15 @@ class PlanRoots : public PlanArenas {
   // The root that holds v on a slot, copying it there first when it is elsewhere.
   std::int32_t need(ValueId v, int slot);
 
-  // The root that holds v on a slot in the given layout; v is copied or converted first if needed. If `may_be_view`, the reader accepts a value
-  // that is a range of channels of a wider one.
+  // The root that holds v on a slot in the given layout; v is copied or converted first if needed. If `may_be_view`, the reader
+  // accepts a value that is a range of channels of a wider one.
   std::int32_t need(ValueId v, int slot, Layout layout, bool may_be_view);
 
   // Notes a copy of a tensor that the caller gives, for runs that allow none.
   void note_given_copy(const GivenCopy& copy, std::size_t bytes);
 
-  // The root of output k of a step: an output of the graph, its place in a wider value, an input that it is written over, or a new one.
+  // The root of output k of a step: an output of the graph, its place in a wider value, an input that it is written over, or a new
+  // one.
   std::int32_t output_root(const PlanStep& step, std::size_t k, const std::vector<std::int32_t>& inputs);
 
   // Adds the root of graph output j.
@@ -50,13 +51,15 @@ class PlanRoots : public PlanArenas {
   // Adds the root of the scratch memory of a kernel, or returns -1 if it needs none.
   std::int32_t scratch_root(int slot, const KernelPlan& p);
 
-  // Adds a root for v, which is channels [first, first + channels) of the value of root `of`, of `pitch` channels, all channels last.
+  // Adds a root for v, which is channels [first, first + channels) of the value of root `of`, of `pitch` channels, all channels
+  // last.
   std::int32_t add_view_root(ValueId v, std::int32_t of, std::int64_t first, std::int64_t channels, std::int64_t pitch);
 
   // The slot on which v was made: the host, where it is known when the run is planned.
   std::uint8_t slot_that_made(ValueId v);
 
-  // Finds where the step's outputs go, as far as they are channel views (placed_), and sets the pitches of what is some channels of a wider value.
+  // Finds where the step's outputs go, as far as they are channel views (placed_), and sets the pitches of what is some channels of
+  // a wider value.
   void set_places(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs);
 
   std::vector<std::int32_t> placed_;  // work space of one node, per output: the root that it is written into, or -1
@@ -65,8 +68,8 @@ class PlanRoots : public PlanArenas {
   // The root that holds v on slot 0 in a layout in which it is not yet there, from the other one.
   std::int32_t relayout(ValueId v, std::int32_t from, Layout wanted);
 
-  // Counts the copy of an input of the run that a step on `slot` needs. need() calls itself for a copy between two devices by way of the
-  // host; only the first call counts.
+  // Counts the copy of an input of the run that a step on `slot` needs. need() calls itself for a copy between two devices by way
+  // of the host; only the first call counts.
   void note_copy_of_input(std::int32_t from, int slot);
 };
 

@@ -1,5 +1,5 @@
-// The state of making a plan. Shapes (shape_walk.h), steps (step_former.h) and their memory (plan_roots.h, plan_steps.h) are decided one after
-// the other; plan.cc puts them together for a new signature, replan.cc for one whose dims differ.
+// The state of making a plan. Shapes (shape_walk.h), steps (step_former.h) and their memory (plan_roots.h, plan_steps.h) are
+// decided one after the other; plan.cc puts them together for a new signature, replan.cc for one whose dims differ.
 #pragma once
 
 #include "runtime/lower/plan.h"
@@ -14,35 +14,36 @@ struct PlanRoot {
   std::int32_t index = -1;
   Buffer fixed;
   std::size_t bytes = 0;
-  std::size_t room = 0;                // of an arena: bytes at its place
-  std::size_t slack = 0;               // of these, to grow into
-  std::int32_t first = 0;              // steps
+  std::size_t room = 0;    // of an arena: bytes at its place
+  std::size_t slack = 0;   // of these, to grow into
+  std::int32_t first = 0;  // steps
   std::int32_t last = 0;
-  std::int32_t last_user = -1;         // last node that reads any of its values
-  std::uint32_t pending_slots = 0;     // a download from these devices writes it
-  // Some channels of the values of another root, which lie channels last: that one, -1: none; bytes in front of the first; how many, of how many.
-  // Its place and life are the other's.
+  std::int32_t last_user = -1;      // last node that reads any of its values
+  std::uint32_t pending_slots = 0;  // a download from these devices writes it
+  // Some channels of the values of another root, which lie channels last: that one, -1: none; bytes in front of the first; how
+  // many, of how many. Its place and life are the other's.
   std::int32_t parent = -1;
   std::size_t skip = 0;
   std::int64_t channels = 0, pitch = 0;
-  bool is_16bit = false;               // stored as bfloat16 or float16, in half of the bytes
-  bool is_viewed = false;              // is some channels of another one, or the other way round
-  bool written_over = false;           // some of its channels are those of a later value
+  bool is_16bit = false;      // stored as bfloat16 or float16, in half of the bytes
+  bool is_viewed = false;     // is some channels of another one, or the other way round
+  bool written_over = false;  // some of its channels are those of a later value
 };
 
 // What is known of the values between two nodes; and, behind the last one, how the plan was made.
 struct PlanState {
   std::size_t next_node = 0;
-  std::vector<TensorDesc> descs;          // per value
-  std::vector<const void*> values;        // per value: known bytes, or null
-  std::vector<std::int32_t> root_of;      // per value: for each slot; on slot 0 with channels last; the same by itself, where that is some channels
-  std::vector<std::int32_t> parent_of;     // per value: the root that others' channels are written into before it is made, or -1
-  std::vector<std::int32_t> output_of;    // per value: first output position that it is, or -1
+  std::vector<TensorDesc> descs;    // per value
+  std::vector<const void*> values;  // per value: known bytes, or null
+  std::vector<std::int32_t>
+      root_of;  // per value: for each slot; on slot 0 with channels last; the same by itself, where that is some channels
+  std::vector<std::int32_t> parent_of;  // per value: the root that others' channels are written into before it is made, or -1
+  std::vector<std::int32_t> output_of;  // per value: first output position that it is, or -1
   std::vector<PlanRoot> roots;
-  std::vector<bool> without_step;         // per node: computed with one before it, or in a branch that is not taken
-  std::vector<std::int32_t> buffer_roots; // per plan buffer: its root, or -1
-  std::vector<std::int32_t> step_of;      // per node: the step that computes it, or -1
-  std::vector<std::int32_t> other_steps;  // copies and re-layouts
+  std::vector<bool> without_step;          // per node: computed with one before it, or in a branch that is not taken
+  std::vector<std::int32_t> buffer_roots;  // per plan buffer: its root, or -1
+  std::vector<std::int32_t> step_of;       // per node: the step that computes it, or -1
+  std::vector<std::int32_t> other_steps;   // copies and re-layouts
 };
 
 // What all that make a plan work on.

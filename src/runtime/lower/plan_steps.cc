@@ -59,7 +59,8 @@ PlanStep PlanSteps::keep_draft() {
     step.desc.constants = plan_->constants.emplace_back(d.constants);
   }
   if (c_.nodes[d.node].choose_late && !d.packed.empty()) step.packed = plan_->packed.emplace_back(d.late_packed);
-  if (step.desc.layouts != nullptr && step.desc.layouts == d.late_layouts.data()) step.desc.layouts = plan_->layouts.emplace_back(d.late_layouts).data();
+  if (step.desc.layouts != nullptr && step.desc.layouts == d.late_layouts.data())
+    step.desc.layouts = plan_->layouts.emplace_back(d.late_layouts).data();
   return step;
 }
 
@@ -81,7 +82,8 @@ void PlanSteps::find_inputs(const PlanStep& step) {
   input_roots_.clear();
   for (std::size_t k = 0; k < draft_.operands.size(); ++k) {
     const StepOperand& o = draft_.operands[k];
-    input_roots_.push_back(o.value == kNoValue ? -1 : need(o.value, step.slot, step.desc.input_layout(static_cast<int>(k)), o.may_be_view));
+    input_roots_.push_back(
+        o.value == kNoValue ? -1 : need(o.value, step.slot, step.desc.input_layout(static_cast<int>(k)), o.may_be_view));
   }
 }
 

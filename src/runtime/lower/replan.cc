@@ -1,6 +1,7 @@
 // Makes a plan over into one for other dims of the inputs: goes only over the nodes whose shapes, or known values, change. What was
-// decided by more than sizes (who shares memory with whom, which sums run with their node, which copies and re-layouts there are) must
-// come out as it did; else there is no plan, and make_plan makes one from the start. Kernels plan anew wherever a desc changed.
+// decided by more than sizes (who shares memory with whom, which sums run with their node, which copies and re-layouts there are)
+// must come out as it did; else there is no plan, and make_plan makes one from the start. Kernels plan anew wherever a desc
+// changed.
 #include <algorithm>
 #include <cstring>
 
@@ -47,17 +48,17 @@ class Replanner : PlanArenas {
   using Bits = std::vector<std::uint64_t>;
   static constexpr std::size_t kNone = SIZE_MAX;
 
-  std::vector<bool> changed_;           // per value: its desc
-  Bits dirty_;                          // per node: an input changed
-  Bits dirty_steps_;                    // per step: one of its nodes is dirty
-  std::vector<WeightPtr> old_known_;    // work space of one node: what its outputs were
+  std::vector<bool> changed_;         // per value: its desc
+  Bits dirty_;                        // per node: an input changed
+  Bits dirty_steps_;                  // per step: one of its nodes is dirty
+  std::vector<WeightPtr> old_known_;  // work space of one node: what its outputs were
   bool arenas_changed_ = false;
 
   static std::size_t words(std::size_t bits) { return (bits + 63) / 64; }
   static void set_bit(Bits* bits, std::size_t i) { (*bits)[i / 64] |= std::uint64_t{1} << i % 64; }
 
-  // Clears the bits that are set and calls visit(bit, next) for each, in order, also for those that it sets behind that one: `next`: the one that
-  // comes then as far as it is known, or kNone. False where a call gives that.
+  // Clears the bits that are set and calls visit(bit, next) for each, in order, also for those that it sets behind that one:
+  // `next`: the one that comes then as far as it is known, or kNone. False where a call gives that.
   template <typename F>
   static bool for_each_bit(Bits& bits, F&& visit) {
     for (std::size_t word = 0; word < bits.size(); ++word) {
@@ -90,7 +91,8 @@ class Replanner : PlanArenas {
     if (r < 0 || s_.roots[r].bytes == bytes) return;
     PlanRoot& root = s_.roots[r];
     root.bytes = bytes;
-    if (root.parent >= 0) return set_bytes(root.parent, bytes / static_cast<std::size_t>(root.channels) * static_cast<std::size_t>(root.pitch));
+    if (root.parent >= 0)
+      return set_bytes(root.parent, bytes / static_cast<std::size_t>(root.channels) * static_cast<std::size_t>(root.pitch));
     if (root.source != Source::kArena || bytes <= root.room) return;
     arenas_changed_ = true;
     if (bytes <= kMostWithSlack) root.slack = bytes / 4;  // what grows a little will do so again
@@ -208,7 +210,9 @@ class Replanner : PlanArenas {
     form(step.node);
     if (!is_as_before(step)) return false;
     std::copy(draft_.descs.begin(), draft_.descs.end(), plan_->descs.begin() + step.first_desc);
-    if (step.constants >= 0) std::move(draft_.constants.begin(), draft_.constants.end(), plan_->constants[static_cast<std::size_t>(step.constants)].begin());
+    if (step.constants >= 0)
+      std::move(draft_.constants.begin(), draft_.constants.end(),
+                plan_->constants[static_cast<std::size_t>(step.constants)].begin());
     step.plan = KernelPlan{};
     step.kernel->plan(step.desc, &step.plan);
     return shares_as_before(step) && update_scratch(step, at);

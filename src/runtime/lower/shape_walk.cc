@@ -128,8 +128,8 @@ std::span<const TensorDesc> ShapeWalk::infer(const Node& node) {
 void ShapeWalk::check_output(const Node& node, std::size_t k, const TensorDesc& d) const {
   if (!d.shape.is_known()) fail(EVN_ERROR_UNSUPPORTED, "the shape of output %zu of %s depends on data", k, node.op_type.c_str());
   if (const std::size_t bytes = d.size_bytes(); bytes > limits_.tensor_bytes) {
-    throw make_error(EVN_ERROR_LIMIT, "output %zu of shape %s has %zu bytes, above the limit tensor_bytes", k, d.shape.to_string().c_str(),
-                     bytes)
+    throw make_error(EVN_ERROR_LIMIT, "output %zu of shape %s has %zu bytes, above the limit tensor_bytes", k,
+                     d.shape.to_string().c_str(), bytes)
         .with_bytes(bytes, limits_.tensor_bytes);
   }
   if (node.op->custom != nullptr) check_agreement(node, k, d);
@@ -141,8 +141,9 @@ void ShapeWalk::check_agreement(const Node& node, std::size_t k, const TensorDes
   bool same = now.dtype == then.dtype && (!then.has_shape || then.shape.rank() == now.shape.rank());
   for (int i = 0; same && then.has_shape && i < now.shape.rank(); ++i) same = then.shape[i] < 0 || then.shape[i] == now.shape[i];
   if (same) return;
-  fail(EVN_ERROR_INTERNAL, "operator %.128s says that output %zu is %s%s, and said %s%s when the model was loaded", node.op_type.c_str(), k,
-       dtype_name(now.dtype), now.shape.to_string().c_str(), dtype_name(then.dtype), then.has_shape ? then.shape.to_string().c_str() : "");
+  fail(EVN_ERROR_INTERNAL, "operator %.128s says that output %zu is %s%s, and said %s%s when the model was loaded",
+       node.op_type.c_str(), k, dtype_name(now.dtype), now.shape.to_string().c_str(), dtype_name(then.dtype),
+       then.has_shape ? then.shape.to_string().c_str() : "");
 }
 
 void ShapeWalk::evaluate(const Node& node) {

@@ -1,5 +1,5 @@
-// Shapes of all values for one signature, and the bytes of those that shape arithmetic computes: a walk over the nodes that ends where a shape,
-// or the branch of an If, depends on what a run computes.
+// Shapes of all values for one signature, and the bytes of those that shape arithmetic computes: a walk over the nodes that ends
+// where a shape, or the branch of an If, depends on what a run computes.
 #pragma once
 
 #include "runtime/lower/plan_state.h"

@@ -52,7 +52,8 @@ void StepFormer::form_segment(const CompiledSegment& segment) {
     for (const ValueId v : values) d.descs.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
     return std::span<const TensorDesc>(d.descs).subspan(first);
   };
-  const auto desc_of = [&](std::int32_t node, std::span<const ValueId> inputs, std::span<const ValueId> outputs, std::span<const WeightPtr> constants) {
+  const auto desc_of = [&](std::int32_t node, std::span<const ValueId> inputs, std::span<const ValueId> outputs,
+                           std::span<const WeightPtr> constants) {
     OpDesc desc{&graph_.nodes[node], descs_of(inputs), descs_of(outputs), constants};
     desc.threads = threads_of(n.slot);
     desc.precision = n.precision;
@@ -60,7 +61,8 @@ void StepFormer::form_segment(const CompiledSegment& segment) {
     return desc;
   };
   d.desc = desc_of(segment.first, segment.values.inputs, segment.values.outputs, segment.constants);
-  d.computes = std::any_of(d.desc.outputs.begin(), d.desc.outputs.end(), [](const TensorDesc& desc) { return desc.shape.elements() != 0; });
+  d.computes =
+      std::any_of(d.desc.outputs.begin(), d.desc.outputs.end(), [](const TensorDesc& desc) { return desc.shape.elements() != 0; });
   for (const ValueId v : segment.values.inputs) d.operands.push_back({v, false});
   const auto add_node = [&](std::int32_t index) {
     const Node& node = graph_.nodes[index];
@@ -75,7 +77,8 @@ void StepFormer::form_segment(const CompiledSegment& segment) {
 void StepFormer::add_descs(std::int32_t index, std::size_t first) {
   const Node& node = graph_.nodes[index];
   std::vector<TensorDesc>& descs = draft_.descs;
-  for (std::size_t k = first; k < node.inputs.size(); ++k) descs.push_back(node.inputs[k] == kNoValue ? TensorDesc{} : s_.descs[node.inputs[k]]);
+  for (std::size_t k = first; k < node.inputs.size(); ++k)
+    descs.push_back(node.inputs[k] == kNoValue ? TensorDesc{} : s_.descs[node.inputs[k]]);
   descs.resize(descs.size() + c_.nodes[index].fused.size());
   for (const ValueId v : node.outputs) descs.push_back(v == kNoValue ? TensorDesc{} : s_.descs[v]);
 }
@@ -84,7 +87,8 @@ void StepFormer::add_operands(std::int32_t index, std::size_t first, int slot, s
   const Node& node = graph_.nodes[index];
   for (std::size_t k = first; k < node.inputs.size(); ++k) {
     const std::uint8_t wanted = k == 0 ? kViewInput : kViewInputs;
-    const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;  // kernels of other devices than the host read it from OpDesc::constants
+    const bool by_value =
+        k < 32 && (node.op->value_inputs >> k & 1) != 0;  // kernels of other devices than the host read it from OpDesc::constants
     const bool by_copy = host(slot) && k < packed.size() && packed[k].memory != nullptr;
     const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;
     const bool reads = !by_copy && !by_shape && (!by_value || host(slot));
@@ -104,7 +108,8 @@ void StepFormer::set_constants() {
   draft_.constants = c_.nodes[draft_.node].constants;
   for (std::size_t k = 0; k < node.inputs.size(); ++k) {
     const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
-    if (by_value && node.inputs[k] != kNoValue && plan_->known[node.inputs[k]] != nullptr) draft_.constants[k] = plan_->known[node.inputs[k]];
+    if (by_value && node.inputs[k] != kNoValue && plan_->known[node.inputs[k]] != nullptr)
+      draft_.constants[k] = plan_->known[node.inputs[k]];
   }
   draft_.desc.constants = draft_.constants;
 }
@@ -153,7 +158,8 @@ void StepFormer::choose_for_empty() {
   d.desc.layouts = nullptr;
   d.packed = {};
   if (d.kernel == nullptr) {
-    throw make_error(EVN_ERROR_UNSUPPORTED, "an input has no elements, which this device does not run").with_device(device.name().c_str());
+    throw make_error(EVN_ERROR_UNSUPPORTED, "an input has no elements, which this device does not run")
+        .with_device(device.name().c_str());
   }
 }
 

@@ -1,5 +1,5 @@
-// Which nodes run as one step, on which kernel, and what that is asked about: decided by the shapes of a signature and nothing else, so that
-// making a plan and making one over for other dims ask the same.
+// Which nodes run as one step, on which kernel, and what that is asked about: decided by the shapes of a signature and nothing
+// else, so that making a plan and making one over for other dims ask the same.
 #pragma once
 
 #include "runtime/lower/shape_walk.h"
@@ -14,22 +14,22 @@ struct StepOperand {
 
 // A step that is being formed. Plain data: its memory is decided later.
 struct StepDraft {
-  std::int32_t node = -1;            // the first of its nodes
+  std::int32_t node = -1;  // the first of its nodes
   std::uint8_t slot = 0;
   const Kernel* kernel = nullptr;
-  bool computes = true;              // false: no output has elements
+  bool computes = true;  // false: no output has elements
   AbsorbedNodes absorbed;
-  OpDesc desc;                       // its spans are of the vectors below, or of the compiled graph
-  std::span<const Buffer> packed;    // per input
-  std::vector<StepOperand> operands; // per input
-  std::span<const ValueId> outputs;  // per output
-  std::uint8_t views = 0;            // which arguments may be channel views (kView...)
-  std::uint32_t passes = 0;          // bit i: the i-th of lowering_passes() took part
-  std::vector<TensorDesc> descs;     // of inputs, then of outputs; the output of a stage is input 0 of the next one
-  std::vector<OpDesc> nodes;         // of a cascade or a segment
-  std::vector<WeightPtr> constants;  // where some are known since planning
-  std::vector<Layout> late_layouts;  // of a kernel that was chosen now
-  std::vector<Buffer> late_packed;   // packed constants of such a kernel
+  OpDesc desc;                        // its spans are of the vectors below, or of the compiled graph
+  std::span<const Buffer> packed;     // per input
+  std::vector<StepOperand> operands;  // per input
+  std::span<const ValueId> outputs;   // per output
+  std::uint8_t views = 0;             // which arguments may be channel views (kView...)
+  std::uint32_t passes = 0;           // bit i: the i-th of lowering_passes() took part
+  std::vector<TensorDesc> descs;      // of inputs, then of outputs; the output of a stage is input 0 of the next one
+  std::vector<OpDesc> nodes;          // of a cascade or a segment
+  std::vector<WeightPtr> constants;   // where some are known since planning
+  std::vector<Layout> late_layouts;   // of a kernel that was chosen now
+  std::vector<Buffer> late_packed;    // packed constants of such a kernel
 };
 
 class StepFormer : public ShapeWalk {
@@ -39,8 +39,8 @@ class StepFormer : public ShapeWalk {
     draft_.operands.reserve(compiled.most_step_args);
   }
 
-  // Forms the step that begins with the node, whose shapes and those of what follows are known; draft_ stays until the next call. Throws where
-  // no kernel can run it.
+  // Forms the step that begins with the node, whose shapes and those of what follows are known; draft_ stays until the next call.
+  // Throws where no kernel can run it.
   void form(std::int32_t index);
 
   StepDraft draft_;

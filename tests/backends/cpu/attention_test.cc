@@ -22,17 +22,36 @@ TEST(CpuFusedAttention, QueriesKeysAndDepths) {
 }
 
 TEST(CpuFusedAttention, AxesInAnyOrder) {
-  fused().input({2, 19, 3, 16}).input({2, 21, 3, 16}).input({2, 21, 3, 16}).ints("q_perm", {0, 2, 1, 3}).ints("k_perm", {0, 2, 1, 3})
-      .ints("v_perm", {0, 2, 1, 3}).ints("y_perm", {2, 0, 1, 3}).run();
+  fused()
+      .input({2, 19, 3, 16})
+      .input({2, 21, 3, 16})
+      .input({2, 21, 3, 16})
+      .ints("q_perm", {0, 2, 1, 3})
+      .ints("k_perm", {0, 2, 1, 3})
+      .ints("v_perm", {0, 2, 1, 3})
+      .ints("y_perm", {2, 0, 1, 3})
+      .run();
   for (const std::int64_t queries : {1, 19}) {
-    fused().input({queries, 2, 3, 16}).input({2, 3, 16, 21}).input({2, 3, 21, 16}).ints("q_perm", {1, 2, 0, 3})
-        .ints("k_perm", {0, 1, 3, 2}).run();
+    fused()
+        .input({queries, 2, 3, 16})
+        .input({2, 3, 16, 21})
+        .input({2, 3, 21, 16})
+        .ints("q_perm", {1, 2, 0, 3})
+        .ints("k_perm", {0, 1, 3, 2})
+        .run();
   }
 }
 
 TEST(CpuFusedAttention, ViewsOfOnePackedTensor) {
   const auto view = [](std::int64_t offset) { return std::vector<std::int64_t>{1, 4, 19, 16, 0, 16, 192, 1, offset}; };
-  fused().input({19, 1, 192}).input({19, 192}).input({19 * 192}).ints("q_view", view(0)).ints("k_view", view(64)).ints("v_view", view(128)).run();
+  fused()
+      .input({19, 1, 192})
+      .input({19, 192})
+      .input({19 * 192})
+      .ints("q_view", view(0))
+      .ints("k_view", view(64))
+      .ints("v_view", view(128))
+      .run();
 }
 
 TEST(CpuFusedAttention, MasksBroadcastToEveryAxis) {
@@ -49,7 +68,8 @@ TEST(CpuFusedAttention, OperandsBroadcastAsInMatMul) {
 TEST(CpuFusedAttention, LargeNumbersDoNotOverflow) {
   fused().input({1, 2, 9, 16}, false, -20, 20).input({1, 2, 40, 16}, false, -20, 20).input({1, 2, 40, 16}).run();
   std::vector<float> mask(9 * 40, 0.0f);
-  for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = i % 3 == 0 ? -std::numeric_limits<float>::infinity() : i % 3 == 1 ? -1e30f : 0.0f;
+  for (std::size_t i = 0; i < mask.size(); ++i)
+    mask[i] = i % 3 == 0 ? -std::numeric_limits<float>::infinity() : i % 3 == 1 ? -1e30f : 0.0f;
   fused().input({1, 2, 9, 16}).input({1, 2, 40, 16}).input({1, 2, 40, 16}).input_of<float>({9, 40}, mask).run();
 }
 
@@ -61,11 +81,32 @@ TEST(CpuFusedAttention, RowThatIsHiddenIsNoNumber) {
 TEST(CpuAttention, HeadsMasksAndPasts) {
   for (const std::int64_t queries : {1, 5, 40}) {
     standard().input({2, 4, queries, 16}).input({2, 2, 21, 16}).input({2, 2, 21, 24}).run();
-    standard().input({2, queries, 64}).input({2, 21, 32}).input({2, 21, 48}).integer("q_num_heads", 4).integer("kv_num_heads", 2).run();
-    standard().input({2, 4, queries, 16}).input({2, 2, 21, 16}).input({2, 2, 21, 16}).input({queries, 21}, false, -3, 3)
-        .input({2, 2, 10, 16}).input({2, 2, 10, 16}).outputs(3).run();
-    standard().input({2, 4, queries, 16}).input({2, 2, queries, 16}).input({2, 2, queries, 16}).absent().input({2, 2, 10, 16})
-        .input({2, 2, 10, 16}).integer("is_causal", 1).outputs(3).run();
+    standard()
+        .input({2, queries, 64})
+        .input({2, 21, 32})
+        .input({2, 21, 48})
+        .integer("q_num_heads", 4)
+        .integer("kv_num_heads", 2)
+        .run();
+    standard()
+        .input({2, 4, queries, 16})
+        .input({2, 2, 21, 16})
+        .input({2, 2, 21, 16})
+        .input({queries, 21}, false, -3, 3)
+        .input({2, 2, 10, 16})
+        .input({2, 2, 10, 16})
+        .outputs(3)
+        .run();
+    standard()
+        .input({2, 4, queries, 16})
+        .input({2, 2, queries, 16})
+        .input({2, 2, queries, 16})
+        .absent()
+        .input({2, 2, 10, 16})
+        .input({2, 2, 10, 16})
+        .integer("is_causal", 1)
+        .outputs(3)
+        .run();
   }
 }
 
@@ -77,14 +118,37 @@ TEST(CpuAttention, BoolMaskMayHideARow) {
 }
 
 TEST(CpuAttention, WindowsAndLengths) {
-  standard(25).input({2, 2, 19, 16}).input({2, 2, 40, 16}).input({2, 2, 40, 16}).absent().absent().absent()
-      .input_of<std::int64_t>({2}, {30, 25}).integer("left_window_size", 7).integer("right_window_size", 2).run();
-  standard(24).input({2, 2, 19, 16}).input({2, 2, 40, 16}).input({2, 2, 40, 16}).absent().absent().absent()
-      .input_of<std::int64_t>({2}, {30, 0}).integer("is_causal", 1).run();
+  standard(25)
+      .input({2, 2, 19, 16})
+      .input({2, 2, 40, 16})
+      .input({2, 2, 40, 16})
+      .absent()
+      .absent()
+      .absent()
+      .input_of<std::int64_t>({2}, {30, 25})
+      .integer("left_window_size", 7)
+      .integer("right_window_size", 2)
+      .run();
+  standard(24)
+      .input({2, 2, 19, 16})
+      .input({2, 2, 40, 16})
+      .input({2, 2, 40, 16})
+      .absent()
+      .absent()
+      .absent()
+      .input_of<std::int64_t>({2}, {30, 0})
+      .integer("is_causal", 1)
+      .run();
 }
 
 TEST(CpuAttention, WhatItDoesNotTakeGoesToTheReference) {
-  KernelCheck("Attention", 23).input({1, 2, 3, 8}).input({1, 2, 5, 8}).input({1, 2, 5, 8}).real("softcap", 2).kernel("reference").run();
+  KernelCheck("Attention", 23)
+      .input({1, 2, 3, 8})
+      .input({1, 2, 5, 8})
+      .input({1, 2, 5, 8})
+      .real("softcap", 2)
+      .kernel("reference")
+      .run();
   KernelCheck("Attention", 23).input({1, 2, 3, 8}).input({1, 2, 5, 8}).input({1, 2, 5, 8}).outputs(4).kernel("reference").run();
 }
 

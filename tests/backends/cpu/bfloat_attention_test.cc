@@ -1,5 +1,5 @@
-// Attention whose products have operands of bfloat16, on each instruction set of this machine that has them: against attention in float64
-// of rounded operands, in the layouts that the operator has, beside what is not finite, and for any number of threads.
+// Attention whose products have operands of bfloat16, on each instruction set of this machine that has them: against attention in
+// float64 of rounded operands, in the layouts that the operator has, beside what is not finite, and for any number of threads.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -65,17 +65,18 @@ class BfloatAttention : public OnIsa {
   static std::int64_t place(const std::int64_t* step, const std::array<std::int64_t, 4>& i) {
     return i[0] * step[0] + i[1] * step[1] + i[2] * step[2] + i[3] * step[3];
   }
-  static double element(const KernelSubject& s, std::size_t input, const AttentionOperand& o, const std::array<std::int64_t, 4>& i) {
+  static double element(const KernelSubject& s, std::size_t input, const AttentionOperand& o,
+                        const std::array<std::int64_t, 4>& i) {
     return static_cast<double>(rounded_to_bfloat(float_at(s, input, o.offset + place(o.step, i))));
   }
 
-  // Weights are rounded to bfloat16, each by 2^-8 of itself at most. The rest is float32: scores with the error of their sums, which the
-  // exponential makes a relative one of the weights, and sums of as many terms as there are keys.
+  // Weights are rounded to bfloat16, each by 2^-8 of itself at most. The rest is float32: scores with the error of their sums,
+  // which the exponential makes a relative one of the weights, and sums of as many terms as there are keys.
   static void check(const KernelSubject& s) {
     const std::vector<float> y = run(s);
     const bool masked = s.inputs.size() > 3;
-    const FusedAttentionSizes z =
-        fused_attention_sizes(s.node, s.inputs[0].shape, s.inputs[1].shape, s.inputs[2].shape, masked ? &s.inputs[3].shape : nullptr);
+    const FusedAttentionSizes z = fused_attention_sizes(s.node, s.inputs[0].shape, s.inputs[1].shape, s.inputs[2].shape,
+                                                        masked ? &s.inputs[3].shape : nullptr);
     const double scale = static_cast<double>(attr_float(s.node, FusedAttentionAttr::kScale));
     std::vector<double> weights(static_cast<std::size_t>(z.keys));
     for (std::int64_t b = 0; b < z.batch; ++b)
@@ -105,7 +106,8 @@ class BfloatAttention : public OnIsa {
             }
             const double got = static_cast<double>(y[static_cast<std::size_t>(place(z.y_step, {b, h, i, d}))]);
             if (std::isfinite(expected)) {
-              ASSERT_LE(std::fabs(got - expected), size * (std::ldexp(1, -8) + of_floats)) << b << ", " << h << ", " << i << ", " << d;
+              ASSERT_LE(std::fabs(got - expected), size * (std::ldexp(1, -8) + of_floats))
+                  << b << ", " << h << ", " << i << ", " << d;
             } else {
               ASSERT_EQ(std::isnan(got), std::isnan(expected)) << b << ", " << h << ", " << i << ", " << d;
               ASSERT_FALSE(std::isfinite(got)) << b << ", " << h << ", " << i << ", " << d;
@@ -130,15 +132,26 @@ TEST_P(BfloatAttention, IsThatOfRoundedOperands) {
 
 TEST_P(BfloatAttention, AxesAndViews) {
   Call c;
-  check(c.in({2, 19, 3, 20}).in({2, 21, 3, 20}).in({2, 21, 3, 12}).ints("q_perm", {0, 2, 1, 3}).ints("k_perm", {0, 2, 1, 3})
-            .ints("v_perm", {0, 2, 1, 3}).ints("y_perm", {2, 0, 1, 3}).subject());
+  check(c.in({2, 19, 3, 20})
+            .in({2, 21, 3, 20})
+            .in({2, 21, 3, 12})
+            .ints("q_perm", {0, 2, 1, 3})
+            .ints("k_perm", {0, 2, 1, 3})
+            .ints("v_perm", {0, 2, 1, 3})
+            .ints("y_perm", {2, 0, 1, 3})
+            .subject());
   for (const std::int64_t keys : {1, 2, 21, 40}) {
     Call across;
     check(across.in({2, 3, 19, 17}).in({2, 3, 17, keys}).in({2, 3, keys, 16}).ints("k_perm", {0, 1, 3, 2}).subject());
   }
   Call one;
   const auto view = [](std::int64_t offset) { return std::vector<std::int64_t>{1, 4, 19, 16, 0, 16, 192, 1, offset}; };
-  check(one.in({19, 1, 192}).in({19, 192}).in({19 * 192}).ints("q_view", view(0)).ints("k_view", view(64)).ints("v_view", view(128))
+  check(one.in({19, 1, 192})
+            .in({19, 192})
+            .in({19 * 192})
+            .ints("q_view", view(0))
+            .ints("k_view", view(64))
+            .ints("v_view", view(128))
             .subject());
   Call broadcast;
   check(broadcast.in({1, 3, 9, 16}).in({2, 1, 21, 16}).in({1, 1, 21, 16}).subject());
@@ -168,7 +181,11 @@ TEST_P(BfloatAttention, WhatIsNotFiniteStaysInItsHead) {
   for (const std::int64_t depth : {17, 20, 32}) {
     for (const std::int64_t keys : {19, 33}) {
       Call c;
-      c.in({1, 9, 4, depth}).in({1, keys, 4, depth}).in({1, keys, 4, depth}).ints("q_perm", {0, 2, 1, 3}).ints("k_perm", {0, 2, 1, 3})
+      c.in({1, 9, 4, depth})
+          .in({1, keys, 4, depth})
+          .in({1, keys, 4, depth})
+          .ints("q_perm", {0, 2, 1, 3})
+          .ints("k_perm", {0, 2, 1, 3})
           .ints("v_perm", {0, 2, 1, 3});
       for (std::int64_t t = 0; t < keys; ++t) {
         for (const std::int64_t head : {0, 2}) {
@@ -196,7 +213,8 @@ TEST_P(BfloatAttention, AnyNumberOfThreadsGivesTheSameBits) {
     Call c = heads(h, queries, keys, 40, 24);
     const KernelSubject& s = c.in({queries, keys}).subject();
     const std::vector<float> alone = run(s);
-    for (const int threads : {2, 3, 7, 16}) EXPECT_TRUE(same_bits(run(s, threads), alone)) << h << " heads, " << threads << " threads";
+    for (const int threads : {2, 3, 7, 16})
+      EXPECT_TRUE(same_bits(run(s, threads), alone)) << h << " heads, " << threads << " threads";
   }
 }
 

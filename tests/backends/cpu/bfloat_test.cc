@@ -62,8 +62,8 @@ class Bfloat : public OnIsa {
     return s.precision == Precision::kFloat16 ? rounded_to_half(x) : rounded_to_bfloat(x);
   }
 
-  // A float32 sum of n products is off by at most n * 2^-24 of the sum of their magnitudes, in any order (Higham). Float16 sums 32 of them
-  // by itself, each rounded by 2^-11 at most.
+  // A float32 sum of n products is off by at most n * 2^-24 of the sum of their magnitudes, in any order (Higham). Float16 sums 32
+  // of them by itself, each rounded by 2^-11 at most.
   void expect_sum(float got, double sum, double magnitude, std::int64_t terms, std::int64_t where) {
     if (!std::isfinite(sum)) {
       EXPECT_EQ(std::isnan(got), std::isnan(sum)) << where;
@@ -71,7 +71,8 @@ class Bfloat : public OnIsa {
       return;
     }
     const double parts = precision_ == Precision::kFloat16 ? 32 * std::ldexp(magnitude, -11) : 0;
-    EXPECT_LE(std::fabs(static_cast<double>(got) - sum), static_cast<double>(terms + 2) * std::ldexp(magnitude, -24) + parts) << where;
+    EXPECT_LE(std::fabs(static_cast<double>(got) - sum), static_cast<double>(terms + 2) * std::ldexp(magnitude, -24) + parts)
+        << where;
   }
 
   // Conv by plain loops.
@@ -107,7 +108,8 @@ class Bfloat : public OnIsa {
 };
 
 TEST_P(Bfloat, ProductsAreSumsOfRoundedOperands) {
-  for (const auto& [m, k, n] : {std::array<std::int64_t, 3>{1, 40, 16}, {5, 33, 17}, {16, 32, 64}, {37, 100, 90}, {70, 777, 35}, {3, 16, 200}}) {
+  for (const auto& [m, k, n] :
+       {std::array<std::int64_t, 3>{1, 40, 16}, {5, 33, 17}, {16, 32, 64}, {37, 100, 90}, {70, 777, 35}, {3, 16, 200}}) {
     const KernelSubject s = matmul(m, k, n);
     const std::vector<float> y = run(s);
     for (std::int64_t i = 0; i < m; ++i) {
@@ -125,8 +127,9 @@ TEST_P(Bfloat, ProductsAreSumsOfRoundedOperands) {
 }
 
 TEST_P(Bfloat, ConvolutionsAreSumsOfRoundedOperands) {
-  const Spatial cases[] = {{9, 11, 3, 3, 1, 1, 1}, {13, 10, 3, 3, 2, 1, 1}, {12, 14, 1, 1, 1, 1, 0}, {12, 15, 1, 1, 2, 1, 0},
-                           {15, 17, 3, 3, 1, 2, 2}, {20, 19, 7, 7, 2, 1, 3}, {6, 40, 1, 1, 1, 1, 0}, {8, 9, 3, 3, 1, 1, 0}, {7, 7, 5, 1, 1, 1, 2}};
+  const Spatial cases[] = {{9, 11, 3, 3, 1, 1, 1},  {13, 10, 3, 3, 2, 1, 1}, {12, 14, 1, 1, 1, 1, 0},
+                           {12, 15, 1, 1, 2, 1, 0}, {15, 17, 3, 3, 1, 2, 2}, {20, 19, 7, 7, 2, 1, 3},
+                           {6, 40, 1, 1, 1, 1, 0},  {8, 9, 3, 3, 1, 1, 0},   {7, 7, 5, 1, 1, 1, 2}};
   for (const Spatial& w : cases) {
     for (const std::int64_t in : {17, 32, 37}) check_conv(conv(2, in, 40, 1, w), 1, w);
     check_conv(conv(1, 64, 64, 2, w), 2, w);
@@ -140,7 +143,8 @@ TEST_P(Bfloat, ConvolutionsAreSumsOfRoundedOperands) {
 TEST_P(Bfloat, RoundsToNearestEvenAndKeepsNaN) {
   KernelSubject s = matmul(6, 40, 20);
   const float ties[] = {1.00390625f, 1.01171875f, -1.00390625f, 0.99609375f, 1e-39f, 3.3961776e38f, -65280.5f};
-  const float half_ties[] = {1.00048828125f, 1.00146484375f, -1.00048828125f, 0.99951171875f, 1e-39f, 5.9604645e-8f, 2.9802322e-8f, 8.9406967e-8f};
+  const float half_ties[] = {1.00048828125f, 1.00146484375f, -1.00048828125f, 0.99951171875f,
+                             1e-39f,         5.9604645e-8f,  2.9802322e-8f,   8.9406967e-8f};
   const bool is_half = precision_ == Precision::kFloat16;
   std::memcpy(s.values[0].data(), is_half ? half_ties : ties, is_half ? sizeof half_ties : sizeof ties);
   EXPECT_TRUE(same_bits(run(s), run(rounded(s, precision_))));
@@ -165,7 +169,8 @@ TEST_P(Bfloat, WhatIsNotFiniteStaysUnderItsWindows) {
     for (const std::int64_t in : {17, 18, 32}) {
       KernelSubject s = conv(1, in, 24, 1, w);
       for (std::int64_t i = 0; i < 2; ++i) {
-        std::memcpy(&s.values[0][static_cast<std::size_t>(((i * 4) * w.h + 3 + i) * w.w + 8 + i) * sizeof(float)], &wrong[i], sizeof(float));
+        std::memcpy(&s.values[0][static_cast<std::size_t>(((i * 4) * w.h + 3 + i) * w.w + 8 + i) * sizeof(float)], &wrong[i],
+                    sizeof(float));
       }
       check_conv(s, 1, w);
     }
@@ -174,9 +179,11 @@ TEST_P(Bfloat, WhatIsNotFiniteStaysUnderItsWindows) {
 
 TEST_P(Bfloat, AnyNumberOfThreadsGivesTheSameBits) {
   const Spatial w{29, 31, 3, 3, 1, 1, 1}, one{28, 28, 1, 1, 1, 1, 0};
-  for (const KernelSubject& s : {matmul(300, 200, 500), matmul(1, 900, 3000), conv(2, 40, 96, 1, w), conv(1, 256, 300, 1, one), conv(1, 5, 64, 1, w)}) {
+  for (const KernelSubject& s :
+       {matmul(300, 200, 500), matmul(1, 900, 3000), conv(2, 40, 96, 1, w), conv(1, 256, 300, 1, one), conv(1, 5, 64, 1, w)}) {
     const std::vector<float> alone = run(s);
-    for (const int threads : {2, 3, 7, 16}) EXPECT_TRUE(same_bits(run(s, threads), alone)) << s.node.op_type << ", " << threads << " threads";
+    for (const int threads : {2, 3, 7, 16})
+      EXPECT_TRUE(same_bits(run(s, threads), alone)) << s.node.op_type << ", " << threads << " threads";
   }
 }
 

@@ -1,5 +1,5 @@
-// The OpenBLAS module: how it is found, that it stays inside the buffers that it says it needs, and that an element of a product has
-// the same bits whatever is computed beside it.
+// The OpenBLAS module: how it is found, that it stays inside the buffers that it says it needs, and that an element of a product
+// has the same bits whatever is computed beside it.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -76,7 +76,8 @@ TEST_F(Products, StayInTheirBuffer) {
   for (const int k : {1, 100, 255, 256, 319, 320, 321, 383, 385, 500, 511, 513, 639, 641, 767, 769, 1000, 2100}) {
     for (const int transposed : {0, 1, 2, 3}) {
       const auto size = static_cast<std::size_t>(k) * EVN_BLAS_MAX_ROWS;
-      product(noise(size, 1), noise(size, 2), EVN_BLAS_MAX_ROWS, EVN_BLAS_MAX_COLUMNS, k, (transposed & 1) != 0, (transposed & 2) != 0);
+      product(noise(size, 1), noise(size, 2), EVN_BLAS_MAX_ROWS, EVN_BLAS_MAX_COLUMNS, k, (transposed & 1) != 0,
+              (transposed & 2) != 0);
       expect_guard_untouched();
     }
   }
@@ -117,7 +118,8 @@ TEST_F(Products, InCallsOfSomeDepthHaveTheSameBits) {
             p.k = k - at < 2 * depth ? k - at : depth;
             module_->product_f64(&p, a.data() + at * (ta ? m : 1), b.data() + at * (tb ? 1 : n), cut.data(), buffer_);
           }
-          ASSERT_EQ(std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(double)), 0) << m << " x " << n << ", k " << k << ", " << transposed;
+          ASSERT_EQ(std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(double)), 0)
+              << m << " x " << n << ", k " << k << ", " << transposed;
         }
       }
     }

@@ -130,7 +130,8 @@ TEST(Bytes, FloatsBetweenTwoStepsAreDivided) {
 
 TEST(Bytes, FloatsSaturateAndFindTheirRange) {
   on_each_isa([](const simd_bytes::Loops& loops) {
-    std::vector<float> x = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 300.0f, -300.0f, NAN, INFINITY, -INFINITY, 1e-40f, 7, 8, 9, 10, 11, 12.5f, 13.5f, -7};
+    std::vector<float> x = {0.5f,   1.5f, 2.5f, -0.5f, -1.5f, 300.0f, -300.0f, NAN,   INFINITY, -INFINITY,
+                            1e-40f, 7,    8,    9,     10,    11,     12.5f,   13.5f, -7};
     std::vector<std::uint8_t> y(x.size());
     loops.quantize(x.data(), static_cast<std::int64_t>(x.size()), 1.0f, 10, false, y.data());
     EXPECT_EQ(y, (std::vector<std::uint8_t>{10, 12, 12, 10, 8, 255, 0, 0, 255, 0, 10, 17, 18, 19, 20, 21, 22, 24, 3}));

@@ -19,7 +19,8 @@ CancelCase at_end(std::string kernel, Case node) { return {std::move(kernel), st
 
 Case contrib(const char* op) { return Case(std::string("com.microsoft::") + op, 1); }
 Case linear_conv(const Shape& x, const Shape& w, Ints pads, std::int64_t group = 1) {
-  Case c = Case("QLinearConv", 10).in(kU8, x, 0, 255).scalar(kF32, 0.02).scalar(kU8, 100).constant(kI8, w, -90, 90).scalar(kF32, 0.01);
+  Case c =
+      Case("QLinearConv", 10).in(kU8, x, 0, 255).scalar(kF32, 0.02).scalar(kU8, 100).constant(kI8, w, -90, 90).scalar(kF32, 0.01);
   return c.scalar(kI8, 0).scalar(kF32, 9).scalar(kU8, 90).ints("pads", std::move(pads)).integer("group", group);
 }
 
@@ -30,27 +31,54 @@ void add_elementwise(Cases* all) {
     const char *kernel, *op;
     int opset = kOpset;
   };
-  const Unary ops[] = {{"identity", "Identity"}, {"relu", "Relu"}, {"clip", "Clip"}, {"leaky_relu", "LeakyRelu"}, {"hard_sigmoid", "HardSigmoid"},
-                       {"hard_swish", "HardSwish"}, {"sigmoid", "Sigmoid"}, {"tanh", "Tanh"}, {"sqrt", "Sqrt"}, {"exp", "Exp"}, {"erf", "Erf"},
-                       {"abs", "Abs"}, {"neg", "Neg"}, {"reciprocal", "Reciprocal"}, {"softplus", "Softplus"}, {"floor", "Floor"}, {"ceil", "Ceil"},
-                       {"log", "Log"}, {"sin", "Sin"}, {"cos", "Cos"}, {"swish", "Swish", 24}};
+  const Unary ops[] = {{"identity", "Identity"},
+                       {"relu", "Relu"},
+                       {"clip", "Clip"},
+                       {"leaky_relu", "LeakyRelu"},
+                       {"hard_sigmoid", "HardSigmoid"},
+                       {"hard_swish", "HardSwish"},
+                       {"sigmoid", "Sigmoid"},
+                       {"tanh", "Tanh"},
+                       {"sqrt", "Sqrt"},
+                       {"exp", "Exp"},
+                       {"erf", "Erf"},
+                       {"abs", "Abs"},
+                       {"neg", "Neg"},
+                       {"reciprocal", "Reciprocal"},
+                       {"softplus", "Softplus"},
+                       {"floor", "Floor"},
+                       {"ceil", "Ceil"},
+                       {"log", "Log"},
+                       {"sin", "Sin"},
+                       {"cos", "Cos"},
+                       {"swish", "Swish", 24}};
   for (const Unary& u : ops) all->push_back({u.kernel, Case(u.op, u.opset).x({1, kMany}, 0.1, 2)});
   all->push_back({"gelu", Case("Gelu", kOpset).x({1, kMany})});
   all->push_back({"gelu_tanh", Case("Gelu", kOpset).x({1, kMany}).word("approximate", "tanh")});
-  for (const auto& [kernel, op] : {std::pair{"add", "Add"}, {"sub", "Sub"}, {"mul", "Mul"}, {"div", "Div"}, {"min", "Min"}, {"max", "Max"},
-                                   {"prelu", "PRelu"}, {"sum", "Sum"}}) {
+  for (const auto& [kernel, op] : {std::pair{"add", "Add"},
+                                   {"sub", "Sub"},
+                                   {"mul", "Mul"},
+                                   {"div", "Div"},
+                                   {"min", "Min"},
+                                   {"max", "Max"},
+                                   {"prelu", "PRelu"},
+                                   {"sum", "Sum"}}) {
     all->push_back({kernel, Case(op, kOpset).x({1024, 1024}, 0.5, 2).x({1024, 1024}, 0.5, 2)});
   }
   all->push_back({"pow", Case("Pow", kOpset).x({1, kMany / 8}, 0.5, 2).x({1, kMany / 8}, 0.5, 2)});
   // Short runs, for each of which it must be found out where they lie.
   all->push_back({"mul", Case("Mul", kOpset).x({8, 1, 16, 1, 32, 1, 64, 2}).x({8, 2, 1, 2, 1, 2, 64, 1})});
-  all->push_back({"where", Case("Where", kOpset).in(DType::kBool, {8, 1, 16, 1, 32, 1, 64, 2}, 0, 2).x({8, 2, 1, 2, 1, 2, 64, 1}).x({})});
-  all->push_back({"and", Case("And", kOpset).in(DType::kBool, {8, 1, 16, 1, 32, 1, 64, 2}, 0, 2).in(DType::kBool, {8, 2, 1, 2, 1, 2, 64, 1}, 0, 2)});
+  all->push_back(
+      {"where", Case("Where", kOpset).in(DType::kBool, {8, 1, 16, 1, 32, 1, 64, 2}, 0, 2).x({8, 2, 1, 2, 1, 2, 64, 1}).x({})});
+  all->push_back(
+      {"and",
+       Case("And", kOpset).in(DType::kBool, {8, 1, 16, 1, 32, 1, 64, 2}, 0, 2).in(DType::kBool, {8, 2, 1, 2, 1, 2, 64, 1}, 0, 2)});
 }
 
 void add_moves(Cases* all) {
   all->push_back({"gather", Case("Gather", kOpset).in(kU8, {3, 8 * kMany}, 0, 255).list({2})});
-  all->push_back({"gather", Case("Gather", kOpset).x({1, kMany / 4}).in(DType::kInt64, {kMany}, 0, kMany / 4 - 1).integer("axis", 1)});
+  all->push_back(
+      {"gather", Case("Gather", kOpset).x({1, kMany / 4}).in(DType::kInt64, {kMany}, 0, kMany / 4 - 1).integer("axis", 1)});
   all->push_back({"pad", Case("Pad", kOpset).x({1, 4 * kMany}).list({0, 99, 0, 99})});
   all->push_back({"pad", Case("Pad", kOpset).x({1, kMany}).list({0, kMany - 1, 0, kMany - 1}).word("mode", "reflect")});
   all->push_back({"transpose", Case("Transpose", kOpset).x({2048, 1024})});
@@ -60,14 +88,20 @@ void add_moves(Cases* all) {
   all->push_back({"concat", Case("Concat", kOpset).x({1, 2 * kMany}).x({1, 2 * kMany}).integer("axis", 1)});
   all->push_back({"split", Case("Split", 13).x({1, 4 * kMany}).integer("axis", 1).outputs(2)});
   // Where each column lies is found first.
-  all->push_back(at_end("resize", Case("Resize", kOpset).x({1, 1, 1, kMany / 2}).absent().floats({1, 1, 1, 2}).word("mode", "nearest")));
+  all->push_back(
+      at_end("resize", Case("Resize", kOpset).x({1, 1, 1, kMany / 2}).absent().floats({1, 1, 1, 2}).word("mode", "nearest")));
   all->push_back({"resize", Case("Resize", kOpset).x({1, 1, 8, kMany / 8}).absent().floats({1, 1, 4, 2}).word("mode", "linear")});
-  all->push_back(at_end("resize", Case("Resize", kOpset).in(kU8, {1, 2, 1, kMany / 2}, 0, 255).absent().floats({1, 1, 1, 2}).word("mode", "nearest")));
+  all->push_back(
+      at_end("resize",
+             Case("Resize", kOpset).in(kU8, {1, 2, 1, kMany / 2}, 0, 255).absent().floats({1, 1, 1, 2}).word("mode", "nearest")));
   all->push_back(at_end("upsample", Case("Upsample", 9).x({1, 1, 1, kMany / 2}).floats({1, 1, 1, 2})));
 }
 
 void add_rows(Cases* all) {
-  for (const auto& [kernel, op] : {std::pair{"reduce_sum", "ReduceSum"}, {"reduce_mean", "ReduceMean"}, {"reduce_max", "ReduceMax"}, {"reduce_min", "ReduceMin"}}) {
+  for (const auto& [kernel, op] : {std::pair{"reduce_sum", "ReduceSum"},
+                                   {"reduce_mean", "ReduceMean"},
+                                   {"reduce_max", "ReduceMax"},
+                                   {"reduce_min", "ReduceMin"}}) {
     all->push_back(at_end(kernel, Case(op, 18).x({4 * kMany}).list({0})));
     all->push_back(at_end(kernel, Case(op, 18).x({kMany / 16, 40}).list({0})));
   }
@@ -75,11 +109,13 @@ void add_rows(Cases* all) {
   all->push_back(at_end("softmax", Case("Softmax", 13).x({kMany / 16, 17}).integer("axis", 0)));
   all->push_back(at_end("log_softmax", Case("LogSoftmax", 13).x({1, kMany})));
   all->push_back({"batch_norm", Case("BatchNormalization", 15).x({1, 1, 1, 4 * kMany}).x({1}).x({1}).x({1}).x({1}, 0.5, 2)});
-  all->push_back(at_end("batch_norm", Case("BatchNormalization", 15).x({1, kMany, 2, 1}).x({kMany}).x({kMany}).x({kMany}).x({kMany}, 0.5, 2)));
+  all->push_back(
+      at_end("batch_norm", Case("BatchNormalization", 15).x({1, kMany, 2, 1}).x({kMany}).x({kMany}).x({kMany}).x({kMany}, 0.5, 2)));
   all->push_back(at_end("layer_norm", Case("LayerNormalization", 17).x({1, 2 * kMany}).w({2 * kMany}).w({2 * kMany})));
   all->push_back(at_end("rms_norm", Case("RMSNormalization", 23).x({1, 2 * kMany}).w({2 * kMany})));
   all->push_back(at_end("rms_norm_simplified", Case("SimplifiedLayerNormalization", 17).x({1, 2 * kMany}).w({2 * kMany})));
-  all->push_back(at_end("skip_layer_norm", contrib("SkipLayerNormalization").x({1, 1, kMany}).x({1, 1, kMany}).x({kMany}).x({kMany})));
+  all->push_back(
+      at_end("skip_layer_norm", contrib("SkipLayerNormalization").x({1, 1, kMany}).x({1, 1, kMany}).x({kMany}).x({kMany})));
   all->push_back(at_end("skip_rms_norm", contrib("SkipSimplifiedLayerNormalization").x({1, 1, kMany}).x({1, 1, kMany}).x({kMany})));
   all->push_back({"lrn", Case("LRN", 13).x({1, 512, 8, 8}).integer("size", 511)});
 }
@@ -90,7 +126,8 @@ void add_attention(Cases* all) {
   all->push_back(at_end("fused_attention", own("Attention").x({1, 1, 1, 32}).x(long_keys).x(long_keys).x({1, 16384})));
   Case past = Case("Attention", 23).x({1, 1, 4, 33}).x({1, 1, 4, 33}).x({1, 1, 4, 33}).absent();
   all->push_back(at_end("attention", past.x({1, 1, 16384, 33}).x({1, 1, 16384, 33}).outputs(3)));
-  all->push_back({"fused_attention_bf16", own("Attention").x({1, 1, 64, 64}).x({1, 1, 32768, 64}).x({1, 1, 32768, 64}), Precision::kBfloat16, false});
+  all->push_back({"fused_attention_bf16", own("Attention").x({1, 1, 64, 64}).x({1, 1, 32768, 64}).x({1, 1, 32768, 64}),
+                  Precision::kBfloat16, false});
 }
 
 void add_recurrent(Cases* all) {
@@ -100,14 +137,18 @@ void add_recurrent(Cases* all) {
   };
   for (const Net& n : {Net{"lstm_gemm", "LSTM", 4, 128}, Net{"gru_gemm", "GRU", 3, 160}, Net{"rnn_gemm", "RNN", 1, 256}}) {
     for (const std::int64_t batch : {1, 3}) {
-      Case c = Case(n.op, 14).x({120 / batch, batch, 64}).w({1, n.gates * n.hidden, 64}, -0.05, 0.05).w({1, n.gates * n.hidden, n.hidden}, -0.05, 0.05);
+      Case c = Case(n.op, 14)
+                   .x({120 / batch, batch, 64})
+                   .w({1, n.gates * n.hidden, 64}, -0.05, 0.05)
+                   .w({1, n.gates * n.hidden, n.hidden}, -0.05, 0.05);
       all->push_back({n.kernel, c.integer("hidden_size", n.hidden)});
     }
   }
   // All sequences have ended before they began.
   Case ended = Case("LSTM", 14).x({32768, 1, 1}).w({1, 512, 1}).w({1, 512, 128}).absent().list({0}, kI32);
   all->push_back({"lstm_gemm", ended.integer("hidden_size", 128), Precision::kFloat32, true, false});
-  Case quantized = contrib("DynamicQuantizeLSTM").x({200, 1, 128}).constant(kI8, {1, 128, 1024}, -90, 90).constant(kI8, {1, 256, 1024}, -90, 90);
+  Case quantized =
+      contrib("DynamicQuantizeLSTM").x({200, 1, 128}).constant(kI8, {1, 128, 1024}, -90, 90).constant(kI8, {1, 256, 1024}, -90, 90);
   quantized.w({1, 2048}).absent().absent().absent().absent();
   for (int i = 0; i < 2; ++i) quantized.w({1}, 0.0002, 0.0004).constant(kI8, {1}, -3, 3);
   all->push_back({"dynamic_quantize_lstm_packed", quantized.integer("hidden_size", 256)});
@@ -123,7 +164,8 @@ void add_products(Cases* all) {
   all->push_back({"gemm_gemm", Case("Gemm", 13).x({16, k}).x({16, 16}).x({k, 1}).integer("transA", 1)});
   all->push_back(at_end("gemm_packed", Case("Gemm", 13).x({32, k}).w({8, k}).integer("transB", 1)));
   all->push_back(at_end("matmul_openblas", Case("MatMul", 13).in(kF64, {64, k / 4}).in(kF64, {k / 4, 16})));
-  all->push_back(at_end("gemm_openblas", Case("Gemm", 13).in(kF64, {61, k / 4}).in(kF64, {40, k / 4}).in(kF64, {61, 1}).integer("transB", 1)));
+  all->push_back(
+      at_end("gemm_openblas", Case("Gemm", 13).in(kF64, {61, k / 4}).in(kF64, {40, k / 4}).in(kF64, {61, 1}).integer("transB", 1)));
   for (const std::int64_t rows : {1, 3, 8}) {
     const std::int64_t nk = rows == 1 ? k : 4096, n = rows == 1 ? 256 : 1024;
     Case c = contrib("MatMulNBits").x({rows, nk}).constant(kU8, {n, nk / 32, 16}, 0, 255).w({n, nk / 32}, 0.01, 0.02);
@@ -140,15 +182,26 @@ void add_products(Cases* all) {
 void add_byte_products(Cases* all) {
   const std::int64_t k = 1 << 15;
   const Shape a{4, k}, b{k, 192};
-  Case linear = Case("QLinearMatMul", 10).in(kU8, a, 0, 255).scalar(kF32, 0.02).scalar(kU8, 100).constant(kI8, b, -90, 90).scalar(kF32, 0.001);
+  Case linear = Case("QLinearMatMul", 10)
+                    .in(kU8, a, 0, 255)
+                    .scalar(kF32, 0.02)
+                    .scalar(kU8, 100)
+                    .constant(kI8, b, -90, 90)
+                    .scalar(kF32, 0.001);
   all->push_back(at_end("qlinear_matmul_packed", linear.scalar(kI8, 3).scalar(kF32, 9).scalar(kU8, 90)));
-  all->push_back(at_end("matmul_integer_packed", Case("MatMulInteger", 10).in(kU8, a, 0, 255).constant(kI8, b, -90, 90).scalar(kU8, 3).scalar(kI8, 2)));
+  all->push_back(at_end("matmul_integer_packed",
+                        Case("MatMulInteger", 10).in(kU8, a, 0, 255).constant(kI8, b, -90, 90).scalar(kU8, 3).scalar(kI8, 2)));
   // A tile packs what it needs of a computed B.
-  all->push_back(at_end("matmul_integer_packed", Case("MatMulInteger", 10).in(kU8, {2, 512}, 0, 255).in(kI8, {512, 1 << 14}, -90, 90)));
-  Case gemm = contrib("QGemm").in(kU8, a, 0, 255).scalar(kF32, 0.02).scalar(kU8, 3).constant(kI8, {192, k}, -90, 90).scalar(kF32, 0.004);
+  all->push_back(
+      at_end("matmul_integer_packed", Case("MatMulInteger", 10).in(kU8, {2, 512}, 0, 255).in(kI8, {512, 1 << 14}, -90, 90)));
+  Case gemm =
+      contrib("QGemm").in(kU8, a, 0, 255).scalar(kF32, 0.02).scalar(kU8, 3).constant(kI8, {192, k}, -90, 90).scalar(kF32, 0.004);
   all->push_back(at_end("qgemm_packed", gemm.scalar(kI8, 5).absent().scalar(kF32, 90).scalar(kU8, 9).integer("transB", 1)));
-  all->push_back(at_end("matmul_integer_to_float_packed", contrib("MatMulIntegerToFloat").in(kI8, a, -90, 90).constant(kI8, b, -90, 90).scalar(kF32, 0.02).scalar(kF32, 0.01)));
-  all->push_back(at_end("dynamic_quantize_matmul_packed", contrib("DynamicQuantizeMatMul").x(a).constant(kI8, b, -90, 90).scalar(kF32, 0.01)));
+  all->push_back(
+      at_end("matmul_integer_to_float_packed",
+             contrib("MatMulIntegerToFloat").in(kI8, a, -90, 90).constant(kI8, b, -90, 90).scalar(kF32, 0.02).scalar(kF32, 0.01)));
+  all->push_back(
+      at_end("dynamic_quantize_matmul_packed", contrib("DynamicQuantizeMatMul").x(a).constant(kI8, b, -90, 90).scalar(kF32, 0.01)));
 }
 
 void add_convolutions(Cases* all) {
@@ -175,10 +228,16 @@ void add_convolutions(Cases* all) {
   all->push_back(at_end("conv_transpose_nhwc", up({1, 64, 1, 1 << 16}, {64, 1, 2, 2}, 2)));
 
   const auto integer = [](const Shape& x, const Shape& w, Ints pads, std::int64_t group = 1) {
-    return Case("ConvInteger", 10).in(kU8, x, 0, 255).constant(kI8, w, -90, 90).scalar(kU8, 3).ints("pads", std::move(pads)).integer("group", group);
+    return Case("ConvInteger", 10)
+        .in(kU8, x, 0, 255)
+        .constant(kI8, w, -90, 90)
+        .scalar(kU8, 3)
+        .ints("pads", std::move(pads))
+        .integer("group", group);
   };
   const auto to_float = [](const Shape& x, const Shape& w, Ints pads, std::int64_t group = 1) {
-    Case c = own("ConvIntegerToFloat").in(kU8, x, 0, 255).constant(kI8, w, -90, 90).scalar(kF32, 0.02).scalar(kF32, 0.01).scalar(kU8, 3);
+    Case c =
+        own("ConvIntegerToFloat").in(kU8, x, 0, 255).constant(kI8, w, -90, 90).scalar(kF32, 0.02).scalar(kF32, 0.01).scalar(kU8, 3);
     return c.ints("pads", std::move(pads)).integer("group", group);
   };
   const Shape x{1, 64, 32, 64}, w{64, 64, 3, 3}, wide{1, 64, 32, 512}, taps{64, 1, 3, 3};
@@ -202,7 +261,8 @@ void add_pools(Cases* all) {
   all->push_back(at_end("global_average_pool", Case("GlobalAveragePool", 1).x({1, 2, 1, kMany})));
   all->push_back(at_end("global_max_pool", Case("GlobalMaxPool", 1).x({1, 2, 1, kMany})));
   const auto bytes = [](Case c, const Shape& x) { return c.in(kU8, x, 0, 255); };
-  all->push_back({"max_pool_bytes", bytes(Case("MaxPool", 12), {1, 64, 4, 1 << 14}).ints("kernel_shape", {3, 3}).ints("pads", {1, 1, 1, 1})});
+  all->push_back(
+      {"max_pool_bytes", bytes(Case("MaxPool", 12), {1, 64, 4, 1 << 14}).ints("kernel_shape", {3, 3}).ints("pads", {1, 1, 1, 1})});
   Case average = bytes(contrib("QLinearAveragePool"), {1, 64, 128, 128}).scalar(kF32, 0.02).scalar(kU8, 3).scalar(kF32, 0.013);
   all->push_back({"qlinear_average_pool", average.scalar(kU8, 3).ints("kernel_shape", {128, 97})});
   Case mean = bytes(contrib("QLinearGlobalAveragePool"), {1, 3, 1, 2 * kMany}).scalar(kF32, 0.05).scalar(kU8, 7).scalar(kF32, 0.06);
@@ -211,14 +271,25 @@ void add_pools(Cases* all) {
 
 void add_quantized(Cases* all) {
   all->push_back({"quantize", Case("QuantizeLinear", 13).x({1, 4 * kMany}).scalar(kF32, 0.02).scalar(kU8, 7)});
-  all->push_back({"quantize", Case("QuantizeLinear", 13).x({1, 2 * kMany}).w({2 * kMany}, 0.01, 0.02).constant(kU8, {2 * kMany}, 0, 9).integer("axis", 1)});
-  all->push_back({"quantize", Case("QuantizeLinear", 13).x({2, 2 * kMany}).w({2}, 0.01, 0.02).constant(kU8, {2}, 0, 9).integer("axis", 0)});
-  all->push_back({"dequantize", Case("DequantizeLinear", 13).in(kU8, {2, 2 * kMany}, 0, 255).w({2}, 0.01, 0.02).constant(kU8, {2}, 0, 9).integer("axis", 0)});
+  all->push_back({"quantize", Case("QuantizeLinear", 13)
+                                  .x({1, 2 * kMany})
+                                  .w({2 * kMany}, 0.01, 0.02)
+                                  .constant(kU8, {2 * kMany}, 0, 9)
+                                  .integer("axis", 1)});
+  all->push_back(
+      {"quantize", Case("QuantizeLinear", 13).x({2, 2 * kMany}).w({2}, 0.01, 0.02).constant(kU8, {2}, 0, 9).integer("axis", 0)});
+  all->push_back({"dequantize", Case("DequantizeLinear", 13)
+                                    .in(kU8, {2, 2 * kMany}, 0, 255)
+                                    .w({2}, 0.01, 0.02)
+                                    .constant(kU8, {2}, 0, 9)
+                                    .integer("axis", 0)});
   all->push_back({"dynamic_quantize", Case("DynamicQuantizeLinear", 11).x({1, 4 * kMany}).outputs(3)});
   Case add = contrib("QLinearAdd").in(kU8, {1, 4 * kMany}, 0, 255).scalar(kF32, 0.021).scalar(kU8, 3);
-  all->push_back({"qlinear_add", add.in(kU8, {1, 4 * kMany}, 0, 255).scalar(kF32, 0.013).scalar(kU8, 5).scalar(kF32, 0.017).scalar(kU8, 0)});
+  all->push_back(
+      {"qlinear_add", add.in(kU8, {1, 4 * kMany}, 0, 255).scalar(kF32, 0.013).scalar(kU8, 5).scalar(kF32, 0.017).scalar(kU8, 0)});
   Case mul = contrib("QLinearMul").in(kU8, {kMany, 2}, 0, 255).scalar(kF32, 0.021).scalar(kU8, 3);
-  all->push_back({"qlinear_mul", mul.in(kU8, {kMany, 1}, 0, 255).scalar(kF32, 0.013).scalar(kU8, 5).scalar(kF32, 0.017).scalar(kU8, 0)});
+  all->push_back(
+      {"qlinear_mul", mul.in(kU8, {kMany, 1}, 0, 255).scalar(kF32, 0.013).scalar(kU8, 5).scalar(kF32, 0.017).scalar(kU8, 0)});
   all->push_back({"byte_table", own("ByteTable").in(kU8, {1, 8 * kMany}, 0, 255).constant(kU8, {256}, 0, 255)});
 }
 
@@ -245,12 +316,28 @@ std::vector<std::pair<CancelCase, CancelCase>> largest_cases() {
     all.push_back({{kernel, make(most), p}, {kernel, make(more), p}});
   };
   constexpr std::int64_t kTaps = 4096, kDepth = 1 << 17, kBlock = 1 << 15;
-  add("max_pool", kTaps, kTaps + 1, [](std::int64_t n) { return Case("MaxPool", 12).x({1, 1, 1, 8192}).ints("kernel_shape", {1, n}); });
-  add("average_pool", kTaps, kTaps + 1, [](std::int64_t n) { return Case("AveragePool", 12).x({1, 1, 1, 8192}).ints("kernel_shape", {1, n}); });
+  add("max_pool", kTaps, kTaps + 1, [](std::int64_t n) {
+    return Case("MaxPool", 12).x({1, 1, 1, 8192}).ints("kernel_shape", {1, n});
+  });
+  add("average_pool", kTaps, kTaps + 1, [](std::int64_t n) {
+    return Case("AveragePool", 12).x({1, 1, 1, 8192}).ints("kernel_shape", {1, n});
+  });
   add("conv_depthwise", kTaps, kTaps + 1, [](std::int64_t n) { return Case("Conv", 11).x({1, 1, 1, 8192}).w({1, 1, 1, n}); });
-  add("conv_depthwise_nhwc", kTaps, kTaps + 1, [](std::int64_t n) { return Case("Conv", 11).x({1, 16, 1, 8192}).w({16, 1, 1, n}).integer("group", 16); });
-  add("matmul_bf16", kDepth, kDepth + 1, [](std::int64_t n) { return Case("MatMul", 13).x({1, n}).w({n, 32}); }, Precision::kBfloat16);
-  add("conv_bf16", kDepth, kDepth + 1, [](std::int64_t n) { return Case("Conv", 11).x({1, n, 1, 1}).w({32, n, 1, 1}); }, Precision::kBfloat16);
+  add("conv_depthwise_nhwc", kTaps, kTaps + 1, [](std::int64_t n) {
+    return Case("Conv", 11).x({1, 16, 1, 8192}).w({16, 1, 1, n}).integer("group", 16);
+  });
+  add(
+      "matmul_bf16", kDepth, kDepth + 1,
+      [](std::int64_t n) {
+        return Case("MatMul", 13).x({1, n}).w({n, 32});
+      },
+      Precision::kBfloat16);
+  add(
+      "conv_bf16", kDepth, kDepth + 1,
+      [](std::int64_t n) {
+        return Case("Conv", 11).x({1, n, 1, 1}).w({32, n, 1, 1});
+      },
+      Precision::kBfloat16);
   add("matmul_nbits", kBlock, 2 * kBlock, [](std::int64_t n) {
     Case c = contrib("MatMulNBits").x({1, n}).constant(kU8, {16, 1, n / 2}, 0, 255).w({16, 1}, 0.01, 0.02);
     return c.integer("K", n).integer("N", 16).integer("bits", 4).integer("block_size", n);
@@ -265,7 +352,8 @@ std::vector<std::pair<CancelCase, CancelCase>> cancelled_cascades() {
   const Shape image{1, 16, 24, 2048}, photo{1, 3, 24, 2048};
   return {{{"conv_depthwise_nhwc", conv(image, {16, 1, 3, 3}, 1, 16)}, {"conv_nhwc", conv(image, {16, 16, 1, 1}, 0)}},
           {{"conv_few_channels", conv(photo, {16, 3, 3, 3}, 1)}, {"conv_depthwise_nhwc", conv(image, {16, 1, 3, 3}, 1, 16)}},
-          {{"qlinear_conv_depthwise", linear_conv(image, {16, 1, 3, 3}, {1, 1, 1, 1}, 16)}, {"qlinear_conv_nhwc", linear_conv(image, {16, 16, 1, 1}, {0, 0, 0, 0})}}};
+          {{"qlinear_conv_depthwise", linear_conv(image, {16, 1, 3, 3}, {1, 1, 1, 1}, 16)},
+           {"qlinear_conv_nhwc", linear_conv(image, {16, 16, 1, 1}, {0, 0, 0, 0})}}};
 }
 
 }  // namespace evn::test

@@ -1,5 +1,5 @@
-// Nodes for every kernel of the CPU device that keep one thread busy for many milliseconds, in which one tile is as large as it can be: one
-// long line, one long sum, one block.
+// Nodes for every kernel of the CPU device that keep one thread busy for many milliseconds, in which one tile is as large as it can
+// be: one long line, one long sum, one block.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct CancelCase {
   std::string kernel;
   conformance::Case node;
   Precision precision = Precision::kFloat32;
-  // Elements of the outputs get their values one after the other. False: outputs are written or change at the end only (sums, states); then
-  // the number of looks is checked, but not how evenly they come.
+  // Elements of the outputs get their values one after the other. False: outputs are written or change at the end only (sums,
+  // states); then the number of looks is checked, but not how evenly they come.
   bool gradual = true;
   bool all_flops = true;  // false: the plan counts more flops than are done (sequences that have ended)
 };
@@ -25,7 +25,8 @@ inline constexpr std::int64_t kMany = 1 << 19;
 
 std::vector<CancelCase> cancel_cases();
 
-// Pairs of nodes: the largest that a kernel takes, and one that it refuses, as it has no cancellation point within what that wants of it.
+// Pairs of nodes: the largest that a kernel takes, and one that it refuses, as it has no cancellation point within what that wants
+// of it.
 std::vector<std::pair<CancelCase, CancelCase>> largest_cases();
 
 // Pairs of convolutions that run as a cascade.

@@ -1,14 +1,14 @@
-// That every kernel of the CPU device looks at its Cancel often enough, whatever the size of a tile is, and stops when it is told to: on
-// each instruction set that this machine has, with a clock that counts how often it is asked. Nothing here depends on how fast the
-// machine is.
+// That every kernel of the CPU device looks at its Cancel often enough, whatever the size of a tile is, and stops when it is told
+// to: on each instruction set that this machine has, with a clock that counts how often it is asked. Nothing here depends on how
+// fast the machine is.
 #include "tests/backends/cpu/cancel_cases.h"
 
 #include <algorithm>
 #include <functional>
 #include <set>
 
-#include "backends/cpu/cascade.h"
 #include "backends/cpu/blas.h"
+#include "backends/cpu/cascade.h"
 #include "base/error.h"
 #include "tests/backends/cpu/kernel_check.h"
 #include "tests/support/test_clock.h"
@@ -69,12 +69,15 @@ KernelSubject subject_of(const CancelCase& c) {
 // --------------------------------------------------------------------------------------------------------- bounds --
 
 // What a slow core with the instruction set does in a millisecond: one of 1.5 GHz that gets a third of its multiply-adds of float32
-// done (a vector of four in a clock for the baseline), reads and writes 5 GB/s, and has the factor that vpdpbusd, vdpbf16ps or tiles bring.
+// done (a vector of four in a clock for the baseline), reads and writes 5 GB/s, and has the factor that vpdpbusd, vdpbf16ps or
+// tiles bring.
 double flops_of_millisecond(const CancelCase& c, const KernelSubject& s, Isa isa) {
   constexpr double kBaseline = 2 * 1.5e6 * 4 / 3;
   // OpenBLAS, which goes on until some rows are done, gets more of them done.
-  if (s.inputs[0].dtype == DType::kFloat64) return isa == Isa::k_baseline ? kBaseline : (isa == Isa::k_avx2 ? 4.5 : 6.5) * kBaseline;
-  const bool has_vnni = isa == Isa::k_avx2_vnni || isa == Isa::k_avx512_vnni || isa == Isa::k_avx512_bf16 || isa == Isa::k_avx512_fp16;
+  if (s.inputs[0].dtype == DType::kFloat64)
+    return isa == Isa::k_baseline ? kBaseline : (isa == Isa::k_avx2 ? 4.5 : 6.5) * kBaseline;
+  const bool has_vnni =
+      isa == Isa::k_avx2_vnni || isa == Isa::k_avx512_vnni || isa == Isa::k_avx512_bf16 || isa == Isa::k_avx512_fp16;
   if (isa == Isa::k_avx512_amx && (has_bytes(s) || c.precision != Precision::kFloat32)) return 32 * kBaseline;
   if (has_bytes(s) && has_vnni) return (isa == Isa::k_avx2_vnni ? 4 : 8) * kBaseline;
   return c.precision != Precision::kFloat32 ? 4 * kBaseline : kBaseline;
@@ -98,8 +101,8 @@ double progress(std::span<const Bytes> got, std::span<const Bytes> whole) {
 
 // A call that can be made again and again.
 struct Call {
-  double flops, bytes;     // as the kernel's plan says
-  double flops_at_once;    // of a millisecond
+  double flops, bytes;   // as the kernel's plan says
+  double flops_at_once;  // of a millisecond
   bool gradual;
   std::function<std::vector<Bytes>(const Cancel&)> run;
 };
@@ -134,7 +137,8 @@ class Cancelled : public testing::Test {
   }
 
   void check(const CancelCase& c, const KernelSubject& s, Isa isa, KernelRun* run) {
-    check({c.all_flops ? run->plan().flops : 0, run->plan().bytes, flops_of_millisecond(c, s, isa), c.gradual, [run](const Cancel& cancel) { return run->run(-1, cancel); }});
+    check({c.all_flops ? run->plan().flops : 0, run->plan().bytes, flops_of_millisecond(c, s, isa), c.gradual,
+           [run](const Cancel& cancel) { return run->run(-1, cancel); }});
   }
 
   void check_cascade(const CancelCase& first, const CancelCase& second, Isa isa);
@@ -287,7 +291,8 @@ void Cancelled::check_cascade(const CancelCase& first, const CancelCase& second,
   std::vector<OpDesc> parts;
   std::vector<Bytes> packed(inputs.size());
   for (std::size_t i = 0; i < 2; ++i) {
-    parts.push_back({&s[i].node, std::span(inputs).subspan(each * i, each), s[i].outputs, std::span(constants).subspan(each * i, each), part_layouts.data()});
+    parts.push_back({&s[i].node, std::span(inputs).subspan(each * i, each), s[i].outputs,
+                     std::span(constants).subspan(each * i, each), part_layouts.data()});
     const std::string& name = i == 0 ? first.kernel : second.kernel;
     const std::vector<const Kernel*> kernels = supporting_kernels(*device, parts[i]);
     const auto found = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel* k) { return k->name == name; });

@@ -55,17 +55,28 @@ TEST(CpuConv, FewInputChannels) {
   for (const Spatial& s : cases) {
     for (const std::int64_t cout : {6, 8, 16, 19, 24, 32, 53}) conv(2, 3, cout, 1, s, cout != 16).kernel("conv_few_channels").run();
     conv(1, 1, 40, 1, s).step(StepKind::kRelu).kernel("conv_few_channels").run();
-    conv(1, 4, 12, 1, s).step(StepKind::kClip, -0.3f, 0.4f).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).kernel("conv_few_channels").run();
+    conv(1, 4, 12, 1, s)
+        .step(StepKind::kClip, -0.3f, 0.4f)
+        .step(StepKind::kHardSwish, 1.0f / 6, 0.5f)
+        .kernel("conv_few_channels")
+        .run();
     conv(1, 2, 30, 1, s).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).step(StepKind::kSigmoid).kernel("conv_few_channels").run();
   }
-  KernelCheck("Conv").input(Shape{2, 3, 40}).weight(Shape{11, 3, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernel("conv_few_channels").run();
+  KernelCheck("Conv")
+      .input(Shape{2, 3, 40})
+      .weight(Shape{11, 3, 5})
+      .ints("pads", {2, 2})
+      .ints("strides", {2})
+      .kernel("conv_few_channels")
+      .run();
 }
 
 TEST(CpuConv, Winograd) {
   const std::vector<std::string> names = {"conv_gemm", "conv_nhwc", "conv_winograd"};
   for (const std::int64_t h : {9, 12, 14, 15}) {
     for (const std::int64_t w : {9, 13, 18}) {
-      for (const std::int64_t pad : {0, 1, 3}) conv(2, 19, 37, 1, {h + 4, w + 4, 3, 3, 1, 1, 1, 1, pad, 1, 1, pad}).kernels(names).run();
+      for (const std::int64_t pad : {0, 1, 3})
+        conv(2, 19, 37, 1, {h + 4, w + 4, 3, 3, 1, 1, 1, 1, pad, 1, 1, pad}).kernels(names).run();
     }
   }
   const std::vector<std::string> small = {"conv_gemm", "conv_nhwc", "conv_winograd_small"};
@@ -75,7 +86,12 @@ TEST(CpuConv, Winograd) {
   const Spatial s = {30, 41, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
   conv(1, 64, 64, 1, s, false).kernels(names).run();
   conv(1, 150, 16, 1, s).step(StepKind::kRelu).kernels(names).run();
-  conv(1, 16, 150, 1, s).step(StepKind::kClip, -0.3f, 0.4f).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).step(StepKind::kSigmoid).kernels(names).run();
+  conv(1, 16, 150, 1, s)
+      .step(StepKind::kClip, -0.3f, 0.4f)
+      .step(StepKind::kHardSwish, 1.0f / 6, 0.5f)
+      .step(StepKind::kSigmoid)
+      .kernels(names)
+      .run();
 }
 
 TEST(CpuConv, Depthwise) {
@@ -89,7 +105,10 @@ TEST(CpuConv, Depthwise) {
     conv(2, 5, 5, 5, s).kernel("conv_depthwise").run();
     conv(2, 21, 21, 21, s).kernel("conv_depthwise_nhwc").run();
   }
-  conv(1, 40, 40, 40, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, false).step(StepKind::kHardSwish, 1.0f / 6, 0.5f).kernel("conv_depthwise_nhwc").run();
+  conv(1, 40, 40, 40, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, false)
+      .step(StepKind::kHardSwish, 1.0f / 6, 0.5f)
+      .kernel("conv_depthwise_nhwc")
+      .run();
 }
 
 // Every place of a block of outputs at every border, with tails of channels.
@@ -114,13 +133,22 @@ TEST(CpuConv, DepthMultiplierIsAGroupedProduct) {
 
 TEST(CpuConv, EveryEpilogueStepAndChains) {
   const Spatial s = {10, 13, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
-  const Step steps[] = {{StepKind::kRelu, 0, 0},       {StepKind::kClip, -0.3f, 0.4f}, {StepKind::kLeakyRelu, 0.1f, 0},
-                        {StepKind::kHardSigmoid, 0.2f, 0.5f}, {StepKind::kHardSwish, 1.0f / 6, 0.5f}, {StepKind::kSigmoid, 0, 0},
-                        {StepKind::kTanh, 0, 0},       {StepKind::kScale, -1.5f, 0},   {StepKind::kOffset, 0.25f, 0},
-                        {StepKind::kGelu, 0, 0},       {StepKind::kGeluTanh, 0, 0},    {StepKind::kSwish, 1.3f, 0}};
+  const Step steps[] = {{StepKind::kRelu, 0, 0},
+                        {StepKind::kClip, -0.3f, 0.4f},
+                        {StepKind::kLeakyRelu, 0.1f, 0},
+                        {StepKind::kHardSigmoid, 0.2f, 0.5f},
+                        {StepKind::kHardSwish, 1.0f / 6, 0.5f},
+                        {StepKind::kSigmoid, 0, 0},
+                        {StepKind::kTanh, 0, 0},
+                        {StepKind::kScale, -1.5f, 0},
+                        {StepKind::kOffset, 0.25f, 0},
+                        {StepKind::kGelu, 0, 0},
+                        {StepKind::kGeluTanh, 0, 0},
+                        {StepKind::kSwish, 1.3f, 0}};
   for (const Step& a : steps) {
     for (const std::int64_t group : {1, 6}) {
-      const std::vector<std::string> names = group == 1 ? std::vector<std::string>{"conv_gemm", "conv_nhwc"} : std::vector<std::string>{"conv_depthwise"};
+      const std::vector<std::string> names =
+          group == 1 ? std::vector<std::string>{"conv_gemm", "conv_nhwc"} : std::vector<std::string>{"conv_depthwise"};
       conv(1, 6, 6, group, s).step(a.kind, a.a, a.b).kernels(names).run();
       conv(1, 6, 6, group, s).step(StepKind::kRelu).step(a.kind, a.a, a.b).step(StepKind::kOffset, -0.1f).kernels(names).run();
     }
@@ -133,7 +161,9 @@ TEST(CpuConv, HardSwishAndASumOfItsMultiple) {
     return conv(1, cin, cout, group, s).step(StepKind::kHardSwish, 1.0f / 6, 0.5f);
   };
   for (const bool scaled : {false, true}) {
-    const auto end = [&](KernelCheck c) { return scaled ? c.step(StepKind::kScale, -1.5f).step(StepKind::kOffset, 0.25f) : c.step(StepKind::kOffset, 0.25f); };
+    const auto end = [&](KernelCheck c) {
+      return scaled ? c.step(StepKind::kScale, -1.5f).step(StepKind::kOffset, 0.25f) : c.step(StepKind::kOffset, 0.25f);
+    };
     end(check(21, 21, 21)).kernel("conv_depthwise_nhwc").run();
     end(check(3, 21, 1)).kernels({"conv_few_channels", "conv_nhwc", "conv_gemm"}).run();
     end(check(20, 40, 1)).kernels({"conv_nhwc", "conv_winograd"}).run();
@@ -142,34 +172,62 @@ TEST(CpuConv, HardSwishAndASumOfItsMultiple) {
 }
 
 TEST(CpuConv, OneSpatialAxis) {
-  KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{11, 9, 5}).ints("pads", {2, 2}).ints("strides", {2}).kernels({"conv_gemm", "conv_nhwc"}).run();
+  KernelCheck("Conv")
+      .input(Shape{2, 9, 40})
+      .weight(Shape{11, 9, 5})
+      .ints("pads", {2, 2})
+      .ints("strides", {2})
+      .kernels({"conv_gemm", "conv_nhwc"})
+      .run();
   KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise").run();
   KernelCheck("Conv").input(Shape{2, 9, 40}).weight(Shape{9, 1, 3}).integer("group", 9).kernel("conv_depthwise_nhwc").run();
 }
 
 TEST(CpuConv, SamePadding) {
-  KernelCheck("Conv").input(Shape{1, 3, 12, 15}).weight(Shape{4, 3, 4, 4}).ints("strides", {2, 2}).attribute("auto_pad", std::string("SAME_UPPER")).kernels({"conv_gemm", "conv_nhwc"}).run();
+  KernelCheck("Conv")
+      .input(Shape{1, 3, 12, 15})
+      .weight(Shape{4, 3, 4, 4})
+      .ints("strides", {2, 2})
+      .attribute("auto_pad", std::string("SAME_UPPER"))
+      .kernels({"conv_gemm", "conv_nhwc"})
+      .run();
 }
 
 TEST(CpuConv, NaNStaysWhereItIs) {
   std::vector<float> x(36, 1.0f);
   x[14] = std::nanf("");
-  KernelCheck("Conv").input_of<float>(Shape{1, 1, 6, 6}, x).weight(Shape{2, 1, 3, 3}).step(StepKind::kRelu).kernels({"conv_gemm", "conv_nhwc"}).run();
-  KernelCheck("Conv").input_of<float>(Shape{1, 1, 6, 6}, x).weight(Shape{1, 1, 3, 3}).step(StepKind::kClip, 0, 6).kernel("conv_depthwise").run();
+  KernelCheck("Conv")
+      .input_of<float>(Shape{1, 1, 6, 6}, x)
+      .weight(Shape{2, 1, 3, 3})
+      .step(StepKind::kRelu)
+      .kernels({"conv_gemm", "conv_nhwc"})
+      .run();
+  KernelCheck("Conv")
+      .input_of<float>(Shape{1, 1, 6, 6}, x)
+      .weight(Shape{1, 1, 3, 3})
+      .step(StepKind::kClip, 0, 6)
+      .kernel("conv_depthwise")
+      .run();
 }
 
 TEST(CpuConv, BatchNeighboursDoNotChangeABit) {
   const Spatial s = {13, 17, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
   Random random(5);
-  for (const char* const name : {"conv_gemm", "conv_nhwc", "conv_winograd", "conv_depthwise", "conv_depthwise_nhwc", "conv_few_channels"}) {
+  for (const char* const name :
+       {"conv_gemm", "conv_nhwc", "conv_winograd", "conv_depthwise", "conv_depthwise_nhwc", "conv_few_channels"}) {
     const std::int64_t group = std::string(name).starts_with("conv_depthwise") ? 20 : 1;
     const std::int64_t channels = std::string(name) == "conv_few_channels" ? 3 : 20;
     std::vector<float> one(static_cast<std::size_t>(channels * s.h * s.w)), many;
     for (float& v : one) v = random.uniform(-1, 1);
     for (int i = 0; i < 3; ++i) many.insert(many.end(), one.begin(), one.end());
     const auto check = [&](std::int64_t n, const std::vector<float>& x) {
-      return KernelCheck("Conv").input_of<float>(Shape{n, channels, s.h, s.w}, x).weight(Shape{20, channels / group, 3, 3}).integer("group", group)
-          .ints("pads", {1, 1, 1, 1}).kernel(name).run();
+      return KernelCheck("Conv")
+          .input_of<float>(Shape{n, channels, s.h, s.w}, x)
+          .weight(Shape{20, channels / group, 3, 3})
+          .integer("group", group)
+          .ints("pads", {1, 1, 1, 1})
+          .kernel(name)
+          .run();
     };
     const Bytes single = check(1, one)[0];
     const Bytes batch = check(3, many)[0];
@@ -197,11 +255,26 @@ TEST(CpuConvTranspose, BlocksAndGeneral) {
       {40, 20, 1, 9, 9, 3, 3, 3, 3, {1, 0, 0, 1}, {2, 1}, {0, 0}, "conv_transpose_gemm"},
   };
   for (const Case& c : cases) {
-    KernelCheck("ConvTranspose").input(Shape{2, c.cin, c.h, c.w}).weight(Shape{c.cin, c.cout / c.group, c.kh, c.kw}).input(Shape{c.cout})
-        .integer("group", c.group).ints("strides", {c.sh, c.sw}).ints("pads", c.pads).ints("dilations", c.dilations)
-        .ints("output_padding", c.output_padding).step(StepKind::kRelu).kernel(c.kernel).run();
+    KernelCheck("ConvTranspose")
+        .input(Shape{2, c.cin, c.h, c.w})
+        .weight(Shape{c.cin, c.cout / c.group, c.kh, c.kw})
+        .input(Shape{c.cout})
+        .integer("group", c.group)
+        .ints("strides", {c.sh, c.sw})
+        .ints("pads", c.pads)
+        .ints("dilations", c.dilations)
+        .ints("output_padding", c.output_padding)
+        .step(StepKind::kRelu)
+        .kernel(c.kernel)
+        .run();
   }
-  KernelCheck("ConvTranspose").input(Shape{1, 4, 11}).weight(Shape{4, 3, 4}).ints("strides", {2}).ints("pads", {1, 1}).kernel("conv_transpose_gemm").run();
+  KernelCheck("ConvTranspose")
+      .input(Shape{1, 4, 11})
+      .weight(Shape{4, 3, 4})
+      .ints("strides", {2})
+      .ints("pads", {1, 1})
+      .kernel("conv_transpose_gemm")
+      .run();
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ TEST(CpuDevice, AnInstructionSetThatIsNamedIsTakenOrRefusedWithAListOfThoseThere
   };
   for (const char* unknown : {"avx_vnni", "AVX2", "avx2 ", "avx", "avx5120", "none"}) {
     const std::string message = refusal_of_isa(unknown);
-    EXPECT_NE(message.find("EVN_CPU_ISA: there is no instruction set \"" + std::string(unknown) + "\""), std::string::npos) << message;
+    EXPECT_NE(message.find("EVN_CPU_ISA: there is no instruction set \"" + std::string(unknown) + "\""), std::string::npos)
+        << message;
     for (const Isa isa : kIsas) {
       if (isa == Isa::k_avx512_amx) continue;  // the system may withhold its tiles
       EXPECT_EQ(is_listed(message, isa_name(isa)), isa_available(isa)) << message;

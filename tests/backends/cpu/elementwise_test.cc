@@ -8,8 +8,9 @@ namespace {
 
 std::vector<float> special_values() {
   const float inf = std::numeric_limits<float>::infinity();
-  std::vector<float> v = {0.0f, -0.0f, 1.0f, -1.0f, inf, -inf, std::nanf(""), 88.7f, 88.8f, -87.5f, -103.0f, -110.0f, 200.0f, -200.0f,
-                          0.64f, 0.66f, -0.64f, 0.99f, 1.01f, -1.01f, 3.99f, 4.01f, 9.5f, 1e-30f, -1e-30f, 1e-6f, 3.0f, -3.0f, 6.0f, 1e30f};
+  std::vector<float> v = {0.0f,    -0.0f,   1.0f,   -1.0f,   inf,     -inf,  std::nanf(""), 88.7f, 88.8f, -87.5f,
+                          -103.0f, -110.0f, 200.0f, -200.0f, 0.64f,   0.66f, -0.64f,        0.99f, 1.01f, -1.01f,
+                          3.99f,   4.01f,   9.5f,   1e-30f,  -1e-30f, 1e-6f, 3.0f,          -3.0f, 6.0f,  1e30f};
   Random random(9);
   while (v.size() < 3001) v.push_back(random.uniform(-12, 12));
   return v;
@@ -52,27 +53,51 @@ TEST(CpuElementwise, NewerFunctions) {
 
 TEST(CpuElementwise, ClipTakesItsBoundsFromAttributesOrInputs) {
   KernelCheck("Clip", 6).input(Shape{1000}, false, -9, 9).real("min", -2).real("max", 3).kernel("clip").run();
-  KernelCheck("Clip").input(Shape{1000}, false, -9, 9).input_of<float>(Shape{}, {-1.5f}).input_of<float>(Shape{}, {6.0f}).kernel("clip").run();
+  KernelCheck("Clip")
+      .input(Shape{1000}, false, -9, 9)
+      .input_of<float>(Shape{}, {-1.5f})
+      .input_of<float>(Shape{}, {6.0f})
+      .kernel("clip")
+      .run();
   KernelCheck("Clip").input(Shape{1000}, false, -9, 9).absent().input_of<float>(Shape{}, {6.0f}, true).kernel("clip").run();
   KernelCheck("Clip").input(Shape{1000}, false, -9, 9).input_of<float>(Shape{}, {0.0f}).kernel("clip").run();
 }
 
 TEST(CpuElementwise, TwoInputsBroadcastEveryWay) {
   const std::pair<Shape, Shape> shapes[] = {
-      {Shape{3, 50}, Shape{3, 50}},           {Shape{3, 50}, Shape{}},           {Shape{}, Shape{2, 3}},
-      {Shape{2, 5, 6, 7}, Shape{1, 5, 1, 1}}, {Shape{2, 5, 6, 7}, Shape{5, 1, 1}}, {Shape{4, 33}, Shape{33}},
-      {Shape{33}, Shape{4, 33}},              {Shape{4, 1}, Shape{1, 35}},       {Shape{2, 3, 4, 5}, Shape{2, 1, 4, 1}},
-      {Shape{1, 3, 1, 5}, Shape{2, 1, 4, 1}}, {Shape{2, 3, 4, 5}, Shape{2, 3, 1, 1}}, {Shape{7, 60000}, Shape{7, 1}},
-      {Shape{1}, Shape{1}},                   {Shape{3, 1, 40}, Shape{3, 8, 40}},
-      {Shape{1000, 8}, Shape{8}},             {Shape{2, 1, 7}, Shape{2, 301, 7}}, {Shape{3, 5000, 24}, Shape{3, 1, 24}},
-      {Shape{500, 3}, Shape{500, 3}},         {Shape{90, 95}, Shape{95}},         {Shape{2, 12, 31, 17}, Shape{2, 12, 1, 1}},
+      {Shape{3, 50}, Shape{3, 50}},
+      {Shape{3, 50}, Shape{}},
+      {Shape{}, Shape{2, 3}},
+      {Shape{2, 5, 6, 7}, Shape{1, 5, 1, 1}},
+      {Shape{2, 5, 6, 7}, Shape{5, 1, 1}},
+      {Shape{4, 33}, Shape{33}},
+      {Shape{33}, Shape{4, 33}},
+      {Shape{4, 1}, Shape{1, 35}},
+      {Shape{2, 3, 4, 5}, Shape{2, 1, 4, 1}},
+      {Shape{1, 3, 1, 5}, Shape{2, 1, 4, 1}},
+      {Shape{2, 3, 4, 5}, Shape{2, 3, 1, 1}},
+      {Shape{7, 60000}, Shape{7, 1}},
+      {Shape{1}, Shape{1}},
+      {Shape{3, 1, 40}, Shape{3, 8, 40}},
+      {Shape{1000, 8}, Shape{8}},
+      {Shape{2, 1, 7}, Shape{2, 301, 7}},
+      {Shape{3, 5000, 24}, Shape{3, 1, 24}},
+      {Shape{500, 3}, Shape{500, 3}},
+      {Shape{90, 95}, Shape{95}},
+      {Shape{2, 12, 31, 17}, Shape{2, 12, 1, 1}},
   };
   const std::pair<const char*, const char*> ops[] = {{"Add", "add"}, {"Sub", "sub"}, {"Mul", "mul"}, {"Div", "div"},
                                                      {"Min", "min"}, {"Max", "max"}, {"Sum", "sum"}};
   for (const auto& [a, b] : shapes) {
     for (const auto& [op, kernel] : ops) {
       KernelCheck(op).input(a).input(b, false, 0.5f, 2).kernel(kernel).run();
-      KernelCheck(op).input(a).input(b, false, 0.5f, 2).step(StepKind::kHardSigmoid, 0.2f, 0.5f).step(StepKind::kScale, 3).kernel(kernel).run();
+      KernelCheck(op)
+          .input(a)
+          .input(b, false, 0.5f, 2)
+          .step(StepKind::kHardSigmoid, 0.2f, 0.5f)
+          .step(StepKind::kScale, 3)
+          .kernel(kernel)
+          .run();
     }
     KernelCheck("Pow").input(a, false, 0.1f, 3).input(b, false, -2, 2).kernel("pow").run();
   }
@@ -82,7 +107,12 @@ TEST(CpuElementwise, PowersOfTwoAndHalf) {
   for (float power : {2.0f, 0.5f, 3.0f, -1.0f}) {
     KernelCheck("Pow").input(Shape{5, 77}, false, 0.1f, 2).input_of<float>(Shape{}, {power}, true).kernel("pow").run();
   }
-  KernelCheck("Pow").input(Shape{2, 77}, false, -2, 2).input_of<float>(Shape{1}, {2.0f}).step(StepKind::kOffset, 1).kernel("pow").run();
+  KernelCheck("Pow")
+      .input(Shape{2, 77}, false, -2, 2)
+      .input_of<float>(Shape{1}, {2.0f})
+      .step(StepKind::kOffset, 1)
+      .kernel("pow")
+      .run();
 }
 
 TEST(CpuElementwise, PReluHasASlopePerChannel) {
@@ -97,7 +127,11 @@ TEST(CpuElementwise, NaNPassesMinAndMaxFromEitherSide) {
 }
 
 TEST(CpuElementwise, OtherDtypesAndCountsAreLeftToTheReference) {
-  KernelCheck("Add").input_of<std::int64_t>(Shape{3}, {1, 2, 3}).input_of<std::int64_t>(Shape{3}, {4, 5, 6}).kernel("reference").run();
+  KernelCheck("Add")
+      .input_of<std::int64_t>(Shape{3}, {1, 2, 3})
+      .input_of<std::int64_t>(Shape{3}, {4, 5, 6})
+      .kernel("reference")
+      .run();
   KernelCheck("Max").input(Shape{3}).input(Shape{3}).input(Shape{3}).kernel("reference").run();
 }
 

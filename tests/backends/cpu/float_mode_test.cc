@@ -1,4 +1,5 @@
-// What floats below the smallest normal one become in kernels, and that what the host has set for its thread changes nothing and stays.
+// What floats below the smallest normal one become in kernels, and that what the host has set for its thread changes nothing and
+// stays.
 #if defined(__x86_64__)
 #include <fenv.h>
 #include <xmmintrin.h>
@@ -14,10 +15,10 @@ namespace {
 constexpr int kTiles = 64;
 
 struct Answers {
-  float product;    // 1e-20 * 1e-20, below the smallest normal float
-  float input;      // 1e-40 * 1e10
-  float rounded;    // 1 + 2^-24 + 2^-26, which is 1 to nearest and downwards, and more than 1 upwards
-  float quotient;   // 1 / 0
+  float product;   // 1e-20 * 1e-20, below the smallest normal float
+  float input;     // 1e-40 * 1e10
+  float rounded;   // 1 + 2^-24 + 2^-26, which is 1 to nearest and downwards, and more than 1 upwards
+  float quotient;  // 1 / 0
 };
 
 struct Arithmetic {
@@ -92,7 +93,8 @@ TEST(FloatMode, StrictStepsKeepAll) {
   }
 }
 
-// The device is opened and used by a thread that rounds upwards, flushes inputs and traps divisions by zero: its pool would inherit that.
+// The device is opened and used by a thread that rounds upwards, flushes inputs and traps divisions by zero: its pool would inherit
+// that.
 TEST(FloatMode, WhatTheHostHasSetChangesNothingAndStays) {
   for (int threads : {1, 3}) {
     std::thread([threads] {

@@ -1,4 +1,5 @@
-// The instruction sets that the CPU's tests run on: each of the machine's, and once more the program with each that EVN_CPU_ISA names.
+// The instruction sets that the CPU's tests run on: each of the machine's, and once more the program with each that EVN_CPU_ISA
+// names.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,9 +22,7 @@ TEST(CpuIsa, TheEnvironmentNamesTheClusterThatRuns) {
 TEST(CpuIsa, AForcedOneIsPutBackWhole) {
   for (const Isa isa : test::available_isas(true)) {
     const test::ForcedIsa outer(isa);
-    {
-      const test::ForcedIsa inner(Isa::k_baseline);
-    }
+    { const test::ForcedIsa inner(Isa::k_baseline); }
     EXPECT_STREQ(isa_name(chosen_isa()), isa_name(isa));
   }
 }

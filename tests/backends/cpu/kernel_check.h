@@ -1,6 +1,6 @@
 // Runs one node on the CPU device, on every instruction-set cluster that this machine has, with plain inputs and with such that lie
-// channels last, and with several numbers of threads, and compares it with the operator's reference: within the operator's tolerance, and
-// bit for bit between thread counts.
+// channels last, and with several numbers of threads, and compares it with the operator's reference: within the operator's
+// tolerance, and bit for bit between thread counts.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -18,7 +18,13 @@ TEST(CpuMatMul, FewColumns) {
     for (const std::int64_t m : {1, 15, 16, 17, 47, 300}) {
       for (const std::int64_t k : {1, 3, 4, 23, 600}) {
         KernelCheck("MatMul").input(Shape{m, k}).weight(Shape{k, n}).kernel("matmul_packed").run();
-        KernelCheck("Gemm").input(Shape{m, k}).weight(Shape{k, n}).input(Shape{n}).step(StepKind::kClip, -0.5f, 0.5f).kernel("gemm_packed").run();
+        KernelCheck("Gemm")
+            .input(Shape{m, k})
+            .weight(Shape{k, n})
+            .input(Shape{n})
+            .step(StepKind::kClip, -0.5f, 0.5f)
+            .kernel("gemm_packed")
+            .run();
       }
     }
   }
@@ -64,8 +70,16 @@ TEST(CpuMatMul, RowsDoNotDependOnTheirNumber) {
   for (float& v : row) v = random.uniform(-1, 1);
   for (int i = 0; i < 21; ++i) many.insert(many.end(), row.begin(), row.end());
   for (bool constant : {false, true}) {
-    const Bytes one = KernelCheck("MatMul").input_of<float>(Shape{1, 200}, row).input(Shape{200, 77}, constant).kernels(matmul_kernels(constant)).run()[0];
-    const Bytes all = KernelCheck("MatMul").input_of<float>(Shape{21, 200}, many).input(Shape{200, 77}, constant).kernels(matmul_kernels(constant)).run()[0];
+    const Bytes one = KernelCheck("MatMul")
+                          .input_of<float>(Shape{1, 200}, row)
+                          .input(Shape{200, 77}, constant)
+                          .kernels(matmul_kernels(constant))
+                          .run()[0];
+    const Bytes all = KernelCheck("MatMul")
+                          .input_of<float>(Shape{21, 200}, many)
+                          .input(Shape{200, 77}, constant)
+                          .kernels(matmul_kernels(constant))
+                          .run()[0];
     ASSERT_EQ(all.size(), 21 * one.size());
     for (int i = 0; i < 21; ++i) EXPECT_EQ(std::memcmp(all.data() + i * one.size(), one.data(), one.size()), 0) << "row " << i;
   }
@@ -78,8 +92,16 @@ TEST(CpuGemm, TransposesScalesAndBiases) {
     for (std::int64_t tb : {0, 1}) {
       for (bool constant : {false, true}) {
         for (const Shape& bias : biases) {
-          KernelCheck("Gemm").input(ta ? Shape{k, m} : Shape{m, k}).input(tb ? Shape{n, k} : Shape{k, n}, constant).input(bias)
-              .integer("transA", ta).integer("transB", tb).real("beta", 0.5f).real("alpha", constant ? -1.25f : 1.0f).kernels(gemm_kernels(constant && ta == 0)).run();
+          KernelCheck("Gemm")
+              .input(ta ? Shape{k, m} : Shape{m, k})
+              .input(tb ? Shape{n, k} : Shape{k, n}, constant)
+              .input(bias)
+              .integer("transA", ta)
+              .integer("transB", tb)
+              .real("beta", 0.5f)
+              .real("alpha", constant ? -1.25f : 1.0f)
+              .kernels(gemm_kernels(constant && ta == 0))
+              .run();
         }
       }
     }

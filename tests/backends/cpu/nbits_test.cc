@@ -25,7 +25,9 @@ void check(const Case& c) {
   KernelCheck check("com.microsoft::MatMulNBits", 1);
   check.integer("K", c.k).integer("N", c.n).integer("bits", c.bits).integer("block_size", c.block);
   const float scale = c.bits == 8 ? 0.01f : 0.1f;
-  check.input({c.m, c.k}).input_of({c.n, blocks, blob}, draw_bytes(c.n * blocks * blob, 5), true).input({c.n, blocks}, true, scale / 4, scale);
+  check.input({c.m, c.k})
+      .input_of({c.n, blocks, blob}, draw_bytes(c.n * blocks * blob, 5), true)
+      .input({c.n, blocks}, true, scale / 4, scale);
   if (c.zeros == Zeros::kPacked) {
     check.input_of({c.n, zero_bytes}, draw_bytes(c.n * zero_bytes, 7), true);
   } else if (c.zeros == Zeros::kFloats) {

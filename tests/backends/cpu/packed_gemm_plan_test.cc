@@ -34,8 +34,8 @@ TEST(TileProduct, TilesCoverTheProductAndBeginAtPanels) {
 
 TEST(TileProduct, EveryThreadHasAPartOfWhatIsWorthSharing) {
   for (const std::uint32_t threads : {2u, 4u}) {
-    EXPECT_GE(tile_packed_gemm(widest(), {1, 4096, 4096, 1, false, threads}).tiles(), threads);   // by columns
-    EXPECT_GE(tile_packed_gemm(widest(), {196, 64, 384, 1, false, threads}).tiles(), threads);    // by rows
+    EXPECT_GE(tile_packed_gemm(widest(), {1, 4096, 4096, 1, false, threads}).tiles(), threads);  // by columns
+    EXPECT_GE(tile_packed_gemm(widest(), {196, 64, 384, 1, false, threads}).tiles(), threads);   // by rows
     EXPECT_GE(tile_packed_gemm(widest(), {49, 320, 960, 1, true, threads}).tiles(), threads);
     EXPECT_EQ(tile_packed_gemm(widest(), {16, 16, 16, 1, false, threads}).tiles(), 1);
     EXPECT_EQ(tile_packed_gemm(widest(), {196, 64, 384, 1, false, 1}).tiles(), 1);

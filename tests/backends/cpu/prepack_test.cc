@@ -54,7 +54,8 @@ void expect_same(const Kernel& kernel, const KernelSubject& s, int input) {
       const Bytes some(from + static_cast<std::ptrdiff_t>(row) * begin, from + static_cast<std::ptrdiff_t>(row) * end);
       kernel.prepack_parts.run(d, input, some.data(), begin, end, parts.data());
     }
-    EXPECT_TRUE(parts == whole) << kernel.name << ", " << d.inputs[input].shape.to_string() << ", parts of " << steps * step << " rows";
+    EXPECT_TRUE(parts == whole) << kernel.name << ", " << d.inputs[input].shape.to_string() << ", parts of " << steps * step
+                                << " rows";
   }
 }
 
@@ -70,19 +71,25 @@ std::vector<PartsCase> cases() {
       all.push_back({"Conv", {1, 3 * k, 9}, {{3 * n, k, 5}}, {{"group", std::int64_t{3}}}});
     }
   }
-  all.push_back({"Conv", {1, 256, 7, 9}, {{257, 256, 3, 3}}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}});  // Winograd's small tiles
+  all.push_back(
+      {"Conv", {1, 256, 7, 9}, {{257, 256, 3, 3}}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}});  // Winograd's small tiles
   for (const std::int64_t n : {1, 16, 64, 130, 201}) {
     for (const std::int64_t k : {7, 33, 70}) {
       for (const std::int64_t bits : {4, 8}) {
         const std::int64_t blocks = (k + 15) / 16;
-        all.push_back({kBlocks, {3, k}, {{n, blocks, 2 * bits}, {n, blocks}}, {{"K", k}, {"N", n}, {"bits", bits}, {"block_size", std::int64_t{16}}}});
+        all.push_back({kBlocks,
+                       {3, k},
+                       {{n, blocks, 2 * bits}, {n, blocks}},
+                       {{"K", k}, {"N", n}, {"bits", bits}, {"block_size", std::int64_t{16}}}});
       }
     }
   }
   for (const std::int64_t hidden : {1, 16, 20, 48, 80}) {
     for (const auto& [op, gates] : {std::pair<const char*, std::int64_t>{"LSTM", 4}, {"GRU", 3}, {"RNN", 1}}) {
       for (const std::int64_t directions : {1, 2}) {
-        all.push_back({op, {3, 1, 7}, {{directions, gates * hidden, 7}, {directions, gates * hidden, hidden}},
+        all.push_back({op,
+                       {3, 1, 7},
+                       {{directions, gates * hidden, 7}, {directions, gates * hidden, hidden}},
                        {{"hidden_size", hidden}, {"direction", std::string(directions == 2 ? "bidirectional" : "forward")}}});
       }
     }

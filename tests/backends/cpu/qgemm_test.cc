@@ -11,8 +11,8 @@
 
 #include "backends/cpu/qgemm_plan.h"
 #include "base/checked.h"
-#include "tests/support/isas.h"
 #include "tests/support/graph_builder.h"
+#include "tests/support/isas.h"
 
 namespace evn {
 namespace {
@@ -47,8 +47,8 @@ class Qgemm : public test::OnIsa {
     return c;
   }
 
-  void run(const Shape2& s, const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b, const QgemmParameters& numbers, Output output,
-           simd_qgemm::Tile* t, bool as_words = false) {
+  void run(const Shape2& s, const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b, const QgemmParameters& numbers,
+           Output output, simd_qgemm::Tile* t, bool as_words = false) {
     const QgemmSource source{b.data(), 1, s.k, s.n, 1, 1, false, numbers.flip_b};
     const QgemmShape shape = source.shape(s.n);
     memory_.assign(static_cast<std::size_t>(qgemm_bytes(loops_, shape)) + 64, 0xee);
@@ -56,7 +56,8 @@ class Qgemm : public test::OnIsa {
     pack_qgemm(loops_, source, s.n, packed);
     const std::int64_t lda = qgemm_padded(loops_, s.k);
     rows_.assign(static_cast<std::size_t>(s.m * lda + simd_qgemm::kOverread), 0xdd);
-    for (std::int64_t i = 0; i < s.m; ++i) std::memcpy(&rows_[static_cast<std::size_t>(i * lda)], &a[static_cast<std::size_t>(i * s.k)], static_cast<std::size_t>(s.k));
+    for (std::int64_t i = 0; i < s.m; ++i)
+      std::memcpy(&rows_[static_cast<std::size_t>(i * lda)], &a[static_cast<std::size_t>(i * s.k)], static_cast<std::size_t>(s.k));
     columns_.assign(qgemm_columns_bytes(loops_, s.n) / 4 + 16, 0);
     row_sums_.assign(static_cast<std::size_t>(s.m), 0);
     const std::int64_t start = 0;
@@ -95,15 +96,16 @@ std::vector<std::uint8_t> random_bytes(std::int64_t n, std::uint64_t seed) {
 }
 
 // With B as int8, or as uint8.
-std::vector<std::int32_t> plain(const Shape2& s, const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b, std::int32_t a_zero,
-                                const std::vector<std::int32_t>& b_zeros, bool b_unsigned) {
+std::vector<std::int32_t> plain(const Shape2& s, const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b,
+                                std::int32_t a_zero, const std::vector<std::int32_t>& b_zeros, bool b_unsigned) {
   std::vector<std::int32_t> c(static_cast<std::size_t>(s.m * s.n));
   for (std::int64_t i = 0; i < s.m; ++i) {
     for (std::int64_t j = 0; j < s.n; ++j) {
       std::uint32_t sum = 0;
       for (std::int64_t k = 0; k < s.k; ++k) {
         const std::uint8_t byte = b[static_cast<std::size_t>(k * s.n + j)];
-        const std::int32_t w = (b_unsigned ? byte : static_cast<std::int8_t>(byte)) - (b_zeros.empty() ? 0 : b_zeros[static_cast<std::size_t>(j) % b_zeros.size()]);
+        const std::int32_t w = (b_unsigned ? byte : static_cast<std::int8_t>(byte)) -
+                               (b_zeros.empty() ? 0 : b_zeros[static_cast<std::size_t>(j) % b_zeros.size()]);
         sum += static_cast<std::uint32_t>((a[static_cast<std::size_t>(i * s.k + k)] - a_zero) * w);
       }
       c[static_cast<std::size_t>(i * s.n + j)] = static_cast<std::int32_t>(sum);
@@ -193,7 +195,9 @@ TEST_P(Qgemm, BytesAreRoundedToEvenAndSaturated) {
       }
       for (std::int64_t i = 0; i < s.m; ++i) {
         for (std::int64_t j = 0; j < n; ++j) {
-          const float y = static_cast<float>(a[static_cast<std::size_t>(i)] * static_cast<std::int8_t>(b[static_cast<std::size_t>(j)])) * scales[j];
+          const float y =
+              static_cast<float>(a[static_cast<std::size_t>(i)] * static_cast<std::int8_t>(b[static_cast<std::size_t>(j)])) *
+              scales[j];
           const double rounded = std::isnan(y) ? -1000 : std::nearbyint(static_cast<double>(y)) + zero;
           const int expected = static_cast<int>(std::fmin(std::fmax(rounded, least), most));
           const std::uint8_t got = c[static_cast<std::size_t>(i * n + j)];
@@ -206,7 +210,8 @@ TEST_P(Qgemm, BytesAreRoundedToEvenAndSaturated) {
 
 // A sum in steps of its own, of bytes that were rounded and saturated before, over every rest of rows and columns; r may be C.
 TEST_P(Qgemm, WhatIsAddedCountsInStepsOfTheSum) {
-  const simd_qgemm::Added numbers[] = {{nullptr, 0.7f, 1.3f, 11, 5, 9}, {nullptr, 0.02f, -0.9f, -3, -100, 120}, {nullptr, 1e6f, 0.0f, 0, 0, 0}};
+  const simd_qgemm::Added numbers[] = {
+      {nullptr, 0.7f, 1.3f, 11, 5, 9}, {nullptr, 0.02f, -0.9f, -3, -100, 120}, {nullptr, 1e6f, 0.0f, 0, 0, 0}};
   for (const std::int64_t m : {1, 2, 3, 7, 16, 33}) {
     for (const std::int64_t n : {1, 5, 16, 17, 31, 32, 40, 96}) {
       const Shape2 s{m, n, 9};
@@ -233,8 +238,10 @@ TEST_P(Qgemm, WhatIsAddedCountsInStepsOfTheSum) {
           const std::int32_t other = is_signed ? static_cast<std::int8_t>(r[i]) : r[i];
           const float sum = (bounded - static_cast<float>(added.y_zero)) * added.y_scale +
                             static_cast<float>(other - added.r_zero) * added.r_scale + added.zero;
-          const float expected = std::fmin(std::fmax(std::nearbyint(sum), static_cast<float>(least)), static_cast<float>(least + 255));
-          ASSERT_EQ(is_signed ? static_cast<std::int8_t>(c[i]) : c[i], static_cast<int>(expected)) << m << " x " << n << ", " << i << " of " << round;
+          const float expected =
+              std::fmin(std::fmax(std::nearbyint(sum), static_cast<float>(least)), static_cast<float>(least + 255));
+          ASSERT_EQ(is_signed ? static_cast<std::int8_t>(c[i]) : c[i], static_cast<int>(expected))
+              << m << " x " << n << ", " << i << " of " << round;
         }
       }
     }
@@ -254,7 +261,8 @@ TEST_P(Qgemm, LeavesNoTilesInUse) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Isas, Qgemm, testing::ValuesIn(test::available_isas(true)), [](const auto& of) { return isa_name(of.param); });
+INSTANTIATE_TEST_SUITE_P(Isas, Qgemm, testing::ValuesIn(test::available_isas(true)),
+                         [](const auto& of) { return isa_name(of.param); });
 
 // What a system that refuses leaves of the best.
 TEST(IntegerIsa, IsAnExtensionOfTheCluster) {

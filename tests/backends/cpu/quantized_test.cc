@@ -60,19 +60,26 @@ TEST(QuantizedProduct, ByComputedMatricesIsTheReference) {
 }
 
 constexpr const char* kDense = "qlinear_conv_nhwc";
-TEST(QuantizedConv, CutIntoChannelsIsTheReference) { check_conv<std::uint8_t>({1, 64, 14, 14}, {330, 64, 3, 3}, {1, 1, 1, 1}, 1, kDense); }
-TEST(QuantizedConv, CutIntoLinesIsTheReference) { check_conv<std::int8_t>({1, 16, 41, 40}, {50, 16, 5, 5}, {2, 2, 2, 2}, 1, kDense); }
+TEST(QuantizedConv, CutIntoChannelsIsTheReference) {
+  check_conv<std::uint8_t>({1, 64, 14, 14}, {330, 64, 3, 3}, {1, 1, 1, 1}, 1, kDense);
+}
+TEST(QuantizedConv, CutIntoLinesIsTheReference) {
+  check_conv<std::int8_t>({1, 16, 41, 40}, {50, 16, 5, 5}, {2, 2, 2, 2}, 1, kDense);
+}
 TEST(QuantizedConv, CutIntoPartsOfALineIsTheReference) {
   check_conv<std::uint8_t>({1, 32, 3000}, {64, 32, 5}, {2, 2}, 1, kDense);
   check_conv<std::uint8_t>({1, 64, 50, 50}, {200, 64, 1, 1}, {0, 0, 0, 0}, 1, kDense);  // nothing is copied
   check_conv<std::int8_t>({1, 64, 50, 50}, {200, 64, 1, 1}, {0, 0, 0, 0}, 1, kDense);
 }
-TEST(QuantizedConv, GroupsOfSeveralImagesAreTheReference) { check_conv<std::uint8_t>({3, 24, 20, 20}, {80, 12, 3, 3}, {1, 1, 1, 1}, 2, kDense); }
+TEST(QuantizedConv, GroupsOfSeveralImagesAreTheReference) {
+  check_conv<std::uint8_t>({3, 24, 20, 20}, {80, 12, 3, 3}, {1, 1, 1, 1}, 2, kDense);
+}
 
-// By transforms, where bytes are widened: lines and columns that are no whole tiles, channels that are no whole vectors, odd ones, several
-// images, edges further out than a window.
+// By transforms, where bytes are widened: lines and columns that are no whole tiles, channels that are no whole vectors, odd ones,
+// several images, edges further out than a window.
 template <typename T>
-void check_winograd(const Shape& x, const Shape& w, std::vector<std::int64_t> pads, const std::vector<T>& pixels, const std::vector<std::int8_t>& weight) {
+void check_winograd(const Shape& x, const Shape& w, std::vector<std::int64_t> pads, const std::vector<T>& pixels,
+                    const std::vector<std::int8_t>& weight) {
   KernelCheck check("QLinearConv");
   const Shape bias{w[0]};
   std::vector<float> scales(static_cast<std::size_t>(w[0]));
@@ -121,8 +128,8 @@ TEST(QuantizedConv, CutDepthwiseIsTheReference) {
   check_conv<std::int8_t>({1, 130, 3000}, {130, 1, 5}, {2, 2}, 130, kDepthwise);
 }
 
-// Lines of fewer and of more positions than are summed at once, whole and not, of all kernels that have loops of their own, and such that
-// have none; the largest sums.
+// Lines of fewer and of more positions than are summed at once, whole and not, of all kernels that have loops of their own, and
+// such that have none; the largest sums.
 TEST(QuantizedConv, DepthwiseOfEveryFormIsTheReference) {
   struct Form {
     std::int64_t kernel, stride, dilation;
@@ -137,10 +144,15 @@ TEST(QuantizedConv, DepthwiseOfEveryFormIsTheReference) {
           const std::vector<std::uint8_t> pixels(static_cast<std::size_t>(x.elements()), 255);
           check.input_of(x, largest ? pixels : draw<std::uint8_t>(x, 1)).input_of(Shape{}, std::vector{0.02f}, true);
           check.input_of(Shape{}, std::vector<std::uint8_t>{100}, true);
-          check.input_of(w, largest ? std::vector<std::int8_t>(static_cast<std::size_t>(w.elements()), -128) : draw<std::int8_t>(w, 2), true);
-          check.input_of(Shape{}, std::vector{0.01f}, true).input_of(Shape{}, std::vector<std::int8_t>{largest ? std::int8_t{127} : std::int8_t{3}}, true);
-          check.input_of(Shape{}, std::vector{largest ? 20.0f : 0.5f}, true).input_of(Shape{}, std::vector<std::uint8_t>{largest ? std::uint8_t{250} : std::uint8_t{90}}, true);
-          check.input_of(bias, draw<std::int32_t>(bias, 3), true).ints("pads", {pad, pad, pad, pad}).ints("strides", {f.stride, f.stride});
+          check.input_of(
+              w, largest ? std::vector<std::int8_t>(static_cast<std::size_t>(w.elements()), -128) : draw<std::int8_t>(w, 2), true);
+          check.input_of(Shape{}, std::vector{0.01f}, true)
+              .input_of(Shape{}, std::vector<std::int8_t>{largest ? std::int8_t{127} : std::int8_t{3}}, true);
+          check.input_of(Shape{}, std::vector{largest ? 20.0f : 0.5f}, true)
+              .input_of(Shape{}, std::vector<std::uint8_t>{largest ? std::uint8_t{250} : std::uint8_t{90}}, true);
+          check.input_of(bias, draw<std::int32_t>(bias, 3), true)
+              .ints("pads", {pad, pad, pad, pad})
+              .ints("strides", {f.stride, f.stride});
           check.ints("dilations", {f.dilation, f.dilation}).integer("group", channels).kernel("qlinear_conv_depthwise").run();
         }
       }
@@ -150,7 +162,8 @@ TEST(QuantizedConv, DepthwiseOfEveryFormIsTheReference) {
 
 // Of kernels, strides and dilations, channels that are whole blocks, repeated or padded ones, parts of lines, images without edges.
 template <typename T>
-void check_planes(const Shape& x, const Shape& w, std::int64_t stride, std::vector<std::int64_t> dilations, std::vector<std::int64_t> pads) {
+void check_planes(const Shape& x, const Shape& w, std::int64_t stride, std::vector<std::int64_t> dilations,
+                  std::vector<std::int64_t> pads) {
   KernelCheck check("QLinearConv");
   const Shape bias{w[0]};
   std::vector<float> scales(static_cast<std::size_t>(w[0]));
@@ -159,7 +172,10 @@ void check_planes(const Shape& x, const Shape& w, std::int64_t stride, std::vect
   check.input_of(w, draw<std::int8_t>(w, 2), true).input_of(bias, scales, true);
   check.input_of(bias, std::vector<std::int8_t>(scales.size()), true).input_of(Shape{}, std::vector{0.05f}, true);
   check.input_of(Shape{}, std::vector<T>{90}, true).input_of(bias, draw<std::int32_t>(bias, 3), true);
-  check.ints("pads", std::move(pads)).ints("strides", {stride, stride}).ints("dilations", std::move(dilations)).integer("group", w[0]);
+  check.ints("pads", std::move(pads))
+      .ints("strides", {stride, stride})
+      .ints("dilations", std::move(dilations))
+      .integer("group", w[0]);
   check.only({Isa::k_avx512_vnni, Isa::k_avx512_amx}).kernel("qlinear_conv_depthwise_planes").run();
 }
 

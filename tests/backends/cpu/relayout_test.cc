@@ -46,15 +46,16 @@ Bytes relayout(const TensorDesc& desc, Bytes x, Layout to) {
 }
 
 TEST(CpuRelayout, MovesEveryElementToItsPlaceAndBack) {
-  const Shape shapes[] = {{1, 3, 50, 40}, {2, 3, 7, 5},   {1, 16, 8, 8},  {2, 17, 9, 15},  {1, 40, 31, 33}, {1, 5, 1, 1},
-                          {3, 1, 4, 4},   {1, 64, 70, 65}, {2, 24, 100}, {1, 2, 3, 4, 5}, {1, 130, 16, 1}, {1, 4, 200, 200}};
+  const Shape shapes[] = {{1, 3, 50, 40}, {2, 3, 7, 5},    {1, 16, 8, 8}, {2, 17, 9, 15},  {1, 40, 31, 33}, {1, 5, 1, 1},
+                          {3, 1, 4, 4},   {1, 64, 70, 65}, {2, 24, 100},  {1, 2, 3, 4, 5}, {1, 130, 16, 1}, {1, 4, 200, 200}};
   for (const Isa isa : available_isas()) {
     const ForcedIsa forced(isa);
     for (const Shape& shape : shapes) {
       for (const DType dtype : {DType::kFloat32, DType::kUint8, DType::kInt16, DType::kInt64}) {
         const Bytes plain = numbered(shape.elements(), dtype_size(dtype));
         const Bytes last = relayout({dtype, shape}, plain, Layout::kChannelsLast);
-        EXPECT_TRUE(last == expected_last(plain, shape, dtype_size(dtype))) << shape.to_string() << " to channels last, " << isa_name(isa);
+        EXPECT_TRUE(last == expected_last(plain, shape, dtype_size(dtype)))
+            << shape.to_string() << " to channels last, " << isa_name(isa);
         EXPECT_TRUE(relayout({dtype, shape}, last, Layout::kPlain) == plain) << shape.to_string() << " to plain, " << isa_name(isa);
       }
     }
@@ -68,12 +69,14 @@ TEST(CpuTranspose, WritesNothingBetweenTheColumns) {
       for (const std::int64_t columns : {1, 7, 16, 50, 65}) {
         for (const std::int64_t gap : {0, 5}) {
           const std::int64_t x_step = columns + 3, y_step = rows + gap;
-          std::vector<float> x(static_cast<std::size_t>(rows * x_step - 3)), y(static_cast<std::size_t>(columns * y_step - gap), -1.0f);
+          std::vector<float> x(static_cast<std::size_t>(rows * x_step - 3)),
+              y(static_cast<std::size_t>(columns * y_step - gap), -1.0f);
           for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
           simd_transpose::loops(isa).transpose(x.data(), x_step, rows, columns, y.data(), y_step);
           for (std::size_t at = 0; at < y.size(); ++at) {
             const std::int64_t i = static_cast<std::int64_t>(at) % y_step, j = static_cast<std::int64_t>(at) / y_step;
-            ASSERT_EQ(y[at], i < rows ? static_cast<float>(i * x_step + j) : -1.0f) << rows << " x " << columns << ", " << isa_name(isa);
+            ASSERT_EQ(y[at], i < rows ? static_cast<float>(i * x_step + j) : -1.0f)
+                << rows << " x " << columns << ", " << isa_name(isa);
           }
         }
       }

@@ -14,7 +14,12 @@ TEST(CpuSoftmax, EveryAxisAndLength) {
     KernelCheck("LogSoftmax").input(Shape{3, n}, false, -20, 20).kernel("log_softmax").run();
   }
   for (std::int64_t axis : {0, 1, 2, -1}) {
-    KernelCheck("Softmax").input(Shape{4, 7, 300}, false, -5, 5).integer("axis", axis).step(StepKind::kScale, 2).kernel("softmax").run();
+    KernelCheck("Softmax")
+        .input(Shape{4, 7, 300}, false, -5, 5)
+        .integer("axis", axis)
+        .step(StepKind::kScale, 2)
+        .kernel("softmax")
+        .run();
   }
   KernelCheck("Softmax", 11).input(Shape{4, 7, 30}).integer("axis", 1).kernel("softmax").run();
   KernelCheck("LogSoftmax").input(Shape{4, 7, 30}).integer("axis", 1).kernel("reference").run();
@@ -29,7 +34,13 @@ TEST(CpuLayerNorm, LengthsAndAxes) {
   for (std::int64_t n : {1, 5, 16, 33, 768}) {
     KernelCheck("LayerNormalization", 17).input(Shape{7, n}).weight(Shape{n}).weight(Shape{n}).kernel("layer_norm").run();
   }
-  KernelCheck("LayerNormalization", 17).input(Shape{4, 5, 6}).weight(Shape{5, 6}).integer("axis", 1).step(StepKind::kRelu).kernel("layer_norm").run();
+  KernelCheck("LayerNormalization", 17)
+      .input(Shape{4, 5, 6})
+      .weight(Shape{5, 6})
+      .integer("axis", 1)
+      .step(StepKind::kRelu)
+      .kernel("layer_norm")
+      .run();
   KernelCheck("LayerNormalization", 17).input(Shape{4, 5, 6}).weight(Shape{6}).outputs(3).kernel("reference").run();
 }
 
@@ -37,7 +48,13 @@ TEST(CpuRmsNorm, LengthsAndAxes) {
   for (std::int64_t n : {1, 5, 16, 33, 768, 5000}) {
     KernelCheck("RMSNormalization", 23).input(Shape{7, n}).weight(Shape{n}).kernel("rms_norm").run();
   }
-  KernelCheck("RMSNormalization", 23).input(Shape{4, 5, 6}).weight(Shape{5, 6}).integer("axis", 1).step(StepKind::kRelu).kernel("rms_norm").run();
+  KernelCheck("RMSNormalization", 23)
+      .input(Shape{4, 5, 6})
+      .weight(Shape{5, 6})
+      .integer("axis", 1)
+      .step(StepKind::kRelu)
+      .kernel("rms_norm")
+      .run();
   KernelCheck("RMSNormalization", 23).input(Shape{4, 5, 6}).weight(Shape{5, 1}).integer("axis", 1).kernel("reference").run();
 }
 
@@ -62,13 +79,16 @@ class PastCaches : public testing::TestWithParam<Isa> {
         std::vector<float> plain(kRows * kMost + 80, 7.0f), past(plain);
         write(false, n, aligned(plain) + shift);
         write(true, n, aligned(past) + shift);
-        EXPECT_EQ(std::memcmp(aligned(plain), aligned(past), sizeof(float) * (kRows * kMost + 8)), 0) << n << " floats, shifted by " << shift;
+        EXPECT_EQ(std::memcmp(aligned(plain), aligned(past), sizeof(float) * (kRows * kMost + 8)), 0)
+            << n << " floats, shifted by " << shift;
         EXPECT_EQ(aligned(past)[shift + kRows * n], 7.0f);
       }
     }
   }
 
-  static float* aligned(std::vector<float>& v) { return v.data() + (64 - reinterpret_cast<std::uintptr_t>(v.data()) % 64) / sizeof(float); }
+  static float* aligned(std::vector<float>& v) {
+    return v.data() + (64 - reinterpret_cast<std::uintptr_t>(v.data()) % 64) / sizeof(float);
+  }
   static std::vector<float> values(std::uint64_t seed) {
     Random random(seed);
     std::vector<float> v(kRows * kMost);
@@ -84,7 +104,9 @@ TEST_P(PastCaches, ElementwiseLoopsWriteTheSame) {
   chain.push({StepKind::kClip, -0.5f, 0.5f});
   chain.push({StepKind::kScale, 3, 0});
   for (const Epilogue* e : {static_cast<const Epilogue*>(nullptr), static_cast<const Epilogue*>(&chain)}) {
-    compare([&](bool past, std::int64_t n, float* y) { loops.unary(simd_elementwise::Unary::kSigmoid, 0, 0, x.data(), y, kRows * n, past, e); });
+    compare([&](bool past, std::int64_t n, float* y) {
+      loops.unary(simd_elementwise::Unary::kSigmoid, 0, 0, x.data(), y, kRows * n, past, e);
+    });
     compare([&](bool past, std::int64_t n, float* y) {
       loops.binary(simd_elementwise::Binary::kMul, x.data(), 1, z.data(), 1, y, n, {kRows, n, 0, n}, past, e);
     });
@@ -127,8 +149,15 @@ INSTANTIATE_TEST_SUITE_P(Isas, PastCaches, testing::ValuesIn(available_isas()), 
 
 TEST(CpuBatchNorm, EveryRank) {
   for (const Shape& x : {Shape{3, 5}, Shape{2, 5, 17}, Shape{2, 5, 9, 11}, Shape{1, 5, 2, 3, 4}}) {
-    KernelCheck("BatchNormalization", 14).input(x).weight(Shape{5}).weight(Shape{5}).weight(Shape{5}).input(Shape{5}, true, 0.2f, 2)
-        .step(StepKind::kRelu).kernel("batch_norm").run();
+    KernelCheck("BatchNormalization", 14)
+        .input(x)
+        .weight(Shape{5})
+        .weight(Shape{5})
+        .weight(Shape{5})
+        .input(Shape{5}, true, 0.2f, 2)
+        .step(StepKind::kRelu)
+        .kernel("batch_norm")
+        .run();
   }
 }
 
@@ -138,7 +167,13 @@ TEST(CpuReduce, NeighbouringAxes) {
   for (const auto& [op, kernel] : ops) {
     for (const std::vector<std::int64_t>& axes : {std::vector<std::int64_t>{-1}, {2, 3}, {0}, {1}, {1, 2}, {0, 1, 2, 3}}) {
       for (std::int64_t keep : {0, 1}) {
-        KernelCheck(op).input(Shape{3, 4, 9, 37}).ints("axes", axes).integer("keepdims", keep).step(StepKind::kOffset, 1).kernel(kernel).run();
+        KernelCheck(op)
+            .input(Shape{3, 4, 9, 37})
+            .ints("axes", axes)
+            .integer("keepdims", keep)
+            .step(StepKind::kOffset, 1)
+            .kernel(kernel)
+            .run();
       }
     }
     KernelCheck(op).input(Shape{3, 4, 5}).ints("axes", {0, 2}).kernel("reference").run();

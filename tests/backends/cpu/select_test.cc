@@ -15,7 +15,12 @@ TEST(CpuWhere, BroadcastsEveryInput) {
   KernelCheck("Where", 16).bools({3, 4, 50}, bits(600, 3)).input({}).input({1}).kernel("where").run();
   KernelCheck("Where", 16).bools({4, 1}, bits(4, 2)).input({3, 1, 50}).input({50}).kernel("where").run();
   KernelCheck("Where", 16).bools({1}, {0}).input({300, 400}).input({300, 1}).kernel("where").run();
-  KernelCheck("Where", 16).bools({6}, bits(6, 2)).input_of<std::int64_t>({6}, {1, 2, 3, 4, 5, 6}).input_of<std::int64_t>({}, {-7}).kernel("where").run();
+  KernelCheck("Where", 16)
+      .bools({6}, bits(6, 2))
+      .input_of<std::int64_t>({6}, {1, 2, 3, 4, 5, 6})
+      .input_of<std::int64_t>({}, {-7})
+      .kernel("where")
+      .run();
 }
 
 TEST(CpuAnd, BroadcastsBothInputs) {

@@ -1,5 +1,6 @@
 // The functions of simd/vec.h against the C library's in double precision, on every cluster: the largest error in units in the last
-// place of the result, over floats of both signs a fixed distance apart. EVN_TEST_FULL=1 takes all of them (half an hour) but with the sanitizers.
+// place of the result, over floats of both signs a fixed distance apart. EVN_TEST_FULL=1 takes all of them (half an hour) but with
+// the sanitizers.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -37,9 +38,10 @@ const Function kGates[] = {
 };
 
 const Function kFunctions[] = {
-    {"exp", Unary::kExp, std::exp, 2, false}, {"sigmoid", Unary::kSigmoid, sigmoid, 4, true}, {"tanh", Unary::kTanh, std::tanh, 6, false},
-    {"erf", Unary::kErf, std::erf, 4, false}, {"log", Unary::kLog, std::log, 2, false},
-    {"sin", Unary::kSin, std::sin, 2, false}, {"cos", Unary::kCos, std::cos, 2, false},
+    {"exp", Unary::kExp, std::exp, 2, false},    {"sigmoid", Unary::kSigmoid, sigmoid, 4, true},
+    {"tanh", Unary::kTanh, std::tanh, 6, false}, {"erf", Unary::kErf, std::erf, 4, false},
+    {"log", Unary::kLog, std::log, 2, false},    {"sin", Unary::kSin, std::sin, 2, false},
+    {"cos", Unary::kCos, std::cos, 2, false},
 };
 
 // From one float to the next. With the sanitizers never all: they look at memory, which is the same for each.

@@ -18,11 +18,23 @@ const Pool2d kPools[] = {
 
 TEST(CpuPool, MaximumOfWindows) {
   for (const Pool2d& p : kPools) {
-    KernelCheck("MaxPool").input(Shape{2, 3, p.h, p.w}).ints("kernel_shape", p.kernel).ints("strides", p.strides).ints("pads", p.pads)
-        .integer("ceil_mode", p.ceil_mode).kernel("max_pool").run();
+    KernelCheck("MaxPool")
+        .input(Shape{2, 3, p.h, p.w})
+        .ints("kernel_shape", p.kernel)
+        .ints("strides", p.strides)
+        .ints("pads", p.pads)
+        .integer("ceil_mode", p.ceil_mode)
+        .kernel("max_pool")
+        .run();
   }
   KernelCheck("MaxPool").input(Shape{1, 2, 20, 20}).ints("kernel_shape", {3, 3}).ints("dilations", {2, 3}).kernel("max_pool").run();
-  KernelCheck("MaxPool").input(Shape{1, 2, 50}).ints("kernel_shape", {3}).ints("strides", {2}).step(StepKind::kScale, 2).kernel("max_pool").run();
+  KernelCheck("MaxPool")
+      .input(Shape{1, 2, 50})
+      .ints("kernel_shape", {3})
+      .ints("strides", {2})
+      .step(StepKind::kScale, 2)
+      .kernel("max_pool")
+      .run();
 }
 
 TEST(CpuPool, IndicesAreLeftToTheReference) {
@@ -33,14 +45,26 @@ TEST(CpuPool, NaNIsTheMaximumOfItsWindow) {
   std::vector<float> x(64, -1.0f);
   x[10] = std::nanf("");
   x[40] = 3;
-  KernelCheck("MaxPool").input_of<float>(Shape{1, 1, 8, 8}, x).ints("kernel_shape", {3, 3}).ints("pads", {1, 1, 1, 1}).kernel("max_pool").run();
+  KernelCheck("MaxPool")
+      .input_of<float>(Shape{1, 1, 8, 8}, x)
+      .ints("kernel_shape", {3, 3})
+      .ints("pads", {1, 1, 1, 1})
+      .kernel("max_pool")
+      .run();
 }
 
 TEST(CpuPool, AverageOfWindows) {
   for (const Pool2d& p : kPools) {
     for (std::int64_t include : {0, 1}) {
-      KernelCheck("AveragePool").input(Shape{2, 3, p.h, p.w}).ints("kernel_shape", p.kernel).ints("strides", p.strides)
-          .ints("pads", p.pads).integer("ceil_mode", p.ceil_mode).integer("count_include_pad", include).kernel("average_pool").run();
+      KernelCheck("AveragePool")
+          .input(Shape{2, 3, p.h, p.w})
+          .ints("kernel_shape", p.kernel)
+          .ints("strides", p.strides)
+          .ints("pads", p.pads)
+          .integer("ceil_mode", p.ceil_mode)
+          .integer("count_include_pad", include)
+          .kernel("average_pool")
+          .run();
     }
   }
 }

@@ -89,9 +89,7 @@ class MockDevice final : public Device {
     return Precision::kFloat32;
   }
 
-  void* address(const Location& l) {
-    return l.device == this ? address(l.buffer) : l.buffer.address();
-  }
+  void* address(const Location& l) { return l.device == this ? address(l.buffer) : l.buffer.address(); }
   void* address(const Buffer& b) {
     if (b.memory == nullptr) return nullptr;
     std::vector<unsigned char>& bytes = memory_.at(b.memory);
@@ -207,7 +205,8 @@ void run_segment(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
     run_reference({*part.node, inputs, outputs});
   }
   for (std::size_t k = 0; k < desc.outputs.size(); ++k) {
-    if (args.outputs[k].memory != nullptr) std::memcpy(device.address(args.outputs[k]), values.at(desc.values->outputs[k]), args.outputs[k].size);
+    if (args.outputs[k].memory != nullptr)
+      std::memcpy(device.address(args.outputs[k]), values.at(desc.values->outputs[k]), args.outputs[k].size);
   }
 }
 
@@ -226,7 +225,8 @@ Claim MockDevice::claim(std::span<const OpDesc> nodes) {
   Claim claim = Device::claim(nodes);
   if (!traits_.claims_segments || nodes.size() < 2) return claim;
   claim.segments.clear();
-  for (std::vector<int>& segment : mock_settings().segments(nodes)) claim.segments.push_back({std::move(segment), &kMockSegmentKernel});
+  for (std::vector<int>& segment : mock_settings().segments(nodes))
+    claim.segments.push_back({std::move(segment), &kMockSegmentKernel});
   return claim;
 }
 

@@ -1,5 +1,5 @@
-// CLBlast: when it is used, and that whatever it does harms nobody. Most tests put functions of their own in its place, which multiply
-// on the host.
+// CLBlast: when it is used, and that whatever it does harms nobody. Most tests put functions of their own in its place, which
+// multiply on the host.
 #include <filesystem>
 #include <fstream>
 
@@ -15,14 +15,16 @@ namespace fs = std::filesystem;
 
 std::vector<float> read_buffer(cl_command_queue queue, cl_mem buffer, std::size_t offset, std::size_t count) {
   std::vector<float> data(count);
-  EXPECT_EQ(opencl().enqueue_read_buffer(queue, buffer, CL_TRUE, offset * sizeof(float), count * sizeof(float), data.data(), 0, nullptr, nullptr),
+  EXPECT_EQ(opencl().enqueue_read_buffer(queue, buffer, CL_TRUE, offset * sizeof(float), count * sizeof(float), data.data(), 0,
+                                         nullptr, nullptr),
             CL_SUCCESS);
   return data;
 }
 
-int host_sgemm(int layout, int a_transpose, int b_transpose, std::size_t m, std::size_t n, std::size_t k, float alpha, cl_mem a_buffer,
-               std::size_t a_offset, std::size_t a_ld, cl_mem b_buffer, std::size_t b_offset, std::size_t b_ld, float beta, cl_mem c_buffer,
-               std::size_t c_offset, std::size_t c_ld, cl_command_queue* queue, cl_event* event, cl_mem) {
+int host_sgemm(int layout, int a_transpose, int b_transpose, std::size_t m, std::size_t n, std::size_t k, float alpha,
+               cl_mem a_buffer, std::size_t a_offset, std::size_t a_ld, cl_mem b_buffer, std::size_t b_offset, std::size_t b_ld,
+               float beta, cl_mem c_buffer, std::size_t c_offset, std::size_t c_ld, cl_command_queue* queue, cl_event* event,
+               cl_mem) {
   EXPECT_EQ(layout, kClBlastRowMajor);
   EXPECT_EQ(beta, 0.0f);
   EXPECT_EQ(c_ld, n);
@@ -35,7 +37,8 @@ int host_sgemm(int layout, int a_transpose, int b_transpose, std::size_t m, std:
       for (std::size_t j = 0; j < n; ++j) c[i * n + j] += v * b[b_transpose == kClBlastTransposed ? j * b_ld + d : d * b_ld + j];
     }
   }
-  return opencl().enqueue_write_buffer(*queue, c_buffer, CL_TRUE, c_offset * sizeof(float), m * n * sizeof(float), c.data(), 0, nullptr, nullptr);
+  return opencl().enqueue_write_buffer(*queue, c_buffer, CL_TRUE, c_offset * sizeof(float), m * n * sizeof(float), c.data(), 0,
+                                       nullptr, nullptr);
 }
 
 int idle_sgemm(int, int, int, std::size_t, std::size_t, std::size_t, float, cl_mem, std::size_t, std::size_t, cl_mem, std::size_t,
@@ -43,8 +46,8 @@ int idle_sgemm(int, int, int, std::size_t, std::size_t, std::size_t, float, cl_m
   return 0;
 }
 
-int failing_sgemm(int, int, int, std::size_t, std::size_t, std::size_t, float, cl_mem, std::size_t, std::size_t, cl_mem, std::size_t,
-                  std::size_t, float, cl_mem, std::size_t, std::size_t, cl_command_queue*, cl_event*, cl_mem) {
+int failing_sgemm(int, int, int, std::size_t, std::size_t, std::size_t, float, cl_mem, std::size_t, std::size_t, cl_mem,
+                  std::size_t, std::size_t, float, cl_mem, std::size_t, std::size_t, cl_command_queue*, cl_event*, cl_mem) {
   return -2045;
 }
 
@@ -55,8 +58,8 @@ int no_temp(int, int, int, std::size_t, std::size_t, std::size_t, std::size_t, s
 }
 
 constexpr std::size_t kTemp = 1u << 20;
-int large_temp(int, int, int, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t,
-               std::size_t, cl_command_queue*, std::size_t* bytes) {
+int large_temp(int, int, int, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t,
+               std::size_t, std::size_t, cl_command_queue*, std::size_t* bytes) {
   *bytes = kTemp;
   return 0;
 }
@@ -292,7 +295,8 @@ TEST_F(ClBlastTest, VerdictIsKept) {
   EXPECT_EQ(trials(&kHost, "matmul_clblast"), 1);
   EXPECT_EQ(trials(&kHost, "matmul_clblast"), 0);
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename().string().starts_with("clblast-")) std::ofstream(entry.path(), std::ios::binary | std::ios::app) << "x";
+    if (entry.path().filename().string().starts_with("clblast-"))
+      std::ofstream(entry.path(), std::ios::binary | std::ios::app) << "x";
   }
   EXPECT_EQ(trials(&kIdle, "matmul"), 1) << "a damaged file counts as absent";
   EXPECT_EQ(trials(&kHost, "matmul"), 0) << "a bad result is kept as well";

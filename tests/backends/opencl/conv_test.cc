@@ -47,7 +47,8 @@ TEST(OpenClConv, DirectKernelTakesKernelsStridesPadsAndWidths) {
   check_conv({{2, 5, 9, 65}, {9, 5, 3, 3}, 1, {}, {1, 1, 1, 1}, {}, "", false}, "conv_direct");
   check_conv({{1, 2, 11, 50}, {3, 2, 5, 5}, 1, {}, {2, 2, 2, 2}}, "conv_direct");
   check_conv({{1, 2, 20, 47}, {8, 2, 3, 3}, 1, {3, 3}, {0, 1, 2, 0}}, "conv_direct");
-  for (std::int64_t width : {1, 2, 15, 16, 17, 31, 32, 33, 49}) check_conv({{1, 3, 3, width}, {5, 3, 3, 3}, 1, {}, {1, 1, 1, 1}}, "conv_direct");
+  for (std::int64_t width : {1, 2, 15, 16, 17, 31, 32, 33, 49})
+    check_conv({{1, 3, 3, width}, {5, 3, 3, 3}, 1, {}, {1, 1, 1, 1}}, "conv_direct");
 }
 
 TEST(OpenClConv, DirectKernelTakesDilationsGroupsAndAutoPad) {

@@ -16,7 +16,8 @@ Graph unary_graph(const std::string& op, const Shape& shape, std::vector<Attribu
 
 TEST(OpenClUnary, FunctionsAgreeWithTheReference) {
   EVN_NEEDS_OPENCL();
-  for (const char* op : {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Exp", "Abs", "Neg", "Floor", "Ceil"}) {
+  for (const char* op :
+       {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Exp", "Abs", "Neg", "Floor", "Ceil"}) {
     SCOPED_TRACE(op);
     check_node(unary_graph(op, {3, 7, 11}), nullptr, -4, 4);
   }
@@ -70,11 +71,11 @@ TEST(OpenClClip, BoundsAreConstantInputsOrAttributes) {
 
 TEST(OpenClEpilogue, EveryStepAgreesWithTheReference) {
   EVN_NEEDS_OPENCL();
-  for (const Step step : {Step{StepKind::kRelu, 0, 0}, Step{StepKind::kClip, -0.5f, 0.75f}, Step{StepKind::kLeakyRelu, 0.2f, 0},
-                          Step{StepKind::kHardSigmoid, 0.25f, 0.4f}, Step{StepKind::kHardSwish, 0.2f, 0.4f},
-                          Step{StepKind::kSigmoid, 0, 0}, Step{StepKind::kTanh, 0, 0}, Step{StepKind::kScale, 3, 0},
-                          Step{StepKind::kOffset, -0.3f, 0}, Step{StepKind::kGelu, 0, 0}, Step{StepKind::kGeluTanh, 0, 0},
-                          Step{StepKind::kSwish, 1.3f, 0}}) {
+  for (const Step step :
+       {Step{StepKind::kRelu, 0, 0}, Step{StepKind::kClip, -0.5f, 0.75f}, Step{StepKind::kLeakyRelu, 0.2f, 0},
+        Step{StepKind::kHardSigmoid, 0.25f, 0.4f}, Step{StepKind::kHardSwish, 0.2f, 0.4f}, Step{StepKind::kSigmoid, 0, 0},
+        Step{StepKind::kTanh, 0, 0}, Step{StepKind::kScale, 3, 0}, Step{StepKind::kOffset, -0.3f, 0}, Step{StepKind::kGelu, 0, 0},
+        Step{StepKind::kGeluTanh, 0, 0}, Step{StepKind::kSwish, 1.3f, 0}}) {
     SCOPED_TRACE(static_cast<int>(step.kind));
     Graph g = unary_graph("Neg", {37});
     g.nodes[0].epilogue.push(step);
@@ -86,18 +87,27 @@ TEST(OpenClEpilogue, EveryStepAgreesWithTheReference) {
 TEST(OpenClEpilogue, FullChainIsApplied) {
   EVN_NEEDS_OPENCL();
   Graph g = unary_graph("Neg", {37});
-  for (int i = 0; i < kMaxSteps; ++i) g.nodes[0].epilogue.push({i % 2 ? StepKind::kScale : StepKind::kOffset, 1.0f + 0.125f * i, 0});
+  for (int i = 0; i < kMaxSteps; ++i)
+    g.nodes[0].epilogue.push({i % 2 ? StepKind::kScale : StepKind::kOffset, 1.0f + 0.125f * i, 0});
   NodeRun run(g, 9);
   expect_near(run.on(shared_device()), run.reference(), {1e-5, 1e-6});
 }
 
 TEST(OpenClBinary, BroadcastsLikeTheReference) {
   EVN_NEEDS_OPENCL();
-  const std::vector<std::pair<Shape, Shape>> pairs = {
-      {{2, 3, 4, 5}, {2, 3, 4, 5}}, {{1, 6, 7, 9}, {1, 6, 1, 1}}, {{1, 6, 1, 1}, {1, 6, 7, 9}}, {{7, 33}, {33}},
-      {{100}, Shape{}},             {Shape{}, {100}},             {{1}, {2, 3, 40}},            {{4, 1, 5}, {1, 6, 1}},
-      {{3, 1, 20}, {3, 5, 20}},     {{2, 1, 3, 1, 17}, {5, 1, 4, 17}}, {{300, 3}, {3}},         {{3, 70001}, {3, 1}},
-      {{2, 3, 1}, {3, 1}}};
+  const std::vector<std::pair<Shape, Shape>> pairs = {{{2, 3, 4, 5}, {2, 3, 4, 5}},
+                                                      {{1, 6, 7, 9}, {1, 6, 1, 1}},
+                                                      {{1, 6, 1, 1}, {1, 6, 7, 9}},
+                                                      {{7, 33}, {33}},
+                                                      {{100}, Shape{}},
+                                                      {Shape{}, {100}},
+                                                      {{1}, {2, 3, 40}},
+                                                      {{4, 1, 5}, {1, 6, 1}},
+                                                      {{3, 1, 20}, {3, 5, 20}},
+                                                      {{2, 1, 3, 1, 17}, {5, 1, 4, 17}},
+                                                      {{300, 3}, {3}},
+                                                      {{3, 70001}, {3, 1}},
+                                                      {{2, 3, 1}, {3, 1}}};
   for (const char* op : {"Add", "Sub", "Mul", "Div"}) {
     for (const auto& [a, c] : pairs) {
       SCOPED_TRACE(std::string(op) + " " + a.to_string() + " " + c.to_string());
@@ -151,8 +161,11 @@ TEST(OpenClPool, MaximumAndMeanAgreeWithTheReference) {
   check_node(unary_graph("AveragePool", {1, 2, 9, 40},
                          {{"kernel_shape", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}, {"count_include_pad", std::int64_t{1}}}));
   check_node(unary_graph("AveragePool", {1, 2, 10, 40},
-                         {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 0, 0}},
-                          {"count_include_pad", std::int64_t{1}}, {"ceil_mode", std::int64_t{1}}}));
+                         {{"kernel_shape", Ints{3, 3}},
+                          {"strides", Ints{2, 2}},
+                          {"pads", Ints{1, 1, 0, 0}},
+                          {"count_include_pad", std::int64_t{1}},
+                          {"ceil_mode", std::int64_t{1}}}));
 }
 
 TEST(OpenClConcat, AnyAxisAndAnyNumberOfInputs) {

@@ -89,8 +89,7 @@ TEST_F(OpenClFaults, DeviceWorksOnAfterARunThatFailed) {
     fault_arm(Seam::kOpenCl, k, false);
     try {
       EXPECT_EQ(run.on(device), expected) << k;
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
     fault_arm(Seam::kOpenCl, 0, false);
     ASSERT_EQ(run.on(device), expected) << k;
   }

@@ -13,8 +13,9 @@ namespace {
 bool passes_with(const std::string& variables, const std::string& test) {
   char self[4096] = {};
   if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0) return false;
-  const std::string command =
-      variables + " '" + self + "' --gtest_also_run_disabled_tests --gtest_brief=1 --gtest_filter='OpenClChild.DISABLED_" + test + "'";
+  const std::string command = variables + " '" + self +
+                              "' --gtest_also_run_disabled_tests --gtest_brief=1 --gtest_filter='OpenClChild.DISABLED_" + test +
+                              "'";
   return std::system(command.c_str()) == 0;
 }
 

@@ -87,7 +87,8 @@ TEST_F(OpenClProgramCache, TruncatedFileIsMadeAnew) {
   run(folder_);
   const fs::path file = only_file();
   const std::string whole = read(file);
-  for (const std::size_t size : {std::size_t{0}, std::size_t{7}, std::size_t{31}, std::size_t{32}, whole.size() / 2, whole.size() - 1}) {
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{7}, std::size_t{31}, std::size_t{32}, whole.size() / 2, whole.size() - 1}) {
     write(file, whole.substr(0, size));
     EXPECT_EQ(run(folder_), kCompiled) << size;
     EXPECT_EQ(run(folder_), kRestored) << size;
@@ -98,7 +99,8 @@ TEST_F(OpenClProgramCache, FlippedBitIsNoticed) {
   run(folder_);
   const fs::path file = only_file();
   const std::string whole = read(file);
-  for (const std::size_t at : {std::size_t{0}, std::size_t{9}, std::size_t{17}, std::size_t{25}, std::size_t{40}, whole.size() / 2, whole.size() - 1}) {
+  for (const std::size_t at :
+       {std::size_t{0}, std::size_t{9}, std::size_t{17}, std::size_t{25}, std::size_t{40}, whole.size() / 2, whole.size() - 1}) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 4);
     write(file, damaged);
@@ -111,7 +113,9 @@ TEST_F(OpenClProgramCache, LongerAndForeignFilesAreMadeAnew) {
   run(folder_);
   const fs::path file = only_file();
   const std::string whole = read(file);
-  for (const std::string& bytes : {whole + "x", std::string(5000, 'E'), std::string("\x7f" "ELF")}) {
+  for (const std::string& bytes : {whole + "x", std::string(5000, 'E'),
+                                   std::string("\x7f"
+                                               "ELF")}) {
     write(file, bytes);
     EXPECT_EQ(run(folder_), kCompiled);
   }

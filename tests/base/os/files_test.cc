@@ -275,8 +275,7 @@ TEST_F(Files, RefusedCallsBeneathAreIoErrors) {
   for (int k = 1; !read; ++k) {
     ASSERT_LT(k, 50);
     fault_arm(Seam::kIo, k, false);
-    const Error e =
-        error_of([&] { read_file_beneath(root_.string(), "f", 0, UINT64_MAX, 1000, nullptr, MemoryClass::kLoading); });
+    const Error e = error_of([&] { read_file_beneath(root_.string(), "f", 0, UINT64_MAX, 1000, nullptr, MemoryClass::kLoading); });
     fault_arm(Seam::kIo, 0, false);
     read = e.status == EVN_OK;
     EXPECT_TRUE(read || e.status == EVN_ERROR_IO) << k;

@@ -13,14 +13,18 @@ namespace {
 
 TEST(Thread, RunsItsBodyAndIsJoinedAtItsEnd) {
   int value = 0;
-  { Thread t([](void* p) { *static_cast<int*>(p) = 7; }, &value); }
+  {
+    Thread t([](void* p) { *static_cast<int*>(p) = 7; }, &value);
+  }
   EXPECT_EQ(value, 7);
 }
 
 TEST(Thread, BlocksAllSignalsInItselfOnly) {
   sigset_t before, inside, after;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &before);
-  { Thread t([](void* p) { ::pthread_sigmask(SIG_SETMASK, nullptr, static_cast<sigset_t*>(p)); }, &inside); }
+  {
+    Thread t([](void* p) { ::pthread_sigmask(SIG_SETMASK, nullptr, static_cast<sigset_t*>(p)); }, &inside);
+  }
   ::pthread_sigmask(SIG_SETMASK, nullptr, &after);
   for (const int signal : {SIGALRM, SIGCHLD, SIGTERM, SIGUSR1, SIGPIPE}) {
     EXPECT_EQ(::sigismember(&inside, signal), 1) << signal;

@@ -9,7 +9,11 @@ static void add_flex(Cases* all) {
     all->push_back(Case("evener::FlexScores", 1).in(d, {2, 4, 3, 8}).in(d, {2, 2, 5, 8}).batch());
     all->push_back(Case("evener::FlexOutput", 1).in(d, {2, 4, 3, 5}).in(d, {2, 2, 5, 6}));
   }
-  all->push_back(Case("evener::FlexScores", 1).x({1, 1, 3, 8}).x({1, 1, 2, 8}).real("scale", 0.5f).integer("softmax_precision", EVN_DTYPE_FLOAT64));
+  all->push_back(Case("evener::FlexScores", 1)
+                     .x({1, 1, 3, 8})
+                     .x({1, 1, 2, 8})
+                     .real("scale", 0.5f)
+                     .integer("softmax_precision", EVN_DTYPE_FLOAT64));
 }
 
 // What graph/passes/fuse_attention makes.
@@ -17,12 +21,21 @@ static void add_fused(Cases* all) {
   const auto of = [] { return Case("evener::Attention", 1); };
   all->push_back(of().x({2, 4, 7, 8}).x({2, 4, 20, 8}).x({2, 4, 20, 12}).real("scale", 0.4f).batch(7));
   all->push_back(of().x({2, 4, 1, 20}).x({2, 4, 35, 20}).x({2, 4, 35, 16}).x({2, 1, 1, 35}).real("scale", 0.3f).batch(15));
-  all->push_back(of().x({2, 9, 3, 16}).x({2, 18, 3, 16}).x({2, 18, 3, 16}).x({9, 18}).ints("q_perm", {0, 2, 1, 3}).ints("k_perm", {0, 2, 1, 3})
-                     .ints("v_perm", {0, 2, 1, 3}).ints("y_perm", {0, 2, 1, 3}).real("scale", 0.25f).batch(7));
+  all->push_back(of().x({2, 9, 3, 16})
+                     .x({2, 18, 3, 16})
+                     .x({2, 18, 3, 16})
+                     .x({9, 18})
+                     .ints("q_perm", {0, 2, 1, 3})
+                     .ints("k_perm", {0, 2, 1, 3})
+                     .ints("v_perm", {0, 2, 1, 3})
+                     .ints("y_perm", {0, 2, 1, 3})
+                     .real("scale", 0.25f)
+                     .batch(7));
   all->push_back(of().x({1, 2, 9, 6}).x({1, 2, 6, 18}).x({1, 2, 18, 5}).ints("k_perm", {0, 1, 3, 2}));
   all->push_back(of().x({1, 2, 9, 6}).x({1, 2, 18, 6}).x({1, 2, 5, 18}).ints("v_perm", {0, 1, 3, 2}));
   const auto view = [](std::int64_t offset) { return Ints{1, 3, 7, 8, 0, 8, 72, 1, offset}; };
-  all->push_back(of().x({7, 1, 72}).x({7, 72}).x({1, 7, 72}).ints("q_view", view(0)).ints("k_view", view(24)).ints("v_view", view(48)));
+  all->push_back(
+      of().x({7, 1, 72}).x({7, 72}).x({1, 7, 72}).ints("q_view", view(0)).ints("k_view", view(24)).ints("v_view", view(48)));
 }
 
 void add_attention_cases(Cases* all) {
@@ -30,8 +43,16 @@ void add_attention_cases(Cases* all) {
   add_fused(all);
   for (const DType d : {kF32, kF64}) {
     all->push_back(Case("Attention", 23).in(d, {2, 4, 3, 5}).in(d, {2, 2, 6, 5}).in(d, {2, 2, 6, 7}).batch(7));
-    all->push_back(Case("Attention", 24).in(d, {2, 3, 8}).in(d, {2, 6, 8}).in(d, {2, 6, 4}).in(d, {3, 4}).integer("q_num_heads", 2)
-                       .integer("kv_num_heads", 2).real("softcap", 2).integer("qk_matmul_output_mode", 1).outputs(4));
+    all->push_back(Case("Attention", 24)
+                       .in(d, {2, 3, 8})
+                       .in(d, {2, 6, 8})
+                       .in(d, {2, 6, 4})
+                       .in(d, {3, 4})
+                       .integer("q_num_heads", 2)
+                       .integer("kv_num_heads", 2)
+                       .real("softcap", 2)
+                       .integer("qk_matmul_output_mode", 1)
+                       .outputs(4));
     for (const bool interleaved : {false, true}) {
       all->push_back(Case("RotaryEmbedding", 23)
                          .in(d, {2, 3, 4, 8})
@@ -42,10 +63,19 @@ void add_attention_cases(Cases* all) {
                          .batch(7));
     }
   }
-  all->push_back(Case("Attention", 23).x({1, 2, 3, 4}).x({1, 2, 3, 4}).x({1, 2, 3, 4}).absent().x({1, 2, 5, 4}).x({1, 2, 5, 4})
-                     .integer("is_causal", 1).integer("qk_matmul_output_mode", 3).outputs(4));
+  all->push_back(Case("Attention", 23)
+                     .x({1, 2, 3, 4})
+                     .x({1, 2, 3, 4})
+                     .x({1, 2, 3, 4})
+                     .absent()
+                     .x({1, 2, 5, 4})
+                     .x({1, 2, 5, 4})
+                     .integer("is_causal", 1)
+                     .integer("qk_matmul_output_mode", 3)
+                     .outputs(4));
   for (const int precision : {EVN_DTYPE_FLOAT32, EVN_DTYPE_FLOAT64, EVN_DTYPE_FLOAT16, EVN_DTYPE_BFLOAT16}) {
-    all->push_back(Case("Attention", 23).x({2, 4, 3, 5}).x({2, 2, 6, 5}).x({2, 2, 6, 7}).integer("softmax_precision", precision).batch(7));
+    all->push_back(
+        Case("Attention", 23).x({2, 4, 3, 5}).x({2, 2, 6, 5}).x({2, 2, 6, 7}).integer("softmax_precision", precision).batch(7));
   }
   all->push_back(Case("Attention", 25)
                      .x({2, 2, 3, 4})
@@ -57,7 +87,11 @@ void add_attention_cases(Cases* all) {
                      .list({4, 6})
                      .integer("left_window_size", 2)
                      .integer("right_window_size", 1));
-  all->push_back(Case("RotaryEmbedding", 23).x({2, 4, 12}).x({9, 2}).x({9, 2}).literal({kI64, {2, 4}}, {0, 1, 2, 3, 8, 7, 6, 5})
+  all->push_back(Case("RotaryEmbedding", 23)
+                     .x({2, 4, 12})
+                     .x({9, 2})
+                     .x({9, 2})
+                     .literal({kI64, {2, 4}}, {0, 1, 2, 3, 8, 7, 6, 5})
                      .integer("num_heads", 3));
 }
 

@@ -11,9 +11,20 @@ struct Pair {
 // Same shapes, scalars, per channel, trailing vectors, both sides broadcast, axes of 1, ranks that differ.
 const std::vector<Pair>& pairs() {
   static const std::vector<Pair> all = {
-      {{}, {}},          {{1}, {1}},           {{7}, {7}},           {{3, 17}, {}},          {{}, {3, 17}},
-      {{1}, {5, 3}},     {{2, 5, 3, 7}, {1, 5, 1, 1}}, {{5, 1, 1}, {2, 5, 3, 7}}, {{4, 19}, {19}}, {{19}, {4, 19}},
-      {{4, 1}, {1, 9}},  {{3, 1, 5}, {1, 4, 5}},       {{2, 3, 4, 5}, {3, 1, 5}}, {{2, 1, 3, 1, 2}, {1, 4, 3, 5, 2}},
+      {{}, {}},
+      {{1}, {1}},
+      {{7}, {7}},
+      {{3, 17}, {}},
+      {{}, {3, 17}},
+      {{1}, {5, 3}},
+      {{2, 5, 3, 7}, {1, 5, 1, 1}},
+      {{5, 1, 1}, {2, 5, 3, 7}},
+      {{4, 19}, {19}},
+      {{19}, {4, 19}},
+      {{4, 1}, {1, 9}},
+      {{3, 1, 5}, {1, 4, 5}},
+      {{2, 3, 4, 5}, {3, 1, 5}},
+      {{2, 1, 3, 1, 2}, {1, 4, 3, 5, 2}},
   };
   return all;
 }
@@ -27,13 +38,23 @@ struct Binary {
 
 constexpr std::uint32_t kBool = dtype_bit(DType::kBool);
 constexpr Binary kBinary[] = {
-    {"Add", 14, -9, 9, -9, 9, kNumbers},      {"Sub", 14, -9, 9, -9, 9, kNumbers},     {"Mul", 14, -9, 9, -9, 9, kNumbers},
-    {"Div", 14, -9, 90, 1, 9, kNumbers},      {"Min", 13, -9, 9, -9, 9, kNumbers},     {"Max", 13, -9, 9, -9, 9, kNumbers},
-    {"Sum", 13, -9, 9, -9, 9, kFloats},       {"Mean", 13, -9, 9, -9, 9, kFloats},
+    {"Add", 14, -9, 9, -9, 9, kNumbers},
+    {"Sub", 14, -9, 9, -9, 9, kNumbers},
+    {"Mul", 14, -9, 9, -9, 9, kNumbers},
+    {"Div", 14, -9, 90, 1, 9, kNumbers},
+    {"Min", 13, -9, 9, -9, 9, kNumbers},
+    {"Max", 13, -9, 9, -9, 9, kNumbers},
+    {"Sum", 13, -9, 9, -9, 9, kFloats},
+    {"Mean", 13, -9, 9, -9, 9, kFloats},
     {"Mod", 13, -90, 90, 1, 9, kNumbers & ~kFloats},
-    {"Equal", 13, 0, 3, 0, 3, kNumbers | kBool | kString}, {"Less", 13, -3, 3, -3, 3, kNumbers}, {"Greater", 13, -3, 3, -3, 3, kNumbers},
-    {"LessOrEqual", 16, -3, 3, -3, 3, kNumbers}, {"GreaterOrEqual", 16, -3, 3, -3, 3, kNumbers},
-    {"And", 7, 0, 1, 0, 1, kBool},            {"Or", 7, 0, 1, 0, 1, kBool},            {"Xor", 7, 0, 1, 0, 1, kBool},
+    {"Equal", 13, 0, 3, 0, 3, kNumbers | kBool | kString},
+    {"Less", 13, -3, 3, -3, 3, kNumbers},
+    {"Greater", 13, -3, 3, -3, 3, kNumbers},
+    {"LessOrEqual", 16, -3, 3, -3, 3, kNumbers},
+    {"GreaterOrEqual", 16, -3, 3, -3, 3, kNumbers},
+    {"And", 7, 0, 1, 0, 1, kBool},
+    {"Or", 7, 0, 1, 0, 1, kBool},
+    {"Xor", 7, 0, 1, 0, 1, kBool},
 };
 
 void add_binary(const Binary& b, Cases* all) {

@@ -50,13 +50,19 @@ void add_quantized_rows(Cases* all) {
       Ints kernel, strides, pads;
       std::int64_t include_pad, ceil_mode;
     };
-    const Pool pools[] = {{{2, 37, 9, 8}, {3, 3}, {2, 1}, {1, 1, 1, 1}, 0, 0}, {{1, 5, 9, 8}, {2, 3}, {1, 2}, {0, 2, 1, 0}, 1, 1},
-                          {{2, 70, 17}, {4}, {2}, {1, 1}, 1, 0},               {{1, 64, 7, 7}, {7, 7}, {1, 1}, {0, 0, 0, 0}, 0, 0},
+    const Pool pools[] = {{{2, 37, 9, 8}, {3, 3}, {2, 1}, {1, 1, 1, 1}, 0, 0},
+                          {{1, 5, 9, 8}, {2, 3}, {1, 2}, {0, 2, 1, 0}, 1, 1},
+                          {{2, 70, 17}, {4}, {2}, {1, 1}, 1, 0},
+                          {{1, 64, 7, 7}, {7, 7}, {1, 1}, {0, 0, 0, 0}, 0, 0},
                           {{1, 20, 9, 10}, {3, 2}, {2, 2}, {0, 0, 0, 0}, 0, 1}};
     for (const Pool& p : pools) {
       Case average = contrib("QLinearAveragePool");
       quantized(average, d, p.x);
-      average.literal({kF32, {}}, {0.013}).scalar(d, 3).ints("kernel_shape", p.kernel).ints("strides", p.strides).ints("pads", p.pads);
+      average.literal({kF32, {}}, {0.013})
+          .scalar(d, 3)
+          .ints("kernel_shape", p.kernel)
+          .ints("strides", p.strides)
+          .ints("pads", p.pads);
       all->push_back(average.integer("count_include_pad", p.include_pad).integer("ceil_mode", p.ceil_mode));
     }
     for (const Shape& shape : {Shape{1, 4, 6, 5}, Shape{2, 3, 4, 5, 6}}) {
@@ -104,7 +110,12 @@ void add_fused_layers(Cases* all) {
     all->push_back(Case("SimplifiedLayerNormalization", 17).in(d, {5, 8}).in(d, {8}).outputs(2).batch());
     Case skip = contrib("SkipSimplifiedLayerNormalization").in(d, {2, 3, 8}).in(d, {1, 3, 8}).in(d, {8}).in(d, {8});
     all->push_back(skip.real("epsilon", 1e-5f).outputs(4).flat());  // the mean is 0
-    all->push_back(contrib("SkipSimplifiedLayerNormalization").in(d, {2, 3, 37}).in(d, {2, 3, 37}).in(d, {37}).in(d, {37}).real("epsilon", 1e-5f));
+    all->push_back(contrib("SkipSimplifiedLayerNormalization")
+                       .in(d, {2, 3, 37})
+                       .in(d, {2, 3, 37})
+                       .in(d, {37})
+                       .in(d, {37})
+                       .real("epsilon", 1e-5f));
     all->push_back(Case("SimplifiedLayerNormalization", 17).in(d, {50, 33}).in(d, {33}).batch());
     all->push_back(contrib("BiasSplitGelu").in(d, {2, 3, 8}).in(d, {8}).batch());
     Case nhwc = contrib("NhwcConv").in(d, {2, 6, 5, 4}).in(d, {6, 2, 3, 3}).in(d, {6});
@@ -176,25 +187,35 @@ void add_lstm(Cases* all) {
     for (int i = 0; i < 2; ++i) c.w({directions}, 0.002, 0.004).constant(DType::kInt8, {directions}, -3, 3);
     all->push_back(c.integer("hidden_size", 8).word("direction", directions == 2 ? "bidirectional" : "reverse").outputs(3));
   }
-  // Gates of whole vectors and of parts of them; a scale for each row; one sequence and several, more steps than are projected at once.
+  // Gates of whole vectors and of parts of them; a scale for each row; one sequence and several, more steps than are projected at
+  // once.
   for (const std::int64_t hidden : {16, 20, 64}) {
     for (const std::int64_t batch : {1, 5}) {
       const DType dtype = hidden == 20 ? DType::kUint8 : DType::kInt8;
       const bool is_signed = dtype == DType::kInt8;
       Case c = contrib("DynamicQuantizeLSTM").x({70 / batch, batch, 17});
-      c.constant(dtype, {1, 17, 4 * hidden}, is_signed ? -90 : 10, is_signed ? 90 : 250).constant(dtype, {1, hidden, 4 * hidden}, is_signed ? -90 : 10, is_signed ? 90 : 250).w({1, 8 * hidden}).absent();
+      c.constant(dtype, {1, 17, 4 * hidden}, is_signed ? -90 : 10, is_signed ? 90 : 250)
+          .constant(dtype, {1, hidden, 4 * hidden}, is_signed ? -90 : 10, is_signed ? 90 : 250)
+          .w({1, 8 * hidden})
+          .absent();
       c.w({1, batch, hidden}).w({1, batch, hidden}).w({1, 3 * hidden});
-      for (int i = 0; i < 2; ++i) c.w({1, 4 * hidden}, 0.001, 0.002).constant(dtype, {1, 4 * hidden}, is_signed ? -3 : 125, is_signed ? 3 : 131);
+      for (int i = 0; i < 2; ++i)
+        c.w({1, 4 * hidden}, 0.001, 0.002).constant(dtype, {1, 4 * hidden}, is_signed ? -3 : 125, is_signed ? 3 : 131);
       all->push_back(c.integer("hidden_size", hidden).word("direction", batch == 5 ? "reverse" : "forward").outputs(3));
     }
   }
   // Every activation, as f, g and h of a direction; large sums too.
   for (const auto& [f, g, h] : {std::array{"HardSigmoid", "Affine", "Softsign"}, std::array{"Elu", "ScaledTanh", "Softplus"},
                                 std::array{"ThresholdedRelu", "LeakyRelu", "Relu"}, std::array{"Tanh", "Sigmoid", "Tanh"}}) {
-    Case c = contrib("DynamicQuantizeLSTM").x({6, 3, 20}).constant(DType::kInt8, {2, 20, 96}, -90, 90).constant(DType::kInt8, {2, 24, 96}, -90, 90);
+    Case c = contrib("DynamicQuantizeLSTM")
+                 .x({6, 3, 20})
+                 .constant(DType::kInt8, {2, 20, 96}, -90, 90)
+                 .constant(DType::kInt8, {2, 24, 96}, -90, 90);
     c.w({2, 192}).absent().w({2, 3, 24}).w({2, 3, 24}).w({2, 72});
     for (int i = 0; i < 2; ++i) c.w({2}, 0.01, 0.02).constant(DType::kInt8, {2}, -3, 3);
-    c.integer("hidden_size", 24).word("direction", "bidirectional").attr("activations", std::vector<std::string>{f, g, h, "Sigmoid", "Tanh", "Tanh"});
+    c.integer("hidden_size", 24)
+        .word("direction", "bidirectional")
+        .attr("activations", std::vector<std::string>{f, g, h, "Sigmoid", "Tanh", "Tanh"});
     all->push_back(c.real("clip", 5).integer("input_forget", f[0] == 'E' ? 1 : 0).outputs(3));
   }
 }

@@ -13,19 +13,26 @@ struct Unary {
 
 constexpr std::uint32_t kSigned = kFloats | kSignedInts;
 constexpr Unary kUnary[] = {
-    {"Sqrt", 13, 0, 9, kFloats},          {"Exp", 13, -5, 5, kFloats},         {"Log", 13, 0.01, 9, kFloats},
-    {"Sin", 7, -9, 9, kFloats},           {"Cos", 7, -9, 9, kFloats},          {"Tan", 7, -1.4, 1.4, kFloats},
-    {"Atan", 7, -9, 9, kFloats},          {"Erf", 13, -4, 4, kFloats},         {"Sigmoid", 13, -9, 9, kFloats},
-    {"Tanh", 13, -5, 5, kFloats},         {"Softplus", 1, -20, 20, kFloats},   {"Softsign", 1, -9, 9, kFloats},
-    {"Reciprocal", 13, 0.1, 9, kFloats},  {"Floor", 13, -9, 9, kFloats},       {"Ceil", 13, -9, 9, kFloats},
-    {"Round", 11, -9, 9, kFloats},        {"Abs", 13, -9, 9, kNumbers},        {"Neg", 13, -9, 9, kSigned},
-    {"Sign", 13, -2, 2, kNumbers},        {"Relu", 14, -9, 9, kSigned},        {"LeakyRelu", 16, -9, 9, kFloats},
-    {"Elu", 6, -5, 5, kFloats},           {"Selu", 6, -5, 5, kFloats},         {"HardSigmoid", 6, -5, 5, kFloats},
-    {"HardSwish", 14, -5, 5, kFloats},    {"Mish", 18, -9, 9, kFloats},        {"Gelu", 20, -2, 5, kFloats},
-    {"Identity", 13, -9, 9, kFloats},     {"Asin", 7, -1, 1, kFloats},         {"Acos", 7, -1, 1, kFloats},
-    {"Sinh", 9, -5, 5, kFloats},          {"Cosh", 9, -5, 5, kFloats},         {"Asinh", 9, -9, 9, kFloats},
-    {"Acosh", 9, 1, 9, kFloats},          {"Atanh", 9, -0.9, 0.9, kFloats},    {"Celu", 12, -5, 5, kFloats},
-    {"Swish", 24, -9, 9, kFloats},        {"ThresholdedRelu", 10, -5, 5, kFloats}, {"Shrink", 9, -9, 9, kNumbers},
+    {"Sqrt", 13, 0, 9, kFloats},         {"Exp", 13, -5, 5, kFloats},
+    {"Log", 13, 0.01, 9, kFloats},       {"Sin", 7, -9, 9, kFloats},
+    {"Cos", 7, -9, 9, kFloats},          {"Tan", 7, -1.4, 1.4, kFloats},
+    {"Atan", 7, -9, 9, kFloats},         {"Erf", 13, -4, 4, kFloats},
+    {"Sigmoid", 13, -9, 9, kFloats},     {"Tanh", 13, -5, 5, kFloats},
+    {"Softplus", 1, -20, 20, kFloats},   {"Softsign", 1, -9, 9, kFloats},
+    {"Reciprocal", 13, 0.1, 9, kFloats}, {"Floor", 13, -9, 9, kFloats},
+    {"Ceil", 13, -9, 9, kFloats},        {"Round", 11, -9, 9, kFloats},
+    {"Abs", 13, -9, 9, kNumbers},        {"Neg", 13, -9, 9, kSigned},
+    {"Sign", 13, -2, 2, kNumbers},       {"Relu", 14, -9, 9, kSigned},
+    {"LeakyRelu", 16, -9, 9, kFloats},   {"Elu", 6, -5, 5, kFloats},
+    {"Selu", 6, -5, 5, kFloats},         {"HardSigmoid", 6, -5, 5, kFloats},
+    {"HardSwish", 14, -5, 5, kFloats},   {"Mish", 18, -9, 9, kFloats},
+    {"Gelu", 20, -2, 5, kFloats},        {"Identity", 13, -9, 9, kFloats},
+    {"Asin", 7, -1, 1, kFloats},         {"Acos", 7, -1, 1, kFloats},
+    {"Sinh", 9, -5, 5, kFloats},         {"Cosh", 9, -5, 5, kFloats},
+    {"Asinh", 9, -9, 9, kFloats},        {"Acosh", 9, 1, 9, kFloats},
+    {"Atanh", 9, -0.9, 0.9, kFloats},    {"Celu", 12, -5, 5, kFloats},
+    {"Swish", 24, -9, 9, kFloats},       {"ThresholdedRelu", 10, -5, 5, kFloats},
+    {"Shrink", 9, -9, 9, kNumbers},
 };
 
 void add_unary(const Unary& u, Cases* all) {
@@ -75,9 +82,8 @@ void add_clip(Cases* all) {
   all->push_back(Case("Clip", 13).x({57}).x({}, -1, -0.5).x({}, 0.5, 1));
   all->push_back(Case("Clip", 13).x({57}).scalar(kF32, 1).scalar(kF32, -1).flat());
   all->push_back(Case("Clip", 13).x({0}).scalar(kF32, -1).scalar(kF32, 1));
-  for_dtypes(kNumbers & ~dtype_bit(kF32), [&](DType d) {
-    all->push_back(Case("Clip", 13).in(d, {57}, -9, 9).scalar(d, 1).scalar(d, 5));
-  });
+  for_dtypes(kNumbers & ~dtype_bit(kF32),
+             [&](DType d) { all->push_back(Case("Clip", 13).in(d, {57}, -9, 9).scalar(d, 1).scalar(d, 5)); });
 }
 
 void add_cast(Cases* all) {
@@ -94,10 +100,15 @@ void add_cast(Cases* all) {
   });
   for_dtypes(kFloat8s | kSubByte, [&](DType to) {
     for (const int saturate : {0, 1}) {
-      all->push_back(Case("Cast", 19).x({31}, -999, 999).specials().integer("to", static_cast<std::int64_t>(to)).integer("saturate", saturate));
+      all->push_back(Case("Cast", 19)
+                         .x({31}, -999, 999)
+                         .specials()
+                         .integer("to", static_cast<std::int64_t>(to))
+                         .integer("saturate", saturate));
     }
     for (const char* mode : {"up", "down", "nearest"}) {
-      all->push_back(Case("Cast", 24).x({31}, 0.1, 9).integer("to", static_cast<std::int64_t>(to)).attr("round_mode", std::string(mode)));
+      all->push_back(
+          Case("Cast", 24).x({31}, 0.1, 9).integer("to", static_cast<std::int64_t>(to)).attr("round_mode", std::string(mode)));
     }
     all->push_back(Case("CastLike", 24).x({31}, -9, 9).in(to, {2}));
   });
@@ -108,7 +119,9 @@ void add_cast(Cases* all) {
 }
 
 void add_gates(Cases* all) {
-  for_dtypes(kFloats, [&](DType d) { all->push_back(Case("SwiGLU", 28).in(d, {3, 19}, -4, 4).in(d, {3, 19}).real("alpha", 1.5f)); });
+  for_dtypes(kFloats, [&](DType d) {
+    all->push_back(Case("SwiGLU", 28).in(d, {3, 19}, -4, 4).in(d, {3, 19}).real("alpha", 1.5f));
+  });
 }
 
 void add_dropout(Cases* all) {

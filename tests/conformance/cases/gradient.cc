@@ -40,17 +40,29 @@ void add_convolutions(Cases* all) {
 void add_pools(Cases* all) {
   for (const DType d : {kF32, kF64}) {
     for (const char* op : {"evener::MaxPoolGradient", "evener::AveragePoolGradient"}) {
-      all->push_back(Case(op, 1).in(d, {2, 3, 6, 7}).in(d, {2, 3, 3, 3}).ints("kernel_shape", {2, 3}).ints("strides", {2, 2}).batch(3));
+      all->push_back(
+          Case(op, 1).in(d, {2, 3, 6, 7}).in(d, {2, 3, 3, 3}).ints("kernel_shape", {2, 3}).ints("strides", {2, 2}).batch(3));
     }
   }
-  all->push_back(Case("evener::MaxPoolGradient", 1).x({1, 2, 5}).x({1, 2, 3}).ints("kernel_shape", {3}).ints("pads", {1, 1}).ints("strides", {2}));
-  all->push_back(Case("evener::AveragePoolGradient", 1).x({1, 2, 5}).x({1, 2, 5}).ints("kernel_shape", {3}).ints("pads", {1, 1}).integer("count_include_pad", 1));
+  all->push_back(Case("evener::MaxPoolGradient", 1)
+                     .x({1, 2, 5})
+                     .x({1, 2, 3})
+                     .ints("kernel_shape", {3})
+                     .ints("pads", {1, 1})
+                     .ints("strides", {2}));
+  all->push_back(Case("evener::AveragePoolGradient", 1)
+                     .x({1, 2, 5})
+                     .x({1, 2, 5})
+                     .ints("kernel_shape", {3})
+                     .ints("pads", {1, 1})
+                     .integer("count_include_pad", 1));
 }
 
 void add_indices(Cases* all) {
   for (const DType d : {kF32, kF64}) {
     all->push_back(Case("evener::GatherGradient", 1).in(d, {4, 3}).list({1, -1, 1}).in(d, {3, 3}));
-    all->push_back(Case("evener::SliceGradient", 1).in(d, {5, 4}).list({-1, 0}).list({-6, 3}).list({0, -1}).list({-2, 2}).in(d, {3, 2}));
+    all->push_back(
+        Case("evener::SliceGradient", 1).in(d, {5, 4}).list({-1, 0}).list({-6, 3}).list({0, -1}).list({-2, 2}).in(d, {3, 2}));
   }
   all->push_back(Case("evener::GatherGradient", 1).x({2, 4, 3}).list({3, 0}, kI32).x({2, 2, 3}).integer("axis", -2).batch(5));
   all->push_back(Case("evener::SliceGradient", 1).x({5, 4}).list({1}).list({3}).absent().absent().x({2, 4}));
@@ -59,7 +71,13 @@ void add_indices(Cases* all) {
 void add_losses(Cases* all) {
   for (const DType d : {kF32, kF64}) {
     all->push_back(Case("evener::LossGradient", 1).in(d, {3, 4}).list({0, 3, 1}).in(d, {}));
-    all->push_back(Case("evener::LossGradient", 1).in(d, {3, 4}).list({0, 3, 1}).in(d, {3}).in(d, {4}, 0.5, 2).word("reduction", "none").integer("ignore_index", 3));
+    all->push_back(Case("evener::LossGradient", 1)
+                       .in(d, {3, 4})
+                       .list({0, 3, 1})
+                       .in(d, {3})
+                       .in(d, {4}, 0.5, 2)
+                       .word("reduction", "none")
+                       .integer("ignore_index", 3));
   }
 }
 

@@ -25,9 +25,16 @@ void add_scatters(Cases* all) {
   for (const char* reduction : {"add", "mul", "min", "max"}) {
     const bool is_ordered = reduction[0] == 'm' && reduction[1] != 'u';
     for_dtypes(is_ordered ? kNumbers : kNumbers | kComplex, [&](DType d) {
-      all->push_back(Case("ScatterElements", 18).in(d, {3, 4}, 1, 9).literal({kI32, {3, 2}}, {0, 0, 1, -1, 3, 3})
-                         .in(d, {3, 2}, 1, 9).integer("axis", 1).word("reduction", reduction));
-      all->push_back(Case("ScatterND", 18).in(d, {4, 3}, 1, 9).literal({kI64, {2, 2}}, {3, 1, 3, 1}).in(d, {2}, 1, 9)
+      all->push_back(Case("ScatterElements", 18)
+                         .in(d, {3, 4}, 1, 9)
+                         .literal({kI32, {3, 2}}, {0, 0, 1, -1, 3, 3})
+                         .in(d, {3, 2}, 1, 9)
+                         .integer("axis", 1)
+                         .word("reduction", reduction));
+      all->push_back(Case("ScatterND", 18)
+                         .in(d, {4, 3}, 1, 9)
+                         .literal({kI64, {2, 2}}, {3, 1, 3, 1})
+                         .in(d, {2}, 1, 9)
                          .word("reduction", reduction));
     });
   }
@@ -91,8 +98,15 @@ void add_caches(Cases* all) {
 void add_grams(Cases* all) {
   for (const DType d : {kI32, kI64, DType::kString}) {
     for (const char* mode : {"TF", "IDF", "TFIDF"}) {
-      Case c = Case("TfIdfVectorizer", 9).in(d, {2, 12}, 0, 4).ints("ngram_counts", {0, 2}).ints("ngram_indexes", {0, 2, 1, 3}).word("mode", mode);
-      c.integer("min_gram_length", 1).integer("max_gram_length", 2).integer("max_skip_count", 1).attr("weights", Floats{1.5f, 2, 3, 4});
+      Case c = Case("TfIdfVectorizer", 9)
+                   .in(d, {2, 12}, 0, 4)
+                   .ints("ngram_counts", {0, 2})
+                   .ints("ngram_indexes", {0, 2, 1, 3})
+                   .word("mode", mode);
+      c.integer("min_gram_length", 1)
+          .integer("max_gram_length", 2)
+          .integer("max_skip_count", 1)
+          .attr("weights", Floats{1.5f, 2, 3, 4});
       if (d == DType::kString) {
         c.attr("pool_strings", std::vector<std::string>{"0", "2", "1", "2", "3", "0"});
       } else {

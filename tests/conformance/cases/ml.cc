@@ -25,7 +25,8 @@ void add_encoders(Cases* all) {
   for (const DType d : {kF32, kF64, kI64, kI32, DType::kString}) {
     all->push_back(ml("ArrayFeatureExtractor", 1).in(d, {3, 6}, -9, 9).list({4, 0, 1, 4}).batch());
     Case one_hot = ml("OneHotEncoder", 1).in(d, {3, 5}, -2, 3);
-    all->push_back(d == DType::kString ? one_hot.attr("cats_strings", Words{"1", "-2", "0"}) : one_hot.ints("cats_int64s", {1, -2, 0}));
+    all->push_back(d == DType::kString ? one_hot.attr("cats_strings", Words{"1", "-2", "0"})
+                                       : one_hot.ints("cats_int64s", {1, -2, 0}));
   }
   for (const DType d : kFour) all->push_back(ml("Binarizer", 1).in(d, {3, 7}).real("threshold", 0.5f).batch());
   const auto strings = [](const char* op, int version) { return ml(op, version).in(DType::kString, {9}, -2, 3); };
@@ -35,7 +36,8 @@ void add_encoders(Cases* all) {
   all->push_back(strings("CategoryMapper", 1).attr("cats_strings", Words{"1", "0", "-2"}).ints("cats_int64s", {7, 5, 3}));
   for (const int version : {2, 4}) {
     const auto numbers = [&](DType d) { return ml("LabelEncoder", version).in(d, {9}, -2, 3).whole(); };
-    all->push_back(numbers(kI64).ints("keys_int64s", {1, 0, -2, 1}).attr("values_floats", Floats{7, 5, 3, 2}).real("default_float", 9));
+    all->push_back(
+        numbers(kI64).ints("keys_int64s", {1, 0, -2, 1}).attr("values_floats", Floats{7, 5, 3, 2}).real("default_float", 9));
     all->push_back(numbers(kF32).specials().attr("keys_floats", Floats{1, NAN, 0}).ints("values_int64s", {7, 5, 3}).flat());
   }
   const auto tensors = [](DType d, WeightPtr keys) {
@@ -78,7 +80,9 @@ Case classifier(int version, DType dtype) {
 template <typename T>
 Case ensemble(DType dtype) {
   Case c = ml("TreeEnsemble", 5).in(dtype, {7, 3}, -2, 3).whole().batch().integer("n_targets", 2).ints("tree_roots", {0, 2});
-  c.ints("nodes_featureids", {0, 2, 1}).attr("nodes_modes", tensor_of<std::uint8_t>({0, 6, 1})).attr("nodes_splits", tensor_of<T>({0, 0, 1}));
+  c.ints("nodes_featureids", {0, 2, 1})
+      .attr("nodes_modes", tensor_of<std::uint8_t>({0, 6, 1}))
+      .attr("nodes_splits", tensor_of<T>({0, 0, 1}));
   c.ints("nodes_truenodeids", {0, 1, 0}).ints("nodes_trueleafs", {1, 1, 1});
   c.ints("nodes_falsenodeids", {1, 2, 3}).ints("nodes_falseleafs", {0, 1, 1});
   c.attr("membership_values", tensor_of<T>({1, -2, static_cast<T>(NAN)}));
@@ -101,14 +105,18 @@ void add_trees(Cases* all) {
 void add_linear(Cases* all) {
   for (const DType d : kFour) {
     const auto rows = [&](const char* op) { return ml(op, 1).in(d, {7, 3}, -2, 3).batch(); };
-    all->push_back(rows("LinearRegressor").integer("targets", 2).attr("coefficients", Floats{1, 2, -1, 0.5f, 0, 3}).attr("intercepts", Floats{1, -1}));
+    all->push_back(rows("LinearRegressor")
+                       .integer("targets", 2)
+                       .attr("coefficients", Floats{1, 2, -1, 0.5f, 0, 3})
+                       .attr("intercepts", Floats{1, -1}));
     Case classes = rows("LinearClassifier").ints("classlabels_ints", {5, -3, 8}).outputs(2).word("post_transform", "SOFTMAX");
     all->push_back(classes.attr("coefficients", Floats{1, 2, -1, 0.5f, 0, 3, -1, -1, 1}).attr("intercepts", Floats{0, 0.5f, 1}));
     all->push_back(rows("Scaler").attr("offset", Floats{1, 2, 3}).attr("scale", Floats{0.5f, -1, 2}));
     for (const char* norm : {"MAX", "L1", "L2"}) all->push_back(rows("Normalizer").word("norm", norm));
     Case imputer = rows("Imputer").whole();
     const bool is_float = d == kF32 || d == kF64;
-    all->push_back(is_float ? imputer.attr("imputed_value_floats", Floats{9, 8, 7}) : imputer.ints("imputed_value_int64s", {9, 8, 7}));
+    all->push_back(is_float ? imputer.attr("imputed_value_floats", Floats{9, 8, 7})
+                            : imputer.ints("imputed_value_int64s", {9, 8, 7}));
     all->push_back(rows("FeatureVectorizer").in(kF32, {7, 2}).in(kI64, {7, 1}, -9, 9).ints("inputdimensions", {3, 2, 1}).batch(7));
   }
 }
@@ -118,15 +126,26 @@ void add_machines(Cases* all) {
   for (const DType d : kFour) {
     for (const char* kernel : {"LINEAR", "POLY", "RBF", "SIGMOID"}) {
       const auto machine = [&](const char* op) {
-        return ml(op, 1).in(d, {7, 3}, -2, 3).batch().word("kernel_type", kernel).attr("kernel_params", Floats{0.25f, 0.125f, 2}).attr("support_vectors", vectors);
+        return ml(op, 1)
+            .in(d, {7, 3}, -2, 3)
+            .batch()
+            .word("kernel_type", kernel)
+            .attr("kernel_params", Floats{0.25f, 0.125f, 2})
+            .attr("support_vectors", vectors);
       };
-      all->push_back(machine("SVMRegressor").integer("n_supports", 4).attr("coefficients", Floats{1, -2, 0.5f, 3}).attr("rho", Floats{0.25f}));
+      all->push_back(
+          machine("SVMRegressor").integer("n_supports", 4).attr("coefficients", Floats{1, -2, 0.5f, 3}).attr("rho", Floats{0.25f}));
       Case classes = machine("SVMClassifier").outputs(2).ints("classlabels_ints", {5, -3, 8}).ints("vectors_per_class", {1, 2, 1});
       classes.attr("coefficients", Floats{1, -2, 0.5f, 3, -1, 0.25f, 2, -0.5f}).attr("rho", Floats{0.25f, 0, -0.25f});
       all->push_back(classes);
       all->push_back(classes.attr("prob_a", Floats{-1, -2, -0.5f}).attr("prob_b", Floats{0.5f, 0, 0.25f}));
     }
-    all->push_back(ml("SVMRegressor", 1).in(d, {7, 3}, -2, 3).batch().attr("coefficients", Floats{1, 2, -1}).attr("rho", Floats{0.5f}).integer("one_class", 1));
+    all->push_back(ml("SVMRegressor", 1)
+                       .in(d, {7, 3}, -2, 3)
+                       .batch()
+                       .attr("coefficients", Floats{1, 2, -1})
+                       .attr("rho", Floats{0.5f})
+                       .integer("one_class", 1));
   }
 }
 

@@ -31,8 +31,8 @@ void add_transpose(Cases* all) {
     all->push_back(Case("Transpose", 13).in(d, {5, 7}, 0, 90));
     all->push_back(Case("Transpose", 13).in(d, {2, 3, 5, 17}, 0, 90).ints("perm", {0, 2, 3, 1}).batch());
   });
-  for (const Ints& perm : {Ints{0, 1, 2, 3}, Ints{3, 2, 1, 0}, Ints{0, 2, 1, 3},
-                           Ints{1, 0, 2, 3}, Ints{0, 3, 1, 2}, Ints{2, 0, 3, 1}}) {
+  for (const Ints& perm :
+       {Ints{0, 1, 2, 3}, Ints{3, 2, 1, 0}, Ints{0, 2, 1, 3}, Ints{1, 0, 2, 3}, Ints{0, 3, 1, 2}, Ints{2, 0, 3, 1}}) {
     all->push_back(Case("Transpose", 13).x({2, 3, 1, 9}).ints("perm", perm));
   }
   all->push_back(Case("Transpose", 1).x({}));
@@ -124,7 +124,8 @@ Case with_value(const char* op, int opset, DType dtype, const Shape& shape, cons
   void* bytes = nullptr;
   const std::shared_ptr<Weight> value = make_weight({dtype, shape}, nullptr, &bytes);
   auto* to = static_cast<unsigned char*>(bytes);
-  for (std::size_t i = 0; i < value->size_bytes && dtype != DType::kString; ++i) to[i] = static_cast<unsigned char>(dtype == DType::kBool ? i % 2 : 3 * i + 1);
+  for (std::size_t i = 0; i < value->size_bytes && dtype != DType::kString; ++i)
+    to[i] = static_cast<unsigned char>(dtype == DType::kBool ? i % 2 : 3 * i + 1);
   return Case(op, opset).attr(attribute, WeightPtr(value));
 }
 
@@ -137,7 +138,8 @@ void add_constants(Cases* all) {
   for_dtypes(kStoredDtype & ~kString, [&](DType d) {
     all->push_back(with_value("ConstantOfShape", 9, d, {1}).list({2, 3}).flat());
   });
-  for (const char* attribute : {"value", "sparse_value"}) all->push_back(with_value("Constant", 13, DType::kUint8, {3, 2}, attribute));
+  for (const char* attribute : {"value", "sparse_value"})
+    all->push_back(with_value("Constant", 13, DType::kUint8, {3, 2}, attribute));
   all->push_back(Case("Constant", 13).real("value_float", 1.5f));
   all->push_back(Case("Constant", 13).attr("value_floats", Floats{1.5f, -2, 3}));
   all->push_back(Case("Constant", 13).integer("value_int", 7));

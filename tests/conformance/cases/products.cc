@@ -4,12 +4,12 @@
 namespace evn::conformance {
 namespace {
 
-constexpr std::uint32_t kWide = dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) |
-                                dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
+constexpr std::uint32_t kWide =
+    dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
 
 // Rows, columns and depth around the widths of vectors and blocks of every instruction set.
 void add_sizes(Cases* all) {
-  const std::int64_t sizes[][3] = {{1, 1, 1}, {1, 17, 5}, {5, 1, 9}, {7, 9, 1}, {6, 16, 32},
+  const std::int64_t sizes[][3] = {{1, 1, 1},    {1, 17, 5},  {5, 1, 9},     {7, 9, 1},    {6, 16, 32},
                                    {13, 33, 19}, {31, 65, 7}, {3, 100, 300}, {1, 300, 129}};
   for (const auto& [m, n, k] : sizes) {
     all->push_back(Case("MatMul", 13).x({m, k}).x({k, n}));
@@ -54,8 +54,8 @@ void add_gemm(Cases* all) {
       }
       Case scaled = Case("Gemm", 11).x(a);
       constant ? scaled.w(b) : scaled.x(b);
-      all->push_back(scaled.x({21}).integer("transA", trans & 1).integer("transB", trans >> 1).real("alpha", 0.75f)
-                         .real("beta", -1.5f));
+      all->push_back(
+          scaled.x({21}).integer("transA", trans & 1).integer("transB", trans >> 1).real("alpha", 0.75f).real("beta", -1.5f));
     }
   }
   all->push_back(Case("Gemm", 11).x({3, 40}).w({40, 17}).batch());
@@ -84,8 +84,10 @@ void add_doubles(Cases* all) {
   all->push_back(Case("MatMul", 13).in(kF64, {11, 9}).in(kF64, {9}));
   all->push_back(Case("Gemm", 13).in(kF64, {11, 40}).in(kF64, {40, 17}).in(kF64, {17}).batch());
   all->push_back(Case("Gemm", 13).in(kF64, {11, 40}).in(kF64, {40, 17}).in(kF64, {11, 1}).real("alpha", 0.5f).real("beta", 2.0f));
-  all->push_back(Case("Gemm", 13).in(kF64, {40, 11}).in(kF64, {17, 40}).in(kF64, {11, 17}).integer("transA", 1).integer("transB", 1));
-  all->push_back(Case("Gemm", 13).in(kF64, {150, 140}).in(kF64, {300, 150}).in(kF64, {1}).integer("transA", 1).integer("transB", 1));
+  all->push_back(
+      Case("Gemm", 13).in(kF64, {40, 11}).in(kF64, {17, 40}).in(kF64, {11, 17}).integer("transA", 1).integer("transB", 1));
+  all->push_back(
+      Case("Gemm", 13).in(kF64, {150, 140}).in(kF64, {300, 150}).in(kF64, {1}).integer("transA", 1).integer("transB", 1));
   all->push_back(Case("Gemm", 13).in(kF64, {13, 8}).in(kF64, {8, 5}).integer("transA", 0));
 }
 

@@ -1,5 +1,5 @@
-// Rows for quantized tensors, which kernels take: products of bytes by constants, sums, pools, tables, float32 to bytes and back. Others
-// stand in signal.cc, vision.cc and contrib.cc.
+// Rows for quantized tensors, which kernels take: products of bytes by constants, sums, pools, tables, float32 to bytes and back.
+// Others stand in signal.cc, vision.cc and contrib.cc.
 #include "tests/conformance/case.h"
 
 namespace evn::conformance {
@@ -49,8 +49,8 @@ void add_computed_matrices(Cases* all, DType a, DType b) {
   struct Sides {
     Shape a, b;
   };
-  const Sides sides[] = {{{2, 7, 37}, {37, 19}}, {{3, 5, 64}, {3, 64, 48}}, {{2, 1, 9, 33}, {3, 33, 70}}, {{40}, {2, 40, 17}}, {{4, 1, 130}, {1, 130, 16}},
-                         {{1, 150, 20}, {2, 20, 5}}};
+  const Sides sides[] = {{{2, 7, 37}, {37, 19}}, {{3, 5, 64}, {3, 64, 48}},   {{2, 1, 9, 33}, {3, 33, 70}},
+                         {{40}, {2, 40, 17}},    {{4, 1, 130}, {1, 130, 16}}, {{1, 150, 20}, {2, 20, 5}}};
   for (const Sides& s : sides) {
     const std::int64_t n = s.b[s.b.rank() - 1];
     for (const bool many : {false, true}) {
@@ -66,7 +66,8 @@ void add_computed_matrices(Cases* all, DType a, DType b) {
     all->push_back(bytes(&integer, b, s.b).scalar(a, 11));
     Case floats("com.microsoft::MatMulIntegerToFloat", 1);
     bytes(&floats, a, s.a);
-    all->push_back(bytes(&floats, b, s.b).scalar(kF32, 0.02).constant(kF32, {n}, 0.001, 0.01).scalar(a, 3).constant(b, {n}, 0, 90).w({n}));
+    all->push_back(
+        bytes(&floats, b, s.b).scalar(kF32, 0.02).constant(kF32, {n}, 0.001, 0.01).scalar(a, 3).constant(b, {n}, 0, 90).w({n}));
   }
   // Several constant matrices, and a sum of 150 rows of -128.
   Case constant("MatMulInteger", 10);
@@ -84,15 +85,15 @@ void add_convolutions(Cases* all, DType x, DType w) {
     std::int64_t group;
   };
   const Geometry kinds[] = {
-      {{2, 24, 5, 7}, {20, 24, 1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1},   // a matrix
-      {{1, 64, 6, 5}, {33, 64, 1, 1}, {2, 2}, {0, 0, 0, 0}, {1, 1}, 1},   // read in place
+      {{2, 24, 5, 7}, {20, 24, 1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1},  // a matrix
+      {{1, 64, 6, 5}, {33, 64, 1, 1}, {2, 2}, {0, 0, 0, 0}, {1, 1}, 1},  // read in place
       {{2, 13, 9, 8}, {18, 13, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1},
       {{2, 17, 11, 10}, {18, 17, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1},  // 3 x 3 of many channels
-      {{1, 3, 12, 11}, {17, 3, 7, 7}, {2, 2}, {3, 3, 3, 3}, {1, 1}, 1},   // a first layer
+      {{1, 3, 12, 11}, {17, 3, 7, 7}, {2, 2}, {3, 3, 3, 3}, {1, 1}, 1},    // a first layer
       {{1, 10, 9, 11}, {12, 10, 3, 3}, {1, 2}, {2, 1, 0, 3}, {2, 2}, 1},
-      {{2, 12, 7, 6}, {8, 6, 3, 2}, {1, 1}, {1, 0, 1, 1}, {1, 1}, 2},     // groups
-      {{2, 21, 9, 8}, {21, 1, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 21},   // depthwise
-      {{1, 32, 9, 8}, {32, 1, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 32},   // whole sixteens of channels
+      {{2, 12, 7, 6}, {8, 6, 3, 2}, {1, 1}, {1, 0, 1, 1}, {1, 1}, 2},    // groups
+      {{2, 21, 9, 8}, {21, 1, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 21},  // depthwise
+      {{1, 32, 9, 8}, {32, 1, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 32},  // whole sixteens of channels
       {{1, 35, 11, 10}, {35, 1, 5, 5}, {2, 2}, {2, 2, 2, 2}, {1, 1}, 35},
       {{1, 18, 8, 9}, {18, 1, 3, 3}, {1, 1}, {2, 2, 2, 2}, {2, 2}, 18},
   };
@@ -144,7 +145,8 @@ void add_conversions(Cases* all, DType d) {
   for (const std::int64_t axis : {1, 3, -4}) {
     const Shape shape = {3, 37, 5, 19};
     const Shape one = {shape[static_cast<int>(axis < 0 ? axis + 4 : axis)]};
-    all->push_back(Case("QuantizeLinear", 13).x(shape, -9, 9).specials().w(one, 0.02, 0.2).constant(d, one, 0, 90).integer("axis", axis));
+    all->push_back(
+        Case("QuantizeLinear", 13).x(shape, -9, 9).specials().w(one, 0.02, 0.2).constant(d, one, 0, 90).integer("axis", axis));
     Case back("DequantizeLinear", 13);
     all->push_back(bytes(&back, d, shape).w(one, 0.02, 0.2).constant(d, one, 0, 90).integer("axis", axis));
   }
@@ -154,8 +156,11 @@ void add_conversions(Cases* all, DType d) {
 
 void add_sums(Cases* all, DType d) {
   const double zero = d == DType::kInt8 ? -9 : 100;
-  const Shape shapes[][2] = {
-      {{2, 37, 4, 5}, {2, 37, 4, 5}}, {{2, 37, 4, 5}, {2, 37, 1, 1}}, {{1, 16, 4, 5}, {}}, {{3, 1, 7}, {2, 1}}, {{2, 35000}, {1, 35000}}};
+  const Shape shapes[][2] = {{{2, 37, 4, 5}, {2, 37, 4, 5}},
+                             {{2, 37, 4, 5}, {2, 37, 1, 1}},
+                             {{1, 16, 4, 5}, {}},
+                             {{3, 1, 7}, {2, 1}},
+                             {{2, 35000}, {1, 35000}}};
   for (const char* op : {"com.microsoft::QLinearAdd", "com.microsoft::QLinearMul"}) {
     for (const auto& s : shapes) {
       Case sum(op, 1);

@@ -5,15 +5,20 @@ namespace evn::conformance {
 namespace {
 
 Case by_scales(const Shape& x, const Floats& scales, const char* mode, const char* coordinates, int opset = 11) {
-  Case c = Case("Resize", opset).x(x).absent().floats(scales).word("mode", mode)
-               .word("coordinate_transformation_mode", coordinates);
+  Case c =
+      Case("Resize", opset).x(x).absent().floats(scales).word("mode", mode).word("coordinate_transformation_mode", coordinates);
   if (x[0] > 1 && scales[0] == 1) c.batch();
   return c;
 }
 
 Case by_sizes(const Shape& x, const Ints& sizes, const char* mode, const char* coordinates, int opset = 13) {
-  return Case("Resize", opset).x(x).absent().absent().list(sizes).word("mode", mode)
-               .word("coordinate_transformation_mode", coordinates);
+  return Case("Resize", opset)
+      .x(x)
+      .absent()
+      .absent()
+      .list(sizes)
+      .word("mode", mode)
+      .word("coordinate_transformation_mode", coordinates);
 }
 
 constexpr const char* kCoordinates[] = {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"};
@@ -31,13 +36,18 @@ void add_resize_modes(Cases* all) {
       all->push_back(by_scales({1, 2, 6, 8}, {1, 1, 1.5f, 0.5f}, "nearest", coordinates).word("nearest_mode", rule));
     }
   }
-  all->push_back(by_scales({1, 2, 5, 7}, {1, 1, 2, 1.5f}, "cubic", "half_pixel").real("cubic_coeff_a", -0.5f)
-                     .integer("exclude_outside", 1));
+  all->push_back(
+      by_scales({1, 2, 5, 7}, {1, 1, 2, 1.5f}, "cubic", "half_pixel").real("cubic_coeff_a", -0.5f).integer("exclude_outside", 1));
   all->push_back(by_sizes({1, 2, 5, 7}, {1, 2, 9, 3}, "linear", "half_pixel_symmetric", 19));
   for (const char* mode : {"nearest", "linear", "cubic"}) {
-    all->push_back(Case("Resize", 11).x({1, 2, 6, 8}).floats({0, 0, 0.2f, -0.1f, 1, 1, 0.7f, 1.3f}).absent().list({1, 2, 5, 9})
+    all->push_back(Case("Resize", 11)
+                       .x({1, 2, 6, 8})
+                       .floats({0, 0, 0.2f, -0.1f, 1, 1, 0.7f, 1.3f})
+                       .absent()
+                       .list({1, 2, 5, 9})
                        .word("mode", mode)
-                       .word("coordinate_transformation_mode", "tf_crop_and_resize").real("extrapolation_value", 7));
+                       .word("coordinate_transformation_mode", "tf_crop_and_resize")
+                       .real("extrapolation_value", 7));
   }
 }
 

@@ -5,20 +5,28 @@ namespace evn::conformance {
 namespace {
 
 void add_batch_norm(Cases* all) {
-  for (const Shape& shape : {Shape{2, 5}, Shape{1, 1, 1}, Shape{3, 7, 11},
-                             Shape{2, 3, 5, 7}, Shape{2, 17, 33, 9}, Shape{2, 3, 2, 3, 5}}) {
+  for (const Shape& shape :
+       {Shape{2, 5}, Shape{1, 1, 1}, Shape{3, 7, 11}, Shape{2, 3, 5, 7}, Shape{2, 17, 33, 9}, Shape{2, 3, 2, 3, 5}}) {
     const Shape c = {shape[1]};
     Case b = Case("BatchNormalization", 14).x(shape).w(c).w(c).w(c).w(c, 0.1, 2);
     if (shape[0] > 1) b.batch();
     all->push_back(b);
   }
   for (const DType d : {kF32, kF64}) {
-    all->push_back(Case("BatchNormalization", 15).in(d, {3, 4, 5}).in(d, {4}).in(d, {4}).in(d, {4}).in(d, {4}, 0.1, 2)
-                       .integer("training_mode", 1).real("momentum", 0.75f).outputs(3));
+    all->push_back(Case("BatchNormalization", 15)
+                       .in(d, {3, 4, 5})
+                       .in(d, {4})
+                       .in(d, {4})
+                       .in(d, {4})
+                       .in(d, {4}, 0.1, 2)
+                       .integer("training_mode", 1)
+                       .real("momentum", 0.75f)
+                       .outputs(3));
   }
   all->push_back(Case("BatchNormalization", 7).x({2, 3, 5}).w({3}).w({3}).w({3}).w({3}, 0.1, 2).real("epsilon", 0.1f));
   for (const int opset : {7, 9}) {  // training, which further outputs ask for
-    all->push_back(Case("BatchNormalization", opset).x({3, 4, 5}).x({4}).x({4}).x({4}).x({4}, 0.1, 2).real("momentum", 0.75f).outputs(5));
+    all->push_back(
+        Case("BatchNormalization", opset).x({3, 4, 5}).x({4}).x({4}).x({4}).x({4}, 0.1, 2).real("momentum", 0.75f).outputs(5));
   }
   all->push_back(Case("BatchNormalization", 9).x({2, 3, 5}).x({3}).x({3}).x({3}).x({3}, 0.1, 2));
   all->push_back(Case("BatchNormalization", 9).x({2, 3, 11}).specials().w({3}).w({3}).w({3}).w({3}, 0.1, 2));
@@ -68,11 +76,12 @@ struct Reduction {
   std::uint32_t dtypes;
 };
 
-constexpr std::uint32_t kWideNumbers = kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) |
-                                       dtype_bit(DType::kUint64);
+constexpr std::uint32_t kWideNumbers =
+    kFloats | dtype_bit(DType::kInt32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint32) | dtype_bit(DType::kUint64);
 constexpr Reduction kReductions[] = {
-    {"ReduceSum", 13, kWideNumbers},  {"ReduceMean", 18, kWideNumbers},      {"ReduceMax", 18, kNumbers},    {"ReduceMin", 18, kNumbers},
-    {"ReduceProd", 18, kWideNumbers}, {"ReduceSumSquare", 18, kWideNumbers}, {"ReduceL1", 18, kWideNumbers}, {"ReduceL2", 18, kWideNumbers},
+    {"ReduceSum", 13, kWideNumbers}, {"ReduceMean", 18, kWideNumbers}, {"ReduceMax", 18, kNumbers},
+    {"ReduceMin", 18, kNumbers},     {"ReduceProd", 18, kWideNumbers}, {"ReduceSumSquare", 18, kWideNumbers},
+    {"ReduceL1", 18, kWideNumbers},  {"ReduceL2", 18, kWideNumbers},
 };
 
 void add_reduction(const Reduction& r, Cases* all) {
@@ -110,7 +119,8 @@ void add_logarithms(Cases* all) {
   for (const char* op : {"ReduceLogSum", "ReduceLogSumExp"}) {
     for_dtypes(kWideNumbers, [&](DType d) { all->push_back(Case(op, 18).in(d, {5, 7}, 20, 90).list({1}).flat()); });
     all->push_back(Case(op, 13).x({3, 5, 7}, 0, 9).ints("axes", {0, 2}).integer("keepdims", 0));
-    for (const int noop : {0, 1}) all->push_back(Case(op, 18).x({4, 9}, 1, 9).list({}).integer("noop_with_empty_axes", noop).flat());
+    for (const int noop : {0, 1})
+      all->push_back(Case(op, 18).x({4, 9}, 1, 9).list({}).integer("noop_with_empty_axes", noop).flat());
   }
   all->push_back(Case("ReduceLogSumExp", 18).x({4, 9}, -900, 900).list({1}));
 }
@@ -138,7 +148,13 @@ void add_partial_norms(Cases* all) {
     all->push_back(Case("LpNormalization", 1).in(d, {2, 3, 4}).integer("p", 1));
     all->push_back(Case("RMSNormalization", 23).in(d, {2, 3, 4}).in(d, {4}).batch());
     all->push_back(Case("RMSNormalization", 23).in(d, {2, 3, 4}).in(d, {4}).integer("stash_type", EVN_DTYPE_FLOAT64).batch());
-    all->push_back(Case("GroupNormalization", 21).in(d, {2, 4, 5}).in(d, {4}).in(d, {4}).integer("num_groups", 2).integer("stash_type", EVN_DTYPE_FLOAT64).batch());
+    all->push_back(Case("GroupNormalization", 21)
+                       .in(d, {2, 4, 5})
+                       .in(d, {4})
+                       .in(d, {4})
+                       .integer("num_groups", 2)
+                       .integer("stash_type", EVN_DTYPE_FLOAT64)
+                       .batch());
     all->push_back(Case("RMSNormalization", 23).in(d, {2, 3, 4}).in(d, {3, 1}).integer("axis", 1).batch());
   }
 }
@@ -156,7 +172,8 @@ void add_quantization(Cases* all) {
     all->push_back(Case("QuantizeLinear", 21).x({3, 4, 5}, -3, 3).floats({0.5f, 0.75f, 1, 2}).in(d, {4}, 0, 1));
     all->push_back(Case("QuantizeLinear", 21).x({3, 40}, -900, 900).scalar(kF32, 0.5).scalar(d, 0).integer("saturate", 0));
     for (const int opset : {21, 23}) {
-      all->push_back(Case("DequantizeLinear", opset).in(d, {3, 4, 5}, -2, 2).floats({0.5f, 0.75f, 1}).in(d, {3}, 0, 1).integer("axis", 0));
+      all->push_back(
+          Case("DequantizeLinear", opset).in(d, {3, 4, 5}, -2, 2).floats({0.5f, 0.75f, 1}).in(d, {3}, 0, 1).integer("axis", 0));
     }
   });
   for (const DType scale : {DType::kFloat16, DType::kBfloat16}) {

@@ -8,20 +8,38 @@ void add_samplers(Cases* all) {
   for (const DType d : {kF32, kF64}) {
     for (const char* padding : {"zeros", "border", "reflection"}) {
       for (const char* mode : {"linear", "nearest", "cubic"}) {
-        all->push_back(Case("GridSample", 20).in(d, {2, 3, 4, 5}).in(d, {2, 3, 2, 2}, -1.5, 1.5).word("mode", mode)
-                           .word("padding_mode", padding).integer("align_corners", *padding == 'b' ? 1 : 0).batch(3));
+        all->push_back(Case("GridSample", 20)
+                           .in(d, {2, 3, 4, 5})
+                           .in(d, {2, 3, 2, 2}, -1.5, 1.5)
+                           .word("mode", mode)
+                           .word("padding_mode", padding)
+                           .integer("align_corners", *padding == 'b' ? 1 : 0)
+                           .batch(3));
       }
     }
-    all->push_back(Case("RoiAlign", 16).in(d, {2, 3, 6, 7}).in(d, {3, 4}, 0, 6).list({1, 0, 1}).integer("output_height", 2)
-                       .integer("output_width", 3).integer("sampling_ratio", 2));
+    all->push_back(Case("RoiAlign", 16)
+                       .in(d, {2, 3, 6, 7})
+                       .in(d, {3, 4}, 0, 6)
+                       .list({1, 0, 1})
+                       .integer("output_height", 2)
+                       .integer("output_width", 3)
+                       .integer("sampling_ratio", 2));
   }
   for_dtypes(kFloats, [&](DType d) {
     all->push_back(Case("AffineGrid", 20).in(d, {2, 2, 3}).list({2, 3, 4, 5}));
     all->push_back(Case("AffineGrid", 20).in(d, {1, 3, 4}).list({1, 2, 3, 1, 4}).integer("align_corners", 1));
   });
   for_dtypes(kFloats, [&](DType d) {
-    all->push_back(Case("DeformConv", 19).in(d, {2, 4, 5, 6}).in(d, {6, 2, 3, 2}).in(d, {2, 24, 3, 4}).in(d, {6}).in(d, {2, 12, 3, 4}, 0, 1)
-                       .integer("group", 2).integer("offset_group", 2).ints("pads", {1, 0, 1, 0}).ints("strides", {2, 1})
+    all->push_back(Case("DeformConv", 19)
+                       .in(d, {2, 4, 5, 6})
+                       .in(d, {6, 2, 3, 2})
+                       .in(d, {2, 24, 3, 4})
+                       .in(d, {6})
+                       .in(d, {2, 12, 3, 4}, 0, 1)
+                       .integer("group", 2)
+                       .integer("offset_group", 2)
+                       .ints("pads", {1, 0, 1, 0})
+                       .ints("strides", {2, 1})
                        .ints("dilations", {1, 2}));
   });
   all->push_back(Case("DeformConv", 22).x({1, 3, 5, 5}).x({2, 3, 2, 2}).x({1, 8, 4, 4}, -3, 3));
@@ -36,8 +54,11 @@ void add_samplers(Cases* all) {
   all->push_back(Case("GridSample", 20).x({1, 2, 3, 4, 5}).x({1, 2, 2, 3, 3}, -1, 1));
   all->push_back(
       Case("MaxRoiPool", 22).in(kF64, {1, 2, 8, 8}, -3, 3).literal({kF64, {1, 5}}, {0, 1, 1, 6, 7}).ints("pooled_shape", {2, 3}));
-  all->push_back(Case("MaxRoiPool", 22).x({2, 3, 6, 7}, -3, 3).literal({kF32, {3, 5}}, {1, 0, 0, 9, 9, 0, 4, 4, 4, 4, 1, 30, 2, 40, 9})
-                     .ints("pooled_shape", {2, 2}).real("spatial_scale", 0.5f));
+  all->push_back(Case("MaxRoiPool", 22)
+                     .x({2, 3, 6, 7}, -3, 3)
+                     .literal({kF32, {3, 5}}, {1, 0, 0, 9, 9, 0, 4, 4, 4, 4, 1, 30, 2, 40, 9})
+                     .ints("pooled_shape", {2, 2})
+                     .real("spatial_scale", 0.5f));
   for (const DType d : {kF32, kF64}) all->push_back(Case("GlobalLpPool", 22).in(d, {2, 3, 5, 6}).integer("p", 3));
   all->push_back(
       Case("RoiAlign", 10).x({1, 2, 8, 8}).floats({1, 1, 6, 7}).list({0}).integer("output_height", 2).word("mode", "max"));
@@ -104,7 +125,8 @@ void add_fused_vision(Cases* all) {
                        .in(d, {8})
                        .outputs(4));
     all->push_back(Case("com.microsoft::SkipLayerNormalization", 1).in(d, {4, 3, 37}).in(d, {4, 3, 37}).in(d, {37}).batch(3));
-    all->push_back(Case("com.microsoft::SkipLayerNormalization", 1).in(d, {2, 3, 40}).in(d, {3, 40}).in(d, {40}).in(d, {40}).in(d, {40}));
+    all->push_back(
+        Case("com.microsoft::SkipLayerNormalization", 1).in(d, {2, 3, 40}).in(d, {3, 40}).in(d, {40}).in(d, {40}).in(d, {40}));
     all->push_back(Case("com.microsoft::FastGelu", 1).in(d, {3, 8}).in(d, {8}).batch());
     all->push_back(Case("com.microsoft::BiasGelu", 1).in(d, {3, 8}).in(d, {8}).batch());
     all->push_back(Case("com.microsoft::Gelu", 1).in(d, {3, 8}).batch());

@@ -24,8 +24,8 @@ void add_plain_conv(Cases* all) {
   all->push_back(conv({1, 2, 9, 9}, {3, 2, 7, 1}).ints("pads", {3, 0, 3, 0}).ints("dilations", {1, 1}));
   all->push_back(conv({1, 3, 4, 4}, {2, 3, 7, 7}).ints("pads", {3, 3, 3, 3}));
   all->push_back(conv({1, 40, 9, 10}, {33, 40, 3, 3}).ints("pads", {1, 1, 1, 1}));
-  // Weights as large as trained ones are for so many products: sums of order 1, whose rounding fused steps like Sigmoid do not enlarge
-  // beyond a share of their largest result.
+  // Weights as large as trained ones are for so many products: sums of order 1, whose rounding fused steps like Sigmoid do not
+  // enlarge beyond a share of their largest result.
   all->push_back(Case("Conv", 11).x({1, 256, 7, 9}).w({257, 256, 3, 3}, -0.04, 0.04).w({257}).ints("pads", {1, 1, 1, 1}));
   all->push_back(conv({2, 3, 40, 67}, {24, 3, 3, 3}).ints("pads", {1, 1, 1, 1}).ints("strides", {2, 2}));
   for (const char* mode : {"SAME_UPPER", "SAME_LOWER", "VALID"}) {
@@ -156,13 +156,18 @@ void add_plain_pools(Cases* all) {
     all->push_back(average({1, 2, 19}, {4}).ints("strides", {3}).ints("pads", {3, 2}));
   }
   for (const char* op : {"MaxPool", "AveragePool"}) {
-    all->push_back(Case(op, 19).x({2, 2, 11, 13}).ints("kernel_shape", {3, 3}).ints("dilations", {2, 3})
-                       .ints("pads", {2, 1, 1, 2}).batch());
-    all->push_back(Case(op, 19).x({1, 2, 11, 13}).ints("kernel_shape", {2, 3}).ints("dilations", {3, 2})
-                       .ints("strides", {2, 2}).integer("ceil_mode", 1));
+    all->push_back(
+        Case(op, 19).x({2, 2, 11, 13}).ints("kernel_shape", {3, 3}).ints("dilations", {2, 3}).ints("pads", {2, 1, 1, 2}).batch());
+    all->push_back(Case(op, 19)
+                       .x({1, 2, 11, 13})
+                       .ints("kernel_shape", {2, 3})
+                       .ints("dilations", {3, 2})
+                       .ints("strides", {2, 2})
+                       .integer("ceil_mode", 1));
   }
   all->push_back(Case("AveragePool", 7).x({1, 2, 7, 9}).ints("kernel_shape", {3, 2}).ints("pads", {1, 1, 1, 1}));
-  all->push_back(Case("AveragePool", 7).x({1, 1, 4, 3}).ints("kernel_shape", {3, 1}).ints("pads", {1, 1, 1, 1}));  // some only of padding
+  all->push_back(
+      Case("AveragePool", 7).x({1, 1, 4, 3}).ints("kernel_shape", {3, 1}).ints("pads", {1, 1, 1, 1}));  // some only of padding
   for (const int opset : {1, 8, 10}) all->push_back(Case("MaxPool", opset).x({1, 2, 7, 9}).ints("kernel_shape", {3, 2}));
   for (const int order : {0, 1}) {
     all->push_back(Case("MaxPool", 12).x({2, 2, 7, 9}).ints("kernel_shape", {3, 2}).integer("storage_order", order).outputs(2));
@@ -171,8 +176,8 @@ void add_plain_pools(Cases* all) {
     all->push_back(Case("MaxPool", 12).in(d, {1, 2, 7, 9}, -90, 90).ints("kernel_shape", {3, 2}));
   }
   for (const char* op : {"GlobalAveragePool", "GlobalMaxPool"}) {
-    for (const Shape& x : {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 9}, Shape{2, 3, 33},
-                           Shape{2, 3, 4, 5, 2}, Shape{2, 70, 30, 31}, Shape{2, 7, 1, 1}}) {
+    for (const Shape& x :
+         {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 9}, Shape{2, 3, 33}, Shape{2, 3, 4, 5, 2}, Shape{2, 70, 30, 31}, Shape{2, 7, 1, 1}}) {
       Case c = Case(op, 1).x(x);
       if (x[0] > 1) c.batch();
       all->push_back(c);

@@ -9,15 +9,15 @@ namespace {
 constexpr char kPass[] = "fuse_attention";
 
 struct Form {
-  Shape x = {2, 5, 12};       // [batch, steps, heads * depth]; the heads are 3
-  bool divide = false;        // by the scale, not multiply
+  Shape x = {2, 5, 12};  // [batch, steps, heads * depth]; the heads are 3
+  bool divide = false;   // by the scale, not multiply
   bool scale_operands = false;
   bool mask = true;
-  bool mask_first = false;    // as the first operand of the sum
+  bool mask_first = false;  // as the first operand of the sum
   Shape mask_shape = {2, 1, 5, 5};
   std::int64_t axis = -1;
-  bool twice = false;         // k: [0,2,1,3], then [0,1,3,2]
-  bool back = true;           // the result goes back to [batch, steps, heads * depth]
+  bool twice = false;  // k: [0,2,1,3], then [0,1,3,2]
+  bool back = true;    // the result goes back to [batch, steps, heads * depth]
 };
 
 std::vector<Attribute> perm_of(std::vector<std::int64_t> axes) {
@@ -37,8 +37,7 @@ ValueId scaled(GraphBuilder& b, ValueId v, const Form& f, float c) {
 ValueId attention(GraphBuilder& b, const Form& f) {
   ValueId q = heads(b, b.input("q", f.x), {0, 2, 1, 3});
   const ValueId kx = b.input("k", f.x);
-  ValueId k = f.twice ? b.node("Transpose", {heads(b, kx, {0, 2, 1, 3})}, perm_of({0, 1, 3, 2}))
-                      : heads(b, kx, {0, 2, 3, 1});
+  ValueId k = f.twice ? b.node("Transpose", {heads(b, kx, {0, 2, 1, 3})}, perm_of({0, 1, 3, 2})) : heads(b, kx, {0, 2, 3, 1});
   const ValueId v = heads(b, b.input("v", f.x), {0, 2, 1, 3});
   if (f.scale_operands) {
     q = scaled(b, q, f, 0.5f);
@@ -100,7 +99,8 @@ TEST(FuseAttention, PackedProjectionIsReadWhereItLies) {
       const ValueId cut = b.node("Reshape", {qkv, b.ints({1, 7, 1, 3, 12})});
       const ValueId moved = b.node("Transpose", {cut}, perm_of({3, 1, 2, 0, 4}));
       const ValueId flat = b.node("Reshape", {moved, b.ints({3, 7, 1, 12})});
-      for (std::int64_t i = 0; i < 3; ++i) parts.push_back(b.node("Gather", {flat, b.constant<std::int64_t>("i" + std::to_string(i), {}, {i})}));
+      for (std::int64_t i = 0; i < 3; ++i)
+        parts.push_back(b.node("Gather", {flat, b.constant<std::int64_t>("i" + std::to_string(i), {}, {i})}));
     }
     std::vector<ValueId> operands;
     for (const ValueId part : parts) {
@@ -121,7 +121,8 @@ TEST(FuseAttention, PackedProjectionIsReadWhereItLies) {
 
 TEST(FuseAttention, KeysOfACacheStayAnOutput) {
   GraphBuilder b;
-  const ValueId k = b.node("Concat", {b.input("past", Shape{1, 2, 6, 4}), b.input("k", Shape{1, 2, 1, 4})}, {{"axis", std::int64_t{2}}}, "present");
+  const ValueId k = b.node("Concat", {b.input("past", Shape{1, 2, 6, 4}), b.input("k", Shape{1, 2, 1, 4})},
+                           {{"axis", std::int64_t{2}}}, "present");
   const ValueId across = b.node("Transpose", {k}, perm_of({0, 1, 3, 2}));
   const ValueId s = b.node("MatMul", {b.input("q", Shape{1, 2, 1, 4}), across});
   b.output(b.node("MatMul", {b.node("Softmax", {s}, {{"axis", std::int64_t{-1}}}), b.input("v", Shape{1, 2, 7, 4})}, {}, "y"));

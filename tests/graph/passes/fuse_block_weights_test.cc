@@ -20,7 +20,8 @@ class BlockBuilder : public QdqBuilder {
     void* bytes = nullptr;
     std::shared_ptr<Weight> weight = make_weight({dtype, shape}, nullptr, &bytes);
     Random random(graph().values.size() + 5);
-    for (std::size_t i = 0; i < weight->size_bytes; ++i) static_cast<std::uint8_t*>(bytes)[i] = static_cast<std::uint8_t>(random.next() >> 24);
+    for (std::size_t i = 0; i < weight->size_bytes; ++i)
+      static_cast<std::uint8_t*>(bytes)[i] = static_cast<std::uint8_t>(random.next() >> 24);
     const ValueId v = constant<std::uint8_t>(name, Shape{}, {0});
     Value& value = graph().values[static_cast<std::size_t>(v)];
     value.dtype = dtype;
@@ -35,7 +36,8 @@ class BlockBuilder : public QdqBuilder {
     std::vector<float> scales(static_cast<std::size_t>(numbers.elements()));
     Random random(3);
     for (float& s : scales) s = random.uniform(0.01f, 0.1f);
-    std::vector<ValueId> inputs{drawn("w", c.dtype, c.turned ? Shape{c.n, c.k} : Shape{c.k, c.n}), constant<float>("scales", numbers, scales)};
+    std::vector<ValueId> inputs{drawn("w", c.dtype, c.turned ? Shape{c.n, c.k} : Shape{c.k, c.n}),
+                                constant<float>("scales", numbers, scales)};
     if (c.zeros) inputs.push_back(drawn("zeros", c.dtype, numbers));
     return node("DequantizeLinear", inputs, {{"axis", std::int64_t{c.turned ? 1 : 0}}, {"block_size", c.block}});
   }

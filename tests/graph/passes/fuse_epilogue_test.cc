@@ -26,20 +26,50 @@ TEST(FuseEpilogue, EachStepKindIsTaken) {
     Rest rest;
   } cases[] = {
       {StepKind::kRelu, [](GraphBuilder& b, ValueId v) { return b.node("Relu", {v}); }},
-      {StepKind::kClip, [](GraphBuilder& b, ValueId v) { return b.node("Clip", {v, b.scalar(-0.5f), b.scalar(0.75f)}); }},
-      {StepKind::kClip, [](GraphBuilder& b, ValueId v) { return b.node("Clip", {v, kNoValue, b.scalar(0.75f)}); }},
-      {StepKind::kLeakyRelu, [](GraphBuilder& b, ValueId v) { return b.node("LeakyRelu", {v}, {{"alpha", 0.3f}}); }},
-      {StepKind::kHardSigmoid, [](GraphBuilder& b, ValueId v) { return b.node("HardSigmoid", {v}, {{"alpha", 0.1f}}); }},
+      {StepKind::kClip,
+       [](GraphBuilder& b, ValueId v) {
+         return b.node("Clip", {v, b.scalar(-0.5f), b.scalar(0.75f)});
+       }},
+      {StepKind::kClip,
+       [](GraphBuilder& b, ValueId v) {
+         return b.node("Clip", {v, kNoValue, b.scalar(0.75f)});
+       }},
+      {StepKind::kLeakyRelu,
+       [](GraphBuilder& b, ValueId v) {
+         return b.node("LeakyRelu", {v}, {{"alpha", 0.3f}});
+       }},
+      {StepKind::kHardSigmoid,
+       [](GraphBuilder& b, ValueId v) {
+         return b.node("HardSigmoid", {v}, {{"alpha", 0.1f}});
+       }},
       {StepKind::kHardSwish, [](GraphBuilder& b, ValueId v) { return b.node("HardSwish", {v}); }},
       {StepKind::kSigmoid, [](GraphBuilder& b, ValueId v) { return b.node("Sigmoid", {v}); }},
-      {StepKind::kSwish, [](GraphBuilder& b, ValueId v) { return b.node("Swish", {v}, {{"alpha", 1.5f}}); }},
+      {StepKind::kSwish,
+       [](GraphBuilder& b, ValueId v) {
+         return b.node("Swish", {v}, {{"alpha", 1.5f}});
+       }},
       {StepKind::kTanh, [](GraphBuilder& b, ValueId v) { return b.node("Tanh", {v}); }},
-      {StepKind::kScale, [](GraphBuilder& b, ValueId v) { return b.node("Mul", {b.scalar(1.5f), v}); }},
-      {StepKind::kScale, [](GraphBuilder& b, ValueId v) { return b.node("Div", {v, b.scalar(3)}); }},
-      {StepKind::kOffset, [](GraphBuilder& b, ValueId v) { return b.node("Add", {v, b.random("k", Shape{1, 1})}); }},
-      {StepKind::kOffset, [](GraphBuilder& b, ValueId v) { return b.node("Sub", {v, b.scalar(0.4f)}); }},
+      {StepKind::kScale,
+       [](GraphBuilder& b, ValueId v) {
+         return b.node("Mul", {b.scalar(1.5f), v});
+       }},
+      {StepKind::kScale,
+       [](GraphBuilder& b, ValueId v) {
+         return b.node("Div", {v, b.scalar(3)});
+       }},
+      {StepKind::kOffset,
+       [](GraphBuilder& b, ValueId v) {
+         return b.node("Add", {v, b.random("k", Shape{1, 1})});
+       }},
+      {StepKind::kOffset,
+       [](GraphBuilder& b, ValueId v) {
+         return b.node("Sub", {v, b.scalar(0.4f)});
+       }},
       {StepKind::kGelu, [](GraphBuilder& b, ValueId v) { return b.node("Gelu", {v}); }},
-      {StepKind::kGeluTanh, [](GraphBuilder& b, ValueId v) { return b.node("Gelu", {v}, {{"approximate", std::string("tanh")}}); }},
+      {StepKind::kGeluTanh,
+       [](GraphBuilder& b, ValueId v) {
+         return b.node("Gelu", {v}, {{"approximate", std::string("tanh")}});
+       }},
   };
   for (const auto& c : cases) {
     const Graph original = matmul_and(c.rest);
@@ -55,8 +85,11 @@ TEST(FuseEpilogue, EachStepKindIsTaken) {
 }
 
 TEST(FuseEpilogue, ClipBoundsAsAttributesAreTaken) {
-  const Graph original =
-      matmul_and([](GraphBuilder& b, ValueId v) { return b.node("Clip", {v}, {{"min", 0.0f}, {"max", 6.0f}}); }, 10);
+  const Graph original = matmul_and(
+      [](GraphBuilder& b, ValueId v) {
+        return b.node("Clip", {v}, {{"min", 0.0f}, {"max", 6.0f}});
+      },
+      10);
   Graph graph = original;
   EXPECT_TRUE(run_pass(graph, kPass));
   ASSERT_EQ(graph.nodes.size(), 1u);
@@ -82,14 +115,30 @@ TEST(FuseEpilogue, DivisionByAPowerOfTwoIsExact) {
 
 TEST(FuseEpilogue, WhatIsNoStepStays) {
   const Rest cases[] = {
-      [](GraphBuilder& b, ValueId v) { return b.node("Div", {b.scalar(1), v}); },
-      [](GraphBuilder& b, ValueId v) { return b.node("Div", {v, b.scalar(0)}); },
-      [](GraphBuilder& b, ValueId v) { return b.node("Div", {v, b.scalar(std::numeric_limits<float>::infinity())}); },
-      [](GraphBuilder& b, ValueId v) { return b.node("Mul", {v, v}); },
-      [](GraphBuilder& b, ValueId v) { return b.node("Mul", {v, b.random("row", Shape{5})}); },
-      [](GraphBuilder& b, ValueId v) { return b.node("Mul", {v, b.random("raises the rank", Shape{1, 1, 1})}); },
-      [](GraphBuilder& b, ValueId v) { return b.node("Mul", {v, b.input("computed", Shape{1})}); },
-      [](GraphBuilder& b, ValueId v) { return b.node("Clip", {v, b.input("bound", Shape{})}); },
+      [](GraphBuilder& b, ValueId v) {
+        return b.node("Div", {b.scalar(1), v});
+      },
+      [](GraphBuilder& b, ValueId v) {
+        return b.node("Div", {v, b.scalar(0)});
+      },
+      [](GraphBuilder& b, ValueId v) {
+        return b.node("Div", {v, b.scalar(std::numeric_limits<float>::infinity())});
+      },
+      [](GraphBuilder& b, ValueId v) {
+        return b.node("Mul", {v, v});
+      },
+      [](GraphBuilder& b, ValueId v) {
+        return b.node("Mul", {v, b.random("row", Shape{5})});
+      },
+      [](GraphBuilder& b, ValueId v) {
+        return b.node("Mul", {v, b.random("raises the rank", Shape{1, 1, 1})});
+      },
+      [](GraphBuilder& b, ValueId v) {
+        return b.node("Mul", {v, b.input("computed", Shape{1})});
+      },
+      [](GraphBuilder& b, ValueId v) {
+        return b.node("Clip", {v, b.input("bound", Shape{})});
+      },
   };
   for (const Rest& rest : cases) {
     GraphBuilder b;

@@ -10,9 +10,9 @@ constexpr char kPass[] = "fuse_hard_swish";
 constexpr float kSixth = 1.0f / 6.0f;
 
 struct Form {
-  bool divide_first = false;   // before the multiplication with x
-  bool multiply_sixth = false; // instead of dividing by six
-  bool swapped = false;        // operands the other way round
+  bool divide_first = false;    // before the multiplication with x
+  bool multiply_sixth = false;  // instead of dividing by six
+  bool swapped = false;         // operands the other way round
   int opset = 13;
 };
 

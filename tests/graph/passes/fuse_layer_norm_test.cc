@@ -9,7 +9,7 @@ namespace {
 constexpr char kPass[] = "fuse_layer_norm";
 
 struct Form {
-  std::int64_t last = 6;     // declared last dim of x
+  std::int64_t last = 6;  // declared last dim of x
   std::int64_t axis = -1;
   float exponent = 2;
   bool squared_by_mul = false;

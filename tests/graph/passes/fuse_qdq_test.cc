@@ -42,7 +42,8 @@ TEST(FuseQdq, ConvOfEachTypeWithEachBias) {
 
 TEST(FuseQdq, MissingZeroPointsAreZero) {
   QdqBuilder b;
-  const ValueId x = b.node("DequantizeLinear", {b.node("QuantizeLinear", {b.input("x", Shape{1, 2, 4, 4}), b.scalar(0.04f)}), b.scalar(0.04f)});
+  const ValueId x =
+      b.node("DequantizeLinear", {b.node("QuantizeLinear", {b.input("x", Shape{1, 2, 4, 4}), b.scalar(0.04f)}), b.scalar(0.04f)});
   const ValueId w = b.node("DequantizeLinear", {b.constant<std::int8_t>("w", Shape{1, 2, 1, 1}, {77, -50}), b.scalar(0.01f)});
   const ValueId y = b.node("QuantizeLinear", {b.node("Conv", {x, w}), b.scalar(0.05f)});
   b.output(b.node("DequantizeLinear", {y, b.scalar(0.05f)}));
@@ -151,7 +152,10 @@ TEST(FuseQdq, AveragePool) {
     for (const std::int64_t include_pad : {0, 1}) {
       QdqBuilder b(x);
       b.result(b.node("AveragePool", {b.source({2, 6, 7, 8}, {0.05f, middle(x)})},
-                      {{"kernel_shape", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}, {"strides", Ints{2, 1}}, {"count_include_pad", include_pad}}),
+                      {{"kernel_shape", Ints{3, 3}},
+                       {"pads", Ints{1, 1, 1, 1}},
+                       {"strides", Ints{2, 1}},
+                       {"count_include_pad", include_pad}}),
                {0.0113f, middle(x)});
       const Graph g = b.optimized();
       expect_one(g, "QLinearAveragePool");
@@ -180,7 +184,9 @@ TEST(FuseQdq, MeanOverSpatialAxesIsAPool) {
 
 TEST(FuseQdq, MeanThatIsTheLastNodeIsFlattened) {
   QdqBuilder b;
-  b.output(b.quantize(b.node("ReduceMean", {b.source({2, 6, 4, 5}, {0.05f, 120})}, {{"axes", Ints{2, 3}}, {"keepdims", std::int64_t{0}}}), {0.02f, 120}));
+  b.output(b.quantize(
+      b.node("ReduceMean", {b.source({2, 6, 4, 5}, {0.05f, 120})}, {{"axes", Ints{2, 3}}, {"keepdims", std::int64_t{0}}}),
+      {0.02f, 120}));
   const Graph g = b.optimized();
   EXPECT_EQ(g.nodes.size(), 3u);
   EXPECT_EQ(g.nodes.back().op_type, "Flatten");
@@ -201,8 +207,8 @@ TEST(FuseQdq, QLinearConcatIsAConcatBehindTables) {
   QdqBuilder b;
   const ValueId x = b.quantize(b.input("x", {1, 2, 3}), {0.05f, 120}), z = b.quantize(b.input("z", {1, 4, 3}), {0.02f, 100});
   const ValueId joined = b.node("com.microsoft::QLinearConcat",
-                                {b.scalar(0.05f), b.byte(120, DType::kUint8), x, b.scalar(0.05f), b.byte(120, DType::kUint8), z, b.scalar(0.02f),
-                                 b.byte(100, DType::kUint8)},
+                                {b.scalar(0.05f), b.byte(120, DType::kUint8), x, b.scalar(0.05f), b.byte(120, DType::kUint8), z,
+                                 b.scalar(0.02f), b.byte(100, DType::kUint8)},
                                 {{"axis", std::int64_t{1}}});
   b.output(b.dequantize(joined, {0.05f, 120}));
   const Graph g = b.optimized();
@@ -314,7 +320,8 @@ TEST(FuseQdq, TheOperatorsRefuseScalesAndAxesThatDoNotFit) {
     QdqBuilder b;
     const ValueId w = b.constant<std::int8_t>("w", Shape{8, 4, 1, 1}, std::vector<std::int8_t>(32, 1));
     const std::vector<float> scales(static_cast<std::size_t>(wrong.scales), 0.01f);
-    const ValueId dequantized = b.node("DequantizeLinear", {w, b.constant<float>("s", Shape{wrong.scales}, scales)}, {{"axis", wrong.axis}});
+    const ValueId dequantized =
+        b.node("DequantizeLinear", {w, b.constant<float>("s", Shape{wrong.scales}, scales)}, {{"axis", wrong.axis}});
     b.result(b.node("Conv", {b.source({1, 4, 6, 5}, {0.05f, 120}), dequantized}), {0.3f, 120});
     EXPECT_THROW(b.optimized(), Error) << wrong.scales << " " << wrong.axis;
   }

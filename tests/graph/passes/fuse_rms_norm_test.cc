@@ -26,7 +26,8 @@ Graph make(const Form& f) {
   GraphBuilder b(17);
   const ValueId x = b.input("x", Shape{6, 6, 6});
   const ValueId square = f.squared_by_mul ? b.node("Mul", {x, x}) : b.node("Pow", {x, b.scalar(f.exponent)});
-  const ValueId mean = b.node("ReduceMean", {square}, {{"keepdims", std::int64_t{f.keep}}, {"axes", std::vector<std::int64_t>{f.axis}}});
+  const ValueId mean =
+      b.node("ReduceMean", {square}, {{"keepdims", std::int64_t{f.keep}}, {"axes", std::vector<std::int64_t>{f.axis}}});
   const ValueId root = b.node("Sqrt", {b.node("Add", {mean, b.scalar(1e-3f)})});
   ValueId y = kNoValue;
   if (f.root == Root::kDivided) {

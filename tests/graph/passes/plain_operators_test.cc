@@ -48,10 +48,10 @@ TEST(PlainOperators, FusedConvThatAddsStays) {
 
 TEST(PlainOperators, FusedGemmIsGemmWithItsActivation) {
   GraphBuilder b;
-  b.output(b.node("com.microsoft::FusedGemm", {b.input("a", Shape{3, 5}), b.input("b", Shape{4, 5}), b.input("c", Shape{4})},
-                  {attribute("transB", std::int64_t{1}), attribute("alpha", 0.5f),
-                   attribute("activation", std::string("HardSigmoid")), attribute("activation_alpha", 0.3f),
-                   attribute("activation_beta", 0.4f)}));
+  b.output(
+      b.node("com.microsoft::FusedGemm", {b.input("a", Shape{3, 5}), b.input("b", Shape{4, 5}), b.input("c", Shape{4})},
+             {attribute("transB", std::int64_t{1}), attribute("alpha", 0.5f), attribute("activation", std::string("HardSigmoid")),
+              attribute("activation_alpha", 0.3f), attribute("activation_beta", 0.4f)}));
   expect_becomes(b, "Gemm", 1);
 }
 
@@ -61,9 +61,9 @@ TEST(PlainOperators, FusedMatMulIsMatMulOrGemm) {
                             {attribute("alpha", 0.25f)}));
   expect_becomes(scaled, "MatMul", 1);
   GraphBuilder turned;
-  turned.output(turned.node("com.microsoft::FusedMatMul", {turned.input("a", Shape{5, 3}), turned.input("b", Shape{4, 5})},
-                            {attribute("alpha", 0.25f), attribute("transA", std::int64_t{1}),
-                             attribute("transB", std::int64_t{1})}));
+  turned.output(
+      turned.node("com.microsoft::FusedMatMul", {turned.input("a", Shape{5, 3}), turned.input("b", Shape{4, 5})},
+                  {attribute("alpha", 0.25f), attribute("transA", std::int64_t{1}), attribute("transB", std::int64_t{1})}));
   expect_becomes(turned, "Gemm", 0);
 }
 

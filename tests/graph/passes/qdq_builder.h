@@ -1,4 +1,5 @@
-// Builds graphs with QuantizeLinear and DequantizeLinear around float operators, and compares them with what the rewrites make of them.
+// Builds graphs with QuantizeLinear and DequantizeLinear around float operators, and compares them with what the rewrites make of
+// them.
 #pragma once
 
 #include <limits>

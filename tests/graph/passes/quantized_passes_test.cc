@@ -201,7 +201,8 @@ TEST(MoveBytes, WhatIsNoMoveStays) {
 
 ValueId dynamic_product(QdqBuilder& b, const std::vector<ValueId>& q, bool bias, int salt) {
   std::vector<std::int8_t> w(12 * 9);
-  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<std::int8_t>(static_cast<int>(i * 37 + static_cast<std::size_t>(salt)) % 200 - 100);
+  for (std::size_t i = 0; i < w.size(); ++i)
+    w[i] = static_cast<std::int8_t>(static_cast<int>(i * 37 + static_cast<std::size_t>(salt)) % 200 - 100);
   const std::string name = std::to_string(salt);
   const ValueId weight = b.constant<std::int8_t>("w" + name, Shape{12, 9}, w);
   const ValueId zero = b.constant<std::int8_t>("z" + name, Shape{}, {3});
@@ -215,8 +216,10 @@ ValueId dynamic_convolution(QdqBuilder& b, Shape scale, const Shape& bias, std::
   std::vector<std::int8_t> w(static_cast<std::size_t>(6 * (4 / group) * 9));
   for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<std::int8_t>(static_cast<int>(i * 37) % 200 - 100);
   const std::vector<ValueId> q = b.nodes("DynamicQuantizeLinear", {b.input("x", Shape{2, 4, 7, 6})}, 3);
-  const ValueId weight = b.constant<std::int8_t>("w", Shape{6, 4 / group, 3, 3}, w), zero = b.constant<std::int8_t>("z", Shape{}, {3});
-  const ValueId sum = b.node("ConvInteger", {q[0], weight, q[2], zero}, {{"pads", Ints{1, 1, 1, 1}}, {"strides", Ints{2, 1}}, {"group", group}});
+  const ValueId weight = b.constant<std::int8_t>("w", Shape{6, 4 / group, 3, 3}, w),
+                zero = b.constant<std::int8_t>("z", Shape{}, {3});
+  const ValueId sum =
+      b.node("ConvInteger", {q[0], weight, q[2], zero}, {{"pads", Ints{1, 1, 1, 1}}, {"strides", Ints{2, 1}}, {"group", group}});
   std::vector<float> scales(static_cast<std::size_t>(scale.elements()));
   for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.01f + 0.001f * static_cast<float>(i);
   const ValueId factor = b.node("Mul", {b.constant<float>("s", scale, scales), q[1]});
@@ -229,8 +232,8 @@ TEST(FuseDynamicQuantize, Convolutions) {
     Shape scale, bias;
     int nodes;  // that are left; 2: all is one step
   };
-  const Form forms[] = {{{}, {}, 2}, {{1}, {1, 6, 1, 1}, 2}, {{6, 1, 1}, {6, 1, 1}, 2}, {{1, 6, 1, 1}, {}, 2},
-                        {{}, {6}, 3}, {{6}, {}, 5}, {{}, {1, 6, 1, 6}, 3}};
+  const Form forms[] = {{{}, {}, 2},  {{1}, {1, 6, 1, 1}, 2}, {{6, 1, 1}, {6, 1, 1}, 2}, {{1, 6, 1, 1}, {}, 2},
+                        {{}, {6}, 3}, {{6}, {}, 5},           {{}, {1, 6, 1, 6}, 3}};
   for (const Form& form : forms) {
     for (const std::int64_t group : {1, 2}) {
       SCOPED_TRACE(form.scale.to_string() + " " + form.bias.to_string());

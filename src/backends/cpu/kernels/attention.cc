@@ -1,5 +1,5 @@
-// Attention, float32: the operator of ai.onnx, and the one that fused graphs have (ops/fused_attention.h), the latter with products of
-// bfloat16 too. A tile is some blocks of query rows; a block is rows of one head, whose scores stay in the thread's scratch.
+// Attention, float32: the operator of ai.onnx, and the one that fused graphs have (ops/fused_attention.h), the latter with products
+// of bfloat16 too. A tile is some blocks of query rows; a block is rows of one head, whose scores stay in the thread's scratch.
 #include <algorithm>
 #include <cmath>
 
@@ -12,12 +12,12 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kBlockRows = 128;          // of queries, unless their scores would not fit
-constexpr std::int64_t kBlockScores = 1 << 17;    // floats
+constexpr std::int64_t kBlockRows = 128;        // of queries, unless their scores would not fit
+constexpr std::int64_t kBlockScores = 1 << 17;  // floats
 constexpr std::int64_t kLeastRows = 16;
-constexpr std::int64_t kLeastBfloatRows = 64;     // of a block, that are worth packing keys and values
+constexpr std::int64_t kLeastBfloatRows = 64;  // of a block, that are worth packing keys and values
 constexpr std::int64_t kBlocksPerThread = 3;
-constexpr double kBfloatTileCost = 3 * kTileCost;  // as much is softmax, which takes as long as ever
+constexpr double kBfloatTileCost = 3 * kTileCost;            // as much is softmax, which takes as long as ever
 constexpr std::int64_t kEverything = std::int64_t{1} << 40;  // keys to either side, where nothing bounds them
 
 constexpr Refusal kNoSteps = "no fused steps";
@@ -29,9 +29,9 @@ struct AttentionState {
   AttentionOperand q, k, v;
   std::int64_t batch, heads, group, queries, keys, past, depth, value_depth;
   std::int64_t y_step[4], mask_step[4];
-  std::int64_t visible, left, right;   // keys that the mask has; how far a query sees
-  std::int64_t rows, blocks, per_tile; // of a block; blocks of a head; units of a tile
-  Isa bfloat_isa;                      // of the products, where they have operands of bfloat16
+  std::int64_t visible, left, right;    // keys that the mask has; how far a query sees
+  std::int64_t rows, blocks, per_tile;  // of a block; blocks of a head; units of a tile
+  Isa bfloat_isa;                       // of the products, where they have operands of bfloat16
   bool is_bfloat;
 };
 

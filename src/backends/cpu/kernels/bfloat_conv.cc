@@ -15,9 +15,9 @@ namespace {
 using simd_bfloat_gemm::kMostSegments;
 using simd_bfloat_gemm::kOverread;
 
-constexpr std::int64_t kFewest = 16;          // output channels of a group, and k: less wastes most of a tile
+constexpr std::int64_t kFewest = 16;  // output channels of a group, and k: less wastes most of a tile
 constexpr std::int64_t kLeastSegment = 8;
-constexpr std::int64_t kCopiedRows = 16;      // at a time
+constexpr std::int64_t kCopiedRows = 16;  // at a time
 
 struct ConvState : QgemmConv {
   Isa isa;
@@ -115,7 +115,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
 template <typename T>
 class SlabFiller {
  public:
-  SlabFiller(const simd_bfloat_gemm::Loops& loops, const ByteSlab& slab, CancelPoints* points) : loops_(loops), slab_(slab), points_(points) {}
+  SlabFiller(const simd_bfloat_gemm::Loops& loops, const ByteSlab& slab, CancelPoints* points)
+      : loops_(loops), slab_(slab), points_(points) {}
 
   bool fill(const T* image, const SlabPart& part, std::uint16_t* to) {
     const WindowAxis &y = slab_.y, &x = slab_.x;
@@ -146,9 +147,7 @@ class SlabFiller {
     });
   }
 
-  void zeros(std::uint16_t* to, std::int64_t n) {
-    fill_by_parts(points_, to, n, std::uint16_t{0});
-  }
+  void zeros(std::uint16_t* to, std::int64_t n) { fill_by_parts(points_, to, n, std::uint16_t{0}); }
 
   // A line from a line of the image; `first` is where it begins there.
   void fill_line(const T* from, std::int64_t first, std::int64_t count, std::uint16_t* to) {
@@ -189,7 +188,8 @@ void run_copied(const simd_bfloat_gemm::Loops& loops, const ConvState& s, const 
       const std::uint16_t* const from = tile.a + line * tile.line_step + x * tile.lda;
       for (std::int64_t r = 0; r < t.width; ++r) {
         if (stops(t.points, ld)) return;
-        for (std::int64_t i = 0; i < s.segments; ++i) std::copy_n(from + r * tile.lda + tile.offsets[i], s.segment, rows + r * ld + i * s.padded);
+        for (std::int64_t i = 0; i < s.segments; ++i)
+          std::copy_n(from + r * tile.lda + tile.offsets[i], s.segment, rows + r * ld + i * s.padded);
       }
       const std::int64_t c = line * tile.line_c + x * tile.ldc;
       t.c = static_cast<char*>(tile.c) + c * (tile.to_bfloat ? 2 : 4);
@@ -227,8 +227,9 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.b = args.pack<std::uint16_t>(1) + at.from.group * s.group_elements + at.column * s.segments * s.padded;
     if (!s.in_place && !(at.from == filled)) {
       const SlabPart part{at.from.line, at.from.x, t.lines, t.width};
-      finite = s.is_bfloat ? SlabFiller<std::uint16_t>(loops, s.slab, &points).fill(args.in<std::uint16_t>(0) + at.first, part, memory)
-                           : SlabFiller<float>(loops, s.slab, &points).fill(args.in<float>(0) + at.first, part, memory);
+      finite = s.is_bfloat
+                   ? SlabFiller<std::uint16_t>(loops, s.slab, &points).fill(args.in<std::uint16_t>(0) + at.first, part, memory)
+                   : SlabFiller<float>(loops, s.slab, &points).fill(args.in<float>(0) + at.first, part, memory);
       if (points.stopped) return;
       filled = at.from;
     }
@@ -238,7 +239,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.init = bias == nullptr ? nullptr : bias + channel;
     t.init_column = 1;
     t.init_scale = 1;
-    t.residual = residual == nullptr ? nullptr : residual + static_cast<std::size_t>(at.position * r_pixel + channel) * residual_element;
+    t.residual =
+        residual == nullptr ? nullptr : residual + static_cast<std::size_t>(at.position * r_pixel + channel) * residual_element;
     t.residual_is_bfloat = is_16bit_residual;
     t.ldr = r_pixel;
     t.line_r = s.slab.x.output * r_pixel;

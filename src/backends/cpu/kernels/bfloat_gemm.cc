@@ -1,5 +1,5 @@
-// MatMul and Gemm by a constant right-hand matrix, with operands of bfloat16 or float16 and float32 sums: kernels/packed_gemm.cc where a
-// node may have it so. Rows of A are rounded as they are copied for a tile, which is some rows by some columns.
+// MatMul and Gemm by a constant right-hand matrix, with operands of bfloat16 or float16 and float32 sums: kernels/packed_gemm.cc
+// where a node may have it so. Rows of A are rounded as they are copied for a tile, which is some rows by some columns.
 #include <algorithm>
 #include <bit>
 
@@ -100,8 +100,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
 }
 
 // The padding of k is 0 by a weight that is 0.
-void copy_rows(const simd_bfloat_gemm::Loops& loops, const KernelArgs& args, const PackedGemmState& s, std::int64_t row, std::int64_t rows,
-               std::uint16_t* to, CancelPoints* points) {
+void copy_rows(const simd_bfloat_gemm::Loops& loops, const KernelArgs& args, const PackedGemmState& s, std::int64_t row,
+               std::int64_t rows, std::uint16_t* to, CancelPoints* points) {
   const bool is_bfloat = args.desc->reads_16bit();
   for (std::int64_t r = 0; r < rows; ++r, to += s.lda) {
     const std::int64_t at = (row + r) * s.k;
@@ -130,36 +130,37 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   auto* const copied = static_cast<std::uint16_t*>(args.thread_scratch);
   std::int64_t copied_row = -1;
   CancelPoints points = points_of(cancel);
-  for_each_packed_gemm_tile(s.tiling, s.m, s.n, begin, end,
-                        [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    if (!s.in_place && copied_row != row) copy_rows(loops, args, s, row, rows, copied, &points);
-    if (points.stopped) return false;
-    copied_row = row;
-    simd_bfloat_gemm::Tile t{};
-    t.a = s.in_place ? args.in<std::uint16_t>(0) + row * s.k : copied;
-    t.lines = 1;
-    t.width = rows;
-    t.lda = s.lda;
-    t.offsets = &start;
-    t.segments = 1;
-    t.padded = bfloat_padded(loops, s.k);
-    t.b = args.pack<std::uint16_t>(1) + column * t.padded;
-    t.n = columns;
-    t.init = init == nullptr ? nullptr : init + row * s.init_row + column * s.init_column;
-    t.init_row = s.init_row;
-    t.init_column = s.init_column;
-    t.init_scale = s.init_scale;
-    t.residual = residual == nullptr ? nullptr : residual + static_cast<std::size_t>(row * s.n + column) * residual_element;
-    t.residual_is_bfloat = is_16bit_residual;
-    t.ldr = s.n;
-    t.epilogue = epilogue_of(d);
-    t.to_bfloat = d.writes_16bit();
-    t.c = args.out<char>() + static_cast<std::size_t>(row * s.n + column) * element;
-    t.ldc = s.n;
-    t.points = &points;
-    loops.run(t);
-    return !cancel.stop();
-  });
+  for_each_packed_gemm_tile(
+      s.tiling, s.m, s.n, begin, end,
+      [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+        if (!s.in_place && copied_row != row) copy_rows(loops, args, s, row, rows, copied, &points);
+        if (points.stopped) return false;
+        copied_row = row;
+        simd_bfloat_gemm::Tile t{};
+        t.a = s.in_place ? args.in<std::uint16_t>(0) + row * s.k : copied;
+        t.lines = 1;
+        t.width = rows;
+        t.lda = s.lda;
+        t.offsets = &start;
+        t.segments = 1;
+        t.padded = bfloat_padded(loops, s.k);
+        t.b = args.pack<std::uint16_t>(1) + column * t.padded;
+        t.n = columns;
+        t.init = init == nullptr ? nullptr : init + row * s.init_row + column * s.init_column;
+        t.init_row = s.init_row;
+        t.init_column = s.init_column;
+        t.init_scale = s.init_scale;
+        t.residual = residual == nullptr ? nullptr : residual + static_cast<std::size_t>(row * s.n + column) * residual_element;
+        t.residual_is_bfloat = is_16bit_residual;
+        t.ldr = s.n;
+        t.epilogue = epilogue_of(d);
+        t.to_bfloat = d.writes_16bit();
+        t.c = args.out<char>() + static_cast<std::size_t>(row * s.n + column) * element;
+        t.ldc = s.n;
+        t.points = &points;
+        loops.run(t);
+        return !cancel.stop();
+      });
 }
 
 constexpr Kernel kernel(const char* name, const char* op, Precision operands) {

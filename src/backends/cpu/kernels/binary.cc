@@ -40,7 +40,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     const std::int64_t last = std::min(s.count, at + kElementsPerTile);
     for_each_run(s, at, last, [&](std::int64_t x, std::int64_t z, std::int64_t y, std::int64_t n, std::int64_t count) {
       simd_elementwise::Rows rows = {1, 0, 0, 0};
-      if constexpr (Op == Binary::kPow) {  // takes long
+      if constexpr (Op == Binary::kPow) {                                    // takes long
         const std::int64_t at_once = n < kPowsAtOnce ? kPowsAtOnce / n : 1;  // short rows
         for (std::int64_t r = 0; r < count; r += at_once) {
           const std::int64_t some = std::min(at_once, count - r);
@@ -50,15 +50,15 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
           const float* const powers = args.in<float>(1) + z + r * s.z_step[1];
           float* const to = args.out<float>() + y + r * s.y_step[1];
           const bool goes_on = by_parts(&points, n, kPowsAtOnce, some * kPowWork, [&](std::int64_t first, std::int64_t until) {
-            loops.binary(Op, bases + first * s.x_step[0], s.x_step[0], powers + first * s.z_step[0], s.z_step[0], to + first, until - first, rows,
-                         past, epilogue);
+            loops.binary(Op, bases + first * s.x_step[0], s.x_step[0], powers + first * s.z_step[0], s.z_step[0], to + first,
+                         until - first, rows, past, epilogue);
           });
           if (!goes_on) return;
         }
       } else {
         if (count > 1) rows = {count, s.x_step[1], s.z_step[1], s.y_step[1]};
-        loops.binary(Op, args.in<float>(0) + x, s.x_step[0], args.in<float>(1) + z, s.z_step[0], args.out<float>() + y, n, rows, past,
-                     epilogue);
+        loops.binary(Op, args.in<float>(0) + x, s.x_step[0], args.in<float>(1) + z, s.z_step[0], args.out<float>() + y, n, rows,
+                     past, epilogue);
       }
     });
   }
@@ -77,9 +77,9 @@ constexpr Kernel row(const char* name, const char* op) {
 }
 
 constexpr Kernel kKernels[] = {
-    row<Binary::kAdd>("add", "Add"), row<Binary::kSub>("sub", "Sub"), row<Binary::kMul>("mul", "Mul"), row<Binary::kDiv>("div", "Div"),
-    row<Binary::kMin>("min", "Min"), row<Binary::kMax>("max", "Max"), row<Binary::kPow>("pow", "Pow"), row<Binary::kPRelu>("prelu", "PRelu"),
-    row<Binary::kAdd>("sum", "Sum"),
+    row<Binary::kAdd>("add", "Add"), row<Binary::kSub>("sub", "Sub"),       row<Binary::kMul>("mul", "Mul"),
+    row<Binary::kDiv>("div", "Div"), row<Binary::kMin>("min", "Min"),       row<Binary::kMax>("max", "Max"),
+    row<Binary::kPow>("pow", "Pow"), row<Binary::kPRelu>("prelu", "PRelu"), row<Binary::kAdd>("sum", "Sum"),
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Concat and Split, of any dtype and in either layout: the large value is rows (one for each index of the axes before), each of which
-// is a piece of each of the small ones. A tile is a run of rows, or a run of pieces where rows are long.
+// Concat and Split, of any dtype and in either layout: the large value is rows (one for each index of the axes before), each of
+// which is a piece of each of the small ones. A tile is a run of rows, or a run of pieces where rows are long.
 #include <algorithm>
 
 #include "backends/cpu/long_lines.h"
@@ -15,12 +15,12 @@ constexpr std::int64_t kBytesPerTile = 1 << 17;
 
 struct RowsState {
   Isa isa;
-  int axis;                // as stored
+  int axis;  // as stored
   bool by_piece;
-  std::int64_t outer;      // rows
-  std::int64_t row, unit;  // bytes of a row, and of one index of the axis in it
-  std::int64_t large_step; // bytes from one row of the large value to the next
-  std::int64_t per_tile;   // rows, or pieces
+  std::int64_t outer;       // rows
+  std::int64_t row, unit;   // bytes of a row, and of one index of the axis in it
+  std::int64_t large_step;  // bytes from one row of the large value to the next
+  std::int64_t per_tile;    // rows, or pieces
 };
 
 bool is_channels(int stored, Layout layout, int rank) { return layout == Layout::kChannelsLast && stored == rank - 1; }
@@ -45,8 +45,8 @@ void plan_rows(const TensorDesc& large, std::size_t pieces, int axis, Layout lay
 }
 
 // Rows of some bytes.
-void copy_rows(Isa isa, const char* from, std::int64_t from_step, char* to, std::int64_t to_step, std::int64_t rows, std::int64_t bytes,
-               CancelPoints* points) {
+void copy_rows(Isa isa, const char* from, std::int64_t from_step, char* to, std::int64_t to_step, std::int64_t rows,
+               std::int64_t bytes, CancelPoints* points) {
   constexpr std::int64_t kFloat = sizeof(float);
   if (bytes == 0 || rows == 0) return;
   if (rows == 1) {
@@ -56,8 +56,8 @@ void copy_rows(Isa isa, const char* from, std::int64_t from_step, char* to, std:
   const bool by_floats = bytes % kFloat == 0 && from_step % kFloat == 0 && to_step % kFloat == 0;
   by_parts(points, rows, 1, bytes + kFarElement, [&](std::int64_t begin, std::int64_t end) {
     if (by_floats) {
-      simd_transpose::loops(isa).copy(reinterpret_cast<const float*>(from + begin * from_step), from_step / kFloat, end - begin, bytes / kFloat,
-                                      reinterpret_cast<float*>(to + begin * to_step), to_step / kFloat);
+      simd_transpose::loops(isa).copy(reinterpret_cast<const float*>(from + begin * from_step), from_step / kFloat, end - begin,
+                                      bytes / kFloat, reinterpret_cast<float*>(to + begin * to_step), to_step / kFloat);
       return;
     }
     for (std::int64_t r = begin; r < end; ++r) std::memcpy(to + r * to_step, from + r * from_step, static_cast<std::size_t>(bytes));
@@ -70,7 +70,8 @@ std::int64_t piece_step(const RowsState& s, Layout layout, int rank, std::int64_
   return is_channels(s.axis, layout, rank) ? pitch() * s.unit : bytes;
 }
 
-// Calls f(piece, offset in the row, bytes of the piece, first row, rows) for what tiles [begin, end) have. `small`: the pieces' descs.
+// Calls f(piece, offset in the row, bytes of the piece, first row, rows) for what tiles [begin, end) have. `small`: the pieces'
+// descs.
 template <typename F, typename Done>
 void for_each_piece(const RowsState& s, Layout layout, std::span<const TensorDesc> small, std::int64_t begin, std::int64_t end,
                     const Cancel& cancel, CancelPoints* points, F&& f, Done&& done) {
@@ -115,7 +116,8 @@ Refusal concat_supports(const OpDesc& d) {
 
 // Channels last as soon as one input lies so.
 void concat_layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> outputs) {
-  const bool last = d.outputs[0].shape.rank() >= 3 && std::find(inputs.begin(), inputs.end(), Layout::kChannelsLast) != inputs.end();
+  const bool last =
+      d.outputs[0].shape.rank() >= 3 && std::find(inputs.begin(), inputs.end(), Layout::kChannelsLast) != inputs.end();
   std::fill(inputs.begin(), inputs.end(), last ? Layout::kChannelsLast : Layout::kPlain);
   outputs[0] = last ? Layout::kChannelsLast : Layout::kPlain;
 }
@@ -141,19 +143,21 @@ void concat_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   const auto chain = [&](char* at, std::int64_t bytes) {
     chain_long(s.isa, reinterpret_cast<float*>(at), bytes / static_cast<std::int64_t>(sizeof(float)), epilogue, &points);
   };
-  for_each_piece(s, d.output_layout(), d.inputs, begin, end, cancel, &points,
-                 [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {
-    if (bytes == 0) return;
-    const char* from = static_cast<const char*>(args.inputs[i].address());
-    const std::int64_t step = piece_step(s, d.output_layout(), rank, bytes, [&] { return d.input_pitch(static_cast<int>(i)); });
-    char* const at = to + row * s.large_step + offset;
-    if (from + row * step != at) copy_rows(s.isa, from + row * step, step, at, s.large_step, rows, bytes, &points);
-    if (s.by_piece && epilogue != nullptr) chain(at, bytes);
-  }, [&](std::int64_t row, std::int64_t rows) {
-    if (epilogue == nullptr) return;
-    if (s.large_step == s.row) return chain(to + row * s.row, rows * s.row);
-    for (std::int64_t r = row; r < row + rows; ++r) chain(to + r * s.large_step, s.row);
-  });
+  for_each_piece(
+      s, d.output_layout(), d.inputs, begin, end, cancel, &points,
+      [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {
+        if (bytes == 0) return;
+        const char* from = static_cast<const char*>(args.inputs[i].address());
+        const std::int64_t step = piece_step(s, d.output_layout(), rank, bytes, [&] { return d.input_pitch(static_cast<int>(i)); });
+        char* const at = to + row * s.large_step + offset;
+        if (from + row * step != at) copy_rows(s.isa, from + row * step, step, at, s.large_step, rows, bytes, &points);
+        if (s.by_piece && epilogue != nullptr) chain(at, bytes);
+      },
+      [&](std::int64_t row, std::int64_t rows) {
+        if (epilogue == nullptr) return;
+        if (s.large_step == s.row) return chain(to + row * s.row, rows * s.row);
+        for (std::int64_t r = row; r < row + rows; ++r) chain(to + r * s.large_step, s.row);
+      });
 }
 
 // ------------------------------------------------------------------------------------------------------ Split --
@@ -187,13 +191,16 @@ void split_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
   const char* const from = static_cast<const char*>(args.inputs[0].address());
   const int rank = d.inputs[0].shape.rank();
   CancelPoints points = points_of(cancel);
-  for_each_piece(s, d.input_layout(0), d.outputs, begin, end, cancel, &points,
-                 [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {
-    if (bytes == 0) return;
-    char* to = static_cast<char*>(args.outputs[i].address());
-    const std::int64_t step = piece_step(s, d.input_layout(0), rank, bytes, [&] { return d.output_pitch(static_cast<int>(i)); });
-    copy_rows(s.isa, from + row * s.large_step + offset, s.large_step, to + row * step, step, rows, bytes, &points);
-  }, [](std::int64_t, std::int64_t) {});
+  for_each_piece(
+      s, d.input_layout(0), d.outputs, begin, end, cancel, &points,
+      [&](std::size_t i, std::int64_t offset, std::int64_t bytes, std::int64_t row, std::int64_t rows) {
+        if (bytes == 0) return;
+        char* to = static_cast<char*>(args.outputs[i].address());
+        const std::int64_t step =
+            piece_step(s, d.input_layout(0), rank, bytes, [&] { return d.output_pitch(static_cast<int>(i)); });
+        copy_rows(s.isa, from + row * s.large_step + offset, s.large_step, to + row * step, step, rows, bytes, &points);
+      },
+      [](std::int64_t, std::int64_t) {});
 }
 
 constexpr Kernel kKernels[] = {

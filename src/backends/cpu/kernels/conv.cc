@@ -14,7 +14,7 @@ struct ConvState {
   simd_gemm::AKind a_kind;
   bool in_place;  // 1 x 1, no stride, no pads: rows of B are rows of the image
   simd_gemm::Patches patches;
-  std::int64_t groups, channels, rows, k;     // channels: input channels of a group; rows: output channels of a group
+  std::int64_t groups, channels, rows, k;  // channels: input channels of a group; rows: output channels of a group
   std::int64_t in_plane, out_plane;
   Tiling tiling;
 };
@@ -54,8 +54,7 @@ simd_gemm::Patches make_patches(const Window& w) {
   const WindowAxis none;
   const WindowAxis& y = w.rank == 2 ? w.axis[0] : none;
   const WindowAxis& x = w.axis[w.rank - 1];
-  return {y.input,    x.input,    y.kernel,    x.kernel,    y.stride, x.stride,
-          y.dilation, x.dilation, y.pad_begin, x.pad_begin, x.output};
+  return {y.input, x.input, y.kernel, x.kernel, y.stride, x.stride, y.dilation, x.dilation, y.pad_begin, x.pad_begin, x.output};
 }
 
 void plan(const OpDesc& d, KernelPlan* p) {

@@ -10,15 +10,15 @@
 namespace evn {
 namespace {
 
-constexpr double kCheapTile = kTileCost / 4;   // tiles need not cost more, so that few rows are shared out
-constexpr std::int64_t kFewestChannels = 8;    // fewer leave most lanes of a vector empty
-constexpr std::int64_t kChannelsOfTile = 64;   // at least, of a tile that does not have all of them: lines of memory in a row
+constexpr double kCheapTile = kTileCost / 4;  // tiles need not cost more, so that few rows are shared out
+constexpr std::int64_t kFewestChannels = 8;   // fewer leave most lanes of a vector empty
+constexpr std::int64_t kChannelsOfTile = 64;  // at least, of a tile that does not have all of them: lines of memory in a row
 
 struct DepthwiseState {
   Isa isa;
   simd_depthwise::Geometry geometry;
   std::int64_t weight_step;
-  std::int64_t rows, channels;                // of a tile
+  std::int64_t rows, channels;  // of a tile
   std::int64_t row_blocks, channel_blocks;
 };
 

@@ -1,5 +1,5 @@
-// Conv of few input channels with a constant weight, from plain pixels to channels last: the first layer of a network. A tile is some
-// rows of the output of an image.
+// Conv of few input channels with a constant weight, from plain pixels to channels last: the first layer of a network. A tile is
+// some rows of the output of an image.
 #include <algorithm>
 
 #include "backends/cpu/conv_plan.h"
@@ -8,9 +8,9 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kMostChannels = 4;       // of the input
-constexpr std::int64_t kFewestOutputs = 6;      // channels: fewer leave most lanes of a vector empty
-constexpr std::int64_t kWidestKernel = 32;      // wider ones read lines of pixels where they lie
+constexpr std::int64_t kMostChannels = 4;   // of the input
+constexpr std::int64_t kFewestOutputs = 6;  // channels: fewer leave most lanes of a vector empty
+constexpr std::int64_t kWidestKernel = 32;  // wider ones read lines of pixels where they lie
 constexpr double kCheapTile = kTileCost / 2;
 
 struct FewChannelsState {

@@ -15,7 +15,7 @@ constexpr std::int64_t kFewestChannels = 16;  // of a group; narrower ones waste
 struct ConvState {
   Isa isa;
   simd_packed_gemm::Window window;
-  bool is_matrix;        // 1 x 1 without strides and pads: pixels are rows
+  bool is_matrix;                         // 1 x 1 without strides and pads: pixels are rows
   std::int64_t groups, rows, columns, k;  // rows: output positions of all images; columns: output channels of a group
   std::int64_t group_floats;
   PackedGemmTiling tiling;
@@ -34,7 +34,8 @@ Refusal supports(const OpDesc& d) {
 
 std::int64_t group_floats(const OpDesc& d) {
   const Shape& w = d.inputs[1].shape;
-  return packed_gemm_floats(simd_packed_gemm::loops(cpu_isa()), w[0] / attr_int(*d.node, ConvAttr::kGroup), w.elements(1, w.rank()));
+  return packed_gemm_floats(simd_packed_gemm::loops(cpu_isa()), w[0] / attr_int(*d.node, ConvAttr::kGroup),
+                            w.elements(1, w.rank()));
 }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
@@ -111,34 +112,35 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::int64_t pitch = args.desc->output_pitch();
   CancelPoints points = points_of(cancel);
   const std::int64_t residual_pitch = args.desc->residual_pitch();
-  for_each_packed_gemm_tile(s.tiling, s.rows, s.columns, begin, end,
-                        [&](std::int64_t group, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    const float* const x = args.in<float>(0) + group * s.window.channels;
-    simd_packed_gemm::Tile t{};
-    t.large_l2 = has_large_l2();
-    t.m = rows;
-    t.n = columns;
-    t.k = s.k;
-    t.a = s.is_matrix ? x + row * s.window.pixel : x;
-    t.lda = s.window.pixel;
-    t.window = s.is_matrix ? nullptr : &s.window;
-    t.first_row = row;
-    t.b = args.pack<float>(1) + group * s.group_floats + column * s.k;
-    const std::int64_t channel = group * s.columns + column;
-    t.c = args.out<float>() + row * pitch + channel;
-    t.ldc = pitch;
-    t.residual = residual == nullptr ? nullptr : residual + row * residual_pitch + channel;
-    t.ldr = residual_pitch;
-    t.init = bias == nullptr ? nullptr : bias + group * s.columns + column;
-    t.init_column = 1;
-    t.init_scale = 1;
-    t.epilogue = epilogue_of(*args.desc);
-    t.far = is_far(args);
-    t.buffer = static_cast<float*>(args.thread_scratch);
-    t.points = &points;
-    loops.run(t);
-    return !cancel.stop();
-  });
+  for_each_packed_gemm_tile(
+      s.tiling, s.rows, s.columns, begin, end,
+      [&](std::int64_t group, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+        const float* const x = args.in<float>(0) + group * s.window.channels;
+        simd_packed_gemm::Tile t{};
+        t.large_l2 = has_large_l2();
+        t.m = rows;
+        t.n = columns;
+        t.k = s.k;
+        t.a = s.is_matrix ? x + row * s.window.pixel : x;
+        t.lda = s.window.pixel;
+        t.window = s.is_matrix ? nullptr : &s.window;
+        t.first_row = row;
+        t.b = args.pack<float>(1) + group * s.group_floats + column * s.k;
+        const std::int64_t channel = group * s.columns + column;
+        t.c = args.out<float>() + row * pitch + channel;
+        t.ldc = pitch;
+        t.residual = residual == nullptr ? nullptr : residual + row * residual_pitch + channel;
+        t.ldr = residual_pitch;
+        t.init = bias == nullptr ? nullptr : bias + group * s.columns + column;
+        t.init_column = 1;
+        t.init_scale = 1;
+        t.epilogue = epilogue_of(*args.desc);
+        t.far = is_far(args);
+        t.buffer = static_cast<float*>(args.thread_scratch);
+        t.points = &points;
+        loops.run(t);
+        return !cancel.stop();
+      });
 }
 
 constexpr Kernel kKernels[] = {

@@ -1,7 +1,7 @@
 // ConvTranspose over one or two spatial axes. Where stride equals kernel and nothing is padded, each tap of the kernel is a product
 // of its own whose columns are spread over the output (conv_transpose_blocks); else the output is a product with patches of the
-// input that has zeros between its elements (conv_transpose_gemm). Channels last, a row of blocks is a few products whose results lie
-// one after the other: each row of taps by a row of the input (conv_transpose_nhwc).
+// input that has zeros between its elements (conv_transpose_gemm). Channels last, a row of blocks is a few products whose results
+// lie one after the other: each row of taps by a row of the input (conv_transpose_nhwc).
 #include "ops/conv_transpose.h"
 
 #include <algorithm>
@@ -146,8 +146,7 @@ void blocks_plan(const OpDesc& d, KernelPlan* p) {
   s.tiling = tile_packed_gemm(loops, s.rows, s.in_plane, s.k * s.taps, outer, s.rows);
   p->tiles = checked_mul(outer, s.tiling.column_tiles);
   const std::int64_t spread = checked_mul(s.rows, s.tiling.columns + loops.nr);
-  p->thread_scratch_bytes =
-      static_cast<std::size_t>(checked_add(simd_gemm::buffer_floats(loops, 0), spread)) * sizeof(float);
+  p->thread_scratch_bytes = static_cast<std::size_t>(checked_add(simd_gemm::buffer_floats(loops, 0), spread)) * sizeof(float);
 }
 
 simd_gemm::Tile start_tile(const KernelArgs& args, const UpState& s, std::int64_t group, std::int64_t row, CancelPoints* points) {
@@ -242,9 +241,9 @@ struct LastState {
   Isa isa;
   std::int64_t lines, width, channels;  // of the input
   std::int64_t outputs, kernel_h, kernel_w;
-  std::int64_t packed_floats;           // of a row of taps, or of all of them where they are one product
+  std::int64_t packed_floats;  // of a row of taps, or of all of them where they are one product
   bool joined;
-  std::int64_t per_tile;                // lines
+  std::int64_t per_tile;  // lines
 };
 
 Refusal last_supports(const OpDesc& d) {
@@ -274,7 +273,8 @@ std::size_t last_prepack_bytes(const OpDesc& d, int input) {
   return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(last_floats(w), products), sizeof(float)));
 }
 
-// For each row of taps a matrix of input channel by (tap of the row, output channel), or one of input channel by (tap, output channel).
+// For each row of taps a matrix of input channel by (tap of the row, output channel), or one of input channel by (tap, output
+// channel).
 void last_prepack(const OpDesc& d, int, void* packed) {
   const Shape& w = d.inputs[1].shape;
   const bool joined = is_joined(w);
@@ -290,7 +290,7 @@ void last_prepack(const OpDesc& d, int, void* packed) {
       }
     }
     pack_packed_gemm(simd_packed_gemm::loops(cpu_isa()), {matrix.data(), 1, w[0], columns, 1}, columns, 1.0f,
-                 static_cast<float*>(packed) + ky * last_floats(w));
+                     static_cast<float*>(packed) + ky * last_floats(w));
   }
 }
 

@@ -1,6 +1,6 @@
-// Conv 3 x 3 without strides, channels last, by Winograd's F(4 x 4, 3 x 3), or F(2 x 2, 3 x 3) for small images (simd/winograd.h). A tile is a block of output tiles of all
-// images, and a range of output channels: its pixels are transformed, multiplied by the filters of 36 positions, and transformed
-// back.
+// Conv 3 x 3 without strides, channels last, by Winograd's F(4 x 4, 3 x 3), or F(2 x 2, 3 x 3) for small images (simd/winograd.h).
+// A tile is a block of output tiles of all images, and a range of output channels: its pixels are transformed, multiplied by the
+// filters of 36 positions, and transformed back.
 #include <algorithm>
 
 #include "backends/cpu/follow.h"
@@ -19,23 +19,25 @@ using simd_winograd::kSmallTile;
 using simd_winograd::positions_of;
 
 constexpr std::int64_t kFewestChannels = 16;
-constexpr std::int64_t kFewestTiles = 9;       // of 4 x 4, of an image: below, the filters, four times as large as they were, cost more than they save
-constexpr std::int64_t kFewestSmallTiles = 12; // of 2 x 2, with filters 1.8 times as large
-constexpr std::int64_t kFewTiles = 16;         // of 4 x 4: with many channels reading the filters takes what 4 x 4 saves
-constexpr std::int64_t kManyPairs = 256 * 256; // of channels: the filters of 4 x 4 are 9 MiB. More only where the size of images is known
-constexpr std::int64_t kBlockBytes = 768 << 10; // of transformed pixels and products: most of L2
+constexpr std::int64_t kFewestTiles =
+    9;  // of 4 x 4, of an image: below, the filters, four times as large as they were, cost more than they save
+constexpr std::int64_t kFewestSmallTiles = 12;  // of 2 x 2, with filters 1.8 times as large
+constexpr std::int64_t kFewTiles = 16;          // of 4 x 4: with many channels reading the filters takes what 4 x 4 saves
+constexpr std::int64_t kManyPairs =
+    256 * 256;  // of channels: the filters of 4 x 4 are 9 MiB. More only where the size of images is known
+constexpr std::int64_t kBlockBytes = 768 << 10;  // of transformed pixels and products: most of L2
 constexpr std::int64_t kFewestInBlock = 16;
-constexpr std::int64_t kTurned = 4;            // channels whose filters are transposed at once
-constexpr std::int64_t kMostWidth = 64;        // of a panel
+constexpr std::int64_t kTurned = 4;      // channels whose filters are transposed at once
+constexpr std::int64_t kMostWidth = 64;  // of a panel
 
 struct WinogradState {
   Isa isa;
-  std::int32_t tile;                // outputs in each direction
+  std::int32_t tile;  // outputs in each direction
   simd_winograd::Geometry geometry;
-  std::int64_t tiles;               // of all images
-  std::int64_t block, blocks;       // tiles of a block
+  std::int64_t tiles;          // of all images
+  std::int64_t block, blocks;  // tiles of a block
   std::int64_t columns, column_tiles;
-  std::int64_t position_floats;     // of the packed filters
+  std::int64_t position_floats;  // of the packed filters
 };
 
 bool is_plain_3x3(const OpDesc& d) {
@@ -55,8 +57,8 @@ std::int64_t tiles_of(const Shape& y, int tile) {
 // Whether tiles of 2 x 2 are taken, where the size of images is known: with many channels and a small image.
 bool is_small(const Shape& w, const Shape& y) { return w[0] * w[1] >= kManyPairs && tiles_of(y, kLargeTile) <= kFewTiles; }
 
-// Each size of tiles is a kernel of its own, so that a node's filters are packed for the tiles that every run of it has, also where only
-// the run tells the size of images.
+// Each size of tiles is a kernel of its own, so that a node's filters are packed for the tiles that every run of it has, also where
+// only the run tells the size of images.
 template <int Tile>
 Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
@@ -87,7 +89,8 @@ std::int64_t position_floats(const OpDesc& d) {
 template <int Tile>
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != 1) return 0;
-  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul<std::int64_t>(position_floats(d), positions_of(Tile)), sizeof(float)));
+  return static_cast<std::size_t>(
+      checked_mul<std::int64_t>(checked_mul<std::int64_t>(position_floats(d), positions_of(Tile)), sizeof(float)));
 }
 
 std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
@@ -115,13 +118,15 @@ void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::in
   }
 }
 
-// Floats from one position to the next, of which a tile reads or writes each: an odd number of lines, else they share few sets of L1.
+// Floats from one position to the next, of which a tile reads or writes each: an odd number of lines, else they share few sets of
+// L1.
 std::int64_t step_of(std::int64_t floats) { return (ceil_div(floats, std::int64_t{16}) | 1) * 16; }
 
-// Cuts the tiles of all images into blocks of at most `most`, and the output channels into ranges, so that the last thread ends soon.
-// Each range transforms the block's pixels again, which costs as much as some columns of the product; each block reads the filters
-// again, which costs as much as some rows.
-void cut(std::int64_t tiles, std::int64_t most, std::int64_t panels, const simd_packed_gemm::Loops& product, std::uint32_t threads, WinogradState* s) {
+// Cuts the tiles of all images into blocks of at most `most`, and the output channels into ranges, so that the last thread ends
+// soon. Each range transforms the block's pixels again, which costs as much as some columns of the product; each block reads the
+// filters again, which costs as much as some rows.
+void cut(std::int64_t tiles, std::int64_t most, std::int64_t panels, const simd_packed_gemm::Loops& product, std::uint32_t threads,
+         WinogradState* s) {
   constexpr std::int64_t kTransform = 12, kFilters = 7, kFinestCut = 4;
   const std::int64_t fewest = ceil_div(tiles, most);
   const std::int64_t finest = threads > 1 && fewest < kManyTiles * threads ? kFinestCut * fewest : fewest;
@@ -132,7 +137,8 @@ void cut(std::int64_t tiles, std::int64_t most, std::int64_t panels, const simd_
     for (std::int64_t ranges = 1; ranges <= (threads > 1 ? panels : 1); ++ranges) {
       const std::int64_t columns = ceil_div(panels, ranges) * product.nr;
       const std::int64_t calls = ceil_div(tiles, block) * ceil_div(panels * product.nr, columns);
-      const std::int64_t span = ceil_div(calls, std::max<std::int64_t>(1, threads)) * (block * (columns + kTransform) + kFilters * columns);
+      const std::int64_t span =
+          ceil_div(calls, std::max<std::int64_t>(1, threads)) * (block * (columns + kTransform) + kFilters * columns);
       if (least >= 0 && span >= least) continue;
       least = span;
       s->block = block;
@@ -198,35 +204,36 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::int64_t positions = positions_of(s.tile);
   float* const products = pixels + positions * step_of(s.block * g.channels);
   const PackedGemmTiling tiling = {s.block, s.columns, s.blocks, s.column_tiles};
-  for_each_packed_gemm_tile(tiling, s.tiles, g.out_channels, begin, end,
-                        [&](std::int64_t, std::int64_t first, std::int64_t count, std::int64_t column, std::int64_t columns) {
-    const std::int64_t pixel_step = step_of(count * g.channels);
-    const std::int64_t packed_gemm_step = step_of(count * columns);
-    by_parts(&points, count, 1, 4 * positions * g.channels, [&](std::int64_t from, std::int64_t until) {
-      loops.pixels(g, args.in<float>(0), first + from, until - from, pixels + from * g.channels, pixel_step);
-    });
-    for (std::int64_t position = 0; position < positions; ++position) {
-      simd_packed_gemm::Tile t{};
-      t.large_l2 = has_large_l2();
-      t.m = count;
-      t.n = columns;
-      t.k = g.channels;
-      t.a = pixels + position * pixel_step;
-      t.lda = g.channels;
-      t.b = args.pack<float>(1) + position * s.position_floats + column * g.channels;
-      t.c = products + position * packed_gemm_step;
-      t.ldc = columns;
-      t.points = &points;
-      if (points.stopped) return false;
-      product.run(t);
-    }
-    f.first = column;
-    f.count = columns;
-    by_parts(&points, count, 1, (4 * positions + kFunction * 16) * columns, [&](std::int64_t from, std::int64_t until) {
-      loops.products(g, products + from * columns, packed_gemm_step, first + from, until - from, f);
-    });
-    return !cancel.stop();
-  });
+  for_each_packed_gemm_tile(
+      tiling, s.tiles, g.out_channels, begin, end,
+      [&](std::int64_t, std::int64_t first, std::int64_t count, std::int64_t column, std::int64_t columns) {
+        const std::int64_t pixel_step = step_of(count * g.channels);
+        const std::int64_t packed_gemm_step = step_of(count * columns);
+        by_parts(&points, count, 1, 4 * positions * g.channels, [&](std::int64_t from, std::int64_t until) {
+          loops.pixels(g, args.in<float>(0), first + from, until - from, pixels + from * g.channels, pixel_step);
+        });
+        for (std::int64_t position = 0; position < positions; ++position) {
+          simd_packed_gemm::Tile t{};
+          t.large_l2 = has_large_l2();
+          t.m = count;
+          t.n = columns;
+          t.k = g.channels;
+          t.a = pixels + position * pixel_step;
+          t.lda = g.channels;
+          t.b = args.pack<float>(1) + position * s.position_floats + column * g.channels;
+          t.c = products + position * packed_gemm_step;
+          t.ldc = columns;
+          t.points = &points;
+          if (points.stopped) return false;
+          product.run(t);
+        }
+        f.first = column;
+        f.count = columns;
+        by_parts(&points, count, 1, (4 * positions + kFunction * 16) * columns, [&](std::int64_t from, std::int64_t until) {
+          loops.products(g, products + from * columns, packed_gemm_step, first + from, until - from, f);
+        });
+        return !cancel.stop();
+      });
 }
 
 template <int Tile>

@@ -15,10 +15,10 @@ constexpr std::int64_t kBytesPerTile = 1 << 17;
 
 struct GatherState {
   Isa isa;
-  bool by_element;         // a block is one element
+  bool by_element;                        // a block is one element
   std::int64_t outer, dim, count, block;  // block: bytes behind an index
   std::int64_t element;
-  std::int64_t per_tile;   // blocks of the output, or with single elements lines of them
+  std::int64_t per_tile;  // blocks of the output, or with single elements lines of them
 };
 
 Refusal supports(const OpDesc& d) {
@@ -93,13 +93,14 @@ void run_elements(const KernelArgs& args, std::int64_t first, std::int64_t last,
       const float* const from = args.in<float>(0) + line * s.dim;
       float* const to = args.out<float>() + line * s.dim;
       const bool many_groups = groups > size;
-      const bool goes_on = by_parts(points, std::max(groups, size), 16, 4 * std::min(groups, size), [&](std::int64_t begin, std::int64_t end) {
-        if (many_groups) {
-          simd_transpose::loops(s.isa).transpose(from + begin * size, size, end - begin, size, to + begin, groups);
-        } else {
-          simd_transpose::loops(s.isa).transpose(from + begin, size, groups, end - begin, to + begin * groups, groups);
-        }
-      });
+      const bool goes_on =
+          by_parts(points, std::max(groups, size), 16, 4 * std::min(groups, size), [&](std::int64_t begin, std::int64_t end) {
+            if (many_groups) {
+              simd_transpose::loops(s.isa).transpose(from + begin * size, size, end - begin, size, to + begin, groups);
+            } else {
+              simd_transpose::loops(s.isa).transpose(from + begin, size, groups, end - begin, to + begin * groups, groups);
+            }
+          });
       if (!goes_on) return;
     }
     return;

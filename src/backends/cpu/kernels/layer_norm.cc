@@ -45,7 +45,8 @@ void for_each_tile(const NormState& s, std::int64_t begin, std::int64_t end, con
   }
 }
 
-void normalize(const NormState& s, const simd_rows::Norm& norm, const float* x, float* y, std::int64_t lines, CancelPoints* points) {
+void normalize(const NormState& s, const simd_rows::Norm& norm, const float* x, float* y, std::int64_t lines,
+               CancelPoints* points) {
   if (s.line <= kLongLine) return simd_rows::loops(s.isa).layer_norm(norm, x, y, lines, s.line);
   for (std::int64_t i = 0; i < lines; ++i) layer_norm_long(s.isa, norm, x + i * s.line, y + i * s.line, s.line, points);
 }
@@ -87,7 +88,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<NormState>();
   const float* const bias = Centered && args.desc->has_input(2) ? args.in<float>(2) : nullptr;
   const bool to_16bit = args.desc->writes_16bit();
-  const simd_rows::Norm norm = {args.in<float>(1), bias, s.epsilon, Centered, !to_16bit && goes_past_caches(args), epilogue_of(*args.desc)};
+  const simd_rows::Norm norm = {args.in<float>(1),      bias, s.epsilon, Centered, !to_16bit && goes_past_caches(args),
+                                epilogue_of(*args.desc)};
   for_each_tile(s, begin, end, cancel, [&](std::int64_t first, std::int64_t lines, CancelPoints* points) {
     auto* const floats = static_cast<float*>(args.thread_scratch);
     for (std::int64_t line = first; to_16bit && line < first + lines; ++line) {

@@ -1,5 +1,6 @@
-// MatMul and Gemm, float32, as kernels/packed_gemm.cc does not take them: the right-hand matrix is computed, has batch axes, or the left
-// one is transposed. Blocks of the right-hand matrix are packed as they are used. A tile is a range of rows and columns of one product.
+// MatMul and Gemm, float32, as kernels/packed_gemm.cc does not take them: the right-hand matrix is computed, has batch axes, or the
+// left one is transposed. Blocks of the right-hand matrix are packed as they are used. A tile is a range of rows and columns of one
+// product.
 #include <bit>
 
 #include "backends/cpu/pack.h"

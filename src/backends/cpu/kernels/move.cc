@@ -29,7 +29,8 @@ void plan_common(const OpDesc& d, KernelPlan* p) {
   s.isa = cpu_isa();
   s.count = d.outputs[0].shape.elements();
   s.element = dtype_size(d.outputs[0].dtype);
-  s.per_tile = std::min(kBytesPerTile / static_cast<std::int64_t>(s.element), kElementsPerTile);  // elements that may each miss all caches
+  s.per_tile =
+      std::min(kBytesPerTile / static_cast<std::int64_t>(s.element), kElementsPerTile);  // elements that may each miss all caches
   p->tiles = ceil_div(s.count, s.per_tile);
   p->bytes = 2.0 * static_cast<double>(s.count) * static_cast<double>(s.element);
 }
@@ -72,7 +73,8 @@ void transpose_plan(const OpDesc& d, KernelPlan* p) {
   std::int64_t dense[kMaxRank], steps[kMaxRank];
   transpose_perm(*d.node, rank, perm);
   row_major_strides(stored_shape(x, d.input_layout(0)), dense);
-  for (int i = 0; i < rank; ++i) steps[stored_axis(i, rank, d.output_layout())] = dense[stored_axis(perm[i], rank, d.input_layout(0))];
+  for (int i = 0; i < rank; ++i)
+    steps[stored_axis(i, rank, d.output_layout())] = dense[stored_axis(perm[i], rank, d.input_layout(0))];
   p->state<MoveState>().copy = make_strided_copy(stored_shape(d.outputs[0].shape, d.output_layout()), steps, 0);
 }
 

@@ -1,6 +1,6 @@
-// MatMulNBits by constant weights of 4 or 8 bits, which stay that small in memory. A few rows are multiplied as the weights are read;
-// for more, panels of the weights become float32, some rows of k at a time, and are multiplied as MatMul's. A tile is a range of rows
-// and columns. Which way is taken depends on the number of rows of the whole, so that threads change no bit.
+// MatMulNBits by constant weights of 4 or 8 bits, which stay that small in memory. A few rows are multiplied as the weights are
+// read; for more, panels of the weights become float32, some rows of k at a time, and are multiplied as MatMul's. A tile is a range
+// of rows and columns. Which way is taken depends on the number of rows of the whole, so that threads change no bit.
 #include <algorithm>
 
 #include "backends/cpu/packed_gemm_plan.h"
@@ -13,11 +13,11 @@ namespace {
 
 using namespace matmul_nbits;
 
-constexpr std::int64_t kExpandedRows = 1024;       // of k at a time: a panel of them stays in L2, and so many columns of A,
-constexpr std::int64_t kMostRows = 630;            // of so many rows
-constexpr double kLeastTile = 400'000;             // multiply-adds of a tile that is worth dealing out
+constexpr std::int64_t kExpandedRows = 1024;  // of k at a time: a panel of them stays in L2, and so many columns of A,
+constexpr std::int64_t kMostRows = 630;       // of so many rows
+constexpr double kLeastTile = 400'000;        // multiply-adds of a tile that is worth dealing out
 constexpr std::int64_t kTilesPerThread = 8;
-constexpr double kStreamTile = 300'000;            // multiply-adds of a tile of few rows, some 10 us
+constexpr double kStreamTile = 300'000;  // multiply-adds of a tile of few rows, some 10 us
 
 struct NBitsState {
   Isa isa;
@@ -71,14 +71,15 @@ std::uint64_t prepack_variant(const OpDesc& d, int) {
   return static_cast<std::uint64_t>(b.k) << 16 | static_cast<std::uint64_t>(b.bits) << 8 | static_cast<std::uint64_t>(cpu_isa());
 }
 
-// Calls f(column, at) for each column from `begin` on: `at` counts rows of panels before it, as many as `rows` for each, plus its place.
+// Calls f(column, at) for each column from `begin` on: `at` counts rows of panels before it, as many as `rows` for each, plus its
+// place.
 template <typename F>
 void for_each_column(const simd_nbits::Loops& loops, std::int64_t begin, std::int64_t end, std::int64_t rows, F&& f) {
   for (std::int64_t j = begin; j < end; ++j) f(j - begin, j / loops.width * loops.width * rows + j % loops.width);
 }
 
-void pack_elements(const BlockShape& b, const simd_nbits::Loops& loops, const std::uint8_t* rows, std::int64_t begin, std::int64_t end,
-                   void* packed) {
+void pack_elements(const BlockShape& b, const simd_nbits::Loops& loops, const std::uint8_t* rows, std::int64_t begin,
+                   std::int64_t end, void* packed) {
   const std::int64_t column_bytes = b.column_bytes();
   if (b.bits == 8) {
     auto* const to = static_cast<std::uint8_t*>(packed);
@@ -94,7 +95,7 @@ void pack_elements(const BlockShape& b, const simd_nbits::Loops& loops, const st
     const std::uint8_t* from = rows + j * column_bytes;
     for (std::int64_t g = 0; g < groups; ++g, from += 4) {
       std::uint32_t word = from[0] | static_cast<std::uint32_t>(from[1]) << 8 | static_cast<std::uint32_t>(from[2]) << 16 |
-                                 static_cast<std::uint32_t>(from[3]) << 24;
+                           static_cast<std::uint32_t>(from[3]) << 24;
       if (loops.high_first) {
         word = __builtin_bswap32(word);
         word = (word & 0x0f0f0f0fu) << 4 | (word >> 4 & 0x0f0f0f0fu);
@@ -111,8 +112,8 @@ void pack_numbers(const BlockShape& b, const simd_nbits::Loops& loops, std::int6
   });
 }
 
-void pack_zeros(const OpDesc& d, const BlockShape& b, const simd_nbits::Loops& loops, const void* rows, std::int64_t begin, std::int64_t end,
-                void* packed) {
+void pack_zeros(const OpDesc& d, const BlockShape& b, const simd_nbits::Loops& loops, const void* rows, std::int64_t begin,
+                std::int64_t end, void* packed) {
   if (has_float_zeros(d)) {
     const auto* const from = static_cast<const float*>(rows);
     const float middle = b.bits == 4 ? 8 : 128;
@@ -133,7 +134,8 @@ void pack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin,
   if (input == kB) return pack_elements(b, loops, static_cast<const std::uint8_t*>(rows), begin, end, packed);
   if (input == kZeros) return pack_zeros(d, b, loops, rows, begin, end, packed);
   const auto* const from = static_cast<const float*>(rows);
-  pack_numbers(b, loops, begin, end, static_cast<float*>(packed), [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i]; });
+  pack_numbers(b, loops, begin, end, static_cast<float*>(packed),
+               [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i]; });
 }
 
 // Parts are panels, where a row of the constant is a column.
@@ -201,7 +203,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
 // ----------------------------------------------------------------------------------------------------------- run --
 
 simd_nbits::Weights weights_of(const KernelArgs& args, const BlockShape& b) {
-  simd_nbits::Weights w = {static_cast<int>(b.bits), b.k, b.block, args.pack<void>(kB), args.pack<float>(kScales), nullptr, nullptr};
+  simd_nbits::Weights w = {static_cast<int>(b.bits),  b.k,     b.block, args.pack<void>(kB),
+                           args.pack<float>(kScales), nullptr, nullptr};
   if (has_float_zeros(*args.desc)) {
     w.float_zeros = args.pack<float>(kZeros);
   } else if (given(*args.desc, kZeros)) {
@@ -285,15 +288,15 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const Operands o = {args.in<float>(kA), given(d, kBias) ? args.in<float>(kBias) : nullptr, args.residual<float>(),
                       args.out<float>(), &points};
   for_each_packed_gemm_tile(s.tiling, s.m, s.b.n, begin, end,
-                        [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    const Place p = {row, rows, column, columns};
-    if (s.expands) {
-      run_expanded(args, s, w, o, p);
-    } else {
-      run_stream(args, s, w, o, p);
-    }
-    return !cancel.stop();
-  });
+                            [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+                              const Place p = {row, rows, column, columns};
+                              if (s.expands) {
+                                run_expanded(args, s, w, o, p);
+                              } else {
+                                run_stream(args, s, w, o, p);
+                              }
+                              return !cancel.stop();
+                            });
 }
 
 constexpr Kernel kKernels[] = {

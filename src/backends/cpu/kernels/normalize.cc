@@ -76,7 +76,8 @@ void batch_norm_last(const KernelArgs& args, std::int64_t begin, std::int64_t en
       const float* const x = args.in<float>(0) + line * pitch;
       float* const y = to_16bit ? floats : args.out<float>() + line * to_pitch;
       const bool goes_on = by_parts(&points, s.line, kElementsPerTile, count * work, [&](std::int64_t from, std::int64_t until) {
-        loops.affine_rows(scale + from, offset + from, x + from, pitch, y + from, to_16bit ? s.line : to_pitch, count, until - from, epilogue);
+        loops.affine_rows(scale + from, offset + from, x + from, pitch, y + from, to_16bit ? s.line : to_pitch, count, until - from,
+                          epilogue);
       });
       if (!goes_on) return;
       if (to_16bit) simd_bfloat_gemm::loops(bfloat16_isa()).convert(y, count * s.line, args.out<std::uint16_t>() + line * s.line);
@@ -164,7 +165,8 @@ void softmax_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
       const std::int64_t first = index * s.per_tile;
       const std::int64_t at = first * s.view.length;
       if (s.view.length <= kLongLine) {
-        loops.softmax(args.in<float>(0) + at, args.out<float>() + at, last - first, s.view.length, Log, goes_past_caches(args), epilogue);
+        loops.softmax(args.in<float>(0) + at, args.out<float>() + at, last - first, s.view.length, Log, goes_past_caches(args),
+                      epilogue);
         continue;
       }
       for (std::int64_t line = at; line < last * s.view.length; line += s.view.length) {

@@ -1,8 +1,8 @@
 // MatMul and Gemm of float64, by OpenBLAS in libevener_openblas.so; without that module the reference code runs them. A tile is a
 // block of one product, cut by the product's own shape, and works in a buffer of its thread. Rows go in groups of eight: OpenBLAS
-// adds up a row the same way wherever it stands in a group, but not when the group is smaller. A block is made in calls of some rows and some
-// of k, so that a run can stop between them. float32 is not here: this library's
-// own kernels win or draw on every shape that was measured (docs/decisions/0010-openblas.md).
+// adds up a row the same way wherever it stands in a group, but not when the group is smaller. A block is made in calls of some
+// rows and some of k, so that a run can stop between them. float32 is not here: this library's own kernels win or draw on every
+// shape that was measured (docs/decisions/0010-openblas.md).
 #include <algorithm>
 #include <climits>
 
@@ -18,10 +18,10 @@ namespace {
 
 constexpr Refusal kNoModule = "libevener_openblas.so, which multiplies float64, is not beside the library or cannot be opened";
 constexpr std::size_t kBufferAlignment = 4096;
-constexpr std::int64_t kTileRows = 128;     // the least that keeps packing a block of B below a few percent
+constexpr std::int64_t kTileRows = 128;  // the least that keeps packing a block of B below a few percent
 constexpr std::int64_t kTileColumns = 256;
 constexpr std::int64_t kRowGroup = EVN_BLAS_ROW_GROUP;
-constexpr std::int64_t kLeastRows = 32;      // of one call: with fewer, packing B dominates
+constexpr std::int64_t kLeastRows = 32;  // of one call: with fewer, packing B dominates
 static_assert(kTileRows <= EVN_BLAS_MAX_ROWS && kTileColumns <= EVN_BLAS_MAX_COLUMNS && kTileRows % kRowGroup == 0);
 
 struct BlasState {
@@ -49,7 +49,8 @@ Refusal supports(const OpDesc& d) {
 
 void finish_plan(const OpDesc& d, std::int64_t outer, KernelPlan* p) {
   auto& s = p->state<BlasState>();
-  if (s.k > INT_MAX || s.lda > INT_MAX || s.ldb > INT_MAX || s.n > INT_MAX) fail(EVN_ERROR_LIMIT, "a matrix with rows above 2^31 elements");
+  if (s.k > INT_MAX || s.lda > INT_MAX || s.ldb > INT_MAX || s.n > INT_MAX)
+    fail(EVN_ERROR_LIMIT, "a matrix with rows above 2^31 elements");
   s.module = blas_module();
   const Isa isa = cpu_isa();
   s.call = isa == Isa::k_baseline ? 1'100'000 : isa == Isa::k_avx2 ? 8'500'000 : 12'600'000;
@@ -125,14 +126,14 @@ struct Scratch {
 // A block of the output: rows [row, row + p.m), columns [column, column + p.n).
 struct Block {
   const BlasState& s;
-  const double *a, *b;   // of this block's rows and columns
-  const double* init;    // C of Gemm, or null
+  const double *a, *b;  // of this block's rows and columns
+  const double* init;   // C of Gemm, or null
   std::int64_t row, column;
   double* out;
   CancelPoints* points;
 
-  // The product in calls of bounded size, between which the run may stop: some of k each, as OpenBLAS cuts it itself, so that no bit is
-  // another. False: the run stops.
+  // The product in calls of bounded size, between which the run may stop: some of k each, as OpenBLAS cuts it itself, so that no
+  // bit is another. False: the run stops.
   bool multiply(evn_blas_product p, const double* from_a, const double* from_b, double* c, void* buffer) const {
     const std::int64_t unit = s.module->depth, all = p.k;
     const std::int64_t a_step = p.transpose_a != 0 ? p.lda : 1, b_step = p.transpose_b != 0 ? 1 : p.ldb;
@@ -159,7 +160,8 @@ struct Block {
   bool groups(evn_blas_product p, const Scratch& scratch) const {
     if (init != nullptr) start(0, p.m, p.n, out, s.n);
     const std::int64_t all = p.m, depth = s.module->depth == 0 ? s.k : std::min<std::int64_t>(s.k, s.module->depth);
-    const std::int64_t fit = s.call / std::max<std::int64_t>(1, depth * p.n) / kRowGroup * kRowGroup, most = std::max(kLeastRows, fit);
+    const std::int64_t fit = s.call / std::max<std::int64_t>(1, depth * p.n) / kRowGroup * kRowGroup,
+                       most = std::max(kLeastRows, fit);
     for (std::int64_t first = 0; first < all; first += p.m) {
       p.m = static_cast<int>(std::min(most, all - first));
       if (!multiply(p, a + first * (s.transpose_a ? 1 : s.lda), b, out + first * s.n, scratch.buffer)) return false;
@@ -203,9 +205,14 @@ void run_tile(const KernelArgs& args, std::int64_t index, const Scratch& scratch
     a += at * s.a_stride[i];
     b += at * s.b_stride[i];
   }
-  const Block block = {s, a + (s.transpose_a ? row : row * s.lda), b + (s.transpose_b ? column * s.ldb : column),
-                       args.desc->has_input(2) ? args.in<double>(2) : nullptr, row, column,
-                       args.out<double>() + (product * s.m + row) * s.n + column, points};
+  const Block block = {s,
+                       a + (s.transpose_a ? row : row * s.lda),
+                       b + (s.transpose_b ? column * s.ldb : column),
+                       args.desc->has_input(2) ? args.in<double>(2) : nullptr,
+                       row,
+                       column,
+                       args.out<double>() + (product * s.m + row) * s.n + column,
+                       points};
   const std::int64_t rows = std::min(kTileRows, s.m - row);
   const std::int64_t grouped = rows / kRowGroup * kRowGroup;
   evn_blas_product p = {};

@@ -37,7 +37,8 @@ Refusal matmul_supports(const OpDesc& d) {
 std::size_t matmul_prepack_bytes(const OpDesc& d, int input) {
   if (input != 1) return 0;
   const Shape& b = d.inputs[1].shape;
-  return static_cast<std::size_t>(checked_mul<std::int64_t>(packed_gemm_floats(simd_packed_gemm::loops(cpu_isa()), b[1], b[0]), sizeof(float)));
+  return static_cast<std::size_t>(
+      checked_mul<std::int64_t>(packed_gemm_floats(simd_packed_gemm::loops(cpu_isa()), b[1], b[0]), sizeof(float)));
 }
 
 std::uint64_t matmul_prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
@@ -46,8 +47,8 @@ std::int64_t matmul_part_step(const OpDesc&, int) { return 1; }
 
 void matmul_prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
   const Shape& b = d.inputs[1].shape;
-  pack_packed_gemm(simd_packed_gemm::loops(cpu_isa()), {static_cast<const float*>(rows), 1, end - begin, b[1], 1}, {begin, b[0], 0, b[1], b[1]},
-               1.0f, static_cast<float*>(packed));
+  pack_packed_gemm(simd_packed_gemm::loops(cpu_isa()), {static_cast<const float*>(rows), 1, end - begin, b[1], 1},
+                   {begin, b[0], 0, b[1], b[1]}, 1.0f, static_cast<float*>(packed));
 }
 
 void matmul_plan(const OpDesc& d, KernelPlan* p) {
@@ -133,29 +134,29 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const float* const residual = args.residual<float>();
   CancelPoints points = points_of(cancel);
   for_each_packed_gemm_tile(s.tiling, s.m, s.n, begin, end,
-                        [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    simd_packed_gemm::Tile t{};
-    t.large_l2 = has_large_l2();
-    t.m = rows;
-    t.n = columns;
-    t.k = s.k;
-    t.a = args.in<float>(0) + row * s.k;
-    t.lda = s.k;
-    t.b = args.pack<float>(1) + column * s.k;
-    t.c = args.out<float>() + row * s.n + column;
-    t.ldc = s.n;
-    t.init = init == nullptr ? nullptr : init + row * s.init_row + column * s.init_column;
-    t.init_row = s.init_row;
-    t.init_column = s.init_column;
-    t.init_scale = s.init_scale;
-    t.far = is_far(args);
-    t.residual = residual == nullptr ? nullptr : residual + row * s.n + column;
-    t.ldr = s.n;
-    t.epilogue = epilogue_of(d);
-    t.points = &points;
-    loops.run(t);
-    return !cancel.stop();
-  });
+                            [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+                              simd_packed_gemm::Tile t{};
+                              t.large_l2 = has_large_l2();
+                              t.m = rows;
+                              t.n = columns;
+                              t.k = s.k;
+                              t.a = args.in<float>(0) + row * s.k;
+                              t.lda = s.k;
+                              t.b = args.pack<float>(1) + column * s.k;
+                              t.c = args.out<float>() + row * s.n + column;
+                              t.ldc = s.n;
+                              t.init = init == nullptr ? nullptr : init + row * s.init_row + column * s.init_column;
+                              t.init_row = s.init_row;
+                              t.init_column = s.init_column;
+                              t.init_scale = s.init_scale;
+                              t.far = is_far(args);
+                              t.residual = residual == nullptr ? nullptr : residual + row * s.n + column;
+                              t.ldr = s.n;
+                              t.epilogue = epilogue_of(d);
+                              t.points = &points;
+                              loops.run(t);
+                              return !cancel.stop();
+                            });
 }
 
 constexpr std::uint8_t kFuses = kFusesBias | kFusesResidual;

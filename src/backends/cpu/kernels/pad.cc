@@ -86,7 +86,8 @@ Run find_run(const Lines& l, std::int64_t line, std::int64_t most) {
     const std::int64_t position = line % a.out;
     line /= a.out;
     const bool here = position >= a.begin && position < a.end;
-    if (i == l.rank - 2) run.count = std::min(most, here ? a.end - position : position < a.begin ? a.begin - position : a.out - position);
+    if (i == l.rank - 2)
+      run.count = std::min(most, here ? a.end - position : position < a.begin ? a.begin - position : a.out - position);
     if (!here && l.mode != PadMode::kConstant) {
       run.at += pad_source(l.mode, position - a.shift, a.in) * step;
       if (i == l.rank - 2) run.count = 1;
@@ -114,9 +115,10 @@ void pad_ends(PadMode mode, const Axis& row, const T* from, T value, T* to, std:
 template <typename T>
 void pad_long_line(PadMode mode, const Axis& row, const T* from, T value, T* to, CancelPoints* points) {
   for (const auto& [begin, end] : {std::pair{std::int64_t{0}, row.begin}, {row.end, row.out}}) {
-    by_parts(points, end - begin, 16, mode == PadMode::kConstant ? 1 : kFarElement, [&, start = begin](std::int64_t first, std::int64_t last) {
-      pad_ends(mode, row, from, value, to, start + first, start + last);
-    });
+    by_parts(points, end - begin, 16, mode == PadMode::kConstant ? 1 : kFarElement,
+             [&, start = begin](std::int64_t first, std::int64_t last) {
+               pad_ends(mode, row, from, value, to, start + first, start + last);
+             });
   }
   copy_by_parts(points, to + row.begin, from + row.begin - row.shift, (row.end - row.begin) * static_cast<std::int64_t>(sizeof(T)));
 }

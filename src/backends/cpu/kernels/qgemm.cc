@@ -1,7 +1,7 @@
 // Products of matrices of bytes: QLinearMatMul and MatMulInteger, and com.microsoft's QGemm, MatMulIntegerToFloat and
-// DynamicQuantizeMatMul. Exact, as the reference. A tile is some rows by some columns. B is packed once where it is one constant matrix;
-// of others a tile packs the columns that it needs, for all of its rows, which are many. Rows of A are read where they lie if they are
-// uint8 and whole steps of k; others are copied, and DynamicQuantizeMatMul's are quantized.
+// DynamicQuantizeMatMul. Exact, as the reference. A tile is some rows by some columns. B is packed once where it is one constant
+// matrix; of others a tile packs the columns that it needs, for all of its rows, which are many. Rows of A are read where they lie
+// if they are uint8 and whole steps of k; others are copied, and DynamicQuantizeMatMul's are quantized.
 #include <algorithm>
 
 #include "backends/cpu/qgemm_plan.h"
@@ -31,11 +31,11 @@ constexpr std::int64_t kRowsForB = 128;  // of a tile that packs its B, at least
 struct PackedGemmState {
   Isa isa;
   std::int64_t m, n, k;
-  bool packed;                               // B, before
-  int batch_rank;                            // of several B
+  bool packed;                                                           // B, before
+  int batch_rank;                                                        // of several B
   std::int64_t batch[kMaxRank], a_stride[kMaxRank], b_stride[kMaxRank];  // in elements, 0 where broadcast
-  bool copies, dynamic, wide;                // wide: rows are copied as 16 bits
-  std::int64_t lda;                          // of copied rows
+  bool copies, dynamic, wide;                                            // wide: rows are copied as 16 bits
+  std::int64_t lda;                                                      // of copied rows
   // In a thread's block, behind what columns need; row_at: for one that is quantized; b_at: for B.
   std::size_t row_sums_at, room_at, rows_at, row_at, b_at;
   PackedGemmTiling tiling;
@@ -61,7 +61,8 @@ bool is_packed(const OpDesc& d, const Inputs& in) {
 Refusal supports(const OpDesc& d) {
   const Inputs& in = inputs_of(d);
   const auto is_float = [&](int i) { return !given(d, i) || d.inputs[static_cast<std::size_t>(i)].dtype == DType::kFloat32; };
-  if (!is_float(in.a_scale) || !is_float(in.b_scale) || !is_float(in.y_scale) || !is_float(in.bias)) return "scales other than float32";
+  if (!is_float(in.a_scale) || !is_float(in.b_scale) || !is_float(in.y_scale) || !is_float(in.bias))
+    return "scales other than float32";
   if (d.inputs[static_cast<std::size_t>(in.b)].shape.rank() < 2) return "the right-hand side is a vector";
   if (d.inputs[0].dtype == DType::kFloat32 && !is_packed(d, in)) return "the right-hand matrix must be constant";
   for (const int i : {in.a_scale, in.a_zero, in.y_scale, in.y_zero}) {
@@ -93,7 +94,8 @@ std::int64_t columns_of(const OpDesc& d, const Inputs& in) {
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   const Inputs& in = inputs_of(d);
   if (input != in.b || !is_packed(d, in)) return 0;
-  return static_cast<std::size_t>(qgemm_bytes(simd_qgemm::loops(integer_isa()), source_of(d, in, nullptr).shape(columns_of(d, in))));
+  return static_cast<std::size_t>(
+      qgemm_bytes(simd_qgemm::loops(integer_isa()), source_of(d, in, nullptr).shape(columns_of(d, in))));
 }
 
 std::uint64_t prepack_variant(const OpDesc& d, int) {
@@ -157,7 +159,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.row_sums_at = qgemm_columns_bytes(loops, s.n);
   s.room_at = s.row_sums_at + align_up(static_cast<std::size_t>(s.tiling.rows) * sizeof(std::int32_t), 64);
   s.rows_at = s.room_at + (s.wide ? static_cast<std::size_t>(qgemm_room_bytes(loops, {s.n, 1, s.k})) : 0);
-  const std::int64_t copied = s.copies ? checked_mul(s.tiling.rows, checked_mul<std::int64_t>(s.lda, s.wide ? 2 : 1)) + simd_qgemm::kOverread : 0;
+  const std::int64_t copied =
+      s.copies ? checked_mul(s.tiling.rows, checked_mul<std::int64_t>(s.lda, s.wide ? 2 : 1)) + simd_qgemm::kOverread : 0;
   s.row_at = s.rows_at + align_up(static_cast<std::size_t>(copied), 64);
   s.b_at = s.row_at + align_up(s.wide && s.dynamic ? static_cast<std::size_t>(s.k) : 0, 64);
   p->thread_scratch_bytes = s.b_at + (s.packed ? 0 : static_cast<std::size_t>(qgemm_bytes(loops, {s.n, 1, s.k})));
@@ -200,8 +203,8 @@ DynamicRange range_of(const KernelArgs& args, const PackedGemmState& s, CancelPo
 }
 
 // Rows from element `first` of A on.
-void copy_rows(const simd_qgemm::Loops& loops, const KernelArgs& args, const PackedGemmState& s, const DynamicRange& range, std::int64_t first,
-               std::int64_t rows, std::uint8_t* memory, CancelPoints* points) {
+void copy_rows(const simd_qgemm::Loops& loops, const KernelArgs& args, const PackedGemmState& s, const DynamicRange& range,
+               std::int64_t first, std::int64_t rows, std::uint8_t* memory, CancelPoints* points) {
   const simd_bytes::Loops& floats = simd_bytes::loops(cluster_of(s.isa));
   const bool flip = args.desc->inputs[0].dtype == DType::kInt8;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -254,7 +257,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const std::size_t element = dtype_size(d.outputs[0].dtype);
   const std::int64_t start = 0;
   PackedColumns there{-1, 0, 0};
-  const auto run_columns = [&](std::int64_t product, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns, bool copies) {
+  const auto run_columns = [&](std::int64_t product, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns,
+                               bool copies) {
     simd_qgemm::Tile t{};
     t.n = columns;
     t.points = &points;
@@ -294,13 +298,14 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     loops.run(t);
     apply_steps(epilogue_of(d), cluster_of(s.isa), t.c, 1, 0, rows, s.n, columns, &points);
   };
-  for_each_packed_gemm_tile(s.tiling, s.m, s.n, begin, end,
-                        [&](std::int64_t product, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    for (std::int64_t done = 0; done < columns && !points.stopped; done += kMostQgemmColumns) {
-      run_columns(product, row, rows, column + done, std::min(kMostQgemmColumns, columns - done), s.copies && done == 0);
-    }
-    return !cancel.stop();
-  });
+  for_each_packed_gemm_tile(
+      s.tiling, s.m, s.n, begin, end,
+      [&](std::int64_t product, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+        for (std::int64_t done = 0; done < columns && !points.stopped; done += kMostQgemmColumns) {
+          run_columns(product, row, rows, column + done, std::min(kMostQgemmColumns, columns - done), s.copies && done == 0);
+        }
+        return !cancel.stop();
+      });
 }
 
 constexpr Kernel kernel(const char* name, const char* op, const char* domain) {

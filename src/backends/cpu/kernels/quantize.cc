@@ -1,5 +1,5 @@
-// QuantizeLinear and DequantizeLinear between float32 and int8 or uint8, with one scale or one for each index of an axis, in any layout,
-// and DynamicQuantizeLinear. A tile is a run of elements, or some rows of an axis.
+// QuantizeLinear and DequantizeLinear between float32 and int8 or uint8, with one scale or one for each index of an axis, in any
+// layout, and DynamicQuantizeLinear. A tile is a run of elements, or some rows of an axis.
 #include <algorithm>
 #include <string_view>
 
@@ -17,8 +17,8 @@ constexpr std::int64_t kPerTile = 2 * kElementsPerTile;
 struct QuantizeState {
   Isa isa;
   bool is_signed;
-  // The tensor is rows, one for each index of the axes up to the scales', of `inner` elements that have one scale; or, where the axis is
-  // the innermost, of `axis` elements that have each their own.
+  // The tensor is rows, one for each index of the axes up to the scales', of `inner` elements that have one scale; or, where the
+  // axis is the innermost, of `axis` elements that have each their own.
   std::int64_t rows, inner, axis;
   std::int64_t per_tile;  // rows, or elements where there is one row
 };
@@ -42,7 +42,8 @@ Refusal supports(const OpDesc& d) {
   if (d.inputs[1].shape.rank() > 1) return "scales of blocks";
   const std::span<const AttributeSpec> attributes = d.node->op->attributes;
   for (std::size_t i = 0; i < attributes.size(); ++i) {
-    if (std::string_view(attributes[i].name) == "block_size" && attr_int(*d.node, static_cast<int>(i)) != 0) return "scales of blocks";
+    if (std::string_view(attributes[i].name) == "block_size" && attr_int(*d.node, static_cast<int>(i)) != 0)
+      return "scales of blocks";
   }
   return d.node->epilogue.empty() ? nullptr : "no fused steps";
 }
@@ -64,7 +65,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
     s.rows = stored.elements(0, axis) * (each ? 1 : s.axis);
   }
   const std::int64_t row = s.inner == 1 ? s.axis : s.inner;
-  s.per_tile = s.rows == 1 && s.axis == 1 ? kPerTile : units_per_tile(s.rows, static_cast<double>(row), static_cast<double>(kPerTile));
+  s.per_tile =
+      s.rows == 1 && s.axis == 1 ? kPerTile : units_per_tile(s.rows, static_cast<double>(row), static_cast<double>(kPerTile));
   p->tiles = ceil_div(s.rows == 1 && s.axis == 1 ? s.inner : s.rows, s.per_tile);
   p->flops = 2.0 * static_cast<double>(x.elements());
   p->bytes = bytes_of(d);
@@ -79,8 +81,8 @@ std::int32_t zero_of(const KernelArgs& args, bool is_signed, std::int64_t i) {
 
 constexpr std::int64_t kPartOfRow = 1 << 15;  // elements between two cancellation points
 
-// Calls one(first, n, scale, zero) for n elements that share a scale, and each(first, n, index) for n elements with a scale each, the first
-// of which is scales[index].
+// Calls one(first, n, scale, zero) for n elements that share a scale, and each(first, n, index) for n elements with a scale each,
+// the first of which is scales[index].
 template <typename One, typename Each>
 void for_each_row(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, One&& one, Each&& each) {
   const auto& s = args.plan->state<QuantizeState>();

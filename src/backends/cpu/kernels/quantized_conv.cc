@@ -1,20 +1,20 @@
-// QLinearConv, ConvInteger and ConvIntegerToFloat over one or two spatial axes, channels last, with a constant weight: products of the
-// pixels under the window by the weight, packed once, k by lines of the window. Exact, as the reference. A tile is some lines, or some
-// positions of a line, of an image, and output channels of one group. What it reads of the image, with its pads, is copied into a slab,
-// in which rows of A are read where they lie; nothing is copied where a window has no pads and its lines are whole steps of k.
+// QLinearConv, ConvInteger and ConvIntegerToFloat over one or two spatial axes, channels last, with a constant weight: products of
+// the pixels under the window by the weight, packed once, k by lines of the window. Exact, as the reference. A tile is some lines,
+// or some positions of a line, of an image, and output channels of one group. What it reads of the image, with its pads, is copied
+// into a slab, in which rows of A are read where they lie; nothing is copied where a window has no pads and its lines are whole
+// steps of k.
 #include <algorithm>
 #include <new>
 
 #include "backends/cpu/byte_lines.h"
-#include "backends/cpu/qgemm_conv.h"
 #include "backends/cpu/follow.h"
+#include "backends/cpu/qgemm_conv.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
 #include "ops/merge.h"
 
 namespace evn {
 namespace {
-
 
 struct ConvState : QgemmConv {
   Isa isa;
@@ -39,7 +39,9 @@ Refusal supports(const OpDesc& d) {
   return nullptr;
 }
 
-std::int64_t columns_of(const OpDesc& d, const QgemmConvInputs& in) { return d.inputs[static_cast<std::size_t>(in.w)].shape[0] / conv_groups(d); }
+std::int64_t columns_of(const OpDesc& d, const QgemmConvInputs& in) {
+  return d.inputs[static_cast<std::size_t>(in.w)].shape[0] / conv_groups(d);
+}
 
 std::int64_t group_bytes(const OpDesc& d, const QgemmConvInputs& in) {
   return qgemm_bytes(simd_qgemm::loops(integer_isa()), source_of(d, in, nullptr).shape(columns_of(d, in)));
@@ -87,7 +89,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.row_sums_at = qgemm_columns_bytes(loops, s.tile_columns);
   s.room_at = s.row_sums_at + align_up(static_cast<std::size_t>(s.lines * s.width) * sizeof(std::int32_t), 64);
   s.slab_at = s.room_at + (wide ? static_cast<std::size_t>(qgemm_room_bytes(loops, shape)) : 0);
-  p->thread_scratch_bytes = s.slab_at + (s.in_place ? 0 : static_cast<std::size_t>(s.slab.bytes(s.lines, s.width) + simd_qgemm::kOverread));
+  p->thread_scratch_bytes =
+      s.slab_at + (s.in_place ? 0 : static_cast<std::size_t>(s.slab.bytes(s.lines, s.width) + simd_qgemm::kOverread));
   p->flops = 2.0 * static_cast<double>(k) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
 }
@@ -146,7 +149,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     const std::uint8_t* const image = args.in<std::uint8_t>(0) + at.first;
     std::uint8_t* const slab = memory + s.slab_at;
     if (!s.in_place && !(at.from == filled)) {
-      s.slab.fill(loops, image, {at.from.line, at.from.x, t.lines, t.width}, static_cast<std::uint8_t>(numbers.a_zero), slab, &points);
+      s.slab.fill(loops, image, {at.from.line, at.from.x, t.lines, t.width}, static_cast<std::uint8_t>(numbers.a_zero), slab,
+                  &points);
       if (points.stopped) return;
       filled = at.from;
     }
@@ -200,7 +204,9 @@ class ConvLines final : public ByteLines {
   std::size_t room_at() const {
     return row_sums_at() + align_up(static_cast<std::size_t>(checked_mul(lines_, width_)) * sizeof(std::int32_t), 64);
   }
-  std::size_t slab_at() const { return room_at() + (conv_.slab.words ? static_cast<std::size_t>(qgemm_room_bytes(loops_, shape_)) : 0); }
+  std::size_t slab_at() const {
+    return room_at() + (conv_.slab.words ? static_cast<std::size_t>(qgemm_room_bytes(loops_, shape_)) : 0);
+  }
   std::size_t bytes() const {
     return slab_at() + (in_place_ ? 0 : static_cast<std::size_t>(conv_.slab.bytes(lines_, width_) + simd_qgemm::kOverread));
   }
@@ -213,7 +219,8 @@ class ConvLines final : public ByteLines {
     tile_ = {};
     tile_.n = conv_.columns;
     tile_.points = points;
-    if (!set_columns(loops_, numbers, shape_, args.pack<std::uint8_t>(kIn.w), 0, memory + align_up(sizeof(ConvLines), 64), &tile_)) return;
+    if (!set_columns(loops_, numbers, shape_, args.pack<std::uint8_t>(kIn.w), 0, memory + align_up(sizeof(ConvLines), 64), &tile_))
+      return;
     slab_ = memory + slab_at();
     conv_.set_rows(in_place_, shape_.segments, offsets_, &tile_);
     tile_.row_sums = reinterpret_cast<std::int32_t*>(memory + row_sums_at());
@@ -259,7 +266,8 @@ class ConvLines final : public ByteLines {
 
 std::size_t lines_bytes(const OpDesc& d, const Int8Stage& part) { return ConvLines(d, part).bytes(); }
 
-ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage& part, void* memory, CancelPoints* points) {
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage& part, void* memory,
+                       CancelPoints* points) {
   auto* const lines = new (memory) ConvLines(d, part);
   lines->begin(args_of_stage(step, d, input), points);
   return lines;

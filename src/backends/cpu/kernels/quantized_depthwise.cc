@@ -1,5 +1,6 @@
-// Depthwise QLinearConv, ConvInteger and ConvIntegerToFloat with a constant weight, over one or two spatial axes, channels last. Exact, as
-// the reference. A tile is some lines of an image, or some positions of a line, which are copied into a slab with their pads.
+// Depthwise QLinearConv, ConvInteger and ConvIntegerToFloat with a constant weight, over one or two spatial axes, channels last.
+// Exact, as the reference. A tile is some lines of an image, or some positions of a line, which are copied into a slab with their
+// pads.
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -20,12 +21,12 @@ namespace {
 using simd_qdepthwise::kBlock;
 using simd_qdepthwise::kMostTaps;
 
-constexpr std::int64_t kFewestChannels = 8;   // fewer leave most lanes of a vector empty
+constexpr std::int64_t kFewestChannels = 8;  // fewer leave most lanes of a vector empty
 constexpr std::int64_t kSlabBytes = 64 << 10;
 constexpr std::int64_t kLeastPositions = 16;  // of a tile that is a part of a line
 constexpr std::int64_t kMostGroup = 4;
-constexpr double kTileCost = 1.5e6;           // in products
-constexpr std::size_t kArrays = 3;            // start, scale and bias of channels
+constexpr double kTileCost = 1.5e6;  // in products
+constexpr std::size_t kArrays = 3;   // start, scale and bias of channels
 
 struct DepthwiseState {
   Isa isa;
@@ -46,8 +47,8 @@ const simd_qdepthwise::Loops* quads_of(Isa isa, bool to_bytes) {
 
 // What stands in front of a packed weight.
 struct Packed {
-  std::int64_t group;       // taps side by side: 1, as floats, 2 or 4
-  std::int64_t unused[7];   // up to a line of memory
+  std::int64_t group;      // taps side by side: 1, as floats, 2 or 4
+  std::int64_t unused[7];  // up to a line of memory
 };
 
 // Taps side by side without these.
@@ -60,7 +61,8 @@ Refusal supports(const OpDesc& d) {
   const QgemmConvInputs& in = conv_inputs_of(d);
   const int rank = d.inputs[0].shape.rank();
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
-  if (d.constant(in.w) == nullptr || (d.has_input(in.w_zero) && d.constant(in.w_zero) == nullptr)) return "the weight must be constant";
+  if (d.constant(in.w) == nullptr || (d.has_input(in.w_zero) && d.constant(in.w_zero) == nullptr))
+    return "the weight must be constant";
   const Shape& w = d.inputs[static_cast<std::size_t>(in.w)].shape;
   if (w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup)) return "only one filter for each channel";
   if (w[0] < kFewestChannels) return "too few channels";
@@ -71,7 +73,8 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
   const QgemmConvInputs& in = conv_inputs_of(d);
   if (input != in.w) return 0;
   const Shape& w = d.inputs[static_cast<std::size_t>(in.w)].shape;
-  return static_cast<std::size_t>(checked_add<std::int64_t>(checked_mul<std::int64_t>(words_of(w), sizeof(std::int32_t)), sizeof(Packed)));
+  return static_cast<std::size_t>(
+      checked_add<std::int64_t>(checked_mul<std::int64_t>(words_of(w), sizeof(std::int32_t)), sizeof(Packed)));
 }
 
 // The zero points are in the packed copy, and the isa and the type of the output choose its form.
@@ -119,8 +122,8 @@ void prepack(const OpDesc& d, int input, void* packed) {
   }
 }
 
-// Whether sums are below 2^24 with what is added to them, so that they are exact as floats: those of the taps and what the zero point
-// makes of them are at most 64 x 255 x 255.
+// Whether sums are below 2^24 with what is added to them, so that they are exact as floats: those of the taps and what the zero
+// point makes of them are at most 64 x 255 x 255.
 bool sums_fit_floats(const OpDesc& d, const QgemmConvInputs& in) {
   constexpr std::int32_t kMostBias = 1 << 23;
   if (!d.has_input(in.bias)) return true;
@@ -171,8 +174,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
 }
 
 // start, scale and what is added to floats of all channels, in the order of the packed weight.
-void set_channels(const KernelArgs& args, const QgemmConvInputs& in, std::int64_t channels, std::int32_t x_zero, bool by_quads, const std::int32_t* sums,
-                  void* memory, CancelPoints* points) {
+void set_channels(const KernelArgs& args, const QgemmConvInputs& in, std::int64_t channels, std::int32_t x_zero, bool by_quads,
+                  const std::int32_t* sums, void* memory, CancelPoints* points) {
   auto* const start = static_cast<std::int32_t*>(memory);
   auto* const scale = reinterpret_cast<float*>(start + padded(channels));
   const OpDesc& d = *args.desc;
@@ -192,7 +195,8 @@ void set_channels(const KernelArgs& args, const QgemmConvInputs& in, std::int64_
     for (std::int64_t c = from; c < until; ++c) {
       const std::int64_t place = by_quads ? simd_qdepthwise::quad_place(c) : c;
       const std::uint32_t added = bias == nullptr ? 0 : static_cast<std::uint32_t>(bias[c]);
-      start[place] = static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[place]));
+      start[place] =
+          static_cast<std::int32_t>(added - static_cast<std::uint32_t>(x_zero) * static_cast<std::uint32_t>(sums[place]));
       if (scaled && !at_once) scale[place] = static_cast<float>(x_scale * static_cast<double>(w_scale[c * step]) / y_scale);
     }
   });
@@ -301,7 +305,8 @@ class DepthwiseLines final : public ByteLines {
 
 std::size_t lines_bytes(const OpDesc& d, const Int8Stage& part) { return DepthwiseLines(d, part).bytes(); }
 
-ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage& part, void* memory, CancelPoints* points) {
+ByteLines* begin_lines(const KernelArgs& step, const OpDesc& d, int input, const Int8Stage& part, void* memory,
+                       CancelPoints* points) {
   auto* const lines = new (memory) DepthwiseLines(d, part);
   lines->begin(args_of_stage(step, d, input), points);
   return lines;

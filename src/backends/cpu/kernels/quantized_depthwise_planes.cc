@@ -1,5 +1,6 @@
 // Depthwise QLinearConv over two spatial axes, channels last, where four bytes can be multiplied at once: lines of the input are
-// interleaved, four and four, and read where they lie. Exact, as the reference. A tile is some lines of an image, or a part of them.
+// interleaved, four and four, and read where they lie. Exact, as the reference. A tile is some lines of an image, or a part of
+// them.
 #include <algorithm>
 #include <new>
 #include <numeric>
@@ -21,8 +22,8 @@ using simd_qdepthwise::PlaneTile;
 
 constexpr const QgemmConvInputs& kIn = kQLinearConvInputs;
 constexpr std::int64_t kPlaneBytes = 5 << 10;  // of one plane: four stay in the second-level cache, and most of the first
-constexpr std::int64_t kMostRun = 640;          // channels that are repeated until they are whole blocks
-constexpr double kPlaneTileCost = 4e5;          // in products
+constexpr std::int64_t kMostRun = 640;         // channels that are repeated until they are whole blocks
+constexpr double kPlaneTileCost = 4e5;         // in products
 
 // What the attributes and the weight's shape say.
 struct Geometry {
@@ -33,8 +34,11 @@ struct Geometry {
 
   explicit Geometry(const OpDesc& d) {
     const Shape& w = d.inputs[static_cast<std::size_t>(kIn.w)].shape;
-    const std::span<const std::int64_t> strides = attr_ints(*d.node, ConvAttr::kStrides), dilations = attr_ints(*d.node, ConvAttr::kDilations);
-    const auto all_one = [](std::span<const std::int64_t> v) { return std::all_of(v.begin(), v.end(), [](std::int64_t x) { return x == 1; }); };
+    const std::span<const std::int64_t> strides = attr_ints(*d.node, ConvAttr::kStrides),
+                                        dilations = attr_ints(*d.node, ConvAttr::kDilations);
+    const auto all_one = [](std::span<const std::int64_t> v) {
+      return std::all_of(v.begin(), v.end(), [](std::int64_t x) { return x == 1; });
+    };
     channels = w[0];
     lines = w[2];
     width = w[3];
@@ -135,7 +139,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->thread_scratch_bytes = set_geometry(d, g, &s);
   const double line_cost = static_cast<double>(s.x.output * g.channels) * static_cast<double>(g.lines * g.width);
   s.lines = s.y.output;
-  if (d.threads > 1) s.lines = std::max(units_per_tile(s.lines, line_cost, kPlaneTileCost), ceil_div(s.lines, std::int64_t{4} * d.threads));
+  if (d.threads > 1)
+    s.lines = std::max(units_per_tile(s.lines, line_cost, kPlaneTileCost), ceil_div(s.lines, std::int64_t{4} * d.threads));
   s.lines = ceil_div(s.lines, std::int64_t{g.together}) * g.together;
   s.line_tiles = ceil_div(s.y.output, s.lines);
   p->tiles = checked_mul(d.inputs[0].shape[0], checked_mul(s.line_tiles, s.width_tiles));
@@ -148,7 +153,8 @@ void set_channels(const KernelArgs& args, const Geometry& g, std::int32_t x_zero
                   std::int32_t* start, float* scale, CancelPoints* points) {
   const OpDesc& d = *args.desc;
   const std::int32_t* const bias = d.has_input(kIn.bias) ? args.in<std::int32_t>(kIn.bias) : nullptr;
-  const double x_scale = static_cast<double>(*args.in<float>(kIn.x_scale)), y_scale = static_cast<double>(*args.in<float>(kIn.y_scale));
+  const double x_scale = static_cast<double>(*args.in<float>(kIn.x_scale)),
+               y_scale = static_cast<double>(*args.in<float>(kIn.y_scale));
   auto* const factors = reinterpret_cast<float*>(plain + g.channels);
   const std::int64_t step = step_of(d, kIn.w_scale);
   by_parts(points, step == 0 ? 1 : g.channels, 64, kFunction, [&](std::int64_t from, std::int64_t until) {
@@ -174,7 +180,8 @@ void set_channels(const KernelArgs& args, const Geometry& g, std::int32_t x_zero
   });
 }
 
-void begin_tile(const KernelArgs& args, const PlanesState& s, const Geometry& g, std::uint8_t* memory, PlaneTile* tile, CancelPoints* points) {
+void begin_tile(const KernelArgs& args, const PlanesState& s, const Geometry& g, std::uint8_t* memory, PlaneTile* tile,
+                CancelPoints* points) {
   const OpDesc& d = *args.desc;
   auto* const start = reinterpret_cast<std::int32_t*>(memory);
   auto* const scale = reinterpret_cast<float*>(start + g.run);
@@ -213,8 +220,8 @@ void begin_tile(const KernelArgs& args, const PlanesState& s, const Geometry& g,
 }
 
 // Lines from `line` on, from position x on, of an image and of its output.
-void run_part(const PlanesState& s, const Geometry& g, const std::uint8_t* image, std::int64_t line, std::int64_t lines, std::int64_t x,
-              std::uint8_t* c, PlaneTile* tile) {
+void run_part(const PlanesState& s, const Geometry& g, const std::uint8_t* image, std::int64_t line, std::int64_t lines,
+              std::int64_t x, std::uint8_t* c, PlaneTile* tile) {
   PlaneTile& t = *tile;
   const std::int64_t width = std::min(s.width, s.x.output - x), count = pixels_of(s.x, width);
   const std::int64_t first = x * s.x.stride - s.x.pad_begin;

@@ -1,5 +1,5 @@
-// QLinearAdd and QLinearMul of two broadcast tensors of bytes, and tables of bytes (ops/byte_table.h), in any layout. A tile is a run of
-// elements of the output, or, of some channels of wider values, of positions.
+// QLinearAdd and QLinearMul of two broadcast tensors of bytes, and tables of bytes (ops/byte_table.h), in any layout. A tile is a
+// run of elements of the output, or, of some channels of wider values, of positions.
 #include "backends/cpu/broadcast_plan.h"
 #include "backends/cpu/follow.h"
 #include "backends/cpu/simd/bytes.h"
@@ -10,7 +10,11 @@
 namespace evn {
 namespace {
 
-enum : int { kA = 0, kB = 3, kY = 6 };  // each is followed by its scale and zero point; of y there is no tensor: its scale is input 6
+enum : int {
+  kA = 0,
+  kB = 3,
+  kY = 6
+};  // each is followed by its scale and zero point; of y there is no tensor: its scale is input 6
 
 constexpr std::int64_t kPerTile = 2 * kElementsPerTile;
 
@@ -53,7 +57,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       if (stops(&points, kFarElement * s.rank)) return;
       for (std::int64_t r = 0; r < rows; ++r) {
         if (stops(&points, 2 * n + kFarElement)) return;
-        loop(a, args.in<std::uint8_t>(kA) + x, s.x_step[0], args.in<std::uint8_t>(kB) + z, s.z_step[0], args.out<std::uint8_t>() + y, n);
+        loop(a, args.in<std::uint8_t>(kA) + x, s.x_step[0], args.in<std::uint8_t>(kB) + z, s.z_step[0],
+             args.out<std::uint8_t>() + y, n);
         if (r + 1 == rows) break;
         x += s.x_step[1];
         z += s.z_step[1];
@@ -104,7 +109,8 @@ void table_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
     }
     for (std::int64_t r = first; r < std::min(first + s.per_tile, s.rows); ++r) {
       const bool goes_on = by_parts(&points, s.row, 64, 4, [&](std::int64_t from, std::int64_t until) {
-        loops.look_up(table, args.in<std::uint8_t>(0) + r * s.x_step + from, args.out<std::uint8_t>() + r * s.y_step + from, until - from);
+        loops.look_up(table, args.in<std::uint8_t>(0) + r * s.x_step + from, args.out<std::uint8_t>() + r * s.y_step + from,
+                      until - from);
       });
       if (!goes_on || stops(&points, kFarElement)) return;
     }

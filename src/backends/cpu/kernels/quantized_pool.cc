@@ -1,5 +1,5 @@
-// Pools of bytes: MaxPool without indices and QLinearAveragePool, one or two spatial axes, channels last, and QLinearGlobalAveragePool in
-// either layout. A tile is a line of the output, or some channels.
+// Pools of bytes: MaxPool without indices and QLinearAveragePool, one or two spatial axes, channels last, and
+// QLinearGlobalAveragePool in either layout. A tile is a line of the output, or some channels.
 #include <algorithm>
 #include <cmath>
 
@@ -36,7 +36,9 @@ Refusal max_supports(const OpDesc& d) {
   return d.node->epilogue.empty() ? nullptr : "no fused steps";
 }
 
-void max_layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) { inputs[0] = outputs[0] = Layout::kChannelsLast; }
+void max_layouts(const OpDesc&, std::span<Layout> inputs, std::span<Layout> outputs) {
+  inputs[0] = outputs[0] = Layout::kChannelsLast;
+}
 
 void max_plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<MaxState>();
@@ -64,16 +66,20 @@ void max_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const
   auto* const line = static_cast<std::uint8_t*>(args.thread_scratch);
   const std::int64_t width = s.x.input * s.channels;
   CancelPoints points = points_of(cancel);
-  const std::int64_t line_work = (s.y.kernel + 1) * (width + kFarElement * s.x.input) + s.x.output * s.x.kernel * (s.channels + kFarElement);
-  const bool is_short = s.y.kernel <= kShortLine && s.x.kernel <= kShortLine && s.x.input <= kShortLine && s.x.output <= kShortLine &&
-                        s.channels <= kShortLine && line_work <= kTileWorkPerLook;
+  const std::int64_t line_work =
+      (s.y.kernel + 1) * (width + kFarElement * s.x.input) + s.x.output * s.x.kernel * (s.channels + kFarElement);
+  const bool is_short = s.y.kernel <= kShortLine && s.x.kernel <= kShortLine && s.x.input <= kShortLine &&
+                        s.x.output <= kShortLine && s.channels <= kShortLine && line_work <= kTileWorkPerLook;
   // widen_max over n contiguous bytes.
   const auto widen = [&](const std::uint8_t* from, std::uint8_t* to, std::int64_t n) {
     if (is_short) {
       loops.widen_max(from, to, n, is_signed);
       return true;
     }
-    return by_parts(&points, n, 64, 1, [&](std::int64_t first, std::int64_t last) { loops.widen_max(from + first, to + first, last - first, is_signed); }) &&
+    return by_parts(&points, n, 64, 1,
+                    [&](std::int64_t first, std::int64_t last) {
+                      loops.widen_max(from + first, to + first, last - first, is_signed);
+                    }) &&
            !stops(&points, kFarElement);
   };
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
@@ -116,7 +122,7 @@ void max_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const
 
 enum : int { kX, kXScale, kXZero, kYScale, kYZero };
 
-constexpr std::int64_t kMostTaps = 1 << 20;     // whose sum fits into 32 bits
+constexpr std::int64_t kMostTaps = 1 << 20;  // whose sum fits into 32 bits
 
 struct PoolState {
   Isa isa;
@@ -188,8 +194,8 @@ void pool_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
 
 // ---------------------------------------------------------------------------------------------------- global average --
 
-constexpr std::int64_t kColumns = 512;          // channels of a tile
-constexpr std::int64_t kMostSummed = 1 << 20;   // positions whose sum fits into 32 bits
+constexpr std::int64_t kColumns = 512;         // channels of a tile
+constexpr std::int64_t kMostSummed = 1 << 20;  // positions whose sum fits into 32 bits
 
 struct AverageState {
   Isa isa;
@@ -224,7 +230,8 @@ std::int64_t sum_of(const std::uint8_t* x, std::int64_t n, std::uint8_t flip) {
   const __m128i change = _mm_set1_epi8(static_cast<char>(flip));
   __m128i sums = _mm_setzero_si128();
   for (; i + 16 <= n; i += 16) {
-    sums = _mm_add_epi64(sums, _mm_sad_epu8(_mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i)), change), _mm_setzero_si128()));
+    sums = _mm_add_epi64(
+        sums, _mm_sad_epu8(_mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i)), change), _mm_setzero_si128()));
   }
   sum = _mm_cvtsi128_si64(sums) + _mm_cvtsi128_si64(_mm_unpackhi_epi64(sums, sums));
 #endif
@@ -241,7 +248,8 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
   const double x_scale = static_cast<double>(*args.in<float>(kXScale)), y_scale = static_cast<double>(*args.in<float>(kYScale));
   const MutableTensor y = {d.outputs[0], args.out<void>()};
   auto* const to = args.out<std::uint8_t>();
-  const double least = is_signed ? -128 : 0, x_zeros = static_cast<double>(zero(kXZero) * s.positions), y_zero = static_cast<double>(zero(kYZero));
+  const double least = is_signed ? -128 : 0, x_zeros = static_cast<double>(zero(kXZero) * s.positions),
+               y_zero = static_cast<double>(zero(kYZero));
   const double divisor = y_scale * static_cast<double>(s.positions);
   constexpr double kMiddle = 6755399441055744.0;  // 1.5 * 2^52
   CancelPoints points = points_of(cancel);
@@ -253,9 +261,10 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
       const std::uint8_t* x = args.in<std::uint8_t>(kX) + image * s.positions * s.pitch + channel;
       for (std::int64_t first = 0; first < s.positions; first += kMostSummed) {
         std::int32_t part[kColumns] = {};
-        by_parts(&points, std::min(s.positions - first, kMostSummed), 1, n + kFarElement, [&](std::int64_t from, std::int64_t until) {
-          for (std::int64_t i = first + from; i < first + until; ++i) loops.add_to(x + i * s.pitch, part, n, is_signed);
-        });
+        by_parts(&points, std::min(s.positions - first, kMostSummed), 1, n + kFarElement,
+                 [&](std::int64_t from, std::int64_t until) {
+                   for (std::int64_t i = first + from; i < first + until; ++i) loops.add_to(x + i * s.pitch, part, n, is_signed);
+                 });
         if (points.stopped) return;
         for (std::int64_t c = 0; c < n; ++c) sums[c] += part[c];
       }
@@ -272,7 +281,8 @@ void average_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, c
       const double steps = s.positions == 0 ? 0 : sum * x_scale / divisor;
       if (std::fabs(steps) < kMiddle / 2) {  // rounding by addition, to even
         const double rounded = (steps + kMiddle) - kMiddle + y_zero;
-        to[image * s.channels + channel + c] = static_cast<std::uint8_t>(static_cast<std::int32_t>(std::clamp(rounded, least, least + 255)));
+        to[image * s.channels + channel + c] =
+            static_cast<std::uint8_t>(static_cast<std::int32_t>(std::clamp(rounded, least, least + 255)));
       } else {
         put_byte(y, image * s.channels + channel + c, round_even(steps) + y_zero);
       }

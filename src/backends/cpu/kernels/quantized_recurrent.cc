@@ -1,6 +1,6 @@
-// DynamicQuantizeLSTM of com.microsoft: W and R are packed as simd/qgemm.h has them. x is quantized as a whole, its products with W are made
-// for many steps at once; in each step h of all sequences that go on is quantized and multiplied by R. A tile is a direction: its
-// sequences share a scale in each step. Exact, as the reference.
+// DynamicQuantizeLSTM of com.microsoft: W and R are packed as simd/qgemm.h has them. x is quantized as a whole, its products with W
+// are made for many steps at once; in each step h of all sequences that go on is quantized and multiplied by R. A tile is a
+// direction: its sequences share a scale in each step. Exact, as the reference.
 #include <algorithm>
 #include <cstring>
 
@@ -36,12 +36,15 @@ struct Columns {
 
 Columns columns_of(std::int64_t hidden) {
   const bool whole = hidden % kMostLanes == 0;
-  return {hidden, ceil_div(hidden, kMostLanes) * kMostLanes, whole ? 1 : kGates, whole ? checked_mul<std::int64_t>(kGates, hidden) : hidden};
+  return {hidden, ceil_div(hidden, kMostLanes) * kMostLanes, whole ? 1 : kGates,
+          whole ? checked_mul<std::int64_t>(kGates, hidden) : hidden};
 }
 
 std::int64_t hidden_of(const OpDesc& d) { return d.inputs[In::kR].shape[1]; }
 
-std::int64_t part_bytes(Isa isa, const Columns& c, std::int64_t depth) { return qgemm_bytes(simd_qgemm::loops(isa), {c.columns, 1, depth}); }
+std::int64_t part_bytes(Isa isa, const Columns& c, std::int64_t depth) {
+  return qgemm_bytes(simd_qgemm::loops(isa), {c.columns, 1, depth});
+}
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != In::kW && input != In::kR) return 0;
@@ -93,7 +96,9 @@ Scratch scratch_of(const State& s) {
     next = checked_add(next, static_cast<std::int64_t>(align_up(static_cast<std::size_t>(bytes), 64)));
     return begin;
   };
-  const auto floats = [&](std::int64_t count, std::int64_t each) { return take(checked_mul<std::int64_t>(checked_mul(count, each), sizeof(float))); };
+  const auto floats = [&](std::int64_t count, std::int64_t each) {
+    return take(checked_mul<std::int64_t>(checked_mul(count, each), sizeof(float)));
+  };
   at.x_row = qgemm_padded(loops, s.size.inputs);
   at.h_row = qgemm_padded(loops, s.size.hidden);
   at.columns = take(static_cast<std::int64_t>(qgemm_columns_bytes(loops, s.columns.columns)));
@@ -118,7 +123,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const Shape& r = d.inputs[In::kR].shape;
   s.size = recurrent_sizes(s.spec, d.inputs[In::kX].shape, {r[0], r[2], r[1]});
   s.columns = columns_of(s.size.hidden);
-  s.chunk = std::clamp<std::int64_t>(kProjectedRows / std::max<std::int64_t>(s.size.batch, 1), 1, std::max<std::int64_t>(s.size.steps, 1));
+  s.chunk = std::clamp<std::int64_t>(kProjectedRows / std::max<std::int64_t>(s.size.batch, 1), 1,
+                                     std::max<std::int64_t>(s.size.steps, 1));
   p->tiles = s.spec.directions;
   p->thread_scratch_bytes = static_cast<std::size_t>(scratch_of(s).end);
   p->flops = 2.0 * static_cast<double>(s.size.steps) * static_cast<double>(s.size.inputs + s.size.hidden) * kGates *
@@ -131,7 +137,12 @@ void plan(const OpDesc& d, KernelPlan* p) {
 class Direction {
  public:
   Direction(const KernelArgs& args, const State& s, int direction, CancelPoints* points)
-      : points_(points), args_(args), s_(s), direction_(direction), at_(scratch_of(s)), memory_(static_cast<std::uint8_t*>(args.thread_scratch)),
+      : points_(points),
+        args_(args),
+        s_(s),
+        direction_(direction),
+        at_(scratch_of(s)),
+        memory_(static_cast<std::uint8_t*>(args.thread_scratch)),
         lengths_(args.desc->has_input(In::kLengths) ? args.in<std::int32_t>(In::kLengths) : nullptr) {
     const Activation* f = s.spec.activations[direction];
     cell_ = {{f[0], f[1], f[2], s.spec.clip > 0 ? s.spec.clip : __builtin_inff(), s.spec.own}, s.columns.padded, nullptr};
@@ -142,9 +153,9 @@ class Direction {
     std::int64_t longest = 0;
     for (std::int64_t n = 0; n < s_.size.batch; ++n) longest = std::max(longest, steps(n));
     float low = 0, high = 0;
-    const bool goes_on = by_parts(points_, longest * s_.size.batch * s_.size.inputs, 64, 1, [&](std::int64_t begin, std::int64_t end) {
-      bytes().range(args_.in<float>(In::kX) + begin, end - begin, &low, &high);
-    });
+    const bool goes_on = by_parts(
+        points_, longest * s_.size.batch * s_.size.inputs, 64, 1,
+        [&](std::int64_t begin, std::int64_t end) { bytes().range(args_.in<float>(In::kX) + begin, end - begin, &low, &high); });
     if (!goes_on) return;
     const DynamicRange x_range = dynamic_range_of(low, high);
     for (std::int64_t done = 0; done < longest; done += s_.chunk) {
@@ -175,7 +186,9 @@ class Direction {
   float* h(std::int64_t n) const { return floats(at_.h) + n * s_.columns.padded; }
   float* c(std::int64_t n) const { return floats(at_.c) + n * s_.columns.padded; }
   float* gates(std::int64_t row) const { return floats(at_.gates) + row * kGates * s_.columns.padded; }
-  float* projected(std::int64_t i, std::int64_t n) const { return floats(at_.projected) + (i * s_.size.batch + n) * kGates * s_.columns.padded; }
+  float* projected(std::int64_t i, std::int64_t n) const {
+    return floats(at_.projected) + (i * s_.size.batch + n) * kGates * s_.columns.padded;
+  }
 
   // What the model gives, with gates `padded` apart.
   void add_padded(int input, std::int64_t from, std::int64_t count, float* to) const {
@@ -209,7 +222,8 @@ class Direction {
   }
 
   // to = bias + products of `rows` rows of bytes with W or R. bias: [4][padded]; null: none.
-  void multiply(int input, const DynamicRange& range, std::int64_t rows, std::int64_t row_step, const float* bias, float* to) const {
+  void multiply(int input, const DynamicRange& range, std::int64_t rows, std::int64_t row_step, const float* bias,
+                float* to) const {
     const simd_qgemm::Loops& loops = simd_qgemm::loops(s_.isa);
     const OpDesc& d = *args_.desc;
     const int scale = input == In::kW ? kWScale : kRScale, zero = scale + 1;
@@ -228,7 +242,8 @@ class Direction {
       t.n = columns;
       const std::int64_t packed = (direction_ * s_.columns.parts + part) * part_bytes(s_.isa, s_.columns, depth);
       t.points = points_;
-      if (!set_columns(loops, numbers, {columns, 1, depth}, args_.pack<std::uint8_t>(input) + packed, 0, memory_ + at_.columns, &t)) return;
+      if (!set_columns(loops, numbers, {columns, 1, depth}, args_.pack<std::uint8_t>(input) + packed, 0, memory_ + at_.columns, &t))
+        return;
       t.bias = bias == nullptr ? nullptr : bias + part * s_.columns.padded;
       t.a = memory_ + at_.rows;
       t.lda = row_step;
@@ -252,7 +267,8 @@ class Direction {
       for (std::int64_t n = 0; n < batch; ++n) {
         if (stops(points_, 2 * inputs)) return;
         const std::int64_t t = std::max<std::int64_t>(time(begin + i, n), 0);  // of sequences that have ended, whatever
-        quantize(range, args_.in<float>(In::kX) + s_.size.x_row(s_.spec, t, n) * inputs, inputs, memory_ + at_.rows + (i * batch + n) * at_.x_row);
+        quantize(range, args_.in<float>(In::kX) + s_.size.x_row(s_.spec, t, n) * inputs, inputs,
+                 memory_ + at_.rows + (i * batch + n) * at_.x_row);
       }
     }
     multiply(In::kW, range, count * batch, at_.x_row, floats(at_.bias), projected(0, 0));
@@ -270,14 +286,16 @@ class Direction {
       bytes().range(h(n), hidden, &low, &high);
     }
     const DynamicRange range = dynamic_range_of(low, high);
-    for (std::int64_t i = 0; i < count && !stops(points_, 2 * hidden); ++i) quantize(range, h(active[i]), hidden, memory_ + at_.rows + i * at_.h_row);
+    for (std::int64_t i = 0; i < count && !stops(points_, 2 * hidden); ++i)
+      quantize(range, h(active[i]), hidden, memory_ + at_.rows + i * at_.h_row);
     const bool alone = count == 1;
     multiply(In::kR, range, count, at_.h_row, alone ? projected + active[0] * all : nullptr, gates(0));
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t n = active[i];
       if (stops(points_, kGates * kFunction * s_.columns.padded)) return;
       const float* const added = projected + n * all;
-      if (!alone) floats_.binary(simd_elementwise::Binary::kAdd, gates(i), 1, added, 1, gates(i), all, {1, 0, 0, 0}, false, nullptr);
+      if (!alone)
+        floats_.binary(simd_elementwise::Binary::kAdd, gates(i), 1, added, 1, gates(i), all, {1, 0, 0, 0}, false, nullptr);
       simd_recurrent::loops(cluster_of(s_.isa)).lstm_exact(cell_, gates(i), c(n), h(n));
       if (wanted(0)) std::memcpy(args_.out<float>() + s_.size.y_at(s_.spec, direction_, time(s, n), n), h(n), row_bytes());
     }
@@ -302,7 +320,8 @@ class Direction {
 
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   CancelPoints points = points_of(cancel);
-  for (std::int64_t d = begin; d < end && !cancel.stop(); ++d) Direction(args, args.plan->state<State>(), static_cast<int>(d), &points).run();
+  for (std::int64_t d = begin; d < end && !cancel.stop(); ++d)
+    Direction(args, args.plan->state<State>(), static_cast<int>(d), &points).run();
 }
 
 constexpr Kernel kKernels[] = {

@@ -1,10 +1,11 @@
-// QLinearConv 3 x 3 without strides, channels last, by Winograd's F(4 x 4, 3 x 3) on whole numbers (simd/qwinograd.h), where bytes are
-// widened to 16 bits to be multiplied. Exact, as the reference. A tile is a block of output tiles of all images, and a range of output
-// channels: its pixels are transformed, multiplied by the filters of 36 positions, and transformed back, kWinogradColumns at a time.
+// QLinearConv 3 x 3 without strides, channels last, by Winograd's F(4 x 4, 3 x 3) on whole numbers (simd/qwinograd.h), where bytes
+// are widened to 16 bits to be multiplied. Exact, as the reference. A tile is a block of output tiles of all images, and a range of
+// output channels: its pixels are transformed, multiplied by the filters of 36 positions, and transformed back, kWinogradColumns at
+// a time.
 #include <algorithm>
 
-#include "backends/cpu/qgemm_plan.h"
 #include "backends/cpu/follow.h"
+#include "backends/cpu/qgemm_plan.h"
 #include "backends/cpu/support.h"
 #include "base/error.h"
 #include "ops/conv.h"
@@ -20,7 +21,8 @@ using simd_qgemm::kWinogradTile;
 
 constexpr const QgemmConvInputs& kIn = kQLinearConvInputs;
 constexpr std::int64_t kFewestChannels = 16;
-constexpr std::int64_t kFewestTiles = 9;         // of an image: below, the filters, eight times as large as the weight, are what is waited for
+constexpr std::int64_t kFewestTiles =
+    9;  // of an image: below, the filters, eight times as large as the weight, are what is waited for
 constexpr std::int64_t kManyPairs = 256 * 256;   // of channels; more only where the size of images is known
 constexpr std::int64_t kBlockBytes = 768 << 10;  // of transformed pixels, products and sums: most of L2
 constexpr std::int64_t kFewestInBlock = 16;
@@ -33,8 +35,8 @@ static_assert(2 * kSafePairs * 9 * 128 * 255 < simd_qgemm::kWinogradMost);
 struct WinogradState {
   Isa isa;
   simd_qgemm::WinogradImage image;
-  std::int64_t tiles, images;          // of all images
-  std::int64_t block, blocks;          // tiles of a block
+  std::int64_t tiles, images;  // of all images
+  std::int64_t block, blocks;  // tiles of a block
   std::int64_t columns, column_tiles;
   std::int64_t out_height, out_width;
   std::size_t pixels_at, products_at, sums_at;  // in a thread's block, behind what columns need
@@ -42,8 +44,8 @@ struct WinogradState {
 
 // What stands in front of the filters and, behind it, the sum of each column's weights.
 struct Packed {
-  std::int64_t part;        // pairs of channels that are summed at once
-  std::int64_t unused[7];   // up to a line of memory
+  std::int64_t part;       // pairs of channels that are summed at once
+  std::int64_t unused[7];  // up to a line of memory
 };
 
 // Where things lie in the packed copy.
@@ -58,7 +60,9 @@ struct Layout36 {
     pairs = ceil_div(w[1], std::int64_t{2});
   }
   std::int64_t position() const { return checked_mul(padded, checked_mul<std::int64_t>(pairs, 2)); }  // elements
-  std::int64_t filters_at() const { return checked_add<std::int64_t>(sizeof(Packed), checked_mul<std::int64_t>(padded, sizeof(std::int32_t))); }
+  std::int64_t filters_at() const {
+    return checked_add<std::int64_t>(sizeof(Packed), checked_mul<std::int64_t>(padded, sizeof(std::int32_t)));
+  }
   std::int64_t bytes() const {
     return checked_add(filters_at(), checked_mul(checked_mul<std::int64_t>(kWinogradPositions, sizeof(std::int16_t)), position()));
   }
@@ -101,7 +105,8 @@ std::size_t prepack_bytes(const OpDesc& d, int input) { return input == kIn.w ? 
 std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(integer_isa()); }
 
 // Columns [first, first + lanes) of a pair of channels, [2][9][lanes].
-void take_taps(const std::int8_t* w, const Shape& shape, std::int64_t first, std::int64_t lanes, std::int64_t channel, std::int32_t* taps) {
+void take_taps(const std::int8_t* w, const Shape& shape, std::int64_t first, std::int64_t lanes, std::int64_t channel,
+               std::int32_t* taps) {
   std::fill_n(taps, 2 * 9 * lanes, 0);
   for (std::int64_t j = 0; j < lanes && first + j < shape[0]; ++j) {
     const std::int8_t* const from = w + ((first + j) * shape[1] + channel) * 9;
@@ -146,7 +151,8 @@ void prepack(const OpDesc& d, int input, void* packed) {
   }
 }
 
-// Elements from one position to the next, of which a tile reads or writes each: an odd number of lines, else they share few sets of L1.
+// Elements from one position to the next, of which a tile reads or writes each: an odd number of lines, else they share few sets of
+// L1.
 std::int64_t step_of(std::int64_t elements, std::int64_t of_line) { return (ceil_div(elements, of_line) | 1) * of_line; }
 std::int64_t pixel_step(const WinogradState& s) {
   return step_of(checked_mul(s.block, ceil_div(s.image.channels, kWinogradGranule) * kWinogradGranule), 32);
@@ -155,14 +161,16 @@ std::int64_t packed_gemm_step(const WinogradState& s) { return step_of(s.block *
 
 // Blocks that fill L2, or fewer tiles and ranges of columns where there are threads to share them.
 void cut(std::int64_t channels, std::int64_t columns, std::uint32_t threads, WinogradState* s) {
-  const std::int64_t per_tile = kWinogradPositions * (2 * channels + 4 * kWinogradColumns) + 4 * kWinogradOutputs * kWinogradColumns;
+  const std::int64_t per_tile =
+      kWinogradPositions * (2 * channels + 4 * kWinogradColumns) + 4 * kWinogradOutputs * kWinogradColumns;
   const std::int64_t most = std::max(kFewestInBlock, kBlockBytes / per_tile);
   const std::int64_t pieces = threads > 1 ? kTilesPerThread * threads : 1;
   const std::int64_t blocks = std::max(ceil_div(s->tiles, most), std::min(pieces, ceil_div(s->tiles, kFewestInBlock)));
   s->block = std::max<std::int64_t>(1, ceil_div(s->tiles, std::max<std::int64_t>(1, blocks)));
   s->blocks = ceil_div(s->tiles, s->block);
   const std::int64_t ranges = ceil_div(columns, kWinogradColumns);
-  const std::int64_t wanted = s->blocks >= 2 * std::int64_t{threads} ? 1 : std::min(ranges, ceil_div(pieces, std::max<std::int64_t>(1, s->blocks)));
+  const std::int64_t wanted =
+      s->blocks >= 2 * std::int64_t{threads} ? 1 : std::min(ranges, ceil_div(pieces, std::max<std::int64_t>(1, s->blocks)));
   s->columns = std::min(ceil_div(ranges, wanted) * kWinogradColumns, kMostQgemmColumns);
   s->column_tiles = ceil_div(columns, s->columns);
 }
@@ -174,8 +182,17 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const Window window = conv_window(*d.node, x, w);
   s.isa = integer_isa();
   s.images = x[0];
-  s.image = {nullptr, nullptr, window.axis[0].input, window.axis[1].input, x[1], window.axis[0].pad_begin, window.axis[1].pad_begin, 0, 0,
-             !is_uint8(d.inputs[0]), 0};
+  s.image = {nullptr,
+             nullptr,
+             window.axis[0].input,
+             window.axis[1].input,
+             x[1],
+             window.axis[0].pad_begin,
+             window.axis[1].pad_begin,
+             0,
+             0,
+             !is_uint8(d.inputs[0]),
+             0};
   s.out_height = window.axis[0].output;
   s.out_width = window.axis[1].output;
   s.image.tiles_y = ceil_div(s.out_height, std::int64_t{kWinogradTile});
@@ -184,9 +201,12 @@ void plan(const OpDesc& d, KernelPlan* p) {
   cut(x[1], w[0], d.threads, &s);
   p->tiles = checked_mul(s.blocks, s.column_tiles);
   s.pixels_at = qgemm_columns_bytes(simd_qgemm::loops(s.isa), s.columns);
-  s.products_at = s.pixels_at + sizeof(std::int16_t) * static_cast<std::size_t>(checked_mul<std::int64_t>(kWinogradPositions, pixel_step(s)));
-  s.sums_at = s.products_at + sizeof(std::int32_t) * static_cast<std::size_t>(checked_mul<std::int64_t>(kWinogradPositions, packed_gemm_step(s)));
-  p->thread_scratch_bytes = s.sums_at + sizeof(std::int32_t) * static_cast<std::size_t>(checked_mul(s.block, kWinogradOutputs * kWinogradColumns));
+  s.products_at =
+      s.pixels_at + sizeof(std::int16_t) * static_cast<std::size_t>(checked_mul<std::int64_t>(kWinogradPositions, pixel_step(s)));
+  s.sums_at = s.products_at +
+              sizeof(std::int32_t) * static_cast<std::size_t>(checked_mul<std::int64_t>(kWinogradPositions, packed_gemm_step(s)));
+  p->thread_scratch_bytes =
+      s.sums_at + sizeof(std::int32_t) * static_cast<std::size_t>(checked_mul(s.block, kWinogradOutputs * kWinogradColumns));
   p->flops = 18.0 * static_cast<double>(w[1]) * static_cast<double>(d.outputs[0].shape.elements());  // of the direct method
   p->bytes = bytes_of(d);
 }
@@ -204,8 +224,8 @@ QgemmParameters numbers_of(const KernelArgs& args, const WinogradState& s) {
   return n;
 }
 
-// Output tiles [first, first + count), whose sums are there, of `n` columns from `column` on, counted in t; c: its first column, r: what is
-// added, or null.
+// Output tiles [first, first + count), whose sums are there, of `n` columns from `column` on, counted in t; c: its first column, r:
+// what is added, or null.
 void store(const WinogradState& s, const simd_qgemm::WinogradLoops& loops, const std::int32_t* sums, std::int64_t first,
            std::int64_t count, std::int64_t column, std::int64_t n, simd_qgemm::Tile* t, std::uint8_t* c, const std::uint8_t* r,
            simd_qgemm::Added* added) {
@@ -260,9 +280,10 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.ldc = at.columns;
     t.line_c = s.out_width * at.columns;
     if (transformed != first) {
-      const bool goes_on = by_parts(&points, count, 1, 4 * kWinogradPositions * image.channels, [&](std::int64_t from, std::int64_t until) {
-        winograd.pixels(image, first + from, until - from, lda, pixels + from * lda, v_step);
-      });
+      const bool goes_on =
+          by_parts(&points, count, 1, 4 * kWinogradPositions * image.channels, [&](std::int64_t from, std::int64_t until) {
+            winograd.pixels(image, first + from, until - from, lda, pixels + from * lda, v_step);
+          });
       if (!goes_on) return;
     }
     transformed = first;
@@ -272,8 +293,9 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       for (std::int64_t pair = 0; pair < at.pairs; pair += part) {
         for (std::int64_t position = 0; position < kWinogradPositions; ++position) {
           if (stops(&points, 2 * count * padded * std::min(part, at.pairs - pair))) return;
-          winograd.product({pixels + position * v_step + 2 * pair, lda, count, filters + position * at.position() + 2 * (column + range) * at.pairs,
-                            at.pairs, pair, std::min(part, at.pairs - pair), padded, products + position * m_step});
+          winograd.product({pixels + position * v_step + 2 * pair, lda, count,
+                            filters + position * at.position() + 2 * (column + range) * at.pairs, at.pairs, pair,
+                            std::min(part, at.pairs - pair), padded, products + position * m_step});
         }
         if (stops(&points, 4 * kWinogradPositions * count * padded)) return;
         winograd.outputs({products, m_step, sums, count, padded, pair > 0, t.start + range});

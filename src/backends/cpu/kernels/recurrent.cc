@@ -69,8 +69,8 @@ struct Panels {
   std::int64_t columns, depth;
   float* to;
 
-  // Calls body(to, width, index, count) for what of columns [begin, end) lies in each panel: `count` columns from begin + index on, at
-  // `to`, where rows are `width` floats long.
+  // Calls body(to, width, index, count) for what of columns [begin, end) lies in each panel: `count` columns from begin + index on,
+  // at `to`, where rows are `width` floats long.
   template <typename F>
   void each(std::int64_t begin, std::int64_t end, F&& body) const {
     for (std::int64_t column = begin; column < end;) {
@@ -113,8 +113,8 @@ void prepack(const OpDesc& d, int input, const void* rows, std::int64_t begin, s
       const std::int64_t next = column - first + padded;
       p.each(column + count, is_w || next < p.columns ? next : ceil_div(next, nr) * nr,
              [&](float* at, std::int64_t width, std::int64_t, std::int64_t n) {
-        for (std::int64_t k = 0; k < depth; ++k) std::fill_n(at + k * width, n, 0.0f);
-      });
+               for (std::int64_t k = 0; k < depth; ++k) std::fill_n(at + k * width, n, 0.0f);
+             });
     }
     from += count * depth;
     row += count;
@@ -336,21 +336,16 @@ class Layer {
         multiply({h(0), size, rows_, r, hidden, size, scratch_ + at_.recurrent_bias, 0, gates(0) + 2 * size});
       } else {
         float* reset = scratch_ + at_.reset;
-        for (std::int64_t i = 0; i < rows_ && !stops(points_, kFunction * size); ++i) loops_.gru_reset(cell_, gates(i), h(i), reset + i * size);
+        for (std::int64_t i = 0; i < rows_ && !stops(points_, kFunction * size); ++i)
+          loops_.gru_reset(cell_, gates(i), h(i), reset + i * size);
         multiply({reset, size, rows_, r, hidden, size, projected + 2 * size, stride, gates(0) + 2 * size});
       }
     }
     for (std::int64_t i = 0; i < rows_ && !stops(points_, s_.gates * kFunction * size); ++i) {
       switch (s_.gates) {
-        case 4:
-          loops_.lstm(cell_, gates(i), c(i), h(i));
-          break;
-        case 3:
-          loops_.gru(cell_, gates(i), resets_after() ? projected + i * stride + 2 * size : nullptr, h(i));
-          break;
-        default:
-          loops_.rnn(cell_, gates(i), h(i));
-          break;
+        case 4: loops_.lstm(cell_, gates(i), c(i), h(i)); break;
+        case 3: loops_.gru(cell_, gates(i), resets_after() ? projected + i * stride + 2 * size : nullptr, h(i)); break;
+        default: loops_.rnn(cell_, gates(i), h(i)); break;
       }
     }
   }
@@ -373,7 +368,8 @@ class Layer {
 
   void finish() const {
     for (std::int64_t i = 0; i < rows_; ++i) {
-      for (std::int64_t t = steps_; t < s_.size.steps && wanted(0) && !stops(points_, s_.size.hidden + kFarElement); ++t) write_row(t, i, nullptr);
+      for (std::int64_t t = steps_; t < s_.size.steps && wanted(0) && !stops(points_, s_.size.hidden + kFarElement); ++t)
+        write_row(t, i, nullptr);
       const std::int64_t state = s_.size.state_at(s_.spec, direction_, first_ + i);
       if (wanted(1)) std::memcpy(args_.out<float>(1) + state, h(i), row_bytes());
       if (wanted(2)) std::memcpy(args_.out<float>(2) + state, c(i), row_bytes());

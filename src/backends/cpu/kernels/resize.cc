@@ -1,5 +1,5 @@
-// Resize and Upsample of float32: nearest, also of bytes, and linear where only the last two axes change; in either layout. Coordinates come from
-// ops/resize.h. A tile is some lines of the output.
+// Resize and Upsample of float32: nearest, also of bytes, and linear where only the last two axes change; in either layout.
+// Coordinates come from ops/resize.h. A tile is some lines of the output.
 #include "ops/resize.h"
 
 #include <algorithm>
@@ -140,8 +140,8 @@ Line find_line(const ResizeGeometry& g, const Shape& x, const Shape& y, std::int
   return r;
 }
 
-void run_line(const ResizeGeometry& g, const Line& at, const float* low, const float* high, const Column* columns, std::int64_t width,
-              float* to) {
+void run_line(const ResizeGeometry& g, const Line& at, const float* low, const float* high, const Column* columns,
+              std::int64_t width, float* to) {
   if (g.mode == ResizeMode::kNearest) {
     for (std::int64_t i = 0; i < width; ++i) to[i] = low[columns[i].low];
     return;
@@ -158,7 +158,7 @@ void run_line(const ResizeGeometry& g, const Line& at, const float* low, const f
 struct Channels {
   std::int64_t in, out;
   std::int64_t in_pitch, out_pitch;  // floats from one position to the next
-  bool same;  // otherwise nearest, which also picks channels
+  bool same;                         // otherwise nearest, which also picks channels
 };
 
 // Positions between two cancellation points, for at most kColumnsPerPoint channels.
@@ -182,7 +182,8 @@ void run_line_last(Isa isa, const ResizeGeometry& g, const Line& at, const float
       if (g.mode == ResizeMode::kNearest) {
         simd_transpose::loops(isa).copy(from, c.in, 1, c.in, to, c.in);
       } else {
-        loops.bilinear(from, low + q.high * c.in_pitch, high + q.low * c.in_pitch, high + q.high * c.in_pitch, q.weight, at.weight, to, c.out);
+        loops.bilinear(from, low + q.high * c.in_pitch, high + q.low * c.in_pitch, high + q.high * c.in_pitch, q.weight, at.weight,
+                       to, c.out);
       }
       continue;
     }
@@ -202,8 +203,8 @@ void run_line_last(Isa isa, const ResizeGeometry& g, const Line& at, const float
   }
 }
 
-void run_bytes(const KernelArgs& args, const ResizeGeometry& g, const Channels& c, const Column* columns, std::int64_t begin, std::int64_t end,
-               CancelPoints* points) {
+void run_bytes(const KernelArgs& args, const ResizeGeometry& g, const Channels& c, const Column* columns, std::int64_t begin,
+               std::int64_t end, CancelPoints* points) {
   const auto& s = args.plan->state<ResizeState>();
   const Shape& x = args.desc->inputs[0].shape;
   const std::int64_t in_width = x[x.rank() - 1] * c.in_pitch;
@@ -247,7 +248,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   auto* columns = static_cast<Column*>(args.thread_scratch);
   CancelPoints points = points_of(cancel);
   if (!fill_columns(g, x.rank() - 1, s.width, columns, &points)) return;
-  const Channels channels = s.last ? Channels{x[1], y[1], d.input_pitch(0), d.output_pitch(), g.is_identity(1)} : Channels{1, 1, 1, 1, true};
+  const Channels channels =
+      s.last ? Channels{x[1], y[1], d.input_pitch(0), d.output_pitch(), g.is_identity(1)} : Channels{1, 1, 1, 1, true};
   if (d.inputs[0].dtype != DType::kFloat32) return run_bytes(args, g, channels, columns, begin, end, &points);
   const std::int64_t in_width = x[x.rank() - 1] * channels.in_pitch;
   const std::int64_t out_width = s.width * channels.out_pitch;
@@ -266,9 +268,10 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       } else if (s.last) {
         run_line_last(s.isa, g, at, low, high, columns, s.width, channels, to, &points);
       } else {
-        const bool goes_on = in_parts(&points, s.width, kColumnsPerPoint, kFunction, [&](std::int64_t column, std::int64_t end_column) {
-          run_line(g, at, low, high, columns + column, end_column - column, to + column);
-        });
+        const bool goes_on =
+            in_parts(&points, s.width, kColumnsPerPoint, kFunction, [&](std::int64_t column, std::int64_t end_column) {
+              run_line(g, at, low, high, columns + column, end_column - column, to + column);
+            });
         if (!goes_on) return;
       }
     }

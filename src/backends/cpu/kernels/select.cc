@@ -1,5 +1,5 @@
-// Where, for elements of any whole number of bytes up to 8, and And: what models make masks of. Inputs broadcast; axes along which all
-// move alike are merged. A tile is a run of elements of the output.
+// Where, for elements of any whole number of bytes up to 8, and And: what models make masks of. Inputs broadcast; axes along which
+// all move alike are merged. A tile is a run of elements of the output.
 #include <algorithm>
 
 #include "backends/cpu/support.h"

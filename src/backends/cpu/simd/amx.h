@@ -48,8 +48,8 @@ inline void zero_tile() {
 inline std::int64_t lesser(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
 // Kind has Tile, Element (of A and B), Sum, kTileK, dot<C, A, B>() for numbers of tiles, Store, which is made of a Tile and stores
-// some rows of sums, kBlockColumns apart, and the logarithm of the number of parts in which it does so. kStoresWhole: its Tile may say
-// that tiles are stored where C lies.
+// some rows of sums, kBlockColumns apart, and the logarithm of the number of parts in which it does so. kStoresWhole: its Tile may
+// say that tiles are stored where C lies.
 template <typename Kind>
 class AmxProduct {
  public:
@@ -101,7 +101,7 @@ class AmxProduct {
   static constexpr std::int64_t kTileElements = kTileBytes / std::int64_t{sizeof(Element)};
   static constexpr std::int64_t kSumStep = kBlockColumns * std::int64_t{sizeof(Sum)};
   static constexpr std::int64_t kPanelSums = kTileRows * kBlockColumns;
-  static constexpr std::int64_t kSlots = 4;        // of sums of two panels: 16 KB of the stack
+  static constexpr std::int64_t kSlots = 4;  // of sums of two panels: 16 KB of the stack
   static constexpr std::int64_t kGroup = 2 * kSlots;
   static constexpr std::int64_t kBlockSteps = 12;  // of k, in which two blocks of columns of B stay in the first-level cache
   static constexpr std::int64_t kEdges = 6;        // steps of a block from which on its tiles are stored as multiply() says
@@ -122,8 +122,8 @@ class AmxProduct {
   // A part of k: steps of kTileK, counted over all segments.
   struct Block {
     std::int64_t first, last, segment;  // where the first one lies
-    const Element* b;  // of the columns, from the first step on
-    bool has_sums, keeps_sums;  // in tiles, from the block before and for the next one
+    const Element* b;                   // of the columns, from the first step on
+    bool has_sums, keeps_sums;          // in tiles, from the block before and for the next one
   };
 
   // Two panels, of which the second may be empty, by some columns.
@@ -376,8 +376,7 @@ class AmxProduct {
   }
 
   // Stores the rows before `end` of the sums that wait.
-  __attribute__((noinline))
-  void store_waiting(std::int64_t end) {
+  __attribute__((noinline)) void store_waiting(std::int64_t end) {
     const Sums& w = waiting_;
     while (stored_ < end) {
       const bool second = stored_ >= w.first.rows;
@@ -394,7 +393,7 @@ class AmxProduct {
   std::int64_t per_segment_, steps_, block_;  // steps of k; elements of a block of columns of B
   std::int64_t per_line_, panel_rows_, most_panels_;
   std::int64_t rows0_ = 0, rows1_ = 1;
-  std::int64_t slot_ = 0;    // of the group's first two panels
+  std::int64_t slot_ = 0;  // of the group's first two panels
   std::int64_t waiting_slot_ = -1;
   std::int64_t slots_;       // in use: the fewer, the nearer they are
   std::int64_t stored_ = 0;  // rows of those that wait

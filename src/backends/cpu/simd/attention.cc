@@ -19,7 +19,7 @@ constexpr int kMr = 6, kNv = 2, kKc = 64;
 #else
 constexpr int kMr = 4, kNv = 2, kKc = 64;
 #endif
-constexpr std::int64_t kFewRows = 3;  // up to here packing keys costs more than it saves
+constexpr std::int64_t kFewRows = 3;          // up to here packing keys costs more than it saves
 constexpr std::int64_t kKeysPerPoint = 8192;  // of a row, a multiple of two vectors
 
 inline std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -34,9 +34,9 @@ struct Product {
   const float* b;
   std::int64_t ldb;
   std::int64_t k;
-  const float* start;      // where the chains go on from; null: 0
+  const float* start;  // where the chains go on from; null: 0
   std::int64_t ld_start;
-  float* c;                // may be `start`
+  float* c;  // may be `start`
   std::int64_t ldc;
   float scale;             // of the result
   const float* row_scale;  // nullable: instead, for each row
@@ -76,13 +76,16 @@ void micro(const Product& g) {
 
 using MicroFn = void (*)(const Product&);
 #if defined(__AVX512F__)
-#define EVN_MICROS(R) {micro<R, 1>, micro<R, 2>, micro<R, 3>, micro<R, 4>}
+#define EVN_MICROS(R) \
+  { micro<R, 1>, micro<R, 2>, micro<R, 3>, micro<R, 4> }
 #else
-#define EVN_MICROS(R) {micro<R, 1>, micro<R, 2>}
+#define EVN_MICROS(R) \
+  { micro<R, 1>, micro<R, 2> }
 #endif
-constexpr MicroFn kMicros[][kNv] = {EVN_MICROS(1), EVN_MICROS(2), EVN_MICROS(3), EVN_MICROS(4),
+constexpr MicroFn kMicros[][kNv] = {
+    EVN_MICROS(1), EVN_MICROS(2), EVN_MICROS(3), EVN_MICROS(4),
 #if defined(__AVX2__)
-                                    EVN_MICROS(5), EVN_MICROS(6),
+    EVN_MICROS(5), EVN_MICROS(6),
 #endif
 };
 
@@ -117,7 +120,8 @@ inline const float* row_of(const Rows& r, std::int64_t t) {
   return t < r.past_count ? r.past + t * r.past_step : r.row + (t - r.past_count) * r.step;
 }
 
-// Keys [first, first + count) as columns: to[d * columns + key]; what is beyond `count` is 0. `columns` is a whole number of vectors.
+// Keys [first, first + count) as columns: to[d * columns + key]; what is beyond `count` is 0. `columns` is a whole number of
+// vectors.
 void pack_keys(const Block& b, std::int64_t first, std::int64_t count, float* to, std::int64_t columns) {
   if (b.k.element_step != 1) {
     for (std::int64_t d = 0; d < b.depth; ++d) {
@@ -186,7 +190,8 @@ __attribute__((noinline)) bool sees_nothing(const Block& b, std::int64_t row, st
   return none;
 }
 
-// Adds the mask of one row of scores, and hides [0, low) and [high, whole vectors of keys). The largest is among the lanes returned.
+// Adds the mask of one row of scores, and hides [0, low) and [high, whole vectors of keys). The largest is among the lanes
+// returned.
 Vec mask_row(const Block& b, std::int64_t row, float* s, std::int64_t low, std::int64_t high) {
   const bool masked = b.mask != nullptr || b.bool_mask != nullptr;
   const Vec hidden = splat(-__builtin_inff());
@@ -288,12 +293,12 @@ void weigh_rows(const Block& b, std::int64_t first, std::int64_t count, float* s
 // --------------------------------------------------------------------------------------------------- the block --
 
 struct Buffers {
-  float* scores;       // [queries][score_step]
+  float* scores;  // [queries][score_step]
   std::int64_t score_step;
-  float* result;       // [queries][width]
+  float* result;  // [queries][width]
   std::int64_t width;
-  float* panel;        // of keys or values
-  float* inverse;      // [queries], 1 / sum of the weights
+  float* panel;    // of keys or values
+  float* inverse;  // [queries], 1 / sum of the weights
 };
 
 std::int64_t panel_floats(std::int64_t keys, std::int64_t depth, std::int64_t value_depth) {
@@ -346,8 +351,10 @@ void score(const Block& b, const Buffers& f) {
     if (stops(b.points, columns * b.depth)) return;
     pack_keys(b, t, smaller(b.keys - t, columns), f.panel, columns);
     expect(b.v, t, smaller(b.keys - t, columns), b.value_depth);
-    if (b.k.element_step == 1) expect(b.k, smaller(b.keys, t + columns), larger(0, smaller(b.keys - t - columns, columns)), b.depth);
-    product(b.points, {b.q, b.q_step, f.panel, columns, b.depth, nullptr, 0, f.scores + t, f.score_step, b.scale, nullptr}, b.queries, vectors);
+    if (b.k.element_step == 1)
+      expect(b.k, smaller(b.keys, t + columns), larger(0, smaller(b.keys - t - columns, columns)), b.depth);
+    product(b.points, {b.q, b.q_step, f.panel, columns, b.depth, nullptr, 0, f.scores + t, f.score_step, b.scale, nullptr},
+            b.queries, vectors);
   });
 }
 
@@ -357,8 +364,9 @@ void add_values(const Block& b, const Buffers& f, const float* values, std::int6
   each_panel(f.width / kLanes, [&](std::int64_t at, std::int64_t vectors) {
     const std::int64_t d = at * kLanes;
     const float* start = first == 0 ? nullptr : f.result + d;
-    product(b.points, {f.scores + first, f.score_step, values + d, ldb, count, start, f.width, last ? b.y + d : f.result + d, last ? b.y_step : f.width,
-             1.0f, last ? f.inverse : nullptr},
+    product(b.points,
+            {f.scores + first, f.score_step, values + d, ldb, count, start, f.width, last ? b.y + d : f.result + d,
+             last ? b.y_step : f.width, 1.0f, last ? f.inverse : nullptr},
             b.queries, vectors);
   });
 }

@@ -1,6 +1,6 @@
 // softmax(scale * Q K^T + mask) V for a block of query rows of one head, float32. Scores of the whole block stay in the caller's
-// scratch; keys and values are packed as they are used. An element of the result is one chain over the keys in their order, so block
-// sizes change no bit of it.
+// scratch; keys and values are packed as they are used. An element of the result is one chain over the keys in their order, so
+// block sizes change no bit of it.
 #pragma once
 
 #include <cstdint>
@@ -25,23 +25,23 @@ struct Block {
   Rows k, v;
   std::int64_t queries, keys, depth, value_depth;  // keys: with those of the past
   float scale;
-  const float* mask;               // nullable: is added; of query 0
-  const std::uint8_t* bool_mask;   // nullable: 0 hides the key
+  const float* mask;              // nullable: is added; of query 0
+  const std::uint8_t* bool_mask;  // nullable: 0 hides the key
   std::int64_t mask_row, mask_step;
   // Query i sees keys [first_low + i * slope, first_high + i * slope) of [0, visible_keys); slope is 0 or 1.
   std::int64_t first_low, first_high, slope, visible_keys;
-  bool blind_is_zero;              // a row that sees nothing is 0; else NaN, as softmax of minus infinities is
+  bool blind_is_zero;  // a row that sees nothing is 0; else NaN, as softmax of minus infinities is
   float* y;
   std::int64_t y_step;
-  float* buffer;                   // buffer_floats, aligned to 64
-  CancelPoints* points;            // null: none
+  float* buffer;         // buffer_floats, aligned to 64
+  CancelPoints* points;  // null: none
 };
 
 struct Loops {
   void (*run)(const Block& block);
   std::int64_t (*buffer_floats)(std::int64_t queries, std::int64_t keys, std::int64_t depth, std::int64_t value_depth);
-  // For products that are made elsewhere: turns the sums of `count` queries from `first` on, whole vectors of which may be written, into
-  // weights that do not sum to 1 yet. inverse[i], of whole vectors, becomes 1 / the sum of a row's.
+  // For products that are made elsewhere: turns the sums of `count` queries from `first` on, whole vectors of which may be written,
+  // into weights that do not sum to 1 yet. inverse[i], of whole vectors, becomes 1 / the sum of a row's.
   void (*weigh)(const Block& block, std::int64_t first, std::int64_t count, float* scores, std::int64_t step, float* inverse);
   void (*scale_rows)(float* rows, std::int64_t step, std::int64_t count, std::int64_t n, const float* scales);
 };

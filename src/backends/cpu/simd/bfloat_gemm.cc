@@ -1,4 +1,5 @@
-// The table of a cluster without products of bfloat16: simd/bfloat_gemm_avx512_amx.cc and simd/bfloat_gemm_avx512_bf16.cc have them.
+// The table of a cluster without products of bfloat16: simd/bfloat_gemm_avx512_amx.cc and simd/bfloat_gemm_avx512_bf16.cc have
+// them.
 #include "backends/cpu/simd/bfloat_gemm.h"
 
 namespace evn::EVN_ISA {

@@ -1,5 +1,5 @@
-// The loops of simd/bfloat_gemm.h by vdpbf16ps, where there are no tiles: rows of A by vectors of columns, a pair of k at a time. Those that
-// pack what a run computes serve the tiles too, as a CPU that has tiles has these instructions.
+// The loops of simd/bfloat_gemm.h by vdpbf16ps, where there are no tiles: rows of A by vectors of columns, a pair of k at a time.
+// Those that pack what a run computes serve the tiles too, as a CPU that has tiles has these instructions.
 #include <cstring>
 
 #include "backends/cpu/simd/bfloat_gemm_tile.h"
@@ -93,7 +93,8 @@ void pack_columns(const float* from, std::int64_t step, std::int64_t k, std::int
 void pack_rows(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to,
                CancelPoints* points) {
   typedef std::int16_t Halves __attribute__((vector_size(64)));
-  const Halves in_turns = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const Halves in_turns = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   for (std::int64_t row = 0; row < padded; row += 2) {
     if (stops(points, 2 * n)) return;
     const float* const p = from + row * step;

@@ -1,14 +1,14 @@
-// The loops of simd/bfloat_gemm.h for float16, by its multiply-adds: rows of A by vectors of columns. These sum parts of k, each rounded to
-// float16 by each of its terms, which are summed as float32.
+// The loops of simd/bfloat_gemm.h for float16, by its multiply-adds: rows of A by vectors of columns. These sum parts of k, each
+// rounded to float16 by each of its terms, which are summed as float32.
 #include "backends/cpu/simd/bfloat_gemm_tile.h"
 
 namespace evn::EVN_ISA {
 namespace {
 
 constexpr int kBlocks = 2;
-constexpr std::int64_t kColumns = 32;    // of a vector
-constexpr std::int64_t kPart = 32;       // of k
-constexpr std::int64_t kPartsNear = 6;   // whose B stays in the first-level cache while a group of rows passes by
+constexpr std::int64_t kColumns = 32;   // of a vector
+constexpr std::int64_t kPart = 32;      // of k
+constexpr std::int64_t kPartsNear = 6;  // whose B stays in the first-level cache while a group of rows passes by
 constexpr std::int64_t kGroupRows = 48;
 
 // Parts of k: where they begin, in A and in B.
@@ -34,9 +34,12 @@ struct Rows {
   std::int64_t count, line, x;
 };
 
-inline __m512h splat_half(std::uint16_t bits) { return reinterpret_cast<__m512h>(_mm512_set1_epi16(static_cast<std::int16_t>(bits))); }
+inline __m512h splat_half(std::uint16_t bits) {
+  return reinterpret_cast<__m512h>(_mm512_set1_epi16(static_cast<std::int16_t>(bits)));
+}
 
-// Adds R rows by two blocks of columns, `block` apart, of some parts of k to their sums; the first part of all begins them. 0: one, twice.
+// Adds R rows by two blocks of columns, `block` apart, of some parts of k to their sums; the first part of all begins them. 0: one,
+// twice.
 template <int R>
 void multiply(const Tile& t, const Rows& g, const std::uint16_t* columns, std::int64_t block, Parts part, std::int64_t parts) {
   for (; parts > 0; --parts, part.next(t)) {

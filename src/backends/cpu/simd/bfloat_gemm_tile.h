@@ -1,4 +1,5 @@
-// What the loops of simd/bfloat_gemm.h share: floats on their way in, and how sums are stored. Included by simd/bfloat_gemm_*.cc only.
+// What the loops of simd/bfloat_gemm.h share: floats on their way in, and how sums are stored. Included by simd/bfloat_gemm_*.cc
+// only.
 #pragma once
 
 #include "backends/cpu/simd/bfloat_gemm.h"
@@ -9,7 +10,7 @@ namespace {
 
 using simd_bfloat_gemm::Tile;
 
-constexpr std::int64_t kSumColumns = 2 * kLanes;  // of a block of sums that is stored
+constexpr std::int64_t kSumColumns = 2 * kLanes;            // of a block of sums that is stored
 [[maybe_unused]] constexpr std::int64_t kPairsPerUnit = 4;  // multiply-adds by vectors that are a unit of work
 
 #if defined(__AVX512FP16__)
@@ -67,8 +68,8 @@ bool copy(const std::uint16_t* from, std::int64_t n, std::uint16_t* to) {
   return check.all();
 }
 
-// Some rows of at most kSumColumns columns, which begin at (line, x) and `column`; `sums` has the products' sums, kSumColumns apart,
-// and may be written over.
+// Some rows of at most kSumColumns columns, which begin at (line, x) and `column`; `sums` has the products' sums, kSumColumns
+// apart, and may be written over.
 struct SumBlock {
   float* sums;
   std::int64_t rows, line, x, column, columns;
@@ -83,8 +84,7 @@ struct Columns {
 
 inline void put(const Tile& t, const Columns& columns, std::int64_t at, Vec low, Vec high) {
   if (t.to_bfloat) {
-    _mm512_mask_storeu_epi16(static_cast<std::uint16_t*>(t.c) + at, pairs_mask(columns.low + columns.high),
-                             narrowed(high, low));
+    _mm512_mask_storeu_epi16(static_cast<std::uint16_t*>(t.c) + at, pairs_mask(columns.low + columns.high), narrowed(high, low));
     return;
   }
   float* const c = static_cast<float*>(t.c) + at;
@@ -95,11 +95,12 @@ inline void put(const Tile& t, const Columns& columns, std::int64_t at, Vec low,
 #if defined(__AMX_BF16__)
 enum class Residual { kNone, kFloat, kBfloat };
 
-// The usual case: two whole vectors of columns, one bias for all rows, and no steps but bounds. Where vectors multiply, that takes longer
-// than to store.
+// The usual case: two whole vectors of columns, one bias for all rows, and no steps but bounds. Where vectors multiply, that takes
+// longer than to store.
 template <bool to_bfloat, Residual residual>
 void store_whole(const Tile& t, const Chain& chain, const SumBlock& b) {
-  const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column, first_residual = b.line * t.line_r + b.x * t.ldr + b.column;
+  const std::int64_t first = b.line * t.line_c + b.x * t.ldc + b.column,
+                     first_residual = b.line * t.line_r + b.x * t.ldr + b.column;
   const std::int64_t ldc = t.ldc, ldr = t.ldr, rows = b.rows;
   const Vec scale = splat(t.init_scale), least = splat(chain.low), most = splat(chain.high);
   const float* const init = t.init == nullptr ? nullptr : t.init + b.column * t.init_column;
@@ -108,7 +109,8 @@ void store_whole(const Tile& t, const Chain& chain, const SumBlock& b) {
   const Vec high_bias = init == nullptr ? zero() : scale * (by_column ? load(init + kLanes) : splat(*init));
   const float* sums = b.sums;
   const float* added = static_cast<const float*>(t.residual) + (residual == Residual::kFloat ? first_residual : 0);
-  const std::uint16_t* narrow = static_cast<const std::uint16_t*>(t.residual) + (residual == Residual::kBfloat ? first_residual : 0);
+  const std::uint16_t* narrow =
+      static_cast<const std::uint16_t*>(t.residual) + (residual == Residual::kBfloat ? first_residual : 0);
   float* c = static_cast<float*>(t.c) + (to_bfloat ? 0 : first);
   std::uint16_t* c_narrow = static_cast<std::uint16_t*>(t.c) + (to_bfloat ? first : 0);
   for (std::int64_t r = 0; r < rows; ++r, sums += kSumColumns) {

@@ -64,7 +64,7 @@ inline Vec float_of(IntVec v) { return __builtin_convertvector(v, Vec); }
 
 // Numbers between the bounds, which are whole, rounded to even.
 inline IntVec round_between(Vec x, Vec low, Vec high) {
-  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23
+  const Vec magic = splat(12582912.0f);              // 1.5 * 2^23
   const Vec bounded = min_of(high, max_of(x, low));  // NaN becomes the lower bound
   return reinterpret_cast<IntVec>(reinterpret_cast<BitVec>(bounded + magic) - reinterpret_cast<BitVec>(magic));
 }
@@ -79,7 +79,9 @@ inline void each_vector(std::int64_t count, F&& f) {
 
 inline Vec load_some(const float* p, std::int64_t n) { return n == kLanes ? load(p) : load_n(p, n); }
 inline void store_some(float* p, Vec v, std::int64_t n) { n == kLanes ? store(p, v) : store_n(p, v, n); }
-inline void store_some_steps(std::uint8_t* p, IntVec v, std::int64_t n) { n == kLanes ? store_steps(p, v) : store_steps_n(p, v, n); }
+inline void store_some_steps(std::uint8_t* p, IntVec v, std::int64_t n) {
+  n == kLanes ? store_steps(p, v) : store_steps_n(p, v, n);
+}
 
 inline float least_of(bool is_signed) { return is_signed ? -128.0f : 0.0f; }
 
@@ -92,8 +94,8 @@ inline IntVec quantized(Vec quotient, Vec least, Vec zero_as_float, IntVec zero_
   return steps & (quotient == quotient);
 }
 
-// Whether some element of the quotient lies so close to the middle of two whole numbers that one that is off by some roundings could
-// be rounded the other way. Far beyond the bounds it may lie anywhere.
+// Whether some element of the quotient lies so close to the middle of two whole numbers that one that is off by some roundings
+// could be rounded the other way. Far beyond the bounds it may lie anywhere.
 inline bool near_middle(Vec quotient) {
   const Vec magic = splat(12582912.0f);  // 1.5 * 2^23
   const Vec away = quotient - ((quotient + magic) - magic);
@@ -105,7 +107,8 @@ void quantize(const float* x, std::int64_t n, float scale, std::int32_t zero_poi
   const Vec divisor = splat(scale), least = splat(least_of(is_signed));
   const IntVec zeros = splat_step(zero_point);
   const Vec zeros_as_float = float_of(zeros);
-  // A product by the reciprocal, where it is a normal number, is the quotient but for some roundings, which matter next to a middle only.
+  // A product by the reciprocal, where it is a normal number, is the quotient but for some roundings, which matter next to a middle
+  // only.
   const float reciprocal = 1.0f / scale;
   const bool multiplies = std::isnormal(reciprocal) && std::isnormal(scale);
   const Vec factor = splat(reciprocal);
@@ -126,7 +129,8 @@ void quantize_rows(const float* x, std::int64_t n, const float* scale, const std
   });
 }
 
-void quantize_each(const float* x, std::int64_t n, const float* scale, const std::uint8_t* zero_point, bool is_signed, std::uint8_t* to) {
+void quantize_each(const float* x, std::int64_t n, const float* scale, const std::uint8_t* zero_point, bool is_signed,
+                   std::uint8_t* to) {
   is_signed ? quantize_rows<true>(x, n, scale, zero_point, to) : quantize_rows<false>(x, n, scale, zero_point, to);
 }
 
@@ -151,7 +155,8 @@ void dequantize_rows(const std::uint8_t* x, std::int64_t n, const float* scale, 
   });
 }
 
-void dequantize_each(const std::uint8_t* x, std::int64_t n, const float* scale, const std::uint8_t* zero_point, bool is_signed, float* to) {
+void dequantize_each(const std::uint8_t* x, std::int64_t n, const float* scale, const std::uint8_t* zero_point, bool is_signed,
+                     float* to) {
   is_signed ? dequantize_rows<true>(x, n, scale, zero_point, to) : dequantize_rows<false>(x, n, scale, zero_point, to);
 }
 
@@ -190,8 +195,8 @@ inline IntVec operand(const std::uint8_t* p, std::int64_t step, std::int64_t i, 
 }
 
 template <bool Signed, bool Product>
-void combine(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, const std::uint8_t* z, std::int64_t z_step, std::uint8_t* y,
-             std::int64_t n) {
+void combine(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, const std::uint8_t* z, std::int64_t z_step,
+             std::uint8_t* y, std::int64_t n) {
   const Vec x_scale = splat(a.x_scale), z_scale = splat(a.z_scale), zero_point = splat(a.zero);
   const Vec least = splat(least_of(Signed)), most = splat(least_of(Signed) + 255.0f);
   const auto sum_at = [&](std::int64_t i, std::int64_t count) {
@@ -205,8 +210,8 @@ void combine(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, co
   if (a.x_scale <= kLargest && a.z_scale <= kLargest && a.x_scale >= -kLargest && a.z_scale >= -kLargest) {
     const BytePacking packing = byte_packing(0, Signed);
     for (; first + 4 * kLanes <= n; first += 4 * kLanes) {
-      const Packed bytes = packed_rows(packing, sum_at(first, kLanes), sum_at(first + kLanes, kLanes), sum_at(first + 2 * kLanes, kLanes),
-                                       sum_at(first + 3 * kLanes, kLanes));
+      const Packed bytes = packed_rows(packing, sum_at(first, kLanes), sum_at(first + kLanes, kLanes),
+                                       sum_at(first + 2 * kLanes, kLanes), sum_at(first + 3 * kLanes, kLanes));
       std::memcpy(y + first, &bytes, sizeof bytes);
     }
   }
@@ -217,21 +222,21 @@ void combine(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, co
   });
 }
 
-void add(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, const std::uint8_t* z, std::int64_t z_step, std::uint8_t* y,
-         std::int64_t n) {
+void add(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, const std::uint8_t* z, std::int64_t z_step,
+         std::uint8_t* y, std::int64_t n) {
   a.is_signed ? combine<true, false>(a, x, x_step, z, z_step, y, n) : combine<false, false>(a, x, x_step, z, z_step, y, n);
 }
 
-void multiply(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, const std::uint8_t* z, std::int64_t z_step, std::uint8_t* y,
-              std::int64_t n) {
+void multiply(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, const std::uint8_t* z, std::int64_t z_step,
+              std::uint8_t* y, std::int64_t n) {
   a.is_signed ? combine<true, true>(a, x, x_step, z, z_step, y, n) : combine<false, true>(a, x, x_step, z, z_step, y, n);
 }
 
 // ------------------------------------------------------------------------------------------------------------ tables --
 
 #if defined(__AVX2__)
-// A row of 16 elements of the table at a time: an index that is in no other row than this one has its upper four bits clear once the
-// row's first index is subtracted; for others the sum saturates into the bit that makes a shuffle give 0.
+// A row of 16 elements of the table at a time: an index that is in no other row than this one has its upper four bits clear once
+// the row's first index is subtracted; for others the sum saturates into the bit that makes a shuffle give 0.
 template <typename V, typename Splat, typename Sub, typename Sum, typename Shuffle, typename Or>
 inline V look_up_rows(V x, const V (&rows)[16], Splat splat_byte, Sub subtract, Sum add_saturated, Shuffle shuffle, Or either) {
   V y = shuffle(rows[0], add_saturated(x, splat_byte(0x70)));
@@ -255,10 +260,11 @@ __attribute__((aligned(64))) void look_up(const std::uint8_t* table, const std::
     const auto splat_byte = [](int b) { return _mm512_set1_epi8(static_cast<char>(b)); };
     for (; i + 64 <= n; i += 64) {
       const __m512i v = _mm512_loadu_si512(x + i);
-      _mm512_storeu_si512(y + i, look_up_rows(v, rows, splat_byte, [](__m512i a, __m512i b) { return _mm512_sub_epi8(a, b); },
-                                              [](__m512i a, __m512i b) { return _mm512_adds_epu8(a, b); },
-                                              [](__m512i a, __m512i b) { return _mm512_shuffle_epi8(a, b); },
-                                              [](__m512i a, __m512i b) { return _mm512_or_si512(a, b); }));
+      _mm512_storeu_si512(y + i, look_up_rows(
+                                     v, rows, splat_byte, [](__m512i a, __m512i b) { return _mm512_sub_epi8(a, b); },
+                                     [](__m512i a, __m512i b) { return _mm512_adds_epu8(a, b); },
+                                     [](__m512i a, __m512i b) { return _mm512_shuffle_epi8(a, b); },
+                                     [](__m512i a, __m512i b) { return _mm512_or_si512(a, b); }));
     }
   }
 #elif defined(__AVX2__)
@@ -271,10 +277,11 @@ __attribute__((aligned(64))) void look_up(const std::uint8_t* table, const std::
     for (; i + 32 <= n; i += 32) {
       const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(x + i));
       _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(y + i),
-                          look_up_rows(v, rows, splat_byte, [](__m256i a, __m256i b) { return _mm256_sub_epi8(a, b); },
-                                       [](__m256i a, __m256i b) { return _mm256_adds_epu8(a, b); },
-                                       [](__m256i a, __m256i b) { return _mm256_shuffle_epi8(a, b); },
-                                       [](__m256i a, __m256i b) { return _mm256_or_si256(a, b); }));
+                          look_up_rows(
+                              v, rows, splat_byte, [](__m256i a, __m256i b) { return _mm256_sub_epi8(a, b); },
+                              [](__m256i a, __m256i b) { return _mm256_adds_epu8(a, b); },
+                              [](__m256i a, __m256i b) { return _mm256_shuffle_epi8(a, b); },
+                              [](__m256i a, __m256i b) { return _mm256_or_si256(a, b); }));
     }
   }
 #endif
@@ -287,7 +294,8 @@ void widen_max(const std::uint8_t* x, std::uint8_t* y, std::int64_t n, bool is_s
   std::int64_t i = 0;
   if (is_signed) {
     for (; i + kBlock <= n; i += kBlock) {
-      const SignedBytes a = *reinterpret_cast<const UnalignedSignedBytes*>(x + i), b = *reinterpret_cast<const UnalignedSignedBytes*>(y + i);
+      const SignedBytes a = *reinterpret_cast<const UnalignedSignedBytes*>(x + i),
+                        b = *reinterpret_cast<const UnalignedSignedBytes*>(y + i);
       *reinterpret_cast<UnalignedSignedBytes*>(y + i) = a > b ? a : b;
     }
     for (; i < n; ++i) y[i] = static_cast<std::int8_t>(x[i]) > static_cast<std::int8_t>(y[i]) ? x[i] : y[i];
@@ -316,8 +324,8 @@ void add_to(const std::uint8_t* x, std::int32_t* sums, std::int64_t n, bool is_s
 
 // V vectors from `at` on, the last of which has n lanes.
 template <int V>
-inline void average_some(const Mean& m, const ByteRange& range, const std::uint8_t* const* taps, std::int64_t count, std::int64_t at,
-                         std::int64_t n, std::uint8_t* to, CancelPoints* points) {
+inline void average_some(const Mean& m, const ByteRange& range, const std::uint8_t* const* taps, std::int64_t count,
+                         std::int64_t at, std::int64_t n, std::uint8_t* to, CancelPoints* points) {
   constexpr std::int64_t kPart = 2048;  // taps between two cancellation points
   BitVec sums[V];
   const BitVec flip = splat_bits(m.flip);
@@ -336,7 +344,8 @@ inline void average_some(const Mean& m, const ByteRange& range, const std::uint8
     }
   }
 #pragma GCC unroll 4
-  for (int v = 0; v < V; ++v) store_bytes(to + at + v * kLanes, saturated(range, float_of(sums[v]) * splat(m.scale)), V > 1 ? kLanes : n);
+  for (int v = 0; v < V; ++v)
+    store_bytes(to + at + v * kLanes, saturated(range, float_of(sums[v]) * splat(m.scale)), V > 1 ? kLanes : n);
 }
 
 void average(const Mean& m, const std::uint8_t* const* taps, std::int64_t count, std::int64_t n, std::uint8_t* to,
@@ -352,6 +361,6 @@ void average(const Mean& m, const std::uint8_t* const* taps, std::int64_t count,
 
 extern const simd_bytes::Loops loops_bytes;
 const simd_bytes::Loops loops_bytes = {quantize, quantize_each, dequantize, dequantize_each, find_range, scale_all,
-                                       add,      multiply,      look_up,    widen_max,       add_to, average};
+                                       add,      multiply,      look_up,    widen_max,       add_to,     average};
 
 }  // namespace evn::EVN_ISA

@@ -1,5 +1,5 @@
-// Loops over quantized tensors: float32 to bytes and back, sums and products of bytes with scales, tables, pools. Bytes are int8 where
-// `is_signed`, else uint8. All give the bits of the operators' references.
+// Loops over quantized tensors: float32 to bytes and back, sums and products of bytes with scales, tables, pools. Bytes are int8
+// where `is_signed`, else uint8. All give the bits of the operators' references.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace evn::simd_bytes {
 
-// y = saturate(round(x * x_scale + z * z_scale + zero)) or saturate(round(x * z * x_scale + zero)), of elements less their zero points.
+// y = saturate(round(x * x_scale + z * z_scale + zero)) or saturate(round(x * z * x_scale + zero)), of elements less their zero
+// points.
 struct Arithmetic {
   float x_scale, z_scale, zero;
   std::int32_t x_zero, z_zero;
@@ -27,17 +28,19 @@ struct Loops {
   // to[i] = saturate(round(x[i] / scale) + zero), ties to even; NaN gives 0.
   void (*quantize)(const float* x, std::int64_t n, float scale, std::int32_t zero, bool is_signed, std::uint8_t* to);
   // The same with a scale and zero point for each element; zero may be null.
-  void (*quantize_each)(const float* x, std::int64_t n, const float* scale, const std::uint8_t* zero, bool is_signed, std::uint8_t* to);
+  void (*quantize_each)(const float* x, std::int64_t n, const float* scale, const std::uint8_t* zero, bool is_signed,
+                        std::uint8_t* to);
   // to[i] = (x[i] - zero) * scale.
   void (*dequantize)(const std::uint8_t* x, std::int64_t n, float scale, std::int32_t zero, bool is_signed, float* to);
-  void (*dequantize_each)(const std::uint8_t* x, std::int64_t n, const float* scale, const std::uint8_t* zero, bool is_signed, float* to);
+  void (*dequantize_each)(const std::uint8_t* x, std::int64_t n, const float* scale, const std::uint8_t* zero, bool is_signed,
+                          float* to);
   // Widens *low and *high to all n numbers that are none.
   void (*range)(const float* x, std::int64_t n, float* low, float* high);
   // to[i] = factor * x[i] / divisor, in float64.
   void (*scale)(double factor, const float* x, std::int64_t n, double divisor, float* to);
   // Steps are 0 or 1. y may be x or z.
-  void (*add)(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, const std::uint8_t* z, std::int64_t z_step, std::uint8_t* y,
-              std::int64_t n);
+  void (*add)(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, const std::uint8_t* z, std::int64_t z_step,
+              std::uint8_t* y, std::int64_t n);
   void (*multiply)(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, const std::uint8_t* z, std::int64_t z_step,
                    std::uint8_t* y, std::int64_t n);
   // y[i] = table[x[i]]. y may be x.

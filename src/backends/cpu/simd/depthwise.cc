@@ -17,16 +17,17 @@ constexpr int kTall3 = 2, kTall5 = 2;  // 16 registers
 #endif
 static_assert(simd_depthwise::kRowsTogether % kTall3 == 0 && simd_depthwise::kRowsTogether % kTall5 == 0);
 constexpr std::int64_t kMostWork = 1 << 17;  // between two cancellation points
-constexpr std::int64_t kWidth = 512;  // outputs of a row between two cancellation points
-constexpr int kColumns = 4;  // outputs of a row that the kernel for any geometry computes together
+constexpr std::int64_t kWidth = 512;         // outputs of a row between two cancellation points
+constexpr int kColumns = 4;                  // outputs of a row that the kernel for any geometry computes together
 
-// Rows of outputs and kLanes channels of them, or fewer. Rows of pixels are numbered from the first tap of the first row of outputs.
+// Rows of outputs and kLanes channels of them, or fewer. Rows of pixels are numbered from the first tap of the first row of
+// outputs.
 struct Band {
-  const float* x;           // column 0 of pixel row 0, which may be outside the image
-  std::int64_t row_step;    // floats from one row of pixels to the next
+  const float* x;               // column 0 of pixel row 0, which may be outside the image
+  std::int64_t row_step;        // floats from one row of pixels to the next
   std::int64_t pixel, y_pixel;  // floats from one pixel to the next
   std::int64_t width, pad_left;
-  Range rows;               // of pixels inside the image
+  Range rows;  // of pixels inside the image
   float* y;
   std::int64_t y_row_step, out_width;
   const float* weight;
@@ -34,8 +35,9 @@ struct Band {
   Vec bias;
 };
 
-// Goes along the rows. A pixel is loaded once, for all the outputs that see it: those of Rows rows and of kSlots places of a row, whose
-// sums are all in registers. A sum is over columns of taps, from top to bottom in each, and taps outside the image are left out.
+// Goes along the rows. A pixel is loaded once, for all the outputs that see it: those of Rows rows and of kSlots places of a row,
+// whose sums are all in registers. A sum is over columns of taps, from top to bottom in each, and taps outside the image are left
+// out.
 template <int K, int SH, int SW, int Rows, bool Whole>
 void run_band(const Band& b, const Chain& chain) {
   constexpr int kSlots = (K + SW - 1) / SW;  // outputs of a row that see a column of pixels
@@ -96,8 +98,8 @@ void run_band(const Band& b, const Chain& chain) {
   for (int r = 0; r < Rows; ++r) apply_rest(chain, b.y + r * b.y_row_step, b.out_width, b.y_pixel, b.lanes);
 }
 
-// Computes outputs [x, x + width) of Rows rows. A part that begins within a row reads the pixels that its first outputs share with the part
-// before it once more.
+// Computes outputs [x, x + width) of Rows rows. A part that begins within a row reads the pixels that its first outputs share with
+// the part before it once more.
 template <int K, int SH, int SW, int Rows>
 void run_rows(const Tile& t, const Chain& chain, std::int64_t y, std::int64_t x, std::int64_t width) {
   const Geometry& g = *t.geometry;

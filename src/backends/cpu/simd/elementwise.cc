@@ -36,7 +36,9 @@ inline Vec unary_of(Unary f, float a, float b, Vec x) {
     case Unary::kNeg: return -x;
     case Unary::kReciprocal: return splat(1.0f) / x;
     case Unary::kGelu: return gelu_of(x);
-    case Unary::kSoftplus: return each_lane(x, [](float v) { return v > 0 ? v + __builtin_log1pf(__builtin_expf(-v)) : __builtin_log1pf(__builtin_expf(v)); });
+    case Unary::kSoftplus:
+      return each_lane(
+          x, [](float v) { return v > 0 ? v + __builtin_log1pf(__builtin_expf(-v)) : __builtin_log1pf(__builtin_expf(v)); });
     case Unary::kFloor: return each_lane(x, [](float v) { return __builtin_floorf(v); });
     case Unary::kCeil: return each_lane(x, [](float v) { return __builtin_ceilf(v); });
     case Unary::kLog: return log_of(x);
@@ -58,12 +60,12 @@ void unary_loop(float a, float b, const float* x, float* y, std::int64_t n) {
 
 using UnaryFn = void (*)(float, float, const float*, float*, std::int64_t);
 constexpr UnaryFn kUnary[] = {
-    unary_loop<Unary::kIdentity>, unary_loop<Unary::kRelu>,      unary_loop<Unary::kClip>,  unary_loop<Unary::kLeakyRelu>,
-    unary_loop<Unary::kHardSigmoid>, unary_loop<Unary::kHardSwish>, unary_loop<Unary::kSigmoid>, unary_loop<Unary::kTanh>,
-    unary_loop<Unary::kSqrt>,     unary_loop<Unary::kExp>,       unary_loop<Unary::kErf>,   unary_loop<Unary::kAbs>,
-    unary_loop<Unary::kNeg>,      unary_loop<Unary::kReciprocal>, unary_loop<Unary::kGelu>, unary_loop<Unary::kSoftplus>,
-    unary_loop<Unary::kFloor>,    unary_loop<Unary::kCeil>,      unary_loop<Unary::kLog>,   unary_loop<Unary::kSquare>,
-    unary_loop<Unary::kGeluTanh>, unary_loop<Unary::kSwish>,     unary_loop<Unary::kSin>,   unary_loop<Unary::kCos>,
+    unary_loop<Unary::kIdentity>,    unary_loop<Unary::kRelu>,       unary_loop<Unary::kClip>,    unary_loop<Unary::kLeakyRelu>,
+    unary_loop<Unary::kHardSigmoid>, unary_loop<Unary::kHardSwish>,  unary_loop<Unary::kSigmoid>, unary_loop<Unary::kTanh>,
+    unary_loop<Unary::kSqrt>,        unary_loop<Unary::kExp>,        unary_loop<Unary::kErf>,     unary_loop<Unary::kAbs>,
+    unary_loop<Unary::kNeg>,         unary_loop<Unary::kReciprocal>, unary_loop<Unary::kGelu>,    unary_loop<Unary::kSoftplus>,
+    unary_loop<Unary::kFloor>,       unary_loop<Unary::kCeil>,       unary_loop<Unary::kLog>,     unary_loop<Unary::kSquare>,
+    unary_loop<Unary::kGeluTanh>,    unary_loop<Unary::kSwish>,      unary_loop<Unary::kSin>,     unary_loop<Unary::kCos>,
 };
 
 inline void apply_chain(const Chain& chain, float* y, std::int64_t n) {
@@ -138,7 +140,10 @@ void binary_loop(const float* x, const float* z, float* y, std::int64_t n, Rows 
 }
 
 using BinaryFn = void (*)(const float*, const float*, float*, std::int64_t, Rows);
-#define EVN_BINARY(OP) {{binary_loop<OP, 0, 0>, binary_loop<OP, 0, 1>}, {binary_loop<OP, 1, 0>, binary_loop<OP, 1, 1>}}
+#define EVN_BINARY(OP)                                                                               \
+  {                                                                                                  \
+    {binary_loop<OP, 0, 0>, binary_loop<OP, 0, 1>}, { binary_loop<OP, 1, 0>, binary_loop<OP, 1, 1> } \
+  }
 constexpr BinaryFn kBinary[][2][2] = {
     EVN_BINARY(Binary::kAdd), EVN_BINARY(Binary::kSub), EVN_BINARY(Binary::kMul), EVN_BINARY(Binary::kDiv),
     EVN_BINARY(Binary::kMin), EVN_BINARY(Binary::kMax), EVN_BINARY(Binary::kPow), EVN_BINARY(Binary::kPRelu),
@@ -160,12 +165,13 @@ void run_row(Binary op, const float* x, std::int64_t x_step, const float* z, std
   for (std::int64_t i = 0; i < n; i += kChunk) write(i, n - i < kChunk ? n - i : kChunk, y + i);
 }
 
-void run_rows(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n, Rows rows,
-              bool past, const Epilogue* epilogue) {
+void run_rows(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n,
+              Rows rows, bool past, const Epilogue* epilogue) {
   past = past && n >= kLeastPast;
   const bool row_by_row = past || (op == Binary::kPow && z_step == 0) || (epilogue != nullptr && n >= kChunk);
   if (row_by_row) {
-    for (std::int64_t r = 0; r < rows.count; ++r) run_row(op, x + r * rows.x, x_step, z + r * rows.z, z_step, y + r * rows.y, n, past, epilogue);
+    for (std::int64_t r = 0; r < rows.count; ++r)
+      run_row(op, x + r * rows.x, x_step, z + r * rows.z, z_step, y + r * rows.y, n, past, epilogue);
     if (past) fence_past();
     return;
   }
@@ -201,7 +207,8 @@ void run_affine_rows(const float* scale, const float* offset, const float* x, st
   for (std::int64_t r = 0; r < rows; ++r, x += x_step, y += y_step) {
     std::int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) store(y + i, bounded(chain, fma(load(scale + i), load(x + i), load(offset + i))));
-    if (i < n) store_n(y + i, bounded(chain, fma(load_n(scale + i, n - i), load_n(x + i, n - i), load_n(offset + i, n - i))), n - i);
+    if (i < n)
+      store_n(y + i, bounded(chain, fma(load_n(scale + i, n - i), load_n(x + i, n - i), load_n(offset + i, n - i))), n - i);
     apply_rest(chain, y, n);
   }
 }
@@ -246,7 +253,8 @@ void run_norm_of_channels(const simd_elementwise::ChannelNorm& c, std::int64_t n
   }
 }
 
-void run_bilinear(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y, std::int64_t n) {
+void run_bilinear(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y,
+                  std::int64_t n) {
   const Vec w = splat(right), w0 = splat(1 - right);
   const Vec v = splat(below), v0 = splat(1 - below);
   const auto at = [&](Vec p, Vec q, Vec r, Vec s) { return v0 * (w0 * p + w * q) + v * (w0 * r + w * s); };
@@ -269,10 +277,10 @@ inline std::int64_t period_of(std::int64_t n) {
   return period;
 }
 
-// Short rows of one operand with the same row of the other, as a few channels that are scaled have it: that row is repeated until it is
-// whole vectors. A load that overlaps the store before it, in place, would wait for it.
-void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n, Rows rows,
-                bool past, const Epilogue* epilogue) {
+// Short rows of one operand with the same row of the other, as a few channels that are scaled have it: that row is repeated until
+// it is whole vectors. A load that overlaps the store before it, in place, would wait for it.
+void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n,
+                Rows rows, bool past, const Epilogue* epilogue) {
   constexpr std::int64_t kMost = 96;
   float repeated[kMost * kLanes];
   const bool of_x = rows.x == 0 && rows.z == n, of_z = rows.z == 0 && rows.x == n;
@@ -287,12 +295,14 @@ void run_binary(Binary op, const float* x, std::int64_t x_step, const float* z, 
   const Rows periods = {all / period, of_x ? 0 : period, of_x ? period : 0, period};
   run_rows(op, of_x ? repeated : x, 1, of_x ? z : repeated, 1, y, period, periods, past, epilogue);
   if (whole == all) return;
-  run_rows(op, of_x ? repeated : x + whole, 1, of_x ? z + whole : repeated, 1, y + whole, all - whole, {1, 0, 0, 0}, past, epilogue);
+  run_rows(op, of_x ? repeated : x + whole, 1, of_x ? z + whole : repeated, 1, y + whole, all - whole, {1, 0, 0, 0}, past,
+           epilogue);
 }
 
 }  // namespace
 
 extern const simd_elementwise::Loops loops_elementwise;
-const simd_elementwise::Loops loops_elementwise = {run_unary, run_binary, run_affine, run_affine_rows, run_norm_of_channels, run_bilinear, run_chain};
+const simd_elementwise::Loops loops_elementwise = {run_unary,    run_binary, run_affine, run_affine_rows, run_norm_of_channels,
+                                                   run_bilinear, run_chain};
 
 }  // namespace evn::EVN_ISA

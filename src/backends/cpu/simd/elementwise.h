@@ -9,8 +9,30 @@
 namespace evn::simd_elementwise {
 
 enum class Unary : std::int32_t {
-  kIdentity, kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kSqrt, kExp, kErf, kAbs, kNeg, kReciprocal, kGelu,
-  kSoftplus, kFloor, kCeil, kLog, kSquare, kGeluTanh, kSwish, kSin, kCos,
+  kIdentity,
+  kRelu,
+  kClip,
+  kLeakyRelu,
+  kHardSigmoid,
+  kHardSwish,
+  kSigmoid,
+  kTanh,
+  kSqrt,
+  kExp,
+  kErf,
+  kAbs,
+  kNeg,
+  kReciprocal,
+  kGelu,
+  kSoftplus,
+  kFloor,
+  kCeil,
+  kLog,
+  kSquare,
+  kGeluTanh,
+  kSwish,
+  kSin,
+  kCos,
 };
 
 enum class Binary : std::int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax, kPow, kPRelu };
@@ -43,7 +65,8 @@ struct Loops {
   // to_scale[i] = scale[i] / sqrt(variance[i] + epsilon) and to_offset[i] = bias[i] - mean[i] * that, in float64 and rounded once.
   void (*norm_of_channels)(const ChannelNorm& norm, std::int64_t n, float* to_scale, float* to_offset);
   // y[i] between four lines: b and d (c and d) count as much as `right` (`below`) says, 0 to 1.
-  void (*bilinear)(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y, std::int64_t n);
+  void (*bilinear)(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y,
+                   std::int64_t n);
   // The epilogue alone, in place.
   void (*chain)(float* y, std::int64_t n, const Epilogue* epilogue);
 };

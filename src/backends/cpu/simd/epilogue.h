@@ -26,7 +26,8 @@ static inline Vec apply_step(const Step& s, Vec x) {
   return x;
 }
 
-// HardSwish and then a * x + b, as mobile networks have it. Where it is all that is left of a chain, it is computed in registers too.
+// HardSwish and then a * x + b, as mobile networks have it. Where it is all that is left of a chain, it is computed in registers
+// too.
 struct Gate {
   bool is_rest = false;
   float slope, shift;  // of HardSwish
@@ -50,7 +51,8 @@ static inline Vec gated(const Gate& g, Vec x) {
   return fma(x * gate, splat(g.a), splat(g.b));
 }
 
-// A chain split into what costs nothing in registers (one pair of bounds) and the rest. bounds() is the identity when there is none.
+// A chain split into what costs nothing in registers (one pair of bounds) and the rest. bounds() is the identity when there is
+// none.
 struct Chain {
   float low = -__builtin_inff();
   float high = __builtin_inff();

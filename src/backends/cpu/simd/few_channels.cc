@@ -24,11 +24,11 @@ struct Run {
   const float* const* lines;  // where the first output's first tap is on each, channel by channel
   std::int64_t line_count, kernel_w;
   const float* weight;
-  const float* bias;          // null: none
+  const float* bias;  // null: none
   float* y;
-  std::int64_t y_step;        // floats from one output to the next
-  std::int64_t outputs;       // that are there
-  std::int64_t last_lanes;    // of the last vector
+  std::int64_t y_step;      // floats from one output to the next
+  std::int64_t outputs;     // that are there
+  std::int64_t last_lanes;  // of the last vector
 };
 
 template <int Count, int NV, int Stride>
@@ -44,7 +44,9 @@ void run_outputs(const Run& g, std::int64_t offset, const Chain& chain) {
   for (std::int64_t line = 0; line < g.line_count; ++line) {
     const float* at = g.lines[line] + offset;
     for (std::int64_t kx = g.kernel_w; kx > 0; --kx, ++at, weight += NV * kLanes) {
-      __asm__("" : "+r"(at));  // the compiler must not keep floats of one tap for the next: that takes registers, and loads cost nothing
+      __asm__(
+          ""
+          : "+r"(at));  // the compiler must not keep floats of one tap for the next: that takes registers, and loads cost nothing
       Vec w[NV];
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v) w[v] = load(weight + v * kLanes);
@@ -109,8 +111,10 @@ void copy_lines(const Tile& t, std::int64_t from, std::int64_t to, std::int64_t 
       }
       in_parts(t.points, pad, kCopied, 1, [&](std::int64_t i, std::int64_t end) { zero_over(line + i, end - i); });
       const float* const pixels = t.x + (c * g.height + y) * g.width;
-      in_parts(t.points, count, kCopied, 1, [&](std::int64_t i, std::int64_t end) { copy_over(line + pad + i, pixels + i, end - i); });
-      in_parts(t.points, floats - pad - count, kCopied, 1, [&](std::int64_t i, std::int64_t end) { zero_over(line + pad + count + i, end - i); });
+      in_parts(t.points, count, kCopied, 1,
+               [&](std::int64_t i, std::int64_t end) { copy_over(line + pad + i, pixels + i, end - i); });
+      in_parts(t.points, floats - pad - count, kCopied, 1,
+               [&](std::int64_t i, std::int64_t end) { zero_over(line + pad + count + i, end - i); });
     }
   }
 }
@@ -150,7 +154,8 @@ void run(const Tile& t) {
         run_line<kOne, 1>(t, r, y, chain);
       }
     }
-    if (!chain.gate.is_rest) apply_rest(chain, t.y + row * g.out_width * g.out_pixel, g.out_width, g.out_pixel, g.out_channels, t.points);
+    if (!chain.gate.is_rest)
+      apply_rest(chain, t.y + row * g.out_width * g.out_pixel, g.out_width, g.out_pixel, g.out_channels, t.points);
   }
 }
 

@@ -15,9 +15,9 @@ struct Geometry {
   std::int64_t channels, height, width;
   std::int64_t out_channels, out_height, out_width;
   std::int64_t kernel_h, kernel_w;
-  std::int64_t stride_h, stride_w;    // stride_w: 1 or 2
+  std::int64_t stride_h, stride_w;  // stride_w: 1 or 2
   std::int64_t pad_top, pad_left;
-  std::int64_t out_pixel;             // floats from one output position to the next
+  std::int64_t out_pixel;  // floats from one output position to the next
 };
 
 inline constexpr std::int64_t kMaxLines = 64;  // channels times the kernel's height
@@ -25,19 +25,19 @@ inline constexpr std::int64_t kMaxLines = 64;  // channels times the kernel's he
 // Some rows of the output of one image.
 struct Tile {
   const Geometry* geometry;
-  const float* x;                   // of the image, plain
-  float* y;                         // of the image, channels last
+  const float* x;  // of the image, plain
+  float* y;        // of the image, channels last
   std::int64_t row_begin, row_end;
-  const float* weight;              // panels of panel_lanes output channels, the last one of whole vectors: [panel][channel][ky][kx][lane]
-  const float* bias;                // per channel; may be null
-  const Epilogue* epilogue;         // may be null
-  float* lines;                     // channels * kernel_h * line_floats, aligned to 64
-  CancelPoints* points;             // null: none
+  const float* weight;       // panels of panel_lanes output channels, the last one of whole vectors: [panel][channel][ky][kx][lane]
+  const float* bias;         // per channel; may be null
+  const Epilogue* epilogue;  // may be null
+  float* lines;              // channels * kernel_h * line_floats, aligned to 64
+  CancelPoints* points;      // null: none
 };
 
 struct Loops {
   int lanes, panel_lanes;
-  int columns;                      // outputs of a line that are computed together
+  int columns;  // outputs of a line that are computed together
   // Each output is a chain of multiply-adds over channels and taps, those outside the image as zeros, from its bias on.
   void (*run)(const Tile&);
 };

@@ -59,7 +59,8 @@ void micro(const Micro& g) {
 }
 
 using MicroFn = void (*)(const Micro&);
-#define EVN_MICRO_ROW(R) {micro<R, 1>, micro<R, 2>, micro<R, 3>, micro<R, kNv>}
+#define EVN_MICRO_ROW(R) \
+  { micro<R, 1>, micro<R, 2>, micro<R, 3>, micro<R, kNv> }
 constexpr MicroFn kMicros[kMr][4] = {
     EVN_MICRO_ROW(1), EVN_MICRO_ROW(2), EVN_MICRO_ROW(3), EVN_MICRO_ROW(4),
 #if defined(__AVX512F__)
@@ -67,7 +68,8 @@ constexpr MicroFn kMicros[kMr][4] = {
 #endif
 };
 
-// A narrow part of C, up to kNarrow columns: vectors run over the rows of packed A, four panels at a time to hide the latency of the chains.
+// A narrow part of C, up to kNarrow columns: vectors run over the rows of packed A, four panels at a time to hide the latency of
+// the chains.
 constexpr int kNarrow = 4;
 typedef float RowVec __attribute__((vector_size(4 * kMr)));
 typedef float UnalignedRowVec __attribute__((vector_size(4 * kMr), aligned(4), may_alias));
@@ -149,7 +151,8 @@ void run_narrow(const Tile& t, const Micro& g, std::int64_t k0, std::int64_t col
 }
 
 // Where block k0 of the micro-panel at `column` lies; packs it when it must.
-const float* block_of_b(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t column, std::int64_t cols, std::int64_t* ldb) {
+const float* block_of_b(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t column, std::int64_t cols,
+                        std::int64_t* ldb) {
   *ldb = kNr;
   switch (t.b_kind) {
     case BKind::kPacked: return t.b + column * t.k + k0 * kNr;

@@ -14,7 +14,7 @@ namespace evn::simd_gemm {
 
 // The image that a convolution slides over, as the matrix B: row k is (channel, ky, kx), column n is an output position (y, x).
 struct Patches {
-  std::int64_t height, width;             // of one input plane
+  std::int64_t height, width;  // of one input plane
   std::int64_t kernel_h, kernel_w;
   std::int64_t stride_h, stride_w;
   std::int64_t dilation_h, dilation_w;
@@ -32,7 +32,8 @@ enum class BKind : std::int32_t {
   kRows,       // row-major, ldb apart
   kColumns,    // the transpose is row-major
   kPatches,    // patches of an image
-  kUpPatches,  // patches of a transposed convolution: output (y, x) reads input ((y + pad - ky * dilation) / stride, ...) where whole
+  kUpPatches,  // patches of a transposed convolution: output (y, x) reads input ((y + pad - ky * dilation) / stride, ...) where
+               // whole
 };
 
 struct Tile {
@@ -41,18 +42,18 @@ struct Tile {
   BKind b_kind;
   const float* a;
   std::int64_t lda;
-  const float* b;                 // kPacked: the tile's first panel; kRows, kColumns: its first column; patches: plane 0 of the group
+  const float* b;  // kPacked: the tile's first panel; kRows, kColumns: its first column; patches: plane 0 of the group
   std::int64_t ldb;
   const Patches* patches;
-  std::int64_t first_column;      // patches: the output position of column 0
+  std::int64_t first_column;  // patches: the output position of column 0
   float* c;
   std::int64_t ldc;
-  const float* init;              // start values: init[row * init_row + column * init_column] * init_scale; null: 0
+  const float* init;                   // start values: init[row * init_row + column * init_column] * init_scale; null: 0
   std::int64_t init_row, init_column;  // init_column is 0 or 1
   float init_scale;
-  const Epilogue* epilogue;       // nullable
-  float* buffer;                  // buffer_floats(m of a tile with kColumns A, else 0), aligned to 64
-  CancelPoints* points;           // null: none
+  const Epilogue* epilogue;  // nullable
+  float* buffer;             // buffer_floats(m of a tile with kColumns A, else 0), aligned to 64
+  CancelPoints* points;      // null: none
 };
 
 struct Loops {

@@ -1,9 +1,9 @@
-// Fills the L1 buffer of simd/gemm.cc with one block of B: rows [k0, k0 + kc) of `cols` columns, nr apart. Lanes beyond `cols` up to
-// the next whole vector are written; the buffer has room for one vector beyond its end. Included by simd/gemm.cc only.
+// Fills the L1 buffer of simd/gemm.cc with one block of B: rows [k0, k0 + kc) of `cols` columns, nr apart. Lanes beyond `cols` up
+// to the next whole vector are written; the buffer has room for one vector beyond its end. Included by simd/gemm.cc only.
 #pragma once
 
-#include "backends/cpu/simd/gemm.h"
 #include "backends/cpu/simd/copy.h"
+#include "backends/cpu/simd/gemm.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -29,10 +29,10 @@ void pack_columns(float* to, const float* b, std::int64_t ldb, std::int64_t kc, 
 // Consecutive output positions of one row inside a micro-panel.
 struct Run {
   std::int32_t at, count;
-  bool inside;           // no tap of the kernel leaves the input to the left or right
-  std::int64_t y, x;     // output position
-  std::int64_t iy, ix;   // input position of tap (0, 0)
-  const float* row;      // input row of the current ky; null: outside
+  bool inside;          // no tap of the kernel leaves the input to the left or right
+  std::int64_t y, x;    // output position
+  std::int64_t iy, ix;  // input position of tap (0, 0)
+  const float* row;     // input row of the current ky; null: outside
 };
 
 int find_runs(const Patches& p, std::int64_t first, std::int64_t cols, Run* runs) {
@@ -72,7 +72,8 @@ inline void copy_inside(float* to, const float* from, std::int64_t stride, std::
 
 // As copy_inside; positions outside [0, width) are 0.
 template <int Stride>
-inline void copy_clipped(float* to, const float* row, std::int64_t ix, std::int64_t stride, std::int64_t width, std::int64_t count) {
+inline void copy_clipped(float* to, const float* row, std::int64_t ix, std::int64_t stride, std::int64_t width,
+                         std::int64_t count) {
   const std::int64_t step = Stride == 0 ? stride : Stride;
   std::int64_t low = ix >= 0 ? 0 : (-ix + step - 1) / step;
   std::int64_t high = ix >= width ? 0 : (width - 1 - ix) / step + 1;
@@ -85,7 +86,8 @@ inline void copy_clipped(float* to, const float* row, std::int64_t ix, std::int6
 }
 
 template <int MaxRuns, int Stride>
-void pack_patches_strided(float* to, const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t column, std::int64_t cols, int nr) {
+void pack_patches_strided(float* to, const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t column, std::int64_t cols,
+                          int nr) {
   const Patches& p = *t.patches;
   Run runs[MaxRuns];
   const int count = find_runs(p, t.first_column + column, cols, runs);

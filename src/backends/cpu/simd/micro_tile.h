@@ -1,5 +1,5 @@
-// Where the accumulators of a micro-tile, R rows by NV vectors, begin and end: what simd/gemm.cc and simd/packed_gemm.cc share. Included by
-// these only. These lines are compiled for every size of a tile: each way to begin that is not frequent is by way of C.
+// Where the accumulators of a micro-tile, R rows by NV vectors, begin and end: what simd/gemm.cc and simd/packed_gemm.cc share.
+// Included by these only. These lines are compiled for every size of a tile: each way to begin that is not frequent is by way of C.
 #pragma once
 
 #include "backends/cpu/simd/vec.h"
@@ -11,11 +11,11 @@ namespace {
 struct MicroTile {
   float* c;
   std::int64_t ldc;
-  std::int64_t last_lanes; // lanes of the last vector
-  bool from_c;             // the sums begin with what is in C; else with `bias`, or with 0 where that is null
-  const float* bias;       // of the columns, or of the rows, `bias_step` apart
+  std::int64_t last_lanes;  // lanes of the last vector
+  bool from_c;              // the sums begin with what is in C; else with `bias`, or with 0 where that is null
+  const float* bias;        // of the columns, or of the rows, `bias_step` apart
   std::int64_t bias_step;
-  const float* residual;   // only in the last block
+  const float* residual;  // only in the last block
   std::int64_t ldr;
   bool bound;
   float low, high;
@@ -41,7 +41,9 @@ inline void store_last(float* p, Vec v, std::int64_t n) {
 
 template <BiasOf B, int R, int NV>
 inline void start(const MicroTile& g, Vec (&acc)[R][NV]) {
-  const auto load_at = [&](const float* p, int v) { return v + 1 < NV ? load(p + v * kLanes) : load_last(p + v * kLanes, g.last_lanes); };
+  const auto load_at = [&](const float* p, int v) {
+    return v + 1 < NV ? load(p + v * kLanes) : load_last(p + v * kLanes, g.last_lanes);
+  };
   if (g.from_c) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {

@@ -1,6 +1,6 @@
-// The loops of simd/nbits.h for one cluster. An element takes a shift and a look-up (AVX-512), two shifts and a conversion (others), or
-// a widening and a conversion (8 bits) before it is multiplied. Sums of a block are made of the elements as they are; the scale is
-// applied to a sum, and a zero point as its product with the sum of A over the block. All chains go in the order of k.
+// The loops of simd/nbits.h for one cluster. An element takes a shift and a look-up (AVX-512), two shifts and a conversion
+// (others), or a widening and a conversion (8 bits) before it is multiplied. Sums of a block are made of the elements as they are;
+// the scale is applied to a sum, and a zero point as its product with the sum of A over the block. All chains go in the order of k.
 #include "backends/cpu/simd/nbits.h"
 
 #include "backends/cpu/simd/finish.h"
@@ -60,7 +60,8 @@ inline Vec load_bytes(const std::int8_t* p) {
 }
 
 template <int R>
-__attribute__((always_inline)) inline void multiply(const float* const (&a)[R], std::int64_t k, const Vec (&x)[kNv], Vec (&sum)[R][kNv]) {
+__attribute__((always_inline)) inline void multiply(const float* const (&a)[R], std::int64_t k, const Vec (&x)[kNv],
+                                                    Vec (&sum)[R][kNv]) {
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
     const Vec s = splat(a[r][k]);
@@ -70,8 +71,8 @@ __attribute__((always_inline)) inline void multiply(const float* const (&a)[R], 
 }
 
 template <int R>
-__attribute__((always_inline)) inline void multiply_words(const Nibbles& nibbles, const float* const (&a)[R], std::int64_t k, BitVec (&words)[kNv],
-                                                          Vec (&sum)[R][kNv]) {
+__attribute__((always_inline)) inline void multiply_words(const Nibbles& nibbles, const float* const (&a)[R], std::int64_t k,
+                                                          BitVec (&words)[kNv], Vec (&sum)[R][kNv]) {
   Vec x[kNv];
 #pragma GCC unroll 4
   for (int v = 0; v < kNv; ++v) x[v] = nibbles.take(&words[v]);
@@ -85,8 +86,8 @@ inline void load_words(const std::uint32_t* from, BitVec (&words)[kNv]) {
 
 // sum += A W over k in [begin, end), begin a multiple of 8.
 template <int Bits, int R>
-__attribute__((always_inline)) inline void block_sum(const Nibbles& nibbles, const void* panel, const float* const (&a)[R], std::int64_t begin,
-                                                     std::int64_t end, Vec (&sum)[R][kNv]) {
+__attribute__((always_inline)) inline void block_sum(const Nibbles& nibbles, const void* panel, const float* const (&a)[R],
+                                                     std::int64_t begin, std::int64_t end, Vec (&sum)[R][kNv]) {
   if constexpr (Bits == 8) {
     const auto* p = static_cast<const std::int8_t*>(panel) + begin * kWidth;
 #pragma GCC unroll 2
@@ -121,15 +122,16 @@ inline bool has_zeros(const Weights& w) { return w.zeros != nullptr || w.float_z
 // Rows that there are not are computed as the last one, and not stored: one row, and as many as fit, are all sizes.
 inline std::int64_t row_of(const Tile& t, int r) { return r < t.m ? r : t.m - 1; }
 
-// A range of blocks along k of one panel. Unless the range reaches the last block, the accumulators of the R rows are stored in `sums`, and
-// the next range starts from them.
+// A range of blocks along k of one panel. Unless the range reaches the last block, the accumulators of the R rows are stored in
+// `sums`, and the next range starts from them.
 struct Part {
   std::int64_t begin, end;  // blocks
   float* sums;              // [R][kWidth]
 };
 
 template <int Bits, int R>
-void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::int64_t numbers, std::int64_t column, const Part& part) {
+void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::int64_t numbers, std::int64_t column,
+                const Part& part) {
   const Weights& w = t.w;
   const Nibbles nibbles;
   const std::int64_t left = t.n - column;
@@ -261,7 +263,8 @@ void expand_bytes(Column c, const std::int8_t* p, std::int64_t rows) {
   for (; rows > 0; --rows, p += kWidth) c.put(load_bytes(p));
 }
 
-void expand(const Weights& w, std::int64_t panel, std::int64_t columns, std::int64_t nr, std::int64_t k0, std::int64_t kc, float* to) {
+void expand(const Weights& w, std::int64_t panel, std::int64_t columns, std::int64_t nr, std::int64_t k0, std::int64_t kc,
+            float* to) {
   const auto* const elements = static_cast<const char*>(w.elements) + panel * w.panel_bytes(kWidth);
   const std::int64_t width = (columns + kLanes - 1) / kLanes * kLanes;
   for (std::int64_t k = k0; k < k0 + kc;) {

@@ -1,5 +1,5 @@
-// The loops of simd/packed_gemm.h for one cluster. The micro-tile is kMr rows by kNv vectors, wide rather than high: a vector of B serves
-// kMr multiply-adds, one broadcast float of A serves kNv, and both come from L1 at half the rate at which it can give them.
+// The loops of simd/packed_gemm.h for one cluster. The micro-tile is kMr rows by kNv vectors, wide rather than high: a vector of B
+// serves kMr multiply-adds, one broadcast float of A serves kNv, and both come from L1 at half the rate at which it can give them.
 // Blocks: kMatrixKc rows of a panel of B, kKc with a window, stay in L2 while the micro-panels of a block of A pass by.
 #include "backends/cpu/simd/packed_gemm.h"
 
@@ -21,13 +21,14 @@ constexpr int kMr = 6, kNv = 4;
 constexpr int kMr = 4, kNv = 2;
 #endif
 constexpr int kNr = kNv * kLanes;
-constexpr int kTallMr = 2 * kMr;            // where a product has at most half a panel of columns
-constexpr std::int64_t kKc = 512;           // with a window, where pixels are copied
-constexpr std::int64_t kMatrixKc = 1024;    // panels of B, the next one's as well, and rows of A: L2
+constexpr int kTallMr = 2 * kMr;          // where a product has at most half a panel of columns
+constexpr std::int64_t kKc = 512;         // with a window, where pixels are copied
+constexpr std::int64_t kMatrixKc = 1024;  // panels of B, the next one's as well, and rows of A: L2
 constexpr std::int64_t kMc = 126;
 constexpr std::int64_t kWholeMc = 2 * kMc;  // so many rows of a matrix, which is not copied, are one block
-constexpr std::int64_t kNearFloats = 1 << 12; // a B of so many is read at once. A larger one left L2 while other layers ran: it is fetched ahead
-constexpr std::int64_t kPadding = 16;       // of copied rows, so that they do not fall into one set of the cache
+constexpr std::int64_t kNearFloats =
+    1 << 12;  // a B of so many is read at once. A larger one left L2 while other layers ran: it is fetched ahead
+constexpr std::int64_t kPadding = 16;  // of copied rows, so that they do not fall into one set of the cache
 
 // A micro-tile in one block of k.
 struct Micro : MicroTile {
@@ -36,16 +37,17 @@ struct Micro : MicroTile {
   const Segment* segments;
   int segment_count;
   const float* b;
-  const float* ahead;      // what is fetched into L2 meanwhile: for every two k, a line there and one `ahead_second` floats behind
+  const float* ahead;  // what is fetched into L2 meanwhile: for every two k, a line there and one `ahead_second` floats behind
   std::int64_t ahead_second, ahead_step;
-  bool far;                // C is: its lines are fetched while the sums are made
+  bool far;  // C is: its lines are fetched while the sums are made
 };
 
-// Accumulators, vectors of B and a broadcast are one more than AVX-512 has registers: the last vector of B has its turn when those before
-// are done with, and takes A from memory. (Not B: its lines come from L2, and a load that misses L1 is slow to be repeated for each row.)
+// Accumulators, vectors of B and a broadcast are one more than AVX-512 has registers: the last vector of B has its turn when those
+// before are done with, and takes A from memory. (Not B: its lines come from L2, and a load that misses L1 is slow to be repeated
+// for each row.)
 #if defined(__AVX512F__)
 template <int R, int NV>
-inline constexpr int kHeld = R * NV + NV + 1 > 32 ? NV - 1 : NV;
+inline constexpr int kHeld = R* NV + NV + 1 > 32 ? NV - 1 : NV;
 #else
 inline void add_product(Vec a, Vec b, Vec& c) { c = fma(a, b, c); }
 [[maybe_unused]] inline void add_product_at(const float* p, Vec b, Vec& c) { c = fma(splat(*p), b, c); }
@@ -57,7 +59,9 @@ inline constexpr int kHeld = NV;
 struct Rows {
   const float *a, *a4, *a8, *a12;
   std::int64_t lda;
-  const float* at(int r) const { return r < 4 ? a + r * lda : r < 8 ? a4 + (r - 4) * lda : r < 12 ? a8 + (r - 8) * lda : a12 + (r - 12) * lda; }
+  const float* at(int r) const {
+    return r < 4 ? a + r * lda : r < 8 ? a4 + (r - 4) * lda : r < 12 ? a8 + (r - 8) * lda : a12 + (r - 12) * lda;
+  }
 };
 
 // acc += A B for one k, which lies I behind `rows` and NV * I vectors behind b.
@@ -107,7 +111,9 @@ void micro(const Micro& g) {
     for (; k >= 2; k -= 2) {
       __builtin_prefetch(ahead, 0, 2);
       multiply<0>(rows, b, acc);
-      __asm__ volatile("" ::: "memory");  // the loads of the second k are not drawn before the first: there are no registers for them
+      __asm__ volatile(
+          "" ::
+              : "memory");  // the loads of the second k are not drawn before the first: there are no registers for them
       __builtin_prefetch(ahead + ahead_second, 0, 2);
       multiply<1>(rows, b, acc);
       b += 2 * NV * kLanes;
@@ -129,18 +135,20 @@ void micro(const Micro& g) {
 
 using MicroFn = void (*)(const Micro&);
 constexpr int kHalfNv = kNv < 4 ? 1 : 2;
-#define EVN_MICRO_ROW(R) {micro<R, 1>, micro<R, 2>, micro<R, kNv < 3 ? 2 : 3>, micro<R, kNv>}
-#define EVN_TALL_ROW(R) {micro<R, 1>, micro<R, kHalfNv>, nullptr, nullptr}
+#define EVN_MICRO_ROW(R) \
+  { micro<R, 1>, micro<R, 2>, micro < R, kNv<3 ? 2 : 3>, micro<R, kNv> }
+#define EVN_TALL_ROW(R) \
+  { micro<R, 1>, micro<R, kHalfNv>, nullptr, nullptr }
 constexpr MicroFn kMicros[kTallMr][4] = {
     EVN_MICRO_ROW(1), EVN_MICRO_ROW(2), EVN_MICRO_ROW(3), EVN_MICRO_ROW(4),
 #if defined(__AVX512F__)
-    EVN_MICRO_ROW(5), EVN_MICRO_ROW(6), EVN_MICRO_ROW(7), EVN_TALL_ROW(8), EVN_TALL_ROW(9), EVN_TALL_ROW(10), EVN_TALL_ROW(11),
-    EVN_TALL_ROW(12), EVN_TALL_ROW(13), EVN_TALL_ROW(14),
+    EVN_MICRO_ROW(5), EVN_MICRO_ROW(6), EVN_MICRO_ROW(7), EVN_TALL_ROW(8),  EVN_TALL_ROW(9),
+    EVN_TALL_ROW(10), EVN_TALL_ROW(11), EVN_TALL_ROW(12), EVN_TALL_ROW(13), EVN_TALL_ROW(14),
 #elif defined(__AVX2__) || defined(__aarch64__)
-    EVN_MICRO_ROW(5), EVN_MICRO_ROW(6), EVN_TALL_ROW(7), EVN_TALL_ROW(8), EVN_TALL_ROW(9), EVN_TALL_ROW(10), EVN_TALL_ROW(11),
-    EVN_TALL_ROW(12),
+    EVN_MICRO_ROW(5), EVN_MICRO_ROW(6), EVN_TALL_ROW(7),  EVN_TALL_ROW(8),
+    EVN_TALL_ROW(9),  EVN_TALL_ROW(10), EVN_TALL_ROW(11), EVN_TALL_ROW(12),
 #else
-    EVN_TALL_ROW(5), EVN_TALL_ROW(6), EVN_TALL_ROW(7), EVN_TALL_ROW(8),
+    EVN_TALL_ROW(5),  EVN_TALL_ROW(6),  EVN_TALL_ROW(7),  EVN_TALL_ROW(8),
 #endif
 };
 
@@ -228,7 +236,8 @@ class Block {
         const int first = i;
         Panel p = panels_[i];
         const bool copied = p.a == nullptr;
-        if (vectors <= kHalfNv && !by_quads() && i + 1 < panel_count_ && follows(p, panels_[i + 1], lda)) p.rows += panels_[++i].rows;
+        if (vectors <= kHalfNv && !by_quads() && i + 1 < panel_count_ && follows(p, panels_[i + 1], lda))
+          p.rows += panels_[++i].rows;
         if (stops(t_.points, p.rows * vectors * kLanes * kc)) return false;
         const std::int64_t row = row_ + p.row;
         g.a = copied ? t_.buffer + p.row * step : p.a;

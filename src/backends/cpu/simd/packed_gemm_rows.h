@@ -1,6 +1,6 @@
-// How simd/packed_gemm.cc reads A: micro-panels of rows that lie a constant distance apart, each row a few runs of k. Rows of a matrix
-// and pixels well inside an image are read where they lie; pixels whose window leaves the image, or that stand in several lines of
-// it, are copied. Included by simd/packed_gemm.cc only.
+// How simd/packed_gemm.cc reads A: micro-panels of rows that lie a constant distance apart, each row a few runs of k. Rows of a
+// matrix and pixels well inside an image are read where they lie; pixels whose window leaves the image, or that stand in several
+// lines of it, are copied. Included by simd/packed_gemm.cc only.
 #pragma once
 
 #include "backends/cpu/simd/copy.h"
@@ -69,7 +69,8 @@ int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* p
     const auto count = static_cast<std::int32_t>((m + mr - 1) / mr);
     const std::int32_t rows = static_cast<std::int32_t>(m) / count;
     const std::int32_t larger = static_cast<std::int32_t>(m) % count;  // so many panels have one row more
-    for (std::int32_t r = 0; n < count; r += panels[n++].rows) panels[n] = {r, rows + (n < larger ? 1 : 0), t.a + (row + r) * t.lda};
+    for (std::int32_t r = 0; n < count; r += panels[n++].rows)
+      panels[n] = {r, rows + (n < larger ? 1 : 0), t.a + (row + r) * t.lda};
     return n;
   }
   const Window& w = *t.window;
@@ -80,7 +81,8 @@ int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* p
     const std::int64_t left = by_line && m - r > w.out_width - p.x ? w.out_width - p.x : m - r;
     const std::int64_t rows = even_rows(left, mr);
     const bool copied = short_runs || !is_inside(w, p, rows);
-    const float* const a = t.a + ((p.image * w.height + p.y * w.stride_h - w.pad_top) * w.width + p.x * w.stride_w - w.pad_left) * w.pixel;
+    const float* const a =
+        t.a + ((p.image * w.height + p.y * w.stride_h - w.pad_top) * w.width + p.x * w.stride_w - w.pad_left) * w.pixel;
     panels[n++] = {static_cast<std::int32_t>(r), static_cast<std::int32_t>(rows), copied ? nullptr : a};
     r += rows;
   }
@@ -160,7 +162,8 @@ int find_line_parts(const Window& w, std::int64_t k0, std::int64_t kc, LinePart*
 }
 
 // Writes those parts of k of the panel's rows to `to`, `step` floats apart. May write a vector beyond the end of a row.
-void copy_panel(const Tile& t, std::int64_t row, const Panel& panel, const LinePart* parts, int part_count, float* to, std::int64_t step) {
+void copy_panel(const Tile& t, std::int64_t row, const Panel& panel, const LinePart* parts, int part_count, float* to,
+                std::int64_t step) {
   const Window& w = *t.window;
   const bool together = is_together(w);
   Position p = position_of(w, t.first_row + row + panel.row);

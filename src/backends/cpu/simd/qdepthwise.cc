@@ -1,5 +1,5 @@
-// The loops of simd/qdepthwise.h for one cluster, kPositions positions of a line at once: products of floats, one instruction each, or
-// of 16 bits, two taps at a time.
+// The loops of simd/qdepthwise.h for one cluster, kPositions positions of a line at once: products of floats, one instruction each,
+// or of 16 bits, two taps at a time.
 #include "backends/cpu/simd/qdepthwise.h"
 
 #include "backends/cpu/simd/qgemm_store.h"
@@ -24,7 +24,7 @@ inline void store_words(const Tile& t, BitVec sums, std::int64_t channel, float*
 
 #if defined(EVN_PACKS_BYTES)
 constexpr int kGroup = 1;
-constexpr int kPositions = 7;  // whole lines of most networks' images
+constexpr int kPositions = 7;                     // whole lines of most networks' images
 constexpr std::int64_t kStored = 4 * kPositions;  // at once: what their channels need is loaded for all of them
 
 inline Vec widened(const std::uint8_t* p) {
@@ -36,8 +36,8 @@ inline Vec widened(const std::uint8_t* p) {
   return float_of(reinterpret_cast<BitVec>(v));
 }
 
-// Sums of P positions as floats, which are whole numbers below 2^24 and therefore exact: each pixel of a line is widened once for the K
-// taps that see it, where positions are S pixels apart. K 1: any taps.
+// Sums of P positions as floats, which are whole numbers below 2^24 and therefore exact: each pixel of a line is widened once for
+// the K taps that see it, where positions are S pixels apart. K 1: any taps.
 template <int P, int K, int S>
 void sum_taps(const Tile& t, const std::uint8_t* a, std::int64_t channel, std::int32_t* sums) {
   const float* weight = reinterpret_cast<const float*>(t.weight) + channel;
@@ -70,7 +70,8 @@ void sum_taps(const Tile& t, const std::uint8_t* a, std::int64_t channel, std::i
 }
 
 using SumTaps = void (*)(const Tile&, const std::uint8_t*, std::int64_t, std::int32_t*);
-#define EVN_SUM_TAPS(K, S) {sum_taps<1, K, S>, sum_taps<kPositions, K, S>}
+#define EVN_SUM_TAPS(K, S) \
+  { sum_taps<1, K, S>, sum_taps<kPositions, K, S> }
 constexpr SumTaps kSumTaps[][2] = {EVN_SUM_TAPS(1, 1), EVN_SUM_TAPS(3, 1), EVN_SUM_TAPS(3, 2), EVN_SUM_TAPS(5, 1)};
 #undef EVN_SUM_TAPS
 
@@ -89,7 +90,8 @@ void store_positions(const Tile& t, const std::int32_t* sums, std::int64_t posit
     float* const c = static_cast<float*>(t.c) + at + channel;
     for (std::int64_t p = 0; p < positions; ++p) {
       store_words(t, load_bits(sums + p * 2 * kLanes) + start0, channel, c + p * t.ldc, n < kLanes ? n : kLanes);
-      if (second != 0) store_words(t, load_bits(sums + p * 2 * kLanes + kLanes) + start1, channel + kLanes, c + p * t.ldc + kLanes, n - kLanes);
+      if (second != 0)
+        store_words(t, load_bits(sums + p * 2 * kLanes + kLanes) + start1, channel + kLanes, c + p * t.ldc + kLanes, n - kLanes);
     }
     return;
   }
@@ -100,8 +102,8 @@ void store_positions(const Tile& t, const std::int32_t* sums, std::int64_t posit
     for (std::int64_t p = 0; p < positions; p += 2, sums += 4 * kLanes, c += 2 * t.ldc) {
       const std::int64_t other = p + 1 < positions ? 1 : 0;
       const std::int32_t* const b = sums + other * 2 * kLanes;
-      const Packed bytes = packed_rows<false>(packing, scaled(sums, start0, scale0), scaled(sums + second, start1, scale1), scaled(b, start0, scale0),
-                                              scaled(b + second, start1, scale1));
+      const Packed bytes = packed_rows<false>(packing, scaled(sums, start0, scale0), scaled(sums + second, start1, scale1),
+                                              scaled(b, start0, scale0), scaled(b + second, start1, scale1));
       store_row(c, first_row(bytes), n);
       store_row(c + other * t.ldc, second_row(bytes), n);
     }

@@ -1,6 +1,6 @@
 // The loops of simd/qdepthwise.h by vpdpbusd, bytes only: 64 channels at once, whose bytes of four taps are brought together by
-// interleaving, so that channels stand in another order in the sums (quad_place). Packing the sums to bytes is the way back. By planes
-// the bytes are interleaved once, for all taps of a line and two lines.
+// interleaving, so that channels stand in another order in the sums (quad_place). Packing the sums to bytes is the way back. By
+// planes the bytes are interleaved once, for all taps of a line and two lines.
 #include "backends/cpu/simd/qdepthwise.h"
 
 #include <cstring>
@@ -55,7 +55,7 @@ inline void run_position(const Tile& t, const ByteRange& range, const std::uint8
 void run(const Tile& t) {
   const bool is_signed = t.output == Output::kInt8;
   const ByteRange range = byte_range(is_signed ? -128 : 0, is_signed ? 127 : 255, t.zero);
-  const std::int64_t work = t.channels * t.groups;             // of a position
+  const std::int64_t work = t.channels * t.groups;            // of a position
   const std::int64_t at_once = work < kFewProducts ? 32 : 1;  // positions between two cancellation points
   for (std::int64_t line = 0; line < t.lines; ++line) {
     const std::uint8_t* const a = t.a + line * t.line_step;
@@ -112,8 +112,8 @@ inline void fill_planes(const PlaneTile& t, std::int64_t first, std::int64_t inp
 
 // P positions of L lines of one block.
 template <int P, int L>
-inline void run_block(const PlaneTile& t, int quads, const BytePacking& packing, std::int64_t block, std::int64_t position, std::uint8_t* c,
-                      int lines) {
+inline void run_block(const PlaneTile& t, int quads, const BytePacking& packing, std::int64_t block, std::int64_t position,
+                      std::uint8_t* c, int lines) {
   __m512i sum[P][L][4];
 #pragma GCC unroll 4
   for (int v = 0; v < 4; ++v) {
@@ -155,8 +155,10 @@ inline void run_block(const PlaneTile& t, int quads, const BytePacking& packing,
     const __mmask64 mask = n >= kBlock ? ~__mmask64{0} : n <= 0 ? 0 : (__mmask64{1} << n) - 1;
 #pragma GCC unroll 2
     for (int l = 0; l < L; ++l) {
-      const Vec v0 = float_of(reinterpret_cast<BitVec>(sum[p][l][0])) * scale[0], v1 = float_of(reinterpret_cast<BitVec>(sum[p][l][1])) * scale[1];
-      const Vec v2 = float_of(reinterpret_cast<BitVec>(sum[p][l][2])) * scale[2], v3 = float_of(reinterpret_cast<BitVec>(sum[p][l][3])) * scale[3];
+      const Vec v0 = float_of(reinterpret_cast<BitVec>(sum[p][l][0])) * scale[0],
+                v1 = float_of(reinterpret_cast<BitVec>(sum[p][l][1])) * scale[1];
+      const Vec v2 = float_of(reinterpret_cast<BitVec>(sum[p][l][2])) * scale[2],
+                v3 = float_of(reinterpret_cast<BitVec>(sum[p][l][3])) * scale[3];
       _mm512_mask_storeu_epi8(c + l * t.line_c + at, l < lines ? mask : 0, packed_in_order(packing, v0, v1, v2, v3));
     }
   }

@@ -24,11 +24,11 @@ struct WordMicro {
   const std::int16_t* a;
   std::int64_t lda;
   const std::int64_t* offsets;
-  std::int64_t segments, pairs;   // pairs: of k, in a segment
-  const std::int16_t* b;          // [segment][b_pairs][NV][lane][2]
+  std::int64_t segments, pairs;  // pairs: of k, in a segment
+  const std::int16_t* b;         // [segment][b_pairs][NV][lane][2]
   std::int64_t b_pairs;
-  const std::int32_t* start;      // of each column, and row
-  std::int64_t start_step;        // from one row to the next
+  const std::int32_t* start;  // of each column, and row
+  std::int64_t start_step;    // from one row to the next
   std::int32_t* sums;
   std::int64_t ld;
 };
@@ -70,13 +70,16 @@ void word_micro(const WordMicro& g) {
 
 using WordMicroFn = void (*)(const WordMicro&);
 #if defined(__AVX512F__)
-#define EVN_WORD_ROW(R) {word_micro<R, 1>, word_micro<R, 2>, word_micro<R, 4>}
+#define EVN_WORD_ROW(R) \
+  { word_micro<R, 1>, word_micro<R, 2>, word_micro<R, 4> }
 #else
-#define EVN_WORD_ROW(R) {word_micro<R, 1>, word_micro<R, 2>}
+#define EVN_WORD_ROW(R) \
+  { word_micro<R, 1>, word_micro<R, 2> }
 #endif
-// By half the rows and the power of two that the vectors of columns are. Few rows wait for nothing that many do not: odd ones are not
-// worth code.
-constexpr WordMicroFn kWordMicros[kWordMr / 2 + 1][kWordNv == 4 ? 3 : 2] = {EVN_WORD_ROW(1), EVN_WORD_ROW(2), EVN_WORD_ROW(4), EVN_WORD_ROW(6)};
+// By half the rows and the power of two that the vectors of columns are. Few rows wait for nothing that many do not: odd ones are
+// not worth code.
+constexpr WordMicroFn kWordMicros[kWordMr / 2 + 1][kWordNv == 4 ? 3 : 2] = {EVN_WORD_ROW(1), EVN_WORD_ROW(2), EVN_WORD_ROW(4),
+                                                                            EVN_WORD_ROW(6)};
 #undef EVN_WORD_ROW
 
 inline std::int64_t word_rows(std::int64_t left) { return left >= kWordMr ? kWordMr : left > 1 ? left / 2 * 2 : 1; }
@@ -90,7 +93,8 @@ inline int word_width(std::int64_t columns) {
 // 2 * kLanes bytes as 16 bits.
 inline BitVec load_pairs(const std::int8_t* p) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<BitVec>(_mm512_maskz_cvtepi8_epi16(0xffffffffu, _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(p))));
+  return reinterpret_cast<BitVec>(
+      _mm512_maskz_cvtepi8_epi16(0xffffffffu, _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(p))));
 #else
   return reinterpret_cast<BitVec>(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p))));
 #endif
@@ -141,7 +145,8 @@ typedef ShortBits UnalignedShorts __attribute__((aligned(2), may_alias));
 // 2 * kLanes bytes as 16 bits.
 inline ShortBits load_shorts(const std::uint8_t* p, std::uint8_t change) {
 #if defined(__AVX512F__)
-  const ShortBits v = reinterpret_cast<ShortBits>(_mm512_maskz_cvtepu8_epi16(0xffffffffu, _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(p))));
+  const ShortBits v = reinterpret_cast<ShortBits>(
+      _mm512_maskz_cvtepu8_epi16(0xffffffffu, _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(p))));
 #else
   const ShortBits v = reinterpret_cast<ShortBits>(_mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p))));
 #endif

@@ -37,7 +37,8 @@ template <bool Signed>
 inline IntVec load_steps(const std::uint8_t* p) {
 #if defined(__AVX512F__)
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p));
-  return reinterpret_cast<IntVec>(Signed ? _mm512_maskz_cvtepi8_epi32(kAllLanes, bytes) : _mm512_maskz_cvtepu8_epi32(kAllLanes, bytes));
+  return reinterpret_cast<IntVec>(Signed ? _mm512_maskz_cvtepi8_epi32(kAllLanes, bytes)
+                                         : _mm512_maskz_cvtepu8_epi32(kAllLanes, bytes));
 #elif defined(__AVX2__)
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p));
   return reinterpret_cast<IntVec>(Signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
@@ -52,7 +53,8 @@ inline IntVec load_steps(const std::uint8_t* p) {
 template <bool Signed>
 inline IntVec load_steps_n(const std::uint8_t* p, std::int64_t n) {
   const __m128i part = _mm_maskz_loadu_epi8(mask_of(n), p);
-  return reinterpret_cast<IntVec>(Signed ? _mm512_maskz_cvtepi8_epi32(kAllLanes, part) : _mm512_maskz_cvtepu8_epi32(kAllLanes, part));
+  return reinterpret_cast<IntVec>(Signed ? _mm512_maskz_cvtepi8_epi32(kAllLanes, part)
+                                         : _mm512_maskz_cvtepu8_epi32(kAllLanes, part));
 }
 #else
 template <bool Signed>
@@ -112,7 +114,8 @@ struct ByteRange {
   BitVec zero;
 };
 inline ByteRange byte_range(std::int32_t least, std::int32_t most, std::int32_t zero) {
-  return {splat(static_cast<float>(least - zero)), splat(static_cast<float>(most - zero)), splat_bits(static_cast<std::uint32_t>(zero))};
+  return {splat(static_cast<float>(least - zero)), splat(static_cast<float>(most - zero)),
+          splat_bits(static_cast<std::uint32_t>(zero))};
 }
 inline BitVec saturated(const ByteRange& range, Vec x) {
   return round_to_whole(min_of(range.high, max_of(x, range.low))) + range.zero;
@@ -120,8 +123,8 @@ inline BitVec saturated(const ByteRange& range, Vec x) {
 
 #if defined(__AVX512F__) || defined(__AVX2__)
 #define EVN_PACKS_BYTES 1
-// Four vectors at once: packing saturates, so that bounds need not be looked at. Two of each of two rows; the first row comes to lie in
-// the low half of the result.
+// Four vectors at once: packing saturates, so that bounds need not be looked at. Two of each of two rows; the first row comes to
+// lie in the low half of the result.
 #if defined(__AVX512F__)
 typedef __m512i Packed;
 typedef __m256i PackedRow;
@@ -130,7 +133,8 @@ typedef __m256i Packed;
 typedef __m128i PackedRow;
 #endif
 
-// x rounded to even; 2^31 and more becomes something just below, NaN and what is too small the least int32. Bounded: nothing is so large.
+// x rounded to even; 2^31 and more becomes something just below, NaN and what is too small the least int32. Bounded: nothing is so
+// large.
 template <bool Bounded>
 inline Packed rounded(Vec x) {
 #if defined(__AVX512F__)

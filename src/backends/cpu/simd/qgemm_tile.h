@@ -65,8 +65,8 @@ inline void add_qgemm(BitVec a, BitVec b, BitVec& sum) {
 }
 
 template <int R, int NV>
-__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
-                                                         std::int64_t block, BitVec (&acc)[R][NV]) {
+__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at,
+                                                         const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
   BitVec bv[NV];
 #pragma GCC unroll 4
   for (int v = 0; v < NV; ++v) bv[v] = load_bits(b + v * block);
@@ -78,26 +78,28 @@ __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* con
   }
 }
 #elif defined(__x86_64__)
-// Products of 16 bits, two at a time: at most 2 x 255 x 128. Where sums begin with what is added to them, B lies in pairs of k; else in quads,
-// whose bytes of even and of odd number are taken.
+// Products of 16 bits, two at a time: at most 2 x 255 x 128. Where sums begin with what is added to them, B lies in pairs of k;
+// else in quads, whose bytes of even and of odd number are taken.
 #if defined(EVN_DOT_WORDS)
 template <int R, int NV>
-__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
-                                                         std::int64_t block, BitVec (&acc)[R][NV]) {
+__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at,
+                                                         const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
   static_assert(R == 1);
   std::uint32_t bits;
   std::memcpy(&bits, rows[0] + at, sizeof bits);
-  const BitVec low = splat_bits((bits & 0xffu) | (bits & 0xff00u) << 8), high = splat_bits((bits >> 16 & 0xffu) | (bits >> 24) << 16);
+  const BitVec low = splat_bits((bits & 0xffu) | (bits & 0xff00u) << 8),
+               high = splat_bits((bits >> 16 & 0xffu) | (bits >> 24) << 16);
 #pragma GCC unroll 4
-  for (int v = 0; v < NV; ++v) acc[0][v] += add_pairs(low, load_pairs(b + v * block)) + add_pairs(high, load_pairs(b + v * block + 2 * kLanes));
+  for (int v = 0; v < NV; ++v)
+    acc[0][v] += add_pairs(low, load_pairs(b + v * block)) + add_pairs(high, load_pairs(b + v * block + 2 * kLanes));
 }
 #else
 typedef std::int16_t ShortVec __attribute__((vector_size(4 * kLanes)));
 typedef std::uint16_t ShortBits __attribute__((vector_size(4 * kLanes)));
 
 template <int R, int NV>
-__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
-                                                         std::int64_t block, BitVec (&acc)[R][NV]) {
+__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at,
+                                                         const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
   BitVec even[NV], odd[NV];
 #pragma GCC unroll 4
   for (int v = 0; v < NV; ++v) {
@@ -117,8 +119,8 @@ __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* con
 #endif
 #else
 template <int R, int NV>
-__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at, const std::int8_t* b,
-                                                         std::int64_t block, BitVec (&acc)[R][NV]) {
+__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at,
+                                                         const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
   for (int v = 0; v < NV; ++v) {
     const BitVec four = load_bits(b + v * block);
     for (int i = 0; i < 4; ++i) {
@@ -141,9 +143,9 @@ struct QgemmMicro {
   const std::uint8_t* a;
   const std::int8_t* b;
   const std::int32_t* start;
-  std::int32_t* sums;  // rows of kQgemmColumns
+  std::int32_t* sums;                                             // rows of kQgemmColumns
   std::int64_t segment_begin, segment_end, quad_begin, quad_end;  // the range of k: segments, and quads within each
-  bool goes_on;        // accumulators start from `sums`, for k in several calls
+  bool goes_on;                                                   // accumulators start from `sums`, for k in several calls
 };
 
 template <int R, int NV>
@@ -178,12 +180,15 @@ void qgemm_micro(const QgemmMicro& g) {
 // By rows and how many vectors of columns there are. Those of vpdpbusd wait for their sums where these are few.
 using QgemmMicroFn = void (*)(const QgemmMicro&);
 #if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
-#define EVN_DOT_ROW(R) {qgemm_micro<R, 1>, qgemm_micro<R, 2>, qgemm_micro<R, kQgemmNv>}
-#define EVN_DOT_FEW(R) {qgemm_micro<R, 1>, nullptr, qgemm_micro<R, kQgemmNv>}
+#define EVN_DOT_ROW(R) \
+  { qgemm_micro<R, 1>, qgemm_micro<R, 2>, qgemm_micro<R, kQgemmNv> }
+#define EVN_DOT_FEW(R) \
+  { qgemm_micro<R, 1>, nullptr, qgemm_micro<R, kQgemmNv> }
 constexpr int kQgemmWidths[] = {1, 2, kQgemmNv};
 constexpr std::int64_t kLeastOfTwo = 3;  // rows of a line that two vectors are for: then none are fewer
 #else
-#define EVN_DOT_ROW(R) {qgemm_micro<R, 1>, qgemm_micro<R, kQgemmNv>}
+#define EVN_DOT_ROW(R) \
+  { qgemm_micro<R, 1>, qgemm_micro<R, kQgemmNv> }
 #define EVN_DOT_FEW EVN_DOT_ROW
 constexpr int kQgemmWidths[] = {1, kQgemmNv};
 constexpr std::int64_t kLeastOfTwo = 0;
@@ -258,7 +263,9 @@ inline std::uint32_t sum_row(const Tile& t, const Byte* row) {
       for (; i + kStep <= end; i += kStep) sums += quads_sum(p + i);
       for (; i < end; ++i) {
         sum += static_cast<std::uint32_t>(p[i]);
-        __asm__("" : "+r"(sum));  // less than a vector: the compiler would vectorize it once more, which is 1 KB of each instruction set
+        __asm__(
+            ""
+            : "+r"(sum));  // less than a vector: the compiler would vectorize it once more, which is 1 KB of each instruction set
       }
 #else
       for (; i < end; ++i) sum += static_cast<std::uint32_t>(p[i]);
@@ -275,7 +282,8 @@ void sum_rows(const Tile& t) {
     for (std::int64_t x = 0; x < t.width; ++x) {
       const std::int64_t at = line * t.line_step + x * t.lda;
 #if defined(EVN_DOT_WORDS)
-      t.row_sums[line * t.width + x] = static_cast<std::int32_t>(t.words != nullptr ? sum_row(t, t.words + at) : sum_row(t, t.a + at));
+      t.row_sums[line * t.width + x] =
+          static_cast<std::int32_t>(t.words != nullptr ? sum_row(t, t.words + at) : sum_row(t, t.a + at));
 #else
       t.row_sums[line * t.width + x] = static_cast<std::int32_t>(sum_row(t, t.a + at));
 #endif
@@ -303,9 +311,9 @@ inline void for_each_sum(const Tile& t, const QgemmBlock& b, std::int64_t j, F&&
   }
 }
 
-// Results in steps, less the zero point, on their way to bytes; `zero` is added when they are whole. Bounded: none reaches 2^31. Whole: there is
-// a loop for whole vectors of columns without zero points of B. Those of
-// int8 are packed as uint8, 128 more, which saves code.
+// Results in steps, less the zero point, on their way to bytes; `zero` is added when they are whole. Bounded: none reaches 2^31.
+// Whole: there is a loop for whole vectors of columns without zero points of B. Those of int8 are packed as uint8, 128 more, which
+// saves code.
 template <bool Bounded>
 struct PlainBytes {
   static constexpr bool kBounded = Bounded, kWhole = Bounded, kSigned = false;
@@ -357,7 +365,8 @@ void store_columns(const Tile& t, const QgemmBlock& b, std::int64_t j) {
   const std::int64_t left = b.columns - j, n = left < 2 * kLanes ? left : 2 * kLanes;
   const std::int64_t n0 = n < kLanes ? n : kLanes, n1 = n - n0;
   const std::int64_t at = b.column + j, second = left > kLanes ? kLanes : 0;
-  const BitVec start0 = kStarted ? BitVec{} : load_bits(t.start + at), start1 = kStarted ? BitVec{} : load_bits(t.start + at + second);
+  const BitVec start0 = kStarted ? BitVec{} : load_bits(t.start + at),
+               start1 = kStarted ? BitVec{} : load_bits(t.start + at + second);
   const Vec scale0 = load(t.scale + at), scale1 = load(t.scale + at + second);
   const bool zeros = t.b_zero != nullptr, is_signed = t.output == Output::kInt8;
   const BitVec zero0 = zeros ? load_bits(t.b_zero + at) : BitVec{}, zero1 = zeros ? load_bits(t.b_zero + at + second) : BitVec{};
@@ -370,11 +379,13 @@ void store_columns(const Tile& t, const QgemmBlock& b, std::int64_t j) {
   const std::int32_t* sums = b.sums + j;
   // Two rows; whole: of all columns, and without zero points of B.
   const auto pair = [&](auto whole, std::int64_t other) __attribute__((always_inline)) {
-    const std::int64_t m0 = whole ? kLanes : n0, m1 = whole ? kLanes : n1, m = whole ? 2 * kLanes : n, far = whole ? kLanes : second;
+    const std::int64_t m0 = whole ? kLanes : n0, m1 = whole ? kLanes : n1, m = whole ? 2 * kLanes : n,
+                       far = whole ? kLanes : second;
     BitVec a0 = load_bits(sums) + start0, a1 = load_bits(sums + far) + start1;
     BitVec b0 = load_bits(sums + other * ld) + start0, b1 = load_bits(sums + other * ld + far) + start1;
     if (!whole && zeros) {
-      const BitVec sum_a = splat_bits(static_cast<std::uint32_t>(row_sums[0])), sum_b = splat_bits(static_cast<std::uint32_t>(row_sums[other]));
+      const BitVec sum_a = splat_bits(static_cast<std::uint32_t>(row_sums[0])),
+                   sum_b = splat_bits(static_cast<std::uint32_t>(row_sums[other]));
       a0 -= zero0 * sum_a;
       a1 -= zero1 * sum_a;
       b0 -= zero0 * sum_b;
@@ -382,9 +393,9 @@ void store_columns(const Tile& t, const QgemmBlock& b, std::int64_t j) {
       row_sums += 2;
     }
     const std::uint8_t* const r_other = r + other * ldc;
-    const Packed packed = packed_rows<Steps::kBounded>(
-        packing, steps(float_of(a0) * scale0, r, m0), steps(float_of(a1) * scale1, r + far, m1), steps(float_of(b0) * scale0, r_other, m0),
-        steps(float_of(b1) * scale1, r_other + far, m1));
+    const Packed packed =
+        packed_rows<Steps::kBounded>(packing, steps(float_of(a0) * scale0, r, m0), steps(float_of(a1) * scale1, r + far, m1),
+                                     steps(float_of(b0) * scale0, r_other, m0), steps(float_of(b1) * scale1, r_other + far, m1));
     const Packed bytes = Steps::kFlip == 0 ? packed : reinterpret_cast<Packed>(reinterpret_cast<BitVec>(packed) ^ flip);
     store_row(c, first_row(bytes), m);
     store_row(c + other * ldc, second_row(bytes), m);
@@ -495,7 +506,8 @@ void run_words(const Tile& t) {
   alignas(64) std::int32_t sums[kRowsToStore * kWordColumns];
   const std::int64_t block = t.segments * t.padded * kLanes;
   const bool is_long = has_many_pairs(t.segments, (t.segment + 1) / 2);
-  WordMicro micro = {nullptr, t.lda, t.offsets, t.segments, (t.segment + 1) / 2, t.room, t.padded / 2, nullptr, 0, nullptr, kWordColumns};
+  WordMicro micro = {nullptr,      t.lda,   t.offsets, t.segments, (t.segment + 1) / 2, t.room,
+                     t.padded / 2, nullptr, 0,         nullptr,    kWordColumns};
   WorkBatch batch{t.points, kMostWordWork};
   sum_rows(t);
   for (std::int64_t column = 0; column < t.n;) {
@@ -529,7 +541,8 @@ void run_words(const Tile& t) {
 
 void winograd_store(const simd_qgemm::WinogradStore& s) {
   for (std::int64_t i = 0; i < s.lines; ++i) {
-    store_block(*s.tile, {s.sums + i * simd_qgemm::kWinogradTile * simd_qgemm::kWinogradColumns, simd_qgemm::kWinogradColumns, s.width, s.line + i, s.x, s.column, s.n});
+    store_block(*s.tile, {s.sums + i * simd_qgemm::kWinogradTile * simd_qgemm::kWinogradColumns, simd_qgemm::kWinogradColumns,
+                          s.width, s.line + i, s.x, s.column, s.n});
   }
 }
 

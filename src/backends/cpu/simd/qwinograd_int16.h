@@ -1,9 +1,9 @@
-// The transforms of simd/qwinograd.h for a cluster without vpdpbusd. Included by simd/qgemm_tile.h only. They take little of the time:
-// loops over lines are not unrolled, for the sake of size.
+// The transforms of simd/qwinograd.h for a cluster without vpdpbusd. Included by simd/qgemm_tile.h only. They take little of the
+// time: loops over lines are not unrolled, for the sake of size.
 #pragma once
 
-#include "backends/cpu/simd/qwinograd.h"
 #include "backends/cpu/simd/qgemm_int16.h"
+#include "backends/cpu/simd/qwinograd.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -20,7 +20,8 @@ inline void pixel_line(const ShortBits (&d)[kPatch], ShortBits (&t)[kPatch]) {
   t[5] = d[5] - d[3] + ((d[1] - d[3]) << 2);
 }
 
-void winograd_pixels(const simd_qgemm::WinogradImage& g, std::int64_t first, std::int64_t count, std::int64_t lda, std::int16_t* v, std::int64_t step) {
+void winograd_pixels(const simd_qgemm::WinogradImage& g, std::int64_t first, std::int64_t count, std::int64_t lda, std::int16_t* v,
+                     std::int64_t step) {
   const std::uint8_t change = g.flip ? 0x80 : 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t tile_line = (first + i) / g.tiles_x;
@@ -105,8 +106,8 @@ void winograd_product(const simd_qgemm::WinogradProduct& p) {
     const std::int16_t* const b = p.b + 2 * (column * p.all_pairs + p.pair * columns);
     for (std::int64_t row = 0, rows = 0; row < p.m; row += rows) {
       rows = word_rows(p.m - row);
-      kWordMicros[rows / 2][width]({p.a + row * p.lda, p.lda, &none, 1, p.pairs, b, p.pairs, kZeros, 0, p.c + row * simd_qgemm::kWinogradColumns + column,
-                                           simd_qgemm::kWinogradColumns});
+      kWordMicros[rows / 2][width]({p.a + row * p.lda, p.lda, &none, 1, p.pairs, b, p.pairs, kZeros, 0,
+                                    p.c + row * simd_qgemm::kWinogradColumns + column, simd_qgemm::kWinogradColumns});
     }
     column += columns;
   }

@@ -7,10 +7,11 @@ namespace {
 
 using simd_recurrent::Cell;
 
-// Accumulates `k_size` of the `depth` rows of P packed panels of NV vectors each. Of the last panel only the first `count` vectors are
-// read from init and stored.
+// Accumulates `k_size` of the `depth` rows of P packed panels of NV vectors each. Of the last panel only the first `count` vectors
+// are read from init and stored.
 template <int NV, int P>
-void row_part(const float* a, std::int64_t k_size, const float* b, std::int64_t depth, std::int64_t count, const float* init, float* to) {
+void row_part(const float* a, std::int64_t k_size, const float* b, std::int64_t depth, std::int64_t count, const float* init,
+              float* to) {
   Vec acc[P][NV];
   for (int p = 0; p < P; ++p) {
     for (int v = 0; v < NV; ++v) acc[p][v] = p + 1 < P || v < count ? load(init + (p * NV + v) * kLanes) : zero();
@@ -33,7 +34,8 @@ void row_part(const float* a, std::int64_t k_size, const float* b, std::int64_t 
 
 // All k, in parts where they are very many.
 template <int NV, int P>
-void row_panels(const float* a, std::int64_t k, const float* b, std::int64_t count, const float* init, float* to, CancelPoints* points) {
+void row_panels(const float* a, std::int64_t k, const float* b, std::int64_t count, const float* init, float* to,
+                CancelPoints* points) {
   constexpr std::int64_t kMost = 2048;
   std::int64_t begin = 0;
   do {
@@ -45,7 +47,8 @@ void row_panels(const float* a, std::int64_t k, const float* b, std::int64_t cou
 }
 
 template <int NV>
-void row_loop(const float* a, std::int64_t k, const float* b, std::int64_t n, bool backwards, const float* init, float* to, CancelPoints* points) {
+void row_loop(const float* a, std::int64_t k, const float* b, std::int64_t n, bool backwards, const float* init, float* to,
+              CancelPoints* points) {
   constexpr int kPanels = kLanes == 16 ? 4 : 2;  // registers
   constexpr std::int64_t kColumns = NV * kLanes;
   constexpr std::int64_t kGroup = kPanels * kColumns;
@@ -70,8 +73,8 @@ void row_loop(const float* a, std::int64_t k, const float* b, std::int64_t n, bo
   if (!backwards) rest();
 }
 
-void row(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t n, bool backwards, const float* init, float* to,
-         CancelPoints* points) {
+void row(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t n, bool backwards, const float* init,
+         float* to, CancelPoints* points) {
   switch (nr / kLanes) {
     case 2: return row_loop<2>(a, k, b, n, backwards, init, to, points);
     case 3: return row_loop<3>(a, k, b, n, backwards, init, to, points);
@@ -87,8 +90,14 @@ void lstm(const Cell& cell, const float* gates, float* c, float* h) {
   const float* p = k.peepholes;
   const Vec none = zero();
   for (std::int64_t j = 0; j < k.size; j += kLanes) {
-    LstmSums<Vec> s{load(gates + j), load(gates + k.size + j), load(gates + 2 * k.size + j), load(gates + 3 * k.size + j),
-                    p != nullptr, none, none, none};
+    LstmSums<Vec> s{load(gates + j),
+                    load(gates + k.size + j),
+                    load(gates + 2 * k.size + j),
+                    load(gates + 3 * k.size + j),
+                    p != nullptr,
+                    none,
+                    none,
+                    none};
     if (p != nullptr) {
       s.p_i = load(p + j);
       s.p_o = load(p + k.size + j);
@@ -104,8 +113,8 @@ void lstm(const Cell& cell, const float* gates, float* c, float* h) {
 #if defined(__AVX2__) || defined(__aarch64__)
 using ExactNumbers = Numbers;
 #else
-// a b + c, rounded once: the product is exact in float64, and the sum is rounded to odd there, from where float32, which has less than
-// half as many digits, gets its right neighbour.
+// a b + c, rounded once: the product is exact in float64, and the sum is rounded to odd there, from where float32, which has less
+// than half as many digits, gets its right neighbour.
 __attribute__((noinline)) Vec fma_rounded_once(Vec a, Vec b, Vec c) {
   Vec y;
   for (int i = 0; i < kLanes; ++i) {

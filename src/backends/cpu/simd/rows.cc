@@ -139,7 +139,8 @@ struct Fetching {
 // Where a line is written: past the caches, if that is wanted and it consists of whole vectors.
 class Line {
  public:
-  Line(float* y, std::int64_t n, bool past) : y_(y), past_(past && n % kLanes == 0 && reinterpret_cast<std::uintptr_t>(y) % sizeof(Vec) == 0) {}
+  Line(float* y, std::int64_t n, bool past)
+      : y_(y), past_(past && n % kLanes == 0 && reinterpret_cast<std::uintptr_t>(y) % sizeof(Vec) == 0) {}
   void put(std::int64_t i, Vec v) const { past_ ? store_past(y_ + i, v) : store(y_ + i, v); }
   void put_n(std::int64_t i, Vec v, std::int64_t n) const { store_n(y_ + i, v, n); }
 
@@ -208,7 +209,8 @@ void softmax(const float* x, float* y, std::int64_t rows, std::int64_t n, bool l
   if (passes) fence_past();
 }
 
-void exponential_columns(const float* x, const float* tops, float* y, float* sums, std::int64_t n, std::int64_t step, std::int64_t width) {
+void exponential_columns(const float* x, const float* tops, float* y, float* sums, std::int64_t n, std::int64_t step,
+                         std::int64_t width) {
   for (std::int64_t j = 0; j < width; j += kLanes) {
     const std::int64_t lanes = width - j < kLanes ? width - j : kLanes;
     const Vec top = load_n(tops + j, lanes);
@@ -229,8 +231,8 @@ inline float squares_of(const float* x, Vec mean, std::int64_t n) {
 }
 
 // (x - mean) * inverse * scale + bias, bounded.
-inline void write_line(const float* scale, const float* bias, const Chain& chain, Vec mean, Vec inverse, const float* x, const Line& line,
-                       std::int64_t n) {
+inline void write_line(const float* scale, const float* bias, const Chain& chain, Vec mean, Vec inverse, const float* x,
+                       const Line& line, std::int64_t n) {
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const Vec v = (load(x + i) - mean) * inverse;
@@ -276,13 +278,15 @@ float squares(const float* x, float mean, std::int64_t n) { return squares_of(x,
 
 void normalize(const Norm& norm, float mean, float inverse, std::int64_t first, const float* x, float* y, std::int64_t n) {
   const Chain chain = split_chain(norm.epilogue);
-  write_line(norm.scale + first, norm.bias == nullptr ? nullptr : norm.bias + first, chain, splat(mean), splat(inverse), x, Line(y, n, false), n);
+  write_line(norm.scale + first, norm.bias == nullptr ? nullptr : norm.bias + first, chain, splat(mean), splat(inverse), x,
+             Line(y, n, false), n);
   apply_rest(chain, y, n);
 }
 
 }  // namespace
 
 extern const simd_rows::Loops loops_rows;
-const simd_rows::Loops loops_rows = {softmax, reduce, reduce_columns, layer_norm, exponentials, exponential_columns, squares, normalize};
+const simd_rows::Loops loops_rows = {softmax, reduce,   reduce_columns, layer_norm, exponentials, exponential_columns,
+                                     squares, normalize};
 
 }  // namespace evn::EVN_ISA

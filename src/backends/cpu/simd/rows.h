@@ -17,13 +17,13 @@ struct Norm {
   const float* bias;  // nullable
   float epsilon;
   bool centered;
-  bool past;          // y is written past the caches
+  bool past;  // y is written past the caches
   const Epilogue* epilogue;
 };
 
 struct Loops {
-  // y[i] = exp(x[i] - max) / sum exp, or the logarithm of that, in each of `rows` lines of n that follow each other. y may be x, but not
-  // where it is written past the caches.
+  // y[i] = exp(x[i] - max) / sum exp, or the logarithm of that, in each of `rows` lines of n that follow each other. y may be x,
+  // but not where it is written past the caches.
   void (*softmax)(const float* x, float* y, std::int64_t rows, std::int64_t n, bool log, bool past, const Epilogue* epilogue);
   // All n elements to one (no epilogue).
   float (*reduce)(Reduce op, const float* x, std::int64_t n);
@@ -34,7 +34,8 @@ struct Loops {
   // y[i] = exp(x[i] - top), and their sum, without an epilogue.
   float (*exponentials)(const float* x, float top, float* y, std::int64_t n);
   // y[i * step + j] = exp(x[i * step + j] - tops[j]) for i < n and j < width; sums[j] grows by their sum. y may be x.
-  void (*exponential_columns)(const float* x, const float* tops, float* y, float* sums, std::int64_t n, std::int64_t step, std::int64_t width);
+  void (*exponential_columns)(const float* x, const float* tops, float* y, float* sums, std::int64_t n, std::int64_t step,
+                              std::int64_t width);
   // The sum of (x[i] - mean)^2.
   float (*squares)(const float* x, float mean, std::int64_t n);
   // y[i] = (x[i] - mean) * inverse * scale[first + i] + bias[first + i]. y may be x.

@@ -20,8 +20,8 @@ static inline Range inside(std::int64_t first, std::int64_t step, std::int64_t c
 }
 
 // How many taps of output position o lie inside the input; with padding, inside the input and its padding.
-static inline std::int64_t count_taps(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t dilation, std::int64_t kernel,
-                                      std::int64_t input, std::int64_t pad_end, bool include_pad) {
+static inline std::int64_t count_taps(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t dilation,
+                                      std::int64_t kernel, std::int64_t input, std::int64_t pad_end, bool include_pad) {
   const std::int64_t start = o * stride - pad;
   const std::int64_t limit = include_pad ? input + pad_end : input;
   std::int64_t n = 0;

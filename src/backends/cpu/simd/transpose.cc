@@ -12,15 +12,31 @@ namespace {
 constexpr std::int64_t kAhead = 4;
 
 #if defined(__AVX512F__)
-inline Vec low_pairs(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29); }
-inline Vec high_pairs(Vec a, Vec b) { return __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31); }
-inline Vec low_halves(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29); }
-inline Vec high_halves(Vec a, Vec b) { return __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31); }
+inline Vec low_pairs(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+}
+inline Vec high_pairs(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+}
+inline Vec low_halves(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+}
+inline Vec high_halves(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+}
 // Parts 0 and 1 (2 and 3) of both; parts 0 and 2 (1 and 3) of both.
-inline Vec first_parts(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23); }
-inline Vec last_parts(Vec a, Vec b) { return __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31); }
-inline Vec even_parts(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27); }
-inline Vec odd_parts(Vec a, Vec b) { return __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31); }
+inline Vec first_parts(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+}
+inline Vec last_parts(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+}
+inline Vec even_parts(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+}
+inline Vec odd_parts(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
 #elif defined(__AVX2__)
 inline Vec low_pairs(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13); }
 inline Vec high_pairs(Vec a, Vec b) { return __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15); }
@@ -89,8 +105,12 @@ void edge_square(const float* x, std::int64_t x_step, std::int64_t rows, std::in
 }
 
 #if defined(__AVX512F__)
-inline Vec first_of_both(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23); }
-inline Vec last_of_both(Vec a, Vec b) { return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31); }
+inline Vec first_of_both(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+inline Vec last_of_both(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
 #elif defined(__AVX2__)
 inline Vec first_of_both(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
 inline Vec last_of_both(Vec a, Vec b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
@@ -135,7 +155,8 @@ inline Interleaving interleaving_of_three() {
 
 inline Vec permuted(Vec x, IntVec lanes) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<Vec>(_mm512_maskz_permutexvar_ps(kAllLanes, reinterpret_cast<__m512i>(lanes), reinterpret_cast<__m512>(x)));
+  return reinterpret_cast<Vec>(
+      _mm512_maskz_permutexvar_ps(kAllLanes, reinterpret_cast<__m512i>(lanes), reinterpret_cast<__m512>(x)));
 #else
   return reinterpret_cast<Vec>(_mm256_permutevar8x32_ps(reinterpret_cast<__m256>(x), reinterpret_cast<__m256i>(lanes)));
 #endif

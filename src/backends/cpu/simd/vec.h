@@ -36,7 +36,8 @@ static inline void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) 
 inline constexpr __mmask16 kAllLanes = 0xffff;
 static inline Vec splat(float x) { return _mm512_set1_ps(x); }
 static inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
-// c += a b, in c's register: gcc may otherwise choose the form that writes over a factor, and copies sums around in a loop that holds many.
+// c += a b, in c's register: gcc may otherwise choose the form that writes over a factor, and copies sums around in a loop that
+// holds many.
 static inline void add_product(Vec a, Vec b, Vec& c) { __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); }
 // The same with a = splat(*p), in no register: where all are taken.
 static inline void add_product_at(const float* p, Vec b, Vec& c) {
@@ -217,8 +218,8 @@ static inline Vec gelu_tanh_of(Vec x) {
   return x / (splat(1.0f) + exp_of(-t));
 }
 
-// x / 2 (1 + erf(x / sqrt 2)), where erf(x / sqrt 2) is x times a fraction of two polynomials in x^2 up to 5.6, where it is 1 in float:
-// fitted with a relative error of 2e-8, 3e-7 as it is computed.
+// x / 2 (1 + erf(x / sqrt 2)), where erf(x / sqrt 2) is x times a fraction of two polynomials in x^2 up to 5.6, where it is 1 in
+// float: fitted with a relative error of 2e-8, 3e-7 as it is computed.
 static inline Vec gelu_of(Vec x) {
   const Vec c = min_of(splat(5.6f), max_of(splat(-5.6f), x));
   const Vec z = c * c;
@@ -267,8 +268,8 @@ static inline Vec erf_of(Vec x) {
   return a < splat(1.0f) ? near : signed_far;
 }
 
-// log x = e ln 2 + log(1 + f), where x = 2^e (1 + f) and 1 + f lies between the roots of 1/2 and 2; a polynomial fitted with a relative
-// error of 6e-9. Within 2 units.
+// log x = e ln 2 + log(1 + f), where x = 2^e (1 + f) and 1 + f lies between the roots of 1/2 and 2; a polynomial fitted with a
+// relative error of 6e-9. Within 2 units.
 static inline Vec log_of(Vec x) {
   const IntVec tiny = x < splat(1.17549435e-38f);
   const Vec scaled = tiny ? x * splat(8388608.0f) : x;
@@ -296,8 +297,8 @@ static inline Vec log_of(Vec x) {
   return x > zero() && x < infinite ? y : odd;
 }
 
-// Sine or cosine within 2 units: x = k pi/2 + r with pi/2 in three floats, whose multiples are subtracted without roundings that count, and
-// polynomials of r up to pi/4. From 2^17 on, or where multiply-adds round twice, the C library's.
+// Sine or cosine within 2 units: x = k pi/2 + r with pi/2 in three floats, whose multiples are subtracted without roundings that
+// count, and polynomials of r up to pi/4. From 2^17 on, or where multiply-adds round twice, the C library's.
 template <bool Cosine>
 static inline Vec sine_of(Vec x) {
 #if defined(__AVX2__) || defined(__aarch64__)

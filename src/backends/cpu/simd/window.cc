@@ -10,10 +10,10 @@ namespace {
 using simd_window::Geometry;
 using simd_window::Strip;
 
-constexpr int kAtOnce = 4;  // vectors of output in flight, to hide the latency of their chains
-constexpr std::int64_t kPart = 1 << 14;    // floats between two cancellation points, whole vectors
+constexpr int kAtOnce = 4;                   // vectors of output in flight, to hide the latency of their chains
+constexpr std::int64_t kPart = 1 << 14;      // floats between two cancellation points, whole vectors
 constexpr std::int64_t kMostWork = 1 << 14;  // multiply-adds between two cancellation points
-constexpr std::int64_t kCounts = 1 << 10;  // positions between two cancellation points while taps are counted
+constexpr std::int64_t kCounts = 1 << 10;    // positions between two cancellation points while taps are counted
 
 void fill(float* to, float value, std::int64_t n) {
   const Vec v = splat(value);
@@ -85,15 +85,16 @@ void fill_row(const Geometry& g, const Areas& a, const float* row, float pad, st
 }
 
 // Fills one long input row, with cancellation points.
-__attribute__((noinline)) void fill_long_row(const Geometry& g, const Areas& a, const float* row, float pad, std::int64_t length, float* to,
-                                             CancelPoints* points) {
+__attribute__((noinline)) void fill_long_row(const Geometry& g, const Areas& a, const float* row, float pad, std::int64_t length,
+                                             float* to, CancelPoints* points) {
   for (std::int64_t f = 0; f < g.stride_w; ++f, to += length) {
     const std::int64_t low = a.phases[2 * f];
     const std::int64_t high = a.phases[2 * f + 1];
     const float* const from = row + f - g.pad_left + low * g.stride_w;
     if (stops(points, kFarElement)) return;
     in_parts(points, low, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill(to + i, pad, end - i); });
-    in_parts(points, high - low, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill_phase(g, from + i * g.stride_w, end - i, to + low + i); });
+    in_parts(points, high - low, kPart, 1,
+             [&](std::int64_t i, std::int64_t end) { fill_phase(g, from + i * g.stride_w, end - i, to + low + i); });
     in_parts(points, length - high, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill(to + high + i, pad, end - i); });
   }
 }
@@ -216,13 +217,14 @@ void average(const Strip& s) {
     if (stops(s.points, (end - begin) * kFarElement)) return;
     for (std::int64_t x = begin; x < end; ++x) {
       areas.counts[x] = x >= g.out_width ? 1.0f
-                                         : static_cast<float>(count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width,
-                                                                         g.pad_right, s.include_pad));
+                                         : static_cast<float>(count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w,
+                                                                         g.width, g.pad_right, s.include_pad));
     }
   }
   run_strip<SumOp>(s, areas, nullptr, 0, [&](Vec v, std::int64_t y, std::int64_t x) {
-    const Vec count = load(areas.counts + x) * splat(static_cast<float>(count_taps(y + s.row_begin, g.stride_h, g.pad_top, g.dilation_h,
-                                                                                   g.kernel_h, g.height, g.pad_bottom, s.include_pad)));
+    const Vec count =
+        load(areas.counts + x) * splat(static_cast<float>(count_taps(y + s.row_begin, g.stride_h, g.pad_top, g.dilation_h,
+                                                                     g.kernel_h, g.height, g.pad_bottom, s.include_pad)));
     return count == zero() ? zero() : v / count;
   });
 }

@@ -26,10 +26,10 @@ struct Strip {
   float* out;                       // of row_begin
   const float* weight;              // kernel_h x kernel_w
   float bias;
-  bool include_pad;                 // average: padding counts
+  bool include_pad;  // average: padding counts
   const Epilogue* epilogue;
-  float* buffer;                    // buffer_floats, aligned to 64, prepared for the geometry
-  CancelPoints* points;             // null: none
+  float* buffer;         // buffer_floats, aligned to 64, prepared for the geometry
+  CancelPoints* points;  // null: none
 };
 
 struct Loops {

@@ -9,7 +9,7 @@ namespace {
 using simd_window::Geometry;
 using simd_window_nhwc::Strip;
 
-constexpr int kAtOnce = 4;  // vectors of channels whose chains run side by side
+constexpr int kAtOnce = 4;                   // vectors of channels whose chains run side by side
 constexpr std::int64_t kMostWork = 1 << 17;  // between two cancellation points
 
 // The taps of one output that lie inside the image.
@@ -116,8 +116,8 @@ inline void last_vectors(const Pixels& p, float count, float* y, std::int64_t c,
   if (left > 0) output<Op, 1>(p, count, y, c, left, chain);
 }
 
-// Computes all channels of one output position; a channel takes `work` units. If Long, there is a cancellation point before each group of
-// kAtOnce vectors.
+// Computes all channels of one output position; a channel takes `work` units. If Long, there is a cancellation point before each
+// group of kAtOnce vectors.
 template <typename Op, bool Long>
 inline void all_channels(const Strip& s, const Pixels& p, float count, float* y, std::int64_t work, const Chain& chain) {
   const std::int64_t channels = s.channels;
@@ -130,7 +130,8 @@ inline void all_channels(const Strip& s, const Pixels& p, float count, float* y,
 }
 
 template <typename Op>
-__attribute__((noinline)) void many_channels(const Strip& s, const Pixels& p, float count, float* y, std::int64_t work, const Chain& chain) {
+__attribute__((noinline)) void many_channels(const Strip& s, const Pixels& p, float count, float* y, std::int64_t work,
+                                             const Chain& chain) {
   all_channels<Op, true>(s, p, count, y, work, chain);
 }
 
@@ -141,7 +142,8 @@ void run(const Strip& s, bool counts) {
   float* y = s.out;
   for (std::int64_t row = s.row_begin; row < s.row_end; ++row) {
     const std::int64_t y0 = row * g.stride_h - g.pad_top;
-    const std::int64_t rows = counts ? count_taps(row, g.stride_h, g.pad_top, g.dilation_h, g.kernel_h, g.height, g.pad_bottom, s.include_pad) : 0;
+    const std::int64_t rows =
+        counts ? count_taps(row, g.stride_h, g.pad_top, g.dilation_h, g.kernel_h, g.height, g.pad_bottom, s.include_pad) : 0;
     const Range row_taps = inside(y0, g.dilation_h, g.kernel_h, g.height);
     const std::int64_t work = 2 * (row_taps.end - row_taps.begin) * g.kernel_w + 1;  // of a channel, at most
     const bool many = s.channels * work > kMostWork;
@@ -152,7 +154,8 @@ void run(const Strip& s, bool counts) {
       if (stops(s.points, many ? kFarElement : (end - begin) * s.channels * work)) return;
       for (std::int64_t x = begin; x < end; ++x, y += s.out_pixel) {
         const std::int64_t x0 = x * g.stride_w - g.pad_left;
-        const std::int64_t columns = counts ? count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width, g.pad_right, s.include_pad) : 0;
+        const std::int64_t columns =
+            counts ? count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w, g.width, g.pad_right, s.include_pad) : 0;
         const Pixels p = {s.image + (y0 * g.width + x0) * s.pixel, g.dilation_h * g.width * s.pixel, g.dilation_w * s.pixel,
                           row_taps, inside(x0, g.dilation_w, g.kernel_w, g.width)};
         const auto count = static_cast<float>(rows * columns);

@@ -10,11 +10,11 @@ struct Strip {
   const simd_window::Geometry* geometry;
   std::int64_t channels, pixel, out_pixel;  // floats from one position to the next
   const float* image;
-  float* out;                       // of row_begin
+  float* out;  // of row_begin
   std::int64_t row_begin, row_end;
-  bool include_pad;                 // average: padding counts
+  bool include_pad;  // average: padding counts
   const Epilogue* epilogue;
-  CancelPoints* points;             // null: none
+  CancelPoints* points;  // null: none
 };
 
 struct Loops {

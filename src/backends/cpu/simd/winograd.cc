@@ -10,7 +10,7 @@ using simd_winograd::Finish;
 using simd_winograd::Geometry;
 using simd_winograd::patch_of;
 
-constexpr float kRoot = 1.41421356237309505f;      // sqrt(2)
+constexpr float kRoot = 1.41421356237309505f;       // sqrt(2)
 constexpr float kHalfRoot = 0.707106781186547524f;  // sqrt(1/2)
 
 // B^T d for one line of six, or of four.
@@ -74,7 +74,8 @@ inline void filter_line(const Vec (&g)[3], Vec (&u)[4]) {
   u[3] = g[2];
 }
 
-constexpr std::int64_t kFarFloats = 1 << 20;  // pixels of so many come from beyond L2 and are fetched a tile ahead: lines of many places at once
+constexpr std::int64_t kFarFloats =
+    1 << 20;  // pixels of so many come from beyond L2 and are fetched a tile ahead: lines of many places at once
 
 struct TilePlace {
   std::int64_t image, y, x;  // of its first output
@@ -88,8 +89,8 @@ TilePlace place_of(const Geometry& g, std::int64_t tile) {
 
 // n: lanes, kLanes or fewer.
 template <int T, bool Inside>
-inline void pixel_tile(const float* x, std::int64_t pixel, std::int64_t line, int y0, int y1, int x0, int x1, std::int64_t n, float* v,
-                       std::int64_t step) {
+inline void pixel_tile(const float* x, std::int64_t pixel, std::int64_t line, int y0, int y1, int x0, int x1, std::int64_t n,
+                       float* v, std::int64_t step) {
   constexpr int kPatch = patch_of(T);
   Vec t[kPatch][kPatch];
 #pragma GCC unroll 6
@@ -193,14 +194,15 @@ struct Steps {
 // One vector of channels of one tile; rows x columns of it are in the image.
 template <int T>
 inline void packed_gemm_tile(const float* m, std::int64_t step, const Chain& chain, Vec bias, const float* residual,
-                         const Steps& residual_steps, float* y, const Steps& steps, int rows, int columns, std::int64_t n) {
+                             const Steps& residual_steps, float* y, const Steps& steps, int rows, int columns, std::int64_t n) {
   constexpr int kPatch = patch_of(T);
   Vec t[T][kPatch];
 #pragma GCC unroll 6
   for (int j = 0; j < kPatch; ++j) {
     Vec d[kPatch];
 #pragma GCC unroll 6
-    for (int i = 0; i < kPatch; ++i) d[i] = n == kLanes ? load(m + (i * kPatch + j) * step) : load_n(m + (i * kPatch + j) * step, n);
+    for (int i = 0; i < kPatch; ++i)
+      d[i] = n == kLanes ? load(m + (i * kPatch + j) * step) : load_n(m + (i * kPatch + j) * step, n);
     Vec r[T];
     packed_gemm_line(d, r);
 #pragma GCC unroll 4
@@ -214,7 +216,8 @@ inline void packed_gemm_tile(const float* m, std::int64_t step, const Chain& cha
 #pragma GCC unroll 4
     for (int j = 0; j < T; ++j) {
       r[j] = r[j] + bias;
-      if (residual != nullptr && j < columns) r[j] = r[j] + load_some(residual + i * residual_steps.line + j * residual_steps.pixel, n);
+      if (residual != nullptr && j < columns)
+        r[j] = r[j] + load_some(residual + i * residual_steps.line + j * residual_steps.pixel, n);
     }
     finish(chain, r);
 #pragma GCC unroll 4
@@ -239,8 +242,8 @@ void products(const Geometry& g, const float* m, std::int64_t step, std::int64_t
     for (std::int64_t c = 0; c < f.count; c += kLanes) {
       const std::int64_t n = f.count - c < kLanes ? f.count - c : kLanes;
       const Vec bias = f.bias == nullptr ? zero() : load_n(f.bias + f.first + c, n);
-      packed_gemm_tile<T>(m + i * f.count + c, step, chain, bias, residual == nullptr ? nullptr : residual + c, residual_steps, y + c, steps, rows,
-                      columns, n);
+      packed_gemm_tile<T>(m + i * f.count + c, step, chain, bias, residual == nullptr ? nullptr : residual + c, residual_steps,
+                          y + c, steps, rows, columns, n);
     }
   }
 }

@@ -29,8 +29,9 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   Attention& p = plan->state<Attention>();
   p = Attention{};
   p.has_mask = desc.has_input(Input::kMask) ? 1 : 0;
-  const FusedAttentionSizes z = fused_attention_sizes(*desc.node, desc.inputs[Input::kQ].shape, desc.inputs[Input::kK].shape,
-                                                      desc.inputs[Input::kV].shape, p.has_mask != 0 ? &desc.inputs[Input::kMask].shape : nullptr);
+  const FusedAttentionSizes z =
+      fused_attention_sizes(*desc.node, desc.inputs[Input::kQ].shape, desc.inputs[Input::kK].shape, desc.inputs[Input::kV].shape,
+                            p.has_mask != 0 ? &desc.inputs[Input::kMask].shape : nullptr);
   std::copy_n(z.q.step, 4, p.q_step);
   std::copy_n(z.k.step, 4, p.k_step);
   std::copy_n(z.v.step, 4, p.v_step);

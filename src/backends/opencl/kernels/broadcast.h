@@ -7,9 +7,9 @@ namespace evn {
 
 template <int kInputs>
 struct Broadcast {
-  std::int32_t rank = 0;     // outer axes
-  std::int64_t inner = 1;    // elements of the innermost axis
-  std::int64_t rows = 1;     // product of the outer axes
+  std::int32_t rank = 0;   // outer axes
+  std::int64_t inner = 1;  // elements of the innermost axis
+  std::int64_t rows = 1;   // product of the outer axes
   std::int64_t dim[kMaxRank] = {};
   std::int64_t stride[kInputs][kMaxRank] = {};  // 0 where an input is broadcast
   std::int32_t step[kInputs] = {};              // 0 or 1: along the innermost axis

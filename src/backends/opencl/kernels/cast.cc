@@ -13,9 +13,8 @@ struct State {
 
 // Numbers of cast.cl; -1: none.
 std::int32_t number_of(DType dtype) {
-  constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBool,   DType::kUint8, DType::kInt8,
-                              DType::kUint16,  DType::kInt16,   DType::kUint32, DType::kInt32, DType::kInt64,
-                              DType::kUint64,  DType::kBfloat16};
+  constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBool,  DType::kUint8, DType::kInt8,   DType::kUint16,
+                              DType::kInt16,   DType::kUint32,  DType::kInt32, DType::kInt64, DType::kUint64, DType::kBfloat16};
   for (std::size_t i = 0; i < std::size(kTypes); ++i) {
     if (kTypes[i] == dtype) return static_cast<std::int32_t>(i);
   }
@@ -25,8 +24,8 @@ std::int32_t number_of(DType dtype) {
 Refusal supports(const OpDesc& desc) {
   if (number_of(desc.inputs[0].dtype) < 0 || number_of(desc.outputs[0].dtype) < 0) return "not for this element type";
   // The bits of these may change on the way through: a NaN's payload, a bool that is neither 0 nor 1.
-  const bool changes = desc.inputs[0].dtype == DType::kFloat16 || desc.inputs[0].dtype == DType::kBfloat16 ||
-                       desc.inputs[0].dtype == DType::kBool;
+  const bool changes =
+      desc.inputs[0].dtype == DType::kFloat16 || desc.inputs[0].dtype == DType::kBfloat16 || desc.inputs[0].dtype == DType::kBool;
   return changes && desc.inputs[0].dtype == desc.outputs[0].dtype ? "only to another type" : nullptr;
 }
 
@@ -39,7 +38,8 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const State& s = args.plan->state<State>();
   Launcher& cl = launcher(args);
   const std::int64_t chunk = chunk_elements(cl, s.count);
-  cl.run(kCast, {ceil_div(s.count, chunk)}, args.inputs[0], args.outputs[0], s.count, chunk, s.from, s.to, args.desc->node->epilogue);
+  cl.run(kCast, {ceil_div(s.count, chunk)}, args.inputs[0], args.outputs[0], s.count, chunk, s.from, s.to,
+         args.desc->node->epilogue);
 }
 
 constexpr Kernel kKernels[] = {

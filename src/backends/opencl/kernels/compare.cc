@@ -89,7 +89,8 @@ void run_compare(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
   Select p = args.plan->state<Select>();
   Launcher& cl = launcher(args);
   const Grid grid = cut(cl, &p);
-  cl.run(*comparison_of(args.desc->inputs[0].dtype), grid, args.inputs[0], args.inputs[args.inputs.size() > 1 ? 1 : 0], args.outputs[0], p);
+  cl.run(*comparison_of(args.desc->inputs[0].dtype), grid, args.inputs[0], args.inputs[args.inputs.size() > 1 ? 1 : 0],
+         args.outputs[0], p);
 }
 
 Refusal supports_where(const OpDesc& desc) {
@@ -99,7 +100,8 @@ Refusal supports_where(const OpDesc& desc) {
 }
 
 void plan_where(const OpDesc& desc, KernelPlan* plan) {
-  plan->state<Select>() = select_of<3>({&desc.inputs[0].shape, &desc.inputs[1].shape, &desc.inputs[2].shape}, desc.outputs[0].shape, 0);
+  plan->state<Select>() =
+      select_of<3>({&desc.inputs[0].shape, &desc.inputs[1].shape, &desc.inputs[2].shape}, desc.outputs[0].shape, 0);
   count_bytes(desc, plan);
 }
 

@@ -208,11 +208,14 @@ Buffer pack_now(const KernelArgs& args, int input, std::size_t* used) {
   *used += packed_bytes(desc, input);
   if (*used > args.scratch.size) fail(EVN_ERROR_UNSUPPORTED, "weights that became constant after the model was loaded");
   const std::int64_t depth = input == kW ? m.depth : 1;
-  launcher(args).run(kPack, {depth, m.blocks, m.groups}, args.inputs[static_cast<std::size_t>(input)], to, m.outputs, m.blocks, depth);
+  launcher(args).run(kPack, {depth, m.blocks, m.groups}, args.inputs[static_cast<std::size_t>(input)], to, m.outputs, m.blocks,
+                     depth);
   return to;
 }
 
-bool is_packed(const KernelArgs& args, std::size_t input) { return args.packed.size() > input && args.packed[input].memory != nullptr; }
+bool is_packed(const KernelArgs& args, std::size_t input) {
+  return args.packed.size() > input && args.packed[input].memory != nullptr;
+}
 
 const Buffer& bias_of(const KernelArgs& args) {
   return args.packed.size() > kB && args.packed[kB].memory != nullptr ? args.packed[kB] : args.packed[kW];
@@ -262,8 +265,8 @@ void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   const Params& p = state.params;
   const std::int64_t limit = args.desc->inputs[kX].shape.elements();
   const Buffer& bias = p.has_bias ? args.inputs[kB] : args.inputs[kW];
-  launcher(args).run(kDepthwise, {ceil_div(p.out_h, p.row_chunk), std::int64_t{p.groups} * p.outputs, state.images}, args.inputs[kX],
-                     args.inputs[kW], bias, args.outputs[0], p, limit, args.desc->node->epilogue);
+  launcher(args).run(kDepthwise, {ceil_div(p.out_h, p.row_chunk), std::int64_t{p.groups} * p.outputs, state.images},
+                     args.inputs[kX], args.inputs[kW], bias, args.outputs[0], p, limit, args.desc->node->epilogue);
 }
 
 using Supports = Refusal (*)(const OpDesc&);

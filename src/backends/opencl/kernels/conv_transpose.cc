@@ -43,7 +43,8 @@ Refusal supports(const OpDesc& desc) {
   }
   const Axes axes = axes_of(desc);
   for (const WindowAxis& axis : {axes.h, axes.w}) {
-    if (axis.kernel != axis.stride || axis.pad_begin != 0 || axis.pad_end != 0) return "only a stride of the kernel's size, no pads";
+    if (axis.kernel != axis.stride || axis.pad_begin != 0 || axis.pad_end != 0)
+      return "only a stride of the kernel's size, no pads";
     if (axis.dilation != 1 && axis.kernel != 1) return "no dilation";
   }
   return nullptr;

@@ -25,8 +25,8 @@ struct Contract {
 };
 
 // The innermost axis of a list, and the others.
-void split_axes(const Shape& dims, const Strides* steps, int operands, std::int32_t* outer, std::int64_t* product, std::int64_t* inner,
-                std::int64_t (&inner_step)[2], std::int64_t (&dim)[kOuter], std::int64_t (&step)[2][kOuter]) {
+void split_axes(const Shape& dims, const Strides* steps, int operands, std::int32_t* outer, std::int64_t* product,
+                std::int64_t* inner, std::int64_t (&inner_step)[2], std::int64_t (&dim)[kOuter], std::int64_t (&step)[2][kOuter]) {
   *product = *inner = 1;
   if (dims.rank() == 0) return;
   *outer = dims.rank() - 1;
@@ -68,7 +68,9 @@ Refusal supports_einsum(const OpDesc& desc) {
   return refuse_unless_float(desc);
 }
 
-void plan_einsum(const OpDesc& desc, KernelPlan* plan) { plan_contraction(desc, einsum_contraction(*desc.node, desc.inputs), 1, plan); }
+void plan_einsum(const OpDesc& desc, KernelPlan* plan) {
+  plan_contraction(desc, einsum_contraction(*desc.node, desc.inputs), 1, plan);
+}
 
 // ---- FusedMatMul ----
 

@@ -16,16 +16,44 @@ constexpr OpenClFunction kPower{"elementwise", "binary_power"};
 
 // Functions of elementwise.cl that are no epilogue step; they go on from its numbers.
 enum : int {
-  kSqrtFunction = 100, kExpFunction, kAbsFunction, kNegFunction, kFloorFunction, kCeilFunction, kReciprocalFunction, kLogFunction,
-  kErfFunction, kGeluFunction, kGeluTanhFunction, kSoftplusFunction, kSoftsignFunction, kEluFunction, kSeluFunction, kRoundFunction,
-  kSignFunction, kSinFunction, kCosFunction, kMishFunction, kTanFunction,
+  kSqrtFunction = 100,
+  kExpFunction,
+  kAbsFunction,
+  kNegFunction,
+  kFloorFunction,
+  kCeilFunction,
+  kReciprocalFunction,
+  kLogFunction,
+  kErfFunction,
+  kGeluFunction,
+  kGeluTanhFunction,
+  kSoftplusFunction,
+  kSoftsignFunction,
+  kEluFunction,
+  kSeluFunction,
+  kRoundFunction,
+  kSignFunction,
+  kSinFunction,
+  kCosFunction,
+  kMishFunction,
+  kTanFunction,
 };
 
 // And of functions.cl, which counts from here.
 enum : int {
   kSeldom = 200,
-  kAsinFunction = kSeldom, kAcosFunction, kAtanFunction, kSinhFunction, kCoshFunction, kAsinhFunction, kAcoshFunction,
-  kAtanhFunction, kCeluFunction, kSwishFunction, kThresholdedReluFunction, kShrinkFunction,
+  kAsinFunction = kSeldom,
+  kAcosFunction,
+  kAtanFunction,
+  kSinhFunction,
+  kCoshFunction,
+  kAsinhFunction,
+  kAcoshFunction,
+  kAtanhFunction,
+  kCeluFunction,
+  kSwishFunction,
+  kThresholdedReluFunction,
+  kShrinkFunction,
 };
 
 constexpr int number(StepKind kind) { return static_cast<int>(kind); }

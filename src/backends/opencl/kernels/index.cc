@@ -1,6 +1,6 @@
-// Operators that move elements by indices or by their position: GatherElements, GatherND, ScatterElements, Scatter, ScatterND, OneHot,
-// TopK, Trilu, Tile, ReverseSequence, DepthToSpace, SpaceToDepth, BitCast. Updates that meet are taken in their order, as the reference
-// does.
+// Operators that move elements by indices or by their position: GatherElements, GatherND, ScatterElements, Scatter, ScatterND,
+// OneHot, TopK, Trilu, Tile, ReverseSequence, DepthToSpace, SpaceToDepth, BitCast. Updates that meet are taken in their order, as
+// the reference does.
 #include <algorithm>
 
 #include "backends/opencl/kernels/strided.h"
@@ -61,8 +61,8 @@ void run_gather_elements(const KernelArgs& args, std::int64_t, std::int64_t, con
   const GatherState& s = args.plan->state<GatherState>();
   Launcher& cl = launcher(args);
   const std::int64_t chunk = chunk_elements(cl, s.n);
-  cl.run(kGatherElements, {ceil_div(s.n, chunk)}, args.inputs[0], args.inputs[1], args.outputs[0], s.view, s.n, chunk, s.length, s.step,
-         is_wide(args.desc->inputs[1]));
+  cl.run(kGatherElements, {ceil_div(s.n, chunk)}, args.inputs[0], args.inputs[1], args.outputs[0], s.view, s.n, chunk, s.length,
+         s.step, is_wide(args.desc->inputs[1]));
   finish(args);
 }
 
@@ -103,8 +103,8 @@ void run_gather_nd(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   const PointState& s = args.plan->state<PointState>();
   Launcher& cl = launcher(args);
   const std::int64_t chunk = chunk_elements(cl, s.block);
-  cl.run(kGatherNd, {ceil_div(s.block, chunk), s.rows}, args.inputs[0], args.inputs[1], args.outputs[0], s.view, s.per_batch, s.batch_step,
-         s.block, chunk);
+  cl.run(kGatherNd, {ceil_div(s.block, chunk), s.rows}, args.inputs[0], args.inputs[1], args.outputs[0], s.view, s.per_batch,
+         s.batch_step, s.block, chunk);
   finish(args);
 }
 
@@ -176,9 +176,10 @@ void run_scatter_elements(const KernelArgs& args, std::int64_t, std::int64_t, co
   const ScatterState& s = args.plan->state<ScatterState>();
   Launcher& cl = launcher(args);
   copy_unless_in_place(args);
-  const std::int64_t chunk = cl.is_cpu() ? std::max<std::int64_t>(1, chunk_elements(cl, s.lines * s.count) / std::max<std::int64_t>(s.count, 1)) : 1;
-  cl.run(kScatterElements, {ceil_div(s.lines, chunk)}, args.inputs[1], args.inputs[2], args.outputs[0], s.view, s.lines, chunk, s.count,
-         s.update_step, s.length, s.y_step, is_wide(args.desc->inputs[1]), s.op, s.type);
+  const std::int64_t chunk =
+      cl.is_cpu() ? std::max<std::int64_t>(1, chunk_elements(cl, s.lines * s.count) / std::max<std::int64_t>(s.count, 1)) : 1;
+  cl.run(kScatterElements, {ceil_div(s.lines, chunk)}, args.inputs[1], args.inputs[2], args.outputs[0], s.view, s.lines, chunk,
+         s.count, s.update_step, s.length, s.y_step, is_wide(args.desc->inputs[1]), s.op, s.type);
   finish(args);
 }
 
@@ -195,8 +196,8 @@ void run_scatter_nd(const KernelArgs& args, std::int64_t, std::int64_t, const Ca
   Launcher& cl = launcher(args);
   copy_unless_in_place(args);
   const std::int64_t chunk = cl.is_cpu() ? std::max<std::int64_t>(cl.lanes(), s.block / 16) : cl.lanes();
-  cl.run(kScatterNd, {ceil_div(s.block, chunk)}, args.inputs[1], args.inputs[2], args.outputs[0], s.view, s.rows, s.block, chunk, s.op,
-         s.type);
+  cl.run(kScatterNd, {ceil_div(s.block, chunk)}, args.inputs[1], args.inputs[2], args.outputs[0], s.view, s.rows, s.block, chunk,
+         s.op, s.type);
   finish(args);
 }
 
@@ -246,8 +247,8 @@ void plan_top_k(const OpDesc& desc, KernelPlan* plan) {
   const std::int64_t inner = x.elements(axis + 1, x.rank());
   const std::int32_t largest = desc.node->op->since < 11 || attr_int(*desc.node, kLargest) != 0;
   const std::size_t given = desc.outputs[0].dtype != DType::kUndefined ? 0 : 1;
-  plan->state<TopKState>() = {x.elements(0, axis) * inner, x[axis], inner, desc.outputs[given].shape[axis], largest,
-                              number_type(desc.inputs[0].dtype)};
+  plan->state<TopKState>() = {x.elements(0, axis) * inner,     x[axis], inner,
+                              desc.outputs[given].shape[axis], largest, number_type(desc.inputs[0].dtype)};
   plan->bytes = static_cast<double>(desc.inputs[0].size_bytes());
 }
 
@@ -324,8 +325,8 @@ void run_reverse(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
   const ReverseState& s = args.plan->state<ReverseState>();
   Launcher& cl = launcher(args);
   const std::int64_t chunk = chunk_elements(cl, s.block);
-  cl.run(kReverse, {ceil_div(s.block, chunk), s.time * s.batch}, args.inputs[0], args.inputs[1], args.outputs[0], s.time, s.batch, s.block,
-         chunk, s.batch_first, width_of(*args.desc));
+  cl.run(kReverse, {ceil_div(s.block, chunk), s.time * s.batch}, args.inputs[0], args.inputs[1], args.outputs[0], s.time, s.batch,
+         s.block, chunk, s.batch_first, width_of(*args.desc));
   finish(args);
 }
 
@@ -380,7 +381,8 @@ void run_bit_cast(const KernelArgs& args, std::int64_t, std::int64_t, const Canc
 using Plan = void (*)(const OpDesc&, KernelPlan*);
 using Run = void (*)(const KernelArgs&, std::int64_t, std::int64_t, const Cancel&);
 
-constexpr Kernel row(const char* name, const char* op, Plan plan, Run run, Refusal (*supports)(const OpDesc&) = refuse_unless_movable) {
+constexpr Kernel row(const char* name, const char* op, Plan plan, Run run,
+                     Refusal (*supports)(const OpDesc&) = refuse_unless_movable) {
   return {.name = name, .op = op, .rank = 10, .supports = supports, .plan = plan, .run = run};
 }
 

@@ -8,8 +8,26 @@ constexpr OpenClFunction kWhole{"integer", "whole"};
 
 // As in integer.cl.
 enum : std::int32_t {
-  kAdd, kSub, kMul, kDiv, kFmod, kMod, kMin, kMax, kAnd, kOr, kXor, kShiftLeft, kShiftRight, kPRelu, kFirst,
-  kAbs, kNeg, kSign, kRelu, kNot,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kFmod,
+  kMod,
+  kMin,
+  kMax,
+  kAnd,
+  kOr,
+  kXor,
+  kShiftLeft,
+  kShiftRight,
+  kPRelu,
+  kFirst,
+  kAbs,
+  kNeg,
+  kSign,
+  kRelu,
+  kNot,
 };
 
 Whole merge_axes(const Shape& a, const Shape& b, const Shape& output, std::int32_t op, DType dtype) {

@@ -17,9 +17,7 @@ inline std::int32_t whole_type(DType dtype) {
   return -1;
 }
 
-inline Refusal refuse_unless_whole(const OpDesc& desc) {
-  return whole_type(desc.inputs[0].dtype) < 0 ? "only integers" : nullptr;
-}
+inline Refusal refuse_unless_whole(const OpDesc& desc) { return whole_type(desc.inputs[0].dtype) < 0 ? "only integers" : nullptr; }
 
 // As in integer.cl.
 struct Whole {

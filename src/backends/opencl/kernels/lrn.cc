@@ -20,8 +20,8 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   const Node& node = *desc.node;
   const LrnWindow window = lrn_window(node, x[1]);
   State& s = plan->state<State>();
-  s = {x.elements(0, 2), x[1], x.elements(2, x.rank()), window.before, window.after, 0, attr_float(node, LrnAttr::kBeta),
-       attr_float(node, LrnAttr::kBias)};
+  s = {x.elements(0, 2), x[1], x.elements(2, x.rank()),          window.before,
+       window.after,     0,    attr_float(node, LrnAttr::kBeta), attr_float(node, LrnAttr::kBias)};
   s.scale = attr_float(node, LrnAttr::kAlpha) / static_cast<float>(attr_int(node, LrnAttr::kSize));
   plan->flops = 2.0 * static_cast<double>(x.elements()) * static_cast<double>(window.before + window.after + 1);
   count_bytes(desc, plan);

@@ -1,9 +1,9 @@
 // MatMul and Gemm, float32. The right-hand matrix is packed into panels: once where it is constant, else in each run, to scratch.
+#include "ops/matmul.h"
 #include "backends/opencl/kernels/half.h"
 #include "backends/opencl/kernels/product.h"
 #include "backends/opencl/kernels/support.h"
 #include "ops/gemm.h"
-#include "ops/matmul.h"
 
 namespace evn {
 namespace {
@@ -15,15 +15,15 @@ constexpr OpenClFunction kHalfMultiply8{"matmul_half", "multiply_8"};
 constexpr OpenClFunction kHalfMultiply1{"matmul_half", "multiply_1"};
 
 enum : int { kA, kB, kC };
-constexpr std::int64_t kPanel = 32;    // columns
+constexpr std::int64_t kPanel = 32;      // columns
 constexpr std::int64_t kPackDepth = 16;  // rows of a panel that one work item packs
-constexpr std::int64_t kFewRows = 4;   // up to these the tiles are of one row: a tile of 8 would be mostly empty
+constexpr std::int64_t kFewRows = 4;     // up to these the tiles are of one row: a tile of 8 would be mostly empty
 
 struct State {
   Product product;
-  std::int64_t products;           // of the batch
-  std::int64_t matrices;           // right-hand ones
-  std::int64_t b_row, b_column;    // their strides
+  std::int64_t products;         // of the batch
+  std::int64_t matrices;         // right-hand ones
+  std::int64_t b_row, b_column;  // their strides
 };
 
 // ---- the right-hand matrices ----
@@ -47,7 +47,9 @@ std::size_t packed_bytes(const Right& r) {
 // A vector is not worth it; and whether it is constant may look otherwise once a run is planned.
 bool packs_once(const OpDesc& desc) { return desc.constant(kB) != nullptr && desc.inputs[kB].shape.rank() >= 2; }
 
-std::size_t prepack_bytes(const OpDesc& desc, int input) { return input == kB && packs_once(desc) ? packed_bytes(right_of(desc)) : 0; }
+std::size_t prepack_bytes(const OpDesc& desc, int input) {
+  return input == kB && packs_once(desc) ? packed_bytes(right_of(desc)) : 0;
+}
 
 std::size_t half_prepack_bytes(const OpDesc& desc, int input) { return prepack_bytes(desc, input) / 2; }
 
@@ -160,7 +162,8 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
          args.desc->node->epilogue);
 }
 
-constexpr Kernel half_row(const char* name, const char* op, Refusal (*supports)(const OpDesc&), void (*plan)(const OpDesc&, KernelPlan*)) {
+constexpr Kernel half_row(const char* name, const char* op, Refusal (*supports)(const OpDesc&),
+                          void (*plan)(const OpDesc&, KernelPlan*)) {
   Kernel k{name, op, "", 20, supports, half_prepack_bytes, prepack_variant, prepack<Float16>, plan, run<true>};
   k.operands = Precision::kFloat16;
   return k;

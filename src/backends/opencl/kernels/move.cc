@@ -58,8 +58,8 @@ void plan_resize(const OpDesc& desc, KernelPlan* plan) {
 void run_resize(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const ResizeState& s = args.plan->state<ResizeState>();
   if (!is_float(args.desc->inputs[0])) {
-    return launcher(args).run(kResizeBytes, {std::int64_t{s.in_h} * s.factor_h, s.planes}, args.inputs[0], args.outputs[0], s.in_h, s.in_w,
-                              s.factor_h, s.factor_w);
+    return launcher(args).run(kResizeBytes, {std::int64_t{s.in_h} * s.factor_h, s.planes}, args.inputs[0], args.outputs[0], s.in_h,
+                              s.in_w, s.factor_h, s.factor_w);
   }
   launcher(args).run(kResizeNearest, {std::int64_t{s.in_h} * s.factor_h, s.planes}, args.inputs[0], args.outputs[0], s.in_h, s.in_w,
                      s.factor_h, s.factor_w, args.desc->node->epilogue);
@@ -80,7 +80,8 @@ Refusal supports_batch_norm(const OpDesc& desc) {
 
 void plan_batch_norm(const OpDesc& desc, KernelPlan* plan) {
   const Shape& x = desc.inputs[0].shape;
-  plan->state<BatchNormState>() = {x.elements(0, 2), x[1], x.elements(2, x.rank()), attr_float(*desc.node, BatchNormAttr::kEpsilon)};
+  plan->state<BatchNormState>() = {x.elements(0, 2), x[1], x.elements(2, x.rank()),
+                                   attr_float(*desc.node, BatchNormAttr::kEpsilon)};
   plan->in_place = 1;
   plan->flops = 2.0 * static_cast<double>(x.elements());
   count_bytes(desc, plan);

@@ -139,7 +139,8 @@ void run_skip(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
   const Shape& x = desc.inputs[kX].shape;
   const Buffer& sum = args.outputs.size() > 3 && args.outputs[3].memory != nullptr ? args.outputs[3] : args.outputs[0];
   run_arithmetic(cl, Arithmetic::kAdd, x, args.inputs[kX], desc.inputs[kSkip].shape, args.inputs[kSkip], sum, Epilogue{});
-  if (desc.has_input(kBias)) run_arithmetic(cl, Arithmetic::kAdd, x, sum, desc.inputs[kBias].shape, args.inputs[kBias], sum, Epilogue{});
+  if (desc.has_input(kBias))
+    run_arithmetic(cl, Arithmetic::kAdd, x, sum, desc.inputs[kBias].shape, args.inputs[kBias], sum, Epilogue{});
   enqueue_rows(args, sum);
   scale_rows(args, &args.inputs[kGamma], desc.has_input(kBeta) ? &args.inputs[kBeta] : nullptr);
 }

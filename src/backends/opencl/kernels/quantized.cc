@@ -90,16 +90,16 @@ void run_quantize(const KernelArgs& args, std::int64_t, std::int64_t, const Canc
   const LinearState& s = args.plan->state<LinearState>();
   Launcher& cl = launcher(args);
   const std::int64_t chunk = chunk_elements(cl, s.count);
-  cl.run(kQuantize, {ceil_div(s.count, chunk)}, args.inputs[kX], args.inputs[kScale], zero_or_scale(args), args.outputs[0], s.count, chunk,
-         s.inner, s.length, s.type, s.zero);
+  cl.run(kQuantize, {ceil_div(s.count, chunk)}, args.inputs[kX], args.inputs[kScale], zero_or_scale(args), args.outputs[0], s.count,
+         chunk, s.inner, s.length, s.type, s.zero);
 }
 
 void run_dequantize(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const LinearState& s = args.plan->state<LinearState>();
   Launcher& cl = launcher(args);
   const std::int64_t chunk = chunk_elements(cl, s.count);
-  cl.run(kDequantize, {ceil_div(s.count, chunk)}, args.inputs[kX], args.inputs[kScale], zero_or_scale(args), args.outputs[0], s.count, chunk,
-         s.inner, s.length, s.type, s.zero, args.desc->node->epilogue);
+  cl.run(kDequantize, {ceil_div(s.count, chunk)}, args.inputs[kX], args.inputs[kScale], zero_or_scale(args), args.outputs[0],
+         s.count, chunk, s.inner, s.length, s.type, s.zero, args.desc->node->epilogue);
 }
 
 // ---- DynamicQuantizeLinear ----
@@ -175,7 +175,8 @@ void run_sum(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) 
   Launcher& cl = launcher(args);
   p.chunk = chunk_elements(cl, p.inner * p.rows);
   p.row_chunk = p.inner >= p.chunk ? 1 : ceil_div(p.chunk, p.inner > 0 ? p.inner : 1);
-  cl.run(kCombine, {ceil_div(p.inner, p.chunk), ceil_div(p.rows, p.row_chunk)}, args.inputs[kA], args.inputs[kB], args.outputs[0], p);
+  cl.run(kCombine, {ceil_div(p.inner, p.chunk), ceil_div(p.rows, p.row_chunk)}, args.inputs[kA], args.inputs[kB], args.outputs[0],
+         p);
 }
 
 // ---- QLinearGlobalAveragePool ----
@@ -230,8 +231,8 @@ void plan_mean(const OpDesc& desc, KernelPlan* plan) {
 
 void run_mean(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const MeanState& s = args.plan->state<MeanState>();
-  launcher(args).run(kMean, {s.planes}, args.inputs[0], args.outputs[0], s.planes, s.elements, s.step, s.up, s.down, s.x_zero, s.y_zero,
-                     s.is_signed);
+  launcher(args).run(kMean, {s.planes}, args.inputs[0], args.outputs[0], s.planes, s.elements, s.step, s.up, s.down, s.x_zero,
+                     s.y_zero, s.is_signed);
 }
 
 // ---- ByteTable ----
@@ -269,8 +270,8 @@ constexpr Kernel kKernels[] = {
 
 }  // namespace
 
-void run_dynamic_quantize(Launcher& cl, const Buffer& x, std::int64_t elements, const Buffer& range, const Buffer& y, const Buffer& scale,
-                          const Buffer& zero) {
+void run_dynamic_quantize(Launcher& cl, const Buffer& x, std::int64_t elements, const Buffer& range, const Buffer& y,
+                          const Buffer& scale, const Buffer& zero) {
   quantize_by_range(cl, x, elements, range, y, scale, zero, 7);
 }
 

@@ -1,5 +1,5 @@
-// QLinearMatMul, MatMulInteger and MatMulIntegerToFloat by right-hand matrices that are computed, or several. Scales and zero points are
-// one constant number each.
+// QLinearMatMul, MatMulInteger and MatMulIntegerToFloat by right-hand matrices that are computed, or several. Scales and zero
+// points are one constant number each.
 #include "backends/opencl/kernels/quantized.h"
 #include "ops/matmul.h"
 
@@ -38,7 +38,8 @@ static_assert(sizeof(State) <= KernelPlan::kStateBytes);
 
 Refusal supports(const OpDesc& desc) {
   const Inputs in = inputs_of(desc);
-  if (desc.inputs[0].shape.rank() < 1 || desc.inputs[static_cast<std::size_t>(in.b)].shape.rank() < 2) return "a vector on the right";
+  if (desc.inputs[0].shape.rank() < 1 || desc.inputs[static_cast<std::size_t>(in.b)].shape.rank() < 2)
+    return "a vector on the right";
   for (const int i : {in.a_scale, in.a_zero, in.b_scale, in.b_zero, in.y_scale, in.y_zero}) {
     if (i >= 0 && (!is_constant(desc, i) || !is_one(desc, i))) return "scales and zero points must be one constant number";
   }

@@ -17,7 +17,8 @@ constexpr std::int64_t kMostDepthwiseTaps = 256;  // 256 * 255 * 255 < 2^24: sum
 struct Inputs {
   int x, x_zero, w, w_zero, bias, x_scale, w_scale, y_scale, y_zero;
 };
-// y_scale < 0: the result is a sum, or a float where there is a scale; that of x is looked at in the run then, and the bias is of floats.
+// y_scale < 0: the result is a sum, or a float where there is a scale; that of x is looked at in the run then, and the bias is of
+// floats.
 
 Inputs inputs_of(const OpDesc& desc) {
   if (desc.node->op_type == "ConvInteger") return {0, 2, 1, 3, -1, -1, -1, -1, -1};
@@ -42,7 +43,8 @@ Refusal refuse_common(const OpDesc& desc) {
   if (rank != 3 && rank != 4) return "only one or two spatial axes";
   if (desc.constant(in.w) == nullptr) return "weights must be constant";
   for (const int i : {in.w_zero, in.bias, in.x_scale, in.w_scale, in.y_scale, in.y_zero}) {
-    if (i >= 0 && !(to_float(in) && i == in.x_scale) && !is_constant(desc, i)) return "scales, zero points and the bias must be constant";
+    if (i >= 0 && !(to_float(in) && i == in.x_scale) && !is_constant(desc, i))
+      return "scales, zero points and the bias must be constant";
   }
   for (const int i : {in.x_scale, in.w_scale, in.y_scale}) {
     if (const Refusal refusal = i < 0 ? nullptr : refuse_unless_float_scale(desc, i)) return refusal;
@@ -59,7 +61,8 @@ Refusal supports_depthwise(const OpDesc& desc) {
   return w.elements(2, w.rank()) > kMostDepthwiseTaps ? "too many taps" : nullptr;
 }
 
-// ---- packed weights: [group][block of 8 outputs][quads][8] words of 4 channels, or floats; behind them a term for each output ----
+// ---- packed weights: [group][block of 8 outputs][quads][8] words of 4 channels, or floats; behind them a term for each output
+// ----
 
 struct Matrix {
   std::int64_t groups, outputs, blocks, channels, quads, taps;
@@ -97,8 +100,8 @@ std::int32_t weight_at(const Weight& w, std::int64_t i) {
   return w.desc.dtype == DType::kInt8 ? w.as<std::int8_t>()[i] : w.as<std::uint8_t>()[i];
 }
 
-// Of output channel c: its bias, the sum of its weights less their zero point, and its scale as the reference has it. `moved`: unsigned
-// weights are stored 128 lower.
+// Of output channel c: its bias, the sum of its weights less their zero point, and its scale as the reference has it. `moved`:
+// unsigned weights are stored 128 lower.
 QuantizedTerm term_of(const OpDesc& desc, const Inputs& in, const Weight& w, std::int64_t c, bool moved) {
   const std::int64_t size = w.desc.shape.elements(1, w.desc.shape.rank());
   const std::int32_t zero = byte_of(desc, in.w_zero, c);
@@ -111,8 +114,9 @@ QuantizedTerm term_of(const OpDesc& desc, const Inputs& in, const Weight& w, std
   if (to_float(in)) {
     t.scale = float_of(desc, in.w_scale, c);  // the product of two floats is rounded once, in float64 as in float32
   } else if (in.w_scale >= 0) {
-    t.scale = static_cast<float>(static_cast<double>(float_of(desc, in.x_scale)) * static_cast<double>(float_of(desc, in.w_scale, c)) /
-                                 static_cast<double>(float_of(desc, in.y_scale)));
+    t.scale =
+        static_cast<float>(static_cast<double>(float_of(desc, in.x_scale)) * static_cast<double>(float_of(desc, in.w_scale, c)) /
+                           static_cast<double>(float_of(desc, in.y_scale)));
   }
   return t;
 }
@@ -155,7 +159,8 @@ void prepack_depthwise(const OpDesc& desc, int input, void* packed) {
   auto* to = static_cast<float*>(packed);
   auto* terms = reinterpret_cast<QuantizedTerm*>(to + m.words(true));
   for (std::int64_t c = 0; c < m.groups * m.outputs; ++c) {
-    for (std::int64_t tap = 0; tap < m.taps; ++tap) *to++ = static_cast<float>(weight_at(w, c * m.taps + tap) - byte_of(desc, in.w_zero, c));
+    for (std::int64_t tap = 0; tap < m.taps; ++tap)
+      *to++ = static_cast<float>(weight_at(w, c * m.taps + tap) - byte_of(desc, in.w_zero, c));
     terms[c] = term_of(desc, in, w, c, false);
   }
 }
@@ -192,7 +197,8 @@ State& plan_common(const OpDesc& desc, KernelPlan* plan, bool flips) {
 void plan_any(const OpDesc& desc, KernelPlan* plan) {
   State& s = plan_common(desc, plan, true);
   Params& p = s.params;
-  const Window window = conv_window(*desc.node, desc.inputs[0].shape, desc.inputs[static_cast<std::size_t>(inputs_of(desc).w)].shape);
+  const Window window =
+      conv_window(*desc.node, desc.inputs[0].shape, desc.inputs[static_cast<std::size_t>(inputs_of(desc).w)].shape);
   bool pointwise = true;
   for (int i = 0; i < window.rank; ++i) {
     const WindowAxis& a = window.axis[i];
@@ -221,7 +227,8 @@ const Buffer& given_or_x(const KernelArgs& args, const Inputs& in, int input) {
 
 void apply_steps(const KernelArgs& args) {
   const OpDesc& desc = *args.desc;
-  if (!desc.node->epilogue.empty()) run_epilogue(launcher(args), args.outputs[0], desc.outputs[0].shape.elements(), desc.node->epilogue);
+  if (!desc.node->epilogue.empty())
+    run_epilogue(launcher(args), args.outputs[0], desc.outputs[0].shape.elements(), desc.node->epilogue);
 }
 
 void run_any(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
@@ -231,7 +238,8 @@ void run_any(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) 
   Params p = s.params;
   const Grid grid{std::int64_t{p.groups} * p.blocks, ceil_div(p.out_w, cl.tile_columns()), p.out_h};
   for (p.images = 0; p.images < s.images; ++p.images) {
-    cl.run(kPad, {p.padded_h, std::int64_t{p.quads} * p.groups}, args.inputs[0], given_or_x(args, in, in.x_zero), args.scratch, p, s.output);
+    cl.run(kPad, {p.padded_h, std::int64_t{p.quads} * p.groups}, args.inputs[0], given_or_x(args, in, in.x_zero), args.scratch, p,
+           s.output);
     cl.run(kConvolve, grid, args.scratch, args.packed[static_cast<std::size_t>(in.w)], given_or_x(args, in, in.x_zero),
            given_or_x(args, in, in.x_scale), args.outputs[0], p, s.output);
   }

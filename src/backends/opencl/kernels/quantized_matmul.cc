@@ -229,8 +229,8 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   cl.run(kPackRows, {blocks}, a, rows, p);
   const std::int32_t first_is_column = cl.is_cpu() ? 0 : 1;
   const Grid grid = first_is_column != 0 ? Grid{tiles, blocks} : Grid{blocks, tiles};
-  cl.run(p.block == 1 ? kMultiply1 : kMultiply8, grid, rows, args.packed[static_cast<std::size_t>(in.b)], zero, scale, input(in.bias),
-         args.outputs[0], p, s.output, first_is_column);
+  cl.run(p.block == 1 ? kMultiply1 : kMultiply8, grid, rows, args.packed[static_cast<std::size_t>(in.b)], zero, scale,
+         input(in.bias), args.outputs[0], p, s.output, first_is_column);
   const OpDesc& desc = *args.desc;
   if (!desc.node->epilogue.empty()) run_epilogue(cl, args.outputs[0], desc.outputs[0].shape.elements(), desc.node->epilogue);
 }

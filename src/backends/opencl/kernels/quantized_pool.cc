@@ -100,7 +100,8 @@ void plan_average(const OpDesc& desc, KernelPlan* plan) {
   const bool vary = counts_vary(desc, window);
   for (std::int64_t i = 0; i < kCounts; ++i) {
     const double count = static_cast<double>(vary ? i + 1 : window.kernel_elements());
-    m.scales[i] = static_cast<float>(static_cast<double>(float_of(desc, kXScale)) / (static_cast<double>(float_of(desc, kYScale)) * count));
+    m.scales[i] =
+        static_cast<float>(static_cast<double>(float_of(desc, kXScale)) / (static_cast<double>(float_of(desc, kYScale)) * count));
   }
   plan->flops = static_cast<double>(desc.outputs[0].shape.elements()) * static_cast<double>(window.kernel_elements());
   count_bytes(desc, plan);

@@ -20,9 +20,9 @@ constexpr OpenClFunction kLstmStep{"recurrent", "lstm_step"};
 constexpr OpenClFunction kGruGates{"recurrent", "gru_gates"};
 constexpr OpenClFunction kGruNew{"recurrent", "gru_new"};
 
-constexpr std::int64_t kMostLanes = 16;              // of any device
-constexpr std::int64_t kProjectedRows = 8;           // EVN_PROJECTED
-constexpr std::int64_t kProjectedFloats = 4 << 20;   // of the products that are made at once
+constexpr std::int64_t kMostLanes = 16;             // of any device
+constexpr std::int64_t kProjectedRows = 8;          // EVN_PROJECTED
+constexpr std::int64_t kProjectedFloats = 4 << 20;  // of the products that are made at once
 
 // As in recurrent.cl.
 struct Recurrent {
@@ -103,7 +103,8 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   p.inputs = size.inputs;
   p.hidden = size.hidden;
   p.padded = padded_size(size.hidden);
-  const std::int64_t step = checked_mul(checked_mul<std::int64_t>(p.directions, p.batch), checked_mul<std::int64_t>(p.gates, p.padded));
+  const std::int64_t step =
+      checked_mul(checked_mul<std::int64_t>(p.directions, p.batch), checked_mul<std::int64_t>(p.gates, p.padded));
   s.chunk = std::clamp<std::int64_t>(kProjectedFloats / std::max<std::int64_t>(step, 1), 1, std::max<std::int64_t>(p.steps, 1));
   s.w = desc.constant(In::kW) == nullptr ? packed_floats(desc, In::kW) : 0;
   s.r = desc.constant(In::kR) == nullptr ? packed_floats(desc, In::kR) : 0;
@@ -180,12 +181,13 @@ class Layer {
     const Epilogue& e = args_.desc->node->epilogue;
     if (p_.gates == 1) return cl_.run(kRnnStep, units(), projected_, r_, lengths, h, next, y, p_, s, first, count, has_y, e);
     if (p_.gates == 4) {
-      return cl_.run(kLstmStep, units(), projected_, r_, lengths, h, next, y, states_[2], given(In::kPeepholes), p_, s, first, count,
-                     has_y, e);
+      return cl_.run(kLstmStep, units(), projected_, r_, lengths, h, next, y, states_[2], given(In::kPeepholes), p_, s, first,
+                     count, has_y, e);
     }
-    cl_.run(kGruGates, units(), projected_, r_, lengths, h, next, y, given(In::kB), states_[3], states_[4], p_, s, first, count, has_y,
-            e);
-    if (p_.own == 0) cl_.run(kGruNew, units(), projected_, r_, lengths, h, next, y, states_[3], states_[4], p_, s, first, count, has_y, e);
+    cl_.run(kGruGates, units(), projected_, r_, lengths, h, next, y, given(In::kB), states_[3], states_[4], p_, s, first, count,
+            has_y, e);
+    if (p_.own == 0)
+      cl_.run(kGruNew, units(), projected_, r_, lengths, h, next, y, states_[3], states_[4], p_, s, first, count, has_y, e);
   }
 
   const KernelArgs& args_;

@@ -150,8 +150,8 @@ void run_accumulate(const KernelArgs& args, std::int64_t, std::int64_t, const Ca
   const std::int64_t chunk = output_chunk(cl, s.rows, s.length);
   const Grid grid{ceil_div(s.rows, chunk)};
   if (s.type < 0) {
-    return cl.run(kAccumulateFloats, grid, args.inputs[0], args.outputs[0], s.rows, s.length, s.inner, chunk, s.product, s.exclusive,
-                  s.backwards, args.desc->node->epilogue);
+    return cl.run(kAccumulateFloats, grid, args.inputs[0], args.outputs[0], s.rows, s.length, s.inner, chunk, s.product,
+                  s.exclusive, s.backwards, args.desc->node->epilogue);
   }
   cl.run(kAccumulateIntegers, grid, args.inputs[0], args.outputs[0], s.rows, s.length, s.inner, chunk, s.product, s.exclusive,
          s.backwards, s.type);

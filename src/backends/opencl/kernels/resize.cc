@@ -1,5 +1,5 @@
-// Resize and Upsample of float32: nearest and linear, of any axes, and in a slower form all others. move.cc has whole factors of the last
-// two axes.
+// Resize and Upsample of float32: nearest and linear, of any axes, and in a slower form all others. move.cc has whole factors of
+// the last two axes.
 #include "ops/resize.h"
 
 #include "backends/opencl/kernels/support.h"

@@ -193,7 +193,8 @@ Refusal supports_layer_norm(const OpDesc& desc) {
 void plan_layer_norm(const OpDesc& desc, KernelPlan* plan) {
   const Shape& x = desc.inputs[0].shape;
   const int axis = normalize_axis(attr_int(*desc.node, LayerNormAttr::kAxis), x.rank());
-  plan->state<LayerNormState>() = {x.elements(0, axis), x.elements(axis, x.rank()), attr_float(*desc.node, LayerNormAttr::kEpsilon)};
+  plan->state<LayerNormState>() = {x.elements(0, axis), x.elements(axis, x.rank()),
+                                   attr_float(*desc.node, LayerNormAttr::kEpsilon)};
   plan->in_place = 1;
   plan->flops = 8.0 * static_cast<double>(x.elements());
   count_bytes(desc, plan);
@@ -204,8 +205,8 @@ void run_layer_norm(const KernelArgs& args, std::int64_t, std::int64_t, const Ca
   Launcher& cl = launcher(args);
   const std::int64_t chunk = row_chunk(cl, s.rows, s.length);
   const std::int32_t has_bias = args.desc->has_input(2);
-  cl.run(kLayerNorm, {ceil_div(s.rows, chunk)}, args.inputs[0], args.inputs[1], args.inputs[has_bias != 0 ? 2 : 1], args.outputs[0], s.rows,
-         s.length, chunk, s.epsilon, has_bias, args.desc->node->epilogue);
+  cl.run(kLayerNorm, {ceil_div(s.rows, chunk)}, args.inputs[0], args.inputs[1], args.inputs[has_bias != 0 ? 2 : 1], args.outputs[0],
+         s.rows, s.length, chunk, s.epsilon, has_bias, args.desc->node->epilogue);
 }
 
 template <Fold kFold>

@@ -24,9 +24,7 @@ struct TransformState {
   std::int64_t signals;
 };
 
-std::int64_t whole_value(const Weight& w) {
-  return w.desc.dtype == DType::kInt64 ? *w.as<std::int64_t>() : *w.as<std::int32_t>();
-}
+std::int64_t whole_value(const Weight& w) { return w.desc.dtype == DType::kInt64 ? *w.as<std::int64_t>() : *w.as<std::int32_t>(); }
 
 Refusal supports(const OpDesc& desc) { return is_float(desc.inputs[0]) ? nullptr : "only float32"; }
 

@@ -38,13 +38,12 @@ bool find_transposition(DeviceCopy* c) {
 void run_transposition(Launcher& cl, DeviceCopy c, const Buffer& x, const Buffer& y, const Epilogue& epilogue) {
   const std::int64_t across = c.dim[c.rank];
   const std::int64_t outer = c.rows / across;
-  c.chunk = cl.is_cpu() ? std::max<std::int64_t>(16 * cl.lanes(), ceil_div(4096, cl.lanes() * cl.lanes()) * cl.lanes()) : 4 * cl.lanes();
+  c.chunk =
+      cl.is_cpu() ? std::max<std::int64_t>(16 * cl.lanes(), ceil_div(4096, cl.lanes() * cl.lanes()) * cl.lanes()) : 4 * cl.lanes();
   cl.run(kTranspose, {ceil_div(across, cl.lanes()), ceil_div(c.inner, c.chunk), outer}, x, y, c, epilogue);
 }
 
-const OpenClFunction& copy_function(std::size_t element) {
-  return element == 1 ? kCopy1 : element == 2 ? kCopy2 : kCopy8;
-}
+const OpenClFunction& copy_function(std::size_t element) { return element == 1 ? kCopy1 : element == 2 ? kCopy2 : kCopy8; }
 
 }  // namespace
 
@@ -101,7 +100,7 @@ void plan_copy(const OpDesc& desc, const std::int64_t* x_strides, std::int64_t x
 
 void run_copy(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   run_device_copy(launcher(args), args.plan->state<DeviceCopy>(), element_of(*args.desc), args.inputs[0], args.outputs[0],
-                   args.desc->node->epilogue);
+                  args.desc->node->epilogue);
 }
 
 void plan_transpose(const OpDesc& desc, KernelPlan* plan) {
@@ -207,7 +206,7 @@ struct Repeat {
 struct PadState {
   PadMode mode;
   DeviceCopy inside;  // of the constant mode
-  float value;         // of versions that have it as an attribute
+  float value;        // of versions that have it as an attribute
 };
 
 Refusal supports_pad(const OpDesc& desc) { return refuse_unless_movable(desc); }
@@ -255,8 +254,8 @@ void run_repeat(const KernelArgs& args, PadMode mode) {
   Launcher& cl = launcher(args);
   const std::int64_t n = y.elements();
   const std::int64_t chunk = chunk_elements(cl, n);
-  cl.run(kPadRepeat, {ceil_div(n, chunk)}, args.inputs[0], args.outputs[0], n, chunk, static_cast<std::int32_t>(element_of(desc)), p,
-         desc.node->epilogue);
+  cl.run(kPadRepeat, {ceil_div(n, chunk)}, args.inputs[0], args.outputs[0], n, chunk, static_cast<std::int32_t>(element_of(desc)),
+         p, desc.node->epilogue);
 }
 
 void run_pad(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {

@@ -8,7 +8,7 @@ namespace evn {
 
 static_assert(sizeof(Step) == 12 && sizeof(Epilogue) == 100, "kernels/common.cl declares the same");
 
-inline constexpr int kBlockRows = 8;     // of packed matrices
+inline constexpr int kBlockRows = 8;  // of packed matrices
 inline constexpr int kMaxTileColumns = 32;
 
 inline bool is_float(const TensorDesc& desc) { return desc.dtype == DType::kFloat32; }

@@ -1,5 +1,5 @@
-// Conv, ConvTranspose, MaxPool, AveragePool and LpPool of float32 in the forms that no other kernel takes: three spatial axes, weights
-// that are computed, any strides, pads and groups, the indices of maxima.
+// Conv, ConvTranspose, MaxPool, AveragePool and LpPool of float32 in the forms that no other kernel takes: three spatial axes,
+// weights that are computed, any strides, pads and groups, the indices of maxima.
 #include <algorithm>
 
 #include "backends/opencl/kernels/support.h"
@@ -111,7 +111,8 @@ void plan_convolution(const OpDesc& desc, KernelPlan* plan) {
   state.taps = s.taps;
   state.images = x[0];
   if (desc.constant(kW) == nullptr) plan->scratch_bytes = packed_bytes(s);
-  plan->flops = 2.0 * static_cast<double>(desc.outputs[0].shape.elements()) * static_cast<double>(s.channels) * static_cast<double>(s.taps);
+  plan->flops =
+      2.0 * static_cast<double>(desc.outputs[0].shape.elements()) * static_cast<double>(s.channels) * static_cast<double>(s.taps);
   count_bytes(desc, plan);
 }
 
@@ -123,8 +124,8 @@ void run_convolution(const KernelArgs& args, std::int64_t, std::int64_t, const C
   if (packs) cl.run(kPack, {p.padded, s.taps, std::int64_t{p.groups} * p.channels}, args.inputs[kW], args.scratch, p, s.taps);
   const std::int64_t chunk = cl.is_cpu() ? 64 : 1;
   const Grid grid{ceil_div(std::int64_t{p.outputs}, std::int64_t{cl.lanes()}) * p.groups, ceil_div(s.pixels, chunk), s.images};
-  cl.run(kConvolve, grid, args.inputs[kX], packs ? args.scratch : args.packed[kW], args.inputs[p.has_bias != 0 ? kB : kX], args.outputs[0],
-         p, s.pixels, chunk, args.desc->node->epilogue);
+  cl.run(kConvolve, grid, args.inputs[kX], packs ? args.scratch : args.packed[kW], args.inputs[p.has_bias != 0 ? kB : kX],
+         args.outputs[0], p, s.pixels, chunk, args.desc->node->epilogue);
 }
 
 // ---- pools ----
@@ -171,8 +172,8 @@ void run_pool(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
   const PoolState& s = args.plan->state<PoolState>();
   Launcher& cl = launcher(args);
   const std::int64_t chunk = cl.is_cpu() ? 256 : 1;
-  cl.run(kPool, {ceil_div(s.pixels, chunk), s.planes}, args.inputs[0], args.outputs[0], args.outputs[s.p.has_indices != 0 ? 1 : 0], s.p,
-         s.pixels, chunk, args.desc->node->epilogue);
+  cl.run(kPool, {ceil_div(s.pixels, chunk), s.planes}, args.inputs[0], args.outputs[0], args.outputs[s.p.has_indices != 0 ? 1 : 0],
+         s.p, s.pixels, chunk, args.desc->node->epilogue);
 }
 
 constexpr Kernel kKernels[] = {

@@ -96,6 +96,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
 }  // namespace
 
 extern const LoweringPassInfo cascade_pass;
-const LoweringPassInfo cascade_pass = {"cascade", "runs convolutions that follow each other as one step, some lines of the image at a time", false, find};
+const LoweringPassInfo cascade_pass = {
+    "cascade", "runs convolutions that follow each other as one step, some lines of the image at a time", false, find};
 
 }  // namespace evn

@@ -1,6 +1,6 @@
-// Concat and split elision by channel views: values that lie channels last may be some channels of a wider one. The inputs of a Concat of
-// channels are written into its output by the kernels that make them; outputs of Split and Slice stay where they lie in the input. Found once for a graph, from the kernels and
-// layouts of its nodes; a plan may always copy.
+// Concat and split elision by channel views: values that lie channels last may be some channels of a wider one. The inputs of a
+// Concat of channels are written into its output by the kernels that make them; outputs of Split and Slice stay where they lie in
+// the input. Found once for a graph, from the kernels and layouts of its nodes; a plan may always copy.
 #include <algorithm>
 #include <utility>
 
@@ -14,30 +14,30 @@ namespace {
 
 // Where a value lies within a wider one.
 struct View {
-  ValueId parent = kNoValue;               // the wider value; kNoValue: there is none
-  std::int64_t first = 0;                  // channel of the parent
-  std::int64_t channels = 0, pitch = 0;    // the value's, and the parent's
+  ValueId parent = kNoValue;             // the wider value; kNoValue: there is none
+  std::int64_t first = 0;                // channel of the parent
+  std::int64_t channels = 0, pitch = 0;  // the value's, and the parent's
 };
 
 // What is known of a node that a kernel of the CPU runs.
 struct ViewNode {
-  std::span<const Layout> layouts;         // per input, ..., per output; empty: all plain, or no such node
-  std::uint8_t views = 0;                  // what KernelFusion::channel_views said
-  ValueId residual = kNoValue;             // operand of a sum that is computed with it
-  std::int32_t computed_by = -1;           // this node is a sum that is computed with that one
+  std::span<const Layout> layouts;  // per input, ..., per output; empty: all plain, or no such node
+  std::uint8_t views = 0;           // what KernelFusion::channel_views said
+  ValueId residual = kNoValue;      // operand of a sum that is computed with it
+  std::int32_t computed_by = -1;    // this node is a sum that is computed with that one
 };
 
-// A Concat of some channels of a value, where these lie, and of a new value in the place of the others, when nobody reads these any more
-// (the channels that a unit of ShuffleNet passes on, and those that it computes).
+// A Concat of some channels of a value, where these lie, and of a new value in the place of the others, when nobody reads these any
+// more (the channels that a unit of ShuffleNet passes on, and those that it computes).
 struct Reuse {
   ValueId value = kNoValue;
-  std::int32_t last = 0;                   // the last node that reads it, or those of its channels that are written over
+  std::int32_t last = 0;  // the last node that reads it, or those of its channels that are written over
 };
 
 struct Views {
-  std::vector<View> concat_views;          // per value that is written into the output of a Concat
-  std::vector<Reuse> reuses;               // per parent
-  std::vector<View> split_views;           // per value that stays in the input of its Split or Slice
+  std::vector<View> concat_views;  // per value that is written into the output of a Concat
+  std::vector<Reuse> reuses;       // per parent
+  std::vector<View> split_views;   // per value that stays in the input of its Split or Slice
 };
 
 class ViewFinder {
@@ -72,9 +72,9 @@ class ViewFinder {
   const Graph& graph_;
   std::span<const ViewNode> nodes_;
   Views views_;
-  std::vector<std::int32_t> maker_;   // per value: the node whose kernel writes it, or -1
+  std::vector<std::int32_t> maker_;        // per value: the node whose kernel writes it, or -1
   std::vector<std::int32_t> last_reader_;  // per value; INT32_MAX for graph outputs
-  std::vector<bool> copes_;           // per value: who reads it channels last copes with a pitch
+  std::vector<bool> copes_;                // per value: who reads it channels last copes with a pitch
 
   void add_node(std::size_t i) {
     const Node& node = graph_.nodes[i];
@@ -88,7 +88,8 @@ class ViewFinder {
     if (n.computed_by >= 0) return;
     for (std::size_t k = 0; k < node.inputs.size() && k < n.layouts.size(); ++k) {
       const std::uint8_t wanted = k == 0 ? kViewInput : kViewInputs;
-      if (node.inputs[k] != kNoValue && n.layouts[k] == Layout::kChannelsLast && (n.views & wanted) != wanted) copes_[node.inputs[k]] = false;
+      if (node.inputs[k] != kNoValue && n.layouts[k] == Layout::kChannelsLast && (n.views & wanted) != wanted)
+        copes_[node.inputs[k]] = false;
     }
     if (n.residual != kNoValue && (n.views & kViewResidual) == 0) copes_[n.residual] = false;
   }
@@ -100,8 +101,8 @@ class ViewFinder {
   }
 
   static bool is_candidate(const Node& node, const char* op, int wanted, const ViewNode& n) {
-    return node.op_type == op && node.domain.empty() && node.epilogue.empty() && (n.views & wanted) == wanted && !n.layouts.empty() &&
-           n.layouts[0] == Layout::kChannelsLast;
+    return node.op_type == op && node.domain.empty() && node.epilogue.empty() && (n.views & wanted) == wanted &&
+           !n.layouts.empty() && n.layouts[0] == Layout::kChannelsLast;
   }
 
   void find_view(std::size_t i) {
@@ -121,7 +122,8 @@ class ViewFinder {
       }
     } else if (is_candidate(node, "Slice", kViewInput, n) && channels_of(node.outputs[0]) > 0 && copes_[node.outputs[0]]) {
       const std::int64_t first = first_channel(node);
-      if (first >= 0) views_.split_views[node.outputs[0]] = {node.inputs[0], first, channels_of(node.outputs[0]), channels_of(node.inputs[0])};
+      if (first >= 0)
+        views_.split_views[node.outputs[0]] = {node.inputs[0], first, channels_of(node.outputs[0]), channels_of(node.inputs[0])};
     }
   }
 
@@ -245,7 +247,8 @@ class ChannelViews final : public LoweringPass {
     }
     const TensorDesc& d = p.s_.descs[v];
     if (d.shape.elements() == 0 || d.shape[1] != view.channels) return -1;
-    const std::size_t bytes = checked_mul(d.size_bytes() / static_cast<std::size_t>(view.channels), static_cast<std::size_t>(view.pitch));
+    const std::size_t bytes =
+        checked_mul(d.size_bytes() / static_cast<std::size_t>(view.channels), static_cast<std::size_t>(view.pitch));
     std::int32_t parent = p.s_.parent_of[view.parent];
     if (parent < 0) {
       if (bytes > p.limits_.tensor_bytes) return -1;

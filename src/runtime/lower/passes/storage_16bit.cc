@@ -1,5 +1,5 @@
-// 16-bit activation storage: values are stored as bfloat16 or float16 that products of that type alone read, as the operand that they would round,
-// or, of bfloat16, to add it to what they sum.
+// 16-bit activation storage: values are stored as bfloat16 or float16 that products of that type alone read, as the operand that
+// they would round, or, of bfloat16, to add it to what they sum.
 #include "runtime/lower/plan_roots.h"
 
 namespace evn {
@@ -16,7 +16,9 @@ Layout output_layout(const CompiledNode& n, const Node& node) {
 }
 
 // The type in which a kernel stores an output in 16 bits: that of its operands; bfloat16 where these are float32.
-Precision written_as(const Kernel& kernel) { return kernel.operands == Precision::kFloat32 ? Precision::kBfloat16 : kernel.operands; }
+Precision written_as(const Kernel& kernel) {
+  return kernel.operands == Precision::kFloat32 ? Precision::kBfloat16 : kernel.operands;
+}
 
 // What the node's step writes where the sums behind it are computed with it.
 ValueId written(const CompiledGraph& c, std::size_t i) {
@@ -95,7 +97,8 @@ class Storage16Bit final : public LoweringPass {
       }
     }
     const Node& last = step->desc.fusion.tail != nullptr ? *step->desc.fusion.tail : plan.graph_.nodes[step->node];
-    const bool may = !last.outputs.empty() && last.outputs[0] != kNoValue && plan.c_.stored_16bit[static_cast<std::size_t>(last.outputs[0])];
+    const bool may =
+        !last.outputs.empty() && last.outputs[0] != kNoValue && plan.c_.stored_16bit[static_cast<std::size_t>(last.outputs[0])];
     if (may && placed < 0 && (step->kernel->fusion.storage_16bit & k16BitOutput) != 0)
       step->desc.fusion.stored_16bit |= Fusion::kOutputStored16Bit;
     return step->desc.fusion.stored_16bit != 0;

@@ -20,7 +20,12 @@ constexpr float kLargestScale = 1e6f;  // up to which no sum of bytes comes near
 
 class Finder {
  public:
-  explicit Finder(CompiledGraph& c) : c_(c), graph_(c.graph()), uses_(graph_.values.size(), 0), maker_(graph_.values.size(), -1), reader_(graph_.values.size(), -1) {
+  explicit Finder(CompiledGraph& c)
+      : c_(c),
+        graph_(c.graph()),
+        uses_(graph_.values.size(), 0),
+        maker_(graph_.values.size(), -1),
+        reader_(graph_.values.size(), -1) {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       for (const ValueId v : graph_.nodes[i].inputs) {
         if (v == kNoValue) continue;
@@ -134,7 +139,8 @@ class Finder {
   // Whether a constant has one element for each channel of a Conv, each column of a product.
   bool is_bias(const Node& node, ValueId v) const {
     const Weight* bias = graph_.values[v].constant.get();
-    const Weight* weight = node.inputs.size() < 2 || node.inputs[1] == kNoValue ? nullptr : graph_.values[node.inputs[1]].constant.get();
+    const Weight* weight =
+        node.inputs.size() < 2 || node.inputs[1] == kNoValue ? nullptr : graph_.values[node.inputs[1]].constant.get();
     if (bias == nullptr || weight == nullptr || weight->desc.shape.rank() < 2) return false;
     const bool conv = node.op_type == "Conv";
     const Shape& w = weight->desc.shape;
@@ -196,6 +202,7 @@ bool take_sums(StepFormer& f, std::int32_t node, OpDesc* desc, std::size_t at, s
   return taken;
 }
 
-const LoweringPassInfo sum_epilogue_pass = {"sum_epilogue", "adds a bias and a residual where the kernel before them writes its output", false, find};
+const LoweringPassInfo sum_epilogue_pass = {
+    "sum_epilogue", "adds a bias and a residual where the kernel before them writes its output", false, find};
 
 }  // namespace evn
