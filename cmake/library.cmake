@@ -1,7 +1,8 @@
 # One static library per folder, in the order of the layers, and libevener made of all of them.
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 add_custom_target(check_layers ALL
-  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_layers.py ${CMAKE_SOURCE_DIR} COMMENT "Checking the layers")
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_layers.py ${CMAKE_SOURCE_DIR}
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_sizes.py ${CMAKE_SOURCE_DIR} COMMENT "Checking the layers and the lengths of files")
 
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/version.h CONTENT
   "#define EVN_VERSION_STRING \"@PROJECT_VERSION@\"\n#define EVN_PROJECT_VERSION ((@PROJECT_VERSION_MAJOR@u << 16) | (@PROJECT_VERSION_MINOR@u << 8) | @PROJECT_VERSION_PATCH@u)\n" @ONLY)
@@ -13,11 +14,12 @@ if(NOT CMAKE_CROSSCOMPILING)
   find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 endif()
 
-# Compiled for size (decision 0024): the loops of the CPU's kernels are in clusters of their own, and EVN_FAST_FILES, which spend their time
-# in loops or work for each run and each new shape, have -O2.
-set(EVN_FAST_FOLDERS base memory)
-set(EVN_PRECOMPILED_FOLDERS device cpu)  # with the same options
-set(EVN_SMALL_FOLDERS graph model quant config opencl runtime api)  # with no loops over elements; precompiled, with the same options
+# Compiled for size (decision 0024): the loops of the CPU's kernels are in clusters of their own, and those files that spend their time in
+# loops or work for each run and each new shape have -O2.
+set(EVN_FAST_FOLDERS memory)
+set(EVN_PRECOMPILED_FOLDERS device)  # with the same options
+set(EVN_SMALL_FOLDERS base core graph model quant config runtime api)  # with no loops over elements but in the files below; from graph on
+# they are precompiled, with the same options
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-Oz EVN_HAS_OZ)  # gcc 12 and clang
 set(EVN_SMALLEST -Os)
@@ -26,10 +28,13 @@ if(EVN_HAS_OZ)
 endif()
 # A section to each function: the linker leaves out those that nobody calls and, where it is gold, makes equal ones one.
 set(EVN_SECTIONS $<$<CONFIG:Release,RelWithDebInfo>:-ffunction-sections> $<$<CONFIG:Release,RelWithDebInfo>:-fdata-sections>)
-set(EVN_FAST_FILES backends/cpu/device.cc backends/cpu/relayout.cc backends/cpu/strided_copy.cc backends/cpu/kernels/gather.cc backends/cpu/kernels/lrn.cc backends/cpu/kernels/pad.cc backends/cpu/kernels/quantize.cc backends/cpu/kernels/resize.cc core/shape.cc graph/infer.cc quant/observer.cc runtime/execute.cc runtime/lower/shape_walk.cc runtime/session_run.cc)
-foreach(file ${EVN_FAST_FILES})
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
-endforeach()
+# evn_fast_files(files of src/...)
+function(evn_fast_files)
+  foreach(file ${ARGN})
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
+  endforeach()
+endfunction()
+evn_fast_files(base/alloc.cc base/cancel.cc base/hash.cc base/slab.cc base/thread_pool.cc core/shape.cc graph/infer.cc quant/observer.cc runtime/run/execute.cc runtime/lower/shape_walk.cc runtime/run/session_run.cc)
 function(evn_precompile_first name first)
   if(name STREQUAL first)
     evn_precompile(evn_${name} ${CMAKE_SOURCE_DIR}/src/device/kernel.h)
@@ -37,8 +42,10 @@ function(evn_precompile_first name first)
     evn_precompile_as(evn_${name} evn_${first})
   endif()
 endfunction()
+# evn_folder(name, folder of src/ or a whole path, more sources...)
 function(evn_folder name dir)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${dir}/*.cc)
+  get_filename_component(dir ${dir} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR}/src)
+  file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
   list(APPEND sources ${ARGN})
   if(NOT sources)
     return()
@@ -53,7 +60,7 @@ function(evn_folder name dir)
   endif()
   if(name STREQUAL "ops")
     evn_precompile(evn_ops ${CMAKE_SOURCE_DIR}/src/ops/op.h)
-  elseif(name IN_LIST EVN_SMALL_FOLDERS)
+  elseif(name IN_LIST EVN_SMALL_FOLDERS AND NOT name MATCHES "^(base|core)$")
     if(EVN_SANITIZED AND EVN_QUICK_BUILD)  # tests spend little of their time there, and instrumented code takes a compiler longest
       target_compile_options(evn_${name} PRIVATE -O0)
     endif()
@@ -67,7 +74,7 @@ endfunction()
 file(GLOB base_os CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/os/*.cc)
 evn_folder(base base ${base_os})
 evn_folder(core core)
-evn_table(OUT op_sources DIR ${CMAKE_SOURCE_DIR}/src/ops TYPE OpFamily SUFFIX family FUNCTION op_families HEADER ops/op.h)
+evn_table(OUT op_sources GLOB ${CMAKE_SOURCE_DIR}/src/ops/*.cc TYPE OpFamily SUFFIX _family FUNCTION op_families HEADER ops/op.h)
 file(GLOB op_infra CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/infra/*.cc)
 list(FILTER op_sources INCLUDE REGEX "generated")
 evn_folder(ops ops ${op_sources} ${op_infra})
@@ -78,15 +85,11 @@ evn_folder(graph graph ${passes})
 evn_folder(model model)
 evn_folder(quant quant)
 evn_folder(config config)
-evn_table(OUT cpu_kernels DIR ${CMAKE_SOURCE_DIR}/src/backends/cpu/kernels TYPE KernelFamily SUFFIX kernels FUNCTION cpu_kernel_families HEADER device/kernel.h)
-evn_simd(OUT cpu_simd DIR ${CMAKE_SOURCE_DIR}/src/backends/cpu/simd)
-evn_folder(cpu backends/cpu ${cpu_kernels} ${cpu_simd})
-evn_table(OUT opencl_kernels DIR ${CMAKE_SOURCE_DIR}/src/backends/opencl/kernels TYPE KernelFamily SUFFIX opencl_kernels FUNCTION opencl_kernel_families HEADER device/kernel.h)
-evn_embed(OUT opencl_sources DIR ${CMAKE_SOURCE_DIR}/src/backends/opencl/kernels FUNCTION opencl_sources)
-evn_folder(opencl backends/opencl ${opencl_kernels} ${opencl_sources})
-file(GLOB lower CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/runtime/lower/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/lower/passes/*.cc)
-evn_folder(runtime runtime ${lower})
-evn_folder(api api)
+include(cmake/backends.cmake)
+evn_builtin_backends(builtin_backends)
+file(GLOB rooms CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/runtime/*/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/lower/passes/*.cc)
+evn_folder(runtime runtime ${rooms})
+evn_folder(api api ${builtin_backends})
 
 # Later folders use earlier ones; each test links the folders up to its own.
 get_property(folders GLOBAL PROPERTY EVN_FOLDERS)

@@ -69,14 +69,13 @@ file(GLOB cases CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/conformance/cases/*.
 evn_test_objects(evn_cases ${cases} ${CMAKE_SOURCE_DIR}/tests/conformance/case.cc)
 
 # The mock backend stands outside src/: nothing there knows it.
-file(GLOB mock CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/backends/mock/*.cc)
-add_library(evn_mock STATIC ${mock})
-target_include_directories(evn_mock PRIVATE ${CMAKE_SOURCE_DIR})
+include(${CMAKE_SOURCE_DIR}/tests/backends/mock/backend.cmake)
 target_link_libraries(evn_mock PUBLIC evn_device)
 
-foreach(layer base core ops memory device model quant config)
+foreach(layer base core ops memory device model quant)
   evn_test(${layer} ${layer} evn_${layer})
 endforeach()
+evn_test(config config evn_api)  # with the options of the built-in backends
 if(TARGET test_ops AND TARGET evener_image)
   target_compile_definitions(test_ops PRIVATE EVN_IMAGE_BUILT)
 endif()
@@ -86,7 +85,6 @@ evn_test(cancellation cancellation evn_graph)
 if(TARGET test_cancellation)
   target_sources(test_cancellation PRIVATE $<TARGET_OBJECTS:evn_cases>)
 endif()
-evn_test(opencl backends/opencl evn_opencl evn_cpu)
 evn_test(runtime runtime evn_mock evn_api)
 evn_test(api api evn_api)
 evn_test(wrapper wrapper evn_api)
@@ -95,7 +93,9 @@ if(TARGET test_fault)  # counts what the library allocates and frees
   target_link_options(test_fault PRIVATE -Wl,--wrap=_ZN3evn14allocate_bytesEmm,--wrap=_ZN3evn10free_bytesEPv)
 endif()
 set(EVN_TEST_TIMEOUT 7200)  # their long forms, under a sanitizer too
-evn_test(cpu backends/cpu evn_cpu)
+foreach(backend ${EVN_BACKENDS})
+  evn_test(${backend} backends/${backend} evn_${backend} evn_cpu)  # the reference
+endforeach()
 evn_test(fuzz fuzz evn_api)
 evn_test(conformance conformance evn_mock evn_api)
 if(TARGET test_conformance)
@@ -136,11 +136,7 @@ function(evn_test_by_isa program)
 endfunction()
 evn_test_by_isa(conformance ${EVN_ISAS})
 if(NOT EVN_SANITIZED)
-  set(extensions "")
-  if("avx512" IN_LIST EVN_ISAS)
-    set(extensions avx2_vnni avx512_vnni avx512_bf16 avx512_fp16 avx512_amx)
-  endif()
-  evn_test_by_isa(cpu ${EVN_ISAS} ${extensions})
+  evn_test_by_isa(cpu ${EVN_ISAS} ${EVN_ISA_EXTENSIONS})
 endif()
 
 # The objects of each instruction-set cluster export one symbol each.

@@ -104,7 +104,7 @@ def logged_names(root=ROOT):
 
 def trace_names(root=ROOT):
     """(events, categories) of the JSON of a trace that are not called by what the model has."""
-    text = (root / "src" / "runtime" / "trace_render.cc").read_text()
+    text = (root / "src" / "runtime" / "report" / "trace_render.cc").read_text()
     names = re.findall(r'case TraceKind::\w+: return "(\w+)', text)
     calls = "\n".join(re.findall(r"^.*(?:\bopen(?:_span)?\(|category = ).*$", text, re.M))
     return names, re.findall(r'"([a-z]+)"', calls)

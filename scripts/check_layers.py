@@ -25,14 +25,17 @@ ALLOWED = {
     "model": DEVICE,
     "quant": GRAPH,
     "config": CORE,
-    "backends/cpu": DEVICE,
-    "backends/opencl": DEVICE,
     "runtime": GRAPH + ["model", "quant", "config"],
     "api": RUNTIME,
     "cli": [],
     "modules": DEVICE,
 }
 MOST_README_LINES = 15
+
+
+def add_backends(root):
+    for folder in sorted((root / "src/backends").iterdir()):
+        ALLOWED["backends/" + folder.name] = DEVICE
 
 
 def folder_of(path):
@@ -58,6 +61,7 @@ def check_readme(root, folder, allowed):
 
 def main():
     root = pathlib.Path(sys.argv[1])
+    add_backends(root)
     bad = 0
     for folder, allowed in ALLOWED.items():
         wrong = check_readme(root, folder, allowed)
@@ -71,7 +75,7 @@ def main():
         folder = folder_of(inside)
         if folder is None:
             folder = "/".join(inside.split("/")[:2])
-            allowed = DEVICE if folder.startswith("backends/") else []
+            allowed = []
         else:
             allowed = ALLOWED[folder]
         for number, line in enumerate(file.read_text().splitlines(), 1):

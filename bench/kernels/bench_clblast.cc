@@ -12,7 +12,7 @@ int main() {
     evn::DeviceRequest request;
     request.name = "opencl:" + std::to_string(i);
     request.index = static_cast<int>(i);
-    request.clblast = "always";
+    request.settings.set_text("clblast", "always");
     try {
       const std::shared_ptr<evn::Device> device = evn::opencl_backend.open(request);
       const std::string found = static_cast<evn::OpenClDevice&>(*device).clblast_trial(evn::os::now_ns).text;

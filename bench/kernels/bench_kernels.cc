@@ -11,7 +11,7 @@
 
 #include "backends/cpu/isa.h"
 #include "base/checked.h"
-#include "device/device.h"
+#include "device/backend.h"
 #include "ops/op.h"
 
 namespace evn {
@@ -263,12 +263,13 @@ int main(int argc, char** argv) {
   using namespace evn;
   DeviceRequest request;
   request.name = "cpu";
-  request.thread_count = argc > 1 ? std::atoi(argv[1]) : 1;
+  const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
+  request.settings.set_number("threads", static_cast<std::uint64_t>(threads));
   const char* filter = argc > 2 ? argv[2] : "";
   const std::shared_ptr<Device> device = cpu_backend.open(request);
-  const double top = peak() * request.thread_count;
-  std::printf("%s, %s, %d thread(s), peak %.1f GFLOPS\n", device->traits().description.c_str(), isa_name(cpu_isa()),
-              request.thread_count, top / 1e9);
+  const double top = peak() * threads;
+  std::printf("%s, %s, %d thread(s), peak %.1f GFLOPS\n", device->traits().description.c_str(), isa_name(cpu_isa()), threads,
+              top / 1e9);
   for (const Case& c : cases()) {
     if (std::strstr(c.name.c_str(), filter) == nullptr) continue;
     const Timing t = time_case(*device, c);

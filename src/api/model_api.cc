@@ -3,7 +3,7 @@
 #include "api/model_source.h"
 #include "api/objects.h"
 #include "api/value_info.h"
-#include "runtime/inspect.h"
+#include "runtime/report/inspect.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/handles.h"
-#include "runtime/quantizer.h"
+#include "runtime/quantize/quantizer.h"
 #include "runtime/session.h"
 
 namespace evn {

@@ -15,7 +15,7 @@
 #include "graph/edit.h"
 #include "ops/custom.h"
 #include "ops/merge.h"
-#include "runtime/watch.h"
+#include "runtime/run/watch.h"
 
 namespace evn {
 namespace {

@@ -20,8 +20,8 @@ Config read_config(const evn_runtime_options& o) {
   if (o.config_path != nullptr && o.config_text != nullptr) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "config_path and config_text are both given");
   }
-  if (o.config_path != nullptr) return load_config(o.config_path);
-  if (o.config_text != nullptr) return parse_config(std::string(o.config_text, o.config_size), "<text>");
+  if (o.config_path != nullptr) return load_config(o.config_path, builtin_device_types());
+  if (o.config_text != nullptr) return parse_config(std::string(o.config_text, o.config_size), "<text>", builtin_device_types());
   return {};
 }
 

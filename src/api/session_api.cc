@@ -6,8 +6,8 @@
 #include "api/objects.h"
 #include "api/value_info.h"
 #include "base/small_array.h"
-#include "runtime/compare.h"
 #include "runtime/pass_list.h"
+#include "runtime/report/compare.h"
 
 namespace {
 

@@ -6,21 +6,21 @@ using namespace evn;
 
 namespace {
 
-// The value as a box that may be part of another. The elements of a string tensor may be replaced: it is copied.
-BoxPtr part_of(const ValueObject& v) {
-  if (v.value.tensor == nullptr) return v.value.box;
+// The value as a runtime value that may be part of another. The elements of a string tensor may be replaced: it is copied.
+RuntimeValuePtr part_of(const ValueObject& v) {
+  if (v.value.tensor == nullptr) return v.value.runtime_value;
   const Tensor& t = *v.value.tensor;
   if (!t.on_host()) {
     throw make_error(EVN_ERROR_UNSUPPORTED, "a tensor on another device cannot be a part of a value: evn_tensor_copy_to")
         .with_device(t.device()->name().c_str());
   }
-  if (t.desc().dtype != DType::kString) return box_of(v.value.tensor);
+  if (t.desc().dtype != DType::kString) return runtime_value_of(v.value.tensor);
   auto copy = std::make_shared<Tensor>(v.runtime, &v.runtime->cpu(), t.desc(), false);
   copy_tensor(t, *copy);
-  return box_of(copy);
+  return runtime_value_of(copy);
 }
 
-const TensorDesc& desc_of(const RunValue& v) { return v.tensor != nullptr ? v.tensor->desc() : v.box->desc; }
+const TensorDesc& desc_of(const RunValue& v) { return v.tensor != nullptr ? v.tensor->desc() : v.runtime_value->desc; }
 
 }  // namespace
 
@@ -41,16 +41,16 @@ evn_status evn_value_create(evn_runtime runtime, const char* type, const evn_val
     require(type != nullptr, "type");
     require(value != nullptr, "value");
     require(parts != nullptr || part_count == 0, "parts");
-    auto box = std::make_shared<Box>();
-    box->desc = parse_type(type);
-    if (!box->desc.wraps) fail(EVN_ERROR_INVALID_ARGUMENT, "evn_value_from_tensor makes values of tensors");
+    auto runtime_value = std::make_shared<RuntimeValue>();
+    runtime_value->desc = parse_type(type);
+    if (!runtime_value->desc.wraps) fail(EVN_ERROR_INVALID_ARGUMENT, "evn_value_from_tensor makes values of tensors");
     for (uint32_t i = 0; i < part_count; ++i) {
       const Pin<ValueObject> part(parts[i]);
       if ((*part).runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "a part belongs to another runtime");
-      box->parts.push_back(part_of(*part));
+      runtime_value->parts.push_back(part_of(*part));
     }
-    check_box(*box);
-    *value = static_cast<evn_value>(make_handle<ValueObject>({*r, {nullptr, std::move(box)}}));
+    check_runtime_value(*runtime_value);
+    *value = static_cast<evn_value>(make_handle<ValueObject>({*r, {nullptr, std::move(runtime_value)}}));
   });
 }
 
@@ -70,7 +70,7 @@ evn_status evn_value_part_count(evn_value value, uint32_t* count, evn_error* err
   return guarded(error, [&] {
     const Pin<ValueObject> v(value);
     require(count != nullptr, "count");
-    *count = (*v).value.box != nullptr ? static_cast<uint32_t>((*v).value.box->parts.size()) : 0;
+    *count = (*v).value.runtime_value != nullptr ? static_cast<uint32_t>((*v).value.runtime_value->parts.size()) : 0;
   });
 }
 
@@ -78,14 +78,14 @@ evn_status evn_value_part_at(evn_value value, uint32_t index, evn_value* part, e
   return guarded(error, [&] {
     const Pin<ValueObject> v(value);
     require(part != nullptr, "part");
-    const std::size_t count = (*v).value.box != nullptr ? (*v).value.box->parts.size() : 0;
+    const std::size_t count = (*v).value.runtime_value != nullptr ? (*v).value.runtime_value->parts.size() : 0;
     if (index >= count) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %u, there are %zu parts", index, count);
-    const BoxPtr& box = (*v).value.box->parts[index];
+    const RuntimeValuePtr& runtime_value = (*v).value.runtime_value->parts[index];
     RunValue made;
-    if (box->is_tensor()) {
-      made.tensor = tensor_of((*v).runtime, box);
+    if (runtime_value->is_tensor()) {
+      made.tensor = tensor_of((*v).runtime, runtime_value);
     } else {
-      made.box = box;
+      made.runtime_value = runtime_value;
     }
     *part = static_cast<evn_value>(make_handle<ValueObject>({(*v).runtime, std::move(made)}));
   });

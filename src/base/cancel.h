@@ -29,9 +29,9 @@ struct Cancel {
 // Units of work between two looks at the clock. A unit is a multiply-add, a comparison or an element that is moved, none of which
 // takes more than some 100 ns where every access misses all caches; what takes longer counts for more.
 inline constexpr std::int64_t kWorkPerLook = 8192;
-// Of a function like exp, pow or erf.
+// Work of a function like exp, pow or erf.
 inline constexpr std::int64_t kFunctionWork = 4;
-// Of a node that a loop over a graph looks at.
+// Work of a node that a loop over a graph looks at.
 inline constexpr std::int64_t kNodeWork = 64;
 // Bytes in a row that are copied, hashed or compared for one unit.
 inline constexpr std::int64_t kBytesPerWork = 64;

@@ -6,7 +6,7 @@
 
 namespace evn {
 
-enum class Seam : int { kAlloc, kIo, kThread, kOpenCl };
+enum class Seam : int { kAlloc, kIo, kThread, kDevice };
 inline constexpr int kSeamCount = 4;
 
 // True when this call must be refused.

@@ -26,8 +26,8 @@ class Hasher {
   std::uint64_t state_ = 0x243f6a8885a308d3u;
 };
 
-// Of large blocks, as fast as memory gives them: sums of what words are in their line, and of these times the line. Parts of a
-// block may be added in any order, and to several sums that are added up.
+// A checksum of large blocks, as fast as memory gives them: sums of what words are in their line, and of these times the line.
+// Parts of a block may be added in any order, and to several sums that are added up.
 class Checksum {
  public:
   static constexpr std::size_t kLineBytes = 64;

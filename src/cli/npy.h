@@ -26,7 +26,7 @@ using NpyFile = std::unique_ptr<std::FILE, NpyFileCloser>;
 // Throws a Failure that names the file: no regular file, a damaged or Fortran-ordered one, an element type that no tensor has.
 NpyArray read_npy(const std::string& path);
 
-// The same from where an open file stands; the .npy data must be `size` bytes long. `path` is for messages.
+// Reads from where an open file stands; the .npy data must be `size` bytes long. `path` is for messages.
 NpyArray read_npy_stream(std::FILE* file, const std::string& path, std::uintmax_t size);
 
 // An array as a .npy file has it: the header, then the data.

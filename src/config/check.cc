@@ -21,40 +21,19 @@ void check_name(const YamlSource& source, const DeviceConfig& device, std::size_
   if (device.name == "auto") source.fail_at(offset, "a device cannot be called \"auto\": placement.default uses that word");
 }
 
-void check_device(const YamlSource& source, const DeviceConfig& device, const ConfigDraft::DevicePlaces& places) {
-  check_name(source, device, places.name);
-  const bool cpu = device.type == "cpu";
-  if (device.type.empty()) {
-    source.fail_at(places.name, "the device \"%s\" needs a \"type\": cpu or opencl", device.name.c_str());
-  }
-  if (!cpu && device.name == "cpu") {
-    source.fail_at(places.name, "the name \"cpu\" is for the device of type cpu, not for one of type %s", device.type.c_str());
-  }
-  if (!cpu && places.threads != 0) {
-    source.fail_at(places.threads, "\"threads\" is for devices of type cpu; \"%s\" is of type %s", device.name.c_str(),
-                   device.type.c_str());
-  }
-  if (!cpu && places.spin != 0) {
-    source.fail_at(places.spin, "\"spin\" is for devices of type cpu; \"%s\" is of type %s", device.name.c_str(),
-                   device.type.c_str());
-  }
-  if (cpu && places.clblast != 0) {
-    source.fail_at(places.clblast, "\"clblast\" is for devices of type opencl; \"%s\" is of type cpu", device.name.c_str());
-  }
-  if (cpu && places.match != 0) {
-    source.fail_at(places.match, "\"match\" is for devices of type opencl; \"%s\" is of type cpu", device.name.c_str());
-  }
-}
-
 void check_devices(const YamlSource& source, ConfigDraft& draft) {
   const DeviceConfig* cpu = nullptr;
   for (std::size_t i = 0; i < draft.config.devices.size(); ++i) {
     const DeviceConfig& device = draft.config.devices[i];
-    check_device(source, device, draft.device_places[i]);
-    if (device.type != "cpu") continue;
+    check_name(source, device, draft.device_places[i]);
+    if (device.type != "cpu") {
+      if (device.name != "cpu") continue;
+      source.fail_at(draft.device_places[i], "the name \"cpu\" is for the device of type cpu, not for one of type %s",
+                     device.type.c_str());
+    }
     if (cpu != nullptr) {
-      source.fail_at(draft.device_places[i].name, "the CPU is one device: \"%s\" at line %d is of type cpu already",
-                     cpu->name.c_str(), cpu->line);
+      source.fail_at(draft.device_places[i], "the CPU is one device: \"%s\" at line %d is of type cpu already", cpu->name.c_str(),
+                     cpu->line);
     }
     cpu = &device;
   }
@@ -63,7 +42,7 @@ void check_devices(const YamlSource& source, ConfigDraft& draft) {
   implied.name = "cpu";
   implied.type = "cpu";
   draft.config.devices.insert(draft.config.devices.begin(), implied);
-  draft.device_places.insert(draft.device_places.begin(), ConfigDraft::DevicePlaces{});
+  draft.device_places.insert(draft.device_places.begin(), 0);
 }
 
 void check_reference(const YamlSource& source, const Config& config, const std::string& name, std::size_t offset) {

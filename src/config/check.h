@@ -1,5 +1,5 @@
-// What a configuration must keep to beyond the types of its keys: names that exist, keys that fit the device's type, rules that do
-// not contradict each other.
+// What a configuration must keep to beyond the types of its keys: names that exist, one CPU, rules that do not contradict
+// each other.
 #pragma once
 
 #include "config/schema.h"

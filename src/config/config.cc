@@ -1,4 +1,4 @@
-// The walk from a YAML tree to a Config, by the table in schema.cc.
+// The walk from a YAML tree to a Config, by the table in schema.cc and those of the device types.
 #include "config/config.h"
 
 #include <algorithm>
@@ -15,9 +15,11 @@
 namespace evn {
 namespace {
 
+constexpr char kDevicePath[] = "devices.*.";  // what options of device types stand below
+
 class ConfigReader {
  public:
-  explicit ConfigReader(const YamlSource& source) : source_(source) {}
+  ConfigReader(const YamlSource& source, std::span<const DeviceType> types) : source_(source), types_(types) {}
 
   ConfigDraft read(const YamlNode& root) {
     if (root.kind != YamlNode::Kind::kMap && root.kind != YamlNode::Kind::kNull) {
@@ -29,21 +31,26 @@ class ConfigReader {
   }
 
  private:
-  // Paths of table rows below `parent`, without it.
+  // Adds the last part of a path that is one below `parent`.
+  static void add_below(std::string_view parent, std::string_view path, std::vector<std::string_view>* names) {
+    const std::size_t dot = path.rfind('.');
+    const std::string_view above = dot == std::string_view::npos ? "" : path.substr(0, dot);
+    if (above == parent) names->push_back(dot == std::string_view::npos ? path : path.substr(dot + 1));
+  }
+
   static std::vector<std::string_view> names_below(std::string_view parent) {
     std::vector<std::string_view> names;
-    for (const KeyRow& row : config_schema()) {
-      const std::string_view path = row.path;
-      const std::size_t dot = path.rfind('.');
-      const std::string_view above = dot == std::string_view::npos ? "" : path.substr(0, dot);
-      if (above == parent) names.push_back(dot == std::string_view::npos ? path : path.substr(dot + 1));
-    }
+    for (const KeyRow& row : config_schema()) add_below(parent, row.setting.name, &names);
     return names;
+  }
+
+  static void add_options(const DeviceType& type, std::string_view parent, std::vector<std::string_view>* names) {
+    for (const DeviceOption& option : type.options) add_below(parent, option.setting.name, names);
   }
 
   static const KeyRow* find_row(std::string_view path) {
     for (const KeyRow& row : config_schema()) {
-      if (row.path == path) return &row;
+      if (row.setting.name == path) return &row;
     }
     return nullptr;
   }
@@ -57,75 +64,144 @@ class ConfigReader {
     return text;
   }
 
-  [[noreturn]] void fail_unknown(std::string_view parent, const YamlNode& key) const {
+  // `names`: what may stand here.
+  [[noreturn]] void fail_unknown(const std::vector<std::string_view>& names, const YamlNode& key) const {
     const std::string shown = shorten(key.text, 60);
-    const std::vector<std::string_view> names = names_below(parent);
     const std::string near(nearest(key.text, names));
     if (!near.empty()) source_.fail_at(key.offset, "unknown key \"%s\"; did you mean \"%s\"?", shown.c_str(), near.c_str());
-    for (const KeyRow& row : config_schema()) {
-      const std::string_view path = row.path;
-      if (path.substr(path.rfind('.') + 1) != key.text) continue;
+    const auto check = [&](const std::string& path) {
+      if (path.substr(path.rfind('.') + 1) != key.text) return;
       source_.fail_at(key.offset, "unknown key \"%s\" here; it belongs to %s", shown.c_str(), readable(path).c_str());
+    };
+    for (const KeyRow& row : config_schema()) check(row.setting.name);
+    for (const DeviceType& type : types_) {
+      for (const DeviceOption& option : type.options) check(std::string(kDevicePath) + option.setting.name);
     }
     std::string list;
     for (const std::string_view name : names) list += (list.empty() ? "" : ", ") + std::string(name);
     source_.fail_at(key.offset, "unknown key \"%s\"; here may stand: %s", shown.c_str(), list.c_str());
   }
 
+  // Else it could name a row further down.
+  static bool is_plain(const YamlNode& key) { return key.text.find_first_of(".*") == std::string::npos; }
+
   void read_map(const std::string& path, const YamlNode& map) {
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
       const YamlNode& key = map.items[i];
-      const bool plain = key.text.find_first_of(".*") == std::string::npos;  // else it could name a row further down
-      const KeyRow* const row = plain ? find_row(path.empty() ? key.text : path + "." + key.text) : nullptr;
-      if (row == nullptr) fail_unknown(path, key);
+      const KeyRow* const row = is_plain(key) ? find_row(path.empty() ? key.text : path + "." + key.text) : nullptr;
+      if (row == nullptr) fail_unknown(names_below(path), key);
       read_entry(*row, key, map.items[i + 1]);
     }
   }
 
+  static bool is_empty(const YamlNode& value) { return value.kind == YamlNode::Kind::kNull; }
+
+  // A section without a value ("limits:") is an empty one.
+  void check_map(const char* path, const YamlNode& value) const {
+    if (!is_empty(value) && value.kind != YamlNode::Kind::kMap) source_.fail_at(value.offset, "\"%s\" must be a map", path);
+  }
+
   void read_entry(const KeyRow& row, const YamlNode& key, const YamlNode& value) {
-    // A section without a value ("limits:") is an empty one.
-    const bool empty = value.kind == YamlNode::Kind::kNull;
-    switch (row.type) {
-      case KeyType::kMap:
-      case KeyType::kNames:
-        if (!empty && value.kind != YamlNode::Kind::kMap) source_.fail_at(value.offset, "\"%s\" must be a map", row.path);
-        if (row.store != nullptr) row.store(draft_, read_value(source_, row, key, value));
-        if (row.type == KeyType::kMap) {
-          read_map(row.path, value);
-        } else {
-          read_devices(row, value);
-        }
-        break;
-      case KeyType::kList:
-        if (!empty && value.kind != YamlNode::Kind::kList) source_.fail_at(value.offset, "\"%s\" must be a list", row.path);
-        read_rules(row, value);
-        break;
+    const char* const path = row.setting.name;
+    switch (row.setting.type) {
+      case SettingType::kMap: check_map(path, value); return read_map(path, value);
+      case SettingType::kNames: check_map(path, value); return read_devices(value);
+      case SettingType::kList:
+        if (!is_empty(value) && value.kind != YamlNode::Kind::kList) source_.fail_at(value.offset, "\"%s\" must be a list", path);
+        return read_rules(path, value);
       default: {
-        const KeyValue read = read_value(source_, row, key, value);
+        const KeyValue read = read_value(source_, row.setting, key, value);
         if (row.store != nullptr) row.store(draft_, read);
       }
     }
   }
 
-  void read_devices(const KeyRow& row, const YamlNode& map) {
-    const std::string path = std::string(row.path) + ".*";
+  std::string type_names(const char* between) const {
+    std::string names;
+    for (const DeviceType& type : types_) {
+      names += (names.empty() ? "" : &type == &types_.back() && *between == ',' ? " or " : between) + std::string(type.name);
+    }
+    return names;
+  }
+
+  // Read before the device's other keys, which are its options.
+  const DeviceType& read_type(const std::string& name, const YamlNode& name_key, const YamlNode& map) {
+    for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
+      if (map.items[i].text != "type") continue;
+      const std::string words = type_names("|");
+      const KeyRow& row = *find_row("devices.*.type");
+      Setting setting = row.setting;
+      setting.words = words.c_str();
+      const KeyValue read = read_value(source_, setting, map.items[i], map.items[i + 1]);
+      row.store(draft_, read);
+      return types_[read.number];
+    }
+    source_.fail_at(name_key.offset, "the device \"%s\" needs a \"type\": %s", name.c_str(), type_names(", ").c_str());
+  }
+
+  static const DeviceOption* find_option(const DeviceType& type, std::string_view name) {
+    for (const DeviceOption& option : type.options) {
+      if (option.setting.name == name) return &option;
+    }
+    return nullptr;
+  }
+
+  [[noreturn]] void fail_unknown_option(const DeviceType& type, const std::string& parent, const YamlNode& key,
+                                        const YamlNode& value) const {
+    const std::string name = parent.empty() ? key.text : parent + "." + key.text;
+    for (const DeviceType& other : types_) {
+      if (!is_plain(key) || find_option(other, name) == nullptr) continue;
+      source_.fail_at(value.offset, "\"%s\" is for devices of type %s; \"%s\" is of type %s", name.c_str(), other.name,
+                      draft_.config.devices.back().name.c_str(), type.name);
+    }
+    std::vector<std::string_view> names = names_below(parent.empty() ? "devices.*" : kDevicePath + parent);
+    add_options(type, parent, &names);
+    fail_unknown(names, key);
+  }
+
+  // `parent`: "" for the keys of the device itself, "match" for those below it.
+  void read_device(const DeviceType& type, const std::string& parent, const YamlNode& map) {
+    for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
+      const YamlNode& key = map.items[i];
+      const YamlNode& value = map.items[i + 1];
+      const std::string name = parent.empty() ? key.text : parent + "." + key.text;
+      const std::string path = kDevicePath + name;
+      if (const KeyRow* const row = is_plain(key) ? find_row(path) : nullptr) {
+        if (path != "devices.*.type") read_entry(*row, key, value);
+        continue;
+      }
+      const DeviceOption* const option = is_plain(key) ? find_option(type, name) : nullptr;
+      if (option == nullptr) fail_unknown_option(type, parent, key, value);
+      if (option->setting.type == SettingType::kMap) {
+        check_map(path.c_str(), value);
+        read_device(type, name, value);
+        continue;
+      }
+      Setting setting = option->setting;
+      setting.name = path.c_str();
+      draft_.config.devices.back().settings.set(option->setting.name, read_value(source_, setting, key, value));
+    }
+  }
+
+  void read_devices(const YamlNode& map) {
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
       const YamlNode& key = map.items[i];
       const YamlNode& value = map.items[i + 1];
       DeviceConfig device;
       device.name = read_text(source_, "a name of devices", key);
       device.line = key.line;
-      if (value.kind != YamlNode::Kind::kMap && value.kind != YamlNode::Kind::kNull) {
+      if (!is_empty(value) && value.kind != YamlNode::Kind::kMap) {
         source_.fail_at(value.offset, "the device \"%s\" must be a map with a \"type\"", shorten(device.name, 60).c_str());
       }
+      const std::string shown = shorten(device.name, 60);
       draft_.config.devices.push_back(std::move(device));
-      draft_.device_places.push_back({key.offset, 0, 0, 0});
-      read_map(path, value);
+      draft_.device_places.push_back(key.offset);
+      read_device(read_type(shown, key, value), "", value);
     }
   }
 
-  void read_rules(const KeyRow& row, const YamlNode& list) {
-    const std::string path = std::string(row.path) + ".*";
+  void read_rules(const char* path, const YamlNode& list) {
+    const std::string element = std::string(path) + ".*";
     for (const YamlNode& item : list.items) {
       if (item.kind != YamlNode::Kind::kMap)
         source_.fail_at(item.offset, "a rule must be a map with a \"device\", a \"precision\" or \"numerics\"");
@@ -133,11 +209,12 @@ class ConfigReader {
       rule.line = item.line;
       draft_.config.rules.push_back(std::move(rule));
       draft_.rule_places.push_back({item.offset, 0, 0});
-      read_map(path, item);
+      read_map(element, item);
     }
   }
 
   const YamlSource& source_;
+  const std::span<const DeviceType> types_;
   ConfigDraft draft_;
 };
 
@@ -148,18 +225,18 @@ const DeviceConfig* Config::find_device(const std::string& name) const {
   return found == devices.end() ? nullptr : &*found;
 }
 
-Config parse_config(const std::string& text, const std::string& source) {
+Config parse_config(const std::string& text, const std::string& source, std::span<const DeviceType> types) {
   const std::string name = source.empty() ? "<text>" : source;
   const YamlSource checked = check_yaml_text(text, name);
-  ConfigReader reader(checked);
+  ConfigReader reader(checked, types);
   Config config = reader.read(parse_yaml(checked)).config;
   config.source = source;
   return config;
 }
 
-Config load_config(const std::string& path) {
+Config load_config(const std::string& path, std::span<const DeviceType> types) {
   const os::FileBytes file = os::read_file(path, kMaxYamlBytes, nullptr, MemoryClass::kLoading);
-  Config config = parse_config(std::string(static_cast<const char*>(file.data.get()), file.size), path);
+  Config config = parse_config(std::string(static_cast<const char*>(file.data.get()), file.size), path, types);
   const std::size_t slash = path.rfind('/');
   if (!config.cache.file.empty() && config.cache.file[0] != '/' && slash != std::string::npos) {
     config.cache.file.insert(0, path, 0, slash + 1);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/limits.h"
-#include "base/thread_pool.h"
+#include "core/device_type.h"
 #include "core/numerics.h"
 #include "core/precision.h"
 
@@ -14,18 +14,11 @@ namespace evn {
 
 struct DeviceConfig {
   std::string name;
-  std::string type;                        // "cpu", "opencl"
-  int threads = 0;                         // CPU; 0: auto
-  std::uint64_t spin_ns = kDefaultSpinNs;  // CPU
+  std::string type;
   std::uint64_t memory_limit = UINT64_MAX;
   bool optional = false;
-  int match_index = 0;  // among the devices that the globs leave, over all platforms
-  std::string match_vendor = "*";
-  std::string match_device = "*";
-  std::string match_platform = "*";
-  std::string clblast = "auto";    // auto | always | never
-  std::string match_kind = "any";  // any | gpu | cpu | accelerator
   Precision precision = Precision::kDefault;
+  DeviceSettings settings;  // of the type's own options
   int line = 0;
 };
 
@@ -71,12 +64,12 @@ struct Config {
   const DeviceConfig* find_device(const std::string& name) const;
 };
 
-// Parses YAML. Throws EVN_ERROR_CONFIG "source:line:column: ..." with the nearest valid key where one was mistyped, and
-// EVN_ERROR_LIMIT for more than 1 MiB.
-Config parse_config(const std::string& text, const std::string& source);
+// Parses YAML for devices of the types that there are. Throws EVN_ERROR_CONFIG "source:line:column: ..." with the nearest valid key
+// where one was mistyped, and EVN_ERROR_LIMIT for more than 1 MiB.
+Config parse_config(const std::string& text, const std::string& source, std::span<const DeviceType> types);
 
 // Reads and parses a file, from whose folder on relative paths in it are. EVN_ERROR_IO too; never blocks on what is no regular
 // file.
-Config load_config(const std::string& path);
+Config load_config(const std::string& path, std::span<const DeviceType> types);
 
 }  // namespace evn

@@ -11,75 +11,51 @@ PlacementRule& rule(ConfigDraft& d) { return d.config.rules.back(); }
 using Draft = ConfigDraft&;
 using Value = const KeyValue&;
 
-constexpr KeyRow map_row(const char* path) { return {path, KeyType::kMap, "", 0, 0, "", 0, nullptr}; }
+constexpr KeyRow map_row(const char* path) { return {{path, SettingType::kMap}}; }
 constexpr KeyRow text_row(const char* path, const char* fallback, void (*store)(Draft, Value)) {
-  return {path, KeyType::kString, fallback, 0, 0, "", 0, store};
+  return {{path, SettingType::kText, fallback}, store};
 }
-constexpr KeyRow texts_row(const char* path, void (*store)(Draft, Value)) {
-  return {path, KeyType::kStrings, "", 0, 0, "", 0, store};
-}
+constexpr KeyRow texts_row(const char* path, void (*store)(Draft, Value)) { return {{path, SettingType::kTexts}, store}; }
 constexpr KeyRow flag_row(const char* path, const char* fallback, void (*store)(Draft, Value)) {
-  return {path, KeyType::kBoolean, fallback, 0, 0, "", 0, store};
+  return {{path, SettingType::kBoolean, fallback}, store};
 }
-constexpr KeyRow limit_row(const char* path, KeyType type, const char* fallback, std::uint64_t max, void (*store)(Draft, Value)) {
-  return {path, type, fallback, 1, max, "", 0, store};
+constexpr KeyRow limit_row(const char* path, SettingType type, const char* fallback, std::uint64_t max,
+                           void (*store)(Draft, Value)) {
+  return {{path, type, fallback, 1, max}, store};
 }
-
+constexpr KeyRow choice_row(const char* path, const char* fallback, const char* words, void (*store)(Draft, Value)) {
+  return {{.name = path, .type = SettingType::kChoice, .fallback = fallback, .words = words}, store};
+}
 constexpr KeyRow precision_row(const char* path, void (*store)(Draft, Value)) {
-  return {path, KeyType::kChoice, "", 0, 0, kPrecisionWords, 0, store};
+  return choice_row(path, "", kPrecisionWords, store);
 }
 Precision precision_of(Value v) { return static_cast<Precision>(v.number + static_cast<std::uint64_t>(Precision::kFloat32)); }
-constexpr KeyRow numerics_row(const char* path, void (*store)(Draft, Value)) {
-  return {path, KeyType::kChoice, "", 0, 0, kNumericsWords, 0, store};
-}
+constexpr KeyRow numerics_row(const char* path, void (*store)(Draft, Value)) { return choice_row(path, "", kNumericsWords, store); }
 Numerics numerics_of(Value v) { return static_cast<Numerics>(v.number + static_cast<std::uint64_t>(Numerics::kFast)); }
 
 constexpr KeyRow kRows[] = {
-    {"version", KeyType::kInteger, "1", 1, 1, "", 0, nullptr},
+    {{"version", SettingType::kInteger, "1", 1, 1}},
 
     map_row("limits"),
-    limit_row("limits.model_bytes", KeyType::kBytes, "2GiB", kMaxNumber,
+    limit_row("limits.model_bytes", SettingType::kBytes, "2GiB", kMaxNumber,
               [](Draft d, Value v) { d.config.limits.model_bytes = v.number; }),
-    limit_row("limits.nodes", KeyType::kInteger, "1000000", 1'000'000'000,
+    limit_row("limits.nodes", SettingType::kInteger, "1000000", 1'000'000'000,
               [](Draft d, Value v) { d.config.limits.nodes = v.number; }),
-    limit_row("limits.nesting", KeyType::kInteger, "64", 256, [](Draft d, Value v) { d.config.limits.nesting = v.number; }),
-    limit_row("limits.tensor_bytes", KeyType::kBytes, "8GiB", kMaxNumber,
+    limit_row("limits.nesting", SettingType::kInteger, "64", 256, [](Draft d, Value v) { d.config.limits.nesting = v.number; }),
+    limit_row("limits.tensor_bytes", SettingType::kBytes, "8GiB", kMaxNumber,
               [](Draft d, Value v) { d.config.limits.tensor_bytes = v.number; }),
-    limit_row("limits.load_time", KeyType::kDuration, "5min", kMaxNumber,
+    limit_row("limits.load_time", SettingType::kDuration, "5min", kMaxNumber,
               [](Draft d, Value v) { d.config.limits.load_time_ns = v.number; }),
-    limit_row("limits.loop_iterations", KeyType::kInteger, "1000000", kMaxNumber,
+    limit_row("limits.loop_iterations", SettingType::kInteger, "1000000", kMaxNumber,
               [](Draft d, Value v) { d.config.limits.loop_iterations = v.number; }),
-    {"limits.run_time", KeyType::kDuration, "none", 1, kMaxNumber, "none", 0,
+    {{"limits.run_time", SettingType::kDuration, "none", 1, kMaxNumber, "none", 0},
      [](Draft d, Value v) { d.config.limits.run_time_ns = v.number; }},
 
-    {"devices", KeyType::kNames, "", 0, 0, "", 0, nullptr},
+    {{"devices", SettingType::kNames}},
     map_row("devices.*"),
-    {"devices.*.type", KeyType::kChoice, nullptr, 0, 0, "cpu|opencl", 0, [](Draft d, Value v) { device(d).type = v.text; }},
-    {"devices.*.match", KeyType::kMap, "", 0, 0, "", 0, [](Draft d, Value v) { d.device_places.back().match = v.offset; }},
-    text_row("devices.*.match.vendor", "\"*\"", [](Draft d, Value v) { device(d).match_vendor = v.text; }),
-    text_row("devices.*.match.device", "\"*\"", [](Draft d, Value v) { device(d).match_device = v.text; }),
-    text_row("devices.*.match.platform", "\"*\"", [](Draft d, Value v) { device(d).match_platform = v.text; }),
-    {"devices.*.match.kind", KeyType::kChoice, "any", 0, 0, "any|gpu|cpu|accelerator", 0,
-     [](Draft d, Value v) { device(d).match_kind = v.text; }},
-    {"devices.*.match.index", KeyType::kInteger, "0", 0, 255, "", 0,
-     [](Draft d, Value v) { device(d).match_index = static_cast<int>(v.number); }},
-    {"devices.*.threads", KeyType::kInteger, "auto", 1, 1024, "auto", 0,
-     [](Draft d, Value v) {
-       device(d).threads = static_cast<int>(v.number);
-       d.device_places.back().threads = v.offset;
-     }},
-    {"devices.*.spin", KeyType::kDuration, "30us", 1, 10'000'000, "none", 0,
-     [](Draft d, Value v) {
-       device(d).spin_ns = v.number;
-       d.device_places.back().spin = v.offset;
-     }},
-    {"devices.*.memory_limit", KeyType::kBytes, "none", 4096, kMaxNumber, "none", UINT64_MAX,
+    choice_row("devices.*.type", nullptr, "", [](Draft d, Value v) { device(d).type = v.text; }),
+    {{"devices.*.memory_limit", SettingType::kBytes, "none", 4096, kMaxNumber, "none", UINT64_MAX},
      [](Draft d, Value v) { device(d).memory_limit = v.number; }},
-    {"devices.*.clblast", KeyType::kChoice, "auto", 0, 0, "auto|always|never", 0,
-     [](Draft d, Value v) {
-       device(d).clblast = v.text;
-       d.device_places.back().clblast = v.offset;
-     }},
     precision_row("devices.*.precision", [](Draft d, Value v) { device(d).precision = precision_of(v); }),
     flag_row("devices.*.optional", "false", [](Draft d, Value v) { device(d).optional = v.number != 0; }),
 
@@ -90,7 +66,7 @@ constexpr KeyRow kRows[] = {
                d.config.default_line = v.line;
                d.default_place = v.offset;
              }),
-    {"placement.rules", KeyType::kList, "", 0, 0, "", 0, nullptr},
+    {{"placement.rules", SettingType::kList}},
     map_row("placement.rules.*"),
     map_row("placement.rules.*.match"),
     texts_row("placement.rules.*.match.op", [](Draft d, Value v) { rule(d).ops = v.texts; }),
@@ -101,11 +77,11 @@ constexpr KeyRow kRows[] = {
                rule(d).device = v.text;
                d.rule_places.back().device = v.offset;
              }),
-    {"placement.rules.*.policy", KeyType::kChoice, "require", 0, 0, "require|prefer|forbid", 0,
-     [](Draft d, Value v) {
-       rule(d).policy = static_cast<Policy>(v.number);
-       d.rule_places.back().policy = v.offset;
-     }},
+    choice_row("placement.rules.*.policy", "require", "require|prefer|forbid",
+               [](Draft d, Value v) {
+                 rule(d).policy = static_cast<Policy>(v.number);
+                 d.rule_places.back().policy = v.offset;
+               }),
     precision_row("placement.rules.*.precision", [](Draft d, Value v) { rule(d).precision = precision_of(v); }),
     numerics_row("placement.rules.*.numerics", [](Draft d, Value v) { rule(d).numerics = numerics_of(v); }),
 
@@ -131,18 +107,18 @@ constexpr KeyRow kRows[] = {
 
 std::span<const KeyRow> config_schema() { return kRows; }
 
-const char* key_type_name(KeyType type) {
+const char* setting_type_name(SettingType type) {
   switch (type) {
-    case KeyType::kMap: return "map";
-    case KeyType::kNames: return "names";
-    case KeyType::kList: return "list";
-    case KeyType::kInteger: return "integer";
-    case KeyType::kBytes: return "bytes";
-    case KeyType::kDuration: return "duration";
-    case KeyType::kBoolean: return "boolean";
-    case KeyType::kString: return "string";
-    case KeyType::kStrings: return "strings";
-    case KeyType::kChoice: return "choice";
+    case SettingType::kMap: return "map";
+    case SettingType::kNames: return "names";
+    case SettingType::kList: return "list";
+    case SettingType::kInteger: return "integer";
+    case SettingType::kBytes: return "bytes";
+    case SettingType::kDuration: return "duration";
+    case SettingType::kBoolean: return "boolean";
+    case SettingType::kText: return "string";
+    case SettingType::kTexts: return "strings";
+    case SettingType::kChoice: return "choice";
   }
   return "";
 }

@@ -1,4 +1,4 @@
-// One YAML value read as its key's type, with messages that say what was expected.
+// One YAML value read as its setting's type, with messages that say what was expected.
 #pragma once
 
 #include "config/schema.h"
@@ -7,7 +7,7 @@
 namespace evn {
 
 // `key` is the value's key, for messages and for the place of an empty value. Throws EVN_ERROR_CONFIG.
-KeyValue read_value(const YamlSource& source, const KeyRow& row, const YamlNode& key, const YamlNode& value);
+KeyValue read_value(const YamlSource& source, const Setting& setting, const YamlNode& key, const YamlNode& value);
 
 // The text of a name or value that must be text: quoted, or plain and nothing that YAML reads as a number, boolean or null.
 // `what` names it in messages.

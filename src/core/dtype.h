@@ -67,50 +67,19 @@ inline std::size_t dtype_alignment(DType dtype) {
 // The DType of a C++ element type.
 template <typename T>
 struct DTypeOf;
-template <>
-struct DTypeOf<float> {
-  static constexpr DType value = DType::kFloat32;
-};
-template <>
-struct DTypeOf<double> {
-  static constexpr DType value = DType::kFloat64;
-};
-template <>
-struct DTypeOf<std::int8_t> {
-  static constexpr DType value = DType::kInt8;
-};
-template <>
-struct DTypeOf<std::uint8_t> {
-  static constexpr DType value = DType::kUint8;
-};
-template <>
-struct DTypeOf<std::int16_t> {
-  static constexpr DType value = DType::kInt16;
-};
-template <>
-struct DTypeOf<std::uint16_t> {
-  static constexpr DType value = DType::kUint16;
-};
-template <>
-struct DTypeOf<std::int32_t> {
-  static constexpr DType value = DType::kInt32;
-};
-template <>
-struct DTypeOf<std::uint32_t> {
-  static constexpr DType value = DType::kUint32;
-};
-template <>
-struct DTypeOf<std::int64_t> {
-  static constexpr DType value = DType::kInt64;
-};
-template <>
-struct DTypeOf<std::uint64_t> {
-  static constexpr DType value = DType::kUint64;
-};
-template <>
-struct DTypeOf<bool> {
-  static constexpr DType value = DType::kBool;
-};
+// clang-format off
+template <> struct DTypeOf<float> { static constexpr DType value = DType::kFloat32; };
+template <> struct DTypeOf<double> { static constexpr DType value = DType::kFloat64; };
+template <> struct DTypeOf<std::int8_t> { static constexpr DType value = DType::kInt8; };
+template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::kUint8; };
+template <> struct DTypeOf<std::int16_t> { static constexpr DType value = DType::kInt16; };
+template <> struct DTypeOf<std::uint16_t> { static constexpr DType value = DType::kUint16; };
+template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::kInt32; };
+template <> struct DTypeOf<std::uint32_t> { static constexpr DType value = DType::kUint32; };
+template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::kInt64; };
+template <> struct DTypeOf<std::uint64_t> { static constexpr DType value = DType::kUint64; };
+template <> struct DTypeOf<bool> { static constexpr DType value = DType::kBool; };
+// clang-format on
 template <typename T>
 inline constexpr DType kDTypeOf = DTypeOf<T>::value;
 

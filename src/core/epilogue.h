@@ -1,4 +1,4 @@
-// Element-wise steps that are applied to a node's first output where it is made, instead of as nodes of their own.
+// Element-wise operations that are applied to a node's first output where it is made, instead of as nodes of their own.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 namespace evn {
 
 // y = f(x; a, b), float32. HardSwish in ONNX's sense is x * HardSigmoid(x).
-enum class StepKind : std::int32_t {
+enum class EpilogueOpKind : std::int32_t {
   kRelu,         // max(x, 0)
   kClip,         // min(max(x, a), b)
   kLeakyRelu,    // x < 0 ? a * x : x
@@ -21,24 +21,24 @@ enum class StepKind : std::int32_t {
   kSwish,     // x / (1 + exp(-a * x))
 };
 
-struct Step {
-  StepKind kind;
+struct EpilogueOp {
+  EpilogueOpKind kind;
   float a;
   float b;
 };
 
-inline constexpr int kMaxSteps = 8;
+inline constexpr int kMaxEpilogueOps = 8;
 
-// A chain of steps; a plain value that may be handed to code of any instruction set and into OpenCL.
+// A chain of operations; a plain value that may be handed to code of any instruction set and into OpenCL.
 struct Epilogue {
   std::int32_t count = 0;
-  Step steps[kMaxSteps] = {};
+  EpilogueOp ops[kMaxEpilogueOps] = {};
 
   bool empty() const { return count == 0; }
   // False when the chain is full.
-  bool push(Step step) {
-    if (count >= kMaxSteps) return false;
-    steps[count++] = step;
+  bool push(EpilogueOp op) {
+    if (count >= kMaxEpilogueOps) return false;
+    ops[count++] = op;
     return true;
   }
 };

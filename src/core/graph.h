@@ -44,8 +44,8 @@ struct Node {
   std::uint32_t fingerprint = 0;         // of what that goes by
   std::vector<std::string> fused;        // names of the nodes that were folded into this one, for explain
   std::int32_t region = -1;              // index into Graph::regions; -1: runs always
-  // Of Loop, Scan and SequenceMap: the graph that is run many times, this node's own. Its last inputs are what it uses of the
-  // graphs around it, which are also the node's last inputs (graph/bodies).
+  // The body of Loop, Scan and SequenceMap: the graph that is run many times, this node's own. Its last inputs are what it uses of
+  // the graphs around it, which are also the node's last inputs (graph/bodies).
   std::shared_ptr<Graph> body;
   std::int32_t captures = 0;  // how many of the inputs these are
 };

@@ -13,7 +13,7 @@ enum class Numerics : std::int32_t {
   kStrict = EVN_NUMERICS_STRICT,
 };
 
-// As the configuration has them.
+// Words of the configuration.
 inline constexpr char kNumericsWords[] = "fast|strict";
 constexpr const char* numerics_name(Numerics n) { return n == Numerics::kStrict ? "strict" : "fast"; }
 

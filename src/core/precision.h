@@ -15,7 +15,7 @@ enum class Precision : std::int32_t {
   kAuto = EVN_PRECISION_AUTO,  // what is fastest on the device
 };
 
-// As the configuration has them.
+// Words of the configuration.
 inline constexpr char kPrecisionWords[] = "fp32|bf16|fp16|auto";
 constexpr const char* precision_name(Precision p) {
   switch (p) {

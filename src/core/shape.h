@@ -27,8 +27,8 @@ class Shape {
   std::span<const std::int64_t> dims() const { return {dims_, static_cast<std::size_t>(rank_)}; }
   void push_back(std::int64_t dim);
 
-  // Product of the dims from `begin` to `end` (default: all); 1 for a scalar. Throws EVN_ERROR_LIMIT when it overflows or a
-  // dim is negative.
+  // Product of the dims from `begin` to `end` (default: all); 1 for a scalar. Throws EVN_ERROR_LIMIT when it overflows, and
+  // EVN_ERROR_INVALID_MODEL when a dim is negative.
   std::int64_t elements() const { return elements(0, rank_); }
   std::int64_t elements(int begin, int end) const;
 
@@ -81,7 +81,7 @@ struct TensorDesc {
 
   // Dense row-major size. Throws EVN_ERROR_LIMIT on overflow.
   std::size_t size_bytes() const;
-  // As ONNX writes types: "tensor(float32)", "optional(seq(tensor(int64)))", "map(string,tensor(float32))".
+  // The type as ONNX writes it: "tensor(float32)", "optional(seq(tensor(int64)))", "map(string,tensor(float32))".
   std::string type_string() const;
   friend bool operator==(const TensorDesc& a, const TensorDesc& b) = default;
 };

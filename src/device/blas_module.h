@@ -1,5 +1,5 @@
 /* What libevener_openblas.so exports: matrix products of OpenBLAS, for the CPU device. The library links none of it; it opens the
- * module, which lies beside it, when a model first needs it (backends/cpu/blas.h). C, because the module has no C++ in it.
+ * module, which lies beside it, when a model first needs it (backends/cpu/gemm/blas.h). C, because the module has no C++ in it.
  */
 #ifndef EVN_DEVICE_BLAS_MODULE_H
 #define EVN_DEVICE_BLAS_MODULE_H

@@ -1,4 +1,4 @@
-// The backend interface: memory, copies, kernels and events of one device. Asynchronous: copy and enqueue return at once with an
+// A device: memory, copies, kernels and events. Asynchronous: copy and enqueue return at once with an
 // event; on the CPU all events are done when they are returned.
 #pragma once
 
@@ -156,48 +156,6 @@ class Device : public Backing {
  private:
   std::string name_;
   std::shared_ptr<Pool> pool_;
-};
-
-// What a backend needs to open its devices.
-struct DeviceRequest {
-  std::string name;          // for errors, statistics and explain
-  int index = 0;             // among the devices that match
-  std::string vendor = "*";  // globs
-  std::string device = "*";
-  std::string platform = "*";
-  std::string kind = "any";                // any | gpu | cpu | accelerator
-  int thread_count = 0;                    // CPU
-  std::uint64_t spin_ns = kDefaultSpinNs;  // CPU
-  std::uint64_t memory_limit = UINT64_MAX;
-  std::string clblast = "auto";  // OpenCL: auto | always | never
-  std::string cache_dir;         // "": no cache on disk
-  HostExecutor executor;         // CPU: threads of the host
-  evn_allocator allocator{};     // CPU: memory of the host
-  LogSink log;
-};
-
-// One device that this machine offers, opened or not.
-struct DeviceListing {
-  std::string id;  // "cpu", "opencl:0"
-  std::string description;
-  std::string platform;
-  std::string driver;
-  std::string kind;  // "cpu", "gpu", "accelerator"
-  std::uint32_t compute_units = 0;
-  std::uint64_t memory_bytes = 0;
-  std::string libraries;  // which other libraries it may call, and whether they are there
-};
-
-// A backend folder defines `<folder>_backend` in its device.cc; api/builtin.cc is the only file that names them.
-struct Backend {
-  const char* type;  // the `type` of the configuration: "cpu", "opencl"
-  // Throws EVN_ERROR_DEVICE_UNAVAILABLE with the reason and what there is.
-  std::shared_ptr<Device> (*open)(const DeviceRequest& request);
-  // Lists what there is; when nothing, *why says so ("libOpenCL.so.1 cannot be opened: ...").
-  std::vector<DeviceListing> (*list)(std::string* why);
-  // What tells the physical device that `open` would open from others: requests with one identity are requests for one device.
-  // Throws as `open`, and opens nothing. nullptr: each request has a device of its own.
-  const void* (*identify)(const DeviceRequest& request) = nullptr;
 };
 
 }  // namespace evn

@@ -16,7 +16,7 @@ namespace {
 // Names say where a node comes from; a hostile model must not make a long one longer with each level.
 constexpr std::size_t kMaxNameBytes = 256;
 
-// Of the Identity that stands for an output which is an input of its function.
+// Opset version of the Identity that stands for an output which is an input of its function.
 constexpr int kIdentityVersion = 16;
 
 std::string path_name(const std::string& path, const std::string& name) {

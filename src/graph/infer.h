@@ -18,10 +18,10 @@ struct WrongShape {
 // in what some exporters write, the computed shape stands and the output goes into `wrong` (nullable).
 void infer_graph(Graph& graph, std::vector<WrongShape>* wrong = nullptr);
 
-// The same for the body of a Loop, Scan or SequenceMap, whose inputs' types have been set.
+// Infers the body of a Loop, Scan or SequenceMap, whose inputs' types have been set.
 void infer_body_graph(Graph& body);
 
-// The same for one node, for planning: all input descs known. `values` holds known inputs' bytes (data null where not). Sets the
+// Infers one node, for planning: all input descs known. `values` holds known inputs' bytes (data null where not). Sets the
 // descs of the outputs; where not even the rank can be told the shape is as InferContext::set_unknown_rank leaves it. Throws with
 // the node's name.
 void infer_node(const Node& node, std::span<const TensorDesc> inputs, std::span<const struct ConstTensor> values,

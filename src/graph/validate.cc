@@ -21,7 +21,7 @@
 namespace evn {
 namespace {
 
-// Of opset 1 to 6, still written by some exporters; it never meant anything for inference.
+// An attribute of opset 1 to 6, still written by some exporters; it never meant anything for inference.
 constexpr std::string_view kIgnoredAttribute = "consumed_inputs";
 
 [[noreturn]] void fail_node(const Node& node, Error error) { throw error.with_node(node.name.c_str()); }

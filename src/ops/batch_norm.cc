@@ -64,7 +64,7 @@ struct Moments {
   double mean = 0, variance = 0;
 };
 
-// Of one channel of x.
+// Mean and variance of one channel of x.
 template <typename T>
 Moments moments_of(const ConstTensor& t, const Extents& x, std::int64_t channel) {
   const auto sum = [&](auto&& term) {

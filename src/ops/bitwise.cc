@@ -59,7 +59,7 @@ void reference_xor(const ReferenceContext& c) {
   apply_bits(c, [](auto a, auto b) { return a ^ b; });
 }
 
-// Of unsigned numbers, whose bits are those of a signed T.
+// Shifts `bits`, which are those of a signed T, to the right.
 template <typename T>
 std::uint64_t shift_right_signed(std::uint64_t bits, std::uint64_t by) {
   const auto x = static_cast<T>(bits);

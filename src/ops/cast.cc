@@ -147,7 +147,7 @@ void cast_small(const ReferenceContext& c, std::int64_t count) {
 
 // ---- strings ----
 
-// Of 64 bits exactly, else by way of double.
+// Converts numbers of 64 bits exactly, else by way of double.
 template <typename To>
 To element_of(std::string_view text) {
   if constexpr (std::is_integral_v<To>) {

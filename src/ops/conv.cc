@@ -20,7 +20,7 @@ namespace {
 enum : int { kActivation = ConvAttr::kGroup + 1, kActivationParams };  // FusedConv's
 constexpr int kAdded = 3;                                              // its input z
 
-// Of a convolution over x [N, C, spatial...], which is input x_input as the operator sees it.
+// The output's shape of a convolution over x [N, C, spatial...], which is input x_input as the operator sees it.
 Shape convolution_shape(const InferContext& c, const Shape& x, int x_input, int w_input) {
   const Shape& w = c.shape(w_input);
   require_rank(c, w_input, x.rank(), x.rank());
@@ -86,7 +86,9 @@ void reference_conv(const ReferenceContext& c) {
 
 // ------------------------------------------------------------------------------------------ FusedConv, NhwcConv --
 
-Step fused_step_of(const Node& node) { return fused_step(attr_string(node, kActivation), attr_floats(node, kActivationParams)); }
+EpilogueOp fused_step_of(const Node& node) {
+  return fused_step(attr_string(node, kActivation), attr_floats(node, kActivationParams));
+}
 
 void infer_fused(InferContext& c) {
   infer_conv(c);

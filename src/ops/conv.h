@@ -5,7 +5,7 @@
 
 namespace evn {
 
-// Of the domain of our own (ops/merge.h): ConvInteger, whose sums become float32 (ops/quantized_products.cc).
+// An operator of our own domain (ops/merge.h): ConvInteger, whose sums become float32 (ops/quantized_products.cc).
 inline constexpr const char kConvIntegerToFloat[] = "ConvIntegerToFloat";
 
 struct ConvAttr {

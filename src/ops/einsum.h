@@ -13,7 +13,8 @@ struct Contraction {
   Strides kept_steps[kMaxInputs], summed_steps[kMaxInputs];
 };
 
-// Of a node whose shapes are known. Throws EVN_ERROR_LIMIT where more letters are summed over than a tensor has axes.
+// The contraction of a node whose shapes are known. Throws EVN_ERROR_LIMIT where more letters are summed over than a tensor has
+// axes.
 Contraction einsum_contraction(const Node& node, std::span<const TensorDesc> inputs);
 
 }  // namespace evn

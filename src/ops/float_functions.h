@@ -2,7 +2,7 @@
 // agree with vectors to the last bit runs the same operations on one float. N has a type V (a float or a vector of them) and
 //   splat(f), fma(a, b, c), rounded once; min_of(bound, x) and max_of(bound, x), which are x where it is NaN; scaled(p, n, shifted,
 //   magic), which is p 2^n where shifted = n + magic.
-// Bounds in units in the last place are what tests/backends/cpu/vector_math_test.cc finds over all floats.
+// Bounds in units in the last place are what tests/backends/cpu/elementwise/vector_math_test.cc finds over all floats.
 #pragma once
 
 #include <cmath>

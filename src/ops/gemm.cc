@@ -65,7 +65,7 @@ void reference_gemm(const ReferenceContext& c) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { gemm<decltype(zero)>(c); });
 }
 
-Step fused_step_of(const Node& node) {
+EpilogueOp fused_step_of(const Node& node) {
   const float parameters[] = {attr_float(node, kActivationAlpha), attr_float(node, kActivationBeta)};
   return fused_step(attr_string(node, kActivation), parameters);
 }

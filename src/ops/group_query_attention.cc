@@ -149,7 +149,7 @@ void require_dims(const InferContext& c, int input, std::initializer_list<std::i
   for (int i = 0; i < rank; ++i) require_dim(c.shape(input)[i], dims.begin()[i], input);
 }
 
-// Of a cache, in elements; -1 where it is not known.
+// The width of a cache's row, in elements; -1 where it is not known.
 std::int64_t row_width(const Node& node, std::int64_t depth) {
   return depth < 0 ? -1 : CacheFormat{cache_bits(node), depth}.row_width();
 }
@@ -309,7 +309,7 @@ class Rows {
     }
   }
 
-  // Of a new row, for its turn. Where nothing is past, the first of position_ids stands for all.
+  // The position of a new row, for its rotation. Where nothing is past, the first of position_ids stands for all.
   std::int64_t position_of(std::int64_t b, std::int64_t s) const {
     if (!c_.has_input(kPositions)) return past_of(b) + s;
     const auto* positions = c_.input(kPositions).as<std::int64_t>();

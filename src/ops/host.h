@@ -11,16 +11,17 @@
 
 namespace evn {
 
-struct Box;
-using BoxPtr = std::shared_ptr<const Box>;
+struct RuntimeValue;
+using RuntimeValuePtr = std::shared_ptr<const RuntimeValue>;
 
-// A value while a run is under way: a tensor, or what is made of boxes. Never changes once others can see it, and is shared freely.
-struct Box {
+// A value while a run is under way: a tensor, or what is made of runtime values. Never changes once others can see it, and is
+// shared freely.
+struct RuntimeValue {
   TensorDesc desc;                   // dtype, and the shape of a tensor or the wraps of anything else
   std::shared_ptr<const void> data;  // of a tensor: row-major bytes, aligned for the dtype; may be null where there are no elements
-  std::shared_ptr<const void> texts;  // of a string tensor: keeps its texts
-  std::vector<BoxPtr> parts;          // sequence: the elements; optional: none or one; map: keys and values, both of rank 1
-  bool borrowed = false;              // the bytes are an arena's, for this call only: HostServices::keep makes a box to hold on to
+  std::shared_ptr<const void> texts;   // of a string tensor: keeps its texts
+  std::vector<RuntimeValuePtr> parts;  // sequence: the elements; optional: none or one; map: keys and values, both of rank 1
+  bool borrowed = false;  // the bytes are an arena's, for this call only: HostServices::keep makes a runtime value to hold on to
 
   bool is_tensor() const { return !desc.wraps; }
   template <typename T>
@@ -36,11 +37,12 @@ class HostServices {
   virtual ~HostServices() = default;
   // A tensor of zeroed bytes, counted by the CPU device; `*bytes` receives where to write. Throws EVN_ERROR_LIMIT (tensor_bytes),
   // EVN_ERROR_OUT_OF_MEMORY.
-  virtual std::shared_ptr<Box> make_tensor(const TensorDesc& desc, void** bytes) = 0;
-  // The same value in a box that may outlive the call.
-  virtual BoxPtr keep(const BoxPtr& box) = 0;
-  // Runs the node's body once; the boxes given must not be borrowed. `iteration` tells calls apart where something random is drawn.
-  virtual std::vector<BoxPtr> run_body(std::span<const BoxPtr> inputs, std::uint64_t iteration) = 0;
+  virtual std::shared_ptr<RuntimeValue> make_tensor(const TensorDesc& desc, void** bytes) = 0;
+  // The value in a runtime value that may outlive the call.
+  virtual RuntimeValuePtr keep(const RuntimeValuePtr& runtime_value) = 0;
+  // Runs the node's body once; the runtime values given must not be borrowed. `iteration` tells calls apart where something random
+  // is drawn.
+  virtual std::vector<RuntimeValuePtr> run_body(std::span<const RuntimeValuePtr> inputs, std::uint64_t iteration) = 0;
   // Throws EVN_ERROR_TIMEOUT or EVN_ERROR_CANCELLED when the run is to end.
   virtual void check_stop() = 0;
   virtual const Limits& limits() const = 0;
@@ -48,8 +50,8 @@ class HostServices {
 
 struct HostContext {
   const Node& node;
-  std::span<const BoxPtr> inputs;  // null: not given
-  std::span<BoxPtr> outputs;       // to be filled in where the node has an output; an output may be one of the inputs
+  std::span<const RuntimeValuePtr> inputs;  // null: not given
+  std::span<RuntimeValuePtr> outputs;       // to be filled in where the node has an output; an output may be one of the inputs
   HostServices& services;
 
   bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
@@ -68,9 +70,9 @@ struct BodyRule {
 };
 
 // The one element of a bool or integer tensor. Throws EVN_ERROR_INVALID_ARGUMENT, calling it `what`, when there is not just one.
-std::int64_t box_integer(const BoxPtr& box, const char* what);
+std::int64_t runtime_value_integer(const RuntimeValuePtr& runtime_value, const char* what);
 
 // A sequence or optional of `element` (its type without the wrap), with these parts.
-BoxPtr make_box(const TensorDesc& element, Wrap outer, std::vector<BoxPtr> parts);
+RuntimeValuePtr make_runtime_value(const TensorDesc& element, Wrap outer, std::vector<RuntimeValuePtr> parts);
 
 }  // namespace evn

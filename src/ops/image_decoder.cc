@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "ops/host.h"
-#include "ops/infra/boxes.h"
 #include "ops/infra/check.h"
 #include "ops/infra/image_decoders.h"
+#include "ops/infra/runtime_values.h"
 
 namespace evn {
 namespace {
@@ -75,7 +75,7 @@ void check(int status, const evn_image_call& call, const Stop& stop) {
 
 void host_decoder(HostContext& c) {
   const evn_image_module_table& module = require_module();
-  const BoxPtr& encoded = c.inputs[0];
+  const RuntimeValuePtr& encoded = c.inputs[0];
   if (encoded->desc.dtype != DType::kUint8 || encoded->desc.shape.rank() != 1)
     fail(EVN_ERROR_INVALID_ARGUMENT, "ImageDecoder needs bytes in one dimension");
   Stop stop{c.services, {}};
@@ -90,7 +90,7 @@ void host_decoder(HostContext& c) {
   EVN_CHECK(call.width > 0 && call.height > 0);
   const Shape shape{call.height, call.width, call.pixels == EVN_IMAGE_GRAY ? 1 : 3};
   void* pixels = nullptr;
-  const std::shared_ptr<Box> decoded = c.services.make_tensor({DType::kUint8, shape}, &pixels);
+  const std::shared_ptr<RuntimeValue> decoded = c.services.make_tensor({DType::kUint8, shape}, &pixels);
   const std::uint64_t count = static_cast<std::uint64_t>(call.height) * call.width;
   call.work_bytes = std::min(call.work_bytes, kWorkBytes + kWorkBytesPerPixel * count);
   check(module.decode(&call, static_cast<unsigned char*>(pixels)), call, stop);

@@ -8,8 +8,8 @@
 // the limit loop_iterations (LIMIT). Exact.
 #include <algorithm>
 
-#include "ops/infra/boxes.h"
 #include "ops/infra/check.h"
+#include "ops/infra/runtime_values.h"
 
 namespace evn {
 namespace {
@@ -88,7 +88,7 @@ void infer_loop(InferContext& c) {
 }
 
 // What a scan output is when there was no iteration.
-BoxPtr empty_scan(HostContext& c, std::size_t body_output) {
+RuntimeValuePtr empty_scan(HostContext& c, std::size_t body_output) {
   const Graph& body = *c.node.body;
   const Value& value = body.values[static_cast<std::size_t>(body.outputs[body_output])];
   Shape shape{0};
@@ -100,23 +100,23 @@ BoxPtr empty_scan(HostContext& c, std::size_t body_output) {
 void host_loop(HostContext& c) {
   const Counts n = counts_of(c.node);
   const auto carried = static_cast<std::size_t>(n.carried);
-  const std::int64_t iterations = c.has_input(0) ? box_integer(c.inputs[0], "M") : INT64_MAX;
-  bool go = !c.has_input(1) || box_integer(c.inputs[1], "cond") != 0;
-  std::vector<BoxPtr> args(kFixedInputs);
+  const std::int64_t iterations = c.has_input(0) ? runtime_value_integer(c.inputs[0], "M") : INT64_MAX;
+  bool go = !c.has_input(1) || runtime_value_integer(c.inputs[1], "cond") != 0;
+  std::vector<RuntimeValuePtr> args(kFixedInputs);
   for (std::size_t k = kFixedInputs; k < c.inputs.size(); ++k) args.push_back(c.services.keep(c.inputs[k]));
-  std::vector<std::vector<BoxPtr>> scans(static_cast<std::size_t>(n.scans));
+  std::vector<std::vector<RuntimeValuePtr>> scans(static_cast<std::size_t>(n.scans));
   for (std::int64_t iteration = 0; iteration < iterations && go; ++iteration) {
     cancellation_point();
     if (static_cast<std::uint64_t>(iteration) >= c.services.limits().loop_iterations) {
       fail(EVN_ERROR_LIMIT, "more iterations than the limit loop_iterations of %llu", static_cast<unsigned long long>(iteration));
     }
-    args[0] = integer_box(c.services, iteration);
-    args[1] = bool_box(c.services, go);
-    std::vector<BoxPtr> made = c.services.run_body(args, static_cast<std::uint64_t>(iteration));
-    go = box_integer(made[0], "the body's condition") != 0;
+    args[0] = integer_runtime_value(c.services, iteration);
+    args[1] = bool_runtime_value(c.services, go);
+    std::vector<RuntimeValuePtr> made = c.services.run_body(args, static_cast<std::uint64_t>(iteration));
+    go = runtime_value_integer(made[0], "the body's condition") != 0;
     for (std::size_t i = 0; i < carried; ++i) {
       cancellation_point();
-      BoxPtr& arg = args[kFixedInputs + i];
+      RuntimeValuePtr& arg = args[kFixedInputs + i];
       arg = with_wraps(made[1 + i], arg->desc.wraps);
     }
     for (std::size_t s = 0; s < scans.size(); ++s) {
@@ -130,8 +130,8 @@ void host_loop(HostContext& c) {
       const Value& value = c.node.body->values[static_cast<std::size_t>(c.node.body->outputs[k + 1])];
       c.outputs[k] = with_wraps(args[kFixedInputs + k], value.wraps);
     } else {
-      const std::vector<BoxPtr>& parts = scans[k - carried];
-      c.outputs[k] = parts.empty() ? empty_scan(c, k + 1) : stack_boxes(c.services, parts, 0);
+      const std::vector<RuntimeValuePtr>& parts = scans[k - carried];
+      c.outputs[k] = parts.empty() ? empty_scan(c, k + 1) : stack_runtime_values(c.services, parts, 0);
     }
   }
 }

@@ -42,7 +42,7 @@ void infer_loss_gradient(InferContext& c) {
   c.outputs[0].shape = x;
 }
 
-// Of each place; 0 where it is ignored.
+// The weight of each place; 0 where it is ignored.
 template <typename T>
 std::vector<double> weights_of(const ReferenceContext& c) {
   std::vector<double> weights(static_cast<std::size_t>(c.input(kTarget).desc.shape.elements()));

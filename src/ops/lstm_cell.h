@@ -30,7 +30,7 @@ __attribute__((noinline)) static typename N::V activation_form(const Activation&
   }
 }
 
-// Of x within -clip and clip.
+// x within -clip and clip.
 template <typename N>
 static inline typename N::V clipped_activation_form(const Activation& f, float clip, typename N::V x) {
   return activation_form<N>(f, N::min_of(N::splat(clip), N::max_of(N::splat(-clip), x)));

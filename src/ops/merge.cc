@@ -43,7 +43,7 @@ void reference_merge(const ReferenceContext& c) {
 }
 
 void host_merge(HostContext& c) {
-  const BoxPtr& chosen = c.inputs[box_integer(c.inputs[0], "the condition of an If") != 0 ? 1 : 2];
+  const RuntimeValuePtr& chosen = c.inputs[runtime_value_integer(c.inputs[0], "the condition of an If") != 0 ? 1 : 2];
   EVN_CHECK(chosen != nullptr);
   c.outputs[0] = chosen;
 }

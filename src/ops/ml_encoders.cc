@@ -110,7 +110,7 @@ List list_of(const Weight& tensor) {
   return {tensor.desc.dtype, static_cast<std::size_t>(tensor.desc.shape.elements()), {}, {}, {}, &tensor};
 }
 
-// Of LabelEncoder: strings, int64s, float(s) of each, and then a tensor of each.
+// Attributes of LabelEncoder: strings, int64s, float(s) of each, and then a tensor of each.
 enum : int { kKeys, kValues = 3, kDefaults = 6, kTensors = 9, kDefaultTensor = 11 };
 
 // The one list of the attributes from `first` on.
@@ -144,7 +144,7 @@ T element(const ConstTensor& x, std::int64_t i) {
   }
 }
 
-// Of each element of x its place among the keys, or -1.
+// The place of each element of x among the keys, or -1.
 std::vector<std::int64_t> places(const ConstTensor& x, const List& keys) {
   std::vector<std::size_t> order(keys.count);
   std::iota(order.begin(), order.end(), std::size_t{0});

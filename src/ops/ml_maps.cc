@@ -12,21 +12,21 @@
 #include <numeric>
 
 #include "base/number_text.h"
-#include "ops/infra/boxes.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
+#include "ops/infra/runtime_values.h"
 #include "ops/infra/text_number.h"
 
 namespace evn {
 namespace {
 
 // A string tensor whose texts a pool of the call's own keeps, as one whose texts are counted.
-BoxPtr keep_texts(HostServices& services, const std::shared_ptr<Box>& made) {
+RuntimeValuePtr keep_texts(HostServices& services, const std::shared_ptr<RuntimeValue>& made) {
   made->borrowed = true;
   return services.keep(made);
 }
 
-bool is_map_of_ints(const BoxPtr& map) { return map->desc.wraps.outer() == Wrap::kMapOfInts; }
+bool is_map_of_ints(const RuntimeValuePtr& map) { return map->desc.wraps.outer() == Wrap::kMapOfInts; }
 
 // Just one list of keys; attribute `ints` or `strings`.
 bool are_strings(const Node& node, int ints, int strings) {
@@ -74,10 +74,10 @@ void infer_zip(InferContext& c) {
   c.outputs[0].wraps = Wraps().in(strings ? Wrap::kMapOfStrings : Wrap::kMapOfInts).in(Wrap::kSequence);
 }
 
-BoxPtr labels_box(HostServices& services, const Node& node, bool strings) {
+RuntimeValuePtr labels_runtime_value(HostServices& services, const Node& node, bool strings) {
   const auto count = static_cast<std::int64_t>(label_count(node));
   void* to = nullptr;
-  std::shared_ptr<Box> keys = services.make_tensor({strings ? DType::kString : DType::kInt64, {count}}, &to);
+  std::shared_ptr<RuntimeValue> keys = services.make_tensor({strings ? DType::kString : DType::kInt64, {count}}, &to);
   if (!strings) {
     move_in_pieces(to, attr_ints(node, kLabelInts).data(), static_cast<std::size_t>(count) * sizeof(std::int64_t));
     return keys;
@@ -93,27 +93,27 @@ BoxPtr labels_box(HostServices& services, const Node& node, bool strings) {
 
 void host_zip(HostContext& c) {
   const bool strings = are_strings(c.node, kLabelInts, kLabelStrings);
-  const BoxPtr x = c.services.keep(c.inputs[0]);
+  const RuntimeValuePtr x = c.services.keep(c.inputs[0]);
   const auto count = static_cast<std::int64_t>(label_count(c.node));
   const Shape& shape = x->desc.shape;
   if (shape.rank() < 1 || shape.rank() > 2 || shape[shape.rank() - 1] != count) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "an input of shape %s for %lld class labels", shape.to_string().c_str(),
          static_cast<long long>(count));
   }
-  const BoxPtr keys = labels_box(c.services, c.node, strings);
+  const RuntimeValuePtr keys = labels_runtime_value(c.services, c.node, strings);
   const TensorDesc map_type{DType::kFloat32, {}, Wraps().in(strings ? Wrap::kMapOfStrings : Wrap::kMapOfInts)};
-  std::vector<BoxPtr> maps;
+  std::vector<RuntimeValuePtr> maps;
   for (std::int64_t at = 0; at < shape.elements(); at += count) {
     cancellation_point();
-    auto values = std::make_shared<Box>();
+    auto values = std::make_shared<RuntimeValue>();
     values->desc = {DType::kFloat32, {count}};
     values->data = std::shared_ptr<const void>(x, x->as<float>() + at);  // all maps share the bytes
-    auto map = std::make_shared<Box>();
+    auto map = std::make_shared<RuntimeValue>();
     map->desc = map_type;
     map->parts = {keys, std::move(values)};
     maps.push_back(std::move(map));
   }
-  c.outputs[0] = make_box(map_type, Wrap::kSequence, std::move(maps));
+  c.outputs[0] = make_runtime_value(map_type, Wrap::kSequence, std::move(maps));
 }
 
 // ----------------------------------------------------------------------------------------------------- DictVectorizer --
@@ -135,8 +135,8 @@ void infer_dict(InferContext& c) {
 
 // to[i] = the value of word i, where the map has one; of equal keys the last counts.
 template <typename Key, typename Words>
-void look_up(const BoxPtr& map, const Words& words, char* to) {
-  const BoxPtr &keys = map->parts[0], &values = map->parts[1];
+void look_up(const RuntimeValuePtr& map, const Words& words, char* to) {
+  const RuntimeValuePtr &keys = map->parts[0], &values = map->parts[1];
   std::map<Key, std::int64_t> place;
   for (std::int64_t i = 0; i < keys->desc.shape.elements(); ++i) {
     cancellation_point();
@@ -156,7 +156,7 @@ void look_up(const BoxPtr& map, const Words& words, char* to) {
 }
 
 void host_dict(HostContext& c) {
-  const BoxPtr map = c.services.keep(c.inputs[0]);
+  const RuntimeValuePtr map = c.services.keep(c.inputs[0]);
   const auto ints = attr_ints(c.node, kVocabularyInts);
   const auto strings = attr_strings(c.node, kVocabularyStrings);
   void* to = nullptr;
@@ -214,7 +214,7 @@ float float_of_text(std::string_view text) {
 }
 
 // to[at] = values[from], as the type of `to`.
-void cast_value(const Box& values, std::int64_t from, DType dtype, void* to, std::int64_t at, TextPool* texts) {
+void cast_value(const RuntimeValue& values, std::int64_t from, DType dtype, void* to, std::int64_t at, TextPool* texts) {
   const bool is_text = values.desc.dtype == DType::kString;
   const std::string_view text = is_text ? text_of(values.as<TextElement>()[from]) : std::string_view();
   const float number = is_text ? 0 : values.as<float>()[from];
@@ -228,7 +228,7 @@ void cast_value(const Box& values, std::int64_t from, DType dtype, void* to, std
 }
 
 void host_cast_map(HostContext& c) {
-  const Box &keys = *c.inputs[0]->parts[0], &values = *c.inputs[0]->parts[1];
+  const RuntimeValue &keys = *c.inputs[0]->parts[0], &values = *c.inputs[0]->parts[1];
   const bool sparse = is_sparse(c.node);
   const DType dtype = cast_dtype(c.node, {}, 0);
   std::map<std::int64_t, std::int64_t> order;  // of equal keys the last counts

@@ -236,7 +236,7 @@ struct Pairwise {
   Pairwise(const Node& n, std::size_t classes, std::size_t vectors)
       : node(n), machine(n), kernels(vectors), decisions(pair_count(classes)), votes(classes) {}
 
-  // Of a class's vectors as they count against another one, which has its row in the coefficients.
+  // The sum over a class's vectors as they count against another one, which has its row in the coefficients.
   double side(std::size_t first, std::size_t own, std::size_t other) const {
     const std::size_t row = other > own ? other - 1 : other;
     const auto count = static_cast<std::size_t>(attr_ints(node, kPerClass)[own]);

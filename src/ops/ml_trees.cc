@@ -10,148 +10,13 @@
 #include <numeric>
 #include <vector>
 
+#include "ops/infra/ml_forest.h"
 #include "ops/infra/ml_scores.h"
 
 namespace evn {
 namespace {
 
-// -------------------------------------------------------------------------------------------------------------- forest --
-
-enum class Test : std::uint8_t { kLeq, kLt, kGte, kGt, kEq, kNeq, kMember };
-constexpr const char* kTests[] = {"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"};
-
-struct Branch {
-  Test test = Test::kLeq;
-  bool is_leaf = false;
-  bool nan_is_true = false;
-  std::int64_t feature = 0;
-  double value = 0;
-  std::size_t yes = 0, no = 0;     // branches
-  std::size_t first = 0, end = 0;  // votes of a leaf; members of a set
-};
-
-struct Vote {
-  std::int64_t target = 0;
-  double weight = 0;
-};
-
-struct Forest {
-  std::vector<Branch> branches;
-  std::vector<Vote> votes;
-  std::vector<double> members;
-  std::vector<std::size_t> roots;
-};
-
-enum class Aggregate { kAverage, kSum, kMin, kMax };
-
-double tensor_at(const Weight& tensor, std::size_t i) {
-  double value = 0;
-  const auto read = [&](auto raw) {  // a file's bytes may lie anywhere
-    std::memcpy(&raw, static_cast<const char*>(tensor.data.get()) + i * sizeof raw, sizeof raw);
-    if constexpr (std::is_same_v<decltype(raw), Float16>) {
-      value = raw.value();
-    } else {
-      value = static_cast<double>(raw);
-    }
-  };
-  dispatch<float, double, Float16, std::uint8_t>(tensor.desc.dtype, read);
-  return value;
-}
-
-std::size_t count_of(const Weight* tensor) {
-  return tensor == nullptr ? 0 : static_cast<std::size_t>(tensor->desc.shape.elements());
-}
-
-void require_count(std::size_t count, std::size_t expected, const char* what) {
-  if (count != expected) fail(EVN_ERROR_INVALID_MODEL, "%s has %zu elements, expected %zu", what, count, expected);
-}
-
-std::size_t require_index(std::int64_t index, std::size_t count, const char* what) {
-  if (index < 0 || static_cast<std::uint64_t>(index) >= count) {
-    fail(EVN_ERROR_INVALID_MODEL, "%s %lld of %zu", what, static_cast<long long>(index), count);
-  }
-  return static_cast<std::size_t>(index);
-}
-
-// Every walk ends: no branch is reached twice. `whole`: none is left out, as those of a circle are.
-void require_trees(const Forest& f, bool whole) {
-  if (f.roots.empty()) fail(EVN_ERROR_INVALID_MODEL, "there are no trees");
-  std::vector<bool> reached(f.branches.size());
-  std::vector<std::size_t> open(f.roots);
-  while (!open.empty()) {
-    cancellation_point();
-    const std::size_t at = open.back();
-    open.pop_back();
-    if (reached[at]) fail(EVN_ERROR_INVALID_MODEL, "node %zu is reached twice: this is no tree", at);
-    reached[at] = true;
-    const Branch& b = f.branches[at];
-    if (b.is_leaf) continue;
-    open.push_back(b.yes);
-    open.push_back(b.no);
-  }
-  if (whole && std::find(reached.begin(), reached.end(), false) != reached.end()) {
-    fail(EVN_ERROR_INVALID_MODEL, "there are nodes that no root leads to");
-  }
-}
-
-void require_features(const Forest& f, std::int64_t features) {
-  for (const Branch& b : f.branches) {
-    cancellation_point();
-    if (b.is_leaf) continue;
-    if (b.feature < 0) fail(EVN_ERROR_INVALID_MODEL, "feature %lld", static_cast<long long>(b.feature));
-    if (features < 0 || b.feature < features) continue;
-    fail(EVN_ERROR_INVALID_ARGUMENT, "feature %lld of %lld", static_cast<long long>(b.feature), static_cast<long long>(features));
-  }
-}
-
-bool holds(const Forest& f, const Branch& b, double x) {
-  if (std::isnan(x) && b.nan_is_true) return true;
-  switch (b.test) {
-    case Test::kLeq: return x <= b.value;
-    case Test::kLt: return x < b.value;
-    case Test::kGte: return x >= b.value;
-    case Test::kGt: return x > b.value;
-    case Test::kEq: return x == b.value;
-    case Test::kNeq: return x != b.value && !std::isnan(x);
-    case Test::kMember: break;
-  }
-  const auto members = std::span(f.members).subspan(b.first, b.end - b.first);
-  return std::find(members.begin(), members.end(), x) != members.end();
-}
-
-// A row's scores of all targets; `voted` tells which targets a leaf spoke for.
-void score_row(const Forest& f, Aggregate how, const ConstTensor& x, std::int64_t row, std::span<double> scores,
-               std::vector<bool>* voted) {
-  std::fill(scores.begin(), scores.end(), 0.0);
-  voted->assign(scores.size(), false);
-  const std::int64_t start = row * feature_count(x.desc.shape);
-  for (const std::size_t root : f.roots) {
-    cancellation_point();
-    const Branch* b = &f.branches[root];
-    while (!b->is_leaf) {
-      cancellation_point();
-      b = &f.branches[holds(f, *b, feature_at(x, start + b->feature)) ? b->yes : b->no];
-    }
-    for (std::size_t v = b->first; v < b->end; ++v) {
-      cancellation_point();
-      const auto target = static_cast<std::size_t>(f.votes[v].target);
-      const double weight = f.votes[v].weight;
-      double& score = scores[target];
-      if (how == Aggregate::kMin || how == Aggregate::kMax) {
-        const bool better = how == Aggregate::kMin ? weight < score : weight > score;
-        if (better || !(*voted)[target]) score = weight;
-      } else {
-        score += weight;
-      }
-      (*voted)[target] = true;
-    }
-  }
-  if (how != Aggregate::kAverage) return;
-  for (double& s : scores) {
-    cancellation_point();
-    s /= static_cast<double>(f.roots.size());
-  }
-}
+using namespace ml_forest;
 
 // -------------------------------------------------------------------------------------------------------- TreeEnsemble --
 
@@ -232,13 +97,12 @@ Forest forest_of_ensemble(const Node& n) {
     const double mode = tensor_at(modes, i);
     if (!(mode >= 0 && mode <= 6)) fail(EVN_ERROR_INVALID_MODEL, "element %zu of nodes_modes is not known", i);
     const std::size_t yes = edge(kTrue5, kTrueLeafs, i), no = edge(kFalse5, kFalseLeafs, i);
-    f.branches[i] = {static_cast<Test>(static_cast<int>(mode)),
-                     false,
-                     !missing.empty() && missing[i] != 0,
-                     attr_ints(n, kFeatures5)[i],
-                     tensor_at(splits, i),
-                     yes,
-                     no};
+    f.branches[i] = {.test = static_cast<Test>(static_cast<int>(mode)),
+                     .nan_is_true = !missing.empty() && missing[i] != 0,
+                     .feature = attr_ints(n, kFeatures5)[i],
+                     .value = tensor_at(splits, i),
+                     .yes = yes,
+                     .no = no};
   }
   for (const std::int64_t root : attr_ints(n, kRoots)) {
     cancellation_point();

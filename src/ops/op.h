@@ -219,7 +219,7 @@ bool op_known(const std::string& domain, const std::string& name);
 void run_reference(const ReferenceContext& c);
 
 // One epilogue step and a whole chain on one float; the oracle of every fused kernel.
-float apply_step(const Step& step, float x);
+float apply_epilogue_op(const EpilogueOp& step, float x);
 float apply_epilogue(const Epilogue& epilogue, float x);
 
 }  // namespace evn

@@ -2,7 +2,7 @@
 //   Optional without an input is empty, of the type that its attribute `type` says. From version 18 on the other two take tensors
 //   and sequences as well, which are there always, and OptionalHasElement takes no input at all: false.
 // dtypes: any. Failures: neither input nor type; an element asked of an empty optional (INVALID_ARGUMENT). Exact.
-#include "ops/infra/boxes.h"
+#include "ops/infra/runtime_values.h"
 
 namespace evn {
 namespace {
@@ -25,10 +25,10 @@ void infer_optional(InferContext& c) {
 
 void host_optional(HostContext& c) {
   if (c.has_input(0)) {
-    c.outputs[0] = make_box(c.inputs[0]->desc, Wrap::kOptional, {c.services.keep(c.inputs[0])});
+    c.outputs[0] = make_runtime_value(c.inputs[0]->desc, Wrap::kOptional, {c.services.keep(c.inputs[0])});
     return;
   }
-  c.outputs[0] = make_box(std::get<TensorDesc>(c.node.resolved[0]), Wrap::kOptional, {});
+  c.outputs[0] = make_runtime_value(std::get<TensorDesc>(c.node.resolved[0]), Wrap::kOptional, {});
 }
 
 DType bool_dtype(const Node&, std::span<const DType>, int) { return DType::kBool; }
@@ -40,7 +40,7 @@ void infer_has(InferContext& c) {
 
 void host_has(HostContext& c) {
   const bool is_optional = c.has_input(0) && c.inputs[0]->desc.wraps.outer() == Wrap::kOptional;
-  c.outputs[0] = bool_box(c.services, c.has_input(0) && (!is_optional || !c.inputs[0]->parts.empty()));
+  c.outputs[0] = bool_runtime_value(c.services, c.has_input(0) && (!is_optional || !c.inputs[0]->parts.empty()));
 }
 
 void infer_get(InferContext& c) {
@@ -52,7 +52,7 @@ void infer_get(InferContext& c) {
 }
 
 void host_get(HostContext& c) {
-  const BoxPtr& x = c.inputs[0];
+  const RuntimeValuePtr& x = c.inputs[0];
   if (x->desc.wraps.outer() != Wrap::kOptional) {
     c.outputs[0] = x;
     return;

@@ -38,8 +38,8 @@ inline constexpr AttributeSpec kAveragePoolAttributes[] = {
     kMaxPoolAttributes[6],
 };
 
-// Of either pool over `x` [N, C, spatial...]. With ceil_mode the last window may reach beyond input + pad_end: taps there count
-// neither for the maximum nor, with count_include_pad, for the average.
+// The window of either pool over `x` [N, C, spatial...]. With ceil_mode the last window may reach beyond input + pad_end: taps
+// there count neither for the maximum nor, with count_include_pad, for the average.
 Window pool_window(const Node& node, const Shape& x);
 
 // The taps of one axis that lie inside the input, and those that an average with padding counts.

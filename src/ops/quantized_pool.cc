@@ -13,7 +13,7 @@ namespace {
 enum : int { kX, kXScale, kXZero, kYScale, kYZero };
 bool channels_last(const Node& node) { return attr_int(node, AveragePoolAttr::kChannelsLast) != 0; }
 
-// As [N, C, spatial...].
+// The shape as [N, C, spatial...].
 Shape plain_shape(const Node& node, const Shape& x) {
   if (!channels_last(node)) return x;
   Shape plain = {x[0], x[x.rank() - 1]};

@@ -85,7 +85,7 @@ struct RecurrentLayer {
   // R[row] . h
   double recur(std::int64_t row, const std::vector<double>& h) const;
   double apply(int function, double x) const;
-  // The same of x clipped.
+  // The function of x clipped.
   double activate(int function, double x) const;
 };
 

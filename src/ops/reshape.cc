@@ -1,4 +1,4 @@
-// The same elements under another shape: Reshape, Flatten, Squeeze, Unsqueeze, Identity.
+// Operators that keep the elements and change the shape: Reshape, Flatten, Squeeze, Unsqueeze, Identity.
 //   Reshape    the dims of input 1; 0 keeps the input's dim (with allowzero, from 14: it is 0), one -1 takes what is left
 //   Flatten    [product of the dims before `axis`, product of the rest]
 //   Squeeze    without the axes listed, which must be 1; without a list, without every axis of 1

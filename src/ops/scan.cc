@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "ops/infra/boxes.h"
 #include "ops/infra/check.h"
+#include "ops/infra/runtime_values.h"
 
 namespace evn {
 namespace {
@@ -147,11 +147,11 @@ void infer_scan(InferContext& c) {
 
 // One sequence: `args` are the states, the scan inputs and the captures. Returns the states and the scan outputs of `length`
 // iterations.
-std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> args, std::int64_t length,
-                         std::uint64_t first_iteration) {
-  const std::vector<BoxPtr> sources(args.begin() + static_cast<std::ptrdiff_t>(n.states),
-                                    args.begin() + static_cast<std::ptrdiff_t>(n.states + n.scans));
-  std::vector<std::vector<BoxPtr>> slices(n.outputs);
+std::vector<RuntimeValuePtr> scan(HostContext& c, const Counts& n, std::vector<RuntimeValuePtr> args, std::int64_t length,
+                                  std::uint64_t first_iteration) {
+  const std::vector<RuntimeValuePtr> sources(args.begin() + static_cast<std::ptrdiff_t>(n.states),
+                                             args.begin() + static_cast<std::ptrdiff_t>(n.states + n.scans));
+  std::vector<std::vector<RuntimeValuePtr>> slices(n.outputs);
   for (std::int64_t iteration = 0; iteration < length; ++iteration) {
     cancellation_point();
     if (static_cast<std::uint64_t>(iteration) >= c.services.limits().loop_iterations) {
@@ -161,16 +161,16 @@ std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> ar
       cancellation_point();
       const int axis = input_axis(c.node, i, n.scans, sources[i]->desc.shape);
       const std::int64_t at = input_backwards(c.node, i, n.scans) ? length - 1 - iteration : iteration;
-      args[n.states + i] = slice_box(c.services, sources[i], axis, at, at + 1, true);
+      args[n.states + i] = slice_runtime_value(c.services, sources[i], axis, at, at + 1, true);
     }
-    std::vector<BoxPtr> made = c.services.run_body(args, first_iteration + static_cast<std::uint64_t>(iteration));
+    std::vector<RuntimeValuePtr> made = c.services.run_body(args, first_iteration + static_cast<std::uint64_t>(iteration));
     std::move(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(n.states), args.begin());
     for (std::size_t s = 0; s < n.outputs; ++s) {
       cancellation_point();
       slices[s].push_back(std::move(made[n.states + s]));
     }
   }
-  std::vector<BoxPtr> results(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(n.states));
+  std::vector<RuntimeValuePtr> results(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(n.states));
   const Graph& body = *c.node.body;
   for (std::size_t s = 0; s < n.outputs; ++s) {
     cancellation_point();
@@ -188,7 +188,7 @@ std::vector<BoxPtr> scan(HostContext& c, const Counts& n, std::vector<BoxPtr> ar
       std::reverse(slices[s].begin(), slices[s].end());
     const int rank = slices[s][0]->desc.shape.rank() + 1;
     const int axis = is_batched(c.node) ? 0 : normalize_axis(entry(c.node, kOutputAxes, s, n.outputs), rank, "scan_output_axes");
-    results.push_back(stack_boxes(c.services, slices[s], axis));
+    results.push_back(stack_runtime_values(c.services, slices[s], axis));
   }
   return results;
 }
@@ -207,13 +207,13 @@ std::int64_t common_length(const HostContext& c, const Counts& n) {
 }
 
 // Zeros behind the end of a sequence.
-BoxPtr padded(HostContext& c, const BoxPtr& x, std::int64_t length) {
+RuntimeValuePtr padded(HostContext& c, const RuntimeValuePtr& x, std::int64_t length) {
   if (x->desc.shape[0] == length) return x;
   TensorDesc rest = x->desc;
   rest.shape[0] = length - x->desc.shape[0];
   void* to = nullptr;
-  const BoxPtr parts[] = {x, c.services.make_tensor(rest, &to)};
-  return concat_boxes(c.services, parts, 0);
+  const RuntimeValuePtr parts[] = {x, c.services.make_tensor(rest, &to)};
+  return concat_runtime_values(c.services, parts, 0);
 }
 
 void host_batched(HostContext& c, const Counts& n) {
@@ -227,18 +227,18 @@ void host_batched(HostContext& c, const Counts& n) {
     batch = shape[0];
   }
   if (batch == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the batch of Scan is empty");
-  std::vector<std::vector<BoxPtr>> results(n.states + n.outputs);
+  std::vector<std::vector<RuntimeValuePtr>> results(n.states + n.outputs);
   for (std::int64_t b = 0; b < batch; ++b) {
     cancellation_point();
-    std::vector<BoxPtr> args;
+    std::vector<RuntimeValuePtr> args;
     for (std::size_t i = 0; i < n.states + n.scans; ++i) {
       cancellation_point();
-      args.push_back(slice_box(c.services, c.inputs[n.first + i], 0, b, b + 1, true));
+      args.push_back(slice_runtime_value(c.services, c.inputs[n.first + i], 0, b, b + 1, true));
     }
     for (std::size_t i = n.first + n.states + n.scans; i < c.inputs.size(); ++i) args.push_back(c.services.keep(c.inputs[i]));
     std::int64_t own = length;
     if (c.has_input(0)) {
-      const Box& lens = *c.inputs[0];
+      const RuntimeValue& lens = *c.inputs[0];
       if (lens.desc.dtype != DType::kInt64 || lens.desc.shape != Shape{batch})
         fail(EVN_ERROR_INVALID_ARGUMENT, "sequence_lens is no int64 list of the batch's length");
       own = lens.as<std::int64_t>()[b];
@@ -246,26 +246,26 @@ void host_batched(HostContext& c, const Counts& n) {
         fail(EVN_ERROR_INVALID_ARGUMENT, "a sequence has %lld elements of %lld", static_cast<long long>(own),
              static_cast<long long>(length));
     }
-    std::vector<BoxPtr> made = scan(c, n, std::move(args), own, static_cast<std::uint64_t>(b) << 32);
+    std::vector<RuntimeValuePtr> made = scan(c, n, std::move(args), own, static_cast<std::uint64_t>(b) << 32);
     for (std::size_t k = 0; k < made.size(); ++k) {
       cancellation_point();
       results[k].push_back(k < n.states ? made[k] : padded(c, made[k], length));
     }
   }
   for (std::size_t k = 0; k < c.outputs.size(); ++k) {
-    if (c.wants(k)) c.outputs[k] = stack_boxes(c.services, results[k], 0);
+    if (c.wants(k)) c.outputs[k] = stack_runtime_values(c.services, results[k], 0);
   }
 }
 
 void host_scan(HostContext& c) {
   const Counts n = counts_of(c.node);
   if (is_batched(c.node)) return host_batched(c, n);
-  std::vector<BoxPtr> args;
-  for (const BoxPtr& input : c.inputs) {
+  std::vector<RuntimeValuePtr> args;
+  for (const RuntimeValuePtr& input : c.inputs) {
     cancellation_point();
     args.push_back(c.services.keep(input));
   }
-  const std::vector<BoxPtr> made = scan(c, n, std::move(args), common_length(c, n), 0);
+  const std::vector<RuntimeValuePtr> made = scan(c, n, std::move(args), common_length(c, n), 0);
   for (std::size_t k = 0; k < c.outputs.size(); ++k) {
     if (c.wants(k)) c.outputs[k] = made[k];
   }

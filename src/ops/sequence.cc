@@ -7,8 +7,8 @@
 // join; sequences of unlike lengths. Exact.
 #include <algorithm>
 
-#include "ops/infra/boxes.h"
 #include "ops/infra/check.h"
+#include "ops/infra/runtime_values.h"
 
 namespace evn {
 namespace {
@@ -24,12 +24,12 @@ void infer_construct(InferContext& c) {
 }
 
 void host_construct(HostContext& c) {
-  std::vector<BoxPtr> parts;
-  for (const BoxPtr& x : c.inputs) {
+  std::vector<RuntimeValuePtr> parts;
+  for (const RuntimeValuePtr& x : c.inputs) {
     cancellation_point();
     parts.push_back(c.services.keep(x));
   }
-  c.outputs[0] = make_box({c.inputs[0]->desc.dtype, {}}, Wrap::kSequence, std::move(parts));
+  c.outputs[0] = make_runtime_value({c.inputs[0]->desc.dtype, {}}, Wrap::kSequence, std::move(parts));
 }
 
 DType empty_dtype(const Node& node, std::span<const DType>, int) {
@@ -41,11 +41,13 @@ DType empty_dtype(const Node& node, std::span<const DType>, int) {
 
 void infer_empty(InferContext& c) { c.outputs[0].wraps = Wraps().in(Wrap::kSequence); }
 
-void host_empty(HostContext& c) { c.outputs[0] = make_box({static_cast<DType>(attr_int(c.node, 0)), {}}, Wrap::kSequence, {}); }
+void host_empty(HostContext& c) {
+  c.outputs[0] = make_runtime_value({static_cast<DType>(attr_int(c.node, 0)), {}}, Wrap::kSequence, {});
+}
 
 // A position from input `i`; `count` positions there are.
 std::size_t position(const HostContext& c, std::size_t i, std::int64_t count) {
-  const std::int64_t at = box_integer(c.inputs[i], "position");
+  const std::int64_t at = runtime_value_integer(c.inputs[i], "position");
   const std::int64_t size = static_cast<std::int64_t>(c.inputs[0]->parts.size());
   const std::int64_t from_start = at < 0 ? at + size : at;
   if (from_start < 0 || from_start >= count) {
@@ -66,7 +68,7 @@ void infer_insert(InferContext& c) {
   c.outputs[0].wraps = c.inputs[0].wraps;
 }
 
-void append(std::vector<BoxPtr>* to, const std::vector<BoxPtr>& from, std::size_t begin, std::size_t end) {
+void append(std::vector<RuntimeValuePtr>* to, const std::vector<RuntimeValuePtr>& from, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) {
     cancellation_point();
     to->push_back(from[i]);
@@ -74,13 +76,13 @@ void append(std::vector<BoxPtr>* to, const std::vector<BoxPtr>& from, std::size_
 }
 
 void host_insert(HostContext& c) {
-  const std::vector<BoxPtr>& before = c.inputs[0]->parts;
+  const std::vector<RuntimeValuePtr>& before = c.inputs[0]->parts;
   const std::size_t at = c.has_input(2) ? position(c, 2, static_cast<std::int64_t>(before.size()) + 1) : before.size();
-  std::vector<BoxPtr> parts;
+  std::vector<RuntimeValuePtr> parts;
   append(&parts, before, 0, at);
   parts.push_back(c.services.keep(c.inputs[1]));
   append(&parts, before, at, before.size());
-  c.outputs[0] = make_box(element_of(c.inputs[0]->desc), Wrap::kSequence, std::move(parts));
+  c.outputs[0] = make_runtime_value(element_of(c.inputs[0]->desc), Wrap::kSequence, std::move(parts));
 }
 
 void infer_erase(InferContext& c) {
@@ -91,14 +93,14 @@ void infer_erase(InferContext& c) {
 }
 
 void host_erase(HostContext& c) {
-  const std::vector<BoxPtr>& before = c.inputs[0]->parts;
+  const std::vector<RuntimeValuePtr>& before = c.inputs[0]->parts;
   const auto count = static_cast<std::int64_t>(before.size());
   if (!c.has_input(1) && count == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the sequence is empty");
   const std::size_t at = c.has_input(1) ? position(c, 1, count) : before.size() - 1;
-  std::vector<BoxPtr> parts;
+  std::vector<RuntimeValuePtr> parts;
   append(&parts, before, 0, at);
   append(&parts, before, at + 1, before.size());
-  c.outputs[0] = make_box(element_of(c.inputs[0]->desc), Wrap::kSequence, std::move(parts));
+  c.outputs[0] = make_runtime_value(element_of(c.inputs[0]->desc), Wrap::kSequence, std::move(parts));
 }
 
 // ------------------------------------------------------------------------------------------------------------ reading --
@@ -111,7 +113,7 @@ void infer_at(InferContext& c) {
 }
 
 void host_at(HostContext& c) {
-  const std::vector<BoxPtr>& parts = c.inputs[0]->parts;
+  const std::vector<RuntimeValuePtr>& parts = c.inputs[0]->parts;
   c.outputs[0] = parts[position(c, 1, static_cast<std::int64_t>(parts.size()))];
 }
 
@@ -122,7 +124,9 @@ void infer_length(InferContext& c) {
   c.outputs[0].shape = {};
 }
 
-void host_length(HostContext& c) { c.outputs[0] = integer_box(c.services, static_cast<std::int64_t>(c.inputs[0]->parts.size())); }
+void host_length(HostContext& c) {
+  c.outputs[0] = integer_runtime_value(c.services, static_cast<std::int64_t>(c.inputs[0]->parts.size()));
+}
 
 // -------------------------------------------------------------------------------------------- to and from one tensor --
 
@@ -151,7 +155,7 @@ std::vector<std::int64_t> piece_lengths(const HostContext& c, std::int64_t lengt
     if (rest != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the lengths of `split` do not add up to %lld", static_cast<long long>(length));
     return pieces;
   }
-  const std::int64_t step = c.has_input(1) ? box_integer(c.inputs[1], "split") : 1;
+  const std::int64_t step = c.has_input(1) ? runtime_value_integer(c.inputs[1], "split") : 1;
   if (step < 1) fail(EVN_ERROR_INVALID_ARGUMENT, "split is %lld", static_cast<long long>(step));
   for (std::int64_t at = 0; at < length; at += std::min(step, length - at)) {
     cancellation_point();
@@ -164,14 +168,14 @@ void host_split(HostContext& c) {
   const Shape& shape = c.inputs[0]->desc.shape;
   const int axis = normalize_axis(attr_int(c.node, kAxis), shape.rank());
   const bool drop = !c.has_input(1) && attr_int(c.node, kKeepDims) == 0;
-  std::vector<BoxPtr> parts;
+  std::vector<RuntimeValuePtr> parts;
   std::int64_t at = 0;
   for (const std::int64_t piece : piece_lengths(c, shape[axis])) {
     cancellation_point();
-    parts.push_back(slice_box(c.services, c.inputs[0], axis, at, at + piece, drop));
+    parts.push_back(slice_runtime_value(c.services, c.inputs[0], axis, at, at + piece, drop));
     at += piece;
   }
-  c.outputs[0] = make_box({c.inputs[0]->desc.dtype, {}}, Wrap::kSequence, std::move(parts));
+  c.outputs[0] = make_runtime_value({c.inputs[0]->desc.dtype, {}}, Wrap::kSequence, std::move(parts));
 }
 
 enum : int { kConcatAxis, kNewAxis };
@@ -182,11 +186,11 @@ void infer_concat(InferContext& c) {
 }
 
 void host_concat(HostContext& c) {
-  const std::vector<BoxPtr>& parts = c.inputs[0]->parts;
+  const std::vector<RuntimeValuePtr>& parts = c.inputs[0]->parts;
   if (parts.empty()) fail(EVN_ERROR_INVALID_ARGUMENT, "the sequence is empty");
   const bool stack = attr_int(c.node, kNewAxis) != 0;
   const int axis = normalize_axis(attr_int(c.node, kConcatAxis), parts[0]->desc.shape.rank() + (stack ? 1 : 0));
-  c.outputs[0] = stack ? stack_boxes(c.services, parts, axis) : concat_boxes(c.services, parts, axis);
+  c.outputs[0] = stack ? stack_runtime_values(c.services, parts, axis) : concat_runtime_values(c.services, parts, axis);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- map --
@@ -226,13 +230,13 @@ void infer_map(InferContext& c) {
 
 void host_map(HostContext& c) {
   const std::size_t count = map_inputs(c.node);
-  std::vector<BoxPtr> args;
-  for (const BoxPtr& x : c.inputs) {
+  std::vector<RuntimeValuePtr> args;
+  for (const RuntimeValuePtr& x : c.inputs) {
     cancellation_point();
     args.push_back(c.services.keep(x));
   }
-  const std::vector<BoxPtr> given = args;
-  std::vector<std::vector<BoxPtr>> results(c.outputs.size());
+  const std::vector<RuntimeValuePtr> given = args;
+  std::vector<std::vector<RuntimeValuePtr>> results(c.outputs.size());
   const std::size_t length = given[0]->parts.size();
   for (std::size_t i = 0; i < count; ++i) {
     cancellation_point();
@@ -245,7 +249,7 @@ void host_map(HostContext& c) {
       cancellation_point();
       if (!given[i]->is_tensor()) args[i] = given[i]->parts[n];
     }
-    const std::vector<BoxPtr> made = c.services.run_body(args, n);
+    const std::vector<RuntimeValuePtr> made = c.services.run_body(args, n);
     for (std::size_t k = 0; k < results.size(); ++k) {
       cancellation_point();
       results[k].push_back(made[k]);
@@ -256,7 +260,7 @@ void host_map(HostContext& c) {
     cancellation_point();
     if (!c.wants(k)) continue;
     const Value& value = body.values[static_cast<std::size_t>(body.outputs[k])];
-    c.outputs[k] = make_box({value.dtype, {}, value.wraps}, Wrap::kSequence, std::move(results[k]));
+    c.outputs[k] = make_runtime_value({value.dtype, {}, value.wraps}, Wrap::kSequence, std::move(results[k]));
   }
 }
 

@@ -49,7 +49,7 @@ enum : int { kDelimiter, kMaxSplit };
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// As text.find(part), which is not empty.
+// Finds as text.find(part) does, where `part` is not empty.
 std::size_t find_in_pieces(std::string_view text, std::string_view part) {
   constexpr std::size_t kPiece = 4096;
   for (std::size_t begin = 0; begin < text.size(); begin += kPiece) {

@@ -28,7 +28,7 @@ class GraphWriter {
     return add_bytes(name, suffix, DType::kFloat32, shape, numbers.data());
   }
 
-  // Of new nodes.
+  // The region of new nodes.
   void set_region(std::int32_t region) { region_ = region; }
 
   // Behind the nodes that the graph has now.

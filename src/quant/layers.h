@@ -31,7 +31,7 @@ void for_output_channels(const Shape& w, int axis, F&& body) {
   for (std::int64_t i = 0; i < all; ++i) body(static_cast<std::size_t>(i / inner % w[axis]), static_cast<std::size_t>(i));
 }
 
-// The same with the channel of the input that an element is multiplied by.
+// Visits each element with the channel of the input that an element is multiplied by.
 template <typename F>
 void for_input_channels(const Node& node, const QuantNode& q, const Shape& w, F&& body) {
   if (node.op_type != "Conv") return for_output_channels(w, 1 - q.weight_axis, body);

@@ -7,7 +7,7 @@
 
 namespace evn {
 
-// Of a graph as rewrite_static leaves it: QLinearConv, QLinearMatMul, and com.microsoft's QGemm, QLinearAdd, QLinearMul,
+// Rewrites a graph that rewrite_static has made with QLinearConv, QLinearMatMul, and com.microsoft's QGemm, QLinearAdd, QLinearMul,
 // QLinearGlobalAveragePool, QLinearAveragePool, QLinearSigmoid and QLinearLeakyRelu; what hands elements on does so with bytes. A
 // Relu or Clip that saturation does anyway goes. What has no such operator stays between the two. Whether com.microsoft is needed.
 bool use_byte_operators(Graph* graph, const LedgerPtr& ledger);

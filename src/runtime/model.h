@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "runtime/packed.h"
-#include "runtime/plain_weights.h"
 #include "runtime/runtime.h"
+#include "runtime/weights/packed.h"
+#include "runtime/weights/plain_weights.h"
 
 namespace evn {
 
@@ -34,7 +34,7 @@ ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& pa
 // `data` is copied. external_dir "" : no external data.
 ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir);
 
-// The same of bytes that nobody else changes. `name` is for messages.
+// Loads bytes that nobody else changes. `name` is for messages.
 ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size,
                           const std::string& name);
 

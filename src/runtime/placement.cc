@@ -6,27 +6,10 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "ops/merge.h"
+#include "runtime/placement_rules.h"
 
 namespace evn {
 namespace {
-
-bool matches_any(const std::vector<std::string>& globs, const std::string& text) {
-  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& g) { return glob_match(g, text); });
-}
-
-bool matches(const PlacementRule& rule, const Node& node, const std::string& model) {
-  const auto named = [&](const std::string& op) { return std::find(rule.ops.begin(), rule.ops.end(), op) != rule.ops.end(); };
-  const bool op = rule.ops.empty() || named(node.op_type) || (!node.model_op.empty() && named(node.model_op));
-  return op && matches_any(rule.names, node.name) && matches_any(rule.models, model);
-}
-
-// A node that was fused into this one: nothing but its name is left of it.
-bool matches_fused(const PlacementRule& rule, const Node& node, const std::string& model) {
-  if (!rule.ops.empty() || !matches_any(rule.models, model)) return false;
-  return std::any_of(node.fused.begin(), node.fused.end(), [&](const std::string& name) { return matches_any(rule.names, name); });
-}
-
-const char* policy_name(Policy p) { return p == Policy::kRequire ? "require" : (p == Policy::kPrefer ? "prefer" : "forbid"); }
 
 // The descs of one node as far as they are known before a run.
 struct NodeView {
@@ -481,46 +464,6 @@ class Placer {
 };
 
 }  // namespace
-
-std::vector<bool> values_needed_for_shapes(const Graph& graph) {
-  std::vector<bool> needed(graph.values.size(), false);
-  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
-    const Node& node = graph.nodes[i];
-    const bool shapes_depend =
-        std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && needed[v]; });
-    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-      const ValueId v = node.inputs[k];
-      if (v == kNoValue || graph.values[v].constant != nullptr) continue;
-      const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
-      const bool by_chain = shapes_depend && (node.op->flags & kOpShapeOnly) == 0 && !runs_on_host(graph, node);
-      if (by_value || by_chain) needed[v] = true;
-    }
-  }
-  return needed;
-}
-
-std::vector<bool> values_known_before_run(const Graph& graph) {
-  std::vector<bool> known(graph.values.size(), false);
-  for (std::size_t v = 0; v < graph.values.size(); ++v) known[v] = graph.values[v].constant != nullptr;
-  for (const ValueId v : graph.inputs) {
-    const Value& value = graph.values[v];
-    const bool is_float =
-        (kFloats >> static_cast<int>(value.dtype) & 1) != 0 || value.dtype == DType::kFloat16 || value.dtype == DType::kBfloat16;
-    const bool never = value.wraps || value.dtype == DType::kString;
-    known[v] = !never && (!is_float || (value.has_shape && value.shape.rank() <= 1));  // a list of scales, say
-  }
-  for (const Node& node : graph.nodes) {
-    bool all = !runs_on_host(graph, node) && (node.op->flags & kOpRandom) == 0;
-    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-      const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;
-      all = all && (by_shape || node.inputs[k] == kNoValue || known[node.inputs[k]]);
-    }
-    for (const ValueId v : node.outputs) {
-      if (v != kNoValue) known[v] = all;
-    }
-  }
-  return known;
-}
 
 Placement place(const LoadedModel& model, const SessionRequest& request) { return Placer(model, request).run(); }
 

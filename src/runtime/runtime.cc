@@ -9,7 +9,7 @@
 namespace evn {
 namespace {
 
-// Splits "opencl:1" into "opencl" and 1. False when the part behind the colon is no number.
+// Splits "npu:1" into "npu" and 1. False when the part behind the colon is no number.
 bool split_index(const std::string& name, std::string* type, int* index) {
   const std::size_t colon = name.find(':');
   *type = name.substr(0, colon);
@@ -19,6 +19,13 @@ bool split_index(const std::string& name, std::string* type, int* index) {
   const char* last = name.data() + name.size();
   const auto [end, error] = std::from_chars(first, last, *index);
   return error == std::errc() && end == last && first != last && *index >= 0;
+}
+
+std::string shown(const Setting& setting, const SettingValue* value) {
+  if (value == nullptr) return setting.fallback != nullptr ? setting.fallback : "";
+  std::string text = value->text;
+  for (const std::string& one : value->texts) text += (text.empty() ? "" : ", ") + one;
+  return text;
 }
 
 }  // namespace
@@ -37,11 +44,11 @@ Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
   }
   DeviceRequest request;
   request.name = cpu != nullptr ? cpu->name : "cpu";
-  request.thread_count = options_.thread_count > 0 ? options_.thread_count : (cpu != nullptr ? cpu->threads : 0);
   if (cpu != nullptr) {
     request.memory_limit = cpu->memory_limit;
-    request.spin_ns = cpu->spin_ns;
+    request.settings = cpu->settings;
   }
+  if (options_.thread_count > 0) request.settings.set_number("threads", static_cast<std::uint64_t>(options_.thread_count));
   if (options_.cpu_memory_limit != 0) request.memory_limit = options_.cpu_memory_limit;
   const Backend* cpu_backend = backend("cpu");
   EVN_CHECK(cpu_backend != nullptr);
@@ -59,7 +66,18 @@ Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
 
 const Backend* Runtime::backend(const std::string& type) const {
   for (const Backend* b : options_.backends) {
-    if (type == b->type) return b;
+    if (type == b->type.name) return b;
+  }
+  return nullptr;
+}
+
+const Backend* Runtime::find_alias(const std::string& name, const DeviceAlias** alias) const {
+  for (const Backend* b : options_.backends) {
+    for (const DeviceAlias& a : b->aliases) {
+      if (name != a.name) continue;
+      *alias = &a;
+      return b;
+    }
   }
   return nullptr;
 }
@@ -72,13 +90,8 @@ void Runtime::open_configured(const DeviceConfig& device) {
   }
   DeviceRequest request;
   request.name = device.name;
-  request.index = device.match_index;
-  request.vendor = device.match_vendor;
-  request.device = device.match_device;
-  request.platform = device.match_platform;
-  request.kind = device.match_kind;
+  request.settings = device.settings;
   request.memory_limit = device.memory_limit;
-  request.clblast = device.clblast;
   try {
     open(*b, std::move(request), &device, true);
   } catch (Error& e) {
@@ -97,7 +110,7 @@ void Runtime::open_configured(const DeviceConfig& device) {
   }
 }
 
-// A device has one cap, one way with CLBlast and one precision.
+// A device has one cap, one precision, and one value of each option that does not only say which device is meant.
 void Runtime::check_same_settings(const Opened& opened, const DeviceConfig& second) const {
   const DeviceConfig& first = *opened.configured;
   const auto limit = [](const DeviceConfig& d) { return d.memory_limit == UINT64_MAX ? "none" : std::to_string(d.memory_limit); };
@@ -113,8 +126,16 @@ void Runtime::check_same_settings(const Opened& opened, const DeviceConfig& seco
         .with_device(second.name.c_str());
   };
   check("memory_limit", limit(first), limit(second));
-  check("clblast", first.clblast, second.clblast);
   check("precision", precision(first), precision(second));
+  for (const DeviceOption& option : opened.backend->type.options) {
+    const Setting& setting = option.setting;
+    if (option.selects || setting.type == SettingType::kMap) continue;
+    const SettingValue* const a = first.settings.find(setting.name);
+    const SettingValue* const b = second.settings.find(setting.name);
+    const bool numbers = setting.type >= SettingType::kInteger && setting.type <= SettingType::kBoolean;
+    if (numbers && a != nullptr && b != nullptr && a->number == b->number) continue;  // written differently, perhaps
+    check(setting.name, shown(setting, a), shown(setting, b));
+  }
 }
 
 Device* Runtime::open(const Backend& b, DeviceRequest request, const DeviceConfig* configured, bool keep_name) {
@@ -153,7 +174,7 @@ Device* Runtime::open_new(const Backend& b, const DeviceRequest& request) {
   const DeviceTraits& traits = device->traits();
   LogEvent(options_.log, EVN_LOG_INFO, "device.opened")
       .device(device->name().c_str())
-      .field("type", b.type)
+      .field("type", b.type.name)
       .field("description", traits.description.c_str())
       .field("driver", traits.driver.c_str())
       .field("compute_units", traits.compute_units)
@@ -213,13 +234,15 @@ Device* Runtime::find_device(const std::string& name) {
   int index = 0;
   if (split_index(name, &type, &index)) {
     if (type == "cpu" && index == 0) return devices_[0].get();
-    const Backend* b = backend(type == "gpu" ? "opencl" : type);
+    const DeviceAlias* alias = nullptr;
+    const Backend* b = backend(type);
+    if (b == nullptr) b = find_alias(type, &alias);
     if (b != nullptr && type != "cpu") {
       DeviceRequest request;
       request.name = name;
       request.index = index;
-      if (type == "gpu") request.kind = "gpu";
-      // Of the ways to write one name, such as opencl:00, two are kept.
+      if (alias != nullptr) request.settings.set_text(alias->option, alias->text);
+      // A name is kept as "npu" or "npu:0", not in other spellings of the number (npu:00), or they could be many.
       const bool keep_name = name == type || name == type + ":" + std::to_string(index);
       return open(*b, std::move(request), nullptr, keep_name);
     }
@@ -238,7 +261,7 @@ std::string Runtime::describe_devices(evn_format format) const {
     std::string why;
     const std::vector<DeviceListing> found = b->list(&why);
     json.begin_object();
-    json.field("type", b->type);
+    json.field("type", b->type.name);
     json.key("devices");
     json.begin_array();
     for (const DeviceListing& d : found) {
@@ -259,7 +282,7 @@ std::string Runtime::describe_devices(evn_format format) const {
     }
     json.end_array();
     if (!why.empty()) {
-      text += std::string(b->type) + ": " + why + "\n";
+      text += std::string(b->type.name) + ": " + why + "\n";
       json.field("why", why);
     }
     json.end_object();

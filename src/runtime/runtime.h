@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/user_data.h"
 #include "config/config.h"
-#include "device/device.h"
+#include "device/backend.h"
 #include "ops/custom.h"
 
 namespace evn {
@@ -43,8 +43,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::size_t device_count() const;
   // nullptr when there is none of that index.
   Device* device_at(std::size_t index) const;
-  // By a configured name, "cpu", "gpu[:n]" or "opencl[:n]"; opens what is not open under any name. Throws
-  // EVN_ERROR_DEVICE_UNAVAILABLE listing the devices that there are.
+  // By a configured name, or by a device type or an alias of one, with or without a number: "cpu", "gpu", "opencl:1"; opens what is
+  // not open under any name. Throws EVN_ERROR_DEVICE_UNAVAILABLE listing the devices that there are.
   Device* find_device(const std::string& name);
   // The device of a configured name; nullptr and *why when it is optional and absent.
   Device* configured_device(const std::string& name, std::string* why) const;
@@ -73,6 +73,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
     Device* device;
   };
   const Backend* backend(const std::string& type) const;
+  // The backend with the alias; nullptr: there is none.
+  const Backend* find_alias(const std::string& name, const DeviceAlias** alias) const;
   void open_configured(const DeviceConfig& device);
   // The device of the request; opens it where that has not been done. `configured`: what asks for it. `keep_name`: so that who asks
   // by this name again need not ask the driver.

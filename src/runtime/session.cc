@@ -4,7 +4,7 @@
 #include <new>
 
 #include "base/error.h"
-#include "runtime/session_call.h"
+#include "runtime/run/session_call.h"
 
 namespace evn {
 namespace {
@@ -72,9 +72,9 @@ void Session::log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_ov
 
 void Session::check_input(std::size_t index, const RunValue& given) const {
   const Value& want = graph().values[graph().inputs[index]];
-  const TensorDesc& have = given.tensor != nullptr ? given.tensor->desc() : given.box->desc;
+  const TensorDesc& have = given.tensor != nullptr ? given.tensor->desc() : given.runtime_value->desc;
   if (want.wraps || have.wraps) {
-    if (have.dtype == want.dtype && have.wraps == want.wraps) return check_box(*given.box);
+    if (have.dtype == want.dtype && have.wraps == want.wraps) return check_runtime_value(*given.runtime_value);
     fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" is of type %s, the model wants %s", index, want.name.c_str(),
          have.type_string().c_str(), TensorDesc{want.dtype, {}, want.wraps}.type_string().c_str());
   }
@@ -224,19 +224,19 @@ void Session::drop_idle_but(const Prepared* current) {
 // Runs the node that the plan ended with; returns what it made.
 std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, const Execution& done, const RunState& state) {
   const Node& node = graph().nodes[plan.host_node];
-  std::vector<BoxPtr> inputs(node.inputs.size());
+  std::vector<RuntimeValuePtr> inputs(node.inputs.size());
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     if (plan.host_buffers[k] == Plan::kNoBuffer) {
-      if (node.inputs[k] != kNoValue) inputs[k] = call.boxes[node.inputs[k]];
+      if (node.inputs[k] != kNoValue) inputs[k] = call.runtime_values[node.inputs[k]];
       continue;
     }
-    auto box = std::make_shared<Box>();
-    box->desc = plan.host_inputs[k];
-    box->data = std::shared_ptr<const void>(std::shared_ptr<const void>(), done.address(plan.host_buffers[k]));
-    box->borrowed = true;
-    inputs[k] = std::move(box);
+    auto runtime_value = std::make_shared<RuntimeValue>();
+    runtime_value->desc = plan.host_inputs[k];
+    runtime_value->data = std::shared_ptr<const void>(std::shared_ptr<const void>(), done.address(plan.host_buffers[k]));
+    runtime_value->borrowed = true;
+    inputs[k] = std::move(runtime_value);
   }
-  std::vector<BoxPtr> outputs(node.outputs.size());
+  std::vector<RuntimeValuePtr> outputs(node.outputs.size());
   HostRun services(*runtime(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.deadline_ns, state.random_seed);
   std::vector<TensorDesc> made(outputs.size());
   try {
@@ -252,7 +252,7 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
         fail(EVN_ERROR_INVALID_MODEL, "output %zu of %s is of type %s, %s was expected", k, node.op->name,
              made[k].type_string().c_str(), TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
       }
-      call.boxes[v] = services.keep(outputs[k]);
+      call.runtime_values[v] = services.keep(outputs[k]);
     }
   } catch (Error& e) {
     if (e.node[0] == '\0') e.with_node(node.name.c_str());
@@ -271,8 +271,8 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
       flight.tensors.insert(flight.tensors.end(), side.begin(), side.end());
     for (const RunValue& v : call.inputs) flight.tensors.push_back(v.tensor);
     for (const RunValue& v : call.outputs) flight.tensors.push_back(v.tensor);
-    flight.boxes = call.boxes;
-    for (const RunValue& v : call.inputs) flight.boxes.push_back(v.box);
+    flight.runtime_values = call.runtime_values;
+    for (const RunValue& v : call.inputs) flight.runtime_values.push_back(v.runtime_value);
     for (auto* side : {&call.input_uses, &call.output_uses}) {
       for (Tensor::Use& use : side->span()) flight.uses.push_back(std::move(use));
     }
@@ -283,7 +283,8 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
   latest.hold_in_flight(held);
 }
 
-std::vector<BoxPtr> Session::run_boxes(std::span<const BoxPtr> inputs, std::uint64_t deadline_ns, std::uint64_t random_seed) {
+std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr> inputs, std::uint64_t deadline_ns,
+                                                 std::uint64_t random_seed) {
   check_counts(inputs.size(), graph().outputs.size());
   SmallArray<RunValue> in(inputs.size());
   SmallArray<RunValue> out(graph().outputs.size());
@@ -292,14 +293,14 @@ std::vector<BoxPtr> Session::run_boxes(std::span<const BoxPtr> inputs, std::uint
     if (inputs[i]->is_tensor()) {
       in[i].tensor = tensor_of(runtime(), inputs[i]);
     } else {
-      in[i].box = inputs[i];
+      in[i].runtime_value = inputs[i];
     }
   }
   Call call{in.span(), out.span(), false};
   run_call(call, deadline_ns, random_seed);
-  std::vector<BoxPtr> made(out.size());
+  std::vector<RuntimeValuePtr> made(out.size());
   for (std::size_t j = 0; j < made.size(); ++j)
-    made[j] = call.to[j] != nullptr ? box_of(call.to[j]) : call.boxes[graph().outputs[j]];
+    made[j] = call.to[j] != nullptr ? runtime_value_of(call.to[j]) : call.runtime_values[graph().outputs[j]];
   return made;
 }
 

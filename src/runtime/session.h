@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/execute.h"
-#include "runtime/host_run.h"
+#include "runtime/run/execute.h"
+#include "runtime/run/host_run.h"
 #include "runtime/tensor.h"
 
 namespace evn {
@@ -31,10 +31,11 @@ class Session {
 
   // Runs once. `outputs` has a slot per graph output; empty slots are filled with new values on success only.
   void run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request);
-  // The same as one iteration of a body.
-  std::vector<BoxPtr> run_boxes(std::span<const BoxPtr> inputs, std::uint64_t deadline_ns, std::uint64_t random_seed);
+  // Runs as one iteration of a body.
+  std::vector<RuntimeValuePtr> run_values(std::span<const RuntimeValuePtr> inputs, std::uint64_t deadline_ns,
+                                          std::uint64_t random_seed);
 
-  // Of a node with a body: what runs that; else nullptr.
+  // For a node with a body: what runs that; else nullptr.
   const Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
 
   std::string explain(evn_format format) const;

@@ -105,8 +105,8 @@ using TensorPtr = std::shared_ptr<Tensor>;
 
 // Copies all bytes; the descs must be equal. Blocks.
 void copy_tensor(const Tensor& from, Tensor& to);
-// The same for a run: throws EVN_ERROR_TIMEOUT when `cancel` says stop. Devices may then still read and write, and the tensors stay
-// until they have done so; both must keep their memory.
+// Copies within a run: throws EVN_ERROR_TIMEOUT when `cancel` says stop. Devices may then still read and write, and the tensors
+// stay until they have done so; both must keep their memory.
 void copy_tensor_or_stop(const TensorPtr& from, const TensorPtr& to, const Cancel& cancel);
 
 // Checks dtype, rank and dims of a tensor that the caller asks for.

@@ -39,7 +39,7 @@ struct OpenClDeadlines : OpenClApiTest {
   }
   void TearDown() override {
     if (driver != nullptr) driver->let_go();
-    fault_arm(Seam::kOpenCl, 0, false);
+    fault_arm(Seam::kDevice, 0, false);
     fault_arm(Seam::kThread, 0, false);
     release_all();
     OpenClApiTest::TearDown();
@@ -204,10 +204,10 @@ TEST_F(OpenClDeadlines, AnErrorDoesNotWaitEither) {
   int lost = 0;
   for (int k = 1; k < 200; ++k) {
     driver->hold();
-    fault_arm(Seam::kOpenCl, k, false);
+    fault_arm(Seam::kDevice, k, false);
     const evn_status status = run(20'000'000);
-    const bool reached = fault_count(Seam::kOpenCl) >= k;
-    fault_arm(Seam::kOpenCl, 0, false);
+    const bool reached = fault_count(Seam::kDevice) >= k;
+    fault_arm(Seam::kDevice, 0, false);
     EXPECT_TRUE(status == EVN_ERROR_TIMEOUT || status == EVN_ERROR_DEVICE_LOST || status == EVN_ERROR_OUT_OF_MEMORY)
         << status << error.message;
     lost += status == EVN_ERROR_DEVICE_LOST;

@@ -98,14 +98,14 @@ TEST_F(OpenClTensors, PinnedOnesSurviveFailingMaps) {
   int failures = 0;
   for (int k = 1; k <= 4; ++k) {
     void* data = nullptr;
-    fault_arm(Seam::kOpenCl, k, false);
+    fault_arm(Seam::kDevice, k, false);
     evn_status status = evn_tensor_map(t, EVN_MAP_READ | EVN_MAP_WRITE, &data, nullptr, &error);
     failures += status != EVN_OK;
     if (status != EVN_OK) ASSERT_OK(evn_tensor_map(t, EVN_MAP_READ | EVN_MAP_WRITE, &data, nullptr, &error));
     status = evn_tensor_unmap(t, &error);
     failures += status != EVN_OK;
     if (status != EVN_OK) EXPECT_OK(evn_tensor_unmap(t, &error));
-    fault_arm(Seam::kOpenCl, 0, false);
+    fault_arm(Seam::kDevice, 0, false);
     EXPECT_EQ(read(t), ramp(100, 3));
   }
   EXPECT_EQ(failures, 3);  // map, unmap, and the wait for it

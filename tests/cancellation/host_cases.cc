@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "ops/infra/boxes.h"
+#include "ops/infra/runtime_values.h"
 
 namespace evn::test {
 namespace {
@@ -16,40 +16,42 @@ TestServices& services() {
 }
 
 template <typename T>
-BoxPtr tensor(const Shape& shape, const std::vector<T>& values) {
+RuntimeValuePtr tensor(const Shape& shape, const std::vector<T>& values) {
   void* to = nullptr;
-  const std::shared_ptr<Box> box = services().make_tensor({kDTypeOf<T>, shape}, &to);
+  const std::shared_ptr<RuntimeValue> runtime_value = services().make_tensor({kDTypeOf<T>, shape}, &to);
   std::memcpy(to, values.data(), values.size() * sizeof(T));
-  return box;
+  return runtime_value;
 }
 
-BoxPtr integer(std::int64_t value) { return tensor<std::int64_t>({}, {value}); }
-BoxPtr floats(std::int64_t count) {
+RuntimeValuePtr integer(std::int64_t value) { return tensor<std::int64_t>({}, {value}); }
+RuntimeValuePtr floats(std::int64_t count) {
   std::vector<float> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000);
   return tensor<float>({count}, values);
 }
 
 // A sequence of tensors of one element.
-BoxPtr sequence(std::int64_t count) {
-  std::vector<BoxPtr> parts;
+RuntimeValuePtr sequence(std::int64_t count) {
+  std::vector<RuntimeValuePtr> parts;
   for (std::int64_t i = 0; i < count; ++i) parts.push_back(tensor<float>({1}, {static_cast<float>(i)}));
-  return make_box({DType::kFloat32, {}}, Wrap::kSequence, std::move(parts));
+  return make_runtime_value({DType::kFloat32, {}}, Wrap::kSequence, std::move(parts));
 }
 
 // From 0, 1, ... to their halves.
-BoxPtr map_of_floats(std::int64_t count) {
+RuntimeValuePtr map_of_floats(std::int64_t count) {
   std::vector<std::int64_t> keys(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<std::int64_t>(i);
-  return make_box({DType::kFloat32, {}}, Wrap::kMapOfInts, {tensor<std::int64_t>({count}, keys), floats(count)});
+  return make_runtime_value({DType::kFloat32, {}}, Wrap::kMapOfInts, {tensor<std::int64_t>({count}, keys), floats(count)});
 }
 
-HostCase make(const std::string& op, int opset, std::vector<BoxPtr> inputs, std::vector<Attribute> attributes = {},
+HostCase make(const std::string& op, int opset, std::vector<RuntimeValuePtr> inputs, std::vector<Attribute> attributes = {},
               int outputs = 1) {
   GraphBuilder b(opset);
   std::vector<ValueId> ids;
-  for (const BoxPtr& box : inputs) {
-    ids.push_back(box == nullptr ? kNoValue : b.input("x" + std::to_string(ids.size()), box->desc.shape, box->desc.dtype));
+  for (const RuntimeValuePtr& runtime_value : inputs) {
+    ids.push_back(runtime_value == nullptr
+                      ? kNoValue
+                      : b.input("x" + std::to_string(ids.size()), runtime_value->desc.shape, runtime_value->desc.dtype));
   }
   b.nodes(op, ids, outputs, std::move(attributes), "node");
   return {b.graph().nodes.back(), std::move(inputs)};
@@ -81,30 +83,31 @@ std::vector<std::int64_t> numbers(std::int64_t count) {
   return all;
 }
 
-std::string text_of_box(const Box& box) {
-  std::string text = box.desc.type_string() + box.desc.shape.to_string();
-  if (box.is_tensor() && box.desc.dtype == DType::kString) {
-    for (std::int64_t i = 0; i < box.desc.shape.elements(); ++i) (text += text_of(box.as<TextElement>()[i])) += '\n';
-  } else if (box.is_tensor() && box.data != nullptr) {
-    text.append(box.as<char>(), box.desc.size_bytes());
+std::string text_of_runtime_value(const RuntimeValue& runtime_value) {
+  std::string text = runtime_value.desc.type_string() + runtime_value.desc.shape.to_string();
+  if (runtime_value.is_tensor() && runtime_value.desc.dtype == DType::kString) {
+    for (std::int64_t i = 0; i < runtime_value.desc.shape.elements(); ++i)
+      (text += text_of(runtime_value.as<TextElement>()[i])) += '\n';
+  } else if (runtime_value.is_tensor() && runtime_value.data != nullptr) {
+    text.append(runtime_value.as<char>(), runtime_value.desc.size_bytes());
   }
-  for (const BoxPtr& part : box.parts) text += text_of_box(*part);
+  for (const RuntimeValuePtr& part : runtime_value.parts) text += text_of_runtime_value(*part);
   return text;
 }
 
 }  // namespace
 
-std::shared_ptr<Box> TestServices::make_tensor(const TensorDesc& desc, void** bytes) {
-  auto box = std::make_shared<Box>();
-  box->desc = desc;
+std::shared_ptr<RuntimeValue> TestServices::make_tensor(const TensorDesc& desc, void** bytes) {
+  auto runtime_value = std::make_shared<RuntimeValue>();
+  runtime_value->desc = desc;
   const std::shared_ptr<char[]> memory(new char[desc.size_bytes() + 8]());
   *bytes = memory.get();
-  box->data = memory;
-  return box;
+  runtime_value->data = memory;
+  return runtime_value;
 }
 
 // Loop, whose inputs begin with the iteration and the condition, gives the condition and what it carries; Scan and SequenceMap all.
-std::vector<BoxPtr> TestServices::run_body(std::span<const BoxPtr> inputs, std::uint64_t) {
+std::vector<RuntimeValuePtr> TestServices::run_body(std::span<const RuntimeValuePtr> inputs, std::uint64_t) {
   std::size_t first = 0;
   if (inputs.size() > 1 && inputs[1]->desc.dtype == DType::kBool) first = 1;
   return {inputs.begin() + static_cast<std::ptrdiff_t>(first), inputs.end()};
@@ -134,11 +137,12 @@ std::map<std::string, HostCase> host_cases() {
 }
 
 std::vector<std::string> results_of(const HostCase& c) {
-  std::vector<BoxPtr> outputs(c.node.outputs.size());
+  std::vector<RuntimeValuePtr> outputs(c.node.outputs.size());
   HostContext context{c.node, c.inputs, outputs, services()};
   c.node.op->host(context);
   std::vector<std::string> results;
-  for (const BoxPtr& box : outputs) results.push_back(box == nullptr ? "" : text_of_box(*box));
+  for (const RuntimeValuePtr& runtime_value : outputs)
+    results.push_back(runtime_value == nullptr ? "" : text_of_runtime_value(*runtime_value));
   return results;
 }
 

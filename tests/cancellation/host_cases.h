@@ -11,15 +11,15 @@ namespace evn::test {
 
 struct HostCase {
   Node node;
-  std::vector<BoxPtr> inputs;
+  std::vector<RuntimeValuePtr> inputs;
 };
 
 // What host operators need of a run: memory, and a body that gives back its inputs, or what `body` says.
 class TestServices final : public HostServices {
  public:
-  std::shared_ptr<Box> make_tensor(const TensorDesc& desc, void** bytes) override;
-  BoxPtr keep(const BoxPtr& box) override { return box; }
-  std::vector<BoxPtr> run_body(std::span<const BoxPtr> inputs, std::uint64_t iteration) override;
+  std::shared_ptr<RuntimeValue> make_tensor(const TensorDesc& desc, void** bytes) override;
+  RuntimeValuePtr keep(const RuntimeValuePtr& runtime_value) override { return runtime_value; }
+  std::vector<RuntimeValuePtr> run_body(std::span<const RuntimeValuePtr> inputs, std::uint64_t iteration) override;
   void check_stop() override {}
   const Limits& limits() const override { return limits_; }
 

@@ -50,17 +50,18 @@ placement:
   ASSERT_EQ(c.devices.size(), 2u);
   EXPECT_EQ(c.devices[0].name, "host");
   EXPECT_EQ(c.devices[0].type, "cpu");
-  EXPECT_EQ(c.devices[0].threads, 3);
+  EXPECT_EQ(c.devices[0].settings.number("threads", 0), 3u);
   EXPECT_EQ(c.devices[0].memory_limit, 512u << 20);
   EXPECT_FALSE(c.devices[0].optional);
   EXPECT_EQ(c.devices[0].line, 12);
   const DeviceConfig& gpu = c.devices[1];
   EXPECT_EQ(gpu.type, "opencl");
-  EXPECT_EQ(gpu.match_vendor, "*V*");
-  EXPECT_EQ(gpu.match_device, "D?");
-  EXPECT_EQ(gpu.match_platform, "P*");
-  EXPECT_EQ(gpu.match_kind, "accelerator");
-  EXPECT_EQ(gpu.match_index, 2);
+  EXPECT_EQ(c.devices[0].settings.find("spin"), nullptr);
+  EXPECT_EQ(gpu.settings.text("match.vendor", ""), "*V*");
+  EXPECT_EQ(gpu.settings.text("match.device", ""), "D?");
+  EXPECT_EQ(gpu.settings.text("match.platform", ""), "P*");
+  EXPECT_EQ(gpu.settings.text("match.kind", ""), "accelerator");
+  EXPECT_EQ(gpu.settings.number("match.index", 0), 2u);
   EXPECT_TRUE(gpu.optional);
   EXPECT_EQ(gpu.memory_limit, UINT64_MAX);
   EXPECT_EQ(c.find_device("gpu"), &gpu);
@@ -102,7 +103,7 @@ TEST(Config, AutoAndNoneAreTheDefaults) {
       "placement: {default: auto}",
       "");
   EXPECT_EQ(c.limits.run_time_ns, 0u);
-  EXPECT_EQ(c.devices[0].threads, 0);
+  EXPECT_EQ(c.devices[0].settings.number("threads", 0), 0u);
   EXPECT_EQ(c.devices[0].memory_limit, UINT64_MAX);
   EXPECT_EQ(c.default_device, "");
 }
@@ -118,15 +119,15 @@ TEST(Config, TheCpuIsAlwaysThere) {
   ASSERT_EQ(c.devices.size(), 2u);
   EXPECT_EQ(c.devices[0].name, "cpu");
   EXPECT_EQ(c.devices[0].type, "cpu");
-  EXPECT_EQ(c.devices[0].threads, 0);
+  EXPECT_EQ(c.devices[0].settings.number("threads", 0), 0u);
   EXPECT_TRUE(
       fails_with("devices: {host: {type: cpu}}\nplacement: {default: cpu}", "2:22: unknown device \"cpu\"; there are: host"));
 }
 
 TEST(Config, NothingIsExpanded) {  // C18
   const Config c = parse_config("devices: {g: {type: opencl, match: {vendor: \"${HOME}\", device: ~/x}}}", "");
-  EXPECT_EQ(c.devices[1].match_vendor, "${HOME}");
-  EXPECT_EQ(c.devices[1].match_device, "~/x");
+  EXPECT_EQ(c.devices[1].settings.text("match.vendor", ""), "${HOME}");
+  EXPECT_EQ(c.devices[1].settings.text("match.device", ""), "~/x");
 }
 
 TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {

@@ -36,31 +36,53 @@ std::vector<std::map<std::string, std::string>> documented_keys() {
   return entries;
 }
 
-std::string words_of(const KeyRow& row) {
-  std::string words = row.words;
+std::string words_of(std::string words) {
   for (std::size_t bar = words.find('|'); bar != std::string::npos; bar = words.find('|', bar + 3)) words.replace(bar, 1, " | ");
   return words;
 }
 
-std::string range_of(const KeyRow& row) {
-  if (row.max == 0) return "";
-  const std::string unit = row.type == KeyType::kDuration ? "ns" : "";
-  return std::to_string(row.min) + unit + " .. " + std::to_string(row.max) + unit;
+std::string range_of(const Setting& setting) {
+  if (setting.max == 0) return "";
+  const std::string unit = setting.type == SettingType::kDuration ? "ns" : "";
+  return std::to_string(setting.min) + unit + " .. " + std::to_string(setting.max) + unit;
 }
 
-TEST(ConfigSchema, DocumentsExactlyTheKeysOfTheTable) {
+// All keys: those of the configuration, and behind those of every device the options of each device type.
+struct Key {
+  std::string path;
+  std::string device_type;  // "": of the configuration
+  Setting setting;
+};
+
+std::vector<Key> all_keys() {
+  std::vector<Key> keys;
+  for (const KeyRow& row : config_schema()) {
+    keys.push_back({row.setting.name, "", row.setting});
+    if (keys.back().path != "devices.*.optional") continue;
+    for (const DeviceType& type : builtin_device_types()) {
+      for (const DeviceOption& option : type.options) {
+        keys.push_back({std::string("devices.*.") + option.setting.name, type.name, option.setting});
+      }
+    }
+  }
+  return keys;
+}
+
+TEST(ConfigSchema, DocumentsExactlyTheKeysOfTheTables) {
   const auto documented = documented_keys();
-  const auto rows = config_schema();
-  ASSERT_EQ(documented.size(), rows.size());
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const KeyRow& row = rows[i];
+  const std::vector<Key> keys = all_keys();
+  ASSERT_EQ(documented.size(), keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const Setting& setting = keys[i].setting;
+    const std::string& path = keys[i].path;
     auto entry = documented[i];
-    EXPECT_EQ(entry["path"], row.path);
-    EXPECT_EQ(entry["type"], key_type_name(row.type)) << row.path;
-    EXPECT_EQ(entry["default"], row.fallback == nullptr ? "(required)" : row.fallback) << row.path;
-    EXPECT_EQ(entry["range"], range_of(row)) << row.path;
-    EXPECT_EQ(entry["words"], words_of(row)) << row.path;
-    EXPECT_GT(entry["about"].size(), 10u) << row.path;
+    EXPECT_EQ(entry["path"], path);
+    EXPECT_EQ(entry["type"], setting_type_name(setting.type)) << path;
+    EXPECT_EQ(entry["device_type"], keys[i].device_type) << path;
+    EXPECT_EQ(entry["default"], setting.fallback == nullptr ? "(required)" : setting.fallback) << path;
+    EXPECT_EQ(entry["range"], range_of(setting)) << path;
+    EXPECT_EQ(entry["words"], path == "devices.*.type" ? "cpu | opencl" : words_of(setting.words)) << path;
+    EXPECT_GT(entry["about"].size(), 10u) << path;
   }
 }
 
@@ -79,7 +101,7 @@ TEST(ConfigSchema, ExamplesOfKeysParseAndUseTheKey) {
 // A configuration that writes the defaults out means the same as one that does not.
 TEST(ConfigSchema, DocumentedDefaultsAreTheStructs) {
   std::map<std::string, std::string> fallback;
-  for (const KeyRow& row : config_schema()) fallback[row.path] = row.fallback == nullptr ? "" : row.fallback;
+  for (const Key& key : all_keys()) fallback[key.path] = key.setting.fallback == nullptr ? "" : key.setting.fallback;
   const auto entry = [&](const std::string& path) { return path.substr(path.rfind('.') + 1) + ": " + fallback.at(path); };
   std::string text = "limits: {";
   for (const char* key : {"model_bytes", "nodes", "nesting", "tensor_bytes", "load_time", "loop_iterations", "run_time"}) {
@@ -109,12 +131,10 @@ TEST(ConfigSchema, DocumentedDefaultsAreTheStructs) {
   const DeviceConfig& g = *c.find_device("g");
   EXPECT_EQ(g.memory_limit, device.memory_limit);
   EXPECT_EQ(g.optional, device.optional);
-  EXPECT_EQ(g.match_vendor, device.match_vendor);
-  EXPECT_EQ(g.match_device, device.match_device);
-  EXPECT_EQ(g.match_platform, device.match_platform);
-  EXPECT_EQ(g.match_kind, device.match_kind);
-  EXPECT_EQ(g.match_index, device.match_index);
-  EXPECT_EQ(c.find_device("cpu")->threads, device.threads);
+  for (const char* key : {"match.vendor", "match.device", "match.platform"}) EXPECT_EQ(g.settings.text(key, ""), "*");
+  EXPECT_EQ(g.settings.text("match.kind", ""), "any");
+  EXPECT_EQ(g.settings.number("match.index", 7), 0u);
+  EXPECT_EQ(c.find_device("cpu")->settings.number("threads", 7), 0u);  // which is what DeviceRequest says without it
   EXPECT_EQ(c.default_device, Config{}.default_device);
   EXPECT_EQ(c.rules[0].policy, PlacementRule{}.policy);
   EXPECT_EQ(c.cache.file, CacheConfig{}.file);

@@ -5,10 +5,17 @@
 
 #include <string>
 
+#include "api/builtin.h"
 #include "base/error.h"
 #include "config/config.h"
 
 namespace evn {
+
+// For devices of the built-in backends.
+inline Config parse_config(const std::string& text, const std::string& source) {
+  return parse_config(text, source, builtin_device_types());
+}
+inline Config load_config(const std::string& path) { return load_config(path, builtin_device_types()); }
 
 // The error of a text, or an Error with EVN_OK when it parses.
 inline Error config_error(const std::string& text, const std::string& source = "c.yaml") {

@@ -32,8 +32,8 @@ TEST(ConfigTypes, C07ThreadCountsOfAnotherTypeAreErrors) {
 }
 
 TEST(ConfigTypes, C07EdgesOfTheRangeAreIn) {
-  EXPECT_EQ(parse_config(threads("1"), "").devices[0].threads, 1);
-  EXPECT_EQ(parse_config(threads("1024"), "").devices[0].threads, 1024);
+  EXPECT_EQ(parse_config(threads("1"), "").devices[0].settings.number("threads", 0), 1u);
+  EXPECT_EQ(parse_config(threads("1024"), "").devices[0].settings.number("threads", 0), 1024u);
 }
 
 TEST(ConfigTypes, C08PlainBooleansAndNullAreNoNames) {

@@ -60,7 +60,7 @@ TEST(ConfigYaml, C01NothingMeansTheDefaults) {
     EXPECT_TRUE(c.rules.empty()) << text;
     ASSERT_EQ(c.devices.size(), 1u) << text;
     EXPECT_EQ(c.devices[0].type, "cpu") << text;
-    EXPECT_EQ(c.devices[0].threads, 0) << text;
+    EXPECT_EQ(c.devices[0].settings.number("threads", 0), 0u) << text;
   }
 }
 

@@ -84,31 +84,32 @@ test::Bytes values_of(const Operand& o, test::Random& random) {
 
 // -------------------------------------------------------------------------------------------------- epilogues --
 
-Epilogue make_chain(std::initializer_list<Step> steps) {
+Epilogue make_chain(std::initializer_list<EpilogueOp> steps) {
   Epilogue e;
-  for (const Step& s : steps) e.push(s);
+  for (const EpilogueOp& s : steps) e.push(s);
   return e;
 }
 
 // Bounds are wide, so that clamping hides few errors.
 const std::vector<Epilogue>& chains() {
   static const std::vector<Epilogue> all = {
-      make_chain({{StepKind::kScale, 0.75f, 0}, {StepKind::kOffset, 0.25f, 0}, {StepKind::kHardSwish, 1.0f / 6, 0.5f}}),
-      make_chain({{StepKind::kLeakyRelu, 0.1f, 0}, {StepKind::kTanh, 0, 0}}),
-      make_chain({{StepKind::kOffset, 0.3f, 0}, {StepKind::kRelu, 0, 0}}),
-      make_chain({{StepKind::kSwish, 1.5f, 0}, {StepKind::kOffset, -0.2f, 0}, {StepKind::kSwish, 1.0f, 0}}),
-      make_chain({{StepKind::kClip, -3.0f, 2.5f}, {StepKind::kScale, -2.0f, 0}, {StepKind::kSigmoid, 0, 0}}),
-      make_chain({{StepKind::kHardSigmoid, 0.05f, 0.5f}}),
-      make_chain({{StepKind::kGelu, 0, 0}, {StepKind::kOffset, 0.5f, 0}}),
-      make_chain({{StepKind::kSwish, 1.5f, 0}, {StepKind::kGeluTanh, 0, 0}, {StepKind::kOffset, 0.5f, 0}}),
-      make_chain({{StepKind::kScale, 0.5f, 0},
-                  {StepKind::kOffset, 0.1f, 0},
-                  {StepKind::kLeakyRelu, 0.2f, 0},
-                  {StepKind::kHardSwish, 0.1f, 0.5f},
-                  {StepKind::kClip, -3.0f, 3.0f},
-                  {StepKind::kTanh, 0, 0},
-                  {StepKind::kHardSigmoid, 0.4f, 0.5f},
-                  {StepKind::kSigmoid, 0, 0}}),
+      make_chain(
+          {{EpilogueOpKind::kScale, 0.75f, 0}, {EpilogueOpKind::kOffset, 0.25f, 0}, {EpilogueOpKind::kHardSwish, 1.0f / 6, 0.5f}}),
+      make_chain({{EpilogueOpKind::kLeakyRelu, 0.1f, 0}, {EpilogueOpKind::kTanh, 0, 0}}),
+      make_chain({{EpilogueOpKind::kOffset, 0.3f, 0}, {EpilogueOpKind::kRelu, 0, 0}}),
+      make_chain({{EpilogueOpKind::kSwish, 1.5f, 0}, {EpilogueOpKind::kOffset, -0.2f, 0}, {EpilogueOpKind::kSwish, 1.0f, 0}}),
+      make_chain({{EpilogueOpKind::kClip, -3.0f, 2.5f}, {EpilogueOpKind::kScale, -2.0f, 0}, {EpilogueOpKind::kSigmoid, 0, 0}}),
+      make_chain({{EpilogueOpKind::kHardSigmoid, 0.05f, 0.5f}}),
+      make_chain({{EpilogueOpKind::kGelu, 0, 0}, {EpilogueOpKind::kOffset, 0.5f, 0}}),
+      make_chain({{EpilogueOpKind::kSwish, 1.5f, 0}, {EpilogueOpKind::kGeluTanh, 0, 0}, {EpilogueOpKind::kOffset, 0.5f, 0}}),
+      make_chain({{EpilogueOpKind::kScale, 0.5f, 0},
+                  {EpilogueOpKind::kOffset, 0.1f, 0},
+                  {EpilogueOpKind::kLeakyRelu, 0.2f, 0},
+                  {EpilogueOpKind::kHardSwish, 0.1f, 0.5f},
+                  {EpilogueOpKind::kClip, -3.0f, 3.0f},
+                  {EpilogueOpKind::kTanh, 0, 0},
+                  {EpilogueOpKind::kHardSigmoid, 0.4f, 0.5f},
+                  {EpilogueOpKind::kSigmoid, 0, 0}}),
   };
   return all;
 }

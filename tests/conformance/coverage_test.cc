@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "backends/cpu/blas.h"
+#include "backends/cpu/gemm/blas.h"
 #include "tests/conformance/case.h"
 #include "tests/conformance/targets.h"
 

@@ -20,24 +20,23 @@ struct Opened {
 
 void open_one(const Backend& backend, Opened* all) {
   DeviceRequest request;
-  request.name = backend.type;
-  request.thread_count = 2;
+  request.name = backend.type.name;
+  request.settings.set_number("threads", 2);
   try {
     const std::shared_ptr<Device> device = backend.open(request);
     if (&backend != &cpu_backend) {
-      all->targets.push_back({backend.type, device, {}});
+      all->targets.push_back({backend.type.name, device, {}});
       return;
     }
     for (const Isa isa : isas()) {
-      const bool has_floats_only = isa == Isa::k_avx512_bf16 || isa == Isa::k_avx512_fp16;
-      if (!has_floats_only) all->targets.push_back({std::string("cpu ") + isa_name(isa), device, isa});
       const test::ForcedIsa forced(isa);
+      if (integer_isa() == isa) all->targets.push_back({std::string("cpu ") + isa_name(isa), device, isa});
       // The baseline is what bfloat16_isa() says where there are no such products.
       const bool has_bfloat16 = bfloat16_isa() == isa && cluster_of(isa) != isa;
       if (has_bfloat16) all->targets.push_back({std::string("cpu bf16 ") + isa_name(isa), device, isa, Precision::kBfloat16});
     }
   } catch (const Error& e) {
-    all->absent.push_back({backend.type, e.message});
+    all->absent.push_back({backend.type.name, e.message});
   }
 }
 
@@ -56,7 +55,7 @@ const Opened& opened() {
 std::shared_ptr<Device> open_cpu(int threads) {
   DeviceRequest request;
   request.name = "cpu";
-  request.thread_count = threads;
+  request.settings.set_number("threads", static_cast<std::uint64_t>(threads));
   return cpu_backend.open(request);
 }
 

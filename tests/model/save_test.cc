@@ -123,7 +123,7 @@ TEST(Save, BodiesTextsAndTypesReadBack) {
 
 TEST(Save, WhatARewritePutInIsRefusedByName) {
   Model model = load_bytes(small_network().serialize());
-  ASSERT_TRUE(model.graph.nodes[0].epilogue.push({StepKind::kRelu, 0, 0}));
+  ASSERT_TRUE(model.graph.nodes[0].epilogue.push({EpilogueOpKind::kRelu, 0, 0}));
   try {
     save_onnx(model);
     FAIL() << "it was saved";

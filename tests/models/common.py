@@ -60,13 +60,13 @@ def explained(session):
     return json.loads(session.explain("json"))
 
 
-def placed_nodes(session):
+def output_roots_nodes(session):
     """The nodes that devices run, as explain gives them: without those that only compute shapes while a run is planned."""
     return [node for node in explained(session)["nodes"] if node["kernel"] != "planned"]
 
 
 def devices_of(session):
-    return {node["device"] for node in placed_nodes(session)}
+    return {node["device"] for node in output_roots_nodes(session)}
 
 
 def config(rules=(), default="cpu"):

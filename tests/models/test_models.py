@@ -8,7 +8,7 @@ import evener
 import numpy
 import pytest
 from common import (CASES, SEEDS, assert_close, assert_matches_oracle, config, devices_of, expected, explained, model_path,
-                    opencl_runtime, oracle, placed_nodes, run)
+                    opencl_runtime, oracle, output_roots_nodes, run)
 from zoo import FILES, REPOSITORY, SHAPES, array_for
 
 
@@ -83,7 +83,7 @@ def test_detection_runs_wholly_on_opencl():
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "det"])
 def test_models_match_with_opencl_wherever_it_can(name):
-    operators = ", ".join(sorted({node["op"] for node in placed_nodes(evener.Runtime(threads=1).session(model_path(name)))}))
+    operators = ", ".join(sorted({node["op"] for node in output_roots_nodes(evener.Runtime(threads=1).session(model_path(name)))}))
     session = opencl_runtime(config([f"{{match: {{op: [{operators}]}}, device: gpu, policy: prefer}}"])).session(model_path(name))
     assert_matches_oracle(session, name, SHAPES[name][:2])
     assert "gpu" in devices_of(session)
@@ -93,7 +93,7 @@ def test_models_match_with_opencl_wherever_it_can(name):
 def test_a_cut_by_operator_matches(name):
     session = opencl_runtime(config(["{match: {op: Conv}, device: gpu, policy: require}"])).session(model_path(name))
     assert_matches_oracle(session, name, SHAPES[name][:2])
-    nodes = placed_nodes(session)
+    nodes = output_roots_nodes(session)
     assert {node["device"] for node in nodes if node["op"] == "Conv"} == {"gpu"}
     assert "cpu" in {node["device"] for node in nodes}
     copies = explained(session)["copies"]
@@ -103,7 +103,7 @@ def test_a_cut_by_operator_matches(name):
 
 def random_cut(name, seed):
     """Rules that ask for OpenCL for a random half of the nodes, by their names."""
-    nodes = placed_nodes(evener.Runtime(threads=1).session(model_path(name)))
+    nodes = output_roots_nodes(evener.Runtime(threads=1).session(model_path(name)))
     chosen = random.Random(seed).sample(sorted(node["name"] for node in nodes), len(nodes) // 2)
     names = ", ".join('"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in chosen)
     return f"{{match: {{name: [{names}]}}, device: gpu, policy: prefer}}"

@@ -4,7 +4,7 @@ import numpy
 import onnx
 import pytest
 import test_quantized_models as quantized
-from common import config, devices_of, opencl_runtime, placed_nodes
+from common import config, devices_of, opencl_runtime, output_roots_nodes
 from onnxruntime import quantization
 from zoo import fetched
 
@@ -23,7 +23,7 @@ def assert_same_bits(runtimes, model, feeds_of):
         assert all(numpy.ptp(array) > 0 for array in wanted.values())
         for name, array in wanted.items():
             numpy.testing.assert_array_equal(ours[name], array, name)
-    return {node["op"] for node in placed_nodes(device)}
+    return {node["op"] for node in output_roots_nodes(device)}
 
 
 @pytest.mark.parametrize("activations", (quantization.QuantType.QUInt8, quantization.QuantType.QInt8), ids=("uint8", "int8"))

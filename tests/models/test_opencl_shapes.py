@@ -3,7 +3,7 @@ import evener
 import numpy
 import onnx
 import pytest
-from common import config, devices_of, opencl_runtime, placed_nodes
+from common import config, devices_of, opencl_runtime, output_roots_nodes
 from onnx import TensorProto, helper
 
 
@@ -72,7 +72,7 @@ def test_what_is_refused_late_goes_to_the_cpu_where_a_rule_only_prefers():
     session = opencl_runtime(config(["{device: gpu, policy: prefer}"])).session(squeezed(TensorProto.DOUBLE))
     array = numpy.random.default_rng(3).standard_normal((2, 1, 3))
     numpy.testing.assert_array_equal(session.run({"x": array})["y"], numpy.maximum(array.squeeze(), 0))
-    relu, = (node for node in placed_nodes(session) if node["name"] == "relu")
+    relu, = (node for node in output_roots_nodes(session) if node["name"] == "relu")
     assert relu["device"] == "cpu" and "not possible for what the latest run brought" in relu["reason"]
 
 

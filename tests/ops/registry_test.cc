@@ -121,32 +121,32 @@ TEST(Attributes, IndexBeyondTheTableIsNotGiven) {
 
 TEST(Epilogue, StepsAreAppliedInOrder) {
   Epilogue e;
-  ASSERT_TRUE(e.push({StepKind::kOffset, 1, 0}));
-  ASSERT_TRUE(e.push({StepKind::kScale, -2, 0}));
-  ASSERT_TRUE(e.push({StepKind::kRelu, 0, 0}));
+  ASSERT_TRUE(e.push({EpilogueOpKind::kOffset, 1, 0}));
+  ASSERT_TRUE(e.push({EpilogueOpKind::kScale, -2, 0}));
+  ASSERT_TRUE(e.push({EpilogueOpKind::kRelu, 0, 0}));
   EXPECT_EQ(apply_epilogue(e, 3), 0);
   EXPECT_EQ(apply_epilogue(e, -3), 4);
 }
 
 TEST(Epilogue, EachStepHasItsFormula) {
-  EXPECT_EQ(apply_step({StepKind::kClip, -1, 2}, 5), 2);
-  EXPECT_EQ(apply_step({StepKind::kClip, -1, 2}, -5), -1);
-  EXPECT_EQ(apply_step({StepKind::kLeakyRelu, 0.5f, 0}, -4), -2);
-  EXPECT_EQ(apply_step({StepKind::kHardSigmoid, 0.25f, 0.5f}, 1), 0.75f);
-  EXPECT_EQ(apply_step({StepKind::kHardSwish, 0.25f, 0.5f}, 1), 0.75f);
-  EXPECT_EQ(apply_step({StepKind::kHardSwish, 0.25f, 0.5f}, 8), 8);
-  EXPECT_NEAR(apply_step({StepKind::kSigmoid, 0, 0}, 1), 0.7310586f, 1e-7);
-  EXPECT_NEAR(apply_step({StepKind::kSwish, 2, 0}, 0.5f), 0.3655293f, 1e-7);
-  EXPECT_NEAR(apply_step({StepKind::kGelu, 0, 0}, 1.0f), 0.8413447f, 1e-7);
-  EXPECT_NEAR(apply_step({StepKind::kGeluTanh, 0, 0}, 1.0f), 0.8411920f, 1e-7);
-  EXPECT_NEAR(apply_step({StepKind::kTanh, 0, 0}, 1), 0.7615942f, 1e-7);
-  EXPECT_TRUE(std::isnan(apply_step({StepKind::kRelu, 0, 0}, NAN)));
+  EXPECT_EQ(apply_epilogue_op({EpilogueOpKind::kClip, -1, 2}, 5), 2);
+  EXPECT_EQ(apply_epilogue_op({EpilogueOpKind::kClip, -1, 2}, -5), -1);
+  EXPECT_EQ(apply_epilogue_op({EpilogueOpKind::kLeakyRelu, 0.5f, 0}, -4), -2);
+  EXPECT_EQ(apply_epilogue_op({EpilogueOpKind::kHardSigmoid, 0.25f, 0.5f}, 1), 0.75f);
+  EXPECT_EQ(apply_epilogue_op({EpilogueOpKind::kHardSwish, 0.25f, 0.5f}, 1), 0.75f);
+  EXPECT_EQ(apply_epilogue_op({EpilogueOpKind::kHardSwish, 0.25f, 0.5f}, 8), 8);
+  EXPECT_NEAR(apply_epilogue_op({EpilogueOpKind::kSigmoid, 0, 0}, 1), 0.7310586f, 1e-7);
+  EXPECT_NEAR(apply_epilogue_op({EpilogueOpKind::kSwish, 2, 0}, 0.5f), 0.3655293f, 1e-7);
+  EXPECT_NEAR(apply_epilogue_op({EpilogueOpKind::kGelu, 0, 0}, 1.0f), 0.8413447f, 1e-7);
+  EXPECT_NEAR(apply_epilogue_op({EpilogueOpKind::kGeluTanh, 0, 0}, 1.0f), 0.8411920f, 1e-7);
+  EXPECT_NEAR(apply_epilogue_op({EpilogueOpKind::kTanh, 0, 0}, 1), 0.7615942f, 1e-7);
+  EXPECT_TRUE(std::isnan(apply_epilogue_op({EpilogueOpKind::kRelu, 0, 0}, NAN)));
 }
 
 TEST(Epilogue, RunReferenceAppliesItToTheFirstOutput) {
   Op op("Add", 13);
   Node node = op.node();
-  node.epilogue.push({StepKind::kRelu, 0, 0});
+  node.epilogue.push({EpilogueOpKind::kRelu, 0, 0});
   const Tensor a = f32({2}, {1, -3});
   const Tensor b = f32({2}, {1, 1});
   Tensor y = blank(DType::kFloat32, {2});

@@ -14,7 +14,7 @@ std::atomic<int> g_opened{0};
 char g_devices[2];
 
 const void* identify(const DeviceRequest& request) {
-  if (request.index >= (request.kind == "gpu" ? 1 : 2)) {
+  if (request.index >= (request.settings.text("kind", "any") == "gpu" ? 1 : 2)) {
     throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is no device number %d", request.index).with_device(request.name.c_str());
   }
   return &g_devices[request.index];
@@ -26,13 +26,21 @@ std::shared_ptr<Device> open_slowly(const DeviceRequest& request) {
   return mock_backend.open(request);
 }
 
-constexpr Backend kMachine = {"opencl", open_slowly, [](std::string*) { return std::vector<DeviceListing>{}; }, identify};
+constexpr DeviceOption kOptions[] = {
+    {{.name = "kind", .type = SettingType::kChoice, .fallback = "any", .words = "any|gpu"}, true},
+    {{.name = "blas", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|never"}},
+    {{.name = "buffer", .type = SettingType::kBytes, .fallback = "1MiB", .min = 1, .max = 1 << 30}},
+    {{.name = "refuse", .type = SettingType::kTexts}},
+};
+constexpr DeviceAlias kAliases[] = {{"gpu", "kind", "gpu"}};
+constexpr Backend kMachine = {
+    {"npu", kOptions}, open_slowly, [](std::string*) { return std::vector<DeviceListing>{}; }, identify, kAliases};
 
 DeviceConfig gpu_config(const std::string& name, int line, const char* kind = "any") {
   DeviceConfig d;
   d.name = name;
-  d.type = "opencl";
-  d.match_kind = kind;
+  d.type = "npu";
+  d.settings.set_text("kind", kind);
   d.line = line;
   return d;
 }
@@ -54,15 +62,15 @@ using OneDevice = RuntimeTest;
 TEST_F(OneDevice, AllNamesAreOneDevice) {
   const auto runtime = make({gpu_config("mine", 3), gpu_config("yours", 4, "gpu")});
   Device* const device = runtime->find_device("mine");
-  for (const char* name : {"yours", "gpu", "gpu:0", "opencl", "opencl:0", "opencl:00", "mine", "gpu"}) {
+  for (const char* name : {"yours", "gpu", "gpu:0", "npu", "npu:0", "npu:00", "mine", "gpu"}) {
     EXPECT_EQ(runtime->find_device(name), device) << name;
   }
   EXPECT_EQ(device->name(), "mine");
   EXPECT_EQ(g_opened, 1);
   EXPECT_EQ(runtime->device_count(), 2u);  // with the CPU
-  Device* const other = runtime->find_device("opencl:1");
+  Device* const other = runtime->find_device("npu:1");
   EXPECT_NE(other, device);
-  EXPECT_EQ(runtime->find_device("opencl:1"), other);
+  EXPECT_EQ(runtime->find_device("npu:1"), other);
   EXPECT_EQ(g_opened, 2);
   EXPECT_THROW(runtime->find_device("gpu:1"), Error);
   EXPECT_EQ(runtime->device_count(), 3u);
@@ -80,7 +88,7 @@ TEST_F(OneDevice, ACapHoldsOverAllNames) {
   capped.memory_limit = 1 << 20;
   const auto runtime = make({capped});
   const PooledMemory first = runtime->find_device("mine")->allocate(700000, MemoryClass::kTensors);
-  for (const char* name : {"mine", "gpu", "opencl:0"}) {
+  for (const char* name : {"mine", "gpu", "npu:0"}) {
     try {
       const PooledMemory second = runtime->find_device(name)->allocate(700000, MemoryClass::kTensors);
       ADD_FAILURE() << "the cap was passed by the name " << name;
@@ -98,7 +106,13 @@ TEST_F(OneDevice, NamesWithOtherSettingsContradictEachOther) {
   };
   const Row rows[] = {
       {"memory_limit", [](DeviceConfig& d) { d.memory_limit = 4096; }, "mine says none, yours says 4096"},
-      {"clblast", [](DeviceConfig& d) { d.clblast = "never"; }, "mine says auto, yours says never"},
+      {"blas", [](DeviceConfig& d) { d.settings.set_text("blas", "never"); }, "mine says auto, yours says never"},
+      {"buffer", [](DeviceConfig& d) { d.settings.set_number("buffer", 4096); }, "mine says 1MiB, yours says 4096"},
+      {"refuse",
+       [](DeviceConfig& d) {
+         d.settings.set("refuse", {.texts = {"Add", "Mul"}});
+       },
+       "mine says , yours says Add, Mul"},
       {"precision", [](DeviceConfig& d) { d.precision = Precision::kFloat16; }, "mine says none, yours says fp16"},
   };
   for (const Row& row : rows) {
@@ -120,13 +134,15 @@ TEST_F(OneDevice, NamesWithOtherSettingsContradictEachOther) {
   }
   DeviceConfig first = gpu_config("mine", 3), second = gpu_config("yours", 9);
   first.memory_limit = second.memory_limit = 1 << 20;
+  first.settings.set("buffer", {.number = 1 << 20, .text = "1MiB"});  // one number, written in two ways
+  second.settings.set_number("buffer", 1 << 20);
   EXPECT_EQ(make({first, second})->device_count(), 2u);
 }
 
 TEST_F(OneDevice, ThreadsThatAskAtOnceGetTheSame) {
   for (int round = 0; round < 20; ++round) {
     const auto runtime = make();
-    const char* const names[] = {"gpu", "gpu:0", "opencl:0", "opencl", "gpu", "opencl:0"};
+    const char* const names[] = {"gpu", "gpu:0", "npu:0", "npu", "gpu", "npu:0"};
     Device* found[6] = {};
     std::atomic<int> ready{0};
     std::vector<std::thread> threads;

@@ -104,7 +104,7 @@ TEST_F(PlacementTest, RulesOnAnAbsentOptionalDeviceAreSkippedAndSaidSo) {
   absent.optional = true;
   c.rules = {rule({"Conv"}, {}, "gpu", Policy::kRequire, 5)};
   static constexpr const Backend kMissing = {
-      "missing-mock",
+      {"missing-mock"},
       [](const DeviceRequest&) -> std::shared_ptr<Device> { fail(EVN_ERROR_DEVICE_UNAVAILABLE, "nobody is at home"); },
       [](std::string* why) {
         *why = "nobody is at home";

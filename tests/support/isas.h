@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -11,8 +12,11 @@
 
 namespace evn::test {
 
-inline constexpr Isa kIsas[] = {Isa::k_baseline,    Isa::k_avx2,        Isa::k_avx2_vnni,   Isa::k_avx512,
-                                Isa::k_avx512_vnni, Isa::k_avx512_bf16, Isa::k_avx512_fp16, Isa::k_avx512_amx};
+inline constexpr auto kIsas = [] {
+  std::array<Isa, kIsaCount> all{};
+  for (int i = 0; i < kIsaCount; ++i) all[i] = static_cast<Isa>(i);
+  return all;
+}();
 
 // Whether it has inputs of bytes, by whose products alone an extension differs from its cluster.
 inline bool has_bytes(const KernelSubject& s) {

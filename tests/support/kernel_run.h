@@ -337,8 +337,8 @@ inline Tolerance tolerance_of(const Node& node) {
   t.rtol += 3e-6;
   t.atol += 3e-6;
   for (int i = 0; i < node.epilogue.count; ++i) {
-    const StepKind kind = node.epilogue.steps[i].kind;
-    if (kind == StepKind::kSigmoid || kind == StepKind::kTanh || kind == StepKind::kSwish) t.rtol += 1e-5;
+    const EpilogueOpKind kind = node.epilogue.ops[i].kind;
+    if (kind == EpilogueOpKind::kSigmoid || kind == EpilogueOpKind::kTanh || kind == EpilogueOpKind::kSwish) t.rtol += 1e-5;
   }
   return t;
 }

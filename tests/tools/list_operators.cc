@@ -7,11 +7,11 @@
 #include <string>
 #include <string_view>
 
-#include "backends/cpu/blas.h"
+#include "backends/cpu/gemm/blas.h"
 #include "backends/cpu/isa.h"
-#include "backends/cpu/simd/qgemm.h"
+#include "backends/cpu/qgemm/qgemm_loops.h"
+#include "device/backend.h"
 #include "device/cascade.h"
-#include "device/device.h"
 #include "device/kernel.h"
 #include "ops/op.h"
 
@@ -77,7 +77,7 @@ bool has_what_it_needs(const Device& cpu, const Kernel& kernel) {
   if (kernel.operands != Precision::kFloat32) return cpu.lowest_precision(kernel.operands, &why) == kernel.operands;
   if (name == "matmul_openblas" || name == "gemm_openblas") return blas_module() != nullptr;
   if (name == "qlinear_conv_winograd") return simd_qgemm::loops(integer_isa()).winograd != nullptr;
-  if (name == "qlinear_conv_depthwise_planes") return integer_isa() == Isa::k_avx512_vnni || integer_isa() == Isa::k_avx512_amx;
+  if (name == "qlinear_conv_depthwise_planes") return isa_includes(integer_isa(), Isa::k_avx512_vnni);
   return true;
 }
 

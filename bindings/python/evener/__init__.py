@@ -11,12 +11,13 @@ Arrays go in and come out without copies. Other Python threads run while a model
 or abandoned in any order. The library is the one that the environment variable EVENER_LIBRARY names; without it the
 release build of this source tree, a library beside this package, or the system's.
 """
+from ._dlpack import from_dlpack
 from ._library import Error, Status, library_path, version
 from ._log import LogRecord
 from ._operator import Node, Spec
 from ._quantizer import Quantizer
 from ._runtime import Device, MemoryStats, Model, Runtime, Session, Value, inspect, passes
-from ._tensor import Tensor, from_dlpack
+from ._tensor import Tensor
 
 __all__ = ["Device", "Error", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "Spec", "Status", "Tensor",
            "Value", "from_dlpack", "inspect", "library_path", "passes", "version"]

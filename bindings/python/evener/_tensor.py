@@ -1,6 +1,5 @@
 """Tensor: the library's tensors as Python objects, shared with other libraries by DLPack, without copies."""
 import ctypes
-import threading
 
 import numpy
 
@@ -120,24 +119,3 @@ def import_dlpack(runtime, value, error):
     check(library().evn_tensor_from_dlpack(runtime, _capsule_pointer(capsule, name), flags, tensor, error), error)
     _capsule_set_name(capsule, _USED_NAMES[legacy])  # the library calls the deleter now
     return tensor
-
-
-_shared = None
-_shared_lock = threading.Lock()
-
-
-def _shared_runtime():
-    """The runtime of tensors that are made without one. Sessions of other runtimes take them all the same, without a copy."""
-    from ._runtime import Runtime
-    global _shared
-    with _shared_lock:
-        if _shared is None:
-            _shared = Runtime(threads=1, cache_dir="")
-        return _shared
-
-
-def from_dlpack(value, runtime=None):
-    """A Tensor over the memory of an array, tensor or other object in host memory that has __dlpack__. Nothing is copied, so it
-    must be C-contiguous. The memory lives as long as the Tensor, or a run that reads it."""
-    runtime = runtime if runtime is not None else _shared_runtime()
-    return Tensor(import_dlpack(runtime._handle, value, new_error()))

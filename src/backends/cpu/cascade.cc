@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <atomic>
 
-#include "backends/cpu/byte_lines.h"
-#include "backends/cpu/conv_plan.h"
-#include "backends/cpu/packed_gemm_plan.h"
+#include "backends/cpu/conv/conv_plan.h"
+#include "backends/cpu/gemm/packed_gemm_plan.h"
+#include "backends/cpu/qconv/byte_line_buffer.h"
 #include "ops/conv.h"
 
 namespace evn {
@@ -158,7 +158,7 @@ struct CascadeState {
 // Lines that begin at a multiple of a line of the cache.
 std::int64_t padded(std::int64_t bytes) { return static_cast<std::int64_t>(align_up(static_cast<std::size_t>(bytes), 64)); }
 
-const ByteLinesKernel& lines_kernel(const OpDesc& d, const Stage& stage) {
+const ByteLineBufferKernel& lines_kernel(const OpDesc& d, const Stage& stage) {
   if (stage.kind != Stage::Kind::kDepthwise) return conv_lines;
   return runs_by_planes(d) ? planes_lines : depthwise_lines;
 }
@@ -229,7 +229,7 @@ struct Worker : Stage {
   const OpDesc* desc;
   simd_depthwise::Geometry depthwise;
   simd_few_channels::Geometry few_channels;
-  ByteLines* bytes;  // null: floats, with what follows
+  ByteLineBuffer* bytes;  // null: floats, with what follows
   const float* weight;
   const float* bias;
   const std::uint8_t* residual;  // of all images

@@ -1,6 +1,6 @@
 // The CPU as a device: host memory, a thread pool, and the kernel tables with the reference code behind them. Everything is done
 // when a call returns, so its events carry nothing.
-#include "device/device.h"
+#include "device/backend.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,12 +9,12 @@
 #include <cpuid.h>
 #endif
 
-#include "backends/cpu/blas.h"
 #include "backends/cpu/cascade.h"
 #include "backends/cpu/float_mode.h"
+#include "backends/cpu/gemm/blas.h"
 #include "backends/cpu/isa.h"
+#include "backends/cpu/move/relayout.h"
 #include "backends/cpu/reference.h"
-#include "backends/cpu/relayout.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -60,7 +60,7 @@ class CpuDevice final : public Device {
   explicit CpuDevice(const DeviceRequest& request)
       : Device(request.name, request.memory_limit),
         memory_{request.allocator},
-        threads_(thread_count(request), request.executor, request.spin_ns) {
+        threads_(thread_count(request), request.executor, request.settings.number("spin", kDefaultSpinNs)) {
     pool().set_host_memory(memory_);
     traits_.host_addressable = true;
     traits_.alignment = kLine;
@@ -140,8 +140,8 @@ class CpuDevice final : public Device {
   };
 
   static int thread_count(const DeviceRequest& request) {
-    const int wanted = request.thread_count > 0 ? request.thread_count : os::usable_cores();
-    return std::min(wanted, ThreadPool::kMaxThreads);
+    const auto wanted = static_cast<int>(request.settings.number("threads", 0));
+    return std::min(wanted > 0 ? wanted : os::usable_cores(), ThreadPool::kMaxThreads);
   }
 
   static void wait_all(std::span<const Event> waits) {
@@ -176,7 +176,7 @@ class CpuDevice final : public Device {
 };
 
 std::shared_ptr<Device> open_cpu(const DeviceRequest& request) {
-  if ((request.kind != "any" && request.kind != "cpu") || request.index != 0) {
+  if (request.index != 0) {
     throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is one CPU and nothing else here").with_device(request.name.c_str());
   }
   (void)cpu_isa();  // an EVN_CPU_ISA that cannot be had is an error before any thread is started
@@ -196,9 +196,15 @@ std::vector<DeviceListing> list_cpu(std::string*) {
   return {std::move(cpu)};
 }
 
+constexpr DeviceOption kOptions[] = {
+    {{"threads", SettingType::kInteger, "auto", 1, 1024, "auto"}},
+    {{"spin", SettingType::kDuration, "30us", 1, 10'000'000, "none"}},
+};
+static_assert(kDefaultSpinNs == 30'000);
+
 }  // namespace
 
 extern const Backend cpu_backend;
-const Backend cpu_backend = {"cpu", open_cpu, list_cpu};
+const Backend cpu_backend = {{"cpu", kOptions}, open_cpu, list_cpu};
 
 }  // namespace evn

@@ -2,6 +2,7 @@
 #include "backends/cpu/isa.h"
 
 #include <atomic>
+#include <iterator>
 #include <string>
 
 #if defined(__x86_64__)
@@ -16,10 +17,6 @@ namespace {
 
 constexpr int kUnset = -1;
 std::atomic<int> g_isa{kUnset};
-
-// From the best on.
-constexpr Isa kAll[] = {Isa::k_avx512_amx, Isa::k_avx512_fp16, Isa::k_avx512_bf16, Isa::k_avx512_vnni,
-                        Isa::k_avx512,     Isa::k_avx2_vnni,   Isa::k_avx2,        Isa::k_baseline};
 
 Isa chosen() {
   int isa = g_isa.load(std::memory_order_relaxed);
@@ -70,41 +67,54 @@ bool has_amx() {
 }
 #endif
 
+// A row of isas.cmake.
+struct IsaRow {
+  const char* name;
+  bool compiled;         // for the processor that this was built for
+  Isa base;              // itself where it extends nothing
+  Isa int8, bf16, fp16;  // whose loops multiply such operands; k_baseline where there are no such products
+  Isa until;             // whose products it has while `permitted` says no
+  bool (*detected)();    // whether CPU and system have what it adds to its base
+  bool (*permitted)();   // whether the system lets this process use it; nullptr: it need not be asked
+};
+#include "isa_rows.h"
+static_assert(std::size(kRows) == kIsaCount);
+
+const IsaRow& row_of(Isa isa) { return kRows[static_cast<int>(isa)]; }
+
+bool is_permitted(Isa isa) { return row_of(isa).permitted == nullptr || row_of(isa).permitted(); }
+
+// What is multiplied with; it may be less than what was chosen, which is asked for only here.
+const IsaRow& products() {
+  Isa isa = chosen();
+  while (!is_permitted(isa)) isa = row_of(isa).until;
+  return row_of(isa);
+}
+
 }  // namespace
+
+bool isa_includes(Isa isa, Isa part) {
+  while (isa != part && row_of(isa).base != isa) isa = row_of(isa).base;
+  return isa == part;
+}
 
 bool isa_available(Isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-                      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
-  const bool avx512_vnni = avx512 && __builtin_cpu_supports("avx512vnni") != 0;
-  switch (isa) {
-    case Isa::k_avx2: return avx2;
-    case Isa::k_avx2_vnni: return avx2 && has_avx_vnni();
-    case Isa::k_avx512: return avx512;
-    case Isa::k_avx512_vnni: return avx512_vnni;
-    case Isa::k_avx512_bf16: return avx512_vnni && has_avx512_bf16();
-    case Isa::k_avx512_fp16: return avx512_vnni && has_avx512_bf16() && has_avx512_fp16();
-    case Isa::k_avx512_amx: return avx512_vnni && has_avx512_bf16() && has_amx();
-    default: return true;
-  }
-#else
-  return isa == Isa::k_baseline;
 #endif
+  const IsaRow& row = row_of(isa);
+  return row.compiled && row.detected() && (row.base == isa || isa_available(row.base));
 }
 
 Isa choose_isa(const std::string& wanted) {
   const char* missing = nullptr;
-  for (const Isa isa : kAll) {
-    if (!wanted.empty() && wanted != isa_name(isa)) continue;
-    if (isa_available(isa) && (wanted.empty() || isa != Isa::k_avx512_amx || tiles_are_allowed())) return isa;
-    missing = isa_name(isa);
-  }
   std::string available;
-  for (const Isa isa : kAll) {
-    if (!isa_available(isa) || (isa == Isa::k_avx512_amx && !tiles_are_allowed())) continue;
-    available = isa_name(isa) + (available.empty() ? "" : ", " + available);
+  for (int i = kIsaCount - 1; i >= 0; --i) {
+    const auto isa = static_cast<Isa>(i);
+    const bool is_there = isa_available(isa);
+    if (wanted.empty() ? is_there : wanted == isa_name(isa) && is_there && is_permitted(isa)) return isa;
+    if (wanted == isa_name(isa)) missing = isa_name(isa);
+    if (is_there && is_permitted(isa)) available = isa_name(isa) + (available.empty() ? "" : ", " + available);
   }
   if (missing != nullptr) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "EVN_CPU_ISA: this CPU has no %s that this process may use; there are: %s", missing,
@@ -116,23 +126,21 @@ Isa choose_isa(const std::string& wanted) {
 
 Isa cpu_isa() { return cluster_of(chosen()); }
 
-Isa integer_isa() {
-  const Isa isa = chosen();
-  if (isa == Isa::k_avx512_bf16 || isa == Isa::k_avx512_fp16) return Isa::k_avx512_vnni;
-  return isa != Isa::k_avx512_amx || tiles_are_allowed() ? isa : Isa::k_avx512_vnni;
-}
+Isa integer_isa() { return products().int8; }
 
-Isa bfloat16_isa() {
-  const Isa isa = chosen();
-  if (isa == Isa::k_avx512_amx) return tiles_are_allowed() ? isa : Isa::k_avx512_bf16;
-  return isa == Isa::k_avx512_bf16 || isa == Isa::k_avx512_fp16 ? Isa::k_avx512_bf16 : Isa::k_baseline;
-}
+Isa bfloat16_isa() { return products().bf16; }
 
 Isa float16_isa() {
   const Isa isa = chosen();
-  if (isa == Isa::k_avx512_fp16) return isa;
-  static const bool is_there = isa_available(Isa::k_avx512_fp16);
-  return isa == Isa::k_avx512_amx && is_there ? Isa::k_avx512_fp16 : Isa::k_baseline;
+  const Isa products = row_of(isa).fp16;
+  if (products == isa || products == Isa::k_baseline) return products;
+  static std::atomic<int> is_there{kUnset};  // of the one that others than itself name
+  int answer = is_there.load(std::memory_order_relaxed);
+  if (answer == kUnset) {
+    answer = isa_available(products) ? 1 : 0;
+    is_there.store(answer, std::memory_order_relaxed);
+  }
+  return answer != 0 ? products : Isa::k_baseline;
 }
 
 bool has_large_l2() {
@@ -149,17 +157,6 @@ Isa chosen_isa() { return chosen(); }
 
 void force_isa(Isa isa) { g_isa.store(static_cast<int>(isa), std::memory_order_relaxed); }
 
-const char* isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::k_avx2: return "avx2";
-    case Isa::k_avx512: return "avx512";
-    case Isa::k_avx2_vnni: return "avx2_vnni";
-    case Isa::k_avx512_vnni: return "avx512_vnni";
-    case Isa::k_avx512_bf16: return "avx512_bf16";
-    case Isa::k_avx512_fp16: return "avx512_fp16";
-    case Isa::k_avx512_amx: return "avx512_amx";
-    default: return "baseline";
-  }
-}
+const char* isa_name(Isa isa) { return row_of(isa).name; }
 
 }  // namespace evn

@@ -32,7 +32,7 @@ std::string clblast_outlook(bool is_cpu) {
 
 ClBlast::ClBlast(Device& device, bool is_cpu, const DeviceRequest& request, const std::string& identity, const ClBlastApi* api)
     : device_(device),
-      mode_(request.clblast),
+      mode_(request.settings.text("clblast", "auto")),
       is_cpu_(is_cpu),
       log_(request.log),
       cached_(request.cache_dir, "clblast", EVN_VERSION_STRING + ("\n" + mode_ + "\n" + identity)),

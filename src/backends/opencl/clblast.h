@@ -9,7 +9,7 @@
 #include "backends/opencl/clblast_library.h"
 #include "backends/opencl/clblast_trial.h"
 #include "backends/opencl/launcher.h"
-#include "device/device.h"
+#include "device/backend.h"
 
 namespace evn {
 

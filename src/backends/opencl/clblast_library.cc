@@ -19,7 +19,7 @@ constinit LibraryState g_library;
 
 bool open_clblast_library(const char* name, ClBlastApi* api, std::string* why) {
   std::string reason;
-  void* library = fault_hit(Seam::kOpenCl) ? nullptr : os::open_library(name, &reason);
+  void* library = fault_hit(Seam::kDevice) ? nullptr : os::open_library(name, &reason);
   if (library == nullptr) {
     *why = std::string(name) + " cannot be opened: " + (reason.empty() ? "the system refused" : reason);
     return false;

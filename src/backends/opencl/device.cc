@@ -13,10 +13,34 @@ std::span<const KernelFamily* const> opencl_kernel_families();
 
 namespace {
 
-bool matches(const DeviceRequest& request, const OpenClFound& found) {
-  return glob_match(request.vendor, found.vendor) && glob_match(request.device, found.name) &&
-         glob_match(request.platform, found.platform_name) && (request.kind == "any" || request.kind == opencl_kind(found));
-}
+constexpr DeviceOption kOptions[] = {
+    {{"match", SettingType::kMap}, true},
+    {{"match.vendor", SettingType::kText, "\"*\""}, true},
+    {{"match.device", SettingType::kText, "\"*\""}, true},
+    {{"match.platform", SettingType::kText, "\"*\""}, true},
+    {{.name = "match.kind", .type = SettingType::kChoice, .fallback = "any", .words = "any|gpu|cpu|accelerator"}, true},
+    {{"match.index", SettingType::kInteger, "0", 0, 255}, true},
+    {{.name = "clblast", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|always|never"}},
+};
+constexpr DeviceAlias kAliases[] = {{"gpu", "match.kind", "gpu"}};
+
+// Which device is meant: number `index` of those that the globs and the kind leave, over all platforms.
+struct Match {
+  explicit Match(const DeviceRequest& request)
+      : vendor(request.settings.text("match.vendor", "*")),
+        device(request.settings.text("match.device", "*")),
+        platform(request.settings.text("match.platform", "*")),
+        kind(request.settings.text("match.kind", "any")),
+        index(static_cast<int>(request.settings.number("match.index", static_cast<std::uint64_t>(request.index)))) {}
+
+  bool leaves(const OpenClFound& found) const {
+    return glob_match(vendor, found.vendor) && glob_match(device, found.name) && glob_match(platform, found.platform_name) &&
+           (kind == "any" || kind == opencl_kind(found));
+  }
+
+  const std::string vendor, device, platform, kind;
+  const int index;
+};
 
 std::string names_of(const std::vector<OpenClFound>& all) {
   std::string names;
@@ -32,10 +56,11 @@ OpenClFound choose(const DeviceRequest& request) {
   const std::vector<OpenClFound> all = find_opencl_devices(&why);
   if (all.empty())
     throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "no OpenCL device: %s", why.c_str()).with_device(request.name.c_str());
-  int left = request.index;
+  const Match match(request);
+  int left = match.index;
   int matching = 0;
   for (const OpenClFound& found : all) {
-    if (!matches(request, found)) continue;
+    if (!match.leaves(found)) continue;
     ++matching;
     if (left-- != 0) continue;
     if (found.usable) return found;
@@ -44,8 +69,8 @@ OpenClFound choose(const DeviceRequest& request) {
   }
   throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE,
                    "no OpenCL device number %d matches vendor \"%s\", device \"%s\", platform \"%s\", kind %s: %d match; %s",
-                   request.index, request.vendor.c_str(), request.device.c_str(), request.platform.c_str(), request.kind.c_str(),
-                   matching, names_of(all).c_str())
+                   match.index, match.vendor.c_str(), match.device.c_str(), match.platform.c_str(), match.kind.c_str(), matching,
+                   names_of(all).c_str())
       .with_device(request.name.c_str());
 }
 
@@ -85,7 +110,7 @@ std::string identity_of(const OpenClFound& found) {
 
 }  // namespace
 
-const Backend opencl_backend = {"opencl", open_device, list_devices, identify_device};
+const Backend opencl_backend = {{"opencl", kOptions}, open_device, list_devices, identify_device, kAliases};
 
 OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue,
                            const ClBlastApi* clblast)

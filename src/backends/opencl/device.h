@@ -9,7 +9,7 @@
 
 #include "backends/opencl/clblast.h"
 #include "backends/opencl/reaper.h"
-#include "device/device.h"
+#include "device/backend.h"
 
 namespace evn {
 

@@ -67,7 +67,7 @@ bool bind_commands(void* library, OpenClApi* api, std::string* why) {
 
 bool open_opencl_library(const char* name, OpenClApi* api, std::string* why) {
   std::string reason;
-  void* library = fault_hit(Seam::kOpenCl) ? nullptr : os::open_library(name, &reason);
+  void* library = fault_hit(Seam::kDevice) ? nullptr : os::open_library(name, &reason);
   if (library == nullptr) {
     *why = std::string(name) + " cannot be opened: " + (reason.empty() ? "the system refused" : reason);
     return false;

@@ -62,14 +62,14 @@ void replace_opencl_api(const OpenClApi& api);
 // One call that returns a code.
 template <typename Function, typename... Args>
 cl_int cl_call(Function function, Args... args) {
-  if (fault_hit(Seam::kOpenCl)) return CL_OUT_OF_RESOURCES;
+  if (fault_hit(Seam::kDevice)) return CL_OUT_OF_RESOURCES;
   return function(args...);
 }
 
 // One call that returns an object and gives its code through its last parameter.
 template <typename Function, typename... Args>
 auto cl_create(cl_int* code, Function function, Args... args) -> decltype(function(args..., code)) {
-  if (fault_hit(Seam::kOpenCl)) {
+  if (fault_hit(Seam::kDevice)) {
     *code = CL_OUT_OF_RESOURCES;
     return nullptr;
   }

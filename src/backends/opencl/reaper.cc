@@ -27,7 +27,8 @@ struct Held {
 
 }  // namespace
 
-// Of the thread and of the device. The thread uses nothing of the device's but while somebody waits or something is held.
+// State that the thread and the device share. The thread uses nothing of the device's but while somebody waits or something is
+// held.
 struct OpenClReaper::State {
   Finish finish;
   void* device;

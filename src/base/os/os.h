@@ -36,7 +36,7 @@ class File {
  public:
   virtual ~File() = default;
   std::uint64_t size() const { return size_; }
-  // As it was when the file was opened.
+  // The file's identity as it was when the file was opened.
   virtual FileIdentity identity() const noexcept = 0;
   // The whole file in pages that are read when they are first touched, and cannot be written; they outlive the File. nullptr when
   // the system refuses. To touch what somebody has cut off the file meanwhile ends the process.

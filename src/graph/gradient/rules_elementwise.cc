@@ -119,7 +119,7 @@ void dropout(Backward& b) {
 
 // -------------------------------------------------------------------------------------------------------- functions --
 
-// Of one input: dx = dy * slope.
+// The gradient of one input: dx = dy * slope.
 template <ValueId (*Slope)(Backward&)>
 void unary(Backward& b) {
   b.give(0, b.tape.mul(b.dy(), Slope(b)));

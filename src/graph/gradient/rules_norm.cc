@@ -45,7 +45,7 @@ ValueId channel_sums(Tape& t, ValueId v, int rank) {
   return t.op("ReduceSum", {v, t.ints(axes)}, {{"keepdims", std::int64_t{0}, {}}});
 }
 
-// Of x, scale, B, mean, variance; in training, mean and variance are those of x.
+// The rule of BatchNormalization, whose inputs are x, scale, B, mean, variance; in training, mean and variance are those of x.
 void batch_normalization(Backward& b) {
   Tape& t = b.tape;
   const int rank = b.known_rank(0);
@@ -139,7 +139,7 @@ ValueId loss_gradient_of(Backward& b, ValueId x) {
 
 void likelihood_loss(Backward& b) { b.give(0, loss_gradient_of(b, b.x())); }
 
-// Of logits through their LogSoftmax, which is output 1.
+// The gradient of logits through their LogSoftmax, which is output 1.
 void cross_entropy_loss(Backward& b) {
   Tape& t = b.tape;
   const ValueId logs = b.y(1) != kNoValue ? b.y(1) : t.op("LogSoftmax", {b.x()}, {{"axis", std::int64_t{1}, {}}});

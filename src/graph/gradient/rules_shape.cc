@@ -96,7 +96,8 @@ void gather_nd(Backward& b) {
   b.give(0, b.tape.op("ScatterND", {b.tape.filled(0, b.x()), b.x(1), b.dy()}, {adding()}));
 }
 
-// Of x, indices, updates. Where indices meet, which of the updates counts is open in ONNX, and so is the derivative.
+// The rule of scatters, whose inputs are x, indices, updates. Where indices meet, which of the updates counts is open in ONNX, and
+// so is the derivative.
 template <bool kElements>
 void scatter(Backward& b) {
   Tape& t = b.tape;

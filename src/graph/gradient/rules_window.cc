@@ -10,7 +10,7 @@ Tape::Attributes conv_attributes(const Backward& b) {
   return b.copied({"auto_pad", "kernel_shape", "pads", "strides", "dilations", "group"});
 }
 
-// Of a bias per channel (axis 1) of dy, which has as many axes as inputs 0 and 1.
+// The gradient of a bias per channel (axis 1) of dy, which has as many axes as inputs 0 and 1.
 ValueId channel_sums(Backward& b) {
   const int rank = std::max({b.tape.rank(b.x(0)), b.tape.rank(b.x(1)), b.tape.rank(b.dy())});
   if (rank < 2) b.refuse("the rank of its input is not known");
@@ -42,14 +42,14 @@ void conv_transpose(Backward& b) {
   if (b.wants(2)) b.give(2, channel_sums(b));
 }
 
-// Of x (its shape), w, g: linear in w and g.
+// The rule of ConvInputGradient, whose inputs are x (its shape), w, g: linear in w and g.
 void conv_input_gradient(Backward& b) {
   Tape& t = b.tape;
   if (b.wants(1)) b.give(1, t.own(kConvWeightGradient, {b.x(1), b.dy(), b.x(2)}, conv_attributes(b)));
   if (b.wants(2)) b.give(2, t.op("Conv", {b.dy(), b.x(1)}, conv_attributes(b)));
 }
 
-// Of w (its shape), x, g.
+// The rule of ConvWeightGradient, whose inputs are w (its shape), x, g.
 void conv_weight_gradient(Backward& b) {
   Tape& t = b.tape;
   if (b.wants(1)) b.give(1, t.own(kConvInputGradient, {b.x(1), b.dy(), b.x(2)}, conv_attributes(b)));

@@ -17,7 +17,7 @@
 namespace evn {
 namespace {
 
-// Of all operators of ai.onnx that are put in.
+// Opset of all operators of ai.onnx that are put in.
 constexpr int kEmittedOpset = 21;
 constexpr std::size_t kMaxNameBytes = 256;
 

@@ -72,7 +72,7 @@ class Tape {
   // A constant of rank 0 of the dtype of `like`, float32 where that is not known.
   ValueId scalar(double value, ValueId like);
   ValueId ints(const Ints& values);
-  // Of the shape of `like`, each element the same.
+  // A value of the shape of `like`, each element the same.
   ValueId filled(double value, ValueId like);
   // `x` summed to, or repeated to, the shape of `like`; with its elements in it.
   ValueId sum_to(ValueId like, ValueId x);

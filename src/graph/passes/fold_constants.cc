@@ -25,7 +25,8 @@ constexpr std::int64_t kMaxWork = std::int64_t{1} << 28;  // of one node, beyond
 // want constants, and a run that makes a weight each time takes longer than the product.
 constexpr std::size_t kMaxConstants = std::size_t{1} << 30;
 
-// Of more than one number, for the rewrites of quantized graphs look for them (fold_dequantize takes what is left).
+// Left alone where they have more than one number, for the rewrites of quantized graphs look for them (fold_dequantize takes what
+// is left).
 constexpr const char* kLater[] = {"DequantizeLinear", "QuantizeLinear"};
 
 // Operators whose input 1 is a weight that kernels pack.

@@ -91,8 +91,8 @@ class FuseAttention {
 
   static bool takes_scales(const Epilogue& epilogue, double* scale) {
     for (int i = 0; i < epilogue.count; ++i) {
-      if (epilogue.steps[i].kind != StepKind::kScale) return false;
-      *scale *= static_cast<double>(epilogue.steps[i].a);
+      if (epilogue.ops[i].kind != EpilogueOpKind::kScale) return false;
+      *scale *= static_cast<double>(epilogue.ops[i].a);
     }
     return true;
   }

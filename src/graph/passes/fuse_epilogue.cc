@@ -1,9 +1,9 @@
 // Activation fusion: element-wise scalar steps that follow a node, alone in reading it, are applied where the node makes its
 // output. In a chain of steps without such a producer, the first keeps its operator and takes the others.
 #include "graph/edit.h"
+#include "graph/passes/epilogue_ops.h"
 #include "graph/passes/match.h"
 #include "graph/passes/rewrites.h"
-#include "graph/passes/steps.h"
 
 namespace evn {
 namespace {

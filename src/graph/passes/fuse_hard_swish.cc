@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "graph/edit.h"
+#include "graph/passes/epilogue_ops.h"
 #include "graph/passes/match.h"
 #include "graph/passes/rewrites.h"
-#include "graph/passes/steps.h"
 #include "ops/unary.h"
 
 namespace evn {

@@ -16,10 +16,11 @@
 #include <limits>
 #include <utility>
 
+#include "graph/passes/epilogue_ops.h"
 #include "graph/passes/match.h"
+#include "graph/passes/qdq_sums.h"
 #include "graph/passes/quantization.h"
 #include "graph/passes/rewrites.h"
-#include "graph/passes/steps.h"
 #include "ops/byte_table.h"
 #include "ops/gemm.h"
 #include "ops/infra/round.h"
@@ -38,13 +39,6 @@ struct Target {
   int node = -1;  // the QuantizeLinear, or the Relu or Clip whose place the operator takes
   Quantization y;
   std::vector<int> spent;  // nodes that vanish into it
-};
-
-// A product's right-hand side, or a convolution's weight.
-struct ByteWeight {
-  ValueId value = kNoValue;
-  Quantization q;
-  WeightPtr weight;
 };
 
 class Qdq {
@@ -168,46 +162,7 @@ class Qdq {
     return along == axis && static_cast<std::int64_t>(w->q.scales.size()) == shape[axis];
   }
 
-  static double largest(const Quantization& q) {
-    const auto [low, high] = std::minmax_element(q.zeros.begin(), q.zeros.end());
-    return std::max(q.most() - *low, *high - q.least());
-  }
-
-  // What sums of products stay below, whatever the numbers are.
-  static double any_sum(const ByteWeight& w, const Quantization& x, int axis) {
-    const Shape& shape = w.weight->desc.shape;
-    return shape[axis] == 0 ? 0 : static_cast<double>(shape.elements() / shape[axis]) * largest(x) * largest(w.q);
-  }
-
-  // The same for the weight's own numbers: for each index of `axis` the sum of |w| over what is summed, times the largest |x|.
-  static std::vector<double> largest_sums(const ByteWeight& w, const Quantization& x, int axis) {
-    const Shape& shape = w.weight->desc.shape;
-    const std::int64_t count = shape[axis], inner = shape.elements(axis + 1, shape.rank()), all = shape.elements();
-    std::vector<std::int64_t> sums(static_cast<std::size_t>(count));
-    const auto* bytes = static_cast<const std::uint8_t*>(w.weight->bytes());
-    const bool is_signed = w.q.dtype == DType::kInt8;
-    for (std::int64_t i = 0; i < all; ++i) {
-      cancellation_point();
-      const auto at = static_cast<std::size_t>(i / inner % count);
-      const std::int32_t b = is_signed ? static_cast<std::int8_t>(bytes[i]) : bytes[i];
-      sums[at] += std::abs(b - w.q.zeros[w.q.zeros.size() > 1 ? at : 0]);
-    }
-    std::vector<double> most;
-    for (const std::int64_t sum : sums) most.push_back(static_cast<double>(sum) * largest(x));
-    return most;
-  }
-
-  // What a bias is: numbers, and where they are int32 in the right steps, those.
-  struct Bias {
-    std::vector<double> numbers;
-    bool one = false;          // for all columns
-    ValueId steps = kNoValue;  // int32
-    std::vector<std::int32_t> whole;
-    std::vector<float> scales;
-    double at(std::size_t i) const { return numbers[one ? 0 : i]; }
-  };
-
-  bool bias_of(ValueId v, std::int64_t columns, Bias* bias) const {
+  bool bias_of(ValueId v, std::int64_t columns, ByteBias* bias) const {
     Quantization q;
     const int n = dequantizer_of(edit_, v, &q);
     const Weight* w = edit_.value(n < 0 ? v : node(n).inputs[0]).constant.get();
@@ -233,22 +188,9 @@ class Qdq {
     return true;
   }
 
-  static double sum_scale(const Quantization& x, const ByteWeight& w, std::size_t column) {
-    return static_cast<double>(x.scales[0]) * static_cast<double>(w.q.scales[w.q.single() ? 0 : column]);
-  }
-
-  // A step of a sum is no more than one of the result: what is lost of a bias is not seen.
-  static bool is_fine(const Quantization& x, const ByteWeight& w, const Quantization& y) {
-    for (std::size_t i = 0; i < w.q.scales.size(); ++i) {
-      cancellation_point();
-      if (!(sum_scale(x, w, i) <= static_cast<double>(y.scales[0]))) return false;
-    }
-    return true;
-  }
-
   // The bias, times `factor`, as int32 in steps of sums; false where too much would be lost. It is cut where sums could overflow
   // with it: weights that are next to nothing make steps so small that quantizers let their biases reach the ends of int32.
-  bool whole_bias(const Bias& bias, double factor, const Quantization& x, const ByteWeight& w, int axis, const Quantization& y,
+  bool whole_bias(const ByteBias& bias, double factor, const Quantization& x, const ByteWeight& w, int axis, const Quantization& y,
                   ValueId* v) {
     std::vector<std::int32_t> steps(static_cast<std::size_t>(w.weight->desc.shape[axis]));
     bool same = bias.steps != kNoValue && factor == 1, cut = false;
@@ -287,7 +229,7 @@ class Qdq {
     if (dx < 0 || !weight_of(in[1], 0, &w) || value_rank(edit_.value(in[0])) < 3) return false;
     ValueId steps = kNoValue;
     if (in.size() > 2 && in[2] != kNoValue) {
-      Bias bias;
+      ByteBias bias;
       if (!bias_of(in[2], w.weight->desc.shape[0], &bias) || bias.one != (w.weight->desc.shape[0] == 1)) return false;
       if (!whole_bias(bias, 1, x, w, 0, t.y, &steps)) return false;
     }
@@ -325,7 +267,7 @@ class Qdq {
     return p->b.weight->desc.shape.rank() == 2 && p->b.weight->desc.shape.elements() > 0;
   }
 
-  // The same of two activations, or of constants that are several matrices; b.weight is null.
+  // Fills in the product of two activations, or of constants that are several matrices; b.weight is null.
   bool activations_of(int head, Product* p) const {
     const std::vector<ValueId>& in = node(head).inputs;
     if (!match_.is(head, "MatMul") || in[0] == kNoValue || in[1] == kNoValue) return false;
@@ -352,7 +294,7 @@ class Qdq {
   bool quantized_gemm(int head, Target& t, const Product& p) {
     ValueId steps = kNoValue;
     if (p.bias != kNoValue) {
-      Bias bias;
+      ByteBias bias;
       if (!bias_of(p.bias, p.b.weight->desc.shape[p.axis], &bias)) return false;
       if (!whole_bias(bias, p.beta, p.a, p.b, p.axis, t.y, &steps)) return false;
     }
@@ -384,7 +326,7 @@ class Qdq {
     const bool is_constant = p.b.weight != nullptr;
     const std::int64_t columns = is_constant ? p.b.weight->desc.shape[p.axis] : 0;
     int last = head;
-    Bias bias;
+    ByteBias bias;
     if (!is_constant) {
       // no bias
     } else if (p.bias != kNoValue) {

@@ -79,7 +79,7 @@ class Plain {
     const float alpha = given_float(node, "alpha", 1);
     if (!is_set(node, "transA") && !is_set(node, "transB")) {
       Epilogue steps;
-      if (alpha != 1 && !steps.push({StepKind::kScale, alpha, 0})) return false;
+      if (alpha != 1 && !steps.push({EpilogueOpKind::kScale, alpha, 0})) return false;
       return become(n, "MatMul", 1, steps);
     }
     for (int i = 0; i < 2; ++i) {

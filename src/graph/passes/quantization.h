@@ -30,13 +30,13 @@ struct Quantization {
 // numbers of one scale and axis fit `x` only if the caller sees to it.
 bool quantization_of(const GraphEditor& edit, const Node& node, Quantization* q);
 
-// The same of a scale and zero point of bytes (kNoValue: 0) that stand among the inputs of another operator.
+// Reads a scale and zero point of bytes (kNoValue: 0) that stand among the inputs of another operator.
 bool numbers_of(const GraphEditor& edit, ValueId scale, ValueId zero, DType dtype, Quantization* q);
 
 // The DequantizeLinear that makes v float32; -1: none that can be told.
 int dequantizer_of(const GraphEditor& edit, ValueId v, Quantization* q);
 
-// The same where it has one scale and makes v of bytes that are no constant.
+// Finds the DequantizeLinear where it has one scale and makes v of bytes that are no constant.
 int bytes_behind(const GraphEditor& edit, ValueId v, Quantization* q);
 
 // The zero point's input, made where there is none.
@@ -46,7 +46,7 @@ using ByteValues = std::array<std::uint8_t, 256>;  // by the bits of an element
 
 // The steps of `to` for those of `from`, and the steps of q kept between two.
 ByteValues requantized(const Quantization& from, const Quantization& to);
-// As com.microsoft's operators have it, in float64.
+// Requantized as com.microsoft's operators do it, in float64.
 ByteValues requantized_wide(const Quantization& from, const Quantization& to);
 ByteValues clamped(const Quantization& q, std::int32_t low, std::int32_t high);
 bool is_identity(const ByteValues& values);

@@ -19,7 +19,8 @@ struct DynamicRange {
   }
 };
 
-// Of numbers between `low` and `high`, which have 0 between them; the zero point makes 0 exact. It is 0 where the range has no end.
+// The scale and zero point of numbers between `low` and `high`, which have 0 between them; the zero point makes 0 exact. It is 0
+// where the range has no end.
 inline DynamicRange dynamic_range_of(float low, float high) {
   DynamicRange range;
   range.scale = (high - low) / 255.0f;

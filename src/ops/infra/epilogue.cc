@@ -11,32 +11,32 @@ double clamp(double x, double low, double high) {
   return above > high ? high : above;
 }
 
-double step_value(const Step& step, double x) {
+double step_value(const EpilogueOp& step, double x) {
   const double a = step.a;
   const double b = step.b;
   switch (step.kind) {
-    case StepKind::kRelu: return x < 0 ? 0 : x;
-    case StepKind::kClip: return clamp(x, a, b);
-    case StepKind::kLeakyRelu: return x < 0 ? a * x : x;
-    case StepKind::kHardSigmoid: return clamp(a * x + b, 0, 1);
-    case StepKind::kHardSwish: return x * clamp(a * x + b, 0, 1);
-    case StepKind::kSigmoid: return 1 / (1 + std::exp(-x));
-    case StepKind::kTanh: return std::tanh(x);
-    case StepKind::kScale: return a * x;
-    case StepKind::kOffset: return x + a;
-    case StepKind::kGelu: return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
-    case StepKind::kGeluTanh: return x / 2 * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-    case StepKind::kSwish: return x / (1 + std::exp(-a * x));
+    case EpilogueOpKind::kRelu: return x < 0 ? 0 : x;
+    case EpilogueOpKind::kClip: return clamp(x, a, b);
+    case EpilogueOpKind::kLeakyRelu: return x < 0 ? a * x : x;
+    case EpilogueOpKind::kHardSigmoid: return clamp(a * x + b, 0, 1);
+    case EpilogueOpKind::kHardSwish: return x * clamp(a * x + b, 0, 1);
+    case EpilogueOpKind::kSigmoid: return 1 / (1 + std::exp(-x));
+    case EpilogueOpKind::kTanh: return std::tanh(x);
+    case EpilogueOpKind::kScale: return a * x;
+    case EpilogueOpKind::kOffset: return x + a;
+    case EpilogueOpKind::kGelu: return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
+    case EpilogueOpKind::kGeluTanh: return x / 2 * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+    case EpilogueOpKind::kSwish: return x / (1 + std::exp(-a * x));
   }
   fail(EVN_ERROR_INTERNAL, "unknown epilogue step %d", static_cast<int>(step.kind));
 }
 
 }  // namespace
 
-float apply_step(const Step& step, float x) { return static_cast<float>(step_value(step, x)); }
+float apply_epilogue_op(const EpilogueOp& step, float x) { return static_cast<float>(step_value(step, x)); }
 
 float apply_epilogue(const Epilogue& epilogue, float x) {
-  for (int i = 0; i < epilogue.count; ++i) x = apply_step(epilogue.steps[i], x);
+  for (int i = 0; i < epilogue.count; ++i) x = apply_epilogue_op(epilogue.ops[i], x);
   return x;
 }
 

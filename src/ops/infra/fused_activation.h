@@ -7,15 +7,18 @@
 namespace evn {
 
 // The parameters that the step takes stand in front; what is missing makes it invalid.
-inline Step fused_step(const std::string& name, std::span<const float> parameters) {
+inline EpilogueOp fused_step(const std::string& name, std::span<const float> parameters) {
   struct Row {
     const char* name;
-    StepKind kind;
+    EpilogueOpKind kind;
     std::size_t parameters;
   };
-  constexpr Row kRows[] = {
-      {"Relu", StepKind::kRelu, 0},           {"Sigmoid", StepKind::kSigmoid, 0},         {"Tanh", StepKind::kTanh, 0},
-      {"LeakyRelu", StepKind::kLeakyRelu, 1}, {"HardSigmoid", StepKind::kHardSigmoid, 2}, {"Clip", StepKind::kClip, 2}};
+  constexpr Row kRows[] = {{"Relu", EpilogueOpKind::kRelu, 0},
+                           {"Sigmoid", EpilogueOpKind::kSigmoid, 0},
+                           {"Tanh", EpilogueOpKind::kTanh, 0},
+                           {"LeakyRelu", EpilogueOpKind::kLeakyRelu, 1},
+                           {"HardSigmoid", EpilogueOpKind::kHardSigmoid, 2},
+                           {"Clip", EpilogueOpKind::kClip, 2}};
   for (const Row& row : kRows) {
     if (name != row.name) continue;
     if (parameters.size() < row.parameters)
@@ -25,10 +28,10 @@ inline Step fused_step(const std::string& name, std::span<const float> parameter
   fail(EVN_ERROR_UNSUPPORTED, "a fused operator with activation '%.64s'", name.c_str());
 }
 
-inline void apply_to_all(const Step& step, const MutableTensor& y) {
+inline void apply_to_all(const EpilogueOp& step, const MutableTensor& y) {
   for (std::int64_t i = 0; i < y.desc.shape.elements(); ++i) {
     cancellation_point();
-    y.as<float>()[i] = apply_step(step, y.as<float>()[i]);
+    y.as<float>()[i] = apply_epilogue_op(step, y.as<float>()[i]);
   }
 }
 

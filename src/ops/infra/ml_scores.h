@@ -78,7 +78,7 @@ inline void softmax_scores(std::span<double> scores, bool skip_zeros) {
   }
 }
 
-// Of a row's scores. One score alone is no distribution: both forms of softmax leave it.
+// Transforms a row's scores. One score alone is no distribution: both forms of softmax leave it.
 inline void transform_scores(ScoreTransform transform, std::span<double> scores) {
   if (transform == ScoreTransform::kSoftmax || transform == ScoreTransform::kSoftmaxZero) {
     if (scores.size() > 1) softmax_scores(scores, transform == ScoreTransform::kSoftmaxZero);

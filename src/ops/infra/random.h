@@ -15,7 +15,7 @@ class RandomStream {
 
   // In [0, 1), a multiple of 2^-53 .
   double uniform(std::uint64_t i) const;
-  // Of the standard normal distribution (Box and Muller's transform).
+  // A draw of the standard normal distribution (Box and Muller's transform).
   double normal(std::uint64_t i) const;
 
  private:

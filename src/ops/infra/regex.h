@@ -25,7 +25,7 @@ class Regex {
     std::size_t begin = 0;
     std::size_t end = 0;
   };
-  // Of the matches that begin at `from` or behind it those that begin first, and of these the longest; it may be empty.
+  // The first match: of those that begin at `from` or behind it those that begin first, and of these the longest; it may be empty.
   Match find(std::string_view text, std::size_t from) const { return search(text, from, false); }
 
   static constexpr std::size_t kMaxStates = 10'000;

@@ -52,8 +52,8 @@ struct WindowAttributes {
   bool ceil_mode = false;
 };
 
-// Of a convolution or pool over `x` [N, C, spatial...]; `kernel` gives the kernel's sizes (the spatial dims of the weight, or
-// kernel_shape). Throws EVN_ERROR_INVALID_MODEL on list lengths, sizes <= 0, negative pads or an output <= 0, and
+// The window of a convolution or pool over `x` [N, C, spatial...]; `kernel` gives the kernel's sizes (the spatial dims of the
+// weight, or kernel_shape). Throws EVN_ERROR_INVALID_MODEL on list lengths, sizes <= 0, negative pads or an output <= 0, and
 // EVN_ERROR_UNSUPPORTED on more than three spatial axes.
 Window forward_window(const WindowAttributes& attributes, const Shape& x, std::span<const std::int64_t> kernel);
 

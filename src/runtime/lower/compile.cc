@@ -6,8 +6,8 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "graph/inline_if.h"
-#include "runtime/constant_uses.h"
 #include "runtime/pass_list.h"
+#include "runtime/weights/constant_uses.h"
 
 namespace evn {
 namespace {
@@ -34,7 +34,7 @@ void compile_values(CompiledGraph& c) {
     }
   }
   for (const ValueId v : graph.outputs) c.last_user[v] = INT32_MAX;
-  for (const ValueId v : graph.inputs) c.has_boxes |= static_cast<bool>(graph.values[v].wraps);
+  for (const ValueId v : graph.inputs) c.has_runtime_values |= static_cast<bool>(graph.values[v].wraps);
 }
 
 // What may be fused into a node is read by it as well.
@@ -88,7 +88,7 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   const NodePlacement& p = c.placement.nodes[index];
   CompiledNode& n = c.nodes[index];
   n.mode = p.mode;
-  c.has_boxes |= p.mode == NodeMode::kHost;
+  c.has_runtime_values |= p.mode == NodeMode::kHost;
   n.slot = slot_of(c, p.device);
   n.kernel = p.kernel;
   n.segment = p.segment;

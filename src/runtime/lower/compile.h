@@ -84,8 +84,8 @@ struct CompiledGraph {
   std::size_t most_step_args = 0;           // inputs and outputs of no step are more
   std::size_t kernel_nodes = 0;             // nodes that kernels run
   std::size_t packed_count = 0;
-  bool raw_outputs = false;  // SessionRequest's
-  bool has_boxes = false;    // some node runs on the host, or an input is no tensor
+  bool raw_outputs = false;         // SessionRequest's
+  bool has_runtime_values = false;  // some node runs on the host, or an input is no tensor
 
   const Graph& graph() const { return *source; }
   bool only_estimated() const { return model == nullptr; }

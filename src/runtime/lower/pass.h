@@ -28,7 +28,7 @@ class LoweringPass {
   virtual bool elide(PlanRoots&, std::int32_t /*node*/) const { return false; }
 
   // The root into which the step that begins with `node` should write v, channels last; -1: where it likes.
-  virtual std::int32_t place(PlanRoots&, ValueId /*v*/, std::int32_t /*node*/) const { return -1; }
+  virtual std::int32_t output_root(PlanRoots&, ValueId /*v*/, std::int32_t /*node*/) const { return -1; }
 
   // Changes a step whose inputs have these roots before its kernel plans. `placed`: the root that output 0 is to be written into,
   // or -1.

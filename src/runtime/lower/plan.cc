@@ -35,7 +35,7 @@ class RunPlanner : PlanBuilder {
       const ValueId v = before->fetch[i];
       set_known(v, fetched[i], s_.descs[v].size_bytes());
     }
-    if (before->host_node >= 0) add_boxes(graph_.nodes[before->host_node], made);
+    if (before->host_node >= 0) add_runtime_values(graph_.nodes[before->host_node], made);
     plan_->before = std::move(before);
   }
 
@@ -53,7 +53,7 @@ class RunPlanner : PlanBuilder {
     if (end == End::kMissing) return cut();
     if (end == End::kHost) return cut_for_host(static_cast<std::int32_t>(s_.next_node));
     for (std::size_t j = 0; j < graph_.outputs.size(); ++j) add_output(j);
-    place_arenas();
+    assign_offsets();
     return finish();
   }
 
@@ -74,7 +74,7 @@ class RunPlanner : PlanBuilder {
       const bool later = r.last_user >= static_cast<std::int32_t>(s_.next_node);
       if (r.source == Source::kArena && r.subplan == plan_->subplan && later) r.last = now();
     }
-    place_arenas();
+    assign_offsets();
     return finish();
   }
 
@@ -91,8 +91,8 @@ class RunPlanner : PlanBuilder {
     return cut();
   }
 
-  // What a host node made: tensors that lie in boxes of the run.
-  void add_boxes(const Node& node, std::span<const TensorDesc> made) {
+  // What a host node made: tensors that lie in runtime values of the run.
+  void add_runtime_values(const Node& node, std::span<const TensorDesc> made) {
     plan_->made.assign(made.begin(), made.end());
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       const ValueId v = node.outputs[k];
@@ -100,7 +100,7 @@ class RunPlanner : PlanBuilder {
       s_.descs[v] = made[k];
       if (made[k].wraps) continue;
       PlanRoot r;
-      r.source = Source::kBox;
+      r.source = Source::kRuntimeValue;
       r.index = v;
       r.bytes = made[k].size_bytes();
       r.last_user = INT32_MAX;

@@ -28,13 +28,13 @@ inline bool is_key(const CompiledGraph& graph, std::size_t input, const TensorDe
 }
 
 // Where the bytes behind a buffer come from.
-enum class Source : std::uint8_t { kNone, kArena, kInput, kOutput, kFixed, kBox };
+enum class Source : std::uint8_t { kNone, kArena, kInput, kOutput, kFixed, kRuntimeValue };
 
 struct BufferSource {
   Source source = Source::kNone;
   std::uint8_t slot = 0;      // kArena: the device slot
   std::uint16_t subplan = 0;  // kArena: the number, in its chain, of the subplan that has the arena
-  std::int32_t index = -1;    // kInput, kOutput: position; kBox: value
+  std::int32_t index = -1;    // kInput, kOutput: position; kRuntimeValue: value
   Buffer buffer;              // kArena: offset and size; kFixed: the buffer; else the size
 };
 
@@ -111,9 +111,10 @@ struct Plan {
   std::unique_ptr<PlanState> state;          // where the next plan begins
   // Or a node that runs on the host must be run to go on (ops/host.h); then `fetch` is empty.
   std::int32_t host_node = -1;
-  std::vector<TensorDesc> host_inputs;      // per input of the node
-  std::vector<std::uint32_t> host_buffers;  // per input that is a tensor where it lies, on the host; kNoBuffer: a box, or absent
-  std::vector<TensorDesc> made;             // what the host node that `before` ended with made, per output
+  std::vector<TensorDesc> host_inputs;  // per input of the node
+  std::vector<std::uint32_t>
+      host_buffers;              // per input that is a tensor where it lies, on the host; kNoBuffer: a runtime value, or absent
+  std::vector<TensorDesc> made;  // what the host node that `before` ended with made, per output
   static constexpr std::uint32_t kNoBuffer = UINT32_MAX;
   bool has_continuation() const { return host_node >= 0 || !fetch.empty(); }
 
@@ -132,8 +133,8 @@ struct Plan {
 
 // Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_MODEL or EVN_ERROR_UNSUPPORTED with the node, EVN_ERROR_LIMIT.
 std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature);
-// The same by making over a plan that nobody else holds and that was made for other dims: takes the time of the nodes that these
-// concern. Null where it cannot be done; `old` is gone either way.
+// Makes a plan by respecializing one that nobody else holds and that was made for other dims: takes the time of the nodes that
+// these concern. Null where it cannot be done; `old` is gone either way.
 std::shared_ptr<Plan> replan(const CompiledGraph& graph, std::shared_ptr<Plan> old, const Signature& signature);
 // Goes on after `before`; `fetched` holds the bytes of before->fetch, or `made` what before->host_node made.
 std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before,

@@ -9,7 +9,7 @@ std::size_t PlanArenas::scratch_bytes(int slot, const KernelPlan& p) const {
                      checked_mul<std::size_t>(threads_of(slot), align_up(p.thread_scratch_bytes, 64)));
 }
 
-void PlanArenas::place_arenas() {
+void PlanArenas::assign_offsets() {
   plan_->arena_bytes.assign(c_.devices.size(), 0);
   std::vector<Lifetime> lifetimes;
   std::vector<std::int32_t> ids;

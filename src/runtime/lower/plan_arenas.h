@@ -19,7 +19,7 @@ class PlanArenas : public StepFormer {
   std::size_t scratch_bytes(int slot, const KernelPlan& p) const;
 
   // Sets the places of all roots, and the plan's buffers by them.
-  void place_arenas();
+  void assign_offsets();
   void set_buffers();
 
   // The plan, with the state of the work for what comes later.

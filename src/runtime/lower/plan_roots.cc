@@ -152,7 +152,7 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
     plan_->outputs[j] = s_.descs[v];
     return root(v, slot, plain ? Layout::kPlain : layout) = add_output_root(static_cast<std::size_t>(j), slot);
   }
-  if (placed_[k] >= 0) return root(v, slot, layout) = placed_[k];
+  if (output_roots_[k] >= 0) return root(v, slot, layout) = output_roots_[k];
   for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
     if ((step.plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
     PlanRoot& r = s_.roots[inputs[i]];
@@ -208,26 +208,26 @@ std::int32_t PlanRoots::add_view_root(ValueId v, std::int32_t of, std::int64_t f
   return add_root(r);
 }
 
-void PlanRoots::set_places(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs) {
+void PlanRoots::set_output_roots(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs) {
   const std::size_t outputs = step->desc.outputs.size();
-  placed_.assign(outputs, -1);
+  output_roots_.assign(outputs, -1);
   bool any = false;
   for (std::size_t k = 0; k < outputs && (views & kViewOutputs) != 0; ++k) {
     const ValueId v = draft_.outputs[k];
     if (v == kNoValue || step->desc.output_layout(static_cast<int>(k)) != Layout::kChannelsLast) continue;
     const bool plain = same_in_all_layouts(s_.descs[v].shape) || c_.raw_outputs;
     if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == step->slot) continue;
-    for (std::size_t p = 0; p < c_.passes.size() && placed_[k] < 0; ++p) {
-      placed_[k] = c_.passes[p].pass->place(*this, v, step->node);
-      if (placed_[k] >= 0) step->passes |= 1u << c_.passes[p].number;
+    for (std::size_t p = 0; p < c_.passes.size() && output_roots_[k] < 0; ++p) {
+      output_roots_[k] = c_.passes[p].pass->output_root(*this, v, step->node);
+      if (output_roots_[k] >= 0) step->passes |= 1u << c_.passes[p].number;
     }
-    any |= placed_[k] >= 0 && s_.roots[placed_[k]].parent >= 0;
+    any |= output_roots_[k] >= 0 && s_.roots[output_roots_[k]].parent >= 0;
   }
   for (const std::int32_t r : inputs) any |= r >= 0 && s_.roots[r].parent >= 0;
   if (!any) return;
   std::vector<std::int64_t>& pitches = plan_->pitches.emplace_back();
   for (const std::int32_t r : inputs) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
-  for (const std::int32_t r : placed_) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
+  for (const std::int32_t r : output_roots_) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
   step->desc.fusion.pitches = pitches.data();
 }
 

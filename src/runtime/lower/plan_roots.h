@@ -58,11 +58,11 @@ class PlanRoots : public PlanArenas {
   // The slot on which v was made: the host, where it is known when the run is planned.
   std::uint8_t slot_that_made(ValueId v);
 
-  // Finds where the step's outputs go, as far as they are channel views (placed_), and sets the pitches of what is some channels of
-  // a wider value.
-  void set_places(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs);
+  // Finds where the step's outputs go, as far as they are channel views (output_roots_), and sets the pitches of what is some
+  // channels of a wider value.
+  void set_output_roots(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs);
 
-  std::vector<std::int32_t> placed_;  // work space of one node, per output: the root that it is written into, or -1
+  std::vector<std::int32_t> output_roots_;  // work space of one node, per output: the root that it is written into, or -1
 
  private:
   // The root that holds v on slot 0 in a layout in which it is not yet there, from the other one.

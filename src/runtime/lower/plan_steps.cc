@@ -13,13 +13,13 @@ void PlanSteps::add_kernel(std::int32_t index) {
   form(index);
   PlanStep step = keep_draft();
   find_inputs(step);
-  set_places(&step, draft_.views, input_roots_);
+  set_output_roots(&step, draft_.views, input_roots_);
   for (OpDesc& stage : draft_.nodes.empty() ? std::span<OpDesc>() : std::span<OpDesc>(plan_->step_nodes.back())) {
     stage.fusion.pitches =
         step.desc.fusion.pitches == nullptr ? nullptr : step.desc.fusion.pitches + (stage.inputs.data() - step.desc.inputs.data());
   }
   for (const ActivePass& p : c_.passes) {
-    if (p.pass->finish(*this, &step, input_roots_, placed_[0])) step.passes |= 1u << p.number;
+    if (p.pass->finish(*this, &step, input_roots_, output_roots_[0])) step.passes |= 1u << p.number;
   }
   if (draft_.computes) step.kernel->plan(step.desc, &step.plan);
   add_step(&step);

@@ -40,7 +40,7 @@ class Replanner : PlanArenas {
       if (changed_[graph_.outputs[j]]) plan_->outputs[j] = s_.descs[graph_.outputs[j]];
     }
     plan_->signature = std::move(signature);
-    arenas_changed_ ? place_arenas() : set_buffers();
+    arenas_changed_ ? assign_offsets() : set_buffers();
     return finish();
   }
 

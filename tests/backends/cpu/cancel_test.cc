@@ -7,8 +7,8 @@
 #include <functional>
 #include <set>
 
-#include "backends/cpu/blas.h"
 #include "backends/cpu/cascade.h"
+#include "backends/cpu/gemm/blas.h"
 #include "base/error.h"
 #include "tests/backends/cpu/kernel_check.h"
 #include "tests/support/test_clock.h"

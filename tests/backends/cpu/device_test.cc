@@ -94,7 +94,7 @@ TEST(CpuDevice, TraitsSayHowManyThreads) {
 TEST(CpuDevice, MemoryIsAlignedAndCapped) {
   DeviceRequest request;
   request.name = "small";
-  request.thread_count = 1;
+  request.settings.set_number("threads", 1);
   request.memory_limit = 1 << 20;
   const auto device = cpu_backend.open(request);
   const PooledMemory block = device->allocate(1000, MemoryClass::kTensors);
@@ -108,16 +108,16 @@ TEST(CpuDevice, MemoryIsAlignedAndCapped) {
   }
 }
 
-TEST(CpuDevice, AnotherKindIsUnavailable) {
+TEST(CpuDevice, ASecondOneIsUnavailable) {
   DeviceRequest request;
-  request.name = "gpu";
-  request.kind = "gpu";
+  request.name = "cpu:1";
+  request.index = 1;
   try {
     cpu_backend.open(request);
-    FAIL() << "a GPU";
+    FAIL() << "a second CPU";
   } catch (const Error& e) {
     EXPECT_EQ(e.status, EVN_ERROR_DEVICE_UNAVAILABLE);
-    EXPECT_STREQ(e.device, "gpu");
+    EXPECT_STREQ(e.device, "cpu:1");
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backends/cpu/isa.h"
+#include "device/backend.h"
 #include "tests/support/isas.h"
 #include "tests/support/kernel_run.h"
 
@@ -24,7 +25,7 @@ namespace evn::test {
 inline std::shared_ptr<Device> cpu_device(int threads) {
   DeviceRequest request;
   request.name = "cpu";
-  request.thread_count = threads;
+  request.settings.set_number("threads", static_cast<std::uint64_t>(threads));
   return cpu_backend.open(request);
 }
 
@@ -78,7 +79,7 @@ class KernelCheck {
     add_operand(&subject_, {}, {}, false);
     return *this;
   }
-  KernelCheck& step(StepKind kind, float a = 0, float b = 0) {
+  KernelCheck& step(EpilogueOpKind kind, float a = 0, float b = 0) {
     epilogue_.push({kind, a, b});
     return *this;
   }

@@ -27,6 +27,7 @@ class MockDevice final : public Device {
     traits_.description = "mock device";
     traits_.driver = "tests";
     traits_.memory_bytes = 1 << 30;
+    if (const SettingValue* refused = request.settings.find("refuse")) refused_ops_ = refused->texts;
     traits_.claims_segments = mock_settings().segments != nullptr;
   }
 
@@ -98,8 +99,14 @@ class MockDevice final : public Device {
   }
 
  private:
+  bool refuses(const std::string& op) const {
+    const auto contains = [&](const std::vector<std::string>& ops) { return std::find(ops.begin(), ops.end(), op) != ops.end(); };
+    return contains(mock_settings().refused_ops) || contains(refused_ops_);
+  }
+
   std::map<void*, std::vector<unsigned char>> memory_;
   std::uintptr_t next_token_ = 4096;
+  std::vector<std::string> refused_ops_;  // by the configuration
   std::size_t held_ = 0;
   std::deque<std::function<void()>> queue_;
   std::uint64_t issued_ = 0;
@@ -170,8 +177,7 @@ constexpr Kernel kMockBfloat16Kernel = [] {
 }();
 
 const Kernel* MockDevice::find_kernel(const OpDesc& desc, std::string* reason) const {
-  const auto& refused = mock_settings().refused_ops;
-  if (std::find(refused.begin(), refused.end(), desc.node->op_type) == refused.end()) {
+  if (!refuses(desc.node->op_type)) {
     return desc.precision == Precision::kBfloat16 && desc.node->op_type == "Conv" ? &kMockBfloat16Kernel : &kMockKernel;
   }
   if (reason != nullptr) *reason = "mock: refused by the test";
@@ -250,6 +256,10 @@ MockCounters& mock_counters() {
   return counters;
 }
 
-const Backend mock_backend = {"mock", open_mock, list_mock};
+constexpr DeviceOption kMockOptions[] = {
+    {{.name = "refuse", .type = SettingType::kTexts}},  // operators that it does not run
+};
+
+const Backend mock_backend = {{"mock", kMockOptions}, open_mock, list_mock};
 
 }  // namespace evn

@@ -77,7 +77,7 @@ std::shared_ptr<OpenClDevice> open_with(const ClBlastApi* api, const char* mode 
   const OpenClFound found = find_opencl_devices(&why).at(0);
   DeviceRequest request;
   request.name = "test";
-  request.clblast = mode;
+  request.settings.set_text("clblast", mode);
   request.cache_dir = cache_dir;
   request.memory_limit = memory_limit;
   request.log = log;

@@ -89,11 +89,11 @@ TEST(OpenClDevice, IndexCountsAmongWhatTheGlobsLeave) {
   const std::vector<OpenClFound> found = find_opencl_devices(&why);
   DeviceRequest request;
   request.name = "mine";
-  request.device = found[0].name.substr(0, 3) + "*";
-  request.platform = found[0].platform_name;
-  request.kind = opencl_kind(found[0]);
+  request.settings.set_text("match.device", found[0].name.substr(0, 3) + "*");
+  request.settings.set_text("match.platform", found[0].platform_name);
+  request.settings.set_text("match.kind", opencl_kind(found[0]));
   EXPECT_EQ(open_opencl(request)->traits().description, found[0].name);
-  request.index = static_cast<int>(found.size());
+  request.settings.set_number("match.index", found.size());
   const Error error = open_error(request);
   EXPECT_EQ(error.status, EVN_ERROR_DEVICE_UNAVAILABLE);
   EXPECT_STREQ(error.device, "mine");
@@ -103,13 +103,10 @@ TEST(OpenClDevice, NoMatchSaysWhatThereIs) {
   EVN_NEEDS_OPENCL();
   std::string why;
   const std::vector<OpenClFound> found = find_opencl_devices(&why);
-  for (const char* key : {"vendor", "device", "platform", "kind"}) {
+  for (const char* option : {"match.vendor", "match.device", "match.platform", "match.kind"}) {
     DeviceRequest request;
     request.name = "mine";
-    if (key == std::string("vendor")) request.vendor = "Nobody & Sons";
-    if (key == std::string("device")) request.device = "Nobody & Sons";
-    if (key == std::string("platform")) request.platform = "Nobody & Sons";
-    if (key == std::string("kind")) request.kind = "Nobody & Sons";
+    request.settings.set_text(option, "Nobody & Sons");
     const Error error = open_error(request);
     EXPECT_EQ(error.status, EVN_ERROR_DEVICE_UNAVAILABLE);
     EXPECT_NE(std::string(error.message).find("Nobody & Sons"), std::string::npos) << error.message;

@@ -71,11 +71,13 @@ TEST(OpenClClip, BoundsAreConstantInputsOrAttributes) {
 
 TEST(OpenClEpilogue, EveryStepAgreesWithTheReference) {
   EVN_NEEDS_OPENCL();
-  for (const Step step :
-       {Step{StepKind::kRelu, 0, 0}, Step{StepKind::kClip, -0.5f, 0.75f}, Step{StepKind::kLeakyRelu, 0.2f, 0},
-        Step{StepKind::kHardSigmoid, 0.25f, 0.4f}, Step{StepKind::kHardSwish, 0.2f, 0.4f}, Step{StepKind::kSigmoid, 0, 0},
-        Step{StepKind::kTanh, 0, 0}, Step{StepKind::kScale, 3, 0}, Step{StepKind::kOffset, -0.3f, 0}, Step{StepKind::kGelu, 0, 0},
-        Step{StepKind::kGeluTanh, 0, 0}, Step{StepKind::kSwish, 1.3f, 0}}) {
+  for (const EpilogueOp step :
+       {EpilogueOp{EpilogueOpKind::kRelu, 0, 0}, EpilogueOp{EpilogueOpKind::kClip, -0.5f, 0.75f},
+        EpilogueOp{EpilogueOpKind::kLeakyRelu, 0.2f, 0}, EpilogueOp{EpilogueOpKind::kHardSigmoid, 0.25f, 0.4f},
+        EpilogueOp{EpilogueOpKind::kHardSwish, 0.2f, 0.4f}, EpilogueOp{EpilogueOpKind::kSigmoid, 0, 0},
+        EpilogueOp{EpilogueOpKind::kTanh, 0, 0}, EpilogueOp{EpilogueOpKind::kScale, 3, 0},
+        EpilogueOp{EpilogueOpKind::kOffset, -0.3f, 0}, EpilogueOp{EpilogueOpKind::kGelu, 0, 0},
+        EpilogueOp{EpilogueOpKind::kGeluTanh, 0, 0}, EpilogueOp{EpilogueOpKind::kSwish, 1.3f, 0}}) {
     SCOPED_TRACE(static_cast<int>(step.kind));
     Graph g = unary_graph("Neg", {37});
     g.nodes[0].epilogue.push(step);
@@ -87,8 +89,8 @@ TEST(OpenClEpilogue, EveryStepAgreesWithTheReference) {
 TEST(OpenClEpilogue, FullChainIsApplied) {
   EVN_NEEDS_OPENCL();
   Graph g = unary_graph("Neg", {37});
-  for (int i = 0; i < kMaxSteps; ++i)
-    g.nodes[0].epilogue.push({i % 2 ? StepKind::kScale : StepKind::kOffset, 1.0f + 0.125f * i, 0});
+  for (int i = 0; i < kMaxEpilogueOps; ++i)
+    g.nodes[0].epilogue.push({i % 2 ? EpilogueOpKind::kScale : EpilogueOpKind::kOffset, 1.0f + 0.125f * i, 0});
   NodeRun run(g, 9);
   expect_near(run.on(shared_device()), run.reference(), {1e-5, 1e-6});
 }

@@ -41,7 +41,7 @@ class OpenClFaults : public ::testing::Test {
     folder_ = name;
   }
   void TearDown() override {
-    fault_arm(Seam::kOpenCl, 0, false);
+    fault_arm(Seam::kDevice, 0, false);
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
@@ -50,7 +50,7 @@ class OpenClFaults : public ::testing::Test {
     int errors = 0;
     for (std::int64_t k = 1;; ++k) {
       EXPECT_LT(k, 2000);
-      fault_arm(Seam::kOpenCl, k, forever);
+      fault_arm(Seam::kDevice, k, forever);
       bool threw = false;
       try {
         use_everything(folder_);
@@ -62,8 +62,8 @@ class OpenClFaults : public ::testing::Test {
         EXPECT_NE(error.message[0], '\0');
       }
       errors += threw;
-      const bool reached = fault_count(Seam::kOpenCl) >= k;
-      fault_arm(Seam::kOpenCl, 0, false);
+      const bool reached = fault_count(Seam::kDevice) >= k;
+      fault_arm(Seam::kDevice, 0, false);
       if (!reached || k >= 2000) return errors;
     }
   }
@@ -86,11 +86,11 @@ TEST_F(OpenClFaults, DeviceWorksOnAfterARunThatFailed) {
   NodeRun run(conv_graph(), 1);
   const std::vector<float> expected = run.on(device);
   for (std::int64_t k = 1; k < 60; ++k) {
-    fault_arm(Seam::kOpenCl, k, false);
+    fault_arm(Seam::kDevice, k, false);
     try {
       EXPECT_EQ(run.on(device), expected) << k;
     } catch (const Error&) {}
-    fault_arm(Seam::kOpenCl, 0, false);
+    fault_arm(Seam::kDevice, 0, false);
     ASSERT_EQ(run.on(device), expected) << k;
   }
 }

@@ -191,9 +191,9 @@ class NodeRun {
 // A chain that has every step but those that hide errors by clamping.
 inline void add_epilogue(Graph* graph) {
   Epilogue& e = graph->nodes.at(0).epilogue;
-  e.push({StepKind::kScale, 0.75f, 0});
-  e.push({StepKind::kOffset, 0.25f, 0});
-  e.push({StepKind::kHardSwish, 1.0f / 6, 0.5f});
+  e.push({EpilogueOpKind::kScale, 0.75f, 0});
+  e.push({EpilogueOpKind::kOffset, 0.25f, 0});
+  e.push({EpilogueOpKind::kHardSwish, 1.0f / 6, 0.5f});
 }
 
 // The node on the device against its reference, plain and with an epilogue, for two inputs.

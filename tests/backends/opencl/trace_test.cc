@@ -14,7 +14,7 @@ std::vector<float> traced_round_trip(OpenClDevice& device, const std::vector<flo
     OpenClDevice& device;
     StepTrace (&steps)[3];
     ~Finish() {
-      fault_arm(Seam::kOpenCl, 0, false);
+      fault_arm(Seam::kDevice, 0, false);
       for (StepTrace& step : steps) device.finish_trace(&step);
     }
   } finish{device, steps};
@@ -62,7 +62,7 @@ TEST(OpenClTrace, EveryFailingCallIsAnErrorOrAMissingTime) {
   for (int k = 1; k < 100; ++k) {
     StepTrace steps[3];
     for (StepTrace& step : steps) step.wanted = true;
-    fault_arm(Seam::kOpenCl, k, false);
+    fault_arm(Seam::kDevice, k, false);
     device->prepare_tracing();
     try {
       EXPECT_EQ(traced_round_trip(*device, x, steps), x);
@@ -70,7 +70,7 @@ TEST(OpenClTrace, EveryFailingCallIsAnErrorOrAMissingTime) {
       EXPECT_TRUE(e.status == EVN_ERROR_DEVICE_LOST || e.status == EVN_ERROR_OUT_OF_MEMORY) << e.message;
       ++failures;
     }
-    fault_arm(Seam::kOpenCl, 0, false);
+    fault_arm(Seam::kDevice, 0, false);
   }
   EXPECT_GT(failures, 3);
 }

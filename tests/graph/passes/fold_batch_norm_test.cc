@@ -159,13 +159,13 @@ TEST(FoldBatchNorm, ScaleThatIsNoNumberStays) {
 
 TEST(FoldBatchNorm, EpilogueOfTheLastNodeMovesToTheConvolution) {
   Graph original = conv_and([](GraphBuilder& b, ValueId c) { return batch_norm(b, c, 6); });
-  original.nodes.back().epilogue.push({StepKind::kRelu, 0, 0});
+  original.nodes.back().epilogue.push({EpilogueOpKind::kRelu, 0, 0});
   expect_folded(original, 1);
 }
 
 TEST(FoldBatchNorm, NodeAfterAnEpilogueStays) {
   Graph original = conv_and([](GraphBuilder& b, ValueId c) { return batch_norm(b, c, 6); });
-  original.nodes.front().epilogue.push({StepKind::kRelu, 0, 0});
+  original.nodes.front().epilogue.push({EpilogueOpKind::kRelu, 0, 0});
   expect_unchanged(original);
 }
 

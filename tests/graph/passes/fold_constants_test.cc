@@ -34,7 +34,7 @@ TEST(FoldConstants, EpilogueIsPartOfTheResult) {
   GraphBuilder b;
   const ValueId x = b.input("x", Shape{2, 3});
   const ValueId sum = b.node("Add", {b.random("a", Shape{3}), b.random("b", Shape{3})});
-  b.graph().nodes.back().epilogue.push({StepKind::kScale, 3.0f, 0});
+  b.graph().nodes.back().epilogue.push({EpilogueOpKind::kScale, 3.0f, 0});
   b.output(b.node("Mul", {x, sum}, {}, "y"));
   Graph graph = b.build();
   EXPECT_TRUE(run_pass(graph, kPass));

@@ -22,51 +22,51 @@ Graph matmul_and(const Rest& rest, int opset = 24) {
 
 TEST(FuseEpilogue, EachStepKindIsTaken) {
   const struct {
-    StepKind kind;
+    EpilogueOpKind kind;
     Rest rest;
   } cases[] = {
-      {StepKind::kRelu, [](GraphBuilder& b, ValueId v) { return b.node("Relu", {v}); }},
-      {StepKind::kClip,
+      {EpilogueOpKind::kRelu, [](GraphBuilder& b, ValueId v) { return b.node("Relu", {v}); }},
+      {EpilogueOpKind::kClip,
        [](GraphBuilder& b, ValueId v) {
          return b.node("Clip", {v, b.scalar(-0.5f), b.scalar(0.75f)});
        }},
-      {StepKind::kClip,
+      {EpilogueOpKind::kClip,
        [](GraphBuilder& b, ValueId v) {
          return b.node("Clip", {v, kNoValue, b.scalar(0.75f)});
        }},
-      {StepKind::kLeakyRelu,
+      {EpilogueOpKind::kLeakyRelu,
        [](GraphBuilder& b, ValueId v) {
          return b.node("LeakyRelu", {v}, {{"alpha", 0.3f}});
        }},
-      {StepKind::kHardSigmoid,
+      {EpilogueOpKind::kHardSigmoid,
        [](GraphBuilder& b, ValueId v) {
          return b.node("HardSigmoid", {v}, {{"alpha", 0.1f}});
        }},
-      {StepKind::kHardSwish, [](GraphBuilder& b, ValueId v) { return b.node("HardSwish", {v}); }},
-      {StepKind::kSigmoid, [](GraphBuilder& b, ValueId v) { return b.node("Sigmoid", {v}); }},
-      {StepKind::kSwish,
+      {EpilogueOpKind::kHardSwish, [](GraphBuilder& b, ValueId v) { return b.node("HardSwish", {v}); }},
+      {EpilogueOpKind::kSigmoid, [](GraphBuilder& b, ValueId v) { return b.node("Sigmoid", {v}); }},
+      {EpilogueOpKind::kSwish,
        [](GraphBuilder& b, ValueId v) {
          return b.node("Swish", {v}, {{"alpha", 1.5f}});
        }},
-      {StepKind::kTanh, [](GraphBuilder& b, ValueId v) { return b.node("Tanh", {v}); }},
-      {StepKind::kScale,
+      {EpilogueOpKind::kTanh, [](GraphBuilder& b, ValueId v) { return b.node("Tanh", {v}); }},
+      {EpilogueOpKind::kScale,
        [](GraphBuilder& b, ValueId v) {
          return b.node("Mul", {b.scalar(1.5f), v});
        }},
-      {StepKind::kScale,
+      {EpilogueOpKind::kScale,
        [](GraphBuilder& b, ValueId v) {
          return b.node("Div", {v, b.scalar(3)});
        }},
-      {StepKind::kOffset,
+      {EpilogueOpKind::kOffset,
        [](GraphBuilder& b, ValueId v) {
          return b.node("Add", {v, b.random("k", Shape{1, 1})});
        }},
-      {StepKind::kOffset,
+      {EpilogueOpKind::kOffset,
        [](GraphBuilder& b, ValueId v) {
          return b.node("Sub", {v, b.scalar(0.4f)});
        }},
-      {StepKind::kGelu, [](GraphBuilder& b, ValueId v) { return b.node("Gelu", {v}); }},
-      {StepKind::kGeluTanh,
+      {EpilogueOpKind::kGelu, [](GraphBuilder& b, ValueId v) { return b.node("Gelu", {v}); }},
+      {EpilogueOpKind::kGeluTanh,
        [](GraphBuilder& b, ValueId v) {
          return b.node("Gelu", {v}, {{"approximate", std::string("tanh")}});
        }},
@@ -79,7 +79,7 @@ TEST(FuseEpilogue, EachStepKindIsTaken) {
     EXPECT_EQ(graph.nodes[0].name, "producer");
     EXPECT_EQ(graph.nodes[0].fused, std::vector<std::string>{original.nodes[1].name});
     ASSERT_EQ(graph.nodes[0].epilogue.count, 1);
-    EXPECT_EQ(graph.nodes[0].epilogue.steps[0].kind, c.kind) << original.nodes[1].op_type;
+    EXPECT_EQ(graph.nodes[0].epilogue.ops[0].kind, c.kind) << original.nodes[1].op_type;
     expect_same_results(graph, original, 1e-6, 1e-6);
   }
 }
@@ -93,7 +93,7 @@ TEST(FuseEpilogue, ClipBoundsAsAttributesAreTaken) {
   Graph graph = original;
   EXPECT_TRUE(run_pass(graph, kPass));
   ASSERT_EQ(graph.nodes.size(), 1u);
-  EXPECT_EQ(graph.nodes[0].epilogue.steps[0].b, 6.0f);
+  EXPECT_EQ(graph.nodes[0].epilogue.ops[0].b, 6.0f);
   expect_same_results(graph, original, 1e-6, 1e-6);
 }
 
@@ -184,7 +184,7 @@ TEST(FuseEpilogue, LongChainsAreCutAtTheLimit) {
   Graph graph = b.build();
   EXPECT_TRUE(run_pass(graph, kPass));
   EXPECT_EQ(graph.nodes.size(), 3u);  // 1 + 8, 1 + 8, 1 + 1
-  EXPECT_EQ(graph.nodes[0].epilogue.count, kMaxSteps);
+  EXPECT_EQ(graph.nodes[0].epilogue.count, kMaxEpilogueOps);
   expect_same_results(graph, b.build(), 1e-5, 1e-6);
 }
 

@@ -176,7 +176,7 @@ TEST(FuseHardSwish, HardSigmoidTimesItsInput) {
 TEST(FuseHardSwish, EpilogueBehindTheLastNodeStaysThere) {
   GraphBuilder b;
   b.output(hard_swish(b, b.input("x", Shape{3, 5}), {}));
-  b.graph().nodes.back().epilogue.push({StepKind::kScale, -2.0f, 0});
+  b.graph().nodes.back().epilogue.push({EpilogueOpKind::kScale, -2.0f, 0});
   Graph graph = b.build();
   EXPECT_TRUE(run_pass(graph, kPass));
   expect_same_results(graph, b.build(), 1e-5, 1e-6);

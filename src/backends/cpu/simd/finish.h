@@ -34,7 +34,7 @@ inline void finish(const Chain& chain, Vec (&v)[Count]) {
   Vec copy[Count];  // what is handed over lies in memory: not `v` itself, which stays in registers otherwise
 #pragma GCC unroll 32
   for (int i = 0; i < Count; ++i) copy[i] = v[i];
-  loops_steps.apply(chain.rest, chain.rest_count, reinterpret_cast<float*>(copy), 1, 0, Count * kLanes);
+  loops_epilogue_ops.apply(chain.rest, chain.rest_count, reinterpret_cast<float*>(copy), 1, 0, Count * kLanes);
 #pragma GCC unroll 32
   for (int i = 0; i < Count; ++i) v[i] = copy[i];
 }

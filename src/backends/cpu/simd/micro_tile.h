@@ -1,5 +1,6 @@
-// Where the accumulators of a micro-tile, R rows by NV vectors, begin and end: what simd/gemm.cc and simd/packed_gemm.cc share.
-// Included by these only. These lines are compiled for every size of a tile: each way to begin that is not frequent is by way of C.
+// Where the accumulators of a micro-tile, R rows by NV vectors, begin and end: what gemm/gemm_loops.cc and
+// gemm/packed_gemm_loops.cc share. Included by these only. These lines are compiled for every size of a tile: each way to begin
+// that is not frequent is by way of C.
 #pragma once
 
 #include "backends/cpu/simd/vec.h"

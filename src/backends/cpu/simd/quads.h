@@ -1,6 +1,6 @@
 // The micro-tile of products with at most four columns: a vector holds the four columns of each of kLanes / 4 rows, so that few
 // lanes are idle where a vector of columns would have one to four at work. Each element is the same chain as in a micro-tile of
-// whole vectors. Included by simd/packed_gemm.cc only.
+// whole vectors. Included by gemm/packed_gemm_loops.cc only.
 #pragma once
 
 #include "backends/cpu/simd/micro_tile.h"

@@ -39,7 +39,7 @@ static inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 // c += a b, in c's register: gcc may otherwise choose the form that writes over a factor, and copies sums around in a loop that
 // holds many.
 static inline void add_product(Vec a, Vec b, Vec& c) { __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); }
-// The same with a = splat(*p), in no register: where all are taken.
+// c += a b with a = splat(*p), in no register: where all are taken.
 static inline void add_product_at(const float* p, Vec b, Vec& c) {
   __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(*p));
 }
@@ -140,7 +140,7 @@ static inline float max_lanes(Vec v) {
   return s;
 }
 
-// Bounds in units in the last place are what tests/backends/cpu/vector_math_test.cc finds over all floats.
+// Bounds in units in the last place are what tests/backends/cpu/elementwise/vector_math_test.cc finds over all floats.
 
 // Vectors as ops/float_functions.h has them.
 namespace {

@@ -11,7 +11,7 @@ constexpr OpenClFunction kAttention{"attention", "attention"};
 
 using Input = FusedAttentionInput;
 
-// As in attention.cl.
+// The struct that attention.cl takes, laid out as there.
 struct Attention {
   std::int64_t q_step[4], k_step[4], v_step[4], y_step[4], mask_step[4];
   std::int64_t q_offset, k_offset, v_offset;

@@ -44,7 +44,7 @@ Broadcast<kInputs> merge_broadcast(const Shape* const (&inputs)[kInputs], const 
   return b;
 }
 
-// The same of two inputs, into what a kernel is given.
+// Writes the strides of two inputs into what a kernel is given.
 template <typename P>
 void merge_pair(const Shape& a, const Shape& b, const Shape& output, P* p) {
   const Broadcast<2> merged = merge_broadcast<2>({&a, &b}, output);

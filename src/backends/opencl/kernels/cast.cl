@@ -32,7 +32,7 @@ static inline Number load_number(global const float* x, long i, int type) {
     break;                                                                                                                        \
   }
 
-// Of a whole number towards zero with the last bit set where it is inexact: rounded to fewer bits, that gives what the number would.
+// Rounds a whole number towards zero with the last bit set where it is inexact: rounded to fewer bits, that gives what the number would.
 static inline float odd_float(long whole, bool is_unsigned) {
   const float f = is_unsigned ? convert_float_rtz((ulong)whole) : convert_float_rtz(whole);
   const bool exact = is_unsigned ? convert_ulong_sat(f) == (ulong)whole : convert_long_sat(f) == whole;

@@ -18,15 +18,15 @@
 #define EVN_IOTA ((int4)(0, 1, 2, 3))
 #endif
 
-// As in core/epilogue.h.
+// The struct of core/epilogue.h, laid out as there.
 typedef struct {
   int kind;
   float a;
   float b;
-} Step;
+} EpilogueOp;
 typedef struct {
   int count;
-  Step steps[8];
+  EpilogueOp ops[8];
 } Epilogue;
 enum { kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kScale, kOffset, kGeluStep, kGeluTanhStep, kSwish };
 
@@ -67,7 +67,7 @@ __attribute__((overloadable)) static inline float erf_of(float x) { return erf_o
     x = x < (T)a ? (T)a : x;                                                                     \
     return x > (T)b ? (T)b : x;                                                                  \
   }                                                                                              \
-  __attribute__((overloadable)) static inline T apply_step(T x, Step s) {                        \
+  __attribute__((overloadable)) static inline T apply_epilogue_op(T x, EpilogueOp s) {                        \
     switch (s.kind) {                                                                            \
       case kRelu: return x < (T)0.0f ? (T)0.0f : x;                                              \
       case kClip: return clamp_to(x, s.a, s.b);                                                  \
@@ -84,7 +84,7 @@ __attribute__((overloadable)) static inline float erf_of(float x) { return erf_o
     }                                                                                            \
   }                                                                                              \
   __attribute__((overloadable)) static inline T apply_epilogue(T x, const Epilogue* e) {         \
-    for (int i = 0; i < e->count; ++i) x = apply_step(x, e->steps[i]);                           \
+    for (int i = 0; i < e->count; ++i) x = apply_epilogue_op(x, e->ops[i]);                           \
     return x;                                                                                    \
   }
 
@@ -94,11 +94,11 @@ EVN_DEFINE_STEP(VF)
 // The epilogue over a block of vectors: one look at the kind of a step serves all of them, and the code of each kind stands once.
 static inline void apply_to_block(VF* v, int count, const Epilogue* e) {
   for (int s = 0; s < e->count; ++s) {
-    Step step = e->steps[s];
+    EpilogueOp step = e->ops[s];
 #define EVN_EACH(K)                                                    \
   case K:                                                              \
     step.kind = K;                                                     \
-    _Pragma("unroll 1") for (int i = 0; i < count; ++i) v[i] = apply_step(v[i], step); \
+    _Pragma("unroll 1") for (int i = 0; i < count; ++i) v[i] = apply_epilogue_op(v[i], step); \
     break;
     switch (step.kind) {
       EVN_EACH(kRelu)

@@ -18,7 +18,7 @@ constexpr OpenClFunction kWhere2{"compare", "where_2"};
 constexpr OpenClFunction kWhere4{"compare", "where_4"};
 constexpr OpenClFunction kWhere8{"compare", "where_8"};
 
-// As in compare.cl.
+// Numbers as compare.cl has them.
 enum : std::int32_t { kEqual, kLess, kGreater, kLessOrEqual, kGreaterOrEqual, kAnd, kOr, kXor, kAlike, kNot, kIsNan, kIsInf };
 struct Select {
   std::int32_t op, rank;
@@ -79,7 +79,7 @@ void plan_compare(const OpDesc& desc, KernelPlan* plan) {
   count_bytes(desc, plan);
 }
 
-// Of the infinities, bit 0: the negative one counts; bit 1: the positive one.
+// Which infinities count, bit 0: the negative one counts; bit 1: the positive one.
 void plan_is_inf(const OpDesc& desc, KernelPlan* plan) {
   plan_compare<kIsInf>(desc, plan);
   plan->state<Select>().step[3] = (attr_int(*desc.node, 0) != 0 ? 1 : 0) | (attr_int(*desc.node, 1) != 0 ? 2 : 0);

@@ -20,7 +20,7 @@ constexpr OpenClFunction kHalfPointwiseNarrow{"conv_half", "conv_1x1_narrow"};
 
 enum : int { kX, kW, kB };
 
-// As in conv.cl.
+// The struct that conv.cl takes, laid out as there.
 struct Params {
   std::int32_t channels, outputs, groups, blocks;
   std::int32_t in_h, in_w, out_h, out_w;

@@ -242,7 +242,7 @@ EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const STORED* w
   }
 }
 
-// The same over less than EVN_LANES pixels: the vector lies along the outputs. Grid: blocks of outputs, pixels, images.
+// The product over less than EVN_LANES pixels: the vector lies along the outputs. Grid: blocks of outputs, pixels, images.
 EVN_KERNEL void conv_1x1_narrow(global const float* x, ulong x0, global const STORED* weights, ulong w0, global const float* bias,
                                 ulong b0, global float* y, ulong y0, Conv p, Epilogue e) {
   const int block = get_global_id(0);

@@ -11,7 +11,7 @@ constexpr OpenClFunction kNarrow{"conv_transpose", "conv_transpose_narrow"};
 
 enum : int { kX, kW, kB };
 
-// As in conv_transpose.cl.
+// The struct that conv_transpose.cl takes, laid out as there.
 struct Params {
   std::int32_t channels, rows, blocks, in_h, in_w, kernel_h, kernel_w, outputs, has_bias;
 };

@@ -78,7 +78,7 @@ EVN_KERNEL void conv_transpose(global const float* x, ulong x0, global const flo
   }
 }
 
-// The same for narrow inputs. Grid: blocks of rows, columns, images * input rows.
+// The transposed convolution for narrow inputs. Grid: blocks of rows, columns, images * input rows.
 EVN_KERNEL void conv_transpose_narrow(global const float* x, ulong x0, global const float* weights, ulong w0,
                                       global const float* bias, ulong b0, global float* y, ulong y0, Transposed p, Epilogue e) {
   const int block = get_global_id(0);

@@ -13,7 +13,7 @@ constexpr OpenClFunction kEinsumOne{"einsum", "einsum_one"};
 
 constexpr int kOuter = kMaxRank - 1;
 
-// As in einsum.cl.
+// The struct that einsum.cl takes, laid out as there.
 struct Contract {
   std::int32_t kept, summed;
   float factor;

@@ -56,18 +56,18 @@ enum : int {
   kShrinkFunction,
 };
 
-constexpr int number(StepKind kind) { return static_cast<int>(kind); }
+constexpr int number(EpilogueOpKind kind) { return static_cast<int>(kind); }
 
 // ---- one input ----
 
 struct UnaryState {
-  Step step;
+  EpilogueOp step;
   std::int64_t elements;
 };
 
 Refusal supports_unary(const OpDesc& desc) { return refuse_unless_float(desc); }
 
-void plan_step(const OpDesc& desc, KernelPlan* plan, Step step) {
+void plan_step(const OpDesc& desc, KernelPlan* plan, EpilogueOp step) {
   plan->state<UnaryState>() = {step, desc.inputs[0].shape.elements()};
   plan->in_place = 1;
   plan->flops = static_cast<double>(desc.inputs[0].shape.elements());
@@ -76,34 +76,35 @@ void plan_step(const OpDesc& desc, KernelPlan* plan, Step step) {
 
 template <int kKind>
 void plan_function(const OpDesc& desc, KernelPlan* plan) {
-  plan_step(desc, plan, {static_cast<StepKind>(kKind), 0, 0});
+  plan_step(desc, plan, {static_cast<EpilogueOpKind>(kKind), 0, 0});
 }
 
 void plan_leaky_relu(const OpDesc& desc, KernelPlan* plan) {
-  plan_step(desc, plan, {StepKind::kLeakyRelu, attr_float(*desc.node, LeakyReluAttr::kAlpha), 0});
+  plan_step(desc, plan, {EpilogueOpKind::kLeakyRelu, attr_float(*desc.node, LeakyReluAttr::kAlpha), 0});
 }
 
 void plan_hard_sigmoid(const OpDesc& desc, KernelPlan* plan) {
   const Node& node = *desc.node;
   plan_step(desc, plan,
-            {StepKind::kHardSigmoid, attr_float(node, HardSigmoidAttr::kAlpha), attr_float(node, HardSigmoidAttr::kBeta)});
+            {EpilogueOpKind::kHardSigmoid, attr_float(node, HardSigmoidAttr::kAlpha), attr_float(node, HardSigmoidAttr::kBeta)});
 }
 
-void plan_hard_swish(const OpDesc& desc, KernelPlan* plan) { plan_step(desc, plan, {StepKind::kHardSwish, 1.0f / 6, 0.5f}); }
+void plan_hard_swish(const OpDesc& desc, KernelPlan* plan) { plan_step(desc, plan, {EpilogueOpKind::kHardSwish, 1.0f / 6, 0.5f}); }
 
 // The node's first attribute is a parameter, or the first two are.
 template <int kFunction>
 void plan_one_parameter(const OpDesc& desc, KernelPlan* plan) {
-  plan_step(desc, plan, {static_cast<StepKind>(kFunction), attr_float(*desc.node, 0), 0});
+  plan_step(desc, plan, {static_cast<EpilogueOpKind>(kFunction), attr_float(*desc.node, 0), 0});
 }
 
 template <int kFunction>
 void plan_two_parameters(const OpDesc& desc, KernelPlan* plan) {
-  plan_step(desc, plan, {static_cast<StepKind>(kFunction), attr_float(*desc.node, 0), attr_float(*desc.node, 1)});
+  plan_step(desc, plan, {static_cast<EpilogueOpKind>(kFunction), attr_float(*desc.node, 0), attr_float(*desc.node, 1)});
 }
 
 void plan_gelu(const OpDesc& desc, KernelPlan* plan) {
-  plan_step(desc, plan, {static_cast<StepKind>(attr_string(*desc.node, 0) == "tanh" ? kGeluTanhFunction : kGeluFunction), 0, 0});
+  plan_step(desc, plan,
+            {static_cast<EpilogueOpKind>(attr_string(*desc.node, 0) == "tanh" ? kGeluTanhFunction : kGeluFunction), 0, 0});
 }
 
 // Bounds that are computed stay on the device.
@@ -115,7 +116,7 @@ bool reads_bounds(const OpDesc& desc) {
 }
 
 void plan_clip(const OpDesc& desc, KernelPlan* plan) {
-  Step step{StepKind::kClip, -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()};
+  EpilogueOp step{EpilogueOpKind::kClip, -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()};
   if (!clip_bounds_are_inputs(*desc.node)) {
     step.a = attr_float(*desc.node, ClipAttr::kMin);
     step.b = attr_float(*desc.node, ClipAttr::kMax);
@@ -130,7 +131,8 @@ void run_function(const KernelArgs& args, const UnaryState& state, const Buffer&
   Launcher& cl = launcher(args);
   const std::int64_t chunk = chunk_elements(cl, state.elements);
   const bool seldom = number(state.step.kind) >= kSeldom;
-  const Step step{seldom ? static_cast<StepKind>(number(state.step.kind) - kSeldom) : state.step.kind, state.step.a, state.step.b};
+  const EpilogueOp step{seldom ? static_cast<EpilogueOpKind>(number(state.step.kind) - kSeldom) : state.step.kind, state.step.a,
+                        state.step.b};
   cl.run(seldom ? kSeldomUnary : kUnary, {ceil_div(state.elements, chunk)}, x, args.outputs[0], state.elements, chunk, step,
          args.desc->node->epilogue);
 }
@@ -152,7 +154,7 @@ void run_clip(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
 
 // ---- two inputs ----
 
-// As in elementwise.cl.
+// The struct that elementwise.cl takes, laid out as there.
 struct Binary {
   std::int32_t op;
   std::int32_t rank;
@@ -167,7 +169,7 @@ struct Binary {
   std::int64_t b_stride[kMaxRank];
 };
 
-// As in elementwise.cl.
+// Numbers as elementwise.cl has them.
 enum : std::int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax, kPRelu, kFirst, kFmod };
 
 Binary merge_axes(const Shape& a, const Shape& b, const Shape& output, std::int32_t op) {
@@ -186,7 +188,7 @@ Refusal supports_mod(const OpDesc& desc) {
 
 // The division of a mean is one more fused step.
 Refusal supports_mean(const OpDesc& desc) {
-  if (desc.node->epilogue.count == kMaxSteps) return "too many fused steps";
+  if (desc.node->epilogue.count == kMaxEpilogueOps) return "too many fused steps";
   return refuse_unless_float(desc);
 }
 
@@ -263,8 +265,8 @@ void plan_many(const OpDesc& desc, KernelPlan* plan) {
 
 Epilogue mean_epilogue(const Epilogue& after, std::size_t count) {
   Epilogue e;
-  e.push({StepKind::kScale, 1.0f / static_cast<float>(count), 0});
-  for (std::int32_t i = 0; i < after.count; ++i) e.push(after.steps[i]);
+  e.push({EpilogueOpKind::kScale, 1.0f / static_cast<float>(count), 0});
+  for (std::int32_t i = 0; i < after.count; ++i) e.push(after.ops[i]);
   return e;
 }
 
@@ -304,9 +306,9 @@ constexpr Kernel many(const char* name, const char* op) {
   return {.name = name, .op = op, .rank = 10, .supports = supports_binary, .plan = plan_many, .run = run_many<kOp>};
 }
 constexpr Kernel kKernels[] = {
-    unary("relu", "Relu", plan_function<number(StepKind::kRelu)>),
-    unary("sigmoid", "Sigmoid", plan_function<number(StepKind::kSigmoid)>),
-    unary("tanh", "Tanh", plan_function<number(StepKind::kTanh)>),
+    unary("relu", "Relu", plan_function<number(EpilogueOpKind::kRelu)>),
+    unary("sigmoid", "Sigmoid", plan_function<number(EpilogueOpKind::kSigmoid)>),
+    unary("tanh", "Tanh", plan_function<number(EpilogueOpKind::kTanh)>),
     unary("leaky_relu", "LeakyRelu", plan_leaky_relu),
     unary("hard_sigmoid", "HardSigmoid", plan_hard_sigmoid),
     unary("hard_swish", "HardSwish", plan_hard_swish),
@@ -365,7 +367,7 @@ constexpr Kernel kKernels[] = {
 void run_epilogue(Launcher& cl, const Buffer& y, std::int64_t elements, const Epilogue& epilogue) {
   if (epilogue.empty()) return;
   const std::int64_t chunk = chunk_elements(cl, elements);
-  cl.run(kUnary, {ceil_div(elements, chunk)}, y, y, elements, chunk, Step{StepKind::kScale, 1, 0}, epilogue);
+  cl.run(kUnary, {ceil_div(elements, chunk)}, y, y, elements, chunk, EpilogueOp{EpilogueOpKind::kScale, 1, 0}, epilogue);
 }
 
 void run_arithmetic(Launcher& cl, Arithmetic op, const Shape& a_shape, const Buffer& a, const Shape& b_shape, const Buffer& b,

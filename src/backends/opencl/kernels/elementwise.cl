@@ -18,7 +18,7 @@ EVN_DEFINE_PERIODIC(cos_of, cos)
 
 static inline VF softplus_of(VF x) { return (x > (VF)0.0f ? x : (VF)0.0f) + log1p(exp(-fabs(x))); }
 
-__attribute__((overloadable)) static inline VF apply_function(VF x, Step s) {
+__attribute__((overloadable)) static inline VF apply_function(VF x, EpilogueOp s) {
   switch (s.kind) {
     case kSqrt: return sqrt(x);
     case kExp: return exp(x);
@@ -41,14 +41,14 @@ __attribute__((overloadable)) static inline VF apply_function(VF x, Step s) {
     case kCos: return cos_of(x);
     case kTan: return sin_of(x) / cos_of(x);
     case kMish: return x * tanh(softplus_of(x));
-    default: return apply_step(x, s);
+    default: return apply_epilogue_op(x, s);
   }
 }
-// As a vector, so that an element has the same bits wherever it lies.
-__attribute__((overloadable)) static inline float apply_function(float x, Step s) { return apply_function((VF)x, s).s0; }
+// Computes as a vector, so that an element has the same bits wherever it lies.
+__attribute__((overloadable)) static inline float apply_function(float x, EpilogueOp s) { return apply_function((VF)x, s).s0; }
 
 // One function over n contiguous floats, and the epilogue. A work item has `chunk` of them, a multiple of EVN_LANES. y may be x.
-EVN_KERNEL void unary(global const float* x, ulong x0, global float* y, ulong y0, long n, long chunk, Step step, Epilogue e) {
+EVN_KERNEL void unary(global const float* x, ulong x0, global float* y, ulong y0, long n, long chunk, EpilogueOp step, Epilogue e) {
   const long begin = (long)get_global_id(0) * chunk;
   const long end = min(begin + chunk, n);
   x += x0;

@@ -2,7 +2,7 @@
 
 enum { kAsin, kAcos, kAtan, kSinh, kCosh, kAsinh, kAcosh, kAtanh, kCelu, kSwishFunction, kThresholdedRelu, kShrink };
 
-static inline VF seldom(VF x, Step s) {
+static inline VF seldom(VF x, EpilogueOp s) {
   switch (s.kind) {
     case kAsin: return asin(x);
     case kAcos: return acos(x);
@@ -21,7 +21,7 @@ static inline VF seldom(VF x, Step s) {
 
 // One function over n contiguous floats, and the epilogue. A work item has `chunk` of them. y may be x. The last elements are computed as
 // a vector too, so that an element has the same bits wherever it lies.
-EVN_KERNEL void seldom_unary(global const float* x, ulong x0, global float* y, ulong y0, long n, long chunk, Step step, Epilogue e) {
+EVN_KERNEL void seldom_unary(global const float* x, ulong x0, global float* y, ulong y0, long n, long chunk, EpilogueOp step, Epilogue e) {
   const long begin = (long)get_global_id(0) * chunk;
   const long end = min(begin + chunk, n);
   x += x0;

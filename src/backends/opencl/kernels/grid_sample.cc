@@ -7,7 +7,7 @@ namespace {
 
 constexpr OpenClFunction kGridSample{"grid_sample", "grid_sample"};
 
-// As in grid_sample.cl.
+// The struct that grid_sample.cl takes, laid out as there.
 struct Sample {
   std::int32_t axes, mode, padding, align;
   std::int64_t places, channels, plane, chunk;

@@ -18,7 +18,7 @@ constexpr OpenClFunction kTrilu{"index", "trilu"};
 constexpr OpenClFunction kTile{"index", "tile"};
 constexpr OpenClFunction kReverse{"index", "reverse_sequence"};
 
-// As in index.cl.
+// The struct that index.cl takes, laid out as there.
 struct View {
   std::int32_t rank, width;
   std::int64_t dim[kMaxRank];
@@ -110,7 +110,7 @@ void run_gather_nd(const KernelArgs& args, std::int64_t, std::int64_t, const Can
 
 // ---- ScatterElements and ScatterND: a copy of x, then the updates ----
 
-// As in index.cl.
+// The number that index.cl has for it.
 std::int32_t reduction_of(const Node& node, int attribute) {
   if (!attr_given(node, attribute)) return 0;
   constexpr const char* kWords[] = {"none", "add", "mul", "min", "max"};

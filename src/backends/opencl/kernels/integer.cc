@@ -6,7 +6,7 @@ namespace {
 
 constexpr OpenClFunction kWhole{"integer", "whole"};
 
-// As in integer.cl.
+// Numbers as integer.cl has them.
 enum : std::int32_t {
   kAdd,
   kSub,

@@ -166,7 +166,7 @@ EVN_KERNEL void fold_integers(global const float* x, ulong x0, global float* y, 
   }
 }
 
-// Of floats: log of the sum, or of the sum of exp, which is taken relative to the largest. Grid: pieces of the outputs.
+// Reduces floats to the log of the sum, or of the sum of exp, which is taken relative to the largest. Grid: pieces of the outputs.
 EVN_KERNEL void fold_logs(global const float* x, ulong x0, global float* y, ulong y0, Fold p, Epilogue e) {
   const long begin = (long)get_global_id(0) * p.chunk;
   const long end = min(begin + p.chunk, p.outputs);

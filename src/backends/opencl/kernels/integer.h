@@ -7,7 +7,7 @@
 
 namespace evn {
 
-// As `load_whole` of integer.cl counts; -1: no whole number.
+// The type's number, as `load_whole` of integer.cl counts; -1: no whole number.
 inline std::int32_t whole_type(DType dtype) {
   constexpr DType kTypes[] = {DType::kUint8,  DType::kInt8,  DType::kUint16, DType::kInt16,
                               DType::kUint32, DType::kInt32, DType::kUint64, DType::kInt64};
@@ -19,7 +19,7 @@ inline std::int32_t whole_type(DType dtype) {
 
 inline Refusal refuse_unless_whole(const OpDesc& desc) { return whole_type(desc.inputs[0].dtype) < 0 ? "only integers" : nullptr; }
 
-// As in integer.cl.
+// The struct that integer.cl takes, laid out as there.
 struct Whole {
   std::int32_t op, type, rank, padding;
   std::int64_t inner, rows, row_chunk, chunk;

@@ -13,7 +13,7 @@ constexpr OpenClFunction kMultiply1{"nbits", "multiply_nbits_1"};
 constexpr std::int64_t kPanel = 32;   // columns
 constexpr std::int64_t kFewRows = 4;  // up to these the tiles are of one row
 
-// As in nbits.cl.
+// The struct that nbits.cl takes, laid out as there.
 struct Params {
   std::int64_t m, n, k;
   std::int32_t words, blocks, block, bits;

@@ -13,7 +13,7 @@ constexpr OpenClFunction kRows{"normalize", "normalize_rows"};
 constexpr OpenClFunction kLines{"normalize", "normalize_lines"};
 constexpr OpenClFunction kHardmax{"normalize", "hardmax"};
 
-// As in normalize.cl.
+// Numbers as normalize.cl has them.
 enum : std::int32_t { kMoments, kRootMeanSquare, kDeviation, kSum1, kSum2 };
 struct Lines {
   std::int32_t kind, kept, reduced, padding;
@@ -33,7 +33,7 @@ Refusal supports_floats(const OpDesc& desc) {
   return desc.outputs[0].dtype == DType::kUndefined ? "without its first output" : nullptr;
 }
 
-// Of GroupNormalization, RMSNormalization and LayerNormalization, whose last attribute says in what they compute.
+// Refusals of GroupNormalization, RMSNormalization and LayerNormalization, whose last attribute says in what they compute.
 Refusal supports_stashed(const OpDesc& desc) {
   return stash_is_float32(*desc.node, LayerNormAttr::kStashType) ? supports_floats(desc) : kStashRefusal;
 }

@@ -15,7 +15,7 @@ struct GlobalState {
   std::int64_t elements;
 };
 
-// As in pool.cl.
+// The struct that pool.cl takes, laid out as there.
 struct Params {
   std::int32_t in_h, in_w, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;
   std::int32_t border_h, border_w, include_pad, maximum;

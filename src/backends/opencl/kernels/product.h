@@ -5,7 +5,7 @@
 
 namespace evn {
 
-// As in matmul.cl.
+// The struct that matmul.cl takes, laid out as there.
 struct Product {
   static constexpr int kMaxBatchRank = kMaxRank - 2;
   std::int64_t m, n, k;

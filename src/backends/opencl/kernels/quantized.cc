@@ -39,7 +39,7 @@ Refusal supports_quantize(const OpDesc& desc) {
   return desc.node->epilogue.empty() ? refuse_blocks(desc) : "no fused steps";
 }
 
-// As in quantized.cl; -1: none.
+// The type's number in quantized.cl; -1: none.
 std::int32_t number_type(DType dtype) {
   switch (dtype) {
     case DType::kUint8: return 0;
@@ -134,7 +134,7 @@ void run_dynamic(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
 
 enum : int { kA = 0, kB = 3, kYScale = 6 };
 
-// As in quantized.cl.
+// The struct that quantized.cl takes, laid out as there.
 struct ByteSum {
   std::int32_t multiplies, kind, rank, padding;
   float a_zero, b_zero, a_scale, b_scale, zero, low, high, unused;

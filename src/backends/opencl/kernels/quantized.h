@@ -22,7 +22,7 @@ inline bool is_one(const OpDesc& desc, int input) {
 
 inline bool is_constant(const OpDesc& desc, int input) { return !desc.has_input(input) || desc.constant(input) != nullptr; }
 
-// Of a constant, or 0 where it is not given; one number may stand for all.
+// The byte of a constant, or 0 where it is not given; one number may stand for all.
 inline std::int32_t byte_of(const OpDesc& desc, int input, std::int64_t i = 0) {
   if (!desc.has_input(input)) return 0;
   const Weight& w = *desc.constant(input);
@@ -48,7 +48,7 @@ inline std::uint64_t mix_constant(const OpDesc& desc, int input, std::uint64_t h
   return (hash ^ count) * 0x100000001b3ull;
 }
 
-// As in quantized_product.cl.
+// The struct that quantized_product.cl takes, laid out as there.
 struct QuantizedTerm {
   std::int32_t bias, sum, zero;
   float scale;

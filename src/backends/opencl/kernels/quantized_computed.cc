@@ -20,7 +20,7 @@ Inputs inputs_of(const OpDesc& desc) {
   return {3, 1, 2, 4, 5, 6, 7, -1};
 }
 
-// As in quantized_product.cl.
+// The struct that quantized_product.cl takes, laid out as there.
 struct Params {
   std::int64_t m, n, k, a_at, b_at, y_at;
   std::int32_t zero_a, zero_b, shift_a, shift_b;  // shift: 24 where the bytes are signed

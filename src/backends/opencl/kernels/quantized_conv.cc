@@ -100,8 +100,8 @@ std::int32_t weight_at(const Weight& w, std::int64_t i) {
   return w.desc.dtype == DType::kInt8 ? w.as<std::int8_t>()[i] : w.as<std::uint8_t>()[i];
 }
 
-// Of output channel c: its bias, the sum of its weights less their zero point, and its scale as the reference has it. `moved`:
-// unsigned weights are stored 128 lower.
+// What a sum of output channel c needs: its bias, the sum of its weights less their zero point, and its scale as the reference has
+// it. `moved`: unsigned weights are stored 128 lower.
 QuantizedTerm term_of(const OpDesc& desc, const Inputs& in, const Weight& w, std::int64_t c, bool moved) {
   const std::int64_t size = w.desc.shape.elements(1, w.desc.shape.rank());
   const std::int32_t zero = byte_of(desc, in.w_zero, c);

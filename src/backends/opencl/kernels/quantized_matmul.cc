@@ -13,17 +13,17 @@ constexpr std::int64_t kFewRows = 4;  // up to these the tiles are of one row
 
 // The inputs' numbers; -1: the operator has none. y_scale < 0: the result is a sum, or a float where there is a scale.
 struct Inputs {
-  int b, a_scale, a_zero, b_scale, b_zero, bias, y_scale, y_zero;
-  bool dynamic;  // A is float32
+  int b = 1, a_scale = -1, a_zero = -1, b_scale = -1, b_zero = -1, bias = -1, y_scale = -1, y_zero = -1;
+  bool dynamic = false;  // A is float32
 };
 
 Inputs inputs_of(const OpDesc& desc) {
   const std::string& op = desc.node->op_type;
-  if (op == "MatMulInteger") return {1, -1, 2, -1, 3, -1, -1, -1, false};
-  if (op == "MatMulIntegerToFloat") return {1, 2, 4, 3, 5, 6, -1, -1, false};
-  if (op == "DynamicQuantizeMatMul") return {1, -1, -1, 2, 3, 4, -1, -1, true};
-  if (op == "QGemm") return {3, 1, 2, 4, 5, 6, 7, 8, false};
-  return {3, 1, 2, 4, 5, -1, 6, 7, false};
+  if (op == "MatMulInteger") return {.a_zero = 2, .b_zero = 3};
+  if (op == "MatMulIntegerToFloat") return {.a_scale = 2, .a_zero = 4, .b_scale = 3, .b_zero = 5, .bias = 6};
+  if (op == "DynamicQuantizeMatMul") return {.b_scale = 2, .b_zero = 3, .bias = 4, .dynamic = true};
+  if (op == "QGemm") return {.b = 3, .a_scale = 1, .a_zero = 2, .b_scale = 4, .b_zero = 5, .bias = 6, .y_scale = 7, .y_zero = 8};
+  return {.b = 3, .a_scale = 1, .a_zero = 2, .b_scale = 4, .b_zero = 5, .y_scale = 6, .y_zero = 7};
 }
 
 enum : int { kAlpha, kTransA, kTransB };
@@ -34,7 +34,7 @@ bool to_bytes(const OpDesc& desc) { return is_byte(desc.outputs[0].dtype); }
 // The scale of A is looked at in the run: it may be computed.
 bool scales_late(const OpDesc& desc) { return !is_gemm(desc) && !to_bytes(desc); }
 
-// As in quantized_product.cl.
+// The struct that quantized_product.cl takes, laid out as there.
 struct Params {
   std::int64_t m, n, k, a_row, a_step;
   std::int32_t block, quads, flip, padding;

@@ -46,7 +46,7 @@ constexpr OpenClFunction kAverage{"quantized_product", "average_bytes"};
 constexpr std::int64_t kMostTaps = 1 << 16;  // whose sums are exact as floats
 constexpr std::int64_t kCounts = 64;
 
-// As in quantized_product.cl.
+// The struct that quantized_product.cl takes, laid out as there.
 struct Mean {
   std::int32_t include_pad, zero_x, limit_h, limit_w;
   float scales[kCounts];

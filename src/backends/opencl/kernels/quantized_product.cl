@@ -408,7 +408,7 @@ EVN_KERNEL void largest_bytes(global const uint* input, ulong x0, global uint* y
   }
 }
 
-// As in quantized_pool.cc.
+// The struct of quantized_pool.cc, laid out as there.
 typedef struct {
   int include_pad, zero_x;
   int limit_h, limit_w;  // of what is counted: the input, with pads where they are

@@ -24,7 +24,7 @@ constexpr std::int64_t kMostLanes = 16;             // of any device
 constexpr std::int64_t kProjectedRows = 8;          // EVN_PROJECTED
 constexpr std::int64_t kProjectedFloats = 4 << 20;  // of the products that are made at once
 
-// As in recurrent.cl.
+// The struct that recurrent.cl takes, laid out as there.
 struct Recurrent {
   std::int32_t gates, directions, reverse, batch_first, own, has_lengths, has_bias, has_peepholes;
   float clip;
@@ -54,7 +54,7 @@ Refusal supports(const OpDesc& desc) {
   return nullptr;
 }
 
-// Of W or R: [direction][depth][gate][padded].
+// Packed floats of W or R: [direction][depth][gate][padded].
 std::int64_t packed_floats(const OpDesc& desc, int input) {
   const Shape& w = desc.inputs[static_cast<std::size_t>(input)].shape;
   const std::int64_t gates = form_of(*desc.node).gates;

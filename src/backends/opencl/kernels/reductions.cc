@@ -20,7 +20,7 @@ std::int64_t output_chunk(const Launcher& cl, std::int64_t outputs, std::int64_t
 
 // ---- reductions ----
 
-// As in integer.cl.
+// Numbers as integer.cl has them.
 enum : std::int32_t { kSum, kMean, kMax, kMin, kProd, kL1, kSumSquare, kLogSum, kLogSumExp };
 struct Fold {
   std::int32_t op, type, kept, reduced;

@@ -10,7 +10,7 @@ namespace {
 constexpr OpenClFunction kResize{"resize", "resize"};
 constexpr OpenClFunction kResample{"resize", "resample"};
 
-// As in resize.cl.
+// The struct that resize.cl takes, laid out as there.
 struct Params {
   std::int32_t rank, linear, coordinates, nearest;
   std::int64_t rows, row_chunk;
@@ -84,7 +84,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 
 // ---- cubic, antialias, tf_crop_and_resize ----
 
-// As in resize.cl.
+// The struct that resize.cl takes, laid out as there.
 struct Sampling {
   std::int32_t rank, mode, coordinates, nearest, antialias, exclude_outside;
   float cubic_a, extrapolation;

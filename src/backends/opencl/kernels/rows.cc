@@ -25,7 +25,7 @@ std::int64_t row_chunk(const Launcher& cl, std::int64_t rows, std::int64_t lengt
 
 enum class Fold : std::int32_t { kSum, kMean, kMax, kMin, kProd, kL1, kL2, kSumSquare };
 
-// As in rows.cl.
+// The struct that rows.cl takes, laid out as there.
 struct Reduce {
   Fold op;
   std::int32_t kept, reduced, padding;

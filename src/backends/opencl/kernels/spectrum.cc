@@ -11,7 +11,7 @@ constexpr OpenClFunction kTurns{"spectrum", "turns"};
 constexpr OpenClFunction kTransform{"spectrum", "transform"};
 constexpr OpenClFunction kWindow{"spectrum", "window_sum"};
 
-// As in spectrum.cl.
+// The struct that spectrum.cl takes, laid out as there.
 struct Transform {
   std::int32_t parts, out_parts, inverse, mirrored, has_window, padding;
   std::int64_t given, length, outputs, inner;

@@ -198,7 +198,7 @@ void run_split(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&
 
 // ---- Pad ----
 
-// As in strided.cl.
+// The struct that strided.cl takes, laid out as there.
 struct Repeat {
   std::int32_t rank, mode;
   std::int64_t before[kMaxRank], x_dim[kMaxRank], x_stride[kMaxRank], y_dim[kMaxRank];

@@ -76,7 +76,7 @@ EVN_DEFINE_COPY(copy_1, uchar)
 EVN_DEFINE_COPY(copy_2, ushort)
 EVN_DEFINE_COPY(copy_8, ulong)
 
-// Of a square of elements, seen as a list by the bits of its index: rotates them by one. As many times as a row's number has bits, this
+// Rotates the bits of the index of a square of elements, seen as a list, by one. As many times as a row's number has bits, this
 // transposes.
 static inline void rotate_bits(const VF* v, VF* w) {
 #pragma unroll
@@ -147,7 +147,7 @@ EVN_KERNEL void fill(global const float* value, ulong value0, global float* y, u
   }
 }
 
-// The same with the value's bytes in `bits`.
+// Fills with the value's bytes in `bits`.
 EVN_KERNEL void fill_bits(global float* y, ulong y0, long n, long chunk, int width, ulong bits, Epilogue e) {
   const long begin = (long)get_global_id(0) * chunk;
   const long end = min(begin + chunk, n);

@@ -5,8 +5,8 @@
 
 namespace evn {
 
-// As in strided.cl: the element at x_start + sum of position * x_stride goes to y_start + sum of position * y_stride, in elements.
-// The innermost axis has x_step, and 1 in y.
+// The struct of strided.cl: the element at x_start + sum of position * x_stride goes to y_start + sum of position * y_stride, in
+// elements. The innermost axis has x_step, and 1 in y.
 struct DeviceCopy {
   std::int64_t rank;  // outer axes
   std::int64_t inner, rows, chunk, row_chunk;

@@ -6,7 +6,7 @@
 
 namespace evn {
 
-static_assert(sizeof(Step) == 12 && sizeof(Epilogue) == 100, "kernels/common.cl declares the same");
+static_assert(sizeof(EpilogueOp) == 12 && sizeof(Epilogue) == 100, "kernels/common.cl declares the same");
 
 inline constexpr int kBlockRows = 8;  // of packed matrices
 inline constexpr int kMaxTileColumns = 32;

@@ -18,7 +18,7 @@ constexpr std::int64_t kMostLanes = 16;  // of any device
 
 enum : int { kX, kW, kB };
 
-// As in window.cl.
+// The struct that window.cl takes, laid out as there.
 struct Axis {
   std::int32_t input, output, kernel, stride, dilation, pad, border;
 };
@@ -49,7 +49,7 @@ std::int64_t group_of(const Node& node) {
   return attr_int(node, is_transposed(node) ? int{ConvTransposeAttr::kGroup} : int{ConvAttr::kGroup});
 }
 
-// Of one group.
+// Sizes of one group.
 struct Sizes {
   std::int64_t groups, channels, outputs, taps, padded;
 };
@@ -130,7 +130,7 @@ void run_convolution(const KernelArgs& args, std::int64_t, std::int64_t, const C
 
 // ---- pools ----
 
-// As in window.cl.
+// Numbers as window.cl has them.
 enum : std::int32_t { kMaximum, kAverage, kNorm };
 struct Pool {
   Axis axis[kMaxSpatial];

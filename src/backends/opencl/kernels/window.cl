@@ -83,7 +83,7 @@ typedef struct {
   int padding;
 } Pool;
 
-// Of one axis: the first tap inside the input, how many there are, and how many of the padded input.
+// Taps along one axis: the first tap inside the input, how many there are, and how many of the padded input.
 typedef struct {
   int first, count, padded;
 } Taps;

@@ -28,7 +28,7 @@ class CascadePass final : public LoweringPass {
       return false;
     }
     OpDesc& back = d.nodes.back();
-    take_sums(f, last, &back, back.node->inputs.size(), f.c_.nodes[last].views);
+    add_fused_operands(f, last, &back, back.node->inputs.size(), f.c_.nodes[last].views);
     finish_desc(f);
     return true;
   }

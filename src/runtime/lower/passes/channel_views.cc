@@ -127,7 +127,7 @@ class ViewFinder {
     }
   }
 
-  // Of a Slice over channels alone; -1 where that is not known.
+  // The first channel of a Slice over channels alone; -1 where that is not known.
   std::int64_t first_channel(const Node& node) const {
     std::vector<ConstTensor> inputs;
     for (const ValueId v : node.inputs) {
@@ -198,7 +198,7 @@ class ViewFinder {
     }
   }
 
-  // Of two ranges, one of channels where they lie in a value as wide as both.
+  // Which of two ranges is used: one of channels where they lie in a value as wide as both.
   Reuse reuse_of(std::span<const Range> ranges, std::int64_t sum) const {
     if (ranges.size() != 2) return {};
     const bool is_second = ranges[0].first == 0 && ranges[0].channels == channels_of(ranges[0].value);  // which stays
@@ -239,7 +239,7 @@ class ChannelViews final : public LoweringPass {
   }
 
   // The root of its view in its parent, or its own, where others have been written into it.
-  std::int32_t place(PlanRoots& p, ValueId v, std::int32_t node) const override {
+  std::int32_t output_root(PlanRoots& p, ValueId v, std::int32_t node) const override {
     const View& view = views_.concat_views[v];
     if (view.parent == kNoValue) {
       const std::int32_t r = p.s_.parent_of[v];
@@ -282,7 +282,7 @@ class ChannelViews final : public LoweringPass {
     const Node& node = p.graph_.nodes[index];
     const ValueId out = node.outputs[0];
     if (node.op_type != "Concat") return false;
-    const std::int32_t to = place(p, out, index);
+    const std::int32_t to = output_root(p, out, index);
     if (to < 0) return false;
     const std::int32_t parent = p.s_.roots[to].parent >= 0 ? p.s_.roots[to].parent : to;
     std::size_t at = p.s_.roots[to].skip;

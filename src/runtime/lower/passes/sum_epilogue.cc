@@ -165,7 +165,7 @@ class SumEpilogue final : public LoweringPass {
  public:
   bool extend(StepFormer& f) const override {
     StepDraft& d = f.draft_;
-    return take_sums(f, d.node, &d.desc, d.desc.node->inputs.size(), d.views);
+    return add_fused_operands(f, d.node, &d.desc, d.desc.node->inputs.size(), d.views);
   }
 };
 
@@ -181,7 +181,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
 
 }  // namespace
 
-bool take_sums(StepFormer& f, std::int32_t node, OpDesc* desc, std::size_t at, std::uint8_t views) {
+bool add_fused_operands(StepFormer& f, std::int32_t node, OpDesc* desc, std::size_t at, std::uint8_t views) {
   StepDraft& d = f.draft_;
   const std::size_t first = static_cast<std::size_t>(desc->inputs.data() - d.descs.data());  // of the desc's inputs, among all
   bool taken = false;

@@ -1,0 +1,448 @@
+// The loops of attention/attention_loops.h for one cluster. For blocks of few rows keys are read where they lie, as dot products;
+// for others they are packed, a panel of columns at a time, and so are the values, some rows at a time.
+#include "backends/cpu/attention/attention_loops.h"
+
+#include "backends/cpu/simd/copy.h"
+#include "backends/cpu/simd/lanes.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_attention::Block;
+using simd_attention::Rows;
+
+// Register tiles of kMr rows by kNv vectors; kKc rows of packed values stay in L1.
+#if defined(__AVX512F__)
+constexpr int kMr = 6, kNv = 4, kKc = 128;
+#elif defined(__AVX2__)
+constexpr int kMr = 6, kNv = 2, kKc = 64;
+#else
+constexpr int kMr = 4, kNv = 2, kKc = 64;
+#endif
+constexpr std::int64_t kFewRows = 3;          // up to here packing keys costs more than it saves
+constexpr std::int64_t kKeysPerPoint = 8192;  // of a row, a multiple of two vectors
+
+inline std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+inline std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+
+// ---------------------------------------------------------------------------------------------------- products --
+
+struct Product {
+  const float* a;
+  std::int64_t lda;
+  const float* b;
+  std::int64_t ldb;
+  std::int64_t k;
+  const float* start;  // where the chains go on from; null: 0
+  std::int64_t ld_start;
+  float* c;  // may be `start`
+  std::int64_t ldc;
+  float scale;             // of the result
+  const float* row_scale;  // nullable: instead, for each row
+};
+
+// c[R][NV vectors] = (start + a b) * scale, one chain of multiply-adds for each element.
+template <int R, int NV>
+void micro(const Product& g) {
+  Vec acc[R][NV];
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < NV; ++v) acc[r][v] = g.start == nullptr ? zero() : load(g.start + r * g.ld_start + v * kLanes);
+  }
+  const float* a = g.a;
+  const float* a3 = g.a + (R > 3 ? 3 * g.lda : 0);
+  const float* b = g.b;
+  const std::int64_t lda = g.lda;
+  const std::int64_t ldb = g.ldb;
+  for (std::int64_t k = 0; k < g.k; ++k) {
+    Vec bv[NV];
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec x = splat(r < 3 ? a[r * lda] : a3[(r - 3) * lda]);
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; ++v) acc[r][v] = fma(x, bv[v], acc[r][v]);
+    }
+    ++a;
+    ++a3;
+    b += ldb;
+  }
+  for (int r = 0; r < R; ++r) {
+    const Vec scale = splat(g.row_scale == nullptr ? g.scale : g.row_scale[r]);
+    for (int v = 0; v < NV; ++v) store(g.c + r * g.ldc + v * kLanes, acc[r][v] * scale);
+  }
+}
+
+using MicroFn = void (*)(const Product&);
+#if defined(__AVX512F__)
+#define EVN_MICROS(R) \
+  { micro<R, 1>, micro<R, 2>, micro<R, 3>, micro<R, 4> }
+#else
+#define EVN_MICROS(R) \
+  { micro<R, 1>, micro<R, 2> }
+#endif
+constexpr MicroFn kMicros[][kNv] = {
+    EVN_MICROS(1), EVN_MICROS(2), EVN_MICROS(3), EVN_MICROS(4),
+#if defined(__AVX2__)
+    EVN_MICROS(5), EVN_MICROS(6),
+#endif
+};
+
+// `rows` rows by `vectors` vectors of columns, in register tiles of like heights.
+void product(CancelPoints* points, Product g, std::int64_t rows, std::int64_t vectors) {
+  const std::int64_t blocks = (rows + kMr - 1) / kMr;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::int64_t height = rows / blocks + (i < rows % blocks ? 1 : 0);
+    if (stops(points, height * vectors * kLanes * g.k)) return;
+    kMicros[height - 1][vectors - 1](g);
+    g.a += height * g.lda;
+    g.c += height * g.ldc;
+    if (g.start != nullptr) g.start += height * g.ld_start;
+    if (g.row_scale != nullptr) g.row_scale += height;
+  }
+}
+
+// Cuts `vectors` vectors of columns into panels of up to kNv: f(first vector, vectors of the panel).
+template <typename F>
+inline void each_panel(std::int64_t vectors, F f) {
+  const std::int64_t panels = (vectors + kNv - 1) / kNv;
+  for (std::int64_t i = 0, at = 0; i < panels; ++i) {
+    const std::int64_t width = vectors / panels + (i < vectors % panels ? 1 : 0);
+    f(at, width);
+    at += width;
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------- packing --
+
+inline const float* row_of(const Rows& r, std::int64_t t) {
+  return t < r.past_count ? r.past + t * r.past_step : r.row + (t - r.past_count) * r.step;
+}
+
+// Keys [first, first + count) as columns: to[d * columns + key]; what is beyond `count` is 0. `columns` is a whole number of
+// vectors.
+void pack_keys(const Block& b, std::int64_t first, std::int64_t count, float* to, std::int64_t columns) {
+  if (b.k.element_step != 1) {
+    for (std::int64_t d = 0; d < b.depth; ++d) {
+      const float* from = b.k.row + first * b.k.step + d * b.k.element_step;
+      for (std::int64_t j = 0; j < columns; j += kLanes) {
+        const std::int64_t n = smaller(count - j, kLanes);
+        store(to + d * columns + j, n <= 0 ? zero() : load_n(from + j, n));
+      }
+    }
+    return;
+  }
+  for (std::int64_t j = 0; j < columns; j += kLanes) {
+    const float* rows[kLanes];
+    for (int i = 0; i < kLanes; ++i) rows[i] = j + i < count ? row_of(b.k, first + j + i) : nullptr;
+    for (std::int64_t d = 0; d < b.depth; d += kLanes) {
+      const std::int64_t n = smaller(b.depth - d, kLanes);
+      Vec v[kLanes];
+      if (n == kLanes && j + kLanes <= count) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) v[i] = load(rows[i] + d);
+      } else {
+        for (int i = 0; i < kLanes; ++i) v[i] = rows[i] == nullptr ? zero() : load_n(rows[i] + d, n);
+      }
+      transpose(v);
+      for (int i = 0; i < n; ++i) store(to + (d + i) * columns + j, v[i]);
+    }
+  }
+}
+
+// Rows that will be wanted come near meanwhile.
+void expect(const Rows& rows, std::int64_t first, std::int64_t count, std::int64_t length) {
+  constexpr std::int64_t kLine = 16;  // floats
+  for (std::int64_t t = first; t < first + count; ++t) {
+    const float* row = row_of(rows, t);
+    for (std::int64_t d = 0; d < length; d += kLine) __builtin_prefetch(row + d);
+  }
+}
+
+// Values [first, first + count), as rows of `width` floats, whole vectors of which the last is filled up with 0.
+void pack_values(const Block& b, std::int64_t first, std::int64_t count, float* to, std::int64_t width) {
+  for (std::int64_t t = 0; t < count; ++t) copy_over(to + t * width, row_of(b.v, first + t), b.value_depth);
+}
+
+// ----------------------------------------------------------------------------------------------------- softmax --
+
+// What is added to the scores of keys [t, t + n).
+inline Vec mask_at(const Block& b, std::int64_t row, std::int64_t t, std::int64_t n) {
+  if (b.mask != nullptr) {
+    const float* p = b.mask + row * b.mask_row + t * b.mask_step;
+    return b.mask_step == 0 ? splat(*p) : n == kLanes ? load(p) : load_n(p, n);
+  }
+  Vec v = zero();
+  const std::uint8_t* p = b.bool_mask + row * b.mask_row + t * b.mask_step;
+  for (std::int64_t i = 0; i < n; ++i) v[i] = p[i * b.mask_step] != 0 ? 0.0f : -__builtin_inff();
+  return v;
+}
+
+__attribute__((noinline)) bool sees_nothing(const Block& b, std::int64_t row, std::int64_t low, std::int64_t high) {
+  if (b.mask == nullptr && b.bool_mask == nullptr) return low >= high;
+  // Most see the first or the last key.
+  if (low < high && mask_at(b, row, high - 1, 1)[0] != -__builtin_inff()) return false;
+  bool none = true;
+  in_parts(b.points, high - low, kKeysPerPoint, 4, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = low + begin; t < low + end && none; ++t) none = mask_at(b, row, t, 1)[0] == -__builtin_inff();
+  });
+  return none;
+}
+
+// Adds the mask of one row of scores, and hides [0, low) and [high, whole vectors of keys). The largest is among the lanes
+// returned.
+Vec mask_row(const Block& b, std::int64_t row, float* s, std::int64_t low, std::int64_t high) {
+  const bool masked = b.mask != nullptr || b.bool_mask != nullptr;
+  const Vec hidden = splat(-__builtin_inff());
+  Vec top[2] = {hidden, hidden};
+  std::int64_t t = 0;
+  const auto at = [&](int i) {
+    const bool edge = t < low || t + kLanes > high;
+    if (!edge && !masked) {
+      top[i] = max_of(top[i], load(s + t));
+      return;
+    }
+    Vec v = hidden;
+    if (t < high && t + kLanes > low) {
+      v = load(s + t);
+      if (masked) v = v + mask_at(b, row, t, smaller(high - t, kLanes));
+      if (edge) {
+        const Vec number = lane_numbers() + splat(static_cast<float>(t - low));
+        v = number < zero() ? hidden : number < splat(static_cast<float>(high - low)) ? v : hidden;
+      }
+    }
+    store(s + t, v);
+    top[i] = max_of(top[i], v);
+  };
+  const std::int64_t end = round_up(b.keys, kLanes);
+  while (t + 2 * kLanes <= end) {
+    const std::int64_t part_end = smaller(end, t + kKeysPerPoint);
+    if (stops(b.points, (part_end - t) * (masked ? 4 : 1))) break;
+    for (; t + 2 * kLanes <= part_end; t += kLanes) {
+      at(0);
+      t += kLanes;
+      at(1);
+    }
+  }
+  if (t < end) at(0);
+  return max_of(top[0], top[1]);
+}
+
+// Scores of one row, masked, to weights that do not sum to 1 yet. Returns their sum over the lanes.
+Vec weigh_row(const Block& b, float* s, float top) {
+  const Vec shift = splat(top);
+  const Vec log2e = splat(1.44269504088896341f);
+  const std::int64_t end = round_up(b.keys, kLanes);
+  Vec sum[2] = {zero(), zero()};
+  std::int64_t t = 0;
+  while (t + 2 * kLanes <= end) {
+    const std::int64_t part_end = smaller(end, t + kKeysPerPoint);
+    if (stops(b.points, (part_end - t) * kFunction)) break;
+    for (; t + 2 * kLanes <= part_end; t += 2 * kLanes) {
+      const Vec x = exp2_of((load(s + t) - shift) * log2e);
+      const Vec y = exp2_of((load(s + t + kLanes) - shift) * log2e);
+      store(s + t, x);
+      store(s + t + kLanes, y);
+      sum[0] = sum[0] + x;
+      sum[1] = sum[1] + y;
+    }
+  }
+  if (t < end) {
+    const Vec x = exp2_of((load(s + t) - shift) * log2e);
+    store(s + t, x);
+    sum[0] = sum[0] + x;
+  }
+  return sum[0] + sum[1];
+}
+
+// Up to kLanes rows together, so that one tree over the lanes serves them all. inverse[i] becomes 1 / the sum of a row's weights.
+void weigh_rows(const Block& b, std::int64_t first, std::int64_t count, float* scores, std::int64_t step, float* inverse) {
+  Vec lanes[kLanes];
+  float top[kLanes];
+  bool blind[kLanes];
+  for (std::int64_t i = 0; i < kLanes; ++i) {
+    const std::int64_t row = first + i;
+    std::int64_t low = larger(0, b.first_low + row * b.slope);
+    std::int64_t high = smaller(b.visible_keys, b.first_high + row * b.slope);
+    if (low >= high) low = high = 0;
+    lanes[i] = i < count ? mask_row(b, row, scores + i * step, low, high) : zero();
+    blind[i] = i < count && b.blind_is_zero && sees_nothing(b, row, low, high);
+  }
+  top_all(lanes);
+  store(top, lanes[0]);
+  for (std::int64_t i = 0; i < kLanes; ++i) {
+    lanes[i] = zero();
+    if (i >= count) continue;
+    if (blind[i]) {
+      const std::int64_t end = round_up(b.keys, kLanes);
+      for (std::int64_t t = 0; t < end && !stops(b.points, kKeysPerPoint); t += kKeysPerPoint) {
+        zero_over(scores + i * step + t, smaller(end - t, kKeysPerPoint));
+      }
+    } else {
+      lanes[i] = weigh_row(b, scores + i * step, top[i]);
+    }
+  }
+  fold_all(lanes);
+  store(inverse, splat(1.0f) / lanes[0]);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (blind[i]) inverse[i] = 0;
+  }
+}
+
+// --------------------------------------------------------------------------------------------------- the block --
+
+struct Buffers {
+  float* scores;  // [queries][score_step]
+  std::int64_t score_step;
+  float* result;  // [queries][width]
+  std::int64_t width;
+  float* panel;    // of keys or values
+  float* inverse;  // [queries], 1 / sum of the weights
+};
+
+std::int64_t panel_floats(std::int64_t keys, std::int64_t depth, std::int64_t value_depth) {
+  const std::int64_t columns = smaller(round_up(keys, kLanes), kNv * kLanes);
+  return larger(depth * columns, smaller(keys, kKc) * round_up(value_depth, kLanes));
+}
+
+std::int64_t buffer_floats(std::int64_t queries, std::int64_t keys, std::int64_t depth, std::int64_t value_depth) {
+  return queries * (round_up(keys, kLanes) + round_up(value_depth, kLanes)) + panel_floats(keys, depth, value_depth) +
+         round_up(queries, kLanes) + kLanes;
+}
+
+Buffers cut_buffer(const Block& b) {
+  Buffers f{};
+  f.score_step = round_up(b.keys, kLanes);
+  f.width = round_up(b.value_depth, kLanes);
+  f.scores = b.buffer;
+  f.result = f.scores + b.queries * f.score_step;
+  f.inverse = f.result + b.queries * f.width;
+  f.panel = f.inverse + round_up(b.queries, kLanes);
+  return f;
+}
+
+// One row of scores, from keys where they lie.
+void score_row(const Block& b, const float* q, float* s) {
+  for (std::int64_t t = 0; t < b.keys; t += kLanes) {
+    if (stops(b.points, kLanes * b.depth)) return;
+    Vec acc[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      acc[i] = zero();
+      if (t + i >= b.keys) continue;
+      const float* k = row_of(b.k, t + i);
+      std::int64_t d = 0;
+      for (; d + kLanes <= b.depth; d += kLanes) acc[i] = fma(load(q + d), load(k + d), acc[i]);
+      if (d < b.depth) acc[i] = fma(load_n(q + d, b.depth - d), load_n(k + d, b.depth - d), acc[i]);
+    }
+    fold_all(acc);
+    store(s + t, acc[0] * splat(b.scale));
+  }
+}
+
+void score(const Block& b, const Buffers& f) {
+  if (b.queries <= kFewRows && b.k.element_step == 1) {
+    for (std::int64_t i = 0; i < b.queries; ++i) score_row(b, b.q + i * b.q_step, f.scores + i * f.score_step);
+    return;
+  }
+  each_panel(f.score_step / kLanes, [&](std::int64_t first, std::int64_t vectors) {
+    const std::int64_t t = first * kLanes;
+    const std::int64_t columns = vectors * kLanes;
+    if (stops(b.points, columns * b.depth)) return;
+    pack_keys(b, t, smaller(b.keys - t, columns), f.panel, columns);
+    expect(b.v, t, smaller(b.keys - t, columns), b.value_depth);
+    if (b.k.element_step == 1)
+      expect(b.k, smaller(b.keys, t + columns), larger(0, smaller(b.keys - t - columns, columns)), b.depth);
+    product(b.points, {b.q, b.q_step, f.panel, columns, b.depth, nullptr, 0, f.scores + t, f.score_step, b.scale, nullptr},
+            b.queries, vectors);
+  });
+}
+
+// The weighted sum of values [first, first + count), which lie ldb apart: to the result, or with the last of them to Y.
+void add_values(const Block& b, const Buffers& f, const float* values, std::int64_t ldb, std::int64_t first, std::int64_t count) {
+  const bool last = first + count == b.keys && f.width == b.value_depth;
+  each_panel(f.width / kLanes, [&](std::int64_t at, std::int64_t vectors) {
+    const std::int64_t d = at * kLanes;
+    const float* start = first == 0 ? nullptr : f.result + d;
+    product(b.points,
+            {f.scores + first, f.score_step, values + d, ldb, count, start, f.width, last ? b.y + d : f.result + d,
+             last ? b.y_step : f.width, 1.0f, last ? f.inverse : nullptr},
+            b.queries, vectors);
+  });
+}
+
+// Whole vectors are read where they lie.
+void weigh_values_in_place(const Block& b, const Buffers& f) {
+  const std::int64_t counts[] = {b.v.past_count, b.keys - b.v.past_count};
+  for (int part = 0; part < 2; ++part) {
+    const float* rows = part == 0 ? b.v.past : b.v.row;
+    const std::int64_t step = part == 0 ? b.v.past_step : b.v.step;
+    for (std::int64_t t = 0; t < counts[part]; t += kKc) {
+      add_values(b, f, rows + t * step, step, (part == 0 ? 0 : counts[0]) + t, smaller(counts[part] - t, kKc));
+    }
+  }
+}
+
+void weigh_values(const Block& b, const Buffers& f) {
+  if (f.width == b.value_depth) return weigh_values_in_place(b, f);
+  for (std::int64_t t = 0; t < b.keys; t += kKc) {
+    const std::int64_t count = smaller(b.keys - t, kKc);
+    if (stops(b.points, count * f.width)) return;
+    pack_values(b, t, count, f.panel, f.width);
+    add_values(b, f, f.panel, f.width, t, count);
+  }
+  for (std::int64_t i = 0; i < b.queries; ++i) {
+    if (stops(b.points, f.width)) return;
+    const Vec scale = splat(f.inverse[i]);
+    const float* from = f.result + i * f.width;
+    float* y = b.y + i * b.y_step;
+    std::int64_t d = 0;
+    for (; d + kLanes <= b.value_depth; d += kLanes) store(y + d, load(from + d) * scale);
+    store_n(y + d, load(from + d) * scale, b.value_depth - d);
+  }
+}
+
+void run(const Block& b) {
+  const Buffers f = cut_buffer(b);
+  if (b.keys == 0) {
+    for (std::int64_t i = 0; i < b.queries; ++i) {
+      for (std::int64_t d = 0; d < b.value_depth; ++d) b.y[i * b.y_step + d] = 0;
+    }
+    return;
+  }
+  score(b, f);
+  for (std::int64_t i = 0; i < b.queries && !has_stopped(b.points); i += kLanes) {
+    weigh_rows(b, i, smaller(b.queries - i, kLanes), f.scores + i * f.score_step, f.score_step, f.inverse + i);
+  }
+  weigh_values(b, f);
+}
+
+void weigh(const Block& b, std::int64_t first, std::int64_t count, float* scores, std::int64_t step, float* inverse) {
+  const Vec scale = splat(b.scale);
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    const std::int64_t some = smaller(count - i, kLanes);
+    float* const rows = scores + i * step;
+    for (std::int64_t r = 0; r < some; ++r) {
+      if (stops(b.points, b.keys)) return;
+      float* const s = rows + r * step;
+      for (std::int64_t t = 0; t < b.keys; t += kLanes) store(s + t, load(s + t) * scale);
+    }
+    weigh_rows(b, first + i, some, rows, step, inverse + i);
+  }
+}
+
+void scale_rows(float* rows, std::int64_t step, std::int64_t count, std::int64_t n, const float* scales) {
+  for (std::int64_t i = 0; i < count; ++i, rows += step) {
+    const Vec scale = splat(scales[i]);
+    std::int64_t d = 0;
+    for (; d + kLanes <= n; d += kLanes) store(rows + d, load(rows + d) * scale);
+    if (d < n) store_n(rows + d, load_n(rows + d, n - d) * scale, n - d);
+  }
+}
+
+}  // namespace
+
+extern const simd_attention::Loops loops_attention;
+const simd_attention::Loops loops_attention = {run, buffer_floats, weigh, scale_rows};
+
+}  // namespace evn::EVN_ISA

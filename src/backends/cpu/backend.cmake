@@ -1,0 +1,17 @@
+# A folder for each family of kernels: <name>_kernels.cc has drivers, <name>_loops.cc inner loops for each instruction set, the others what
+# they share.
+include(${CMAKE_CURRENT_LIST_DIR}/instruction_sets.cmake)
+file(GLOB shared CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*/*.cc)
+list(FILTER shared EXCLUDE REGEX "_(kernels|loops|loops_[a-z0-9_]+)\\.cc$")
+evn_table(OUT kernels GLOB ${CMAKE_CURRENT_LIST_DIR}/*/*_kernels.cc TYPE KernelFamily SUFFIX "" FUNCTION cpu_kernel_families HEADER device/kernel.h)
+evn_simd(OUT loops)
+evn_backend(cpu SOURCES ${shared} ${kernels} ${loops})
+set(fast device.cc move/relayout.cc reduce/lrn_kernels.cc)
+# These have loops over elements of their own. They are aligned as the clusters' loops are, or the speed of the same code (a third of a Resize)
+# depends on what is linked before it.
+set(aligned elementwise/quantize_kernels.cc move/gather_kernels.cc move/pad_kernels.cc move/resize_kernels.cc move/strided_copy.cc)
+list(TRANSFORM fast PREPEND backends/cpu/)
+list(TRANSFORM aligned PREPEND backends/cpu/)
+evn_fast_files(${fast} ${aligned})
+list(TRANSFORM aligned PREPEND ${CMAKE_SOURCE_DIR}/src/)
+set_property(SOURCE ${aligned} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-falign-functions=64>)

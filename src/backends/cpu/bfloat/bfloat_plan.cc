@@ -1,0 +1,107 @@
+#include "backends/cpu/bfloat/bfloat_plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu/support.h"
+
+namespace evn {
+std::int64_t bfloat_padded(const simd_bfloat_gemm::Loops& loops, std::int64_t segment) {
+  return ceil_div(segment, std::int64_t{loops.k_step}) * loops.k_step;
+}
+
+std::int64_t bfloat_block(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from) {
+  return checked_mul(checked_mul(from.segments(), bfloat_padded(loops, from.segment())), std::int64_t{loops.lanes});
+}
+
+std::int64_t bfloat_elements(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t columns) {
+  return checked_mul(bfloat_block(loops, from), ceil_div(columns, std::int64_t{loops.lanes}));
+}
+
+namespace {
+
+constexpr std::int64_t kRounded = 512;  // elements at a time
+
+// Calls take(i, bits) for each of n numbers that lie together, scaled and rounded.
+template <typename F>
+void each_rounded(const simd_bfloat_gemm::Loops& loops, const float* from, float scale, std::int64_t n, F&& take) {
+  float scaled[kRounded];
+  std::uint16_t bits[kRounded];
+  for (std::int64_t first = 0; first < n; first += kRounded) {
+    const std::int64_t count = std::min(kRounded, n - first);
+    for (std::int64_t i = 0; i < count; ++i) scaled[i] = scale * from[first + i];
+    loops.convert(scaled, count, bits);
+    for (std::int64_t i = 0; i < count; ++i) take(first + i, bits[i]);
+  }
+}
+
+}  // namespace
+
+void pack_bfloat_columns(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
+                         std::int64_t columns, std::uint16_t* to) {
+  const std::int64_t lanes = loops.lanes, padded = bfloat_padded(loops, from.segment()), block = bfloat_block(loops, from);
+  const std::int64_t taps = from.taps_h * from.taps_w, unit = loops.unit;
+  const float* column = from.b;
+  for (std::int64_t i = begin; i < end; ++i) {
+    std::uint16_t* const at = to + i * block;
+    std::memset(at, 0, static_cast<std::size_t>(block) * sizeof *at);
+    const std::int64_t count = std::min(lanes, columns - i * lanes);
+    for (std::int64_t j = 0; j < count; ++j, column += from.column_step) {
+      std::int64_t tap = 0, channel = 0;
+      each_rounded(loops, column, from.scale, from.column_step, [&](std::int64_t, std::uint16_t bits) {
+        const std::int64_t k =
+            from.by_tap ? tap * padded + channel : tap / from.taps_w * padded + tap % from.taps_w * from.channels + channel;
+        at[(k / unit * lanes + j) * unit + k % unit] = bits;
+        if (++tap < taps) return;
+        tap = 0;
+        ++channel;
+      });
+    }
+  }
+}
+
+void pack_bfloat_rows(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
+                      std::int64_t columns, std::uint16_t* to) {
+  const std::int64_t lanes = loops.lanes, k = from.channels, block = bfloat_block(loops, from), unit = loops.unit;
+  const std::int64_t last = end == k ? bfloat_padded(loops, k) : end;
+  for (std::int64_t first = 0; first < columns; first += lanes) {
+    const std::int64_t count = std::min(lanes, columns - first);
+    std::uint16_t* at = to + first / lanes * block + begin * lanes;
+    for (std::int64_t row = begin; row < last; row += unit, at += unit * lanes) {
+      std::memset(at, 0, static_cast<std::size_t>(unit * lanes) * sizeof *at);
+      for (std::int64_t i = 0; i < unit && row + i < end; ++i) {
+        const float* const b = from.b + (row + i - begin) * from.channel_step + first;
+        each_rounded(loops, b, from.scale, count, [&](std::int64_t j, std::uint16_t bits) { at[unit * j + i] = bits; });
+      }
+    }
+  }
+}
+
+namespace {
+
+constexpr std::int64_t kTilesPerThread = 2;  // each reads its rows of A once more
+constexpr double kRowsOfRead = 24;           // it takes to read B
+// Bytes of A in a tile, where the second-level cache has 2 MB: what does not fit B is read for once more, and B is the larger one.
+constexpr std::int64_t kRowsBytesLarge = 1344 << 10;
+
+}  // namespace
+
+std::int64_t bfloat_pieces(const simd_bfloat_gemm::Loops& loops, const QgemmWork& w) {
+  if (w.threads < 2) return 1;
+  const double rows = static_cast<double>(w.outer) * std::max(kRowsOfRead, static_cast<double>(w.m));
+  const double tiles = rows * static_cast<double>(w.n) * static_cast<double>(w.k) / loops.tile_cost;
+  return std::max<std::int64_t>(1, std::min(static_cast<std::int64_t>(std::min(tiles, 1e6)), kTilesPerThread * w.threads));
+}
+
+PackedGemmTiling tile_bfloat(const simd_bfloat_gemm::Loops& loops, const QgemmWork& w) {
+  return tile_rows(w, bfloat_pieces(loops, w), (has_large_l2() ? kRowsBytesLarge : kQgemmRowsBytes) / 2);
+}
+
+Refusal refuses_half(const OpDesc& d) {
+  const bool is_float16 = d.precision == Precision::kFloat16;
+  if (!is_float16 && d.precision != Precision::kBfloat16) return "a lower precision is not asked for";
+  if (half_loops(d).lanes != 0) return nullptr;
+  return is_float16 ? "no AVX512-FP16" : "no AMX or AVX512-BF16";
+}
+
+}  // namespace evn

@@ -1,0 +1,17 @@
+// How convolutions that lie channels last are told to their loops: what the kernels of one node and cascades share.
+#pragma once
+
+#include "backends/cpu/conv/depthwise_loops.h"
+#include "backends/cpu/conv/few_channels_loops.h"
+#include "backends/cpu/support.h"
+
+namespace evn {
+
+simd_depthwise::Geometry depthwise_geometry(const OpDesc& d);
+std::int64_t depthwise_weight_step(const Shape& weight);  // floats from one tap of the packed weight to the next
+
+simd_few_channels::Geometry few_channels_geometry(const OpDesc& d);
+// Floats of the lines that a tile copies.
+std::int64_t few_channels_line_floats(const simd_few_channels::Loops& loops, const simd_few_channels::Geometry& g);
+
+}  // namespace evn

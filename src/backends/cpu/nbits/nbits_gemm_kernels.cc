@@ -1,0 +1,333 @@
+// MatMulNBits by constant weights of 4 or 8 bits, which stay that small in memory. A few rows are multiplied as the weights are
+// read; for more, panels of the weights become float32, some rows of k at a time, and are multiplied as MatMul's. A tile is a range
+// of rows and columns. Which way is taken depends on the number of rows of the whole, so that threads change no bit.
+#include <algorithm>
+
+#include "backends/cpu/gemm/packed_gemm_plan.h"
+#include "backends/cpu/nbits/nbits_loops.h"
+#include "backends/cpu/support.h"
+#include "ops/block_quantized.h"
+
+namespace evn {
+namespace {
+
+using namespace matmul_nbits;
+
+constexpr std::int64_t kExpandedRows = 1024;  // of k at a time: a panel of them stays in L2, and so many columns of A,
+constexpr std::int64_t kMostRows = 630;       // of so many rows
+constexpr double kLeastTile = 400'000;        // multiply-adds of a tile that is worth dealing out
+constexpr std::int64_t kTilesPerThread = 8;
+constexpr double kStreamTile = 300'000;  // multiply-adds of a tile of few rows, some 10 us
+
+struct NBitsState {
+  Isa isa;
+  BlockShape b;
+  std::int64_t m;
+  bool expands;
+  PackedGemmTiling tiling;
+};
+
+// Whether one of the node's own inputs is given: a residual may stand where one that is not given would.
+bool given(const OpDesc& d, int i) { return d.has_input(i); }
+
+constexpr std::int64_t kMostInBlock = 1 << 15;  // weights, which have no cancellation point between them
+
+Refusal supports(const OpDesc& d) {
+  for (const int i : {kA, kScales, kBias}) {
+    if (given(d, i) && d.inputs[static_cast<std::size_t>(i)].dtype != DType::kFloat32) return kNeedsFloat32;
+  }
+  const std::int64_t bits = attr_int(*d.node, kBits);
+  if (bits != 4 && bits != 8) return "neither 4 nor 8 bits";
+  if (block_shape(*d.node).block > kMostInBlock) return "blocks of more than 2^15 weights";
+  for (const int i : {kB, kScales, kZeros}) {
+    if (given(d, i) && d.constant(i) == nullptr) return "weights, scales and zero points must be constant";
+  }
+  return given(d, kGroups) ? "blocks that g_idx names" : nullptr;
+}
+
+// ------------------------------------------------------------------------------------------------------- packing --
+
+std::int64_t panels_of(const BlockShape& b, const simd_nbits::Loops& loops) { return ceil_div(b.n, std::int64_t{loops.width}); }
+
+bool has_float_zeros(const OpDesc& d) { return given(d, kZeros) && d.inputs[kZeros].dtype == DType::kFloat32; }
+
+std::size_t prepack_bytes(const OpDesc& d, int input) {
+  const BlockShape b = block_shape(*d.node);
+  const simd_nbits::Loops& loops = simd_nbits::loops(cpu_isa());
+  const std::int64_t columns = checked_mul(panels_of(b, loops), std::int64_t{loops.width});
+  const simd_nbits::Weights w = {.bits = static_cast<int>(b.bits),
+                                 .k = b.k,
+                                 .block = b.block,
+                                 .elements = nullptr,
+                                 .scales = nullptr,
+                                 .zeros = nullptr,
+                                 .float_zeros = nullptr};
+  const std::int64_t blocks = checked_mul(columns, b.blocks);
+  const auto bytes = [](std::int64_t count, std::size_t size) { return checked_mul(static_cast<std::size_t>(count), size); };
+  switch (input) {
+    case kB: return bytes(checked_mul(columns, w.groups()), b.bits == 4 ? 4 : 1);
+    case kScales: return bytes(blocks, sizeof(float));
+    case kZeros: return bytes(blocks, has_float_zeros(d) ? sizeof(float) : 1);
+    default: return 0;
+  }
+}
+
+std::uint64_t prepack_variant(const OpDesc& d, int) {
+  const BlockShape b = block_shape(*d.node);
+  return static_cast<std::uint64_t>(b.k) << 16 | static_cast<std::uint64_t>(b.bits) << 8 | static_cast<std::uint64_t>(cpu_isa());
+}
+
+// Calls f(column, at) for each column from `begin` on: `at` counts rows of panels before it, as many as `rows` for each, plus its
+// place.
+template <typename F>
+void for_each_column(const simd_nbits::Loops& loops, std::int64_t begin, std::int64_t end, std::int64_t rows, F&& f) {
+  for (std::int64_t j = begin; j < end; ++j) f(j - begin, j / loops.width * loops.width * rows + j % loops.width);
+}
+
+void pack_elements(const BlockShape& b, const simd_nbits::Loops& loops, const std::uint8_t* rows, std::int64_t begin,
+                   std::int64_t end, void* packed) {
+  const std::int64_t column_bytes = b.column_bytes();
+  if (b.bits == 8) {
+    auto* const to = static_cast<std::uint8_t*>(packed);
+    for_each_column(loops, begin, end, b.k, [&](std::int64_t j, std::int64_t at) {
+      const std::uint8_t* const from = rows + j * column_bytes;
+      for (std::int64_t k = 0; k < b.k; ++k) to[at + k * loops.width] = from[k] ^ 0x80u;
+    });
+    return;
+  }
+  auto* const to = static_cast<std::uint32_t*>(packed);
+  const std::int64_t groups = ceil_div(b.k, std::int64_t{8});
+  for_each_column(loops, begin, end, groups, [&](std::int64_t j, std::int64_t at) {
+    const std::uint8_t* from = rows + j * column_bytes;
+    for (std::int64_t g = 0; g < groups; ++g, from += 4) {
+      std::uint32_t word = from[0] | static_cast<std::uint32_t>(from[1]) << 8 | static_cast<std::uint32_t>(from[2]) << 16 |
+                           static_cast<std::uint32_t>(from[3]) << 24;
+      if (loops.high_first) {
+        word = __builtin_bswap32(word);
+        word = (word & 0x0f0f0f0fu) << 4 | (word >> 4 & 0x0f0f0f0fu);
+      }
+      to[at + g * loops.width] = word ^ 0x88888888u;
+    }
+  });
+}
+
+template <typename T, typename F>
+void pack_numbers(const BlockShape& b, const simd_nbits::Loops& loops, std::int64_t begin, std::int64_t end, T* to, F&& number) {
+  for_each_column(loops, begin, end, b.blocks, [&](std::int64_t j, std::int64_t at) {
+    for (std::int64_t i = 0; i < b.blocks; ++i) to[at + i * loops.width] = number(j, i);
+  });
+}
+
+void pack_zeros(const OpDesc& d, const BlockShape& b, const simd_nbits::Loops& loops, const void* rows, std::int64_t begin,
+                std::int64_t end, void* packed) {
+  if (has_float_zeros(d)) {
+    const auto* const from = static_cast<const float*>(rows);
+    const float middle = b.bits == 4 ? 8 : 128;
+    return pack_numbers(b, loops, begin, end, static_cast<float*>(packed),
+                        [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i] - middle; });
+  }
+  const auto* const from = static_cast<const std::uint8_t*>(rows);
+  pack_numbers(b, loops, begin, end, static_cast<std::int8_t*>(packed), [&](std::int64_t j, std::int64_t i) {
+    const std::uint8_t* const column = from + j * b.zero_bytes;
+    const int zero = b.bits == 4 ? (column[i / 2] >> (i % 2 * 4) & 15) - 8 : column[i] - 128;
+    return static_cast<std::int8_t>(zero);
+  });
+}
+
+void pack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
+  const BlockShape b = block_shape(*d.node);
+  const simd_nbits::Loops& loops = simd_nbits::loops(cpu_isa());
+  if (input == kB) return pack_elements(b, loops, static_cast<const std::uint8_t*>(rows), begin, end, packed);
+  if (input == kZeros) return pack_zeros(d, b, loops, rows, begin, end, packed);
+  const auto* const from = static_cast<const float*>(rows);
+  pack_numbers(b, loops, begin, end, static_cast<float*>(packed),
+               [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i]; });
+}
+
+// Parts are panels, where a row of the constant is a column.
+std::int64_t part_step(const OpDesc& d, int input) {
+  return d.inputs[static_cast<std::size_t>(input)].shape.rank() < 2 ? 0 : simd_nbits::loops(cpu_isa()).width;
+}
+
+void prepack(const OpDesc& d, int input, void* packed) {
+  std::memset(packed, 0, prepack_bytes(d, input));
+  pack_part(d, input, d.constant(input)->bytes(), 0, block_shape(*d.node).n, packed);
+}
+
+// The last part also has the columns that there are not.
+void prepack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
+  const BlockShape b = block_shape(*d.node);
+  const std::int64_t width = simd_nbits::loops(cpu_isa()).width;
+  if (end == b.n && end % width != 0) {
+    const std::size_t bytes = prepack_bytes(d, input), panel = bytes / static_cast<std::size_t>(ceil_div(b.n, width));
+    std::memset(static_cast<char*>(packed) + bytes - panel, 0, panel);
+  }
+  pack_part(d, input, rows, begin, end, packed);
+}
+
+// ---------------------------------------------------------------------------------------------------------- plan --
+
+// Few tiles of rows: each makes float32 of its columns of the weights.
+PackedGemmTiling tile_expanded(const NBitsState& s, std::int64_t panels, int width, std::uint32_t threads) {
+  const std::int64_t mr = simd_packed_gemm::loops(s.isa).mr;
+  const double all = static_cast<double>(s.m) * static_cast<double>(s.b.n) * static_cast<double>(s.b.k);
+  const auto wanted = std::max<std::int64_t>(1, std::min(kTilesPerThread * threads, static_cast<std::int64_t>(all / kLeastTile)));
+  PackedGemmTiling t;
+  t.row_tiles = ceil_div(s.m, kMostRows);
+  while (threads > 1 && t.row_tiles * panels < 2 * threads && s.m / t.row_tiles >= kMostRows / 4) ++t.row_tiles;
+  t.rows = ceil_div(ceil_div(s.m, t.row_tiles), mr) * mr;
+  t.row_tiles = ceil_div(s.m, t.rows);
+  t.columns = std::max<std::int64_t>(1, panels * t.row_tiles / wanted) * width;
+  return t;
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<NBitsState>();
+  s = NBitsState{};
+  s.isa = cpu_isa();
+  s.b = block_shape(*d.node);
+  const Shape& a = d.inputs[kA].shape;
+  s.m = a.elements(0, a.rank() - 1);
+  const simd_nbits::Loops& loops = simd_nbits::loops(s.isa);
+  s.expands = s.m > loops.rows;
+  const std::int64_t panels = panels_of(s.b, loops);
+  if (s.expands) {
+    s.tiling = tile_expanded(s, panels, loops.width, d.threads);
+    p->thread_scratch_bytes = static_cast<std::size_t>(std::min(s.b.k, kExpandedRows) * loops.width) * sizeof(float);
+  } else {
+    s.tiling = {s.m, 0, 1, 0};
+    const double cost = static_cast<double>(s.b.k) * loops.width;
+    s.tiling.columns = units_per_tile(panels, cost, kStreamTile) * loops.width;
+    p->thread_scratch_bytes = given(d, kZeros) ? static_cast<std::size_t>(checked_mul(s.m, s.b.blocks)) * sizeof(float) : 0;
+  }
+  s.tiling.column_tiles = ceil_div(s.b.n, s.tiling.columns);
+  p->tiles = s.m == 0 ? 0 : s.tiling.tiles();
+  p->flops = 2.0 * static_cast<double>(s.b.k) * static_cast<double>(d.outputs[0].shape.elements());
+  p->bytes = bytes_of(d);
+}
+
+// ----------------------------------------------------------------------------------------------------------- run --
+
+simd_nbits::Weights weights_of(const KernelArgs& args, const BlockShape& b) {
+  simd_nbits::Weights w = {.bits = static_cast<int>(b.bits),
+                           .k = b.k,
+                           .block = b.block,
+                           .elements = args.pack<void>(kB),
+                           .scales = args.pack<float>(kScales),
+                           .zeros = nullptr,
+                           .float_zeros = nullptr};
+  if (has_float_zeros(*args.desc)) {
+    w.float_zeros = args.pack<float>(kZeros);
+  } else if (given(*args.desc, kZeros)) {
+    w.zeros = args.pack<std::int8_t>(kZeros);
+  }
+  return w;
+}
+
+struct Place {
+  std::int64_t row, rows, column, columns;
+};
+
+struct Operands {
+  const float *a, *bias, *residual;
+  float* c;
+  CancelPoints* points;
+};
+
+void run_stream(const KernelArgs& args, const NBitsState& s, const simd_nbits::Weights& w, const Operands& o, const Place& p) {
+  const simd_nbits::Loops& loops = simd_nbits::loops(s.isa);
+  simd_nbits::Tile t{};
+  t.w = w;
+  t.panel = p.column / loops.width;
+  t.m = p.rows;
+  t.n = p.columns;
+  t.a = o.a;
+  t.lda = s.b.k;
+  t.c = o.c + p.column;
+  t.ldc = s.b.n;
+  t.bias = o.bias == nullptr ? nullptr : o.bias + p.column;
+  t.residual = o.residual == nullptr ? nullptr : o.residual + p.column;
+  t.ldr = s.b.n;
+  t.epilogue = epilogue_of(*args.desc);
+  t.sums = static_cast<float*>(args.thread_scratch);
+  t.points = o.points;
+  loops.run(t);
+}
+
+void run_expanded(const KernelArgs& args, const NBitsState& s, const simd_nbits::Weights& w, const Operands& o, const Place& p) {
+  const simd_nbits::Loops& loops = simd_nbits::loops(s.isa);
+  const simd_packed_gemm::Loops& product = simd_packed_gemm::loops(s.isa);
+  auto* const expanded = static_cast<float*>(args.thread_scratch);
+  for (std::int64_t column = p.column; column < p.column + p.columns; column += loops.width) {
+    const std::int64_t columns = std::min<std::int64_t>(loops.width, p.column + p.columns - column);
+    simd_packed_gemm::Tile t{};
+    t.large_l2 = has_large_l2();
+    t.m = p.rows;
+    t.n = columns;
+    t.lda = s.b.k;
+    t.b = expanded;
+    t.c = o.c + p.row * s.b.n + column;
+    t.ldc = t.ldr = s.b.n;
+    t.init_column = 1;
+    t.init_scale = 1;
+    t.init = o.bias == nullptr ? nullptr : o.bias + column;
+    t.far = is_far(args);
+    t.points = o.points;
+    for (std::int64_t k = 0; k < s.b.k; k += kExpandedRows) {
+      t.k = std::min(kExpandedRows, s.b.k - k);
+      t.a = o.a + p.row * s.b.k + k;
+      if (k > 0) {
+        t.init = t.c;
+        t.init_row = t.ldc;
+      }
+      if (k + t.k == s.b.k) {
+        t.residual = o.residual == nullptr ? nullptr : o.residual + p.row * s.b.n + column;
+        t.epilogue = epilogue_of(*args.desc);
+      }
+      if (stops(o.points, t.k * loops.width)) return;
+      loops.expand(w, column / loops.width, columns, product.nr, k, t.k, expanded);
+      product.run(t);
+    }
+  }
+}
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<NBitsState>();
+  const OpDesc& d = *args.desc;
+  const simd_nbits::Weights w = weights_of(args, s.b);
+  CancelPoints points = points_of(cancel);
+  const Operands o = {args.in<float>(kA), given(d, kBias) ? args.in<float>(kBias) : nullptr, args.residual<float>(),
+                      args.out<float>(), &points};
+  for_each_packed_gemm_tile(s.tiling, s.m, s.b.n, begin, end,
+                            [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+                              const Place p = {row, rows, column, columns};
+                              if (s.expands) {
+                                run_expanded(args, s, w, o, p);
+                              } else {
+                                run_stream(args, s, w, o, p);
+                              }
+                              return !cancel.stop();
+                            });
+}
+
+constexpr Kernel kKernels[] = {
+    {.name = "matmul_nbits",
+     .op = "MatMulNBits",
+     .domain = "com.microsoft",
+     .rank = 10,
+     .supports = supports,
+     .prepack_bytes = prepack_bytes,
+     .prepack_variant = prepack_variant,
+     .prepack = prepack,
+     .plan = plan,
+     .run = run,
+     .prepack_parts = {.step = part_step, .run = prepack_part},
+     .fusion = {.epilogue = kFusesResidual}},
+};
+
+}  // namespace
+
+extern const KernelFamily nbits_gemm_kernels;
+const KernelFamily nbits_gemm_kernels = {kKernels};
+
+}  // namespace evn

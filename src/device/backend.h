@@ -1,0 +1,53 @@
+// A backend: one folder, src/backends/<type>/, which the build finds by its backend.cmake and which defines `<type>_backend`. It
+// says its own name and options, so that nothing outside the folder knows it; docs/adding-a-backend.md shows one.
+#pragma once
+
+#include "core/device_type.h"
+#include "device/device.h"
+
+namespace evn {
+
+// What a backend needs to open a device.
+struct DeviceRequest {
+  std::string name;         // for errors, statistics and explain
+  int index = 0;            // as in "opencl:1": among the devices that the backend lists
+  DeviceSettings settings;  // of the backend's own options
+  std::uint64_t memory_limit = UINT64_MAX;
+  std::string cache_dir;      // "": no cache on disk
+  HostExecutor executor;      // threads of the host, for a device that computes on them
+  evn_allocator allocator{};  // memory of the host, for a device that uses it
+  LogSink log;
+};
+
+// One device that this machine offers, opened or not.
+struct DeviceListing {
+  std::string id;  // "cpu", "opencl:0"
+  std::string description;
+  std::string platform;
+  std::string driver;
+  std::string kind;  // "cpu", "gpu", "accelerator"
+  std::uint32_t compute_units = 0;
+  std::uint64_t memory_bytes = 0;
+  std::string libraries;  // which other libraries it may call, and whether they are there
+};
+
+// Another name for devices of a backend, which stands for an option: "gpu:1" is the second device with match.kind gpu.
+struct DeviceAlias {
+  const char* name;
+  const char* option;
+  const char* text;
+};
+
+struct Backend {
+  DeviceType type;
+  // Throws EVN_ERROR_DEVICE_UNAVAILABLE with the reason and what there is.
+  std::shared_ptr<Device> (*open)(const DeviceRequest& request);
+  // Lists what there is; when nothing, *why says so ("libOpenCL.so.1 cannot be opened: ...").
+  std::vector<DeviceListing> (*list)(std::string* why);
+  // What tells the physical device that `open` would open from others: requests with one identity are requests for one device.
+  // Throws as `open`, and opens nothing. nullptr: each request has a device of its own.
+  const void* (*identify)(const DeviceRequest& request) = nullptr;
+  std::span<const DeviceAlias> aliases = {};
+};
+
+}  // namespace evn

@@ -1,0 +1,28 @@
+#include "runtime/placement_rules.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace evn {
+
+static bool matches_any(const std::vector<std::string>& globs, const std::string& text) {
+  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& g) { return glob_match(g, text); });
+}
+
+bool matches(const PlacementRule& rule, const Node& node, const std::string& model) {
+  const auto named = [&](const std::string& op) { return std::find(rule.ops.begin(), rule.ops.end(), op) != rule.ops.end(); };
+  const bool op = rule.ops.empty() || named(node.op_type) || (!node.model_op.empty() && named(node.model_op));
+  return op && matches_any(rule.names, node.name) && matches_any(rule.models, model);
+}
+
+bool matches_fused(const PlacementRule& rule, const Node& node, const std::string& model) {
+  if (!rule.ops.empty() || !matches_any(rule.models, model)) return false;
+  return std::any_of(node.fused.begin(), node.fused.end(), [&](const std::string& name) { return matches_any(rule.names, name); });
+}
+
+const char* policy_name(Policy policy) {
+  return policy == Policy::kRequire ? "require" : (policy == Policy::kPrefer ? "prefer" : "forbid");
+}
+
+}  // namespace evn

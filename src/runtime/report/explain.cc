@@ -1,0 +1,236 @@
+// What evn_session_explain writes: the placement with reasons, the copies of the latest plan, and memory per device.
+#include <algorithm>
+
+#include "base/json_writer.h"
+#include "runtime/pass_list.h"
+#include "runtime/report/drawing.h"
+#include "runtime/session.h"
+
+namespace evn {
+namespace {
+
+struct CopyRow {
+  std::string value;
+  std::string from;
+  std::string to;
+  std::uint64_t bytes = 0;
+};
+
+// `planned`: the kernel that the latest run used, or null.
+const char* kernel_name(const NodePlacement& p, const Kernel* planned) {
+  if (p.mode == NodeMode::kView) return "view";
+  if (p.mode == NodeMode::kMerge) return "merge";
+  if (p.mode == NodeMode::kPlanned) return "planned";
+  if (p.mode == NodeMode::kHost) return "host";
+  return planned != nullptr ? planned->name : p.kernel->name;
+}
+
+// A node whose ranks were known late may have gone to another device than the one it was meant for.
+void note_move(Device* device, NodePlacement* p) {
+  if (device == p->device) return;
+  p->reason += " not possible for what the latest run brought: " + device->name();
+  p->device = device;
+}
+
+// Before the first plan: each value that a node reads on another device than the one that makes it.
+std::vector<CopyRow> expected_copies(const CompiledGraph& c) {
+  const Graph& graph = c.graph();
+  std::vector<int> home(graph.values.size(), -1);
+  for (const ValueId v : graph.inputs) home[v] = 0;
+  std::vector<CopyRow> rows;
+  std::vector<std::uint32_t> copied(graph.values.size(), 0);
+  const auto use = [&](ValueId v, int slot) {
+    if (v == kNoValue || home[v] < 0 || home[v] == slot || (copied[v] >> slot & 1) != 0) return;
+    copied[v] |= 1u << slot;
+    rows.push_back({graph.values[v].name, c.devices[home[v]]->name(), c.devices[slot]->name(), 0});
+  };
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      const bool by_value = c.nodes[i].mode == NodeMode::kPlanned || (k < 32 && (node.op->value_inputs >> k & 1) != 0) ||
+                            (k == 0 && (node.op->flags & kOpShapeOnly) != 0);
+      if (!by_value) use(node.inputs[k], c.nodes[i].slot);
+    }
+    for (const ValueId v : node.outputs) {
+      if (v != kNoValue) home[v] = c.nodes[i].slot;
+    }
+  }
+  for (const ValueId v : graph.outputs) use(v, 0);
+  return rows;
+}
+
+void add_planned_copies(const CompiledGraph& c, const Plan& plan, std::vector<CopyRow>& rows) {
+  for (const PlanStep& step : plan.steps) {
+    if (step.kind != PlanStep::Kind::kCopy || step.from_slot == step.to_slot) continue;
+    rows.push_back({c.graph().values[step.value].name, c.devices[step.from_slot]->name(), c.devices[step.to_slot]->name(),
+                    plan.buffers[step.buffers].buffer.size});
+  }
+}
+
+// `operands`: of the kernel that runs the node, where one does.
+// `lowering`: the passes that its step went through (PlanStep::passes).
+void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel,
+                Precision operands, std::uint32_t lowering) {
+  const std::vector<const char*> passes = pass_names(node.rewrites, lowering);
+  json.begin_object();
+  json.field("name", node.name);
+  json.field("op", node.op_type);
+  json.field("device", p.device->name());
+  json.field("kernel", kernel);
+  json.field("reason", p.reason);
+  json.key("rule_line");
+  if (p.rule_line > 0) {
+    json.value(std::int64_t{p.rule_line});
+  } else {
+    json.null();
+  }
+  json.field("refused", p.refused);
+  json.field("precision", precision_name(operands));
+  json.field("precision_reason", p.precision_reason);
+  json.field("numerics", numerics_name(p.numerics));
+  json.field("numerics_reason", p.numerics_reason);
+  json.key("fused");
+  json.begin_array();
+  for (const std::string& name : node.fused) json.value(name);
+  json.end_array();
+  json.key("passes");
+  json.begin_array();
+  for (const char* name : passes) json.value(name);
+  json.end_array();
+  json.end_object();
+  text += "  " + node.name + "  " + node.op_type;
+  if (!node.fused.empty()) text += " (+" + std::to_string(node.fused.size()) + " fused)";
+  text += "  " + p.device->name() + "  " + kernel + "  " + p.reason + "\n";
+  if (!passes.empty()) {
+    text += "      by";
+    for (const char* name : passes) text += std::string(" ") + name;
+    text += "\n";
+  }
+  if (!p.refused.empty()) text += "      refused by " + p.refused + "\n";
+  const bool is_default = p.precision_reason.empty() || p.precision_reason == kDefaultPrecision;
+  if (!is_default) text += std::string("      ") + precision_name(operands) + ": " + p.precision_reason + "\n";
+  const bool is_said = !p.numerics_reason.empty() && p.numerics_reason != kDefaultPrecision;
+  if (is_said) text += std::string("      ") + numerics_name(p.numerics) + ": " + p.numerics_reason + "\n";
+}
+
+void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, const std::vector<std::shared_ptr<Plan>>& chain) {
+  json.key("memory");
+  json.begin_object();
+  text += "memory:\n";
+  for (std::size_t slot = 0; slot < c.devices.size(); ++slot) {
+    const PoolStats s = c.devices[slot]->pool().stats();
+    std::uint64_t arena = 0;
+    for (const auto& plan : chain) arena += plan->arena_bytes[slot];
+    json.key(c.devices[slot]->name());
+    json.begin_object();
+    json.field("arena_bytes", arena);
+    json.field("current_bytes", s.current);
+    json.field("peak_bytes", s.peak);
+    json.field("reserved_bytes", s.reserved);
+    json.field("weights_bytes", s.by_class[EVN_MEMORY_WEIGHTS]);
+    json.field("packed_bytes", s.by_class[EVN_MEMORY_PACKED]);
+    json.key("limit_bytes");
+    if (s.limit == UINT64_MAX) {
+      json.null();
+    } else {
+      json.value(s.limit);
+    }
+    json.end_object();
+    text += "  " + c.devices[slot]->name() + ": arena " + std::to_string(arena) + " bytes, in use " + std::to_string(s.current) +
+            ", peak " + std::to_string(s.peak) + ", weights " + std::to_string(s.by_class[EVN_MEMORY_WEIGHTS]) + ", packed " +
+            std::to_string(s.by_class[EVN_MEMORY_PACKED]) + "\n";
+  }
+  json.end_object();
+}
+
+}  // namespace
+
+// What the latest run tells.
+struct Session::Latest {
+  std::vector<std::shared_ptr<Plan>> chain;
+  std::vector<const Kernel*> kernels;  // per node: the one that ran it, or null
+  std::vector<std::uint32_t> passes;   // per node: those that its step went through
+  std::vector<NodePlacement> placed;   // per node
+};
+
+Session::Latest Session::latest() const {
+  const CompiledGraph& c = compiled_;
+  Latest l{{}, std::vector<const Kernel*>(c.nodes.size(), nullptr), std::vector<std::uint32_t>(c.nodes.size()), c.placement.nodes};
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) {
+      l.chain.push_back(p->plan);
+    }
+  }
+  for (const auto& plan : l.chain) {
+    for (const ElidedNode& e : plan->elided) {
+      l.placed[static_cast<std::size_t>(e.node)].mode = NodeMode::kView;
+      l.passes[static_cast<std::size_t>(e.node)] = e.passes;
+    }
+    for (const PlanStep& step : plan->steps) {
+      if (step.kind != PlanStep::Kind::kKernel) continue;
+      l.kernels[step.node] = step.kernel;
+      l.passes[step.node] = step.passes;
+      for (const std::int32_t with : step.absorbed) {
+        l.kernels[with] = step.kernel;
+        l.passes[with] = step.passes;
+      }
+      note_move(c.devices[step.slot], &l.placed[step.node]);
+    }
+  }
+  return l;
+}
+
+// Those of a body stand behind the node that runs it.
+void Session::write_nodes(JsonWriter& json, std::string& text) const {
+  const Latest l = latest();
+  for (std::size_t i = 0; i < compiled_.nodes.size(); ++i) {
+    const NodePlacement& p = l.placed[i];
+    const Kernel* const kernel = l.kernels[i] != nullptr ? l.kernels[i] : p.kernel;
+    const bool runs = (p.mode == NodeMode::kKernel || p.mode == NodeMode::kSegment) && kernel != nullptr;
+    write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32,
+               l.passes[i]);
+    if (body(i) != nullptr) body(i)->write_nodes(json, text);
+  }
+}
+
+std::string Session::explain(evn_format format) const {
+  const CompiledGraph& c = compiled_;
+  const auto [chain, planned, passes, placed] = latest();
+  if (format == EVN_FORMAT_DOT || format == EVN_FORMAT_SVG) {
+    std::vector<const char*> kernels;
+    for (std::size_t i = 0; i < c.nodes.size(); ++i) kernels.push_back(kernel_name(placed[i], planned[i]));
+    const Drawing drawing = make_drawing(c, kernels);
+    return format == EVN_FORMAT_DOT ? drawing_to_dot(drawing) : drawing_to_svg(drawing);
+  }
+  std::vector<CopyRow> copies = chain.empty() ? expected_copies(c) : std::vector<CopyRow>();
+  for (const auto& plan : chain) add_planned_copies(c, *plan, copies);
+  JsonWriter json;
+  std::string text = "model " + (c.model->file_name.empty() ? std::string("(from a buffer)") : c.model->file_name) + "\nnodes:\n";
+  json.begin_object();
+  json.field("model", c.model->file_name);
+  json.key("nodes");
+  json.begin_array();
+  write_nodes(json, text);
+  json.end_array();
+
+  json.key("copies");
+  json.begin_array();
+  text += "copies:\n";
+  for (const CopyRow& row : copies) {
+    json.begin_object();
+    json.field("value", row.value);
+    json.field("from", row.from);
+    json.field("to", row.to);
+    json.field("bytes", row.bytes);
+    json.end_object();
+    text += "  " + row.value + "  " + row.from + " -> " + row.to + "  " +
+            (row.bytes > 0 ? std::to_string(row.bytes) + " bytes" : "size known when it runs") + "\n";
+  }
+  json.end_array();
+  write_memory(json, text, c, chain);
+  json.end_object();
+  return format == EVN_FORMAT_JSON ? json.take() : text;
+}
+
+}  // namespace evn

@@ -1,0 +1,169 @@
+#include "runtime/run/execute.h"
+
+#include <cstring>
+#include <new>
+
+#include "base/error.h"
+
+namespace evn {
+
+Execution::Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before)
+    : graph_(graph), plan_(plan), before_(before), texts_(graph.devices[0]->ledger()) {
+  arenas_.reserve(graph.devices.size());
+  for (std::size_t slot = 0; slot < graph.devices.size(); ++slot) {
+    arenas_.push_back(graph.devices[slot]->allocate(plan.arena_bytes[slot], MemoryClass::kArenas));
+  }
+  buffers_.resize(plan.buffers.size());
+  last_.resize(graph.devices.size());
+  for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
+    const BufferSource& from = plan.buffers[i];
+    buffers_[i] = from.buffer;
+    if (from.source == Source::kArena) {
+      const Execution* owner = this;
+      while (owner->plan_.subplan != from.subplan) owner = owner->before_;
+      buffers_[i].memory = owner->arenas_[from.slot].memory();
+    }
+    if (from.source == Source::kInput || from.source == Source::kOutput || from.source == Source::kRuntimeValue) {
+      patches_.push_back({static_cast<std::uint32_t>(i), from.source, from.index});
+    }
+  }
+}
+
+void Execution::bind(const RunState& state) {
+  for (const Patch& p : patches_) {
+    Buffer& buffer = buffers_[p.buffer];
+    if (p.source == Source::kRuntimeValue) {
+      buffer.memory = const_cast<void*>(state.runtime_values[static_cast<std::size_t>(p.index)]->data.get());  // never written
+    } else {
+      buffer = p.source == Source::kOutput ? state.outputs[p.index] : state.inputs[p.index];
+    }
+  }
+}
+
+void Execution::run(const RunState& state) {
+  trace_ = state.trace;
+  bind(state);
+  texts_.clear();
+  services_ = {&texts_, state.random_seed};
+  cancel_.requested.store(false, std::memory_order_relaxed);
+  cancel_.deadline_ns = state.deadline_ns;
+  for (Event& e : last_) e = {};
+  used_ = in_flight_ = 0;
+  staged_.clear();
+  try {
+    run_steps();
+    wait_for(UINT32_MAX);
+  } catch (...) {
+    end_early();
+    throw;
+  }
+}
+
+void Execution::run_steps() {
+  for (const PlanStep& step : plan_.steps) {
+    try {
+      if (step.wait_slots != 0) wait_for(step.wait_slots);
+      StepTrace* const trace = trace_ != nullptr ? trace_->begin_step(step) : nullptr;
+      if (step.kind == PlanStep::Kind::kCopy) {
+        run_copy(step, trace);
+      } else {
+        run_kernel(step, trace);
+      }
+      if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kKernel ? 0 : buffers_[step.buffers].size);
+      if (step.wait_after) wait_for(1u << step.slot);
+      if (cancel_.stop()) cancel_.fail();
+    } catch (Error& e) {
+      if (e.node[0] == '\0' && step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
+      if (e.device[0] == '\0') e.with_device(graph_.devices[step.slot]->name().c_str());
+      throw;
+    }
+  }
+}
+
+void Execution::run_kernel(const PlanStep& step, StepTrace* trace) {
+  const std::size_t inputs = step.desc.inputs.size();
+  const std::size_t outputs = step.desc.outputs.size();
+  const Buffer* b = buffers_.data() + step.buffers;
+  KernelCall call;
+  call.kernel = step.kernel;
+  call.cancel = &cancel_;
+  call.trace = trace;
+  call.args.desc = &step.desc;
+  call.args.plan = &step.plan;
+  call.args.inputs = {b, inputs};
+  call.args.outputs = {b + inputs, outputs};
+  call.args.services = &services_;
+  call.args.packed = step.packed;
+  call.args.scratch = b[inputs + outputs];
+  used_ |= 1u << step.slot;
+  last_[step.slot] = graph_.devices[step.slot]->enqueue(call, {});
+}
+
+void Execution::run_copy(const PlanStep& step, StepTrace* trace) {
+  const auto place = [&](std::uint8_t slot, const Buffer& buffer) {
+    Device* device = graph_.devices[slot];
+    return Location{device->traits().host_addressable ? nullptr : device, buffer};
+  };
+  Device* device = graph_.devices[step.slot];
+  const bool of_runtime_value = plan_.buffers[step.buffers].source == Source::kRuntimeValue;
+  const Location from =
+      place(step.from_slot, of_runtime_value && cancel_.deadline_ns != 0 ? staged(step.buffers) : buffers_[step.buffers]);
+  const Location to = place(step.to_slot, buffers_[step.buffers + 1]);
+  used_ |= 1u << step.slot;
+  last_[step.slot] = trace != nullptr ? device->copy_traced(from, to, {}, trace) : device->copy(from, to, {});
+}
+
+// A run that may end before the device does: who gave the runtime value may not keep its bytes.
+Buffer Execution::staged(std::uint32_t buffer) {
+  const Buffer& from = buffers_[buffer];
+  staged_.push_back(allocate_charged(graph_.devices[0]->ledger(), from.size, MemoryClass::kScratch));
+  std::memcpy(staged_.back().get(), from.address(), from.size);
+  return {staged_.back().get(), 0, from.size};
+}
+
+void Execution::wait_for(std::uint32_t slots) {
+  const std::uint64_t start = trace_ != nullptr ? os::now_ns() : 0;
+  bool waited = false;
+  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
+    if ((slots >> slot & 1) == 0 || last_[slot].device == nullptr) continue;
+    if (!last_[slot].device->wait_or_stop(last_[slot], cancel_)) cancel_.fail();
+    waited = true;
+  }
+  if (trace_ != nullptr && waited) trace_->add_span(TraceKind::kWait, start);
+}
+
+Event Execution::all_of(std::size_t slot) const {
+  const Event all = graph_.devices[slot]->all_enqueued();
+  return all.device != nullptr ? all : last_[slot];
+}
+
+// The error that brought us here is the one to report: what devices say now is of no interest.
+void Execution::end_early() noexcept {
+  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
+    if ((used_ >> slot & 1) == 0) continue;
+    try {
+      const Event all = all_of(slot);
+      if (all.device != nullptr && !all.device->wait_or_stop(all, cancel_)) in_flight_ |= 1u << slot;
+    } catch (const Error&) {
+    } catch (const std::bad_alloc&) {
+      in_flight_ |= 1u << slot;
+    }
+  }
+}
+
+void Execution::hold_in_flight(const std::shared_ptr<const void>& held) noexcept {
+  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
+    if ((in_flight_ >> slot & 1) != 0) graph_.devices[slot]->hold_until(all_of(slot), held);
+  }
+}
+
+void Execution::wait_in_flight() noexcept {
+  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
+    if ((in_flight_ >> slot & 1) == 0) continue;
+    try {
+      graph_.devices[slot]->wait(all_of(slot));
+    } catch (const Error&) {}
+  }
+}
+
+}  // namespace evn

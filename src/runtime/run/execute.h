@@ -1,0 +1,73 @@
+// Runs a plan: the memory of one run, and the loop over its steps.
+#pragma once
+
+#include <vector>
+
+#include "ops/host.h"
+#include "runtime/lower/plan.h"
+#include "runtime/report/trace.h"
+
+namespace evn {
+
+// What all parts of one run share.
+struct RunState {
+  std::span<const Buffer> inputs;  // where the signature says
+  std::span<const Buffer> outputs;
+  std::span<const RuntimeValuePtr> runtime_values;  // per value; empty where the graph has none
+  std::uint64_t deadline_ns = 0;                    // os::now_ns(); 0: none
+  std::uint64_t random_seed = 0;
+  RunTrace* trace = nullptr;  // records the steps; nullptr: nothing does
+};
+
+// What one run at a time needs: arenas, and the plan's buffers with their addresses filled in. Kept by the session between runs.
+class Execution {
+ public:
+  // Allocates the arenas. `before`: of the plan that this one goes on from; must outlive this one.
+  Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before = nullptr);
+
+  // Runs all steps and waits for all devices. Allocates nothing, but for strings that are made. Throws EVN_ERROR_TIMEOUT after the
+  // deadline, and what kernels and devices throw, with node and device. All work has ended then too, unless is_in_flight(): then
+  // devices still work with all that the run was given.
+  void run(const RunState& state);
+  bool is_in_flight() const { return in_flight_ != 0; }
+  // Has these devices let go of `held`, which keeps this object and all that the run was given, when they have done their work.
+  void hold_in_flight(const std::shared_ptr<const void>& held) noexcept;
+  // Waits for them instead.
+  void wait_in_flight() noexcept;
+
+  // Where a buffer of the plan, which lies on the host, is.
+  const void* address(std::uint32_t buffer) const { return buffers_[buffer].address(); }
+
+ private:
+  void bind(const RunState& state);
+  void run_steps();
+  void run_kernel(const PlanStep& step, StepTrace* trace);
+  void run_copy(const PlanStep& step, StepTrace* trace);
+  void wait_for(std::uint32_t slots);
+  Event all_of(std::size_t slot) const;
+  void end_early() noexcept;
+  Buffer staged(std::uint32_t buffer);
+
+  struct Patch {
+    std::uint32_t buffer;
+    Source source;
+    std::int32_t index;
+  };
+
+  const CompiledGraph& graph_;
+  const Plan& plan_;
+  const Execution* before_;
+  std::vector<PooledMemory> arenas_;  // per device slot
+  std::vector<Buffer> buffers_;
+  std::vector<Patch> patches_;  // buffers that are inputs, outputs or runtime values
+  TextPool texts_;              // of strings that this run's steps made
+  RunServices services_;
+  std::vector<Event> last_;                    // per device slot: its latest work of this run
+  std::uint32_t used_ = 0;                     // device slots on which this run has put work, or tried to
+  std::uint32_t in_flight_ = 0;                // of these, those that had not done it when the run ended
+  std::vector<std::shared_ptr<void>> staged_;  // host memory that outlives the run where runtime values do not
+  Cancel cancel_;
+  RunTrace* trace_ = nullptr;  // of the run under way
+};
+
+}  // namespace evn

@@ -1,0 +1,47 @@
+// Runs the nodes that stand between the subplans of a run, and makes tensors runtime values on the host and back.
+#pragma once
+
+#include "ops/host.h"
+#include "runtime/tensor.h"
+
+namespace evn {
+
+class Session;
+
+// What is handed to a run or comes from it: a tensor, or a runtime value of anything else.
+struct RunValue {
+  TensorPtr tensor;
+  RuntimeValuePtr runtime_value;
+  explicit operator bool() const { return tensor != nullptr || runtime_value != nullptr; }
+};
+
+// A runtime value over a tensor's bytes, which it keeps. The tensor lies on the host.
+RuntimeValuePtr runtime_value_of(const TensorPtr& tensor);
+
+// A tensor over a runtime value's bytes, which it keeps; it must not be written.
+TensorPtr tensor_of(const std::shared_ptr<Runtime>& runtime, const RuntimeValuePtr& runtime_value);
+
+// Throws EVN_ERROR_INVALID_ARGUMENT when the parts of a runtime value do not fit its type.
+void check_runtime_value(const RuntimeValue& runtime_value);
+
+// What a run lends to a host node.
+class HostRun final : public HostServices {
+ public:
+  // `body` (nullable) runs the node's body.
+  HostRun(Runtime& runtime, Session* body, std::uint64_t deadline_ns, std::uint64_t random_seed)
+      : runtime_(runtime), body_(body), deadline_ns_(deadline_ns), random_seed_(random_seed) {}
+
+  std::shared_ptr<RuntimeValue> make_tensor(const TensorDesc& desc, void** bytes) override;
+  RuntimeValuePtr keep(const RuntimeValuePtr& runtime_value) override;
+  std::vector<RuntimeValuePtr> run_body(std::span<const RuntimeValuePtr> inputs, std::uint64_t iteration) override;
+  void check_stop() override;
+  const Limits& limits() const override;
+
+ private:
+  Runtime& runtime_;
+  Session* body_;
+  std::uint64_t deadline_ns_;
+  std::uint64_t random_seed_;
+};
+
+}  // namespace evn

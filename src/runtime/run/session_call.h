@@ -1,0 +1,41 @@
+// What a run of a session works with.
+#pragma once
+
+#include "base/small_array.h"
+#include "runtime/session.h"
+
+namespace evn {
+
+// One run's tensors: the caller's, and beside them those that the plan reads and writes, which are staged copies where a tensor
+// lies outside the session's devices or is not aligned.
+struct Session::Call {
+  std::span<const RunValue> inputs;
+  std::span<RunValue> outputs;  // empty: to be created
+  bool allow_copies;
+  SmallArray<TensorPtr> from{inputs.size()};
+  SmallArray<TensorPtr> to{outputs.size()};
+  SmallArray<std::uint8_t> input_slots{inputs.size()};
+  SmallArray<std::uint8_t> output_slots{outputs.size()};
+  std::vector<RuntimeValuePtr> runtime_values = {};   // per value; empty where the graph has none
+  SmallArray<Tensor::Use> input_uses{inputs.size()};  // of the caller's tensors
+  SmallArray<Tensor::Use> output_uses{outputs.size()};
+  Cancel cancel = {};
+
+  const TensorDesc& input_desc(std::size_t i) const { return from[i] != nullptr ? from[i]->desc() : inputs[i].runtime_value->desc; }
+};
+
+// A run from its first step on, with all that it works with: what devices need when the run has ended before them. Members that use
+// others stand behind them.
+struct Session::Flight {
+  std::shared_ptr<const CompiledGraph> graph;
+  PreparedPtr first, last;
+  std::vector<TensorPtr> tensors;
+  std::vector<RuntimeValuePtr> runtime_values;
+  std::vector<Tensor::Use> uses;
+  std::unique_ptr<Execution> execution;
+  std::vector<std::unique_ptr<Execution>> parts;  // after the first; each uses the memory of those before
+
+  Execution& latest() const { return parts.empty() ? *execution : *parts.back(); }
+};
+
+}  // namespace evn

@@ -1,0 +1,286 @@
+// One run of a session: checks, staging, the plan, its execution. Compiled for speed; rare paths are in session.cc.
+#include "runtime/run/session_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "base/error.h"
+
+namespace evn {
+bool Session::fits_declared_shape(std::size_t index, const RunValue& given) const {
+  const Value& want = graph().values[graph().inputs[index]];
+  const TensorDesc& have = given.tensor != nullptr ? given.tensor->desc() : given.runtime_value->desc;
+  if (want.wraps || have.wraps || have.dtype != want.dtype || !want.has_shape) return false;
+  bool fits = have.shape.rank() == want.shape.rank();
+  for (int i = 0; fits && i < want.shape.rank(); ++i) fits = want.shape[i] < 0 || want.shape[i] == have.shape[i];
+  return fits;
+}
+
+// The device slot of a tensor, or UINT8_MAX when it lies outside the session's devices.
+std::uint8_t Session::slot_for(const Tensor& tensor, bool output, std::size_t index, bool allow_copies) const {
+  for (std::size_t s = 0; s < compiled_.devices.size(); ++s) {
+    if (compiled_.devices[s] == tensor.device()) return static_cast<std::uint8_t>(s);
+  }
+  if (!allow_copies) refuse_foreign(output, index, *tensor.device());
+  return UINT8_MAX;
+}
+
+// Throws where the plan copies what the caller said may not be copied.
+void Session::check_copies(const Plan& plan, bool allow_copies) const {
+  if (allow_copies || plan.given_copies.empty()) return;
+  const GivenCopy& c = plan.given_copies.front();
+  refuse_copy(c.is_output, static_cast<std::size_t>(c.index), *compiled_.devices[c.given_slot],
+              c.is_output ? "the plan makes it on " : "the plan reads it on ", compiled_.devices[c.plan_slot]->name().c_str());
+}
+
+bool Session::matches(const Plan& plan, const Call& call) const {
+  const Signature& s = plan.signature;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    if (s.input_slots[i] != call.input_slots[i] || !(s.inputs[i] == call.input_desc(i))) return false;
+    if (!is_key(compiled_, i, s.inputs[i])) continue;
+    const Tensor& t = *call.from[i];
+    if (s.values[i].size() != t.size_bytes()) return false;
+    if (t.size_bytes() > 0 && std::memcmp(s.values[i].data(), t.buffer().address(), t.size_bytes()) != 0) return false;
+  }
+  return std::equal(s.output_slots.begin(), s.output_slots.end(), call.output_slots.span().begin());
+}
+
+Session::PreparedPtr Session::find_plan(const Call& call) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      if (!matches(*plans_[i]->plan, call)) continue;
+      if (i > 0) {
+        plans_[i]->came_back = true;
+        std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(i),
+                    plans_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+        drop_idle_but(plans_[0].get());
+      }
+      return plans_[0];
+    }
+  }
+  return prepare(call);
+}
+
+std::unique_ptr<Execution> Session::take_execution(Prepared& prepared) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!prepared.idle.empty()) {
+      std::unique_ptr<Execution> e = std::move(prepared.idle.back());
+      prepared.idle.pop_back();
+      return e;
+    }
+  }
+  return std::make_unique<Execution>(compiled_, *prepared.plan);
+}
+
+void Session::keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execution> execution) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool current = !plans_.empty() && plans_[0] == prepared;
+  if (current && prepared->idle.size() < prepared->idle.capacity()) prepared->idle.push_back(std::move(execution));
+}
+
+namespace {
+
+void check_overlap(std::span<const TensorPtr> inputs, std::span<const TensorPtr> outputs) {
+  const auto overlap = [](const Tensor& a, const Tensor& b) {
+    if (a.device() != b.device() || a.size_bytes() == 0 || b.size_bytes() == 0) return false;
+    const auto begin = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.buffer().memory) + t.buffer().offset; };
+    return a.on_host() ? begin(a) < begin(b) + b.size_bytes() && begin(b) < begin(a) + a.size_bytes()
+                       : a.buffer().memory == b.buffer().memory;
+  };
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    if (outputs[j] == nullptr) continue;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] != nullptr && overlap(*inputs[i], *outputs[j]))
+        fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps input %zu", j, i);
+    }
+    for (std::size_t k = 0; k < j; ++k) {
+      if (outputs[k] != nullptr && overlap(*outputs[k], *outputs[j]))
+        fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps output %zu", j, k);
+    }
+  }
+}
+
+// True when the bytes are not aligned for the kernels, which want the natural alignment of the dtype.
+bool misaligned(const Tensor& t) {
+  return t.on_host() && reinterpret_cast<std::uintptr_t>(t.buffer().memory) % dtype_alignment(t.desc().dtype) != 0;
+}
+
+}  // namespace
+
+void Session::check_counts(std::size_t inputs, std::size_t outputs) const {
+  const std::size_t in = graph().inputs.size();
+  const std::size_t out = graph().outputs.size();
+  if (inputs == in && outputs == out) return;
+  fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %zu and %zu are given", in, out, inputs, outputs);
+}
+
+TensorPtr Session::stage(const TensorDesc& desc) const {
+  return std::make_shared<Tensor>(runtime(), &runtime()->cpu(), desc, false, Tensor::Fill::kNone);
+}
+
+// Whether the run may end while devices still work for it: then they touch no host memory that is not the library's to keep, and
+// none that is given for outputs, which others could read and write at once.
+bool Session::may_leave(const Call& call) const {
+  return call.cancel.deadline_ns != 0 && std::any_of(compiled_.devices.begin(), compiled_.devices.end(),
+                                                     [](const Device* d) { return !d->traits().host_addressable; });
+}
+
+// What earlier runs have left to a device stands before all that this one would do there.
+void Session::settle_devices(const Call& call) const {
+  for (Device* device : compiled_.devices) {
+    if (!device->settle(call.cancel)) call.cancel.fail();
+  }
+}
+
+void Session::take_inputs(Call& call) const {
+  const bool keep = may_leave(call);
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!fits_declared_shape(i, call.inputs[i])) check_input(i, call.inputs[i]);
+    if (call.inputs[i].tensor == nullptr) {
+      call.runtime_values[graph().inputs[i]] = call.inputs[i].runtime_value;
+      continue;
+    }
+    const Tensor& given = *call.inputs[i].tensor;
+    call.input_uses[i] = Tensor::Use(given, "an input");
+    call.from[i] = call.inputs[i].tensor;
+    call.input_slots[i] = slot_for(given, false, i, call.allow_copies);
+    const bool needs_host = is_key(compiled_, i, given.desc());
+    if (needs_host && !given.on_host() && given.size_bytes() > 0 && !call.allow_copies) {
+      refuse_copy(false, i, *given.device(), "shapes depend on it and it is read on ", compiled_.devices[0]->name().c_str());
+    }
+    // Strings are taken as they are now: a caller may replace them during the run.
+    const bool strings = given.desc().dtype == DType::kString;
+    const bool may_go = keep && given.on_host() && !given.keeps_memory();
+    if (call.input_slots[i] == UINT8_MAX || strings || may_go || misaligned(given) || (needs_host && !given.on_host())) {
+      call.from[i] = stage(given.desc());
+      copy_tensor_or_stop(call.inputs[i].tensor, call.from[i], call.cancel);
+      call.input_slots[i] = 0;
+    }
+  }
+}
+
+// Where the plan is to write each output: where the caller's tensor lies, else on the CPU.
+void Session::choose_output_slots(Call& call) const {
+  for (std::size_t j = 0; j < call.outputs.size(); ++j) {
+    const TensorPtr& given = call.outputs[j].tensor;
+    if (given == nullptr) continue;
+    if (graph().values[graph().outputs[j]].wraps) refuse_output(j, {}, *given);
+    call.output_uses[j] = Tensor::Use(*given, "an output");
+    given->require_writable("an output");
+    const std::uint8_t slot = slot_for(*given, true, j, call.allow_copies);
+    call.output_slots[j] = slot == UINT8_MAX ? 0 : slot;
+  }
+}
+
+// Those whose descriptions the plan knows.
+void Session::take_outputs(Call& call, const Plan& plan) const {
+  const bool keep = may_leave(call);
+  for (std::size_t j = 0; j < call.outputs.size(); ++j) {
+    const TensorDesc& desc = plan.outputs[j];
+    if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps) continue;
+    const TensorPtr& given = call.outputs[j].tensor;
+    if (given != nullptr && !(given->desc() == desc)) refuse_output(j, desc, *given);
+    const bool direct = given != nullptr && desc.dtype != DType::kString && !misaligned(*given) && !(keep && given->on_host()) &&
+                        given->device() == compiled_.devices[call.output_slots[j]];
+    call.to[j] = direct ? given : stage(desc);
+  }
+  check_overlap(call.from.span(), call.to.span());
+}
+
+void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
+  SmallArray<Buffer> inputs(call.from.size());
+  SmallArray<Buffer> outputs(call.to.size());
+  for (std::size_t i = 0; i < call.from.size(); ++i) {
+    if (call.from[i] != nullptr) inputs[i] = call.from[i]->buffer();
+  }
+  state.inputs = inputs.span();
+  state.outputs = outputs.span();
+  state.runtime_values = call.runtime_values;
+  Flight flight;
+  flight.first = first;
+  flight.execution = take_execution(*first);
+  const auto run_part = [&](const Plan& plan, Execution& execution) {
+    check_copies(plan, call.allow_copies);
+    take_outputs(call, plan);
+    for (std::size_t j = 0; j < call.to.size(); ++j) outputs[j] = call.to[j] != nullptr ? call.to[j]->buffer() : Buffer{};
+    try {
+      execution.run(state);
+    } catch (...) {
+      if (execution.is_in_flight()) leave(call, flight);
+      throw;
+    }
+  };
+  RunTrace* const trace = state.trace;
+  if (trace != nullptr) trace->sample_memory(first->plan.get());
+  run_part(*first->plan, *flight.execution);
+  for (PreparedPtr p = first; p->plan->has_continuation();) {
+    const Execution& done = flight.latest();
+    std::vector<TensorDesc> made;
+    if (p->plan->host_node >= 0) {
+      const std::uint64_t begin = trace != nullptr ? os::now_ns() : 0;
+      made = run_host_node(call, *p->plan, done, state);
+      if (trace != nullptr) trace->add_host_node(p->plan->host_node, begin);
+    }
+    const std::uint64_t start = trace != nullptr ? os::now_ns() : 0;
+    flight.last = p = find_next(*p, done, made);
+    if (trace != nullptr) trace->add_span(TraceKind::kPrepare, start);
+    flight.parts.push_back(std::make_unique<Execution>(compiled_, *p->plan, &done));
+    run_part(*p->plan, *flight.parts.back());
+  }
+  own_strings(call);
+  flight.parts.clear();
+  keep_execution(first, std::move(flight.execution));
+}
+
+// What this run's steps and inputs keep, the outputs must keep for themselves.
+void Session::own_strings(Call& call) const {
+  for (std::size_t j = 0; j < call.to.size(); ++j) {
+    if (call.to[j] == nullptr || call.to[j]->desc().dtype != DType::kString) continue;
+    Tensor& t = *call.to[j];
+    auto texts = std::make_shared<TextPool>(compiled_.devices[0]->ledger());
+    auto* elements = static_cast<TextElement*>(t.buffer().address());
+    texts->copy(elements, static_cast<std::size_t>(t.desc().shape.elements()), elements);
+    t.set_texts(std::move(texts));
+  }
+}
+
+void Session::run_call(Call& call, std::uint64_t deadline, std::uint64_t random_seed) {
+  call.cancel.deadline_ns = deadline;
+  const CancelScope scope(call.cancel);  // of what this thread does itself: planning, host operators
+  std::optional<RunTrace> trace;
+  if (std::shared_ptr<Trace> to = trace_to_record()) trace.emplace(std::move(to));
+  if (compiled_.has_runtime_values) call.runtime_values.resize(graph().values.size());
+  settle_devices(call);
+  take_inputs(call);
+  choose_output_slots(call);
+  const std::uint64_t start = trace ? os::now_ns() : 0;
+  const PreparedPtr prepared = find_plan(call);
+  if (trace) trace->add_span(TraceKind::kPrepare, start);
+  RunState state;
+  state.deadline_ns = deadline;
+  state.random_seed = random_seed;
+  state.trace = trace ? &*trace : nullptr;
+  execute(call, prepared, state);
+}
+
+void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
+  const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : runtime()->config().limits.run_time_ns;
+  const std::uint64_t deadline = limit != 0 ? deadline_clock_ns() + std::min(limit, UINT64_MAX / 2) : 0;
+  check_counts(inputs.size(), outputs.size());
+  Call call{inputs, outputs, request.allow_copies};
+  run_call(call, deadline, request.random_seed);
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    const TensorPtr& given = outputs[j].tensor;
+    if (given != nullptr && given != call.to[j]) copy_tensor_or_stop(call.to[j], given, call.cancel);
+  }
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    if (outputs[j]) continue;
+    outputs[j].tensor = call.to[j];
+    if (call.to[j] == nullptr) outputs[j].runtime_value = call.runtime_values[graph().outputs[j]];
+  }
+}
+
+}  // namespace evn

@@ -1,0 +1,300 @@
+#include "runtime/weights/packed.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace evn {
+
+namespace {
+
+// Bytes of a part of plain bytes, which stay in L2 from when they are read until they are packed.
+constexpr std::size_t kPartBytes = std::size_t{256} << 10;
+
+std::size_t row_bytes(const Kernel& kernel, const Weight& weight) {
+  return weight.size_bytes / static_cast<std::size_t>(kernel.prepack_parts.rows(weight));
+}
+
+// 0: the constant is packed as a whole. Parts begin on lines of the checksum.
+std::int64_t rows_of_part(const Kernel& kernel, const OpDesc& desc, int input) {
+  const Weight& weight = *desc.constant(input);
+  const std::int64_t step =
+      kernel.prepack_parts.step == nullptr || weight.size_bytes == 0 ? 0 : kernel.prepack_parts.step(desc, input);
+  if (step == 0) return 0;
+  const std::size_t row = row_bytes(kernel, weight);
+  const std::size_t line = Checksum::kLineBytes / std::gcd(row, Checksum::kLineBytes);
+  const std::size_t unit = std::lcm(static_cast<std::size_t>(step), line);
+  const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, kPartBytes / (unit * row)) * unit);
+  return std::min(rows, kernel.prepack_parts.rows(weight));
+}
+
+// Size of the block from which the constant is packed when it is in the file yet.
+std::size_t block_of(const Kernel& kernel, const OpDesc& desc, int input) {
+  const Weight& weight = *desc.constant(input);
+  const std::int64_t rows = rows_of_part(kernel, desc, input);
+  const std::size_t bytes = rows == 0 ? weight.size_bytes : static_cast<std::size_t>(rows) * row_bytes(kernel, weight);
+  return align_up(bytes, std::size_t{64});
+}
+
+}  // namespace
+
+PackedStore::Key PackedStore::key_of(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) {
+  const Weight* weight = desc.constant(input);
+  if (weight == nullptr || kernel.prepack_bytes == nullptr) return {};
+  const std::size_t bytes = kernel.prepack_bytes(desc, input);
+  if (bytes == 0) return {};
+  const std::uint64_t variant = kernel.prepack_variant != nullptr ? kernel.prepack_variant(desc, input) : 0;
+  return {weight->id, weight->version, &device, &kernel, input, variant, bytes};
+}
+
+WeightCache::Copy PackedStore::copy_of(const Key& key, const OpDesc& desc) {
+  return {desc.constant(key.input), key.kernel, key.input, key.variant, key.bytes};
+}
+
+const WeightCache::Entry* PackedStore::find_cached(const Key& key, const OpDesc& desc) const {
+  return cache_ != nullptr && opened_for_ == key.device ? cache_->find(copy_of(key, desc)) : nullptr;
+}
+
+PackedStore::Copy PackedStore::allocate(Device& device, std::size_t bytes) {
+  Copy copy;
+  if (slab_ != nullptr && opened_for_ == &device) copy.block = slab_->take(bytes, MemoryClass::kPacked);
+  if (copy.block == nullptr) copy.pooled = device.allocate(bytes, MemoryClass::kPacked);
+  return copy;
+}
+
+void PackedStore::upload(Device& device, const Copy& copy, const void* bytes, std::size_t size) {
+  if (size == 0) return;
+  device.wait(device.copy({nullptr, {const_cast<void*>(bytes), 0, size}}, {&device, {copy.memory(), 0, size}}, {}));
+}
+
+bool PackedStore::Batch::packs(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) const {
+  const Key key = key_of(device, kernel, desc, input);
+  return key.bytes != 0 && !store_.copies_.contains(key) && store_.find_cached(key, desc) == nullptr;
+}
+
+Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain) {
+  const Key key = key_of(device, kernel, desc, input);
+  if (key.bytes == 0) return {};
+  WeightCache* const cache = store_.opened_for_ == &device ? store_.cache_ : nullptr;
+  const auto noted = [&](const Copy& copy) {
+    if (cache != nullptr) cache->note(copy_of(key, desc), copy.memory());
+    return Buffer{copy.memory(), 0, key.bytes};
+  };
+  if (const auto it = store_.copies_.find(key); it != store_.copies_.end()) return noted(it->second);
+  const auto queued = std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key == key; });
+  if (queued != jobs_.end()) return {queued->copy.memory(), 0, key.bytes};
+  const Weight& weight = *desc.constant(input);
+  const WeightCache::Entry* const cached = store_.find_cached(key, desc);
+  if (cached != nullptr && cache->maps()) {
+    Copy copy;
+    copy.block = cache->map(*cached, key.bytes, MemoryClass::kPacked);
+    return noted(store_.copies_.emplace(key, std::move(copy)).first->second);
+  }
+  if (cached == nullptr && plain != nullptr && weight.source == nullptr) plain->bring_back(weight);
+  Copy copy = store_.allocate(device, key.bytes);
+  const Buffer target{copy.memory(), 0, key.bytes};
+  if (device.traits().host_addressable) {
+    noted(copy);
+    jobs_.push_back({key, &kernel, desc, std::move(copy), plain != nullptr && plain->may_go(weight), cached});
+    if (cached == nullptr || weight.data != nullptr) bytes_ += key.bytes;
+    return target;
+  }
+  if (plain != nullptr) plain->bring_back(weight);
+  const std::shared_ptr<void> staging = allocate_charged(nullptr, key.bytes, MemoryClass::kLoading);
+  kernel.prepack(desc, input, staging.get());
+  upload(device, copy, staging.get(), key.bytes);
+  store_.copies_.emplace(key, std::move(copy));
+  return target;
+}
+
+// The weight itself stays as it is: other threads may pack it too.
+void PackedStore::Batch::run_part(const Part& part, const Work& work, void* block) {
+  Job& job = *part.job;
+  if (job.cached != nullptr) {
+    job.done = work.cache->read(*job.cached, job.copy.memory(), job.key.bytes);
+    return;
+  }
+  const int input = job.key.input;
+  const Weight& weight = *job.desc.constant(input);
+  const bool in_file = weight.data == nullptr;
+  const void* bytes = block;
+  if (in_file) {
+    weight.source->file->read(weight.source->offset + part.offset, block, part.bytes);
+  } else {
+    bytes = static_cast<const char*>(weight.data.get()) + part.offset;
+  }
+  if (part.end != 0) {
+    job.kernel->prepack_parts.run(job.desc, input, bytes, part.begin, part.end, job.copy.memory());
+  } else {
+    OpDesc read = job.desc;
+    std::vector<WeightPtr> constants(read.constants.begin(), read.constants.end());
+    const std::shared_ptr<const void> unowned(std::shared_ptr<const void>(), bytes);
+    if (in_file) constants[static_cast<std::size_t>(input)] = make_weight_over(weight.desc, unowned);
+    read.constants = constants;
+    job.kernel->prepack(read, input, job.copy.memory());
+  }
+  if (!job.noted) return;
+  Checksum sum;
+  sum.add(bytes, part.bytes, part.offset);
+  const std::lock_guard<std::mutex> lock(*work.checksums);
+  job.checksum.add(sum);
+}
+
+void PackedStore::Batch::pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel&) {
+  const Work& work = args.plan->state<Work>();
+  for (std::int64_t i = begin; i < end; ++i) run_part(work.parts[i], work, args.thread_scratch);
+}
+
+// Those that are not done.
+std::vector<PackedStore::Batch::Part> PackedStore::Batch::cut_jobs() {
+  std::vector<Part> parts;
+  for (Job& j : jobs_) {
+    if (j.done) continue;
+    const Weight& weight = *j.desc.constant(j.key.input);
+    const std::int64_t rows = j.cached != nullptr ? 0 : rows_of_part(*j.kernel, j.desc, j.key.input);
+    if (rows == 0) parts.push_back({&j, 0, 0, 0, weight.size_bytes});
+    const std::int64_t all = rows == 0 ? 0 : j.kernel->prepack_parts.rows(weight);
+    for (std::int64_t begin = 0; begin < all; begin += rows) {
+      const std::int64_t end = std::min(begin + rows, all);
+      const std::size_t row = row_bytes(*j.kernel, weight);
+      parts.push_back({&j, begin, end, static_cast<std::size_t>(begin) * row, static_cast<std::size_t>(end - begin) * row});
+    }
+  }
+  return parts;
+}
+
+void PackedStore::Batch::reserve(Device& device, std::size_t bytes) {
+  if (bytes <= scratch_bytes_) return;
+  scratch_ = nullptr;
+  scratch_bytes_ = 0;
+  scratch_ = allocate_charged(device.ledger(), bytes, MemoryClass::kWeights);
+  scratch_bytes_ = bytes;
+}
+
+bool PackedStore::Batch::trim(std::size_t bytes) {
+  if (bytes > scratch_bytes_ / 2) return false;
+  scratch_ = nullptr;
+  scratch_bytes_ = 0;
+  return true;
+}
+
+// The device's threads run the batch as if it were a kernel whose tiles are the parts.
+void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
+  static constexpr Kernel kPacking = {"packing", "", "", 0, nullptr, nullptr, nullptr, nullptr, nullptr, pack};
+  static constinit const Cancel never{};
+  auto* const device = const_cast<Device*>(jobs_[0].key.device);
+  const bool one_device = std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key.device == device; });
+  const std::vector<Part> parts = cut_jobs();
+  const bool threads = parts.size() > 1 && one_device && device->traits().kind == EVN_DEVICE_CPU;
+  KernelPlan plan;
+  plan.tiles = static_cast<std::int64_t>(parts.size());
+  for (const Job& j : jobs_) {
+    plan.bytes += 2.0 * static_cast<double>(j.key.bytes);
+    if (j.cached != nullptr || j.desc.constant(j.key.input)->data != nullptr) continue;
+    plan.thread_scratch_bytes = std::max(plan.thread_scratch_bytes, block_of(*j.kernel, j.desc, j.key.input));
+  }
+  std::mutex checksums;
+  plan.state<Work>() = {parts.data(), store_.cache_, &checksums};
+  reserve(*device, plan.thread_scratch_bytes * (threads ? device->traits().compute_units : 1));
+  const bool reads = plan.thread_scratch_bytes != 0 && plain != nullptr;
+  if (reads) plain->check_unchanged();
+  KernelCall call;
+  call.kernel = &kPacking;
+  call.args.plan = &plan;
+  OpDesc keeps_all;  // one copy may serve strict and other nodes
+  keeps_all.strict = true;
+  call.args.desc = &keeps_all;
+  call.args.scratch = {scratch_.get(), 0, scratch_bytes_};
+  call.args.thread_scratch = scratch_.get();
+  if (threads) {
+    device->wait(device->enqueue(call, {}));
+  } else {
+    pack(call.args, 0, plan.tiles, never);
+  }
+  if (reads) plain->check_unchanged();
+  for (Job& j : jobs_) j.done |= j.cached == nullptr;
+}
+
+// Those that the cache file should have given, and did not. Whether there are any.
+bool PackedStore::Batch::go_back_to_plain(PlainWeights::Access* plain) {
+  bool any = false;
+  for (Job& j : jobs_) {
+    if (j.done) continue;
+    any = true;
+    j.cached = nullptr;
+    store_.cache_->drop(copy_of(j.key, j.desc));
+    const Weight& weight = *j.desc.constant(j.key.input);
+    if (plain != nullptr && weight.source == nullptr) plain->bring_back(weight);
+  }
+  return any;
+}
+
+void PackedStore::Batch::run(PlainWeights::Access* plain) {
+  if (jobs_.empty()) return;
+  run_jobs(plain);
+  if (go_back_to_plain(plain)) run_jobs(plain);
+  for (Job& j : jobs_) {
+    if (j.noted && j.cached == nullptr) plain->note_checksum(*j.desc.constant(j.key.input), j.checksum.value());
+    store_.copies_.emplace(j.key, std::move(j.copy));
+  }
+  jobs_.clear();
+  bytes_ = 0;
+}
+
+Buffer PackedStore::packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain) {
+  Batch batch(*this);
+  const Buffer buffer = batch.add(device, kernel, desc, input, plain);
+  batch.run(plain);
+  return buffer;
+}
+
+Buffer PackedStore::plain(Device& device, const Weight& weight) {
+  if (device.traits().host_addressable) return {const_cast<void*>(weight.data.get()), 0, weight.size_bytes};
+  const Key key{.weight = weight.id,
+                .version = weight.version,
+                .device = &device,
+                .kernel = nullptr,
+                .input = 0,
+                .variant = 0,
+                .bytes = weight.size_bytes};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto it = copies_.find(key); it != copies_.end()) return {it->second.memory(), 0, weight.size_bytes};
+  Copy copy;
+  copy.pooled = device.allocate(weight.size_bytes, MemoryClass::kWeights);
+  const Buffer target{copy.memory(), 0, weight.size_bytes};
+  upload(device, copy, weight.data.get(), weight.size_bytes);
+  copies_.emplace(key, std::move(copy));
+  return target;
+}
+
+PackedStore::Need PackedStore::need_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input) {
+  const Key key = key_of(device, kernel, desc, input);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (key.bytes == 0 || copies_.contains(key)) return {};
+  const bool cached = find_cached(key, desc) != nullptr;
+  const bool reads = !cached && desc.constant(input)->data == nullptr;
+  return {cached && cache_->maps() ? 0 : Slab::room_of(key.bytes), reads ? block_of(kernel, desc, input) : 0};
+}
+
+void PackedStore::open(Device& device, WeightCache* cache) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  opened_for_ = &device;
+  cache_ = cache;
+}
+
+void PackedStore::open_slab(std::size_t room) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  slab_ = Slab::make(const_cast<Device*>(opened_for_)->ledger(), room);
+}
+
+void PackedStore::close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  slab_ = nullptr;
+  cache_ = nullptr;
+  opened_for_ = nullptr;
+}
+
+}  // namespace evn

@@ -1,0 +1,121 @@
+// The constants of one model as kernels and devices want them: packed copies, and plain copies in the memory of devices that
+// cannot read the host's. Shared by all sessions of the model.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/slab.h"
+#include "device/device.h"
+#include "runtime/weights/plain_weights.h"
+#include "runtime/weights/weight_cache.h"
+
+namespace evn {
+
+class PackedStore {
+  struct Key {
+    std::uint64_t weight;
+    std::uint64_t version;
+    const Device* device;
+    const Kernel* kernel;  // nullptr: plain
+    int input;
+    std::uint64_t variant;
+    std::size_t bytes;
+    auto operator<=>(const Key&) const = default;
+  };
+  // In the pool of its device, or in a slab.
+  struct Copy {
+    PooledMemory pooled;
+    std::shared_ptr<void> block;
+    void* memory() const { return block != nullptr ? block.get() : pooled.memory(); }
+  };
+
+ public:
+  // Copies that are made together, by the threads of their device. While one lives nobody else asks the store.
+  class Batch {
+   public:
+    explicit Batch(PackedStore& store) : store_(store), lock_(store.mutex_) {}
+    // The packed copy of constant input `input`; memory null when the kernel packs nothing. It is written by the time of `run`, and
+    // what `desc` points to lives till then. `plain` (nullable: they are there) brings the constant's bytes back where they are
+    // needed.
+    Buffer add(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
+    // Whether `add` makes a copy of plain bytes.
+    bool packs(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) const;
+    // Bytes of the copies that `run` makes of plain bytes, or that take the place of plain bytes which are in memory.
+    std::size_t bytes() const { return bytes_; }
+    // Constants that are in the model's file yet are read into a block for each thread, in parts where their kernel takes these.
+    void run(PlainWeights::Access* plain);
+    // Memory for these blocks, which `run` makes larger where it has to.
+    void reserve(Device& device, std::size_t bytes);
+    // Lets the memory go where so many bytes are much less than there are. Whether it did.
+    bool trim(std::size_t bytes);
+
+   private:
+    struct Job {
+      Key key;
+      const Kernel* kernel;
+      OpDesc desc;
+      Copy copy;
+      bool noted;                                  // somebody wants the checksum
+      const WeightCache::Entry* cached = nullptr;  // it is read from there
+      bool done = false;
+      Checksum checksum = {};
+    };
+    // Rows of a constant, or all of it.
+    struct Part {
+      Job* job;
+      std::int64_t begin, end;    // 0, 0: all
+      std::size_t offset, bytes;  // in the constant
+    };
+    struct Work {
+      const Part* parts;
+      const WeightCache* cache;
+      std::mutex* checksums;
+    };
+    std::vector<Part> cut_jobs();
+    static void run_part(const Part& part, const Work& work, void* block);
+    void run_jobs(PlainWeights::Access* plain);
+    bool go_back_to_plain(PlainWeights::Access* plain);
+    static void pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel);
+    PackedStore& store_;
+    std::unique_lock<std::mutex> lock_;
+    std::vector<Job> jobs_;
+    std::size_t bytes_ = 0;
+    std::shared_ptr<void> scratch_;
+    std::size_t scratch_bytes_ = 0;
+  };
+
+  // Makes one copy, at once. The store keeps it.
+  Buffer packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
+  // The constant's plain bytes on a device that is not host-addressable; on others the bytes themselves.
+  Buffer plain(Device& device, const Weight& weight);
+
+  struct Need {
+    std::size_t room = 0;   // in a slab
+    std::size_t block = 0;  // of a thread: what of the constant is read from the file at once
+  };
+  Need need_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input);
+  // Till `close`, the copies of a session on `device`, the CPU, are looked for in `cache` (nullable), which is told of them, and
+  // taken in a slab, when there is one, of the room that they need together.
+  void open(Device& device, WeightCache* cache);
+  void open_slab(std::size_t room);
+  void close();
+
+ private:
+  static Key key_of(const Device& device, const Kernel& kernel, const OpDesc& desc, int input);
+  static WeightCache::Copy copy_of(const Key& key, const OpDesc& desc);
+  const WeightCache::Entry* find_cached(const Key& key, const OpDesc& desc) const;
+  Copy allocate(Device& device, std::size_t bytes);
+  static void upload(Device& device, const Copy& copy, const void* bytes, std::size_t size);
+
+  std::mutex mutex_;
+  std::map<Key, Copy> copies_;
+  std::shared_ptr<Slab> slab_;
+  WeightCache* cache_ = nullptr;
+  const Device* opened_for_ = nullptr;  // slab_ and cache_
+};
+
+}  // namespace evn

@@ -1,0 +1,123 @@
+#include "runtime/weights/plain_weights.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "runtime/model.h"
+
+namespace evn {
+
+namespace {
+
+[[noreturn]] void fail_changed(const LoadedModel& model) {
+  fail(EVN_ERROR_IO, "'%s' has changed since it was loaded: constants that were let go cannot be read again",
+       model.file_name.c_str());
+}
+
+// What the file holds now. It was a good model when it was loaded.
+Model read_unchanged(const LoadedModel& model) {
+  model.file->check_unchanged();
+  try {
+    return read_again(model);
+  } catch (const Error& e) {
+    if (e.status == EVN_ERROR_INVALID_MODEL || e.status == EVN_ERROR_UNSUPPORTED || e.status == EVN_ERROR_LIMIT)
+      fail_changed(model);
+    throw;
+  }
+}
+
+struct Reading {
+  const WeightSource* source;
+  char* to;
+  std::size_t size;
+};
+constexpr std::size_t kTileBytes = std::size_t{1} << 20;
+
+void read_tiles(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel&) {
+  const Reading& r = args.plan->state<Reading>();
+  const std::size_t from = static_cast<std::size_t>(begin) * kTileBytes;
+  r.source->file->read(r.source->offset + from, r.to + from, std::min(r.size, static_cast<std::size_t>(end) * kTileBytes) - from);
+}
+
+// By the threads of the CPU, as if that were a kernel: what takes the time is the memory.
+std::shared_ptr<const void> read_by_threads(Device& cpu, const Weight& weight) {
+  static constexpr Kernel kReading = {"reading", "", "", 0, nullptr, nullptr, nullptr, nullptr, nullptr, read_tiles};
+  std::shared_ptr<void> memory = allocate_charged(weight.source->ledger, weight.size_bytes, MemoryClass::kWeights);
+  KernelPlan plan;
+  plan.tiles = static_cast<std::int64_t>((weight.size_bytes + kTileBytes - 1) / kTileBytes);
+  plan.bytes = 2.0 * static_cast<double>(weight.size_bytes);
+  plan.state<Reading>() = {weight.source.get(), static_cast<char*>(memory.get()), weight.size_bytes};
+  KernelCall call;
+  call.kernel = &kReading;
+  call.args.plan = &plan;
+  cpu.wait(cpu.enqueue(call, {}));
+  return memory;
+}
+
+}  // namespace
+
+PlainWeights::Access::Access(const LoadedModel& model) : model_(model), weights_(model.plain), lock_(model.plain.mutex_) {}
+
+bool PlainWeights::Access::may_go(const Weight& weight) const { return model_.file != nullptr && weight.size_bytes >= kLeastBytes; }
+
+void PlainWeights::Access::bring_back(const Weight& weight) {
+  if (weight.data != nullptr) return;
+  if (weight.source != nullptr) {
+    check_unchanged();
+    std::shared_ptr<const void> bytes = read_by_threads(model_.runtime->cpu(), weight);
+    check_unchanged();
+    check(weight, bytes.get());
+    const_cast<Weight&>(weight).data = std::move(bytes);
+    return;
+  }
+  if (again_ == nullptr) again_ = std::make_unique<Model>(read_unchanged(model_));
+  const std::vector<Value>& values = model_.graph().values;
+  const std::vector<Value>& found = again_->graph.values;
+  if (values.size() != found.size()) fail_changed(model_);
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    if (values[v].constant.get() != &weight) continue;
+    const Weight* same = found[v].constant.get();
+    if (same == nullptr || !(same->desc == weight.desc)) fail_changed(model_);
+    check(weight, same->bytes());
+    const_cast<Weight&>(weight).data = same->data;
+    return;
+  }
+  fail(EVN_ERROR_INTERNAL, "a constant that was let go is not in the graph");
+}
+
+void PlainWeights::Access::check_unchanged() const {
+  if (model_.file != nullptr) model_.file->check_unchanged();
+}
+
+void PlainWeights::Access::check(const Weight& weight, const void* bytes) const {
+  const auto state = weights_.states_.find(&weight);
+  if (state == weights_.states_.end() || !state->second.has_checksum) return;
+  if (checksum_of(bytes, weight.size_bytes) != state->second.checksum) fail_changed(model_);
+}
+
+void PlainWeights::Access::note_checksum(const Weight& weight, std::uint64_t checksum) {
+  if (!may_go(weight)) return;
+  State& state = weights_.states_[&weight];
+  if (state.has_checksum && state.checksum != checksum) fail_changed(model_);
+  state.checksum = checksum;
+  state.has_checksum = true;
+}
+
+void PlainWeights::Access::keep(const Weight& weight) {
+  if (!may_go(weight)) return;
+  State& state = weights_.states_[&weight];
+  bring_back(weight);
+  state.kept = true;
+}
+
+void PlainWeights::Access::let_go(const Weight& weight) {
+  if (!may_go(weight) || weight.data == nullptr) return;
+  State& state = weights_.states_[&weight];
+  if (state.kept) return;
+  if (!state.has_checksum) state.checksum = checksum_of(weight.data.get(), weight.size_bytes);
+  state.has_checksum = true;
+  const_cast<Weight&>(weight).data.reset();
+}
+
+}  // namespace evn

@@ -1,0 +1,139 @@
+// Element-wise operators of one and two inputs on the CPU.
+#include <limits>
+
+#include "tests/backends/cpu/kernel_check.h"
+
+namespace evn::test {
+namespace {
+
+std::vector<float> special_values() {
+  const float inf = std::numeric_limits<float>::infinity();
+  std::vector<float> v = {0.0f,    -0.0f,   1.0f,   -1.0f,   inf,     -inf,  std::nanf(""), 88.7f, 88.8f, -87.5f,
+                          -103.0f, -110.0f, 200.0f, -200.0f, 0.64f,   0.66f, -0.64f,        0.99f, 1.01f, -1.01f,
+                          3.99f,   4.01f,   9.5f,   1e-30f,  -1e-30f, 1e-6f, 3.0f,          -3.0f, 6.0f,  1e30f};
+  Random random(9);
+  while (v.size() < 3001) v.push_back(random.uniform(-12, 12));
+  return v;
+}
+
+void check_unary(const std::string& op, const std::string& kernel, int opset = 13) {
+  const std::vector<float> x = special_values();
+  KernelCheck(op, opset).input_of<float>(Shape{static_cast<std::int64_t>(x.size())}, x).kernel(kernel).run();
+  KernelCheck(op, opset).input(Shape{3, 5, 7}, false, 0.1f, 3).step(EpilogueOpKind::kClip, -0.5f, 0.7f).kernel(kernel).run();
+  KernelCheck(op, opset).input(Shape{70001}, false, 0.01f, 4).step(EpilogueOpKind::kTanh).kernel(kernel).run();
+}
+
+TEST(CpuElementwise, FunctionsOfOneInput) {
+  check_unary("Identity", "identity");
+  check_unary("Relu", "relu");
+  check_unary("LeakyRelu", "leaky_relu");
+  check_unary("HardSigmoid", "hard_sigmoid");
+  check_unary("Sigmoid", "sigmoid");
+  check_unary("Tanh", "tanh");
+  check_unary("Sqrt", "sqrt");
+  check_unary("Exp", "exp");
+  check_unary("Erf", "erf");
+  check_unary("Abs", "abs");
+  check_unary("Neg", "neg");
+  check_unary("Reciprocal", "reciprocal");
+  check_unary("Softplus", "softplus");
+  check_unary("Floor", "floor");
+  check_unary("Ceil", "ceil");
+  check_unary("Log", "log");
+  check_unary("Sin", "sin");
+  check_unary("Cos", "cos");
+}
+
+TEST(CpuElementwise, NewerFunctions) {
+  KernelCheck("HardSwish", 14).input(Shape{999}, false, -5, 5).kernel("hard_swish").run();
+  KernelCheck("Gelu", 20).input(Shape{999}, false, -5, 5).kernel("gelu").run();
+  KernelCheck("Gelu", 20).input(Shape{99}).attribute("approximate", std::string("tanh")).kernel("gelu_tanh").run();
+  KernelCheck("Swish", 24).input(Shape{999}, false, -9, 9).real("alpha", 1.7f).kernel("swish").run();
+}
+
+TEST(CpuElementwise, ClipTakesItsBoundsFromAttributesOrInputs) {
+  KernelCheck("Clip", 6).input(Shape{1000}, false, -9, 9).real("min", -2).real("max", 3).kernel("clip").run();
+  KernelCheck("Clip")
+      .input(Shape{1000}, false, -9, 9)
+      .input_of<float>(Shape{}, {-1.5f})
+      .input_of<float>(Shape{}, {6.0f})
+      .kernel("clip")
+      .run();
+  KernelCheck("Clip").input(Shape{1000}, false, -9, 9).absent().input_of<float>(Shape{}, {6.0f}, true).kernel("clip").run();
+  KernelCheck("Clip").input(Shape{1000}, false, -9, 9).input_of<float>(Shape{}, {0.0f}).kernel("clip").run();
+}
+
+TEST(CpuElementwise, TwoInputsBroadcastEveryWay) {
+  const std::pair<Shape, Shape> shapes[] = {
+      {Shape{3, 50}, Shape{3, 50}},
+      {Shape{3, 50}, Shape{}},
+      {Shape{}, Shape{2, 3}},
+      {Shape{2, 5, 6, 7}, Shape{1, 5, 1, 1}},
+      {Shape{2, 5, 6, 7}, Shape{5, 1, 1}},
+      {Shape{4, 33}, Shape{33}},
+      {Shape{33}, Shape{4, 33}},
+      {Shape{4, 1}, Shape{1, 35}},
+      {Shape{2, 3, 4, 5}, Shape{2, 1, 4, 1}},
+      {Shape{1, 3, 1, 5}, Shape{2, 1, 4, 1}},
+      {Shape{2, 3, 4, 5}, Shape{2, 3, 1, 1}},
+      {Shape{7, 60000}, Shape{7, 1}},
+      {Shape{1}, Shape{1}},
+      {Shape{3, 1, 40}, Shape{3, 8, 40}},
+      {Shape{1000, 8}, Shape{8}},
+      {Shape{2, 1, 7}, Shape{2, 301, 7}},
+      {Shape{3, 5000, 24}, Shape{3, 1, 24}},
+      {Shape{500, 3}, Shape{500, 3}},
+      {Shape{90, 95}, Shape{95}},
+      {Shape{2, 12, 31, 17}, Shape{2, 12, 1, 1}},
+  };
+  const std::pair<const char*, const char*> ops[] = {{"Add", "add"}, {"Sub", "sub"}, {"Mul", "mul"}, {"Div", "div"},
+                                                     {"Min", "min"}, {"Max", "max"}, {"Sum", "sum"}};
+  for (const auto& [a, b] : shapes) {
+    for (const auto& [op, kernel] : ops) {
+      KernelCheck(op).input(a).input(b, false, 0.5f, 2).kernel(kernel).run();
+      KernelCheck(op)
+          .input(a)
+          .input(b, false, 0.5f, 2)
+          .step(EpilogueOpKind::kHardSigmoid, 0.2f, 0.5f)
+          .step(EpilogueOpKind::kScale, 3)
+          .kernel(kernel)
+          .run();
+    }
+    KernelCheck("Pow").input(a, false, 0.1f, 3).input(b, false, -2, 2).kernel("pow").run();
+  }
+}
+
+TEST(CpuElementwise, PowersOfTwoAndHalf) {
+  for (float power : {2.0f, 0.5f, 3.0f, -1.0f}) {
+    KernelCheck("Pow").input(Shape{5, 77}, false, 0.1f, 2).input_of<float>(Shape{}, {power}, true).kernel("pow").run();
+  }
+  KernelCheck("Pow")
+      .input(Shape{2, 77}, false, -2, 2)
+      .input_of<float>(Shape{1}, {2.0f})
+      .step(EpilogueOpKind::kOffset, 1)
+      .kernel("pow")
+      .run();
+}
+
+TEST(CpuElementwise, PReluHasASlopePerChannel) {
+  KernelCheck("PRelu").input(Shape{2, 5, 6, 7}).weight(Shape{5, 1, 1}).kernel("prelu").run();
+}
+
+TEST(CpuElementwise, NaNPassesMinAndMaxFromEitherSide) {
+  const float nan = std::nanf("");
+  const std::vector<float> a = {nan, 1, nan, 2, 5}, b = {1, nan, nan, 3, 4};
+  KernelCheck("Min").input_of<float>(Shape{5}, a).input_of<float>(Shape{5}, b).kernel("min").run();
+  KernelCheck("Max").input_of<float>(Shape{5}, a).input_of<float>(Shape{5}, b).kernel("max").run();
+}
+
+TEST(CpuElementwise, OtherDtypesAndCountsAreLeftToTheReference) {
+  KernelCheck("Add")
+      .input_of<std::int64_t>(Shape{3}, {1, 2, 3})
+      .input_of<std::int64_t>(Shape{3}, {4, 5, 6})
+      .kernel("reference")
+      .run();
+  KernelCheck("Max").input(Shape{3}).input(Shape{3}).input(Shape{3}).kernel("reference").run();
+}
+
+}  // namespace
+}  // namespace evn::test

@@ -1,0 +1,84 @@
+// Pools on the CPU.
+#include "tests/backends/cpu/kernel_check.h"
+
+namespace evn::test {
+namespace {
+
+struct Pool2d {
+  std::int64_t h, w;
+  std::vector<std::int64_t> kernel, strides, pads;
+  std::int64_t ceil_mode;
+};
+
+const Pool2d kPools[] = {
+    {8, 8, {2, 2}, {2, 2}, {0, 0, 0, 0}, 0},   {15, 33, {3, 3}, {2, 2}, {1, 1, 1, 1}, 0}, {15, 34, {3, 3}, {2, 2}, {0, 0, 0, 0}, 1},
+    {20, 70, {3, 3}, {1, 1}, {1, 1, 1, 1}, 0}, {9, 9, {5, 5}, {1, 1}, {2, 2, 2, 2}, 0},   {24, 40, {2, 1}, {2, 1}, {0, 0, 0, 0}, 0},
+    {12, 13, {4, 3}, {3, 4}, {2, 1, 0, 2}, 1}, {7, 7, {7, 7}, {1, 1}, {0, 0, 0, 0}, 0},
+};
+
+TEST(CpuPool, MaximumOfWindows) {
+  for (const Pool2d& p : kPools) {
+    KernelCheck("MaxPool")
+        .input(Shape{2, 3, p.h, p.w})
+        .ints("kernel_shape", p.kernel)
+        .ints("strides", p.strides)
+        .ints("pads", p.pads)
+        .integer("ceil_mode", p.ceil_mode)
+        .kernel("max_pool")
+        .run();
+  }
+  KernelCheck("MaxPool").input(Shape{1, 2, 20, 20}).ints("kernel_shape", {3, 3}).ints("dilations", {2, 3}).kernel("max_pool").run();
+  KernelCheck("MaxPool")
+      .input(Shape{1, 2, 50})
+      .ints("kernel_shape", {3})
+      .ints("strides", {2})
+      .step(EpilogueOpKind::kScale, 2)
+      .kernel("max_pool")
+      .run();
+}
+
+TEST(CpuPool, IndicesAreLeftToTheReference) {
+  KernelCheck("MaxPool").input(Shape{1, 2, 8, 8}).ints("kernel_shape", {2, 2}).outputs(2).kernel("reference").run();
+}
+
+TEST(CpuPool, NaNIsTheMaximumOfItsWindow) {
+  std::vector<float> x(64, -1.0f);
+  x[10] = std::nanf("");
+  x[40] = 3;
+  KernelCheck("MaxPool")
+      .input_of<float>(Shape{1, 1, 8, 8}, x)
+      .ints("kernel_shape", {3, 3})
+      .ints("pads", {1, 1, 1, 1})
+      .kernel("max_pool")
+      .run();
+}
+
+TEST(CpuPool, AverageOfWindows) {
+  for (const Pool2d& p : kPools) {
+    for (std::int64_t include : {0, 1}) {
+      KernelCheck("AveragePool")
+          .input(Shape{2, 3, p.h, p.w})
+          .ints("kernel_shape", p.kernel)
+          .ints("strides", p.strides)
+          .ints("pads", p.pads)
+          .integer("ceil_mode", p.ceil_mode)
+          .integer("count_include_pad", include)
+          .kernel("average_pool")
+          .run();
+    }
+  }
+}
+
+TEST(CpuPool, WholePlanes) {
+  for (std::int64_t hw : {1, 3, 7, 20}) {
+    KernelCheck("GlobalAveragePool")
+        .input(Shape{2, 50, hw, hw})
+        .step(EpilogueOpKind::kOffset, 1)
+        .kernel("global_average_pool")
+        .run();
+    KernelCheck("GlobalMaxPool").input(Shape{2, 50, hw, hw}).kernel("global_max_pool").run();
+  }
+}
+
+}  // namespace
+}  // namespace evn::test
