@@ -1,6 +1,5 @@
 #include "backends/opencl/reaper.h"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -35,23 +34,29 @@ struct OpenClReaper::State {
   std::mutex mutex;  // guards what follows
   std::condition_variable work;
   std::condition_variable progress;
-  std::uint64_t wanted = 0;
-  std::uint64_t done = 0;
   Waiter* waiters = nullptr;
   std::list<Held> held;
   std::size_t holding = 0;  // those that are being let go of included
   bool stop = false;
+
+  // Whether anybody asks for the device's end. Their events may have happened already, when another's end was waited for.
+  bool is_asked() const {
+    if (!held.empty()) return true;
+    for (const Waiter* w = waiters; w != nullptr; w = w->next) {
+      if (!w->done) return true;
+    }
+    return false;
+  }
 };
 
 void OpenClReaper::loop(State& s) {
   std::unique_lock<std::mutex> lock(s.mutex);
   for (;;) {
-    s.work.wait(lock, [&] { return s.stop || s.wanted > s.done; });
+    s.work.wait(lock, [&] { return s.stop || s.is_asked(); });
     if (s.stop) return;
     lock.unlock();
     const Finished finished = s.finish(s.device);
     lock.lock();
-    s.done = std::max(s.done, finished.upto);
     for (Waiter* w = s.waiters; w != nullptr; w = w->next) {
       if (w->done || w->value > finished.upto) continue;
       w->done = true;
@@ -111,7 +116,6 @@ bool OpenClReaper::wait(std::uint64_t value, const Cancel& cancel, cl_int* code)
   std::unique_lock<std::mutex> lock(s.mutex);
   Waiter waiter{value, s.waiters};
   s.waiters = &waiter;
-  s.wanted = std::max(s.wanted, value);
   s.work.notify_one();
   while (!waiter.done && !cancel.stop()) s.progress.wait_for(lock, kBetweenLooks);
   Waiter** at = &s.waiters;
@@ -129,7 +133,6 @@ bool OpenClReaper::hold(std::uint64_t value, std::shared_ptr<const void>& held) 
     node.front() = {value, std::move(held)};
     s.held.splice(s.held.end(), node);
     ++s.holding;
-    s.wanted = std::max(s.wanted, value);
     s.work.notify_one();
     return true;
   } catch (const std::bad_alloc&) {
