@@ -11,6 +11,7 @@
 
 namespace evn {
 
+class PlanArenas;
 class PlanRoots;
 class StepFormer;
 struct CompiledGraph;
@@ -26,6 +27,9 @@ class LoweringPass {
 
   // Whether the node needs no step; then its outputs have been given roots.
   virtual bool elide(PlanRoots&, std::int32_t /*node*/) const { return false; }
+
+  // Whether a node that this pass elided stays so for other dims (replan.cc); then its outputs' roots have been given their places.
+  virtual bool respecialize(PlanArenas&, std::int32_t /*node*/) const { return true; }
 
   // The root into which the step that begins with `node` should write v, channels last; -1: where it likes.
   virtual std::int32_t output_root(PlanRoots&, ValueId /*v*/, std::int32_t /*node*/) const { return -1; }

@@ -19,7 +19,7 @@ void PlanArenas::assign_offsets() {
     for (std::size_t r = 0; r < s_.roots.size(); ++r) {
       PlanRoot& root = s_.roots[r];
       if (root.source != Source::kArena || root.subplan != plan_->subplan || root.slot != slot || root.bytes == 0 ||
-          root.parent >= 0)
+          root.view.exists())
         continue;
       root.room = checked_add(root.bytes, root.slack);
       lifetimes.push_back({root.room, root.first, root.last, 0});
@@ -36,8 +36,9 @@ void PlanArenas::set_buffers() {
     const std::int32_t r = s_.buffer_roots[b];
     if (r < 0) continue;
     const PlanRoot& from = s_.roots[r];
-    const Buffer& place = from.parent < 0 ? from.fixed : s_.roots[static_cast<std::size_t>(from.parent)].fixed;
-    plan_->buffers[b] = {from.source, from.slot, from.subplan, from.index, {place.memory, place.offset + from.skip, from.bytes}};
+    const Buffer& place = owner(r).fixed;
+    plan_->buffers[b] = {
+        from.source, from.slot, from.subplan, from.index, {place.memory, place.offset + from.view.skip, from.bytes}};
   }
 }
 

@@ -9,12 +9,12 @@ class PlanArenas : public StepFormer {
  public:
   using StepFormer::StepFormer;
 
-  // The root of v on a slot; -1: it is not there.
-  std::int32_t& root(ValueId v, int slot) { return s_.root_of[static_cast<std::size_t>(v) * roots_of_value() + slot]; }
-  std::size_t roots_of_value() const { return c_.devices.size() + 2; }
-  std::int32_t& root(ValueId v, int slot, Layout layout) {
-    return root(v, layout == Layout::kPlain ? slot : static_cast<int>(c_.devices.size()));
-  }
+  // The root of v on a slot, in plain order or in a layout; -1: it is not there.
+  std::int32_t& root(ValueId v, int slot) { return s_.storage.root(v, Representation::plain(slot)); }
+  std::int32_t& root(ValueId v, int slot, Layout layout) { return s_.storage.root(v, Representation::of(layout, slot)); }
+
+  // The root that has the memory of root r: itself, or its parent.
+  PlanRoot& owner(std::int32_t r) { return s_.roots[s_.roots[r].view.exists() ? s_.roots[r].view.parent : r]; }
 
   std::size_t scratch_bytes(int slot, const KernelPlan& p) const;
 

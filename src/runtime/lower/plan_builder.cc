@@ -24,7 +24,7 @@ void PlanBuilder::start() {
     s_.descs[v] = c_.constants[v].desc;
     s_.values[v] = c_.constants[v].data;
   }
-  s_.root_of.assign(checked_mul(n, roots_of_value()), -1);
+  s_.storage = ValueStorage(n, c_.devices.size());
   s_.parent_of.assign(n, -1);
   s_.output_of.assign(n, -1);
   for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
@@ -61,7 +61,7 @@ void PlanBuilder::add_view(std::int32_t index) {
   const int slot = c_.nodes[index].slot;
   const std::int32_t r = need(node.inputs[0], slot);
   root(out, slot) = r;
-  if (s_.roots[r].last_user != INT32_MAX) s_.roots[r].last_user = std::max(s_.roots[r].last_user, c_.last_user[out]);
+  keep_for(r, out);
 }
 
 void PlanBuilder::share(ValueId from, ValueId to) {
@@ -70,7 +70,7 @@ void PlanBuilder::share(ValueId from, ValueId to) {
     std::int32_t r = root(from, static_cast<int>(slot));
     if (r < 0 && s_.values[from] != nullptr && slot == 0) r = need(from, 0);
     root(to, static_cast<int>(slot)) = r;
-    if (r >= 0 && s_.roots[r].last_user != INT32_MAX) s_.roots[r].last_user = std::max(s_.roots[r].last_user, c_.last_user[to]);
+    if (r >= 0) keep_for(r, to);
   }
 }
 
@@ -84,8 +84,7 @@ void PlanBuilder::add_output(std::size_t j) {
   if (last >= 0 && !same_in_all_layouts(s_.descs[v].shape)) return add_relayout(v, last, add_output_root(j, slot), Layout::kPlain);
   const std::int32_t made = last >= 0 ? need(v, 0) : root(v, slot);
   if (made >= 0 && s_.roots[made].source == Source::kOutput && s_.roots[made].index == static_cast<std::int32_t>(j)) return;
-  std::int32_t from = made >= 0 || s_.values[v] != nullptr ? need(v, slot) : -1;
-  for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
+  std::int32_t from = made >= 0 || s_.values[v] != nullptr ? need(v, slot) : s_.storage.any_plain(v);
   EVN_CHECK(from >= 0);
   const auto index = static_cast<std::int32_t>(j);
   const auto output_slot = static_cast<std::uint8_t>(slot);

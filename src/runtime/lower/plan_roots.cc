@@ -37,8 +37,7 @@ std::uint32_t PlanRoots::add_buffer(std::int32_t r) {
   plan_->buffers.emplace_back();
   s_.buffer_roots.push_back(r);
   if (r >= 0 && s_.roots[r].subplan == plan_->subplan) {
-    PlanRoot& used = s_.roots[s_.roots[r].parent >= 0 ? s_.roots[r].parent : r];
-    used.last = std::max(used.last, now());
+    owner(r).last = std::max(owner(r).last, now());
   }
   return static_cast<std::uint32_t>(plan_->buffers.size() - 1);
 }
@@ -74,8 +73,8 @@ void PlanRoots::add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layo
   step.kernel = c_.devices[0]->relayout_kernel();
   step.desc = {nullptr, {&desc, 1}, {&desc, 1}, {}, kLayouts + (wanted == Layout::kPlain ? 2 : from_last ? 1 : 0)};
   step.desc.threads = threads_of(step.slot);
-  if (const PlanRoot& r = s_.roots[from]; r.parent >= 0)
-    step.desc.fusion.pitches = plan_->pitches.emplace_back(std::vector{r.pitch, std::int64_t{0}}).data();
+  if (const RootView& view = s_.roots[from].view; view.is_strided())
+    step.desc.fusion.pitches = plan_->pitches.emplace_back(std::vector{view.pitch, std::int64_t{0}}).data();
   step.kernel->plan(step.desc, &step.plan);
   step.wait_slots = s_.roots[from].pending_slots;
   step.buffers = add_buffer(from);
@@ -86,7 +85,7 @@ void PlanRoots::add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layo
 }
 
 std::int32_t PlanRoots::relayout(ValueId v, std::int32_t from, Layout wanted) {
-  if (same_in_all_layouts(s_.descs[v].shape) && s_.roots[from].parent < 0) return root(v, 0, wanted) = from;
+  if (same_in_all_layouts(s_.descs[v].shape) && !s_.roots[from].view.is_strided()) return root(v, 0, wanted) = from;
   const std::int32_t to = add_arena_root(v, 0, now());
   add_relayout(v, from, to, wanted);
   return root(v, 0, wanted) = to;
@@ -96,13 +95,13 @@ std::int32_t PlanRoots::need(ValueId v, int slot, Layout layout, bool may_be_vie
   if (layout == Layout::kPlain) return need(v, slot);
   const std::int32_t r = root(v, slot, layout);
   if (r < 0) return relayout(v, need(v, slot), layout);
-  if (may_be_view || s_.roots[r].parent < 0) return r;
-  const int materialized = static_cast<int>(c_.devices.size()) + 1;
-  if (root(v, materialized) < 0) {
-    root(v, materialized) = add_arena_root(v, 0, now());
-    add_relayout(v, r, root(v, materialized), layout);
+  if (may_be_view || !s_.roots[r].view.is_strided()) return r;
+  std::int32_t& materialized = s_.storage.root(v, Representation::materialized());
+  if (materialized < 0) {
+    materialized = add_arena_root(v, 0, now());
+    add_relayout(v, r, materialized, layout);
   }
-  return root(v, materialized);
+  return materialized;
 }
 
 std::int32_t PlanRoots::need(ValueId v, int slot) {
@@ -120,8 +119,7 @@ std::int32_t PlanRoots::need(ValueId v, int slot) {
     }
     return root(v, slot) = add_fixed_root(v, slot, fixed);
   }
-  std::int32_t from = s_.values[v] != nullptr ? need(v, 0) : -1;
-  for (std::size_t s = 0; s < c_.devices.size() && from < 0; ++s) from = root(v, static_cast<int>(s));
+  std::int32_t from = s_.values[v] != nullptr ? need(v, 0) : s_.storage.any_plain(v);
   EVN_CHECK(from >= 0);
   note_copy_of_input(from, slot);
   if (!host(s_.roots[from].slot) && !host(slot)) from = need(v, 0);  // between two devices by way of the host
@@ -156,7 +154,7 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
   for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
     if ((step.plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
     PlanRoot& r = s_.roots[inputs[i]];
-    if (r.source != Source::kArena || r.parent >= 0 || r.last_user != last_node || r.bytes != s_.descs[v].size_bytes()) continue;
+    if (r.source != Source::kArena || r.view.exists() || r.last_user != last_node || r.bytes != s_.descs[v].size_bytes()) continue;
     r.last_user = c_.last_user[v];
     r.last = std::max(r.last, now());
     r.pending_slots = 0;
@@ -189,23 +187,30 @@ std::int32_t PlanRoots::scratch_root(int slot, const KernelPlan& p) {
 
 std::uint8_t PlanRoots::slot_that_made(ValueId v) {
   if (s_.values[v] != nullptr) return 0;
-  for (std::size_t s = 0; s < c_.devices.size(); ++s) {
-    if (const std::int32_t r = root(v, static_cast<int>(s)); r >= 0) return s_.roots[r].slot;
-  }
-  return 0;  // channels last
+  const std::int32_t r = s_.storage.any_plain(v);
+  return r >= 0 ? s_.roots[r].slot : 0;  // channels last
 }
 
 std::int32_t PlanRoots::add_view_root(ValueId v, std::int32_t of, std::int64_t first, std::int64_t channels, std::int64_t pitch) {
-  const std::int32_t parent = s_.roots[of].parent >= 0 ? s_.roots[of].parent : of;
+  const std::int32_t r = add_part_root(v, of, static_cast<std::size_t>(first) * dtype_size(s_.descs[v].dtype));
+  RootView& view = s_.roots[r].view;
+  view.channels = channels;
+  if (!view.is_strided()) view.pitch = pitch;
+  return r;
+}
+
+std::int32_t PlanRoots::add_part_root(ValueId v, std::int32_t of, std::size_t skip) {
   PlanRoot r = s_.roots[of];
-  r.parent = parent;
-  r.channels = channels;
-  if (parent == of) r.pitch = pitch;
-  r.skip += static_cast<std::size_t>(first) * dtype_size(s_.descs[v].dtype);
+  if (!r.view.exists()) r.view.parent = of;
+  r.view.skip += skip;
   r.bytes = s_.descs[v].size_bytes();
-  r.is_viewed = s_.roots[parent].is_viewed = true;
-  s_.roots[parent].last_user = std::max(s_.roots[parent].last_user, c_.last_user[v]);
+  r.is_viewed = owner(of).is_viewed = true;
+  keep_for(of, v);
   return add_root(r);
+}
+
+void PlanRoots::keep_for(std::int32_t r, ValueId v) {
+  for (PlanRoot* root : {&s_.roots[r], &owner(r)}) root->last_user = std::max(root->last_user, c_.last_user[v]);
 }
 
 void PlanRoots::set_output_roots(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs) {
@@ -221,13 +226,13 @@ void PlanRoots::set_output_roots(PlanStep* step, std::uint8_t views, const std::
       output_roots_[k] = c_.passes[p].pass->output_root(*this, v, step->node);
       if (output_roots_[k] >= 0) step->passes |= 1u << c_.passes[p].number;
     }
-    any |= output_roots_[k] >= 0 && s_.roots[output_roots_[k]].parent >= 0;
+    any |= output_roots_[k] >= 0 && s_.roots[output_roots_[k]].view.is_strided();
   }
-  for (const std::int32_t r : inputs) any |= r >= 0 && s_.roots[r].parent >= 0;
+  for (const std::int32_t r : inputs) any |= r >= 0 && s_.roots[r].view.is_strided();
   if (!any) return;
   std::vector<std::int64_t>& pitches = plan_->pitches.emplace_back();
-  for (const std::int32_t r : inputs) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
-  for (const std::int32_t r : output_roots_) pitches.push_back(r >= 0 ? s_.roots[r].pitch : 0);
+  for (const std::int32_t r : inputs) pitches.push_back(r >= 0 ? s_.roots[r].view.pitch : 0);
+  for (const std::int32_t r : output_roots_) pitches.push_back(r >= 0 ? s_.roots[r].view.pitch : 0);
   step->desc.fusion.pitches = pitches.data();
 }
 

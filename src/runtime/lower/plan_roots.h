@@ -55,6 +55,12 @@ class PlanRoots : public PlanArenas {
   // last.
   std::int32_t add_view_root(ValueId v, std::int32_t of, std::int64_t first, std::int64_t channels, std::int64_t pitch);
 
+  // Adds a root for v, whose bytes lie together in the memory of root `of`, `skip` bytes behind its begin.
+  std::int32_t add_part_root(ValueId v, std::int32_t of, std::size_t skip);
+
+  // Notes that v, too, lies in root r.
+  void keep_for(std::int32_t r, ValueId v);
+
   // The slot on which v was made: the host, where it is known when the run is planned.
   std::uint8_t slot_that_made(ValueId v);
 

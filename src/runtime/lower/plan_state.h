@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/lower/plan.h"
+#include "runtime/lower/value_storage.h"
 
 namespace evn {
 
@@ -20,14 +21,10 @@ struct PlanRoot {
   std::int32_t last = 0;
   std::int32_t last_user = -1;      // last node that reads any of its values
   std::uint32_t pending_slots = 0;  // a download from these devices writes it
-  // Some channels of the values of another root, which lie channels last: that one, -1: none; bytes in front of the first; how
-  // many, of how many. Its place and life are the other's.
-  std::int32_t parent = -1;
-  std::size_t skip = 0;
-  std::int64_t channels = 0, pitch = 0;
-  bool is_16bit = false;      // stored as bfloat16 or float16, in half of the bytes
-  bool is_viewed = false;     // is some channels of another one, or the other way round
-  bool written_over = false;  // some of its channels are those of a later value
+  RootView view;                    // its place and life are the parent's
+  bool is_16bit = false;            // stored as bfloat16 or float16, in half of the bytes
+  bool is_viewed = false;           // is part of another one, or the other way round
+  bool written_over = false;        // some of its channels are those of a later value
 };
 
 // What is known of the values between two nodes; and, behind the last one, how the plan was made.
@@ -35,8 +32,7 @@ struct PlanState {
   std::size_t next_node = 0;
   std::vector<TensorDesc> descs;    // per value
   std::vector<const void*> values;  // per value: known bytes, or null
-  std::vector<std::int32_t>
-      root_of;  // per value: for each slot; on slot 0 with channels last; the same by itself, where that is some channels
+  ValueStorage storage;
   std::vector<std::int32_t> parent_of;  // per value: the root that others' channels are written into before it is made, or -1
   std::vector<std::int32_t> output_of;  // per value: first output position that it is, or -1
   std::vector<PlanRoot> roots;

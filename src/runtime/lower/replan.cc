@@ -91,8 +91,11 @@ class Replanner : PlanArenas {
     if (r < 0 || s_.roots[r].bytes == bytes) return;
     PlanRoot& root = s_.roots[r];
     root.bytes = bytes;
-    if (root.parent >= 0)
-      return set_bytes(root.parent, bytes / static_cast<std::size_t>(root.channels) * static_cast<std::size_t>(root.pitch));
+    if (const RootView& view = root.view; view.exists()) {
+      if (view.is_strided())
+        set_bytes(view.parent, bytes / static_cast<std::size_t>(view.channels) * static_cast<std::size_t>(view.pitch));
+      return;
+    }
     if (root.source != Source::kArena || bytes <= root.room) return;
     arenas_changed_ = true;
     if (bytes <= kMostWithSlack) root.slack = bytes / 4;  // what grows a little will do so again
@@ -141,7 +144,7 @@ class Replanner : PlanArenas {
     s_.descs[v] = now;
     changed_[v] = true;
     const std::size_t bytes = now.size_bytes();
-    for (std::size_t slot = 0; slot < roots_of_value(); ++slot) set_bytes(root(v, static_cast<int>(slot)), bytes);
+    for (const std::int32_t r : s_.storage.roots(v)) set_bytes(r, bytes);
     mark_readers(v);
     return true;
   }
@@ -154,8 +157,7 @@ class Replanner : PlanArenas {
 
   // Other bytes are known of v, elsewhere.
   void changed_value(ValueId v) {
-    for (std::size_t slot = 0; slot < c_.devices.size(); ++slot) {
-      const std::int32_t r = root(v, static_cast<int>(slot));
+    for (const std::int32_t r : s_.storage.plain_roots(v)) {
       if (r >= 0 && s_.roots[r].source == Source::kFixed) s_.roots[r].fixed.memory = const_cast<void*>(s_.values[v]);
     }
     mark_readers(v);
@@ -172,7 +174,20 @@ class Replanner : PlanArenas {
       fetch(&plan_->steps[static_cast<std::size_t>(at)], sizeof(PlanStep));
     }
     const std::span<const TensorDesc> outputs = infer(node);
-    return n.mode == NodeMode::kPlanned ? update_known(node, outputs) : change_outputs(node, outputs);
+    if (n.mode == NodeMode::kPlanned) return update_known(node, outputs);
+    return change_outputs(node, outputs) && (at >= 0 || n.mode != NodeMode::kKernel || update_elided(index));
+  }
+
+  bool update_elided(std::int32_t index) {
+    const auto by_node = [](const ElidedNode& e, std::int32_t node) { return e.node < node; };
+    const auto e = std::lower_bound(plan_->elided.begin(), plan_->elided.end(), index, by_node);
+    if (e == plan_->elided.end() || e->node != index) return true;
+    const auto did = [&](const ActivePass& p) { return (e->passes >> p.number & 1) != 0; };
+    if (!std::find_if(c_.passes.begin(), c_.passes.end(), did)->pass->respecialize(*this, index)) return false;
+    for (const ValueId v : graph_.nodes[index].outputs) {
+      if (v != kNoValue) mark_readers(v);  // those that are elided too
+    }
+    return true;
   }
 
   bool change_outputs(const Node& node, std::span<const TensorDesc> outputs) {

@@ -273,7 +273,7 @@ class ChannelViews final : public LoweringPass {
   static std::int32_t root_to_write_over(PlanRoots& p, const Reuse& reuse, std::size_t bytes, std::int32_t node) {
     if (reuse.value == kNoValue || reuse.last >= node || PlanRoots::same_in_all_layouts(p.s_.descs[reuse.value].shape)) return -1;
     const std::int32_t r = p.root(reuse.value, 0, Layout::kChannelsLast);
-    if (r < 0 || p.s_.roots[r].source != Source::kArena || p.s_.roots[r].parent >= 0 || p.s_.roots[r].bytes != bytes) return -1;
+    if (r < 0 || p.s_.roots[r].source != Source::kArena || p.s_.roots[r].view.exists() || p.s_.roots[r].bytes != bytes) return -1;
     return std::exchange(p.s_.roots[r].written_over, true) ? -1 : r;
   }
 
@@ -284,15 +284,17 @@ class ChannelViews final : public LoweringPass {
     if (node.op_type != "Concat") return false;
     const std::int32_t to = output_root(p, out, index);
     if (to < 0) return false;
-    const std::int32_t parent = p.s_.roots[to].parent >= 0 ? p.s_.roots[to].parent : to;
-    std::size_t at = p.s_.roots[to].skip;
+    const RootView& whole = p.s_.roots[to].view;
+    const std::int32_t parent = whole.exists() ? whole.parent : to;
+    std::size_t at = whole.skip;
     for (const ValueId v : node.inputs) {
       const std::int32_t r = p.root(v, 0, Layout::kChannelsLast);
-      if (r < 0 || p.s_.roots[r].parent != parent || p.s_.roots[r].skip != at) return false;
+      if (r < 0 || !p.s_.roots[r].view.is_strided() || p.s_.roots[r].view.parent != parent || p.s_.roots[r].view.skip != at)
+        return false;
       at += static_cast<std::size_t>(p.s_.descs[v].shape[1]) * dtype_size(p.s_.descs[v].dtype);
     }
     p.root(out, 0, Layout::kChannelsLast) = to;
-    p.s_.roots[parent].last_user = std::max(p.s_.roots[parent].last_user, p.c_.last_user[out]);
+    p.keep_for(parent, out);
     return true;
   }
 
@@ -305,7 +307,8 @@ class ChannelViews final : public LoweringPass {
       if (p.s_.descs[v].shape[1] != view.channels || p.s_.descs[view.parent].shape[1] != view.pitch) return false;
     }
     const std::int32_t from = p.need(node.inputs[0], 0, Layout::kChannelsLast, true);
-    if (p.s_.roots[from].source != Source::kArena) return false;
+    const RootView& wider = p.s_.roots[from].view;
+    if (p.s_.roots[from].source != Source::kArena || (wider.exists() && !wider.is_strided())) return false;
     for (const ValueId v : node.outputs) p.root(v, 0, Layout::kChannelsLast) = add_view(p, v, from, views_.split_views[v]);
     return true;
   }
