@@ -5,6 +5,7 @@ namespace evn {
 extern const LoweringPassInfo sum_epilogue_pass;
 extern const LoweringPassInfo cascade_pass;
 extern const LoweringPassInfo channel_views_pass;
+extern const LoweringPassInfo contiguous_views_pass;
 extern const LoweringPassInfo storage_16bit_pass;
 
 std::span<const LoweringPassInfo* const> lowering_passes() {
@@ -12,6 +13,7 @@ std::span<const LoweringPassInfo* const> lowering_passes() {
       &sum_epilogue_pass,
       &cascade_pass,
       &channel_views_pass,
+      &contiguous_views_pass,
       &storage_16bit_pass,
   };
   return kPasses;

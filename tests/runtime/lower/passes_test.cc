@@ -29,7 +29,10 @@ OnnxWriter network() {
   m.add_node("Conv", {"b", "w_depthwise"}, {"c"}, same, "depthwise").add_node("Conv", {"c", "w_project"}, {"d"}, {}, "project");
   m.add_node("Add", {"d", "x"}, {"e"}, {}, "sum").add_node("Conv", {"e", "w_branch"}, {"f"}, {}, "left");
   m.add_node("Conv", {"f", "w_branch"}, {"g"}, {}, "right").add_node("Concat", {"f", "g"}, {"h"}, {{"axis", 1}}, "joint");
-  return std::move(m.add_node("Conv", {"h", "w_last"}, {"y"}, {}, "last"));
+  m.add_initializer("first", {}, std::vector<std::int64_t>{0}).add_node("Conv", {"h", "w_last"}, {"i"}, {}, "last");
+  m.add_initializer("rows", {2}, std::vector<std::int64_t>{kIn, -1}).add_node("Reshape", {"i", "rows"}, {"r"}, {}, "flat");
+  m.add_node("Softmax", {"r"}, {"j"}, {{"axis", -1}}, "softmax").add_node("Gather", {"j", "first"}, {"k"}, {{"axis", 0}}, "row");
+  return std::move(m.add_node("Neg", {"k"}, {"y"}, {}, "negated"));
 }
 
 class PassesTest : public RuntimeTest {
@@ -53,7 +56,7 @@ bool went_through(const Session& session, const std::string& node, const std::st
 const struct {
   const char* pass;
   const char* node;  // that it does something for
-} kDone[] = {{"sum_epilogue", "sum"}, {"cascade", "depthwise"}, {"channel_views", "joint"}};
+} kDone[] = {{"sum_epilogue", "sum"}, {"cascade", "depthwise"}, {"channel_views", "joint"}, {"contiguous_views", "row"}};
 
 TEST_F(PassesTest, ExplainNamesThem) {
   Session session(load(make_runtime(), network()), "");
