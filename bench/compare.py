@@ -34,6 +34,9 @@ Where the machine cannot do so, Evener and OpenVINO are kept to AVX2 by their ow
 network that each was made of; outputs are compared by their cosine. --int8-isas compares our int8 and float32 alone, kept to each
 instruction set.
 
+EVENER_BEFORE names a checkout of an earlier commit, built with the preset release: then there are the engines evener:before,
+evener_int8:before and evener_bf16:before, with that commit's library and binding. --engines evener:before,evener compares both.
+
 --precision bf16 asks Evener for products of bfloat16, and takes OpenVINO in its default precision, which is that where the processor
 has matrix tiles for it; ONNX Runtime in float32 is what outputs are compared with, by their cosine.
 

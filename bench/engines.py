@@ -100,9 +100,11 @@ class Evener(Engine):
     options = {}             # of a session
     subnormals = ("are 0, its default", "are kept by `numerics: strict`, which has no Winograd either")
 
-    @staticmethod
-    def module():
-        sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
+    checkout = REPOSITORY
+
+    @classmethod
+    def module(cls):
+        sys.path.insert(0, str(cls.checkout / "bindings" / "python"))
         import evener
         return evener
 
@@ -332,9 +334,27 @@ def kept_to(engine, isa):
         "name": f"{engine.name}:{isa}", "title": f"{engine.title}, {isa}", "environment": {"EVN_CPU_ISA": isa}})
 
 
+BEFORE = "EVENER_BEFORE"  # names a checkout of an earlier commit, built with the preset release
+
+
+def before(engine):
+    """An engine of ours as it was in that checkout."""
+    checkout = pathlib.Path(os.environ.get(BEFORE, "."))
+    library = checkout / "build" / "release" / "libevener.so"
+
+    def missing(cls):
+        return "" if BEFORE in os.environ and library.exists() else f"{BEFORE} names no built checkout"
+
+    return type(f"{engine.__name__}Before", (engine,), {
+        "name": f"{engine.name}:before", "title": f"{engine.title}, before", "is_peer": True, "checkout": checkout,
+        "environment": {"EVENER_LIBRARY": str(library.resolve())},
+        "missing": classmethod(missing), "versions": classmethod(lambda cls: "an earlier commit")})
+
+
 INT8_ENGINES = (QuantizedOnnxRuntime, QuantizedEvener, QuantizedOpenVino, FloatOfQuantizedEvener)
 KEPT_ENGINES = tuple(kept_to(engine, isa) for isa in ISAS for engine in (QuantizedEvener, FloatOfQuantizedEvener))
 
 DEFAULT_ENGINES = (OnnxRuntime, Evener, OpenVino, Mnn, Ncnn)
 BFLOAT16_ENGINES = (OnnxRuntime, Bfloat16Evener, DefaultOpenVino)
-ENGINES = {engine.name: engine for engine in (*DEFAULT_ENGINES, *INT8_ENGINES, *KEPT_ENGINES, *BFLOAT16_ENGINES)}
+BEFORE_ENGINES = tuple(before(engine) for engine in (Evener, QuantizedEvener, Bfloat16Evener))
+ENGINES = {engine.name: engine for engine in (*DEFAULT_ENGINES, *INT8_ENGINES, *KEPT_ENGINES, *BFLOAT16_ENGINES, *BEFORE_ENGINES)}
