@@ -31,6 +31,7 @@ ALLOWED = {
     "modules": DEVICE,
 }
 MOST_README_LINES = 15
+ROOMS = ["base", "ops", "graph", "runtime", "backends/cpu"]  # whose folders have READMEs of their own
 
 
 def add_backends(root):
@@ -59,6 +60,24 @@ def check_readme(root, folder, allowed):
     return None
 
 
+def check_room(source, room):
+    """Returns what is wrong with the README.md of a folder inside a layer: a line names which of its neighbours' headers it includes."""
+    used = set()
+    for file in room.rglob("*"):
+        if file.suffix in (".h", ".cc", ".c"):
+            for path in re.findall(r'#\s*include\s+"([^"]+)"', file.read_text()):
+                neighbour = (source / path).parent
+                if neighbour != room and neighbour.parent == room.parent:
+                    used.add(neighbour.name)
+    if not (room / "README.md").exists():
+        return f"{room}/README.md is missing"
+    lines = (room / "README.md").read_text().splitlines()
+    wanted = "Includes of its neighbours: " + (", ".join(f"`{name}`" for name in sorted(used)) or "nothing") + "."
+    if len(lines) > MOST_README_LINES or wanted not in lines:
+        return f"{room}/README.md: at most {MOST_README_LINES} lines, of which one must be: {wanted}"
+    return None
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     add_backends(root)
@@ -68,6 +87,12 @@ def main():
         if wrong is not None:
             print(wrong)
             bad += 1
+    for layer in ROOMS:
+        for room in sorted(path for path in (root / "src" / layer).iterdir() if path.is_dir()):
+            wrong = check_room(root / "src", room)
+            if wrong is not None:
+                print(wrong)
+                bad += 1
     for file in sorted(root.glob("src/**/*")):
         if file.suffix not in (".h", ".cc", ".c"):
             continue
