@@ -88,7 +88,7 @@ class NodeHandle {
   }
   NodeHandle(const NodeHandle&) = delete;
   NodeHandle& operator=(const NodeHandle&) = delete;
-  ~NodeHandle() { release_handle(handle_, HandleKind::kOperatorNode); }
+  ~NodeHandle() { g_handles.release(handle_, HandleKind::kOperatorNode); }
   evn_operator_node get() const { return static_cast<evn_operator_node>(handle_); }
 
  private:

@@ -27,7 +27,7 @@ Config read_config(const evn_runtime_options& o) {
 
 evn_status release(const void* handle, HandleKind kind) noexcept {
   if (handle == nullptr) return EVN_OK;
-  return release_handle(handle, kind) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
+  return g_handles.release(handle, kind) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
 }
 
 void adopt_users(const evn_runtime_options& o, RuntimeUsers& users) {

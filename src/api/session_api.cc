@@ -94,7 +94,7 @@ void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle
     }
   } catch (...) {
     for (uint32_t j = 0; j < output_count; ++j) {
-      if (made[j] != nullptr) release_handle(made[j], HandleTraits<Object>::kind);
+      if (made[j] != nullptr) g_handles.release(made[j], HandleTraits<Object>::kind);
     }
     throw;
   }
@@ -163,7 +163,7 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
 
 evn_status evn_session_release(evn_session session) {
   if (session == nullptr) return EVN_OK;
-  return release_handle(session, HandleKind::kSession) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
+  return g_handles.release(session, HandleKind::kSession) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
 }
 
 evn_status evn_session_input_count(evn_session session, uint32_t* count, evn_error* error) {

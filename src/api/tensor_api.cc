@@ -41,7 +41,7 @@ evn_status evn_tensor_wrap(evn_runtime runtime, void* data, size_t size_bytes, e
 
 evn_status evn_tensor_release(evn_tensor tensor) {
   if (tensor == nullptr) return EVN_OK;
-  return release_handle(tensor, HandleKind::kTensor) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
+  return g_handles.release(tensor, HandleKind::kTensor) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
 }
 
 evn_status evn_tensor_get_info(evn_tensor tensor, evn_tensor_info* info, evn_error* error) {

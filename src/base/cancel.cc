@@ -9,20 +9,13 @@
 namespace evn {
 namespace {
 
-constinit std::atomic<std::uint64_t (*)()> g_clock{nullptr};
-
 constexpr std::uint64_t kPiece = static_cast<std::uint64_t>(kWorkPerLook / 4 * kBytesPerWork);
 
 }  // namespace
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local WorkMeter t_work_meter;
 
-std::uint64_t deadline_clock_ns() noexcept {
-  std::uint64_t (*const clock)() = g_clock.load(std::memory_order_relaxed);
-  return clock != nullptr ? clock() : os::now_ns();
-}
-
-void set_deadline_clock(std::uint64_t (*clock)()) noexcept { g_clock.store(clock, std::memory_order_relaxed); }
+constinit std::atomic<std::uint64_t (*)()> DeadlineClock::clock_{&os::now_ns};
 
 void Cancel::fail() const {
   if (requested.load(std::memory_order_relaxed)) evn::fail(EVN_ERROR_CANCELLED, "the run was cancelled");

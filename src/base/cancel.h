@@ -6,13 +6,20 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/test_access.h"
+
 namespace evn {
 
-// What deadlines are measured by: os::now_ns(), or what a test has put in its place.
-std::uint64_t deadline_clock_ns() noexcept;
+// What deadlines are measured by: os::now_ns().
+class DeadlineClock {
+ public:
+  static std::uint64_t now_ns() noexcept { return clock_.load(std::memory_order_relaxed)(); }
 
-// For tests; process-wide. nullptr: the machine's clock again.
-void set_deadline_clock(std::uint64_t (*clock)()) noexcept;
+ private:
+  friend struct test::Access<DeadlineClock>;
+  static std::atomic<std::uint64_t (*)()> clock_;
+};
+inline std::uint64_t deadline_clock_ns() noexcept { return DeadlineClock::now_ns(); }
 
 // Says when work must stop. Optimized kernels look at it between pieces of a tile and return; all else has cancellation points.
 struct Cancel {

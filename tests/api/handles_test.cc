@@ -31,29 +31,57 @@ struct HandlesTest : testing::Test {
   }
 };
 
-std::uint32_t slot_of(evn_device d) { return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(d)); }
-std::uint32_t generation_of(evn_device d) { return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(d) >> 32); }
+std::uint32_t slot_of(const void* handle) { return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(handle)); }
+std::uint32_t generation_of(const void* handle) {
+  return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(handle) >> 32);
+}
 
-TEST_F(HandlesTest, ASlotIsRetiredAfterItsLastGeneration) {
-  age_next_handle(0);
-  const evn_device first = device();
+struct Slots {
+  HandleTable::Slot slots[2];
+};
+
+TEST(HandleTableTest, ASlotIsRetiredAfterItsLastGeneration) {
+  Slots young, old;
+  HandleTable before(young.slots), table(old.slots, UINT32_MAX - 1);
+  const auto add = [](HandleTable& t) { return t.add(std::make_unique<HandleObject>(HandleKind::kDevice)); };
+  const void* const first = add(before);  // a handle of long ago
   ASSERT_EQ(generation_of(first), 0u);
-  ASSERT_EQ(evn_device_release(first), EVN_OK);
-  age_next_handle(UINT32_MAX - 1);
   for (const std::uint32_t generation : {UINT32_MAX - 1, UINT32_MAX}) {
-    const evn_device d = device();
-    EXPECT_EQ(slot_of(d), slot_of(first));
-    EXPECT_EQ(generation_of(d), generation);
-    EXPECT_TRUE(is_valid(d));
-    EXPECT_EQ(evn_device_release(d), EVN_OK);
-    EXPECT_FALSE(is_valid(d));
+    const void* const h = add(table);
+    EXPECT_EQ(slot_of(h), slot_of(first));
+    EXPECT_EQ(generation_of(h), generation);
+    EXPECT_NE(table.pin(h, HandleKind::kDevice), nullptr);
+    EXPECT_EQ(table.pin(h, HandleKind::kTensor), nullptr);
+    EXPECT_TRUE(table.release(h, HandleKind::kDevice));
+    EXPECT_EQ(table.pin(h, HandleKind::kDevice), nullptr);
+    table.unpin(h);
   }
-  const evn_device next = device();
+  const void* const next = add(table);
   EXPECT_NE(slot_of(next), slot_of(first));
-  EXPECT_TRUE(is_valid(next));
-  EXPECT_FALSE(is_valid(first)) << "a handle that was released 2^32 generations ago is valid again";
-  EXPECT_EQ(evn_device_release(first), EVN_ERROR_INVALID_HANDLE);
-  EXPECT_EQ(evn_device_release(next), EVN_OK);
+  EXPECT_EQ(table.pin(first, HandleKind::kDevice), nullptr) << "a handle that was released 2^32 generations ago is valid again";
+  EXPECT_FALSE(table.release(first, HandleKind::kDevice));
+  EXPECT_TRUE(table.release(next, HandleKind::kDevice));
+  EXPECT_TRUE(before.release(first, HandleKind::kDevice));
+}
+
+TEST(HandleTableTest, AFullTableIsALimit) {
+  Slots few;
+  HandleTable table(few.slots);
+  const auto add = [&] { return table.add(std::make_unique<HandleObject>(HandleKind::kModel)); };
+  const void* const a = add();
+  const void* const b = add();
+  try {
+    add();
+    ADD_FAILURE() << "there are two slots";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_LIMIT);
+  }
+  EXPECT_TRUE(table.release(a, HandleKind::kModel));
+  const void* const c = add();
+  EXPECT_EQ(slot_of(c), slot_of(a));
+  EXPECT_NE(c, a);
+  EXPECT_TRUE(table.release(b, HandleKind::kModel));
+  EXPECT_TRUE(table.release(c, HandleKind::kModel));
 }
 
 // As the header says: 262,144 in a process. Other tests of this program have released theirs; their runtimes and retired slots are

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "backends/cpu/cascade.h"
 #include "tests/runtime/support.h"
+#include "tests/support/forced_cascades.h"
 #include "tests/support/isas.h"
 
 namespace evn::test::numerics_test {

@@ -34,13 +34,18 @@ inline std::vector<Isa> available_isas(bool extensions = false) {
   return all;
 }
 
-// Plans kernels for an instruction set until it goes.
+template <>
+struct Access<ChosenIsa> {
+  static void set(Isa isa) { ChosenIsa::isa_.store(static_cast<int>(isa)); }
+};
+
+// Plans kernels for an instruction set, which this machine has, until it goes.
 class ForcedIsa {
  public:
-  explicit ForcedIsa(std::optional<Isa> isa) : before_(chosen_isa()) {
-    if (isa) force_isa(*isa);
+  explicit ForcedIsa(std::optional<Isa> isa) : before_(ChosenIsa::get()) {
+    if (isa) Access<ChosenIsa>::set(*isa);
   }
-  ~ForcedIsa() { force_isa(before_); }
+  ~ForcedIsa() { Access<ChosenIsa>::set(before_); }
   ForcedIsa(const ForcedIsa&) = delete;
   ForcedIsa& operator=(const ForcedIsa&) = delete;
 

@@ -15,10 +15,10 @@ namespace evn::test {
 
 // A test that leaves another instruction set than it found fails: those behind it would run on the wrong one.
 class IsaStays : public testing::EmptyTestEventListener {
-  void OnTestStart(const testing::TestInfo&) override { before_ = chosen_isa(); }
+  void OnTestStart(const testing::TestInfo&) override { before_ = ChosenIsa::get(); }
   void OnTestEnd(const testing::TestInfo&) override {
-    EXPECT_STREQ(isa_name(chosen_isa()), isa_name(before_)) << "the test forced it and left it so";
-    force_isa(before_);
+    EXPECT_STREQ(isa_name(ChosenIsa::get()), isa_name(before_)) << "the test forced it and left it so";
+    Access<ChosenIsa>::set(before_);
   }
 
   Isa before_ = Isa::k_baseline;

@@ -18,6 +18,12 @@
 
 namespace evn::test {
 
+template <>
+struct Access<OpenClLibrary> {
+  // While no thread calls OpenCL.
+  static void set(const OpenClApi& api) { OpenClLibrary::api_ = api; }
+};
+
 class OpenClDriver {
  public:
   enum Call { kContext, kReleaseContext, kRead, kWrite, kCopy, kMap, kUnmap, kKernel, kCallCount };
@@ -53,7 +59,7 @@ class OpenClDriver {
       return self_->before(kKernel, q), system_.enqueue_nd_range_kernel(q, a...);
     };
     api.finish = [](cl_command_queue q) { return self_->before_finish(), system_.finish(q); };
-    replace_opencl_api(api);
+    Access<OpenClLibrary>::set(api);
   }
   ~OpenClDriver() {
     let_go();
@@ -61,7 +67,7 @@ class OpenClDriver {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     EXPECT_EQ(counts_[kReleaseContext], counts_[kContext]) << "a device that was opened under the driver is still open";
-    replace_opencl_api(system_);
+    Access<OpenClLibrary>::set(system_);
     self_ = nullptr;
   }
   OpenClDriver(const OpenClDriver&) = delete;

@@ -8,13 +8,18 @@
 
 namespace evn::test {
 
+template <>
+struct Access<DeadlineClock> {
+  static std::uint64_t (*replace(std::uint64_t (*clock)()))() { return DeadlineClock::clock_.exchange(clock); }
+};
+
 class TestClock {
  public:
   TestClock() {
     restart();
-    set_deadline_clock(&now);
+    before_ = Access<DeadlineClock>::replace(&now);
   }
-  ~TestClock() { set_deadline_clock(nullptr); }
+  ~TestClock() { Access<DeadlineClock>::replace(before_); }
   TestClock(const TestClock&) = delete;
   TestClock& operator=(const TestClock&) = delete;
 
@@ -31,6 +36,7 @@ class TestClock {
  private:
   static std::uint64_t now() { return looks_.fetch_add(1) >= late_after_.load() ? UINT64_MAX - 1 : kNow; }
 
+  std::uint64_t (*before_)();
   static inline std::atomic<std::int64_t> looks_{0};
   static inline std::atomic<std::int64_t> late_after_{INT64_MAX};
 };

@@ -29,8 +29,6 @@ constexpr std::int64_t kUsualLines = 4;                   // lines of the last s
 constexpr std::int64_t kInt8Lines = 8;                    // the same of bytes, which are fewer, where one thread keeps them
 constexpr std::int64_t kEnoughRows = 128;  // pixels of a group of lines, so that panels of weights are read for many of them
 
-std::atomic<CascadeUse> g_use{CascadeUse::kWhereItPays};
-
 // The weight among the inputs.
 int weight_of(const OpDesc& d) { return d.inputs[0].dtype == DType::kFloat32 ? 1 : kQLinearConvInputs.w; }
 
@@ -118,7 +116,7 @@ struct Stages {
 
 bool takes(const Kernel& kernel, const OpDesc& d) {
   const std::uint8_t stages = kernel.fusion.stages;
-  if (stages == 0 || g_use.load(std::memory_order_relaxed) == CascadeUse::kNever || d.inputs[0].shape.rank() != 4) return false;
+  if (stages == 0 || CascadeChoice::get() == CascadeUse::kNever || d.inputs[0].shape.rank() != 4) return false;
   const Window window = window_of(d);
   const bool dense = window.axis[0].dilation == 1 && window.axis[1].dilation == 1;
   if ((stages & kDepthwiseStage) != 0) return dense;
@@ -130,7 +128,7 @@ bool takes(const Kernel& kernel, const OpDesc& d) {
 // What comes is taken for a 3 x 3 window.
 bool joins(std::span<const OpDesc> descs) {
   const Shape& y = descs.back().outputs[0].shape;
-  const CascadeUse use = g_use.load(std::memory_order_relaxed);
+  const CascadeUse use = CascadeChoice::get();
   if (y.elements() == 0 || use != CascadeUse::kWhereItPays) return y.elements() != 0 && use == CascadeUse::kAlways;
   const Stages stages(descs);
   const Stage& last = stages.last();
@@ -400,7 +398,7 @@ Refusal supports(const OpDesc&) { return "only as a stage of a cascade"; }
 
 }  // namespace
 
-void force_cascades(CascadeUse use) { g_use.store(use, std::memory_order_relaxed); }
+constinit std::atomic<CascadeUse> CascadeChoice::use_{CascadeUse::kWhereItPays};
 
 const Cascades cpu_cascades = {
     .takes = takes,

@@ -16,16 +16,6 @@ namespace evn {
 namespace {
 
 constexpr int kUnset = -1;
-std::atomic<int> g_isa{kUnset};
-
-Isa chosen() {
-  int isa = g_isa.load(std::memory_order_relaxed);
-  if (isa == kUnset) {
-    isa = static_cast<int>(choose_isa(os::environment("EVN_CPU_ISA")));
-    g_isa.store(isa, std::memory_order_relaxed);
-  }
-  return static_cast<Isa>(isa);
-}
 
 // Whether the system lets the process use tiles.
 bool tiles_are_allowed() {
@@ -86,7 +76,7 @@ bool is_permitted(Isa isa) { return row_of(isa).permitted == nullptr || row_of(i
 
 // What is multiplied with; it may be less than what was chosen, which is asked for only here.
 const IsaRow& products() {
-  Isa isa = chosen();
+  Isa isa = ChosenIsa::get();
   while (!is_permitted(isa)) isa = row_of(isa).until;
   return row_of(isa);
 }
@@ -124,14 +114,25 @@ Isa choose_isa(const std::string& wanted) {
        available.c_str());
 }
 
-Isa cpu_isa() { return cluster_of(chosen()); }
+constinit std::atomic<int> ChosenIsa::isa_{kUnset};
+
+Isa ChosenIsa::get() {
+  int isa = isa_.load(std::memory_order_relaxed);
+  if (isa == kUnset) {
+    isa = static_cast<int>(choose_isa(os::environment("EVN_CPU_ISA")));
+    isa_.store(isa, std::memory_order_relaxed);
+  }
+  return static_cast<Isa>(isa);
+}
+
+Isa cpu_isa() { return cluster_of(ChosenIsa::get()); }
 
 Isa integer_isa() { return products().int8; }
 
 Isa bfloat16_isa() { return products().bf16; }
 
 Isa float16_isa() {
-  const Isa isa = chosen();
+  const Isa isa = ChosenIsa::get();
   const Isa products = row_of(isa).fp16;
   if (products == isa || products == Isa::k_baseline) return products;
   static std::atomic<int> is_there{kUnset};  // of the one that others than itself name
@@ -152,10 +153,6 @@ bool has_large_l2() {
   }
   return answer != 0;
 }
-
-Isa chosen_isa() { return chosen(); }
-
-void force_isa(Isa isa) { g_isa.store(static_cast<int>(isa), std::memory_order_relaxed); }
 
 const char* isa_name(Isa isa) { return row_of(isa).name; }
 

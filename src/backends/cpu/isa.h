@@ -1,9 +1,11 @@
 // Instruction-set clusters of the CPU device: which there are, and which one runs here.
 #pragma once
 
+#include <atomic>
 #include <iterator>
 #include <string>
 
+#include "base/test_access.h"
 #include "isa_names.h"
 
 namespace evn {
@@ -47,11 +49,15 @@ bool isa_available(Isa isa);
 
 const char* isa_name(Isa isa);
 
-// For tests: overrides what these functions say for kernels planned from now on. The caller checks isa_available first.
-void force_isa(Isa isa);
+// What choose_isa chose for the process, whether or not its products exist for bytes; kernels that are planned go by it.
+class ChosenIsa {
+ public:
+  static Isa get();
 
-// What force_isa was last given, else the choice of choose_isa, whether or not its products exist for bytes. For tests that put it
-// back.
-Isa chosen_isa();
+ private:
+  friend struct test::Access<ChosenIsa>;
+  static constexpr int kUnset = -1;
+  static std::atomic<int> isa_;
+};
 
 }  // namespace evn

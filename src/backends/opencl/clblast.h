@@ -26,7 +26,8 @@ class ClBlast {
   static constexpr std::uint64_t kSmallestProduct = 128ull * 128 * 128;  // multiply-adds; smaller ones start no trial
 
   // `mode` is the configuration's: "auto" (a device that is no CPU), "always" (each product that it can take, if its results are
-  // right), "never". `identity` tells the device and its driver. For tests: `api` instead of the system's library.
+  // right), "never". `identity` tells the device and its driver. `api`: the library, where it is not to be
+  // the system's.
   ClBlast(Device& device, bool is_cpu, const DeviceRequest& request, const std::string& identity, const ClBlastApi* api = nullptr);
 
   // The kernel, if the product is to go there; else nullptr. All dims must be known. The first large product of a device starts the
@@ -46,7 +47,7 @@ class ClBlast {
   std::string verdict() const;
   // Opens the library and measures, whatever the mode is. For the benchmark.
   ClBlastVerdict measure(std::uint64_t (*now)());
-  // Trials that this object ran, instead of reading the result of an earlier one. For tests.
+  // Trials that this object ran, instead of reading the result of an earlier one.
   int trials() const { return trials_; }
 
  private:

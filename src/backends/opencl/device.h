@@ -17,7 +17,7 @@ extern const Backend opencl_backend;
 
 class OpenClDevice final : public Device {
  public:
-  // For tests: `clblast` instead of the system's library.
+  // `clblast`: the library, where it is not to be the system's.
   OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue,
                const ClBlastApi* clblast = nullptr);
   ~OpenClDevice() override;

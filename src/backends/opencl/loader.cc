@@ -11,7 +11,6 @@ namespace {
 struct LoaderState {
   std::mutex mutex;
   std::atomic<bool> open{false};
-  OpenClApi api{};
 };
 constinit LoaderState g_loader;
 
@@ -79,18 +78,16 @@ bool open_opencl_library(const char* name, OpenClApi* api, std::string* why) {
   return false;
 }
 
+constinit OpenClApi OpenClLibrary::api_{};
+
 const OpenClApi* opencl_api(std::string* why) {
-  if (g_loader.open.load(std::memory_order_acquire)) return &g_loader.api;
+  if (g_loader.open.load(std::memory_order_acquire)) return &OpenClLibrary::api_;
   const std::lock_guard<std::mutex> lock(g_loader.mutex);
-  if (g_loader.open.load(std::memory_order_relaxed)) return &g_loader.api;
-  if (!open_opencl_library("libOpenCL.so.1", &g_loader.api, why)) return nullptr;
+  if (g_loader.open.load(std::memory_order_relaxed)) return &OpenClLibrary::api_;
+  if (!open_opencl_library("libOpenCL.so.1", &OpenClLibrary::api_, why)) return nullptr;
   g_loader.open.store(true, std::memory_order_release);
-  return &g_loader.api;
+  return &OpenClLibrary::api_;
 }
-
-const OpenClApi& opencl() { return g_loader.api; }
-
-void replace_opencl_api(const OpenClApi& api) { g_loader.api = api; }
 
 const char* cl_error_name(cl_int code) {
   switch (code) {

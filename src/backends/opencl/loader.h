@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/test_access.h"
 
 namespace evn {
 
@@ -53,11 +54,18 @@ bool open_opencl_library(const char* name, OpenClApi* api, std::string* why);
 // The process's table, or nullptr and *why. A failure is not remembered: the next call tries again.
 const OpenClApi* opencl_api(std::string* why);
 
-// The table after opencl_api has succeeded.
-const OpenClApi& opencl();
+class OpenClLibrary {
+ public:
+  static const OpenClApi& api() { return api_; }
 
-// For tests: another table in its place, while no thread calls OpenCL.
-void replace_opencl_api(const OpenClApi& api);
+ private:
+  friend const OpenClApi* opencl_api(std::string* why);
+  friend struct test::Access<OpenClLibrary>;
+  static OpenClApi api_;
+};
+
+// The table after opencl_api has succeeded.
+inline const OpenClApi& opencl() { return OpenClLibrary::api(); }
 
 // One call that returns a code.
 template <typename Function, typename... Args>

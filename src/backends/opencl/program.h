@@ -30,7 +30,7 @@ class OpenClPrograms {
   // EVN_LANES of the sources.
   int lanes() const { return lanes_; }
 
-  // Programs that were compiled and that came out of the cache. For tests and logs.
+  // Programs that were compiled and that came out of the cache.
   int compiled() const { return compiled_; }
   int restored() const { return restored_; }
 

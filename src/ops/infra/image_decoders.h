@@ -10,7 +10,7 @@ namespace evn {
 // The module's table, or nullptr and *why. A failure is not remembered: the next call tries again. Once open it stays.
 const evn_image_module_table* image_module(std::string* why);
 
-// What `image_module` opens; for tests.
+// Opens a module, as `image_module` does the one beside the library. The table, or nullptr and *why.
 const evn_image_module_table* open_image_module(const std::string& path, std::string* why);
 
 }  // namespace evn

@@ -23,7 +23,7 @@ TEST(CpuIsa, AForcedOneIsPutBackWhole) {
   for (const Isa isa : test::available_isas(true)) {
     const test::ForcedIsa outer(isa);
     { const test::ForcedIsa inner(Isa::k_baseline); }
-    EXPECT_STREQ(isa_name(chosen_isa()), isa_name(isa));
+    EXPECT_STREQ(isa_name(ChosenIsa::get()), isa_name(isa));
   }
 }
 

@@ -14,7 +14,7 @@ const evn_blas_module_table* blas_module();
 // What `evener devices` says of it: the core whose kernels it uses, or why it cannot be used.
 std::string blas_outlook();
 
-// What `blas_module` opens; for tests. The table, or nullptr and *why.
+// Opens a module, as `blas_module` does the one beside the library. The table, or nullptr and *why.
 const evn_blas_module_table* open_blas_module(const std::string& path, std::string* why);
 
 }  // namespace evn

@@ -1,7 +1,7 @@
 // Convolutions that run as a cascade give the bytes that they give one by one, whatever their sizes, epilogues and threads.
-#include "backends/cpu/cascade.h"
 
 #include "tests/runtime/support.h"
+#include "tests/support/forced_cascades.h"
 #include "tests/support/isas.h"
 
 namespace evn::test::cascade_test {

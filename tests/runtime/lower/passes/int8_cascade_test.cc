@@ -1,7 +1,7 @@
 // int8 convolutions that run as a cascade give the bytes of the reference, whatever their sizes, numbers, threads and instruction
 // sets.
-#include "backends/cpu/cascade.h"
 #include "tests/runtime/support.h"
+#include "tests/support/forced_cascades.h"
 #include "tests/support/isas.h"
 
 namespace evn::test::int8_cascade_test {

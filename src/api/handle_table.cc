@@ -1,0 +1,89 @@
+#include "api/handle_table.h"
+
+#include "base/error.h"
+
+namespace evn {
+namespace {
+
+static_assert(sizeof(void*) == 8, "handles are 32 bits of generation and 32 of slot");
+
+constexpr std::uint64_t kReference = 1;
+constexpr std::uint64_t kReferences = (1u << 24) - 1;
+constexpr std::uint64_t kReleased = 1u << 31;
+constexpr int kKindShift = 24;
+constexpr std::uint64_t kKindMask = 0x7full << kKindShift;
+
+}  // namespace
+
+HandleTable::Slot* HandleTable::slot_of(const void* handle) const noexcept {
+  const auto index = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(handle)) - 1u;
+  return index < slots_.size() ? &slots_[index] : nullptr;
+}
+
+bool HandleTable::is_live(std::uint64_t state, const void* handle, HandleKind kind) const noexcept {
+  return generation(state) == static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(handle) >> 32) &&
+         (state & kReferences) != 0 && (state & kReleased) == 0 &&
+         (state & kKindMask) >> kKindShift == static_cast<std::uint64_t>(kind);
+}
+
+// Drops one reference; the last one destroys the object and frees the slot.
+void HandleTable::drop(Slot* slot) noexcept {
+  const std::uint64_t before = slot->state.fetch_sub(kReference, std::memory_order_acq_rel);
+  if ((before & kReferences) != 1) return;
+  delete slot->object;
+  slot->object = nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // After the last generation the slot is retired: with the first one again, the handles of long ago would be valid.
+  if (generation(before) == UINT32_MAX) return;
+  slot->state.store(((before >> 32) + 1) << 32, std::memory_order_release);
+  slot->next_free = free_;
+  free_ = static_cast<std::uint32_t>(slot - slots_.data()) + 1;
+}
+
+void* HandleTable::add(std::unique_ptr<HandleObject> object) {
+  std::uint32_t index;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (free_ != 0) {
+      index = free_ - 1;
+      free_ = slots_[index].next_free;
+    } else if (used_ < slots_.size()) {
+      index = used_++;
+    } else {
+      fail(EVN_ERROR_LIMIT, "all %zu handles are in use", slots_.size());
+    }
+  }
+  Slot& slot = slots_[index];
+  const std::uint64_t before = slot.state.load(std::memory_order_relaxed);
+  const std::uint64_t kind = static_cast<std::uint64_t>(object->kind()) << kKindShift;
+  slot.object = object.release();
+  slot.state.store(before >> 32 << 32 | kind | kReference, std::memory_order_release);
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(generation(before)) << 32 | (index + 1));
+}
+
+HandleObject* HandleTable::pin(const void* handle, HandleKind kind) noexcept {
+  Slot* const slot = slot_of(handle);
+  if (slot == nullptr) return nullptr;
+  std::uint64_t s = slot->state.load(std::memory_order_relaxed);
+  do {
+    if (!is_live(s, handle, kind)) return nullptr;
+  } while (!slot->state.compare_exchange_weak(s, s + kReference, std::memory_order_acquire, std::memory_order_relaxed));
+  return slot->object;
+}
+
+void HandleTable::unpin(const void* handle) noexcept {
+  if (Slot* const slot = slot_of(handle)) drop(slot);
+}
+
+bool HandleTable::release(const void* handle, HandleKind kind) noexcept {
+  Slot* const slot = slot_of(handle);
+  if (slot == nullptr) return false;
+  std::uint64_t s = slot->state.load(std::memory_order_relaxed);
+  do {
+    if (!is_live(s, handle, kind)) return false;
+  } while (!slot->state.compare_exchange_weak(s, s | kReleased, std::memory_order_acq_rel, std::memory_order_relaxed));
+  drop(slot);
+  return true;
+}
+
+}  // namespace evn
