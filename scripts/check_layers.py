@@ -69,12 +69,14 @@ def check_room(source, room):
                 neighbour = (source / path).parent
                 if neighbour != room and neighbour.parent == room.parent:
                     used.add(neighbour.name)
-    if not (room / "README.md").exists():
-        return f"{room}/README.md is missing"
-    lines = (room / "README.md").read_text().splitlines()
+    readme = room / "README.md"
+    name = readme.relative_to(source.parent)
+    if not readme.exists():
+        return f"{name} is missing"
+    lines = readme.read_text().splitlines()
     wanted = "Includes of its neighbours: " + (", ".join(f"`{name}`" for name in sorted(used)) or "nothing") + "."
     if len(lines) > MOST_README_LINES or wanted not in lines:
-        return f"{room}/README.md: at most {MOST_README_LINES} lines, of which one must be: {wanted}"
+        return f"{name}: at most {MOST_README_LINES} lines, of which one must be: {wanted}"
     return None
 
 

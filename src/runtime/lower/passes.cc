@@ -10,11 +10,7 @@ extern const LoweringPassInfo storage_16bit_pass;
 
 std::span<const LoweringPassInfo* const> lowering_passes() {
   static constexpr const LoweringPassInfo* kPasses[] = {
-      &sum_epilogue_pass,
-      &cascade_pass,
-      &channel_views_pass,
-      &contiguous_views_pass,
-      &storage_16bit_pass,
+      &sum_epilogue_pass, &cascade_pass, &channel_views_pass, &contiguous_views_pass, &storage_16bit_pass,
   };
   return kPasses;
 }
