@@ -19,8 +19,8 @@ extern "C" {
 
 /* --------------------------------------------------------------------------------------------- function table -- */
 
-/* The functions of evener.h and quantize.h, each under its name without evn_. Their order never changes; those of later versions are
- * appended. */
+/* The functions of evener.h and quantize.h, each under its name without evn_. Their order never changes; those of later versions
+ * are appended. */
 typedef struct evn_api {
   uint32_t struct_size; /* of the library's table, which may be larger than the client's */
   uint32_t api_version; /* of the library: what evn_version_number gives. `version` is evn_version */

@@ -1,5 +1,5 @@
-// What the headers of the C++ wrapper share: spans, the exception, owners of handles, and plain values (types, options). Included by
-// evener.hpp.
+// What the headers of the C++ wrapper share: spans, the exception, owners of handles, and plain values (types, options). Included
+// by evener.hpp.
 #ifndef EVENER_CORE_HPP
 #define EVENER_CORE_HPP
 
@@ -266,7 +266,12 @@ struct ValueInfo {
   std::string type;                  // "tensor(float32)", "seq(tensor(int64))"
 };
 
-enum class LogLevel : std::int32_t { kError = EVN_LOG_ERROR, kWarning = EVN_LOG_WARNING, kInfo = EVN_LOG_INFO, kDebug = EVN_LOG_DEBUG };
+enum class LogLevel : std::int32_t {
+  kError = EVN_LOG_ERROR,
+  kWarning = EVN_LOG_WARNING,
+  kInfo = EVN_LOG_INFO,
+  kDebug = EVN_LOG_DEBUG
+};
 
 enum class Format : std::int32_t { kText = EVN_FORMAT_TEXT, kJson = EVN_FORMAT_JSON, kDot = EVN_FORMAT_DOT, kSvg = EVN_FORMAT_SVG };
 

@@ -257,8 +257,8 @@ typedef struct evn_runtime_options {
   evn_user_release log_release;       /* nullable; of log_user */
   evn_user_release log_sink_release;  /* nullable; of log_sink_user */
   evn_user_release allocator_release; /* nullable; of allocator.user */
-  evn_user_release ended;       /* nullable. Called last: the runtime has ended. The call that ended it may still be returning, so that
-                                   the library must not be unloaded from here. @since 0.2 */
+  evn_user_release ended;       /* nullable. Called last: the runtime has ended. The call that ended it may still be returning, so
+                                   that the library must not be unloaded from here. @since 0.2 */
   void *ended_user;             /* handed to ended */
 } evn_runtime_options;
 #define EVN_RUNTIME_OPTIONS_INIT                                                                                    \
@@ -268,12 +268,14 @@ typedef struct evn_runtime_options {
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_runtime_options_init(evn_runtime_options *options, uint32_t struct_size);
 
-/* Makes a runtime: reads the configuration and opens the devices that it names (without one: only the CPU; OpenCL devices are opened
- * when evn_runtime_device_find first asks for them). EVN_CPU_ISA in the environment limits the CPU to an instruction set, as "avx2".
+/* Makes a runtime: reads the configuration and opens the devices that it names (without one: only the CPU; OpenCL devices are
+ * opened when evn_runtime_device_find first asks for them). EVN_CPU_ISA in the environment limits the CPU to an instruction set, as
+ * "avx2".
  *   options  nullable; copied. What it has of `user`s is the library's from the moment that this succeeds
  *   runtime  out; the caller releases it
  * Returns EVN_ERROR_CONFIG, EVN_ERROR_IO (config_path), EVN_ERROR_INVALID_ARGUMENT (also: EVN_CPU_ISA is none that there is), or
- * EVN_ERROR_DEVICE_UNAVAILABLE (one that is configured and not `optional`). Allocates; may load OpenCL's loader and block on a driver. */
+ * EVN_ERROR_DEVICE_UNAVAILABLE (one that is configured and not `optional`). Allocates; may load OpenCL's loader and block on a
+ * driver. */
 EVN_API evn_status evn_runtime_create(const evn_runtime_options *options, evn_runtime *runtime, evn_error *error);
 
 /* Ends the caller's hold. The runtime itself goes when its last device, tensor, model and session have gone, and devices have done
@@ -364,8 +366,8 @@ typedef struct evn_operator {
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_operator_init(evn_operator *op, uint32_t struct_size);
 
-/* Adds an operator to those that models which this runtime loads from now on may use. It runs on the CPU device; others refuse it, and
- * evn_session_explain says so. Its attributes may have any names. Nodes of it are never computed while a model loads.
+/* Adds an operator to those that models which this runtime loads from now on may use. It runs on the CPU device; others refuse it,
+ * and evn_session_explain says so. Its attributes may have any names. Nodes of it are never computed while a model loads.
  *   op   copied, strings included
  * Returns EVN_ERROR_INVALID_ARGUMENT (a domain, name or version that is empty, too long or taken by the library or by an earlier
  * registration; counts that contradict each other; a callback that is missing). Allocates. */
@@ -389,10 +391,11 @@ enum {
 };
 
 /* Sets *type to the kind of the node's attribute `name`, or to EVN_ATTRIBUTE_NONE. No cost but the search. */
-EVN_API evn_status evn_operator_attribute_type(evn_operator_node node, const char *name, evn_attribute_type *type, evn_error *error);
+EVN_API evn_status evn_operator_attribute_type(evn_operator_node node, const char *name, evn_attribute_type *type,
+                                               evn_error *error);
 
-/* Give an attribute's value. Return EVN_ERROR_INVALID_ARGUMENT when the node has no such attribute, or one of another kind: what *value
- * was before, the default for example, stays. */
+/* Give an attribute's value. Return EVN_ERROR_INVALID_ARGUMENT when the node has no such attribute, or one of another kind: what
+ * *value was before, the default for example, stays. */
 EVN_API evn_status evn_operator_attribute_int(evn_operator_node node, const char *name, int64_t *value, evn_error *error);
 EVN_API evn_status evn_operator_attribute_float(evn_operator_node node, const char *name, float *value, evn_error *error);
 EVN_API evn_status evn_operator_attribute_string(evn_operator_node node, const char *name, char *buffer, size_t capacity,
@@ -405,8 +408,8 @@ EVN_API evn_status evn_operator_attribute_floats(evn_operator_node node, const c
                                                  evn_error *error);
 EVN_API evn_status evn_operator_attribute_tensor(evn_operator_node node, const char *name, evn_tensor_view *view, evn_error *error);
 
-/* The same of a list of strings: how many there are, and the one at `index`. They are bytes: *size is the string's length and 1 for the
- * NUL behind it. Returns EVN_ERROR_INVALID_ARGUMENT also when there is none of that index. @since 0.2 */
+/* The same of a list of strings: how many there are, and the one at `index`. They are bytes: *size is the string's length and 1 for
+ * the NUL behind it. Returns EVN_ERROR_INVALID_ARGUMENT also when there is none of that index. @since 0.2 */
 EVN_API evn_status evn_operator_attribute_string_count(evn_operator_node node, const char *name, uint32_t *count, evn_error *error);
 EVN_API evn_status evn_operator_attribute_string_at(evn_operator_node node, const char *name, uint32_t index, char *buffer,
                                                     size_t capacity, size_t *size, evn_error *error);
@@ -540,8 +543,8 @@ EVN_API evn_status evn_tensor_copy_to(evn_tensor source, evn_device device, evn_
 enum { EVN_MAP_READ = 1, EVN_MAP_WRITE = 2 };
 
 /* Gives host access to a tensor's bytes until evn_tensor_unmap. On a device that does not share memory with the host this
- * copies (READ: device to host now; WRITE: host to device at unmap; a map for WRITE alone has undefined bytes), unless the tensor is
- * EVN_TENSOR_PINNED: then the driver maps its memory. It waits for runs and copies that use the tensor.
+ * copies (READ: device to host now; WRITE: host to device at unmap; a map for WRITE alone has undefined bytes), unless the tensor
+ * is EVN_TENSOR_PINNED: then the driver maps its memory. It waits for runs and copies that use the tensor.
  *   flags       EVN_MAP_READ, EVN_MAP_WRITE or both
  *   data        out; NULL for a tensor without elements
  *   size_bytes  out, nullable
@@ -557,7 +560,8 @@ EVN_API evn_status evn_tensor_unmap(evn_tensor tensor, evn_error *error);
  *   strings  count pointers, in row-major order; copied
  *   sizes    count lengths in bytes (strings may have NUL in them); NULL: each ends in NUL
  *   count    the number of elements that the tensor has
- * A run that has begun goes on with what was there before. Returns EVN_ERROR_INVALID_ARGUMENT (another dtype or count). Allocates. */
+ * A run that has begun goes on with what was there before. Returns EVN_ERROR_INVALID_ARGUMENT (another dtype or count).
+ * Allocates. */
 EVN_API evn_status evn_tensor_set_strings(evn_tensor tensor, const char *const *strings, const size_t *sizes, size_t count,
                                           evn_error *error);
 
@@ -595,13 +599,14 @@ EVN_API evn_status evn_tensor_from_dlpack(evn_runtime runtime, void *managed, ui
 /* What models take and give besides tensors. A value never changes; what it holds is shared, not copied. Types are written as
  * "tensor(float32)", "seq(tensor(int64))", "optional(seq(tensor(float32)))", "map(string,tensor(float32))". */
 
-/* Makes a value of a tensor, whose bytes must not be written while the value is in use. A tensor on another device than the CPU can be
- * given to evn_session_run_values, and cannot be a part of another value. */
+/* Makes a value of a tensor, whose bytes must not be written while the value is in use. A tensor on another device than the CPU can
+ * be given to evn_session_run_values, and cannot be a part of another value. */
 EVN_API evn_status evn_value_from_tensor(evn_tensor tensor, evn_value *value, evn_error *error);
 
 /* Makes a sequence, an optional or a map.
  *   type   as above; the outermost says what is made. Maps have int64 or string keys
- *   parts  sequence: its elements. optional: one or none. map: two, a tensor of keys and one of values, both of rank 1 and one length
+ *   parts  sequence: its elements. optional: one or none. map: two, a tensor of keys and one of values, both of rank 1 and one
+ *          length
  * Returns EVN_ERROR_INVALID_ARGUMENT (a type that is none, parts of another type), EVN_ERROR_LIMIT (more than 5 levels). */
 EVN_API evn_status evn_value_create(evn_runtime runtime, const char *type, const evn_value *parts, uint32_t part_count,
                                     evn_value *value, evn_error *error);
@@ -638,8 +643,8 @@ EVN_API void evn_model_options_init(evn_model_options *options, uint32_t struct_
 /* Reads an ONNX file, checks it and rewrites it (constant folding, dead code, batch-norm folding, activation fusion).
  * Weights in external files must lie inside the model's folder: no link, no device, no path that leaves it.
  * The file is read, never mapped, and stays open as long as the model: large weights are read when a session packs them, and let go
- * of then; a later session on another device may read them again. Making a session fails with EVN_ERROR_IO when it has to read a file
- * that was written over meanwhile; to remove the file or to put another in its place is no problem.
+ * of then; a later session on another device may read them again. Making a session fails with EVN_ERROR_IO when it has to read a
+ * file that was written over meanwhile; to remove the file or to put another in its place is no problem.
  * Returns EVN_ERROR_IO, EVN_ERROR_INVALID_MODEL, EVN_ERROR_UNSUPPORTED (the node is named), EVN_ERROR_LIMIT (`limits` of the
  * configuration), EVN_ERROR_TIMEOUT (`load_time`). Blocks; allocates. */
 EVN_API evn_status evn_model_load_file(evn_runtime runtime, const char *path, const evn_model_options *options,
@@ -687,8 +692,8 @@ EVN_API void evn_value_info_init(evn_value_info *info, uint32_t struct_size);
 EVN_API evn_status evn_model_input_count(evn_model model, uint32_t *count, evn_error *error);
 EVN_API evn_status evn_model_output_count(evn_model model, uint32_t *count, evn_error *error);
 
-/* Fill *info, whose struct_size the caller sets, of the input or output at `index`, in the model's order: as the model declares them,
- * and where its nodes say more of an output, that too. Those of a session are the same.
+/* Fill *info, whose struct_size the caller sets, of the input or output at `index`, in the model's order: as the model declares
+ * them, and where its nodes say more of an output, that too. Those of a session are the same.
  * Return EVN_ERROR_INVALID_ARGUMENT when there is none of that index. @since 0.2 */
 EVN_API evn_status evn_model_get_input_info(evn_model model, uint32_t index, evn_value_info *info, evn_error *error);
 EVN_API evn_status evn_model_get_output_info(evn_model model, uint32_t index, evn_value_info *info, evn_error *error);
@@ -729,19 +734,20 @@ typedef struct evn_inspect_options {
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_inspect_options_init(evn_inspect_options *options, uint32_t struct_size);
 
-/* Writes what a model needs, also when this library cannot load it: imports, inputs and outputs of any type, operators by domain and
- * version with counts (those in bodies of If, Loop and Scan and in functions that are called included), which of them are not supported
- * and all their nodes with path names, parameters, bytes of weights by element type, external data; whether it loads, and why not;
- * and, for the shapes that are known, an estimate of multiply-adds and of the peak memory of a run on the CPU (weights, their packed
- * copies, intermediate values as the planner shares them, inputs, outputs). Nodes that are not supported, or whose shapes depend on
- * data or on dims that are not known, are left out of the estimate, which then says that it is not complete. A body of Loop or Scan
- * is counted for all iterations where the model says how many there are at most, and else for one.
+/* Writes what a model needs, also when this library cannot load it: imports, inputs and outputs of any type, operators by domain
+ * and version with counts (those in bodies of If, Loop and Scan and in functions that are called included), which of them are not
+ * supported and all their nodes with path names, parameters, bytes of weights by element type, external data; whether it loads, and
+ * why not; and, for the shapes that are known, an estimate of multiply-adds and of the peak memory of a run on the CPU (weights,
+ * their packed copies, intermediate values as the planner shares them, inputs, outputs). Nodes that are not supported, or whose
+ * shapes depend on data or on dims that are not known, are left out of the estimate, which then says that it is not complete. A
+ * body of Loop or Scan is counted for all iterations where the model says how many there are at most, and else for one.
  *   path     an ONNX file, or NULL: `data` of the options. What lies outside the file is kept out as evn_model_load_file keeps it
- *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"ir_version", "opsets", "functions", "inputs", "outputs", "node_count", "operators":
- *            [{"domain", "name", "opset", "since", "count", "supported"}], "parameters", "weight_bytes", "weights": [{"dtype", "tensors",
- *            "parameters", "bytes"}], "external_data": {"bytes", "files"}, "unsupported": [{"domain", "name", "count", "reason",
- *            "nodes"}], "loads", "error", "estimate": {"shapes", "complete", "multiply_adds", "multiply_adds_by_operator", "peak_bytes",
- *            "weights_bytes", "packed_bytes", "arena_bytes", "input_bytes", "output_bytes", ...} or null}
+ *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"ir_version", "opsets", "functions", "inputs", "outputs", "node_count",
+ *            "operators": [{"domain", "name", "opset", "since", "count", "supported"}], "parameters", "weight_bytes", "weights":
+ *            [{"dtype", "tensors", "parameters", "bytes"}], "external_data": {"bytes", "files"}, "unsupported": [{"domain", "name",
+ *            "count", "reason", "nodes"}], "loads", "error", "estimate": {"shapes", "complete", "multiply_adds",
+ *            "multiply_adds_by_operator", "peak_bytes", "weights_bytes", "packed_bytes", "arena_bytes", "input_bytes",
+ *            "output_bytes", ...} or null}
  * Returns EVN_ERROR_IO (the file itself), EVN_ERROR_INVALID_MODEL (no ONNX model at all), EVN_ERROR_LIMIT, EVN_ERROR_TIMEOUT,
  * EVN_ERROR_INVALID_ARGUMENT (shapes that the model cannot have). Reads, checks and rewrites the model as loading does: blocks;
  * allocates; each call does so anew, that which asks for the size too. */
@@ -758,9 +764,9 @@ enum {
 };
 
 /* The lowest precision to which products (convolutions, products of matrices, those of attention and of recurrent operators) may
- * round their operands. Their sums, all else that is computed, and the values that a host can see are float32 as the model has them;
- * a value that such products alone read may be kept rounded. A device that has no such products computes the node in float32, and
- * explain says so. */
+ * round their operands. Their sums, all else that is computed, and the values that a host can see are float32 as the model has
+ * them; a value that such products alone read may be kept rounded. A device that has no such products computes the node in float32,
+ * and explain says so. */
 typedef int32_t evn_precision;
 enum {
   EVN_PRECISION_DEFAULT = 0, /* as the configuration says; float32 where it does not */
@@ -770,10 +776,11 @@ enum {
   EVN_PRECISION_AUTO = 4     /* the one that is fastest on the node's device */
 };
 
-/* How far float32 sums may be from plain ones. What is strict has no Winograd kernels, keeps numbers below 2^-126 in what it reads and
- * computes, and its products are float32 whatever EVN_PRECISION_... allows: an element of a product or convolution of n terms is off
- * by at most n 2^-24 / (1 - n 2^-24) of the sum of the terms' magnitudes, and n 2^-150. Sums may still be added in any order. A device
- * that cannot keep such numbers (OpenCL without CL_FP_DENORM) does not run strict nodes, and explain says so. @since 0.2 */
+/* How far float32 sums may be from plain ones. What is strict has no Winograd kernels, keeps numbers below 2^-126 in what it reads
+ * and computes, and its products are float32 whatever EVN_PRECISION_... allows: an element of a product or convolution of n terms
+ * is off by at most n 2^-24 / (1 - n 2^-24) of the sum of the terms' magnitudes, and n 2^-150. Sums may still be added in any
+ * order. A device that cannot keep such numbers (OpenCL without CL_FP_DENORM) does not run strict nodes, and explain says so.
+ * @since 0.2 */
 typedef int32_t evn_numerics;
 enum {
   EVN_NUMERICS_DEFAULT = 0, /* as the configuration says; fast where it does not */
@@ -805,22 +812,23 @@ typedef struct evn_session_options {
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
 
-/* Writes the list of passes, which change how a model is computed and not what: JSON: [{"name", "when": "load" (rewrites of the graph,
- * for all sessions of a model) or "session" (which nodes run as one step, and where values lie), "summary"}]. The configuration's
- * `passes: {disable: [NAME, ...]}` leaves out any of them, evn_session_options.disabled_passes those of sessions; evn_session_explain
- * says which of them each node went through. Returns EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_BUFFER_TOO_SMALL. Thread-safe. @since 0.2 */
+/* Writes the list of passes, which change how a model is computed and not what: JSON: [{"name", "when": "load" (rewrites of the
+ * graph, for all sessions of a model) or "session" (which nodes run as one step, and where values lie), "summary"}]. The
+ * configuration's `passes: {disable: [NAME, ...]}` leaves out any of them, evn_session_options.disabled_passes those of sessions;
+ * evn_session_explain says which of them each node went through. Returns EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_BUFFER_TOO_SMALL.
+ * Thread-safe. @since 0.2 */
 EVN_API evn_status evn_describe_passes(evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
 
 /* Places the model's nodes on the runtime's devices, as the configuration's rules say, chooses kernels, packs weights. Sessions
  * of one model share its weights and their packed copies.
  * With a cache file, weights that a session has packed before are read from there, and checked, in place of reading and packing the
- * model's. A file that is missing, damaged, or was written for another model, another build of the library or another instruction set
- * is not used, which the log says, and is written anew at the end of this call, in one step; where it cannot be written the session
- * is made all the same. A model from a file is taken for unchanged when its bytes outside of tensors of 16 KiB and more, and its
- * device, inode, size and time of change are the same; of other models all bytes are looked at. Results have the same bits with and
- * without. Who can write the file can make the session compute other numbers. The weights count as packed ones do, mapped or not.
- * Returns EVN_ERROR_UNSUPPORTED (a node that no allowed device can run, with every device's reason), EVN_ERROR_OUT_OF_MEMORY,
- * EVN_ERROR_DEVICE_UNAVAILABLE. Blocks; allocates. `runtime` must be the model's own. */
+ * model's. A file that is missing, damaged, or was written for another model, another build of the library or another instruction
+ * set is not used, which the log says, and is written anew at the end of this call, in one step; where it cannot be written the
+ * session is made all the same. A model from a file is taken for unchanged when its bytes outside of tensors of 16 KiB and more,
+ * and its device, inode, size and time of change are the same; of other models all bytes are looked at. Results have the same bits
+ * with and without. Who can write the file can make the session compute other numbers. The weights count as packed ones do, mapped
+ * or not. Returns EVN_ERROR_UNSUPPORTED (a node that no allowed device can run, with every device's reason),
+ * EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_DEVICE_UNAVAILABLE. Blocks; allocates. `runtime` must be the model's own. */
 EVN_API evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_session_options *options,
                                       evn_session *session, evn_error *error);
 
@@ -851,11 +859,11 @@ typedef struct evn_run_options {
   uint32_t allow_copies; /* 1: inputs and outputs may lie on another device than the plan has them, and are copied.
                             0: that is EVN_ERROR_INVALID_ARGUMENT, naming both devices. Host tensors (CPU device) are always
                             copied to where the plan wants them */
-  uint64_t timeout_ns;   /* 0: `run_time` of the configuration, else none. On the CPU it ends a run within a node, too. An OpenCL device
-                            cannot be stopped: the run returns, the device goes on with what it has been given, and what that uses is
-                            kept until it is done. A run that begins meanwhile on that device first waits for it, in its own time. With
-                            a limit, runs on such devices read and write memory of the host's by way of the library's own, where
-                            it is wrapped without a deleter or given for an output */
+  uint64_t timeout_ns;   /* 0: `run_time` of the configuration, else none. On the CPU it ends a run within a node, too. An OpenCL
+                            device cannot be stopped: the run returns, the device goes on with what it has been given, and what that
+                            uses is kept until it is done. A run that begins meanwhile on that device first waits for it, in its own
+                            time. With a limit, runs on such devices read and write memory of the host's by way of the library's
+                            own, where it is wrapped without a deleter or given for an output */
   uint64_t random_seed;  /* what operators that draw random numbers begin with, beside the seed that a node may have. One seed gives
                             the same bits in each run, another gives others */
 } evn_run_options;
@@ -877,17 +885,17 @@ EVN_API void evn_run_options_init(evn_run_options *options, uint32_t struct_size
 EVN_API evn_status evn_session_run(evn_session session, const evn_tensor *inputs, uint32_t input_count, evn_tensor *outputs,
                                    uint32_t output_count, const evn_run_options *options, evn_error *error);
 
-/* The same for models that take or give more than tensors: inputs and outputs are values. A NULL slot of `outputs` gets a new value,
- * which the caller releases; a value of a tensor is written in place. Statuses as evn_session_run. */
+/* The same for models that take or give more than tensors: inputs and outputs are values. A NULL slot of `outputs` gets a new
+ * value, which the caller releases; a value of a tensor is written in place. Statuses as evn_session_run. */
 EVN_API evn_status evn_session_run_values(evn_session session, const evn_value *inputs, uint32_t input_count, evn_value *outputs,
                                           uint32_t output_count, const evn_run_options *options, evn_error *error);
 
 /* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
  * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",
  * "device", "kernel", "reason", "rule_line", "refused", "precision", "precision_reason", "numerics", "numerics_reason",
- * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run)}], "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}.
- * DOT and SVG draw the nodes, coloured by device, and the values between them; copies between devices are marked, values that are
- * read only when a run is planned (shapes) are dashed. */
+ * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run)}],
+ * "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}. DOT and SVG draw the nodes, coloured by device, and the
+ * values between them; copies between devices are marked, values that are read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);
 
@@ -919,8 +927,8 @@ EVN_API evn_status evn_session_trace_stop(evn_session session, evn_error *error)
 /* Writes what has been recorded so far. JSON is a trace that Chrome's and Perfetto's viewers open: a track for each thread that ran
  * the session, for each worker thread and for each OpenCL queue; events with name, op, kernel, shapes, bytes and flops; counters of
  * each device's memory; "dropped_events" in "otherData". The times of OpenCL devices are moved onto the host's clock as well as the
- * times of the calls allow. TEXT is a table by node: count, median and total time, share of all steps, GFLOPS, GB/s, device, kernel.
- * Returns EVN_ERROR_WRONG_STATE when the session has never been traced. Allocates. */
+ * times of the calls allow. TEXT is a table by node: count, median and total time, share of all steps, GFLOPS, GB/s, device,
+ * kernel. Returns EVN_ERROR_WRONG_STATE when the session has never been traced. Allocates. */
 EVN_API evn_status evn_session_get_trace(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                          evn_error *error);
 

@@ -1,10 +1,11 @@
-// Evener for C++17 and later: owners, exceptions and views over the C API of evener.h. Header only; it needs the standard library and
-// libevener, nothing else. Here are models, sessions and runtimes; tensors are in tensor.hpp, what all share in core.hpp, and operators
-// of a program's own in operator.hpp.
+// Evener for C++17 and later: owners, exceptions and views over the C API of evener.h. Header only; it needs the standard library
+// and libevener, nothing else. Here are models, sessions and runtimes; tensors are in tensor.hpp, what all share in core.hpp, and
+// operators of a program's own in operator.hpp.
 //
-//  Owners      Runtime, Device, Tensor, Value, Model and Session are moved, not copied; a default-made or moved-from one is empty and
-//              may only be destroyed, assigned and tested. They may be destroyed in any order. Destructors never throw.
-//  Errors      Whatever fails throws evener::Error (a std::runtime_error) with the status, the node, the device and the bytes concerned.
+//  Owners      Runtime, Device, Tensor, Value, Model and Session are moved, not copied; a default-made or moved-from one is empty
+//              and may only be destroyed, assigned and tested. They may be destroyed in any order. Destructors never throw.
+//  Errors      Whatever fails throws evener::Error (a std::runtime_error) with the status, the node, the device and the bytes
+//              concerned.
 //  Threads     As the C API: const members may be called from several threads at a time.
 //  Callbacks   std::functions in options live until the last object made of the runtime has gone. An exception that one throws is
 //              dropped, as nothing may be thrown through the library.
@@ -28,7 +29,9 @@ std::size_t count(H handle, F f) {
 }
 template <typename H, typename F>
 std::string text_at(H handle, F f, std::size_t index) {
-  return text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return f(handle, static_cast<std::uint32_t>(index), b, c, s, e); });
+  return text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
+    return f(handle, static_cast<std::uint32_t>(index), b, c, s, e);
+  });
 }
 template <typename H, typename F, typename N>
 ValueInfo value(H handle, F f, N name, std::size_t index) {
@@ -56,7 +59,9 @@ std::vector<ValueInfo> values(H handle, C counted, F f, N name) {
 
 // What is done to models so that they run faster; each may be left out by its name.
 inline std::string describe_passes(Format format = Format::kText) {
-  return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_describe_passes(static_cast<evn_format>(format), b, c, s, e); });
+  return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
+    return evn_describe_passes(static_cast<evn_format>(format), b, c, s, e);
+  });
 }
 
 class Model : public detail::Object<evn_model, evn_model_release> {
@@ -68,8 +73,12 @@ class Model : public detail::Object<evn_model, evn_model_release> {
       return evn_model_describe(get(), static_cast<evn_format>(format), b, c, s, e);
     });
   }
-  std::vector<ValueInfo> inputs() const { return detail::values(get(), evn_model_input_count, evn_model_get_input_info, evn_model_input_name); }
-  std::vector<ValueInfo> outputs() const { return detail::values(get(), evn_model_output_count, evn_model_get_output_info, evn_model_output_name); }
+  std::vector<ValueInfo> inputs() const {
+    return detail::values(get(), evn_model_input_count, evn_model_get_input_info, evn_model_input_name);
+  }
+  std::vector<ValueInfo> outputs() const {
+    return detail::values(get(), evn_model_output_count, evn_model_get_output_info, evn_model_output_name);
+  }
   // In the order of the file.
   std::vector<std::string> metadata_keys() const {
     std::vector<std::string> keys(detail::count(get(), evn_model_metadata_count));
@@ -99,8 +108,12 @@ class Session : public detail::Object<evn_session, evn_session_release> {
 
   std::size_t input_count() const { return detail::count(get(), evn_session_input_count); }
   std::size_t output_count() const { return detail::count(get(), evn_session_output_count); }
-  ValueInfo input(std::size_t index) const { return detail::value(get(), evn_session_get_input_info, evn_session_input_name, index); }
-  ValueInfo output(std::size_t index) const { return detail::value(get(), evn_session_get_output_info, evn_session_output_name, index); }
+  ValueInfo input(std::size_t index) const {
+    return detail::value(get(), evn_session_get_input_info, evn_session_input_name, index);
+  }
+  ValueInfo output(std::size_t index) const {
+    return detail::value(get(), evn_session_get_output_info, evn_session_output_name, index);
+  }
   std::vector<ValueInfo> inputs() const {
     return detail::values(get(), evn_session_input_count, evn_session_get_input_info, evn_session_input_name);
   }
@@ -368,7 +381,8 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
   Session session(const std::string& path, const SessionOptions& options = {}) const { return session(load(path), options); }
 
   // What a model needs, also when it cannot be loaded; `shapes` are of inputs whose dims the model leaves open.
-  std::string inspect(const std::string& path, const std::map<std::string, Dims>& shapes = {}, Format format = Format::kText) const {
+  std::string inspect(const std::string& path, const std::map<std::string, Dims>& shapes = {},
+                      Format format = Format::kText) const {
     std::vector<evn_input_shape> rows;
     for (const auto& [name, dims] : shapes) rows.push_back({name.c_str(), dims.data(), dims.rank(), 0});
     evn_inspect_options o = EVN_INSPECT_OPTIONS_INIT;

@@ -2,8 +2,8 @@
 //
 //   evener::Operator op;
 //   op.domain = "mine", op.name = "Twice";
-//   op.infer = [](const evener::OperatorNode&, evener::Span<const evn_tensor_view> in, evener::Span<evn_tensor_view> out) { out[0] = in[0]; };
-//   op.run = ...;
+//   op.infer = [](const evener::OperatorNode&, evener::Span<const evn_tensor_view> in, evener::Span<evn_tensor_view> out) { out[0]
+//   = in[0]; }; op.run = ...;
 //   evener::register_operator(runtime, std::move(op));      // before the model is loaded
 #ifndef EVENER_OPERATOR_HPP
 #define EVENER_OPERATOR_HPP
@@ -22,7 +22,8 @@ class OperatorNode {
   evn_operator_node get() const noexcept { return node_; }
 
   std::string name() const {
-    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_operator_node_name(node_, b, c, s, e); });
+    return detail::text(
+        [&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_operator_node_name(node_, b, c, s, e); });
   }
   bool has(const char* attribute) const {
     evn_attribute_type type = EVN_ATTRIBUTE_NONE;
@@ -31,7 +32,9 @@ class OperatorNode {
   }
   // Attributes that the node must have; those with `otherwise` need not be given.
   std::int64_t get_int(const char* attribute) const { return value<std::int64_t>(evn_operator_attribute_int, attribute); }
-  std::int64_t get_int(const char* attribute, std::int64_t otherwise) const { return has(attribute) ? get_int(attribute) : otherwise; }
+  std::int64_t get_int(const char* attribute, std::int64_t otherwise) const {
+    return has(attribute) ? get_int(attribute) : otherwise;
+  }
   float get_float(const char* attribute) const { return value<float>(evn_operator_attribute_float, attribute); }
   float get_float(const char* attribute, float otherwise) const { return has(attribute) ? get_float(attribute) : otherwise; }
   std::string get_string(const char* attribute) const {
@@ -48,9 +51,13 @@ class OperatorNode {
     }
     return all;
   }
-  Span<const std::int64_t> get_ints(const char* attribute) const { return list<std::int64_t>(evn_operator_attribute_ints, attribute); }
+  Span<const std::int64_t> get_ints(const char* attribute) const {
+    return list<std::int64_t>(evn_operator_attribute_ints, attribute);
+  }
   Span<const float> get_floats(const char* attribute) const { return list<float>(evn_operator_attribute_floats, attribute); }
-  evn_tensor_view get_tensor(const char* attribute) const { return value<evn_tensor_view>(evn_operator_attribute_tensor, attribute); }
+  evn_tensor_view get_tensor(const char* attribute) const {
+    return value<evn_tensor_view>(evn_operator_attribute_tensor, attribute);
+  }
 
  private:
   template <typename T, typename F>

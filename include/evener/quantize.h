@@ -12,9 +12,9 @@
  * from calibration; the model then has QuantizeLinear and DequantizeLinear around what is quantized (ONNX's QDQ form).
  * Rows that a Gather takes from a constant matrix (embeddings) have a scale each.
  * Dynamic: MatMul, Gemm, Conv and such a Gather alone are quantized, and each run makes the scales of their inputs
- * (DynamicQuantizeLinear, MatMulInteger, ConvInteger); with EVN_QUANTIZE_CONTRIB also LSTM. A model of an opset that lacks these operators, 7 or newer, is written in opset
- * 13. What lies in the branches of an If and the bodies of Loop, Scan and SequenceMap is quantized with the rest; what no
- * batch of calibration runs stays float32.
+ * (DynamicQuantizeLinear, MatMulInteger, ConvInteger); with EVN_QUANTIZE_CONTRIB also LSTM. A model of an opset that lacks these
+ * operators, 7 or newer, is written in opset 13. What lies in the branches of an If and the bodies of Loop, Scan and SequenceMap is
+ * quantized with the rest; what no batch of calibration runs stays float32.
  *
  * Weights alone: those of MatMul and Gemm get 8 bits, symmetric, or 4, with zero points, and a scale for each block of
  * `block_size` (DequantizeLinear with blocks: the model is written in opset 21; or com.microsoft's MatMulNBits); Conv and
@@ -56,14 +56,15 @@ enum {
 
 enum {
   EVN_QUANTIZE_PER_TENSOR = 1,    /* one scale for each weight */
-  EVN_QUANTIZE_CONTRIB = 2,       /* EVN_QUANTIZE_WEIGHTS: MatMul and Gemm as com.microsoft's MatMulNBits, for which ONNX Runtime has
-                                     kernels too (accuracy_level 4: an engine may quantize what they read; Evener does not).
+  EVN_QUANTIZE_CONTRIB = 2,       /* EVN_QUANTIZE_WEIGHTS: MatMul and Gemm as com.microsoft's MatMulNBits, for which ONNX Runtime
+                                     has kernels too (accuracy_level 4: an engine may quantize what they read; Evener does not).
                                      EVN_QUANTIZE_DYNAMIC: LSTM too, as com.microsoft's DynamicQuantizeLSTM */
-  EVN_QUANTIZE_EXTERNAL_DATA = 128, /* a file that is saved has its larger constants in another beside it, which is called as it is, and
+  EVN_QUANTIZE_EXTERNAL_DATA = 128, /* a file that is saved has its larger constants in another beside it, which is called as it is,
+                                       and
                                      ".data"; files of 2 GiB and more have that without being asked */
   /* Static quantization only: */
-  EVN_QUANTIZE_QOPERATOR = 4,     /* QLinearConv, QLinearMatMul and com.microsoft's operators on bytes (QGemm, QLinearAdd, ...) where there
-                                     are such; the others stay between DequantizeLinear and QuantizeLinear */
+  EVN_QUANTIZE_QOPERATOR = 4,     /* QLinearConv, QLinearMatMul and com.microsoft's operators on bytes (QGemm, QLinearAdd, ...)
+                                     where there are such; the others stay between DequantizeLinear and QuantizeLinear */
   EVN_QUANTIZE_EQUALIZE = 16,     /* cross-layer equalization, before calibration: between two Conv or two Gemm, of which one alone
                                      reads the other through Relu and pools, ranges of channels are balanced */
   EVN_QUANTIZE_SMOOTH = 32,       /* SmoothQuant: what columns of a MatMul's or Gemm's input are larger than others goes, by half,
@@ -120,8 +121,8 @@ EVN_API evn_status evn_quantizer_find_input(evn_quantizer quantizer, const char 
 
 /* Runs the float32 model over one calibration batch and keeps what its activations show. Tensors: as evn_session_run takes
  * them. Returns what evn_session_run returns; EVN_ERROR_INVALID_ARGUMENT (an activation is NaN or infinite: it is named);
- * EVN_ERROR_WRONG_STATE (after finish or save, or with another mode than EVN_QUANTIZE_STATIC); EVN_ERROR_CANCELLED. A batch that fails has
- * no effect. */
+ * EVN_ERROR_WRONG_STATE (after finish or save, or with another mode than EVN_QUANTIZE_STATIC); EVN_ERROR_CANCELLED. A batch that
+ * fails has no effect. */
 EVN_API evn_status evn_quantizer_add_batch(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count,
                                            evn_error *error);
 
@@ -167,13 +168,15 @@ EVN_API evn_status evn_quantizer_save(evn_quantizer quantizer, const char *path,
 EVN_API evn_status evn_quantizer_verify(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count, evn_error *error);
 
 /* Writes what was done: nodes that are quantized, those that could be and are not, and why; bytes of the model before and
- * after; what evn_quantizer_guard saw of each layer; and, after evn_quantizer_verify, for each output cosine, signal to quantization noise in dB, the share of rows
- * (of the last axis) whose largest element is at the same place, the largest error; and median times.
- *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"mode", "calibration", "batches", "quantized_nodes", "equalized_pairs", "smoothed_inputs",
- *            "corrected_biases", "nodes": [{"name",
+ * after; what evn_quantizer_guard saw of each layer; and, after evn_quantizer_verify, for each output cosine, signal to
+ * quantization noise in dB, the share of rows (of the last axis) whose largest element is at the same place, the largest error; and
+ * median times.
+ *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"mode", "calibration", "batches", "quantized_nodes", "equalized_pairs",
+ *            "smoothed_inputs", "corrected_biases", "nodes": [{"name",
  *            "op", "quantized", "reason", "cosine", "sqnr_db", "top1", "largest_error", "float_ns", "quantized_ns"}],
  *            "guard": {"batches", "error", "speed", "min_cosine", "min_layer_sqnr_db", "taken_back"}, "float_bytes",
- *            "quantized_bytes", "outputs": [{"name", "cosine", "sqnr_db", "top1", "largest_error"}], "float_ns", "quantized_ns", "slower"}; what is not known yet is null */
+ *            "quantized_bytes", "outputs": [{"name", "cosine", "sqnr_db", "top1", "largest_error"}], "float_ns", "quantized_ns",
+ *            "slower"}; what is not known yet is null */
 EVN_API evn_status evn_quantizer_report(evn_quantizer quantizer, evn_format format, char *buffer, size_t capacity, size_t *size,
                                         evn_error *error);
 

@@ -102,7 +102,8 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
     detail::check([&](evn_error* e) { return evn_tensor_set_strings(get(), data.data(), sizes.data(), data.size(), e); });
   }
   std::string string_at(std::size_t index) const {
-    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_tensor_get_string(get(), index, b, c, s, e); });
+    return detail::text(
+        [&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_tensor_get_string(get(), index, b, c, s, e); });
   }
   std::vector<std::string> strings() const {
     std::size_t count = 1;
@@ -136,8 +137,8 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
   void check_dtype() const {
     const DType have = dtype();
     if (have != dtype_of<T>()) {
-      throw Error(EVN_ERROR_INVALID_ARGUMENT, "the tensor has elements of dtype " + std::to_string(static_cast<int>(have)) + ", not " +
-                                                  std::to_string(static_cast<int>(dtype_of<T>())));
+      throw Error(EVN_ERROR_INVALID_ARGUMENT, "the tensor has elements of dtype " + std::to_string(static_cast<int>(have)) +
+                                                  ", not " + std::to_string(static_cast<int>(dtype_of<T>())));
     }
   }
 };
@@ -198,7 +199,8 @@ class Value : public detail::Object<evn_value, evn_value_release> {
 
   // "tensor(float32)", "seq(tensor(int64))", "optional(...)", "map(string,...)"
   std::string type() const {
-    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_value_get_type(get(), b, c, s, e); });
+    return detail::text(
+        [&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_value_get_type(get(), b, c, s, e); });
   }
   // The elements of a sequence, none or one of an optional, keys and values of a map.
   std::size_t size() const {

@@ -21,3 +21,10 @@ def test_sources_are_formatted():
     done = subprocess.run([FORMATTER, "--dry-run", "-Werror", *files()], capture_output=True, text=True)
     wrong = sorted({line.split(":")[0].removeprefix(str(ROOT) + "/") for line in done.stderr.splitlines() if "[-Wclang-format-violations]" in line})
     assert done.returncode == 0, f"run {FORMATTER} -i {' '.join(wrong)}"
+
+
+def test_public_headers_keep_the_limit_of_lines():
+    headers = sorted((ROOT / "include").rglob("*.h*"))
+    assert len(headers) >= 7
+    long = [f"{path.relative_to(ROOT)}:{number}" for path in headers for number, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 132]
+    assert not long
