@@ -156,6 +156,9 @@ typedef struct evn_api {
   void (*quantizer_options_init)(evn_quantizer_options *options, uint32_t struct_size);
   void (*guard_options_init)(evn_guard_options *options, uint32_t struct_size);
   evn_status (*describe_passes)(evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*cancel_create)(evn_cancel *cancel, evn_error *error);
+  evn_status (*cancel_request)(evn_cancel cancel);
+  evn_status (*cancel_release)(evn_cancel cancel);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

@@ -325,10 +325,22 @@ struct SessionOptions {
   std::vector<std::string> disabled_passes;   // left out, beside those of the configuration: names of describe_passes()
 };
 
+// Asks work that has the token to stop.
+class Cancel : public detail::Object<evn_cancel, evn_cancel_release> {
+ public:
+  Cancel() {
+    detail::check([&](evn_error* e) { return evn_cancel_create(handle_.out(), e); });
+  }
+  // For good. From any thread, and from a signal's handler.
+  void request() const noexcept { evn_cancel_request(get()); }
+};
+
 struct RunOptions {
   bool allow_copies = false;     // inputs and outputs may lie on another device than the plan has them
   std::uint64_t timeout_ns = 0;  // 0: as the configuration says
   std::uint64_t random_seed = 0; // another one makes operators that draw random numbers draw others
+  const Cancel* cancel = nullptr; // ends the run once it is requested
+  std::uint64_t deadline_ns = 0;  // of CLOCK_MONOTONIC; 0: none
 };
 
 namespace detail {

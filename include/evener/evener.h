@@ -127,6 +127,7 @@ typedef struct evn_tensor_handle *evn_tensor;   /* dtype, shape and storage on o
 typedef struct evn_model_handle *evn_model;     /* an immutable graph and its weights */
 typedef struct evn_session_handle *evn_session; /* a model placed and compiled on devices */
 typedef struct evn_value_handle *evn_value;     /* a tensor, or a sequence, optional or map */
+typedef struct evn_cancel_handle *evn_cancel;   /* asks work to stop. @since 0.2 */
 
 /* Element types; the values are ONNX's TensorProto.DataType. */
 typedef int32_t evn_dtype;
@@ -866,11 +867,27 @@ typedef struct evn_run_options {
                             own, where it is wrapped without a deleter or given for an output */
   uint64_t random_seed;  /* what operators that draw random numbers begin with, beside the seed that a node may have. One seed gives
                             the same bits in each run, another gives others */
+  evn_cancel cancel;     /* nullable: once it is requested, the run ends with EVN_ERROR_CANCELLED, as soon and in the way that it
+                            ends when its time is over. It may serve many runs. @since 0.2 */
+  uint64_t deadline_ns;  /* of CLOCK_MONOTONIC; 0: none. The run ends with EVN_ERROR_TIMEOUT at this time or timeout_ns after its
+                            begin, whichever is earlier; one that has passed already ends it at once. @since 0.2 */
 } evn_run_options;
-#define EVN_RUN_OPTIONS_INIT {sizeof(evn_run_options), 0, 0, 0}
+#define EVN_RUN_OPTIONS_INIT {sizeof(evn_run_options), 0, 0, 0, NULL, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_run_options_init(evn_run_options *options, uint32_t struct_size);
+
+/* Makes a token by which work that it is given to (evn_run_options.cancel) can be asked to stop.
+ * Returns EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_LIMIT. @since 0.2 */
+EVN_API evn_status evn_cancel_create(evn_cancel *cancel, evn_error *error);
+
+/* Asks all work that has the token to stop, and all that will be given it: there is no way back. Returns at once, without waiting
+ * for the work. Thread-safe and async-signal-safe: a handler of a signal may call it. Returns EVN_ERROR_INVALID_HANDLE.
+ * @since 0.2 */
+EVN_API evn_status evn_cancel_request(evn_cancel cancel);
+
+/* Ends the handle. Work that has the token goes on and can no longer be asked. NULL is allowed. @since 0.2 */
+EVN_API evn_status evn_cancel_release(evn_cancel cancel);
 
 /* Runs the model once and blocks until the outputs are there.
  *   inputs   input_count tensors in the model's order; not written
@@ -878,8 +895,8 @@ EVN_API void evn_run_options_init(evn_run_options *options, uint32_t struct_size
  *            releases; a tensor is written in place and must have the output's dtype and dims. Inputs and outputs must not
  *            overlap
  * Returns EVN_ERROR_INVALID_ARGUMENT (count, dtype, rank or dims do not fit; the message names the input),
- * EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_TIMEOUT, EVN_ERROR_DEVICE_LOST, EVN_ERROR_WRONG_STATE (a tensor is mapped),
- * EVN_ERROR_UNSUPPORTED, EVN_ERROR_LIMIT. On failure no slot of `outputs` changes; the bytes of given output tensors are then
+ * EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_TIMEOUT, EVN_ERROR_CANCELLED, EVN_ERROR_DEVICE_LOST, EVN_ERROR_WRONG_STATE (a tensor is
+ * mapped), EVN_ERROR_INVALID_HANDLE, EVN_ERROR_UNSUPPORTED, EVN_ERROR_LIMIT. On failure no slot of `outputs` changes; the bytes of given output tensors are then
  * undefined. Several threads may run one session at a time; each such run holds memory of its own. The first run with new
  * input shapes plans and allocates. */
 EVN_API evn_status evn_session_run(evn_session session, const evn_tensor *inputs, uint32_t input_count, evn_tensor *outputs,

@@ -195,6 +195,8 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     o.allow_copies = options.allow_copies ? 1 : 0;
     o.timeout_ns = options.timeout_ns;
     o.random_seed = options.random_seed;
+    o.cancel = options.cancel != nullptr ? options.cancel->get() : nullptr;
+    o.deadline_ns = options.deadline_ns;
     return o;
   }
 

@@ -29,18 +29,43 @@ bool HandleTable::is_live(std::uint64_t state, const void* handle, HandleKind ki
 // Drops one reference; the last one destroys the object and frees the slot.
 void HandleTable::drop(Slot* slot) noexcept {
   const std::uint64_t before = slot->state.fetch_sub(kReference, std::memory_order_acq_rel);
-  if ((before & kReferences) != 1) return;
+  if ((before & kReferences) == 1) retire(slot);
+}
+
+// Destroys the object of a slot without references, and frees the slot.
+void HandleTable::retire(Slot* slot) noexcept {
   delete slot->object;
   slot->object = nullptr;
+  const std::uint64_t before = slot->state.load(std::memory_order_relaxed);
   const std::lock_guard<std::mutex> lock(mutex_);
-  // After the last generation the slot is retired: with the first one again, the handles of long ago would be valid.
+  // After the last generation the slot is never used again: with the first one again, the handles of long ago would be valid.
   if (generation(before) == UINT32_MAX) return;
   slot->state.store(((before >> 32) + 1) << 32, std::memory_order_release);
   slot->next_free = free_;
   free_ = static_cast<std::uint32_t>(slot - slots_.data()) + 1;
 }
 
+void HandleTable::retire_orphans() noexcept {
+  for (std::uint32_t next = orphans_.exchange(0, std::memory_order_acquire); next != 0;) {
+    Slot* const slot = &slots_[next - 1];
+    next = slot->next_free;
+    retire(slot);
+  }
+}
+
+void HandleTable::unpin_in_signal(const void* handle) noexcept {
+  Slot* const slot = slot_of(handle);
+  if (slot == nullptr) return;
+  if ((slot->state.fetch_sub(kReference, std::memory_order_acq_rel) & kReferences) != 1) return;
+  const auto number = static_cast<std::uint32_t>(slot - slots_.data()) + 1;
+  std::uint32_t first = orphans_.load(std::memory_order_relaxed);
+  do {
+    slot->next_free = first;
+  } while (!orphans_.compare_exchange_weak(first, number, std::memory_order_release, std::memory_order_relaxed));
+}
+
 void* HandleTable::add(std::unique_ptr<HandleObject> object) {
+  if (orphans_.load(std::memory_order_relaxed) != 0) retire_orphans();
   std::uint32_t index;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

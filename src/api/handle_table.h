@@ -11,7 +11,7 @@
 
 namespace evn {
 
-enum class HandleKind : std::uint8_t { kRuntime, kDevice, kTensor, kModel, kSession, kOperatorNode, kValue, kQuantizer };
+enum class HandleKind : std::uint8_t { kRuntime, kDevice, kTensor, kModel, kSession, kOperatorNode, kValue, kQuantizer, kCancel };
 
 // What a slot holds: a shared pointer of the type that its kind says.
 class HandleObject {
@@ -45,6 +45,8 @@ class HandleTable {
   // Pins the object, or returns nullptr for a handle that is NULL, stale, random or of another kind.
   HandleObject* pin(const void* handle, HandleKind kind) noexcept;
   void unpin(const void* handle) noexcept;
+  // The same without a lock: where it was the last pin of a released handle, the object goes when the next one is added.
+  void unpin_in_signal(const void* handle) noexcept;
 
   // Ends the handle. False when it is not a live handle of that kind. The object goes when its last pin does.
   bool release(const void* handle, HandleKind kind) noexcept;
@@ -54,12 +56,15 @@ class HandleTable {
   Slot* slot_of(const void* handle) const noexcept;
   bool is_live(std::uint64_t state, const void* handle, HandleKind kind) const noexcept;
   void drop(Slot* slot) noexcept;
+  void retire(Slot* slot) noexcept;
+  void retire_orphans() noexcept;
 
   const std::span<Slot> slots_;
   const std::uint32_t first_generation_;
-  std::mutex mutex_;        // guards what follows
-  std::uint32_t free_ = 0;  // slot + 1
-  std::uint32_t used_ = 0;  // slots ever used
+  std::atomic<std::uint32_t> orphans_{0};  // slot + 1: those that unpin_in_signal has left, by next_free
+  std::mutex mutex_;                       // guards what follows
+  std::uint32_t free_ = 0;                 // slot + 1
+  std::uint32_t used_ = 0;                 // slots ever used
 };
 
 }  // namespace evn

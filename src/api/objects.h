@@ -22,6 +22,7 @@ struct ValueObject {
 using RuntimePtr = std::shared_ptr<Runtime>;
 using SessionPtr = std::shared_ptr<Session>;
 using QuantizerPtr = std::shared_ptr<Quantizer>;
+using CancelPtr = std::shared_ptr<CancelToken>;
 
 template <>
 struct HandleTraits<RuntimePtr> {
@@ -58,6 +59,11 @@ template <>
 struct HandleTraits<QuantizerPtr> {
   static constexpr HandleKind kind = HandleKind::kQuantizer;
   static constexpr const char* name = "quantizer";
+};
+template <>
+struct HandleTraits<CancelPtr> {
+  static constexpr HandleKind kind = HandleKind::kCancel;
+  static constexpr const char* name = "cancel";
 };
 
 }  // namespace evn

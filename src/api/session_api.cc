@@ -61,6 +61,9 @@ void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle
   const Pin<SessionPtr> s(session);
   const evn_run_options defaults = EVN_RUN_OPTIONS_INIT;
   const evn_run_options o = read_options(options, defaults, offsetof(evn_run_options, random_seed));
+  // The token lives as long as the run, whoever releases its handle meanwhile.
+  const CancelPtr cancel = o.cancel != nullptr ? *Pin<CancelPtr>(o.cancel) : nullptr;
+  const StopCondition stop = {o.deadline_ns, cancel != nullptr ? &cancel->requested : nullptr};
   if (o.allow_copies > 1) fail(EVN_ERROR_INVALID_ARGUMENT, "allow_copies is %u", o.allow_copies);
   const Graph& graph = (*s)->graph();
   if (input_count != graph.inputs.size() || output_count != graph.outputs.size()) {
@@ -85,7 +88,7 @@ void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle
     take(outputs[j], &out[j]);
     if (out[j].tensor == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "output %u: only a tensor is written in place", j);
   }
-  (*s)->run(in.span(), out.span(), {o.allow_copies != 0, o.timeout_ns, o.random_seed});
+  (*s)->run(in.span(), out.span(), {o.allow_copies != 0, o.timeout_ns, o.random_seed, stop});
 
   SmallArray<void*> made(output_count);
   try {

@@ -113,6 +113,9 @@ constexpr evn_api kApi = {
     .quantizer_options_init = evn_quantizer_options_init,
     .guard_options_init = evn_guard_options_init,
     .describe_passes = evn_describe_passes,
+    .cancel_create = evn_cancel_create,
+    .cancel_request = evn_cancel_request,
+    .cancel_release = evn_cancel_release,
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ constexpr std::uint64_t kPiece = static_cast<std::uint64_t>(kWorkPerLook / 4 * k
 constinit std::atomic<std::uint64_t (*)()> DeadlineClock::clock_{&os::now_ns};
 
 void Cancel::fail() const {
-  if (requested.load(std::memory_order_relaxed)) evn::fail(EVN_ERROR_CANCELLED, "the run was cancelled");
+  if (is_requested()) evn::fail(EVN_ERROR_CANCELLED, "the run was cancelled");
   evn::fail(EVN_ERROR_TIMEOUT, "%s", over);
 }
 

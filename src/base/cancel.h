@@ -21,14 +21,25 @@ class DeadlineClock {
 };
 inline std::uint64_t deadline_clock_ns() noexcept { return DeadlineClock::now_ns(); }
 
-// Says when work must stop. Optimized kernels look at it between pieces of a tile and return; all else has cancellation points.
-struct Cancel {
+// What asks work to stop: set once, from any thread.
+struct CancelToken {
   std::atomic<bool> requested{false};
-  std::uint64_t deadline_ns = 0;                // deadline_clock_ns(); 0: none
+};
+
+// When a caller wants its work to stop.
+struct StopCondition {
+  std::uint64_t deadline_ns = 0;                 // deadline_clock_ns(); 0: none
+  const std::atomic<bool>* requested = nullptr;  // true once somebody has asked; the caller keeps it. nullptr: nobody can ask
+
+  // Whether it may ever stop the work.
+  bool exists() const { return deadline_ns != 0 || requested != nullptr; }
+  bool is_requested() const { return requested != nullptr && requested->load(std::memory_order_relaxed); }
+};
+
+// Says when work must stop. Optimized kernels look at it between pieces of a tile and return; all else has cancellation points.
+struct Cancel : StopCondition {
   const char* over = "the run's time is over";  // message of the Error after the deadline
-  bool stop() const {
-    return requested.load(std::memory_order_relaxed) || (deadline_ns != 0 && deadline_clock_ns() >= deadline_ns);
-  }
+  bool stop() const { return is_requested() || (deadline_ns != 0 && deadline_clock_ns() >= deadline_ns); }
   // The Error of what has been stopped: EVN_ERROR_CANCELLED when that was requested, otherwise EVN_ERROR_TIMEOUT.
   [[noreturn]] void fail() const;
 };

@@ -237,7 +237,7 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
     inputs[k] = std::move(runtime_value);
   }
   std::vector<RuntimeValuePtr> outputs(node.outputs.size());
-  HostRun services(*runtime(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.deadline_ns, state.random_seed);
+  HostRun services(*runtime(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.stop, state.random_seed);
   std::vector<TensorDesc> made(outputs.size());
   try {
     HostContext context{node, inputs, outputs, services};
@@ -283,7 +283,7 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
   latest.hold_in_flight(held);
 }
 
-std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr> inputs, std::uint64_t deadline_ns,
+std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
                                                  std::uint64_t random_seed) {
   check_counts(inputs.size(), graph().outputs.size());
   SmallArray<RunValue> in(inputs.size());
@@ -297,7 +297,7 @@ std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr
     }
   }
   Call call{in.span(), out.span(), false};
-  run_call(call, deadline_ns, random_seed);
+  run_call(call, stop, random_seed);
   std::vector<RuntimeValuePtr> made(out.size());
   for (std::size_t j = 0; j < made.size(); ++j)
     made[j] = call.to[j] != nullptr ? runtime_value_of(call.to[j]) : call.runtime_values[graph().outputs[j]];

@@ -18,6 +18,7 @@ struct RunRequest {
   bool allow_copies = false;
   std::uint64_t timeout_ns = 0;  // 0: the configuration's
   std::uint64_t random_seed = 0;
+  StopCondition stop = {};  // its deadline, or the timeout where that is earlier
 };
 
 class Session {
@@ -32,7 +33,7 @@ class Session {
   // Runs once. `outputs` has a slot per graph output; empty slots are filled with new values on success only.
   void run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request);
   // Runs as one iteration of a body.
-  std::vector<RuntimeValuePtr> run_values(std::span<const RuntimeValuePtr> inputs, std::uint64_t deadline_ns,
+  std::vector<RuntimeValuePtr> run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
                                           std::uint64_t random_seed);
 
   // For a node with a body: what runs that; else nullptr.
@@ -84,7 +85,7 @@ class Session {
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
-  void run_call(Call& call, std::uint64_t deadline, std::uint64_t random_seed);
+  void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed);
   void execute(Call& call, const PreparedPtr& first, RunState state);
   std::vector<TensorDesc> run_host_node(Call& call, const Plan& plan, const Execution& done, const RunState& state);
   void own_strings(Call& call) const;

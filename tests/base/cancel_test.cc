@@ -30,7 +30,7 @@ evn_status status_of(F&& body, Error* error = nullptr) {
   return EVN_OK;
 }
 
-Cancel until(std::uint64_t deadline_ns) { return {.requested = false, .deadline_ns = deadline_ns}; }
+Cancel until(std::uint64_t deadline_ns) { return {{.deadline_ns = deadline_ns}}; }
 
 TEST(CancellationPoints, LookOncePerPortionOfWork) {
   TestClock clock;
@@ -63,10 +63,12 @@ TEST(CancellationPoints, ThrowAfterTheDeadlineWhatTheCancelSays) {
 }
 
 TEST(CancellationPoints, ThrowWhenThatIsRequested) {
+  CancelToken token;
   Cancel cancel;
+  cancel.requested = &token.requested;
   const CancelScope scope(cancel);
   EXPECT_EQ(status_of([] { work(3 * kWorkPerLook); }), EVN_OK);
-  cancel.requested.store(true);
+  token.requested.store(true);
   EXPECT_EQ(status_of([] { work(3 * kWorkPerLook); }), EVN_ERROR_CANCELLED);
 }
 

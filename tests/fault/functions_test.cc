@@ -193,6 +193,8 @@ class Use {
     if (data != nullptr) std::memcpy(y_, data, sizeof y_);
     step("evn_tensor_unmap", [&] { return evn_tensor_unmap(out_, &error_); });
     step("evn_session_run again", [&] { return evn_session_run(session_, &in_, 1, &out_, 1, nullptr, &error_); });
+    make("evn_cancel_create", &cancel_, [&](evn_cancel* h) { return evn_cancel_create(h, &error_); });
+    step("evn_cancel_request", [&] { return evn_cancel_request(cancel_); });
     evn_memory_stats stats = EVN_MEMORY_STATS_INIT;
     step("evn_device_get_memory_stats", [&] { return evn_device_get_memory_stats(cpu_, &stats, &error_); });
     step("evn_device_reset_memory_peak", [&] { return evn_device_reset_memory_peak(cpu_, &error_); });
@@ -248,6 +250,7 @@ class Use {
   void ended() {
     for (evn_value v : {part_, list_, first_, x_value_, y_value_}) good_ = evn_value_release(v) == EVN_OK && good_;
     for (evn_tensor t : {in_, wrapped_, copy_, out_, words_, back_}) good_ = evn_tensor_release(t) == EVN_OK && good_;
+    good_ = evn_cancel_release(cancel_) == EVN_OK && good_;
     good_ = evn_session_release(session_) == EVN_OK && good_;
     for (evn_model m : {model_, second_}) good_ = evn_model_release(m) == EVN_OK && good_;
     for (evn_device d : {at_, cpu_}) good_ = evn_device_release(d) == EVN_OK && good_;
@@ -282,6 +285,7 @@ class Use {
   evn_value first_ = nullptr;
   evn_value x_value_ = nullptr;
   evn_value y_value_ = nullptr;
+  evn_cancel cancel_ = nullptr;
 };
 
 struct AllFunctions : testing::TestWithParam<bool> {

@@ -66,6 +66,7 @@ class Sequence {
     release_all(models_, evn_model_release);
     release_all(devices_, evn_device_release);
     release_all(runtimes_, evn_runtime_release);
+    release_all(cancels_, evn_cancel_release);
   }
   bool ok() const { return ok_; }
   int runs() const { return runs_; }  // that succeeded
@@ -286,6 +287,8 @@ class Sequence {
     evn_run_options o = EVN_RUN_OPTIONS_INIT;
     if (chance(20)) o.allow_copies = static_cast<std::uint32_t>(below(3));
     if (chance(10)) o.timeout_ns = random_() >> below(64);
+    if (chance(10)) o.deadline_ns = random_() >> below(64);
+    if (chance(20)) o.cancel = a_token();
     const std::uint32_t inputs = chance(90) ? 1 : static_cast<std::uint32_t>(below(4));
     const std::uint32_t outputs = chance(90) ? 1 : static_cast<std::uint32_t>(below(4));
     const evn_status status = evn_session_run(pick(sessions_), in, inputs, out, outputs, chance(50) ? nullptr : &o, error());
@@ -294,6 +297,17 @@ class Sequence {
            status);
     if (status == EVN_OK && given == nullptr) tensors_.live.push_back(out[0]);
     runs_ += status == EVN_OK;
+  }
+  // A token, live or not, some of which have been requested.
+  evn_cancel a_token() {
+    evn_cancel c = sentinel<evn_cancel>();
+    if (chance(50)) took(cancels_, "evn_cancel_create", evn_cancel_create(&c, error()), c);
+    c = pick(cancels_);
+    if (chance(30)) {
+      const evn_status status = evn_cancel_request(c);
+      expect(status == EVN_OK || status == EVN_ERROR_INVALID_HANDLE, "evn_cancel_request", status);
+    }
+    return c;
   }
   void ask_session() {
     const evn_session s = pick(sessions_);
@@ -312,11 +326,12 @@ class Sequence {
                [&](char* b, std::size_t c, std::size_t* z) { return evn_session_explain(s, format, b, c, z, error()); });
   }
   void release_any() {
-    switch (below(6)) {
+    switch (below(7)) {
       case 0: return release_one(runtimes_, evn_runtime_release);
       case 1: return release_one(devices_, evn_device_release);
       case 2: return release_one(models_, evn_model_release);
       case 3: return release_one(sessions_, evn_session_release);
+      case 4: return release_one(cancels_, evn_cancel_release);
       default: return release_one(tensors_, evn_tensor_release);
     }
   }
@@ -330,6 +345,7 @@ class Sequence {
   Shelf<evn_tensor> tensors_;
   Shelf<evn_model> models_;
   Shelf<evn_session> sessions_;
+  Shelf<evn_cancel> cancels_;
   std::vector<unsigned char> memory_ = std::vector<unsigned char>(16384);
   evn_error error_ = EVN_ERROR_INIT;
   bool error_null_ = false;

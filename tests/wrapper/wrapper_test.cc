@@ -13,8 +13,10 @@
 namespace {
 
 using evener::Access;
+using evener::Cancel;
 using evener::DType;
 using evener::Error;
+using evener::RunOptions;
 using evener::Tensor;
 
 // y = 2 x + b, of any rows of three columns.
@@ -62,6 +64,19 @@ TEST_F(Wrapper, RunsByOrderAndByName) {
   ASSERT_EQ(by_order.size(), 1u);
   EXPECT_EQ(by_order[0].to_vector<float>(), want);
   EXPECT_EQ(session.run({{"b", b}, {"x", x}})[0].to_vector<float>(), want);
+}
+
+TEST_F(Wrapper, RunsEndWhenThatIsRequestedOrTheDeadlineHasPassed) {
+  const Tensor x = runtime.tensor<float>({2, 3}, {1, 2, 3, 4, 5, 6});
+  const Tensor b = runtime.tensor<float>({3}, std::vector<float>{10, 20, 30});
+  const Cancel cancel;
+  RunOptions options;
+  options.cancel = &cancel;
+  session.run({{"b", b}, {"x", x}}, options);
+  options.deadline_ns = 1;
+  EXPECT_EQ(error_of([&] { session.run({{"b", b}, {"x", x}}, options); }).status(), EVN_ERROR_TIMEOUT);
+  cancel.request();
+  EXPECT_EQ(error_of([&] { session.run({{"b", b}, {"x", x}}, options); }).status(), EVN_ERROR_CANCELLED);
 }
 
 TEST_F(Wrapper, RunsIntoGivenMemory) {

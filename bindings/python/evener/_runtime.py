@@ -228,6 +228,21 @@ def _values_of(handle, count_function, info_function, name_function):
     return tuple(values)
 
 
+class Cancel(_Object):
+    """Asks runs that it is given to (Session.run) to stop, for good."""
+
+    _release = "evn_cancel_release"
+
+    def __init__(self):
+        lib, handle, error = library(), _raw.evn_cancel(), new_error()
+        check(lib.evn_cancel_create(handle, error), error)
+        self._own(handle)
+
+    def cancel(self):
+        """From any thread. The runs end soon after with Status.CANCELLED."""
+        self._library.evn_cancel_request(self._handle)
+
+
 class Session(_Object):
     """A model placed on the devices of a runtime. Any number of threads may run it at a time.
 
@@ -276,17 +291,19 @@ class Session(_Object):
         check(self._library.evn_session_find_input(self._handle, c_text(name), index, error), error)
         return index.value
 
-    def run(self, inputs, timeout=None, seed=0):
+    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None):
         """Runs the model once.
 
         inputs   {name: array}; every input of the model. Arrays are read in place where they are C-contiguous, and must not
                  be written until the call ends. A Tensor, or another object that has __dlpack__, is always read in place
         timeout  seconds, or None
         seed     another one makes operators that draw random numbers draw others
+        cancel   a Cancel, or None: the run ends with Status.CANCELLED once that is asked for
+        deadline of time.monotonic(), or None: the run ends with Status.TIMEOUT then, or after the timeout if that is earlier
         Returns {name: array} in the model's order; the arrays are the library's own memory, theirs as long as they live.
         Strings are arrays of objects. Sequences are lists, optionals None or what they hold, maps dicts; all these are copied.
         """
-        options = self._options(timeout, seed)
+        options = self._options(timeout, seed, cancel, deadline)
         if not self._only_tensors:
             return self._run_values(inputs, options, new_error())
         try:
@@ -308,13 +325,19 @@ class Session(_Object):
             self._calls.append(call)
 
     @staticmethod
-    def _options(timeout, seed):
-        if timeout is None and seed == 0:
+    def _options(timeout, seed, cancel, deadline):
+        if timeout is None and seed == 0 and cancel is None and deadline is None:
             return None
         options = sized(_raw.evn_run_options)
         options.random_seed = seed
         if timeout is not None:
             options.timeout_ns = max(1, int(timeout * 1e9))
+        if cancel is not None:
+            if cancel._handle is None:
+                raise ValueError("the Cancel is closed")
+            options.cancel = cancel._handle
+        if deadline is not None:
+            options.deadline_ns = max(1, int(deadline * 1e9))
         return options
 
     def _run_values(self, inputs, options, error):

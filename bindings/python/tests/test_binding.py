@@ -2,6 +2,7 @@
 import gc
 import json
 import pickle
+import time
 import xml.etree.ElementTree
 
 import evener
@@ -220,6 +221,23 @@ def test_run_adds(runtime):
     assert list(result) == ["y"]
     assert result["y"].dtype == numpy.float32
     numpy.testing.assert_array_equal(result["y"], a + b)
+
+
+def test_a_run_ends_when_that_is_asked_for_or_its_deadline_has_passed(runtime):
+    session, inputs = runtime.session(tiny.add()), {"a": floats(1, 2, 3)[None], "b": floats(4, 5, 6)[None]}
+    cancel, later = evener.Cancel(), time.monotonic() + 600
+    assert session.run(inputs, cancel=cancel, deadline=later)["y"].tolist() == [[5, 7, 9]]
+    with pytest.raises(evener.Error) as late:
+        session.run(inputs, cancel=cancel, deadline=time.monotonic() - 1)
+    assert late.value.status == evener.Status.TIMEOUT
+    cancel.cancel()
+    with pytest.raises(evener.Error) as ended:
+        session.run(inputs, cancel=cancel, deadline=later)
+    assert ended.value.status == evener.Status.CANCELLED
+    cancel.close()
+    with pytest.raises(ValueError, match="closed"):
+        session.run(inputs, cancel=cancel)
+    assert session.run(inputs)["y"].tolist() == [[5, 7, 9]]
 
 
 def test_outputs_come_in_the_models_order(runtime):

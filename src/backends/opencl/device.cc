@@ -250,10 +250,9 @@ void OpenClDevice::wait(const Event& event) {
   check_cl(finish_all().code, "clFinish", name());
 }
 
-// Nobody asks a run without a deadline to stop.
 bool OpenClDevice::wait_or_stop(const Event& event, const Cancel& cancel) {
   if (event.device != this || event.value <= done_.load()) return true;
-  if (cancel.deadline_ns == 0 || !reaper_.start()) {
+  if (!cancel.exists() || !reaper_.start()) {
     wait(event);
     return true;
   }

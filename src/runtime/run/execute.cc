@@ -45,8 +45,7 @@ void Execution::run(const RunState& state) {
   bind(state);
   texts_.clear();
   services_ = {&texts_, state.random_seed};
-  cancel_.requested.store(false, std::memory_order_relaxed);
-  cancel_.deadline_ns = state.deadline_ns;
+  static_cast<StopCondition&>(cancel_) = state.stop;
   for (Event& e : last_) e = {};
   used_ = in_flight_ = 0;
   staged_.clear();
@@ -106,8 +105,7 @@ void Execution::run_copy(const PlanStep& step, StepTrace* trace) {
   };
   Device* device = graph_.devices[step.slot];
   const bool of_runtime_value = plan_.buffers[step.buffers].source == Source::kRuntimeValue;
-  const Location from =
-      place(step.from_slot, of_runtime_value && cancel_.deadline_ns != 0 ? staged(step.buffers) : buffers_[step.buffers]);
+  const Location from = place(step.from_slot, of_runtime_value && cancel_.exists() ? staged(step.buffers) : buffers_[step.buffers]);
   const Location to = place(step.to_slot, buffers_[step.buffers + 1]);
   used_ |= 1u << step.slot;
   last_[step.slot] = trace != nullptr ? device->copy_traced(from, to, {}, trace) : device->copy(from, to, {});

@@ -14,7 +14,7 @@ struct RunState {
   std::span<const Buffer> inputs;  // where the signature says
   std::span<const Buffer> outputs;
   std::span<const RuntimeValuePtr> runtime_values;  // per value; empty where the graph has none
-  std::uint64_t deadline_ns = 0;                    // os::now_ns(); 0: none
+  StopCondition stop;
   std::uint64_t random_seed = 0;
   RunTrace* trace = nullptr;  // records the steps; nullptr: nothing does
 };

@@ -104,12 +104,11 @@ RuntimeValuePtr HostRun::keep(const RuntimeValuePtr& runtime_value) {
 std::vector<RuntimeValuePtr> HostRun::run_body(std::span<const RuntimeValuePtr> inputs, std::uint64_t iteration) {
   EVN_CHECK(body_ != nullptr);
   check_stop();
-  return body_->run_values(inputs, deadline_ns_, mix(random_seed_, iteration));
+  return body_->run_values(inputs, stop_, mix(random_seed_, iteration));
 }
 
 void HostRun::check_stop() {
-  Cancel cancel;
-  cancel.deadline_ns = deadline_ns_;
+  const Cancel cancel{stop_};
   if (cancel.stop()) cancel.fail();
 }
 

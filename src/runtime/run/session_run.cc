@@ -124,8 +124,8 @@ TensorPtr Session::stage(const TensorDesc& desc) const {
 // Whether the run may end while devices still work for it: then they touch no host memory that is not the library's to keep, and
 // none that is given for outputs, which others could read and write at once.
 bool Session::may_leave(const Call& call) const {
-  return call.cancel.deadline_ns != 0 && std::any_of(compiled_.devices.begin(), compiled_.devices.end(),
-                                                     [](const Device* d) { return !d->traits().host_addressable; });
+  return call.cancel.exists() && std::any_of(compiled_.devices.begin(), compiled_.devices.end(),
+                                             [](const Device* d) { return !d->traits().host_addressable; });
 }
 
 // What earlier runs have left to a device stands before all that this one would do there.
@@ -247,11 +247,12 @@ void Session::own_strings(Call& call) const {
   }
 }
 
-void Session::run_call(Call& call, std::uint64_t deadline, std::uint64_t random_seed) {
-  call.cancel.deadline_ns = deadline;
+void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed) {
+  static_cast<StopCondition&>(call.cancel) = stop;
   const CancelScope scope(call.cancel);  // of what this thread does itself: planning, host operators
   std::optional<RunTrace> trace;
   if (std::shared_ptr<Trace> to = trace_to_record()) trace.emplace(std::move(to));
+  if (call.cancel.stop()) call.cancel.fail();
   if (compiled_.has_runtime_values) call.runtime_values.resize(graph().values.size());
   settle_devices(call);
   take_inputs(call);
@@ -260,7 +261,7 @@ void Session::run_call(Call& call, std::uint64_t deadline, std::uint64_t random_
   const PreparedPtr prepared = find_plan(call);
   if (trace) trace->add_span(TraceKind::kPrepare, start);
   RunState state;
-  state.deadline_ns = deadline;
+  state.stop = stop;
   state.random_seed = random_seed;
   state.trace = trace ? &*trace : nullptr;
   execute(call, prepared, state);
@@ -268,10 +269,14 @@ void Session::run_call(Call& call, std::uint64_t deadline, std::uint64_t random_
 
 void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
   const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : runtime()->config().limits.run_time_ns;
-  const std::uint64_t deadline = limit != 0 ? deadline_clock_ns() + std::min(limit, UINT64_MAX / 2) : 0;
+  StopCondition stop = request.stop;
+  if (limit != 0) {
+    const std::uint64_t end = deadline_clock_ns() + std::min(limit, UINT64_MAX / 2);
+    stop.deadline_ns = stop.deadline_ns != 0 ? std::min(stop.deadline_ns, end) : end;
+  }
   check_counts(inputs.size(), outputs.size());
   Call call{inputs, outputs, request.allow_copies};
-  run_call(call, deadline, request.random_seed);
+  run_call(call, stop, request.random_seed);
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     const TensorPtr& given = outputs[j].tensor;
     if (given != nullptr && given != call.to[j]) copy_tensor_or_stop(call.to[j], given, call.cancel);

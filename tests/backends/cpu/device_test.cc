@@ -123,11 +123,12 @@ TEST(CpuDevice, ASecondOneIsUnavailable) {
 
 struct Counted {
   static inline std::atomic<int> tiles{0};
+  static inline CancelToken token;
   static Refusal supports(const OpDesc&) { return nullptr; }
   static void plan(const OpDesc&, KernelPlan* p) { p->tiles = 1000; }
   static void run(const KernelArgs&, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
     for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) {
-      if (++tiles == 5) const_cast<Cancel&>(cancel).requested = true;
+      if (++tiles == 5) token.requested = true;
     }
   }
   static void run_throws(const KernelArgs&, std::int64_t begin, std::int64_t, const Cancel&) {
@@ -142,6 +143,7 @@ TEST(CpuDevice, CancelStopsBetweenTiles) {
   KernelPlan plan;
   kernel.plan({}, &plan);
   Cancel cancel;
+  cancel.requested = &Counted::token.requested;
   KernelCall call;
   call.kernel = &kernel;
   call.args.plan = &plan;
