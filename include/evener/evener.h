@@ -896,9 +896,9 @@ EVN_API evn_status evn_cancel_release(evn_cancel cancel);
  *            overlap
  * Returns EVN_ERROR_INVALID_ARGUMENT (count, dtype, rank or dims do not fit; the message names the input),
  * EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_TIMEOUT, EVN_ERROR_CANCELLED, EVN_ERROR_DEVICE_LOST, EVN_ERROR_WRONG_STATE (a tensor is
- * mapped), EVN_ERROR_INVALID_HANDLE, EVN_ERROR_UNSUPPORTED, EVN_ERROR_LIMIT. On failure no slot of `outputs` changes; the bytes of given output tensors are then
- * undefined. Several threads may run one session at a time; each such run holds memory of its own. The first run with new
- * input shapes plans and allocates. */
+ * mapped), EVN_ERROR_INVALID_HANDLE, EVN_ERROR_UNSUPPORTED, EVN_ERROR_LIMIT. On failure no slot of `outputs` changes; the bytes of
+ * given output tensors are then undefined. Several threads may run one session at a time; each such run holds memory of its own.
+ * The first run with new input shapes plans and allocates. */
 EVN_API evn_status evn_session_run(evn_session session, const evn_tensor *inputs, uint32_t input_count, evn_tensor *outputs,
                                    uint32_t output_count, const evn_run_options *options, evn_error *error);
 
