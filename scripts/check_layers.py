@@ -31,7 +31,7 @@ ALLOWED = {
     "modules": DEVICE,
 }
 MOST_README_LINES = 15
-ROOMS = ["base", "ops", "graph", "runtime", "backends/cpu"]  # whose folders have READMEs of their own
+LAYERS_WITH_SUBFOLDERS = ["base", "ops", "graph", "runtime", "backends/cpu"]  # whose folders have READMEs of their own
 
 
 def add_backends(root):
@@ -60,16 +60,16 @@ def check_readme(root, folder, allowed):
     return None
 
 
-def check_room(source, room):
+def check_subfolder(source, folder):
     """Returns what is wrong with the README.md of a folder inside a layer: a line names which of its neighbours' headers it includes."""
     used = set()
-    for file in room.rglob("*"):
+    for file in folder.rglob("*"):
         if file.suffix in (".h", ".cc", ".c"):
             for path in re.findall(r'#\s*include\s+"([^"]+)"', file.read_text()):
                 neighbour = (source / path).parent
-                if neighbour != room and neighbour.parent == room.parent:
+                if neighbour != folder and neighbour.parent == folder.parent:
                     used.add(neighbour.name)
-    readme = room / "README.md"
+    readme = folder / "README.md"
     name = readme.relative_to(source.parent)
     if not readme.exists():
         return f"{name} is missing"
@@ -89,9 +89,9 @@ def main():
         if wrong is not None:
             print(wrong)
             bad += 1
-    for layer in ROOMS:
-        for room in sorted(path for path in (root / "src" / layer).iterdir() if path.is_dir()):
-            wrong = check_room(root / "src", room)
+    for layer in LAYERS_WITH_SUBFOLDERS:
+        for folder in sorted(path for path in (root / "src" / layer).iterdir() if path.is_dir()):
+            wrong = check_subfolder(root / "src", folder)
             if wrong is not None:
                 print(wrong)
                 bad += 1

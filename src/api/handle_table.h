@@ -45,7 +45,7 @@ class HandleTable {
   // Pins the object, or returns nullptr for a handle that is NULL, stale, random or of another kind.
   HandleObject* pin(const void* handle, HandleKind kind) noexcept;
   void unpin(const void* handle) noexcept;
-  // The same without a lock: where it was the last pin of a released handle, the object goes when the next one is added.
+  // Ends a pin without a lock. Where it was the last one of a released handle, the object goes when the next one is added.
   void unpin_in_signal(const void* handle) noexcept;
 
   // Ends the handle. False when it is not a live handle of that kind. The object goes when its last pin does.

@@ -229,6 +229,29 @@ TEST_F(OpenClDeadlines, TracedRunsToo) {
   EXPECT_EQ(run(), EVN_OK);
 }
 
+TEST_F(OpenClDeadlines, ARunThatIsCancelledFreesItsCallerToo) {
+  make();
+  evn_cancel token = nullptr;
+  ASSERT_OK(evn_cancel_create(&token, &error));
+  driver->hold();
+  std::thread asking([&] {
+    EXPECT_TRUE(eventually([this] { return driver->holds(); }));
+    EXPECT_EQ(evn_cancel_request(token), EVN_OK);
+  });
+  const evn_tensor x = wrap(values, {2, 3, 8, 8});
+  evn_tensor y = nullptr;
+  evn_run_options options = EVN_RUN_OPTIONS_INIT;
+  options.cancel = token;
+  error = EVN_ERROR_INIT;
+  EXPECT_EQ(evn_session_run(session, &x, 1, &y, 1, &options, &error), EVN_ERROR_CANCELLED) << error.message;
+  asking.join();
+  EXPECT_EQ(driver->waited_for_held(), 0) << "the caller waited for the device";
+  EXPECT_EQ(evn_tensor_release(x), EVN_OK);
+  EXPECT_EQ(evn_cancel_release(token), EVN_OK);
+  driver->let_go();
+  EXPECT_EQ(run(), EVN_OK);
+}
+
 TEST_F(OpenClDeadlines, ManyThreadsAndManyRuns) {
   make();
   leave_in_flight();

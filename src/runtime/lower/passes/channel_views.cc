@@ -284,9 +284,9 @@ class ChannelViews final : public LoweringPass {
     if (node.op_type != "Concat") return false;
     const std::int32_t to = output_root(p, out, index);
     if (to < 0) return false;
-    const RootView& whole = p.s_.roots[to].view;
-    const std::int32_t parent = whole.exists() ? whole.parent : to;
-    std::size_t at = whole.skip;
+    const RootView& joined = p.s_.roots[to].view;
+    const std::int32_t parent = joined.exists() ? joined.parent : to;
+    std::size_t at = joined.skip;
     for (const ValueId v : node.inputs) {
       const std::int32_t r = p.root(v, 0, Layout::kChannelsLast);
       if (r < 0 || !p.s_.roots[r].view.is_strided() || p.s_.roots[r].view.parent != parent || p.s_.roots[r].view.skip != at)

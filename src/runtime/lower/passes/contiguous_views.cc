@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/small_array.h"
 #include "ops/gather.h"
 #include "ops/infra/index.h"
 #include "ops/slice.h"
@@ -36,12 +37,14 @@ class ContiguousViews final : public LoweringPass {
     if (cuts_[index] == Cut::kNone) return false;
     const std::int32_t from = p.root(node.inputs[0], slot);
     if (from < 0 || p.s_.roots[from].source != Source::kArena || p.s_.roots[from].view.is_strided()) return false;
+    SmallArray<std::int64_t> skips(node.outputs.size());
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-      if (node.outputs[k] != kNoValue && skip_of(p, index, k) < 0) return false;
+      skips[k] = node.outputs[k] != kNoValue ? skip_of(p, index, k) : 0;
+      if (skips[k] < 0) return false;
     }
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       const ValueId v = node.outputs[k];
-      if (v != kNoValue) p.root(v, slot) = p.add_part_root(v, from, static_cast<std::size_t>(skip_of(p, index, k)));
+      if (v != kNoValue) p.root(v, slot) = p.add_part_root(v, from, static_cast<std::size_t>(skips[k]));
     }
     return true;
   }
@@ -109,7 +112,7 @@ class ContiguousViews final : public LoweringPass {
     return before;
   }
 
-  // Of indices that follow each other.
+  // Indices must follow each other.
   static std::int64_t elements_before_rows(const PlanArenas& p, const Node& node) {
     const Shape& x = p.s_.descs[node.inputs[0]].shape;
     const int axis = normalize_axis(attr_int(node, GatherAttr::kAxis), x.rank());
@@ -117,10 +120,13 @@ class ContiguousViews final : public LoweringPass {
     if (indices.data == nullptr || !is_outermost(x, axis)) return -1;
     const std::int64_t count = indices.desc.shape.elements();
     if (count > kMostIndices) return -1;
+    std::int64_t first = int_at(indices, 0);
     for (std::int64_t i = 1; i < count; ++i) {
-      if (index_at(indices, i, x[axis]) != index_at(indices, 0, x[axis]) + i) return -1;
+      if (int_at(indices, i) != first + i) return -1;
     }
-    return index_at(indices, 0, x[axis]) * x.elements(axis + 1, x.rank());
+    if (first < 0) first += x[axis];
+    if (first < 0 || first + count > x[axis]) return -1;  // which the kernel refuses when it runs
+    return first * x.elements(axis + 1, x.rank());
   }
   static constexpr std::int64_t kMostIndices = 1 << 10;  // that are looked at when a plan is made
 };

@@ -1,5 +1,6 @@
 // Split, Slice and Gather of the outermost axis that copy nothing: that they are found, that near misses are not, and that graphs
 // drawn of them give what the reference gives, for dims and positions that come and go.
+#include "runtime/report/inspect.h"
 #include "tests/runtime/support.h"
 
 namespace evn::test::contiguous_views_test {
@@ -146,6 +147,24 @@ TEST_F(ContiguousViewsTest, NearMissesAreCopied) {
   n.output(n.slice("x", 2, 4));                   // memory that the caller gives
   n.writer().add_output(n.slice(a, 2, 4), kF32);  // to memory that the caller gives
   EXPECT_EQ(run_and_count(n, {12, 4, 16}), 0);
+}
+
+TEST_F(ContiguousViewsTest, AnIndexThatIsNoRowIsTheRunsErrorAndNotThePlans) {
+  for (const std::int64_t row : {4, -5}) {
+    Network n({4, 16});
+    n.output(n.gather(n.unary("x", "Relu"), row));
+    const auto runtime = make_runtime();
+    const ModelPtr model = load(runtime, n.writer());
+    EXPECT_TRUE(estimate_run(model->graph(), *runtime, {}).complete);
+    Session session(model, "");
+    try {
+      run(session, {random_tensor({4, 16}, 1)});
+      ADD_FAILURE() << row;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(e.node).find("node_"), std::string::npos) << e.node;
+    }
+  }
 }
 
 // A value is not written over while a part of it is read, through a Reshape either, and a part never.
