@@ -26,7 +26,7 @@ set(EVN_SMALLEST -Os)
 if(EVN_HAS_OZ)
   set(EVN_SMALLEST -Oz)
 endif()
-# A section to each function: the linker leaves out those that nobody calls and, where it is gold, makes equal ones one.
+# A section to each function: the linker leaves out those that nobody calls and, where it is lld or gold, makes equal ones one.
 set(EVN_SECTIONS $<$<CONFIG:Release,RelWithDebInfo>:-ffunction-sections> $<$<CONFIG:Release,RelWithDebInfo>:-fdata-sections>)
 # evn_fast_files(files of src/...)
 function(evn_fast_files)
@@ -122,17 +122,32 @@ if(NOT CMAKE_CROSSCOMPILING AND TARGET evn_api)
   target_link_options(evener PRIVATE
     -static-libstdc++ -static-libgcc -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections -Wl,--no-undefined
     -Wl,--version-script=${CMAKE_SOURCE_DIR}/src/api/library/evener.map)
-  # What makes the library smaller, best first: relative relocations as bitmaps, where the C library here reads them (then the library needs
-  # glibc 2.36 where it is used); else equal functions made one by gold. -O2: strings that end another one are not kept twice.
+  # What makes the library smaller, best first: lld of LLVM 15 or later, which folds equal functions and packs relative relocations as
+  # bitmaps, where the C library here reads them (then the library needs glibc 2.36 where it is used); GNU ld, which packs them alone;
+  # gold, which folds functions alone. -O2: strings that end another one are not kept twice.
+  # --icf=all folds functions whose address is taken too: no code may tell functions or constants apart by their addresses alone.
   include(CheckLinkerFlag)
   include(CheckCXXSourceRuns)
-  set(CMAKE_REQUIRED_FLAGS -fPIE)
-  set(CMAKE_REQUIRED_LINK_OPTIONS -pie -Wl,--fatal-warnings,-z,pack-relative-relocs)  # a linker that does not know it warns
-  check_cxx_source_runs("const char* volatile table[] = {\"a\", \"b\"}; int main() { return table[1][0] == 'b' ? 0 : 1; }" EVN_PACKS_RELOCATIONS)
-  unset(CMAKE_REQUIRED_FLAGS)
-  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+  find_program(EVN_LLD NAMES ld.lld-19 ld.lld-18 ld.lld-17 ld.lld-16 ld.lld-15 ld.lld)
+  if(EVN_LLD AND NOT EVN_SANITIZED)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/lld)
+    file(CREATE_LINK ${EVN_LLD} ${CMAKE_BINARY_DIR}/lld/ld.lld SYMBOLIC)
+    set(lld -fuse-ld=lld -B${CMAKE_BINARY_DIR}/lld -Wl,--icf=all)
+  endif()
+  # evn_check_packing(result, options of the linker...): a program whose relocations are packed runs.
+  function(evn_check_packing result)
+    set(CMAKE_REQUIRED_FLAGS -fPIE)
+    set(CMAKE_REQUIRED_LINK_OPTIONS ${ARGN} -pie -Wl,--fatal-warnings,-z,pack-relative-relocs)  # a linker that does not know it warns
+    check_cxx_source_runs("const char* volatile table[] = {\"a\", \"b\"}; int main() { return table[1][0] == 'b' ? 0 : 1; }" ${result})
+  endfunction()
+  if(DEFINED lld)
+    evn_check_packing(EVN_LLD_PACKS_RELOCATIONS ${lld})
+  endif()
+  evn_check_packing(EVN_PACKS_RELOCATIONS)
   check_linker_flag(CXX "-fuse-ld=gold;-Wl,--icf=safe,-O2" EVN_HAS_FOLDING)
-  if(EVN_PACKS_RELOCATIONS)
+  if(EVN_LLD_PACKS_RELOCATIONS)
+    target_link_options(evener PRIVATE ${lld} -Wl,-z,pack-relative-relocs,-O2)
+  elseif(EVN_PACKS_RELOCATIONS)
     target_link_options(evener PRIVATE -Wl,-z,pack-relative-relocs,-O2)
   elseif(EVN_HAS_FOLDING AND NOT EVN_SANITIZED)
     target_link_options(evener PRIVATE -fuse-ld=gold -Wl,--icf=safe,-O2)
