@@ -12,6 +12,7 @@
 
 #include "evener/evener.h"
 #include "evener/quantize.h"
+#include "evener/request.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -159,6 +160,23 @@ typedef struct evn_api {
   evn_status (*cancel_create)(evn_cancel *cancel, evn_error *error);
   evn_status (*cancel_request)(evn_cancel cancel);
   evn_status (*cancel_release)(evn_cancel cancel);
+  void (*submit_options_init)(evn_submit_options *options, uint32_t struct_size);
+  evn_status (*session_submit)(evn_session session, const evn_tensor *inputs, uint32_t input_count, const evn_tensor *outputs,
+                               uint32_t output_count, const evn_run_options *options, const evn_submit_options *submit,
+                               evn_request *request, evn_error *error);
+  evn_status (*session_submit_values)(evn_session session, const evn_value *inputs, uint32_t input_count, const evn_value *outputs,
+                                      uint32_t output_count, const evn_run_options *options, const evn_submit_options *submit,
+                                      evn_request *request, evn_error *error);
+  evn_status (*request_wait)(evn_request request, uint64_t timeout_ns, bool *done, evn_error *error);
+  evn_status (*request_take)(evn_request request, evn_tensor *outputs, uint32_t output_count, evn_error *error);
+  evn_status (*request_take_values)(evn_request request, evn_value *outputs, uint32_t output_count, evn_error *error);
+  evn_status (*request_user)(evn_request request, void **user, evn_error *error);
+  evn_status (*request_release)(evn_request request);
+  evn_status (*queue_create)(evn_queue *queue, evn_error *error);
+  evn_status (*queue_next)(evn_queue queue, uint64_t timeout_ns, evn_request *request, evn_error *error);
+  evn_status (*queue_fd)(evn_queue queue, int32_t *fd, evn_error *error);
+  evn_status (*queue_release)(evn_queue queue);
+  evn_status (*session_finish)(evn_session session, uint64_t timeout_ns, evn_error *error);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

@@ -78,7 +78,8 @@ enum {
   EVN_ERROR_WRONG_STATE = 14,       /* the object is not in a state that allows the call */
   EVN_ERROR_VERSION = 15,           /* the client is newer than the library */
   EVN_ERROR_BUFFER_TOO_SMALL = 16,  /* a caller's buffer is too small */
-  EVN_ERROR_INTERNAL = 17           /* a bug of the library, or of a custom operator that it called */
+  EVN_ERROR_INTERNAL = 17,          /* a bug of the library, or of a custom operator that it called */
+  EVN_ERROR_BUSY = 18               /* too much is queued already, or what is asked for is still under way. @since 0.2 */
 };
 
 /* Returns the name of a status ("EVN_ERROR_IO"); "EVN_ERROR_UNKNOWN" for another value. Static memory. No cost. */
@@ -216,6 +217,11 @@ typedef void (*evn_task)(void *context, uint32_t index);
  * work), an index >= count or one that comes twice is ignored, but returning while a task runs is undefined. */
 typedef void (*evn_parallel_for)(void *user, uint32_t count, evn_task task, void *context);
 
+/* Has a task run later, once, as task(context, 0), on any thread that may block for as long as a run takes. It returns at once, and does
+ * not call the task itself. A status other than EVN_OK says that the task will not be run: what asked for it fails with that status.
+ * @since 0.2 */
+typedef evn_status (*evn_post)(void *user, evn_task task, void *context);
+
 /* A host's memory for what the CPU device holds: tensors, weights, packed weights, arenas, scratch, files while they are read.
  * Small bookkeeping does not pass it. Both functions are called from any thread, under locks of the library, and must not throw
  * or call the library. Caps count these bytes as they count the system's.
@@ -261,10 +267,14 @@ typedef struct evn_runtime_options {
   evn_user_release ended;       /* nullable. Called last: the runtime has ended. The call that ended it may still be returning, so
                                    that the library must not be unloaded from here. @since 0.2 */
   void *ended_user;             /* handed to ended */
+  evn_post post;                /* nullable: how requests (request.h) are run on the host's threads. Without it, a runtime with
+                                   parallel_for has none. @since 0.2 */
+  void *post_user;              /* handed to post */
+  evn_user_release post_release; /* nullable; of post_user. Called after parallel_release */
 } evn_runtime_options;
 #define EVN_RUNTIME_OPTIONS_INIT                                                                                    \
   {sizeof(evn_runtime_options), 0, NULL, NULL, 0, NULL, NULL, EVN_LOG_WARNING, 0, NULL, 0, NULL, NULL, NULL, NULL, \
-   {NULL, NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL}
+   {NULL, NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_runtime_options_init(evn_runtime_options *options, uint32_t struct_size);
@@ -806,9 +816,12 @@ typedef struct evn_session_options {
   uint32_t disabled_pass_count; /* of disabled_passes. @since 0.2 */
   const char *const *disabled_passes; /* passes of `when` "session" (evn_describe_passes) that are left out, beside those of the
                                          configuration's `passes: {disable: [...]}`. @since 0.2 */
+  int32_t concurrency;    /* how many runs of the session compute at a time at most; others wait. 0: the configuration's, else as many
+                             as there are cores. Each that computes holds memory of its own. @since 0.2 */
+  uint32_t reserved2;     /* 0 */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT \
-  {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL}
+  {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL, 0, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
@@ -871,8 +884,14 @@ typedef struct evn_run_options {
                             ends when its time is over. It may serve many runs. @since 0.2 */
   uint64_t deadline_ns;  /* of CLOCK_MONOTONIC; 0: none. The run ends with EVN_ERROR_TIMEOUT at this time or timeout_ns after its
                             begin, whichever is earlier; one that has passed already ends it at once. @since 0.2 */
+  int32_t priority;      /* EVN_PRIORITY_LOWEST .. EVN_PRIORITY_HIGHEST: while a run computes, those of lower priorities stop at the
+                            edge of the tiles that they compute and wait, for a second at a time at most. Among runs of one priority
+                            that of the earliest deadline comes first. No meaning with an executor of the host's. @since 0.2 */
+  uint32_t reserved;     /* 0 */
 } evn_run_options;
-#define EVN_RUN_OPTIONS_INIT {sizeof(evn_run_options), 0, 0, 0, NULL, 0}
+#define EVN_RUN_OPTIONS_INIT {sizeof(evn_run_options), 0, 0, 0, NULL, 0, 0, 0}
+#define EVN_PRIORITY_LOWEST -7
+#define EVN_PRIORITY_HIGHEST 7
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_run_options_init(evn_run_options *options, uint32_t struct_size);
@@ -898,7 +917,8 @@ EVN_API evn_status evn_cancel_release(evn_cancel cancel);
  * EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_TIMEOUT, EVN_ERROR_CANCELLED, EVN_ERROR_DEVICE_LOST, EVN_ERROR_WRONG_STATE (a tensor is
  * mapped), EVN_ERROR_INVALID_HANDLE, EVN_ERROR_UNSUPPORTED, EVN_ERROR_LIMIT. On failure no slot of `outputs` changes; the bytes of
  * given output tensors are then undefined. Several threads may run one session at a time; each such run holds memory of its own.
- * The first run with new input shapes plans and allocates. */
+ * No more runs of a runtime compute at a time than the process may use cores (or `thread_count`, where that is more): others wait,
+ * also for more urgent ones (evn_run_options.priority). The first run with new input shapes plans and allocates. */
 EVN_API evn_status evn_session_run(evn_session session, const evn_tensor *inputs, uint32_t input_count, evn_tensor *outputs,
                                    uint32_t output_count, const evn_run_options *options, evn_error *error);
 

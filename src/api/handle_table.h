@@ -11,7 +11,19 @@
 
 namespace evn {
 
-enum class HandleKind : std::uint8_t { kRuntime, kDevice, kTensor, kModel, kSession, kOperatorNode, kValue, kQuantizer, kCancel };
+enum class HandleKind : std::uint8_t {
+  kRuntime,
+  kDevice,
+  kTensor,
+  kModel,
+  kSession,
+  kOperatorNode,
+  kValue,
+  kQuantizer,
+  kCancel,
+  kRequest,
+  kQueue
+};
 
 // What a slot holds: a shared pointer of the type that its kind says.
 class HandleObject {

@@ -3,6 +3,8 @@
 
 #include "api/handles.h"
 #include "runtime/quantize/quantizer.h"
+#include "runtime/request/completion_queue.h"
+#include "runtime/request/request.h"
 #include "runtime/session.h"
 
 namespace evn {
@@ -23,6 +25,7 @@ using RuntimePtr = std::shared_ptr<Runtime>;
 using SessionPtr = std::shared_ptr<Session>;
 using QuantizerPtr = std::shared_ptr<Quantizer>;
 using CancelPtr = std::shared_ptr<CancelToken>;
+using QueuePtr = std::shared_ptr<CompletionQueue>;
 
 template <>
 struct HandleTraits<RuntimePtr> {
@@ -64,6 +67,16 @@ template <>
 struct HandleTraits<CancelPtr> {
   static constexpr HandleKind kind = HandleKind::kCancel;
   static constexpr const char* name = "cancel";
+};
+template <>
+struct HandleTraits<RequestPtr> {
+  static constexpr HandleKind kind = HandleKind::kRequest;
+  static constexpr const char* name = "request";
+};
+template <>
+struct HandleTraits<QueuePtr> {
+  static constexpr HandleKind kind = HandleKind::kQueue;
+  static constexpr const char* name = "queue";
 };
 
 }  // namespace evn

@@ -32,6 +32,7 @@ evn_status release(const void* handle, HandleKind kind) noexcept {
 
 void adopt_users(const evn_runtime_options& o, RuntimeUsers& users) {
   users.parallel.adopt(o.parallel_release, o.parallel_user);
+  users.post.adopt(o.post_release, o.post_user);
   users.log.adopt(o.log_release, o.log_user);
   users.log_sink.adopt(o.log_sink_release, o.log_sink_user);
   users.allocator.adopt(o.allocator_release, o.allocator.user);
@@ -65,6 +66,7 @@ evn_status evn_runtime_create(const evn_runtime_options* options, evn_runtime* r
     inner.cache_dir = o.cache_dir != nullptr ? std::string(o.cache_dir) : default_cache_dir();
     inner.log = {o.log_callback, o.log_user, o.log_level, o.log_sink, o.log_sink_user};
     inner.executor = {o.parallel_for, o.parallel_user};
+    inner.post = {o.post, o.post_user};
     if ((o.allocator.allocate == nullptr) != (o.allocator.free == nullptr)) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "allocator.allocate and allocator.free must both be given, or none");
     }

@@ -1,11 +1,10 @@
 // evn_session_*.
 #include <cstddef>
-#include <type_traits>
 
 #include "api/barrier.h"
 #include "api/objects.h"
+#include "api/run_arguments.h"
 #include "api/value_info.h"
-#include "base/small_array.h"
 #include "runtime/pass_list.h"
 #include "runtime/report/compare.h"
 
@@ -30,80 +29,20 @@ void find_value(evn_session session, bool inputs, const char* name, uint32_t* in
   fail(EVN_ERROR_INVALID_ARGUMENT, "there is no %s \"%s\"; there are: %s", inputs ? "input" : "output", name, names.c_str());
 }
 
-// How evn_session_run and evn_session_run_values differ: in what their handles refer to.
-struct Tensors {
-  using Object = TensorPtr;
-  static const std::shared_ptr<Runtime>& runtime(const Object& t) { return t->runtime(); }
-  static RunValue value(const Object& t) { return {t, nullptr}; }
-  static Object object(const std::shared_ptr<Runtime>&, const RunValue& v) { return v.tensor; }
-};
-
-struct Values {
-  using Object = ValueObject;
-  static const std::shared_ptr<Runtime>& runtime(const Object& v) { return v.runtime; }
-  static RunValue value(const Object& v) { return v.value; }
-  static Object object(const std::shared_ptr<Runtime>& runtime, const RunValue& v) { return {runtime, v}; }
-};
-
-void refuse_other_than_tensors(const Graph& graph) {
-  for (std::size_t j = 0; j < graph.outputs.size(); ++j) {
-    const Value& value = graph.values[graph.outputs[j]];
-    if (!value.wraps) continue;
-    fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is of type %s: evn_session_run_values gives it", j, value.name.c_str(),
-         TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
-  }
-}
-
 template <typename Kind, typename Handle>
 void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle* outputs, uint32_t output_count,
          const evn_run_options* options) {
-  using Object = typename Kind::Object;
   const Pin<SessionPtr> s(session);
-  const evn_run_options defaults = EVN_RUN_OPTIONS_INIT;
-  const evn_run_options o = read_options(options, defaults, offsetof(evn_run_options, random_seed));
-  // The token lives as long as the run, whoever releases its handle meanwhile.
-  const CancelPtr cancel = o.cancel != nullptr ? *Pin<CancelPtr>(o.cancel) : nullptr;
-  const StopCondition stop = {o.deadline_ns, cancel != nullptr ? &cancel->requested : nullptr};
-  if (o.allow_copies > 1) fail(EVN_ERROR_INVALID_ARGUMENT, "allow_copies is %u", o.allow_copies);
-  const Graph& graph = (*s)->graph();
-  if (input_count != graph.inputs.size() || output_count != graph.outputs.size()) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %u and %u are given", graph.inputs.size(),
-         graph.outputs.size(), input_count, output_count);
-  }
+  const RunOptions o = read_run_options(options);
+  check_argument_counts((*s)->graph(), input_count, output_count);
   require(inputs != nullptr || input_count == 0, "inputs");
   require(outputs != nullptr || output_count == 0, "outputs");
-  if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(graph);
-
   // Shared pointers keep the values until the run has ended, whatever is released meanwhile.
   SmallArray<RunValue> in(input_count);
   SmallArray<RunValue> out(output_count);
-  const auto take = [&](Handle handle, RunValue* to) {
-    const Pin<Object> object(handle);
-    if (Kind::runtime(*object) != (*s)->runtime()) fail(EVN_ERROR_INVALID_ARGUMENT, "a tensor belongs to another runtime");
-    *to = Kind::value(*object);
-  };
-  for (uint32_t i = 0; i < input_count; ++i) take(inputs[i], &in[i]);
-  for (uint32_t j = 0; j < output_count; ++j) {
-    if (outputs[j] == nullptr) continue;
-    take(outputs[j], &out[j]);
-    if (out[j].tensor == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "output %u: only a tensor is written in place", j);
-  }
-  (*s)->run(in.span(), out.span(), {o.allow_copies != 0, o.timeout_ns, o.random_seed, stop});
-
-  SmallArray<void*> made(output_count);
-  try {
-    for (uint32_t j = 0; j < output_count; ++j) {
-      if (outputs[j] == nullptr) made[j] = make_handle<Object>(Kind::object((*s)->runtime(), out[j]));
-    }
-  } catch (...) {
-    for (uint32_t j = 0; j < output_count; ++j) {
-      if (made[j] != nullptr) g_handles.release(made[j], HandleTraits<Object>::kind);
-    }
-    throw;
-  }
-  for (uint32_t j = 0; j < output_count; ++j) {
-    if (outputs[j] == nullptr) outputs[j] = static_cast<Handle>(made[j]);
-  }
+  take_arguments<Kind>(**s, inputs, input_count, outputs, output_count, in.span(), out.span());
+  (*s)->run(in.span(), out.span(), o.request);
+  give_outputs<Kind>((*s)->runtime(), out.span(), outputs, [&](std::size_t j) { return outputs[j] == nullptr; });
 }
 
 // The cache of a session: the configuration's, or the options'.
@@ -136,10 +75,48 @@ SessionRequest request_of(const evn_session_options& o) {
     require(o.disabled_passes[i] != nullptr, "an entry of disabled_passes");
     request.disabled_passes.emplace_back(o.disabled_passes[i]);
   }
+  if (o.concurrency < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "concurrency is %d", o.concurrency);
+  request.concurrency = o.concurrency;
   return request;
 }
 
 }  // namespace
+
+namespace evn {
+
+void refuse_other_than_tensors(const Graph& graph) {
+  for (std::size_t j = 0; j < graph.outputs.size(); ++j) {
+    const Value& value = graph.values[graph.outputs[j]];
+    if (!value.wraps) continue;
+    fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is of type %s: functions of values give it", j, value.name.c_str(),
+         TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
+  }
+}
+
+void check_argument_counts(const Graph& graph, uint32_t input_count, uint32_t output_count) {
+  if (input_count == graph.inputs.size() && output_count == graph.outputs.size()) return;
+  fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %u and %u are given", graph.inputs.size(),
+       graph.outputs.size(), input_count, output_count);
+}
+
+RunOptions read_run_options(const evn_run_options* options) {
+  static constexpr evn_run_options defaults = EVN_RUN_OPTIONS_INIT;
+  const evn_run_options o = read_options(options, defaults, offsetof(evn_run_options, random_seed));
+  if (o.allow_copies > 1) fail(EVN_ERROR_INVALID_ARGUMENT, "allow_copies is %u", o.allow_copies);
+  if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+  if (o.priority < EVN_PRIORITY_LOWEST || o.priority > EVN_PRIORITY_HIGHEST) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "priority is %d, expected %d .. %d", o.priority, EVN_PRIORITY_LOWEST, EVN_PRIORITY_HIGHEST);
+  }
+  const CancelPtr token = o.cancel != nullptr ? *Pin<CancelPtr>(o.cancel) : nullptr;
+  return {{o.allow_copies != 0,
+           o.timeout_ns,
+           o.random_seed,
+           {o.deadline_ns, token != nullptr ? &token->requested : nullptr},
+           o.priority},
+          token};
+}
+
+}  // namespace evn
 
 extern "C" {
 
@@ -158,7 +135,7 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
     require(session != nullptr, "session");
     const evn_session_options defaults = EVN_SESSION_OPTIONS_INIT;
     const evn_session_options o = read_options(options, defaults, offsetof(evn_session_options, cache_file));
-    if (o.reserved != 0 || o.reserved1 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+    if (o.reserved != 0 || o.reserved1 != 0 || o.reserved2 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
     if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
     *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, request_of(o), cache_of(**r, o))));
   });

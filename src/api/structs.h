@@ -3,6 +3,7 @@
 
 #include "evener/evener.h"
 #include "evener/quantize.h"
+#include "evener/request.h"
 
 // EVN_STRUCT(name, macro) for each of them; tests/abi holds this list against the headers.
 #define EVN_STRUCTS(EVN_STRUCT)                                 \
@@ -16,6 +17,7 @@
   EVN_STRUCT(evn_inspect_options, EVN_INSPECT_OPTIONS_INIT)     \
   EVN_STRUCT(evn_value_info, EVN_VALUE_INFO_INIT)               \
   EVN_STRUCT(evn_session_options, EVN_SESSION_OPTIONS_INIT)     \
+  EVN_STRUCT(evn_submit_options, EVN_SUBMIT_OPTIONS_INIT)       \
   EVN_STRUCT(evn_run_options, EVN_RUN_OPTIONS_INIT)             \
   EVN_STRUCT(evn_quantizer_options, EVN_QUANTIZER_OPTIONS_INIT) \
   EVN_STRUCT(evn_guard_options, EVN_GUARD_OPTIONS_INIT)

@@ -116,6 +116,19 @@ constexpr evn_api kApi = {
     .cancel_create = evn_cancel_create,
     .cancel_request = evn_cancel_request,
     .cancel_release = evn_cancel_release,
+    .submit_options_init = evn_submit_options_init,
+    .session_submit = evn_session_submit,
+    .session_submit_values = evn_session_submit_values,
+    .request_wait = evn_request_wait,
+    .request_take = evn_request_take,
+    .request_take_values = evn_request_take_values,
+    .request_user = evn_request_user,
+    .request_release = evn_request_release,
+    .queue_create = evn_queue_create,
+    .queue_next = evn_queue_next,
+    .queue_fd = evn_queue_fd,
+    .queue_release = evn_queue_release,
+    .session_finish = evn_session_finish,
 };
 
 }  // namespace

@@ -13,6 +13,7 @@ struct Limits {
   std::uint64_t load_time_ns = 300'000'000'000;
   std::uint64_t loop_iterations = 1'000'000;  // of one Loop or Scan
   std::uint64_t run_time_ns = 0;              // 0: unlimited
+  std::uint64_t queued_requests = 65536;      // of all sessions of a runtime
 };
 
 }  // namespace evn

@@ -24,6 +24,7 @@ const char* status_name(evn_status status) {
       "EVN_ERROR_VERSION",
       "EVN_ERROR_BUFFER_TOO_SMALL",
       "EVN_ERROR_INTERNAL",
+      "EVN_ERROR_BUSY",
   };
   const auto i = static_cast<std::uint32_t>(status);
   return i < sizeof kNames / sizeof kNames[0] ? kNames[i] : "EVN_ERROR_UNKNOWN";

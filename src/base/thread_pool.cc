@@ -1,12 +1,15 @@
-// The thread pool. A job is published by opening a gate; a worker joins by counting itself in through the gate, so that the
-// caller waits only for workers that joined, never for one that is still asleep or gone. That also makes the pool safe after
+// The thread pool. A job is published by opening the gate of a slot; a worker joins by counting itself in through the gate, so that
+// the caller waits only for workers that joined, never for one that is still asleep or gone. That also makes the pool safe after
 // fork: in the child nobody joins, and the caller does all the work.
 #include "base/thread_pool.h"
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -31,7 +34,12 @@ constexpr std::uint64_t kAlonePerDebt = 16;
 constexpr std::uint64_t kMostAlone = 100'000'000;
 constexpr std::uint64_t kSuspended = 50'000'000;  // no scheduler keeps a thread so long: the process was stopped
 
+// Whether this thread is in a body of some job: what that asks for it does alone.
+[[gnu::tls_model("initial-exec")]] constinit thread_local bool t_in_body = false;
+
 enum class Failure : int { kNone, kError, kMemory };
+
+const std::uint32_t* futex_word(const std::atomic<std::uint32_t>& a) { return reinterpret_cast<const std::uint32_t*>(&a); }
 
 // Calls done() until it is true or the spin budget is spent; says whether it became true.
 template <typename Done>
@@ -83,6 +91,7 @@ struct ThreadPool::Job {
   void* context = nullptr;
   std::int64_t count = 0;
   std::int64_t grain = 1;
+  ScheduledRun* run = nullptr;
   Share* shares = nullptr;  // of the threads
   std::uint32_t share_count = 0;
   std::atomic<bool> failed{false};  // set once; its setter writes what follows
@@ -120,12 +129,19 @@ struct ThreadPool::Job {
     if (failure == Failure::kMemory) throw std::bad_alloc();
   }
 
+  bool must_pause() const { return run != nullptr && run->must_pause(); }
+  [[gnu::cold]] bool make_way(Shared* caller);
+
+  // Works until nothing is left; helpers, until the run must make way. `caller` (null for helpers): to tell that it goes on.
   // Returns how many ranges this thread has done.
-  std::uint64_t work(int thread) {
+  std::uint64_t work(int thread, Shared* caller = nullptr) {
     std::uint64_t done = 0;
+    const bool outer = std::exchange(t_in_body, true);
     try {
       std::uint32_t range = 0;
-      while (!failed.load(std::memory_order_relaxed) && take(static_cast<std::uint32_t>(thread), &range)) {
+      while (!failed.load(std::memory_order_relaxed)) {
+        if (must_pause() && !make_way(caller)) break;
+        if (!take(static_cast<std::uint32_t>(thread), &range)) break;
         const std::int64_t begin = range * grain;
         body(context, thread, begin, count - begin < grain ? count : begin + grain);
         ++done;
@@ -138,7 +154,46 @@ struct ThreadPool::Job {
       const Error e = make_error(EVN_ERROR_INTERNAL, "an unknown exception left a kernel");
       keep(Failure::kError, &e);
     }
+    t_in_body = outer;
     return done;
+  }
+};
+
+// Where a job is while it is under way.
+struct alignas(64) ThreadPool::Slot {
+  std::atomic<std::uint32_t> gate{0};  // kOpen, kCallerSleeps, and the number of workers inside
+  std::atomic<int> caller_core{-1};
+  std::atomic<std::uint32_t> on_one_core{0};  // workers who found themselves on the caller's core
+  Job job;
+  std::vector<Share> shares;
+
+  bool join() {
+    std::uint32_t v = gate.load(std::memory_order_relaxed);
+    while ((v & kOpen) != 0) {
+      if (gate.compare_exchange_weak(v, v + 1, std::memory_order_acquire, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+
+  void leave() {
+    if (gate.fetch_sub(1, std::memory_order_release) == (kCallerSleeps | 1)) os::futex_wake_all(futex_word(gate));
+  }
+
+  // Whether a worker only takes the caller's core from him.
+  bool shares_core() const {
+    const int core = os::current_core();
+    return core >= 0 && core == caller_core.load(std::memory_order_relaxed);
+  }
+
+  void await_leavers(std::uint64_t look) {
+    const auto empty = [&] { return gate.load(std::memory_order_acquire) == 0; };
+    if (spin(look, empty)) return;
+    std::uint32_t v = gate.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
+    while (v != kCallerSleeps) {
+      os::futex_wait(futex_word(gate), v);
+      v = gate.load(std::memory_order_acquire);
+    }
+    gate.store(0, std::memory_order_relaxed);
   }
 };
 
@@ -148,86 +203,91 @@ struct ThreadPool::Shared {
     int index;
   };
 
-  std::atomic<bool> busy{false};                         // held by the caller of the job that runs, and while threads start
-  alignas(64) std::atomic<std::uint32_t> gate{0};        // kOpen, kCallerSleeps, and the number of workers inside
   alignas(64) std::atomic<std::uint32_t> generation{0};  // grows with each job; idle workers sleep on it
   std::atomic<std::uint32_t> sleepers{0};
   std::atomic<bool> stop{false};
-  Job job;
+  alignas(64) std::atomic<std::uint32_t> taken{0};  // bit i: a caller has slot i
   std::uint64_t spin_ns = 0;
-  std::atomic<int> caller_core{-1};
-  std::atomic<std::uint32_t> on_one_core{0};  // workers who found themselves on the caller's core
-  std::uint64_t debt = 0;                     // ns
-  std::uint64_t alone_until = 0;              // the caller of a job asks for no worker before
-  bool started = false;
+  const RunScheduler* scheduler = nullptr;
+  std::atomic<std::uint64_t> debt{0};         // ns
+  std::atomic<std::uint64_t> alone_until{0};  // the caller of a job asks for no worker before
+  std::mutex starting;
+  std::atomic<bool> started{false};
   pid_t owner = 0;
   std::vector<Worker> workers;
-  std::vector<Share> shares;
   std::vector<os::Thread> threads;
+  Slot slots[kMostJobs];
 
-  static const std::uint32_t* word(const std::atomic<std::uint32_t>& a) { return reinterpret_cast<const std::uint32_t*>(&a); }
+  // Slot number i; negative when all are taken.
+  int take_slot() {
+    std::uint32_t v = taken.load(std::memory_order_relaxed);
+    while (v != (1u << kMostJobs) - 1) {
+      const int free = std::countr_one(v);
+      if (taken.compare_exchange_weak(v, v | 1u << free, std::memory_order_acquire, std::memory_order_relaxed)) return free;
+    }
+    return -1;
+  }
+  void free_slot(int i) { taken.fetch_and(~(1u << i), std::memory_order_release); }
+
+  int idle_cores() const { return scheduler != nullptr ? scheduler->idle_cores() : INT32_MAX; }
 
   void announce() {
     generation.fetch_add(1, std::memory_order_seq_cst);
-    if (sleepers.load(std::memory_order_seq_cst) != 0) os::futex_wake_all(word(generation));
+    if (sleepers.load(std::memory_order_seq_cst) != 0) os::futex_wake_all(futex_word(generation));
   }
 
-  // `*often`: whether the job before came so soon that a longer look would have been worth it; kept for the next call.
-  void await_generation(std::uint32_t seen, bool* often) {
+  // `*often`: whether the job before came so soon that a longer look would have been worth it; kept for the next call. `look`: or
+  // sleep at once.
+  void await_generation(std::uint32_t seen, bool look, bool* often) {
     const auto changed = [&] { return generation.load(std::memory_order_acquire) != seen; };
     const std::uint64_t start = os::now_ns();
-    if (spin(shares_core() ? 0 : *often ? kLongLook * spin_ns : spin_ns, changed)) return;
+    if (spin(!look ? 0 : *often ? kLongLook * spin_ns : spin_ns, changed)) return;
     sleepers.fetch_add(1, std::memory_order_seq_cst);
-    while (!changed()) os::futex_wait(word(generation), seen);
+    while (!changed()) os::futex_wait(futex_word(generation), seen);
     sleepers.fetch_sub(1, std::memory_order_relaxed);
     *often = os::now_ns() - start < kLongLook * spin_ns;
   }
 
-  // Whether this worker only takes the caller's core from him.
-  bool shares_core() const {
-    const int core = os::current_core();
-    return core >= 0 && core == caller_core.load(std::memory_order_relaxed);
-  }
-
-  bool join_job() {
-    std::uint32_t v = gate.load(std::memory_order_relaxed);
-    while ((v & kOpen) != 0) {
-      if (gate.compare_exchange_weak(v, v + 1, std::memory_order_acquire, std::memory_order_relaxed)) return true;
-    }
-    return false;
-  }
-
-  void leave_job() {
-    if (gate.fetch_sub(1, std::memory_order_release) == (kCallerSleeps | 1)) os::futex_wake_all(word(gate));
-  }
-
   // `start`, `done`: when the caller began, and how many ranges it has done since.
-  void close_gate(std::uint64_t start, std::uint64_t done) {
-    gate.fetch_and(~kOpen, std::memory_order_acq_rel);
-    const std::uint64_t in_vain = on_one_core.exchange(0, std::memory_order_relaxed) * kCostOfSharedCore;
-    if (gate.load(std::memory_order_acquire) == 0 && in_vain == 0) return;
+  void close_gate(Slot& slot, std::uint64_t start, std::uint64_t done) {
+    slot.gate.fetch_and(~kOpen, std::memory_order_acq_rel);
+    const std::uint64_t in_vain = slot.on_one_core.exchange(0, std::memory_order_relaxed) * kCostOfSharedCore;
+    if (slot.gate.load(std::memory_order_acquire) == 0 && in_vain == 0) return;
     const std::uint64_t end = os::now_ns();
     const std::uint64_t two_ranges = 2 * (end - start) / (done + 1);
-    await_leavers(std::min(two_ranges, kLongLook * spin_ns));
+    slot.await_leavers(std::max(spin_ns, std::min(two_ranges, kLongLook * spin_ns)));
     const std::uint64_t now = os::now_ns();
     const std::uint64_t explained = two_ranges + (now - start) / kPaidOff;
     if (now - end > kSuspended) return;
-    const std::uint64_t owed = debt + (now - end) + in_vain;
-    debt = owed > explained ? owed - explained : 0;
-    if (debt <= kMostDebt) return;
-    alone_until = now + std::min(kMostAlone, kAlonePerDebt * debt);
-    debt = 0;
+    const std::uint64_t owed = debt.load(std::memory_order_relaxed) + (now - end) + in_vain;
+    const std::uint64_t left = owed > explained ? owed - explained : 0;
+    debt.store(left > kMostDebt ? 0 : left, std::memory_order_relaxed);
+    if (left > kMostDebt) alone_until.store(now + std::min(kMostAlone, kAlonePerDebt * left), std::memory_order_relaxed);
   }
 
-  void await_leavers(std::uint64_t look) {
-    const auto empty = [&] { return gate.load(std::memory_order_acquire) == 0; };
-    if (spin(std::max(spin_ns, look), empty)) return;
-    std::uint32_t v = gate.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
-    while (v != kCallerSleeps) {
-      os::futex_wait(word(gate), v);
-      v = gate.load(std::memory_order_acquire);
+  // Does what it can of one caller's job. False when that was nothing.
+  bool help(Slot& slot, int index) {
+    if (!slot.join()) return false;
+    std::uint64_t done = 0;
+    if (slot.shares_core()) {
+      if (!slot.job.must_pause()) slot.on_one_core.fetch_add(1, std::memory_order_relaxed);
+    } else if (index <= idle_cores()) {
+      done = slot.job.work(index);
     }
-    gate.store(0, std::memory_order_relaxed);
+    slot.leave();
+    return done != 0;
+  }
+
+  // Helps all callers. *alone: no core was left to this thread, which might as well sleep.
+  void help_all(int index, bool* alone) {
+    bool some = true;
+    while (some && !stop.load(std::memory_order_relaxed)) {
+      some = false;
+      for (std::uint32_t left = taken.load(std::memory_order_acquire); left != 0; left &= left - 1) {
+        some |= help(slots[std::countr_zero(left)], index);
+      }
+    }
+    *alone = index > idle_cores() || slots[0].shares_core();
   }
 
   static void worker_main(void* argument) {
@@ -235,19 +295,14 @@ struct ThreadPool::Shared {
     Shared& s = *w->shared;
     std::uint32_t seen = 0;
     bool often = false;
-    if (s.shares_core()) os::leave_core();  // here only: a thread that starts makes system calls in any case, a run must not
+    bool alone = s.slots[0].shares_core();
+    if (alone) os::leave_core();  // here only: a thread that starts makes system calls in any case, a run must not
     while (true) {
-      s.await_generation(seen, &often);
+      s.await_generation(seen, !alone, &often);
       // In this order: who has seen the last generation has seen the stop. A late worker would otherwise wait for another one.
       seen = s.generation.load(std::memory_order_acquire);
       if (s.stop.load(std::memory_order_acquire)) return;
-      if (!s.join_job()) continue;
-      if (s.shares_core()) {
-        s.on_one_core.fetch_add(1, std::memory_order_relaxed);
-      } else {
-        s.job.work(w->index);
-      }
-      s.leave_job();
+      s.help_all(w->index, &alone);
     }
   }
 
@@ -264,9 +319,13 @@ struct ThreadPool::Shared {
   }
 
   void start(int thread_count) {
+    const std::lock_guard<std::mutex> lock(starting);
+    if (started.load(std::memory_order_relaxed)) return;
     owner = getpid();
     generation.store(0, std::memory_order_relaxed);
-    if (shares.empty()) shares = std::vector<Share>(static_cast<std::size_t>(thread_count));
+    for (Slot& slot : slots) {
+      if (slot.shares.empty()) slot.shares = std::vector<Share>(static_cast<std::size_t>(thread_count));
+    }
     workers.resize(static_cast<std::size_t>(thread_count - 1));
     threads.reserve(workers.size());
     try {
@@ -278,7 +337,7 @@ struct ThreadPool::Shared {
       end_threads();
       throw;
     }
-    started = true;
+    started.store(true, std::memory_order_release);
   }
 };
 
@@ -298,11 +357,21 @@ struct ThreadPool::HostJob {
   }
 };
 
-ThreadPool::ThreadPool(int thread_count, HostExecutor executor, std::uint64_t spin_ns)
+bool ThreadPool::Job::make_way(Shared* caller) {
+  if (caller == nullptr) return false;
+  run->pause();
+  caller->announce();  // others may help again
+  return true;
+}
+
+ThreadPool::ThreadPool(int thread_count, HostExecutor executor, std::uint64_t spin_ns, const RunScheduler* scheduler)
     : thread_count_(std::clamp(thread_count, 1, kMaxThreads)),
       executor_(executor),
+      scheduler_(scheduler),
       shared_(thread_count_ > 1 && executor.parallel_for == nullptr ? std::make_unique<Shared>() : nullptr) {
-  if (shared_) shared_->spin_ns = spin_ns;
+  if (!shared_) return;
+  shared_->spin_ns = spin_ns;
+  shared_->scheduler = scheduler;
 }
 
 ThreadPool::~ThreadPool() {
@@ -322,39 +391,48 @@ void ThreadPool::run_on_host(std::int64_t count, std::int64_t grain, std::int64_
   j.job.rethrow();
 }
 
-void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body, void* context) {
+void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body, void* context, ScheduledRun* run) {
   if (count <= 0) return;
   grain = std::max({grain, std::int64_t{1}, ceil_div(count, kMostRanges)});
   const std::int64_t ranges = ceil_div(count, grain);
   if (executor_.parallel_for != nullptr && thread_count_ > 1 && ranges > 1) return run_on_host(count, grain, ranges, body, context);
   const auto work_alone = [&] {
     for (std::int64_t begin = 0, left = count; left > 0; begin += grain, left -= grain) {
+      if (run != nullptr && run->must_pause()) run->pause();
       body(context, 0, begin, left < grain ? count : begin + grain);
     }
   };
-  if (!shared_ || ranges == 1 || shared_->busy.exchange(true, std::memory_order_acquire)) return work_alone();
+  if (!shared_ || ranges == 1 || t_in_body || shared_->idle_cores() <= 0) return work_alone();
   Shared& s = *shared_;
+  const int core = os::current_core();
+  if (!s.started.load(std::memory_order_acquire)) {
+    s.slots[0].caller_core.store(core, std::memory_order_relaxed);
+    s.start(thread_count_);
+  }
+  const std::uint64_t start = os::now_ns();
+  if (start < s.alone_until.load(std::memory_order_relaxed)) return work_alone();
+  const int number = s.take_slot();
+  if (number < 0) return work_alone();
   struct Release {
     Shared& s;
-    ~Release() { s.busy.store(false, std::memory_order_release); }
-  } release{s};
-  s.caller_core.store(os::current_core(), std::memory_order_relaxed);
-  if (!s.started) s.start(thread_count_);
-  const std::uint64_t start = os::now_ns();
-  if (start < s.alone_until) return work_alone();
-
-  Job& job = s.job;
+    int number;
+    ~Release() { s.free_slot(number); }
+  } release{s, number};
+  Slot& slot = s.slots[number];
+  slot.caller_core.store(core, std::memory_order_relaxed);
+  Job& job = slot.job;
   job.body = body;
   job.context = context;
   job.count = count;
   job.grain = grain;
-  job.deal(static_cast<std::uint32_t>(ranges), s.shares.data(), static_cast<std::uint32_t>(thread_count_));
+  job.run = run;
+  job.deal(static_cast<std::uint32_t>(ranges), slot.shares.data(), static_cast<std::uint32_t>(thread_count_));
   job.failed.store(false, std::memory_order_relaxed);
   job.failure = Failure::kNone;
-  s.gate.store(kOpen, std::memory_order_release);
+  slot.gate.store(kOpen, std::memory_order_release);
   s.announce();
-  const std::uint64_t done = job.work(0);
-  s.close_gate(start, done);
+  const std::uint64_t done = job.work(0, &s);
+  s.close_gate(slot, start, done);
   job.rethrow();
 }
 

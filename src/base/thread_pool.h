@@ -1,6 +1,6 @@
-// The threads of one CPU device. They start when first needed. Each has a share of a job's tiles, the same part of every job, and
-// takes others' when it has done its own, so that a slow core holds nobody up. They spin for a bounded time between jobs and then
-// sleep on a futex.
+// The threads of one CPU device. They start when first needed, and work for several callers at a time, where the scheduler leaves
+// cores to them. Each has a share of a job's tiles, the same part of every job, and takes others' when it has done its own, so that
+// a slow core holds nobody up. They spin for a bounded time between jobs and then sleep on a futex.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/os/os.h"
+#include "base/run_scheduler.h"
 #include "evener/evener.h"
 
 namespace evn {
@@ -29,7 +30,9 @@ class ThreadPool {
   // `spin_ns`: how long a thread looks for work, or for the end of others' work, before it sleeps; eight times as long where the
   // job before came within that time, and for the end of what others have in hand.
   static constexpr int kMaxThreads = 1024;
-  explicit ThreadPool(int thread_count, HostExecutor executor = {}, std::uint64_t spin_ns = kDefaultSpinNs);
+  // `scheduler` (nullable, outlives the pool) says how many cores are left to threads of the pool.
+  explicit ThreadPool(int thread_count, HostExecutor executor = {}, std::uint64_t spin_ns = kDefaultSpinNs,
+                      const RunScheduler* scheduler = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -37,22 +40,26 @@ class ThreadPool {
   int thread_count() const { return thread_count_; }
 
   // Calls body(context, thread, begin, end) over disjoint ranges that cover [0, count). `thread` is in [0, thread_count()) and no
-  // two calls of one job have the same at a time; `grain` is the size of a range. The caller works too. When the pool is busy
-  // with another caller's job, the caller runs everything itself: it never waits for another's job. The first exception that a body
-  // throws is rethrown here after all ranges have ended; further ranges are skipped. Allocates only when threads start.
-  // When a thread cannot be started: throws EVN_ERROR_NO_THREADS, nothing has run.
+  // two calls of one job have the same at a time; `grain` is the size of a range. The caller works too, and does all by itself
+  // where no core is idle, in a body of another job, and when kMostJobs are under way: it never waits for another's job. Between
+  // ranges `run` (nullable), which the job is a part of, makes way for others. The first exception that a body throws is rethrown
+  // here after all ranges have ended; further ranges are skipped. Allocates only when threads start. When a thread cannot be
+  // started: throws EVN_ERROR_NO_THREADS, nothing has run.
   using Body = void (*)(void* context, int thread, std::int64_t begin, std::int64_t end);
-  void parallel_for(std::int64_t count, std::int64_t grain, Body body, void* context);
+  void parallel_for(std::int64_t count, std::int64_t grain, Body body, void* context, ScheduledRun* run = nullptr);
+  static constexpr int kMostJobs = 8;
 
  private:
   struct Job;
   class Share;
+  struct Slot;
   struct Shared;
   struct HostJob;
   void run_on_host(std::int64_t count, std::int64_t grain, std::int64_t ranges, Body body, void* context);
 
   int thread_count_;
   HostExecutor executor_;
+  const RunScheduler* scheduler_;
   std::unique_ptr<Shared> shared_;
 };
 

@@ -47,6 +47,7 @@ struct SessionConfig {
   Precision precision = Precision::kDefault;
   std::vector<std::string> keep_fp32;  // nodes that stay float32: globs of names, or "type:Softmax"
   Numerics numerics = Numerics::kDefault;
+  int concurrency = 0;  // runs that compute at a time; 0: as many as there are cores
 };
 
 struct Config {

@@ -50,6 +50,8 @@ constexpr KeyRow kRows[] = {
               [](Draft d, Value v) { d.config.limits.loop_iterations = v.number; }),
     {{"limits.run_time", SettingType::kDuration, "none", 1, kMaxNumber, "none", 0},
      [](Draft d, Value v) { d.config.limits.run_time_ns = v.number; }},
+    limit_row("limits.queued_requests", SettingType::kInteger, "65536", 1'000'000'000,
+              [](Draft d, Value v) { d.config.limits.queued_requests = v.number; }),
 
     {{"devices", SettingType::kNames}},
     map_row("devices.*"),
@@ -88,6 +90,8 @@ constexpr KeyRow kRows[] = {
     map_row("session"),
     precision_row("session.precision", [](Draft d, Value v) { d.config.session.precision = precision_of(v); }),
     numerics_row("session.numerics", [](Draft d, Value v) { d.config.session.numerics = numerics_of(v); }),
+    {{"session.concurrency", SettingType::kInteger, "auto", 1, 1024, "auto", 0},
+     [](Draft d, Value v) { d.config.session.concurrency = static_cast<int>(v.number); }},
     texts_row("session.keep_fp32", [](Draft d, Value v) { d.config.session.keep_fp32 = v.texts; }),
 
     map_row("passes"),

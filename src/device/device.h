@@ -44,7 +44,8 @@ struct KernelCall {
   const Kernel* kernel = nullptr;
   KernelArgs args;
   const Cancel* cancel = nullptr;
-  StepTrace* trace = nullptr;  // not null: the run is traced; prepare_tracing has been called
+  ScheduledRun* run = nullptr;  // what the call is a part of; it makes way for others between tiles
+  StepTrace* trace = nullptr;   // not null: the run is traced; prepare_tracing has been called
 };
 
 // What a device takes of a graph: nodes that one kernel of it runs as one step. The kernel of several nodes has no prepack and no

@@ -58,6 +58,7 @@ struct SessionRequest {
   std::vector<std::string> keep_fp32;         // beside the configuration's
   Numerics numerics = Numerics::kDefault;     // of nodes for which no rule has one
   std::vector<std::string> disabled_passes;   // beside the configuration's
+  int concurrency = 0;                        // runs that compute at a time; 0: as many as there are cores
   bool raw_outputs = false;  // outputs may come in the order of elements in which kernels make them, for who only counts
 };
 

@@ -1,5 +1,6 @@
 #include "runtime/runtime.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -28,19 +29,32 @@ std::string shown(const Setting& setting, const SettingValue* value) {
   return text;
 }
 
+const DeviceConfig* cpu_config(const Config& config) {
+  for (const DeviceConfig& d : config.devices) {
+    if (d.type == "cpu") return &d;
+  }
+  return nullptr;
+}
+
+// Runs compute on so many threads of their callers at a time; with an executor of the host's, which may run sessions within its
+// tasks, on all.
+int cores_of(const RuntimeOptions& options) {
+  if (options.executor.parallel_for != nullptr) return 0;
+  const DeviceConfig* const cpu = cpu_config(options.config);
+  const int configured = cpu != nullptr ? static_cast<int>(cpu->settings.number("threads", 0)) : 0;
+  return std::max(options.thread_count > 0 ? options.thread_count : configured, os::usable_cores());
+}
+
 }  // namespace
 
-Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
+Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)), scheduler_(cores_of(options_)) {
   const Config& config = options_.config;
   check_pass_names(config.disabled_passes, false, EVN_ERROR_CONFIG, config.source + ":" + std::to_string(config.passes_line));
-  const DeviceConfig* cpu = nullptr;
+  const DeviceConfig* const cpu = cpu_config(config);
   for (const DeviceConfig& d : config.devices) {
-    if (d.type != "cpu") continue;
-    if (cpu != nullptr) {
-      fail(EVN_ERROR_CONFIG, "%s:%d: a second device of type cpu (the first is at line %d)", config.source.c_str(), d.line,
-           cpu->line);
-    }
-    cpu = &d;
+    if (d.type != "cpu" || &d == cpu) continue;
+    fail(EVN_ERROR_CONFIG, "%s:%d: a second device of type cpu (the first is at line %d)", config.source.c_str(), d.line,
+         cpu->line);
   }
   DeviceRequest request;
   request.name = cpu != nullptr ? cpu->name : "cpu";
@@ -56,6 +70,9 @@ Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)) {
   for (const DeviceConfig& d : config.devices) {
     if (&d != cpu) open_configured(d);
   }
+  const bool on_host = options_.executor.parallel_for != nullptr || options_.post.post != nullptr;
+  dispatcher_ = std::make_unique<RequestDispatcher>(static_cast<int>(this->cpu().traits().compute_units), on_host, options_.post,
+                                                    config.limits.queued_requests);
   LogEvent(options_.log, EVN_LOG_INFO, "runtime.created")
       .field("devices", devices_.size())
       .field("absent_devices", absent_.size())
@@ -141,6 +158,7 @@ void Runtime::check_same_settings(const Opened& opened, const DeviceConfig& seco
 Device* Runtime::open(const Backend& b, DeviceRequest request, const DeviceConfig* configured, bool keep_name) {
   request.cache_dir = options_.cache_dir;
   request.executor = options_.executor;
+  request.scheduler = &scheduler_;
   request.allocator = options_.allocator;
   request.log = options_.log;
   const std::lock_guard<std::mutex> opening(opening_);

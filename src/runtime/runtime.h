@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "device/backend.h"
 #include "ops/custom.h"
+#include "runtime/request/dispatcher.h"
 
 namespace evn {
 
@@ -22,13 +23,14 @@ struct RuntimeOptions {
   std::string cache_dir;               // "": no cache of compiled programs
   LogSink log;
   HostExecutor executor;
+  HostPost post;
   evn_allocator allocator{};
   std::span<const Backend* const> backends;  // static
 };
 
 // What the host gave with the callbacks of a runtime. Members go in reverse order, which the header promises.
 struct RuntimeUsers {
-  UserData ended, allocator, log_sink, log, parallel;
+  UserData ended, allocator, log_sink, log, post, parallel;
 };
 
 class Runtime : public std::enable_shared_from_this<Runtime> {
@@ -53,6 +55,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   // For the host's data, once nothing can fail any more.
   RuntimeUsers& users() { return users_; }
+
+  RunScheduler& scheduler() { return scheduler_; }
+  RequestDispatcher& dispatcher() { return *dispatcher_; }
 
   // The host's own; models find them while they load.
   OperatorRegistry& operators() { return operators_; }
@@ -87,12 +92,14 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   RuntimeUsers users_;          // goes last
   OperatorRegistry operators_;  // of what is used
   RuntimeOptions options_;
+  RunScheduler scheduler_;
   std::mutex opening_;  // one thread opens at a time; guards opened_
   std::vector<Opened> opened_;
   mutable std::mutex mutex_;  // guards devices_ and names_ while runs go on
   std::vector<std::shared_ptr<Device>> devices_;
   std::vector<Name> names_;  // of devices that are open, other than their own
   std::vector<Absent> absent_;
+  std::unique_ptr<RequestDispatcher> dispatcher_;  // goes first
 };
 
 }  // namespace evn

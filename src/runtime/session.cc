@@ -16,13 +16,19 @@ constexpr std::size_t kMaxNext = 8;   // plans that go on from one
 
 const char* model_name(const LoadedModel& model) { return model.file_name.empty() ? "(from a buffer)" : model.file_name.c_str(); }
 
+int concurrency_of(const Runtime& runtime, const SessionRequest& request) {
+  return request.concurrency != 0 ? request.concurrency : runtime.config().session.concurrency;
+}
+
 }  // namespace
 
 Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache)
     : Session(std::move(model), request, cache, os::now_ns()) {}
 
 Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::uint64_t begin_ns)
-    : owned_(std::make_shared<CompiledGraph>(compile(std::move(model), request, cache))) {
+    : owned_(std::make_shared<CompiledGraph>(compile(std::move(model), request, cache))),
+      group_(concurrency_of(*compiled_.model->runtime, request)),
+      requests_(concurrency_of(*compiled_.model->runtime, request)) {
   plans_.reserve(kMaxPlans + 1);
   make_bodies(request);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
@@ -237,7 +243,7 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
     inputs[k] = std::move(runtime_value);
   }
   std::vector<RuntimeValuePtr> outputs(node.outputs.size());
-  HostRun services(*runtime(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.stop, state.random_seed);
+  HostRun services(*runtime(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.stop, state.random_seed, state.run);
   std::vector<TensorDesc> made(outputs.size());
   try {
     HostContext context{node, inputs, outputs, services};
@@ -284,7 +290,7 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
 }
 
 std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
-                                                 std::uint64_t random_seed) {
+                                                 std::uint64_t random_seed, ScheduledRun* scheduled) {
   check_counts(inputs.size(), graph().outputs.size());
   SmallArray<RunValue> in(inputs.size());
   SmallArray<RunValue> out(graph().outputs.size());
@@ -297,7 +303,7 @@ std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr
     }
   }
   Call call{in.span(), out.span(), false};
-  run_call(call, stop, random_seed);
+  run_call(call, stop, random_seed, scheduled);
   std::vector<RuntimeValuePtr> made(out.size());
   for (std::size_t j = 0; j < made.size(); ++j)
     made[j] = call.to[j] != nullptr ? runtime_value_of(call.to[j]) : call.runtime_values[graph().outputs[j]];

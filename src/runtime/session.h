@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/request/session_requests.h"
 #include "runtime/run/execute.h"
 #include "runtime/run/host_run.h"
 #include "runtime/tensor.h"
@@ -19,6 +20,7 @@ struct RunRequest {
   std::uint64_t timeout_ns = 0;  // 0: the configuration's
   std::uint64_t random_seed = 0;
   StopCondition stop = {};  // its deadline, or the timeout where that is earlier
+  std::int32_t priority = 0;
 };
 
 class Session {
@@ -32,9 +34,12 @@ class Session {
 
   // Runs once. `outputs` has a slot per graph output; empty slots are filled with new values on success only.
   void run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request);
-  // Runs as one iteration of a body.
+  // Runs as one iteration of a body; `scheduled`: the run that it is a part of.
   std::vector<RuntimeValuePtr> run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
-                                          std::uint64_t random_seed);
+                                          std::uint64_t random_seed, ScheduledRun* scheduled);
+
+  // Asynchronous runs.
+  SessionRequests& requests() { return requests_; }
 
   // For a node with a body: what runs that; else nullptr.
   const Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
@@ -85,7 +90,7 @@ class Session {
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
-  void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed);
+  void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled);
   void execute(Call& call, const PreparedPtr& first, RunState state);
   std::vector<TensorDesc> run_host_node(Call& call, const Plan& plan, const Execution& done, const RunState& state);
   void own_strings(Call& call) const;
@@ -109,6 +114,8 @@ class Session {
   std::shared_ptr<Trace> trace_;                  // the latest
   std::atomic<bool> tracing_{false};              // runs that begin now record into trace_
   std::vector<PreparedPtr> plans_;                // most recently used first
+  RunGroup group_;                                // of its runs
+  SessionRequests requests_;
 };
 
 }  // namespace evn

@@ -36,6 +36,13 @@ bool is_brief(const KernelPlan& plan) {
   return plan.flops + plan.bytes > 0 && plan.flops <= kBriefFlops && plan.bytes <= kBriefBytes;
 }
 
+// Where one thread does all, so that runs make way for others within a kernel too: parts of some milliseconds.
+constexpr double kFlopsPerRange = 1e8;
+constexpr double kBytesPerRange = 1e7;
+std::int64_t long_ranges(const KernelPlan& plan) {
+  return 1 + static_cast<std::int64_t>(std::min(1e6, std::max(plan.flops / kFlopsPerRange, plan.bytes / kBytesPerRange)));
+}
+
 std::string cpu_description() {
   std::string text;
 #if defined(__x86_64__)
@@ -60,7 +67,7 @@ class CpuDevice final : public Device {
   explicit CpuDevice(const DeviceRequest& request)
       : Device(request.name, request.memory_limit),
         memory_{request.allocator},
-        threads_(thread_count(request), request.executor, request.settings.number("spin", kDefaultSpinNs)) {
+        threads_(thread_count(request), request.executor, request.settings.number("spin", kDefaultSpinNs), request.scheduler) {
     pool().set_host_memory(memory_);
     traits_.host_addressable = true;
     traits_.alignment = kLine;
@@ -89,8 +96,8 @@ class CpuDevice final : public Device {
     if (plan.thread_scratch_bytes != 0)
       c.thread_scratch = static_cast<char*>(call.args.scratch.address()) + align_up(plan.scratch_bytes, kLine);
     const int threads = threads_.thread_count();
-    const std::int64_t ranges = threads == 1 ? 1 : static_cast<std::int64_t>(threads) * kRangesPerThread;
-    threads_.parallel_for(plan.tiles, is_brief(plan) ? plan.tiles : plan.tiles / ranges, &run_range, &c);
+    const std::int64_t ranges = threads == 1 ? long_ranges(plan) : static_cast<std::int64_t>(threads) * kRangesPerThread;
+    threads_.parallel_for(plan.tiles, is_brief(plan) ? plan.tiles : plan.tiles / ranges, &run_range, &c, call.run);
     return {};
   }
 

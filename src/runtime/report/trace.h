@@ -11,6 +11,7 @@ namespace evn {
 
 enum class TraceKind : std::uint8_t {
   kRun,      // all of Session::run
+  kQueue,    // the run waited for a core
   kPrepare,  // finding or making the plan, and its memory
   kKernel,
   kCopy,

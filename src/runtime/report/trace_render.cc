@@ -54,6 +54,7 @@ std::uint64_t duration_of(const TraceEvent& e) { return e.device.end != 0 ? e.de
 std::string name_of(const CompiledGraph& c, const TraceEvent& e) {
   switch (e.kind) {
     case TraceKind::kRun: return "run";
+    case TraceKind::kQueue: return "wait for a core";
     case TraceKind::kPrepare: return "prepare";
     case TraceKind::kWait: return "wait";
     case TraceKind::kMemory: return "memory " + c.devices[e.slot]->name();

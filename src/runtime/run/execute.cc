@@ -42,6 +42,7 @@ void Execution::bind(const RunState& state) {
 
 void Execution::run(const RunState& state) {
   trace_ = state.trace;
+  run_ = state.run;
   bind(state);
   texts_.clear();
   services_ = {&texts_, state.random_seed};
@@ -70,6 +71,7 @@ void Execution::run_steps() {
       }
       if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kKernel ? 0 : buffers_[step.buffers].size);
       if (step.wait_after) wait_for(1u << step.slot);
+      if (run_ != nullptr && run_->must_pause()) run_->pause();
       if (cancel_.stop()) cancel_.fail();
     } catch (Error& e) {
       if (e.node[0] == '\0' && step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
@@ -87,6 +89,7 @@ void Execution::run_kernel(const PlanStep& step, StepTrace* trace) {
   call.kernel = step.kernel;
   call.cancel = &cancel_;
   call.trace = trace;
+  call.run = run_;
   call.args.desc = &step.desc;
   call.args.plan = &step.plan;
   call.args.inputs = {b, inputs};
@@ -124,9 +127,11 @@ void Execution::wait_for(std::uint32_t slots) {
   bool waited = false;
   for (std::size_t slot = 0; slot < last_.size(); ++slot) {
     if ((slots >> slot & 1) == 0 || last_[slot].device == nullptr) continue;
+    if (run_ != nullptr) run_->leave();  // a core that only waits is another's
     if (!last_[slot].device->wait_or_stop(last_[slot], cancel_)) cancel_.fail();
     waited = true;
   }
+  if (waited && run_ != nullptr) run_->enter();
   if (trace_ != nullptr && waited) trace_->add_span(TraceKind::kWait, start);
 }
 

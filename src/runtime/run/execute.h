@@ -16,6 +16,7 @@ struct RunState {
   std::span<const RuntimeValuePtr> runtime_values;  // per value; empty where the graph has none
   StopCondition stop;
   std::uint64_t random_seed = 0;
+  ScheduledRun* run = nullptr;
   RunTrace* trace = nullptr;  // records the steps; nullptr: nothing does
 };
 
@@ -67,7 +68,8 @@ class Execution {
   std::uint32_t in_flight_ = 0;                // of these, those that had not done it when the run ended
   std::vector<std::shared_ptr<void>> staged_;  // host memory that outlives the run where runtime values do not
   Cancel cancel_;
-  RunTrace* trace_ = nullptr;  // of the run under way
+  ScheduledRun* run_ = nullptr;  // the run under way
+  RunTrace* trace_ = nullptr;    // of it
 };
 
 }  // namespace evn

@@ -247,12 +247,14 @@ void Session::own_strings(Call& call) const {
   }
 }
 
-void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed) {
+void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled) {
   static_cast<StopCondition&>(call.cancel) = stop;
   const CancelScope scope(call.cancel);  // of what this thread does itself: planning, host operators
   std::optional<RunTrace> trace;
   if (std::shared_ptr<Trace> to = trace_to_record()) trace.emplace(std::move(to));
   if (call.cancel.stop()) call.cancel.fail();
+  if (trace && scheduled != nullptr && scheduled->waited_ns() != 0)
+    trace->add_span(TraceKind::kQueue, os::now_ns() - scheduled->waited_ns());
   if (compiled_.has_runtime_values) call.runtime_values.resize(graph().values.size());
   settle_devices(call);
   take_inputs(call);
@@ -263,6 +265,7 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
   RunState state;
   state.stop = stop;
   state.random_seed = random_seed;
+  state.run = scheduled;
   state.trace = trace ? &*trace : nullptr;
   execute(call, prepared, state);
 }
@@ -276,7 +279,10 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
   }
   check_counts(inputs.size(), outputs.size());
   Call call{inputs, outputs, request.allow_copies};
-  run_call(call, stop, request.random_seed);
+  static_cast<StopCondition&>(call.cancel) = stop;
+  ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, &group_, call.cancel);
+  scheduled.enter();
+  run_call(call, stop, request.random_seed, &scheduled);
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     const TensorPtr& given = outputs[j].tensor;
     if (given != nullptr && given != call.to[j]) copy_tensor_or_stop(call.to[j], given, call.cancel);

@@ -1,0 +1,232 @@
+// evn_session_submit*, evn_request_*, evn_queue_*, evn_session_finish.
+#include "evener/request.h"
+
+#include <optional>
+
+#include "api/barrier.h"
+#include "api/objects.h"
+#include "api/run_arguments.h"
+#include "base/os/os.h"
+#include "runtime/request/dispatcher.h"
+
+namespace evn {
+
+// A request as the C API knows it: with a handle, and with who is told of its end.
+class ApiRequest final : public Request {
+ public:
+  ApiRequest(SessionPtr session, std::vector<RunValue> inputs, std::vector<RunValue> outputs, const RunOptions& options,
+             const evn_submit_options& submit, QueuePtr queue)
+      : Request(std::move(session), std::move(inputs), std::move(outputs), options.request, options.token),
+        done_(submit.done),
+        user_(submit.user),
+        queue_(std::move(queue)) {}
+
+  void* user() const { return user_; }
+
+  // `caller_has_it`: the submission gives the handle; else it is of who is told of the end.
+  void set_handle(void* handle, bool caller_has_it) {
+    entry_.handle = handle;
+    caller_has_handle_ = caller_has_it;
+    if (!caller_has_it) entry_.abandon = &release;
+  }
+  // Once nothing can fail any more.
+  void adopt_user(evn_user_release take_back) {
+    const std::lock_guard<std::mutex> lock(user_mutex_);
+    user_data_.emplace();
+    user_data_->adopt(take_back, user_);
+    if (told_) take_back_user();
+  }
+
+ private:
+  void tell(const RequestPtr& self) noexcept override {
+    if (done_ != nullptr) {
+      try {
+        done_(user_, static_cast<evn_request>(entry_.handle));
+      } catch (...) {  // nobody is there to be told
+      }
+      const std::lock_guard<std::mutex> lock(user_mutex_);
+      told_ = true;
+      take_back_user();
+    }
+    if (queue_ != nullptr) {
+      const QueuePtr queue = std::move(queue_);
+      queue->push(&entry_, self);
+    } else if (!caller_has_handle_) {
+      release(entry_.handle);
+    }
+  }
+
+  static void release(void* handle) { g_handles.release(handle, HandleKind::kRequest); }
+  void take_back_user() { user_data_.reset(); }
+
+  const evn_request_done done_;
+  void* const user_;
+  QueuePtr queue_;
+  CompletionQueue::Entry entry_;
+  bool caller_has_handle_ = false;
+  std::mutex user_mutex_;  // a callback may have returned before the submission has
+  bool told_ = false;
+  std::optional<UserData> user_data_;
+};
+
+}  // namespace evn
+
+using namespace evn;
+
+namespace {
+
+ApiRequest& of(const RequestPtr& request) { return static_cast<ApiRequest&>(*request); }
+
+template <typename Kind, typename Handle>
+void submit(evn_session session, const Handle* inputs, uint32_t input_count, const Handle* outputs, uint32_t output_count,
+            const evn_run_options* options, const evn_submit_options* submit_options, evn_request* request) {
+  const Pin<SessionPtr> pin(session);
+  const SessionPtr s = *pin;
+  RunOptions o = read_run_options(options);
+  static constexpr evn_submit_options defaults = EVN_SUBMIT_OPTIONS_INIT;
+  const evn_submit_options so = read_options(submit_options, defaults, sizeof(evn_submit_options));
+  if ((so.flags & ~static_cast<uint32_t>(EVN_SUBMIT_FAIL_WHEN_FULL)) != 0)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", so.flags);
+  check_argument_counts(s->graph(), input_count, output_count);
+  require(inputs != nullptr || input_count == 0, "inputs");
+  if (request == nullptr && so.queue == nullptr && so.done == nullptr) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "request, queue and done are NULL: nobody would learn of the end");
+  }
+  if (o.request.timeout_ns != 0) {
+    const std::uint64_t end = deadline_clock_ns() + std::min(o.request.timeout_ns, UINT64_MAX / 2);
+    std::uint64_t& deadline = o.request.stop.deadline_ns;
+    deadline = deadline != 0 ? std::min(deadline, end) : end;
+    o.request.timeout_ns = 0;
+  }
+  QueuePtr queue = so.queue != nullptr ? *Pin<QueuePtr>(so.queue) : nullptr;
+  std::vector<RunValue> in(input_count), out(output_count);
+  take_arguments<Kind>(*s, inputs, input_count, outputs, output_count, in, out);
+  const auto made = std::make_shared<ApiRequest>(s, std::move(in), std::move(out), o, so, std::move(queue));
+  void* const handle = make_handle<RequestPtr>(made);
+  made->set_handle(handle, request != nullptr);
+  try {
+    s->runtime()->dispatcher().submit(made, (so.flags & EVN_SUBMIT_FAIL_WHEN_FULL) != 0, o.request.stop);
+  } catch (...) {
+    g_handles.release(handle, HandleKind::kRequest);
+    throw;
+  }
+  made->adopt_user(so.release);
+  if (request != nullptr) *request = static_cast<evn_request>(handle);
+}
+
+template <typename Kind, typename Handle>
+void take(evn_request request, Handle* outputs, uint32_t output_count) {
+  const Pin<RequestPtr> r(request);
+  (*r)->take([&](std::span<const RunValue> out) {
+    if (output_count != out.size())
+      fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu outputs, %u are given", out.size(), output_count);
+    require(outputs != nullptr || output_count == 0, "outputs");
+    if constexpr (std::is_same_v<Kind, Tensors>) {
+      for (std::size_t j = 0; j < out.size(); ++j) {
+        if (out[j].tensor == nullptr)
+          fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu is no tensor: evn_request_take_values gives it", j);
+      }
+    }
+    give_outputs<Kind>((*r)->runtime(), out, outputs, [&](std::size_t j) { return !(*r)->was_given(j); });
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+evn_status evn_session_submit(evn_session session, const evn_tensor* inputs, uint32_t input_count, const evn_tensor* outputs,
+                              uint32_t output_count, const evn_run_options* options, const evn_submit_options* submit_options,
+                              evn_request* request, evn_error* error) {
+  return guarded(error,
+                 [&] { submit<Tensors>(session, inputs, input_count, outputs, output_count, options, submit_options, request); });
+}
+
+evn_status evn_session_submit_values(evn_session session, const evn_value* inputs, uint32_t input_count, const evn_value* outputs,
+                                     uint32_t output_count, const evn_run_options* options,
+                                     const evn_submit_options* submit_options, evn_request* request, evn_error* error) {
+  return guarded(error,
+                 [&] { submit<Values>(session, inputs, input_count, outputs, output_count, options, submit_options, request); });
+}
+
+evn_status evn_request_wait(evn_request request, uint64_t timeout_ns, bool* done, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RequestPtr> r(request);
+    require(done != nullptr, "done");
+    *done = (*r)->wait(timeout_ns);
+  });
+}
+
+evn_status evn_request_take(evn_request request, evn_tensor* outputs, uint32_t output_count, evn_error* error) {
+  return guarded(error, [&] { take<Tensors>(request, outputs, output_count); });
+}
+
+evn_status evn_request_take_values(evn_request request, evn_value* outputs, uint32_t output_count, evn_error* error) {
+  return guarded(error, [&] { take<Values>(request, outputs, output_count); });
+}
+
+evn_status evn_request_user(evn_request request, void** user, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RequestPtr> r(request);
+    require(user != nullptr, "user");
+    *user = of(*r).user();
+  });
+}
+
+evn_status evn_request_release(evn_request request) {
+  if (request == nullptr) return EVN_OK;
+  return g_handles.release(request, HandleKind::kRequest) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
+}
+
+evn_status evn_queue_create(evn_queue* queue, evn_error* error) {
+  return guarded(error, [&] {
+    require(queue != nullptr, "queue");
+    *queue = static_cast<evn_queue>(make_handle(std::make_shared<CompletionQueue>()));
+  });
+}
+
+evn_status evn_queue_next(evn_queue queue, uint64_t timeout_ns, evn_request* request, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<QueuePtr> q(queue);
+    require(request != nullptr, "request");
+    const std::uint64_t begin = os::now_ns();
+    const QueuePtr keep = *q;
+    while (true) {
+      const std::uint64_t spent = timeout_ns == UINT64_MAX ? 0 : std::min(os::now_ns() - begin, timeout_ns);
+      const CompletionQueue::Taken taken = keep->next(timeout_ns - spent);
+      // Whose handle has been released nobody wants to know of any more.
+      if (taken.handle != nullptr && g_handles.pin(taken.handle, HandleKind::kRequest) == nullptr) continue;
+      if (taken.handle != nullptr) g_handles.unpin(taken.handle);
+      *request = static_cast<evn_request>(taken.handle);
+      return;
+    }
+  });
+}
+
+evn_status evn_queue_fd(evn_queue queue, int32_t* fd, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<QueuePtr> q(queue);
+    require(fd != nullptr, "fd");
+    *fd = (*q)->descriptor();
+  });
+}
+
+evn_status evn_queue_release(evn_queue queue) {
+  if (queue == nullptr) return EVN_OK;
+  return g_handles.release(queue, HandleKind::kQueue) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
+}
+
+evn_status evn_session_finish(evn_session session, uint64_t timeout_ns, evn_error* error) {
+  return guarded(error, [&] {
+    SessionPtr s;
+    {
+      const Pin<SessionPtr> pin(session);
+      s = *pin;
+    }
+    if (s->requests().in_callback()) fail(EVN_ERROR_WRONG_STATE, "a callback of a request waits for the requests of its session");
+    if (!g_handles.release(session, HandleKind::kSession)) fail(EVN_ERROR_INVALID_HANDLE, "the session handle is not valid");
+    if (!s->requests().wait_for_all(timeout_ns)) fail(EVN_ERROR_TIMEOUT, "requests of the session are still under way");
+  });
+}
+
+}  // extern "C"

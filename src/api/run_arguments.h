@@ -1,0 +1,81 @@
+// What runs and requests are given and give, as handles and as what these refer to.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include "api/barrier.h"
+#include "api/objects.h"
+#include "base/small_array.h"
+
+namespace evn {
+
+// How functions of tensors and those of values differ: in what their handles refer to.
+struct Tensors {
+  using Object = TensorPtr;
+  static const std::shared_ptr<Runtime>& runtime(const Object& t) { return t->runtime(); }
+  static RunValue value(const Object& t) { return {t, nullptr}; }
+  static Object object(const std::shared_ptr<Runtime>&, const RunValue& v) { return v.tensor; }
+};
+
+struct Values {
+  using Object = ValueObject;
+  static const std::shared_ptr<Runtime>& runtime(const Object& v) { return v.runtime; }
+  static RunValue value(const Object& v) { return v.value; }
+  static Object object(const std::shared_ptr<Runtime>& runtime, const RunValue& v) { return {runtime, v}; }
+};
+
+// Throws where an output of the graph is no tensor.
+void refuse_other_than_tensors(const Graph& graph);
+
+struct RunOptions {
+  RunRequest request;
+  CancelPtr
+      token;  // which the request's stop condition refers to: it lives as long as the run, whoever releases its handle meanwhile
+};
+RunOptions read_run_options(const evn_run_options* options);
+
+// The tensors or values behind handles. Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_HANDLE. `outputs` may be NULL where
+// all its slots are.
+template <typename Kind, typename Handle>
+void take_arguments(const Session& session, const Handle* inputs, uint32_t input_count, const Handle* outputs,
+                    uint32_t output_count, std::span<RunValue> in, std::span<RunValue> out) {
+  const auto take = [&](Handle handle, RunValue* to) {
+    const Pin<typename Kind::Object> object(handle);
+    if (Kind::runtime(*object) != session.runtime()) fail(EVN_ERROR_INVALID_ARGUMENT, "a tensor belongs to another runtime");
+    *to = Kind::value(*object);
+  };
+  if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(session.graph());
+  for (uint32_t i = 0; i < input_count; ++i) take(inputs[i], &in[i]);
+  for (uint32_t j = 0; j < output_count && outputs != nullptr; ++j) {
+    if (outputs[j] == nullptr) continue;
+    take(outputs[j], &out[j]);
+    if (out[j].tensor == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "output %u: only a tensor is written in place", j);
+  }
+}
+
+// Throws where the numbers are not those of the graph's inputs and outputs.
+void check_argument_counts(const Graph& graph, uint32_t input_count, uint32_t output_count);
+
+// Makes handles of the outputs for which is_wanted(j); all of them, or none and throws.
+template <typename Kind, typename Handle, typename F>
+void give_outputs(const std::shared_ptr<Runtime>& runtime, std::span<const RunValue> out, Handle* outputs, F&& is_wanted) {
+  using Object = typename Kind::Object;
+  SmallArray<void*> made(out.size());
+  try {
+    for (std::size_t j = 0; j < out.size(); ++j) {
+      if (is_wanted(j)) made[j] = make_handle<Object>(Kind::object(runtime, out[j]));
+    }
+  } catch (...) {
+    for (std::size_t j = 0; j < out.size(); ++j) {
+      if (made[j] != nullptr) g_handles.release(made[j], HandleTraits<Object>::kind);
+    }
+    throw;
+  }
+  for (std::size_t j = 0; j < out.size(); ++j) {
+    if (is_wanted(j)) outputs[j] = static_cast<Handle>(made[j]);
+  }
+}
+
+}  // namespace evn

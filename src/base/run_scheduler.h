@@ -1,0 +1,130 @@
+// Which runs compute now. Each run that computes on its caller's thread has a core of those that there are; the others wait for
+// one, the most urgent first. A run gives its core up at the edge of a range of tiles when a more urgent one asks for it.
+// docs/decisions/0055-run-scheduler.md
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#include "base/cancel.h"
+#include "base/os/fork_mark.h"
+
+namespace evn {
+
+// A run of a higher priority has all cores to itself; within one priority, that of the earlier deadline comes first.
+struct RunUrgency {
+  std::int32_t priority = 0;
+  std::uint64_t deadline_ns = 0;  // 0: none
+};
+
+// Runs of which no more than so many compute at a time: those of a session.
+class RunGroup {
+ public:
+  explicit RunGroup(int limit) : limit_(limit) {}  // 0: none
+
+ private:
+  friend class RunScheduler;
+  bool is_full() const { return limit_ != 0 && running_ >= limit_; }
+
+  const int limit_;
+  int running_ = 0;  // guarded by the scheduler
+};
+
+class ScheduledRun;
+
+// From any thread.
+class RunScheduler {
+ public:
+  // `cores`: how many runs compute at a time at most; 0: all that come, and none is held up.
+  explicit RunScheduler(int cores) : cores_(cores) {}
+
+  // Cores that no run's own thread has: for as many threads that help runs.
+  int idle_cores() const { return cores_ == 0 ? INT32_MAX : cores_ - running_count_.load(std::memory_order_relaxed); }
+
+  // A run that has waited so long computes at once with more urgent ones for so long a time, so that none waits for ever.
+  static constexpr std::uint64_t kStarvedNs = 1'000'000'000;
+  static constexpr std::uint64_t kBoostNs = 10'000'000;
+  // A run that is no more urgent may take a free core before one that has been woken for it, unless that has waited for so long:
+  // a thread that runs one model again and again need not wait for another to wake up.
+  static constexpr std::uint64_t kMostPassedNs = 1'000'000;
+
+ private:
+  friend class ScheduledRun;
+  struct List {
+    ScheduledRun* first = nullptr;
+    ScheduledRun* last = nullptr;
+    void push(ScheduledRun* run);
+    void remove(ScheduledRun* run);
+  };
+
+  void enter(ScheduledRun& run, const Cancel& cancel);
+  void leave(ScheduledRun& run) noexcept;
+  void pause(ScheduledRun& run, const Cancel& cancel) noexcept;
+  bool wait_for_core(std::unique_lock<std::mutex>& lock, ScheduledRun& run, const Cancel& cancel) noexcept;
+  bool has_room_for(const ScheduledRun& run) const;
+  bool may_pass(const ScheduledRun& run) const;
+  bool should_pause(const ScheduledRun& run) const;
+  void ask_for_core(const ScheduledRun& run);
+  void start(ScheduledRun& run);
+  void stop(ScheduledRun& run);
+  void hand_out_cores();
+  ScheduledRun* most_urgent_waiting() const;
+
+  const int cores_;
+  const os::ForkMark mark_;  // runs of the parent are no concern of a forked child, which holds nobody up
+  std::atomic<int> running_count_{0};
+  std::mutex mutex_;  // guards what follows, and what runs have of the scheduler
+  List running_, waiting_;
+  std::uint64_t arrivals_ = 0;
+};
+
+// One run, on the stack of the thread that runs it.
+class ScheduledRun {
+ public:
+  ScheduledRun(RunScheduler& scheduler, const RunUrgency& urgency, RunGroup* group, const Cancel& cancel)
+      : scheduler_(scheduler), urgency_(urgency), group_(group), cancel_(cancel) {}
+  ~ScheduledRun() { leave(); }
+  ScheduledRun(const ScheduledRun&) = delete;
+  ScheduledRun& operator=(const ScheduledRun&) = delete;
+
+  // Waits for a core; throws the Error of the run's Cancel when that says stop.
+  void enter() { scheduler_.enter(*this, cancel_); }
+  // Gives the core up: at the run's end, and while it waits for something else.
+  void leave() noexcept {
+    if (state_ == State::kRunning) scheduler_.leave(*this);
+  }
+
+  // Whether the run should make way at the next edge of a range: others stop working for it, its own thread calls pause, which
+  // returns when the run may go on, or when its Cancel says stop.
+  bool must_pause() const { return must_pause_.load(std::memory_order_relaxed); }
+  void pause() noexcept { scheduler_.pause(*this, cancel_); }
+
+  // What it has waited for cores so far.
+  std::uint64_t waited_ns() const { return waited_ns_; }
+
+ private:
+  friend class RunScheduler;
+  enum class State : std::uint8_t { kOutside, kRunning, kWaiting };
+
+  bool is_more_urgent_than(const ScheduledRun& other) const;
+
+  RunScheduler& scheduler_;
+  const RunUrgency urgency_;
+  RunGroup* const group_;
+  const Cancel& cancel_;
+  State state_ = State::kOutside;
+  bool woken_ = false;    // while it waits: somebody has told it that there is a core
+  bool boosted_ = false;  // while it runs: until boost_end_ns_
+  std::atomic<bool> must_pause_{false};
+  std::uint64_t arrival_ = 0;
+  std::uint64_t wait_begin_ns_ = 0;
+  std::uint64_t boost_end_ns_ = 0;
+  std::uint64_t waited_ns_ = 0;
+  std::condition_variable granted_;
+  ScheduledRun* before_ = nullptr;
+  ScheduledRun* after_ = nullptr;
+};
+
+}  // namespace evn

@@ -1,0 +1,54 @@
+#include "runtime/request/completion_queue.h"
+
+#include <chrono>
+
+#include "base/os/event_descriptor.h"
+
+namespace evn {
+
+CompletionQueue::~CompletionQueue() {
+  while (first_ != nullptr) {
+    Entry* const entry = first_;
+    first_ = entry->next;
+    if (entry->abandon != nullptr) entry->abandon(entry->handle);
+    const std::shared_ptr<const void> keeper = std::move(entry->keeper);
+  }
+  os::close_event_descriptor(descriptor_);
+}
+
+void CompletionQueue::push(Entry* entry, std::shared_ptr<const void> keeper) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  entry->next = nullptr;
+  entry->keeper = std::move(keeper);
+  if (first_ == nullptr) os::set_event_descriptor(descriptor_, true);
+  (first_ == nullptr ? first_ : last_->next) = entry;
+  last_ = entry;
+  pushed_.notify_one();
+}
+
+CompletionQueue::Taken CompletionQueue::next(std::uint64_t timeout_ns) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto some = [this] { return first_ != nullptr; };
+  constexpr std::uint64_t kForever = std::uint64_t{1} << 62;
+  if (timeout_ns >= kForever) {
+    pushed_.wait(lock, some);
+  } else if (timeout_ns != 0) {
+    pushed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), some);
+  }
+  Entry* const entry = first_;
+  if (entry == nullptr) return {};
+  first_ = entry->next;
+  if (first_ == nullptr) os::set_event_descriptor(descriptor_, false);
+  return {entry->handle, std::move(entry->keeper)};
+}
+
+int CompletionQueue::descriptor() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (descriptor_ < 0) {
+    descriptor_ = os::make_event_descriptor();
+    os::set_event_descriptor(descriptor_, first_ != nullptr);
+  }
+  return descriptor_;
+}
+
+}  // namespace evn

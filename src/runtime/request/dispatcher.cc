@@ -1,0 +1,370 @@
+#include "runtime/request/dispatcher.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "base/error.h"
+#include "base/os/background.h"
+#include "base/os/os.h"
+#include "runtime/request/request.h"
+#include "runtime/request/session_requests.h"
+
+namespace evn {
+namespace {
+
+constexpr int kMostFurtherThreads = 64;       // beside those that execute: for more urgent requests, and for those in callbacks
+constexpr std::uint64_t kLookNs = 2'000'000;  // how often tokens, and threads in callbacks, are looked at
+constexpr std::uint64_t kShareOfLooks = 20;   // looks take no more than this part of a core
+constexpr std::uint64_t kLongCallbackNs = 4'000'000;
+
+std::size_t class_of(std::int32_t priority) { return static_cast<std::size_t>(priority + kMostPriority); }
+
+}  // namespace
+
+// Kept by the dispatcher, by each of its threads, which may outlive it, and by each task of the host.
+struct RequestDispatcher::State : std::enable_shared_from_this<State> {
+  struct Thread {
+    std::shared_ptr<State> state;
+    std::unique_ptr<os::BackgroundThread> handle;
+    std::uint64_t callback_begin_ns = 0;  // 0: it is in none
+    std::int32_t priority = 0;            // of what it executes
+    bool executes = false;                // and has not been replaced
+  };
+
+  const int most_executing;
+  const bool on_host;
+  const HostPost post;
+  const std::uint64_t most_waiting;
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable work, room, watch;
+  SessionRequests* first = nullptr;  // of the sessions in which requests wait
+  std::uint64_t waiting = 0;
+  std::uint64_t numbers = 0;
+  int idle = 0;
+  int tasks_in_vain = 0;  // of the host, which found nothing that might be executed then
+  bool stopped = false;
+  bool watch_sleeps = false;
+  std::array<int, 2 * kMostPriority + 1> executing{};  // by priority
+  std::vector<std::unique_ptr<Thread>> threads;
+  std::vector<std::unique_ptr<Thread>> ended;  // to be joined
+  std::unique_ptr<Thread> watcher;             // looks after requests that are stopped while they wait, and after long callbacks
+
+  static thread_local Thread* t_thread;
+
+  State(int at_a_time, bool host, HostPost host_post, std::uint64_t most)
+      : most_executing(at_a_time), on_host(host), post(host_post), most_waiting(most) {}
+
+  // A request waits only for others that are as urgent: for a more urgent one a further thread is started, for which runs of the
+  // others make way.
+  bool may_execute(std::int32_t priority) const {
+    int as_urgent = 0;
+    for (std::size_t c = class_of(priority); c < executing.size(); ++c) as_urgent += executing[c];
+    return on_host || as_urgent < most_executing;
+  }
+
+  // The session whose turn it is; null: none.
+  SessionRequests* next_session(std::uint64_t now) const {
+    SessionRequests* best = nullptr;
+    std::int64_t most = INT64_MIN;
+    for (SessionRequests* s = first; s != nullptr; s = s->next) {
+      const std::int64_t u = s->urgency(now);
+      if (u <= most || !may_execute(s->top_priority(now))) continue;
+      most = u;
+      best = s;
+    }
+    return best;
+  }
+
+  RequestPtr pop() {
+    const std::uint64_t now = os::now_ns();
+    SessionRequests* const session = next_session(now);
+    if (session == nullptr) return nullptr;
+    RequestPtr request = session->pop(now);
+    note_gone(session);
+    return request;
+  }
+
+  void note_gone(SessionRequests* session) {
+    --waiting;
+    room.notify_one();
+    if (!session->is_empty()) return;
+    SessionRequests** at = &first;
+    while (*at != session) at = &(*at)->next;
+    *at = session->next;
+    session->listed = false;
+  }
+
+  void push(const RequestPtr& request) {
+    SessionRequests& session = request->session().requests();
+    request->note_submission(os::now_ns(), ++numbers);
+    session.push(request);
+    ++waiting;
+    if (session.listed) return;
+    session.listed = true;
+    session.next = first;
+    first = &session;
+  }
+
+  // Has somebody come for what waits. Throws EVN_ERROR_NO_THREADS where there is no thread at all.
+  void call_a_thread() {
+    if (idle > 0) return work.notify_one();
+    if (static_cast<int>(threads.size()) >= most_executing + kMostFurtherThreads || next_session(os::now_ns()) == nullptr) return;
+    ended.clear();
+    try {
+      threads.reserve(threads.size() + 1);
+      ended.reserve(threads.size() + 1);
+      threads.push_back(start(&work_main));
+    } catch (const Error&) {
+      if (threads.empty()) throw;
+    } catch (const std::bad_alloc&) {
+      if (threads.empty()) throw;
+    }
+  }
+
+  std::unique_ptr<Thread> start(void (*body)(void*)) {
+    auto thread = std::make_unique<Thread>();
+    thread->state = shared_from_this();
+    thread->handle = std::make_unique<os::BackgroundThread>(body, thread.get());
+    return thread;
+  }
+
+  // Where the system refuses the thread, those who are stopped end when their turn comes.
+  void call_the_watcher() {
+    if (watcher != nullptr) {
+      if (watch_sleeps) watch.notify_one();
+      return;
+    }
+    try {
+      watcher = start(&watch_main);
+    } catch (const Error&) {
+    } catch (const std::bad_alloc&) {}
+  }
+
+  // Executes a request that has been popped; `thread` is null in a task of the host. The lock is held again in the end.
+  void execute(RequestPtr request, Thread* thread, std::unique_lock<std::mutex>& lock) {
+    std::shared_ptr<Session> session = request->shared_session();
+    const std::int32_t priority = request->run().priority;
+    ++executing[class_of(priority)];
+    if (thread != nullptr) {
+      thread->priority = priority;
+      thread->executes = true;
+    }
+    lock.unlock();
+    request->execute(request);
+    request.reset();
+    lock.lock();
+    if (thread == nullptr || thread->executes) --executing[class_of(priority)];
+    if (thread != nullptr) thread->executes = false;
+    session->requests().done();
+    lock.unlock();
+    session.reset();  // with it the runtime may end, here
+    lock.lock();
+  }
+
+  static void work_main(void* argument) {
+    auto* const thread = static_cast<Thread*>(argument);
+    const std::shared_ptr<State> state = thread->state;
+    t_thread = thread;
+    state->work_loop(thread);
+  }
+
+  void work_loop(Thread* thread) {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (!stopped) {
+      if (RequestPtr request = pop()) {
+        if (waiting > 0) call_more_threads();
+        execute(std::move(request), thread, lock);
+        continue;
+      }
+      if (static_cast<int>(threads.size()) > most_executing) return end_thread(thread);
+      ++idle;
+      work.wait(lock);
+      --idle;
+    }
+  }
+
+  // What was submitted while this thread slept may be for several.
+  void call_more_threads() {
+    try {
+      call_a_thread();
+    } catch (const Error&) {  // this one is there
+    } catch (const std::bad_alloc&) {}
+  }
+
+  // A thread that was there for others' long callbacks.
+  void end_thread(Thread* thread) {
+    for (std::unique_ptr<Thread>& t : threads) {
+      if (t.get() != thread) continue;
+      std::swap(t, threads.back());
+      ended.push_back(std::move(threads.back()));  // for which there is room
+      threads.pop_back();
+      return;
+    }
+  }
+
+  static void watch_main(void* argument) {
+    const std::shared_ptr<State> state = static_cast<Thread*>(argument)->state;
+    state->watch_loop();
+  }
+
+  void watch_loop();
+  bool replace_long_callbacks(std::uint64_t now);
+  void end_stopped(std::unique_lock<std::mutex>& lock);
+
+  static void run_task(void* context, std::uint32_t) {
+    const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(context));
+    (*state)->work_on_host();
+  }
+
+  void work_on_host() {
+    std::unique_lock<std::mutex> lock(mutex);
+    do {
+      RequestPtr request = pop();
+      if (request == nullptr) {
+        ++tasks_in_vain;
+        return;
+      }
+      execute(std::move(request), nullptr, lock);
+    } while (tasks_in_vain > 0 && tasks_in_vain-- > 0);
+  }
+};
+
+thread_local RequestDispatcher::State::Thread* RequestDispatcher::State::t_thread = nullptr;
+
+// Another thread in the place of each that has been in a callback for long. Whether there are such callbacks.
+bool RequestDispatcher::State::replace_long_callbacks(std::uint64_t now) {
+  bool some = false;
+  for (const auto& t : threads) {
+    if (t->callback_begin_ns == 0 || !t->executes) continue;
+    some = true;
+    if (now - t->callback_begin_ns < kLongCallbackNs || waiting == 0) continue;
+    t->executes = false;
+    --executing[class_of(t->priority)];
+    call_more_threads();
+    return true;  // threads_ may have changed
+  }
+  return some;
+}
+
+void RequestDispatcher::State::end_stopped(std::unique_lock<std::mutex>& lock) {
+  std::vector<RequestPtr> found;
+  try {
+    for (const SessionRequests* s = first; s != nullptr; s = s->next) s->find_stopped(&found);
+  } catch (const std::bad_alloc&) {  // those that were found, then
+  }
+  for (RequestPtr& r : found) {
+    SessionRequests& session = r->session().requests();
+    if (!session.remove(r.get())) {
+      r.reset();
+      continue;
+    }
+    note_gone(&session);
+  }
+  lock.unlock();
+  for (RequestPtr& r : found) {
+    if (r != nullptr) r->end_stopped(r);
+    r.reset();
+  }
+  lock.lock();
+}
+
+void RequestDispatcher::State::watch_loop() {
+  std::unique_lock<std::mutex> lock(mutex);
+  while (!stopped) {
+    const std::uint64_t begin = os::now_ns();
+    bool looks = replace_long_callbacks(begin);
+    end_stopped(lock);
+    if (stopped) return;
+    std::uint64_t deadline = UINT64_MAX;
+    for (const SessionRequests* s = first; s != nullptr; s = s->next) s->look_at_stops(&deadline, &looks);
+    const std::uint64_t now = os::now_ns();
+    std::uint64_t sleep = looks ? std::max(kLookNs, kShareOfLooks * (now - begin)) : UINT64_MAX;
+    if (deadline != UINT64_MAX) sleep = std::min(sleep, std::max<std::uint64_t>(deadline > now ? deadline - now : 0, 100'000));
+    watch_sleeps = sleep == UINT64_MAX || deadline != UINT64_MAX;
+    if (sleep == UINT64_MAX) {
+      watch.wait(lock);
+    } else {
+      watch.wait_for(lock, std::chrono::nanoseconds(std::min<std::uint64_t>(sleep, 1'000'000'000)));
+    }
+    watch_sleeps = false;
+  }
+}
+
+RequestDispatcher::Aside::Aside() noexcept {
+  State::Thread* const thread = State::t_thread;
+  if (thread == nullptr) return;
+  State& state = *thread->state;
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  thread->callback_begin_ns = os::now_ns();
+  if (state.waiting > 0) state.call_the_watcher();
+}
+
+RequestDispatcher::Aside::~Aside() {
+  State::Thread* const thread = State::t_thread;
+  if (thread == nullptr) return;
+  const std::lock_guard<std::mutex> lock(thread->state->mutex);
+  thread->callback_begin_ns = 0;
+}
+
+RequestDispatcher::RequestDispatcher(int threads, bool on_host, HostPost post, std::uint64_t most_waiting)
+    : state_(std::make_shared<State>(threads, on_host, post, most_waiting)) {}
+
+RequestDispatcher::~RequestDispatcher() {
+  std::vector<std::unique_ptr<State::Thread>> threads, ended;
+  std::unique_ptr<State::Thread> watcher;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->stopped = true;
+    threads.swap(state_->threads);
+    ended.swap(state_->ended);
+    watcher.swap(state_->watcher);
+    state_->work.notify_all();
+    state_->watch.notify_all();
+  }
+}
+
+void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, const StopCondition& stop) {
+  State& s = *state_;
+  if (s.on_host && s.post.post == nullptr) {
+    fail(EVN_ERROR_UNSUPPORTED, "the runtime has an executor of the host's, and asynchronous runs need its `post` too");
+  }
+  std::unique_ptr<std::shared_ptr<State>> context;
+  if (s.on_host) context = std::make_unique<std::shared_ptr<State>>(state_);
+  SessionRequests& session = request->session().requests();
+  const std::shared_ptr<Session> keep = request->shared_session();
+  std::unique_lock<std::mutex> lock(s.mutex);
+  while (s.waiting >= s.most_waiting) {
+    if (fail_when_full || SessionRequests::in_any_callback()) {
+      fail(EVN_ERROR_BUSY, "%llu requests are waiting", static_cast<unsigned long long>(s.waiting));
+    }
+    const Cancel cancel{stop, "the request's time is over"};
+    if (cancel.stop()) cancel.fail();
+    s.room.wait_for(lock, std::chrono::nanoseconds(kLookNs));
+  }
+  s.push(request);
+  session.enter();
+  try {
+    if (!s.on_host) {
+      s.call_a_thread();
+      if (stop.exists() && s.idle == 0) s.call_the_watcher();
+    } else {
+      lock.unlock();
+      const evn_status status = s.post.post(s.post.user, &State::run_task, context.get());
+      if (status != EVN_OK) fail(status, "the host's executor has refused a request");
+      (void)context.release();
+    }
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    if (!session.remove(request.get())) return;  // somebody has come for it all the same
+    s.note_gone(&session);
+    session.leave();
+    throw;
+  }
+}
+
+}  // namespace evn

@@ -1,0 +1,51 @@
+// Who executes requests: threads that start when they are first needed, or the host's executor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "evener/evener.h"
+
+namespace evn {
+
+class Request;
+using RequestPtr = std::shared_ptr<Request>;
+struct StopCondition;
+
+// The host's way to have a task run later.
+struct HostPost {
+  evn_post post = nullptr;
+  void* user = nullptr;
+};
+
+class RequestDispatcher {
+ public:
+  // `threads`: requests that are executed at a time. `on_host`: no thread is started; each request is a task for `post`, where that
+  // is there. `most_waiting`: requests that may wait.
+  RequestDispatcher(int threads, bool on_host, HostPost post, std::uint64_t most_waiting);
+  // No request waits. On one of its own threads this does not wait for that one, which ends by itself.
+  ~RequestDispatcher();
+  RequestDispatcher(const RequestDispatcher&) = delete;
+  RequestDispatcher& operator=(const RequestDispatcher&) = delete;
+
+  // Takes a request. Where no more may wait: waits for room as long as `stop` allows, or throws EVN_ERROR_BUSY. Throws
+  // EVN_ERROR_UNSUPPORTED, EVN_ERROR_NO_THREADS; the request is then as it was.
+  void submit(const RequestPtr& request, bool fail_when_full, const StopCondition& stop);
+
+  // While it lives, the calling thread, where it is one of a dispatcher's, is in a callback. When that takes long, another thread
+  // takes its place.
+  class Aside {
+   public:
+    Aside() noexcept;
+    ~Aside();
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+  };
+
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace evn

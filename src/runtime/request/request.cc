@@ -1,0 +1,86 @@
+#include "runtime/request/request.h"
+
+#include <chrono>
+#include <new>
+
+#include "base/error.h"
+#include "runtime/request/dispatcher.h"
+#include "runtime/request/session_requests.h"
+
+namespace evn {
+
+Request::Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs, std::vector<RunValue> outputs,
+                 const RunRequest& run, std::shared_ptr<CancelToken> token)
+    : session_(std::move(session)),
+      runtime_(session_->runtime()),
+      inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      run_(run),
+      token_(std::move(token)) {
+  given_.reserve(outputs_.size());
+  for (const RunValue& v : outputs_) given_.push_back(static_cast<bool>(v));
+}
+
+void Request::execute(const RequestPtr& self) noexcept {
+  state_.store(State::kRunning, std::memory_order_relaxed);
+  try {
+    session_->run(inputs_, outputs_, run_);
+    end(self, nullptr);
+  } catch (const Error& e) {
+    end(self, &e);
+  } catch (const std::bad_alloc&) {
+    const Error e = make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory");
+    end(self, &e);
+  } catch (...) {
+    const Error e = make_error(EVN_ERROR_INTERNAL, "an unexpected exception was caught");
+    end(self, &e);
+  }
+}
+
+void Request::end_stopped(const RequestPtr& self) noexcept {
+  try {
+    Cancel{run_.stop, "the request's time is over"}.fail();
+  } catch (const Error& e) {
+    end(self, &e);
+  }
+}
+
+void Request::end(const RequestPtr& self, const Error* error) noexcept {
+  inputs_.clear();  // others may have what the request kept before they learn of its end
+  const std::shared_ptr<Session> session = std::move(session_);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (error != nullptr) {
+      error_ = *error;
+      failed_ = true;
+      outputs_.clear();
+    }
+    state_.store(State::kEnded, std::memory_order_release);
+    ended_.notify_all();
+  }
+  {
+    const SessionRequests::InCallback inside(session->requests());
+    const RequestDispatcher::Aside aside;
+    tell(self);
+  }
+  session->requests().leave();
+}
+
+bool Request::wait(std::uint64_t timeout_ns) {
+  if (has_ended()) return true;
+  if (timeout_ns == 0) return false;
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto done = [this] { return has_ended(); };
+  constexpr std::uint64_t kForever = std::uint64_t{1} << 62;
+  if (timeout_ns < kForever) return ended_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), done);
+  ended_.wait(lock, done);
+  return true;
+}
+
+void Request::check_takeable() const {
+  if (!has_ended()) fail(EVN_ERROR_BUSY, "the request has not ended");
+  if (failed_) throw Error(error_);
+  if (taken_) fail(EVN_ERROR_WRONG_STATE, "the request's outputs have been taken");
+}
+
+}  // namespace evn

@@ -1,0 +1,88 @@
+// One asynchronous run of a session: what it was given, and what came of it.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/user_data.h"
+#include "runtime/session.h"
+
+namespace evn {
+
+class CompletionQueue;
+class Request;
+using RequestPtr = std::shared_ptr<Request>;
+
+class Request {
+ public:
+  // `run.stop` has what `token` keeps. Tensors of `outputs` are written in place.
+  Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs, std::vector<RunValue> outputs, const RunRequest& run,
+          std::shared_ptr<CancelToken> token);
+  virtual ~Request() = default;
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  // Until it has ended.
+  Session& session() const { return *session_; }
+  const std::shared_ptr<Session>& shared_session() const { return session_; }
+  const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+  const RunRequest& run() const { return run_; }
+  std::size_t output_count() const { return outputs_.size(); }
+
+  // Runs the model. Called once, without locks.
+  void execute(const RequestPtr& self) noexcept;
+  // Ends a request that nobody executes, and that its token or deadline has stopped.
+  void end_stopped(const RequestPtr& self) noexcept;
+  // Of the dispatcher, before anybody else knows the request.
+  void note_submission(std::uint64_t now_ns, std::uint64_t number) {
+    submitted_ns_ = now_ns;
+    number_ = number;
+  }
+
+  // Whether it has ended; waits so long for it (UINT64_MAX: as long as it takes).
+  bool wait(std::uint64_t timeout_ns);
+  bool has_ended() const { return state_.load(std::memory_order_acquire) == State::kEnded; }
+
+  // Hands the outputs to `give`, which throws where it cannot take them: they are kept then. Throws the run's Error,
+  // EVN_ERROR_BUSY, EVN_ERROR_WRONG_STATE.
+  template <typename F>
+  void take(F&& give) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    check_takeable();
+    give(std::span<const RunValue>(outputs_));
+    taken_ = true;
+    outputs_.clear();
+  }
+  // Whether the caller gave this output a place, which is where it is.
+  bool was_given(std::size_t output) const { return given_[output]; }
+
+ protected:
+  // Tells of the end, on the thread that executed the request. `self` keeps it.
+  virtual void tell(const RequestPtr& self) noexcept = 0;
+
+ private:
+  friend class SessionRequests;
+  enum class State : std::uint8_t { kQueued, kRunning, kEnded };
+
+  void check_takeable() const;
+  void end(const RequestPtr& self, const Error* error) noexcept;
+
+  std::shared_ptr<Session> session_;  // until the end
+  const std::shared_ptr<Runtime> runtime_;
+  std::vector<RunValue> inputs_, outputs_;
+  std::vector<bool> given_;
+  const RunRequest run_;
+  const std::shared_ptr<CancelToken> token_;
+  std::atomic<State> state_{State::kQueued};
+  bool taken_ = false;
+  bool failed_ = false;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  Error error_;
+  std::uint64_t submitted_ns_ = 0;
+  std::uint64_t number_ = 0;
+};
+
+}  // namespace evn

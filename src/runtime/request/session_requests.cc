@@ -1,0 +1,125 @@
+#include "runtime/request/session_requests.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/request/request.h"
+
+namespace evn {
+namespace {
+
+[[gnu::tls_model("initial-exec")]] constinit thread_local const SessionRequests::InCallback* t_callback = nullptr;
+
+}  // namespace
+
+bool SessionRequests::is_later(const RequestPtr& a, const RequestPtr& b) {
+  const std::uint64_t x = a->run_.stop.deadline_ns - 1;  // no deadline becomes the latest
+  const std::uint64_t y = b->run_.stop.deadline_ns - 1;
+  return x != y ? x > y : a->number_ > b->number_;
+}
+
+void SessionRequests::push(RequestPtr request) {
+  Heap& heap = classes_[static_cast<std::size_t>(request->run_.priority + kMostPriority)];
+  heap.push_back(std::move(request));
+  std::push_heap(heap.begin(), heap.end(), is_later);
+  ++waiting_;
+}
+
+int SessionRequests::top_class(std::uint64_t now_ns, std::int64_t* urgency) const {
+  int best = -1;
+  for (std::size_t c = 0; c < classes_.size(); ++c) {
+    if (classes_[c].empty()) continue;
+    const std::uint64_t begin = classes_[c].front()->submitted_ns_;
+    const auto age = static_cast<std::int64_t>(now_ns > begin ? now_ns - begin : 0);
+    const std::int64_t u = static_cast<std::int64_t>(c) * static_cast<std::int64_t>(kAgeOfPriorityNs) + age;
+    if (best >= 0 && u < *urgency) continue;
+    best = static_cast<int>(c);
+    *urgency = u;
+  }
+  return best;
+}
+
+std::int64_t SessionRequests::urgency(std::uint64_t now_ns) const {
+  std::int64_t u = INT64_MIN;
+  if (most_running_ == 0 || running_ < most_running_) top_class(now_ns, &u);
+  return u;
+}
+
+std::int32_t SessionRequests::top_priority(std::uint64_t now_ns) const {
+  std::int64_t u = 0;
+  return static_cast<std::int32_t>(top_class(now_ns, &u)) - kMostPriority;
+}
+
+RequestPtr SessionRequests::pop(std::uint64_t now_ns) {
+  std::int64_t u = 0;
+  Heap& heap = classes_[static_cast<std::size_t>(top_class(now_ns, &u))];
+  std::pop_heap(heap.begin(), heap.end(), is_later);
+  RequestPtr request = std::move(heap.back());
+  heap.pop_back();
+  --waiting_;
+  ++running_;
+  return request;
+}
+
+bool SessionRequests::remove(const Request* request) noexcept {
+  for (Heap& heap : classes_) {
+    const auto it = std::find_if(heap.begin(), heap.end(), [&](const RequestPtr& r) { return r.get() == request; });
+    if (it == heap.end()) continue;
+    heap.erase(it);
+    std::make_heap(heap.begin(), heap.end(), is_later);
+    --waiting_;
+    return true;
+  }
+  return false;
+}
+
+void SessionRequests::find_stopped(std::vector<RequestPtr>* out) const {
+  for (const Heap& heap : classes_) {
+    for (const RequestPtr& r : heap) {
+      if (!r->has_ended() && Cancel{r->run_.stop}.stop()) out->push_back(r);
+    }
+  }
+}
+
+void SessionRequests::look_at_stops(std::uint64_t* deadline_ns, bool* tokens) const {
+  for (const Heap& heap : classes_) {
+    for (const RequestPtr& r : heap) {
+      if (r->has_ended()) continue;
+      if (r->run_.stop.deadline_ns != 0) *deadline_ns = std::min(*deadline_ns, r->run_.stop.deadline_ns);
+      *tokens = *tokens || r->run_.stop.requested != nullptr;
+    }
+  }
+}
+
+void SessionRequests::enter() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++entered_;
+}
+
+void SessionRequests::leave() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (--entered_ == 0) changed_.notify_all();
+}
+
+bool SessionRequests::wait_for_all(std::uint64_t timeout_ns) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto none = [this] { return entered_ == 0; };
+  constexpr std::uint64_t kForever = std::uint64_t{1} << 62;
+  if (timeout_ns < kForever) return changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), none);
+  changed_.wait(lock, none);
+  return true;
+}
+
+SessionRequests::InCallback::InCallback(const SessionRequests& of) noexcept : of_(&of), outer_(t_callback) { t_callback = this; }
+SessionRequests::InCallback::~InCallback() { t_callback = outer_; }
+
+bool SessionRequests::in_callback() const noexcept {
+  for (const InCallback* c = t_callback; c != nullptr; c = c->outer_) {
+    if (c->of_ == this) return true;
+  }
+  return false;
+}
+
+bool SessionRequests::in_any_callback() noexcept { return t_callback != nullptr; }
+
+}  // namespace evn

@@ -1,0 +1,86 @@
+// The requests of one session: those that wait, by urgency, and how many have not ended.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace evn {
+
+class Request;
+using RequestPtr = std::shared_ptr<Request>;
+
+inline constexpr std::int32_t kMostPriority = 7;  // priorities are -7 .. 7
+// So long a wait counts as one step of priority.
+inline constexpr std::uint64_t kAgeOfPriorityNs = 1'000'000'000;
+
+class SessionRequests {
+ public:
+  // `most_running`: that are executed at a time; 0: no bound.
+  explicit SessionRequests(int most_running) : most_running_(most_running) {}
+
+  // -- Guarded by the dispatcher's mutex ------------------------------------------------------------------------------------
+
+  // Takes a request; throws std::bad_alloc and is unchanged.
+  void push(RequestPtr request);
+  // How urgent the most urgent one is: more is more. INT64_MIN where none waits, or no more may be executed now.
+  std::int64_t urgency(std::uint64_t now_ns) const;
+  std::int32_t top_priority(std::uint64_t now_ns) const;
+  // The most urgent one, which is executed from now on until done().
+  RequestPtr pop(std::uint64_t now_ns);
+  void done() { --running_; }
+  // Takes out one that has just been pushed. False: it is not there any more.
+  bool remove(const Request* request) noexcept;
+  // Appends those whose token or deadline says stop, which stay, and end elsewhere.
+  void find_stopped(std::vector<RequestPtr>* out) const;
+  // The earliest of the deadlines of those that wait (UINT64_MAX: none has one), and whether one has a token.
+  void look_at_stops(std::uint64_t* deadline_ns, bool* tokens) const;
+  bool is_empty() const { return waiting_ == 0; }
+
+  SessionRequests* next = nullptr;  // in the dispatcher's list of those in which requests wait
+  bool listed = false;
+
+  // -- From any thread ------------------------------------------------------------------------------------------------------
+
+  // A request has come; it has ended, and has told so.
+  void enter();
+  void leave() noexcept;
+  // Waits until all have left. False: it took longer.
+  bool wait_for_all(std::uint64_t timeout_ns);
+
+  // While it lives, this thread is in a callback of a request of this session.
+  class InCallback {
+   public:
+    explicit InCallback(const SessionRequests& of) noexcept;
+    ~InCallback();
+    InCallback(const InCallback&) = delete;
+    InCallback& operator=(const InCallback&) = delete;
+
+   private:
+    friend class SessionRequests;
+    const SessionRequests* const of_;
+    const InCallback* const outer_;
+  };
+  bool in_callback() const noexcept;  // of this session
+  static bool in_any_callback() noexcept;
+
+ private:
+  using Heap = std::vector<RequestPtr>;  // the earliest deadline, then the first to come, at the front
+  static bool is_later(const RequestPtr& a, const RequestPtr& b);
+  // The class of the most urgent one; -1 where none waits.
+  int top_class(std::uint64_t now_ns, std::int64_t* urgency) const;
+
+  const int most_running_;
+  int running_ = 0;
+  std::size_t waiting_ = 0;
+  std::array<Heap, 2 * kMostPriority + 1> classes_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::uint64_t entered_ = 0;
+};
+
+}  // namespace evn
