@@ -220,10 +220,12 @@ FAMILIES = (reductions, moves, elementwise, pools, convolutions, products, quant
 
 
 def load(library):
-    """The package, bound to a library of its own."""
+    """The package, bound to a library of its own; "LIBRARY:FOLDER" has the package in that folder."""
+    path, _, folder = library.partition(":")
     for name in [n for n in sys.modules if n.split(".")[0] == "evener"]:
         del sys.modules[name]
-    os.environ["EVENER_LIBRARY"] = str(pathlib.Path(library).resolve())
+    sys.path.insert(0, folder or str(pathlib.Path(__file__).resolve().parents[1] / "bindings" / "python"))
+    os.environ["EVENER_LIBRARY"] = str(pathlib.Path(path).resolve())
     import evener
     evener.Runtime(threads=1)  # the library is opened at its first use
     return evener

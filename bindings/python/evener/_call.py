@@ -103,6 +103,12 @@ class Call:
         results[:] = self._no_results  # else the next run would write there
         return {name: owner.array(self.error, self._info, self._data) for name, owner in zip(self._names, owners)}
 
+    def submission(self):
+        """The array of handles for a request, which keeps the tensors, and what must live as long as it runs."""
+        if False in self._given:
+            raise Error(Status.INVALID_ARGUMENT, f"input '{self._inputs[self._given.index(False)].name}' is missing")
+        return self._slots, list(self._memory)
+
     def end(self):
         """Lets the inputs go."""
         for index, wrapped in enumerate(self._wrapped):

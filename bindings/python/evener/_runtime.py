@@ -1,4 +1,5 @@
 """Runtime, Device, Model and Session: the C API's objects as Python's."""
+import asyncio
 import ctypes
 import dataclasses
 import json
@@ -7,7 +8,7 @@ import typing
 
 import numpy
 
-from . import _arrays, _call, _log, _operator, _raw, _tensor, _values
+from . import _arrays, _call, _log, _operator, _raw, _requests, _tensor, _values
 from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, set_source, sized, text_of
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
@@ -229,7 +230,7 @@ def _values_of(handle, count_function, info_function, name_function):
 
 
 class Cancel(_Object):
-    """Asks runs that it is given to (Session.run) to stop, for good."""
+    """Asks runs that it is given to (Session.run, submit) to stop, for good."""
 
     _release = "evn_cancel_release"
 
@@ -253,7 +254,7 @@ class Session(_Object):
     _release = "evn_session_release"
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                 numerics=None, disabled_passes=()):
+                 numerics=None, disabled_passes=(), concurrency=None):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -271,6 +272,8 @@ class Session(_Object):
         names = [c_text(name) for name in ([disabled_passes] if isinstance(disabled_passes, str) else disabled_passes)]
         options.disabled_passes = (ctypes.c_char_p * len(names))(*names)
         options.disabled_pass_count = len(names)
+        if concurrency is not None:
+            options.concurrency = concurrency
         check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
         self._own(handle)
         self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
@@ -291,7 +294,7 @@ class Session(_Object):
         check(self._library.evn_session_find_input(self._handle, c_text(name), index, error), error)
         return index.value
 
-    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None):
+    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0):
         """Runs the model once.
 
         inputs   {name: array}; every input of the model. Arrays are read in place where they are C-contiguous, and must not
@@ -300,36 +303,74 @@ class Session(_Object):
         seed     another one makes operators that draw random numbers draw others
         cancel   a Cancel, or None: the run ends with Status.CANCELLED once that is asked for
         deadline of time.monotonic(), or None: the run ends with Status.TIMEOUT then, or after the timeout if that is earlier
+        priority -7 to 7: while a run computes, those of lower priorities wait
         Returns {name: array} in the model's order; the arrays are the library's own memory, theirs as long as they live.
         Strings are arrays of objects. Sequences are lists, optionals None or what they hold, maps dicts; all these are copied.
         """
-        options = self._options(timeout, seed, cancel, deadline)
+        options = self._options(timeout, seed, cancel, deadline, priority)
         if not self._only_tensors:
             return self._run_values(inputs, options, new_error())
+        call = self._take_call()
         try:
-            call = self._calls.pop()
-        except IndexError:  # the first run, or as many at a time as never before
-            call = _call.Call(self.inputs, self.outputs)
-        try:
-            for name, value in inputs.items():
-                index = self._index.get(name)
-                if index is None:
-                    index = self._find_input(name, call.error)
-                if not isinstance(value, (numpy.ndarray, numpy.generic)) and hasattr(value, "__dlpack__"):
-                    call.give_tensor(index, _tensor.import_dlpack(self._runtime.value, value, call.error))
-                else:
-                    call.give(self._runtime.value, index, value)
+            self._give(call, inputs)
             return call.run(self._handle, options)
         finally:
             call.end()
             self._calls.append(call)
 
+    def submit(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0):
+        """Has the library's own threads run the model, and returns at once: a concurrent.futures.Future of what run() gives.
+
+        Arguments as of run(); the timeout counts from now on. Arrays must stay as they are until the future is done. Requests wait in
+        the order of their priorities, then of their deadlines. The future's cancel() stops the run too, unless it has a Cancel of its own.
+        """
+        token = Cancel() if cancel is None else None
+        options = self._options(timeout, seed, token or cancel, deadline, priority)
+        if not self._only_tensors:
+            slots, error = (_raw.evn_value * len(self.inputs))(), new_error()
+            try:
+                self._make_values(slots, inputs, error)
+                return _requests.submit_values(self._handle, slots, self.outputs, options, token, None)
+            finally:
+                for slot in slots:
+                    if slot:
+                        self._library.evn_value_release(slot)
+        call = self._take_call()
+        try:
+            self._give(call, inputs)
+            slots, memory = call.submission()
+            return _requests.submit_tensors(self._handle, slots, self.outputs, options, token, (inputs, memory))
+        finally:
+            call.end()
+            self._calls.append(call)
+
+    async def run_async(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0):
+        """submit() for asyncio: `await session.run_async(inputs)` gives what run() gives. A task that is cancelled stops the run."""
+        return await asyncio.wrap_future(self.submit(inputs, timeout, seed, cancel, deadline, priority))
+
+    def _take_call(self):
+        try:
+            return self._calls.pop()
+        except IndexError:  # the first run, or as many at a time as never before
+            return _call.Call(self.inputs, self.outputs)
+
+    def _give(self, call, inputs):
+        for name, value in inputs.items():
+            index = self._index.get(name)
+            if index is None:
+                index = self._find_input(name, call.error)
+            if not isinstance(value, (numpy.ndarray, numpy.generic)) and hasattr(value, "__dlpack__"):
+                call.give_tensor(index, _tensor.import_dlpack(self._runtime.value, value, call.error))
+            else:
+                call.give(self._runtime.value, index, value)
+
     @staticmethod
-    def _options(timeout, seed, cancel, deadline):
-        if timeout is None and seed == 0 and cancel is None and deadline is None:
+    def _options(timeout, seed, cancel, deadline, priority):
+        if timeout is None and seed == 0 and cancel is None and deadline is None and priority == 0:
             return None
         options = sized(_raw.evn_run_options)
         options.random_seed = seed
+        options.priority = priority
         if timeout is not None:
             options.timeout_ns = max(1, int(timeout * 1e9))
         if cancel is not None:
@@ -340,18 +381,21 @@ class Session(_Object):
             options.deadline_ns = max(1, int(deadline * 1e9))
         return options
 
+    def _make_values(self, slots, inputs, error):
+        for name, value in inputs.items():
+            index = self._index.get(name)
+            if index is None:
+                index = self._find_input(name, error)
+            slots[index] = _values.make(self._runtime.value, value, _values.Type(self.inputs[index].type), error)
+        for value, slot in zip(self.inputs, slots):
+            if not slot:
+                raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")
+
     def _run_values(self, inputs, options, error):
         slots = (_raw.evn_value * len(self.inputs))()
         results = (_raw.evn_value * len(self.outputs))()
         try:
-            for name, value in inputs.items():
-                index = self._index.get(name)
-                if index is None:
-                    index = self._find_input(name, error)
-                slots[index] = _values.make(self._runtime.value, value, _values.Type(self.inputs[index].type), error)
-            for value, slot in zip(self.inputs, slots):
-                if not slot:
-                    raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")
+            self._make_values(slots, inputs, error)
             check(self._library.evn_session_run_values(self._handle, slots, len(slots), results, len(results), options, error), error)
             return {value.name: _values.read(result) for value, result in zip(self.outputs, results)}
         finally:
@@ -541,7 +585,7 @@ class Runtime(_Object):
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
     def session(self, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                numerics=None, disabled_passes=()):
+                numerics=None, disabled_passes=(), concurrency=None):
         """A session of a model: a file's path, the bytes of one, or a Model.
 
         device       for nodes that no rule places
@@ -555,9 +599,11 @@ class Runtime(_Object):
         numerics     "fast" or "strict": strict has no Winograd and keeps numbers below 2^-126. None: as the configuration says,
                      else fast
         disabled_passes  names of passes of "when" "session" (passes()) that are left out, beside the configuration's
+        concurrency  how many runs of it compute at a time at most. None: as the configuration says, else as many as there are cores
         """
         model = model if isinstance(model, Model) else self.model(model)
-        return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes)
+        return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes,
+                       concurrency)
 
 
 def passes():

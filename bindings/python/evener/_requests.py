@@ -1,0 +1,160 @@
+"""Asynchronous runs: a future for each, and one thread of Python's that hands out what the library has finished."""
+import atexit
+import concurrent.futures
+import ctypes
+import itertools
+import threading
+
+from . import _arrays, _raw, _values
+from ._library import Error, check, library, new_error, sized
+
+_LOOK_NS = 100_000_000  # the thread looks so often whether the interpreter ends
+
+
+class RunFuture(concurrent.futures.Future):
+    """What Session.submit gives. cancel() also stops the run, unless the submission was given a token of its own."""
+
+    _token = None
+
+    def cancel(self):
+        """True unless the run has ended: then it is stopped, and this future is cancelled at once."""
+        cancelled = super().cancel()
+        if cancelled and self._token is not None:
+            self._token.cancel()
+        return cancelled
+
+
+class _Waiting:
+    """A request that has not ended: its future, how its outputs are read, and what the library reads meanwhile."""
+
+    __slots__ = ("future", "read", "keep")
+
+    def __init__(self, future, read, keep):
+        self.future, self.read, self.keep = future, read, keep
+
+
+class _Completions:
+    """Requests in flight, and the queue by which the library tells of their ends."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._some = threading.Condition(self._lock)
+        self._waiting = {}
+        self._numbers = itertools.count(1)
+        self._queue = None
+        self._thread = None
+        self._ends = False
+
+    def options(self, waiting):
+        """(number, options) of a submission; `waiting` is known by the number until it has ended, or drop() is called."""
+        with self._lock:
+            if self._queue is None:
+                queue, error = _raw.evn_queue(), new_error()
+                check(library().evn_queue_create(queue, error), error)
+                self._queue = queue
+                atexit.register(self._end)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="evener-requests", daemon=True)
+                self._thread.start()
+            number = next(self._numbers)
+            self._waiting[number] = waiting
+            self._some.notify()
+        options = sized(_raw.evn_submit_options)
+        options.queue, options.user = self._queue, number
+        return number, options
+
+    def drop(self, number):
+        with self._lock:
+            self._waiting.pop(number, None)
+
+    def _end(self):
+        with self._lock:
+            self._ends = True
+            self._some.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _work(self):
+        lib, error = library(), new_error()
+        request, user = _raw.evn_request(), ctypes.c_void_p()
+        while True:
+            with self._lock:
+                while not self._waiting and not self._ends:
+                    self._some.wait()
+                if self._ends:
+                    return
+            check(lib.evn_queue_next(self._queue, _LOOK_NS, request, error), error)
+            if not request:
+                continue
+            lib.evn_request_user(request, user, error)
+            with self._lock:
+                waiting = self._waiting.pop(user.value, None)
+            if waiting is not None:
+                self._finish(waiting, request)
+            del waiting
+            lib.evn_request_release(request)
+
+    @staticmethod
+    def _finish(waiting, request):
+        future = waiting.future
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = waiting.read(request)
+        except BaseException as error:  # pylint: disable=broad-except
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+_completions = _Completions()
+
+
+def _tensor_reader(outputs):
+    names = [value.name for value in outputs]
+
+    def read(request):
+        lib, error, results = library(), new_error(), (ctypes.c_void_p * len(names))()
+        take = lib.evn_request_take
+        check(take(request, ctypes.cast(results, ctypes.POINTER(_raw.evn_tensor)), len(names), error), error)
+        owners = [_arrays.OutputTensor(tensor, lib) for tensor in results]
+        return {name: owner.array(error) for name, owner in zip(names, owners)}
+    return read
+
+
+def _value_reader(outputs):
+    names = [value.name for value in outputs]
+
+    def read(request):
+        lib, error, results = library(), new_error(), (_raw.evn_value * len(names))()
+        check(lib.evn_request_take_values(request, results, len(names), error), error)
+        try:
+            return {name: _values.read(result) for name, result in zip(names, results)}
+        finally:
+            for result in results:
+                lib.evn_value_release(result)
+    return read
+
+
+def submit_tensors(session, slots, outputs, options, token, keep):
+    """Submits a run of tensors; `slots`: an array of handles. A RunFuture."""
+    return _submit(library().evn_session_submit, session, ctypes.cast(slots, ctypes.POINTER(_raw.evn_tensor)), len(slots), outputs,
+                   _tensor_reader(outputs), options, token, keep)
+
+
+def submit_values(session, slots, outputs, options, token, keep):
+    """The same of values."""
+    return _submit(library().evn_session_submit_values, session, slots, len(slots), outputs, _value_reader(outputs), options, token, keep)
+
+
+def _submit(function, session, slots, count, outputs, read, options, token, keep):
+    future, error = RunFuture(), new_error()
+    future._token = token
+    number, submit = _completions.options(_Waiting(future, read, keep))
+    try:
+        check(function(session, slots, count, None, len(outputs), options, submit, None, error), error)
+    except Error:
+        _completions.drop(number)
+        raise
+    return future
