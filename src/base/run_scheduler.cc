@@ -157,23 +157,39 @@ bool RunScheduler::wait_for_core(std::unique_lock<std::mutex>& lock, ScheduledRu
   return run.state_ == ScheduledRun::State::kRunning;
 }
 
+// Whether the calling thread, whose run this is, has been woken on a core on which another run computes: the system puts it there
+// while the core that has become free is still busy with the end of a run, and may leave it there for milliseconds.
+bool RunScheduler::shares_core(const ScheduledRun& run) const {
+  const int core = os::current_core();
+  if (core < 0) return false;
+  for (const ScheduledRun* r = running_.first; r != nullptr; r = r->after_) {
+    if (r != &run && r->core_.load(std::memory_order_relaxed) == core) return true;
+  }
+  return false;
+}
+
 void RunScheduler::enter(ScheduledRun& run, const Cancel& cancel) {
   if (cores_ == 0 || mark_.in_child()) return;
   std::unique_lock<std::mutex> lock(mutex_);
   run.arrival_ = ++arrivals_;
   if (running_count_.load(std::memory_order_relaxed) < cores_ && has_room_for(run) && (waiting_.first == nullptr || may_pass(run)))
-    return start(run);
+    return run.note_core(), start(run);
   run.wait_begin_ns_ = os::now_ns();
   run.state_ = ScheduledRun::State::kWaiting;
   waiting_.push(&run);
   if (has_room_for(run)) ask_for_core(run);
   if (!wait_for_core(lock, run, cancel)) cancel.fail();
+  const bool shares = shares_core(run);
+  lock.unlock();
+  if (shares) os::leave_core();
+  run.note_core();
 }
 
 void RunScheduler::leave(ScheduledRun& run) noexcept {
   if (mark_.in_child()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   stop(run);
+  run.core_.store(-1, std::memory_order_relaxed);
   hand_out_cores();
 }
 

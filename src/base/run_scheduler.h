@@ -10,6 +10,7 @@
 
 #include "base/cancel.h"
 #include "base/os/fork_mark.h"
+#include "base/os/os.h"
 
 namespace evn {
 
@@ -70,6 +71,7 @@ class RunScheduler {
   void start(ScheduledRun& run);
   void stop(ScheduledRun& run);
   void hand_out_cores();
+  bool shares_core(const ScheduledRun& run) const;
   ScheduledRun* most_urgent_waiting() const;
 
   const int cores_;
@@ -99,6 +101,8 @@ class ScheduledRun {
   // Whether the run should make way at the next edge of a range: others stop working for it, its own thread calls pause, which
   // returns when the run may go on, or when its Cancel says stop.
   bool must_pause() const { return must_pause_.load(std::memory_order_relaxed); }
+  // Notes where the run computes, for those that come to a core.
+  void note_core() { core_.store(os::current_core(), std::memory_order_relaxed); }
   void pause() noexcept { scheduler_.pause(*this, cancel_); }
 
   // What it has waited for cores so far.
@@ -118,6 +122,7 @@ class ScheduledRun {
   bool woken_ = false;    // while it waits: somebody has told it that there is a core
   bool boosted_ = false;  // while it runs: until boost_end_ns_
   std::atomic<bool> must_pause_{false};
+  std::atomic<int> core_{-1};  // on which its thread was last; negative: not known
   std::uint64_t arrival_ = 0;
   std::uint64_t wait_begin_ns_ = 0;
   std::uint64_t boost_end_ns_ = 0;

@@ -6,6 +6,11 @@
 #include "base/error.h"
 
 namespace evn {
+namespace {
+
+constexpr double kNotedFlops = 1e6;  // a step of which is long enough for the system to move its thread meanwhile
+
+}  // namespace
 
 Execution::Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before)
     : graph_(graph), plan_(plan), before_(before), texts_(graph.devices[0]->ledger()) {
@@ -71,7 +76,10 @@ void Execution::run_steps() {
       }
       if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kKernel ? 0 : buffers_[step.buffers].size);
       if (step.wait_after) wait_for(1u << step.slot);
-      if (run_ != nullptr && run_->must_pause()) run_->pause();
+      if (run_ != nullptr) {
+        if (run_->must_pause()) run_->pause();
+        if (step.plan.flops > kNotedFlops) run_->note_core();
+      }
       if (cancel_.stop()) cancel_.fail();
     } catch (Error& e) {
       if (e.node[0] == '\0' && step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
