@@ -645,8 +645,11 @@ typedef struct evn_model_options {
   uint32_t reserved;
   const char *external_dir; /* folder of the external data of a model that comes from a buffer; NULL: none is allowed. For a
                                model from a file it is always the file's own folder, and this must be NULL */
+  evn_cancel cancel;        /* nullable: once it is requested, the load ends with EVN_ERROR_CANCELLED. @since 0.2 */
+  uint64_t deadline_ns;     /* of CLOCK_MONOTONIC, or 0: the load ends with EVN_ERROR_TIMEOUT then, or after limits.load_time of the
+                               configuration if that is earlier. @since 0.2 */
 } evn_model_options;
-#define EVN_MODEL_OPTIONS_INIT {sizeof(evn_model_options), 0, NULL}
+#define EVN_MODEL_OPTIONS_INIT {sizeof(evn_model_options), 0, NULL, NULL, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_model_options_init(evn_model_options *options, uint32_t struct_size);
@@ -819,9 +822,14 @@ typedef struct evn_session_options {
   int32_t concurrency;    /* how many runs of the session compute at a time at most; others wait. 0: the configuration's, else as many
                              as there are cores. Each that computes holds memory of its own. @since 0.2 */
   uint32_t reserved2;     /* 0 */
+  evn_cancel cancel;      /* nullable: once it is requested, evn_session_create ends with EVN_ERROR_CANCELLED: between nodes, parts of
+                             weights that are packed, and trials of CLBlast's kernels; not while a driver compiles. Not of the session's
+                             runs. @since 0.2 */
+  uint64_t deadline_ns;   /* of CLOCK_MONOTONIC, or 0: it ends with EVN_ERROR_TIMEOUT then. @since 0.2 */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT \
-  {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL, 0, 0}
+  {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL, 0, 0,\
+   NULL, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
@@ -842,7 +850,7 @@ EVN_API evn_status evn_describe_passes(evn_format format, char *buffer, size_t c
  * and its device, inode, size and time of change are the same; of other models all bytes are looked at. Results have the same bits
  * with and without. Who can write the file can make the session compute other numbers. The weights count as packed ones do, mapped
  * or not. Returns EVN_ERROR_UNSUPPORTED (a node that no allowed device can run, with every device's reason),
- * EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_DEVICE_UNAVAILABLE. Blocks; allocates. `runtime` must be the model's own. */
+ * EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_DEVICE_UNAVAILABLE, EVN_ERROR_CANCELLED, EVN_ERROR_TIMEOUT. Blocks; allocates. `runtime` must be the model's own. */
 EVN_API evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_session_options *options,
                                       evn_session *session, evn_error *error);
 

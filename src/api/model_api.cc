@@ -3,15 +3,20 @@
 #include "api/model_source.h"
 #include "api/objects.h"
 #include "api/value_info.h"
+#include "api/work_scope.h"
 #include "runtime/report/inspect.h"
 
 namespace {
 
 evn_model_options read(const evn_model_options* options) {
   const evn_model_options defaults = EVN_MODEL_OPTIONS_INIT;
-  const evn_model_options o = evn::read_options(options, defaults, sizeof(evn_model_options));
+  const evn_model_options o = evn::read_options(options, defaults, offsetof(evn_model_options, cancel));
   if (o.reserved != 0) evn::fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
   return o;
+}
+
+evn::WorkScope scope_of(const evn_model_options& o) {
+  return {evn::WorkScope::token_of(o.cancel), o.deadline_ns, "the time to load the model is over", "the load was cancelled"};
 }
 
 evn::InspectRequest read_request(const char* path, const evn_inspect_options* options) {
@@ -55,9 +60,11 @@ evn_status evn_model_load_file(evn_runtime runtime, const char* path, const evn_
     const Pin<RuntimePtr> r(runtime);
     require(path != nullptr, "path");
     require(model != nullptr, "model");
-    if (read(options).external_dir != nullptr) {
+    const evn_model_options o = read(options);
+    if (o.external_dir != nullptr) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "external_dir is for models from buffers; a file's external data lies in its own folder");
     }
+    const WorkScope scope = scope_of(o);
     *model = static_cast<evn_model>(make_handle(load_model_file(*r, path)));
   });
 }
@@ -69,6 +76,7 @@ evn_status evn_model_load_buffer(evn_runtime runtime, const void* data, size_t s
     require(data != nullptr || size == 0, "data");
     require(model != nullptr, "model");
     const evn_model_options o = read(options);
+    const WorkScope scope = scope_of(o);
     *model =
         static_cast<evn_model>(make_handle(load_model_buffer(*r, data, size, o.external_dir != nullptr ? o.external_dir : "")));
   });

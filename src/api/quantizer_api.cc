@@ -2,6 +2,7 @@
 #include "api/barrier.h"
 #include "api/model_source.h"
 #include "api/objects.h"
+#include "api/work_scope.h"
 #include "base/small_array.h"
 #include "evener/quantize.h"
 
@@ -72,6 +73,8 @@ QuantizerRequest read(const char* path, const evn_quantizer_options& o) {
   }
   request.progress = o.progress;
   request.user = o.progress_user;
+  request.token = WorkScope::token_of(o.cancel);
+  request.deadline_ns = o.deadline_ns;
   return request;
 }
 
@@ -95,6 +98,10 @@ GuardBudget read(const evn_guard_options* options) {
   return budget;
 }
 
+WorkScope scope_of(const QuantizerRequest& request) {
+  return {request.token, request.deadline_ns, "the quantizer's time is over", "the quantizer was cancelled"};
+}
+
 // Calls body(values) with the tensors of a batch.
 template <typename F>
 void with_batch(evn_quantizer quantizer, const evn_tensor* inputs, uint32_t count, F&& body) {
@@ -108,6 +115,7 @@ void with_batch(evn_quantizer quantizer, const evn_tensor* inputs, uint32_t coun
     if ((*tensor)->runtime() != (*q)->runtime()) fail(EVN_ERROR_INVALID_ARGUMENT, "a tensor belongs to another runtime");
     values[i] = {*tensor, nullptr};
   }
+  const WorkScope scope = scope_of((*q)->request());
   body(**q, std::span<const RunValue>(values.data(), count));
 }
 
@@ -122,7 +130,9 @@ evn_status evn_quantizer_create(evn_runtime runtime, const char* path, const evn
     require(quantizer != nullptr, "quantizer");
     const evn_quantizer_options defaults = EVN_QUANTIZER_OPTIONS_INIT;
     const evn_quantizer_options o = read_options(options, defaults, offsetof(evn_quantizer_options, weight_bits));
-    const auto made = std::make_shared<Quantizer>(*r, read(path, o));
+    QuantizerRequest request = read(path, o);
+    const WorkScope scope = scope_of(request);
+    const auto made = std::make_shared<Quantizer>(*r, std::move(request));
     const auto handle = static_cast<evn_quantizer>(make_handle(made));
     made->user().adopt(o.progress_release, o.progress_user);  // nothing can fail from here on
     *quantizer = handle;
@@ -175,6 +185,7 @@ evn_status evn_quantizer_finish(evn_quantizer quantizer, evn_model* model, evn_e
   return guarded(error, [&] {
     const Pin<QuantizerPtr> q(quantizer);
     require(model != nullptr, "model");
+    const WorkScope scope = scope_of((*q)->request());
     *model = static_cast<evn_model>(make_handle((*q)->finish()));
   });
 }
@@ -184,6 +195,7 @@ evn_status evn_quantizer_save(evn_quantizer quantizer, const char* path, evn_err
     const Pin<QuantizerPtr> q(quantizer);
     require(path != nullptr, "path");
     if (path[0] == '\0') fail(EVN_ERROR_IO, "the path is empty");
+    const WorkScope scope = scope_of((*q)->request());
     (*q)->save(path);
   });
 }

@@ -5,6 +5,7 @@
 #include "api/objects.h"
 #include "api/run_arguments.h"
 #include "api/value_info.h"
+#include "api/work_scope.h"
 #include "runtime/pass_list.h"
 #include "runtime/report/compare.h"
 
@@ -137,6 +138,8 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
     const evn_session_options o = read_options(options, defaults, offsetof(evn_session_options, cache_file));
     if (o.reserved != 0 || o.reserved1 != 0 || o.reserved2 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
     if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
+    const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to make the session is over",
+                          "the making of the session was cancelled");
     *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, request_of(o), cache_of(**r, o))));
   });
 }

@@ -18,7 +18,7 @@ constexpr std::uint64_t kPiece = static_cast<std::uint64_t>(kWorkPerLook / 4 * k
 constinit std::atomic<std::uint64_t (*)()> DeadlineClock::clock_{&os::now_ns};
 
 void Cancel::fail() const {
-  if (is_requested()) evn::fail(EVN_ERROR_CANCELLED, "the run was cancelled");
+  if (is_requested()) evn::fail(EVN_ERROR_CANCELLED, "%s", cancelled);
   evn::fail(EVN_ERROR_TIMEOUT, "%s", over);
 }
 
@@ -42,6 +42,8 @@ CancelScope::~CancelScope() {
   }
   t_work_meter = {left, left, outer_};
 }
+
+const Cancel* CancelScope::current() noexcept { return t_work_meter.scope != nullptr ? &t_work_meter.scope->cancel_ : nullptr; }
 
 std::int64_t CancelScope::work() const noexcept { return work_ + t_work_meter.granted - t_work_meter.left; }
 

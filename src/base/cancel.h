@@ -33,12 +33,18 @@ struct StopCondition {
 
   // Whether it may ever stop the work.
   bool exists() const { return deadline_ns != 0 || requested != nullptr; }
+  // Also stops where the other would.
+  void join(const StopCondition& other) {
+    if (other.deadline_ns != 0 && (deadline_ns == 0 || other.deadline_ns < deadline_ns)) deadline_ns = other.deadline_ns;
+    if (requested == nullptr) requested = other.requested;
+  }
   bool is_requested() const { return requested != nullptr && requested->load(std::memory_order_relaxed); }
 };
 
 // Says when work must stop. Optimized kernels look at it between pieces of a tile and return; all else has cancellation points.
 struct Cancel : StopCondition {
-  const char* over = "the run's time is over";  // message of the Error after the deadline
+  const char* over = "the run's time is over";         // message of the Error after the deadline
+  const char* cancelled = "the run was cancelled";     // and of the one that was asked for
   bool stop() const { return is_requested() || (deadline_ns != 0 && deadline_clock_ns() >= deadline_ns); }
   // The Error of what has been stopped: EVN_ERROR_CANCELLED when that was requested, otherwise EVN_ERROR_TIMEOUT.
   [[noreturn]] void fail() const;
@@ -63,6 +69,9 @@ class CancelScope {
   ~CancelScope();
   CancelScope(const CancelScope&) = delete;
   CancelScope& operator=(const CancelScope&) = delete;
+
+  // What the calling thread's cancellation points obey now; null: nothing.
+  static const Cancel* current() noexcept;
 
   bool is_spent() const { return spent_; }
   // Units that were done in it, those of scopes inside it included.

@@ -199,6 +199,7 @@ bool GraphEditor::commit() {
 }
 
 void check_deadline(const PassContext& context, std::size_t count) {
+  cancellation_point(kNodeWork);
   if (count % 64 != 0 || context.deadline_ns == UINT64_MAX) return;
   if (deadline_clock_ns() > context.deadline_ns)
     fail(EVN_ERROR_TIMEOUT, "the time to load the model ended while the graph was optimized");

@@ -71,6 +71,7 @@ class Scanner {
   // False: malformed, nothing behind it is looked at.
   bool scan(Message message, std::uint64_t at, std::uint64_t end, int depth) {
     while (at < end) {
+      cancellation_point();
       if (++fields_ % kFieldsPerLook == 0 && deadline_clock_ns() > deadline_ns_)
         fail(EVN_ERROR_TIMEOUT, "loading the model took too long");
       std::uint64_t tag = 0, size = 0;

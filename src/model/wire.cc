@@ -61,6 +61,7 @@ void File::enter(const std::uint8_t* at, const char* message) {
 }
 
 void File::check_time() const {
+  cancellation_point(kNodeWork);
   if (deadline_ns_ != UINT64_MAX && deadline_clock_ns() > deadline_ns_) fail(EVN_ERROR_TIMEOUT, "loading the model took too long");
 }
 

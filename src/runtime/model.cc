@@ -110,6 +110,8 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   Cancel cancel;
   cancel.deadline_ns = deadline_ns;
   cancel.over = "the time to load the model is over";
+  cancel.cancelled = "the load was cancelled";
+  if (const Cancel* outer = CancelScope::current()) cancel.join(*outer);
   const CancelScope scope(cancel);
   Limits limits = runtime.config().limits;
   // What a host gives has been held against the limit by now; what the quantizer makes of it may be larger, in one piece.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "ops/merge.h"
@@ -102,6 +103,7 @@ class Placer {
     result.nodes.resize(graph_.nodes.size());
     home_.assign(graph_.values.size(), nullptr);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       const Node& node = graph_.nodes[i];
       NodePlacement& p = result.nodes[i];
       set_numerics(node, &p);
@@ -171,6 +173,7 @@ class Placer {
     std::vector<OpDesc> descs;
     std::vector<std::int32_t> nodes;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       const Node& node = graph_.nodes[i];
       if (c->excluded[i] != nullptr || settled_mode(graph_, node, needed_, known_) != NodeMode::kKernel) continue;
       const NodeView& view = *views.emplace_back(std::make_unique<NodeView>(graph_, node));

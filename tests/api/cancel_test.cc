@@ -7,7 +7,9 @@
 
 #include "api/handle_table.h"
 #include "base/os/os.h"
+#include "evener/quantize.h"
 #include "tests/api/support.h"
+#include "tests/support/test_clock.h"
 
 namespace evn::test::cancel_test {
 namespace {
@@ -228,6 +230,122 @@ TEST(HandleTableTest, AnObjectIsNotDestroyedInAHandlerOfASignal) {
   EXPECT_EQ(alive, 3) << "those of a and b have gone, and their slots are used again";
   for (void* const h : more) EXPECT_TRUE(table.release(h, HandleKind::kCancel));
   EXPECT_EQ(alive, 0);
+}
+
+// Loading, making a session and quantizing: asked to stop before they begin, and with the deadline over at each of their looks at the
+// clock in turn.
+struct WorkTest : CancelTest {
+  static constexpr std::uint64_t kDeadline = TestClock::kNow + 1;
+
+  static evn_model load_with(evn_runtime runtime, const std::string& bytes, const evn_model_options& options, evn_status* status) {
+    evn_error e = EVN_ERROR_INIT;
+    evn_model model = nullptr;
+    *status = evn_model_load_buffer(runtime, bytes.data(), bytes.size(), &options, &model, &e);
+    return model;
+  }
+  // Calls work(), which gives a status; how many looks it had.
+  template <typename F>
+  static int over_at_each_look(F&& work) {
+    TestClock clock;
+    for (int looks = 0; looks < 2000; ++looks) {
+      clock.restart(looks);
+      const evn_status status = work();
+      if (status == EVN_OK) return looks;
+      EXPECT_EQ(status, EVN_ERROR_TIMEOUT) << "look " << looks;
+    }
+    return -1;
+  }
+};
+
+std::string bigger_network() {
+  OnnxWriter w(17);
+  w.add_input("x", kF32, {1, 64}).add_output("y", kF32);
+  std::string last = "x";
+  for (int i = 0; i < 40; ++i) {
+    const std::string n = std::to_string(i);
+    w.add_initializer("w" + n, {64, 64}, std::vector<float>(64 * 64, 0.01f * static_cast<float>(i % 5 + 1)));
+    w.add_node("MatMul", {last, "w" + n}, {"m" + n}, {}, "m" + n).add_node("Relu", {"m" + n}, {i == 39 ? "y" : "r" + n}, {}, "r" + n);
+    last = "r" + n;
+  }
+  return w.serialize();
+}
+
+TEST_F(WorkTest, EndsWhereATokenIsRequested) {
+  const std::string bytes = bigger_network();
+  evn_status status = EVN_OK;
+  evn_model_options load_options = EVN_MODEL_OPTIONS_INIT;
+  const evn_model model = load_with(runtime, bytes, load_options, &status);
+  ASSERT_EQ(status, EVN_OK);
+  EXPECT_EQ(evn_cancel_request(token), EVN_OK);
+  load_options.cancel = token;
+  EXPECT_EQ(load_with(runtime, bytes, load_options, &status), nullptr);
+  EXPECT_EQ(status, EVN_ERROR_CANCELLED);
+  evn_session_options session_options = EVN_SESSION_OPTIONS_INIT;
+  session_options.cancel = token;
+  evn_session made = nullptr;
+  EXPECT_EQ(evn_session_create(runtime, model, &session_options, &made, &error), EVN_ERROR_CANCELLED);
+  EXPECT_STREQ(error.message, "the making of the session was cancelled");
+  evn_quantizer_options quantizer_options = EVN_QUANTIZER_OPTIONS_INIT;
+  quantizer_options.cancel = token;
+  quantizer_options.data = bytes.data();
+  quantizer_options.size = bytes.size();
+  evn_quantizer quantizer = nullptr;
+  EXPECT_EQ(evn_quantizer_create(runtime, nullptr, &quantizer_options, &quantizer, &error), EVN_ERROR_CANCELLED);
+  EXPECT_EQ(quantizer, nullptr);
+  EXPECT_EQ(evn_model_release(model), EVN_OK);
+}
+
+TEST_F(WorkTest, ALoadEndsAtAnyLook) {
+  const std::string bytes = bigger_network();
+  evn_model_options options = EVN_MODEL_OPTIONS_INIT;
+  options.deadline_ns = kDeadline;
+  EXPECT_GT(over_at_each_look([&] {
+              evn_status status = EVN_OK;
+              evn_model_release(load_with(runtime, bytes, options, &status));
+              return status;
+            }),
+            3);
+}
+
+TEST_F(WorkTest, MakingASessionEndsAtAnyLookAndSucceedsAfterwards) {
+  const std::string bytes = bigger_network();
+  evn_status status = EVN_OK;
+  const evn_model model = load_with(runtime, bytes, EVN_MODEL_OPTIONS_INIT, &status);
+  ASSERT_EQ(status, EVN_OK);
+  evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+  options.deadline_ns = kDeadline;
+  EXPECT_GT(over_at_each_look([&] {
+              evn_session made = nullptr;
+              const evn_status s = evn_session_create(runtime, model, &options, &made, &error);
+              evn_session_release(made);
+              return s;
+            }),
+            3);
+  EXPECT_EQ(evn_model_release(model), EVN_OK);
+}
+
+TEST_F(WorkTest, AQuantizersCallsEndAtAnyLook) {
+  const std::string bytes = bigger_network();
+  evn_quantizer_options options = EVN_QUANTIZER_OPTIONS_INIT;
+  options.data = bytes.data();
+  options.size = bytes.size();
+  options.deadline_ns = kDeadline;
+  const std::vector<float> x(64, 0.5f);
+  const int64_t dims[2] = {1, 64};
+  evn_tensor in = nullptr;
+  ASSERT_OK(evn_tensor_wrap(runtime, const_cast<float*>(x.data()), 256, EVN_DTYPE_FLOAT32, dims, 2, nullptr, nullptr, &in, &error));
+  EXPECT_GT(over_at_each_look([&] {
+              evn_quantizer q = nullptr;
+              evn_model made = nullptr;
+              evn_status s = evn_quantizer_create(runtime, nullptr, &options, &q, &error);
+              if (s == EVN_OK) s = evn_quantizer_add_batch(q, &in, 1, &error);
+              if (s == EVN_OK) s = evn_quantizer_finish(q, &made, &error);
+              evn_model_release(made);
+              evn_quantizer_release(q);
+              return s;
+            }),
+            10);
+  EXPECT_EQ(evn_tensor_release(in), EVN_OK);
 }
 
 }  // namespace

@@ -739,10 +739,10 @@ TEST_F(RequestTest, ManyThreadsSubmitCancelAndRelease) {
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      evn_error e = EVN_ERROR_INIT;
+      evn_error error = EVN_ERROR_INIT;  // which EXPECT_OK knows
       for (int i = 0; i < rounds; ++i) {
         evn_cancel token = nullptr;
-        EXPECT_OK(evn_cancel_create(&token, &e));
+        EXPECT_OK(evn_cancel_create(&token, &error));
         evn_run_options run = EVN_RUN_OPTIONS_INIT;
         run.cancel = token;
         run.priority = (t + i) % 5 - 2;
@@ -752,14 +752,14 @@ TEST_F(RequestTest, ManyThreadsSubmitCancelAndRelease) {
         o.release = [](void* user) { ++*static_cast<Counts*>(user)->released; };
         evn_request r = nullptr;
         const bool keeps = i % 3 != 0;
-        if (evn_session_submit(session, &x, 1, nullptr, 1, &run, &o, keeps ? &r : nullptr, &e) == EVN_OK) ++submitted;
+        if (evn_session_submit(session, &x, 1, nullptr, 1, &run, &o, keeps ? &r : nullptr, &error) == EVN_OK) ++submitted;
         if (i % 4 == 0) evn_cancel_request(token);
         bool done = false;
-        if (keeps && i % 5 == 0) EXPECT_OK(evn_request_wait(r, kForever, &done, &e));
+        if (keeps && i % 5 == 0) EXPECT_OK(evn_request_wait(r, kForever, &done, &error));
         if (done) {
           evn_tensor y = nullptr;
-          const evn_status status = evn_request_take(r, &y, 1, &e);
-          EXPECT_TRUE(status == EVN_OK || status == EVN_ERROR_CANCELLED) << e.message;
+          const evn_status status = evn_request_take(r, &y, 1, &error);
+          EXPECT_TRUE(status == EVN_OK || status == EVN_ERROR_CANCELLED) << error.message;
           evn_tensor_release(y);
         }
         evn_request_release(r);

@@ -54,6 +54,10 @@ class Folder {
   Folder(Graph& graph, const PassContext& context) : edit_(graph), context_(context), origin_(graph.values.size(), 0) {
     cancel_.deadline_ns = context.deadline_ns;
     cancel_.over = "the time to load the model is over";
+    if (const Cancel* outer = CancelScope::current()) {
+      cancel_.join(*outer);
+      cancel_.cancelled = outer->cancelled;
+    }
     for (std::size_t v = 0; v < graph.values.size(); ++v) {
       if (graph.values[v].constant == nullptr) continue;
       origin_[v] = graph.values[v].constant->size_bytes;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/checked.h"
+#include "base/cancel.h"
 #include "base/error.h"
 #include "graph/inline_if.h"
 #include "runtime/pass_list.h"
@@ -181,7 +182,10 @@ void with_node(const CompiledGraph& c, std::size_t index, F&& body) {
 
 template <typename F>
 void for_each_node(const CompiledGraph& c, F&& body) {
-  for (std::size_t i = 0; i < c.nodes.size(); ++i) with_node(c, i, body);
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    cancellation_point(kNodeWork);
+    with_node(c, i, body);
+  }
 }
 
 // Packs constants node by node and lets plain ones go. Where most are in the file yet, nodes with one that is not packed in parts

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "graph/raise_opset.h"
 #include "graph/subgraphs.h"
@@ -147,6 +148,7 @@ ModelPtr Quantizer::load_saved(const SavedModel& saved) const {
 }
 
 void Quantizer::progress(const char* what, std::uint64_t done, std::uint64_t total) const {
+  cancellation_point(kWorkPerLook);
   if (request_.progress != nullptr && request_.progress(request_.user, what, done, total) != 0) {
     fail(EVN_ERROR_CANCELLED, "the progress callback cancelled");
   }

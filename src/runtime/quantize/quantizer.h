@@ -39,6 +39,8 @@ struct QuantizerRequest {
   std::vector<std::string> keep;
   evn_quantize_progress progress = nullptr;
   void* user = nullptr;
+  std::shared_ptr<CancelToken> token;  // of all calls, as is the deadline
+  std::uint64_t deadline_ns = 0;
 
   bool dynamic() const { return mode == QuantMode::kDynamic; }
 };
@@ -56,6 +58,7 @@ class Quantizer {
   Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request);
 
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+  const QuantizerRequest& request() const { return request_; }
   // For the host's data of `progress`, once nothing can fail any more.
   UserData& user() { return user_; }
   const Graph& graph() const { return model_.graph; }  // float32; it does not change

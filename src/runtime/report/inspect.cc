@@ -285,7 +285,9 @@ class Inspector {
 
   // What the model has wrong is a finding; what stops the inspection itself is not.
   void record(const Error& e) {
-    if (e.status == EVN_ERROR_OUT_OF_MEMORY || e.status == EVN_ERROR_INTERNAL || e.status == EVN_ERROR_TIMEOUT) throw e;
+    if (e.status == EVN_ERROR_OUT_OF_MEMORY || e.status == EVN_ERROR_INTERNAL || e.status == EVN_ERROR_TIMEOUT ||
+        e.status == EVN_ERROR_CANCELLED)
+      throw e;
     if (!out_.error.has_value()) out_.error = e;
   }
 

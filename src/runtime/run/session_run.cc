@@ -273,6 +273,7 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
 void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
   const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : runtime()->config().limits.run_time_ns;
   StopCondition stop = request.stop;
+  if (const Cancel* outer = CancelScope::current()) stop.join(*outer);  // of work of which the run is a part
   if (limit != 0) {
     const std::uint64_t end = deadline_clock_ns() + std::min(limit, UINT64_MAX / 2);
     stop.deadline_ns = stop.deadline_ns != 0 ? std::min(stop.deadline_ns, end) : end;

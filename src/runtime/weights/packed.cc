@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/checked.h"
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/hash.h"
 
@@ -102,6 +103,7 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
     if (cached == nullptr || weight.data != nullptr) bytes_ += key.bytes;
     return target;
   }
+  if (const Cancel* cancel = CancelScope::current(); cancel != nullptr && cancel->stop()) cancel->fail();
   if (plain != nullptr) plain->bring_back(weight);
   const std::shared_ptr<void> staging = allocate_charged(nullptr, key.bytes, MemoryClass::kLoading);
   kernel.prepack(desc, input, staging.get());
@@ -143,9 +145,9 @@ void PackedStore::Batch::run_part(const Part& part, const Work& work, void* bloc
   job.checksum.add(sum);
 }
 
-void PackedStore::Batch::pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel&) {
+void PackedStore::Batch::pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const Work& work = args.plan->state<Work>();
-  for (std::int64_t i = begin; i < end; ++i) run_part(work.parts[i], work, args.thread_scratch);
+  for (std::int64_t i = begin; i < end && !cancel.stop(); ++i) run_part(work.parts[i], work, args.thread_scratch);
 }
 
 // Those that are not done.
@@ -185,6 +187,7 @@ bool PackedStore::Batch::trim(std::size_t bytes) {
 void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   static constexpr Kernel kPacking = {"packing", "", "", 0, nullptr, nullptr, nullptr, nullptr, nullptr, pack};
   static constinit const Cancel never{};
+  const Cancel& cancel = CancelScope::current() != nullptr ? *CancelScope::current() : never;
   auto* const device = const_cast<Device*>(jobs_[0].key.device);
   const bool one_device = std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key.device == device; });
   const std::vector<Part> parts = cut_jobs();
@@ -203,6 +206,7 @@ void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   if (reads) plain->check_unchanged();
   KernelCall call;
   call.kernel = &kPacking;
+  call.cancel = &cancel;
   call.args.plan = &plan;
   OpDesc keeps_all;  // one copy may serve strict and other nodes
   keeps_all.strict = true;
@@ -212,8 +216,9 @@ void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   if (threads) {
     device->wait(device->enqueue(call, {}));
   } else {
-    pack(call.args, 0, plan.tiles, never);
+    pack(call.args, 0, plan.tiles, cancel);
   }
+  if (cancel.stop()) cancel.fail();
   if (reads) plain->check_unchanged();
   for (Job& j : jobs_) j.done |= j.cached == nullptr;
 }
