@@ -323,6 +323,7 @@ struct SessionOptions {
   std::vector<std::string> keep_fp32;         // nodes that stay float32: globs of names, or "type:Softmax"
   Numerics numerics = Numerics::kDefault;     // kStrict: no Winograd, and numbers below 2^-126 are kept
   std::vector<std::string> disabled_passes;   // left out, beside those of the configuration: names of describe_passes()
+  std::int32_t concurrency = 0;   // runs that compute at a time; 0: as the configuration says, else as many as there are cores
 };
 
 // Asks work that has the token to stop.
@@ -341,6 +342,7 @@ struct RunOptions {
   std::uint64_t random_seed = 0; // another one makes operators that draw random numbers draw others
   const Cancel* cancel = nullptr; // ends the run once it is requested
   std::uint64_t deadline_ns = 0;  // of CLOCK_MONOTONIC; 0: none
+  std::int32_t priority = 0;      // EVN_PRIORITY_LOWEST .. EVN_PRIORITY_HIGHEST; runs of lower ones make way
 };
 
 namespace detail {

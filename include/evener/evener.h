@@ -217,9 +217,9 @@ typedef void (*evn_task)(void *context, uint32_t index);
  * work), an index >= count or one that comes twice is ignored, but returning while a task runs is undefined. */
 typedef void (*evn_parallel_for)(void *user, uint32_t count, evn_task task, void *context);
 
-/* Has a task run later, once, as task(context, 0), on any thread that may block for as long as a run takes. It returns at once, and does
- * not call the task itself. A status other than EVN_OK says that the task will not be run: what asked for it fails with that status.
- * @since 0.2 */
+/* Has a task run later, once, as task(context, 0), on any thread that may block for as long as a run takes. It returns at once,
+ * and does not call the task itself. A status other than EVN_OK says that the task will not be run: what asked for it fails with
+ * that status. @since 0.2 */
 typedef evn_status (*evn_post)(void *user, evn_task task, void *context);
 
 /* A host's memory for what the CPU device holds: tensors, weights, packed weights, arenas, scratch, files while they are read.
@@ -819,12 +819,12 @@ typedef struct evn_session_options {
   uint32_t disabled_pass_count; /* of disabled_passes. @since 0.2 */
   const char *const *disabled_passes; /* passes of `when` "session" (evn_describe_passes) that are left out, beside those of the
                                          configuration's `passes: {disable: [...]}`. @since 0.2 */
-  int32_t concurrency;    /* how many runs of the session compute at a time at most; others wait. 0: the configuration's, else as many
-                             as there are cores. Each that computes holds memory of its own. @since 0.2 */
+  int32_t concurrency;    /* how many runs of the session compute at a time at most; others wait. 0: the configuration's, else as
+                             many as there are cores. Each that computes holds memory of its own. @since 0.2 */
   uint32_t reserved2;     /* 0 */
-  evn_cancel cancel;      /* nullable: once it is requested, evn_session_create ends with EVN_ERROR_CANCELLED: between nodes, parts of
-                             weights that are packed, and trials of CLBlast's kernels; not while a driver compiles. Not of the session's
-                             runs. @since 0.2 */
+  evn_cancel cancel;      /* nullable: once it is requested, evn_session_create ends with EVN_ERROR_CANCELLED: between nodes,
+                             parts of weights that are packed, and trials of CLBlast's kernels; not while a driver compiles. Not
+                             of the session's runs. @since 0.2 */
   uint64_t deadline_ns;   /* of CLOCK_MONOTONIC, or 0: it ends with EVN_ERROR_TIMEOUT then. @since 0.2 */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT \
@@ -850,7 +850,8 @@ EVN_API evn_status evn_describe_passes(evn_format format, char *buffer, size_t c
  * and its device, inode, size and time of change are the same; of other models all bytes are looked at. Results have the same bits
  * with and without. Who can write the file can make the session compute other numbers. The weights count as packed ones do, mapped
  * or not. Returns EVN_ERROR_UNSUPPORTED (a node that no allowed device can run, with every device's reason),
- * EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_DEVICE_UNAVAILABLE, EVN_ERROR_CANCELLED, EVN_ERROR_TIMEOUT. Blocks; allocates. `runtime` must be the model's own. */
+ * EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_DEVICE_UNAVAILABLE, EVN_ERROR_CANCELLED, EVN_ERROR_TIMEOUT. Blocks; allocates. `runtime`
+ * must be the model's own. */
 EVN_API evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_session_options *options,
                                       evn_session *session, evn_error *error);
 

@@ -1,6 +1,6 @@
 // Evener for C++17 and later: owners, exceptions and views over the C API of evener.h. Header only; it needs the standard library
-// and libevener, nothing else. Here are models, sessions and runtimes; tensors are in tensor.hpp, what all share in core.hpp, and
-// operators of a program's own in operator.hpp.
+// and libevener, nothing else. Here are models, sessions and runtimes; tensors are in tensor.hpp, asynchronous runs in request.hpp,
+// what all share in core.hpp, and operators of a program's own in operator.hpp.
 //
 //  Owners      Runtime, Device, Tensor, Value, Model and Session are moved, not copied; a default-made or moved-from one is empty
 //              and may only be destroyed, assigned and tested. They may be destroyed in any order. Destructors never throw.
@@ -12,7 +12,7 @@
 #ifndef EVENER_EVENER_HPP
 #define EVENER_EVENER_HPP
 
-#include "tensor.hpp"
+#include "request.hpp"
 
 namespace evener {
 inline namespace EVENER_SPANS {
@@ -169,6 +169,39 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     return outputs;
   }
 
+  // Has the library's threads run the model, and returns at once. Inputs in the model's order; their bytes must stay as they are
+  // until the future is ready. It throws what run would throw.
+  std::future<std::vector<Tensor>> submit(Span<const Tensor> inputs, const RunOptions& options = {}) const {
+    auto promise = std::make_unique<detail::Promise>();
+    promise->output_count = output_count();
+    promise->take = &Request::take_from;
+    std::future<std::vector<Tensor>> outputs = promise->outputs.get_future();
+    evn_submit_options o = EVN_SUBMIT_OPTIONS_INIT;
+    o.done = detail::Promise::on_done;
+    o.user = promise.get();
+    o.release = detail::Promise::on_release;
+    submit_handles(inputs, options, o, nullptr);
+    static_cast<void>(promise.release());  // the library has it now
+    return outputs;
+  }
+  // The same for who takes its end from a queue, which gives the Request; `user` is what Request::user gives.
+  void submit(Span<const Tensor> inputs, const Queue& queue, void* user, const RunOptions& options = {}) const {
+    evn_submit_options o = EVN_SUBMIT_OPTIONS_INIT;
+    o.queue = queue.get();
+    o.user = user;
+    submit_handles(inputs, options, o, nullptr);
+  }
+  // The same for who waits for it.
+  Request request(Span<const Tensor> inputs, const RunOptions& options = {}) const {
+    Request request;
+    submit_handles(inputs, options, EVN_SUBMIT_OPTIONS_INIT, request.handle_.out());
+    return request;
+  }
+  // Ends this object, and waits until all that was submitted to it has ended; throws EVN_ERROR_TIMEOUT after so long.
+  void finish(std::uint64_t timeout_ns = UINT64_MAX) {
+    detail::check([&](evn_error* e) { return evn_session_finish(get(), timeout_ns, e); });
+  }
+
   // Where each node runs and why.
   std::string explain(Format format = Format::kText) const {
     return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
@@ -197,6 +230,7 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     o.random_seed = options.random_seed;
     o.cancel = options.cancel != nullptr ? options.cancel->get() : nullptr;
     o.deadline_ns = options.deadline_ns;
+    o.priority = options.priority;
     return o;
   }
 
@@ -213,6 +247,18 @@ class Session : public detail::Object<evn_session, evn_session_release> {
       if (outputs[i]) continue;
       *outputs[i].handle_.out() = out[i];
     }
+  }
+
+  void submit_handles(Span<const Tensor> inputs, const RunOptions& options, const evn_submit_options& submit,
+                      evn_request* request) const {
+    std::vector<evn_tensor> in;
+    in.reserve(inputs.size());
+    for (const Tensor& t : inputs) in.push_back(t.get());
+    const evn_run_options o = c_options(options);
+    detail::check([&](evn_error* e) {
+      return evn_session_submit(get(), in.data(), static_cast<std::uint32_t>(in.size()), nullptr,
+                                static_cast<std::uint32_t>(output_count()), &o, &submit, request, e);
+    });
   }
 
   template <typename F>
@@ -376,6 +422,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     for (const std::string& name : options.disabled_passes) disabled.push_back(name.c_str());
     o.disabled_passes = disabled.data();
     o.disabled_pass_count = static_cast<std::uint32_t>(disabled.size());
+    o.concurrency = options.concurrency;
     Session s;
     detail::check([&](evn_error* e) { return evn_session_create(get(), model.get(), &o, s.handle_.out(), e); });
     return s;

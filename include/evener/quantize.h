@@ -95,10 +95,12 @@ typedef struct evn_quantizer_options {
   uint32_t block_size;           /* of EVN_QUANTIZE_WEIGHTS: so many elements of a column share a scale, a power of two from 16
                                     on; 0: 32 */
   evn_user_release progress_release; /* nullable; takes back progress_user when the quantizer has gone. @since 0.2 */
-  evn_cancel cancel;             /* nullable: once it is requested, calls of the quantizer end with EVN_ERROR_CANCELLED. @since 0.2 */
+  evn_cancel cancel;             /* nullable: once it is requested, calls of the quantizer end with EVN_ERROR_CANCELLED.
+                                    @since 0.2 */
   uint64_t deadline_ns;          /* of CLOCK_MONOTONIC, or 0: from then on they end with EVN_ERROR_TIMEOUT. @since 0.2 */
 } evn_quantizer_options;
-#define EVN_QUANTIZER_OPTIONS_INIT {sizeof(evn_quantizer_options), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, 0, 0, NULL, NULL, 0}
+#define EVN_QUANTIZER_OPTIONS_INIT \
+  {sizeof(evn_quantizer_options), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, 0, 0, NULL, NULL, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_quantizer_options_init(evn_quantizer_options *options, uint32_t struct_size);

@@ -130,6 +130,7 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
  private:
   friend class Device;
   friend class Runtime;
+  friend class Request;
   friend class Session;
   friend class Value;
 

@@ -43,8 +43,8 @@ struct StopCondition {
 
 // Says when work must stop. Optimized kernels look at it between pieces of a tile and return; all else has cancellation points.
 struct Cancel : StopCondition {
-  const char* over = "the run's time is over";         // message of the Error after the deadline
-  const char* cancelled = "the run was cancelled";     // and of the one that was asked for
+  const char* over = "the run's time is over";      // message of the Error after the deadline
+  const char* cancelled = "the run was cancelled";  // and of the one that was asked for
   bool stop() const { return is_requested() || (deadline_ns != 0 && deadline_clock_ns() >= deadline_ns); }
   // The Error of what has been stopped: EVN_ERROR_CANCELLED when that was requested, otherwise EVN_ERROR_TIMEOUT.
   [[noreturn]] void fail() const;

@@ -232,8 +232,8 @@ TEST(HandleTableTest, AnObjectIsNotDestroyedInAHandlerOfASignal) {
   EXPECT_EQ(alive, 0);
 }
 
-// Loading, making a session and quantizing: asked to stop before they begin, and with the deadline over at each of their looks at the
-// clock in turn.
+// Loading, making a session and quantizing: asked to stop before they begin, and with the deadline over at each of their looks at
+// the clock in turn.
 struct WorkTest : CancelTest {
   static constexpr std::uint64_t kDeadline = TestClock::kNow + 1;
 
@@ -264,7 +264,8 @@ std::string bigger_network() {
   for (int i = 0; i < 40; ++i) {
     const std::string n = std::to_string(i);
     w.add_initializer("w" + n, {64, 64}, std::vector<float>(64 * 64, 0.01f * static_cast<float>(i % 5 + 1)));
-    w.add_node("MatMul", {last, "w" + n}, {"m" + n}, {}, "m" + n).add_node("Relu", {"m" + n}, {i == 39 ? "y" : "r" + n}, {}, "r" + n);
+    w.add_node("MatMul", {last, "w" + n}, {"m" + n}, {}, "m" + n)
+        .add_node("Relu", {"m" + n}, {i == 39 ? "y" : "r" + n}, {}, "r" + n);
     last = "r" + n;
   }
   return w.serialize();

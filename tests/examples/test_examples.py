@@ -64,7 +64,8 @@ def run(program, *arguments):
 
 
 def test_every_example_has_a_test(programs):
-    assert set(programs) == {"terse", "explained", "placement", "executor", "limits", "classify", "custom_operator", "opened"}
+    assert set(programs) == {"terse", "explained", "placement", "executor", "limits", "classify", "custom_operator", "opened", "async",
+                             "epoll", "futures"}
 
 
 @pytest.mark.parametrize("name", ["terse", "explained", "classify"])
@@ -93,6 +94,25 @@ def test_the_library_may_be_opened_while_a_program_runs(programs, model, tmp_pat
     assert absent.returncode == 0 and absent.stdout.startswith("going on without")
     other = run(programs["opened"], "libc.so.6", path)
     assert other.returncode == 0 and other.stdout == "going on without libc.so.6: it is older than 0.2\n"
+
+
+def test_asynchronous_runs_end_whether_finished_or_cancelled(programs, model):
+    done = run(programs["async"], model[0])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "the urgent run is done\n8 runs ended, finished or cancelled\n"
+
+
+def test_an_event_loop_gets_each_run(programs, model):
+    done = run(programs["epoll"], model[0])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == [f"run {i} has ended" for i in range(5)]
+
+
+def test_futures_give_each_runs_output(programs, model):
+    done = run(programs["futures"], model[0])
+    assert (done.returncode, done.stderr) == (0, "")
+    values = [float(line) for line in done.stdout.splitlines()]
+    assert len(values) == 10 and values[0] == pytest.approx(0.1) and max(values) <= 1
 
 
 def test_placement_explains_every_node(programs, model):

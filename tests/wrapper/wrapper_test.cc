@@ -79,6 +79,48 @@ TEST_F(Wrapper, RunsEndWhenThatIsRequestedOrTheDeadlineHasPassed) {
   EXPECT_EQ(error_of([&] { session.run({{"b", b}, {"x", x}}, options); }).status(), EVN_ERROR_CANCELLED);
 }
 
+TEST_F(Wrapper, FuturesGiveWhatRunsGiveAndThrowWhatTheyThrow) {
+  std::vector<Tensor> inputs;
+  for (std::size_t i = 0; i < 2; ++i) {
+    inputs.push_back(session.input(i).name == "x" ? runtime.tensor<float>({2, 3}, {1, 2, 3, 4, 5, 6})
+                                                  : runtime.tensor<float>({3}, {10, 20, 30}));
+  }
+  const std::vector<float> want = session.run(inputs)[0].to_vector<float>();
+  std::vector<std::future<std::vector<Tensor>>> futures;
+  for (int i = 0; i < 20; ++i) futures.push_back(session.submit(inputs));
+  for (auto& f : futures) EXPECT_EQ(f.get()[0].to_vector<float>(), want);
+  const Cancel cancel;
+  cancel.request();
+  RunOptions options;
+  options.cancel = &cancel;
+  options.priority = 2;
+  std::future<std::vector<Tensor>> cancelled = session.submit(inputs, options);
+  EXPECT_EQ(error_of([&] { cancelled.get(); }).status(), EVN_ERROR_CANCELLED);
+  options.priority = 8;
+  EXPECT_EQ(error_of([&] { session.submit(inputs, options); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(Wrapper, RequestsAndQueues) {
+  std::vector<Tensor> inputs;
+  for (std::size_t i = 0; i < 2; ++i) {
+    inputs.push_back(session.input(i).name == "x" ? runtime.tensor<float>({2, 3}, {1, 2, 3, 4, 5, 6})
+                                                  : runtime.tensor<float>({3}, {10, 20, 30}));
+  }
+  const evener::Request request = session.request(inputs);
+  request.wait();
+  EXPECT_TRUE(request.wait_for(0));
+  EXPECT_EQ(request.take(1)[0].to_vector<float>(), session.run(inputs)[0].to_vector<float>());
+  EXPECT_EQ(error_of([&] { request.take(1); }).status(), EVN_ERROR_WRONG_STATE);
+  const evener::Queue queue;
+  EXPECT_GE(queue.fd(), 0);
+  EXPECT_FALSE(queue.next(0));
+  int number = 0;
+  session.submit(inputs, queue, &number);
+  const evener::Request ended = queue.next();
+  EXPECT_EQ(ended.user(), &number);
+  EXPECT_EQ(ended.take(1).size(), 1u);
+}
+
 TEST_F(Wrapper, RunsIntoGivenMemory) {
   std::vector<float> result(6, -1);
   std::vector<Tensor> outputs(1);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/checked.h"
 #include "base/cancel.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "graph/inline_if.h"
 #include "runtime/pass_list.h"

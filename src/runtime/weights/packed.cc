@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/checked.h"
 #include "base/cancel.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
 
