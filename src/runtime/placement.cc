@@ -173,7 +173,6 @@ class Placer {
     std::vector<OpDesc> descs;
     std::vector<std::int32_t> nodes;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-      cancellation_point(kNodeWork);
       const Node& node = graph_.nodes[i];
       if (c->excluded[i] != nullptr || settled_mode(graph_, node, needed_, known_) != NodeMode::kKernel) continue;
       const NodeView& view = *views.emplace_back(std::make_unique<NodeView>(graph_, node));

@@ -141,7 +141,7 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
 }
 
 TEST(Config, KeysOfLaterVersionsAreUnknown) {
-  for (const char* text : {"session: {concurrency: 2}", "placement: {objective: latency}", "session: {batching: {max_batch: 8}}",
+  for (const char* text : {"placement: {objective: latency}", "session: {batching: {max_batch: 8}}",
                            "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
     EXPECT_TRUE(fails_about(text, "unknown key")) << text;
   }

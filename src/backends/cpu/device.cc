@@ -3,6 +3,7 @@
 #include "device/backend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -144,6 +145,7 @@ class CpuDevice final : public Device {
     const KernelCall* call;
     char* thread_scratch;
     std::size_t scratch_stride;
+    std::atomic<bool> stopped{false};  // what is left need not ask
   };
 
   static int thread_count(const DeviceRequest& request) {
@@ -159,9 +161,10 @@ class CpuDevice final : public Device {
 
   static void run_range(void* context, int thread, std::int64_t begin, std::int64_t end) {
     static constinit const Cancel never{};
-    const Call& c = *static_cast<const Call*>(context);
+    Call& c = *static_cast<Call*>(context);
     const Cancel& cancel = c.call->cancel != nullptr ? *c.call->cancel : never;
-    if (cancel.stop()) return;
+    if (c.stopped.load(std::memory_order_relaxed)) return;
+    if (cancel.stop()) return c.stopped.store(true, std::memory_order_relaxed);
     const CancelScope scope(cancel);
     KernelArgs args = c.call->args;
     if (c.thread_scratch != nullptr) args.thread_scratch = c.thread_scratch + static_cast<std::size_t>(thread) * c.scratch_stride;

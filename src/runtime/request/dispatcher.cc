@@ -54,7 +54,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   std::vector<std::unique_ptr<Thread>> ended;  // to be joined
   std::unique_ptr<Thread> watcher;             // looks after requests that are stopped while they wait, and after long callbacks
 
-  static thread_local Thread* t_thread;
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local Thread* t_thread;
 
   State(int at_a_time, bool host, HostPost host_post, std::uint64_t most)
       : most_executing(at_a_time), on_host(host), post(host_post), most_waiting(most) {}
@@ -234,7 +234,8 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   }
 };
 
-thread_local RequestDispatcher::State::Thread* RequestDispatcher::State::t_thread = nullptr;
+[[gnu::tls_model("initial-exec")]] constinit thread_local RequestDispatcher::State::Thread* RequestDispatcher::State::t_thread =
+    nullptr;
 
 // Another thread in the place of each that has been in a callback for long. Whether there are such callbacks.
 bool RequestDispatcher::State::replace_long_callbacks(std::uint64_t now) {
