@@ -13,6 +13,7 @@
 #include "evener/evener.h"
 #include "evener/quantize.h"
 #include "evener/request.h"
+#include "evener/state.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,8 +21,8 @@ extern "C" {
 
 /* --------------------------------------------------------------------------------------------- function table -- */
 
-/* The functions of evener.h and quantize.h, each under its name without evn_. Their order never changes; those of later versions
- * are appended. */
+/* The functions of evener.h, quantize.h, request.h and state.h, each under its name without evn_. Their order never changes;
+ * those of later versions are appended. */
 typedef struct evn_api {
   uint32_t struct_size; /* of the library's table, which may be larger than the client's */
   uint32_t api_version; /* of the library: what evn_version_number gives. `version` is evn_version */
@@ -177,6 +178,30 @@ typedef struct evn_api {
   evn_status (*queue_fd)(evn_queue queue, int32_t *fd, evn_error *error);
   evn_status (*queue_release)(evn_queue queue);
   evn_status (*session_finish)(evn_session session, uint64_t timeout_ns, evn_error *error);
+  evn_status (*runtime_session)(evn_runtime runtime, const char *name, evn_session *session, evn_error *error);
+  evn_status (*device_set_memory_limit)(evn_device device, uint64_t limit_bytes, evn_error *error);
+  evn_status (*tensor_create_view)(evn_tensor tensor, uint64_t first, const int64_t *dims, uint32_t rank, evn_tensor *view,
+                                   evn_error *error);
+  evn_status (*tensor_get_strings)(evn_tensor tensor, char *buffer, size_t capacity, size_t *offsets, size_t count, size_t *size,
+                                   evn_error *error);
+  void (*batching_options_init)(evn_batching_options *options, uint32_t struct_size);
+  void (*session_memory_stats_init)(evn_session_memory_stats *stats, uint32_t struct_size);
+  evn_status (*session_get_memory_stats)(evn_session session, evn_session_memory_stats *stats, evn_error *error);
+  evn_status (*session_get_statistics)(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                       evn_error *error);
+  evn_status (*runtime_get_statistics)(evn_runtime runtime, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                       evn_error *error);
+  void (*state_options_init)(evn_state_options *options, uint32_t struct_size);
+  evn_status (*state_create)(evn_session session, const evn_state_pair *pairs, uint32_t pair_count,
+                             const evn_state_options *options, evn_state *state, evn_error *error);
+  evn_status (*state_reset)(evn_state state, evn_error *error);
+  evn_status (*state_fork)(evn_state state, evn_state *copy, evn_error *error);
+  evn_status (*state_length)(evn_state state, uint32_t index, int64_t *positions, evn_error *error);
+  evn_status (*state_truncate)(evn_state state, int64_t positions, evn_error *error);
+  evn_status (*state_save)(evn_state state, void *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*state_restore)(evn_state state, const void *data, size_t size, evn_error *error);
+  evn_status (*state_describe)(evn_state state, evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*state_release)(evn_state state);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

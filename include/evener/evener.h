@@ -79,7 +79,9 @@ enum {
   EVN_ERROR_VERSION = 15,           /* the client is newer than the library */
   EVN_ERROR_BUFFER_TOO_SMALL = 16,  /* a caller's buffer is too small */
   EVN_ERROR_INTERNAL = 17,          /* a bug of the library, or of a custom operator that it called */
-  EVN_ERROR_BUSY = 18               /* too much is queued already, or what is asked for is still under way. @since 0.2 */
+  EVN_ERROR_BUSY = 18,              /* too much is queued already, or what is asked for is still under way. @since 0.2 */
+  EVN_ERROR_FORKED = 19             /* a forked child cannot use this: an OpenCL device, or what another thread was using when the
+                                       process forked. @since 0.2 */
 };
 
 /* Returns the name of a status ("EVN_ERROR_IO"); "EVN_ERROR_UNKNOWN" for another value. Static memory. No cost. */
@@ -129,6 +131,7 @@ typedef struct evn_model_handle *evn_model;     /* an immutable graph and its we
 typedef struct evn_session_handle *evn_session; /* a model placed and compiled on devices */
 typedef struct evn_value_handle *evn_value;     /* a tensor, or a sequence, optional or map */
 typedef struct evn_cancel_handle *evn_cancel;   /* asks work to stop. @since 0.2 */
+typedef struct evn_state_handle *evn_state;     /* what one stream keeps from run to run (state.h). @since 0.2 */
 
 /* Element types; the values are ONNX's TensorProto.DataType. */
 typedef int32_t evn_dtype;
@@ -311,8 +314,17 @@ enum {
   EVN_FORMAT_TEXT = 0,
   EVN_FORMAT_JSON = 1,
   EVN_FORMAT_DOT = 2, /* a graph in Graphviz's language; evn_session_explain only */
-  EVN_FORMAT_SVG = 3  /* the same graph as a picture that stands by itself; evn_session_explain only */
+  EVN_FORMAT_SVG = 3, /* the same graph as a picture that stands by itself; evn_session_explain only */
+  EVN_FORMAT_PROMETHEUS = 4 /* the text format of Prometheus; evn_runtime_get_statistics only. @since 0.2 */
 };
+
+/* Gives a session of a model that the configuration names in `models:`, made as that says and warmed: the same one to all who
+ * ask, so that its weights, requests and statistics are one. The first call for a name loads the model and makes the session, and
+ * those that come meanwhile wait for it; a call that fails leaves the next one to try again.
+ *   name  a key of `models:`
+ * Returns EVN_ERROR_INVALID_ARGUMENT (no such name; the message lists those there are), and what evn_model_load_file,
+ * evn_session_create and evn_session_run return. Blocks; allocates. The caller releases the session. @since 0.2 */
+EVN_API evn_status evn_runtime_session(evn_runtime runtime, const char *name, evn_session *session, evn_error *error);
 
 /* Writes every platform and device that this machine offers, opened or not, and says why when there is no OpenCL. */
 EVN_API evn_status evn_runtime_describe_devices(evn_runtime runtime, evn_format format, char *buffer, size_t capacity,
@@ -464,6 +476,7 @@ enum {
   EVN_MEMORY_ARENAS = 3,   /* intermediate values of runs */
   EVN_MEMORY_SCRATCH = 4,  /* work space of kernels */
   EVN_MEMORY_LOADING = 5,  /* bytes of a model while it is read */
+  EVN_MEMORY_STATES = 6,   /* what streams keep from run to run (state.h). @since 0.2 */
   EVN_MEMORY_CLASS_COUNT = 8
 };
 
@@ -490,6 +503,14 @@ EVN_API evn_status evn_device_get_memory_stats(evn_device device, evn_memory_sta
 
 /* Sets the peak to what is in use now. */
 EVN_API evn_status evn_device_reset_memory_peak(evn_device device, evn_error *error);
+
+/* Changes the cap on what the library holds on the device, while it is in use.
+ *   limit_bytes  UINT64_MAX: none
+ * Cached blocks and memory of sessions' idle runs are given back first where that is needed. A limit below what is in use is set
+ * all
+ * the same: nothing is taken away, and what asks for more gets EVN_ERROR_OUT_OF_MEMORY until enough has been given back.
+ * Returns EVN_ERROR_INVALID_ARGUMENT (below 4096). Thread-safe. @since 0.2 */
+EVN_API evn_status evn_device_set_memory_limit(evn_device device, uint64_t limit_bytes, evn_error *error);
 
 /* Gives the cached blocks of the device back to the system. */
 EVN_API evn_status evn_device_trim_memory(evn_device device, evn_error *error);
@@ -539,6 +560,17 @@ typedef void (*evn_deleter)(void *user, void *data);
 EVN_API evn_status evn_tensor_wrap(evn_runtime runtime, void *data, size_t size_bytes, evn_dtype dtype, const int64_t *dims,
                                    uint32_t rank, evn_deleter deleter, void *user, evn_tensor *tensor, evn_error *error);
 
+/* Makes a tensor over a part of another one's memory, without a copy: elements that lie one behind the other, seen with dims of
+ * their own. It keeps the memory, whoever releases the other tensor; what is written through one is seen through the other, and a
+ * run or map of one counts as a use of both. Views of a read-only tensor are read-only.
+ *   first  number of the first element of the part, in row-major order
+ *   dims   rank values >= 0; nullable when rank is 0
+ * Returns EVN_ERROR_INVALID_ARGUMENT (beyond the end of the tensor; elements of less than a byte that do not begin at one),
+ * EVN_ERROR_UNSUPPORTED (strings; a part on an OpenCL device that does not begin at the device's alignment), EVN_ERROR_LIMIT
+ * (rank). @since 0.2 */
+EVN_API evn_status evn_tensor_create_view(evn_tensor tensor, uint64_t first, const int64_t *dims, uint32_t rank, evn_tensor *view,
+                                          evn_error *error);
+
 EVN_API evn_status evn_tensor_release(evn_tensor tensor);
 
 /* Fills *info, whose struct_size the caller sets. No cost. */
@@ -559,8 +591,10 @@ enum { EVN_MAP_READ = 1, EVN_MAP_WRITE = 2 };
  *   flags       EVN_MAP_READ, EVN_MAP_WRITE or both
  *   data        out; NULL for a tensor without elements
  *   size_bytes  out, nullable
- * Returns EVN_ERROR_WRONG_STATE when it is mapped already, EVN_ERROR_INVALID_ARGUMENT for WRITE on a read-only tensor. While
- * mapped it cannot be run with or copied, except on the CPU, where mapping is free and a tensor may be used while mapped. */
+ * Any number of maps for READ alone may be there at a time, and give the same address; each is ended by an evn_tensor_unmap
+ * (@since 0.2). Returns EVN_ERROR_WRONG_STATE when it is mapped already and one of both maps is for WRITE,
+ * EVN_ERROR_INVALID_ARGUMENT for WRITE on a read-only tensor. While mapped it cannot be run with or copied, except on the CPU,
+ * where mapping is free and a tensor may be used while mapped. */
 EVN_API evn_status evn_tensor_map(evn_tensor tensor, uint32_t flags, void **data, size_t *size_bytes, evn_error *error);
 
 /* Ends a map. Returns EVN_ERROR_WRONG_STATE when it is not mapped. */
@@ -580,6 +614,16 @@ EVN_API evn_status evn_tensor_set_strings(evn_tensor tensor, const char *const *
  * Returns EVN_ERROR_INVALID_ARGUMENT (another dtype, no such index). */
 EVN_API evn_status evn_tensor_get_string(evn_tensor tensor, size_t index, char *buffer, size_t capacity, size_t *size,
                                          evn_error *error);
+
+/* Writes all elements of a string tensor, in row-major order, each with a NUL behind it.
+ *   buffer    nullable with capacity 0: then only *size is set, and offsets
+ *   offsets   nullable; count + 1 places: where each element begins in the buffer, and where the last ends: element i has
+ *             offsets[i + 1] - offsets[i] - 1 bytes
+ *   count     the number of elements that the tensor has
+ *   size      out: the bytes of all
+ * Returns EVN_ERROR_INVALID_ARGUMENT (another dtype or count), EVN_ERROR_BUFFER_TOO_SMALL. @since 0.2 */
+EVN_API evn_status evn_tensor_get_strings(evn_tensor tensor, char *buffer, size_t capacity, size_t *offsets, size_t count,
+                                          size_t *size, evn_error *error);
 
 /* Flags of evn_tensor_to_dlpack and evn_tensor_from_dlpack. */
 enum { EVN_DLPACK_LEGACY = 1 }; /* `managed` is a DLManagedTensor (before DLPack 1.0) instead of a DLManagedTensorVersioned */
@@ -802,6 +846,32 @@ enum {
   EVN_NUMERICS_STRICT = 2
 };
 
+/* How requests of a session are joined to batches: those whose inputs agree in dtype and dims but for the batch axis, which is axis
+ * 0, run as one, and their outputs are parts of its outputs. A session is made with it only where the model's graph proves that no
+ * row of a batch depends on another; else EVN_ERROR_UNSUPPORTED names the node that mixes rows. Results have the bits that requests
+ * have alone.
+ *
+ * Requests that ask for other random seeds, priorities, devices or states are not joined. One waits for others no longer than
+ * max_delay_ns, nor beyond what its deadline leaves, nor while a thread is idle and no other is on its way.
+ * An array of it is never handed over; it may grow. @since 0.2 */
+typedef struct evn_batching_options {
+  uint32_t struct_size;
+  int32_t max_batch;     /* rows of a batch at most, 2 .. 65536; a request that has as many or more runs alone */
+  uint64_t max_delay_ns; /* how long the first request of a batch waits for others at most; 0: only those that wait already are
+                            joined */
+  const char *mask;      /* nullable: the model's input of 1 for what counts and 0 for padding. With it, inputs that have the mask's
+                            dims as their first ones may be of different lengths (axis 1): shorter ones are filled up with zeros,
+                            to the next of `buckets`, and outputs are cut to their own lengths. Masked elements must have no
+                            influence: then results are within rounding of those alone */
+  const int64_t *buckets; /* lengths in rising order, bucket_count of them; longer requests are not filled up. Needs `mask` */
+  uint32_t bucket_count;
+  uint32_t reserved;     /* 0 */
+} evn_batching_options;
+#define EVN_BATCHING_OPTIONS_INIT {sizeof(evn_batching_options), 8, 0, NULL, NULL, 0, 0}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_batching_options_init(evn_batching_options *options, uint32_t struct_size);
+
 /* How a session is made. */
 typedef struct evn_session_options {
   uint32_t struct_size;
@@ -826,10 +896,16 @@ typedef struct evn_session_options {
                              parts of weights that are packed, and trials of CLBlast's kernels; not while a driver compiles. Not
                              of the session's runs. @since 0.2 */
   uint64_t deadline_ns;   /* of CLOCK_MONOTONIC, or 0: it ends with EVN_ERROR_TIMEOUT then. @since 0.2 */
+  const evn_batching_options *batching; /* nullable, copied: requests are joined to batches. Without it, the configuration's
+                                           `session.batching`. @since 0.2 */
+  uint64_t idle_arena_bytes; /* memory for intermediate values that the session keeps, on all devices together, for runs to come;
+                                what was used last is kept first, and what one run needs is always kept. 0: the configuration's
+                                `session.idle_arena_bytes`, else 1 GiB. @since 0.2 */
+  const char *name;       /* nullable: what statistics call the session; NULL: the model's file name. @since 0.2 */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT \
   {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL, 0, 0,\
-   NULL, 0}
+   NULL, 0, NULL, 0, NULL}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
@@ -858,6 +934,29 @@ EVN_API evn_status evn_session_create(evn_runtime runtime, evn_model model, cons
 /* Ends the caller's hold. Runs that are under way on other threads end normally. */
 EVN_API evn_status evn_session_release(evn_session session);
 
+/* What a session holds, in bytes, on all its devices together; weights and their packed copies are its model's. @since 0.2 */
+typedef struct evn_session_memory_stats {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  uint64_t arena_bytes;      /* intermediate values of runs: those under way, and those that are kept */
+  uint64_t idle_arena_bytes; /* of these, kept for runs to come; at most the session's idle_arena_bytes, or what one run needs */
+  uint64_t peak_arena_bytes; /* highest arena_bytes so far */
+  uint64_t arena_count;      /* runs for which there is memory now, under way or not */
+  uint64_t arenas_made;      /* that were taken from a device's pool so far */
+  uint64_t arenas_reused;    /* runs that found what an earlier one had left */
+  uint64_t arenas_dropped;   /* given back for others, least recently used first */
+  uint64_t plan_count;       /* plans that are kept, one for each signature of shapes */
+  uint64_t plan_bytes;       /* of their bookkeeping */
+  uint64_t state_bytes;      /* what states of the session hold (state.h) */
+} evn_session_memory_stats;
+#define EVN_SESSION_MEMORY_STATS_INIT {sizeof(evn_session_memory_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_session_memory_stats_init(evn_session_memory_stats *stats, uint32_t struct_size);
+
+/* Fills *stats, whose struct_size the caller sets. Takes the session's lock for a moment. @since 0.2 */
+EVN_API evn_status evn_session_get_memory_stats(evn_session session, evn_session_memory_stats *stats, evn_error *error);
+
 /* Set *count to the number of the model's inputs (weights are none) or outputs. No cost. */
 EVN_API evn_status evn_session_input_count(evn_session session, uint32_t *count, evn_error *error);
 EVN_API evn_status evn_session_output_count(evn_session session, uint32_t *count, evn_error *error);
@@ -875,6 +974,14 @@ EVN_API evn_status evn_session_output_name(evn_session session, uint32_t index, 
 /* Set *index to the position of the input or output called `name`. EVN_ERROR_INVALID_ARGUMENT lists the names there are. */
 EVN_API evn_status evn_session_find_input(evn_session session, const char *name, uint32_t *index, evn_error *error);
 EVN_API evn_status evn_session_find_output(evn_session session, const char *name, uint32_t *index, evn_error *error);
+
+/* Flags of evn_run_options. @since 0.2 */
+enum {
+  EVN_RUN_OUTPUTS_ON_DEVICE = 1, /* a NULL slot of `outputs` gets a tensor on the device where the plan makes the output, and not a
+                                    copy on the CPU */
+  EVN_RUN_OVERWRITE_INPUTS = 2   /* a tensor of `outputs` may be one of `inputs`, which the run then overwrites: in place where
+                                    the graph allows it, else by a copy at its end. After a failure its bytes are undefined */
+};
 
 /* How a run is made. */
 typedef struct evn_run_options {
@@ -896,9 +1003,14 @@ typedef struct evn_run_options {
   int32_t priority;      /* EVN_PRIORITY_LOWEST .. EVN_PRIORITY_HIGHEST: while a run computes, those of lower priorities stop at the
                             edge of the tiles that they compute and wait, for a second at a time at most. Among runs of one priority
                             that of the earliest deadline comes first. No meaning with an executor of the host's. @since 0.2 */
-  uint32_t reserved;     /* 0 */
+  uint32_t flags;        /* EVN_RUN_... @since 0.2 */
+  evn_state state;       /* nullable: a state of the session (state.h), which gives and takes the inputs and outputs of its pairs.
+                            Their slots in `inputs` and `outputs` are NULL, and stay so. @since 0.2 */
+  const uint8_t *skipped_outputs; /* nullable: a byte for each output of the model. 1: it is not wanted: it is not computed where
+                                     nothing else needs it, its slot is NULL and stays so. Copied by evn_session_submit. @since 0.2
+                                     */
 } evn_run_options;
-#define EVN_RUN_OPTIONS_INIT {sizeof(evn_run_options), 0, 0, 0, NULL, 0, 0, 0}
+#define EVN_RUN_OPTIONS_INIT {sizeof(evn_run_options), 0, 0, 0, NULL, 0, 0, 0, NULL, NULL}
 #define EVN_PRIORITY_LOWEST -7
 #define EVN_PRIORITY_HIGHEST 7
 

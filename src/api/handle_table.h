@@ -22,7 +22,8 @@ enum class HandleKind : std::uint8_t {
   kQuantizer,
   kCancel,
   kRequest,
-  kQueue
+  kQueue,
+  kState
 };
 
 // What a slot holds: a shared pointer of the type that its kind says.

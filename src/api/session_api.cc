@@ -104,7 +104,7 @@ RunOptions read_run_options(const evn_run_options* options) {
   static constexpr evn_run_options defaults = EVN_RUN_OPTIONS_INIT;
   const evn_run_options o = read_options(options, defaults, offsetof(evn_run_options, random_seed));
   if (o.allow_copies > 1) fail(EVN_ERROR_INVALID_ARGUMENT, "allow_copies is %u", o.allow_copies);
-  if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+  if (o.flags != 0 || o.state != nullptr || o.skipped_outputs != nullptr) fail(EVN_ERROR_UNSUPPORTED, "not there yet");
   if (o.priority < EVN_PRIORITY_LOWEST || o.priority > EVN_PRIORITY_HIGHEST) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "priority is %d, expected %d .. %d", o.priority, EVN_PRIORITY_LOWEST, EVN_PRIORITY_HIGHEST);
   }

@@ -16,6 +16,7 @@ enum class MemoryClass : int {
   kArenas = EVN_MEMORY_ARENAS,
   kScratch = EVN_MEMORY_SCRATCH,
   kLoading = EVN_MEMORY_LOADING,
+  kStates = EVN_MEMORY_STATES,
 };
 
 // Where a ledger's host memory comes from: the host's allocator, or the system.

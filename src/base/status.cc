@@ -25,6 +25,7 @@ const char* status_name(evn_status status) {
       "EVN_ERROR_BUFFER_TOO_SMALL",
       "EVN_ERROR_INTERNAL",
       "EVN_ERROR_BUSY",
+      "EVN_ERROR_FORKED",
   };
   const auto i = static_cast<std::uint32_t>(status);
   return i < sizeof kNames / sizeof kNames[0] ? kNames[i] : "EVN_ERROR_UNKNOWN";

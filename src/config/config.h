@@ -42,12 +42,22 @@ struct CacheConfig {
   bool map = false;   // use the file's bytes where they lie
 };
 
+// How requests of a session are joined to batches (evn_batching_options).
+struct BatchingConfig {
+  int max_batch = 0;  // 0: they are not
+  std::uint64_t max_delay_ns = 0;
+  std::string mask;                   // "": none
+  std::vector<std::int64_t> buckets;  // of lengths, in rising order
+};
+
 // What sessions are made with that say nothing else.
 struct SessionConfig {
   Precision precision = Precision::kDefault;
   std::vector<std::string> keep_fp32;  // nodes that stay float32: globs of names, or "type:Softmax"
   Numerics numerics = Numerics::kDefault;
   int concurrency = 0;  // runs that compute at a time; 0: as many as there are cores
+  BatchingConfig batching;
+  std::uint64_t idle_arena_bytes = std::uint64_t{1} << 30;  // of intermediate values, kept for runs to come
 };
 
 struct Config {
