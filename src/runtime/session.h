@@ -22,10 +22,10 @@ struct RunRequest {
   std::uint64_t random_seed = 0;
   StopCondition stop = {};  // its deadline, or the timeout where that is earlier
   std::int32_t priority = 0;
-  bool outputs_on_device = false;     // outputs that are not given lie where the plan makes them
-  bool overwrite_inputs = false;      // outputs may be given tensors that are inputs
-  std::shared_ptr<State> state;       // nullable
-  std::vector<std::uint8_t> skipped;  // per output: 1: not wanted; empty: all are
+  bool outputs_on_device = false;          // outputs that are not given lie where the plan makes them
+  bool overwrite_inputs = false;           // outputs may be given tensors that are inputs
+  std::shared_ptr<State> state = {};       // nullable
+  std::vector<std::uint8_t> skipped = {};  // per output: 1: not wanted; empty: all are
 };
 
 class Session {
