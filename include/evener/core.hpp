@@ -336,6 +336,8 @@ class Cancel : public detail::Object<evn_cancel, evn_cancel_release> {
   void request() const noexcept { evn_cancel_request(get()); }
 };
 
+class State;
+
 struct RunOptions {
   bool allow_copies = false;     // inputs and outputs may lie on another device than the plan has them
   std::uint64_t timeout_ns = 0;  // 0: as the configuration says
@@ -343,6 +345,7 @@ struct RunOptions {
   const Cancel* cancel = nullptr; // ends the run once it is requested
   std::uint64_t deadline_ns = 0;  // of CLOCK_MONOTONIC; 0: none
   std::int32_t priority = 0;      // EVN_PRIORITY_LOWEST .. EVN_PRIORITY_HIGHEST; runs of lower ones make way
+  const State* state = nullptr;   // gives and takes the inputs and outputs of its pairs, which are empty Tensors here
 };
 
 namespace detail {

@@ -1,6 +1,6 @@
 // Evener for C++17 and later: owners, exceptions and views over the C API of evener.h. Header only; it needs the standard library
 // and libevener, nothing else. Here are models, sessions and runtimes; tensors are in tensor.hpp, asynchronous runs in request.hpp,
-// what all share in core.hpp, and operators of a program's own in operator.hpp.
+// states of streams in state.hpp, what all share in core.hpp, and operators of a program's own in operator.hpp.
 //
 //  Owners      Runtime, Device, Tensor, Value, Model and Session are moved, not copied; a default-made or moved-from one is empty
 //              and may only be destroyed, assigned and tested. They may be destroyed in any order. Destructors never throw.
@@ -13,6 +13,7 @@
 #define EVENER_EVENER_HPP
 
 #include "request.hpp"
+#include "state.hpp"
 
 namespace evener {
 inline namespace EVENER_SPANS {
@@ -202,6 +203,24 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     detail::check([&](evn_error* e) { return evn_session_finish(get(), timeout_ns, e); });
   }
 
+  // A state of the session, for one stream: session.state({{"present_k", "past_k", 2048}, {"h_next", "h"}}).
+  State state(const std::vector<StatePair>& pairs, const StateOptions& options = {}) const {
+    std::vector<evn_state_pair> all;
+    for (const StatePair& p : pairs) all.push_back({p.output.c_str(), p.input.c_str(), p.capacity});
+    std::vector<evn_input_shape> dims;
+    for (const auto& d : options.dims)
+      dims.push_back({d.first.c_str(), d.second.data(), static_cast<std::uint32_t>(d.second.size()), 0});
+    evn_state_options o = EVN_STATE_OPTIONS_INIT;
+    o.flags = options.on_demand ? EVN_STATE_ON_DEMAND : 0;
+    o.dims = dims.data();
+    o.dim_count = static_cast<std::uint32_t>(dims.size());
+    State made;
+    detail::check([&](evn_error* e) {
+      return evn_state_create(get(), all.data(), static_cast<std::uint32_t>(all.size()), &o, made.handle_.out(), e);
+    });
+    return made;
+  }
+
   // Where each node runs and why.
   std::string explain(Format format = Format::kText) const {
     return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
@@ -231,6 +250,7 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     o.cancel = options.cancel != nullptr ? options.cancel->get() : nullptr;
     o.deadline_ns = options.deadline_ns;
     o.priority = options.priority;
+    o.state = options.state != nullptr ? options.state->get() : nullptr;
     return o;
   }
 

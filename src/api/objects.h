@@ -6,6 +6,7 @@
 #include "runtime/request/completion_queue.h"
 #include "runtime/request/request.h"
 #include "runtime/session.h"
+#include "runtime/state/state.h"
 
 namespace evn {
 
@@ -72,6 +73,11 @@ template <>
 struct HandleTraits<RequestPtr> {
   static constexpr HandleKind kind = HandleKind::kRequest;
   static constexpr const char* name = "request";
+};
+template <>
+struct HandleTraits<StatePtr> {
+  static constexpr HandleKind kind = HandleKind::kState;
+  static constexpr const char* name = "state";
 };
 template <>
 struct HandleTraits<QueuePtr> {

@@ -100,8 +100,9 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
   }
   QueuePtr queue = so.queue != nullptr ? *Pin<QueuePtr>(so.queue) : nullptr;
   std::vector<RunValue> in(input_count), out(output_count);
-  take_arguments<Kind>(*s, inputs, input_count, outputs, output_count, in, out);
+  take_arguments<Kind>(*s, o.request, inputs, input_count, outputs, output_count, in, out);
   const auto made = std::make_shared<ApiRequest>(s, std::move(in), std::move(out), o, so, std::move(queue));
+  o.request.state.reset();  // it is the request's, which lets go of it at its end
   void* const handle = make_handle<RequestPtr>(made);
   made->set_handle(handle, request != nullptr);
   try {
@@ -123,11 +124,11 @@ void take(evn_request request, Handle* outputs, uint32_t output_count) {
     require(outputs != nullptr || output_count == 0, "outputs");
     if constexpr (std::is_same_v<Kind, Tensors>) {
       for (std::size_t j = 0; j < out.size(); ++j) {
-        if (out[j].tensor == nullptr)
+        if (out[j].tensor == nullptr && out[j])
           fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu is no tensor: evn_request_take_values gives it", j);
       }
     }
-    give_outputs<Kind>((*r)->runtime(), out, outputs, [&](std::size_t j) { return !(*r)->was_given(j); });
+    give_outputs<Kind>((*r)->runtime(), out, outputs, [&](std::size_t j) { return !(*r)->was_given(j) && out[j]; });
   });
 }
 

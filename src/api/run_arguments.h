@@ -39,15 +39,18 @@ RunOptions read_run_options(const evn_run_options* options);
 // The tensors or values behind handles. Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_HANDLE. `outputs` may be NULL where
 // all its slots are.
 template <typename Kind, typename Handle>
-void take_arguments(const Session& session, const Handle* inputs, uint32_t input_count, const Handle* outputs,
-                    uint32_t output_count, std::span<RunValue> in, std::span<RunValue> out) {
+void take_arguments(const Session& session, const RunRequest& request, const Handle* inputs, uint32_t input_count,
+                    const Handle* outputs, uint32_t output_count, std::span<RunValue> in, std::span<RunValue> out) {
   const auto take = [&](Handle handle, RunValue* to) {
     const Pin<typename Kind::Object> object(handle);
     if (Kind::runtime(*object) != session.runtime()) fail(EVN_ERROR_INVALID_ARGUMENT, "a tensor belongs to another runtime");
     *to = Kind::value(*object);
   };
   if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(session.graph());
-  for (uint32_t i = 0; i < input_count; ++i) take(inputs[i], &in[i]);
+  for (uint32_t i = 0; i < input_count; ++i) {
+    const bool of_state = request.state != nullptr && &request.state->session() == &session && request.state->has_input(i);
+    if (inputs[i] != nullptr || !of_state) take(inputs[i], &in[i]);
+  }
   for (uint32_t j = 0; j < output_count && outputs != nullptr; ++j) {
     if (outputs[j] == nullptr) continue;
     take(outputs[j], &out[j]);

@@ -41,9 +41,9 @@ void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle
   // Shared pointers keep the values until the run has ended, whatever is released meanwhile.
   SmallArray<RunValue> in(input_count);
   SmallArray<RunValue> out(output_count);
-  take_arguments<Kind>(**s, inputs, input_count, outputs, output_count, in.span(), out.span());
+  take_arguments<Kind>(**s, o.request, inputs, input_count, outputs, output_count, in.span(), out.span());
   (*s)->run(in.span(), out.span(), o.request);
-  give_outputs<Kind>((*s)->runtime(), out.span(), outputs, [&](std::size_t j) { return outputs[j] == nullptr; });
+  give_outputs<Kind>((*s)->runtime(), out.span(), outputs, [&](std::size_t j) { return outputs[j] == nullptr && out[j]; });
 }
 
 // The cache of a session: the configuration's, or the options'.
@@ -104,17 +104,16 @@ RunOptions read_run_options(const evn_run_options* options) {
   static constexpr evn_run_options defaults = EVN_RUN_OPTIONS_INIT;
   const evn_run_options o = read_options(options, defaults, offsetof(evn_run_options, random_seed));
   if (o.allow_copies > 1) fail(EVN_ERROR_INVALID_ARGUMENT, "allow_copies is %u", o.allow_copies);
-  if (o.flags != 0 || o.state != nullptr || o.skipped_outputs != nullptr) fail(EVN_ERROR_UNSUPPORTED, "not there yet");
+  if (o.flags != 0 || o.skipped_outputs != nullptr) fail(EVN_ERROR_UNSUPPORTED, "not there yet");
   if (o.priority < EVN_PRIORITY_LOWEST || o.priority > EVN_PRIORITY_HIGHEST) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "priority is %d, expected %d .. %d", o.priority, EVN_PRIORITY_LOWEST, EVN_PRIORITY_HIGHEST);
   }
   const CancelPtr token = o.cancel != nullptr ? *Pin<CancelPtr>(o.cancel) : nullptr;
-  return {{o.allow_copies != 0,
-           o.timeout_ns,
-           o.random_seed,
-           {o.deadline_ns, token != nullptr ? &token->requested : nullptr},
-           o.priority},
-          token};
+  RunOptions read{{o.allow_copies != 0, o.timeout_ns, o.random_seed}, token};
+  read.request.stop = {o.deadline_ns, token != nullptr ? &token->requested : nullptr};
+  read.request.priority = o.priority;
+  if (o.state != nullptr) read.request.state = State::lease(*Pin<StatePtr>(o.state));
+  return read;
 }
 
 }  // namespace evn

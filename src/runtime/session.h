@@ -43,6 +43,10 @@ class Session {
   std::vector<RuntimeValuePtr> run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
                                           std::uint64_t random_seed, ScheduledRun* scheduled);
 
+  // Memory that states of the session hold.
+  void add_state_bytes(std::int64_t bytes) { state_bytes_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed); }
+  std::uint64_t state_bytes() const { return state_bytes_.load(std::memory_order_relaxed); }
+
   // Asynchronous runs.
   SessionRequests& requests() { return requests_; }
 
@@ -120,6 +124,7 @@ class Session {
   std::atomic<bool> tracing_{false};              // runs that begin now record into trace_
   std::vector<PreparedPtr> plans_;                // most recently used first
   RunGroup group_;                                // of its runs
+  std::atomic<std::uint64_t> state_bytes_{0};
   SessionRequests requests_;
 };
 

@@ -67,13 +67,13 @@ TensorDesc checked_desc(const Limits& limits, evn_dtype dtype, const std::int64_
   return desc;
 }
 
-Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill)
+Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill, MemoryClass cls)
     : runtime_(std::move(runtime)), device_(device), desc_(desc), pinned_(pinned) {
   const std::size_t bytes = desc.size_bytes();
   if (desc.dtype == DType::kString && !on_host()) {
     throw make_error(EVN_ERROR_UNSUPPORTED, "string tensors lie on the CPU device").with_device(device->name().c_str());
   }
-  memory_ = device->allocate(bytes, MemoryClass::kTensors, pinned);
+  memory_ = device->allocate(bytes, cls, pinned);
   buffer_ = {memory_.memory(), 0, bytes};
   if (bytes > 0 && (fill == Fill::kZero || desc.dtype == DType::kString)) clear();
 }

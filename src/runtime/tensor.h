@@ -17,7 +17,8 @@ class Tensor {
  public:
   // Memory of the device's pool: zeroed, or as it comes, for who writes all of it before anybody reads.
   enum class Fill { kZero, kNone };
-  Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill = Fill::kZero);
+  Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill = Fill::kZero,
+         MemoryClass cls = MemoryClass::kTensors);
   // Host memory of the caller, on the CPU device.
   Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc);
   ~Tensor();

@@ -85,6 +85,11 @@ class Call:
         self._given[index] = True
         self._slots[index] = tensor.value
 
+    def leave_out(self, index):
+        """Input `index` is a state's."""
+        self._drop(index)
+        self._given[index] = True
+
     def _drop(self, index):
         if self._slots[index]:
             self._release(self._slots[index])
@@ -99,9 +104,9 @@ class Call:
         if status:
             check(status, self.error)
         results = self._results
-        owners = [_arrays.OutputTensor(tensor, self._library) for tensor in results]  # all of them before anything can fail
+        owners = [_arrays.OutputTensor(tensor, self._library) if tensor else None for tensor in results]  # before anything can fail
         results[:] = self._no_results  # else the next run would write there
-        return {name: owner.array(self.error, self._info, self._data) for name, owner in zip(self._names, owners)}
+        return {name: owner.array(self.error, self._info, self._data) for name, owner in zip(self._names, owners) if owner is not None}
 
     def submission(self):
         """The array of handles for a request, which keeps the tensors, and what must live as long as it runs."""

@@ -118,8 +118,8 @@ def _tensor_reader(outputs):
         lib, error, results = library(), new_error(), (ctypes.c_void_p * len(names))()
         take = lib.evn_request_take
         check(take(request, ctypes.cast(results, ctypes.POINTER(_raw.evn_tensor)), len(names), error), error)
-        owners = [_arrays.OutputTensor(tensor, lib) for tensor in results]
-        return {name: owner.array(error) for name, owner in zip(names, owners)}
+        owners = [_arrays.OutputTensor(tensor, lib) if tensor else None for tensor in results]
+        return {name: owner.array(error) for name, owner in zip(names, owners) if owner is not None}
     return read
 
 
@@ -130,7 +130,7 @@ def _value_reader(outputs):
         lib, error, results = library(), new_error(), (_raw.evn_value * len(names))()
         check(lib.evn_request_take_values(request, results, len(names), error), error)
         try:
-            return {name: _values.read(result) for name, result in zip(names, results)}
+            return {name: _values.read(result) for name, result in zip(names, results) if result}
         finally:
             for result in results:
                 lib.evn_value_release(result)

@@ -8,8 +8,9 @@ import typing
 
 import numpy
 
-from . import _arrays, _call, _log, _operator, _raw, _requests, _tensor, _values
+from . import _arrays, _call, _log, _operator, _raw, _requests, _state, _tensor, _values
 from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, set_source, sized, text_of
+from ._object import Object
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
 _PICTURES = {"dot": _raw.EVN_FORMAT_DOT, "svg": _raw.EVN_FORMAT_SVG}
@@ -24,46 +25,6 @@ def _format(name, more=()):
     if name not in formats:
         raise ValueError(f'format must be one of {", ".join(formats)}, not {name!r}')
     return formats[name]
-
-
-class _Owned:
-    """Releases a handle when nothing refers to it any more."""
-
-    __slots__ = ("value", "_release")
-
-    def __init__(self, value, release):
-        self.value = value
-        self._release = release
-
-    def __del__(self):
-        self._release(self.value)
-
-
-class _Object:
-    """Owns one handle. Closing it, twice, or in any order with others, is safe: what others still use stays."""
-
-    _release = None  # name of the function that ends the handle
-    _owned = None
-
-    def _own(self, handle):
-        self._library = library()
-        self._owned = _Owned(handle, getattr(self._library, self._release))
-
-    @property
-    def _handle(self):
-        """The handle; None, which the library refuses as an invalid one, after close()."""
-        owned = self._owned
-        return owned.value if owned else None
-
-    def close(self):
-        """Ends this object; calls that are under way on other threads end normally. Later ones raise an Error."""
-        self._owned = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +59,7 @@ def _numerics(name):
     return _raw.EVN_NUMERICS_FAST + _NUMERICS.index(name)
 
 
-class Device(_Object):
+class Device(Object):
     """A view of one device of a runtime.
 
     name           as the configuration or Runtime.device() names it
@@ -145,7 +106,7 @@ class Device(_Object):
         return f"<evener.Device {self.name}: {self.description}>"
 
 
-class Model(_Object):
+class Model(Object):
     """An immutable graph and its weights; sessions made of one Model share them."""
 
     _release = "evn_model_release"
@@ -229,7 +190,7 @@ def _values_of(handle, count_function, info_function, name_function):
     return tuple(values)
 
 
-class Cancel(_Object):
+class Cancel(Object):
     """Asks runs that it is given to (Session.run, submit) to stop, for good."""
 
     _release = "evn_cancel_release"
@@ -244,7 +205,7 @@ class Cancel(_Object):
         self._library.evn_cancel_request(self._handle)
 
 
-class Session(_Object):
+class Session(Object):
     """A model placed on the devices of a runtime. Any number of threads may run it at a time.
 
     inputs, outputs  tuples of Value in the model's order
@@ -294,7 +255,7 @@ class Session(_Object):
         check(self._library.evn_session_find_input(self._handle, c_text(name), index, error), error)
         return index.value
 
-    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0):
+    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, state=None):
         """Runs the model once.
 
         inputs   {name: array}; every input of the model. Arrays are read in place where they are C-contiguous, and must not
@@ -304,32 +265,33 @@ class Session(_Object):
         cancel   a Cancel, or None: the run ends with Status.CANCELLED once that is asked for
         deadline of time.monotonic(), or None: the run ends with Status.TIMEOUT then, or after the timeout if that is earlier
         priority -7 to 7: while a run computes, those of lower priorities wait
+        state    a State of this session, or None: it gives and takes the inputs and outputs of its pairs, which are left out
         Returns {name: array} in the model's order; the arrays are the library's own memory, theirs as long as they live.
         Strings are arrays of objects. Sequences are lists, optionals None or what they hold, maps dicts; all these are copied.
         """
-        options = self._options(timeout, seed, cancel, deadline, priority)
+        options = self._options(timeout, seed, cancel, deadline, priority, state)
         if not self._only_tensors:
-            return self._run_values(inputs, options, new_error())
+            return self._run_values(inputs, options, new_error(), state)
         call = self._take_call()
         try:
-            self._give(call, inputs)
+            self._give(call, inputs, state)
             return call.run(self._handle, options)
         finally:
             call.end()
             self._calls.append(call)
 
-    def submit(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0):
+    def submit(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, state=None):
         """Has the library's own threads run the model, and returns at once: a concurrent.futures.Future of what run() gives.
 
         Arguments as of run(); the timeout counts from now on. Arrays must stay as they are until the future is done. Requests wait in
         the order of their priorities, then of their deadlines. The future's cancel() stops the run too, unless it has a Cancel of its own.
         """
         token = Cancel() if cancel is None else None
-        options = self._options(timeout, seed, token or cancel, deadline, priority)
+        options = self._options(timeout, seed, token or cancel, deadline, priority, state)
         if not self._only_tensors:
             slots, error = (_raw.evn_value * len(self.inputs))(), new_error()
             try:
-                self._make_values(slots, inputs, error)
+                self._make_values(slots, inputs, error, state)
                 return _requests.submit_values(self._handle, slots, self.outputs, options, token, None)
             finally:
                 for slot in slots:
@@ -337,16 +299,16 @@ class Session(_Object):
                         self._library.evn_value_release(slot)
         call = self._take_call()
         try:
-            self._give(call, inputs)
+            self._give(call, inputs, state)
             slots, memory = call.submission()
             return _requests.submit_tensors(self._handle, slots, self.outputs, options, token, (inputs, memory))
         finally:
             call.end()
             self._calls.append(call)
 
-    async def run_async(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0):
+    async def run_async(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, state=None):
         """submit() for asyncio: `await session.run_async(inputs)` gives what run() gives. A task that is cancelled stops the run."""
-        return await asyncio.wrap_future(self.submit(inputs, timeout, seed, cancel, deadline, priority))
+        return await asyncio.wrap_future(self.submit(inputs, timeout, seed, cancel, deadline, priority, state))
 
     def _take_call(self):
         try:
@@ -354,7 +316,19 @@ class Session(_Object):
         except IndexError:  # the first run, or as many at a time as never before
             return _call.Call(self.inputs, self.outputs)
 
-    def _give(self, call, inputs):
+    def state(self, pairs, dims=None, on_demand=False):
+        """A State of this session, for one stream: run(..., state=) hands outputs on to the next run's inputs.
+
+        pairs      (output, input) where the dims stay the same, or (output, input, capacity) of a cache that grows to so many positions
+        dims       {input: dims} where the model leaves them open; 0 for the axis that grows
+        on_demand  memory for positions is taken as they come, and not all at once now
+        """
+        return _state.State(self, pairs, dims or {}, on_demand)
+
+    def _give(self, call, inputs, state=None):
+        if state is not None:
+            for name in state.inputs:
+                call.leave_out(self._index[name])
         for name, value in inputs.items():
             index = self._index.get(name)
             if index is None:
@@ -365,8 +339,8 @@ class Session(_Object):
                 call.give(self._runtime.value, index, value)
 
     @staticmethod
-    def _options(timeout, seed, cancel, deadline, priority):
-        if timeout is None and seed == 0 and cancel is None and deadline is None and priority == 0:
+    def _options(timeout, seed, cancel, deadline, priority, state=None):
+        if timeout is None and seed == 0 and cancel is None and deadline is None and priority == 0 and state is None:
             return None
         options = sized(_raw.evn_run_options)
         options.random_seed = seed
@@ -379,25 +353,29 @@ class Session(_Object):
             options.cancel = cancel._handle
         if deadline is not None:
             options.deadline_ns = max(1, int(deadline * 1e9))
+        if state is not None:
+            if state._handle is None:
+                raise ValueError("the State is closed")
+            options.state = state._handle
         return options
 
-    def _make_values(self, slots, inputs, error):
+    def _make_values(self, slots, inputs, error, state=None):
         for name, value in inputs.items():
             index = self._index.get(name)
             if index is None:
                 index = self._find_input(name, error)
             slots[index] = _values.make(self._runtime.value, value, _values.Type(self.inputs[index].type), error)
         for value, slot in zip(self.inputs, slots):
-            if not slot:
+            if not slot and (state is None or value.name not in state.inputs):
                 raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")
 
-    def _run_values(self, inputs, options, error):
+    def _run_values(self, inputs, options, error, state=None):
         slots = (_raw.evn_value * len(self.inputs))()
         results = (_raw.evn_value * len(self.outputs))()
         try:
-            self._make_values(slots, inputs, error)
+            self._make_values(slots, inputs, error, state)
             check(self._library.evn_session_run_values(self._handle, slots, len(slots), results, len(results), options, error), error)
-            return {value.name: _values.read(result) for value, result in zip(self.outputs, results)}
+            return {value.name: _values.read(result) for value, result in zip(self.outputs, results) if result}
         finally:
             for slot in (*slots, *results):
                 if slot:
@@ -487,7 +465,7 @@ class Trace:
         self.stop()
 
 
-class Runtime(_Object):
+class Runtime(Object):
     """Devices, memory pools and threads. Many may live in one process.
 
     config        path of a YAML file (config/schema.yaml documents the keys)

@@ -47,6 +47,7 @@ void Request::end_stopped(const RequestPtr& self) noexcept {
 
 void Request::end(const RequestPtr& self, const Error* error) noexcept {
   inputs_.clear();  // others may have what the request kept before they learn of its end
+  run_.state.reset();
   const std::shared_ptr<Session> session = std::move(session_);
   {
     const std::lock_guard<std::mutex> lock(mutex_);

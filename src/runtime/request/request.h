@@ -73,7 +73,7 @@ class Request {
   const std::shared_ptr<Runtime> runtime_;
   std::vector<RunValue> inputs_, outputs_;
   std::vector<bool> given_;
-  const RunRequest run_;
+  RunRequest run_;
   const std::shared_ptr<CancelToken> token_;
   std::atomic<State> state_{State::kQueued};
   bool taken_ = false;

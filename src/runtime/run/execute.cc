@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "runtime/state/paged_cache.h"
 
 namespace evn {
 namespace {
@@ -71,6 +72,8 @@ void Execution::run_steps() {
       StepTrace* const trace = trace_ != nullptr ? trace_->begin_step(step) : nullptr;
       if (step.kind == PlanStep::Kind::kCopy) {
         run_copy(step, trace);
+      } else if (step.kind >= PlanStep::Kind::kAppend) {
+        run_paged(step);
       } else {
         run_kernel(step, trace);
       }
@@ -120,6 +123,17 @@ void Execution::run_copy(const PlanStep& step, StepTrace* trace) {
   const Location to = place(step.to_slot, buffers_[step.buffers + 1]);
   used_ |= 1u << step.slot;
   last_[step.slot] = trace != nullptr ? device->copy_traced(from, to, {}, trace) : device->copy(from, to, {});
+}
+
+// What lies in pages is the host's.
+void Execution::run_paged(const PlanStep& step) {
+  const auto& rows = step.plan.state<PagedRows>();
+  void* const plain = buffers_[step.buffers].address();
+  PagedCache& cache = static_cast<PagedCache&>(*static_cast<PageTable*>(buffers_[step.buffers + 1].memory));
+  used_ |= 1u;
+  if (step.kind == PlanStep::Kind::kGather) return cache.gather(rows.first, rows.count, plain);
+  cache.extend(rows.first, rows.count);
+  if (step.kind == PlanStep::Kind::kAppend) cache.write(rows.first, rows.count, plain);
 }
 
 // A run that may end before the device does: who gave the runtime value may not keep its bytes.

@@ -44,6 +44,7 @@ class Execution {
   void run_steps();
   void run_kernel(const PlanStep& step, StepTrace* trace);
   void run_copy(const PlanStep& step, StepTrace* trace);
+  void run_paged(const PlanStep& step);
   void wait_for(std::uint32_t slots);
   Event all_of(std::size_t slot) const;
   void end_early() noexcept;

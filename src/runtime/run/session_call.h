@@ -3,6 +3,7 @@
 
 #include "base/small_array.h"
 #include "runtime/session.h"
+#include "runtime/state/state_run.h"
 
 namespace evn {
 
@@ -20,8 +21,15 @@ struct Session::Call {
   SmallArray<Tensor::Use> input_uses{inputs.size()};  // of the caller's tensors
   SmallArray<Tensor::Use> output_uses{outputs.size()};
   Cancel cancel = {};
+  StateRun* state = nullptr;  // nullable: what gives and takes some of the inputs and outputs
 
-  const TensorDesc& input_desc(std::size_t i) const { return from[i] != nullptr ? from[i]->desc() : inputs[i].runtime_value->desc; }
+  const State::Pair* paged_input(std::size_t i) const { return state != nullptr ? state->paged_input(i) : nullptr; }
+  const State::Pair* paged_output(std::size_t j) const { return state != nullptr ? state->paged_output(j) : nullptr; }
+  const TensorDesc& input_desc(std::size_t i) const {
+    if (from[i] != nullptr) return from[i]->desc();
+    const State::Pair* const paged = paged_input(i);
+    return paged != nullptr ? paged->desc : inputs[i].runtime_value->desc;
+  }
 };
 
 // A run from its first step on, with all that it works with: what devices need when the run has ended before them. Members that use

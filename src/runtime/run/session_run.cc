@@ -138,6 +138,10 @@ void Session::settle_devices(const Call& call) const {
 void Session::take_inputs(Call& call) const {
   const bool keep = may_leave(call);
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    if (const State::Pair* const paged = call.paged_input(i)) {
+      call.input_slots[i] = static_cast<std::uint8_t>(kPagedSlot + paged->axis);
+      continue;
+    }
     if (!fits_declared_shape(i, call.inputs[i])) check_input(i, call.inputs[i]);
     if (call.inputs[i].tensor == nullptr) {
       call.runtime_values[graph().inputs[i]] = call.inputs[i].runtime_value;
@@ -166,6 +170,9 @@ void Session::take_inputs(Call& call) const {
 void Session::choose_output_slots(Call& call) const {
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
     const TensorPtr& given = call.outputs[j].tensor;
+    if (call.paged_output(j) != nullptr) call.output_slots[j] = kPagedSlot;
+    if (const int slot = call.state != nullptr ? call.state->handed_on_slot(j) : -1; slot >= 0)
+      call.output_slots[j] = static_cast<std::uint8_t>(slot);
     if (given == nullptr) continue;
     if (graph().values[graph().outputs[j]].wraps) refuse_output(j, {}, *given);
     call.output_uses[j] = Tensor::Use(*given, "an output");
@@ -180,7 +187,11 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
   const bool keep = may_leave(call);
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
     const TensorDesc& desc = plan.outputs[j];
-    if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps) continue;
+    if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps || call.paged_output(j) != nullptr) continue;
+    if (call.state != nullptr && call.state->handed_on_slot(j) >= 0) {
+      call.to[j] = call.state->make_output(j, desc);
+      continue;
+    }
     const TensorPtr& given = call.outputs[j].tensor;
     if (given != nullptr && !(given->desc() == desc)) refuse_output(j, desc, *given);
     const bool direct = given != nullptr && desc.dtype != DType::kString && !misaligned(*given) && !(keep && given->on_host()) &&
@@ -195,6 +206,7 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   SmallArray<Buffer> outputs(call.to.size());
   for (std::size_t i = 0; i < call.from.size(); ++i) {
     if (call.from[i] != nullptr) inputs[i] = call.from[i]->buffer();
+    if (const State::Pair* const paged = call.paged_input(i)) inputs[i] = {static_cast<PageTable*>(paged->cache.get()), 0, 0};
   }
   state.inputs = inputs.span();
   state.outputs = outputs.span();
@@ -279,7 +291,14 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
     stop.deadline_ns = stop.deadline_ns != 0 ? std::min(stop.deadline_ns, end) : end;
   }
   check_counts(inputs.size(), outputs.size());
+  std::optional<StateRun> state;
+  if (request.state != nullptr) {
+    state.emplace(*request.state, *this, inputs, outputs);
+    inputs = state->inputs();
+    outputs = state->outputs();
+  }
   Call call{inputs, outputs, request.allow_copies};
+  call.state = state ? &*state : nullptr;
   static_cast<StopCondition&>(call.cancel) = stop;
   ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, &group_, call.cancel);
   scheduled.enter();
@@ -289,10 +308,11 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
     if (given != nullptr && given != call.to[j]) copy_tensor_or_stop(call.to[j], given, call.cancel);
   }
   for (std::size_t j = 0; j < outputs.size(); ++j) {
-    if (outputs[j]) continue;
+    if (outputs[j] || call.paged_output(j) != nullptr) continue;
     outputs[j].tensor = call.to[j];
     if (call.to[j] == nullptr) outputs[j].runtime_value = call.runtime_values[graph().outputs[j]];
   }
+  if (state) state->commit();
 }
 
 }  // namespace evn
