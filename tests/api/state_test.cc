@@ -269,7 +269,7 @@ TEST_F(StateTest, ForksGoTheirOwnWaysAndShareFullPages) {
   std::vector<Carried> carried(4, c);
   for (evn_state& f : forks) EXPECT_OK(evn_state_fork(state, &f, &error));
   const std::uint64_t page = 128 * kHeads * kDepth * 4;
-  EXPECT_EQ(state_bytes() - before, 4 * (2 * page + 2 * 64));  // the pool's blocks of h are of 64 bytes
+  EXPECT_EQ(state_bytes() - before, 4 * (2 * page + 2 * 16));  // and both tensors of h
   for (int round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < forks.size(); ++i) expect_same(forks[i], carried[i], step(round == 1 ? 130 : 1));
     expect_same(state, c, step(2));
@@ -425,8 +425,8 @@ TEST_F(StateTest, EveryFailedAllocationIsAStatus) {
   });
   try_all([&] { return evn_state_restore(state, bytes.data(), bytes.size(), nullptr); });
   EXPECT_EQ(save(state), bytes);
+  std::vector<unsigned char> to(bytes.size());
   try_all([&] {
-    std::vector<unsigned char> to(bytes.size());
     std::size_t size = 0;
     return evn_state_save(state, to.data(), to.size(), &size, nullptr);
   });

@@ -57,6 +57,11 @@ State::State(std::shared_ptr<Session> session, const StateRequest& request)
       on_demand_(request.on_demand),
       input_pairs_(session_->graph().inputs.size(), -1),
       output_pairs_(session_->graph().outputs.size(), -1) {
+  for (const StateRequest::Dims& d : request.dims) {
+    for (const std::int64_t dim : d.shape.dims()) {
+      if (dim < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "a dim of \"%s\" is %lld", d.input.c_str(), static_cast<long long>(dim));
+    }
+  }
   pairs_.reserve(request.pairs.size());
   for (const StatePairRequest& pair : request.pairs) add_pair(pair, request);
   for (const StateRequest::Dims& d : request.dims) {
@@ -193,8 +198,6 @@ Shape State::first_shape(const Pair& pair, const StateRequest& all) const {
       shape[axis] = 0;
       continue;
     }
-    if (shape[axis] < 0 && given != nullptr)
-      fail(EVN_ERROR_INVALID_ARGUMENT, "a dim of \"%s\" is %lld", in.name.c_str(), static_cast<long long>(shape[axis]));
     if (declared >= 0 && shape[axis] != declared) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "dim %d of \"%s\" is %lld in the model, %lld is given", axis, in.name.c_str(),
            static_cast<long long>(declared), static_cast<long long>(shape[axis]));
