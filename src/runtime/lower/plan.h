@@ -16,9 +16,13 @@ namespace evn {
 struct Signature {
   std::vector<TensorDesc> inputs;
   std::vector<std::uint8_t> input_slots;           // where each input lies
-  std::vector<std::uint8_t> output_slots;          // where each output is wanted
+  std::vector<std::uint8_t> output_slots;          // where each output is wanted, or kAnySlot
   std::vector<std::vector<unsigned char>> values;  // per input: its bytes where they are part of the key, else empty
+  std::vector<std::uint8_t> skipped;               // per output: 1: it is not wanted; empty: all are
 };
+
+// In the place of a slot: an output is wanted where it is made.
+inline constexpr std::uint8_t kAnySlot = 0xfe;
 
 // Whether an input's bytes are part of the key: a shape depends on them, and they are few. Others are fetched in the course of a
 // run.
@@ -96,7 +100,8 @@ struct Plan {
   ~Plan();
 
   Signature signature;
-  std::vector<TensorDesc> outputs;  // per graph output; kUndefined: known only to a plan that follows
+  std::vector<TensorDesc> outputs;         // per graph output; kUndefined: known only to a plan that follows, or skipped
+  std::vector<std::uint8_t> output_slots;  // where each of these lies
   std::vector<PlanStep> steps;
   std::vector<BufferSource> buffers;
   std::vector<std::size_t> arena_bytes;  // per device slot

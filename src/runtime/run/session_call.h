@@ -20,7 +20,11 @@ struct Session::Call {
   SmallArray<Tensor::Use> input_uses{inputs.size()};  // of the caller's tensors
   SmallArray<Tensor::Use> output_uses{outputs.size()};
   Cancel cancel = {};
+  std::span<const std::uint8_t> skipped = {};  // RunRequest's
+  bool outputs_on_device = false;
+  bool overwrite_inputs = false;
 
+  bool is_skipped(std::size_t output) const { return evn::is_skipped(skipped, output); }
   const TensorDesc& input_desc(std::size_t i) const { return from[i] != nullptr ? from[i]->desc() : inputs[i].runtime_value->desc; }
 };
 
