@@ -82,12 +82,12 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
             const evn_run_options* options, const evn_submit_options* submit_options, evn_request* request) {
   const Pin<SessionPtr> pin(session);
   const SessionPtr s = *pin;
-  RunOptions o = read_run_options(options);
   static constexpr evn_submit_options defaults = EVN_SUBMIT_OPTIONS_INIT;
   const evn_submit_options so = read_options(submit_options, defaults, sizeof(evn_submit_options));
   if ((so.flags & ~static_cast<uint32_t>(EVN_SUBMIT_FAIL_WHEN_FULL)) != 0)
     fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", so.flags);
   check_argument_counts(s->graph(), input_count, output_count);
+  RunOptions o = read_run_options(options, s->graph());
   require(inputs != nullptr || input_count == 0, "inputs");
   if (request == nullptr && so.queue == nullptr && so.done == nullptr) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "request, queue and done are NULL: nobody would learn of the end");
@@ -100,7 +100,7 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
   }
   QueuePtr queue = so.queue != nullptr ? *Pin<QueuePtr>(so.queue) : nullptr;
   std::vector<RunValue> in(input_count), out(output_count);
-  take_arguments<Kind>(*s, o.request, inputs, input_count, outputs, output_count, in, out);
+  take_arguments<Kind>(*s, o.request, inputs, outputs, in, out);
   const auto made = std::make_shared<ApiRequest>(s, std::move(in), std::move(out), o, so, std::move(queue));
   o.request.state.reset();  // it is the request's, which lets go of it at its end
   void* const handle = make_handle<RequestPtr>(made);

@@ -34,14 +34,14 @@ template <typename Kind, typename Handle>
 void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle* outputs, uint32_t output_count,
          const evn_run_options* options) {
   const Pin<SessionPtr> s(session);
-  const RunOptions o = read_run_options(options);
   check_argument_counts((*s)->graph(), input_count, output_count);
+  const RunOptions o = read_run_options(options, (*s)->graph());
   require(inputs != nullptr || input_count == 0, "inputs");
   require(outputs != nullptr || output_count == 0, "outputs");
   // Shared pointers keep the values until the run has ended, whatever is released meanwhile.
   SmallArray<RunValue> in(input_count);
   SmallArray<RunValue> out(output_count);
-  take_arguments<Kind>(**s, o.request, inputs, input_count, outputs, output_count, in.span(), out.span());
+  take_arguments<Kind>(**s, o.request, inputs, outputs, in.span(), out.span());
   (*s)->run(in.span(), out.span(), o.request);
   give_outputs<Kind>((*s)->runtime(), out.span(), outputs, [&](std::size_t j) { return outputs[j] == nullptr && out[j]; });
 }
@@ -85,10 +85,10 @@ SessionRequest request_of(const evn_session_options& o) {
 
 namespace evn {
 
-void refuse_other_than_tensors(const Graph& graph) {
+void refuse_other_than_tensors(const Graph& graph, std::span<const uint8_t> skipped) {
   for (std::size_t j = 0; j < graph.outputs.size(); ++j) {
     const Value& value = graph.values[graph.outputs[j]];
-    if (!value.wraps) continue;
+    if (!value.wraps || is_skipped(skipped, j)) continue;
     fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is of type %s: functions of values give it", j, value.name.c_str(),
          TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
   }
@@ -100,20 +100,50 @@ void check_argument_counts(const Graph& graph, uint32_t input_count, uint32_t ou
        graph.outputs.size(), input_count, output_count);
 }
 
-RunOptions read_run_options(const evn_run_options* options) {
+void check_not_skipped(const Graph& graph, std::span<const uint8_t> skipped, std::size_t j) {
+  if (!is_skipped(skipped, j)) return;
+  fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is skipped, and a tensor is given for it", j,
+       graph.values[graph.outputs[j]].name.c_str());
+}
+
+namespace {
+
+// Empty where no output is skipped.
+std::vector<uint8_t> read_skipped(const uint8_t* skipped, const Graph& graph) {
+  const std::size_t count = skipped != nullptr ? graph.outputs.size() : 0;
+  bool any = false;
+  for (std::size_t j = 0; j < count; ++j) {
+    any |= skipped[j] != 0;
+    if (skipped[j] <= 1) continue;
+    fail(EVN_ERROR_INVALID_ARGUMENT, "skipped_outputs[%zu], of output \"%s\", is %u, expected 0 or 1", j,
+         graph.values[graph.outputs[j]].name.c_str(), static_cast<unsigned>(skipped[j]));
+  }
+  return any ? std::vector<uint8_t>(skipped, skipped + count) : std::vector<uint8_t>();
+}
+
+}  // namespace
+
+RunOptions read_run_options(const evn_run_options* options, const Graph& graph) {
+  constexpr uint32_t kFlags = EVN_RUN_OUTPUTS_ON_DEVICE | EVN_RUN_OVERWRITE_INPUTS;
   static constexpr evn_run_options defaults = EVN_RUN_OPTIONS_INIT;
   const evn_run_options o = read_options(options, defaults, offsetof(evn_run_options, random_seed));
   if (o.allow_copies > 1) fail(EVN_ERROR_INVALID_ARGUMENT, "allow_copies is %u", o.allow_copies);
-  if (o.flags != 0 || o.skipped_outputs != nullptr) fail(EVN_ERROR_UNSUPPORTED, "not there yet");
+  if ((o.flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
   if (o.priority < EVN_PRIORITY_LOWEST || o.priority > EVN_PRIORITY_HIGHEST) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "priority is %d, expected %d .. %d", o.priority, EVN_PRIORITY_LOWEST, EVN_PRIORITY_HIGHEST);
   }
   const CancelPtr token = o.cancel != nullptr ? *Pin<CancelPtr>(o.cancel) : nullptr;
-  RunOptions read{{o.allow_copies != 0, o.timeout_ns, o.random_seed}, token};
-  read.request.stop = {o.deadline_ns, token != nullptr ? &token->requested : nullptr};
-  read.request.priority = o.priority;
-  if (o.state != nullptr) read.request.state = State::lease(*Pin<StatePtr>(o.state));
-  return read;
+  RunRequest request;
+  request.allow_copies = o.allow_copies != 0;
+  request.timeout_ns = o.timeout_ns;
+  request.random_seed = o.random_seed;
+  request.stop = {o.deadline_ns, token != nullptr ? &token->requested : nullptr};
+  request.priority = o.priority;
+  request.outputs_on_device = (o.flags & EVN_RUN_OUTPUTS_ON_DEVICE) != 0;
+  request.overwrite_inputs = (o.flags & EVN_RUN_OVERWRITE_INPUTS) != 0;
+  request.skipped = read_skipped(o.skipped_outputs, graph);
+  if (o.state != nullptr) request.state = State::lease(*Pin<StatePtr>(o.state));
+  return {std::move(request), token};
 }
 
 }  // namespace evn

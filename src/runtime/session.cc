@@ -130,6 +130,7 @@ Signature Session::signature_of(const Call& call) const {
     if (t.size_bytes() > 0) s.values[i].assign(bytes, bytes + t.size_bytes());
   }
   s.output_slots.assign(call.output_slots.span().begin(), call.output_slots.span().end());
+  s.skipped.assign(call.skipped.begin(), call.skipped.end());
   return s;
 }
 

@@ -27,6 +27,9 @@ struct RunRequest {
   std::shared_ptr<State> state = {};       // nullable
   std::vector<std::uint8_t> skipped = {};  // per output: 1: not wanted; empty: all are
 };
+inline bool is_skipped(std::span<const std::uint8_t> skipped, std::size_t output) {
+  return !skipped.empty() && skipped[output] != 0;
+}
 
 class Session {
  public:
@@ -91,7 +94,7 @@ class Session {
   [[noreturn]] void refuse_foreign(bool output, std::size_t index, const Device& given) const;
   std::uint8_t slot_for(const Tensor& tensor, bool output, std::size_t index, bool allow_copies) const;
   void check_copies(const Plan& plan, bool allow_copies) const;
-  TensorPtr stage(const TensorDesc& desc) const;
+  TensorPtr stage(const TensorDesc& desc, std::uint8_t slot) const;
   bool may_leave(const Call& call) const;
   void settle_devices(const Call& call) const;
   struct Flight;

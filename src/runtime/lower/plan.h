@@ -16,14 +16,17 @@ namespace evn {
 struct Signature {
   std::vector<TensorDesc> inputs;
   std::vector<std::uint8_t> input_slots;           // where each input lies
-  std::vector<std::uint8_t> output_slots;          // where each output is wanted
+  std::vector<std::uint8_t> output_slots;          // where each output is wanted, or kAnySlot
   std::vector<std::vector<unsigned char>> values;  // per input: its bytes where they are part of the key, else empty
+  std::vector<std::uint8_t> skipped;               // per output: 1: it is not wanted; empty: all are
 };
 
 // In the place of a slot: the input lies in the pages of a state, whose rows are those of axis slot - kPagedSlot; the output is
 // what the run appends to such an input.
 inline constexpr std::uint8_t kPagedSlot = 0x80;
 inline bool is_paged_slot(std::uint8_t slot) { return slot >= kPagedSlot && slot < kPagedSlot + kMaxRank; }
+// In the place of a slot: an output is wanted where it is made.
+inline constexpr std::uint8_t kAnySlot = 0xfe;
 
 // Whether an input's bytes are part of the key: a shape depends on them, and they are few. Others are fetched in the course of a
 // run.
@@ -114,7 +117,8 @@ struct Plan {
   ~Plan();
 
   Signature signature;
-  std::vector<TensorDesc> outputs;  // per graph output; kUndefined: known only to a plan that follows
+  std::vector<TensorDesc> outputs;         // per graph output; kUndefined: known only to a plan that follows, or skipped
+  std::vector<std::uint8_t> output_slots;  // where each of these lies
   std::vector<PlanStep> steps;
   std::vector<BufferSource> buffers;
   std::vector<std::size_t> arena_bytes;  // per device slot

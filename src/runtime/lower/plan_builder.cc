@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "runtime/lower/dead_nodes.h"
 
 namespace evn {
 
@@ -27,10 +28,14 @@ void PlanBuilder::start() {
   s_.storage = ValueStorage(n, c_.devices.size());
   s_.parent_of.assign(n, -1);
   s_.output_of.assign(n, -1);
-  for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
+  for (std::size_t j = graph_.outputs.size(); j-- > 0;) {
+    if (!is_skipped(j)) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
+  }
+  if (!plan_->signature.skipped.empty()) s_.dead = find_dead_nodes(c_, plan_->signature.skipped);
   plan_->known.resize(n);
   s_.without_step.assign(graph_.nodes.size(), false);
   plan_->outputs.resize(graph_.outputs.size());
+  plan_->output_slots.resize(graph_.outputs.size());
   s_.roots.reserve(n);
   for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
     const ValueId v = graph_.inputs[i];
@@ -78,7 +83,7 @@ void PlanBuilder::share(ValueId from, ValueId to) {
 
 void PlanBuilder::add_output(std::size_t j) {
   const ValueId v = graph_.outputs[j];
-  const int slot = plan_->signature.output_slots[j];
+  const int slot = slot_for_output(j);
   plan_->outputs[j] = s_.descs[v];
   if (s_.descs[v].wraps) return;
   if (is_paged_slot(plan_->signature.output_slots[j])) {

@@ -69,6 +69,13 @@ class PlanRoots : public PlanArenas {
   // The slot on which v was made: the host, where it is known when the run is planned.
   std::uint8_t slot_that_made(ValueId v);
 
+  // Where output j of the graph, which is there, is wanted; and whether it is wanted on a slot on which it is made (j < 0: no).
+  std::uint8_t slot_for_output(std::size_t j);
+  bool is_output_on(std::int32_t j, int slot) const;
+
+  // The last node that reads v; -1: none; INT32_MAX: the run gives it.
+  std::int32_t last_user(ValueId v) const;
+
   // Finds where the step's outputs go, as far as they are channel views (output_roots_), and sets the pitches of what is some
   // channels of a wider value.
   void set_output_roots(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs);

@@ -18,7 +18,7 @@ Request::Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs,
       run_(run),
       token_(std::move(token)) {
   given_.reserve(outputs_.size());
-  for (const RunValue& v : outputs_) given_.push_back(static_cast<bool>(v));
+  for (std::size_t j = 0; j < outputs_.size(); ++j) given_.push_back(outputs_[j] || is_skipped(run_.skipped, j));
 }
 
 void Request::execute(const RequestPtr& self) noexcept {

@@ -55,7 +55,7 @@ class Request {
     taken_ = true;
     outputs_.clear();
   }
-  // Whether the caller gave this output a place, which is where it is.
+  // Whether the caller gave this output a place, which is where it is, or has no use for it.
   bool was_given(std::size_t output) const { return given_[output]; }
 
  protected:

@@ -30,6 +30,11 @@ struct Session::Call {
     const State::Pair* const paged = paged_input(i);
     return paged != nullptr ? paged->desc : inputs[i].runtime_value->desc;
   }
+  std::span<const std::uint8_t> skipped = {};  // RunRequest's
+  bool outputs_on_device = false;
+  bool overwrite_inputs = false;
+
+  bool is_skipped(std::size_t output) const { return evn::is_skipped(skipped, output); }
 };
 
 // A run from its first step on, with all that it works with: what devices need when the run has ended before them. Members that use

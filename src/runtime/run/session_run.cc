@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "runtime/run/overlap.h"
 
 namespace evn {
 bool Session::fits_declared_shape(std::size_t index, const RunValue& given) const {
@@ -43,7 +44,8 @@ bool Session::matches(const Plan& plan, const Call& call) const {
     if (s.values[i].size() != t.size_bytes()) return false;
     if (t.size_bytes() > 0 && std::memcmp(s.values[i].data(), t.buffer().address(), t.size_bytes()) != 0) return false;
   }
-  return std::equal(s.output_slots.begin(), s.output_slots.end(), call.output_slots.span().begin());
+  return std::equal(s.output_slots.begin(), s.output_slots.end(), call.output_slots.span().begin()) &&
+         std::equal(s.skipped.begin(), s.skipped.end(), call.skipped.begin(), call.skipped.end());
 }
 
 Session::PreparedPtr Session::find_plan(const Call& call) {
@@ -83,26 +85,6 @@ void Session::keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execut
 
 namespace {
 
-void check_overlap(std::span<const TensorPtr> inputs, std::span<const TensorPtr> outputs) {
-  const auto overlap = [](const Tensor& a, const Tensor& b) {
-    if (a.device() != b.device() || a.size_bytes() == 0 || b.size_bytes() == 0) return false;
-    const auto begin = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.buffer().memory) + t.buffer().offset; };
-    return a.on_host() ? begin(a) < begin(b) + b.size_bytes() && begin(b) < begin(a) + a.size_bytes()
-                       : a.buffer().memory == b.buffer().memory;
-  };
-  for (std::size_t j = 0; j < outputs.size(); ++j) {
-    if (outputs[j] == nullptr) continue;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i] != nullptr && overlap(*inputs[i], *outputs[j]))
-        fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps input %zu", j, i);
-    }
-    for (std::size_t k = 0; k < j; ++k) {
-      if (outputs[k] != nullptr && overlap(*outputs[k], *outputs[j]))
-        fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu overlaps output %zu", j, k);
-    }
-  }
-}
-
 // True when the bytes are not aligned for the kernels, which want the natural alignment of the dtype.
 bool misaligned(const Tensor& t) {
   return t.on_host() && reinterpret_cast<std::uintptr_t>(t.buffer().memory) % dtype_alignment(t.desc().dtype) != 0;
@@ -117,8 +99,8 @@ void Session::check_counts(std::size_t inputs, std::size_t outputs) const {
   fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %zu and %zu are given", in, out, inputs, outputs);
 }
 
-TensorPtr Session::stage(const TensorDesc& desc) const {
-  return std::make_shared<Tensor>(runtime(), &runtime()->cpu(), desc, false, Tensor::Fill::kNone);
+TensorPtr Session::stage(const TensorDesc& desc, std::uint8_t slot) const {
+  return std::make_shared<Tensor>(runtime(), compiled_.devices[slot], desc, false, Tensor::Fill::kNone);
 }
 
 // Whether the run may end while devices still work for it: then they touch no host memory that is not the library's to keep, and
@@ -159,27 +141,31 @@ void Session::take_inputs(Call& call) const {
     const bool strings = given.desc().dtype == DType::kString;
     const bool may_go = keep && given.on_host() && !given.keeps_memory();
     if (call.input_slots[i] == UINT8_MAX || strings || may_go || misaligned(given) || (needs_host && !given.on_host())) {
-      call.from[i] = stage(given.desc());
+      call.from[i] = stage(given.desc(), 0);
       copy_tensor_or_stop(call.inputs[i].tensor, call.from[i], call.cancel);
       call.input_slots[i] = 0;
     }
   }
 }
 
-// Where the plan is to write each output: where the caller's tensor lies, else on the CPU.
+// Where the plan is to write each output: where the caller's tensor lies, else where it makes it, or on the CPU.
 void Session::choose_output_slots(Call& call) const {
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
     const TensorPtr& given = call.outputs[j].tensor;
-    if (call.paged_output(j) != nullptr) call.output_slots[j] = kPagedSlot;
-    if (const int slot = call.state != nullptr ? call.state->handed_on_slot(j) : -1; slot >= 0)
-      call.output_slots[j] = static_cast<std::uint8_t>(slot);
-    if (given == nullptr) continue;
+    if (given == nullptr) {
+      if (call.outputs_on_device && !call.is_skipped(j)) call.output_slots[j] = kAnySlot;
+      if (call.paged_output(j) != nullptr) call.output_slots[j] = kPagedSlot;
+      if (const int slot = call.state != nullptr ? call.state->handed_on_slot(j) : -1; slot >= 0)
+        call.output_slots[j] = static_cast<std::uint8_t>(slot);
+      continue;
+    }
     if (graph().values[graph().outputs[j]].wraps) refuse_output(j, {}, *given);
     call.output_uses[j] = Tensor::Use(*given, "an output");
     given->require_writable("an output");
     const std::uint8_t slot = slot_for(*given, true, j, call.allow_copies);
     call.output_slots[j] = slot == UINT8_MAX ? 0 : slot;
   }
+  check_overlap(call.inputs, call.outputs, call.overwrite_inputs);
 }
 
 // Those whose descriptions the plan knows.
@@ -194,11 +180,12 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
     }
     const TensorPtr& given = call.outputs[j].tensor;
     if (given != nullptr && !(given->desc() == desc)) refuse_output(j, desc, *given);
+    const std::uint8_t slot = plan.output_slots[j];
     const bool direct = given != nullptr && desc.dtype != DType::kString && !misaligned(*given) && !(keep && given->on_host()) &&
-                        given->device() == compiled_.devices[call.output_slots[j]];
-    call.to[j] = direct ? given : stage(desc);
+                        given->device() == compiled_.devices[slot] &&
+                        !(call.overwrite_inputs && must_stage_over(compiled_, plan, call.from.span(), j, *given));
+    call.to[j] = direct ? given : stage(desc, slot);
   }
-  check_overlap(call.from.span(), call.to.span());
 }
 
 void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
@@ -293,12 +280,15 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
   check_counts(inputs.size(), outputs.size());
   std::optional<StateRun> state;
   if (request.state != nullptr) {
-    state.emplace(*request.state, *this, inputs, outputs);
+    state.emplace(*request.state, *this, inputs, outputs, request.skipped);
     inputs = state->inputs();
     outputs = state->outputs();
   }
   Call call{inputs, outputs, request.allow_copies};
   call.state = state ? &*state : nullptr;
+  call.skipped = request.skipped;
+  call.outputs_on_device = request.outputs_on_device;
+  call.overwrite_inputs = request.overwrite_inputs;
   static_cast<StopCondition&>(call.cancel) = stop;
   ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, &group_, call.cancel);
   scheduled.enter();
@@ -308,7 +298,7 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
     if (given != nullptr && given != call.to[j]) copy_tensor_or_stop(call.to[j], given, call.cancel);
   }
   for (std::size_t j = 0; j < outputs.size(); ++j) {
-    if (outputs[j] || call.paged_output(j) != nullptr) continue;
+    if (outputs[j] || call.is_skipped(j) || call.paged_output(j) != nullptr) continue;
     outputs[j].tensor = call.to[j];
     if (call.to[j] == nullptr) outputs[j].runtime_value = call.runtime_values[graph().outputs[j]];
   }

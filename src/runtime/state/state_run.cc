@@ -4,7 +4,8 @@
 
 namespace evn {
 
-StateRun::StateRun(State& state, const Session& session, std::span<const RunValue> inputs, std::span<RunValue> outputs)
+StateRun::StateRun(State& state, const Session& session, std::span<const RunValue> inputs, std::span<RunValue> outputs,
+                   std::span<const std::uint8_t> skipped)
     : state_(state), given_(outputs), inputs_(inputs.size()), outputs_(outputs.size()) {
   if (&state.session() != &session) fail(EVN_ERROR_INVALID_ARGUMENT, "the state is another session's");
   const Graph& graph = session.graph();
@@ -23,6 +24,9 @@ StateRun::StateRun(State& state, const Session& session, std::span<const RunValu
     const State::Pair* const p = state.pair_of_output(j);
     if (p == nullptr) continue;
     if (outputs[j]) refuse("output", j, graph.outputs[j]);
+    if (is_skipped(skipped, j))
+      fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu \"%s\" is the state's, and is skipped", j,
+           graph.values[graph.outputs[j]].name.c_str());
     outputs_[j].tensor = p->spare;
     if (p->cache != nullptr) p->cache->set_appended(p->positions());
   }

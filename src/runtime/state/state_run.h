@@ -8,8 +8,10 @@ namespace evn {
 
 class StateRun {
  public:
-  // The state is leased. Throws EVN_ERROR_INVALID_ARGUMENT where it is another session's, or a slot of a pair is not empty.
-  StateRun(State& state, const Session& session, std::span<const RunValue> inputs, std::span<RunValue> outputs);
+  // The state is leased. Throws EVN_ERROR_INVALID_ARGUMENT where it is another session's, a slot of a pair is not empty, or
+  // its output is skipped.
+  StateRun(State& state, const Session& session, std::span<const RunValue> inputs, std::span<RunValue> outputs,
+           std::span<const std::uint8_t> skipped);
 
   std::span<const RunValue> inputs() const { return inputs_.span(); }
   std::span<RunValue> outputs() { return outputs_.span(); }
