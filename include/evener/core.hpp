@@ -324,6 +324,7 @@ struct SessionOptions {
   Numerics numerics = Numerics::kDefault;     // kStrict: no Winograd, and numbers below 2^-126 are kept
   std::vector<std::string> disabled_passes;   // left out, beside those of the configuration: names of describe_passes()
   std::int32_t concurrency = 0;   // runs that compute at a time; 0: as the configuration says, else as many as there are cores
+  std::uint64_t idle_arena_bytes = 0;  // of intermediate values, kept for runs to come; 0: as the configuration says, else 1 GiB
 };
 
 // Asks work that has the token to stop.

@@ -220,6 +220,12 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     });
     return made;
   }
+  // What the session holds on all its devices together.
+  evn_session_memory_stats memory_stats() const {
+    evn_session_memory_stats stats = EVN_SESSION_MEMORY_STATS_INIT;
+    detail::check([&](evn_error* e) { return evn_session_get_memory_stats(get(), &stats, e); });
+    return stats;
+  }
 
   // Where each node runs and why.
   std::string explain(Format format = Format::kText) const {
@@ -443,6 +449,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.disabled_passes = disabled.data();
     o.disabled_pass_count = static_cast<std::uint32_t>(disabled.size());
     o.concurrency = options.concurrency;
+    o.idle_arena_bytes = options.idle_arena_bytes;
     Session s;
     detail::check([&](evn_error* e) { return evn_session_create(get(), model.get(), &o, s.handle_.out(), e); });
     return s;

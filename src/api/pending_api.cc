@@ -13,8 +13,6 @@ evn_status pending(evn_error* error) {
 extern "C" {
 
 evn_status evn_runtime_session(evn_runtime, const char*, evn_session*, evn_error* error) { return pending(error); }
-evn_status evn_device_set_memory_limit(evn_device, uint64_t, evn_error* error) { return pending(error); }
-evn_status evn_session_get_memory_stats(evn_session, evn_session_memory_stats*, evn_error* error) { return pending(error); }
 evn_status evn_session_get_statistics(evn_session, evn_format, char*, size_t, size_t*, evn_error* error) { return pending(error); }
 evn_status evn_runtime_get_statistics(evn_runtime, evn_format, char*, size_t, size_t*, evn_error* error) { return pending(error); }
 

@@ -78,6 +78,7 @@ SessionRequest request_of(const evn_session_options& o) {
   }
   if (o.concurrency < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "concurrency is %d", o.concurrency);
   request.concurrency = o.concurrency;
+  request.idle_arena_bytes = o.idle_arena_bytes;
   return request;
 }
 
@@ -249,6 +250,24 @@ evn_status evn_session_compare(evn_session expected, evn_session got, const evn_
       values[i] = {*tensor, nullptr};
     }
     write_text(compare_sessions(**a, **b, std::span<const RunValue>(values.data(), input_count), format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_session_get_memory_stats(evn_session session, evn_session_memory_stats* stats, evn_error* error) {
+  return guarded(error, [&] {
+    const SessionMemoryStats s = (*Pin<SessionPtr>(session))->memory_stats();
+    evn_session_memory_stats full = EVN_SESSION_MEMORY_STATS_INIT;
+    full.arena_bytes = s.arenas.bytes;
+    full.idle_arena_bytes = s.arenas.idle_bytes;
+    full.peak_arena_bytes = s.arenas.peak_bytes;
+    full.arena_count = s.arenas.count;
+    full.arenas_made = s.arenas.made;
+    full.arenas_reused = s.arenas.reused;
+    full.arenas_dropped = s.arenas.dropped;
+    full.plan_count = s.plan_count;
+    full.plan_bytes = s.plan_bytes;
+    full.state_bytes = s.state_bytes;
+    write_info(stats, full);
   });
 }
 

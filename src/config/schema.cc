@@ -92,6 +92,8 @@ constexpr KeyRow kRows[] = {
     numerics_row("session.numerics", [](Draft d, Value v) { d.config.session.numerics = numerics_of(v); }),
     {{"session.concurrency", SettingType::kInteger, "auto", 1, 1024, "auto", 0},
      [](Draft d, Value v) { d.config.session.concurrency = static_cast<int>(v.number); }},
+    {{"session.idle_arena_bytes", SettingType::kBytes, "1GiB", 1, kMaxNumber},
+     [](Draft d, Value v) { d.config.session.idle_arena_bytes = v.number; }},
     texts_row("session.keep_fp32", [](Draft d, Value v) { d.config.session.keep_fp32 = v.texts; }),
 
     map_row("passes"),

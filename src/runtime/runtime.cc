@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json_writer.h"
 #include "runtime/pass_list.h"
+#include "runtime/run/arena_store.h"
 
 namespace evn {
 namespace {
@@ -47,7 +48,8 @@ int cores_of(const RuntimeOptions& options) {
 
 }  // namespace
 
-Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)), scheduler_(cores_of(options_)) {
+Runtime::Runtime(RuntimeOptions options)
+    : options_(std::move(options)), arenas_(std::make_shared<ArenaStores>()), scheduler_(cores_of(options_)) {
   const Config& config = options_.config;
   check_pass_names(config.disabled_passes, false, EVN_ERROR_CONFIG, config.source + ":" + std::to_string(config.passes_line));
   const DeviceConfig* const cpu = cpu_config(config);
@@ -189,6 +191,7 @@ void Runtime::name_device(std::string name, Device* device) {
 Device* Runtime::open_new(const Backend& b, const DeviceRequest& request) {
   std::shared_ptr<Device> device = b.open(request);
   device->pool().set_log(options_.log);
+  device->pool().set_reclaimer(arenas_);
   const DeviceTraits& traits = device->traits();
   LogEvent(options_.log, EVN_LOG_INFO, "device.opened")
       .device(device->name().c_str())

@@ -16,6 +16,8 @@
 
 namespace evn {
 
+class ArenaStores;
+
 struct RuntimeOptions {
   Config config;
   int thread_count = 0;                // 0: from the configuration, else all usable cores
@@ -59,6 +61,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   RunScheduler& scheduler() { return scheduler_; }
   RequestDispatcher& dispatcher() { return *dispatcher_; }
 
+  // What sessions keep for runs to come.
+  const std::shared_ptr<ArenaStores>& arenas() const { return arenas_; }
+
   // The host's own; models find them while they load.
   OperatorRegistry& operators() { return operators_; }
 
@@ -92,6 +97,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   RuntimeUsers users_;          // goes last
   OperatorRegistry operators_;  // of what is used
   RuntimeOptions options_;
+  const std::shared_ptr<ArenaStores> arenas_;  // pools have it too
   RunScheduler scheduler_;
   std::mutex opening_;  // one thread opens at a time; guards opened_
   std::vector<Opened> opened_;

@@ -314,6 +314,7 @@ def test_hostile_npz_files_are_refused(add, tmp_path):
 def test_bench_prints_times_and_memory(conv):
     out, err = evener("bench", conv, "--runs", 3, "--threads", 1)
     assert "load: model " in out and "3 more: median " in out and "p90 " in out and "memory of cpu: " in out
+    assert "memory of the session: " in out
     assert err == ""  # no progress where stderr is no terminal
 
 
@@ -321,6 +322,8 @@ def test_bench_gives_json(conv):
     result = json.loads(evener("bench", conv, "--runs", 4, "--json")[0])
     assert result["runs"] == 4 and 0 < result["min_ms"] <= result["median_ms"] <= result["p90_ms"]
     assert result["memory"]["cpu"]["peak_bytes"] >= result["memory"]["cpu"]["current_bytes"] > 0
+    kept = result["session_memory"]
+    assert kept["peak_arena_bytes"] >= kept["arena_bytes"] >= kept["idle_arena_bytes"] > 0 and kept["plan_bytes"] > 0
     assert "traceEvents" in json.loads(evener("bench", conv, "--runs", 1, "--json", "--layers")[0])["trace"]
 
 

@@ -177,6 +177,17 @@ TEST_F(Wrapper, ErrorsHaveStatusAndText) {
   EXPECT_LE(full.bytes_available(), 1u << 20);
 }
 
+TEST_F(Wrapper, CapsMayChangeAndSessionsTellWhatTheyHold) {
+  const evener::Device device = runtime.device();
+  EXPECT_EQ(session.memory_stats().arenas_made, 0u);
+  device.set_memory_limit(4096);
+  EXPECT_EQ(device.memory_stats().limit, 4096u);
+  EXPECT_EQ(error_of([&] { device.tensor(DType::kFloat32, {1 << 20}); }).status(), EVN_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(error_of([&] { device.set_memory_limit(1); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+  device.set_memory_limit(UINT64_MAX);
+  EXPECT_EQ(device.memory_stats().limit, UINT64_MAX);
+}
+
 TEST_F(Wrapper, AModelThatCannotRunNamesItsNode) {
   evn::test::OnnxWriter w;
   w.add_input("x", evn::test::kF32, {3}).add_output("y").add_node("NoSuchOperator", {"x"}, {"y"}, {}, "strange");

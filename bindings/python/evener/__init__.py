@@ -16,9 +16,9 @@ from ._library import Error, Status, library_path, version
 from ._log import LogRecord
 from ._operator import Node, Spec
 from ._quantizer import Quantizer
-from ._runtime import Cancel, Device, MemoryStats, Model, Runtime, Session, Value, inspect, passes
+from ._runtime import Cancel, Device, MemoryStats, Model, Runtime, Session, SessionMemoryStats, Value, inspect, passes
 from ._state import State
 from ._tensor import Tensor
 
-__all__ = ["Cancel", "Device", "Error", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "Spec", "State", "Status", "Tensor",
+__all__ = ["Cancel", "Device", "Error", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "SessionMemoryStats", "Spec", "State", "Status", "Tensor",
            "Value", "from_dlpack", "inspect", "library_path", "passes", "version"]

@@ -15,7 +15,7 @@ from ._object import Object
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
 _PICTURES = {"dot": _raw.EVN_FORMAT_DOT, "svg": _raw.EVN_FORMAT_SVG}
 _KINDS = {_raw.EVN_DEVICE_CPU: "cpu", _raw.EVN_DEVICE_OPENCL: "opencl"}
-_MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading")
+_MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading", "states")
 _UNKNOWN_RANK = 2**32 - 1
 _UNLIMITED = 2**64 - 1
 
@@ -35,10 +35,26 @@ class MemoryStats:
     peak: int
     reserved: int
     limit: typing.Optional[int]  # None: no cap
-    by_class: dict               # "tensors", "weights", "packed", "arenas", "scratch", "loading" -> current
+    by_class: dict               # "tensors", "weights", "packed", "arenas", "scratch", "loading", "states" -> current
     allocations: int
     cache_hits: int
     largest_free_block: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionMemoryStats:
+    """What a session holds on all its devices together, in bytes; weights and their packed copies are its model's."""
+
+    arena_bytes: int        # intermediate values of runs: those under way, and those that are kept
+    idle_arena_bytes: int   # of these, kept for runs to come
+    peak_arena_bytes: int   # highest arena_bytes so far
+    arena_count: int        # runs for which there is memory now, under way or not
+    arenas_made: int        # that were taken from a device so far
+    arenas_reused: int      # runs that found what an earlier one had left
+    arenas_dropped: int     # given back for others, least recently used first
+    plan_count: int         # plans that are kept, one for each signature of shapes
+    plan_bytes: int         # of their bookkeeping
+    state_bytes: int        # what states of the session hold
 
 
 _PRECISIONS = ("fp32", "bf16", "fp16", "auto")
@@ -97,8 +113,17 @@ class Device(Object):
         error = new_error()
         check(self._library.evn_device_reset_memory_peak(self._handle, error), error)
 
+    def set_memory_limit(self, limit):
+        """Changes the cap on what the library holds on the device, in bytes; None: no cap.
+
+        Cached blocks and what sessions keep for runs to come are given back where that is needed. What is in use stays; what asks
+        for more than the cap gets Status.OUT_OF_MEMORY until enough has been given back.
+        """
+        error = new_error()
+        check(self._library.evn_device_set_memory_limit(self._handle, _UNLIMITED if limit is None else limit, error), error)
+
     def trim_memory(self):
-        """Gives cached blocks back to the system."""
+        """Gives cached blocks, and what sessions keep for runs to come, back to the system."""
         error = new_error()
         check(self._library.evn_device_trim_memory(self._handle, error), error)
 
@@ -215,7 +240,7 @@ class Session(Object):
     _release = "evn_session_release"
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                 numerics=None, disabled_passes=(), concurrency=None):
+                 numerics=None, disabled_passes=(), concurrency=None, idle_arena_bytes=None):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -235,6 +260,8 @@ class Session(Object):
         options.disabled_pass_count = len(names)
         if concurrency is not None:
             options.concurrency = concurrency
+        if idle_arena_bytes is not None:
+            options.idle_arena_bytes = idle_arena_bytes
         check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
         self._own(handle)
         self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
@@ -248,6 +275,12 @@ class Session(Object):
     def close(self):
         super().close()
         self._calls.clear()
+
+    def memory_stats(self):
+        """The session's SessionMemoryStats now."""
+        stats, error = sized(_raw.evn_session_memory_stats), new_error()
+        check(self._library.evn_session_get_memory_stats(self._handle, stats, error), error)
+        return SessionMemoryStats(**{field.name: getattr(stats, field.name) for field in dataclasses.fields(SessionMemoryStats)})
 
     def _find_input(self, name, error):
         """The index of an input by its name, or the library's Error with the names there are."""
@@ -563,7 +596,7 @@ class Runtime(Object):
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
     def session(self, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                numerics=None, disabled_passes=(), concurrency=None):
+                numerics=None, disabled_passes=(), concurrency=None, idle_arena_bytes=None):
         """A session of a model: a file's path, the bytes of one, or a Model.
 
         device       for nodes that no rule places
@@ -578,10 +611,11 @@ class Runtime(Object):
                      else fast
         disabled_passes  names of passes of "when" "session" (passes()) that are left out, beside the configuration's
         concurrency  how many runs of it compute at a time at most. None: as the configuration says, else as many as there are cores
+        idle_arena_bytes  of intermediate values that it keeps for runs to come. None: as the configuration says, else 1 GiB
         """
         model = model if isinstance(model, Model) else self.model(model)
         return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes,
-                       concurrency)
+                       concurrency, idle_arena_bytes)
 
 
 def passes():

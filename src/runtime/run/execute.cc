@@ -13,25 +13,36 @@ constexpr double kNotedFlops = 1e6;  // a step of which is long enough for the s
 
 }  // namespace
 
-Execution::Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before)
-    : graph_(graph), plan_(plan), before_(before), texts_(graph.devices[0]->ledger()) {
-  arenas_.reserve(graph.devices.size());
-  for (std::size_t slot = 0; slot < graph.devices.size(); ++slot) {
-    arenas_.push_back(graph.devices[slot]->allocate(plan.arena_bytes[slot], MemoryClass::kArenas));
-  }
+Execution::Execution(const CompiledGraph& graph, const Plan& plan)
+    : graph_(graph), plan_(plan), texts_(graph.devices[0]->ledger()) {
+  bound_.resize(graph.devices.size());
   buffers_.resize(plan.buffers.size());
   last_.resize(graph.devices.size());
   for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
     const BufferSource& from = plan.buffers[i];
     buffers_[i] = from.buffer;
-    if (from.source == Source::kArena) {
-      const Execution* owner = this;
-      while (owner->plan_.subplan != from.subplan) owner = owner->before_;
-      buffers_[i].memory = owner->arenas_[from.slot].memory();
-    }
     if (from.source == Source::kInput || from.source == Source::kOutput || from.source == Source::kRuntimeValue) {
       patches_.push_back({static_cast<std::uint32_t>(i), from.source, from.index});
     }
+  }
+}
+
+void Execution::use_arena(ArenaLease arena, const Execution* before) noexcept {
+  arena_ = std::move(arena);
+  before_ = before;
+  bool moved = before != nullptr;  // that one's may have moved
+  for (std::size_t slot = 0; slot < bound_.size(); ++slot) {
+    void* const memory = arena_.memory_on(*graph_.devices[slot]);
+    moved |= memory != bound_[slot];
+    bound_[slot] = memory;
+  }
+  if (!moved) return;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const BufferSource& from = plan_.buffers[i];
+    if (from.source != Source::kArena) continue;
+    const Execution* owner = this;
+    while (owner->plan_.subplan != from.subplan) owner = owner->before_;
+    buffers_[i].memory = owner->bound_[from.slot];
   }
 }
 

@@ -41,14 +41,19 @@ struct Session::Call {
 // others stand behind them.
 struct Session::Flight {
   std::shared_ptr<const CompiledGraph> graph;
-  PreparedPtr first, last;
+  std::shared_ptr<ArenaStore> arenas;
   std::vector<TensorPtr> tensors;
   std::vector<RuntimeValuePtr> runtime_values;
   std::vector<Tensor::Use> uses;
-  std::unique_ptr<Execution> execution;
-  std::vector<std::unique_ptr<Execution>> parts;  // after the first; each uses the memory of those before
+  // The parts of a chain; each uses the memory of those before.
+  struct Part {
+    PreparedPtr prepared;
+    std::unique_ptr<Execution> execution;
+  };
+  Part first;
+  std::vector<Part> others;
 
-  Execution& latest() const { return parts.empty() ? *execution : *parts.back(); }
+  Execution& latest() const { return others.empty() ? *first.execution : *others.back().execution; }
 };
 
 }  // namespace evn

@@ -9,6 +9,12 @@
 #include "runtime/run/overlap.h"
 
 namespace evn {
+namespace {
+
+constexpr int kMostIdle = 64;  // executions of a plan
+
+}  // namespace
+
 bool Session::fits_declared_shape(std::size_t index, const RunValue& given) const {
   const Value& want = graph().values[graph().inputs[index]];
   const TensorDesc& have = given.tensor != nullptr ? given.tensor->desc() : given.runtime_value->desc;
@@ -57,7 +63,6 @@ Session::PreparedPtr Session::find_plan(const Call& call) {
         plans_[i]->came_back = true;
         std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(i),
                     plans_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-        drop_idle_but(plans_[0].get());
       }
       return plans_[0];
     }
@@ -65,22 +70,45 @@ Session::PreparedPtr Session::find_plan(const Call& call) {
   return prepare(call);
 }
 
-std::unique_ptr<Execution> Session::take_execution(Prepared& prepared) {
+// Called once the run has a core, so that no more arenas are in use than runs may compute.
+std::unique_ptr<Execution> Session::take_execution(Prepared& prepared, const Execution* before) {
+  const ArenaNeed need{compiled_.devices, prepared.plan->arena_bytes};
+  const bool any = need.total() != 0;
+  std::unique_ptr<Execution> execution;
+  ArenaPtr arena, freed;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!prepared.idle.empty()) {
-      std::unique_ptr<Execution> e = std::move(prepared.idle.back());
-      prepared.idle.pop_back();
-      return e;
+    const std::lock_guard<std::mutex> lock(arenas_->mutex());
+    if (prepared.idle != nullptr) {
+      execution = std::move(prepared.idle);
+      prepared.idle = std::move(execution->next);
+      --prepared.idle_count;
     }
+    if (any) arena = arenas_->take(need, &freed);
   }
-  return std::make_unique<Execution>(compiled_, *prepared.plan);
+  freed.reset();
+  if (any && arena == nullptr) arena = arenas_->make(need);
+  ArenaLease lease(arenas_.get(), std::move(arena));
+  if (execution == nullptr) execution = std::make_unique<Execution>(compiled_, *prepared.plan);
+  execution->use_arena(std::move(lease), before);
+  return execution;
 }
 
-void Session::keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execution> execution) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const bool current = !plans_.empty() && plans_[0] == prepared;
-  if (current && prepared->idle.size() < prepared->idle.capacity()) prepared->idle.push_back(std::move(execution));
+void Session::keep_executions(Flight& flight, std::uint64_t run_number) noexcept {
+  ArenaPtr dropped;
+  const auto keep = [&](Flight::Part& part) {
+    if (ArenaPtr arena = part.execution->release_arena()) arenas_->keep(std::move(arena), run_number, &dropped);
+    Prepared& prepared = *part.prepared;
+    if (prepared.idle_count >= kMostIdle) return;
+    part.execution->next = std::move(prepared.idle);
+    prepared.idle = std::move(part.execution);
+    ++prepared.idle_count;
+  };
+  {
+    const std::lock_guard<std::mutex> lock(arenas_->mutex());
+    for (Flight::Part& part : flight.others) keep(part);
+    keep(flight.first);
+  }
+  ArenaStore::free_list(std::move(dropped));
 }
 
 namespace {
@@ -199,8 +227,7 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   state.outputs = outputs.span();
   state.runtime_values = call.runtime_values;
   Flight flight;
-  flight.first = first;
-  flight.execution = take_execution(*first);
+  flight.first = {first, take_execution(*first, nullptr)};
   const auto run_part = [&](const Plan& plan, Execution& execution) {
     check_copies(plan, call.allow_copies);
     take_outputs(call, plan);
@@ -214,7 +241,7 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   };
   RunTrace* const trace = state.trace;
   if (trace != nullptr) trace->sample_memory(first->plan.get());
-  run_part(*first->plan, *flight.execution);
+  run_part(*first->plan, *flight.first.execution);
   for (PreparedPtr p = first; p->plan->has_continuation();) {
     const Execution& done = flight.latest();
     std::vector<TensorDesc> made;
@@ -224,14 +251,14 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
       if (trace != nullptr) trace->add_host_node(p->plan->host_node, begin);
     }
     const std::uint64_t start = trace != nullptr ? os::now_ns() : 0;
-    flight.last = p = find_next(*p, done, made);
+    p = find_next(*p, done, made);
     if (trace != nullptr) trace->add_span(TraceKind::kPrepare, start);
-    flight.parts.push_back(std::make_unique<Execution>(compiled_, *p->plan, &done));
-    run_part(*p->plan, *flight.parts.back());
+    flight.others.push_back({p, nullptr});
+    flight.others.back().execution = take_execution(*p, &done);
+    run_part(*p->plan, flight.latest());
   }
   own_strings(call);
-  flight.parts.clear();
-  keep_execution(first, std::move(flight.execution));
+  keep_executions(flight, state.number);
 }
 
 // What this run's steps and inputs keep, the outputs must keep for themselves.
@@ -246,7 +273,8 @@ void Session::own_strings(Call& call) const {
   }
 }
 
-void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled) {
+void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
+                       std::uint64_t run_number) {
   static_cast<StopCondition&>(call.cancel) = stop;
   const CancelScope scope(call.cancel);  // of what this thread does itself: planning, host operators
   std::optional<RunTrace> trace;
@@ -264,6 +292,7 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
   RunState state;
   state.stop = stop;
   state.random_seed = random_seed;
+  state.number = run_number;
   state.run = scheduled;
   state.trace = trace ? &*trace : nullptr;
   execute(call, prepared, state);
@@ -292,7 +321,7 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
   static_cast<StopCondition&>(call.cancel) = stop;
   ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, &group_, call.cancel);
   scheduled.enter();
-  run_call(call, stop, request.random_seed, &scheduled);
+  run_call(call, stop, request.random_seed, &scheduled, arenas_->begin_run());
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     const TensorPtr& given = outputs[j].tensor;
     if (given != nullptr && given != call.to[j]) copy_tensor_or_stop(call.to[j], given, call.cancel);
