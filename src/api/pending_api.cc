@@ -20,8 +20,6 @@ evn_status evn_tensor_create_view(evn_tensor, uint64_t, const int64_t*, uint32_t
 }
 evn_status evn_tensor_get_strings(evn_tensor, char*, size_t, size_t*, size_t, size_t*, evn_error* error) { return pending(error); }
 evn_status evn_session_get_memory_stats(evn_session, evn_session_memory_stats*, evn_error* error) { return pending(error); }
-evn_status evn_session_get_statistics(evn_session, evn_format, char*, size_t, size_t*, evn_error* error) { return pending(error); }
-evn_status evn_runtime_get_statistics(evn_runtime, evn_format, char*, size_t, size_t*, evn_error* error) { return pending(error); }
 evn_status evn_state_create(evn_session, const evn_state_pair*, uint32_t, const evn_state_options*, evn_state*, evn_error* error) {
   return pending(error);
 }

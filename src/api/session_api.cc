@@ -78,6 +78,7 @@ SessionRequest request_of(const evn_session_options& o) {
   }
   if (o.concurrency < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "concurrency is %d", o.concurrency);
   request.concurrency = o.concurrency;
+  if (o.name != nullptr) request.name = o.name;
   return request;
 }
 

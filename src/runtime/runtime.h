@@ -13,6 +13,7 @@
 #include "device/backend.h"
 #include "ops/custom.h"
 #include "runtime/request/dispatcher.h"
+#include "runtime/request/run_statistics.h"
 
 namespace evn {
 
@@ -58,6 +59,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   RunScheduler& scheduler() { return scheduler_; }
   RequestDispatcher& dispatcher() { return *dispatcher_; }
+  StatisticsList& statistics() { return statistics_; }
+  const StatisticsList& statistics() const { return statistics_; }
 
   // The host's own; models find them while they load.
   OperatorRegistry& operators() { return operators_; }
@@ -93,6 +96,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   OperatorRegistry operators_;  // of what is used
   RuntimeOptions options_;
   RunScheduler scheduler_;
+  StatisticsList statistics_;
   std::mutex opening_;  // one thread opens at a time; guards opened_
   std::vector<Opened> opened_;
   mutable std::mutex mutex_;  // guards devices_ and names_ while runs go on

@@ -16,6 +16,11 @@ constexpr std::size_t kMaxNext = 8;   // plans that go on from one
 
 const char* model_name(const LoadedModel& model) { return model.file_name.empty() ? "(from a buffer)" : model.file_name.c_str(); }
 
+std::string statistics_name(const LoadedModel& model, const SessionRequest& request) {
+  if (!request.name.empty()) return request.name;
+  return model.file_name.empty() ? "model" : model.file_name;
+}
+
 int concurrency_of(const Runtime& runtime, const SessionRequest& request) {
   return request.concurrency != 0 ? request.concurrency : runtime.config().session.concurrency;
 }
@@ -28,7 +33,8 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
 Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::uint64_t begin_ns)
     : owned_(std::make_shared<CompiledGraph>(compile(std::move(model), request, cache))),
       group_(concurrency_of(*compiled_.model->runtime, request)),
-      requests_(concurrency_of(*compiled_.model->runtime, request)) {
+      requests_(concurrency_of(*compiled_.model->runtime, request)),
+      statistics_(request.listed ? &runtime()->statistics() : nullptr, statistics_name(*compiled_.model, request), requests_) {
   plans_.reserve(kMaxPlans + 1);
   make_bodies(request);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
@@ -49,9 +55,11 @@ void Session::make_bodies(const SessionRequest& request) {
   const ModelPtr& model = compiled_.model;
   if (model->bodies.empty()) return;
   bodies_.resize(graph().nodes.size());
+  SessionRequest within = request;
+  within.listed = false;
   for (std::size_t i = 0; i < bodies_.size(); ++i) {
     const auto body = model->bodies.find(graph().nodes[i].name);
-    if (body != model->bodies.end()) bodies_[i] = std::make_unique<Session>(body->second, request);
+    if (body != model->bodies.end()) bodies_[i] = std::make_unique<Session>(body->second, within);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/request/run_statistics.h"
 #include "runtime/request/session_requests.h"
 #include "runtime/run/execute.h"
 #include "runtime/run/host_run.h"
@@ -22,9 +23,11 @@ struct RunRequest {
   std::uint64_t random_seed = 0;
   StopCondition stop = {};  // its deadline, or the timeout where that is earlier
   std::int32_t priority = 0;
-  bool outputs_on_device = false;          // outputs that are not given lie where the plan makes them
-  bool overwrite_inputs = false;           // outputs may be given tensors that are inputs
-  std::shared_ptr<State> state = {};       // nullable
+  bool outputs_on_device = false;     // outputs that are not given lie where the plan makes them
+  bool overwrite_inputs = false;      // outputs may be given tensors that are inputs
+  std::shared_ptr<State> state = {};  // nullable
+  std::uint64_t submitted_ns = 0;     // of a request; 0: its caller waits for it
+  RunTimes* times = nullptr;  // nullable: the run is not counted, and who gave this counts the requests of which it is one run
   std::vector<std::uint8_t> skipped = {};  // per output: 1: not wanted; empty: all are
 };
 
@@ -45,6 +48,7 @@ class Session {
 
   // Asynchronous runs.
   SessionRequests& requests() { return requests_; }
+  RunStatistics& statistics() { return statistics_; }
 
   // For a node with a body: what runs that; else nullptr.
   const Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
@@ -95,6 +99,7 @@ class Session {
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
+  void run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
   void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled);
   void execute(Call& call, const PreparedPtr& first, RunState state);
   std::vector<TensorDesc> run_host_node(Call& call, const Plan& plan, const Execution& done, const RunState& state);
@@ -121,6 +126,7 @@ class Session {
   std::vector<PreparedPtr> plans_;                // most recently used first
   RunGroup group_;                                // of its runs
   SessionRequests requests_;
+  RunStatistics statistics_;
 };
 
 }  // namespace evn

@@ -38,6 +38,7 @@ class Request {
   // Of the dispatcher, before anybody else knows the request.
   void note_submission(std::uint64_t now_ns, std::uint64_t number) {
     submitted_ns_ = now_ns;
+    run_.submitted_ns = now_ns;
     number_ = number;
   }
 
@@ -73,7 +74,7 @@ class Request {
   const std::shared_ptr<Runtime> runtime_;
   std::vector<RunValue> inputs_, outputs_;
   std::vector<bool> given_;
-  const RunRequest run_;
+  RunRequest run_;
   const std::shared_ptr<CancelToken> token_;
   std::atomic<State> state_{State::kQueued};
   bool taken_ = false;
