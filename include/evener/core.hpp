@@ -273,7 +273,13 @@ enum class LogLevel : std::int32_t {
   kDebug = EVN_LOG_DEBUG
 };
 
-enum class Format : std::int32_t { kText = EVN_FORMAT_TEXT, kJson = EVN_FORMAT_JSON, kDot = EVN_FORMAT_DOT, kSvg = EVN_FORMAT_SVG };
+enum class Format : std::int32_t {
+  kText = EVN_FORMAT_TEXT,
+  kJson = EVN_FORMAT_JSON,
+  kDot = EVN_FORMAT_DOT,
+  kSvg = EVN_FORMAT_SVG,
+  kPrometheus = EVN_FORMAT_PROMETHEUS
+};
 
 enum class Access : std::uint32_t { kRead = EVN_MAP_READ, kWrite = EVN_MAP_WRITE, kReadWrite = EVN_MAP_READ | EVN_MAP_WRITE };
 
@@ -325,6 +331,7 @@ struct SessionOptions {
   std::vector<std::string> disabled_passes;   // left out, beside those of the configuration: names of describe_passes()
   std::int32_t concurrency = 0;   // runs that compute at a time; 0: as the configuration says, else as many as there are cores
   std::uint64_t idle_arena_bytes = 0;  // of intermediate values, kept for runs to come; 0: as the configuration says, else 1 GiB
+  std::string name;               // in statistics; "": the model's file name
 };
 
 // Asks work that has the token to stop.

@@ -233,6 +233,12 @@ class Session : public detail::Object<evn_session, evn_session_release> {
       return evn_session_explain(get(), static_cast<evn_format>(format), b, c, s, e);
     });
   }
+  // What runs and requests have come to so far, and how long they waited and ran.
+  std::string statistics(Format format = Format::kText) const {
+    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
+      return evn_session_get_statistics(get(), static_cast<evn_format>(format), b, c, s, e);
+    });
+  }
   void start_trace(std::uint32_t event_capacity) const {
     detail::check([&](evn_error* e) { return evn_session_trace_start(get(), event_capacity, e); });
   }
@@ -347,6 +353,12 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     return d;
   }
   Device device(const char* name) const { return device(std::string(name)); }
+  // The same of all sessions, and the memory of the devices; Format::kPrometheus for a host to serve.
+  std::string statistics(Format format = Format::kText) const {
+    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
+      return evn_runtime_get_statistics(get(), static_cast<evn_format>(format), b, c, s, e);
+    });
+  }
   std::string describe_devices(Format format = Format::kText) const {
     return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
       return evn_runtime_describe_devices(get(), static_cast<evn_format>(format), b, c, s, e);
@@ -450,6 +462,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.disabled_pass_count = static_cast<std::uint32_t>(disabled.size());
     o.concurrency = options.concurrency;
     o.idle_arena_bytes = options.idle_arena_bytes;
+    o.name = detail::c_str_or_null(options.name);
     Session s;
     detail::check([&](evn_error* e) { return evn_session_create(get(), model.get(), &o, s.handle_.out(), e); });
     return s;

@@ -13,7 +13,5 @@ evn_status pending(evn_error* error) {
 extern "C" {
 
 evn_status evn_runtime_session(evn_runtime, const char*, evn_session*, evn_error* error) { return pending(error); }
-evn_status evn_session_get_statistics(evn_session, evn_format, char*, size_t, size_t*, evn_error* error) { return pending(error); }
-evn_status evn_runtime_get_statistics(evn_runtime, evn_format, char*, size_t, size_t*, evn_error* error) { return pending(error); }
 
 }  // extern "C"

@@ -107,6 +107,10 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
   made->set_handle(handle, request != nullptr);
   try {
     s->runtime()->dispatcher().submit(made, (so.flags & EVN_SUBMIT_FAIL_WHEN_FULL) != 0, o.request.stop);
+  } catch (const Error& e) {
+    s->statistics().note_refusal(o.request.priority, e.status);
+    g_handles.release(handle, HandleKind::kRequest);
+    throw;
   } catch (...) {
     g_handles.release(handle, HandleKind::kRequest);
     throw;

@@ -79,6 +79,7 @@ SessionRequest request_of(const evn_session_options& o) {
   if (o.concurrency < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "concurrency is %d", o.concurrency);
   request.concurrency = o.concurrency;
   request.idle_arena_bytes = o.idle_arena_bytes;
+  if (o.name != nullptr) request.name = o.name;
   return request;
 }
 

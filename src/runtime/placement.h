@@ -62,6 +62,7 @@ struct SessionRequest {
   BatchingConfig batching;                    // of requests; max_batch 0: the configuration's
   std::uint64_t idle_arena_bytes = 0;         // kept for runs to come; 0: the configuration's
   std::string name;                           // in statistics; "": the model's file
+  bool listed = true;                         // among the sessions of the runtime's statistics, of which others are parts
   bool raw_outputs = false;  // outputs may come in the order of elements in which kernels make them, for who only counts
 };
 

@@ -13,6 +13,7 @@
 #include "device/backend.h"
 #include "ops/custom.h"
 #include "runtime/request/dispatcher.h"
+#include "runtime/request/run_statistics.h"
 
 namespace evn {
 
@@ -60,6 +61,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   RunScheduler& scheduler() { return scheduler_; }
   RequestDispatcher& dispatcher() { return *dispatcher_; }
+  StatisticsList& statistics() { return statistics_; }
+  const StatisticsList& statistics() const { return statistics_; }
 
   // What sessions keep for runs to come.
   const std::shared_ptr<ArenaStores>& arenas() const { return arenas_; }
@@ -99,6 +102,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   RuntimeOptions options_;
   const std::shared_ptr<ArenaStores> arenas_;  // pools have it too
   RunScheduler scheduler_;
+  StatisticsList statistics_;
   std::mutex opening_;  // one thread opens at a time; guards opened_
   std::vector<Opened> opened_;
   mutable std::mutex mutex_;  // guards devices_ and names_ while runs go on

@@ -21,6 +21,11 @@ std::shared_ptr<ArenaStore> make_arenas(const Runtime& runtime, const SessionReq
   return std::make_shared<ArenaStore>(runtime.arenas(), budget);
 }
 
+std::string statistics_name(const LoadedModel& model, const SessionRequest& request) {
+  if (!request.name.empty()) return request.name;
+  return model.file_name.empty() ? "model" : model.file_name;
+}
+
 int concurrency_of(const Runtime& runtime, const SessionRequest& request) {
   return request.concurrency != 0 ? request.concurrency : runtime.config().session.concurrency;
 }
@@ -35,7 +40,8 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
     : owned_(CompiledGraphs::compile(std::move(model), request, cache)),
       arenas_(arenas != nullptr ? std::move(arenas) : make_arenas(*compiled_.model->runtime, request)),
       group_(concurrency_of(*compiled_.model->runtime, request)),
-      requests_(concurrency_of(*compiled_.model->runtime, request)) {
+      requests_(concurrency_of(*compiled_.model->runtime, request)),
+      statistics_(request.listed ? &runtime()->statistics() : nullptr, statistics_name(*compiled_.model, request), requests_) {
   make_bodies(request);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime()->log(), EVN_LOG_INFO, "session.created")
@@ -55,9 +61,11 @@ void Session::make_bodies(const SessionRequest& request) {
   const ModelPtr& model = compiled_.model;
   if (model->bodies.empty()) return;
   bodies_.resize(graph().nodes.size());
+  SessionRequest within = request;
+  within.listed = false;
   for (std::size_t i = 0; i < bodies_.size(); ++i) {
     const auto body = model->bodies.find(graph().nodes[i].name);
-    if (body != model->bodies.end()) bodies_[i].reset(new Session(body->second, request, {}, arenas_, os::now_ns()));
+    if (body != model->bodies.end()) bodies_[i].reset(new Session(body->second, within, {}, arenas_, os::now_ns()));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/request/run_statistics.h"
 #include "runtime/request/session_requests.h"
 #include "runtime/run/execute.h"
 #include "runtime/run/host_run.h"
@@ -23,9 +24,11 @@ struct RunRequest {
   std::uint64_t random_seed = 0;
   StopCondition stop = {};  // its deadline, or the timeout where that is earlier
   std::int32_t priority = 0;
-  bool outputs_on_device = false;          // outputs that are not given lie where the plan makes them
-  bool overwrite_inputs = false;           // outputs may be given tensors that are inputs
-  std::shared_ptr<State> state = {};       // nullable
+  bool outputs_on_device = false;     // outputs that are not given lie where the plan makes them
+  bool overwrite_inputs = false;      // outputs may be given tensors that are inputs
+  std::shared_ptr<State> state = {};  // nullable
+  std::uint64_t submitted_ns = 0;     // of a request; 0: its caller waits for it
+  RunTimes* times = nullptr;  // nullable: the run is not counted, and who gave this counts the requests of which it is one run
   std::vector<std::uint8_t> skipped = {};  // per output: 1: not wanted; empty: all are
 };
 inline bool is_skipped(std::span<const std::uint8_t> skipped, std::size_t output) {
@@ -56,16 +59,13 @@ class Session {
 
   // Memory that states of the session hold.
   void add_state_bytes(std::int64_t bytes) { state_bytes_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed); }
-  std::uint64_t state_bytes() const { return state_bytes_.load(std::memory_order_relaxed); }
 
   // Asynchronous runs.
   SessionRequests& requests() { return requests_; }
+  RunStatistics& statistics() { return statistics_; }
 
   // What the session holds, bodies included.
   SessionMemoryStats memory_stats() const;
-  // Counts what states of the session hold.
-  std::atomic<std::uint64_t>& state_bytes() { return state_bytes_; }
-
   // For a node with a body: what runs that; else nullptr.
   const Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
 
@@ -120,6 +120,7 @@ class Session {
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
+  void run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
   void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
                 std::uint64_t run_number);
   void execute(Call& call, const PreparedPtr& first, RunState state);
@@ -149,8 +150,8 @@ class Session {
   std::vector<PreparedPtr> plans_;                // most recently used first
   std::atomic<std::uint64_t> state_bytes_{0};     // of states
   RunGroup group_;                                // of its runs
-  std::atomic<std::uint64_t> state_bytes_{0};
   SessionRequests requests_;
+  RunStatistics statistics_;
 };
 
 }  // namespace evn

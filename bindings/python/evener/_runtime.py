@@ -13,6 +13,7 @@ from ._library import Error, Status, c_path, c_text, check, library, new_error, 
 from ._object import Object
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
+_PROMETHEUS = {"prometheus": _raw.EVN_FORMAT_PROMETHEUS}
 _PICTURES = {"dot": _raw.EVN_FORMAT_DOT, "svg": _raw.EVN_FORMAT_SVG}
 _KINDS = {_raw.EVN_DEVICE_CPU: "cpu", _raw.EVN_DEVICE_OPENCL: "opencl"}
 _MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading", "states")
@@ -240,7 +241,7 @@ class Session(Object):
     _release = "evn_session_release"
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                 numerics=None, disabled_passes=(), concurrency=None, idle_arena_bytes=None):
+                 numerics=None, disabled_passes=(), concurrency=None, idle_arena_bytes=None, name=None):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -262,6 +263,8 @@ class Session(Object):
             options.concurrency = concurrency
         if idle_arena_bytes is not None:
             options.idle_arena_bytes = idle_arena_bytes
+        if name is not None:
+            options.name = c_text(name)
         check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
         self._own(handle)
         self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
@@ -425,6 +428,10 @@ class Session(Object):
         """
         return read_text(self._library.evn_session_explain, self._handle, _format(format, _PICTURES))
 
+    def statistics(self):
+        """What runs and requests have come to so far, as a dict; evn_session_get_statistics of the C API documents its keys."""
+        return json.loads(read_text(self._library.evn_session_get_statistics, self._handle, _format("json")))
+
     def compare(self, other, inputs):
         """How far the outputs of another session of the same runtime are from this one's over {name: array}, and both times, as a dict;
         evn_session_compare of the C API documents its keys."""
@@ -553,6 +560,15 @@ class Runtime(Object):
         """Every platform and device that this machine offers, opened or not."""
         return read_text(self._library.evn_runtime_describe_devices, self._handle, _format(format))
 
+    def statistics(self, format="dict"):
+        """The statistics of all sessions and the memory of the devices.
+
+        format  "dict", "text", "json", or "prometheus": what a Prometheus server reads; serve it as "text/plain; version=0.0.4"
+        """
+        as_dict = format == "dict"
+        text = read_text(self._library.evn_runtime_get_statistics, self._handle, _format("json" if as_dict else format, _PROMETHEUS))
+        return json.loads(text) if as_dict else text
+
     def model(self, path_or_bytes, external_dir=None):
         """Loads an ONNX model from a file or from its bytes. `external_dir`: folder of external data for a model from bytes."""
         return Model(self, path_or_bytes, external_dir)
@@ -596,7 +612,7 @@ class Runtime(Object):
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
     def session(self, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                numerics=None, disabled_passes=(), concurrency=None, idle_arena_bytes=None):
+                numerics=None, disabled_passes=(), concurrency=None, idle_arena_bytes=None, name=None):
         """A session of a model: a file's path, the bytes of one, or a Model.
 
         device       for nodes that no rule places
@@ -612,10 +628,11 @@ class Runtime(Object):
         disabled_passes  names of passes of "when" "session" (passes()) that are left out, beside the configuration's
         concurrency  how many runs of it compute at a time at most. None: as the configuration says, else as many as there are cores
         idle_arena_bytes  of intermediate values that it keeps for runs to come. None: as the configuration says, else 1 GiB
+        name         what statistics() call it. None: the model's file name
         """
         model = model if isinstance(model, Model) else self.model(model)
         return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes,
-                       concurrency, idle_arena_bytes)
+                       concurrency, idle_arena_bytes, name)
 
 
 def passes():

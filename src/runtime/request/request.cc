@@ -41,6 +41,7 @@ void Request::end_stopped(const RequestPtr& self) noexcept {
   try {
     Cancel{run_.stop, "the request's time is over"}.fail();
   } catch (const Error& e) {
+    session_->statistics().note_end(run_.priority, outcome_of(e.status));
     end(self, &e);
   }
 }

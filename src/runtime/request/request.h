@@ -38,6 +38,7 @@ class Request {
   // Of the dispatcher, before anybody else knows the request.
   void note_submission(std::uint64_t now_ns, std::uint64_t number) {
     submitted_ns_ = now_ns;
+    run_.submitted_ns = now_ns;
     number_ = number;
   }
 

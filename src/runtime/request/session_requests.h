@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -38,13 +39,14 @@ class SessionRequests {
   void find_stopped(std::vector<RequestPtr>* out) const;
   // The earliest of the deadlines of those that wait (UINT64_MAX: none has one), and whether one has a token.
   void look_at_stops(std::uint64_t* deadline_ns, bool* tokens) const;
-  bool is_empty() const { return waiting_ == 0; }
+  bool is_empty() const { return waiting() == 0; }
 
   SessionRequests* next = nullptr;  // in the dispatcher's list of those in which requests wait
   bool listed = false;
 
   // -- From any thread ------------------------------------------------------------------------------------------------------
 
+  std::size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
   // A request has come; it has ended, and has told so.
   void enter();
   void leave() noexcept;
@@ -75,7 +77,7 @@ class SessionRequests {
 
   const int most_running_;
   int running_ = 0;
-  std::size_t waiting_ = 0;
+  std::atomic<std::size_t> waiting_{0};
   std::array<Heap, 2 * kMostPriority + 1> classes_;
 
   std::mutex mutex_;  // guards what follows

@@ -299,6 +299,11 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
 }
 
 void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
+  RunNote note(statistics_, request.priority, request.submitted_ns, request.times);
+  note.follow([&] { run_noted(inputs, outputs, request, note); });
+}
+
+void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
   const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : runtime()->config().limits.run_time_ns;
   StopCondition stop = request.stop;
   if (const Cancel* outer = CancelScope::current()) stop.join(*outer);  // of work of which the run is a part
@@ -321,6 +326,7 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
   static_cast<StopCondition&>(call.cancel) = stop;
   ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, &group_, call.cancel);
   scheduled.enter();
+  note.begin(scheduled);
   run_call(call, stop, request.random_seed, &scheduled, arenas_->begin_run());
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     const TensorPtr& given = outputs[j].tensor;
@@ -332,6 +338,7 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
     if (call.to[j] == nullptr) outputs[j].runtime_value = call.runtime_values[graph().outputs[j]];
   }
   if (state) state->commit();
+  note.end(scheduled);
 }
 
 }  // namespace evn
