@@ -13,7 +13,6 @@ evn_status pending(evn_error* error) {
 
 extern "C" {
 
-evn_status evn_runtime_session(evn_runtime, const char*, evn_session*, evn_error* error) { return pending(error); }
 evn_status evn_device_set_memory_limit(evn_device, uint64_t, evn_error* error) { return pending(error); }
 evn_status evn_tensor_create_view(evn_tensor, uint64_t, const int64_t*, uint32_t, evn_tensor*, evn_error* error) {
   return pending(error);
