@@ -301,7 +301,7 @@ TEST_F(DeploymentTest, WarmRunsThatFailNameModelRunAndLine) {
 }
 
 TEST_F(DeploymentTest, WhatASessionIsMadeWithIsInTheFile) {
-  open("session: {numerics: fast}\nmodels:\n  m: {path: net.onnx, numerics: strict, cache: cache/}\n  n: {path: net.onnx}");
+  open("session: {numerics: fast}\nmodels:\n  m: {path: net.onnx, numerics: strict, cache: cache/}\n  plain: {path: net.onnx}");
   const auto explained = [&](const char* name) {
     const evn_session s = session(name);
     std::vector<char> text(1 << 16);
@@ -313,7 +313,7 @@ TEST_F(DeploymentTest, WhatASessionIsMadeWithIsInTheFile) {
   EXPECT_NE(explained("m").find("strict: the session's options"), std::string::npos);
   EXPECT_TRUE(fs::is_directory(folder / "cache"));
   EXPECT_FALSE(fs::is_empty(folder / "cache"));
-  EXPECT_EQ(explained("n").find("strict"), std::string::npos);
+  EXPECT_EQ(explained("plain").find("strict"), std::string::npos);
 }
 
 TEST_F(DeploymentTest, ModelsOfTheConfigurationAreListed) {
