@@ -239,7 +239,8 @@ class ConfigReader {
         Setting setting = dims;
         const std::string shown = shorten(input.name, 60);
         setting.name = shown.c_str();
-        input.dims = read_value(source_, setting, key, item.items[i + 1]).integers;
+        const KeyValue read = read_value(source_, setting, key, item.items[i + 1]);
+        input.dims.assign(read.numbers.begin(), read.numbers.end());
         run.inputs.push_back(std::move(input));
       }
       draft_.config.models.back().warm.push_back(std::move(run));

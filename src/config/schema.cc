@@ -137,7 +137,7 @@ constexpr KeyRow kRows[] = {
      [](Draft d, Value v) { batching(d).max_delay_ns = v.number; }},
     text_row("models.*.batching.mask", "", [](Draft d, Value v) { batching(d).mask = v.text; }),
     {{"models.*.batching.buckets", SettingType::kIntegers, "", 1, kMaxNumber},
-     [](Draft d, Value v) { batching(d).buckets = v.integers; }},
+     [](Draft d, Value v) { batching(d).buckets.assign(v.numbers.begin(), v.numbers.end()); }},
     {{"models.*.idle_arena_bytes", SettingType::kBytes, "", 1, kMaxNumber},
      [](Draft d, Value v) { model(d).session.idle_arena_bytes = v.number; }},
     text_row("models.*.cache", "",
@@ -167,8 +167,8 @@ const char* setting_type_name(SettingType type) {
     case SettingType::kBoolean: return "boolean";
     case SettingType::kText: return "string";
     case SettingType::kTexts: return "strings";
-    case SettingType::kChoice: return "choice";
     case SettingType::kIntegers: return "integers";
+    case SettingType::kChoice: return "choice";
   }
   return "";
 }

@@ -17,8 +17,8 @@ enum class SettingType {
   kBoolean,
   kText,
   kTexts,     // one text or a list of them
+  kIntegers,  // one whole number or a list of them
   kChoice,    // one of `words`
-  kIntegers,  // a list of whole numbers
 };
 
 // A row of a table.
@@ -35,9 +35,9 @@ struct Setting {
 // A value as its setting's type reads it.
 struct SettingValue {
   std::uint64_t number = 0;                 // integers, bytes, nanoseconds, booleans, the index of a choice
-  std::string text = {};                    // as it was written; not of kTexts
+  std::string text = {};                    // as it was written; not of lists
   std::vector<std::string> texts = {};      // kTexts
-  std::vector<std::int64_t> integers = {};  // kIntegers
+  std::vector<std::uint64_t> numbers = {};  // kIntegers
 };
 
 }  // namespace evn

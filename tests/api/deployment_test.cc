@@ -39,6 +39,7 @@ struct DeploymentTest : testing::Test {
   std::function<void()> in_nested = [] {};
   std::atomic<int> loaded{0};
   std::atomic<int> created{0};
+  std::atomic<int> absent{0};
   std::atomic<int> ended{0};
 
   void SetUp() override {
@@ -58,6 +59,7 @@ struct DeploymentTest : testing::Test {
     auto& self = *static_cast<DeploymentTest*>(user);
     if (std::string(record->event) == "model.loaded") ++self.loaded;
     if (std::string(record->event) == "session.created") ++self.created;
+    if (std::string(record->event) == "device.absent") ++self.absent;
   }
   static void on_ended(void* user) { ++static_cast<DeploymentTest*>(user)->ended; }
 
@@ -109,7 +111,7 @@ struct DeploymentTest : testing::Test {
       op.user = calls;
       ASSERT_OK(evn_runtime_register_operator(runtime, &op, &error));
     }
-    loaded = created = ended = 0;
+    loaded = created = absent = ended = 0;
   }
 
   evn_session session(const char* name) {
@@ -314,6 +316,17 @@ TEST_F(DeploymentTest, WhatASessionIsMadeWithIsInTheFile) {
   EXPECT_TRUE(fs::is_directory(folder / "cache"));
   EXPECT_FALSE(fs::is_empty(folder / "cache"));
   EXPECT_EQ(explained("plain").find("strict"), std::string::npos);
+}
+
+TEST_F(DeploymentTest, ADeviceThatIsOptionalAndAbsentLeavesTheModelToTheDefault) {
+  open(
+      "devices: {npu: {type: opencl, match: {vendor: \"No Such Vendor\"}, optional: true}}\n"
+      "models:\n  m: {path: net.onnx, device: npu, warm: [{x: [2, 3, 8, 8]}]}");
+  EXPECT_EQ(absent, 0);
+  const evn_session s = session("m");
+  EXPECT_EQ(absent, 1);
+  EXPECT_EQ(run_net(s).size(), 20u);
+  evn_session_release(s);
 }
 
 TEST_F(DeploymentTest, ModelsOfTheConfigurationAreListed) {
