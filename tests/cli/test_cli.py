@@ -559,9 +559,9 @@ def test_check_config_names_the_model_that_is_wrong(conv, tmp_path):
     assert "good: conv.onnx" in out and f'{config}:3: model "bad": cannot open' in err
     (tmp_path / "absent.onnx").write_bytes(b"\xff" * 10)
     assert 'model "bad"' in evener("check-config", "--load", config, code=MODEL)[1]
-    config.write_text("models:\n  bad:\n    path: conv.onnx\n    warm: [{y: [1]}]\n")
+    config.write_text("models:\n  bad:\n    path: conv.onnx\n    warm: [{z: [1]}]\n")
     _, err = evener("check-config", "--load", config, code=CONFIG)
-    assert f'{config}:4: model "bad", warm run 0: there is no input "y"; there are: x' in err
+    assert f'{config}:4: model "bad", warm run 0: there is no input "z"; there are: x' in err
     config.write_text("models:\n  bad: {path: ../conv.onnx}\n")
     assert "leaves the folder" in evener("check-config", "--load", config, code=CONFIG)[1]
     config.write_text("version: 1\n")
