@@ -445,6 +445,14 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     return m;
   }
 
+  // Of a model that the configuration names under `models:`, made as that says and warmed: one for all who ask for it. Throws
+  // EVN_ERROR_INVALID_ARGUMENT listing the names there are.
+  Session session_named(const std::string& name) const {
+    Session s;
+    detail::check([&](evn_error* e) { return evn_runtime_session(get(), name.c_str(), s.handle_.out(), e); });
+    return s;
+  }
+
   Session session(const Model& model, const SessionOptions& options = {}) const {
     evn_session_options o = EVN_SESSION_OPTIONS_INIT;
     o.device = detail::c_str_or_null(options.device);

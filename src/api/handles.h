@@ -37,7 +37,8 @@ class Pin {
   ~Pin() { g_handles.unpin(handle_); }
   Pin(const Pin&) = delete;
   Pin& operator=(const Pin&) = delete;
-  T& operator*() const { return static_cast<HandleObjectOf<T>*>(object_)->value; }
+  T& operator*() const { return object().value; }
+  HandleObjectOf<T>& object() const { return *static_cast<HandleObjectOf<T>*>(object_); }
 
  private:
   const void* handle_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/handles.h"
+#include "runtime/deployment.h"
 #include "runtime/quantize/quantizer.h"
 #include "runtime/request/completion_queue.h"
 #include "runtime/request/request.h"
@@ -33,6 +34,16 @@ struct HandleTraits<RuntimePtr> {
   static constexpr HandleKind kind = HandleKind::kRuntime;
   static constexpr const char* name = "runtime";
 };
+// The host's hold on a runtime: while it lasts, the sessions that the configuration names stay.
+template <>
+class HandleObjectOf<RuntimePtr> final : public HandleObject {
+ public:
+  explicit HandleObjectOf(RuntimePtr v)
+      : HandleObject(HandleKind::kRuntime), value(std::move(v)), deployed(value->config().models.size()) {}
+  RuntimePtr value;
+  DeployedSessions deployed;
+};
+
 template <>
 struct HandleTraits<DeviceView> {
   static constexpr HandleKind kind = HandleKind::kDevice;

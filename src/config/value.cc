@@ -156,6 +156,17 @@ std::vector<std::string> read_texts(const YamlSource& source, const Setting& set
   return texts;
 }
 
+std::vector<std::uint64_t> read_integers(const YamlSource& source, const Setting& setting, const YamlNode& key,
+                                         const YamlNode& value) {
+  Setting one = setting;
+  one.type = SettingType::kInteger;
+  if (value.kind == YamlNode::Kind::kScalar) return {read_number(source, one, key, value)};
+  if (value.kind != YamlNode::Kind::kList) fail_type(source, setting, key, value, "a whole number or a list of them");
+  std::vector<std::uint64_t> numbers;
+  for (const YamlNode& item : value.items) numbers.push_back(read_number(source, one, key, item));
+  return numbers;
+}
+
 }  // namespace
 
 std::string read_text(const YamlSource& source, const char* what, const YamlNode& node) {
@@ -186,6 +197,7 @@ KeyValue read_value(const YamlSource& source, const Setting& setting, const Yaml
       break;
     case SettingType::kChoice: read_choice(source, setting, key, value, &out); break;
     case SettingType::kTexts: out.texts = read_texts(source, setting, key, value); break;
+    case SettingType::kIntegers: out.numbers = read_integers(source, setting, key, value); break;
     case SettingType::kText:
       if (value.kind == YamlNode::Kind::kNull) fail_type(source, setting, key, value, "text");
       out.text = read_text(source, setting.name, value);

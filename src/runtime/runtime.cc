@@ -272,6 +272,31 @@ Device* Runtime::find_device(const std::string& name) {
       .with_device(name.c_str());
 }
 
+namespace {
+
+void write_models(JsonWriter& json, std::string& text, const Config& config) {
+  json.key("models");
+  json.begin_array();
+  for (const ModelConfig& model : config.models) {
+    const int max_batch =
+        model.session.batching.max_batch != 0 ? model.session.batching.max_batch : config.session.batching.max_batch;
+    text += "model " + model.name + ": " + model.path;
+    if (!model.device.empty()) text += ", on " + model.device;
+    if (max_batch != 0) text += ", batches of at most " + std::to_string(max_batch);
+    text += "\n";
+    json.begin_object();
+    json.field("name", model.name);
+    json.field("path", model.path);
+    json.field("device", model.device);
+    json.field("max_batch", std::int64_t{max_batch});
+    json.field("warm_runs", std::uint64_t{model.warm.size()});
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace
+
 std::string Runtime::describe_devices(evn_format format) const {
   JsonWriter json;
   std::string text;
@@ -309,6 +334,7 @@ std::string Runtime::describe_devices(evn_format format) const {
     json.end_object();
   }
   json.end_array();
+  write_models(json, text, options_.config);
   json.end_object();
   return format == EVN_FORMAT_JSON ? json.take() : text;
 }

@@ -2,6 +2,7 @@
 #include "evener/operator.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -51,6 +52,31 @@ Error error_of(F&& f) {
   }
   ADD_FAILURE() << "nothing was thrown";
   return Error(EVN_OK, "");
+}
+
+TEST_F(Wrapper, ModelsOfTheConfigurationHaveSessionsByName) {
+  const std::string file = "evener_named_" + std::to_string(getpid()) + ".onnx";
+  std::FILE* const out = std::fopen(file.c_str(), "wb");
+  ASSERT_NE(out, nullptr);
+  ASSERT_EQ(std::fwrite(bytes.data(), 1, bytes.size(), out), bytes.size());
+  std::fclose(out);
+  evener::RuntimeOptions options = plain_options();
+  options.config_text = "models: {line: {path: " + file + "}}";
+  const evener::Runtime configured(options);
+  const evener::Session first = configured.session_named("line");
+  const evener::Session second = configured.session_named("line");
+  std::remove(file.c_str());
+  std::vector<Tensor> inputs;
+  inputs.push_back(configured.tensor<float>({1, 3}, {1, 2, 3}));
+  inputs.push_back(configured.tensor<float>({3}, {10, 20, 30}));
+  for (const evener::Session* session : {&first, &second}) {
+    const std::vector<Tensor> outputs = session->run(inputs);
+    const auto y = outputs[0].data<float>();
+    EXPECT_EQ(std::vector<float>(y.begin(), y.end()), (std::vector<float>{12, 24, 36}));
+  }
+  const Error e = error_of([&] { configured.session_named("lime"); });
+  EXPECT_EQ(e.status(), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(e.what()).find("there are: line"), std::string::npos) << e.what();
 }
 
 TEST_F(Wrapper, RunsByOrderAndByName) {

@@ -4,6 +4,7 @@ import ctypes
 import dataclasses
 import json
 import os
+import re
 import typing
 
 import numpy
@@ -19,6 +20,7 @@ _KINDS = {_raw.EVN_DEVICE_CPU: "cpu", _raw.EVN_DEVICE_OPENCL: "opencl"}
 _MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading", "states")
 _UNKNOWN_RANK = 2**32 - 1
 _UNLIMITED = 2**64 - 1
+_NAME = re.compile("[A-Za-z][A-Za-z0-9_.-]{0,62}")  # of a model in a configuration
 
 
 def _format(name, more=()):
@@ -235,7 +237,7 @@ class Session(Object):
     """A model placed on the devices of a runtime. Any number of threads may run it at a time.
 
     inputs, outputs  tuples of Value in the model's order
-    model            the Model
+    model            the Model; None where the configuration names it
     """
 
     _release = "evn_session_release"
@@ -266,9 +268,23 @@ class Session(Object):
         if name is not None:
             options.name = c_text(name)
         check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
+        self._take(handle, runtime, model)
+
+    @classmethod
+    def _deployed(cls, runtime, name):
+        """The session of a model that the configuration names."""
+        handle, error = _raw.evn_session(), new_error()
+        check(library().evn_runtime_session(runtime._handle, c_text(name), handle, error), error)
+        session = cls.__new__(cls)
+        session._take(handle, runtime, None)
+        return session
+
+    def _take(self, handle, runtime, model):
+        lib = library()
         self._own(handle)
         self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
         self.model = model
+        self._metadata = None
         self.inputs = _values_of(handle, lib.evn_session_input_count, lib.evn_session_get_input_info, lib.evn_session_input_name)
         self.outputs = _values_of(handle, lib.evn_session_output_count, lib.evn_session_get_output_info, lib.evn_session_output_name)
         self._only_tensors = all(value.is_tensor for value in self.inputs + self.outputs)
@@ -419,7 +435,11 @@ class Session(Object):
 
     def metadata(self, key):
         """The value of the model's metadata entry `key`; KeyError when there is none."""
-        return self.model.metadata(key)
+        if self.model is not None:
+            return self.model.metadata(key)
+        if self._metadata is None:
+            self._metadata = json.loads(self.explain("json"))["metadata"]
+        return self._metadata[key]
 
     def explain(self, format="text"):
         """For each node its device, kernel and the reason, the copies between devices, the memory: "text" or "json".
@@ -611,9 +631,15 @@ class Runtime(Object):
         """
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
-    def session(self, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                numerics=None, disabled_passes=(), concurrency=None, idle_arena_bytes=None, name=None):
-        """A session of a model: a file's path, the bytes of one, or a Model.
+    def session(self, model=None, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
+                numerics=None, disabled_passes=(), concurrency=None, idle_arena_bytes=None, *, name=None):
+        """A session of a model: a file's path, the bytes of one, or a Model; or one that the configuration names.
+
+            runtime.session("ocr_det")       # a name of `models:` in the configuration; else the path of a file
+            runtime.session(name="ocr_det")  # a name of `models:`, and nothing else
+
+        A str that is a name there is taken for that; a pathlib.Path or "./ocr_det" never is. All who ask for a name share one session,
+        which is loaded, made as the configuration says and warmed when it is first asked for; so no other argument goes with it.
 
         device       for nodes that no rule places
         cache        path of a file in which packed weights are kept from one process to the next; one that ends in / is a folder,
@@ -628,11 +654,29 @@ class Runtime(Object):
         disabled_passes  names of passes of "when" "session" (passes()) that are left out, beside the configuration's
         concurrency  how many runs of it compute at a time at most. None: as the configuration says, else as many as there are cores
         idle_arena_bytes  of intermediate values that it keeps for runs to come. None: as the configuration says, else 1 GiB
-        name         what statistics() call it. None: the model's file name
+        name         beside a model: what statistics() call it; None: the model's file name. Alone: a name of the configuration
         """
+        options = (device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes, concurrency, idle_arena_bytes)
+        if model is None and name is None:
+            raise TypeError("session() takes a model or a name")
+        named = Session._deployed(self, name) if model is None else self._named(model) if name is None else None
+        if named is not None:
+            if options != (None, None, True, False, None, (), None, (), None, None):
+                raise TypeError("a model that the configuration names is made as that says, without other arguments")
+            return named
         model = model if isinstance(model, Model) else self.model(model)
-        return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes,
-                       concurrency, idle_arena_bytes, name)
+        return Session(self, model, *options, name)
+
+    def _named(self, model):
+        """The session that the configuration has by this name; None: it is no name there."""
+        if not isinstance(model, str) or not _NAME.fullmatch(model):
+            return None
+        try:
+            return Session._deployed(self, model)
+        except Error as error:
+            if error.status != Status.INVALID_ARGUMENT:  # which the library gives for names alone
+                raise
+            return None
 
 
 def passes():
