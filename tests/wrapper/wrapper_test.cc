@@ -367,6 +367,35 @@ TEST_F(Wrapper, AModelTellsWhatItTakes) {
   EXPECT_EQ(runtime.session(model).input(0).name, name);
 }
 
+TEST_F(Wrapper, StatesGoFromRunToRun) {
+  using evn::test::kF32;
+  evn::test::OnnxWriter w(17);
+  w.add_input("x", kF32, {1, "S"}).add_input("past", kF32, {1, "P"}).add_output("all", kF32).add_output("sum", kF32);
+  w.add_node("Concat", {"past", "x"}, {"all"}, {{"axis", 1}}).add_node("ReduceSum", {"all"}, {"sum"}, {{"keepdims", 0}});
+  const std::string appender = w.serialize();
+  evener::Session appends = runtime.session(runtime.load(appender.data(), appender.size()));
+  evener::State state = appends.state({{"all", "past", 100}});
+  evener::RunOptions options;
+  options.state = &state;
+  std::vector<evener::Tensor> inputs(2);
+  inputs[0] = runtime.tensor<float>({1, 2}, {1.0f, 2.0f});
+  EXPECT_EQ(appends.run(inputs, options)[1].to_vector<float>(), std::vector<float>{3});
+  const std::vector<unsigned char> saved = state.save();
+  evener::State fork = state.fork();
+  const std::vector<evener::Tensor> outputs = appends.run(inputs, options);
+  EXPECT_FALSE(outputs[0]);
+  EXPECT_EQ(outputs[1].to_vector<float>(), std::vector<float>{6});
+  EXPECT_EQ(state.length(), 4);
+  EXPECT_EQ(fork.length(), 2);
+  state.truncate(1);
+  EXPECT_EQ(appends.submit(inputs, options).get()[1].to_vector<float>(), std::vector<float>{4});
+  state.restore(saved);
+  EXPECT_EQ(state.save(), fork.save());
+  EXPECT_NE(state.describe().find("pages"), std::string::npos);
+  state.reset();
+  EXPECT_EQ(state.length(), 0);
+}
+
 TEST_F(Wrapper, AssignmentReleasesWhatWasHeld) {
   const evn_session old = session.get();
   session = evener::Session();
