@@ -246,7 +246,7 @@ TEST_F(Views, SeveralReadersMapAtOnce) {
   EXPECT_EQ(a, b);
   EXPECT_EQ(static_cast<float*>(a) + 2, c);
   for (const evn_tensor t : {whole, part}) {
-    for (const uint32_t flags : {EVN_MAP_WRITE, EVN_MAP_READ | EVN_MAP_WRITE})
+    for (const uint32_t flags : {uint32_t{EVN_MAP_WRITE}, uint32_t{EVN_MAP_READ | EVN_MAP_WRITE}})
       EXPECT_EQ(evn_tensor_map(t, flags, &c, nullptr, &error), EVN_ERROR_WRONG_STATE);
   }
   EXPECT_OK(evn_tensor_unmap(whole, &error));

@@ -139,7 +139,10 @@ def _full_view(tensor):
 
 def of_output(owner, error):
     """The Tensor of an _arrays.OutputTensor, which has it no more; strings, which have no such memory, are an array."""
-    return owner.array(error) if owner.has_strings(error) else Tensor(_raw.evn_tensor(owner.give_up()))
+    if owner.has_strings(error):
+        return owner.array(error)
+    handle = owner.give_up()
+    return Tensor(handle if isinstance(handle, _raw.evn_tensor) else _raw.evn_tensor(handle))
 
 
 def _capsule_of(value):

@@ -38,9 +38,13 @@ void expect_subsets(Session& session, const std::vector<std::vector<HostTensor>>
 }
 
 void expect_subsets(const OnnxWriter& model, const std::vector<std::vector<HostTensor>>& inputs, Config config = {}) {
-  Session session(load(make_runtime(std::move(config)), model), "");
-  expect_subsets(session, inputs);
-  expect_subsets(session, inputs, true);
+  try {
+    Session session(load(make_runtime(std::move(config)), model), "");
+    expect_subsets(session, inputs);
+    expect_subsets(session, inputs, true);
+  } catch (const Error& e) {
+    FAIL() << e.message << " " << e.node;
+  }
 }
 
 HostTensor truth(bool value) {
@@ -173,7 +177,7 @@ TEST_F(SkippedOutputs, OfViewsPartsInputsAndConstants) {
   for (const char* name : {"x", "k", "v", "s0", "s1", "y", "h", "s"}) w.add_output(name, std::string(name) == "s" ? kI64 : kF32);
   w.add_node("Exp", {"x"}, {"e"}).add_node("Reshape", {"e", "flat"}, {"v"});
   w.add_node("Split", {"e"}, {"s0", "s1"}, {{"axis", 0}}).add_node("Shape", {"e"}, {"s"});
-  w.add_initializer("W", {1, 12, 4}, drawn(48, 1)).add_initializer("R", {1, 12, 3}, drawn(36, 2));
+  w.add_initializer("W", {1, 9, 4}, drawn(36, 1)).add_initializer("R", {1, 9, 3}, drawn(27, 2));
   w.add_node("GRU", {"e", "W", "R"}, {"y", "h"}, {{"hidden_size", 3}});
   expect_subsets(w, {{random_tensor({6, 2, 4}, 1)}});
 }
