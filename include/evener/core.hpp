@@ -354,6 +354,9 @@ struct RunOptions {
   std::uint64_t deadline_ns = 0;  // of CLOCK_MONOTONIC; 0: none
   std::int32_t priority = 0;      // EVN_PRIORITY_LOWEST .. EVN_PRIORITY_HIGHEST; runs of lower ones make way
   const State* state = nullptr;   // gives and takes the inputs and outputs of its pairs, which are empty Tensors here
+  bool outputs_on_device = false; // new outputs lie where the plan makes them, not on the CPU
+  bool overwrite_inputs = false;  // outputs that are given may be inputs
+  std::vector<std::uint8_t> skipped_outputs;  // one for each output: 1: it is not wanted, and stays empty. Empty: all are wanted
 };
 
 namespace detail {

@@ -254,7 +254,13 @@ class Session : public detail::Object<evn_session, evn_session_release> {
  private:
   friend class Runtime;
 
-  static evn_run_options c_options(const RunOptions& options) noexcept {
+  // Refers to what `options` has.
+  evn_run_options c_options(const RunOptions& options) const {
+    const std::vector<std::uint8_t>& skipped = options.skipped_outputs;
+    if (!skipped.empty() && skipped.size() != output_count()) {
+      throw Error(EVN_ERROR_INVALID_ARGUMENT, "skipped_outputs has " + std::to_string(skipped.size()) + " elements, the model has " +
+                                                  std::to_string(output_count()) + " outputs");
+    }
     evn_run_options o = EVN_RUN_OPTIONS_INIT;
     o.allow_copies = options.allow_copies ? 1 : 0;
     o.timeout_ns = options.timeout_ns;
@@ -263,6 +269,9 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     o.deadline_ns = options.deadline_ns;
     o.priority = options.priority;
     o.state = options.state != nullptr ? options.state->get() : nullptr;
+    if (options.outputs_on_device) o.flags |= EVN_RUN_OUTPUTS_ON_DEVICE;
+    if (options.overwrite_inputs) o.flags |= EVN_RUN_OVERWRITE_INPUTS;
+    o.skipped_outputs = skipped.empty() ? nullptr : skipped.data();
     return o;
   }
 

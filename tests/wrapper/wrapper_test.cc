@@ -158,6 +158,55 @@ TEST_F(Wrapper, RunsIntoGivenMemory) {
   EXPECT_EQ(result, (std::vector<float>{2, 4, 7, 8, 10, 13}));
 }
 
+TEST_F(Wrapper, OutputsMayBeSkippedLieOverInputsAndStayOnTheDevice) {
+  Tensor x = runtime.tensor<float>({2, 3}, {1, 2, 3, 4, 5, 6});
+  const Tensor b = runtime.tensor<float>({3}, {10, 20, 30});
+  RunOptions options;
+  options.skipped_outputs = {1};
+  EXPECT_FALSE(session.run({{"x", x}, {"b", b}}, options)[0]);
+  options.skipped_outputs = {0, 1};
+  EXPECT_EQ(error_of([&] { session.run({{"x", x}, {"b", b}}, options); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+  options.skipped_outputs.clear();
+  options.outputs_on_device = true;
+  const std::vector<float> want = {12, 24, 36, 18, 30, 42};
+  EXPECT_EQ(session.run({{"x", x}, {"b", b}}, options)[0].to_vector<float>(), want);
+  options.overwrite_inputs = true;
+  std::vector<Tensor> inputs(2), outputs(1);
+  const std::size_t at = session.find_input("x");
+  inputs[at] = x.view(0, {2, 3});
+  inputs[1 - at] = b.view(0, {3});
+  outputs[0] = x.view(0, {2, 3});
+  session.run(inputs, outputs, options);
+  EXPECT_EQ(x.to_vector<float>(), want);
+}
+
+TEST_F(Wrapper, ViewsShareTheMemoryOfTheirTensor) {
+  Tensor whole = runtime.tensor<float>({2, 3}, {1, 2, 3, 4, 5, 6});
+  Tensor row = whole.view(3, {1, 3});
+  EXPECT_EQ(row.dims(), (evener::Dims{1, 3}));
+  row.data<float>()[0] = 9;
+  EXPECT_EQ(whole.to_vector<float>(), (std::vector<float>{1, 2, 3, 9, 5, 6}));
+  {
+    const Tensor& read = whole;
+    const auto first = read.data<float>(), second = read.data<float>();  // readers share a map
+    EXPECT_EQ(first.data(), second.data());
+    EXPECT_EQ(error_of([&] { row.data<float>(); }).status(), EVN_ERROR_WRONG_STATE);
+  }
+  whole = Tensor();
+  EXPECT_EQ(row.to_vector<float>(), (std::vector<float>{9, 5, 6}));
+  EXPECT_EQ(error_of([&] { static_cast<void>(row.view(1, {3})); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(Wrapper, StringsComeAllAtOnce) {
+  Tensor texts = runtime.device().tensor(DType::kString, {2, 2});
+  EXPECT_EQ(texts.strings(), std::vector<std::string>(4));
+  const std::vector<std::string> want = {"one", std::string("a\0b", 3), "", std::string(500, 'x')};
+  texts.set_strings(want);
+  EXPECT_EQ(texts.strings(), want);
+  EXPECT_EQ(runtime.device().tensor(DType::kString, {0}).strings(), std::vector<std::string>());
+  EXPECT_EQ(error_of([&] { static_cast<void>(runtime.tensor<float>({1}, {1}).strings()); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+}
+
 TEST_F(Wrapper, NamesShapesAndTexts) {
   const std::vector<evener::ValueInfo> inputs = session.inputs();
   ASSERT_EQ(inputs.size(), 2u);

@@ -5,7 +5,7 @@ import ctypes
 import itertools
 import threading
 
-from . import _arrays, _raw, _values
+from . import _arrays, _raw, _tensor, _values
 from ._library import Error, check, library, new_error, sized
 
 _LOOK_NS = 100_000_000  # the thread looks so often whether the interpreter ends
@@ -111,41 +111,43 @@ class _Completions:
 _completions = _Completions()
 
 
-def _tensor_reader(outputs):
+def _tensor_reader(outputs, on_device):
     names = [value.name for value in outputs]
 
     def read(request):
         lib, error, results = library(), new_error(), (ctypes.c_void_p * len(names))()
         take = lib.evn_request_take
         check(take(request, ctypes.cast(results, ctypes.POINTER(_raw.evn_tensor)), len(names), error), error)
-        owners = [_arrays.OutputTensor(tensor, lib) if tensor else None for tensor in results]
-        return {name: owner.array(error) for name, owner in zip(names, owners) if owner is not None}
+        owners = [_arrays.OutputTensor(tensor, lib) for tensor in results]
+        read_one = _tensor.of_output if on_device else _arrays.OutputTensor.array
+        return {name: read_one(owner, error) for name, owner in zip(names, owners) if not owner.is_empty()}
     return read
 
 
-def _value_reader(outputs):
+def _value_reader(outputs, on_device):
     names = [value.name for value in outputs]
 
     def read(request):
         lib, error, results = library(), new_error(), (_raw.evn_value * len(names))()
         check(lib.evn_request_take_values(request, results, len(names), error), error)
         try:
-            return {name: _values.read(result) for name, result in zip(names, results) if result}
+            return {name: _values.read(result, on_device) for name, result in zip(names, results) if result}
         finally:
             for result in results:
                 lib.evn_value_release(result)
     return read
 
 
-def submit_tensors(session, slots, outputs, options, token, keep):
-    """Submits a run of tensors; `slots`: an array of handles. A RunFuture."""
+def submit_tensors(session, slots, outputs, options, token, keep, on_device=False):
+    """Submits a run of tensors; `slots`: an array of handles. A RunFuture; with `on_device`, of Tensors."""
     return _submit(library().evn_session_submit, session, ctypes.cast(slots, ctypes.POINTER(_raw.evn_tensor)), len(slots), outputs,
-                   _tensor_reader(outputs), options, token, keep)
+                   _tensor_reader(outputs, on_device), options, token, keep)
 
 
-def submit_values(session, slots, outputs, options, token, keep):
+def submit_values(session, slots, outputs, options, token, keep, on_device=False):
     """The same of values."""
-    return _submit(library().evn_session_submit_values, session, slots, len(slots), outputs, _value_reader(outputs), options, token, keep)
+    return _submit(library().evn_session_submit_values, session, slots, len(slots), outputs, _value_reader(outputs, on_device), options,
+                   token, keep)
 
 
 def _submit(function, session, slots, count, outputs, read, options, token, keep):

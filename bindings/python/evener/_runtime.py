@@ -307,7 +307,7 @@ class Session(Object):
         check(self._library.evn_session_find_input(self._handle, c_text(name), index, error), error)
         return index.value
 
-    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, state=None):
+    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=(), state=None):
         """Runs the model once.
 
         inputs   {name: array}; every input of the model. Arrays are read in place where they are C-contiguous, and must not
@@ -317,34 +317,36 @@ class Session(Object):
         cancel   a Cancel, or None: the run ends with Status.CANCELLED once that is asked for
         deadline of time.monotonic(), or None: the run ends with Status.TIMEOUT then, or after the timeout if that is earlier
         priority -7 to 7: while a run computes, those of lower priorities wait
+        outputs_on_device  True: outputs stay on the devices where they are made, and are Tensors, which later runs take as inputs
         state    a State of this session, or None: it gives and takes the inputs and outputs of its pairs, which are left out
+        skip     names of outputs that are not wanted: what only they need is not computed
         Returns {name: array} in the model's order; the arrays are the library's own memory, theirs as long as they live.
         Strings are arrays of objects. Sequences are lists, optionals None or what they hold, maps dicts; all these are copied.
         """
-        options = self._options(timeout, seed, cancel, deadline, priority, state)
+        options = self._options(timeout, seed, cancel, deadline, priority, outputs_on_device, skip, state)
         if not self._only_tensors:
-            return self._run_values(inputs, options, new_error(), state)
+            return self._run_values(inputs, options, new_error(), outputs_on_device, state)
         call = self._take_call()
         try:
             self._give(call, inputs, state)
-            return call.run(self._handle, options)
+            return call.run(self._handle, options, outputs_on_device)
         finally:
             call.end()
             self._calls.append(call)
 
-    def submit(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, state=None):
+    def submit(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=(), state=None):
         """Has the library's own threads run the model, and returns at once: a concurrent.futures.Future of what run() gives.
 
         Arguments as of run(); the timeout counts from now on. Arrays must stay as they are until the future is done. Requests wait in
         the order of their priorities, then of their deadlines. The future's cancel() stops the run too, unless it has a Cancel of its own.
         """
         token = Cancel() if cancel is None else None
-        options = self._options(timeout, seed, token or cancel, deadline, priority, state)
+        options = self._options(timeout, seed, token or cancel, deadline, priority, outputs_on_device, skip, state)
         if not self._only_tensors:
             slots, error = (_raw.evn_value * len(self.inputs))(), new_error()
             try:
                 self._make_values(slots, inputs, error, state)
-                return _requests.submit_values(self._handle, slots, self.outputs, options, token, None)
+                return _requests.submit_values(self._handle, slots, self.outputs, options, token, None, outputs_on_device)
             finally:
                 for slot in slots:
                     if slot:
@@ -353,14 +355,15 @@ class Session(Object):
         try:
             self._give(call, inputs, state)
             slots, memory = call.submission()
-            return _requests.submit_tensors(self._handle, slots, self.outputs, options, token, (inputs, memory))
+            return _requests.submit_tensors(self._handle, slots, self.outputs, options, token, (inputs, memory),
+                                            outputs_on_device)
         finally:
             call.end()
             self._calls.append(call)
 
-    async def run_async(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, state=None):
+    async def run_async(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=(), state=None):
         """submit() for asyncio: `await session.run_async(inputs)` gives what run() gives. A task that is cancelled stops the run."""
-        return await asyncio.wrap_future(self.submit(inputs, timeout, seed, cancel, deadline, priority, state))
+        return await asyncio.wrap_future(self.submit(inputs, timeout, seed, cancel, deadline, priority, outputs_on_device, skip, state))
 
     def _take_call(self):
         try:
@@ -390,9 +393,9 @@ class Session(Object):
             else:
                 call.give(self._runtime.value, index, value)
 
-    @staticmethod
-    def _options(timeout, seed, cancel, deadline, priority, state=None):
-        if timeout is None and seed == 0 and cancel is None and deadline is None and priority == 0 and state is None:
+    def _options(self, timeout, seed, cancel, deadline, priority, outputs_on_device, skip, state):
+        if timeout is None and seed == 0 and cancel is None and deadline is None and priority == 0 and not outputs_on_device and not skip \
+                and state is None:
             return None
         options = sized(_raw.evn_run_options)
         options.random_seed = seed
@@ -409,7 +412,21 @@ class Session(Object):
             if state._handle is None:
                 raise ValueError("the State is closed")
             options.state = state._handle
+        if outputs_on_device:
+            options.flags = _raw.EVN_RUN_OUTPUTS_ON_DEVICE
+        if skip:
+            options.skipped_outputs = self._skipped(skip)
         return options
+
+    def _skipped(self, names):
+        """A byte for each output."""
+        if isinstance(names, str):
+            raise TypeError("skip is a list of names of outputs")
+        skipped, index, error = (ctypes.c_uint8 * len(self.outputs))(), ctypes.c_uint32(), new_error()
+        for name in names:
+            check(self._library.evn_session_find_output(self._handle, c_text(name), index, error), error)
+            skipped[index.value] = 1
+        return skipped
 
     def _make_values(self, slots, inputs, error, state=None):
         for name, value in inputs.items():
@@ -421,13 +438,13 @@ class Session(Object):
             if not slot and (state is None or value.name not in state.inputs):
                 raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")
 
-    def _run_values(self, inputs, options, error, state=None):
+    def _run_values(self, inputs, options, error, on_device=False, state=None):
         slots = (_raw.evn_value * len(self.inputs))()
         results = (_raw.evn_value * len(self.outputs))()
         try:
             self._make_values(slots, inputs, error, state)
             check(self._library.evn_session_run_values(self._handle, slots, len(slots), results, len(results), options, error), error)
-            return {value.name: _values.read(result) for value, result in zip(self.outputs, results) if result}
+            return {value.name: _values.read(result, on_device) for value, result in zip(self.outputs, results) if result}
         finally:
             for slot in (*slots, *results):
                 if slot:
