@@ -84,7 +84,7 @@ void ArenaStore::free_list(ArenaPtr list) noexcept {
   while (list != nullptr) list = std::move(list->next_);
 }
 
-ArenaPtr ArenaStore::take(const ArenaNeed& need, ArenaPtr* freed) noexcept {
+ArenaPtr ArenaStore::take(const ArenaNeed& need, ArenaPtr* replaced) noexcept {
   const std::uint64_t total = need.total();
   ArenaPtr* best = nullptr;
   ArenaPtr* covered = nullptr;
@@ -107,12 +107,15 @@ ArenaPtr ArenaStore::take(const ArenaNeed& need, ArenaPtr* freed) noexcept {
     arena->least_need_ = std::min(arena->least_need_, total);
     return arena;
   }
-  if (covered != nullptr) *freed = drop(covered);
+  if (covered != nullptr) *replaced = drop(covered);
   return nullptr;
 }
 
-ArenaPtr ArenaStore::make(const ArenaNeed& need) {
+ArenaPtr ArenaStore::make(const ArenaNeed& need, ArenaPtr replaced) {
+  const std::uint64_t least_need = replaced != nullptr ? replaced->least_need_ : UINT64_MAX;
+  replaced.reset();
   ArenaPtr arena = std::make_unique<Arena>(need, this);
+  arena->least_need_ = std::min(arena->least_need_, least_need);
   const std::lock_guard<std::mutex> lock(mutex_);
   ++live_count_;
   live_bytes_ += arena->bytes_;

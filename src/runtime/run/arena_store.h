@@ -92,15 +92,15 @@ class ArenaStore final : public Reclaimer {
   // -- With mutex() held ----------------------------------------------------------------------------------------------------
 
   // The smallest idle arena with room, of no more than twice as many bytes, or of more where another would pass the budget. nullptr:
-  // one must be made; then *freed has what that one will take the place of, which is to be freed before.
-  ArenaPtr take(const ArenaNeed& need, ArenaPtr* freed) noexcept;
+  // one must be made; then *replaced has what that one will take the place of, or nothing.
+  ArenaPtr take(const ArenaNeed& need, ArenaPtr* replaced) noexcept;
   // Puts what is dropped in front of the list *dropped, to be freed without the lock.
   void keep(ArenaPtr arena, std::uint64_t run, ArenaPtr* dropped) noexcept;
 
   // -- Without it -----------------------------------------------------------------------------------------------------------
 
-  // Throws EVN_ERROR_OUT_OF_MEMORY when a device refuses with nothing left to give back.
-  ArenaPtr make(const ArenaNeed& need);
+  // Frees what is replaced first. Throws EVN_ERROR_OUT_OF_MEMORY when a device refuses with nothing left to give back.
+  ArenaPtr make(const ArenaNeed& need, ArenaPtr replaced);
   // Frees an arena that take or make gave.
   void discard(ArenaPtr arena) noexcept;
   static void free_list(ArenaPtr list) noexcept;

@@ -75,7 +75,7 @@ std::unique_ptr<Execution> Session::take_execution(Prepared& prepared, const Exe
   const ArenaNeed need{compiled_.devices, prepared.plan->arena_bytes};
   const bool any = need.total() != 0;
   std::unique_ptr<Execution> execution;
-  ArenaPtr arena, freed;
+  ArenaPtr arena, replaced;
   {
     const std::lock_guard<std::mutex> lock(arenas_->mutex());
     if (prepared.idle != nullptr) {
@@ -83,10 +83,9 @@ std::unique_ptr<Execution> Session::take_execution(Prepared& prepared, const Exe
       prepared.idle = std::move(execution->next);
       --prepared.idle_count;
     }
-    if (any) arena = arenas_->take(need, &freed);
+    if (any) arena = arenas_->take(need, &replaced);
   }
-  freed.reset();
-  if (any && arena == nullptr) arena = arenas_->make(need);
+  if (any && arena == nullptr) arena = arenas_->make(need, std::move(replaced));
   ArenaLease lease(arenas_.get(), std::move(arena));
   if (execution == nullptr) execution = std::make_unique<Execution>(compiled_, *prepared.plan);
   execution->use_arena(std::move(lease), before);
