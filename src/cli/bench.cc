@@ -153,6 +153,7 @@ void print_plain(const Times& t, const std::vector<DeviceMemory>& memory, const 
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
+  if (wants_load(arguments)) return run_load_bench(arguments);
   const int count = count_option(arguments, "--runs", 20, 1'000'000);
   const evn_format format = text_format(arguments);
   Times times;
