@@ -165,6 +165,7 @@ void print_plain(const Times& t, const Memory& memory, const std::string& layers
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
+  if (wants_load(arguments)) return run_load_bench(arguments);
   const int count = count_option(arguments, "--runs", 20, 1'000'000);
   const evn_format format = text_format(arguments);
   Times times;

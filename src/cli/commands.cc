@@ -250,11 +250,19 @@ constexpr Command kCommands[] = {
      "dimensions must be known from the model or --shape. In the names of output files, what is no letter, digit, '.', '_' or '-'\n"
      "becomes '_'. bfloat16 is written as float32. Archives are read and written as numpy.savez makes them: without compression.",
      kRunOptions, run_run},
-    {"bench", "MODEL", "measure a model",
+    {"bench", "[MODEL]", "measure a model, or load by many clients",
      "Loads a model and runs it, and prints the times of loading, of the first run, and of the runs after it (median, 90th\n"
      "percentile, least), and the memory of each device. Inputs that are not given are filled as evener run does. While it\n"
      "runs, progress is on stderr when that is a terminal. With --layers a table by node follows, which with --json is a trace\n"
-     "as of evener trace.",
+     "as of evener trace.\n"
+     "With --clients, --rate or --mix it measures load: throughput, percentiles of the latency from each request's arrival on, "
+     "what\n"
+     "was refused, late or failed, and the library's statistics (docs/serving.md). Ctrl-C ends it early; the table comes all the\n"
+     "same. Lines of a --mix FILE, in which paths are relative to its folder:\n"
+     "  MODEL [clients=4] [rate=20] [weight=2] [priority=1] [deadline=50ms] [shape x=1x3x224x224]...   # a comment\n"
+     "A line with clients or a rate has load of its own; the others share --clients and --rate by their weights. Lines of one "
+     "MODEL\n"
+     "share a session. A path with blanks stands in quotation marks.",
      kBenchOptions, run_bench},
     {"trace", "MODEL", "record when each node runs",
      "Runs a model and writes what each thread and device did when, and the memory of each device, as a trace that\n"

@@ -312,7 +312,7 @@ TEST_F(StatisticsTest, TheRuntimeHasAllSessionsAndDevices) {
 TEST_F(StatisticsTest, WrongArgumentsAreRefused) {
   char buffer[16];
   size_t size = 0;
-  for (const evn_format format : {-1, EVN_FORMAT_DOT, EVN_FORMAT_SVG, EVN_FORMAT_PROMETHEUS, 5}) {
+  for (const int format : {-1, int{EVN_FORMAT_DOT}, int{EVN_FORMAT_SVG}, int{EVN_FORMAT_PROMETHEUS}, 5}) {
     EXPECT_EQ(evn_session_get_statistics(session, format, buffer, sizeof buffer, &size, &error), EVN_ERROR_INVALID_ARGUMENT);
   }
   EXPECT_EQ(evn_runtime_get_statistics(runtime, EVN_FORMAT_SVG, buffer, sizeof buffer, &size, &error), EVN_ERROR_INVALID_ARGUMENT);
@@ -352,7 +352,7 @@ TEST_F(StatisticsTest, EachFailingAllocationIsAStatusOrATimeThatIsNotKept) {
   EXPECT_GT(number(all, "failed"), 15);
   EXPECT_LE(number(all, "completed") + number(all, "failed"), completed + refused);
   EXPECT_GT(number(json(), "uncounted"), 0);
-  for (const evn_format format : {EVN_FORMAT_TEXT, EVN_FORMAT_JSON, EVN_FORMAT_PROMETHEUS}) {
+  for (const int format : {int{EVN_FORMAT_TEXT}, int{EVN_FORMAT_JSON}, int{EVN_FORMAT_PROMETHEUS}}) {
     std::string buffer(1 << 20, '\0');
     for (int k = 1;; ++k) {
       size_t size = 0;
