@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "runtime/request/session_requests.h"
 #include "runtime/run/execute.h"
 #include "runtime/run/host_run.h"
@@ -22,10 +23,10 @@ struct RunRequest {
   std::uint64_t random_seed = 0;
   StopCondition stop = {};  // its deadline, or the timeout where that is earlier
   std::int32_t priority = 0;
-  bool outputs_on_device = false;     // outputs that are not given lie where the plan makes them
-  bool overwrite_inputs = false;      // outputs may be given tensors that are inputs
-  std::shared_ptr<State> state;       // nullable
-  std::vector<std::uint8_t> skipped;  // per output: 1: not wanted; empty: all are
+  bool outputs_on_device = false;          // outputs that are not given lie where the plan makes them
+  bool overwrite_inputs = false;           // outputs may be given tensors that are inputs
+  std::shared_ptr<State> state = {};       // nullable
+  std::vector<std::uint8_t> skipped = {};  // per output: 1: not wanted; empty: all are
 };
 
 class Session {
@@ -115,7 +116,7 @@ class Session {
   const std::shared_ptr<CompiledGraph> owned_;  // devices may work with it after the session has gone
   CompiledGraph& compiled_ = *owned_;
   std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
-  mutable std::mutex mutex_;                      // guards plans_, idle executions and trace_
+  mutable Mutex mutex_;                           // guards plans_, idle executions and trace_
   std::shared_ptr<Trace> trace_;                  // the latest
   std::atomic<bool> tracing_{false};              // runs that begin now record into trace_
   std::vector<PreparedPtr> plans_;                // most recently used first

@@ -73,6 +73,7 @@ Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDes
   if (desc.dtype == DType::kString && !on_host()) {
     throw make_error(EVN_ERROR_UNSUPPORTED, "string tensors lie on the CPU device").with_device(device->name().c_str());
   }
+  Runtime::require_not_forked(*device);
   memory_ = device->allocate(bytes, MemoryClass::kTensors, pinned);
   buffer_ = {memory_.memory(), 0, bytes};
   if (bytes > 0 && (fill == Fill::kZero || desc.dtype == DType::kString)) clear();
@@ -113,14 +114,14 @@ Tensor::~Tensor() {
 
 bool Tensor::begin_use(const char* what) const {
   if (on_host()) return false;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "%s is mapped", what);
   ++uses_;
   return true;
 }
 
 void Tensor::end_use() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (--uses_ == 0) unused_.notify_all();
 }
 
@@ -130,12 +131,12 @@ void Tensor::require_writable(const char* what) const {
 
 std::shared_ptr<const void> Tensor::texts() const {
   if (desc_.dtype != DType::kString) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   return texts_;
 }
 
 void Tensor::set_texts(std::shared_ptr<const void> texts) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   texts_ = std::move(texts);
 }
 
@@ -149,7 +150,7 @@ void Tensor::set_strings(std::span<const std::string_view> strings) {
   std::vector<TextElement> elements;
   elements.reserve(count);
   for (const std::string_view s : strings) elements.push_back(texts->add(s));
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (count > 0) std::memcpy(buffer_.address(), elements.data(), count * sizeof(TextElement));
   texts_ = std::move(texts);
 }
@@ -158,7 +159,7 @@ std::string Tensor::string_at(std::size_t index) const {
   if (desc_.dtype != DType::kString) fail(EVN_ERROR_INVALID_ARGUMENT, "the tensor has elements of %s", dtype_name(desc_.dtype));
   const auto count = static_cast<std::size_t>(desc_.shape.elements());
   if (index >= count) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %zu, the tensor has %zu elements", index, count);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   return std::string(text_of(static_cast<const TextElement*>(buffer_.address())[index]));
 }
 
@@ -167,11 +168,11 @@ void Tensor::copy_strings_to(Tensor& to) const {
   const std::size_t bytes = elements.size() * sizeof(TextElement);
   std::shared_ptr<const void> texts;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     if (bytes > 0) std::memcpy(elements.data(), buffer_.address(), bytes);
     texts = texts_;
   }
-  const std::lock_guard<std::mutex> lock(to.mutex_);
+  const std::lock_guard<Mutex> lock(to.mutex_);
   if (bytes > 0) std::memcpy(to.buffer_.address(), elements.data(), bytes);
   to.texts_ = std::move(texts);
 }
@@ -180,7 +181,8 @@ void* Tensor::map(std::uint32_t flags) {
   if (desc_.dtype == DType::kString)
     fail(EVN_ERROR_UNSUPPORTED, "strings are no bytes to map: evn_tensor_get_string, evn_tensor_set_strings");
   if ((flags & EVN_MAP_WRITE) != 0) require_writable("the tensor");
-  std::unique_lock<std::mutex> lock(mutex_);
+  Runtime::require_not_forked(*device_);
+  std::unique_lock<Mutex> lock(mutex_);
   const auto require_not_mapped = [&] {
     if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is mapped already");
   };
@@ -206,7 +208,7 @@ void* Tensor::map(std::uint32_t flags) {
 }
 
 void Tensor::unmap() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (map_flags_ == 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is not mapped");
   if (pinned_address_ != nullptr) {
     device_->unmap(buffer_, pinned_address_);

@@ -1,7 +1,6 @@
 // A tensor of the caller: dtype, shape and storage on one device, or wrapped host memory.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -9,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/mutex.h"
 #include "runtime/runtime.h"
 
 namespace evn {
@@ -93,8 +93,8 @@ class Tensor {
   Buffer buffer_;
   evn_deleter deleter_ = nullptr;
   void* user_ = nullptr;
-  mutable std::mutex mutex_;  // guards the map, the uses, and the elements and texts of strings
-  mutable std::condition_variable unused_;
+  mutable Mutex mutex_;  // guards the map, the uses, and the elements and texts of strings
+  mutable Condition unused_;
   mutable std::uint32_t uses_ = 0;
   std::shared_ptr<const void> texts_;
   std::uint32_t map_flags_ = 0;

@@ -49,7 +49,7 @@ void Request::end(const RequestPtr& self, const Error* error) noexcept {
   inputs_.clear();  // others may have what the request kept before they learn of its end
   const std::shared_ptr<Session> session = std::move(session_);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const LockIfAlive lock(mutex_);
     if (error != nullptr) {
       error_ = *error;
       failed_ = true;
@@ -66,10 +66,15 @@ void Request::end(const RequestPtr& self, const Error* error) noexcept {
   session->requests().leave();
 }
 
+void Request::require_not_forked() const {
+  if (made_in_ != os::fork_generation()) fail(EVN_ERROR_FORKED, "the request was under way when the process forked");
+}
+
 bool Request::wait(std::uint64_t timeout_ns) {
   if (has_ended()) return true;
+  require_not_forked();
   if (timeout_ns == 0) return false;
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<Mutex> lock(mutex_);
   const auto done = [this] { return has_ended(); };
   constexpr std::uint64_t kForever = std::uint64_t{1} << 62;
   if (timeout_ns < kForever) return ended_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), done);
@@ -78,6 +83,7 @@ bool Request::wait(std::uint64_t timeout_ns) {
 }
 
 void Request::check_takeable() const {
+  if (!has_ended()) require_not_forked();
   if (!has_ended()) fail(EVN_ERROR_BUSY, "the request has not ended");
   if (failed_) throw Error(error_);
   if (taken_) fail(EVN_ERROR_WRONG_STATE, "the request's outputs have been taken");

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "base/mutex.h"
+#include "base/os/fork.h"
 
 namespace evn {
 
@@ -24,6 +27,8 @@ class SessionRequests {
 
   // -- Guarded by the dispatcher's mutex ------------------------------------------------------------------------------------
 
+  // Forgets what its parent's dispatcher noted, in a child. Throws as require_not_forked does.
+  void begin_in_child();
   // Takes a request; throws std::bad_alloc and is unchanged.
   void push(RequestPtr request);
   // How urgent the most urgent one is: more is more. INT64_MIN where none waits, or no more may be executed now.
@@ -45,6 +50,8 @@ class SessionRequests {
 
   // -- From any thread ------------------------------------------------------------------------------------------------------
 
+  // Throws EVN_ERROR_FORKED in a child of a process in which requests were under way at the fork.
+  void require_not_forked() const;
   // A request has come; it has ended, and has told so.
   void enter();
   void leave() noexcept;
@@ -78,9 +85,10 @@ class SessionRequests {
   std::size_t waiting_ = 0;
   std::array<Heap, 2 * kMostPriority + 1> classes_;
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  std::uint64_t entered_ = 0;
+  Mutex mutex_;  // guards what follows
+  Condition changed_;
+  std::atomic<std::uint64_t> entered_{0};
+  std::atomic<std::uint32_t> used_in_{os::fork_generation()};
 };
 
 }  // namespace evn

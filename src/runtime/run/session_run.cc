@@ -48,7 +48,7 @@ bool Session::matches(const Plan& plan, const Call& call) const {
 
 Session::PreparedPtr Session::find_plan(const Call& call) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     for (std::size_t i = 0; i < plans_.size(); ++i) {
       if (!matches(*plans_[i]->plan, call)) continue;
       if (i > 0) {
@@ -65,7 +65,7 @@ Session::PreparedPtr Session::find_plan(const Call& call) {
 
 std::unique_ptr<Execution> Session::take_execution(Prepared& prepared) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     if (!prepared.idle.empty()) {
       std::unique_ptr<Execution> e = std::move(prepared.idle.back());
       prepared.idle.pop_back();
@@ -76,7 +76,7 @@ std::unique_ptr<Execution> Session::take_execution(Prepared& prepared) {
 }
 
 void Session::keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execution> execution) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   const bool current = !plans_.empty() && plans_[0] == prepared;
   if (current && prepared->idle.size() < prepared->idle.capacity()) prepared->idle.push_back(std::move(execution));
 }
