@@ -383,7 +383,8 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
     if (!lock.owns_lock()) lock.lock();
     if (!session.remove(request.get())) return;  // somebody has come for it all the same
     s.note_gone(&session);
-    session.leave();
+    session.note_end();
+    session.leave(os::fork_generation());
     throw;
   }
 }

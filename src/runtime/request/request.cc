@@ -55,6 +55,7 @@ void Request::end(const RequestPtr& self, const Error* error) noexcept {
       failed_ = true;
       outputs_.clear();
     }
+    session->requests().note_end();
     state_.store(State::kEnded, std::memory_order_release);
     ended_.notify_all();
   }
@@ -63,7 +64,7 @@ void Request::end(const RequestPtr& self, const Error* error) noexcept {
     const RequestDispatcher::Aside aside;
     tell(self);
   }
-  session->requests().leave();
+  session->requests().leave(made_in_);
 }
 
 void Request::require_not_forked() const {

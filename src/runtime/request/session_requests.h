@@ -52,9 +52,10 @@ class SessionRequests {
 
   // Throws EVN_ERROR_FORKED in a child of a process in which requests were under way at the fork.
   void require_not_forked() const;
-  // A request has come; it has ended, and has told so.
+  // A request has come; it ends; it has told so. `made_in`: the fork generation in which it came.
   void enter();
-  void leave() noexcept;
+  void note_end() noexcept { under_way_.fetch_sub(1, std::memory_order_relaxed); }
+  void leave(std::uint32_t made_in) noexcept;
   // Waits until all have left. False: it took longer.
   bool wait_for_all(std::uint64_t timeout_ns);
 
@@ -87,7 +88,8 @@ class SessionRequests {
 
   Mutex mutex_;  // guards what follows
   Condition changed_;
-  std::atomic<std::uint64_t> entered_{0};
+  std::uint64_t entered_ = 0;
+  std::atomic<std::uint64_t> under_way_{0};
   std::atomic<std::uint32_t> used_in_{os::fork_generation()};
 };
 
