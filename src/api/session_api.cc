@@ -34,6 +34,7 @@ template <typename Kind, typename Handle>
 void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle* outputs, uint32_t output_count,
          const evn_run_options* options) {
   const Pin<SessionPtr> s(session);
+  (*s)->requests().require_not_forked();
   check_argument_counts((*s)->graph(), input_count, output_count);
   const RunOptions o = read_run_options(options, (*s)->graph());
   require(inputs != nullptr || input_count == 0, "inputs");

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/os/fork.h"
 
 namespace evn {
 namespace {
@@ -27,9 +28,13 @@ constexpr std::size_t kMostKeptOfModels = std::size_t{12} << 20;  // in the cach
 Pool::Pool(Backing* backing, std::string device_name, std::uint64_t limit)
     : backing_(backing), device_name_(std::move(device_name)) {
   stats_.limit = limit;
+  os::hold_over_forks(mutex_);
 }
 
-Pool::~Pool() { close(); }
+Pool::~Pool() {
+  close();
+  os::let_go_over_forks(mutex_);
+}
 
 void Pool::close() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);

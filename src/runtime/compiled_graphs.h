@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/os/fork.h"
 #include "config/config.h"
 
 namespace evn {
@@ -40,7 +41,8 @@ class SharedPlans {
     std::weak_ptr<Plan> plan;
     bool found = false;
   };
-  std::mutex mutex_;
+  std::mutex mutex_;  // held for moments
+  const os::HeldOverForks held_{mutex_};
   std::vector<Entry> entries_;
 };
 
@@ -60,7 +62,8 @@ class CompiledGraphs {
     std::string key;
     std::weak_ptr<const CompiledGraph> graph;
   };
-  std::mutex mutex_;
+  std::mutex mutex_;  // held for moments
+  const os::HeldOverForks held_{mutex_};
   std::vector<Entry> entries_;
 };
 

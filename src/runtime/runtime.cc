@@ -114,7 +114,7 @@ void Runtime::open_configured(const DeviceConfig& device) {
   try {
     open(*b, std::move(request), &device, true);
   } catch (Error& e) {
-    if (e.status != EVN_ERROR_DEVICE_UNAVAILABLE) throw;
+    if (e.status != EVN_ERROR_DEVICE_UNAVAILABLE && (e.status != EVN_ERROR_FORKED || !device.optional)) throw;
     if (!device.optional) {
       const Error inner = e;
       throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "%s:%d: device %s is not there: %s", options_.config.source.c_str(),
@@ -163,7 +163,7 @@ Device* Runtime::open(const Backend& b, DeviceRequest request, const DeviceConfi
   request.scheduler = &scheduler_;
   request.allocator = options_.allocator;
   request.log = options_.log;
-  const std::lock_guard<std::mutex> opening(opening_);
+  const std::lock_guard<Mutex> opening(opening_);
   std::string why;
   if (Device* d = configured == nullptr ? configured_device(request.name, &why) : nullptr) return d;  // another thread was first
   const void* const identity = b.identify != nullptr ? b.identify(request) : nullptr;
@@ -244,9 +244,17 @@ Device* Runtime::configured_device(const std::string& name, std::string* why) co
   return nullptr;
 }
 
+void Runtime::require_not_forked(Device& device) {
+  if (os::fork_generation() == 0 || device.traits().host_addressable) return;
+  device.copy({nullptr, {}}, {&device, {}}, {});  // of nothing
+}
+
 Device* Runtime::find_device(const std::string& name) {
   std::string why;
-  if (Device* d = configured_device(name, &why)) return d;
+  if (Device* d = configured_device(name, &why)) {
+    require_not_forked(*d);
+    return d;
+  }
   if (!why.empty()) {
     throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "device %s is not there: %s", name.c_str(), why.c_str())
         .with_device(name.c_str());

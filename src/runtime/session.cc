@@ -84,7 +84,7 @@ void Session::add_plans(const std::vector<PreparedPtr>& plans, SessionMemoryStat
 SessionMemoryStats Session::memory_stats() const {
   SessionMemoryStats stats;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     add_plans(plans_, &stats);
   }
   for (const std::unique_ptr<Session>& body : bodies_) {
@@ -199,7 +199,7 @@ Session::PreparedPtr Session::prepare(const Call& call) {
 // what costs time to make and is never used. The latest goes first, whose memory is the nearest, and where many shapes come in
 // turns the others stay. One that came back is left where it is.
 std::shared_ptr<Plan> Session::take_stale_plan() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (plans_.size() < kFewPlans) return nullptr;
   for (auto it = plans_.begin(); it != plans_.end(); ++it) {
     if ((*it)->came_back || it->use_count() != 1 || (*it)->plan.use_count() != 1) continue;
@@ -214,7 +214,7 @@ std::shared_ptr<Plan> Session::take_stale_plan() {
 Session::PreparedPtr Session::remember(std::shared_ptr<Plan> plan) {
   auto prepared = std::make_shared<Prepared>();
   prepared->plan = std::move(plan);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   plans_.insert(plans_.begin(), prepared);
   std::size_t bytes = 0;
   std::size_t keep = 0;
@@ -248,7 +248,7 @@ Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& don
     return true;
   };
   if (bytes <= kMaxKeyBytes) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     const auto it = std::find_if(prepared.next.begin(), prepared.next.end(), [&](const PreparedPtr& p) { return fits(*p->plan); });
     if (it != prepared.next.end()) {
       std::rotate(prepared.next.begin(), it, it + 1);
@@ -259,7 +259,7 @@ Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& don
   const std::uint64_t begin_ns = os::now_ns();
   next->plan = continue_plan(compiled_, prepared.plan, fetched, made);
   log_plan(*next->plan, os::now_ns() - begin_ns, false);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (bytes > kMaxKeyBytes) prepared.next.clear();
   prepared.next.insert(prepared.next.begin(), next);
   if (prepared.next.size() > kMaxNext) prepared.next.pop_back();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "runtime/request/run_statistics.h"
 #include "runtime/request/session_requests.h"
 #include "runtime/run/execute.h"
@@ -144,7 +145,7 @@ class Session {
   const CompiledGraph& compiled_ = *owned_;
   std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
   const std::shared_ptr<ArenaStore> arenas_;      // the bodies' too
-  mutable std::mutex mutex_;                      // guards plans_ and trace_
+  mutable Mutex mutex_;                      // guards plans_ and trace_
   std::shared_ptr<Trace> trace_;                  // the latest
   std::atomic<bool> tracing_{false};              // runs that begin now record into trace_
   std::vector<PreparedPtr> plans_;                // most recently used first

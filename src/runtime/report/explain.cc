@@ -167,7 +167,7 @@ Session::Latest Session::latest() const {
   const CompiledGraph& c = compiled_;
   Latest l{{}, std::vector<const Kernel*>(c.nodes.size(), nullptr), std::vector<std::uint32_t>(c.nodes.size()), c.placement.nodes};
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) {
       l.chain.push_back(p->plan);
     }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <vector>
 
@@ -39,9 +38,10 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   const bool on_host;
   const HostPost post;
   const std::uint64_t most_waiting;
+  const std::uint32_t made_in = os::fork_generation();
 
   std::mutex mutex;  // guards what follows
-  std::condition_variable work, room, watch;
+  Condition work, room, watch;
   SessionRequests* first = nullptr;  // of the sessions in which requests wait
   std::uint64_t waiting = 0;
   std::uint64_t numbers = 0;
@@ -58,6 +58,9 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
 
   State(int at_a_time, bool host, HostPost host_post, std::uint64_t most)
       : most_executing(at_a_time), on_host(host), post(host_post), most_waiting(most) {}
+
+  // What is guarded is as other threads had it when the process forked, which this thread did in a callback.
+  bool is_forked() const { return made_in != os::fork_generation(); }
 
   // A request waits only for others that are as urgent: for a more urgent one a further thread is started, for which runs of the
   // others make way.
@@ -145,8 +148,9 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     } catch (const std::bad_alloc&) {}
   }
 
-  // Executes a request that has been popped; `thread` is null in a task of the host. The lock is held again in the end.
-  void execute(RequestPtr request, Thread* thread, std::unique_lock<std::mutex>& lock) {
+  // Executes a request that has been popped; `thread` is null in a task of the host. The lock is held again in the end. False, and
+  // it is not, in a child that a callback has forked.
+  bool execute(RequestPtr request, Thread* thread, std::unique_lock<std::mutex>& lock) {
     std::shared_ptr<Session> session = request->shared_session();
     const std::int32_t priority = request->run().priority;
     ++executing[class_of(priority)];
@@ -157,13 +161,16 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     lock.unlock();
     request->execute(request);
     request.reset();
+    if (is_forked()) return false;
     lock.lock();
     if (thread == nullptr || thread->executes) --executing[class_of(priority)];
     if (thread != nullptr) thread->executes = false;
     session->requests().done();
     lock.unlock();
     session.reset();  // with it the runtime may end, here
+    if (is_forked()) return false;
     lock.lock();
+    return true;
   }
 
   static void work_main(void* argument) {
@@ -178,7 +185,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     while (!stopped) {
       if (RequestPtr request = pop()) {
         if (waiting > 0) call_more_threads();
-        execute(std::move(request), thread, lock);
+        if (!execute(std::move(request), thread, lock)) return;
         continue;
       }
       if (static_cast<int>(threads.size()) > most_executing) return end_thread(thread);
@@ -229,7 +236,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
         ++tasks_in_vain;
         return;
       }
-      execute(std::move(request), nullptr, lock);
+      if (!execute(std::move(request), nullptr, lock)) return;
     } while (tasks_in_vain > 0 && tasks_in_vain-- > 0);
   }
 };
@@ -271,6 +278,7 @@ void RequestDispatcher::State::end_stopped(std::unique_lock<std::mutex>& lock) {
     if (r != nullptr) r->end_stopped(r);
     r.reset();
   }
+  if (is_forked()) return;
   lock.lock();
 }
 
@@ -280,7 +288,7 @@ void RequestDispatcher::State::watch_loop() {
     const std::uint64_t begin = os::now_ns();
     bool looks = replace_long_callbacks(begin);
     end_stopped(lock);
-    if (stopped) return;
+    if (stopped || is_forked()) return;
     std::uint64_t deadline = UINT64_MAX;
     for (const SessionRequests* s = first; s != nullptr; s = s->next) s->look_at_stops(&deadline, &looks);
     const std::uint64_t now = os::now_ns();
@@ -300,6 +308,7 @@ RequestDispatcher::Aside::Aside() noexcept {
   State::Thread* const thread = State::t_thread;
   if (thread == nullptr) return;
   State& state = *thread->state;
+  if (state.is_forked()) return;
   const std::lock_guard<std::mutex> lock(state.mutex);
   thread->callback_begin_ns = os::now_ns();
   if (state.waiting > 0) state.call_the_watcher();
@@ -307,7 +316,7 @@ RequestDispatcher::Aside::Aside() noexcept {
 
 RequestDispatcher::Aside::~Aside() {
   State::Thread* const thread = State::t_thread;
-  if (thread == nullptr) return;
+  if (thread == nullptr || thread->state->is_forked()) return;
   const std::lock_guard<std::mutex> lock(thread->state->mutex);
   thread->callback_begin_ns = 0;
 }
@@ -316,6 +325,7 @@ RequestDispatcher::RequestDispatcher(int threads, bool on_host, HostPost post, s
     : state_(std::make_shared<State>(threads, on_host, post, most_waiting)) {}
 
 RequestDispatcher::~RequestDispatcher() {
+  if (is_forked()) return;  // the parent's state stays: its threads kept it
   std::vector<std::unique_ptr<State::Thread>> threads, ended;
   std::unique_ptr<State::Thread> watcher;
   {
@@ -329,7 +339,16 @@ RequestDispatcher::~RequestDispatcher() {
   }
 }
 
+void RequestDispatcher::begin_in_child() {
+  const std::lock_guard<Mutex> lock(beginning_);
+  if (!is_forked()) return;
+  const State& old = *state_;
+  state_ = std::make_shared<State>(old.most_executing, old.on_host, old.post, old.most_waiting);
+  made_in_.store(os::fork_generation(), std::memory_order_release);
+}
+
 void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, const StopCondition& stop) {
+  if (is_forked()) begin_in_child();
   State& s = *state_;
   if (s.on_host && s.post.post == nullptr) {
     fail(EVN_ERROR_UNSUPPORTED, "the runtime has an executor of the host's, and asynchronous runs need its `post` too");
@@ -347,6 +366,7 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
     if (cancel.stop()) cancel.fail();
     s.room.wait_for(lock, std::chrono::nanoseconds(kLookNs));
   }
+  session.begin_in_child();
   s.push(request);
   session.enter();
   try {
@@ -363,7 +383,8 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
     if (!lock.owns_lock()) lock.lock();
     if (!session.remove(request.get())) return;  // somebody has come for it all the same
     s.note_gone(&session);
-    session.leave();
+    session.note_end();
+    session.leave(os::fork_generation());
     throw;
   }
 }

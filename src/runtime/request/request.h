@@ -1,11 +1,12 @@
 // One asynchronous run of a session: what it was given, and what came of it.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/os/fork.h"
 #include "base/user_data.h"
 #include "runtime/session.h"
 
@@ -42,7 +43,8 @@ class Request {
     number_ = number;
   }
 
-  // Whether it has ended; waits so long for it (UINT64_MAX: as long as it takes).
+  // Whether it has ended; waits so long for it (UINT64_MAX: as long as it takes). Throws EVN_ERROR_FORKED where it never will, in a
+  // child of the process that submitted it.
   bool wait(std::uint64_t timeout_ns);
   bool has_ended() const { return state_.load(std::memory_order_acquire) == State::kEnded; }
 
@@ -50,7 +52,7 @@ class Request {
   // EVN_ERROR_BUSY, EVN_ERROR_WRONG_STATE.
   template <typename F>
   void take(F&& give) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     check_takeable();
     give(std::span<const RunValue>(outputs_));
     taken_ = true;
@@ -67,6 +69,7 @@ class Request {
   friend class SessionRequests;
   enum class State : std::uint8_t { kQueued, kRunning, kEnded };
 
+  void require_not_forked() const;
   void check_takeable() const;
   void end(const RequestPtr& self, const Error* error) noexcept;
 
@@ -76,11 +79,12 @@ class Request {
   std::vector<bool> given_;
   RunRequest run_;
   const std::shared_ptr<CancelToken> token_;
+  const std::uint32_t made_in_ = os::fork_generation();
   std::atomic<State> state_{State::kQueued};
   bool taken_ = false;
   bool failed_ = false;
-  std::mutex mutex_;
-  std::condition_variable ended_;
+  Mutex mutex_;
+  Condition ended_;
   Error error_;
   std::uint64_t submitted_ns_ = 0;
   std::uint64_t number_ = 0;

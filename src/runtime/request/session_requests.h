@@ -3,11 +3,13 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "base/mutex.h"
+#include "base/os/fork.h"
 
 namespace evn {
 
@@ -25,6 +27,8 @@ class SessionRequests {
 
   // -- Guarded by the dispatcher's mutex ------------------------------------------------------------------------------------
 
+  // Forgets what its parent's dispatcher noted, in a child. Throws as require_not_forked does.
+  void begin_in_child();
   // Takes a request; throws std::bad_alloc and is unchanged.
   void push(RequestPtr request);
   // How urgent the most urgent one is: more is more. INT64_MIN where none waits, or no more may be executed now.
@@ -47,9 +51,12 @@ class SessionRequests {
   // -- From any thread ------------------------------------------------------------------------------------------------------
 
   std::size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
-  // A request has come; it has ended, and has told so.
+  // Throws EVN_ERROR_FORKED in a child of a process in which requests were under way at the fork.
+  void require_not_forked() const;
+  // A request has come; it ends; it has told so. `made_in`: the fork generation in which it came.
   void enter();
-  void leave() noexcept;
+  void note_end() noexcept { under_way_.fetch_sub(1, std::memory_order_relaxed); }
+  void leave(std::uint32_t made_in) noexcept;
   // Waits until all have left. False: it took longer.
   bool wait_for_all(std::uint64_t timeout_ns);
 
@@ -80,9 +87,11 @@ class SessionRequests {
   std::atomic<std::size_t> waiting_{0};
   std::array<Heap, 2 * kMostPriority + 1> classes_;
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
+  Mutex mutex_;  // guards what follows
+  Condition changed_;
   std::uint64_t entered_ = 0;
+  std::atomic<std::uint64_t> under_way_{0};
+  std::atomic<std::uint32_t> used_in_{os::fork_generation()};
 };
 
 }  // namespace evn

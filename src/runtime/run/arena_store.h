@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/os/fork.h"
 #include "device/device.h"
 
 namespace evn {
@@ -71,6 +72,7 @@ class ArenaStores final : public Reclaimer {
  private:
   friend class ArenaStore;
   std::mutex mutex_;  // comes before those of the stores
+  const os::HeldOverForks held_{mutex_};
   ArenaStore* first_ = nullptr;
   std::atomic<std::uint64_t> runs_{0};
 };
@@ -122,6 +124,7 @@ class ArenaStore final : public Reclaimer {
   const std::uint64_t budget_;
   ArenaStore* next_ = nullptr;  // in the list of all; guarded by their mutex
   mutable std::mutex mutex_;    // guards what follows
+  const os::HeldOverForks held_{mutex_};
   ArenaPtr idle_;               // the latest first
   std::uint64_t idle_count_ = 0;
   std::uint64_t live_count_ = 0;

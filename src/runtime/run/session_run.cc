@@ -56,7 +56,7 @@ bool Session::matches(const Plan& plan, const Call& call) const {
 
 Session::PreparedPtr Session::find_plan(const Call& call) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     for (std::size_t i = 0; i < plans_.size(); ++i) {
       if (!matches(*plans_[i]->plan, call)) continue;
       if (i > 0) {

@@ -312,7 +312,7 @@ void State::truncate(std::int64_t positions) {
 }
 
 std::int64_t State::length(std::size_t pair) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (pair >= pairs_.size()) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %zu, there are %zu pairs", pair, pairs_.size());
   return pairs_[pair].positions();
 }

@@ -78,7 +78,7 @@ class State {
   // Sets what pairs are now; calls `change` while nobody else looks.
   template <typename F>
   void commit(F&& change) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     change();
     count_bytes();
   }
@@ -110,7 +110,7 @@ class State {
   std::vector<Pair> pairs_;
   std::vector<std::int32_t> input_pairs_, output_pairs_;  // per input and output of the graph
   std::atomic<bool> leased_{false};
-  mutable std::mutex mutex_;  // guards what commit changes, for who has no lease
+  mutable Mutex mutex_;  // guards what commit changes, for who has no lease
 };
 
 }  // namespace evn

@@ -147,7 +147,7 @@ void State::restore(std::span<const unsigned char> bytes) {
 
 std::string State::describe(evn_format format) const {
   const Graph& graph = session_->graph();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   JsonWriter json;
   std::string text;
   json.begin_array();
