@@ -423,6 +423,15 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.disabled_passes = disabled.data();
     o.disabled_pass_count = static_cast<std::uint32_t>(disabled.size());
     o.concurrency = options.concurrency;
+    evn_batching_options batching = EVN_BATCHING_OPTIONS_INIT;
+    if (options.batching) {
+      batching.max_batch = options.batching->max_batch;
+      batching.max_delay_ns = options.batching->max_delay.count() > 0 ? static_cast<std::uint64_t>(options.batching->max_delay.count()) : 0;
+      batching.mask = detail::c_str_or_null(options.batching->mask);
+      batching.buckets = options.batching->buckets.data();
+      batching.bucket_count = static_cast<std::uint32_t>(options.batching->buckets.size());
+      o.batching = &batching;
+    }
     Session s;
     detail::check([&](evn_error* e) { return evn_session_create(get(), model.get(), &o, s.handle_.out(), e); });
     return s;

@@ -121,6 +121,7 @@ void check_config(const YamlSource& source, ConfigDraft& draft) {
     check_reference(source, draft.config, draft.config.default_device, draft.default_place);
   }
   check_rules(source, draft);
+  if (const char* const why = draft.config.session.batching.why_wrong()) source.fail_at(draft.buckets_place, "%s", why);
 }
 
 }  // namespace evn

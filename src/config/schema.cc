@@ -8,6 +8,13 @@ constexpr std::uint64_t kMaxNumber = INT64_MAX;
 DeviceConfig& device(ConfigDraft& d) { return d.config.devices.back(); }
 PlacementRule& rule(ConfigDraft& d) { return d.config.rules.back(); }
 
+// A map that has any key has them all.
+BatchingConfig& batching(ConfigDraft& d) {
+  BatchingConfig& b = d.config.session.batching;
+  if (b.max_batch == 0) b.max_batch = kDefaultMaxBatch;
+  return b;
+}
+
 using Draft = ConfigDraft&;
 using Value = const KeyValue&;
 
@@ -92,6 +99,17 @@ constexpr KeyRow kRows[] = {
     numerics_row("session.numerics", [](Draft d, Value v) { d.config.session.numerics = numerics_of(v); }),
     {{"session.concurrency", SettingType::kInteger, "auto", 1, 1024, "auto", 0},
      [](Draft d, Value v) { d.config.session.concurrency = static_cast<int>(v.number); }},
+    map_row("session.batching"),
+    {{"session.batching.max_batch", SettingType::kInteger, "8", 2, kMostMaxBatch},
+     [](Draft d, Value v) { batching(d).max_batch = static_cast<int>(v.number); }},
+    {{"session.batching.max_delay", SettingType::kDuration, "none", 1, kMaxNumber, "none", 0},
+     [](Draft d, Value v) { batching(d).max_delay_ns = v.number; }},
+    text_row("session.batching.mask", "", [](Draft d, Value v) { batching(d).mask = v.text; }),
+    {{.name = "session.batching.buckets", .type = SettingType::kIntegers, .min = 1, .max = kMaxNumber},
+     [](Draft d, Value v) {
+       batching(d).buckets.assign(v.numbers.begin(), v.numbers.end());
+       d.buckets_place = v.offset;
+     }},
     texts_row("session.keep_fp32", [](Draft d, Value v) { d.config.session.keep_fp32 = v.texts; }),
 
     map_row("passes"),
@@ -122,6 +140,7 @@ const char* setting_type_name(SettingType type) {
     case SettingType::kBoolean: return "boolean";
     case SettingType::kText: return "string";
     case SettingType::kTexts: return "strings";
+    case SettingType::kIntegers: return "integers";
     case SettingType::kChoice: return "choice";
   }
   return "";

@@ -27,6 +27,7 @@ struct ConfigDraft {
   };
   std::vector<RulePlaces> rule_places;  // as config.rules
   std::size_t default_place = 0;
+  std::size_t buckets_place = 0;
 };
 
 struct KeyRow {

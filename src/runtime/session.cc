@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "runtime/batch/batcher.h"
 #include "runtime/run/session_call.h"
 
 namespace evn {
@@ -31,6 +32,7 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
       requests_(concurrency_of(*compiled_.model->runtime, request)) {
   plans_.reserve(kMaxPlans + 1);
   make_bodies(request);
+  if (request.batching.max_batch != 0) batcher_ = std::make_unique<Batcher>(compiled_, request.batching);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime()->log(), EVN_LOG_INFO, "session.created")
       .device(request.device.c_str())
@@ -49,9 +51,11 @@ void Session::make_bodies(const SessionRequest& request) {
   const ModelPtr& model = compiled_.model;
   if (model->bodies.empty()) return;
   bodies_.resize(graph().nodes.size());
+  SessionRequest inside = request;
+  inside.batching = {};
   for (std::size_t i = 0; i < bodies_.size(); ++i) {
     const auto body = model->bodies.find(graph().nodes[i].name);
-    if (body != model->bodies.end()) bodies_[i] = std::make_unique<Session>(body->second, request);
+    if (body != model->bodies.end()) bodies_[i] = std::make_unique<Session>(body->second, inside);
   }
 }
 

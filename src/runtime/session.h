@@ -13,6 +13,7 @@
 
 namespace evn {
 
+class Batcher;
 class JsonWriter;
 class State;
 
@@ -22,10 +23,10 @@ struct RunRequest {
   std::uint64_t random_seed = 0;
   StopCondition stop = {};  // its deadline, or the timeout where that is earlier
   std::int32_t priority = 0;
-  bool outputs_on_device = false;     // outputs that are not given lie where the plan makes them
-  bool overwrite_inputs = false;      // outputs may be given tensors that are inputs
-  std::shared_ptr<State> state;       // nullable
-  std::vector<std::uint8_t> skipped;  // per output: 1: not wanted; empty: all are
+  bool outputs_on_device = false;          // outputs that are not given lie where the plan makes them
+  bool overwrite_inputs = false;           // outputs may be given tensors that are inputs
+  std::shared_ptr<State> state = {};       // nullable
+  std::vector<std::uint8_t> skipped = {};  // per output: 1: not wanted; empty: all are
 };
 
 class Session {
@@ -45,6 +46,8 @@ class Session {
 
   // Asynchronous runs.
   SessionRequests& requests() { return requests_; }
+  // What joins them; nullptr: nothing does.
+  Batcher* batcher() const { return batcher_.get(); }
 
   // For a node with a body: what runs that; else nullptr.
   const Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
@@ -121,6 +124,7 @@ class Session {
   std::vector<PreparedPtr> plans_;                // most recently used first
   RunGroup group_;                                // of its runs
   SessionRequests requests_;
+  std::unique_ptr<Batcher> batcher_;
 };
 
 }  // namespace evn

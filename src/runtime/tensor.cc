@@ -95,6 +95,19 @@ void Tensor::clear() {
 Tensor::Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc)
     : runtime_(std::move(runtime)), device_(&runtime_->cpu()), desc_(desc), borrowed_(true), buffer_{data, 0, desc.size_bytes()} {}
 
+Tensor::Tensor(std::shared_ptr<Tensor> whole, std::size_t offset, const TensorDesc& desc)
+    : runtime_(whole->runtime_),
+      device_(whole->device_),
+      desc_(desc),
+      read_only_(whole->read_only_),
+      borrowed_(whole->borrowed_),
+      whole_(std::move(whole)) {
+  const std::size_t bytes = desc.size_bytes();
+  EVN_CHECK(on_host() && offset <= whole_->size_bytes() && bytes <= whole_->size_bytes() - offset);
+  auto* const begin = static_cast<unsigned char*>(whole_->buffer_.address());
+  buffer_ = {bytes > 0 ? begin + offset : nullptr, 0, bytes};
+}
+
 void Tensor::adopt(evn_deleter deleter, void* user) {
   borrowed_ = deleter == nullptr;
   deleter_ = deleter;

@@ -20,9 +20,15 @@ class Tensor {
   Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill = Fill::kZero);
   // Host memory of the caller, on the CPU device.
   Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc);
+  // Some of the bytes of another tensor on the host, which is kept.
+  Tensor(std::shared_ptr<Tensor> whole, std::size_t offset, const TensorDesc& desc);
   ~Tensor();
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
+
+  static std::shared_ptr<Tensor> part_of(std::shared_ptr<Tensor> whole, std::size_t offset, const TensorDesc& desc) {
+    return std::make_shared<Tensor>(std::move(whole), offset, desc);
+  }
 
   // From now on wrapped memory is the tensor's to delete; until then a failure leaves it with the caller.
   void adopt(evn_deleter deleter, void* user);
@@ -89,6 +95,7 @@ class Tensor {
   bool pinned_ = false;
   bool read_only_ = false;
   bool borrowed_ = false;
+  std::shared_ptr<Tensor> whole_;  // of which this one is a part
   PooledMemory memory_;
   Buffer buffer_;
   evn_deleter deleter_ = nullptr;

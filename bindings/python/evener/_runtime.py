@@ -244,6 +244,25 @@ class Cancel(_Object):
         self._library.evn_cancel_request(self._handle)
 
 
+def _batching(given):
+    """What evn_batching_options says of a dict."""
+    options = sized(_raw.evn_batching_options)
+    unknown = sorted(set(given) - {"max_batch", "max_delay", "mask", "buckets"})
+    if unknown:
+        raise TypeError(f"batching has no {unknown[0]!r}: there are max_batch, max_delay, mask and buckets")
+    delay = given.get("max_delay", 0)
+    if not delay >= 0:
+        raise ValueError(f"max_delay is {delay}")
+    options.max_batch = given.get("max_batch", 8)
+    options.max_delay_ns = round(delay * 1e9)
+    if given.get("mask") is not None:
+        options.mask = c_text(given["mask"])
+    buckets = list(given.get("buckets", ()))
+    options.buckets = (ctypes.c_int64 * len(buckets))(*buckets)
+    options.bucket_count = len(buckets)
+    return options
+
+
 class Session(_Object):
     """A model placed on the devices of a runtime. Any number of threads may run it at a time.
 
@@ -254,7 +273,7 @@ class Session(_Object):
     _release = "evn_session_release"
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                 numerics=None, disabled_passes=(), concurrency=None):
+                 numerics=None, disabled_passes=(), concurrency=None, batching=None):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -274,6 +293,8 @@ class Session(_Object):
         options.disabled_pass_count = len(names)
         if concurrency is not None:
             options.concurrency = concurrency
+        if batching is not None:
+            options.batching = ctypes.pointer(_batching(batching))
         check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
         self._own(handle)
         self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
@@ -585,7 +606,7 @@ class Runtime(_Object):
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
     def session(self, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                numerics=None, disabled_passes=(), concurrency=None):
+                numerics=None, disabled_passes=(), concurrency=None, batching=None):
         """A session of a model: a file's path, the bytes of one, or a Model.
 
         device       for nodes that no rule places
@@ -600,10 +621,12 @@ class Runtime(_Object):
                      else fast
         disabled_passes  names of passes of "when" "session" (passes()) that are left out, beside the configuration's
         concurrency  how many runs of it compute at a time at most. None: as the configuration says, else as many as there are cores
+        batching     how submitted runs are joined to batches: {"max_batch": rows, "max_delay": seconds, "mask": name of an input,
+                     "buckets": lengths}, each of which may be left out. None: as the configuration says, else they are not
         """
         model = model if isinstance(model, Model) else self.model(model)
         return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes,
-                       concurrency)
+                       concurrency, batching)
 
 
 def passes():
