@@ -4,6 +4,7 @@
 #define EVENER_CORE_HPP
 
 #include <array>
+#include <chrono>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -321,6 +322,14 @@ enum class Numerics : std::int32_t {
   kStrict = EVN_NUMERICS_STRICT,
 };
 
+// How requests are joined to batches (evn_batching_options).
+struct Batching {
+  std::int32_t max_batch = 8;             // rows
+  std::chrono::nanoseconds max_delay{0};  // for which the first request of a batch waits for others
+  std::string mask;                       // the input that says what is padding; "": none
+  std::vector<std::int64_t> buckets;      // lengths that requests are filled up to
+};
+
 struct SessionOptions {
   std::string device;             // of nodes that no rule places; "": the configuration's default
   std::string cache_file;         // of packed weights; "": as the configuration says
@@ -330,6 +339,7 @@ struct SessionOptions {
   Numerics numerics = Numerics::kDefault;     // kStrict: no Winograd, and numbers below 2^-126 are kept
   std::vector<std::string> disabled_passes;   // left out, beside those of the configuration: names of describe_passes()
   std::int32_t concurrency = 0;   // runs that compute at a time; 0: as the configuration says, else as many as there are cores
+  std::optional<Batching> batching;  // nullopt: as the configuration says
   std::uint64_t idle_arena_bytes = 0;  // of intermediate values, kept for runs to come; 0: as the configuration says, else 1 GiB
   std::string name;               // in statistics; "": the model's file name
 };

@@ -480,6 +480,15 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.concurrency = options.concurrency;
     o.idle_arena_bytes = options.idle_arena_bytes;
     o.name = detail::c_str_or_null(options.name);
+    evn_batching_options batching = EVN_BATCHING_OPTIONS_INIT;
+    if (options.batching) {
+      batching.max_batch = options.batching->max_batch;
+      batching.max_delay_ns = options.batching->max_delay.count() > 0 ? static_cast<std::uint64_t>(options.batching->max_delay.count()) : 0;
+      batching.mask = detail::c_str_or_null(options.batching->mask);
+      batching.buckets = options.batching->buckets.data();
+      batching.bucket_count = static_cast<std::uint32_t>(options.batching->buckets.size());
+      o.batching = &batching;
+    }
     Session s;
     detail::check([&](evn_error* e) { return evn_session_create(get(), model.get(), &o, s.handle_.out(), e); });
     return s;

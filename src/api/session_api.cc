@@ -57,7 +57,26 @@ CacheConfig cache_of(const Runtime& runtime, const evn_session_options& o) {
   return runtime.config().cache;
 }
 
-SessionRequest request_of(const evn_session_options& o) {
+// How requests are joined: as the configuration says, or the options.
+BatchingConfig batching_of(const Runtime& runtime, const evn_session_options& options) {
+  if (options.batching == nullptr) return runtime.config().session.batching;
+  static constexpr evn_batching_options defaults = EVN_BATCHING_OPTIONS_INIT;
+  const evn_batching_options o = read_options(options.batching, defaults, sizeof(evn_batching_options));
+  if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved of batching is not 0");
+  if (o.max_batch < 2 || o.max_batch > kMostMaxBatch) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "batching.max_batch is %d, expected 2 .. %d", o.max_batch, kMostMaxBatch);
+  }
+  require(o.buckets != nullptr || o.bucket_count == 0, "batching.buckets");
+  BatchingConfig batching;
+  batching.max_batch = o.max_batch;
+  batching.max_delay_ns = o.max_delay_ns;
+  if (o.mask != nullptr) batching.mask = o.mask;
+  batching.buckets.assign(o.buckets, o.buckets + o.bucket_count);
+  if (const char* const why = batching.why_wrong()) fail(EVN_ERROR_INVALID_ARGUMENT, "batching: %s", why);
+  return batching;
+}
+
+SessionRequest request_of(const Runtime& runtime, const evn_session_options& o) {
   if (o.precision < EVN_PRECISION_DEFAULT || o.precision > EVN_PRECISION_AUTO) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "precision is %d", static_cast<int>(o.precision));
   }
@@ -81,6 +100,7 @@ SessionRequest request_of(const evn_session_options& o) {
   request.concurrency = o.concurrency;
   request.idle_arena_bytes = o.idle_arena_bytes;
   if (o.name != nullptr) request.name = o.name;
+  request.batching = batching_of(runtime, o);
   return request;
 }
 
@@ -172,7 +192,7 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
     if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
     const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to make the session is over",
                           "the making of the session was cancelled");
-    *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, request_of(o), cache_of(**r, o))));
+    *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, request_of(**r, o), cache_of(**r, o))));
   });
 }
 

@@ -177,6 +177,7 @@ void check_config(const YamlSource& source, ConfigDraft& draft) {
   }
   check_rules(source, draft);
   check_models(source, draft);
+  if (const char* const why = draft.config.session.batching.why_wrong()) source.fail_at(draft.buckets_place, "%s", why);
 }
 
 }  // namespace evn

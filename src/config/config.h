@@ -43,12 +43,18 @@ struct CacheConfig {
   bool map = false;   // use the file's bytes where they lie
 };
 
+inline constexpr int kDefaultMaxBatch = 8;
+inline constexpr int kMostMaxBatch = 65536;
+
 // How requests of a session are joined to batches (evn_batching_options).
 struct BatchingConfig {
   int max_batch = 0;  // 0: they are not
   std::uint64_t max_delay_ns = 0;
   std::string mask;                   // "": none
   std::vector<std::int64_t> buckets;  // of lengths, in rising order
+
+  // What is wrong with mask and buckets; nullptr: nothing.
+  const char* why_wrong() const;
 };
 
 // What sessions are made with that say nothing else.

@@ -8,10 +8,17 @@ constexpr std::uint64_t kMaxNumber = INT64_MAX;
 DeviceConfig& device(ConfigDraft& d) { return d.config.devices.back(); }
 PlacementRule& rule(ConfigDraft& d) { return d.config.rules.back(); }
 ModelConfig& model(ConfigDraft& d) { return d.config.models.back(); }
-BatchingConfig& batching(ConfigDraft& d) { return model(d).session.batching; }
+BatchingConfig& model_batching(ConfigDraft& d) { return model(d).session.batching; }
 CacheConfig& cache(ConfigDraft& d) {
   std::optional<CacheConfig>& own = model(d).cache;
   return own ? *own : own.emplace();
+}
+
+// A map that has any key has them all.
+BatchingConfig& batching(ConfigDraft& d) {
+  BatchingConfig& b = d.config.session.batching;
+  if (b.max_batch == 0) b.max_batch = kDefaultMaxBatch;
+  return b;
 }
 
 using Draft = ConfigDraft&;
@@ -100,6 +107,17 @@ constexpr KeyRow kRows[] = {
      [](Draft d, Value v) { d.config.session.concurrency = static_cast<int>(v.number); }},
     {{"session.idle_arena_bytes", SettingType::kBytes, "1GiB", 1, kMaxNumber},
      [](Draft d, Value v) { d.config.session.idle_arena_bytes = v.number; }},
+    map_row("session.batching"),
+    {{"session.batching.max_batch", SettingType::kInteger, "8", 2, kMostMaxBatch},
+     [](Draft d, Value v) { batching(d).max_batch = static_cast<int>(v.number); }},
+    {{"session.batching.max_delay", SettingType::kDuration, "none", 1, kMaxNumber, "none", 0},
+     [](Draft d, Value v) { batching(d).max_delay_ns = v.number; }},
+    text_row("session.batching.mask", "", [](Draft d, Value v) { batching(d).mask = v.text; }),
+    {{.name = "session.batching.buckets", .type = SettingType::kIntegers, .min = 1, .max = kMaxNumber},
+     [](Draft d, Value v) {
+       batching(d).buckets.assign(v.numbers.begin(), v.numbers.end());
+       d.buckets_place = v.offset;
+     }},
     texts_row("session.keep_fp32", [](Draft d, Value v) { d.config.session.keep_fp32 = v.texts; }),
 
     map_row("passes"),
@@ -134,12 +152,12 @@ constexpr KeyRow kRows[] = {
      [](Draft d, Value v) { model(d).session.concurrency = static_cast<int>(v.number); }},
     map_row("models.*.batching"),
     {{"models.*.batching.max_batch", SettingType::kInteger, "", 2, 65536},
-     [](Draft d, Value v) { batching(d).max_batch = static_cast<int>(v.number); }},
+     [](Draft d, Value v) { model_batching(d).max_batch = static_cast<int>(v.number); }},
     {{"models.*.batching.max_delay", SettingType::kDuration, "none", 1, kMaxNumber, "none", 0},
-     [](Draft d, Value v) { batching(d).max_delay_ns = v.number; }},
-    text_row("models.*.batching.mask", "", [](Draft d, Value v) { batching(d).mask = v.text; }),
+     [](Draft d, Value v) { model_batching(d).max_delay_ns = v.number; }},
+    text_row("models.*.batching.mask", "", [](Draft d, Value v) { model_batching(d).mask = v.text; }),
     {{"models.*.batching.buckets", SettingType::kIntegers, "", 1, kMaxNumber},
-     [](Draft d, Value v) { batching(d).buckets.assign(v.numbers.begin(), v.numbers.end()); }},
+     [](Draft d, Value v) { model_batching(d).buckets.assign(v.numbers.begin(), v.numbers.end()); }},
     {{"models.*.idle_arena_bytes", SettingType::kBytes, "", 1, kMaxNumber},
      [](Draft d, Value v) { model(d).session.idle_arena_bytes = v.number; }},
     text_row("models.*.cache", "",

@@ -35,6 +35,7 @@ struct ConfigDraft {
     std::size_t batching = 0;  // 0: not set
   };
   std::vector<ModelPlaces> model_places;  // as config.models
+  std::size_t buckets_place = 0;
 };
 
 struct KeyRow {

@@ -66,7 +66,7 @@ std::shared_ptr<Session> make_session(const std::shared_ptr<Runtime>& runtime, c
   request.numerics = model.session.numerics;
   request.disabled_passes = model.disabled_passes;
   request.concurrency = model.session.concurrency;
-  request.batching = model.session.batching;
+  request.batching = model.session.batching.max_batch != 0 ? model.session.batching : config.session.batching;
   request.idle_arena_bytes = model.session.idle_arena_bytes;
   request.name = model.name;
   return std::make_shared<Session>(loaded, request, cache_of(config, model));

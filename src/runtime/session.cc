@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "runtime/batch/batcher.h"
 #include "runtime/run/session_call.h"
 
 namespace evn {
@@ -43,6 +44,7 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
       requests_(concurrency_of(*compiled_.model->runtime, request)),
       statistics_(request.listed ? &runtime()->statistics() : nullptr, statistics_name(*compiled_.model, request), requests_) {
   make_bodies(request);
+  if (request.batching.max_batch != 0) batcher_ = std::make_unique<Batcher>(compiled_, request.batching);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime()->log(), EVN_LOG_INFO, "session.created")
       .device(request.device.c_str())
@@ -63,6 +65,7 @@ void Session::make_bodies(const SessionRequest& request) {
   bodies_.resize(graph().nodes.size());
   SessionRequest within = request;
   within.listed = false;
+  within.batching = {};
   for (std::size_t i = 0; i < bodies_.size(); ++i) {
     const auto body = model->bodies.find(graph().nodes[i].name);
     if (body != model->bodies.end()) bodies_[i].reset(new Session(body->second, within, {}, arenas_, os::now_ns()));
@@ -331,8 +334,7 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
 }
 
 std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
-                                                 std::uint64_t random_seed, ScheduledRun* scheduled,
-                                                 std::uint64_t run_number) {
+                                                 std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t run_number) {
   check_counts(inputs.size(), graph().outputs.size());
   SmallArray<RunValue> in(inputs.size());
   SmallArray<RunValue> out(graph().outputs.size());

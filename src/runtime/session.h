@@ -16,6 +16,7 @@
 
 namespace evn {
 
+class Batcher;
 class JsonWriter;
 class State;
 
@@ -64,6 +65,8 @@ class Session {
   // Asynchronous runs.
   SessionRequests& requests() { return requests_; }
   RunStatistics& statistics() { return statistics_; }
+  // What joins them; nullptr: nothing does.
+  Batcher* batcher() const { return batcher_.get(); }
 
   // What the session holds, bodies included.
   SessionMemoryStats memory_stats() const;
@@ -145,7 +148,7 @@ class Session {
   const CompiledGraph& compiled_ = *owned_;
   std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
   const std::shared_ptr<ArenaStore> arenas_;      // the bodies' too
-  mutable Mutex mutex_;                      // guards plans_ and trace_
+  mutable Mutex mutex_;                           // guards plans_ and trace_
   std::shared_ptr<Trace> trace_;                  // the latest
   std::atomic<bool> tracing_{false};              // runs that begin now record into trace_
   std::vector<PreparedPtr> plans_;                // most recently used first
@@ -153,6 +156,7 @@ class Session {
   RunGroup group_;                                // of its runs
   SessionRequests requests_;
   RunStatistics statistics_;
+  std::unique_ptr<Batcher> batcher_;
 };
 
 }  // namespace evn

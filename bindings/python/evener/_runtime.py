@@ -233,6 +233,25 @@ class Cancel(Object):
         self._library.evn_cancel_request(self._handle)
 
 
+def _batching(given):
+    """What evn_batching_options says of a dict."""
+    options = sized(_raw.evn_batching_options)
+    unknown = sorted(set(given) - {"max_batch", "max_delay", "mask", "buckets"})
+    if unknown:
+        raise TypeError(f"batching has no {unknown[0]!r}: there are max_batch, max_delay, mask and buckets")
+    delay = given.get("max_delay", 0)
+    if not delay >= 0:
+        raise ValueError(f"max_delay is {delay}")
+    options.max_batch = given.get("max_batch", 8)
+    options.max_delay_ns = round(delay * 1e9)
+    if given.get("mask") is not None:
+        options.mask = c_text(given["mask"])
+    buckets = list(given.get("buckets", ()))
+    options.buckets = (ctypes.c_int64 * len(buckets))(*buckets)
+    options.bucket_count = len(buckets)
+    return options
+
+
 class Session(Object):
     """A model placed on the devices of a runtime. Any number of threads may run it at a time.
 
@@ -243,7 +262,7 @@ class Session(Object):
     _release = "evn_session_release"
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                 numerics=None, disabled_passes=(), concurrency=None, idle_arena_bytes=None, name=None):
+                 numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, name=None):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -267,6 +286,8 @@ class Session(Object):
             options.idle_arena_bytes = idle_arena_bytes
         if name is not None:
             options.name = c_text(name)
+        if batching is not None:
+            options.batching = ctypes.pointer(_batching(batching))
         check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
         self._take(handle, runtime, model)
 
@@ -649,7 +670,7 @@ class Runtime(Object):
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
     def session(self, model=None, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                numerics=None, disabled_passes=(), concurrency=None, idle_arena_bytes=None, *, name=None):
+                numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, *, name=None):
         """A session of a model: a file's path, the bytes of one, or a Model; or one that the configuration names.
 
             runtime.session("ocr_det")       # a name of `models:` in the configuration; else the path of a file
@@ -670,15 +691,18 @@ class Runtime(Object):
                      else fast
         disabled_passes  names of passes of "when" "session" (passes()) that are left out, beside the configuration's
         concurrency  how many runs of it compute at a time at most. None: as the configuration says, else as many as there are cores
+        batching     how submitted runs are joined to batches: {"max_batch": rows, "max_delay": seconds, "mask": name of an input,
+                     "buckets": lengths}, each of which may be left out. None: as the configuration says, else they are not
         idle_arena_bytes  of intermediate values that it keeps for runs to come. None: as the configuration says, else 1 GiB
         name         beside a model: what statistics() call it; None: the model's file name. Alone: a name of the configuration
         """
-        options = (device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes, concurrency, idle_arena_bytes)
+        options = (device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes, concurrency, batching,
+                   idle_arena_bytes)
         if model is None and name is None:
             raise TypeError("session() takes a model or a name")
         named = Session._deployed(self, name) if model is None else self._named(model) if name is None else None
         if named is not None:
-            if options != (None, None, True, False, None, (), None, (), None, None):
+            if options != (None, None, True, False, None, (), None, (), None, None, None):
                 raise TypeError("a model that the configuration names is made as that says, without other arguments")
             return named
         model = model if isinstance(model, Model) else self.model(model)

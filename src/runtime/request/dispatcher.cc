@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "base/os/background.h"
 #include "base/os/os.h"
+#include "runtime/batch/batch_run.h"
+#include "runtime/batch/gathering.h"
 #include "runtime/request/request.h"
 #include "runtime/request/session_requests.h"
 
@@ -41,12 +43,15 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   const std::uint32_t made_in = os::fork_generation();
 
   std::mutex mutex;  // guards what follows
-  Condition work, room, watch;
+  Condition work, room, watch, joined;
   SessionRequests* first = nullptr;  // of the sessions in which requests wait
   std::uint64_t waiting = 0;
   std::uint64_t numbers = 0;
   int idle = 0;
-  int tasks_in_vain = 0;  // of the host, which found nothing that might be executed then
+  int tasks_in_vain = 0;           // of the host, which found nothing that might be executed then
+  std::size_t tasks_to_spare = 0;  // of requests that were joined with others
+  int gatherings = 0;              // threads that wait for requests to join
+  BatchList batches;               // under way, at which the watcher looks
   bool stopped = false;
   bool watch_sleeps = false;
   std::array<int, 2 * kMostPriority + 1> executing{};  // by priority
@@ -92,10 +97,10 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     return request;
   }
 
-  void note_gone(SessionRequests* session) {
-    --waiting;
-    room.notify_one();
-    if (!session->is_empty()) return;
+  void note_gone(SessionRequests* session, std::size_t count = 1) {
+    waiting -= count;
+    count == 1 ? room.notify_one() : room.notify_all();
+    if (!session->is_empty() || !session->listed) return;
     SessionRequests** at = &first;
     while (*at != session) at = &(*at)->next;
     *at = session->next;
@@ -105,6 +110,9 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   void push(const RequestPtr& request) {
     SessionRequests& session = request->session().requests();
     request->note_submission(os::now_ns(), ++numbers);
+    if (Batcher* const batcher = request->session().batcher()) batcher->note_arrival(session.in_flight() + 1);
+    if (gatherings > 0) joined.notify_all();
+    if (session.gathering != nullptr && session.gathering->offer(request)) return;
     session.push(request);
     ++waiting;
     if (session.listed) return;
@@ -158,11 +166,18 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
       thread->priority = priority;
       thread->executes = true;
     }
-    lock.unlock();
-    request->execute(request);
-    request.reset();
-    if (is_forked()) return false;
-    lock.lock();
+    Batcher* const batcher = session->batcher();
+    if (batcher == nullptr) {
+      if (thread != nullptr && waiting > 0) call_more_threads();
+      lock.unlock();
+      request->execute(request);
+      request.reset();
+      if (is_forked()) return false;
+      lock.lock();
+    } else {
+      execute_with_others(*batcher, std::move(request), *session, thread, lock);
+      if (is_forked()) return false;
+    }
     if (thread == nullptr || thread->executes) --executing[class_of(priority)];
     if (thread != nullptr) thread->executes = false;
     session->requests().done();
@@ -172,6 +187,11 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     lock.lock();
     return true;
   }
+
+  void execute_with_others(Batcher& batcher, RequestPtr request, Session& session, const Thread* thread,
+                           std::unique_lock<std::mutex>& lock);
+  void gather(Gathering& gathering, const RequestPtr& leader, SessionRequests& requests, std::unique_lock<std::mutex>& lock);
+  void run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock);
 
   static void work_main(void* argument) {
     auto* const thread = static_cast<Thread*>(argument);
@@ -184,7 +204,6 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     std::unique_lock<std::mutex> lock(mutex);
     while (!stopped) {
       if (RequestPtr request = pop()) {
-        if (waiting > 0) call_more_threads();
         if (!execute(std::move(request), thread, lock)) return;
         continue;
       }
@@ -222,6 +241,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   void watch_loop();
   bool replace_long_callbacks(std::uint64_t now);
   void end_stopped(std::unique_lock<std::mutex>& lock);
+  void look_at_batches(std::unique_lock<std::mutex>& lock);
 
   static void run_task(void* context, std::uint32_t) {
     const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(context));
@@ -233,7 +253,8 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     do {
       RequestPtr request = pop();
       if (request == nullptr) {
-        ++tasks_in_vain;
+        if (tasks_to_spare > 0) --tasks_to_spare;
+        else ++tasks_in_vain;
         return;
       }
       if (!execute(std::move(request), nullptr, lock)) return;
@@ -243,6 +264,89 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local RequestDispatcher::State::Thread* RequestDispatcher::State::t_thread =
     nullptr;
+
+// Executes a request that has been popped, with those that may be joined with it. Of each that is executed alone the batcher is
+// told too.
+void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr request, Session& session, const Thread* thread,
+                                                   std::unique_lock<std::mutex>& lock) {
+  SessionRequests& requests = session.requests();
+  Gathering gathering(batcher);
+  gather(gathering, request, requests, lock);
+  if (thread != nullptr && waiting > 0) call_more_threads();
+  lock.unlock();
+  if (gathering.members.size() > 1) {
+    request.reset();
+    run_batch(batcher, std::move(gathering.members), lock);
+  } else {
+    gathering.members.clear();
+    const std::int64_t rows = batcher.rows_of(*request);
+    const std::uint64_t begin = os::now_ns();
+    request->execute(request);
+    request.reset();
+    batcher.note_run(rows, os::now_ns() - begin);
+  }
+  lock.lock();
+  batcher.note_end(requests.in_flight());
+}
+
+// Those that wait already; and those that come, as long as the first may wait for them, more are on their way, and no other request
+// could have this thread.
+void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& leader, SessionRequests& requests,
+                                      std::unique_lock<std::mutex>& lock) {
+  try {
+    if (!gathering.begin(leader)) return;
+    requests.join(leader->run().priority, &gathering.members, [&](const RequestPtr& r) { return gathering.wants(r); });
+  } catch (const std::bad_alloc&) {  // with those that there are
+    if (gathering.members.empty()) return;
+  }
+  const std::size_t taken = gathering.members.size() - 1;
+  if (taken > 0) note_gone(&requests, taken);
+  if (on_host) tasks_to_spare += taken;
+  while (!on_host && !stopped && requests.gathering == nullptr && !gathering.members.empty() && !gathering.is_full()) {
+    const std::uint64_t now = os::now_ns();
+    const bool expects = gathering.batcher.expects_more_than(requests.in_flight());
+    if (now >= gathering.until_ns || !expects || (waiting > 0 && idle == 0) || gathering.has_stopped()) return;
+    std::uint64_t sleep = std::min<std::uint64_t>(gathering.until_ns - now, 1'000'000'000);
+    if (gathering.has_tokens()) sleep = std::min(sleep, kLookNs);
+    requests.gathering = &gathering;
+    ++gatherings;
+    joined.wait_for(lock, std::chrono::nanoseconds(sleep));
+    --gatherings;
+    requests.gathering = nullptr;
+  }
+}
+
+// Without the lock.
+void RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<BatchRun> batch = BatchRun::make(batcher, std::move(members));
+  if (batch == nullptr) return;
+  bool done = batch->prepare();
+  const bool watched = done && batch->has_stops() && !on_host;
+  if (watched) {
+    lock.lock();
+    batches.add(*batch);
+    call_the_watcher();
+    lock.unlock();
+  }
+  if (done) done = batch->run();
+  if (watched) {
+    lock.lock();
+    batches.remove(*batch);
+    lock.unlock();
+  }
+  batch->finish(done);
+}
+
+void RequestDispatcher::State::look_at_batches(std::unique_lock<std::mutex>& lock) {
+  if (batches.is_empty()) return;
+  std::vector<std::shared_ptr<BatchRun>> found = batches.all();
+  lock.unlock();
+  for (std::shared_ptr<BatchRun>& b : found) {
+    b->look();
+    b.reset();
+  }
+  lock.lock();
+}
 
 // Another thread in the place of each that has been in a callback for long. Whether there are such callbacks.
 bool RequestDispatcher::State::replace_long_callbacks(std::uint64_t now) {
@@ -288,7 +392,10 @@ void RequestDispatcher::State::watch_loop() {
     const std::uint64_t begin = os::now_ns();
     bool looks = replace_long_callbacks(begin);
     end_stopped(lock);
+    if (is_forked()) return;
+    look_at_batches(lock);
     if (stopped || is_forked()) return;
+    looks = looks || !batches.is_empty();
     std::uint64_t deadline = UINT64_MAX;
     for (const SessionRequests* s = first; s != nullptr; s = s->next) s->look_at_stops(&deadline, &looks);
     const std::uint64_t now = os::now_ns();

@@ -46,6 +46,13 @@ void Request::end_stopped(const RequestPtr& self) noexcept {
   }
 }
 
+void Request::end_joined(const RequestPtr& self, std::span<RunValue> made) noexcept {
+  for (std::size_t j = 0; j < outputs_.size(); ++j) {
+    if (!outputs_[j]) outputs_[j] = std::move(made[j]);
+  }
+  end(self, nullptr);
+}
+
 void Request::end(const RequestPtr& self, const Error* error) noexcept {
   inputs_.clear();  // others may have what the request kept before they learn of its end
   run_.state.reset();

@@ -31,11 +31,17 @@ class Request {
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   const RunRequest& run() const { return run_; }
   std::size_t output_count() const { return outputs_.size(); }
+  std::uint64_t submitted_ns() const { return submitted_ns_; }
+  // Until it has ended: what it was given, and the tensor that was given for an output, or null.
+  std::span<const RunValue> inputs() const { return inputs_; }
+  const TensorPtr& given_output(std::size_t output) const { return outputs_[output].tensor; }
 
   // Runs the model. Called once, without locks.
   void execute(const RequestPtr& self) noexcept;
   // Ends a request that nobody executes, and that its token or deadline has stopped.
   void end_stopped(const RequestPtr& self) noexcept;
+  // Ends a request that a run of several has computed. `made`: the outputs for which no tensor was given.
+  void end_joined(const RequestPtr& self, std::span<RunValue> made) noexcept;
   // Of the dispatcher, before anybody else knows the request.
   void note_submission(std::uint64_t now_ns, std::uint64_t number) {
     submitted_ns_ = now_ns;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/os/fork.h"
 #include "base/error.h"
+#include "base/os/fork.h"
 #include "base/run_scheduler.h"
 #include "runtime/request/session_requests.h"
 #include "runtime/request/time_histogram.h"

@@ -54,13 +54,27 @@ std::int32_t SessionRequests::top_priority(std::uint64_t now_ns) const {
 
 RequestPtr SessionRequests::pop(std::uint64_t now_ns) {
   std::int64_t u = 0;
-  Heap& heap = classes_[static_cast<std::size_t>(top_class(now_ns, &u))];
+  ++running_;
+  return take_top(static_cast<std::int32_t>(top_class(now_ns, &u)) - kMostPriority);
+}
+
+const RequestPtr* SessionRequests::top(std::int32_t priority) const {
+  const Heap& heap = classes_[static_cast<std::size_t>(priority + kMostPriority)];
+  return heap.empty() ? nullptr : &heap.front();
+}
+
+RequestPtr SessionRequests::take_top(std::int32_t priority) {
+  Heap& heap = classes_[static_cast<std::size_t>(priority + kMostPriority)];
   std::pop_heap(heap.begin(), heap.end(), is_later);
   RequestPtr request = std::move(heap.back());
   heap.pop_back();
   --waiting_;
-  ++running_;
   return request;
+}
+
+std::uint64_t SessionRequests::in_flight() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return entered_;
 }
 
 bool SessionRequests::remove(const Request* request) noexcept {

@@ -13,6 +13,7 @@
 
 namespace evn {
 
+struct Gathering;
 class Request;
 using RequestPtr = std::shared_ptr<Request>;
 
@@ -37,6 +38,38 @@ class SessionRequests {
   // The most urgent one, which is executed from now on until done().
   RequestPtr pop(std::uint64_t now_ns);
   void done() { --running_; }
+  // Takes out those of a priority that `wants` says kTake to, the most urgent first, and appends them to `out`, in the place of
+  // which they go on being executed as one: done() is called once for all. Throws std::bad_alloc; none is lost then.
+  enum class Wanted { kTake, kLeave, kEnd };
+  template <typename F>
+  void join(std::int32_t priority, std::vector<RequestPtr>* out, F&& wants) {
+    std::array<RequestPtr, 32> left;
+    std::size_t left_count = 0;
+    const auto put_back = [&] {
+      while (left_count > 0) push(std::move(left[--left_count]));  // for which there is room
+    };
+    try {
+      while (left_count < left.size()) {
+        const RequestPtr* const first = top(priority);
+        if (first == nullptr) break;
+        out->reserve(out->size() + 1);
+        const Wanted wanted = wants(*first);
+        if (wanted == Wanted::kEnd) break;
+        RequestPtr request = take_top(priority);
+        if (wanted == Wanted::kLeave) {
+          left[left_count++] = std::move(request);
+          continue;
+        }
+        out->push_back(std::move(request));
+      }
+    } catch (...) {
+      put_back();
+      throw;
+    }
+    put_back();
+  }
+  // The number of requests that have not ended.
+  std::uint64_t in_flight();
   // Takes out one that has just been pushed. False: it is not there any more.
   bool remove(const Request* request) noexcept;
   // Appends those whose token or deadline says stop, which stay, and end elsewhere.
@@ -47,6 +80,7 @@ class SessionRequests {
 
   SessionRequests* next = nullptr;  // in the dispatcher's list of those in which requests wait
   bool listed = false;
+  Gathering* gathering = nullptr;  // of the dispatcher: a thread that waits for requests to be joined with what it has
 
   // -- From any thread ------------------------------------------------------------------------------------------------------
 
@@ -77,6 +111,9 @@ class SessionRequests {
   static bool in_any_callback() noexcept;
 
  private:
+  const RequestPtr* top(std::int32_t priority) const;
+  RequestPtr take_top(std::int32_t priority);
+
   using Heap = std::vector<RequestPtr>;  // the earliest deadline, then the first to come, at the front
   static bool is_later(const RequestPtr& a, const RequestPtr& b);
   // The class of the most urgent one; -1 where none waits.

@@ -93,8 +93,8 @@ class ArenaStore final : public Reclaimer {
 
   // -- With mutex() held ----------------------------------------------------------------------------------------------------
 
-  // The smallest idle arena with room, of no more than twice as many bytes, or of more where another would pass the budget. nullptr:
-  // one must be made; then *replaced has what that one will take the place of, or nothing.
+  // The smallest idle arena with room, of no more than twice as many bytes, or of more where another would pass the budget.
+  // nullptr: one must be made; then *replaced has what that one will take the place of, or nothing.
   ArenaPtr take(const ArenaNeed& need, ArenaPtr* replaced) noexcept;
   // Puts what is dropped in front of the list *dropped, to be freed without the lock.
   void keep(ArenaPtr arena, std::uint64_t run, ArenaPtr* dropped) noexcept;
@@ -125,7 +125,7 @@ class ArenaStore final : public Reclaimer {
   ArenaStore* next_ = nullptr;  // in the list of all; guarded by their mutex
   mutable std::mutex mutex_;    // guards what follows
   const os::HeldOverForks held_{mutex_};
-  ArenaPtr idle_;               // the latest first
+  ArenaPtr idle_;  // the latest first
   std::uint64_t idle_count_ = 0;
   std::uint64_t live_count_ = 0;
   std::uint64_t live_bytes_ = 0;
