@@ -112,7 +112,6 @@ class Tensor {
   bool pinned_ = false;
   bool read_only_ = false;
   bool borrowed_ = false;
-  std::shared_ptr<Tensor> whole_;  // of which this one is a part
   PooledMemory memory_;
   Buffer buffer_;
   evn_deleter deleter_ = nullptr;
