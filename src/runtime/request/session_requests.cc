@@ -73,7 +73,7 @@ RequestPtr SessionRequests::take_top(std::int32_t priority) {
 }
 
 std::uint64_t SessionRequests::in_flight() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   return entered_;
 }
 
