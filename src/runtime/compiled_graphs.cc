@@ -31,9 +31,8 @@ void SharedPlans::add(const std::shared_ptr<Plan>& plan) {
 
 bool SharedPlans::withdraw(const std::shared_ptr<Plan>& plan) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) {
-    return !e.plan.owner_before(plan) && !plan.owner_before(e.plan);
-  });
+  const auto it = std::find_if(entries_.begin(), entries_.end(),
+                               [&](const Entry& e) { return !e.plan.owner_before(plan) && !plan.owner_before(e.plan); });
   if (it == entries_.end()) return true;
   if (it->found) return false;
   entries_.erase(it);

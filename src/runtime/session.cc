@@ -322,8 +322,7 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
 }
 
 std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
-                                                 std::uint64_t random_seed, ScheduledRun* scheduled,
-                                                 std::uint64_t run_number) {
+                                                 std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t run_number) {
   check_counts(inputs.size(), graph().outputs.size());
   SmallArray<RunValue> in(inputs.size());
   SmallArray<RunValue> out(graph().outputs.size());

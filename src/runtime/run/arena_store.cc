@@ -12,7 +12,8 @@ std::uint64_t ArenaNeed::total() const {
 }
 
 Arena::Arena(const ArenaNeed& need, Reclaimer* first) : least_need_(need.total()) {
-  blocks_.reserve(static_cast<std::size_t>(std::count_if(need.bytes.begin(), need.bytes.end(), [](std::size_t b) { return b > 0; })));
+  blocks_.reserve(
+      static_cast<std::size_t>(std::count_if(need.bytes.begin(), need.bytes.end(), [](std::size_t b) { return b > 0; })));
   for (std::size_t slot = 0; slot < need.bytes.size(); ++slot) {
     if (need.bytes[slot] == 0) continue;
     blocks_.push_back({need.devices[slot], need.devices[slot]->allocate(need.bytes[slot], MemoryClass::kArenas, false, first)});

@@ -91,8 +91,8 @@ class ArenaStore final : public Reclaimer {
 
   // -- With mutex() held ----------------------------------------------------------------------------------------------------
 
-  // The smallest idle arena with room, of no more than twice as many bytes, or of more where another would pass the budget. nullptr:
-  // one must be made; then *replaced has what that one will take the place of, or nothing.
+  // The smallest idle arena with room, of no more than twice as many bytes, or of more where another would pass the budget.
+  // nullptr: one must be made; then *replaced has what that one will take the place of, or nothing.
   ArenaPtr take(const ArenaNeed& need, ArenaPtr* replaced) noexcept;
   // Puts what is dropped in front of the list *dropped, to be freed without the lock.
   void keep(ArenaPtr arena, std::uint64_t run, ArenaPtr* dropped) noexcept;
