@@ -69,7 +69,7 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
   std::string device() const { return info().device; }
   bool read_only() const { return (info().flags & EVN_TENSOR_READ_ONLY) != 0; }
 
-  // The elements, which must be of T, to read and write. Only one map of a tensor can be there at a time.
+  // The elements, which must be of T, to read and write. Any number of maps to read can be there at a time, or one that writes.
   template <typename T>
   Mapped<T> data(Access access = Access::kReadWrite) {
     check_dtype<T>();
@@ -106,11 +106,31 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
         [&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_tensor_get_string(get(), index, b, c, s, e); });
   }
   std::vector<std::string> strings() const {
-    std::size_t count = 1;
+    std::size_t count = 1, size = 0;
     for (const std::int64_t dim : dims()) count *= static_cast<std::size_t>(dim);
+    std::vector<std::size_t> begins(count + 1);
+    std::string text;
+    evn_status status = EVN_ERROR_BUFFER_TOO_SMALL;
+    while (status == EVN_ERROR_BUFFER_TOO_SMALL) {  // others may set longer ones meanwhile
+      detail::check([&](evn_error* e) { return evn_tensor_get_strings(get(), nullptr, 0, nullptr, count, &size, e); });
+      text.resize(size);
+      detail::check([&](evn_error* e) {
+        status = evn_tensor_get_strings(get(), &text[0], size, begins.data(), count, nullptr, e);
+        return status == EVN_ERROR_BUFFER_TOO_SMALL ? EVN_OK : status;
+      });
+    }
     std::vector<std::string> all;
-    for (std::size_t i = 0; i < count; ++i) all.push_back(string_at(i));
+    all.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) all.push_back(text.substr(begins[i], begins[i + 1] - begins[i] - 1));
     return all;
+  }
+
+  // A tensor over a part of this one's memory, which it keeps: elements from number `first` on, in row-major order, seen with dims
+  // of their own.
+  Tensor view(std::uint64_t first, const Dims& dims) const {
+    Tensor t;
+    detail::check([&](evn_error* e) { return evn_tensor_create_view(get(), first, dims.data(), dims.rank(), t.handle_.out(), e); });
+    return t;
   }
 
   // Copies all bytes into a tensor of the same dtype and dims.
@@ -164,6 +184,11 @@ class Device : public detail::Object<evn_device, evn_device_release> {
   void reset_memory_peak() const {
     detail::check([&](evn_error* e) { return evn_device_reset_memory_peak(get(), e); });
   }
+  // UINT64_MAX: none.
+  void set_memory_limit(std::uint64_t limit_bytes) const {
+    detail::check([&](evn_error* e) { return evn_device_set_memory_limit(get(), limit_bytes, e); });
+  }
+  // Gives cached blocks, and what sessions keep for runs to come, back to the system.
   void trim_memory() const {
     detail::check([&](evn_error* e) { return evn_device_trim_memory(get(), e); });
   }

@@ -1,4 +1,5 @@
 // evn_session_submit*, evn_request_*, evn_queue_*, evn_session_finish.
+#include "base/mutex.h"
 #include "evener/request.h"
 
 #include <optional>
@@ -31,7 +32,7 @@ class ApiRequest final : public Request {
   }
   // Once nothing can fail any more.
   void adopt_user(evn_user_release take_back) {
-    const std::lock_guard<std::mutex> lock(user_mutex_);
+    const LockIfAlive lock(user_mutex_);
     user_data_.emplace();
     user_data_->adopt(take_back, user_);
     if (told_) take_back_user();
@@ -44,7 +45,7 @@ class ApiRequest final : public Request {
         done_(user_, static_cast<evn_request>(entry_.handle));
       } catch (...) {  // nobody is there to be told
       }
-      const std::lock_guard<std::mutex> lock(user_mutex_);
+      const LockIfAlive lock(user_mutex_);
       told_ = true;
       take_back_user();
     }
@@ -64,7 +65,7 @@ class ApiRequest final : public Request {
   QueuePtr queue_;
   CompletionQueue::Entry entry_;
   bool caller_has_handle_ = false;
-  std::mutex user_mutex_;  // a callback may have returned before the submission has
+  Mutex user_mutex_;  // a callback may have returned before the submission has
   bool told_ = false;
   std::optional<UserData> user_data_;
 };
@@ -82,12 +83,13 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
             const evn_run_options* options, const evn_submit_options* submit_options, evn_request* request) {
   const Pin<SessionPtr> pin(session);
   const SessionPtr s = *pin;
-  RunOptions o = read_run_options(options);
+  s->requests().require_not_forked();
   static constexpr evn_submit_options defaults = EVN_SUBMIT_OPTIONS_INIT;
   const evn_submit_options so = read_options(submit_options, defaults, sizeof(evn_submit_options));
   if ((so.flags & ~static_cast<uint32_t>(EVN_SUBMIT_FAIL_WHEN_FULL)) != 0)
     fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", so.flags);
   check_argument_counts(s->graph(), input_count, output_count);
+  RunOptions o = read_run_options(options, s->graph());
   require(inputs != nullptr || input_count == 0, "inputs");
   if (request == nullptr && so.queue == nullptr && so.done == nullptr) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "request, queue and done are NULL: nobody would learn of the end");
@@ -99,9 +101,11 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
     o.request.timeout_ns = 0;
   }
   QueuePtr queue = so.queue != nullptr ? *Pin<QueuePtr>(so.queue) : nullptr;
+  if (queue != nullptr) queue->require_not_forked();
   std::vector<RunValue> in(input_count), out(output_count);
-  take_arguments<Kind>(*s, inputs, input_count, outputs, output_count, in, out);
+  take_arguments<Kind>(*s, o.request, inputs, outputs, in, out);
   const auto made = std::make_shared<ApiRequest>(s, std::move(in), std::move(out), o, so, std::move(queue));
+  o.request.state.reset();  // it is the request's, which lets go of it at its end
   void* const handle = make_handle<RequestPtr>(made);
   made->set_handle(handle, request != nullptr);
   try {
@@ -127,11 +131,11 @@ void take(evn_request request, Handle* outputs, uint32_t output_count) {
     require(outputs != nullptr || output_count == 0, "outputs");
     if constexpr (std::is_same_v<Kind, Tensors>) {
       for (std::size_t j = 0; j < out.size(); ++j) {
-        if (out[j].tensor == nullptr)
+        if (out[j].tensor == nullptr && out[j])
           fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu is no tensor: evn_request_take_values gives it", j);
       }
     }
-    give_outputs<Kind>((*r)->runtime(), out, outputs, [&](std::size_t j) { return !(*r)->was_given(j); });
+    give_outputs<Kind>((*r)->runtime(), out, outputs, [&](std::size_t j) { return !(*r)->was_given(j) && out[j]; });
   });
 }
 

@@ -26,32 +26,40 @@ struct Values {
   static Object object(const std::shared_ptr<Runtime>& runtime, const RunValue& v) { return {runtime, v}; }
 };
 
-// Throws where an output of the graph is no tensor.
-void refuse_other_than_tensors(const Graph& graph);
+// Throws where an output of the graph is no tensor. `skipped`: per output, as RunRequest has it.
+void refuse_other_than_tensors(const Graph& graph, std::span<const uint8_t> skipped = {});
 
 struct RunOptions {
   RunRequest request;
   CancelPtr
       token;  // which the request's stop condition refers to: it lives as long as the run, whoever releases its handle meanwhile
 };
-RunOptions read_run_options(const evn_run_options* options);
+// Of a run of a session whose numbers of inputs and outputs have been checked.
+RunOptions read_run_options(const evn_run_options* options, const Graph& graph);
+
+// Throws where output j, for which there is a tensor, is not wanted.
+void check_not_skipped(const Graph& graph, std::span<const uint8_t> skipped, std::size_t j);
 
 // The tensors or values behind handles. Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_HANDLE. `outputs` may be NULL where
 // all its slots are.
 template <typename Kind, typename Handle>
-void take_arguments(const Session& session, const Handle* inputs, uint32_t input_count, const Handle* outputs,
-                    uint32_t output_count, std::span<RunValue> in, std::span<RunValue> out) {
+void take_arguments(const Session& session, const RunRequest& request, const Handle* inputs, const Handle* outputs,
+                    std::span<RunValue> in, std::span<RunValue> out) {
   const auto take = [&](Handle handle, RunValue* to) {
     const Pin<typename Kind::Object> object(handle);
     if (Kind::runtime(*object) != session.runtime()) fail(EVN_ERROR_INVALID_ARGUMENT, "a tensor belongs to another runtime");
     *to = Kind::value(*object);
   };
-  if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(session.graph());
-  for (uint32_t i = 0; i < input_count; ++i) take(inputs[i], &in[i]);
-  for (uint32_t j = 0; j < output_count && outputs != nullptr; ++j) {
+  if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(session.graph(), request.skipped);
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const bool of_state = request.state != nullptr && &request.state->session() == &session && request.state->has_input(i);
+    if (inputs[i] != nullptr || !of_state) take(inputs[i], &in[i]);
+  }
+  for (std::size_t j = 0; j < out.size() && outputs != nullptr; ++j) {
     if (outputs[j] == nullptr) continue;
+    check_not_skipped(session.graph(), request.skipped, j);
     take(outputs[j], &out[j]);
-    if (out[j].tensor == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "output %u: only a tensor is written in place", j);
+    if (out[j].tensor == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu: only a tensor is written in place", j);
   }
 }
 

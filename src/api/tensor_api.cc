@@ -4,6 +4,46 @@
 
 using namespace evn;
 
+namespace {
+
+// What a view of the tensor is, and its first byte there.
+struct ViewPlace {
+  TensorDesc desc;
+  std::size_t begin_bytes = 0;
+};
+
+ViewPlace place_of_view(const Tensor& whole, uint64_t first, const int64_t* dims, uint32_t rank) {
+  ViewPlace place{{whole.desc().dtype, {}}};
+  if (place.desc.dtype == DType::kString) fail(EVN_ERROR_UNSUPPORTED, "string tensors have no views");
+  if (rank > EVN_MAX_RANK) fail(EVN_ERROR_LIMIT, "rank %u is above the limit of %d", rank, EVN_MAX_RANK);
+  require(dims != nullptr || rank == 0, "dims");
+  uint64_t count = 1;
+  bool overflows = false, is_empty = false;
+  for (uint32_t i = 0; i < rank; ++i) {
+    if (dims[i] < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "dims[%u] is %lld", i, static_cast<long long>(dims[i]));
+    place.desc.shape.push_back(dims[i]);
+    overflows |= __builtin_mul_overflow(count, static_cast<uint64_t>(dims[i]), &count);
+    is_empty |= dims[i] == 0;
+  }
+  if (is_empty) count = 0;
+  const auto all = static_cast<uint64_t>(whole.desc().shape.elements());
+  if ((overflows && !is_empty) || first > all || count > all - first) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "a view of dims %s from element %llu on ends beyond the tensor, which has %llu elements",
+         place.desc.shape.to_string().c_str(), static_cast<unsigned long long>(first), static_cast<unsigned long long>(all));
+  }
+  // Both ends: the rest of a view's last byte is its own, which nothing else may have.
+  const uint64_t bits = dtype_bits(place.desc.dtype), end = first + count;
+  if (first * bits % 8 != 0 || (count > 0 && end != all && end * bits % 8 != 0)) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "a view of elements [%llu, %llu) of %s, of %llu bits, begins or ends within a byte",
+         static_cast<unsigned long long>(first), static_cast<unsigned long long>(end), dtype_name(place.desc.dtype),
+         static_cast<unsigned long long>(bits));
+  }
+  place.begin_bytes = static_cast<std::size_t>(first * bits / 8);
+  return place;
+}
+
+}  // namespace
+
 extern "C" {
 
 evn_status evn_tensor_create(evn_device device, evn_dtype dtype, const int64_t* dims, uint32_t rank, uint32_t flags,
@@ -36,6 +76,16 @@ evn_status evn_tensor_wrap(evn_runtime runtime, void* data, size_t size_bytes, e
     evn_tensor handle = static_cast<evn_tensor>(make_handle<TensorPtr>(wrapped));
     wrapped->adopt(deleter, user);  // nothing can fail from here on
     *tensor = handle;
+  });
+}
+
+evn_status evn_tensor_create_view(evn_tensor tensor, uint64_t first, const int64_t* dims, uint32_t rank, evn_tensor* view,
+                                  evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<TensorPtr> t(tensor);
+    require(view != nullptr, "view");
+    const ViewPlace place = place_of_view(**t, first, dims, rank);
+    *view = static_cast<evn_tensor>(make_handle<TensorPtr>(Tensor::part(*t, place.begin_bytes, place.desc)));
   });
 }
 
@@ -119,6 +169,17 @@ evn_status evn_tensor_get_string(evn_tensor tensor, size_t index, char* buffer, 
   return guarded(error, [&] {
     const Pin<TensorPtr> t(tensor);
     write_text((*t)->string_at(index), buffer, capacity, size);
+  });
+}
+
+evn_status evn_tensor_get_strings(evn_tensor tensor, char* buffer, size_t capacity, size_t* offsets, size_t count, size_t* size,
+                                  evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<TensorPtr> t(tensor);
+    require(size != nullptr || buffer != nullptr, "size");
+    if (buffer == nullptr && capacity != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "buffer is NULL, but capacity is %zu", capacity);
+    const std::size_t bytes = (*t)->get_strings(count, buffer, capacity, offsets);
+    if (size != nullptr) *size = bytes;
   });
 }
 

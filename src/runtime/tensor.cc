@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/checked.h"
 #include "base/error.h"
 
 namespace evn {
@@ -67,13 +68,14 @@ TensorDesc checked_desc(const Limits& limits, evn_dtype dtype, const std::int64_
   return desc;
 }
 
-Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill)
+Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill, MemoryClass cls)
     : runtime_(std::move(runtime)), device_(device), desc_(desc), pinned_(pinned) {
   const std::size_t bytes = desc.size_bytes();
   if (desc.dtype == DType::kString && !on_host()) {
     throw make_error(EVN_ERROR_UNSUPPORTED, "string tensors lie on the CPU device").with_device(device->name().c_str());
   }
-  memory_ = device->allocate(bytes, MemoryClass::kTensors, pinned);
+  Runtime::require_not_forked(*device);
+  memory_ = device->allocate(bytes, cls, pinned);
   buffer_ = {memory_.memory(), 0, bytes};
   if (bytes > 0 && (fill == Fill::kZero || desc.dtype == DType::kString)) clear();
 }
@@ -101,11 +103,49 @@ void Tensor::adopt(evn_deleter deleter, void* user) {
   user_ = user;
 }
 
+Tensor::Tensor(PartKey, std::shared_ptr<Tensor> whole, const Buffer& buffer, const TensorDesc& desc)
+    : runtime_(whole->runtime_),
+      device_(whole->device_),
+      desc_(desc),
+      pinned_(whole->pinned_),
+      buffer_(buffer),
+      whole_(whole->whole_ != nullptr ? whole->whole_ : std::move(whole)) {}
+
+TensorPtr Tensor::part(const TensorPtr& whole, std::size_t offset_bytes, const TensorDesc& desc) {
+  const std::size_t bytes = desc.size_bytes(), all = whole->size_bytes();
+  if (whole->desc_.dtype == DType::kString || desc.dtype == DType::kString)
+    fail(EVN_ERROR_UNSUPPORTED, "string tensors have no views");
+  if (offset_bytes > all || bytes > all - offset_bytes) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "a view of %zu bytes from byte %zu on ends beyond the tensor, which has %zu bytes", bytes,
+         offset_bytes, all);
+  }
+  Buffer buffer = whole->buffer_;
+  buffer.size = bytes;
+  if (whole->on_host()) {
+    if (offset_bytes > 0) buffer.memory = static_cast<char*>(buffer.memory) + offset_bytes;
+  } else if (const std::size_t alignment = whole->device_->traits().alignment; bytes > 0 && offset_bytes % alignment != 0) {
+    throw make_error(EVN_ERROR_UNSUPPORTED,
+                     "a view begins at byte %zu, which is no multiple of the device's alignment of %zu bytes", offset_bytes,
+                     alignment)
+        .with_device(whole->device_->name().c_str());
+  } else {
+    buffer.offset += offset_bytes;
+  }
+  return std::make_shared<Tensor>(PartKey(), whole, buffer, desc);
+}
+
 Tensor::~Tensor() {
-  if (pinned_address_ != nullptr) {
-    try {
-      device_->unmap(buffer_, pinned_address_);
-    } catch (const Error&) {  // the device undoes it when it maps the memory again
+  if (own_maps_ != 0) {
+    const Tensor& all = owner();
+    const std::lock_guard<Mutex> lock(all.mutex_);
+    all.maps_ -= own_maps_;
+    if (all.maps_ == 0) {
+      try {
+        unmap_pinned();
+      } catch (const Error&) {  // the device undoes it when it maps the memory again
+        all.pinned_address_ = nullptr;
+      }
+      all.written_ = false;
     }
   }
   if (deleter_ != nullptr) deleter_(user_, buffer_.memory);
@@ -113,53 +153,84 @@ Tensor::~Tensor() {
 
 bool Tensor::begin_use(const char* what) const {
   if (on_host()) return false;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "%s is mapped", what);
-  ++uses_;
+  const Tensor& all = owner();
+  const std::lock_guard<Mutex> lock(all.mutex_);
+  if (all.maps_ != 0) fail(EVN_ERROR_WRONG_STATE, "%s is mapped", what);
+  ++all.uses_;
   return true;
 }
 
 void Tensor::end_use() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (--uses_ == 0) unused_.notify_all();
+  const Tensor& all = owner();
+  const std::lock_guard<Mutex> lock(all.mutex_);
+  if (--all.uses_ == 0) all.unused_.notify_all();
 }
 
 void Tensor::require_writable(const char* what) const {
-  if (read_only_) fail(EVN_ERROR_INVALID_ARGUMENT, "%s is read-only", what);
+  if (read_only()) fail(EVN_ERROR_INVALID_ARGUMENT, "%s is read-only", what);
 }
 
 std::shared_ptr<const void> Tensor::texts() const {
   if (desc_.dtype != DType::kString) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   return texts_;
 }
 
 void Tensor::set_texts(std::shared_ptr<const void> texts) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   texts_ = std::move(texts);
 }
 
-void Tensor::set_strings(std::span<const std::string_view> strings) {
+void Tensor::require_strings(std::size_t count) const {
+  const auto have = static_cast<std::size_t>(desc_.shape.elements());
   if (desc_.dtype != DType::kString) fail(EVN_ERROR_INVALID_ARGUMENT, "the tensor has elements of %s", dtype_name(desc_.dtype));
+  if (count != have)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "%zu strings are given or asked for, the tensor has %zu elements", count, have);
+}
+
+void Tensor::set_strings(std::span<const std::string_view> strings) {
+  const std::size_t count = strings.size();
+  require_strings(count);
   require_writable("the tensor");
-  const auto count = static_cast<std::size_t>(desc_.shape.elements());
-  if (strings.size() != count)
-    fail(EVN_ERROR_INVALID_ARGUMENT, "%zu strings are given, the tensor has %zu elements", strings.size(), count);
   auto texts = std::make_shared<TextPool>(device_->ledger());
   std::vector<TextElement> elements;
   elements.reserve(count);
   for (const std::string_view s : strings) elements.push_back(texts->add(s));
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (count > 0) std::memcpy(buffer_.address(), elements.data(), count * sizeof(TextElement));
   texts_ = std::move(texts);
 }
 
 std::string Tensor::string_at(std::size_t index) const {
-  if (desc_.dtype != DType::kString) fail(EVN_ERROR_INVALID_ARGUMENT, "the tensor has elements of %s", dtype_name(desc_.dtype));
   const auto count = static_cast<std::size_t>(desc_.shape.elements());
+  require_strings(count);
   if (index >= count) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %zu, the tensor has %zu elements", index, count);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   return std::string(text_of(static_cast<const TextElement*>(buffer_.address())[index]));
+}
+
+std::size_t Tensor::get_strings(std::size_t count, char* to, std::size_t capacity, std::size_t* offsets) const {
+  require_strings(count);
+  const std::lock_guard<Mutex> lock(mutex_);
+  const auto* elements = static_cast<const TextElement*>(buffer_.address());
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < count; ++i) bytes = checked_add(bytes, text_of(elements[i]).size() + 1);
+  if (to != nullptr && capacity < bytes) {
+    throw make_error(EVN_ERROR_BUFFER_TOO_SMALL, "the strings need %zu bytes, capacity is %zu", bytes, capacity)
+        .with_bytes(bytes, capacity);
+  }
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < count && (to != nullptr || offsets != nullptr); ++i) {
+    const std::string_view text = text_of(elements[i]);
+    if (offsets != nullptr) offsets[i] = at;
+    if (to != nullptr) {
+      if (!text.empty()) std::memcpy(to + at, text.data(), text.size());
+      to[at + text.size()] = '\0';
+    }
+    at += text.size() + 1;
+  }
+  if (offsets != nullptr) offsets[count] = bytes;
+  return bytes;
 }
 
 void Tensor::copy_strings_to(Tensor& to) const {
@@ -167,55 +238,87 @@ void Tensor::copy_strings_to(Tensor& to) const {
   const std::size_t bytes = elements.size() * sizeof(TextElement);
   std::shared_ptr<const void> texts;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     if (bytes > 0) std::memcpy(elements.data(), buffer_.address(), bytes);
     texts = texts_;
   }
-  const std::lock_guard<std::mutex> lock(to.mutex_);
+  const std::lock_guard<Mutex> lock(to.mutex_);
   if (bytes > 0) std::memcpy(to.buffer_.address(), elements.data(), bytes);
   to.texts_ = std::move(texts);
 }
 
+void Tensor::require_not_mapped(bool to_write) const {
+  if (written_ || (to_write && maps_ != 0)) fail(EVN_ERROR_WRONG_STATE, "the tensor is mapped already");
+}
+
 void* Tensor::map(std::uint32_t flags) {
+  const bool read = (flags & EVN_MAP_READ) != 0, write = (flags & EVN_MAP_WRITE) != 0;
   if (desc_.dtype == DType::kString)
-    fail(EVN_ERROR_UNSUPPORTED, "strings are no bytes to map: evn_tensor_get_string, evn_tensor_set_strings");
-  if ((flags & EVN_MAP_WRITE) != 0) require_writable("the tensor");
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto require_not_mapped = [&] {
-    if (map_flags_ != 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is mapped already");
-  };
-  require_not_mapped();
-  unused_.wait(lock, [&] { return uses_ == 0; });
-  require_not_mapped();
-  const bool read = (flags & EVN_MAP_READ) != 0;
-  void* data = nullptr;
-  if (on_host()) {
-    data = buffer_.size > 0 ? buffer_.address() : nullptr;
-  } else if (buffer_.size > 0 && pinned_) {
-    data = pinned_address_ = device_->map(buffer_, read, (flags & EVN_MAP_WRITE) != 0);
-  }
-  if (!on_host() && buffer_.size > 0 && data == nullptr) {
-    std::shared_ptr<void> staging = allocate_charged(device_->ledger(), buffer_.size, MemoryClass::kTensors);
-    std::memset(staging.get(), 0, buffer_.size);
-    if (read) copy_and_wait(device_, {device_, buffer_}, {nullptr, {staging.get(), 0, buffer_.size}});
-    staging_ = std::move(staging);
-    data = staging_.get();
-  }
-  map_flags_ = flags;
+    fail(EVN_ERROR_UNSUPPORTED, "strings are no bytes to map: evn_tensor_get_strings, evn_tensor_set_strings");
+  if (write) require_writable("the tensor");
+  Runtime::require_not_forked(*device_);
+  const Tensor& all = owner();
+  std::unique_lock<Mutex> lock(all.mutex_);
+  all.require_not_mapped(write);
+  all.unused_.wait(lock, [&] { return all.uses_ == 0; });
+  all.require_not_mapped(write);
+  void* const data = map_bytes(read, write);
+  ++own_maps_;
+  ++all.maps_;
+  all.written_ = write;
   return data;
 }
 
+void* Tensor::map_bytes(bool read, bool write) {
+  if (buffer_.size == 0) return nullptr;
+  if (on_host()) return buffer_.address();
+  if (staging_ != nullptr) return staging_.get();
+  if (void* const address = pinned_ ? map_pinned(read, write) : nullptr) return address;
+  std::shared_ptr<void> staging = allocate_charged(device_->ledger(), buffer_.size, MemoryClass::kTensors);
+  std::memset(staging.get(), 0, buffer_.size);
+  if (read) copy_and_wait(device_, {device_, buffer_}, {nullptr, {staging.get(), 0, buffer_.size}});
+  staging_ = std::move(staging);
+  return staging_.get();
+}
+
+// A device maps memory once at a time: those who read share the owner's. What is not read of a map to write is undefined: only the
+// part is mapped.
+void* Tensor::map_pinned(bool read, bool write) const {
+  const Tensor& all = owner();
+  if (all.pinned_address_ == nullptr) all.pinned_address_ = device_->map(write ? buffer_ : all.buffer_, read, write);
+  if (all.pinned_address_ == nullptr || write) return all.pinned_address_;
+  return static_cast<char*>(all.pinned_address_) + (buffer_.offset - all.buffer_.offset);
+}
+
+void Tensor::unmap_pinned() const {
+  const Tensor& all = owner();
+  if (all.pinned_address_ == nullptr) return;
+  device_->unmap(all.written_ ? buffer_ : all.buffer_, all.pinned_address_);
+  all.pinned_address_ = nullptr;
+}
+
 void Tensor::unmap() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (map_flags_ == 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is not mapped");
-  if (pinned_address_ != nullptr) {
-    device_->unmap(buffer_, pinned_address_);
-    pinned_address_ = nullptr;
-  } else if (!on_host() && (map_flags_ & EVN_MAP_WRITE) != 0 && staging_ != nullptr) {
-    copy_and_wait(device_, {nullptr, {staging_.get(), 0, buffer_.size}}, {device_, buffer_});
+  const Tensor& all = owner();
+  const std::lock_guard<Mutex> lock(all.mutex_);
+  if (own_maps_ == 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is not mapped");
+  if (all.written_ && staging_ != nullptr) copy_and_wait(device_, {nullptr, {staging_.get(), 0, buffer_.size}}, {device_, buffer_});
+  if (all.maps_ == 1) unmap_pinned();
+  if (--own_maps_ == 0) staging_.reset();
+  --all.maps_;
+  all.written_ = false;
+}
+
+Overlap overlap_of(const Tensor& a, const Tensor& b) {
+  if (a.device() != b.device() || a.size_bytes() == 0 || b.size_bytes() == 0) return Overlap::kNone;
+  std::uintptr_t begin_a = a.buffer().offset, begin_b = b.buffer().offset;
+  if (a.on_host()) {
+    begin_a += reinterpret_cast<std::uintptr_t>(a.buffer().memory);
+    begin_b += reinterpret_cast<std::uintptr_t>(b.buffer().memory);
+  } else if (a.buffer().memory != b.buffer().memory) {
+    return Overlap::kNone;
   }
-  staging_.reset();
-  map_flags_ = 0;
+  if (begin_a == begin_b && a.size_bytes() == b.size_bytes()) return Overlap::kAll;
+  return begin_a < begin_b + b.size_bytes() && begin_b < begin_a + a.size_bytes() ? Overlap::kSome : Overlap::kNone;
 }
 
 namespace {
@@ -231,8 +334,10 @@ void copy_bytes(const Tensor& from, Tensor& to, const Leaving* leaving) {
     if (&from != &to) from.copy_strings_to(to);
     return;
   }
+  const Overlap overlap = overlap_of(from, to);
+  if (overlap == Overlap::kAll) return;
   const bool both_elsewhere = !from.on_host() && !to.on_host();
-  if (both_elsewhere && from.device() != to.device()) {
+  if (both_elsewhere && (from.device() != to.device() || overlap != Overlap::kNone)) {
     const std::size_t bytes = from.size_bytes();
     const std::shared_ptr<void> staging = allocate_charged(from.runtime()->cpu().ledger(), bytes, MemoryClass::kTensors);
     const Location host{nullptr, {staging.get(), 0, bytes}};

@@ -1,7 +1,6 @@
-// A tensor of the caller: dtype, shape and storage on one device, or wrapped host memory.
+// A tensor of the caller: dtype, shape and storage on one device, wrapped host memory, or a part of another tensor's memory.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -9,20 +8,33 @@
 #include <string_view>
 #include <utility>
 
+#include "base/mutex.h"
 #include "runtime/runtime.h"
 
 namespace evn {
 
 class Tensor {
+  class PartKey {  // who has it may call the constructor of parts
+    friend class Tensor;
+    PartKey() = default;
+  };
+
  public:
   // Memory of the device's pool: zeroed, or as it comes, for who writes all of it before anybody reads.
   enum class Fill { kZero, kNone };
-  Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill = Fill::kZero);
+  Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill = Fill::kZero,
+         MemoryClass cls = MemoryClass::kTensors);
   // Host memory of the caller, on the CPU device.
   Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc);
+  // See part().
+  Tensor(PartKey, std::shared_ptr<Tensor> whole, const Buffer& buffer, const TensorDesc& desc);
   ~Tensor();
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
+
+  // A tensor over the memory of `whole` from byte `offset_bytes` on, which it keeps. Who uses or maps one of the two uses or maps
+  // the other. Throws EVN_ERROR_INVALID_ARGUMENT (beyond the end), EVN_ERROR_UNSUPPORTED (strings; not at the device's alignment).
+  static std::shared_ptr<Tensor> part(const std::shared_ptr<Tensor>& whole, std::size_t offset_bytes, const TensorDesc& desc);
 
   // From now on wrapped memory is the tensor's to delete; until then a failure leaves it with the caller.
   void adopt(evn_deleter deleter, void* user);
@@ -33,9 +45,9 @@ class Tensor {
   const TensorDesc& desc() const { return desc_; }
   Device* device() const { return device_; }
   bool pinned() const { return pinned_; }
-  bool read_only() const { return read_only_; }
+  bool read_only() const { return read_only_ || owner().read_only_; }
   // Whether the bytes are there as long as the tensor is: not those of wrapped memory without a deleter.
-  bool keeps_memory() const { return !borrowed_; }
+  bool keeps_memory() const { return !owner().borrowed_; }
   std::size_t size_bytes() const { return buffer_.size; }
   const Buffer& buffer() const { return buffer_; }
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
@@ -49,6 +61,10 @@ class Tensor {
   // index).
   void set_strings(std::span<const std::string_view> strings);
   std::string string_at(std::size_t index) const;
+  // Writes all elements, each with a NUL behind it, into `to` (null: nothing), and where each begins, and the last ends, into
+  // `offsets` (nullable). Returns the bytes of all; throws EVN_ERROR_INVALID_ARGUMENT (dtype, count), EVN_ERROR_BUFFER_TOO_SMALL
+  // before it writes.
+  std::size_t get_strings(std::size_t count, char* to, std::size_t capacity, std::size_t* offsets) const;
   // Copies the elements of a string tensor and what keeps them, as they are at one moment.
   void copy_strings_to(Tensor& to) const;
 
@@ -74,11 +90,18 @@ class Tensor {
   // Throws EVN_ERROR_INVALID_ARGUMENT for a read-only tensor.
   void require_writable(const char* what) const;
 
-  // Waits for the uses of the tensor to end.
+  // Waits for the uses of the tensor to end. Maps to read share one address; one to write is alone.
   void* map(std::uint32_t flags);
   void unmap();
 
  private:
+  // Which has the memory, and all that is known of its uses and maps.
+  const Tensor& owner() const { return whole_ != nullptr ? *whole_ : *this; }
+  void require_strings(std::size_t count) const;
+  void require_not_mapped(bool to_write) const;
+  void* map_bytes(bool read, bool write);
+  void* map_pinned(bool read, bool write) const;
+  void unmap_pinned() const;
   bool begin_use(const char* what) const;  // false: nothing to end
   void end_use() const;
   void clear();
@@ -93,15 +116,24 @@ class Tensor {
   Buffer buffer_;
   evn_deleter deleter_ = nullptr;
   void* user_ = nullptr;
-  mutable std::mutex mutex_;  // guards the map, the uses, and the elements and texts of strings
-  mutable std::condition_variable unused_;
-  mutable std::uint32_t uses_ = 0;
   std::shared_ptr<const void> texts_;
-  std::uint32_t map_flags_ = 0;
-  std::shared_ptr<void> staging_;   // host copy while mapped, of memory that is not pinned
-  void* pinned_address_ = nullptr;  // while mapped
+  const std::shared_ptr<Tensor> whole_;  // of a part: whose memory it is; null: its own
+  // Of the owner, for itself and its parts.
+  mutable Mutex mutex_;  // guards all below, and the elements and texts of strings
+  mutable Condition unused_;
+  mutable std::uint32_t uses_ = 0;
+  mutable std::uint32_t maps_ = 0;
+  mutable bool written_ = false;            // the map, the only one, is to write
+  mutable void* pinned_address_ = nullptr;  // while mapped: of the owner's memory, or of the part that is written
+  // Each one's own.
+  std::uint32_t own_maps_ = 0;
+  std::shared_ptr<void> staging_;  // host copy while mapped, of memory that is not pinned
 };
 using TensorPtr = std::shared_ptr<Tensor>;
+
+// Whether two tensors have bytes in common: all of both, or some.
+enum class Overlap : std::uint8_t { kNone, kSome, kAll };
+Overlap overlap_of(const Tensor& a, const Tensor& b);
 
 // Copies all bytes; the descs must be equal. Blocks.
 void copy_tensor(const Tensor& from, Tensor& to);

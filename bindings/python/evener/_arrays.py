@@ -152,6 +152,15 @@ class OutputTensor:
         self._library = lib or library()  # kept here: module globals may be gone when the last array ends at exit
         self._tensor = tensor
 
+    def has_strings(self, error):
+        info = sized(_raw.evn_tensor_info)
+        check(self._library.evn_tensor_get_info(self._tensor, info, error), error)
+        return info.dtype == _raw.EVN_DTYPE_STRING
+
+    def is_empty(self):
+        """Whether there is no tensor: of an output that was skipped."""
+        return not self._tensor
+
     def array(self, error, info=None, data=None):
         """Maps the tensor and returns an array over its memory, which keeps `self` alive; writable unless the tensor is read-only.
         `info`, `data`: to be written to, where the caller has them."""
@@ -180,18 +189,20 @@ class OutputTensor:
 
     def _strings(self, shape, error):
         """An array of str. Bytes that are not UTF-8 stand in it as surrogates."""
-        texts = []
-        buffer, size = ctypes.create_string_buffer(256), ctypes.c_size_t()
-        for index in range(math.prod(shape)):
-            status = self._library.evn_tensor_get_string(self._tensor, index, buffer, len(buffer), size, error)
-            if status == _raw.EVN_ERROR_BUFFER_TOO_SMALL:
-                buffer = ctypes.create_string_buffer(error.bytes_requested)
-                status = self._library.evn_tensor_get_string(self._tensor, index, buffer, len(buffer), size, error)
-            check(status, error)
-            texts.append(buffer.raw[:size.value - 1].decode("utf-8", "surrogateescape"))
-        array = numpy.empty(len(texts), STRING)
-        array[:] = texts
+        count, size = math.prod(shape), ctypes.c_size_t()
+        begins = (ctypes.c_size_t * (count + 1))()
+        check(self._library.evn_tensor_get_strings(self._tensor, None, 0, None, count, size, error), error)
+        buffer = ctypes.create_string_buffer(size.value + 1)
+        check(self._library.evn_tensor_get_strings(self._tensor, buffer, size, begins, count, None, error), error)
+        text, at = buffer.raw, list(begins)
+        array = numpy.empty(count, STRING)
+        array[:] = [text[begin:end - 1].decode("utf-8", "surrogateescape") for begin, end in zip(at, at[1:])]
         return array.reshape(shape)
+
+    def give_up(self):
+        """The handle, which is the caller's from now on."""
+        tensor, self._tensor = self._tensor, None
+        return tensor
 
     def __del__(self):
         self._library.evn_tensor_release(self._tensor)  # also ends the mapping

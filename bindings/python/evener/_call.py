@@ -6,7 +6,7 @@ import ctypes
 
 import numpy
 
-from . import _arrays, _raw
+from . import _arrays, _raw, _tensor
 from ._library import Error, Status, check, library, new_error, sized
 
 _POINTER, _INT32, _UINT32, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
@@ -85,13 +85,18 @@ class Call:
         self._given[index] = True
         self._slots[index] = tensor.value
 
+    def leave_out(self, index):
+        """Input `index` is a state's."""
+        self._drop(index)
+        self._given[index] = True
+
     def _drop(self, index):
         if self._slots[index]:
             self._release(self._slots[index])
             self._slots[index] = self._wrapped[index] = None
 
-    def run(self, session, options):
-        """Runs, and returns {name: array} of the outputs."""
+    def run(self, session, options, on_device=False):
+        """Runs, and returns {name: array} of the outputs that are wanted; with `on_device`, {name: Tensor}."""
         if False in self._given:
             raise Error(Status.INVALID_ARGUMENT, f"input '{self._inputs[self._given.index(False)].name}' is missing")
         status = self._session_run(session, self._slots_at, len(self._inputs), self._results_at, len(self._names),
@@ -101,7 +106,10 @@ class Call:
         results = self._results
         owners = [_arrays.OutputTensor(tensor, self._library) for tensor in results]  # all of them before anything can fail
         results[:] = self._no_results  # else the next run would write there
-        return {name: owner.array(self.error, self._info, self._data) for name, owner in zip(self._names, owners)}
+        if on_device:
+            return {name: _tensor.of_output(owner, self.error) for name, owner in zip(self._names, owners) if not owner.is_empty()}
+        return {name: owner.array(self.error, self._info, self._data) for name, owner in zip(self._names, owners)
+                if not owner.is_empty()}
 
     def submission(self):
         """The array of handles for a request, which keeps the tensors, and what must live as long as it runs."""

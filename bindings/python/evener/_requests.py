@@ -3,10 +3,11 @@ import atexit
 import concurrent.futures
 import ctypes
 import itertools
+import os
 import threading
 
-from . import _arrays, _raw, _values
-from ._library import Error, check, library, new_error, sized
+from . import _arrays, _raw, _tensor, _values
+from ._library import Error, Status, check, library, new_error, sized
 
 _LOOK_NS = 100_000_000  # the thread looks so often whether the interpreter ends
 
@@ -37,6 +38,9 @@ class _Completions:
     """Requests in flight, and the queue by which the library tells of their ends."""
 
     def __init__(self):
+        self._begin()
+
+    def _begin(self):
         self._lock = threading.Lock()
         self._some = threading.Condition(self._lock)
         self._waiting = {}
@@ -44,6 +48,19 @@ class _Completions:
         self._queue = None
         self._thread = None
         self._ends = False
+
+    def begin_in_child(self):
+        """A forked child has neither the thread nor what was under way: those futures fail there."""
+        queue, waiting = self._queue, self._waiting
+        self._begin()
+        if queue is not None:
+            library().evn_queue_release(queue)
+        for each in waiting.values():
+            each.future._condition = threading.Condition()  # a thread that is not there may have had its lock
+            try:
+                each.future.set_exception(Error(Status.FORKED, "the request was under way when the process forked"))
+            except concurrent.futures.InvalidStateError:
+                pass
 
     def options(self, waiting):
         """(number, options) of a submission; `waiting` is known by the number until it has ended, or drop() is called."""
@@ -109,9 +126,10 @@ class _Completions:
 
 
 _completions = _Completions()
+os.register_at_fork(after_in_child=_completions.begin_in_child)
 
 
-def _tensor_reader(outputs):
+def _tensor_reader(outputs, on_device):
     names = [value.name for value in outputs]
 
     def read(request):
@@ -119,33 +137,35 @@ def _tensor_reader(outputs):
         take = lib.evn_request_take
         check(take(request, ctypes.cast(results, ctypes.POINTER(_raw.evn_tensor)), len(names), error), error)
         owners = [_arrays.OutputTensor(tensor, lib) for tensor in results]
-        return {name: owner.array(error) for name, owner in zip(names, owners)}
+        read_one = _tensor.of_output if on_device else _arrays.OutputTensor.array
+        return {name: read_one(owner, error) for name, owner in zip(names, owners) if not owner.is_empty()}
     return read
 
 
-def _value_reader(outputs):
+def _value_reader(outputs, on_device):
     names = [value.name for value in outputs]
 
     def read(request):
         lib, error, results = library(), new_error(), (_raw.evn_value * len(names))()
         check(lib.evn_request_take_values(request, results, len(names), error), error)
         try:
-            return {name: _values.read(result) for name, result in zip(names, results)}
+            return {name: _values.read(result, on_device) for name, result in zip(names, results) if result}
         finally:
             for result in results:
                 lib.evn_value_release(result)
     return read
 
 
-def submit_tensors(session, slots, outputs, options, token, keep):
-    """Submits a run of tensors; `slots`: an array of handles. A RunFuture."""
+def submit_tensors(session, slots, outputs, options, token, keep, on_device=False):
+    """Submits a run of tensors; `slots`: an array of handles. A RunFuture; with `on_device`, of Tensors."""
     return _submit(library().evn_session_submit, session, ctypes.cast(slots, ctypes.POINTER(_raw.evn_tensor)), len(slots), outputs,
-                   _tensor_reader(outputs), options, token, keep)
+                   _tensor_reader(outputs, on_device), options, token, keep)
 
 
-def submit_values(session, slots, outputs, options, token, keep):
+def submit_values(session, slots, outputs, options, token, keep, on_device=False):
     """The same of values."""
-    return _submit(library().evn_session_submit_values, session, slots, len(slots), outputs, _value_reader(outputs), options, token, keep)
+    return _submit(library().evn_session_submit_values, session, slots, len(slots), outputs, _value_reader(outputs, on_device), options,
+                   token, keep)
 
 
 def _submit(function, session, slots, count, outputs, read, options, token, keep):

@@ -1,5 +1,6 @@
 """Tensor: the library's tensors as Python objects, shared with other libraries by DLPack, without copies."""
 import ctypes
+import math
 
 import numpy
 
@@ -49,6 +50,10 @@ for _callback in _DESTRUCTORS.values():  # capsules may outlive this module at e
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
 
 
+class _ElsewhereError(BufferError):
+    """The tensor lies on another device than the CPU."""
+
+
 class Tensor:
     """A tensor of the library: numpy.from_dlpack(tensor) and torch.from_dlpack(tensor) share its memory.
 
@@ -67,10 +72,19 @@ class Tensor:
         self.device = text_of(info.device)
         self.read_only = bool(info.flags & _raw.EVN_TENSOR_READ_ONLY)
 
-    def __del__(self):
-        handle = getattr(self, "_handle", None)
+    def close(self):
+        """Ends this object; what shares its memory keeps that."""
+        handle, self._handle = getattr(self, "_handle", None), None
         if handle is not None:
             self._library.evn_tensor_release(handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    __del__ = close
 
     def __repr__(self):
         return f"<evener.Tensor {self.dtype}{list(self.shape)} on {self.device}>"
@@ -90,13 +104,54 @@ class Tensor:
         managed, error = ctypes.c_void_p(), new_error()
         status = self._library.evn_tensor_to_dlpack(self._handle, _raw.EVN_DLPACK_LEGACY if legacy else 0, managed, error)
         if status == _raw.EVN_ERROR_UNSUPPORTED:
-            raise BufferError(text_of(error.message))
+            raise (_ElsewhereError if text_of(error.device) else BufferError)(text_of(error.message))
         check(status, error)
         return _capsule_new(managed, _NAMES[legacy], ctypes.cast(_DESTRUCTORS[legacy], ctypes.c_void_p))
 
     def numpy(self):
-        """An array that shares the memory."""
-        return numpy.from_dlpack(self)
+        """An array that shares the memory; of a tensor on another device than the CPU, a copy."""
+        try:
+            return numpy.from_dlpack(self)
+        except _ElsewhereError:
+            view = _full_view(self)
+            return _arrays.OutputTensor(view, self._library).array(new_error()).copy()
+
+    def view(self, first, shape):
+        """A tensor over a part of the memory, which it keeps: elements from number `first` on, in row-major order, as `shape`.
+
+        What is written through one is seen through the other. On another device than the CPU it must begin at the device's alignment.
+        """
+        shape = tuple(shape)
+        tensor, error = _raw.evn_tensor(), new_error()
+        dims = (ctypes.c_int64 * len(shape))(*shape)
+        if first < 0:
+            raise IndexError(f"first is {first}")
+        check(self._library.evn_tensor_create_view(self._handle, first, dims, len(shape), tensor, error), error)
+        return Tensor(tensor)
+
+    def rows(self, start, stop=None):
+        """A view of some positions of the first axis, as the slice tensor[start:stop] would be: rows(2, 5) has shape (3, ...)."""
+        if not self.shape:
+            raise IndexError("a scalar has no rows")
+        start, stop, _ = slice(start, stop).indices(self.shape[0])
+        rest = self.shape[1:]
+        return self.view(start * math.prod(rest), (max(0, stop - start), *rest))
+
+
+def _full_view(tensor):
+    """A handle of its own, for the same memory."""
+    handle, error = _raw.evn_tensor(), new_error()
+    dims = (ctypes.c_int64 * len(tensor.shape))(*tensor.shape)
+    check(library().evn_tensor_create_view(tensor._handle, 0, dims, len(tensor.shape), handle, error), error)
+    return handle
+
+
+def of_output(owner, error):
+    """The Tensor of an _arrays.OutputTensor, which has it no more; strings, which have no such memory, are an array."""
+    if owner.has_strings(error):
+        return owner.array(error)
+    handle = owner.give_up()
+    return Tensor(handle if isinstance(handle, _raw.evn_tensor) else _raw.evn_tensor(handle))
 
 
 def _capsule_of(value):
@@ -108,7 +163,10 @@ def _capsule_of(value):
 
 def import_dlpack(runtime, value, error):
     """A handle of a tensor of `runtime`, a handle, over the memory of an object that has __dlpack__."""
-    capsule = _capsule_of(value)
+    try:
+        capsule = _capsule_of(value)
+    except _ElsewhereError:
+        return _full_view(value)
     for legacy, name in _NAMES.items():
         if _capsule_is_valid(capsule, name):
             break

@@ -3,7 +3,7 @@ import ctypes
 
 import numpy
 
-from . import _arrays, _raw
+from . import _arrays, _raw, _tensor
 from ._library import check, library, new_error, read_text
 
 _NAMES = {name.removeprefix("EVN_DTYPE_").lower(): code for name, code in vars(_raw).items() if name.startswith("EVN_DTYPE_")}
@@ -70,19 +70,22 @@ def make(runtime, given, kind, error):
         return value
 
 
-def _tensor_of(value, error):
+def _tensor_of(value, error, on_device=False):
     tensor = _raw.evn_tensor()
     check(library().evn_value_get_tensor(value, tensor, error), error)
-    array = _arrays.OutputTensor(tensor).array(error)
+    owner = _arrays.OutputTensor(tensor)
+    if on_device:
+        return _tensor.of_output(owner, error)
+    array = owner.array(error)
     return array if array.flags.writeable else array.copy()
 
 
-def read(value):
-    """The Python object of a value handle."""
+def read(value, on_device=False):
+    """The Python object of a value handle. `on_device`: of a tensor, a Tensor."""
     error = new_error()
     kind = Type(read_text(library().evn_value_get_type, value))
     if kind.outer == "tensor":
-        return _tensor_of(value, error)
+        return _tensor_of(value, error, on_device)
     count = ctypes.c_uint32()
     check(library().evn_value_part_count(value, count, error), error)
     parts = []

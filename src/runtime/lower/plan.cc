@@ -28,6 +28,7 @@ class RunPlanner : PlanBuilder {
     plan_->subplan = static_cast<std::uint16_t>(before->subplan + 1);
     if (before->subplan == UINT16_MAX) fail(EVN_ERROR_LIMIT, "the run has too many parts whose shapes depend on data");
     plan_->outputs = before->outputs;
+    plan_->output_slots = before->output_slots;
     plan_->known = before->known;
     for (PlanRoot& r : s_.roots) r.pending_slots = 0;
     reserve();
@@ -52,7 +53,9 @@ class RunPlanner : PlanBuilder {
     }
     if (end == End::kMissing) return cut();
     if (end == End::kHost) return cut_for_host(static_cast<std::int32_t>(s_.next_node));
-    for (std::size_t j = 0; j < graph_.outputs.size(); ++j) add_output(j);
+    for (std::size_t j = 0; j < graph_.outputs.size(); ++j) {
+      if (!is_skipped(j)) add_output(j);
+    }
     assign_offsets();
     return finish();
   }

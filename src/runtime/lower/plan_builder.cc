@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "runtime/lower/dead_nodes.h"
 
 namespace evn {
 
@@ -27,23 +28,29 @@ void PlanBuilder::start() {
   s_.storage = ValueStorage(n, c_.devices.size());
   s_.parent_of.assign(n, -1);
   s_.output_of.assign(n, -1);
-  for (std::size_t j = graph_.outputs.size(); j-- > 0;) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
+  for (std::size_t j = graph_.outputs.size(); j-- > 0;) {
+    if (!is_skipped(j)) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
+  }
+  if (!plan_->signature.skipped.empty()) s_.dead = find_dead_nodes(c_, plan_->signature.skipped);
   plan_->known.resize(n);
   s_.without_step.assign(graph_.nodes.size(), false);
   plan_->outputs.resize(graph_.outputs.size());
+  plan_->output_slots.resize(graph_.outputs.size());
   s_.roots.reserve(n);
   for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
     const ValueId v = graph_.inputs[i];
     s_.descs[v] = plan_->signature.inputs[i];
     if (s_.descs[v].wraps || !s_.descs[v].shape.is_known()) continue;
     const int slot = plan_->signature.input_slots[i];
+    const bool is_paged = is_paged_slot(plan_->signature.input_slots[i]);
     PlanRoot r;
     r.source = Source::kInput;
-    r.slot = static_cast<std::uint8_t>(slot);
+    r.slot = is_paged ? std::uint8_t{0} : static_cast<std::uint8_t>(slot);
     r.index = static_cast<std::int32_t>(i);
     r.bytes = s_.descs[v].size_bytes();
     r.last_user = INT32_MAX;  // never written over
-    root(v, slot) = add_root(r);
+    if (is_paged) r.paged_axis = static_cast<std::int8_t>(slot - kPagedSlot);
+    (is_paged ? s_.storage.root(v, Representation::paged()) : root(v, slot)) = add_root(r);
     if (const auto& bytes = plan_->signature.values[i]; !c_.only_estimated() && is_key(c_, i, s_.descs[v]))
       set_known(v, bytes.data(), bytes.size());
   }
@@ -65,7 +72,7 @@ void PlanBuilder::add_view(std::int32_t index) {
 }
 
 void PlanBuilder::share(ValueId from, ValueId to) {
-  if (root(from, 0, Layout::kChannelsLast) >= 0) need(from, 0);
+  if (root(from, 0, Layout::kChannelsLast) >= 0 || s_.storage.root(from, Representation::paged()) >= 0) need(from, 0);
   for (std::size_t slot = 0; slot < c_.devices.size(); ++slot) {
     std::int32_t r = root(from, static_cast<int>(slot));
     if (r < 0 && s_.values[from] != nullptr && slot == 0) r = need(from, 0);
@@ -76,9 +83,14 @@ void PlanBuilder::share(ValueId from, ValueId to) {
 
 void PlanBuilder::add_output(std::size_t j) {
   const ValueId v = graph_.outputs[j];
-  const int slot = plan_->signature.output_slots[j];
+  const int slot = slot_for_output(j);
   plan_->outputs[j] = s_.descs[v];
   if (s_.descs[v].wraps) return;
+  if (is_paged_slot(plan_->signature.output_slots[j])) {
+    EVN_CHECK(s_.storage.root(v, Representation::paged()) >= 0);
+    return;
+  }
+  if (s_.storage.root(v, Representation::paged()) >= 0) need(v, 0);
   const std::int32_t last = slot == 0 && root(v, 0) < 0 ? root(v, 0, Layout::kChannelsLast) : -1;
   if (last >= 0 && s_.roots[last].source == Source::kOutput) return;  // raw
   if (last >= 0 && !same_in_all_layouts(s_.descs[v].shape)) return add_relayout(v, last, add_output_root(j, slot), Layout::kPlain);

@@ -18,7 +18,7 @@ std::int32_t PlanRoots::add_arena_root(ValueId v, int slot, std::int32_t step) {
   r.slot = static_cast<std::uint8_t>(slot);
   r.bytes = s_.descs[v].size_bytes();
   r.first = r.last = step;
-  r.last_user = c_.last_user[v];
+  r.last_user = last_user(v);
   r.subplan = plan_->subplan;
   return add_root(r);
 }
@@ -84,6 +84,45 @@ void PlanRoots::add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layo
   plan_->steps.push_back(step);
 }
 
+void PlanRoots::add_append(ValueId v, std::int32_t paged, std::int64_t first) {
+  const std::int32_t from = need(v, 0);
+  PlanStep step;
+  step.kind = PlanStep::Kind::kAppend;
+  step.value = v;
+  step.plan.state<PagedRows>() = {first, s_.descs[v].shape[s_.roots[paged].paged_axis]};
+  step.wait_slots = s_.roots[from].pending_slots;
+  step.buffers = add_buffer(from);
+  add_buffer(paged);
+  s_.other_steps.push_back(now());
+  plan_->steps.push_back(step);
+}
+
+void PlanRoots::add_extend(ValueId v, std::int32_t paged, std::int64_t first) {
+  PlanStep step;
+  step.kind = PlanStep::Kind::kExtend;
+  step.value = v;
+  step.plan.state<PagedRows>() = {first, s_.descs[v].shape[s_.roots[paged].paged_axis] - first};
+  step.buffers = add_buffer(-1);
+  add_buffer(paged);
+  s_.other_steps.push_back(now());
+  plan_->steps.push_back(step);
+  s_.storage.root(v, Representation::paged()) = paged;
+}
+
+std::int32_t PlanRoots::gather(ValueId v, std::int32_t paged) {
+  const std::int32_t to = add_arena_root(v, 0, now());
+  if (s_.roots[to].bytes == 0) return to;
+  PlanStep step;
+  step.kind = PlanStep::Kind::kGather;
+  step.value = v;
+  step.plan.state<PagedRows>() = {0, s_.descs[v].shape[s_.roots[paged].paged_axis]};
+  step.buffers = add_buffer(to);
+  add_buffer(paged);
+  s_.other_steps.push_back(now());
+  plan_->steps.push_back(step);
+  return to;
+}
+
 std::int32_t PlanRoots::relayout(ValueId v, std::int32_t from, Layout wanted) {
   if (same_in_all_layouts(s_.descs[v].shape) && !s_.roots[from].view.is_strided()) return root(v, 0, wanted) = from;
   const std::int32_t to = add_arena_root(v, 0, now());
@@ -106,6 +145,10 @@ std::int32_t PlanRoots::need(ValueId v, int slot, Layout layout, bool may_be_vie
 
 std::int32_t PlanRoots::need(ValueId v, int slot) {
   if (const std::int32_t r = root(v, slot); r >= 0) return r;
+  if (const std::int32_t r = s_.storage.root(v, Representation::paged()); r >= 0 && root(v, 0) < 0) {
+    root(v, 0) = gather(v, r);
+    return need(v, slot);
+  }
   if (const std::int32_t r = root(v, 0, Layout::kChannelsLast); r >= 0 && root(v, 0) < 0) {
     relayout(v, r, Layout::kPlain);
     return need(v, slot);
@@ -143,10 +186,12 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
   const ValueId v = draft_.outputs[k];
   const int slot = step.slot;
   if (v == kNoValue) return -1;
+  if (const std::int32_t j = s_.output_of[v]; j >= 0 && is_paged_slot(plan_->signature.output_slots[j]))
+    return s_.storage.root(v, Representation::paged());
   const std::int32_t last_node = step.absorbed.of_segment != nullptr ? step.absorbed.end()[-1] : step.node;
   const Layout layout = step.desc.output_layout(static_cast<int>(k));
   const bool plain = layout == Layout::kPlain || same_in_all_layouts(s_.descs[v].shape);
-  if (const std::int32_t j = s_.output_of[v]; (plain || c_.raw_outputs) && j >= 0 && plan_->signature.output_slots[j] == slot) {
+  if (const std::int32_t j = s_.output_of[v]; (plain || c_.raw_outputs) && is_output_on(j, slot)) {
     plan_->outputs[j] = s_.descs[v];
     return root(v, slot, plain ? Layout::kPlain : layout) = add_output_root(static_cast<std::size_t>(j), slot);
   }
@@ -155,7 +200,7 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
     if ((step.plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
     PlanRoot& r = s_.roots[inputs[i]];
     if (r.source != Source::kArena || r.view.exists() || r.last_user != last_node || r.bytes != s_.descs[v].size_bytes()) continue;
-    r.last_user = c_.last_user[v];
+    r.last_user = last_user(v);
     r.last = std::max(r.last, now());
     r.pending_slots = 0;
     return root(v, slot, layout) = inputs[i];
@@ -164,6 +209,7 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
 }
 
 std::int32_t PlanRoots::add_output_root(std::size_t j, int slot) {
+  plan_->output_slots[j] = static_cast<std::uint8_t>(slot);
   PlanRoot r;
   r.source = Source::kOutput;
   r.slot = static_cast<std::uint8_t>(slot);
@@ -185,10 +231,31 @@ std::int32_t PlanRoots::scratch_root(int slot, const KernelPlan& p) {
   return add_root(r);
 }
 
+// Roots are numbered in the order in which they are added: copies come behind what they copy.
 std::uint8_t PlanRoots::slot_that_made(ValueId v) {
   if (s_.values[v] != nullptr) return 0;
-  const std::int32_t r = s_.storage.any_plain(v);
-  return r >= 0 ? s_.roots[r].slot : 0;  // channels last
+  std::int32_t first = INT32_MAX;
+  for (const std::int32_t r : s_.storage.roots(v)) {
+    if (r >= 0) first = std::min(first, r);
+  }
+  return first != INT32_MAX ? s_.roots[first].slot : 0;
+}
+
+std::uint8_t PlanRoots::slot_for_output(std::size_t j) {
+  const std::uint8_t wanted = plan_->signature.output_slots[j];
+  return wanted == kAnySlot ? slot_that_made(graph_.outputs[j]) : wanted;
+}
+
+bool PlanRoots::is_output_on(std::int32_t j, int slot) const {
+  if (j < 0) return false;
+  const std::uint8_t wanted = plan_->signature.output_slots[j];
+  return wanted == slot || wanted == kAnySlot;
+}
+
+std::int32_t PlanRoots::last_user(ValueId v) const {
+  if (c_.last_user[v] != INT32_MAX || plan_->signature.skipped.empty() || s_.output_of[v] >= 0) return c_.last_user[v];
+  const std::uint32_t begin = c_.reader_begin[v], end = c_.reader_begin[static_cast<std::size_t>(v) + 1];
+  return begin == end ? -1 : c_.readers[end - 1];
 }
 
 std::int32_t PlanRoots::add_view_root(ValueId v, std::int32_t of, std::int64_t first, std::int64_t channels, std::int64_t pitch) {
@@ -210,7 +277,7 @@ std::int32_t PlanRoots::add_part_root(ValueId v, std::int32_t of, std::size_t sk
 }
 
 void PlanRoots::keep_for(std::int32_t r, ValueId v) {
-  for (PlanRoot* root : {&s_.roots[r], &owner(r)}) root->last_user = std::max(root->last_user, c_.last_user[v]);
+  for (PlanRoot* root : {&s_.roots[r], &owner(r)}) root->last_user = std::max(root->last_user, last_user(v));
 }
 
 void PlanRoots::set_output_roots(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs) {
@@ -221,7 +288,7 @@ void PlanRoots::set_output_roots(PlanStep* step, std::uint8_t views, const std::
     const ValueId v = draft_.outputs[k];
     if (v == kNoValue || step->desc.output_layout(static_cast<int>(k)) != Layout::kChannelsLast) continue;
     const bool plain = same_in_all_layouts(s_.descs[v].shape) || c_.raw_outputs;
-    if (const std::int32_t j = s_.output_of[v]; plain && j >= 0 && plan_->signature.output_slots[j] == step->slot) continue;
+    if (const std::int32_t j = s_.output_of[v]; plain && is_output_on(j, step->slot)) continue;
     for (std::size_t p = 0; p < c_.passes.size() && output_roots_[k] < 0; ++p) {
       output_roots_[k] = c_.passes[p].pass->output_root(*this, v, step->node);
       if (output_roots_[k] >= 0) step->passes |= 1u << c_.passes[p].number;

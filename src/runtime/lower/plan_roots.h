@@ -31,6 +31,11 @@ class PlanRoots : public PlanArenas {
   // Adds a step that converts v from root `from` to root `to` in layout `wanted`.
   void add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layout wanted);
 
+  // Adds a step that writes v, in plain order, behind the first `first` rows of the paged root.
+  void add_append(ValueId v, std::int32_t paged, std::int64_t first);
+  // Adds a step that makes room for v, which a kernel makes of the paged root by appending to its first `first` rows.
+  void add_extend(ValueId v, std::int32_t paged, std::int64_t first);
+
   // The root that holds v on a slot, copying it there first when it is elsewhere.
   std::int32_t need(ValueId v, int slot);
 
@@ -64,6 +69,13 @@ class PlanRoots : public PlanArenas {
   // The slot on which v was made: the host, where it is known when the run is planned.
   std::uint8_t slot_that_made(ValueId v);
 
+  // Where output j of the graph, which is there, is wanted; and whether it is wanted on a slot on which it is made (j < 0: no).
+  std::uint8_t slot_for_output(std::size_t j);
+  bool is_output_on(std::int32_t j, int slot) const;
+
+  // The last node that reads v; -1: none; INT32_MAX: the run gives it.
+  std::int32_t last_user(ValueId v) const;
+
   // Finds where the step's outputs go, as far as they are channel views (output_roots_), and sets the pitches of what is some
   // channels of a wider value.
   void set_output_roots(PlanStep* step, std::uint8_t views, const std::vector<std::int32_t>& inputs);
@@ -73,6 +85,9 @@ class PlanRoots : public PlanArenas {
  private:
   // The root that holds v on slot 0 in a layout in which it is not yet there, from the other one.
   std::int32_t relayout(ValueId v, std::int32_t from, Layout wanted);
+
+  // Adds a step that brings v, whose root is paged, to the host in plain order, and returns its root there.
+  std::int32_t gather(ValueId v, std::int32_t paged);
 
   // Counts the copy of an input of the run that a step on `slot` needs. need() calls itself for a copy between two devices by way
   // of the host; only the first call counts.

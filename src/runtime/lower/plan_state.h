@@ -25,6 +25,7 @@ struct PlanRoot {
   bool is_16bit = false;            // stored as bfloat16 or float16, in half of the bytes
   bool is_viewed = false;           // is part of another one, or the other way round
   bool written_over = false;        // some of its channels are those of a later value
+  std::int8_t paged_axis = -1;      // of an input in pages: the axis of their rows
 };
 
 // What is known of the values between two nodes; and, behind the last one, how the plan was made.
@@ -36,7 +37,8 @@ struct PlanState {
   std::vector<std::int32_t> parent_of;  // per value: the root that others' channels are written into before it is made, or -1
   std::vector<std::int32_t> output_of;  // per value: first output position that it is, or -1
   std::vector<PlanRoot> roots;
-  std::vector<bool> without_step;          // per node: computed with one before it, or in a branch that is not taken
+  std::vector<bool> without_step;          // per node: computed with one before it, in a branch that is not taken, or dead
+  std::vector<bool> dead;                  // per node: no output that is wanted depends on it; empty: none is
   std::vector<std::int32_t> buffer_roots;  // per plan buffer: its root, or -1
   std::vector<std::int32_t> step_of;       // per node: the step that computes it, or -1
   std::vector<std::int32_t> other_steps;   // copies and re-layouts
@@ -52,6 +54,9 @@ class PlanWork {
 
   // Threads of the device; 0 where it is not the host's.
   std::uint32_t threads_of(int slot) const { return host(slot) ? c_.devices[slot]->traits().compute_units : 0; }
+
+  bool is_dead(std::size_t node) const { return !s_.dead.empty() && s_.dead[node]; }
+  bool is_skipped(std::size_t output) const { return !plan_->signature.skipped.empty() && plan_->signature.skipped[output] != 0; }
 
   // Whether the bytes of a value are the same in every layout.
   static bool same_in_all_layouts(const Shape& shape) {

@@ -37,7 +37,7 @@ class Replanner : PlanArenas {
     if (!formed) return nullptr;
     for (const std::int32_t i : s_.other_steps) update_other(&plan_->steps[static_cast<std::size_t>(i)]);
     for (std::size_t j = 0; j < graph_.outputs.size(); ++j) {
-      if (changed_[graph_.outputs[j]]) plan_->outputs[j] = s_.descs[graph_.outputs[j]];
+      if (changed_[graph_.outputs[j]] && !is_skipped(j)) plan_->outputs[j] = s_.descs[graph_.outputs[j]];
     }
     plan_->signature = std::move(signature);
     arenas_changed_ ? assign_offsets() : set_buffers();
@@ -74,7 +74,8 @@ class Replanner : PlanArenas {
 
   bool take_inputs(const Signature& signature) {
     const Signature& old = plan_->signature;
-    if (signature.input_slots != old.input_slots || signature.output_slots != old.output_slots) return false;
+    if (signature.input_slots != old.input_slots || signature.output_slots != old.output_slots || signature.skipped != old.skipped)
+      return false;
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
       const ValueId v = graph_.inputs[i];
       const TensorDesc& now = signature.inputs[i];
@@ -167,6 +168,7 @@ class Replanner : PlanArenas {
   bool update_shapes(std::int32_t index) {
     const Node& node = graph_.nodes[index];
     const CompiledNode& n = c_.nodes[index];
+    if (is_dead(static_cast<std::size_t>(index))) return true;
     if (is_merge(node) || node.region >= 0 || n.choose_late) return false;
     const std::int32_t at = s_.step_of[static_cast<std::size_t>(index)];
     if (at >= 0) {
@@ -271,7 +273,18 @@ class Replanner : PlanArenas {
     return true;
   }
 
+  // Rows of an input that a state holds: as many as it has now.
+  void update_paged(PlanStep* step) {
+    const PlanRoot& paged = s_.roots[s_.buffer_roots[step->buffers + 1]];
+    const auto rows = [&](ValueId v) { return s_.descs[v].shape[paged.paged_axis]; };
+    const std::int64_t past = rows(graph_.inputs[static_cast<std::size_t>(paged.index)]);
+    if (step->kind == PlanStep::Kind::kGather) step->plan.state<PagedRows>() = {0, rows(step->value)};
+    if (step->kind == PlanStep::Kind::kAppend) step->plan.state<PagedRows>() = {past, rows(step->value)};
+    if (step->kind == PlanStep::Kind::kExtend) step->plan.state<PagedRows>() = {past, rows(step->value) - past};
+  }
+
   void update_other(PlanStep* step) {
+    if (step->kind >= PlanStep::Kind::kAppend) update_paged(step);
     if (!changed_[step->value]) return;
     const std::size_t bytes = s_.descs[step->value].size_bytes();
     for (std::uint32_t b = step->buffers; b < step->buffers + 2; ++b) set_bytes(s_.buffer_roots[b], bytes);

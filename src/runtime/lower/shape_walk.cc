@@ -11,6 +11,10 @@ namespace evn {
 ShapeWalk::End ShapeWalk::walk() {
   for (; s_.next_node < graph_.nodes.size(); ++s_.next_node) {
     const auto i = static_cast<std::int32_t>(s_.next_node);
+    if (is_dead(s_.next_node)) {
+      s_.without_step[s_.next_node] = true;
+      continue;
+    }
     try {
       if (!is_ready(i)) return End::kMissing;
       if (!is_active(i)) {

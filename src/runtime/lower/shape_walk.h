@@ -20,7 +20,7 @@ class ShapeWalk : public PlanWork {
   };
 
   // Goes on from s_.next_node. Afterwards that is the node before which the walk ended; of those that it passed,
-  // s_.without_step has those in a branch that is not taken. Throws what shape rules throw, with the node.
+  // s_.without_step has those in a branch that is not taken, and those that are dead. Throws what shape rules throw, with the node.
   End walk();
 
   // Keeps bytes of v, or room for them (`size` is 0), with the plan.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/os/fork.h"
 #include "base/run_scheduler.h"
 #include "runtime/request/session_requests.h"
 #include "runtime/request/time_histogram.h"
@@ -62,6 +63,7 @@ class StatisticsList {
   std::string free_label(const std::string& name) const;
 
   mutable std::mutex mutex_;  // guards what follows, and links
+  const os::HeldOverForks held_{mutex_};
   RunStatistics* first_ = nullptr;
   RunStatistics* last_ = nullptr;
 };

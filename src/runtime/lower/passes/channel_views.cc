@@ -17,6 +17,7 @@ struct View {
   ValueId parent = kNoValue;             // the wider value; kNoValue: there is none
   std::int64_t first = 0;                // channel of the parent
   std::int64_t channels = 0, pitch = 0;  // the value's, and the parent's
+  std::int32_t maker = -1;               // the node that makes the parent
 };
 
 // What is known of a node that a kernel of the CPU runs.
@@ -58,6 +59,9 @@ class ViewFinder {
     for (std::size_t i = 0; i < nodes_.size(); ++i) find_view(i);
     for (std::size_t i = nodes_.size(); i-- > 0;) {
       if (is_candidate(graph_.nodes[i], "Concat", kViewInputs | kViewOutputs, nodes_[i])) elide_concat(graph_.nodes[i]);
+    }
+    for (View& view : views_.concat_views) {
+      if (view.parent != kNoValue) view.maker = maker_[view.parent];
     }
     return std::move(views_);
   }
@@ -241,6 +245,7 @@ class ChannelViews final : public LoweringPass {
   // The root of its view in its parent, or its own, where others have been written into it.
   std::int32_t output_root(PlanRoots& p, ValueId v, std::int32_t node) const override {
     const View& view = views_.concat_views[v];
+    if (view.maker >= 0 && p.is_dead(static_cast<std::size_t>(view.maker))) return -1;
     if (view.parent == kNoValue) {
       const std::int32_t r = p.s_.parent_of[v];
       return r >= 0 && p.s_.roots[r].bytes == p.s_.descs[v].size_bytes() ? r : -1;

@@ -1,0 +1,260 @@
+// RunRequest::overwrite_inputs: outputs in the memory of inputs. Whatever a graph does with its inputs, the run gives the bits that
+// it gives into memory of their own; it computes in place where nothing reads the input later, and by a copy elsewhere.
+#include <functional>
+
+#include "tests/runtime/run/outputs_support.h"
+
+namespace evn::test::overlap_test {
+namespace {
+
+struct OverlapTest : RuntimeTest {
+  std::shared_ptr<Runtime> runtime;
+  std::unique_ptr<Session> session;
+
+  void make(const OnnxWriter& model, Config config = {}) {
+    session = nullptr;
+    runtime = make_runtime(std::move(config));
+    session = std::make_unique<Session>(load(runtime, model), "");
+  }
+  TensorPtr on(const std::string& device, const HostTensor& t) {
+    auto tensor = std::make_shared<Tensor>(runtime, runtime->find_device(device), t.desc, false);
+    copy_tensor(*to_tensor(runtime, t), *tensor);
+    return tensor;
+  }
+  // Runs with output j in the memory of input over[j] (-1: in its own), which lies on `device`.
+  std::vector<HostTensor> run_over(const std::vector<HostTensor>& inputs, const std::vector<int>& over, const std::string& device) {
+    std::vector<RunValue> in, out(over.size());
+    for (const HostTensor& t : inputs) in.push_back({on(device, t), nullptr});
+    for (std::size_t j = 0; j < over.size(); ++j) {
+      if (over[j] >= 0) out[j] = in[static_cast<std::size_t>(over[j])];
+    }
+    RunRequest request;
+    request.allow_copies = true;
+    request.overwrite_inputs = true;
+    session->run(in, out, request);
+    std::vector<HostTensor> results;
+    for (std::size_t j = 0; j < over.size(); ++j) {
+      if (over[j] >= 0) {
+        EXPECT_EQ(out[j].tensor, in[static_cast<std::size_t>(over[j])].tensor);
+      }
+      results.push_back(to_host(runtime, out[j].tensor));
+    }
+    return results;
+  }
+  // All ways to put the outputs over the inputs, each input at most once.
+  void expect_all_ways(const std::vector<HostTensor>& inputs, const std::vector<std::string>& devices) {
+    std::vector<int> over(session->graph().outputs.size(), -1);
+    const std::vector<HostTensor> want = run_over(inputs, over, "cpu");
+    const std::function<void(std::size_t)> place = [&](std::size_t j) {
+      if (j == over.size()) {
+        for (const std::string& device : devices) {
+          const std::vector<HostTensor> got = run_over(inputs, over, device);
+          for (std::size_t k = 0; k < got.size(); ++k)
+            expect_same_bits(got[k], want[k], device + ", output " + std::to_string(k) + " over " + std::to_string(over[k]));
+        }
+        return;
+      }
+      for (int i = -1; i < static_cast<int>(inputs.size()); ++i) {
+        if (i >= 0 && std::find(over.begin(), over.begin() + static_cast<std::ptrdiff_t>(j), i) !=
+                          over.begin() + static_cast<std::ptrdiff_t>(j))
+          continue;
+        if (i >= 0 && !(inputs[static_cast<std::size_t>(i)].desc == want[j].desc)) continue;
+        over[j] = i;
+        place(j + 1);
+      }
+      over[j] = -1;
+    };
+    place(0);
+  }
+  // The bytes that a run over inputs takes beyond those that the session has kept of an earlier one, whose other outputs it gets.
+  std::uint64_t bytes_taken(const std::vector<HostTensor>& inputs, const std::vector<int>& over) {
+    std::vector<RunValue> in, out(over.size());
+    for (const HostTensor& t : inputs) in.push_back({on("cpu", t), nullptr});
+    for (std::size_t j = 0; j < over.size(); ++j) {
+      if (over[j] >= 0) out[j] = in[static_cast<std::size_t>(over[j])];
+    }
+    RunRequest request;
+    request.overwrite_inputs = true;
+    session->run(in, out, request);  // what the session keeps is there now
+    Pool& pool = runtime->cpu().pool();
+    pool.reset_peak();
+    const std::uint64_t before = pool.stats().current;
+    session->run(in, out, request);
+    return pool.stats().peak - before;
+  }
+};
+
+OnnxWriter unary_chain() {
+  OnnxWriter w(13);
+  w.add_input("x", kF32, {"n"}).add_output("y");
+  return w.add_node("Neg", {"x"}, {"a"}).add_node("Exp", {"a"}, {"b"}).add_node("Sqrt", {"b"}, {"y"});
+}
+
+TEST_F(OverlapTest, ComputesInPlaceWhereNothingReadsTheInputLater) {
+  const HostTensor x = random_tensor({1 << 16}, 1);
+  make(unary_chain());
+  EXPECT_LT(bytes_taken({x}, {0}), x.desc.size_bytes());
+  OnnxWriter later(13);  // y is written before x is read for the last time
+  later.add_input("x", kF32, {"n"}).add_output("y").add_output("z").add_initializer("w", {1}, std::vector<float>{2});
+  later.add_node("Neg", {"x"}, {"y"}).add_node("Exp", {"y"}, {"e"}).add_node("Mul", {"e", "x"}, {"z"});
+  make(later);
+  EXPECT_GE(bytes_taken({x}, {0, -1}), x.desc.size_bytes());  // y's staged copy
+  EXPECT_LT(bytes_taken({x}, {-1, 0}), x.desc.size_bytes());
+}
+
+TEST_F(OverlapTest, OfWhatReadsOtherElementsThanItWrites) {
+  OnnxWriter w(13);
+  w.add_input("x", kF32, {"n", "n"})
+      .add_output("y")
+      .add_node("Transpose", {"x"}, {"y"}, {{"perm", std::vector<std::int64_t>{1, 0}}});
+  make(w);
+  expect_all_ways({random_tensor({9, 9}, 1)}, {"cpu"});
+  OnnxWriter product(13);
+  product.add_input("a", kF32, {8, 8}).add_input("b", kF32, {8, 8}).add_output("y").add_output("z");
+  product.add_node("MatMul", {"a", "b"}, {"y"}).add_node("MatMul", {"y", "a"}, {"z"});
+  make(product);
+  expect_all_ways({random_tensor({8, 8}, 1), random_tensor({8, 8}, 2)}, {"cpu"});
+}
+
+TEST_F(OverlapTest, OfInputsThatAreOutputs) {
+  OnnxWriter w(13);
+  w.add_input("a", kF32, {6}).add_input("b", kF32, {6}).add_output("b").add_output("a").add_output("s");
+  w.add_node("Add", {"a", "b"}, {"s"});
+  make(w);  // the first two change places
+  expect_all_ways({random_tensor({6}, 1), random_tensor({6}, 2)}, {"cpu"});
+}
+
+TEST_F(OverlapTest, OfOneTensorForTwoInputs) {
+  OnnxWriter w(13);
+  w.add_input("a", kF32, {6})
+      .add_input("b", kF32, {6})
+      .add_output("y")
+      .add_node("Neg", {"a"}, {"n"})
+      .add_node("Sub", {"n", "b"}, {"y"});
+  make(w);
+  const HostTensor x = random_tensor({6}, 1);
+  const TensorPtr both = on("cpu", x);
+  std::vector<RunValue> in = {{both, nullptr}, {both, nullptr}}, out = {{both, nullptr}};
+  RunRequest request;
+  request.overwrite_inputs = true;
+  session->run(in, out, request);
+  for (std::size_t i = 0; i < 6; ++i)
+    EXPECT_EQ(static_cast<const float*>(both->buffer().address())[i], -x.as<float>()[i] - x.as<float>()[i]);
+}
+
+TEST_F(OverlapTest, OfRunsOfSeveralParts) {
+  OnnxWriter body(13);
+  body.add_input("i", kI64, {}).add_input("on", kBool, {}).add_input("v", kF32, {4});
+  body.add_node("Add", {"v", "x"}, {"w"}).add_node("Identity", {"on"}, {"go"}).add_output("go", kBool).add_output("w");
+  OnnxWriter w(13);
+  w.add_input("x", kF32, {4})
+      .add_input("z", kF32, {4})
+      .add_input("turns", kI64, {})
+      .add_output("a")
+      .add_output("y")
+      .add_output("b");
+  w.add_node("Abs", {"x"}, {"a"});
+  w.add_node("Loop", {"turns", "", "a"}, {"y"}, {Attr::graph("body", body.graph())}, "turning");
+  w.add_node("Add", {"y", "z"}, {"s"}).add_node("Sub", {"s", "x"}, {"b"});
+  make(w);
+  HostTensor turns({DType::kInt64, {}});
+  turns.as<std::int64_t>()[0] = 3;
+  expect_all_ways({random_tensor({4}, 1), random_tensor({4}, 2), turns}, {"cpu"});
+}
+
+TEST_F(OverlapTest, OfOtherDevices) {
+  OnnxWriter w(13);
+  w.add_input("x", kF32, {5}).add_input("y", kF32, {5}).add_output("a").add_output("b").add_output("c");
+  w.add_node("Relu", {"x"}, {"a"})
+      .add_node("Neg", {"y"}, {"n"})
+      .add_node("Sub", {"n", "a"}, {"b"})
+      .add_node("Mul", {"x", "y"}, {"c"});
+  const std::vector<HostTensor> in = {random_tensor({5}, 1), random_tensor({5}, 2)};
+  for (const char* relu : {"cpu", "m", "n"}) {
+    for (const char* neg : {"cpu", "m"}) {
+      for (const char* mul : {"cpu", "m", "n"}) {
+        Config config = two_mocks();
+        config.rules = {rule({"Relu"}, {}, relu, Policy::kRequire, 1), rule({"Neg"}, {}, neg, Policy::kRequire, 2),
+                        rule({"Mul"}, {}, mul, Policy::kRequire, 3)};
+        make(w, config);
+        expect_all_ways(in, {"cpu", "m", "n"});
+      }
+    }
+  }
+}
+
+// Graphs of operators of two operands that are drawn, whose outputs are any of their values.
+TEST_F(OverlapTest, OfDrawnGraphs) {
+  const char* const ops[] = {"Add", "Sub", "Mul", "Max", "Min"};
+  const char* const unary[] = {"Relu", "Neg", "Abs", "Sigmoid"};
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    OnnxWriter w(13);
+    std::vector<std::string> values = {"x0", "x1"};
+    for (const std::string& x : values) w.add_input(x, kF32, {3, 3});
+    for (int node = 0; node < 6; ++node) {
+      const std::string y = "v" + std::to_string(node);
+      const std::string a = values[random() % values.size()], b = values[random() % values.size()];
+      if (random() % 8 == 0) {
+        w.add_node("Transpose", {a}, {y}, {{"perm", std::vector<std::int64_t>{1, 0}}});
+      } else if (random() % 3 == 0) {
+        w.add_node(unary[random() % 4], {a}, {y});
+      } else {
+        w.add_node(ops[random() % 5], {a, b}, {y});
+      }
+      values.push_back(y);
+    }
+    for (std::size_t j = 3; j < values.size(); j += 1 + random() % 3) w.add_output(values[j]);
+    Config config = two_mocks();
+    if (seed % 3 != 0)
+      config.rules = {rule({"Add", "Relu"}, {}, "m", Policy::kPrefer, 1),
+                      rule({"Mul"}, {}, seed % 3 == 1 ? "m" : "n", Policy::kPrefer, 2)};
+    make(w, config);
+    expect_all_ways({random_tensor({3, 3}, seed), random_tensor({3, 3}, seed + 100)}, {"cpu", "m"});
+    if (HasFailure()) {
+      ADD_FAILURE() << "seed " << seed;
+      return;
+    }
+  }
+}
+
+TEST_F(OverlapTest, IsRefusedWithoutTheFlagAndWhereItIsOfAPart) {
+  make(unary_chain());
+  const auto status_of = [&](const TensorPtr& in, const TensorPtr& out, bool flag) -> evn_status {
+    std::vector<RunValue> inputs = {{in, nullptr}}, outputs = {{out, nullptr}};
+    RunRequest request;
+    request.overwrite_inputs = flag;
+    try {
+      session->run(inputs, outputs, request);
+      return EVN_OK;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.message).find("output 0 overlaps"), std::string::npos) << e.message;
+      return e.status;
+    }
+  };
+  const TensorPtr whole = on("cpu", random_tensor({12}, 1));
+  const TensorDesc eight{DType::kFloat32, {8}};
+  const TensorPtr first = Tensor::part(whole, 0, eight), same = Tensor::part(whole, 0, eight),
+                  later = Tensor::part(whole, 16, eight);
+  EXPECT_EQ(status_of(whole, whole, false), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of(first, same, false), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of(first, later, true), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of(later, first, true), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of(whole, first, true), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of(first, same, true), EVN_OK);
+  EXPECT_EQ(status_of(whole, whole, true), EVN_OK);
+}
+
+TEST_F(OverlapTest, OfTwoOutputsIsRefused) {
+  OnnxWriter w(13);
+  w.add_input("x", kF32, {4}).add_output("a").add_output("b").add_node("Neg", {"x"}, {"a"}).add_node("Exp", {"x"}, {"b"});
+  make(w);
+  const TensorPtr x = on("cpu", random_tensor({4}, 1));
+  std::vector<RunValue> in = {{x, nullptr}}, out = {{x, nullptr}, {x, nullptr}};
+  RunRequest request;
+  request.overwrite_inputs = true;
+  EXPECT_THROW(session->run(in, out, request), Error);
+}
+
+}  // namespace
+}  // namespace evn::test::overlap_test
