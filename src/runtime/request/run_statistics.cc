@@ -83,7 +83,7 @@ RunStatistics::RunStatistics(StatisticsList* list, std::string name, const Sessi
     : list_(list), name_(std::move(name)), requests_(requests) {
   if (list_ == nullptr) return;
   auto times = std::make_unique<Times>();  // so that runs of the usual priority allocate nothing
-  const std::lock_guard<std::mutex> lock(list_->mutex_);
+  const std::lock_guard<Mutex> lock(list_->mutex_);
   label_ = list_->free_label(name_);
   times_[class_of(0)].store(times.release(), std::memory_order_relaxed);
   before_ = list_->last_;
@@ -93,7 +93,7 @@ RunStatistics::RunStatistics(StatisticsList* list, std::string name, const Sessi
 
 RunStatistics::~RunStatistics() {
   if (list_ != nullptr) {
-    const std::lock_guard<std::mutex> lock(list_->mutex_);
+    const LockIfAlive lock(list_->mutex_);  // a list that a fork left half linked has only sessions that there are
     (before_ != nullptr ? before_->after_ : list_->first_) = after_;
     (after_ != nullptr ? after_->before_ : list_->last_) = before_;
   }
