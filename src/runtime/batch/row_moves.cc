@@ -149,9 +149,35 @@ void pad(NodeRows& c) {
   c.set_rows(0, at);
 }
 
+// Where indices, which are known, of each row stay within that row's part of an axis and choose what they choose for one row alone:
+// the axis of the indices that has the rows. -1: they do not.
+int axis_of_offsets(const NodeRows& c, int axis) {
+  const TensorDesc& one = c.one[1].desc;
+  const TensorDesc& many = c.many[1].desc;
+  if (one.dtype != DType::kInt64 || c.one[1].data == nullptr || c.many[1].data == nullptr) return -1;
+  int at = -1;
+  for (int i = 0; one.shape.rank() == many.shape.rank() && i < one.shape.rank(); ++i) {
+    if (one.shape[i] == many.shape[i]) continue;
+    if (at >= 0 || many.shape[i] != c.rows * one.shape[i]) return -1;
+    at = i;
+  }
+  if (at < 0) return -1;
+  const std::int64_t part = c.shape(0)[axis];
+  const std::int64_t block = one.shape.elements(at, one.shape.rank());
+  for (std::int64_t i = 0; i < many.shape.elements(); ++i) {
+    const std::int64_t alone = c.one[1].as<std::int64_t>()[i / block / c.rows * block + i % block];
+    const std::int64_t row = i / block % c.rows;
+    if (alone < 0 || alone >= part || c.many[1].as<std::int64_t>()[i] != row * part + alone) return -1;
+  }
+  return at;
+}
+
 void gather(NodeRows& c) {
   c.require_alike(3);
   const int axis = normalize_axis(c.int_attribute("axis", 0), c.rank(0));
+  if (c.is_rows(0) && c.axis(0) == axis && !c.is_alike(1)) {
+    if (const int at = axis_of_offsets(c, axis); at >= 0) return c.set_rows(0, axis + at);
+  }
   if (c.is_rows(0) && c.is_rows(1)) c.refuse("chooses from rows of the batch by rows of the batch");
   if (!c.is_alike(0) && !c.is_rows(0)) c.refuse("chooses by the size of the batch");
   if (!c.is_alike(1) && !c.is_rows(1)) c.refuse("chooses by the size of the batch");

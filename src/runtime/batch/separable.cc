@@ -11,8 +11,8 @@
 namespace evn {
 namespace {
 
-constexpr std::size_t kMostEvaluated = 4096;  // bytes of an output of shape arithmetic that no shape needs
-constexpr std::size_t kMostWays = 64;         // through the Ifs of a graph
+constexpr std::size_t kMostEvaluated = 65536;  // bytes of an output of shape arithmetic that no shape needs
+constexpr std::size_t kMostWays = 64;          // through the Ifs of a graph
 constexpr std::int64_t kTriedRows = 3;
 constexpr std::int64_t kTriedLengths[] = {64, 48, 512, 640, 7};
 

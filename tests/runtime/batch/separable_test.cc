@@ -112,6 +112,20 @@ OnnxWriter mask_by_indices() {
   return w;
 }
 
+// The same by the positions of mask[row, key] in all of it.
+OnnxWriter mask_by_offsets() {
+  OnnxWriter w(18);
+  w.add_input("x", kF32, {"N", "S"}).add_output("out");
+  w.add_initializer("i0", {}, Ints{0}).add_initializer("i1", {}, Ints{1}).add_initializer("front", {3}, Ints{1, 2, 3});
+  w.add_initializer("key", {3}, Ints{0, 1, 2}).add_initializer("flat", {1}, Ints{-1});
+  w.add_node("Shape", {"x"}, {"s"}).add_node("Gather", {"s", "i0"}, {"n"}).add_node("Gather", {"s", "i1"}, {"l"});
+  w.add_node("Range", {"i0", "n", "i1"}, {"rows"}).add_node("Range", {"i0", "l", "i1"}, {"places"});
+  w.add_node("Unsqueeze", {"rows", "front"}, {"r"}).add_node("Unsqueeze", {"places", "key"}, {"k"});
+  w.add_node("Mul", {"r", "l"}, {"begin"}).add_node("Add", {"k", "begin"}, {"at"});
+  w.add_node("Reshape", {"x", "flat"}, {"f"}).add_node("Gather", {"f", "at"}, {"out"});
+  return w;
+}
+
 std::vector<Graph1> taken() {
   std::vector<Graph1> g;
   const auto add = [&](const char* name, OnnxWriter w) { g.push_back({name, std::move(w)}); };
@@ -229,6 +243,7 @@ std::vector<Graph1> taken() {
   add("RNN", recurrent("RNN", 1));
   add("Attention", transformer_layer());
   add("GatherNDByNumbersOfRows", mask_by_indices());
+  add("GatherByOffsetsOfRows", mask_by_offsets());
   add("BiasGelu", with(two().add_initializer("b", {4}, numbers(4)), "BiasGelu", {"x", "b"}, {}, "com.microsoft"));
   add("MultiHeadAttention", with(OnnxWriter(18)
                                      .import("com.microsoft", 1)
@@ -332,7 +347,7 @@ TEST_F(SeparableTest, RowsHaveTheSameBitsJoinedAndAlone) {
 
 // The lists of indices are too long to be looked at one by one.
 TEST_F(SeparableTest, NumbersOfRowsAreFollowed) {
-  expect_same_bits(mask_by_indices(), 3, 40);
+  expect_same_bits(mask_by_indices(), 3, 80);
   OnnxWriter w = two();
   w.add_node("Shape", {"x"}, {"s"})
       .add_initializer("i", {}, Ints{0})
