@@ -175,7 +175,10 @@ bool BatchRun::run() noexcept {
 }
 
 void BatchRun::finish(bool has_run) noexcept {
-  if (has_run) batcher_.note_run(rows_, duration_ns_);
+  if (has_run) {
+    batcher_.count_run(rows_);
+    batcher_.note_duration(duration_ns_);
+  }
   inputs_.clear();
   if (!tensors_.empty()) batcher_.give_back(std::move(tensors_));
   for (Member& m : members_) {
@@ -195,9 +198,8 @@ void BatchRun::finish(bool has_run) noexcept {
     } catch (...) {  // as above
     }
     if (given) continue;
-    const std::uint64_t begin = os::now_ns();
+    batcher_.count_run(m.rows);
     request->execute(request);
-    batcher_.note_run(m.rows, os::now_ns() - begin);
   }
 }
 
