@@ -164,7 +164,7 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
 }
 
 TEST(Config, KeysOfLaterVersionsAreUnknown) {
-  for (const char* text : {"placement: {objective: latency}", "session: {batching: {max_batch: 8}}",
+  for (const char* text : {"placement: {objective: latency}", "session: {batching: {pad: true}}",
                            "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
     EXPECT_TRUE(fails_about(text, "unknown key")) << text;
   }

@@ -106,12 +106,12 @@ TEST_F(Wrapper, RequestsAreJoinedToBatches) {
   options.batching->max_batch = 4;
   options.batching->max_delay = std::chrono::milliseconds(1);
   const evener::Session joined = runtime.session(runtime.load(bytes.data(), bytes.size()), options);
-  const Tensor b = runtime.tensor<float>({3}, {10, 20, 30});
   std::vector<std::future<std::vector<Tensor>>> futures;
   for (int i = 0; i < 20; ++i) {
     std::vector<Tensor> inputs;
     for (std::size_t k = 0; k < 2; ++k) {
-      inputs.push_back(joined.input(k).name == "x" ? runtime.tensor<float>({1, 3}, {static_cast<float>(i), 2, 3}) : b);
+      inputs.push_back(joined.input(k).name == "x" ? runtime.tensor<float>({1, 3}, {static_cast<float>(i), 2, 3})
+                                                   : runtime.tensor<float>({3}, {10, 20, 30}));
     }
     futures.push_back(joined.submit(inputs));
   }
