@@ -279,11 +279,11 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
     run_batch(batcher, std::move(gathering.members), lock);
   } else {
     gathering.members.clear();
-    const std::int64_t rows = batcher.rows_of(*request);
+    batcher.count_run(batcher.rows_of(*request));
     const std::uint64_t begin = os::now_ns();
     request->execute(request);
     request.reset();
-    batcher.note_run(rows, os::now_ns() - begin);
+    batcher.note_duration(os::now_ns() - begin);
   }
   lock.lock();
   batcher.note_end(requests.in_flight());
