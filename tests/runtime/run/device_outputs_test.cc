@@ -107,19 +107,6 @@ TEST_F(DeviceOutputs, OfRunsOfSeveralParts) {
   EXPECT_EQ(devices_of(*session, {to_tensor(runtime, random_tensor({1, 5}, 1, -2, -1))}, 1), (Names{"m", "n", "m"}));
 }
 
-// Where a node runs whose rank is known only then is decided as the run is planned.
-TEST_F(DeviceOutputs, OfNodesThatAreMovedWhenTheRunIsPlanned) {
-  OnnxWriter w(13);
-  w.add_input("x", kF32, {"n"}).add_input("shape", kI64, {"k"}).add_output("y");
-  w.add_node("Reshape", {"x", "shape"}, {"r"}).add_node("Mul", {"r", "r"}, {"y"});
-  const auto session = make(w, {rule({"Mul"}, {}, "m", Policy::kPrefer, 1)});
-  const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({4}, 1)), to_tensor(runtime, int_tensor({2, 2}))};
-  EXPECT_EQ(devices_of(*session, in), (Names{"m"}));
-  mock_settings().refused_ops = {"Mul"};
-  EXPECT_EQ(devices_of(*session, {in[0], to_tensor(runtime, int_tensor({4, 1, 1}))}), (Names{"cpu"}));
-  EXPECT_EQ(devices_of(*session, in), (Names{"m"}));
-}
-
 // A tensor that is given for one output does not move the others.
 TEST_F(DeviceOutputs, BesideThoseThatAreGiven) {
   OnnxWriter w(13);
