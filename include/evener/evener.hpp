@@ -258,8 +258,8 @@ class Session : public detail::Object<evn_session, evn_session_release> {
   evn_run_options c_options(const RunOptions& options) const {
     const std::vector<std::uint8_t>& skipped = options.skipped_outputs;
     if (!skipped.empty() && skipped.size() != output_count()) {
-      throw Error(EVN_ERROR_INVALID_ARGUMENT, "skipped_outputs has " + std::to_string(skipped.size()) + " elements, the model has " +
-                                                  std::to_string(output_count()) + " outputs");
+      throw Error(EVN_ERROR_INVALID_ARGUMENT, "skipped_outputs has " + std::to_string(skipped.size()) +
+                                                  " elements, the model has " + std::to_string(output_count()) + " outputs");
     }
     evn_run_options o = EVN_RUN_OPTIONS_INIT;
     o.allow_copies = options.allow_copies ? 1 : 0;

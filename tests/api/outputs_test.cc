@@ -1,5 +1,6 @@
 // evn_run_options.flags and skipped_outputs through the C API: runs, runs of values and requests, and what callers do wrong.
-#include <functional>
+#include <atomic>
+#include <thread>
 
 #include "base/fault.h"
 #include "evener/request.h"
@@ -241,6 +242,37 @@ TEST_F(Outputs, MayLieOverWrappedMemoryOfAnyAlignment) {
   std::memcpy(got, memory + 3, sizeof got);
   EXPECT_EQ(std::vector<float>(got, got + 4), kA);
   release({in, over, out[1], out[2]});
+}
+
+// Many threads, each with sets of its own.
+TEST_F(Outputs, OfManyThreads) {
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < 50; ++round) {
+        const int set = (t + round) % 8;
+        const uint8_t skipped[] = {uint8_t(set & 1), uint8_t(set >> 1 & 1), uint8_t(set >> 2)};
+        evn_run_options options = EVN_RUN_OPTIONS_INIT;
+        options.skipped_outputs = skipped;
+        options.flags = round % 2 == 0 ? 0u : uint32_t{EVN_RUN_OUTPUTS_ON_DEVICE};
+        evn_tensor out[3] = {};
+        if (evn_session_run(session, &x, 1, out, 3, &options, nullptr) != EVN_OK) ++wrong;
+        for (int j = 0; j < 3; ++j) {
+          if ((out[j] == nullptr) != (skipped[j] != 0)) ++wrong;
+          void* data = nullptr;
+          if (j != 1 && out[j] != nullptr) {
+            const std::vector<float>& want = j == 0 ? kA : kC;
+            if (evn_tensor_map(out[j], EVN_MAP_READ, &data, nullptr, nullptr) != EVN_OK) ++wrong;
+            if (data == nullptr || std::memcmp(data, want.data(), 16) != 0) ++wrong;
+          }
+          if (evn_tensor_release(out[j]) != EVN_OK) ++wrong;
+        }
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 // With every allocation failing in turn: a status, and slots that are as they were.

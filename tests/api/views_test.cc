@@ -1,7 +1,6 @@
 // evn_tensor_create_view, and maps of several readers: what a view is and keeps, what it shares with its tensor, and what callers
 // do wrong.
 #include <atomic>
-#include <functional>
 #include <thread>
 
 #include "api/dlpack.h"

@@ -174,6 +174,10 @@ class Use {
     make("evn_tensor_create of strings", &words_,
          [&](evn_tensor* h) { return evn_tensor_create(cpu_, EVN_DTYPE_STRING, &two, 1, 0, h, &error_); });
     step("evn_tensor_set_strings", [&] { return evn_tensor_set_strings(words_, words, nullptr, 2, &error_); });
+    size_t size = 0;
+    step("evn_tensor_get_strings", [&] { return evn_tensor_get_strings(words_, text_, sizeof text_, nullptr, 2, &size, &error_); });
+    make("evn_tensor_create_view", &view_,
+         [&](evn_tensor* h) { return evn_tensor_create_view(in_, 192, kDims + 1, 3, h, &error_); });
   }
   void values() {
     make("evn_value_from_tensor", &part_, [&](evn_value* h) { return evn_value_from_tensor(words_, h, &error_); });
@@ -250,7 +254,7 @@ class Use {
   // Cannot fail; all but the last have no error to give.
   void ended() {
     for (evn_value v : {part_, list_, first_, x_value_, y_value_}) good_ = evn_value_release(v) == EVN_OK && good_;
-    for (evn_tensor t : {in_, wrapped_, copy_, out_, words_, back_}) good_ = evn_tensor_release(t) == EVN_OK && good_;
+    for (evn_tensor t : {in_, wrapped_, copy_, out_, words_, view_, back_}) good_ = evn_tensor_release(t) == EVN_OK && good_;
     good_ = evn_cancel_release(cancel_) == EVN_OK && good_;
     good_ = evn_session_release(session_) == EVN_OK && good_;
     for (evn_model m : {model_, second_}) good_ = evn_model_release(m) == EVN_OK && good_;
@@ -280,6 +284,7 @@ class Use {
   evn_tensor copy_ = nullptr;
   evn_tensor out_ = nullptr;
   evn_tensor words_ = nullptr;
+  evn_tensor view_ = nullptr;
   evn_tensor back_ = nullptr;
   evn_value part_ = nullptr;
   evn_value list_ = nullptr;

@@ -1,4 +1,6 @@
 """Outputs that stay on the device or are skipped, views of tensors, and strings."""
+import os
+
 import evener
 import numpy
 import onnx
@@ -59,6 +61,33 @@ def test_outputs_on_the_device_are_tensors_that_runs_take(session, run):
     del first
     numpy.testing.assert_array_equal(second["n"].numpy(), X)
     numpy.testing.assert_array_equal(session.run({"x": second["n"]})["a"], abs(X))
+
+
+def test_tensors_of_an_opencl_device(runtime):
+    try:
+        runtime.device("opencl:0")
+    except evener.Error:
+        if os.environ.get("EVN_REQUIRE_OPENCL") == "1":
+            raise
+        pytest.skip("no OpenCL device")
+    nodes = [helper.make_node("Neg", ["x"], ["n"]), helper.make_node("Exp", ["n"], ["e"])]
+    session = runtime.session(model_of(nodes, [("x", FLOAT, ["rows", 32])], [(name, FLOAT, ["rows", 32]) for name in "ne"]), device="opencl:0")
+    x = numpy.arange(96, dtype="float32").reshape(3, 32) / 64
+    there = session.run({"x": x}, outputs_on_device=True, skip=["e"])["n"]
+    assert there.device == "opencl:0"
+    numpy.testing.assert_array_equal(there.numpy(), -x)
+    with pytest.raises(BufferError):
+        numpy.from_dlpack(there)
+    row = there.rows(1, 2)  # begins at 128 bytes
+    assert row.device == "opencl:0"
+    numpy.testing.assert_array_equal(row.numpy(), -x[1:2])
+    again = session.run({"x": row}, outputs_on_device=True)
+    assert {tensor.device for tensor in again.values()} == {"opencl:0"}
+    numpy.testing.assert_array_equal(again["n"].numpy(), x[1:2])
+    numpy.testing.assert_array_equal(session.run({"x": row})["n"], x[1:2])
+    with pytest.raises(evener.Error) as raised:
+        there.view(1, (2,))
+    assert raised.value.status == evener.Status.UNSUPPORTED
 
 
 def test_strings_on_the_device_are_arrays(runtime):
