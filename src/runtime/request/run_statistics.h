@@ -64,7 +64,6 @@ class StatisticsList {
   std::string free_label(const std::string& name) const;
 
   mutable Mutex mutex_;  // guards what follows, and links
-  const os::HeldOverForks held_{mutex_};
   RunStatistics* first_ = nullptr;
   RunStatistics* last_ = nullptr;
 };
