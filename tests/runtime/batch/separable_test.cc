@@ -126,6 +126,58 @@ OnnxWriter mask_by_offsets() {
   return w;
 }
 
+// x as bytes "q", of scale "s" and zero point "z".
+OnnxWriter bytes(OnnxWriter w) {
+  w.add_initializer("s", {}, std::vector<float>{0.03f}).add_initializer("z", {}, std::vector<std::uint8_t>{120});
+  w.add_node("QuantizeLinear", {"x", "s", "z"}, {"q"});
+  return w;
+}
+std::vector<std::int8_t> small_bytes(std::size_t count) {
+  std::vector<std::int8_t> v(count);
+  for (std::size_t i = 0; i < count; ++i) v[i] = static_cast<std::int8_t>(static_cast<int>(i * 37 % 61) - 30);
+  return v;
+}
+OnnxWriter from_bytes(OnnxWriter w) {
+  w.add_node("DequantizeLinear", {"y", "s", "z"}, {"out"});
+  return w;
+}
+
+OnnxWriter group_query_attention() {
+  OnnxWriter w(18);
+  w.import("com.microsoft", 1)
+      .add_input("q", kF32, {"N", 1, 16})
+      .add_input("k", kF32, {"N", 1, 8})
+      .add_input("v", kF32, {"N", 1, 8});
+  w.add_input("pk", kF32, {"N", 1, 5, 8}).add_input("pv", kF32, {"N", 1, 5, 8}).add_output("out").add_output("k1").add_output("v1");
+  w.add_initializer("end", {1}, Ints{1})
+      .add_initializer("begin", {1}, Ints{0})
+      .add_initializer("total", {1}, std::vector<std::int32_t>{6});
+  w.add_node("Shape", {"q"}, {"shape"}).add_node("Slice", {"shape", "begin", "end"}, {"n"});
+  w.add_node("ConstantOfShape", {"n"}, {"lengths"},
+             {Attr::tensor("value", tensor_proto("", kI32, {1}, std::string("\5\0\0\0", 4)))});
+  w.add_node("GroupQueryAttention", {"q", "k", "v", "pk", "pv", "lengths", "total"}, {"out", "k1", "v1"},
+             {{"num_heads", 2}, {"kv_num_heads", 1}}, "it", "com.microsoft");
+  return w;
+}
+
+OnnxWriter attention_with_past() {
+  OnnxWriter w(23);
+  w.add_input("q", kF32, {"N", 2, "S", 8}).add_input("k", kF32, {"N", 2, "S", 8}).add_input("v", kF32, {"N", 2, "S", 8});
+  w.add_input("pk", kF32, {"N", 2, 3, 8}).add_input("pv", kF32, {"N", 2, 3, 8}).add_output("out").add_output("k1").add_output("v1");
+  w.add_node("Attention", {"q", "k", "v", "", "pk", "pv"}, {"out", "k1", "v1"}, {{"is_causal", 1}}, "it");
+  return w;
+}
+
+OnnxWriter packed_attention() {
+  OnnxWriter w = text();
+  w.add_input("past", kF32, {2, "N", 2, 3, 8})
+      .add_output("present")
+      .add_initializer("w", {16, 48}, numbers(768))
+      .add_initializer("b", {48}, numbers(48));
+  w.add_node("Attention", {"x", "w", "b", "", "past"}, {"out", "present"}, {{"num_heads", 2}}, "it", "com.microsoft");
+  return w;
+}
+
 std::vector<Graph1> taken() {
   std::vector<Graph1> g;
   const auto add = [&](const char* name, OnnxWriter w) { g.push_back({name, std::move(w)}); };
@@ -242,6 +294,36 @@ std::vector<Graph1> taken() {
   add("GRU", recurrent("GRU", 3));
   add("RNN", recurrent("RNN", 1));
   add("Attention", transformer_layer());
+  add("AttentionWithPast", attention_with_past());
+  add("PackedAttention", packed_attention());
+  add("GroupQueryAttention", group_query_attention());
+  add("QLinearMatMul", from_bytes(bytes(text())
+                                      .add_initializer("w", {16, 8}, small_bytes(128))
+                                      .add_initializer("wz", {}, std::vector<std::int8_t>{1})
+                                      .add_node("QLinearMatMul", {"q", "s", "z", "w", "s", "wz", "s", "z"}, {"y"})));
+  add("QLinearConv", from_bytes(bytes(image())
+                                    .add_initializer("w", {8, 8, 3, 3}, small_bytes(576))
+                                    .add_initializer("wz", {}, std::vector<std::int8_t>{0})
+                                    .add_node("QLinearConv", {"q", "s", "z", "w", "s", "wz", "s", "z"}, {"y"})));
+  add("MatMulInteger", bytes(text())
+                           .add_initializer("w", {16, 8}, small_bytes(128))
+                           .add_node("MatMulInteger", {"q", "w", "z"}, {"y"})
+                           .add_node("Cast", {"y"}, {"out"}, {{"to", 1}}));
+  add("ConvInteger", bytes(image())
+                         .add_initializer("w", {8, 8, 3, 3}, small_bytes(576))
+                         .add_node("ConvInteger", {"q", "w", "z"}, {"y"})
+                         .add_node("Cast", {"y"}, {"out"}, {{"to", 1}}));
+  add("QLinearAdd", (bytes(two())
+                         .add_node("QuantizeLinear", {"y", "s", "z"}, {"r"})
+                         .add_node("QLinearAdd", {"q", "s", "z", "r", "s", "z", "s", "z"}, {"y1"}, {}, "", "com.microsoft")
+                         .add_node("Identity", {"y1"}, {"y2"})
+                         .add_node("DequantizeLinear", {"y2", "s", "z"}, {"out"})));
+  add("RotaryEmbedding", with(OnnxWriter(23)
+                                  .add_input("x", kF32, {"N", 2, 5, 8})
+                                  .add_output("out")
+                                  .add_initializer("c", {9, 4}, numbers(36))
+                                  .add_input("at", kI64, {"N", 5}),
+                              "RotaryEmbedding", {"x", "c", "c", "at"}));
   add("GatherNDByNumbersOfRows", mask_by_indices());
   add("GatherByOffsetsOfRows", mask_by_offsets());
   add("BiasGelu", with(two().add_initializer("b", {4}, numbers(4)), "BiasGelu", {"x", "b"}, {}, "com.microsoft"));
